@@ -88,7 +88,7 @@ func (l *block) mix(p phase, x tensor.Tensor, s *blockState) tensor.Tensor {
 	a := l.attend(p, l.attnNorm.forward(p, p.cheap, x.Mat(), &s.attnNorm), &s.attention)
 	p.observe("attention", a)
 	tensor.Add(p.ex, a.Mat(), a.Mat(), x.Mat())
-	p.seal(&s.attention.seals)
+	p.seal(&s.attention.rest)
 	return a
 }
 
@@ -115,7 +115,6 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	p.verify(&waiting)
 	da := p.residual(dy)
 	l.ffnNorm.backward(p, da.Mat(), din.Mat(), true, &s.ffnNorm)
-	p.verifyFeed(&s.feed)
 	p.ex.Release(half)
 	l.recomputeAttention(p, s)
 	p.sealTensor(&waiting, da)
@@ -123,7 +122,7 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	p.verify(&waiting)
 	dx := p.residual(da)
 	l.attnNorm.backward(p, dx.Mat(), din.Mat(), true, &s.attnNorm)
-	p.verifyAll(s.attention.seals)
+	p.verifyAll(s.attention.rest)
 	p.verify(&s.input)
 	return dx, nil
 }

@@ -23,8 +23,8 @@ type feedState struct {
 	handle  ep.Handle
 	routed  ffnState
 
-	seals  seals
-	intact seal // dscores, before the backward pass overwrites them
+	intact      seal  // of dscores, before the backward pass overwrites them
+	seals, rows seals // of what the router and Combine save, and of the received rows
 }
 
 // moeLayer is a Mixture-of-Experts layer: routed experts, spread over the ranks, and shared
@@ -57,7 +57,8 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	if err != nil {
 		return x, err
 	}
-	p.sealBetween(&s.seals, begin, end)
+	s.rows = p.reset(s.rows)
+	p.sealBetween(&s.rows, begin, end)
 	if !p.recomputing {
 		p.loss.Dropped += s.handle.Dropped
 		l.showDispatched(p.ex, arrival, x)
@@ -78,8 +79,9 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 // route returns each token's experts and their weights, and computes the balance loss.
 func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weights tensor.Tensor) {
 	r := l.router
-	chosen, weights = r.forward(p, x, &s.router)
 	s.seals = p.reset(s.seals)
+	p.seal(&s.seals)
+	chosen, weights = r.forward(p, x, &s.router)
 	p.seal(&s.seals)
 	p.observe("topk_index", chosen)
 	p.observe("topk_weight", weights)
@@ -120,11 +122,14 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	if err != nil {
 		return dy, err
 	}
+	p.verifyAll(s.routed.out) // which the peers have read
 	l.showCombined(ex, arrival, dy, &s.router)
 	p.verify(&s.intact)
 	routed := r.backward(p, dweights, s.dscores, &s.router)
+	p.verifyAll(s.seals)
 	dx := like(p.scratch, dy)
 	drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
+	p.verifyAll(s.rows)
 	if err := l.exchange.DispatchBackward(ex, &s.handle, drows, dx); err != nil {
 		return dy, err
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	"spmoe/tensor"
+	"spmoe/tensor/profile"
 )
 
 // seal is memory with the checksum of its content.
@@ -20,11 +21,13 @@ type seal struct {
 
 // newSeal seals memory.
 func newSeal(ex *tensor.Exec, memory []byte) seal {
+	defer ex.Enter(ex.Enter(profile.Guards))
 	return seal{memory, tensor.ChecksumBytes(ex, memory)}
 }
 
 // broken reports whether the memory has changed. The zero seal is whole.
 func (s *seal) broken(ex *tensor.Exec) bool {
+	defer ex.Enter(ex.Enter(profile.Guards))
 	return s.memory != nil && tensor.ChecksumBytes(ex, s.memory) != s.sum
 }
 
@@ -83,13 +86,6 @@ func (p phase) verify(s *seal) {
 	if p.sealed && s.broken(p.ex) {
 		p.model.damage(1 + p.layer)
 	}
-}
-
-// verifyFeed is verify for the second half of a block.
-func (p phase) verifyFeed(s *feedState) {
-	p.verifyAll(s.network.seals)
-	p.verifyAll(s.seals)
-	p.verifyAll(s.routed.seals)
 }
 
 // verifyAll is verify for several seals.
