@@ -21,6 +21,7 @@ type block struct {
 // blockState is the state of a block in a pass.
 type blockState struct {
 	x         tensor.Tensor // its input
+	input     seal          // of x
 	attnNorm  normState
 	attention attentionState
 	ffnNorm   normState
@@ -64,7 +65,9 @@ func newBlock(b *builder, cfg Config, at rankContext, layer int, rope *tensor.Ro
 func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor, error) {
 	p.layer = l.layer
 	s.x = x
+	p.sealTensor(&s.input, x)
 	y := like(&p.arena, x) // the next block's input
+	p.skip()
 	defer p.endBlock(p.ex.Mark(), p.arena.Mark())
 	a := l.mix(p, x, s)
 	in := l.ffnNorm.forward(p, p.cheap, a.Mat(), &s.ffnNorm)
@@ -85,6 +88,7 @@ func (l *block) mix(p phase, x tensor.Tensor, s *blockState) tensor.Tensor {
 	a := l.attend(p, l.attnNorm.forward(p, p.cheap, x.Mat(), &s.attnNorm), &s.attention)
 	p.observe("attention", a)
 	tensor.Add(p.ex, a.Mat(), a.Mat(), x.Mat())
+	p.seal(&s.attention.rest)
 	return a
 }
 
@@ -94,22 +98,32 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	p.layer = l.layer
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
+	if l.router != nil {
+		l.router.checkChoice(p, &s.feed.router)
+	}
 	l.recomputeMix(p, s)
 	half := p.ex.Mark()
 	if err := l.recomputeFeed(p, s); err != nil {
 		return dy, fmt.Errorf("layer %d, forward again: %w", l.layer, err)
 	}
+	var waiting seal
+	p.sealTensor(&waiting, dy)
 	din, err := l.ffn.backward(p, dy, &s.feed)
 	if err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
+	p.verify(&waiting)
 	da := p.residual(dy)
 	l.ffnNorm.backward(p, da.Mat(), din.Mat(), true, &s.ffnNorm)
 	p.ex.Release(half)
 	l.recomputeAttention(p, s)
+	p.sealTensor(&waiting, da)
 	din = l.attention.backward(p, da, &s.attention)
+	p.verify(&waiting)
 	dx := p.residual(da)
 	l.attnNorm.backward(p, dx.Mat(), din.Mat(), true, &s.attnNorm)
+	p.verifyAll(s.attention.rest)
+	p.verify(&s.input)
 	return dx, nil
 }
 

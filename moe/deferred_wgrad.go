@@ -27,6 +27,8 @@ func (c Config) WgradPasses(tokens int) int {
 type wgradRows struct {
 	dy, x tensor.Tensor
 	ends  []int32
+
+	sealed [2]seal // dy and x, if they wait for another pass
 }
 
 // rowStore holds the rows of a step's passes whose gradients are not computed yet. Passes are
@@ -59,9 +61,13 @@ func (r *rowStore) clear() {
 }
 
 // save copies rows of a layer, since their pass ends before the gradient is computed.
-func (r *rowStore) save(ex *tensor.Exec, l *linear, rows wgradRows) {
-	kept := wgradRows{r.copy(ex, rows.dy), r.copy(ex, rows.x), r.New(tensor.INT32, len(rows.ends)).I32()}
+func (r *rowStore) save(p phase, l *linear, rows wgradRows) {
+	ex := p.ex
+	kept := wgradRows{dy: r.copy(ex, rows.dy), x: r.copy(ex, rows.x), ends: r.New(tensor.INT32, len(rows.ends)).I32()}
 	copy(kept.ends, rows.ends)
+	if p.sealed {
+		kept.sealed = [2]seal{newSeal(ex, kept.dy.Bytes()), newSeal(ex, kept.x.Bytes())}
+	}
 	r.add(l, kept)
 }
 
@@ -85,9 +91,9 @@ func (p phase) defersWgrad(ends []int32) bool { return ends != nil && p.deferred
 // computes it, adds the gradient of these rows and all saved ones.
 func (l *linear) deferWgrad(p phase, s *linearState) {
 	ex, store := p.ex, &p.model.rowStore
-	rows := wgradRows{s.dy.Tensor, s.x.Tensor, s.x.ends}
+	rows := wgradRows{dy: s.dy.Tensor, x: s.x.Tensor, ends: s.x.ends}
 	if !p.flush {
-		store.save(ex, l, rows)
+		store.save(p, l, rows)
 		return
 	}
 	store.add(l, rows)
@@ -100,6 +106,11 @@ func (l *linear) deferWgrad(p phase, s *linearState) {
 		l.mx.quantizeDeferred(ex, Input, l.mx.Wgrad.Right, &x)
 	}
 	l.wgrad(ex, &dy, &x, 0)
+	p.sealGrad(&l.weight)
+	for i := range store.rows[l] {
+		p.verify(&store.rows[l][i].sealed[0])
+		p.verify(&store.rows[l][i].sealed[1])
+	}
 }
 
 // concatenate returns the rows of all passes group by group, those of a group in the order of the
@@ -114,7 +125,7 @@ func concatenate(ex *tensor.Exec, passes []wgradRows) wgradRows {
 		}
 	}
 	rows, n, k := int(ends[len(ends)-1]), first.dy.Dim(1), first.x.Dim(1)
-	all := wgradRows{ex.New(first.dy.DType(), rows, n), ex.New(first.x.DType(), rows, k), ends}
+	all := wgradRows{dy: ex.New(first.dy.DType(), rows, n), x: ex.New(first.x.DType(), rows, k), ends: ends}
 	tensor.Parallel(ex, len(ends), rows*(n+k), concatenation{passes, all}, concatenateGroups)
 	return all
 }

@@ -19,6 +19,9 @@ type ffnState struct {
 	x, h   activation    // inputs of the two products
 	gateUp tensor.Tensor // [rows, 2·inter]; after the backward pass, its gradient
 
+	intact              seal  // of gateUp, before the backward pass overwrites it
+	inputs, hidden, out seals // of x, h and the output
+
 	linear struct{ gateUp, down linearState }
 }
 
@@ -55,13 +58,21 @@ func (f *ffn) forward(p phase, to *tensor.Arena, x activation, s *ffnState) tens
 
 // hidden is the part of forward up to h, and output is the rest.
 func (f *ffn) hidden(p phase, x activation, s *ffnState) {
-	s.x = x
+	s.x, s.inputs, s.hidden, s.out = x, p.reset(s.inputs), p.reset(s.hidden), p.reset(s.out)
+	f.gateUp.mx.quantizeInput(p, &s.x)
+	p.seal(&s.inputs)
 	s.gateUp = f.gateUp.forward(p, p.saved, &s.x, &s.linear.gateUp)
+	p.sealSaved(&s.intact, s.gateUp)
 	s.h = activation{Tensor: f.activate(p, s), ends: x.ends}
+	p.seal(&s.hidden)
 }
 
 func (f *ffn) output(p phase, to *tensor.Arena, s *ffnState) tensor.Tensor {
-	return f.down.forward(p, to, &s.h, &s.linear.down)
+	f.down.mx.quantizeInput(p, &s.h)
+	p.seal(&s.hidden)
+	y := f.down.forward(p, to, &s.h, &s.linear.down)
+	p.seal(&s.out)
+	return y
 }
 
 // activate returns h = silu(gate) * up.
@@ -76,8 +87,12 @@ func (f *ffn) activate(p phase, s *ffnState) tensor.Tensor {
 func (f *ffn) backward(p phase, dy activation, s *ffnState) tensor.Tensor {
 	dh := f.down.backward(p, p.scratch, dy, &s.linear.down)
 	gate, up := f.halves(s.gateUp.Mat())
+	p.verifyAll(s.hidden)
+	p.verify(&s.intact)
 	tensor.SwiGLUBackward(p.ex, gate, up, dh.Mat(), gate, up)
-	return f.gateUp.backward(p, p.scratch, activation{Tensor: s.gateUp}, &s.linear.gateUp)
+	dx := f.gateUp.backward(p, p.scratch, activation{Tensor: s.gateUp}, &s.linear.gateUp)
+	p.verifyAll(s.inputs)
+	return dx
 }
 
 // backwardWeight adds to the gradients of both weights.

@@ -33,7 +33,7 @@ func newGradientTree(ex *tensor.Exec, w *weight, leaves int) gradientTree {
 // next returns where to put the next contribution, and whether to add it there.
 func (t *gradientTree) next() (to tensor.Tensor, accumulate bool) {
 	if t.leaves == 1 {
-		return t.weight.Grad, t.weight.accumulate()
+		return t.weight.Grad, t.weight.accumulate(t.ex)
 	}
 	return t.pending[t.open], false
 }
@@ -52,7 +52,7 @@ func (t *gradientTree) push() {
 		for t.open > 1 {
 			t.merge()
 		}
-		if grad, sum := t.weight.Grad, t.pending[0]; t.weight.accumulate() {
+		if grad, sum := t.weight.Grad, t.pending[0]; t.weight.accumulate(t.ex) {
 			add(t.ex, grad, sum)
 		} else {
 			tensor.Convert(t.ex, grad.Mat(), sum.Mat())

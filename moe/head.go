@@ -102,6 +102,7 @@ func (o *output) train(p phase, all []prediction) {
 		}
 		sum.push()
 	}
+	p.sealGrad(&o.weight)
 }
 
 // heldRows returns the number of sequences whose gradients are held at once, a power of two, and

@@ -22,6 +22,9 @@ type feedState struct {
 	dscores tensor.Tensor // [tokens, experts]: gradient of the balance loss
 	handle  ep.Handle
 	routed  ffnState
+
+	intact      seal  // of dscores, before the backward pass overwrites them
+	seals, rows seals // of what the router and Combine save, and of the received rows
 }
 
 // moeLayer is a Mixture-of-Experts layer: routed experts, spread over the ranks, and shared
@@ -39,10 +42,13 @@ type moeLayer struct {
 func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error) {
 	chosen, weights := l.route(p, x, s)
 	s.handle.Rows = p.saved
+	begin := p.arena.Mark()
 	arrival, err := l.exchange.StartDispatch(p.ex, &s.handle, x, chosen)
 	if err != nil {
 		return x, err
 	}
+	end := p.arena.Mark()
+	p.skip()
 	var shared tensor.Tensor
 	if l.shared != nil { // while slower ranks are still sending
 		shared = l.shared.output(p, x, &s.network)
@@ -51,6 +57,8 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	if err != nil {
 		return x, err
 	}
+	s.rows = p.reset(s.rows)
+	p.sealBetween(&s.rows, begin, end)
 	if !p.recomputing {
 		p.loss.Dropped += s.handle.Dropped
 		l.showDispatched(p.ex, arrival, x)
@@ -61,6 +69,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	if err := l.exchange.Combine(p.ex, &s.handle, y, weights, out); err != nil {
 		return x, err
 	}
+	p.seal(&s.seals) // the rows that Combine keeps
 	if shared.Valid() {
 		tensor.Add(p.ex, out.Mat(), out.Mat(), shared.Mat())
 	}
@@ -70,7 +79,10 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 // route returns each token's experts and their weights, and computes the balance loss.
 func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weights tensor.Tensor) {
 	r := l.router
+	s.seals = p.reset(s.seals)
+	p.seal(&s.seals)
 	chosen, weights = r.forward(p, x, &s.router)
+	p.seal(&s.seals)
 	p.observe("topk_index", chosen)
 	p.observe("topk_weight", weights)
 	losses := p.sequences
@@ -81,6 +93,7 @@ func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weight
 	}
 	s.dscores = p.saved.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
 	r.balanceLoss(p.ex, &s.router, losses, s.dscores, p.batch.Seq, p.batch.GlobalSequences)
+	p.sealSaved(&s.intact, s.dscores)
 	return chosen, weights
 }
 
@@ -109,10 +122,14 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	if err != nil {
 		return dy, err
 	}
+	p.verifyAll(s.routed.out) // which the peers have read
 	l.showCombined(ex, arrival, dy, &s.router)
+	p.verify(&s.intact)
 	routed := r.backward(p, dweights, s.dscores, &s.router)
+	p.verifyAll(s.seals)
 	dx := like(p.scratch, dy)
 	drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
+	p.verifyAll(s.rows)
 	if err := l.exchange.DispatchBackward(ex, &s.handle, drows, dx); err != nil {
 		return dy, err
 	}

@@ -14,20 +14,24 @@ type weight struct {
 	// Grad is from an earlier step: the first gradient of this step is stored, later ones are added
 	// to it
 	stale bool
+
+	sealed seal // Grad, after the last pass has added to it
+	broken bool // Grad has changed by itself since ZeroGrad
 }
 
 // accumulate reports whether the next product is added to Grad. A stored product has the bits that
 // adding it to zeros would give, except for the sign of zeros: a sum of negative products that
 // underflow is -0.
-func (w *weight) accumulate() bool {
+func (w *weight) accumulate(ex *tensor.Exec) bool {
 	stale := w.stale
+	w.checkGrad(ex)
 	w.stale = false
 	return !stale
 }
 
 // sum returns Grad for callers that can only add to it.
 func (w *weight) sum(ex *tensor.Exec) tensor.Tensor {
-	if !w.accumulate() {
+	if !w.accumulate(ex) {
 		tensor.Zero(ex, w.Grad)
 	}
 	return w.Grad
@@ -63,8 +67,8 @@ type linearState struct {
 // forward returns y = x·W[g]ᵀ in x's type, [rows, N], in the arena to.
 func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearState) tensor.Tensor {
 	s.x = x
-	y := to.New(x.DType(), x.Dim(0), l.W.Dim(-2))
 	l.mx.quantizeInput(p, x)
+	y := to.New(x.DType(), x.Dim(0), l.W.Dim(-2))
 	switch {
 	case p.decoding.rowwise():
 		l.rowwise(p.ex, y, x)
@@ -126,6 +130,7 @@ func (l *linear) backwardWeight(p phase, s *linearState) {
 	}
 	l.mx.completeInput(p, s.x)
 	l.wgrad(p.ex, &s.dy, s.x, p.batch.Seq)
+	p.sealGrad(&l.weight)
 }
 
 // wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.
@@ -134,9 +139,9 @@ func (l *linear) wgrad(ex *tensor.Exec, dy, x *activation, seq int) {
 	case l.mx.quantizesWgrad():
 		l.mx.wgrad(ex, &l.weight, dy, x, seq)
 	case x.ends == nil:
-		tensor.Wgrad(ex, l.Grad.Mat(), dy.Mat(), x.Mat(), seq, l.accumulate())
+		tensor.Wgrad(ex, l.Grad.Mat(), dy.Mat(), x.Mat(), seq, l.accumulate(ex))
 	default:
-		tensor.GroupedWgrad(ex, l.Grad, dy.Mat(), x.Mat(), x.ends, l.accumulate())
+		tensor.GroupedWgrad(ex, l.Grad, dy.Mat(), x.Mat(), x.ends, l.accumulate(ex))
 	}
 }
 

@@ -21,6 +21,10 @@ type Model struct {
 	Config Config
 	Groups []*Group // all parameters
 
+	// Guard makes training passes check that the memory in which activations and gradients wait does
+	// not change by itself: see Damage. It may change between steps.
+	Guard bool
+
 	// Recompute is the policy for recomputing activations in training passes. It may change between
 	// passes.
 	Recompute Recompute
@@ -35,6 +39,7 @@ type Model struct {
 	passes   []*Pass        // all passes
 	idle     []*Pass        // passes that hold no state
 	inFlight []*Pass        // training passes, in the order of their Forward calls
+	damaged  int            // see Damage
 	zeroed   int            // total calls of Group.ZeroGrad before the current step
 	measured []sequenceLoss // by the last pass
 

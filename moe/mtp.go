@@ -19,6 +19,8 @@ type mtp struct {
 
 // mtpState is the state of the module in a pass.
 type mtpState struct {
+	input      seal          // of the hidden state
+	seals      seals         // of what precedes the block
 	embedded   tensor.Tensor // of the targets
 	embedNorm  normState
 	hiddenNorm normState
@@ -54,6 +56,9 @@ func (m *mtp) forward(p phase, embedding *weight, h tensor.Tensor, s *mtpState) 
 	tensor.Convert(ex, left, m.embedNorm.forward(front, p.scratch, s.embedded.Mat(), &s.embedNorm).Mat())
 	tensor.Convert(ex, right, m.hiddenNorm.forward(front, p.scratch, h.Mat(), &s.hiddenNorm).Mat())
 	projected := m.project.forward(front, front.saved, &s.joined, &s.project)
+	s.seals = p.reset(s.seals)
+	p.seal(&s.seals)
+	p.sealTensor(&s.input, h)
 	out, err := m.block.forward(p, projected, &s.block)
 	if err != nil {
 		return prediction{}, err
@@ -90,6 +95,9 @@ func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
 	djoined := m.project.backward(p, p.scratch, activation{Tensor: dprojected}, &s.project).Mat()
 	m.embedNorm.backward(p, s.dembedded.Mat(), djoined.ColSlice(0, dim), false, &s.embedNorm)
 	m.hiddenNorm.backward(p, dh.Mat(), djoined.ColSlice(dim, 2*dim), true, &s.hiddenNorm)
+	p.layer = m.block.layer
+	p.verifyAll(s.seals)
+	p.verify(&s.input)
 	return nil
 }
 

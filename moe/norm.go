@@ -41,4 +41,7 @@ func (l *rmsNorm) backward(p phase, dx, dy tensor.Matrix, addToDX bool, s *normS
 	}
 }
 
-func (l *rmsNorm) backwardWeight(p phase, s *normState) { add(p.ex, l.weight.sum(p.ex), s.dw) }
+func (l *rmsNorm) backwardWeight(p phase, s *normState) {
+	add(p.ex, l.weight.sum(p.ex), s.dw)
+	p.sealGrad(&l.weight)
+}

@@ -53,7 +53,7 @@ type Group struct {
 func (g *Group) ZeroGrad() {
 	g.zeroed++
 	for _, w := range g.weights {
-		w.stale = true
+		w.stale, w.sealed, w.broken = true, seal{}, false
 	}
 	g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()
 }
@@ -62,7 +62,9 @@ func (g *Group) ZeroGrad() {
 // depended on them.
 func (g *Group) completeGrad(ex *tensor.Exec) {
 	for _, w := range g.weights {
-		w.sum(ex)
+		if w.stale {
+			w.sum(ex)
+		}
 	}
 }
 

@@ -31,6 +31,10 @@ type Pass struct {
 	deferred bool // weight gradients of routed experts cover several passes
 	flush    bool // the last of those passes, or the only one: it computes them
 
+	sealed   bool        // memory that waits is sealed
+	unsealed tensor.Mark // what was saved before is sealed, or is not to be
+	waiting  [2]seal     // the gradients that the backward pass begins with
+
 	stage  stage
 	arena  tensor.Arena
 	blocks []blockState
@@ -82,7 +86,15 @@ func (p *Pass) forward(ex *tensor.Exec) error {
 		return err
 	}
 	p.dh = like(&p.arena, h)
-	return p.model.predict(f, h, p.dh)
+	f.skip()
+	if err := p.model.predict(f, h, p.dh); err != nil {
+		return err
+	}
+	f.sealTensor(&p.waiting[0], p.dh)
+	if p.model.mtp != nil {
+		f.sealTensor(&p.waiting[1], p.mtp.dh)
+	}
+	return nil
 }
 
 // Loss returns the loss of the forward pass.
@@ -140,6 +152,8 @@ func (p *Pass) backward(b phase) (err error) {
 	defer b.ex.Release(mark)
 	defer b.ex.Profiling(profile.Rows).End()
 	m := p.model
+	b.layer = m.layers() - 1
+	b.verifyAll(p.waiting[:])
 	if m.mtp != nil {
 		if err := m.mtp.backward(b, p.dh, &p.mtp); err != nil {
 			return err
@@ -181,6 +195,7 @@ func (p *Pass) complete(ex *tensor.Exec) {
 		p.embedded = append(p.embedded, tensor.Embedded{Grad: p.mtp.dembedded.Mat(), IDs: p.batch.Targets})
 	}
 	tensor.EmbedBackward(ex, m.embedding.sum(ex).Mat(), p.batch.Seq, p.embedded)
+	p.weightPhase(ex).sealGrad(&m.embedding)
 	if p.flush {
 		for _, g := range m.Groups {
 			g.completeGrad(ex)
@@ -202,6 +217,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	}
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
 	p.deferred, p.flush, p.decoding, p.loss = false, false, nil, Loss{}
+	p.sealed, p.unsealed = train && m.Guard, tensor.Mark{}
 	n := len(b.Inputs) / b.Seq
 	if cap(p.sequences) < n {
 		p.sequences = make([]sequenceLoss, n)
@@ -237,7 +253,7 @@ func (m *Model) beginStep() {
 	if zeroed == m.zeroed {
 		return
 	}
-	m.zeroed = zeroed
+	m.zeroed, m.damaged = zeroed, 0
 	for len(m.inFlight) > 0 {
 		m.inFlight[0].end()
 	}
@@ -253,4 +269,20 @@ func (m *Model) ActivationPeak(ex *tensor.Exec) int {
 		n += p.arena.Peak()
 	}
 	return n
+}
+
+// Memory yields the memory in use by training with this Exec, with its kind: what passes have saved,
+// scratch memory, and gradients.
+func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) bool) {
+	each := func(kind string) func([]byte) bool {
+		return func(b []byte) bool { return yield(kind, b) }
+	}
+	for _, p := range m.passes {
+		p.arena.Used(each("saved activations"))
+	}
+	m.rowStore.Used(each("saved activations"))
+	ex.Used(each("scratch memory"))
+	for _, g := range m.Groups {
+		yield("gradients", g.Grad.Slice(0, g.ParamLen()).Bytes())
+	}
 }

@@ -67,7 +67,7 @@ func (s schedule) run(m *member, batch func(i int) Batch) (out passOutcome, err 
 		out.loads = append(out.loads, slices.Clone(r.Load))
 	}
 	out.grads = m.gradients()
-	return out, nil
+	return out, m.intact()
 }
 
 func (got passOutcome) equals(t *testing.T, what string, want passOutcome) {
@@ -119,6 +119,7 @@ func (c interleaving) check(t *testing.T) {
 		spread(model)
 		model.Recompute = c.recompute
 		m := &member{comm, tensor.NewExec(), model}
+		model.Guard = true
 		m.ex.Poison = true // no pass may have left anything in scratch memory
 		for _, g := range model.Groups {
 			g.Refresh(m.ex)

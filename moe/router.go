@@ -25,6 +25,7 @@ type routerState struct {
 	scores  tensor.Tensor // [tokens, experts] FP32
 	experts tensor.Tensor // [tokens, topK] int32; a recomputation does not choose again
 	weights tensor.Tensor // [tokens, topK] FP32
+	choice  seal          // of experts
 	gate    linearState
 	share   []float64 // [sequences, experts], scratch of the balance loss
 }
@@ -56,6 +57,9 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (experts, wei
 	}
 	s.weights = p.saved.New(tensor.FP32, tokens, r.cfg.TopK)
 	tensor.Parallel(ex, tokens, r.work(tokens), routingArgs{r, s, p.recomputing}, chooseExperts)
+	if p.seals() {
+		s.choice = newSeal(ex, s.experts.Bytes())
+	}
 	return s.experts, s.weights
 }
 
@@ -87,6 +91,15 @@ func chooseExperts(ex *tensor.Exec, r routingArgs, lo, hi int) {
 			choice.choose(ids, row, bias)
 		}
 		r.weigh(w, ids, row)
+	}
+}
+
+// checkChoice forgets the chosen experts if they have changed by themselves, before a backward pass
+// uses one that does not exist. That pass is damaged anyway.
+func (r *router) checkChoice(p phase, s *routerState) {
+	if p.sealed && s.choice.broken(p.ex) {
+		p.verify(&s.choice)
+		s.experts.Zero()
 	}
 }
 

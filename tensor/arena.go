@@ -62,19 +62,32 @@ func (a *Arena) Release(m Mark) {
 
 // poison overwrites the memory allocated since the mark.
 func (a *Arena) poison(m Mark) {
-	for i := m.chunk; i <= a.current && i < len(a.chunks); i++ {
+	a.Between(m, a.Mark(), func(b []byte) bool {
+		for i := range b {
+			b[i] = 0xff
+		}
+		return true
+	})
+}
+
+// Between yields the memory that was allocated between two marks, in one piece per chunk.
+func (a *Arena) Between(from, to Mark, yield func([]byte) bool) {
+	for i := from.chunk; i <= to.chunk && i < len(a.chunks); i++ {
 		b := a.chunks[i].Bytes()
-		if i == a.current {
-			b = b[:a.offset]
+		if i == to.chunk {
+			b = b[:to.offset]
 		}
-		if i == m.chunk {
-			b = b[min(m.offset, len(b)):]
+		if i == from.chunk {
+			b = b[min(from.offset, len(b)):]
 		}
-		for j := range b {
-			b[j] = 0xff
+		if len(b) > 0 && !yield(b) {
+			return
 		}
 	}
 }
+
+// Used yields all memory in use, in one piece per chunk.
+func (a *Arena) Used(yield func([]byte) bool) { a.Between(Mark{}, a.Mark(), yield) }
 
 // Reset frees every tensor.
 func (a *Arena) Reset() { a.Release(Mark{}) }

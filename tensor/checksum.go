@@ -11,19 +11,20 @@ import (
 // checksumChunk is the number of bytes that are hashed together.
 const checksumChunk = 64 << 10
 
-// Checksum hashes each 64 KiB of the tensor's bytes with XXH3. It returns the XXH3 of those hashes
-// as little-endian numbers. The result does not depend on the number of threads, the element type
-// or the shape.
-func Checksum(ex *Exec, t Tensor) uint64 {
+// Checksum is [ChecksumBytes] of the tensor's bytes, whatever its element type and shape.
+func Checksum(ex *Exec, t Tensor) uint64 { return ChecksumBytes(ex, t.Bytes()) }
+
+// ChecksumBytes hashes each 64 KiB of x with XXH3. It returns the XXH3 of those hashes as
+// little-endian numbers. The result does not depend on the number of threads.
+func ChecksumBytes(ex *Exec, x []byte) uint64 {
 	defer ex.Release(ex.Mark())
-	x := t.Bytes()
 	n := (len(x) + checksumChunk - 1) / checksumChunk
 	job := checksums{x: x, hashes: ex.New(UINT8, n*hashBytes).U8()}
 	forRows(ex, n, len(x)/4, job, checksumChunks)
 	return xxh3.Hash(job.hashes)
 }
 
-// checksums holds the input of Checksum and the hash of each chunk.
+// checksums holds the input of ChecksumBytes and the hash of each chunk.
 type checksums struct{ x, hashes []byte }
 
 const hashBytes = 8

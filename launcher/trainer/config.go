@@ -77,7 +77,7 @@ func Default(flavor string) (Config, error) {
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		SaveAsync: true, Keep: 2, LogEvery: 20, EvalSequences: 64, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX:    MX{Scale: mx.RCEIL.String()},
-		Guard: Guard{Spike: 100, Skips: 5, Memory: 1},
+		Guard: Guard{Spike: 100, Skips: 5, Memory: 1, Activations: 1},
 		Optimizer: Optimizer{
 			optim.Schedule{LR: 3e-3, Warmup: 20, DecayFrac: 0.5, Decay: "linear", MinFactor: 0.1},
 			optim.DefaultConfig(),

@@ -22,6 +22,8 @@ type injury struct {
 	Config           Config
 	Step, Rank, What int
 	Smash, Die       bool
+
+	Strike *strike // if given, it is all that happens
 }
 
 // TestMain lets the test program be a rank that a test has started.
@@ -56,6 +58,9 @@ func injured(member *spmd.Member, text string) error {
 		return err
 	}
 	defer job.Close()
+	if in.Strike != nil {
+		return struck(member, job, *in.Strike)
+	}
 	job.corrupt = func(r *rank, computed bool) {
 		if !computed || r.progress.Step+1 != in.Step || r.comm.Rank() != in.Rank || member.Late() {
 			return
@@ -84,14 +89,18 @@ func processes(t *testing.T, in injury) (out string, events []spmd.Event, err er
 	if err != nil {
 		t.Fatal(err)
 	}
-	job, err := Prepare(in.Config, 2, "", &reports{})
+	ranks := 2
+	if in.Strike != nil {
+		ranks = attackedRanks
+	}
+	job, err := Prepare(in.Config, ranks, "", &reports{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer job.Close()
 	var stdout, stderr bytes.Buffer
 	err = (&spmd.Processes{
-		Ranks: 2, Args: []string{string(text)}, Heap: job.Heap(), Vault: job.Vault(), Out: &stdout, Err: &stderr,
+		Ranks: ranks, Args: []string{string(text)}, Heap: job.Heap(), Vault: job.Vault(), Out: &stdout, Err: &stderr,
 		Restarts: 3, Events: func(e spmd.Event) { events = append(events, e) },
 	}).Run(context.Background())
 	return stdout.String(), events, err

@@ -20,10 +20,11 @@ import (
 
 // Guard is the configuration of the guards.
 type Guard struct {
-	Spike  float64 `toml:"spike" help:"recompute a step whose gradient norm exceeds this multiple of the median of the last 64, and skip it if the norm stays; 0: accept any finite norm"`
-	Skips  int     `toml:"skips" help:"maximum number of skipped steps within 100; one more ends the run with exit code 93"`
-	Memory int     `toml:"memory" help:"steps between checks that weights have not changed by themselves (1: every step); the optimizer's state is checked at every step; 0: check neither"`
-	Replay int     `toml:"replay" help:"compute the gradients of every Nth step twice and compare; 0: never"`
+	Spike       float64 `toml:"spike" help:"recompute a step whose gradient norm exceeds this multiple of the median of the last 64, and skip it if the norm stays; 0: accept any finite norm"`
+	Skips       int     `toml:"skips" help:"maximum number of skipped steps within 100; one more ends the run with exit code 93"`
+	Memory      int     `toml:"memory" help:"steps between checks that weights have not changed by themselves (1: every step); the optimizer's state is checked at every step; 0: check neither"`
+	Activations int     `toml:"activations" help:"steps between those that check that activations and gradients do not change in memory while they wait; 1: every step, 0: never"`
+	Replay      int     `toml:"replay" help:"compute the gradients of every Nth step twice and compare; 0: never"`
 }
 
 func (g Guard) validate() error {
@@ -34,6 +35,8 @@ func (g Guard) validate() error {
 		return fmt.Errorf("guard.skips is %d: give 0 (the first skipped step ends the run) or more", g.Skips)
 	case g.Memory < 0:
 		return fmt.Errorf("guard.memory is %d: give 0 (never), 1 (at every step) or more", g.Memory)
+	case g.Activations < 0:
+		return fmt.Errorf("guard.activations is %d: give 0 (never), 1 (at every step) or more", g.Activations)
 	case g.Replay < 0:
 		return fmt.Errorf("guard.replay is %d: give 0 (never) or the steps between those that are computed twice", g.Replay)
 	}

@@ -51,11 +51,12 @@ func (r *reports) texts() (all []string) {
 	return all
 }
 
-// guardedConfig is a run whose every step is saved.
+// guardedConfig is a run whose every step is saved. The guard of activations is off: it would find
+// what tests do to gradients before the other guards do.
 func guardedConfig(t *testing.T, change func(*Config)) Config {
 	return tiny(t, func(c *Config) {
 		c.Steps, c.Seq, c.Batch, c.EvalSequences, c.SaveEvery, c.Keep, c.SaveAsync, c.Model.BiasSpeed = 8, 16, 4, 2, 1, 99, false, 0.01
-		c.Guard.Memory = 1
+		c.Guard.Memory, c.Guard.Activations = 1, 0
 		if change != nil {
 			change(c)
 		}
@@ -363,10 +364,10 @@ func TestGuardValidate(t *testing.T) {
 		guard Guard
 		want  string
 	}{
-		{Guard{}, ""}, {Guard{Spike: 1.5, Skips: 9, Memory: 7, Replay: 2}, ""},
+		{Guard{}, ""}, {Guard{Spike: 1.5, Skips: 9, Memory: 7, Activations: 2, Replay: 2}, ""},
 		{Guard{Spike: 1}, "guard.spike is 1: give 0 (off)"}, {Guard{Spike: -2}, "guard.spike is -2"}, {Guard{Spike: math.NaN()}, "guard.spike is NaN"},
 		{Guard{Spike: math.Inf(1)}, "guard.spike is +Inf"},
-		{Guard{Skips: -1}, "guard.skips is -1"}, {Guard{Memory: -1}, "guard.memory is -1"}, {Guard{Replay: -1}, "guard.replay is -1"},
+		{Guard{Skips: -1}, "guard.skips is -1"}, {Guard{Memory: -1}, "guard.memory is -1"}, {Guard{Activations: -1}, "guard.activations is -1: give 0 (never)"}, {Guard{Replay: -1}, "guard.replay is -1"},
 	} {
 		err := tiny(t, func(cfg *Config) { cfg.Guard = c.guard }).Validate(2)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

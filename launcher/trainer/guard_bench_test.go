@@ -13,10 +13,30 @@ import (
 	"spmoe/tensor"
 )
 
-// BenchmarkGuards compares steps in which memory is checked with steps without any guard, two by
-// two in turns within one run: the second of two steps is measured. It gives the medians, and the
-// median of how much longer a checked step takes than its neighbour without.
+// BenchmarkGuards compares steps in which weights and optimizer state are checked with steps in
+// which they are not. A guarded pair of steps begins with all seals made at once.
 func BenchmarkGuards(b *testing.B) {
+	compareGuarded(b, func(r *rank, on int) {
+		r.memory.period, r.activations.period = on, 0
+		if on == 1 {
+			r.optim.Seal()
+			return
+		}
+		r.memory.taken = false
+		r.optim.Unseal()
+	})
+}
+
+// BenchmarkGuardActivations compares steps whose activations and gradients are sealed with steps in
+// which they are not.
+func BenchmarkGuardActivations(b *testing.B) {
+	compareGuarded(b, func(r *rank, on int) { r.activations.period, r.memory.period = on, 0 })
+}
+
+// compareGuarded compares guarded steps with unguarded ones, two by two in turns within one run: the
+// second of two steps is measured. It gives the medians, and the median of how much longer a guarded
+// step takes than its neighbour without.
+func compareGuarded(b *testing.B, guard func(r *rank, on int)) {
 	for _, c := range []struct {
 		flavor       string
 		ranks, batch int
@@ -32,7 +52,7 @@ func BenchmarkGuards(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer job.Close()
-			var times [2][]float64 // milliseconds without and with guards
+			var times [2][]float64 // milliseconds without and with the guard
 			err = spmd.Goroutines{N: c.ranks}.Run(func(c *collective.Comm) error {
 				ex := tensor.NewParallelExec(cfg.threads(c.Size(), runtime.GOMAXPROCS(0)))
 				defer ex.Close()
@@ -41,13 +61,8 @@ func BenchmarkGuards(b *testing.B) {
 					return err
 				}
 				for i := range 4 * b.N {
-					guarded := i / 2 % 2
-					if r.memory.period = guarded; i%4 == 0 {
-						r.memory.taken = false
-						r.optim.Unseal()
-					} else if i%4 == 2 {
-						r.optim.Seal()
-					}
+					on := i / 2 % 2
+					guard(r, on)
 					if err := c.Barrier(); err != nil {
 						return err
 					}
@@ -59,7 +74,7 @@ func BenchmarkGuards(b *testing.B) {
 						return err
 					}
 					if r.lead() && i%2 == 1 {
-						times[guarded] = append(times[guarded], float64(time.Since(begin).Microseconds())/1e3)
+						times[on] = append(times[on], float64(time.Since(begin).Microseconds())/1e3)
 					}
 				}
 				return nil

@@ -29,6 +29,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	// Compute the gradients until the guards accept them or skip the step.
 	var a attempt
 	verdict := computeAgain
+	r.activations.begin()
 	for verdict == computeAgain {
 		passWeights(r)
 		var sum totals
@@ -46,12 +47,8 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 			return fail(err)
 		}
 
-		// Guard: are the weights intact, and are the gradients usable?
-		repaired, err := r.memory.check()
-		if err == nil && !repaired {
-			verdict, err = r.gradients.judge(a)
-		}
-		if err != nil {
+		// Guard: was memory intact, and are the gradients usable?
+		if verdict, err = r.judge(a); err != nil {
 			return fail(err)
 		}
 		if verdict == computeAgain {
@@ -91,14 +88,29 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 
 // reduce sums gradients, losses and stop requests over the ranks. It is collective.
 func (r *rank) reduce(ctx context.Context, local totals) (a attempt, err error) {
+	r.activations.check(false) // Reduce overwrites this rank's slices
 	if a.norm, err = r.optim.Reduce(); err != nil {
 		return a, err
 	}
+	r.activations.check(true)
+	local.damaged = r.activations.damaged()
 	if ctx.Err() != nil {
 		local.stop = 1
 	}
 	a.totals, err = local.sum(r.ex, r.comm)
 	return a, err
+}
+
+// judge asks the guards what to do with an attempt. It is collective.
+func (r *rank) judge(a attempt) (gradientVerdict, error) {
+	again, err := r.activations.judge(a)
+	if err == nil && !again {
+		again, err = r.memory.check()
+	}
+	if err != nil || again {
+		return computeAgain, err
+	}
+	return r.gradients.judge(a)
 }
 
 // discard drops what an attempt has left behind.

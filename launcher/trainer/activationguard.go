@@ -1,0 +1,79 @@
+package trainer
+
+// The guard of activations and gradients: memory in which they wait for later parts of the step
+// must not change. The model seals this memory with checksums (moe.Model.Guard). If any rank finds
+// a change, all ranks compute the step again from the same rows.
+
+import (
+	"fmt"
+	"strings"
+
+	"spmoe/collective"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+// activationGuard watches the activations and gradients of one rank.
+type activationGuard struct {
+	comm     *collective.Comm
+	ex       *tensor.Exec
+	model    *moe.Model
+	progress *progress
+	alarms   *alarms
+	period   int // steps between those that are guarded; 0: none is
+
+	tries int // attempts of the current step that found changes
+}
+
+// maxDamaged bounds the attempts of a step that find changed memory.
+const maxDamaged = 3
+
+// begin turns the model's seals on or off for the next step.
+func (g *activationGuard) begin() {
+	g.model.Guard, g.tries = due(g.period, g.progress.Step+1), 0
+}
+
+// check compares the gradients of replicated weights, or of local ones, with what the passes of
+// this step have left.
+func (g *activationGuard) check(local bool) {
+	if !g.model.Guard {
+		return
+	}
+	for i, group := range g.model.Groups {
+		if group.Local == local {
+			g.model.CheckGrad(g.ex, i)
+		}
+	}
+}
+
+// damaged returns 1 if memory of this rank has changed in the current attempt, and 0 otherwise.
+func (g *activationGuard) damaged() float64 {
+	if g.model.Damage() != 0 {
+		return 1
+	}
+	return 0
+}
+
+// judge reports whether the attempt must be repeated, because memory of some rank has changed. It
+// fails if that happens too often. It is collective.
+func (g *activationGuard) judge(a attempt) (again bool, err error) {
+	if a.totals.damaged == 0 {
+		return false, nil
+	}
+	all := make([]int64, g.comm.Size())
+	if err := collective.AllGather(g.comm, all, []int64{int64(g.model.Damage())}); err != nil {
+		return false, fmt.Errorf("comparing damage: %w", err)
+	}
+	var what []string
+	for rank, d := range all {
+		if d != 0 {
+			what = append(what, fmt.Sprintf("%s of rank %d", g.model.DescribeDamage(int(d)), rank))
+		}
+	}
+	list := strings.Join(what, "; ")
+	if g.tries++; g.tries > maxDamaged {
+		return false, fmt.Errorf("%s changed in memory, as in %d attempts before: this machine's memory is not reliable", list, maxDamaged)
+	}
+	g.alarms.raise("step %d: %s changed in memory: the step is computed again", g.progress.Step+1, list)
+	return true, nil
+}

@@ -1,0 +1,142 @@
+package moe
+
+// Seals detect that waiting memory has changed by itself. What a pass saves is sealed as soon as it
+// is complete. It is compared after its last use, or just before it is overwritten. So a change is
+// found wherever it happened in between, although the pass may have used the changed bytes. Such a
+// pass goes on, because its exchanges are collective. Its results must be dropped: see
+// Model.Damage.
+
+import (
+	"fmt"
+
+	"spmoe/tensor"
+	"spmoe/tensor/profile"
+)
+
+// seal is memory with the checksum of its content.
+type seal struct {
+	memory []byte
+	sum    uint64
+}
+
+// newSeal seals memory.
+func newSeal(ex *tensor.Exec, memory []byte) seal {
+	defer ex.Enter(ex.Enter(profile.Guards))
+	return seal{memory, tensor.ChecksumBytes(ex, memory)}
+}
+
+// broken reports whether the memory has changed. The zero seal is whole.
+func (s *seal) broken(ex *tensor.Exec) bool {
+	defer ex.Enter(ex.Enter(profile.Guards))
+	return s.memory != nil && tensor.ChecksumBytes(ex, s.memory) != s.sum
+}
+
+// seals holds the seals of a part of a layer.
+type seals []seal
+
+// seals reports whether this phase seals memory. A recomputation does not: its results are used at
+// once.
+func (p phase) seals() bool { return p.sealed && !p.recomputing }
+
+// reset returns the seals of a layer without those of an earlier pass. A recomputation keeps them.
+func (p phase) reset(s seals) seals {
+	if p.recomputing {
+		return s
+	}
+	return s[:0]
+}
+
+// seal seals what the pass has saved since the last call of seal or skip.
+func (p phase) seal(to *seals) {
+	p.sealBetween(to, p.unsealed, p.arena.Mark())
+	p.skip()
+}
+
+// skip excludes what the pass has saved so far from the next seal.
+func (p phase) skip() { p.unsealed = p.arena.Mark() }
+
+// sealBetween seals what the pass has saved between two marks.
+func (p phase) sealBetween(to *seals, from, end tensor.Mark) {
+	if !p.seals() {
+		return
+	}
+	p.arena.Between(from, end, func(b []byte) bool {
+		*to = append(*to, newSeal(p.ex, b))
+		return true
+	})
+}
+
+// sealTensor seals x, which a pass has saved, and excludes it from the next seal.
+func (p phase) sealTensor(to *seal, x tensor.Tensor) {
+	if *to = (seal{}); p.seals() {
+		*to = newSeal(p.ex, x.Bytes())
+	}
+	p.skip()
+}
+
+// sealSaved is sealTensor for memory that the phase saves, which may be scratch memory.
+func (p phase) sealSaved(to *seal, x tensor.Tensor) {
+	if *to = (seal{}); p.saved == &p.arena {
+		p.sealTensor(to, x)
+	}
+}
+
+// verify compares sealed memory of the current layer.
+func (p phase) verify(s *seal) {
+	if p.sealed && s.broken(p.ex) {
+		p.model.damage(1 + p.layer)
+	}
+}
+
+// verifyAll is verify for several seals.
+func (p phase) verifyAll(all seals) {
+	for i := range all {
+		p.verify(&all[i])
+	}
+}
+
+// sealGrad seals the gradient of a weight, to which this pass has added its part.
+func (p phase) sealGrad(w *weight) {
+	if w.sealed = (seal{}); p.sealed {
+		w.sealed = newSeal(p.ex, w.Grad.Bytes())
+	}
+}
+
+// checkGrad compares a sealed gradient and removes the seal.
+func (w *weight) checkGrad(ex *tensor.Exec) {
+	w.broken = w.broken || w.sealed.broken(ex)
+	w.sealed = seal{}
+}
+
+// CheckGrad compares the gradients of a group with what the last pass has left there. It may be
+// called once after the passes of a step. [Model.Damage] has the result.
+func (m *Model) CheckGrad(ex *tensor.Exec, group int) {
+	for _, w := range m.Groups[group].weights {
+		if w.checkGrad(ex); w.broken {
+			m.damage(1 + m.layers() + group)
+		}
+	}
+}
+
+// layers returns the number of blocks, including that of the MTP module.
+func (m *Model) layers() int { return m.Config.Layers + m.Config.MTPLayers }
+
+// damage records what has changed, unless an earlier change is recorded.
+func (m *Model) damage(what int) {
+	if m.damaged == 0 {
+		m.damaged = what
+	}
+}
+
+// Damage returns what memory has changed by itself since the last ZeroGrad, as a number for
+// [Model.DescribeDamage]; 0 if none has. If several pieces have changed, it is the first that was
+// found. All results of the passes since then may be wrong.
+func (m *Model) Damage() int { return m.damaged }
+
+// DescribeDamage names the memory of a result of [Model.Damage], on this or another rank.
+func (m *Model) DescribeDamage(what int) string {
+	if what <= m.layers() {
+		return fmt.Sprintf("saved activations of layer %d", what-1)
+	}
+	return m.Groups[what-m.layers()-1].Name + " gradients"
+}
