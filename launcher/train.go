@@ -73,7 +73,9 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	late := env.member != nil && env.member.Late()
-	cfg, from, err := f.configure(given, late, env.errOut)
+	claim := &runClaim{wanted: env.reportsJob() && !f.dryRun}
+	defer claim.release()
+	cfg, from, err := f.configure(given, late, env.errOut, claim)
 	if err != nil {
 		return err
 	}
@@ -98,6 +100,9 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		job.Routing = routingMeters(cfg)
 	}
 	if job.Trace, err = parseWindow(f.trace); err != nil {
+		return err
+	}
+	if err := claim.begin(from, env.errOut); err != nil {
 		return err
 	}
 	side, err := f.side.start(cfg, shown.env)
@@ -199,8 +204,9 @@ func appendData(given []assignment, args []string) ([]assignment, error) {
 
 // configure resolves the configuration and finds the checkpoint to continue from, if any. A resumed
 // run starts from the configuration in its checkpoint. Warnings of damaged checkpoints go to warn.
-// A late process joins a run that is under way, and does not touch its checkpoints.
-func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (cfg trainer.Config, from string, err error) {
+// A late process joins a run that is under way, and does not touch its checkpoints. The run's folder
+// is claimed before anything in it is changed.
+func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer, claim *runClaim) (cfg trainer.Config, from string, err error) {
 	text, err := readConfig(f.config)
 	if err != nil {
 		return cfg, "", err
@@ -214,7 +220,10 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 	}
 	if !f.resume {
 		if cfg.Out == "" {
-			cfg.Out, err = freeRun(cfg.Flavor)
+			cfg.Out, err = claim.takeFree(cfg.Flavor)
+			return cfg, "", err
+		}
+		if err := claim.take(cfg.Out); err != nil {
 			return cfg, "", err
 		}
 		if !late {
@@ -230,6 +239,9 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 		if run, err = newestRun(); err != nil {
 			return cfg, "", err
 		}
+	}
+	if err := claim.takeExisting(run); err != nil {
+		return cfg, "", err
 	}
 	if late {
 		from, text, err = newestUnverified(run)
@@ -279,21 +291,6 @@ func newestUnverified(run string) (path string, config []byte, err error) {
 		config, err = os.ReadFile(filepath.Join(path, "config.toml"))
 	}
 	return path, config, err
-}
-
-// runsFolder holds the runs that were started without --out.
-const runsFolder = "runs"
-
-// freeRun returns the first runs/NAME-N that does not exist.
-func freeRun(name string) (string, error) {
-	for n := 1; ; n++ {
-		path := filepath.Join(runsFolder, fmt.Sprintf("%s-%d", name, n))
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			return path, nil
-		} else if err != nil {
-			return "", err
-		}
-	}
 }
 
 // newestRun returns the folder in runs/ that was changed last and has a checkpoint.
