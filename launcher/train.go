@@ -95,6 +95,11 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	defer job.Close()
+	if claim.wanted {
+		if err := job.CheckDisk(); err != nil {
+			return err
+		}
+	}
 	job.Profile = f.profile
 	if f.ratios || f.project != "" {
 		job.Routing = routingMeters(cfg)
@@ -157,8 +162,11 @@ func parseWindow(text string) (w trainer.Window, err error) {
 
 // trainCode returns the exit code of a failed run.
 func trainCode(err error) int {
-	if errors.As(err, new(*trainer.SkipError)) {
+	switch {
+	case errors.As(err, new(*trainer.SkipError)):
 		return spmd.DoNotRestart
+	case errors.As(err, new(*trainer.UnsavedError)):
+		return exitUnsaved
 	}
 	return exitFailed
 }

@@ -33,7 +33,7 @@ type plan struct {
 }
 
 // freeSettings do not change the losses of a run.
-var freeSettings = []string{"config.precision", "config.out", "config.threads", "config.save_every", "config.keep", "config.log_every"}
+var freeSettings = []string{"config.precision", "config.out", "config.threads", "config.save_every", "config.save_retry", "config.keep", "config.log_every"}
 
 func (c *Comparison) plan() ([]byte, error) {
 	p := plan{Seeds: c.Seeds, Margin: 100 * c.Margin, Ranks: c.Ranks, Config: c.Config}

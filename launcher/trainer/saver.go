@@ -83,8 +83,9 @@ func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer 
 }
 
 // copies reports whether the state is copied, so that training can continue while it is written.
-// The last save of a run needs no copy.
-func (c Config) copies() bool { return c.SaveAsync && c.SaveEvery > 0 }
+// The last save of a run needs no copy. Saves by time, which are the default and rare, do without:
+// the copy would double the memory of the optimizer's state.
+func (c Config) copies() bool { return c.SaveAsync && c.SaveEvery.Steps() > 0 }
 
 // allocateCopies starts to allocate the memory for copies. The kernel provides memory page by page
 // on the first write, which may take seconds. That must not delay the first save.

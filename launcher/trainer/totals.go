@@ -11,9 +11,10 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// totals sums the results of the ranks' passes. stop is positive if any rank wants to stop.
+// totals sums the results of the ranks' passes. stop is positive if any rank wants to stop, and save
+// if a save by time is due.
 type totals struct {
-	loss, tokens, mtp, mtpTokens, balance, dropped, stop float64
+	loss, tokens, mtp, mtpTokens, balance, dropped, stop, save float64
 	// bytes of text that the tokens of an evaluation stand for
 	bytes float64
 }
@@ -35,9 +36,9 @@ func (t totals) means() (loss, mtp float64) {
 // sum returns the totals of all ranks. It is collective.
 func (t totals) sum(ex *tensor.Exec, c *collective.Comm) (totals, error) {
 	defer ex.Enter(ex.Enter(profile.Collectives))
-	buf := [...]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.dropped, t.stop, t.bytes}
+	buf := [...]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.dropped, t.stop, t.save, t.bytes}
 	if err := collective.AllReduce(c, buf[:], collective.Sum); err != nil {
 		return t, fmt.Errorf("summing the loss: %w", err)
 	}
-	return totals{buf[0], buf[1], buf[2], buf[3], buf[4], buf[5], buf[6], buf[7]}, nil
+	return totals{buf[0], buf[1], buf[2], buf[3], buf[4], buf[5], buf[6], buf[7], buf[8]}, nil
 }
