@@ -281,15 +281,24 @@ func sameRun(cfg trainer.Config, warn io.Writer) (from string, err error) {
 	if _, err := checkpoint.Latest(cfg.Out); errors.Is(err, checkpoint.ErrNone) {
 		return "", nil
 	}
-	want, err := trainer.ConfigTOML(cfg)
-	if err != nil {
-		return "", err
-	}
 	from, text, err := newestWhole(cfg.Out, warn)
-	if err != nil || !bytes.Equal(text, want) {
+	if err != nil || !sameConfig(text, cfg) {
 		return "", err
 	}
 	return from, nil
+}
+
+// sameConfig reports whether the configuration in a checkpoint, which an earlier version may have
+// written, describes this run. When a run saves does not matter.
+func sameConfig(text []byte, cfg trainer.Config) bool {
+	saved, err := resolve(trainDefaults, "", text, nil)
+	if err != nil {
+		return false
+	}
+	saved.SaveEvery, saved.SaveRetry = cfg.SaveEvery, cfg.SaveRetry
+	has, failed := trainer.ConfigTOML(saved)
+	want, err := trainer.ConfigTOML(cfg)
+	return failed == nil && err == nil && bytes.Equal(has, want)
 }
 
 // newestUnverified returns the newest checkpoint of a run under way and the configuration in it. It
