@@ -72,7 +72,9 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
-	c, err := f.comparison(given)
+	claim := &runClaim{wanted: true}
+	defer claim.release()
+	c, err := f.comparison(given, claim)
 	if err != nil {
 		return err
 	}
@@ -102,8 +104,8 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	return nil
 }
 
-// comparison returns the comparison that the flags describe.
-func (f *compareFlags) comparison(given []assignment) (*convergence.Comparison, error) {
+// comparison returns the comparison that the flags describe, and claims its folder.
+func (f *compareFlags) comparison(given []assignment, claim *runClaim) (*convergence.Comparison, error) {
 	text, err := readConfig(f.config)
 	if err != nil {
 		return nil, err
@@ -122,9 +124,12 @@ func (f *compareFlags) comparison(given []assignment) (*convergence.Comparison, 
 	}
 	out := cfg.Out
 	if out == "" {
-		if out, err = freeRun("compare"); err != nil {
-			return nil, err
-		}
+		out, err = claim.takeFree("compare")
+	} else {
+		err = claim.take(out)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return &convergence.Comparison{
 		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Seeds: f.seeds, Margin: f.margin / 100, Out: out, Jobs: f.jobs, KeepState: f.keepState,
@@ -135,6 +140,14 @@ func (f *compareFlags) comparison(given []assignment) (*convergence.Comparison, 
 // otherwise in processes of the train command.
 func (f *compareFlags) starter(env env) convergence.Start {
 	return func(ctx context.Context, job *trainer.Job, s convergence.Settings) error {
+		claim := &runClaim{wanted: true}
+		defer claim.release()
+		if err := claim.take(s.Config.Out); err != nil {
+			return err
+		}
+		if err := claim.begin(s.From, env.errOut); err != nil {
+			return err
+		}
 		runEnv := env
 		if f.ranks.kind == "process" {
 			ranks, err := f.processes(s, &runEnv)
@@ -159,9 +172,6 @@ func (f *compareFlags) starter(env env) convergence.Start {
 // processes makes env start one run as processes of the train command. Their standard error goes to
 // a file in the run's folder, which the caller closes at the end.
 func (f *compareFlags) processes(s convergence.Settings, env *env) (io.Closer, error) {
-	if err := os.MkdirAll(s.Config.Out, 0o777); err != nil {
-		return nil, err
-	}
 	args := []string{"train", "--resume", "--out", s.Config.Out, "--threads", strconv.Itoa(s.Config.Threads)}
 	if s.From == "" {
 		text, err := trainer.ConfigTOML(s.Config)
@@ -169,14 +179,14 @@ func (f *compareFlags) processes(s convergence.Settings, env *env) (io.Closer, e
 			return nil, err
 		}
 		path := filepath.Join(s.Config.Out, "config.toml")
-		if err := os.WriteFile(path, text, 0o666); err != nil {
+		if err := system.WriteFile(path, text); err != nil {
 			return nil, err
 		}
 		args = []string{"train", "--config", path}
 	}
 	env.commandLine = append(args, "--log-format", "json", "--np", strconv.Itoa(f.ranks.count), "--ranks", f.ranks.kind,
 		"--timeout", f.ranks.wait.String(), "--silence", f.ranks.silence.String())
-	log, err := os.OpenFile(filepath.Join(s.Config.Out, "ranks.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
+	log, err := system.OpenOwn(s.Config.Out, "ranks.log", os.O_CREATE|os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return nil, err
 	}

@@ -183,7 +183,7 @@ func TestCompareConfig(t *testing.T) {
 		if _, err := parse(fs, append(c.args, "--data", data)); err != nil {
 			t.Fatal(err)
 		}
-		got, err := f.comparison(*f.given)
+		got, err := f.comparison(*f.given, &runClaim{})
 		if err != nil || !c.check(got) {
 			t.Errorf("%q: %v, %+v", c.args, err, got)
 		}

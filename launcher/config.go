@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding"
 	"errors"
 	"flag"
 	"fmt"
@@ -45,6 +46,13 @@ func (s *setting) IsBoolFlag() bool { return s.kind != nil && s.kind.Kind() == r
 // list.
 func (s *setting) Set(text string) error {
 	v := reflect.New(s.kind).Elem()
+	if own, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if err := own.UnmarshalText([]byte(text)); err != nil {
+			return err
+		}
+		*s.given = append(*s.given, assignment{s.field, v})
+		return nil
+	}
 	var err error
 	switch s.kind.Kind() {
 	case reflect.String:
@@ -131,6 +139,12 @@ func bindFields(fs *flag.FlagSet, v reflect.Value, prefix string, index []int, g
 
 // placeholder names a flag's value in the help.
 func placeholder(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[trainer.Interval]():
+		return "`N|TIME` "
+	case reflect.TypeFor[trainer.Duration]():
+		return "`TIME` "
+	}
 	switch t.Kind() {
 	case reflect.Bool:
 		return ""

@@ -24,6 +24,7 @@ const (
 	exitOK          = 0
 	exitFailed      = 1   // the job or a check failed
 	exitUsage       = 2   // bad flags, configuration or input: nothing was started
+	exitUnsaved     = 74  // train has ended without a checkpoint of its last step (EX_IOERR of sysexits.h)
 	exitInterrupted = 130 // stopped by SIGINT or SIGTERM; train has saved a checkpoint
 )
 

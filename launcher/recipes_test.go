@@ -38,7 +38,7 @@ func TestRecipes(t *testing.T) {
 			if _, err := parse(fs, slices.DeleteFunc(words, func(w string) bool { return w == "compare" })); err != nil {
 				t.Fatal(err)
 			}
-			c, err := f.comparison(*f.given)
+			c, err := f.comparison(*f.given, &runClaim{})
 			if err == nil {
 				c.Out, c.Console = t.TempDir(), io.Discard
 				err = c.Check()

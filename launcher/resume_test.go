@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/trainer"
 )
 
 // A run in two parts is the run in one part, bit for bit: losses, state, and what is reported at
@@ -74,6 +76,28 @@ func TestSameCommand(t *testing.T) {
 	}
 	same(t, files(t, "."), want)
 	refuse(t, exitUsage, append(args, "--seed", "9"), "holds step-00000006 of an earlier run")
+}
+
+// The configuration of an earlier version, which had other defaults of saving, is that of the same
+// command today.
+func TestSameConfig(t *testing.T) {
+	cfg, err := trainer.Default("debug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := trainer.ConfigTOML(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := strings.Replace(strings.Replace(string(text), "save_every = '10m'", "save_every = 0", 1), "save_retry = '10m'\n", "", 1)
+	if len(old) > len(text)-20 {
+		t.Fatalf("the configuration has other keys than this test: %s", old)
+	}
+	for text, same := range map[string]bool{string(text): true, old: true, strings.Replace(old, "seed = 1\n", "seed = 2\n", 1): false, "not = 'toml": false} {
+		if sameConfig([]byte(text), cfg) != same {
+			t.Errorf("the same run %t, want %t: %s", !same, same, text)
+		}
+	}
 }
 
 // A finished run can be resumed with nothing left to do, and with another number of ranks.
@@ -167,7 +191,7 @@ func TestInterruptJSON(t *testing.T) {
 }
 
 // A run goes on when a checkpoint cannot be saved, and says so; if the last one cannot, it ends
-// with code 1 and a message that names the step.
+// with a code of its own and a message that names the step.
 func TestFailure(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
@@ -177,8 +201,8 @@ func TestFailure(t *testing.T) {
 		}
 		write(t, "run", "a file in the way")
 	}
-	got := launchTo(context.Background(), &watcher{[]string{"step: 2 "}, breakRun}, tiny(data, "-np", "2", "--out", "run", "--save-every", "4")...)
-	if got.code != exitFailed || !strings.Contains(got.errOut, "saving the checkpoint of step 6, the last of this run") {
+	got := launchTo(context.Background(), &watcher{[]string{"step: 2 "}, breakRun}, tiny(data, "-np", "2", "--out", "run", "--save-every", "4", "--save-retry", "0s")...)
+	if got.code != exitUnsaved || !strings.Contains(got.errOut, "the checkpoint of step 6, the last of this run, was not saved") {
 		t.Errorf("exit code %d, errors %q", got.code, got.errOut)
 	}
 	if !strings.Contains(got.out, "ALARM: the checkpoint of step 4 was not saved, training goes on") || !strings.Contains(got.out, "step: 6 ") || strings.Contains(got.out, "done:") {

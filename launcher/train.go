@@ -73,7 +73,9 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	late := env.member != nil && env.member.Late()
-	cfg, from, err := f.configure(given, late, env.errOut)
+	claim := &runClaim{wanted: env.reportsJob() && !f.dryRun}
+	defer claim.release()
+	cfg, from, err := f.configure(given, late, env.errOut, claim)
 	if err != nil {
 		return err
 	}
@@ -93,11 +95,19 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	defer job.Close()
+	if claim.wanted {
+		if err := job.CheckDisk(); err != nil {
+			return err
+		}
+	}
 	job.Profile = f.profile
 	if f.ratios || f.project != "" {
 		job.Routing = routingMeters(cfg)
 	}
 	if job.Trace, err = parseWindow(f.trace); err != nil {
+		return err
+	}
+	if err := claim.begin(from, env.errOut); err != nil {
 		return err
 	}
 	side, err := f.side.start(cfg, shown.env)
@@ -152,8 +162,11 @@ func parseWindow(text string) (w trainer.Window, err error) {
 
 // trainCode returns the exit code of a failed run.
 func trainCode(err error) int {
-	if errors.As(err, new(*trainer.SkipError)) {
+	switch {
+	case errors.As(err, new(*trainer.SkipError)):
 		return spmd.DoNotRestart
+	case errors.As(err, new(*trainer.UnsavedError)):
+		return exitUnsaved
 	}
 	return exitFailed
 }
@@ -199,8 +212,9 @@ func appendData(given []assignment, args []string) ([]assignment, error) {
 
 // configure resolves the configuration and finds the checkpoint to continue from, if any. A resumed
 // run starts from the configuration in its checkpoint. Warnings of damaged checkpoints go to warn.
-// A late process joins a run that is under way, and does not touch its checkpoints.
-func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (cfg trainer.Config, from string, err error) {
+// A late process joins a run that is under way, and does not touch its checkpoints. The run's folder
+// is claimed before anything in it is changed.
+func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer, claim *runClaim) (cfg trainer.Config, from string, err error) {
 	text, err := readConfig(f.config)
 	if err != nil {
 		return cfg, "", err
@@ -214,7 +228,10 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 	}
 	if !f.resume {
 		if cfg.Out == "" {
-			cfg.Out, err = freeRun(cfg.Flavor)
+			cfg.Out, err = claim.takeFree(cfg.Flavor)
+			return cfg, "", err
+		}
+		if err := claim.take(cfg.Out); err != nil {
 			return cfg, "", err
 		}
 		if !late {
@@ -230,6 +247,9 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 		if run, err = newestRun(); err != nil {
 			return cfg, "", err
 		}
+	}
+	if err := claim.takeExisting(run); err != nil {
+		return cfg, "", err
 	}
 	if late {
 		from, text, err = newestUnverified(run)
@@ -261,15 +281,24 @@ func sameRun(cfg trainer.Config, warn io.Writer) (from string, err error) {
 	if _, err := checkpoint.Latest(cfg.Out); errors.Is(err, checkpoint.ErrNone) {
 		return "", nil
 	}
-	want, err := trainer.ConfigTOML(cfg)
-	if err != nil {
-		return "", err
-	}
 	from, text, err := newestWhole(cfg.Out, warn)
-	if err != nil || !bytes.Equal(text, want) {
+	if err != nil || !sameConfig(text, cfg) {
 		return "", err
 	}
 	return from, nil
+}
+
+// sameConfig reports whether the configuration in a checkpoint, which an earlier version may have
+// written, describes this run. When a run saves does not matter.
+func sameConfig(text []byte, cfg trainer.Config) bool {
+	saved, err := resolve(trainDefaults, "", text, nil)
+	if err != nil {
+		return false
+	}
+	saved.SaveEvery, saved.SaveRetry = cfg.SaveEvery, cfg.SaveRetry
+	has, failed := trainer.ConfigTOML(saved)
+	want, err := trainer.ConfigTOML(cfg)
+	return failed == nil && err == nil && bytes.Equal(has, want)
 }
 
 // newestUnverified returns the newest checkpoint of a run under way and the configuration in it. It
@@ -279,21 +308,6 @@ func newestUnverified(run string) (path string, config []byte, err error) {
 		config, err = os.ReadFile(filepath.Join(path, "config.toml"))
 	}
 	return path, config, err
-}
-
-// runsFolder holds the runs that were started without --out.
-const runsFolder = "runs"
-
-// freeRun returns the first runs/NAME-N that does not exist.
-func freeRun(name string) (string, error) {
-	for n := 1; ; n++ {
-		path := filepath.Join(runsFolder, fmt.Sprintf("%s-%d", name, n))
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			return path, nil
-		} else if err != nil {
-			return "", err
-		}
-	}
 }
 
 // newestRun returns the folder in runs/ that was changed last and has a checkpoint.

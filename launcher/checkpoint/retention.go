@@ -32,9 +32,22 @@ func Latest(dir string) (path string, err error) {
 	return "", fmt.Errorf("%s: %w%s", dir, ErrNone, reasons.String())
 }
 
-// fewest is the minimum number of complete checkpoints to retain, because the newest may turn out
+// Fewest is the minimum number of complete checkpoints to retain, because the newest may turn out
 // to be damaged.
-const fewest = 2
+const Fewest = 2
+
+// Count returns the number of steps with a complete checkpoint in the run folder dir. A folder that
+// cannot be read has none.
+func Count(dir string) (n int) {
+	steps, _ := list(dir)
+	last := int64(-1)
+	for _, s := range steps {
+		if s.step != last && complete(filepath.Join(dir, s.name)) == nil {
+			n, last = n+1, s.step
+		}
+	}
+	return n
+}
 
 // Prune deletes the oldest complete checkpoints of the run folder dir except the newest keep. keep
 // must be at least 1, and at least 2 checkpoints are retained. It does not delete incomplete
@@ -52,7 +65,7 @@ func Prune(fs Files, dir string, keep int) error {
 	for _, s := range steps {
 		switch path := filepath.Join(dir, s.name); {
 		case s.step != last && complete(path) != nil:
-		case s.step != last && kept < max(keep, fewest):
+		case s.step != last && kept < max(keep, Fewest):
 			kept, last = kept+1, s.step
 		case !inUse(filepath.Join(path, manifestName)): // a second folder of the same step is a replaced one, or the remains of one
 			old = append(old, s)

@@ -137,7 +137,7 @@ func (c *Comparison) Check() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.recipe.Name, err)
 		}
-		if err := job.Close(); err != nil {
+		if err := errors.Join(job.CheckDisk(), job.Close()); err != nil {
 			return err
 		}
 	}

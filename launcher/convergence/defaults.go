@@ -23,7 +23,7 @@ func Default(flavor string, steps int) (trainer.Config, error) {
 	}
 	cfg.Precision = "bf16,mxfp8"
 	cfg.Optimizer.Warmup, cfg.Optimizer.DecayFrac = share(cfg.Steps, 0.05), 0.3
-	cfg.EvalEvery, cfg.RecordEvery, cfg.SaveEvery = share(cfg.Steps, 0.05), share(cfg.Steps, 0.02), share(cfg.Steps, 0.1)
+	cfg.EvalEvery, cfg.RecordEvery, cfg.SaveEvery = share(cfg.Steps, 0.05), share(cfg.Steps, 0.02), trainer.Interval(share(cfg.Steps, 0.1))
 	cfg.Keep, cfg.LogEvery, cfg.SampleTokens = 1, 1, 0
 	cfg.Guard.Spike, cfg.Guard.Skips = 0, cfg.Steps // show a recipe that diverges
 	return cfg, nil

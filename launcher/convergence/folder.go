@@ -33,7 +33,7 @@ type plan struct {
 }
 
 // freeSettings do not change the losses of a run.
-var freeSettings = []string{"config.precision", "config.out", "config.threads", "config.save_every", "config.keep", "config.log_every"}
+var freeSettings = []string{"config.precision", "config.out", "config.threads", "config.save_every", "config.save_retry", "config.keep", "config.log_every"}
 
 func (c *Comparison) plan() ([]byte, error) {
 	p := plan{Seeds: c.Seeds, Margin: 100 * c.Margin, Ranks: c.Ranks, Config: c.Config}
@@ -50,7 +50,8 @@ func (c *Comparison) plan() ([]byte, error) {
 // checkFolder returns an error if the folder holds another comparison, or something else.
 func (c *Comparison) checkFolder() error {
 	entries, err := os.ReadDir(c.Out)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+	others := slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == system.LockFile })
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(others) == 0 {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("--out: %w: give a folder for the comparison", err)

@@ -145,8 +145,8 @@ func TestDefaults(t *testing.T) {
 			if !within(warming, 0.02, 0.12) || !within(peak, 0.3, 0.75) || !within(decaying, 0.15, 0.6) {
 				t.Errorf("%d steps: %d of warm-up, %d at the peak, %d of decay", steps, warming, peak, decaying)
 			}
-			if !within(cfg.SaveEvery, 0, 0.2) || !within(cfg.EvalEvery, 0, 0.2) || !within(cfg.RecordEvery, 0, 0.1) {
-				t.Errorf("%d steps: saves every %d, evaluates every %d, records every %d", steps, cfg.SaveEvery, cfg.EvalEvery, cfg.RecordEvery)
+			if !within(cfg.SaveEvery.Steps(), 0, 0.2) || !within(cfg.EvalEvery, 0, 0.2) || !within(cfg.RecordEvery, 0, 0.1) {
+				t.Errorf("%d steps: saves every %v, evaluates every %d, records every %d", steps, cfg.SaveEvery, cfg.EvalEvery, cfg.RecordEvery)
 			}
 		}
 		if _, err := from("debbug", 0); err == nil || !strings.Contains(err.Error(), "debug") {

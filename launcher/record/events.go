@@ -5,6 +5,7 @@ package record
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,36 +20,81 @@ import (
 // EventsFile is the name of the file in the folder of its run.
 const EventsFile = "events.jsonl"
 
-// EventLog appends to the file in the folder of a run. The first event creates the file. Only
+// EventLog appends to the file in the folder of a run. The first event creates the file. Events that
+// cannot be written, for example because the disk is full, wait in memory for the next one. Only
 // Folder needs to be set.
 type EventLog struct {
-	Folder string
-	file   *os.File
-	err    error // the first
+	Folder  string
+	file    *os.File
+	waiting [][]byte // lines
+	err     error    // of the last attempt
+	lost    int      // events that were too many to wait
 }
+
+// mostEventsWaiting is the maximum number of events that wait.
+const mostEventsWaiting = 4096
 
 // Add adds an event.
 func (l *EventLog) Add(e spmd.Event) {
-	if l.file == nil && l.err == nil {
-		l.file, l.err = os.OpenFile(filepath.Join(l.Folder, EventsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
-	}
-	if l.err != nil {
+	text, err := json.Marshal(e)
+	if err != nil {
+		l.err = err
 		return
 	}
-	text, err := json.Marshal(e)
-	if err == nil {
-		_, err = l.file.Write(append(text, '\n')) // in one write, so that lines of several writers do not mix
+	if len(l.waiting) == mostEventsWaiting {
+		l.lost++
+		return
 	}
-	l.err = err
+	l.waiting = append(l.waiting, append(text, '\n'))
+	l.err = l.write()
 }
 
-// Close returns the first error.
-func (l *EventLog) Close() error {
+// write appends the waiting events to the file.
+func (l *EventLog) write() (err error) {
 	if l.file == nil {
-		return l.err
+		if l.file, err = system.OpenOwn(l.Folder, EventsFile, os.O_CREATE|os.O_RDWR|os.O_APPEND); err != nil {
+			return err
+		}
 	}
-	err := errors.Join(l.err, l.file.Close())
-	l.file, l.err = nil, nil
+	for len(l.waiting) > 0 {
+		line := l.waiting[0]
+		n, err := l.file.Write(line) // in one write, so that lines of several writers do not mix
+		if err != nil {
+			return errors.Join(err, l.cutOff(line[:n]))
+		}
+		l.waiting = l.waiting[1:]
+	}
+	return nil
+}
+
+// cutOff removes part of a line from the end of the file, so that the next line does not follow it.
+func (l *EventLog) cutOff(part []byte) error {
+	stat, err := l.file.Stat()
+	if err != nil || len(part) == 0 {
+		return err
+	}
+	at := stat.Size() - int64(len(part))
+	there := make([]byte, len(part))
+	if _, err := l.file.ReadAt(there, max(at, 0)); err != nil || !bytes.Equal(there, part) {
+		return err // another writer has added to it
+	}
+	return l.file.Truncate(at)
+}
+
+// Close tries once more to write what waits, and ends the file. Its error says which events are
+// missing in it.
+func (l *EventLog) Close() error {
+	if len(l.waiting) > 0 {
+		l.err = l.write()
+	}
+	err := l.err
+	if missing := len(l.waiting) + l.lost; missing > 0 {
+		err = fmt.Errorf("%d events are missing in %s: %w", missing, EventsFile, err)
+	}
+	if l.file != nil {
+		err = errors.Join(err, l.file.Close())
+	}
+	*l = EventLog{Folder: l.Folder}
 	return err
 }
 

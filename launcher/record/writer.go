@@ -3,8 +3,8 @@ package record
 // Writing a record, and continuing it after the run has gone back to an earlier step.
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,20 +19,42 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Writer appends to the record of a run. Its methods store the first error, which Flush and Close
-// return. A nil Writer writes nothing.
+// Writer appends to the record of a run. Lines that cannot be written, for example because the disk
+// is full, wait in memory: every Push and Flush tries again. The file never has part of a line
+// before another one. A nil Writer writes nothing.
 type Writer struct {
-	file *os.File
-	buf  *bufio.Writer
-	err  error
+	file    disk
+	end     int64  // bytes of complete lines in the file
+	synced  int64  // those of them that have been on the disk
+	waiting []byte // complete lines that are not in the file yet
+	err     error  // why the record has ended early
 }
+
+// disk is what a Writer needs of its file.
+type disk interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Truncate(size int64) error
+	Sync() error
+}
+
+const (
+	// fullBuffer is the number of waiting bytes that are written without a Push.
+	fullBuffer = 64 << 10
+	// mostWaiting is the maximum number of waiting bytes.
+	mostWaiting = 64 << 20
+)
+
+// ErrEnded says that a record has ended early: lines are lost, and none can follow.
+var ErrEnded = errors.New("the record has ended")
 
 // Open begins the record of a run, or continues it after a step. It removes lines of later steps,
 // from before the run went back to its checkpoint. It also removes evaluations of that step itself,
 // which the run repeats.
 func Open(run string, step int) (*Writer, error) {
-	if file := cut(filepath.Join(run, File), step); file != nil {
-		return newWriter(file), nil
+	if file, end := cut(run, step); file != nil {
+		return &Writer{file: file, end: end, synced: end}, nil
 	}
 	return rewrite(run, step)
 }
@@ -56,7 +78,7 @@ func rewrite(run string, step int) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := newWriter(file)
+	w := &Writer{file: file}
 	for _, l := range kept {
 		w.add(l)
 	}
@@ -69,33 +91,26 @@ func rewrite(run string, step int) (*Writer, error) {
 	return w, nil
 }
 
-func newWriter(file *os.File) *Writer {
-	return &Writer{file: file, buf: bufio.NewWriterSize(file, 1<<16)}
-}
-
 // tailBytes is the size of the end of a record that is searched before all of it is read.
 const tailBytes = 64 << 10
 
 // cut truncates the record in place if the lines to remove are its last few, as after a rank
-// failure in the middle of a step. It returns the file, positioned at its new end, or nil if that
-// does not suffice.
-func cut(path string, step int) *os.File {
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
+// failure in the middle of a step. It returns the file and its new end, or nil if that does not
+// suffice.
+func cut(run string, step int) (file *os.File, end int64) {
+	file, err := system.OpenOwn(run, File, os.O_RDWR)
 	if err != nil {
-		return nil
+		return nil, 0
 	}
-	end, err := lastBefore(file, step)
+	end, err = lastBefore(file, step)
 	if err == nil {
 		err = file.Truncate(end)
 	}
-	if err == nil {
-		_, err = file.Seek(end, io.SeekStart)
-	}
 	if err != nil {
 		file.Close()
-		return nil
+		return nil, 0
 	}
-	return file
+	return file, end
 }
 
 var errNotSimple = errors.New("the end of the record does not show where to cut it")
@@ -182,34 +197,67 @@ func (w *Writer) add(l Line) {
 		err = fmt.Errorf("a line has %d bytes, more than %d", len(text), maxLine-1)
 	}
 	if err != nil {
-		w.err = fmt.Errorf("record: a written line does not parse: %w", err)
+		w.err = fmt.Errorf("%w: a written line does not parse: %w", ErrEnded, err)
 		return
 	}
-	_, w.err = w.buf.Write(append(text, '\n'))
+	w.waiting = append(append(w.waiting, text...), '\n')
+	if len(w.waiting) < fullBuffer {
+		return
+	}
+	if err := w.write(); err != nil && len(w.waiting) > mostWaiting {
+		w.err = fmt.Errorf("%w: %d bytes of it could not be written: %w", ErrEnded, len(w.waiting), err)
+		w.waiting = nil
+	}
+}
+
+// write passes the waiting lines to the operating system. What it cannot write whole stays waiting.
+func (w *Writer) write() error {
+	if len(w.waiting) == 0 {
+		return nil
+	}
+	n, err := w.file.WriteAt(w.waiting, w.end)
+	if err != nil {
+		n = bytes.LastIndexByte(w.waiting[:n], '\n') + 1
+	}
+	w.end += int64(n)
+	w.waiting = w.waiting[:copy(w.waiting, w.waiting[n:])]
+	if err != nil {
+		err = errors.Join(err, w.file.Truncate(w.end))
+	}
+	return err
 }
 
 // Push passes buffered lines to the operating system. They then survive this process, but not a
-// power failure.
+// power failure. After an error the next call tries again, unless it is [ErrEnded].
 func (w *Writer) Push() error {
 	if w == nil {
 		return nil
 	}
-	if w.err == nil {
-		w.err = w.buf.Flush()
-	}
-	return w.err
+	return cmp.Or(w.err, w.write())
 }
 
 // Flush writes buffered lines to disk. A run flushes its record before it saves a checkpoint, so
-// that no checkpoint is ahead of the record.
+// that no checkpoint is ahead of the record. Errors are those of Push.
 func (w *Writer) Flush() error {
-	if w == nil {
-		return nil
+	if err := w.Push(); w == nil || err != nil {
+		return err
 	}
-	if w.Push() == nil {
-		w.err = w.file.Sync()
+	if err := w.file.Sync(); err != nil {
+		return errors.Join(err, w.recall())
 	}
-	return w.err
+	w.synced = w.end
+	return nil
+}
+
+// recall makes the lines wait again that a failed Sync may have lost: the next Sync may report
+// success without them.
+func (w *Writer) recall() error {
+	lines := make([]byte, w.end-w.synced)
+	if n, err := w.file.ReadAt(lines, w.synced); n < len(lines) {
+		return err
+	}
+	w.waiting, w.end = append(lines, w.waiting...), w.synced
+	return nil
 }
 
 // Close flushes and ends the record.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"spmoe/collective/ep"
@@ -42,10 +43,13 @@ type Config struct {
 
 	DocumentMask bool `toml:"document_mask" help:"prevent attention between documents that are packed into one sequence"`
 
-	Out           string `toml:"out" help:"folder of the run; empty: the next free runs/FLAVOR-N"`
-	SaveEvery     int    `toml:"save_every" help:"steps between checkpoints; 0: only at the end"`
-	SaveAsync     bool   `toml:"save_async" help:"write checkpoints from a copy of the state while training continues"`
-	Keep          int    `toml:"keep" help:"checkpoints to keep (at least 2)"`
+	Out string `toml:"out" help:"folder of the run; empty: the next free runs/FLAVOR-N"`
+
+	SaveEvery Interval `toml:"save_every" help:"steps (500) or time (10m) between checkpoints; 0: only at the end"`
+	SaveAsync bool     `toml:"save_async" help:"write checkpoints that are due by steps from a copy of the state while training continues"`
+	SaveRetry Duration `toml:"save_retry" help:"how long to retry the last save of a run if it fails, for example on a full disk"`
+	Keep      int      `toml:"keep" help:"checkpoints to keep (at least 2)"`
+
 	LogEvery      int    `toml:"log_every" help:"steps between log lines"`
 	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations of the validation loss; 0: only at start and end"`
 	EvalSequences int    `toml:"eval_sequences" help:"validation sequences per evaluation"`
@@ -75,7 +79,7 @@ func Default(flavor string) (Config, error) {
 	return Config{
 		Flavor: flavor, Steps: 360, Seq: 128, Batch: 16, Recompute: moe.RecomputeNone.String(), Precision: "bf16", EP: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
-		SaveAsync: true, Keep: 2, LogEvery: 20, EvalSequences: 64, SampleTokens: 160, SamplePrompt: "// New returns ",
+		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2, LogEvery: 20, EvalSequences: 64, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX:    MX{Scale: mx.RCEIL.String()},
 		Guard: Guard{Spike: 100, Skips: 5, Memory: 1, Activations: 1},
 		Optimizer: Optimizer{
@@ -170,7 +174,9 @@ func (c Config) Validate(ranks int) error {
 	must(c.EPCapacity >= 0 && !math.IsInf(c.EPCapacity, 0), "ep_capacity is %v: give 0 (no limit) or a multiple of an expert's mean tokens, such as 1.25", c.EPCapacity)
 	must(c.EPCapacity == 0 || c.EP == "onesided", "ep_capacity is %v: it needs ep onesided", c.EPCapacity)
 	must(c.LogEvery >= 1, "log_every is %d: give 1 or more", c.LogEvery)
-	must(c.SaveEvery >= 0 && c.EvalEvery >= 0, "save_every is %d and eval_every %d: give 0 (at the end only) or more", c.SaveEvery, c.EvalEvery)
+	must(c.SaveEvery >= 0 || c.SaveEvery.Time() >= leastInterval, "save_every is %v: give a number of steps (500), a time (10m) or 0 (at the end only)", c.SaveEvery)
+	must(c.SaveRetry == 0 || c.SaveRetry >= Duration(time.Second), "save_retry is %v: give a time of 1s or more such as 10m, or 0s", c.SaveRetry)
+	must(c.EvalEvery >= 0, "eval_every is %d: give 0 (at start and end only) or more", c.EvalEvery)
 	must(c.Keep >= 1, "keep is %d: give 1 or more checkpoints", c.Keep)
 	must(c.EvalSequences >= 1 && c.EvalSequences <= maxCount, "eval_sequences is %d: give 1 or more, at most %d", c.EvalSequences, maxCount)
 	must(c.RecordEvery >= 0, "record_every is %d: give 0 (loads alone) or more", c.RecordEvery)

@@ -14,6 +14,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/system"
 )
 
 // folders says which hosts share a run folder: for each host, the first host with the same folder.
@@ -34,7 +35,10 @@ func findFolders(c *collective.Comm, dir string) (folders, error) {
 	leads := hosts[here][0] == c.Rank()
 	var failed error
 	if leads {
-		failed = os.WriteFile(mark(here), nil, 0o666)
+		var file *os.File
+		if file, failed = system.OpenOwn(dir, filepath.Base(mark(here)), os.O_WRONLY|os.O_CREATE); failed == nil {
+			failed = file.Close()
+		}
 	}
 	if err := c.Barrier(); err != nil {
 		return f, err
@@ -64,6 +68,15 @@ func findFolders(c *collective.Comm, dir string) (folders, error) {
 func (f folders) owns() bool {
 	here := f.comm.Host()
 	return f.owner[here] == here && f.comm.Hosts()[here][0] == f.comm.Rank()
+}
+
+// lock locks this rank's folder if it owns one that is not the first host's. The process of rank 0
+// has locked that one.
+func (f folders) lock(dir string) (*system.FolderLock, error) {
+	if f.comm.Rank() == 0 || !f.owns() {
+		return nil, nil
+	}
+	return system.LockFolder(dir)
 }
 
 // apart reports whether there are several folders.

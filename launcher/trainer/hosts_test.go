@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"spmoe/collective"
+	"spmoe/launcher/system"
 )
 
 // host is the ranks of one host of several, all of this process.
@@ -119,5 +121,33 @@ func TestFoldersOfHosts(t *testing.T) {
 	train(t, alone, 2, alone.Out)
 	if _, got := state(t, alone, alone.Steps); !reflect.DeepEqual(got, want) {
 		t.Error("one host that goes on alone ends with other tensors than a run without a break")
+	}
+}
+
+// Each host's folder is locked by its owner, and the marks that tell folders apart follow no link.
+func TestFoldersOfHostsAreLocked(t *testing.T) {
+	t.Parallel()
+	cfgs := []Config{tiny(t, nil), {}}
+	cfgs[1] = cfgs[0]
+	cfgs[1].Out = filepath.Join(t.TempDir(), "run")
+	held, err := system.LockFolder(cfgs[1].Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, errs := trainOnHosts(t, 2, cfgs, false); !errors.As(errs[1], new(*system.LockedError)) {
+		t.Errorf("errors %v, want that the second folder is in use", errs)
+	}
+	if err := held.Release(); err != nil {
+		t.Error(err)
+	}
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := errors.Join(os.MkdirAll(cfgs[1].Out, 0o777), os.WriteFile(victim, []byte("precious"), 0o666), os.Symlink(victim, filepath.Join(cfgs[1].Out, ".host-1"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs := trainOnHosts(t, 2, cfgs, false); errs[1] == nil {
+		t.Error("a link in place of a mark was followed")
+	}
+	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
+		t.Errorf("the file outside holds %q (%v)", text, err)
 	}
 }

@@ -63,6 +63,7 @@ type Job struct {
 	source   *weights.Source    // first weights of a new run; nil: random
 	files    checkpoint.Files   // for writing checkpoints
 	progress progress
+	clock    *saveClock
 	late     bool // this process has joined a running job
 
 	cores       int  // of all ranks; known when they run
@@ -110,12 +111,12 @@ func PrepareHere(cfg Config, n, here int, resume string, report Reporter) (*Job,
 // uses.
 func Rejoin(cfg Config, n int, report Reporter) (*Job, error) {
 	j := newJob(cfg, n, report)
-	j.late = true
+	j.late, j.clock.late = true, true
 	return j, j.read(cfg.Out)
 }
 
 func newJob(cfg Config, n int, report Reporter) *Job {
-	return &Job{cfg: cfg, ranks: n, report: report, files: faulty{checkpoint.Disk{}}}
+	return &Job{cfg: cfg, ranks: n, report: report, files: faulty{checkpoint.Disk{}}, clock: &saveClock{now: time.Now}}
 }
 
 // openStart opens what a running job has started from: its newest checkpoint, if there is one. It

@@ -49,7 +49,7 @@ func (r *rank) run(ctx context.Context) (err error) {
 		}
 	}
 	if r.checkpoints.step != r.progress.Step {
-		err = r.checkpoints.save(true)
+		err = r.checkpoints.saveLast(ctx)
 	}
 	if err = cmp.Or(err, tooMany); err != nil {
 		return err

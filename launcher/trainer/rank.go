@@ -143,7 +143,7 @@ func (r *rank) addTasks() error {
 	saver, err := newSaver(j.cfg, r.comm, j.files, j.tokenizerFile)
 	r.checkpoints = &checkpointer{
 		cfg: j.cfg, report: j.report, lead: r.lead(), state: r.trainState, memory: r.memory, stateGuard: r.stateGuard,
-		recorder: w.recorder, tracer: w.tracer, alarms: r.alarms, saver: saver,
+		recorder: w.recorder, tracer: w.tracer, alarms: r.alarms, saver: saver, clock: j.clock,
 	}
 	return err
 }

@@ -6,6 +6,7 @@ package trainer
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -34,7 +35,8 @@ type recorder struct {
 
 	out   *record.Writer // on the leading rank, while it runs
 	probe *probe         // nil: none
-	lost  bool           // the record could not be written
+	waits bool           // lines could not be written yet
+	ended bool           // lines are lost
 	shown time.Time      // when the file was last flushed for readers
 }
 
@@ -97,8 +99,9 @@ func (c *recorder) open(recalled bool) (err error) {
 	return nil
 }
 
-// close completes the record.
-func (c *recorder) close() error { return c.handleError(c.out.Close()) }
+// close completes the record. A run that was asked to record quantization errors has failed without
+// it.
+func (c *recorder) close() error { return c.required(c.out.Close()) }
 
 // now returns the time as records store it, to the millisecond.
 func now() float64 { return float64(time.Now().UnixMilli()) / 1e3 }
@@ -123,19 +126,40 @@ func (c *recorder) push() error {
 }
 
 // flush writes the record to the disk.
-func (c *recorder) flush() error { return c.handleError(c.out.Flush()) }
+func (c *recorder) flush() error { return c.required(c.out.Flush()) }
 
-// handleError handles an error of writing the record. A run that was asked to record quantization
-// errors ends with it. Any other run continues without the rest of its record.
-func (c *recorder) handleError(err error) error {
-	if err == nil || c.job.cfg.RecordEvery > 0 {
+// required handles an error of writing the record where it must be complete, if the run was asked to
+// record quantization errors.
+func (c *recorder) required(err error) error {
+	if err != nil && c.job.cfg.RecordEvery > 0 {
 		return err
 	}
-	if !c.lost {
-		c.lost = true
-		c.alarms.add(Alarm{c.state.progress.Step, fmt.Sprintf("what follows is not written to %s, training goes on: %v", record.File, err)})
+	return c.handleError(err)
+}
+
+// handleError handles an error of writing the record. The lines wait in memory, and the run goes on.
+// When too many lines wait, the record has ended: then a run that was asked to record quantization
+// errors ends, too.
+func (c *recorder) handleError(err error) error {
+	ended := errors.Is(err, record.ErrEnded)
+	switch {
+	case ended && c.job.cfg.RecordEvery > 0:
+		return err
+	case ended && !c.ended:
+		c.ended = true
+		c.alarm("what follows is not written to %s, training goes on: %v", record.File, err)
+	case err == nil && c.waits && !c.ended:
+		c.waits = false
+		c.alarm("%s is being written again, nothing in it is missing", record.File)
+	case err != nil && !c.waits:
+		c.waits = true
+		c.alarm("%s cannot be written, its lines wait in memory and training goes on: %v", record.File, err)
 	}
 	return nil
+}
+
+func (c *recorder) alarm(format string, args ...any) {
+	c.alarms.add(Alarm{c.state.progress.Step, fmt.Sprintf(format, args...)})
 }
 
 // recordsSums reports whether the expert loads, operands and phases of a step are recorded. every

@@ -395,23 +395,41 @@ func TestRecordFails(t *testing.T) {
 	}
 }
 
-// A run that was not asked for a record does without the rest of it when it cannot be written, and
-// says so once.
+// A run goes on while its record cannot be written, and says so once, and when it can be again. A run
+// that was asked for a record ends when lines are lost, or if they are missing where the record must
+// be complete. Any other run does without the rest.
 func TestRecordIsLost(t *testing.T) {
 	t.Parallel()
-	for every, want := range map[int]int{0: 1, 3: 0} {
+	for every, want := range map[int][]string{
+		0: {"metrics.jsonl cannot be written, its lines wait in memory and training goes on: no space left", "metrics.jsonl is being written again", "cannot be written", "is not written to metrics.jsonl, training goes on"},
+		3: {"metrics.jsonl cannot be written", "metrics.jsonl is being written again"},
+	} {
 		cfg := recorded(t, func(c *Config) { c.RecordEvery = every })
 		failed := errors.New("no space left")
 		report := onRanks(t, cfg, 1, "", func(r *rank) error {
-			for range 2 {
-				if err := r.watch.recorder.handleError(failed); errors.Is(err, failed) != (every > 0) {
+			c := r.watch.recorder
+			for _, err := range []error{failed, failed, nil, nil} {
+				if err := c.handleError(err); err != nil {
 					t.Errorf("record_every %d: error %v", every, err)
 				}
 			}
-			return r.watch.recorder.handleError(nil)
+			for _, err := range []error{failed, fmt.Errorf("%w: %w", record.ErrEnded, failed), nil} {
+				if got := c.required(err); errors.Is(got, failed) != (every > 0 && err != nil) {
+					t.Errorf("record_every %d: %v becomes error %v", every, err, got)
+				}
+			}
+			if err := c.handleError(record.ErrEnded); (err != nil) != (every > 0) {
+				t.Errorf("record_every %d: error %v", every, err)
+			}
+			return nil
 		})
-		if len(report.alarms) != want || want > 0 && !strings.Contains(report.alarms[0].Text, "metrics.jsonl, training goes on: no space left") {
-			t.Errorf("record_every %d: alarms %+v", every, report.alarms)
+		if len(report.alarms) != len(want) {
+			t.Fatalf("record_every %d: alarms %+v, want %q", every, report.alarms, want)
+		}
+		for i, a := range report.alarms {
+			if !strings.Contains(a.Text, want[i]) {
+				t.Errorf("record_every %d: alarm %q, want %q", every, a.Text, want[i])
+			}
 		}
 	}
 }

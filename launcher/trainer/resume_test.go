@@ -79,7 +79,7 @@ func TestResumeAtEveryStep(t *testing.T) {
 		again.Out, again.SaveEvery = filepath.Join(t.TempDir(), "run"), 0
 		got := onRanks(t, again, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", k)), func(r *rank) error {
 			if k == cfg.Steps { // where a run has nothing left to save
-				return r.checkpoints.save(true)
+				return r.checkpoints.saveLast(context.Background())
 			}
 			return run(r)
 		})
@@ -109,7 +109,7 @@ func TestAnyNumberOfRanks(t *testing.T) {
 			name := fmt.Sprintf("%d to %d ranks", saved, loaded)
 			copied := cfg
 			copied.Out = filepath.Join(t.TempDir(), "run")
-			onRanks(t, copied, loaded, cfg.Out, func(r *rank) error { return r.checkpoints.save(true) })
+			onRanks(t, copied, loaded, cfg.Out, func(r *rank) error { return r.checkpoints.saveLast(context.Background()) })
 			sameState(t, name, copied, cfg, 3)
 			longer.Out = filepath.Join(t.TempDir(), "run")
 			for i, s := range onRanks(t, longer, loaded, cfg.Out, run).steps {

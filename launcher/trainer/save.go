@@ -43,57 +43,63 @@ type checkpointer struct {
 	tracer     *tracer
 	alarms     *alarms
 	saver      *saver
-	step       int // of the newest checkpoint
+	clock      *saveClock
+	step       int  // of the newest checkpoint
+	timeIsUp   bool // all ranks agree that a save by time is due
 }
 
-// prepare starts to allocate memory for copies of the state, if there will be any.
+// prepare starts the clock of saves by time. It starts to allocate memory for copies of the state,
+// if there will be any.
 func (c *checkpointer) prepare() {
+	if c.lead {
+		c.clock.start(c.cfg.Out)
+	}
 	if c.cfg.copies() {
 		c.saver.allocateCopies(c.state.pieces(c.lead))
 	}
 }
 
-// save saves the state between two steps. It waits for the last save of a run, which must succeed.
-// An earlier save that fails raises an alarm, and the next may succeed. An error ends the run. It
-// is collective.
-func (c *checkpointer) save(last bool) error {
+// save saves the state between two steps. It waits for the last save of a run. An earlier save that
+// fails raises an alarm, and the next may succeed. failed says why there is no checkpoint, if that
+// is known already; err ends the run. It is collective.
+func (c *checkpointer) save(last bool) (failed, err error) {
 	defer c.tracer.during(traceSave)()
 	begin := time.Now()
 	if err := c.wait(); err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := c.memory.check(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := c.stateGuard.beforeSave(); err != nil {
-		return err
+		return nil, err
 	}
 	config, err := ConfigTOML(c.cfg)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if c.lead {
+		c.clock.saved = c.clock.now()
 	}
 	s := runState{c.state.snapshot(), config}
 	// The record is written to disk before the checkpoint of the same step. If that fails, the
 	// ranks agree on it as on any other failure.
 	c.saver.start(s, c.state.pieces(c.lead), c.recorder.flush(), begin, last)
 	if c.cfg.copies() && !last {
-		return nil
+		return nil, nil
 	}
-	failed, err := c.finish(c.saver.wait())
-	if err == nil && last && failed != nil {
-		err = fmt.Errorf("saving the checkpoint of step %d, the last of this run: %w", s.progress.Step, failed)
-	}
-	return err
+	return c.finish(c.saver.wait())
 }
 
 // saveIfDue saves the state after the last step if a save is due.
 func (c *checkpointer) saveIfDue() error {
 	step := c.state.progress.Step
-	if !due(c.cfg.SaveEvery, step) {
+	if !due(c.cfg.SaveEvery.Steps(), step) && !c.timeIsUp {
 		return nil
 	}
-	c.step = step
-	return c.save(false)
+	c.step, c.timeIsUp = step, false
+	_, err := c.save(false)
+	return err
 }
 
 // repeat saves the state that the vaults hold if a save is due, because the ranks may have failed

@@ -25,6 +25,7 @@ import (
 type saver struct {
 	comm      *collective.Comm
 	folders   folders
+	lock      *system.FolderLock // of a folder that only this host has; nil: none
 	cfg       Config
 	files     checkpoint.Files
 	ctx       context.Context
@@ -67,19 +68,24 @@ func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer 
 		return nil, err
 	}
 	shared, err := findFolders(own, cfg.Out)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := shared.lock(cfg.Out)
 	if err == nil && shared.owns() {
 		err = system.Tidy(cfg.Out) // a rank may have been killed
 	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, lock.Release())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &saver{comm: own, folders: shared, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: tokenizer}, nil
+	return &saver{comm: own, folders: shared, lock: lock, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: tokenizer}, nil
 }
 
 // copies reports whether the state is copied, so that training can continue while it is written.
-// The last save of a run needs no copy.
-func (c Config) copies() bool { return c.SaveAsync && c.SaveEvery > 0 }
+// The last save of a run needs no copy. Saves by time, which are the default and rare, do without:
+// the copy would double the memory of the optimizer's state.
+func (c Config) copies() bool { return c.SaveAsync && c.SaveEvery.Steps() > 0 }
 
 // allocateCopies starts to allocate the memory for copies. The kernel provides memory page by page
 // on the first write, which may take seconds. That must not delay the first save.
@@ -104,6 +110,7 @@ func (s *saver) close() {
 	if s.allocated != nil && s.copied == nil {
 		<-s.allocated
 	}
+	s.lock.Release()
 }
 
 // snapshot returns a copy of the pieces, which is valid until the next call.

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
@@ -53,11 +54,12 @@ func TestAsynchronousSaves(t *testing.T) {
 type broken struct {
 	checkpoint.Disk
 	operation, path string
-	err             error // returned, or a panic if it is nil
+	err             error         // returned, or a panic if it is nil
+	left            *atomic.Int32 // failures before the disk is repaired; nil: it stays broken
 }
 
 func (b broken) fail(operation, path string) error {
-	if operation != b.operation || !strings.Contains(path, b.path) {
+	if operation != b.operation || !strings.Contains(path, b.path) || b.left != nil && b.left.Add(-1) < 0 {
 		return nil
 	}
 	if b.err == nil {
@@ -109,12 +111,18 @@ func (o brokenOutput) Sync() error { return errors.Join(o.disk.fail("sync", o.pa
 func on(t *testing.T, disk checkpoint.Files, cfg Config, n int) (*reports, error) {
 	t.Helper()
 	r := &reports{}
+	return r, runOn(t, context.Background(), disk, cfg, n, r)
+}
+
+// runOn is on with a context and a reporter.
+func runOn(t *testing.T, ctx context.Context, disk checkpoint.Files, cfg Config, n int, r Reporter) error {
+	t.Helper()
 	job, err := Prepare(cfg, n, "", r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	job.files = disk
-	return r, job.Run(context.Background(), spmd.Goroutines{N: n})
+	return job.Run(ctx, spmd.Goroutines{N: n})
 }
 
 // A save that fails, on whichever rank and at whatever it does, is reported; training goes on, the
@@ -169,14 +177,17 @@ func TestFailingSave(t *testing.T) {
 // A run whose last save fails has failed, and says why. What was saved before can be resumed.
 func TestFailingLastSave(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *Config) { c.Steps, c.SaveEvery = 5, 2 })
+	cfg := tiny(t, func(c *Config) { c.Steps, c.SaveEvery, c.SaveRetry = 5, 2, 0 })
 	got, err := on(t, broken{operation: "write", path: "step-00000005.tmp/rank-00001", err: syscall.ENOSPC}, cfg, 2)
 	for _, want := range []string{"checkpoint of step 5", "the last of this run", "rank-00001", "no space left on device"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
-	if len(got.steps) != 5 || len(got.done) != 0 {
+	if unsaved := (*UnsavedError)(nil); !errors.As(err, &unsaved) || unsaved.Step != 5 {
+		t.Errorf("error %v", err)
+	}
+	if len(got.steps) != 5 || len(got.done) != 0 || len(got.alarms) != 0 {
 		t.Errorf("%d steps made, the end is reported %d times", len(got.steps), len(got.done))
 	}
 	if again := train(t, cfg, 2, cfg.Out); again.start.From != 4 || len(again.saved) != 1 || len(again.done) != 1 {
@@ -208,10 +219,10 @@ func TestRankFailsWhileSaving(t *testing.T) {
 func TestSnapshotMemory(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		every  int
+		every  Interval
 		async  bool
 		copies bool
-	}{{0, true, false}, {5, false, false}, {5, true, true}} {
+	}{{0, true, false}, {5, false, false}, {5, true, true}, {Every(time.Minute), true, false}} {
 		cfg := tiny(t, func(cfg *Config) { cfg.SaveEvery, cfg.SaveAsync = c.every, c.async })
 		onRanks(t, cfg, 2, "", func(r *rank) error {
 			var held int64
@@ -224,7 +235,7 @@ func TestSnapshotMemory(t *testing.T) {
 			r.checkpoints.saver.close()
 			estimate := cfg.EstimateMemory(2).Snapshot
 			if (estimate > 0) != c.copies || math.Abs(float64(estimate-held)) > 0.1*float64(held) {
-				t.Errorf("saving every %d steps, asynchronously %t: %d bytes are estimated, held are %d", c.every, c.async, estimate, held)
+				t.Errorf("saving every %v, asynchronously %t: %d bytes are estimated, held are %d", c.every, c.async, estimate, held)
 			}
 			return nil
 		})

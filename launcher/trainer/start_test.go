@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,7 +43,7 @@ func TestInitFrom(t *testing.T) {
 			what := fmt.Sprintf("from %s on %d ranks", from, ranks)
 			started := cfg
 			started.Out = filepath.Join(t.TempDir(), "run")
-			onRanks(t, started, ranks, "", func(r *rank) error { return r.checkpoints.save(true) })
+			onRanks(t, started, ranks, "", func(r *rank) error { return r.checkpoints.saveLast(context.Background()) })
 			if p, got := state(t, started, 0); p.Step != 0 {
 				t.Errorf("%s: step %d", what, p.Step)
 			} else {

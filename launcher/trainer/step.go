@@ -76,6 +76,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 		return fail(err)
 	}
 	s = r.count(a, used, lr, imbalance)
+	r.checkpoints.timeIsUp = a.totals.save > 0
 	r.memory.take()
 
 	// Record the step and store the state after it.
@@ -96,6 +97,9 @@ func (r *rank) reduce(ctx context.Context, local totals) (a attempt, err error) 
 	local.damaged = r.activations.damaged()
 	if ctx.Err() != nil {
 		local.stop = 1
+	}
+	if r.lead() {
+		local.save = r.checkpoints.clock.due(r.job.cfg.SaveEvery.Time())
 	}
 	a.totals, err = local.sum(r.ex, r.comm)
 	return a, err

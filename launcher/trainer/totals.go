@@ -11,10 +11,10 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// totals sums the results of the ranks' passes. stop is the number of ranks that want to stop,
-// damaged that of ranks whose activations or gradients have changed in memory.
+// totals sums the results of the ranks' passes. stop is positive if any rank wants to stop, save if a
+// save by time is due, and damaged if activations or gradients of a rank have changed in memory.
 type totals struct {
-	loss, tokens, mtp, mtpTokens, balance, dropped, stop, damaged float64
+	loss, tokens, mtp, mtpTokens, balance, dropped, stop, save, damaged float64
 	// bytes of text that the tokens of an evaluation stand for
 	bytes float64
 }
@@ -36,9 +36,9 @@ func (t totals) means() (loss, mtp float64) {
 // sum returns the totals of all ranks. It is collective.
 func (t totals) sum(ex *tensor.Exec, c *collective.Comm) (totals, error) {
 	defer ex.Enter(ex.Enter(profile.Collectives))
-	buf := [...]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.dropped, t.stop, t.damaged, t.bytes}
+	buf := [...]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.dropped, t.stop, t.save, t.damaged, t.bytes}
 	if err := collective.AllReduce(c, buf[:], collective.Sum); err != nil {
 		return t, fmt.Errorf("summing the loss: %w", err)
 	}
-	return totals{buf[0], buf[1], buf[2], buf[3], buf[4], buf[5], buf[6], buf[7], buf[8]}, nil
+	return totals{buf[0], buf[1], buf[2], buf[3], buf[4], buf[5], buf[6], buf[7], buf[8], buf[9]}, nil
 }

@@ -1,0 +1,53 @@
+package record
+
+// Keeping the record of an earlier run in the same folder.
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// asideSuffix is added to the names of files that are set aside; a number follows if the name is
+// taken.
+const asideSuffix = ".old"
+
+// SetAside renames the record and the events of an earlier run in a folder, which a new run would
+// replace. It returns the new path of the record, which is empty if there was nothing to rename.
+func SetAside(run string) (now string, err error) {
+	for _, name := range []string{File, oldFile, EventsFile} {
+		path := filepath.Join(run, name)
+		stat, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && stat.Mode().IsRegular() && stat.Size() == 0 {
+			continue
+		} else if err != nil {
+			return now, err
+		}
+		free, err := freeName(path + asideSuffix)
+		if err == nil {
+			err = os.Rename(path, free)
+		}
+		if err != nil {
+			return now, err
+		}
+		if now == "" {
+			now = free
+		}
+	}
+	return now, nil
+}
+
+// freeName returns path, or path-N with the first N that does not exist.
+func freeName(path string) (string, error) {
+	name := path
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			return name, nil
+		} else if err != nil {
+			return "", err
+		}
+		name = fmt.Sprintf("%s-%d", path, n)
+	}
+}

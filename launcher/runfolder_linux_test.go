@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// readOnly returns a folder that this user cannot write to.
+func readOnly(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if os.Getuid() != 0 {
+		if err := os.Chmod(dir, 0o555); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	mount(t, dir, unix.MS_RDONLY, "")
+	return dir
+}
+
+// mount mounts a new file system in memory at a folder until the test ends. It skips the test if it
+// may not.
+func mount(t *testing.T, dir string, flags uintptr, options string) {
+	t.Helper()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, options); err != nil {
+		t.Skipf("mounting a file system: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmounting %s: %v", dir, err)
+		}
+	})
+}
+
+// The launcher alone holds the lock of a run of processes: it ends with the launcher.
+func TestRanksDoNotHoldTheLock(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	begun := &beginning{do: func(ranks []int) {
+		for _, pid := range append(ranks, os.Getpid()) {
+			open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+			if err != nil {
+				t.Error(err)
+			}
+			holds := false
+			for _, fd := range open {
+				to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name()))
+				holds = holds || to == filepath.Join(out, ".lock")
+			}
+			if holds != (pid == os.Getpid()) {
+				t.Errorf("process %d has the lock's file open: %t", pid, holds)
+			}
+		}
+		refuse(t, exitUsage, processRun(out, "--steps", "40"), out+" is in use by process")
+	}}
+	code := run(context.Background(), processRun(out, "--steps", "40", "--log-every", "1"), begun, &begun.errOut)
+	if errors := begun.errOut.String(); code != exitOK || begun.do != nil || strings.Contains(errors, "in use") {
+		t.Errorf("exit code %d: %s", code, errors)
+	}
+}
+
+// A folder that cannot be written to is refused before training starts, with advice that helps.
+func TestUnwritableFolder(t *testing.T) {
+	data, closed := text(t), readOnly(t)
+	for name, args := range map[string][]string{
+		"named":      {"--out", filepath.Join(closed, "run")},
+		"inside":     {"--out", filepath.Join(closed, "a", "b")},
+		"the folder": {"--out", closed},
+		"compare":    {"compare", "--out", filepath.Join(closed, "run")},
+		"working":    nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			if args == nil {
+				t.Chdir(closed)
+			}
+			if name != "compare" {
+				args = tiny(data, args...)
+			}
+			refuse(t, exitUsage, args, "give --out a folder that you can write to")
+		})
+	}
+}

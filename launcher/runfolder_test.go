@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/record"
+)
+
+// While a run goes on, no other one writes to its folder, and reading it is allowed.
+func TestTwoRunsOneFolder(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	args := tiny(data, "--out", "run", "--save-every", "2", "--keep", "9", "--save-async=false")
+	var tried bool
+	got := launchTo(context.Background(), &watcher{[]string{"step: 5 "}, func() { // the run waits until do returns
+		tried = true
+		before := files(t, ".")
+		inUse := []string{"run is in use by process ", fmt.Sprint(os.Getpid()), " on host ", "another --out"}
+		for _, second := range [][]string{args, append(args, "--seed", "9"), append(args, "--ranks", "process"), {"train", "--resume", "--out", "run"}, {"compare", "--out", "run", "--data", data}} {
+			refuse(t, exitUsage, second, inUse...)
+		}
+		for _, reader := range [][]string{
+			{"checkpoint", "verify", "run"}, {"checkpoint", "ls", "run"}, {"generate", "--checkpoint", "run", "--prompt", "the", "--max-tokens", "4"},
+			{"eval", "--checkpoint", "run", "--data", data, "--max-tokens", "200"}, append(args, "--dry-run"),
+		} {
+			if got := launch(reader...); got.code != exitOK {
+				t.Errorf("%q: exit code %d: %s", reader, got.code, got.errOut)
+			}
+		}
+		same(t, files(t, "."), before)
+	}}, args...)
+	if got.code != exitOK || got.errOut != "" || !tried {
+		t.Fatalf("exit code %d, tried %t: %s", got.code, tried, got.errOut)
+	}
+	if _, err := os.Lstat("run/.lock"); !os.IsNotExist(err) {
+		t.Errorf("the lock of a run that has ended: %v", err)
+	}
+	if log, err := record.Read("run"); err != nil || len(log.Steps) != 6 || len(log.Starts) != 1 {
+		t.Errorf("the record: %v", err)
+	}
+	succeed(t, append(args, "--steps", "6")...) // it has ended
+}
+
+// Runs without --out that start at the same time get folders of their own.
+func TestTwoNewRuns(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	var second outcome
+	succeedTo := &watcher{[]string{"step: 1 "}, func() { second = launch(tiny(data)...) }}
+	first := launchTo(context.Background(), succeedTo, tiny(data)...)
+	if first.code != exitOK || second.code != exitOK || !strings.Contains(second.out, "runs/debug-2") {
+		t.Errorf("exit codes %d and %d: %s%s", first.code, second.code, first.errOut, second.errOut)
+	}
+	// The folder has been created by another process, which has not locked it yet.
+	claim := &runClaim{wanted: true}
+	if err := os.Mkdir("runs/debug-3", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if path, err := claim.takeFree("debug"); err != nil || path != filepath.Join("runs", "debug-4") {
+		t.Errorf("claimed %s, %v", path, err)
+	}
+	claim.release()
+}
+
+// The record of a run that has died before its first checkpoint is kept.
+func TestOldRecordIsKept(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	args := tiny(data, "--out", "run")
+	for i, name := range []string{"", "metrics.jsonl.old", "metrics.jsonl.old-2"} {
+		var before []byte
+		if i > 0 {
+			var err error
+			if before, err = os.ReadFile("run/metrics.jsonl"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := launch(args...)
+		if told := strings.Contains(got.errOut, "run has the record of an earlier run without a checkpoint: it is now "+name+"\n"); got.code != exitOK || told != (i > 0) {
+			t.Fatalf("exit code %d: %s", got.code, got.errOut)
+		}
+		if i > 0 {
+			if now, err := os.ReadFile("run/" + name); err != nil || !bytes.Equal(now, before) {
+				t.Errorf("%s: %d bytes, want %d (%v)", name, len(now), len(before), err)
+			}
+		}
+		if err := os.RemoveAll("run/step-00000006"); err != nil { // as if it had died before
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package system
+
+// Files that a program keeps in a folder of its own. Others may have put a link, a pipe or a device
+// in their place.
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// errReplaced says that a name has changed its file between two looks.
+var errReplaced = errors.New("it was replaced while it was opened")
+
+// OpenOwn opens or creates the regular file name in folder, with flags as for [os.OpenFile]. It
+// refuses anything else at once, and never follows a link.
+func OpenOwn(folder, name string, flags int) (*os.File, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return OpenIn(root, name, flags)
+}
+
+// OpenIn is [OpenOwn] for an open folder.
+func OpenIn(root *os.Root, name string, flags int) (*os.File, error) {
+	path := filepath.Join(root.Name(), name)
+	before, err := root.Lstat(name)
+	if err == nil {
+		err = regular(path, before)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	file, err := root.OpenFile(name, flags|syscall.O_NONBLOCK, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	// Another file may have replaced it between the two calls.
+	after, err := file.Stat()
+	if err == nil {
+		err = regular(path, after)
+	}
+	if err == nil && before != nil && !os.SameFile(before, after) {
+		err = fmt.Errorf("%s: %w", path, errReplaced)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}

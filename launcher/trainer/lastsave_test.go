@@ -1,0 +1,84 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+// failing returns a disk on which an operation on some paths fails a number of times.
+func failing(times int32, operation, path string, err error) broken {
+	left := new(atomic.Int32)
+	left.Store(times)
+	return broken{operation: operation, path: path, err: err, left: left}
+}
+
+// The last save of a run is repeated until it works, at its end and when it is asked to stop. A
+// transient error of a disk does not lose the run.
+func TestLastSaveIsRepeated(t *testing.T) {
+	t.Parallel()
+	for name, disk := range map[string]broken{
+		"one fsync":             failing(1, "sync", "rank-00001", syscall.EIO),
+		"the manifest's, twice": failing(2, "sync", "manifest.json", syscall.EIO),
+		"a disk that was full":  failing(3, "write", "rank-00000", syscall.ENOSPC),
+		"a read-only disk":      failing(2, "mkdir", ".tmp", syscall.EROFS),
+		"the rename":            failing(1, "rename", ".tmp", syscall.EIO),
+		"the folder's sync":     failing(1, "syncdir", ".tmp", syscall.EIO),
+	} {
+		for _, stopped := range []bool{false, true} {
+			want, said := 5, &reports{}
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			if stopped {
+				want, said.onStep = 3, func(s Step) {
+					if s.Step == 2 {
+						cancel()
+					}
+				}
+			}
+			disk.left.Store(max(disk.left.Load(), 1)) // the second time
+			cfg := tiny(t, func(c *Config) { c.Steps = 5 })
+			err := runOn(t, ctx, disk, cfg, 2, said)
+			if stopped != errors.Is(err, ErrInterrupted) || !stopped && err != nil {
+				t.Fatalf("%s, stopped %t: %v", name, stopped, err)
+			}
+			if len(said.saved) != 1 || said.saved[0].Step != want || len(said.done) != 1 {
+				t.Errorf("%s, stopped %t: saved %+v, done %+v", name, stopped, said.saved, said.done)
+			}
+			state(t, cfg, want)
+			if len(said.alarms) != 1 || !strings.Contains(said.alarms[0].Text, "the last of this run, was not saved: ") || !strings.Contains(said.alarms[0].Text, "trying again for 10m0s (--save-retry)") {
+				t.Errorf("%s, stopped %t: alarms %+v, want one that says so", name, stopped, said.alarms)
+			}
+		}
+	}
+}
+
+// stopper asks for a stop as soon as there is an alarm.
+type stopper struct {
+	reports
+	cancel func()
+}
+
+func (s *stopper) Alarm(a Alarm) {
+	s.reports.Alarm(a)
+	s.cancel()
+}
+
+// A request to stop ends the attempts to save at once.
+func TestLastSaveIsGivenUp(t *testing.T) {
+	t.Parallel()
+	cfg := tiny(t, func(c *Config) { c.SaveEvery = 3 })
+	ctx, cancel := context.WithCancel(context.Background())
+	said := &stopper{cancel: cancel}
+	err := runOn(t, ctx, broken{operation: "create", path: "step-00000004.tmp/rank-00001", err: syscall.ENOSPC}, cfg, 2, said)
+	if unsaved := (*UnsavedError)(nil); !errors.As(err, &unsaved) || unsaved.Step != 4 || !strings.Contains(err.Error(), "no space left on device") {
+		t.Errorf("error %v", err)
+	}
+	if len(said.saved) != 1 || len(said.alarms) != 1 || len(said.done) != 0 {
+		t.Errorf("%q", said.events)
+	}
+	state(t, cfg, 3)
+}
