@@ -183,8 +183,8 @@ func resolve(from defaults, name string, text []byte, given []assignment) (train
 // locate adds the file name, line and column to an error in a config file.
 func locate(name string, err error) error {
 	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) {
-		return fmt.Errorf("%s:%d: unknown key %.100q (launcher train --dry-run prints all keys)",
-			name, unknown.Line, unknown.Key)
+		return fmt.Errorf("%s:%d: unknown key %.100q%s (launcher train --dry-run prints all keys)",
+			name, unknown.Line, unknown.Key, meantKey(unknown.Key))
 	}
 	if wrong := (*stricttoml.SyntaxError)(nil); errors.As(err, &wrong) {
 		return fmt.Errorf("%s:%d:%d: %.500s", name, wrong.Line, wrong.Column, wrong.Message)
