@@ -24,3 +24,15 @@ func TestSkipsEndRun(t *testing.T) {
 		succeed(t, "checkpoint", "verify", out)
 	}
 }
+
+// A run that ends without finite losses has failed.
+func TestDiverged(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	for _, kind := range []string{"goroutine", "process"} {
+		got := launch(tiny(data, "-np", "2", "--ranks", kind, "--optimizer.lr", "1e300", "--out", kind)...)
+		if got.code != exitFailed || !strings.Contains(got.errOut, "loss of NaN") || !strings.Contains(got.errOut, "lower --optimizer.lr") || strings.Count(got.errOut, "the run ended") != 1 {
+			t.Errorf("%s: exit code %d, errors %q", kind, got.code, got.errOut)
+		}
+	}
+}

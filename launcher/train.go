@@ -118,7 +118,10 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 			return failed
 		}
 		cancel := reportStop(ctx, env, cfg.Out)
-		if err = errors.Join(job.Run(ctx, world), stop()); err != nil {
+		if err = errors.Join(job.Run(ctx, world), stop()); err == nil {
+			err = job.Diverged()
+		}
+		if err != nil {
 			err = failure{withCheckpoint(err, env, cfg.Out), trainCode(err)}
 		}
 		cancel()

@@ -19,6 +19,7 @@ import (
 	"spmoe/collective"
 	"spmoe/datasets"
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
 	"spmoe/launcher/weights"
@@ -67,6 +68,8 @@ type Job struct {
 
 	cores       int  // of all ranks; known when they run
 	interrupted bool // set by rank 0 at the end
+	// last training and validation loss, set by rank 0 at the end unless the run was interrupted
+	lossOfEnd [2]float64
 }
 
 // ErrInterrupted says that a run ended at a step boundary before its last step, on request, with
@@ -304,6 +307,17 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 		return ErrInterrupted
 	}
 	return err
+}
+
+// Diverged returns an error if a run that has ended has no usable weights, because its last losses
+// are not finite. Only the process of rank 0 knows.
+func (j *Job) Diverged() error {
+	training, validation := j.lossOfEnd[0], j.lossOfEnd[1]
+	if training-training == 0 && validation-validation == 0 {
+		return nil
+	}
+	return fmt.Errorf("the run ended with a training loss of %g and a validation loss of %g: its weights are of no use: %s shows at which step it went wrong; train again with a lower --optimizer.lr or a longer --optimizer.warmup",
+		training, validation, filepath.Join(j.cfg.Out, record.File))
 }
 
 // team creates the threads of this process's ranks.

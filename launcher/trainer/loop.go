@@ -127,6 +127,9 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	done.Elapsed = time.Since(begin)
 	if r.lead() {
 		r.job.interrupted = interrupted
+		if !interrupted {
+			r.job.lossOfEnd = [2]float64{p.Recent.last(), e.loss}
+		}
 		r.watch.recorder.done(done)
 		r.job.report.Done(done)
 	}
