@@ -51,6 +51,34 @@ func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 	return d, nil
 }
 
+// Check returns the errors of [Load] that show without reading the text: paths that do not exist or
+// hold no data, and token files of another tokenizer.
+func Check(paths []string, t Tokenizer, opts Options) error {
+	groups, _, err := group(paths)
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		if len(g) == 0 {
+			continue // the built-in corpus
+		}
+		s, err := find(g, opts)
+		if err != nil {
+			return err
+		}
+		tokens, err := s.tokens()
+		if err != nil {
+			return err
+		}
+		if tokens != nil {
+			if err := errors.Join(tokens.fits(t), tokens.unmap()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Close releases token files. The streams must not be used afterwards. It may be called more than
 // once.
 func (d *Data) Close() error {

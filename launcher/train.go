@@ -36,6 +36,9 @@ type trainFlags struct {
 	project string
 	side    sideTaskFlags
 	given   *[]assignment
+
+	allowChanges bool
+	notes        []string // how a resumed run differs from its checkpoint
 }
 
 func defineTrain(fs *flag.FlagSet) action {
@@ -43,6 +46,7 @@ func defineTrain(fs *flag.FlagSet) action {
 	f.ranks.define(fs)
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
 	fs.BoolVar(&f.resume, "resume", false, "continue from the newest checkpoint of --out; default: of the newest run")
+	fs.BoolVar(&f.allowChanges, "allow-changes", false, "with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print the configuration, sizes and costs, and exit")
 	fs.StringVar(&f.display.format, "log-format", "text", "`FORMAT` log format: text or json")
 	fs.BoolVar(&f.display.plain, "plain", false, "print log lines instead of the live view on a terminal")
@@ -78,7 +82,7 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	if f.dryRun {
-		return dryRun(cfg, f.ranks.count, env)
+		return f.describe(cfg, from, env)
 	}
 	if err := checkProjection(f.project, cfg); err != nil {
 		return err
@@ -93,7 +97,7 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	defer job.Close()
-	job.Profile = f.profile
+	job.Profile, job.Notes = f.profile, f.notes
 	if f.ratios || f.project != "" {
 		job.Routing = routingMeters(cfg)
 	}
@@ -215,6 +219,9 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 	if cfg, err = resolveRun(trainDefaults, f.config, text, given); err != nil {
 		return cfg, "", err
 	}
+	if f.allowChanges && !f.resume {
+		return cfg, "", errors.New("--allow-changes is for --resume: leave it out, or add --resume")
+	}
 	if !f.resume {
 		if cfg.Out == "" {
 			cfg.Out, err = freeRun(cfg.Flavor)
@@ -246,15 +253,41 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 	if cfg, err = resolve(trainDefaults, saved, text, nil); err != nil {
 		return cfg, "", err
 	}
-	flavor, tokenizer := cfg.Flavor, cfg.Tokenizer
-	if apply(&cfg, given); cfg.Flavor != flavor {
-		return cfg, "", fmt.Errorf("%s is of flavor %s, not %s: leave --flavor out, or start a new run", from, flavor, cfg.Flavor)
-	}
-	if cfg.Tokenizer != tokenizer {
-		return cfg, "", fmt.Errorf("%s was trained with tokenizer %q, not %q: leave --tokenizer out, or start a new run", from, tokenizer, cfg.Tokenizer)
+	before := cfg
+	apply(&cfg, given)
+	if !late {
+		err = f.compare(before, cfg, from)
 	}
 	cfg.Out = run
-	return cfg, from, nil
+	return cfg, from, err
+}
+
+// compare notes how a resumed run differs from its checkpoint. It returns an error for a change of
+// what the run computes, unless the user allows it, and for one that is impossible.
+func (f *trainFlags) compare(saved, cfg trainer.Config, from string) error {
+	if err := cfg.Validate(f.ranks.count); err != nil {
+		return err
+	}
+	changes, err := trainer.Changes(saved, cfg, from)
+	if err != nil {
+		return err
+	}
+	var meaningful []string
+	var step int
+	fmt.Sscanf(filepath.Base(from), "step-%d", &step)
+	for _, c := range changes {
+		if c.Key == "steps" && cfg.Steps < step {
+			return nil // the end of the run is past, as its preparation will say
+		}
+		f.notes = append(f.notes, "this differs from the run so far: "+c.String())
+		if c.Meaningful {
+			meaningful = append(meaningful, "\n  "+c.String())
+		}
+	}
+	if len(meaningful) > 0 && !f.allowChanges {
+		return fmt.Errorf("%s was trained with other settings; these changes make another run of it:%s\nadd --allow-changes to go on like this, or leave these flags out", from, strings.Join(meaningful, ""))
+	}
+	return nil
 }
 
 // sameRun returns the newest checkpoint in cfg.Out if its run has exactly this configuration, so
@@ -322,9 +355,13 @@ func newestRun() (string, error) {
 	return path, nil
 }
 
-// dryRun prints the configuration, sizes and costs of a run.
-func dryRun(cfg trainer.Config, ranks int, env env) error {
-	if err := cfg.Validate(ranks); err != nil {
+// describe prints the configuration, sizes and costs of a run, after a look at what it reads.
+func (f *trainFlags) describe(cfg trainer.Config, from string, env env) error {
+	if err := cfg.Validate(f.ranks.count); err != nil {
+		return err
+	}
+	notices, err := trainer.Look(cfg, from)
+	if err != nil {
 		return err
 	}
 	text, err := trainer.ConfigTOML(cfg)
@@ -332,6 +369,9 @@ func dryRun(cfg trainer.Config, ranks int, env env) error {
 		return err
 	}
 	fmt.Fprintf(env.out, "%s\n", text)
-	summarize(env.out, "# ", cfg, ranks)
+	summarize(env.out, "# ", cfg, f.ranks.count)
+	for _, note := range append(f.notes, notices...) {
+		fmt.Fprintf(env.out, "# NOTE: %s\n", note)
+	}
 	return nil
 }

@@ -129,11 +129,15 @@ func TestResumeErrors(t *testing.T) {
 	}{
 		"run there already":     {nil, tiny(data, "--out", "run"), []string{"run holds " + step, "--resume", "another --out"}},
 		"end is past":           {nil, append(again, "--steps", "1"), []string{"at step 2", "--steps 2"}},
-		"other sequence length": {nil, append(again, "--seq", "16"), []string{"does not fit", "32", "16"}},
-		"other seed":            {nil, append(again, "--seed", "9"), []string{"does not fit", "seed"}},
+		"other sequence length": {nil, append(again, "--seq", "16"), []string{"seq is 32 in run/" + step, "not 16", "cannot change"}},
+		"other seed":            {nil, append(again, "--seed", "9"), []string{"seed is 1 in run/" + step, "not 9", "cannot change", "leave --seed out"}},
 		"other data":            {nil, append(again, "--data", write(t, filepath.Join(t.TempDir(), "x"), strings.Repeat("other ", 2000))), []string{"does not fit", "other data"}},
-		"other flavor":          {nil, append(again, "--flavor", "16B"), []string{"flavor debug", "not 16B"}},
-		"other model":           {nil, append(again, "--model.layers", "3"), []string{"parameters", "--model"}},
+		"other flavor":          {nil, append(again, "--flavor", "16B"), []string{"flavor is debug", "not 16B", "cannot change"}},
+		"other model":           {nil, append(again, "--model.layers", "3"), []string{"model.layers is 2", "not 3", "cannot change"}},
+		"other first weights":   {nil, append(again, "--init-from", "x"), []string{"init_from is", "not x", "cannot change", "leave --init-from out"}},
+		"other precision":       {nil, append(again, "--precision", "mxfp8"), []string{"run/" + step, "precision: bf16 -> mxfp8", "--allow-changes"}},
+		"several":               {nil, append(again, "--optimizer.lr", "0.5", "--batch", "8", "--keep", "9"), []string{"\n  batch: 4 -> 8\n  optimizer.lr: 0.003 -> 0.5\n", "--allow-changes"}},
+		"changes of a new run":  {nil, tiny(data, "--out", "new", "--allow-changes"), []string{"--allow-changes is for --resume"}},
 		"too many ranks":        {nil, append(again, "-np", "3", "--batch", "6"), []string{"-np 3", "1, 2 or 4"}},
 	} {
 		t.Run(name, func(t *testing.T) {

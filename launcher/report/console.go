@@ -35,6 +35,9 @@ func (c Console) Start(s trainer.Start) {
 	if s.Resumed != "" {
 		c.printf("resuming %s at step %d\n", s.Resumed, s.From)
 	}
+	for _, note := range s.Notes {
+		c.printf("%s %s\n", c.Style.Bold("NOTE:"), Printable(note))
+	}
 }
 
 // Step prints one log line in TorchTitan's form.

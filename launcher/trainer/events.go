@@ -39,8 +39,9 @@ type Start struct {
 	CPU, Tier string
 	Cores     int
 	Corpus    Corpus
-	From      int    // number of steps already made
-	Resumed   string // checkpoint that the run continues from, if any
+	From      int      // number of steps already made
+	Resumed   string   // checkpoint that the run continues from, if any
+	Notes     []string // what the user should know before the first step
 }
 
 // Corpus describes the text of a run.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,8 +32,9 @@ import (
 // Job is a run that has been checked: its data is read, and the checkpoint that it resumes, if any,
 // is open and verified.
 type Job struct {
-	Profile bool   // report the time of a step by kind of work at the end
-	Trace   Window // steps whose timeline is written to OUT/trace.json
+	Profile bool     // report the time of a step by kind of work at the end
+	Trace   Window   // steps whose timeline is written to OUT/trace.json
+	Notes   []string // to report at the start, before those of the configuration
 
 	// Disturb, if not nil, is called on every rank for every operand that a linear layer is about
 	// to multiply, including evaluations and the first weights. It may change codes and scales, and
@@ -331,7 +333,7 @@ func (j *Job) start(peak float64, cores int) Start {
 		Config: j.cfg, Ranks: j.ranks, Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
-		Corpus: j.corpus, From: j.progress.Step,
+		Corpus: j.corpus, From: j.progress.Step, Notes: append(slices.Clip(j.Notes), j.cfg.Notices(j.tokenizer.VocabSize())...),
 	}
 	if j.resume != nil {
 		s.Resumed = j.resume.Path()
