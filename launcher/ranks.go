@@ -91,6 +91,9 @@ func (f *rankFlags) check(env env) error {
 	if err := f.adoptCluster(env); err != nil {
 		return err
 	}
+	if err := refuseTorchrun(env); err != nil {
+		return err
+	}
 	switch {
 	case f.kind != "goroutine" && f.kind != "process":
 		return fmt.Errorf("--ranks is %q: use goroutine or process", f.kind)
