@@ -143,6 +143,6 @@ func TestDryRun(t *testing.T) {
 			}
 		}
 	}
-	refuse(t, exitUsage, strings.Fields("-np 3 train --dry-run --batch 3"), "-np 3", "1, 2, 4, 8 or 16")
+	refuse(t, exitUsage, strings.Fields("-np 3 train --dry-run --batch 3"), "-np 3", "-np 1, or -np 2, 4, 8 or 16")
 	same(t, files(t, "."), nil)
 }

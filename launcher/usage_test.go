@@ -26,7 +26,8 @@ func TestUsageErrors(t *testing.T) {
 		args string
 		want []string
 	}{
-		"ranks do not divide experts": {"-np 3 train --batch 3", []string{"-np 3", "16 experts", "use 1, 2, 4, 8 or 16"}},
+		"ranks do not divide experts": {"-np 3 train --batch 3", []string{"-np 3", "16 experts", "use -np 1, or -np 2, 4, 8 or 16 with a --batch"}},
+		"neither experts nor batch":   {"-np 3 train", []string{"-np 3", "neither 16 experts nor a batch of 16", "use -np 1, 2, 4, 8 or 16"}},
 		"no ranks":                    {"-np 0 train", []string{"-np is 0", "1 or more"}},
 		"negative ranks":              {"train -n -2", []string{"-np is -2", "1 or more"}},
 		"ranks no number":             {"-np many train", []string{`"many"`, "-np", "whole number"}},
@@ -152,7 +153,7 @@ func TestResumeErrors(t *testing.T) {
 		"other precision":       {nil, append(again, "--precision", "mxfp8"), []string{"run/" + step, "precision: bf16 -> mxfp8", "--allow-changes"}},
 		"several":               {nil, append(again, "--optimizer.lr", "0.5", "--batch", "8", "--keep", "9"), []string{"\n  batch: 4 -> 8\n  optimizer.lr: 0.003 -> 0.5\n", "--allow-changes"}},
 		"changes of a new run":  {nil, tiny(data, "--out", "new", "--allow-changes"), []string{"--allow-changes is for --resume"}},
-		"too many ranks":        {nil, append(again, "-np", "3", "--batch", "6"), []string{"-np 3", "1, 2 or 4"}},
+		"too many ranks":        {nil, append(again, "-np", "3", "--batch", "6"), []string{"-np 3", "-np 1 or 2, or -np 4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.damage != nil {
