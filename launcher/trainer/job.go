@@ -22,7 +22,6 @@ import (
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
-	"spmoe/launcher/system"
 	"spmoe/launcher/weights"
 	"spmoe/moe"
 	"spmoe/tensor"
@@ -133,17 +132,6 @@ func (j *Job) openStart() error {
 		return err
 	}
 	return j.open(path)
-}
-
-// fits returns an error if the ranks on this machine need more memory than is available.
-func fits(cfg Config, n, here int) error {
-	need := product(cfg.EstimateMemory(n).Total(), int64(here))
-	memory := system.ReadMemory()
-	if memory.Total == 0 || need <= memory.Available {
-		return nil
-	}
-	return fmt.Errorf("flavor %s on -np %d needs about %s of memory here (%s per rank), %s of %s is available: use a smaller model or a shorter --seq, or see --dry-run",
-		cfg.Flavor, n, system.Bytes(need), system.Bytes(need/int64(here)), system.Bytes(memory.Available), system.Bytes(memory.Total))
 }
 
 // read opens the tokenizer, loads the corpus and checks that it is long enough. folder is that of a
