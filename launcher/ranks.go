@@ -15,6 +15,7 @@ import (
 	"spmoe/collective"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
@@ -174,6 +175,10 @@ func (f *rankFlags) heapOf(needs resources) int64 {
 // launch starts the ranks as processes and returns when they have ended. The arguments in more
 // precede the command line of each.
 func (f *rankFlags) launch(ctx context.Context, env env, needs resources, more []string) error {
+	// Each process maps the memory of all.
+	if err := system.CheckAddressSpace(int64(f.count) * (f.heapOf(needs) + needs.vault)); err != nil {
+		return err
+	}
 	events := record.EventLog{Folder: needs.folder}
 	err := (&spmd.Processes{
 		Ranks: f.count, Args: append(more, env.commandLine...), Heap: f.heapOf(needs), Vault: needs.vault, Tag: f.tag, Bind: f.bind == "core", Stacks: f.stacks,

@@ -20,7 +20,7 @@ func fits(cfg Config, n, here int) error { return cfg.fitsIn(system.ReadMemory()
 func (c Config) fitsIn(memory system.Memory, n, here int) error {
 	need := c.need(n, here)
 	if memory.Total == 0 || need <= memory.Available {
-		return nil
+		return system.CheckAddressSpace(need)
 	}
 	part, size := c.EstimateMemory(n).largest()
 	return fmt.Errorf("flavor %s on -np %d needs about %s of memory here (%s per rank), %s of %s is available; the largest part is %s, %s per rank: %s (--dry-run lists all parts)",
