@@ -71,7 +71,7 @@ func Check(paths []string, t Tokenizer, opts Options) error {
 			return err
 		}
 		if tokens != nil {
-			if err := errors.Join(tokens.fits(t), tokens.unmap()); err != nil {
+			if err := errors.Join(tokens.fits(t, opts.TokenizerName), tokens.unmap()); err != nil {
 				return err
 			}
 		}
@@ -131,7 +131,7 @@ func (d *Data) add(paths []string, t Tokenizer, opts Options) (train, heldOut St
 			return train, heldOut, err
 		}
 		if tokens != nil {
-			return d.addTokens(tokens, t)
+			return d.addTokens(tokens, t, opts.TokenizerName)
 		}
 		corpus, err = s.read(opts.MaxBytes)
 	}
@@ -145,12 +145,12 @@ func (d *Data) add(paths []string, t Tokenizer, opts Options) (train, heldOut St
 	return Tokenize(corpus.Train, t), Tokenize(corpus.HeldOut, t), nil
 }
 
-func (d *Data) addTokens(f *tokenFile, t Tokenizer) (train, heldOut Stream, err error) {
+func (d *Data) addTokens(f *tokenFile, t Tokenizer, name string) (train, heldOut Stream, err error) {
 	d.unmap = append(d.unmap, f.unmap)
 	d.TrainBytes += f.bytes[0]
 	d.HeldOutBytes += f.bytes[1]
 	d.Documents += len(f.lists[0].Offsets) + len(f.lists[1].Offsets) - 2
-	return f.train, f.heldOut, f.fits(t)
+	return f.train, f.heldOut, f.fits(t, name)
 }
 
 // tokens returns the token file of a source, or nil if it has none. A token file next to other

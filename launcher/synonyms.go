@@ -174,6 +174,9 @@ func describeFlag(f *flag.Flag) string {
 // meantKey returns a hint for an unknown key of a configuration file, such as
 // training.local_batch_size; empty: none.
 func meantKey(key string) string {
+	if len(key) > longestWord {
+		return ""
+	}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	bind(fs, trainDefaults)
 	full := strings.ReplaceAll(key, "_", "-")

@@ -146,7 +146,7 @@ func (j *Job) read(folder string) error {
 			return fmt.Errorf("document_mask: %w", err)
 		}
 	}
-	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, datasets.Options{Field: j.cfg.DataField}); err != nil {
+	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, datasets.Options{Field: j.cfg.DataField, TokenizerName: j.cfg.Tokenizer}); err != nil {
 		return err
 	}
 	j.corpus = Corpus{j.data.TrainBytes, j.data.HeldOutBytes, j.data.Documents}

@@ -17,7 +17,7 @@ func Look(cfg Config, from string) (notices []string, err error) {
 	if err := j.openTokenizer(from); err != nil {
 		return nil, err
 	}
-	if err := datasets.Check(cfg.Data, j.tokenizer, datasets.Options{Field: cfg.DataField}); err != nil {
+	if err := datasets.Check(cfg.Data, j.tokenizer, datasets.Options{Field: cfg.DataField, TokenizerName: cfg.Tokenizer}); err != nil {
 		return nil, err
 	}
 	if from == "" {
