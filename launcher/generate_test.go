@@ -129,7 +129,7 @@ func TestGenerateEnds(t *testing.T) {
 	}
 	full := launch(append(as, "--max-tokens", "100")...) // of a run with sequences of 32 tokens
 	if full.code != exitOK || !strings.HasPrefix(full.out, "the "+whole) || len(full.out) != 4+29+1 ||
-		!strings.Contains(full.errOut, "the context of 32 tokens was full") || !strings.Contains(full.errOut, "up to 4096") || !strings.Contains(full.errOut, "--slide") {
+		!strings.Contains(full.errOut, "note: the context of 32 tokens was full") || !strings.Contains(full.errOut, "up to 4096") || !strings.Contains(full.errOut, "--slide") {
 		t.Errorf("%+v", full)
 	}
 	if long := launch(append(as, "--max-tokens", "100", "--context", "4096")...); long.code != exitOK || len(long.out) != 4+100+1 || strings.Contains(long.errOut, "full") {
@@ -179,6 +179,23 @@ func TestGenerateFromBrokenModel(t *testing.T) {
 	got := launch("eval", "--json")
 	if got.code != exitOK || !strings.Contains(got.out, `"loss": null`) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// eval takes fewer tokens than a window of the run.
+func TestEvalFewTokens(t *testing.T) {
+	trainedRun(t)
+	if out := succeed(t, "eval", "--max-tokens", "20"); !strings.Contains(out, "over 1 window of 20 tokens") {
+		t.Errorf("the output is\n%s", out)
+	}
+	refuse(t, exitUsage, []string{"eval", "--max-tokens", "20", "--seq", "32"}, "--max-tokens is 20", "at least a window of 32")
+}
+
+func TestFourDigits(t *testing.T) {
+	for x, want := range map[float64]string{1.23456: "1.235", 130253.1448: "130,253", 9.5: "9.5", 8123.4: "8123"} {
+		if got := fourDigits(x); got != want {
+			t.Errorf("%v is %q, want %q", x, got, want)
+		}
 	}
 }
 

@@ -101,7 +101,8 @@ func unknownFlag(fs *flag.FlagSet, name string) error {
 	if f := meantFlag(fs, name); f != nil {
 		return fmt.Errorf("unknown flag --%s: did you mean --%s (%s)?", name, f.Name, describeFlag(f))
 	}
-	if advice := flagAdvice()[strings.ToLower(name)]; advice != "" {
+	// Projections know GPUs and more kinds of parallelism.
+	if advice := flagAdvice()[strings.ToLower(name)]; advice != "" && !strings.HasPrefix(fs.Name(), "project") {
 		return fmt.Errorf("there is no flag --%s: %s", name, advice)
 	}
 	if owners := flagOwners(fs.Name(), name); owners != "" {

@@ -97,6 +97,13 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	defer job.Close()
+	if end, ok := job.Complete(); ok && !late {
+		f.display.complete(env.leaderOnly().out, end, cfg)
+		if err := job.Diverged(); err != nil {
+			return failure{err, exitFailed}
+		}
+		return nil
+	}
 	job.Profile, job.Notes = f.profile, f.notes
 	if f.ratios || f.project != "" {
 		job.Routing = routingMeters(cfg)
@@ -237,7 +244,7 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 	}
 	run := cfg.Out
 	if run == "" {
-		if run, err = newestRun(); err != nil {
+		if run, err = newestRun("give its folder with --out"); err != nil {
 			return cfg, "", err
 		}
 	}
@@ -332,8 +339,9 @@ func freeRun(name string) (string, error) {
 	}
 }
 
-// newestRun returns the folder in runs/ that was changed last and has a checkpoint.
-func newestRun() (string, error) {
+// newestRun returns the folder in runs/ that was changed last and has a checkpoint. advice says how
+// to name another one.
+func newestRun(advice string) (string, error) {
 	entries, err := os.ReadDir(runsFolder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
@@ -350,7 +358,7 @@ func newestRun() (string, error) {
 		}
 	}
 	if path == "" {
-		return "", fmt.Errorf("no run with a checkpoint in %s: give its folder with --out", runsFolder)
+		return "", fmt.Errorf("no run with a checkpoint in %s: %s", runsFolder, advice)
 	}
 	return path, nil
 }

@@ -81,6 +81,8 @@ func TestUsageErrors(t *testing.T) {
 		"data far too short": {"train --data " + config("tiny.txt", "a few words"), []string{"training data", "129 tokens", "more data"}},
 
 		"nothing to resume":      {"train --resume", []string{"no run with a checkpoint", "--out"}},
+		"nothing to report":      {"report", []string{"no run with a checkpoint", "launcher report RUN"}},
+		"nothing to generate":    {"generate --prompt x", []string{"no run with a checkpoint", "--checkpoint"}},
 		"nothing in that folder": {"train --resume --out " + data, []string{"nothing to resume", data}},
 		"no such run":            {"train --resume --out " + filepath.Join(other, "none"), []string{"nothing to resume", "none"}},
 		"resume with config":     {"train --resume --config " + config("good.toml", "seq = 8\n"), []string{"--resume", "leave --config out"}},

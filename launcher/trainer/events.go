@@ -117,7 +117,8 @@ func (p Progress) BitsPerByte() (first, last float64) {
 type Done struct {
 	Step, Steps    int
 	Ranks          int
-	Train, HeldOut Progress // Train.Last is the mean of the last steps
+	Train, HeldOut Progress
+	Mean           int // number of the last steps whose mean loss is Train.Last
 	Prompt, Sample string
 	Elapsed        time.Duration // of this process
 	Out            string

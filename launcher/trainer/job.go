@@ -299,6 +299,20 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	return err
 }
 
+// Complete returns the record of the end of a run that this job resumes, and whether it has one: no
+// step is left, and the last evaluation and the sample are made.
+func (j *Job) Complete() (done record.Done, ok bool) {
+	if j.resume == nil || j.progress.Step < j.cfg.Steps {
+		return done, false
+	}
+	log, err := record.Read(j.cfg.Out)
+	if err != nil || log.Done == nil || log.Done.Step != j.progress.Step {
+		return done, false // the run makes up for it
+	}
+	j.lossOfEnd = [2]float64{j.progress.Recent.last(), float64(log.Done.HeldOut)}
+	return *log.Done, true
+}
+
 // Diverged returns an error if a run that has ended has no usable weights, because its last losses
 // are not finite. Only the process of rank 0 knows.
 func (j *Job) Diverged() error {

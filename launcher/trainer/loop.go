@@ -122,6 +122,7 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	if err != nil {
 		return err
 	}
+	done.Mean = len(p.Recent)
 	done.Train = Progress{float64(p.FirstTrain), p.Recent.mean(), perToken}
 	done.HeldOut = Progress{float64(p.FirstHeldOut), e.loss, e.bytesPerToken}
 	done.Elapsed = time.Since(begin)
