@@ -108,7 +108,7 @@ func TestSynonyms(t *testing.T) {
 	}
 }
 
-// Names of other tools stand for flags and values that exist, and are not flags of the same command.
+// Names of other tools stand for flags and values that exist, and are not flags themselves.
 func TestFlagSynonyms(t *testing.T) {
 	var all []*flag.FlagSet
 	for _, parent := range commands() {
