@@ -80,6 +80,9 @@ func (f *evalFlags) run(ctx context.Context, env env) error {
 		return failure{err, exitFailed}
 	}
 	f.print(env.out, m, o, result)
+	if finite(result.Loss) == nil {
+		return failure{fmt.Errorf("the loss is %g: the weights are damaged, or training has diverged", result.Loss), exitFailed}
+	}
 	return nil
 }
 

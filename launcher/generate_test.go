@@ -177,7 +177,7 @@ func TestGenerateFromBrokenModel(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	got := launch("eval", "--json")
-	if got.code != exitOK || !strings.Contains(got.out, `"loss": null`) {
+	if got.code != exitFailed || !strings.Contains(got.out, `"loss": null`) || !strings.Contains(got.errOut, "training has diverged") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -284,13 +284,13 @@ func TestModelCommandsRefuse(t *testing.T) {
 		"generate --prompt x --checkpoint empty":        {"empty", "config.json"},
 		"generate --prompt x --tokenizer none":          {`"none"`, "bytes, tiktoken:"},
 		"generate --prompt x --tokenizer tiktoken:gpt2": {"50257 ids", "vocabulary is 256", "--tokenizer"},
-		"eval x":                  {`"x"`, "--data"},
-		"eval --seq 0 --batch 0":  {"--batch is 0"},
-		"eval --seq 5000":         {"--seq is 5000", "1 to 4096"},
-		"eval --max-tokens 31":    {"--max-tokens is 31", "a window of 32"},
-		"eval --data none":        {"none", "no such file"},
-		"eval --seq 4096":         {"validation data", "4097"},
-		"eval --checkpoint empty": {"empty"},
+		"eval x":                        {`"x"`, "--data"},
+		"eval --seq 0 --batch 0":        {"--batch is 0"},
+		"eval --seq 5000":               {"--seq is 5000", "1 to 4096"},
+		"eval --max-tokens 31 --seq 32": {"--max-tokens is 31", "a window of 32"},
+		"eval --data none":              {"none", "no such file"},
+		"eval --seq 4096":               {"validation data", "4097"},
+		"eval --checkpoint empty":       {"empty"},
 	} {
 		refuse(t, exitUsage, strings.Fields(args), want...)
 	}

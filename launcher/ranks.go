@@ -73,8 +73,11 @@ func (f *rankFlags) define(fs *flag.FlagSet) {
 	fs.DurationVar(&f.silence, "silence", spmd.DefaultSilence, "`TIME` treat a rank process as hung after TIME without a sign of life")
 	fs.DurationVar(&f.lost, "host-timeout", 10*time.Second, "`TIME` treat a host of an mpirun or srun job as lost after TIME without a sign of life; 0: never")
 	fs.IntVar(&f.spares, "spares", 0, "`N` standby processes that replace failed ranks")
-	fs.IntVar(&f.restarts, "restarts", 3, "`N` failed rank processes to replace at one step, by a spare or a new process; 0: none")
+	fs.IntVar(&f.restarts, "restarts", defaultRestarts, "`N` failed rank processes to replace at one step, by a spare or a new process; 0: none")
 }
+
+// defaultRestarts is the default of --restarts.
+const defaultRestarts = 3
 
 // rankFlagNames returns the names of all flags of ranks.
 func rankFlagNames() []string {
@@ -108,6 +111,8 @@ func (f *rankFlags) check(env env) error {
 		return errors.New("--spares has no effect with --restarts 0 or --get-stack-traces, which end the job at the first failure: leave one out")
 	case f.heap < 0 || f.wait < 0 || f.lost < 0 || f.silence <= 0:
 		return errors.New("--heap-mib, --timeout and --host-timeout must not be negative, --silence must be positive")
+	case f.kind == "goroutine" && env.cluster == nil && (f.silence != spmd.DefaultSilence || f.restarts != defaultRestarts && f.restarts != 0):
+		return errors.New("--silence and --restarts are about rank processes, which can be replaced: add --ranks process, or leave them out")
 	case f.heap > mostHeap:
 		return fmt.Errorf("--heap-mib is %d: give at most %d", f.heap, mostHeap)
 	case f.count < 1 || f.count > collective.MaxRanks:

@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer"
 )
@@ -110,6 +111,9 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	}
 	if job.Trace, err = parseWindow(f.trace); err != nil {
 		return err
+	}
+	if job.Trace.Last > cfg.Steps {
+		return fmt.Errorf("--trace is %q, but the run has %s: give steps of the run", f.trace, report.Plural(cfg.Steps, "step"))
 	}
 	side, err := f.side.start(cfg, shown.env)
 	if err != nil {
