@@ -34,7 +34,7 @@ func (c Config) Notices(tokens int) (all []string) {
 	if vocab := c.Model.Vocab; tokens < vocab/2 {
 		const text = "tokenizer %s uses %d of the vocabulary's %d rows (%.2g %%); the others learn nothing: "
 		if c.Tokenizer == (datasets.Bytes{}).Name() {
-			add(text+"make one with data train-tokenizer --vocab %d and pass it with --tokenizer", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab), vocab)
+			add(text+"make one with launcher data train-tokenizer --vocab %d --out tokenizer.json, and pass it with --tokenizer", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab), vocab)
 		} else {
 			add(text+"leave --model.vocab out", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab))
 		}

@@ -13,7 +13,7 @@ func TestNotices(t *testing.T) {
 		want   []string // words of each notice
 	}{
 		"default":                     {"debug", 256, func(*Config) {}, nil},
-		"bytes in a large vocabulary": {"small", 256, func(c *Config) { c.Tokenizer = "bytes" }, []string{"tokenizer bytes uses 256 of the vocabulary's 8192 rows (3.1 %)", "data train-tokenizer --vocab 8192", "--tokenizer"}},
+		"bytes in a large vocabulary": {"small", 256, func(c *Config) { c.Tokenizer = "bytes" }, []string{"tokenizer bytes uses 256 of the vocabulary's 8192 rows (3.1 %)", "launcher data train-tokenizer --vocab 8192 --out tokenizer.json", "--tokenizer"}},
 		"small tokenizer":             {"small", 1000, func(c *Config) { c.Tokenizer = "own.json" }, []string{"tokenizer own.json uses 1000 of", "leave --model.vocab out"}},
 		"half of the vocabulary":      {"small", 4096, func(c *Config) { c.Tokenizer = "own.json" }, nil},
 		"warm-up longer than the run": {"debug", 256, func(c *Config) { c.Steps, c.Optimizer.Warmup = 10, 500 }, []string{"optimizer.warmup is 500, but the run has 10 steps"}},
