@@ -82,6 +82,11 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
+	if from == "" && !late {
+		if err := refuseOutInData(cfg); err != nil {
+			return err
+		}
+	}
 	if f.dryRun {
 		return f.describe(cfg, from, env)
 	}
@@ -273,34 +278,6 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer) (c
 	return cfg, from, err
 }
 
-// compare notes how a resumed run differs from its checkpoint. It returns an error for a change of
-// what the run computes, unless the user allows it, and for one that is impossible.
-func (f *trainFlags) compare(saved, cfg trainer.Config, from string) error {
-	if err := cfg.Validate(f.ranks.count); err != nil {
-		return err
-	}
-	changes, err := trainer.Changes(saved, cfg, from)
-	if err != nil {
-		return err
-	}
-	var meaningful []string
-	var step int
-	fmt.Sscanf(filepath.Base(from), "step-%d", &step)
-	for _, c := range changes {
-		if c.Key == "steps" && cfg.Steps < step {
-			return nil // the end of the run is past, as its preparation will say
-		}
-		f.notes = append(f.notes, "this differs from the run so far: "+c.String())
-		if c.Meaningful {
-			meaningful = append(meaningful, "\n  "+c.String())
-		}
-	}
-	if len(meaningful) > 0 && !f.allowChanges {
-		return fmt.Errorf("%s was trained with other settings; these changes make another run of it:%s\nadd --allow-changes to go on like this, or leave these flags out", from, strings.Join(meaningful, ""))
-	}
-	return nil
-}
-
 // sameRun returns the newest checkpoint in cfg.Out if its run has exactly this configuration, so
 // that repeating a command continues the run. Otherwise it returns an empty path, and a new run
 // refuses a folder with checkpoints.
@@ -365,25 +342,4 @@ func newestRun(advice string) (string, error) {
 		return "", fmt.Errorf("no run with a checkpoint in %s: %s", runsFolder, advice)
 	}
 	return path, nil
-}
-
-// describe prints the configuration, sizes and costs of a run, after a look at what it reads.
-func (f *trainFlags) describe(cfg trainer.Config, from string, env env) error {
-	if err := cfg.Validate(f.ranks.count); err != nil {
-		return err
-	}
-	notices, err := trainer.Look(cfg, from)
-	if err != nil {
-		return err
-	}
-	text, err := trainer.ConfigTOML(cfg)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(env.out, "%s\n", text)
-	summarize(env.out, "# ", cfg, f.ranks.count)
-	for _, note := range append(f.notes, notices...) {
-		fmt.Fprintf(env.out, "# NOTE: %s\n", note)
-	}
-	return nil
 }

@@ -86,6 +86,8 @@ func TestUsageErrors(t *testing.T) {
 		"nothing in that folder": {"train --resume --out " + data, []string{"nothing to resume", data}},
 		"no such run":            {"train --resume --out " + filepath.Join(other, "none"), []string{"nothing to resume", "none"}},
 		"resume with config":     {"train --resume --config " + config("good.toml", "seq = 8\n"), []string{"--resume", "leave --config out"}},
+		"out in the data":        {"train --data " + data + " --out " + filepath.Join(data, "run"), []string{"run", "lies in the data", "give --out a folder elsewhere"}},
+		"runs/ in the data":      {"train --dry-run --data .@1 " + data + "@2", []string{"runs/debug-1 lies in the data, .:", "*.txt"}},
 		"out is a file":          {"train --data " + data + " --out " + config("file", "x"), []string{"file"}},
 
 		"check without folder": {"check", []string{"golden folder", "model.safetensors"}},
