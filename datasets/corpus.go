@@ -70,6 +70,9 @@ type Options struct {
 	// Field is the field or column with the text in a JSONL, Parquet or Arrow file; empty means
 	// [DefaultField].
 	Field string
+
+	// TokenizerName is what the user calls the tokenizer, for errors; empty means its own name.
+	TokenizerName string
 }
 
 // DefaultField is the name of the text field in most data sets.

@@ -149,7 +149,7 @@ func (f *tokenFile) inspect(t Tokenizer, samples int) (Inspection, error) {
 				raw = binary.LittleEndian.AppendUint32(raw, uint32(id))
 			}
 			c.add(fmt.Sprintf("%s document %d", []string{"training", "validation"}[side], i+1), to-from, raw, func() string {
-				if f.fits(t) != nil {
+				if f.fits(t, "") != nil {
 					return fmt.Sprintf("%d", ids[:min(len(ids), sampleBytes/8)])
 				}
 				return beginning(bytes.TrimSuffix(t.Decode(ids[:min(len(ids), sampleBytes)]), []byte{separator}))

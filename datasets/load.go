@@ -51,6 +51,34 @@ func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 	return d, nil
 }
 
+// Check returns the errors of [Load] that show without reading the text: paths that do not exist or
+// hold no data, and token files of another tokenizer.
+func Check(paths []string, t Tokenizer, opts Options) error {
+	groups, _, err := group(paths)
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		if len(g) == 0 {
+			continue // the built-in corpus
+		}
+		s, err := find(g, opts)
+		if err != nil {
+			return err
+		}
+		tokens, err := s.tokens()
+		if err != nil {
+			return err
+		}
+		if tokens != nil {
+			if err := errors.Join(tokens.fits(t, opts.TokenizerName), tokens.unmap()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Close releases token files. The streams must not be used afterwards. It may be called more than
 // once.
 func (d *Data) Close() error {
@@ -103,7 +131,7 @@ func (d *Data) add(paths []string, t Tokenizer, opts Options) (train, heldOut St
 			return train, heldOut, err
 		}
 		if tokens != nil {
-			return d.addTokens(tokens, t)
+			return d.addTokens(tokens, t, opts.TokenizerName)
 		}
 		corpus, err = s.read(opts.MaxBytes)
 	}
@@ -117,12 +145,12 @@ func (d *Data) add(paths []string, t Tokenizer, opts Options) (train, heldOut St
 	return Tokenize(corpus.Train, t), Tokenize(corpus.HeldOut, t), nil
 }
 
-func (d *Data) addTokens(f *tokenFile, t Tokenizer) (train, heldOut Stream, err error) {
+func (d *Data) addTokens(f *tokenFile, t Tokenizer, name string) (train, heldOut Stream, err error) {
 	d.unmap = append(d.unmap, f.unmap)
 	d.TrainBytes += f.bytes[0]
 	d.HeldOutBytes += f.bytes[1]
 	d.Documents += len(f.lists[0].Offsets) + len(f.lists[1].Offsets) - 2
-	return f.train, f.heldOut, f.fits(t)
+	return f.train, f.heldOut, f.fits(t, name)
 }
 
 // tokens returns the token file of a source, or nil if it has none. A token file next to other

@@ -27,7 +27,8 @@ func inFile(name string) bool {
 
 // OpenTokenizer returns the tokenizer with a name: "bytes", or an empty name, for the byte
 // tokenizer; a name such as "tiktoken:cl100k_base" for an encoding of tiktoken; otherwise the path
-// of a Hugging Face tokenizer.json, or of a folder that has one.
+// of a Hugging Face tokenizer.json, of a folder that has one, or of a token file that carries its
+// tokenizer.
 func OpenTokenizer(name string) (Tokenizer, error) {
 	if encoding, ok := strings.CutPrefix(name, tiktokenPrefix); ok {
 		return opened(bpe.Tiktoken(encoding))
@@ -38,6 +39,10 @@ func OpenTokenizer(name string) (Tokenizer, error) {
 	path := name
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, TokenizerFile)
+	} else if err == nil {
+		if t, ok, err := carriedTokenizer(path); err != nil || ok {
+			return t, err
+		}
 	}
 	t, err := opened(bpe.Open(path))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -5,12 +5,15 @@ package datasets
 // and the validation documents.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 
 	"spmoe/datasets/arrowipc"
+	"spmoe/datasets/bpe"
 )
 
 // tokensColumn is the name of the column.
@@ -20,6 +23,7 @@ const tokensColumn = "tokens"
 const (
 	keyFormat       = "spmoe.tokens" // "1"
 	keyTokenizer    = "spmoe.tokenizer"
+	keyFile         = "spmoe.tokenizer_json" // the tokenizer itself, unless its name is sufficient
 	keyVocab        = "spmoe.vocab"
 	keyTrain        = "spmoe.train" // fingerprint of the stream
 	keyHeldOut      = "spmoe.held_out"
@@ -35,6 +39,7 @@ type tokenFile struct {
 	lists          [2]arrowipc.Lists // of both
 	bytes          [2]int64
 	tokenizer      string
+	carried        string // the tokenizer.json in the file; empty: none
 	vocab          int
 	unmap          func() error
 	path           string
@@ -82,7 +87,7 @@ func parseTokens(b []byte, name string) (*tokenFile, error) {
 	if len(parsed.Batches) != 2 {
 		return nil, fmt.Errorf("it has %d record batches: expected 2, training and validation", len(parsed.Batches))
 	}
-	t := &tokenFile{path: name, tokenizer: m[keyTokenizer]}
+	t := &tokenFile{path: name, tokenizer: m[keyTokenizer], carried: m[keyFile]}
 	numbers := map[string]int64{}
 	for _, key := range []string{keyVocab, keyTrainBytes, keyHeldOutBytes} {
 		n, err := strconv.ParseInt(m[key], 10, 64)
@@ -123,11 +128,83 @@ func (s Stream) checkIDs() error {
 	return nil
 }
 
-// fits returns an error unless the tokens belong to a tokenizer.
-func (t *tokenFile) fits(with Tokenizer) error {
-	if t.tokenizer != with.Name() || t.vocab != with.VocabSize() {
-		return fmt.Errorf("token file %s was made by tokenizer %.60q of %d tokens, and this is %.60q of %d: give the same --tokenizer, or tokenize the text again",
-			t.path, t.tokenizer, t.vocab, with.Name(), with.VocabSize())
+// fits returns an error unless the tokens belong to a tokenizer. name is what the user calls it.
+func (t *tokenFile) fits(with Tokenizer, name string) error {
+	if t.tokenizer == with.Name() && t.vocab == with.VocabSize() {
+		return nil
 	}
-	return nil
+	advice := "leave --tokenizer out, which uses the one in the file"
+	if t.inName() {
+		advice = "give --tokenizer " + t.tokenizer
+	} else if t.carried == "" {
+		advice = "give --tokenizer the file that it was made with"
+	}
+	return fmt.Errorf("token file %s was made with another tokenizer than %s: its has %d tokens, this one %d: %s, or tokenize the text again",
+		t.path, cmp.Or(name, with.Name()), t.vocab, with.VocabSize(), advice)
+}
+
+// inName reports whether the name of the tokenizer suffices to open it.
+func (t *tokenFile) inName() bool { return !inFile(t.tokenizer) }
+
+// TokenizerOf returns the tokenizer of the first token file at paths, as a name for
+// [OpenTokenizer]: that of a built-in tokenizer, or the path of the token file if it carries its
+// tokenizer. It is empty if there is no token file or if it carries none.
+func TokenizerOf(paths []string) (name string, err error) {
+	groups, _, err := group(paths)
+	if err != nil {
+		return "", err
+	}
+	for _, g := range groups {
+		if len(g) == 0 {
+			continue
+		}
+		s, err := find(g, Options{})
+		if err != nil {
+			return "", err
+		}
+		t, err := s.tokens()
+		if err != nil {
+			return "", err
+		}
+		if t == nil {
+			continue
+		}
+		switch {
+		case t.inName():
+			name = t.tokenizer
+		case t.carried != "":
+			name = t.path
+		}
+		return name, t.unmap()
+	}
+	return "", nil
+}
+
+// carriedTokenizer opens the tokenizer in a token file. ok is false if path is no Arrow file.
+func carriedTokenizer(path string) (t Tokenizer, ok bool, err error) {
+	in, err := openFile(path)
+	if err != nil {
+		return nil, false, err
+	}
+	magic := make([]byte, len(arrowipc.Magic))
+	_, err = io.ReadFull(in, magic)
+	if err := in.Close(); err != nil || string(magic) != arrowipc.Magic {
+		return nil, false, err
+	}
+	if err != nil {
+		return nil, false, nil
+	}
+	file, ok, err := openTokens(file{path: path, kind: arrowData})
+	if err != nil || !ok {
+		return nil, true, errors.Join(err, fmt.Errorf("%s is an Arrow file, but no token file", path))
+	}
+	switch {
+	case file.inName():
+		t, err = OpenTokenizer(file.tokenizer)
+	case file.carried == "":
+		err = fmt.Errorf("token file %s does not carry its tokenizer: give the tokenizer.json that it was made with", path)
+	default:
+		t, err = opened(bpe.Parse([]byte(file.carried)))
+	}
+	return t, true, errors.Join(err, file.unmap())
 }

@@ -181,6 +181,10 @@ func (w *tokenWriter) flush() error {
 	return nil
 }
 
+// mostCarried is the size in bytes up to which a token file carries its tokenizer.json: metadata
+// has a limit.
+const mostCarried = 15 << 20
+
 // write writes the token file.
 func (w *tokenWriter) write(path string) (err error) {
 	var parts []arrowipc.Part
@@ -204,6 +208,11 @@ func (w *tokenWriter) write(path string) (err error) {
 		keyFormat, tokensFormat, keyTokenizer, name, keyVocab, number(int64(w.tokenizer.VocabSize())),
 		keyTrain, digest(train, name), keyHeldOut, digest(heldOut, name),
 		keyTrainBytes, number(w.sides[0].Bytes), keyHeldOutBytes, number(w.sides[1].Bytes),
+	}
+	if inFile(name) {
+		if file, err := TokenizerJSON(w.tokenizer); err == nil && len(file) <= mostCarried {
+			metadata = append(metadata, keyFile, string(file))
+		}
 	}
 	dir := filepath.Dir(path)
 	out, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf(".tokens-%016x", rand.Uint64())), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)

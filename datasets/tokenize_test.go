@@ -188,7 +188,7 @@ func TestLoadErrors(t *testing.T) {
 		with  Tokenizer
 		want  []string
 	}{
-		{[]string{out}, letterPairs{1000}, []string{"tokens.arrow", `tokenizer "bytes" of 256 tokens`, `"pairs of 1000" of 1000`, "--tokenizer"}},
+		{[]string{out}, letterPairs{1000}, []string{"tokens.arrow", "than pairs of 1000", "its has 256 tokens, this one 1000", "give --tokenizer bytes"}},
 		{[]string{out, text}, Bytes{}, []string{"tokens.arrow is a token file, but there is other data too", "tokens.arrow@1"}},
 		{[]string{text, rows + "@2"}, Bytes{}, []string{"has no weight, but others have", text + "@1"}},
 		{[]string{text + "@0", rows + "@2"}, Bytes{}, []string{"has weight 0", "positive"}},

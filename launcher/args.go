@@ -25,6 +25,8 @@ func splitCommand(cmds []command, args []string) (name string, rest []string, er
 	all := allFlags(cmds)
 	i, unknown := firstWord(all, args)
 	switch {
+	case unknown == "version":
+		return "version", nil, nil
 	case unknown != "":
 		err := unknownFlag(all, unknown)
 		return "", nil, fmt.Errorf("%w (launcher help lists the commands)", err)

@@ -94,6 +94,9 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 		return failure{fmt.Errorf("%w\n  to continue: %s", err, command), exitFailed}
 	}
 	convergence.WriteSummary(env.out, result)
+	if f.quick || result.Setup.Steps < fewSteps {
+		fmt.Fprintf(env.out, "%s find broken recipes; they say little about longer runs\n", report.Plural(result.Setup.Steps, "step"))
+	}
 	if err := figures.Write(c.Out, result); err != nil {
 		return failure{fmt.Errorf("writing the report: %w", err), exitFailed}
 	}
@@ -103,6 +106,9 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	}
 	return nil
 }
+
+// fewSteps is the number of steps below which a comparison says little about longer runs.
+const fewSteps = 200
 
 // comparison returns the comparison that the flags describe, and claims its folder.
 func (f *compareFlags) comparison(given []assignment, claim *runClaim) (*convergence.Comparison, error) {

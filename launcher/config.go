@@ -190,15 +190,43 @@ func resolve(from defaults, name string, text []byte, given []assignment) (train
 	if err := stricttoml.Unmarshal(text, &cfg); err != nil {
 		return cfg, locate(name, err)
 	}
+	if err := checkWords(reflect.ValueOf(cfg), ""); err != nil {
+		return cfg, fmt.Errorf("%s: %w", name, err)
+	}
 	apply(&cfg, given)
 	return cfg, nil
+}
+
+// checkWords returns an error if the text of a key below a section is nearly one that the key
+// takes. Flags are checked when they are set.
+func checkWords(v reflect.Value, prefix string) error {
+	for i := range v.NumField() {
+		f, key := v.Type().Field(i), prefix+stricttoml.Key(v.Type().Field(i))
+		var err error
+		switch {
+		case f.Anonymous:
+			err = checkWords(v.Field(i), prefix)
+		case f.Type.Kind() == reflect.Struct:
+			err = checkWords(v.Field(i), key+".")
+		case f.Type.Kind() == reflect.String:
+			flag, word := strings.ReplaceAll(key, "_", "-"), v.Field(i).String()
+			all := flagChoices("train", flag)
+			if key != "flavor" && !strings.Contains(word, ",") { // a comparison lists precisions
+				err = refuseNear(key+" is", word, meantValue(flag, word, all), all)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // locate adds the file name, line and column to an error in a config file.
 func locate(name string, err error) error {
 	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) {
-		return fmt.Errorf("%s:%d: unknown key %.100q (launcher train --dry-run prints all keys)",
-			name, unknown.Line, unknown.Key)
+		return fmt.Errorf("%s:%d: unknown key %.100q%s (launcher train --dry-run prints all keys)",
+			name, unknown.Line, unknown.Key, meantKey(unknown.Key))
 	}
 	if wrong := (*stricttoml.SyntaxError)(nil); errors.As(err, &wrong) {
 		return fmt.Errorf("%s:%d:%d: %.500s", name, wrong.Line, wrong.Column, wrong.Message)

@@ -26,6 +26,10 @@ func resolved(t *testing.T, args ...string) trainer.Config {
 // Defaults give way to the flavor, the flavor to the file, the file to flags.
 func TestPrecedence(t *testing.T) {
 	t.Chdir(t.TempDir())
+	for _, name := range strings.Fields("a b c d e") {
+		write(t, name, "text")
+	}
+	before := files(t, ".")
 	file := write(t, filepath.Join(t.TempDir(), "c.toml"),
 		"flavor = \"small\"\nsteps = 7\nseq = 64\ndata = [\"a\", \"b\"]\n[model]\nlayers = 5\n[optimizer]\nlr = 0.5\n")
 	debug, err := trainer.Default("debug")
@@ -75,12 +79,14 @@ func TestPrecedence(t *testing.T) {
 			}
 		})
 	}
-	same(t, files(t, "."), nil)
+	same(t, files(t, "."), before)
 }
 
 // A configuration that was printed or saved is the same when it is read.
 func TestConfigRoundTrip(t *testing.T) {
 	t.Chdir(t.TempDir())
+	write(t, "a", "text")
+	write(t, "b", "text")
 	other := t.TempDir()
 	for _, flavor := range moe.Flavors() {
 		for _, more := range []string{"", "--data a b --seed 9223372036854775807 --optimizer.lr 0.00012345678901234567 --sample-prompt=\"\u00e9\\'#"} {
@@ -119,6 +125,24 @@ func TestDryRun(t *testing.T) {
 			}
 		}
 	}
-	refuse(t, exitUsage, strings.Fields("-np 3 train --dry-run --batch 3"), "-np 3", "1, 2, 4, 8 or 16")
+	// It looks at what the run would read.
+	for args, want := range map[string]string{
+		"--data missing": "no such file", "--data missing/*.txt": "matches nothing", "--init-from missing": "no such file", "--tokenizer missing.json": "no such file",
+	} {
+		refuse(t, exitUsage, strings.Fields("train --dry-run "+args), strings.Fields(args)[1], want)
+	}
+	// It says what is odd, and so does the run.
+	odd := strings.Fields("--model.vocab 8192 --optimizer.warmup 500")
+	for name, out := range map[string]string{
+		"dry run": succeed(t, append(strings.Fields("train --dry-run --steps 10"), odd...)...),
+		"run":     succeed(t, tiny(text(t), append(odd, "--steps", "1", "--out", t.TempDir())...)...),
+	} {
+		for _, w := range []string{"NOTE: tokenizer bytes uses 256 of the vocabulary's 8192 rows", "NOTE: optimizer.warmup is 500"} {
+			if !strings.Contains(out, w) {
+				t.Errorf("the %s lacks %q:\n%s", name, w, out)
+			}
+		}
+	}
+	refuse(t, exitUsage, strings.Fields("-np 3 train --dry-run --batch 3"), "-np 3", "-np 1, or -np 2, 4, 8 or 16")
 	same(t, files(t, "."), nil)
 }

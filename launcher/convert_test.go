@@ -206,3 +206,21 @@ func TestInitFromFP8(t *testing.T) {
 		t.Errorf("the first loss is %v, of the converted model %v", a, b)
 	}
 }
+
+// Weights that are not finite are no start of a run, and the error names their tensor.
+func TestInitFromNaN(t *testing.T) {
+	data := text(t)
+	dir := copied(t, goldenV3)
+	const name = "model.layers.1.self_attn.o_proj.weight"
+	edit(t, filepath.Join(dir, "model.safetensors"), func(all map[string]safetensors.Tensor) {
+		one := all[name]
+		binary.LittleEndian.PutUint32(one.Data[4*100:], math.Float32bits(float32(math.NaN())))
+	})
+	t.Chdir(t.TempDir())
+	for _, np := range []string{"1", "2"} {
+		got := launch(strings.Fields("train --steps 4 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 -np " + np + " --init-from " + dir + " --data " + data)...)
+		if got.code != exitFailed || !strings.Contains(got.errOut, name) || !strings.Contains(got.errOut, "element 100 is NaN") || strings.Contains(got.out, "step:") {
+			t.Errorf("np %s: exit code %d, errors %q, output\n%s", np, got.code, got.errOut, got.out)
+		}
+	}
+}

@@ -45,6 +45,42 @@ func TestDataTokenize(t *testing.T) {
 	refuse(t, exitUsage, []string{"data", "tokenize", out, "--out", out + "2"}, "holds tokens already")
 }
 
+// A token file brings its tokenizer along, and another one is refused by the names of the files.
+func TestTokenFileTokenizer(t *testing.T) {
+	data := text(t)
+	own, tokens := trainedTokenizer(t, data), filepath.Join(t.TempDir(), "corpus.arrow")
+	succeed(t, "data", "tokenize", "--data", data, "--tokenizer", own, "--out", tokens)
+	t.Chdir(t.TempDir())
+	succeed(t, tiny(data, "--tokenizer", own, "--out", "text")...)
+	if err := os.Remove(own); err != nil {
+		t.Fatal(err)
+	}
+	succeed(t, tiny(tokens, "--out", "run")...)
+	a, b := files(t, "text"), files(t, "run")
+	for _, name := range []string{"tokenizer.json", "step-00000006/rank-00000-of-00001.safetensors"} {
+		if a[name] == "" || a[name] != b[name] {
+			t.Errorf("%s of the token file differs from that of the text", name)
+		}
+	}
+	if cfg := b["config.toml"]; !strings.Contains(cfg, "tokenizer = '"+tokens+"'") || !strings.Contains(cfg, "vocab = 320\n") {
+		t.Errorf("the configuration is\n%s", cfg)
+	}
+	succeed(t, "train", "--resume", "--out", "run", "--steps", "7", "--report=false")
+	if got := launch("generate", "--checkpoint", "run", "--prompt", "the ", "--max-tokens", "4", "--tokenizer", tokens); got.code != exitOK {
+		t.Errorf("%+v", got)
+	}
+	refuse(t, exitUsage, tiny(tokens, "--tokenizer", "bytes"), tokens, "another tokenizer than bytes", "leave --tokenizer out")
+
+	// Built-in tokenizers need no copy.
+	named := filepath.Join(t.TempDir(), "named.arrow")
+	succeed(t, "data", "tokenize", "--data", data, "--tokenizer", "tiktoken:r50k_base", "--out", named)
+	if cfg := resolved(t, "--data", named); cfg.Tokenizer != "tiktoken:r50k_base" {
+		t.Errorf("tokenizer %q", cfg.Tokenizer)
+	}
+	refuse(t, exitUsage, []string{"train", "--dry-run", "--data", named + "@1", tokens + "@1"}, tokens, "another tokenizer than tiktoken:r50k_base")
+	refuse(t, exitUsage, []string{"train", "--dry-run", "--tokenizer", "../" + filepath.Base(data)}, "tokenizer")
+}
+
 func TestDataInspect(t *testing.T) {
 	rows, other := jsonl(t, "rows.jsonl", "text"), jsonl(t, "more.jsonl", "text")
 	got := succeed(t, "data", "inspect", rows, "--samples", "1")

@@ -78,7 +78,7 @@ func TestTokenizerOfRun(t *testing.T) {
 	succeed(t, "train", "--resume", "--out", "run", "-np", "2", "--log-format", "json")
 	same(t, files(t, "."), want)
 
-	refuse(t, exitUsage, []string{"train", "--resume", "--out", "run", "-np", "2", "--tokenizer", "bytes"}, "was trained with tokenizer", `not "bytes"`)
+	refuse(t, exitUsage, []string{"train", "--resume", "--out", "run", "-np", "2", "--tokenizer", "bytes"}, "tokenizer is "+own, "not bytes", "cannot change")
 	refuse(t, exitUsage, tiny(data, "--out", "other", "--tokenizer", own), own, "use bytes, tiktoken:")
 	refuse(t, exitUsage, tiny(data, "--tokenizer", own+".gone", "--model.vocab", "256"), "model.vocab is 256", "has 300 tokens")
 	refuse(t, exitUsage, []string{"train", "--dry-run", "--tokenizer", own + ".gone", "--model.vocab", "256"}, "model.vocab is 256", "has 300 tokens")

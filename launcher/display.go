@@ -3,11 +3,13 @@ package main
 // How train shows its progress: a live view on a terminal, log lines otherwise.
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 
+	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/report/live"
 	"spmoe/launcher/system"
@@ -59,6 +61,17 @@ func (f *displayFlags) open(env env, ranks rankFlags) (display, error) {
 		}
 	}
 	return d, nil
+}
+
+// complete says that nothing is left to do of a run.
+func (f *displayFlags) complete(out io.Writer, end record.Done, cfg trainer.Config) {
+	if f.format == "json" {
+		line, _ := json.Marshal(map[string]any{"event": "complete", "step": end.Step, "steps": cfg.Steps, "last_held_out_loss": finite(float64(end.HeldOut)), "out": cfg.Out})
+		fmt.Fprintf(out, "%s\n", line)
+		return
+	}
+	fmt.Fprintf(out, "%s is complete: %d of %s, validation loss %.4f nats; to train on: launcher train --resume --out %s --steps N, with N above %d\n",
+		cfg.Out, end.Step, report.Plural(cfg.Steps, "step"), float64(end.HeldOut), report.Shell(cfg.Out), cfg.Steps)
 }
 
 // isScreen reports whether w is a terminal that can move its cursor.

@@ -80,6 +80,9 @@ func (f *evalFlags) run(ctx context.Context, env env) error {
 		return failure{err, exitFailed}
 	}
 	f.print(env.out, m, o, result)
+	if finite(result.Loss) == nil {
+		return failure{fmt.Errorf("the loss is %g: the weights are damaged, or training has diverged", result.Loss), exitFailed}
+	}
 	return nil
 }
 
@@ -91,6 +94,9 @@ func (f *evalFlags) options(m *trainedModel) (o evaluation.Options, err error) {
 	if o.Seq = f.seq; o.Seq == 0 {
 		if o.Seq = min(defaultSeq, m.cfg.Model.MaxPositions); m.isRun {
 			o.Seq = m.cfg.Seq
+		}
+		if f.maxTokens > 0 {
+			o.Seq = min(o.Seq, f.maxTokens) // one short window
 		}
 	}
 	switch {
@@ -142,8 +148,16 @@ func (f *evalFlags) print(out io.Writer, m *trainedModel, o evaluation.Options, 
 	}
 	fmt.Fprintf(out, "%s, %s, %s\n", m.source.Path(), m.cfg.Precision, report.Plural(m.ranks, "rank"))
 	fmt.Fprintf(out, "validation loss: %.4f nats/token, standard error %.4f over %s of %d tokens\n", r.Loss, r.StdErr, report.Plural(r.Windows, "window"), o.Seq)
-	fmt.Fprintf(out, "perplexity: %.4f; %.4f bits/byte of %s bytes\n", r.Perplexity(), r.BitsPerByte(), report.Thousands(float64(r.Bytes)))
+	fmt.Fprintf(out, "perplexity: %s; %.4f bits/byte of %s bytes\n", fourDigits(r.Perplexity()), r.BitsPerByte(), report.Thousands(float64(r.Bytes)))
 	fmt.Fprintf(out, "%s tokens, %s tokens/s\n", report.Thousands(float64(r.Tokens)), report.Thousands(r.TokensPerSecond()))
+}
+
+// fourDigits formats a perplexity, which may be 1.2 or a million.
+func fourDigits(x float64) string {
+	if x < 1e4 {
+		return fmt.Sprintf("%.4g", x)
+	}
+	return report.Thousands(x)
 }
 
 // finite returns a number for JSON, and nil for an infinity or a NaN, which JSON does not have.

@@ -25,6 +25,8 @@ func flagChoices(command, name string) []string {
 		return flavors()
 	case "precision":
 		return moe.PrecisionNames()
+	case "recompute":
+		return names([]moe.Recompute{moe.RecomputeNone, moe.RecomputeSelective, moe.RecomputeFull})
 	case "ep":
 		return ep.Names()
 	case "ep-dispatch", "ep-combine-backward":

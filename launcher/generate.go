@@ -149,7 +149,7 @@ func (f *generateFlags) outcome(errOut io.Writer, texts []generate.Text, o gener
 		if o.Context < model.MaxPositions {
 			more = fmt.Sprintf("give a longer --context, up to %d, which the model may not have been trained for, or ", model.MaxPositions)
 		}
-		fmt.Fprintf(errOut, "launcher: the context of %d tokens was full before the end of %s: %sadd --slide to continue with its second half\n",
+		fmt.Fprintf(errOut, "note: the context of %d tokens was full before the end of %s: %sadd --slide to continue with its second half\n",
 			o.Context, report.Plural(n, "text"), more)
 	}
 	if n := count[generate.NotFinite]; n > 0 {

@@ -129,7 +129,7 @@ func TestGenerateEnds(t *testing.T) {
 	}
 	full := launch(append(as, "--max-tokens", "100")...) // of a run with sequences of 32 tokens
 	if full.code != exitOK || !strings.HasPrefix(full.out, "the "+whole) || len(full.out) != 4+29+1 ||
-		!strings.Contains(full.errOut, "the context of 32 tokens was full") || !strings.Contains(full.errOut, "up to 4096") || !strings.Contains(full.errOut, "--slide") {
+		!strings.Contains(full.errOut, "note: the context of 32 tokens was full") || !strings.Contains(full.errOut, "up to 4096") || !strings.Contains(full.errOut, "--slide") {
 		t.Errorf("%+v", full)
 	}
 	if long := launch(append(as, "--max-tokens", "100", "--context", "4096")...); long.code != exitOK || len(long.out) != 4+100+1 || strings.Contains(long.errOut, "full") {
@@ -168,13 +168,34 @@ func (f writerFunc) Write(b []byte) (int, error) {
 
 // generate reports a model that has diverged.
 func TestGenerateFromBrokenModel(t *testing.T) {
-	trainedRun(t, "--optimizer.lr", "1e300", "--steps", "1", "--guard.skips", "9")
+	data := text(t)
+	t.Chdir(t.TempDir())
+	if got := launch(tiny(data, "--out", "runs/run", "--precision", "fp32", "--optimizer.lr", "1e18", "--steps", "1")...); got.code != exitFailed {
+		t.Fatalf("%+v", got)
+	}
 	if got := launch("generate", "--prompt", "x"); got.code != exitFailed || !strings.Contains(got.errOut, "scores are not finite") {
 		t.Errorf("%+v", got)
 	}
 	got := launch("eval", "--json")
-	if got.code != exitOK || !strings.Contains(got.out, `"loss": null`) {
+	if got.code != exitFailed || !strings.Contains(got.out, `"loss": null`) || !strings.Contains(got.errOut, "training has diverged") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// eval takes fewer tokens than a window of the run.
+func TestEvalFewTokens(t *testing.T) {
+	trainedRun(t)
+	if out := succeed(t, "eval", "--max-tokens", "20"); !strings.Contains(out, "over 1 window of 20 tokens") {
+		t.Errorf("the output is\n%s", out)
+	}
+	refuse(t, exitUsage, []string{"eval", "--max-tokens", "20", "--seq", "32"}, "--max-tokens is 20", "at least a window of 32")
+}
+
+func TestFourDigits(t *testing.T) {
+	for x, want := range map[float64]string{1.23456: "1.235", 130253.1448: "130,253", 9.5: "9.5", 8123.4: "8123"} {
+		if got := fourDigits(x); got != want {
+			t.Errorf("%v is %q, want %q", x, got, want)
+		}
 	}
 }
 
@@ -263,13 +284,13 @@ func TestModelCommandsRefuse(t *testing.T) {
 		"generate --prompt x --checkpoint empty":        {"empty", "config.json"},
 		"generate --prompt x --tokenizer none":          {`"none"`, "bytes, tiktoken:"},
 		"generate --prompt x --tokenizer tiktoken:gpt2": {"50257 ids", "vocabulary is 256", "--tokenizer"},
-		"eval x":                  {`"x"`, "--data"},
-		"eval --seq 0 --batch 0":  {"--batch is 0"},
-		"eval --seq 5000":         {"--seq is 5000", "1 to 4096"},
-		"eval --max-tokens 31":    {"--max-tokens is 31", "a window of 32"},
-		"eval --data none":        {"none", "no such file"},
-		"eval --seq 4096":         {"validation data", "4097"},
-		"eval --checkpoint empty": {"empty"},
+		"eval x":                        {`"x"`, "--data"},
+		"eval --seq 0 --batch 0":        {"--batch is 0"},
+		"eval --seq 5000":               {"--seq is 5000", "1 to 4096"},
+		"eval --max-tokens 31 --seq 32": {"--max-tokens is 31", "a window of 32"},
+		"eval --data none":              {"none", "no such file"},
+		"eval --seq 4096":               {"validation data", "4097"},
+		"eval --checkpoint empty":       {"empty"},
 	} {
 		refuse(t, exitUsage, strings.Fields(args), want...)
 	}

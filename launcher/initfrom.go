@@ -27,6 +27,9 @@ func resolveNew(from defaults, name string, text []byte, given []assignment) (tr
 		return cfg, err
 	}
 	if cfg.InitFrom == "" {
+		if err := takeTokenizer(&cfg, text, given); err != nil {
+			return cfg, err
+		}
 		return cfg, fitVocabulary(&cfg, text, given)
 	}
 	source, model, tokenizer, err := initialModel(cfg)

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
 	"spmoe/tensor/cpu"
 )
 
@@ -92,7 +93,7 @@ func (e reportedError) Unwrap() error { return e.err }
 // dispatch runs a command line in the role of this process: a rank of another process, a rank of a
 // cluster, or the launcher.
 func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
-	if err := cpu.Check(); err != nil {
+	if err := errors.Join(cpu.Check(), system.CheckStart()); err != nil {
 		return err
 	}
 	member, err := spmd.Joined()

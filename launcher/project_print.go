@@ -33,6 +33,9 @@ func printBudget(w io.Writer, r projected.Report, explain bool) {
 		run.Model, run.GPUs, run.GPU, run.Precision, run.Stack, run.Seq, run.Batch, run.MicroBatch, run.TP, run.PP, run.VP, run.EP, run.Recompute, run.Routing, run.Duplicate)
 	fmt.Fprintf(w, "  %.0f tokens/s per GPU, 80 %% interval %.0f-%.0f; %.0f tokens/s in total, %.1f s per step\n", b.Tokens, r.Range.P10, r.Range.P90, b.Tokens*float64(run.GPUs), b.Step)
 	fmt.Fprintf(w, "  %.0f model TFLOP/s per GPU (%.1f GFLOPs per token: %s), MFU %.1f %% and HFU %.1f %% of the dense BF16 peak\n", b.TFLOPS, b.FLOPs/1e9, b.Convention, 100*b.MFU, 100*b.HFU)
+	if b.HFU < b.MFU {
+		fmt.Fprintln(w, "  (HFU is below MFU because it counts what the GPU computes: recomputation, but no masked scores, which this MFU counts)")
+	}
 	m := b.Memory
 	fmt.Fprintf(w, "  memory %.0f GB per GPU: weights %.0f, gradients %.0f, optimizer %.0f, activations %.0f, reserve %.0f\n", m.Total(), m.Weights, m.Gradients, m.Optimizer, m.Activations, m.Reserve)
 	x := b.AllToAll

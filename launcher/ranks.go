@@ -15,6 +15,7 @@ import (
 	"spmoe/collective"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
@@ -72,8 +73,11 @@ func (f *rankFlags) define(fs *flag.FlagSet) {
 	fs.DurationVar(&f.silence, "silence", spmd.DefaultSilence, "`TIME` treat a rank process as hung after TIME without a sign of life")
 	fs.DurationVar(&f.lost, "host-timeout", 10*time.Second, "`TIME` treat a host of an mpirun or srun job as lost after TIME without a sign of life; 0: never")
 	fs.IntVar(&f.spares, "spares", 0, "`N` standby processes that replace failed ranks")
-	fs.IntVar(&f.restarts, "restarts", 3, "`N` failed rank processes to replace at one step, by a spare or a new process; 0: none")
+	fs.IntVar(&f.restarts, "restarts", defaultRestarts, "`N` failed rank processes to replace at one step, by a spare or a new process; 0: none")
 }
+
+// defaultRestarts is the default of --restarts.
+const defaultRestarts = 3
 
 // rankFlagNames returns the names of all flags of ranks.
 func rankFlagNames() []string {
@@ -91,6 +95,9 @@ func (f *rankFlags) check(env env) error {
 	if err := f.adoptCluster(env); err != nil {
 		return err
 	}
+	if err := refuseTorchrun(env); err != nil {
+		return err
+	}
 	switch {
 	case f.kind != "goroutine" && f.kind != "process":
 		return fmt.Errorf("--ranks is %q: use goroutine or process", f.kind)
@@ -104,6 +111,8 @@ func (f *rankFlags) check(env env) error {
 		return errors.New("--spares has no effect with --restarts 0 or --get-stack-traces, which end the job at the first failure: leave one out")
 	case f.heap < 0 || f.wait < 0 || f.lost < 0 || f.silence <= 0:
 		return errors.New("--heap-mib, --timeout and --host-timeout must not be negative, --silence must be positive")
+	case f.kind == "goroutine" && env.cluster == nil && (f.silence != spmd.DefaultSilence || f.restarts != defaultRestarts && f.restarts != 0):
+		return errors.New("--silence and --restarts are about rank processes, which can be replaced: add --ranks process, or leave them out")
 	case f.heap > mostHeap:
 		return fmt.Errorf("--heap-mib is %d: give at most %d", f.heap, mostHeap)
 	case f.count < 1 || f.count > collective.MaxRanks:
@@ -171,6 +180,10 @@ func (f *rankFlags) heapOf(needs resources) int64 {
 // launch starts the ranks as processes and returns when they have ended. The arguments in more
 // precede the command line of each.
 func (f *rankFlags) launch(ctx context.Context, env env, needs resources, more []string) error {
+	// Each process maps the memory of all.
+	if err := system.CheckAddressSpace(int64(f.count) * (f.heapOf(needs) + needs.vault)); err != nil {
+		return err
+	}
 	events := record.EventLog{Folder: needs.folder}
 	err := (&spmd.Processes{
 		Ranks: f.count, Args: append(more, env.commandLine...), Heap: f.heapOf(needs), Vault: needs.vault, Tag: f.tag, Bind: f.bind == "core", Stacks: f.stacks,

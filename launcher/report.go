@@ -17,7 +17,7 @@ func defineReport(*flag.FlagSet) action { return writeReport }
 func writeReport(_ context.Context, env env) error {
 	runs := env.args
 	if len(runs) == 0 {
-		run, err := newestRun()
+		run, err := newestRun("give its folder, as in launcher report RUN")
 		if err != nil {
 			return err
 		}

@@ -92,11 +92,18 @@ func (c command) checkChoice(args []string) error {
 	return checkWord(c.name, args[0], c.choices())
 }
 
-// unknownFlag returns the error for a flag that the command of fs does not have. It names the
-// commands that have it, or else the nearest flag of this command.
+// unknownFlag returns the error for a flag that the command of fs does not have. It names the flag
+// that other tools call so, the commands that have it, or the nearest flag of this command.
 func unknownFlag(fs *flag.FlagSet, name string) error {
 	if len(name) > longestWord {
 		return fmt.Errorf("unknown flag --%s... of %d bytes", name[:longestWord], len(name))
+	}
+	if f := meantFlag(fs, name); f != nil {
+		return fmt.Errorf("unknown flag --%s: did you mean --%s (%s)?", name, f.Name, describeFlag(f))
+	}
+	// Projections know GPUs and more kinds of parallelism.
+	if advice := flagAdvice()[strings.ToLower(name)]; advice != "" && !strings.HasPrefix(fs.Name(), "project") {
+		return fmt.Errorf("there is no flag --%s: %s", name, advice)
 	}
 	if owners := flagOwners(fs.Name(), name); owners != "" {
 		return fmt.Errorf("%s has no flag --%s: it is a flag of %s", fs.Name(), name, owners)
@@ -156,7 +163,8 @@ func checkValue(command, name, value string) error {
 		values = strings.Split(value, ",")
 	}
 	for _, v := range values {
-		if err := checkWord("--"+name+" is", v, flagChoices(command, name)); err != nil {
+		all := flagChoices(command, name)
+		if err := refuseNear("--"+name+" is", v, meantValue(name, v, all), all); err != nil {
 			return err
 		}
 	}
@@ -165,7 +173,11 @@ func checkValue(command, name, value string) error {
 
 // checkWord returns an error if a word is nearly, but not quite, one of several.
 func checkWord(subject, word string, all []string) error {
-	near := nearest(word, all)
+	return refuseNear(subject, word, nearest(word, all), all)
+}
+
+// refuseNear returns an error if near, which a word probably stands for, is not that word.
+func refuseNear(subject, word, near string, all []string) error {
 	if near == "" || slices.Contains(all, word) {
 		return nil
 	}

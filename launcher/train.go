@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer"
 )
@@ -36,6 +37,9 @@ type trainFlags struct {
 	project string
 	side    sideTaskFlags
 	given   *[]assignment
+
+	allowChanges bool
+	notes        []string // how a resumed run differs from its checkpoint
 }
 
 func defineTrain(fs *flag.FlagSet) action {
@@ -43,6 +47,7 @@ func defineTrain(fs *flag.FlagSet) action {
 	f.ranks.define(fs)
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
 	fs.BoolVar(&f.resume, "resume", false, "continue from the newest checkpoint of --out; default: of the newest run")
+	fs.BoolVar(&f.allowChanges, "allow-changes", false, "with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print the configuration, sizes and costs, and exit")
 	fs.StringVar(&f.display.format, "log-format", "text", "`FORMAT` log format: text or json")
 	fs.BoolVar(&f.display.plain, "plain", false, "print log lines instead of the live view on a terminal")
@@ -79,8 +84,13 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
+	if from == "" && !late {
+		if err := refuseOutInData(cfg); err != nil {
+			return err
+		}
+	}
 	if f.dryRun {
-		return dryRun(cfg, f.ranks.count, env)
+		return f.describe(cfg, from, env)
 	}
 	if err := checkProjection(f.project, cfg); err != nil {
 		return err
@@ -95,17 +105,27 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	defer job.Close()
+	if end, ok := job.Complete(); ok && !late {
+		f.display.complete(env.leaderOnly().out, end, cfg)
+		if err := job.Diverged(); err != nil {
+			return failure{err, exitFailed}
+		}
+		return nil
+	}
 	if claim.wanted {
 		if err := job.CheckDisk(); err != nil {
 			return err
 		}
 	}
-	job.Profile = f.profile
+	job.Profile, job.Notes = f.profile, f.notes
 	if f.ratios || f.project != "" {
 		job.Routing = routingMeters(cfg)
 	}
 	if job.Trace, err = parseWindow(f.trace); err != nil {
 		return err
+	}
+	if job.Trace.Last > cfg.Steps {
+		return fmt.Errorf("--trace is %q, but the run has %s: give steps of the run", f.trace, report.Plural(cfg.Steps, "step"))
 	}
 	if err := claim.begin(from, env.errOut); err != nil {
 		return err
@@ -128,7 +148,10 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 			return failed
 		}
 		cancel := reportStop(ctx, env, cfg.Out)
-		if err = errors.Join(job.Run(ctx, world), stop()); err != nil {
+		if err = errors.Join(job.Run(ctx, world), stop()); err == nil {
+			err = job.Diverged()
+		}
+		if err != nil {
 			err = failure{withCheckpoint(err, env, cfg.Out), trainCode(err)}
 		}
 		cancel()
@@ -226,6 +249,9 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer, cl
 	if cfg, err = resolveRun(trainDefaults, f.config, text, given); err != nil {
 		return cfg, "", err
 	}
+	if f.allowChanges && !f.resume {
+		return cfg, "", errors.New("--allow-changes is for --resume: leave it out, or add --resume")
+	}
 	if !f.resume {
 		if cfg.Out == "" {
 			cfg.Out, err = claim.takeFree(cfg.Flavor)
@@ -244,7 +270,7 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer, cl
 	}
 	run := cfg.Out
 	if run == "" {
-		if run, err = newestRun(); err != nil {
+		if run, err = newestRun("give its folder with --out"); err != nil {
 			return cfg, "", err
 		}
 	}
@@ -263,15 +289,13 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer, cl
 	if cfg, err = resolve(trainDefaults, saved, text, nil); err != nil {
 		return cfg, "", err
 	}
-	flavor, tokenizer := cfg.Flavor, cfg.Tokenizer
-	if apply(&cfg, given); cfg.Flavor != flavor {
-		return cfg, "", fmt.Errorf("%s is of flavor %s, not %s: leave --flavor out, or start a new run", from, flavor, cfg.Flavor)
-	}
-	if cfg.Tokenizer != tokenizer {
-		return cfg, "", fmt.Errorf("%s was trained with tokenizer %q, not %q: leave --tokenizer out, or start a new run", from, tokenizer, cfg.Tokenizer)
+	before := cfg
+	apply(&cfg, given)
+	if !late {
+		err = f.compare(before, cfg, from)
 	}
 	cfg.Out = run
-	return cfg, from, nil
+	return cfg, from, err
 }
 
 // sameRun returns the newest checkpoint in cfg.Out if its run has exactly this configuration, so
@@ -310,8 +334,9 @@ func newestUnverified(run string) (path string, config []byte, err error) {
 	return path, config, err
 }
 
-// newestRun returns the folder in runs/ that was changed last and has a checkpoint.
-func newestRun() (string, error) {
+// newestRun returns the folder in runs/ that was changed last and has a checkpoint. advice says how
+// to name another one.
+func newestRun(advice string) (string, error) {
 	entries, err := os.ReadDir(runsFolder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
@@ -328,21 +353,7 @@ func newestRun() (string, error) {
 		}
 	}
 	if path == "" {
-		return "", fmt.Errorf("no run with a checkpoint in %s: give its folder with --out", runsFolder)
+		return "", fmt.Errorf("no run with a checkpoint in %s: %s", runsFolder, advice)
 	}
 	return path, nil
-}
-
-// dryRun prints the configuration, sizes and costs of a run.
-func dryRun(cfg trainer.Config, ranks int, env env) error {
-	if err := cfg.Validate(ranks); err != nil {
-		return err
-	}
-	text, err := trainer.ConfigTOML(cfg)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(env.out, "%s\n", text)
-	summarize(env.out, "# ", cfg, ranks)
-	return nil
 }

@@ -54,8 +54,8 @@ func (f *modelFlags) open() (m *trainedModel, err error) {
 	}
 	path := f.checkpoint
 	if path == "" {
-		if path, err = newestRun(); err != nil {
-			return nil, errors.New(strings.Replace(err.Error(), "--out", "--checkpoint", 1))
+		if path, err = newestRun("give its folder with --checkpoint"); err != nil {
+			return nil, err
 		}
 	}
 	m = &trainedModel{ranks: f.ranks}

@@ -26,7 +26,8 @@ func TestUsageErrors(t *testing.T) {
 		args string
 		want []string
 	}{
-		"ranks do not divide experts": {"-np 3 train --batch 3", []string{"-np 3", "16 experts", "use 1, 2, 4, 8 or 16"}},
+		"ranks do not divide experts": {"-np 3 train --batch 3", []string{"-np 3", "16 experts", "use -np 1, or -np 2, 4, 8 or 16 with a --batch"}},
+		"neither experts nor batch":   {"-np 3 train", []string{"-np 3", "neither 16 experts nor a batch of 16", "use -np 1, 2, 4, 8 or 16"}},
 		"no ranks":                    {"-np 0 train", []string{"-np is 0", "1 or more"}},
 		"negative ranks":              {"train -n -2", []string{"-np is -2", "1 or more"}},
 		"ranks no number":             {"-np many train", []string{`"many"`, "-np", "whole number"}},
@@ -80,9 +81,13 @@ func TestUsageErrors(t *testing.T) {
 		"data far too short": {"train --data " + config("tiny.txt", "a few words"), []string{"training data", "129 tokens", "more data"}},
 
 		"nothing to resume":      {"train --resume", []string{"no run with a checkpoint", "--out"}},
+		"nothing to report":      {"report", []string{"no run with a checkpoint", "launcher report RUN"}},
+		"nothing to generate":    {"generate --prompt x", []string{"no run with a checkpoint", "--checkpoint"}},
 		"nothing in that folder": {"train --resume --out " + data, []string{"nothing to resume", data}},
 		"no such run":            {"train --resume --out " + filepath.Join(other, "none"), []string{"nothing to resume", "none"}},
 		"resume with config":     {"train --resume --config " + config("good.toml", "seq = 8\n"), []string{"--resume", "leave --config out"}},
+		"out in the data":        {"train --data " + data + " --out " + filepath.Join(data, "run"), []string{"run", "lies in the data", "give --out a folder elsewhere"}},
+		"runs/ in the data":      {"train --dry-run --data .@1 " + data + "@2", []string{"runs/debug-1 lies in the data, .:", "*.txt"}},
 		"out is a file":          {"train --data " + data + " --out " + config("file", "x"), []string{"file"}},
 
 		"check without folder": {"check", []string{"golden folder", "model.safetensors"}},
@@ -107,6 +112,20 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
+// Processes that torchrun starts do not train side by side.
+func TestTorchrun(t *testing.T) {
+	for name, value := range map[string]string{"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "4"} {
+		t.Setenv(name, value)
+	}
+	t.Chdir(t.TempDir())
+	for _, args := range []string{"train --data " + text(t), "train --ranks process", "compare", "bench exchange"} {
+		refuse(t, exitUsage, strings.Fields(args), "torchrun", "WORLD_SIZE=4", "launcher -np 4", "mpirun or srun")
+	}
+	succeed(t, "version")
+	t.Setenv("WORLD_SIZE", "1")
+	succeed(t, "train", "--dry-run")
+}
+
 // A checkpoint that cannot be resumed as asked ends with code 2, and the run stays as it was.
 func TestResumeErrors(t *testing.T) {
 	data := text(t)
@@ -129,12 +148,16 @@ func TestResumeErrors(t *testing.T) {
 	}{
 		"run there already":     {nil, tiny(data, "--out", "run"), []string{"run holds " + step, "--resume", "another --out"}},
 		"end is past":           {nil, append(again, "--steps", "1"), []string{"at step 2", "--steps 2"}},
-		"other sequence length": {nil, append(again, "--seq", "16"), []string{"does not fit", "32", "16"}},
-		"other seed":            {nil, append(again, "--seed", "9"), []string{"does not fit", "seed"}},
+		"other sequence length": {nil, append(again, "--seq", "16"), []string{"seq is 32 in run/" + step, "not 16", "cannot change"}},
+		"other seed":            {nil, append(again, "--seed", "9"), []string{"seed is 1 in run/" + step, "not 9", "cannot change", "leave --seed out"}},
 		"other data":            {nil, append(again, "--data", write(t, filepath.Join(t.TempDir(), "x"), strings.Repeat("other ", 2000))), []string{"does not fit", "other data"}},
-		"other flavor":          {nil, append(again, "--flavor", "16B"), []string{"flavor debug", "not 16B"}},
-		"other model":           {nil, append(again, "--model.layers", "3"), []string{"parameters", "--model"}},
-		"too many ranks":        {nil, append(again, "-np", "3", "--batch", "6"), []string{"-np 3", "1, 2 or 4"}},
+		"other flavor":          {nil, append(again, "--flavor", "16B"), []string{"flavor is debug", "not 16B", "cannot change"}},
+		"other model":           {nil, append(again, "--model.layers", "3"), []string{"model.layers is 2", "not 3", "cannot change"}},
+		"other first weights":   {nil, append(again, "--init-from", "x"), []string{"init_from is", "not x", "cannot change", "leave --init-from out"}},
+		"other precision":       {nil, append(again, "--precision", "mxfp8"), []string{"run/" + step, "precision: bf16 -> mxfp8", "--allow-changes"}},
+		"several":               {nil, append(again, "--optimizer.lr", "0.5", "--batch", "8", "--keep", "9"), []string{"\n  batch: 4 -> 8\n  optimizer.lr: 0.003 -> 0.5\n", "--allow-changes"}},
+		"changes of a new run":  {nil, tiny(data, "--out", "new", "--allow-changes"), []string{"--allow-changes is for --resume"}},
+		"too many ranks":        {nil, append(again, "-np", "3", "--batch", "6"), []string{"-np 3", "-np 1 or 2, or -np 4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.damage != nil {

@@ -1,6 +1,7 @@
 package main
 
-// A run's vocabulary size: that of the tokenizer, unless it is set explicitly.
+// A run's tokenizer, which a token file brings along, and its vocabulary size: that of the
+// tokenizer. Either may be set explicitly.
 
 import (
 	"errors"
@@ -14,6 +15,23 @@ import (
 // vocabularyMultiple is the multiple that a vocabulary size is rounded up to, as in Megatron.
 // Matrices of such sizes multiply fast, and ranks divide them evenly.
 const vocabularyMultiple = 64
+
+// takeTokenizer sets the tokenizer to that of the token file among the data, unless the
+// configuration file or a flag sets it.
+func takeTokenizer(cfg *trainer.Config, text []byte, given []assignment) error {
+	var explicit trainer.Config
+	if err := stricttoml.Unmarshal(text, &explicit); err != nil {
+		return err
+	}
+	if apply(&explicit, given); explicit.Tokenizer != "" {
+		return nil
+	}
+	// Loading the data reports what is wrong with it.
+	if name, err := datasets.TokenizerOf(cfg.Data); err == nil && name != "" {
+		cfg.Tokenizer = name
+	}
+	return nil
+}
 
 // fitVocabulary sets model.vocab to the size of the tokenizer, rounded up, unless the configuration
 // file or a flag sets it. The byte tokenizer keeps the flavor's size. A rank that joins late may

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"spmoe/internal/fault"
+	"spmoe/launcher/report"
 )
 
 // pointFault is a fault at a place.
@@ -45,7 +46,7 @@ func (s *session) points(ctx context.Context) error {
 	if s.Count > 0 && len(faults) > 0 {
 		faults = slices.Repeat(faults, (s.Count+len(faults)-1)/len(faults))[:s.Count]
 	}
-	s.say("%d faults", len(faults))
+	s.say("%s", report.Plural(len(faults), "fault"))
 	for _, f := range faults {
 		order := fault.Order{Action: action.Action, Place: f.place, Count: 1}
 		if f.place.Often() {

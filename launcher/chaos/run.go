@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"spmoe/internal/fault"
+	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
 )
 
@@ -287,7 +288,7 @@ func (s *session) reference(ctx context.Context, steps int) (*run, *outcome, err
 	if err != nil {
 		return nil, nil, err
 	}
-	s.say("undisturbed: %d steps in %v", steps, r.took.Round(time.Millisecond))
+	s.say("undisturbed: %s in %v", report.Plural(steps, "step"), r.took.Round(time.Millisecond))
 	s.judge(r, steps, nil, nil)
 	return r, &o, nil
 }

@@ -179,15 +179,18 @@ func (c *Comparison) run(ctx context.Context, t task, p *progress) (*record.Log,
 	}
 	wasFinished := s.finished()
 	if !wasFinished {
-		if err := c.train(ctx, t, s, p); errors.Is(err, trainer.ErrInterrupted) {
-			return nil, err
-		} else if err != nil {
-			return nil, fmt.Errorf("%s: %w", t, err)
+		failed := c.train(ctx, t, s, p)
+		if errors.Is(failed, trainer.ErrInterrupted) {
+			return nil, failed
 		}
 		if s, err = stateOf(t.cfg); err != nil {
-			return nil, err
+			return nil, errors.Join(failed, err)
 		}
-		if !s.finished() {
+		switch {
+		case s.finished(): // also if its losses are not finite, which train calls a failure
+		case failed != nil:
+			return nil, fmt.Errorf("%s: %w", t, failed)
+		default:
 			return nil, fmt.Errorf("%s: the run has ended, but its record is incomplete: %s", t, filepath.Join(t.cfg.Out, record.File))
 		}
 	}

@@ -35,6 +35,9 @@ func (c Console) Start(s trainer.Start) {
 	if s.Resumed != "" {
 		c.printf("resuming %s at step %d\n", s.Resumed, s.From)
 	}
+	for _, note := range s.Notes {
+		c.printf("%s %s\n", c.Style.Bold("NOTE:"), Printable(note))
+	}
 }
 
 // Step prints one log line in TorchTitan's form.
@@ -106,16 +109,20 @@ func (c Console) Done(d trainer.Done) {
 		return
 	}
 	c.printf("\n%s\n", c.Style.Bold(fmt.Sprintf("done: %s in %s", Plural(d.Step, "step"), Clock(d.Elapsed))))
-	c.progress("training", d.Train)
-	c.progress("validation", d.HeldOut)
+	mean := ""
+	if d.Mean > 1 {
+		mean = fmt.Sprintf(" (mean of the last %d steps)", d.Mean)
+	}
+	c.progress("training", d.Train, mean)
+	c.progress("validation", d.HeldOut, "")
 	if d.Sample != "" {
 		c.printf("sample, after %q:\n%s\n", d.Prompt, indent(Printable(d.Sample)))
 	}
 }
 
-func (c Console) progress(name string, p trainer.Progress) {
+func (c Console) progress(name string, p trainer.Progress, about string) {
 	first, last := p.BitsPerByte()
-	c.printf("  %s: loss %.4f -> %.4f nats, %.4f -> %.4f bits/byte\n", name, p.First, p.Last, first, last)
+	c.printf("  %s: loss %.4f -> %.4f nats, %.4f -> %.4f bits/byte%s\n", name, p.First, p.Last, first, last, about)
 }
 
 // Count formats a number of parameters: 15.71 B.

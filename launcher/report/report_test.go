@@ -38,7 +38,7 @@ var (
 		},
 	}
 	done = trainer.Done{
-		Step: 360, Steps: 360, Ranks: 8, Train: trainer.Progress{First: 8 * math.Ln2, Last: 2 * math.Ln2}, HeldOut: trainer.Progress{First: math.Ln2, Last: math.NaN()},
+		Step: 360, Steps: 360, Ranks: 8, Mean: 10, Train: trainer.Progress{First: 8 * math.Ln2, Last: 2 * math.Ln2}, HeldOut: trainer.Progress{First: math.Ln2, Last: math.NaN()},
 		Prompt: "func ", Sample: "main() {\n\treturn\x1b[2J}", Elapsed: 111 * time.Second, Out: "runs/debug-1",
 	}
 )
@@ -139,7 +139,7 @@ var cases = map[string]struct {
 	"done": {
 		func(r trainer.Reporter) { r.Done(done) },
 		"\ndone: 360 steps in 1m51s\n" +
-			"  training: loss 5.5452 -> 1.3863 nats, 8.0000 -> 2.0000 bits/byte\n" +
+			"  training: loss 5.5452 -> 1.3863 nats, 8.0000 -> 2.0000 bits/byte (mean of the last 10 steps)\n" +
 			"  validation: loss 0.6931 -> NaN nats, 1.0000 -> NaN bits/byte\n" +
 			"sample, after \"func \":\n  | main() {\n  | \treturn\u00b7[2J}\n",
 		`{"elapsed_s":111,"event":"done","first_held_out_bits_per_byte":1,"first_held_out_loss":0.6931471805599453,"first_loss":5.545177444479562,"interrupted":false,` +

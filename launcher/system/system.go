@@ -17,24 +17,26 @@ type Memory struct {
 	Available int64 // for a new program, without swapping
 }
 
-// ReadMemory returns the machine's memory, or the limit of the container if that is smaller.
+// ReadMemory returns the memory that this process may use: the machine's, or what the control
+// groups of a container or a batch system leave of it.
 func ReadMemory() Memory {
 	return memory(os.DirFS("/"))
 }
 
-// memory reads the files of proc(5) and of control groups (version 2) below root.
+// memory reads the files of proc(5) and of control groups below root.
 func memory(root fs.FS) Memory {
 	info := table(root, "proc/meminfo")
-	m := Memory{Total: kilobytes(info["MemTotal:"]), Available: kilobytes(info["MemAvailable:"])}
-	const group = "sys/fs/cgroup/"
-	if limit := single(root, group+"memory.max"); limit > 0 && (m.Total == 0 || limit < m.Total) {
-		// File cache counts as used, but the kernel frees it when programs need memory.
-		used := max(single(root, group+"memory.current")-table(root, group+"memory.stat")["inactive_file"], 0)
-		free := max(limit-used, 0)
-		if m.Total > 0 {
-			free = min(free, m.Available)
+	machine := kilobytes(info["MemTotal:"])
+	m := Memory{Total: machine, Available: kilobytes(info["MemAvailable:"])}
+	for _, g := range groupLimits(root) {
+		if machine > 0 && g.limit >= machine {
+			continue // in effect there is none, as with the largest number of version 1
 		}
-		m = Memory{limit, free}
+		if free := max(g.limit-g.used, 0); m.Total == 0 {
+			m = Memory{g.limit, free}
+		} else {
+			m = Memory{min(m.Total, g.limit), min(m.Available, free)}
+		}
 	}
 	return m
 }

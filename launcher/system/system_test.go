@@ -30,7 +30,7 @@ func TestMemory(t *testing.T) {
 		}, Memory{8 * gib, 5 * gib}},
 		"group with cached files": {map[string]string{
 			"proc/meminfo": meminfo, "sys/fs/cgroup/memory.max": "8589934592\n", "sys/fs/cgroup/memory.current": "7516192768\n",
-			"sys/fs/cgroup/memory.stat": "anon 1073741824\nfile 6442450944\ninactive_file 4294967296\nactive_file 2147483648\n",
+			"sys/fs/cgroup/memory.stat": "anon 1073741824\nfile 6442450944\ninactive_file 2147483648\nactive_file 2147483648\n",
 		}, Memory{8 * gib, 5 * gib}},
 		"group in a full machine": {map[string]string{
 			"proc/meminfo": "MemTotal: 24683520 kB\nMemAvailable: 1048576 kB\n", "sys/fs/cgroup/memory.max": "8589934592\n", "sys/fs/cgroup/memory.current": "0\n",

@@ -190,13 +190,7 @@ func (c Config) Validate(ranks int) error {
 	_, recompute := moe.ParseRecompute(c.Recompute)
 	errs = append(errs, err, wires, recompute, c.Guard.validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.Config.Validate(), c.Model.Validate())
 	if ranks >= 1 {
-		must(c.Batch >= 1 && c.Batch%ranks == 0, "batch is %d: give a multiple of the %d ranks, such as %d",
-			c.Batch, ranks, max(1, (c.Batch+ranks-1)/ranks)*ranks)
-		if c.Model.MoELayers() > 0 && c.Model.Experts > 0 {
-			if _, err := ep.NewLayout(c.Model.Experts, ranks); err != nil {
-				errs = append(errs, fmt.Errorf("-np %d: %s", ranks, strings.TrimPrefix(err.Error(), "ep: ")))
-			}
-		}
+		errs = append(errs, c.divides(ranks))
 	}
 	return errors.Join(errs...)
 }

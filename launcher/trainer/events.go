@@ -39,8 +39,9 @@ type Start struct {
 	CPU, Tier string
 	Cores     int
 	Corpus    Corpus
-	From      int    // number of steps already made
-	Resumed   string // checkpoint that the run continues from, if any
+	From      int      // number of steps already made
+	Resumed   string   // checkpoint that the run continues from, if any
+	Notes     []string // what the user should know before the first step
 }
 
 // Corpus describes the text of a run.
@@ -116,7 +117,8 @@ func (p Progress) BitsPerByte() (first, last float64) {
 type Done struct {
 	Step, Steps    int
 	Ranks          int
-	Train, HeldOut Progress // Train.Last is the mean of the last steps
+	Train, HeldOut Progress
+	Mean           int // number of the last steps whose mean loss is Train.Last
 	Prompt, Sample string
 	Elapsed        time.Duration // of this process
 	Out            string

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,8 +20,8 @@ import (
 	"spmoe/collective"
 	"spmoe/datasets"
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
-	"spmoe/launcher/system"
 	"spmoe/launcher/weights"
 	"spmoe/moe"
 	"spmoe/tensor"
@@ -30,8 +31,9 @@ import (
 // Job is a run that has been checked: its data is read, and the checkpoint that it resumes, if any,
 // is open and verified.
 type Job struct {
-	Profile bool   // report the time of a step by kind of work at the end
-	Trace   Window // steps whose timeline is written to OUT/trace.json
+	Profile bool     // report the time of a step by kind of work at the end
+	Trace   Window   // steps whose timeline is written to OUT/trace.json
+	Notes   []string // to report at the start, before those of the configuration
 
 	// Disturb, if not nil, is called on every rank for every operand that a linear layer is about
 	// to multiply, including evaluations and the first weights. It may change codes and scales, and
@@ -68,6 +70,8 @@ type Job struct {
 
 	cores       int  // of all ranks; known when they run
 	interrupted bool // set by rank 0 at the end
+	// last training and validation loss, set by rank 0 at the end unless the run was interrupted
+	lossOfEnd [2]float64
 }
 
 // ErrInterrupted says that a run ended at a step boundary before its last step, on request, with
@@ -131,17 +135,6 @@ func (j *Job) openStart() error {
 	return j.open(path)
 }
 
-// fits returns an error if the ranks on this machine need more memory than is available.
-func fits(cfg Config, n, here int) error {
-	need := product(cfg.EstimateMemory(n).Total(), int64(here))
-	memory := system.ReadMemory()
-	if memory.Total == 0 || need <= memory.Available {
-		return nil
-	}
-	return fmt.Errorf("flavor %s on -np %d needs about %s of memory here (%s per rank), %s of %s is available: use a smaller model or a shorter --seq, or see --dry-run",
-		cfg.Flavor, n, system.Bytes(need), system.Bytes(need/int64(here)), system.Bytes(memory.Available), system.Bytes(memory.Total))
-}
-
 // read opens the tokenizer, loads the corpus and checks that it is long enough. folder is that of a
 // running job or of its checkpoint, and empty for a new run.
 func (j *Job) read(folder string) error {
@@ -154,7 +147,7 @@ func (j *Job) read(folder string) error {
 			return fmt.Errorf("document_mask: %w", err)
 		}
 	}
-	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, datasets.Options{Field: j.cfg.DataField}); err != nil {
+	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, datasets.Options{Field: j.cfg.DataField, TokenizerName: j.cfg.Tokenizer}); err != nil {
 		return err
 	}
 	j.corpus = Corpus{j.data.TrainBytes, j.data.HeldOutBytes, j.data.Documents}
@@ -307,6 +300,31 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	return err
 }
 
+// Complete returns the record of the end of a run that this job resumes, and whether it has one: no
+// step is left, and the last evaluation and the sample are made.
+func (j *Job) Complete() (done record.Done, ok bool) {
+	if j.resume == nil || j.progress.Step < j.cfg.Steps {
+		return done, false
+	}
+	log, err := record.Read(j.cfg.Out)
+	if err != nil || log.Done == nil || log.Done.Step != j.progress.Step {
+		return done, false // the run makes up for it
+	}
+	j.lossOfEnd = [2]float64{j.progress.Recent.last(), float64(log.Done.HeldOut)}
+	return *log.Done, true
+}
+
+// Diverged returns an error if a run that has ended has no usable weights, because its last losses
+// are not finite. Only the process of rank 0 knows.
+func (j *Job) Diverged() error {
+	training, validation := j.lossOfEnd[0], j.lossOfEnd[1]
+	if training-training == 0 && validation-validation == 0 {
+		return nil
+	}
+	return fmt.Errorf("the run ended with a training loss of %g and a validation loss of %g: its weights are of no use: %s shows at which step it went wrong; train again with a lower --optimizer.lr or a longer --optimizer.warmup",
+		training, validation, filepath.Join(j.cfg.Out, record.File))
+}
+
 // team creates the threads of this process's ranks.
 func (j *Job) team(world spmd.World) *tensor.Team {
 	return tensor.NewTeam(world.Here(), j.cfg.threads(world.Ranks(), world.Cores()))
@@ -318,7 +336,7 @@ func (j *Job) start(peak float64, cores int) Start {
 		Config: j.cfg, Ranks: j.ranks, Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
-		Corpus: j.corpus, From: j.progress.Step,
+		Corpus: j.corpus, From: j.progress.Step, Notes: append(slices.Clip(j.Notes), j.cfg.Notices(j.tokenizer.VocabSize())...),
 	}
 	if j.resume != nil {
 		s.Resumed = j.resume.Path()

@@ -122,11 +122,15 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	if err != nil {
 		return err
 	}
+	done.Mean = len(p.Recent)
 	done.Train = Progress{float64(p.FirstTrain), p.Recent.mean(), perToken}
 	done.HeldOut = Progress{float64(p.FirstHeldOut), e.loss, e.bytesPerToken}
 	done.Elapsed = time.Since(begin)
 	if r.lead() {
 		r.job.interrupted = interrupted
+		if !interrupted {
+			r.job.lossOfEnd = [2]float64{p.Recent.last(), e.loss}
+		}
 		r.watch.recorder.done(done)
 		r.job.report.Done(done)
 	}

@@ -39,3 +39,11 @@ func (l recent) mean() float64 {
 	}
 	return sum / float64(len(l))
 }
+
+// last returns the last loss; 0 if there are none.
+func (l recent) last() float64 {
+	if len(l) == 0 {
+		return 0
+	}
+	return float64(l[len(l)-1])
+}

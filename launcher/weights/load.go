@@ -3,6 +3,8 @@ package weights
 // Loading: a rank reads its part of a model, and nothing else.
 
 import (
+	"fmt"
+
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
@@ -46,7 +48,7 @@ func (s *Source) loadBiases(m *moe.Model) error {
 		bias := route.Bias.F32()
 		if _, ok := s.entries[route.Name]; !ok {
 			clear(bias)
-		} else if err := s.ReadInto(route.Name, route.Bias.Dims(), 0, bias); err != nil {
+		} else if err := s.readFinite(route.Name, route.Bias.Dims(), 0, bias); err != nil {
 			return err
 		}
 	}
@@ -58,8 +60,22 @@ func (s *Source) loadBiases(m *moe.Model) error {
 func (s *Source) read(ex *tensor.Exec, p *moe.Param, offset int, dst []float32) error {
 	for at := 0; at < len(dst); at += chunk {
 		ex.Enter(ex.Enter(profile.Data))
-		if err := s.ReadInto(p.Name, p.Dims, int64(offset+at), dst[at:min(at+chunk, len(dst))]); err != nil {
+		if err := s.readFinite(p.Name, p.Dims, int64(offset+at), dst[at:min(at+chunk, len(dst))]); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// readFinite is ReadInto for weights to train or to use: it returns an error if one is NaN or
+// infinite.
+func (s *Source) readFinite(name string, shape []int, offset int64, dst []float32) error {
+	if err := s.ReadInto(name, shape, offset, dst); err != nil {
+		return err
+	}
+	for i, v := range dst {
+		if v-v != 0 {
+			return fmt.Errorf("%s: tensor %q is unusable: element %d is %v: use other weights, such as an earlier checkpoint", s.path, name, offset+int64(i), v)
 		}
 	}
 	return nil

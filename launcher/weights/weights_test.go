@@ -306,3 +306,25 @@ func FuzzParseConfig(f *testing.F) {
 		}
 	})
 }
+
+// An element that is not finite is an error that names the tensor and the element.
+func TestNotFinite(t *testing.T) {
+	for name, bad := range map[string]float64{"NaN": math.NaN(), "+Inf": math.Inf(1), "-Inf": math.Inf(-1)} {
+		values := make([]float32, 64)
+		values[40] = float32(bad)
+		s := &Source{path: "model", entries: map[string]entry{"model.norm.weight": {Tensor{"model.norm.weight", safetensors.F32, []int{64}}, given(values)}}}
+		dst := make([]float32, 32)
+		if err := s.readFinite("model.norm.weight", []int{64}, 0, dst); err != nil {
+			t.Errorf("elements before %s: %v", name, err)
+		}
+		refused(t, s.readFinite("model.norm.weight", []int{64}, 32, dst), "model", `"model.norm.weight"`, "element 40 is "+name)
+	}
+}
+
+// given is a tensor in memory.
+type given []float32
+
+func (g given) floats(dst []float32, offset int64) error {
+	copy(dst, g[offset:])
+	return nil
+}

@@ -72,7 +72,7 @@ func (v view) statement(arm convergence.Arm) string {
 	}
 	differences := fmt.Sprintf("%s in training loss%s and %s in validation loss%s",
 		change(arm.Train.Mean), intervalText(arm.Train), change(arm.HeldOut.Mean), intervalText(arm.HeldOut))
-	tests := fmt.Sprintf("(TOST, p %s and %s)", relation(arm.Train), relation(arm.HeldOut))
+	tests := fmt.Sprintf("(TOST, p %s for training and p %s for validation)", relation(arm.Train), relation(arm.HeldOut))
 	if relation(arm.Train) == relation(arm.HeldOut) {
 		tests = fmt.Sprintf("(TOST, p %s for both)", relation(arm.Train))
 	}

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"spmoe/launcher/report/overview"
@@ -40,7 +41,9 @@ func Listen(address, run string, withPprof bool) (*Server, error) {
 		return nil, fmt.Errorf("%q is not this machine's own: give 127.0.0.1:%s, and let ssh -L or a proxy that asks for a password forward it", address, port)
 	}
 	l, err := net.Listen("tcp", address)
-	if err != nil {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%w: give another port; port 0 picks a free one", err)
+	} else if err != nil {
 		return nil, err
 	}
 	s := &Server{listener: l, ended: make(chan error, 1)}

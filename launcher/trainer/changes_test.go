@@ -1,0 +1,78 @@
+package trainer
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// Every key of the configuration is classified, and nothing else is.
+func TestEffects(t *testing.T) {
+	keys := map[string]bool{}
+	eachSetting(reflect.ValueOf(Config{}), "", func(key string, _ any) {
+		keys[key] = true
+		for section := key; strings.Contains(section, "."); {
+			section = section[:strings.LastIndexByte(section, '.')]
+			keys[section] = true
+		}
+		if effectOf(key) == unclassified {
+			t.Errorf("%s is not in effects: may a resumed run change it?", key)
+		}
+	})
+	for key := range effects {
+		if !keys[key] {
+			t.Errorf("%s is classified, but is no key", key)
+		}
+	}
+	for key, want := range map[string]effect{
+		"optimizer.lr": meaningful, "optimizer.name": verified, "model.yarn.factor": meaningful, "model.layers": fixed, "guard.spike": harmless, "mx.scale": meaningful, "none": unclassified,
+	} {
+		if got := effectOf(key); got != want {
+			t.Errorf("%s has effect %d, want %d", key, got, want)
+		}
+	}
+}
+
+func TestChanges(t *testing.T) {
+	saved, err := Default("debug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string // changes, meaningful ones with an exclamation mark, or the error
+	}{
+		"none":             {func(*Config) {}, ""},
+		"another folder":   {func(c *Config) { c.Out = "elsewhere" }, ""},
+		"more steps":       {func(c *Config) { c.Steps = saved.Steps + 10 }, fmt.Sprintf("steps: %d -> %d", saved.Steps, saved.Steps+10)},
+		"fewer steps":      {func(c *Config) { c.Steps = saved.Steps - 10 }, fmt.Sprintf("!steps: %d -> %d", saved.Steps, saved.Steps-10)},
+		"several":          {func(c *Config) { c.Batch, c.Threads, c.Precision = 32, 3, "mxfp8" }, "!batch: 16 -> 32, !precision: bf16 -> mxfp8, threads: 0 -> 3"},
+		"data":             {func(c *Config) { c.Data = []string{"a", "b"} }, "data: [] -> [a b]"},
+		"deep":             {func(c *Config) { c.Model.YaRN.Factor, c.MX.Gradient = 4, "e5m2" }, `!mx.gradient: "" -> e5m2, !model.yarn.factor: 0 -> 4`},
+		"embedded":         {func(c *Config) { c.Optimizer.Beta2 = 0.5 }, fmt.Sprintf("!optimizer.beta2: %v -> 0.5", saved.Optimizer.Beta2)},
+		"seed":             {func(c *Config) { c.Seed = 9 }, "seed is 1 in run/step-2, not 9: a resumed run cannot change it: leave --seed out"},
+		"initial weights":  {func(c *Config) { c.InitFrom = "x" }, `init_from is "" in run/step-2, not x: a resumed run cannot change it: leave --init-from out`},
+		"sequence":         {func(c *Config) { c.Seq = 64 }, "seq is 128 in"},
+		"guard and record": {func(c *Config) { c.Guard.Skips, c.RecordEvery = 7, 3 }, "record_every: 0 -> 3, guard.skips: 5 -> 7"},
+	} {
+		cfg := saved
+		c.change(&cfg)
+		all, err := Changes(saved, cfg, "run/step-2")
+		var got []string
+		for _, one := range all {
+			text := one.String()
+			if one.Meaningful {
+				text = "!" + text
+			}
+			got = append(got, text)
+		}
+		text := strings.Join(got, ", ")
+		if err != nil {
+			text = err.Error()
+		}
+		if !strings.HasPrefix(text, c.want) || c.want == "" && text != "" {
+			t.Errorf("%s: %q, want %q", name, text, c.want)
+		}
+	}
+}

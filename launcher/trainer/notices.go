@@ -1,0 +1,46 @@
+package trainer
+
+// What is possible, but probably not meant: a run says it before its first step.
+
+import (
+	"errors"
+	"fmt"
+
+	"spmoe/datasets"
+)
+
+// Look checks what a run would read, without reading the text: tokenizer, data and initial weights.
+// from is the checkpoint that it would resume, or empty. It returns the run's notices.
+func Look(cfg Config, from string) (notices []string, err error) {
+	j := newJob(cfg, 1, nil)
+	defer func() { err = errors.Join(err, j.Close()) }()
+	if err := j.openTokenizer(from); err != nil {
+		return nil, err
+	}
+	if err := datasets.Check(cfg.Data, j.tokenizer, datasets.Options{Field: cfg.DataField, TokenizerName: cfg.Tokenizer}); err != nil {
+		return nil, err
+	}
+	if from == "" {
+		if err := j.openSource(); err != nil {
+			return nil, err
+		}
+	}
+	return cfg.Notices(j.tokenizer.VocabSize()), nil
+}
+
+// Notices describes what is odd about a configuration with a tokenizer of that many tokens.
+func (c Config) Notices(tokens int) (all []string) {
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if vocab := c.Model.Vocab; tokens < vocab/2 {
+		const text = "tokenizer %s uses %d of the vocabulary's %d rows (%.2g %%); the others learn nothing: "
+		if c.Tokenizer == (datasets.Bytes{}).Name() {
+			add(text+"make one with launcher data train-tokenizer --vocab %d --out tokenizer.json, and pass it with --tokenizer", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab), vocab)
+		} else {
+			add(text+"leave --model.vocab out", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab))
+		}
+	}
+	if c.Optimizer.Warmup > c.Steps {
+		add("optimizer.warmup is %d, but the run has %d steps: the learning rate rises until the last step, without a constant part or a decay", c.Optimizer.Warmup, c.Steps)
+	}
+	return all
+}

@@ -1,0 +1,38 @@
+package trainer
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestNotices(t *testing.T) {
+	for name, c := range map[string]struct {
+		flavor string
+		tokens int
+		change func(*Config)
+		want   []string // words of each notice
+	}{
+		"default":                     {"debug", 256, func(*Config) {}, nil},
+		"bytes in a large vocabulary": {"small", 256, func(c *Config) { c.Tokenizer = "bytes" }, []string{"tokenizer bytes uses 256 of the vocabulary's 8192 rows (3.1 %)", "launcher data train-tokenizer --vocab 8192 --out tokenizer.json", "--tokenizer"}},
+		"small tokenizer":             {"small", 1000, func(c *Config) { c.Tokenizer = "own.json" }, []string{"tokenizer own.json uses 1000 of", "leave --model.vocab out"}},
+		"half of the vocabulary":      {"small", 4096, func(c *Config) { c.Tokenizer = "own.json" }, nil},
+		"warm-up longer than the run": {"debug", 256, func(c *Config) { c.Steps, c.Optimizer.Warmup = 10, 500 }, []string{"optimizer.warmup is 500, but the run has 10 steps"}},
+		"warm-up as long as the run":  {"debug", 256, func(c *Config) { c.Steps, c.Optimizer.Warmup = 10, 10 }, nil},
+	} {
+		cfg, err := Default(c.flavor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Model.Vocab = map[string]int{"debug": 256, "small": 8192}[c.flavor]
+		c.change(&cfg)
+		got := strings.Join(cfg.Notices(c.tokens), "\n")
+		if (got == "") != (c.want == nil) {
+			t.Errorf("%s: %q", name, got)
+		}
+		for _, w := range c.want {
+			if !strings.Contains(got, w) {
+				t.Errorf("%s: %q lacks %q", name, got, w)
+			}
+		}
+	}
+}
