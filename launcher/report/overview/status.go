@@ -73,8 +73,8 @@ func (v view) Status() *status {
 	return s
 }
 
-// mostLines is the number of log lines on a page.
-const mostLines = 14
+// mostLines is the number of steps in the log of a page, and the number of other lines.
+const mostLines = 8
 
 // logLine is something that happened, for the log of the page.
 type logLine struct {
@@ -83,16 +83,34 @@ type logLine struct {
 	text string
 }
 
-// LastLines returns the last steps, evaluations, checkpoints and events of a run under way, the
-// newest last. It is empty for the report of a run.
+// LastLines returns the last steps of a run under way, and its last evaluations, checkpoints and
+// events, the newest last. It is empty for the report of a run.
 func (v view) LastLines() string {
 	if v.Script == "" {
 		return ""
 	}
+	bySteps := func(a, b logLine) int { return cmp.Compare(a.step, b.step) }
+	others := v.otherLines()
+	slices.SortStableFunc(others, bySteps)
 	var lines []logLine
 	for _, s := range v.Log.Steps[max(0, len(v.Log.Steps)-mostLines):] {
 		lines = append(lines, logLine{s.Time, int64(s.Step), v.stepText(s)})
 	}
+	lines = append(lines, others[max(0, len(others)-mostLines):]...)
+	slices.SortStableFunc(lines, bySteps)
+	var text strings.Builder
+	for _, l := range lines {
+		clock := strings.Repeat(" ", len(time.TimeOnly))
+		if l.time > 0 {
+			clock = time.UnixMilli(int64(l.time * 1e3)).UTC().Format(time.TimeOnly)
+		}
+		fmt.Fprintf(&text, "%s  step %-6d %s\n", clock, l.step, l.text)
+	}
+	return text.String()
+}
+
+// otherLines returns evaluations, checkpoints and events.
+func (v view) otherLines() (lines []logLine) {
 	for _, e := range v.Log.Evals[max(0, len(v.Log.Evals)-mostLines):] {
 		lines = append(lines, logLine{0, int64(e.Step), "validation loss " + figure.Loss(float64(e.Loss))})
 	}
@@ -111,16 +129,7 @@ func (v view) LastLines() string {
 		}
 		lines = append(lines, logLine{float64(e.Time.UnixMilli()) / 1e3, e.Step, text})
 	}
-	slices.SortStableFunc(lines, func(a, b logLine) int { return cmp.Compare(a.step, b.step) })
-	var text strings.Builder
-	for _, l := range lines[max(0, len(lines)-mostLines):] {
-		clock := strings.Repeat(" ", len(time.TimeOnly))
-		if l.time > 0 {
-			clock = time.UnixMilli(int64(l.time * 1e3)).UTC().Format(time.TimeOnly)
-		}
-		fmt.Fprintf(&text, "%s  step %-6d %s\n", clock, l.step, l.text)
-	}
-	return text.String()
+	return lines
 }
 
 // stepText returns the measurements of a step.
