@@ -26,7 +26,7 @@ func flagChoices(command, name string) []string {
 	case "precision":
 		return moe.PrecisionNames()
 	case "recompute":
-		return names([]moe.Recompute{moe.RecomputeNone, moe.RecomputeSelective, moe.RecomputeFull})
+		return moe.RecomputeNames()
 	case "ep":
 		return ep.Names()
 	case "ep-dispatch", "ep-combine-backward":

@@ -16,6 +16,7 @@ import (
 	"spmoe/launcher/report/overview"
 	"spmoe/launcher/report/tensorboard"
 	"spmoe/launcher/report/web"
+	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
@@ -60,13 +61,23 @@ func (f sideTaskFlags) start(cfg trainer.Config, env env) (*sideTasks, error) {
 	}
 	t := &sideTasks{flags: f, cfg: cfg, errOut: env.errOut, stop: make(chan struct{}), ended: make(chan struct{})}
 	if f.http != "" {
-		if t.server, err = web.Listen(f.http, cfg.Out, f.pprof); err != nil {
+		if t.server, err = web.Listen(web.Config{Address: f.http, Run: cfg.Out, Connections: pageConnections(), Pprof: f.pprof}); err != nil {
 			return nil, fmt.Errorf("--http: %w", err)
 		}
 		fmt.Fprintf(env.errOut, "launcher: live page at http://%s/\n", t.server.Addr())
 	}
-	go t.follow(tensorboard.Open(cfg.Out, func() string { return string(config) }))
+	go t.follow(tensorboard.Open(cfg.Out, true, func() string { return string(config) }))
 	return t, nil
+}
+
+// pageConnections returns the number of connections of the live page: a quarter of the descriptors
+// that this process may open. The rest is for starting and replacing ranks.
+func pageConnections() int {
+	const most = 64
+	if limit := system.Descriptors(); limit > 0 {
+		return min(limit/4, most)
+	}
+	return most
 }
 
 // follow keeps the TensorBoard file up to date until end is called. It stops writing after an error

@@ -4,15 +4,21 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"spmoe/launcher/record"
 	"spmoe/launcher/report/overview"
+	"spmoe/launcher/spmd"
 	"spmoe/launcher/trace"
 )
 
@@ -37,13 +43,19 @@ func (s *scraper) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (s *scraper) get(path string) string {
+// address returns the address of the live page.
+func (s *scraper) address() string {
 	s.t.Helper()
 	m := regexp.MustCompile(`live page at (http://127\.0\.0\.1:\d+)/\n`).FindStringSubmatch(s.errOut.String())
 	if m == nil {
 		s.t.Fatalf("no address in %q", s.errOut.String())
 	}
-	response, err := http.Get(m[1] + path)
+	return m[1]
+}
+
+func (s *scraper) get(path string) string {
+	s.t.Helper()
+	response, err := http.Get(s.address() + path)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -53,6 +65,43 @@ func (s *scraper) get(path string) string {
 		s.t.Errorf("%s: %d %s (%v)", path, response.StatusCode, text, err)
 	}
 	return string(text)
+}
+
+// Clients that stay connected to the live page leave the launcher enough descriptors to replace a
+// rank, also where it may open few files.
+func TestIdleClientsLeaveRoomForRanks(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := processRun(out, "--steps", "40", "--log-every", "1", "--http", "127.0.0.1:0")
+	cmd := exec.Command("sh", append([]string{"-c", `ulimit -n 64 && exec "$0" "$@"`, program}, args...)...)
+	cmd.Env = append(os.Environ(), asLauncher+"=1")
+	s := &scraper{t: t}
+	idle := &watcher{words: []string{"step:"}, do: func() {
+		for range 100 {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(s.address(), "http://"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+		}
+		client := http.Client{Timeout: 20 * time.Second}
+		if _, err := client.Get(s.address() + "/healthz"); err != nil { // all of them have been accepted
+			t.Error(err)
+		}
+		syscall.Kill(s.processes()[2], syscall.SIGKILL)
+	}}
+	cmd.Stdout, cmd.Stderr = idle, &s.errOut
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, s.errOut.String())
+	}
+	events, err := record.ReadEvents(out)
+	if err != nil || !slices.ContainsFunc(events, func(e spmd.Event) bool { return e.Kind == spmd.Redone }) {
+		t.Errorf("the rank was not replaced: %v (%v)", events, err)
+	}
 }
 
 // The live page outlives rank 0: it goes on with the process that takes its place. So do trace and

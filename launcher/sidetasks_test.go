@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -48,14 +49,34 @@ func TestRunFolder(t *testing.T) {
 		}
 	}
 	there(true, overview.File, "plots/loss.png")
-	if after, err := os.ReadFile(events[0]); err != nil || string(after) != string(before) {
+	again, err := filepath.Glob(filepath.Join("run", tensorboard.Folder, "events.out.tfevents.*"))
+	if err != nil || len(again) != 1 {
+		t.Fatalf("events of TensorBoard: %q (%v)", again, err)
+	}
+	if after, err := os.ReadFile(again[0]); err != nil || string(after) != string(before) {
 		t.Errorf("the events differ (%v)", err)
+	}
+
+	// The commands that the report names work.
+	page, err := os.ReadFile(filepath.Join("run", overview.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := regexp.MustCompile(`<code>launcher ([^<]*)</code>`).FindAllStringSubmatch(string(page), -1)
+	if len(lines) != 4 || !strings.Contains(string(page), "<th scope=\"row\">step-00000006</th>") {
+		t.Errorf("the report has the commands %q", lines)
+	}
+	for _, line := range lines {
+		text := strings.NewReplacer("&#39;func &#39;", "func", "FILE", filepath.Join(data, "0.txt")).Replace(line[1])
+		if got := launch(strings.Fields(text)...); got.code != exitOK {
+			t.Errorf("%q: exit code %d: %s", line[1], got.code, got.errOut)
+		}
 	}
 
 	if err := os.Remove(filepath.Join("run", overview.File)); err != nil {
 		t.Fatal(err)
 	}
-	succeed(t, tiny(data, "-np", "2", "--out", "run", "--steps", "7", "--resume", "--report=false")...)
+	succeed(t, tiny(data, "-np", "2", "--out", "run", "--steps", "14", "--resume", "--report=false")...)
 	there(false, overview.File)
 }
 

@@ -64,6 +64,7 @@ func newBlock(b *builder, cfg Config, at rankContext, layer int, rope *tensor.Ro
 // forward returns the block's output for x: [tokens, dim].
 func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor, error) {
 	p.layer = l.layer
+	defer p.ex.Profile.SetLayer(p.ex.Profile.SetLayer(1 + l.layer))
 	s.x = x
 	p.sealTensor(&s.input, x)
 	y := like(&p.arena, x) // the next block's input
@@ -96,6 +97,7 @@ func (l *block) mix(p phase, x tensor.Tensor, s *blockState) tensor.Tensor {
 // overwrites dy.
 func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tensor, error) {
 	p.layer = l.layer
+	defer p.ex.Profile.SetLayer(p.ex.Profile.SetLayer(1 + l.layer))
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	if l.router != nil {
@@ -129,6 +131,7 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 
 // backwardWeight adds to the gradients of all weights.
 func (l *block) backwardWeight(p phase, s *blockState) {
+	defer p.ex.Profile.SetLayer(p.ex.Profile.SetLayer(1 + l.layer))
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	l.ffn.backwardWeight(p, &s.feed)

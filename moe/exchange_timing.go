@@ -10,22 +10,22 @@ import (
 type timedExchange struct{ ep.Exchange }
 
 func (t timedExchange) StartDispatch(ex *tensor.Exec, h *ep.Handle, x, topk tensor.Tensor) (ep.Arrival, error) {
-	defer ex.Profiling(profile.Exchange).End()
+	defer ex.ProfilingRows(profile.Exchange, topk.Len(), x.Dim(1)).End()
 	return t.Exchange.StartDispatch(ex, h, x, topk)
 }
 
 func (t timedExchange) Combine(ex *tensor.Exec, h *ep.Handle, y, weights, out tensor.Tensor) error {
-	defer ex.Profiling(profile.Exchange).End()
+	defer ex.ProfilingRows(profile.Exchange, weights.Len(), out.Dim(1)).End()
 	return t.Exchange.Combine(ex, h, y, weights, out)
 }
 
 func (t timedExchange) StartCombineBackward(ex *tensor.Exec, h *ep.Handle, dout, dweights tensor.Tensor) (ep.Arrival, error) {
-	defer ex.Profiling(profile.Exchange).End()
+	defer ex.ProfilingRows(profile.Exchange, dweights.Len(), dout.Dim(1)).End()
 	return t.Exchange.StartCombineBackward(ex, h, dout, dweights)
 }
 
 func (t timedExchange) DispatchBackward(ex *tensor.Exec, h *ep.Handle, drows, dx tensor.Tensor) error {
-	defer ex.Profiling(profile.Exchange).End()
+	defer ex.ProfilingRows(profile.Exchange, drows.Dim(0), dx.Dim(1)).End()
 	return t.Exchange.DispatchBackward(ex, h, drows, dx)
 }
 

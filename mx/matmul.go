@@ -16,7 +16,7 @@ import (
 //
 // x: [M, K] and w: [N, K] have blocks AlongRows. y: [M, N] is FP32 or BF16.
 func MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
-	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Forward)))
+	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Forward), y.Rows, y.Cols, x.Cols(), nil).End()
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, y.Cols, x.Cols())
 	chooseMultiplier(x, w).matMul(ex, y, x, w)
@@ -26,7 +26,7 @@ func MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 //
 // dy: [M, N] has blocks AlongRows. w: [N, K] has blocks AlongCols. dx: [M, K] is FP32 or BF16.
 func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
-	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Dgrad)))
+	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols(), nil).End()
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, dy.Cols(), dx.Cols)
 	chooseMultiplier(dy, w).dgrad(ex, dx, dy, w)
@@ -36,7 +36,7 @@ func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 //
 // dy: [M, N] and x: [M, K] have blocks AlongCols. dw: [N, K] is FP32.
 func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
-	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
+	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows(), nil).End()
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
 	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, 0, accumulate)
@@ -45,7 +45,7 @@ func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
 // WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad. A span is the rows of one
 // sequence and whole blocks of both operands. It may also be all rows.
 func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
-	defer ex.Enter(ex.Enter(profile.Product(profile.MX, false, profile.Wgrad)))
+	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows(), nil).End()
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
 	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, span, accumulate)
@@ -57,7 +57,7 @@ func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accum
 // x: [rows, K] and w: [G·N, K] have blocks AlongRows. w is the weights of all groups in order. y:
 // [rows, N].
 func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
-	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(ends) > 1, profile.Forward)))
+	defer ex.ProfilingProduct(profile.Product(profile.MX, len(ends) > 1, profile.Forward), y.Rows, y.Cols, x.Cols(), ends).End()
 	checkEnds(ends, y.Rows)
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, len(ends)*y.Cols, x.Cols())
@@ -69,7 +69,7 @@ func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) 
 // dy: [rows, N] has blocks AlongRows. w: [G·N, K] has blocks AlongCols in G groups of N rows (see
 // EqualGroups). dx: [rows, K].
 func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
-	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(ends) > 1, profile.Dgrad)))
+	defer ex.ProfilingProduct(profile.Product(profile.MX, len(ends) > 1, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols(), ends).End()
 	checkEnds(ends, dx.Rows)
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, len(ends)*dy.Cols(), dx.Cols)
@@ -81,7 +81,7 @@ func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
 //
 // dy: [rows, N] and x: [rows, K] have blocks AlongCols and the same Ends. dw: [G, N, K] is FP32.
 func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
-	defer ex.Enter(ex.Enter(profile.Product(profile.MX, len(x.Ends) > 1, profile.Wgrad)))
+	defer ex.ProfilingProduct(profile.Product(profile.MX, len(x.Ends) > 1, profile.Wgrad), dy.Cols(), x.Cols(), x.Rows(), x.Ends).End()
 	if len(dy.Ends) != dw.Dim(0) || !slices.Equal(dy.Ends, x.Ends) {
 		panic(fmt.Sprintf("mx: the groups of dy end at %v and those of x at %v, but dw has %d groups: all three must agree", dy.Ends, x.Ends, dw.Dim(0)))
 	}

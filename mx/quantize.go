@@ -22,7 +22,7 @@ import (
 // ([format.Element.Encode]). A block with a NaN or an infinity gets a NaN scale and NaN codes. mode
 // applies to E8M0 scales only.
 func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
-	defer ex.Enter(ex.Enter(profile.Quantize))
+	defer ex.ProfilingRows(profile.Quantize, x.Rows, x.Cols).End()
 	dst.check(dst.Blocks, x.Rows, x.Cols)
 	if !dst.Format.isMX() {
 		quantizeGeneral(ex, dst, x, mode)
@@ -45,7 +45,7 @@ func QuantizeBoth(ex *tensor.Exec, rows, cols Tensor, x tensor.Matrix, mode Scal
 		Quantize(ex, cols, x, mode)
 		return
 	}
-	defer ex.Enter(ex.Enter(profile.Quantize))
+	defer ex.ProfilingRows(profile.Quantize, x.Rows, x.Cols).End()
 	q := newBothQuantizer(rows, cols, x.Rows, x.Cols, mode)
 	q.x = x
 	q.run(ex)

@@ -81,7 +81,7 @@ func (s AttentionShape) check(q, k, v, o Matrix, lse []float32) {
 // q, k: [batch·seq, heads·keyDim]. v, o: [batch·seq, heads·valueDim]. All have one element type.
 // lse: [batch·heads·seq] receives the log-sum-exp of each row for the backward pass.
 func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s AttentionShape) {
-	defer ex.Profiling(profile.Attention).End()
+	defer ex.ProfilingRows(profile.Attention, q.Rows, q.Cols).End()
 	s.check(q, k, v, o, lse)
 	ex.attention = attentionCall{shape: s, q: q, k: k, v: v, o: o, lse: lse}
 	ex.parallel(s.Batch*s.Heads, s.work(), operands{attention: &ex.attention}, attentionHeads)
@@ -178,7 +178,7 @@ func scaleRow(dst Matrix, i int, a float32, x []float32) {
 // With p = exp(scale·q·kᵀ - lse): dv = pᵀ·do, dp = do·vᵀ, ds = scale·p·(dp - rowsum(do·o)), dq =
 // ds·k, dk = dsᵀ·q. The sums over query blocks are in FP32.
 func CausalAttentionBackward(ex *Exec, dq, dk, dv, do, q, k, v, o Matrix, lse []float32, s AttentionShape) {
-	defer ex.Profiling(profile.Attention).End()
+	defer ex.ProfilingRows(profile.Attention, q.Rows, q.Cols).End()
 	s.check(q, k, v, o, lse)
 	s.check(dq, dk, dv, do, lse)
 	if do.dtype != o.dtype {

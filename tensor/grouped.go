@@ -14,7 +14,7 @@ import (
 //
 // x: [rows, K], y: [rows, N], w: [G, N, K], ends: [G].
 func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
-	defer ex.Profiling(productFamily(x, len(ends) > 1, profile.Forward)).End()
+	defer ex.ProfilingProduct(productFamily(x, len(ends) > 1, profile.Forward), y.Rows, y.Cols, x.Cols, ends).End()
 	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
@@ -27,7 +27,7 @@ func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g. Shapes are as in GroupedMatMul.
 func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
-	defer ex.Profiling(productFamily(dy, len(ends) > 1, profile.Dgrad)).End()
+	defer ex.ProfilingProduct(productFamily(dy, len(ends) > 1, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols, ends).End()
 	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
@@ -46,7 +46,7 @@ const streamedGradient = 1 << 18
 // GroupedWgrad computes dw[g] = dyᵀ·x over the rows of each group g, or dw[g] += dyᵀ·x if
 // accumulate is set. dw: [G, N, K] FP32.
 func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bool) {
-	defer ex.Profiling(productFamily(x, len(ends) > 1, profile.Wgrad)).End()
+	defer ex.ProfilingProduct(productFamily(x, len(ends) > 1, profile.Wgrad), dy.Cols, x.Cols, x.Rows, ends).End()
 	if !accumulate {
 		ZeroEmptyGroups(ex, dw, ends)
 	}

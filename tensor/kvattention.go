@@ -25,7 +25,7 @@ type CachedRows struct {
 // element type. Scores and softmax are FP32. The bits of a sequence's rows do not depend on the
 // other sequences.
 func CachedAttention(ex *Exec, o, q Matrix, heads int, scale float32, sequences []CachedRows) {
-	defer ex.Profiling(profile.Attention).End()
+	defer ex.ProfilingRows(profile.Attention, q.Rows, q.Cols).End()
 	c := cachedCall{o: o, q: q, heads: heads, scale: scale, sequences: sequences}
 	c.check()
 	blocks, work := 0, 0

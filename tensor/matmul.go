@@ -12,14 +12,14 @@ import (
 // a: [M, K], b: [K, N], both FP32 or both BF16. Either may be transposed. c: [M, N] is FP32 or has
 // the type of the operands, rounded once. A linear layer y = x·Wᵀ is MatMul(ex, y, x, w.T()).
 func MatMul(ex *Exec, c, a, b Matrix) {
-	defer ex.Profiling(productFamily(a, false, passOf(b))).End()
+	defer ex.ProfilingProduct(productFamily(a, false, passOf(b)), c.Rows, c.Cols, a.Cols, nil).End()
 	checkMatMul(c, a, b)
 	ex.byCells(flops(c, a), operands{c: c, a: a, b: b}, matMulCells)
 }
 
 // MatMulAdd computes c += a·b for an FP32 c. The operands are as in MatMul.
 func MatMulAdd(ex *Exec, c, a, b Matrix) {
-	defer ex.Profiling(productFamily(a, false, profile.Wgrad)).End()
+	defer ex.ProfilingProduct(productFamily(a, false, profile.Wgrad), c.Rows, c.Cols, a.Cols, nil).End()
 	checkMatMul(c, a, b)
 	if c.dtype != FP32 {
 		panic("tensor: MatMulAdd accumulates in FP32 only")
@@ -38,7 +38,7 @@ func MatMulAdd(ex *Exec, c, a, b Matrix) {
 // on how sequences are distributed over ranks. This holds if each rank has 2^j sequences and the
 // ranks' gradients are added in the same tree order.
 func Wgrad(ex *Exec, dw, dy, x Matrix, span int, accumulate bool) {
-	defer ex.Profiling(productFamily(x, false, profile.Wgrad)).End()
+	defer ex.ProfilingProduct(productFamily(x, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows, nil).End()
 	checkMatMul(dw, dy.T(), x)
 	checkSpan(dw, span)
 	ex.byCells(flops(dw, dy.T()), operands{c: dw, a: dy.T(), b: x, span: span, accumulate: accumulate}, wgradCells)

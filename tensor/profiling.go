@@ -29,6 +29,27 @@ func (ex *Exec) Enter(f profile.Family) (before profile.Family) {
 	return ex.Profile.Switch(f)
 }
 
+// ProfilingProduct is Profiling for a product [m, k]·[k, n]. Group g of its rows ends before
+// ends[g]; nil: there are no groups.
+func (ex *Exec) ProfilingProduct(f profile.Family, m, n, k int, ends []int32) Profiling {
+	p := ex.Profiling(f)
+	if ex == nil || !ex.Profile.Tracing() {
+		return p
+	}
+	w := profile.Work{M: m, N: n, K: k, Groups: len(ends)}
+	begin := int32(0)
+	for _, end := range ends {
+		w.Largest, begin = max(w.Largest, int(end-begin)), end
+	}
+	ex.Profile.Describe(f, w)
+	return p
+}
+
+// ProfilingRows is Profiling for work on a matrix.
+func (ex *Exec) ProfilingRows(f profile.Family, rows, cols int) Profiling {
+	return ex.ProfilingProduct(f, rows, cols, 0, nil)
+}
+
 // productFamily returns the family of a product with left operand a.
 func productFamily(a Matrix, grouped bool, pass profile.Pass) profile.Family {
 	if a.dtype == BF16 {

@@ -25,6 +25,7 @@ type Row struct {
 type Slice struct {
 	Name, Category string
 	From, To       int64
+	Args           map[string]any // what to show of the slice; nil: nothing
 }
 
 // event is an object of the format, whose times are in microseconds.
@@ -61,7 +62,7 @@ func Write(w io.Writer, title string, rows []Row) error {
 			add(event{Name: "thread_sort_index", Phase: "M", Thread: i, Args: map[string]any{"sort_index": i}}))
 		for _, s := range sorted(row.Slices) {
 			err = cmp.Or(err, add(event{
-				Name: s.Name, Category: s.Category, Phase: "X", Time: microseconds(s.From - begin), Duration: microseconds(s.To - s.From), Thread: i,
+				Name: s.Name, Category: s.Category, Phase: "X", Time: microseconds(s.From - begin), Duration: microseconds(s.To - s.From), Thread: i, Args: s.Args,
 			}))
 		}
 	}

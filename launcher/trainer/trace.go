@@ -47,8 +47,28 @@ type tracer struct {
 	open   bool          // between the first and the last step
 	step   time.Duration // beginning of the current step
 	last   int           // number of the previous step
-	slices []int64       // kind, from, to, by this rank's clock in ns
-	cut    bool          // slices were left out
+	slices []tracedSlice
+	cut    bool // slices were left out
+}
+
+// tracedSlice is a slice of one rank, by its own clock in ns.
+type tracedSlice struct {
+	kind, from, to int64
+	work           profile.Work
+}
+
+// sliceNumbers is the number of integers that a slice is sent as.
+const sliceNumbers = 9
+
+// appendTo appends the integers of a slice.
+func (s tracedSlice) appendTo(list []int64) []int64 {
+	w := s.work
+	return append(list, s.kind, s.from, s.to, int64(w.Layer), int64(w.M), int64(w.N), int64(w.K), int64(w.Groups), int64(w.Largest))
+}
+
+// tracedFrom returns the slice with the given integers.
+func tracedFrom(n []int64) tracedSlice {
+	return tracedSlice{n[0], n[1], n[2], profile.Work{Layer: int(n[3]), M: int(n[4]), N: int(n[5]), K: int(n[6]), Groups: int(n[7]), Largest: int(n[8])}}
 }
 
 func newTracer(w Window, cfg Config, c *collective.Comm, a *alarms) *tracer {
@@ -60,13 +80,18 @@ func newTracer(w Window, cfg Config, c *collective.Comm, a *alarms) *tracer {
 // now returns the time since the tracer was created.
 func (t *tracer) now() time.Duration { return time.Since(t.begin) }
 
-func (t *tracer) add(what int64, from, to time.Duration) {
-	if n := len(t.slices); n >= 3 && t.slices[n-3] == what && t.slices[n-1] == int64(from) && what < traceWaits && what >= 0 {
-		t.slices[n-1] = int64(to) // it continues
-		return
+// add adds a slice without a description.
+func (t *tracer) add(kind int64, from, to time.Duration) { t.addWork(kind, profile.Work{}, from, to) }
+
+func (t *tracer) addWork(kind int64, work profile.Work, from, to time.Duration) {
+	if n := len(t.slices); n > 0 && kind < traceWaits && kind >= 0 {
+		if last := &t.slices[n-1]; last.kind == kind && last.to == int64(from) && last.work == work {
+			last.to = int64(to) // it continues
+			return
+		}
 	}
-	if t.cut = t.cut || len(t.slices) >= 3*maxSlices; !t.cut {
-		t.slices = append(t.slices, what, int64(from), int64(to))
+	if t.cut = t.cut || len(t.slices) >= maxSlices; !t.cut {
+		t.slices = append(t.slices, tracedSlice{kind, int64(from), int64(to), work})
 	}
 }
 
@@ -85,7 +110,7 @@ func (t *tracer) Before(step int) {
 		return
 	}
 	t.open, t.step = true, t.now()
-	t.timer.Trace = func(f profile.Family, from, to time.Duration) { t.add(int64(f), from, to) }
+	t.timer.Trace = func(f profile.Family, w profile.Work, from, to time.Duration) { t.addWork(int64(f), w, from, to) }
 	t.comm.ObserveWaits(func(kind collective.Kind, start time.Time, took time.Duration) {
 		from := start.Sub(t.begin)
 		t.add(traceWaits+int64(kind), from, from+took)
@@ -137,7 +162,7 @@ func (t *tracer) end() error {
 // gather returns the rows of all ranks on the leading rank. cut says that slices are missing. It is
 // collective.
 func (t *tracer) gather(c *collective.Comm) (rows []trace.Row, cut bool, err error) {
-	const portion = 3 << 10
+	const portion = 1 << 10 // slices
 	mine := []int64{int64(len(t.slices)), t.zero, 0}
 	if t.cut {
 		mine[2] = 1
@@ -146,23 +171,27 @@ func (t *tracer) gather(c *collective.Comm) (rows []trace.Row, cut bool, err err
 	if err := collective.AllGather(c, heads, mine); err != nil {
 		return nil, false, err
 	}
-	all := make([][]int64, c.Size())
+	all := make([][]tracedSlice, c.Size())
 	for r := range all {
 		most = max(most, heads[len(mine)*r])
 		cut = cut || heads[len(mine)*r+2] > 0
 	}
-	from, to := make([]int64, portion), make([]int64, portion*c.Size())
+	from, to := make([]int64, sliceNumbers*portion), make([]int64, sliceNumbers*portion*c.Size())
 	for at := int64(0); at < most; at += portion {
 		clear(from)
-		if at < int64(len(t.slices)) {
-			copy(from, t.slices[at:])
+		part := from[:0]
+		for _, s := range t.slices[min(at, int64(len(t.slices))):min(at+portion, int64(len(t.slices)))] {
+			part = s.appendTo(part)
 		}
 		if err := collective.AllGather(c, to, from); err != nil {
 			return nil, false, err
 		}
 		for r := range all {
-			if n := min(heads[len(mine)*r]-at, portion); n > 0 && c.Rank() == 0 {
-				all[r] = append(all[r], to[portion*r:portion*r+int(n)]...)
+			if c.Rank() != 0 {
+				break
+			}
+			for i := range int(min(heads[len(mine)*r]-at, portion)) {
+				all[r] = append(all[r], tracedFrom(to[sliceNumbers*(portion*r+i):]))
 			}
 		}
 	}
@@ -181,10 +210,10 @@ func (t *tracer) gather(c *collective.Comm) (rows []trace.Row, cut bool, err err
 
 // slicesOf returns a rank's slices by the clock of all ranks, on which zero is the beginning of its
 // own clock. It returns those of checkpoints written in the background separately.
-func slicesOf(list []int64, zero int64) (row, apart []trace.Slice) {
-	for ; len(list) > 0; list = list[3:] {
-		s := trace.Slice{From: zero + list[1], To: zero + list[2]}
-		switch what := list[0]; {
+func slicesOf(list []tracedSlice, zero int64) (row, apart []trace.Slice) {
+	for _, traced := range list {
+		s := trace.Slice{From: zero + traced.from, To: zero + traced.to, Args: argsOf(traced.work)}
+		switch what := traced.kind; {
 		case what < 0:
 			s.Name, s.Category = fmt.Sprintf("step %d", -what), "step"
 		case what == traceEvaluation:
@@ -198,11 +227,33 @@ func slicesOf(list []int64, zero int64) (row, apart []trace.Slice) {
 		default:
 			s.Name, s.Category = profile.Family(what).String(), "family"
 		}
-		if list[0] == traceWriting {
+		if traced.kind == traceWriting {
 			apart = append(apart, s)
 		} else {
 			row = append(row, s)
 		}
 	}
 	return row, apart
+}
+
+// argsOf returns what a trace shows of the work in a slice.
+func argsOf(w profile.Work) map[string]any {
+	if w == (profile.Work{}) {
+		return nil
+	}
+	args := map[string]any{}
+	if w.Layer > 0 {
+		args["layer"] = w.Layer - 1 // as in the names of weights
+	}
+	switch {
+	case w.K > 0:
+		args["shape"] = fmt.Sprintf("%d x %d x %d", w.M, w.N, w.K)
+		args["gflop"] = 2e-9 * float64(w.M) * float64(w.N) * float64(w.K)
+	case w.M > 0:
+		args["rows"], args["columns"] = w.M, w.N
+	}
+	if w.Groups > 0 {
+		args["experts"], args["rows of the busiest expert"] = w.Groups, w.Largest
+	}
+	return args
 }

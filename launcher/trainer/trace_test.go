@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +25,12 @@ type traced struct {
 	Process  int     `json:"pid"`
 	Thread   int     `json:"tid"`
 	Args     struct {
-		Name string `json:"name"`
+		Name    string `json:"name"`
+		Layer   *int   `json:"layer"`
+		Shape   string `json:"shape"`
+		Rows    int    `json:"rows"`
+		Experts int    `json:"experts"`
+		Busiest int    `json:"rows of the busiest expert"`
 	} `json:"args"`
 }
 
@@ -145,6 +151,56 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// Slices say which layer they belong to and what they are done on.
+func TestTraceArguments(t *testing.T) {
+	t.Parallel()
+	cfg := tiny(t, nil)
+	job, err := Prepare(cfg, 2, "", &reports{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.Trace = Window{2, 2}
+	if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err != nil {
+		t.Fatal(err)
+	}
+	rows, _ := readTrace(t, cfg.Out)
+	tokens := cfg.Batch * cfg.Seq / 2 // of a rank
+	layers, shapes := map[int]bool{}, map[string]bool{}
+	expertRows, exchanged := 0, map[int]bool{}
+	for _, row := range rows {
+		for _, e := range row {
+			if e.Args.Layer != nil {
+				layers[*e.Args.Layer] = true
+			}
+			switch {
+			case strings.Contains(e.Name, "grouped forward"):
+				var m, n, k int
+				if _, err := fmt.Sscanf(e.Args.Shape, "%d x %d x %d", &m, &n, &k); err != nil || e.Args.Layer == nil || e.Args.Experts != cfg.Model.Experts/2 ||
+					e.Args.Busiest < (m+e.Args.Experts-1)/e.Args.Experts || e.Args.Busiest > m {
+					t.Errorf("%s: %+v", e.Name, e.Args)
+				}
+				expertRows += m
+			case strings.HasSuffix(e.Name, " forward"):
+				shapes[e.Args.Shape] = true
+			case e.Name == "exchange" && e.Args.Rows > 0:
+				exchanged[e.Args.Rows] = true
+			case e.Name == "attention" && (e.Args.Rows != tokens || e.Args.Layer == nil), e.Name == "optimizer" && e.Args.Layer != nil:
+				t.Errorf("%s: %+v", e.Name, e.Args)
+			}
+		}
+	}
+	if len(layers) != cfg.Model.Layers || !layers[0] || !layers[cfg.Model.Layers-1] {
+		t.Errorf("layers %v, want all %d", layers, cfg.Model.Layers)
+	}
+	if want := fmt.Sprintf("%d x %d x %d", tokens, cfg.Model.Dim, cfg.Model.Heads*cfg.Model.ValueDim); !shapes[want] || len(shapes) < 5 {
+		t.Errorf("the shapes of forward products are %v, and the output projection's %s is not among them", shapes, want)
+	}
+	sent := tokens * cfg.Model.TopK
+	if want := 2 * 2 * sent * cfg.Model.MoELayers(); expertRows != want || !exchanged[sent] { // two products on two ranks
+		t.Errorf("the experts get %d rows, want %d; exchanges have %v rows, and not %d", expertRows, want, exchanged, sent)
+	}
+}
+
 // Without a window nothing is traced. One that the run does not reach, or reaches in part, has what
 // there is of it.
 func TestTraceWindow(t *testing.T) {
@@ -187,11 +243,11 @@ func TestTraceIsBounded(t *testing.T) {
 	for i := range maxSlices + 5 {
 		tr.add(int64(i%3), 2, 3)
 	}
-	if len(tr.slices) != 3*maxSlices || !tr.cut {
-		t.Errorf("%d numbers are kept, cut %v", len(tr.slices), tr.cut)
+	if len(tr.slices) != maxSlices || !tr.cut {
+		t.Errorf("%d slices are kept, cut %v", len(tr.slices), tr.cut)
 	}
-	row, apart := slicesOf(tr.slices[:3], 100)
-	if want := (trace.Slice{Name: "rest", Category: "family", From: 102, To: 103}); len(apart) != 0 || len(row) != 1 || row[0] != want {
+	row, apart := slicesOf(tr.slices[:1], 100)
+	if want := (trace.Slice{Name: "rest", Category: "family", From: 102, To: 103}); len(apart) != 0 || len(row) != 1 || !reflect.DeepEqual(row[0], want) {
 		t.Errorf("%+v, want %+v", row, want)
 	}
 }

@@ -48,7 +48,7 @@ func (s *Source) openCheckpoint() error {
 	if err != nil {
 		return fmt.Errorf("%s: config.toml: %w", step, err)
 	}
-	s.config, s.tokenizer = run.Model, run.Tokenizer
+	s.config, s.tokenizer, s.run, s.step = run.Model, run.Tokenizer, r.ConfigTOML(), r.Step()
 	for name, shape := range r.Tensors() {
 		if weight, ok := weightName(name); ok {
 			s.entries[weight] = entry{Tensor{weight, safetensors.F32, shape}, saved{r, name, shape}}

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"spmoe/datasets"
 	"spmoe/launcher/system"
@@ -20,7 +22,7 @@ import (
 
 // companions are the files that belong to the weights, if they exist.
 var companions = []string{
-	"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "chat_template.jinja",
+	"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "chat_template.jinja", cardName,
 }
 
 // mostCompanion bounds the size of one, in bytes.
@@ -33,7 +35,8 @@ type Result struct {
 }
 
 // Convert writes the source to the folder to, which must not exist: config.json, model.safetensors
-// or shards with their index, and the tokenizer's files, if there are any. The folder appears when
+// or shards with their index, the tokenizer's files, if there are any, and the model card. The
+// folder appears when
 // it is complete, and is durable when Convert returns. After an error, or when ctx is cancelled,
 // nothing is left behind.
 func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, err error) {
@@ -173,6 +176,10 @@ func (s *Source) writeConfig(dir string, o Options) error {
 		if err := s.writeTokenizer(dir, keys); err != nil {
 			return err
 		}
+		dtype, _ := strconv.Unquote(string(keys["torch_dtype"]))
+		if err := s.writeCard(dir, dtype, s.tokenizer); err != nil {
+			return err
+		}
 	}
 	return writeJSON(dir, configName, keys)
 }
@@ -211,12 +218,45 @@ func (s *Source) writeTokenizer(dir string, keys map[string]json.RawMessage) err
 		return err
 	}
 	end := t.Encode([]byte{0}) // the token between documents
-	keys["bos_token_id"], keys["eos_token_id"] = json.RawMessage("null"), fmt.Append(nil, end[len(end)-1])
+	eos := end[len(end)-1]
+	keys["bos_token_id"], keys["eos_token_id"] = json.RawMessage("null"), fmt.Append(nil, eos)
+	special := map[string]any{}
+	if spelled, ok := spelling(text, eos); ok {
+		special["eos_token"], special["pad_token"] = spelled, spelled // batches need padding
+	}
+	config := map[string]any{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": s.config.MaxPositions}
+	maps.Copy(config, special)
 	return errors.Join(
 		system.WriteFile(filepath.Join(dir, datasets.TokenizerFile), text),
-		writeJSON(dir, "tokenizer_config.json", map[string]any{"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": s.config.MaxPositions}),
-		writeJSON(dir, "generation_config.json", map[string]any{"do_sample": true, "eos_token_id": end[len(end)-1]}),
+		writeJSON(dir, "tokenizer_config.json", config),
+		writeJSON(dir, "special_tokens_map.json", special),
+		writeJSON(dir, "generation_config.json", map[string]any{"do_sample": true, "eos_token_id": eos, "pad_token_id": eos}),
 	)
+}
+
+// spelling returns how a tokenizer.json writes a token.
+func spelling(text []byte, id int32) (token string, ok bool) {
+	var file struct {
+		Added []struct {
+			ID      int32
+			Content string
+		} `json:"added_tokens"`
+		Model struct{ Vocab map[string]int32 }
+	}
+	if json.Unmarshal(text, &file) != nil {
+		return "", false
+	}
+	for _, t := range file.Added {
+		if t.ID == id {
+			return t.Content, true
+		}
+	}
+	for token, i := range file.Model.Vocab {
+		if i == id {
+			return token, true
+		}
+	}
+	return "", false
 }
 
 // copyCompanions copies the small files that belong to the weights in a Hugging Face folder.

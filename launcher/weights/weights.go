@@ -56,6 +56,8 @@ type Source struct {
 	fp8    bool   // some weights are block-scaled FP8
 
 	tokenizer string // from a checkpoint's configuration
+	run       []byte // a checkpoint's configuration, as TOML
+	step      int64  // of a checkpoint
 	entries   map[string]entry
 	opened    []io.Closer
 }

@@ -104,10 +104,11 @@ func (t *Times) Add(other *Times) {
 type Timer struct {
 	// Trace is called for each interval of a single family, in order. from and to are times of the
 	// timer's clock. The interval includes any waiting within it. Trace may be nil.
-	Trace func(f Family, from, to time.Duration)
+	Trace func(f Family, w Work, from, to time.Duration)
 
 	now, waited func() time.Duration
 	family      Family        // family of the time since at
+	work        Work          // of that time; complete only while Trace is set
 	recompute   bool          // that time counts as Recompute instead
 	at          time.Duration // last switch, by now
 	waits       time.Duration // value of waited at that switch
@@ -124,6 +125,7 @@ func (t *Timer) Start() {
 		return
 	}
 	t.family, t.recompute, t.at, t.waits, t.times = Rest, false, t.now(), t.waited(), Times{}
+	t.work = Work{}
 }
 
 // Stop returns the times since Start.
@@ -158,7 +160,10 @@ func (t *Timer) Switch(f Family) (before Family) {
 	t.times[counted] += now - t.at - (waits - t.waits)
 	t.times[Waiting] += waits - t.waits
 	if t.Trace != nil && now > t.at {
-		t.Trace(counted, t.at, now)
+		t.Trace(counted, t.work, t.at, now)
+	}
+	if f != t.family {
+		t.work = Work{Layer: t.work.Layer}
 	}
 	before, t.family, t.at, t.waits = t.family, f, now, waits
 	return before

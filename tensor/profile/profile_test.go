@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -144,6 +145,61 @@ func TestTotal(t *testing.T) {
 			t.Fatalf("twice %v is %v", times, sum)
 		}
 	})
+}
+
+// TestWork: a trace gets the layer of each interval, and a description only for the section that it
+// was made for.
+func TestWork(t *testing.T) {
+	c := &clock{}
+	timer := c.timer()
+	type interval struct {
+		f Family
+		w Work
+	}
+	var got []interval
+	product, inner := Product(BF16, true, Forward), Product(BF16, false, Forward)
+	run := func() {
+		timer.Start()
+		c.work(1)
+		before := timer.SetLayer(3)
+		timer.Switch(Rows)
+		timer.Describe(Rows, Work{M: 8, N: 2})
+		c.work(1)
+		timer.Switch(product)
+		timer.Describe(product, Work{M: 4, N: 5, K: 6})
+		c.work(1)
+		timer.Switch(timer.Switch(inner))
+		timer.Describe(inner, Work{M: 1, N: 1, K: 1}) // counts for the outer one
+		c.work(1)
+		timer.Switch(Rows)
+		c.work(1)
+		timer.SetLayer(before)
+		c.work(1)
+		timer.Stop()
+	}
+	run()
+	timer.Trace = func(f Family, w Work, from, to time.Duration) {
+		if n := len(got); n > 0 && got[n-1] == (interval{f, w}) {
+			return
+		}
+		got = append(got, interval{f, w})
+	}
+	run()
+	want := []interval{
+		{Rest, Work{}}, {Rows, Work{Layer: 3, M: 8, N: 2}}, {product, Work{Layer: 3, M: 4, N: 5, K: 6}}, {Rows, Work{Layer: 3}}, {Rows, Work{}},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	timer.Trace = nil
+	if n := testing.AllocsPerRun(10, run); n != 0 {
+		t.Errorf("without a trace %v allocations", n)
+	}
+	var none *Timer
+	none.Describe(Rows, Work{M: 1})
+	if none.SetLayer(2) != 0 || none.Tracing() {
+		t.Error("a nil timer has a layer")
+	}
 }
 
 // TestNil: without a timer nothing happens.

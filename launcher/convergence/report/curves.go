@@ -76,8 +76,12 @@ func (p painter) plot(to *plot.Plot, list []armCurve, marked bool) {
 		}
 	}
 	x := figure.NewExtent()
+	var hover figure.Hover
 	for _, d := range list {
-		to.Add(figure.Path{X: d.Steps, Y: d.Mean, Style: p.styles[d.arm].Line})
+		hover = append(hover, figure.NamedCurve{Name: p.styles[d.arm].Name, X: d.Steps, Y: d.Mean})
+		if !marked || !d.Sparse() {
+			to.Add(figure.Path{X: d.Steps, Y: d.Mean, Style: p.styles[d.arm].Line})
+		}
 		if marked && len(d.Steps) <= 40 {
 			to.Add(figure.Dots{X: d.Steps, Y: d.Mean, Color: p.styles[d.arm].Shade.Color(), Radius: p.styles[d.arm].Line.Width/2 + 1.2})
 		}
@@ -85,6 +89,7 @@ func (p painter) plot(to *plot.Plot, list []armCurve, marked bool) {
 	}
 	x.Add(0, float64(p.Setup.Steps))
 	x.Apply(&to.X)
+	to.Add(hover)
 }
 
 // legend returns the looks of all arms with a curve.
@@ -226,7 +231,11 @@ func (p painter) heldOut() (figure.Figure, bool) {
 		row = append(row, right)
 		caption = "Loss on text that no step trains on. On the left, the arms should fall together. On the right, their differences, seed by seed, should end in the green zone of the margin."
 	}
-	return figure.Figure{Name: "held-out", Title: "Validation loss", Caption: caption, Legend: p.legend(list), Panels: [][]*plot.Plot{row}, Height: 280}, true
+	legend := p.legend(list)
+	for i := range legend {
+		legend[i].Dots = list[0].Sparse()
+	}
+	return figure.Figure{Name: "held-out", Title: "Validation loss", Caption: caption, Legend: legend, Panels: [][]*plot.Plot{row}, Height: 280}, true
 }
 
 func (p painter) gradientNorm() (figure.Figure, bool) {

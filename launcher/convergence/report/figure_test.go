@@ -73,7 +73,7 @@ func TestForestPlaces(t *testing.T) {
 	}
 	p := painter{r, stylesOf(r.Arms)}
 	rows := p.forestRows(func(a convergence.Arm) *convergence.Difference { return a.Train }, func(r convergence.Run) record.Number { return r.Train })
-	panel := p.forestPanel("", rows[1:2], 2*100*r.Margin, true)
+	panel := p.forestPanel("", rows[1:2], 2*100*r.Margin)
 	c := new(canvas)
 	panel.Draw(draw.New(c))
 
@@ -101,7 +101,7 @@ func TestForestPlaces(t *testing.T) {
 
 	rows[1].mean = 1e6
 	c = new(canvas)
-	p.forestPanel("", rows[1:2], p.axisRange(rows[1:2]), true).Draw(draw.New(c))
+	p.forestPanel("", rows[1:2], p.axisRange(rows[1:2])).Draw(draw.New(c))
 	if slices.ContainsFunc(c.Actions, func(a recorder.Action) bool {
 		fill, ok := a.(*recorder.Fill)
 		return ok && slices.ContainsFunc(fill.Path, func(part vg.PathComp) bool { return part.Type == vg.ArcComp })

@@ -30,7 +30,7 @@ type forestRow struct {
 }
 
 // forestText is the fraction of a panel's width, on its right, that the numbers take.
-const forestText = 0.3
+const forestText = 0.38
 
 func (p painter) forest() (figure.Figure, bool) {
 	if len(p.Arms) < 2 {
@@ -44,7 +44,8 @@ func (p painter) forest() (figure.Figure, bool) {
 	reach := p.axisRange(append(slices.Clone(train), heldOut...))
 	return figure.Figure{
 		Name: "forest", Title: fmt.Sprintf("Final loss against %s (margin ±%s)", p.styles[0].Name, figure.Percentage(p.Margin, 2)),
-		Panels:  [][]*plot.Plot{{p.forestPanel("training loss", train, reach, true), p.forestPanel("validation loss", heldOut, reach, false)}},
+		Panels:  [][]*plot.Plot{{p.forestPanel("training loss", train, reach), p.forestPanel("validation loss", heldOut, reach)}},
+		SharedY: true,
 		Height:  vg.Length(92 + 38*len(p.Arms)),
 		Caption: p.forestCaption(train),
 	}, true
@@ -126,7 +127,7 @@ func (p painter) axisRange(rows []forestRow) float64 {
 	return reach
 }
 
-func (p painter) forestPanel(title string, rows []forestRow, reach float64, named bool) *plot.Plot {
+func (p painter) forestPanel(title string, rows []forestRow, reach float64) *plot.Plot {
 	panel := figure.NewPanel("", "", "")
 	figure.AddHeading(panel, title+", difference in %", (1-forestText)/2)
 	figure.Extent{Min: -reach, Max: reach * (1 + forestText) / (1 - forestText)}.Apply(&panel.X)
@@ -136,11 +137,7 @@ func (p painter) forestPanel(title string, rows []forestRow, reach float64, name
 	panel.Y.Tick.Label = figure.Aligned(figure.TextStyle(10, figure.Ink), text.XRight, figure.TickCenter)
 	var names plot.ConstantTicks
 	for i, row := range rows {
-		name := row.style.Name
-		if !named {
-			name = " "
-		}
-		names = append(names, plot.Tick{Value: float64(len(rows) - 1 - i), Label: name})
+		names = append(names, plot.Tick{Value: float64(len(rows) - 1 - i), Label: row.style.Name})
 	}
 	panel.Y.Tick.Marker = names
 	panel.Add(figure.Span{Low: -100 * p.Margin, High: 100 * p.Margin, Vertical: true})
@@ -161,8 +158,8 @@ func (m forestMark) Plot(c draw.Canvas, p *plot.Plot) {
 	whole := c
 	toX, toY := p.Transforms(&whole)
 	y, right := toY(m.y), c.X(1-forestText)
-	c.FillText(figure.Aligned(figure.TextStyle(8.5, figure.Ink), text.XLeft, text.YBottom), vg.Point{X: right + 4, Y: y + 2}, m.label[0])
-	c.FillText(figure.Aligned(figure.TextStyle(8, figure.Muted), text.XLeft, text.YTop), vg.Point{X: right + 4, Y: y - 1}, m.label[1])
+	c.FillText(figure.Aligned(figure.TextStyle(figure.SmallText, figure.Ink), text.XLeft, text.YBottom), vg.Point{X: right + 4, Y: y + 2}, m.label[0])
+	c.FillText(figure.Aligned(figure.TextStyle(figure.SmallText, figure.Muted), text.XLeft, text.YTop), vg.Point{X: right + 4, Y: y - 1}, m.label[1])
 	c.Max.X = right // marks end where the numbers begin
 
 	rings := draw.GlyphStyle{Color: m.style.Shade.Color(), Radius: 2.6, Shape: draw.RingGlyph{}}

@@ -22,12 +22,16 @@ var headings = []figure.Heading{
 	{Title: "Quantization", Figures: []string{"sqnr", "sqnr-by-linear", "lost-values"}},
 }
 
-func page(p painter, drawings []figure.Drawing) ([]byte, error) {
+func page(p painter, figures []figure.Figure) ([]byte, error) {
+	sections, err := figure.Sections(headings, figures)
+	if err != nil {
+		return nil, fmt.Errorf("report.html: %w", err)
+	}
 	t, err := template.New("page").Parse(pageText)
 	if err != nil {
 		return nil, fmt.Errorf("report.html: %w", err)
 	}
-	v := view{painter: p, Style: figure.Style(), Sections: figure.Sections(headings, drawings)}
+	v := view{painter: p, Icon: figure.Icon(), Style: figure.Style(), Sections: sections}
 	var out bytes.Buffer
 	if err := t.Execute(&out, v); err != nil {
 		return nil, fmt.Errorf("report.html: %w", err)

@@ -36,21 +36,14 @@ func (p painter) byKind(measure func([]record.Quantized) float64) (lists [][]arm
 	return lists, y
 }
 
-// kindPanels draws such curves side by side on one scale. Only the first panel has the label of y.
-func (p painter) kindPanels(lists [][]armCurve, y figure.Extent, label string, titled, last bool) (row []*plot.Plot) {
+// kindPanels draws such curves side by side on one scale.
+func (p painter) kindPanels(lists [][]armCurve, y figure.Extent, label string) (row []*plot.Plot) {
 	for i, list := range lists {
-		title, x := "", ""
-		if titled {
-			title = panelTitles[kinds[i]]
-		}
-		if last {
-			x = "step"
-		}
-		panel := figure.NewPanel(title, x, label)
+		panel := figure.NewPanel(panelTitles[kinds[i]], "step", label)
 		panel.X.Tick.Marker = figure.Linear(3, figure.Plain)
 		y.Apply(&panel.Y)
 		p.plot(panel, list, false)
-		row, label = append(row, panel), ""
+		row = append(row, panel)
 	}
 	return row
 }
@@ -64,8 +57,8 @@ func (p painter) sqnr() (figure.Figure, bool) {
 		y.Add((y.Max+y.Min)/2-1.5, (y.Max+y.Min)/2+1.5)
 	}
 	return figure.Figure{
-		Name: "sqnr", Title: "Signal to quantization noise over training", Legend: p.legend(lists...), Height: 265,
-		Panels:  [][]*plot.Plot{p.kindPanels(lists, y.Padded(0.08), "median SQNR (dB)", true, true)},
+		Name: "sqnr", Title: "Signal to quantization noise over training", Legend: p.legend(lists...), Height: 265, SharedY: true,
+		Panels:  [][]*plot.Plot{p.kindPanels(lists, y.Padded(0.08), "median SQNR (dB)")},
 		Caption: "Higher is better and flat is healthy: a falling curve means that the tensors drift out of the format's range. Values are medians over layers and linears, with one panel per kind of operand.",
 	}, true
 }
@@ -78,15 +71,15 @@ func (p painter) lost() (figure.Figure, bool) {
 		return figure.Figure{}, false
 	}
 	f := figure.Figure{
-		Name: "lost-values", Title: "Values flushed to zero and saturated", Legend: p.legend(small...), Height: 265,
+		Name: "lost-values", Title: "Values flushed to zero and saturated", Legend: p.legend(small...), Height: 265, SharedY: true,
 		Caption: "Shares of all values that became zero, and that exceed the largest magnitude of their block's scale. They should be small and not grow.",
 	}
 	saturates := largeRange.Max > 0
 	top := func(e figure.Extent) figure.Extent { return figure.Extent{Min: 0, Max: max(1.08*e.Max, 1e-6)} }
-	f.Panels = append(f.Panels, p.kindPanels(small, top(smallRange), "flushed to zero (%)", true, !saturates))
+	f.Panels = append(f.Panels, p.kindPanels(small, top(smallRange), "flushed to zero (%)"))
 	if saturates {
-		f.Panels = append(f.Panels, p.kindPanels(large, top(largeRange), "saturated (%)", false, true))
-		f.Height = 400
+		f.Panels = append(f.Panels, p.kindPanels(large, top(largeRange), "saturated (%)"))
+		f.Height = 430
 	} else {
 		f.Title = "Values flushed to zero"
 		f.Caption = "Shares of all values that became zero. They should be small and not grow. No value saturated."
@@ -188,18 +181,19 @@ func (p painter) sqnrByLinear() (figure.Figure, bool) {
 		Height:  vg.Length(98 + len(names)*(12+7*len(arms))),
 		Caption: "Each dot is a layer, each row a linear. The number is that of the layer with the lowest SQNR, the weakest link.",
 		Panels:  [][]*plot.Plot{nil},
+		SharedY: true,
 	}
 	for _, i := range arms {
 		f.Legend = append(f.Legend, p.styles[i])
 	}
-	for k, kind := range kinds {
-		f.Panels[0] = append(f.Panels[0], p.linearPanel(kind, k == 0, names, arms, values[kind], x))
+	for _, kind := range kinds {
+		f.Panels[0] = append(f.Panels[0], p.linearPanel(kind, names, arms, values[kind], x))
 	}
 	return f, true
 }
 
 // linearPanel draws one row of dots per linear and arm.
-func (p painter) linearPanel(kind string, first bool, names []string, arms []int, values []linearSQNRs, x figure.Extent) *plot.Plot {
+func (p painter) linearPanel(kind string, names []string, arms []int, values []linearSQNRs, x figure.Extent) *plot.Plot {
 	panel := figure.NewPanel(panelTitles[kind], "SQNR (dB)", "")
 	pad := max(0.1*(x.Max-x.Min), 0.5)
 	figure.Extent{Min: x.Min - 1.6*pad, Max: x.Max + pad}.Apply(&panel.X) // leaves space for the numbers on the left
@@ -208,9 +202,6 @@ func (p painter) linearPanel(kind string, first bool, names []string, arms []int
 	var ticks plot.ConstantTicks
 	for row, name := range names {
 		y := float64(len(names) - 1 - row)
-		if !first {
-			name = " "
-		}
 		ticks = append(ticks, plot.Tick{Value: y, Label: figure.Printable(name)})
 		for a, i := range arms {
 			shift := 0.0
@@ -221,7 +212,7 @@ func (p painter) linearPanel(kind string, first bool, names []string, arms []int
 		}
 	}
 	panel.Y.Tick.Marker = ticks
-	panel.Y.Tick.Label = figure.Aligned(figure.TextStyle(8.5, figure.Ink), text.XRight, figure.TickCenter)
+	panel.Y.Tick.Label = figure.Aligned(figure.TextStyle(figure.SmallText, figure.Ink), text.XRight, figure.TickCenter)
 	return panel
 }
 
@@ -244,7 +235,7 @@ func (p painter) linearRow(panel *plot.Plot, arm int, y float64, layers map[int]
 	panel.Add(figure.Path{X: []float64{e.Min, e.Max}, Y: []float64{y, y}, Style: line},
 		figure.Dots{X: xs, Y: ys, Color: p.styles[arm].Shade.Color(), Radius: 2.2})
 	if len(layers) > 1 {
-		style := figure.Aligned(figure.TextStyle(7, figure.Muted), text.XRight, text.YCenter)
+		style := figure.Aligned(figure.TextStyle(figure.SmallText, figure.Muted), text.XRight, text.YCenter)
 		panel.Add(figure.Note{X: e.Min, Y: y, Text: fmt.Sprint(lowest), Style: style, Shift: vg.Point{X: -4}})
 	}
 }

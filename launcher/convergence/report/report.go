@@ -26,15 +26,12 @@ import (
 func Write(dir string, r convergence.Result) error {
 	r = cleaned(r)
 	p := painter{r, stylesOf(r.Arms)}
-	drawings, err := figure.DrawAll(p.figures())
+	figures := p.figures()
+	texts, err := p.texts(figures)
 	if err != nil {
 		return err
 	}
-	texts, err := p.texts(drawings)
-	if err != nil {
-		return err
-	}
-	if err := figure.WritePlots(dir, drawings, figureNames()); err != nil {
+	if err := figure.WritePlots(dir, figures, figureNames()); err != nil {
 		return err
 	}
 	for _, t := range texts {
@@ -52,7 +49,7 @@ type file struct {
 }
 
 // texts returns all files except the plots, the page last.
-func (p painter) texts(drawings []figure.Drawing) (files []file, err error) {
+func (p painter) texts(figures []figure.Figure) (files []file, err error) {
 	result, err := json.MarshalIndent(p.Result, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("result.json: %w", err)
@@ -61,7 +58,7 @@ func (p painter) texts(drawings []figure.Drawing) (files []file, err error) {
 	for _, t := range tables(p.Result) {
 		files = append(files, file{t.name, t.csv()})
 	}
-	html, err := page(p, drawings)
+	html, err := page(p, figures)
 	if err != nil {
 		return nil, err
 	}

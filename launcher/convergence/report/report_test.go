@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/internal/testing/svgtext"
 	"spmoe/launcher/convergence"
 	"spmoe/launcher/record"
 	"spmoe/launcher/report/figure"
@@ -35,6 +36,9 @@ func check(t *testing.T, name string, text []byte) {
 		t.Errorf("%s: %v", name, err)
 	}
 	for _, address := range regexp.MustCompile(`(src=|href=|url\(|@import)["' ]*(\w+:|//)[^"]*`).FindAllString(string(text), -1) {
+		if strings.HasPrefix(address, `href="data:image/svg`) { // the icon, which is in the page
+			continue
+		}
 		t.Errorf("%s fetches %s", name, address)
 	}
 	for _, address := range regexp.MustCompile(`\w+://[^"]*`).FindAllString(string(text), -1) {
@@ -44,21 +48,51 @@ func check(t *testing.T, name string, text []byte) {
 	}
 }
 
+// On a phone, the verdict is next to the name of its arm, and texts in figures can be read. All
+// heads of tables say what they are heads of, and the contents lead to sections of the page.
+func TestPhone(t *testing.T) {
+	page := texts(t, sample(append(slices.Clone(sampleRecipes), sampleAblations...), 5, 200))
+	const column = 390 - 2*14 // the page's margins
+	small, measured := svgtext.Small(page, "narrow", column, 11)
+	if measured < 100 || len(small) > 0 {
+		t.Errorf("of %d texts, these are too small or too long:\n%s", measured, strings.Join(small, "\n"))
+	}
+	if small, measured := svgtext.Small(page, "wide", 1000, 11); measured < 100 || len(small) > 0 {
+		t.Errorf("of %d texts on a wide page: %q", measured, small)
+	}
+	if !regexp.MustCompile(`<th scope="col">arm</th><th scope="col" class="verdict">verdict</th>`).MatchString(page) ||
+		!regexp.MustCompile(`</small></th>\n<td class="verdict"><span class="badge equivalent">`).MatchString(page) {
+		t.Error("the verdict does not follow the arm")
+	}
+	if heads, scoped := strings.Count(page, "<th"), strings.Count(page, `<th scope="`)+strings.Count(page, "<thead>"); heads != scoped || heads < 10 {
+		t.Errorf("%d of %d heads of tables have a scope", scoped, heads)
+	}
+	links := regexp.MustCompile(`<a href="#([\w-]+)">`).FindAllStringSubmatch(page, -1)
+	for _, link := range links {
+		if strings.Count(page, ` id="`+link[1]+`"`) != 1 {
+			t.Errorf("the page has no section %s, or several", link[1])
+		}
+	}
+	if len(links) < 6 {
+		t.Errorf("the contents have %d entries", len(links))
+	}
+}
+
 // texts checks all that is written about a result, but for the pictures, and returns the page.
 func texts(t *testing.T, r convergence.Result) (page string) {
 	t.Helper()
 	r = cleaned(r)
 	p := painter{r, stylesOf(r.Arms)}
-	drawings, err := figure.DrawAll(p.figures())
+	files, err := p.texts(p.figures())
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := p.texts(drawings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range drawings {
-		check(t, d.Name+".svg", d.Text)
+	for _, f := range p.figures() {
+		svg, err := f.SVG()
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, f.Name+".svg", svg)
 	}
 	for _, f := range files {
 		check(t, f.name, f.content)
@@ -136,7 +170,7 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"<h1>mxfp8 and mxfp8-wgrad-bf16 against bf16 <span class=\"badge equivalent\">equivalent</span></h1>",
+		"<h1>mxfp8 and mxfp8-wgrad-bf16 against bf16</h1>\n<p class=\"badges\"><span class=\"badge equivalent\">equivalent</span></p>",
 		"After 1500 steps with 5 seeds, mxfp8 converges to the loss of bf16: it differs by ", "Ablations", "Where the time goes", "mx grouped dgrad",
 		"prefers-color-scheme: dark", "AMD EPYC 9R14", "5 seeds of bf16 have a standard deviation of", "3,072,000 tokens per run",
 	} {
@@ -238,7 +272,7 @@ func TestIncomplete(t *testing.T) {
 		}, []string{`id="loss"`}, []string{`id="imbalance"`, `id="router-agreement"`, "Experts and routing"}},
 		{"a diverged run", func(r *convergence.Result) {
 			diverge(&r.Arms[1], nan)
-		}, []string{"mxfp8 does not converge to the loss of bf16: 1 of its 2 runs diverged", "1 diverged", `id="forest"`, "<h1>mxfp8 and mxfp8-wgrad-bf16 against bf16 <span class=\"badge not-equivalent\">"}, nil},
+		}, []string{"mxfp8 does not converge to the loss of bf16: 1 of its 2 runs diverged", "1 diverged", `id="forest"`, "<h1>mxfp8 and mxfp8-wgrad-bf16 against bf16</h1>\n<p class=\"badges\"><span class=\"badge not-equivalent\">"}, nil},
 		{"infinite losses", func(r *convergence.Result) { diverge(&r.Arms[1], inf) }, []string{`id="loss"`}, nil},
 		{"huge losses", func(r *convergence.Result) { diverge(&r.Arms[1], 1e300) }, []string{`id="loss"`}, nil},
 		{"a diverged baseline", func(r *convergence.Result) {

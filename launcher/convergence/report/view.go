@@ -16,6 +16,7 @@ import (
 // view holds the data of the template.
 type view struct {
 	painter
+	Icon     template.URL
 	Style    template.CSS
 	Sections []figure.Section
 }

@@ -8,20 +8,21 @@ import (
 	"bytes"
 	"fmt"
 	"image/png"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/recorder"
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 const (
-	figureWidth = vg.Length(600) // in points: 800 CSS pixels
-	margin      = vg.Length(12)
-	pngDPI      = 192 // two pixels per CSS pixel
+	margin = vg.Length(12) // around a figure
+	pngDPI = 192           // two pixels per CSS pixel
 )
 
 // Figure is one plot, or several that belong together.
@@ -31,24 +32,51 @@ type Figure struct {
 	Caption string // one sentence: what to style for
 	Legend  []SeriesStyle
 	Panels  [][]*plot.Plot // rows of equal length
-	Height  vg.Length
+	Height  vg.Length      // in its file
+	// SharedY says that the panels of a row have the same y axis. It is labelled once per row.
+	SharedY bool
 }
+
+// layout is a size and an arrangement of figures.
+type layout struct {
+	class   string    // of the SVG in a page
+	width   vg.Length // in points, with both margins
+	titled  bool      // pages set titles themselves
+	stacked bool      // one panel per row
+	hover   bool      // with the values under the pointer
+}
+
+// A page shows a figure in the narrow layout on phones and otherwise in the wide one. Both are
+// scaled to the width of the column, which must not make text smaller than 11 CSS pixels on a
+// phone of 390.
+var (
+	inFile = layout{width: 600, titled: true} // 800 CSS pixels
+	wide   = layout{class: "wide", width: 680 + 2*margin, hover: true}
+	narrow = layout{class: "narrow", width: 286 + 2*margin, stacked: true}
+)
 
 // SVG returns the figure as an SVG file.
 func (f Figure) SVG() ([]byte, error) {
-	canvas := vgsvg.New(figureWidth, f.Height)
-	f.draw(draw.New(canvas))
+	text, _, err := f.svg(inFile)
+	return text, err
+}
+
+// svg returns the figure and its height in a layout.
+func (f Figure) svg(l layout) ([]byte, vg.Length, error) {
+	height := f.height(l)
+	canvas := &svgCanvas{Canvas: vgsvg.New(l.width, height), hover: l.hover}
+	f.draw(draw.New(canvas), l)
 	var out bytes.Buffer
 	if _, err := canvas.WriteTo(&out); err != nil {
-		return nil, fmt.Errorf("%s.svg: %w", f.Name, err)
+		return nil, 0, fmt.Errorf("%s.svg: %w", f.Name, err)
 	}
-	return fitTexts(out.Bytes()), nil
+	return canvas.addStrips(fitTexts(out.Bytes())), height, nil
 }
 
 // png returns the figure as a PNG file.
 func (f Figure) png() ([]byte, error) {
-	canvas := vgimg.NewWith(vgimg.UseWH(figureWidth, f.Height), vgimg.UseDPI(pngDPI))
-	f.draw(draw.New(canvas))
+	canvas := vgimg.NewWith(vgimg.UseWH(inFile.width, f.Height), vgimg.UseDPI(pngDPI))
+	f.draw(draw.New(canvas), inFile)
 	var out bytes.Buffer
 	encoder := png.Encoder{CompressionLevel: png.BestSpeed}
 	if err := encoder.Encode(&out, canvas.Image()); err != nil {
@@ -57,21 +85,74 @@ func (f Figure) png() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func (f Figure) draw(c draw.Canvas) {
+// titleHeight is the height of the title, with the space below it.
+const titleHeight = vg.Length(22)
+
+// height returns the height in a layout. Rows of panels are as high as in the file.
+func (f Figure) height(l layout) vg.Length {
+	if l.titled {
+		return f.Height
+	}
+	row := (f.Height - 2*margin - titleHeight - f.legendHeight(inFile)) / vg.Length(len(f.Panels))
+	return 2*margin + f.legendHeight(l) + row*vg.Length(len(f.arrange(l)))
+}
+
+func (f Figure) legendHeight(l layout) vg.Length {
+	return drawLegend(draw.NewCanvas(new(recorder.Canvas), l.width-2*margin, f.Height), f.Legend)
+}
+
+// arrange returns the rows of panels in a layout.
+func (f Figure) arrange(l layout) (rows [][]*plot.Plot) {
+	for _, row := range f.Panels {
+		if l.stacked {
+			for _, p := range row {
+				if p != nil {
+					rows = append(rows, []*plot.Plot{p})
+				}
+			}
+			continue
+		}
+		row = slices.Clone(row)
+		for i, p := range row {
+			if f.SharedY && i > 0 && p != nil {
+				row[i] = unlabelled(p)
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// unlabelled returns a panel without the labels of its y axis.
+func unlabelled(p *plot.Plot) *plot.Plot {
+	other, marks := *p, p.Y.Tick.Marker
+	other.Y.Label.Text = ""
+	other.Y.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick {
+		ticks := slices.Clone(marks.Ticks(low, high))
+		for i := range ticks {
+			ticks[i].Label = " "
+		}
+		return ticks
+	})
+	return &other
+}
+
+func (f Figure) draw(c draw.Canvas, l layout) {
 	c.SetColor(Paper.Color())
 	c.Fill(c.Rectangle.Path())
 	c = draw.Crop(c, margin, -margin, margin, -margin)
-
-	title := Aligned(boldStyle(12.5, Ink), text.XLeft, text.YTop)
-	c.FillText(title, vg.Point{X: c.Min.X, Y: c.Max.Y}, f.Title)
-	c.Max.Y -= 22
+	if l.titled {
+		title := Aligned(boldStyle(12.5, Ink), text.XLeft, text.YTop)
+		c.FillText(title, vg.Point{X: c.Min.X, Y: c.Max.Y}, f.Title)
+		c.Max.Y -= titleHeight
+	}
 	c.Max.Y -= drawLegend(c, f.Legend)
-
-	tiles := draw.Tiles{Rows: len(f.Panels), Cols: len(f.Panels[0]), PadX: 14, PadY: 12, PadTop: 6, PadRight: 4}
-	for i, row := range plot.Align(f.Panels, tiles, c) {
+	panels := f.arrange(l)
+	tiles := draw.Tiles{Rows: len(panels), Cols: len(panels[0]), PadX: 14, PadY: 12, PadTop: 6, PadRight: 4}
+	for i, row := range plot.Align(panels, tiles, c) {
 		for j, place := range row {
-			if f.Panels[i][j] != nil {
-				f.Panels[i][j].Draw(place)
+			if panels[i][j] != nil {
+				panels[i][j].Draw(place)
 			}
 		}
 	}
@@ -88,7 +169,11 @@ func drawLegend(c draw.Canvas, entries []SeriesStyle) vg.Length {
 		if at.X > c.Min.X && at.X+width > c.Max.X {
 			at = vg.Point{X: c.Min.X, Y: at.Y - row}
 		}
-		c.StrokeLine2(e.Line, at.X, at.Y, at.X+sample, at.Y)
+		if e.Dots {
+			c.DrawGlyph(draw.GlyphStyle{Color: e.Line.Color, Radius: 3, Shape: draw.CircleGlyph{}}, vg.Point{X: at.X + sample/2, Y: at.Y})
+		} else {
+			c.StrokeLine2(e.Line, at.X, at.Y, at.X+sample, at.Y)
+		}
 		c.FillText(style, vg.Point{X: at.X + sample + 5, Y: at.Y}, e.Name)
 		at.X += width + gap
 	}
@@ -113,7 +198,7 @@ func NewPanel(title, x, y string) *plot.Plot {
 	}
 	p.X.Tick.Label = Aligned(TextStyle(9.5, Muted), text.XCenter, text.YTop)
 	p.Y.Tick.Label = Aligned(TextStyle(9.5, Muted), text.XRight, TickCenter)
-	p.Y.Width, p.Y.Tick.Length = 0, 0
+	p.Y.Width, p.Y.Tick.Length, p.Y.Padding = 0, 0, 4
 	grid := plotter.NewGrid()
 	grid.Vertical.Color = nil
 	grid.Horizontal = draw.LineStyle{Color: rule.Color(), Width: vg.Points(0.7)}

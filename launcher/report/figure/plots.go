@@ -13,39 +13,31 @@ import (
 // Plots is the folder of the figure files, next to their page.
 const Plots = "plots"
 
-// DrawAll draws figures as SVG.
-func DrawAll(figures []Figure) (drawings []Drawing, err error) {
-	for _, f := range figures {
-		svg, err := f.SVG()
-		if err != nil {
-			return nil, err
-		}
-		drawings = append(drawings, Drawing{f, svg})
-	}
-	return drawings, nil
-}
-
 // WritePlots writes figures as NAME.svg and NAME.png into the folder [Plots] in dir, which it
 // creates if necessary. It removes the files of all names that are not drawn, which belong to an
 // earlier page.
-func WritePlots(dir string, drawings []Drawing, all []string) error {
+func WritePlots(dir string, figures []Figure, all []string) error {
 	dir = filepath.Join(dir, Plots)
 	if err := errors.Join(os.MkdirAll(dir, 0o777), system.Tidy(dir)); err != nil { // remove the temporary files of a killed process
 		return err
 	}
-	for _, d := range drawings {
-		png, err := d.png()
+	for _, f := range figures {
+		svg, err := f.SVG()
 		if err != nil {
 			return err
 		}
-		for suffix, content := range map[string][]byte{".svg": d.Text, ".png": png} {
-			if err := system.WriteFile(filepath.Join(dir, d.Name+suffix), content); err != nil {
+		png, err := f.png()
+		if err != nil {
+			return err
+		}
+		for suffix, content := range map[string][]byte{".svg": svg, ".png": png} {
+			if err := system.WriteFile(filepath.Join(dir, f.Name+suffix), content); err != nil {
 				return err
 			}
 		}
 	}
 	for _, name := range all {
-		if slices.ContainsFunc(drawings, func(d Drawing) bool { return d.Name == name }) {
+		if slices.ContainsFunc(figures, func(f Figure) bool { return f.Name == name }) {
 			continue
 		}
 		for _, suffix := range []string{".svg", ".png"} {

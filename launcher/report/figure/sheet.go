@@ -4,6 +4,7 @@ package figure
 
 import (
 	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"html/template"
 	"regexp"
@@ -19,22 +20,26 @@ func Style() template.CSS {
 	return ":root { " + variables(false) + " }\n@media (prefers-color-scheme: dark) { :root { " + variables(true) + " } }\n" + template.CSS(sheet)
 }
 
+// Icon returns the icon of pages as a data URL.
+func Icon() template.URL {
+	svg := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="%s"/><path d="M3 3v10h10" fill="none" stroke="#fff"/><path d="M4 4q2 7 9 7" fill="none" stroke="#fff" stroke-width="2"/></svg>`, Hex(Palette[1].Light))
+	return template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(svg)))
+}
+
 // Section is a group of figures under one heading.
 type Section struct {
 	Title   string
 	Figures []Inlined
 }
 
-// Drawing is a figure with its SVG.
-type Drawing struct {
-	Figure
-	Text []byte
-}
+// ID returns the address of the section inside its page.
+func (s Section) ID() string { return strings.ReplaceAll(strings.ToLower(s.Title), " ", "-") }
 
 // Inlined is a figure inside a page.
 type Inlined struct {
-	Name, Title, Caption string
-	SVG                  template.HTML
+	Name, Caption string
+	Title         string        // empty if its section has the same
+	SVG           template.HTML // one for wide and one for narrow pages
 }
 
 // Heading is the title of a section and the names of its figures.
@@ -43,35 +48,57 @@ type Heading struct {
 	Figures []string
 }
 
-// Sections groups figures under their headings. It omits headings without figures.
-func Sections(headings []Heading, drawings []Drawing) (list []Section) {
+// Sections draws figures for a page and groups them under their headings. It omits headings without
+// figures.
+func Sections(headings []Heading, figures []Figure) (list []Section, err error) {
 	for _, h := range headings {
 		group := Section{Title: h.Title}
 		for _, name := range h.Figures {
-			for _, d := range drawings {
-				if d.Name == name {
-					group.Figures = append(group.Figures, Inlined{d.Name, d.Title, d.Caption, d.inline()})
+			for _, f := range figures {
+				if f.Name != name {
+					continue
 				}
+				in := Inlined{Name: f.Name, Caption: f.Caption, Title: f.Title}
+				if f.Title == h.Title {
+					in.Title = ""
+				}
+				if in.SVG, err = f.inline(); err != nil {
+					return nil, err
+				}
+				group.Figures = append(group.Figures, in)
 			}
 		}
 		if len(group.Figures) > 0 {
 			list = append(list, group)
 		}
 	}
-	return list
+	return list, nil
+}
+
+// inline returns the figure for a page, in both layouts.
+func (f Figure) inline() (both template.HTML, err error) {
+	for _, l := range []layout{wide, narrow} {
+		text, height, err := f.svg(l)
+		if err != nil {
+			return "", err
+		}
+		both += forPage(text, fmt.Sprintf(`<svg class="%s" role="img" aria-label="%s" viewBox="%g %g %g %g"`, l.class, template.HTMLEscapeString(f.Title),
+			margin.Points(), margin.Points(), (l.width-2*margin).Points(), (height-2*margin).Points())) // the page has margins of its own
+	}
+	return both, nil
 }
 
 // svgHead matches the beginning of an SVG up to its size. Inside a page, the page determines the
-// size.
-var svgHead = regexp.MustCompile(`(?s)^.*?<svg width="[^"]*" height="[^"]*" viewBox="[^"]*"`)
+// size. fontStyle matches what the style sheet says about the texts of all figures.
+var (
+	svgHead   = regexp.MustCompile(`(?s)^.*?<svg width="[^"]*" height="[^"]*" viewBox="[^"]*"`)
+	fontStyle = regexp.MustCompile(`font-family:[^;"]*;|font-variant:normal;|font-weight:normal;|font-style:normal;`)
+)
 
-// inline returns the SVG for a page. It replaces colors with CSS variables, so that the figure
-// follows the page's color scheme. The text in it was escaped when it was drawn.
-func (d Drawing) inline() template.HTML {
-	label := template.HTMLEscapeString(d.Title)
-	svg := svgHead.ReplaceAllLiteralString(string(d.Text), fmt.Sprintf(
-		`<svg role="img" aria-label="%s" viewBox="%g %g %g %g"`, label,
-		margin.Points(), margin.Points(), (figureWidth-2*margin).Points(), (d.Height-2*margin).Points())) // the page has margins of its own
+// forPage returns an SVG with another head for a page. It replaces colors with CSS variables, so
+// that the figure follows the page's color scheme. The text in it was escaped when it was drawn.
+func forPage(text []byte, head string) template.HTML {
+	svg := fontStyle.ReplaceAllLiteralString(svgHead.ReplaceAllLiteralString(string(text), head), "")
 	return template.HTML(svgColor.ReplaceAllStringFunc(svg, func(color string) string {
 		for _, s := range Shades() {
 			if s.is(color[1:]) {

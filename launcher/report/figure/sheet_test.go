@@ -1,6 +1,7 @@
 package figure
 
 import (
+	"math"
 	"regexp"
 	"strings"
 	"testing"
@@ -22,11 +23,11 @@ func TestInlineColors(t *testing.T) {
 	panel.Add(Span{Low: 1, High: 2})
 	Extent{Max: 2}.Apply(&panel.X)
 	Extent{Max: float64(len(Palette) + 1)}.Apply(&panel.Y)
-	drawings, err := DrawAll([]Figure{{Name: "one", Title: "One", Caption: "What is seen.", Panels: [][]*plot.Plot{{panel}}, Height: 200}})
+	figures := []Figure{{Name: "one", Title: "One", Caption: "What is seen.", Panels: [][]*plot.Plot{{panel}}, Height: 200}}
+	list, err := Sections([]Heading{{Title: "Nothing", Figures: []string{"two"}}, {Title: "All", Figures: []string{"two", "one"}}}, figures)
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := Sections([]Heading{{Title: "Nothing", Figures: []string{"two"}}, {Title: "All", Figures: []string{"two", "one"}}}, drawings)
 	if len(list) != 1 || list[0].Title != "All" || len(list[0].Figures) != 1 {
 		t.Fatalf("sections %+v", list)
 	}
@@ -47,5 +48,40 @@ func TestInlineColors(t *testing.T) {
 	}
 	if (Shade{Light: 0x101010}).is("#101110") || (Shade{Light: 0x101010}).is("#100E10") || !(Shade{Light: 0x101010}).is("#0F100F") {
 		t.Error("another colour is taken for a shade")
+	}
+}
+
+// Text has a contrast of 4.5 or more to the page, in light and dark.
+func TestContrast(t *testing.T) {
+	luminance := func(rgb uint32) (sum float64) {
+		for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
+			c := float64(rgb>>(16-8*i)&255) / 255
+			if c = c / 12.92; c > 0.04045/12.92 {
+				c = math.Pow((12.92*c+0.055)/1.055, 2.4)
+			}
+			sum += weight * c
+		}
+		return sum
+	}
+	contrast := func(a, b uint32) float64 {
+		x, y := luminance(a), luminance(b)
+		return (max(x, y) + 0.05) / (min(x, y) + 0.05)
+	}
+	if got := contrast(0x009E73, 0xFFFFFF); math.Abs(got-3.42) > 0.01 {
+		t.Fatalf("the contrast of a green is %.3f, want 3.42", got)
+	}
+	texts := regexp.MustCompile(`[^-]color:\s*var\(--(\w+)\)`).FindAllStringSubmatch(sheet, -1)
+	if len(texts) < 8 {
+		t.Errorf("the style sheet has %d colors of text", len(texts))
+	}
+	for _, text := range texts {
+		for _, s := range Shades() {
+			if s.Variable != text[1] {
+				continue
+			}
+			if light, dark := contrast(s.Light, Paper.Light), contrast(s.Dark, Paper.Dark); light < 4.5 || dark < 4.5 {
+				t.Errorf("text of %s: contrast %.2f in light, %.2f in dark", s.Variable, light, dark)
+			}
+		}
 	}
 }

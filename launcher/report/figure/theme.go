@@ -31,6 +31,11 @@ var (
 	Paper = Shade{"paper", 0xFFFFFF, 0x14181D}
 	zone  = Shade{"zone", 0xEAF1EC, 0x1C2A23} // differences inside the margin
 	edge  = Shade{"edge", 0x8DB39B, 0x4F7D62} // the border of the zone
+
+	// of words that judge
+	good = Shade{"good", 0x00704F, 0x3DCFA4}
+	bad  = Shade{"bad", 0xA84600, 0xF2935A}
+	warn = Shade{"warn", 0x7D5700, 0xEFB840}
 )
 
 // Palette distinguishes what is compared, also for color-blind readers: gray for the baseline, then
@@ -46,7 +51,9 @@ var Palette = []Shade{
 }
 
 // Shades returns all shades.
-func Shades() []Shade { return append([]Shade{Ink, Muted, rule, Paper, zone, edge}, Palette...) }
+func Shades() []Shade {
+	return append([]Shade{Ink, Muted, rule, Paper, zone, edge, good, bad, warn}, Palette...)
+}
 
 // Color returns the shade on white paper.
 func (s Shade) Color() color.NRGBA { return s.Alpha(255) }
@@ -64,6 +71,7 @@ type SeriesStyle struct {
 	Name  string
 	Shade Shade
 	Line  draw.LineStyle
+	Dots  bool // points without a line
 }
 
 // Printable removes characters that XML cannot hold.
@@ -75,6 +83,9 @@ func Printable(s string) string {
 		return r
 	}, s)
 }
+
+// SmallText is the smallest size of text. A smaller one could not be read on a phone.
+const SmallText = 9
 
 // TextStyle returns a text style of a size in points. Its font has the metrics of Arial, so that
 // text looks the same for viewers without it.

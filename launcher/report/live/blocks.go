@@ -65,14 +65,20 @@ func mean(values []float64) float64 {
 }
 
 // sparkline shows all numbers in at most the given number of cells. The lowest block is the minimum
-// and the highest the maximum. A value that is not finite is a cross.
+// and the highest the maximum. A loss falls steeply at first, so the first quarter of a long
+// history does not count for these two, and what exceeds them is cut off. A value that is not
+// finite is a cross.
 func (h *history) sparkline(cells int) string {
+	const long = 16 // cells
 	n := max(min(len(h.means), cells), 0)
 	values := make([]float64, n)
-	low, high := math.Inf(1), math.Inf(-1)
 	for i := range values {
-		if values[i] = mean(h.means[i*len(h.means)/n : (i+1)*len(h.means)/n]); !math.IsNaN(values[i]) {
-			low, high = min(low, values[i]), max(high, values[i])
+		values[i] = mean(h.means[i*len(h.means)/n : (i+1)*len(h.means)/n])
+	}
+	low, high := extent(values)
+	if n >= long {
+		if l, h := extent(values[n/4:]); l < h {
+			low, high = l, h
 		}
 	}
 	var b strings.Builder
@@ -80,6 +86,17 @@ func (h *history) sparkline(cells int) string {
 		b.WriteRune(block((v - low) / max(high-low, math.SmallestNonzeroFloat64)))
 	}
 	return b.String()
+}
+
+// extent returns the smallest and the largest of the finite values.
+func extent(values []float64) (low, high float64) {
+	low, high = math.Inf(1), math.Inf(-1)
+	for _, v := range values {
+		if !math.IsNaN(v) {
+			low, high = min(low, v), max(high, v)
+		}
+	}
+	return low, high
 }
 
 // loads shows the number of tokens per expert, layer by layer, in at most the given number of

@@ -2,6 +2,7 @@ package live
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -46,6 +47,29 @@ func TestSparkline(t *testing.T) {
 		if got := h.sparkline(c.cells); got != c.want {
 			t.Errorf("%v in %d cells: %q, want %q", c.values, c.cells, got, c.want)
 		}
+	}
+}
+
+// The steep fall at the beginning of a run does not flatten the rest of its sparkline.
+func TestSparklineOfLoss(t *testing.T) {
+	var h history
+	for step := 1; step <= 3000; step++ {
+		h.add(2 + 4*math.Exp(-float64(step)/60) + 0.8*math.Exp(-float64(step)/1500))
+	}
+	got := []rune(h.sparkline(32))
+	if len(got) != 32 || got[0] != '█' || got[31] != '▁' {
+		t.Errorf("%q", string(got))
+	}
+	seen := map[rune]bool{}
+	for _, r := range got[8:] {
+		seen[r] = true
+	}
+	if len(seen) < 7 {
+		t.Errorf("the last three quarters of %q have %d heights", string(got), len(seen))
+	}
+	flat := history{means: append(slices.Repeat([]float64{3}, 4), slices.Repeat([]float64{1}, 12)...)}
+	if got := flat.sparkline(16); got != "████▁▁▁▁▁▁▁▁▁▁▁▁" {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 )
@@ -25,6 +26,10 @@ type Screen struct {
 	rest   []byte // an incomplete line
 	drawn  time.Time
 	closed bool
+
+	// continued receives when the process continues after it was stopped. The shell has written
+	// below the block since then, so the next block begins at the cursor.
+	continued <-chan os.Signal
 }
 
 // drawEvery is the minimum time between two updates.
@@ -85,6 +90,11 @@ func (s *Screen) draw() error {
 
 // paint updates the terminal in a single write, so that it never shows a partial block.
 func (s *Screen) paint() error {
+	select {
+	case <-s.continued:
+		s.shown = s.shown[:0]
+	default:
+	}
 	if len(s.above) == 0 && len(s.block) == 0 && len(s.shown) == 0 {
 		return nil
 	}

@@ -43,8 +43,11 @@ const tick = time.Second
 func New(w io.Writer, size func() (columns, rows int), style report.Style) *View {
 	v := newView(w, size, style, time.Now)
 	ticks := time.NewTicker(tick)
+	continued, stop := continuations()
+	v.screen.continued = continued
 	v.stopped.Go(func() {
 		defer ticks.Stop()
+		defer stop()
 		v.watch(ticks.C)
 	})
 	return v

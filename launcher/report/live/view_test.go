@@ -2,7 +2,9 @@ package live
 
 import (
 	"fmt"
+	"io"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +168,24 @@ func TestFast(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// A view that was stopped and continues does not touch what the shell has written in between.
+func TestContinued(t *testing.T) {
+	s := newStage(60, 40, false)
+	continued := make(chan os.Signal, 1)
+	s.screen.continued = continued
+	s.later(time.Second).Start(start)
+	s.later(time.Second).Between(step)
+	before := s.term.Screen()
+	io.WriteString(s.term, "[1]+  Stopped\n$ ls\nREADME.md\n$ fg\n")
+	continued <- os.Interrupt
+	s.later(time.Second).Between(step)
+	s.later(time.Second).Between(step)
+	got := s.term.Screen()
+	if !strings.HasPrefix(got, before+"\n[1]+  Stopped\n$ ls\nREADME.md\n$ fg\n") || strings.Count(got, "25/100") != 2 {
+		t.Errorf("after fg:\n%s\nbefore:\n%s", got, before)
+	}
+}
 
 // Clocks move between events, the bar does not.
 func TestTick(t *testing.T) {

@@ -47,6 +47,12 @@ func (r Run) line(to *plot.Plot, c figure.Curve, style figure.SeriesStyle) {
 	r.steps(to)
 }
 
+// single adds the only curve of a panel, with its values under the pointer.
+func (r Run) single(to *plot.Plot, c figure.Curve, name string, shade figure.Shade) {
+	r.line(to, c, styleOf("", shade))
+	to.Add(figure.Hover{{Name: name, X: c.Steps, Y: c.Mean}})
+}
+
 // steps sets the common axis of steps.
 func (r Run) steps(of *plot.Plot) {
 	x := figure.NewExtent()
@@ -78,18 +84,21 @@ func (r Run) loss() (figure.Figure, bool) {
 	styles := []figure.SeriesStyle{styleOf("training text", figure.Palette[1]), styleOf("validation text", figure.Palette[2])}
 	panel := figure.NewPanel("", "step", "loss (nats/token)")
 	spanning(0.03, train, heldOut).Apply(&panel.Y)
-	thin := draw.LineStyle{Color: figure.Palette[1].Alpha(70), Width: vg.Points(0.7)}
-	panel.Add(figure.Path{X: raw.Steps, Y: raw.Mean, Style: thin})
-	r.line(panel, train, styles[0])
-	r.line(panel, heldOut, styles[1])
-	panel.Add(figure.Dots{X: heldOut.Steps, Y: heldOut.Mean, Color: figure.Palette[2].Color(), Radius: 2.2})
-	caption := "The thin line is the loss of single steps."
+	caption := ""
 	if r.window() > 1 {
-		caption = fmt.Sprintf("The training loss is smoothed over %s; the thin line is the loss of single steps.", report.Plural(r.window(), "step"))
+		thin := draw.LineStyle{Color: figure.Palette[1].Alpha(70), Width: vg.Points(0.7)}
+		panel.Add(figure.Path{X: raw.Steps, Y: raw.Mean, Style: thin})
+		caption = fmt.Sprintf("The training loss is smoothed over %s; the thin line is the loss of single steps. ", report.Plural(r.window(), "step"))
 	}
+	r.line(panel, train, styles[0])
+	if styles[1].Dots = heldOut.Sparse(); !styles[1].Dots {
+		r.line(panel, heldOut, styles[1])
+	}
+	panel.Add(figure.Dots{X: heldOut.Steps, Y: heldOut.Mean, Color: figure.Palette[2].Color(), Radius: 2.2})
+	panel.Add(figure.Hover{{Name: styles[0].Name, X: train.Steps, Y: train.Mean}, {Name: styles[1].Name, X: heldOut.Steps, Y: heldOut.Mean}})
 	return figure.Figure{
 		Name: "loss", Title: "Loss", Legend: styles, Panels: [][]*plot.Plot{{panel}}, Height: 300,
-		Caption: caption + " A growing gap between training and validation loss means that the run memorizes its text.",
+		Caption: caption + "A growing gap between training and validation loss means that the run memorizes its text.",
 	}, true
 }
 
@@ -108,7 +117,7 @@ func (r Run) gradientNorm() (figure.Figure, bool) {
 	norm.Y.Scale, norm.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(figure.Logarithmic)
 	figure.Extent{Min: y.Min / 1.1, Max: y.Max * 1.1}.Apply(&norm.Y)
 	norm.X.Tick.Marker = figure.Linear(3, figure.Plain)
-	r.line(norm, c, styleOf("", figure.Palette[1]))
+	r.single(norm, c, "gradient norm", figure.Palette[1])
 	rate := figure.NewPanel("learning rate", "step", "")
 	var s figure.Series
 	for _, step := range r.Log.Steps {
@@ -118,7 +127,7 @@ func (r Run) gradientNorm() (figure.Figure, bool) {
 	e := spanning(0.05, rates)
 	figure.Extent{Min: min(0, e.Min), Max: e.Max}.Apply(&rate.Y)
 	rate.X.Tick.Marker = figure.Linear(3, figure.Plain)
-	r.line(rate, rates, styleOf("", figure.Palette[3]))
+	r.single(rate, rates, "learning rate", figure.Palette[3])
 	return figure.Figure{
 		Name: "grad-norm", Title: "Gradient norm before clipping, and learning rate", Panels: [][]*plot.Plot{{norm, rate}}, Height: 250,
 		Caption: "A norm that keeps rising, or spikes, shows an instability before the loss does.",
@@ -165,10 +174,11 @@ func (r Run) speed() (figure.Figure, bool) {
 		if c.Empty() {
 			continue
 		}
-		panel := figure.NewPanel([]string{"tokens/s", "MFU (%)"}[i], "step", "")
+		name := []string{"tokens/s", "MFU (%)"}[i]
+		panel := figure.NewPanel(name, "step", "")
 		figure.Extent{Max: spanning(0.08, c).Max}.Apply(&panel.Y)
 		panel.X.Tick.Marker = figure.Linear(3, figure.Plain)
-		r.line(panel, c, styleOf("", figure.Palette[1+2*i]))
+		r.single(panel, c, name, figure.Palette[1+2*i])
 		row = append(row, panel)
 	}
 	return figure.Figure{
@@ -233,6 +243,7 @@ func (r Run) phases() (figure.Figure, bool) {
 	y := figure.NewExtent()
 	y.Add(0)
 	var styles []figure.SeriesStyle
+	var hover figure.Hover
 	for g, sum := range sums {
 		if slices.Max(sum) == 0 {
 			continue
@@ -246,6 +257,7 @@ func (r Run) phases() (figure.Figure, bool) {
 		style := styleOf(groups[g].name, shade)
 		style.Line.Width = 6
 		styles = append(styles, style)
+		hover = append(hover, figure.NamedCurve{Name: style.Name + " (ms)", X: steps, Y: sum})
 		y.Add(above...)
 		below = above
 	}
@@ -255,6 +267,7 @@ func (r Run) phases() (figure.Figure, bool) {
 	}
 	y.Apply(&panel.Y)
 	r.steps(panel)
+	panel.Add(hover)
 	return figure.Figure{
 		Name: "phases", Title: "Where the time of a step goes", Legend: styles, Panels: [][]*plot.Plot{{panel}}, Height: 300,
 		Caption: "Means over ranks and over the steps between two points. Waiting is waiting for other ranks: much of it means that ranks have unequal work or share cores.",
@@ -280,7 +293,7 @@ func (r Run) imbalance() (figure.Figure, bool) {
 	panel := figure.NewPanel("", "step", "most loaded expert / mean")
 	y := spanning(0.05, c)
 	figure.Extent{Min: min(1, y.Min), Max: max(1.1, y.Max)}.Apply(&panel.Y)
-	r.line(panel, c, styleOf("", figure.Palette[1]))
+	r.single(panel, c, "most loaded expert / mean", figure.Palette[1])
 	return figure.Figure{
 		Name: "imbalance", Title: "Imbalance", Panels: [][]*plot.Plot{{panel}}, Height: 230,
 		Caption: "1 is perfect balance, and the number of experts over top-k is the worst: all tokens to the same few (mean over layers).",

@@ -153,7 +153,7 @@ func (r Run) draw(t table, scale func(float64) float64) (panel *plot.Plot, shown
 		panel.Add(figure.Path{X: []float64{h.edges()[0], h.edges()[len(steps)]}, Y: []float64{y, y}, Style: draw.LineStyle{Color: figure.Paper.Color(), Width: 2.5}})
 	}
 	panel.Y.Tick.Marker = ticks
-	panel.Y.Tick.Label = figure.Aligned(figure.TextStyle(9, figure.Ink), text.XRight, figure.TickCenter)
+	panel.Y.Tick.Label = figure.Aligned(figure.TextStyle(figure.SmallText, figure.Ink), text.XRight, figure.TickCenter)
 	figure.Extent{Min: 0, Max: float64(len(h.values))}.Apply(&panel.Y)
 	edges := h.edges()
 	figure.Extent{Min: edges[0], Max: edges[len(edges)-1]}.Apply(&panel.X)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
 	"spmoe/launcher/report/figure"
 	"spmoe/launcher/spmd"
@@ -24,8 +25,9 @@ type Run struct {
 	Log    record.Log
 	Events []spmd.Event
 
-	Projection *Projection // nil: none
-	Notes      []string    // what could not be read
+	Checkpoints []checkpoint.Entry
+	Projection  *Projection // nil: none
+	Notes       []string    // what could not be read
 }
 
 // maxConfig is far above the size of a configuration in bytes.
@@ -48,6 +50,9 @@ func Read(folder string) (Run, error) {
 	if r.Events, err = record.ReadEvents(folder); err != nil {
 		r.Notes = append(r.Notes, err.Error())
 	}
+	if r.Checkpoints, err = checkpoint.List(folder); err != nil {
+		r.Notes = append(r.Notes, err.Error())
+	}
 	if r.Projection, err = readProjection(folder); err != nil {
 		r.Notes = append(r.Notes, err.Error())
 	}
@@ -62,31 +67,20 @@ func Write(folder string) error {
 	if err != nil {
 		return err
 	}
-	drawings, err := figure.DrawAll(r.figures())
+	figures := r.figures()
+	page, err := r.page("page", "", figures)
 	if err != nil {
 		return err
 	}
-	page, err := r.page("page", "", drawings)
-	if err != nil {
-		return err
-	}
-	if err := figure.WritePlots(folder, drawings, names()); err != nil {
+	if err := figure.WritePlots(folder, figures, names()); err != nil {
 		return err
 	}
 	return system.WriteFile(filepath.Join(folder, File), page)
 }
 
-// Page returns the page of a run in its current state. It loads a script from the given address,
-// which keeps the page up to date.
-func (r Run) Page(script string) ([]byte, error) { return r.render("page", script) }
+// Page returns the page of a run under way in its current state. It loads a script from the given
+// address, which keeps the page up to date.
+func (r Run) Page(script string) ([]byte, error) { return r.page("page", script, r.figures()) }
 
 // Body returns the content of the main element of a Page.
-func (r Run) Body() ([]byte, error) { return r.render("body", "") }
-
-func (r Run) render(name, script string) ([]byte, error) {
-	drawings, err := figure.DrawAll(r.figures())
-	if err != nil {
-		return nil, err
-	}
-	return r.page(name, script, drawings)
-}
+func (r Run) Body() ([]byte, error) { return r.page("body", "live", r.figures()) }

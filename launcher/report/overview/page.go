@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
-
 	"spmoe/launcher/report"
 	"spmoe/launcher/report/figure"
 	"spmoe/launcher/spmd"
@@ -41,19 +39,24 @@ func names() (all []string) {
 // view is the data of the template.
 type view struct {
 	Run
+	Icon     template.URL
 	Style    template.CSS
-	Script   string // address; empty: none
+	Script   string // address; empty: none, because the page does not follow its run
 	Sections []figure.Section
 }
 
 // page renders one of the templates "page" and "body".
-func (r Run) page(name, script string, drawings []figure.Drawing) ([]byte, error) {
+func (r Run) page(name, script string, figures []figure.Figure) ([]byte, error) {
 	t, err := template.New("").Parse(pageText)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", File, err)
 	}
+	sections, err := figure.Sections(headings, figures)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", File, err)
+	}
 	var out bytes.Buffer
-	if err := t.ExecuteTemplate(&out, name, view{r, figure.Style(), script, figure.Sections(headings, drawings)}); err != nil {
+	if err := t.ExecuteTemplate(&out, name, view{r, figure.Icon(), figure.Style(), script, sections}); err != nil {
 		return nil, fmt.Errorf("%s: %w", File, err)
 	}
 	return []byte(figure.Printable(out.String())), nil
@@ -68,15 +71,17 @@ func (v view) Title() string {
 	return filepath.Base(path)
 }
 
-// State returns the state of the run in a word. Class returns its CSS class.
+// State returns the state of the run in a few words. Class returns its CSS class.
 func (v view) State() string {
 	switch {
 	case v.Log.Done != nil:
 		return "done"
-	case len(v.Log.Steps) == 0:
+	case v.made() == 0:
 		return "no step yet"
+	case v.planned() > 0:
+		return fmt.Sprintf("step %d of %d", v.made(), v.planned())
 	}
-	return fmt.Sprintf("%s made", report.Plural(v.Log.Steps[len(v.Log.Steps)-1].Step, "step"))
+	return fmt.Sprintf("%s made", report.Plural(v.made(), "step"))
 }
 
 func (v view) Class() string {
@@ -93,8 +98,7 @@ type fact struct{ Name, Value, More string }
 func (v view) Facts() (list []fact) {
 	log := v.Log
 	add := func(name, value, more string) { list = append(list, fact{name, value, more}) }
-	var cfg struct{ Flavor, Precision string }
-	if toml.Unmarshal([]byte(v.Config), &cfg) == nil && cfg.Flavor != "" {
+	if cfg := v.settings(); cfg.Flavor != "" {
 		add("model", cfg.Flavor, "in "+cfg.Precision)
 	}
 	if n := len(log.Steps); n > 0 {
@@ -105,7 +109,11 @@ func (v view) Facts() (list []fact) {
 		}
 		recent = recent.Trailing(10)
 		add("training loss", figure.Loss(recent.Values[len(recent.Values)-1]), "nats/token, mean of the last 10 steps; first "+figure.Loss(float64(first.Loss)))
-		add("steps", report.Thousands(float64(last.Step)), v.tokensText(last.Step))
+		steps := report.Thousands(float64(last.Step))
+		if planned := v.planned(); planned > last.Step {
+			steps += " of " + report.Thousands(float64(planned))
+		}
+		add("steps", steps, v.tokensText(last.Step))
 	}
 	if n := len(log.Evals); n > 0 {
 		add("validation loss", figure.Loss(float64(log.Evals[n-1].Loss)), fmt.Sprintf("after step %d; first %s", log.Evals[n-1].Step, figure.Loss(float64(log.Evals[0].Loss))))
@@ -134,6 +142,15 @@ func (v view) Facts() (list []fact) {
 		add("skipped steps", fmt.Sprint(skipped), "their gradients were not fit for use")
 	}
 	return list
+}
+
+// Columns returns the number of facts per row on a wide page: three, or four if one fact would be
+// left over.
+func (v view) Columns() int {
+	if n := len(v.Facts()); n > 3 && n%3 == 1 {
+		return 4
+	}
+	return 3
 }
 
 func (v view) tokensText(steps int) string {

@@ -49,7 +49,7 @@ func (b box) Plot(c draw.Canvas, p *plot.Plot) {
 	if b.label == "" {
 		return
 	}
-	style := figure.Aligned(figure.TextStyle(8.5, figure.Ink), b.side, text.YCenter)
+	style := figure.Aligned(figure.TextStyle(figure.SmallText, figure.Ink), b.side, text.YCenter)
 	at := vg.Point{X: (x0 + x1) / 2, Y: (y0 + y1) / 2}
 	switch b.side {
 	case text.XLeft:
@@ -119,7 +119,7 @@ func waterfall(h projection.Headline) figure.Figure {
 	}
 	panel.X.Min, panel.X.Max, panel.Y.Min, panel.Y.Max = -0.6, float64(at)-0.4, 0, 1.12*max(h.Budgets[0].MS, level)
 	panel.X.Tick.Marker = nominal(labels)
-	panel.X.Tick.Label = figure.Aligned(figure.TextStyle(8, figure.Muted), text.XRight, text.YCenter)
+	panel.X.Tick.Label = figure.Aligned(figure.TextStyle(figure.SmallText, figure.Muted), text.XRight, text.YCenter)
 	panel.X.Tick.Label.Rotation = math.Pi / 5
 	return figure.Figure{
 		Name: "waterfall", Title: "651 to 859 to 918 tokens/s, as run", Panels: [][]*plot.Plot{{panel}}, Height: 330,
@@ -263,9 +263,5 @@ func WriteSweep(dir string, points []projection.Point) error {
 	panel.Add(figure.Path{X: best[0], Y: best[1], Style: draw.LineStyle{Color: figure.Palette[1].Color(), Width: vg.Points(1.4)}})
 	panel.Add(figure.Dots{X: best[0], Y: best[1], Color: figure.Palette[1].Color(), Radius: 2.6})
 	f := figure.Figure{Name: "sweep", Title: "Layouts that fit: throughput over memory", Panels: [][]*plot.Plot{{panel}}, Height: 330}
-	drawings, err := figure.DrawAll([]figure.Figure{f})
-	if err != nil {
-		return err
-	}
-	return figure.WritePlots(dir, drawings, []string{f.Name})
+	return figure.WritePlots(dir, []figure.Figure{f}, []string{f.Name})
 }

@@ -42,14 +42,11 @@ func Write(dir string, r Report) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	drawings, err := figure.DrawAll(r.figures())
-	if err != nil {
+	figures := r.figures()
+	if err := figure.WritePlots(dir, figures, names()); err != nil {
 		return err
 	}
-	if err := figure.WritePlots(dir, drawings, names()); err != nil {
-		return err
-	}
-	page, err := r.page(drawings)
+	page, err := r.page(figures)
 	if err != nil {
 		return err
 	}
@@ -78,11 +75,16 @@ var headings = []figure.Heading{
 // view is the data of the template.
 type view struct {
 	Report
+	Icon     template.URL
 	Style    template.CSS
 	Sections []figure.Section
 }
 
-func (r Report) page(drawings []figure.Drawing) ([]byte, error) {
+func (r Report) page(figures []figure.Figure) ([]byte, error) {
+	sections, err := figure.Sections(headings, figures)
+	if err != nil {
+		return nil, fmt.Errorf("projection.html: %w", err)
+	}
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"n":       func(v float64) string { return fmt.Sprintf("%.0f", v) },
 		"ms":      func(v float64) string { return fmt.Sprintf("%.4f", v) },
@@ -94,7 +96,7 @@ func (r Report) page(drawings []figure.Drawing) ([]byte, error) {
 		return nil, fmt.Errorf("projection.html: %w", err)
 	}
 	var out bytes.Buffer
-	if err := t.Execute(&out, view{r, figure.Style(), figure.Sections(headings, drawings)}); err != nil {
+	if err := t.Execute(&out, view{r, figure.Icon(), figure.Style(), sections}); err != nil {
 		return nil, fmt.Errorf("projection.html: %w", err)
 	}
 	return []byte(figure.Printable(out.String())), nil

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"spmoe/bench/projection"
+	"spmoe/internal/testing/svgtext"
 )
 
 // report has everything that is drawn, with few samples.
@@ -85,5 +86,8 @@ func TestWrite(t *testing.T) {
 	}
 	if strings.Contains(pages[0], "<b>note") || !strings.Contains(pages[0], "&lt;b&gt;note") {
 		t.Error("a note is not escaped")
+	}
+	if small, measured := svgtext.Small(pages[0], "narrow", 390-2*14, 11); measured < 50 || len(small) > 0 {
+		t.Errorf("on a phone, of %d texts of figures these are too small or too long:\n%s", measured, strings.Join(small, "\n"))
 	}
 }

@@ -1,4 +1,5 @@
-// Keeps the page up to date while its run goes on; when the run has ended, the page stays as it is.
+// Keeps the page up to date while its run goes on. When the launcher has ended, the page stays as it
+// is and says so.
 "use strict";
 const main = document.querySelector("main");
 let shown = "";
@@ -14,7 +15,11 @@ async function update() {
       if (open && details) details.open = true;
     }
   } catch {
-    return; // the server has gone, and with it the run
+    const note = document.createElement("p");
+    note.className = "note";
+    note.textContent = "The launcher of this run has ended: this page no longer changes. report.html in the folder of the run has all of it.";
+    main.querySelector(".badges")?.after(note);
+    return;
   }
   // The page of a long run takes the time of its ranks: a twentieth of it at most.
   const took = performance.now() - begin;

@@ -3,8 +3,8 @@ package web
 // Metrics of the run in the Prometheus text format, version 0.0.4.
 
 import (
+	"bytes"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"net/http"
@@ -41,19 +41,29 @@ func newMetrics(run string) *metrics { return &metrics{run: run, from: record.Fo
 
 // ServeHTTP implements [http.Handler].
 func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	err := m.update()
-	events, failed := record.ReadEvents(m.run)
-	if err == nil {
-		err = failed
-	}
+	text, err := m.render()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	m.write(exposition{w}, events)
+	w.Write(text)
+}
+
+// render returns the metrics of the run in its current state.
+func (m *metrics) render() ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.update(); err != nil {
+		return nil, err
+	}
+	events, err := record.ReadEvents(m.run)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	m.write(exposition{&text}, events)
+	return text.Bytes(), nil
 }
 
 // update reads what was added to the record since the last scrape.
@@ -148,8 +158,8 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// exposition writes the format. It ignores write errors, which the client sees.
-type exposition struct{ w io.Writer }
+// exposition writes the format.
+type exposition struct{ w *bytes.Buffer }
 
 func (e exposition) family(name, kind, help string) {
 	fmt.Fprintf(e.w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -29,10 +30,27 @@ type Server struct {
 	ended    chan error
 }
 
-// Listen starts to serve the run of a folder, which may not exist yet, at an address such as
-// 127.0.0.1:6006. Only loopback addresses are allowed, since everything that can connect may read.
-// withPprof adds net/http/pprof.
-func Listen(address, run string, withPprof bool) (*Server, error) {
+// Config says what to serve, and how.
+type Config struct {
+	Address     string // such as 127.0.0.1:6006
+	Run         string // folder of the run, which may not exist yet
+	Connections int    // maximum number of open connections
+	Pprof       bool   // add net/http/pprof
+}
+
+// A client that is slower than these limits loses its connection. pprof extends the time to write.
+const (
+	headerTime = 5 * time.Second
+	readTime   = 10 * time.Second
+	writeTime  = 30 * time.Second
+	idleTime   = time.Minute
+	maxHeader  = 16 << 10 // bytes
+)
+
+// Listen starts to serve a run. Only loopback addresses are allowed, since everything that can
+// connect may read.
+func Listen(c Config) (*Server, error) {
+	address := c.Address
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("%q is no address: give one such as 127.0.0.1:6006", address)
@@ -40,16 +58,17 @@ func Listen(address, run string, withPprof bool) (*Server, error) {
 	if ip, err := netip.ParseAddr(host); err != nil && host != "localhost" || err == nil && !ip.IsLoopback() {
 		return nil, fmt.Errorf("%q is not this machine's own: give 127.0.0.1:%s, and let ssh -L or a proxy that asks for a password forward it", address, port)
 	}
-	l, err := net.Listen("tcp", address)
+	tcp, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fmt.Errorf("%w: give another port; port 0 picks a free one", err)
 	} else if err != nil {
 		return nil, err
 	}
+	l := newConnections(tcp, c.Connections)
 	s := &Server{listener: l, ended: make(chan error, 1)}
 	s.server = http.Server{
-		Handler: guarded(handler(run, withPprof)), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 16 << 10,
+		Handler: guarded(handler(c.Run, c.Pprof)), ConnState: l.track,
+		ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 	}
 	go func() { s.ended <- s.server.Serve(l) }()
 	return s, nil
@@ -72,7 +91,7 @@ func (s *Server) Close() error {
 func guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy", "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-cache")
@@ -108,6 +127,10 @@ func handler(run string, withPprof bool) http.Handler {
 	})
 	mux.HandleFunc("/favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }) // browsers request it
 	mux.Handle("/metrics", newMetrics(run))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		io.WriteString(w, "ok\n")
+	})
 	if withPprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -116,24 +139,30 @@ func handler(run string, withPprof bool) http.Handler {
 	return mux
 }
 
-// pages renders a run's page, one at a time, to leave the processor to the ranks.
+// pages renders a run's page, one at a time, to leave the processor to the ranks. Writing the page
+// to a client takes as long as the client likes, so that is done without the lock.
 type pages struct {
 	run string
 	mu  sync.Mutex
 }
 
-func (p *pages) serve(render func(overview.Run) ([]byte, error)) http.HandlerFunc {
+// render returns a page of the run in its current state.
+func (p *pages) render(draw func(overview.Run) ([]byte, error)) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	run, err := overview.Read(p.run)
+	if errors.Is(err, fs.ErrNotExist) { // before the first step
+		run, err = overview.Run{Folder: p.run}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return draw(run)
+}
+
+func (p *pages) serve(draw func(overview.Run) ([]byte, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		run, err := overview.Read(p.run)
-		if errors.Is(err, fs.ErrNotExist) { // before the first step
-			run, err = overview.Run{Folder: p.run}, nil
-		}
-		var text []byte
-		if err == nil {
-			text, err = render(run)
-		}
+		text, err := p.render(draw)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

@@ -17,7 +17,7 @@ import (
 // listen shows the run of a folder for the length of a test.
 func listen(t *testing.T, run string, withPprof bool) (address string) {
 	t.Helper()
-	s, err := Listen("127.0.0.1:0", run, withPprof)
+	s, err := Listen(Config{Address: "127.0.0.1:0", Run: run, Connections: 16, Pprof: withPprof})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,6 +213,8 @@ func TestGuarded(t *testing.T) {
 		{plain, "POST", "/", "", 405},
 		{plain, "DELETE", "/metrics", "", 405},
 		{plain, "OPTIONS", "/", "", 405},
+		{plain, "GET", "/healthz", "", 200},
+		{plain, "GET", "/healthz", "evil.example", 421},
 		{plain, "GET", "/nothing", "", 404},
 		{plain, "GET", "/metrics.jsonl", "", 404},
 		{plain, "GET", "/debug/pprof/", "", 404},
@@ -232,7 +234,7 @@ func TestListen(t *testing.T) {
 		"0.0.0.0:0": "ssh -L", ":6006": "not this machine's own", "192.0.2.1:80": "not this machine's own", "example.com:80": "not this machine's own",
 		"[::]:80": "not this machine's own", "6006": "give one such as 127.0.0.1:6006", "": "is no address", "127.0.0.1": "is no address", "127.0.0.1:70000": "invalid port",
 	} {
-		if s, err := Listen(address, ".", false); err == nil || !strings.Contains(err.Error(), want) {
+		if s, err := Listen(Config{Address: address, Run: "."}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", address, err, want)
 			if err == nil {
 				s.Close()
@@ -240,7 +242,7 @@ func TestListen(t *testing.T) {
 		}
 	}
 	taken := listen(t, ".", false)
-	if _, err := Listen(taken, ".", false); err == nil || !strings.Contains(err.Error(), "port 0 picks a free one") {
+	if _, err := Listen(Config{Address: taken, Run: "."}); err == nil || !strings.Contains(err.Error(), "port 0 picks a free one") {
 		t.Errorf("a port that is taken: error %v", err)
 	}
 }
