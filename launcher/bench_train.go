@@ -36,7 +36,7 @@ func (s trainRounds) block(guard trainer.Guard) int { return min(max(guard.Memor
 func benchDefaults(flavor string, _ int) (trainer.Config, error) {
 	cfg, err := trainer.Default(flavor)
 	if err == nil && flavor != defaultFlavor {
-		cfg.Seq, cfg.Batch = 512, 8
+		cfg.Seq, cfg.Batch, cfg.MicroBatch = 512, 8, 0
 	}
 	cfg.Precision = "bf16,mxfp8,mxint8"
 	return cfg, err
