@@ -70,6 +70,7 @@ func (f *benchFlags) train(ctx context.Context, env env) error {
 	n := cfg.Model.Count()
 	fmt.Fprintf(table, "%s, %s parameters (%s active), %s; steps of %s of %d tokens; %s of %s, tier %s\n", cfg.Flavor, report.Count(n.Total), report.Count(n.Active),
 		report.Plural(f.ranks.count, "rank"), report.Plural(cfg.Batch, "sequence"), cfg.Seq, report.Plural(spmd.Goroutines{N: f.ranks.count}.Cores(), "core"), cpu.Model(), cpu.Best())
+	printBuiltinText(table, cfg.Data)
 	unit := ""
 	if f.interleave {
 		unit = " step by step"
