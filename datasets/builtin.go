@@ -1,6 +1,7 @@
 package datasets
 
-// The built-in corpus: text that every Go installation has, so that a first run needs no download.
+// The built-in corpus: text that every Go installation has, or text inside the program, so that a
+// first run needs no download.
 
 import (
 	"bytes"
@@ -12,6 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"spmoe/datasets/embedded"
 )
 
 // BuiltinMaxBytes caps the built-in corpus unless Options.MaxBytes does.
@@ -28,7 +31,8 @@ const (
 )
 
 // Builtin reads the built-in corpus from the Go installation of the environment variable GOROOT or
-// of the go command: the handwritten Go source, and Newton's Opticks.
+// of the go command: the handwritten Go source, and Newton's Opticks. If there is none, it reads
+// the text inside the program, see package embedded.
 //
 // It takes all *.go files under GOROOT/src, except tests, folders named testdata or vendor or
 // hidden from the go command (leading "." or "_"), files marked as generated, and tables (opcodes,
@@ -36,25 +40,19 @@ const (
 // 1.26 gives 27 MB in 3300 documents. Another Go version gives another corpus, with another
 // fingerprint.
 func Builtin(opts Options) (*Corpus, error) {
-	src, err := goSource()
-	if err != nil {
-		return nil, err
-	}
-	return builtin(src, opts)
-}
-
-// builtin reads the built-in corpus from the source folder of a Go installation.
-func builtin(src string, opts Options) (*Corpus, error) {
-	s, err := builtinSource(src)
+	s, err := builtinSource()
 	if err != nil {
 		return nil, err
 	}
 	return s.read(cmp.Or(opts.MaxBytes, BuiltinMaxBytes))
 }
 
-// builtinSource lists the built-in corpus in the source folder of a Go installation, without its
-// cap.
-func builtinSource(src string) (source, error) {
+// builtinSource lists the built-in corpus, without its cap.
+func builtinSource() (source, error) {
+	src, err := goSource()
+	if err != nil {
+		return embeddedSource(err)
+	}
 	files, err := goFiles(src)
 	if err == nil && len(files) == 0 {
 		err = fmt.Errorf("%s has no Go files", src)
@@ -65,22 +63,51 @@ func builtinSource(src string) (source, error) {
 	return source{name: src, files: files, keep: handwritten}, nil
 }
 
-// goSource finds the source folder of a Go installation.
+// embeddedSource lists the text inside the program. without says why it is read.
+func embeddedSource(without error) (source, error) {
+	all, err := embedded.Files()
+	if err != nil {
+		return source{}, err
+	}
+	s := source{
+		name:    "the text inside the program",
+		builtin: describeEmbedded(without),
+		keep:    func([]byte) bool { return true },
+	}
+	for _, f := range all {
+		s.files = append(s.files, file{name: f.Name, path: f.Name, size: int64(len(f.Text)), text: f.Text})
+	}
+	return s, nil
+}
+
+// DescribeBuiltin describes the built-in corpus of this machine. inside reports whether it is the
+// text inside the program.
+func DescribeBuiltin() (text string, inside bool) {
+	src, err := goSource()
+	if err != nil {
+		return describeEmbedded(err), true
+	}
+	return "the Go sources in " + src, false
+}
+
+func describeEmbedded(without error) string {
+	return fmt.Sprintf("built-in, spmoe's own sources and documentation (%v); --data PATH reads other text", without)
+}
+
+// goSource finds the source folder of a Go installation. Its error says where none was found.
 func goSource() (string, error) {
-	const advice = "set GOROOT to a Go installation, put go on the PATH, or pass text of your own with --data PATH"
 	root := os.Getenv("GOROOT")
 	if root == "" {
 		cmd := exec.Command("go", "env", "GOROOT")
 		cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local") // this must not download another toolchain
 		out, err := cmd.Output()
-		if root = strings.TrimSpace(string(out)); root == "" {
-			err = cmp.Or(err, errors.New("go env GOROOT is empty"))
-			return "", fmt.Errorf("the built-in corpus is the source of a Go installation, but none was found (%w): %s", err, advice)
+		if root = strings.TrimSpace(string(out)); err != nil || root == "" {
+			return "", errors.New("no Go installation found")
 		}
 	}
 	src, err := filepath.EvalSymlinks(filepath.Join(root, "src"))
 	if err != nil {
-		return "", fmt.Errorf("the built-in corpus is the source of a Go installation, but %q has none (%w): %s", root, err, advice)
+		return "", fmt.Errorf("no Go sources in GOROOT, %q", root)
 	}
 	return src, nil
 }

@@ -51,20 +51,62 @@ func TestBuiltinTakesHandwrittenSource(t *testing.T) {
 }
 
 func TestBuiltinErrors(t *testing.T) {
-	const advice = "--data PATH"
-	missing := filepath.Join(t.TempDir(), "gone")
-	t.Setenv("GOROOT", missing)
-	_, err := Builtin(Options{})
-	wantError(t, err, missing, advice)
-
 	t.Setenv("GOROOT", writeTree(t, map[string]string{"src/readme": "not Go"}))
-	_, err = Builtin(Options{})
-	wantError(t, err, "no Go files", advice)
+	_, err := Builtin(Options{})
+	wantError(t, err, "no Go files", "--data PATH")
+}
 
-	t.Setenv("GOROOT", "")
+// Without a Go installation there is the text inside the program. It is the same text for all that
+// read it, and says what it is.
+func TestBuiltinWithoutGo(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "gone")
 	t.Setenv("PATH", t.TempDir())
-	_, err = Builtin(Options{})
-	wantError(t, err, "none was found", "set GOROOT", advice)
+	for goroot, why := range map[string]string{"": "(no Go installation found)", missing: missing} {
+		t.Setenv("GOROOT", goroot)
+		c, err := Builtin(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(c.Builtin, "built-in, spmoe's own sources") || !strings.Contains(c.Builtin, why) || !strings.Contains(c.Builtin, "--data PATH") {
+			t.Errorf("GOROOT %q: the corpus calls itself %q", goroot, c.Builtin)
+		}
+		train, heldOut := c.Train.Bytes(), c.HeldOut.Bytes()
+		if train+heldOut < 4<<20 || heldOut < (train+heldOut)/100 {
+			t.Errorf("%d bytes to train on and %d held out, want 4 MiB and 1 %% of them", train, heldOut)
+		}
+		if c.Skipped != 0 || !strings.Contains(names(c)["spmoe/moe/model.go"], "package moe") {
+			t.Errorf("%d files were skipped, or the model's source is missing", c.Skipped)
+		}
+		if text, inside := DescribeBuiltin(); text != c.Builtin || !inside {
+			t.Errorf("DescribeBuiltin says %q, %t", text, inside)
+		}
+		file := filepath.Join(t.TempDir(), "tokens.arrow")
+		if _, err := WriteTokens(t.Context(), file, nil, Bytes{}, Options{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		fromFile, err := Load([]string{file}, Bytes{}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fromText, err := Load(nil, Bytes{}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fromFile.Train.Fingerprint() != fromText.Train.Fingerprint() || fromText.Builtin != c.Builtin {
+			t.Error("data tokenize and train read different text")
+		}
+		if err := fromFile.Close(); err != nil {
+			t.Error(err)
+		}
+		all, err := Inspect(t.Context(), nil, Bytes{}, Options{}, 1)
+		if err != nil || len(all) != 1 || all[0].Bytes != train+heldOut || all[0].Source != "the text inside the program" {
+			t.Errorf("%+v, %v", all, err)
+		}
+		capped, err := Builtin(Options{MaxBytes: 100_000})
+		if err != nil || capped.Train.Bytes()+capped.HeldOut.Bytes() > 100_000 {
+			t.Errorf("a cap of 100,000 bytes is not kept: %v", err)
+		}
+	}
 }
 
 // TestBuiltinOfThisInstallation reads the Go installation that runs the test.
@@ -86,6 +128,9 @@ func TestBuiltinOfThisInstallation(t *testing.T) {
 	again, err := Builtin(Options{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if text, inside := DescribeBuiltin(); c.Builtin != "" || inside || !strings.HasPrefix(text, "the Go sources in ") {
+		t.Errorf("the Go sources call themselves %q, and %q", c.Builtin, text)
 	}
 	if c.Fingerprint() != again.Fingerprint() {
 		t.Error("reading the corpus twice gives two fingerprints")

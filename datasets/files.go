@@ -36,10 +36,14 @@ type file struct {
 	given   bool
 	kind    kind
 	packing packing
+	text    []byte // of a file inside the program; nil: it is on disk
 }
 
 // read returns the text of f, or nil for a binary file that the user did not name.
 func (f file) read() ([]byte, error) {
+	if f.text != nil {
+		return f.text, nil
+	}
 	var text []byte
 	var err error
 	if f.packing == unpacked {
@@ -124,7 +128,12 @@ func (s source) read(maxBytes int64) (*Corpus, error) {
 	if len(docs) == 0 {
 		return nil, noText(s.name, len(files), maxBytes)
 	}
-	return newCorpus(docs, skipped)
+	c, err := newCorpus(docs, skipped)
+	if err != nil {
+		return nil, err
+	}
+	c.Builtin = s.builtin
+	return c, nil
 }
 
 // fitting returns files that fit into room together, from the first n of files. It stops where a

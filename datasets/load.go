@@ -13,6 +13,7 @@ type Data struct {
 	Train, HeldOut           Stream
 	TrainBytes, HeldOutBytes int64 // of text
 	Documents, Skipped       int
+	Builtin                  string // see Corpus
 
 	unmap []func() error
 }
@@ -142,6 +143,7 @@ func (d *Data) add(paths []string, t Tokenizer, opts Options) (train, heldOut St
 	d.HeldOutBytes += corpus.HeldOut.Bytes()
 	d.Documents += len(corpus.Train.docs) + len(corpus.HeldOut.docs)
 	d.Skipped += corpus.Skipped
+	d.Builtin = corpus.Builtin
 	return Tokenize(corpus.Train, t), Tokenize(corpus.HeldOut, t), nil
 }
 
@@ -175,11 +177,7 @@ func (s source) tokens() (*tokenFile, error) {
 // openSource lists the files at paths, or those of the built-in corpus. None may be a token file.
 func openSource(paths []string, opts Options) (s source, err error) {
 	if len(paths) == 0 {
-		src, err := goSource()
-		if err != nil {
-			return s, err
-		}
-		return builtinSource(src)
+		return builtinSource()
 	}
 	for _, p := range paths {
 		if path, _, ok := SplitWeight(p); ok {

@@ -17,6 +17,9 @@ type source struct {
 	files []file
 	field string // for rows
 	keep  func(text []byte) bool
+
+	// describes text inside the program, which is read in place of files; empty: there are files
+	builtin string
 }
 
 // documents calls each with the documents of one file. An unwanted one has no text, because it is

@@ -36,7 +36,7 @@ func (s trainRounds) block(guard trainer.Guard) int { return min(max(guard.Memor
 func benchDefaults(flavor string, _ int) (trainer.Config, error) {
 	cfg, err := trainer.Default(flavor)
 	if err == nil && flavor != defaultFlavor {
-		cfg.Seq, cfg.Batch = 512, 8
+		cfg.Seq, cfg.Batch, cfg.MicroBatch = 512, 8, 0
 	}
 	cfg.Precision = "bf16,mxfp8,mxint8"
 	return cfg, err
@@ -70,6 +70,7 @@ func (f *benchFlags) train(ctx context.Context, env env) error {
 	n := cfg.Model.Count()
 	fmt.Fprintf(table, "%s, %s parameters (%s active), %s; steps of %s of %d tokens; %s of %s, tier %s\n", cfg.Flavor, report.Count(n.Total), report.Count(n.Active),
 		report.Plural(f.ranks.count, "rank"), report.Plural(cfg.Batch, "sequence"), cfg.Seq, report.Plural(spmd.Goroutines{N: f.ranks.count}.Cores(), "core"), cpu.Model(), cpu.Best())
+	printBuiltinText(table, cfg.Data)
 	unit := ""
 	if f.interleave {
 		unit = " step by step"

@@ -99,42 +99,78 @@ var kindNames = map[reflect.Kind]string{
 // number of steps, or 0 if none was given.
 type defaults func(flavor string, steps int) (trainer.Config, error)
 
-func trainDefaults(flavor string, _ int) (trainer.Config, error) { return trainer.Default(flavor) }
+func trainDefaults(flavor string, steps int) (trainer.Config, error) {
+	cfg, err := trainer.Default(flavor)
+	if steps > 0 {
+		cfg.SetSteps(steps)
+	}
+	return cfg, err
+}
 
-// bind defines a flag for every field of the configuration, with the debug flavor's defaults. It
-// returns the list in which the flags record their values.
+// bind defines a flag for every field of the configuration. Its help shows the defaults of all
+// flavors. bind returns the list in which the flags record their values.
 func bind(fs *flag.FlagSet, from defaults) *[]assignment {
 	given := new([]assignment)
-	cfg, err := from(defaultFlavor, 0)
-	if err != nil {
-		panic(err)
+	var all []reflect.Value
+	for _, flavor := range flavors() {
+		cfg, err := from(flavor, 0)
+		if err != nil {
+			panic(err)
+		}
+		cfg.Flavor = defaultFlavor
+		all = append(all, reflect.ValueOf(cfg))
 	}
-	bindFields(fs, reflect.ValueOf(cfg), "", nil, given)
+	bindFields(fs, all, "", nil, given)
 	return given
 }
 
 const defaultFlavor = "debug"
 
-// bindFields defines flags for the fields of v, which stands at index in the configuration.
-func bindFields(fs *flag.FlagSet, v reflect.Value, prefix string, index []int, given *[]assignment) {
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
+// bindFields defines flags for the fields of a part of the configuration, which stands at index.
+// all holds this part of each flavor's defaults.
+func bindFields(fs *flag.FlagSet, all []reflect.Value, prefix string, index []int, given *[]assignment) {
+	part := all[0].Type()
+	for i := range part.NumField() {
+		f := part.Field(i)
 		at := append(index[:len(index):len(index)], i)
 		name := prefix + strings.ReplaceAll(stricttoml.Key(f), "_", "-")
+		values := make([]reflect.Value, len(all))
+		for k, v := range all {
+			values[k] = v.Field(i)
+		}
 		switch {
 		case f.Anonymous:
-			bindFields(fs, v.Field(i), prefix, at, given)
+			bindFields(fs, values, prefix, at, given)
 		case f.Type.Kind() == reflect.Struct:
-			bindFields(fs, v.Field(i), name+".", at, given)
+			bindFields(fs, values, name+".", at, given)
 		default:
-			initial := fmt.Sprint(v.Field(i).Interface())
-			if f.Type.Kind() == reflect.Slice {
-				initial = ""
+			s := &setting{field: at, kind: f.Type, given: given}
+			if f.Type.Kind() != reflect.Slice {
+				s.initial = initialOf(values)
 			}
-			s := &setting{field: at, kind: f.Type, given: given, initial: initial}
 			fs.Var(s, name, placeholder(f.Type)+f.Tag.Get("help"))
 		}
 	}
+}
+
+// initialOf describes a field's default in each flavor: "0.1", or "128 for debug, 512 for small".
+func initialOf(values []reflect.Value) string {
+	names := map[string][]string{} // of the flavors with a value
+	var order []string
+	for i, flavor := range flavors() {
+		text := fmt.Sprint(values[i].Interface())
+		if names[text] == nil {
+			order = append(order, text)
+		}
+		names[text] = append(names[text], flavor)
+	}
+	if len(order) == 1 {
+		return order[0]
+	}
+	for i, text := range order {
+		order[i] += " for " + strings.Join(names[text], "/")
+	}
+	return strings.Join(order, ", ")
 }
 
 // placeholder names a flag's value in the help.

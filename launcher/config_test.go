@@ -44,15 +44,20 @@ func TestPrecedence(t *testing.T) {
 		args string
 		want func(*trainer.Config)
 	}{
-		"defaults":                 {"", func(c *trainer.Config) { *c = debug }},
-		"flavor":                   {"--flavor small", func(c *trainer.Config) { *c = small }},
-		"flavor, then flags":       {"--model.layers 3 --flavor small", func(c *trainer.Config) { *c = small; c.Model.Layers = 3 }},
-		"file":                     {"--config FILE", func(*trainer.Config) {}},
-		"file, then flags":         {"--config FILE --steps 9", func(c *trainer.Config) { c.Steps = 9 }},
-		"flags, then file":         {"--steps 9 --config FILE", func(c *trainer.Config) { c.Steps = 9 }},
-		"flag of the model":        {"--config FILE --model.layers 6", func(c *trainer.Config) { c.Model.Layers = 6 }},
-		"flag of the optimizer":    {"--config FILE --optimizer.lr 1e-3", func(c *trainer.Config) { c.Optimizer.LR = 1e-3 }},
-		"flavor over the file's":   {"--config FILE --flavor debug", func(c *trainer.Config) { c.Flavor, c.Model = "debug", debug.Model; c.Model.Layers = 5 }},
+		"defaults":              {"", func(c *trainer.Config) { *c = debug }},
+		"flavor":                {"--flavor small", func(c *trainer.Config) { *c = small }},
+		"flavor, then flags":    {"--model.layers 3 --flavor small", func(c *trainer.Config) { *c = small; c.Model.Layers = 3 }},
+		"file":                  {"--config FILE", func(*trainer.Config) {}},
+		"file, then flags":      {"--config FILE --steps 9", func(c *trainer.Config) { c.Steps = 9 }},
+		"more steps in a flag":  {"--config FILE --steps 900", func(c *trainer.Config) { c.Steps, c.Optimizer.Warmup = 900, 90 }},
+		"a warm-up in a flag":   {"--config FILE --optimizer.warmup 500", func(c *trainer.Config) { c.Optimizer.Warmup = 500 }},
+		"flags, then file":      {"--steps 9 --config FILE", func(c *trainer.Config) { c.Steps = 9 }},
+		"flag of the model":     {"--config FILE --model.layers 6", func(c *trainer.Config) { c.Model.Layers = 6 }},
+		"flag of the optimizer": {"--config FILE --optimizer.lr 1e-3", func(c *trainer.Config) { c.Optimizer.LR = 1e-3 }},
+		"flavor over the file's": {"--config FILE --flavor debug", func(c *trainer.Config) {
+			*c = debug
+			c.Steps, c.Seq, c.Data, c.Model.Layers, c.Optimizer.LR = 7, 64, []string{"a", "b"}, 5, 0.5
+		}},
 		"a flag back to default":   {"--config FILE --seq 128", func(c *trainer.Config) { c.Seq = 128 }},
 		"the last flag wins":       {"--steps 8 --steps 9 --config FILE", func(c *trainer.Config) { c.Steps = 9 }},
 		"underscores":              {"--config FILE --save_every 3", func(c *trainer.Config) { c.SaveEvery = 3 }},
@@ -64,7 +69,8 @@ func TestPrecedence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := small
-			want.Steps, want.Seq, want.Data, want.Model.Layers, want.Optimizer.LR = 7, 64, []string{"a", "b"}, 5, 0.5
+			want.SetSteps(7)
+			want.Seq, want.Data, want.Model.Layers, want.Optimizer.LR = 64, []string{"a", "b"}, 5, 0.5
 			c.want(&want)
 			if want.Data == nil {
 				want.Data = []string{}

@@ -24,7 +24,7 @@ type dataFlags struct {
 // define defines the named flags.
 func (f *dataFlags) define(fs *flag.FlagSet, names []string) {
 	all := flag.NewFlagSet("", flag.ContinueOnError)
-	all.Func("data", "`PATH` files, folders or globs to read, as in train --data; default: the Go installation's sources", func(path string) error {
+	all.Func("data", "`PATH` files, folders or globs to read, as in train --data; default: the sources of the Go installation, or else text inside the program", func(path string) error {
 		f.data = append(f.data, path)
 		return nil
 	})

@@ -31,7 +31,7 @@ type evalFlags struct {
 func defineEval(fs *flag.FlagSet) action {
 	f := &evalFlags{}
 	f.model.define(fs)
-	fs.Func("data", "`PATH` text whose validation part to predict, as in train --data; default: the run's, or the Go installation's sources", func(path string) error {
+	fs.Func("data", "`PATH` text whose validation part to predict, as in train --data; default: that of the run", func(path string) error {
 		f.data = append(f.data, path)
 		return nil
 	})
@@ -79,7 +79,7 @@ func (f *evalFlags) run(ctx context.Context, env env) error {
 	} else if err != nil {
 		return failure{err, exitFailed}
 	}
-	f.print(env.out, m, o, result)
+	f.print(env.out, m, o, result, data.Builtin)
 	if finite(result.Loss) == nil {
 		return failure{fmt.Errorf("the loss is %g: the weights are damaged, or training has diverged", result.Loss), exitFailed}
 	}
@@ -135,18 +135,26 @@ func (f *evalFlags) load(m *trainedModel) (*datasets.Data, error) {
 	return datasets.Load(paths, m.tokenizer, datasets.Options{Field: cmp.Or(f.field, m.cfg.DataField)})
 }
 
-func (f *evalFlags) print(out io.Writer, m *trainedModel, o evaluation.Options, r evaluation.Result) {
+// print prints the result. builtin describes the text inside the program, if that was evaluated.
+func (f *evalFlags) print(out io.Writer, m *trainedModel, o evaluation.Options, r evaluation.Result, builtin string) {
 	if f.json {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
-		encoder.Encode(map[string]any{
+		values := map[string]any{
 			"checkpoint": m.source.Path(), "precision": m.cfg.Precision, "tokenizer": m.tokenizer.Name(), "np": m.ranks, "seq": o.Seq,
 			"loss": finite(r.Loss), "standard_error": finite(r.StdErr), "perplexity": finite(r.Perplexity()), "bits_per_byte": finite(r.BitsPerByte()),
 			"windows": r.Windows, "tokens": r.Tokens, "bytes": r.Bytes, "elapsed_s": r.Time.Seconds(), "tps": r.TokensPerSecond(),
-		})
+		}
+		if builtin != "" {
+			values["text"] = builtin
+		}
+		encoder.Encode(values)
 		return
 	}
 	fmt.Fprintf(out, "%s, %s, %s\n", m.source.Path(), m.cfg.Precision, report.Plural(m.ranks, "rank"))
+	if builtin != "" {
+		fmt.Fprintf(out, "text: %s\n", builtin)
+	}
 	fmt.Fprintf(out, "validation loss: %.4f nats/token, standard error %.4f over %s of %d tokens\n", r.Loss, r.StdErr, report.Plural(r.Windows, "window"), o.Seq)
 	fmt.Fprintf(out, "perplexity: %s; %.4f bits/byte of %s bytes\n", fourDigits(r.Perplexity()), r.BitsPerByte(), report.Thousands(float64(r.Bytes)))
 	fmt.Fprintf(out, "%s tokens, %s tokens/s\n", report.Thousands(float64(r.Tokens)), report.Thousands(r.TokensPerSecond()))

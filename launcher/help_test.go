@@ -150,7 +150,7 @@ func TestPrintEntry(t *testing.T) {
 func TestVersion(t *testing.T) {
 	out := succeed(t, "version")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	for i, want := range []string{"launcher ", "built:  go1.", "cpu:    ", "tier:   " + cpu.Best().String(), "why:    "} {
+	for i, want := range []string{"launcher ", "built:  go1.", "cpu:    ", "text:   the Go sources in ", "tier:   " + cpu.Best().String(), "why:    "} {
 		if !strings.HasPrefix(lines[i], want) {
 			t.Errorf("line %d is %q, want %q", i, lines[i], want)
 		}

@@ -41,12 +41,7 @@ func resolveNew(from defaults, name string, text []byte, given []assignment) (tr
 		return cfg, locate(name, err)
 	}
 	if apply(&explicit, given); explicit.Flavor == "" {
-		like := func(flavor string, steps int) (trainer.Config, error) {
-			c, err := from(flavor, steps)
-			c.Model = model
-			return c, err
-		}
-		if cfg, err = resolve(like, name, text, given); err != nil {
+		if cfg, err = resolve(defaultsOf(model, from), name, text, given); err != nil {
 			return cfg, err
 		}
 	}
@@ -57,6 +52,15 @@ func resolveNew(from defaults, name string, text []byte, given []assignment) (tr
 		return cfg, fmt.Errorf("the weights in %s have a different model: %s: remove these settings, or start from other weights", source, strings.Join(other, ", "))
 	}
 	return cfg, nil
+}
+
+// defaultsOf returns defaults for a model that no flavor names: those of the flavor of its size.
+func defaultsOf(model moe.Config, from defaults) defaults {
+	return func(_ string, steps int) (trainer.Config, error) {
+		cfg, err := from(moe.FlavorLike(model).Name, steps)
+		cfg.Model = model
+		return cfg, err
+	}
 }
 
 // initialModel returns the model and the tokenizer of a run's first weights, or of its own

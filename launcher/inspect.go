@@ -81,7 +81,7 @@ func (f *inspectFlags) configure(args []string) (cfg trainer.Config, err error) 
 	name, from := f.config, defaults(trainDefaults)
 	text, err := readConfig(f.config)
 	if len(args) == 1 && slices.Contains(flavors(), args[0]) {
-		from = func(string, int) (trainer.Config, error) { return trainer.Default(args[0]) }
+		from = func(_ string, steps int) (trainer.Config, error) { return trainDefaults(args[0], steps) }
 	} else if len(args) == 1 {
 		name, text, from, err = readFolder(args[0])
 	}
@@ -128,8 +128,8 @@ func readFolder(path string) (name string, text []byte, from defaults, err error
 		return name, nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return name, nil, func(string, int) (trainer.Config, error) {
-		cfg, err := trainer.Default(defaultFlavor)
-		cfg.Flavor, cfg.Model = filepath.Base(filepath.Clean(path)), model
+		cfg, err := defaultsOf(model, trainDefaults)("", 0)
+		cfg.Flavor = filepath.Base(filepath.Clean(path))
 		return cfg, err
 	}, nil
 }
@@ -166,14 +166,14 @@ func (f *inspectFlags) check(cfg trainer.Config) error {
 func summarize(out io.Writer, prefix string, cfg trainer.Config, ranks int) {
 	n, memory, machine := cfg.Model.Count(), cfg.EstimateMemory(ranks), system.ReadMemory()
 	flops := cfg.Model.FLOPsPerToken(cfg.Seq)
-	for _, line := range []string{
+	for _, line := range append(newTrainingSizes(cfg).lines(cfg),
 		fmt.Sprintf("parameters: %s total, %s active per token, %s in routed experts", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed)),
 		fmt.Sprintf("FLOPs: %.4g per token, %.4g per step of %d tokens", flops, flops*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq),
 		fmt.Sprintf("memory per rank, of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s)", report.Plural(ranks, "rank"),
 			system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations), system.Bytes(memory.Snapshot)),
 		fmt.Sprintf("memory of all ranks: %s; this machine: %s available of %s, %s", system.Bytes(memory.Total()*int64(ranks)),
 			system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core")),
-	} {
+	) {
 		fmt.Fprintf(out, "%s%s\n", prefix, line)
 	}
 }

@@ -7,19 +7,20 @@ import (
 
 // sizes is the JSON output of inspect: counts of parameters, bytes and FLOPs.
 type sizes struct {
-	Flavor     string      `json:"flavor"`
-	Precision  string      `json:"precision"`
-	Ranks      int         `json:"ranks"`
-	Batch      int         `json:"batch"`
-	Seq        int         `json:"seq"`
-	PassTokens int         `json:"pass_tokens"` // per rank
-	Parameters moe.Counts  `json:"parameters"`
-	FLOPs      float64     `json:"flops_per_token"`
-	Memory     memorySizes `json:"memory"` // per rank
-	Heap       int64       `json:"heap_bytes"`
-	Vault      int64       `json:"vault_bytes"`
-	Cache      cacheSizes  `json:"kv_cache"` // per token
-	Parts      []partSizes `json:"parts"`
+	Flavor     string        `json:"flavor"`
+	Precision  string        `json:"precision"`
+	Ranks      int           `json:"ranks"`
+	Batch      int           `json:"batch"`
+	Seq        int           `json:"seq"`
+	PassTokens int           `json:"pass_tokens"` // per rank
+	Training   trainingSizes `json:"training"`
+	Parameters moe.Counts    `json:"parameters"`
+	FLOPs      float64       `json:"flops_per_token"`
+	Memory     memorySizes   `json:"memory"` // per rank
+	Heap       int64         `json:"heap_bytes"`
+	Vault      int64         `json:"vault_bytes"`
+	Cache      cacheSizes    `json:"kv_cache"` // per token
+	Parts      []partSizes   `json:"parts"`
 }
 
 type memorySizes struct {
@@ -51,7 +52,7 @@ func newSizes(cfg trainer.Config, ranks int) sizes {
 	s := sizes{
 		Flavor: cfg.Flavor, Precision: cfg.Precision, Ranks: ranks,
 		Batch: cfg.Batch, Seq: cfg.Seq, PassTokens: cfg.PassTokens(ranks),
-		Parameters: cfg.Model.Count(), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq),
+		Training: newTrainingSizes(cfg), Parameters: cfg.Model.Count(), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq),
 		Memory: memorySizes{memory, memory.Total()}, Heap: cfg.Heap(ranks), Vault: cfg.Vault(ranks),
 	}
 	for _, p := range cfg.Plan(ranks) {

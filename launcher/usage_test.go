@@ -31,7 +31,7 @@ func TestUsageErrors(t *testing.T) {
 		"no ranks":                    {"-np 0 train", []string{"-np is 0", "1 or more"}},
 		"negative ranks":              {"train -n -2", []string{"-np is -2", "1 or more"}},
 		"ranks no number":             {"-np many train", []string{`"many"`, "-np", "whole number"}},
-		"unknown flavor":              {"train --flavor 17B", []string{`"17B"`, "debug, small, 16B, 236B, 671B"}},
+		"unknown flavor":              {"train --flavor 17B", []string{`"17B"`, "debug, small, 500M, 3B, 16B, 236B, 671B"}},
 		"flavor too large":            {"train --flavor 671B", []string{"671B", "TiB", "is available", "--dry-run"}},
 		"no command":                  {"-np 2", []string{"-np 2", "train", "check", "help"}},
 		"unknown command":             {"trian", []string{`"trian"`, "train, compare, check"}},

@@ -50,6 +50,24 @@ func TestDebugFlavor(t *testing.T) {
 	}
 }
 
+// The sizes of the flavors between debug and the published ones, added up by hand.
+func TestMidsizeCounts(t *testing.T) {
+	for name, want := range map[string]Counts{
+		"small": {Total: 106_948_096, Active: 29_877_760, Routed: 88_080_384},
+		"500M":  {Total: 500_044_800, Active: 123_737_088, Routed: 415_236_096},
+		"3B":    {Total: 2_725_078_080, Active: 365_782_080, Routed: 2_516_582_400},
+	} {
+		cfg, err := FlavorByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := cfg.Count(); n.Total != want.Total || n.Active != want.Active || n.Routed != want.Routed {
+			t.Errorf("%s: %d parameters, %d active, %d in routed experts, want %d, %d and %d",
+				name, n.Total, n.Active, n.Routed, want.Total, want.Active, want.Routed)
+		}
+	}
+}
+
 // The formulas against the tensors of models that were really built.
 func TestCountOfBuiltModels(t *testing.T) {
 	for name, cfg := range map[string]Config{

@@ -2,38 +2,61 @@ package moe
 
 import (
 	"fmt"
+	"math"
 	"strings"
 )
 
-// Flavor is a named model configuration.
+// Flavor is a named model configuration, with the settings of a run that trains it.
 type Flavor struct {
-	Name   string
-	About  string
-	Config Config
+	Name     string
+	About    string
+	Config   Config
+	Training Training
 }
 
 // Flavors lists the built-in models, small to large. The published ones follow DeepSeek's
 // V2-Lite, V2 and V3 shapes under the names that TorchTitan gives them.
 func Flavors() []Flavor {
 	return []Flavor{
-		{"debug", "6 M parameters, byte vocabulary: trains in a minute or two on two cores", debug()},
-		{"small", "107 M parameters, 32 experts: the training benchmark", small()},
-		{"16B", "DeepSeek-V2-Lite's shape", deepseek16B()},
-		{"236B", "DeepSeek-V2's shape", deepseek236B()},
-		{"671B", "DeepSeek-V3's shape", deepseek671B()},
+		{"debug", "6 M parameters, byte vocabulary: trains in a minute or two on two cores", debug(), trainDebug()},
+		{"small", "107 M parameters, 32 experts: the training benchmark", small(), trainSmall()},
+		{"500M", "500 M parameters, 64 experts: trains on 2 ranks in 24 GiB of memory", shape500M(), train500M()},
+		{"3B", "2.7 B parameters, 128 experts: trains on 8 ranks in 128 GiB of memory", shape3B(), train3B()},
+		{"16B", "DeepSeek-V2-Lite's shape", deepseek16B(), train16B()},
+		{"236B", "DeepSeek-V2's shape", deepseek236B(), train236B()},
+		{"671B", "DeepSeek-V3's shape", deepseek671B(), train671B()},
 	}
+}
+
+// FindFlavor returns a built-in model by its name.
+func FindFlavor(name string) (Flavor, error) {
+	var names []string
+	for _, f := range Flavors() {
+		if f.Name == name {
+			return f, nil
+		}
+		names = append(names, f.Name)
+	}
+	return Flavor{}, fmt.Errorf("unknown flavor %q: use one of %s", name, strings.Join(names, ", "))
 }
 
 // FlavorByName returns the configuration of a built-in model.
 func FlavorByName(name string) (Config, error) {
-	var names []string
+	f, err := FindFlavor(name)
+	return f.Config, err
+}
+
+// FlavorLike returns the built-in model whose number of active parameters is nearest to that of a
+// model, by ratio.
+func FlavorLike(model Config) (nearest Flavor) {
+	active := func(c Config) float64 { return math.Log(float64(max(c.Count().Active, 1))) }
+	distance := math.Inf(1)
 	for _, f := range Flavors() {
-		if f.Name == name {
-			return f.Config, nil
+		if d := math.Abs(active(f.Config) - active(model)); d < distance {
+			nearest, distance = f, d
 		}
-		names = append(names, f.Name)
 	}
-	return Config{}, fmt.Errorf("unknown flavor %q: use one of %s", name, strings.Join(names, ", "))
+	return nearest
 }
 
 // base returns the settings that all flavors share.
@@ -62,6 +85,42 @@ func small() Config {
 	c.Heads, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = 8, 128, 32, 32, 64
 	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = 32, 4, 256, 1
 	c.MaxPositions = 4096
+	return c
+}
+
+// midsize returns the settings that 500M and 3B share. Both continue small's ratios towards
+// DeepSeek-V3's:
+//
+//   - 64 and 75 of width per layer, with heads of 64 that add up to the width. small has 64,
+//     DeepSeek-V2-Lite 76, V3 117.
+//   - Experts a third to a quarter of the width, as V3's (0.29): fine-grained, so that many
+//     combinations exist. The experts that a token visits, with the shared one, are as wide as a
+//     dense layer: 2.3 times the width, V3 2.6 times.
+//   - One of 11 to 16 experts per token: between small (1 of 8) and V3 (1 of 32). A pass of a
+//     sequence per rank still gives each expert 190 to 510 rows, enough for fast products.
+//   - Latent vectors of a quarter of the width, as small and V2-Lite.
+//   - A route scale of 2.5, as V3: normalized weights of k alike experts shrink their sum by the
+//     root of k, 2.4 to 2.8, next to the shared expert's output.
+func midsize() Config {
+	c := base()
+	c.Vocab, c.NopeDim, c.RopeDim, c.ValueDim = 32768, 64, 32, 64
+	c.DenseLayers, c.SharedExperts, c.RouteScale = 1, 1, 2.5
+	return c
+}
+
+// shape500M fits 24 GiB on two ranks.
+func shape500M() Config {
+	c := midsize()
+	c.Dim, c.Layers, c.Heads, c.KVRank, c.DenseInter = 768, 12, 12, 192, 1792
+	c.Experts, c.TopK, c.ExpertInter = 64, 6, 256
+	return c
+}
+
+// shape3B fits 128 GiB on eight ranks.
+func shape3B() Config {
+	c := midsize()
+	c.Dim, c.Layers, c.Heads, c.KVRank, c.DenseInter = 1280, 17, 20, 320, 2880
+	c.Experts, c.TopK, c.ExpertInter = 128, 8, 320
 	return c
 }
 

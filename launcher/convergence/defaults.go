@@ -45,7 +45,8 @@ func Quick(flavor string, steps int) (trainer.Config, error) {
 	m.Dim, m.Layers, m.DenseLayers, m.DenseInter = 128, 3, 1, 256
 	m.Heads, m.QRank, m.KVRank, m.NopeDim, m.RopeDim, m.ValueDim = 4, 0, 32, 16, 16, 32
 	m.Experts, m.TopK, m.ExpertInter = 8, 2, 64
-	cfg.Seq, cfg.Batch, cfg.EvalSequences, cfg.EvalEvery = 64, 32, 128, share(steps, 0.1)
+	cfg.Seq, cfg.Batch, cfg.MicroBatch = 64, 32, 0
+	cfg.EvalSequences, cfg.EvalEvery = 128, share(steps, 0.1)
 	o := &cfg.Optimizer
 	o.LR, o.Warmup, o.DecayFrac = 5e-4, share(steps, 0.1), 0.4
 	return cfg, err

@@ -28,6 +28,9 @@ func (c Console) Start(s trainer.Start) {
 	c.printf("spmoe: %s, %s parameters (%s active), %s, %s\n",
 		cfg.Flavor, Count(s.Counts.Total), Count(s.Counts.Active), cfg.Precision, Plural(s.Ranks, "rank"))
 	c.printf("machine: %s, %s, %s, peak %.0f GFLOP/s measured\n", s.CPU, Plural(s.Cores, "core"), s.Tier, s.Peak/1e9)
+	if s.Corpus.Builtin != "" {
+		c.printf("text: %s\n", s.Corpus.Builtin)
+	}
 	c.printf("data: %s for training, %s for validation, %s\n",
 		system.Bytes(s.Corpus.Train), system.Bytes(s.Corpus.HeldOut), Plural(s.Corpus.Documents, "document"))
 	c.printf("run: %s of %s of %d tokens, %.3g FLOPs per token, in %s\n",

@@ -40,6 +40,9 @@ func (j JSON) Start(s trainer.Start) {
 	if len(s.Notes) > 0 {
 		f["notes"] = s.Notes
 	}
+	if s.Corpus.Builtin != "" {
+		f["text"] = s.Corpus.Builtin
+	}
 	j.print("start", f)
 }
 

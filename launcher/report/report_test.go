@@ -19,7 +19,7 @@ var (
 	}
 	resumed = trainer.Start{
 		Config: trainer.Config{Flavor: "debug", Precision: "fp32", Steps: 1, Batch: 1, Seq: 1, Out: "o"},
-		Ranks:  1, Cores: 1, Tier: "generic", Corpus: trainer.Corpus{Documents: 1}, From: 20, Resumed: "o/step-00000020",
+		Ranks:  1, Cores: 1, Tier: "generic", Corpus: trainer.Corpus{Documents: 1, Builtin: "built-in, x"}, From: 20, Resumed: "o/step-00000020",
 	}
 	step = trainer.Step{
 		Step: 20, Steps: 360, Loss: 3.06612, GradNorm: 1.04218, LR: 3e-3, TokensPerSec: 17019.4, FLOPS: 0.123e12, MFU: 0.2694,
@@ -61,11 +61,12 @@ var cases = map[string]struct {
 		func(r trainer.Reporter) { r.Start(resumed) },
 		"spmoe: debug, 0 parameters (0 active), fp32, 1 rank\n" +
 			"machine: , 1 core, generic, peak 0 GFLOP/s measured\n" +
+			"text: built-in, x\n" +
 			"data: 0 B for training, 0 B for validation, 1 document\n" +
 			"run: 1 step of 1 sequence of 1 tokens, 0 FLOPs per token, in o\n" +
 			"resuming o/step-00000020 at step 20\n",
 		`{"active_parameters":0,"batch":1,"cores":1,"cpu":"","event":"start","flavor":"debug","flops_per_token":0,"from_step":20,"held_out_bytes":0,` +
-			`"np":1,"out":"o","parameters":0,"peak_flops":0,"precision":"fp32","resumed":"o/step-00000020","seq":1,"steps":1,"tier":"generic","train_bytes":0}`,
+			`"np":1,"out":"o","parameters":0,"peak_flops":0,"precision":"fp32","resumed":"o/step-00000020","seq":1,"steps":1,"text":"built-in, x","tier":"generic","train_bytes":0}`,
 	},
 	"step": {
 		func(r trainer.Reporter) { r.Step(step) },

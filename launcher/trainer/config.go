@@ -26,7 +26,7 @@ type Config struct {
 	Flavor     string   `toml:"flavor" help:"built-in model that the model section starts from"`
 	Steps      int      `toml:"steps" help:"number of optimizer steps of the run"`
 	Seq        int      `toml:"seq" help:"tokens per sequence"`
-	Batch      int      `toml:"batch" help:"sequences per optimizer step over all ranks"`
+	Batch      int      `toml:"batch" help:"global batch: sequences per optimizer step of all ranks together"`
 	MicroBatch int      `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch"`
 	Recompute  string   `toml:"recompute" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
 	Precision  string   `toml:"precision" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
@@ -38,7 +38,7 @@ type Config struct {
 	Seed       uint64   `toml:"seed" help:"seed of the initial weights and of the data order"`
 	InitFrom   string   `toml:"init_from" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
 	Tokenizer  string   `toml:"tokenizer" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
-	Data       []string `toml:"data" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSONL, Parquet or Arrow, also .gz and .zst, or files of data tokenize; PATH@WEIGHT makes a mixture; default: the Go installation's sources"`
+	Data       []string `toml:"data" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSONL, Parquet or Arrow, also .gz and .zst, or files of data tokenize; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
 	DataField  string   `toml:"data_field" help:"field or column with the text in JSONL, Parquet and Arrow files"`
 
 	DocumentMask bool `toml:"document_mask" help:"prevent attention between documents that are packed into one sequence"`
@@ -51,7 +51,7 @@ type Config struct {
 	Keep      int      `toml:"keep" help:"checkpoints to keep (at least 2)"`
 
 	LogEvery      int    `toml:"log_every" help:"steps between log lines"`
-	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations of the validation loss; 0: only at start and end"`
+	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 4 % of the run's FLOPs; 0: only at start and end"`
 	EvalSequences int    `toml:"eval_sequences" help:"validation sequences per evaluation"`
 	RecordEvery   int    `toml:"record_every" help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
 	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample to generate at the end; 0: no sample"`
@@ -69,25 +69,33 @@ type MX struct {
 	Scale    string `toml:"scale" help:"rounding rule for block scales: rceil, floor, ceil or even"`
 }
 
-// Default returns the configuration of a run of a flavor. The batch and the learning rate suit the
-// debug model on two cores.
+// Default returns the configuration of a run of a flavor, with the flavor's own training settings.
 func Default(flavor string) (Config, error) {
-	model, err := moe.FlavorByName(flavor)
+	f, err := moe.FindFlavor(flavor)
 	if err != nil {
 		return Config{}, err
 	}
+	t := f.Training
 	return Config{
-		Flavor: flavor, Steps: 360, Seq: 128, Batch: 16, Recompute: moe.RecomputeNone.String(), Precision: "bf16", EP: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
+		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(), Precision: "bf16", EP: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
-		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2, LogEvery: 20, EvalSequences: 64, SampleTokens: 160, SamplePrompt: "// New returns ",
+		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2, LogEvery: 20, EvalEvery: AutoEval, EvalSequences: t.EvalSequences, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX:    MX{Scale: mx.RCEIL.String()},
 		Guard: Guard{Spike: 100, Skips: 5, Memory: 1, Activations: 1},
 		Optimizer: Optimizer{
-			optim.Schedule{LR: 3e-3, Warmup: 20, DecayFrac: 0.5, Decay: "linear", MinFactor: 0.1},
+			optim.Schedule{LR: t.LR, Warmup: t.Warmup, DecayFrac: t.DecayFrac, Decay: t.Decay, MinFactor: t.MinFactor},
 			optim.DefaultConfig(),
 		},
-		Model: model,
+		Model: f.Config,
 	}, nil
+}
+
+// SetSteps sets the number of steps. A warm-up longer than a tenth of them is cut to a tenth, but
+// not below 20 steps: the second moment of Adam with beta2 0.95 averages over about 20.
+func (c *Config) SetSteps(steps int) {
+	const least = 20
+	c.Steps = steps
+	c.Optimizer.Warmup = min(c.Optimizer.Warmup, max(steps/10, least))
 }
 
 // threads returns the threads of each rank.
@@ -176,7 +184,7 @@ func (c Config) Validate(ranks int) error {
 	must(c.LogEvery >= 1, "log_every is %d: give 1 or more", c.LogEvery)
 	must(c.SaveEvery >= 0 || c.SaveEvery.Time() >= leastInterval, "save_every is %v: give a number of steps (500), a time (10m) or 0 (at the end only)", c.SaveEvery)
 	must(c.SaveRetry == 0 || c.SaveRetry >= Duration(time.Second), "save_retry is %v: give a time of 1s or more such as 10m, or 0s", c.SaveRetry)
-	must(c.EvalEvery >= 0, "eval_every is %d: give 0 (at start and end only) or more", c.EvalEvery)
+	must(c.EvalEvery >= AutoEval, "eval_every is %d: give -1 (ten evaluations), 0 (at start and end only) or more", c.EvalEvery)
 	must(c.Keep >= 1, "keep is %d: give 1 or more checkpoints", c.Keep)
 	must(c.EvalSequences >= 1 && c.EvalSequences <= maxCount, "eval_sequences is %d: give 1 or more, at most %d", c.EvalSequences, maxCount)
 	must(c.RecordEvery >= 0, "record_every is %d: give 0 (loads alone) or more", c.RecordEvery)

@@ -42,7 +42,7 @@ func TestValidate(t *testing.T) {
 		"micro_batch is -1: give 0":                                {1, func(c *Config) { c.MicroBatch = -1 }},
 		"log_every is 0: give 1":                                   {1, func(c *Config) { c.LogEvery = 0 }},
 		"save_every is -1: give a number of steps (500)":           {1, func(c *Config) { c.SaveEvery = -1 }},
-		"eval_every is -1":                                         {1, func(c *Config) { c.EvalEvery = -1 }},
+		"eval_every is -2: give -1 (ten evaluations), 0":           {1, func(c *Config) { c.EvalEvery = -2 }},
 		"keep is 0: give 1":                                        {1, func(c *Config) { c.Keep = 0 }},
 		"eval_sequences is 0: give 1":                              {1, func(c *Config) { c.EvalSequences = 0 }},
 		"record_every is -1: give 0":                               {1, func(c *Config) { c.RecordEvery = -1 }},

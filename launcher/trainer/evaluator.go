@@ -30,7 +30,7 @@ type evaluator struct {
 // one.
 func (e *evaluator) due() bool {
 	step, cfg := e.state.progress.Step, &e.job.cfg
-	return due(cfg.EvalEvery, step) && step < cfg.Steps
+	return due(cfg.evalInterval(), step) && step < cfg.Steps
 }
 
 // evaluate returns the mean loss over the validation windows, in nats per token, and reports it. It

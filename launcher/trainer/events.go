@@ -48,6 +48,7 @@ type Start struct {
 type Corpus struct {
 	Train, HeldOut int64 // bytes
 	Documents      int
+	Builtin        string // describes the text inside the program, if that is the text
 }
 
 // Step is one optimizer step. Rates are means since the previous line.

@@ -150,7 +150,7 @@ func (j *Job) read(folder string) error {
 	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, datasets.Options{Field: j.cfg.DataField, TokenizerName: j.cfg.Tokenizer}); err != nil {
 		return err
 	}
-	j.corpus = Corpus{j.data.TrainBytes, j.data.HeldOutBytes, j.data.Documents}
+	j.corpus = Corpus{j.data.TrainBytes, j.data.HeldOutBytes, j.data.Documents, j.data.Builtin}
 	j.train, j.heldOut = j.data.Train, j.data.HeldOut
 	if _, err = j.loader(0); err != nil {
 		err = fmt.Errorf("training data: %w", err)

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 
 	"spmoe/collective"
+	"spmoe/datasets"
 	"spmoe/internal/fault"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/weights"
@@ -16,6 +17,9 @@ import (
 
 // begin sets this rank to the state before its first step. It is collective.
 func (r *rank) begin() error {
+	if err := r.job.sameText(r.comm); err != nil {
+		return err
+	}
 	if step, ok := r.comm.Kept(); ok {
 		r.vault.resumed = true
 		return r.recall(step)
@@ -77,6 +81,29 @@ func (s *trainState) restore(from *checkpoint.Reader, c *collective.Comm) error 
 	return s.optim.Publish()
 }
 
+// agree reports whether all ranks give the same text. It is collective.
+func agree(c *collective.Comm, text string) (bool, error) {
+	h := fnv.New32a()
+	h.Write([]byte(text))
+	sums := [2]int64{int64(h.Sum32()), -int64(h.Sum32())}
+	err := collective.AllReduce(c, sums[:], collective.Min)
+	return sums[0] == -sums[1], err
+}
+
+// sameText returns an error if ranks have read different built-in text, which depends on the Go
+// installation of their host. It is collective.
+func (j *Job) sameText(c *collective.Comm) error {
+	if len(j.cfg.Data) > 0 {
+		return nil
+	}
+	same, err := agree(c, j.train.Fingerprint())
+	if err == nil && !same {
+		text, _ := datasets.DescribeBuiltin()
+		err = fmt.Errorf("hosts have different built-in text, this one %s: install the same Go on all of them, or give the same --data", text)
+	}
+	return err
+}
+
 // openSource opens the initial weights that the configuration names, if it names any.
 func (j *Job) openSource() (err error) {
 	if j.cfg.InitFrom == "" {
@@ -99,13 +126,9 @@ func (j *Job) initialize(s *trainState, c *collective.Comm, ex *tensor.Exec) err
 	}
 	// Rank processes open it separately, and a run in progress may already have a newer checkpoint
 	// for the next process.
-	h := fnv.New32a()
-	h.Write([]byte(from.Path()))
-	paths := [2]int64{int64(h.Sum32()), -int64(h.Sum32())}
-	if err := collective.AllReduce(c, paths[:], collective.Min); err != nil {
+	if same, err := agree(c, from.Path()); err != nil {
 		return err
-	}
-	if paths[0] != -paths[1] {
+	} else if !same {
 		return fmt.Errorf("init_from: ranks have opened different checkpoints of %s, this one %s: give one of its checkpoints", j.cfg.InitFrom, from.Path())
 	}
 	return from.Init(ex, s.optim, s.model)

@@ -91,6 +91,43 @@ func TestInitFromGone(t *testing.T) {
 	}
 }
 
+// Ranks of hosts with different Go installations do not start: each would train on its own text.
+func TestDifferentBuiltinText(t *testing.T) {
+	own := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(own, "src"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	text := "package a\n\n" + strings.Repeat("// what people write about the code they write\n", 400)
+	if err := os.WriteFile(filepath.Join(own, "src", "a.go"), []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cfg := tiny(t, nil)
+	cfg.Data = nil
+	var jobs [3]*Job
+	for i, root := range []string{own, filepath.Join(own, "gone"), own} {
+		t.Setenv("GOROOT", root)
+		var err error
+		if jobs[i], err = Prepare(cfg, 2, "", &reports{}); err != nil {
+			t.Fatal(err)
+		}
+		defer jobs[i].Close()
+	}
+	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for want, pair := range map[string][2]*Job{"hosts have different built-in text": {jobs[0], jobs[1]}, "": {jobs[0], jobs[2]}} {
+		err := spmd.Goroutines{N: 2}.Run(func(c *collective.Comm) error {
+			return pair[c.Rank()].sameText(c)
+		})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	if got := jobs[1].corpus; !strings.HasPrefix(got.Builtin, "built-in") || got.Train < 4<<20 {
+		t.Errorf("without Go, the text is %+v", got)
+	}
+}
+
 func TestInitFromOther(t *testing.T) {
 	t.Parallel()
 	source := tiny(t, nil)

@@ -1,0 +1,67 @@
+// Package embedded holds text inside the program, for machines without a Go installation: the
+// sources and the documentation of spmoe itself, as they were when the archive was packed.
+package embedded
+
+import (
+	"archive/tar"
+	"bytes"
+	_ "embed"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// A new archive is other text: runs on the old one cannot be resumed, and losses do not compare
+// with earlier ones. So it is not packed again when the sources change.
+//
+//go:generate go run ./pack ../.. text.tar.zst
+//go:embed text.tar.zst
+var archive []byte
+
+// Sum is the SHA-256 of the unpacked archive, in hexadecimal. pack prints it.
+const Sum = "a1e3b57d471c140ede90d8eb497c4e8c9f1a11e3dfb131246859376faa60febd"
+
+// License is the license of the text.
+const License = "Apache-2.0"
+
+// File is a document of the archive. Its name is slash-separated.
+type File struct {
+	Name string
+	Text []byte
+}
+
+// Files unpacks the archive. The files are ordered by name, and none is empty.
+func Files() (files []File, err error) {
+	unpacked, err := unpack()
+	if err != nil {
+		return nil, err
+	}
+	for r := tar.NewReader(bytes.NewReader(unpacked)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return files, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("the text in the program: %w", err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			return nil, fmt.Errorf("the text in the program: %s: %w", h.Name, err)
+		}
+		files = append(files, File{h.Name, text})
+	}
+}
+
+// unpack returns the archive without its compression.
+func unpack() ([]byte, error) {
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	unpacked, err := z.DecodeAll(archive, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the text in the program cannot be unpacked: %w", err)
+	}
+	return unpacked, nil
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/moe"
+)
+
+// Help shows the default of each flavor where they differ, and one where they do not.
+func TestHelpShowsDefaultsOfFlavors(t *testing.T) {
+	out := succeed(t, "help", "train")
+	for _, want := range []string{
+		"peak learning rate (default 0.003 for debug, 0.001 for small, 0.00076 for 500M, 0.00062 for 3B, 0.00042 for 16B, 0.00024 for 236B, 0.00022 for 671B)\n",
+		"tokens per sequence (default 128 for debug, 512 for small, 1024 for 500M/3B, 4096 for 16B/236B/671B)\n",
+		"decoupled weight decay of all parameters (default 0.1)\n",
+		"built-in model that the model section starts from (default debug)\n",
+		"global batch: ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("help lacks %q:\n%s", want, out)
+		}
+	}
+	for _, f := range moe.Flavors() {
+		if n := strings.Count(out, f.Name); n < 10 {
+			t.Errorf("help names %s %d times, want its defaults", f.Name, n)
+		}
+	}
+}
+
+// A slice of a flavor trains at the flavor's rate.
+func TestSliceKeepsTraining(t *testing.T) {
+	t.Chdir(t.TempDir())
+	cfg := resolved(t, strings.Fields("-np 2 --flavor 16B --model.layers 3 --seq 128 --batch 16 --steps 4")...)
+	if s := cfg.Optimizer.Schedule; s.LR != 4.2e-4 || s.Warmup != 20 || cfg.Model.Layers != 3 || cfg.MicroBatch != 1 {
+		t.Errorf("%+v", cfg)
+	}
+	own := write(t, "own.toml", "flavor = \"671B\"\nsteps = 500\n[optimizer]\nwarmup = 3\n")
+	if s := resolved(t, "--config", own, "--optimizer.decay", "cosine").Optimizer.Schedule; s.LR != 2.2e-4 || s.Warmup != 3 || s.Decay != "cosine" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// inspect and --dry-run describe the run, and inspect has the same as JSON.
+func TestInspectTraining(t *testing.T) {
+	t.Chdir(t.TempDir())
+	want := []string{
+		"training: 600 steps of 16 sequences of 1024 tokens, in passes of 1 sequence per rank; 9.83 M tokens\n",
+		"optimizer: adamw, learning rate 0.00076, warm-up of 60 steps, linear decay to 0.1 of the rate over the last 30% of steps, betas 0.9 and 0.95, weight decay 0.1, clip norm 1\n",
+		"evaluation: 10 times 32 sequences, 1.1% of the FLOPs of all steps\n",
+	}
+	for _, line := range []string{"-np 2 inspect 500M", "-np 2 train --dry-run --flavor 500M"} {
+		out := succeed(t, strings.Fields(line)...)
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("%s lacks %q:\n%s", line, w, out)
+			}
+		}
+	}
+	s := inspected(t, "500M").Training
+	if s.Steps != 600 || s.Tokens != 600*16*1024 || s.LearningRate != 7.6e-4 || s.Warmup != 60 || s.MicroBatch != 1 || s.Evaluations != 10 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A model from elsewhere trains with the settings of the flavor of its size.
+func TestTrainingOfForeignModels(t *testing.T) {
+	model, err := moe.FlavorByName("16B")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model.Layers = 24
+	hf, err := model.MarshalHF()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	write(t, filepath.Join(folder, "config.json"), string(hf))
+	if s := inspected(t, folder).Training; s.LearningRate != 4.2e-4 || s.Warmup != 2000 {
+		t.Errorf("inspect: %+v", s)
+	}
+	cfg, err := resolve(defaultsOf(model, trainDefaults), "", nil, nil) // as train --init-from does
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Optimizer.LR != 4.2e-4 || cfg.Model != model || cfg.Seq != 4096 || cfg.MicroBatch != 1 {
+		t.Errorf("%+v", cfg)
+	}
+}
+
+// Benchmarks measure all flavors except debug on sequences of 512 tokens, in one pass per step.
+func TestBenchDefaults(t *testing.T) {
+	for _, flavor := range []string{"small", "500M", "16B"} {
+		cfg, err := benchDefaults(flavor, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.Seq != 512 || cfg.Batch != 8 || cfg.MicroBatch != 0 {
+			t.Errorf("%s: %d sequences of %d tokens, %d per pass", flavor, cfg.Batch, cfg.Seq, cfg.MicroBatch)
+		}
+	}
+}

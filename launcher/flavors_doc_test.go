@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/report"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+	"spmoe/moe"
+)
+
+// docs/flavors.md has a row for each flavor, with the defaults that it has in the code.
+func TestFlavorsDocument(t *testing.T) {
+	text, err := os.ReadFile("../docs/flavors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranks := map[string]int{"debug": 8, "small": 2, "500M": 2, "3B": 8, "16B": 16}
+	for _, f := range moe.Flavors() {
+		cfg, err := trainer.Default(f.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, on := f.Config.Count(), ranks[f.Name]
+		if on == 0 {
+			on = 64
+		}
+		m := cfg.EstimateMemory(on)
+		m.Snapshot = m.Optimizer
+		row := fmt.Sprintf("| `%s` | %s | %s | %d × %d × %d | %s | %g, %d | %s on %d |", f.Name, report.Count(n.Total), report.Count(n.Active),
+			cfg.Steps, cfg.Batch, cfg.Seq, report.Count(int64(cfg.Steps)*int64(cfg.Batch)*int64(cfg.Seq)), cfg.Optimizer.LR, cfg.Optimizer.Warmup, system.Bytes(int64(on)*m.Total()), on)
+		if !strings.Contains(string(text), "\n"+row+"\n") {
+			t.Errorf("docs/flavors.md lacks the row\n%s", row)
+		}
+	}
+}

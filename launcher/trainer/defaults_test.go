@@ -1,0 +1,164 @@
+package trainer
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/moe"
+	"spmoe/moe/optim"
+)
+
+// The settings of the debug flavor, on which the published losses depend.
+func TestDebugDefaults(t *testing.T) {
+	cfg, err := Default("debug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Steps != 360 || cfg.Seq != 128 || cfg.Batch != 16 || cfg.MicroBatch != 0 || cfg.EvalSequences != 64 || cfg.SampleTokens != 160 {
+		t.Errorf("%+v", cfg)
+	}
+	want := Optimizer{
+		optim.Schedule{LR: 3e-3, Warmup: 20, DecayFrac: 0.5, Decay: "linear", MinFactor: 0.1},
+		optim.Config{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, ClipNorm: 1},
+	}
+	if cfg.Optimizer != want {
+		t.Errorf("%+v, want %+v", cfg.Optimizer, want)
+	}
+}
+
+// A run of a flavor takes its steps, sizes and rate from the flavor.
+func TestDefaultsOfFlavors(t *testing.T) {
+	for _, f := range moe.Flavors() {
+		cfg, err := Default(f.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := cfg.Optimizer.Schedule
+		got := moe.Training{
+			Steps: cfg.Steps, Seq: cfg.Seq, Batch: cfg.Batch, MicroBatch: cfg.MicroBatch, EvalSequences: cfg.EvalSequences,
+			LR: s.LR, Warmup: s.Warmup, DecayFrac: s.DecayFrac, Decay: s.Decay, MinFactor: s.MinFactor,
+		}
+		if got != f.Training {
+			t.Errorf("%s: %+v, want %+v", f.Name, got, f.Training)
+		}
+	}
+}
+
+// A shorter run has a shorter warm-up, but Adam's second moment needs some steps.
+func TestSetSteps(t *testing.T) {
+	for _, c := range []struct {
+		flavor              string
+		steps, wantedWarmup int
+	}{
+		{"debug", 360, 20}, {"debug", 10, 20}, {"debug", 5000, 20},
+		{"16B", 20000, 2000}, {"16B", 3000, 300}, {"16B", 4, 20}, {"16B", 100000, 2000},
+	} {
+		cfg, err := Default(c.flavor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.SetSteps(c.steps)
+		if cfg.Steps != c.steps || cfg.Optimizer.Warmup != c.wantedWarmup {
+			t.Errorf("%s in %d steps: %d steps with a warm-up of %d, want %d", c.flavor, c.steps, cfg.Steps, cfg.Optimizer.Warmup, c.wantedWarmup)
+		}
+	}
+}
+
+// The flavors that are made for a size of memory leave a fifth of it free, with the copy for
+// asynchronous saves.
+func TestMemoryOfFlavors(t *testing.T) {
+	for _, c := range []struct {
+		flavor     string
+		ranks, gib int64
+	}{{"500M", 2, 24}, {"3B", 8, 128}} {
+		cfg, err := Default(c.flavor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.SaveEvery, cfg.SaveAsync = 100, true
+		need, room := c.ranks*cfg.EstimateMemory(int(c.ranks)).Total(), c.gib<<30
+		if need > room*8/10 || need < room/2 {
+			t.Errorf("%s on %d ranks needs %.1f GiB, want 50 to 80 %% of %d", c.flavor, c.ranks, float64(need)/(1<<30), c.gib)
+		}
+	}
+}
+
+// Every flavor evaluates ten times, in a small share of its run.
+func TestEvaluationsOfFlavors(t *testing.T) {
+	for _, f := range moe.Flavors() {
+		cfg, err := Default(f.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most := 0.02
+		if f.Name == "debug" {
+			most = 0.038 // its 64 sequences are those of the published losses
+		}
+		n, share := cfg.EvalCost()
+		if n < 10 || n > 12 || share > most {
+			t.Errorf("%s: %d evaluations take %.2f %% of the FLOPs, want ten and at most %g %%", f.Name, n, 100*share, 100*most)
+		}
+	}
+}
+
+// The cost bounds how often a short run, or one of small batches, evaluates.
+func TestEvalInterval(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   int
+	}{
+		"a ninth of the steps":     {func(c *Config) {}, 40},
+		"rounded up":               {func(c *Config) { c.Steps = 361 }, 41},
+		"few steps":                {func(c *Config) { c.Steps = 50 }, 34},
+		"small batches":            {func(c *Config) { c.Batch = 2 }, 267},
+		"short evaluations":        {func(c *Config) { c.Steps, c.EvalSequences = 9, 1 }, 1},
+		"only at start and end":    {func(c *Config) { c.EvalEvery = 0 }, 0},
+		"a number":                 {func(c *Config) { c.EvalEvery = 7 }, 7},
+		"a batch that is not one":  {func(c *Config) { c.Batch = -5 }, 534},
+		"more sequences than fit":  {func(c *Config) { c.EvalSequences, c.Batch = maxCount, 1 }, maxCount + 1},
+		"of a run without a batch": {func(c *Config) { c.Batch, c.EvalSequences = 0, 3 }, 40},
+	} {
+		cfg, err := Default("debug")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.change(&cfg)
+		if got := cfg.evalInterval(); got != c.want {
+			t.Errorf("%s: every %d steps, want %d", name, got, c.want)
+		}
+	}
+}
+
+// A run evaluates as often as its configuration says, and evaluations do not change its weights.
+func TestEvaluationsOfARun(t *testing.T) {
+	t.Parallel()
+	var want map[string][]float32
+	for _, every := range []int{0, AutoEval, 1} {
+		cfg := tiny(t, func(c *Config) { c.Steps, c.EvalSequences, c.EvalEvery = 20, 1, every })
+		got := train(t, cfg, 2, "")
+		n, _ := cfg.EvalCost()
+		if len(got.evals) != n {
+			t.Errorf("eval_every %d: %d evaluations, EvalCost says %d: %s", every, len(got.evals), n, strings.Join(got.events, ", "))
+		}
+		if first, last := got.evals[0].Step, got.evals[len(got.evals)-1].Step; first != 0 || last != 20 {
+			t.Errorf("eval_every %d: evaluations from step %d to %d", every, first, last)
+		}
+		_, tensors := state(t, cfg, 20)
+		if want == nil {
+			want = tensors
+		} else if !reflect.DeepEqual(tensors, want) {
+			t.Errorf("eval_every %d changes the final state", every)
+		}
+	}
+	counts := []int{}
+	for _, every := range []int{0, AutoEval, 1} {
+		cfg := tiny(t, func(c *Config) { c.Steps, c.EvalSequences, c.EvalEvery = 20, 1, every })
+		n, _ := cfg.EvalCost()
+		counts = append(counts, n)
+	}
+	if !slices.Equal(counts, []int{2, 8, 21}) {
+		t.Errorf("%v evaluations in 20 steps, want 2, 8 and 21", counts)
+	}
+}
