@@ -83,6 +83,12 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if err := checkProjection(f.project, cfg); err != nil {
 		return err
 	}
+	shown.log.recordLoss(cfg.Out)
+	prepared := func() bool { return true }
+	if env.member == nil {
+		prepared = announceStop(ctx, shown, env.errOut, cfg.Out, f.ranks.count)
+		defer prepared()
+	}
 	var job *trainer.Job
 	if late {
 		job, err = trainer.Rejoin(cfg, f.ranks.count, shown.Reporter)
@@ -110,18 +116,14 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
+	prepared()
 	if world == nil {
 		err = f.ranks.launch(ctx, shown.env, needed, append(shown.ranks, "--out", cfg.Out))
 	} else {
-		stop, failed := startProfile(profilePath(f.cpuFile, env))
-		if failed != nil {
-			return failed
-		}
-		cancel := reportStop(ctx, env, cfg.Out)
-		if err = errors.Join(job.Run(ctx, world), stop()); err != nil {
-			err = failure{withCheckpoint(err, env, cfg.Out), trainCode(err)}
-		}
-		cancel()
+		err = f.runHere(ctx, env, job, world, cfg.Out)
+	}
+	if errors.Is(err, spmd.ErrNotBegun) {
+		printNotBegun(shown.env.errOut, cfg.Out, f.ranks.count)
 	}
 	if errors.Is(err, trainer.ErrInterrupted) {
 		return failure{err, exitInterrupted}
@@ -130,6 +132,23 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		err = projectRun(shown.env.out, f.project, cfg.Out)
 	}
 	return err
+}
+
+// runHere runs the ranks of this process.
+func (f *trainFlags) runHere(ctx context.Context, env env, job *trainer.Job, world spmd.World, folder string) error {
+	stop, err := startProfile(profilePath(f.cpuFile, env))
+	if err != nil {
+		return err
+	}
+	if env.member == nil && ctx.Err() != nil {
+		return failure{errors.Join(spmd.ErrNotBegun, stop()), exitInterrupted}
+	}
+	cancel := reportStop(ctx, env, folder)
+	defer cancel()
+	if err = errors.Join(job.Run(ctx, world), stop()); err != nil {
+		return failure{withCheckpoint(err, env, folder), trainCode(err)}
+	}
+	return nil
 }
 
 // parseWindow parses --trace: steps=5..7, steps=5, or empty.

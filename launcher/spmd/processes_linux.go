@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,16 +21,19 @@ import (
 	"spmoe/internal/fault"
 )
 
-// Run starts the ranks and waits for all of them. When ctx is cancelled they get SIGTERM and may
-// end in their own time. If a rank fails and failures are healed, another process replaces it.
+// Run starts the ranks and waits for all of them. When ctx is cancelled, they are asked to stop and
+// may end in their own time. If a rank fails and failures are healed, another process replaces it.
 // Otherwise its peers get an error from their collectives, and ranks that have not ended some
 // seconds later are killed. All ranks are killed if this process dies.
 //
-// Run returns a [*ExitError] if a rank failed for good.
+// Run returns a [*ExitError] if a rank failed for good, and ErrNotBegun if ctx was cancelled before
+// the first step of a job whose failures are healed.
 func (p *Processes) Run(ctx context.Context) error {
 	vault := p.Vault
 	if !p.heals() {
 		vault = 0
+	} else if ctx.Err() != nil {
+		return ErrNotBegun
 	}
 	file, err := heap.Create(heap.Whole(p.Ranks), collective.ControlBytes(p.Ranks), p.Heap, vault)
 	if err != nil {
@@ -43,7 +47,9 @@ func (p *Processes) Run(ctx context.Context) error {
 	defer h.Close()
 	l := &launch{
 		Processes: p, heap: h, file: file, ranks: make([]*process, p.Ranks), ends: make(chan *process, p.Ranks+p.Spares), starts: make(chan func()),
+		memory: newMemoryKills(), fencing: usualFencing,
 	}
+	defer l.reserve.release()
 	defer close(l.starts)
 	go l.starter()
 	defer l.reap()
@@ -67,6 +73,9 @@ type launch struct {
 	out    sync.Mutex // protects both outputs if ranks share them
 	asked  bool       // with Stacks: the ranks were asked for their stacks
 
+	memory  *memoryKills
+	reserve reserve // only the starter uses it while the job runs
+	fencing fencing
 	recovery
 }
 
@@ -78,8 +87,15 @@ type process struct {
 	err    *tail    // the end of its standard error
 	orders *os.File // for a spare
 	ended  bool
-	hung   string // the reason why it was killed
 	watched
+
+	hung      string // the reason why it was killed
+	killedAt  time.Time
+	named     bool      // the log says that it is stuck
+	accused   bool      // the log says that it does not end
+	immortal  bool      // the job does not wait for its end
+	memory    bool      // the kernel has killed it for memory
+	replaceAt time.Time // it has ended, and another process replaces it then; zero: none does
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
@@ -132,11 +148,13 @@ func (l *launch) startSpare() error {
 func (l *launch) start(rank int, generation uint32) (p *process, err error) {
 	done := make(chan struct{})
 	l.starts <- func() {
+		l.reserve.release()
 		p, err = l.spawn(rank, generation)
+		l.reserve.fill()
 		close(done)
 	}
 	<-done
-	return p, err
+	return p, explainDescriptors(err)
 }
 
 func (l *launch) spawn(rank int, generation uint32) (*process, error) {
@@ -174,6 +192,7 @@ func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	offerToOOMKiller(p.pid())
 	l.alive++
 	go func() {
 		cmd.Wait() // the process state has the result
@@ -239,12 +258,24 @@ func (l *launch) kill() {
 	}
 }
 
-// reap kills all remaining processes and waits until they have ended.
+// reap kills all remaining processes and waits until they have ended, except those that cannot be
+// killed.
 func (l *launch) reap() {
 	l.kill()
-	for ; l.alive > 0; l.alive-- {
-		if p := <-l.ends; p.orders != nil {
-			p.orders.Close()
+	immortal := 0
+	for _, p := range l.ranks {
+		if p != nil && p.immortal && !p.ended {
+			immortal++
+		}
+	}
+	for late := time.After(l.fencing.bound); l.alive > immortal; l.alive-- {
+		select {
+		case p := <-l.ends:
+			if p.orders != nil {
+				p.orders.Close()
+			}
+		case <-late:
+			return
 		}
 	}
 }
