@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -67,6 +68,8 @@ type Job struct {
 
 	cores       int  // of all ranks; known when they run
 	interrupted bool // set by rank 0 at the end
+
+	meter atomic.Pointer[meter] // of rank 0, once it runs in this process
 }
 
 // ErrInterrupted says that a run ended at a step boundary before its last step, on request, with
@@ -115,7 +118,7 @@ func Rejoin(cfg Config, n int, report Reporter) (*Job, error) {
 }
 
 func newJob(cfg Config, n int, report Reporter) *Job {
-	return &Job{cfg: cfg, ranks: n, report: report, files: faulty{checkpoint.Disk{}}}
+	return &Job{cfg: cfg, ranks: n, report: newSerialReporter(report), files: faulty{checkpoint.Disk{}}}
 }
 
 // openStart opens what a running job has started from: its newest checkpoint, if there is one. It
@@ -288,6 +291,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	}
 	team := j.team(world)
 	defer team.Close()
+	defer j.announceStop(ctx, world)()
 	err = world.Run(func(c *collective.Comm) error {
 		ex := team.Join()
 		defer ex.Close()

@@ -42,6 +42,9 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	r.alarms = &alarms{lead: r.lead(), progress: &r.progress, report: j.report}
 	r.alarms.events.Folder = cfg.Out
 	r.watch.rates = newMeter(cfg, peak)
+	if r.lead() {
+		j.meter.Store(r.watch.rates)
+	}
 	var err error
 	if r.model, err = newModel(cfg, c); err != nil {
 		return nil, err

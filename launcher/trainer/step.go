@@ -93,7 +93,9 @@ func (r *rank) reduce(ctx context.Context, local totals) (a attempt, err error) 
 	if ctx.Err() != nil {
 		local.stop = 1
 	}
-	a.totals, err = local.sum(r.ex, r.comm)
+	if a.totals, err = local.sum(r.ex, r.comm); a.totals.stop == 0 {
+		r.watch.rates.begin(r.progress.Step + 2) // a request now ends the run after the next step
+	}
 	return a, err
 }
 
