@@ -295,6 +295,30 @@ func TestKillStorm(t *testing.T) {
 	}
 }
 
+// If memory runs out, the kernel is to choose a rank and not the launcher.
+func TestMemoryScores(t *testing.T) {
+	var scores []string
+	score := func(pid string) string {
+		text, err := os.ReadFile("/proc/" + pid + "/oom_score_adj")
+		if err != nil {
+			t.Error(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	b := &beginning{do: func(pids []int) {
+		for _, pid := range pids {
+			scores = append(scores, score(strconv.Itoa(pid)))
+		}
+	}}
+	if code := run(t.Context(), processRun(filepath.Join(t.TempDir(), "run"), "--steps", "2", "--log-every", "1"), b, &b.errOut); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, b.errOut.String())
+	}
+	own, err := strconv.Atoi(score("self"))
+	if want := strconv.Itoa(min(own+500, 1000)); err != nil || !slices.Equal(scores, []string{want, want, want, want}) {
+		t.Errorf("scores %v, want %s, because that of the launcher is %d (%v)", scores, want, own, err)
+	}
+}
+
 // killer kills rank 0's first process and those that replace it, as long as there are kills left.
 type killer struct {
 	errOut *lockedBuffer
