@@ -104,7 +104,7 @@ var crashes = []syscall.Signal{syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, 
 func (l *launch) heal(p *process) {
 	c := l.causeOf(p)
 	reason := l.reason(p)
-	if !l.healing || p.watched == (watched{}) { // a process that failed before it made progress counts as another failure
+	if !l.healing || p.generation > l.heap.Generation() { // a replacement that failed before it could begin is another failure
 		l.count.add(c, l.kept())
 	}
 	if !l.healing {
@@ -162,7 +162,8 @@ func (l *launch) successor(rank int) (p *process, err error) {
 			p.cmd.Process.Kill()
 			continue
 		}
-		if p.rank, l.ranks[rank] = rank, p; l.Bind {
+		p.rank, p.generation, l.ranks[rank] = rank, generation, p
+		if l.Bind {
 			p.cores, err = bindProcess(p.pid(), rank, l.Ranks)
 		}
 		return p, err

@@ -1,8 +1,12 @@
 package spmd
 
 import (
+	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"spmoe/collective/heap"
 )
 
 // Failures of the step's own end a job soon, deaths by others and for memory much later, each with
@@ -64,5 +68,37 @@ func TestStormAndStep(t *testing.T) {
 	f.add(byItself, 4)
 	if code, _ := f.judge(byItself, 1, 1); code != DoNotRestart {
 		t.Errorf("code %d, want %d", code, DoNotRestart)
+	}
+}
+
+// A replacement that dies before it could begin counts again, a rank that dies with others does not.
+func TestDeathsInRecovery(t *testing.T) {
+	l, _, _ := sleepers(t, 2, -1)
+	l.Restarts, l.count.at = 100, -1
+	gone := map[*process]bool{}
+	end := func(p *process) {
+		for p.cmd.Process.Kill(); !gone[p]; {
+			gone[<-l.ends] = true
+		}
+		l.heap.SetState(p.rank, heap.Running)
+		p.hung = "it hangs"
+		l.ended(p)
+	}
+	l.Args, l.file, l.starts = []string{"-test.run=^$"}, os.Stdin, make(chan func())
+	l.Out = &lockedText{}
+	defer close(l.starts)
+	go l.starter()
+	end(l.ranks[0])
+	end(l.ranks[1])
+	if l.count.own != 1 {
+		t.Errorf("two that die together are %d failures", l.count.own)
+	}
+	for i := range 3 {
+		p := l.ranks[0]
+		p.watched.since = time.Now() // the launcher has seen it
+		end(p)
+		if l.count.own != 2+i {
+			t.Errorf("after death %d in recovery: %d failures", i+1, l.count.own)
+		}
 	}
 }

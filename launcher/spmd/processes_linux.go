@@ -87,6 +87,8 @@ type process struct {
 	err    *tail    // the end of its standard error
 	orders *os.File // for a spare
 	ended  bool
+
+	generation uint32 // the first that it takes part in
 	watched
 
 	hung      string // the reason why it was killed
@@ -166,7 +168,7 @@ func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 	cmd.Env = append(l.environment(rank, generation), rankVariable+"="+fmt.Sprintf(rankFormat, rank, os.Getpid(), runtime.GOMAXPROCS(0), generation, l.heals()))
 	cmd.ExtraFiles = []*os.File{l.file}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	p := &process{rank: rank, cmd: cmd}
+	p := &process{rank: rank, cmd: cmd, generation: generation}
 	if rank < 0 {
 		var orders *os.File
 		if orders, p.orders, err = os.Pipe(); err != nil {
