@@ -66,7 +66,9 @@ type Job struct {
 	progress progress
 	late     bool // this process has joined a running job
 
-	cores       int  // of all ranks; known when they run
+	cores       int  // of all ranks; known when they run, as the next two
+	here        int  // ranks of this process
+	threads     int  // of each rank
 	interrupted bool // set by rank 0 at the end
 
 	meter atomic.Pointer[meter] // of rank 0, once it runs in this process
@@ -312,7 +314,8 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 
 // team creates the threads of this process's ranks.
 func (j *Job) team(world spmd.World) *tensor.Team {
-	return tensor.NewTeam(world.Here(), j.cfg.threads(world.Ranks(), world.Cores()))
+	j.here, j.threads = world.Here(), j.cfg.threads(world.Ranks(), world.Cores())
+	return tensor.NewTeam(j.here, j.threads)
 }
 
 // start returns the event that begins a run. peak is the machine's, in FLOP/s.

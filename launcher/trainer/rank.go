@@ -114,7 +114,7 @@ func (r *rank) addObservers() (err error) {
 	w.tracer = newTracer(j.Trace, j.cfg, r.comm, r.alarms)
 	w.profiler = newProfiler(w.tracer.now, r.comm)
 	w.tracer.timer, r.ex.Profile = w.profiler.timer, w.profiler.timer
-	w.stragglers = newStragglers(r.comm, r.alarms)
+	w.stragglers = newStragglers(r.comm, r.alarms, j.here, j.threads)
 	w.recorder = &recorder{
 		job: j, comm: r.comm, ex: r.ex, state: r.trainState, alarms: r.alarms,
 		operands: w.operands, profiler: w.profiler, rates: w.rates,
