@@ -20,8 +20,8 @@ func resumeHint(folder string, ranks int) string {
 	return fmt.Sprintf("the newest checkpoint is %s; to continue from it: launcher -np %d train --resume --out %s", path, ranks, report.Shell(folder))
 }
 
-// announceStop says at once that train will stop, until cancel is called: from then on the ranks say
-// it. It also sets the last words of train.
+// announceStop says at once that train will stop, until cancel is called: from then on the ranks
+// say it. It also sets the last words of train.
 func announceStop(ctx context.Context, shown display, errOut io.Writer, folder string, ranks int) (cancel func() bool) {
 	setLastWords(ctx, func() {
 		shown.close()

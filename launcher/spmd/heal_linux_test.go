@@ -71,7 +71,8 @@ func TestStormAndStep(t *testing.T) {
 	}
 }
 
-// A replacement that dies before it could begin counts again, a rank that dies with others does not.
+// A replacement that dies before it could begin counts again, a rank that dies with others does
+// not.
 func TestDeathsInRecovery(t *testing.T) {
 	l, _, _ := sleepers(t, 2, -1)
 	l.Restarts, l.count.at = 100, -1

@@ -73,8 +73,8 @@ func Joined() (*Member, error) {
 	return m, nil
 }
 
-// Context returns a context that also ends when the launcher asks all ranks to stop. Its cause is an
-// [Interruption] then.
+// Context returns a context that also ends when the launcher asks all ranks to stop. Its cause is
+// an [Interruption] then.
 func (m *Member) Context(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
 	go func() { cancel(Interruption{syscall.Signal(m.heap.AwaitStop())}) }()

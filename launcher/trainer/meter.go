@@ -91,7 +91,8 @@ func (m *meter) rates(s Step, now time.Time) Step {
 	return s
 }
 
-// show counts a step. It reports the step if it is to be logged. Otherwise a watcher may look at it.
+// show counts a step. It reports the step if it is to be logged. Otherwise a watcher may look at
+// it.
 func (m *meter) show(to Reporter, s Step, last bool) {
 	now := m.now()
 	m.recent.add(now.Sub(m.last))
