@@ -78,18 +78,24 @@ func TestSignals(t *testing.T) {
 	for i := range tries {
 		s := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}[i%3]
 		wait := time.Duration(rng.Int64N(int64(usual)))
-		killFirst, killAfter := rng.IntN(4) == 0, rng.IntN(2) == 0
-		t.Run(fmt.Sprintf("%d %v after %v, kills %t %t", i, s, wait.Round(time.Millisecond), killFirst, killAfter), func(t *testing.T) {
+		killFirst, killAfter, toAll := rng.IntN(4) == 0, rng.IntN(2) == 0, rng.IntN(3) == 0
+		t.Run(fmt.Sprintf("%d %v after %v, kills %t %t, to all %t", i, s, wait.Round(time.Millisecond), killFirst, killAfter, toAll), func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")
 			var log, errOut lockedBuffer
 			cmd := startLauncher(t, &log, &errOut, args(out)...)
 			time.Sleep(wait) // a random moment
-			if killFirst {
-				killChild(cmd.Process.Pid, rng)
+			children := childrenOf(cmd.Process.Pid)
+			if n := len(children); n > 0 && killFirst {
+				syscall.Kill(children[rng.IntN(n)], syscall.SIGKILL)
+			}
+			for _, pid := range children {
+				if toAll { // as systemd and Slurm do
+					syscall.Kill(pid, s)
+				}
 			}
 			cmd.Process.Signal(s)
-			if killAfter {
-				killChild(cmd.Process.Pid, rng)
+			if n := len(children); n > 0 && killAfter {
+				syscall.Kill(children[rng.IntN(n)], syscall.SIGKILL)
 			}
 			code := endCode(cmd)
 			checkStopped(t, out, s, code, log.String(), errOut.String())
@@ -103,18 +109,17 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// killChild kills a process that a launcher has started, if there is one.
-func killChild(launcher int, rng *rand.Rand) {
+// childrenOf lists the processes that a launcher has started.
+func childrenOf(launcher int) (all []int) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", launcher))
-	var all []string
 	for _, list := range lists {
 		text, _ := os.ReadFile(list)
-		all = append(all, strings.Fields(string(text))...)
+		for _, field := range strings.Fields(string(text)) {
+			pid, _ := strconv.Atoi(field)
+			all = append(all, pid)
+		}
 	}
-	if len(all) > 0 {
-		pid, _ := strconv.Atoi(all[rng.IntN(len(all))])
-		syscall.Kill(pid, syscall.SIGKILL)
-	}
+	return all
 }
 
 // checkStopped checks a run that a signal has stopped, or that was complete.
