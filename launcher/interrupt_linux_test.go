@@ -117,7 +117,9 @@ func TestSecondCtrlC(t *testing.T) {
 			}
 			var log, errOut lockedBuffer
 			cmd := startLauncher(t, &log, &errOut, args...)
-			await(t, "a sixth step", func() bool { return strings.Contains(log.String(), "step: "+strings.Repeat(" ", 5)+"6 ") })
+			await(t, "a step, and a checkpoint", func() bool {
+				return strings.Contains(log.String(), "step: ") && strings.Contains(log.String(), "saved ") == saves
+			})
 			b := &beginning{}
 			b.errOut.Write([]byte(errOut.String()))
 			ranks := b.processes()

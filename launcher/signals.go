@@ -1,8 +1,8 @@
 package main
 
-// Signals that stop a command. The first ends its context: train saves and ends. A second Ctrl-C
-// ends the process at once. Other signals that follow the first change nothing: a terminal that
-// closes, a scheduler or timeout(1) may send several.
+// Signals that stop a command. The first ends its context: train saves and ends. A second one ends
+// the process at once. If the command has something to save, only Ctrl-C does: a terminal that
+// closes, a scheduler or timeout(1) may send several signals.
 
 import (
 	"context"
@@ -28,7 +28,8 @@ const lastWordsTime = 2 * time.Second
 type lastWords struct {
 	mu      sync.Mutex
 	print   func()
-	forever bool // a second Ctrl-C does not end this process: another process does
+	saves   bool // only Ctrl-C ends this process at once
+	forever bool // no second signal ends this process: another process does
 }
 
 // lastWordsKey is the key of the [*lastWords] in a context.
@@ -49,52 +50,65 @@ func catchSignals(parent context.Context) context.Context {
 		cancel(spmd.Interruption{Signal: (<-received).(syscall.Signal)})
 		first := time.Now()
 		for s := range received {
-			if s == syscall.SIGINT && time.Since(first) >= pressTime {
-				words.exit(128 + int(syscall.SIGINT))
+			if time.Since(first) >= pressTime {
+				words.second(s.(syscall.Signal))
 			}
 		}
 	}()
 	return ctx
 }
 
-// exit prints the last words and ends the process. The kernel then kills the ranks that it has
-// started.
-func (w *lastWords) exit(code int) {
+// second ends the process at a second signal, if that is to end it.
+func (w *lastWords) second(s syscall.Signal) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.forever {
-		return
+	if !w.forever && (s == syscall.SIGINT || !w.saves) {
+		exitAfter(w.print, s)
 	}
+}
+
+// exitAfter prints the last words, if there are any, and ends the process as a signal would. The
+// kernel then kills the ranks that it has started.
+func exitAfter(print func(), s syscall.Signal) {
 	printed := make(chan struct{})
 	go func() {
 		defer close(printed)
-		if w.print != nil {
-			w.print()
+		if print != nil {
+			print()
 		}
 	}()
 	select {
 	case <-printed:
 	case <-time.After(lastWordsTime):
 	}
-	os.Exit(code)
+	os.Exit(128 + int(s))
 }
 
-// setLastWords sets what is printed when a second Ctrl-C ends this process.
+// changeLastWords changes the last words of this process. It does nothing in a test that runs a
+// command without signals.
+func changeLastWords(ctx context.Context, change func(*lastWords)) {
+	if w, ok := ctx.Value(lastWordsKey{}).(*lastWords); ok {
+		w.mu.Lock()
+		change(w)
+		w.mu.Unlock()
+	}
+}
+
+// setLastWords sets what is printed when a second Ctrl-C ends this process, which has something to
+// save.
 func setLastWords(ctx context.Context, print func()) {
-	if w, ok := ctx.Value(lastWordsKey{}).(*lastWords); ok {
-		w.mu.Lock()
-		w.print = print
-		w.mu.Unlock()
-	}
+	changeLastWords(ctx, func(w *lastWords) { w.print, w.saves = print, true })
 }
 
-// outliveSignals says that another process ends this one: a second Ctrl-C does not.
+// outliveSignals says that another process ends this one: a second signal does not.
 func outliveSignals(ctx context.Context) {
-	if w, ok := ctx.Value(lastWordsKey{}).(*lastWords); ok {
-		w.mu.Lock()
-		w.forever = true
-		w.mu.Unlock()
-	}
+	changeLastWords(ctx, func(w *lastWords) { w.forever = true })
+}
+
+// exitNow ends this process after print if a signal has ended ctx. It is for commands with nothing
+// to save yet.
+func exitNow(ctx context.Context, print func()) {
+	changeLastWords(ctx, func(*lastWords) { exitAfter(print, spmd.SignalOf(ctx)) })
 }
 
 // withSignal gives the error of an interrupted command the exit code of the signal: 128 plus its

@@ -248,3 +248,28 @@ func TestClosedOutputOfShortCommand(t *testing.T) {
 		t.Errorf("exit code %d: %q", code, errOut.String())
 	}
 }
+
+// A run that is still being prepared ends at the first signal, whatever holds it up.
+func TestSignalDuringPreparation(t *testing.T) {
+	folder := t.TempDir()
+	pipe := filepath.Join(folder, "tokens.json")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log, errOut lockedBuffer
+	cmd := startLauncher(t, &log, &errOut, processRun(filepath.Join(folder, "run"), "--tokenizer", pipe)...)
+	await(t, "a reader of the pipe", func() bool {
+		if !processAlive(cmd.Process.Pid) {
+			t.Skipf("the launcher refuses a pipe: %s", errOut.String())
+		}
+		write, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0) // works once there is a reader
+		if err == nil {
+			t.Cleanup(func() { write.Close() })
+		}
+		return err == nil
+	})
+	cmd.Process.Signal(syscall.SIGTERM)
+	if code := endCode(cmd); code != 143 || !strings.Contains(errOut.String(), "stopped before the first step, there was nothing to save") {
+		t.Errorf("exit code %d: %s", code, errOut.String())
+	}
+}

@@ -11,8 +11,11 @@ import (
 	"spmoe/launcher/report"
 )
 
-// resumeHint says from where a stopped run continues.
+// resumeHint says from where a stopped run continues. folder is empty if it is not known yet.
 func resumeHint(folder string, ranks int) string {
+	if folder == "" {
+		return "the run has not begun"
+	}
 	path, err := checkpoint.Latest(folder)
 	if err != nil {
 		return "there is no checkpoint yet; the same command starts again"
@@ -20,15 +23,18 @@ func resumeHint(folder string, ranks int) string {
 	return fmt.Sprintf("the newest checkpoint is %s; to continue from it: launcher -np %d train --resume --out %s", path, ranks, report.Shell(folder))
 }
 
-// announceStop says at once that train will stop, until cancel is called: from then on the ranks
-// say it. It also sets the last words of train.
-func announceStop(ctx context.Context, shown display, errOut io.Writer, folder string, ranks int) (cancel func() bool) {
+// handleStop ends train at once if it is asked to stop, until prepared is called: from then on the
+// ranks stop it. It also sets the last words of train.
+func handleStop(ctx context.Context, shown display, env env, folder string, ranks int) (prepared func() bool) {
+	if env.member != nil {
+		return func() bool { return true }
+	}
 	setLastWords(ctx, func() {
 		shown.close()
-		fmt.Fprintf(errOut, "launcher: stopped at once, nothing was saved: %s\n", resumeHint(folder, ranks))
+		fmt.Fprintf(env.errOut, "launcher: stopped at once, nothing was saved: %s\n", resumeHint(folder, ranks))
 	})
 	return context.AfterFunc(ctx, func() {
-		fmt.Fprintf(errOut, "launcher: stopping as soon as the run is prepared; Ctrl-C again to stop now\n")
+		exitNow(ctx, func() { printNotBegun(env.errOut, folder, ranks) })
 	})
 }
 

@@ -68,6 +68,8 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	defer shown.close()
+	prepared := handleStop(ctx, shown, env, "", f.ranks.count)
+	defer func() { prepared() }()
 	given := *f.given
 	if given, err = appendData(given, env.args); err != nil {
 		return err
@@ -84,11 +86,8 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	shown.log.recordLoss(cfg.Out)
-	prepared := func() bool { return true }
-	if env.member == nil {
-		prepared = announceStop(ctx, shown, env.errOut, cfg.Out, f.ranks.count)
-		defer prepared()
-	}
+	prepared()
+	prepared = handleStop(ctx, shown, env, cfg.Out, f.ranks.count)
 	var job *trainer.Job
 	if late {
 		job, err = trainer.Rejoin(cfg, f.ranks.count, shown.Reporter)

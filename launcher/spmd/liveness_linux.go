@@ -23,6 +23,7 @@ var usualFencing = fencing{stuck: time.Second, asleep: sleepTime, killed: time.S
 // checkLiveness checks for failures that no process reports, and continues what was begun.
 func (l *launch) checkLiveness() {
 	if l.failed != nil {
+		l.killWaiting()
 		return
 	}
 	if l.redo > 0 && l.kept() >= l.redo {

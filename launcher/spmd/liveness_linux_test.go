@@ -134,6 +134,38 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
+// A rank whose cgroup is frozen, as containers are paused, counts as hung even while it waits.
+func TestFrozenCgroup(t *testing.T) {
+	cgroup := fmt.Sprintf("/sys/fs/cgroup/unified/spmoe-test-%d", os.Getpid())
+	if os.Mkdir(cgroup, 0o755) != nil {
+		cgroup = fmt.Sprintf("/sys/fs/cgroup/spmoe-test-%d", os.Getpid())
+		if err := os.Mkdir(cgroup, 0o755); err != nil {
+			t.Skipf("no cgroup can be frozen here: %v", err)
+		}
+	}
+	l, _, _ := sleepers(t, 1, -1)
+	p := l.ranks[0]
+	t.Cleanup(func() {
+		p.cmd.Process.Kill()
+		for deadline := time.Now().Add(10 * time.Second); os.Remove(cgroup) != nil && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	for name, value := range map[string]string{"cgroup.procs": fmt.Sprint(p.pid()), "cgroup.freeze": "1"} {
+		if err := os.WriteFile(filepath.Join(cgroup, name), []byte(value), 0); err != nil {
+			t.Skipf("no cgroup can be frozen here: %v", err)
+		}
+	}
+	l.heap.SetState(0, heap.Absent) // it waits
+	why := ""
+	for deadline := time.Now().Add(time.Minute); why == "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		why = p.hangs(l.heap, 0, p.pid(), l.silence(), time.Hour)
+	}
+	if !strings.Contains(why, "has been frozen with its cgroup for") {
+		t.Errorf("%q", why)
+	}
+}
+
 // The kernel's counts of processes that it has killed for memory are found in either version of
 // cgroups, and each is used once.
 func TestMemoryKills(t *testing.T) {

@@ -197,8 +197,17 @@ func (l *launch) fail(e *ExitError, reason string) {
 	if f, ok := l.heap.Failure(); ok { // it may hang
 		l.ranks[f.Rank].cmd.Process.Kill()
 	}
+	l.killWaiting()
+}
+
+// killWaiting kills the ranks that wait for something that will not happen, because the job has
+// failed.
+func (l *launch) killWaiting() {
+	if l.failed == nil || l.failed.Reason == "" || l.Stacks {
+		return
+	}
 	for r, p := range l.ranks {
-		if s := l.heap.StateOf(r); s == heap.Parked || s == heap.Finished && l.heals() { // it waits for something that will not happen
+		if s := l.heap.StateOf(r); s == heap.Parked || s == heap.Finished && l.heals() {
 			p.cmd.Process.Kill()
 		}
 	}
