@@ -22,6 +22,7 @@ type command struct {
 	define      func(fs *flag.FlagSet) action // nil: one of the subcommands must be given
 	subcommands []command
 	examples    []string // command lines without the leading "launcher"
+	outlives    bool     // goes on when the reader of its output has gone
 }
 
 // The groups of commands, in the order in which help lists them.
@@ -39,14 +40,14 @@ func groups() []string {
 
 func commands() []command {
 	return []command{
-		{name: "train", group: groupTrain, about: "train a model on text", define: defineTrain, examples: []string{
+		{name: "train", group: groupTrain, about: "train a model on text", define: defineTrain, outlives: true, examples: []string{
 			"-np 8 train --steps 100",
 			"-np 4 train --flavor small --data corpus/ --precision mxfp8 --save-every 500 --out runs/small",
 			"-np 4 train --ranks process --spares 1 --data corpus/",
 			"-np 4 train --resume --out runs/small",
 			"-np 8 train --flavor 16B --dry-run",
 		}},
-		{name: "compare", group: groupCheck, about: "train in several precisions and test whether their final losses are equivalent", define: defineCompare, examples: []string{
+		{name: "compare", group: groupCheck, about: "train in several precisions and test whether their final losses are equivalent", define: defineCompare, outlives: true, examples: []string{
 			"compare --quick",
 			"-np 4 compare --precision bf16,mxfp8 --seeds 3 --out runs/compare-1",
 		}},

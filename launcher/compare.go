@@ -87,6 +87,7 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	fmt.Fprintf(env.out, "comparing %s: %s, %s, %s each, in %s\n", c.Config.Precision, report.Plural(c.Runs(), "run"), report.Plural(c.Seeds, "seed"),
 		report.Plural(c.Config.Steps, "step"), c.Out)
 	printBuiltinText(env.out, c.Config.Data)
+	setLastWords(ctx, func() { fmt.Fprintf(env.errOut, "\nlauncher: stopped at once; to continue: %s\n", command) })
 	result, err := c.Run(ctx)
 	if errors.Is(err, trainer.ErrInterrupted) {
 		fmt.Fprintf(env.out, "interrupted; to continue: %s\n", command)

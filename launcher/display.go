@@ -27,15 +27,16 @@ type displayFlags struct {
 // display shows the progress of a run.
 type display struct {
 	trainer.Reporter
-	env   env      // its writers go through the display
+	env   env // its writers go through the display
+	log   *logWriter
 	ranks []string // flags to pass to rank processes
 	close func()   // must be called when the run ends
 }
 
 // open returns the display of a run, for a rank or for its launcher.
 func (f *displayFlags) open(env env, ranks rankFlags) (display, error) {
-	d := display{env: env, close: func() {}}
-	out := env.leaderOnly().out
+	out := &logWriter{to: env.leaderOnly().out}
+	d := display{env: env, log: out, close: func() {}}
 	if !slices.Contains(flagChoices("", "color"), f.color) {
 		return d, fmt.Errorf("--color is %q: use auto, always or never", f.color)
 	}
@@ -50,7 +51,7 @@ func (f *displayFlags) open(env env, ranks rankFlags) (display, error) {
 	case f.plain || ranks.tag || env.member != nil || !isScreen(env.out):
 		d.Reporter = report.Console{W: out, Width: system.TerminalWidth(env.out), Style: style}
 	default:
-		view := live.New(env.out, func() (int, int) { return system.TerminalSize(env.out) }, style)
+		view := live.New(out, func() (int, int) { return system.TerminalSize(env.out) }, style)
 		d.Reporter, d.close, d.ranks = view, func() { view.Close() }, []string{"--relay"}
 		d.env.out = view.Log()
 		if ranks.kind == "process" {
@@ -59,6 +60,9 @@ func (f *displayFlags) open(env env, ranks rankFlags) (display, error) {
 		if isScreen(env.errOut) {
 			d.env.errOut = view.Log()
 		}
+	}
+	if ranks.tag && env.member == nil {
+		d.env.out = out // of all ranks
 	}
 	return d, nil
 }

@@ -12,8 +12,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
@@ -26,7 +24,7 @@ const (
 	exitFailed      = 1   // the job or a check failed
 	exitUsage       = 2   // bad flags, configuration or input: nothing was started
 	exitUnsaved     = 74  // train has ended without a checkpoint of its last step (EX_IOERR of sysexits.h)
-	exitInterrupted = 130 // stopped by SIGINT or SIGTERM; train has saved a checkpoint
+	exitInterrupted = 130 // stopped on request; after a signal, 128 plus its number
 )
 
 // env is the environment of a command: its arguments, its output and the process that started it.
@@ -48,13 +46,11 @@ type failure struct {
 func (f failure) Error() string { return f.err.Error() }
 func (f failure) Unwrap() error { return f.err }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the process at once.
-	context.AfterFunc(ctx, stop)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+func main() { os.Exit(runProcess()) }
+
+// runProcess executes the command line of this process and returns the exit code.
+func runProcess() int {
+	return run(catchSignals(context.Background()), os.Args[1:], os.Stdout, os.Stderr)
 }
 
 // run executes a command line and returns the exit code.
@@ -101,7 +97,9 @@ func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return err
 	}
 	if member != nil {
-		err = perform(ctx, args, env{member: member, out: out, errOut: errOut})
+		outliveSignals(ctx)
+		outliveOutput()
+		err = perform(member.Context(ctx), args, env{member: member, out: out, errOut: errOut})
 		if err == nil {
 			return nil
 		}
@@ -115,9 +113,10 @@ func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 		return err
 	}
 	if cluster != nil {
-		return performOnCluster(ctx, cluster, args, out, errOut)
+		outliveOutput()
+		return withSignal(ctx, performOnCluster(ctx, cluster, args, out, errOut))
 	}
-	return perform(ctx, args, env{out: out, errOut: errOut})
+	return withSignal(ctx, perform(ctx, args, env{out: out, errOut: errOut}))
 }
 
 // perform runs a command line.
@@ -158,6 +157,9 @@ func perform(ctx context.Context, args []string, with env) error {
 		return fmt.Errorf("%s has started this process, but %s runs in one process: "+
 			"start it without %[1]s (train, bench exchange and bench link run on several hosts)",
 			with.cluster.By(), cmd.name)
+	}
+	if cmd.outlives {
+		outliveOutput()
 	}
 	with.args, with.commandLine = rest, args
 	return run(ctx, with)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"spmoe/internal/fault"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 )
@@ -31,9 +31,7 @@ func TestMain(m *testing.M) {
 	_, rank := os.LookupEnv("SPMOE_RANK")
 	_, launcher := os.LookupEnv(asLauncher)
 	if rank || launcher {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(runProcess())
 	}
 	os.Exit(m.Run())
 }
@@ -264,24 +262,74 @@ func outcomes(t *testing.T, run string) []byte {
 	return text
 }
 
-// A run that fails at the same step again and again is given up, with a code that says so.
+// A run that fails by itself at the same step again and again is given up, with a code that says
+// so.
 func TestPoison(t *testing.T) {
-	var out lockedBuffer
-	k := killer{errOut: new(lockedBuffer)}
-	args := processRun(filepath.Join(t.TempDir(), "run"), "--steps", "100000", "--log-every", "1", "--restarts", "2")
-	code := run(context.Background(), args, &out, k)
-	if text := k.errOut.String(); code != spmd.DoNotRestart || !strings.Contains(text, "it is failure number 3 without a step in between") {
+	var out, errOut lockedBuffer
+	args := tiny(ownText, "--ranks", "process", "-np", "2", "--out", filepath.Join(t.TempDir(), "run"), "--restarts", "2")
+	fail := fault.Order{Action: fault.Exit1, Place: fault.AfterStep, Count: 1}
+	code := launchTrain(t.Context(), args, hooks{Fault: func(rank int, _ uint32) string {
+		if rank == 1 {
+			return fault.Setting(&fail, "")
+		}
+		return ""
+	}}, &out, &errOut)
+	if text := errOut.String(); code != spmd.DoNotRestart || !strings.Contains(text, "it is failure number 3 without a step in between") {
 		t.Errorf("exit code %d: %s", code, text)
 	}
 }
 
-// killer kills every process that takes the place of another.
-type killer struct{ errOut *lockedBuffer }
+// Kills from outside are not the step's fault, however many there are in one step.
+func TestKillStorm(t *testing.T) {
+	var out lockedBuffer
+	k := killer{errOut: new(lockedBuffer), left: 6}
+	folder := filepath.Join(t.TempDir(), "run")
+	code := run(t.Context(), processRun(folder, "--steps", "5", "--restarts", "2"), &out, &k)
+	if text := k.errOut.String(); code != exitOK || k.left > 0 || strings.Count(text, "replaces it") < 6 {
+		t.Fatalf("exit code %d, %d kills left: %s", code, k.left, text)
+	}
+	calm := filepath.Join(t.TempDir(), "run")
+	succeed(t, processRun(calm, "--steps", "5", "--ranks", "goroutine")...)
+	if !bytes.Equal(shards(t, folder), shards(t, calm)) {
+		t.Error("the final state differs from that of a run that nothing disturbed")
+	}
+}
+
+// If memory runs out, the kernel is to choose a rank and not the launcher.
+func TestMemoryScores(t *testing.T) {
+	var scores []string
+	score := func(pid string) string {
+		text, err := os.ReadFile("/proc/" + pid + "/oom_score_adj")
+		if err != nil {
+			t.Error(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	b := &beginning{do: func(pids []int) {
+		for _, pid := range pids {
+			scores = append(scores, score(strconv.Itoa(pid)))
+		}
+	}}
+	if code := run(t.Context(), processRun(filepath.Join(t.TempDir(), "run"), "--steps", "2", "--log-every", "1"), b, &b.errOut); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, b.errOut.String())
+	}
+	own, err := strconv.Atoi(score("self"))
+	if want := strconv.Itoa(min(own+500, 1000)); err != nil || !slices.Equal(scores, []string{want, want, want, want}) {
+		t.Errorf("scores %v, want %s, because that of the launcher is %d (%v)", scores, want, own, err)
+	}
+}
+
+// killer kills rank 0's first process and those that replace it, as long as there are kills left.
+type killer struct {
+	errOut *lockedBuffer
+	left   int
+}
 
 var announced = regexp.MustCompile(`are processes: (\d+)|process (\d+) replaces it`)
 
-func (k killer) Write(line []byte) (int, error) {
-	if m := announced.FindSubmatch(line); m != nil {
+func (k *killer) Write(line []byte) (int, error) {
+	if m := announced.FindSubmatch(line); m != nil && k.left > 0 {
+		k.left--
 		pid, _ := strconv.Atoi(string(m[1]) + string(m[2]))
 		syscall.Kill(pid, syscall.SIGKILL)
 	}

@@ -204,6 +204,9 @@ func (f *rankFlags) launch(ctx context.Context, env env, needs resources, more [
 	if e := (*spmd.ExitError)(nil); errors.As(err, &e) {
 		return failure{err, e.Code}
 	}
+	if errors.Is(err, spmd.ErrNotBegun) {
+		return failure{err, exitInterrupted}
+	}
 	return err
 }
 

@@ -73,6 +73,8 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		return err
 	}
 	defer shown.close()
+	prepared := handleStop(ctx, shown, env, "", f.ranks.count)
+	defer func() { prepared() }()
 	given := *f.given
 	if given, err = appendData(given, env.args); err != nil {
 		return err
@@ -95,6 +97,9 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if err := checkProjection(f.project, cfg); err != nil {
 		return err
 	}
+	shown.log.recordLoss(cfg.Out)
+	prepared()
+	prepared = handleStop(ctx, shown, env, cfg.Out, f.ranks.count)
 	var job *trainer.Job
 	if late {
 		job, err = trainer.Rejoin(cfg, f.ranks.count, shown.Reporter)
@@ -140,21 +145,14 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
+	prepared()
 	if world == nil {
 		err = f.ranks.launch(ctx, shown.env, needed, append(shown.ranks, "--out", cfg.Out))
 	} else {
-		stop, failed := startProfile(profilePath(f.cpuFile, env))
-		if failed != nil {
-			return failed
-		}
-		cancel := reportStop(ctx, env, cfg.Out)
-		if err = errors.Join(job.Run(ctx, world), stop()); err == nil {
-			err = job.Diverged()
-		}
-		if err != nil {
-			err = failure{withCheckpoint(err, env, cfg.Out), trainCode(err)}
-		}
-		cancel()
+		err = f.runHere(ctx, env, job, world, cfg.Out)
+	}
+	if errors.Is(err, spmd.ErrNotBegun) {
+		printNotBegun(shown.env.errOut, cfg.Out, f.ranks.count)
 	}
 	if errors.Is(err, trainer.ErrInterrupted) {
 		return failure{err, exitInterrupted}
@@ -163,6 +161,26 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 		err = projectRun(shown.env.out, f.project, cfg.Out)
 	}
 	return err
+}
+
+// runHere runs the ranks of this process.
+func (f *trainFlags) runHere(ctx context.Context, env env, job *trainer.Job, world spmd.World, folder string) error {
+	stop, err := startProfile(profilePath(f.cpuFile, env))
+	if err != nil {
+		return err
+	}
+	if env.member == nil && ctx.Err() != nil {
+		return failure{errors.Join(spmd.ErrNotBegun, stop()), exitInterrupted}
+	}
+	cancel := reportStop(ctx, env, folder)
+	defer cancel()
+	if err = errors.Join(job.Run(ctx, world), stop()); err == nil {
+		err = job.Diverged()
+	}
+	if err != nil {
+		return failure{withCheckpoint(err, env, folder), trainCode(err)}
+	}
+	return nil
 }
 
 // parseWindow parses --trace: steps=5..7, steps=5, or empty.

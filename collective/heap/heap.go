@@ -54,6 +54,9 @@ type header struct {
 	// incremented by the launcher when the ranks may begin, and after each failure that was healed
 	generation atomic.Uint32
 	failure    failure
+
+	// why the launcher asks all ranks to stop; 0: it does not. It outlives generations.
+	stop atomic.Uint32
 }
 
 // line is the published state of a rank, on its own cache lines.

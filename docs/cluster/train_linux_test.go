@@ -10,14 +10,14 @@ import (
 )
 
 // program takes the place of the launcher: its n-th start ends with the n-th of CODES; to end with
-// 130 it waits for SIGTERM, as the launcher does.
+// 143 it waits for SIGTERM, as the launcher does.
 const program = `#!/bin/sh
 start=${SLURM_RESTART_COUNT:-0}
 [ $SLURM_PROCID = 0 ] && echo "start $start, $SLURM_STEP_NUM_TASKS tasks: $*"
 set -- $CODES
 shift $start
-if [ $1 = 130 ]; then
-	trap "exit 130" TERM
+if [ $1 = 143 ]; then
+	trap "exit 143" TERM
 	scancel --signal=TERM $SLURM_JOB_ID
 	while :; do :; done
 fi
@@ -40,11 +40,11 @@ func TestTrainSbatch(t *testing.T) {
 		{"done", "CODES=0", []string{"--ntasks-per-node=2"}, 0, `
 start 0, 2 tasks: train --out run --steps 7
 `},
-		{"failure, then SIGTERM", "CODES=1 130 0", nil, 0, `
+		{"failure, then SIGTERM", "CODES=1 143 0", nil, 0, `
 start 0, 1 tasks: train --out run --steps 7
 exit code 1: queued again
 start 1, 1 tasks: train --out run --steps 7
-exit code 130: queued again
+exit code 143: queued again
 start 2, 1 tasks: train --out run --steps 7
 `},
 		{"the same step", "CODES=93 0", nil, 93, `

@@ -105,6 +105,9 @@ func (c Console) Alarm(a trainer.Alarm) {
 	c.printf("%s %s\n", c.Style.Bad("ALARM:"), Printable(a.Text))
 }
 
+// Stopping prints when a run that was asked to stop will do so.
+func (c Console) Stopping(s trainer.Stopping) { c.printf("%s\n", s) }
+
 // Done prints the run's summary.
 func (c Console) Done(d trainer.Done) {
 	if d.Interrupted {

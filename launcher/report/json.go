@@ -78,6 +78,11 @@ func (j JSON) Saved(s trainer.Saved) {
 // Alarm prints a problem that the run survived.
 func (j JSON) Alarm(a trainer.Alarm) { j.print("alarm", fields{"step": a.Step, "text": a.Text}) }
 
+// Stopping prints when a run that was asked to stop will do so.
+func (j JSON) Stopping(s trainer.Stopping) {
+	j.print("stopping", fields{"step": s.Step, "about_s": s.About.Seconds(), "text": s.String()})
+}
+
 // Done prints the run's summary.
 func (j JSON) Done(d trainer.Done) {
 	f := fields{"step": d.Step, "steps": d.Steps, "np": d.Ranks, "interrupted": d.Interrupted, "elapsed_s": d.Elapsed.Seconds(), "out": d.Out}

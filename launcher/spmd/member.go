@@ -3,10 +3,12 @@ package spmd
 // A rank in a process of its own.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"spmoe/collective"
 	"spmoe/collective/heap"
@@ -69,6 +71,14 @@ func Joined() (*Member, error) {
 		m.late, m.orders = true, os.NewFile(orderFile, "orders")
 	}
 	return m, nil
+}
+
+// Context returns a context that also ends when the launcher asks all ranks to stop. Its cause is
+// an [Interruption] then.
+func (m *Member) Context(parent context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(parent)
+	go func() { cancel(Interruption{syscall.Signal(m.heap.AwaitStop())}) }()
+	return ctx
 }
 
 // Number implements [Rank].

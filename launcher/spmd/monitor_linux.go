@@ -32,10 +32,23 @@ type watched struct {
 	used    time.Duration // processor time used by then
 	longest time.Duration // longest processor time between two rises
 	stopped time.Time     // when it was first seen stopped; zero if it runs
+	stuck   time.Time     // when it was first seen stuck in the kernel; zero if it is not
+	ran     time.Duration // processor time used when it was last seen
+	idle    time.Time     // since when it has used none
+	looked  time.Time     // when its cgroup was last looked at
 }
 
-// hangs describes what is wrong with a rank; empty if nothing is.
-func (w *watched) hangs(h *heap.Heap, rank, pid int, silence time.Duration) string {
+// stuckFor returns how long a process has been stuck in the kernel, where no signal reaches it.
+func (w *watched) stuckFor() time.Duration {
+	if w.stuck.IsZero() {
+		return 0
+	}
+	return time.Since(w.stuck)
+}
+
+// hangs describes what is wrong with a rank; empty if nothing is. silence is how long it may be
+// stopped, asleep how long it may sleep outside a collective.
+func (w *watched) hangs(h *heap.Heap, rank, pid int, silence, asleep time.Duration) string {
 	state, used, ok := processState(pid)
 	if !ok {
 		return ""
@@ -48,6 +61,19 @@ func (w *watched) hangs(h *heap.Heap, rank, pid int, silence time.Duration) stri
 	} else if gone := now.Sub(w.stopped); gone >= silence {
 		return fmt.Sprintf("its process %d has been stopped for %v", pid, gone.Round(10*time.Millisecond))
 	}
+	if state != 'D' || used != w.ran {
+		w.stuck = time.Time{}
+	} else if w.stuck.IsZero() {
+		w.stuck = now
+	} else if long := now.Sub(w.stuck); long >= asleep {
+		return fmt.Sprintf("its process %d has been stuck in the kernel (state D) for %v", pid, long.Round(10*time.Millisecond))
+	}
+	if used != w.ran || w.idle.IsZero() {
+		w.idle = now
+	} else if w.looksFrozen(pid, now, silence) {
+		return fmt.Sprintf("its process %d has been frozen with its cgroup for %v", pid, now.Sub(w.idle).Round(10*time.Millisecond))
+	}
+	w.ran = used
 	if work := h.Progress(rank).Load(); w.since.IsZero() || work != w.work || waits(h, rank) {
 		if w.work > 0 {
 			w.longest = max(w.longest, used-w.used)
@@ -58,7 +84,7 @@ func (w *watched) hangs(h *heap.Heap, rank, pid int, silence time.Duration) stri
 	if busy := used - w.used; busy >= max(leastWork, patience*w.longest) {
 		return fmt.Sprintf("its process %d has computed for %v without making progress", pid, busy.Round(10*time.Millisecond))
 	}
-	if still := now.Sub(w.since); used == w.used && still >= sleepTime {
+	if still := now.Sub(w.since); used == w.used && still >= asleep {
 		return fmt.Sprintf("its process %d has been asleep for %v outside a collective", pid, still.Round(time.Second))
 	}
 	return ""

@@ -23,7 +23,7 @@ func TestFirstLook(t *testing.T) {
 	h.SetState(0, heap.Running)
 	var w watched
 	for range 2 {
-		if why := w.hangs(h, 0, os.Getpid(), time.Hour); why != "" {
+		if why := w.hangs(h, 0, os.Getpid(), time.Hour, time.Hour); why != "" {
 			t.Errorf("it was said to hang: %s", why)
 		}
 	}

@@ -1,6 +1,7 @@
 package spmd
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -56,6 +57,8 @@ type Kind string
 // The kinds of events, in the order in which they occur at a failure.
 const (
 	Started    Kind = "started"     // a process of a rank, or a spare, at the start of the job
+	Stuck      Kind = "stuck"       // a rank makes no progress inside the kernel; it has not failed yet
+	Accused    Kind = "accused"     // a hung process was killed and does not end
 	Detected   Kind = "detected"    // a rank has failed
 	Fenced     Kind = "fenced"      // its hung process was killed and has ended
 	Replaced   Kind = "replaced"    // another process replaces it
@@ -70,6 +73,9 @@ const (
 // DoNotRestart is the exit code of a job that has failed repeatedly at the same step, or has
 // skipped too many steps. Restarting it unchanged would not help.
 const DoNotRestart = 93
+
+// ErrNotBegun says that a job was stopped, on request, before its first step.
+var ErrNotBegun = errors.New("stopped before the first step")
 
 // ExitError names the rank whose process failed first, and how.
 type ExitError struct {

@@ -12,24 +12,26 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/heap"
 	"spmoe/internal/fault"
 )
 
-// Run starts the ranks and waits for all of them. When ctx is cancelled they get SIGTERM and may
-// end in their own time. If a rank fails and failures are healed, another process replaces it.
+// Run starts the ranks and waits for all of them. When ctx is cancelled, they are asked to stop and
+// may end in their own time. If a rank fails and failures are healed, another process replaces it.
 // Otherwise its peers get an error from their collectives, and ranks that have not ended some
 // seconds later are killed. All ranks are killed if this process dies.
 //
-// Run returns a [*ExitError] if a rank failed for good.
+// Run returns a [*ExitError] if a rank failed for good, and ErrNotBegun if ctx was cancelled before
+// the first step of a job whose failures are healed.
 func (p *Processes) Run(ctx context.Context) error {
 	vault := p.Vault
 	if !p.heals() {
 		vault = 0
+	} else if ctx.Err() != nil {
+		return ErrNotBegun
 	}
 	file, err := heap.Create(heap.Whole(p.Ranks), collective.ControlBytes(p.Ranks), p.Heap, vault)
 	if err != nil {
@@ -43,7 +45,9 @@ func (p *Processes) Run(ctx context.Context) error {
 	defer h.Close()
 	l := &launch{
 		Processes: p, heap: h, file: file, ranks: make([]*process, p.Ranks), ends: make(chan *process, p.Ranks+p.Spares), starts: make(chan func()),
+		memory: newMemoryKills(), fencing: usualFencing,
 	}
+	defer l.reserve.release()
 	defer close(l.starts)
 	go l.starter()
 	defer l.reap()
@@ -67,6 +71,9 @@ type launch struct {
 	out    sync.Mutex // protects both outputs if ranks share them
 	asked  bool       // with Stacks: the ranks were asked for their stacks
 
+	memory  *memoryKills
+	reserve reserve // only the starter uses it while the job runs
+	fencing fencing
 	recovery
 }
 
@@ -78,8 +85,17 @@ type process struct {
 	err    *tail    // the end of its standard error
 	orders *os.File // for a spare
 	ended  bool
-	hung   string // the reason why it was killed
+
+	generation uint32 // the first that it takes part in
 	watched
+
+	hung      string // the reason why it was killed
+	killedAt  time.Time
+	named     bool      // the log says that it is stuck
+	accused   bool      // the log says that it does not end
+	immortal  bool      // the job does not wait for its end
+	memory    bool      // the kernel has killed it for memory
+	replaceAt time.Time // it has ended, and another process replaces it then; zero: none does
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
@@ -132,11 +148,13 @@ func (l *launch) startSpare() error {
 func (l *launch) start(rank int, generation uint32) (p *process, err error) {
 	done := make(chan struct{})
 	l.starts <- func() {
+		l.reserve.release()
 		p, err = l.spawn(rank, generation)
+		l.reserve.fill()
 		close(done)
 	}
 	<-done
-	return p, err
+	return p, explainDescriptors(err)
 }
 
 func (l *launch) spawn(rank int, generation uint32) (*process, error) {
@@ -148,7 +166,7 @@ func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 	cmd.Env = append(l.environment(rank, generation), rankVariable+"="+fmt.Sprintf(rankFormat, rank, os.Getpid(), runtime.GOMAXPROCS(0), generation, l.heals()))
 	cmd.ExtraFiles = []*os.File{l.file}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	p := &process{rank: rank, cmd: cmd}
+	p := &process{rank: rank, cmd: cmd, generation: generation}
 	if rank < 0 {
 		var orders *os.File
 		if orders, p.orders, err = os.Pipe(); err != nil {
@@ -174,6 +192,7 @@ func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	offerToOOMKiller(p.pid())
 	l.alive++
 	go func() {
 		cmd.Wait() // the process state has the result
@@ -239,61 +258,24 @@ func (l *launch) kill() {
 	}
 }
 
-// reap kills all remaining processes and waits until they have ended.
+// reap kills all remaining processes and waits until they have ended, except those that cannot be
+// killed.
 func (l *launch) reap() {
 	l.kill()
-	for ; l.alive > 0; l.alive-- {
-		if p := <-l.ends; p.orders != nil {
-			p.orders.Close()
+	immortal := 0
+	for _, p := range l.ranks {
+		if p != nil && p.immortal && !p.ended {
+			immortal++
 		}
 	}
-}
-
-// bindThread binds this thread, and what it starts until restore is called, to rank r's share of
-// the available processors.
-func bindThread(r, ranks int) (restore func(), cores []int, err error) {
-	all, mine, cores, err := shareOf(r, ranks)
-	if err == nil {
-		err = unix.SchedSetaffinity(0, &mine)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("binding to processors %v: %w", cores, err)
-	}
-	return func() { unix.SchedSetaffinity(0, &all) }, cores, nil
-}
-
-// bindProcess binds the threads of a process to rank r's share of the processors.
-func bindProcess(pid, r, ranks int) (cores []int, err error) {
-	_, mine, cores, err := shareOf(r, ranks)
-	if err != nil {
-		return nil, err
-	}
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	for _, t := range threads {
-		var thread int
-		if _, err := fmt.Sscan(t.Name(), &thread); err == nil {
-			unix.SchedSetaffinity(thread, &mine) // it may have ended
+	for late := time.After(l.fencing.bound); l.alive > immortal; l.alive-- {
+		select {
+		case p := <-l.ends:
+			if p.orders != nil {
+				p.orders.Close()
+			}
+		case <-late:
+			return
 		}
 	}
-	return cores, err
-}
-
-// shareOf returns rank r's share of all processors that this thread may use.
-func shareOf(r, ranks int) (all, mine unix.CPUSet, cores []int, err error) {
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return all, mine, nil, fmt.Errorf("reading the processors that may be used: %w", err)
-	}
-	var usable []int
-	for c := range 64 * len(all) {
-		if all.IsSet(c) {
-			usable = append(usable, c)
-		}
-	}
-	share := max(1, len(usable)/ranks)
-	for i := range share {
-		c := usable[(r*share+i)%len(usable)]
-		mine.Set(c)
-		cores = append(cores, c)
-	}
-	return all, mine, cores, nil
 }

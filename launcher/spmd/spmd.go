@@ -6,12 +6,29 @@
 package spmd
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"syscall"
 
 	"spmoe/collective"
 )
+
+// Interruption is the cause of a context that a signal has ended.
+type Interruption struct{ Signal syscall.Signal }
+
+// Error implements error.
+func (i Interruption) Error() string { return "stopped by signal: " + i.Signal.String() }
+
+// SignalOf returns the signal that has ended a context. It is SIGTERM if something else has.
+func SignalOf(ctx context.Context) syscall.Signal {
+	if i := (Interruption{}); errors.As(context.Cause(ctx), &i) {
+		return i.Signal
+	}
+	return syscall.SIGTERM
+}
 
 // World runs the ranks of a job that belong to this process.
 type World interface {

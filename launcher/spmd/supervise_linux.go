@@ -22,15 +22,15 @@ import (
 type recovery struct {
 	healing  bool
 	detected time.Time
-	begun    time.Time // start of the current generation
 	// the step that all ranks must complete for the failure to be overcome; 0 if it is
-	redo     int64
-	failedAt int64 // newest stored step at the last failure
-	tries    int   // failures without a step in between
+	redo  int64
+	count failures
 
-	failed    *ExitError // for good
-	late      <-chan time.Time
-	cancelled bool // by the user
+	failed   *ExitError // for good
+	gaveUp   bool       // failed says why
+	notBegun bool       // the job was stopped before its first step
+	late     <-chan time.Time
+	killed   bool // all ranks, after that time
 }
 
 const (
@@ -46,7 +46,7 @@ func (l *launch) supervise(ctx context.Context) error {
 	interrupted := ctx.Done()
 	look := time.NewTicker(lookTime)
 	defer look.Stop()
-	l.failedAt = -1
+	l.count.at = -1
 	for !l.over() {
 		select {
 		case p := <-l.ends:
@@ -54,10 +54,10 @@ func (l *launch) supervise(ctx context.Context) error {
 		case <-look.C:
 			l.checkLiveness()
 		case <-interrupted:
-			interrupted, l.cancelled = nil, true
-			l.signal(syscall.SIGTERM)
+			interrupted = nil
+			l.stop(SignalOf(ctx))
 		case <-l.late:
-			l.kill()
+			l.endLate()
 		}
 		if l.healing || l.redo > 0 {
 			look.Reset(healTime)
@@ -65,23 +65,57 @@ func (l *launch) supervise(ctx context.Context) error {
 			look.Reset(lookTime)
 		}
 	}
-	if l.failed == nil {
+	switch {
+	case l.notBegun:
+		return ErrNotBegun
+	case l.failed == nil:
 		return nil
 	}
 	return l.blame(l.failed)
 }
 
-// over reports whether all ranks' processes have ended.
+// over reports whether all ranks' processes have ended, and none will be replaced.
 func (l *launch) over() bool {
-	return !slices.ContainsFunc(l.ranks, func(p *process) bool { return !p.ended })
+	return !slices.ContainsFunc(l.ranks, func(p *process) bool {
+		return !p.ended && !p.immortal || l.failed == nil && !p.replaceAt.IsZero()
+	})
 }
 
-func (l *launch) signal(s syscall.Signal) {
-	for _, p := range append(slices.Clone(l.ranks), l.spares...) {
-		if !p.ended {
-			p.cmd.Process.Signal(s)
+// stop asks all ranks to stop after their step, also those that start later. If no rank has begun a
+// step, the state is that of the beginning, and the job ends at once.
+func (l *launch) stop(s syscall.Signal) {
+	l.heap.Stop(uint32(s))
+	if l.failed != nil || !l.heals() || l.begun() {
+		return
+	}
+	l.notBegun, l.failed = true, &ExitError{Code: 128 + int(s)}
+	l.endLate()
+}
+
+// endLate kills the ranks that have not ended in time. If the kernel does not end them either, the
+// job no longer waits for them.
+func (l *launch) endLate() {
+	if !l.killed {
+		l.killed, l.late = true, time.After(l.fencing.bound)
+		l.kill()
+		return
+	}
+	for _, p := range l.ranks {
+		if !p.ended && !p.immortal {
+			p.immortal = true
+			l.printf("process %d of rank %d was killed and has not ended: it is left behind", p.pid(), p.rank)
 		}
 	}
+}
+
+// begun reports whether a rank has begun a step.
+func (l *launch) begun() bool {
+	for r := range l.ranks {
+		if l.heap.StepOf(r) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // ended handles the end of a process.
@@ -97,7 +131,7 @@ func (l *launch) ended(p *process) {
 	code := p.code()
 	switch declared, ok := l.heap.Failure(); {
 	case l.failed != nil, code == 0 && !l.heals() && l.heap.StateOf(p.rank) == heap.Finished:
-	case p.hung == "" && slices.Contains(l.Expected, code):
+	case p.hung == "" && p.signal() == 0 && slices.Contains(l.Expected, code):
 		l.fail(&ExitError{Rank: p.rank, Code: code}, p.end())
 	case (code == 0 || !ok) && l.heap.StateOf(p.rank) == heap.Finished && l.heap.AllFinished(): // its work was done: it is not a failure
 		// the others may be waiting for exactly this, and it may have died before it rang
@@ -109,19 +143,26 @@ func (l *launch) ended(p *process) {
 	}
 }
 
+// signal returns the signal that has killed a process that has ended; 0 if none has.
+func (p *process) signal() syscall.Signal {
+	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return status.Signal()
+	}
+	return 0
+}
+
 // code returns the exit code of a process that has ended.
 func (p *process) code() int {
-	state := p.cmd.ProcessState
-	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return 128 + int(status.Signal())
+	if s := p.signal(); s != 0 {
+		return 128 + int(s)
 	}
-	return state.ExitCode()
+	return p.cmd.ProcessState.ExitCode()
 }
 
 // end describes how a process has ended.
 func (p *process) end() string {
-	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return fmt.Sprintf("its process %d was killed by signal %d (%v)", p.pid(), status.Signal(), status.Signal())
+	if s := p.signal(); s != 0 {
+		return fmt.Sprintf("its process %d was killed by signal %d (%v)", p.pid(), s, s)
 	}
 	return fmt.Sprintf("its process %d ended with exit code %d", p.pid(), p.cmd.ProcessState.ExitCode())
 }
@@ -129,8 +170,11 @@ func (p *process) end() string {
 // reason describes why a rank has failed.
 func (l *launch) reason(p *process) string {
 	text := p.end()
-	if p.hung != "" {
+	switch {
+	case p.hung != "":
 		text = p.hung
+	case p.memory:
+		text += ", probably by the kernel because memory ran out"
 	}
 	if step := l.heap.StepOf(p.rank); step > 0 {
 		text += fmt.Sprintf(" at step %d", step)
@@ -153,8 +197,17 @@ func (l *launch) fail(e *ExitError, reason string) {
 	if f, ok := l.heap.Failure(); ok { // it may hang
 		l.ranks[f.Rank].cmd.Process.Kill()
 	}
+	l.killWaiting()
+}
+
+// killWaiting kills the ranks that wait for something that will not happen, because the job has
+// failed.
+func (l *launch) killWaiting() {
+	if l.failed == nil || l.failed.Reason == "" || l.Stacks {
+		return
+	}
 	for r, p := range l.ranks {
-		if s := l.heap.StateOf(r); s == heap.Parked || s == heap.Finished && l.heals() { // it waits for something that will not happen
+		if s := l.heap.StateOf(r); s == heap.Parked || s == heap.Finished && l.heals() {
 			p.cmd.Process.Kill()
 		}
 	}
@@ -169,113 +222,6 @@ func (l *launch) askForStacks() {
 	for _, p := range l.ranks {
 		p.err.freeze()
 		p.cmd.Process.Signal(syscall.SIGQUIT)
-	}
-}
-
-// heal replaces the process of a rank, which has ended.
-func (l *launch) heal(p *process) {
-	reason, step := l.reason(p), l.kept()
-	if !l.healing || p.watched == (watched{}) { // a process that failed before it made progress counts as another try
-		if step > l.failedAt {
-			l.failedAt, l.tries = step, 0
-		}
-		l.tries++
-	}
-	if !l.healing {
-		l.healing, l.detected, l.redo = true, time.Now(), 0
-	}
-	l.emit(Event{Kind: Detected, Rank: p.rank, Process: p.pid(), Reason: reason})
-	if p.hung != "" {
-		l.emit(Event{Kind: Fenced, Rank: p.rank, Process: p.pid()})
-	}
-	if l.tries > l.Restarts {
-		l.emit(Event{Kind: GaveUp, Rank: p.rank, Reason: reason})
-		l.fail(&ExitError{Rank: p.rank, Code: DoNotRestart},
-			fmt.Sprintf("%s; it is failure number %d without a step in between: fix what makes step %d fail, or leave its data out", reason, l.tries, step+1))
-		return
-	}
-	l.heap.Fail(p.rank, heap.Launcher, reason)
-	next, err := l.replace(p.rank)
-	if err != nil {
-		l.fail(&ExitError{Rank: p.rank, Code: 1}, fmt.Sprintf("%s, and no process could replace it: %v", reason, err))
-		return
-	}
-	l.emit(Event{Kind: Replaced, Rank: p.rank, Process: next.pid()})
-	l.printf("rank %d failed: %s; process %d replaces it", p.rank, reason, next.pid())
-}
-
-// replace calls a spare, or starts a new process, for the next generation.
-func (l *launch) replace(rank int) (p *process, err error) {
-	generation := l.heap.Generation() + 1
-	for len(l.spares) > 0 {
-		p, l.spares = l.spares[0], l.spares[1:]
-		_, err := fmt.Fprintf(p.orders, orderFormat, rank, generation)
-		p.orders.Close()
-		if err != nil { // it has died
-			p.cmd.Process.Kill()
-			continue
-		}
-		if p.rank, l.ranks[rank] = rank, p; l.Bind {
-			p.cores, err = bindProcess(p.pid(), rank, l.Ranks)
-		}
-		return p, err
-	}
-	if p, err = l.start(rank, generation); err == nil {
-		l.ranks[rank] = p
-	}
-	return p, err
-}
-
-// checkLiveness checks for failures that no process reports.
-func (l *launch) checkLiveness() {
-	if l.failed != nil {
-		return
-	}
-	if l.redo > 0 && l.kept() >= l.redo {
-		l.emit(Event{Kind: Redone, Rank: -1, After: time.Since(l.detected)})
-		l.redo = 0
-		l.refill()
-	}
-	if l.healing && l.heap.AllParked() && !slices.ContainsFunc(l.ranks, func(p *process) bool { return p.ended }) {
-		l.resume()
-	}
-	silence := l.Silence
-	if silence == 0 {
-		silence = DefaultSilence
-	}
-	declared, failed := l.heap.Failure()
-	for r, p := range l.ranks {
-		if p.ended || p.hung != "" {
-			continue
-		}
-		why := p.hangs(l.heap, r, p.pid(), silence)
-		if why == "" && failed && !l.healing && declared.Rank == r && declared.By != r {
-			why = declared.Text // its peers have declared it
-		}
-		if why != "" {
-			p.hung = why
-			p.cmd.Process.Kill() // the end of the process triggers the rest
-		}
-	}
-}
-
-// resume lets all ranks continue.
-func (l *launch) resume() {
-	l.heap.Begin()
-	l.healing, l.redo, l.begun = false, l.kept()+1, time.Now()
-	after := time.Since(l.detected)
-	l.emit(Event{Kind: Resumed, Rank: -1, After: after})
-	l.printf("all ranks continue after step %d, %v after the failure was detected", max(l.redo-1, 0), after.Round(100*time.Microsecond))
-}
-
-// refill starts new spares in place of those that were called.
-func (l *launch) refill() {
-	for len(l.spares) < l.Spares {
-		if err := l.startSpare(); err != nil {
-			l.printf("no new spare could be started: %v", err)
-			return
-		}
-		l.emit(Event{Kind: SpareReady, Rank: -1, Process: l.spares[len(l.spares)-1].pid()})
 	}
 }
 
@@ -298,7 +244,7 @@ func (l *launch) emit(e Event) {
 
 // blame names the rank that failed first, which may not be the one that ended first.
 func (l *launch) blame(e *ExitError) error {
-	if f, ok := l.heap.Failure(); ok && (e.Code != DoNotRestart || f.By == f.Rank) {
+	if f, ok := l.heap.Failure(); ok && (!l.gaveUp || f.By == f.Rank) {
 		if e.Reason = f.Text; f.Rank != e.Rank {
 			e.Rank = f.Rank
 			if state := l.ranks[f.Rank].cmd.ProcessState; state != nil && state.ExitCode() > 0 {

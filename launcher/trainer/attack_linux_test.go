@@ -20,17 +20,17 @@ import (
 // struck runs a rank of a test that is a process, with a strike. It prints the kind of memory that
 // was hit, and when steps ended.
 func struck(member *spmd.Member, job *Job, s strike) error {
-	job.report = stepTimes{printed{&reports{}}}
+	job.report = printedSteps{printed{&reports{}}}
 	if !member.Late() {
 		job.corrupt = s.hook(func(kind string) { fmt.Println("HIT:", kind) })
 	}
 	return job.Run(context.Background(), member)
 }
 
-// stepTimes is a Reporter that also prints when steps ended.
-type stepTimes struct{ printed }
+// printedSteps is a Reporter that also prints when steps ended.
+type printedSteps struct{ printed }
 
-func (stepTimes) Step(s Step) { fmt.Println("STEP:", time.Now().UnixNano()) }
+func (printedSteps) Step(s Step) { fmt.Println("STEP:", time.Now().UnixNano()) }
 
 // attackProcesses is an [attackRun] of rank processes.
 func attackProcesses(t *testing.T, cfg Config, s *strike) (sum uint64, took time.Duration, kind string, alarms []string, err error) {

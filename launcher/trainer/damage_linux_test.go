@@ -80,7 +80,8 @@ func injured(member *spmd.Member, text string) error {
 // printed is a Reporter that prints alarms.
 type printed struct{ *reports }
 
-func (p printed) Alarm(a Alarm) { fmt.Println("ALARM:", a.Text) }
+func (p printed) Stopping(Stopping) {}
+func (p printed) Alarm(a Alarm)     { fmt.Println("ALARM:", a.Text) }
 
 // processes runs a job of two ranks that are processes.
 func processes(t *testing.T, in injury) (out string, events []spmd.Event, err error) {

@@ -4,18 +4,20 @@ package trainer
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"spmoe/moe"
 )
 
-// Reporter receives the events of a run from one goroutine, in order.
+// Reporter receives the events of a run, one at a time.
 type Reporter interface {
 	Start(Start)
 	Step(Step)
 	Eval(Eval)
 	Saved(Saved)
 	Alarm(Alarm)
+	Stopping(Stopping)
 	Profile(Profile) // if requested
 	Done(Done)
 }
@@ -100,6 +102,29 @@ type Saved struct {
 type Alarm struct {
 	Step int
 	Text string
+}
+
+// Stopping says that a run was asked to stop.
+type Stopping struct {
+	Step  int           // after which it stops
+	Done  bool          // no step is left
+	About time.Duration // until then, with the save; 0: not known
+	Again string        // what stops the run at once; empty: nothing that a person can type
+}
+
+// String says when the run will stop.
+func (s Stopping) String() string {
+	text := fmt.Sprintf("stopping after step %d", s.Step)
+	if s.Done {
+		text = fmt.Sprintf("step %d was the last, the run is about to end", s.Step)
+	}
+	if s.About > 0 {
+		text += fmt.Sprintf(" (about %v)", max(s.About.Round(time.Second), time.Second))
+	}
+	if s.Again != "" {
+		text += fmt.Sprintf("; %s again to stop now without saving", s.Again)
+	}
+	return text
 }
 
 // Progress is a loss at the start and at the end of a run, in nats/token.

@@ -24,20 +24,26 @@ type reports struct {
 	evals  []Eval
 	saved  []Saved
 	alarms []Alarm
-	prof   []Profile
-	done   []Done
-	events []string   // kind and step of each, in order
-	onStep func(Step) // called after every reported step, unless nil
+
+	stopping []Stopping
+	prof     []Profile
+	done     []Done
+	events   []string   // kind and step of each, in order
+	onStep   func(Step) // called after every reported step, unless nil
 }
 
 func (r *reports) note(kind string, step int) {
 	r.events = append(r.events, fmt.Sprintf("%s %d", kind, step))
 }
 
-func (r *reports) Start(s Start)     { r.start = s; r.note("start", s.From) }
-func (r *reports) Eval(e Eval)       { r.evals = append(r.evals, e); r.note("eval", e.Step) }
-func (r *reports) Saved(s Saved)     { r.saved = append(r.saved, s); r.note("saved", s.Step) }
-func (r *reports) Alarm(a Alarm)     { r.alarms = append(r.alarms, a); r.note("alarm", a.Step) }
+func (r *reports) Start(s Start) { r.start = s; r.note("start", s.From) }
+func (r *reports) Eval(e Eval)   { r.evals = append(r.evals, e); r.note("eval", e.Step) }
+func (r *reports) Saved(s Saved) { r.saved = append(r.saved, s); r.note("saved", s.Step) }
+func (r *reports) Alarm(a Alarm) { r.alarms = append(r.alarms, a); r.note("alarm", a.Step) }
+func (r *reports) Stopping(s Stopping) {
+	r.stopping = append(r.stopping, s)
+	r.note("stopping", s.Step)
+}
 func (r *reports) Profile(p Profile) { r.prof = append(r.prof, p); r.note("profile", p.Steps) }
 func (r *reports) Done(d Done)       { r.done = append(r.done, d); r.note("done", d.Step) }
 func (r *reports) Step(s Step) {

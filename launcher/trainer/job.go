@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -68,10 +69,14 @@ type Job struct {
 	clock    *saveClock
 	late     bool // this process has joined a running job
 
-	cores       int  // of all ranks; known when they run
+	cores       int  // of all ranks; known when they run, as the next two
+	here        int  // ranks of this process
+	threads     int  // of each rank
 	interrupted bool // set by rank 0 at the end
 	// last training and validation loss, set by rank 0 at the end unless the run was interrupted
 	lossOfEnd [2]float64
+
+	meter atomic.Pointer[meter] // of rank 0, once it runs in this process
 }
 
 // ErrInterrupted says that a run ended at a step boundary before its last step, on request, with
@@ -120,7 +125,7 @@ func Rejoin(cfg Config, n int, report Reporter) (*Job, error) {
 }
 
 func newJob(cfg Config, n int, report Reporter) *Job {
-	return &Job{cfg: cfg, ranks: n, report: report, files: faulty{checkpoint.Disk{}}, clock: &saveClock{now: time.Now}}
+	return &Job{cfg: cfg, ranks: n, report: newSerialReporter(report), files: faulty{checkpoint.Disk{}}, clock: &saveClock{now: time.Now}}
 }
 
 // openStart opens what a running job has started from: its newest checkpoint, if there is one. It
@@ -282,6 +287,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	}
 	team := j.team(world)
 	defer team.Close()
+	defer j.announceStop(ctx, world)()
 	err = world.Run(func(c *collective.Comm) error {
 		ex := team.Join()
 		defer ex.Close()
@@ -327,7 +333,8 @@ func (j *Job) Diverged() error {
 
 // team creates the threads of this process's ranks.
 func (j *Job) team(world spmd.World) *tensor.Team {
-	return tensor.NewTeam(world.Here(), j.cfg.threads(world.Ranks(), world.Cores()))
+	j.here, j.threads = world.Here(), j.cfg.threads(world.Ranks(), world.Cores())
+	return tensor.NewTeam(j.here, j.threads)
 }
 
 // start returns the event that begins a run. peak is the machine's, in FLOP/s.

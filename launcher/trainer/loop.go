@@ -32,6 +32,7 @@ func (r *rank) run(ctx context.Context) (err error) {
 	steps := r.job.cfg.Steps
 	r.watch.rates.start(r.progress)
 	for r.progress.Step < steps {
+		r.watch.rates.begin(r.progress.Step + 1)
 		step, stop, err := r.step(ctx)
 		if err != nil {
 			return err

@@ -53,24 +53,78 @@ func TestRecent(t *testing.T) {
 
 // Rates are means since the line before, and time that is paused for belongs to none.
 func TestMeter(t *testing.T) {
-	cfg := Config{Batch: 4, Seq: 8}
-	m := meter{cfg: cfg, peak: 1e6, flops: 100}
+	m, clock := testMeter(t)
 	m.start(progress{Step: 10})
-	// The clock is moved back instead of waited for.
-	back := func(d time.Duration) { m.began, m.lapped = m.began.Add(-d), m.lapped.Add(-d) }
-	near := func(got, want float64) bool { return got <= want && got > 0.5*want }
-	back(100 * time.Hour)
+	*clock = clock.Add(100 * time.Hour)
 	s := m.lap(Step{Step: 110, Steps: 310})
-	if want := 100 * 32 / (100 * 3600.0); !near(s.TokensPerSec, want) || !near(s.FLOPS, 100*want) || !near(s.MFU, 1e-4*want) {
-		t.Errorf("100 steps of 32 tokens in 100 h: %g tokens/s, want %g; %g FLOP/s, MFU %g", s.TokensPerSec, want, s.FLOPS, s.MFU)
+	want := 100 * 32 / (100 * 3600.0)
+	if s.TokensPerSec != want || s.FLOPS != 100*want || s.MFU != 100*want/1e6 || s.Elapsed != 100*time.Hour {
+		t.Errorf("100 steps of 32 tokens in 100 h: %g tokens/s, want %g; %g FLOP/s, MFU %g, elapsed %v", s.TokensPerSec, want, s.FLOPS, s.MFU, s.Elapsed)
 	}
-	if s.Elapsed < 100*time.Hour || s.ETA < 2*s.Elapsed-time.Second || s.ETA > 2*s.Elapsed+time.Second {
-		t.Errorf("elapsed %v, 200 steps to go in %v, want twice that", s.Elapsed, s.ETA)
-	}
-	back(110 * time.Hour)
+	*clock = clock.Add(110 * time.Hour)
 	m.pause(10 * time.Hour)
-	s = m.lap(Step{Step: 210, Steps: 310})
-	if want := 100 * 32 / (100 * 3600.0); !near(s.TokensPerSec, want) || s.TokensPerSec < 0.99*want {
-		t.Errorf("100 steps of 32 tokens in 100 h beside a pause: %g tokens/s, want %g", s.TokensPerSec, want)
+	if s = m.lap(Step{Step: 210, Steps: 310}); s.TokensPerSec != want || s.Elapsed != 200*time.Hour {
+		t.Errorf("100 steps of 32 tokens in 100 h, without a pause: %g tokens/s, want %g; elapsed %v", s.TokensPerSec, want, s.Elapsed)
+	}
+}
+
+// testMeter returns a meter with a clock that the test moves.
+func testMeter(t *testing.T) (*meter, *time.Time) {
+	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	return &meter{cfg: Config{Batch: 4, Seq: 8, LogEvery: 1}, peak: 1e6, flops: 100, now: func() time.Time { return clock }}, &clock
+}
+
+// The time that is left follows the machine: it is that of the last steps, without pauses.
+func TestETA(t *testing.T) {
+	m, clock := testMeter(t)
+	m.start(progress{})
+	step := 0
+	make := func(n int, each, paused time.Duration) Step {
+		var r reports
+		for range n {
+			step++
+			*clock = clock.Add(each)
+			m.show(&r, Step{Step: step, Steps: 1000}, false)
+			*clock = clock.Add(paused)
+			m.pause(paused)
+		}
+		return r.steps[len(r.steps)-1]
+	}
+	if s := make(400, time.Second, 0); s.ETA != 600*time.Second {
+		t.Errorf("600 steps of 1 s are left in %v", s.ETA)
+	}
+	if s := make(50, 3*time.Second, time.Minute); s.ETA != 550*3*time.Second {
+		t.Errorf("550 steps of 3 s are left in %v", s.ETA)
+	}
+}
+
+// A request to stop is answered with the step that it stops after, and the time until then.
+func TestStoppingTime(t *testing.T) {
+	m, clock := testMeter(t)
+	m.start(progress{Step: 3})
+	if s := m.stopping(3, 5); s != (Stopping{Step: 4}) {
+		t.Errorf("before the first step: %+v", s)
+	}
+	m.begin(4)
+	*clock = clock.Add(10 * time.Second)
+	if s := m.stopping(3, 5); s != (Stopping{Step: 4}) {
+		t.Errorf("in the first step: %+v", s)
+	}
+	m.show(&reports{}, Step{Step: 4, Steps: 5}, false)
+	m.begin(5)
+	*clock = clock.Add(4 * time.Second)
+	if s := m.stopping(3, 5); s != (Stopping{Step: 5, About: 6 * time.Second}) {
+		t.Errorf("in the second step: %+v", s)
+	}
+	m.begin(6)
+	if s := m.stopping(3, 5); s != (Stopping{Step: 5, Done: true}) {
+		t.Errorf("after the ranks have looked in the last step: %+v", s)
+	}
+	var r reports
+	serial := newSerialReporter(&r)
+	serial.Saved(Saved{Lag: 5 * time.Second})
+	serial.Stopping(Stopping{Step: 4, About: 7 * time.Second, Again: "Ctrl-C"})
+	if want := "stopping after step 4 (about 12s); Ctrl-C again to stop now without saving"; len(r.stopping) != 1 || r.stopping[0].String() != want {
+		t.Errorf("%v, want %q", r.stopping, want)
 	}
 }

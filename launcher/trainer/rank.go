@@ -44,6 +44,9 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	r.alarms = &alarms{lead: r.lead(), progress: &r.progress, report: j.report}
 	r.alarms.events.Folder = cfg.Out
 	r.watch.rates = newMeter(cfg, peak)
+	if r.lead() {
+		j.meter.Store(r.watch.rates)
+	}
 	var err error
 	if r.model, err = newModel(cfg, c); err != nil {
 		return nil, err
@@ -116,7 +119,7 @@ func (r *rank) addObservers() (err error) {
 	w.tracer = newTracer(j.Trace, j.cfg, r.comm, r.alarms)
 	w.profiler = newProfiler(w.tracer.now, r.comm)
 	w.tracer.timer, r.ex.Profile = w.profiler.timer, w.profiler.timer
-	w.stragglers = newStragglers(r.comm, r.alarms)
+	w.stragglers = newStragglers(r.comm, r.alarms, j.here, j.threads)
 	w.recorder = &recorder{
 		job: j, comm: r.comm, ex: r.ex, state: r.trainState, alarms: r.alarms,
 		operands: w.operands, profiler: w.profiler, rates: w.rates,

@@ -101,7 +101,9 @@ func (r *rank) reduce(ctx context.Context, local totals) (a attempt, err error) 
 	if r.lead() {
 		local.save = r.checkpoints.clock.due(r.job.cfg.SaveEvery.Time())
 	}
-	a.totals, err = local.sum(r.ex, r.comm)
+	if a.totals, err = local.sum(r.ex, r.comm); a.totals.stop == 0 {
+		r.watch.rates.begin(r.progress.Step + 2) // a request now ends the run after the next step
+	}
 	return a, err
 }
 

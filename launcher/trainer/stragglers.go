@@ -8,30 +8,47 @@ import (
 	"spmoe/collective"
 )
 
-// A straggler is a rank that takes much longer for its part of the steps than the others, which
-// wait for it. A rank's score is the median of the ranks' times divided by its own time, both
-// without waiting. If ranks share processors, times vary: a rank is named only if it was slow twice
-// in a row.
+// A straggler is a rank that computes much longer for its part of the steps than the others, which
+// wait for it. A rank's score is the median of the ranks' times divided by its own time, without
+// waiting.
+//
+// Only the time counts in which a rank had a processor: on a busy machine any rank may have to wait
+// for one, and no one can speed it up. A rank is named if it was slow several times in a row.
 
 const (
 	// stragglerSteps is the number of steps that are judged together.
 	stragglerSteps = 10
+	// stragglerTimes is how many times in a row a slow rank must be slow.
+	stragglerTimes = 3
 	// stragglerScore is the lowest score that is not slow.
 	stragglerScore = 0.5
+	// stragglerSeconds is the least loss of time that is worth an alarm, in stragglerSteps steps.
+	stragglerSeconds = 0.1
+	// stragglerLoad is how many times the mean number of tokens explains a slow rank.
+	stragglerLoad = 1.5
 )
 
 // stragglers detects slow ranks. It is an [observer].
 type stragglers struct {
-	comm   *collective.Comm
-	alarms *alarms
+	comm      *collective.Comm
+	alarms    *alarms
+	here      int                  // ranks of each process
+	threads   int                  // of each rank
+	processor func() time.Duration // processor time of this process so far
+
 	waited time.Duration // before the current steps
+	used   time.Duration // processor time before the current steps
 	busy   float64       // seconds of this rank in these steps
+	tokens []float64     // for each rank's experts in these steps
 	steps  int
 	slow   []int // how many times in a row each rank has been slow
 }
 
-func newStragglers(c *collective.Comm, a *alarms) *stragglers {
-	return &stragglers{comm: c, alarms: a, slow: make([]int, c.Size())}
+func newStragglers(c *collective.Comm, a *alarms, here, threads int) *stragglers {
+	return &stragglers{
+		comm: c, alarms: a, here: max(here, 1), threads: max(threads, 1), processor: processorTime, used: processorTime(),
+		tokens: make([]float64, c.Size()), slow: make([]int, c.Size()),
+	}
 }
 
 // Before implements [observer].
@@ -39,6 +56,12 @@ func (s *stragglers) Before(int) { s.waited = s.waiting() }
 
 // After implements [observer]. It raises alarms about the ranks whose speed has changed.
 func (s *stragglers) After(step finishedStep) error {
+	if step.Layers > 0 {
+		experts := len(step.Loads) / step.Layers
+		for i, n := range step.Loads {
+			s.tokens[i%experts*len(s.tokens)/experts] += float64(n)
+		}
+	}
 	news, err := s.add(step.took)
 	for _, text := range news {
 		s.alarms.raise("%s", text)
@@ -61,31 +84,75 @@ func (s *stragglers) add(took time.Duration) (news []string, err error) {
 	if s.steps++; s.steps < stragglerSteps {
 		return nil, nil
 	}
-	all := make([]float64, s.comm.Size())
-	all[s.comm.Rank()] = s.busy
-	s.steps, s.busy = 0, 0
+	n, now := s.comm.Size(), s.processor()
+	all := make([]float64, 2*n)
+	all[s.comm.Rank()], all[n+s.comm.Rank()] = s.busy, (now - s.used).Seconds()
+	s.steps, s.busy, s.used = 0, 0, now
 	if err := collective.AllReduce(s.comm, all, collective.Sum); err != nil {
 		return nil, fmt.Errorf("looking for stragglers: %w", err)
 	}
-	return s.judge(all), nil
+	news = s.judge(s.computed(all[:n], all[n:]))
+	clear(s.tokens)
+	return news, nil
 }
 
-// judge compares the ranks' seconds.
-func (s *stragglers) judge(seconds []float64) (news []string) {
+// computed returns the least seconds in which each rank has computed: its busy seconds, less those
+// in which it may have lacked a processor. usual is the median of the most seconds that ranks may
+// have computed. processor has the seconds of each rank's process. If that has one rank, both are
+// known. If it has several, it does not show which of them lacked a processor.
+func (s *stragglers) computed(busy, processor []float64) (least []float64, usual float64) {
+	least, most := slices.Clone(busy), slices.Clone(busy)
+	for first := 0; first < len(busy); first += s.here {
+		if s.here == 1 {
+			least[first] = min(busy[first], processor[first]/float64(s.threads))
+			most[first] = least[first]
+			continue
+		}
+		lacked := -processor[first]
+		ranks := least[first : first+s.here]
+		for _, t := range ranks {
+			lacked += t
+		}
+		for i := range ranks {
+			ranks[i] = max(ranks[i]-max(lacked, 0), 0)
+		}
+	}
+	return least, median(most)
+}
+
+// median returns the lower median.
+func median(seconds []float64) float64 {
+	return slices.Sorted(slices.Values(seconds))[(len(seconds)-1)/2]
+}
+
+// judge compares the seconds that the ranks have computed with what is usual.
+func (s *stragglers) judge(seconds []float64, usual float64) (news []string) {
 	const instant = 1e-9 // shorter times are never slow
-	usual := slices.Sorted(slices.Values(seconds))[(len(seconds)-1)/2]
 	for r, t := range seconds {
 		score := (usual + instant) / (t + instant)
-		if score < stragglerScore {
-			if s.slow[r]++; s.slow[r] == 2 {
-				news = append(news, fmt.Sprintf("rank %d is slow: its part of the last %d steps took %.2f s, that of most others %.2f s or less (score %.2f)", r, stragglerSteps, t, usual, score))
+		if score < stragglerScore && t-usual >= stragglerSeconds {
+			if s.slow[r]++; s.slow[r] == stragglerTimes {
+				news = append(news, fmt.Sprintf("rank %d is slow: it computed for %.2f s of processor time in the last %d steps, most others for %.2f s or less (score %.2f): %s",
+					r, t, stragglerSteps, usual, score, s.reason(r)))
 			}
 			continue
 		}
-		if s.slow[r] >= 2 {
+		if s.slow[r] >= stragglerTimes {
 			news = append(news, fmt.Sprintf("rank %d keeps up again (score %.2f)", r, score))
 		}
 		s.slow[r] = 0
 	}
 	return news
+}
+
+// reason says why a rank is slow, and what helps.
+func (s *stragglers) reason(rank int) string {
+	var all float64
+	for _, n := range s.tokens {
+		all += n
+	}
+	if load := s.tokens[rank] * float64(len(s.tokens)) / max(all, 1); load >= stragglerLoad {
+		return fmt.Sprintf("its experts get %.1f times the mean number of tokens, a higher --model.bias-speed evens them out", load)
+	}
+	return "its cores are slower than those of the others, look for a lower clock, a lower instruction tier (launcher version) or ranks that share a core (--bind-to core)"
 }

@@ -8,26 +8,81 @@ import (
 	"spmoe/collective"
 )
 
-// A rank is named when it is slow twice in a row, once, and when it keeps up again.
+// A rank is named when it is slow three times in a row, once, and when it keeps up again.
 func TestJudgeStragglers(t *testing.T) {
-	s := newStragglers(collective.NewWorld(3).Comm(0), nil)
+	s := newStragglers(collective.NewWorld(3).Comm(0), nil, 3, 1)
 	for i, test := range []struct {
 		seconds []float64
 		want    []string
 	}{
 		{[]float64{1, 1.1, 1.3}, nil},
 		{[]float64{1, 1.1, 3}, nil},
+		{[]float64{1, 1.1, 3}, nil},
 		{[]float64{1, 1.1, 3}, []string{"rank 2 is slow"}},
 		{[]float64{1, 1.1, 3}, nil},
 		{[]float64{1, 5, 1.2}, []string{"rank 2 keeps up again"}},
+		{[]float64{1, 5, 1.2}, nil},
 		{[]float64{1, 1.5, 1.2}, nil},
+		{[]float64{5, 1.5, 1.2}, nil},
 		{[]float64{5, 1.5, 1.2}, nil},
 		{[]float64{5, 1.5, 1.2}, []string{"rank 0 is slow"}},
 		{[]float64{0, 0, 0}, []string{"rank 0 keeps up again"}},
+		{[]float64{0.01, 0.02, 0.05}, nil}, // a loss of time that nobody notices
+		{[]float64{0.01, 0.02, 0.05}, nil},
+		{[]float64{0.01, 0.02, 0.05}, nil},
 	} {
-		got := s.judge(test.seconds)
+		got := s.judge(test.seconds, median(test.seconds))
 		if !slices.EqualFunc(got, test.want, strings.HasPrefix) {
 			t.Errorf("%d: %q, want %q", i, got, test.want)
 		}
+	}
+}
+
+// A rank that lacks a processor on a busy machine is not slow, one that computes longer is.
+func TestBusyMachine(t *testing.T) {
+	for name, c := range map[string]struct {
+		here, threads   int
+		busy, processor []float64
+		slow            bool // rank 0
+	}{
+		"process, slow":                     {1, 1, []float64{3, 1, 1, 1}, []float64{3, 1, 1, 1}, true},
+		"process, lacks a processor":        {1, 1, []float64{3, 1, 1, 1}, []float64{1, 1, 1, 1}, false},
+		"process, all lack one":             {1, 1, []float64{8, 3, 4, 3}, []float64{1, 1, 1, 1}, false},
+		"process, slow and all lack one":    {1, 1, []float64{8, 3, 4, 3}, []float64{3, 1, 1, 1}, true},
+		"process, slow, two threads":        {1, 2, []float64{3, 1, 1, 1}, []float64{5, 1.7, 1.7, 1.7}, true},
+		"process, lacks one of two threads": {1, 2, []float64{3, 1, 1, 1}, []float64{2, 2, 2, 2}, false},
+		"goroutine, slow":                   {4, 1, []float64{3, 1, 1, 1}, []float64{6, 6, 6, 6}, true},
+		"goroutine, slow, two threads":      {4, 2, []float64{3, 1, 1, 1}, []float64{9, 9, 9, 9}, true},
+		"goroutine, lacks a processor":      {4, 1, []float64{3, 1, 1, 1}, []float64{4, 4, 4, 4}, false},
+		"two hosts' worth of goroutines":    {2, 1, []float64{3, 1, 1, 1}, []float64{2, 2, 2, 2}, false},
+	} {
+		s := newStragglers(collective.NewWorld(4).Comm(0), nil, c.here, c.threads)
+		var news []string
+		for range stragglerTimes {
+			news = append(news, s.judge(s.computed(c.busy, c.processor))...)
+		}
+		if slow := len(news) == 1 && strings.HasPrefix(news[0], "rank 0 is slow"); slow != c.slow || !slow && news != nil {
+			t.Errorf("%s: %q", name, news)
+		}
+	}
+}
+
+// The alarm about a slow rank says why it is slow, and what to do.
+func TestStragglerReason(t *testing.T) {
+	s := newStragglers(collective.NewWorld(2).Comm(0), nil, 1, 1)
+	if got := s.reason(1); !strings.Contains(got, "--bind-to core") {
+		t.Errorf("without tokens: %q", got)
+	}
+	// 2 layers of 4 experts; the last 2 experts belong to rank 1
+	for range stragglerSteps - 1 {
+		if err := s.After(finishedStep{Step: Step{Layers: 2, Loads: []int64{10, 10, 40, 40, 10, 10, 40, 40}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.reason(1); !strings.Contains(got, "its experts get 1.6 times the mean number of tokens, a higher --model.bias-speed") {
+		t.Errorf("with popular experts: %q", got)
+	}
+	if got := s.reason(0); !strings.Contains(got, "--bind-to core") {
+		t.Errorf("with unpopular experts: %q", got)
 	}
 }

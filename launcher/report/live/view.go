@@ -162,6 +162,11 @@ func (v *View) Alarm(a trainer.Alarm) {
 	v.change(func(log report.Console) { log.Alarm(a) }, func() { v.alarm = report.Printable(a.Text) })
 }
 
+// Stopping prints when a run that was asked to stop will do so.
+func (v *View) Stopping(s trainer.Stopping) {
+	v.change(func(log report.Console) { log.Stopping(s) }, nil)
+}
+
 // Profile prints the time of a step by kind of work.
 func (v *View) Profile(p trainer.Profile) {
 	v.change(func(log report.Console) { log.Profile(p) }, nil)

@@ -16,14 +16,16 @@ import (
 
 // event is one call of a Reporter. Between marks a step that is not in the log.
 type event struct {
-	Start   *trainer.Start
-	Step    *trainer.Step
-	Eval    *trainer.Eval
-	Saved   *trainer.Saved
-	Alarm   *trainer.Alarm
-	Profile *trainer.Profile
-	Done    *trainer.Done
-	Between bool
+	Start *trainer.Start
+	Step  *trainer.Step
+	Eval  *trainer.Eval
+	Saved *trainer.Saved
+	Alarm *trainer.Alarm
+
+	Stopping *trainer.Stopping
+	Profile  *trainer.Profile
+	Done     *trainer.Done
+	Between  bool
 }
 
 // mark begins the line of an event. Text that a rank prints never contains a record separator.
@@ -83,6 +85,9 @@ func (s *Sender) Saved(e trainer.Saved) { s.send(event{Saved: &e}) }
 
 // Alarm sends a problem.
 func (s *Sender) Alarm(e trainer.Alarm) { s.send(event{Alarm: &e}) }
+
+// Stopping sends when the run will stop.
+func (s *Sender) Stopping(e trainer.Stopping) { s.send(event{Stopping: &e}) }
 
 // Profile sends the time of a step by kind of work.
 func (s *Sender) Profile(e trainer.Profile) { s.send(event{Profile: &e}) }
@@ -144,6 +149,8 @@ func (e event) report(to trainer.Watcher) {
 		to.Saved(*e.Saved)
 	case e.Alarm != nil:
 		to.Alarm(*e.Alarm)
+	case e.Stopping != nil:
+		to.Stopping(*e.Stopping)
 	case e.Profile != nil:
 		to.Profile(*e.Profile)
 	case e.Done != nil:

@@ -140,7 +140,7 @@ func (m *newest) write(out exposition, events []spmd.Event) {
 		}
 	}
 	out.family("spmoe_events_total", "counter", "Alarms, and what has happened to the ranks' processes.")
-	for _, kind := range []spmd.Kind{spmd.Alarm, spmd.Detected, spmd.Fenced, spmd.Replaced, spmd.Resumed, spmd.Redone, spmd.SpareReady, spmd.SpareLost, spmd.GaveUp} {
+	for _, kind := range []spmd.Kind{spmd.Alarm, spmd.Stuck, spmd.Accused, spmd.Detected, spmd.Fenced, spmd.Replaced, spmd.Resumed, spmd.Redone, spmd.SpareReady, spmd.SpareLost, spmd.GaveUp} {
 		n := 0
 		for _, e := range events {
 			if e.Kind == kind {
