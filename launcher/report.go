@@ -28,7 +28,7 @@ func writeReport(_ context.Context, env env) error {
 		if err != nil {
 			return err
 		}
-		events := tensorboard.Open(run, func() string { return r.Config })
+		events := tensorboard.Open(run, false, func() string { return r.Config })
 		if err := errors.Join(events.Update(), events.Close(), overview.Write(run)); err != nil {
 			return failure{err, exitFailed}
 		}

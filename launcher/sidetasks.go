@@ -66,7 +66,7 @@ func (f sideTaskFlags) start(cfg trainer.Config, env env) (*sideTasks, error) {
 		}
 		fmt.Fprintf(env.errOut, "launcher: live page at http://%s/\n", t.server.Addr())
 	}
-	go t.follow(tensorboard.Open(cfg.Out, func() string { return string(config) }))
+	go t.follow(tensorboard.Open(cfg.Out, true, func() string { return string(config) }))
 	return t, nil
 }
 

@@ -49,7 +49,11 @@ func TestRunFolder(t *testing.T) {
 		}
 	}
 	there(true, overview.File, "plots/loss.png")
-	if after, err := os.ReadFile(events[0]); err != nil || string(after) != string(before) {
+	again, err := filepath.Glob(filepath.Join("run", tensorboard.Folder, "events.out.tfevents.*"))
+	if err != nil || len(again) != 1 {
+		t.Fatalf("events of TensorBoard: %q (%v)", again, err)
+	}
+	if after, err := os.ReadFile(again[0]); err != nil || string(after) != string(before) {
 		t.Errorf("the events differ (%v)", err)
 	}
 

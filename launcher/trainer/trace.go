@@ -80,7 +80,7 @@ func newTracer(w Window, cfg Config, c *collective.Comm, a *alarms) *tracer {
 // now returns the time since the tracer was created.
 func (t *tracer) now() time.Duration { return time.Since(t.begin) }
 
-// add adds a slice of which no more is known than its kind.
+// add adds a slice without a description.
 func (t *tracer) add(kind int64, from, to time.Duration) { t.addWork(kind, profile.Work{}, from, to) }
 
 func (t *tracer) addWork(kind int64, work profile.Work, from, to time.Duration) {

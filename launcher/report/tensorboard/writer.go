@@ -1,15 +1,13 @@
-// Package tensorboard writes a run's metrics to an event file for TensorBoard.
+// Package tensorboard writes a run's metrics to event files for TensorBoard.
 //
-// The file follows from the run's record alone, so writing it again gives the same bytes. A run
-// that was resumed or recovered has no event twice and no partial event, and a reader in the middle
-// of the file need not start over.
+// Each process that adds to a run begins a file of its own, named as TensorFlow names them. Without
+// their heads, the files of a run follow one another as its record does: a run that was resumed or
+// recovered has no event twice and no partial event. Files that go beyond the record, because the
+// run went back, are cut; a reader in the middle of the rest need not start over.
 package tensorboard
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,26 +16,26 @@ import (
 	"spmoe/launcher/record"
 )
 
-// The place of event files in the folder of a run, and the name of the file. TensorBoard looks for
-// the word tfevents.
-const (
-	Folder = "tensorboard"
-	file   = "events.out.tfevents.spmoe"
-)
+// Folder is the place of event files in the folder of a run.
+const Folder = "tensorboard"
 
-// Writer keeps the event file of a run up to date. It is not safe for concurrent use.
+// Writer keeps the event files of a run up to date. It is not safe for concurrent use.
 type Writer struct {
 	run    string
+	fresh  bool // begin a new file
 	from   *record.Follower
-	file   *os.File // nil until the first event
+	begun  bool     // the files agree with the lines that were read
+	path   string   // of its own file; empty until the first event
+	file   *os.File // nil while path is empty
 	state  state
 	config func() string
 }
 
-// Open returns a Writer for the record in the folder of a run. config returns the run's
-// configuration as TOML. It is called when the first event is due.
-func Open(run string, config func() string) *Writer {
-	return &Writer{run: run, from: record.Follow(run), config: config}
+// Open returns a Writer for the record in the folder of a run. If fresh, as in a process that makes
+// steps, new events begin a new file. Otherwise they continue the last file. config returns the
+// run's configuration as TOML. It is called when the first event is due.
+func Open(run string, fresh bool, config func() string) *Writer {
+	return &Writer{run: run, fresh: fresh, from: record.Follow(run), config: config}
 }
 
 // Update adds the events that follow from new lines of the record.
@@ -46,66 +44,52 @@ func (w *Writer) Update() error {
 	if err != nil || len(lines) == 0 && !again {
 		return err
 	}
-	if w.file == nil || again {
+	if !w.begun || again {
 		return w.rewrite(lines)
 	}
-	_, err = w.file.Write(w.state.events(lines))
-	return err
+	return w.write(w.state.events(lines))
 }
 
-// rewrite makes the file match all lines. It keeps the common beginning as it is.
+// rewrite makes the files agree with all lines. It keeps their common beginning as it is.
 func (w *Writer) rewrite(lines []record.Line) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
 	w.state = state{config: w.config()}
-	content := appendFrame(nil, event{time: startOf(lines)}.marshal())
-	content = append(content, w.state.events(lines)...)
+	content := w.state.events(lines)
 	dir := filepath.Join(w.run, Folder)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, file), os.O_RDWR|os.O_CREATE, 0o666)
+	kept, last, size, err := keepCommon(dir, content)
 	if err != nil {
 		return err
 	}
-	same, err := common(f, content)
-	if err == nil {
-		err = f.Truncate(same)
+	if last != "" && (last == w.path || !w.fresh) {
+		w.path = last
+		if w.file, err = openAt(last, size); err != nil {
+			return err
+		}
+	} else {
+		w.path = ""
 	}
-	if err == nil {
-		_, err = f.Seek(same, io.SeekStart)
-	}
-	if err == nil {
-		_, err = f.Write(content[same:])
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", f.Name(), err), f.Close())
-	}
-	w.file = f
-	return nil
+	w.begun = true
+	return w.write(content[kept:])
 }
 
-// common returns the length of the common beginning of a file and content.
-func common(file io.Reader, content []byte) (n int64, err error) {
-	portion := make([]byte, 64<<10)
-	for {
-		read, err := io.ReadFull(file, portion)
-		there := portion[:min(read, len(content))]
-		if !bytes.Equal(there, content[:len(there)]) {
-			for i := range there {
-				if there[i] != content[i] {
-					return n + int64(i), nil
-				}
-			}
-		}
-		n, content = n+int64(len(there)), content[len(there):]
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || len(content) == 0 {
-			return n, nil
-		} else if err != nil {
-			return n, err
-		}
+// write adds framed events to the writer's own file.
+func (w *Writer) write(content []byte) (err error) {
+	if len(content) == 0 {
+		return nil
 	}
+	if w.file == nil {
+		if w.file, err = createFile(filepath.Join(w.run, Folder), content); err != nil {
+			return err
+		}
+		w.path = w.file.Name()
+	}
+	_, err = w.file.Write(content)
+	return err
 }
 
 // Close ends the file.
@@ -116,15 +100,6 @@ func (w *Writer) Close() error {
 	err := w.file.Close()
 	w.file = nil
 	return err
-}
-
-// startOf returns when a run began; 0 if its record does not say.
-func startOf(lines []record.Line) float64 {
-	i := slices.IndexFunc(lines, func(l record.Line) bool { return l.Start != nil })
-	if i < 0 {
-		return 0
-	}
-	return lines[i].Start.Time
 }
 
 // state is the state that events depend on, in addition to their line.

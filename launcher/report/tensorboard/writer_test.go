@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -115,10 +116,7 @@ type shown struct {
 
 func read(t *testing.T, run string) shown {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(run, Folder, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := content(t, run)
 	s := shown{map[string]map[int]float32{}, map[string]map[int]fields{}, map[string]string{}, nil, nil}
 	for i, data := range frames(t, content) {
 		e := parse(t, data)
@@ -194,13 +192,39 @@ func update(t *testing.T, w *Writer) {
 	}
 }
 
-func content(t *testing.T, run string) []byte {
+// eventPaths returns the event files of a run, in order.
+func eventPaths(t *testing.T, run string) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(run, Folder, file))
-	if err != nil {
-		t.Fatal(err)
+	paths, err := filepath.Glob(filepath.Join(run, Folder, "*"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%q, %v", paths, err)
 	}
-	return text
+	for _, path := range paths {
+		if !regexp.MustCompile(`^events\.out\.tfevents\.\d{10}\.[^/ ]+\.\d+\.0$`).MatchString(filepath.Base(path)) {
+			t.Errorf("%s is not named as TensorFlow does", path)
+		}
+	}
+	return paths
+}
+
+// content returns what the files of a run hold, without the heads of all but the first.
+func content(t *testing.T, run string) (all []byte) {
+	t.Helper()
+	for i, path := range eventPaths(t, run) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			head := len(frames(t, text)[0])
+			if e := parse(t, frames(t, text)[0]); e.text(3) != "brain.Event:2" || double(e[1][0]) < 1e9 {
+				t.Errorf("%s begins with %v", path, e)
+			}
+			text = text[16+head:]
+		}
+		all = append(all, text...)
+	}
+	return all
 }
 
 func config() string { return "flavor = 'debug'\nsteps = 4\n" }
@@ -208,7 +232,7 @@ func config() string { return "flavor = 'debug'\nsteps = 4\n" }
 // What a reader finds is what the record says.
 func TestEvents(t *testing.T) {
 	run := t.TempDir()
-	w := Open(run, config)
+	w := Open(run, true, config)
 	update(t, w) // nothing is there
 	if _, err := os.Stat(filepath.Join(run, Folder)); err == nil {
 		t.Error("there are events of no record")
@@ -260,12 +284,12 @@ func TestEvents(t *testing.T) {
 func TestSameBytes(t *testing.T) {
 	whole := t.TempDir()
 	recordedRun(t, whole, 0, 9)
-	w := Open(whole, config)
+	w := Open(whole, true, config)
 	update(t, w)
 	want := content(t, whole)
 
 	run := t.TempDir()
-	w = Open(run, config)
+	w = Open(run, true, config)
 	defer w.Close()
 	recordedRun(t, run, 0, 3)
 	update(t, w)
@@ -278,7 +302,7 @@ func TestSameBytes(t *testing.T) {
 		t.Errorf("steps %v", s.steps)
 	}
 	healed := content(t, run)
-	again := Open(run, config)
+	again := Open(run, true, config)
 	update(t, again)
 	if !bytes.Equal(content(t, run), healed) {
 		t.Error("written again, the file is another one")
@@ -286,7 +310,7 @@ func TestSameBytes(t *testing.T) {
 
 	// A process that was killed leaves any beginning of it, or what a disk makes of that.
 	rng := rand.New(rand.NewPCG(1, 2))
-	path := filepath.Join(whole, Folder, file)
+	path := eventPaths(t, whole)[0]
 	for range 50 {
 		left := append([]byte(nil), want[:rng.IntN(len(want)+1)]...)
 		switch rng.IntN(3) {
@@ -297,14 +321,86 @@ func TestSameBytes(t *testing.T) {
 				left[rng.IntN(len(left))] ^= 1 << rng.IntN(8)
 			}
 		}
+		if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(path, left, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		w := Open(whole, config)
+		w := Open(whole, true, config)
 		update(t, w)
 		if err := w.Close(); err != nil || !bytes.Equal(content(t, whole), want) {
 			t.Fatalf("after %d bytes were left: the file differs (%v)", len(left), err)
 		}
+	}
+}
+
+// A process that resumes a run begins a file, after those of others; one that only looks does not.
+// Steps that were made again are in one file only.
+func TestFiles(t *testing.T) {
+	run := t.TempDir()
+	follow := func(fresh bool, from, to int) (before, after []string) {
+		t.Helper()
+		if from < to {
+			recordedRun(t, run, from, to)
+		}
+		if from > 0 {
+			before = eventPaths(t, run)
+		}
+		w := Open(run, fresh, config)
+		update(t, w)
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return before, eventPaths(t, run)
+	}
+	for _, c := range []struct {
+		what         string
+		fresh        bool
+		from, to     int
+		more, events int // files; steps that a reader finds
+	}{
+		{"a new run", true, 0, 4, 1, 4},
+		{"resumed", true, 4, 6, 1, 6},
+		{"looked at", false, 6, 6, 0, 6},
+		{"resumed, without a step yet", true, 6, 6, 0, 6},
+		{"gone back", true, 5, 8, 1, 8},
+		{"gone back behind a file", true, 3, 5, -1, 5}, // it takes the place of two
+	} {
+		before, after := follow(c.fresh, c.from, c.to)
+		if len(after)-len(before) != c.more {
+			t.Errorf("%s: before %q, after %q", c.what, before, after)
+		}
+		if s := read(t, run); len(s.scalars["optimizer/lr"]) != c.events || s.texts["config"] == "" {
+			t.Errorf("%s: steps %v", c.what, s.steps)
+		}
+	}
+
+	// Runs of earlier versions have one file, with another name.
+	paths := eventPaths(t, run)
+	all := content(t, run)
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(run, Folder, oldName), all, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	w := Open(run, true, config)
+	recordedRun(t, run, 5, 7)
+	update(t, w)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if paths := eventPaths(t, run); len(paths) != 2 {
+		t.Errorf("%q", paths)
+	}
+	if s := read(t, run); len(s.scalars["optimizer/lr"]) != 7 {
+		t.Errorf("steps %v", s.steps)
 	}
 }
 
@@ -314,7 +410,7 @@ func TestUpdateFails(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(run, record.File), []byte("{}\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := Open(run, config).Update(); err == nil || !strings.Contains(err.Error(), record.File+":1") {
+	if err := Open(run, true, config).Update(); err == nil || !strings.Contains(err.Error(), record.File+":1") {
 		t.Errorf("error %v", err)
 	}
 	run = t.TempDir()
@@ -322,7 +418,7 @@ func TestUpdateFails(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(run, Folder), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := Open(run, config).Update(); err == nil || !strings.Contains(err.Error(), Folder) {
+	if err := Open(run, true, config).Update(); err == nil || !strings.Contains(err.Error(), Folder) {
 		t.Errorf("error %v", err)
 	}
 }
