@@ -12,9 +12,13 @@ import (
 	"strings"
 )
 
-// complete is the command that the scripts run: "__complete -- WORDS...", where the last word is
-// being typed. It is not for users.
-const complete = "__complete"
+// complete is the command that the scripts run: "__complete MODE WORDS...", where the last word is
+// being typed. It is not for users. MODE is "--", or described for suggestions with a tab and a
+// description behind them.
+const (
+	complete  = "__complete"
+	described = "described"
+)
 
 // The last line of the suggestions where the shell must complete a path itself.
 const (
@@ -34,11 +38,40 @@ func defineCompletion(*flag.FlagSet) action {
 	}
 }
 
-// printSuggestions prints the completions of the last word, one per line.
-func printSuggestions(cmds []command, words []string, out io.Writer) {
+// printSuggestions prints the completions of the last word, one per line. args are the mode and the
+// words.
+func printSuggestions(cmds []command, args []string, out io.Writer) {
+	words := args[min(1, len(args)):]
 	for _, s := range suggestions(cmds, words) {
+		if len(args) > 0 && args[0] == described {
+			if text := describeSuggestion(cmds, words, s); text != "" {
+				s += "\t" + text
+			}
+		}
 		fmt.Fprintln(out, s)
 	}
+}
+
+// describeSuggestion describes a flag or a command that is suggested for the last word. The text is
+// empty for anything else.
+func describeSuggestion(cmds []command, words []string, suggestion string) string {
+	words, _ = joinFlags(words)
+	before := words[:max(len(words)-1, 0)]
+	cmd, fs, _ := parsePartly(cmds, before)
+	if name, isFlag := flagName(suggestion); isFlag {
+		if f := fs.Lookup(name); f != nil && !strings.Contains(suggestion, "=") {
+			return flagHelp(f)
+		}
+		return ""
+	}
+	if unfinished(fs, before) != nil {
+		return "" // a value
+	}
+	if cmd.name == "" || cmd.name == "help" {
+		cmd.subcommands = cmds
+	}
+	sub, _ := find(cmd.subcommands, suggestion)
+	return sub.about
 }
 
 // suggestions returns the completions of the last word.
@@ -243,7 +276,7 @@ function __launcher_complete
     set -l words (commandline -opc) "$token"
     set -l given (string match -r -- '^-[^=]*=' $token)
     set -l rest (string replace -r -- '^-[^=]*=' '' "$token")
-    for line in ($words[1] ` + complete + ` -- $words[2..-1] 2>/dev/null)
+    for line in ($words[1] ` + complete + ` ` + described + ` $words[2..-1] 2>/dev/null)
         switch $line
             case :file
                 for path in (__fish_complete_path "$rest"); echo "$given$path"; end

@@ -64,6 +64,9 @@ func TestCompletionScripts(t *testing.T) {
 				if err != nil || want == "" && len(got) > 0 || want != "" && !slices.Contains(got, want) {
 					t.Errorf("%q becomes %q, want %q; %v", line, got, want, err)
 				}
+				if shell == "fish" && line == "tra" && !strings.Contains(string(out), "train\ttrain a model") {
+					t.Errorf("%q becomes %q, without a description", line, out)
+				}
 				if strings.Contains(line, "--out") && slices.Contains(got, "config.toml") {
 					t.Errorf("a file is suggested as a folder: %q", got)
 				}

@@ -21,6 +21,7 @@ func TestSuggestions(t *testing.T) {
 		{"train --save_e", []string{"--save-every"}, true},
 		{"train -opt", []string{"--optimizer.lr", "--optimizer.decay"}, false},
 		{"train --optimizer.name ", []string{"adamw"}, true},
+		{"train --recompute ", []string{"none", "selective", "full"}, true},
 		{"train --precision ", []string{"bf16", "mxfp8-experts", "mxint8"}, false},
 		{"train --precision mxf", []string{"mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16"}, true},
 		{"train --precision=mxi", []string{"--precision=mxint8"}, true},
@@ -74,6 +75,24 @@ func TestSuggestions(t *testing.T) {
 	}
 	refuse(t, exitUsage, []string{"completion"}, "name the shell", "bash, zsh or fish")
 	refuse(t, exitUsage, []string{"completion", "bsh"}, `"bsh"`, "did you mean bash?")
+}
+
+// Where the shell shows descriptions, flags and commands have one, and values do not.
+func TestDescribedSuggestions(t *testing.T) {
+	for words, want := range map[string]string{
+		"tra": "train\ttrain a model on text\n", "train --save-ev": "--save-every\tsteps between checkpoints", "checkpoint ver": "verify\tverify the checksums", "help rep": "report\twrite a run's report",
+		"train --recompute sel": "selective\n", "train --recompute=sel": "--recompute=selective\n", "train --resume=t": "--resume=true\n", "train --config ": ":file\n",
+	} {
+		got := succeed(t, append([]string{complete, described}, strings.Split(words, " ")...)...)
+		if !strings.HasPrefix(got, want) || strings.Contains(got, "`") || strings.Count(got, "\n") != 1 {
+			t.Errorf("%q: %q, want %q", words, got, want)
+		}
+	}
+	for _, line := range strings.Split(strings.TrimSpace(succeed(t, complete, described, "train", "--")), "\n") {
+		if _, text, _ := strings.Cut(line, "\t"); text == "" && line != "--help" && line != "--n\t" {
+			t.Errorf("%q has no description", line)
+		}
+	}
 }
 
 // Every value that is suggested is one that train takes.

@@ -126,7 +126,7 @@ func perform(ctx context.Context, args []string, with env) error {
 		return err
 	}
 	if name == complete {
-		printSuggestions(cmds, rest[min(1, len(rest)):], with.out)
+		printSuggestions(cmds, rest, with.out)
 		return nil
 	}
 	cmd, ok := find(cmds, name)
