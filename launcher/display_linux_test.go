@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -134,6 +137,62 @@ func TestLiveView(t *testing.T) {
 				t.Errorf("colours: %q", terminal.term.Styles)
 			}
 		})
+	}
+}
+
+// A run that was stopped and goes on in the foreground leaves alone what the shell has written.
+func TestLiveViewAfterStop(t *testing.T) {
+	data := text(t)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const shell = "[1]+  Stopped\r\n$ ls\r\nREADME.md\r\n$ fg\r\n"
+	pictures := make(chan int, 1)
+	terminal := openPTY(t, 90, 60, func(term *vt.Terminal) {
+		select {
+		case <-pictures:
+		default:
+		}
+		pictures <- strings.Count(term.All(), "experts ")
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, tiny(data, "-np", "2", "--steps", "1000000", "--log-every", "1000000", "--out", filepath.Join(t.TempDir(), "run"))...)
+	cmd.Env = append(os.Environ(), asLauncher+"=1", "TERM=xterm")
+	cmd.Stdout, cmd.Stderr = terminal.File, terminal.File
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await := func(want int) {
+		t.Helper()
+		for n := 0; n < want; {
+			select {
+			case n = <-pictures:
+			case <-ctx.Done():
+				t.Fatalf("%d pictures, want %d", n, want)
+			}
+		}
+	}
+	await(1)
+	cmd.Process.Signal(syscall.SIGSTOP)
+	for state := ""; !strings.Contains(state, ") T "); {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+		if err != nil || ctx.Err() != nil {
+			t.Fatalf("%s: %v, %v", stat, err, ctx.Err())
+		}
+		state = string(stat)
+	}
+	if _, err := terminal.File.WriteString(shell); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Process.Signal(syscall.SIGCONT)
+	await(2)
+	cmd.Process.Signal(syscall.SIGINT)
+	cmd.Wait()
+	all, _ := terminal.seen(t)
+	if !strings.Contains(all, "[1]+  Stopped\n$ ls\nREADME.md\n$ fg\n") {
+		t.Errorf("the lines of the shell are gone:\n%s", all)
 	}
 }
 
