@@ -39,6 +39,7 @@ type Figure struct {
 
 // layout is a size and an arrangement of figures.
 type layout struct {
+	class   string    // of the SVG in a page
 	width   vg.Length // in points, with both margins
 	titled  bool      // pages set titles themselves
 	stacked bool      // one panel per row
@@ -47,11 +48,11 @@ type layout struct {
 
 // A page shows a figure in the narrow layout on phones and otherwise in the wide one. Both are
 // scaled to the width of the column, which must not make text smaller than 11 CSS pixels on a
-// phone of 390. See TestTextSize.
+// phone of 390.
 var (
 	inFile = layout{width: 600, titled: true} // 800 CSS pixels
-	wide   = layout{width: 680 + 2*margin, hover: true}
-	narrow = layout{width: 286 + 2*margin, stacked: true}
+	wide   = layout{class: "wide", width: 680 + 2*margin, hover: true}
+	narrow = layout{class: "narrow", width: 286 + 2*margin, stacked: true}
 )
 
 // SVG returns the figure as an SVG file.
@@ -105,13 +106,15 @@ func (f Figure) arrange(l layout) (rows [][]*plot.Plot) {
 	for _, row := range f.Panels {
 		if l.stacked {
 			for _, p := range row {
-				rows = append(rows, []*plot.Plot{p})
+				if p != nil {
+					rows = append(rows, []*plot.Plot{p})
+				}
 			}
 			continue
 		}
 		row = slices.Clone(row)
 		for i, p := range row {
-			if f.SharedY && i > 0 {
+			if f.SharedY && i > 0 && p != nil {
 				row[i] = unlabelled(p)
 			}
 		}

@@ -77,18 +77,13 @@ func Sections(headings []Heading, figures []Figure) (list []Section, err error) 
 
 // inline returns the figure for a page, in both layouts.
 func (f Figure) inline() (both template.HTML, err error) {
-	for class, l := range map[string]layout{"wide": wide, "narrow": narrow} {
+	for _, l := range []layout{wide, narrow} {
 		text, height, err := f.svg(l)
 		if err != nil {
 			return "", err
 		}
-		svg := forPage(text, fmt.Sprintf(`<svg class="%s" role="img" aria-label="%s" viewBox="%g %g %g %g"`, class, template.HTMLEscapeString(f.Title),
+		both += forPage(text, fmt.Sprintf(`<svg class="%s" role="img" aria-label="%s" viewBox="%g %g %g %g"`, l.class, template.HTMLEscapeString(f.Title),
 			margin.Points(), margin.Points(), (l.width-2*margin).Points(), (height-2*margin).Points())) // the page has margins of its own
-		if class == "wide" {
-			both = svg + both
-		} else {
-			both += svg
-		}
 	}
 	return both, nil
 }
