@@ -41,8 +41,6 @@ func flagChoices(command, name string) []string {
 		return []string{"cosine", "linear", "sqrt"}
 	case "optimizer.name":
 		return optim.Names()
-	case "recompute":
-		return moe.RecomputeNames()
 	case "ranks":
 		return []string{"goroutine", "process"}
 	case "bind-to":
