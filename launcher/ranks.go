@@ -73,7 +73,7 @@ func (f *rankFlags) define(fs *flag.FlagSet) {
 	fs.DurationVar(&f.silence, "silence", spmd.DefaultSilence, "`TIME` treat a rank process as hung after TIME without a sign of life")
 	fs.DurationVar(&f.lost, "host-timeout", 10*time.Second, "`TIME` treat a host of an mpirun or srun job as lost after TIME without a sign of life; 0: never")
 	fs.IntVar(&f.spares, "spares", 0, "`N` standby processes that replace failed ranks")
-	fs.IntVar(&f.restarts, "restarts", defaultRestarts, "`N` failed rank processes to replace at one step, by a spare or a new process; 0: none")
+	fs.IntVar(&f.restarts, "restarts", defaultRestarts, "`N` times to replace ranks that fail by themselves at one step, by a spare or a new process; 0: replace none")
 }
 
 // defaultRestarts is the default of --restarts.

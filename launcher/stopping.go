@@ -26,7 +26,8 @@ func resumeHint(folder string, ranks int) string {
 // handleStop ends train at once if it is asked to stop, until prepared is called: from then on the
 // ranks stop it. It also sets the last words of train.
 func handleStop(ctx context.Context, shown display, env env, folder string, ranks int) (prepared func() bool) {
-	if env.member != nil {
+	if env.member != nil { // the ranks stop together
+		setLastWords(ctx, nil)
 		return func() bool { return true }
 	}
 	setLastWords(ctx, func() {

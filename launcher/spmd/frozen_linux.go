@@ -1,7 +1,7 @@
 package spmd
 
-// Processes whose cgroup is frozen. The kernel shows them as asleep (version 2) or as stuck (version
-// 1, see checkStuck).
+// Processes whose cgroup is frozen. The kernel shows them as asleep in cgroups of version 2, and as
+// stuck in those of version 1 (see checkStuck).
 
 import (
 	"bytes"

@@ -22,7 +22,8 @@ type Processes struct {
 	Out, Err io.Writer
 
 	Spares int // standby processes that replace failed ranks
-	// failures without a completed step in between that are healed; the next one ends the job
+	// ranks' own failures without a completed step in between that are healed; the next one ends
+	// the job
 	Restarts int
 	// time without progress, or stopped, after which a rank counts as hung; 0: DefaultSilence
 	Silence time.Duration

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// Ranks that are processes keep the state of any optimizer in their vaults: damage to it is found
-// by its name, and costs one step.
+// The seals of the state work for any optimizer: damage is found by its name and restored.
 func TestToyVault(t *testing.T) {
 	undisturbed := guardedConfig(t, func(c *Config) { useToy(c); c.SaveEvery = 0 })
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
@@ -18,7 +17,7 @@ func TestToyVault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "ALARM: the optimizer's state of rank 1 after step 2 has changed in memory: momentum_buffer of the dense group\n"; out != want {
+	if want := "ALARM: a byte of the optimizer's state of rank 1 after step 2 had changed in memory: momentum_buffer of the dense group: it was restored from its checksum\n"; out != want {
 		t.Errorf("output %q, want %q", out, want)
 	}
 	sameState(t, "toy", cfg, undisturbed, cfg.Steps)

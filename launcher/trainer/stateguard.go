@@ -111,6 +111,9 @@ func (g *stateGuard) damageOf(rank int, set uint64) *DamageError {
 
 // vectors names the vectors in a set.
 func (g *stateGuard) vectors(set uint64) (names []string) {
+	if set == 0 {
+		return nil
+	}
 	i := 0
 	for name := range g.optim.State {
 		if set>>i&1 == 1 {

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// In a memory cgroup that is too small the kernel kills ranks, not the launcher, which says why and
+// what to do.
+func TestMemoryLimit(t *testing.T) {
+	cgroup := fmt.Sprintf("/sys/fs/cgroup/memory/spmoe-test-%d", os.Getpid())
+	limit, list := filepath.Join(cgroup, "memory.limit_in_bytes"), filepath.Join(cgroup, "cgroup.procs")
+	if err := os.Mkdir(cgroup, 0o755); err != nil {
+		t.Skipf("no memory cgroup can be made here: %v", err)
+	}
+	t.Cleanup(func() {
+		for deadline := time.Now().Add(10 * time.Second); os.Remove(cgroup) != nil && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	if err := os.WriteFile(limit, []byte(strconv.Itoa(45<<20)), 0); err != nil {
+		t.Skipf("no memory can be limited here: %v", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		args := processRun(filepath.Join(t.TempDir(), "run"), "--steps", "20", "--spares", "1")
+		cmd := exec.Command("sh", append([]string{"-c", "echo $$ > " + list + `; exec "$0" "$@"`, self}, args...)...)
+		cmd.Env = append(os.Environ(), asLauncher+"=1")
+		text, _ := cmd.CombinedOutput()
+		if cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled() {
+			t.Fatalf("the launcher was killed: %v\n%s", cmd.ProcessState, text)
+		}
+		switch code := cmd.ProcessState.ExitCode(); {
+		case code == exitUsage:
+			t.Skipf("it does not start in so little memory: %s", text)
+		case code != exitOK && code != 137:
+			t.Errorf("exit code %d: %s", code, text)
+		case code == 137 && !strings.Contains(string(text), "memory ran out 6 times: lower --batch or --seq"):
+			t.Errorf("nothing says what to do: %s", text)
+		case !strings.Contains(string(text), "probably by the kernel because memory ran out"):
+			t.Skipf("the kernel killed none: %s", text)
+		}
+	}
+}
