@@ -108,8 +108,8 @@ func (t attackTable) String() string {
 	return b.String()
 }
 
-// attackRun makes a run that a strike hits, or an undisturbed one. It returns a checksum of all state
-// at the end, the time of the last step, the kind of memory that was hit, and the alarms.
+// attackRun makes a run that a strike hits, or an undisturbed one. It returns a checksum of all
+// state at the end, the time of the last step, the kind of memory that was hit, and the alarms.
 type attackRun func(t *testing.T, cfg Config, s *strike) (sum uint64, took time.Duration, kind string, alarms []string, err error)
 
 // attack makes SPMOE_FLIPS runs without the guard of activations and as many with default settings,

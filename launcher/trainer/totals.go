@@ -11,8 +11,8 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// totals sums the results of the ranks' passes. stop is positive if any rank wants to stop, save if a
-// save by time is due, and damaged if activations or gradients of a rank have changed in memory.
+// totals sums the results of the ranks' passes. stop is positive if any rank wants to stop, save if
+// a save by time is due, and damaged if activations or gradients of a rank have changed in memory.
 type totals struct {
 	loss, tokens, mtp, mtpTokens, balance, dropped, stop, save, damaged float64
 	// bytes of text that the tokens of an evaluation stand for
