@@ -112,7 +112,10 @@ func (g *Group) UpdatesInMultiples(n int) bool {
 func (g *Group) Weights(yield func(tensor.Tensor) bool) {
 	done := 0
 	for _, l := range g.quantized {
-		for _, t := range append([]tensor.Tensor{g.Work.Slice(done, l.at)}, l.mx.weights(l.W)...) {
+		if done < l.at && !yield(g.Work.Slice(done, l.at)) {
+			return
+		}
+		for _, t := range l.mx.weights(l.W) {
 			if t.Valid() && t.Len() > 0 && !yield(t) {
 				return
 			}

@@ -195,14 +195,14 @@ func (q *mxLinear) allocate(w tensor.Tensor) {
 }
 
 // weights returns the tensors that products read instead of w or, if readsWeight, in addition to
-// it.
-func (q *mxLinear) weights(w tensor.Tensor) []tensor.Tensor {
-	all := []tensor.Tensor{q.rows.Codes, q.rows.Scales, q.rows.Amax}
+// it. Some may be the zero Tensor.
+func (q *mxLinear) weights(w tensor.Tensor) (all [7]tensor.Tensor) {
+	all[0], all[1], all[2] = q.rows.Codes, q.rows.Scales, q.rows.Amax
 	if !q.sharesWeight() {
-		all = append(all, q.cols.Codes, q.cols.Scales, q.cols.Amax)
+		all[3], all[4], all[5] = q.cols.Codes, q.cols.Scales, q.cols.Amax
 	}
 	if q.readsWeight() {
-		all = append(all, w.Reshape(w.Len()))
+		all[6] = w.Reshape(w.Len())
 	}
 	return all
 }
