@@ -11,11 +11,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"spmoe/launcher/record"
+	"spmoe/launcher/system"
 )
 
 // The place of event files in the folder of a run, and the name of the file. TensorBoard looks for
@@ -61,11 +61,11 @@ func (w *Writer) rewrite(lines []record.Line) error {
 	w.state = state{config: w.config()}
 	content := appendFrame(nil, event{time: startOf(lines)}.marshal())
 	content = append(content, w.state.events(lines)...)
-	dir := filepath.Join(w.run, Folder)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	dir, err := system.OwnFolder(w.run, Folder)
+	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, file), os.O_RDWR|os.O_CREATE, 0o666)
+	f, err := system.OpenOwn(dir, file, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return err
 	}
