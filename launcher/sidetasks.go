@@ -65,14 +65,15 @@ func (f sideTaskFlags) start(cfg trainer.Config, env env) (*sideTasks, error) {
 		}
 		fmt.Fprintf(env.errOut, "launcher: live page at http://%s/\n", t.server.Addr())
 	}
-	go t.follow(tensorboard.Open(cfg.Out, func() string { return string(config) }))
+	go t.follow(func() *tensorboard.Writer { return tensorboard.Open(cfg.Out, func() string { return string(config) }) })
 	return t, nil
 }
 
-// follow keeps the TensorBoard file up to date until end is called. It stops writing after an error
-// and warns once.
-func (t *sideTasks) follow(events *tensorboard.Writer) {
+// follow keeps the TensorBoard file up to date until end is called. After an error it waits for the
+// end, writes the whole file again, and warns if that fails too.
+func (t *sideTasks) follow(open func() *tensorboard.Writer) {
 	defer close(t.ended)
+	events := open()
 	look := time.NewTicker(updateEvery)
 	defer look.Stop()
 	var err error
@@ -81,6 +82,10 @@ func (t *sideTasks) follow(events *tensorboard.Writer) {
 		case <-look.C:
 		case <-t.stop:
 			stopped = true
+		}
+		if stopped && err != nil {
+			events.Close()
+			events, err = open(), nil
 		}
 		if err == nil {
 			err = events.Update()

@@ -214,8 +214,8 @@ func appendData(given []assignment, args []string) ([]assignment, error) {
 
 // configure resolves the configuration and finds the checkpoint to continue from, if any. A resumed
 // run starts from the configuration in its checkpoint. Warnings of damaged checkpoints go to warn.
-// A late process joins a run that is under way, and does not touch its checkpoints. The run's folder
-// is claimed before anything in it is changed.
+// A late process joins a run that is under way, and does not touch its checkpoints. The run's
+// folder is claimed before anything in it is changed.
 func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer, claim *runClaim) (cfg trainer.Config, from string, err error) {
 	text, err := readConfig(f.config)
 	if err != nil {

@@ -117,8 +117,8 @@ func (r *Reader) open(root *os.Root) (err error) {
 	return nil
 }
 
-// openRegular opens a regular file of a checkpoint. Anything else in its place is damage, and is not
-// waited for.
+// openRegular opens a regular file of a checkpoint. Anything else in its place is damage, and is
+// not waited for.
 func openRegular(root *os.Root, name string) (*os.File, error) {
 	f, err := system.OpenIn(root, name, os.O_RDONLY)
 	if errors.Is(err, system.ErrNotRegular) {

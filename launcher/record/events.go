@@ -20,9 +20,9 @@ import (
 // EventsFile is the name of the file in the folder of its run.
 const EventsFile = "events.jsonl"
 
-// EventLog appends to the file in the folder of a run. The first event creates the file. Events that
-// cannot be written, for example because the disk is full, wait in memory for the next one. Only
-// Folder needs to be set.
+// EventLog appends to the file in the folder of a run. The first event creates the file. Events
+// that cannot be written, for example because the disk is full, wait in memory for the next one.
+// Only Folder needs to be set.
 type EventLog struct {
 	Folder  string
 	file    *os.File

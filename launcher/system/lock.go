@@ -33,8 +33,8 @@ func (e *LockedError) Error() string { return fmt.Sprintf("%s is in use by %s", 
 // maxHolder is the maximum length of the description of a holder in bytes.
 const maxHolder = 512
 
-// LockFolder locks a folder, which it creates if necessary. The error is a [*LockedError] if another
-// process, or another part of this one, holds the lock. File systems without locks count as
+// LockFolder locks a folder, which it creates if necessary. The error is a [*LockedError] if
+// another process, or another part of this one, holds the lock. File systems without locks count as
 // unlocked.
 func LockFolder(folder string) (*FolderLock, error) {
 	l := &FolderLock{folder: folder}

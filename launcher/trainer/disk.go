@@ -60,7 +60,8 @@ func (c Config) savesAfter(step int) int {
 	return math.MaxInt
 }
 
-// adviseSpace says what to do if the disk lacks the space for one checkpoint. It is empty otherwise.
+// adviseSpace says what to do if the disk lacks the space for one checkpoint. It is empty
+// otherwise.
 func (c Config) adviseSpace(ranks int) string {
 	need := c.CheckpointBytes(ranks)
 	free, ok := system.FreeSpace(c.Out)

@@ -128,8 +128,8 @@ func (c *recorder) push() error {
 // flush writes the record to the disk.
 func (c *recorder) flush() error { return c.required(c.out.Flush()) }
 
-// required handles an error of writing the record where it must be complete, if the run was asked to
-// record quantization errors.
+// required handles an error of writing the record where it must be complete, if the run was asked
+// to record quantization errors.
 func (c *recorder) required(err error) error {
 	if err != nil && c.job.cfg.RecordEvery > 0 {
 		return err
@@ -137,9 +137,9 @@ func (c *recorder) required(err error) error {
 	return c.handleError(err)
 }
 
-// handleError handles an error of writing the record. The lines wait in memory, and the run goes on.
-// When too many lines wait, the record has ended: then a run that was asked to record quantization
-// errors ends, too.
+// handleError handles an error of writing the record. The lines wait in memory, and the run goes
+// on. When too many lines wait, the record has ended: then a run that was asked to record
+// quantization errors ends, too.
 func (c *recorder) handleError(err error) error {
 	ended := errors.Is(err, record.ErrEnded)
 	switch {

@@ -395,9 +395,9 @@ func TestRecordFails(t *testing.T) {
 	}
 }
 
-// A run goes on while its record cannot be written, and says so once, and when it can be again. A run
-// that was asked for a record ends when lines are lost, or if they are missing where the record must
-// be complete. Any other run does without the rest.
+// A run goes on while its record cannot be written, and says so once, and when it can be again. A
+// run that was asked for a record ends when lines are lost, or if they are missing where the record
+// must be complete. Any other run does without the rest.
 func TestRecordIsLost(t *testing.T) {
 	t.Parallel()
 	for every, want := range map[int][]string{

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// saveClock knows when a run has last saved. The ranks of a process share one, which rank 0 uses. It
-// survives failures that the process survives.
+// saveClock knows when a run has last saved. The ranks of a process share one, which rank 0 uses.
+// It survives failures that the process survives.
 type saveClock struct {
 	now   func() time.Time
 	saved time.Time // when the last save began, or the run
 	late  bool      // this process has joined a running job
 }
 
-// start starts the clock unless it runs. A process that has joined a running job finds the last save
-// by the configuration in the run's folder, which is written when the run starts and with every
-// checkpoint. Otherwise a run whose rank 0 fails again and again would never save.
+// start starts the clock unless it runs. A process that has joined a running job finds the last
+// save by the configuration in the run's folder, which is written when the run starts and with
+// every checkpoint. Otherwise a run whose rank 0 fails again and again would never save.
 func (c *saveClock) start(folder string) {
 	if !c.saved.IsZero() {
 		return

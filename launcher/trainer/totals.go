@@ -11,8 +11,8 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// totals sums the results of the ranks' passes. stop is positive if any rank wants to stop, and save
-// if a save by time is due.
+// totals sums the results of the ranks' passes. stop is positive if any rank wants to stop, and
+// save if a save by time is due.
 type totals struct {
 	loss, tokens, mtp, mtpTokens, balance, dropped, stop, save float64
 	// bytes of text that the tokens of an evaluation stand for
