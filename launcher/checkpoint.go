@@ -14,6 +14,7 @@ import (
 
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
 	"spmoe/launcher/weights"
 )
 
@@ -103,6 +104,11 @@ func verifyCheckpoints(ctx context.Context, out io.Writer, paths []string) error
 			}
 			begin := time.Now()
 			r, err := checkpoint.Open(step)
+			if err == nil {
+				if err = trainer.CheckState(r); err != nil {
+					r.Close()
+				}
+			}
 			if err != nil {
 				fmt.Fprintf(out, "BROKEN %v\n", err)
 				broken = append(broken, step)

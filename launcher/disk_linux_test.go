@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"spmoe/launcher/record"
@@ -81,6 +83,9 @@ func TestDiskFullAtTheEnd(t *testing.T) {
 			if err != nil || len(log.Steps) != 40 || log.Done == nil {
 				t.Errorf("the record has %d steps (%v)", len(log.Steps), err)
 			}
+			if strings.Contains(got.errOut, "not complete") {
+				t.Errorf("errors %q", got.errOut)
+			}
 			succeed(t, "checkpoint", "verify", run)
 			if _, err := os.Stat(filepath.Join(run, "step-00000040")); err != nil {
 				t.Error(err)
@@ -105,6 +110,25 @@ func TestDiskStaysFull(t *testing.T) {
 				t.Errorf("exit code %d: %s\n%s", got.code, got.errOut, got.out)
 			}
 		})
+	}
+}
+
+// So does a run whose ranks have all been replaced.
+func TestDiskStaysFullAfterFailures(t *testing.T) {
+	t.Chdir(t.TempDir())
+	out := smallDisk(t, 8)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	begun := &beginning{do: func(ranks []int) {
+		fillDisk(filepath.Join(filepath.Dir(out), "filler"))
+		for _, pid := range ranks {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}}
+	giveUp := &watcher{[]string{"ALARM", "trying again for"}, cancel}
+	code := run(ctx, processRun(out, "--steps", "40", "--log-every", "1", "--restarts", "9"), io.MultiWriter(begun, writers{giveUp}), &begun.errOut)
+	if text := begun.errOut.String(); code != exitUnsaved || !strings.Contains(text, "replaces it") || !strings.Contains(text, "the checkpoint of step 40, the last of this run, was not saved") {
+		t.Errorf("exit code %d: %s", code, text)
 	}
 }
 

@@ -66,7 +66,9 @@ func (f sideTaskFlags) start(cfg trainer.Config, env env) (*sideTasks, error) {
 		}
 		fmt.Fprintf(env.errOut, "launcher: live page at http://%s/\n", t.server.Addr())
 	}
-	go t.follow(tensorboard.Open(cfg.Out, true, func() string { return string(config) }))
+	go t.follow(func(fresh bool) *tensorboard.Writer {
+		return tensorboard.Open(cfg.Out, fresh, func() string { return string(config) })
+	})
 	return t, nil
 }
 
@@ -80,10 +82,11 @@ func pageConnections() int {
 	return most
 }
 
-// follow keeps the TensorBoard file up to date until end is called. It stops writing after an error
-// and warns once.
-func (t *sideTasks) follow(events *tensorboard.Writer) {
+// follow keeps the TensorBoard file up to date until end is called. After an error it waits for the
+// end, writes the whole file again, and warns if that fails too.
+func (t *sideTasks) follow(open func(fresh bool) *tensorboard.Writer) {
 	defer close(t.ended)
+	events := open(true)
 	look := time.NewTicker(updateEvery)
 	defer look.Stop()
 	var err error
@@ -92,6 +95,10 @@ func (t *sideTasks) follow(events *tensorboard.Writer) {
 		case <-look.C:
 		case <-t.stop:
 			stopped = true
+		}
+		if stopped && err != nil {
+			events.Close()
+			events, err = open(false), nil
 		}
 		if err == nil {
 			err = events.Update()

@@ -17,9 +17,11 @@ import (
 	"strconv"
 	"strings"
 
+	"spmoe/internal/stricttoml"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
@@ -347,7 +349,7 @@ func sameConfig(text []byte, cfg trainer.Config) bool {
 // neither verifies nor changes anything.
 func newestUnverified(run string) (path string, config []byte, err error) {
 	if path, err = checkpoint.Latest(run); err == nil {
-		config, err = os.ReadFile(filepath.Join(path, "config.toml"))
+		config, err = system.ReadFile(filepath.Join(path, "config.toml"), stricttoml.MaxSize)
 	}
 	return path, config, err
 }

@@ -16,6 +16,7 @@ import (
 
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/tensorboard"
 )
 
 // outcome holds everything that must be the same with and without faults.
@@ -60,7 +61,10 @@ func outcomeOf(folder string, steps int) (o outcome, err error) {
 			o.others++
 			return fs.SkipDir
 		}
-		if name != "." && name != record.EventsFile {
+		if isEvents, _ := filepath.Match(filepath.Join(tensorboard.Folder, "events.out.tfevents.*"), name); isEvents {
+			name = filepath.Join(tensorboard.Folder, "events") // the rest is time, host and process
+		}
+		if name != "." && name != record.EventsFile && !slices.Contains(o.names, name) {
 			o.names = append(o.names, name)
 		}
 		if err != nil || filepath.Dir(name) != last || filepath.Ext(name) != ".safetensors" { // the other files contain the path of the run

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"spmoe/launcher/system"
 )
 
 // A process that has a checkpoint open holds a shared lock on its manifest, which ends with the
@@ -18,7 +20,7 @@ func lockShared(manifest *os.File) { unix.Flock(int(manifest.Fd()), unix.LOCK_SH
 
 // inUse reports whether a Reader has the manifest at path open.
 func inUse(path string) bool {
-	f, err := os.Open(path)
+	f, _, err := system.OpenRegular(path)
 	if err != nil {
 		return false
 	}

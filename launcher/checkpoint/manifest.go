@@ -185,19 +185,19 @@ func readManifest(root *os.Root) (*manifest, error) {
 
 // readSmall reads a whole regular file of at most limit bytes.
 func readSmall(root *os.Root, name string, limit int64) ([]byte, error) {
-	stat, err := root.Lstat(name)
+	f, err := openRegular(root, name)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, damagef("not complete: it has no %s", name)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if !stat.Mode().IsRegular() || stat.Size() > limit {
-		return nil, damagef("%s: expected a regular file of at most %d bytes", name, limit)
+	stat, err := f.Stat()
+	if err == nil && stat.Size() > limit {
+		err = damagef("%s: expected a regular file of at most %d bytes", name, limit)
 	}
-	f, err := root.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, f.Close())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, stat.Size()))
 	return data, errors.Join(unreadable(err), f.Close())

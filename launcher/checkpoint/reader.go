@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/system"
 )
 
 // Reader is an open, verified checkpoint. It is safe for concurrent use until Close. While it is
@@ -48,6 +49,9 @@ func Open(path string) (*Reader, error) {
 func isRun(path string) (bool, error) {
 	stat, err := os.Stat(path)
 	if err != nil {
+		if errors.Is(err, os.ErrPermission) {
+			return false, fmt.Errorf("%w: make it readable for this user", err)
+		}
 		return false, fmt.Errorf("%w: give the folder of a checkpoint or of a run", err)
 	}
 	if !stat.IsDir() {
@@ -90,7 +94,7 @@ func (r *Reader) load(root *os.Root) error {
 
 // open reads the manifest and opens the files.
 func (r *Reader) open(root *os.Root) (err error) {
-	if r.lock, err = root.Open(manifestName); err == nil {
+	if r.lock, err = openRegular(root, manifestName); err == nil {
 		lockShared(r.lock)
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -102,7 +106,7 @@ func (r *Reader) open(root *os.Root) (err error) {
 		return err
 	}
 	for _, w := range r.manifest.files() {
-		f, err := root.Open(w.Name)
+		f, err := openRegular(root, w.Name)
 		if errors.Is(err, os.ErrNotExist) { // since it was listed
 			return damagef("%s is missing", w.Name)
 		} else if err != nil {
@@ -111,6 +115,16 @@ func (r *Reader) open(root *os.Root) (err error) {
 		r.files = append(r.files, f)
 	}
 	return nil
+}
+
+// openRegular opens a regular file of a checkpoint. Anything else in its place is damage, and is
+// not waited for.
+func openRegular(root *os.Root, name string) (*os.File, error) {
+	f, err := system.OpenIn(root, name, os.O_RDONLY)
+	if errors.Is(err, system.ErrNotRegular) {
+		return nil, damagef("%s is not a regular file", name)
+	}
+	return f, err
 }
 
 // parse reads the configuration and the headers of the shards.

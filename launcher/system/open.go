@@ -53,3 +53,17 @@ func OpenIn(root *os.Root, name string, flags int) (*os.File, error) {
 	}
 	return file, nil
 }
+
+// OwnFolder returns the path of the folder name in folder, which it creates if necessary. It
+// refuses a link and anything else that is not a folder.
+func OwnFolder(folder, name string) (path string, err error) {
+	path = filepath.Join(folder, name)
+	if err := os.Mkdir(path, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	stat, err := os.Lstat(path)
+	if err == nil && !stat.IsDir() {
+		err = fmt.Errorf("%s: not a folder (its mode is %v): move it away", path, stat.Mode())
+	}
+	return path, err
+}

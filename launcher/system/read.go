@@ -11,6 +11,9 @@ import (
 	"syscall"
 )
 
+// ErrNotRegular says that a path does not lead to a regular file.
+var ErrNotRegular = errors.New("not a regular file")
+
 // OpenRegular opens a regular file for reading and returns its size. Anything else is an error at
 // once, including a pipe without a writer. It follows links.
 func OpenRegular(path string) (file *os.File, size int64, err error) {
@@ -38,7 +41,7 @@ func regular(path string, stat os.FileInfo) error {
 	if stat.Mode().IsRegular() {
 		return nil
 	}
-	return fmt.Errorf("%s: not a regular file (its mode is %v)", path, stat.Mode())
+	return fmt.Errorf("%s: %w (its mode is %v)", path, ErrNotRegular, stat.Mode())
 }
 
 // ReadFile returns the content of a regular file of at most the given size.

@@ -26,7 +26,7 @@ type Config struct {
 	Flavor     string   `toml:"flavor" help:"built-in model that the model section starts from"`
 	Steps      int      `toml:"steps" help:"number of optimizer steps of the run"`
 	Seq        int      `toml:"seq" help:"tokens per sequence"`
-	Batch      int      `toml:"batch" help:"global batch: sequences per optimizer step of all ranks together"`
+	Batch      int      `toml:"batch" help:"sequences per optimizer step of all ranks together (the global batch)"`
 	MicroBatch int      `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch"`
 	Recompute  string   `toml:"recompute" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
 	Precision  string   `toml:"precision" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`

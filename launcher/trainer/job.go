@@ -192,8 +192,8 @@ func (j *Job) open(path string) (err error) {
 	if j.resume, err = checkpoint.Open(path); err != nil {
 		return fmt.Errorf("%w (a run resumes from its newest checkpoint: to go back to the previous one, move that folder away)", err)
 	}
-	if err := j.resume.Meta(&j.progress); err != nil {
-		return fmt.Errorf("%s: %w", j.resume.Path(), err)
+	if j.progress, err = readProgress(j.resume); err != nil {
+		return err
 	}
 	for _, a := range j.resume.SetAside() {
 		j.report.Alarm(Alarm{j.progress.Step, fmt.Sprintf("%v; going on from %s", a, filepath.Base(j.resume.Path()))})

@@ -17,8 +17,11 @@ const Plots = "plots"
 // creates if necessary. It removes the files of all names that are not drawn, which belong to an
 // earlier page.
 func WritePlots(dir string, figures []Figure, all []string) error {
-	dir = filepath.Join(dir, Plots)
-	if err := errors.Join(os.MkdirAll(dir, 0o777), system.Tidy(dir)); err != nil { // remove the temporary files of a killed process
+	dir, err := system.OwnFolder(dir, Plots)
+	if err == nil {
+		err = system.Tidy(dir) // remove the temporary files of a killed process
+	}
+	if err != nil {
 		return err
 	}
 	for _, f := range figures {

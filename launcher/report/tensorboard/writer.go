@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"spmoe/launcher/record"
+	"spmoe/launcher/system"
 )
 
 // Folder is the place of event files in the folder of a run.
@@ -57,8 +58,8 @@ func (w *Writer) rewrite(lines []record.Line) error {
 	}
 	w.state = state{config: w.config()}
 	content := w.state.events(lines)
-	dir := filepath.Join(w.run, Folder)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	dir, err := system.OwnFolder(w.run, Folder)
+	if err != nil {
 		return err
 	}
 	kept, last, size, err := keepCommon(dir, content)

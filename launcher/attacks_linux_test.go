@@ -1,0 +1,156 @@
+package main
+
+// Run folders that somebody else has prepared: links, pipes, and manifests that lie.
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// soon is launch for a command that must not hang.
+func soon(t *testing.T, args ...string) outcome {
+	t.Helper()
+	ended := make(chan outcome, 1)
+	go func() { ended <- launchTo(context.Background(), &watcher{}, args...) }()
+	select {
+	case got := <-ended:
+		return got
+	case <-time.After(2 * time.Minute):
+		t.Fatalf("%q hangs", args)
+		return outcome{}
+	}
+}
+
+// Links in a run's folder lead no write out of it, whatever they stand for.
+func TestLinksInRun(t *testing.T) {
+	data := text(t)
+	for _, name := range []string{
+		"tensorboard", "plots", "report.html", "config.toml", "metrics.jsonl", "events.jsonl", "trace.json", ".lock", "step-00000002", ".step-00000002.tmp", "tokenizer.json",
+		"tensorboard/events.out.tfevents.spmoe", "plots/loss.svg", "metrics.jsonl.old",
+	} {
+		t.Run(strings.ReplaceAll(name, "/", " "), func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			victim := t.TempDir()
+			file := write(t, filepath.Join(victim, "file"), "{\"start\":{\"step\":0,\"cpu\":\"\",\"tier\":\"\",\"cores\":1,\"version\":\"\"}}\n")
+			to := file
+			if name == "tensorboard" || name == "plots" || strings.HasPrefix(strings.TrimPrefix(name, "."), "step-") {
+				to = victim
+			}
+			path := filepath.Join("run", name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(to, path); err != nil {
+				t.Fatal(err)
+			}
+			before := files(t, victim)
+			got := soon(t, append(tiny(data, "--steps", "2", "--out", "run", "--trace", "steps=1", "--save-retry", "0s"), "--report=true")...)
+			if got.code == exitOK {
+				soon(t, "report", "run")
+			}
+			same(t, files(t, victim), before)
+			if name != ".lock" && got.code != exitOK { // the rest is written, with a warning at most
+				t.Errorf("exit code %d: %s", got.code, got.errOut)
+			}
+		})
+	}
+}
+
+// Pipes in place of files block nothing.
+func TestPipesInRun(t *testing.T) {
+	data := text(t)
+	for _, name := range []string{
+		"step-00000002/manifest.json", "step-00000002/config.toml", "step-00000002/rank-00000-of-00001.safetensors", "metrics.jsonl", "events.jsonl", "config.toml", ".lock",
+	} {
+		t.Run(strings.ReplaceAll(name, "/", " "), func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			succeed(t, tiny(data, "--steps", "2", "--out", "run")...)
+			path := filepath.Join("run", name)
+			if err := os.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Mkfifo(path, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			inCheckpoint := strings.HasPrefix(name, "step-")
+			if got := soon(t, "checkpoint", "verify", "run"); inCheckpoint && (got.code != exitFailed || !strings.Contains(got.out, "is not a regular file")) || !inCheckpoint && got.code != exitOK {
+				t.Errorf("verify: exit code %d: %s%s", got.code, got.out, got.errOut)
+			}
+			soon(t, "checkpoint", "ls", "run")
+			soon(t, "report", "run")
+			soon(t, "generate", "--checkpoint", "run/step-00000002", "--prompt", "a", "--max-tokens", "2")
+			again := soon(t, "train", "--resume", "--steps", "4", "--save-every", "1", "--out", "run", "--save-retry", "0s")
+			if inCheckpoint && (again.code != exitUsage || !strings.Contains(again.errOut, "not a regular file")) {
+				t.Errorf("resume: exit code %d: %s", again.code, again.errOut)
+			}
+		})
+	}
+}
+
+// forge changes a field of the trainer's state in a manifest, and gives it a new seal.
+func forge(t *testing.T, path, field string, value any) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var envelope struct {
+		Body map[string]json.RawMessage `json:"body"`
+	}
+	var meta map[string]any
+	if err := json.Unmarshal(text, &envelope); err != nil {
+		t.Fatal(err)
+	}
+	decoder := json.NewDecoder(strings.NewReader(string(envelope.Body["meta"])))
+	decoder.UseNumber()
+	if err := decoder.Decode(&meta); err != nil {
+		t.Fatal(err)
+	}
+	if field != "" {
+		meta[field] = value
+	}
+	if envelope.Body["meta"], err = json.Marshal(meta); err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.Marshal(envelope.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, fmt.Sprintf("{\"sha256\":\"%x\",\"body\":%s}\n", sha256.Sum256(body), body))
+}
+
+// A trainer's state that contradicts its checkpoint is refused, although every checksum is right.
+func TestForgedManifests(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	succeed(t, tiny(data, "--steps", "2", "--out", "run")...)
+	const manifest = "run/step-00000002/manifest.json"
+	whole := files(t, "run")["step-00000002/manifest.json"]
+	for _, c := range []struct {
+		field string
+		value any
+	}{
+		{"step", -1}, {"step", 1}, {"step", 3}, {"step", int64(1) << 40}, {"optimizer_steps", int64(1) << 62}, {"optimizer_steps", -1}, {"optimizer_steps", 3},
+		{"tokens", -5}, {"tokens", int64(1) << 62}, {"tokens", 1}, {"skipped_steps", 1_000_000_000}, {"skipped_steps", -1}, {"skipped", []int{7}}, {"skipped", []int{1, 1}},
+		{"recent_losses", make([]float64, 11)}, {"recent_norms", make([]float64, 65)},
+	} {
+		write(t, manifest, whole)
+		forge(t, manifest, c.field, c.value)
+		if got := soon(t, "checkpoint", "verify", "run"); got.code != exitFailed || !strings.Contains(got.out, "BROKEN run/step-00000002") {
+			t.Errorf("%s %v: verify: exit code %d: %s%s", c.field, c.value, got.code, got.out, got.errOut)
+		}
+		refuse(t, exitUsage, []string{"train", "--resume", "--steps", "4", "--out", "run"}, "step-00000002", "trainer's state", "use another checkpoint")
+	}
+	write(t, manifest, whole)
+	forge(t, manifest, "", nil) // the forgery itself is sound
+	succeed(t, "checkpoint", "verify", "run")
+	succeed(t, "train", "--resume", "--steps", "4", "--out", "run")
+}
