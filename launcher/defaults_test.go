@@ -16,7 +16,7 @@ func TestHelpShowsDefaultsOfFlavors(t *testing.T) {
 		"tokens per sequence (default 128 for debug, 512 for small, 1024 for 500M/3B, 4096 for 16B/236B/671B)\n",
 		"decoupled weight decay of all parameters (default 0.1)\n",
 		"built-in model that the model section starts from (default debug)\n",
-		"global batch: ",
+		"(the global batch)",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("help lacks %q:\n%s", want, out)

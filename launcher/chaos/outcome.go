@@ -61,6 +61,9 @@ func outcomeOf(folder string, steps int) (o outcome, err error) {
 			o.others++
 			return fs.SkipDir
 		}
+		if isOld, _ := filepath.Match("*.jsonl.old*", name); isOld { // a run without a checkpoint started again
+			return nil
+		}
 		if isEvents, _ := filepath.Match(filepath.Join(tensorboard.Folder, "events.out.tfevents.*"), name); isEvents {
 			name = filepath.Join(tensorboard.Folder, "events") // the rest is time, host and process
 		}
