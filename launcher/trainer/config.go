@@ -51,7 +51,7 @@ type Config struct {
 	Keep      int      `toml:"keep" help:"checkpoints to keep (at least 2)"`
 
 	LogEvery      int    `toml:"log_every" help:"steps between log lines"`
-	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 4 % of the run's FLOPs; 0: only at start and end"`
+	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs; 0: only at start and end"`
 	EvalSequences int    `toml:"eval_sequences" help:"validation sequences per evaluation"`
 	RecordEvery   int    `toml:"record_every" help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
 	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample to generate at the end; 0: no sample"`

@@ -16,7 +16,7 @@ func TestDebugDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Steps != 360 || cfg.Seq != 128 || cfg.Batch != 16 || cfg.MicroBatch != 0 || cfg.EvalSequences != 64 || cfg.SampleTokens != 160 {
+	if cfg.Steps != 360 || cfg.Seq != 128 || cfg.Batch != 16 || cfg.MicroBatch != 0 || cfg.EvalSequences != 32 || cfg.SampleTokens != 160 {
 		t.Errorf("%+v", cfg)
 	}
 	want := Optimizer{
@@ -92,10 +92,7 @@ func TestEvaluationsOfFlavors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		most := 0.02
-		if f.Name == "debug" {
-			most = 0.038 // its 64 sequences are those of the published losses
-		}
+		const most = 0.02
 		n, share := cfg.EvalCost()
 		if n < 10 || n > 12 || share > most {
 			t.Errorf("%s: %d evaluations take %.2f %% of the FLOPs, want ten and at most %g %%", f.Name, n, 100*share, 100*most)
@@ -113,12 +110,12 @@ func TestEvalInterval(t *testing.T) {
 		"rounded up":               {func(c *Config) { c.Steps = 361 }, 41},
 		"few steps":                {func(c *Config) { c.Steps = 50 }, 34},
 		"small batches":            {func(c *Config) { c.Batch = 2 }, 267},
-		"short evaluations":        {func(c *Config) { c.Steps, c.EvalSequences = 9, 1 }, 1},
+		"short evaluations":        {func(c *Config) { c.Steps, c.EvalSequences = 9, 1 }, 2},
 		"only at start and end":    {func(c *Config) { c.EvalEvery = 0 }, 0},
 		"a number":                 {func(c *Config) { c.EvalEvery = 7 }, 7},
 		"a batch that is not one":  {func(c *Config) { c.Batch = -5 }, 534},
 		"more sequences than fit":  {func(c *Config) { c.EvalSequences, c.Batch = maxCount, 1 }, maxCount + 1},
-		"of a run without a batch": {func(c *Config) { c.Batch, c.EvalSequences = 0, 3 }, 40},
+		"of a run without a batch": {func(c *Config) { c.Batch, c.EvalSequences = 0, 3 }, 51},
 	} {
 		cfg, err := Default("debug")
 		if err != nil {

@@ -9,7 +9,7 @@ const (
 	// evaluations of a run, with those at its start and at its end
 	autoEvals = 10
 	// largest share of the run's FLOPs that automatic evaluations between start and end take
-	mostEvalCost = 0.04
+	mostEvalCost = 0.02
 )
 
 // evalInterval returns the number of steps between evaluations; 0 means only at start and end.
