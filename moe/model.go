@@ -21,8 +21,8 @@ type Model struct {
 	Config Config
 	Groups []*Group // all parameters
 
-	// Guard makes training passes check that the memory in which activations and gradients wait does
-	// not change by itself: see Damage. It may change between steps.
+	// Guard makes training passes check that the memory in which activations and gradients wait
+	// does not change by itself: see Damage. It may change between steps.
 	Guard bool
 
 	// Recompute is the policy for recomputing activations in training passes. It may change between

@@ -271,8 +271,8 @@ func (m *Model) ActivationPeak(ex *tensor.Exec) int {
 	return n
 }
 
-// Memory yields the memory in use by training with this Exec, with its kind: what passes have saved,
-// scratch memory, and gradients.
+// Memory yields the memory in use by training with this Exec, with its kind: what passes have
+// saved, scratch memory, and gradients.
 func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) bool) {
 	each := func(kind string) func([]byte) bool {
 		return func(b []byte) bool { return yield(kind, b) }

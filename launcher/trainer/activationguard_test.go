@@ -30,8 +30,8 @@ func flipGradient(rng *rand.Rand, r *rank) {
 	flip(rng, g.Grad.Slice(0, g.ParamLen()))
 }
 
-// A bit that flips in activations or gradients while they wait is found in the same step, or it does
-// no harm. The run is the undisturbed one, bit for bit.
+// A bit that flips in activations or gradients while they wait is found in the same step, or it
+// does no harm. The run is the undisturbed one, bit for bit.
 func TestActivationGuard(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

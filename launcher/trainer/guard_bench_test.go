@@ -29,9 +29,9 @@ func BenchmarkGuardActivations(b *testing.B) {
 	compareGuarded(b, func(r *rank, on int) { r.activations.period, r.memory.period = on, 0 })
 }
 
-// compareGuarded compares guarded steps with unguarded ones, two by two in turns within one run: the
-// second of two steps is measured. It gives the medians, and the median of how much longer a guarded
-// step takes than its neighbour without.
+// compareGuarded compares guarded steps with unguarded ones, two by two in turns within one run:
+// the second of two steps is measured. It gives the medians, and the median of how much longer a
+// guarded step takes than its neighbour without.
 func compareGuarded(b *testing.B, guard func(r *rank, on int)) {
 	for _, c := range []struct {
 		flavor       string
