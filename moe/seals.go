@@ -5,6 +5,9 @@ package moe
 // found wherever it happened in between, although the pass may have used the changed bytes. Such a
 // pass goes on, because its exchanges are collective. Its results must be dropped: see
 // Model.Damage.
+//
+// Seals are compared in the half of the backward pass that computes the gradients of inputs. What
+// waits for a separate BackwardWeight after that is not covered.
 
 import (
 	"fmt"

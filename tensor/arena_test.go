@@ -135,3 +135,37 @@ func TestArenaTensorsKeepTheirChunkAlive(t *testing.T) {
 		t.Errorf("a tensor at %#x is outside its buffer at %#x of %d bytes", at, lo, len(bytes))
 	}
 }
+
+// TestArenaBetween: the pieces between two marks are the tensors that were allocated there, across
+// chunks.
+func TestArenaBetween(t *testing.T) {
+	var a Arena
+	a.New(UINT8, 100)
+	from := a.Mark()
+	tensors := []Tensor{a.New(UINT8, 2*Alignment), a.New(UINT8, arenaChunk), a.New(UINT8, Alignment)}
+	to := a.Mark()
+	a.New(UINT8, 100)
+	for i, x := range tensors {
+		for j := range x.U8() {
+			x.U8()[j] = byte(1 + i)
+		}
+	}
+	var counts [4]int
+	a.Between(from, to, func(b []byte) bool {
+		for _, x := range b {
+			counts[x]++
+		}
+		return true
+	})
+	if counts[1] != 2*Alignment || counts[2] != arenaChunk || counts[3] != Alignment {
+		t.Errorf("bytes of each tensor: %v", counts)
+	}
+	used := 0
+	a.Used(func(b []byte) bool {
+		used += len(b)
+		return true
+	})
+	if used != a.used() {
+		t.Errorf("%d bytes are in use, want %d", used, a.used())
+	}
+}

@@ -33,6 +33,15 @@ func (g *activationGuard) begin() {
 	g.model.Guard, g.tries = due(g.period, g.progress.Step+1), 0
 }
 
+// meet waits until all ranks have computed their gradients. A rank that compared its gradients and
+// then waited for slower ones would not notice what changes meanwhile. It is collective.
+func (g *activationGuard) meet() error {
+	if !g.model.Guard {
+		return nil
+	}
+	return g.comm.Barrier()
+}
+
 // check compares the gradients of replicated weights, or of local ones, with what the passes of
 // this step have left.
 func (g *activationGuard) check(local bool) {

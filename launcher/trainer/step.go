@@ -89,6 +89,9 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 
 // reduce sums gradients, losses and stop requests over the ranks. It is collective.
 func (r *rank) reduce(ctx context.Context, local totals) (a attempt, err error) {
+	if err := r.activations.meet(); err != nil {
+		return a, err
+	}
 	r.activations.check(false) // Reduce overwrites this rank's slices
 	if a.norm, err = r.optim.Reduce(); err != nil {
 		return a, err
