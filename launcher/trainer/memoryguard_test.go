@@ -197,7 +197,7 @@ func stateOf(r *rank, i int) (x tensor.Tensor) {
 }
 
 // vectorName returns the name of vector number i of the optimizer's state.
-func vectorName(r *rank, i int) string { return r.stateGuard.vectors(1 << i)[0] }
+func vectorName(r *rank, i int) string { return r.optim.Names(1 << i)[0] }
 
 // What ranks have made different from each other is found by comparing, and mended by what most
 // have, or the owners' master weights.

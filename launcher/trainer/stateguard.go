@@ -68,7 +68,7 @@ func (g *stateGuard) agree(updated bool) error {
 	}
 	lost := false
 	for rank := range g.comm.Size() {
-		if names := g.vectors(all[2*rank]); len(names) > 0 {
+		if names := g.optim.Names(all[2*rank]); len(names) > 0 {
 			g.alarms.raise("a byte of the optimizer's state of rank %d after step %d had changed in memory: %s: it was restored from its checksum",
 				rank, g.progress.Step, strings.Join(names, ", "))
 		}
@@ -106,20 +106,5 @@ func (g *stateGuard) damageOf(rank int, set uint64) *DamageError {
 	if set == 0 {
 		return nil
 	}
-	return &DamageError{Rank: rank, Step: g.progress.Step, What: g.vectors(set)}
-}
-
-// vectors names the vectors in a set.
-func (g *stateGuard) vectors(set uint64) (names []string) {
-	if set == 0 {
-		return nil
-	}
-	i := 0
-	for name := range g.optim.State {
-		if set>>i&1 == 1 {
-			names = append(names, name)
-		}
-		i++
-	}
-	return names
+	return &DamageError{Rank: rank, Step: g.progress.Step, What: g.optim.Names(set)}
 }

@@ -44,7 +44,7 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 	o := &Optimizer{rule: rule, comm: c, ex: ex, copies: len(memory)}
 	o.shards = shardsOf(groups, c.Rank(), c.Size(), rule.WholeMatrices())
 	for i := range o.shards {
-		o.shards[i].first = i * len(vectors(rule))
+		o.shards[i].number = i
 	}
 	if o.copies > len(shard{}.states) {
 		panic(fmt.Sprintf("optim: memory for %d copies of the state: give 1 or 2", o.copies))
@@ -149,6 +149,7 @@ func (o *Optimizer) update(before int, lr, norm float64) {
 		case o.rule.WholeMatrices():
 			if o.sealed {
 				o.forSeals(s, before, checkSeals)
+				o.forSeals(s, before, checkGradSeals)
 			}
 			for p := range s.parts {
 				r := run(p.lo, p.hi, s.work().Slice(p.lo, p.hi))
@@ -205,13 +206,16 @@ func (o *Optimizer) gradScale(norm float64) float64 {
 // reduce leaves the sum of the ranks' gradients in each rank's slices and returns the global norm.
 func (o *Optimizer) reduce() (float64, error) {
 	var squares exact.Sum
-	for _, s := range o.shards {
+	for i, s := range o.shards {
 		if s.counts != nil {
 			if err := o.reduceScatter(s); err != nil {
 				return 0, fmt.Errorf("summing %s gradients: %w", s.group.Name, err)
 			}
 		}
 		o.addSquares(&squares, s)
+		if o.sealed {
+			o.forSeals(&o.shards[i], o.now, writeGradSeals)
+		}
 	}
 	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
 	if err := collective.AllReduce(o.comm, squares[:], collective.Sum); err != nil {

@@ -26,9 +26,21 @@ const (
 // seals are those of one vector: number i covers elements [i·sealLen, (i+1)·sealLen).
 type seals []uint64
 
-// changes are vectors that were found changed, as sets of their numbers in the order of
-// [Optimizer.State].
+// changes are what was found changed: sets of the numbers of vectors in the order of
+// [Optimizer.State], and of firstGrad plus the number of a group whose summed gradients changed.
 type changes struct{ repaired, lost atomic.Uint64 }
+
+const firstGrad = 56
+
+// add records the result of a check.
+func (c *changes) add(number int, repaired, lost bool) {
+	if repaired {
+		c.repaired.Or(1 << number)
+	}
+	if lost {
+		c.lost.Or(1 << number)
+	}
+}
 
 // Seal seals the newest state as it is. From then on, each update checks the state that it reads.
 // Only this optimizer may change the state until the next call of Seal.
@@ -36,6 +48,7 @@ func (o *Optimizer) Seal() {
 	o.sealed = true
 	for i := range o.shards {
 		s := &o.shards[i]
+		s.gradSeals = make(seals, sealsIn(s.len()))
 		for c := range o.copies {
 			for len(s.seals[c]) < len(s.states[c]) {
 				s.seals[c] = append(s.seals[c], make(seals, sealsIn(s.len())))
@@ -58,12 +71,32 @@ func (o *Optimizer) Verify() {
 	}
 }
 
-// Changes returns the vectors that were found changed since the last call, as sets of their numbers
-// in the order of State. A vector is repaired if each seal that did not match differed by one byte:
-// the seal then tells its old value. Otherwise it is lost.
+// Changes returns what was found changed since the last call, as sets for Names. A vector is
+// repaired if each seal that did not match differed by one byte: the seal then tells its old value.
+// Otherwise it is lost.
 func (o *Optimizer) Changes() (repaired, lost uint64) {
 	lost = o.found.lost.Swap(0)
 	return o.found.repaired.Swap(0) &^ lost, lost
+}
+
+// Names names the elements of a set of changes.
+func (o *Optimizer) Names(set uint64) (names []string) {
+	if set == 0 {
+		return nil
+	}
+	number := 0
+	for name := range o.State {
+		if set>>number&1 == 1 {
+			names = append(names, name)
+		}
+		number++
+	}
+	for i, s := range o.shards {
+		if set>>(firstGrad+i)&1 == 1 {
+			names = append(names, "summed gradients of the "+s.group.Name+" group")
+		}
+	}
+	return names
 }
 
 // Digests appends a checksum of the seals of each vector, in the order of State. It appends nothing
@@ -171,14 +204,23 @@ func writeSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
 func checkSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
 	for v, t := range c.s.states[c.i] {
 		repaired, lost := c.s.seals[c.i][v].check(lo, sealedBytes(t, lo, hi), t.DType().Size())
-		if repaired {
-			c.found.repaired.Or(1 << (c.s.first + v))
-		}
-		if lost {
-			c.found.lost.Or(1 << (c.s.first + v))
-		}
+		c.found.add(c.s.number*len(c.s.states[c.i])+v, repaired, lost)
 	}
 }
+
+// writeGradSeals seals the summed gradients of a shard. checkGradSeals checks them when the update
+// reads them.
+func writeGradSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
+	c.s.gradSeals.write(lo, sealedBytes(c.s.grad(), lo, hi), gradBytes)
+}
+
+func checkGradSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
+	repaired, lost := c.s.gradSeals.check(lo, sealedBytes(c.s.grad(), lo, hi), gradBytes)
+	c.found.add(firstGrad+c.s.number, repaired, lost)
+}
+
+// gradBytes is the size of an element of a gradient: FP32.
+const gradBytes = 4
 
 // sealedUpdate is the update of weights [lo, hi) of a shard whose state is sealed. lo is a multiple
 // of sealLen, and hi is one or the end of the shard.
@@ -217,6 +259,7 @@ func updateSealed(ex *tensor.Exec, u sealedUpdate, lo, hi int) {
 			r.dstLo = 0
 		}
 		checkSeals(ex, u.from, begin/sealLen, sealsIn(end))
+		checkGradSeals(ex, u.from, begin/sealLen, sealsIn(end))
 		u.update(ex, r)
 		for v, t := range dst {
 			x := t.Slice(r.dstLo, r.dstLo+end-begin).Bytes()

@@ -36,10 +36,8 @@ func sealable(t testing.TB, rule Rule, copies, threads int) (*Optimizer, []*moe.
 	return o, groups
 }
 
-// step makes an update with gradients that depend on the number of the step. Some steps are
-// skipped.
-func step(t testing.TB, o *Optimizer, groups []*moe.Group, n int) {
-	t.Helper()
+// fillGradients sets gradients that depend on the number of the step. Some are not finite.
+func fillGradients(groups []*moe.Group, n int) {
 	rng := rand.New(rand.NewPCG(uint64(n), 1))
 	for _, g := range groups {
 		for i := range g.Grad.F32() {
@@ -49,6 +47,12 @@ func step(t testing.TB, o *Optimizer, groups []*moe.Group, n int) {
 	if n%4 == 2 {
 		groups[1].Grad.F32()[0] = float32(math.Inf(1))
 	}
+}
+
+// step makes an update, or skips it.
+func step(t testing.TB, o *Optimizer, groups []*moe.Group, n int) {
+	t.Helper()
+	fillGradients(groups, n)
 	if _, err := o.Step(1e-2); err != nil {
 		t.Fatal(err)
 	}
@@ -185,6 +189,35 @@ func TestSealsRestore(t *testing.T) {
 				if !slices.Equal(stateBytes(o, b), stateBytes(want, a)) {
 					t.Fatalf("%s, %d copies: the state differs after change %d", name, copies, n)
 				}
+			}
+		}
+	}
+}
+
+// A byte of the summed gradients that changes before the update reads it is restored as well.
+func TestSealedGradients(t *testing.T) {
+	for name, rule := range sealedRules {
+		want, a := sealable(t, rule, 1, 1)
+		o, b := sealable(t, rule, 1, 2)
+		o.Seal()
+		for n := range 2 {
+			step(t, want, a, n)
+			fillGradients(b, n)
+			norm, err := o.Reduce()
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := b[n].Grad.Bytes()
+			x[len(x)/3] ^= 16
+			if err := o.Apply(1e-2, norm); err != nil {
+				t.Fatal(err)
+			}
+			repaired, lost := o.Changes()
+			if names := o.Names(repaired); lost != 0 || len(names) != 1 || names[0] != "summed gradients of the "+b[n].Name+" group" {
+				t.Errorf("%s: repaired %q, lost %b", name, names, lost)
+			}
+			if !slices.Equal(stateBytes(o, b), stateBytes(want, a)) {
+				t.Fatalf("%s: the state differs after step %d", name, n)
 			}
 		}
 	}

@@ -16,8 +16,10 @@ type shard struct {
 	lo, hi int
 	counts []int // length of every rank's slice; nil for a local group
 	states [2]state
+	number int        // in the optimizer
 	seals  [2][]seals // of the vectors of a state
-	first  int        // number of its first vector in the order of Optimizer.State
+
+	gradSeals seals
 }
 
 // state holds a shard's master weights followed by the vectors of the rule.
