@@ -1,7 +1,7 @@
 package trainer
 
-// An attack on memory: one random bit of a rank's activations or gradients flips at a random moment
-// of a step. The attack knows no guard. The run ends with the bits of the undisturbed run, with or
+// An attack on memory: one random bit of a rank's activations and gradients, or of its weights and
+// optimizer state, flips at a random moment of a step. The attack knows no guard. The run ends with the bits of the undisturbed run, with or
 // without an alarm, or with an error, or it is WRONG: with other bits and no alarm.
 
 import (
@@ -19,7 +19,6 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
-	"spmoe/moe"
 	"spmoe/tensor"
 )
 
@@ -29,12 +28,13 @@ type strike struct {
 	Step int           // in which it flips
 	Rank int           // whose memory it is
 	Wait time.Duration // from the beginning of the step
+	Rest bool          // flip weights or state, not activations or gradients
 }
 
 // newStrike returns a random strike in a step of the given duration.
 func newStrike(seed uint64, step, ranks int, took time.Duration) strike {
 	rng := rand.New(rand.NewPCG(17, seed))
-	return strike{seed, step, rng.IntN(ranks), time.Duration(rng.Int64N(int64(took)))}
+	return strike{Seed: seed, Step: step, Rank: rng.IntN(ranks), Wait: time.Duration(rng.Int64N(int64(took)))}
 }
 
 // hook returns the function that starts the strike when its rank begins its step, and tells hit the
@@ -46,23 +46,43 @@ func (s strike) hook(hit func(kind string)) func(r *rank, computed bool) {
 			once.Do(func() {
 				go func() {
 					time.Sleep(s.Wait)
-					hit(s.flip(r.model, r.ex))
+					hit(s.flip(r))
 				}()
 			})
 		}
 	}
 }
 
+// memory yields the memory that the strike may hit, with its kind.
+func (s strike) memory(r *rank, yield func(kind string, b []byte) bool) {
+	if !s.Rest {
+		r.model.Memory(r.ex, yield)
+		return
+	}
+	for _, g := range r.model.Groups {
+		for w := range g.Weights {
+			if !yield("weights", w.Bytes()) {
+				return
+			}
+		}
+	}
+	for _, x := range r.optim.State {
+		if !yield("optimizer state", x.Bytes()) {
+			return
+		}
+	}
+}
+
 // flip flips a random bit of the memory in use, and returns the kind of memory.
-func (s strike) flip(m *moe.Model, ex *tensor.Exec) (kind string) {
+func (s strike) flip(r *rank) (kind string) {
 	total := 0
-	m.Memory(ex, func(_ string, b []byte) bool {
+	s.memory(r, func(_ string, b []byte) bool {
 		total += len(b)
 		return true
 	})
 	rng := rand.New(rand.NewPCG(18, s.Seed))
 	at := rng.IntN(total)
-	m.Memory(ex, func(k string, b []byte) bool {
+	s.memory(r, func(k string, b []byte) bool {
 		if at < len(b) && kind == "" {
 			b[at] ^= 1 << rng.IntN(8)
 			kind = k
@@ -101,7 +121,7 @@ func (t attackTable) add(kind string, err error, alarms int, same bool) {
 func (t attackTable) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-18s %8s %9s %7s %6s %6s\n", "memory", "flips", "harmless", "healed", "ended", "WRONG")
-	for _, kind := range []string{"saved activations", "scratch memory", "gradients", "all"} {
+	for _, kind := range []string{"saved activations", "scratch memory", "gradients", "weights", "optimizer state", "all"} {
 		if o := t[kind]; o != nil {
 			fmt.Fprintf(&b, "%-18s %8d %9d %7d %6d %6d\n", kind, o.harmless+o.healed+o.ended+o.wrong, o.harmless, o.healed, o.ended, o.wrong)
 		}
@@ -113,8 +133,7 @@ func (t attackTable) String() string {
 // state at the end, the time of the last step, the kind of memory that was hit, and the alarms.
 type attackRun func(t *testing.T, cfg Config, s *strike) (sum uint64, took time.Duration, kind string, alarms []string, err error)
 
-// attack makes SPMOE_FLIPS runs without the guard of activations and as many with default settings,
-// and prints how they ended.
+// attack makes SPMOE_FLIPS runs for each kind of attack and each setting, and prints how they ended.
 func attack(t *testing.T, ranks int, run attackRun) {
 	flips, _ := strconv.Atoi(os.Getenv("SPMOE_FLIPS"))
 	if flips == 0 {
@@ -122,7 +141,7 @@ func attack(t *testing.T, ranks int, run attackRun) {
 	}
 	cfg := attackConfig(t)
 	var want uint64
-	var times []time.Duration // of the step to hit, in undisturbed runs
+	var times []time.Duration // of the last step, in undisturbed runs
 	for range 5 {
 		sum, took, _, _, err := run(t, cfg, nil)
 		if err != nil {
@@ -131,16 +150,18 @@ func attack(t *testing.T, ranks int, run attackRun) {
 		want, times = sum, append(times, took)
 	}
 	took := slices.Sorted(slices.Values(times))[len(times)/2]
-	for _, period := range []int{0, cfg.Guard.Activations} {
-		table := attackTable{}
-		for seed := range flips {
-			c, s := cfg, newStrike(uint64(seed), cfg.Steps, ranks, took)
-			c.Guard.Activations = period
-			got, _, kind, alarms, err := run(t, c, &s)
-			table.add(kind, err, len(alarms), got == want)
-			t.Logf("seed %d, rank %d, %v of %v: %s, error %v, same bits %t, alarms %q", seed, s.Rank, s.Wait, took, kind, err, got == want, alarms)
+	for _, rest := range []bool{false, true} {
+		for _, guard := range []Guard{{Spike: cfg.Guard.Spike, Skips: cfg.Guard.Skips}, cfg.Guard} {
+			table := attackTable{}
+			for seed := range flips {
+				c, s := cfg, newStrike(uint64(seed), cfg.Steps-1, ranks, took)
+				c.Guard, s.Rest = guard, rest
+				got, _, kind, alarms, err := run(t, c, &s)
+				table.add(kind, err, len(alarms), got == want)
+				t.Logf("seed %d, rank %d, %v of %v: %s, error %v, same bits %t, alarms %q", seed, s.Rank, s.Wait, took, kind, err, got == want, alarms)
+			}
+			t.Logf("guard.activations %d, guard.memory %d\n%v", guard.Activations, guard.Memory, table)
 		}
-		t.Logf("guard.activations %d\n%v", period, table)
 	}
 }
 
@@ -153,7 +174,7 @@ func attackConfig(t *testing.T) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Data, cfg.Out, cfg.Steps, cfg.EvalSequences, cfg.SampleTokens = text.Data, text.Out, 2, 4, 0
+	cfg.Data, cfg.Out, cfg.Steps, cfg.EvalSequences, cfg.SampleTokens = text.Data, text.Out, 3, 4, 0
 	return cfg
 }
 
