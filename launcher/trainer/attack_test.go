@@ -1,8 +1,9 @@
 package trainer
 
 // An attack on memory: one random bit of a rank's activations and gradients, or of its weights and
-// optimizer state, flips at a random moment of a step. The attack knows no guard. The run ends with the bits of the undisturbed run, with or
-// without an alarm, or with an error, or it is WRONG: with other bits and no alarm.
+// optimizer state, flips at a random moment of a step. The attack knows no guard. The run ends with
+// the bits of the undisturbed run, with or without an alarm, or with an error, or it is WRONG: with
+// other bits and no alarm.
 
 import (
 	"context"
@@ -133,7 +134,8 @@ func (t attackTable) String() string {
 // state at the end, the time of the last step, the kind of memory that was hit, and the alarms.
 type attackRun func(t *testing.T, cfg Config, s *strike) (sum uint64, took time.Duration, kind string, alarms []string, err error)
 
-// attack makes SPMOE_FLIPS runs for each kind of attack and each setting, and prints how they ended.
+// attack makes SPMOE_FLIPS runs for each kind of attack and each setting, and prints how they
+// ended.
 func attack(t *testing.T, ranks int, run attackRun) {
 	flips, _ := strconv.Atoi(os.Getenv("SPMOE_FLIPS"))
 	if flips == 0 {
