@@ -1,6 +1,6 @@
 package main
 
-// Run folders that somebody else has prepared: links, pipes, and manifests that lie.
+// Run folders from an untrusted source: links, pipes and forged manifests.
 
 import (
 	"context"

@@ -124,19 +124,30 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 			return err
 		}
 	}
-	job.Profile, job.Notes = f.profile, f.notes
-	if f.ratios || f.project != "" {
-		job.Routing = routingMeters(cfg)
-	}
-	if job.Trace, err = parseWindow(f.trace); err != nil {
+	if err := f.observe(job, cfg); err != nil {
 		return err
-	}
-	if job.Trace.Last > cfg.Steps {
-		return fmt.Errorf("--trace is %q, but the run has %s: give steps of the run", f.trace, report.Plural(cfg.Steps, "step"))
 	}
 	if err := claim.begin(from, env.errOut); err != nil {
 		return err
 	}
+	return f.train(ctx, env, shown, job, cfg, prepared)
+}
+
+// observe sets what a job records besides training.
+func (f *trainFlags) observe(job *trainer.Job, cfg trainer.Config) (err error) {
+	job.Profile, job.Notes = f.profile, f.notes
+	if f.ratios || f.project != "" {
+		job.Routing = routingMeters(cfg)
+	}
+	if job.Trace, err = parseWindow(f.trace); err == nil && job.Trace.Last > cfg.Steps {
+		err = fmt.Errorf("--trace is %q, but the run has %s: give steps of the run", f.trace, report.Plural(cfg.Steps, "step"))
+	}
+	return err
+}
+
+// train starts the ranks of a job that is ready, or runs those of this process. It calls prepared
+// before.
+func (f *trainFlags) train(ctx context.Context, env env, shown display, job *trainer.Job, cfg trainer.Config, prepared func() bool) error {
 	side, err := f.side.start(cfg, shown.env)
 	if err != nil {
 		return err

@@ -190,8 +190,9 @@ func TestMemoryKills(t *testing.T) {
 		t.Error("nothing was killed")
 	}
 	write("memory/job/1/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
-	if !k.killed() || !k.killed() || k.killed() {
-		t.Error("2 were killed")
+	first, second, third := k.killed(), k.killed(), k.killed()
+	if !first || !second || third {
+		t.Errorf("2 were killed: %v, %v, %v", first, second, third)
 	}
 	write("unified/memory.events", "low 0\noom 7\noom_kill 1\n")
 	if !k.killed() || k.killed() {

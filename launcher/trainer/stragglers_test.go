@@ -27,7 +27,7 @@ func TestJudgeStragglers(t *testing.T) {
 		{[]float64{5, 1.5, 1.2}, nil},
 		{[]float64{5, 1.5, 1.2}, []string{"rank 0 is slow"}},
 		{[]float64{0, 0, 0}, []string{"rank 0 keeps up again"}},
-		{[]float64{0.01, 0.02, 0.05}, nil}, // a loss of time that nobody notices
+		{[]float64{0.01, 0.02, 0.05}, nil}, // too little time lost
 		{[]float64{0.01, 0.02, 0.05}, nil},
 		{[]float64{0.01, 0.02, 0.05}, nil},
 	} {

@@ -72,7 +72,7 @@ func (s *Source) writeCard(dir, dtype, tokenizer string) error {
 	return system.WriteFile(filepath.Join(dir, cardName), out.Bytes())
 }
 
-// dataNames lists the names of sources without their folders, which are nobody else's business.
+// dataNames lists the names of sources without their folders, which may say too much.
 func dataNames(sources []string) string {
 	var names []string
 	for _, s := range sources {

@@ -127,8 +127,8 @@ func (c *Curve) Add(step, mean, low, high float64) {
 // Empty reports whether there is nothing to draw.
 func (c Curve) Empty() bool { return !slices.ContainsFunc(c.Low, Finite) }
 
-// Sparse reports whether there are too few points for a line: it would show a course that nobody
-// has measured.
+// Sparse reports whether there are too few points for a line: it would show a course that was
+// not measured.
 func (c Curve) Sparse() bool { return len(c.Steps) < 5 }
 
 // Thin keeps at most about n points, including the first and the last. A screen cannot show more.

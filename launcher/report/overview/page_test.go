@@ -33,7 +33,7 @@ func TestPhone(t *testing.T) {
 	}
 }
 
-// Few evaluations are points: a line between them would show what nobody has measured. A single
+// Few evaluations are points: a line between them would show what was not measured. A single
 // step has one line, and no thin one.
 func TestFewPoints(t *testing.T) {
 	const line = `<path d="M[^"]*L[^"]*" style="fill:none;stroke:#%06X;stroke-width:1.6"`
