@@ -78,6 +78,15 @@ func runMapped(hosts []int, f func(c *Comm) error) error {
 	const region = 16 << 20
 	placement, net := placed(hosts), newLoopback()
 	errs := make([]error, placement.Ranks)
+	heaps := make([]*heap.Heap, placement.Ranks)
+	// A rank that ends a message rings in its peer's mapping, even if the peer has returned.
+	defer func() {
+		for _, h := range heaps {
+			if h != nil {
+				h.Close()
+			}
+		}
+	}()
 	var wg sync.WaitGroup
 	for host := range hosts {
 		part := placement.Part(host)
@@ -93,7 +102,7 @@ func runMapped(hosts []int, f func(c *Comm) error) error {
 					errs[r] = err
 					return
 				}
-				defer h.Close()
+				heaps[r] = h
 				w, err := JoinHosts(h, r, placement, net)
 				if err == nil {
 					err = w.Run(f)
