@@ -169,7 +169,7 @@ func (built programs) lose(t *testing.T) {
 			if err := cmd.Wait(); err == nil {
 				t.Error("the job has ended well")
 			}
-			rest := ended(t, exec.CommandContext(limited(t), program, "-np", "2", "train", "--resume", "--out", out, "--steps", fmt.Sprint(newestStep(t, out)+1)))
+			rest := ended(t, exec.CommandContext(limited(t), program, "-np", "2", "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(newestStep(t, out)+1)))
 			if !strings.Contains(rest, "done: ") {
 				t.Errorf("one host alone does not go on: %s", rest)
 			}
@@ -197,7 +197,7 @@ func (built programs) kill(t *testing.T) {
 				t.Fatalf("the job ends with %v, %v", err, ctx.Err())
 			}
 			step := newestStep(t, out)
-			again := ended(t, c.MPIRun(limited(t), mpi, 2, program, "train", "--resume", "--out", out, "--steps", fmt.Sprint(step+1)))
+			again := ended(t, c.MPIRun(limited(t), mpi, 2, program, "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(step+1)))
 			if !strings.Contains(again, fmt.Sprintf("step-%08d", step)) {
 				t.Errorf("the second start does not go on from step %d: %s", step, again)
 			}
