@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"spmoe/internal/testing/vt"
 )
@@ -126,13 +125,10 @@ func TestSecondCtrlC(t *testing.T) {
 			syscall.Kill(ranks[2], syscall.SIGSTOP)
 			cmd.Process.Signal(syscall.SIGINT)
 			await(t, "an answer", func() bool { return strings.Contains(log.String(), stopText) })
-			for { // the launcher ignores a second signal that comes too soon
+			await(t, "the end", func() bool { // the launcher ignores a second signal that comes too soon
 				cmd.Process.Signal(syscall.SIGINT)
-				if strings.Contains(errOut.String(), "stopped at once") {
-					break
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
+				return strings.Contains(errOut.String(), "stopped at once")
+			})
 			if code := endCode(cmd); code != 130 || !strings.Contains(errOut.String(), hint) {
 				t.Errorf("exit code %d, and %q is not in\n%s", code, hint, errOut.String())
 			}

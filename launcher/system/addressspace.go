@@ -14,7 +14,7 @@ const startSpace = 3 << 29
 func CheckStart() error { return checkSpace(addressSpace(), startSpace) }
 
 // CheckAddressSpace returns an error if the limit on address space of a process leaves no room for
-// so many bytes and the runtime.
+// need bytes and the runtime.
 func CheckAddressSpace(need int64) error { return checkSpace(addressSpace(), need+runtimeSpace) }
 
 // checkSpace returns an error if a limit, or 0 for none, is below what is needed.
