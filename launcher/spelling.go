@@ -18,8 +18,7 @@ const longestWord = 100
 // synonyms returns the command that is meant by a word of other tools. Edit distance does not find
 // these.
 func synonyms() map[string]string {
-	all := map[string]string{}
-	for name, list := range map[string]string{
+	return byWord(map[string]string{
 		"train":                "pretrain pre-train finetune fine-tune fit learn torchrun",
 		"generate":             "chat sample sampling infer inference complete predict prompt talk serve",
 		"eval":                 "evaluate evaluation validate validation perplexity ppl score loss",
@@ -45,9 +44,15 @@ func synonyms() map[string]string {
 		"completion":           "completions autocomplete",
 		"version":              "info env doctor",
 		"help":                 "usage man",
-	} {
+	})
+}
+
+// byWord maps each word of each list to the list's key.
+func byWord(lists map[string]string) map[string]string {
+	all := map[string]string{}
+	for key, list := range lists {
 		for _, word := range strings.Fields(list) {
-			all[word] = name
+			all[word] = key
 		}
 	}
 	return all

@@ -99,8 +99,7 @@ func flagSynonyms() map[string][]string {
 
 // flagAdvice returns what to say about flags that have no counterpart.
 func flagAdvice() map[string]string {
-	all := map[string]string{}
-	for advice, list := range map[string]string{
+	return byWord(map[string]string{
 		"TensorBoard events are always written, to OUT/tensorboard":                               "tensorboard enable-tensorboard tensorboard-dir logging-dir save-tb-folder tb",
 		"it is not supported: OUT/metrics.jsonl holds every step, and OUT/tensorboard the events": "wandb enable-wandb wandb-project wandb-name report-to mlflow trackio comet neptune",
 		"spmoe computes on CPUs: -np sets the ranks and --threads the threads of each":            "device devices gpu gpus num-gpus cuda no-cuda use-cpu device-type",
@@ -111,12 +110,7 @@ func flagAdvice() map[string]string {
 		"the sections are [model], [model.yarn], [optimizer], [guard] and [mx]; all other settings stand before them": "training job trainer parallelism metrics experimental",
 		"the kernels are compiled already": "compile torch-compile no-compile",
 		"a run is as long as --steps says": "epochs num-epochs num-train-epochs n-epochs",
-	} {
-		for _, word := range strings.Fields(list) {
-			all[word] = advice
-		}
-	}
-	return all
+	})
 }
 
 // valueSynonyms returns the values that are meant by words of other tools, by flag.
