@@ -108,11 +108,11 @@ func trainDefaults(flavor string, steps int) (trainer.Config, error) {
 }
 
 // bind defines a flag for every field of the configuration. Its help shows the defaults of all
-// flavors. bind returns the list in which the flags record their values.
+// whole models. bind returns the list in which the flags record their values.
 func bind(fs *flag.FlagSet, from defaults) *[]assignment {
 	given := new([]assignment)
 	var all []reflect.Value
-	for _, flavor := range flavors() {
+	for _, flavor := range wholeModels() {
 		cfg, err := from(flavor, 0)
 		if err != nil {
 			panic(err)
@@ -157,7 +157,7 @@ func bindFields(fs *flag.FlagSet, all []reflect.Value, prefix string, index []in
 func initialOf(values []reflect.Value) string {
 	names := map[string][]string{} // of the flavors with a value
 	var order []string
-	for i, flavor := range flavors() {
+	for i, flavor := range wholeModels() {
 		text := fmt.Sprint(values[i].Interface())
 		if names[text] == nil {
 			order = append(order, text)

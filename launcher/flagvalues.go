@@ -67,6 +67,17 @@ func flavors() []string {
 	return all
 }
 
+// wholeModels returns the flavors that are not slices of others.
+func wholeModels() []string {
+	var all []string
+	for _, f := range moe.Flavors() {
+		if f.SliceOf == "" {
+			all = append(all, f.Name)
+		}
+	}
+	return all
+}
+
 // names returns the names of the values.
 func names[T fmt.Stringer](values []T) (all []string) {
 	for _, v := range values {

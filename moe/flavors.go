@@ -3,6 +3,7 @@ package moe
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -10,22 +11,27 @@ import (
 type Flavor struct {
 	Name     string
 	About    string
+	SliceOf  string // the flavor that it has layers and experts of; empty: it is a whole model
 	Config   Config
 	Training Training
 }
 
-// Flavors lists the built-in models, small to large. The published ones follow DeepSeek's
-// V2-Lite, V2 and V3 shapes under the names that TorchTitan gives them.
+// Flavors lists the built-in models: whole ones, small to large, and slices of the large ones. The
+// published ones follow DeepSeek's V2-Lite, V2 and V3 shapes under the names that TorchTitan gives
+// them.
 func Flavors() []Flavor {
-	return []Flavor{
-		{"debug", "6 M parameters, byte vocabulary: trains in a minute or two on two cores", debug(), trainDebug()},
-		{"small", "107 M parameters, 32 experts: the training benchmark", small(), trainSmall()},
-		{"500M", "500 M parameters, 64 experts: trains on 2 ranks in 24 GiB of memory", shape500M(), train500M()},
-		{"3B", "2.7 B parameters, 128 experts: trains on 8 ranks in 128 GiB of memory", shape3B(), train3B()},
-		{"16B", "DeepSeek-V2-Lite's shape", deepseek16B(), train16B()},
-		{"236B", "DeepSeek-V2's shape", deepseek236B(), train236B()},
-		{"671B", "DeepSeek-V3's shape", deepseek671B(), train671B()},
-	}
+	whole := func(name, about string, c Config, t Training) Flavor { return Flavor{name, about, "", c, t} }
+	lite := whole("16B", "DeepSeek-V2-Lite's shape", deepseek16B(), train16B())
+	v3 := whole("671B", "DeepSeek-V3's shape", deepseek671B(), train671B())
+	return slices.Concat([]Flavor{
+		whole("debug", "6 M parameters, byte vocabulary: trains in a minute or two on two cores", debug(), trainDebug()),
+		whole("small", "107 M parameters, 32 experts: the training benchmark", small(), trainSmall()),
+		whole("500M", "500 M parameters, 64 experts: trains on 2 ranks in 24 GiB of memory", shape500M(), train500M()),
+		whole("3B", "2.7 B parameters, 128 experts: trains on 8 ranks in 128 GiB of memory", shape3B(), train3B()),
+		lite,
+		whole("236B", "DeepSeek-V2's shape", deepseek236B(), train236B()),
+		v3,
+	}, slices16B(lite), slices671B(v3))
 }
 
 // FindFlavor returns a built-in model by its name.
@@ -46,13 +52,13 @@ func FlavorByName(name string) (Config, error) {
 	return f.Config, err
 }
 
-// FlavorLike returns the built-in model whose number of active parameters is nearest to that of a
-// model, by ratio.
+// FlavorLike returns the whole built-in model whose number of active parameters is nearest to that
+// of a model, by ratio.
 func FlavorLike(model Config) (nearest Flavor) {
 	active := func(c Config) float64 { return math.Log(float64(max(c.Count().Active, 1))) }
 	distance := math.Inf(1)
 	for _, f := range Flavors() {
-		if d := math.Abs(active(f.Config) - active(model)); d < distance {
+		if d := math.Abs(active(f.Config) - active(model)); f.SliceOf == "" && d < distance {
 			nearest, distance = f, d
 		}
 	}
