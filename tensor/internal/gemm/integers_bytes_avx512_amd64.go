@@ -21,30 +21,66 @@ const (
 //go:noescape
 func int8AVX512Tiles1(t *tile)
 
+// int8AVX512ExponentTiles1 multiplies row panels of 1 rows with one column panel. It adds the
+// scales to exponents.
+//
+//go:noescape
+func int8AVX512ExponentTiles1(t *tile)
+
 // int8AVX512Tiles2 multiplies row panels of 2 rows with one column panel.
 //
 //go:noescape
 func int8AVX512Tiles2(t *tile)
+
+// int8AVX512ExponentTiles2 multiplies row panels of 2 rows with one column panel. It adds the
+// scales to exponents.
+//
+//go:noescape
+func int8AVX512ExponentTiles2(t *tile)
 
 // int8AVX512Tiles3 multiplies row panels of 3 rows with one column panel.
 //
 //go:noescape
 func int8AVX512Tiles3(t *tile)
 
+// int8AVX512ExponentTiles3 multiplies row panels of 3 rows with one column panel. It adds the
+// scales to exponents.
+//
+//go:noescape
+func int8AVX512ExponentTiles3(t *tile)
+
 // int8AVX512Tiles4 multiplies row panels of 4 rows with one column panel.
 //
 //go:noescape
 func int8AVX512Tiles4(t *tile)
+
+// int8AVX512ExponentTiles4 multiplies row panels of 4 rows with one column panel. It adds the
+// scales to exponents.
+//
+//go:noescape
+func int8AVX512ExponentTiles4(t *tile)
 
 // int8AVX512Tiles5 multiplies row panels of 5 rows with one column panel.
 //
 //go:noescape
 func int8AVX512Tiles5(t *tile)
 
+// int8AVX512ExponentTiles5 multiplies row panels of 5 rows with one column panel. It adds the
+// scales to exponents.
+//
+//go:noescape
+func int8AVX512ExponentTiles5(t *tile)
+
 // int8AVX512Tiles6 multiplies row panels of 6 rows with one column panel.
 //
 //go:noescape
 func int8AVX512Tiles6(t *tile)
+
+// int8AVX512ExponentTiles6 multiplies row panels of 6 rows with one column panel. It adds the
+// scales to exponents.
+//
+//go:noescape
+func int8AVX512ExponentTiles6(t *tile)
 
 // int8SumsAVX512 stores -128 times the sums of the codes of up to 16 columns, masked by lanes, in
 // records (> 0) records. Steps are step bytes apart.
