@@ -45,8 +45,12 @@ func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
 		lanes, interleave = 32, interleaveBytes32AVX512
 	}
 	if o.rowMajor() {
+		along := packBytesAVX512
+		if shape.height <= 8 {
+			along = packBytes8AVX512
+		}
 		for i := 0; i < o.Rows; i += 16 {
-			packBytesAVX512(unsafe.Add(dst, 4*i), o.slice(1, i, 0, 1, 1).Ptr, s.offsetsFrom(o.View, i), blocks, step, flip)
+			along(unsafe.Add(dst, 4*i), o.slice(1, i, 0, 1, 1).Ptr, s.offsetsFrom(o.View, i), blocks, step, flip)
 		}
 	} else {
 		for i := 0; i < o.Rows; i += lanes {

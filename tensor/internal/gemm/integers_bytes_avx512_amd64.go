@@ -95,6 +95,13 @@ func int8SumsAVX512(panel unsafe.Pointer, records int, step int, lanes int)
 //go:noescape
 func packBytesAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, records int, step int, flip *uint32)
 
+// packBytes8AVX512 packs 8 rows that are contiguous along k; row i begins at src + offsets[i]. A
+// record has 32 codes of each row; steps are step bytes apart. Every code is XORed with flip, byte
+// by byte. It stores records of 10 steps and fills the first 8 of them.
+//
+//go:noescape
+func packBytes8AVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, records int, step int, flip *uint32)
+
 // interleaveBytes16AVX512 packs up to 16 rows that are adjacent in memory, masked by lanes; along k
 // they are stride bytes apart. A record has 32 codes of each row; steps are step bytes apart. Every
 // code is XORed with flip, byte by byte. It stores records of 10 steps and fills the first 8 of

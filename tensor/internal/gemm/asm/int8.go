@@ -37,6 +37,7 @@ func int8AVX512(f *asmgen.File) {
 	}
 	int8Sums(f)
 	packBytesAlong(f)
+	packBytes8Along(f)
 	packBytesAcross(f, 16)
 	packBytesAcross(f, 32)
 	scalesAlong(f)
