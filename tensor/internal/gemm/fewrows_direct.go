@@ -8,6 +8,10 @@ package gemm
 // columns are cut into strips that fit in L2. While one strip is multiplied, the next is prefetched
 // in memory order.
 //
+// Rows of b that are too long for that are cut into runs along k. A strip then has more rows, of
+// which L2 holds one run: each run fetches the same rows' next one. Every run of a strip loads and
+// stores vectors of sums and reads a from L2 again, so it needs enough rows of b.
+//
 // Order of summation: an element has 16 chains of fused multiply-adds along k. Chain l takes the
 // pairs (k, k+1) with k%32 = 2l. In each pair k+1 comes first. Of every four chains the sum is
 // (0+2)+(1+3). Then the first two and the last two of these sums are added, and then those two. The

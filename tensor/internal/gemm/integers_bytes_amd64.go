@@ -12,7 +12,7 @@ import (
 )
 
 var int8AVX512 = microkernel{
-	rows: 6, columns: 32, masked: true, rounds: true, adds: true, runSteps: 64 * recordSteps,
+	rows: 6, columns: 32, masked: true, rounds: true, adds: true, runSteps: 32 * recordSteps,
 	tiles:     []func(*tile){nil, int8AVX512Tiles1, int8AVX512Tiles2, int8AVX512Tiles3, int8AVX512Tiles4, int8AVX512Tiles5, int8AVX512Tiles6},
 	exponents: []func(*tile){nil, int8AVX512ExponentTiles1, int8AVX512ExponentTiles2, int8AVX512ExponentTiles3, int8AVX512ExponentTiles4, int8AVX512ExponentTiles5, int8AVX512ExponentTiles6},
 	packing:   packing{elem: 1, records: &byteRecords},
