@@ -111,8 +111,8 @@ func TestInt8ExtremeCodes(t *testing.T) {
 	}
 }
 
-// Scales of any size have the bits of the definition, down to the last bit of a subnormal number and
-// up to the largest origin of a block's integer sum.
+// Scales of any size have the bits of the definition, down to the last bit of a subnormal number
+// and up to the largest origin of a block's integer sum.
 func TestInt8ScalesInExponents(t *testing.T) {
 	for _, sh := range []struct{ m, n, k int }{{13, 40, 64}, {20, 33, 544}, {200, 70, 2144}} {
 		for l := range 4 {

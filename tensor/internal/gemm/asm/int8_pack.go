@@ -47,8 +47,8 @@ func packBytesAlong(f *asmgen.File) {
 	fn.Return()
 }
 
-// packBytes8Along packs 8 rows that are contiguous along k, as row panels of AVX-512 have at most. It
-// transposes two blocks of 8 by 8 dwords at a time, one in each half of the vectors.
+// packBytes8Along packs up to 8 rows that are contiguous along k, for row panels. It transposes two
+// blocks of 8 by 8 dwords at a time, one in each half of the vectors.
 func packBytes8Along(f *asmgen.File) {
 	fn := f.Func("packBytes8AVX512", "packBytes8AVX512 packs 8 rows that are contiguous along k; row i begins at src + offsets[i].\n"+
 		"A record has 32 codes of each row; steps are step bytes apart."+flipDoc,
