@@ -68,17 +68,20 @@ type direct struct {
 	b, sum              unsafe.Pointer // at the first group
 	scales              unsafe.Pointer // if b holds codes
 	codes               *directCodes
-	stride, scaleStride int            // bytes between rows of b
-	sumStride           int            // bytes between rows of sum
-	ahead               int            // bytes from the start of b to the start of its prefetch
-	scalesAhead         int            // bytes from the scales being read to those being prefetched
-	near                int            // not 0: prefetch the next group to L1
-	partial             unsafe.Pointer // vectors of sums, kept between two runs along k
-	load, finish        int            // load 0: start at zero; finish 0: leave vectors of sums
-	steps               int            // whole vectors in a row of b
-	tail                uint64         // mask of the elements of a partial last vector
-	groups              int            // groups left
-	blocks              int            // blocks of up to 512 codes
+	stride, scaleStride int // bytes between rows of b
+	sumStride           int // bytes between rows of sum
+	ahead               int // bytes from the start of b to the start of its prefetch
+	// For kernels that fetch lines at a distance: bytes from one line to the next, from the end of
+	// a step's lines to those of the next step, and from the end of a group to the next group.
+	fetchStride, fetchBack, fetchJump int
+	scalesAhead                       int            // bytes from the scales being read to those being prefetched
+	near                              int            // not 0: prefetch the next group to L1
+	partial                           unsafe.Pointer // vectors of sums, kept between two runs along k
+	load, finish                      int            // load 0: start at zero; finish 0: leave vectors of sums
+	steps                             int            // whole vectors in a row of b
+	tail                              uint64         // mask of the elements of a partial last vector
+	groups                            int            // groups left
+	blocks                            int            // blocks of up to 512 codes
 	//lint:ignore U1000 only the assembly uses it
 	left                    int // steps, while counting
 	moved                   moves

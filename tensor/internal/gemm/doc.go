@@ -91,7 +91,8 @@
 // Measurements are in bench/results: kernels.txt and kernels-intel.txt compare panels with the peak
 // of a core, and peers.txt compares with other libraries. log.md has these entries.
 //
-//	direct      "15. Weights along k (forward): cheaper ends of sums"
+//	direct      "58. Few rows fetch the next run along k, each panel its own rows"
+//	            "15. Weights along k (forward): cheaper ends of sums"
 //	            "34. Forward products with few rows read weights in place"
 //	            "35. Up to 8 rows by the in-place kernels of AVX2, without BF16"
 //	across      "16. Weights across (gradients of data), in place"
@@ -102,7 +103,8 @@
 //	            "51. Go along k in chunks, 32 rows of weights at a time"
 //	panels      "7. Read rows of a where they lie"
 //	            "28. The microkernel does not wait for the lines that it writes"
-//	integers    "25. Integers on AVX2 (VPMADDWD)"
+//	integers    "59. Add the scales of MXINT8 to exponents"
+//	            "25. Integers on AVX2 (VPMADDWD)"
 //	            "26. Integers where AVX-512 has VNNI and VBMI but no BF16"
 //	            "40. Few rows meet column panels that the first level of cache holds"
 //	codes       "20. Decode MX codes by AVX2 on the way into panels"

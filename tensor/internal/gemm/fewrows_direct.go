@@ -8,6 +8,10 @@ package gemm
 // columns are cut into strips that fit in L2. While one strip is multiplied, the next is prefetched
 // in memory order.
 //
+// Rows of b that are too long for that are cut into runs along k. A strip then has more rows, of
+// which L2 holds one run: each run fetches the same rows' next one. Every run of a strip loads and
+// stores vectors of sums and reads a from L2 again, so it needs enough rows of b.
+//
 // Order of summation: an element has 16 chains of fused multiply-adds along k. Chain l takes the
 // pairs (k, k+1) with k%32 = 2l. In each pair k+1 comes first. Of every four chains the sum is
 // (0+2)+(1+3). Then the first two and the last two of these sums are added, and then those two. The
@@ -22,6 +26,7 @@ import (
 const (
 	directStrip = 256 << 10 // approximate bytes of b in a strip
 	directNear  = 8 << 10   // bytes of a group that L1 holds along with the previous group
+	directRuns  = 192 << 10 // bytes of the runs of a strip if rows of b are cut into runs
 	// Approximate upper bound of the sums in a strip. A strip takes one call if k is short.
 	directSums = 8192
 )
@@ -132,6 +137,7 @@ type directProduct struct {
 	sum         View
 	a           unsafe.Pointer // panels
 	height, run int
+	byRun       bool // prefetch run by run, not strip by strip
 	// Vectors of sums, kept between runs: for every row of a, those of columns columns.
 	partial unsafe.Pointer
 	columns int
@@ -145,7 +151,12 @@ func (f *directKernels) all(s *Scratch, sum View, panel unsafe.Pointer, b operan
 	if panels > 1 {
 		unit = 12 // a multiple of the group width at every panel height that then occurs
 	}
-	strip := min(directStrip/(b.Cols*f.elem), directSums/sum.Rows)
+	p.byRun = f.strided && b.Cols > p.run
+	strip := directStrip / (b.Cols * f.elem)
+	if p.byRun {
+		strip = directRuns / (p.run * f.elem)
+	}
+	strip = min(strip, directSums/sum.Rows)
 	decodes := f.whole && b.lookup != nil
 	if decodes {
 		strip, p.run = chunkRows, chunkSteps
@@ -188,13 +199,11 @@ func (p *directProduct) strip(s *Scratch, j, n int, b operand) {
 	strip := b.part(f.elem, j, n)
 	for k := 0; k < b.Cols; {
 		part, inPlace := p.part(s, strip, k)
+		next := min(k+part.Cols, b.Cols)
 		ahead := 0
 		if inPlace {
-			// This run prefetches its share of the next strip, from this row and column on.
-			row, column := n*k/b.Cols, n*k%b.Cols
-			ahead = f.elem * ((n+row)*b.RowStride + column - k)
+			ahead = f.elem * p.ahead(strip, k, next)
 		}
-		next := min(k+part.Cols, b.Cols)
 		for i := 0; i < p.sum.Rows; i += p.height {
 			d := &p.calls[0]
 			if p.sum.Rows-i < p.height {
@@ -206,7 +215,7 @@ func (p *directProduct) strip(s *Scratch, j, n int, b operand) {
 			if next == b.Cols {
 				d.finish = 1
 			}
-			p.panel(d, p.sum.slice(4, i, j, d.rows, n), part)
+			p.panel(d, p.sum.slice(4, i, j, d.rows, n), part, i/p.height)
 		}
 		k = next
 	}
@@ -239,10 +248,42 @@ func (p *directProduct) part(s *Scratch, strip operand, k int) (part operand, in
 	return operand{View: padded}, false
 }
 
-// panel multiplies a panel of a with the rows of b. If these are not a multiple of the group width,
-// the last group starts early and recomputes some columns. If there are fewer than a group, each
-// group is the same row repeated.
-func (p *directProduct) panel(d *direct, sum View, b operand) {
+// ahead returns the elements from the start of a run at k to those that it prefetches: the next run
+// of the same rows or of the next strip. next is where the next run starts.
+func (p *directProduct) ahead(strip operand, k, next int) int {
+	switch n := strip.Rows; {
+	case p.byRun && next < strip.Cols:
+		return next - k
+	case p.byRun:
+		return n*strip.RowStride - k
+	default:
+		// Its share of the next strip, in memory order, from this row and column on.
+		row, column := n*k/strip.Cols, n*k%strip.Cols
+		return (n+row)*strip.RowStride + column - k
+	}
+}
+
+// fetch sets which lines a call prefetches to L2. All panels of a meet the same rows of b. If there
+// are enough panels, each prefetches one row of every group, so that all of them read memory at an
+// even pace. A burst by one panel would hold up its loads from L2.
+func (p *directProduct) fetch(d *direct, width, panel int) {
+	if !p.byRun {
+		d.fetchStride, d.fetchBack, d.fetchJump = line, 0, 0
+		return
+	}
+	d.fetchJump = width*d.stride - line*d.steps
+	if p.sum.Rows > (width-1)*p.height {
+		d.ahead += panel % width * d.stride
+		d.fetchStride, d.fetchBack = 0, line
+	} else {
+		d.fetchStride, d.fetchBack = d.stride, line-width*d.stride
+	}
+}
+
+// panel multiplies panel number panel of a with the rows of b. If these are not a multiple of the
+// group width, the last group starts early and recomputes some columns. If there are fewer than a
+// group, each group is the same row repeated.
+func (p *directProduct) panel(d *direct, sum View, b operand, panel int) {
 	elem, width := p.kernels.elem, p.kernels.columns(d.rows)
 	d.columns, d.stride, d.scaleStride = width, elem*b.RowStride, b.scales.RowStride
 	d.scalesAhead, d.near = 2*width*d.scaleStride, 0 // of the group after the next
@@ -254,6 +295,7 @@ func (p *directProduct) panel(d *direct, sum View, b operand) {
 	}
 	d.steps, d.tail = b.Cols/p.kernels.unit, 1<<(b.Cols%p.kernels.unit)-1
 	d.blocks, d.lastScales = (b.scales.Cols+15)/16, 1<<((b.scales.Cols+15)%16+1)-1
+	p.fetch(d, width, panel)
 	d.moved = moves{}
 	for j := 0; j < b.Rows; {
 		j = min(j, b.Rows-d.columns)

@@ -15,7 +15,7 @@ var (
 		kernels: []func(*direct){nil, directBF16x1AVX512, directBF16x2AVX512, directBF16x3AVX512, directBF16x4AVX512,
 			directBF16x5AVX512, directBF16x6AVX512, directBF16x7AVX512, directBF16x8AVX512},
 		columns: func(rows int) int { return min(8, 31/(rows+1)) },
-		elem:    2, unit: 32,
+		elem:    2, unit: 32, strided: true,
 		run:    func(height int) int { return 8192 / height / 512 * 512 },
 		vector: 64, put: copyVectors,
 	}

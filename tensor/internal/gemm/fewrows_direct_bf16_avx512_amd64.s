@@ -209,6 +209,8 @@ TEXT ·directBF16x1AVX512(SB), NOSPLIT, $0-8
 	MOVQ direct_stride(AX), CX
 	MOVQ direct_b(AX), DX
 	ADDQ direct_ahead(AX), DX
+	MOVQ direct_fetchStride(AX), R11
+	MOVQ direct_fetchBack(AX), R12
 next3:
 	MOVQ direct_a(AX), BX
 	MOVQ direct_b(AX), R8
@@ -270,14 +272,22 @@ loop9:
 	LONG $0x407ed262; WORD $0xff52 // VDPBF16PS Z15, Z16, Z7
 	ADDQ $64, BX
 	PREFETCHT1 (DX)
-	PREFETCHT1 64(DX)
-	PREFETCHT1 128(DX)
-	PREFETCHT1 192(DX)
-	PREFETCHT1 256(DX)
-	PREFETCHT1 320(DX)
-	PREFETCHT1 384(DX)
-	PREFETCHT1 448(DX)
-	ADDQ $512, DX
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	ADDQ R12, DX
 	ADDQ $64, R8
 	ADDQ $64, R9
 	ADDQ $64, R10
@@ -348,6 +358,7 @@ raw5:
 	VMOVUPS Z6, 384(SI)
 	VMOVUPS Z7, 448(SI)
 stored6:
+	ADDQ direct_fetchJump(AX), DX
 	IMUL3Q $8, CX, SI
 	ADDQ SI, direct_moved+moves_b(AX)
 	ADDQ $512, direct_moved+moves_partial(AX)
@@ -363,6 +374,8 @@ TEXT ·directBF16x2AVX512(SB), NOSPLIT, $0-8
 	MOVQ direct_stride(AX), CX
 	MOVQ direct_b(AX), DX
 	ADDQ direct_ahead(AX), DX
+	MOVQ direct_fetchStride(AX), R11
+	MOVQ direct_fetchBack(AX), R12
 next3:
 	MOVQ direct_a(AX), BX
 	MOVQ direct_b(AX), R8
@@ -449,14 +462,22 @@ loop9:
 	LONG $0x403e3262; WORD $0xff52 // VDPBF16PS Z23, Z24, Z15
 	ADDQ $128, BX
 	PREFETCHT1 (DX)
-	PREFETCHT1 64(DX)
-	PREFETCHT1 128(DX)
-	PREFETCHT1 192(DX)
-	PREFETCHT1 256(DX)
-	PREFETCHT1 320(DX)
-	PREFETCHT1 384(DX)
-	PREFETCHT1 448(DX)
-	ADDQ $512, DX
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	ADDQ R12, DX
 	ADDQ $64, R8
 	ADDQ $64, R9
 	ADDQ $64, R10
@@ -567,6 +588,7 @@ raw5:
 	VMOVUPS Z14, 896(SI)
 	VMOVUPS Z15, 960(SI)
 stored6:
+	ADDQ direct_fetchJump(AX), DX
 	IMUL3Q $8, CX, SI
 	ADDQ SI, direct_moved+moves_b(AX)
 	ADDQ $1024, direct_moved+moves_partial(AX)
@@ -582,6 +604,8 @@ TEXT ·directBF16x3AVX512(SB), NOSPLIT, $0-8
 	MOVQ direct_stride(AX), CX
 	MOVQ direct_b(AX), DX
 	ADDQ direct_ahead(AX), DX
+	MOVQ direct_fetchStride(AX), R11
+	MOVQ direct_fetchBack(AX), R12
 next3:
 	MOVQ direct_a(AX), BX
 	MOVQ direct_b(AX), R8
@@ -683,13 +707,20 @@ loop9:
 	LONG $0x401e8262; WORD $0xe352 // VDPBF16PS Z27, Z28, Z20
 	ADDQ $192, BX
 	PREFETCHT1 (DX)
-	PREFETCHT1 64(DX)
-	PREFETCHT1 128(DX)
-	PREFETCHT1 192(DX)
-	PREFETCHT1 256(DX)
-	PREFETCHT1 320(DX)
-	PREFETCHT1 384(DX)
-	ADDQ $448, DX
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	PREFETCHT1 (DX)
+	ADDQ R11, DX
+	ADDQ R12, DX
 	TESTQ DI, DI
 	JZ far10
 	PREFETCHT0 (DI)
@@ -857,6 +888,7 @@ raw5:
 	VMOVUPS Z19, 1216(SI)
 	VMOVUPS Z20, 1280(SI)
 stored6:
+	ADDQ direct_fetchJump(AX), DX
 	IMUL3Q $7, CX, SI
 	ADDQ SI, direct_moved+moves_b(AX)
 	ADDQ $1344, direct_moved+moves_partial(AX)
@@ -872,6 +904,8 @@ TEXT ·directBF16x4AVX512(SB), NOSPLIT, $0-8
 	MOVQ direct_stride(AX), CX
 	MOVQ direct_b(AX), DX
 	ADDQ direct_ahead(AX), DX
+	MOVQ direct_fetchStride(AX), R10
+	MOVQ direct_fetchBack(AX), R11
 next3:
 	MOVQ direct_a(AX), BX
 	MOVQ direct_b(AX), R8
@@ -980,12 +1014,18 @@ loop9:
 	LONG $0x400e8262; WORD $0xfd52 // VDPBF16PS Z29, Z30, Z23
 	ADDQ $256, BX
 	PREFETCHT1 (DX)
-	PREFETCHT1 64(DX)
-	PREFETCHT1 128(DX)
-	PREFETCHT1 192(DX)
-	PREFETCHT1 256(DX)
-	PREFETCHT1 320(DX)
-	ADDQ $384, DX
+	ADDQ R10, DX
+	PREFETCHT1 (DX)
+	ADDQ R10, DX
+	PREFETCHT1 (DX)
+	ADDQ R10, DX
+	PREFETCHT1 (DX)
+	ADDQ R10, DX
+	PREFETCHT1 (DX)
+	ADDQ R10, DX
+	PREFETCHT1 (DX)
+	ADDQ R10, DX
+	ADDQ R11, DX
 	TESTQ DI, DI
 	JZ far10
 	PREFETCHT0 (DI)
@@ -1161,6 +1201,7 @@ raw5:
 	VMOVUPS Z22, 1408(SI)
 	VMOVUPS Z23, 1472(SI)
 stored6:
+	ADDQ direct_fetchJump(AX), DX
 	IMUL3Q $6, CX, SI
 	ADDQ SI, direct_moved+moves_b(AX)
 	ADDQ $1536, direct_moved+moves_partial(AX)
@@ -1176,6 +1217,8 @@ TEXT ·directBF16x5AVX512(SB), NOSPLIT, $0-8
 	MOVQ direct_stride(AX), CX
 	MOVQ direct_b(AX), DX
 	ADDQ direct_ahead(AX), DX
+	MOVQ direct_fetchStride(AX), R10
+	MOVQ direct_fetchBack(AX), R11
 next3:
 	MOVQ direct_a(AX), BX
 	MOVQ direct_b(AX), R8
@@ -1287,11 +1330,16 @@ loop9:
 	LONG $0x400e0262; WORD $0xc552 // VDPBF16PS Z29, Z30, Z24
 	ADDQ $320, BX
 	PREFETCHT1 (DX)
-	PREFETCHT1 64(DX)
-	PREFETCHT1 128(DX)
-	PREFETCHT1 192(DX)
-	PREFETCHT1 256(DX)
-	ADDQ $320, DX
+	ADDQ R10, DX
+	PREFETCHT1 (DX)
+	ADDQ R10, DX
+	PREFETCHT1 (DX)
+	ADDQ R10, DX
+	PREFETCHT1 (DX)
+	ADDQ R10, DX
+	PREFETCHT1 (DX)
+	ADDQ R10, DX
+	ADDQ R11, DX
 	TESTQ DI, DI
 	JZ far10
 	PREFETCHT0 (DI)
@@ -1480,6 +1528,7 @@ raw5:
 	VMOVUPS Z23, 1472(SI)
 	VMOVUPS Z24, 1536(SI)
 stored6:
+	ADDQ direct_fetchJump(AX), DX
 	IMUL3Q $5, CX, SI
 	ADDQ SI, direct_moved+moves_b(AX)
 	ADDQ $1600, direct_moved+moves_partial(AX)
@@ -1495,6 +1544,8 @@ TEXT ·directBF16x6AVX512(SB), NOSPLIT, $0-8
 	MOVQ direct_stride(AX), CX
 	MOVQ direct_b(AX), DX
 	ADDQ direct_ahead(AX), DX
+	MOVQ direct_fetchStride(AX), R10
+	MOVQ direct_fetchBack(AX), R11
 next3:
 	MOVQ direct_a(AX), BX
 	MOVQ direct_b(AX), R8
@@ -1603,10 +1654,14 @@ loop9:
 	LONG $0x401e8262; WORD $0xfb52 // VDPBF16PS Z27, Z28, Z23
 	ADDQ $384, BX
 	PREFETCHT1 (DX)
-	PREFETCHT1 64(DX)
-	PREFETCHT1 128(DX)
-	PREFETCHT1 192(DX)
-	ADDQ $256, DX
+	ADDQ R10, DX
+	PREFETCHT1 (DX)
+	ADDQ R10, DX
+	PREFETCHT1 (DX)
+	ADDQ R10, DX
+	PREFETCHT1 (DX)
+	ADDQ R10, DX
+	ADDQ R11, DX
 	TESTQ DI, DI
 	JZ far10
 	PREFETCHT0 (DI)
@@ -1778,6 +1833,7 @@ raw5:
 	VMOVUPS Z22, 1408(SI)
 	VMOVUPS Z23, 1472(SI)
 stored6:
+	ADDQ direct_fetchJump(AX), DX
 	IMUL3Q $4, CX, SI
 	ADDQ SI, direct_moved+moves_b(AX)
 	ADDQ $1536, direct_moved+moves_partial(AX)
@@ -1793,6 +1849,8 @@ TEXT ·directBF16x7AVX512(SB), NOSPLIT, $0-8
 	MOVQ direct_stride(AX), CX
 	MOVQ direct_b(AX), DX
 	ADDQ direct_ahead(AX), DX
+	MOVQ direct_fetchStride(AX), R9
+	MOVQ direct_fetchBack(AX), R10
 next3:
 	MOVQ direct_a(AX), BX
 	MOVQ direct_b(AX), R8
@@ -1890,9 +1948,12 @@ loop9:
 	LONG $0x403ea262; WORD $0xe752 // VDPBF16PS Z23, Z24, Z20
 	ADDQ $448, BX
 	PREFETCHT1 (DX)
-	PREFETCHT1 64(DX)
-	PREFETCHT1 128(DX)
-	ADDQ $192, DX
+	ADDQ R9, DX
+	PREFETCHT1 (DX)
+	ADDQ R9, DX
+	PREFETCHT1 (DX)
+	ADDQ R9, DX
+	ADDQ R10, DX
 	TESTQ DI, DI
 	JZ far10
 	PREFETCHT0 (DI)
@@ -2058,6 +2119,7 @@ raw5:
 	VMOVUPS Z19, 1216(SI)
 	VMOVUPS Z20, 1280(SI)
 stored6:
+	ADDQ direct_fetchJump(AX), DX
 	IMUL3Q $3, CX, SI
 	ADDQ SI, direct_moved+moves_b(AX)
 	ADDQ $1344, direct_moved+moves_partial(AX)
@@ -2073,6 +2135,8 @@ TEXT ·directBF16x8AVX512(SB), NOSPLIT, $0-8
 	MOVQ direct_stride(AX), CX
 	MOVQ direct_b(AX), DX
 	ADDQ direct_ahead(AX), DX
+	MOVQ direct_fetchStride(AX), R9
+	MOVQ direct_fetchBack(AX), R10
 next3:
 	MOVQ direct_a(AX), BX
 	MOVQ direct_b(AX), R8
@@ -2180,9 +2244,12 @@ loop9:
 	LONG $0x40268262; WORD $0xfa52 // VDPBF16PS Z26, Z27, Z23
 	ADDQ $512, BX
 	PREFETCHT1 (DX)
-	PREFETCHT1 64(DX)
-	PREFETCHT1 128(DX)
-	ADDQ $192, DX
+	ADDQ R9, DX
+	PREFETCHT1 (DX)
+	ADDQ R9, DX
+	PREFETCHT1 (DX)
+	ADDQ R9, DX
+	ADDQ R10, DX
 	TESTQ DI, DI
 	JZ far10
 	PREFETCHT0 (DI)
@@ -2360,6 +2427,7 @@ raw5:
 	VMOVUPS Z22, 1408(SI)
 	VMOVUPS Z23, 1472(SI)
 stored6:
+	ADDQ direct_fetchJump(AX), DX
 	IMUL3Q $3, CX, SI
 	ADDQ SI, direct_moved+moves_b(AX)
 	ADDQ $1536, direct_moved+moves_partial(AX)

@@ -14,6 +14,9 @@ type directKernels struct {
 	kernels []func(*direct)
 	columns func(rows int) int
 
+	// strided kernels fetch to L2 lines at any distance. The others fetch adjacent lines.
+	strided bool
+
 	elem int // bytes of an element of b
 	unit int // elements of a row per step
 	// run returns the elements of a row that are multiplied at a time. a's part of them leaves room

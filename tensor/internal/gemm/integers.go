@@ -6,6 +6,7 @@ package gemm
 // added in FP32 by one fused multiply-add, in the order of k.
 
 import (
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -76,6 +77,25 @@ func (f *microkernel) multiplyInt8(s *Scratch, sum, out View, a, b operand, m mo
 		return
 	}
 	f.multiply(s, sum, out, a, b, m, bySpan(s, f.exceptions(s, int8Operands, slow)))
+}
+
+// scaleRange holds the smallest and the largest scale of a packed block.
+type scaleRange struct{ least, most int }
+
+// scaleRange returns that of the block packed last. Other kernels do not need it.
+func (f *microkernel) scaleRange(s *Scratch) (r scaleRange) {
+	if f.exponents != nil {
+		d := &s.calls.decoding
+		r = scaleRange{int(slices.Min(d.min[:])), int(slices.Max(d.max[:]))}
+	}
+	return r
+}
+
+// exponentsFit reports whether 1.5·2^(23+e) is a normal number for every exponent e of a product.
+// With codes of 6 fractional bits, e is the sum of two scales less 2·127 + 12.
+func exponentsFit(a, b scaleRange) bool {
+	const bias = 2*127 + 12
+	return a.least+b.least >= bias-149 && a.most+b.most <= bias+104
 }
 
 // panels packs the rows of o into consecutive panels.

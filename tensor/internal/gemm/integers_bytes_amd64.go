@@ -12,9 +12,10 @@ import (
 )
 
 var int8AVX512 = microkernel{
-	rows: 6, columns: 32, masked: true, rounds: true, adds: true, runSteps: 64 * recordSteps,
-	tiles:   []func(*tile){nil, int8AVX512Tiles1, int8AVX512Tiles2, int8AVX512Tiles3, int8AVX512Tiles4, int8AVX512Tiles5, int8AVX512Tiles6},
-	packing: packing{elem: 1, records: &byteRecords},
+	rows: 6, columns: 32, masked: true, rounds: true, adds: true, runSteps: 32 * recordSteps,
+	tiles:     []func(*tile){nil, int8AVX512Tiles1, int8AVX512Tiles2, int8AVX512Tiles3, int8AVX512Tiles4, int8AVX512Tiles5, int8AVX512Tiles6},
+	exponents: []func(*tile){nil, int8AVX512ExponentTiles1, int8AVX512ExponentTiles2, int8AVX512ExponentTiles3, int8AVX512ExponentTiles4, int8AVX512ExponentTiles5, int8AVX512ExponentTiles6},
+	packing:   packing{elem: 1, records: &byteRecords},
 }
 
 var byteRecords = records{steps: recordSteps, run: recordRun, few: &directInt8, pack: (*Scratch).records}
@@ -44,8 +45,12 @@ func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
 		lanes, interleave = 32, interleaveBytes32AVX512
 	}
 	if o.rowMajor() {
+		along := packBytesAVX512
+		if shape.height <= 8 {
+			along = packBytes8AVX512
+		}
 		for i := 0; i < o.Rows; i += 16 {
-			packBytesAVX512(unsafe.Add(dst, 4*i), o.slice(1, i, 0, 1, 1).Ptr, s.offsetsFrom(o.View, i), blocks, step, flip)
+			along(unsafe.Add(dst, 4*i), o.slice(1, i, 0, 1, 1).Ptr, s.offsetsFrom(o.View, i), blocks, step, flip)
 		}
 	} else {
 		for i := 0; i < o.Rows; i += lanes {

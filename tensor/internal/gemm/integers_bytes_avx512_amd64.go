@@ -21,30 +21,66 @@ const (
 //go:noescape
 func int8AVX512Tiles1(t *tile)
 
+// int8AVX512ExponentTiles1 multiplies row panels of 1 rows with one column panel. It adds the
+// scales to exponents.
+//
+//go:noescape
+func int8AVX512ExponentTiles1(t *tile)
+
 // int8AVX512Tiles2 multiplies row panels of 2 rows with one column panel.
 //
 //go:noescape
 func int8AVX512Tiles2(t *tile)
+
+// int8AVX512ExponentTiles2 multiplies row panels of 2 rows with one column panel. It adds the
+// scales to exponents.
+//
+//go:noescape
+func int8AVX512ExponentTiles2(t *tile)
 
 // int8AVX512Tiles3 multiplies row panels of 3 rows with one column panel.
 //
 //go:noescape
 func int8AVX512Tiles3(t *tile)
 
+// int8AVX512ExponentTiles3 multiplies row panels of 3 rows with one column panel. It adds the
+// scales to exponents.
+//
+//go:noescape
+func int8AVX512ExponentTiles3(t *tile)
+
 // int8AVX512Tiles4 multiplies row panels of 4 rows with one column panel.
 //
 //go:noescape
 func int8AVX512Tiles4(t *tile)
+
+// int8AVX512ExponentTiles4 multiplies row panels of 4 rows with one column panel. It adds the
+// scales to exponents.
+//
+//go:noescape
+func int8AVX512ExponentTiles4(t *tile)
 
 // int8AVX512Tiles5 multiplies row panels of 5 rows with one column panel.
 //
 //go:noescape
 func int8AVX512Tiles5(t *tile)
 
+// int8AVX512ExponentTiles5 multiplies row panels of 5 rows with one column panel. It adds the
+// scales to exponents.
+//
+//go:noescape
+func int8AVX512ExponentTiles5(t *tile)
+
 // int8AVX512Tiles6 multiplies row panels of 6 rows with one column panel.
 //
 //go:noescape
 func int8AVX512Tiles6(t *tile)
+
+// int8AVX512ExponentTiles6 multiplies row panels of 6 rows with one column panel. It adds the
+// scales to exponents.
+//
+//go:noescape
+func int8AVX512ExponentTiles6(t *tile)
 
 // int8SumsAVX512 stores -128 times the sums of the codes of up to 16 columns, masked by lanes, in
 // records (> 0) records. Steps are step bytes apart.
@@ -58,6 +94,13 @@ func int8SumsAVX512(panel unsafe.Pointer, records int, step int, lanes int)
 //
 //go:noescape
 func packBytesAVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, records int, step int, flip *uint32)
+
+// packBytes8AVX512 packs 8 rows that are contiguous along k; row i begins at src + offsets[i]. A
+// record has 32 codes of each row; steps are step bytes apart. Every code is XORed with flip, byte
+// by byte. It stores records of 10 steps and fills the first 8 of them.
+//
+//go:noescape
+func packBytes8AVX512(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, records int, step int, flip *uint32)
 
 // interleaveBytes16AVX512 packs up to 16 rows that are adjacent in memory, masked by lanes; along k
 // they are stride bytes apart. A record has 32 codes of each row; steps are step bytes apart. Every

@@ -5,6 +5,7 @@ package gemm
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -84,7 +85,7 @@ func TestInt8OfWholeBlocks(t *testing.T) {
 func TestInt8ExtremeCodes(t *testing.T) {
 	const m, n, k = 7, 35, 96
 	for _, codes := range [][2]uint8{{0x80, 0x80}, {0x80, 0x7f}, {0x7f, 0x80}, {0x7f, 0x7f}, {0x81, 0x81}} {
-		for _, scales := range [][2]uint8{{127, 127}, {40, 40}, {40, 220}, {220, 40}, {160, 100}} {
+		for _, scales := range [][2]uint8{{127, 127}, {40, 40}, {40, 220}, {220, 40}, {160, 100}, {58, 58}, {58, 59}, {77, 40}, {185, 185}, {185, 186}, {150, 220}} {
 			for l := range 4 {
 				t.Run(fmt.Sprint(codes, scales, l), func(t *testing.T) {
 					same := func(x uint8) func() uint8 { return func() uint8 { return x } }
@@ -106,6 +107,48 @@ func TestInt8ExtremeCodes(t *testing.T) {
 					})
 				})
 			}
+		}
+	}
+}
+
+// Scales of any size have the bits of the definition, down to the last bit of a subnormal number
+// and up to the largest origin of a block's integer sum.
+func TestInt8ScalesInExponents(t *testing.T) {
+	for _, sh := range []struct{ m, n, k int }{{13, 40, 64}, {20, 33, 544}, {200, 70, 2144}} {
+		for l := range 4 {
+			t.Run(fmt.Sprintf("%v,%d", sh, l), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(uint64(sh.k), uint64(l)))
+				scale := func() uint8 { return uint8(59 + r.IntN(126)) }
+				a := newScaled(format.INT8, sh.m, sh.k, l&1 == 1, l&1 == 1, finite(r, format.INT8), scale)
+				b := newScaled(format.INT8, sh.n, sh.k, l&2 == 2, l&2 == 2, finite(r, format.INT8), scale)
+				*at[uint8](a.Scales, sh.m-1, 0), *at[uint8](b.Scales, 0, 0) = 58, 59
+				*at[uint8](a.Scales, 0, 1), *at[uint8](b.Scales, sh.n-1, 1) = 185, 185
+				eachTier(t, func(t *testing.T, ks *kernels) {
+					if ks.peakInt8 == nil {
+						t.Skip("this tier decodes")
+					}
+					var s Scratch
+					c := newMatrix[float32](sh.m, sh.n, false, guard)
+					ks.mx(&s, c.View, View{}, a.Scaled, b.Scaled, mode{})
+					for i, x := range c.elements(t) {
+						if want := blockSums(a.Scaled, b.Scaled, i/sh.n, i%sh.n, 0); x != want {
+							t.Fatalf("element %d, %d is %g, want %g", i/sh.n, i%sh.n, x, want)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// The origin 1.5·2^(23+e) is finite and normal for the scales that exponentsFit, and for no others.
+func TestExponentsFit(t *testing.T) {
+	for sum := range 2 * 255 {
+		origin := math.Ldexp(1.5, 23+sum-2*127-12)
+		normal := origin >= 0x1p-126 && origin <= math.MaxFloat32
+		half := scaleRange{sum / 2, sum / 2}
+		if rest := sum - sum/2; exponentsFit(half, scaleRange{rest, rest}) != normal {
+			t.Errorf("scales with the sum %d: fit %v, want %v", sum, !normal, normal)
 		}
 	}
 }

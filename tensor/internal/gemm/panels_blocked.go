@@ -30,11 +30,13 @@ const (
 type rowBlock struct {
 	rowPanels
 	ready, exact bool
+	scales       scaleRange
 }
 
 func (r *rowBlock) pack(f *microkernel, s *Scratch, to *buffer, a operand) {
 	r.rowPanels = f.packing.rowPanels(s, to, a, f.rows)
 	r.ready, r.exact = true, a.lookup == nil || s.calls.decoding.exact(a)
+	r.scales = f.scaleRange(s)
 }
 
 // product is a packed block of a, one of b and the destination of their product.
@@ -46,6 +48,7 @@ type product struct {
 	sum       View // FP32
 	out       View // BF16, or empty
 	allPanels func(*tile)
+	exponents bool // use microkernel.exponents
 
 	adds, addStride int // as in tile
 }
@@ -78,7 +81,7 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 		n := min(columns, b.Rows-j)
 		y := b.part(f.packing.elem, j, n)
 		p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
-		exactY := b.lookup == nil || s.calls.decoding.exact(y)
+		exactY, scalesY := b.lookup == nil || s.calls.decoding.exact(y), f.scaleRange(s)
 		for i := 0; i < a.Rows; i += rows {
 			height := min(rows, a.Rows-i)
 			x := a.part(f.packing.elem, i, height)
@@ -90,7 +93,7 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 			if !block.ready || a.Rows > retainedBlocks*rows {
 				block.pack(f, s, &s.rows[at], x)
 			}
-			p.a = block.rowPanels
+			p.a, p.exponents = block.rowPanels, f.exponents != nil && exponentsFit(block.scales, scalesY)
 			p.sum, p.out, p.allPanels = View{}, View{}, f.allPanels
 			if out.Ptr != nil {
 				p.out = out.slice(2, i, j, height, n)
@@ -244,9 +247,12 @@ func (f *microkernel) column(t *tile, p *product, k int) {
 		return
 	}
 	t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.a.tall
-	sum, out := t.sum, t.out
+	sum, out, tiles := t.sum, t.out, f.tiles
+	if p.exponents {
+		tiles = f.exponents
+	}
 	if p.a.tall > 0 {
-		f.tiles[tall](t)
+		tiles[tall](t)
 	}
 	if p.a.short == 0 {
 		return
@@ -259,7 +265,7 @@ func (f *microkernel) column(t *tile, p *product, k int) {
 	if out != nil {
 		t.out = unsafe.Add(out, done*t.outStride)
 	}
-	f.tiles[short](t)
+	tiles[short](t)
 }
 
 // evenly cuts n into near-equal parts of at most limit. It rounds their size up to a multiple of

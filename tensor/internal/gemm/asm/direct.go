@@ -29,7 +29,11 @@ type directKernel struct {
 	bases          []asmgen.Reg // rows 0, 3 and 6 of b
 	fetched, steps asmgen.Reg
 	near           asmgen.Reg // the next group; 0 if it has too many bytes for L1
-	sums           [][]asmgen.Vec
+	// strided: the lines that a step fetches to L2 are fetchStride bytes apart, not adjacent.
+	// fetchBack leads from the last of them to the first of the next step.
+	strided                bool
+	fetchStride, fetchBack asmgen.Reg
+	sums                   [][]asmgen.Vec
 }
 
 func newDirect(f *asmgen.File, name, what string, rows, columns int) *directKernel {
@@ -69,6 +73,9 @@ func (k *directKernel) eachGroup(body func()) {
 	fn.I("LEAQ", k.bases[0].At(0).Index(k.steps, 1), k.near)
 	fn.Place(far)
 	body()
+	if k.strided {
+		fn.I("ADDQ", k.t.Field("direct_fetchJump"), k.fetched)
+	}
 	fn.I("IMUL3Q", asmgen.Imm(int64(k.columns)), k.stride, k.steps)
 	fn.I("ADDQ", k.steps, k.t.Field("direct_moved+moves_b"))
 	fn.I("ADDQ", asmgen.Imm(int64(64*k.rows*k.columns)), k.t.Field("direct_moved+moves_partial"))
@@ -139,10 +146,18 @@ func (k *directKernel) advance(bytes int) {
 	fn := k.fn
 	const soon = 512
 	lines := (k.columns*bytes + 63) / 64
-	for i := range lines {
-		fn.I("PREFETCHT1", k.fetched.At(64*i))
+	if !k.strided {
+		for i := range lines {
+			fn.I("PREFETCHT1", k.fetched.At(64*i))
+		}
+		fn.I("ADDQ", asmgen.Imm(int64(k.columns*bytes)), k.fetched)
+	} else {
+		for range lines {
+			fn.I("PREFETCHT1", k.fetched.At(0))
+			fn.I("ADDQ", k.fetchStride, k.fetched)
+		}
+		fn.I("ADDQ", k.fetchBack, k.fetched)
 	}
-	fn.I("ADDQ", asmgen.Imm(int64(k.columns*bytes)), k.fetched)
 	if k.rows > 2 {
 		far, done := fn.Label("far"), fn.Label("fetched")
 		fn.I("TESTQ", k.near, k.near)
@@ -184,6 +199,9 @@ func directBF16(f *asmgen.File) {
 		columns := directWidth(rows, 1)
 		k := newDirect(f, fmt.Sprintf("directBF16x%dAVX512", rows), "BF16", rows, columns)
 		fn := k.fn
+		k.strided, k.fetchStride, k.fetchBack = true, fn.GP(), fn.GP()
+		fn.I("MOVQ", k.t.Field("direct_fetchStride"), k.fetchStride)
+		fn.I("MOVQ", k.t.Field("direct_fetchBack"), k.fetchBack)
 		for range rows {
 			k.sums = append(k.sums, fn.Zs(columns))
 		}

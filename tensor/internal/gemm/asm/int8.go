@@ -30,11 +30,14 @@ func int8AVX512(f *asmgen.File) {
 	f.Constant("recordScale", recordScales)
 	f.Constant("recordScaleOfRows", recordScaleA)
 	constants := newRoundingData(f)
+	exponents := newInt8Exponents(f)
 	for rows := 1; rows <= int8Rows; rows++ {
-		int8Tiles(f, rows, constants)
+		int8Tiles(f, rows, constants, int8Multiplied)
+		int8Tiles(f, rows, constants, exponents)
 	}
 	int8Sums(f)
 	packBytesAlong(f)
+	packBytes8Along(f)
 	packBytesAcross(f, 16)
 	packBytesAcross(f, 32)
 	scalesAlong(f)
@@ -42,10 +45,10 @@ func int8AVX512(f *asmgen.File) {
 	peakLoop(f, "int8AVX512", (*asmgen.Func).Zs, 24, "VPDPBUSD")
 }
 
-func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
-	name := fmt.Sprintf("int8AVX512Tiles%d", mr)
+func int8Tiles(f *asmgen.File, mr int, constants roundingData, by int8Scaling) {
+	name := fmt.Sprintf("%sTiles%d", by.prefix, mr)
 	k := microkernel{width: 64, rounds: true}
-	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel.", name, mr), asmgen.Arg("t", "*tile"))
+	fn := f.Func(name, fmt.Sprintf("%s multiplies row panels of %d rows with one column panel.%s", name, mr, by.doc), asmgen.Arg("t", "*tile"))
 	t := fn.Load("t")
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", t.Field(at), r); return r }
 	panel, sum, sumStride, count := field("tile_a"), field("tile_sum"), field("tile_sumStride"), field("tile_count")
@@ -59,6 +62,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 	fn.I("KMOVD", row, asmgen.K(1))
 	fn.I("KSHIFTRD", asmgen.Imm(16), asmgen.K(1), asmgen.K(2))
 	bs, spare := fn.Zs(2), fn.Zs(2)
+	scaled := by.frame(int8Block{fn: fn, a: a, b: b, sums: sums, parts: parts, bs: bs, spare: spare})
 	next := fn.Label("next")
 	fn.Place(next)
 	k.start(fn, t, sum, sumStride, out, outStride, row, sums)
@@ -73,11 +77,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 			fn.I("VMOVUPS", b.At(128*step+64*j), v)
 		}
 	}
-	load(recordSums)
-	for _, p := range parts {
-		fn.I("VMOVDQA64", bs[0], p[0])
-		fn.I("VMOVDQA64", bs[1], p[1])
-	}
+	scaled.start()
 	for step := range recordCodes {
 		load(step)
 		for i, p := range parts {
@@ -87,14 +87,7 @@ func int8Tiles(f *asmgen.File, mr int, constants roundingData) {
 			fn.I("VPDPBUSD", bs[1], x, p[1])
 		}
 	}
-	load(recordScales)
-	for i, p := range parts {
-		for j, v := range p {
-			fn.I("VCVTDQ2PS", v, v)
-			fn.I("VMULPS", bs[j], v, v)
-			fn.I("VFMADD231PS.BCST", a.At(4*(recordScaleA*mr+i)), v, sums[i][j])
-		}
-	}
+	scaled.finish()
 	fn.I("ADDQ", asmgen.Imm(4*recordSteps*int64(mr)), a)
 	fn.I("ADDQ", asmgen.Imm(128*recordSteps), b)
 	fn.I("SUBQ", asmgen.Imm(recordSteps), steps)

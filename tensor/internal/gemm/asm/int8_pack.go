@@ -47,6 +47,69 @@ func packBytesAlong(f *asmgen.File) {
 	fn.Return()
 }
 
+// packBytes8Along packs up to 8 rows that are contiguous along k, for row panels. It transposes two
+// blocks of 8 by 8 dwords at a time, one in each half of the vectors.
+func packBytes8Along(f *asmgen.File) {
+	fn := f.Func("packBytes8AVX512", "packBytes8AVX512 packs 8 rows that are contiguous along k; row i begins at src + offsets[i].\n"+
+		"A record has 32 codes of each row; steps are step bytes apart."+flipDoc,
+		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("offsets", "*[16]int"),
+		asmgen.Arg("records", "int"), asmgen.Arg("step", "int"), asmgen.Arg("flip", "*uint32"))
+	dst, src, offsets, records, step := fn.Load("dst"), fn.Load("src"), fn.Load("offsets"), fn.Load("records"), fn.Load("step")
+	r, flip := fn.GP(), fn.Z()
+	fn.I("VPBROADCASTD", fn.Load("flip").At(0), flip)
+	// Lane 0 of the upper four rows and of the lower four, then lane 2 of both; and lanes 1 and 3.
+	index := fn.Zs(2)
+	for h, v := range index {
+		var lanes []uint32
+		for _, q := range []uint32{0, 8, 4, 12} {
+			for i := range uint32(2) {
+				lanes = append(lanes, q+2*uint32(h)+i, 0)
+			}
+		}
+		fn.I("VMOVUPS", f.Data32(fmt.Sprintf("halves%d", h), lanes...), v)
+	}
+	rows, other := fn.Zs(8), fn.Zs(8)
+	pairs(fn, records, func(single bool) {
+		for i, v := range rows {
+			fn.I("MOVQ", offsets.At(8*i), r)
+			if single {
+				fn.I("VPXORD", src.At(0).Index(r, 1), flip.Y(), v.Y())
+			} else {
+				fn.I("VPXORD", src.At(0).Index(r, 1), flip, v)
+			}
+		}
+		for i := 0; i < 8; i += 2 {
+			fn.I("VPUNPCKLDQ", rows[i+1], rows[i], other[i])
+			fn.I("VPUNPCKHDQ", rows[i+1], rows[i], other[i+1])
+		}
+		for i := 0; i < 8; i += 4 {
+			for h := range 2 {
+				fn.I("VPUNPCKLQDQ", other[i+2+h], other[i+h], rows[i+2*h])
+				fn.I("VPUNPCKHQDQ", other[i+2+h], other[i+h], rows[i+2*h+1])
+			}
+		}
+		for k := range recordCodes {
+			v := other[k]
+			fn.I("VMOVDQA64", index[k/4], v)
+			fn.I("VPERMI2Q", rows[4+k%4], rows[k%4], v)
+		}
+		// One block after the other: a store's surplus lanes may reach into the next block.
+		put := func(store func(v asmgen.Vec)) {
+			for _, v := range other {
+				store(v)
+				fn.I("ADDQ", step, dst)
+			}
+			fn.I("LEAQ", dst.At(0).Index(step, recordSteps-recordCodes), dst)
+		}
+		put(func(v asmgen.Vec) { fn.I("VMOVDQU64", v.Y(), dst.At(0)) })
+		if !single {
+			put(func(v asmgen.Vec) { fn.I("VEXTRACTI64X4", asmgen.Imm(1), v, dst.At(0)) })
+			fn.I("ADDQ", asmgen.Imm(64), src)
+		}
+	})
+	fn.Return()
+}
+
 // packBytesAcross packs up to lanes (16 or 32) rows whose codes are adjacent across k. Masked loads
 // put the rows' codes of several steps of k side by side in one vector. Permuting bytes then makes
 // a dword of every four.
