@@ -126,7 +126,7 @@ func kernels(quick bool) []kernel {
 		add(attention(1024, 192, 128), attentionBackward(1024, 192, 128))
 	} else {
 		for _, of := range []func(seq, key, value int) kernel{attention, attentionBackward} {
-			add(of(512, 64, 64), of(2048, 192, 128), of(8192, 64, 64), of(32768, 64, 64), of(131072, 192, 128))
+			add(of(512, 64, 64), of(2048, 192, 128), of(8192, 64, 64), of(32768, 64, 64))
 		}
 	}
 	add(rmsNorm(), swiGLU(), crossEntropy(), adamW())
