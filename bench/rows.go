@@ -21,7 +21,8 @@ func attentionBackward(seq, key, value int) kernel {
 	return attentionKernel("attention_backward", seq, key, value, 3*key+2*value, attentionCall.backward)
 }
 
-// attentionKernel runs call for one causal head of BF16. columns is the sum of its products' widths.
+// attentionKernel runs call for one causal head of BF16. Its products have columns columns and
+// terms per pair of a query and a key.
 func attentionKernel(name string, seq, key, value, columns int, call func(attentionCall)) kernel {
 	return kernel{
 		name: name, shape: fmt.Sprintf("%dx%d/%d", seq, key, value),

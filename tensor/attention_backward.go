@@ -19,9 +19,10 @@ const backwardKeys = 256
 // With p = exp(scale·q·kᵀ - lse): dv = pᵀ·do, dp = do·vᵀ, ds = scale·p·(dp - delta) where delta =
 // rowsum(do·o), dq = ds·k, dk = dsᵀ·q.
 //
-// The outer loop is over key blocks, so dk and dv stay in L2. Sums are in FP32: dk and dv over query
-// rows in ascending order, dq over keys in ascending order. They are rounded once. The bits do not
-// depend on the sizes of blocks.
+// The outer loop is over key blocks, so dk and dv of a block stay in L2. Sums are in FP32: dk and dv
+// over query rows in ascending order, dq over keys in ascending order. They are rounded once. The
+// bits do not depend on the sizes of blocks, except that products with few rows have an order of
+// their own (tensor/internal/gemm): the last query block may have few.
 func CausalAttentionBackward(ex *Exec, dq, dk, dv, do, q, k, v, o Matrix, lse []float32, s AttentionShape) {
 	defer ex.ProfilingRows(profile.Attention, q.Rows, q.Cols).End()
 	s.check(q, k, v, o, lse)
