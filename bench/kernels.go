@@ -123,9 +123,11 @@ func kernels(quick bool) []kernel {
 
 	add(quantize(64, 1024), quantize(8192, 2048))
 	if quick {
-		add(attention(1024, 192, 128))
+		add(attention(1024, 192, 128), attentionBackward(1024, 192, 128))
 	} else {
-		add(attention(2048, 192, 128))
+		for _, of := range []func(seq, key, value int) kernel{attention, attentionBackward} {
+			add(of(512, 64, 64), of(2048, 192, 128), of(8192, 64, 64), of(32768, 64, 64))
+		}
 	}
 	add(rmsNorm(), swiGLU(), crossEntropy(), adamW())
 	return all

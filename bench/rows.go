@@ -12,16 +12,48 @@ import (
 // attention is the forward pass of one causal head. Its work is that of the scores below the
 // diagonal.
 func attention(seq, key, value int) kernel {
+	return attentionKernel("attention", seq, key, value, key+value, attentionCall.forward)
+}
+
+// attentionBackward is the backward pass of one causal head. Its work includes the scores, which it
+// computes again.
+func attentionBackward(seq, key, value int) kernel {
+	return attentionKernel("attention_backward", seq, key, value, 3*key+2*value, attentionCall.backward)
+}
+
+// attentionKernel runs call for one causal head of BF16. Its products have columns columns and
+// terms per pair of a query and a key.
+func attentionKernel(name string, seq, key, value, columns int, call func(attentionCall)) kernel {
 	return kernel{
-		name: "attention", shape: fmt.Sprintf("%dx%d/%d", seq, key, value),
-		work: 1e-9 * float64(seq) * float64(seq) * float64(key+value), limit: peak(tensor.BF16),
+		name: name, shape: fmt.Sprintf("%dx%d/%d", seq, key, value),
+		work: 1e-9 * float64(seq) * float64(seq) * float64(columns), limit: peak(tensor.BF16),
 		prepare: func(s *suite) func() {
-			q, k, v := s.random(tensor.BF16, seq, key), s.random(tensor.BF16, seq, key), s.random(tensor.BF16, seq, value)
-			o, lse := s.ex.New(tensor.BF16, seq, value), s.ex.New(tensor.FP32, seq)
-			shape := tensor.AttentionShape{Batch: 1, Seq: seq, Heads: 1, KeyDim: key, ValueDim: value, Scale: 0.1}
-			return func() { tensor.CausalAttention(s.ex, o.Mat(), lse.F32(), q.Mat(), k.Mat(), v.Mat(), shape) }
+			a := attentionCall{
+				suite: s, q: s.random(tensor.BF16, seq, key), k: s.random(tensor.BF16, seq, key), v: s.random(tensor.BF16, seq, value),
+				o: s.ex.New(tensor.BF16, seq, value), do: s.random(tensor.BF16, seq, value), lse: s.ex.New(tensor.FP32, seq),
+				dq: s.ex.New(tensor.BF16, seq, key), dk: s.ex.New(tensor.BF16, seq, key), dv: s.ex.New(tensor.BF16, seq, value),
+				shape: tensor.AttentionShape{Batch: 1, Seq: seq, Heads: 1, KeyDim: key, ValueDim: value, Scale: 0.1},
+			}
+			a.forward()
+			return func() { call(a) }
 		},
 	}
+}
+
+// attentionCall holds the operands of an attention and its backward pass.
+type attentionCall struct {
+	*suite
+	q, k, v, o, do, lse, dq, dk, dv tensor.Tensor
+	shape                           tensor.AttentionShape
+}
+
+func (a attentionCall) forward() {
+	tensor.CausalAttention(a.ex, a.o.Mat(), a.lse.F32(), a.q.Mat(), a.k.Mat(), a.v.Mat(), a.shape)
+}
+
+func (a attentionCall) backward() {
+	tensor.CausalAttentionBackward(a.ex, a.dq.Mat(), a.dk.Mat(), a.dv.Mat(), a.do.Mat(),
+		a.q.Mat(), a.k.Mat(), a.v.Mat(), a.o.Mat(), a.lse.F32(), a.shape)
 }
 
 // quantize is BF16 to MXFP8 in both directions in one pass. Its work is the bytes read, its limit a

@@ -2,17 +2,25 @@ package tensor
 
 import (
 	"fmt"
-	"math"
 
 	"spmoe/tensor/internal/vec"
-	"spmoe/tensor/profile"
 )
 
-// Causal attention in blocks of query rows. Only the scores of one block against its keys are in
-// memory at a time. The backward pass recomputes them from the saved log-sum-exp of each row.
+// Causal attention in tiles, as in FlashAttention (arXiv:2205.14135, arXiv:2307.08691). A tile is
+// the scores of one block of query rows against one block of keys. Only one tile per thread is in
+// memory at a time, so scratch memory does not grow with the square of the sequence. Tiles above
+// the diagonal, and those between different documents, are skipped.
+//
+// Boundaries of blocks depend on the shape only. attention_forward.go and attention_backward.go
+// state the order of sums, which is the same for any number of threads.
 
-// queryBlock is the number of query rows in a block.
-const queryBlock = 64
+// queryBlock is the number of query rows in a block of a short sequence. A block of a long one has
+// longQueryBlock rows, because each block reads all keys before it.
+const (
+	queryBlock     = 64
+	longQueryBlock = 128
+	longSequence   = 2048
+)
 
 // AttentionShape describes a batch of causal attention problems.
 type AttentionShape struct {
@@ -26,6 +34,17 @@ type AttentionShape struct {
 	// rows.
 	First []int32
 }
+
+// queryRows returns the number of rows in a query block.
+func (s AttentionShape) queryRows() int {
+	if s.Seq >= longSequence {
+		return longQueryBlock
+	}
+	return min(queryBlock, s.Seq)
+}
+
+// queryBlocks returns the number of query blocks of a sequence.
+func (s AttentionShape) queryBlocks() int { return ceilDiv(s.Seq, s.queryRows()) }
 
 // head returns the rows of sequence b and the columns of head h, with dim columns per head.
 func (s AttentionShape) head(m Matrix, b, h, dim int) Matrix {
@@ -75,23 +94,16 @@ func (s AttentionShape) check(q, k, v, o Matrix, lse []float32) {
 	}
 }
 
-// CausalAttention computes o = softmax(scale·q·kᵀ)·v. Each row attends to the rows from s.First up
-// to and including itself.
-//
-// q, k: [batch·seq, heads·keyDim]. v, o: [batch·seq, heads·valueDim]. All have one element type.
-// lse: [batch·heads·seq] receives the log-sum-exp of each row for the backward pass.
-func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s AttentionShape) {
-	defer ex.ProfilingRows(profile.Attention, q.Rows, q.Cols).End()
-	s.check(q, k, v, o, lse)
-	ex.attention = attentionCall{shape: s, q: q, k: k, v: v, o: o, lse: lse}
-	ex.parallel(s.Batch*s.Heads, s.work(), operands{attention: &ex.attention}, attentionHeads)
-}
-
 // attentionCall holds the arguments that the threads of an attention kernel share.
 type attentionCall struct {
 	shape                      AttentionShape
 	q, k, v, o, dq, dk, dv, do Matrix
-	lse                        []float32
+	lse, delta                 []float32
+
+	// For the key blocks of one head, if they are the parts of a backward pass.
+	head  int
+	dqSum Tensor // as in backwardTile
+	done  keyBlockProgress
 }
 
 // work estimates the operations of a forward pass.
@@ -99,41 +111,35 @@ func (s AttentionShape) work() int {
 	return s.Batch * s.Heads * s.Seq * s.Seq * (s.KeyDim + s.ValueDim)
 }
 
-// attentionHeads computes heads [from, to), counted over all sequences.
-func attentionHeads(ex *Exec, call operands, from, to int) {
-	c, s := call.attention, call.attention.shape
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	block := min(queryBlock, s.Seq)
-	scores, probs := ex.New(FP32, block*s.Seq), ex.New(c.q.dtype, block*s.Seq)
-	out := ex.New(FP32, block, s.ValueDim)
-	for n := from; n < to; n++ {
-		b, h := n/s.Heads, n%s.Heads
-		qh, kh := s.head(c.q, b, h, s.KeyDim), s.head(c.k, b, h, s.KeyDim)
-		vh, oh := s.head(c.v, b, h, s.ValueDim), s.head(c.o, b, h, s.ValueDim)
-		rowLSE := c.lse[n*s.Seq:]
-		for lo := 0; lo < s.Seq; lo += block {
-			hi := min(lo+block, s.Seq)
-			at := s.firstKey(b, lo)
-			sc, p := tile(scores, hi-lo, hi-at), tile(probs, hi-lo, hi-at)
-			MatMul(ex, sc, qh.RowSlice(lo, hi), kh.RowSlice(at, hi).T())
-			inverse := ex.scratchRow(3, hi-lo)
-			for i := range hi - lo {
-				seen := keyRange{s.first(b, lo+i) - at, lo + i + 1 - at}
-				inverse[i] = softmaxRow(p, i, seen, sc.f32Row(i), s.Scale, &rowLSE[lo+i])
-			}
-			ob := out.Slice(0, hi-lo).Mat()
-			MatMul(ex, ob, p, vh.RowSlice(at, hi))
-			for i := range hi - lo {
-				scaleRow(oh, lo+i, inverse[i], ob.f32Row(i))
-			}
-		}
-	}
+// headProblem holds the operands of one head of one sequence.
+type headProblem struct {
+	AttentionShape
+	q, k, v, o, do, dq, dk, dv Matrix
+	lse, delta                 []float32
+	sequence                   int
 }
 
-// keyRange is the range [from, to) of keys that a row attends to, relative to its block's first
-// key.
+// problem returns head n, counted over all sequences.
+func (c *attentionCall) problem(n int) headProblem {
+	s := c.shape
+	b, h := n/s.Heads, n%s.Heads
+	key := func(m Matrix) Matrix { return s.head(m, b, h, s.KeyDim) }
+	value := func(m Matrix) Matrix { return s.head(m, b, h, s.ValueDim) }
+	p := headProblem{AttentionShape: s, q: key(c.q), k: key(c.k), v: value(c.v), o: value(c.o), lse: c.lse[n*s.Seq:][:s.Seq], sequence: b}
+	if c.delta != nil {
+		p.dq, p.dk, p.dv, p.do, p.delta = key(c.dq), key(c.dk), value(c.dv), value(c.do), c.delta[n*s.Seq:][:s.Seq]
+	}
+	return p
+}
+
+// keyRange is the range [from, to) of keys that a row attends to, relative to its tile's first key.
 type keyRange struct{ from, to int }
+
+// seen returns the keys among [from, to) that row i attends to. The range may be empty.
+func (p *headProblem) seen(i, from, to int) keyRange {
+	first := min(max(p.first(p.sequence, i), from), to)
+	return keyRange{first - from, max(min(i+1, to), first) - from}
+}
 
 // firstKey returns the first key for the block of query rows that starts at lo. It is a multiple of
 // queryBlock, so the operands have the same alignment with First as without.
@@ -142,26 +148,20 @@ func (s AttentionShape) firstKey(b, lo int) int { return s.first(b, lo) / queryB
 // tile views the first rows·cols elements of a flat scratch tensor as a matrix.
 func tile(t Tensor, rows, cols int) Matrix { return t.Slice(0, rows*cols).Reshape(rows, cols).Mat() }
 
-// softmaxRow sets row i of p to exp(scale·scores - max) within seen, and to zero elsewhere. It
-// returns the inverse of the row's sum. The caller scales the output by it.
-func softmaxRow(p Matrix, i int, seen keyRange, scores []float32, scale float32, lse *float32) float32 {
-	scores = scores[seen.from:seen.to]
-	top := scale * vec.Max(scores)
-	var sum float32
-	if p.dtype == BF16 {
-		sum = vec.ExpSumBF16(only(p.bf16Row(i), seen), scale, scores, top)
-	} else {
-		sum = vec.ExpSum(only(p.f32Row(i), seen), scale, scores, top)
-	}
-	*lse = top + float32(math.Log(float64(sum)))
-	return 1 / sum
-}
-
 // only returns the seen part of a row and clears the rest.
 func only[T uint16 | float32](row []T, seen keyRange) []T {
 	clear(row[:seen.from])
 	clear(row[seen.to:])
 	return row[seen.from:seen.to]
+}
+
+// clearRow sets row i of m to zero.
+func clearRow(m Matrix, i int) {
+	if m.dtype == BF16 {
+		clear(m.bf16Row(i))
+	} else {
+		clear(m.f32Row(i))
+	}
 }
 
 // scaleRow sets row i of dst to a·x.
@@ -171,98 +171,4 @@ func scaleRow(dst Matrix, i int, a float32, x []float32) {
 	} else {
 		vec.Scale(dst.f32Row(i), a, x)
 	}
-}
-
-// CausalAttentionBackward computes dq, dk and dv from do and the operands of CausalAttention.
-//
-// With p = exp(scale·q·kᵀ - lse): dv = pᵀ·do, dp = do·vᵀ, ds = scale·p·(dp - rowsum(do·o)), dq =
-// ds·k, dk = dsᵀ·q. The sums over query blocks are in FP32.
-func CausalAttentionBackward(ex *Exec, dq, dk, dv, do, q, k, v, o Matrix, lse []float32, s AttentionShape) {
-	defer ex.ProfilingRows(profile.Attention, q.Rows, q.Cols).End()
-	s.check(q, k, v, o, lse)
-	s.check(dq, dk, dv, do, lse)
-	if do.dtype != o.dtype {
-		panic(fmt.Sprintf("tensor: attention of %v with gradients of %v", o.dtype, do.dtype))
-	}
-	ex.attention = attentionCall{shape: s, q: q, k: k, v: v, o: o, dq: dq, dk: dk, dv: dv, do: do, lse: lse}
-	ex.parallel(s.Batch*s.Heads, 2*s.work(), operands{attention: &ex.attention}, attentionBackwardHeads)
-}
-
-// attentionBackwardHeads computes heads [from, to), counted over all sequences.
-func attentionBackwardHeads(ex *Exec, call operands, from, to int) {
-	c, s := call.attention, call.attention.shape
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	block := min(queryBlock, s.Seq)
-	t := backwardTiles{
-		scores: ex.New(FP32, block*s.Seq), dprobs: ex.New(FP32, block*s.Seq),
-		probs: ex.New(c.q.dtype, block*s.Seq), dscores: ex.New(c.q.dtype, block*s.Seq),
-		dk: ex.New(FP32, s.Seq, s.KeyDim), dv: ex.New(FP32, s.Seq, s.ValueDim),
-	}
-	for n := from; n < to; n++ {
-		b, h := n/s.Heads, n%s.Heads
-		p := headProblem{
-			q: s.head(c.q, b, h, s.KeyDim), k: s.head(c.k, b, h, s.KeyDim), dq: s.head(c.dq, b, h, s.KeyDim),
-			v: s.head(c.v, b, h, s.ValueDim), o: s.head(c.o, b, h, s.ValueDim), do: s.head(c.do, b, h, s.ValueDim),
-			lse: c.lse[n*s.Seq:][:s.Seq], sequence: b,
-		}
-		t.dk.Zero()
-		t.dv.Zero()
-		for lo := 0; lo < s.Seq; lo += block {
-			t.backward(ex, p, s, lo, min(lo+block, s.Seq))
-		}
-		Convert(ex, s.head(c.dk, b, h, s.KeyDim), t.dk.Mat())
-		Convert(ex, s.head(c.dv, b, h, s.ValueDim), t.dv.Mat())
-	}
-}
-
-// headProblem holds the operands of one head of one sequence.
-type headProblem struct {
-	q, k, v, o, do, dq Matrix
-	lse                []float32
-	sequence           int
-}
-
-// backwardTiles is the scratch memory of CausalAttentionBackward.
-type backwardTiles struct {
-	scores, dprobs Tensor // of one query block, FP32
-	probs, dscores Tensor // probabilities and score gradients of that block, in the operands' type
-	dk, dv         Tensor
-}
-
-// backward handles query rows [lo, hi) of one head.
-func (t backwardTiles) backward(ex *Exec, p headProblem, s AttentionShape, lo, hi int) {
-	at := s.firstKey(p.sequence, lo)
-	scores, dprobs := tile(t.scores, hi-lo, hi-at), tile(t.dprobs, hi-lo, hi-at)
-	probs, dscores := tile(t.probs, hi-lo, hi-at), tile(t.dscores, hi-lo, hi-at)
-	q, do, o := p.q.RowSlice(lo, hi), p.do.RowSlice(lo, hi), p.o.RowSlice(lo, hi)
-	k, v := p.k.RowSlice(at, hi), p.v.RowSlice(at, hi)
-	MatMul(ex, scores, q, k.T())
-	MatMul(ex, dprobs, do, v.T())
-	for i := range hi - lo {
-		seen := keyRange{s.first(p.sequence, lo+i) - at, lo + i + 1 - at}
-		softmaxBackwardRow(probs, dscores, i, seen, s.Scale, scores.f32Row(i), dprobs.f32Row(i), p.lse[lo+i], dotRow(do, o, i))
-	}
-	MatMulAdd(ex, t.dv.Slice(at, hi).Mat(), probs.T(), do)
-	MatMul(ex, p.dq.RowSlice(lo, hi), dscores, k)
-	MatMulAdd(ex, t.dk.Slice(at, hi).Mat(), dscores.T(), q)
-}
-
-// softmaxBackwardRow applies vec.SoftmaxBackward to row i of p and ds within seen, and sets the
-// rest to zero.
-func softmaxBackwardRow(p, ds Matrix, i int, seen keyRange, scale float32, scores, dp []float32, lse, delta float32) {
-	scores, dp = scores[seen.from:seen.to], dp[seen.from:seen.to]
-	if p.dtype == BF16 {
-		vec.SoftmaxBackwardBF16(only(p.bf16Row(i), seen), only(ds.bf16Row(i), seen), scale, scores, dp, lse, delta)
-		return
-	}
-	vec.SoftmaxBackward(only(p.f32Row(i), seen), only(ds.f32Row(i), seen), scale, scores, dp, lse, delta)
-}
-
-// dotRow returns the inner product of row i of x and row i of y. Both have the same type.
-func dotRow(x, y Matrix, i int) float32 {
-	if x.dtype == BF16 {
-		return vec.DotBF16(x.bf16Row(i), y.bf16Row(i))
-	}
-	return vec.Dot(x.f32Row(i), y.f32Row(i))
 }

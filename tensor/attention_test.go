@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Shapes about the block of 64 query rows; head widths that differ and are no vector's width.
+// Shapes about the blocks of query rows and of keys; head widths that differ and are no vector's
+// width.
 var attentionShapes = []AttentionShape{
 	{Batch: 1, Seq: 1, Heads: 1, KeyDim: 3, ValueDim: 5, Scale: 0.5},
 	{Batch: 2, Seq: 5, Heads: 3, KeyDim: 4, ValueDim: 7, Scale: 0.5},
@@ -17,6 +18,10 @@ var attentionShapes = []AttentionShape{
 	{Batch: 2, Seq: 150, Heads: 2, KeyDim: 17, ValueDim: 33, Scale: 0.3},
 	{Batch: 1, Seq: 5, Heads: 2, KeyDim: 4, ValueDim: 4, Scale: 0.5, First: documents(5, 0, 1, 4)},
 	{Batch: 3, Seq: 150, Heads: 2, KeyDim: 8, ValueDim: 5, Scale: 0.4, First: slices.Concat(documents(150, 0, 3, 63, 64, 130), documents(150, 0), documents(150, 0, 65, 149))},
+	{Batch: 1, Seq: forwardKeys + 1, Heads: 1, KeyDim: 3, ValueDim: 5, Scale: 0.5},
+	{Batch: 2, Seq: 2*forwardKeys + 70, Heads: 1, KeyDim: 4, ValueDim: 3, Scale: 0.7, First: slices.Concat(documents(1094, 0, 200, 500, 900), documents(1094, 0, 511, 512, 1093))},
+	{Batch: 1, Seq: longSequence + 77, Heads: 1, KeyDim: 3, ValueDim: 2, Scale: 0.6},
+	{Batch: 1, Seq: longSequence + 200, Heads: 1, KeyDim: 2, ValueDim: 3, Scale: 0.6, First: documents(2248, 0, 1100, 1200, 2000, 2175)},
 }
 
 // documents returns the first position that each row of a sequence sees whose documents begin at
@@ -121,7 +126,8 @@ func (n *naive) row(first, i, qc, vc int) {
 		scores[j] = scale * inner(part(n.q, i, qc, s.KeyDim), part(n.k, first+j, qc, s.KeyDim))
 	}
 	p := softmax(scores)
-	n.lse = append(n.lse, scores[0]-math.Log(p[0]))
+	top := slices.Index(p, slices.Max(p))
+	n.lse = append(n.lse, scores[top]-math.Log(p[top]))
 	do := part(n.do, i, vc, s.ValueDim)
 	dp, size, delta, deltaSize := make([]float64, len(p)), make([]float64, len(p)), 0.0, 0.0
 	for j := range p {
@@ -202,10 +208,140 @@ func TestNaiveAttentionGradient(t *testing.T) {
 	}
 }
 
+// TestAttentionRescales: scores that grow from key block to key block, slowly or so fast that
+// nothing is left of the earlier ones, give the softmax of all.
+func TestAttentionRescales(t *testing.T) {
+	s := AttentionShape{Batch: 1, Seq: 3*forwardKeys - 5, Heads: 1, KeyDim: 1, ValueDim: 2, Scale: 1}
+	for _, dtype := range floats {
+		for _, growth := range []float64{0x1p-9, 0x1p-6, 1, 0x1p20, -0x1p-6} {
+			a := newAttention(newGenerator(dtype, 0), s)
+			for i := range s.Seq {
+				set(a.q.Matrix, i, 0, 1)
+				set(a.k.Matrix, i, 0, growth*float64(i))
+			}
+			want := a.naive()
+			a.forward()
+			near(t, "o", a.o.Matrix, want.o, scaled(want.mag.o, a.roundings()))
+			near(t, "lse", vectorOf(a.lse), dense{1, len(want.lse), want.lse}, absolute(1e-5))
+		}
+	}
+}
+
+// whole computes the attention of one head with one product over all keys of all rows, and one over
+// all query rows for each gradient. Nothing is cut into blocks. The log-sum-exp of each row is that
+// of a.forward. It returns o, dq, dk and dv.
+func (a *attention) whole() []dense {
+	s, ex, dtype := a.shape, NewExec(), a.q.dtype
+	scores, dp := New(FP32, s.Seq, s.Seq).Mat(), New(FP32, s.Seq, s.Seq).Mat()
+	p, probs, ds := New(dtype, s.Seq, s.Seq).Mat(), New(dtype, s.Seq, s.Seq).Mat(), New(dtype, s.Seq, s.Seq).Mat()
+	MatMul(ex, scores, a.q.Matrix, a.k.T())
+	MatMul(ex, dp, a.do.Matrix, a.v.T())
+	inverse := make([]float32, s.Seq)
+	for i := range s.Seq {
+		seen := keyRange{s.first(0, i), i + 1}
+		inverse[i] = softmaxRow(p.ColSlice(seen.from, s.Seq), i, i+1-seen.from, scores.f32Row(i)[seen.from:], s.Scale)
+		clearKeys(p.RowSlice(i, i+1).ColSlice(0, seen.from))
+		softmaxBackwardRow(probs, ds, i, seen, s.Scale, scores.f32Row(i), dp.f32Row(i), a.lse[i], dotRow(a.do.Matrix, a.o.Matrix, i))
+	}
+	like := func(m Matrix) Matrix { return New(m.dtype, m.Rows, m.Cols).Mat() }
+	out, o, dq, dk, dv := New(FP32, s.Seq, s.ValueDim).Mat(), like(a.o.Matrix), like(a.dq.Matrix), like(a.dk.Matrix), like(a.dv.Matrix)
+	MatMul(ex, out, p, a.v.Matrix)
+	for i := range s.Seq {
+		scaleRow(o, i, inverse[i], out.f32Row(i))
+	}
+	MatMul(ex, dv, probs.T(), a.do.Matrix)
+	MatMul(ex, dq, ds, a.k.Matrix)
+	MatMul(ex, dk, ds.T(), a.q.Matrix)
+	return []dense{values(o), values(dq), values(dk), values(dv)}
+}
+
+func clearKeys(m Matrix) { fill(m, func() float64 { return 0 }) }
+
+// TestAttentionOrderOfSums: blocks do not change a bit of the gradients, nor of the output of a
+// sequence with one key block.
+func TestAttentionOrderOfSums(t *testing.T) {
+	for _, s := range []AttentionShape{
+		{Batch: 1, Seq: forwardKeys, Heads: 1, KeyDim: 24, ValueDim: 40, Scale: 0.2},
+		{Batch: 1, Seq: 448, Heads: 1, KeyDim: 24, ValueDim: 40, Scale: 0.2, First: documents(448, 0, 30, 100, 300)},
+		{Batch: 1, Seq: 1088, Heads: 1, KeyDim: 24, ValueDim: 40, Scale: 0.2, First: documents(1088, 0, 30, 400, 1000)},
+		{Batch: 1, Seq: longSequence + longQueryBlock, Heads: 1, KeyDim: 24, ValueDim: 40, Scale: 0.2},
+	} {
+		for _, dtype := range floats {
+			t.Run(fmt.Sprintf("%v/%d", dtype, s.Seq), func(t *testing.T) {
+				a := newAttention(newGenerator(dtype, 0), s)
+				a.forward()
+				a.backward()
+				want := a.whole()
+				if s.Seq <= forwardKeys {
+					same(t, "o", a.o.Matrix, want[0])
+				}
+				same(t, "dq", a.dq.Matrix, want[1])
+				same(t, "dk", a.dk.Matrix, want[2])
+				same(t, "dv", a.dv.Matrix, want[3])
+			})
+		}
+	}
+}
+
+// TestAttentionOnThreads: results have the same bits whether threads take whole heads or share the
+// blocks of each.
+func TestAttentionOnThreads(t *testing.T) {
+	s := AttentionShape{Batch: 1, Seq: 12*backwardKeys + 100, Heads: 2, KeyDim: 8, ValueDim: 16, Scale: 0.3}
+	s.First = documents(s.Seq, 0, 300, 1400)
+	for _, dtype := range floats {
+		a := newAttention(newGenerator(dtype, 0), s)
+		a.forward()
+		a.backward()
+		results := []Matrix{a.o.Matrix, a.dq.Matrix, a.dk.Matrix, a.dv.Matrix, vectorOf(a.lse)}
+		var want []dense
+		for _, m := range results {
+			want = append(want, values(m))
+		}
+		for _, threads := range []int{2, 3} {
+			a.ex = NewParallelExec(threads)
+			if !s.sharesHeads(threads) {
+				t.Errorf("%d threads do not share heads", threads)
+			}
+			a.forward()
+			a.backward()
+			a.ex.Close()
+			for i, m := range results[:4] {
+				same(t, fmt.Sprintf("%v, result %d on %d threads", dtype, i, threads), m, want[i])
+			}
+			same(t, "lse", vectorOf(a.lse), want[4])
+		}
+	}
+}
+
+// TestAttentionScratch: the scratch memory of the forward pass does not grow with a long sequence.
+// That of the backward pass grows by one FP32 row of dq and one delta per position.
+func TestAttentionScratch(t *testing.T) {
+	var forward, backward []int
+	for _, seq := range []int{longSequence, 2 * longSequence} {
+		a := newAttention(newGenerator(BF16, 0), AttentionShape{Batch: 1, Seq: seq, Heads: 1, KeyDim: 16, ValueDim: 16, Scale: 0.3})
+		a.forward()
+		forward = append(forward, a.ex.Peak())
+		a.backward()
+		backward = append(backward, a.ex.Peak())
+	}
+	if forward[1] != forward[0] {
+		t.Errorf("forward needs %d and %d bytes of scratch memory", forward[0], forward[1])
+	}
+	if grown, want := backward[1]-backward[0], longSequence*(16+1)*4; grown != want {
+		t.Errorf("backward needs %d bytes more for twice the sequence, want %d", grown, want)
+	}
+}
+
 // TestAttentionKeepsDocumentsApart: nothing of another document changes a bit of a row's output, or
 // of the gradients that it gives.
 func TestAttentionKeepsDocumentsApart(t *testing.T) {
-	const seq, begin, end = 200, 70, 140 // of the document that stays
+	// begin and end are those of the document that stays.
+	for _, c := range []struct{ seq, begin, end int }{{200, 70, 140}, {1400, 500, 1100}} {
+		testDocumentsApart(t, c.seq, c.begin, c.end)
+	}
+}
+
+func testDocumentsApart(t *testing.T, seq, begin, end int) {
 	s := AttentionShape{Batch: 1, Seq: seq, Heads: 2, KeyDim: 8, ValueDim: 8, Scale: 0.4, First: documents(seq, 0, begin, end)}
 	for _, dtype := range floats {
 		results := func(seed uint64) []dense {
@@ -253,9 +389,9 @@ func TestFirstPositionsPanic(t *testing.T) {
 // TestAttentionIsCausal: what follows a row, in its block or behind it, and other sequences do
 // not change a bit of its output.
 func TestAttentionIsCausal(t *testing.T) {
-	s := AttentionShape{Batch: 2, Seq: 130, Heads: 2, KeyDim: 8, ValueDim: 8, Scale: 0.4}
+	s := AttentionShape{Batch: 2, Seq: forwardKeys + 30, Heads: 2, KeyDim: 8, ValueDim: 8, Scale: 0.4}
 	for _, dtype := range floats {
-		for _, from := range []int{1, 63, 64, 65, 100, 129} {
+		for _, from := range []int{1, 63, 64, 65, 100, 511, 512, 513, 541} {
 			a := newAttention(newGenerator(dtype, 0), s)
 			a.forward()
 			before, lse := values(a.o.Matrix), values(vectorOf(a.lse))

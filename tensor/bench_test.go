@@ -35,6 +35,20 @@ func BenchmarkCausalAttentionBackward(b *testing.B) {
 	})
 }
 
+// BenchmarkLongAttention is one head of BF16 over a long sequence, with the widths of 16B.
+func BenchmarkLongAttention(b *testing.B) {
+	for _, seq := range []int{8192, 131072} {
+		s := AttentionShape{Batch: 1, Seq: seq, Heads: 1, KeyDim: 192, ValueDim: 128, Scale: 0.07}
+		a := newAttention(newGenerator(BF16, 0), s)
+		b.Run(fmt.Sprintf("%d/forward", seq), func(b *testing.B) {
+			reportFLOPs(b, BF16, 2*s.pairs()*float64(s.KeyDim+s.ValueDim), a.forward)
+		})
+		b.Run(fmt.Sprintf("%d/backward", seq), func(b *testing.B) {
+			reportFLOPs(b, BF16, 2*s.pairs()*float64(3*s.KeyDim+2*s.ValueDim), a.backward)
+		})
+	}
+}
+
 // benchRows and benchCols are the activations of the debug model's step.
 const benchRows, benchCols = 256, 256
 

@@ -16,8 +16,9 @@ type Exec struct {
 	gemm  gemm.Scratch
 	rows  [4][]float32 // FP32 copies of BF16 rows
 	sums  []float64    // partial sums of a kernel
-	queue *workQueue   // nil: one thread
-	team  *Team        // closed with the Exec; nil: none
+	done  keyBlockProgress
+	queue *workQueue // nil: one thread
+	team  *Team      // closed with the Exec; nil: none
 
 	attention attentionCall // of the kernel that is running
 
@@ -67,6 +68,18 @@ func (ex *Exec) scratchSums(n int) []float64 {
 		ex.sums = make([]float64, n)
 	}
 	return ex.sums[:n]
+}
+
+// scratchProgress returns the progress of n key blocks, none of which has begun.
+func (ex *Exec) scratchProgress(n int) keyBlockProgress {
+	if cap(ex.done) < n {
+		ex.done = make(keyBlockProgress, n)
+	}
+	done := ex.done[:n]
+	for i := range done {
+		done[i].Store(0)
+	}
+	return done
 }
 
 // load returns row r of m as FP32. This is the row itself if m is FP32, and otherwise a copy in

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 
+	"spmoe/tensor/internal/vec"
 	"spmoe/tensor/profile"
 )
 
@@ -103,12 +104,22 @@ func (c *cachedCall) block(ex *Exec, s CachedRows, q, o Matrix, lo int) {
 	MatMul(ex, scores, q, keys.T())
 	inverse := ex.scratchRow(3, q.Rows)
 	for i := range inverse {
-		var lse float32
-		inverse[i] = softmaxRow(probs, i, keyRange{0, seen(i)}, scores.f32Row(i), c.scale, &lse)
+		inverse[i] = softmaxRow(probs, i, seen(i), scores.f32Row(i), c.scale)
 	}
 	out := ex.New(FP32, o.Rows, o.Cols).Mat()
 	MatMul(ex, out, probs, keys.ColSlice(0, o.Cols))
 	for i := range inverse {
 		scaleRow(o, i, inverse[i], out.f32Row(i))
 	}
+}
+
+// softmaxRow sets row i of p to exp(scale·scores - max) for the first seen scores, and to zero for
+// the rest. It returns the inverse of the row's sum. The caller scales the output by it.
+func softmaxRow(p Matrix, i, seen int, scores []float32, scale float32) float32 {
+	scores = scores[:seen]
+	top := scale * vec.Max(scores)
+	if p.dtype == BF16 {
+		return 1 / vec.ExpSumBF16(only(p.bf16Row(i), keyRange{0, seen}), scale, scores, top)
+	}
+	return 1 / vec.ExpSum(only(p.f32Row(i), keyRange{0, seen}), scale, scores, top)
 }
