@@ -2,7 +2,11 @@ package moe
 
 // Sizes of the output's blocks and chunks. None of them depends on the number of ranks.
 
-import "spmoe/tensor"
+import (
+	"math/bits"
+
+	"spmoe/tensor"
+)
 
 // outputSizes bounds the blocks, the chunks and the memory of the output. Chunks have at least
 // leastChunk rows all the same.
@@ -95,4 +99,25 @@ func (s outputSizes) heldRows(vocab, whole, sequences int) (group, held int) {
 		held = max(most, leastChunk) / leastChunk * leastChunk
 	}
 	return group, held
+}
+
+// OutputScratch returns the bytes that the output needs besides its weights, in a pass over some
+// sequences of seq tokens, with activations of the given type: logits of a chunk, their gradients,
+// and partial sums of the weight's gradient. adds says that the pass adds to an earlier pass's
+// gradient.
+func (c Config) OutputScratch(sequences, seq int, dtype tensor.DType, adds bool) int64 {
+	sizes, predictions := defaultOutputSizes(), 1+min(c.MTPLayers, 1)
+	whole := predictions * seq
+	group, held := sizes.heldRows(c.Vocab, whole, max(sequences, 1))
+	rows := min(sizes.chunkRows(c.Vocab, predictions, seq), held)
+	bytes := int64(4*rows+dtype.Size()*held) * int64(c.Vocab)
+	leaves := (sequences + group - 1) / group
+	sums := bits.Len(uint(max(leaves, 1) - 1))
+	if held < whole && leaves > 1 {
+		sums++ // contributions are not added to their siblings in place
+	}
+	if leaves > 1 && !adds {
+		sums-- // the first is the gradient itself
+	}
+	return bytes + int64(sums)*4*int64(c.Vocab)*int64(c.Dim)
 }
