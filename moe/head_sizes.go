@@ -25,10 +25,10 @@ type outputSizes struct {
 
 // defaultOutputSizes returns sizes for all models. Chunks of 512 rows keep the traffic of W, and
 // gradients of 2,048 rows that of dW, small next to the time of the products. A block's logits of a
-// chunk are 4 MiB, so they stay in the L3 cache.
+// chunk are 2 MiB, so they stay in the L3 cache.
 func defaultOutputSizes() outputSizes {
 	return outputSizes{
-		block: 2048, wholeVocab: 1 << 14,
+		block: 1024, wholeVocab: 1 << 14,
 		tile: 1 << 21, logits: 1 << 26, chunk: 512,
 		gradients: 1 << 24, rows: 2048, most: 1 << 28,
 	}
