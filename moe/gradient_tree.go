@@ -11,19 +11,23 @@ import "spmoe/tensor"
 type gradientTree struct {
 	ex      *tensor.Exec
 	weight  *weight
-	adds    bool            // the weight's gradient holds earlier passes' sum
-	fused   bool            // a contribution can be added to a sum: it is a product, or a tree of them
-	pending []tensor.Tensor // partial sums, the last ones over fewer contributions
-	leaves  int             // number of expected contributions
-	count   int             // number of contributions so far
-	open    int             // pending sums in use
+	adds    bool                     // the weight's gradient holds earlier passes' sum
+	fused   bool                     // a contribution can be added to a sum: it is a product, or a tree of them
+	pending [treeDepth]tensor.Tensor // partial sums, the last ones over fewer contributions
+	slots   int                      // sums that have memory
+	leaves  int                      // number of expected contributions
+	count   int                      // number of contributions so far
+	open    int                      // pending sums in use
 }
+
+// treeDepth is enough for any number of sequences.
+const treeDepth = 64
 
 // newGradientTree returns a tree for the given number of contributions.
 func newGradientTree(ex *tensor.Exec, w *weight, leaves int, fused bool) gradientTree {
 	t := gradientTree{ex: ex, weight: w, leaves: leaves, fused: fused, adds: w.accumulate(ex)}
 	if leaves == 1 || !t.adds {
-		t.pending = append(t.pending, w.Grad)
+		t.pending[0], t.slots = w.Grad, 1
 	}
 	return t
 }
@@ -36,8 +40,10 @@ func (t *gradientTree) next() (to tensor.Tensor, accumulate bool) {
 	case t.fused && t.count%2 == 1:
 		return t.pending[t.open-1], true
 	}
-	if t.open == len(t.pending) {
-		t.pending = append(t.pending, t.ex.New(tensor.FP32, t.weight.Grad.Dims()...))
+	if t.open == t.slots {
+		grad := t.weight.Grad
+		t.pending[t.slots] = t.ex.New(tensor.FP32, grad.Dim(0), grad.Dim(1))
+		t.slots++
 	}
 	return t.pending[t.open], false
 }

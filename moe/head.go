@@ -133,7 +133,7 @@ func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) 
 		if left := p.batch.Seq - at%p.batch.Seq; n < p.batch.Seq || len(all) > 1 {
 			n = min(n, left)
 		}
-		c := outputChunk{prediction: a, token: token, x: a.x.Slice(token, token+n).Mat(), logits: logits}
+		c := outputChunk{prediction: *a, token: token, x: a.x.Slice(token, token+n).Mat(), logits: logits}
 		o.losses(p, &c)
 		if p.train {
 			tensor.Convert(p.ex, held.x.Slice(at-lo, at-lo+n).Mat(), c.x)
@@ -144,7 +144,7 @@ func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) 
 
 // outputChunk is some rows of one prediction, from token on.
 type outputChunk struct {
-	*prediction
+	prediction
 	token  int
 	x      tensor.Matrix // [rows, dim]
 	logits blocked       // with as many rows or more

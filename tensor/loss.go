@@ -33,14 +33,14 @@ type lossRow struct {
 	correct float32 // logit of the target
 }
 
-// Reset begins new rows, one per target. targets must not change until the last Gradient.
+// Reset begins new rows, one per target.
 func (c *CrossEntropy) Reset(targets []int32, vocab int) {
 	for _, target := range targets {
 		if int(target) >= vocab {
 			panic(fmt.Sprintf("tensor: target %d of a vocabulary of %d", target, vocab))
 		}
 	}
-	c.targets = targets
+	c.targets = append(c.targets[:0], targets...)
 	c.rows = slices.Grow(c.rows[:0], len(targets))[:len(targets)]
 	for i := range c.rows {
 		c.rows[i] = lossRow{max: float32(math.Inf(-1))}
