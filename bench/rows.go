@@ -100,7 +100,12 @@ func crossEntropy() kernel {
 	const cols, rows = 8192, rowBytes / 4 / 8192
 	return byRows("cross_entropy", rows, cols, 2*rowBytes, func(s *suite) func() {
 		logits, targets := s.random(tensor.FP32, rows, cols), make([]int32, rows)
-		return func() { tensor.CrossEntropy(s.ex, logits.Mat(), targets, 1) }
+		var loss tensor.CrossEntropy
+		loss.Reset(targets, cols)
+		return func() {
+			loss.Add(s.ex, logits.Mat(), 0)
+			loss.Gradient(s.ex, logits.Mat(), logits.Mat(), 0, 1)
+		}
 	})
 }
 

@@ -1,65 +1,77 @@
 package moe
 
-import (
-	"math/bits"
-
-	"spmoe/tensor"
-)
+import "spmoe/tensor"
 
 // gradientTree sums a weight's gradient from the contributions of sequences, or of groups of 2^i
-// sequences, which come one after the other. It forms the balanced binary gradientTree that
-// tensor.Wgrad documents, for a gradient that is not a single product.
+// sequences, which come one after the other. It forms the balanced binary tree that tensor.Wgrad
+// documents, for a gradient that is not a single product.
+//
+// Partial sums are as large as the weight. To need few, the first is in the weight's gradient if
+// that is not to be added to, and a product is added to its sibling where it lies.
 type gradientTree struct {
 	ex      *tensor.Exec
 	weight  *weight
-	pending []tensor.Tensor // partial sums, the last ones over fewer contributions
-	leaves  int             // number of expected contributions
-	count   int             // number of contributions so far
-	open    int             // pending sums in use
+	adds    bool                     // the weight's gradient holds earlier passes' sum
+	fused   bool                     // a contribution can be added to a sum: it is a product, or a tree of them
+	pending [treeDepth]tensor.Tensor // partial sums, the last ones over fewer contributions
+	slots   int                      // sums that have memory
+	leaves  int                      // number of expected contributions
+	count   int                      // number of contributions so far
+	open    int                      // pending sums in use
 }
 
-// newGradientTree returns a tree for the given number of contributions. Each is in the arena's
-// memory unless it is the only one.
-func newGradientTree(ex *tensor.Exec, w *weight, leaves int) gradientTree {
-	t := gradientTree{ex: ex, weight: w, leaves: leaves}
-	if leaves > 1 {
-		for range bits.Len(uint(leaves-1)) + 1 {
-			t.pending = append(t.pending, ex.New(tensor.FP32, w.Grad.Dims()...))
-		}
+// treeDepth is enough for any number of sequences.
+const treeDepth = 64
+
+// newGradientTree returns a tree for the given number of contributions.
+func newGradientTree(ex *tensor.Exec, w *weight, leaves int, fused bool) gradientTree {
+	t := gradientTree{ex: ex, weight: w, leaves: leaves, fused: fused, adds: w.accumulate(ex)}
+	if leaves == 1 || !t.adds {
+		t.pending[0], t.slots = w.Grad, 1
 	}
 	return t
 }
 
 // next returns where to put the next contribution, and whether to add it there.
 func (t *gradientTree) next() (to tensor.Tensor, accumulate bool) {
-	if t.leaves == 1 {
-		return t.weight.Grad, t.weight.accumulate(t.ex)
+	switch {
+	case t.leaves == 1:
+		return t.weight.Grad, t.adds
+	case t.fused && t.count%2 == 1:
+		return t.pending[t.open-1], true
+	}
+	if t.open == t.slots {
+		grad := t.weight.Grad
+		t.pending[t.slots] = t.ex.New(tensor.FP32, grad.Dim(0), grad.Dim(1))
+		t.slots++
 	}
 	return t.pending[t.open], false
 }
 
 // push completes a contribution. The last one completes the gradient.
 func (t *gradientTree) push() {
+	added := t.fused && t.count%2 == 1
 	t.count++
-	if t.leaves == 1 {
-		return
+	if !added {
+		t.open++
 	}
-	t.open++
 	for n := t.count; n%2 == 0; n /= 2 {
-		t.merge()
+		if !added {
+			t.merge()
+		}
+		added = false
 	}
 	if t.count == t.leaves {
 		for t.open > 1 {
 			t.merge()
 		}
-		if grad, sum := t.weight.Grad, t.pending[0]; t.weight.accumulate(t.ex) {
-			add(t.ex, grad, sum)
-		} else {
-			tensor.Convert(t.ex, grad.Mat(), sum.Mat())
+		if t.adds && t.leaves > 1 {
+			add(t.ex, t.weight.Grad, t.pending[0])
 		}
 	}
 }
 
+// merge adds the last pending sum to the one before it.
 func (t *gradientTree) merge() {
 	t.open--
 	add(t.ex, t.pending[t.open-1], t.pending[t.open])

@@ -25,6 +25,12 @@ type summed struct {
 // aside.
 func trainedBy(t *testing.T, cfg Config, precision, exchange string, b Batch, ranks, threads int) summed {
 	t.Helper()
+	return trainedWith(t, cfg, defaultOutputSizes(), precision, exchange, b, ranks, threads)
+}
+
+// trainedWith is trainedBy with other sizes of the output's blocks.
+func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchange string, b Batch, ranks, threads int) summed {
+	t.Helper()
 	p, err := PrecisionByName(precision)
 	if err != nil {
 		t.Fatal(err)
@@ -41,6 +47,7 @@ func trainedBy(t *testing.T, cfg Config, precision, exchange string, b Batch, ra
 			return err
 		}
 		spread(m)
+		m.output.sizes = sizes
 		ex := tensor.NewParallelExec(threads)
 		defer ex.Close()
 		for _, g := range m.Groups {

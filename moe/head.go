@@ -14,10 +14,13 @@ import (
 //	d      = scale·(softmax(logits) - onehot(target))
 //	dx     = d·W,  dW += dᵀ·x,  dh = the norm's gradient for dx
 //
-// Logits exist for one chunk of rows at a time. Their gradients d are held for whole sequences,
-// unless they are too large, and multiplied at once.
+// W is multiplied in blocks of the vocabulary. Training goes over W twice for each chunk of rows:
+// once for the logits and their softmax, once for d and dx. dW is computed from d of many chunks at
+// once, so that it is written once for every few thousand rows. Memory is bounded by outputSizes.
 type output struct {
 	weight weight // [vocab, dim]
+	sizes  outputSizes
+	loss   tensor.CrossEntropy // of the current chunk
 }
 
 // prediction holds the inputs and outputs of one prediction from hidden states.
@@ -31,13 +34,6 @@ type prediction struct {
 	state normState
 	x, dx tensor.Tensor // after the norm
 }
-
-// logitsChunk is the approximate number of logits held at once, heldGradients that of their
-// gradients.
-const (
-	logitsChunk   = 1 << 21
-	heldGradients = 1 << 24
-)
 
 // forward adds the cross-entropy of each token that has a target to the losses of its sequence. In
 // training it runs the backward pass as well: it adds to the gradients of the weights and sets dh.
@@ -67,9 +63,11 @@ func (o *output) forward(p phase, all []prediction) {
 	}
 }
 
-// rowGradients are the operands of the weight gradient for some rows: [rows, vocab] and [rows,
-// dim].
-type rowGradients struct{ dlogits, x tensor.Tensor }
+// rowGradients are the operands of the weight gradient for some rows.
+type rowGradients struct {
+	dlogits blocked
+	x       tensor.Tensor // [rows, dim]
+}
 
 // train processes all rows and computes the weight's gradient as a balanced binary tree over groups
 // of sequences.
@@ -78,17 +76,17 @@ func (o *output) train(p phase, all []prediction) {
 		return
 	}
 	whole := len(all) * p.batch.Seq // rows per sequence
-	group, held := o.heldRows(whole, len(p.sequences))
+	vocab, dim := o.weight.W.Dim(0), o.weight.W.Dim(1)
+	group, held := o.sizes.heldRows(vocab, whole, len(p.sequences))
 	dtype := all[0].x.DType()
-	kept := rowGradients{p.scratch.New(dtype, held, o.weight.W.Dim(0)), p.scratch.New(dtype, held, o.weight.W.Dim(1))}
-	sum := newGradientTree(p.ex, &o.weight, (len(p.sequences)+group-1)/group)
+	kept := rowGradients{newBlocked(p.scratch, dtype, held, vocab), p.scratch.New(dtype, held, dim)}
+	sum := newGradientTree(p.ex, &o.weight, (len(p.sequences)+group-1)/group, held >= whole)
 	for first := 0; first < len(p.sequences); first += group {
 		end := min(first+group, len(p.sequences)) * whole
 		into, accumulate := sum.next()
 		if held >= whole {
 			o.rows(p, all, first*whole, end, kept)
-			d, x := kept.upTo(end - first*whole)
-			tensor.Wgrad(p.ex, into.Mat(), d, x, whole, accumulate)
+			o.wgrad(p.ex, into, kept, end-first*whole, whole, accumulate)
 		} else {
 			if !accumulate {
 				tensor.Zero(p.ex, into)
@@ -96,8 +94,7 @@ func (o *output) train(p phase, all []prediction) {
 			for lo := first * whole; lo < end; lo += held {
 				hi := min(lo+held, end)
 				o.rows(p, all, lo, hi, kept)
-				d, x := kept.upTo(hi - lo)
-				tensor.MatMulAdd(p.ex, into.Mat(), d.T(), x)
+				o.wgrad(p.ex, into, kept, hi-lo, 0, true)
 			}
 		}
 		sum.push()
@@ -105,77 +102,125 @@ func (o *output) train(p phase, all []prediction) {
 	p.sealGrad(&o.weight)
 }
 
-// heldRows returns the number of sequences whose gradients are held at once, a power of two, and
-// the number of their rows. If the gradients of one sequence are too large, the rows are fewer than
-// a sequence has.
-func (o *output) heldRows(whole, sequences int) (group, held int) {
-	vocab := o.weight.W.Dim(0)
-	group = 1
-	for group < sequences && 2*group*whole*vocab <= heldGradients {
-		group *= 2
-	}
-	if held = group * whole; held*vocab > heldGradients {
-		held = max(heldGradients/vocab, 16) / 16 * 16
-	}
-	return group, held
+// wgrad computes the weight's gradient for the first n rows of r, block by block. With span, it is
+// a tree over sequences of span rows; otherwise the rows continue the sum in dw.
+func (o *output) wgrad(ex *tensor.Exec, dw tensor.Tensor, r rowGradients, n, span int, accumulate bool) {
+	x := r.x.Slice(0, n).Mat()
+	o.sizes.blocks(dw.Dim(0), func(lo, hi int) {
+		wgradBlock(ex, dw.Slice(lo, hi).Mat(), r.dlogits.block(lo, hi).RowSlice(0, n), x, span, accumulate)
+	})
 }
 
-// upTo returns the first n rows.
-func (r rowGradients) upTo(n int) (dlogits, x tensor.Matrix) {
-	return r.dlogits.Slice(0, n).Mat(), r.x.Slice(0, n).Mat()
+// wgradBlock computes the gradient of one block's weights: dw = dᵀ·x, or dw += dᵀ·x. d: [rows,
+// block], x: [rows, dim], dw: [block, dim] FP32.
+func wgradBlock(ex *tensor.Exec, dw, d, x tensor.Matrix, span int, accumulate bool) {
+	if span > 0 {
+		tensor.Wgrad(ex, dw, d, x, span, accumulate)
+	} else {
+		tensor.MatMulAdd(ex, dw, d.T(), x)
+	}
 }
 
 // rows processes rows [lo, hi) chunk by chunk. In training it stores their gradients in held.
 func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	most := min(o.chunkRows(len(all), p.batch.Seq), hi-lo)
-	logits := p.scratch.New(tensor.FP32, most, o.weight.W.Dim(0))
+	most := min(o.sizes.chunkRows(o.weight.W.Dim(0), len(all), p.batch.Seq), hi-lo)
+	logits := o.newLogits(p, most)
 	for at, n := lo, 0; at < hi; at += n {
 		a, token := rowAt(all, p.batch.Seq, at)
 		n = min(most, hi-at)
 		if left := p.batch.Seq - at%p.batch.Seq; n < p.batch.Seq || len(all) > 1 {
 			n = min(n, left)
 		}
-		chunk, x := logits.Slice(0, n).Mat(), a.x.Slice(token, token+n).Mat()
-		tensor.MatMul(p.ex, chunk, x, o.weight.W.Mat().T())
-		p.crossEntropy(chunk, a, token)
+		c := outputChunk{prediction: *a, token: token, x: a.x.Slice(token, token+n).Mat(), logits: logits}
+		o.losses(p, &c)
 		if p.train {
-			d := held.dlogits.Slice(at-lo, at-lo+n).Mat()
-			tensor.Convert(p.ex, d, chunk)
-			tensor.Convert(p.ex, held.x.Slice(at-lo, at-lo+n).Mat(), x)
-			tensor.MatMul(p.ex, a.dx.Slice(token, token+n).Mat(), d, o.weight.W.Mat())
+			tensor.Convert(p.ex, held.x.Slice(at-lo, at-lo+n).Mat(), c.x)
+			o.gradients(p, &c, held.dlogits, at-lo)
 		}
 	}
 }
 
-// chunkRows returns the number of rows whose logits are held at once: whole sequences, or at most
-// one. The rows of a chunk belong to one prediction each, next to each other.
-func (o *output) chunkRows(predictions, seq int) int {
-	most := max(logitsChunk/o.weight.W.Dim(0), 16)
-	if predictions == 1 && most > seq {
-		return most / seq * seq
+// outputChunk is some rows of one prediction, from token on.
+type outputChunk struct {
+	prediction
+	token  int
+	x      tensor.Matrix // [rows, dim]
+	logits blocked       // with as many rows or more
+}
+
+// newLogits returns room for the logits of a chunk. An evaluation needs those of one block only.
+func (o *output) newLogits(p phase, rows int) blocked {
+	vocab := o.weight.W.Dim(0)
+	if !p.train {
+		vocab = o.sizes.blockSize(vocab)
 	}
-	return min(most, seq)
+	return newBlocked(p.scratch, tensor.FP32, rows, vocab)
+}
+
+// losses computes the logits of a chunk and adds to the losses of its sequences.
+func (o *output) losses(p phase, c *outputChunk) {
+	vocab := o.weight.W.Dim(0)
+	o.loss.Reset(c.targets[c.token:c.token+c.x.Rows], vocab)
+	o.sizes.blocks(vocab, func(lo, hi int) {
+		logits := c.block(p, lo, hi)
+		tensor.MatMul(p.ex, logits, c.x, o.weight.W.Slice(lo, hi).Mat().T())
+		defer p.ex.Profiling(profile.Loss).End()
+		o.loss.Add(p.ex, logits, lo)
+	})
+	seq := p.batch.Seq
+	for r, n := 0, 0; r < c.x.Rows; r += n {
+		t := c.token + r
+		n = min(seq-t%seq, c.x.Rows-r)
+		*p.sequences[t/seq].of(c.mtp) += o.loss.Loss(r, r+n)
+	}
+}
+
+// gradients stores the gradients of a chunk's logits in rows at and following of d, and sets dx.
+// With several blocks, dx is summed in FP32 and rounded once.
+func (o *output) gradients(p phase, c *outputChunk, d blocked, at int) {
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	vocab, n := o.weight.W.Dim(0), c.x.Rows
+	dx := c.dx.Slice(c.token, c.token+n).Mat()
+	sum := dx
+	if o.sizes.blockSize(vocab) < vocab && dx.DType() != tensor.FP32 {
+		sum = p.scratch.New(tensor.FP32, n, dx.Cols).Mat()
+	}
+	o.sizes.blocks(vocab, func(lo, hi int) {
+		part := d.block(lo, hi).RowSlice(at, at+n)
+		o.gradientBlock(p, c, part, lo)
+		w := o.weight.W.Slice(lo, hi).Mat()
+		if lo == 0 {
+			tensor.MatMul(p.ex, sum, part, w)
+		} else {
+			tensor.MatMulAdd(p.ex, sum, part, w)
+		}
+	})
+	if sum != dx {
+		tensor.Convert(p.ex, dx, sum)
+	}
+}
+
+// gradientBlock sets d to the gradient of a block's logits.
+func (o *output) gradientBlock(p phase, c *outputChunk, d tensor.Matrix, first int) {
+	defer p.ex.Profiling(profile.Loss).End()
+	o.loss.Gradient(p.ex, d, c.block(p, first, first+d.Cols), first, c.scale)
+}
+
+// block returns the chunk's logits of tokens [lo, hi).
+func (c *outputChunk) block(p phase, lo, hi int) tensor.Matrix {
+	if !p.train { // there is room for one block
+		lo, hi = 0, hi-lo
+	}
+	return c.logits.block(lo, hi).RowSlice(0, c.x.Rows)
 }
 
 // rowAt returns the prediction and the token of a row.
 func rowAt(all []prediction, seq, at int) (a *prediction, token int) {
 	sequence, which := at/(seq*len(all)), at/seq%len(all)
 	return &all[which], sequence*seq + at%seq
-}
-
-// crossEntropy replaces the logits of tokens from token on by their gradients, and adds to the
-// losses of the sequences.
-func (p phase) crossEntropy(logits tensor.Matrix, a *prediction, token int) {
-	defer p.ex.Profiling(profile.Loss).End()
-	seq := p.batch.Seq
-	for r := 0; r < logits.Rows; {
-		t := token + r
-		n := min(seq-t%seq, logits.Rows-r)
-		*p.sequences[t/seq].of(a.mtp) += tensor.CrossEntropy(p.ex, logits.RowSlice(r, r+n), a.targets[t:t+n], a.scale)
-		r += n
-	}
 }
 
 // logits returns the scores of every token of the vocabulary: [tokens, vocab] FP32. x: [tokens,

@@ -92,6 +92,7 @@ func build(b *builder, cfg Config, seq int, c *collective.Comm, exchange ep.Exch
 		m.blocks = append(m.blocks, newBlock(b, cfg, at, i, rope))
 	}
 	m.norm = newNorm(b, "model.norm", cfg.Dim, cfg.NormEps)
+	m.output.sizes = defaultOutputSizes()
 	b.matrix(&m.output.weight, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
 	if cfg.MTPLayers > 0 {
 		m.mtp = newMTP(b, cfg, at, rope)

@@ -90,7 +90,7 @@ func crossEntropy(logits tensor.Tensor, targets []int32) float64 {
 }
 
 func TestLogitsImplyTheLoss(t *testing.T) {
-	for name, cfg := range map[string]Config{"small": tiny(), "in chunks": wide()} {
+	for name, cfg := range map[string]Config{"small": tiny(), "in blocks": with(tiny(), func(c *Config) { c.Vocab, c.MTPLayers = 20_001, 1 })} {
 		m := alone(t, cfg, tensor.FP32, 8)
 		b := batchOf(2, 5, 8, cfg.Vocab)
 		loss, err := m.model.Eval(m.ex, b)
@@ -105,21 +105,6 @@ func TestLogitsImplyTheLoss(t *testing.T) {
 			t.Errorf("%s: Eval says %.9g nats of %d tokens, the logits %.9g of 40", name, loss.Sum, loss.Tokens, got)
 		}
 	}
-}
-
-// wide has a vocabulary so large that logits of 40 tokens are computed in three chunks.
-func wide() Config {
-	return with(tiny(), func(c *Config) { c.Vocab, c.MTPLayers = 140000, 1 })
-}
-
-func TestLogitChunksDoNotMatter(t *testing.T) {
-	cfg := wide()
-	b := batchOf(4, 5, 8, cfg.Vocab)
-	if rows := logitsChunk / cfg.Vocab; rows > 16 || len(b.Inputs) < 2*16+8 {
-		t.Fatalf("%d rows a chunk: the batch of %d tokens fits in fewer than three", rows, len(b.Inputs))
-	}
-	chunked := train(t, cfg, tensor.FP32, b, even(5, 1), 5)
-	chunked.agrees(t, train(t, cfg, tensor.FP32, b, even(5, 1), 2))
 }
 
 // A token sees none that come after it, and none of other sequences.

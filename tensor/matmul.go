@@ -19,7 +19,11 @@ func MatMul(ex *Exec, c, a, b Matrix) {
 
 // MatMulAdd computes c += a·b for an FP32 c. The operands are as in MatMul.
 func MatMulAdd(ex *Exec, c, a, b Matrix) {
-	defer ex.ProfilingProduct(productFamily(a, false, profile.Wgrad), c.Rows, c.Cols, a.Cols, nil).End()
+	pass := passOf(b)
+	if a.colStride != 1 {
+		pass = profile.Wgrad // dyᵀ·x
+	}
+	defer ex.ProfilingProduct(productFamily(a, false, pass), c.Rows, c.Cols, a.Cols, nil).End()
 	checkMatMul(c, a, b)
 	if c.dtype != FP32 {
 		panic("tensor: MatMulAdd accumulates in FP32 only")

@@ -46,6 +46,7 @@ func (j *rowJob) on(threads int) map[string][]byte {
 
 // rowJob is what the row kernels are tried on.
 type rowJob struct {
+	loss            CrossEntropy
 	half            [5]Tensor // of the type that is tried
 	wide, dtable    Tensor    // FP32
 	master, m, v, g Tensor
@@ -121,7 +122,7 @@ func (j *rowJob) kernels(ex *Exec) map[string]func() float64 {
 		"RotateBack":       silent(func() { j.table.RotateBack(ex, a, 97) }),
 		"Embed":            silent(func() { Embed(ex, a, dtable, j.ids) }),
 		"EmbedBackward":    silent(func() { EmbedBackward(ex, dtable, 70, uses) }),
-		"CrossEntropy":     func() float64 { return CrossEntropy(ex, wide, j.ids, 0.1) },
+		"CrossEntropy":     func() float64 { return wholeCrossEntropy(ex, &j.loss, wide, j.ids, 0.1) },
 		"AdamW": silent(func() {
 			AdamW(ex, j.state(), j.state(), j.work, j.g, NewAdamWStep(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 3))
 		}),
@@ -154,7 +155,7 @@ func TestWithoutExec(t *testing.T) {
 		t.Errorf("SumSquares is %v without an Exec and %v with one", got, want)
 	}
 	targets := []int32{3, -1, 39_999, 0, 7}
-	if got, want := CrossEntropy(NewExec(), x.Mat(), targets, 2), CrossEntropy(ex, y.Mat(), targets, 2); got != want {
+	if got, want := wholeCrossEntropy(NewExec(), new(CrossEntropy), x.Mat(), targets, 2), wholeCrossEntropy(ex, new(CrossEntropy), y.Mat(), targets, 2); got != want {
 		t.Errorf("CrossEntropy is %v without an Exec and %v with one", got, want)
 	}
 	Softmax(NewExec(), x.Mat())

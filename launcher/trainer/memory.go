@@ -87,12 +87,24 @@ func (c Config) Plan(ranks int) []Part {
 			Weights: weights, Gradients: product(held, 4), Optimizer: product(shard, perWeight),
 			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.KeptBy(recompute)+int64(c.wgradPasses(ranks)-1)*m.DeferredWgrad(), size),
 		}}
+		if m.Part == moe.Head && !m.MTP { // both predictions share the output
+			part.Memory.Activations = min(part.Memory.Activations+c.outputScratch(ranks, precision), mostBytes)
+		}
 		if c.copies() {
 			part.Memory.Snapshot = part.Memory.Optimizer
 		}
 		plan = append(plan, part)
 	}
 	return plan
+}
+
+// outputScratch returns the bytes of a rank's logits and their gradients, of bounded sizes.
+func (c Config) outputScratch(ranks int, p moe.Precision) int64 {
+	if c.Batch > 1<<30 || c.Model.Vocab > 1<<30 || c.Seq > 1<<30 {
+		return mostBytes
+	}
+	micro := max(c.microBatch(ranks), 1)
+	return c.Model.OutputScratch(micro, c.Seq, p.DType, c.Batch/ranks > micro)
 }
 
 // mostBytes is beyond any machine, and small enough that sums of estimates do not overflow.

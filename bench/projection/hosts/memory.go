@@ -10,7 +10,7 @@ import (
 // memory returns the bytes per host. Each rank has all replicated weights and gradients and its own
 // experts, with the quantized copies of both directions. It has its part of AdamW's state, where
 // all ranks share the replicated part. It also has the activations of a pass, with the rows of
-// earlier passes whose expert gradients are deferred.
+// earlier passes whose expert gradients are deferred, and the output's scratch memory.
 func (r Recipe) memory(hosts, group int) float64 {
 	all, experts := float64(hosts*r.Ranks), float64(group*r.Ranks)
 	sequences, passes := r.pass(hosts)
@@ -29,5 +29,6 @@ func (r Recipe) memory(hosts, group int) float64 {
 		kept := float64(sequences*r.Seq) * float64(m.Kept+int64(gathered-1)*m.DeferredWgrad()) * float64(r.Precision.DType.Size())
 		rank += (weight+4)*held + perWeight*shard + kept
 	}
+	rank += float64(r.Model.OutputScratch(sequences, r.Seq, r.Precision.DType, passes > 1))
 	return rank * float64(r.Ranks)
 }
