@@ -15,7 +15,14 @@ type Training struct {
 	DecayFrac     float64 // share of Steps at the end over which the rate decays
 	Decay         string  // shape of the decay
 	MinFactor     float64 // final rate as a share of the peak
+	Moments       string  // type of AdamW's moments; empty: MomentsFP32
 }
+
+// The types of AdamW's moments.
+const (
+	MomentsFP32 = "fp32"
+	MomentsBF16 = "bf16"
+)
 
 // All flavors train with AdamW, betas 0.9 and 0.95, weight decay 0.1 and gradients clipped to a
 // norm of 1. So did DeepSeek-V2 and V3 (arXiv:2405.04434, 3.1.2; arXiv:2412.19437, 4.2).

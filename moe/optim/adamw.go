@@ -8,12 +8,20 @@ import (
 )
 
 func init() {
-	Register("adamw", func(c Config) Rule { return AdamW{c.Beta1, c.Beta2, c.Eps, c.WeightDecay} })
+	Register("adamw", func(c Config) Rule {
+		moments, _ := c.momentsType() // Validate has its error
+		return AdamW{c.Beta1, c.Beta2, c.Eps, c.WeightDecay, moments}
+	})
 }
 
 // AdamW holds the constants of the optimizer (arXiv:1711.05101). Weight decay applies to every
 // parameter.
-type AdamW struct{ Beta1, Beta2, Eps, WeightDecay float64 }
+type AdamW struct {
+	Beta1, Beta2, Eps, WeightDecay float64
+	// Moments is the type in which both moments are stored: FP32, or BF16 as in DeepSeek-V3
+	// (arXiv:2412.19437, 3.3.3). The arithmetic is FP32 with either.
+	Moments tensor.DType
+}
 
 // Validate returns an error for the first invalid field.
 func (c AdamW) Validate() error {
@@ -32,7 +40,7 @@ func (c AdamW) Validate() error {
 
 // Vectors lists both moments.
 func (c AdamW) Vectors() []Vector {
-	return []Vector{{"exp_avg", tensor.FP32}, {"exp_avg_sq", tensor.FP32}}
+	return []Vector{{"exp_avg", c.Moments}, {"exp_avg_sq", c.Moments}}
 }
 
 // WholeMatrices is false: each weight is updated on its own.
