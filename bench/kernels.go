@@ -127,6 +127,6 @@ func kernels(quick bool) []kernel {
 	} else {
 		add(attention(2048, 192, 128))
 	}
-	add(rmsNorm(), swiGLU(), crossEntropy(), adamW())
+	add(rmsNorm(), swiGLU(), crossEntropy(), adamW("adamw", tensor.FP32), adamW("adamw_bf16_moments", tensor.BF16))
 	return all
 }

@@ -86,9 +86,10 @@ func train236B() Training {
 }
 
 // train671B has DeepSeek-V3's published rate and warm-up (arXiv:2412.19437, 4.2), on batches of two
-// million tokens. Published are 3,072 to 15,360 sequences of 4,096 tokens.
+// million tokens. Published are 3,072 to 15,360 sequences of 4,096 tokens. The moments are BF16, as
+// published (3.3.3).
 func train671B() Training {
 	t := train16B()
-	t.Batch, t.LR = 512, 2.2e-4
+	t.Batch, t.LR, t.Moments = 512, 2.2e-4, MomentsBF16
 	return t
 }

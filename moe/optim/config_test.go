@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"spmoe/tensor"
 )
 
 func TestConfigValidate(t *testing.T) {
@@ -30,6 +32,7 @@ func TestConfigValidate(t *testing.T) {
 		{"clip_norm", with(func(c *Config) { c.ClipNorm = -1 }), []string{"optimizer.clip_norm is -1", "0 (off)"}},
 		{"clip_norm NaN", with(func(c *Config) { c.ClipNorm = nan }), []string{"optimizer.clip_norm is NaN"}},
 		{"name", with(func(c *Config) { c.Name = "adam" }), []string{`optimizer.name is "adam": use adamw`}},
+		{"moments", with(func(c *Config) { c.Moments = "fp16" }), []string{`optimizer.moments is "fp16": use fp32 or bf16`}},
 		{"both", with(func(c *Config) { c.Eps, c.ClipNorm = 0, nan }), []string{"optimizer.eps is 0", "optimizer.clip_norm is NaN"}},
 	} {
 		r.check(t)
@@ -38,9 +41,11 @@ func TestConfigValidate(t *testing.T) {
 
 // The settings reach the rule, and the help of the name lists every optimizer.
 func TestConfigRule(t *testing.T) {
-	c := Config{Beta1: 0.1, Beta2: 0.2, Eps: 0.3, WeightDecay: 0.4, ClipNorm: 0.5}
-	if got, err := c.Rule(); err != nil || got != (AdamW{Beta1: 0.1, Beta2: 0.2, Eps: 0.3, WeightDecay: 0.4}) {
-		t.Errorf("rule %+v (%v)", got, err)
+	for moments, dtype := range map[string]tensor.DType{"": tensor.FP32, "fp32": tensor.FP32, "bf16": tensor.BF16} {
+		c := Config{Beta1: 0.1, Beta2: 0.2, Eps: 0.3, WeightDecay: 0.4, Moments: moments, ClipNorm: 0.5}
+		if got, err := c.Rule(); err != nil || got != (AdamW{0.1, 0.2, 0.3, 0.4, dtype}) {
+			t.Errorf("moments %q: rule %+v (%v)", moments, got, err)
+		}
 	}
 	field, _ := reflect.TypeFor[Config]().FieldByName("Name")
 	for _, name := range Names() {
