@@ -40,13 +40,20 @@ const streamedBytes = 8 << 20
 // overlaps an input. A large dst other than src is fastest if its tensors begin at multiples of
 // Alignment.
 func AdamW(ex *Exec, dst, src AdamWState, work, grad Tensor, step AdamWStep) {
-	job := adamWJob{dst: dst, src: src, work: work, grad: grad, step: step}
+	job := adamWJob{dst: dst.flat(), src: src.flat(), work: flat(work), grad: grad, step: step}
 	job.check()
 	job.streams = dst != src && dst.bytes() > streamedBytes
 	forRows(ex, runs(grad.Len()), grad.Len(), job, adamWRuns)
 	if job.streams {
-		Convert(ex, work.Mat(), dst.Master.Mat())
+		Convert(ex, job.work.Mat(), job.dst.Master.Mat())
 	}
+}
+
+// flat returns a tensor in one dimension.
+func flat(x Tensor) Tensor { return x.Reshape(x.Len()) }
+
+func (s AdamWState) flat() AdamWState {
+	return AdamWState{flat(s.Master), flat(s.ExpAvg), flat(s.ExpAvgSq)}
 }
 
 func (s AdamWState) bytes() (n int) {

@@ -94,6 +94,22 @@ func (s AdamWState) copied(offset int) AdamWState {
 	return AdamWState{Master: moved(s.Master), ExpAvg: moved(s.ExpAvg), ExpAvgSq: moved(s.ExpAvgSq)}
 }
 
+// TestAdamWShapes: tensors of any shape are updated as in one dimension.
+func TestAdamWShapes(t *testing.T) {
+	const rows, cols = 3, 1111
+	step := NewAdamWStep(3e-3, 0.9, 0.95, 1e-8, 0.1, 0.5, 3)
+	for _, moments := range []DType{FP32, BF16} {
+		got, grad, work := randomState(rows*cols).in(moments), random(4, FP32, rows*cols), New(BF16, rows, cols)
+		want := got.copied(0)
+		shaped := AdamWState{got.Master.Reshape(rows, cols), got.ExpAvg.Reshape(1, rows*cols), got.ExpAvgSq.Reshape(cols, rows)}
+		AdamW(NewExec(), want, want, New(BF16, rows*cols), grad, step)
+		AdamW(NewExec(), shaped, shaped, work, grad.Reshape(rows, cols), step)
+		if !got.equal(want) {
+			t.Errorf("%v moments: other bits than in one dimension", moments)
+		}
+	}
+}
+
 // in returns the state with moments of the given type.
 func (s AdamWState) in(moments DType) AdamWState {
 	return AdamWState{s.Master, converted(s.ExpAvg, moments), converted(s.ExpAvgSq, moments)}
