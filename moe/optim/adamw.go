@@ -23,6 +23,10 @@ type AdamW struct {
 	Moments tensor.DType
 }
 
+// maxBF16Beta is the largest beta with which BF16 moments decay. A moment m is rounded back to m if
+// (1-beta)·m is less than half a unit in its last place, which is at most m/256.
+const maxBF16Beta = 1 - 1.0/256
+
 // Validate returns an error for the first invalid field.
 func (c AdamW) Validate() error {
 	switch {
@@ -30,6 +34,10 @@ func (c AdamW) Validate() error {
 		return fmt.Errorf("optimizer.beta1 is %g: give 0 or more, below 1", c.Beta1)
 	case !(c.Beta2 >= 0 && c.Beta2 < 1):
 		return fmt.Errorf("optimizer.beta2 is %g: give 0 or more, below 1", c.Beta2)
+	case c.Moments == tensor.BF16 && c.Beta1 > maxBF16Beta:
+		return fmt.Errorf("optimizer.beta1 is %g: with moments in bf16 give at most %g, because a moment would be rounded back instead of decaying", c.Beta1, maxBF16Beta)
+	case c.Moments == tensor.BF16 && c.Beta2 > maxBF16Beta:
+		return fmt.Errorf("optimizer.beta2 is %g: with moments in bf16 give at most %g, because a moment would be rounded back instead of decaying", c.Beta2, maxBF16Beta)
 	case !(c.Eps > 0) || math.IsInf(c.Eps, 0):
 		return fmt.Errorf("optimizer.eps is %g: give a positive number", c.Eps)
 	case !(c.WeightDecay >= 0) || math.IsInf(c.WeightDecay, 0):
