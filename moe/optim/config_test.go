@@ -58,7 +58,7 @@ func TestConfigRule(t *testing.T) {
 	}
 }
 
-// With the largest beta that is valid, every BF16 moment decays. With the next usual one, none does.
+// With the largest valid beta, every BF16 moment decays. With the next usual one, none does.
 func TestBF16MomentsDecay(t *testing.T) {
 	const significands = 128
 	for beta, decays := range map[float64]bool{maxBF16Beta: true, 0.999: false} {
