@@ -128,37 +128,40 @@ func overlap(x, y []byte) bool {
 // in the first-level cache.
 const roundedRuns = 2
 
-func adamWRuns(ex *Exec, u adamWJob, lo, hi int) {
-	if u.streams {
-		u.update(lo, hi)
-		return
-	}
-	for ; lo < hi; lo += roundedRuns {
-		end := min(lo+roundedRuns, hi)
-		u.update(lo, end)
-		master := runSlice(u.dst.Master.F32(), lo, end)
-		if u.work.DType() == BF16 {
-			vec.Round(runSlice(u.work.Mat().bf16Row(0), lo, end), master)
-		} else {
-			copy(runSlice(u.work.F32(), lo, end), master)
-		}
+func adamWRuns(_ *Exec, u adamWJob, lo, hi int) {
+	n := u.grad.Len()
+	first, last := min(lo*runLen, n), min(hi*runLen, n)
+	dst, src := u.dst.Slice(first, last), u.src.Slice(first, last)
+	work, grad := u.work.Slice(first, last), u.grad.F32()[first:last]
+	switch narrow := src.ExpAvg.dtype == BF16; {
+	case narrow && u.streams:
+		vec.AdamWStreamingBF16(dst.bf16(), src.bf16(), grad, u.step)
+	case u.streams:
+		vec.AdamWStreaming(dst.f32(), src.f32(), grad, u.step)
+	case narrow:
+		updateRounded(vec.AdamWBF16, dst.bf16(), src.bf16(), dst.Master.F32(), grad, work, u.step)
+	default:
+		updateRounded(vec.AdamW, dst.f32(), src.f32(), dst.Master.F32(), grad, work, u.step)
 	}
 }
 
-// update updates runs [lo, hi) of the state.
-func (u *adamWJob) update(lo, hi int) {
-	n := u.grad.Len()
-	first, last := min(lo*runLen, n), min(hi*runLen, n)
-	dst, src, grad := u.dst.Slice(first, last), u.src.Slice(first, last), u.grad.F32()[first:last]
-	switch narrow := u.src.ExpAvg.dtype == BF16; {
-	case narrow && u.streams:
-		vec.AdamWStreamingBF16(dst.bf16(), src.bf16(), grad, u.step)
-	case narrow:
-		vec.AdamWBF16(dst.bf16(), src.bf16(), grad, u.step)
-	case u.streams:
-		vec.AdamWStreaming(dst.f32(), src.f32(), grad, u.step)
-	default:
-		vec.AdamW(dst.f32(), src.f32(), grad, u.step)
+// vecState is a state of either type in package vec.
+type vecState[S any] interface{ Slice(lo, hi int) S }
+
+// updateRounded updates some runs at a time and then rounds their master weights to work.
+func updateRounded[S vecState[S]](update func(dst, src S, grad []float32, c AdamWStep), dst, src S, master, grad []float32, work Tensor, step AdamWStep) {
+	var half []uint16
+	if work.dtype == BF16 {
+		half = work.Mat().bf16Row(0)
+	}
+	for lo := 0; lo < len(grad); lo += roundedRuns * runLen {
+		hi := min(lo+roundedRuns*runLen, len(grad))
+		update(dst.Slice(lo, hi), src.Slice(lo, hi), grad[lo:hi], step)
+		if half != nil {
+			vec.Round(half[lo:hi], master[lo:hi])
+		} else {
+			copy(work.F32()[lo:hi], master[lo:hi])
+		}
 	}
 }
 

@@ -48,8 +48,8 @@ type adamWState[M float32 | uint16] struct {
 	ExpAvg, ExpAvgSq []M
 }
 
-// slice returns elements [lo, hi).
-func (s adamWState[M]) slice(lo, hi int) adamWState[M] {
+// Slice returns elements [lo, hi).
+func (s adamWState[M]) Slice(lo, hi int) adamWState[M] {
 	return adamWState[M]{s.Master[lo:hi], s.ExpAvg[lo:hi], s.ExpAvgSq[lo:hi]}
 }
 
@@ -94,10 +94,10 @@ func AdamWStreamingBF16(dst, src AdamWStateBF16, grad []float32, c AdamWStep) {
 // inChunks calls a kernel for chunks of the state.
 func inChunks[M float32 | uint16](kernel func(dst, src adamWState[M], grad []float32, c AdamWStep), dst, src adamWState[M], grad []float32, c AdamWStep) {
 	n := len(grad)
-	dst, src = dst.slice(0, n), src.slice(0, n)
+	dst, src = dst.Slice(0, n), src.Slice(0, n)
 	for ; n > chunk; n -= chunk {
-		kernel(dst.slice(0, chunk), src.slice(0, chunk), grad[:chunk], c)
-		dst, src, grad = dst.slice(chunk, n), src.slice(chunk, n), grad[chunk:]
+		kernel(dst.Slice(0, chunk), src.Slice(0, chunk), grad[:chunk], c)
+		dst, src, grad = dst.Slice(chunk, n), src.Slice(chunk, n), grad[chunk:]
 	}
 	kernel(dst, src, grad, c)
 }
@@ -113,7 +113,7 @@ func (s adamWState[M]) aligned() bool {
 
 func adamWGeneric(dst, src AdamWState, grad []float32, c AdamWStep) {
 	n := len(grad)
-	dst, src = dst.slice(0, n), src.slice(0, n)
+	dst, src = dst.Slice(0, n), src.Slice(0, n)
 	for i, g := range grad {
 		dst.Master[i], dst.ExpAvg[i], dst.ExpAvgSq[i] = c.update(src.Master[i], src.ExpAvg[i], src.ExpAvgSq[i], g)
 	}
@@ -121,7 +121,7 @@ func adamWGeneric(dst, src AdamWState, grad []float32, c AdamWStep) {
 
 func adamW16Generic(dst, src AdamWStateBF16, grad []float32, c AdamWStep) {
 	n := len(grad)
-	dst, src = dst.slice(0, n), src.slice(0, n)
+	dst, src = dst.Slice(0, n), src.Slice(0, n)
 	for i, g := range grad {
 		w, m, v := c.update(src.Master[i], widened(src.ExpAvg[i]), widened(src.ExpAvgSq[i]), g)
 		dst.Master[i], dst.ExpAvg[i], dst.ExpAvgSq[i] = w, rounded(m), rounded(v)
