@@ -129,6 +129,6 @@ func kernels(quick bool) []kernel {
 			add(of(512, 64, 64), of(2048, 192, 128), of(8192, 64, 64), of(32768, 64, 64))
 		}
 	}
-	add(rmsNorm(), swiGLU(), crossEntropy(), adamW())
+	add(rmsNorm(), swiGLU(), crossEntropy(), adamW("adamw", tensor.FP32), adamW("adamw_bf16_moments", tensor.BF16))
 	return all
 }

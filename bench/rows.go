@@ -110,14 +110,15 @@ func crossEntropy() kernel {
 }
 
 // adamW reads four arrays, writes three of them in place, and writes the weights in BF16. So a copy
-// is not its limit.
-func adamW() kernel {
+// is not its limit. The moments have the given type.
+func adamW(name string, moments tensor.DType) kernel {
 	const n = rowBytes / 2 / 4
+	state := 4 + 2*moments.Size() // bytes per weight
 	return kernel{
-		name: "adamw", shape: fmt.Sprint(n), work: 1e-9 * (7*4 + 2) * n, limit: updating(4 * 4 * n),
+		name: name, shape: fmt.Sprint(n), work: 1e-9 * float64((2*state+4+2)*n), limit: updating((state + 4) * n),
 		prepare: func(s *suite) func() {
 			master, g := s.random(tensor.FP32, 1, n), s.random(tensor.FP32, 1, n)
-			m, v := s.ex.New(tensor.FP32, n), s.ex.New(tensor.FP32, n)
+			m, v := s.ex.New(moments, n), s.ex.New(moments, n)
 			m.Zero()
 			v.Zero()
 			step := tensor.NewAdamWStep(1e-4, 0.9, 0.95, 1e-8, 0.1, 1, 10)

@@ -21,6 +21,7 @@ func TestSuggestions(t *testing.T) {
 		{"train --save_e", []string{"--save-every"}, true},
 		{"train -opt", []string{"--optimizer.lr", "--optimizer.decay"}, false},
 		{"train --optimizer.name ", []string{"adamw"}, true},
+		{"train --optimizer.moments ", []string{"fp32", "bf16"}, true},
 		{"train --recompute ", []string{"none", "selective", "full"}, true},
 		{"train --precision ", []string{"bf16", "mxfp8-experts", "mxint8"}, false},
 		{"train --precision mxf", []string{"mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16"}, true},

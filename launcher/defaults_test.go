@@ -47,7 +47,7 @@ func TestInspectTraining(t *testing.T) {
 	t.Chdir(t.TempDir())
 	want := []string{
 		"training: 600 steps of 16 sequences of 1024 tokens, in passes of 1 sequence per rank; 9.83 M tokens\n",
-		"optimizer: adamw, learning rate 0.00076, warm-up of 60 steps, linear decay to 0.1 of the rate over the last 30% of steps, betas 0.9 and 0.95, weight decay 0.1, clip norm 1\n",
+		"optimizer: adamw with fp32 moments, learning rate 0.00076, warm-up of 60 steps, linear decay to 0.1 of the rate over the last 30% of steps, betas 0.9 and 0.95, weight decay 0.1, clip norm 1\n",
 		"evaluation: 10 times 32 sequences, 1.1% of the FLOPs of all steps\n",
 	}
 	for _, line := range []string{"-np 2 inspect 500M", "-np 2 train --dry-run --flavor 500M"} {

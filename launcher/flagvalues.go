@@ -41,6 +41,8 @@ func flagChoices(command, name string) []string {
 		return []string{"cosine", "linear", "sqrt"}
 	case "optimizer.name":
 		return optim.Names()
+	case "optimizer.moments":
+		return optim.MomentsTypes()
 	case "ranks":
 		return []string{"goroutine", "process"}
 	case "bind-to":

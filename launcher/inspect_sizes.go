@@ -17,10 +17,12 @@ type sizes struct {
 	Parameters moe.Counts    `json:"parameters"`
 	FLOPs      float64       `json:"flops_per_token"`
 	Memory     memorySizes   `json:"memory"` // per rank
-	Heap       int64         `json:"heap_bytes"`
-	Vault      int64         `json:"vault_bytes"`
-	Cache      cacheSizes    `json:"kv_cache"` // per token
-	Parts      []partSizes   `json:"parts"`
+	// bytes of all ranks per parameter
+	PerParameter trainer.PerParameter `json:"bytes_per_parameter"`
+	Heap         int64                `json:"heap_bytes"`
+	Vault        int64                `json:"vault_bytes"`
+	Cache        cacheSizes           `json:"kv_cache"` // per token
+	Parts        []partSizes          `json:"parts"`
 }
 
 type memorySizes struct {
@@ -53,7 +55,7 @@ func newSizes(cfg trainer.Config, ranks int) sizes {
 		Flavor: cfg.Flavor, Precision: cfg.Precision, Ranks: ranks,
 		Batch: cfg.Batch, Seq: cfg.Seq, PassTokens: cfg.PassTokens(ranks),
 		Training: newTrainingSizes(cfg), Parameters: cfg.Model.Count(), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq),
-		Memory: memorySizes{memory, memory.Total()}, Heap: cfg.Heap(ranks), Vault: cfg.Vault(ranks),
+		Memory: memorySizes{memory, memory.Total()}, PerParameter: cfg.BytesPerParameter(ranks), Heap: cfg.Heap(ranks), Vault: cfg.Vault(ranks),
 	}
 	for _, p := range cfg.Plan(ranks) {
 		part := partSizes{string(p.Part), p.MTP, p.Params, p.Active, p.FLOPs, p.Traffic, 0, p.Memory}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -67,6 +68,9 @@ func TestInspectSums(t *testing.T) {
 			if got, want := sum.Memory, cfg.EstimateMemory(c.ranks); got != want || s.Memory.Memory != want || s.Memory.All != want.Total() {
 				t.Errorf("memory is %+v, in all %+v, want %+v", got, s.Memory, want)
 			}
+			if got, want := s.PerParameter.All, float64(c.ranks)*float64(sum.Memory.Total()-sum.Memory.Activations)/float64(sum.Params); math.Abs(got/want-1) > 1e-9 {
+				t.Errorf("%g bytes per parameter, want %g", got, want)
+			}
 			for _, line := range strings.Split(text, "\n") {
 				if line, ok := strings.CutPrefix(line, "# "); ok && !strings.Contains(line, "this machine") && !strings.HasPrefix(line, "NOTE:") && !strings.Contains(succeed(t, append([]string{"inspect"}, args...)...), line+"\n") {
 					t.Errorf("inspect says otherwise than train --dry-run: %q", line)
@@ -80,6 +84,23 @@ func TestInspectSums(t *testing.T) {
 func resolvedFrom(t *testing.T, text string) trainer.Config {
 	t.Helper()
 	return resolved(t, "--config", write(t, filepath.Join(t.TempDir(), "config.toml"), text))
+}
+
+// The moments' type is named, and changes the bytes per parameter.
+func TestInspectMoments(t *testing.T) {
+	for _, c := range []struct{ flags, optimizer, bytes string }{
+		{"debug -np 1", "adamw with fp32 moments", "18.0 without activations (weights 2.0, gradients 4.0, optimizer 12.0, snapshot 0.0)"},
+		{"debug -np 1 --optimizer.moments bf16", "adamw with bf16 moments", "14.0 without activations (weights 2.0, gradients 4.0, optimizer 8.0, snapshot 0.0)"},
+		{"671B-slice -np 1", "adamw with bf16 moments", "14.0 without activations (weights 2.0, gradients 4.0, optimizer 8.0, snapshot 0.0)"},
+		{"671B-slice -np 1 --optimizer.moments fp32", "adamw with fp32 moments", "optimizer 12.0"},
+	} {
+		out := succeed(t, append([]string{"inspect"}, strings.Fields(c.flags)...)...)
+		for _, want := range []string{"\noptimizer: " + c.optimizer + ", learning rate", "\nbytes per parameter, of 1 rank: ", c.bytes} {
+			if !strings.Contains(out, want) {
+				t.Errorf("inspect %s lacks %q:\n%s", c.flags, want, out)
+			}
+		}
+	}
 }
 
 // The tables have every part that the model has, and no other.

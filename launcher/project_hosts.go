@@ -141,6 +141,9 @@ func (f *projectFlags) hostsRecipe() (train hosts.Train, r hosts.Recipe, err err
 	if r.Wire, err = ep.ParseWire(f.run.Wire); err != nil {
 		return train, r, fmt.Errorf("--wire: %w", err)
 	}
+	if r.Rule, err = defaults.Optimizer.Rule(); err != nil {
+		return train, r, err
+	}
 	if r.Precision, err = moe.PrecisionByName(train.Precision); err != nil {
 		return train, r, fmt.Errorf("--train %s: %w", f.hosts.train, err)
 	}

@@ -144,7 +144,11 @@ func TestProjectHostsMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg.Precision, cfg.SaveAsync, cfg.Batch, cfg.MicroBatch = p.Name, false, 32, 2
-			rows, err := hosts.Project(hosts.Recipe{Model: cfg.Model, Precision: p, Ranks: 4, Seq: cfg.Seq, Batch: cfg.Batch, MicroBatch: cfg.MicroBatch, FLOPS: 1, Link: hosts.Link{Bandwidth: 1}}, 1)
+			rule, err := cfg.Optimizer.Rule()
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows, err := hosts.Project(hosts.Recipe{Model: cfg.Model, Precision: p, Rule: rule, Ranks: 4, Seq: cfg.Seq, Batch: cfg.Batch, MicroBatch: cfg.MicroBatch, FLOPS: 1, Link: hosts.Link{Bandwidth: 1}}, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

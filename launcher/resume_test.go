@@ -100,6 +100,29 @@ func TestSameConfig(t *testing.T) {
 	}
 }
 
+// A checkpoint of a version without optimizer.moments has FP32 moments, also of a flavor that now
+// begins with BF16.
+func TestSameMoments(t *testing.T) {
+	cfg, err := trainer.Default("671B-slice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := trainer.ConfigTOML(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := strings.Replace(string(text), "moments = 'bf16'\n", "", 1)
+	if old == string(text) {
+		t.Fatalf("the flavor has other moments than this test: %s", text)
+	}
+	if !sameConfig(text, cfg) || sameConfig([]byte(old), cfg) {
+		t.Error("BF16 moments are taken for those of an old checkpoint")
+	}
+	if cfg.Optimizer.Moments = "fp32"; sameConfig(text, cfg) || !sameConfig([]byte(old), cfg) {
+		t.Error("FP32 moments are not taken for those of an old checkpoint")
+	}
+}
+
 // A run resumes with other settings if it is told to, and says each of them.
 func TestResumeWithChanges(t *testing.T) {
 	data := text(t)

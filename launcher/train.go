@@ -23,6 +23,7 @@ import (
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
+	"spmoe/moe"
 )
 
 // trainFlags are the flags of train that are not in the configuration.
@@ -317,7 +318,7 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer, cl
 		return cfg, "", err
 	}
 	saved := filepath.Join(from, "config.toml")
-	if cfg, err = resolve(trainDefaults, saved, text, nil); err != nil {
+	if cfg, err = resolve(savedDefaults, saved, text, nil); err != nil {
 		return cfg, "", err
 	}
 	before := cfg
@@ -346,7 +347,7 @@ func sameRun(cfg trainer.Config, warn io.Writer) (from string, err error) {
 // sameConfig reports whether the configuration in a checkpoint, which an earlier version may have
 // written, describes this run. When a run saves does not matter.
 func sameConfig(text []byte, cfg trainer.Config) bool {
-	saved, err := resolve(trainDefaults, "", text, nil)
+	saved, err := resolve(savedDefaults, "", text, nil)
 	if err != nil {
 		return false
 	}
@@ -354,6 +355,14 @@ func sameConfig(text []byte, cfg trainer.Config) bool {
 	has, failed := trainer.ConfigTOML(saved)
 	want, err := trainer.ConfigTOML(cfg)
 	return failed == nil && err == nil && bytes.Equal(has, want)
+}
+
+// savedDefaults returns the defaults of the configuration in a checkpoint. Versions that did not
+// know optimizer.moments had FP32, whatever the flavor's default is now.
+func savedDefaults(flavor string, steps int) (trainer.Config, error) {
+	cfg, err := trainDefaults(flavor, steps)
+	cfg.Optimizer.Moments = moe.MomentsFP32
+	return cfg, err
 }
 
 // newestUnverified returns the newest checkpoint of a run under way and the configuration in it. It

@@ -15,11 +15,12 @@ func slice(name, about string, of Flavor, layers, experts int) Flavor {
 	return Flavor{name, about, of.Name, c, trainSlice(of.Training)}
 }
 
-// trainSlice returns settings for a few hundred steps at the rate of the whole model.
+// trainSlice returns settings for a few hundred steps with the rate and the moments of the whole
+// model.
 func trainSlice(of Training) Training {
 	t := trainSmall()
 	t.Steps, t.Seq, t.MicroBatch, t.EvalSequences = 300, 1024, 1, 16
-	t.LR, t.Warmup = of.LR, 30
+	t.LR, t.Warmup, t.Moments = of.LR, 30, of.Moments
 	return t
 }
 

@@ -15,7 +15,14 @@ type Training struct {
 	DecayFrac     float64 // share of Steps at the end over which the rate decays
 	Decay         string  // shape of the decay
 	MinFactor     float64 // final rate as a share of the peak
+	Moments       string  // type of AdamW's moments; empty: MomentsFP32
 }
+
+// The types of AdamW's moments.
+const (
+	MomentsFP32 = "fp32"
+	MomentsBF16 = "bf16"
+)
 
 // All flavors train with AdamW, betas 0.9 and 0.95, weight decay 0.1 and gradients clipped to a
 // norm of 1. So did DeepSeek-V2 and V3 (arXiv:2405.04434, 3.1.2; arXiv:2412.19437, 4.2).
@@ -79,9 +86,10 @@ func train236B() Training {
 }
 
 // train671B has DeepSeek-V3's published rate and warm-up (arXiv:2412.19437, 4.2), on batches of two
-// million tokens. Published are 3,072 to 15,360 sequences of 4,096 tokens.
+// million tokens. Published are 3,072 to 15,360 sequences of 4,096 tokens. The moments are BF16, as
+// published (3.3.3).
 func train671B() Training {
 	t := train16B()
-	t.Batch, t.LR = 512, 2.2e-4
+	t.Batch, t.LR, t.Moments = 512, 2.2e-4, MomentsBF16
 	return t
 }

@@ -34,10 +34,16 @@ func TestAdamW(t *testing.T) {
 // of threads, the length and where the memory begins, leaves the state that it reads, and gives the
 // weights to work with in either type.
 func TestAdamWElsewhere(t *testing.T) {
+	for _, moments := range []DType{FP32, BF16} {
+		t.Run(moments.String(), func(t *testing.T) { testAdamWElsewhere(t, moments) })
+	}
+}
+
+func testAdamWElsewhere(t *testing.T, moments DType) {
 	step := NewAdamWStep(3e-3, 0.9, 0.95, 1e-8, 0.1, 0.5, 3)
-	const large = streamedBytes/12 + 1000
+	const large = streamedBytes/8 + 1000
 	for _, n := range []int{0, 1, 17, 5003, large} {
-		seeds, grad := randomState(n), random(4, FP32, n)
+		seeds, grad := randomState(n).in(moments), random(4, FP32, n)
 		want := seeds.copied(0)
 		AdamW(NewExec(), want, want, New(FP32, n), grad, step)
 		for _, threads := range []int{1, 2} {
@@ -81,11 +87,56 @@ func (s AdamWState) equal(other AdamWState) bool {
 // copied is a copy that begins offset elements behind where New would put it.
 func (s AdamWState) copied(offset int) AdamWState {
 	moved := func(x Tensor) Tensor {
-		c := New(FP32, offset+x.Len()).Slice(offset, offset+x.Len())
-		copy(c.F32(), x.F32())
+		c := New(x.DType(), offset+x.Len()).Slice(offset, offset+x.Len())
+		copy(c.Bytes(), x.Bytes())
 		return c
 	}
 	return AdamWState{Master: moved(s.Master), ExpAvg: moved(s.ExpAvg), ExpAvgSq: moved(s.ExpAvgSq)}
+}
+
+// TestAdamWShapes: tensors of any shape are updated as in one dimension.
+func TestAdamWShapes(t *testing.T) {
+	const rows, cols = 3, 1111
+	step := NewAdamWStep(3e-3, 0.9, 0.95, 1e-8, 0.1, 0.5, 3)
+	for _, moments := range []DType{FP32, BF16} {
+		got, grad, work := randomState(rows*cols).in(moments), random(4, FP32, rows*cols), New(BF16, rows, cols)
+		want := got.copied(0)
+		shaped := AdamWState{got.Master.Reshape(rows, cols), got.ExpAvg.Reshape(1, rows*cols), got.ExpAvgSq.Reshape(cols, rows)}
+		AdamW(NewExec(), want, want, New(BF16, rows*cols), grad, step)
+		AdamW(NewExec(), shaped, shaped, work, grad.Reshape(rows, cols), step)
+		if !got.equal(want) {
+			t.Errorf("%v moments: other bits than in one dimension", moments)
+		}
+	}
+}
+
+// in returns the state with moments of the given type.
+func (s AdamWState) in(moments DType) AdamWState {
+	return AdamWState{s.Master, converted(s.ExpAvg, moments), converted(s.ExpAvgSq, moments)}
+}
+
+func converted(x Tensor, to DType) Tensor {
+	c := New(to, x.Len())
+	Convert(NewExec(), c.Mat(), x.Mat())
+	return c
+}
+
+// TestAdamWRoundsMomentsLast: with BF16 moments, the weights have the bits of an update by FP32
+// moments, and the moments are those of that update, rounded.
+func TestAdamWRoundsMomentsLast(t *testing.T) {
+	const n = 5003
+	step := NewAdamWStep(3e-3, 0.9, 0.95, 1e-8, 0.1, 0.5, 3)
+	grad, got := random(4, FP32, n), randomState(n).in(BF16)
+	want := got.in(FP32).copied(0)
+	work := New(BF16, n)
+	AdamW(NewExec(), want, want, work, grad, step)
+	AdamW(NewExec(), got, got, work, grad, step)
+	if !got.equal(want.in(BF16)) {
+		t.Error("other bits than an FP32 update whose moments are rounded")
+	}
+	if exact := got.in(FP32); bytes.Equal(exact.ExpAvg.Bytes(), want.ExpAvg.Bytes()) {
+		t.Error("no moment was rounded, so the test shows nothing")
+	}
 }
 
 // randomState is weights and moments, the second without a sign.
@@ -111,7 +162,9 @@ func TestAdamWPanics(t *testing.T) {
 		"src.ExpAvgSq of 3 elements and a gradient of 4": update(src, AdamWState{n, n, short}, n),
 		"dst.ExpAvg of 3 elements and a gradient of 4":   update(AdamWState{n, short, n}, src, n),
 		"dst.Master of 4 elements and a gradient of 3":   update(src, src, short),
-		"fp32 elements requested from a bf16 tensor":     update(src, AdamWState{New(BF16, 4), n, n}, n),
+		"src.Master in bf16, want fp32":                  update(src, AdamWState{New(BF16, 4), n, n}, n),
+		"dst.ExpAvg in fp32, want bf16":                  update(src, AdamWState{n, New(BF16, 4), New(BF16, 4)}, n),
+		"moments in int32":                               update(src, AdamWState{n, New(INT32, 4), n}, n),
 		"dst.Master overlapping src.Master":              update(AdamWState{middle, src.ExpAvg, src.ExpAvgSq}, AdamWState{low, src.ExpAvg, src.ExpAvgSq}, n),
 		"dst.ExpAvg overlapping src.ExpAvgSq":            update(AdamWState{src.Master, middle, src.ExpAvgSq}, AdamWState{src.Master, n, high}, n),
 		"3 working weights and a gradient of 4":          into(short, src, src, n),

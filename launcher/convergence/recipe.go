@@ -39,6 +39,7 @@ func modifiers() []modifier {
 		scale("floor"), scale("ceil"), scale("even"),
 		{"wire", "MXFP8 between ranks", "exchange", false, func(c *trainer.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }},
 		{"standard", "two-sided exchange", "exchange", false, func(c *trainer.Config) { c.EP = "standard" }},
+		{"bf16-moments", "AdamW's moments in BF16", "type of the moments", false, func(c *trainer.Config) { c.Optimizer.Moments = moe.MomentsBF16 }},
 	}
 }
 

@@ -17,6 +17,7 @@ func TestParseRecipe(t *testing.T) {
 		"mxfp8":              {"mxfp8", func(c *trainer.Config) { c.Precision = "mxfp8" }},
 		"mxfp8+e5m2":         {"mxfp8+e5m2", func(c *trainer.Config) { c.Precision, c.MX.Gradient = "mxfp8", "e5m2" }},
 		"mxint8+even":        {"mxint8+even", func(c *trainer.Config) { c.Precision, c.MX.Scale = "mxint8", "even" }},
+		"bf16+bf16-moments":  {"bf16+bf16-moments", func(c *trainer.Config) { c.Optimizer.Moments = "bf16" }},
 		"bf16+standard":      {"bf16+standard", func(c *trainer.Config) { c.EP = "standard" }},
 		"mxfp8-experts+wire": {"mxfp8-experts+wire", func(c *trainer.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8-experts", "mxfp8", "mxfp8" }},
 		"mxfp8+wire+floor+e5m2": {"mxfp8+e5m2+floor+wire", func(c *trainer.Config) {
@@ -79,8 +80,8 @@ func TestRecipeErrors(t *testing.T) {
 		{"bf16", "", []string{`"bf16"`, "baseline", "bf16,mxfp8"}},
 		{"", "", []string{"no name"}},
 		{"bf16,,mxfp8", "", []string{"no name"}},
-		{"bf16,fp8", "", []string{`"fp8"`, "mxfp8", "mxint8", "e5m2, floor, ceil, even, wire, standard"}},
-		{"bf16,mxfp8+e4m2", "", []string{`"e4m2"`, "e5m2, floor, ceil, even, wire, standard"}},
+		{"bf16,fp8", "", []string{`"fp8"`, "mxfp8", "mxint8", "e5m2, floor, ceil, even, wire, standard, bf16-moments"}},
+		{"bf16,mxfp8+e4m2", "", []string{`"e4m2"`, "e5m2, floor, ceil, even, wire, standard, bf16-moments"}},
 		{"bf16,mxfp8+", "", []string{`""`, "e5m2"}},
 		{"bf16,mxfp8,mxfp8", "", []string{"mxfp8 is given twice"}},
 		{"bf16,mxfp8+floor+e5m2,mxfp8+e5m2+floor", "", []string{"mxfp8+e5m2+floor is given twice"}},

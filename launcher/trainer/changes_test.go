@@ -51,6 +51,7 @@ func TestChanges(t *testing.T) {
 		"data":             {func(c *Config) { c.Data = []string{"a", "b"} }, "data: [] -> [a b]"},
 		"deep":             {func(c *Config) { c.Model.YaRN.Factor, c.MX.Gradient = 4, "e5m2" }, `!mx.gradient: "" -> e5m2, !model.yarn.factor: 0 -> 4`},
 		"embedded":         {func(c *Config) { c.Optimizer.Beta2 = 0.5 }, fmt.Sprintf("!optimizer.beta2: %v -> 0.5", saved.Optimizer.Beta2)},
+		"moments":          {func(c *Config) { c.Optimizer.Moments = "bf16" }, "!optimizer.moments: fp32 -> bf16"},
 		"seed":             {func(c *Config) { c.Seed = 9 }, "seed is 1 in run/step-2, not 9: a resumed run cannot change it: leave --seed out"},
 		"initial weights":  {func(c *Config) { c.InitFrom = "x" }, `init_from is "" in run/step-2, not x: a resumed run cannot change it: leave --init-from out`},
 		"sequence":         {func(c *Config) { c.Seq = 64 }, "seq is 128 in"},

@@ -3,6 +3,7 @@
 package trainer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -75,7 +76,8 @@ func Default(flavor string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	t := f.Training
+	t, optimizer := f.Training, optim.DefaultConfig()
+	optimizer.Moments = cmp.Or(t.Moments, optimizer.Moments)
 	return Config{
 		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(), Precision: "bf16", EP: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
@@ -84,7 +86,7 @@ func Default(flavor string) (Config, error) {
 		Guard: Guard{Spike: 100, Skips: 5, Memory: 1, Activations: 1},
 		Optimizer: Optimizer{
 			optim.Schedule{LR: t.LR, Warmup: t.Warmup, DecayFrac: t.DecayFrac, Decay: t.Decay, MinFactor: t.MinFactor},
-			optim.DefaultConfig(),
+			optimizer,
 		},
 		Model: f.Config,
 	}, nil

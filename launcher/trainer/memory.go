@@ -41,6 +41,23 @@ func (c Config) EstimateMemory(ranks int) (sum Memory) {
 	return sum
 }
 
+// PerParameter holds the bytes of all ranks per parameter of the model, without activations.
+type PerParameter struct {
+	Weights   float64 `json:"weights"`
+	Gradients float64 `json:"gradients"`
+	Optimizer float64 `json:"optimizer"`
+	Snapshot  float64 `json:"snapshot"`
+	All       float64 `json:"all"`
+}
+
+// BytesPerParameter returns what all ranks need per parameter. What every rank holds counts as
+// often as there are ranks.
+func (c Config) BytesPerParameter(ranks int) PerParameter {
+	m, parameters := c.EstimateMemory(ranks), float64(max(c.Model.Count().Total, 1))
+	per := func(bytes int64) float64 { return float64(ranks) * float64(bytes) / parameters }
+	return PerParameter{per(m.Weights), per(m.Gradients), per(m.Optimizer), per(m.Snapshot), per(m.Total() - m.Activations)}
+}
+
 // PassTokens returns the tokens per rank in one forward and backward pass.
 func (c Config) PassTokens(ranks int) int { return max(c.microBatch(ranks), 1) * c.Seq }
 

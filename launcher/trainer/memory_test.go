@@ -77,7 +77,8 @@ func TestEstimateMemory(t *testing.T) {
 		ranks  []int
 		change func(*Config)
 	}{
-		"debug":            {[]int{1, 4}, func(*Config) {}},
+		"debug":            {[]int{1, 2, 4}, func(*Config) {}},
+		"bf16 moments":     {[]int{1, 2, 4}, func(c *Config) { c.Optimizer.Moments = "bf16" }},
 		"fp32":             {[]int{2}, func(c *Config) { c.Precision = "fp32" }},
 		"micro-batches":    {[]int{2}, func(c *Config) { c.MicroBatch = 1 }},
 		"many experts":     {[]int{2}, func(c *Config) { c.Batch, c.MicroBatch, c.Model.Experts, c.Model.Layers = 16, 1, 128, 2 }},
@@ -102,7 +103,9 @@ func TestEstimateMemory(t *testing.T) {
 					t.Errorf("the ranks hold %d parameters, counted are %d", parameters, want)
 				}
 				estimate := cfg.EstimateMemory(ranks)
+				var all Memory
 				for rank, m := range each {
+					all = all.Plus(m)
 					for part, v := range map[string][2]int64{
 						"weights": {estimate.Weights, m.Weights}, "gradients": {estimate.Gradients, m.Gradients},
 						"optimizer": {estimate.Optimizer, m.Optimizer}, "activations": {estimate.Activations, m.Activations},
@@ -115,6 +118,10 @@ func TestEstimateMemory(t *testing.T) {
 							t.Errorf("rank %d: %s are estimated at %d bytes, held are %d", rank, part, v[0], v[1])
 						}
 					}
+				}
+				held := float64(all.Total()-all.Activations) / float64(parameters)
+				if got := cfg.BytesPerParameter(ranks); math.Abs((got.All-got.Snapshot)/held-1) > 0.05 {
+					t.Errorf("%+v bytes per parameter are estimated, held are %g", got, held)
 				}
 			})
 		}

@@ -22,12 +22,8 @@ type Optimizer struct {
 }
 
 // sameOptimizer returns an error unless a checkpoint was made with the optimizer of cfg and holds
-// its state.
+// its state. The type of AdamW's moments may differ from that of cfg: restoring converts them.
 func sameOptimizer(from *checkpoint.Reader, cfg optim.Config) error {
-	rule, err := cfg.Rule()
-	if err != nil {
-		return err
-	}
 	saved, err := savedOptimizer(from.ConfigTOML())
 	if err != nil {
 		return fmt.Errorf("%s: config.toml: %w", from.Path(), err)
@@ -35,6 +31,12 @@ func sameOptimizer(from *checkpoint.Reader, cfg optim.Config) error {
 	if saved.RuleName() != cfg.RuleName() {
 		return fmt.Errorf("%s was trained with optimizer %s, not %s: leave --optimizer.name out, or start a new run from its weights with --init-from",
 			from.Path(), saved.RuleName(), cfg.RuleName())
+	}
+	here := cfg
+	here.Moments = saved.Moments
+	rule, err := here.Rule()
+	if err != nil {
+		return err
 	}
 	want := map[string]string{}
 	for _, v := range rule.Vectors() {

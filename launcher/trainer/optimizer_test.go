@@ -3,13 +3,16 @@ package trainer
 // An optimizer that only this file knows, through all that a run does with one.
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"spmoe/collective"
+	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/spmd"
 	"spmoe/moe"
 	"spmoe/moe/optim"
@@ -125,12 +128,99 @@ func TestResumeWithAnotherOptimizer(t *testing.T) {
 	}
 }
 
+// A run with BF16 moments ends with the same bits on 1, 2 and 4 ranks, in place and with a second
+// state. It resumes as if it had not stopped, and its checkpoints hold BF16.
+func TestBF16Moments(t *testing.T) {
+	short := func(c *Config) {
+		c.Optimizer.Moments, c.Steps, c.SaveEvery, c.Keep = "bf16", 4, 2, 9
+	}
+	cfg := tiny(t, short)
+	want := outcomeFrom(t, cfg, train(t, cfg, 1, ""))
+	for _, ranks := range []int{2, 4} {
+		outcomeOf(t, cfg, ranks).equals(t, fmt.Sprintf("np %d", ranks), want)
+		again := cfg
+		again.Out = filepath.Join(t.TempDir(), "run")
+		train(t, again, ranks, filepath.Join(cfg.Out, "step-00000002"))
+		sameState(t, fmt.Sprintf("resumed on %d ranks", ranks), again, cfg, cfg.Steps)
+	}
+	r, err := checkpoint.Open(filepath.Join(cfg.Out, "step-00000004"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if has := vectorList(vectorsIn(r)); has != "exp_avg (BF16), exp_avg_sq (BF16)" {
+		t.Errorf("the checkpoint holds %s", has)
+	}
+	wide := tiny(t, func(c *Config) { short(c); c.Optimizer.Moments = "fp32" })
+	train(t, wide, 1, "")
+	_, narrowState := state(t, cfg, 4)
+	_, wideState := state(t, wide, 4)
+	if slices.Equal(narrowState["master/lm_head.weight"], wideState["master/lm_head.weight"]) {
+		t.Error("BF16 moments train to the bits of FP32 moments")
+	}
+}
+
+// A run may change the type of the moments when it resumes. FP32 moments are then rounded to
+// nearest even, and BF16 moments widened. All other state is the same.
+func TestResumeWithOtherMoments(t *testing.T) {
+	wide := tiny(t, func(c *Config) { c.Steps, c.SaveEvery, c.Keep = 4, 2, 9 })
+	train(t, wide, 1, "")
+	narrow := wide
+	narrow.Optimizer.Moments, narrow.Out = "bf16", filepath.Join(t.TempDir(), "narrow")
+	converted := convertState(t, wide, narrow)
+	for name, before := range converted[0] {
+		rounded := make([]tensor.BFloat16, len(before))
+		want := slices.Clone(before)
+		if strings.HasPrefix(name, "exp_avg") {
+			tensor.Round(rounded, before)
+			tensor.Widen(want, rounded)
+		}
+		if !slices.Equal(converted[1][name], want) {
+			t.Errorf("FP32 to BF16: %s differs", name)
+		}
+	}
+	train(t, narrow, 2, filepath.Join(wide.Out, "step-00000002"))
+	again := wide
+	again.Out = filepath.Join(t.TempDir(), "wide")
+	converted = convertState(t, narrow, again)
+	for name, before := range converted[0] {
+		if !slices.Equal(converted[1][name], before) {
+			t.Errorf("BF16 to FP32: %s differs", name)
+		}
+	}
+}
+
+// convertState returns the state of the last checkpoint of a run, and that state as a run of
+// another configuration holds it.
+func convertState(t *testing.T, from, to Config) (states [2]map[string][]float32) {
+	t.Helper()
+	_, states[0] = state(t, from, from.Steps)
+	states[1] = map[string][]float32{}
+	onRanks(t, to, 1, filepath.Join(from.Out, fmt.Sprintf("step-%08d", from.Steps)), func(r *rank) error {
+		if err := r.begin(); err != nil {
+			return err
+		}
+		for _, p := range r.pieces(true) {
+			wide := p.Data
+			if half := p.BF16; half != nil {
+				wide = make([]float32, p.Len())
+				for i := range wide {
+					wide[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(half[2*i:])) << 16)
+				}
+			}
+			states[1][p.Name] = append(states[1][p.Name], wide...)
+		}
+		return nil
+	})
+	return states
+}
+
 // Estimates follow the optimizer, and a vault has room for its state, however unevenly ranks share
 // matrices.
 func TestOptimizerMemory(t *testing.T) {
-	for name, perWeight := range map[string]int64{"adamw": 12, "toy": 6} {
+	for name, perWeight := range map[string]int64{"adamw": 12, "adamw bf16": 8, "toy": 6} {
 		for _, ranks := range []int{1, 2, 4, 8} {
-			cfg := tiny(t, func(c *Config) { useToy(c); c.Optimizer.Name = name })
+			cfg := tiny(t, func(c *Config) { useToy(c); c.Optimizer.Name, c.Optimizer.Moments, _ = strings.Cut(name, " ") })
 			weights := cfg.EstimateMemory(ranks).Gradients / 4
 			if ranks == 1 && cfg.EstimateMemory(1).Optimizer != perWeight*weights {
 				t.Errorf("%s: %d bytes of state are estimated for %d weights", name, cfg.EstimateMemory(1).Optimizer, weights)

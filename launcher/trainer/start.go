@@ -11,6 +11,7 @@ import (
 	"spmoe/datasets"
 	"spmoe/internal/fault"
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/weights"
 	"spmoe/tensor"
 )
@@ -62,7 +63,7 @@ func (s *trainState) restore(from *checkpoint.Reader, c *collective.Comm) error 
 		want = append(want, pieces(p)...)
 	}
 	for _, p := range append(want, s.biases()...) {
-		if err := from.ReadInto(p); err != nil {
+		if err := readPiece(from, p); err != nil {
 			return fmt.Errorf("%s: %w", from.Path(), err)
 		}
 	}
@@ -79,6 +80,27 @@ func (s *trainState) restore(from *checkpoint.Reader, c *collective.Comm) error 
 		return fmt.Errorf("%s: %w", from.Path(), err)
 	}
 	return s.optim.Publish()
+}
+
+// readPiece fills a piece from a checkpoint. Moments that the checkpoint has in the other type are
+// converted: BF16 is widened, and FP32 rounded to nearest even.
+func readPiece(from *checkpoint.Reader, p checkpoint.Piece) error {
+	stored, narrow := from.DType(p.Name), p.BF16 != nil
+	if narrow == (stored == safetensors.BF16) {
+		return from.ReadInto(p)
+	}
+	other, half := p, tensor.New(tensor.BF16, p.Len())
+	if !narrow {
+		other.Data, other.BF16 = nil, half.Bytes()
+		err := from.ReadInto(other)
+		tensor.Widen(p.Data, half.BF16())
+		return err
+	}
+	other.Data, other.BF16 = make([]float32, p.Len()), nil
+	err := from.ReadInto(other)
+	tensor.Round(half.BF16(), other.Data)
+	copy(p.BF16, half.Bytes())
+	return err
 }
 
 // agree reports whether all ranks give the same text. It is collective.

@@ -7,6 +7,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"spmoe/moe"
+	"spmoe/tensor"
 )
 
 // Config selects an optimizer and holds the settings of all optimizers. The toml names are those of
@@ -17,6 +20,7 @@ type Config struct {
 	Beta2       float64 `toml:"beta2" help:"decay of the second moment"`
 	Eps         float64 `toml:"eps" help:"term added to the root of the second moment"`
 	WeightDecay float64 `toml:"weight_decay" help:"decoupled weight decay of all parameters"`
+	Moments     string  `toml:"moments,omitempty" help:"type of AdamW's moments in memory and checkpoints: fp32 or bf16"`
 	ClipNorm    float64 `toml:"clip_norm" help:"maximum global gradient norm; 0: no clipping"`
 }
 
@@ -26,7 +30,7 @@ const defaultName = "adamw"
 
 // DefaultConfig returns the default optimizer of a run.
 func DefaultConfig() Config {
-	return Config{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, ClipNorm: 1}
+	return Config{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, Moments: moe.MomentsFP32, ClipNorm: 1}
 }
 
 // rules constructs the rule of each optimizer from its settings.
@@ -47,6 +51,21 @@ func Names() []string { return slices.Sorted(maps.Keys(rules)) }
 // RuleName returns the name of the selected optimizer.
 func (c Config) RuleName() string { return cmp.Or(c.Name, defaultName) }
 
+// MomentsTypes lists the types that AdamW's moments may have.
+func MomentsTypes() []string { return []string{moe.MomentsFP32, moe.MomentsBF16} }
+
+// momentsType returns the type of the moments. A configuration without one has FP32, such as one
+// from an older version.
+func (c Config) momentsType() (tensor.DType, error) {
+	switch c.Moments {
+	case "", moe.MomentsFP32:
+		return tensor.FP32, nil
+	case moe.MomentsBF16:
+		return tensor.BF16, nil
+	}
+	return tensor.FP32, fmt.Errorf("optimizer.moments is %q: use %s", c.Moments, strings.Join(MomentsTypes(), " or "))
+}
+
 // Rule returns the rule of the selected optimizer.
 func (c Config) Rule() (Rule, error) {
 	rule := rules[c.RuleName()]
@@ -61,6 +80,9 @@ func (c Config) Validate() error {
 	rule, err := c.Rule()
 	if err == nil {
 		err = rule.Validate()
+	}
+	if _, moments := c.momentsType(); moments != nil {
+		err = errors.Join(err, moments)
 	}
 	if !(c.ClipNorm >= 0) {
 		err = errors.Join(err, fmt.Errorf("optimizer.clip_norm is %g: give 0 (off) or more", c.ClipNorm))

@@ -20,6 +20,15 @@ func adamw() AdamW {
 	return AdamW{Beta1: 0.8, Beta2: 0.9, Eps: 1e-3, WeightDecay: 0.1}
 }
 
+func bf16Moments() AdamW {
+	c := adamw()
+	c.Moments = tensor.BF16
+	return c
+}
+
+// testRules are rules with state of either type, and with whole matrices.
+var testRules = map[string]Rule{"adamw": adamw(), "bf16 moments": bf16Moments(), "whole matrices": normalizedSGD{}}
+
 // tiny is a model of 12 experts, which 1, 2, 3, 4 and 6 ranks can share.
 func tiny(t testing.TB) moe.Config {
 	t.Helper()

@@ -69,11 +69,9 @@ func stateBytes(o *Optimizer, groups []*moe.Group) (all []byte) {
 	return all
 }
 
-var sealedRules = map[string]Rule{"adamw": adamw(), "whole matrices": normalizedSGD{}}
-
 // Seals change no bit of an update, and find nothing where nothing is wrong.
 func TestSealedUpdate(t *testing.T) {
-	for name, rule := range sealedRules {
+	for name, rule := range testRules {
 		for copies := 1; copies <= 2; copies++ {
 			for threads := 1; threads <= 2; threads++ {
 				plain, a := sealable(t, rule, copies, 1)
@@ -164,7 +162,7 @@ func vectorsOf(o *Optimizer) (all []tensor.Tensor) {
 // A changed byte anywhere in the state is restored by the update that reads it, or by Verify.
 func TestSealsRestore(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for name, rule := range sealedRules {
+	for name, rule := range testRules {
 		for copies := 1; copies <= 2; copies++ {
 			want, a := sealable(t, rule, copies, 1)
 			o, b := sealable(t, rule, copies, 2)
@@ -196,7 +194,7 @@ func TestSealsRestore(t *testing.T) {
 
 // A byte of the summed gradients that changes before the update reads it is restored as well.
 func TestSealedGradients(t *testing.T) {
-	for name, rule := range sealedRules {
+	for name, rule := range testRules {
 		want, a := sealable(t, rule, 1, 1)
 		o, b := sealable(t, rule, 1, 2)
 		o.Seal()

@@ -192,7 +192,7 @@ func TestShardingChangesNothing(t *testing.T) {
 		}
 		return s, norms[0]
 	}
-	for name, rule := range map[string]Rule{"adamw": adamw(), "whole matrices": normalizedSGD{}} {
+	for name, rule := range testRules {
 		for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
 			for _, clip := range []float64{0, 1} {
 				want, wantNorms := run(1, dtype, rule, clip)
@@ -294,7 +294,7 @@ func TestStateBytes(t *testing.T) {
 		perWeight int64
 		uneven    int64 // weights that a rank may own more than its share
 	}{
-		"adamw": {adamw(), 12, 4096}, "whole matrices": {normalizedSGD{}, 6, 4096 + 2*30*20},
+		"adamw": {adamw(), 12, 4096}, "bf16 moments": {bf16Moments(), 8, 4096}, "whole matrices": {normalizedSGD{}, 6, 4096 + 2*30*20},
 	} {
 		if got := BytesPerWeight(c.rule); int64(got) != c.perWeight {
 			t.Errorf("%s: %d bytes per weight, want %d", name, got, c.perWeight)
@@ -353,7 +353,7 @@ func newMemory(rule Rule, groups []*moe.Group, c *collective.Comm) []byte {
 // With two copies of the state, an update makes the same new state, and leaves the one before as it
 // was; so does a skipped step.
 func TestTwoCopies(t *testing.T) {
-	for name, rule := range map[string]Rule{"adamw": adamw(), "whole matrices": normalizedSGD{}} {
+	for name, rule := range testRules {
 		t.Run(name, func(t *testing.T) { testTwoCopies(t, rule) })
 	}
 }
@@ -461,7 +461,7 @@ func TestUpdateQuantizesExperts(t *testing.T) {
 		}
 		return all
 	}
-	for name, rule := range map[string]Rule{"adamw": adamw(), "whole matrices": normalizedSGD{}} {
+	for name, rule := range testRules {
 		for _, inter := range []int{14, 64} {
 			for _, watched := range []bool{false, true} {
 				want := updated(rule, inter, 1, 2, watched)

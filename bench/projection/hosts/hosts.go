@@ -15,6 +15,7 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/moe"
+	"spmoe/moe/optim"
 )
 
 // Recipe is the training to project, with the measurements of one host and of the network.
@@ -27,7 +28,9 @@ type Recipe struct {
 	Batch int
 	// maximum sequences per rank and pass; 0: all
 	MicroBatch int
-	Strong     bool // strong scaling: all hosts share the same batch
+	// of the optimizer; nil: AdamW with FP32 moments
+	Rule   optim.Rule
+	Strong bool // strong scaling: all hosts share the same batch
 	// maximum hosts of an expert-parallel group; 0: all that the experts and the router's groups
 	// allow
 	EPHosts int

@@ -8,14 +8,18 @@ import (
 )
 
 // memory returns the bytes per host. Each rank has all replicated weights and gradients and its own
-// experts, with the quantized copies of both directions. It has its part of AdamW's state, where
-// all ranks share the replicated part. It also has the activations of a pass, with the rows of
-// earlier passes whose expert gradients are deferred, and the output's scratch memory.
+// experts, with the quantized copies of both directions. It has its part of the optimizer's state,
+// where all ranks share the replicated part. It also has the activations of a pass, with the rows
+// of earlier passes whose expert gradients are deferred, and the output's scratch memory.
 func (r Recipe) memory(hosts, group int) float64 {
 	all, experts := float64(hosts*r.Ranks), float64(group*r.Ranks)
 	sequences, passes := r.pass(hosts)
 	gathered := min(passes, r.Model.WgradPasses(sequences*r.Seq*group*r.Ranks))
-	rank, perWeight := 0.0, float64(optim.BytesPerWeight(optim.AdamW{}))
+	rule := r.Rule
+	if rule == nil {
+		rule = optim.AdamW{}
+	}
+	rank, perWeight := 0.0, float64(optim.BytesPerWeight(rule))
 	for _, m := range r.Model.Modules(r.Seq) {
 		held, shard := float64(m.Params), float64(m.Params)/all
 		if m.Class == moe.Expert {

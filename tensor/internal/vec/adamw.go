@@ -38,11 +38,19 @@ func NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale float64, step in
 }
 
 // AdamWState is the master weights of a slice of parameters and the moments of their gradients.
-type AdamWState struct{ Master, ExpAvg, ExpAvgSq []float32 }
+type AdamWState = adamWState[float32]
 
-// slice returns elements [lo, hi).
-func (s AdamWState) slice(lo, hi int) AdamWState {
-	return AdamWState{s.Master[lo:hi], s.ExpAvg[lo:hi], s.ExpAvgSq[lo:hi]}
+// AdamWStateBF16 is an AdamWState with moments in BF16.
+type AdamWStateBF16 = adamWState[uint16]
+
+type adamWState[M float32 | uint16] struct {
+	Master           []float32
+	ExpAvg, ExpAvgSq []M
+}
+
+// Slice returns elements [lo, hi).
+func (s adamWState[M]) Slice(lo, hi int) adamWState[M] {
+	return adamWState[M]{s.Master[lo:hi], s.ExpAvg[lo:hi], s.ExpAvgSq[lo:hi]}
 }
 
 // AdamW updates the state src with grad and stores the result in dst, which may be src. The
@@ -54,48 +62,77 @@ func (s AdamWState) slice(lo, hi int) AdamWState {
 //	master   = master·(1 - lr·weightDecay)
 //	           - (lr/(1-beta1^t))·expAvg / (sqrt(expAvgSq)/sqrt(1-beta2^t) + eps)
 func AdamW(dst, src AdamWState, grad []float32, c AdamWStep) {
-	n := len(grad)
-	dst, src = dst.slice(0, n), src.slice(0, n)
-	for ; n > chunk; n -= chunk {
-		AdamW(dst.slice(0, chunk), src.slice(0, chunk), grad[:chunk], c)
-		dst, src, grad = dst.slice(chunk, n), src.slice(chunk, n), grad[chunk:]
-	}
-	active.adamW(dst, src, grad, c)
+	inChunks(active.adamW, dst, src, grad, c)
+}
+
+// AdamWBF16 is AdamW with moments in BF16. It widens them and computes as AdamW does. The master
+// weights are updated by the new moments before these are rounded to nearest even.
+func AdamWBF16(dst, src AdamWStateBF16, grad []float32, c AdamWStep) {
+	inChunks(active.adamW16, dst, src, grad, c)
 }
 
 // AdamWStreaming is AdamW with non-temporal stores. It suits a dst that would leave the caches
 // before it is read again. dst must not be src. If an array of dst does not begin on a cache line
 // boundary, it is the same as AdamW.
 func AdamWStreaming(dst, src AdamWState, grad []float32, c AdamWStep) {
-	n := len(grad)
 	if !dst.aligned() {
 		AdamW(dst, src, grad, c)
 		return
 	}
-	dst, src = dst.slice(0, n), src.slice(0, n)
-	for ; n > chunk; n -= chunk {
-		AdamWStreaming(dst.slice(0, chunk), src.slice(0, chunk), grad[:chunk], c)
-		dst, src, grad = dst.slice(chunk, n), src.slice(chunk, n), grad[chunk:]
+	inChunks(active.adamWStreaming, dst, src, grad, c)
+}
+
+// AdamWStreamingBF16 is AdamWStreaming with moments in BF16.
+func AdamWStreamingBF16(dst, src AdamWStateBF16, grad []float32, c AdamWStep) {
+	if !dst.aligned() {
+		AdamWBF16(dst, src, grad, c)
+		return
 	}
-	active.adamWStreaming(dst, src, grad, c)
+	inChunks(active.adamWStreaming16, dst, src, grad, c)
+}
+
+// inChunks calls a kernel for chunks of the state.
+func inChunks[M float32 | uint16](kernel func(dst, src adamWState[M], grad []float32, c AdamWStep), dst, src adamWState[M], grad []float32, c AdamWStep) {
+	n := len(grad)
+	dst, src = dst.Slice(0, n), src.Slice(0, n)
+	for ; n > chunk; n -= chunk {
+		kernel(dst.Slice(0, chunk), src.Slice(0, chunk), grad[:chunk], c)
+		dst, src, grad = dst.Slice(chunk, n), src.Slice(chunk, n), grad[chunk:]
+	}
+	kernel(dst, src, grad, c)
 }
 
 // aligned says whether all arrays begin on a cache line boundary.
-func (s AdamWState) aligned() bool {
-	at := func(x []float32) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(x))) }
-	return (at(s.Master)|at(s.ExpAvg)|at(s.ExpAvgSq))%64 == 0
+func (s adamWState[M]) aligned() bool {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(s.Master)))
+	for _, x := range [][]M{s.ExpAvg, s.ExpAvgSq} {
+		at |= uintptr(unsafe.Pointer(unsafe.SliceData(x)))
+	}
+	return at%64 == 0
 }
 
 func adamWGeneric(dst, src AdamWState, grad []float32, c AdamWStep) {
 	n := len(grad)
-	dst, src = dst.slice(0, n), src.slice(0, n)
+	dst, src = dst.Slice(0, n), src.Slice(0, n)
 	for i, g := range grad {
-		g = float32(g * c.gradScale)
-		w, m, v := src.Master[i], src.ExpAvg[i], src.ExpAvgSq[i]
-		m += float32(c.lerp * (g - m))
-		v = float32(v*c.beta2) + float32(c.oneMinusBeta2*g*g)
-		denom := float32(math.Sqrt(float64(v)))/c.bias2Sqrt + c.eps
-		dst.Master[i] = float32(w*c.decay) - c.stepSize*m/denom
-		dst.ExpAvg[i], dst.ExpAvgSq[i] = m, v
+		dst.Master[i], dst.ExpAvg[i], dst.ExpAvgSq[i] = c.update(src.Master[i], src.ExpAvg[i], src.ExpAvgSq[i], g)
 	}
+}
+
+func adamW16Generic(dst, src AdamWStateBF16, grad []float32, c AdamWStep) {
+	n := len(grad)
+	dst, src = dst.Slice(0, n), src.Slice(0, n)
+	for i, g := range grad {
+		w, m, v := c.update(src.Master[i], widened(src.ExpAvg[i]), widened(src.ExpAvgSq[i]), g)
+		dst.Master[i], dst.ExpAvg[i], dst.ExpAvgSq[i] = w, rounded(m), rounded(v)
+	}
+}
+
+// update computes one element of AdamW.
+func (c *AdamWStep) update(w, m, v, g float32) (master, expAvg, expAvgSq float32) {
+	g = float32(g * c.gradScale)
+	m += float32(c.lerp * (g - m))
+	v = float32(v*c.beta2) + float32(c.oneMinusBeta2*g*g)
+	denom := float32(math.Sqrt(float64(v)))/c.bias2Sqrt + c.eps
+	return float32(w*c.decay) - c.stepSize*m/denom, m, v
 }

@@ -75,7 +75,23 @@ var operations16 = []operation16{
 		SoftmaxBackwardBF16(out[0].half, out[1].half, a, in[0].wide, in[1].wide, shift, 2*shift)
 		return 0
 	}},
+	{"AdamW", "fhhf", func(out, in []line) float64 {
+		AdamWBF16(state16Of(out), state16Of(out), in[0].wide, thirdStep)
+		return 0
+	}},
+	{"AdamWElsewhere", "fhhffhh", func(out, in []line) float64 {
+		AdamWBF16(state16Of(out), state16Of(in[1:]), in[0].wide, thirdStep)
+		return 0
+	}},
+	{"AdamWStreaming", "fhhffhh", func(out, in []line) float64 {
+		AdamWStreamingBF16(state16Of(out), state16Of(in[1:]), in[0].wide, thirdStep)
+		return 0
+	}},
 	{"Dot", "hh", func(_, in []line) float64 { return float64(DotBF16(in[0].half, in[1].half)) }},
+}
+
+func state16Of(lines []line) AdamWStateBF16 {
+	return AdamWStateBF16{lines[0].wide, lines[1].half, lines[2].half}
 }
 
 var ordered [2*chunk + 100]float32
@@ -246,7 +262,7 @@ func guarded16(t *testing.T, name string, n, offset int) (x []uint16, check func
 }
 
 func TestBF16KernelsDoNotAllocate(t *testing.T) {
-	lines := make([]line, 5)
+	lines := make([]line, mostRows)
 	for i := range lines {
 		lines[i] = line{make([]float32, 100), make([]uint16, 100)}
 	}

@@ -47,6 +47,8 @@ type kernels struct {
 	softmaxBackward16 func(p, ds []uint16, a float32, s, dp []float32, lse, delta float32)
 	dot16             func(x, y []uint16) float32
 	squares16         func(x []uint16) float32
+	adamW16           func(dst, src AdamWStateBF16, grad []float32, c AdamWStep)
+	adamWStreaming16  func(dst, src AdamWStateBF16, grad []float32, c AdamWStep)
 }
 
 var generic = kernels{
@@ -86,4 +88,6 @@ var generic = kernels{
 	softmaxBackward16: softmaxBackward16Generic,
 	dot16:             dot16Generic,
 	squares16:         squares16Generic,
+	adamW16:           adamW16Generic,
+	adamWStreaming16:  adamW16Generic,
 }

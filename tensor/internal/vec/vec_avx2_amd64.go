@@ -41,6 +41,8 @@ var avx2 = kernels{
 	softmaxBackward16: softmaxBackward16AVX2,
 	dot16:             dot16AVX2,
 	squares16:         squares16AVX2,
+	adamW16:           adamW16AVX2,
+	adamWStreaming16:  adamWStreaming16AVX2,
 }
 
 //go:noescape
@@ -147,3 +149,9 @@ func dot16AVX2(x, y []uint16) float32
 
 //go:noescape
 func squares16AVX2(x []uint16) float32
+
+//go:noescape
+func adamW16AVX2(dst, src AdamWStateBF16, grad []float32, c AdamWStep)
+
+//go:noescape
+func adamWStreaming16AVX2(dst, src AdamWStateBF16, grad []float32, c AdamWStep)

@@ -41,6 +41,8 @@ var avx512 = kernels{
 	softmaxBackward16: softmaxBackward16AVX512,
 	dot16:             dot16AVX512,
 	squares16:         squares16AVX512,
+	adamW16:           adamW16AVX512,
+	adamWStreaming16:  adamWStreaming16AVX512,
 }
 
 //go:noescape
@@ -147,3 +149,9 @@ func dot16AVX512(x, y []uint16) float32
 
 //go:noescape
 func squares16AVX512(x []uint16) float32
+
+//go:noescape
+func adamW16AVX512(dst, src AdamWStateBF16, grad []float32, c AdamWStep)
+
+//go:noescape
+func adamWStreaming16AVX512(dst, src AdamWStateBF16, grad []float32, c AdamWStep)

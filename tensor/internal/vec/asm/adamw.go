@@ -4,16 +4,18 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// adamW has two variants: one for results that are read again soon, and one with non-temporal
-// stores.
+// adamW has two variants for each type of the moments: one for results that are read again soon,
+// and one with non-temporal stores.
 func adamW(f *file) {
-	k := f.newKernel("adamW", adamWParams()...)
-	update(k, (*kernel).store)
-	k.Return()
-	k = f.newKernel("adamWStreaming", adamWParams()...)
-	update(k, (*kernel).stream)
-	k.I("SFENCE")
-	k.Return()
+	for _, moments := range variants {
+		k := f.newKernel(kernelName("adamW", moments), adamWParams()...)
+		update(k, moments, (*kernel).store)
+		k.Return()
+		k = f.newKernel(kernelName("adamWStreaming", moments), adamWParams()...)
+		update(k, moments, (*kernel).stream)
+		k.I("SFENCE")
+		k.Return()
+	}
 }
 
 func adamWParams() [][]asmgen.Param {
@@ -26,9 +28,17 @@ func stateSlices(state string) []string {
 	return []string{state + "_Master", state + "_ExpAvg", state + "_ExpAvgSq"}
 }
 
-// update prints the loop, which stores with the given function.
-func update(k *kernel, store func(k *kernel, v pair, r row)) {
-	to, from, gradient := k.rows(fp32, stateSlices("dst")...), k.rows(fp32, stateSlices("src")...), k.row("grad", fp32)
+// stateRows loads the addresses of the slices of an AdamWState.
+func (k *kernel) stateRows(state string, moments elem) []row {
+	names := stateSlices(state)
+	return append(k.rows(fp32, names[0]), k.rows(moments, names[1:]...)...)
+}
+
+// update prints the loop, which stores with the given function. The weights are updated by moments
+// that are not rounded yet.
+func update(k *kernel, moments elem, store func(k *kernel, v pair, r row)) {
+	to, from, gradient := k.stateRows("dst", moments), k.stateRows("src", moments), k.row("grad", fp32)
+	k.rounding(moments)
 	gradScale, decay, lerp, beta2 := k.float32("c_gradScale"), k.float32("c_decay"), k.float32("c_lerp"), k.float32("c_beta2")
 	oneMinusBeta2, bias2Sqrt := k.float32("c_oneMinusBeta2"), k.float32("c_bias2Sqrt")
 	eps, stepSize := k.float32("c_eps"), k.float32("c_stepSize")

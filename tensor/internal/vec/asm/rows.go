@@ -238,11 +238,15 @@ func (k *kernel) store(v pair, r row) {
 	}
 }
 
-// stream is store with non-temporal stores. The row must be FP32 and begin on a cache line
+// stream is store with non-temporal stores, in natural order. The row must begin on a cache line
 // boundary.
 func (k *kernel) stream(v pair, r row) {
-	if k.masked {
+	switch {
+	case k.masked:
 		k.store(v, r)
+		return
+	case r.elem == bf16:
+		k.I("VMOVNTDQ", k.narrow(v), k.at(r))
 		return
 	}
 	for h := range 2 {
