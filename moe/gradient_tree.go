@@ -12,6 +12,8 @@ import (
 type gradientTree struct {
 	ex      *tensor.Exec
 	weight  *weight
+	grad    tensor.Tensor   // this rank's rows of the weight's gradient
+	stores  bool            // the sum replaces grad; its memory is that of the first pending sum
 	pending []tensor.Tensor // partial sums, the last ones over fewer contributions
 	leaves  int             // number of expected contributions
 	count   int             // number of contributions so far
@@ -21,11 +23,16 @@ type gradientTree struct {
 // newGradientTree returns a tree for the given number of contributions. Each is in the arena's
 // memory unless it is the only one.
 func newGradientTree(ex *tensor.Exec, w *weight, leaves int) gradientTree {
-	t := gradientTree{ex: ex, weight: w, leaves: leaves}
-	if leaves > 1 {
-		for range bits.Len(uint(leaves-1)) + 1 {
-			t.pending = append(t.pending, ex.New(tensor.FP32, w.Grad.Dims()...))
-		}
+	t := gradientTree{ex: ex, weight: w, grad: w.own(), leaves: leaves}
+	if leaves == 1 {
+		return t
+	}
+	if t.stores = w.stale; t.stores {
+		t.weight.accumulate(ex)
+		t.pending = append(t.pending, t.grad)
+	}
+	for len(t.pending) < bits.Len(uint(leaves-1))+1 {
+		t.pending = append(t.pending, ex.New(tensor.FP32, t.grad.Dims()...))
 	}
 	return t
 }
@@ -33,7 +40,7 @@ func newGradientTree(ex *tensor.Exec, w *weight, leaves int) gradientTree {
 // next returns where to put the next contribution, and whether to add it there.
 func (t *gradientTree) next() (to tensor.Tensor, accumulate bool) {
 	if t.leaves == 1 {
-		return t.weight.Grad, t.weight.accumulate(t.ex)
+		return t.grad, t.weight.accumulate(t.ex)
 	}
 	return t.pending[t.open], false
 }
@@ -52,10 +59,9 @@ func (t *gradientTree) push() {
 		for t.open > 1 {
 			t.merge()
 		}
-		if grad, sum := t.weight.Grad, t.pending[0]; t.weight.accumulate(t.ex) {
-			add(t.ex, grad, sum)
-		} else {
-			tensor.Convert(t.ex, grad.Mat(), sum.Mat())
+		if !t.stores {
+			t.weight.accumulate(t.ex)
+			add(t.ex, t.grad, t.pending[0])
 		}
 	}
 }

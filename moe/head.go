@@ -45,7 +45,7 @@ const (
 // If there are two predictions, a sequence's gradient of the weight is the sum over the rows of the
 // first prediction, then over those of the second. Rows are numbered in that order: sequence by
 // sequence, prediction by prediction.
-func (o *output) forward(p phase, all []prediction) {
+func (o *output) forward(p phase, all []prediction) error {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	p.saved, p.fused = p.scratch, true // nothing is left for a later phase
@@ -55,16 +55,19 @@ func (o *output) forward(p phase, all []prediction) {
 	}
 	if !p.train {
 		o.rows(p, all, 0, len(p.sequences)*len(all)*p.batch.Seq, rowGradients{})
-		return
+		return nil
 	}
 	for i := range all {
 		all[i].dx = like(p.scratch, all[i].x)
 	}
-	o.train(p, all)
+	if err := o.train(p, all); err != nil {
+		return err
+	}
 	for i := range all {
 		a := &all[i]
 		a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
 	}
+	return nil
 }
 
 // rowGradients are the operands of the weight gradient for some rows: [rows, vocab] and [rows,
@@ -72,15 +75,21 @@ func (o *output) forward(p phase, all []prediction) {
 type rowGradients struct{ dlogits, x tensor.Tensor }
 
 // train processes all rows and computes the weight's gradient as a balanced binary tree over groups
-// of sequences.
-func (o *output) train(p phase, all []prediction) {
+// of sequences. If ranks share the gradient, the gradients of all logits are held, because each rank
+// multiplies its columns of those of all ranks.
+func (o *output) train(p phase, all []prediction) error {
+	if h := o.weight.host; h != nil {
+		whole := len(all) * p.batch.Seq
+		held := o.newRows(p, all, len(p.sequences)*whole)
+		o.rows(p, all, 0, len(p.sequences)*whole, held)
+		return h.product(p, &o.weight, held.dlogits, held.x, whole)
+	}
 	if len(p.sequences) == 0 {
-		return
+		return nil
 	}
 	whole := len(all) * p.batch.Seq // rows per sequence
 	group, held := o.heldRows(whole, len(p.sequences))
-	dtype := all[0].x.DType()
-	kept := rowGradients{p.scratch.New(dtype, held, o.weight.W.Dim(0)), p.scratch.New(dtype, held, o.weight.W.Dim(1))}
+	kept := o.newRows(p, all, held)
 	sum := newGradientTree(p.ex, &o.weight, (len(p.sequences)+group-1)/group)
 	for first := 0; first < len(p.sequences); first += group {
 		end := min(first+group, len(p.sequences)) * whole
@@ -103,6 +112,13 @@ func (o *output) train(p phase, all []prediction) {
 		sum.push()
 	}
 	p.sealGrad(&o.weight)
+	return nil
+}
+
+// newRows returns memory for the operands of n rows.
+func (o *output) newRows(p phase, all []prediction, n int) rowGradients {
+	dtype := all[0].x.DType()
+	return rowGradients{p.scratch.New(dtype, n, o.weight.W.Dim(0)), p.scratch.New(dtype, n, o.weight.W.Dim(1))}
 }
 
 // heldRows returns the number of sequences whose gradients are held at once, a power of two, and

@@ -37,11 +37,16 @@ type Group struct {
 	// Local marks expert weights, which only one rank holds. Other groups are replicated: every
 	// rank holds all working weights and adds the gradients of its own tokens.
 	Local bool
+	// Shared marks a replicated group of which the ranks hold one copy, of weights and of gradients,
+	// because they are on one host. The copy has the gradients of all ranks' tokens. It must not be
+	// written while another rank may use it.
+	Shared bool
 	// [Len] FP32 or BF16, zeros after the last parameter; see UpdateWork
 	Work tensor.Tensor
 	// [Len] FP32; the zero Tensor in a model for inference
 	Grad tensor.Tensor
 
+	host      *host // of a shared group
 	weights   []*weight
 	quantized []*linear
 	zeroed    int // calls of ZeroGrad
@@ -55,7 +60,9 @@ func (g *Group) ZeroGrad() {
 	for _, w := range g.weights {
 		w.stale, w.sealed, w.broken = true, seal{}, false
 	}
-	g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()
+	if g.host.first() {
+		g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()
+	}
 }
 
 // completeGrad zeroes the gradients that no pass has stored since ZeroGrad, because nothing
@@ -149,6 +156,7 @@ type builder struct {
 	layers    int              // of the model
 	inference bool             // there are no gradients
 	memory    memory.Allocator // of weights and gradients; nil: the default
+	host      *host            // shares the dense group; nil: each rank has its own
 	operands  *operands        // of the model being built
 	norms     *Group           // FP32 in every precision: norms and routers
 	dense     *Group           // replicated matrices
@@ -226,8 +234,9 @@ func (b *builder) norm(w *weight, name string, n int) {
 	b.add(b.norms, w, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Ones}})
 }
 
-// groups allocates the memory of all groups and binds all weights.
-func (b *builder) groups() []*Group {
+// groups allocates the memory of all groups and binds all weights. It is collective if a group is
+// shared.
+func (b *builder) groups() ([]*Group, error) {
 	var groups []*Group
 	for _, g := range []*Group{b.norms, b.dense, b.experts} {
 		if len(g.Params) == 0 {
@@ -237,7 +246,12 @@ func (b *builder) groups() []*Group {
 		if g == b.norms {
 			work = tensor.FP32
 		}
-		g.allocate(b.memory, work, !b.inference)
+		if g == b.dense && b.host != nil {
+			g.host, g.Shared = b.host, true
+		}
+		if err := g.allocate(b.memory, work, !b.inference); err != nil {
+			return nil, err
+		}
 		groups = append(groups, g)
 	}
 	for _, p := range b.pending {
@@ -247,20 +261,29 @@ func (b *builder) groups() []*Group {
 		p.w.W = p.group.Work.Slice(p.at, end).Reshape(p.dims...)
 		if !b.inference {
 			p.w.Grad, p.w.stale = p.group.Grad.Slice(p.at, end).Reshape(p.dims...), true
+			p.w.host = p.group.host
+			p.w.rows = p.w.host.divide(p.w.Grad.Mat().Rows)
 		}
 	}
-	return groups
+	return groups, nil
 }
 
-func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bool) {
+func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bool) error {
 	n := 0
 	for _, p := range g.Params {
 		n += p.Len()
 	}
 	padded := (n + groupMultiple - 1) / groupMultiple * groupMultiple
-	g.Work = tensor.NewIn(from, dtype, padded)
-	if gradients {
-		g.Grad = tensor.NewIn(from, tensor.FP32, padded)
+	if g.host.first() {
+		g.Work = tensor.NewIn(from, dtype, padded)
+		if gradients {
+			g.Grad = tensor.NewIn(from, tensor.FP32, padded)
+		}
+	}
+	if g.host != nil {
+		if err := g.host.share(g, dtype, padded); err != nil {
+			return err
+		}
 	}
 	at := 0
 	for _, p := range g.Params {
@@ -271,6 +294,7 @@ func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bo
 		}
 		at = end
 	}
+	return nil
 }
 
 func product(dims []int) int {

@@ -98,10 +98,10 @@ func (p phase) verifyAll(all seals) {
 	}
 }
 
-// sealGrad seals the gradient of a weight, to which this pass has added its part.
+// sealGrad seals this rank's rows of the gradient of a weight, to which this pass has added its part.
 func (p phase) sealGrad(w *weight) {
 	if w.sealed = (seal{}); p.sealed {
-		w.sealed = newSeal(p.ex, w.Grad.Bytes())
+		w.sealed = newSeal(p.ex, w.own().Bytes())
 	}
 }
 
