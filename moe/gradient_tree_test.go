@@ -56,7 +56,7 @@ func trainedBy(t *testing.T, cfg Config, precision, exchange string, b Batch, ra
 			return err
 		}
 		for _, g := range m.Groups {
-			if !g.Local {
+			if !g.Local && !g.Shared {
 				if err := collective.AllReduce(c, g.Grad.F32(), collective.Sum); err != nil {
 					return err
 				}

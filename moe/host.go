@@ -21,7 +21,9 @@ import (
 // host is a rank's end of what its host shares. A nil host shares nothing.
 type host struct {
 	comm    *collective.Comm
-	offset  int // the rank that computes the first rows of the next weight
+	offset  int        // the rank that computes the first rows of the next weight
+	lists   [][][]byte // of the ranks, while a window is open
+	mine    [][]byte
 	waiting []wgrad
 }
 
@@ -107,17 +109,18 @@ func (h *host) compute(p phase) error {
 		clear(all)
 		h.waiting = all[:0]
 	}()
-	var mine [][]byte
+	mine := h.mine[:0]
 	for _, w := range all {
 		mine = w.buffers(mine)
 	}
+	h.mine = mine
 	peers, err := h.open(p, mine)
 	if err != nil {
 		return err
 	}
 	at := 0 // of the buffers of a weight
 	for _, w := range all {
-		n := len(w.buffers(nil))
+		n := w.buffersLen()
 		if err = w.compute(p, peers.lists, at, n); err != nil {
 			break
 		}
@@ -136,6 +139,7 @@ type opened struct {
 // open opens buffers of this rank to the others. All ranks open the same number of them.
 func (h *host) open(p phase, mine [][]byte) (o opened, err error) {
 	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
+	o.lists = h.lists[:0]
 	if o.window, err = h.comm.OpenBuffers(mine); err != nil {
 		return o, fmt.Errorf("gradients of weights: %w", err)
 	}
@@ -152,6 +156,7 @@ func (h *host) open(p phase, mine [][]byte) (o opened, err error) {
 		}
 		o.lists = append(o.lists, list)
 	}
+	h.lists = o.lists
 	if err != nil {
 		return o, o.close(p, err)
 	}
@@ -170,9 +175,17 @@ func (o *opened) close(p phase, err error) error {
 	return nil
 }
 
+// buffersLen returns the number of buffers.
+func (w wgrad) buffersLen() int {
+	if w.layer.mx.quantizesWgrad() {
+		return 6
+	}
+	return 2
+}
+
 // buffers appends the memory that the peers read.
 func (w wgrad) buffers(to [][]byte) [][]byte {
-	for _, a := range []*activation{w.dy, w.x} {
+	for _, a := range [...]*activation{w.dy, w.x} {
 		if !w.layer.mx.quantizesWgrad() {
 			to = append(to, a.Bytes())
 			continue
@@ -217,10 +230,7 @@ func rowsOf(b []byte, dtype tensor.DType, rows, cols int) (m tensor.Matrix, ok b
 	if len(b) != rows*cols*dtype.Size() {
 		return m, false
 	}
-	if rows == 0 {
-		return tensor.New(dtype, 0, cols).Mat(), true
-	}
-	return tensor.FromBytes(b, dtype, rows, cols).Mat(), true
+	return tensor.MatrixFromBytes(b, dtype, rows, cols), true
 }
 
 // product sets to to this rank's rows of the gradient over the tokens of one rank. It returns false

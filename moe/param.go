@@ -117,20 +117,53 @@ func (g *Group) UpdatesInMultiples(n int) bool {
 // Weights yields everything that training reads of this group, in a fixed order: the quantized
 // forms of quantized weights, and the parts of Work that are not quantized.
 func (g *Group) Weights(yield func(tensor.Tensor) bool) {
-	done := 0
-	for _, l := range g.quantized {
-		if done < l.at && !yield(g.Work.Slice(done, l.at)) {
+	for t := range g.eachWeight {
+		if !yield(t) {
 			return
 		}
-		for _, t := range l.mx.weights(l.W) {
-			if t.Valid() && t.Len() > 0 && !yield(t) {
+	}
+}
+
+// OwnWeights is Weights without what the ranks hold one copy of. SharedWeights yields this rank's
+// share of that.
+func (g *Group) OwnWeights(yield func(tensor.Tensor) bool) {
+	for t, inWork := range g.eachWeight {
+		if !(g.Shared && inWork) && !yield(t) {
+			return
+		}
+	}
+}
+
+// SharedWeights yields this rank's share of the weights that the ranks hold one copy of.
+func (g *Group) SharedWeights(yield func(tensor.Tensor) bool) {
+	if !g.Shared {
+		return
+	}
+	rank, ranks := g.host.comm.Rank(), g.host.comm.Size()
+	for t, inWork := range g.eachWeight {
+		if lo, hi := t.Len()*rank/ranks, t.Len()*(rank+1)/ranks; inWork && lo < hi && !yield(t.Slice(lo, hi)) {
+			return
+		}
+	}
+}
+
+// eachWeight yields what Weights yields, and whether it is in Work.
+func (g *Group) eachWeight(yield func(t tensor.Tensor, inWork bool) bool) {
+	done := 0
+	for _, l := range g.quantized {
+		if done < l.at && !yield(g.Work.Slice(done, l.at), true) {
+			return
+		}
+		all := l.mx.weights(l.W)
+		for i, t := range all {
+			if t.Valid() && t.Len() > 0 && !yield(t, i == len(all)-1) {
 				return
 			}
 		}
 		done = l.at + l.W.Len()
 	}
 	if done < g.Len() {
-		yield(g.Work.Slice(done, g.Len()))
+		yield(g.Work.Slice(done, g.Len()), true)
 	}
 }
 

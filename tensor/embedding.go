@@ -43,7 +43,9 @@ func EmbedBackward(ex *Exec, dtable Matrix, span int, uses []Embedded) {
 			dtable.RowSlice(int(id), int(id)+1)
 		}
 	}
-	EmbedBackwardRows(ex, dtable, 0, span, [][]Embedded{uses})
+	ex.embedded = append(ex.embedded[:0], uses)
+	EmbedBackwardRows(ex, dtable, 0, span, ex.embedded)
+	clear(ex.embedded)
 }
 
 // EmbedBackwardRows is EmbedBackward for the rows of a table's gradient from row first on, which
