@@ -27,11 +27,13 @@ func newGradientTree(ex *tensor.Exec, w *weight, leaves int) gradientTree {
 	if leaves == 1 {
 		return t
 	}
+	levels := bits.Len(uint(leaves-1)) + 1
+	t.pending = make([]tensor.Tensor, 0, levels)
 	if t.stores = w.stale; t.stores {
 		t.weight.accumulate(ex)
 		t.pending = append(t.pending, t.grad)
 	}
-	for len(t.pending) < bits.Len(uint(leaves-1))+1 {
+	for len(t.pending) < levels {
 		t.pending = append(t.pending, ex.New(tensor.FP32, t.grad.Dims()...))
 	}
 	return t

@@ -207,7 +207,7 @@ func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
 		sum := newGradientTree(p.ex, &l.weight, len(lists))
 		for r, list := range lists {
 			to, _ := sum.next()
-			if !w.product(p, to, list[at:at+n]) {
+			if !w.product(p, to, list[at:at+n], r == l.host.comm.Rank()) {
 				return fmt.Errorf("the operands of rank %d do not fit", r)
 			}
 			sum.push()
@@ -234,8 +234,8 @@ func rowsOf(b []byte, dtype tensor.DType, rows, cols int) (m tensor.Matrix, ok b
 }
 
 // product sets to to this rank's rows of the gradient over the tokens of one rank. It returns false
-// if the operands in list do not fit the weight.
-func (w wgrad) product(p phase, to tensor.Tensor, list [][]byte) bool {
+// if the operands in list do not fit the weight. own says that the rank is this one.
+func (w wgrad) product(p phase, to tensor.Tensor, list [][]byte, own bool) bool {
 	l, seq := w.layer, p.batch.Seq
 	lo, hi := l.rows[0], l.rows[1]
 	rows := len(list[0]) / w.rowBytes()
@@ -251,9 +251,14 @@ func (w wgrad) product(p phase, to tensor.Tensor, list [][]byte) bool {
 		}
 		return ok
 	default:
-		dy, ok := w.dy.cols.Like(rows, list[0], list[1], list[2])
-		x, fits := w.x.cols.Like(rows, list[3], list[4], list[5])
-		if ok = ok && fits; ok {
+		dy, x, ok := w.dy.cols, w.x.cols, true
+		if !own {
+			var fits bool
+			dy, ok = w.dy.cols.Like(rows, list[0], list[1], list[2])
+			x, fits = w.x.cols.Like(rows, list[3], list[4], list[5])
+			ok = ok && fits
+		}
+		if ok {
 			mx.WgradRows(p.ex, to.Mat(), dy, x, lo, l.mx.wholeBlocks(seq, rows), false)
 		}
 		return ok
