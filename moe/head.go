@@ -75,8 +75,8 @@ func (o *output) forward(p phase, all []prediction) error {
 type rowGradients struct{ dlogits, x tensor.Tensor }
 
 // train processes all rows and computes the weight's gradient as a balanced binary tree over groups
-// of sequences. If ranks share the gradient, the gradients of all logits are held, because each rank
-// multiplies its columns of those of all ranks.
+// of sequences. If ranks share the gradient, the gradients of all logits are held, because each
+// rank multiplies its columns of those of all ranks.
 func (o *output) train(p phase, all []prediction) error {
 	if h := o.weight.host; h != nil {
 		whole := len(all) * p.batch.Seq

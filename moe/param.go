@@ -37,9 +37,9 @@ type Group struct {
 	// Local marks expert weights, which only one rank holds. Other groups are replicated: every
 	// rank holds all working weights and adds the gradients of its own tokens.
 	Local bool
-	// Shared marks a replicated group of which the ranks hold one copy, of weights and of gradients,
-	// because they are on one host. The copy has the gradients of all ranks' tokens. It must not be
-	// written while another rank may use it.
+	// Shared marks a replicated group that the ranks hold once, weights and gradients, because they
+	// are on one host. Its gradients are those of all ranks' tokens. It must not be written while
+	// another rank may use it.
 	Shared bool
 	// [Len] FP32 or BF16, zeros after the last parameter; see UpdateWork
 	Work tensor.Tensor

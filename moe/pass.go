@@ -123,8 +123,8 @@ func (p *Pass) Backward(ex *tensor.Exec) error {
 // weights' gradients. It is collective: it contains all exchanges of tokens of the backward pass.
 func (p *Pass) BackwardInput(ex *tensor.Exec) error { return p.backward(p.inputPhase(ex)) }
 
-// BackwardWeight computes the weights' gradients (W), any time after BackwardInput. If passes of the
-// step that began earlier have not added theirs, the last of these passes does this pass's work.
+// BackwardWeight computes the weights' gradients (W), any time after BackwardInput. If passes of
+// the step that began earlier have not added theirs, the last of these passes does this one's work.
 //
 // It is collective: the ranks of a host compute the gradients of the weights that they share
 // together.

@@ -14,8 +14,7 @@ type Matrix struct {
 	dtype                DType
 }
 
-// MatrixFromBytes is FromBytes(b, dtype, rows, cols).Mat(), without an object on the heap. The caller
-// keeps b reachable.
+// MatrixFromBytes is FromBytes(b, dtype, rows, cols).Mat(), without an object on the heap.
 func MatrixFromBytes(b []byte, dtype DType, rows, cols int) Matrix {
 	if n := rows * cols * dtype.Size(); rows < 0 || cols < 0 || len(b) < n {
 		panic(fmt.Sprintf("tensor: %d bytes for a matrix of %d", len(b), n))

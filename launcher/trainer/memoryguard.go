@@ -23,8 +23,8 @@ type memoryGuard struct {
 	period int // steps between checks; 0: no checks
 
 	taken bool
-	// of each group, including codes, without what ranks share; of the selection biases; and of this
-	// rank's part of what ranks share, of each group
+	// Of each group, including codes, without weights that ranks share. Then of the selection
+	// biases. Then of this rank's part of shared weights, again of each group.
 	weightSums []uint64
 	biases     []float32 // a copy
 	repairs    int       // repairs since the checksums were taken
@@ -51,8 +51,8 @@ func addSum(sum uint64, ex *tensor.Exec, t tensor.Tensor) uint64 {
 	return sum*sumPrime ^ tensor.Checksum(ex, t)
 }
 
-// sumWeights appends the checksums of the working weights of each group, of the selection biases, and
-// of this rank's part of shared weights of each group.
+// sumWeights appends the checksums of the working weights of each group, of the selection biases,
+// and of this rank's part of the shared weights of each group.
 func (g *memoryGuard) sumWeights(sums []uint64) []uint64 {
 	for _, group := range g.state.model.Groups {
 		var sum uint64

@@ -212,7 +212,7 @@ func TestDisagreement(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, of := range memory {
-		if name == "expert weights" || name == "dense weights" { // of which no rank has another copy
+		if name == "expert weights" || name == "dense weights" { // no rank has another copy
 			continue
 		}
 		cfg := undisturbed

@@ -212,8 +212,8 @@ func TestShardingChangesNothing(t *testing.T) {
 	}
 }
 
-// exactGradients sets this rank's gradients of a step; an expert's is on its rank alone, and one that
-// the ranks share is rank 0's to set.
+// exactGradients sets this rank's gradients of a step; an expert's is on its rank alone. Rank 0
+// sets those that the ranks share.
 func (r *rank) exactGradients(step int) error {
 	for _, g := range r.model.Groups {
 		if g.Shared && r.comm.Rank() > 0 {
