@@ -27,6 +27,7 @@ type Comm struct {
 	// one block of a reduction; in words, so that every element type is aligned
 	scratch   []uint64
 	staged    []byte // copy of a source buffer that is not in the heap
+	table     []byte // of OpenBuffers: offset and length of each buffer
 	recvStage []byte // receives messages for a destination buffer that is not in the heap
 	calls     *callsOfHosts
 	moved     *Messages      // of collectives between hosts

@@ -25,6 +25,7 @@ const (
 	KindReduceScatter
 	KindDispatch
 	KindCombine
+	KindBuffers
 	numKinds
 )
 
@@ -67,6 +68,7 @@ var traitsOf = [numKinds]traits{
 	},
 	KindDispatch: {name: "dispatch", buffers: true, describe: describeWindow},
 	KindCombine:  {name: "combine", buffers: true, describe: describeWindow},
+	KindBuffers:  {name: "buffers", buffers: true, describe: describeNothing},
 }
 
 // String returns the name of the collective, such as "all-reduce".

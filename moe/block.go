@@ -114,6 +114,9 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	if err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
+	if err := p.model.host.compute(p); err != nil {
+		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
+	}
 	p.verify(&waiting)
 	da := p.residual(dy)
 	l.ffnNorm.backward(p, da.Mat(), din.Mat(), true, &s.ffnNorm)
@@ -121,6 +124,9 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	l.recomputeAttention(p, s)
 	p.sealTensor(&waiting, da)
 	din = l.attention.backward(p, da, &s.attention)
+	if err := p.model.host.compute(p); err != nil {
+		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
+	}
 	p.verify(&waiting)
 	dx := p.residual(da)
 	l.attnNorm.backward(p, dx.Mat(), din.Mat(), true, &s.attnNorm)
@@ -130,7 +136,7 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 }
 
 // backwardWeight adds to the gradients of all weights.
-func (l *block) backwardWeight(p phase, s *blockState) {
+func (l *block) backwardWeight(p phase, s *blockState) error {
 	defer p.ex.Profile.SetLayer(p.ex.Profile.SetLayer(1 + l.layer))
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
@@ -138,4 +144,5 @@ func (l *block) backwardWeight(p phase, s *blockState) {
 	l.ffnNorm.backwardWeight(p, &s.ffnNorm)
 	l.attention.backwardWeight(p, &s.attention)
 	l.attnNorm.backwardWeight(p, &s.attnNorm)
+	return p.model.host.compute(p)
 }

@@ -1,17 +1,21 @@
 package moe
 
-import "spmoe/tensor"
+import (
+	"math/bits"
 
-// gradientTree sums a weight's gradient from the contributions of sequences, or of groups of 2^i
-// sequences, which come one after the other. It forms the balanced binary tree that tensor.Wgrad
-// documents, for a gradient that is not a single product.
+	"spmoe/tensor"
+)
+
+// gradientTree sums the gradients of a weight, of sequences, groups of 2^i sequences, or ranks,
+// which come one after the other. It forms the balanced binary tree that tensor.Wgrad documents,
+// for a gradient that is not a single product.
 //
-// Partial sums are as large as the weight. To need few, the first is in the weight's gradient if
-// that is not to be added to, and a product is added to its sibling where it lies.
+// Partial sums are as large as the result. To need few, the first is in the result's memory if that
+// is not to be added to, and a product is added to its sibling where it lies.
 type gradientTree struct {
 	ex      *tensor.Exec
-	weight  *weight
-	adds    bool                     // the weight's gradient holds earlier passes' sum
+	sum     tensor.Tensor            // the result
+	adds    bool                     // the result is added to what sum holds
 	fused   bool                     // a contribution can be added to a sum: it is a product, or a tree of them
 	pending [treeDepth]tensor.Tensor // partial sums, the last ones over fewer contributions
 	slots   int                      // sums that have memory
@@ -20,29 +24,48 @@ type gradientTree struct {
 	open    int                      // pending sums in use
 }
 
-// treeDepth is enough for any number of sequences.
+// treeDepth is enough for any number of contributions.
 const treeDepth = 64
 
 // newGradientTree returns a tree for the given number of contributions.
-func newGradientTree(ex *tensor.Exec, w *weight, leaves int, fused bool) gradientTree {
-	t := gradientTree{ex: ex, weight: w, leaves: leaves, fused: fused, adds: w.accumulate(ex)}
-	if leaves == 1 || !t.adds {
-		t.pending[0], t.slots = w.Grad, 1
+func newGradientTree(ex *tensor.Exec, sum tensor.Tensor, adds bool, leaves int, fused bool) gradientTree {
+	t := gradientTree{ex: ex, sum: sum, leaves: leaves, fused: fused, adds: adds}
+	if leaves == 1 || !adds {
+		t.pending[0], t.slots = sum, 1
 	}
 	return t
+}
+
+// gradientTree returns a tree for this rank's rows of the gradient.
+func (w *weight) gradientTree(ex *tensor.Exec, leaves int, fused bool) gradientTree {
+	return newGradientTree(ex, w.own(), w.accumulate(ex), leaves, fused)
+}
+
+// treeSums returns the number of partial sums that a tree needs besides its result.
+func treeSums(leaves int, fused, adds bool) int {
+	if leaves <= 1 {
+		return 0
+	}
+	n := bits.Len(uint(leaves - 1))
+	if !fused {
+		n++
+	}
+	if !adds {
+		n--
+	}
+	return n
 }
 
 // next returns where to put the next contribution, and whether to add it there.
 func (t *gradientTree) next() (to tensor.Tensor, accumulate bool) {
 	switch {
 	case t.leaves == 1:
-		return t.weight.Grad, t.adds
+		return t.sum, t.adds
 	case t.fused && t.count%2 == 1:
 		return t.pending[t.open-1], true
 	}
 	if t.open == t.slots {
-		grad := t.weight.Grad
-		t.pending[t.slots] = t.ex.New(tensor.FP32, grad.Dim(0), grad.Dim(1))
+		t.pending[t.slots] = t.ex.New(tensor.FP32, t.sum.Dims()...)
 		t.slots++
 	}
 	return t.pending[t.open], false
@@ -66,7 +89,7 @@ func (t *gradientTree) push() {
 			t.merge()
 		}
 		if t.adds && t.leaves > 1 {
-			add(t.ex, t.weight.Grad, t.pending[0])
+			add(t.ex, t.sum, t.pending[0])
 		}
 	}
 }

@@ -47,14 +47,14 @@ func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchang
 			return err
 		}
 		spread(m)
-		m.output.sizes = sizes
+		m.output.sizes, m.output.weight.rows = sizes, m.host.divide(cfg.Vocab, sizes.unit(cfg.Vocab))
 		ex := tensor.NewParallelExec(threads)
 		defer ex.Close()
 		for _, g := range m.Groups {
 			g.Refresh(ex)
 		}
-		share := b.GlobalSequences / ranks
-		loss, err := m.Train(ex, b.part(c.Rank()*share, (c.Rank()+1)*share))
+		all := b.GlobalSequences
+		loss, err := m.Train(ex, b.part(c.Rank()*all/ranks, (c.Rank()+1)*all/ranks))
 		if err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchang
 			return err
 		}
 		for _, g := range m.Groups {
-			if !g.Local {
+			if !g.Local && !g.Shared {
 				if err := collective.AllReduce(c, g.Grad.F32(), collective.Sum); err != nil {
 					return err
 				}

@@ -21,6 +21,8 @@ type output struct {
 	weight weight // [vocab, dim]
 	sizes  outputSizes
 	loss   tensor.CrossEntropy // of the current chunk
+
+	partials []outputPartial // memory of outputGradient
 }
 
 // prediction holds the inputs and outputs of one prediction from hidden states.
@@ -41,7 +43,7 @@ type prediction struct {
 // If there are two predictions, a sequence's gradient of the weight is the sum over the rows of the
 // first prediction, then over those of the second. Rows are numbered in that order: sequence by
 // sequence, prediction by prediction.
-func (o *output) forward(p phase, all []prediction) {
+func (o *output) forward(p phase, all []prediction) error {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	p.saved, p.fused = p.scratch, true // nothing is left for a later phase
@@ -51,74 +53,39 @@ func (o *output) forward(p phase, all []prediction) {
 	}
 	if !p.train {
 		o.rows(p, all, 0, len(p.sequences)*len(all)*p.batch.Seq, rowGradients{})
-		return
+		return nil
 	}
 	for i := range all {
 		all[i].dx = like(p.scratch, all[i].x)
 	}
-	o.train(p, all)
+	if err := o.train(p, all); err != nil {
+		return err
+	}
 	for i := range all {
 		a := &all[i]
 		a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
 	}
+	return nil
 }
 
-// rowGradients are the operands of the weight gradient for some rows.
-type rowGradients struct {
-	dlogits blocked
-	x       tensor.Tensor // [rows, dim]
-}
-
-// train processes all rows and computes the weight's gradient as a balanced binary tree over groups
-// of sequences.
-func (o *output) train(p phase, all []prediction) {
-	if len(p.sequences) == 0 {
-		return
+// train processes all rows and computes the weight's gradient. It is collective if ranks share the
+// gradient.
+func (o *output) train(p phase, all []prediction) error {
+	if o.weight.host == nil && len(p.sequences) == 0 {
+		return nil
 	}
-	whole := len(all) * p.batch.Seq // rows per sequence
-	vocab, dim := o.weight.W.Dim(0), o.weight.W.Dim(1)
-	group, held := o.sizes.heldRows(vocab, whole, len(p.sequences))
-	dtype := all[0].x.DType()
-	kept := rowGradients{newBlocked(p.scratch, dtype, held, vocab), p.scratch.New(dtype, held, dim)}
-	sum := newGradientTree(p.ex, &o.weight, (len(p.sequences)+group-1)/group, held >= whole)
-	for first := 0; first < len(p.sequences); first += group {
-		end := min(first+group, len(p.sequences)) * whole
-		into, accumulate := sum.next()
-		if held >= whole {
-			o.rows(p, all, first*whole, end, kept)
-			o.wgrad(p.ex, into, kept, end-first*whole, whole, accumulate)
-		} else {
-			if !accumulate {
-				tensor.Zero(p.ex, into)
-			}
-			for lo := first * whole; lo < end; lo += held {
-				hi := min(lo+held, end)
-				o.rows(p, all, lo, hi, kept)
-				o.wgrad(p.ex, into, kept, hi-lo, 0, true)
-			}
+	sum := o.newGradient(p, all)
+	for i := 0; i < sum.rounds; i++ {
+		if i < sum.mine.count() {
+			lo, hi := sum.mine.rows(i)
+			o.rows(p, all, lo, hi, sum.kept)
 		}
-		sum.push()
+		if err := sum.add(p, i); err != nil {
+			return err
+		}
 	}
 	p.sealGrad(&o.weight)
-}
-
-// wgrad computes the weight's gradient for the first n rows of r, block by block. With span, it is
-// a tree over sequences of span rows; otherwise the rows continue the sum in dw.
-func (o *output) wgrad(ex *tensor.Exec, dw tensor.Tensor, r rowGradients, n, span int, accumulate bool) {
-	x := r.x.Slice(0, n).Mat()
-	o.sizes.blocks(dw.Dim(0), func(lo, hi int) {
-		wgradBlock(ex, dw.Slice(lo, hi).Mat(), r.dlogits.block(lo, hi).RowSlice(0, n), x, span, accumulate)
-	})
-}
-
-// wgradBlock computes the gradient of one block's weights: dw = dᵀ·x, or dw += dᵀ·x. d: [rows,
-// block], x: [rows, dim], dw: [block, dim] FP32.
-func wgradBlock(ex *tensor.Exec, dw, d, x tensor.Matrix, span int, accumulate bool) {
-	if span > 0 {
-		tensor.Wgrad(ex, dw, d, x, span, accumulate)
-	} else {
-		tensor.MatMulAdd(ex, dw, d.T(), x)
-	}
+	return nil
 }
 
 // rows processes rows [lo, hi) chunk by chunk. In training it stores their gradients in held.

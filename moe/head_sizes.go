@@ -2,11 +2,7 @@ package moe
 
 // Sizes of the output's blocks and chunks. None of them depends on the number of ranks.
 
-import (
-	"math/bits"
-
-	"spmoe/tensor"
-)
+import "spmoe/tensor"
 
 // outputSizes bounds the blocks, the chunks and the memory of the output. Chunks have at least
 // leastChunk rows all the same.
@@ -21,6 +17,7 @@ type outputSizes struct {
 	gradients int // gradients of logits that are held at once
 	rows      int // rows whose gradients are held even if they are more than that
 	most      int // gradients of logits that are never exceeded
+	shared    int // gradients of logits that are held to save partial sums of a shared gradient
 }
 
 // defaultOutputSizes returns sizes for all models. Chunks of 512 rows keep the traffic of W, and
@@ -30,7 +27,7 @@ func defaultOutputSizes() outputSizes {
 	return outputSizes{
 		block: 1024, wholeVocab: 1 << 14,
 		tile: 1 << 21, logits: 1 << 26, chunk: 512,
-		gradients: 1 << 24, rows: 2048, most: 1 << 28,
+		gradients: 1 << 24, rows: 2048, most: 1 << 28, shared: 1 << 29,
 	}
 }
 
@@ -60,6 +57,14 @@ func (s outputSizes) blockSize(vocab int) int {
 	return min((s.block+63)/64*64, vocab)
 }
 
+// unit returns the number of the weight's rows that ranks cannot divide: those of a block.
+func (s outputSizes) unit(vocab int) int {
+	if size := s.blockSize(vocab); size < vocab {
+		return size
+	}
+	return 0
+}
+
 // blocks calls f for the blocks [lo, hi) of a vocabulary.
 func (s outputSizes) blocks(vocab int, f func(lo, hi int)) {
 	size := s.blockSize(vocab)
@@ -86,38 +91,40 @@ func (s outputSizes) chunkRows(vocab, predictions, seq int) int {
 	return (seq + parts - 1) / parts
 }
 
-// heldRows returns the number of sequences whose gradients are held at once, a power of two, and
-// the number of their rows. whole is the number of rows per sequence. If the gradients of one
-// sequence are too large, the rows are fewer than a sequence has.
-func (s outputSizes) heldRows(vocab, whole, sequences int) (group, held int) {
+// rounds divides sequences of whole rows into rounds. If the gradients of one sequence are too
+// large, a round is part of a sequence, whether the weight's gradient is shared or not: that changes
+// bits. The number of sequences in a group does not.
+func (s outputSizes) rounds(vocab, whole, sequences int, shared bool) outputRounds {
+	r := outputRounds{sequences: sequences, whole: whole, group: 1, held: whole}
 	most := max(s.gradients/vocab, min(s.rows, s.most/vocab))
-	group = 1
-	for group < sequences && 2*group*whole <= most {
-		group *= 2
+	if whole > most {
+		r.held = max(most, leastChunk) / leastChunk * leastChunk
+		return r
 	}
-	if held = group * whole; held > most {
-		held = max(most, leastChunk) / leastChunk * leastChunk
+	if shared {
+		most = max(most, s.shared/vocab)
 	}
-	return group, held
+	for r.group < sequences && min(2*r.group, sequences)*whole <= most {
+		r.group *= 2
+	}
+	r.held = min(r.group, max(sequences, 1)) * whole
+	return r
 }
 
-// OutputScratch returns the bytes that the output needs besides its weights, in a pass over some
-// sequences of seq tokens, with activations of the given type: logits of a chunk, their gradients,
-// and partial sums of the weight's gradient. adds says that the pass adds to an earlier pass's
-// gradient.
-func (c Config) OutputScratch(sequences, seq int, dtype tensor.DType, adds bool) int64 {
+// OutputScratch returns the bytes that the output needs on each of the ranks that share its weight,
+// in a pass over some sequences of seq tokens, with activations of the given type: logits of a
+// chunk, their gradients, and partial sums of the weight's gradient. adds says that the pass adds to
+// an earlier pass's gradient.
+func (c Config) OutputScratch(sequences, seq int, dtype tensor.DType, adds bool, ranks int) int64 {
 	sizes, predictions := defaultOutputSizes(), 1+min(c.MTPLayers, 1)
-	whole := predictions * seq
-	group, held := sizes.heldRows(c.Vocab, whole, max(sequences, 1))
-	rows := min(sizes.chunkRows(c.Vocab, predictions, seq), held)
-	bytes := int64(4*rows+dtype.Size()*held) * int64(c.Vocab)
-	leaves := (sequences + group - 1) / group
-	sums := bits.Len(uint(max(leaves, 1) - 1))
-	if held < whole && leaves > 1 {
-		sums++ // contributions are not added to their siblings in place
+	r := sizes.rounds(c.Vocab, predictions*seq, sequences, ranks > 1)
+	rows := min(sizes.chunkRows(c.Vocab, predictions, seq), r.held)
+	bytes := int64(4*rows+dtype.Size()*r.held) * int64(c.Vocab)
+	sums := treeSums(r.groups(), r.parts() == 1, adds)
+	if ranks > 1 {
+		if sums = treeSums(ranks, true, adds); r.count() > 1 {
+			sums += ranks * (1 + treeSums(r.groups(), r.parts() == 1, false))
+		}
 	}
-	if leaves > 1 && !adds {
-		sums-- // the first is the gradient itself
-	}
-	return bytes + int64(sums)*4*int64(c.Vocab)*int64(c.Dim)
+	return bytes + int64(sums)*4*int64(c.Vocab)*int64(c.Dim)/int64(ranks)
 }

@@ -41,6 +41,30 @@ func TestOneResultInBlocks(t *testing.T) {
 	}
 }
 
+// Ranks divide the weight's gradient by whole blocks, of which the last is small, in one round or
+// several, with a result for all ranks. If a rank has more sequences than another, or none, the
+// result differs by rounding only.
+func TestSharedHeadGradient(t *testing.T) {
+	const seq = 24
+	cfg := with(tiny(), func(c *Config) { c.Vocab = 601 })
+	even, odd := batchOf(19, 8, seq, cfg.Vocab), batchOf(20, 3, seq, cfg.Vocab)
+	for _, rows := range []int{4 * seq, seq, 16} {
+		sizes := smallSizes(rows)
+		sizes.block = 128
+		want, near := trainedWith(t, cfg, sizes, "bf16", "onesided", even, 1, 1), trainedWith(t, cfg, sizes, "fp32", "onesided", odd, 1, 1)
+		for _, sizes.shared = range []int{0, 1 << 20} {
+			for _, ranks := range []int{2, 4, 8} {
+				what := fmt.Sprintf("%d rows, at most %d, np %d", rows, sizes.shared, ranks)
+				trainedWith(t, cfg, sizes, "bf16", "onesided", even, ranks, 1).equals(t, what, want)
+				got := trainedWith(t, cfg, sizes, "fp32", "onesided", odd, ranks, 1)
+				if d := distance(got.grads["lm_head.weight"], near.grads["lm_head.weight"]); d > 1e-6 {
+					t.Errorf("%s, 3 sequences: the gradient is off by %.2g", what, d)
+				}
+			}
+		}
+	}
+}
+
 // Blocks and chunks change results by rounding only.
 func TestBlocksDoNotMatter(t *testing.T) {
 	const sequences, seq = 3, 41

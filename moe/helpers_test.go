@@ -84,6 +84,9 @@ func onRanks(t testing.TB, n int, cfg Config, dtype tensor.DType, seq int, body 
 // part of the model has a say: with training's initial values most gradients are close to nothing.
 func spread(m *Model) {
 	for _, p := range m.Params() {
+		if !m.host.first() && m.shared(p.Name) {
+			continue
+		}
 		init, shift := Init{Kind: Normal, Std: 0.2}, float32(1)
 		if p.Init.Kind == Normal {
 			init, shift = p.Init, 0 // the embedding: large already
@@ -96,12 +99,29 @@ func spread(m *Model) {
 		}
 		set(p, values)
 	}
+	if m.host != nil {
+		if err := m.host.comm.Barrier(); err != nil { // the first rank's weights are ready
+			panic(err)
+		}
+	}
 	for _, r := range m.Routings() {
 		for e := range r.Bias.F32() {
 			r.Bias.F32()[e] = 0.1 * float32(math.Sin(float64(7*e+r.Layer)))
 		}
 	}
 }
+
+// shared reports whether the ranks hold one copy of a parameter.
+func (m *Model) shared(name string) bool {
+	for _, g := range m.Groups {
+		if g.Shared && slices.ContainsFunc(g.Params, func(p *Param) bool { return p.Name == name }) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *member) shared(name string) bool { return m.model.shared(name) }
 
 // draw returns the first n initial values.
 func (p *Param) draw(n int, seed uint64) []float32 {

@@ -11,6 +11,9 @@ type weight struct {
 	W    tensor.Tensor // [N, K], or [groups, N, K]
 	Grad tensor.Tensor // FP32
 	at   int           // its offset in the flat vectors of its group
+	host *host         // shares Grad; nil: it is this rank's own
+	rows [2]int        // the rows [lo, hi) of Grad that this rank computes: all, unless it is shared
+	unit int           // rows that only one rank computes, together; 0: of no importance
 	// Grad is from an earlier step: the first gradient of this step is stored, later ones are added
 	// to it
 	stale bool
@@ -32,9 +35,18 @@ func (w *weight) accumulate(ex *tensor.Exec) bool {
 // sum returns Grad for callers that can only add to it.
 func (w *weight) sum(ex *tensor.Exec) tensor.Tensor {
 	if !w.accumulate(ex) {
-		tensor.Zero(ex, w.Grad)
+		tensor.Zero(ex, w.own())
 	}
-	return w.Grad
+	return w.own()
+}
+
+// own returns the rows of Grad that this rank computes: [rows, K].
+func (w *weight) own() tensor.Tensor {
+	if w.host == nil {
+		return w.Grad
+	}
+	m := w.Grad.Mat()
+	return w.Grad.Reshape(m.Rows, m.Cols).Slice(w.rows[0], w.rows[1])
 }
 
 // linear is a linear layer without bias, y = x·W[g]ᵀ for the rows x of each group g (grouped GEMM),
@@ -97,6 +109,9 @@ func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearSta
 	dx := like(to, s.x.Tensor)
 	if p.fused {
 		l.mx.completeInput(p, s.x) // outside the mark: layers with the same input share it
+		if l.host != nil {
+			l.mx.reserveGradient(p, &s.dy) // it is read after the layer has returned
+		}
 	}
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
@@ -122,13 +137,18 @@ func (l *linear) backwardInput(ex *tensor.Exec, dx tensor.Matrix, dy *activation
 
 // backwardWeight adds dyᵀ·x to W's gradient of this step. The rows of a group have the same order
 // for any number of ranks, that of the tokens of all ranks. Without groups, it sums sequence by
-// sequence. The gradient of groups may be deferred: see rowStore.
+// sequence. The gradient of groups may be deferred: see rowStore. If ranks share the gradient, they
+// compute it later: see host.
 func (l *linear) backwardWeight(p phase, s *linearState) {
 	if p.defersWgrad(s.x.ends) {
 		l.deferWgrad(p, s)
 		return
 	}
 	l.mx.completeInput(p, s.x)
+	if l.host != nil {
+		l.host.add(l, s)
+		return
+	}
 	l.wgrad(p.ex, &s.dy, s.x, p.batch.Seq)
 	p.sealGrad(&l.weight)
 }

@@ -30,6 +30,7 @@ type Model struct {
 	Recompute Recompute
 
 	precision Precision
+	host      *host  // shares the dense group; nil: each rank has its own
 	embedding weight // [vocab, dim]
 	blocks    []*block
 	norm      *rmsNorm
@@ -80,7 +81,10 @@ func build(b *builder, cfg Config, seq int, c *collective.Comm, exchange ep.Exch
 			return nil, err
 		}
 	}
-	m := &Model{Config: cfg, precision: b.precision, ranks: c.Size()}
+	if !b.inference {
+		b.host = newHost(c)
+	}
+	m := &Model{Config: cfg, precision: b.precision, ranks: c.Size(), host: b.host}
 	b.operands = &m.operands
 	if c.Shared() {
 		b.memory = c.Allocator()
@@ -93,12 +97,14 @@ func build(b *builder, cfg Config, seq int, c *collective.Comm, exchange ep.Exch
 	}
 	m.norm = newNorm(b, "model.norm", cfg.Dim, cfg.NormEps)
 	m.output.sizes = defaultOutputSizes()
+	m.output.weight.unit = m.output.sizes.unit(cfg.Vocab)
 	b.matrix(&m.output.weight, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
 	if cfg.MTPLayers > 0 {
 		m.mtp = newMTP(b, cfg, at, rope)
 	}
-	m.Groups = b.groups()
-	return m, nil
+	var err error
+	m.Groups, err = b.groups()
+	return m, err
 }
 
 // Observe calls f with the activations of later passes: "layer0_attention", "layer0_mlp_in",
@@ -195,9 +201,9 @@ func (m *Model) predict(p phase, h, dh tensor.Tensor) error {
 		}
 		n = 2
 	}
-	m.output.forward(p, all[:n])
+	err := m.output.forward(p, all[:n])
 	p.loss.sum(p.sequences)
-	return nil
+	return err
 }
 
 // Params returns all parameters of this rank in a fixed order.

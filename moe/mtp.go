@@ -93,6 +93,9 @@ func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
 	defer p.ex.Release(mark)
 	dim := dh.Dim(1)
 	djoined := m.project.backward(p, p.scratch, activation{Tensor: dprojected}, &s.project).Mat()
+	if err := p.model.host.compute(p); err != nil {
+		return err
+	}
 	m.embedNorm.backward(p, s.dembedded.Mat(), djoined.ColSlice(0, dim), false, &s.embedNorm)
 	m.hiddenNorm.backward(p, dh.Mat(), djoined.ColSlice(dim, 2*dim), true, &s.hiddenNorm)
 	p.layer = m.block.layer
@@ -103,11 +106,14 @@ func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
 
 // backwardWeight adds to the gradients of all weights except the final norm, whose gradient the
 // head adds.
-func (m *mtp) backwardWeight(p phase, s *mtpState) {
-	m.block.backwardWeight(p, &s.block)
+func (m *mtp) backwardWeight(p phase, s *mtpState) error {
+	if err := m.block.backwardWeight(p, &s.block); err != nil {
+		return err
+	}
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	m.project.backwardWeight(p, &s.project)
 	m.embedNorm.backwardWeight(p, &s.embedNorm)
 	m.hiddenNorm.backwardWeight(p, &s.hiddenNorm)
+	return p.model.host.compute(p)
 }

@@ -37,11 +37,16 @@ type Group struct {
 	// Local marks expert weights, which only one rank holds. Other groups are replicated: every
 	// rank holds all working weights and adds the gradients of its own tokens.
 	Local bool
+	// Shared marks a replicated group that the ranks hold once, weights and gradients, because they
+	// are on one host. Its gradients are those of all ranks' tokens. It must not be written while
+	// another rank may use it.
+	Shared bool
 	// [Len] FP32 or BF16, zeros after the last parameter; see UpdateWork
 	Work tensor.Tensor
 	// [Len] FP32; the zero Tensor in a model for inference
 	Grad tensor.Tensor
 
+	host      *host // of a shared group
 	weights   []*weight
 	quantized []*linear
 	zeroed    int // calls of ZeroGrad
@@ -55,7 +60,9 @@ func (g *Group) ZeroGrad() {
 	for _, w := range g.weights {
 		w.stale, w.sealed, w.broken = true, seal{}, false
 	}
-	g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()
+	if g.host.first() {
+		g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()
+	}
 }
 
 // completeGrad zeroes the gradients that no pass has stored since ZeroGrad, because nothing
@@ -110,20 +117,53 @@ func (g *Group) UpdatesInMultiples(n int) bool {
 // Weights yields everything that training reads of this group, in a fixed order: the quantized
 // forms of quantized weights, and the parts of Work that are not quantized.
 func (g *Group) Weights(yield func(tensor.Tensor) bool) {
-	done := 0
-	for _, l := range g.quantized {
-		if done < l.at && !yield(g.Work.Slice(done, l.at)) {
+	for t := range g.eachWeight {
+		if !yield(t) {
 			return
 		}
-		for _, t := range l.mx.weights(l.W) {
-			if t.Valid() && t.Len() > 0 && !yield(t) {
+	}
+}
+
+// OwnWeights is Weights without what the ranks hold one copy of. SharedWeights yields this rank's
+// share of that.
+func (g *Group) OwnWeights(yield func(tensor.Tensor) bool) {
+	for t, inWork := range g.eachWeight {
+		if !(g.Shared && inWork) && !yield(t) {
+			return
+		}
+	}
+}
+
+// SharedWeights yields this rank's share of the weights that the ranks hold one copy of.
+func (g *Group) SharedWeights(yield func(tensor.Tensor) bool) {
+	if !g.Shared {
+		return
+	}
+	rank, ranks := g.host.comm.Rank(), g.host.comm.Size()
+	for t, inWork := range g.eachWeight {
+		if lo, hi := t.Len()*rank/ranks, t.Len()*(rank+1)/ranks; inWork && lo < hi && !yield(t.Slice(lo, hi)) {
+			return
+		}
+	}
+}
+
+// eachWeight yields what Weights yields, and whether it is in Work.
+func (g *Group) eachWeight(yield func(t tensor.Tensor, inWork bool) bool) {
+	done := 0
+	for _, l := range g.quantized {
+		if done < l.at && !yield(g.Work.Slice(done, l.at), true) {
+			return
+		}
+		all := l.mx.weights(l.W)
+		for i, t := range all {
+			if t.Valid() && t.Len() > 0 && !yield(t, i == len(all)-1) {
 				return
 			}
 		}
 		done = l.at + l.W.Len()
 	}
 	if done < g.Len() {
-		yield(g.Work.Slice(done, g.Len()))
+		yield(g.Work.Slice(done, g.Len()), true)
 	}
 }
 
@@ -149,6 +189,7 @@ type builder struct {
 	layers    int              // of the model
 	inference bool             // there are no gradients
 	memory    memory.Allocator // of weights and gradients; nil: the default
+	host      *host            // shares the dense group; nil: each rank has its own
 	operands  *operands        // of the model being built
 	norms     *Group           // FP32 in every precision: norms and routers
 	dense     *Group           // replicated matrices
@@ -226,8 +267,9 @@ func (b *builder) norm(w *weight, name string, n int) {
 	b.add(b.norms, w, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Ones}})
 }
 
-// groups allocates the memory of all groups and binds all weights.
-func (b *builder) groups() []*Group {
+// groups allocates the memory of all groups and binds all weights. It is collective if a group is
+// shared.
+func (b *builder) groups() ([]*Group, error) {
 	var groups []*Group
 	for _, g := range []*Group{b.norms, b.dense, b.experts} {
 		if len(g.Params) == 0 {
@@ -237,7 +279,12 @@ func (b *builder) groups() []*Group {
 		if g == b.norms {
 			work = tensor.FP32
 		}
-		g.allocate(b.memory, work, !b.inference)
+		if g == b.dense && b.host != nil {
+			g.host, g.Shared = b.host, true
+		}
+		if err := g.allocate(b.memory, work, !b.inference); err != nil {
+			return nil, err
+		}
 		groups = append(groups, g)
 	}
 	for _, p := range b.pending {
@@ -247,20 +294,29 @@ func (b *builder) groups() []*Group {
 		p.w.W = p.group.Work.Slice(p.at, end).Reshape(p.dims...)
 		if !b.inference {
 			p.w.Grad, p.w.stale = p.group.Grad.Slice(p.at, end).Reshape(p.dims...), true
+			p.w.host = p.group.host
+			p.w.rows = p.w.host.divide(p.w.Grad.Mat().Rows, p.w.unit)
 		}
 	}
-	return groups
+	return groups, nil
 }
 
-func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bool) {
+func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bool) error {
 	n := 0
 	for _, p := range g.Params {
 		n += p.Len()
 	}
 	padded := (n + groupMultiple - 1) / groupMultiple * groupMultiple
-	g.Work = tensor.NewIn(from, dtype, padded)
-	if gradients {
-		g.Grad = tensor.NewIn(from, tensor.FP32, padded)
+	if g.host.first() {
+		g.Work = tensor.NewIn(from, dtype, padded)
+		if gradients {
+			g.Grad = tensor.NewIn(from, tensor.FP32, padded)
+		}
+	}
+	if g.host != nil {
+		if err := g.host.share(g, dtype, padded); err != nil {
+			return err
+		}
 	}
 	at := 0
 	for _, p := range g.Params {
@@ -271,6 +327,7 @@ func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bo
 		}
 		at = end
 	}
+	return nil
 }
 
 func product(dims []int) int {

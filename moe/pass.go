@@ -42,7 +42,7 @@ type Pass struct {
 	norm   normState // of the last norm, if no loss is computed
 	// gradient of the last hidden state; after the backward pass, gradient of the embedded inputs
 	dh       tensor.Tensor
-	embedded []tensor.Embedded // gradients of the embedding's rows
+	embedded []embedded // gradients of the embedding's rows
 
 	sequences []sequenceLoss // of this rank
 	loss      Loss
@@ -108,28 +108,29 @@ func (p *Pass) Backward(ex *tensor.Exec) error {
 		if err := p.BackwardInput(ex); err != nil {
 			return err
 		}
-		p.BackwardWeight(ex)
-		return nil
+		return p.BackwardWeight(ex)
 	}
 	if err := p.backward(p.fusedPhase(ex)); err != nil {
 		return err
 	}
-	p.complete(ex)
-	p.model.catchUp(ex)
-	return nil
+	if err := p.complete(ex); err != nil {
+		return err
+	}
+	return p.model.catchUp(ex)
 }
 
 // BackwardInput computes the gradients of all layers' inputs (I) and saves the operands of the
-// weights' gradients. It is collective: it contains all exchanges between ranks of the backward
-// pass.
+// weights' gradients. It is collective: it contains all exchanges of tokens of the backward pass.
 func (p *Pass) BackwardInput(ex *tensor.Exec) error { return p.backward(p.inputPhase(ex)) }
 
-// BackwardWeight computes the weights' gradients (W), any time after BackwardInput. It involves
-// this rank only. If passes of the step that began earlier have not added theirs, the last of these
-// passes does this pass's work.
-func (p *Pass) BackwardWeight(ex *tensor.Exec) {
+// BackwardWeight computes the weights' gradients (W), any time after BackwardInput. If passes of
+// the step that began earlier have not added theirs, the last of these passes does this one's work.
+//
+// It is collective: the ranks of a host compute the gradients of the weights that they share
+// together.
+func (p *Pass) BackwardWeight(ex *tensor.Exec) error {
 	p.advance(halfway, waiting)
-	p.model.catchUp(ex)
+	return p.model.catchUp(ex)
 }
 
 // advance panics if calls are out of order.
@@ -168,41 +169,56 @@ func (p *Pass) backward(b phase) (err error) {
 }
 
 // catchUp computes the weight gradients of the passes whose turn has come.
-func (m *Model) catchUp(ex *tensor.Exec) {
+func (m *Model) catchUp(ex *tensor.Exec) error {
 	for len(m.inFlight) > 0 && m.inFlight[0].stage == waiting {
-		m.inFlight[0].backwardWeight(ex)
+		if err := m.inFlight[0].backwardWeight(ex); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
-func (p *Pass) backwardWeight(ex *tensor.Exec) {
+// backwardWeight computes the weights' gradients. A pass that fails has ended.
+func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 	defer ex.Profiling(profile.Rows).End()
+	defer func() {
+		if err != nil {
+			p.end()
+		}
+	}()
 	m, w := p.model, p.weightPhase(ex)
 	if m.mtp != nil {
-		m.mtp.backwardWeight(w, &p.mtp)
+		if err := m.mtp.backwardWeight(w, &p.mtp); err != nil {
+			return err
+		}
 	}
 	for i, l := range slices.Backward(m.blocks) {
-		l.backwardWeight(w, &p.blocks[i])
+		if err := l.backwardWeight(w, &p.blocks[i]); err != nil {
+			return err
+		}
 	}
-	p.complete(ex)
+	return p.complete(ex)
 }
 
 // complete computes the gradient of the embedding, the last one, and ends the pass.
-func (p *Pass) complete(ex *tensor.Exec) {
+func (p *Pass) complete(ex *tensor.Exec) error {
 	defer ex.Profiling(profile.Rows).End()
+	defer p.end()
 	m := p.model
-	p.embedded = append(p.embedded[:0], tensor.Embedded{Grad: p.dh.Mat(), IDs: p.batch.Inputs})
+	p.embedded = append(p.embedded[:0], embedded{p.dh, p.batch.Inputs})
 	if m.mtp != nil {
-		p.embedded = append(p.embedded, tensor.Embedded{Grad: p.mtp.dembedded.Mat(), IDs: p.batch.Targets})
+		p.embedded = append(p.embedded, embedded{p.mtp.dembedded, p.batch.Targets})
 	}
-	tensor.EmbedBackward(ex, m.embedding.sum(ex).Mat(), p.batch.Seq, p.embedded)
-	p.weightPhase(ex).sealGrad(&m.embedding)
+	if err := m.host.embedBackward(p.weightPhase(ex), &m.embedding, p.embedded); err != nil {
+		return err
+	}
 	if p.flush {
 		for _, g := range m.Groups {
 			g.completeGrad(ex)
 		}
 		m.rowStore.clear()
 	}
-	p.end()
+	return nil
 }
 
 // newPass begins a pass in the memory of one that has ended.

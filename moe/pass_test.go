@@ -57,7 +57,7 @@ func (s schedule) run(m *member, batch func(i int) Batch) (out passOutcome, err 
 		case 'I':
 			err = passes[i].BackwardInput(m.ex)
 		case 'W':
-			passes[i].BackwardWeight(m.ex)
+			err = passes[i].BackwardWeight(m.ex)
 		}
 		if err != nil {
 			return out, fmt.Errorf("%s of %s: %w", call, s, err)

@@ -84,11 +84,16 @@ func (q *mxLinear) quantizeGradient(p phase, dy *activation) {
 	if q == nil {
 		return
 	}
-	if q.quantizesWgrad() && !p.defersWgrad(dy.ends) {
-		dy.cols = alongCols(p.saved, q.Wgrad.Left, dy)
-	}
+	q.reserveGradient(p, dy)
 	received := dy.quantize(p.ex, q.Dgrad.Left, q.Wgrad.Left)
 	q.show(Quantized{Operand: Gradient, X: dy.Mat(), Rows: dy.rows, Cols: dy.cols, Ends: dy.ends, Received: received})
+}
+
+// reserveGradient allocates memory for the codes of the gradient of the output that wgrad reads.
+func (q *mxLinear) reserveGradient(p phase, dy *activation) {
+	if q.quantizesWgrad() && !p.defersWgrad(dy.ends) && !dy.cols.Codes.Valid() {
+		dy.cols = alongCols(p.saved, q.Wgrad.Left, dy)
+	}
 }
 
 // completeInput quantizes the input along its columns, if wgrad needs that and the forward pass has

@@ -70,6 +70,8 @@ func (o *outcome) add(m *member, losses []Loss) {
 	for name, g := range grads {
 		if o.grads[name] == nil {
 			o.grads[name] = make([]float32, len(g))
+		} else if m.shared(name) {
+			continue // it has the tokens of all ranks
 		}
 		for i, v := range g {
 			o.grads[name][i] += v

@@ -7,7 +7,8 @@ package moe
 // Model.Damage.
 //
 // Seals are compared in the half of the backward pass that computes the gradients of inputs. What
-// waits for a separate BackwardWeight after that is not covered.
+// waits for a separate BackwardWeight after that is not covered. Neither is what a fused phase
+// leaves to the end of its half of a block, for the gradients that ranks share.
 
 import (
 	"fmt"
@@ -98,10 +99,10 @@ func (p phase) verifyAll(all seals) {
 	}
 }
 
-// sealGrad seals the gradient of a weight, to which this pass has added its part.
+// sealGrad seals this rank's rows of the gradient of a weight, to which this pass has added.
 func (p phase) sealGrad(w *weight) {
 	if w.sealed = (seal{}); p.sealed {
-		w.sealed = newSeal(p.ex, w.Grad.Bytes())
+		w.sealed = newSeal(p.ex, w.own().Bytes())
 	}
 }
 

@@ -39,7 +39,7 @@ func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows(), nil).End()
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, 0, accumulate)
+	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, 0, 0, accumulate)
 }
 
 // WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad. A span is the rows of one
@@ -48,7 +48,19 @@ func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accum
 	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows(), nil).End()
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, span, accumulate)
+	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, 0, span, accumulate)
+}
+
+// WgradRows is WgradSpans for the rows of a weight's gradient from row first on, which belong to
+// the columns of dy from first on. dw has these rows.
+func WgradRows(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
+	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows(), nil).End()
+	if first < 0 || dw.Rows > dy.Cols()-first {
+		panic(fmt.Sprintf("mx: rows [%d, %d) of the gradient of %d rows", first, first+dw.Rows, dy.Cols()))
+	}
+	dy.check(AlongCols, dy.Rows(), dy.Cols())
+	x.check(AlongCols, dy.Rows(), dw.Cols)
+	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, first, span, accumulate)
 }
 
 // GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g. A group is usually the rows of

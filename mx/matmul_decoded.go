@@ -30,14 +30,14 @@ func (decoded) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	p.finish(dx, sum, nil, false)
 }
 
-func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
+func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
 	p := decode(ex, dy, x)
 	defer p.release()
 	if span == 0 {
 		span = max(dy.Rows(), 1)
 	}
 	sum := p.destination(dw)
-	tensor.Wgrad(ex, sum, p.a.Mat(), p.b.Mat(), span, accumulate && !p.scaled())
+	tensor.Wgrad(ex, sum, p.a.Mat().ColSlice(first, first+dw.Rows), p.b.Mat(), span, accumulate && !p.scaled())
 	p.finish(dw, sum, nil, accumulate)
 }
 

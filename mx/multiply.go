@@ -14,8 +14,9 @@ type multiplier interface {
 
 	matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor)
 	dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor)
-	// wgrad sums the rows in spans: see tensor.Wgrad. A span of 0 covers all rows.
-	wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool)
+	// wgrad computes the rows of the gradient from row first on. It sums the rows of dy and x in
+	// spans: see tensor.Wgrad. A span of 0 covers all rows.
+	wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool)
 
 	groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32)
 	groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
@@ -48,14 +49,15 @@ func (blockScaled) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	tensor.MatMulScaled(ex, dx, dy.Operand(), w.Operand())
 }
 
-func (blockScaled) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
+func (blockScaled) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
+	left := dy.Operand().RowSlice(first, first+dw.Rows)
 	switch {
 	case span > 0:
-		tensor.MatMulScaledSpans(ex, dw, dy.Operand(), x.Operand(), span, accumulate)
+		tensor.MatMulScaledSpans(ex, dw, left, x.Operand(), span, accumulate)
 	case accumulate:
-		tensor.MatMulScaledAdd(ex, dw, dy.Operand(), x.Operand())
+		tensor.MatMulScaledAdd(ex, dw, left, x.Operand())
 	default:
-		tensor.MatMulScaled(ex, dw, dy.Operand(), x.Operand())
+		tensor.MatMulScaled(ex, dw, left, x.Operand())
 	}
 }
 

@@ -38,77 +38,124 @@ type Embedded struct {
 // follows spans of span rows as in Wgrad. Within a span, the rows of the first use come first, then
 // those of the next.
 func EmbedBackward(ex *Exec, dtable Matrix, span int, uses []Embedded) {
-	dtable.checkFP32Rows()
-	if span < 1 {
-		panic(fmt.Sprintf("tensor: embedding by spans of %d rows, want 1 or more", span))
-	}
-	rows := uses[0].Grad.Rows
 	for _, u := range uses {
-		checkIDs(u.Grad, u.IDs)
-		sameShape(dtable.RowSlice(0, 0), u.Grad.RowSlice(0, 0))
-		if u.Grad.Rows != rows {
-			panic(fmt.Sprintf("tensor: embeddings of %d and %d rows in one batch", rows, u.Grad.Rows))
-		}
 		for _, id := range u.IDs {
 			dtable.RowSlice(int(id), int(id)+1)
 		}
 	}
+	ex.embedded = append(ex.embedded[:0], uses)
+	EmbedBackwardRows(ex, dtable, 0, span, ex.embedded)
+	clear(ex.embedded)
+}
+
+// EmbedBackwardRows is EmbedBackward for the rows of a table's gradient from row first on, which
+// dtable holds, and for several batches. It leaves out other rows. A balanced binary tree adds up
+// the sums of the batches, as in Wgrad. A batch may be empty.
+func EmbedBackwardRows(ex *Exec, dtable Matrix, first, span int, batches [][]Embedded) {
+	dtable.checkFP32Rows()
+	if span < 1 {
+		panic(fmt.Sprintf("tensor: embedding by spans of %d rows, want 1 or more", span))
+	}
+	s := embedGrad{dtable: dtable, firstID: first, batches: batches, span: span, uses: len(batches[0])}
+	for _, uses := range batches {
+		s.check(uses)
+		s.batchSpans = max(s.batchSpans, ceilDiv(uses[0].Grad.Rows, span))
+	}
+	if s.batchSpans > 1 {
+		s.batchSpans = 1 << bits.Len(uint(s.batchSpans-1))
+	}
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	s := embedGrad{dtable: dtable, uses: uses, span: span}
 	s.sort(ex)
 	tiles := (dtable.Cols + tileCols - 1) / tileCols
 	forRows(ex, tiles, len(s.order)*dtable.Cols, s, embedGradColumns)
 }
 
-// embedGrad holds the state of one EmbedBackward.
+// embedGrad holds the state of one EmbedBackwardRows.
 type embedGrad struct {
-	dtable Matrix
-	uses   []Embedded
-	span   int
-	order  []int32 // gradient rows, sorted by id and then in the order of the sum
-	ends   []int32 // end of each id's gradient rows in order
+	dtable     Matrix
+	firstID    int // of dtable
+	batches    [][]Embedded
+	uses       int // per batch
+	span       int
+	batchSpans int     // spans per batch, rounded up to a power of two: the tree is that of batches
+	order      []int32 // gradient rows, sorted by id and then in the order of the sum
+	ends       []int32 // end of each id's gradient rows in order
 }
 
-// A gradient row is a row of a use. It is counted span by span, and within a span use by use.
+// check panics unless the uses of a batch fit together.
+func (s *embedGrad) check(uses []Embedded) {
+	if len(uses) != s.uses {
+		panic(fmt.Sprintf("tensor: %d and %d embeddings in batches of one call", s.uses, len(uses)))
+	}
+	rows := uses[0].Grad.Rows
+	for _, u := range uses {
+		checkIDs(u.Grad, u.IDs)
+		sameShape(s.dtable.RowSlice(0, 0), u.Grad.RowSlice(0, 0))
+		if u.Grad.Rows != rows {
+			panic(fmt.Sprintf("tensor: embeddings of %d and %d rows in one batch", rows, u.Grad.Rows))
+		}
+	}
+}
+
+// A gradient row is a row of a use. It is counted batch by batch, within a batch span by span, and
+// within a span use by use. Each batch has room for batchSpans spans.
+
+func (s *embedGrad) rowsPerSpan() int { return s.span * s.uses }
 
 // locate returns the use that a gradient row belongs to, and its row within the use.
-func (s *embedGrad) locate(gradRow int32) (use, row int) {
-	rows := s.uses[0].Grad.Rows
-	perSpan := s.span * len(s.uses)
-	first := int(gradRow) / perSpan * s.span
-	length := min(s.span, rows-first)
-	rest := int(gradRow) % perSpan
-	return rest / length, first + rest%length
+func (s *embedGrad) locate(gradRow int32) (use *Embedded, row int) {
+	perSpan := s.rowsPerSpan()
+	batch, rest := int(gradRow)/(s.batchSpans*perSpan), int(gradRow)%(s.batchSpans*perSpan)
+	uses := s.batches[batch]
+	first := rest / perSpan * s.span
+	length := min(s.span, uses[0].Grad.Rows-first)
+	rest %= perSpan
+	return &uses[rest/length], first + rest%length
 }
 
-// spanOf returns the span of a gradient row.
-func (s *embedGrad) spanOf(gradRow int32) int { return int(gradRow) / (s.span * len(s.uses)) }
+// spanOf returns the span of a gradient row, counted over all batches.
+func (s *embedGrad) spanOf(gradRow int32) int { return int(gradRow) / s.rowsPerSpan() }
+
+// index returns the row of dtable for an id, or false if it is not there.
+func (s *embedGrad) index(id int32) (row int, ok bool) {
+	row = int(id) - s.firstID
+	return row, row >= 0 && row < s.dtable.Rows
+}
 
 // sort groups the gradient rows by id, with a counting sort.
 func (s *embedGrad) sort(ex *Exec) {
-	s.order, s.ends = ex.New(INT32, s.uses[0].Grad.Rows*len(s.uses)).I32(), ex.New(INT32, s.dtable.Rows+1).I32()
+	s.ends = ex.New(INT32, s.dtable.Rows+1).I32()
 	clear(s.ends)
-	for _, u := range s.uses {
-		for _, id := range u.IDs {
-			s.ends[id+1]++
+	for _, uses := range s.batches {
+		for _, u := range uses {
+			for _, id := range u.IDs {
+				if row, ok := s.index(id); ok {
+					s.ends[row+1]++
+				}
+			}
 		}
 	}
-	for id := range s.dtable.Rows {
-		s.ends[id+1] += s.ends[id]
+	for row := range s.dtable.Rows {
+		s.ends[row+1] += s.ends[row]
 	}
-	for gradRow := range int32(len(s.order)) {
-		use, row := s.locate(gradRow)
-		begin := &s.ends[s.uses[use].IDs[row]]
-		s.order[*begin] = gradRow
-		*begin++
+	s.order = ex.New(INT32, int(s.ends[s.dtable.Rows])).I32()
+	for b, uses := range s.batches {
+		begin := int32(b * s.batchSpans * s.rowsPerSpan())
+		for gradRow := begin; gradRow < begin+int32(uses[0].Grad.Rows*s.uses); gradRow++ {
+			use, at := s.locate(gradRow)
+			if row, ok := s.index(use.IDs[at]); ok {
+				s.order[s.ends[row]] = gradRow
+				s.ends[row]++
+			}
+		}
 	}
 }
 
 // embedGradColumns computes column tiles [lo, hi) for all ids.
 func embedGradColumns(ex *Exec, s embedGrad, lo, hi int) {
 	dtable := columns(s.dtable, lo, hi)
-	spans := (s.uses[0].Grad.Rows + s.span - 1) / s.span
+	spans := s.batchSpans * len(s.batches)
 	t := embedGradTree{embedGrad: s, lo: lo, hi: hi, levelSums: ex.New(FP32, bits.Len(uint(spans))+1, dtable.Cols).Mat()}
 	begin := int32(0)
 	for id := range dtable.Rows {
@@ -156,7 +203,7 @@ func (t *embedGradTree) leaf(gradRows []int32, level int) []float32 {
 	clear(sum)
 	for _, gradRow := range gradRows {
 		use, row := t.locate(gradRow)
-		if dy := columns(t.uses[use].Grad, t.lo, t.hi); dy.dtype == BF16 {
+		if dy := columns(use.Grad, t.lo, t.hi); dy.dtype == BF16 {
 			vec.AddScaledBF16(sum, 1, dy.bf16Row(row))
 		} else {
 			vec.AddScaled(sum, 1, dy.f32Row(row))

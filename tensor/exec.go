@@ -12,6 +12,7 @@ import (
 // scratch memory of the kernels, and access to the threads. Only one goroutine may use it at a
 // time.
 type Exec struct {
+	embedded [][]Embedded // the argument of EmbedBackward
 	Arena
 	gemm  gemm.Scratch
 	rows  [4][]float32 // FP32 copies of BF16 rows

@@ -14,6 +14,14 @@ type Matrix struct {
 	dtype                DType
 }
 
+// MatrixFromBytes is FromBytes(b, dtype, rows, cols).Mat(), without an object on the heap.
+func MatrixFromBytes(b []byte, dtype DType, rows, cols int) Matrix {
+	if n := rows * cols * dtype.Size(); rows < 0 || cols < 0 || len(b) < n {
+		panic(fmt.Sprintf("tensor: %d bytes for a matrix of %d", len(b), n))
+	}
+	return Matrix{Rows: rows, Cols: cols, data: unsafe.Pointer(unsafe.SliceData(b)), rowStride: cols, colStride: 1, dtype: dtype}
+}
+
 // Mat views the tensor as a matrix. The last dimension becomes the columns, and all others the
 // rows.
 func (t Tensor) Mat() Matrix {

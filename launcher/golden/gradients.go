@@ -18,7 +18,7 @@ const gradientPrefix = "gradient "
 // replicated parameters.
 func (c *check) compareGradients(r *rank) error {
 	for _, g := range r.model.Groups {
-		if !g.Local {
+		if !g.Local && !g.Shared {
 			if err := collective.AllReduce(r.comm, g.Grad.F32(), collective.Sum); err != nil {
 				return err
 			}

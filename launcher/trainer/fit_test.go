@@ -16,11 +16,13 @@ func TestFits(t *testing.T) {
 		free   func(*Config) // as much memory is free as the run needs after this change
 		want   []string
 	}{
-		"fits":            {"debug", 4, func(*Config) {}, func(*Config) {}, nil},
-		"large batch":     {"debug", 1, func(c *Config) { c.Batch = 1 << 17 }, func(c *Config) { c.MicroBatch = 100 }, []string{"flavor debug on -np 1", "the largest part is activations", "give --micro-batch 64 ("}},
-		"state":           {"small", 1, func(c *Config) { c.Batch, c.SaveAsync, c.SaveEvery = 1, true, 10 }, func(c *Config) { c.SaveAsync = false }, []string{"the largest part is the optimizer's state", "give --save-async=false ("}},
-		"long sequences":  {"debug", 1, func(c *Config) { c.Seq, c.Batch, c.Recompute = 4096, 1, "full" }, func(c *Config) { c.Seq = 1000 }, []string{"activations", "give --seq 512 "}},
-		"too many copies": {"small", 16, func(c *Config) { c.MicroBatch, c.Recompute, c.SaveAsync, c.Seq = 1, "full", false, 64 }, nil, []string{"use fewer ranks"}},
+		"fits":           {"debug", 4, func(*Config) {}, func(*Config) {}, nil},
+		"large batch":    {"debug", 1, func(c *Config) { c.Batch = 1 << 17 }, func(c *Config) { c.MicroBatch = 100 }, []string{"flavor debug on -np 1", "the largest part is activations", "give --micro-batch 64 ("}},
+		"state":          {"small", 1, func(c *Config) { c.Batch, c.SaveAsync, c.SaveEvery = 1, true, 10 }, func(c *Config) { c.SaveAsync = false }, []string{"the largest part is the optimizer's state", "give --save-async=false ("}},
+		"long sequences": {"debug", 1, func(c *Config) { c.Seq, c.Batch, c.Recompute = 4096, 1, "full" }, func(c *Config) { c.Seq = 1000 }, []string{"activations", "give --seq 512 "}},
+		"too many copies": {"small", 128, func(c *Config) {
+			c.MicroBatch, c.Recompute, c.SaveAsync, c.Seq, c.Batch, c.Precision = 1, "full", false, 64, 128, "mxfp8"
+		}, nil, []string{"use fewer ranks"}},
 		"model too large": {"671B", 8, func(*Config) {}, nil, []string{"even with", "--recompute full", "TiB", "use a smaller --flavor, or more hosts"}},
 		"several flags": {"small", 1, func(c *Config) { c.Batch, c.Seq, c.SaveEvery, c.SaveAsync = 256, 512, 10, true }, func(c *Config) { c.SaveAsync, c.Recompute, c.MicroBatch = false, "full", 1 },
 			[]string{"give --save-async=false --recompute full --micro-batch 1 ("}},

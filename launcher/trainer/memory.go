@@ -10,9 +10,10 @@ import (
 
 // Memory is an estimate of the memory of one rank, in bytes.
 type Memory struct {
-	// working weights: all replicated ones and this rank's experts, with their quantized copies
+	// working weights: this rank's experts, norms, and its share of the dense weights, of which a
+	// host holds one copy, with their quantized copies, which each rank holds
 	Weights   int64 `json:"weights"`
-	Gradients int64 `json:"gradients"` // FP32
+	Gradients int64 `json:"gradients"` // FP32, of the same weights
 	// this rank's FP32 master weights and the vectors of its rule
 	Optimizer   int64 `json:"optimizer"`
 	Activations int64 `json:"activations"` // of one forward and backward pass
@@ -33,7 +34,8 @@ func (m Memory) Plus(o Memory) Memory {
 	}
 }
 
-// EstimateMemory returns what each of the ranks needs.
+// EstimateMemory returns what each of the ranks needs if they are on one host. On several hosts,
+// each rank has a copy of all dense weights and gradients.
 func (c Config) EstimateMemory(ranks int) (sum Memory) {
 	for _, p := range c.Plan(ranks) {
 		sum = sum.Plus(p.Memory)
@@ -90,7 +92,11 @@ func (c Config) Plan(ranks int) []Part {
 	perWeight := int64(optim.BytesPerWeight(c.rule()))
 	for _, m := range c.Model.Modules(c.Seq) {
 		held, size := m.OnRank(ranks), int64(precision.DType.Size())
-		weights := product(held, size)
+		sharers := int64(1) // ranks that hold one copy
+		if m.Class == moe.Plain || m.Class == moe.Linear {
+			sharers = int64(ranks)
+		}
+		weights, gradients := product(held, size)/sharers, product(held, 4)/sharers
 		if m.Class == moe.Single {
 			weights = product(held, 4)
 		} else if how := precision.Of(m.Class); how != nil {
@@ -101,7 +107,7 @@ func (c Config) Plan(ranks int) []Part {
 			shard /= int64(ranks)
 		}
 		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(ranks), ranks), Memory: Memory{
-			Weights: weights, Gradients: product(held, 4), Optimizer: product(shard, perWeight),
+			Weights: weights, Gradients: gradients, Optimizer: product(shard, perWeight),
 			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.KeptBy(recompute)+int64(c.wgradPasses(ranks)-1)*m.DeferredWgrad(), size),
 		}}
 		if m.Part == moe.Head && !m.MTP { // both predictions share the output
@@ -121,7 +127,7 @@ func (c Config) outputScratch(ranks int, p moe.Precision) int64 {
 		return mostBytes
 	}
 	micro := max(c.microBatch(ranks), 1)
-	return c.Model.OutputScratch(micro, c.Seq, p.DType, c.Batch/ranks > micro)
+	return c.Model.OutputScratch(micro, c.Seq, p.DType, c.Batch/ranks > micro, ranks)
 }
 
 // mostBytes is beyond any machine, and small enough that sums of estimates do not overflow.
@@ -142,8 +148,12 @@ func product(factors ...int64) int64 {
 }
 
 // Heap returns the bytes of shared memory that each of the ranks may use as a process. It leaves
-// room for an estimate that is too low; only what is used is allocated.
-func (c Config) Heap(ranks int) int64 { return 4*c.EstimateMemory(ranks).Total() + 1<<30 }
+// room for an estimate that is too low; only what is used is allocated. One rank allocates what all
+// share.
+func (c Config) Heap(ranks int) int64 {
+	estimate := c.EstimateMemory(ranks)
+	return 4*estimate.Total() + min(int64(ranks)*(estimate.Weights+estimate.Gradients), mostBytes) + 1<<30
+}
 
 // Vault returns the bytes per rank that survive its process: two states of the optimizer, with
 // parts rounded up.

@@ -50,8 +50,12 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 		}
 		m := Memory{Optimizer: int64(optim.StateBytes(rule, model.Groups, c)), Activations: int64(model.ActivationPeak(ex))}
 		for _, g := range model.Groups {
-			m.Weights += int64(g.Len() * g.Work.DType().Size())
-			m.Gradients += int64(g.Len() * 4)
+			copies := 1 // ranks that hold one
+			if g.Shared {
+				copies = ranks
+			}
+			m.Weights += int64(g.Len() * g.Work.DType().Size() / copies)
+			m.Gradients += int64(g.Len() * 4 / copies)
 			for _, p := range g.Params {
 				if g.Local || c.Rank() == 0 {
 					counts[c.Rank()] += int64(p.Len())

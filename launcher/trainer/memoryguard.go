@@ -23,7 +23,8 @@ type memoryGuard struct {
 	period int // steps between checks; 0: no checks
 
 	taken bool
-	// of each group, including codes, followed by that of the selection biases
+	// Of each group, including codes, without weights that ranks share. Then of the selection
+	// biases. Then of this rank's part of shared weights, again of each group.
 	weightSums []uint64
 	biases     []float32 // a copy
 	repairs    int       // repairs since the checksums were taken
@@ -50,12 +51,12 @@ func addSum(sum uint64, ex *tensor.Exec, t tensor.Tensor) uint64 {
 	return sum*sumPrime ^ tensor.Checksum(ex, t)
 }
 
-// sumWeights appends the checksums of the working weights of each group, and of the selection
-// biases.
+// sumWeights appends the checksums of the working weights of each group, of the selection biases,
+// and of this rank's part of the shared weights of each group.
 func (g *memoryGuard) sumWeights(sums []uint64) []uint64 {
 	for _, group := range g.state.model.Groups {
 		var sum uint64
-		for t := range group.Weights {
+		for t := range group.OwnWeights {
 			sum = addSum(sum, g.ex, t)
 		}
 		sums = append(sums, sum)
@@ -64,7 +65,15 @@ func (g *memoryGuard) sumWeights(sums []uint64) []uint64 {
 	for _, route := range g.state.balancer.routings {
 		sum = addSum(sum, g.ex, route.Bias)
 	}
-	return append(sums, sum)
+	sums = append(sums, sum)
+	for _, group := range g.state.model.Groups {
+		var sum uint64
+		for t := range group.SharedWeights {
+			sum = addSum(sum, g.ex, t)
+		}
+		sums = append(sums, sum)
+	}
+	return sums
 }
 
 // finding is what one rank has found, in the form that ranks exchange: the set of changed weights,
@@ -122,6 +131,9 @@ func (g *memoryGuard) changedWeights(all []finding) (what []string) {
 		if !groups[i].Local {
 			what = append(what, disagreements(all, i, name)...)
 		}
+	}
+	for i := range groups {
+		what = append(what, changes(all, len(groups)+1+i, groups[i].Name+" weights")...)
 	}
 	const biases = "selection biases"
 	what = append(what, changes(all, len(groups), biases)...)

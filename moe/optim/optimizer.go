@@ -7,6 +7,7 @@ package optim
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"spmoe/collective"
 	"spmoe/internal/fault"
@@ -207,7 +208,7 @@ func (o *Optimizer) gradScale(norm float64) float64 {
 func (o *Optimizer) reduce() (float64, error) {
 	var squares exact.Sum
 	for i, s := range o.shards {
-		if s.counts != nil {
+		if s.counts != nil && !s.group.Shared {
 			if err := o.reduceScatter(s); err != nil {
 				return 0, fmt.Errorf("summing %s gradients: %w", s.group.Name, err)
 			}
@@ -261,14 +262,21 @@ func (o *Optimizer) Gradients(yield func(tensor.Tensor) bool) {
 
 // Publish rounds the master weights to the working weights of all ranks. It is collective.
 func (o *Optimizer) Publish() error {
+	if err := o.meet(); err != nil { // a slower rank may still read shared weights
+		return fmt.Errorf("publishing weights: %w", err)
+	}
 	for _, s := range o.shards {
 		tensor.Convert(o.ex, s.work().Mat(), s.states[o.now][0].Mat())
 	}
 	return o.distribute(func(shard) bool { return false })
 }
 
-// distribute sends the slices of the working weights to all ranks, and updates what is derived from
-// them unless updatesWork did.
+// distribute makes the slices of the working weights known to all ranks, and updates what is
+// derived from them unless updatesWork did. Slices of shared groups are where all ranks read them.
+//
+// No rank reads shared weights when an update overwrites them: the sum of the gradient norm comes
+// after all passes of all ranks. No rank adds to shared gradients while another one updates from
+// them, because distribute comes first.
 func (o *Optimizer) distribute(updated func(shard) bool) error {
 	for _, s := range o.shards {
 		if s.counts != nil {
@@ -284,8 +292,19 @@ func (o *Optimizer) distribute(updated func(shard) bool) error {
 	return nil
 }
 
+// meet returns when all ranks have called it, if they share a group.
+func (o *Optimizer) meet() error {
+	if !slices.ContainsFunc(o.shards, func(s shard) bool { return s.group.Shared }) {
+		return nil
+	}
+	return o.comm.Barrier()
+}
+
 func (o *Optimizer) allGather(s shard) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
+	if s.group.Shared {
+		return o.comm.Barrier()
+	}
 	if all := s.group.Work; all.DType() == tensor.BF16 {
 		return collective.AllGatherV(o.comm, all.BF16(), all.BF16()[s.lo:s.hi], s.counts)
 	}

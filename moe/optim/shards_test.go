@@ -176,7 +176,9 @@ func TestShardingChangesNothing(t *testing.T) {
 				return err
 			}
 			for step := range 4 {
-				r.exactGradients(step)
+				if err := r.exactGradients(step); err != nil {
+					return err
+				}
 				res, err := r.opt.Step(0.01 * float64(step+1))
 				if err != nil {
 					return err
@@ -210,12 +212,16 @@ func TestShardingChangesNothing(t *testing.T) {
 	}
 }
 
-// exactGradients sets this rank's gradients of a step; an expert's is on its rank alone.
-func (r *rank) exactGradients(step int) {
+// exactGradients sets this rank's gradients of a step; an expert's is on its rank alone. Rank 0
+// sets those that the ranks share.
+func (r *rank) exactGradients(step int) error {
 	for _, g := range r.model.Groups {
+		if g.Shared && r.comm.Rank() > 0 {
+			continue
+		}
 		for _, p := range g.Params {
 			for i := range p.Grad.F32() {
-				if g.Local {
+				if g.Local || g.Shared {
 					p.Grad.F32()[i] = exactGradient(p.Name, i, step, 0, 1)
 				} else {
 					p.Grad.F32()[i] = exactGradient(p.Name, i, step, r.comm.Rank(), r.comm.Size())
@@ -223,6 +229,7 @@ func (r *rank) exactGradients(step int) {
 			}
 		}
 	}
+	return r.comm.Barrier()
 }
 
 // The norm is that of all parameters, each once: replicated gradients summed over the ranks, local

@@ -33,6 +33,6 @@ func (r Recipe) memory(hosts, group int) float64 {
 		kept := float64(sequences*r.Seq) * float64(m.Kept+int64(gathered-1)*m.DeferredWgrad()) * float64(r.Precision.DType.Size())
 		rank += (weight+4)*held + perWeight*shard + kept
 	}
-	rank += float64(r.Model.OutputScratch(sequences, r.Seq, r.Precision.DType, passes > 1))
+	rank += float64(r.Model.OutputScratch(sequences, r.Seq, r.Precision.DType, passes > 1, 1))
 	return rank * float64(r.Ranks)
 }

@@ -1,0 +1,329 @@
+package moe
+
+// What the ranks of a host hold together: one copy of the dense group, weights and gradients. Each
+// rank computes its own rows of a weight's gradient, from the tokens of all ranks. So the FP32
+// gradients exist once, no rank adds up those of others, and the work is shared evenly.
+//
+// The gradient of a weight is a balanced binary tree over the ranks, as in collective.AllReduce, of
+// the trees over the sequences of each rank: see tensor.Wgrad. The sums of several passes are added
+// pass by pass. Groups that each rank holds are summed over a rank's passes first, and then over
+// ranks.
+
+import (
+	"fmt"
+
+	"spmoe/collective"
+	"spmoe/mx"
+	"spmoe/tensor"
+	"spmoe/tensor/profile"
+)
+
+// host is a rank's end of what its host shares. A nil host shares nothing.
+type host struct {
+	comm    *collective.Comm
+	offset  int        // the rank that computes the first rows of the next weight
+	lists   [][][]byte // of the ranks, while a window is open
+	mine    [][]byte
+	waiting []wgrad
+}
+
+// wgrad is the gradient of a layer's weight, whose operands are complete and do not change until it
+// is computed.
+type wgrad struct {
+	layer *linear
+	dy, x *activation
+}
+
+// newHost returns nil if each rank must have a copy of its own, because there is one rank, or
+// because ranks are on several hosts.
+func newHost(c *collective.Comm) *host {
+	if c.Size() == 1 || len(c.Hosts()) > 1 {
+		return nil
+	}
+	return &host{comm: c}
+}
+
+// first reports whether this rank allocates the memory of the host.
+func (h *host) first() bool { return h == nil || h.comm.Rank() == 0 }
+
+// share binds a group to the memory of the first rank.
+func (h *host) share(g *Group, dtype tensor.DType, n int) error {
+	var mine [][]byte
+	if h.first() {
+		mine = [][]byte{g.Work.Bytes(), g.Grad.Bytes()}
+	}
+	all, err := h.comm.OpenBuffers(mine)
+	if err != nil {
+		return fmt.Errorf("sharing the %s group: %w", g.Name, err)
+	}
+	memory, err := all.Of(0)
+	if err == nil && (len(memory) != 2 || len(memory[0]) != n*dtype.Size() || len(memory[1]) != 4*n) {
+		err = fmt.Errorf("rank 0 has published other memory than that of %d elements", n)
+	}
+	if err == nil && !h.first() {
+		g.Work, g.Grad = tensor.FromBytes(memory[0], dtype, n), tensor.FromBytes(memory[1], tensor.FP32, n)
+	}
+	if closed := all.Close(0); err == nil {
+		err = closed
+	}
+	return err
+}
+
+// leastWgradRows is the least number of rows of a gradient that a rank computes, because products
+// of fewer rows use another kernel, which gives other bits. Their first row is a multiple of
+// wgradTile, or of the weight's own unit.
+const (
+	leastWgradRows = 128
+	wgradTile      = 32
+)
+
+// divide returns the rows of the next weight that this rank computes, of n, in whole units. If there
+// are too few for all ranks, the first rank to get some changes from weight to weight.
+func (h *host) divide(n, unit int) [2]int {
+	if h == nil {
+		return [2]int{0, n}
+	}
+	ranks := h.comm.Size()
+	unit = max(unit, wgradTile)
+	parts := max(min(n/max(leastWgradRows, unit), ranks), 1)
+	part := (h.comm.Rank() - h.offset + ranks) % ranks
+	h.offset = (h.offset + parts) % ranks
+	if part >= parts {
+		return [2]int{}
+	}
+	units := (n + unit - 1) / unit
+	return [2]int{min(units*part/parts*unit, n), min(units*(part+1)/parts*unit, n)}
+}
+
+// add leaves the gradient of a layer's weight to the next call of compute.
+func (h *host) add(l *linear, s *linearState) {
+	h.waiting = append(h.waiting, wgrad{l, &s.dy, s.x})
+}
+
+// compute computes the gradients that wait: the sum over the tokens of all ranks. It is collective.
+func (h *host) compute(p phase) error {
+	if h == nil || len(h.waiting) == 0 {
+		return nil
+	}
+	all := h.waiting
+	defer func() {
+		clear(all)
+		h.waiting = all[:0]
+	}()
+	mine := h.mine[:0]
+	for _, w := range all {
+		mine = w.buffers(mine)
+	}
+	h.mine = mine
+	peers, err := h.open(p, mine)
+	if err != nil {
+		return err
+	}
+	at := 0 // of the buffers of a weight
+	for _, w := range all {
+		n := w.buffersLen()
+		if err = w.compute(p, peers.lists, at, n); err != nil {
+			break
+		}
+		at += n
+	}
+	return peers.close(p, err)
+}
+
+// opened is a window, and the buffers of each rank.
+type opened struct {
+	window collective.Buffers
+	lists  [][][]byte
+	bytes  int
+}
+
+// open opens buffers of this rank to the others. All ranks open the same number of them.
+func (h *host) open(p phase, mine [][]byte) (o opened, err error) {
+	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
+	o.lists = h.lists[:0]
+	if o.window, err = h.comm.OpenBuffers(mine); err != nil {
+		return o, fmt.Errorf("gradients of weights: %w", err)
+	}
+	for r := range h.comm.Size() {
+		list, failed := o.window.Of(r)
+		if failed == nil && len(list) != len(mine) {
+			failed = fmt.Errorf("rank %d has opened %d buffers, not %d", r, len(list), len(mine))
+		}
+		if err == nil {
+			err = failed
+		}
+		for _, b := range list {
+			o.bytes += len(b)
+		}
+		o.lists = append(o.lists, list)
+	}
+	h.lists = o.lists
+	if err != nil {
+		return o, o.close(p, err)
+	}
+	return o, nil
+}
+
+// close returns when all ranks have computed their rows. err is what this rank has failed with.
+func (o *opened) close(p phase, err error) error {
+	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
+	if closed := o.window.Close(o.bytes); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return fmt.Errorf("gradients of weights: %w", err)
+	}
+	return nil
+}
+
+// buffersLen returns the number of buffers.
+func (w wgrad) buffersLen() int {
+	if w.layer.mx.quantizesWgrad() {
+		return 6
+	}
+	return 2
+}
+
+// buffers appends the memory that the peers read.
+func (w wgrad) buffers(to [][]byte) [][]byte {
+	for _, a := range [...]*activation{w.dy, w.x} {
+		if !w.layer.mx.quantizesWgrad() {
+			to = append(to, a.Bytes())
+			continue
+		}
+		to = append(to, a.cols.Codes.Bytes(), a.cols.Scales.Bytes(), nil)
+		if a.cols.Amax.Valid() {
+			to[len(to)-1] = a.cols.Amax.Bytes()
+		}
+	}
+	return to
+}
+
+// compute computes this rank's rows from the operands of all ranks: n buffers each, from number at
+// on.
+func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
+	if l := w.layer; l.rows[0] < l.rows[1] {
+		mark := p.ex.Mark()
+		defer p.ex.Release(mark)
+		sum := l.gradientTree(p.ex, len(lists), true)
+		for r, list := range lists {
+			to, adds := sum.next()
+			if !w.product(p, to, adds, list[at:at+n], r == l.host.comm.Rank()) {
+				return fmt.Errorf("the operands of rank %d do not fit", r)
+			}
+			sum.push()
+		}
+	}
+	p.sealGrad(&w.layer.weight)
+	return nil
+}
+
+// rowBytes returns the bytes of a row of the first buffer.
+func (w wgrad) rowBytes() int {
+	if w.layer.mx.quantizesWgrad() {
+		return w.dy.cols.Codes.Dim(1)
+	}
+	return w.dy.Dim(1) * w.dy.DType().Size()
+}
+
+// rowsOf returns memory of a peer as a matrix. It returns false if the length does not fit.
+func rowsOf(b []byte, dtype tensor.DType, rows, cols int) (m tensor.Matrix, ok bool) {
+	if len(b) != rows*cols*dtype.Size() {
+		return m, false
+	}
+	return tensor.MatrixFromBytes(b, dtype, rows, cols), true
+}
+
+// product sets to to this rank's rows of the gradient over the tokens of one rank, or adds them to
+// it. It returns false if the operands in list do not fit the weight. own says that the rank is this
+// one.
+func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own bool) bool {
+	l, seq := w.layer, p.batch.Seq
+	lo, hi := l.rows[0], l.rows[1]
+	rows := len(list[0]) / w.rowBytes()
+	switch {
+	case len(list[0]) == 0:
+		if !adds {
+			tensor.Zero(p.ex, to)
+		}
+		return true
+	case len(list) == 2:
+		dy, ok := rowsOf(list[0], w.dy.DType(), rows, l.W.Dim(-2))
+		x, fits := rowsOf(list[1], w.x.DType(), rows, l.W.Dim(-1))
+		if ok = ok && fits; ok {
+			tensor.Wgrad(p.ex, to.Mat(), dy.ColSlice(lo, hi), x, seq, adds)
+		}
+		return ok
+	default:
+		dy, x, ok := w.dy.cols, w.x.cols, true
+		if !own {
+			var fits bool
+			dy, ok = w.dy.cols.Like(rows, list[0], list[1], list[2])
+			x, fits = w.x.cols.Like(rows, list[3], list[4], list[5])
+			ok = ok && fits
+		}
+		if ok {
+			mx.WgradRows(p.ex, to.Mat(), dy, x, lo, l.mx.wholeBlocks(seq, rows), adds)
+		}
+		return ok
+	}
+}
+
+// embedded is the gradient of the output of one look-up of embeddings: row r is that of ids[r].
+type embedded struct {
+	grad tensor.Tensor // [tokens, dim]
+	ids  []int32
+}
+
+// embedBackward adds to the gradient of the embedding: this rank's rows, from the tokens of all
+// ranks. uses are those of this rank. It is collective if the gradient is shared.
+func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error {
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	if h == nil {
+		tensor.EmbedBackward(p.ex, embedding.sum(p.ex).Mat(), p.batch.Seq, matrices(uses))
+		p.sealGrad(embedding)
+		return nil
+	}
+	var mine [][]byte
+	for _, u := range uses {
+		ids := p.ex.New(tensor.INT32, len(u.ids)) // the caller's may be memory that peers cannot read
+		copy(ids.I32(), u.ids)
+		mine = append(mine, u.grad.Bytes(), ids.Bytes())
+	}
+	peers, err := h.open(p, mine)
+	if err != nil {
+		return err
+	}
+	batches := make([][]tensor.Embedded, len(peers.lists))
+	for r, list := range peers.lists {
+		for i, u := range uses {
+			one, ok := u.of(list[2*i], list[2*i+1])
+			if !ok {
+				return peers.close(p, fmt.Errorf("the embedded tokens of rank %d do not fit", r))
+			}
+			batches[r] = append(batches[r], one)
+		}
+	}
+	if embedding.rows[0] < embedding.rows[1] {
+		tensor.EmbedBackwardRows(p.ex, embedding.sum(p.ex).Mat(), embedding.rows[0], p.batch.Seq, batches)
+	}
+	p.sealGrad(embedding)
+	return peers.close(p, nil)
+}
+
+func matrices(uses []embedded) (all []tensor.Embedded) {
+	for _, u := range uses {
+		all = append(all, tensor.Embedded{Grad: u.grad.Mat(), IDs: u.ids})
+	}
+	return all
+}
+
+// of returns a peer's part of the same look-up. It returns false if the lengths do not fit.
+func (u embedded) of(grad, ids []byte) (e tensor.Embedded, ok bool) {
+	if len(ids) > 0 {
+		e.IDs = tensor.FromBytes(ids, tensor.INT32, len(ids)/4).I32()
+	}
+	e.Grad, ok = rowsOf(grad, u.grad.DType(), len(e.IDs), u.grad.Dim(1))
+	return e, ok
+}
