@@ -12,7 +12,7 @@ import (
 type outputRounds struct {
 	sequences int
 	whole     int // rows per sequence
-	group     int // sequences per round, or one of which a round is a part
+	group     int // sequences per round; 1 if a round is a part of a sequence
 	held      int // rows per round, at most
 }
 
@@ -53,9 +53,10 @@ type outputGradient struct {
 // outputPartial is the gradient from the rows of one rank.
 type outputPartial struct {
 	outputRounds
-	tree gradientTree // over groups
-	into tensor.Tensor
-	adds bool // the current group is added to what into holds
+	operands rowGradients // of the current round
+	tree     gradientTree // over groups
+	into     tensor.Tensor
+	adds     bool // the current group is added to what into holds
 }
 
 func (o *output) newGradient(p phase, all []prediction) outputGradient {
@@ -111,44 +112,36 @@ func (g *outputGradient) begin(p phase, lists [][][]byte) error {
 		g.rounds = max(g.rounds, g.ranks[r].count())
 	}
 	w := &g.o.weight
-	if w.rows[0] == w.rows[1] {
+	if g.rounds == 1 || w.rows[0] == w.rows[1] {
 		return nil
 	}
 	g.sum = w.gradientTree(p.ex, len(lists), true)
-	if g.rounds > 1 { // no rank is complete before the last round
-		for r := range g.ranks {
-			g.ranks[r].sumTo(p, p.ex.New(tensor.FP32, w.own().Dims()...), false)
+	for i := range g.ranks {
+		r, to := &g.ranks[i], p.ex.New(tensor.FP32, w.own().Dims()...)
+		if r.sequences == 0 {
+			tensor.Zero(p.ex, to)
 		}
+		r.tree = newGradientTree(p.ex, to, false, r.groups(), r.parts() == 1)
 	}
 	return nil
-}
-
-// sumTo begins the sum over the groups of a rank.
-func (r *outputPartial) sumTo(p phase, to tensor.Tensor, adds bool) {
-	if r.sequences == 0 && !adds {
-		tensor.Zero(p.ex, to)
-	}
-	r.tree = newGradientTree(p.ex, to, adds, r.groups(), r.parts() == 1)
 }
 
 // addAll adds the rows of a round of all ranks, and after the last round adds up the ranks.
 func (g *outputGradient) addAll(p phase, round int, lists [][][]byte) error {
 	for i := range g.ranks {
-		r := &g.ranks[i]
-		operands, ok := g.of(lists[i], r.held)
-		if !ok {
+		r, ok := &g.ranks[i], false
+		if r.operands, ok = g.of(lists[i], r.held); !ok {
 			return fmt.Errorf("the operands of rank %d do not fit", i)
 		}
-		if g.rounds == 1 {
-			to, adds := g.sum.next()
-			r.sumTo(p, to, adds)
-		}
-		r.add(p, g.o, round, operands)
-		if g.rounds == 1 {
-			g.sum.push()
-		}
 	}
-	if g.rounds > 1 && round == g.rounds-1 {
+	if g.rounds == 1 {
+		g.addOnce(p)
+		return nil
+	}
+	for i := range g.ranks {
+		g.ranks[i].add(p, g.o, round, g.ranks[i].operands)
+	}
+	if round == g.rounds-1 {
 		for i := range g.ranks {
 			to, adds := g.sum.next()
 			if part := g.ranks[i].tree.sum; adds {
@@ -160,6 +153,27 @@ func (g *outputGradient) addAll(p phase, round int, lists [][][]byte) error {
 		}
 	}
 	return nil
+}
+
+// addOnce adds the rows of all ranks if no rank has more than a round. Partial sums are as small as
+// a block.
+func (g *outputGradient) addOnce(p phase) {
+	w := &g.o.weight
+	adds := w.accumulate(p.ex)
+	g.o.ownBlocks(func(block, own [2]int) {
+		mark := p.ex.Mark()
+		defer p.ex.Release(mark)
+		sum := newGradientTree(p.ex, w.Grad.Slice(own[0], own[1]), adds, len(g.ranks), true)
+		for i := range g.ranks {
+			to, adds := sum.next()
+			if r := &g.ranks[i]; r.sequences > 0 {
+				r.operands.wgrad(p.ex, to.Mat(), block, own, r.sequences*r.whole, r.whole, adds)
+			} else if !adds {
+				tensor.Zero(p.ex, to)
+			}
+			sum.push()
+		}
+	})
 }
 
 // of returns a peer's operands of at most held rows. It returns false if the lengths do not fit.
@@ -196,26 +210,38 @@ func (r *outputPartial) add(p phase, o *output, round int, operands rowGradients
 }
 
 // wgrad computes this rank's rows of the weight's gradient, dw, from the first n rows of r, block
-// by block. With span, it is a tree over sequences of span rows; otherwise the rows continue the
-// sum in dw.
+// by block.
 func (o *output) wgrad(ex *tensor.Exec, dw tensor.Tensor, r rowGradients, n, span int, accumulate bool) {
-	x, vocab, own := r.x.Slice(0, n).Mat(), o.weight.W.Dim(0), o.weight.rows
-	if o.weight.host == nil {
-		own = [2]int{0, vocab}
+	first := 0
+	if o.weight.host != nil {
+		first = o.weight.rows[0]
 	}
-	o.sizes.blocks(vocab, func(lo, hi int) {
-		from, to := max(lo, own[0]), min(hi, own[1])
-		if from >= to {
-			return
-		}
-		d := r.dlogits.block(lo, hi).RowSlice(0, n).ColSlice(from-lo, to-lo)
-		wgradBlock(ex, dw.Slice(from-own[0], to-own[0]).Mat(), d, x, span, accumulate)
+	o.ownBlocks(func(block, own [2]int) {
+		r.wgrad(ex, dw.Slice(own[0]-first, own[1]-first).Mat(), block, own, n, span, accumulate)
 	})
 }
 
-// wgradBlock computes the gradient of one block's weights: dw = dᵀ·x, or dw += dᵀ·x. d: [rows,
-// block], x: [rows, dim], dw: [block, dim] FP32.
-func wgradBlock(ex *tensor.Exec, dw, d, x tensor.Matrix, span int, accumulate bool) {
+// ownBlocks calls f for the blocks of the vocabulary, and the part of each whose gradient this rank
+// computes.
+func (o *output) ownBlocks(f func(block, own [2]int)) {
+	vocab := o.weight.W.Dim(0)
+	rows := [2]int{0, vocab}
+	if o.weight.host != nil {
+		rows = o.weight.rows
+	}
+	o.sizes.blocks(vocab, func(lo, hi int) {
+		if from, to := max(lo, rows[0]), min(hi, rows[1]); from < to {
+			f([2]int{lo, hi}, [2]int{from, to})
+		}
+	})
+}
+
+// wgrad computes the gradient of some weights of a block from the first n rows: dw = dᵀ·x, or dw +=
+// dᵀ·x. With span, it is a tree over sequences of span rows; otherwise the rows continue the sum in
+// dw. dw: [weights, dim] FP32.
+func (r rowGradients) wgrad(ex *tensor.Exec, dw tensor.Matrix, block, own [2]int, n, span int, accumulate bool) {
+	d := r.dlogits.block(block[0], block[1]).RowSlice(0, n).ColSlice(own[0]-block[0], own[1]-block[0])
+	x := r.x.Slice(0, n).Mat()
 	if span > 0 {
 		tensor.Wgrad(ex, dw, d, x, span, accumulate)
 	} else {

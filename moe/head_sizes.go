@@ -92,8 +92,8 @@ func (s outputSizes) chunkRows(vocab, predictions, seq int) int {
 }
 
 // rounds divides sequences of whole rows into rounds. If the gradients of one sequence are too
-// large, a round is part of a sequence, whether the weight's gradient is shared or not: that changes
-// bits. The number of sequences in a group does not.
+// large, a round is part of a sequence, whether the weight's gradient is shared or not: the bits
+// depend on it. They do not depend on the number of sequences in a group.
 func (s outputSizes) rounds(vocab, whole, sequences int, shared bool) outputRounds {
 	r := outputRounds{sequences: sequences, whole: whole, group: 1, held: whole}
 	most := max(s.gradients/vocab, min(s.rows, s.most/vocab))
@@ -113,18 +113,22 @@ func (s outputSizes) rounds(vocab, whole, sequences int, shared bool) outputRoun
 
 // OutputScratch returns the bytes that the output needs on each of the ranks that share its weight,
 // in a pass over some sequences of seq tokens, with activations of the given type: logits of a
-// chunk, their gradients, and partial sums of the weight's gradient. adds says that the pass adds to
-// an earlier pass's gradient.
+// chunk, their gradients, and partial sums of the weight's gradient. adds says that the pass adds
+// to an earlier pass's gradient.
 func (c Config) OutputScratch(sequences, seq int, dtype tensor.DType, adds bool, ranks int) int64 {
 	sizes, predictions := defaultOutputSizes(), 1+min(c.MTPLayers, 1)
 	r := sizes.rounds(c.Vocab, predictions*seq, sequences, ranks > 1)
 	rows := min(sizes.chunkRows(c.Vocab, predictions, seq), r.held)
 	bytes := int64(4*rows+dtype.Size()*r.held) * int64(c.Vocab)
-	sums := treeSums(r.groups(), r.parts() == 1, adds)
+	groups := func(adds bool) int { return treeSums(r.groups(), r.parts() == 1, adds) }
+	sums, weights := groups(adds), c.Vocab
 	if ranks > 1 {
-		if sums = treeSums(ranks, true, adds); r.count() > 1 {
-			sums += ranks * (1 + treeSums(r.groups(), r.parts() == 1, false))
+		sums, weights = treeSums(ranks, true, adds), c.Vocab/ranks
+		if r.count() > 1 {
+			sums += ranks * (1 + groups(false))
+		} else if block := sizes.unit(c.Vocab); block > 0 {
+			weights = block
 		}
 	}
-	return bytes + int64(sums)*4*int64(c.Vocab)*int64(c.Dim)/int64(ranks)
+	return bytes + int64(sums)*4*int64(weights)*int64(c.Dim)
 }

@@ -77,8 +77,8 @@ const (
 	wgradTile      = 32
 )
 
-// divide returns the rows of the next weight that this rank computes, of n, in whole units. If there
-// are too few for all ranks, the first rank to get some changes from weight to weight.
+// divide returns the rows of the next weight that this rank computes, of n, in whole units. If
+// there are too few for all ranks, the first rank to get some changes from weight to weight.
 func (h *host) divide(n, unit int) [2]int {
 	if h == nil {
 		return [2]int{0, n}
@@ -234,9 +234,8 @@ func rowsOf(b []byte, dtype tensor.DType, rows, cols int) (m tensor.Matrix, ok b
 	return tensor.MatrixFromBytes(b, dtype, rows, cols), true
 }
 
-// product sets to to this rank's rows of the gradient over the tokens of one rank, or adds them to
-// it. It returns false if the operands in list do not fit the weight. own says that the rank is this
-// one.
+// product computes this rank's rows of the gradient over the tokens of one rank. It returns false
+// if the operands in list do not fit the weight. own says that the rank is this one.
 func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own bool) bool {
 	l, seq := w.layer, p.batch.Seq
 	lo, hi := l.rows[0], l.rows[1]

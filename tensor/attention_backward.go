@@ -19,7 +19,7 @@ const backwardKeys = 256
 // With p = exp(scale·q·kᵀ - lse): dv = pᵀ·do, dp = do·vᵀ, ds = scale·p·(dp - delta) where delta =
 // rowsum(do·o), dq = ds·k, dk = dsᵀ·q.
 //
-// The outer loop is over key blocks, so dk and dv of a block stay in L2. Sums are in FP32: dk and dv
+// The outer loop is over key blocks, so dk and dv of a block stay in L2. Sums are in FP32: dk, dv
 // over query rows in ascending order, dq over keys in ascending order. They are rounded once. The
 // bits do not depend on the sizes of blocks, except that products with few rows have an order of
 // their own (tensor/internal/gemm): the last query block may have few.

@@ -71,7 +71,7 @@ func (ex *Exec) scratchSums(n int) []float64 {
 	return ex.sums[:n]
 }
 
-// scratchProgress returns the progress of n key blocks, none of which has begun.
+// scratchProgress returns the progress of n key blocks, and none has begun.
 func (ex *Exec) scratchProgress(n int) keyBlockProgress {
 	if cap(ex.done) < n {
 		ex.done = make(keyBlockProgress, n)

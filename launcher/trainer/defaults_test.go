@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -39,7 +40,9 @@ func TestDefaultsOfFlavors(t *testing.T) {
 		got := moe.Training{
 			Steps: cfg.Steps, Seq: cfg.Seq, Batch: cfg.Batch, MicroBatch: cfg.MicroBatch, EvalSequences: cfg.EvalSequences,
 			LR: s.LR, Warmup: s.Warmup, DecayFrac: s.DecayFrac, Decay: s.Decay, MinFactor: s.MinFactor,
+			Moments: cfg.Optimizer.Moments,
 		}
+		f.Training.Moments = cmp.Or(f.Training.Moments, moe.MomentsFP32)
 		if got != f.Training {
 			t.Errorf("%s: %+v, want %+v", f.Name, got, f.Training)
 		}

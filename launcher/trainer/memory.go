@@ -10,8 +10,8 @@ import (
 
 // Memory is an estimate of the memory of one rank, in bytes.
 type Memory struct {
-	// working weights: this rank's experts, norms, and its share of the dense weights, of which a
-	// host holds one copy, with their quantized copies, which each rank holds
+	// working weights: this rank's experts, norms, and its share of the dense weights, which exist
+	// once on a host, with their quantized copies, which each rank holds
 	Weights   int64 `json:"weights"`
 	Gradients int64 `json:"gradients"` // FP32, of the same weights
 	// this rank's FP32 master weights and the vectors of its rule
@@ -125,6 +125,9 @@ func (c Config) Plan(ranks int) []Part {
 func (c Config) outputScratch(ranks int, p moe.Precision) int64 {
 	if c.Batch > 1<<30 || c.Model.Vocab > 1<<30 || c.Seq > 1<<30 {
 		return mostBytes
+	}
+	if c.Model.Vocab < 1 || c.Seq < 1 { // an invalid model
+		return 0
 	}
 	micro := max(c.microBatch(ranks), 1)
 	return c.Model.OutputScratch(micro, c.Seq, p.DType, c.Batch/ranks > micro, ranks)
