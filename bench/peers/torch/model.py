@@ -22,13 +22,13 @@ class Linear(nn.Module):
 
 
 class Norm(nn.Module):
-    def __init__(self, n, eps):
+    def __init__(self, o, n, eps):
         super().__init__()
-        self.eps, self.weight = eps, nn.Parameter(torch.ones(n))
+        self.o, self.eps, self.weight = o, eps, nn.Parameter(torch.ones(n))
 
     def forward(self, x):
         wide = x.float()
-        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps) * self.weight).to(torch.bfloat16)
+        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps) * self.weight).to(self.o.activations)
 
 
 def yarn(c):
@@ -54,7 +54,7 @@ def yarn(c):
 def rotate(x, cos, sin):
     """Interleaved rotary pairs; x: [batch, seq, heads, rope]; cos, sin: [seq, 1, rope/2]."""
     even, odd = x[..., 0::2].float(), x[..., 1::2].float()
-    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2).to(torch.bfloat16)
+    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2).to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -64,10 +64,10 @@ class Attention(nn.Module):
         self.value, self.kv_rank, self.o = c["v_head_dim"], c["kv_lora_rank"], o
         dim, q_rank, eps, key = c["hidden_size"], c["q_lora_rank"], c["rms_norm_eps"], self.nope + self.rope
         if q_rank:
-            self.q_a_proj, self.q_a_layernorm, self.q_b_proj = Linear(o, dim, q_rank), Norm(q_rank, eps), Linear(o, q_rank, self.heads * key)
+            self.q_a_proj, self.q_a_layernorm, self.q_b_proj = Linear(o, dim, q_rank), Norm(o, q_rank, eps), Linear(o, q_rank, self.heads * key)
         else:
             self.q_proj = Linear(o, dim, self.heads * key)
-        self.kv_a_proj_with_mqa, self.kv_a_layernorm = Linear(o, dim, self.kv_rank + self.rope), Norm(self.kv_rank, eps)
+        self.kv_a_proj_with_mqa, self.kv_a_layernorm = Linear(o, dim, self.kv_rank + self.rope), Norm(o, self.kv_rank, eps)
         self.kv_b_proj = Linear(o, self.kv_rank, self.heads * (self.nope + self.value))
         self.o_proj = Linear(o, self.heads * self.value, dim)
         self.scale = yarn(c)[2] * key ** -0.5
@@ -190,7 +190,7 @@ class Layer(nn.Module):
     def __init__(self, c, o, dense):
         super().__init__()
         dim, eps = c["hidden_size"], c["rms_norm_eps"]
-        self.input_layernorm, self.self_attn, self.post_attention_layernorm = Norm(dim, eps), Attention(c, o), Norm(dim, eps)
+        self.input_layernorm, self.self_attn, self.post_attention_layernorm = Norm(o, dim, eps), Attention(c, o), Norm(o, dim, eps)
         self.mlp = FeedForward(o, dim, c["intermediate_size"]) if dense else Experts(c, o)
 
     def forward(self, x, cos, sin):
@@ -204,17 +204,17 @@ class Model(nn.Module):
         vocab, dim, self.o = c["vocab_size"], c["hidden_size"], o
         self.embed_tokens = nn.Embedding(vocab, dim, _weight=(torch.randn(vocab, dim) * 0.02).to(o.dtype))
         self.layers = nn.ModuleList(Layer(c, o, i < c["first_k_dense_replace"]) for i in range(c["num_hidden_layers"]))
-        self.norm, self.lm_head = Norm(dim, c["rms_norm_eps"]), Linear(o, dim, vocab)
+        self.norm, self.lm_head = Norm(o, dim, c["rms_norm_eps"]), Linear(o, dim, vocab)
         frequencies, factor, _ = yarn(c)
         angles = torch.outer(torch.arange(seq).float(), frequencies).unsqueeze(1)
         self.register_buffer("cos", angles.cos() * factor)
         self.register_buffer("sin", angles.sin() * factor)
 
     def forward(self, inputs):
-        x = self.embed_tokens(inputs).to(torch.bfloat16)
+        x = self.embed_tokens(inputs).to(self.o.activations)
         for layer in self.layers:
             x = layer(x, self.cos, self.sin)
         return self.norm(x)
 
     def loss(self, hidden, targets):
-        return Loss.apply(hidden.flatten(0, 1), self.lm_head.weight.to(torch.bfloat16), targets.flatten(), self.o.loss)
+        return Loss.apply(hidden.flatten(0, 1), self.lm_head.weight.to(hidden.dtype), targets.flatten(), self.o.loss)

@@ -25,7 +25,8 @@ def arguments():
     p.add_argument("--set", default="", metavar="NAME=VALUE,...", help="choices that differ from the defaults")
     p.add_argument("--options", action="store_true", help="print the choices as JSON")
     p.add_argument("--profile", action="store_true", help="print the time per operator of one step to standard error")
-    p.add_argument("--check", nargs=2, metavar=("MODEL", "OUT"), help="write the loss of the model that `launcher convert` wrote, for `launcher check`")
+    p.add_argument("--check", nargs=2, metavar=("MODEL", "OUT"), 
+                   help="compute the loss and the gradients of the model that `launcher convert` wrote, in FP32, for `launcher check`")
     return p.parse_args()
 
 
@@ -37,7 +38,7 @@ def limit_memory():
 
 
 def options(torch):
-    """Choices by name, the default first."""
+    """Choices by name, in the order in which they are worth trying, the default first."""
     new = hasattr(torch.nn.functional, "scaled_dot_product_attention")
     grouped = hasattr(torch.nn.functional, "grouped_mm") or hasattr(torch, "_grouped_mm")
     version = tuple(int(n) for n in torch.__version__.split(".")[:2])
@@ -61,6 +62,7 @@ def choose(torch, text):
         chosen[name] = value
     o = argparse.Namespace(**chosen)
     o.loss = int(o.loss)
+    o.activations = torch.bfloat16
     o.dtype = torch.bfloat16 if o.weights == "master" else torch.float32
     return o, ",".join(f"{name}={value}" for name, value in chosen.items())
 
@@ -145,7 +147,7 @@ def main():
 
     torch.set_num_threads(a.threads)
     if a.options:
-        print(json.dumps({"torch": torch.__version__, "options": options(torch)}))
+        print(json.dumps([{"name": name, "values": values} for name, values in options(torch).items()]))
         return
     o, text = choose(torch, a.set)
     if a.check:
