@@ -17,6 +17,19 @@ import sys
 import time
 
 
+# The C library maps and clears the memory of large tensors again in each step, unless it may keep all of it, with huge
+# pages, in one heap.
+MALLOC = {
+    "heap": {
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+        "MALLOC_ARENA_MAX": "1",
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    },
+    "mmap": {},
+}
+
+
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--threads", type=int, default=2)
@@ -30,11 +43,26 @@ def arguments():
     return p.parse_args()
 
 
+def restart(pairs):
+    """Starts this program again if its choices need other environment variables: libraries read them when they load."""
+    chosen = dict(pair.split("=") for pair in pairs.split(",") if pair)
+    wanted = dict(MALLOC.get(chosen.get("malloc", "heap"), {}))
+    if chosen.get("simd") == "avx512":  # PyTorch 1 uses AVX2 unless it is told otherwise
+        wanted["ATEN_CPU_CAPABILITY"] = "avx512"
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **wanted})
+
+
 def limit_memory():
     """Lets an allocation fail that the machine has no memory for, before it swaps or kills."""
     with open("/proc/meminfo") as f:
         available = next(int(line.split()[1]) for line in f if line.startswith("MemAvailable"))
     resource.setrlimit(resource.RLIMIT_DATA, (available * 1024, available * 1024))
+
+
+def has_avx512():
+    with open("/proc/cpuinfo") as f:
+        return "avx512bw" in f.read()
 
 
 def options(torch):
@@ -44,11 +72,12 @@ def options(torch):
     version = tuple(int(n) for n in torch.__version__.split(".")[:2])
     return {
         "weights": ["master", "autocast"],
-        "attention": (["sdpa"] if new else []) + ["256", "128", "512", "1024"],
+        "attention": (["sdpa"] if new else []) + ["256", "128", "512"],
         "experts": ["loop"] + (["grouped"] if grouped else []),
         "optimizer": ["pieces"] + (["fused"] if version >= (2, 4) else []),
         "loss": ["64", "256"],
-        "simd": ["default"] + ([] if new else ["avx512"]),
+        "malloc": list(MALLOC),
+        "simd": ["default"] if new or not has_avx512() else ["avx512", "default"],
         "compile": ["no"] + (["yes"] if hasattr(torch, "compile") else []),
     }
 
@@ -141,8 +170,7 @@ def measure(torch, a, o, shape):
 
 def main():
     a = arguments()
-    if "simd=avx512" in a.set.split(","):
-        os.environ["ATEN_CPU_CAPABILITY"] = "avx512"
+    restart(a.set)
     import torch
 
     torch.set_num_threads(a.threads)
