@@ -113,9 +113,12 @@ func (r result) print(c *contest) {
 	}
 	fmt.Fprintf(c.out, "%-16s %9s %9s %6s %9s %9s\n", r.row.name, ours, theirs, ratio, ownMemory, memory)
 	fmt.Fprintf(c.out, "  steps of %d sequences of %d tokens; PyTorch's best of %d variants: %s\n", r.row.batch, r.row.seq, r.tried, r.setting)
-	for name, err := range map[string]error{"this engine": r.ours.failure, "PyTorch": r.theirs.failure} {
-		if err != nil {
-			fmt.Fprintf(c.out, "  %s does not train it: %v\n", name, err)
+	for _, s := range []struct {
+		name    string
+		failure error
+	}{{"this engine", r.ours.failure}, {"PyTorch", r.theirs.failure}} {
+		if s.failure != nil {
+			fmt.Fprintf(c.out, "  %s does not train it: %v\n", s.name, s.failure)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func main() {
 	flag.IntVar(&c.rounds, "rounds", 3, "`N` turns of each")
 	flag.IntVar(&c.warm, "warm", 1, "`N` steps of PyTorch before those that count, in each turn")
 	flag.IntVar(&c.steps, "steps", 2, "`N` steps of PyTorch in each turn, of which the median counts")
-	flag.StringVar(&c.python, "python", "python3", "`PROGRAM` that has torch")
+	flag.StringVar(&c.python, "python", "python3", "`PROGRAM` that has torch (Debian: /usr/bin/python3 with python3-torch and libopenblas0-pthread)")
 	flag.StringVar(&c.launcher, "launcher", "", "`PROGRAM` to compare with; empty: built from this folder's source")
 	flag.StringVar(&c.set, "set", "", "`NAME=VALUE,...` options of PyTorch's side that are not searched, such as weights=autocast")
 	flag.BoolVar(&c.fast, "no-search", false, "take the defaults of options that --set does not give")

@@ -130,6 +130,11 @@ class LoopedExperts(nn.ModuleList):
         return torch.cat([F.linear(rows, e.down_proj.weight) for e, rows in zip(self, gated(h).split(load.tolist()))])
 
 
+if hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
+    # the numbers of rows differ in every step, and compiled code would be made again for each of them
+    LoopedExperts.forward = torch.compiler.disable(LoopedExperts.forward)
+
+
 class Gate(nn.Module):
     """Chooses experts in FP32, as few groups as the model allows."""
 

@@ -43,11 +43,10 @@ def arguments():
     return p.parse_args()
 
 
-def restart(pairs):
+def restart(o):
     """Starts this program again if its choices need other environment variables: libraries read them when they load."""
-    chosen = dict(pair.split("=") for pair in pairs.split(",") if pair)
-    wanted = dict(MALLOC.get(chosen.get("malloc", "heap"), {}))
-    if chosen.get("simd") == "avx512":  # PyTorch 1 uses AVX2 unless it is told otherwise
+    wanted = dict(MALLOC[o.malloc])
+    if o.simd == "avx512":  # PyTorch 1 uses AVX2 unless it is told otherwise
         wanted["ATEN_CPU_CAPABILITY"] = "avx512"
     if any(os.environ.get(name) != value for name, value in wanted.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **wanted})
@@ -170,7 +169,6 @@ def measure(torch, a, o, shape):
 
 def main():
     a = arguments()
-    restart(a.set)
     import torch
 
     torch.set_num_threads(a.threads)
@@ -178,6 +176,7 @@ def main():
         print(json.dumps([{"name": name, "values": values} for name, values in options(torch).items()]))
         return
     o, text = choose(torch, a.set)
+    restart(o)
     if a.check:
         from check import write
 
