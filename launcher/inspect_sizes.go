@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+
 	"spmoe/launcher/trainer"
 	"spmoe/moe"
 )
@@ -14,9 +16,11 @@ type sizes struct {
 	Seq        int           `json:"seq"`
 	PassTokens int           `json:"pass_tokens"` // per rank
 	Training   trainingSizes `json:"training"`
-	Parameters moe.Counts    `json:"parameters"`
-	FLOPs      float64       `json:"flops_per_token"`
-	Memory     memorySizes   `json:"memory"` // per rank
+	// Model is the configuration under the names of Hugging Face's config.json.
+	Model      json.RawMessage `json:"model"`
+	Parameters moe.Counts      `json:"parameters"`
+	FLOPs      float64         `json:"flops_per_token"`
+	Memory     memorySizes     `json:"memory"` // per rank
 	// bytes of all ranks per parameter
 	PerParameter trainer.PerParameter `json:"bytes_per_parameter"`
 	Heap         int64                `json:"heap_bytes"`
@@ -65,6 +69,7 @@ func newSizes(cfg trainer.Config, ranks int) sizes {
 	if dtype, err := cfg.DType(); err == nil {
 		size = int64(dtype.Size())
 	}
+	s.Model, _ = cfg.Model.MarshalHF() // fails only for numbers that JSON lacks, which Validate refuses
 	compressed, expanded := cfg.Model.KVCache()
 	s.Cache = cacheSizes{compressed, expanded, size * compressed, size * expanded}
 	return s

@@ -172,3 +172,15 @@ func TestInspectFolders(t *testing.T) {
 		refuse(t, exitUsage, append([]string{"inspect"}, strings.Fields(args)...), want...)
 	}
 }
+
+// The model in the JSON output is the configuration that was inspected, flags included.
+func TestInspectModel(t *testing.T) {
+	s := inspected(t, "671B", "--model.layers", "5", "--model.vocab", "100277")
+	got, err := moe.ParseHF(s.Model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Count() != s.Parameters || got.Layers != 5 || got.Vocab != 100277 || got.YaRN.Factor != 40 || got.TopKGroups != 4 {
+		t.Errorf("%+v has %+v, want %+v", got, got.Count(), s.Parameters)
+	}
+}

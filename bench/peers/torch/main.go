@@ -1,120 +1,97 @@
-// Torch compares training steps with PyTorch's, for the same model with the same threads, in turns.
+// Torch compares training steps with PyTorch's, for the same models with the same threads, in turns.
 //
-//	go run ./bench/peers/torch --flavor small --threads 2
+//	go run ./bench/peers/torch --rows all --threads 2
+//	go run ./bench/peers/torch -- --flavor debug --model.vocab 1024 --seq 256
 //
-// It needs a Python with torch (Debian: python3-torch), or another one given by --python.
+// It needs a Python with torch (Debian: python3-torch), or another one given by --python. The
+// launcher tells PyTorch's side the shape of the model. PyTorch's variants (types of weights,
+// attention, products of experts, optimizer, compilation) are tried first, and the fastest counts.
+//
+// Built with CGO_ENABLED=0, it needs nothing else on another machine than a static launcher:
+//
+//	torch --launcher ./launcher --python python3 --rows all --threads 16 --np 8
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"strconv"
-
-	"spmoe/bench"
 )
 
 // contest says what to run, and how often.
 type contest struct {
-	flavor, precision        string
+	rows                     []row
+	precision, set           string
 	python, script, launcher string
 	threads, ranks, rounds   int
-	compile                  bool
+	warm, steps              int
+	fast                     bool
+	out                      io.Writer
 }
 
 func main() {
-	var c contest
-	flag.StringVar(&c.flavor, "flavor", "small", "`NAME` of the model: debug or small")
+	c, list := contest{out: os.Stdout}, ""
+	flag.StringVar(&list, "rows", "small", "`LIST` of models: all, or some of "+rowNames()+"; flags of bench train after -- give another one")
 	flag.StringVar(&c.precision, "precision", "bf16", "`NAME` of this engine's precision")
 	flag.IntVar(&c.threads, "threads", 2, "`N` threads of PyTorch, and of this engine's ranks together")
-	flag.IntVar(&c.ranks, "np", 0, "`N` ranks of this engine, which share the threads; 0: one a thread")
+	flag.IntVar(&c.ranks, "np", 0, "`N` ranks of this engine, which share the threads; 0: one per thread")
 	flag.IntVar(&c.rounds, "rounds", 3, "`N` turns of each")
-	flag.StringVar(&c.python, "python", "python3", "`PROGRAM` that has torch")
-	flag.StringVar(&c.script, "script", "bench/peers/torch/train.py", "`FILE` that it runs")
-	flag.StringVar(&c.launcher, "launcher", "", "`PROGRAM` to hold against it; empty: built from this folder's source")
-	flag.BoolVar(&c.compile, "compile", false, "let PyTorch compile its model")
+	flag.IntVar(&c.warm, "warm", 1, "`N` steps of PyTorch before those that count, in each turn")
+	flag.IntVar(&c.steps, "steps", 2, "`N` steps of PyTorch in each turn, of which the median counts")
+	flag.StringVar(&c.python, "python", "python3", "`PROGRAM` that has torch (Debian: /usr/bin/python3 with python3-torch and libopenblas0-pthread)")
+	flag.StringVar(&c.launcher, "launcher", "", "`PROGRAM` to compare with; empty: built from this folder's source")
+	flag.StringVar(&c.set, "set", "", "`NAME=VALUE,...` options of PyTorch's side that are not searched, such as weights=autocast")
+	flag.BoolVar(&c.fast, "no-search", false, "take the defaults of options that --set does not give")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := c.run(ctx); err != nil {
+	if err := c.main(ctx, list, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "torch:", err)
 		os.Exit(1)
 	}
 }
 
-func (c *contest) run(ctx context.Context) error {
+// main prepares both sides in a temporary folder and runs the rows.
+func (c *contest) main(ctx context.Context, list string, args []string) (err error) {
+	if err := c.check(list, args); err != nil {
+		return err
+	}
+	folder, err := os.MkdirTemp("", "torch-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	if c.script, err = unpack(folder); err != nil {
+		return err
+	}
+	if c.launcher == "" {
+		if c.launcher, err = build(ctx, folder); err != nil {
+			return err
+		}
+	}
+	return c.run(ctx)
+}
+
+// check resolves the rows and the number of ranks.
+func (c *contest) check(list string, args []string) (err error) {
+	if len(args) > 0 {
+		one, err := parseRow(args)
+		if err != nil {
+			return err
+		}
+		c.rows = []row{one}
+	} else if c.rows, err = selectRows(list); err != nil {
+		return err
+	}
 	if c.ranks == 0 {
 		c.ranks = c.threads
 	}
-	if c.threads < 1 || c.rounds < 1 || c.ranks < 1 || c.threads%c.ranks != 0 {
-		return errors.New("--threads and --rounds are 1 or more, and --np divides the threads")
+	if c.threads < 1 || c.rounds < 1 || c.steps < 1 || c.warm < 0 || c.ranks < 1 || c.threads%c.ranks != 0 {
+		return errors.New("--threads, --rounds and --steps are 1 or more, and --np divides the threads")
 	}
-	if c.launcher == "" {
-		folder, err := os.MkdirTemp("", "torch-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(folder)
-		c.launcher = filepath.Join(folder, "launcher")
-		build := exec.CommandContext(ctx, "go", "build", "-o", c.launcher, "./launcher")
-		if said, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("building the launcher: %w: %s", err, said)
-		}
-	}
-	threads := strconv.Itoa(c.threads)
-	peer := []string{c.script, "--flavor", c.flavor, "--threads", threads}
-	if c.compile {
-		peer = append(peer, "--compile")
-	}
-	own := []string{"-np", strconv.Itoa(c.ranks), "--threads", strconv.Itoa(c.threads / c.ranks), "bench", "train", "--quick", "--flavor", c.flavor, "--precision", c.precision, "--json", "-"}
-	var ours, theirs, rates, memory []float64
-	for range c.rounds {
-		a, err := figures(ctx, c.launcher, own...)
-		if err != nil {
-			return err
-		}
-		b, err := figures(ctx, c.python, peer...)
-		if err != nil {
-			return err
-		}
-		x, y := a[c.precision+"_tokens_per_s"], b["torch_bf16_tokens_per_s"]
-		fmt.Printf("%s, %d threads, %d ranks: this engine in %s %.0f tokens/s, PyTorch in bf16 %.0f: %.2f times as fast\n", c.flavor, c.threads, c.ranks, c.precision, x, y, x/y)
-		ours, theirs, rates = append(ours, x), append(theirs, y), append(rates, x/y)
-		memory = append(memory, a[c.precision+"_memory_bytes"]/b["torch_bf16_memory_bytes"])
-	}
-	fmt.Printf("medians: %.0f and %.0f tokens/s; %.2f times as fast, in %.2f times the memory\n", bench.Median(ours), bench.Median(theirs), bench.Median(rates), bench.Median(memory))
 	return nil
-}
-
-// figures runs a program, and returns the values in its output by name.
-func figures(ctx context.Context, program string, args ...string) (map[string]float64, error) {
-	cmd := exec.CommandContext(ctx, program, args...)
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", program, err, errOut.String())
-	}
-	values := map[string]float64{}
-	for lines := bufio.NewScanner(&out); lines.Scan(); {
-		var line struct {
-			Name  string
-			Value float64
-		}
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return nil, fmt.Errorf("%s printed %q: %w", program, lines.Text(), err)
-		}
-		values[line.Name] = line.Value
-	}
-	if len(values) == 0 {
-		return nil, fmt.Errorf("%s printed no figures: %s", program, errOut.String())
-	}
-	return values, nil
 }

@@ -1,190 +1,197 @@
-"""Training steps of spmoe's flavors in PyTorch, on the CPU: what `launcher bench train` is held against.
+"""Training steps of a model in PyTorch, on the CPU: what `launcher bench train` is compared with.
 
-The model is DeepSeek-V3's as the flavors have it: multi-head latent attention without query compression, dense layers
-first, then routed experts chosen by sigmoid scores plus a selection bias, and shared ones; BF16 by autocast, AdamW.
-Prints one JSON object a line, with name and value, as `bench train --json` does.
+The model's shape comes from the launcher, on standard input:
 
-    python3 train.py --flavor small --threads 2
+    launcher inspect small --seq 512 --batch 8 --json | python3 train.py --threads 2
+
+Prints one JSON object per line, with name and value, as `bench train --json` does. With --options it prints the choices
+that this version of PyTorch has, the first of each being the default; --set picks others.
 """
 import argparse
 import json
+import math
+import os
 import resource
 import statistics
+import sys
 import time
 
-import torch
-import torch.nn.functional as F
-from torch import nn
 
-FLAVORS = {
-    "debug": dict(vocab=256, dim=256, layers=4, dense_layers=1, dense_inter=512, heads=4, kv_rank=64,
-                  nope=32, rope=32, value=64, experts=16, top_k=4, inter=128, seq=128, batch=16),
-    "small": dict(vocab=8192, dim=512, layers=8, dense_layers=1, dense_inter=1280, heads=8, kv_rank=128,
-                  nope=32, rope=32, value=64, experts=32, top_k=4, inter=256, seq=512, batch=8),
+# The C library maps and clears the memory of large tensors again in each step, unless it may keep all of it, with huge
+# pages, in one heap.
+MALLOC = {
+    "heap": {
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+        "MALLOC_ARENA_MAX": "1",
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    },
+    "mmap": {},
 }
 
 
-def linear(n_in, n_out):
-    layer = nn.Linear(n_in, n_out, bias=False)
-    nn.init.normal_(layer.weight, std=0.02)
-    return layer
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--warm", type=int, default=1, help="steps before those that count")
+    p.add_argument("--steps", type=int, default=3, help="steps, of which the median counts")
+    p.add_argument("--set", default="", metavar="NAME=VALUE,...", help="choices that differ from the defaults")
+    p.add_argument("--options", action="store_true", help="print the choices as JSON")
+    p.add_argument("--profile", action="store_true", help="print the time per operator of one step to standard error")
+    p.add_argument("--check", nargs=2, metavar=("MODEL", "OUT"), 
+                   help="compute the loss and the gradients of the model that `launcher convert` wrote, in FP32, for `launcher check`")
+    return p.parse_args()
 
 
-class Norm(nn.Module):
-    def __init__(self, n):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(n))
-
-    def forward(self, x):
-        wide = x.float()
-        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6) * self.weight).to(x.dtype)
-
-
-def rotate(x, cos, sin):
-    """Interleaved rotary pairs; x: [..., seq, rope]."""
-    even, odd = x[..., 0::2].float(), x[..., 1::2].float()
-    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2).to(x.dtype)
+def restart(o):
+    """Starts this program again if its choices need other environment variables: libraries read them when they load."""
+    wanted = dict(MALLOC[o.malloc])
+    if o.simd == "avx512":  # PyTorch 1 uses AVX2 unless it is told otherwise
+        wanted["ATEN_CPU_CAPABILITY"] = "avx512"
+    if any(os.environ.get(name) != value for name, value in wanted.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **wanted})
 
 
-class Attention(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        self.c = c
-        self.q = linear(c.dim, c.heads * (c.nope + c.rope))
-        self.kv_down = linear(c.dim, c.kv_rank + c.rope)
-        self.kv_norm = Norm(c.kv_rank)
-        self.kv_up = linear(c.kv_rank, c.heads * (c.nope + c.value))
-        self.o = linear(c.heads * c.value, c.dim)
-
-    def forward(self, x, cos, sin):
-        c, (batch, seq, _) = self.c, x.shape
-        q = self.q(x).view(batch, seq, c.heads, -1).transpose(1, 2)
-        latent, k_rope = self.kv_down(x).split([c.kv_rank, c.rope], -1)
-        k, v = self.kv_up(self.kv_norm(latent)).view(batch, seq, c.heads, -1).transpose(1, 2).split([c.nope, c.value], -1)
-        k_rope = rotate(k_rope.unsqueeze(1), cos, sin).expand(-1, c.heads, -1, -1)
-        q = torch.cat((q[..., :c.nope], rotate(q[..., c.nope:], cos, sin)), -1)
-        k = torch.cat((k, k_rope.to(k.dtype)), -1)
-        if hasattr(F, "scaled_dot_product_attention"):
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-            future = torch.ones(seq, seq, dtype=torch.bool).triu(1)
-            y = scores.masked_fill(future, float("-inf")).float().softmax(-1).to(v.dtype) @ v
-        return self.o(y.transpose(1, 2).reshape(batch, seq, -1))
+def limit_memory():
+    """Lets an allocation fail that the machine has no memory for, before it swaps or kills."""
+    with open("/proc/meminfo") as f:
+        available = next(int(line.split()[1]) for line in f if line.startswith("MemAvailable"))
+    resource.setrlimit(resource.RLIMIT_DATA, (available * 1024, available * 1024))
 
 
-class FeedForward(nn.Module):
-    def __init__(self, dim, inter):
-        super().__init__()
-        self.gate, self.up, self.down = linear(dim, inter), linear(dim, inter), linear(inter, dim)
-
-    def forward(self, x):
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+def has_avx512():
+    with open("/proc/cpuinfo") as f:
+        return "avx512bw" in f.read()
 
 
-class Experts(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        self.c = c
-        self.router = linear(c.dim, c.experts)
-        self.register_buffer("bias", torch.zeros(c.experts))
-        self.experts = nn.ModuleList(FeedForward(c.dim, c.inter) for _ in range(c.experts))
-        self.shared = FeedForward(c.dim, c.inter)
-
-    def forward(self, x):
-        flat = x.flatten(0, 1)
-        with torch.autocast("cpu", enabled=False):
-            scores = F.linear(flat.float(), self.router.weight).sigmoid()
-        chosen = (scores + self.bias).topk(self.c.top_k, -1).indices
-        weights = scores.gather(1, chosen)
-        weights = weights / weights.sum(-1, keepdim=True)
-        order = chosen.flatten().argsort()
-        tokens = order.div(self.c.top_k, rounding_mode="floor")
-        self.load = chosen.flatten().bincount(minlength=self.c.experts)
-        groups = flat[tokens].split(self.load.tolist())
-        rows = torch.cat([expert(group) for expert, group in zip(self.experts, groups)])
-        rows = rows * weights.flatten()[order].unsqueeze(-1)
-        out = torch.zeros(flat.shape).index_add(0, tokens, rows.float())
-        return (self.shared(flat) + out).view_as(x)
-
-    def balance(self):
-        load = self.load.float()
-        self.bias += 1e-3 * (load.mean() - load).sign()
+def options(torch):
+    """Choices by name, in the order in which they are worth trying, the default first."""
+    new = hasattr(torch.nn.functional, "scaled_dot_product_attention")
+    grouped = hasattr(torch.nn.functional, "grouped_mm") or hasattr(torch, "_grouped_mm")
+    version = tuple(int(n) for n in torch.__version__.split(".")[:2])
+    return {
+        "weights": ["master", "autocast"],
+        "attention": (["sdpa"] if new else []) + ["256", "128", "512"],
+        "experts": ["loop"] + (["grouped"] if grouped else []),
+        "optimizer": ["pieces"] + (["fused"] if version >= (2, 4) else []),
+        "loss": ["64", "256"],
+        "malloc": list(MALLOC),
+        "simd": ["default"] if new or not has_avx512() else ["avx512", "default"],
+        "compile": ["no"] + (["yes"] if hasattr(torch, "compile") else []),
+    }
 
 
-class Block(nn.Module):
-    def __init__(self, c, dense):
-        super().__init__()
-        self.before, self.attention, self.between = Norm(c.dim), Attention(c), Norm(c.dim)
-        self.network = FeedForward(c.dim, c.dense_inter) if dense else Experts(c)
-
-    def forward(self, x, cos, sin):
-        x = x + self.attention(self.before(x), cos, sin)
-        return x + self.network(self.between(x))
-
-
-class Model(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        self.c = c
-        self.embedding = nn.Embedding(c.vocab, c.dim)
-        self.blocks = nn.ModuleList(Block(c, i < c.dense_layers) for i in range(c.layers))
-        self.norm, self.head = Norm(c.dim), linear(c.dim, c.vocab)
-        angles = torch.outer(torch.arange(c.seq).float(), 10000.0 ** (-torch.arange(0, c.rope, 2).float() / c.rope))
-        self.register_buffer("cos", angles.cos())
-        self.register_buffer("sin", angles.sin())
-
-    def forward(self, inputs, targets):
-        x = self.embedding(inputs)
-        for block in self.blocks:
-            x = block(x, self.cos, self.sin)
-        logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+def choose(torch, text):
+    known = options(torch)
+    chosen = {name: values[0] for name, values in known.items()}
+    for name, value in (pair.split("=") for pair in text.split(",") if pair):
+        if name not in known or value not in known[name] and name not in ("attention", "loss"):
+            sys.exit(f"--set {name}={value}: this PyTorch has {known}")
+        chosen[name] = value
+    o = argparse.Namespace(**chosen)
+    o.loss = int(o.loss)
+    o.activations = torch.bfloat16
+    o.dtype = torch.bfloat16 if o.weights == "master" else torch.float32
+    return o, ",".join(f"{name}={value}" for name, value in chosen.items())
 
 
-def flops(c):
-    """Model FLOPs of a step, as spmoe counts them: 6 for each active weight in a product and token, causal attention."""
-    attention = c.dim * c.heads * (c.nope + c.rope) + c.dim * (c.kv_rank + c.rope) + c.kv_rank * c.heads * (c.nope + c.value) + c.heads * c.value * c.dim
-    routed = (c.top_k + 1) * 3 * c.dim * c.inter + c.dim * c.experts
-    weights = c.layers * attention + c.dense_layers * 3 * c.dim * c.dense_inter + (c.layers - c.dense_layers) * routed + c.dim * c.vocab
-    scores = c.layers * c.heads * (c.nope + c.rope + c.value) * (c.seq + 1) / 2
-    return 6 * c.batch * c.seq * (weights + scores)
+class FusedAdamW:
+    """PyTorch's own AdamW in one pass over FP32 masters of BF16 parameters; others are their own."""
+
+    def __init__(self, torch, parameters, lr):
+        self.torch, self.all = torch, [(p, p if p.dtype == torch.float32 else p.detach().float()) for p in parameters]
+        self.optimizer = torch.optim.AdamW([m for _, m in self.all], lr=lr, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+    def step(self):
+        for p, master in self.all:
+            if p is not master:
+                master.grad, p.grad = p.grad.float(), None
+        masters = [m for _, m in self.all]
+        self.torch.nn.utils.clip_grad_norm_(masters, 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        with self.torch.no_grad():
+            for p, master in self.all:
+                if p is not master:
+                    p.copy_(master)
+
+
+class Training:
+    def __init__(self, torch, shape, o, lr=1e-3):
+        from kernels import AdamW
+        from model import Experts, Model
+
+        self.torch = torch
+        self.model = Model(shape["model"], o, shape["seq"])
+        parameters = list(self.model.parameters())
+        count = sum(p.numel() for p in parameters)
+        if count != shape["parameters"]["total"]:
+            sys.exit(f"this model has {count} parameters, the launcher's {shape['parameters']['total']}")
+        self.run = torch.compile(self.model) if o.compile == "yes" else self.model
+        self.optimizer = FusedAdamW(torch, parameters, lr) if o.optimizer == "fused" else AdamW(parameters, lr)
+        self.experts = [m for m in self.model.modules() if isinstance(m, Experts)]
+
+    def loss(self, rows):
+        with self.torch.autocast("cpu", dtype=self.torch.bfloat16):
+            return self.model.loss(self.run(rows[:, :-1]), rows[:, 1:])
+
+    def step(self, rows):
+        loss = self.loss(rows)
+        loss.backward()
+        self.optimizer.step()
+        for e in self.experts:
+            e.balance()
+        return float(loss.detach())
+
+
+def sane(losses, vocab):
+    """Random tokens cost about log(vocab) at first, and less once the same ones were seen."""
+    return abs(losses[0] - math.log(vocab)) < 0.1 * math.log(vocab) and losses[-1] < losses[0]
+
+
+def measure(torch, a, o, shape):
+    torch.manual_seed(1)
+    training = Training(torch, shape, o)
+    rows = torch.randint(shape["model"]["vocab_size"], (shape["batch"], shape["seq"] + 1))
+    took, losses = [], []
+    for _ in range(a.warm + a.steps):
+        begin = time.perf_counter()
+        losses.append(training.step(rows))
+        took.append(time.perf_counter() - begin)
+    if not sane(losses, shape["model"]["vocab_size"]):
+        sys.exit(f"the losses {losses} are not those of a training run")
+    if a.profile:
+        with torch.profiler.profile() as seen:
+            training.step(rows)
+        print(seen.key_averages().table(sort_by="self_cpu_time_total", row_limit=25), file=sys.stderr)
+    return shape["batch"] * shape["seq"] / statistics.median(took[a.warm :]), losses
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--flavor", choices=FLAVORS, default="small")
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--warm", type=int, default=2)
-    p.add_argument("--steps", type=int, default=5)
-    p.add_argument("--compile", action="store_true", help="torch.compile")
-    a = p.parse_args()
-    c = argparse.Namespace(**FLAVORS[a.flavor])
-    torch.manual_seed(1)
+    a = arguments()
+    import torch
+
     torch.set_num_threads(a.threads)
-    model = Model(c)
-    run = torch.compile(model) if a.compile else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
-    took = []
-    for _ in range(a.warm + a.steps):
-        rows = torch.randint(c.vocab, (c.batch, c.seq + 1))
-        begin = time.perf_counter()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = run(rows[:, :-1], rows[:, 1:])
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        for block in model.blocks[c.dense_layers:]:
-            block.network.balance()
-        took.append(time.perf_counter() - begin)
-    step = statistics.median(took[a.warm:])
+    if a.options:
+        print(json.dumps([{"name": name, "values": values} for name, values in options(torch).items()]))
+        return
+    o, text = choose(torch, a.set)
+    restart(o)
+    if a.check:
+        from check import write
+
+        return write(torch, *a.check, o)
+    shape = json.load(sys.stdin)
+    limit_memory()
+    rate, losses = measure(torch, a, o, shape)
     for name, value in {
-        "torch_bf16_tokens_per_s": c.batch * c.seq / step,
-        "torch_bf16_tflops": flops(c) / step / 1e12,
+        "torch_bf16_tokens_per_s": rate,
         "torch_bf16_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "torch_first_loss": losses[0],
+        "torch_last_loss": losses[-1],
     }.items():
-        print(json.dumps({"name": name, "value": value, "flavor": a.flavor, "threads": a.threads, "torch": torch.__version__}))
+        print(json.dumps({"name": name, "value": value, "options": text, "threads": a.threads, "torch": torch.__version__}))
 
 
-main()
+if __name__ == "__main__":
+    main()
