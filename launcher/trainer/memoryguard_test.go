@@ -68,18 +68,25 @@ func TestFlippedWeights(t *testing.T) {
 					t.Fatal(err)
 				}
 				alarms := got.texts()
-				if done[0]+done[1] != 50 || done[0]*done[1] == 0 || len(alarms) != 50 {
-					t.Fatalf("%d flips, %d alarms: %q", done, len(alarms), alarms)
+				if done[0]+done[1] != 50 || done[0]*done[1] == 0 {
+					t.Fatalf("%d flips", done)
 				}
-				for i, alarm := range alarms {
-					where := rand.New(rand.NewPCG(7, uint64(i+1))).IntN(2)
+				for step := 1; step <= 50; step++ {
+					rng := rand.New(rand.NewPCG(7, uint64(step)))
+					where, late := rng.IntN(2), rng.IntN(3) == 0
 					want := func(rank int) string {
-						return fmt.Sprintf("step %d: %s of rank %d have changed in memory: they are published again", i+1, name, rank)
+						return fmt.Sprintf("step %d: %s of rank %d have changed in memory: they are published again", step, name, rank)
 					}
-					// of weights that ranks share, each checks a part
-					if shared := name == "dense weights"; alarm != want(where) && !(shared && alarm == want(1-where)) {
-						t.Errorf("%s, want %s", alarm, want(where))
+					switch shared := name == "dense weights"; { // each rank checks a part of them
+					case len(alarms) > 0 && (alarms[0] == want(where) || shared && alarms[0] == want(1-where)):
+						alarms = alarms[1:]
+					case shared && late: // the other rank had checked it; the update has overwritten it
+					default:
+						t.Fatalf("%.1q, want %s", alarms, want(where))
 					}
+				}
+				if len(alarms) > 0 {
+					t.Errorf("more alarms: %q", alarms)
 				}
 				sameState(t, name, cfg, undisturbed, cfg.Steps)
 			})
