@@ -11,6 +11,10 @@ type Arena struct {
 	// Allocator provides the buffers. Nil means Go's heap. Set it before the first use.
 	Allocator memory.Allocator
 
+	// First is the size in bytes of the first chunk, unless arenaChunk is larger. An arena of known
+	// size is then one chunk. Memory that is not used stays without physical memory.
+	First int
+
 	// Poison fills released memory with NaNs. A test then detects a tensor that is used after its
 	// release.
 	Poison bool
@@ -40,7 +44,11 @@ func (a *Arena) New(dtype DType, dims ...int) Tensor {
 		// A tensor that does not fit leaves a gap at the end of a chunk. Each chunk is at least as
 		// large as all earlier chunks together, so gaps are rare. The unused end of the last chunk
 		// occupies no physical memory.
-		buf.Resize(max(bytes, arenaChunk, a.held()))
+		least := arenaChunk
+		if len(a.chunks) == 0 {
+			least = max(least, a.First)
+		}
+		buf.Resize(max(bytes, least, a.held()))
 		a.chunks = append(a.chunks, buf)
 	}
 	t := view(a.chunks[a.current], min(a.offset, a.chunks[a.current].Len()-1), dtype, dims)
