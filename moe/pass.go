@@ -228,7 +228,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		p, m.idle = m.idle[n-1], m.idle[:n-1]
 	} else {
 		p = &Pass{model: m, blocks: make([]blockState, len(m.blocks))}
-		p.arena.Allocator, p.arena.Poison = ex.Allocator, ex.Poison
+		p.arena.Allocator, p.arena.Poison, p.arena.First = ex.Allocator, ex.Poison, m.PassBytes
 		m.passes = append(m.passes, p)
 	}
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
