@@ -51,7 +51,7 @@ func defineInspect(fs *flag.FlagSet) action {
 }
 
 // sizeFlags are the flags outside the model section that sizes depend on.
-var sizeFlags = []string{"seq", "batch", "micro-batch", "precision", "save-every", "save-async", "optimizer.moments"}
+var sizeFlags = []string{"seq", "batch", "micro-batch", "precision", "recompute", "threads", "save-every", "save-async", "optimizer.moments"}
 
 func (f *inspectFlags) run(_ context.Context, env env) error {
 	cfg, err := f.configure(env.args)

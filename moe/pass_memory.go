@@ -68,7 +68,7 @@ func (c Config) PassMemory(s PassShape) PassMemory {
 	return p.memory
 }
 
-// arenaSize is an arena of which only the size matters. The zero value is empty.
+// arenaSize is the size of an arena. The zero value is that of an empty one.
 type arenaSize struct{ used float64 }
 
 // passSizes is a pass that allocates nothing. Sizes are float64, which does not overflow.

@@ -132,7 +132,6 @@ func (p *passSizes) blockBackward() {
 	p.recomputeFeed()
 	p.feedBackward()
 	p.computeShared()
-	p.in(Norms)
 	p.normBackward(p.c.Dim)
 	p.scratch.used = half
 	if p.s.Recompute == RecomputeSelective {
@@ -146,7 +145,6 @@ func (p *passSizes) blockBackward() {
 	}
 	p.attendBackward()
 	p.computeShared()
-	p.in(Norms)
 	p.normBackward(p.c.Dim)
 	p.scratch.used = mark
 }

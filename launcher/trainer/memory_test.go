@@ -80,8 +80,8 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 	return each, parameters
 }
 
-// The estimate is close to what a rank allocates, part by part. The activations of a single rank are
-// exact. Experts of several ranks receive unequal numbers of rows.
+// The estimate is close to what a rank allocates, part by part. The activations of a single rank
+// are exact. Experts of several ranks receive unequal numbers of rows.
 func TestEstimateMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranks  []int
