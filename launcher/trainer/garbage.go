@@ -23,7 +23,8 @@ type garbageBound struct {
 var garbage garbageBound
 
 // hold returns memory that is not in use to the system, for example that of reading the text, and
-// bounds garbage until release.
+// bounds garbage until release. release returns the memory of the ranks, so that what follows a
+// run, such as its report, does not add to it.
 func (g *garbageBound) hold() (release func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -36,6 +37,7 @@ func (g *garbageBound) hold() (release func()) {
 		defer g.mu.Unlock()
 		if g.runs--; g.runs == 0 {
 			debug.SetGCPercent(g.before)
+			debug.FreeOSMemory()
 		}
 	}
 }
