@@ -11,13 +11,28 @@ const large = 2 << 20
 // Advise asks for large pages in those parts of b that hold a whole large page. b must hold zeros
 // only. A refusal by the system costs only time.
 func Advise(b []byte) {
-	begin := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (large - 1)
-	if whole := (len(b) - begin) / large * large; whole > 0 {
-		pages := b[begin : begin+whole]
-		if syscall.Madvise(pages, syscall.MADV_HUGEPAGE) == nil {
-			// Pages become large at their first touch. Memory that was in use before has small
-			// pages, so release them first.
-			_ = syscall.Madvise(pages, syscall.MADV_DONTNEED)
-		}
+	pages := whole(b)
+	if len(pages) > 0 && syscall.Madvise(pages, syscall.MADV_HUGEPAGE) == nil {
+		// Pages become large at their first touch. Memory that was in use before has small pages,
+		// so release them first.
+		_ = syscall.Madvise(pages, syscall.MADV_DONTNEED)
 	}
+}
+
+// Release gives the large pages that lie in b back to the system. They read as zeros afterwards. b
+// must be private memory. A refusal by the system costs only memory.
+func Release(b []byte) {
+	if pages := whole(b); len(pages) > 0 {
+		_ = syscall.Madvise(pages, syscall.MADV_DONTNEED)
+	}
+}
+
+// whole returns the part of b that consists of whole large pages.
+func whole(b []byte) []byte {
+	begin := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (large - 1)
+	n := (len(b) - begin) / large * large
+	if n <= 0 {
+		return nil
+	}
+	return b[begin : begin+n]
 }

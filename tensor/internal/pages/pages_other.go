@@ -4,3 +4,6 @@ package pages
 
 // Advise does nothing on this system.
 func Advise([]byte) {}
+
+// Release does nothing on this system.
+func Release([]byte) {}
