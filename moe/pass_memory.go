@@ -221,10 +221,14 @@ func (p *passSizes) multiply(m, n, k float64, leaves int) {
 	p.products.Add(m, n, k, p.s.Precision.DType, leaves)
 }
 
-// perProduct returns the rows of one product: a group's, or all.
+// fullest bounds the rows of an expert, as a multiple of the mean. Loads are that uneven while the
+// learning rate rises; later the router's biases keep them closer.
+const fullest = 4
+
+// perProduct returns the rows of one product: all, or those of the fullest expert.
 func (p *passSizes) perProduct(x *operandSize) float64 {
 	if x.grouped {
-		return x.rows / float64(max(p.c.Experts/max(p.s.Ranks, 1), 1))
+		return min(fullest*x.rows/float64(max(p.c.Experts/max(p.s.Ranks, 1), 1)), x.rows)
 	}
 	return x.rows
 }

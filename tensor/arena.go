@@ -119,10 +119,11 @@ func (a *Arena) Reset() { a.Release(Mark{}) }
 func (a *Arena) Trim() {
 	for i := range a.chunks {
 		c := &a.chunks[i]
-		if c.touched > c.recent && a.Allocator == nil {
-			pages.Release(c.Bytes()[c.recent:c.touched])
+		if c.touched <= c.recent {
+			c.touched = c.recent
+		} else if a.Allocator == nil {
+			c.touched = min(c.recent+pages.Release(c.Bytes()[c.recent:]), c.touched)
 		}
-		c.touched = c.recent
 		switch {
 		case i == a.current:
 			c.recent = a.offset

@@ -131,7 +131,7 @@ func (c Config) passShape(ranks int) moe.PassShape {
 // sizeArenas makes the arenas of a rank as large as its passes need, so that each is in one piece.
 // The experts of a rank may receive more rows than the mean. What is not used takes no memory.
 func (c Config) sizeArenas(model *moe.Model, ex *tensor.Exec, ranks int) {
-	const room = 1.25
+	const room = 2
 	pass := c.Model.PassMemory(c.passShape(ranks))
 	ex.First, model.PassBytes = int(room*pass.Scratch), int(room*pass.AllSaved())
 }

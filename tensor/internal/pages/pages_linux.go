@@ -19,12 +19,14 @@ func Advise(b []byte) {
 	}
 }
 
-// Release gives the large pages that lie in b back to the system. They read as zeros afterwards. b
-// must be private memory. A refusal by the system costs only memory.
-func Release(b []byte) {
-	if pages := whole(b); len(pages) > 0 {
-		_ = syscall.Madvise(pages, syscall.MADV_DONTNEED)
+// Release gives the large pages that lie in b back to the system. They read as zeros afterwards. It
+// returns how many bytes at the beginning of b are left. b must be private memory.
+func Release(b []byte) (left int) {
+	pages := whole(b)
+	if len(pages) == 0 || syscall.Madvise(pages, syscall.MADV_DONTNEED) != nil {
+		return len(b)
 	}
+	return int(uintptr(unsafe.Pointer(unsafe.SliceData(pages))) - uintptr(unsafe.Pointer(unsafe.SliceData(b))))
 }
 
 // whole returns the part of b that consists of whole large pages.
