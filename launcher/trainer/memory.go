@@ -128,12 +128,14 @@ func (c Config) passShape(ranks int) moe.PassShape {
 	}
 }
 
-// sizeArenas makes the arenas of a rank as large as its passes need, so that each is in one piece.
-// The experts of a rank may receive more rows than the mean. What is not used takes no memory.
+// sizeArenas makes the arenas of a rank as large as its passes need, so that each is in one piece,
+// with room for experts that receive more rows than the mean. What is not used takes no memory, but
+// the system refuses a piece larger than all memory.
 func (c Config) sizeArenas(model *moe.Model, ex *tensor.Exec, ranks int) {
-	const room = 2
+	const mostRoom = 512 << 20
+	withRoom := func(bytes float64) int { return int(min(bytes+min(bytes, mostRoom), mostBytes)) }
 	pass := c.Model.PassMemory(c.passShape(ranks))
-	ex.First, model.PassBytes = int(room*pass.Scratch), int(room*pass.AllSaved())
+	ex.First, model.PassBytes = withRoom(pass.Scratch), withRoom(pass.AllSaved())
 }
 
 // stateMemory returns the memory of the weights of a part of the model and of what is held per
