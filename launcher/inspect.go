@@ -51,7 +51,7 @@ func defineInspect(fs *flag.FlagSet) action {
 }
 
 // sizeFlags are the flags outside the model section that sizes depend on.
-var sizeFlags = []string{"seq", "batch", "micro-batch", "precision", "save-every", "save-async", "optimizer.moments"}
+var sizeFlags = []string{"seq", "batch", "micro-batch", "precision", "recompute", "threads", "save-every", "save-async", "optimizer.moments"}
 
 func (f *inspectFlags) run(_ context.Context, env env) error {
 	cfg, err := f.configure(env.args)
@@ -169,10 +169,10 @@ func summarize(out io.Writer, prefix string, cfg trainer.Config, ranks int) {
 	for _, line := range append(newTrainingSizes(cfg).lines(cfg),
 		fmt.Sprintf("parameters: %s total, %s active per token, %s in routed experts", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed)),
 		fmt.Sprintf("FLOPs: %.4g per token, %.4g per step of %d tokens", flops, flops*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq),
-		fmt.Sprintf("memory per rank, of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s)", report.Plural(ranks, "rank"),
-			system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations), system.Bytes(memory.Snapshot)),
-		fmt.Sprintf("bytes per parameter, of %s: %.1f without activations (weights %.1f, gradients %.1f, optimizer %.1f, snapshot %.1f)", report.Plural(ranks, "rank"),
-			each.All, each.Weights, each.Gradients, each.Optimizer, each.Snapshot),
+		fmt.Sprintf("memory per rank, of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s, process %s)", report.Plural(ranks, "rank"),
+			system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations), system.Bytes(memory.Snapshot), system.Bytes(memory.Process)),
+		fmt.Sprintf("bytes per parameter, of %s: %.1f without activations (weights %.1f, gradients %.1f, optimizer %.1f, snapshot %.1f, process %.1f)", report.Plural(ranks, "rank"),
+			each.All, each.Weights, each.Gradients, each.Optimizer, each.Snapshot, each.Process),
 		fmt.Sprintf("memory of all ranks: %s; this machine: %s available of %s, %s", system.Bytes(memory.Total()*int64(ranks)),
 			system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core")),
 	) {
@@ -206,7 +206,7 @@ func printSizes(out io.Writer, cfg trainer.Config, ranks int) {
 	}
 	fmt.Fprintf(out, "  lower bounds for passes of %s tokens per rank: each operand is read or written once\n", report.Thousands(float64(s.PassTokens)))
 	table = newTable(out, "memory per rank", "weights", "gradients", "optimizer", "activations", "snapshot", "all")
-	for _, p := range append(rows, total) {
+	for _, p := range append(rows, s.process(), total) {
 		m := p.Memory
 		table.row(p.Part, system.Bytes(m.Weights), system.Bytes(m.Gradients), system.Bytes(m.Optimizer), system.Bytes(m.Activations), system.Bytes(m.Snapshot), system.Bytes(m.Total()))
 	}

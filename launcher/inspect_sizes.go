@@ -97,6 +97,9 @@ func (s sizes) rows() (rows []partSizes, total partSizes) {
 	return rows, total.rated()
 }
 
+// process returns the part that holds the memory of the process besides the model.
+func (s sizes) process() partSizes { return s.Parts[len(s.Parts)-1] }
+
 func (p partSizes) plus(o partSizes) partSizes {
 	p.Params, p.Active, p.Memory = p.Params+o.Params, p.Active+o.Active, p.Memory.Plus(o.Memory)
 	p.FLOPs, p.Bytes = p.FLOPs.Plus(o.FLOPs), p.Bytes.Plus(o.Bytes)

@@ -21,17 +21,25 @@ import (
 	"spmoe/internal/fault"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
 )
 
 // asLauncher makes this test program the launcher itself.
 const asLauncher = "SPMOE_TEST_LAUNCHER"
+
+// peakFile names a file into which a launcher writes its peak of resident bytes.
+const peakFile = "SPMOE_TEST_PEAK"
 
 // TestMain lets the test program be a rank, or a launcher, when a test has started it as one.
 func TestMain(m *testing.M) {
 	_, rank := os.LookupEnv("SPMOE_RANK")
 	_, launcher := os.LookupEnv(asLauncher)
 	if rank || launcher {
-		os.Exit(runProcess())
+		code := runProcess()
+		if path := os.Getenv(peakFile); path != "" {
+			os.WriteFile(path, fmt.Append(nil, system.MostResident()), 0o600)
+		}
+		os.Exit(code)
 	}
 	os.Exit(m.Run())
 }

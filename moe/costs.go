@@ -54,12 +54,6 @@ type Module struct {
 
 	Params int64 // of the whole model
 	Active int64 // parameters that one token uses
-	Kept   int64 // approximate elements per token saved for the backward pass; see KeptBy
-
-	deferred int64 // see DeferredWgrad
-	cheap    int64 // of Kept, what RecomputeSelective recomputes
-	// with RecomputeFull: what is saved, and what the layer being recomputed has
-	savedFull int64
 
 	// Elements per token that its operations read, besides weights, and write in the forward pass.
 	Inputs, Outputs int64
@@ -71,32 +65,6 @@ type Module struct {
 
 // layerRange is layers [first, end) of a model with of layers. The MTP module is layer number of.
 type layerRange struct{ first, end, of int }
-
-// KeptBy returns the approximate elements per token that are saved for the backward pass under a
-// recompute policy. For RecomputeFull it includes the activations of one layer, which the backward
-// pass recomputes at a time.
-func (m Module) KeptBy(r Recompute) int64 {
-	switch r {
-	case RecomputeSelective:
-		return m.Kept - m.cheap
-	case RecomputeFull:
-		return m.savedFull
-	}
-	return m.Kept
-}
-
-// DeferredWgrad returns the elements per token that a pass saves for the weight gradients of routed
-// experts if these are deferred: see [Config.WgradPasses].
-func (m Module) DeferredWgrad() int64 { return m.deferred }
-
-// saves adds the elements that each layer saves. Some of them, cheap, take little work to
-// recompute.
-func (m Module) saves(layers int64, elements, cheap int) Module {
-	m.Kept += layers * int64(elements)
-	m.cheap += layers * int64(cheap)
-	m.savedFull += min(layers, 1) * int64(elements)
-	return m
-}
 
 // FLOPs are the operations per token, as TorchTitan counts them: 2 for each of the three products
 // of a weight that the token uses, norms like matrices, and attention as if it were not causal.
@@ -119,8 +87,8 @@ func (f FLOPs) Plus(o FLOPs) FLOPs {
 // model does not have it.
 func (c Config) Modules(seq int) []Module {
 	linears := c.Linears()
-	layers, dense := int64(c.Layers), int64(c.DenseLayers)
-	all := append([]Module{c.embedding()}, c.blocks(linears, false, layers, dense, seq)...)
+	layers := int64(c.Layers)
+	all := append([]Module{c.embedding()}, c.blocks(linears, false, layers, seq)...)
 	all[1] = all[1].plus(norm(1, c.Dim)) // before the head
 	all = append(all, products(linears, Head, false))
 	for i := range all {
@@ -131,7 +99,7 @@ func (c Config) Modules(seq int) []Module {
 	}
 	lookUp := c.embedding() // the MTP module looks up the model's own embedding
 	lookUp.Params, lookUp.Active = 0, 0
-	extra := append([]Module{lookUp, products(linears, Joint, true)}, c.blocks(linears, true, 1, 0, seq)...)
+	extra := append([]Module{lookUp, products(linears, Joint, true)}, c.blocks(linears, true, 1, seq)...)
 	extra[2] = extra[2].plus(norm(3, c.Dim))
 	for _, m := range append(extra, products(linears, Head, true)) {
 		m.MTP, m.layers = true, layerRange{c.Layers, c.Layers + 1, c.Layers}
@@ -151,25 +119,14 @@ func (c Config) layersOf(part Part) layerRange {
 	return layerRange{0, c.Layers, c.Layers}
 }
 
-// blocks returns the parts of some transformer layers: norms first. The first dense of them have a
-// dense FFN. What they save follows the layers' state structs.
-func (c Config) blocks(linears []LinearLayer, mtp bool, layers, dense int64, seq int) []Module {
+// blocks returns the parts of some transformer layers: norms first.
+func (c Config) blocks(linears []LinearLayer, mtp bool, layers int64, seq int) []Module {
 	norms := norm(layers, c.Dim).plus(norm(layers, c.Dim)).plus(norm(layers, c.KVRank)).plus(norm(layers, c.QRank))
-	norms = norms.saves(layers, 2*c.Dim, 2*c.Dim)
-
-	projections := products(linears, Projections, mtp)
-	projections = projections.saves(layers, 2*c.Dim+2*c.QRank+2*c.KVRank+c.RopeDim, c.QRank+c.KVRank)
-	projections.savedFull += layers * int64(c.Dim) // the layers' inputs
-
-	feed := func(part Part, layers int64, width int) Module { // width: of all networks of a layer that a token visits
-		return products(linears, part, mtp).saves(layers, 3*width, width)
+	all := []Module{norms, products(linears, Projections, mtp), c.scores(layers, seq)}
+	for _, part := range []Part{Dense, Router, Routed, Shared} {
+		all = append(all, products(linears, part, mtp))
 	}
-	moe := layers - dense
-	router := products(linears, Router, mtp).saves(moe, 2*c.Experts, 0)
-	routed := feed(Routed, moe, c.TopK*c.ExpertInter).saves(moe, 3*c.TopK*c.Dim, 0)
-	routed.deferred = moe * int64(c.TopK*(2*c.Dim+3*c.ExpertInter))
-	shared := feed(Shared, moe, c.SharedExperts*c.ExpertInter)
-	return []Module{norms, projections, c.scores(layers, seq), feed(Dense, dense, c.DenseInter), router, routed, shared}
+	return all
 }
 
 // perExpert returns the parameters of one routed expert.
@@ -206,7 +163,6 @@ func (m Module) multiplied() Module {
 // plus adds two modules of the same part.
 func (m Module) plus(o Module) Module {
 	m.Params, m.Active = m.Params+o.Params, m.Active+o.Active
-	m.Kept, m.deferred, m.cheap, m.savedFull = m.Kept+o.Kept, m.deferred+o.deferred, m.cheap+o.cheap, m.savedFull+o.savedFull
 	m.Inputs, m.Outputs = m.Inputs+o.Inputs, m.Outputs+o.Outputs
 	m.FLOPs = m.FLOPs.Plus(o.FLOPs)
 	return m
@@ -222,12 +178,11 @@ func (c Config) embedding() Module {
 // layer, and twice that in the backward pass for the queries, keys and values. It has no weights.
 func (c Config) scores(layers int64, seq int) Module {
 	forward := 2 * float64(layers*int64(c.Heads*(c.KeyDim()+c.ValueDim))*int64(seq))
-	m := Module{
+	return Module{
 		Part: Scores, Class: Scores.Class(),
 		Inputs: layers * int64(c.Heads*(2*c.KeyDim()+c.ValueDim)), Outputs: layers * int64(c.Heads*c.ValueDim),
 		FLOPs: FLOPs{Forward: forward, Dgrad: 2 * forward},
 	}
-	return m.saves(layers, 2*c.Heads*(c.KeyDim()+c.ValueDim), c.Heads*(c.KeyDim()+c.ValueDim))
 }
 
 // Traffic is a lower bound of the bytes per token that a part reads and writes in memory, in the

@@ -4,12 +4,11 @@ package moe
 type Counts struct {
 	Total int64 `json:"total"` // parameters, the MTP module's included
 	// parameters that one token uses; includes both embeddings, excludes the MTP module
-	Active      int64 `json:"active"`
-	Routed      int64 `json:"routed"`      // parameters of all routed experts
-	PerExpert   int64 `json:"per_expert"`  // parameters of one routed expert
-	MTP         int64 `json:"mtp"`         // parameters of the MTP module
-	Replicated  int64 `json:"replicated"`  // parameters on every rank
-	Activations int64 `json:"activations"` // approximate elements per token saved for the backward pass
+	Active     int64 `json:"active"`
+	Routed     int64 `json:"routed"`     // parameters of all routed experts
+	PerExpert  int64 `json:"per_expert"` // parameters of one routed expert
+	MTP        int64 `json:"mtp"`        // parameters of the MTP module
+	Replicated int64 `json:"replicated"` // parameters on every rank
 }
 
 // Count returns the parameter counts. The router's selection bias is not a parameter.
@@ -17,7 +16,6 @@ func (c Config) Count() Counts {
 	n := Counts{PerExpert: c.perExpert()}
 	for _, m := range c.Modules(0) {
 		n.Total += m.Params
-		n.Activations += m.Kept
 		if m.MTP {
 			n.MTP += m.Params
 		} else {

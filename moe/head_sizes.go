@@ -112,14 +112,19 @@ func (s outputSizes) rounds(vocab, whole, sequences int, shared bool) outputRoun
 }
 
 // OutputScratch returns the bytes that the output needs on each of the ranks that share its weight,
-// in a pass over some sequences of seq tokens, with activations of the given type: logits of a
-// chunk, their gradients, and partial sums of the weight's gradient. adds says that the pass adds
-// to an earlier pass's gradient.
+// in a pass over some sequences of seq tokens, with activations of the given type: normalized
+// hidden states and their gradients, logits of a chunk, gradients of logits with the hidden states
+// of the same rows, and partial sums of the weight's gradient. adds says that the pass adds to an
+// earlier pass's gradient.
 func (c Config) OutputScratch(sequences, seq int, dtype tensor.DType, adds bool, ranks int) int64 {
 	sizes, predictions := defaultOutputSizes(), 1+min(c.MTPLayers, 1)
 	r := sizes.rounds(c.Vocab, predictions*seq, sequences, ranks > 1)
 	rows := min(sizes.chunkRows(c.Vocab, predictions, seq), r.held)
 	bytes := int64(4*rows+dtype.Size()*r.held) * int64(c.Vocab)
+	bytes += int64(dtype.Size()*(2*predictions*seq*sequences+r.held)) * int64(c.Dim)
+	if sizes.blockSize(c.Vocab) < c.Vocab && dtype != tensor.FP32 {
+		bytes += 4 * int64(rows) * int64(c.Dim)
+	}
 	groups := func(adds bool) int { return treeSums(r.groups(), r.parts() == 1, adds) }
 	sums, weights := groups(adds), c.Vocab
 	if ranks > 1 {

@@ -29,6 +29,10 @@ type Model struct {
 	// passes.
 	Recompute Recompute
 
+	// PassBytes is the expected size of what a pass saves. The memory of a pass is in one piece if
+	// it suffices.
+	PassBytes int
+
 	precision Precision
 	host      *host  // shares the dense group; nil: each rank has its own
 	embedding weight // [vocab, dim]

@@ -217,7 +217,9 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 			g.completeGrad(ex)
 		}
 		m.rowStore.clear()
+		m.rowStore.Trim()
 	}
+	ex.Trim()
 	return nil
 }
 
@@ -228,7 +230,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		p, m.idle = m.idle[n-1], m.idle[:n-1]
 	} else {
 		p = &Pass{model: m, blocks: make([]blockState, len(m.blocks))}
-		p.arena.Allocator, p.arena.Poison = ex.Allocator, ex.Poison
+		p.arena.Allocator, p.arena.Poison, p.arena.First = ex.Allocator, ex.Poison, m.PassBytes
 		m.passes = append(m.passes, p)
 	}
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
@@ -244,9 +246,12 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	return p
 }
 
-// release frees the memory of the pass.
+// release frees the memory of the pass. What a training pass has not used goes back to the system.
 func (p *Pass) release() {
 	p.arena.Reset()
+	if p.train {
+		p.arena.Trim()
+	}
 	p.model.idle = append(p.model.idle, p)
 }
 

@@ -15,12 +15,13 @@ func slice(name, about string, of Flavor, layers, experts int) Flavor {
 	return Flavor{name, about, of.Name, c, trainSlice(of.Training)}
 }
 
-// trainSlice returns settings for a few hundred steps with the rate and the moments of the whole
-// model.
+// trainSlice returns settings for a few hundred steps with the rate of the whole model. The moments
+// are BF16 in all slices, as 671B has them, because a slice has to fit a machine: 4 bytes per
+// parameter less than with FP32. 16B-slice then fits 16 GiB on one or two ranks.
 func trainSlice(of Training) Training {
 	t := trainSmall()
 	t.Steps, t.Seq, t.MicroBatch, t.EvalSequences = 300, 1024, 1, 16
-	t.LR, t.Warmup, t.Moments = of.LR, 30, of.Moments
+	t.LR, t.Warmup, t.Moments = of.LR, 30, MomentsBF16
 	return t
 }
 

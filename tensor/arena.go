@@ -1,6 +1,10 @@
 package tensor
 
-import "github.com/apache/arrow/go/v17/arrow/memory"
+import (
+	"github.com/apache/arrow/go/v17/arrow/memory"
+
+	"spmoe/tensor/internal/pages"
+)
 
 // arenaChunk is the smallest piece of memory that an arena asks for.
 const arenaChunk = 8 << 20
@@ -11,14 +15,25 @@ type Arena struct {
 	// Allocator provides the buffers. Nil means Go's heap. Set it before the first use.
 	Allocator memory.Allocator
 
+	// First is the size in bytes of the first chunk, unless arenaChunk is larger. An arena of known
+	// size is then one chunk. Memory that is not used stays without physical memory.
+	First int
+
 	// Poison fills released memory with NaNs. A test then detects a tensor that is used after its
 	// release.
 	Poison bool
 
-	chunks  []*memory.Buffer
+	chunks  []chunk
 	current int // index of the chunk being filled
 	offset  int // first free byte of the current chunk
 	peak    int // most bytes in use at once, with all of the chunks before the current one
+}
+
+// chunk is a piece of an arena.
+type chunk struct {
+	*memory.Buffer
+	touched int // bytes that may occupy physical memory, from the beginning
+	recent  int // of these, those that were in use since the last Trim
 }
 
 // Mark is a position in an arena to which Release returns.
@@ -40,11 +55,17 @@ func (a *Arena) New(dtype DType, dims ...int) Tensor {
 		// A tensor that does not fit leaves a gap at the end of a chunk. Each chunk is at least as
 		// large as all earlier chunks together, so gaps are rare. The unused end of the last chunk
 		// occupies no physical memory.
-		buf.Resize(max(bytes, arenaChunk, a.held()))
-		a.chunks = append(a.chunks, buf)
+		least := arenaChunk
+		if len(a.chunks) == 0 {
+			least = max(least, a.First)
+		}
+		buf.Resize(max(bytes, least, a.held()))
+		a.chunks = append(a.chunks, chunk{Buffer: buf})
 	}
-	t := view(a.chunks[a.current], min(a.offset, a.chunks[a.current].Len()-1), dtype, dims)
+	c := &a.chunks[a.current]
+	t := view(c.Buffer, min(a.offset, c.Len()-1), dtype, dims)
 	a.offset += bytes
+	c.recent = max(c.recent, a.offset)
 	a.peak = max(a.peak, a.used())
 	return t
 }
@@ -91,6 +112,26 @@ func (a *Arena) Used(yield func([]byte) bool) { a.Between(Mark{}, a.Mark(), yiel
 
 // Reset frees every tensor.
 func (a *Arena) Reset() { a.Release(Mark{}) }
+
+// Trim returns the memory to the system that was not in use since the last Trim. The arenas of
+// ranks whose experts receive more rows in one step and fewer in the next are then never all at
+// their largest. Memory of an Allocator is kept, because other processes may share it.
+func (a *Arena) Trim() {
+	for i := range a.chunks {
+		c := &a.chunks[i]
+		if c.touched <= c.recent {
+			c.touched = c.recent
+		} else if a.Allocator == nil {
+			c.touched = min(c.recent+pages.Release(c.Bytes()[c.recent:]), c.touched)
+		}
+		switch {
+		case i == a.current:
+			c.recent = a.offset
+		case i > a.current:
+			c.recent = 0
+		}
+	}
+}
 
 // Peak returns the largest number of bytes that were in use at once.
 func (a *Arena) Peak() int { return a.peak }

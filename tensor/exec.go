@@ -14,12 +14,14 @@ import (
 type Exec struct {
 	embedded [][]Embedded // the argument of EmbedBackward
 	Arena
-	gemm  gemm.Scratch
-	rows  [4][]float32 // FP32 copies of BF16 rows
-	sums  []float64    // partial sums of a kernel
-	done  keyBlockProgress
-	queue *workQueue // nil: one thread
-	team  *Team      // closed with the Exec; nil: none
+	gemm gemm.Scratch
+	// packing buffers of the member for which this Exec helps others; nil: its own, in gemm
+	shared *gemm.Scratch
+	rows   [4][]float32 // FP32 copies of BF16 rows
+	sums   []float64    // partial sums of a kernel
+	done   keyBlockProgress
+	queue  *workQueue // nil: one thread
+	team   *Team      // closed with the Exec; nil: none
 
 	attention attentionCall // of the kernel that is running
 
@@ -53,6 +55,14 @@ func (ex *Exec) Close() {
 		ex.team.Close()
 	}
 	ex.queue, ex.team = nil, nil
+}
+
+// packing returns the packing buffers of products.
+func (ex *Exec) packing() *gemm.Scratch {
+	if ex.shared != nil {
+		return ex.shared
+	}
+	return &ex.gemm
 }
 
 // scratchRow returns FP32 scratch buffer i with n elements.

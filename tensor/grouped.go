@@ -58,7 +58,7 @@ func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bo
 				dy, x := o.a.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol).T(), o.b.RowSlice(p.row, p.endRow)
 				if o.a.dtype == BF16 && !o.accumulate && o.w.Len() >= streamedGradient {
 					checkMatMul(c, dy, x)
-					gemm.BF16Streamed(&ex.gemm, c.gemmView(), dy.gemmView(), x.gemmView())
+					gemm.BF16Streamed(ex.packing(), c.gemmView(), dy.gemmView(), x.gemmView())
 				} else {
 					checkedMatMul(ex, c, dy, x, o.accumulate)
 				}

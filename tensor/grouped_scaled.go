@@ -72,9 +72,9 @@ func GroupedWgradScaled(ex *Exec, dw Tensor, dy, x Scaled, ends []int32, accumul
 				a, b := dy.acrossRows(p.row, rows, block, p.col, p.endCol), x.acrossRows(p.row, rows, block, 0, x.Codes.Cols)
 				checkScaled(c, a, b)
 				if !o.accumulate && o.w.Len() >= streamedGradient {
-					gemm.MXStreamed(&ex.gemm, c.gemmView(), a.gemmView(), b.gemmView())
+					gemm.MXStreamed(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView())
 				} else {
-					gemm.MX(&ex.gemm, c.gemmView(), a.gemmView(), b.gemmView(), o.accumulate)
+					gemm.MX(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView(), o.accumulate)
 				}
 			}
 		}

@@ -54,9 +54,9 @@ func wgradCells(ex *Exec, o operands, lo, hi int) {
 		m := o.cell(i)
 		c, a, b := m.c.gemmView(), m.a.gemmView(), m.b.gemmView()
 		if o.a.dtype == BF16 {
-			gemm.BF16Spans(&ex.gemm, c, a, b, o.span, o.accumulate)
+			gemm.BF16Spans(ex.packing(), c, a, b, o.span, o.accumulate)
 		} else {
-			gemm.FP32Spans(&ex.gemm, c, a, b, o.span, o.accumulate)
+			gemm.FP32Spans(ex.packing(), c, a, b, o.span, o.accumulate)
 		}
 	}
 }
@@ -83,11 +83,11 @@ func matMulCells(ex *Exec, o operands, lo, hi int) {
 func matMul(ex *Exec, c, a, b Matrix, accumulate bool) {
 	switch {
 	case c.dtype == BF16:
-		gemm.BF16ToBF16(&ex.gemm, c.gemmView(), a.gemmView(), b.gemmView())
+		gemm.BF16ToBF16(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView())
 	case a.dtype == BF16:
-		gemm.BF16(&ex.gemm, c.gemmView(), a.gemmView(), b.gemmView(), accumulate)
+		gemm.BF16(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView(), accumulate)
 	default:
-		gemm.FP32(&ex.gemm, c.gemmView(), a.gemmView(), b.gemmView(), accumulate)
+		gemm.FP32(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView(), accumulate)
 	}
 }
 

@@ -60,16 +60,27 @@ func (ex *Exec) rowwise(kernel func(ex *Exec, m [5]Matrix), ms ...Matrix) {
 	forRows(ex, ms[0].Rows, ms[0].Rows*ms[0].Cols, job, rowJobPart)
 }
 
+// flatRuns bounds the row that a kernel sees of a flat job, in runs. Kernels of operands of mixed
+// types copy a row to scratch memory, which would otherwise grow with the tensors.
+const flatRuns = 16
+
 // rowJobPart computes rows, or runs, [lo, hi).
 func rowJobPart(ex *Exec, job rowParallelJob, lo, hi int) {
-	for i, m := range job.m {
-		switch {
-		case m.Rows == 0:
-		case job.flat:
-			job.m[i] = m.ColSlice(min(lo*runLen, m.Cols), min(hi*runLen, m.Cols))
-		default:
-			job.m[i] = m.RowSlice(lo, hi)
-		}
+	step := hi - lo
+	if job.flat {
+		step = flatRuns
 	}
-	job.kernel(ex, job.m)
+	for ; lo < hi; lo += step {
+		part := job.m
+		for i, m := range part {
+			switch end := min(lo+step, hi); {
+			case m.Rows == 0:
+			case job.flat:
+				part[i] = m.ColSlice(min(lo*runLen, m.Cols), min(end*runLen, m.Cols))
+			default:
+				part[i] = m.RowSlice(lo, end)
+			}
+		}
+		job.kernel(ex, part)
+	}
 }

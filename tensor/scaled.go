@@ -66,7 +66,7 @@ func scaledCells(ex *Exec, o operands, lo, hi int) {
 		c := o.c.RowSlice(row, endRow).ColSlice(col, endCol)
 		a, b := o.scaled[0].RowSlice(row, endRow).gemmView(), o.scaled[1].RowSlice(col, endCol).gemmView()
 		if o.span > 0 {
-			gemm.MXSpans(&ex.gemm, c.gemmView(), a, b, o.span, o.accumulate)
+			gemm.MXSpans(ex.packing(), c.gemmView(), a, b, o.span, o.accumulate)
 		} else {
 			multiplyScaled(ex, c, a, b, o.accumulate)
 		}
@@ -76,9 +76,9 @@ func scaledCells(ex *Exec, o operands, lo, hi int) {
 // multiplyScaled computes a product on the calling thread.
 func multiplyScaled(ex *Exec, c Matrix, a, b gemm.Scaled, accumulate bool) {
 	if c.dtype == BF16 {
-		gemm.MXToBF16(&ex.gemm, c.gemmView(), a, b)
+		gemm.MXToBF16(ex.packing(), c.gemmView(), a, b)
 	} else {
-		gemm.MX(&ex.gemm, c.gemmView(), a, b, accumulate)
+		gemm.MX(ex.packing(), c.gemmView(), a, b, accumulate)
 	}
 }
 

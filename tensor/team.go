@@ -56,7 +56,10 @@ func NewTeam(members, threads int) *Team {
 func (t *Team) Join() *Exec {
 	for _, q := range t.queues {
 		if q.owned.CompareAndSwap(false, true) {
-			return &Exec{queue: q}
+			ex := &Exec{queue: q}
+			// A member that helps waits between two kernels of its own, so its buffers are free.
+			q.helperExec.shared = &ex.gemm
+			return ex
 		}
 	}
 	panic(fmt.Sprintf("tensor: more than %d members join a team", len(t.queues)))

@@ -3,6 +3,7 @@ package trainer
 // The memory that each rank needs, estimated from the configuration.
 
 import (
+	"spmoe/collective/ep"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
@@ -15,15 +16,18 @@ type Memory struct {
 	Weights   int64 `json:"weights"`
 	Gradients int64 `json:"gradients"` // FP32, of the same weights
 	// this rank's FP32 master weights and the vectors of its rule
-	Optimizer   int64 `json:"optimizer"`
-	Activations int64 `json:"activations"` // of one forward and backward pass
+	Optimizer int64 `json:"optimizer"`
+	// what a pass saves for its backward pass, and the most scratch memory at once
+	Activations int64 `json:"activations"`
 	// copy of the optimizer's state that is saved while training continues
 	Snapshot int64 `json:"snapshot"`
+	// this rank's share of everything else in the process of goroutine ranks: see processBytes
+	Process int64 `json:"process"`
 }
 
 // Total returns the sum.
 func (m Memory) Total() int64 {
-	return m.Weights + m.Gradients + m.Optimizer + m.Activations + m.Snapshot
+	return m.Weights + m.Gradients + m.Optimizer + m.Activations + m.Snapshot + m.Process
 }
 
 // Plus adds two estimates, part by part. Each sum is capped like its parts.
@@ -31,6 +35,7 @@ func (m Memory) Plus(o Memory) Memory {
 	return Memory{
 		min(m.Weights+o.Weights, mostBytes), min(m.Gradients+o.Gradients, mostBytes), min(m.Optimizer+o.Optimizer, mostBytes),
 		min(m.Activations+o.Activations, mostBytes), min(m.Snapshot+o.Snapshot, mostBytes),
+		min(m.Process+o.Process, mostBytes),
 	}
 }
 
@@ -49,6 +54,7 @@ type PerParameter struct {
 	Gradients float64 `json:"gradients"`
 	Optimizer float64 `json:"optimizer"`
 	Snapshot  float64 `json:"snapshot"`
+	Process   float64 `json:"process"`
 	All       float64 `json:"all"`
 }
 
@@ -57,7 +63,7 @@ type PerParameter struct {
 func (c Config) BytesPerParameter(ranks int) PerParameter {
 	m, parameters := c.EstimateMemory(ranks), float64(max(c.Model.Count().Total, 1))
 	per := func(bytes int64) float64 { return float64(ranks) * float64(bytes) / parameters }
-	return PerParameter{per(m.Weights), per(m.Gradients), per(m.Optimizer), per(m.Snapshot), per(m.Total() - m.Activations)}
+	return PerParameter{per(m.Weights), per(m.Gradients), per(m.Optimizer), per(m.Snapshot), per(m.Process), per(m.Total() - m.Activations)}
 }
 
 // PassTokens returns the tokens per rank in one forward and backward pass.
@@ -78,8 +84,31 @@ type Part struct {
 	Traffic moe.Traffic // bytes per token
 }
 
-// Plan returns the parts of the model on each of the ranks. Their memory sums to EstimateMemory.
+// process is the name of the part of a plan that holds [Memory.Process].
+const process moe.Part = "process"
+
+// Plan returns the parts of the model on each of the ranks, and the process as a part without
+// weights. Their memory sums to EstimateMemory.
 func (c Config) Plan(ranks int) []Part {
+	shape := c.passShape(ranks)
+	pass := c.Model.PassMemory(shape)
+	var plan []Part
+	var sum Memory
+	for _, m := range c.Model.Modules(c.Seq) {
+		part := Part{Module: m, Traffic: m.Traffic(shape.Precision, c.PassTokens(ranks), ranks), Memory: c.stateMemory(m, shape)}
+		key := moe.PartKey{Part: m.Part, MTP: m.MTP}
+		activations := pass.Saved[key]
+		if key == pass.Peak {
+			activations += pass.Scratch
+		}
+		part.Memory.Activations = int64(min(activations, mostBytes))
+		plan, sum = append(plan, part), sum.Plus(part.Memory)
+	}
+	return append(plan, Part{Module: moe.Module{Part: process}, Memory: Memory{Process: c.processBytes(ranks, pass, sum)}})
+}
+
+// passShape describes the passes of a rank. Invalid settings count as their defaults.
+func (c Config) passShape(ranks int) moe.PassShape {
 	precision, err := c.Recipe()
 	if err != nil {
 		precision = moe.Unquantized(tensor.FP32)
@@ -88,49 +117,50 @@ func (c Config) Plan(ranks int) []Part {
 	if err != nil {
 		recompute = moe.RecomputeNone
 	}
-	var plan []Part
-	perWeight := int64(optim.BytesPerWeight(c.rule()))
-	for _, m := range c.Model.Modules(c.Seq) {
-		held, size := m.OnRank(ranks), int64(precision.DType.Size())
-		sharers := int64(1) // ranks that hold one copy
-		if m.Class == moe.Plain || m.Class == moe.Linear {
-			sharers = int64(ranks)
-		}
-		weights, gradients := product(held, size)/sharers, product(held, 4)/sharers
-		if m.Class == moe.Single {
-			weights = product(held, 4)
-		} else if how := precision.Of(m.Class); how != nil {
-			weights += int64(min(float64(held)*m.QuantizedShare(precision)*how.WeightBytes(), mostBytes))
-		}
-		shard := held // of the optimizer's state; the mean if ranks own whole matrices
-		if m.Class != moe.Expert {
-			shard /= int64(ranks)
-		}
-		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(ranks), ranks), Memory: Memory{
-			Weights: weights, Gradients: gradients, Optimizer: product(shard, perWeight),
-			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.KeptBy(recompute)+int64(c.wgradPasses(ranks)-1)*m.DeferredWgrad(), size),
-		}}
-		if m.Part == moe.Head && !m.MTP { // both predictions share the output
-			part.Memory.Activations = min(part.Memory.Activations+c.outputScratch(ranks, precision), mostBytes)
-		}
-		if c.copies() {
-			part.Memory.Snapshot = part.Memory.Optimizer
-		}
-		plan = append(plan, part)
-	}
-	return plan
-}
-
-// outputScratch returns the bytes of a rank's logits and their gradients, of bounded sizes.
-func (c Config) outputScratch(ranks int, p moe.Precision) int64 {
-	if c.Batch > 1<<30 || c.Model.Vocab > 1<<30 || c.Seq > 1<<30 {
-		return mostBytes
-	}
-	if c.Model.Vocab < 1 || c.Seq < 1 { // an invalid model
-		return 0
+	options, err := c.exchange()
+	if err != nil {
+		options = ep.Options{}
 	}
 	micro := max(c.microBatch(ranks), 1)
-	return c.Model.OutputScratch(micro, c.Seq, p.DType, c.Batch/ranks > micro, ranks)
+	return moe.PassShape{
+		Sequences: micro, Seq: c.Seq, Ranks: ranks, Precision: precision, Recompute: recompute, Exchange: options,
+		Adds: c.Batch/ranks > micro, Deferred: c.wgradPasses(ranks),
+	}
+}
+
+// sizeArenas makes the arenas of a rank as large as its passes need, so that each is in one piece,
+// with room for experts that receive more rows than the mean. What is not used takes no memory, but
+// the system refuses a piece larger than all memory.
+func (c Config) sizeArenas(model *moe.Model, ex *tensor.Exec, ranks int) {
+	const mostRoom = 512 << 20
+	withRoom := func(bytes float64) int { return int(min(bytes+min(bytes, mostRoom), mostBytes)) }
+	pass := c.Model.PassMemory(c.passShape(ranks))
+	ex.First, model.PassBytes = withRoom(pass.Scratch), withRoom(pass.AllSaved())
+}
+
+// stateMemory returns the memory of the weights of a part of the model and of what is held per
+// weight, on each of the ranks of a host.
+func (c Config) stateMemory(m moe.Module, s moe.PassShape) (part Memory) {
+	held, size := m.OnRank(s.Ranks), int64(s.Precision.DType.Size())
+	sharers := int64(1) // ranks that hold one copy
+	if m.Class == moe.Plain || m.Class == moe.Linear {
+		sharers = int64(s.Ranks)
+	}
+	part.Weights, part.Gradients = product(held, size)/sharers, product(held, 4)/sharers
+	if m.Class == moe.Single {
+		part.Weights = product(held, 4)
+	} else if how := s.Precision.Of(m.Class); how != nil {
+		part.Weights += int64(min(float64(held)*m.QuantizedShare(s.Precision)*how.WeightBytes(), mostBytes))
+	}
+	shard := held // of the optimizer's state; the mean if ranks own whole matrices
+	if m.Class != moe.Expert {
+		shard /= int64(s.Ranks)
+	}
+	part.Optimizer = product(shard, int64(optim.BytesPerWeight(c.rule())))
+	if c.copies() {
+		part.Snapshot = part.Optimizer
+	}
+	return part
 }
 
 // mostBytes is beyond any machine, and small enough that sums of estimates do not overflow.

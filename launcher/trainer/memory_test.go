@@ -35,6 +35,7 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 			return err
 		}
 		ex, n := tensor.NewExec(), cfg.microBatch(ranks)
+		cfg.sizeArenas(model, ex, ranks)
 		if model.Recompute, err = moe.ParseRecompute(cfg.Recompute); err != nil {
 			return err
 		}
@@ -56,6 +57,11 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 			}
 			m.Weights += int64(g.Len() * g.Work.DType().Size() / copies)
 			m.Gradients += int64(g.Len() * 4 / copies)
+			for w := range g.Weights {
+				if w.Buffer() != g.Work.Buffer() { // a quantized copy
+					m.Weights += int64(len(w.Bytes()))
+				}
+			}
 			for _, p := range g.Params {
 				if g.Local || c.Rank() == 0 {
 					counts[c.Rank()] += int64(p.Len())
@@ -74,8 +80,8 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 	return each, parameters
 }
 
-// The estimate is close to what a rank allocates, part by part; activations, of which it leaves
-// out the short-lived ones, to a factor of two.
+// The estimate is close to what a rank allocates, part by part. The activations of a single rank
+// are exact. Experts of several ranks receive unequal numbers of rows.
 func TestEstimateMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranks  []int
@@ -92,6 +98,11 @@ func TestEstimateMemory(t *testing.T) {
 		"groups of MTP":    {[]int{2}, func(c *Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 20_001, 1, 300, 16 }},
 		"selective":        {[]int{1, 4}, func(c *Config) { c.Recompute = "selective" }},
 		"full":             {[]int{1, 4}, func(c *Config) { c.Recompute = "full" }},
+		"mxfp8":            {[]int{1, 2}, func(c *Config) { c.Precision = "mxfp8" }},
+		"mxfp8, wgrad":     {[]int{1, 2}, func(c *Config) { c.Precision = "mxfp8-wgrad-bf16" }},
+		"mxint8":           {[]int{1, 2}, func(c *Config) { c.Precision, c.Recompute = "mxint8", "selective" }},
+		"mxfp8, full":      {[]int{1, 2}, func(c *Config) { c.Precision, c.Recompute = "mxfp8", "full" }},
+		"one expert each":  {[]int{1, 4}, func(c *Config) { c.Model.Experts, c.Model.SharedExperts, c.Model.TopK = 4, 0, 2 }},
 		"full, deep":       {[]int{2}, func(c *Config) { c.Recompute, c.Model.Layers = "full", 10 }},
 	} {
 		for _, ranks := range c.ranks {
@@ -115,8 +126,8 @@ func TestEstimateMemory(t *testing.T) {
 						"optimizer": {estimate.Optimizer, m.Optimizer}, "activations": {estimate.Activations, m.Activations},
 					} {
 						ratio, off := float64(v[0])/float64(v[1]), 1.1
-						if part == "activations" {
-							off = 2
+						if part == "activations" && ranks == 1 {
+							off = 1.01
 						}
 						if !(ratio > 1/off && ratio < off) {
 							t.Errorf("rank %d: %s are estimated at %d bytes, held are %d", rank, part, v[0], v[1])
@@ -124,7 +135,7 @@ func TestEstimateMemory(t *testing.T) {
 					}
 				}
 				held := float64(all.Total()-all.Activations) / float64(parameters)
-				if got := cfg.BytesPerParameter(ranks); math.Abs((got.All-got.Snapshot)/held-1) > 0.05 {
+				if got := cfg.BytesPerParameter(ranks); math.Abs((got.All-got.Snapshot-got.Process)/held-1) > 0.05 {
 					t.Errorf("%+v bytes per parameter are estimated, held are %g", got, held)
 				}
 			})

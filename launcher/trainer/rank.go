@@ -51,6 +51,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if r.model, err = newModel(cfg, c); err != nil {
 		return nil, err
 	}
+	cfg.sizeArenas(r.model, ex, c.Size())
 	r.watch.operands = newOperandMeter(j, ex, r.model, r.lead())
 	ex.Progress = c.Progress()
 	c.SetHelper(ex)

@@ -7,32 +7,40 @@ import (
 	"spmoe/moe/optim"
 )
 
-// memory returns the bytes per host. Each rank has all replicated weights and gradients and its own
-// experts, with the quantized copies of both directions. It has its part of the optimizer's state,
-// where all ranks share the replicated part. It also has the activations of a pass, with the rows
-// of earlier passes whose expert gradients are deferred, and the output's scratch memory.
+// memory returns the bytes per host, without those of its processes. Each rank has its own experts,
+// with the quantized copies of both directions. The ranks of a single host hold one copy of the
+// other matrices, with FP32 gradients; on several hosts, each rank has a copy. A rank also has its
+// part of the optimizer's state, where all ranks share the replicated part, and the activations of
+// its passes.
 func (r Recipe) memory(hosts, group int) float64 {
-	all, experts := float64(hosts*r.Ranks), float64(group*r.Ranks)
-	sequences, passes := r.pass(hosts)
-	gathered := min(passes, r.Model.WgradPasses(sequences*r.Seq*group*r.Ranks))
+	all, experts, sharers := float64(hosts*r.Ranks), float64(group*r.Ranks), 1
+	if hosts == 1 {
+		sharers = r.Ranks
+	}
 	rule := r.Rule
 	if rule == nil {
 		rule = optim.AdamW{}
 	}
 	rank, perWeight := 0.0, float64(optim.BytesPerWeight(rule))
 	for _, m := range r.Model.Modules(r.Seq) {
-		held, shard := float64(m.Params), float64(m.Params)/all
-		if m.Class == moe.Expert {
+		held, copies, shard := float64(m.Params), 1.0, float64(m.Params)/all
+		switch m.Class {
+		case moe.Expert:
 			held /= experts
 			shard = held
+		case moe.Plain, moe.Linear:
+			copies /= float64(sharers)
 		}
-		weight := float64(r.weightSize(m))
+		codes := 0.0
 		if how := r.Precision.Of(m.Class); how != nil {
-			weight += m.QuantizedShare(r.Precision) * how.WeightBytes()
+			codes = m.QuantizedShare(r.Precision) * how.WeightBytes()
 		}
-		kept := float64(sequences*r.Seq) * float64(m.Kept+int64(gathered-1)*m.DeferredWgrad()) * float64(r.Precision.DType.Size())
-		rank += (weight+4)*held + perWeight*shard + kept
+		rank += ((float64(r.weightSize(m))+4)*copies+codes)*held + perWeight*shard
 	}
-	rank += float64(r.Model.OutputScratch(sequences, r.Seq, r.Precision.DType, passes > 1, 1))
-	return rank * float64(r.Ranks)
+	sequences, passes := r.pass(hosts)
+	pass := r.Model.PassMemory(moe.PassShape{
+		Sequences: sequences, Seq: r.Seq, Ranks: sharers, Precision: r.Precision, Adds: passes > 1,
+		Deferred: min(passes, r.Model.WgradPasses(sequences*r.Seq*group*r.Ranks)),
+	})
+	return (rank + pass.AllSaved() + pass.Scratch) * float64(r.Ranks)
 }

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// train --dry-run states the memory that the process of the run then has at its peak.
+func TestDryRunMemory(t *testing.T) {
+	info, _ := debug.ReadBuildInfo()
+	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		t.Skip("the race detector has a shadow of all memory")
+	}
+	const (
+		share = 0.05
+		// The test program is larger than the launcher, and reads 6 to 10 MiB more of its file. The
+		// system counts resident pages late, by up to 64 per thread. Timing decides which ranks
+		// help others, and so use memory of their own for it.
+		allowance = 12 << 20
+	)
+	for name, flags := range map[string]string{
+		"debug": "",
+		"small vocabulary and long sequences, BF16 moments, asynchronous saves": "--model.vocab 2048 --seq 512 --batch 8 --micro-batch 1 --recompute selective --optimizer.moments bf16 --save-every 1",
+		"large vocabulary, MXFP8": "--model.vocab 30000 --model.layers 3 --precision mxfp8 --batch 16",
+	} {
+		for _, ranks := range []string{"2", "4"} {
+			t.Run(name+"/np"+ranks, func(t *testing.T) {
+				t.Parallel()
+				folder := t.TempDir()
+				args := slices.Concat([]string{"-np", ranks, "train", "--out", filepath.Join(folder, "run")},
+					strings.Fields("--threads 1 --steps 3 --eval-sequences 4 --sample-tokens 4 --report=false"), strings.Fields(flags))
+				said := dryRunBytes(t, succeed(t, append(args, "--dry-run")...))
+				peak := peakOf(t, args, filepath.Join(folder, "peak"))
+				if math.Abs(said-peak) > share*peak+allowance {
+					t.Errorf("--dry-run says %.1f MiB, the peak is %.1f MiB", said/(1<<20), peak/(1<<20))
+				}
+				t.Logf("--dry-run says %.1f MiB, the peak is %.1f MiB: %.3f", said/(1<<20), peak/(1<<20), said/peak)
+			})
+		}
+	}
+}
+
+// dryRunBytes returns the memory of all ranks in the output of a dry run.
+func dryRunBytes(t *testing.T, text string) float64 {
+	t.Helper()
+	found := regexp.MustCompile(`memory of all ranks: ([0-9.]+) ([MG])iB`).FindStringSubmatch(text)
+	if found == nil {
+		t.Fatalf("no memory in\n%s", text)
+	}
+	n, err := strconv.ParseFloat(found[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n * map[string]float64{"M": 1 << 20, "G": 1 << 30}[found[2]]
+}
+
+// peakOf runs a launcher of its own and returns its peak of resident bytes.
+func peakOf(t *testing.T, args []string, file string) float64 {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), asLauncher+"=1", peakFile+"="+file)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peak, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || peak == 0 {
+		t.Fatalf("the peak is %q", text)
+	}
+	return peak
+}

@@ -1,0 +1,64 @@
+package trainer
+
+// The memory of a process of goroutine ranks besides weights, their gradients and state, and
+// activations.
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+
+	"spmoe/datasets"
+	"spmoe/moe"
+	"spmoe/moe/optim"
+)
+
+const (
+	// programBytes are the pages of the executable that a run reads: RssFile in /proc/self/status.
+	programBytes = 21 << 20
+	// runtimeBytes are Go's runtime, and the small objects of a run of one rank: what is resident
+	// after the text is loaded, without the text and the program.
+	runtimeBytes = 6 << 20
+	// of a rank: the writer of its part of a checkpoint collects blocks
+	writerBytes = 1 << 20
+	// each of a rank's two arenas ends in a large page that is used in part
+	arenaEnds = 2 << 20
+	// bytes of Go's runtime per byte of heap: spans and bitmaps
+	heapOverhead = 1.0 / 1024
+	// For every 1,024 numbers of the optimizer's state and of the gradients there is a seal, and
+	// for every 256 gradients a partial sum of the norm.
+	bytesPerSealed, bytesPerSquared = 8.0 / 1024, 8.0 / 256
+)
+
+// processBytes returns each rank's share of the memory of their process. held is what a rank holds
+// besides.
+func (c Config) processBytes(ranks int, pass moe.PassMemory, held Memory) int64 {
+	threads := float64(c.threads(ranks, runtime.GOMAXPROCS(0)))
+	text := float64(textBytes(c.Data))
+	perRank := threads*(pass.Packing+pass.Helping) + writerBytes + arenaEnds + c.checkBytes(held)
+	once := (programBytes + runtimeBytes + text) / float64(ranks)
+	heap := float64(held.Total()) + perRank + text/float64(ranks)
+	return int64(min(once+perRank+heap*(heapOverhead+garbagePercent/100.0), mostBytes))
+}
+
+// checkBytes returns the seals of a rank's part of the optimizer's state, and the partial sums of
+// its gradients' norm.
+func (c Config) checkBytes(held Memory) float64 {
+	perWeight := optim.BytesPerWeight(c.rule())
+	weights := float64(held.Optimizer) / float64(max(perWeight, 1))
+	vectors := 1 + float64(perWeight)/4 // gradients, and the state if all of it is FP32
+	return weights * (vectors*bytesPerSealed + bytesPerSquared)
+}
+
+// textSizes caches sizes of data, because a configuration is estimated many times.
+var textSizes sync.Map
+
+// textBytes is [datasets.TextBytes].
+func textBytes(paths []string) int64 {
+	key := strings.Join(paths, "\x00")
+	known, ok := textSizes.Load(key)
+	if !ok {
+		known, _ = textSizes.LoadOrStore(key, datasets.TextBytes(paths))
+	}
+	return known.(int64)
+}
