@@ -1,4 +1,5 @@
-// Torch compares training steps with PyTorch's, for the same models with the same threads, in turns.
+// Torch compares training steps with those of PyTorch, of the same models with the same threads, in
+// turns.
 //
 //	go run ./bench/peers/torch --rows all --threads 2
 //	go run ./bench/peers/torch -- --flavor debug --model.vocab 1024 --seq 256
