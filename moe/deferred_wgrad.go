@@ -5,7 +5,11 @@ package moe
 // that it is added to. So rows are saved over passes until there are enough of them, and then
 // multiplied together.
 
-import "spmoe/tensor"
+import (
+	"fmt"
+
+	"spmoe/tensor"
+)
 
 // enoughRows is the average number of rows per expert that a deferred gradient waits for. The
 // product then takes longer than the update of the sums, and the rows take a fraction of their
@@ -87,61 +91,140 @@ func (r *rowStore) copy(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 // defersWgrad reports whether the weight gradients of groups of rows are deferred.
 func (p phase) defersWgrad(ends []int32) bool { return ends != nil && p.deferred }
 
+// rowBuffers is the number of buffers in which peers read rows: dy, x and the ends of the groups.
+const rowBuffers = 3
+
+// buffers appends the memory that peers read.
+func (r *wgradRows) buffers(ex *tensor.Exec, to [][]byte) [][]byte {
+	ends := ex.New(tensor.INT32, len(r.ends)) // the rows' own may be memory that peers cannot read
+	copy(ends.I32(), r.ends)
+	return append(to, r.dy.Bytes(), r.x.Bytes(), ends.Bytes())
+}
+
+// of returns the rows of a peer, from its buffers. It returns false if they do not fit together.
+func (r *wgradRows) of(ex *tensor.Exec, list [][]byte) (peer wgradRows, ok bool) {
+	dy, x := r.dy.Dim(1)*r.dy.DType().Size(), r.x.Dim(1)*r.x.DType().Size()
+	rows := len(list[0]) / dy
+	if len(list[0]) != rows*dy || len(list[1]) != rows*x || len(list[2]) != 4*len(r.ends) {
+		return peer, false
+	}
+	ends := ex.New(tensor.INT32, len(r.ends)) // a copy, because a faulty peer may change its own
+	copy(ends.Bytes(), list[2])
+	peer.ends = ends.I32()
+	last := int32(0)
+	for _, end := range peer.ends {
+		if end < last {
+			return peer, false
+		}
+		last = end
+	}
+	peer.dy, peer.x = rowTensor(list[0], r.dy.DType(), rows, r.dy.Dim(1)), rowTensor(list[1], r.x.DType(), rows, r.x.Dim(1))
+	return peer, int(last) == rows
+}
+
+// rowTensor returns memory as rows, of which there may be none.
+func rowTensor(b []byte, dtype tensor.DType, rows, cols int) tensor.Tensor {
+	if rows == 0 {
+		return tensor.New(dtype, 0, cols)
+	}
+	return tensor.FromBytes(b, dtype, rows, cols)
+}
+
+// computeExperts computes the gradients of this rank's share of the experts from the rows of all
+// their replicas: lists has the buffers of each rank, from number at on. The rows of a pass have the
+// order of the ranks, and passes follow each other, as on a single rank.
+func (w wgrad) computeExperts(p phase, lists [][][]byte, at int) error {
+	l, parts := w.layer, make([]wgradRows, 0, len(w.rows)*len(lists))
+	for i := range w.rows {
+		for r, list := range lists {
+			part, ok := w.rows[i].of(p.ex, list[at+i*rowBuffers:][:rowBuffers])
+			if !ok {
+				return fmt.Errorf("the rows of rank %d do not fit", r)
+			}
+			parts = append(parts, part)
+		}
+	}
+	if n := l.W.Dim(1); l.rows[0] < l.rows[1] {
+		l.concatenatedWgrad(p, parts, l.rows[0]/n, l.rows[1]/n)
+	}
+	p.sealGrad(&l.weight)
+	p.verifyRows(w.rows)
+	return nil
+}
+
 // deferWgrad saves the rows that this pass contributes to the weight's gradient or, if this pass
 // computes it, adds the gradient of these rows and all saved ones.
 func (l *linear) deferWgrad(p phase, s *linearState) {
-	ex, store := p.ex, &p.model.rowStore
+	store := &p.model.rowStore
 	rows := wgradRows{dy: s.dy.Tensor, x: s.x.Tensor, ends: s.x.ends}
 	if !p.flush {
 		store.save(p, l, rows)
 		return
 	}
 	store.add(l, rows)
+	if l.host != nil {
+		l.host.addExperts(l, store.rows[l])
+		return
+	}
+	l.concatenatedWgrad(p, store.rows[l], 0, len(rows.ends))
+	p.sealGrad(&l.weight)
+	p.verifyRows(store.rows[l])
+}
+
+// verifyRows compares the seals of rows that waited for a later pass.
+func (p phase) verifyRows(passes []wgradRows) {
+	for i := range passes {
+		p.verifyAll(passes[i].sealed[:])
+	}
+}
+
+// concatenatedWgrad adds the gradient of groups [lo, hi), which are those that this rank computes,
+// over the rows of all parts.
+func (l *linear) concatenatedWgrad(p phase, parts []wgradRows, lo, hi int) {
+	ex := p.ex
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	all := concatenate(ex, store.rows[l])
+	all := concatenate(ex, parts, lo, hi)
 	dy, x := activation{Tensor: all.dy, ends: all.ends}, activation{Tensor: all.x, ends: all.ends}
 	if l.mx.quantizesWgrad() {
 		l.mx.quantizeDeferred(ex, Gradient, l.mx.Wgrad.Left, &dy)
 		l.mx.quantizeDeferred(ex, Input, l.mx.Wgrad.Right, &x)
 	}
 	l.wgrad(ex, &dy, &x, 0)
-	p.sealGrad(&l.weight)
-	for i := range store.rows[l] {
-		p.verify(&store.rows[l][i].sealed[0])
-		p.verify(&store.rows[l][i].sealed[1])
-	}
 }
 
-// concatenate returns the rows of all passes group by group, those of a group in the order of the
-// passes.
-func concatenate(ex *tensor.Exec, passes []wgradRows) wgradRows {
-	first := passes[0]
-	ends := ex.New(tensor.INT32, len(first.ends)).I32()
-	clear(ends)
-	for _, p := range passes {
-		for g, end := range p.ends {
-			ends[g] += end
+// concatenate returns the rows of all parts for groups [lo, hi), group by group, those of a group in
+// the order of the parts.
+func concatenate(ex *tensor.Exec, parts []wgradRows, lo, hi int) wgradRows {
+	first := parts[0]
+	ends := ex.New(tensor.INT32, hi-lo).I32()
+	rows := int32(0)
+	for i := range ends {
+		for _, p := range parts {
+			from, end := p.group(lo + i)
+			rows += int32(end - from)
 		}
+		ends[i] = rows
 	}
-	rows, n, k := int(ends[len(ends)-1]), first.dy.Dim(1), first.x.Dim(1)
-	all := wgradRows{dy: ex.New(first.dy.DType(), rows, n), x: ex.New(first.x.DType(), rows, k), ends: ends}
-	tensor.Parallel(ex, len(ends), rows*(n+k), concatenation{passes, all}, concatenateGroups)
+	n, k := first.dy.Dim(1), first.x.Dim(1)
+	all := wgradRows{dy: ex.New(first.dy.DType(), int(rows), n), x: ex.New(first.x.DType(), int(rows), k), ends: ends}
+	tensor.Parallel(ex, len(ends), int(rows)*(n+k), concatenation{parts, lo, all}, concatenateGroups)
 	return all
 }
 
 // concatenation holds the arguments of concatenateGroups.
 type concatenation struct {
-	passes []wgradRows
-	all    wgradRows
+	parts []wgradRows
+	first int // the group of parts that is group 0 of all
+	all   wgradRows
 }
 
-// concatenateGroups copies groups [lo, hi).
+// concatenateGroups copies groups [lo, hi) of the result.
 func concatenateGroups(_ *tensor.Exec, c concatenation, lo, hi int) {
 	for g := lo; g < hi; g++ {
 		to, _ := c.all.group(g)
-		for _, p := range c.passes {
-			from, end := p.group(g)
+		for _, p := range c.parts {
+			from, end := p.group(c.first + g)
 			next := to + end - from
 			tensor.CopyStreaming(rowBytes(c.all.dy, to, next), rowBytes(p.dy, from, end))
 			tensor.CopyStreaming(rowBytes(c.all.x, to, next), rowBytes(p.x, from, end))

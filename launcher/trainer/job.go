@@ -39,7 +39,7 @@ type Job struct {
 	// Disturb, if not nil, is called on every rank for every operand that a linear layer is about
 	// to multiply, including evaluations and the first weights. It may change codes and scales, and
 	// the changed ones are multiplied: tests use it to break a recipe. Goroutine ranks call it
-	// concurrently. Weights that are not Local must be changed in the same way on all ranks.
+	// concurrently. Weights that several ranks hold must be changed in the same way on all of them.
 	Disturb func(moe.Quantized)
 
 	// Routing, if not nil, creates the meter of each rank's routing.
