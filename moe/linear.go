@@ -51,6 +51,9 @@ func (w *weight) own() tensor.Tensor {
 
 // ownGroups is own for a weight of groups: [groups, N, K].
 func (w *weight) ownGroups() tensor.Tensor {
+	if w.host == nil {
+		return w.Grad
+	}
 	n := w.Grad.Dim(1)
 	return w.Grad.Slice(w.rows[0]/n, w.rows[1]/n)
 }
