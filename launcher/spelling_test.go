@@ -47,7 +47,7 @@ func TestDidYouMean(t *testing.T) {
 		"train --precision mxpf8": {"--precision", `"mxpf8"`, "bf16", "did you mean mxfp8?"},
 		"bench train --precision bf16,mxfp8-expert": {`"mxfp8-expert"`, "did you mean mxfp8-experts?"},
 		"train --flavor 761B":                       {"671B"},
-		"train --ep standart":                       {"did you mean standard?"},
+		"train --ep-exchange standart":              {"did you mean standard?"},
 		"train --mx.scale celi":                     {"did you mean ceil?"},
 		"train --log-format=jsno":                   {"did you mean json?"},
 		"--ranks proces train":                      {"did you mean process?"},
@@ -72,7 +72,7 @@ func TestDidYouMean(t *testing.T) {
 		"bench train --precision bf16,fp8":          {"did you mean mxfp8?"},
 		"train --recompute op":                      {"did you mean selective?"},
 		strings.Repeat("x", 1000):                   {"unknown command"},
-		"train --ep " + strings.Repeat("x", 1000):   {"onesided"},
+		"train --ep-exchange " + strings.Repeat("x", 1000):   {"onesided"},
 	} {
 		refuse(t, exitUsage, strings.Fields(args), want...)
 	}

@@ -89,7 +89,10 @@ func flagSynonyms() map[string][]string {
 		"checkpoint":           "ckpt checkpoint-path model-path model-dir ckpt-path run",
 		"vocab":                "vocab-size",
 		"restarts":             "max-restarts",
-		"ep":                   "moe-token-dispatcher-type dispatcher comm-backend",
+		"ep-exchange":          "moe-token-dispatcher-type dispatcher comm-backend",
+		"ep":                   "expert-model-parallel-size expert-parallel-size parallelism.expert-parallel-degree",
+		"dp-replicate":         "parallelism.data-parallel-replicate-degree num-distributed-optimizer-instances",
+		"dp-shard":             "parallelism.data-parallel-shard-degree",
 	} {
 		for _, word := range strings.Fields(list) {
 			all[word] = append(all[word], name)

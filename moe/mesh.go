@@ -2,6 +2,8 @@ package moe
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
@@ -44,10 +46,7 @@ func NewMesh(c *collective.Comm, ep int) (m Mesh, err error) {
 
 // Comms yields the communicators of the mesh, each once.
 func (m Mesh) Comms(yield func(*collective.Comm) bool) {
-	if !yield(m.World) || m.EP != m.World && !yield(m.EP) {
-		return
-	}
-	if m.Replicas != nil {
+	if yield(m.World) && m.Replicas != nil && yield(m.EP) {
 		yield(m.Replicas)
 	}
 }
@@ -66,12 +65,38 @@ func (m Mesh) NewExchange(name string, experts int, options ep.Options) (ep.Exch
 	return x, x.Replicate(m.World)
 }
 
+// Waits returns, per rank of World, how long this rank has waited for it.
+func (m Mesh) Waits() []time.Duration {
+	all := slices.Clone(m.World.Waits())
+	n, first := m.EP.Size(), m.World.Rank()-m.EP.Rank()
+	if m.Replicas == nil {
+		return all
+	}
+	for i, took := range m.EP.Waits() {
+		all[first+i] += took
+	}
+	for i, took := range m.Replicas.Waits() {
+		all[m.EP.Rank()+i*n] += took
+	}
+	return all
+}
+
+// Waited returns how long this rank has waited for others.
+func (m Mesh) Waited() (sum time.Duration) {
+	for c := range m.Comms {
+		for _, s := range c.Stats() {
+			sum += s.Wait
+		}
+	}
+	return sum
+}
+
 // replicated reports whether other ranks train the same experts.
 func (m *Model) replicated() bool { return m.mesh.Replicas != nil }
 
-// divisible returns an error if replicas of an expert cannot quantize the rows that each of them has
+// CheckReplicas returns an error if replicas of an expert cannot quantize the rows that each of them has
 // with the bits that all rows together would have.
-func (p Precision) divisible() error {
+func (p Precision) CheckReplicas() error {
 	if p.Experts == nil {
 		return nil
 	}

@@ -90,7 +90,7 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange) (*M
 		}
 	}
 	if mesh.Replicas != nil {
-		if err := b.precision.divisible(); err != nil {
+		if err := b.precision.CheckReplicas(); err != nil {
 			return nil, err
 		}
 	}

@@ -95,6 +95,11 @@ func PrepareHere(cfg Config, n, here int, resume string, report Reporter) (*Job,
 	if err := cfg.Validate(n); err != nil {
 		return nil, err
 	}
+	if here < n {
+		if err := cfg.onHosts(n); err != nil {
+			return nil, err
+		}
+	}
 	if err := fits(cfg, n, here); err != nil {
 		return nil, err
 	}

@@ -89,12 +89,15 @@ func (c Config) Plan(ranks int) []Part {
 		recompute = moe.RecomputeNone
 	}
 	var plan []Part
+	layout := c.layout(ranks)
 	perWeight := int64(optim.BytesPerWeight(c.rule()))
 	for _, m := range c.Model.Modules(c.Seq) {
-		held, size := m.OnRank(ranks), int64(precision.DType.Size())
-		sharers := int64(1) // ranks that hold one copy
+		held, size := m.OnRank(layout.EP), int64(precision.DType.Size())
+		sharers := int64(layout.Replicas()) // ranks that hold one copy
 		if m.Class == moe.Plain || m.Class == moe.Linear {
 			sharers = int64(ranks)
+		} else if m.Class == moe.Single {
+			sharers = 1
 		}
 		weights, gradients := product(held, size)/sharers, product(held, 4)/sharers
 		if m.Class == moe.Single {
@@ -102,9 +105,9 @@ func (c Config) Plan(ranks int) []Part {
 		} else if how := precision.Of(m.Class); how != nil {
 			weights += int64(min(float64(held)*m.QuantizedShare(precision)*how.WeightBytes(), mostBytes))
 		}
-		shard := held // of the optimizer's state; the mean if ranks own whole matrices
-		if m.Class != moe.Expert {
-			shard /= int64(ranks)
+		shard := held / int64(ranks) // of the optimizer's state; the mean if ranks own whole matrices
+		if m.Class == moe.Expert {
+			shard = held / sharers
 		}
 		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(ranks), ranks), Memory: Memory{
 			Weights: weights, Gradients: gradients, Optimizer: product(shard, perWeight),
@@ -167,6 +170,9 @@ func (c Config) Vault(ranks int) int64 {
 	// in each group a rank exceeds its share by at most the largest parameter
 	if c.rule().WholeMatrices() {
 		state += product(replicated, c.largestPart(), perWeight)
+		if c.layout(ranks).Replicas() > 1 {
+			state += product(int64(c.Model.ExpertInter), int64(c.Model.Dim), perWeight)
+		}
 	}
 	return vaultBytes(c.Model, int(state))
 }

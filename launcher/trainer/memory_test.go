@@ -22,7 +22,11 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 	each = make([]Memory, ranks)
 	counts := make([]int64, ranks)
 	err = spmd.Goroutines{N: ranks}.Run(func(c *collective.Comm) error {
-		model, err := moe.New(cfg.Model, precision, cfg.Seq, c, nil)
+		mesh, err := newMesh(cfg, c)
+		if err != nil {
+			return err
+		}
+		model, err := moe.NewOn(mesh, cfg.Model, precision, cfg.Seq, nil)
 		if err != nil {
 			return err
 		}
@@ -48,16 +52,16 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 				return err
 			}
 		}
-		m := Memory{Optimizer: int64(optim.StateBytes(rule, model.Groups, c)), Activations: int64(model.ActivationPeak(ex))}
+		m := Memory{Optimizer: int64(optim.StateBytes(rule, model.Groups)), Activations: int64(model.ActivationPeak(ex))}
 		for _, g := range model.Groups {
 			copies := 1 // ranks that hold one
 			if g.Shared {
-				copies = ranks
+				copies = g.Ranks.Size()
 			}
 			m.Weights += int64(g.Len() * g.Work.DType().Size() / copies)
 			m.Gradients += int64(g.Len() * 4 / copies)
 			for _, p := range g.Params {
-				if g.Local || c.Rank() == 0 {
+				if g.Ranks == nil || g.Ranks.Rank() == 0 {
 					counts[c.Rank()] += int64(p.Len())
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"spmoe/collective"
+	"spmoe/moe"
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
@@ -128,8 +129,8 @@ func (g *memoryGuard) changedWeights(all []finding) (what []string) {
 	for i := range groups {
 		name := groups[i].Name + " weights"
 		what = append(what, changes(all, i, name)...)
-		if !groups[i].Local {
-			what = append(what, disagreements(all, i, name)...)
+		for _, ranks := range holders(groups[i], len(all)) {
+			what = append(what, disagreements(all, i, name, ranks)...)
 		}
 	}
 	for i := range groups {
@@ -137,7 +138,7 @@ func (g *memoryGuard) changedWeights(all []finding) (what []string) {
 	}
 	const biases = "selection biases"
 	what = append(what, changes(all, len(groups), biases)...)
-	return append(what, disagreements(all, len(groups), biases)...)
+	return append(what, disagreements(all, len(groups), biases, everyRank(len(all)))...)
 }
 
 // changes names the ranks whose weights number i have changed.
@@ -150,20 +151,45 @@ func changes(all []finding, i int, name string) (what []string) {
 	return what
 }
 
-// disagreements names the ranks whose weights number i differ from those of the others.
-func disagreements(all []finding, i int, name string) (what []string) {
-	odd, _ := minority(column(all, i))
-	for _, rank := range odd {
-		what = append(what, fmt.Sprintf("%s of rank %d are not those of the other ranks", name, rank))
+// holders returns the sets of ranks, of n in total, that hold the same weights of a group.
+func holders(group *moe.Group, n int) (sets [][]int) {
+	if group.Ranks == nil {
+		return nil
+	}
+	stride := n / group.Ranks.Size()
+	for first := range stride {
+		var set []int
+		for rank := first; rank < n; rank += stride {
+			set = append(set, rank)
+		}
+		sets = append(sets, set)
+	}
+	return sets
+}
+
+// disagreements names the ranks whose weights number i differ from those of the others in ranks.
+func disagreements(all []finding, i int, name string, ranks []int) (what []string) {
+	odd, _ := minority(column(all, i, ranks))
+	for _, at := range odd {
+		what = append(what, fmt.Sprintf("%s of rank %d are not those of the other ranks", name, ranks[at]))
 	}
 	return what
 }
 
-func column(all []finding, i int) (sums []uint64) {
-	for _, f := range all {
-		sums = append(sums, f.sums()[i])
+// column returns checksum number i of some ranks.
+func column(all []finding, i int, ranks []int) (sums []uint64) {
+	for _, rank := range ranks {
+		sums = append(sums, all[rank].sums()[i])
 	}
 	return sums
+}
+
+// everyRank lists n ranks.
+func everyRank(n int) (ranks []int) {
+	for rank := range n {
+		ranks = append(ranks, rank)
+	}
+	return ranks
 }
 
 // minority returns the ranks that differ from the majority, and the first rank of the majority.
@@ -194,7 +220,7 @@ func (g *memoryGuard) repair(all []finding) error {
 		g.state.balancer.setBiases(g.biases)
 	}
 	known := g.weightSums[biases] // the copy must match, or this is found again
-	if odd, source := minority(column(all, biases)); len(odd) > 0 {
+	if odd, source := minority(column(all, biases, everyRank(len(all)))); len(odd) > 0 {
 		if err := collective.Bcast(g.comm, g.biases, source); err != nil {
 			return fmt.Errorf("repairing selection biases: %w", err)
 		}
