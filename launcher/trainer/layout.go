@@ -76,3 +76,24 @@ func (c Config) onHosts(ranks int) error {
 	}
 	return nil
 }
+
+// Layouts lists the layouts of some ranks for a model with experts routed experts, which may be 0.
+func Layouts(ranks, experts int) (all []Layout) {
+	for _, replicate := range divisorsOf(ranks) {
+		shard := ranks / replicate
+		for _, ep := range divisorsOf(shard) {
+			if experts%ep == 0 {
+				all = append(all, Layout{1, replicate, shard, shard / ep, ep})
+			}
+		}
+	}
+	return all
+}
+
+// String implements [fmt.Stringer]: "dp_replicate 2, dp_shard 4, ep 2".
+func (l Layout) String() string {
+	return fmt.Sprintf("dp_replicate %d, dp_shard %d, ep %d", l.DPReplicate, l.DPShard, l.EP)
+}
+
+// SetLayout sets the configuration's layout.
+func (c *Config) SetLayout(l Layout) { c.DPReplicate, c.DPShard, c.EP = l.DPReplicate, l.DPShard, l.EP }
