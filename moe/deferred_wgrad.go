@@ -122,7 +122,7 @@ func (r *wgradRows) of(ex *tensor.Exec, list [][]byte) (peer wgradRows, ok bool)
 	return peer, int(last) == rows
 }
 
-// rowTensor returns memory as rows, of which there may be none.
+// rowTensor returns memory as a matrix, which may have no rows.
 func rowTensor(b []byte, dtype tensor.DType, rows, cols int) tensor.Tensor {
 	if rows == 0 {
 		return tensor.New(dtype, 0, cols)
@@ -131,8 +131,8 @@ func rowTensor(b []byte, dtype tensor.DType, rows, cols int) tensor.Tensor {
 }
 
 // computeExperts computes the gradients of this rank's share of the experts from the rows of all
-// their replicas: lists has the buffers of each rank, from number at on. The rows of a pass have the
-// order of the ranks, and passes follow each other, as on a single rank.
+// their replicas: lists has the buffers of each rank, from number at on. The rows of a pass have
+// the order of the ranks, and passes follow each other, as on a single rank.
 func (w wgrad) computeExperts(p phase, lists [][][]byte, at int) error {
 	l, parts := w.layer, make([]wgradRows, 0, len(w.rows)*len(lists))
 	for i := range w.rows {
@@ -193,8 +193,8 @@ func (l *linear) concatenatedWgrad(p phase, parts []wgradRows, lo, hi int) {
 	l.wgrad(ex, &dy, &x, 0)
 }
 
-// concatenate returns the rows of all parts for groups [lo, hi), group by group, those of a group in
-// the order of the parts.
+// concatenate returns the rows of all parts for groups [lo, hi), group by group, those of a group
+// in the order of the parts.
 func concatenate(ex *tensor.Exec, parts []wgradRows, lo, hi int) wgradRows {
 	first := parts[0]
 	ends := ex.New(tensor.INT32, hi-lo).I32()

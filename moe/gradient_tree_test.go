@@ -12,6 +12,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
 	"spmoe/tensor"
 )
 
@@ -39,15 +40,15 @@ func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchang
 	out := summed{grads: map[string][]float32{}}
 	var mu sync.Mutex
 	err = collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
-		mesh, err := NewMesh(c, group)
+		on, err := NewMesh(c, mesh.Layout{World: ranks, PP: 1, DPReplicate: 1, DPShard: ranks, EP: group})
 		if err != nil {
 			return err
 		}
-		x, err := mesh.NewExchange(exchange, cfg.Experts, ep.Options{})
+		x, err := on.NewExchange(exchange, cfg.Experts, ep.Options{})
 		if err != nil {
 			return err
 		}
-		m, err := NewOn(mesh, cfg, p, b.Seq, x)
+		m, err := NewOn(on, cfg, p, b.Seq, x)
 		if err != nil {
 			return err
 		}

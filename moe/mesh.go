@@ -7,40 +7,41 @@ import (
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
 	"spmoe/mx"
 )
 
 // Mesh holds the communicators of a rank: with which ranks it shares what.
 type Mesh struct {
-	World *collective.Comm // all ranks
-	// EP has consecutive ranks of World that hold each routed expert once. Tokens are exchanged
-	// among them.
+	Layout mesh.Layout
+	World  *collective.Comm // all ranks
+	// EP has the ranks that hold each routed expert once. Tokens are exchanged among them.
 	EP *collective.Comm
-	// Replicas has the ranks with the same experts as this one, in the order of World; nil: no other
-	// rank has them.
+	// Replicas has the ranks with the same experts as this one, in the order of World; nil: no
+	// other rank has them.
 	Replicas *collective.Comm
 }
 
 // OneGroup returns the mesh in which all ranks of c exchange tokens and no expert has a replica.
-func OneGroup(c *collective.Comm) Mesh { return Mesh{World: c, EP: c} }
+func OneGroup(c *collective.Comm) Mesh {
+	return Mesh{Layout: mesh.Default(c.Size()), World: c, EP: c}
+}
 
-// NewMesh divides the ranks of c into groups of ep consecutive ranks, each of which holds all
-// experts. Rank r is number r%ep of group r/ep. It is collective.
-func NewMesh(c *collective.Comm, ep int) (m Mesh, err error) {
-	n := c.Size()
+// NewMesh divides the ranks of c according to a legal layout of as many ranks. It is collective.
+func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	switch {
-	case ep < 1 || n%ep != 0:
-		return m, fmt.Errorf("groups of %d ranks that hold all experts do not divide %d ranks", ep, n)
-	case ep == n:
+	case l.World != c.Size():
+		return m, fmt.Errorf("a layout of %d ranks is not one of %d", l.World, c.Size())
+	case l.Replicas() == 1:
 		return OneGroup(c), nil
 	case len(c.Hosts()) > 1:
-		return m, fmt.Errorf("%d ranks on several hosts hold replicas of experts: exchange tokens among all %d ranks instead", n, n)
+		return m, fmt.Errorf("%d ranks on several hosts hold replicas of experts: exchange tokens among all ranks (ep %[1]d)", c.Size())
 	}
-	m.World = c
-	if m.EP, err = c.Split(c.Rank()/ep, c.Rank()); err != nil {
+	m.Layout, m.World = l, c
+	if m.EP, err = c.Split(l.EPGroup(c.Rank())[0], c.Rank()); err != nil {
 		return m, err
 	}
-	m.Replicas, err = c.Split(c.Rank()%ep, c.Rank())
+	m.Replicas, err = c.Split(l.ExpertReplicas(c.Rank())[0], c.Rank())
 	return m, err
 }
 
@@ -68,16 +69,16 @@ func (m Mesh) NewExchange(name string, experts int, options ep.Options) (ep.Exch
 // Waits returns, per rank of World, how long this rank has waited for it.
 func (m Mesh) Waits() []time.Duration {
 	all := slices.Clone(m.World.Waits())
-	n, first := m.EP.Size(), m.World.Rank()-m.EP.Rank()
 	if m.Replicas == nil {
 		return all
 	}
-	for i, took := range m.EP.Waits() {
-		all[first+i] += took
+	add := func(c *collective.Comm, ranks []int) {
+		for i, took := range c.Waits() {
+			all[ranks[i]] += took
+		}
 	}
-	for i, took := range m.Replicas.Waits() {
-		all[m.EP.Rank()+i*n] += took
-	}
+	add(m.EP, m.Layout.EPGroup(m.World.Rank()))
+	add(m.Replicas, m.Layout.ExpertReplicas(m.World.Rank()))
 	return all
 }
 
@@ -94,8 +95,8 @@ func (m Mesh) Waited() (sum time.Duration) {
 // replicated reports whether other ranks train the same experts.
 func (m *Model) replicated() bool { return m.mesh.Replicas != nil }
 
-// CheckReplicas returns an error if replicas of an expert cannot quantize the rows that each of them has
-// with the bits that all rows together would have.
+// CheckReplicas returns an error if a recipe quantizes several rows of an expert together. Replicas
+// divide these rows, so codes would depend on the number of replicas.
 func (p Precision) CheckReplicas() error {
 	if p.Experts == nil {
 		return nil

@@ -59,9 +59,8 @@ func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange 
 	return NewOn(OneGroup(c), cfg, precision, seq, exchange)
 }
 
-// NewOn is New on a mesh, whose groups may be smaller than the world. The number of ranks of a group
-// must divide the number of experts, and the exchange must be that of the mesh. The results have the
-// same bits for every size of the groups.
+// NewOn is New on a mesh, in which experts may have replicas. The exchange must be that of the
+// mesh, and ep must divide the number of experts. The results have the same bits on every mesh.
 func NewOn(mesh Mesh, cfg Config, precision Precision, seq int, exchange ep.Exchange) (*Model, error) {
 	return build(newBuilder(precision, mesh), mesh, cfg, seq, exchange)
 }

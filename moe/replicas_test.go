@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"spmoe/collective"
+	"spmoe/collective/mesh"
 	"spmoe/mx"
 	"spmoe/tensor"
 	"spmoe/tensor/format"
@@ -38,11 +39,11 @@ func TestReplicasShareMemory(t *testing.T) {
 	cfg := tiny()
 	grads := make([]*float32, ranks)
 	err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
-		mesh, err := NewMesh(c, ep)
+		on, err := NewMesh(c, mesh.Layout{World: ranks, PP: 1, DPReplicate: 1, DPShard: ranks, EP: ep})
 		if err != nil {
 			return err
 		}
-		m, err := NewOn(mesh, cfg, Unquantized(tensor.FP32), 8, nil)
+		m, err := NewOn(on, cfg, Unquantized(tensor.FP32), 8, nil)
 		if err != nil {
 			return err
 		}
@@ -60,16 +61,16 @@ func TestReplicasShareMemory(t *testing.T) {
 
 func TestMeshRefuses(t *testing.T) {
 	err := collective.NewWorld(4).Run(func(c *collective.Comm) error {
-		if _, err := NewMesh(c, 3); err == nil || !strings.Contains(err.Error(), "do not divide 4 ranks") {
-			t.Errorf("groups of 3 of 4 ranks: %v", err)
+		if _, err := NewMesh(c, mesh.Default(8)); err == nil || !strings.Contains(err.Error(), "a layout of 8 ranks") {
+			t.Errorf("8 of 4 ranks: %v", err)
 		}
-		mesh, err := NewMesh(c, 2)
+		on, err := NewMesh(c, mesh.Layout{World: 4, PP: 1, DPReplicate: 2, DPShard: 2, EP: 2})
 		if err != nil {
 			return err
 		}
 		wide := mx.Format{Name: "wide", Element: format.E2M1, Block: [2]int{1, 16}, Scale: mx.ScaleE4M3, TensorScale: true}
 		p := Precision{Name: "wide", DType: tensor.BF16, Experts: uniform(cast(wide), cast(wide))}
-		if _, err := NewOn(mesh, quantizable(64, 64), p, 8, nil); err == nil || !strings.Contains(err.Error(), "several rows of an expert") {
+		if _, err := NewOn(on, quantizable(64, 64), p, 8, nil); err == nil || !strings.Contains(err.Error(), "several rows of an expert") {
 			t.Errorf("scales of whole experts: %v", err)
 		}
 		return nil

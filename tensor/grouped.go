@@ -14,9 +14,9 @@ import (
 //
 // x: [rows, K], y: [rows, N], w: [G, N, K], ends: [G].
 //
-// The rows may be a part of larger groups, of whole[g] rows each, which others multiply the rest of.
-// They then have the bits that they would have there, because the order of summation may depend on
-// the number of rows. whole is nil if the groups are whole.
+// The rows may be a part of larger groups, of whole[g] rows each. Results then have the bits that
+// they would have there. This matters because the order of summation may depend on the number of
+// rows. whole is nil if the groups are whole.
 func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends, whole []int32) {
 	defer ex.ProfilingProduct(productFamily(x, len(ends) > 1, profile.Forward), y.Rows, y.Cols, x.Cols, ends).End()
 	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends, whole: whole}, func(ex *Exec, o operands, from, to int) {

@@ -14,20 +14,14 @@ import (
 // divides returns an error if experts or sequences do not divide evenly among ranks. It names all
 // that must change, and the numbers of ranks that need no other change.
 func (c Config) divides(ranks int) error {
-	experts := 0 // dense models have none
-	if c.Model.MoELayers() > 0 {
-		experts = max(c.Model.Experts, 0)
-	}
-	layout := c.layout(ranks)
-	uneven, short := experts%layout.EP != 0, c.Batch < 1 || c.Batch%ranks != 0
+	experts := c.routedExperts()
+	uneven, short := c.layout(ranks).EP == ranks && experts%ranks != 0, c.Batch < 1 || c.Batch%ranks != 0
 	use, good := "", c.rankCounts(experts)
 	if len(good) > 0 {
 		use = "use -np " + orList(good)
 	}
 	nextBatch := max(1, (c.Batch+ranks-1)/ranks) * ranks
 	switch {
-	case uneven && layout.EP < ranks:
-		return fmt.Errorf("ep is %d: it does not divide %d experts: use --ep %s", layout.EP, experts, orList(divisorsOf(gcd(experts, layout.DPShard))))
 	case uneven && short && use != "":
 		return fmt.Errorf("-np %d: %[1]d ranks divide neither %d experts nor a batch of %d: %s", ranks, experts, c.Batch, use)
 	case uneven:
@@ -43,14 +37,6 @@ func (c Config) divides(ranks int) error {
 		return fmt.Errorf("batch is %d: give a multiple of the %d ranks, such as %d", c.Batch, ranks, nextBatch)
 	}
 	return nil
-}
-
-// gcd returns the greatest common divisor of two positive numbers.
-func gcd(a, b int) int {
-	for b > 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 // rankCounts lists the numbers of ranks that divide both experts, unless there are none, and the

@@ -345,7 +345,7 @@ func (j *Job) team(world spmd.World) *tensor.Team {
 // start returns the event that begins a run. peak is the machine's, in FLOP/s.
 func (j *Job) start(peak float64, cores int) Start {
 	s := Start{
-		Config: j.cfg, Ranks: j.ranks, Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
+		Config: j.cfg, Ranks: j.ranks, Mesh: j.cfg.layout(j.ranks), Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
 		Corpus: j.corpus, From: j.progress.Step, Notes: append(slices.Clip(j.Notes), j.cfg.Notices(j.tokenizer.VocabSize())...),

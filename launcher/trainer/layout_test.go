@@ -8,40 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/collective/mesh"
 	"spmoe/launcher/checkpoint"
 )
-
-func TestLayout(t *testing.T) {
-	for _, c := range []struct {
-		replicate, shard, ep int
-		want                 Layout
-		refused              string
-	}{
-		{1, -1, 0, Layout{1, 1, 8, 1, 8}, ""},
-		{2, -1, 0, Layout{1, 2, 4, 1, 4}, ""},
-		{2, 4, 2, Layout{1, 2, 4, 2, 2}, ""},
-		{1, -1, 1, Layout{1, 1, 8, 8, 1}, ""},
-		{3, -1, 0, Layout{}, "dp_replicate is 3: give a divisor of the 8 ranks: 1, 2, 4 or 8"},
-		{0, -1, 0, Layout{}, "dp_replicate is 0"},
-		{2, 2, 0, Layout{}, "dp_shard is 2: dp_replicate 2 times dp_shard must be the 8 ranks: give 4, or -1 for the rest"},
-		{2, -1, 8, Layout{}, "ep is 8: give a divisor of dp_shard, which is 4: 1, 2 or 4"},
-	} {
-		cfg := Config{DPReplicate: c.replicate, DPShard: c.shard, EP: c.ep}
-		got, err := cfg.Layout(8)
-		if c.refused == "" && (err != nil || got != c.want) {
-			t.Errorf("%d, %d, %d: %+v, %v, want %+v", c.replicate, c.shard, c.ep, got, err, c.want)
-		}
-		if c.refused != "" && (err == nil || !strings.HasPrefix(err.Error(), c.refused)) {
-			t.Errorf("%d, %d, %d: %v, want %q", c.replicate, c.shard, c.ep, err, c.refused)
-		}
-	}
-	if n := len(Layouts(8, 8)); n != 10 {
-		t.Errorf("%d layouts of 8 ranks and 8 experts, want 10", n)
-	}
-	if n := len(Layouts(8, 12)); n != 9 {
-		t.Errorf("%d layouts of 8 ranks and 12 experts, want 9: ep 8 divides no 12 experts", n)
-	}
-}
 
 // sumOf returns the checksum of the state that a run has ended with.
 func sumOf(t *testing.T, cfg Config) string {
@@ -72,7 +41,7 @@ func TestOneResultForAllLayouts(t *testing.T) {
 			want := outcomeOf(t, layoutRun(t, precision), 1)
 			sums := map[string]int{}
 			for _, ranks := range []int{1, 2, 4, 8} {
-				for _, l := range Layouts(ranks, 8) {
+				for _, l := range mesh.All(ranks, 8) {
 					cfg := layoutRun(t, precision)
 					cfg.SetLayout(l)
 					outcomeFrom(t, cfg, train(t, cfg, ranks, "")).equals(t, fmt.Sprintf("np %d, %v", ranks, l), want)
@@ -86,8 +55,8 @@ func TestOneResultForAllLayouts(t *testing.T) {
 	}
 }
 
-// Options of a run keep their meaning with replicas: those that change what is computed do so in the
-// same way, and those that do not change nothing.
+// Options of a run keep their meaning with replicas: those that change what is computed change it in
+// the same way.
 func TestReplicasWithOptions(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"capacity":     func(c *Config) { c.EPCapacity = 1.1 },
@@ -137,9 +106,9 @@ func TestResumeInAnotherLayout(t *testing.T) {
 
 func TestLayoutRefused(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"ep is 2: give a divisor of dp_shard, which is 1": func(c *Config) { c.DPReplicate, c.EP = 4, 2 },
-		"experts with replicas need ep_exchange onesided": func(c *Config) { c.EP, c.EPExchange = 2, "standard" },
-		"ep is 4: it does not divide 6 experts: use --ep 1 or 2": func(c *Config) {
+		"ep 2 does not divide dp_shard 1 (ep divides dp_shard): the nearest legal layout is": func(c *Config) { c.DPReplicate, c.EP = 4, 2 },
+		"experts with replicas need ep_exchange onesided":                                    func(c *Config) { c.EP, c.EPExchange = 2, "standard" },
+		"ep 4 does not divide 6 experts": func(c *Config) {
 			c.DPShard, c.EP, c.Model.Experts = 8, 4, 6
 		},
 	} {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"spmoe/collective"
+	"spmoe/collective/mesh"
 	"spmoe/moe"
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
@@ -18,6 +19,7 @@ import (
 // memoryGuard holds the checksums of a rank's weights after a step.
 type memoryGuard struct {
 	comm   *collective.Comm
+	layout mesh.Layout
 	ex     *tensor.Exec
 	state  *trainState
 	alarms *alarms
@@ -129,7 +131,7 @@ func (g *memoryGuard) changedWeights(all []finding) (what []string) {
 	for i := range groups {
 		name := groups[i].Name + " weights"
 		what = append(what, changes(all, i, name)...)
-		for _, ranks := range holders(groups[i], len(all)) {
+		for _, ranks := range g.holders(groups[i]) {
 			what = append(what, disagreements(all, i, name, ranks)...)
 		}
 	}
@@ -151,20 +153,15 @@ func changes(all []finding, i int, name string) (what []string) {
 	return what
 }
 
-// holders returns the sets of ranks, of n in total, that hold the same weights of a group.
-func holders(group *moe.Group, n int) (sets [][]int) {
-	if group.Ranks == nil {
+// holders returns the sets of ranks that hold the same weights of a group.
+func (g *memoryGuard) holders(group *moe.Group) [][]int {
+	switch {
+	case group.Ranks == nil:
 		return nil
+	case group.Experts:
+		return g.layout.Groups(mesh.DPReplicate, mesh.EFSDP)
 	}
-	stride := n / group.Ranks.Size()
-	for first := range stride {
-		var set []int
-		for rank := first; rank < n; rank += stride {
-			set = append(set, rank)
-		}
-		sets = append(sets, set)
-	}
-	return sets
+	return [][]int{everyRank(g.layout.World)}
 }
 
 // disagreements names the ranks whose weights number i differ from those of the others in ranks.

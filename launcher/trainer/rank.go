@@ -77,7 +77,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	r.data = newDataLoader(cfg, text, j.separator, c.Size())
 	r.gradients = &gradientGuard{Guard: cfg.Guard, comm: c, ex: ex, optim: r.optim, progress: &r.progress, alarms: r.alarms}
 	r.activations = &activationGuard{comm: c, ex: ex, model: r.model, progress: &r.progress, alarms: r.alarms, period: cfg.Guard.Activations}
-	r.memory = &memoryGuard{comm: c, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
+	r.memory = &memoryGuard{comm: c, layout: r.mesh.Layout, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
 	r.stateGuard = &stateGuard{on: cfg.Guard.Memory > 0, comm: c, optim: r.optim, progress: &r.progress, vault: r.vault, alarms: r.alarms}
 	if err := r.addObservers(); err != nil {
 		return nil, err
@@ -97,10 +97,10 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 
 // newMesh divides the ranks. It is collective.
 func newMesh(cfg Config, c *collective.Comm) (moe.Mesh, error) {
-	if cfg.Model.MoELayers() == 0 {
+	if cfg.routedExperts() == 0 {
 		return moe.OneGroup(c), nil
 	}
-	return moe.NewMesh(c, cfg.layout(c.Size()).EP)
+	return moe.NewMesh(c, cfg.layout(c.Size()))
 }
 
 // newModel creates this rank's part of the model. It is collective.

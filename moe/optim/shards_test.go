@@ -8,6 +8,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
 	"spmoe/moe"
 	"spmoe/tensor"
 )
@@ -276,7 +277,7 @@ func normOnRanks(t *testing.T, ranks, ep int) float64 {
 	const experts = 8
 	norms := make([]float64, ranks)
 	err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
-		mesh, err := moe.NewMesh(c, ep)
+		on, err := moe.NewMesh(c, mesh.Layout{World: ranks, PP: 1, DPReplicate: 1, DPShard: ranks, EP: ep})
 		if err != nil {
 			return err
 		}
@@ -284,7 +285,7 @@ func normOnRanks(t *testing.T, ranks, ep int) float64 {
 		for i := range lengths {
 			lengths[i] = 1000
 		}
-		groups := []*moe.Group{group("all", c, tensor.FP32, 4096-1500, 1000, 500), group("own", mesh.Replicas, tensor.FP32, 96, lengths...)}
+		groups := []*moe.Group{group("all", c, tensor.FP32, 4096-1500, 1000, 500), group("own", on.Replicas, tensor.FP32, 96, lengths...)}
 		groups[1].Experts = true
 		for i := range groups[0].Grad.F32()[:1500] {
 			if c.Rank() == i%ranks {
@@ -292,8 +293,8 @@ func normOnRanks(t *testing.T, ranks, ep int) float64 {
 			}
 		}
 		for i := range len(lengths) * 1000 {
-			if mesh.Replicas == nil || mesh.Replicas.Rank() == i%mesh.Replicas.Size() {
-				groups[1].Grad.F32()[i] = float32(math.Cos(float64(mesh.EP.Rank()*len(lengths)*1000+i))) / 3
+			if on.Replicas == nil || on.Replicas.Rank() == i%on.Replicas.Size() {
+				groups[1].Grad.F32()[i] = float32(math.Cos(float64(on.EP.Rank()*len(lengths)*1000+i))) / 3
 			}
 		}
 		res, err := New(tensor.NewExec(), groups, c, adamw()).Step(0.1)

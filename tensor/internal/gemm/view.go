@@ -11,8 +11,8 @@ type View struct {
 	Rows, Cols           int
 	RowStride, ColStride int
 
-	// Whole is the number of rows of the product of which a has a part; 0: a has all. The part is
-	// summed in the order of the whole product. Parts of a view lose it.
+	// Whole is the number of rows of the whole product, if a is a part of its left operand; 0: a is
+	// all of it. The part is summed in the order of the whole product. Slices lose it.
 	Whole int
 }
 
