@@ -55,8 +55,8 @@ func TestOneResultForAllLayouts(t *testing.T) {
 	}
 }
 
-// Options of a run keep their meaning with replicas: those that change what is computed change it in
-// the same way.
+// Options of a run keep their meaning with replicas: those that change what is computed change it
+// in the same way.
 func TestReplicasWithOptions(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"capacity":     func(c *Config) { c.EPCapacity = 1.1 },

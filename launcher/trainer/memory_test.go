@@ -87,6 +87,8 @@ func TestEstimateMemory(t *testing.T) {
 	}{
 		"debug":            {[]int{1, 2, 4}, func(*Config) {}},
 		"bf16 moments":     {[]int{1, 2, 4}, func(c *Config) { c.Optimizer.Moments = "bf16" }},
+		"replicas":         {[]int{2, 4}, func(c *Config) { c.EP = 1 }},
+		"pairs, deferred":  {[]int{4}, func(c *Config) { c.EP, c.Batch, c.MicroBatch = 2, 16, 1 }},
 		"fp32":             {[]int{2}, func(c *Config) { c.Precision = "fp32" }},
 		"micro-batches":    {[]int{2}, func(c *Config) { c.MicroBatch = 1 }},
 		"many experts":     {[]int{2}, func(c *Config) { c.Batch, c.MicroBatch, c.Model.Experts, c.Model.Layers = 16, 1, 128, 2 }},
