@@ -55,6 +55,10 @@ func commands() []command {
 			"check golden/",
 			"-np 2 check golden/ mx.safetensors",
 		}},
+		{name: "verify-layouts", group: groupCheck, about: "train in every layout of the ranks and compare the states bit for bit", define: defineVerifyLayouts, examples: []string{
+			"-np 8 verify-layouts",
+			"-np 4 verify-layouts --ranks process --precision mxfp8 --json layouts.jsonl",
+		}},
 		{name: "report", group: groupInspect, args: "[RUN...]", about: "write a run's report page, plots and TensorBoard events again", define: defineReport, examples: []string{
 			"report runs/debug-1",
 		}},

@@ -9,20 +9,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"spmoe/launcher/checkpoint"
-	"spmoe/launcher/trainer"
 )
 
 // stateSum returns the checksum of the state that a run has saved after a step.
 func stateSum(t *testing.T, run string, step int) string {
 	t.Helper()
-	r, err := checkpoint.Open(filepath.Join(run, fmt.Sprintf("step-%08d", step)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	sum, err := trainer.StateSum(r)
+	sum, err := stateOf(filepath.Join(run, fmt.Sprintf("step-%08d", step)))
 	if err != nil {
 		t.Fatal(err)
 	}
