@@ -51,7 +51,7 @@ func defineInspect(fs *flag.FlagSet) action {
 }
 
 // sizeFlags are the flags outside the model section that sizes depend on.
-var sizeFlags = []string{"seq", "batch", "micro-batch", "precision", "save-every", "save-async", "optimizer.moments"}
+var sizeFlags = []string{"seq", "batch", "micro-batch", "precision", "dp-replicate", "dp-shard", "ep", "save-every", "save-async", "optimizer.moments"}
 
 func (f *inspectFlags) run(_ context.Context, env env) error {
 	cfg, err := f.configure(env.args)
@@ -154,8 +154,12 @@ func (f *inspectFlags) check(cfg trainer.Config) error {
 	if cfg.Batch < 1 || cfg.Batch > most || cfg.Batch%f.ranks != 0 {
 		return fmt.Errorf("batch is %d: give a multiple of the %d ranks, at most %d", cfg.Batch, f.ranks, most)
 	}
+	layout, err := cfg.Layout(f.ranks)
+	if err != nil {
+		return err
+	}
 	if cfg.Model.MoELayers() > 0 {
-		if _, err := ep.NewLayout(cfg.Model.Experts, f.ranks); err != nil {
+		if _, err := ep.NewLayout(cfg.Model.Experts, layout.EP); err != nil {
 			return fmt.Errorf("-np %d: %s", f.ranks, strings.TrimPrefix(err.Error(), "ep: "))
 		}
 	}
