@@ -49,6 +49,9 @@ func (w *weight) own() tensor.Tensor {
 	return w.Grad.Reshape(m.Rows, m.Cols).Slice(w.rows[0], w.rows[1])
 }
 
+// ownRows returns the number of rows whose gradient this rank computes.
+func (w *weight) ownRows() int { return w.rows[1] - w.rows[0] }
+
 // linear is a linear layer without bias, y = x·W[g]ᵀ for the rows x of each group g (grouped GEMM),
 // or for all rows.
 //
