@@ -14,8 +14,11 @@ import (
 
 // flagChoices returns the values that a flag of a command takes, if they come from a fixed set.
 func flagChoices(command, name string) []string {
-	if command == "compare" && name == "precision" {
+	switch {
+	case command == "compare" && name == "precision":
 		return nil // a list of recipes
+	case command == "layouts" && name == "ep":
+		return nil // a number
 	}
 	if command != "project hosts" && strings.HasPrefix(command, "project") {
 		return projectChoices(name)

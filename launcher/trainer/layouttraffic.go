@@ -15,20 +15,23 @@ import (
 	"spmoe/tensor/exact"
 )
 
-// Movement is one kind of data that ranks move in a step, in bytes per rank: the mean of all ranks.
+// Movement is one kind of data that ranks move in a step.
 type Movement struct {
-	Name   string          `json:"name"`
-	Kind   collective.Kind `json:"-"`            // of the calls that move it
-	Memory float64         `json:"memory_bytes"` // within hosts, from and to the rank's own memory included
-	// of Memory, what is in the memory of other ranks
-	Peers   float64 `json:"peer_bytes"`
+	Name string          `json:"name"`
+	Kind collective.Kind `json:"-"` // of the calls that move it
+	Moved
+}
+
+// Moved holds bytes per rank, by link: the mean of all ranks.
+type Moved struct {
+	Memory  float64 `json:"memory_bytes"`  // within hosts, the rank's own memory included
+	Peers   float64 `json:"peer_bytes"`    // of Memory, what is in the memory of other ranks
 	Network float64 `json:"network_bytes"` // sent to other hosts
 }
 
-// Plus adds the bytes of two movements.
-func (m Movement) Plus(o Movement) Movement {
-	m.Memory, m.Peers, m.Network = m.Memory+o.Memory, m.Peers+o.Peers, m.Network+o.Network
-	return m
+// Plus adds bytes link by link.
+func (m Moved) Plus(o Moved) Moved {
+	return Moved{m.Memory + o.Memory, m.Peers + o.Peers, m.Network + o.Network}
 }
 
 // LayoutTraffic returns what each rank of a layout moves per step, if the ranks are on some hosts
@@ -113,7 +116,7 @@ func (t layoutTraffic) exchange() []Movement {
 	row := float64(m.Dim * t.precision.DType.Size())
 	peers := away(min(t.layout.EP, t.layout.World/t.hosts))
 	move := func(name string, kind collective.Kind, bytes float64) Movement {
-		return Movement{Name: name, Kind: kind, Memory: bytes, Peers: peers * bytes}
+		return Movement{name, kind, Moved{Memory: bytes, Peers: peers * bytes}}
 	}
 	counts := t.all("token counts", collective.KindAllGather, layers*float64(t.forward*passes*4*t.layout.World*m.Experts))
 	return []Movement{
@@ -135,7 +138,7 @@ func (t layoutTraffic) wireRow(wire ep.Wire) float64 {
 
 // all returns a movement of which each rank of the world holds an equal part.
 func (t layoutTraffic) all(name string, kind collective.Kind, bytes float64) Movement {
-	return Movement{Name: name, Kind: kind, Memory: bytes, Peers: away(t.layout.World/t.hosts) * bytes}
+	return Movement{name, kind, Moved{Memory: bytes, Peers: away(t.layout.World/t.hosts) * bytes}}
 }
 
 // sum returns the movement of a short vector that all ranks sum.
@@ -168,8 +171,7 @@ func (t layoutTraffic) expertGradients() Movement {
 	if t.hosts == 1 {
 		m.Memory = float64(t.Batch*t.Seq/t.layout.World) * t.Model.ExpertGradientReads(t.precision)
 	} else {
-		m = t.ofExperts(4)
-		m.Name, m.Kind = expertGradients, collective.KindReduceScatter
+		m.Kind, m.Moved = collective.KindReduceScatter, t.ofExperts(4)
 	}
 	m.Peers = away(max(t.layout.Replicas()/t.hosts, 1)) * m.Memory
 	return m
@@ -177,12 +179,12 @@ func (t layoutTraffic) expertGradients() Movement {
 
 const expertGradients = "expert gradients"
 
-// ofExperts is the movement of size bytes per parameter of a rank's experts between its replicas on
+// ofExperts returns what moves of size bytes per parameter of a rank's experts between its replicas on
 // several hosts: reduce-scattered or all-gathered.
-func (t layoutTraffic) ofExperts(size int) Movement {
+func (t layoutTraffic) ofExperts(size int) Moved {
 	bytes := float64(size) * float64(t.Model.Count().Routed)
 	perHost := float64(t.layout.World / t.hosts)
-	return Movement{Memory: bytes / float64(t.layout.EP), Network: away(t.hosts/t.epHosts) * bytes / float64(t.epHosts) / perHost}
+	return Moved{Memory: bytes / float64(t.layout.EP), Network: away(t.hosts/t.epHosts) * bytes / float64(t.epHosts) / perHost}
 }
 
 // weights is the movement of updated weights: those that ranks do not share.
@@ -195,7 +197,7 @@ func (t layoutTraffic) weights() Movement {
 	size := t.precision.DType.Size()
 	m := t.all("weights", collective.KindAllGatherV, bytes+float64(size)*float64(matrices))
 	if t.layout.Replicas() > 1 && t.Model.MoELayers() > 0 {
-		m = m.Plus(t.ofExperts(size))
+		m.Moved = m.Plus(t.ofExperts(size))
 	}
 	return m
 }
@@ -216,5 +218,5 @@ func (t layoutTraffic) addSent(all *[]Movement, m hosts.Motion) {
 			return
 		}
 	}
-	*all = append(*all, Movement{Name: m.Name, Network: bytes})
+	*all = append(*all, Movement{Name: m.Name, Moved: Moved{Network: bytes}})
 }
