@@ -136,7 +136,7 @@ func (t layoutTraffic) wireRow(wire ep.Wire) float64 {
 	return float64(t.Model.Dim * t.precision.DType.Size())
 }
 
-// all returns a movement of which each rank of the world holds an equal part.
+// all returns a movement whose data is spread evenly over all ranks.
 func (t layoutTraffic) all(name string, kind collective.Kind, bytes float64) Movement {
 	return Movement{name, kind, Moved{Memory: bytes, Peers: away(t.layout.World/t.hosts) * bytes}}
 }
