@@ -106,6 +106,12 @@ func commands() []command {
 			"-np 64 inspect 16B --seq 4096 --batch 64 --precision mxfp8",
 			"inspect runs/debug-1 --json",
 		}},
+		{name: "layouts", group: groupInspect, about: "list the parallel layouts of some ranks with their memory and traffic", define: defineLayouts, examples: []string{
+			"-np 8 layouts",
+			"-np 16 layouts --flavor 16B --hosts 2",
+			"-np 16 layouts --flavor small --dp-replicate 2 --ep 4",
+			"-np 16 layouts --flavor small --json",
+		}},
 		{name: "completion", group: groupAbout, args: "bash|zsh|fish", about: "print a shell completion script", define: defineCompletion, examples: []string{
 			"completion bash > ~/.local/share/bash-completion/completions/launcher",
 			"completion zsh > ~/.zfunc/_launcher",

@@ -130,6 +130,21 @@ func rowTensor(b []byte, dtype tensor.DType, rows, cols int) tensor.Tensor {
 	return tensor.FromBytes(b, dtype, rows, cols)
 }
 
+// rowsRead returns the bytes that computeExperts reads: the rows of this rank's experts.
+func (w wgrad) rowsRead(lists [][][]byte, at, n int) (sum int) {
+	l, height := w.layer, w.layer.W.Dim(1) // rows of an expert's weight
+	size := w.rows[0].dy.Dim(1)*w.rows[0].dy.DType().Size() + w.rows[0].x.Dim(1)*w.rows[0].x.DType().Size()
+	for _, list := range lists {
+		for i := at; i < at+n; i += rowBuffers {
+			r := wgradRows{ends: tensor.FromBytes(list[i+2], tensor.INT32, len(list[i+2])/4).I32()}
+			lo, _ := r.group(l.rows[0] / height)
+			_, hi := r.group(l.rows[1]/height - 1)
+			sum += (hi - lo) * size
+		}
+	}
+	return sum
+}
+
 // computeExperts computes the gradients of this rank's share of the experts from the rows of all
 // their replicas: lists has the buffers of each rank, from number at on. The rows of a pass have
 // the order of the ranks, and passes follow each other, as on a single rank.

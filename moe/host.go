@@ -90,7 +90,7 @@ func (h *host) divide(n, unit int) [2]int {
 	if unit == 0 {
 		unit = wgradTile
 	}
-	parts := max(min(n/max(leastWgradRows, unit), ranks), 1)
+	parts := wgradParts(n, unit, ranks)
 	part := (h.comm.Rank() - h.offset + ranks) % ranks
 	h.offset = (h.offset + parts) % ranks
 	if part >= parts {
@@ -99,6 +99,9 @@ func (h *host) divide(n, unit int) [2]int {
 	units := (n + unit - 1) / unit
 	return [2]int{min(units*part/parts*unit, n), min(units*(part+1)/parts*unit, n)}
 }
+
+// wgradParts returns the number of ranks that compute rows of a weight of n rows, in units of unit.
+func wgradParts(n, unit, ranks int) int { return max(min(n/max(leastWgradRows, unit), ranks), 1) }
 
 // add leaves the gradient of a layer's weight to the next call of compute.
 func (h *host) add(l *linear, s *linearState) {
@@ -147,6 +150,7 @@ func (h *host) compute(p phase) error {
 		if err = w.compute(p, peers.lists, at, n); err != nil {
 			break
 		}
+		peers.bytes += w.bytesRead(peers.lists, at, n)
 		at += n
 	}
 	return peers.close(p, err)
@@ -156,7 +160,7 @@ func (h *host) compute(p phase) error {
 type opened struct {
 	window collective.Buffers
 	lists  [][][]byte
-	bytes  int
+	bytes  int // that this rank has read from them
 }
 
 // open opens buffers of this rank to the others. All ranks open the same number of them.
@@ -173,9 +177,6 @@ func (h *host) open(p phase, mine [][]byte) (o opened, err error) {
 		}
 		if err == nil {
 			err = failed
-		}
-		for _, b := range list {
-			o.bytes += len(b)
 		}
 		o.lists = append(o.lists, list)
 	}
@@ -251,6 +252,28 @@ func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
 	}
 	p.sealGrad(&w.layer.weight)
 	return nil
+}
+
+// bytesRead returns the bytes of the buffers that compute reads: the columns of dy that belong to
+// this rank's rows, and all of x.
+func (w wgrad) bytesRead(lists [][][]byte, at, n int) (sum int) {
+	own := w.layer.ownRows()
+	if own == 0 {
+		return 0
+	}
+	if w.rows != nil {
+		return w.rowsRead(lists, at, n)
+	}
+	for _, list := range lists {
+		for i, b := range list[at : at+n] {
+			if i < n/2 {
+				sum += len(b) * own / w.layer.W.Dim(-2)
+			} else {
+				sum += len(b)
+			}
+		}
+	}
+	return sum
 }
 
 // rowBytes returns the bytes of a row of the first buffer.
@@ -330,8 +353,12 @@ func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error 
 		return err
 	}
 	batches := make([][]tensor.Embedded, len(peers.lists))
+	own, vocab := embedding.ownRows(), embedding.W.Dim(0)
 	for r, list := range peers.lists {
 		for i, u := range uses {
+			if own > 0 {
+				peers.bytes += len(list[2*i])*own/vocab + len(list[2*i+1]) // the rows of its tokens, and all ids
+			}
 			one, ok := u.of(list[2*i], list[2*i+1])
 			if !ok {
 				return peers.close(p, fmt.Errorf("the embedded tokens of rank %d do not fit", r))

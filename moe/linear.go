@@ -58,6 +58,9 @@ func (w *weight) ownGroups() tensor.Tensor {
 	return w.Grad.Slice(w.rows[0]/n, w.rows[1]/n)
 }
 
+// ownRows returns the number of rows whose gradient this rank computes.
+func (w *weight) ownRows() int { return w.rows[1] - w.rows[0] }
+
 // linear is a linear layer without bias, y = x·W[g]ᵀ for the rows x of each group g (grouped GEMM),
 // or for all rows.
 //

@@ -3,6 +3,7 @@ package trainer
 // The memory that each rank needs, estimated from the configuration.
 
 import (
+	"spmoe/collective/mesh"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
@@ -34,10 +35,13 @@ func (m Memory) Plus(o Memory) Memory {
 	}
 }
 
-// EstimateMemory returns what each of the ranks needs if they are on one host. On several hosts,
-// each rank has a copy of all dense weights and gradients.
-func (c Config) EstimateMemory(ranks int) (sum Memory) {
-	for _, p := range c.Plan(ranks) {
+// EstimateMemory returns what each of the ranks needs if they are on one host.
+func (c Config) EstimateMemory(ranks int) Memory { return c.LayoutMemory(c.layout(ranks), 1) }
+
+// LayoutMemory returns what each rank of a layout needs if the ranks are on some hosts, in equal
+// numbers.
+func (c Config) LayoutMemory(l mesh.Layout, hosts int) (sum Memory) {
+	for _, p := range c.planOf(l, hosts) {
 		sum = sum.Plus(p.Memory)
 	}
 	return sum
@@ -79,7 +83,11 @@ type Part struct {
 }
 
 // Plan returns the parts of the model on each of the ranks. Their memory sums to EstimateMemory.
-func (c Config) Plan(ranks int) []Part {
+func (c Config) Plan(ranks int) []Part { return c.planOf(c.layout(ranks), 1) }
+
+// planOf is Plan for a layout on some hosts.
+func (c Config) planOf(l mesh.Layout, hosts int) []Part {
+	ranks := l.World
 	precision, err := c.Recipe()
 	if err != nil {
 		precision = moe.Unquantized(tensor.FP32)
@@ -89,35 +97,12 @@ func (c Config) Plan(ranks int) []Part {
 		recompute = moe.RecomputeNone
 	}
 	var plan []Part
-	layout := c.layout(ranks)
-	perWeight := int64(optim.BytesPerWeight(c.rule()))
 	for _, m := range c.Model.Modules(c.Seq) {
-		held, size := m.OnRank(layout.EP), int64(precision.DType.Size())
-		sharers := int64(layout.Replicas()) // ranks that hold one copy
-		if m.Class == moe.Plain || m.Class == moe.Linear {
-			sharers = int64(ranks)
-		} else if m.Class == moe.Single {
-			sharers = 1
-		}
-		weights, gradients := product(held, size)/sharers, product(held, 4)/sharers
-		if m.Class == moe.Single {
-			weights = product(held, 4)
-		} else if how := precision.Of(m.Class); how != nil {
-			weights += int64(min(float64(held)*m.QuantizedShare(precision)*how.WeightBytes(), mostBytes))
-		}
-		shard := held / int64(ranks) // of the optimizer's state; the mean if ranks own whole matrices
-		if m.Class == moe.Expert {
-			shard = held / sharers
-		}
-		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(ranks), ranks), Memory: Memory{
-			Weights: weights, Gradients: gradients, Optimizer: product(shard, perWeight),
-			Activations: product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), m.KeptBy(recompute)+int64(c.wgradPasses(ranks)-1)*m.DeferredWgrad(), size),
-		}}
+		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(ranks), l.EP), Memory: c.stateMemory(m, precision, l, hosts)}
+		kept := m.KeptBy(recompute) + int64(c.wgradPasses(ranks)-1)*m.DeferredWgrad()
+		part.Memory.Activations = product(int64(max(c.microBatch(ranks), 1)), int64(c.Seq), kept, int64(precision.DType.Size()))
 		if m.Part == moe.Head && !m.MTP { // both predictions share the output
 			part.Memory.Activations = min(part.Memory.Activations+c.outputScratch(ranks, precision), mostBytes)
-		}
-		if c.copies() {
-			part.Memory.Snapshot = part.Memory.Optimizer
 		}
 		plan = append(plan, part)
 	}
