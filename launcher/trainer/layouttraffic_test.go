@@ -3,29 +3,15 @@ package trainer
 import (
 	"context"
 	"math"
+	"sync"
 	"testing"
 
 	"spmoe/bench/projection/hosts"
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/collective/mesh"
-	"spmoe/launcher/spmd"
 	"spmoe/moe"
 )
-
-// counted runs ranks as goroutines and keeps their communicators.
-type counted struct {
-	spmd.Goroutines
-	comms []*collective.Comm
-}
-
-func (c *counted) Run(f func(*collective.Comm) error) error {
-	c.comms = make([]*collective.Comm, c.N)
-	return c.Goroutines.Run(func(comm *collective.Comm) error {
-		c.comms[comm.Rank()] = comm
-		return f(comm)
-	})
-}
 
 // movedBySteps returns the bytes of each kind that a rank of n moves in steps steps, the mean of
 // all ranks. It compares a run with one that has as many more steps, so that all else cancels out.
@@ -35,19 +21,18 @@ func movedBySteps(t *testing.T, n, steps int, change func(*Config)) (cfg Config,
 	for sign, run := range map[float64]int{-1: steps, 1: 2 * steps} {
 		cfg = tiny(t, change)
 		cfg.Steps, cfg.EvalEvery = run, 0
-		job, err := Prepare(cfg, n, "", &reports{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ranks := &counted{Goroutines: spmd.Goroutines{N: n}}
-		if err := job.Run(context.Background(), ranks); err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range ranks.comms {
-			for kind, s := range c.Stats() {
-				moved[collective.Kind(kind)] += sign * float64(s.Bytes) / float64(n)
+		var mu sync.Mutex
+		onRanks(t, cfg, n, "", func(r *rank) error {
+			err := r.run(context.Background())
+			mu.Lock()
+			defer mu.Unlock()
+			for c := range r.mesh.Comms {
+				for kind, s := range c.Stats() {
+					moved[collective.Kind(kind)] += sign * float64(s.Bytes) / float64(n)
+				}
 			}
-		}
+			return err
+		})
 	}
 	return cfg, moved
 }
@@ -72,12 +57,15 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 		"recompute":    {2, func(c *Config) { c.Recompute = moe.RecomputeFull.String() }},
 		"selective":    {2, func(c *Config) { c.Recompute = moe.RecomputeSelective.String() }},
 		"uneven batch": {2, func(c *Config) { c.Batch, c.MicroBatch = 6, 2 }},
+		"replicas":     {4, func(c *Config) { c.EP = 1 }},
+		"pairs":        {4, func(c *Config) { c.DPReplicate, c.EP, c.Precision = 2, 2, "mxfp8" }},
+		"pairs, parts": {4, func(c *Config) { c.EP, c.MicroBatch = 2, 1 }},
 		"dense":        {2, func(c *Config) { c.Model.DenseLayers = c.Model.Layers }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const steps = 3
 			cfg, moved := movedBySteps(t, c.ranks, steps, c.change)
-			all, err := cfg.LayoutTraffic(mesh.Default(c.ranks), 1)
+			all, err := cfg.LayoutTraffic(cfg.layout(c.ranks), 1)
 			if err != nil {
 				t.Fatal(err)
 			}
