@@ -108,11 +108,6 @@ func (h *host) add(l *linear, s *linearState) {
 	h.waiting = append(h.waiting, wgrad{layer: l, dy: &s.dy, x: s.x})
 }
 
-// addExperts is add for the rows of experts, pass by pass.
-func (h *host) addExperts(l *linear, rows []wgradRows) {
-	h.waiting = append(h.waiting, wgrad{layer: l, rows: rows})
-}
-
 // computeShared computes the gradients that wait, of all groups that ranks share. It is collective.
 func (m *Model) computeShared(p phase) error {
 	for _, g := range m.Groups {

@@ -33,6 +33,56 @@ func TestReplicasGiveTheBitsOfOneRank(t *testing.T) {
 	}
 }
 
+// Passes in flight, in any schedule, give the bits of one pass after the other.
+func TestReplicasWithPassesInFlight(t *testing.T) {
+	const ranks, seq = 4, 32
+	sequences := [...]int{1, 2, 1}
+	cfg := with(quantizable(64, 64), func(c *Config) { c.TopK, c.MaxPositions = 2, seq })
+	precision, err := PrecisionByName("mxfp8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := batchOf(41, 4*ranks, seq, cfg.Vocab)
+	err = collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
+		on, err := NewMesh(c, mesh.Layout{World: ranks, PP: 1, DPReplicate: 2, DPShard: 2, EP: 2})
+		if err != nil {
+			return err
+		}
+		model, err := NewOn(on, cfg, precision, seq, nil)
+		if err != nil {
+			return err
+		}
+		spread(model)
+		m := &member{c, tensor.NewExec(), model}
+		model.Guard, m.ex.Poison = true, true
+		for _, g := range model.Groups {
+			g.Refresh(m.ex)
+		}
+		batch := func(i int) Batch {
+			first := 4 * c.Rank()
+			for _, n := range sequences[:i] {
+				first += n
+			}
+			return all.part(first, first+sequences[i])
+		}
+		want, err := inOrder.run(m, batch)
+		if err != nil {
+			return err
+		}
+		for _, s := range schedules {
+			got, err := s.run(m, batch)
+			if err != nil {
+				return err
+			}
+			got.equals(t, fmt.Sprintf("rank %d, %s", c.Rank(), s), want)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Each expert's memory exists once for all its replicas.
 func TestReplicasShareMemory(t *testing.T) {
 	const ranks, ep = 4, 2
