@@ -14,11 +14,11 @@ import (
 // stateSum returns the checksum of the state that a run has saved after a step.
 func stateSum(t *testing.T, run string, step int) string {
 	t.Helper()
-	sum, err := stateOf(filepath.Join(run, fmt.Sprintf("step-%08d", step)))
+	sums, err := stateOf(filepath.Join(run, fmt.Sprintf("step-%08d", step)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sum
+	return sums.All
 }
 
 // Rank processes train the bits of goroutine ranks in every layout, also if one is killed.

@@ -58,6 +58,7 @@ type verified struct {
 	Mesh   mesh.Layout `json:"mesh"`
 	SHA256 string      `json:"sha256"`
 	Same   bool        `json:"same"` // as the state of one rank
+	First  string      `json:"first_difference,omitempty"` // a tensor
 }
 
 // run trains in every layout, that of one rank first. Its state is the reference.
@@ -89,35 +90,37 @@ func (f *verifyFlags) run(ctx context.Context, env env) error {
 	}
 	fmt.Fprintf(env.out, "%s, %s, %s of %s; SHA-256 of weights, moments and selection biases\n",
 		cfg.Flavor, cfg.Precision, report.Plural(cfg.Steps, "step"), report.Plural(cfg.Batch, "sequence"))
-	train := func(l mesh.Layout) (string, error) { return f.train(ctx, cfg, l) }
+	train := func(l mesh.Layout) (trainer.StateSums, error) { return f.train(ctx, cfg, l) }
 	return errors.Join(compareLayouts(layouts, train, env.out, lines), lines.Close())
 }
 
-// compareLayouts trains in each layout and prints the results. train returns the checksum of the
+// compareLayouts trains in each layout and prints the results. train returns the checksums of the
 // state that a layout ends with.
-func compareLayouts(layouts []mesh.Layout, train func(mesh.Layout) (string, error), out, lines io.Writer) error {
-	var first verified
+func compareLayouts(layouts []mesh.Layout, train func(mesh.Layout) (trainer.StateSums, error), out, lines io.Writer) error {
+	var first trainer.StateSums
 	var differ []string
 	for i, l := range layouts {
-		sum, err := train(l)
+		sums, err := train(l)
 		if err != nil {
 			return err
 		}
-		v := verified{l.Name(), l.World, l, sum, i == 0 || sum == first.SHA256}
 		if i == 0 {
-			first = v
+			first = sums
 		}
-		note := "same"
+		v, note := verified{Layout: l.Name(), Ranks: l.World, Mesh: l, SHA256: sums.All, Same: sums.All == first.All}, "same"
 		if !v.Same {
-			note, differ = "DIFFERS", append(differ, v.Layout)
+			others := first.Differing(sums)
+			v.First = others[0]
+			note = fmt.Sprintf("DIFFERS in %s, first in %s", report.Plural(len(others), "tensor"), v.First)
+			differ = append(differ, v.Layout)
 		}
-		fmt.Fprintf(out, "  -np %-3d %-36s %s %s\n", l.World, l, sum, note)
+		fmt.Fprintf(out, "  -np %-3d %-36s %s %s\n", l.World, l, sums.All, note)
 		if err := json.NewEncoder(lines).Encode(v); err != nil {
 			return err
 		}
 	}
 	if len(differ) > 0 {
-		return failure{fmt.Errorf("%d of %d layouts do not end in the state of %s: %s", len(differ), len(layouts), first.Layout, strings.Join(differ, ", ")), exitFailed}
+		return failure{fmt.Errorf("%d of %d layouts do not end in the state of %s: %s", len(differ), len(layouts), layouts[0].Name(), strings.Join(differ, ", ")), exitFailed}
 	}
 	fmt.Fprintf(out, "%s, one state\n", report.Plural(len(layouts), "layout"))
 	return nil
@@ -136,38 +139,38 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// train runs a train command in a layout and returns the checksum of the state that it ends with.
-func (f *verifyFlags) train(ctx context.Context, cfg trainer.Config, l mesh.Layout) (sum string, err error) {
+// train runs a train command in a layout and returns the checksums of the state that it ends with.
+func (f *verifyFlags) train(ctx context.Context, cfg trainer.Config, l mesh.Layout) (sums trainer.StateSums, err error) {
 	dir, err := os.MkdirTemp("", "verify-layouts-")
 	if err != nil {
-		return "", err
+		return sums, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	cfg.SetLayout(l)
 	cfg.Out = filepath.Join(dir, "run")
 	text, err := trainer.ConfigTOML(cfg)
 	if err != nil {
-		return "", err
+		return sums, err
 	}
 	config := filepath.Join(dir, "config.toml")
 	if err := system.WriteFile(config, text); err != nil {
-		return "", err
+		return sums, err
 	}
 	var errs bytes.Buffer
 	args := []string{"train", "--config", config, "--report=false", "--np", strconv.Itoa(l.World), "--ranks", f.ranks.kind, "--timeout", f.ranks.wait.String()}
 	if code := run(ctx, args, io.Discard, &errs); code != exitOK {
 		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
-		return "", failure{fmt.Errorf("%v on %d ranks: %s", l, l.World, lines[len(lines)-1]), code}
+		return sums, failure{fmt.Errorf("%v on %d ranks: %s", l, l.World, lines[len(lines)-1]), code}
 	}
 	return stateOf(filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", cfg.Steps)))
 }
 
-// stateOf returns the checksum of the state in a checkpoint.
-func stateOf(path string) (string, error) {
+// stateOf returns the checksums of the state in a checkpoint.
+func stateOf(path string) (sums trainer.StateSums, err error) {
 	r, err := checkpoint.Open(path)
 	if err != nil {
-		return "", err
+		return sums, err
 	}
-	sum, err := trainer.StateSum(r)
-	return sum, errors.Join(err, r.Close())
+	sums, err = trainer.ReadStateSums(r)
+	return sums, errors.Join(err, r.Close())
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"spmoe/collective/mesh"
+	"spmoe/launcher/trainer"
 )
 
 func TestVerifyLayouts(t *testing.T) {
@@ -40,16 +41,16 @@ func TestVerifyLayouts(t *testing.T) {
 func TestVerifyLayoutsDiffer(t *testing.T) {
 	var out, lines bytes.Buffer
 	layouts := mesh.All(4, 8)
-	err := compareLayouts(layouts, func(l mesh.Layout) (string, error) {
+	err := compareLayouts(layouts, func(l mesh.Layout) (trainer.StateSums, error) {
 		if l.EP == 2 {
-			return "other", nil
+			return trainer.StateSums{All: "other", Tensors: map[string]string{"a": "1", "b": "3", "c": "4"}}, nil
 		}
-		return "one", nil
+		return trainer.StateSums{All: "one", Tensors: map[string]string{"a": "1", "b": "2", "c": "3"}}, nil
 	}, &out, &lines)
 	if codeOf(err) != exitFailed || !strings.Contains(err.Error(), "2 of 6 layouts do not end in the state of dp1x4-ep4: dp1x4-ep2, dp2x2-ep2") {
 		t.Errorf("%v", err)
 	}
-	if n := strings.Count(out.String(), "DIFFERS"); n != 2 || strings.Count(lines.String(), `"same":false`) != 2 {
+	if n := strings.Count(out.String(), "DIFFERS in 2 tensors, first in b"); n != 2 || strings.Count(lines.String(), `"same":false`) != 2 {
 		t.Errorf("%s%s", out.String(), lines.String())
 	}
 }

@@ -20,11 +20,11 @@ func sumOf(t *testing.T, cfg Config) string {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	sum, err := StateSum(r)
+	sums, err := ReadStateSums(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sum
+	return sums.All
 }
 
 // layoutRun is a run with all parts whose sums cross ranks. Experts have few rows.

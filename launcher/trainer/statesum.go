@@ -13,18 +13,37 @@ import (
 	"spmoe/launcher/checkpoint/safetensors"
 )
 
-// StateSum returns the SHA-256 of the weights, moments and selection biases in a checkpoint, in
-// hexadecimal digits. It covers the name, type, shape and elements of each tensor, in the order of
-// their names. So it does not depend on how ranks divided them.
-func StateSum(r *checkpoint.Reader) (string, error) {
-	h, tensors := sha256.New(), r.Tensors()
+// StateSums holds checksums of the weights, moments and selection biases in a checkpoint: SHA-256 in
+// hexadecimal digits. They do not depend on how ranks divided the tensors.
+type StateSums struct {
+	All     string            // of the names and checksums of all tensors, in the order of their names
+	Tensors map[string]string // by name; of type, shape and elements
+}
+
+// ReadStateSums reads a checkpoint.
+func ReadStateSums(r *checkpoint.Reader) (StateSums, error) {
+	s, all, tensors := StateSums{Tensors: map[string]string{}}, sha256.New(), r.Tensors()
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
-		fmt.Fprintf(h, "%q %s %v\n", name, r.DType(name), tensors[name])
+		h := sha256.New()
+		fmt.Fprintf(h, "%s %v\n", r.DType(name), tensors[name])
 		if err := addTensor(h, r, name, tensors[name]); err != nil {
-			return "", fmt.Errorf("%s: %w", r.Path(), err)
+			return s, fmt.Errorf("%s: %w", r.Path(), err)
+		}
+		s.Tensors[name] = hex.EncodeToString(h.Sum(nil))
+		fmt.Fprintf(all, "%q %s\n", name, s.Tensors[name])
+	}
+	s.All = hex.EncodeToString(all.Sum(nil))
+	return s, nil
+}
+
+// Differing lists the tensors that differ between two states, in the order of their names.
+func (s StateSums) Differing(o StateSums) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.Tensors)) {
+		if s.Tensors[name] != o.Tensors[name] {
+			names = append(names, name)
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return names
 }
 
 // sumElements is the number of elements that are read at a time.
