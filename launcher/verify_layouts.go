@@ -57,7 +57,7 @@ type verified struct {
 	Ranks  int         `json:"np"`
 	Mesh   mesh.Layout `json:"mesh"`
 	SHA256 string      `json:"sha256"`
-	Same   bool        `json:"same"` // as the state of one rank
+	Same   bool        `json:"same"`                       // as the state of one rank
 	First  string      `json:"first_difference,omitempty"` // a tensor
 }
 

@@ -38,11 +38,17 @@ func ReadStateSums(r *checkpoint.Reader) (StateSums, error) {
 
 // Differing lists the tensors that differ between two states, in the order of their names.
 func (s StateSums) Differing(o StateSums) (names []string) {
-	for _, name := range slices.Sorted(maps.Keys(s.Tensors)) {
-		if s.Tensors[name] != o.Tensors[name] {
+	for name, sum := range s.Tensors {
+		if sum != o.Tensors[name] {
 			names = append(names, name)
 		}
 	}
+	for name := range o.Tensors {
+		if s.Tensors[name] == "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
 	return names
 }
 
