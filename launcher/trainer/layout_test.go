@@ -75,7 +75,11 @@ func TestReplicasWithOptions(t *testing.T) {
 				cfg := layoutRun(t, "bf16")
 				cfg.EP = ep
 				change(&cfg)
-				return outcomeFrom(t, cfg, train(t, cfg, 4, ""))
+				got := train(t, cfg, 4, "")
+				if drops := got.steps[0].Dropped > 0; drops != (cfg.EPCapacity > 0) {
+					t.Errorf("%d choices were dropped", got.steps[0].Dropped)
+				}
+				return outcomeFrom(t, cfg, got)
 			}
 			want := run(4)
 			for _, ep := range []int{1, 2} {
