@@ -2,8 +2,8 @@ package moe
 
 // Gradients of experts with replicas. The rows of an expert are those of all replicas, in the order
 // that they have on a single rank. They are read where they lie, and one product gives the gradient
-// with the bits of one rank. A sum over replicas would have others: a product adds row by row, and a
-// quantized block may have rows of two replicas. The replicas divide the experts.
+// with the bits of one rank. A sum over replicas would have others: a product adds row by row, and
+// a quantized block may have rows of two replicas. The replicas divide the experts.
 
 import (
 	"fmt"

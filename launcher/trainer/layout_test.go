@@ -27,8 +27,8 @@ func sumOf(t *testing.T, cfg Config) string {
 	return sums.All
 }
 
-// layoutRun is a run with all parts whose sums cross ranks. Experts have so many rows that products of
-// all of them and products of a replica's rows take different kernels.
+// layoutRun is a run with all parts whose sums cross ranks. Experts have so many rows that products
+// of all of them and products of a replica's rows take different kernels.
 func layoutRun(t *testing.T, precision string) Config {
 	return tiny(t, func(c *Config) {
 		c.Precision, c.Steps, c.Seq, c.EvalSequences, c.Optimizer.ClipNorm = precision, 3, 96, 8, 0.1

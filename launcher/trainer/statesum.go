@@ -13,8 +13,8 @@ import (
 	"spmoe/launcher/checkpoint/safetensors"
 )
 
-// StateSums holds checksums of the weights, moments and selection biases in a checkpoint: SHA-256 in
-// hexadecimal digits. They do not depend on how ranks divided the tensors.
+// StateSums holds checksums of the weights, moments and selection biases in a checkpoint: SHA-256
+// in hexadecimal digits. They do not depend on how ranks divided the tensors.
 type StateSums struct {
 	All     string            // of the names and checksums of all tensors, in the order of their names
 	Tensors map[string]string // by name; of type, shape and elements
