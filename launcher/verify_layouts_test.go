@@ -54,3 +54,12 @@ func TestVerifyLayoutsDiffer(t *testing.T) {
 		t.Errorf("%s%s", out.String(), lines.String())
 	}
 }
+
+// Ratios are those of an exchange among all ranks.
+func TestRatiosNeedOneGroup(t *testing.T) {
+	got := launch(slices.Concat(strings.Fields("-np 2 train --steps 1 --seq 32 --batch 4 --ep 1 --record-ratios"), tinyModel,
+		[]string{"--data", ownText, "--out", filepath.Join(t.TempDir(), "run")})...)
+	if got.code != exitUsage || !strings.Contains(got.errOut, "give --dp-replicate 1 --ep 2") {
+		t.Errorf("exit code %d: %s", got.code, got.errOut)
+	}
+}
