@@ -2,8 +2,6 @@ package moe
 
 import (
 	"fmt"
-	"slices"
-	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
@@ -64,32 +62,6 @@ func (m Mesh) NewExchange(name string, experts int, options ep.Options) (ep.Exch
 		return nil, fmt.Errorf("experts with replicas need the onesided exchange, not %s", name)
 	}
 	return x, x.Replicate(m.World)
-}
-
-// Waits returns, per rank of World, how long this rank has waited for it.
-func (m Mesh) Waits() []time.Duration {
-	all := slices.Clone(m.World.Waits())
-	if m.Replicas == nil {
-		return all
-	}
-	add := func(c *collective.Comm, ranks []int) {
-		for i, took := range c.Waits() {
-			all[ranks[i]] += took
-		}
-	}
-	add(m.EP, m.Layout.EPGroup(m.World.Rank()))
-	add(m.Replicas, m.Layout.ExpertReplicas(m.World.Rank()))
-	return all
-}
-
-// Waited returns how long this rank has waited for others.
-func (m Mesh) Waited() (sum time.Duration) {
-	for c := range m.Comms {
-		for _, s := range c.Stats() {
-			sum += s.Wait
-		}
-	}
-	return sum
 }
 
 // replicated reports whether other ranks train the same experts.

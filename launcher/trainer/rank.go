@@ -4,6 +4,7 @@ package trainer
 
 import (
 	"slices"
+	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
@@ -131,7 +132,7 @@ func newModel(cfg Config, mesh moe.Mesh) (*moe.Model, error) {
 func (r *rank) addObservers() (err error) {
 	w, j := &r.watch, r.job
 	w.tracer = newTracer(j.Trace, j.cfg, r.mesh, r.alarms)
-	w.profiler = newProfiler(w.tracer.now, r.mesh.Waited)
+	w.profiler = newProfiler(w.tracer.now, func() time.Duration { return waited(r.mesh) })
 	w.tracer.timer, r.ex.Profile = w.profiler.timer, w.profiler.timer
 	w.stragglers = newStragglers(r.mesh, r.alarms, j.here, j.threads)
 	w.recorder = &recorder{

@@ -49,7 +49,7 @@ type stragglers struct {
 
 func newStragglers(m moe.Mesh, a *alarms, here, threads int) *stragglers {
 	return &stragglers{
-		comm: m.World, waiting: m.Waited, ep: m.EP.Size(), alarms: a, here: max(here, 1), threads: max(threads, 1), processor: processorTime, used: processorTime(),
+		comm: m.World, waiting: func() time.Duration { return waited(m) }, ep: m.EP.Size(), alarms: a, here: max(here, 1), threads: max(threads, 1), processor: processorTime, used: processorTime(),
 		tokens: make([]float64, m.World.Size()), slow: make([]int, m.World.Size()),
 	}
 }
