@@ -55,6 +55,10 @@ func commands() []command {
 			"check golden/",
 			"-np 2 check golden/ mx.safetensors",
 		}},
+		{name: "verify-layouts", group: groupCheck, about: "train in every layout of the ranks and compare the states bit for bit", define: defineVerifyLayouts, examples: []string{
+			"-np 8 verify-layouts",
+			"-np 4 verify-layouts --ranks process --precision mxfp8 --json layouts.jsonl",
+		}},
 		{name: "report", group: groupInspect, args: "[RUN...]", about: "write a run's report page, plots and TensorBoard events again", define: defineReport, examples: []string{
 			"report runs/debug-1",
 		}},
@@ -101,6 +105,12 @@ func commands() []command {
 			"inspect 671B",
 			"-np 64 inspect 16B --seq 4096 --batch 64 --precision mxfp8",
 			"inspect runs/debug-1 --json",
+		}},
+		{name: "layouts", group: groupInspect, about: "list the parallel layouts of some ranks with their memory and traffic", define: defineLayouts, examples: []string{
+			"-np 8 layouts",
+			"-np 16 layouts --flavor 16B --hosts 2",
+			"-np 16 layouts --flavor small --dp-replicate 2 --ep 4",
+			"-np 16 layouts --flavor small --json",
 		}},
 		{name: "completion", group: groupAbout, args: "bash|zsh|fish", about: "print a shell completion script", define: defineCompletion, examples: []string{
 			"completion bash > ~/.local/share/bash-completion/completions/launcher",

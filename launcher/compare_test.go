@@ -129,7 +129,7 @@ func TestCompareUsage(t *testing.T) {
 		"ranks":              {[]string{"-np", "3"}, []string{"-np 3", "1, 2 or 4"}},
 		"kind of ranks":      {[]string{"--ranks", "thread"}, []string{"--ranks", "goroutine or process"}},
 		"tagged output":      {[]string{"--ranks", "process", "--tag-output"}, []string{"--tag-output"}},
-		"wire and standard":  {[]string{"--ep", "standard", "--precision", "bf16,mxfp8+wire"}, []string{"mxfp8+wire", "ep onesided"}},
+		"wire and standard":  {[]string{"--ep-exchange", "standard", "--precision", "bf16,mxfp8+wire"}, []string{"mxfp8+wire", "ep_exchange onesided"}},
 		"unknown flag":       {[]string{"--sedes", "3"}, []string{"did you mean --seed?", "launcher help compare"}},
 		"no data":            {[]string{"--data", "none"}, []string{"none", "no such file"}},
 		"no config":          {[]string{"--config", "none.toml"}, []string{"--config", "none.toml"}},

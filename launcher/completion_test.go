@@ -28,7 +28,7 @@ func TestSuggestions(t *testing.T) {
 		{"train --precision=mxi", []string{"--precision=mxint8"}, true},
 		{"train --precision = mxi", []string{"mxint8"}, true},
 		{"train --precision =", []string{"bf16", "fp32"}, false},
-		{"train --precision = mxint8 --ep ", []string{"onesided", "standard"}, true},
+		{"train --precision = mxint8 --ep-exchange ", []string{"onesided", "standard"}, true},
 		{"compare --precision ", nil, true},
 		{"train --resume=", []string{"--resume=true", "--resume=false"}, true},
 		{"train --resume --flav", []string{"--flavor"}, true},

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -213,6 +214,7 @@ func apply(cfg *trainer.Config, given []assignment) {
 // resolve returns the defaults, overridden by the text of a config file (nil: none), overridden by
 // flags. name is the file's name for error messages.
 func resolve(from defaults, name string, text []byte, given []assignment) (trainer.Config, error) {
+	text = renameKeys(text)
 	// Flavor and steps come first, because the defaults depend on them.
 	picked := trainer.Config{Flavor: defaultFlavor}
 	if err := stricttoml.Unmarshal(text, &picked); err != nil {
@@ -232,6 +234,12 @@ func resolve(from defaults, name string, text []byte, given []assignment) (train
 	apply(&cfg, given)
 	return cfg, nil
 }
+
+// oldExchange is the key ep of earlier versions, which was the exchange's name. It is a number now.
+var oldExchange = regexp.MustCompile(`(?m)^ep( *= *['"])`)
+
+// renameKeys gives keys of earlier versions their present names.
+func renameKeys(text []byte) []byte { return oldExchange.ReplaceAll(text, []byte("ep_exchange$1")) }
 
 // checkWords returns an error if the text of a key below a section is nearly one that the key
 // takes. Flags are checked when they are set.

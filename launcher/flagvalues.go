@@ -27,7 +27,7 @@ func flagChoices(command, name string) []string {
 		return moe.PrecisionNames()
 	case "recompute":
 		return moe.RecomputeNames()
-	case "ep":
+	case "ep-exchange":
 		return ep.Names()
 	case "ep-dispatch", "ep-combine-backward":
 		return ep.WireNames()

@@ -37,7 +37,7 @@ func resolveNew(from defaults, name string, text []byte, given []assignment) (tr
 		return cfg, fmt.Errorf("init_from: %w", err)
 	}
 	var explicit trainer.Config
-	if err := stricttoml.Unmarshal(text, &explicit); err != nil {
+	if err := stricttoml.Unmarshal(renameKeys(text), &explicit); err != nil {
 		return cfg, locate(name, err)
 	}
 	if apply(&explicit, given); explicit.Flavor == "" {

@@ -38,20 +38,29 @@ type inspectFlags struct {
 func defineInspect(fs *flag.FlagSet) action {
 	f := &inspectFlags{}
 	defineRankCount(fs, &f.ranks, 1)
+	f.define(fs, sizeFlags)
+	return f.run
+}
+
+// define defines all flags but the number of ranks. names are those of the configuration outside
+// the model section.
+func (f *inspectFlags) define(fs *flag.FlagSet, names []string) {
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	f.given = bind(all, trainDefaults)
 	all.VisitAll(func(one *flag.Flag) {
-		if strings.HasPrefix(one.Name, "model.") || slices.Contains(sizeFlags, one.Name) {
+		if strings.HasPrefix(one.Name, "model.") || slices.Contains(names, one.Name) {
 			fs.Var(one.Value, one.Name, one.Usage)
 		}
 	})
-	return f.run
 }
 
 // sizeFlags are the flags outside the model section that sizes depend on.
-var sizeFlags = []string{"seq", "batch", "micro-batch", "precision", "recompute", "threads", "save-every", "save-async", "optimizer.moments"}
+var sizeFlags = []string{
+	"seq", "batch", "micro-batch", "precision", "recompute", "threads", "dp-replicate", "dp-shard", "ep", "save-every",
+	"save-async", "optimizer.moments",
+}
 
 func (f *inspectFlags) run(_ context.Context, env env) error {
 	cfg, err := f.configure(env.args)
@@ -60,6 +69,15 @@ func (f *inspectFlags) run(_ context.Context, env env) error {
 	}
 	if err := f.check(cfg); err != nil {
 		return err
+	}
+	layout, err := cfg.Layout(f.ranks)
+	if err != nil {
+		return err
+	}
+	if cfg.Model.MoELayers() > 0 {
+		if _, err := ep.NewLayout(cfg.Model.Experts, layout.EP); err != nil {
+			return fmt.Errorf("-np %d: %s", f.ranks, strings.TrimPrefix(err.Error(), "ep: "))
+		}
 	}
 	if f.json {
 		encoder := json.NewEncoder(env.out)
@@ -153,11 +171,6 @@ func (f *inspectFlags) check(cfg trainer.Config) error {
 	const most = 1 << 24
 	if cfg.Batch < 1 || cfg.Batch > most || cfg.Batch%f.ranks != 0 {
 		return fmt.Errorf("batch is %d: give a multiple of the %d ranks, at most %d", cfg.Batch, f.ranks, most)
-	}
-	if cfg.Model.MoELayers() > 0 {
-		if _, err := ep.NewLayout(cfg.Model.Experts, f.ranks); err != nil {
-			return fmt.Errorf("-np %d: %s", f.ranks, strings.TrimPrefix(err.Error(), "ep: "))
-		}
 	}
 	return nil
 }

@@ -57,8 +57,8 @@ func processRun(out string, more ...string) []string {
 // whatever travels.
 func TestProcessesAndGoroutinesAgree(t *testing.T) {
 	for name, ways := range map[string][][]string{
-		"bf16":  {{"--ranks", "goroutine"}, {}, {"--ep", "standard"}, {"--bind-to", "core", "--tag-output"}},
-		"mxfp8": {{"--ranks", "goroutine"}, {}, {"--ep", "standard"}, {"--recompute", "selective"}, {"--recompute", "full"}},
+		"bf16":  {{"--ranks", "goroutine"}, {}, {"--ep-exchange", "standard"}, {"--bind-to", "core", "--tag-output"}},
+		"mxfp8": {{"--ranks", "goroutine"}, {}, {"--ep-exchange", "standard"}, {"--recompute", "selective"}, {"--recompute", "full"}},
 		"mxfp8 on the wire": {
 			{"--ranks", "goroutine", "--ep-dispatch", "mxfp8", "--ep-combine-backward", "mxfp8"}, {"--ep-dispatch", "mxfp8", "--ep-combine-backward", "mxfp8"},
 		},
@@ -396,7 +396,7 @@ func TestWorldFlags(t *testing.T) {
 		"--spares has no effect with --restarts 0":       {"--ranks", "process", "--spares", "1", "--restarts", "0"},
 		"--silence must be positive":                     {"--silence", "0"},
 		"-np is 1000: give 1 or more ranks, at most 256": {"-np", "1000"},
-		`ep is "mpi": use onesided or standard`:          {"--ep", "mpi"},
+		`ep_exchange is "mpi": use onesided or standard`: {"--ep-exchange", "mpi"},
 	} {
 		refuse(t, exitUsage, append([]string{"train"}, args...), want)
 	}

@@ -138,6 +138,9 @@ func (f *trainFlags) run(ctx context.Context, env env) error {
 func (f *trainFlags) observe(job *trainer.Job, cfg trainer.Config) (err error) {
 	job.Profile, job.Notes = f.profile, f.notes
 	if f.ratios || f.project != "" {
+		if l, err := cfg.Layout(f.ranks.count); err == nil && l.Replicas() > 1 {
+			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, f.ranks.count)
+		}
 		job.Routing = routingMeters(cfg)
 	}
 	if job.Trace, err = parseWindow(f.trace); err == nil && job.Trace.Last > cfg.Steps {

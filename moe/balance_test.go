@@ -98,7 +98,7 @@ func directBalanceLoss(scores [][]float64, chosen [][]int32, seq, topK int, alph
 func TestBalanceLoss(t *testing.T) {
 	const sequences, seq, alpha = 3, 5, 0.2
 	cfg := with(tiny(), func(c *Config) { c.BalanceAlpha, c.TopK = alpha, 3 })
-	r := newRouter(newBuilder(Unquantized(tensor.FP32)), cfg, "", 1)
+	r := newRouter(newBuilder(Unquantized(tensor.FP32), Mesh{}), cfg, "", 1)
 	rng := rand.New(rand.NewPCG(1, 2))
 	tokens := sequences * seq
 	s := &routerState{}

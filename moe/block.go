@@ -28,8 +28,8 @@ type blockState struct {
 	feed      feedState
 }
 
-// rankContext is what the layers of a model share on this rank: the communicator and the exchange
-// of the Mixture-of-Experts layers.
+// rankContext is what the Mixture-of-Experts layers of a model share on this rank: the communicator
+// of the exchange, and the exchange.
 type rankContext struct {
 	comm     *collective.Comm
 	exchange ep.Exchange
@@ -114,7 +114,7 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	if err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
-	if err := p.model.host.compute(p); err != nil {
+	if err := p.model.computeShared(p); err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
 	p.verify(&waiting)
@@ -124,7 +124,7 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	l.recomputeAttention(p, s)
 	p.sealTensor(&waiting, da)
 	din = l.attention.backward(p, da, &s.attention)
-	if err := p.model.host.compute(p); err != nil {
+	if err := p.model.computeShared(p); err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
 	p.verify(&waiting)
@@ -144,5 +144,5 @@ func (l *block) backwardWeight(p phase, s *blockState) error {
 	l.ffnNorm.backwardWeight(p, &s.ffnNorm)
 	l.attention.backwardWeight(p, &s.attention)
 	l.attnNorm.backwardWeight(p, &s.attnNorm)
-	return p.model.host.compute(p)
+	return p.model.computeShared(p)
 }

@@ -88,13 +88,13 @@ func TestCountOfBuiltModels(t *testing.T) {
 					r := m.comm.Rank()
 					for _, g := range m.model.Groups {
 						for _, p := range g.Params {
-							if g.Local {
+							if g.Experts {
 								local[r] += int64(p.Len())
 							} else {
 								replicated[r] += int64(p.Len())
 							}
 							var layer int
-							if n, _ := fmt.Sscanf(p.Name, "model.layers.%d.", &layer); n == 1 && layer == cfg.Layers && (g.Local || r == 0) {
+							if n, _ := fmt.Sscanf(p.Name, "model.layers.%d.", &layer); n == 1 && layer == cfg.Layers && (g.Experts || r == 0) {
 								mtp[r] += int64(p.Len())
 							}
 						}

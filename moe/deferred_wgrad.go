@@ -90,58 +90,76 @@ func (p phase) defersWgrad(ends []int32) bool { return ends != nil && p.deferred
 // deferWgrad saves the rows that this pass contributes to the weight's gradient or, if this pass
 // computes it, adds the gradient of these rows and all saved ones.
 func (l *linear) deferWgrad(p phase, s *linearState) {
-	ex, store := p.ex, &p.model.rowStore
+	store := &p.model.rowStore
 	rows := wgradRows{dy: s.dy.Tensor, x: s.x.Tensor, ends: s.x.ends}
 	if !p.flush {
 		store.save(p, l, rows)
 		return
 	}
 	store.add(l, rows)
+	if l.host != nil {
+		l.host.addExperts(l, store.rows[l])
+		return
+	}
+	l.concatenatedWgrad(p, store.rows[l], 0, len(rows.ends))
+	p.sealGrad(&l.weight)
+	p.verifyRows(store.rows[l])
+}
+
+// verifyRows compares the seals of rows that waited for a later pass.
+func (p phase) verifyRows(passes []wgradRows) {
+	for i := range passes {
+		p.verifyAll(passes[i].sealed[:])
+	}
+}
+
+// concatenatedWgrad adds the gradient of groups [lo, hi), which are those that this rank computes,
+// over the rows of all parts.
+func (l *linear) concatenatedWgrad(p phase, parts []wgradRows, lo, hi int) {
+	ex := p.ex
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	all := concatenate(ex, store.rows[l])
+	all := concatenate(ex, parts, lo, hi)
 	dy, x := activation{Tensor: all.dy, ends: all.ends}, activation{Tensor: all.x, ends: all.ends}
 	if l.mx.quantizesWgrad() {
 		l.mx.quantizeDeferred(ex, Gradient, l.mx.Wgrad.Left, &dy)
 		l.mx.quantizeDeferred(ex, Input, l.mx.Wgrad.Right, &x)
 	}
 	l.wgrad(ex, &dy, &x, 0)
-	p.sealGrad(&l.weight)
-	for i := range store.rows[l] {
-		p.verify(&store.rows[l][i].sealed[0])
-		p.verify(&store.rows[l][i].sealed[1])
-	}
 }
 
-// concatenate returns the rows of all passes group by group, those of a group in the order of the
-// passes.
-func concatenate(ex *tensor.Exec, passes []wgradRows) wgradRows {
-	first := passes[0]
-	ends := ex.New(tensor.INT32, len(first.ends)).I32()
-	clear(ends)
-	for _, p := range passes {
-		for g, end := range p.ends {
-			ends[g] += end
+// concatenate returns the rows of all parts for groups [lo, hi), group by group, those of a group
+// in the order of the parts.
+func concatenate(ex *tensor.Exec, parts []wgradRows, lo, hi int) wgradRows {
+	first := parts[0]
+	ends := ex.New(tensor.INT32, hi-lo).I32()
+	rows := int32(0)
+	for i := range ends {
+		for _, p := range parts {
+			from, end := p.group(lo + i)
+			rows += int32(end - from)
 		}
+		ends[i] = rows
 	}
-	rows, n, k := int(ends[len(ends)-1]), first.dy.Dim(1), first.x.Dim(1)
-	all := wgradRows{dy: ex.New(first.dy.DType(), rows, n), x: ex.New(first.x.DType(), rows, k), ends: ends}
-	tensor.Parallel(ex, len(ends), rows*(n+k), concatenation{passes, all}, concatenateGroups)
+	n, k := first.dy.Dim(1), first.x.Dim(1)
+	all := wgradRows{dy: ex.New(first.dy.DType(), int(rows), n), x: ex.New(first.x.DType(), int(rows), k), ends: ends}
+	tensor.Parallel(ex, len(ends), int(rows)*(n+k), concatenation{parts, lo, all}, concatenateGroups)
 	return all
 }
 
 // concatenation holds the arguments of concatenateGroups.
 type concatenation struct {
-	passes []wgradRows
-	all    wgradRows
+	parts []wgradRows
+	first int // the group of parts that is group 0 of all
+	all   wgradRows
 }
 
-// concatenateGroups copies groups [lo, hi).
+// concatenateGroups copies groups [lo, hi) of the result.
 func concatenateGroups(_ *tensor.Exec, c concatenation, lo, hi int) {
 	for g := lo; g < hi; g++ {
 		to, _ := c.all.group(g)
-		for _, p := range c.passes {
-			from, end := p.group(g)
+		for _, p := range c.parts {
+			from, end := p.group(c.first + g)
 			next := to + end - from
 			tensor.CopyStreaming(rowBytes(c.all.dy, to, next), rowBytes(p.dy, from, end))
 			tensor.CopyStreaming(rowBytes(c.all.x, to, next), rowBytes(p.x, from, end))

@@ -63,7 +63,7 @@ func (f *ffn) hidden(p phase, x activation, s *ffnState) {
 	p.seal(&s.inputs)
 	s.gateUp = f.gateUp.forward(p, p.saved, &s.x, &s.linear.gateUp)
 	p.sealSaved(&s.intact, s.gateUp)
-	s.h = activation{Tensor: f.activate(p, s), ends: x.ends}
+	s.h = activation{Tensor: f.activate(p, s), ends: x.ends, whole: x.whole}
 	p.seal(&s.hidden)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
 	"spmoe/tensor"
 )
 
@@ -25,11 +26,12 @@ type summed struct {
 // aside.
 func trainedBy(t *testing.T, cfg Config, precision, exchange string, b Batch, ranks, threads int) summed {
 	t.Helper()
-	return trainedWith(t, cfg, defaultOutputSizes(), precision, exchange, b, ranks, threads)
+	return trainedWith(t, cfg, defaultOutputSizes(), precision, exchange, b, ranks, ranks, threads)
 }
 
-// trainedWith is trainedBy with other sizes of the output's blocks.
-func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchange string, b Batch, ranks, threads int) summed {
+// trainedWith is trainedBy with other sizes of the output's blocks, and groups of some ranks that
+// hold all experts.
+func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchange string, b Batch, ranks, group, threads int) summed {
 	t.Helper()
 	p, err := PrecisionByName(precision)
 	if err != nil {
@@ -38,11 +40,15 @@ func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchang
 	out := summed{grads: map[string][]float32{}}
 	var mu sync.Mutex
 	err = collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
-		x, err := ep.New(exchange, c, cfg.Experts, ep.Options{})
+		on, err := NewMesh(c, mesh.Layout{World: ranks, PP: 1, DPReplicate: 1, DPShard: ranks, EP: group})
 		if err != nil {
 			return err
 		}
-		m, err := New(cfg, p, b.Seq, c, x)
+		x, err := on.NewExchange(exchange, cfg.Experts, ep.Options{})
+		if err != nil {
+			return err
+		}
+		m, err := NewOn(on, cfg, p, b.Seq, x)
 		if err != nil {
 			return err
 		}
@@ -63,7 +69,7 @@ func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchang
 			return err
 		}
 		for _, g := range m.Groups {
-			if !g.Local && !g.Shared {
+			if g.Ranks != nil && !g.Shared {
 				if err := collective.AllReduce(c, g.Grad.F32(), collective.Sum); err != nil {
 					return err
 				}

@@ -95,6 +95,7 @@ func (g *outputGradient) add(p phase, round int) error {
 	}
 	if w := &g.o.weight; err == nil && w.rows[0] < w.rows[1] {
 		err = g.addAll(p, round, peers.lists)
+		peers.bytes = g.bytesRead(round)
 	}
 	return peers.close(p, err)
 }
@@ -153,6 +154,18 @@ func (g *outputGradient) addAll(p phase, round int, lists [][][]byte) error {
 		}
 	}
 	return nil
+}
+
+// bytesRead returns the bytes of the ranks' operands that addAll reads in a round.
+func (g *outputGradient) bytesRead(round int) (sum int) {
+	perRow := g.o.weight.ownRows() + g.o.weight.W.Dim(1)
+	for i := range g.ranks {
+		if r := &g.ranks[i]; round < r.count() {
+			lo, hi := r.rows(round)
+			sum += (hi - lo) * perRow * g.kept.x.DType().Size()
+		}
+	}
+	return sum
 }
 
 // addOnce adds the rows of all ranks if no rank has more than a round. Partial sums are as small as

@@ -29,12 +29,12 @@ func TestOneResultInBlocks(t *testing.T) {
 			for _, precision := range []string{"bf16", "fp32"} {
 				cfg := headModel(mtp)
 				b := batchOf(18, sequences, seq, cfg.Vocab)
-				want := trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, 1, 1)
+				want := trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, 1, 1, 1)
 				for _, ranks := range []int{2, 4, 8} {
-					trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, ranks, 1).
+					trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, ranks, ranks, 1).
 						equals(t, fmt.Sprintf("%s, mtp %d, %d rows, np %d", precision, mtp, rows, ranks), want)
 				}
-				trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, 2, 2).
+				trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, 2, 2, 2).
 					equals(t, fmt.Sprintf("%s, mtp %d, %d rows, 2 threads", precision, mtp, rows), want)
 			}
 		}
@@ -51,12 +51,12 @@ func TestSharedHeadGradient(t *testing.T) {
 	for _, rows := range []int{4 * seq, seq, 16} {
 		sizes := smallSizes(rows)
 		sizes.block = 128
-		want, near := trainedWith(t, cfg, sizes, "bf16", "onesided", even, 1, 1), trainedWith(t, cfg, sizes, "fp32", "onesided", odd, 1, 1)
+		want, near := trainedWith(t, cfg, sizes, "bf16", "onesided", even, 1, 1, 1), trainedWith(t, cfg, sizes, "fp32", "onesided", odd, 1, 1, 1)
 		for _, sizes.shared = range []int{0, 1 << 20} {
 			for _, ranks := range []int{2, 4, 8} {
 				what := fmt.Sprintf("%d rows, at most %d, np %d", rows, sizes.shared, ranks)
-				trainedWith(t, cfg, sizes, "bf16", "onesided", even, ranks, 1).equals(t, what, want)
-				got := trainedWith(t, cfg, sizes, "fp32", "onesided", odd, ranks, 1)
+				trainedWith(t, cfg, sizes, "bf16", "onesided", even, ranks, ranks, 1).equals(t, what, want)
+				got := trainedWith(t, cfg, sizes, "fp32", "onesided", odd, ranks, ranks, 1)
 				if d := distance(got.grads["lm_head.weight"], near.grads["lm_head.weight"]); d > 1e-6 {
 					t.Errorf("%s, 3 sequences: the gradient is off by %.2g", what, d)
 				}
@@ -72,7 +72,7 @@ func TestBlocksDoNotMatter(t *testing.T) {
 	b := batchOf(4, sequences, seq, cfg.Vocab)
 	want := trainedBy(t, cfg, "fp32", "onesided", b, 1, 1)
 	for _, rows := range []int{1000, 82, 16} {
-		got := trainedWith(t, cfg, smallSizes(rows), "fp32", "onesided", b, 1, 1)
+		got := trainedWith(t, cfg, smallSizes(rows), "fp32", "onesided", b, 1, 1, 1)
 		if math.Abs(got.loss.Sum/want.loss.Sum-1) > 1e-6 || math.Abs(got.loss.MTP/want.loss.MTP-1) > 1e-6 {
 			t.Errorf("%d rows: losses %+v, want %+v", rows, got.loss, want.loss)
 		}

@@ -83,10 +83,7 @@ func onRanks(t testing.TB, n int, cfg Config, dtype tensor.DType, seq int, body 
 // spread sets weights and selection biases, the same for any number of ranks, so large that every
 // part of the model has a say: with training's initial values most gradients are close to nothing.
 func spread(m *Model) {
-	for _, p := range m.Params() {
-		if !m.host.first() && m.shared(p.Name) {
-			continue
-		}
+	for p := range m.firstParams {
 		init, shift := Init{Kind: Normal, Std: 0.2}, float32(1)
 		if p.Init.Kind == Normal {
 			init, shift = p.Init, 0 // the embedding: large already
@@ -100,13 +97,24 @@ func spread(m *Model) {
 		set(p, values)
 	}
 	if m.host != nil {
-		if err := m.host.comm.Barrier(); err != nil { // the first rank's weights are ready
+		if err := m.host.comm.Barrier(); err != nil { // the first ranks' weights are ready
 			panic(err)
 		}
 	}
 	for _, r := range m.Routings() {
 		for e := range r.Bias.F32() {
 			r.Bias.F32()[e] = 0.1 * float32(math.Sin(float64(7*e+r.Layer)))
+		}
+	}
+}
+
+// firstParams yields the parameters that no earlier rank holds in the same memory.
+func (m *Model) firstParams(yield func(*Param) bool) {
+	for _, g := range m.Groups {
+		for _, p := range g.Params {
+			if g.host.first() && !yield(p) {
+				return
+			}
 		}
 	}
 }

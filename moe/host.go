@@ -1,13 +1,15 @@
 package moe
 
-// What the ranks of a host hold together: one copy of the dense group, weights and gradients. Each
-// rank computes its own rows of a weight's gradient, from the tokens of all ranks. So the FP32
-// gradients exist once, no rank adds up those of others, and the work is shared evenly.
+// What the ranks of a host hold together: one copy of the dense group and, of each expert with
+// replicas, one copy for these. A copy is weights and gradients. Each rank computes its own rows of
+// a weight's gradient, from the tokens of all ranks. So the FP32 gradients exist once, no rank adds
+// up those of others, and the work is shared evenly.
 //
 // The gradient of a weight is a balanced binary tree over the ranks, as in collective.AllReduce, of
 // the trees over the sequences of each rank: see tensor.Wgrad. The sums of several passes are added
 // pass by pass. Groups that each rank holds are summed over a rank's passes first, and then over
-// ranks.
+// ranks. The gradient of an expert is one product over the rows of all its replicas, in the order
+// that they have on a single rank.
 
 import (
 	"fmt"
@@ -32,12 +34,13 @@ type host struct {
 type wgrad struct {
 	layer *linear
 	dy, x *activation
+	rows  []wgradRows // of an expert, instead of dy and x: those of each pass
 }
 
 // newHost returns nil if each rank must have a copy of its own, because there is one rank, or
 // because ranks are on several hosts.
 func newHost(c *collective.Comm) *host {
-	if c.Size() == 1 || len(c.Hosts()) > 1 {
+	if c == nil || c.Size() == 1 || len(c.Hosts()) > 1 {
 		return nil
 	}
 	return &host{comm: c}
@@ -84,8 +87,10 @@ func (h *host) divide(n, unit int) [2]int {
 		return [2]int{0, n}
 	}
 	ranks := h.comm.Size()
-	unit = max(unit, wgradTile)
-	parts := max(min(n/max(leastWgradRows, unit), ranks), 1)
+	if unit == 0 {
+		unit = wgradTile
+	}
+	parts := wgradParts(n, unit, ranks)
 	part := (h.comm.Rank() - h.offset + ranks) % ranks
 	h.offset = (h.offset + parts) % ranks
 	if part >= parts {
@@ -95,9 +100,22 @@ func (h *host) divide(n, unit int) [2]int {
 	return [2]int{min(units*part/parts*unit, n), min(units*(part+1)/parts*unit, n)}
 }
 
+// wgradParts returns the number of ranks that compute rows of a weight of n rows, in units of unit.
+func wgradParts(n, unit, ranks int) int { return max(min(n/max(leastWgradRows, unit), ranks), 1) }
+
 // add leaves the gradient of a layer's weight to the next call of compute.
 func (h *host) add(l *linear, s *linearState) {
-	h.waiting = append(h.waiting, wgrad{l, &s.dy, s.x})
+	h.waiting = append(h.waiting, wgrad{layer: l, dy: &s.dy, x: s.x})
+}
+
+// computeShared computes the gradients that wait, of all groups that ranks share. It is collective.
+func (m *Model) computeShared(p phase) error {
+	for _, g := range m.Groups {
+		if err := g.host.compute(p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // compute computes the gradients that wait: the sum over the tokens of all ranks. It is collective.
@@ -110,9 +128,11 @@ func (h *host) compute(p phase) error {
 		clear(all)
 		h.waiting = all[:0]
 	}()
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
 	mine := h.mine[:0]
 	for _, w := range all {
-		mine = w.buffers(mine)
+		mine = w.buffers(p.ex, mine)
 	}
 	h.mine = mine
 	peers, err := h.open(p, mine)
@@ -125,6 +145,7 @@ func (h *host) compute(p phase) error {
 		if err = w.compute(p, peers.lists, at, n); err != nil {
 			break
 		}
+		peers.bytes += w.bytesRead(peers.lists, at, n)
 		at += n
 	}
 	return peers.close(p, err)
@@ -134,7 +155,7 @@ func (h *host) compute(p phase) error {
 type opened struct {
 	window collective.Buffers
 	lists  [][][]byte
-	bytes  int
+	bytes  int // that this rank has read from them
 }
 
 // open opens buffers of this rank to the others. All ranks open the same number of them.
@@ -151,9 +172,6 @@ func (h *host) open(p phase, mine [][]byte) (o opened, err error) {
 		}
 		if err == nil {
 			err = failed
-		}
-		for _, b := range list {
-			o.bytes += len(b)
 		}
 		o.lists = append(o.lists, list)
 	}
@@ -178,6 +196,9 @@ func (o *opened) close(p phase, err error) error {
 
 // buffersLen returns the number of buffers.
 func (w wgrad) buffersLen() int {
+	if w.rows != nil {
+		return len(w.rows) * rowBuffers
+	}
 	if w.layer.mx.quantizesWgrad() {
 		return 6
 	}
@@ -185,7 +206,13 @@ func (w wgrad) buffersLen() int {
 }
 
 // buffers appends the memory that the peers read.
-func (w wgrad) buffers(to [][]byte) [][]byte {
+func (w wgrad) buffers(ex *tensor.Exec, to [][]byte) [][]byte {
+	for _, r := range w.rows {
+		to = r.buffers(ex, to)
+	}
+	if w.rows != nil {
+		return to
+	}
 	for _, a := range [...]*activation{w.dy, w.x} {
 		if !w.layer.mx.quantizesWgrad() {
 			to = append(to, a.Bytes())
@@ -202,9 +229,13 @@ func (w wgrad) buffers(to [][]byte) [][]byte {
 // compute computes this rank's rows from the operands of all ranks: n buffers each, from number at
 // on.
 func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
-	if l := w.layer; l.rows[0] < l.rows[1] {
-		mark := p.ex.Mark()
-		defer p.ex.Release(mark)
+	l := w.layer
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	switch {
+	case w.rows != nil:
+		return w.computeExperts(p, lists, at)
+	case l.rows[0] < l.rows[1]:
 		sum := l.gradientTree(p.ex, len(lists), true)
 		for r, list := range lists {
 			to, adds := sum.next()
@@ -216,6 +247,28 @@ func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
 	}
 	p.sealGrad(&w.layer.weight)
 	return nil
+}
+
+// bytesRead returns the bytes of the buffers that compute reads: the columns of dy that belong to
+// this rank's rows, and all of x.
+func (w wgrad) bytesRead(lists [][][]byte, at, n int) (sum int) {
+	own := w.layer.ownRows()
+	if own == 0 {
+		return 0
+	}
+	if w.rows != nil {
+		return w.rowsRead(lists, at, n)
+	}
+	for _, list := range lists {
+		for i, b := range list[at : at+n] {
+			if i < n/2 {
+				sum += len(b) * own / w.layer.W.Dim(-2)
+			} else {
+				sum += len(b)
+			}
+		}
+	}
+	return sum
 }
 
 // rowBytes returns the bytes of a row of the first buffer.
@@ -295,8 +348,12 @@ func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error 
 		return err
 	}
 	batches := make([][]tensor.Embedded, len(peers.lists))
+	own, vocab := embedding.ownRows(), embedding.W.Dim(0)
 	for r, list := range peers.lists {
 		for i, u := range uses {
+			if own > 0 {
+				peers.bytes += len(list[2*i])*own/vocab + len(list[2*i+1]) // the rows of its tokens, and all ids
+			}
 			one, ok := u.of(list[2*i], list[2*i+1])
 			if !ok {
 				return peers.close(p, fmt.Errorf("the embedded tokens of rank %d do not fit", r))

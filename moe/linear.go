@@ -49,6 +49,18 @@ func (w *weight) own() tensor.Tensor {
 	return w.Grad.Reshape(m.Rows, m.Cols).Slice(w.rows[0], w.rows[1])
 }
 
+// ownGroups is own for a weight of groups: [groups, N, K].
+func (w *weight) ownGroups() tensor.Tensor {
+	if w.host == nil {
+		return w.Grad
+	}
+	n := w.Grad.Dim(1)
+	return w.Grad.Slice(w.rows[0]/n, w.rows[1]/n)
+}
+
+// ownRows returns the number of rows whose gradient this rank computes.
+func (w *weight) ownRows() int { return w.rows[1] - w.rows[0] }
+
 // linear is a linear layer without bias, y = x·W[g]ᵀ for the rows x of each group g (grouped GEMM),
 // or for all rows.
 //
@@ -64,6 +76,8 @@ type activation struct {
 	tensor.Tensor
 	// ends of the groups of rows; nil: all rows are tokens of this rank, sequence after sequence
 	ends []int32
+	// rows of each group together with those of its expert's replicas; empty: there are none
+	whole []int32
 	// quantized with blocks along rows, and along columns; zero: not quantized, or not yet
 	rows, cols mx.Tensor
 	// the first layer that quantized it, under whose name an observer sees it; nil: none yet
@@ -97,7 +111,7 @@ func (l *linear) multiply(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 	if x.ends == nil {
 		tensor.MatMul(ex, y, x.Mat(), l.W.Mat().T())
 	} else {
-		tensor.GroupedMatMul(ex, y, x.Mat(), l.W, x.ends)
+		tensor.GroupedMatMul(ex, y, x.Mat(), l.W, x.ends, x.whole)
 	}
 }
 
@@ -105,11 +119,11 @@ func (l *linear) multiply(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 // weight's gradient while dy is in the caches. Otherwise backwardWeight does so later, from s.
 func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearState) tensor.Tensor {
 	s.dy = dy
-	s.dy.ends = s.x.ends
+	s.dy.ends, s.dy.whole = s.x.ends, s.x.whole
 	dx := like(to, s.x.Tensor)
 	if p.fused {
 		l.mx.completeInput(p, s.x) // outside the mark: layers with the same input share it
-		if l.host != nil {
+		if l.host != nil && s.x.ends == nil {
 			l.mx.reserveGradient(p, &s.dy) // it is read after the layer has returned
 		}
 	}
@@ -131,7 +145,7 @@ func (l *linear) backwardInput(ex *tensor.Exec, dx tensor.Matrix, dy *activation
 	case dy.ends == nil:
 		tensor.MatMul(ex, dx, dy.Mat(), l.W.Mat())
 	default:
-		tensor.GroupedDgrad(ex, dx, dy.Mat(), l.W, dy.ends)
+		tensor.GroupedDgrad(ex, dx, dy.Mat(), l.W, dy.ends, dy.whole)
 	}
 }
 
@@ -161,7 +175,7 @@ func (l *linear) wgrad(ex *tensor.Exec, dy, x *activation, seq int) {
 	case x.ends == nil:
 		tensor.Wgrad(ex, l.Grad.Mat(), dy.Mat(), x.Mat(), seq, l.accumulate(ex))
 	default:
-		tensor.GroupedWgrad(ex, l.Grad, dy.Mat(), x.Mat(), x.ends, l.accumulate(ex))
+		tensor.GroupedWgrad(ex, l.ownGroups(), dy.Mat(), x.Mat(), x.ends, l.accumulate(ex))
 	}
 }
 

@@ -34,6 +34,7 @@ type Model struct {
 	PassBytes int
 
 	precision Precision
+	mesh      Mesh
 	host      *host  // shares the dense group; nil: each rank has its own
 	embedding weight // [vocab, dim]
 	blocks    []*block
@@ -51,7 +52,6 @@ type Model struct {
 	observer func(name string, t tensor.Tensor)
 	operands operands
 	rowStore rowStore
-	ranks    int
 }
 
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the given
@@ -60,18 +60,25 @@ type Model struct {
 // All Mixture-of-Experts layers share the exchange; nil means ep.OneSided. The number of ranks must
 // divide the number of experts.
 func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
-	return build(newBuilder(precision), cfg, seq, c, exchange)
+	return NewOn(OneGroup(c), cfg, precision, seq, exchange)
+}
+
+// NewOn is New on a mesh, in which experts may have replicas. The exchange must be that of the
+// mesh, and ep must divide the number of experts. The results have the same bits on every mesh.
+func NewOn(mesh Mesh, cfg Config, precision Precision, seq int, exchange ep.Exchange) (*Model, error) {
+	return build(newBuilder(precision, mesh), mesh, cfg, seq, exchange)
 }
 
 // NewInference is New for a model that is not trained: it has no memory for gradients, and Train
 // panics.
 func NewInference(cfg Config, precision Precision, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
-	b := newBuilder(precision)
+	mesh := OneGroup(c)
+	b := newBuilder(precision, mesh)
 	b.inference = true
-	return build(b, cfg, seq, c, exchange)
+	return build(b, mesh, cfg, seq, exchange)
 }
 
-func build(b *builder, cfg Config, seq int, c *collective.Comm, exchange ep.Exchange) (*Model, error) {
+func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange) (*Model, error) {
 	if err := errors.Join(cfg.Validate(), b.precision.Validate()); err != nil {
 		return nil, err
 	}
@@ -81,19 +88,25 @@ func build(b *builder, cfg Config, seq int, c *collective.Comm, exchange ep.Exch
 	}
 	if exchange == nil && cfg.MoELayers() > 0 {
 		var err error
-		if exchange, err = ep.NewOneSided(c, cfg.Experts); err != nil {
+		if exchange, err = mesh.NewExchange("onesided", cfg.Experts, ep.Options{}); err != nil {
+			return nil, err
+		}
+	}
+	if mesh.Replicas != nil {
+		if err := b.precision.CheckReplicas(); err != nil {
 			return nil, err
 		}
 	}
 	if !b.inference {
-		b.host = newHost(c)
+		b.share()
 	}
-	m := &Model{Config: cfg, precision: b.precision, ranks: c.Size(), host: b.host}
+	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, host: b.dense.host}
 	b.operands = &m.operands
-	if c.Shared() {
-		b.memory = c.Allocator()
+	if mesh.World.Shared() {
+		b.memory = mesh.World.Allocator()
+		m.rowStore.Allocator = b.memory
 	}
-	at := rankContext{c, timedExchange{exchange}}
+	at := rankContext{mesh.EP, timedExchange{exchange}}
 	rope := cfg.rotaryTable(seq)
 	b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
 	for i := range cfg.Layers {

@@ -93,7 +93,7 @@ func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
 	defer p.ex.Release(mark)
 	dim := dh.Dim(1)
 	djoined := m.project.backward(p, p.scratch, activation{Tensor: dprojected}, &s.project).Mat()
-	if err := p.model.host.compute(p); err != nil {
+	if err := p.model.computeShared(p); err != nil {
 		return err
 	}
 	m.embedNorm.backward(p, s.dembedded.Mat(), djoined.ColSlice(0, dim), false, &s.embedNorm)
@@ -115,5 +115,5 @@ func (m *mtp) backwardWeight(p phase, s *mtpState) error {
 	m.project.backwardWeight(p, &s.project)
 	m.embedNorm.backwardWeight(p, &s.embedNorm)
 	m.hiddenNorm.backwardWeight(p, &s.hiddenNorm)
-	return p.model.host.compute(p)
+	return p.model.computeShared(p)
 }

@@ -31,7 +31,8 @@ type Quantized struct {
 	Linear  string
 	Operand Operand
 	Format  mx.Format // of Rows or, without Rows, of Cols
-	// on this rank only; otherwise all ranks hold the same: weights outside the routed experts
+	// on this rank only, or here and on later ranks, which hold replicas of an expert; otherwise an
+	// earlier rank shows the same
 	Local bool
 
 	X tensor.Matrix // [rows, cols] before quantization
@@ -57,7 +58,7 @@ type Quantized struct {
 //
 // f runs on the rank's goroutine before the operand is multiplied. Its argument is valid during the
 // call only. If f changes codes and scales, the changed ones are multiplied, so tests can break a
-// recipe. Weights that are not Local must be changed in the same way on all ranks.
+// recipe. Weights that several ranks hold must be changed in the same way on all of them.
 func (m *Model) ObserveQuantized(f func(Quantized)) { m.operands.observer = f }
 
 // operands holds the observer for all quantized layers of a model.
@@ -67,7 +68,7 @@ type operands struct{ observer func(Quantized) }
 type identity struct {
 	layer  int
 	linear string
-	local  bool // only this rank has its weight
+	local  bool // no earlier rank has its weight
 }
 
 // identify derives a layer's identity from its first parameter: gate and up projection are one

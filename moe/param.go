@@ -5,6 +5,7 @@ import (
 
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
+	"spmoe/collective"
 	"spmoe/tensor"
 	"spmoe/tensor/format"
 )
@@ -34,12 +35,15 @@ func (p *Param) Len() int {
 type Group struct {
 	Name   string
 	Params []*Param
-	// Local marks expert weights, which only one rank holds. Other groups are replicated: every
-	// rank holds all working weights and adds the gradients of its own tokens.
-	Local bool
-	// Shared marks a replicated group that the ranks hold once, weights and gradients, because they
-	// are on one host. Its gradients are those of all ranks' tokens. It must not be written while
-	// another rank may use it.
+	// Ranks has the ranks with these parameters: all ranks, or those with replicas of this rank's
+	// experts. Each holds all working weights and adds the gradients of its own tokens. nil: this
+	// rank alone has the parameters, and its gradients are complete.
+	Ranks *collective.Comm
+	// Experts marks the routed experts. Which ones a rank has depends on the number of ranks.
+	Experts bool
+	// Shared says that Ranks hold the group once, weights and gradients, because they are on one
+	// host. Its gradients are those of all their tokens. It must not be written while another rank
+	// may use it.
 	Shared bool
 	// [Len] FP32 or BF16, zeros after the last parameter; see UpdateWork
 	Work tensor.Tensor
@@ -189,7 +193,6 @@ type builder struct {
 	layers    int              // of the model
 	inference bool             // there are no gradients
 	memory    memory.Allocator // of weights and gradients; nil: the default
-	host      *host            // shares the dense group; nil: each rank has its own
 	operands  *operands        // of the model being built
 	norms     *Group           // FP32 in every precision: norms and routers
 	dense     *Group           // replicated matrices
@@ -205,12 +208,20 @@ type binding struct {
 	dims  []int
 }
 
-func newBuilder(p Precision) *builder {
+func newBuilder(p Precision, m Mesh) *builder {
 	return &builder{
 		precision: p,
-		norms:     &Group{Name: "norm"},
-		dense:     &Group{Name: "dense"},
-		experts:   &Group{Name: "expert", Local: true},
+		norms:     &Group{Name: "norm", Ranks: m.World},
+		dense:     &Group{Name: "dense", Ranks: m.World},
+		experts:   &Group{Name: "expert", Ranks: m.Replicas, Experts: true},
+	}
+}
+
+// share makes the ranks of a host hold the matrices once that several of them have.
+func (b *builder) share() {
+	for _, g := range []*Group{b.dense, b.experts} {
+		g.host = newHost(g.Ranks)
+		g.Shared = g.host != nil
 	}
 }
 
@@ -249,13 +260,14 @@ func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
 	class := Linear
 	if g == b.experts {
 		class = Expert
+		l.unit = dims[1] // replicas divide the gradient expert by expert
 	}
 	b.quantize(g, l, class, params[0])
 }
 
 // quantize sets the recipe of a layer, if it has one. p is the layer's first parameter.
 func (b *builder) quantize(g *Group, l *linear, class Class, p *Param) {
-	id := identify(p, g.Local)
+	id := identify(p, g.Experts && (g.Ranks == nil || g.Ranks.Rank() == 0))
 	if how := b.precision.of(class, id.layer, b.layers); how != nil {
 		l.mx = &mxLinear{Recipe: *how, inference: b.inference, identity: id, operands: b.operands}
 		g.quantized = append(g.quantized, l)
@@ -278,9 +290,6 @@ func (b *builder) groups() ([]*Group, error) {
 		work := b.precision.DType
 		if g == b.norms {
 			work = tensor.FP32
-		}
-		if g == b.dense && b.host != nil {
-			g.host, g.Shared = b.host, true
 		}
 		if err := g.allocate(b.memory, work, !b.inference); err != nil {
 			return nil, err

@@ -67,7 +67,10 @@ func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 	m.beginStep()
 	p := m.newPass(ex, b, true)
 	m.inFlight = append(m.inFlight, p)
-	p.deferred, p.flush = m.rowStore.plan(b.More, m.Config.WgradPasses(len(b.Inputs)*m.ranks))
+	p.deferred, p.flush = m.rowStore.plan(b.More, m.Config.WgradPasses(len(b.Inputs)*m.mesh.World.Size()))
+	if m.replicated() {
+		p.deferred = true // the gradients of experts need the rows of their replicas
+	}
 	if err := p.forward(ex); err != nil {
 		p.end()
 		return nil, err

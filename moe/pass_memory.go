@@ -11,7 +11,8 @@ import (
 // PassShape describes the passes of a rank.
 type PassShape struct {
 	Sequences, Seq int // of a pass of one rank
-	Ranks          int // on one host
+	Sharers        int // ranks that hold one copy of the dense weights: those of one host
+	EP, Replicas   int // ranks that the experts are spread over; ranks with the same experts
 	Precision      Precision
 	Recompute      Recompute
 	Exchange       ep.Options
@@ -54,7 +55,7 @@ func (c Config) PassMemory(s PassShape) PassMemory {
 	if s.Exchange.Capacity > 0 {
 		p.rows *= min(s.Exchange.Capacity, 1)
 	}
-	p.rows += float64(c.Experts/max(s.Ranks, 1)*s.Exchange.Alignment) / 2
+	p.rows += float64(c.Experts/max(s.EP, 1)*s.Exchange.Alignment) / 2
 	p.forward()
 	p.backward()
 	shape := tensor.AttentionShape{Seq: s.Seq, KeyDim: c.KeyDim(), ValueDim: c.ValueDim}
@@ -167,7 +168,7 @@ func (c Config) outputScratch(s PassShape) float64 {
 	if c.Vocab < 1 || s.Seq < 1 || s.Sequences < 1 { // an invalid model
 		return 0
 	}
-	return float64(c.OutputScratch(s.Sequences, s.Seq, s.Precision.DType, s.Adds, s.Ranks))
+	return float64(c.OutputScratch(s.Sequences, s.Seq, s.Precision.DType, s.Adds, max(s.Sharers, 1)))
 }
 
 // backward is the second half, in a fused phase: Pass.Backward.
@@ -228,7 +229,7 @@ const fullest = 4
 // perProduct returns the rows of one product: all, or those of the fullest expert.
 func (p *passSizes) perProduct(x *operandSize) float64 {
 	if x.grouped {
-		return min(fullest*x.rows/float64(max(p.c.Experts/max(p.s.Ranks, 1), 1)), x.rows)
+		return min(fullest*x.rows/float64(max(p.c.Experts/max(p.s.EP, 1), 1)), x.rows)
 	}
 	return x.rows
 }
@@ -265,12 +266,12 @@ func (p *passSizes) linearBackward(x *operandSize, out int) {
 	if r != nil && r.Dgrad.Quantizes() && !x.received {
 		p.take(&p.scratch, codeBytes(r.Dgrad.Left.Format.BytesPerElement(), x.rows, wide))
 	}
-	if late {
+	if late || x.grouped && p.s.Replicas > 1 { // rows of several passes, or of all replicas for a part of the experts
 		bytes := p.elem
 		if r != nil && r.Wgrad.Quantizes() {
 			bytes += r.Wgrad.Left.Format.BytesPerElement()
 		}
-		p.take(&p.scratch, float64(p.s.Deferred)*x.rows*(x.cols+wide)*bytes)
+		p.take(&p.scratch, float64(max(p.s.Deferred, 1))*x.rows*(x.cols+wide)*bytes)
 	}
 	p.scratch.used = mark
 }
@@ -278,16 +279,16 @@ func (p *passSizes) linearBackward(x *operandSize, out int) {
 // sharers returns the number of ranks that hold the current part's weights together.
 func (p *passSizes) sharers() int {
 	if p.part.Part.Class() == Linear {
-		return max(p.s.Ranks, 1)
+		return max(p.s.Sharers, 1)
 	}
 	return 1
 }
 
 // computeShared is host.compute: partial sums of one gradient at a time.
 func (p *passSizes) computeShared() {
-	sums := float64(treeSums(p.s.Ranks, true, p.s.Adds))
+	sums := float64(treeSums(p.s.Sharers, true, p.s.Adds))
 	for _, g := range p.shared {
-		parts := max(min(int(g.out)/leastWgradRows, p.s.Ranks), 1)
+		parts := max(min(int(g.out)/leastWgradRows, p.s.Sharers), 1)
 		p.borrow(sums * g.out / float64(parts) * g.in * float64(tensor.FP32.Size()))
 	}
 	p.shared = p.shared[:0]

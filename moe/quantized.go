@@ -28,7 +28,7 @@ func (q *mxLinear) forward(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 	if x.ends == nil {
 		mx.MatMul(ex, y, x.rows, q.rows)
 	} else {
-		mx.GroupedMatMul(ex, y, x.rows, q.rows, x.ends)
+		mx.GroupedMatMul(ex, y, x.rows, q.rows, x.ends, x.whole)
 	}
 }
 
@@ -37,7 +37,7 @@ func (q *mxLinear) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy *activation) {
 	if dy.ends == nil {
 		mx.Dgrad(ex, dx, dy.rows, q.cols.Group(0))
 	} else {
-		mx.GroupedDgrad(ex, dx, dy.rows, q.cols, dy.ends)
+		mx.GroupedDgrad(ex, dx, dy.rows, q.cols, dy.ends, dy.whole)
 	}
 }
 
@@ -46,7 +46,7 @@ func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, dy, x *activation, seq int)
 	if x.ends == nil {
 		mx.WgradSpans(ex, w.Grad.Mat(), dy.cols, x.cols, q.wholeBlocks(seq, dy.Dim(0)), w.accumulate(ex))
 	} else {
-		mx.GroupedWgrad(ex, w.Grad, dy.cols, x.cols, w.accumulate(ex))
+		mx.GroupedWgrad(ex, w.ownGroups(), dy.cols, x.cols, w.accumulate(ex))
 	}
 }
 

@@ -41,19 +41,19 @@ func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, spa
 	p.finish(dw, sum, nil, accumulate)
 }
 
-func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
+func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []int32) {
 	p := decode(ex, x, w)
 	defer p.release()
 	sum := p.destination(y)
-	tensor.GroupedMatMul(ex, sum, p.a.Mat(), p.groups(len(ends)), ends)
+	tensor.GroupedMatMul(ex, sum, p.a.Mat(), p.groups(len(ends)), ends, whole)
 	p.finish(y, sum, ends, false)
 }
 
-func (decoded) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
+func (decoded) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, whole []int32) {
 	p := decode(ex, dy, w)
 	defer p.release()
 	sum := p.destination(dx)
-	tensor.GroupedDgrad(ex, sum, p.a.Mat(), p.groups(len(ends)), ends)
+	tensor.GroupedDgrad(ex, sum, p.a.Mat(), p.groups(len(ends)), ends, whole)
 	p.finish(dx, sum, ends, false)
 }
 

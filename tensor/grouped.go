@@ -13,29 +13,52 @@ import (
 // GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g.
 //
 // x: [rows, K], y: [rows, N], w: [G, N, K], ends: [G].
-func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
+//
+// The rows may be a part of larger groups, of whole[g] rows each. Results then have the bits that
+// they would have there. This matters because the order of summation may depend on the number of
+// rows. whole is nil if the groups are whole.
+func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends, whole []int32) {
 	defer ex.ProfilingProduct(productFamily(x, len(ends) > 1, profile.Forward), y.Rows, y.Cols, x.Cols, ends).End()
-	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends, whole: whole}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				b := o.w.Index(p.group).Mat().T().ColSlice(p.col, p.endCol)
-				checkedMatMul(ex, o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.a.RowSlice(p.row, p.endRow), b, false)
+				o.multiplyPart(ex, p, b)
 			}
 		}
 	})
 }
 
-// GroupedDgrad computes dx = dy·w[g] for the rows of each group g. Shapes are as in GroupedMatMul.
-func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
+// GroupedDgrad computes dx = dy·w[g] for the rows of each group g. Shapes and whole are as in
+// GroupedMatMul.
+func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends, whole []int32) {
 	defer ex.ProfilingProduct(productFamily(dy, len(ends) > 1, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols, ends).End()
-	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends, whole: whole}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				b := o.w.Index(p.group).Mat().ColSlice(p.col, p.endCol)
-				checkedMatMul(ex, o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.a.RowSlice(p.row, p.endRow), b, false)
+				o.multiplyPart(ex, p, b)
 			}
 		}
 	})
+}
+
+// multiplyPart computes the part of c for a part of a group's rows and its operand b.
+func (o *operands) multiplyPart(ex *Exec, p groupPart, b Matrix) {
+	c, a := o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.a.RowSlice(p.row, p.endRow)
+	checkMatMul(c, a, b)
+	left := a.gemmView()
+	left.Whole = o.wholeRows(p.group)
+	multiplyViews(ex, c, left, b.gemmView(), a.dtype, false)
+}
+
+// wholeRows returns the number of rows of the group that the rows of group g are a part of; 0: they
+// are all.
+func (o *operands) wholeRows(g int) int {
+	if len(o.whole) == 0 {
+		return 0
+	}
+	return int(o.whole[g])
 }
 
 // streamedGradient is the number of elements from which the gradients of all groups are stored past

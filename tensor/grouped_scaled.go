@@ -11,43 +11,48 @@ import (
 )
 
 // GroupedMatMulScaled computes y = x·w[g]ᵀ for the rows of each group g, which ends before row
-// ends[g]. A group may be empty.
+// ends[g]. A group may be empty. whole is as in GroupedMatMul.
 //
 // x: [rows, K]. w: [G·N, K], the weights of all groups one below the other. y: [rows, N], FP32 or
 // BF16.
-func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends []int32) {
+func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends, whole []int32) {
 	x.check()
 	w.check()
 	checkExtent(w.Codes.Rows, len(ends)*y.Cols, "rows of weights")
 	checkExtent(x.Codes.Cols, w.Codes.Cols, "elements along k")
-	ex.byGroups(y.Cols, tileCols, flops(y, x.Codes), operands{c: y, scaled: [2]Scaled{x, w}, ends: ends}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(y.Cols, tileCols, flops(y, x.Codes), operands{c: y, scaled: [2]Scaled{x, w}, ends: ends, whole: whole}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				first := p.group * o.c.Cols
-				c, a := o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.scaled[0].RowSlice(p.row, p.endRow)
-				multiplyScaled(ex, c, a.gemmView(), o.scaled[1].RowSlice(first+p.col, first+p.endCol).gemmView(), false)
+				o.multiplyScaledPart(ex, p, o.scaled[1].RowSlice(first+p.col, first+p.endCol))
 			}
 		}
 	})
 }
 
-// GroupedDgradScaled computes dx = dy·w[g] for the rows of each group g.
+// multiplyScaledPart is multiplyPart for block-scaled operands.
+func (o *operands) multiplyScaledPart(ex *Exec, p groupPart, b Scaled) {
+	c, a := o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.scaled[0].RowSlice(p.row, p.endRow).gemmView()
+	a.Codes.Whole = o.wholeRows(p.group)
+	multiplyScaled(ex, c, a, b.gemmView(), false)
+}
+
+// GroupedDgradScaled computes dx = dy·w[g] for the rows of each group g. whole is as in
+// GroupedMatMul.
 //
 // dy: [rows, N]. w: codes [G·N, K] with scales [G·ceil(N/32), K] of blocks along N. dx: [rows, K],
 // FP32 or BF16.
-func GroupedDgradScaled(ex *Exec, dx Matrix, dy, w Scaled, ends []int32) {
+func GroupedDgradScaled(ex *Exec, dx Matrix, dy, w Scaled, ends, whole []int32) {
 	dy.check()
 	n := dy.Codes.Cols
 	checkExtent(w.Codes.Rows, len(ends)*n, "rows of weights")
 	checkExtent(w.Codes.Cols, dx.Cols, "columns of weights")
 	checkExtent(w.Scales.Rows, len(ends)*ceilDiv(n, format.MXBlock), "blocks of weights")
-	ex.byGroups(dx.Cols, tileCols, flops(dx, dy.Codes), operands{c: dx, scaled: [2]Scaled{dy, w}, ends: ends}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(dx.Cols, tileCols, flops(dx, dy.Codes), operands{c: dx, scaled: [2]Scaled{dy, w}, ends: ends, whole: whole}, func(ex *Exec, o operands, from, to int) {
 		n := o.scaled[0].Codes.Cols
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
-				c, a := o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.scaled[0].RowSlice(p.row, p.endRow)
-				b := o.scaled[1].acrossRows(p.group*n, n, p.group*ceilDiv(n, format.MXBlock), p.col, p.endCol)
-				multiplyScaled(ex, c, a.gemmView(), b.gemmView(), false)
+				o.multiplyScaledPart(ex, p, o.scaled[1].acrossRows(p.group*n, n, p.group*ceilDiv(n, format.MXBlock), p.col, p.endCol))
 			}
 		}
 	})

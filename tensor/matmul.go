@@ -81,13 +81,18 @@ func matMulCells(ex *Exec, o operands, lo, hi int) {
 
 // matMul computes a product on the calling thread.
 func matMul(ex *Exec, c, a, b Matrix, accumulate bool) {
+	multiplyViews(ex, c, a.gemmView(), b.gemmView(), a.dtype, accumulate)
+}
+
+// multiplyViews is matMul for operands of type dtype.
+func multiplyViews(ex *Exec, c Matrix, a, b gemm.View, dtype DType, accumulate bool) {
 	switch {
 	case c.dtype == BF16:
-		gemm.BF16ToBF16(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView())
-	case a.dtype == BF16:
-		gemm.BF16(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView(), accumulate)
+		gemm.BF16ToBF16(ex.packing(), c.gemmView(), a, b)
+	case dtype == BF16:
+		gemm.BF16(ex.packing(), c.gemmView(), a, b, accumulate)
 	default:
-		gemm.FP32(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView(), accumulate)
+		gemm.FP32(ex.packing(), c.gemmView(), a, b, accumulate)
 	}
 }
 

@@ -123,6 +123,7 @@ type operands struct {
 	c, a, b    Matrix
 	w          Tensor
 	ends       []int32
+	whole      []int32   // see GroupedMatMul
 	scaled     [2]Scaled // block-scaled a and b
 	accumulate bool
 	span       int

@@ -24,6 +24,10 @@ type Handle struct {
 	// rows in the same order for any number of ranks.
 	GroupEnds []int32
 
+	// Whole has, for every expert of this rank, the number of rows that the expert gets on all
+	// ranks that hold a copy of it; nil if only this rank does. See [OneSided.Replicate].
+	Whole []int32
+
 	// rows received from all ranks, N, including rows of zeros for Options.Alignment
 	Received int
 	Sent     int // rows sent to all ranks: choices that are not masked

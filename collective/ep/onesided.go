@@ -27,6 +27,8 @@ type OneSided struct {
 	hosts  *internode       // nil if there is one host
 	layout Layout
 
+	replicas replicas
+
 	chosen []int32 // rows of this rank per expert
 	all    []int32 // [ranks, experts]: the same for every rank
 	next   []int32 // running places, by expert
@@ -250,9 +252,12 @@ func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 	if err := checkCounts(s.all, s.layout.Experts); err != nil {
 		return err
 	}
-	s.Options.limit(s.all, s.layout.Experts)
+	if s.replicas.world == nil {
+		s.Options.limit(s.all, s.layout.Experts)
+	}
 	s.assignRows(h, topk)
 	s.receive(h)
+	s.countWhole(h)
 	if s.hosts != nil {
 		s.hosts.plan(h, topk)
 	}
@@ -261,8 +266,11 @@ func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 
 // count tells all ranks how many rows each rank has per expert.
 func (s *OneSided) count(topk []int32, slots int) error {
-	if s.hosts != nil {
+	switch {
+	case s.hosts != nil:
 		return s.hosts.count(topk, slots)
+	case s.replicas.world != nil:
+		return s.countReplicas()
 	}
 	return collective.AllGather(s.comm, s.all, s.chosen)
 }

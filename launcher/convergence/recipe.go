@@ -38,7 +38,7 @@ func modifiers() []modifier {
 		{"e5m2", "gradients in E5M2", "gradient format", true, func(c *trainer.Config) { c.MX.Gradient = "e5m2" }},
 		scale("floor"), scale("ceil"), scale("even"),
 		{"wire", "MXFP8 between ranks", "exchange", false, func(c *trainer.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }},
-		{"standard", "two-sided exchange", "exchange", false, func(c *trainer.Config) { c.EP = "standard" }},
+		{"standard", "two-sided exchange", "exchange", false, func(c *trainer.Config) { c.EPExchange = "standard" }},
 		{"bf16-moments", "AdamW's moments in BF16", "type of the moments", false, func(c *trainer.Config) { c.Optimizer.Moments = moe.MomentsBF16 }},
 	}
 }

@@ -18,14 +18,14 @@ func TestParseRecipe(t *testing.T) {
 		"mxfp8+e5m2":         {"mxfp8+e5m2", func(c *trainer.Config) { c.Precision, c.MX.Gradient = "mxfp8", "e5m2" }},
 		"mxint8+even":        {"mxint8+even", func(c *trainer.Config) { c.Precision, c.MX.Scale = "mxint8", "even" }},
 		"bf16+bf16-moments":  {"bf16+bf16-moments", func(c *trainer.Config) { c.Optimizer.Moments = "bf16" }},
-		"bf16+standard":      {"bf16+standard", func(c *trainer.Config) { c.EP = "standard" }},
+		"bf16+standard":      {"bf16+standard", func(c *trainer.Config) { c.EPExchange = "standard" }},
 		"mxfp8-experts+wire": {"mxfp8-experts+wire", func(c *trainer.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8-experts", "mxfp8", "mxfp8" }},
 		"mxfp8+wire+floor+e5m2": {"mxfp8+e5m2+floor+wire", func(c *trainer.Config) {
 			c.Precision, c.MX.Gradient, c.MX.Scale, c.EPDispatch, c.EPCombine = "mxfp8", "e5m2", "floor", "mxfp8", "mxfp8"
 		}},
 		"mxfp8-wgrad-bf16+ceil": {"mxfp8-wgrad-bf16+ceil", func(c *trainer.Config) { c.Precision, c.MX.Scale = "mxfp8-wgrad-bf16", "ceil" }},
 		"mxfp8+standard+e5m2+floor": {"mxfp8+e5m2+floor+standard", func(c *trainer.Config) {
-			c.Precision, c.MX.Gradient, c.MX.Scale, c.EP = "mxfp8", "e5m2", "floor", "standard"
+			c.Precision, c.MX.Gradient, c.MX.Scale, c.EPExchange = "mxfp8", "e5m2", "floor", "standard"
 		}},
 	} {
 		r, err := ParseRecipe(name)

@@ -205,8 +205,8 @@ func TestCheck(t *testing.T) {
 		"new, bad batch":           {func(c *Comparison) { c.Out, c.Config.Batch = c.Out+"new", 3 }, []string{"bf16, seed 1:", "batch is 3"}},
 		"new, last seed too large": {func(c *Comparison) { c.Out, c.Config.Seed = c.Out+"new", math.MaxInt64-1 }, []string{"bf16, seed 9223372036854775808:", "largest that TOML holds"}},
 		"new, bad for one arm": {func(c *Comparison) {
-			c.Out, c.Config.EP, c.Recipes = c.Out+"new", "standard", recipes(t, "bf16,mxfp8+wire")
-		}, []string{"mxfp8+wire, seed 1:", "needs ep onesided"}},
+			c.Out, c.Config.EPExchange, c.Recipes = c.Out+"new", "standard", recipes(t, "bf16,mxfp8+wire")
+		}, []string{"mxfp8+wire, seed 1:", "needs ep_exchange onesided"}},
 		"other files":    {func(c *Comparison) { c.Out = other }, []string{"holds no comparison", "another --out"}},
 		"other steps":    {func(c *Comparison) { c.Config.Steps = 5 }, []string{"steps is 4, not 5", "another --out"}},
 		"other model":    {func(c *Comparison) { c.Config.Model.Dim = 96 }, []string{"model.dim is 64, not 96"}},

@@ -18,12 +18,12 @@ const gradientPrefix = "gradient "
 // replicated parameters.
 func (c *check) compareGradients(r *rank) error {
 	for _, g := range r.model.Groups {
-		if !g.Local && !g.Shared {
+		if g.Ranks != nil && !g.Shared {
 			if err := collective.AllReduce(r.comm, g.Grad.F32(), collective.Sum); err != nil {
 				return err
 			}
 		}
-		if c.folder.gradients == nil || !g.Local && r.comm.Rank() != 0 {
+		if c.folder.gradients == nil || g.Ranks != nil && r.comm.Rank() != 0 {
 			continue
 		}
 		for _, p := range g.Params {

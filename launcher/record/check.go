@@ -11,6 +11,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"spmoe/collective/mesh"
 )
 
 // MaxTopK is the maximum number of choices per token in a record.
@@ -108,7 +110,12 @@ func named(words ...string) error {
 }
 
 func (s *Start) check() error {
-	return errors.Join(counted("step, cores, ranks and tokens", int64(s.Step), int64(s.Cores), int64(s.Ranks), s.Tokens), named(s.CPU, s.Tier, s.Version),
+	var l mesh.Layout
+	if s.Mesh != nil {
+		l = *s.Mesh
+	}
+	return errors.Join(counted("degrees of the mesh", int64(l.World), int64(l.PP), int64(l.DPReplicate), int64(l.DPShard), int64(l.EP)),
+		counted("step, cores, ranks and tokens", int64(s.Step), int64(s.Cores), int64(s.Ranks), s.Tokens), named(s.CPU, s.Tier, s.Version),
 		measured(s.Time, s.FLOPs, s.Peak))
 }
 

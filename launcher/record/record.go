@@ -11,6 +11,8 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+
+	"spmoe/collective/mesh"
 )
 
 // File is the name of a record in the folder of its run.
@@ -28,9 +30,12 @@ type Start struct {
 	Cores   int     `json:"cores"`
 	Version string  `json:"version"` // of the program
 	Ranks   int     `json:"ranks,omitempty"`
-	Tokens  int64   `json:"tokens,omitempty"` // per step
-	FLOPs   float64 `json:"flops,omitempty"`  // of the model, per token
-	Peak    float64 `json:"peak,omitempty"`   // of the machine, FLOP/s, in the run's precision
+
+	Mesh *mesh.Layout `json:"mesh,omitempty"` // how the ranks divide the model
+
+	Tokens int64   `json:"tokens,omitempty"` // per step
+	FLOPs  float64 `json:"flops,omitempty"`  // of the model, per token
+	Peak   float64 `json:"peak,omitempty"`   // of the machine, FLOP/s, in the run's precision
 }
 
 // Step is one optimizer step.

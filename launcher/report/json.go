@@ -32,7 +32,7 @@ func (j JSON) print(event string, f fields) {
 // Start prints the description of the run.
 func (j JSON) Start(s trainer.Start) {
 	f := fields{
-		"flavor": s.Config.Flavor, "precision": s.Config.Precision, "np": s.Ranks, "steps": s.Config.Steps,
+		"flavor": s.Config.Flavor, "precision": s.Config.Precision, "np": s.Ranks, "mesh": s.Mesh, "steps": s.Config.Steps,
 		"batch": s.Config.Batch, "seq": s.Config.Seq, "parameters": s.Counts.Total, "active_parameters": s.Counts.Active,
 		"flops_per_token": s.FLOPs, "peak_flops": s.Peak, "cpu": s.CPU, "tier": s.Tier, "cores": s.Cores,
 		"train_bytes": s.Corpus.Train, "held_out_bytes": s.Corpus.HeldOut, "from_step": s.From, "resumed": s.Resumed, "out": s.Config.Out,

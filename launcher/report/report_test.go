@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"spmoe/collective/mesh"
 	"spmoe/launcher/trainer"
 	"spmoe/moe"
 )
@@ -14,12 +15,12 @@ import (
 var (
 	start = trainer.Start{
 		Config: trainer.Config{Flavor: "debug", Precision: "bf16", Steps: 360, Batch: 16, Seq: 128, Out: "runs/debug-1"},
-		Ranks:  8, Counts: moe.Counts{Total: 6274000, Active: 2735000}, FLOPs: 1.76e7, Peak: 465.4e9,
+		Ranks:  8, Mesh: mesh.Layout{World: 8, PP: 1, DPReplicate: 2, DPShard: 4, EP: 2}, Counts: moe.Counts{Total: 6274000, Active: 2735000}, FLOPs: 1.76e7, Peak: 465.4e9,
 		CPU: "Some CPU", Tier: "avx512bf16", Cores: 2, Corpus: trainer.Corpus{Train: 3 << 20, HeldOut: 1000, Documents: 12},
 	}
 	resumed = trainer.Start{
 		Config: trainer.Config{Flavor: "debug", Precision: "fp32", Steps: 1, Batch: 1, Seq: 1, Out: "o"},
-		Ranks:  1, Cores: 1, Tier: "generic", Corpus: trainer.Corpus{Documents: 1, Builtin: "built-in, x"}, From: 20, Resumed: "o/step-00000020",
+		Ranks:  1, Mesh: mesh.Default(1), Cores: 1, Tier: "generic", Corpus: trainer.Corpus{Documents: 1, Builtin: "built-in, x"}, From: 20, Resumed: "o/step-00000020",
 	}
 	step = trainer.Step{
 		Step: 20, Steps: 360, Loss: 3.06612, GradNorm: 1.04218, LR: 3e-3, TokensPerSec: 17019.4, FLOPS: 0.123e12, MFU: 0.2694,
@@ -55,7 +56,7 @@ var cases = map[string]struct {
 			"data: 3 MiB for training, 1000 B for validation, 12 documents\n" +
 			"run: 360 steps of 16 sequences of 128 tokens, 1.76e+07 FLOPs per token, in runs/debug-1\n",
 		`{"active_parameters":2735000,"batch":16,"cores":2,"cpu":"Some CPU","event":"start","flavor":"debug","flops_per_token":17600000,"from_step":0,"held_out_bytes":1000,` +
-			`"np":8,"out":"runs/debug-1","parameters":6274000,"peak_flops":465400000000,"precision":"bf16","resumed":"","seq":128,"steps":360,"tier":"avx512bf16","train_bytes":3145728}`,
+			`"mesh":{"world":8,"pp":1,"dp_replicate":2,"dp_shard":4,"ep":2},"np":8,"out":"runs/debug-1","parameters":6274000,"peak_flops":465400000000,"precision":"bf16","resumed":"","seq":128,"steps":360,"tier":"avx512bf16","train_bytes":3145728}`,
 	},
 	"resumed": {
 		func(r trainer.Reporter) { r.Start(resumed) },
@@ -66,7 +67,7 @@ var cases = map[string]struct {
 			"run: 1 step of 1 sequence of 1 tokens, 0 FLOPs per token, in o\n" +
 			"resuming o/step-00000020 at step 20\n",
 		`{"active_parameters":0,"batch":1,"cores":1,"cpu":"","event":"start","flavor":"debug","flops_per_token":0,"from_step":20,"held_out_bytes":0,` +
-			`"np":1,"out":"o","parameters":0,"peak_flops":0,"precision":"fp32","resumed":"o/step-00000020","seq":1,"steps":1,"text":"built-in, x","tier":"generic","train_bytes":0}`,
+			`"mesh":{"world":1,"pp":1,"dp_replicate":1,"dp_shard":1,"ep":1},"np":1,"out":"o","parameters":0,"peak_flops":0,"precision":"fp32","resumed":"o/step-00000020","seq":1,"steps":1,"text":"built-in, x","tier":"generic","train_bytes":0}`,
 	},
 	"step": {
 		func(r trainer.Reporter) { r.Step(step) },

@@ -42,14 +42,14 @@ func (g *activationGuard) meet() error {
 	return g.comm.Barrier()
 }
 
-// check compares the gradients of replicated weights, or of local ones, with what the passes of
-// this step have left.
-func (g *activationGuard) check(local bool) {
+// check compares the gradients of weights that several ranks have, or of those that only this rank
+// has, with what the passes of this step have left.
+func (g *activationGuard) check(own bool) {
 	if !g.model.Guard {
 		return
 	}
 	for i, group := range g.model.Groups {
-		if group.Local == local {
+		if (group.Ranks == nil) == own {
 			g.model.CheckGrad(g.ex, i)
 		}
 	}

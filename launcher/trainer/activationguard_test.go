@@ -42,8 +42,10 @@ func TestActivationGuard(t *testing.T) {
 		"activations":                  {nil, false, 30},
 		"activations, selective":       {func(c *Config) { c.Recompute = "selective" }, false, 30},
 		"activations, several passes":  {func(c *Config) { c.MicroBatch = 1 }, false, 30},
-		"activations, mxfp8, standard": {func(c *Config) { c.Precision, c.EP = "mxfp8", "standard" }, false, 30},
+		"activations, mxfp8, standard": {func(c *Config) { c.Precision, c.EPExchange = "mxfp8", "standard" }, false, 30},
+		"activations, replicas":        {func(c *Config) { c.EP = 1 }, false, 30},
 		"gradients":                    {nil, true, 40},
+		"gradients, replicas":          {func(c *Config) { c.EP = 1 }, true, 40},
 		"gradients, several passes":    {func(c *Config) { c.MicroBatch = 1 }, true, 40},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -82,7 +82,7 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 		}
 	}
 	r.watch.profiler.forget()
-	waits := slices.Clone(r.comm.Waits())
+	waits := waitsOf(r.mesh)
 	if r.lead() {
 		runtime.GC() // finish a collection that earlier steps have started
 	}
@@ -111,7 +111,7 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 	if err != nil {
 		return err
 	}
-	for i, w := range r.comm.Waits() {
+	for i, w := range waitsOf(r.mesh) {
 		waits[i] = (w - waits[i]) / time.Duration(steps)
 	}
 	peaks := make([]int64, r.comm.Size())

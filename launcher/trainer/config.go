@@ -24,14 +24,19 @@ import (
 // Config is everything that defines a run except the number of ranks. The toml names are those of
 // config files and command-line flags (--steps 100, --model.layers 4).
 type Config struct {
-	Flavor     string   `toml:"flavor" help:"built-in model that the model section starts from"`
-	Steps      int      `toml:"steps" help:"number of optimizer steps of the run"`
-	Seq        int      `toml:"seq" help:"tokens per sequence"`
-	Batch      int      `toml:"batch" help:"sequences per optimizer step of all ranks together (the global batch)"`
-	MicroBatch int      `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch"`
-	Recompute  string   `toml:"recompute" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
-	Precision  string   `toml:"precision" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
-	EP         string   `toml:"ep" help:"token exchange between ranks: onesided or standard"`
+	Flavor     string `toml:"flavor" help:"built-in model that the model section starts from"`
+	Steps      int    `toml:"steps" help:"number of optimizer steps of the run"`
+	Seq        int    `toml:"seq" help:"tokens per sequence"`
+	Batch      int    `toml:"batch" help:"sequences per optimizer step of all ranks together (the global batch)"`
+	MicroBatch int    `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch"`
+	Recompute  string `toml:"recompute" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
+	Precision  string `toml:"precision" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
+
+	DPReplicate int `toml:"dp_replicate" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
+	DPShard     int `toml:"dp_shard" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
+	EP          int `toml:"ep" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard; results are bit-identical"`
+
+	EPExchange string   `toml:"ep_exchange" help:"token exchange between ranks: onesided or standard"`
 	EPDispatch string   `toml:"ep_dispatch" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
 	EPCombine  string   `toml:"ep_combine_backward" help:"format of gradients on their way to experts: bf16 (unchanged) or mxfp8"`
 	EPCapacity float64  `toml:"ep_capacity" help:"maximum tokens per expert, as a multiple of the mean; further tokens are dropped, which changes the model; 0: no maximum"`
@@ -79,7 +84,7 @@ func Default(flavor string) (Config, error) {
 	t, optimizer := f.Training, optim.DefaultConfig()
 	optimizer.Moments = cmp.Or(t.Moments, optimizer.Moments)
 	return Config{
-		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(), Precision: "bf16", EP: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
+		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(), Precision: "bf16", DPReplicate: 1, DPShard: -1, EPExchange: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2, LogEvery: 20, EvalEvery: AutoEval, EvalSequences: t.EvalSequences, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX:    MX{Scale: mx.RCEIL.String()},
@@ -140,8 +145,8 @@ func (c Config) exchange() (ep.Options, error) {
 		var err error
 		if *wire.to, err = ep.ParseWire(wire.value); err != nil {
 			errs[i] = fmt.Errorf("%s: %w", wire.name, err)
-		} else if *wire.to != ep.Plain && c.EP != "onesided" {
-			errs[i] = fmt.Errorf("%s is %q: it needs ep onesided", wire.name, wire.value)
+		} else if *wire.to != ep.Plain && c.EPExchange != "onesided" {
+			errs[i] = fmt.Errorf("%s is %q: it needs ep_exchange onesided", wire.name, wire.value)
 		}
 	}
 	return o, errors.Join(errs[:]...)
@@ -180,9 +185,9 @@ func (c Config) Validate(ranks int) error {
 	must(c.Batch <= maxBatch, "batch is %d: give at most %d", c.Batch, maxBatch)
 	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
 	must(c.Threads >= 0 && c.Threads <= 1024, "threads is %d: give 0 (the cores divided by the ranks) to 1024", c.Threads)
-	must(slices.Contains(ep.Names(), c.EP), "ep is %q: use %s", c.EP, strings.Join(ep.Names(), " or "))
+	must(slices.Contains(ep.Names(), c.EPExchange), "ep_exchange is %q: use %s", c.EPExchange, strings.Join(ep.Names(), " or "))
 	must(c.EPCapacity >= 0 && !math.IsInf(c.EPCapacity, 0), "ep_capacity is %v: give 0 (no limit) or a multiple of an expert's mean tokens, such as 1.25", c.EPCapacity)
-	must(c.EPCapacity == 0 || c.EP == "onesided", "ep_capacity is %v: it needs ep onesided", c.EPCapacity)
+	must(c.EPCapacity == 0 || c.EPExchange == "onesided", "ep_capacity is %v: it needs ep_exchange onesided", c.EPCapacity)
 	must(c.LogEvery >= 1, "log_every is %d: give 1 or more", c.LogEvery)
 	must(c.SaveEvery >= 0 || c.SaveEvery.Time() >= leastInterval, "save_every is %v: give a number of steps (500), a time (10m) or 0 (at the end only)", c.SaveEvery)
 	must(c.SaveRetry == 0 || c.SaveRetry >= Duration(time.Second), "save_retry is %v: give a time of 1s or more such as 10m, or 0s", c.SaveRetry)
@@ -200,7 +205,7 @@ func (c Config) Validate(ranks int) error {
 	_, recompute := moe.ParseRecompute(c.Recompute)
 	errs = append(errs, err, wires, recompute, c.Guard.validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.Config.Validate(), c.Model.Validate())
 	if ranks >= 1 {
-		errs = append(errs, c.divides(ranks))
+		errs = append(errs, c.divides(ranks), c.checkReplicas(ranks))
 	}
 	return errors.Join(errs...)
 }

@@ -14,11 +14,8 @@ import (
 // divides returns an error if experts or sequences do not divide evenly among ranks. It names all
 // that must change, and the numbers of ranks that need no other change.
 func (c Config) divides(ranks int) error {
-	experts := 0 // dense models have none
-	if c.Model.MoELayers() > 0 {
-		experts = max(c.Model.Experts, 0)
-	}
-	uneven, short := experts%ranks != 0, c.Batch < 1 || c.Batch%ranks != 0
+	experts := c.routedExperts()
+	uneven, short := c.layout(ranks).EP == ranks && experts%ranks != 0, c.Batch < 1 || c.Batch%ranks != 0
 	use, good := "", c.rankCounts(experts)
 	if len(good) > 0 {
 		use = "use -np " + orList(good)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"spmoe/collective/mesh"
 	"spmoe/moe"
 )
 
@@ -33,6 +34,7 @@ type Watcher interface {
 type Start struct {
 	Config Config
 	Ranks  int
+	Mesh   mesh.Layout // how they divide the model
 	Counts moe.Counts
 	Memory Memory
 	FLOPs  float64 // per token

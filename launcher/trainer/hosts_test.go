@@ -63,7 +63,7 @@ func TestHostsAgree(t *testing.T) {
 		"fp32":              func(c *Config) { c.Precision = "fp32" },
 		"bf16":              func(c *Config) { c.Precision = "bf16" },
 		"mxfp8 on the wire": func(c *Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
-		"standard exchange": func(c *Config) { c.Precision, c.EP = "bf16", "standard" },
+		"standard exchange": func(c *Config) { c.Precision, c.EPExchange = "bf16", "standard" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			one := tiny(t, change)

@@ -39,7 +39,7 @@ type Job struct {
 	// Disturb, if not nil, is called on every rank for every operand that a linear layer is about
 	// to multiply, including evaluations and the first weights. It may change codes and scales, and
 	// the changed ones are multiplied: tests use it to break a recipe. Goroutine ranks call it
-	// concurrently. Weights that are not Local must be changed in the same way on all ranks.
+	// concurrently. Weights that several ranks hold must be changed in the same way on all of them.
 	Disturb func(moe.Quantized)
 
 	// Routing, if not nil, creates the meter of each rank's routing.
@@ -94,6 +94,11 @@ func Prepare(cfg Config, n int, resume string, report Reporter) (*Job, error) {
 func PrepareHere(cfg Config, n, here int, resume string, report Reporter) (*Job, error) {
 	if err := cfg.Validate(n); err != nil {
 		return nil, err
+	}
+	if here < n {
+		if err := cfg.onHosts(n); err != nil {
+			return nil, err
+		}
 	}
 	if err := fits(cfg, n, here); err != nil {
 		return nil, err
@@ -341,7 +346,7 @@ func (j *Job) team(world spmd.World) *tensor.Team {
 // start returns the event that begins a run. peak is the machine's, in FLOP/s.
 func (j *Job) start(peak float64, cores int) Start {
 	s := Start{
-		Config: j.cfg, Ranks: j.ranks, Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
+		Config: j.cfg, Ranks: j.ranks, Mesh: j.cfg.layout(j.ranks), Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
 		Corpus: j.corpus, From: j.progress.Step, Notes: append(slices.Clip(j.Notes), j.cfg.Notices(j.tokenizer.VocabSize())...),

@@ -4,6 +4,7 @@ package trainer
 
 import (
 	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
@@ -39,10 +40,13 @@ func (m Memory) Plus(o Memory) Memory {
 	}
 }
 
-// EstimateMemory returns what each of the ranks needs if they are on one host. On several hosts,
-// each rank has a copy of all dense weights and gradients.
-func (c Config) EstimateMemory(ranks int) (sum Memory) {
-	for _, p := range c.Plan(ranks) {
+// EstimateMemory returns what each of the ranks needs if they are on one host.
+func (c Config) EstimateMemory(ranks int) Memory { return c.LayoutMemory(c.layout(ranks), 1) }
+
+// LayoutMemory returns what each rank of a layout needs if the ranks are on some hosts, in equal
+// numbers.
+func (c Config) LayoutMemory(l mesh.Layout, hosts int) (sum Memory) {
+	for _, p := range c.planOf(l, hosts) {
 		sum = sum.Plus(p.Memory)
 	}
 	return sum
@@ -89,13 +93,19 @@ const process moe.Part = "process"
 
 // Plan returns the parts of the model on each of the ranks, and the process as a part without
 // weights. Their memory sums to EstimateMemory.
-func (c Config) Plan(ranks int) []Part {
-	shape := c.passShape(ranks)
+func (c Config) Plan(ranks int) []Part { return c.planOf(c.layout(ranks), 1) }
+
+// planOf is Plan for a layout on some hosts.
+func (c Config) planOf(l mesh.Layout, hosts int) []Part {
+	shape := c.passShape(l, hosts)
 	pass := c.Model.PassMemory(shape)
 	var plan []Part
 	var sum Memory
 	for _, m := range c.Model.Modules(c.Seq) {
-		part := Part{Module: m, Traffic: m.Traffic(shape.Precision, c.PassTokens(ranks), ranks), Memory: c.stateMemory(m, shape)}
+		part := Part{
+			Module: m, Traffic: m.Traffic(shape.Precision, c.PassTokens(l.World), l.EP),
+			Memory: c.stateMemory(m, shape.Precision, l, hosts),
+		}
 		key := moe.PartKey{Part: m.Part, MTP: m.MTP}
 		activations := pass.Saved[key]
 		if key == pass.Peak {
@@ -104,11 +114,11 @@ func (c Config) Plan(ranks int) []Part {
 		part.Memory.Activations = int64(min(activations, mostBytes))
 		plan, sum = append(plan, part), sum.Plus(part.Memory)
 	}
-	return append(plan, Part{Module: moe.Module{Part: process}, Memory: Memory{Process: c.processBytes(ranks, pass, sum)}})
+	return append(plan, Part{Module: moe.Module{Part: process}, Memory: Memory{Process: c.processBytes(l.World/hosts, pass, sum)}})
 }
 
 // passShape describes the passes of a rank. Invalid settings count as their defaults.
-func (c Config) passShape(ranks int) moe.PassShape {
+func (c Config) passShape(l mesh.Layout, hosts int) moe.PassShape {
 	precision, err := c.Recipe()
 	if err != nil {
 		precision = moe.Unquantized(tensor.FP32)
@@ -121,46 +131,26 @@ func (c Config) passShape(ranks int) moe.PassShape {
 	if err != nil {
 		options = ep.Options{}
 	}
-	micro := max(c.microBatch(ranks), 1)
+	sharers := l.World
+	if hosts > 1 {
+		sharers = 1
+	}
+	micro := max(c.microBatch(l.World), 1)
 	return moe.PassShape{
-		Sequences: micro, Seq: c.Seq, Ranks: ranks, Precision: precision, Recompute: recompute, Exchange: options,
-		Adds: c.Batch/ranks > micro, Deferred: c.wgradPasses(ranks),
+		Sequences: micro, Seq: c.Seq, Sharers: sharers, EP: l.EP, Replicas: l.Replicas(),
+		Precision: precision, Recompute: recompute, Exchange: options,
+		Adds: c.Batch/l.World > micro, Deferred: c.wgradPasses(l.World),
 	}
 }
 
 // sizeArenas makes the arenas of a rank as large as its passes need, so that each is in one piece,
 // with room for experts that receive more rows than the mean. What is not used takes no memory, but
 // the system refuses a piece larger than all memory.
-func (c Config) sizeArenas(model *moe.Model, ex *tensor.Exec, ranks int) {
+func (c Config) sizeArenas(model *moe.Model, ex *tensor.Exec, l mesh.Layout, hosts int) {
 	const mostRoom = 512 << 20
 	withRoom := func(bytes float64) int { return int(min(bytes+min(bytes, mostRoom), mostBytes)) }
-	pass := c.Model.PassMemory(c.passShape(ranks))
+	pass := c.Model.PassMemory(c.passShape(l, hosts))
 	ex.First, model.PassBytes = withRoom(pass.Scratch), withRoom(pass.AllSaved())
-}
-
-// stateMemory returns the memory of the weights of a part of the model and of what is held per
-// weight, on each of the ranks of a host.
-func (c Config) stateMemory(m moe.Module, s moe.PassShape) (part Memory) {
-	held, size := m.OnRank(s.Ranks), int64(s.Precision.DType.Size())
-	sharers := int64(1) // ranks that hold one copy
-	if m.Class == moe.Plain || m.Class == moe.Linear {
-		sharers = int64(s.Ranks)
-	}
-	part.Weights, part.Gradients = product(held, size)/sharers, product(held, 4)/sharers
-	if m.Class == moe.Single {
-		part.Weights = product(held, 4)
-	} else if how := s.Precision.Of(m.Class); how != nil {
-		part.Weights += int64(min(float64(held)*m.QuantizedShare(s.Precision)*how.WeightBytes(), mostBytes))
-	}
-	shard := held // of the optimizer's state; the mean if ranks own whole matrices
-	if m.Class != moe.Expert {
-		shard /= int64(s.Ranks)
-	}
-	part.Optimizer = product(shard, int64(optim.BytesPerWeight(c.rule())))
-	if c.copies() {
-		part.Snapshot = part.Optimizer
-	}
-	return part
 }
 
 // mostBytes is beyond any machine, and small enough that sums of estimates do not overflow.
@@ -197,6 +187,9 @@ func (c Config) Vault(ranks int) int64 {
 	// in each group a rank exceeds its share by at most the largest parameter
 	if c.rule().WholeMatrices() {
 		state += product(replicated, c.largestPart(), perWeight)
+		if c.layout(ranks).Replicas() > 1 {
+			state += product(int64(c.Model.ExpertInter), int64(c.Model.Dim), perWeight)
+		}
 	}
 	return vaultBytes(c.Model, int(state))
 }

@@ -22,7 +22,11 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 	each = make([]Memory, ranks)
 	counts := make([]int64, ranks)
 	err = spmd.Goroutines{N: ranks}.Run(func(c *collective.Comm) error {
-		model, err := moe.New(cfg.Model, precision, cfg.Seq, c, nil)
+		mesh, err := newMesh(cfg, c)
+		if err != nil {
+			return err
+		}
+		model, err := moe.NewOn(mesh, cfg.Model, precision, cfg.Seq, nil)
 		if err != nil {
 			return err
 		}
@@ -35,7 +39,7 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 			return err
 		}
 		ex, n := tensor.NewExec(), cfg.microBatch(ranks)
-		cfg.sizeArenas(model, ex, ranks)
+		cfg.sizeArenas(model, ex, cfg.layout(ranks), 1)
 		if model.Recompute, err = moe.ParseRecompute(cfg.Recompute); err != nil {
 			return err
 		}
@@ -49,11 +53,11 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 				return err
 			}
 		}
-		m := Memory{Optimizer: int64(optim.StateBytes(rule, model.Groups, c)), Activations: int64(model.ActivationPeak(ex))}
+		m := Memory{Optimizer: int64(optim.StateBytes(rule, model.Groups)), Activations: int64(model.ActivationPeak(ex))}
 		for _, g := range model.Groups {
 			copies := 1 // ranks that hold one
 			if g.Shared {
-				copies = ranks
+				copies = g.Ranks.Size()
 			}
 			m.Weights += int64(g.Len() * g.Work.DType().Size() / copies)
 			m.Gradients += int64(g.Len() * 4 / copies)
@@ -63,7 +67,7 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 				}
 			}
 			for _, p := range g.Params {
-				if g.Local || c.Rank() == 0 {
+				if g.Ranks == nil || g.Ranks.Rank() == 0 {
 					counts[c.Rank()] += int64(p.Len())
 				}
 			}
@@ -89,6 +93,8 @@ func TestEstimateMemory(t *testing.T) {
 	}{
 		"debug":            {[]int{1, 2, 4}, func(*Config) {}},
 		"bf16 moments":     {[]int{1, 2, 4}, func(c *Config) { c.Optimizer.Moments = "bf16" }},
+		"replicas":         {[]int{2, 4}, func(c *Config) { c.EP = 1 }},
+		"pairs, deferred":  {[]int{4}, func(c *Config) { c.EP, c.Batch, c.MicroBatch = 2, 16, 1 }},
 		"fp32":             {[]int{2}, func(c *Config) { c.Precision = "fp32" }},
 		"micro-batches":    {[]int{2}, func(c *Config) { c.MicroBatch = 1 }},
 		"many experts":     {[]int{2}, func(c *Config) { c.Batch, c.MicroBatch, c.Model.Experts, c.Model.Layers = 16, 1, 128, 2 }},

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"spmoe/collective"
+	"spmoe/collective/mesh"
+	"spmoe/moe"
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
@@ -17,6 +19,7 @@ import (
 // memoryGuard holds the checksums of a rank's weights after a step.
 type memoryGuard struct {
 	comm   *collective.Comm
+	layout mesh.Layout
 	ex     *tensor.Exec
 	state  *trainState
 	alarms *alarms
@@ -128,8 +131,8 @@ func (g *memoryGuard) changedWeights(all []finding) (what []string) {
 	for i := range groups {
 		name := groups[i].Name + " weights"
 		what = append(what, changes(all, i, name)...)
-		if !groups[i].Local {
-			what = append(what, disagreements(all, i, name)...)
+		for _, ranks := range g.holders(groups[i]) {
+			what = append(what, disagreements(all, i, name, ranks)...)
 		}
 	}
 	for i := range groups {
@@ -137,7 +140,7 @@ func (g *memoryGuard) changedWeights(all []finding) (what []string) {
 	}
 	const biases = "selection biases"
 	what = append(what, changes(all, len(groups), biases)...)
-	return append(what, disagreements(all, len(groups), biases)...)
+	return append(what, disagreements(all, len(groups), biases, everyRank(len(all)))...)
 }
 
 // changes names the ranks whose weights number i have changed.
@@ -150,20 +153,40 @@ func changes(all []finding, i int, name string) (what []string) {
 	return what
 }
 
-// disagreements names the ranks whose weights number i differ from those of the others.
-func disagreements(all []finding, i int, name string) (what []string) {
-	odd, _ := minority(column(all, i))
-	for _, rank := range odd {
-		what = append(what, fmt.Sprintf("%s of rank %d are not those of the other ranks", name, rank))
+// holders returns the sets of ranks that hold the same weights of a group.
+func (g *memoryGuard) holders(group *moe.Group) [][]int {
+	switch {
+	case group.Ranks == nil:
+		return nil
+	case group.Experts:
+		return g.layout.Groups(mesh.DPReplicate, mesh.EFSDP)
+	}
+	return [][]int{everyRank(g.layout.World)}
+}
+
+// disagreements names the ranks whose weights number i differ from those of the others in ranks.
+func disagreements(all []finding, i int, name string, ranks []int) (what []string) {
+	odd, _ := minority(column(all, i, ranks))
+	for _, at := range odd {
+		what = append(what, fmt.Sprintf("%s of rank %d are not those of the other ranks", name, ranks[at]))
 	}
 	return what
 }
 
-func column(all []finding, i int) (sums []uint64) {
-	for _, f := range all {
-		sums = append(sums, f.sums()[i])
+// column returns checksum number i of some ranks.
+func column(all []finding, i int, ranks []int) (sums []uint64) {
+	for _, rank := range ranks {
+		sums = append(sums, all[rank].sums()[i])
 	}
 	return sums
+}
+
+// everyRank lists n ranks.
+func everyRank(n int) (ranks []int) {
+	for rank := range n {
+		ranks = append(ranks, rank)
+	}
+	return ranks
 }
 
 // minority returns the ranks that differ from the majority, and the first rank of the majority.
@@ -194,7 +217,7 @@ func (g *memoryGuard) repair(all []finding) error {
 		g.state.balancer.setBiases(g.biases)
 	}
 	known := g.weightSums[biases] // the copy must match, or this is found again
-	if odd, source := minority(column(all, biases)); len(odd) > 0 {
+	if odd, source := minority(column(all, biases, everyRank(len(all)))); len(odd) > 0 {
 		if err := collective.Bcast(g.comm, g.biases, source); err != nil {
 			return fmt.Errorf("repairing selection biases: %w", err)
 		}

@@ -230,7 +230,7 @@ func TestOptimizerMemory(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if has, need := cfg.Vault(ranks), vaultBytes(cfg.Model, optim.StateBytes(cfg.rule(), model.Groups, c)); has < need {
+				if has, need := cfg.Vault(ranks), vaultBytes(cfg.Model, optim.StateBytes(cfg.rule(), model.Groups)); has < need {
 					t.Errorf("%s, np %d: the vault of rank %d has %d bytes, its state takes %d", name, ranks, c.Rank(), has, need)
 				}
 				return nil

@@ -46,14 +46,8 @@ func (m *measured) add(times *profile.Times) {
 	m.times.Add(times)
 }
 
-// newProfiler measures with the given clock, and the time that c has waited.
-func newProfiler(now func() time.Duration, c *collective.Comm) *profiler {
-	waited := func() (sum time.Duration) {
-		for _, s := range c.Stats() {
-			sum += s.Wait
-		}
-		return sum
-	}
+// newProfiler measures with the given clock, and with the time that this rank has waited so far.
+func newProfiler(now, waited func() time.Duration) *profiler {
 	return &profiler{timer: profile.NewTimer(now, waited), cold: true}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
+	"spmoe/moe"
 	"spmoe/tensor/profile"
 )
 
@@ -96,7 +97,7 @@ func TestProfileChangesNothing(t *testing.T) {
 func TestProfiler(t *testing.T) {
 	err := collective.NewWorld(1).Run(func(c *collective.Comm) error {
 		var now time.Duration
-		p := newProfiler(func() time.Duration { return now }, c)
+		p := newProfiler(func() time.Duration { return now }, func() time.Duration { return waited(moe.OneGroup(c)) })
 		for _, step := range []time.Duration{1000, 30, 50} {
 			p.Before(0)
 			before := p.timer.Switch(profile.Loss)

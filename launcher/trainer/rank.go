@@ -4,6 +4,7 @@ package trainer
 
 import (
 	"slices"
+	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
@@ -17,7 +18,8 @@ import (
 // saves and observes them.
 type rank struct {
 	job  *Job
-	comm *collective.Comm
+	comm *collective.Comm // all ranks
+	mesh moe.Mesh
 	ex   *tensor.Exec
 	*trainState
 
@@ -48,18 +50,23 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		j.meter.Store(r.watch.rates)
 	}
 	var err error
-	if r.model, err = newModel(cfg, c); err != nil {
+	if r.mesh, err = newMesh(cfg, c); err != nil {
 		return nil, err
 	}
-	cfg.sizeArenas(r.model, ex, c.Size())
+	if r.model, err = newModel(cfg, r.mesh); err != nil {
+		return nil, err
+	}
+	cfg.sizeArenas(r.model, ex, cfg.layout(c.Size()), len(c.Hosts()))
 	r.watch.operands = newOperandMeter(j, ex, r.model, r.lead())
 	ex.Progress = c.Progress()
-	c.SetHelper(ex)
+	for c := range r.mesh.Comms {
+		c.SetHelper(ex)
+	}
 	rule, err := cfg.Optimizer.Rule()
 	if err != nil {
 		return nil, err
 	}
-	if r.vault, err = newStateVault(c.Vault(), cfg.Model, optim.StateBytes(rule, r.model.Groups, c)); err != nil {
+	if r.vault, err = newStateVault(c.Vault(), cfg.Model, optim.StateBytes(rule, r.model.Groups)); err != nil {
 		return nil, err
 	}
 	r.optim = optim.New(ex, r.model.Groups, c, rule, r.vault.states...)
@@ -72,7 +79,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	r.data = newDataLoader(cfg, text, j.separator, c.Size())
 	r.gradients = &gradientGuard{Guard: cfg.Guard, comm: c, ex: ex, optim: r.optim, progress: &r.progress, alarms: r.alarms}
 	r.activations = &activationGuard{comm: c, ex: ex, model: r.model, progress: &r.progress, alarms: r.alarms, period: cfg.Guard.Activations}
-	r.memory = &memoryGuard{comm: c, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
+	r.memory = &memoryGuard{comm: c, layout: r.mesh.Layout, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
 	r.stateGuard = &stateGuard{on: cfg.Guard.Memory > 0, comm: c, optim: r.optim, progress: &r.progress, vault: r.vault, alarms: r.alarms}
 	if err := r.addObservers(); err != nil {
 		return nil, err
@@ -90,8 +97,16 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	return r, nil
 }
 
+// newMesh divides the ranks. It is collective.
+func newMesh(cfg Config, c *collective.Comm) (moe.Mesh, error) {
+	if cfg.routedExperts() == 0 {
+		return moe.OneGroup(c), nil
+	}
+	return moe.NewMesh(c, cfg.layout(c.Size()))
+}
+
 // newModel creates this rank's part of the model. It is collective.
-func newModel(cfg Config, c *collective.Comm) (*moe.Model, error) {
+func newModel(cfg Config, mesh moe.Mesh) (*moe.Model, error) {
 	precision, err := cfg.Recipe()
 	if err != nil {
 		return nil, err
@@ -102,11 +117,11 @@ func newModel(cfg Config, c *collective.Comm) (*moe.Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		if exchange, err = ep.New(cfg.EP, c, cfg.Model.Experts, options); err != nil {
+		if exchange, err = mesh.NewExchange(cfg.EPExchange, cfg.Model.Experts, options); err != nil {
 			return nil, err
 		}
 	}
-	model, err := moe.New(cfg.Model, precision, cfg.Seq, c, exchange)
+	model, err := moe.NewOn(mesh, cfg.Model, precision, cfg.Seq, exchange)
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +132,10 @@ func newModel(cfg Config, c *collective.Comm) (*moe.Model, error) {
 // addObservers creates the observers of steps.
 func (r *rank) addObservers() (err error) {
 	w, j := &r.watch, r.job
-	w.tracer = newTracer(j.Trace, j.cfg, r.comm, r.alarms)
-	w.profiler = newProfiler(w.tracer.now, r.comm)
+	w.tracer = newTracer(j.Trace, j.cfg, r.mesh, r.alarms)
+	w.profiler = newProfiler(w.tracer.now, func() time.Duration { return waited(r.mesh) })
 	w.tracer.timer, r.ex.Profile = w.profiler.timer, w.profiler.timer
-	w.stragglers = newStragglers(r.comm, r.alarms, j.here, j.threads)
+	w.stragglers = newStragglers(r.mesh, r.alarms, j.here, j.threads)
 	w.recorder = &recorder{
 		job: j, comm: r.comm, ex: r.ex, state: r.trainState, alarms: r.alarms,
 		operands: w.operands, profiler: w.profiler, rates: w.rates,

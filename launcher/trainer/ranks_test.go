@@ -77,7 +77,7 @@ func TestOneResultForAllRanks(t *testing.T) {
 			if precision != "bf16" && precision != "mxfp8" {
 				return
 			}
-			cfg.EP = "standard"
+			cfg.EPExchange = "standard"
 			outcomeOf(t, cfg, 2).equals(t, "np 2, standard exchange", want)
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 			outcomeOf(t, cfg, 4).equals(t, "np 4 on one core", want)

@@ -92,9 +92,10 @@ func (c *recorder) open(recalled bool) (err error) {
 	if step == cfg.Steps {
 		return nil // no steps are left
 	}
+	layout := cfg.layout(c.comm.Size())
 	c.out.Start(record.Start{
 		Step: step, Time: now(), CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: c.job.cores, Version: system.Version(),
-		Ranks: c.comm.Size(), Tokens: int64(cfg.Batch) * int64(cfg.Seq), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq), Peak: c.rates.peak,
+		Ranks: c.comm.Size(), Mesh: &layout, Tokens: int64(cfg.Batch) * int64(cfg.Seq), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq), Peak: c.rates.peak,
 	})
 	return nil
 }

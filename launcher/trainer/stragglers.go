@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"spmoe/collective"
+	"spmoe/moe"
 )
 
 // A straggler is a rank that computes much longer for its part of the steps than the others, which
@@ -31,6 +32,8 @@ const (
 // stragglers detects slow ranks. It is an [observer].
 type stragglers struct {
 	comm      *collective.Comm
+	waiting   func() time.Duration // of this rank for others so far
+	ep        int                  // ranks that hold each expert once
 	alarms    *alarms
 	here      int                  // ranks of each process
 	threads   int                  // of each rank
@@ -44,10 +47,10 @@ type stragglers struct {
 	slow   []int // how many times in a row each rank has been slow
 }
 
-func newStragglers(c *collective.Comm, a *alarms, here, threads int) *stragglers {
+func newStragglers(m moe.Mesh, a *alarms, here, threads int) *stragglers {
 	return &stragglers{
-		comm: c, alarms: a, here: max(here, 1), threads: max(threads, 1), processor: processorTime, used: processorTime(),
-		tokens: make([]float64, c.Size()), slow: make([]int, c.Size()),
+		comm: m.World, waiting: func() time.Duration { return waited(m) }, ep: m.EP.Size(), alarms: a, here: max(here, 1), threads: max(threads, 1), processor: processorTime, used: processorTime(),
+		tokens: make([]float64, m.World.Size()), slow: make([]int, m.World.Size()),
 	}
 }
 
@@ -59,7 +62,10 @@ func (s *stragglers) After(step finishedStep) error {
 	if step.Layers > 0 {
 		experts := len(step.Loads) / step.Layers
 		for i, n := range step.Loads {
-			s.tokens[i%experts*len(s.tokens)/experts] += float64(n)
+			// Replicas have about the same share of an expert's tokens.
+			for r := i % experts * s.ep / experts; r < len(s.tokens); r += s.ep {
+				s.tokens[r] += float64(n) * float64(s.ep) / float64(len(s.tokens))
+			}
 		}
 	}
 	news, err := s.add(step.took)
@@ -67,14 +73,6 @@ func (s *stragglers) After(step finishedStep) error {
 		s.alarms.raise("%s", text)
 	}
 	return err
-}
-
-// waiting returns how long this rank has waited for others so far.
-func (s *stragglers) waiting() (sum time.Duration) {
-	for _, k := range s.comm.Stats() {
-		sum += k.Wait
-	}
-	return sum
 }
 
 // add counts a step. Every stragglerSteps steps it returns a text about each rank whose speed has

@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"spmoe/collective"
+	"spmoe/moe"
 )
 
 // A rank is named when it is slow three times in a row, once, and when it keeps up again.
 func TestJudgeStragglers(t *testing.T) {
-	s := newStragglers(collective.NewWorld(3).Comm(0), nil, 3, 1)
+	s := newStragglers(moe.OneGroup(collective.NewWorld(3).Comm(0)), nil, 3, 1)
 	for i, test := range []struct {
 		seconds []float64
 		want    []string
@@ -56,7 +57,7 @@ func TestBusyMachine(t *testing.T) {
 		"goroutine, lacks a processor":      {4, 1, []float64{3, 1, 1, 1}, []float64{4, 4, 4, 4}, false},
 		"two hosts' worth of goroutines":    {2, 1, []float64{3, 1, 1, 1}, []float64{2, 2, 2, 2}, false},
 	} {
-		s := newStragglers(collective.NewWorld(4).Comm(0), nil, c.here, c.threads)
+		s := newStragglers(moe.OneGroup(collective.NewWorld(4).Comm(0)), nil, c.here, c.threads)
 		var news []string
 		for range stragglerTimes {
 			news = append(news, s.judge(s.computed(c.busy, c.processor))...)
@@ -69,7 +70,7 @@ func TestBusyMachine(t *testing.T) {
 
 // The alarm about a slow rank says why it is slow, and what to do.
 func TestStragglerReason(t *testing.T) {
-	s := newStragglers(collective.NewWorld(2).Comm(0), nil, 1, 1)
+	s := newStragglers(moe.OneGroup(collective.NewWorld(2).Comm(0)), nil, 1, 1)
 	if got := s.reason(1); !strings.Contains(got, "--bind-to core") {
 		t.Errorf("without tokens: %q", got)
 	}

@@ -19,6 +19,9 @@ type totals struct {
 	bytes float64
 }
 
+// totalsNumbers is the number of fields of totals.
+const totalsNumbers = 10
+
 func (t *totals) add(l moe.Loss) {
 	t.loss += l.Sum
 	t.tokens += float64(l.Tokens)
@@ -36,7 +39,7 @@ func (t totals) means() (loss, mtp float64) {
 // sum returns the totals of all ranks. It is collective.
 func (t totals) sum(ex *tensor.Exec, c *collective.Comm) (totals, error) {
 	defer ex.Enter(ex.Enter(profile.Collectives))
-	buf := [...]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.dropped, t.stop, t.save, t.damaged, t.bytes}
+	buf := [totalsNumbers]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.dropped, t.stop, t.save, t.damaged, t.bytes}
 	if err := collective.AllReduce(c, buf[:], collective.Sum); err != nil {
 		return t, fmt.Errorf("summing the loss: %w", err)
 	}

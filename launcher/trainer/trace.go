@@ -12,6 +12,7 @@ import (
 	"spmoe/collective"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trace"
+	"spmoe/moe"
 	"spmoe/tensor/profile"
 )
 
@@ -38,7 +39,8 @@ type tracer struct {
 	window Window
 	path   string // of the trace
 	title  string // of the model
-	comm   *collective.Comm
+	mesh   moe.Mesh
+	comm   *collective.Comm // all ranks
 	timer  *profile.Timer
 	alarms *alarms
 
@@ -71,8 +73,8 @@ func tracedFrom(n []int64) tracedSlice {
 	return tracedSlice{n[0], n[1], n[2], profile.Work{Layer: int(n[3]), M: int(n[4]), N: int(n[5]), K: int(n[6]), Groups: int(n[7]), Largest: int(n[8])}}
 }
 
-func newTracer(w Window, cfg Config, c *collective.Comm, a *alarms) *tracer {
-	t := &tracer{window: w, path: filepath.Join(cfg.Out, trace.File), title: cfg.Flavor, comm: c, alarms: a, begin: time.Now()}
+func newTracer(w Window, cfg Config, m moe.Mesh, a *alarms) *tracer {
+	t := &tracer{window: w, path: filepath.Join(cfg.Out, trace.File), title: cfg.Flavor, mesh: m, comm: m.World, alarms: a, begin: time.Now()}
 	t.zero = monotonic() - int64(t.now())
 	return t
 }
@@ -111,10 +113,17 @@ func (t *tracer) Before(step int) {
 	}
 	t.open, t.step = true, t.now()
 	t.timer.Trace = func(f profile.Family, w profile.Work, from, to time.Duration) { t.addWork(int64(f), w, from, to) }
-	t.comm.ObserveWaits(func(kind collective.Kind, start time.Time, took time.Duration) {
+	t.observeWaits(func(kind collective.Kind, start time.Time, took time.Duration) {
 		from := start.Sub(t.begin)
 		t.add(traceWaits+int64(kind), from, from+took)
 	})
+}
+
+// observeWaits calls f after each wait of this rank for others; nil ends that.
+func (t *tracer) observeWaits(f func(kind collective.Kind, start time.Time, took time.Duration)) {
+	for c := range t.mesh.Comms {
+		c.ObserveWaits(f)
+	}
 }
 
 // After implements [observer]. It writes the trace after the last step of the window.
@@ -123,7 +132,7 @@ func (t *tracer) After(s finishedStep) error {
 		return nil
 	}
 	t.timer.Trace = nil
-	t.comm.ObserveWaits(nil)
+	t.observeWaits(nil)
 	t.add(-int64(s.Step.Step), t.step, t.now())
 	t.last = s.Step.Step
 	if t.last < t.window.Last {

@@ -13,6 +13,7 @@ import (
 
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trace"
+	"spmoe/moe"
 )
 
 // traced is an object of a trace, times in microseconds.
@@ -239,7 +240,7 @@ func TestTraceWindow(t *testing.T) {
 
 // A rank that has no room for more slices leaves the rest out, and the run says so.
 func TestTraceIsBounded(t *testing.T) {
-	tr := newTracer(Window{1, 2}, Config{}, nil, nil)
+	tr := newTracer(Window{1, 2}, Config{}, moe.Mesh{}, nil)
 	for i := range maxSlices + 5 {
 		tr.add(int64(i%3), 2, 3)
 	}

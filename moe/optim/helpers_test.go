@@ -69,13 +69,14 @@ func onRanks(t testing.TB, n int, dtype tensor.DType, rule Rule, body func(r *ra
 	}
 }
 
-// group returns parameters of these lengths side by side in memory, and padding behind them.
-func group(name string, local bool, dtype tensor.DType, padding int, lengths ...int) *moe.Group {
+// group returns parameters of these lengths side by side in memory, and padding behind them. ranks
+// hold them; nil: they are this rank's own experts.
+func group(name string, ranks *collective.Comm, dtype tensor.DType, padding int, lengths ...int) *moe.Group {
 	n := padding
 	for _, l := range lengths {
 		n += l
 	}
-	g := &moe.Group{Name: name, Local: local, Work: tensor.New(dtype, n), Grad: tensor.New(tensor.FP32, n)}
+	g := &moe.Group{Name: name, Ranks: ranks, Experts: ranks == nil, Work: tensor.New(dtype, n), Grad: tensor.New(tensor.FP32, n)}
 	at := 0
 	for i, l := range lengths {
 		g.Params = append(g.Params, &moe.Param{

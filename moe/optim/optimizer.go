@@ -1,7 +1,7 @@
-// Package optim trains a moe.Model with FP32 master weights that are sharded over all ranks
-// (ZeRO-1). Every rank sums and updates its own slice of the replicated parameters and sends the
-// new working weights to the others. Expert weights are updated on the rank that holds them. A
-// [Rule] defines the update; AdamW is the first one.
+// Package optim trains a moe.Model with FP32 master weights that are sharded over the ranks that
+// hold the same parameters (ZeRO-1): all ranks, or the replicas of an expert. Every rank sums and
+// updates its own slice and sends the new working weights to the others. An expert without replicas
+// is updated on the rank that holds it. A [Rule] defines the update; AdamW is the first one.
 package optim
 
 import (
@@ -40,10 +40,10 @@ type Optimizer struct {
 // checkpoint sets it.
 func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, memory ...[]byte) *Optimizer {
 	if len(memory) == 0 {
-		memory = [][]byte{tensor.New(tensor.UINT8, StateBytes(rule, groups, c)).Bytes()}
+		memory = [][]byte{tensor.New(tensor.UINT8, StateBytes(rule, groups)).Bytes()}
 	}
 	o := &Optimizer{rule: rule, comm: c, ex: ex, copies: len(memory)}
-	o.shards = shardsOf(groups, c.Rank(), c.Size(), rule.WholeMatrices())
+	o.shards = shardsOf(groups, rule.WholeMatrices())
 	for i := range o.shards {
 		o.shards[i].number = i
 	}
@@ -226,8 +226,8 @@ func (o *Optimizer) reduce() (float64, error) {
 }
 
 // normPiece is the number of adjacent squares that are summed with rounding. The sums of pieces are
-// added exactly. The slice of one of 2, 4, 8 or 16 ranks consists of whole pieces, and so does a
-// parameter that one rank owns. So the norm does not depend on the number of ranks.
+// added exactly. The slice of one of 2, 4, 8 or 16 ranks consists of whole pieces. Those of experts
+// begin again at each parameter. So the norm does not depend on the number of ranks.
 const normPiece = 256
 
 // addSquares adds the squares of the gradients of a shard.
@@ -237,7 +237,7 @@ func (o *Optimizer) addSquares(sum *exact.Sum, s shard) {
 			sum.Add(x)
 		}
 	}
-	if s.counts != nil && !o.rule.WholeMatrices() {
+	if !s.group.Experts && !o.rule.WholeMatrices() {
 		add(s.grad())
 		return
 	}
@@ -248,7 +248,7 @@ func (o *Optimizer) addSquares(sum *exact.Sum, s shard) {
 
 func (o *Optimizer) reduceScatter(s shard) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
-	return collective.ReduceScatter(o.comm, s.grad().F32(), s.group.Grad.F32(), s.counts, collective.Sum)
+	return collective.ReduceScatter(s.group.Ranks, s.grad().F32(), s.group.Grad.F32(), s.counts, collective.Sum)
 }
 
 // Gradients yields this rank's slices of the summed gradients, after Reduce.
@@ -303,13 +303,13 @@ func (o *Optimizer) meet() error {
 func (o *Optimizer) allGather(s shard) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
 	if s.group.Shared {
-		return o.comm.Barrier()
+		return s.group.Ranks.Barrier()
 	}
 	if all := s.group.Work; all.DType() == tensor.BF16 {
-		return collective.AllGatherV(o.comm, all.BF16(), all.BF16()[s.lo:s.hi], s.counts)
+		return collective.AllGatherV(s.group.Ranks, all.BF16(), all.BF16()[s.lo:s.hi], s.counts)
 	}
 	all := s.group.Work.F32()
-	return collective.AllGatherV(o.comm, all, all[s.lo:s.hi], s.counts)
+	return collective.AllGatherV(s.group.Ranks, all, all[s.lo:s.hi], s.counts)
 }
 
 // refresh updates what is derived from the weights of a shard.

@@ -55,8 +55,9 @@ func TestStepAgainstReference(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := adamw()
 			clip := edit(&cfg)
-			g := group("w", false, tensor.FP32, 0, n)
-			o := New(tensor.NewExec(), []*moe.Group{g}, collective.NewWorld(1).Comm(0), cfg)
+			c := collective.NewWorld(1).Comm(0)
+			g := group("w", c, tensor.FP32, 0, n)
+			o := New(tensor.NewExec(), []*moe.Group{g}, c, cfg)
 			o.ClipNorm = clip
 			if err := o.Init(1); err != nil {
 				t.Fatal(err)
@@ -112,12 +113,12 @@ func TestResume(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g := group("w", false, tensor.FP32, 16, 40)
+	g := group("w", comm, tensor.FP32, 16, 40)
 	whole := New(tensor.NewExec(), []*moe.Group{g}, comm, adamw())
 	if err := whole.Init(1); err != nil {
 		t.Fatal(err)
 	}
-	resumedGroup := group("w", false, tensor.FP32, 16, 40)
+	resumedGroup := group("w", comm, tensor.FP32, 16, 40)
 	resumed := New(tensor.NewExec(), []*moe.Group{resumedGroup}, comm, adamw())
 	for k := range 6 {
 		if k == 3 {
@@ -165,7 +166,7 @@ func TestNotFinite(t *testing.T) {
 			for _, at := range []int{0, 130} { // in the first and in a later rank's slice
 				t.Run(fmt.Sprintf("%s/np%d/at%d", c.name, ranks, at), func(t *testing.T) {
 					err := collective.NewWorld(ranks).Run(func(comm *collective.Comm) error {
-						groups := []*moe.Group{group("all", false, tensor.BF16, 6, 100, 150), group("own", true, tensor.BF16, 0, 256)}
+						groups := []*moe.Group{group("all", comm, tensor.BF16, 6, 100, 150), group("own", nil, tensor.BF16, 0, 256)}
 						o := New(tensor.NewExec(), groups, comm, adamw())
 						if err := o.Init(1); err != nil {
 							return err

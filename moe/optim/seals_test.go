@@ -17,15 +17,15 @@ import (
 // incomplete.
 func sealable(t testing.TB, rule Rule, copies, threads int) (*Optimizer, []*moe.Group) {
 	t.Helper()
-	groups := []*moe.Group{
-		group("norm", false, tensor.FP32, 4, 100),
-		group("dense", false, tensor.BF16, 12, 5000, 3*sealedRun+700, 1),
-		group("expert", true, tensor.BF16, 0, 2*sealLen),
-	}
 	c := collective.NewWorld(1).Comm(0)
+	groups := []*moe.Group{
+		group("norm", c, tensor.FP32, 4, 100),
+		group("dense", c, tensor.BF16, 12, 5000, 3*sealedRun+700, 1),
+		group("expert", nil, tensor.BF16, 0, 2*sealLen),
+	}
 	var memory [][]byte
 	for range copies {
-		memory = append(memory, newMemory(rule, groups, c))
+		memory = append(memory, newMemory(rule, groups))
 	}
 	ex := tensor.NewParallelExec(threads)
 	t.Cleanup(ex.Close)
@@ -123,7 +123,7 @@ func TestSealedQuantized(t *testing.T) {
 				o.Seal()
 			}
 			for _, s := range o.shards {
-				if local := s.group.Local; o.updatesWork(s) != local {
+				if local := s.group.Experts; o.updatesWork(s) != local {
 					t.Errorf("the %s group is updated together with its codes: %v", s.group.Name, !local)
 				}
 			}
@@ -333,11 +333,11 @@ func BenchmarkSealedUpdate(b *testing.B) {
 	for copies := 1; copies <= 2; copies++ {
 		for _, sealed := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%d-copies/sealed-%v", copies, sealed), func(b *testing.B) {
-				g := []*moe.Group{group("dense", false, tensor.BF16, 0, 16<<20)}
 				c := collective.NewWorld(1).Comm(0)
+				g := []*moe.Group{group("dense", c, tensor.BF16, 0, 16<<20)}
 				var memory [][]byte
 				for range copies {
-					memory = append(memory, newMemory(adamw(), g, c))
+					memory = append(memory, newMemory(adamw(), g))
 				}
 				ex := tensor.NewParallelExec(2)
 				defer ex.Close()

@@ -5,7 +5,6 @@ package optim
 import (
 	"sort"
 
-	"spmoe/collective"
 	"spmoe/moe"
 	"spmoe/tensor"
 )
@@ -14,7 +13,7 @@ import (
 type shard struct {
 	group  *moe.Group
 	lo, hi int
-	counts []int // length of every rank's slice; nil for a local group
+	counts []int // length of the slice of every rank of group.Ranks; nil: this rank alone has the group
 	states [2]state
 	number int        // in the optimizer
 	seals  [2][]seals // of the vectors of a state
@@ -26,13 +25,12 @@ type shard struct {
 type state []tensor.Tensor
 
 // shardsOf lists this rank's slice of each group. With whole, slices end at parameter boundaries.
-func shardsOf(groups []*moe.Group, rank, ranks int, whole bool) (all []shard) {
+func shardsOf(groups []*moe.Group, whole bool) (all []shard) {
 	for _, g := range groups {
 		s := shard{group: g, hi: g.Len()}
-		if !g.Local {
-			if s.counts = split(g.Len(), ranks); whole {
-				s.counts = splitParams(g, ranks)
-			}
+		if g.Ranks != nil {
+			rank := g.Ranks.Rank()
+			s.counts = splitGroup(g, g.Ranks.Size(), whole)
 			for _, n := range s.counts[:rank] {
 				s.lo += n
 			}
@@ -41,6 +39,34 @@ func shardsOf(groups []*moe.Group, rank, ranks int, whole bool) (all []shard) {
 		all = append(all, s)
 	}
 	return all
+}
+
+// splitGroup divides a group among ranks.
+func splitGroup(g *moe.Group, ranks int, whole bool) []int {
+	switch {
+	case whole:
+		return splitParams(g, ranks)
+	case g.Experts:
+		return splitPieces(g, ranks)
+	}
+	return split(g.Len(), ranks)
+}
+
+// splitPieces is split at multiples of normPiece elements of a parameter. So the pieces of the norm
+// do not depend on the number of ranks that have the group.
+func splitPieces(g *moe.Group, ranks int) []int {
+	counts := make([]int, ranks)
+	begin, last, rank := 0, 0, 0 // of the parameter, of the slice, of the ranks
+	for _, p := range g.Params {
+		for rank < ranks-1 && g.Len()*(rank+1)/ranks < begin+p.Len() {
+			cut := begin + (g.Len()*(rank+1)/ranks-begin)/normPiece*normPiece
+			counts[rank], last = cut-last, cut
+			rank++
+		}
+		begin += p.Len()
+	}
+	counts[rank] = g.Len() - last
+	return counts
 }
 
 // split divides n elements among ranks at multiples of a cache line.
@@ -88,8 +114,8 @@ func fill(g *moe.Group, bound int) (counts []int) {
 }
 
 // StateBytes returns the bytes of one rank's master weights and vectors.
-func StateBytes(rule Rule, groups []*moe.Group, c *collective.Comm) (n int) {
-	for _, s := range shardsOf(groups, c.Rank(), c.Size(), rule.WholeMatrices()) {
+func StateBytes(rule Rule, groups []*moe.Group) (n int) {
+	for _, s := range shardsOf(groups, rule.WholeMatrices()) {
 		for _, v := range vectors(rule) {
 			n += paddedBytes(s.len(), v)
 		}

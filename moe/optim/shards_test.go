@@ -8,6 +8,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
 	"spmoe/moe"
 	"spmoe/tensor"
 )
@@ -37,7 +38,7 @@ func TestSplit(t *testing.T) {
 // largest slice smaller.
 func TestSplitParams(t *testing.T) {
 	for _, lengths := range [][]int{{}, {7}, {5, 5, 5, 5}, {1, 2, 3, 4, 5}, {9, 1, 1, 1}, {1, 1, 1, 9}, {3, 100, 3, 3}, {4, 4, 4, 4, 4, 4, 4}} {
-		g := group("w", false, tensor.FP32, 32, lengths...)
+		g := group("w", collective.NewWorld(1).Comm(0), tensor.FP32, 32, lengths...)
 		ends := map[int]bool{0: true}
 		for i := range lengths {
 			ends[sum(lengths[:i+1])] = true
@@ -82,13 +83,14 @@ func smallestLargest(lengths []int, ranks int) int {
 // A rule that wants whole matrices gets shards of whole parameters, an expert's each counted by
 // itself; others get equal slices.
 func TestShardsOf(t *testing.T) {
-	groups := []*moe.Group{group("all", false, tensor.FP32, 6, 100, 150), group("own", true, tensor.FP32, 4, 30, 30)}
+	world := collective.NewWorld(2)
 	for _, c := range []struct {
 		whole  bool
 		bounds [][2]int // of the slices of "all"
 	}{{false, [][2]int{{0, 128}, {128, 256}}}, {true, [][2]int{{0, 100}, {100, 256}}}} {
 		for rank, want := range c.bounds {
-			shards := shardsOf(groups, rank, 2, c.whole)
+			groups := []*moe.Group{group("all", world.Comm(rank), tensor.FP32, 6, 100, 150), group("own", nil, tensor.FP32, 4, 30, 30)}
+			shards := shardsOf(groups, c.whole)
 			if all := shards[0]; [2]int{all.lo, all.hi} != want || !slices.Equal(all.counts, []int{c.bounds[0][1], 256 - c.bounds[0][1]}) {
 				t.Errorf("whole %v, rank %d: [%d, %d) of %v, want %v", c.whole, rank, all.lo, all.hi, all.counts, want)
 			}
@@ -221,7 +223,7 @@ func (r *rank) exactGradients(step int) error {
 		}
 		for _, p := range g.Params {
 			for i := range p.Grad.F32() {
-				if g.Local || g.Shared {
+				if g.Experts || g.Shared {
 					p.Grad.F32()[i] = exactGradient(p.Name, i, step, 0, 1)
 				} else {
 					p.Grad.F32()[i] = exactGradient(p.Name, i, step, r.comm.Rank(), r.comm.Size())
@@ -237,7 +239,7 @@ func (r *rank) exactGradients(step int) error {
 func TestGradNorm(t *testing.T) {
 	const ranks = 3
 	err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
-		groups := []*moe.Group{group("all", false, tensor.FP32, 0, 200), group("own", true, tensor.FP32, 0, 10)}
+		groups := []*moe.Group{group("all", c, tensor.FP32, 0, 200), group("own", nil, tensor.FP32, 0, 10)}
 		o := New(tensor.NewExec(), groups, c, adamw())
 		for _, g := range groups {
 			for i := range g.Grad.F32() {
@@ -255,43 +257,57 @@ func TestGradNorm(t *testing.T) {
 	}
 }
 
-// The norm is the same bits for every number of ranks that share the parameters evenly.
+// The norm is the same bits for every number of ranks that share the parameters evenly, and of
+// replicas of experts.
 func TestGradNormOnAnyRanks(t *testing.T) {
-	const experts = 8
-	norm := func(ranks int) float64 {
-		norms := make([]float64, ranks)
-		err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
-			lengths := make([]int, experts/ranks)
-			for i := range lengths {
-				lengths[i] = 1000
-			}
-			groups := []*moe.Group{group("all", false, tensor.FP32, 4096-1500, 1000, 500), group("own", true, tensor.FP32, 96, lengths...)}
-			for i := range groups[0].Grad.F32()[:1500] {
-				if c.Rank() == i%ranks {
-					groups[0].Grad.F32()[i] = float32(math.Sin(float64(i)))
-				}
-			}
-			for i := range len(lengths) * 1000 {
-				groups[1].Grad.F32()[i] = float32(math.Cos(float64(c.Rank()*len(lengths)*1000+i))) / 3
-			}
-			res, err := New(tensor.NewExec(), groups, c, adamw()).Step(0.1)
-			norms[c.Rank()] = res.GradNorm
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if slices.Min(norms) != slices.Max(norms) {
-			t.Errorf("the norms of %d ranks are %v", ranks, norms)
-		}
-		return norms[0]
-	}
-	want := norm(1)
+	want := normOnRanks(t, 1, 1)
 	for _, ranks := range []int{2, 4, 8} {
-		if got := norm(ranks); got != want {
-			t.Errorf("np %d: norm %x, want %x", ranks, got, want)
+		for ep := 1; ep <= ranks; ep *= 2 {
+			if got := normOnRanks(t, ranks, ep); got != want {
+				t.Errorf("np %d, ep %d: norm %x, want %x", ranks, ep, got, want)
+			}
 		}
 	}
+}
+
+// normOnRanks returns the norm of the same gradients on some ranks. Each has a part of those of the
+// parameters that it shares with others.
+func normOnRanks(t *testing.T, ranks, ep int) float64 {
+	t.Helper()
+	const experts = 8
+	norms := make([]float64, ranks)
+	err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
+		on, err := moe.NewMesh(c, mesh.Layout{World: ranks, PP: 1, DPReplicate: 1, DPShard: ranks, EP: ep})
+		if err != nil {
+			return err
+		}
+		lengths := make([]int, experts/ep)
+		for i := range lengths {
+			lengths[i] = 1000
+		}
+		groups := []*moe.Group{group("all", c, tensor.FP32, 4096-1500, 1000, 500), group("own", on.Replicas, tensor.FP32, 96, lengths...)}
+		groups[1].Experts = true
+		for i := range groups[0].Grad.F32()[:1500] {
+			if c.Rank() == i%ranks {
+				groups[0].Grad.F32()[i] = float32(math.Sin(float64(i)))
+			}
+		}
+		for i := range len(lengths) * 1000 {
+			if on.Replicas == nil || on.Replicas.Rank() == i%on.Replicas.Size() {
+				groups[1].Grad.F32()[i] = float32(math.Cos(float64(on.EP.Rank()*len(lengths)*1000+i))) / 3
+			}
+		}
+		res, err := New(tensor.NewExec(), groups, c, adamw()).Step(0.1)
+		norms[c.Rank()] = res.GradNorm
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Min(norms) != slices.Max(norms) {
+		t.Errorf("the norms of %d ranks are %v", ranks, norms)
+	}
+	return norms[0]
 }
 
 // The bytes of a rank's state are its share of the weights times the rule's bytes per weight.
@@ -310,13 +326,13 @@ func TestStateBytes(t *testing.T) {
 			sizes, owned := make([]int64, ranks), make([]int64, ranks)
 			var total int64
 			onRanks(t, ranks, tensor.BF16, c.rule, func(r *rank) error {
-				sizes[r.comm.Rank()] = int64(StateBytes(c.rule, r.model.Groups, r.comm))
+				sizes[r.comm.Rank()] = int64(StateBytes(c.rule, r.model.Groups))
 				for _, v := range r.opt.State {
 					owned[r.comm.Rank()] += int64(len(v.Bytes()))
 				}
 				if r.comm.Rank() == 0 {
 					for _, g := range r.model.Groups {
-						if total += int64(g.Len()); g.Local {
+						if total += int64(g.Len()); g.Experts {
 							total += int64(g.Len()) * int64(ranks-1)
 						}
 					}
@@ -353,8 +369,8 @@ func TestPiecesStop(t *testing.T) {
 }
 
 // newMemory returns memory for the state of a rule.
-func newMemory(rule Rule, groups []*moe.Group, c *collective.Comm) []byte {
-	return tensor.New(tensor.UINT8, StateBytes(rule, groups, c)).Bytes()
+func newMemory(rule Rule, groups []*moe.Group) []byte {
+	return tensor.New(tensor.UINT8, StateBytes(rule, groups)).Bytes()
 }
 
 // With two copies of the state, an update makes the same new state, and leaves the one before as it
@@ -366,10 +382,10 @@ func TestTwoCopies(t *testing.T) {
 }
 
 func testTwoCopies(t *testing.T, rule Rule) {
-	g, other := group("dense", false, tensor.BF16, 12, 60, 40), group("dense", false, tensor.BF16, 12, 60, 40)
 	c := collective.NewWorld(1).Comm(0)
+	g, other := group("dense", c, tensor.BF16, 12, 60, 40), group("dense", c, tensor.BF16, 12, 60, 40)
 	one := New(tensor.NewExec(), []*moe.Group{g}, c, rule)
-	memory := [][]byte{newMemory(rule, []*moe.Group{other}, c), newMemory(rule, []*moe.Group{other}, c)}
+	memory := [][]byte{newMemory(rule, []*moe.Group{other}), newMemory(rule, []*moe.Group{other})}
 	two := New(tensor.NewExec(), []*moe.Group{other}, c, rule, memory...)
 	for _, o := range []*Optimizer{one, two} {
 		if err := o.Init(1); err != nil {
@@ -440,7 +456,7 @@ func TestUpdateQuantizesExperts(t *testing.T) {
 		defer ex.Close()
 		var memory [][]byte
 		for range copies {
-			memory = append(memory, newMemory(rule, m.Groups, c))
+			memory = append(memory, newMemory(rule, m.Groups))
 		}
 		o := New(ex, m.Groups, c, rule, memory...)
 		if err := o.Init(1); err != nil {

@@ -39,7 +39,7 @@ func (r Recipe) memory(hosts, group int) float64 {
 	}
 	sequences, passes := r.pass(hosts)
 	pass := r.Model.PassMemory(moe.PassShape{
-		Sequences: sequences, Seq: r.Seq, Ranks: sharers, Precision: r.Precision, Adds: passes > 1,
+		Sequences: sequences, Seq: r.Seq, Sharers: sharers, EP: group * r.Ranks, Precision: r.Precision, Adds: passes > 1,
 		Deferred: min(passes, r.Model.WgradPasses(sequences*r.Seq*group*r.Ranks)),
 	})
 	return (rank + pass.AllSaved() + pass.Scratch) * float64(r.Ranks)

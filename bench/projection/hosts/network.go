@@ -55,19 +55,38 @@ const (
 	dispatchBackward = "dispatch backward"
 )
 
-// motions lists the exchanges between hosts in a step, if group of them share the experts. It
-// leaves out exchanges without messages.
-func (r Recipe) motions(hosts, group int) (all []Motion) {
-	sequences, passes := r.pass(hosts)
+// motions lists the exchanges between hosts in a step, if groups of group hosts share the experts.
+func (r Recipe) motions(hosts, group int) []Motion {
+	sequences, _ := r.pass(hosts)
 	cover := r.shared().Forward * float64(sequences*r.Ranks*r.Seq) / r.FLOPS
+	all := r.sent(hosts, group)
+	for i := range all {
+		m := &all[i]
+		m.Seconds = r.Link.seconds(m.Messages, m.Bytes)
+		m.Hidden = r.hidden(*m, cover)
+	}
+	return all
+}
+
+// Sent lists the exchanges between hosts in a step without their times, if groups of group hosts
+// share the experts. It needs neither speeds nor a network. It returns an error if the experts
+// cannot be shared so.
+func (r Recipe) Sent(hosts, group int) ([]Motion, error) {
+	if group < 1 || hosts%group != 0 || !r.divides(group) {
+		return nil, fmt.Errorf("groups of %d of %d hosts, with %s each, cannot share %d experts in %d groups", group, hosts, ranks(r.Ranks), r.Model.Experts, r.Model.Groups)
+	}
+	return r.sent(hosts, group), nil
+}
+
+// sent is Sent for a group that can share the experts. It leaves out exchanges without messages.
+func (r Recipe) sent(hosts, group int) (all []Motion) {
+	_, passes := r.pass(hosts)
 	add := func(times int, motions []Motion) {
 		for _, m := range motions {
-			if times == 0 || m.Messages == 0 || m.Bytes == 0 {
-				continue
+			if times > 0 && m.Messages > 0 && m.Bytes > 0 {
+				m.Times = times
+				all = append(all, m)
 			}
-			m.Times, m.Seconds = times, r.Link.seconds(m.Messages, m.Bytes)
-			m.Hidden = r.hidden(m, cover)
-			all = append(all, m)
 		}
 	}
 	add(r.Model.MoELayers()*passes, r.ofLayer(group, float64(r.sequences(hosts)*r.Seq)/float64(passes)))

@@ -25,7 +25,8 @@
 //
 // The first line that fits applies. Its terms:
 //
-//   - Rows are those of a, columns those of c.
+//   - Rows are those of a, columns those of c. If a is a part of a larger operand (View.Whole), its
+//     rows count for "few" in direct products.
 //   - "b along" means that b is contiguous along k, as weights are in forward products.
 //   - "b across" means that the rows of b are adjacent in memory, as in gradients of data. Scales
 //     have the same layout as their codes.

@@ -54,7 +54,7 @@ func (ks *kernels) setBF16(multiply func(s *Scratch, sum, out View, a, b operand
 // multiply computes a BF16 product. It is direct if rows are few and both operands are contiguous
 // along k. Otherwise it uses panels.
 func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
-	if r.few(a.Rows, m.length(a.Cols)) && a.inPlace(b) {
+	if r.few(a.rowsOfProduct(), m.length(a.Cols)) && a.inPlace(b) {
 		r.direct(b).multiply(s, sum, out, a, b, m, inexact)
 	} else {
 		r.bf16.product(s, sum, out, a, b, m, inexact)
@@ -94,7 +94,8 @@ func (r *recipe) decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
 // scaled implements kernels.scaled for ks.
 func (r *recipe) scaled(ks *kernels, s *Scratch, sum, out View, a, b Scaled, m mode) {
 	k := m.length(a.Codes.Cols)
-	few, slow := r.few(a.Codes.Rows, k), ks.forRows(a.Codes.Rows, k).fallback(s)
+	rows := a.Codes.rowsOfProduct()
+	few, slow := r.few(rows, k), ks.forRows(rows, k).fallback(s)
 	if x, y, ok := r.asIntegers(a, b); ok {
 		r.integers.multiplyInt8(s, sum, out, x, y, m, slow)
 	} else if x, y, ok := r.decodable(a, b, few); ok {

@@ -15,7 +15,7 @@ const decodedRows = 128
 // multiplyDecoded computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum
 // otherwise.
 func (ks *kernels) multiplyDecoded(s *Scratch, sum, out View, a, b Scaled, m mode) {
-	packed := ks.forRows(a.Codes.Rows, m.length(a.Codes.Cols))
+	packed := ks.forRows(a.Codes.rowsOfProduct(), m.length(a.Codes.Cols))
 	packed.fallback(s)(sum, out, a, b, m)
 }
 

@@ -10,7 +10,14 @@ type View struct {
 	Ptr                  unsafe.Pointer
 	Rows, Cols           int
 	RowStride, ColStride int
+
+	// Whole is the number of rows of the whole product, if a is a part of its left operand; 0: a is
+	// all of it. The part is summed in the order of the whole product. Slices lose it.
+	Whole int
 }
+
+// rowsOfProduct returns the number of rows that determines the order of summation.
+func (v View) rowsOfProduct() int { return max(v.Rows, v.Whole) }
 
 func strided(p unsafe.Pointer, rows, cols, rowStride, colStride int) View {
 	return View{Ptr: p, Rows: rows, Cols: cols, RowStride: rowStride, ColStride: colStride}

@@ -1,0 +1,59 @@
+package mesh
+
+// All layouts of a number of ranks, and the one that is nearest to given degrees.
+
+// All lists the legal layouts of a number of ranks for a model with this number of routed
+// experts. The order is by dp_replicate, ascending, and then by ep, descending. So [Default] comes
+// first if it is legal. Without experts ep makes no difference, and each dense mesh is listed once.
+func All(world, experts int) []Layout {
+	all := legal(world, experts)
+	if experts > 0 {
+		return all
+	}
+	var once []Layout
+	for _, l := range all {
+		if l.EP == l.DPShard {
+			once = append(once, l)
+		}
+	}
+	return once
+}
+
+// legal lists the layouts with all values of ep that the experts allow. Without experts that is
+// every divisor of dp_shard.
+func legal(world, experts int) (all []Layout) {
+	for replicate := 1; replicate <= world; replicate++ {
+		if world%replicate != 0 {
+			continue
+		}
+		shard := world / replicate
+		for ep := shard; ep >= 1; ep-- {
+			l := Layout{World: world, PP: 1, DPReplicate: replicate, DPShard: shard, EP: ep}
+			if l.divides(Model{Experts: experts}) == nil {
+				all = append(all, l)
+			}
+		}
+	}
+	return all
+}
+
+// nearest returns the legal layout with the least distance from degrees, and of several the first.
+// A distance is the product of the factors by which the degrees that were given change.
+func nearest(world int, d Degrees, experts int) (best Layout) {
+	least := 0.0
+	for _, l := range legal(world, experts) {
+		distance := factor(d.DPReplicate, l.DPReplicate) * factor(d.DPShard, l.DPShard) * factor(d.EP, l.EP)
+		if best.World == 0 || distance < least {
+			best, least = l, distance
+		}
+	}
+	return best
+}
+
+// factor returns the ratio of two degrees, at least 1. A degree below 1 was not given.
+func factor(given, legal int) float64 {
+	if given < 1 {
+		return 1
+	}
+	return float64(max(given, legal)) / float64(min(given, legal))
+}

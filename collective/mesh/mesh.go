@@ -1,0 +1,100 @@
+// Package mesh arranges ranks in a mesh of named axes. It is arithmetic: it moves no data.
+//
+// The names and the rules are those of TorchTitan (torchtitan/distributed/parallel_dims.py):
+//
+//	world       = pp · dp_replicate · dp_shard
+//	efsdp       = dp_shard / ep
+//	dense mesh  = [pp, dp_replicate, dp_shard]
+//	sparse mesh = [pp, dp_replicate, efsdp, ep]
+//
+// Both meshes number the same ranks in row-major order, so ep is the fastest axis of the sparse
+// mesh. The ranks of an ep group are neighbors, and so are those of a dp_shard group.
+//
+// The routed experts are sharded over ep. Ranks with the same coordinate in ep hold the same
+// experts: they are expert replicas, one for each place in dp_replicate × efsdp. A rank's share of
+// a batch is that of its place in dp_replicate × dp_shard.
+//
+// Only pp = 1 is possible now. cp (context parallelism) and tp (tensor parallelism) are reserved
+// names. In TorchTitan they are further axes of the dense mesh, and ep divides dp_shard · cp · tp.
+package mesh
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Axis is the name of an axis of the dense or of the sparse mesh.
+type Axis string
+
+const (
+	PP          Axis = "pp"           // stages of a pipeline; both meshes
+	DPReplicate Axis = "dp_replicate" // copies of the whole model; both meshes
+	DPShard     Axis = "dp_shard"     // shards of dense weights; dense mesh
+	EFSDP       Axis = "efsdp"        // expert replicas inside dp_shard; sparse mesh
+	EP          Axis = "ep"           // shards of the experts; sparse mesh
+)
+
+// Dense and Sparse list the axes of the two meshes, the slowest first.
+var (
+	Dense  = [...]Axis{PP, DPReplicate, DPShard}
+	Sparse = [...]Axis{PP, DPReplicate, EFSDP, EP}
+)
+
+// Layout holds the degree of each axis. [Resolve] and [All] return legal ones.
+type Layout struct {
+	World       int `json:"world"`
+	PP          int `json:"pp"`
+	DPReplicate int `json:"dp_replicate"`
+	DPShard     int `json:"dp_shard"`
+	EP          int `json:"ep"`
+}
+
+// Default returns the layout that shards the experts over all ranks.
+func Default(world int) Layout {
+	return Layout{World: world, PP: 1, DPReplicate: 1, DPShard: world, EP: world}
+}
+
+// EFSDP returns the number of expert replicas in one dp_shard group.
+func (l Layout) EFSDP() int { return l.DPShard / l.EP }
+
+// Replicas returns the number of ranks that hold the same experts.
+func (l Layout) Replicas() int { return l.DPReplicate * l.EFSDP() }
+
+// Batch returns the number of ranks that read different sequences.
+func (l Layout) Batch() int { return l.DPReplicate * l.DPShard }
+
+// Degree returns the number of places along an axis.
+func (l Layout) Degree(axis Axis) int {
+	switch axis {
+	case PP:
+		return l.PP
+	case DPReplicate:
+		return l.DPReplicate
+	case DPShard:
+		return l.DPShard
+	case EFSDP:
+		return l.EFSDP()
+	case EP:
+		return l.EP
+	}
+	panic(fmt.Sprintf("mesh: no axis has the name %q", string(axis)))
+}
+
+// String returns the degrees in words: "dp_replicate 2, dp_shard 4, ep 2".
+func (l Layout) String() string {
+	text := fmt.Sprintf("dp_replicate %d, dp_shard %d, ep %d", l.DPReplicate, l.DPShard, l.EP)
+	if l.PP > 1 {
+		text = fmt.Sprintf("pp %d, %s", l.PP, text)
+	}
+	return text
+}
+
+// Name returns a short name that is stable and fit for a folder: "dp2x4-ep2" is dp_replicate 2,
+// dp_shard 4 and ep 2. No two layouts have the same name.
+func (l Layout) Name() string {
+	name := "dp" + strconv.Itoa(l.DPReplicate) + "x" + strconv.Itoa(l.DPShard) + "-ep" + strconv.Itoa(l.EP)
+	if l.PP > 1 {
+		name = "pp" + strconv.Itoa(l.PP) + "-" + name
+	}
+	return name
+}

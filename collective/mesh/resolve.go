@@ -1,0 +1,140 @@
+package mesh
+
+// From the degrees that a user gives to a layout, and the rules on the way.
+
+import "fmt"
+
+// Degrees are what a user gives. 0 leaves a degree to its default: 1 in general, for DPShard the
+// ranks that remain, and for EP all of DPShard. -1 does so for DPShard and EP.
+type Degrees struct {
+	PP, DPReplicate, DPShard, CP, TP, EP int
+}
+
+// Model is what a layout must fit. 0 means that a number is unknown or that there is none.
+type Model struct {
+	Experts int // routed experts per layer
+	Batch   int // sequences per step
+}
+
+// Rule is a rule that a legal layout keeps.
+type Rule string
+
+const (
+	RuleDegree  Rule = "a degree is 1 or more"                     // or 0 or -1, for its default
+	RuleFuture  Rule = "pp, cp and tp are 1"                       // until the engine has them
+	RuleWorld   Rule = "world = pp · dp_replicate · dp_shard"      // each rank has one place
+	RuleEP      Rule = "ep divides dp_shard"                       // efsdp is their ratio
+	RuleExperts Rule = "ep divides the number of routed experts"   // ranks hold equal numbers
+	RuleBatch   Rule = "dp_replicate · dp_shard divides the batch" // ranks read equal numbers
+)
+
+// Error says which rule degrees break.
+type Error struct {
+	Rule    Rule
+	Given   string // what breaks it
+	Instead string // what to use instead
+	Nearest Layout // the nearest legal layout; the zero Layout if no layout helps
+}
+
+// Error returns what breaks the rule, the rule, and what to use instead.
+func (e *Error) Error() string { return fmt.Sprintf("%s (%s): %s", e.Given, e.Rule, e.Instead) }
+
+// New is [Resolve] for the three degrees that may differ from 1, and a model that sets no limits.
+func New(world, dpReplicate, dpShard, ep int) (Layout, error) {
+	return Resolve(world, Degrees{DPReplicate: dpReplicate, DPShard: dpShard, EP: ep}, Model{})
+}
+
+// Resolve returns the layout of a number of ranks for a model. If the degrees break a rule, it
+// returns an [Error] with the nearest legal layout.
+func Resolve(world int, d Degrees, of Model) (Layout, error) {
+	if world < 1 {
+		return Layout{}, &Error{Rule: RuleDegree, Given: fmt.Sprintf("world is %d", world), Instead: "use 1 rank or more"}
+	}
+	for _, rule := range [...]func(int, Degrees) *Error{degreesCount, noFuture, fillsWorld} {
+		if err := rule(world, d); err != nil {
+			return Layout{}, err.suggest(world, d, of)
+		}
+	}
+	l := Layout{World: world, PP: 1, DPReplicate: max(d.DPReplicate, 1), DPShard: d.DPShard, EP: d.EP}
+	if l.DPShard < 1 {
+		l.DPShard = world / l.DPReplicate
+	}
+	if l.EP < 1 {
+		l.EP = l.DPShard
+	}
+	if err := l.divides(of); err != nil {
+		return Layout{}, err.suggest(world, d, of)
+	}
+	if err := l.checkBatch(of.Batch); err != nil {
+		return Layout{}, err
+	}
+	return l, nil
+}
+
+// degreesCount refuses degrees below 1, other than those that mean a default.
+func degreesCount(_ int, d Degrees) *Error {
+	for _, one := range [...]struct {
+		axis          string
+		degree, least int
+	}{{"pp", d.PP, 0}, {"dp_replicate", d.DPReplicate, 0}, {"dp_shard", d.DPShard, -1}, {"cp", d.CP, 0}, {"tp", d.TP, 0}, {"ep", d.EP, -1}} {
+		if one.degree < one.least {
+			return &Error{Rule: RuleDegree, Given: fmt.Sprintf("%s is %d", one.axis, one.degree)}
+		}
+	}
+	return nil
+}
+
+// noFuture refuses the axes that the engine does not have yet.
+func noFuture(_ int, d Degrees) *Error {
+	for _, one := range [...]struct {
+		axis, name string
+		degree     int
+	}{{"pp", "pipeline", d.PP}, {"cp", "context", d.CP}, {"tp", "tensor", d.TP}} {
+		if one.degree > 1 {
+			return &Error{Rule: RuleFuture, Given: fmt.Sprintf("%s is %d, but %s parallelism is not there yet", one.axis, one.degree, one.name)}
+		}
+	}
+	return nil
+}
+
+// fillsWorld refuses degrees whose product is not the number of ranks. It divides instead of
+// multiplying, so no degree overflows.
+func fillsWorld(world int, d Degrees) *Error {
+	replicate, shard := max(d.DPReplicate, 1), d.DPShard
+	switch {
+	case world%replicate != 0:
+		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("dp_replicate %d does not divide %d ranks", replicate, world)}
+	case shard > 0 && world/replicate != shard:
+		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("dp_replicate %d · dp_shard %d is not %d ranks", replicate, shard, world)}
+	}
+	return nil
+}
+
+// divides refuses an ep that does not divide what is sharded over it.
+func (l Layout) divides(of Model) *Error {
+	switch {
+	case l.DPShard%l.EP != 0:
+		return &Error{Rule: RuleEP, Given: fmt.Sprintf("ep %d does not divide dp_shard %d", l.EP, l.DPShard)}
+	case of.Experts > 0 && of.Experts%l.EP != 0:
+		return &Error{Rule: RuleExperts, Given: fmt.Sprintf("ep %d does not divide %d experts", l.EP, of.Experts)}
+	}
+	return nil
+}
+
+// checkBatch returns an error if the sequences of a step cannot be divided evenly. All layouts of a
+// number of ranks divide a batch alike, so it suggests another batch.
+func (l Layout) checkBatch(batch int) *Error {
+	n := l.Batch()
+	if batch < 1 || batch%n == 0 {
+		return nil
+	}
+	return &Error{Rule: RuleBatch, Given: fmt.Sprintf("dp_replicate %d · dp_shard %d does not divide a batch of %d sequences", l.DPReplicate, l.DPShard, batch),
+		Instead: fmt.Sprintf("the nearest legal batch is %d", max((batch+n/2)/n, 1)*n)}
+}
+
+// suggest completes an error with the nearest legal layout.
+func (e *Error) suggest(world int, d Degrees, of Model) *Error {
+	e.Nearest = nearest(world, d, of.Experts)
+	e.Instead = "the nearest legal layout is " + e.Nearest.String()
+	return e
+}

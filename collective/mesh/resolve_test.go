@@ -1,0 +1,163 @@
+package mesh
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestResolve(t *testing.T) {
+	for _, test := range []struct {
+		world int
+		given Degrees
+		want  string
+	}{
+		{8, Degrees{}, "dp1x8-ep8"},
+		{8, Degrees{DPReplicate: 1, DPShard: -1, EP: -1}, "dp1x8-ep8"},
+		{8, Degrees{DPReplicate: 2}, "dp2x4-ep4"},
+		{8, Degrees{DPReplicate: 2, DPShard: -1, EP: 2, PP: 1, CP: 1, TP: 1}, "dp2x4-ep2"},
+		{8, Degrees{EP: 2}, "dp1x8-ep2"},
+		{8, Degrees{DPReplicate: 8}, "dp8x1-ep1"},
+		{12, Degrees{DPReplicate: 2, DPShard: 6, EP: 3}, "dp2x6-ep3"},
+		{1, Degrees{}, "dp1x1-ep1"},
+	} {
+		l, err := Resolve(test.world, test.given, Model{Experts: 24, Batch: 24})
+		if err != nil || l.Name() != test.want {
+			t.Errorf("%+v on %d ranks: %v, %v; want %s", test.given, test.world, l, err, test.want)
+		}
+	}
+}
+
+func TestBrokenRules(t *testing.T) {
+	for _, test := range []struct {
+		world   int
+		given   Degrees
+		of      Model
+		rule    Rule
+		nearest string
+		want    string
+	}{
+		{8, Degrees{DPReplicate: 2, DPShard: 3}, Model{}, RuleWorld, "dp2x4-ep4",
+			"dp_replicate 2 · dp_shard 3 is not 8 ranks (world = pp · dp_replicate · dp_shard): the nearest legal layout is dp_replicate 2, dp_shard 4, ep 4"},
+		{8, Degrees{DPReplicate: 3}, Model{}, RuleWorld, "dp4x2-ep2",
+			"dp_replicate 3 does not divide 8 ranks (world = pp · dp_replicate · dp_shard): the nearest legal layout is dp_replicate 4, dp_shard 2, ep 2"},
+		{8, Degrees{DPReplicate: 2, EP: 8}, Model{}, RuleEP, "dp1x8-ep8",
+			"ep 8 does not divide dp_shard 4 (ep divides dp_shard): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
+		{8, Degrees{EP: 3}, Model{}, RuleEP, "dp1x8-ep4",
+			"ep 3 does not divide dp_shard 8 (ep divides dp_shard): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 4"},
+		{8, Degrees{}, Model{Experts: 12}, RuleExperts, "dp1x8-ep4",
+			"ep 8 does not divide 12 experts (ep divides the number of routed experts): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 4"},
+		{8, Degrees{TP: 2}, Model{Experts: 8}, RuleFuture, "dp1x8-ep8",
+			"tp is 2, but tensor parallelism is not there yet (pp, cp and tp are 1): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
+		{8, Degrees{CP: 4, EP: 2}, Model{}, RuleFuture, "dp1x8-ep2",
+			"cp is 4, but context parallelism is not there yet (pp, cp and tp are 1): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 2"},
+		{8, Degrees{PP: 2}, Model{}, RuleFuture, "dp1x8-ep8",
+			"pp is 2, but pipeline parallelism is not there yet (pp, cp and tp are 1): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
+		{8, Degrees{EP: -2}, Model{}, RuleDegree, "dp1x8-ep8",
+			"ep is -2 (a degree is 1 or more): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
+		{8, Degrees{DPReplicate: -1}, Model{}, RuleDegree, "dp1x8-ep8",
+			"dp_replicate is -1 (a degree is 1 or more): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
+		{8, Degrees{DPReplicate: math.MaxInt, DPShard: math.MaxInt}, Model{}, RuleWorld, "dp1x8-ep8",
+			"dp_replicate 9223372036854775807 does not divide 8 ranks (world = pp · dp_replicate · dp_shard): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
+		{0, Degrees{}, Model{}, RuleDegree, "", "world is 0 (a degree is 1 or more): use 1 rank or more"},
+		{8, Degrees{EP: 2}, Model{Batch: 13}, RuleBatch, "",
+			"dp_replicate 1 · dp_shard 8 does not divide a batch of 13 sequences (dp_replicate · dp_shard divides the batch): the nearest legal batch is 16"},
+		{8, Degrees{}, Model{Batch: 1}, RuleBatch, "",
+			"dp_replicate 1 · dp_shard 8 does not divide a batch of 1 sequences (dp_replicate · dp_shard divides the batch): the nearest legal batch is 8"},
+	} {
+		got, err := Resolve(test.world, test.given, test.of)
+		var broken *Error
+		if !errors.As(err, &broken) || got != (Layout{}) {
+			t.Errorf("%+v on %d ranks: %v, %v", test.given, test.world, got, err)
+			continue
+		}
+		if broken.Rule != test.rule || broken.Error() != test.want {
+			t.Errorf("%+v on %d ranks:\n got %s\nwant %s", test.given, test.world, broken, test.want)
+		}
+		if near := broken.Nearest; test.nearest == "" && near != (Layout{}) || test.nearest != "" && near.Name() != test.nearest {
+			t.Errorf("%+v on %d ranks: the nearest is %v, want %s", test.given, test.world, near, test.nearest)
+		}
+	}
+}
+
+// TestNearestIsLegal: whatever the degrees, Resolve returns one of the legal layouts, with the
+// degrees that were given, or suggests one of them, which it then accepts.
+func TestNearestIsLegal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		degree := rapid.IntRange(-2, 20)
+		of := Model{Experts: rapid.IntRange(1, 64).Draw(t, "experts")}
+		world := rapid.IntRange(1, 32).Draw(t, "world")
+		given := Degrees{DPReplicate: degree.Draw(t, "replicate"), DPShard: degree.Draw(t, "shard"), EP: degree.Draw(t, "ep"), TP: degree.Draw(t, "tp")}
+		l, err := Resolve(world, given, of)
+		if err == nil {
+			for _, one := range [...][2]int{{given.DPReplicate, l.DPReplicate}, {given.DPShard, l.DPShard}, {given.EP, l.EP}, {given.TP, 1}} {
+				if one[0] > 0 && one[0] != one[1] {
+					t.Fatalf("%+v on %d ranks became %v", given, world, l)
+				}
+			}
+		} else {
+			l = err.(*Error).Nearest
+		}
+		if !slices.Contains(All(world, of.Experts), l) {
+			t.Fatalf("%v is not a legal layout of %d ranks and %d experts", l, world, of.Experts)
+		}
+		again, err := Resolve(world, Degrees{DPReplicate: l.DPReplicate, DPShard: l.DPShard, EP: l.EP}, of)
+		if err != nil || again != l {
+			t.Fatalf("%v became %v, %v", l, again, err)
+		}
+	})
+}
+
+func TestAll(t *testing.T) {
+	for _, test := range []struct {
+		world, experts int
+		want           []string
+	}{
+		{1, 8, []string{"dp1x1-ep1"}},
+		{4, 8, []string{"dp1x4-ep4", "dp1x4-ep2", "dp1x4-ep1", "dp2x2-ep2", "dp2x2-ep1", "dp4x1-ep1"}},
+		{4, 2, []string{"dp1x4-ep2", "dp1x4-ep1", "dp2x2-ep2", "dp2x2-ep1", "dp4x1-ep1"}},
+		{6, 9, []string{"dp1x6-ep3", "dp1x6-ep1", "dp2x3-ep3", "dp2x3-ep1", "dp3x2-ep1", "dp6x1-ep1"}},
+		{4, 0, []string{"dp1x4-ep4", "dp2x2-ep2", "dp4x1-ep1"}},
+	} {
+		var got []string
+		for _, l := range All(test.world, test.experts) {
+			got = append(got, l.Name())
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%d ranks, %d experts: %q, want %q", test.world, test.experts, got, test.want)
+		}
+	}
+	if n := len(All(8, 64)) + len(All(16, 64)); n != 25 {
+		t.Errorf("8 and 16 ranks have %d layouts, want 10 + 15", n)
+	}
+}
+
+// TestAllIsComplete: a search over all degrees finds the same layouts.
+func TestAllIsComplete(t *testing.T) {
+	for world := 1; world <= 16; world++ {
+		for _, experts := range []int{1, 6, 8, 16} {
+			found := map[Layout]bool{}
+			for replicate := 1; replicate <= world; replicate++ {
+				for shard := 1; shard <= world; shard++ {
+					for ep := 1; ep <= world; ep++ {
+						if replicate*shard == world && shard%ep == 0 && experts%ep == 0 {
+							found[Layout{World: world, PP: 1, DPReplicate: replicate, DPShard: shard, EP: ep}] = true
+						}
+					}
+				}
+			}
+			all := All(world, experts)
+			for _, l := range all {
+				if !found[l] {
+					t.Errorf("%v is not legal", l)
+				}
+			}
+			if len(all) != len(found) {
+				t.Errorf("%d ranks, %d experts: %d layouts, want %d", world, experts, len(all), len(found))
+			}
+		}
+	}
+}

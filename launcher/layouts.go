@@ -1,0 +1,151 @@
+package main
+
+// layouts: the parallel layouts of some ranks, and what each needs and moves, from the configuration
+// alone.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+
+	"spmoe/collective/mesh"
+	"spmoe/launcher/report"
+	"spmoe/launcher/trainer"
+)
+
+// layoutsFlags are the flags of layouts.
+type layoutsFlags struct {
+	inspectFlags
+	hosts int
+	set   *flag.FlagSet
+}
+
+// degreeFlags are the flags that choose one layout.
+var degreeFlags = []string{"dp-replicate", "dp-shard", "ep"}
+
+func defineLayouts(fs *flag.FlagSet) action {
+	f := &layoutsFlags{set: fs}
+	defineRankCount(fs, &f.ranks, 8)
+	f.define(fs, append([]string{"flavor", "recompute", "ep-dispatch", "ep-combine-backward"}, sizeFlags...))
+	fs.Lookup("json").Usage = "print JSON, one layout per line"
+	fs.IntVar(&f.hosts, "hosts", 1, "`N` hosts with equal numbers of ranks")
+	return noArguments(f.run)
+}
+
+func (f *layoutsFlags) run(_ context.Context, env env) error {
+	cfg, err := f.configure(nil)
+	if err != nil {
+		return err
+	}
+	if err := f.check(cfg); err != nil {
+		return err
+	}
+	if f.hosts < 1 || f.ranks%f.hosts != 0 {
+		return fmt.Errorf("hosts is %d: give a divisor of the %s, so that all hosts have the same number", f.hosts, report.Plural(f.ranks, "rank"))
+	}
+	list, err := f.costs(cfg)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		encoder := json.NewEncoder(env.out)
+		for _, l := range list.layouts {
+			if err := encoder.Encode(l); err != nil {
+				return err
+			}
+		}
+		for _, note := range list.notes {
+			fmt.Fprintf(env.errOut, "NOTE: %s\n", note)
+		}
+		return nil
+	}
+	list.print(env.out)
+	return nil
+}
+
+// chosen reports whether flags choose one layout.
+func (f *layoutsFlags) chosen() (yes bool) {
+	f.set.Visit(func(given *flag.Flag) { yes = yes || slices.Contains(degreeFlags, given.Name) })
+	return yes
+}
+
+// layoutList is what layouts prints.
+type layoutList struct {
+	cfg          trainer.Config
+	ranks, hosts int
+	chosen       bool // by flags: one layout
+	layouts      []layoutCosts
+	notes        []string
+}
+
+// costs returns the chosen layout, or all legal ones.
+func (f *layoutsFlags) costs(cfg trainer.Config) (list layoutList, err error) {
+	list = layoutList{cfg: cfg, ranks: f.ranks, hosts: f.hosts, chosen: f.chosen()}
+	of := mesh.Model{Batch: cfg.Batch}
+	if cfg.Model.MoELayers() > 0 {
+		of.Experts = cfg.Model.Experts
+	}
+	if list.chosen {
+		one, err := mesh.Resolve(f.ranks, mesh.Degrees{DPReplicate: cfg.DPReplicate, DPShard: cfg.DPShard, EP: cfg.EP}, of)
+		if err != nil {
+			return list, err
+		}
+		costs, err := newLayoutCosts(cfg, one, f.hosts)
+		list.layouts = []layoutCosts{costs}
+		return list, err
+	}
+	var broken *mesh.Error
+	if _, err := mesh.Resolve(f.ranks, mesh.Degrees{}, of); errors.As(err, &broken) {
+		list.notes = append(list.notes, fmt.Sprintf("the default layout, %v, is not legal: %v", mesh.Default(f.ranks), err))
+	}
+	for _, one := range mesh.All(f.ranks, of.Experts) {
+		costs, err := newLayoutCosts(cfg, one, f.hosts)
+		if err != nil {
+			list.notes = append(list.notes, "not listed: "+err.Error())
+			continue
+		}
+		list.layouts = append(list.layouts, costs)
+	}
+	if len(list.layouts) == 0 {
+		return list, fmt.Errorf("no layout fits: %s", list.notes[len(list.notes)-1])
+	}
+	return list, nil
+}
+
+// layoutCosts is what a layout needs and moves. Memory is per rank, movements are per rank and step.
+type layoutCosts struct {
+	ID string `json:"layout"`
+	mesh.Layout
+	Inner       int     `json:"efsdp"`
+	Default     bool    `json:"default"`
+	Hosts       int     `json:"hosts"`
+	Experts     int     `json:"experts_per_rank"` // of each layer
+	Copies      int     `json:"expert_replicas"`
+	DenseState  float64 `json:"dense_state_share"`  // of the optimizer's state of the dense weights
+	ExpertState float64 `json:"expert_state_share"` // of that of the rank's experts
+
+	Memory    memorySizes        `json:"memory"`
+	AllMemory int64              `json:"memory_of_all_ranks"`
+	Moved     trainer.Moved      `json:"moved"` // the sum of the movements
+	Movements []trainer.Movement `json:"movements"`
+}
+
+func newLayoutCosts(cfg trainer.Config, l mesh.Layout, hosts int) (c layoutCosts, err error) {
+	memory := cfg.LayoutMemory(l, hosts)
+	c = layoutCosts{
+		ID: l.Name(), Layout: l, Inner: l.EFSDP(), Default: l == mesh.Default(l.World), Hosts: hosts, Copies: l.Replicas(),
+		DenseState: 1 / float64(l.World), ExpertState: 1 / float64(l.Replicas()),
+		Memory: memorySizes{memory, memory.Total()}, AllMemory: int64(l.World) * memory.Total(),
+	}
+	if cfg.Model.MoELayers() > 0 {
+		c.Experts = cfg.Model.Experts / l.EP
+	}
+	c.Movements, err = cfg.LayoutTraffic(l, hosts)
+	for _, m := range c.Movements {
+		c.Moved = c.Moved.Plus(m.Moved)
+	}
+	return c, err
+}

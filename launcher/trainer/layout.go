@@ -1,0 +1,68 @@
+package trainer
+
+// How the ranks of a run divide the model, as collective/mesh describes it.
+
+import (
+	"errors"
+	"fmt"
+
+	"spmoe/collective/mesh"
+)
+
+// Layout returns how the ranks of the run divide the model. An error says which rule the settings
+// break. The default layout may not fit the number of experts: see divides.
+func (c Config) Layout(ranks int) (mesh.Layout, error) {
+	d := mesh.Degrees{DPReplicate: c.DPReplicate, DPShard: c.DPShard, EP: c.EP}
+	l, err := mesh.Resolve(ranks, d, mesh.Model{})
+	if err != nil || l == mesh.Default(ranks) {
+		return l, err
+	}
+	return mesh.Resolve(ranks, d, mesh.Model{Experts: c.routedExperts()})
+}
+
+// routedExperts returns the number of routed experts per layer; 0: there are none.
+func (c Config) routedExperts() int {
+	if c.Model.MoELayers() == 0 {
+		return 0
+	}
+	return max(c.Model.Experts, 0)
+}
+
+// layout is Layout for a valid configuration. For an invalid one, it returns the default layout.
+func (c Config) layout(ranks int) mesh.Layout {
+	l, err := c.Layout(ranks)
+	if err != nil {
+		return mesh.Default(max(ranks, 1))
+	}
+	return l
+}
+
+// SetLayout sets the configuration's layout.
+func (c *Config) SetLayout(l mesh.Layout) {
+	c.DPReplicate, c.DPShard, c.EP = l.DPReplicate, l.DPShard, l.EP
+}
+
+// checkReplicas returns an error if experts would have replicas that cannot give the bits of one
+// rank.
+func (c Config) checkReplicas(ranks int) error {
+	l, err := c.Layout(ranks)
+	if err != nil || l.Replicas() == 1 || c.routedExperts() == 0 {
+		return err
+	}
+	if c.EPExchange != "onesided" {
+		err = fmt.Errorf("ep is %d of %d ranks: experts with replicas need ep_exchange onesided, not %s", l.EP, ranks, c.EPExchange)
+	}
+	recipe, bad := c.Recipe()
+	if bad == nil {
+		bad = recipe.CheckReplicas()
+	}
+	return errors.Join(err, bad)
+}
+
+// onHosts returns an error if experts would have replicas, for ranks on several hosts.
+func (c Config) onHosts(ranks int) error {
+	if l := c.layout(ranks); l.Replicas() > 1 && c.routedExperts() > 0 {
+		return fmt.Errorf("ep is %d of %d ranks on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1", l.EP, ranks, ranks)
+	}
+	return nil
+}

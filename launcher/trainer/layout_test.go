@@ -1,0 +1,135 @@
+package trainer
+
+// Every layout gives the bits of one rank.
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/collective/mesh"
+	"spmoe/launcher/checkpoint"
+)
+
+// sumOf returns the checksum of the state that a run has ended with.
+func sumOf(t *testing.T, cfg Config) string {
+	t.Helper()
+	r, err := checkpoint.Open(filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", cfg.Steps)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	sums, err := ReadStateSums(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sums.All
+}
+
+// layoutRun is a run with all parts whose sums cross ranks. Experts have so many rows that products
+// of all of them and products of a replica's rows take different kernels.
+func layoutRun(t *testing.T, precision string) Config {
+	return tiny(t, func(c *Config) {
+		c.Precision, c.Steps, c.Seq, c.EvalSequences, c.Optimizer.ClipNorm = precision, 3, 96, 8, 0.1
+		c.Model.Experts, c.Model.MTPLayers, c.Model.BalanceAlpha = 16, 1, 0.01
+	})
+}
+
+func TestOneResultForAllLayouts(t *testing.T) {
+	for _, precision := range []string{"bf16", "mxfp8"} {
+		t.Run(precision, func(t *testing.T) {
+			want := outcomeOf(t, layoutRun(t, precision), 1)
+			sums := map[string]int{}
+			for _, ranks := range []int{1, 2, 4, 8} {
+				for _, l := range mesh.All(ranks, 16) {
+					cfg := layoutRun(t, precision)
+					cfg.SetLayout(l)
+					outcomeFrom(t, cfg, train(t, cfg, ranks, "")).equals(t, fmt.Sprintf("np %d, %v", ranks, l), want)
+					sums[sumOf(t, cfg)]++
+				}
+			}
+			if len(sums) != 1 {
+				t.Errorf("the states have %d different checksums: %v", len(sums), sums)
+			}
+		})
+	}
+}
+
+// Options of a run keep their meaning with replicas: those that change what is computed change it
+// in the same way.
+func TestReplicasWithOptions(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"capacity":     func(c *Config) { c.EPCapacity = 1.1 },
+		"wires":        func(c *Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
+		"recompute":    func(c *Config) { c.Recompute = "full" },
+		"micro-batch":  func(c *Config) { c.MicroBatch = 1 },
+		"MXFP8 passes": func(c *Config) { c.Precision, c.MicroBatch, c.Recompute = "mxfp8", 1, "selective" },
+		"no shared":    func(c *Config) { c.Model.SharedExperts, c.Model.BalanceAlpha = 0, 0 },
+		"BF16 moments": func(c *Config) { c.Optimizer.Moments = "bf16" },
+		"documents":    func(c *Config) { c.DocumentMask = true },
+		"replay":       func(c *Config) { c.Guard.Replay = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := func(ep int) outcome {
+				cfg := layoutRun(t, "bf16")
+				cfg.EP = ep
+				change(&cfg)
+				got := train(t, cfg, 4, "")
+				if drops := got.steps[0].Dropped > 0; drops != (cfg.EPCapacity > 0) {
+					t.Errorf("%d choices were dropped", got.steps[0].Dropped)
+				}
+				return outcomeFrom(t, cfg, got)
+			}
+			want := run(4)
+			for _, ep := range []int{1, 2} {
+				run(ep).equals(t, fmt.Sprintf("ep %d", ep), want)
+			}
+		})
+	}
+}
+
+// A checkpoint of any layout resumes in any other.
+func TestResumeInAnotherLayout(t *testing.T) {
+	whole := layoutRun(t, "mxfp8")
+	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
+	layouts := [][2]int{{1, 1}, {2, 1}, {4, 2}, {4, 4}, {8, 2}} // ranks and ep
+	for _, from := range layouts {
+		saved := layoutRun(t, "mxfp8")
+		saved.EP, saved.SaveEvery, saved.Keep = from[1], 1, 9
+		train(t, saved, from[0], "")
+		for _, to := range layouts {
+			cfg := layoutRun(t, "mxfp8")
+			cfg.EP = to[1]
+			got := train(t, cfg, to[0], filepath.Join(saved.Out, "step-00000001"))
+			o, end := outcomeFrom(t, cfg, got), want
+			end.steps, end.evals, o.evals = want.steps[1:], nil, nil
+			o.equals(t, fmt.Sprintf("np %d, ep %d resumed on np %d, ep %d", from[0], from[1], to[0], to[1]), end)
+		}
+	}
+}
+
+func TestLayoutRefused(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"ep 2 does not divide dp_shard 1 (ep divides dp_shard): the nearest legal layout is": func(c *Config) { c.DPReplicate, c.EP = 4, 2 },
+		"experts with replicas need ep_exchange onesided":                                    func(c *Config) { c.EP, c.EPExchange = 2, "standard" },
+		"ep 4 does not divide 6 experts": func(c *Config) {
+			c.DPShard, c.EP, c.Model.Experts = 8, 4, 6
+		},
+	} {
+		cfg := layoutRun(t, "bf16")
+		change(&cfg)
+		ranks := 4
+		if cfg.DPShard == 8 {
+			ranks = 8
+		}
+		if err := cfg.Validate(ranks); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	cfg := layoutRun(t, "bf16")
+	cfg.EP = 2
+	if _, err := PrepareHere(cfg, 4, 2, "", &reports{}); err == nil || !strings.Contains(err.Error(), "replicas of experts must be on one host: give --ep 4") {
+		t.Errorf("on two hosts: %v", err)
+	}
+}

@@ -1,0 +1,222 @@
+package trainer
+
+// The bytes that a layout moves per step, from the configuration. Communicators count the same
+// bytes: see collective.Stats.
+
+import (
+	"fmt"
+
+	"spmoe/bench/projection/hosts"
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
+	"spmoe/moe"
+	"spmoe/mx"
+	"spmoe/tensor/exact"
+)
+
+// Movement is one kind of data that ranks move in a step.
+type Movement struct {
+	Name string          `json:"name"`
+	Kind collective.Kind `json:"-"` // of the calls that move it
+	Moved
+}
+
+// Moved holds bytes per rank, by link: the mean of all ranks.
+type Moved struct {
+	Memory  float64 `json:"memory_bytes"`  // within hosts, the rank's own memory included
+	Peers   float64 `json:"peer_bytes"`    // of Memory, what is in the memory of other ranks
+	Network float64 `json:"network_bytes"` // sent to other hosts
+}
+
+// Plus adds bytes link by link.
+func (m Moved) Plus(o Moved) Moved {
+	return Moved{m.Memory + o.Memory, m.Peers + o.Peers, m.Network + o.Network}
+}
+
+// LayoutTraffic returns what each rank of a layout moves per step, if the ranks are on some hosts
+// in equal numbers. It is that of the one-sided exchange without a capacity. It leaves out the
+// guards, saves and evaluations. The bytes between hosts assume uniform routing. It returns an
+// error if an ep group covers hosts unevenly.
+func (c Config) LayoutTraffic(l mesh.Layout, onHosts int) ([]Movement, error) {
+	t, err := c.newLayoutTraffic(l, onHosts)
+	if err != nil {
+		return nil, err
+	}
+	all := append(t.exchange(), t.gradients()...)
+	all = append(all, t.weights(), t.sum("router loads", 8*t.Model.MoELayers()*t.Model.Experts),
+		t.sum("gradient norm", 8*len(exact.Sum{})), t.sum("loss", 8*totalsNumbers))
+	for _, m := range t.sent {
+		t.addSent(&all, m)
+	}
+	return all, nil
+}
+
+// layoutTraffic computes movements.
+type layoutTraffic struct {
+	Config
+	layout    mesh.Layout
+	hosts     int
+	epHosts   int // of an ep group
+	precision moe.Precision
+	options   ep.Options
+	forward   int            // times that the exchanges of a forward pass are made, recomputation included
+	shares    bool           // ranks share the dense weights and their gradients
+	sent      []hosts.Motion // between hosts
+}
+
+func (c Config) newLayoutTraffic(l mesh.Layout, onHosts int) (t layoutTraffic, err error) {
+	t = layoutTraffic{Config: c, layout: l, hosts: onHosts, epHosts: 1, forward: 1, shares: onHosts == 1 && l.World > 1}
+	if t.precision, err = c.Recipe(); err != nil {
+		return t, err
+	}
+	if t.options, err = c.exchange(); err != nil {
+		return t, err
+	}
+	if c.Recompute == moe.RecomputeFull.String() {
+		t.forward = 2
+	}
+	if onHosts < 1 || l.World%onHosts != 0 {
+		return t, fmt.Errorf("%d hosts do not divide %d ranks", onHosts, l.World)
+	}
+	perHost := l.World / onHosts
+	if l.EP > perHost {
+		t.epHosts = l.EP / perHost
+	}
+	if l.EP%perHost != 0 && perHost%l.EP != 0 {
+		return t, fmt.Errorf("%v: the %d ranks of a host and ep must divide one another", l, perHost)
+	}
+	if onHosts > 1 {
+		r := hosts.Recipe{
+			Model: c.Model, Precision: t.precision, Ranks: perHost, Seq: c.Seq, Batch: c.Batch, Strong: true,
+			MicroBatch: c.MicroBatch, Rule: c.rule(), Wire: t.options.Dispatch,
+		}
+		t.sent, err = r.Sent(onHosts, t.epHosts)
+	}
+	return t, err
+}
+
+// away returns the share of n equal parts that is not the rank's own.
+func away(n int) float64 { return float64(n-1) / float64(n) }
+
+// exchange lists the movements of tokens. Each choice of an expert moves one row.
+//
+//	token counts: int32 [ranks, experts] per layer and pass
+//	dispatch: rows on the wire;  combine, dispatch backward: rows
+//	combine backward: rows on the wire, and rows that are read for the gradients of their weights
+func (t layoutTraffic) exchange() []Movement {
+	layers, m := float64(t.Model.MoELayers()), t.Model
+	if layers == 0 {
+		return nil
+	}
+	tokens := float64(t.Batch / t.layout.Batch() * t.Seq)
+	rows := layers * tokens * float64(m.TopK) / float64(t.epHosts) // on this host
+	micro := max(t.microBatch(t.layout.World), 1)
+	passes := (t.Batch/t.layout.World + micro - 1) / micro
+	row := float64(m.Dim * t.precision.DType.Size())
+	peers := away(min(t.layout.EP, t.layout.World/t.hosts))
+	move := func(name string, kind collective.Kind, bytes float64) Movement {
+		return Movement{name, kind, Moved{Memory: bytes, Peers: peers * bytes}}
+	}
+	counts := t.all("token counts", collective.KindAllGather, layers*float64(t.forward*passes*4*t.layout.World*m.Experts))
+	return []Movement{
+		counts,
+		move("dispatch", collective.KindDispatch, float64(t.forward)*rows*t.wireRow(t.options.Dispatch)),
+		move("combine", collective.KindCombine, float64(t.forward)*rows*row),
+		move("combine backward", collective.KindDispatch, rows*(t.wireRow(t.options.CombineBackward)+row)),
+		move("dispatch backward", collective.KindCombine, rows*row),
+	}
+}
+
+// wireRow returns the bytes of a row on the wire.
+func (t layoutTraffic) wireRow(wire ep.Wire) float64 {
+	if wire == ep.MXFP8 {
+		return float64(t.Model.Dim + mx.E4M3.BlocksIn(t.Model.Dim))
+	}
+	return float64(t.Model.Dim * t.precision.DType.Size())
+}
+
+// all returns a movement whose data is spread evenly over all ranks.
+func (t layoutTraffic) all(name string, kind collective.Kind, bytes float64) Movement {
+	return Movement{name, kind, Moved{Memory: bytes, Peers: away(t.layout.World/t.hosts) * bytes}}
+}
+
+// sum returns the movement of a short vector that all ranks sum.
+func (t layoutTraffic) sum(name string, bytes int) Movement {
+	return t.all(name, collective.KindAllReduce, float64(bytes))
+}
+
+// gradients lists the movements of gradients. Ranks that share weights read the operands of the gradients
+// of these weights; the gradients of norms and routers are reduce-scattered. Otherwise all dense
+// gradients are. The gradients of experts move only between replicas.
+func (t layoutTraffic) gradients() (all []Movement) {
+	norms, matrices := t.Model.ReplicatedElements()
+	if !t.shares {
+		all = append(all, t.all("gradients", collective.KindReduceScatter, 4*float64(norms+matrices)))
+	} else {
+		tokens, ranks := float64(t.Batch*t.Seq), t.layout.World
+		all = append(all, t.all("gradients", collective.KindBuffers, tokens*t.Model.GradientReads(t.precision, ranks)/float64(ranks)),
+			t.all("norm gradients", collective.KindReduceScatter, 4*float64(norms)))
+	}
+	if t.layout.Replicas() > 1 && t.Model.MoELayers() > 0 {
+		all = append(all, t.expertGradients())
+	}
+	return all
+}
+
+// expertGradients is the movement of the gradients of experts over their replicas: of operands on
+// one host, of sums between hosts.
+func (t layoutTraffic) expertGradients() Movement {
+	m := Movement{Name: expertGradients, Kind: collective.KindBuffers}
+	if t.hosts == 1 {
+		m.Memory = float64(t.Batch*t.Seq/t.layout.World) * t.Model.ExpertGradientReads(t.precision)
+	} else {
+		m.Kind, m.Moved = collective.KindReduceScatter, t.ofExperts(4)
+	}
+	m.Peers = away(max(t.layout.Replicas()/t.hosts, 1)) * m.Memory
+	return m
+}
+
+const expertGradients = "expert gradients"
+
+// ofExperts returns what moves of size bytes per parameter of a rank's experts between its replicas on
+// several hosts: reduce-scattered or all-gathered.
+func (t layoutTraffic) ofExperts(size int) Moved {
+	bytes := float64(size) * float64(t.Model.Count().Routed)
+	perHost := float64(t.layout.World / t.hosts)
+	return Moved{Memory: bytes / float64(t.layout.EP), Network: away(t.hosts/t.epHosts) * bytes / float64(t.epHosts) / perHost}
+}
+
+// weights is the movement of updated weights: those that ranks do not share.
+func (t layoutTraffic) weights() Movement {
+	norms, matrices := t.Model.ReplicatedElements()
+	bytes := 4 * float64(norms)
+	if t.shares {
+		return t.all("weights", collective.KindAllGatherV, bytes)
+	}
+	size := t.precision.DType.Size()
+	m := t.all("weights", collective.KindAllGatherV, bytes+float64(size)*float64(matrices))
+	if t.layout.Replicas() > 1 && t.Model.MoELayers() > 0 {
+		m.Moved = m.Plus(t.ofExperts(size))
+	}
+	return m
+}
+
+// addSent adds what a host sends to the movement of the same name. [layoutTraffic.ofExperts] counts
+// what replicas of experts send: their state is sharded, unlike that of a projection.
+func (t layoutTraffic) addSent(all *[]Movement, m hosts.Motion) {
+	if m.Name == expertGradients {
+		return
+	}
+	if m.Name == "token counts" || m.Name == "dispatch" || m.Name == "combine" {
+		m.Times *= t.forward
+	}
+	bytes := float64(m.Times) * m.Bytes * float64(t.hosts) / float64(t.layout.World)
+	for i := range *all {
+		if (*all)[i].Name == m.Name {
+			(*all)[i].Network += bytes
+			return
+		}
+	}
+	*all = append(*all, Movement{Name: m.Name, Moved: Moved{Network: bytes}})
+}

@@ -1,0 +1,200 @@
+package trainer
+
+import (
+	"context"
+	"math"
+	"sync"
+	"testing"
+
+	"spmoe/bench/projection/hosts"
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
+	"spmoe/moe"
+)
+
+// movedBySteps returns the bytes of each kind that a rank of n moves in steps steps, the mean of
+// all ranks. It compares a run with one that has as many more steps, so that all else cancels out.
+func movedBySteps(t *testing.T, n, steps int, change func(*Config)) (cfg Config, moved map[collective.Kind]float64) {
+	t.Helper()
+	moved = map[collective.Kind]float64{}
+	for sign, run := range map[float64]int{-1: steps, 1: 2 * steps} {
+		cfg = tiny(t, change)
+		cfg.Steps, cfg.EvalEvery = run, 0
+		var mu sync.Mutex
+		onRanks(t, cfg, n, "", func(r *rank) error {
+			err := r.run(context.Background())
+			mu.Lock()
+			defer mu.Unlock()
+			for c := range r.mesh.Comms {
+				for kind, s := range c.Stats() {
+					moved[collective.Kind(kind)] += sign * float64(s.Bytes) / float64(n)
+				}
+			}
+			return err
+		})
+	}
+	return cfg, moved
+}
+
+// TestTrafficIsWhatRanksMove: the bytes that communicators count in steps of real training are those
+// of the formulas. Kinds that guards use as well may have more, by a small share of all bytes.
+func TestTrafficIsWhatRanksMove(t *testing.T) {
+	for name, c := range map[string]struct {
+		ranks  int
+		change func(*Config)
+	}{
+		"1 rank":       {1, func(*Config) {}},
+		"2 ranks":      {2, func(*Config) {}},
+		"4 ranks":      {4, func(*Config) {}},
+		"wide":         {4, func(c *Config) { c.Model.DenseInter, c.Model.ExpertInter = 448, 96 }},
+		"micro-batch":  {2, func(c *Config) { c.MicroBatch = 1 }},
+		"MXFP8":        {2, func(c *Config) { c.Precision = "mxfp8" }},
+		"MXFP8 parts":  {4, func(c *Config) { c.Precision = "mxfp8-experts" }},
+		"FP32":         {2, func(c *Config) { c.Precision = "fp32" }},
+		"MTP":          {2, func(c *Config) { c.Model.MTPLayers = 1 }},
+		"wires":        {2, func(c *Config) { c.EPDispatch, c.EPCombine = ep.MXFP8.String(), ep.MXFP8.String() }},
+		"recompute":    {2, func(c *Config) { c.Recompute = moe.RecomputeFull.String() }},
+		"selective":    {2, func(c *Config) { c.Recompute = moe.RecomputeSelective.String() }},
+		"uneven batch": {2, func(c *Config) { c.Batch, c.MicroBatch = 6, 2 }},
+		"replicas":     {4, func(c *Config) { c.EP = 1 }},
+		"pairs":        {4, func(c *Config) { c.DPReplicate, c.EP, c.Precision = 2, 2, "mxfp8" }},
+		"pairs, parts": {4, func(c *Config) { c.EP, c.MicroBatch = 2, 1 }},
+		"dense":        {2, func(c *Config) { c.Model.DenseLayers = c.Model.Layers }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const steps = 3
+			cfg, moved := movedBySteps(t, c.ranks, steps, c.change)
+			all, err := cfg.LayoutTraffic(cfg.layout(c.ranks), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, total, sum := map[collective.Kind]float64{}, 0.0, 0.0
+			for _, m := range all {
+				want[m.Kind] += steps * m.Memory
+				total += steps * m.Memory
+				if m.Network != 0 {
+					t.Errorf("%s: %g bytes between hosts, of which there is one", m.Name, m.Network)
+				}
+			}
+			for kind, bytes := range moved {
+				sum += bytes
+				exact := kind != collective.KindAllGather && kind != collective.KindAllReduce && kind != collective.KindBuffers
+				if exact && bytes != want[kind] || bytes < 0.999*want[kind] {
+					t.Errorf("%v: %.0f bytes per rank, want %.0f", kind, bytes, want[kind])
+				}
+			}
+			if math.Abs(sum/total-1) > 0.01 {
+				t.Errorf("%.0f bytes per rank, want %.0f: %.4f times as many", sum, total, sum/total)
+			}
+		})
+	}
+}
+
+// On one host, ranks hold each matrix once in every layout, and each its own norms. Between hosts,
+// they hold each matrix on every rank, experts on every replica. The optimizer's state is never
+// held twice.
+func TestLayoutMemory(t *testing.T) {
+	cfg := tiny(t, nil)
+	n := cfg.Model.Count()
+	single := int64(0)
+	for _, m := range cfg.Model.Modules(cfg.Seq) {
+		if m.Class == moe.Single {
+			single += m.Params
+		}
+	}
+	matrices := n.Replicated - single
+	near := func(what string, got, want int64) {
+		t.Helper()
+		if math.Abs(float64(got-want)) > 1e-3*float64(want) {
+			t.Errorf("%s: %d bytes, want %d", what, got, want)
+		}
+	}
+	for _, l := range mesh.All(4, cfg.Model.Experts) {
+		one, apart := cfg.LayoutMemory(l, 1), cfg.LayoutMemory(l, 4)
+		near(l.Name()+" weights", 4*one.Weights, 2*(matrices+n.Routed)+4*4*single)
+		near(l.Name()+" gradients", 4*one.Gradients, 4*(matrices+n.Routed)+4*4*single)
+		near(l.Name()+" weights on 4 hosts", apart.Weights, 2*(matrices+n.Routed/int64(l.EP))+4*single)
+		near(l.Name()+" gradients on 4 hosts", apart.Gradients, 4*(matrices+n.Routed/int64(l.EP)+single))
+		near(l.Name()+" state", 4*one.Optimizer, 12*n.Total)
+		near(l.Name()+" state on 4 hosts", 4*apart.Optimizer, 12*n.Total)
+		if one.Activations != apart.Activations || one.Snapshot != one.Optimizer && one.Snapshot != 0 {
+			t.Errorf("%v: %+v on one host, %+v on four", l, one, apart)
+		}
+	}
+	cfg.Precision = "mxfp8"
+	eight := cfg.LayoutMemory(mesh.Default(4), 1)
+	replicas, _ := mesh.New(4, 2, 2, 1)
+	if got, want := cfg.LayoutMemory(replicas, 1).Weights-eight.Weights, 3*n.Routed/4*int64(quantizedBytes)/32; math.Abs(float64(got-want)) > 1e-3*float64(want) {
+		t.Errorf("quantized copies of experts on every rank take %d bytes more than on one, want %d", got, want)
+	}
+}
+
+// quantizedBytes is the size of 32 weights in MXFP8 in both directions, with a scale each.
+const quantizedBytes = 2 * (32 + 1)
+
+// Without replicas, what ranks send to other hosts is what project hosts computes for the same ranks
+// and batch. With replicas on every host no tokens leave a host; of the sums of gradients and of
+// the weights of experts, a host sends the part that the other hosts own.
+func TestLayoutNetwork(t *testing.T) {
+	cfg := tiny(t, func(c *Config) { c.MicroBatch = 1 })
+	precision, err := cfg.Recipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := hosts.Recipe{
+		Model: cfg.Model, Precision: precision, Ranks: 2, Seq: cfg.Seq, Batch: cfg.Batch, MicroBatch: 1, Strong: true,
+		FLOPS: 1e9, Link: hosts.Link{Bandwidth: 1e6},
+	}
+	rows, err := hosts.Project(r, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	network := func(l mesh.Layout, name string) (sum float64) {
+		all, err := cfg.LayoutTraffic(l, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range all {
+			if name == "" || m.Name == name {
+				sum += m.Network
+			}
+		}
+		return sum
+	}
+	if got, want := 2*network(mesh.Default(4), ""), rows[len(rows)-1].Sent; math.Abs(got/want-1) > 1e-12 {
+		t.Errorf("a host sends %g bytes, projected are %g", got, want)
+	}
+	inside, err := mesh.New(4, 1, 4, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	routed := float64(cfg.Model.Count().Routed)
+	for name, want := range map[string]float64{
+		"dispatch": 0, "combine": 0, "combine backward": 0, "token counts": 0,
+		"expert gradients": 4 * routed / 2, "weights": 2*network(mesh.Default(4), "weights") + 2*routed/2,
+	} {
+		if got := 2 * network(inside, name); got != want {
+			t.Errorf("%s: a host sends %g bytes, want %g", name, got, want)
+		}
+	}
+}
+
+func TestLayoutTrafficErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		world, ep, hosts int
+		want             string
+	}{
+		"hosts that do not divide ranks": {4, 4, 3, "3 hosts do not divide 4 ranks"},
+		"no hosts":                       {4, 4, 0, "0 hosts do not divide 4 ranks"},
+		"groups that cross hosts":        {12, 4, 2, "dp_replicate 1, dp_shard 12, ep 4: the 6 ranks of a host and ep must divide one another"},
+	} {
+		l, err := mesh.New(c.world, 1, -1, c.ep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tiny(t, func(c *Config) { c.Batch = 12 }).LayoutTraffic(l, c.hosts); err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package moe
+
+// Gradients of experts with replicas. The rows of an expert are those of all replicas, in the order
+// that they have on a single rank. They are read where they lie, and one product gives the gradient
+// with the bits of one rank. A sum over replicas would have others: a product adds row by row, and
+// a quantized block may have rows of two replicas. The replicas divide the experts.
+
+import (
+	"fmt"
+
+	"spmoe/tensor"
+)
+
+// addExperts is add for the rows of experts, pass by pass.
+func (h *host) addExperts(l *linear, rows []wgradRows) {
+	h.waiting = append(h.waiting, wgrad{layer: l, rows: rows})
+}
+
+// rowBuffers is the number of buffers in which peers read rows: dy, x and the ends of the groups.
+const rowBuffers = 3
+
+// buffers appends the memory that peers read.
+func (r *wgradRows) buffers(ex *tensor.Exec, to [][]byte) [][]byte {
+	ends := ex.New(tensor.INT32, len(r.ends)) // the rows' own may be memory that peers cannot read
+	copy(ends.I32(), r.ends)
+	return append(to, r.dy.Bytes(), r.x.Bytes(), ends.Bytes())
+}
+
+// of returns the rows of a peer, from its buffers. It returns false if they do not fit together.
+func (r *wgradRows) of(ex *tensor.Exec, list [][]byte) (peer wgradRows, ok bool) {
+	dy, x := r.dy.Dim(1)*r.dy.DType().Size(), r.x.Dim(1)*r.x.DType().Size()
+	rows := len(list[0]) / dy
+	if len(list[0]) != rows*dy || len(list[1]) != rows*x || len(list[2]) != 4*len(r.ends) {
+		return peer, false
+	}
+	ends := ex.New(tensor.INT32, len(r.ends)) // a copy, because a faulty peer may change its own
+	copy(ends.Bytes(), list[2])
+	peer.ends = ends.I32()
+	last := int32(0)
+	for _, end := range peer.ends {
+		if end < last {
+			return peer, false
+		}
+		last = end
+	}
+	peer.dy, peer.x = rowTensor(list[0], r.dy.DType(), rows, r.dy.Dim(1)), rowTensor(list[1], r.x.DType(), rows, r.x.Dim(1))
+	return peer, int(last) == rows
+}
+
+// rowTensor returns memory as a matrix, which may have no rows.
+func rowTensor(b []byte, dtype tensor.DType, rows, cols int) tensor.Tensor {
+	if rows == 0 {
+		return tensor.New(dtype, 0, cols)
+	}
+	return tensor.FromBytes(b, dtype, rows, cols)
+}
+
+// rowsRead returns the bytes that computeExperts reads: the rows of this rank's experts.
+func (w wgrad) rowsRead(lists [][][]byte, at, n int) (sum int) {
+	l, height := w.layer, w.layer.W.Dim(1) // rows of an expert's weight
+	size := w.rows[0].dy.Dim(1)*w.rows[0].dy.DType().Size() + w.rows[0].x.Dim(1)*w.rows[0].x.DType().Size()
+	for _, list := range lists {
+		for i := at; i < at+n; i += rowBuffers {
+			r := wgradRows{ends: tensor.FromBytes(list[i+2], tensor.INT32, len(list[i+2])/4).I32()}
+			lo, _ := r.group(l.rows[0] / height)
+			_, hi := r.group(l.rows[1]/height - 1)
+			sum += (hi - lo) * size
+		}
+	}
+	return sum
+}
+
+// computeExperts computes the gradients of this rank's share of the experts from the rows of all
+// their replicas: lists has the buffers of each rank, from number at on. The rows of a pass have
+// the order of the ranks, and passes follow each other, as on a single rank.
+func (w wgrad) computeExperts(p phase, lists [][][]byte, at int) error {
+	l, parts := w.layer, make([]wgradRows, 0, len(w.rows)*len(lists))
+	for i := range w.rows {
+		for r, list := range lists {
+			part, ok := w.rows[i].of(p.ex, list[at+i*rowBuffers:][:rowBuffers])
+			if !ok {
+				return fmt.Errorf("the rows of rank %d do not fit", r)
+			}
+			parts = append(parts, part)
+		}
+	}
+	if n := l.W.Dim(1); l.rows[0] < l.rows[1] {
+		l.concatenatedWgrad(p, parts, l.rows[0]/n, l.rows[1]/n)
+	}
+	p.sealGrad(&l.weight)
+	p.verifyRows(w.rows)
+	return nil
+}
