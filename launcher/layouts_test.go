@@ -27,7 +27,7 @@ func listed(t *testing.T, args ...string) (all []layoutCosts) {
 // Each legal layout has a line. The first is the default, whose memory is that of inspect. The sums
 // are those of their parts.
 func TestLayoutsJSON(t *testing.T) {
-	for _, flags := range []string{"-np 8 --flavor debug", "-np 4 --flavor small --precision mxfp8 --hosts 2", "-np 1", "-np 2 --model.dense-layers 4"} {
+	for _, flags := range []string{"-np 8 --flavor debug", "-np 4 --flavor small --precision mxfp8 --hosts 2", "-np 1", "-np 2 --model.dense-layers 4", "-np 24 --model.dense-layers 4 --hosts 2"} {
 		all := listed(t, strings.Fields(flags)...)
 		inspect := strings.Replace(strings.Replace(flags, "--flavor ", "", 1), " --hosts 2", "", 1)
 		want := inspected(t, strings.Fields(inspect)...)
