@@ -52,8 +52,8 @@ func movedBySteps(t *testing.T, n, steps int, change func(*Config)) (cfg Config,
 	return cfg, moved
 }
 
-// The bytes that communicators count in steps of real training are those of the formulas. Kinds that
-// guards use as well may have more, by a small share of all bytes.
+// The bytes that communicators count in steps of real training are those of the formulas. Kinds
+// that guards use as well may have more, by a small share of all bytes.
 func TestTrafficIsWhatRanksMove(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranks  int
