@@ -3,7 +3,6 @@ package trainer
 import (
 	"context"
 	"math"
-	"sync"
 	"testing"
 
 	"spmoe/bench/projection/hosts"
@@ -14,60 +13,43 @@ import (
 	"spmoe/moe"
 )
 
-// movedBySteps returns the bytes of each kind that a rank of n moves in some steps of training, the
-// mean of all ranks.
-func movedBySteps(t *testing.T, cfg Config, n, steps int) map[collective.Kind]float64 {
-	t.Helper()
-	cfg.Steps, cfg.Out, cfg.SaveEvery, cfg.EvalEvery = 1+steps, t.TempDir(), 0, 0
-	job, err := Prepare(cfg, n, "", &reports{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer job.Close()
-	world := spmd.Goroutines{N: n}
-	team := job.team(world)
-	defer team.Close()
-	var lock sync.Mutex
-	moved := map[collective.Kind]float64{}
-	err = world.Run(func(c *collective.Comm) error {
-		ex := team.Join()
-		defer ex.Close()
-		r, err := newRank(job, c, ex, 0)
-		if err != nil {
-			return err
-		}
-		defer r.data.loader.Close()
-		defer r.checkpoints.saver.close()
-		r.watch.rates.start(r.progress)
-		var before map[collective.Kind]float64
-		for i := range 1 + steps { // the first step is left out: it has no checksums to compare
-			if _, _, err := r.step(context.Background()); err != nil {
-				return err
-			}
-			if i == 0 {
-				before = r.moved()
-			}
-		}
-		lock.Lock()
-		defer lock.Unlock()
-		for kind, bytes := range r.moved() {
-			moved[kind] += (bytes - before[kind]) / float64(n)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return moved
+// counted runs ranks as goroutines and keeps their communicators.
+type counted struct {
+	spmd.Goroutines
+	comms []*collective.Comm
 }
 
-// moved returns the bytes that this rank has moved so far.
-func (r *rank) moved() map[collective.Kind]float64 {
-	sum := map[collective.Kind]float64{}
-	for kind, s := range r.comm.Stats() {
-		sum[collective.Kind(kind)] += float64(s.Bytes)
+func (c *counted) Run(f func(*collective.Comm) error) error {
+	c.comms = make([]*collective.Comm, c.N)
+	return c.Goroutines.Run(func(comm *collective.Comm) error {
+		c.comms[comm.Rank()] = comm
+		return f(comm)
+	})
+}
+
+// movedBySteps returns the bytes of each kind that a rank of n moves in steps steps, the mean of
+// all ranks. It compares a run with one that has as many more steps, so that all else cancels out.
+func movedBySteps(t *testing.T, n, steps int, change func(*Config)) (cfg Config, moved map[collective.Kind]float64) {
+	t.Helper()
+	moved = map[collective.Kind]float64{}
+	for sign, run := range map[float64]int{-1: steps, 1: 2 * steps} {
+		cfg = tiny(t, change)
+		cfg.Steps, cfg.EvalEvery = run, 0
+		job, err := Prepare(cfg, n, "", &reports{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ranks := &counted{Goroutines: spmd.Goroutines{N: n}}
+		if err := job.Run(context.Background(), ranks); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range ranks.comms {
+			for kind, s := range c.Stats() {
+				moved[collective.Kind(kind)] += sign * float64(s.Bytes) / float64(n)
+			}
+		}
 	}
-	return sum
+	return cfg, moved
 }
 
 // The bytes that communicators count in steps of real training are those of the formulas. Kinds
@@ -94,8 +76,7 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const steps = 3
-			cfg := tiny(t, c.change)
-			moved := movedBySteps(t, cfg, c.ranks, steps)
+			cfg, moved := movedBySteps(t, c.ranks, steps, c.change)
 			all, err := cfg.LayoutTraffic(mesh.Default(c.ranks), 1)
 			if err != nil {
 				t.Fatal(err)
