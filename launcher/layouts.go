@@ -109,6 +109,9 @@ func (f *layoutsFlags) costs(cfg trainer.Config) (list layoutList, err error) {
 		}
 		list.layouts = append(list.layouts, costs)
 	}
+	if f.hosts > 1 && of.Experts > 0 {
+		list.notes = append(list.notes, "train accepts layouts with expert replicas on one host only")
+	}
 	if len(list.layouts) == 0 {
 		return list, fmt.Errorf("no layout fits: %s", list.notes[len(list.notes)-1])
 	}

@@ -60,7 +60,7 @@ type layoutTraffic struct {
 	epHosts   int // of an ep group
 	precision moe.Precision
 	options   ep.Options
-	forward   int            // times that the exchanges of a forward pass are made, recomputation included
+	forward   int            // forward passes per pass, including recomputation
 	shares    bool           // ranks share the dense weights and their gradients
 	sent      []hosts.Motion // between hosts
 }
@@ -80,11 +80,11 @@ func (c Config) newLayoutTraffic(l mesh.Layout, onHosts int) (t layoutTraffic, e
 		return t, fmt.Errorf("%d hosts do not divide %d ranks", onHosts, l.World)
 	}
 	perHost := l.World / onHosts
-	if l.EP > perHost {
-		t.epHosts = l.EP / perHost
-	}
-	if l.EP%perHost != 0 && perHost%l.EP != 0 {
-		return t, fmt.Errorf("%v: the %d ranks of a host and ep must divide one another", l, perHost)
+	if c.Model.MoELayers() > 0 {
+		if l.EP%perHost != 0 && perHost%l.EP != 0 {
+			return t, fmt.Errorf("%v: the %d ranks of a host and ep must divide one another", l, perHost)
+		}
+		t.epHosts = max(l.EP/perHost, 1)
 	}
 	if onHosts > 1 {
 		r := hosts.Recipe{
@@ -146,9 +146,9 @@ func (t layoutTraffic) sum(name string, bytes int) Movement {
 	return t.all(name, collective.KindAllReduce, float64(bytes))
 }
 
-// gradients lists the movements of gradients. Ranks that share weights read the operands of the gradients
-// of these weights; the gradients of norms and routers are reduce-scattered. Otherwise all dense
-// gradients are. The gradients of experts move only between replicas.
+// gradients lists the movements of gradients. Ranks that share weights read the operands of their
+// gradients, and reduce-scatter the gradients of norms and routers. Other ranks reduce-scatter all
+// dense gradients. The gradients of experts move only between replicas.
 func (t layoutTraffic) gradients() (all []Movement) {
 	norms, matrices := t.Model.ReplicatedElements()
 	if !t.shares {
@@ -179,8 +179,8 @@ func (t layoutTraffic) expertGradients() Movement {
 
 const expertGradients = "expert gradients"
 
-// ofExperts returns what moves of size bytes per parameter of a rank's experts between its replicas on
-// several hosts: reduce-scattered or all-gathered.
+// ofExperts returns what replicas on several hosts move if they reduce-scatter or all-gather size
+// bytes per parameter of their experts.
 func (t layoutTraffic) ofExperts(size int) Moved {
 	bytes := float64(size) * float64(t.Model.Count().Routed)
 	perHost := float64(t.layout.World / t.hosts)

@@ -37,8 +37,8 @@ func movedBySteps(t *testing.T, n, steps int, change func(*Config)) (cfg Config,
 	return cfg, moved
 }
 
-// TestTrafficIsWhatRanksMove: the bytes that communicators count in steps of real training are those
-// of the formulas. Kinds that guards use as well may have more, by a small share of all bytes.
+// The bytes that communicators count in steps of real training are those of the formulas. Kinds
+// that guards use as well may have more, by a small share of all bytes.
 func TestTrafficIsWhatRanksMove(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranks  int
@@ -79,8 +79,12 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 			}
 			for kind, bytes := range moved {
 				sum += bytes
-				exact := kind != collective.KindAllGather && kind != collective.KindAllReduce && kind != collective.KindBuffers
-				if exact && bytes != want[kind] || bytes < 0.999*want[kind] {
+				guards := kind == collective.KindAllGather || kind == collective.KindAllReduce
+				rounding := 0.0 // of shares of an embedding's rows
+				if kind == collective.KindBuffers {
+					rounding = 1e-3
+				}
+				if bytes < (1-rounding)*want[kind] || !guards && bytes > (1+rounding)*want[kind] {
 					t.Errorf("%v: %.0f bytes per rank, want %.0f", kind, bytes, want[kind])
 				}
 			}
@@ -133,9 +137,9 @@ func TestLayoutMemory(t *testing.T) {
 // quantizedBytes is the size of 32 weights in MXFP8 in both directions, with a scale each.
 const quantizedBytes = 2 * (32 + 1)
 
-// Without replicas, what ranks send to other hosts is what project hosts computes for the same ranks
-// and batch. With replicas on every host no tokens leave a host; of the sums of gradients and of
-// the weights of experts, a host sends the part that the other hosts own.
+// Without replicas, ranks send to other hosts what project hosts computes. With replicas on every
+// host no tokens leave a host; of the sums of gradients and of the weights of experts, a host sends
+// the part that the other hosts own.
 func TestLayoutNetwork(t *testing.T) {
 	cfg := tiny(t, func(c *Config) { c.MicroBatch = 1 })
 	precision, err := cfg.Recipe()
