@@ -1,7 +1,7 @@
 package main
 
-// layouts: the parallel layouts of some ranks, and what each needs and moves, from the configuration
-// alone.
+// layouts: the parallel layouts of some ranks, and what each needs and moves, from the
+// configuration alone.
 
 import (
 	"context"
@@ -118,7 +118,8 @@ func (f *layoutsFlags) costs(cfg trainer.Config) (list layoutList, err error) {
 	return list, nil
 }
 
-// layoutCosts is what a layout needs and moves. Memory is per rank, movements are per rank and step.
+// layoutCosts is what a layout needs and moves. Memory is per rank, movements are per rank and
+// step.
 type layoutCosts struct {
 	ID string `json:"layout"`
 	mesh.Layout

@@ -14,7 +14,11 @@ import (
 // listed returns what layouts prints as JSON.
 func listed(t *testing.T, args ...string) (all []layoutCosts) {
 	t.Helper()
-	for line := range strings.Lines(succeed(t, append([]string{"layouts", "--json"}, args...)...)) {
+	got := launch(append([]string{"layouts", "--json"}, args...)...)
+	if got.code != exitOK || got.errOut != "" && !strings.HasPrefix(got.errOut, "NOTE: ") {
+		t.Fatalf("%q: exit code %d: %s", args, got.code, got.errOut)
+	}
+	for line := range strings.Lines(got.out) {
 		var c layoutCosts
 		if err := json.Unmarshal([]byte(line), &c); err != nil {
 			t.Fatal(err)

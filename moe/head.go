@@ -114,7 +114,7 @@ type outputChunk struct {
 	prediction
 	token  int
 	x      tensor.Matrix // [rows, dim]
-	logits blocked       // with as many rows or more
+	logits blocked       // with room for its rows or more
 }
 
 // newLogits returns room for the logits of a chunk. An evaluation needs those of one block only.

@@ -25,7 +25,7 @@ func OneGroup(c *collective.Comm) Mesh {
 	return Mesh{Layout: mesh.Default(c.Size()), World: c, EP: c}
 }
 
-// NewMesh divides the ranks of c according to a legal layout of as many ranks. It is collective.
+// NewMesh divides the ranks of c according to a legal layout of them. It is collective.
 func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	switch {
 	case l.World != c.Size():
