@@ -23,11 +23,6 @@ const runLen = 1024
 // runs returns the number of runs in n elements.
 func runs(n int) int { return (n + runLen - 1) / runLen }
 
-// runSlice returns the elements of runs [lo, hi).
-func runSlice[E any](x []E, lo, hi int) []E {
-	return x[min(lo*runLen, len(x)):min(hi*runLen, len(x))]
-}
-
 // rowParallelJob is a kernel over matrices of one shape. Each row of the result depends on the same
 // row of the operands only.
 type rowParallelJob struct {
