@@ -20,7 +20,7 @@ func headModel(mtp int) Config {
 	return with(tiny(), func(c *Config) { c.Vocab, c.MTPLayers = 201, mtp })
 }
 
-// One result for all ranks: with sequences in one chunk or several, of which the last is shorter,
+// One result for all ranks: with sequences in one chunk or several, the last one shorter,
 // and with gradients held for several sequences, one, or a part of one.
 func TestOneResultInBlocks(t *testing.T) {
 	const sequences, seq = 8, 41
@@ -41,7 +41,7 @@ func TestOneResultInBlocks(t *testing.T) {
 	}
 }
 
-// Ranks divide the weight's gradient by whole blocks, of which the last is small, in one round or
+// Ranks divide the weight's gradient by whole blocks, the last one small, in one round or
 // several, with a result for all ranks. If a rank has more sequences than another, or none, the
 // result differs by rounding only.
 func TestSharedHeadGradient(t *testing.T) {
