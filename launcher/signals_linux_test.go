@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -157,8 +158,12 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// A terminal that closes stops a run as SIGTERM does, except under nohup.
+// A terminal that closes stops a run as SIGTERM does, except under nohup. The tests themselves may
+// run under nohup: a signal that they receive is not ignored by their children.
 func TestHangup(t *testing.T) {
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, syscall.SIGHUP)
+	defer signal.Stop(received)
 	for _, kind := range []string{"goroutine", "process"} {
 		for _, nohup := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, nohup %t", kind, nohup), func(t *testing.T) {
