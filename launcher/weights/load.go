@@ -13,18 +13,34 @@ import (
 
 // Load fills the working weights and selection biases of this rank's part of a model, rounded once
 // to their types, and updates what is derived from them. A router whose bias the source lacks gets
-// zeros. Load is not collective.
+// zeros. Load is collective.
 func (s *Source) Load(ex *tensor.Exec, m *moe.Model) error {
 	buffer := make([]float32, chunk)
 	for _, g := range m.Groups {
-		for _, p := range g.Params {
-			if err := s.fill(ex, p, buffer); err != nil {
-				return err
-			}
+		if err := s.fillGroup(ex, g, buffer); err != nil {
+			return err
 		}
 		g.Refresh(ex)
 	}
 	return s.loadBiases(m)
+}
+
+// fillGroup sets the working weights of a group, through buffer. Ranks that share it read one
+// parameter each, in turns.
+func (s *Source) fillGroup(ex *tensor.Exec, g *moe.Group, buffer []float32) error {
+	rank, ranks := 0, 1
+	if g.Shared {
+		rank, ranks = g.Ranks.Rank(), g.Ranks.Size()
+	}
+	for i := rank; i < len(g.Params); i += ranks {
+		if err := s.fill(ex, g.Params[i], buffer); err != nil {
+			return err
+		}
+	}
+	if g.Shared {
+		return g.Ranks.Barrier()
+	}
+	return nil
 }
 
 // Init sets the master weights and the selection biases of this rank to those of the source, and
