@@ -2,7 +2,7 @@ package pipeline
 
 // Lists in files, in the form in which torch prints pipeline_order:
 //
-//	{"schedules": {"ScheduleZBVZeroBubble pp=2 microbatches=4 stages=4": {"0": ["0F0", …], "1": […]}}}
+//	{"schedules": {"ScheduleZBVZeroBubble pp=2 microbatches=4 stages=4": {"0": ["0F0", …], …}}}
 
 import (
 	"encoding/json"

@@ -141,31 +141,26 @@ func TestReadRefuses(t *testing.T) {
 // The published formulas give the time in which a rank does nothing and the activations that it
 // holds, if all stages cost the same.
 func TestFormulas(t *testing.T) {
-	c := Costs{F: 3, I: 3, W: 2, FB: 7}
-	b := c.I + c.W
-	for _, p := range []int{2, 4, 8} {
-		m := 3 * 2 * p
-		n := float64(p)
-		for name, want := range map[string]struct {
-			idle     float64
-			inFlight int
-		}{
-			"1F1B":            {(n - 1) * (c.F + b), p},
-			"Interleaved1F1B": {(n - 1) * (c.F + b), 3*p - 1}, // of half a rank's work and activations each
-			// of half a rank's work, too
-			"InterleavedZeroBubble": {(n - 1) * (c.F + b - 2*c.W), 2 * p},
-			"DualPipeV":             {(n - 1) * (c.FB + b - 3*c.W), 2*p + 1},
-		} {
-			s, err := New(name, p, 0, m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := s.Simulate(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if idle := slices.Max(got.Idle); math.Abs(idle-want.idle) > 1e-9 || slices.Max(got.InFlight) != want.inFlight {
-				t.Errorf("%s on %d ranks: idle for %v, %d in flight, want %+v", name, p, got.Idle, slices.Max(got.InFlight), want)
+	for _, c := range []Costs{{F: 1, I: 1, W: 1}, {F: 3, I: 3, W: 2}, {F: 3, I: 3, W: 2, FB: 7}} {
+		for _, name := range Names() {
+			for _, p := range []int{1, 2, 4, 8} {
+				for _, perRank := range []int{1, 2, 3} {
+					s, err := New(name, p, perRank, 6*p)
+					if err != nil {
+						continue
+					}
+					want, ok := s.Formula(c)
+					if !ok && name != "ZBVZeroBubble" {
+						t.Errorf("%s with %+v has no formula", s.Title(), c)
+					}
+					got, err := s.Simulate(c)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if idle := slices.Max(got.Idle); ok && (math.Abs(idle-want.Idle) > 1e-9 || got.MostInFlight() != want.InFlight) {
+						t.Errorf("%s with %+v: idle for %v, %d in flight, want %+v", s.Title(), c, got.Idle, got.MostInFlight(), want)
+					}
+				}
 			}
 		}
 	}

@@ -16,9 +16,7 @@ func (c Costs) of(a Action) (t float64) {
 	case Forward:
 		t = c.F
 	case Backward:
-		if t = c.B; t == 0 {
-			t = c.I + c.W
-		}
+		t = c.full()
 	case InputGrad:
 		t = c.I
 	case WeightGrad:
@@ -30,13 +28,29 @@ func (c Costs) of(a Action) (t float64) {
 	return t
 }
 
+// full returns the time of B.
+func (c Costs) full() float64 {
+	if c.B > 0 {
+		return c.B
+	}
+	return c.I + c.W
+}
+
+// pair returns the time of a forward and a full backward pass that overlap.
+func (c Costs) pair() float64 {
+	if c.FB > 0 {
+		return c.FB
+	}
+	return c.F + c.full()
+}
+
 // ofSlot returns the time of a slot. The time of an overlapped pair is in proportion to its parts.
 func (c Costs) ofSlot(s Slot) (t float64) {
 	for _, a := range s {
 		t += c.of(a)
 	}
-	if len(s) == 2 && c.FB > 0 {
-		t *= c.FB / (c.F + Costs{B: c.B, I: c.I, W: c.W}.of(Action{Kind: Backward}))
+	if len(s) == 2 {
+		t *= c.pair() / (c.F + c.full())
 	}
 	return t
 }
