@@ -130,8 +130,8 @@ func (m *Mailboxes) ring(rank int) {
 	}
 }
 
-// await waits for another rank. It fails if a rank of the world fails, if that rank has finished, or
-// if it takes longer than the limit.
+// await waits for another rank. It fails if a rank of the world fails, if that rank has finished,
+// or if it takes longer than the limit.
 func (m *Mailboxes) await(rank int, ready func() bool) error {
 	if ready() {
 		return nil

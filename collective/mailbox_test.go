@@ -87,7 +87,8 @@ func TestMailboxRefuses(t *testing.T) {
 	}
 }
 
-// A rank that waits for a message learns that the sender has failed, has finished, or takes too long.
+// A rank that waits for a message learns that the sender has failed, has finished, or takes too
+// long.
 func TestMailboxOfLostRank(t *testing.T) {
 	lost := errors.New("lost")
 	for name, leave := range map[string]func() error{
