@@ -1,6 +1,10 @@
 package moe
 
-import "spmoe/tensor"
+import (
+	"math"
+
+	"spmoe/tensor"
+)
 
 // The sequence-wise balance loss of DeepSeek-V3 (arXiv:2412.19437, 2.1.2). For each sequence it is
 // alpha·Σ_i f_i·P_i with f_i = E/(K·T)·(tokens that chose expert i) and P_i the mean over the
@@ -39,7 +43,7 @@ func balanceSequences(_ *tensor.Exec, b balanceArgs, from, to int) {
 	for i := from; i < to; i++ {
 		loss := b.sequence(i)
 		if b.losses != nil {
-			b.losses[i].balance += loss
+			b.losses[i].balance += math.RoundToEven(loss*0x1p48) * 0x1p-48 // exact sums: see Loss
 		}
 	}
 }

@@ -85,7 +85,7 @@ func (d *Decoder) run(ex *tensor.Exec, sequences []extension, tokens []int32, fe
 	defer pass.release()
 	pass.decoding = &decodePass{decoder: d, sequences: sequences, few: few}
 	p := pass.forwardPhase(ex)
-	h, err := m.hidden(p)
+	h, err := m.hidden(p, Boundary{})
 	if err != nil {
 		return tensor.Tensor{}, err
 	}

@@ -36,17 +36,17 @@ type wgradRows struct {
 // Pass.BackwardWeight.
 type rowStore struct {
 	tensor.Arena
-	planned int                     // passes begun that leave their rows to a later pass
+	planned int                     // passes begun that leave their rows to the next one
 	rows    map[*linear][]wgradRows // pass by pass
 }
 
 // plan decides, for a pass that begins, whether its weight gradients are deferred, and whether it
-// computes them for all passes since the last time. At most the given number of passes share a
-// gradient.
-func (r *rowStore) plan(more bool, passes int) (gathered, due bool) {
-	due = !more || r.planned+1 >= passes
-	gathered = !due || r.planned > 0
-	if r.planned++; due {
+// computes them for itself and the passes that leave their rows to it. At most the given number of
+// passes share a gradient.
+func (r *rowStore) plan(leaving int, more bool, passes int) (gathered, due bool) {
+	due = !more || leaving+1 >= passes
+	gathered = !due || leaving > 0
+	if r.planned = leaving + 1; due {
 		r.planned = 0
 	}
 	return gathered, due

@@ -3,16 +3,15 @@ package moe
 import "math"
 
 // Loss is the result of a pass, as sums over this rank's tokens. Their sums over ranks and passes
-// have the same bits for any distribution of the sequences. For Balance this holds for one pass of
-// 2^i sequences per rank: it is a tree over sequences, as is the sum over ranks of
-// [collective.AllReduce].
+// have the same bits for any distribution of sequences and layers, because they are exact.
 type Loss struct {
 	// cross-entropy, nats; each sequence's is rounded to 2^-24, so that sums are exact up to 2^29
 	Sum       float64
 	Tokens    int
 	MTP       float64 // the same for the MTP module, before its weight
 	MTPTokens int
-	// this rank's part of the balance loss, with its weight and mean applied
+	// this rank's part of the balance loss, with its weight and mean applied; each sequence's in a
+	// layer is rounded to 2^-48, so that sums are exact up to 2^5
 	Balance float64
 	// expert choices dropped for lack of room; 0 unless the exchange has a capacity
 	Dropped int
@@ -20,6 +19,12 @@ type Loss struct {
 
 // sequenceLoss holds the parts of Loss that are sums over the tokens of one sequence.
 type sequenceLoss struct{ main, mtp, balance float64 }
+
+// Add adds the losses of other tokens, or of other layers.
+func (l *Loss) Add(o Loss) {
+	l.Sum, l.Tokens, l.MTP, l.MTPTokens = l.Sum+o.Sum, l.Tokens+o.Tokens, l.MTP+o.MTP, l.MTPTokens+o.MTPTokens
+	l.Balance, l.Dropped = l.Balance+o.Balance, l.Dropped+o.Dropped
+}
 
 // of returns the cross-entropy of the model or of its MTP module.
 func (l *sequenceLoss) of(mtp bool) *float64 {

@@ -35,16 +35,18 @@ type Model struct {
 
 	precision Precision
 	mesh      Mesh
+	stage     Stage  // the part of the model that this is
 	host      *host  // shares the dense group; nil: each rank has its own
-	embedding weight // [vocab, dim]
+	embedding weight // [vocab, dim]; only in a stage that embeds
 	blocks    []*block
-	norm      *rmsNorm
-	output    output
-	mtp       *mtp // nil if there is none
+	norm      *rmsNorm // nil in a stage that does not predict
+	output    output   // only in a stage that predicts
+	mtp       *mtp     // nil if there is none
 
 	passes   []*Pass        // all passes
 	idle     []*Pass        // passes that hold no state
-	inFlight []*Pass        // training passes, in the order of their Forward calls
+	inFlight []*Pass        // training passes, by their places
+	begun    int            // training passes of this step
 	damaged  int            // see Damage
 	zeroed   int            // total calls of Group.ZeroGrad before the current step
 	measured []sequenceLoss // by the last pass
@@ -66,7 +68,7 @@ func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange 
 // NewOn is New on a mesh, in which experts may have replicas. The exchange must be that of the
 // mesh, and ep must divide the number of experts. The results have the same bits on every mesh.
 func NewOn(mesh Mesh, cfg Config, precision Precision, seq int, exchange ep.Exchange) (*Model, error) {
-	return build(newBuilder(precision, mesh), mesh, cfg, seq, exchange)
+	return NewStage(mesh, cfg, precision, seq, exchange, cfg.whole())
 }
 
 // NewInference is New for a model that is not trained: it has no memory for gradients, and Train
@@ -75,11 +77,11 @@ func NewInference(cfg Config, precision Precision, seq int, c *collective.Comm, 
 	mesh := OneGroup(c)
 	b := newBuilder(precision, mesh)
 	b.inference = true
-	return build(b, mesh, cfg, seq, exchange)
+	return build(b, mesh, cfg, seq, exchange, cfg.whole())
 }
 
-func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange) (*Model, error) {
-	if err := errors.Join(cfg.Validate(), b.precision.Validate()); err != nil {
+func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, stage Stage) (*Model, error) {
+	if err := errors.Join(cfg.Validate(), b.precision.Validate(), stage.validate(cfg)); err != nil {
 		return nil, err
 	}
 	b.layers = cfg.Layers
@@ -100,17 +102,29 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange) (*M
 	if !b.inference {
 		b.share()
 	}
-	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, host: b.dense.host}
+	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host}
 	b.operands = &m.operands
 	if mesh.World.Shared() {
 		b.memory = mesh.World.Allocator()
 		m.rowStore.Allocator = b.memory
 	}
-	at := rankContext{mesh.EP, timedExchange{exchange}}
-	rope := cfg.rotaryTable(seq)
-	b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
-	for i := range cfg.Layers {
+	m.addLayers(b, rankContext{mesh.EP, timedExchange{exchange}}, cfg.rotaryTable(seq))
+	var err error
+	m.Groups, err = b.groups()
+	return m, err
+}
+
+// addLayers builds the layers of the model's stage.
+func (m *Model) addLayers(b *builder, at rankContext, rope *tensor.RotaryTable) {
+	cfg := m.Config
+	if m.stage.Embed {
+		b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
+	}
+	for i := m.stage.First; i < m.stage.End; i++ {
 		m.blocks = append(m.blocks, newBlock(b, cfg, at, i, rope))
+	}
+	if !m.stage.Predict {
+		return
 	}
 	m.norm = newNorm(b, "model.norm", cfg.Dim, cfg.NormEps)
 	m.output.sizes = defaultOutputSizes()
@@ -119,9 +133,6 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange) (*M
 	if cfg.MTPLayers > 0 {
 		m.mtp = newMTP(b, cfg, at, rope)
 	}
-	var err error
-	m.Groups, err = b.groups()
-	return m, err
 }
 
 // Observe calls f with the activations of later passes: "layer0_attention", "layer0_mlp_in",
@@ -171,11 +182,11 @@ func (m *Model) Eval(ex *tensor.Exec, b Batch) (Loss, error) {
 	pass := m.newPass(ex, b, false)
 	defer pass.release()
 	p := pass.forwardPhase(ex)
-	h, err := m.hidden(p)
+	h, err := m.hidden(p, Boundary{})
 	if err != nil {
 		return Loss{}, err
 	}
-	err = m.predict(p, h, tensor.Tensor{})
+	err = m.predict(p, h, tensor.Tensor{}, Boundary{})
 	return pass.loss, err
 }
 
@@ -185,7 +196,7 @@ func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor,
 	pass := m.newPass(ex, Batch{Inputs: inputs, Seq: seq, GlobalSequences: 1}, false)
 	defer pass.release()
 	p := pass.forwardPhase(ex)
-	h, err := m.hidden(p)
+	h, err := m.hidden(p, Boundary{})
 	if err != nil {
 		return tensor.Tensor{}, err
 	}
@@ -193,9 +204,8 @@ func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor,
 }
 
 // hidden returns the last hidden state, before the final norm: [tokens, dim].
-func (m *Model) hidden(p phase) (tensor.Tensor, error) {
-	h := p.arena.New(m.precision.DType, len(p.batch.Inputs), m.Config.Dim)
-	tensor.Embed(p.ex, h.Mat(), m.embedding.W.Mat(), p.batch.Inputs)
+func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
+	h := m.embed(p, p.batch.Inputs, in.Hidden)
 	for i, l := range m.blocks {
 		var err error
 		if h, err = l.forward(p, h, &p.blocks[i]); err != nil {
@@ -205,15 +215,27 @@ func (m *Model) hidden(p phase) (tensor.Tensor, error) {
 	return h, nil
 }
 
+// embed returns the embeddings of tokens in memory of the pass: [tokens, dim]. A stage that does
+// not embed copies what an earlier one has sent.
+func (m *Model) embed(p phase, ids []int32, sent tensor.Tensor) tensor.Tensor {
+	h := p.arena.New(m.precision.DType, len(ids), m.Config.Dim)
+	if m.stage.Embed {
+		tensor.Embed(p.ex, h.Mat(), m.embedding.W.Mat(), ids)
+	} else {
+		tensor.Convert(p.ex, h.Mat(), sent.Mat())
+	}
+	return h
+}
+
 // predict computes the losses of all tokens from the last hidden state. In training it sets dh to
 // the gradient.
-func (m *Model) predict(p phase, h, dh tensor.Tensor) error {
+func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
 	p.loss.Tokens = len(p.batch.Targets)
 	all := [2]prediction{{norm: m.norm, h: h, dh: dh, targets: p.batch.Targets, scale: p.scale()}}
 	n := 1
 	if m.mtp != nil {
 		var err error
-		if all[1], err = m.mtp.forward(p, &m.embedding, h, &p.mtp); err != nil {
+		if all[1], err = m.mtp.forward(p, m.embed(p, p.batch.Targets, in.Embedded), h, &p.mtp); err != nil {
 			return err
 		}
 		n = 2

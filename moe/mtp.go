@@ -28,7 +28,6 @@ type mtpState struct {
 	project    linearState
 	block      blockState
 	dh         tensor.Tensor // gradient of the block's output
-	dembedded  tensor.Tensor
 }
 
 func newMTP(b *builder, cfg Config, at rankContext, rope *tensor.RotaryTable) *mtp {
@@ -43,14 +42,13 @@ func newMTP(b *builder, cfg Config, at rankContext, rope *tensor.RotaryTable) *m
 	return m
 }
 
-// forward returns the module's prediction from the model's last hidden state h: [tokens, dim],
-// before the final norm.
-func (m *mtp) forward(p phase, embedding *weight, h tensor.Tensor, s *mtpState) (prediction, error) {
+// forward returns the module's prediction from the model's last hidden state h, before the final
+// norm, and the embedded targets, which the pass has saved. Both are [tokens, dim].
+func (m *mtp) forward(p phase, embedded, h tensor.Tensor, s *mtpState) (prediction, error) {
 	ex, batch := p.ex, p.batch
 	tokens, dim := h.Dim(0), h.Dim(1)
 	front := p.savingAll() // what precedes the block is saved, even if the block is recomputed
-	s.embedded = like(front.saved, h)
-	tensor.Embed(ex, s.embedded.Mat(), embedding.W.Mat(), batch.Targets)
+	s.embedded = embedded
 	s.joined = activation{Tensor: front.saved.New(h.DType(), tokens, 2*dim)}
 	left, right := s.joined.Mat().ColSlice(0, dim), s.joined.Mat().ColSlice(dim, 2*dim)
 	tensor.Convert(ex, left, m.embedNorm.forward(front, p.scratch, s.embedded.Mat(), &s.embedNorm).Mat())
@@ -84,7 +82,7 @@ func (m *mtp) shift(to *tensor.Arena, b Batch) []int32 {
 // backward adds the gradient of the hidden state to dh and sets the gradient of the embedded
 // targets.
 func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
-	s.dembedded = like(&p.arena, s.embedded)
+	p.dembedded = like(&p.arena, s.embedded)
 	dprojected, err := m.block.backward(p, s.dh, &s.block)
 	if err != nil {
 		return err
@@ -96,7 +94,7 @@ func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
 	if err := p.model.computeShared(p); err != nil {
 		return err
 	}
-	m.embedNorm.backward(p, s.dembedded.Mat(), djoined.ColSlice(0, dim), false, &s.embedNorm)
+	m.embedNorm.backward(p, p.dembedded.Mat(), djoined.ColSlice(0, dim), false, &s.embedNorm)
 	m.hiddenNorm.backward(p, dh.Mat(), djoined.ColSlice(dim, 2*dim), true, &s.hiddenNorm)
 	p.layer = m.block.layer
 	p.verifyAll(s.seals)

@@ -15,8 +15,8 @@ import (
 //
 // All ranks run the same schedule, and weights do not change meanwhile. Gradients have the same
 // bits in every schedule: a weight's gradient is the sum over the passes of a step in the order of
-// their Forward calls. A pass whose turn has not come leaves its weight gradients to the pass
-// before it.
+// their Forward calls, or of the places that [Model.ForwardStage] is given. A pass whose turn has
+// not come leaves its weight gradients to the pass before it.
 //
 // A pass ends with its weight gradients. The model then reuses its memory for another one. The
 // first Forward after ZeroGrad ends all passes that are left, without adding their gradients.
@@ -35,27 +35,32 @@ type Pass struct {
 	unsealed tensor.Mark // what was saved before is sealed, or is not to be
 	waiting  [2]seal     // the gradients that the backward pass begins with
 
-	stage  stage
+	progress progress
+	place    int  // in the order in which the passes of a step add to the gradients
+	added    bool // the layers have added to the gradients of their weights
+
 	arena  tensor.Arena
 	blocks []blockState
 	mtp    mtpState
 	norm   normState // of the last norm, if no loss is computed
-	// gradient of the last hidden state; after the backward pass, gradient of the embedded inputs
-	dh       tensor.Tensor
-	embedded []embedded // gradients of the embedding's rows
+	out    Boundary  // of a stage that is not the last one
+	// gradient of the last hidden state; after the backward pass, that of the first one
+	dh        tensor.Tensor
+	dembedded tensor.Tensor // gradient of the embedded targets
+	embedded  []embedded    // gradients of the embedding's rows
 
 	sequences []sequenceLoss // of this rank
 	loss      Loss
 }
 
-// stage is the progress of a pass.
-type stage uint8
+// progress is how far a pass is.
+type progress uint8
 
 const (
-	ended     stage = iota
-	forwarded       // the backward pass may run
-	halfway         // the gradients of all inputs are complete
-	waiting         // waits for its turn to add to the weights' gradients
+	ended     progress = iota
+	forwarded          // the backward pass may run
+	halfway            // the gradients of all inputs are complete
+	waiting            // waits for its turn to add to the weights' gradients
 )
 
 // Forward runs the forward pass of a training step over b. The slices of b must not change until
@@ -65,32 +70,53 @@ const (
 // so the gradients of the head, its norms and their weights are computed together with the loss.
 func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 	m.beginStep()
+	return m.begin(ex, b, m.begun, m.rowStore.planned).forward(ex, Boundary{})
+}
+
+// begin begins a training pass. Of the passes before it, some leave rows of experts to it.
+func (m *Model) begin(ex *tensor.Exec, b Batch, place, leaving int) *Pass {
 	p := m.newPass(ex, b, true)
-	m.inFlight = append(m.inFlight, p)
-	p.deferred, p.flush = m.rowStore.plan(b.More, m.Config.WgradPasses(len(b.Inputs)*m.mesh.World.Size()))
+	p.place = place
+	m.begun++
+	at, _ := slices.BinarySearchFunc(m.inFlight, place, func(p *Pass, place int) int { return p.place - place })
+	m.inFlight = slices.Insert(m.inFlight, at, p)
+	p.deferred, p.flush = m.rowStore.plan(leaving, b.More, m.wgradPasses(b))
 	if m.replicated() {
 		p.deferred = true // the gradients of experts need the rows of their replicas
 	}
-	if err := p.forward(ex); err != nil {
-		p.end()
-		return nil, err
-	}
-	p.stage = forwarded
-	return p, nil
+	return p
 }
 
-func (p *Pass) forward(ex *tensor.Exec) error {
+// wgradPasses returns the number of passes like b that a gradient of the routed experts covers.
+func (m *Model) wgradPasses(b Batch) int {
+	return m.Config.WgradPasses(len(b.Inputs) * m.mesh.World.Size())
+}
+
+// forward runs the forward pass. A pass that fails has ended.
+func (p *Pass) forward(ex *tensor.Exec, in Boundary) (*Pass, error) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	defer ex.Profiling(profile.Rows).End()
 	f := p.forwardPhase(ex)
-	h, err := p.model.hidden(f)
-	if err != nil {
-		return err
+	h, err := p.model.hidden(f, in)
+	if err == nil && p.model.stage.Predict {
+		err = p.predict(f, h, in)
+	} else if err == nil {
+		p.setOutput(f, h)
 	}
+	if err != nil {
+		p.end()
+		return nil, err
+	}
+	p.progress = forwarded
+	return p, nil
+}
+
+// predict computes the loss and the gradients that the backward pass begins with.
+func (p *Pass) predict(f phase, h tensor.Tensor, in Boundary) error {
 	p.dh = like(&p.arena, h)
 	f.skip()
-	if err := p.model.predict(f, h, p.dh); err != nil {
+	if err := p.model.predict(f, h, p.dh, in); err != nil {
 		return err
 	}
 	f.sealTensor(&p.waiting[0], p.dh)
@@ -107,19 +133,20 @@ func (p *Pass) Loss() Loss { return p.loss }
 // [Group.ZeroGrad]. It is collective. It computes weight gradients layer by layer, while their
 // operands are in the caches, unless earlier passes of the step have not added theirs yet.
 func (p *Pass) Backward(ex *tensor.Exec) error {
-	if len(p.model.inFlight) > 0 && p.model.inFlight[0] != p {
-		if err := p.BackwardInput(ex); err != nil {
-			return err
-		}
-		return p.BackwardWeight(ex)
-	}
-	if err := p.backward(p.fusedPhase(ex)); err != nil {
+	if err := p.BackwardLayers(ex); err != nil {
 		return err
 	}
-	if err := p.complete(ex); err != nil {
-		return err
+	return p.BackwardWeight(ex)
+}
+
+// BackwardLayers is the first part of Backward, and BackwardWeight the second. After it, the
+// gradient of a stage's input is complete.
+func (p *Pass) BackwardLayers(ex *tensor.Exec) error {
+	if p.model.next() != p {
+		return p.BackwardInput(ex)
 	}
-	return p.model.catchUp(ex)
+	p.added = true
+	return p.backward(p.fusedPhase(ex))
 }
 
 // BackwardInput computes the gradients of all layers' inputs (I) and saves the operands of the
@@ -137,11 +164,11 @@ func (p *Pass) BackwardWeight(ex *tensor.Exec) error {
 }
 
 // advance panics if calls are out of order.
-func (p *Pass) advance(from, to stage) {
-	if p.stage != from {
+func (p *Pass) advance(from, to progress) {
+	if p.progress != from {
 		panic("moe: a pass runs Backward, or BackwardInput and then BackwardWeight, once")
 	}
-	p.stage = to
+	p.progress = to
 }
 
 // backward runs through the layers, last to first. A pass that fails has ended.
@@ -156,7 +183,8 @@ func (p *Pass) backward(b phase) (err error) {
 	defer b.ex.Release(mark)
 	defer b.ex.Profiling(profile.Rows).End()
 	m := p.model
-	b.layer = m.layers() - 1
+	p.checkGradient()
+	b.layer = m.lastLayer()
 	b.verifyAll(p.waiting[:])
 	if m.mtp != nil {
 		if err := m.mtp.backward(b, p.dh, &p.mtp); err != nil {
@@ -171,18 +199,29 @@ func (p *Pass) backward(b phase) (err error) {
 	return nil
 }
 
+// next returns the pass whose turn it is to add to the weights' gradients; nil: none is in flight.
+func (m *Model) next() *Pass {
+	if len(m.inFlight) == 0 {
+		return nil
+	}
+	return m.inFlight[0]
+}
+
 // catchUp computes the weight gradients of the passes whose turn has come.
 func (m *Model) catchUp(ex *tensor.Exec) error {
-	for len(m.inFlight) > 0 && m.inFlight[0].stage == waiting {
-		if err := m.inFlight[0].backwardWeight(ex); err != nil {
+	for p := m.next(); p != nil && p.progress == waiting; p = m.next() {
+		if err := p.backwardWeight(ex); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// backwardWeight computes the weights' gradients. A pass that fails has ended.
+// backwardWeight completes the weights' gradients. A pass that fails has ended.
 func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
+	if p.added {
+		return p.complete(ex)
+	}
 	defer ex.Profiling(profile.Rows).End()
 	defer func() {
 		if err != nil {
@@ -208,12 +247,10 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 	defer ex.Profiling(profile.Rows).End()
 	defer p.end()
 	m := p.model
-	p.embedded = append(p.embedded[:0], embedded{p.dh, p.batch.Inputs})
-	if m.mtp != nil {
-		p.embedded = append(p.embedded, embedded{p.mtp.dembedded, p.batch.Targets})
-	}
-	if err := m.host.embedBackward(p.weightPhase(ex), &m.embedding, p.embedded); err != nil {
-		return err
+	if m.stage.Embed {
+		if err := p.embedBackward(ex); err != nil {
+			return err
+		}
 	}
 	if p.flush {
 		for _, g := range m.Groups {
@@ -224,6 +261,16 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 	}
 	ex.Trim()
 	return nil
+}
+
+// embedBackward adds to the gradient of the embedding.
+func (p *Pass) embedBackward(ex *tensor.Exec) error {
+	m := p.model
+	p.embedded = append(p.embedded[:0], embedded{p.dh, p.batch.Inputs})
+	if m.Config.MTPLayers > 0 {
+		p.embedded = append(p.embedded, embedded{p.dembedded, p.batch.Targets})
+	}
+	return m.host.embedBackward(p.weightPhase(ex), &m.embedding, p.embedded)
 }
 
 // newPass begins a pass in the memory of one that has ended.
@@ -237,7 +284,8 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		m.passes = append(m.passes, p)
 	}
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
-	p.deferred, p.flush, p.decoding, p.loss = false, false, nil, Loss{}
+	p.deferred, p.flush, p.added, p.decoding, p.loss = false, false, false, nil, Loss{}
+	p.out, p.dh, p.dembedded = Boundary{}, tensor.Tensor{}, tensor.Tensor{}
 	p.sealed, p.unsealed = train && m.Guard, tensor.Mark{}
 	n := len(b.Inputs) / b.Seq
 	if cap(p.sequences) < n {
@@ -263,7 +311,7 @@ func (p *Pass) end() {
 	m := p.model
 	if i := slices.Index(m.inFlight, p); i >= 0 {
 		m.inFlight = slices.Delete(m.inFlight, i, i+1)
-		p.stage = ended
+		p.progress = ended
 		p.release()
 	}
 }
@@ -281,7 +329,7 @@ func (m *Model) beginStep() {
 	for len(m.inFlight) > 0 {
 		m.inFlight[0].end()
 	}
-	m.rowStore.planned = 0
+	m.begun, m.rowStore.planned = 0, 0
 	m.rowStore.clear()
 }
 

@@ -1,0 +1,136 @@
+package moe
+
+// Stages of a pipeline. A model can be cut into parts that run on different ranks. A whole model is
+// one stage, and has the same code.
+//
+// Parameters have the names of the whole model, and layers its numbers. The sequences of a batch
+// pass the stages one after the other, and each stage gets the same Batch.
+
+import (
+	"fmt"
+
+	"spmoe/collective/ep"
+	"spmoe/tensor"
+	"spmoe/tensor/profile"
+)
+
+// Stage is a part of a model: layers [First, End), which may be none.
+type Stage struct {
+	First, End int
+	Embed      bool // begins with the embedding
+	Predict    bool // ends with the final norm, the head, the MTP module and the loss
+}
+
+// whole returns the stage that is the model.
+func (c Config) whole() Stage { return Stage{0, c.Layers, true, true} }
+
+// validate returns an error if a model has no such stage.
+func (s Stage) validate(cfg Config) error {
+	switch {
+	case s.First < 0 || s.First > s.End || s.End > cfg.Layers:
+		return fmt.Errorf("a stage has layers [%d, %d): give a part of [0, %d)", s.First, s.End, cfg.Layers)
+	case s.Embed && s.First > 0:
+		return fmt.Errorf("a stage with the embedding begins with layer %d: begin with layer 0", s.First)
+	case s.Predict && s.End < cfg.Layers:
+		return fmt.Errorf("a stage with the head ends before layer %d: end with the last one, %d", s.End, cfg.Layers-1)
+	case s.First == s.End && !s.Embed && !s.Predict:
+		return fmt.Errorf("a stage is empty: give it a layer")
+	}
+	return nil
+}
+
+// NewStage is NewOn for a part of a model. The ranks of the mesh are those with the same stage.
+// Stages on one rank may share an exchange.
+func NewStage(mesh Mesh, cfg Config, precision Precision, seq int, exchange ep.Exchange, stage Stage) (*Model, error) {
+	return build(newBuilder(precision, mesh), mesh, cfg, seq, exchange, stage)
+}
+
+// Boundary holds what stages pass to each other for a batch: activations on the way forwards, and
+// their gradients on the way back. Tensors are [tokens, dim] of the model's working type.
+type Boundary struct {
+	Hidden   tensor.Tensor // from each stage to the next
+	Embedded tensor.Tensor // of a model with an MTP module, from the first stage to the last: embedded targets
+}
+
+// Stage returns the part of a model that m is.
+func (m *Model) Stage() Stage { return m.stage }
+
+// DType returns the model's working type.
+func (m *Model) DType() tensor.DType { return m.precision.DType }
+
+// InFlight returns the number of training passes whose activations are held.
+func (m *Model) InFlight() int { return len(m.inFlight) }
+
+// lastLayer returns the number of the stage's last block.
+func (m *Model) lastLayer() int {
+	if m.mtp != nil {
+		return m.mtp.block.layer
+	}
+	return max(m.stage.End-1, 0)
+}
+
+// ForwardStage is Forward for a stage. in is what it needs from other stages, and is copied. The
+// losses of stages add up to that of the model: see Pass.Loss.
+//
+// Passes add to the gradients in the order of their places, which number the passes of a step from
+// 0 on. In a stage with the head, Forward adds to the gradient of the head, so passes begin in that
+// order. Other stages may begin them in any order. When the first backward pass of a stage begins,
+// those with lower places have begun there, because they have in the stage with the head. The
+// passes of a step are of equal size.
+func (m *Model) ForwardStage(ex *tensor.Exec, b Batch, place int, in Boundary) (*Pass, error) {
+	m.beginStep()
+	if m.stage.Predict && place != m.begun {
+		panic(fmt.Sprintf("moe: pass %d begins after %d others in the stage with the head", place, m.begun))
+	}
+	return m.begin(ex, b, place, place%m.wgradPasses(b)).forward(ex, in)
+}
+
+// setOutput completes a forward pass that ends with a hidden state.
+func (p *Pass) setOutput(f phase, h tensor.Tensor) {
+	p.out.Hidden = h
+	if m := p.model; m.stage.Embed && m.Config.MTPLayers > 0 {
+		p.out.Embedded = m.embed(f, p.batch.Targets, tensor.Tensor{})
+	}
+	f.skip()
+	p.loss.sum(p.sequences)
+}
+
+// Output returns what the forward pass of a stage gives to other stages. It is valid until the pass
+// ends, which is after they have used it.
+func (p *Pass) Output() Boundary { return p.out }
+
+// SetGradient copies the gradient of Output, or a part of it, into the memory of the pass. All of
+// it must be there before the backward pass.
+func (p *Pass) SetGradient(ex *tensor.Exec, g Boundary) {
+	defer ex.Profiling(profile.Rows).End()
+	f := p.forwardPhase(ex)
+	for i, part := range [...]struct {
+		to   *tensor.Tensor
+		from tensor.Tensor
+	}{{&p.dh, g.Hidden}, {&p.dembedded, g.Embedded}} {
+		if part.from.Valid() {
+			*part.to = like(&p.arena, part.from)
+			tensor.Convert(ex, part.to.Mat(), part.from.Mat())
+			f.sealTensor(&p.waiting[i], *part.to)
+		}
+	}
+}
+
+// checkGradient panics if the backward pass has nothing to begin with.
+func (p *Pass) checkGradient() {
+	if p.out.Hidden.Valid() && !p.dh.Valid() || p.out.Embedded.Valid() && !p.dembedded.Valid() {
+		panic("moe: the backward pass of a stage needs the gradient of its output: see Pass.SetGradient")
+	}
+}
+
+// InputGradient returns the gradient of what ForwardStage was given. It is valid between
+// BackwardInput, or BackwardLayers, and BackwardWeight.
+func (p *Pass) InputGradient() (g Boundary) {
+	if m := p.model; !m.stage.Embed {
+		g.Hidden = p.dh
+		if m.mtp != nil {
+			g.Embedded = p.dembedded
+		}
+	}
+	return g
+}

@@ -1,0 +1,84 @@
+package moe
+
+import (
+	"strings"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/tensor"
+)
+
+func TestStageRefuses(t *testing.T) {
+	cfg := tiny()
+	for want, s := range map[string]Stage{
+		"a part of [0, 2)":      {First: 1, End: 3},
+		"begin with layer 0":    {First: 1, End: 2, Embed: true},
+		"end with the last one": {First: 0, End: 1, Predict: true},
+		"give it a layer":       {First: 1, End: 1},
+	} {
+		on := OneGroup(collective.NewWorld(1).Comm(0))
+		if _, err := NewStage(on, cfg, Unquantized(tensor.FP32), 8, nil, s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", s, err, want)
+		}
+	}
+}
+
+// The parameters of stages are those of the model, under the same names.
+func TestStagesHaveTheModelsParameters(t *testing.T) {
+	cfg := with(tiny(), func(c *Config) { c.MTPLayers = 1 })
+	want := map[string]bool{}
+	for _, p := range alone(t, cfg, tensor.FP32, 8).model.Params() {
+		want[p.Name] = true
+	}
+	for _, s := range []Stage{{Embed: true}, {End: 1}, {First: 1, End: 2, Predict: true}} {
+		m, err := NewStage(OneGroup(collective.NewWorld(1).Comm(0)), cfg, Unquantized(tensor.FP32), 8, nil, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range m.Params() {
+			if !want[p.Name] {
+				t.Errorf("stage %+v: %s is not in the model, or in another stage, too", s, p.Name)
+			}
+			delete(want, p.Name)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("no stage has %v", want)
+	}
+}
+
+// Passes of a stage that come out of order, or without a gradient, are mistakes of the caller.
+func TestStagePassRefuses(t *testing.T) {
+	cfg := tiny()
+	b := batchOf(1, 1, 8, cfg.Vocab)
+	for want, run := range map[string]func(first, last *Model, ex *tensor.Exec){
+		"after 0 others": func(first, last *Model, ex *tensor.Exec) {
+			if p, err := first.ForwardStage(ex, b, 1, Boundary{}); err == nil {
+				_, _ = last.ForwardStage(ex, b, 1, p.Output())
+			}
+		},
+		"needs the gradient": func(first, _ *Model, ex *tensor.Exec) {
+			if p, err := first.ForwardStage(ex, b, 0, Boundary{}); err == nil {
+				_ = p.Backward(ex)
+			}
+		},
+	} {
+		var stages []*Model
+		for _, s := range []Stage{{End: 1, Embed: true}, {First: 1, End: 2, Predict: true}} {
+			m, err := NewStage(OneGroup(collective.NewWorld(1).Comm(0)), cfg, Unquantized(tensor.FP32), 8, nil, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spread(m)
+			stages = append(stages, m)
+		}
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.Contains(text, want) {
+					t.Errorf("%q, want %s", text, want)
+				}
+			}()
+			run(stages[0], stages[1], tensor.NewExec())
+		}()
+	}
+}
