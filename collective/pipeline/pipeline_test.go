@@ -184,56 +184,13 @@ func TestZeroBubble(t *testing.T) {
 	}
 }
 
-// random returns a legal schedule: any order in which all actions are possible, one after the
-// other.
-func random(rng *rand.Rand) *Schedule {
-	s := &Schedule{Name: "random", Stages: 1 + rng.IntN(6), Microbatches: 1 + rng.IntN(6)}
-	s.Ranks = make([][]Slot, 1+rng.IntN(s.Stages))
-	holder := make([]int, s.Stages)
-	for stage := range holder {
-		if holder[stage] = stage; stage >= len(s.Ranks) {
-			holder[stage] = rng.IntN(len(s.Ranks))
-		}
-	}
-	left := map[Action]bool{}
-	for stage := range s.Stages {
-		for m := range s.Microbatches {
-			kinds := []Kind{Forward, Backward}
-			if rng.IntN(2) == 0 {
-				kinds = []Kind{Forward, InputGrad, WeightGrad}
-			}
-			for _, k := range kinds {
-				left[Action{stage, k, m}] = true
-			}
-		}
-	}
-	done := map[Action]float64{}
-	for len(left) > 0 {
-		var can []Action
-		for a := range left {
-			if _, missing := s.ready(Slot{a}, done); missing == nil {
-				can = append(can, a)
-			}
-		}
-		slices.SortFunc(can, func(a, b Action) int { return strings.Compare(a.String(), b.String()) })
-		a := can[rng.IntN(len(can))]
-		delete(left, a)
-		done[a] = 0
-		rank := holder[a.Stage]
-		if rng.IntN(4) == 0 {
-			s.Ranks[rank] = append(s.Ranks[rank], nil)
-		}
-		s.Ranks[rank] = append(s.Ranks[rank], Slot{a})
-	}
-	return s
-}
-
 // A random legal schedule is accepted. With one action lost, twice, on another rank or before its
 // input, it is refused, and the error names the action.
 func TestCheck(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 1000 {
-		s := random(rng)
+		stages := 1 + rng.IntN(6)
+		s := Random(rng, 1+rng.IntN(stages), stages, 1+rng.IntN(6))
 		if err := s.Check(); err != nil {
 			t.Fatalf("schedule %d: %v\n%v", i, err, s)
 		}

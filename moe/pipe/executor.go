@@ -1,0 +1,156 @@
+package pipe
+
+import (
+	"fmt"
+
+	"spmoe/collective/pipeline"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+// Transport moves messages between the ranks of a pipeline. [collective.Mailboxes] is one.
+type Transport interface {
+	// Send copies a message into a box of another rank. It waits until the box is empty.
+	Send(to, box int, message []byte) error
+	// Recv returns the message in a box of this rank. It is valid until Free.
+	Recv(from, box int) ([]byte, error)
+	// Free empties the box.
+	Free(from, box int) error
+}
+
+// Executor runs the list of one rank.
+type Executor struct {
+	plan      *Plan
+	rank      int
+	stages    []*moe.Model // nil: of another rank
+	transport Transport
+
+	batches []moe.Batch
+	passes  map[pass]*moe.Pass
+	loss    moe.Loss
+	most    int // see MostInFlight
+}
+
+// pass names a pass by its stage and micro-batch.
+type pass struct{ stage, microbatch int }
+
+// New returns the executor of a rank. stages has all stages of the schedule; those of other ranks
+// are nil. Without a transport there is one rank.
+func (p *Plan) New(rank int, stages []*moe.Model, t Transport) (*Executor, error) {
+	if len(stages) != p.Schedule.Stages {
+		return nil, fmt.Errorf("a pipeline of %d stages for a schedule of %d", len(stages), p.Schedule.Stages)
+	}
+	for i, m := range stages {
+		switch {
+		case (m != nil) != (p.holders[i] == rank):
+			return nil, fmt.Errorf("schedule %s: rank %d has stage %d: give the model to that rank only", p.Schedule.Name, p.holders[i], i)
+		case m != nil && (m.Stage().Embed != (i == 0) || m.Stage().Predict != (i == len(stages)-1)):
+			return nil, fmt.Errorf("stage %d of %d is %+v: the first stage has the embedding, and the last one has the head", i, len(stages), m.Stage())
+		}
+	}
+	return &Executor{plan: p, rank: rank, stages: stages, transport: t, passes: map[pass]*moe.Pass{}}, nil
+}
+
+// Run runs the schedule over the parts of a batch, which are of equal size: see [Plan.Part]. It
+// adds the gradients of the objective to those of the stages, or sets them after ZeroGrad, which
+// must come before each step. It returns the sums of this rank's part of the losses: those of all
+// ranks add up to the loss of the batch.
+//
+// Every rank calls Run. Those with the same stages run their lists together, because the passes of
+// a stage are collective.
+func (e *Executor) Run(ex *tensor.Exec, parts []moe.Batch) (moe.Loss, error) {
+	s := e.plan.Schedule
+	if len(parts) != s.Microbatches {
+		return moe.Loss{}, fmt.Errorf("%d parts of a batch for a schedule of %d micro-batches", len(parts), s.Microbatches)
+	}
+	e.batches, e.loss, e.most = parts, moe.Loss{}, 0
+	clear(e.passes)
+	for i, slot := range s.Ranks[e.rank] {
+		for _, a := range slot {
+			if err := e.do(ex, a); err != nil {
+				return e.loss, fmt.Errorf("schedule %s: %v, action %d of rank %d: %w", s.Name, a, i, e.rank, err)
+			}
+		}
+	}
+	return e.loss, nil
+}
+
+// MostInFlight returns the most passes whose activations this rank has held at once in the last
+// Run.
+func (e *Executor) MostInFlight() int { return e.most }
+
+// do runs an action. Gradients are summed over ranks after the step, not in it.
+func (e *Executor) do(ex *tensor.Exec, a pipeline.Action) error {
+	at := pass{a.Stage, a.Microbatch}
+	switch a.Kind {
+	case pipeline.Forward:
+		return e.forward(ex, at)
+	case pipeline.Backward:
+		if err := e.backward(ex, at, (*moe.Pass).BackwardLayers); err != nil {
+			return err
+		}
+		return e.weights(ex, at)
+	case pipeline.InputGrad:
+		return e.backward(ex, at, (*moe.Pass).BackwardInput)
+	case pipeline.WeightGrad:
+		return e.weights(ex, at)
+	}
+	return nil
+}
+
+// forward is F.
+func (e *Executor) forward(ex *tensor.Exec, at pass) error {
+	part := e.plan.parts[at.microbatch]
+	b := e.batches[part]
+	b.More = part+1 < len(e.batches)
+	in, err := e.receive(at, hidden, embedded)
+	if err != nil {
+		return err
+	}
+	p, err := e.stages[at.stage].ForwardStage(ex, b, part, in)
+	if err != nil {
+		return err
+	}
+	e.passes[at] = p
+	e.loss.Add(p.Loss())
+	e.count()
+	if err := e.free(at, hidden, embedded); err != nil {
+		return err
+	}
+	return e.send(ex, at, p.Output(), hidden, embedded)
+}
+
+// backward is I, or the beginning of B.
+func (e *Executor) backward(ex *tensor.Exec, at pass, run func(*moe.Pass, *tensor.Exec) error) error {
+	p := e.passes[at]
+	g, err := e.receive(at, hiddenGradient, embeddedGradient)
+	if err != nil {
+		return err
+	}
+	p.SetGradient(ex, g)
+	if err := e.free(at, hiddenGradient, embeddedGradient); err != nil {
+		return err
+	}
+	if err := run(p, ex); err != nil {
+		return err
+	}
+	return e.send(ex, at, p.InputGradient(), hiddenGradient, embeddedGradient)
+}
+
+// weights is W, or the end of B.
+func (e *Executor) weights(ex *tensor.Exec, at pass) error {
+	p := e.passes[at]
+	delete(e.passes, at)
+	return p.BackwardWeight(ex)
+}
+
+// count counts the passes in flight.
+func (e *Executor) count() {
+	n := 0
+	for _, m := range e.stages {
+		if m != nil {
+			n += m.InFlight()
+		}
+	}
+	e.most = max(e.most, n)
+}

@@ -1,0 +1,385 @@
+package pipe
+
+// A pipeline trains with the bits of one rank that runs the micro-batches one after the other.
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"spmoe/collective"
+	"spmoe/collective/mesh"
+	"spmoe/collective/pipeline"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+const seq = 32 // tokens per sequence
+
+// config has 8 layers, the first one dense, and 8 experts, 2 of which a token visits.
+func config(mtp int) moe.Config {
+	c, err := moe.FlavorByName("debug")
+	if err != nil {
+		panic(err)
+	}
+	c.Vocab, c.Dim, c.Layers, c.DenseLayers, c.DenseInter = 64, 64, 8, 1, 64
+	c.Heads, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = 2, 32, 16, 4, 32
+	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = 8, 2, 64, 1
+	c.MTPLayers, c.BalanceAlpha, c.MaxPositions = mtp, 0.01, 64
+	return c
+}
+
+// text is the global batch: a sequence per micro-batch and data rank.
+type text struct{ inputs, targets, first []int32 }
+
+func newText(sequences, vocab int) (t text) {
+	rng := rand.New(rand.NewPCG(5, 1))
+	for s := range sequences {
+		from := 0
+		for i := range seq {
+			if (i+s)%11 == 7 {
+				from = i // a document begins
+			}
+			t.inputs, t.targets = append(t.inputs, int32(rng.IntN(vocab))), append(t.targets, int32(rng.IntN(vocab)))
+			t.first = append(t.first, int32(from))
+		}
+	}
+	return t
+}
+
+// batch returns sequences [lo, hi) of the text.
+func (t text) batch(lo, hi int) moe.Batch {
+	return moe.Batch{
+		Inputs: t.inputs[lo*seq : hi*seq], Targets: t.targets[lo*seq : hi*seq], First: t.first[lo*seq : hi*seq],
+		Seq: seq, GlobalSequences: len(t.inputs) / seq,
+	}
+}
+
+// outcome is what a step leaves behind, of all ranks together.
+type outcome struct {
+	loss  moe.Loss
+	loads map[int][]int64 // by layer
+	grads map[string][]float32
+}
+
+func newOutcome() outcome {
+	return outcome{loads: map[int][]int64{}, grads: map[string][]float32{}}
+}
+
+// add adds what a model of one rank has.
+func (o *outcome) add(m *moe.Model) {
+	for _, r := range m.Routings() {
+		if o.loads[r.Layer] == nil {
+			o.loads[r.Layer] = make([]int64, len(r.Load))
+		}
+		for e, n := range r.Load {
+			o.loads[r.Layer][e] += n
+		}
+	}
+	for _, g := range m.Groups {
+		if g.Ranks != nil && g.Ranks.Size() > 1 && !g.Shared {
+			continue // the optimizer sums these over ranks
+		}
+		for _, p := range g.Params {
+			o.grads[p.Name] = slices.Clone(p.Grad.F32())
+		}
+	}
+}
+
+func (o outcome) equals(t *testing.T, what string, want outcome) {
+	t.Helper()
+	if o.loss != want.loss {
+		t.Errorf("%s: loss %+v, want %+v", what, o.loss, want.loss)
+	}
+	if !maps.EqualFunc(o.loads, want.loads, slices.Equal) {
+		t.Errorf("%s: loads %v, want %v", what, o.loads, want.loads)
+	}
+	for name, g := range want.grads {
+		if got, ok := o.grads[name]; ok && !slices.EqualFunc(got, g, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }) {
+			t.Errorf("%s: the gradient of %s differs", what, name)
+		}
+	}
+}
+
+// draw sets the weights and selection biases of a stage, so large that all of them matter, and
+// zeroes what the last step has left. It is collective.
+func draw(ex *tensor.Exec, m *moe.Model) error {
+	for _, g := range m.Groups {
+		for _, p := range g.Params {
+			if g.Shared && g.Ranks.Rank() > 0 {
+				continue
+			}
+			drawn := moe.Param{Name: p.Name, Init: moe.Init{Kind: moe.Normal, Std: 0.2}}
+			if len(p.Dims) == 2 && p.Init.Kind != moe.Normal {
+				drawn.Init.Std = 1 / math.Sqrt(float64(p.Dims[1]))
+			}
+			values := tensor.New(tensor.FP32, p.Len())
+			drawn.Fill(values.F32(), 0, 7)
+			if len(p.Dims) == 1 {
+				for i := range values.F32() {
+					values.F32()[i]++
+				}
+			}
+			tensor.Convert(nil, p.Work.Reshape(p.Len()).Mat(), values.Mat())
+		}
+		if g.Ranks != nil {
+			if err := g.Ranks.Barrier(); err != nil {
+				return err
+			}
+		}
+		if err := g.Refresh(ex); err != nil {
+			return err
+		}
+	}
+	for _, r := range m.Routings() {
+		for e := range r.Bias.F32() {
+			r.Bias.F32()[e] = 0.1 * float32(math.Sin(float64(7*e+r.Layer)))
+		}
+	}
+	return nil
+}
+
+// alone returns the step of one rank without a pipeline: a pass for each of the parts of a batch.
+func alone(t *testing.T, cfg moe.Config, precision moe.Precision, all text, parts int) outcome {
+	t.Helper()
+	o := newOutcome()
+	err := collective.NewWorld(1).Run(func(c *collective.Comm) error {
+		m, err := moe.New(cfg, precision, seq, c, nil)
+		if err != nil {
+			return err
+		}
+		ex := tensor.NewExec()
+		if err := draw(ex, m); err != nil {
+			return err
+		}
+		m.ZeroGrad()
+		each := len(all.inputs) / seq / parts
+		for i := range parts {
+			b := all.batch(i*each, (i+1)*each)
+			b.More = i+1 < parts
+			loss, err := m.Train(ex, b)
+			if err != nil {
+				return err
+			}
+			o.loss.Add(loss)
+		}
+		o.add(m)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// setup is a pipeline whose stages have dp ranks each, in groups of ep that hold all experts.
+type setup struct {
+	cfg       moe.Config
+	precision moe.Precision
+	recompute moe.Recompute
+	schedule  *pipeline.Schedule
+	dp, ep    int
+	bare      bool // the first stage has the embedding only, and the last one the head
+}
+
+// part returns stage i.
+func (s setup) part(i int) moe.Stage {
+	n, at := s.schedule.Stages, i
+	if s.bare {
+		n, at = n-2, i-1
+	}
+	cut := func(at int) int { return s.cfg.Layers * min(max(at, 0), n) / n }
+	return moe.Stage{First: cut(at), End: cut(at + 1), Embed: i == 0, Predict: i == s.schedule.Stages-1}
+}
+
+// run makes a step on all ranks.
+func (s setup) run(t *testing.T, all text) outcome {
+	t.Helper()
+	plan, err := NewPlan(s.schedule, s.cfg.MTPLayers > 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranks := len(s.schedule.Ranks)
+	results := make([][]*moe.Model, ranks*s.dp)
+	losses := make([]moe.Loss, ranks*s.dp)
+	w := collective.NewWorld(ranks * s.dp)
+	w.SetLimits(collective.Limits{Wait: time.Minute}) // for messages that are lost
+	err = w.Run(func(c *collective.Comm) error {
+		stages, e, err := s.build(c, plan)
+		if err != nil {
+			return err
+		}
+		ex := tensor.NewExec()
+		ex.Poison = true
+		for _, m := range stages {
+			if m == nil {
+				continue
+			}
+			if err := draw(ex, m); err != nil {
+				return err
+			}
+			m.Recompute, m.Guard = s.recompute, true
+			m.ZeroGrad()
+		}
+		var parts []moe.Batch
+		for i := range s.schedule.Microbatches {
+			at := i*s.dp + c.Rank()%s.dp
+			parts = append(parts, all.batch(at, at+1))
+		}
+		if losses[c.Rank()], err = e.Run(ex, parts); err != nil {
+			return err
+		}
+		results[c.Rank()] = stages
+		if most := plan.InFlight(c.Rank() / s.dp); e.MostInFlight() != most {
+			t.Errorf("rank %d: %d passes in flight, want %d", c.Rank(), e.MostInFlight(), most)
+		}
+		for i, m := range stages {
+			if m != nil && (m.InFlight() != 0 || m.Damage() != 0) {
+				t.Errorf("rank %d, stage %d: %d passes in flight at the end, damage %d", c.Rank(), i, m.InFlight(), m.Damage())
+			}
+		}
+		return c.Barrier()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOutcome()
+	for r, stages := range results {
+		o.loss.Add(losses[r])
+		for _, m := range stages {
+			if m != nil {
+				o.add(m)
+			}
+		}
+	}
+	return o
+}
+
+// build returns a rank's stages and its executor.
+func (s setup) build(c *collective.Comm, plan *Plan) ([]*moe.Model, *Executor, error) {
+	rank, place := c.Rank()/s.dp, c.Rank()%s.dp
+	peers, err := c.Split(rank, place)
+	if err != nil {
+		return nil, nil, err
+	}
+	line, err := c.Split(place, rank)
+	if err != nil {
+		return nil, nil, err
+	}
+	on, err := moe.NewMesh(peers, mesh.Layout{World: s.dp, PP: 1, DPReplicate: 1, DPShard: s.dp, EP: s.ep})
+	if err != nil {
+		return nil, nil, err
+	}
+	boxes, err := line.OpenMailboxes(plan.Boxes(), seq*s.cfg.Dim*4)
+	if err != nil {
+		return nil, nil, err
+	}
+	stages := make([]*moe.Model, s.schedule.Stages)
+	for i, holder := range s.schedule.Holders() {
+		if holder != rank {
+			continue
+		}
+		if stages[i], err = moe.NewStage(on, s.cfg, s.precision, seq, nil, s.part(i)); err != nil {
+			return nil, nil, err
+		}
+	}
+	e, err := plan.New(rank, stages, boxes)
+	return stages, e, err
+}
+
+// All schedules, with stages of one and of several ranks.
+func TestBitsOfOneRank(t *testing.T) {
+	cases := 0
+	for _, c := range []struct {
+		precision             string
+		mtp, microbatches, dp int
+	}{{"bf16", 0, 4, 1}, {"bf16", 1, 8, 2}, {"mxfp8", 1, 4, 2}, {"mxfp8", 1, 8, 1}} {
+		s := setup{cfg: config(c.mtp), dp: c.dp}
+		var err error
+		if s.precision, err = moe.PrecisionByName(c.precision); err != nil {
+			t.Fatal(err)
+		}
+		all := newText(c.microbatches*c.dp, s.cfg.Vocab)
+		want := alone(t, s.cfg, s.precision, all, c.microbatches)
+		for _, name := range pipeline.Names() {
+			for _, size := range [][2]int{{2, 0}, {4, 0}, {2, 3}} {
+				if s.schedule, err = pipeline.New(name, size[0], size[1], c.microbatches); err != nil {
+					continue // such as DualPipeV of 4 ranks, which needs 8 micro-batches
+				}
+				for s.ep = c.dp; s.ep > 0; s.ep /= 2 {
+					s.recompute, s.bare = moe.Recompute(cases%3), s.schedule.Stages > 2 && cases%4 == 0
+					what := fmt.Sprintf("%s, %s, dp %d, ep %d, recompute %v, bare %v", c.precision, s.schedule.Title(), c.dp, s.ep, s.recompute, s.bare)
+					s.run(t, all).equals(t, what, want)
+					cases++
+				}
+			}
+		}
+	}
+	if cases < 60 {
+		t.Errorf("%d cases", cases)
+	}
+}
+
+// Any list that is legal gives these bits, also one that takes micro-batches in another order on
+// each stage.
+func TestRandomLists(t *testing.T) {
+	const microbatches = 5
+	rng := rand.New(rand.NewPCG(3, 4))
+	s := setup{cfg: config(1), precision: moe.Unquantized(tensor.BF16), dp: 1, ep: 1}
+	s.cfg.Layers = 6
+	all := newText(microbatches, s.cfg.Vocab)
+	want := alone(t, s.cfg, s.precision, all, microbatches)
+	for i := range lists {
+		stages := 1 + rng.IntN(6)
+		s.schedule = pipeline.Random(rng, 1+rng.IntN(min(stages, 4)), stages, microbatches)
+		s.run(t, all).equals(t, fmt.Sprintf("list %d, %v", i, s.schedule.Ranks), want)
+	}
+}
+
+// lists is the number of random lists.
+const lists = 100
+
+func TestRefuses(t *testing.T) {
+	s := setup{cfg: config(0), precision: moe.Unquantized(tensor.FP32), dp: 1, ep: 1}
+	var err error
+	if s.schedule, err = pipeline.New("1F1B", 1, 0, 2); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewPlan(&pipeline.Schedule{Stages: 1, Microbatches: 1, Ranks: [][]pipeline.Slot{nil}}, false); err == nil || !strings.Contains(err.Error(), "0F0 is missing") {
+		t.Errorf("an empty list: %v", err)
+	}
+	plan, err := NewPlan(s.schedule, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := moe.OneGroup(collective.NewWorld(1).Comm(0))
+	stage := func(part moe.Stage) *moe.Model {
+		m, err := moe.NewStage(on, s.cfg, s.precision, seq, nil, part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	whole := stage(s.part(0))
+	for want, stages := range map[string][]*moe.Model{
+		"a pipeline of 2 stages": {whole, whole},
+		"rank 0 has stage 0":     {nil},
+		"has the embedding":      {stage(moe.Stage{End: 1})},
+	} {
+		if _, err := plan.New(0, stages, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	e, err := plan.New(0, []*moe.Model{whole}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Run(tensor.NewExec(), nil); err == nil || !strings.Contains(err.Error(), "0 parts of a batch for a schedule of 2") {
+		t.Error(err)
+	}
+}
