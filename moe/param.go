@@ -53,6 +53,7 @@ type Group struct {
 	host      *host // of a shared group
 	weights   []*weight
 	quantized []*linear
+	sums      passSums
 	zeroed    int // calls of ZeroGrad
 }
 
@@ -64,6 +65,7 @@ func (g *Group) ZeroGrad() {
 	for _, w := range g.weights {
 		w.stale, w.sealed, w.broken = true, seal{}, false
 	}
+	g.sums.reset()
 	if g.host.first() {
 		g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()
 	}

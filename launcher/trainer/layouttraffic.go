@@ -111,8 +111,7 @@ func (t layoutTraffic) exchange() []Movement {
 	}
 	tokens := float64(t.Batch / t.layout.Batch() * t.Seq)
 	rows := layers * tokens * float64(m.TopK) / float64(t.epHosts) // on this host
-	micro := max(t.microBatch(t.layout.World), 1)
-	passes := (t.Batch/t.layout.World + micro - 1) / micro
+	passes := t.passes(t.layout.World)
 	row := float64(m.Dim * t.precision.DType.Size())
 	peers := away(min(t.layout.EP, t.layout.World/t.hosts))
 	move := func(name string, kind collective.Kind, bytes float64) Movement {
@@ -147,16 +146,20 @@ func (t layoutTraffic) sum(name string, bytes int) Movement {
 }
 
 // gradients lists the movements of gradients. Ranks that share weights read the operands of their
-// gradients, and reduce-scatter the gradients of norms and routers. Other ranks reduce-scatter all
-// dense gradients. The gradients of experts move only between replicas.
+// gradients, and reduce-scatter the gradients of norms and routers in each pass. Other ranks
+// reduce-scatter all dense gradients. The gradients of experts move only between replicas.
 func (t layoutTraffic) gradients() (all []Movement) {
 	norms, matrices := t.Model.ReplicatedElements()
+	summed := 4.0 // bytes per element
+	if t.layout.World > 1 {
+		summed *= float64(t.passes(t.layout.World))
+	}
 	if !t.shares {
-		all = append(all, t.all("gradients", collective.KindReduceScatter, 4*float64(norms+matrices)))
+		all = append(all, t.all("gradients", collective.KindReduceScatter, summed*float64(norms+matrices)))
 	} else {
 		tokens, ranks := float64(t.Batch*t.Seq), t.layout.World
 		all = append(all, t.all("gradients", collective.KindBuffers, tokens*t.Model.GradientReads(t.precision, ranks)/float64(ranks)),
-			t.all("norm gradients", collective.KindReduceScatter, 4*float64(norms)))
+			t.all("norm gradients", collective.KindReduceScatter, summed*float64(norms)))
 	}
 	if t.layout.Replicas() > 1 && t.Model.MoELayers() > 0 {
 		all = append(all, t.expertGradients())
