@@ -103,8 +103,8 @@ func NewLoader(s Stream, cfg LoaderConfig) (*Loader, error) {
 
 // Next fills dst with this rank's rows of the next global batch and advances by the whole batch.
 //
-// dst: [GlobalBatch/Ranks, Seq+1], pass after pass; inputs are columns 0 to Seq-1, targets columns 1
-// to Seq. It allocates nothing. Only a damaged token file causes an error.
+// dst: [GlobalBatch/Ranks, Seq+1], pass after pass; inputs are columns 0 to Seq-1, targets columns
+// 1 to Seq. It allocates nothing. Only a damaged token file causes an error.
 func (l *Loader) Next(dst []int32) error {
 	err := l.read(dst, l.pos)
 	l.pos += int64(l.cfg.GlobalBatch)
