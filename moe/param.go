@@ -41,10 +41,13 @@ type Group struct {
 	Ranks *collective.Comm
 	// Experts marks the routed experts. Which ones a rank has depends on the number of ranks.
 	Experts bool
-	// Shared says that Ranks hold the group once, weights and gradients, because they are on one
-	// host. Its gradients are those of all their tokens. It must not be written while another rank
-	// may use it.
+	// Shared says that the ranks of a host hold the group once, weights and gradients: see Host. Its
+	// gradients are those of all their tokens. It must not be written while another rank may use
+	// it.
 	Shared bool
+	// Across has the ranks with the same place on each host, if Ranks are on several hosts and
+	// share the group. Together they sum a part of the gradients, and publish its weights.
+	Across *collective.Comm
 	// [Len] FP32 or BF16, zeros after the last parameter; see UpdateWork
 	Work tensor.Tensor
 	// [Len] FP32; the zero Tensor in a model for inference
@@ -54,6 +57,14 @@ type Group struct {
 	weights   []*weight
 	quantized []*linear
 	zeroed    int // calls of ZeroGrad
+}
+
+// Host has the ranks that share this rank's copy of the group; nil: it is not shared.
+func (g *Group) Host() *collective.Comm {
+	if g.host == nil {
+		return nil
+	}
+	return g.host.comm
 }
 
 // ZeroGrad resets the gradients, like PyTorch's zero_grad(set_to_none=True): the next [Model.Train]
@@ -190,6 +201,7 @@ func (g *Group) ParamLen() (n int) {
 // builder collects the parameters of a model and then allocates their memory.
 type builder struct {
 	precision Precision
+	mesh      Mesh
 	layers    int              // of the model
 	inference bool             // there are no gradients
 	memory    memory.Allocator // of weights and gradients; nil: the default
@@ -211,6 +223,7 @@ type binding struct {
 func newBuilder(p Precision, m Mesh) *builder {
 	return &builder{
 		precision: p,
+		mesh:      m,
 		norms:     &Group{Name: "norm", Ranks: m.World},
 		dense:     &Group{Name: "dense", Ranks: m.World},
 		experts:   &Group{Name: "expert", Ranks: m.Replicas, Experts: true},
@@ -219,8 +232,9 @@ func newBuilder(p Precision, m Mesh) *builder {
 
 // share makes the ranks of a host hold the matrices once that several of them have.
 func (b *builder) share() {
+	b.dense.host, b.dense.Across = newHost(b.mesh.World, b.mesh.Host), b.mesh.Across
+	b.experts.host = newHost(b.mesh.Replicas, nil)
 	for _, g := range []*Group{b.dense, b.experts} {
-		g.host = newHost(g.Ranks)
 		g.Shared = g.host != nil
 	}
 }

@@ -3,15 +3,18 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
 	"spmoe/collective"
 	"spmoe/launcher/system"
+	"spmoe/tensor"
 )
 
 // host is the ranks of one host of several, all of this process.
@@ -53,6 +56,62 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*report
 	}
 	wg.Wait()
 	return said, errs
+}
+
+// onHosts calls body with every rank of a run, so many on each host.
+func onHosts(t *testing.T, cfg Config, hosts, each int, body func(r *rank) error) {
+	t.Helper()
+	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, hosts)
+	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, hosts)...) {
+		job, err := PrepareHere(cfg, hosts*each, each, "", &reports{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer job.Close()
+		wg.Go(func() {
+			errs[h] = w.Run(func(c *collective.Comm) error {
+				ex := tensor.NewExec()
+				defer ex.Close()
+				r, err := newRank(job, c, ex, 1)
+				if err != nil {
+					return err
+				}
+				return body(r)
+			})
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Hosts with 1, 2 and 4 ranks train to the bits of one rank. The ranks of a host hold each matrix
+// once.
+func TestOneResultForAllHosts(t *testing.T) {
+	t.Parallel()
+	for _, precision := range []string{"bf16", "mxfp8"} {
+		one := layoutRun(t, precision)
+		want := outcomeFrom(t, one, train(t, one, 1, ""))
+		sum := sumOf(t, one)
+		for _, on := range [][2]int{{2, 1}, {2, 2}, {2, 4}, {4, 1}, {4, 2}} {
+			t.Run(fmt.Sprintf("%s/%dx%d", precision, on[0], on[1]), func(t *testing.T) {
+				cfg := layoutRun(t, precision)
+				said, errs := trainOnHosts(t, on[1], slices.Repeat([]Config{cfg}, on[0]), false)
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
+				}
+				outcomeFrom(t, cfg, said[0]).equals(t, "on hosts", want)
+				if got := sumOf(t, cfg); got != sum {
+					t.Errorf("the state has checksum %s, that of one rank %s", got, sum)
+				}
+			})
+		}
+	}
 }
 
 // Training on several hosts gives the bits of training on one, in every precision and with rows

@@ -131,13 +131,9 @@ func (c Config) passShape(l mesh.Layout, hosts int) moe.PassShape {
 	if err != nil {
 		options = ep.Options{}
 	}
-	sharers := l.World
-	if hosts > 1 {
-		sharers = 1
-	}
 	micro := max(c.microBatch(l.World), 1)
 	return moe.PassShape{
-		Sequences: micro, Seq: c.Seq, Sharers: sharers, EP: l.EP, Replicas: l.Replicas(),
+		Sequences: micro, Seq: c.Seq, Sharers: sharers(l, hosts), EP: l.EP, Replicas: l.Replicas(),
 		Precision: precision, Recompute: recompute, Exchange: options,
 		Adds: c.Batch/l.World > micro, Deferred: c.wgradPasses(l.World),
 	}

@@ -129,7 +129,7 @@ func (o *Optimizer) next() (before int) {
 // one, in ranges that seals divide. Another copy of the state would be written past the caches, and
 // the weights would have to be read again.
 func (o *Optimizer) updatesWork(s shard) bool {
-	return s.counts == nil && o.copies == 1 && !o.rule.WholeMatrices() && (!o.sealed || s.group.UpdatesInMultiples(sealLen))
+	return s.group.Ranks == nil && o.copies == 1 && !o.rule.WholeMatrices() && (!o.sealed || s.group.UpdatesInMultiples(sealLen))
 }
 
 // update computes the newest state from the previous one, and this rank's slices of the working
@@ -208,7 +208,7 @@ func (o *Optimizer) gradScale(norm float64) float64 {
 func (o *Optimizer) reduce() (float64, error) {
 	var squares exact.Sum
 	for i, s := range o.shards {
-		if s.counts != nil && !s.group.Shared {
+		if s.peers != nil {
 			if err := o.reduceScatter(s); err != nil {
 				return 0, fmt.Errorf("summing %s gradients: %w", s.group.Name, err)
 			}
@@ -248,7 +248,7 @@ func (o *Optimizer) addSquares(sum *exact.Sum, s shard) {
 
 func (o *Optimizer) reduceScatter(s shard) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
-	return collective.ReduceScatter(s.group.Ranks, s.grad().F32(), s.group.Grad.F32(), s.counts, collective.Sum)
+	return collective.ReduceScatter(s.peers, s.grad().F32(), s.group.Grad.F32()[s.first:s.exchanged()], s.counts, collective.Sum)
 }
 
 // Gradients yields this rank's slices of the summed gradients, after Reduce.
@@ -272,17 +272,16 @@ func (o *Optimizer) Publish() error {
 }
 
 // distribute makes the slices of the working weights known to all ranks, and updates what is
-// derived from them unless updatesWork did. Slices of shared groups are where all ranks read them.
+// derived from them unless updatesWork did. Slices of shared groups are where all ranks of the host
+// read them.
 //
 // No rank reads shared weights when an update overwrites them: the sum of the gradient norm comes
 // after all passes of all ranks. No rank adds to shared gradients while another one updates from
 // them, because distribute comes first.
 func (o *Optimizer) distribute(updated func(shard) bool) error {
 	for _, s := range o.shards {
-		if s.counts != nil {
-			if err := o.allGather(s); err != nil {
-				return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
-			}
+		if err := o.allGather(s); err != nil {
+			return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
 		}
 		if !updated(s) {
 			o.refresh(s)
@@ -300,16 +299,27 @@ func (o *Optimizer) meet() error {
 	return o.comm.Barrier()
 }
 
+// allGather makes the weights of all slices known to all ranks of the group.
 func (o *Optimizer) allGather(s shard) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
+	if s.peers != nil {
+		if err := s.publish(); err != nil {
+			return err
+		}
+	}
 	if s.group.Shared {
-		return s.group.Ranks.Barrier()
+		return s.group.Host().Barrier()
 	}
-	if all := s.group.Work; all.DType() == tensor.BF16 {
-		return collective.AllGatherV(s.group.Ranks, all.BF16(), all.BF16()[s.lo:s.hi], s.counts)
+	return nil
+}
+
+// publish sends the weights of this rank's slice to its peers, and receives theirs.
+func (s *shard) publish() error {
+	all, own := s.group.Work.Slice(s.first, s.exchanged()), s.work()
+	if all.DType() == tensor.BF16 {
+		return collective.AllGatherV(s.peers, all.BF16(), own.BF16(), s.counts)
 	}
-	all := s.group.Work.F32()
-	return collective.AllGatherV(s.group.Ranks, all, all[s.lo:s.hi], s.counts)
+	return collective.AllGatherV(s.peers, all.F32(), own.F32(), s.counts)
 }
 
 // refresh updates what is derived from the weights of a shard.

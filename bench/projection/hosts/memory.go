@@ -8,15 +8,11 @@ import (
 )
 
 // memory returns the bytes per host, without those of its processes. Each rank has its own experts,
-// with the quantized copies of both directions. The ranks of a single host hold one copy of the
-// other matrices, with FP32 gradients; on several hosts, each rank has a copy. A rank also has its
-// part of the optimizer's state, where all ranks share the replicated part, and the activations of
-// its passes.
+// with the quantized copies of both directions. The ranks of a host hold one copy of the other
+// matrices, with FP32 gradients. A rank also has its part of the optimizer's state, where all ranks
+// share the replicated part, and the activations of its passes.
 func (r Recipe) memory(hosts, group int) float64 {
-	all, experts, sharers := float64(hosts*r.Ranks), float64(group*r.Ranks), 1
-	if hosts == 1 {
-		sharers = r.Ranks
-	}
+	all, experts := float64(hosts*r.Ranks), float64(group*r.Ranks)
 	rule := r.Rule
 	if rule == nil {
 		rule = optim.AdamW{}
@@ -29,7 +25,7 @@ func (r Recipe) memory(hosts, group int) float64 {
 			held /= experts
 			shard = held
 		case moe.Plain, moe.Linear:
-			copies /= float64(sharers)
+			copies /= float64(r.Ranks)
 		}
 		codes := 0.0
 		if how := r.Precision.Of(m.Class); how != nil {
@@ -39,7 +35,7 @@ func (r Recipe) memory(hosts, group int) float64 {
 	}
 	sequences, passes := r.pass(hosts)
 	pass := r.Model.PassMemory(moe.PassShape{
-		Sequences: sequences, Seq: r.Seq, Sharers: sharers, EP: group * r.Ranks, Precision: r.Precision, Adds: passes > 1,
+		Sequences: sequences, Seq: r.Seq, Sharers: r.Ranks, EP: group * r.Ranks, Precision: r.Precision, Adds: passes > 1,
 		Deferred: min(passes, r.Model.WgradPasses(sequences*r.Seq*group*r.Ranks)),
 	})
 	return (rank + pass.AllSaved() + pass.Scratch) * float64(r.Ranks)
