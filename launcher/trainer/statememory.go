@@ -9,9 +9,9 @@ import (
 )
 
 // stateMemory returns what each rank holds of a part of the model, without activations. The ranks
-// of a host share one copy of dense weights and of their gradients, except norms and routers. On
-// one host, replicas of an expert do so too. The optimizer's state is sharded over all ranks with
-// the same weights, on any number of hosts. The quantized copies are each rank's own.
+// of a host share one copy of dense weights, of their quantized forms and of their gradients,
+// except norms and routers. On one host, replicas of an expert do so too. The optimizer's state is
+// sharded over all ranks with the same weights, on any number of hosts.
 func (c Config) stateMemory(m moe.Module, p moe.Precision, l mesh.Layout, hosts int) (s Memory) {
 	held, holders := m.Params, l.World // holders: ranks with the same weights
 	if m.Class == moe.Expert {
@@ -30,7 +30,7 @@ func (c Config) stateMemory(m moe.Module, p moe.Precision, l mesh.Layout, hosts 
 	}
 	s.Weights, s.Gradients = product(held, size)/copies, product(held, 4)/copies
 	if how := p.Of(m.Class); how != nil {
-		s.Weights += int64(min(float64(held)*m.QuantizedShare(p)*how.WeightBytes(), mostBytes))
+		s.Weights += int64(min(float64(held)*m.QuantizedShare(p)*how.WeightBytes(), mostBytes)) / copies
 	}
 	// the mean of the ranks, if each owns whole matrices
 	s.Optimizer = product(held/int64(holders), int64(optim.BytesPerWeight(c.rule())))
