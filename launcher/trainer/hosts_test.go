@@ -58,20 +58,23 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*report
 	return said, errs
 }
 
-// onHosts calls body with every rank of a run, so many on each host.
-func onHosts(t *testing.T, cfg Config, hosts, each int, body func(r *rank) error) {
+// onHosts calls body with every rank of a run, so many on each host, and returns what the first host
+// has said. corrupt is that of the job.
+func onHosts(t *testing.T, cfg Config, hosts, each int, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
 	t.Helper()
+	said := make([]reports, hosts)
 	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
 	errs := make([]error, hosts)
 	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, hosts)...) {
-		job, err := PrepareHere(cfg, hosts*each, each, "", &reports{})
+		job, err := PrepareHere(cfg, hosts*each, each, "", &said[h])
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer job.Close()
+		job.corrupt = corrupt
 		wg.Go(func() {
 			errs[h] = w.Run(func(c *collective.Comm) error {
 				ex := tensor.NewExec()
@@ -88,6 +91,35 @@ func onHosts(t *testing.T, cfg Config, hosts, each int, body func(r *rank) error
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
+	return &said[0]
+}
+
+// Hosts whose copies of a weight differ find out, and each gets it again from the owner.
+func TestHostsDisagree(t *testing.T) {
+	t.Parallel()
+	undisturbed := guardedConfig(t, nil)
+	onHosts(t, undisturbed, 2, 2, nil, run)
+	cfg := undisturbed
+	cfg.Out = filepath.Join(t.TempDir(), "run")
+	var attempts tries
+	said := onHosts(t, cfg, 2, 2, func(r *rank, computed bool) {
+		if r.progress.Step+1 != 5 || computed || attempts.next(r) != 1 {
+			return
+		}
+		if r.comm.Rank() == 2 {
+			r.model.Groups[1].Work.Bytes()[0] ^= 1
+			r.memory.take() // as if it had been published so
+		}
+		if err := r.comm.Barrier(); err != nil {
+			t.Error(err)
+		}
+	}, run)
+	const differs = "dense weights of rank %d are not those of the other ranks"
+	want := fmt.Sprintf("step 5: "+differs+"; "+differs+": they are published again", 0, 2)
+	if alarms := said.texts(); len(alarms) != 1 || alarms[0] != want {
+		t.Errorf("alarms %q, want %q", alarms, want)
+	}
+	sameState(t, "hosts that differ", cfg, undisturbed, cfg.Steps)
 }
 
 // Hosts with 1, 2 and 4 ranks train to the bits of one rank. The ranks of a host hold each matrix

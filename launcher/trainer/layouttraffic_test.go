@@ -25,7 +25,7 @@ func movedBySteps(t *testing.T, hosts, each, steps int, change func(*Config)) (c
 		cfg.Steps, cfg.EvalEvery = run, 0
 		share := sign / float64(hosts*each)
 		var mu sync.Mutex
-		onHosts(t, cfg, hosts, each, func(r *rank) error {
+		onHosts(t, cfg, hosts, each, nil, func(r *rank) error {
 			err := r.run(context.Background())
 			mu.Lock()
 			defer mu.Unlock()
