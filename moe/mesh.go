@@ -14,9 +14,14 @@ import (
 type Mesh struct {
 	Layout mesh.Layout
 	World  *collective.Comm // all ranks
-	// Host has the ranks of this host, and Across those with the same place on each host, in the
-	// order of World. nil: there is one host, or hosts have one rank each or unequal numbers.
-	Host, Across *collective.Comm
+	// Host has the ranks of this host; nil: it has one rank, or Across is nil.
+	Host *collective.Comm
+	// Across has the ranks with the same place on each host, in the order of World; nil: there is
+	// one host, or hosts have unequal numbers of ranks.
+	Across *collective.Comm
+	// FSDP says that each host holds a part of the dense weights and of their gradients. It needs
+	// Across and means nothing without it.
+	FSDP bool
 	// EP has the ranks that hold each routed expert once. Tokens are exchanged among them.
 	EP *collective.Comm
 	// Replicas has the ranks with the same experts as this one, in the order of World; nil: no
@@ -55,14 +60,21 @@ func (m *Mesh) divideHosts() (err error) {
 	hosts := c.Hosts()
 	local := hosts[c.Host()]
 	uneven := func(ranks []int) bool { return len(ranks) != len(local) }
-	if len(hosts) == 1 || len(local) == 1 || slices.ContainsFunc(hosts, uneven) {
+	if len(hosts) == 1 || slices.ContainsFunc(hosts, uneven) {
 		return nil
 	}
-	if m.Host, err = c.Split(c.Host(), c.Rank()); err != nil {
-		return err
+	if len(local) > 1 {
+		if m.Host, err = c.Split(c.Host(), c.Rank()); err != nil {
+			return err
+		}
 	}
-	m.Across, err = c.Split(slices.Index(local, c.Rank()), c.Rank())
+	m.Across, err = c.Split(m.place(), c.Rank())
 	return err
+}
+
+// place returns the place of this rank among those of its host.
+func (m *Mesh) place() int {
+	return slices.Index(m.World.Hosts()[m.World.Host()], m.World.Rank())
 }
 
 // Comms yields the communicators of the mesh, each once, and their ranks as numbers in World.
@@ -70,13 +82,16 @@ func (m Mesh) Comms(yield func(c *collective.Comm, ranks []int) bool) {
 	if !yield(m.World, everyRank(m.World.Size())) {
 		return
 	}
+	hosts := m.World.Hosts()
+	if m.Host != nil && !yield(m.Host, hosts[m.World.Host()]) {
+		return
+	}
 	if m.Across != nil {
-		hosts := m.World.Hosts()
 		var across []int
 		for _, ranks := range hosts {
-			across = append(across, ranks[m.Host.Rank()])
+			across = append(across, ranks[m.place()])
 		}
-		if !yield(m.Host, hosts[m.World.Host()]) || !yield(m.Across, across) {
+		if !yield(m.Across, across) {
 			return
 		}
 	}

@@ -48,18 +48,28 @@ type Group struct {
 	// while another rank may use it.
 	Shared bool
 	// Across has the ranks with the same place on each host, if Ranks are on several hosts and
-	// share the group. Together they sum a part of the gradients, and publish its weights.
+	// share or shard the group. Together they sum a part of the gradients, and publish its weights.
 	Across *collective.Comm
 	// [Len] FP32 or BF16, zeros after the last parameter; see UpdateWork
 	Work tensor.Tensor
 	// [Len] FP32; the zero Tensor in a model for inference
 	Grad tensor.Tensor
 
-	host      *host // of a shared group
+	host      *host    // of a shared group, or of what the ranks of a host share of a sharded one
+	sharded   *sharded // over hosts; nil: this rank's flat vectors are whole
 	weights   []*weight
 	quantized []*linear
 	mine      []*linear // of these, those that this rank quantizes
 	zeroed    int       // calls of ZeroGrad
+}
+
+// Held returns the ranges of the flat vectors that Work and Grad have, one after the other, if the
+// group is sharded over hosts: Params have no memory then. nil: Work and Grad are whole.
+func (g *Group) Held() [][2]int {
+	if g.sharded == nil {
+		return nil
+	}
+	return g.sharded.held()
 }
 
 // Host has the ranks that share this rank's copy of the group; nil: it is not shared.
@@ -78,7 +88,12 @@ func (g *Group) ZeroGrad() {
 	for _, w := range g.weights {
 		w.stale, w.sealed, w.broken = true, seal{}, false
 	}
-	if g.host.first() {
+	switch {
+	case g.sharded != nil:
+		for i := range g.sharded.units {
+			g.sharded.units[i].stale = true
+		}
+	case g.host.first():
 		g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()
 	}
 }
@@ -86,6 +101,9 @@ func (g *Group) ZeroGrad() {
 // completeGrad zeroes the gradients that no pass has stored since ZeroGrad, because nothing
 // depended on them.
 func (g *Group) completeGrad(ex *tensor.Exec) {
+	if g.sharded != nil {
+		return // each pass completes its own
+	}
 	for _, w := range g.weights {
 		if w.stale {
 			w.sum(ex)
@@ -96,25 +114,38 @@ func (g *Group) completeGrad(ex *tensor.Exec) {
 // Refresh updates what is derived from Work. It must be called after Work changes: once per step.
 // It is collective if the group is shared, and each weight is then quantized by one rank.
 func (g *Group) Refresh(ex *tensor.Exec) error {
-	for _, l := range g.mine {
+	if g.sharded != nil {
+		g.sharded.gathered = -1
+		return nil
+	}
+	return g.quantize(ex, g.mine, g.quantized)
+}
+
+// quantize quantizes some weights of the group, each on one of the ranks that share it: mine are
+// those of this rank.
+func (g *Group) quantize(ex *tensor.Exec, mine, all []*linear) error {
+	for _, l := range mine {
 		l.mx.refresh(ex, l.W)
 	}
-	if !g.Shared || len(g.quantized) == 0 {
+	if g.host == nil || len(all) == 0 {
 		return nil
 	}
 	if err := g.meet(ex); err != nil {
 		return err
 	}
-	for _, l := range g.quantized {
-		if !slices.Contains(g.mine, l) {
+	for _, l := range all {
+		if !slices.Contains(mine, l) {
 			l.mx.showWeight(l.W, true)
 		}
 	}
 	return nil
 }
 
-// meet returns when all ranks that share the group have called it.
+// meet returns when all ranks of this host that share the group have called it.
 func (g *Group) meet(ex *tensor.Exec) error {
+	if g.host == nil {
+		return nil
+	}
 	defer ex.Enter(ex.Enter(profile.Collectives))
 	return g.host.comm.Barrier()
 }
@@ -154,6 +185,10 @@ func (g *Group) UpdatesInMultiples(n int) bool {
 // Weights yields everything that training reads of this group, in a fixed order: the quantized
 // forms of quantized weights, and the parts of Work that are not quantized.
 func (g *Group) Weights(yield func(tensor.Tensor) bool) {
+	if g.sharded != nil {
+		yield(g.Work) // the rest is gathered when it is used
+		return
+	}
 	done := 0
 	for _, l := range g.quantized {
 		if done < l.at && !yield(g.Work.Slice(done, l.at)) {
@@ -196,7 +231,7 @@ func (g *Group) SharedWeights(yield func(tensor.Tensor) bool) {
 // ranks up to it gets equal and aligned shards.
 const groupMultiple = 4096
 
-// Len returns the number of elements of the flat vectors, including padding.
+// Len returns the number of elements of Work and Grad, including padding.
 func (g *Group) Len() int { return g.Work.Len() }
 
 // ParamLen returns the number of elements of all parameters. The rest of the flat vectors is
@@ -220,6 +255,7 @@ type builder struct {
 	dense     *Group           // replicated matrices
 	experts   *Group           // this rank's routed experts
 	pending   []binding
+	units     []int // where the units of the dense group begin: see sharded
 }
 
 // binding is a weight that waits for memory: elements [at, at+len(dims)) of a group.
@@ -242,12 +278,19 @@ func newBuilder(p Precision, m Mesh) *builder {
 
 // share makes the ranks of a host hold the matrices once that several of them have.
 func (b *builder) share() {
-	b.dense.host, b.dense.Across = newHost(b.mesh.World, b.mesh.Host), b.mesh.Across
+	b.dense.host = newHost(b.mesh.World, b.mesh.Host)
 	b.experts.host = newHost(b.mesh.Replicas, nil)
-	for _, g := range []*Group{b.dense, b.experts} {
-		g.Shared = g.host != nil
+	b.dense.Shared, b.experts.Shared = b.dense.host != nil && !b.shards(), b.experts.host != nil
+	if b.dense.Shared || b.shards() {
+		b.dense.Across = b.mesh.Across
 	}
 }
+
+// shards reports whether the dense group is sharded over hosts.
+func (b *builder) shards() bool { return b.mesh.FSDP && b.mesh.Across != nil && !b.inference }
+
+// beginUnit says that the next matrices are a unit.
+func (b *builder) beginUnit() { b.units = append(b.units, b.dense.ParamLen()) }
 
 // add appends adjacent parameters to a group and binds w to all of them, with shape dims.
 func (b *builder) add(g *Group, w *weight, dims []int, params ...*Param) {
@@ -315,7 +358,7 @@ func (b *builder) groups() ([]*Group, error) {
 		if g == b.norms {
 			work = tensor.FP32
 		}
-		if err := g.allocate(b.memory, work, !b.inference); err != nil {
+		if err := b.allocate(g, work); err != nil {
 			return nil, err
 		}
 		groups = append(groups, g)
@@ -324,9 +367,16 @@ func (b *builder) groups() ([]*Group, error) {
 		end := p.at + product(p.dims)
 		p.group.weights = append(p.group.weights, p.w)
 		p.w.at = p.at
-		p.w.W = p.group.Work.Slice(p.at, end).Reshape(p.dims...)
+		if s := p.group.sharded; s != nil {
+			s.bind(p.w, p.dims)
+		} else {
+			p.w.W = p.group.Work.Slice(p.at, end).Reshape(p.dims...)
+		}
 		if !b.inference {
-			p.w.Grad, p.w.stale = p.group.Grad.Slice(p.at, end).Reshape(p.dims...), true
+			if p.group.sharded == nil {
+				p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
+			}
+			p.w.stale = true
 			p.w.host = p.group.host
 			p.w.rows = p.w.host.divide(p.w.Grad.Mat().Rows, p.w.unit)
 		}
@@ -337,6 +387,17 @@ func (b *builder) groups() ([]*Group, error) {
 		}
 	}
 	return groups, nil
+}
+
+// allocate allocates the memory of a group. It is collective if the group is shared or sharded.
+func (b *builder) allocate(g *Group, dtype tensor.DType) (err error) {
+	if g != b.dense || !b.shards() {
+		return g.allocate(b.memory, dtype, !b.inference)
+	}
+	if g.sharded, err = newSharded(g, b.units); err != nil {
+		return err
+	}
+	return g.sharded.allocate(b.memory, dtype)
 }
 
 func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bool) error {
@@ -372,19 +433,27 @@ func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bo
 // allocateQuantized allocates memory for the quantized forms of weights, and divides the work of
 // quantizing them among the ranks that share them.
 func (g *Group) allocateQuantized(from memory.Allocator) error {
+	if g.sharded != nil {
+		return g.sharded.allocateQuantized(from)
+	}
 	var to *tensor.Arena // nil: each in memory of its own
 	shared := sharedMemory{host: g.host, from: from}
 	if g.Shared {
-		to = &tensor.Arena{Allocator: &shared}
-		for _, l := range g.quantized {
-			to.First += int(float64(l.W.Len())*l.mx.WeightBytes()) + quantizedParts*tensor.Alignment
-		}
+		to = &tensor.Arena{Allocator: &shared, First: quantizedBytes(g.quantized)}
 	}
 	for _, l := range g.quantized {
 		l.mx.allocate(to, l.W)
 	}
 	g.mine = g.host.share(g.quantized)
 	return shared.err
+}
+
+// quantizedBytes returns the bytes in an arena of the quantized forms of some weights.
+func quantizedBytes(layers []*linear) (sum int) {
+	for _, l := range layers {
+		sum += int(float64(l.W.Len())*l.mx.WeightBytes()) + quantizedParts*tensor.Alignment
+	}
+	return sum
 }
 
 func product(dims []int) int {

@@ -159,16 +159,33 @@ func (p *Pass) backward(b phase) (err error) {
 	b.layer = m.layers() - 1
 	b.verifyAll(p.waiting[:])
 	if m.mtp != nil {
-		if err := m.mtp.backward(b, p.dh, &p.mtp); err != nil {
+		err := m.backwardUnit(b, m.Config.mtpUnit(), func() error { return m.mtp.backward(b, p.dh, &p.mtp) })
+		if err != nil {
 			return err
 		}
 	}
 	for i, l := range slices.Backward(m.blocks) {
-		if p.dh, err = l.backward(b, p.dh, &p.blocks[i]); err != nil {
+		err := m.backwardUnit(b, firstBlock+i, func() (err error) {
+			p.dh, err = l.backward(b, p.dh, &p.blocks[i])
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// backwardUnit runs the backward pass of a unit between gathering its weights and summing its
+// gradients, if this phase computes them.
+func (m *Model) backwardUnit(b phase, unit int, run func() error) error {
+	if err := m.sharded.gather(b.ex, unit); err != nil {
+		return err
+	}
+	if err := run(); err != nil || !b.fused {
+		return err
+	}
+	return m.sharded.reduce(b.ex, unit)
 }
 
 // catchUp computes the weight gradients of the passes whose turn has come.
@@ -194,9 +211,15 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 		if err := m.mtp.backwardWeight(w, &p.mtp); err != nil {
 			return err
 		}
+		if err := m.sharded.reduce(ex, m.Config.mtpUnit()); err != nil {
+			return err
+		}
 	}
 	for i, l := range slices.Backward(m.blocks) {
 		if err := l.backwardWeight(w, &p.blocks[i]); err != nil {
+			return err
+		}
+		if err := m.sharded.reduce(ex, firstBlock+i); err != nil {
 			return err
 		}
 	}
@@ -213,6 +236,9 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 		p.embedded = append(p.embedded, embedded{p.mtp.dembedded, p.batch.Targets})
 	}
 	if err := m.host.embedBackward(p.weightPhase(ex), &m.embedding, p.embedded); err != nil {
+		return err
+	}
+	if err := m.sharded.reduce(ex, embeddingUnit); err != nil {
 		return err
 	}
 	if p.flush {
@@ -307,6 +333,6 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 	m.rowStore.Used(each("saved activations"))
 	ex.Used(each("scratch memory"))
 	for _, g := range m.Groups {
-		yield("gradients", g.Grad.Slice(0, g.ParamLen()).Bytes())
+		yield("gradients", g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes())
 	}
 }

@@ -122,8 +122,8 @@ func TestHostsDisagree(t *testing.T) {
 	sameState(t, "hosts that differ", cfg, undisturbed, cfg.Steps)
 }
 
-// Hosts with 1, 2 and 4 ranks train to the bits of one rank. The ranks of a host hold each matrix
-// once.
+// Hosts with 1, 2 and 4 ranks train to the bits of one rank, whether each host holds the dense
+// weights or a part of them.
 func TestOneResultForAllHosts(t *testing.T) {
 	t.Parallel()
 	for _, precision := range []string{"bf16", "mxfp8"} {
@@ -131,17 +131,20 @@ func TestOneResultForAllHosts(t *testing.T) {
 		want := outcomeFrom(t, one, train(t, one, 1, ""))
 		sum := sumOf(t, one)
 		for _, on := range [][2]int{{2, 1}, {2, 2}, {2, 4}, {4, 1}, {4, 2}} {
-			t.Run(fmt.Sprintf("%s/%dx%d", precision, on[0], on[1]), func(t *testing.T) {
-				cfg := layoutRun(t, precision)
-				said, errs := trainOnHosts(t, on[1], slices.Repeat([]Config{cfg}, on[0]), false)
-				if err := errors.Join(errs...); err != nil {
-					t.Fatal(err)
-				}
-				outcomeFrom(t, cfg, said[0]).equals(t, "on hosts", want)
-				if got := sumOf(t, cfg); got != sum {
-					t.Errorf("the state has checksum %s, that of one rank %s", got, sum)
-				}
-			})
+			for _, fsdp := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%dx%d/fsdp %v", precision, on[0], on[1], fsdp), func(t *testing.T) {
+					cfg := layoutRun(t, precision)
+					cfg.FSDP = fsdp
+					said, errs := trainOnHosts(t, on[1], slices.Repeat([]Config{cfg}, on[0]), false)
+					if err := errors.Join(errs...); err != nil {
+						t.Fatal(err)
+					}
+					outcomeFrom(t, cfg, said[0]).equals(t, "on hosts", want)
+					if got := sumOf(t, cfg); got != sum {
+						t.Errorf("the state has checksum %s, that of one rank %s", got, sum)
+					}
+				})
+			}
 		}
 	}
 }

@@ -160,7 +160,7 @@ func changes(all []finding, i int, name string) (what []string) {
 // holders returns the sets of ranks that hold the same weights of a group.
 func (g *memoryGuard) holders(group *moe.Group) [][]int {
 	switch {
-	case group.Ranks == nil:
+	case group.Ranks == nil || group.Held() != nil:
 		return nil
 	case group.Experts:
 		return g.layout.Groups(mesh.DPReplicate, mesh.EFSDP)
@@ -171,7 +171,7 @@ func (g *memoryGuard) holders(group *moe.Group) [][]int {
 // places returns the sets of ranks that have the same place on each host. Of a group that hosts hold
 // once each, they check the same part.
 func (g *memoryGuard) places(group *moe.Group) (sets [][]int) {
-	if group.Across == nil {
+	if group.Across == nil || group.Held() != nil {
 		return nil
 	}
 	hosts := g.comm.Hosts()

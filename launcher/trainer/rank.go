@@ -104,7 +104,9 @@ func newMesh(cfg Config, c *collective.Comm) (moe.Mesh, error) {
 	if cfg.routedExperts() == 0 {
 		l = mesh.Default(c.Size())
 	}
-	return moe.NewMesh(c, l)
+	m, err := moe.NewMesh(c, l)
+	m.FSDP = cfg.FSDP
+	return m, err
 }
 
 // newModel creates this rank's part of the model. It is collective.

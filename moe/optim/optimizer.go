@@ -228,7 +228,7 @@ func (o *Optimizer) reduce() (float64, error) {
 // normPiece is the number of adjacent squares that are summed with rounding. The sums of pieces are
 // added exactly. The slice of one of 2, 4, 8 or 16 ranks consists of whole pieces. Those of experts
 // begin again at each parameter. So the norm does not depend on the number of ranks.
-const normPiece = 256
+const normPiece = moe.ShardMultiple
 
 // addSquares adds the squares of the gradients of a shard.
 func (o *Optimizer) addSquares(sum *exact.Sum, s shard) {

@@ -13,7 +13,8 @@ import (
 // shard is the slice [lo, hi) of a group that this rank updates.
 type shard struct {
 	group  *moe.Group
-	lo, hi int
+	lo, hi int      // of the group's Work and Grad
+	spans  [][2]int // the ranges of the flat vectors that these are; nil: [lo, hi)
 	// The ranks that sum the gradients of some adjacent slices, and publish their weights: those of
 	// the group or, if hosts hold it once each, one per host. nil: nothing of it crosses ranks.
 	peers  *collective.Comm
@@ -33,7 +34,7 @@ type state []tensor.Tensor
 func shardsOf(groups []*moe.Group, whole bool) (all []shard) {
 	for _, g := range groups {
 		s := shard{group: g, hi: g.Len()}
-		if g.Ranks != nil {
+		if s.spans = g.Held(); s.spans == nil && g.Ranks != nil {
 			s.take(splitGroup(g, g.Ranks.Size(), whole))
 		}
 		all = append(all, s)
@@ -183,12 +184,20 @@ type part struct {
 
 // parts yields each parameter that the shard has elements of.
 func (s *shard) parts(yield func(part) bool) {
-	begin := 0 // of the parameter in the group
-	for _, p := range s.group.Params {
-		lo, hi := max(s.lo, begin), min(s.hi, begin+p.Len())
-		if lo < hi && !yield(part{p, lo - begin, lo - s.lo, hi - s.lo}) {
-			return
+	spans := s.spans
+	if spans == nil {
+		spans = [][2]int{{s.lo, s.hi}}
+	}
+	at := 0 // of the span in the shard
+	for _, span := range spans {
+		begin := 0 // of the parameter in the group
+		for _, p := range s.group.Params {
+			lo, hi := max(span[0], begin), min(span[1], begin+p.Len())
+			if lo < hi && !yield(part{p, lo - begin, at + lo - span[0], at + hi - span[0]}) {
+				return
+			}
+			begin += p.Len()
 		}
-		begin += p.Len()
+		at += span[1] - span[0]
 	}
 }
