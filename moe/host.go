@@ -7,10 +7,10 @@ package moe
 // and the work is shared evenly.
 //
 // The gradient of a weight is a balanced binary tree over the ranks, as in collective.AllReduce, of
-// the trees over the sequences of each rank: see tensor.Wgrad. The optimizer sums those of several
-// hosts: see Group.Across. The sums of several passes are added pass by pass. Groups that each rank
-// holds are summed over a rank's passes first, and then over ranks. The gradient of an expert is
-// one product over the rows of all its replicas, in the order that they have on a single rank.
+// the trees over the sequences of each rank: see tensor.Wgrad. The sums of several passes are added
+// pass by pass. passsums.go does the same for groups that each rank or each host holds. The gradient
+// of an expert is one product over the rows of all its replicas, in the order that they have on a
+// single rank.
 
 import (
 	"fmt"

@@ -3,16 +3,16 @@ package moe
 import "math"
 
 // Loss is the result of a pass, as sums over this rank's tokens. Their sums over ranks and passes
-// have the same bits for any distribution of the sequences. For Balance this holds for one pass of
-// 2^i sequences per rank: it is a tree over sequences, as is the sum over ranks of
-// [collective.AllReduce].
+// have the same bits for any distribution of the sequences, because they are exact: the terms of
+// each sequence are rounded to multiples of a power of two.
 type Loss struct {
 	// cross-entropy, nats; each sequence's is rounded to 2^-24, so that sums are exact up to 2^29
 	Sum       float64
 	Tokens    int
 	MTP       float64 // the same for the MTP module, before its weight
 	MTPTokens int
-	// this rank's part of the balance loss, with its weight and mean applied
+	// this rank's part of the balance loss, with its weight and mean applied; each sequence's is
+	// rounded to 2^-48, so that sums are exact up to 2^5
 	Balance float64
 	// expert choices dropped for lack of room; 0 unless the exchange has a capacity
 	Dropped int
@@ -29,23 +29,16 @@ func (l *sequenceLoss) of(mtp bool) *float64 {
 	return &l.main
 }
 
-// sum adds the losses of the sequences to l. It overwrites their balance losses.
+// sum adds the losses of the sequences to l.
 func (l *Loss) sum(sequences []sequenceLoss) {
 	for _, s := range sequences {
 		l.Sum += rounded(s.main)
 		l.MTP += rounded(s.mtp)
-	}
-	for far := 1; far < len(sequences); far *= 2 {
-		for i := 0; i+far < len(sequences); i += 2 * far {
-			sequences[i].balance += sequences[i+far].balance
-		}
-	}
-	if len(sequences) > 0 {
-		l.Balance = sequences[0].balance
+		l.Balance += math.RoundToEven(s.balance*0x1p48) * 0x1p-48
 	}
 }
 
-// rounded returns a sequence's loss as Loss sums it.
+// rounded returns a sequence's cross-entropy as Loss sums it.
 func rounded(loss float64) float64 { return math.RoundToEven(loss*0x1p24) * 0x1p-24 }
 
 // SequenceLosses yields the cross-entropies of this rank's sequences in the last Forward, Train or

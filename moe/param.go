@@ -60,7 +60,8 @@ type Group struct {
 	weights   []*weight
 	quantized []*linear
 	mine      []*linear // of these, those that this rank quantizes
-	zeroed    int       // calls of ZeroGrad
+	sums      passSums
+	zeroed    int // calls of ZeroGrad
 }
 
 // Held returns the ranges of the flat vectors that Work and Grad have, one after the other, if the
@@ -88,6 +89,7 @@ func (g *Group) ZeroGrad() {
 	for _, w := range g.weights {
 		w.stale, w.sealed, w.broken = true, seal{}, false
 	}
+	g.sums.reset()
 	switch {
 	case g.sharded != nil:
 		for i := range g.sharded.units {

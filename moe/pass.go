@@ -15,8 +15,8 @@ import (
 //
 // All ranks run the same schedule, and weights do not change meanwhile. Gradients have the same
 // bits in every schedule: a weight's gradient is the sum over the passes of a step in the order of
-// their Forward calls. A pass whose turn has not come leaves its weight gradients to the pass
-// before it.
+// their Forward calls, and the gradient of a pass is a tree over the sequences of all ranks. A pass
+// whose turn has not come leaves its weight gradients to the pass before it.
 //
 // A pass ends with its weight gradients. The model then reuses its memory for another one. The
 // first Forward after ZeroGrad ends all passes that are left, without adding their gradients.
@@ -41,8 +41,9 @@ type Pass struct {
 	mtp    mtpState
 	norm   normState // of the last norm, if no loss is computed
 	// gradient of the last hidden state; after the backward pass, gradient of the embedded inputs
-	dh       tensor.Tensor
-	embedded []embedded // gradients of the embedding's rows
+	dh        tensor.Tensor
+	embedded  []embedded // gradients of the embedding's rows
+	headNorms []headNorm
 
 	sequences []sequenceLoss // of this rank
 	loss      Loss
@@ -62,7 +63,8 @@ const (
 // the pass ends. Forward is collective.
 //
 // It completes the loss and everything after the last hidden state. Logits never exist all at once,
-// so the gradients of the head, its norms and their weights are computed together with the loss.
+// so the gradients of the head, its norms and their weights are computed together with the loss. It
+// adds that of the head's weight.
 func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 	m.beginStep()
 	p := m.newPass(ex, b, true)
@@ -235,16 +237,27 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 	if m.mtp != nil {
 		p.embedded = append(p.embedded, embedded{p.mtp.dembedded, p.batch.Targets})
 	}
-	if err := m.host.embedBackward(p.weightPhase(ex), &m.embedding, p.embedded); err != nil {
+	w := p.weightPhase(ex)
+	if err := m.host.embedBackward(w, &m.embedding, p.embedded); err != nil {
 		return err
 	}
 	if err := m.sharded.reduce(ex, embeddingUnit); err != nil {
 		return err
 	}
-	if p.flush {
+	w.layer = m.layers() - 1
+	for i := range p.headNorms {
+		p.headNorms[i].backwardWeight(w)
+	}
+	if p.batch.More {
+		if err := p.sumPass(ex); err != nil {
+			return err
+		}
+	} else {
 		for _, g := range m.Groups {
 			g.completeGrad(ex)
 		}
+	}
+	if p.flush {
 		m.rowStore.clear()
 		m.rowStore.Trim()
 	}
@@ -263,7 +276,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		m.passes = append(m.passes, p)
 	}
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
-	p.deferred, p.flush, p.decoding, p.loss = false, false, nil, Loss{}
+	p.deferred, p.flush, p.decoding, p.loss, p.headNorms = false, false, nil, Loss{}, p.headNorms[:0]
 	p.sealed, p.unsealed = train && m.Guard, tensor.Mark{}
 	n := len(b.Inputs) / b.Seq
 	if cap(p.sequences) < n {
@@ -334,5 +347,8 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 	ex.Used(each("scratch memory"))
 	for _, g := range m.Groups {
 		yield("gradients", g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes())
+		if g.sums.any {
+			yield("gradients", g.sums.earlier.Bytes())
+		}
 	}
 }

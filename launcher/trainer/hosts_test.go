@@ -122,18 +122,27 @@ func TestHostsDisagree(t *testing.T) {
 	sameState(t, "hosts that differ", cfg, undisturbed, cfg.Steps)
 }
 
-// Hosts with 1, 2 and 4 ranks train to the bits of one rank, whether each host holds the dense
-// weights or a part of them.
+// Hosts with 1, 2 and 4 ranks train to the bits of one rank, in one pass per step and in several,
+// whether each host holds the dense weights or a part of them.
 func TestOneResultForAllHosts(t *testing.T) {
 	t.Parallel()
-	for _, precision := range []string{"bf16", "mxfp8"} {
-		one := layoutRun(t, precision)
+	for _, c := range []struct {
+		precision string
+		passes    int
+	}{{"bf16", 1}, {"mxfp8", 1}, {"bf16", 4}, {"mxfp8", 2}} {
+		run := func(ranks int) Config {
+			cfg := layoutRun(t, c.precision)
+			cfg.Batch *= c.passes
+			cfg.MicroBatch = cfg.Batch / c.passes / ranks
+			return cfg
+		}
+		one := run(1)
 		want := outcomeFrom(t, one, train(t, one, 1, ""))
 		sum := sumOf(t, one)
 		for _, on := range [][2]int{{2, 1}, {2, 2}, {2, 4}, {4, 1}, {4, 2}} {
 			for _, fsdp := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/%dx%d/fsdp %v", precision, on[0], on[1], fsdp), func(t *testing.T) {
-					cfg := layoutRun(t, precision)
+				t.Run(fmt.Sprintf("%s/%d passes/%dx%d/fsdp %v", c.precision, c.passes, on[0], on[1], fsdp), func(t *testing.T) {
+					cfg := run(on[0] * on[1])
 					cfg.FSDP = fsdp
 					said, errs := trainOnHosts(t, on[1], slices.Repeat([]Config{cfg}, on[0]), false)
 					if err := errors.Join(errs...); err != nil {

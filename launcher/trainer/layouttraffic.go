@@ -112,8 +112,7 @@ func (t layoutTraffic) exchange() []Movement {
 	}
 	tokens := float64(t.Batch / t.layout.Batch() * t.Seq)
 	rows := layers * tokens * float64(m.TopK) / float64(t.epHosts) // on this host
-	micro := max(t.microBatch(t.layout.World), 1)
-	passes := (t.Batch/t.layout.World + micro - 1) / micro
+	passes := t.passes(t.layout.World)
 	row := float64(m.Dim * t.precision.DType.Size())
 	peers := away(min(t.layout.EP, t.layout.World/t.hosts))
 	move := func(name string, kind collective.Kind, bytes float64) Movement {
@@ -148,8 +147,8 @@ func (t layoutTraffic) sum(name string, bytes int) Movement {
 }
 
 // gradients lists the movements of gradients. Ranks that share weights read the operands of their
-// gradients. All ranks reduce-scatter those of norms and routers, and each rank its part of what
-// its host has of the others. The gradients of experts move only between replicas.
+// gradients. In each pass, all ranks reduce-scatter those of norms and routers, and each rank its
+// part of what its host has of the others. The gradients of experts move only between replicas.
 func (t layoutTraffic) gradients() (all []Movement) {
 	norms, matrices := t.Model.ReplicatedElements()
 	if t.sharers > 1 {
@@ -159,6 +158,9 @@ func (t layoutTraffic) gradients() (all []Movement) {
 	sums := float64(norms)
 	if t.hosts > 1 || t.sharers == 1 {
 		sums += float64(matrices) / float64(t.sharers)
+	}
+	if t.layout.World > 1 {
+		sums *= float64(t.passes(t.layout.World))
 	}
 	all = append(all, t.all("gradients", collective.KindReduceScatter, 4*sums))
 	if t.layout.Replicas() > 1 && t.Model.MoELayers() > 0 {

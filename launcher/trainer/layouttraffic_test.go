@@ -49,6 +49,7 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 		change func(*Config)
 	}{
 		"1 rank":       {1, func(*Config) {}},
+		"1, 8 passes":  {1, func(c *Config) { c.MicroBatch = 1 }},
 		"2 ranks":      {2, func(*Config) {}},
 		"4 ranks":      {4, func(*Config) {}},
 		"wide":         {4, func(c *Config) { c.Model.DenseInter, c.Model.ExpertInter = 448, 96 }},

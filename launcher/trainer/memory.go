@@ -76,9 +76,7 @@ func (c Config) PassTokens(ranks int) int { return max(c.microBatch(ranks), 1) *
 // wgradPasses returns the number of passes of a step that one weight gradient of the routed experts
 // covers.
 func (c Config) wgradPasses(ranks int) int {
-	micro := max(c.microBatch(ranks), 1)
-	passes := (c.Batch/ranks + micro - 1) / micro
-	return max(min(passes, c.Model.WgradPasses(c.PassTokens(ranks)*ranks)), 1)
+	return max(min(c.passes(ranks), c.Model.WgradPasses(c.PassTokens(ranks)*ranks)), 1)
 }
 
 // Part holds what a part of the model needs on a rank and its cost per token.

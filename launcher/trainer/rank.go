@@ -155,7 +155,7 @@ func (r *rank) addObservers() (err error) {
 // addTasks creates the work between steps. It is collective.
 func (r *rank) addTasks() error {
 	j, w := r.job, &r.watch
-	windows, err := j.windows(r.comm.Rank())
+	windows, err := j.windows()
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,8 @@ import (
 // stateMemory returns what each rank holds of a part of the model, without activations. The ranks
 // of a host share one copy of dense weights, of their quantized forms and of their gradients,
 // except norms and routers. On one host, replicas of an expert do so too. The optimizer's state is
-// sharded over all ranks with the same weights, on any number of hosts.
+// sharded over all ranks with the same weights, on any number of hosts. So are the sums of earlier
+// passes, of gradients that ranks or hosts sum.
 func (c Config) stateMemory(m moe.Module, p moe.Precision, l mesh.Layout, hosts int) (s Memory) {
 	held, holders := m.Params, l.World // holders: ranks with the same weights
 	if m.Class == moe.Expert {
@@ -29,6 +30,9 @@ func (c Config) stateMemory(m moe.Module, p moe.Precision, l mesh.Layout, hosts 
 		size = 4
 	}
 	s.Weights, s.Gradients = product(held, size)/copies, product(held, 4)/copies
+	if (m.Class == moe.Single || hosts > 1) && holders > 1 && c.passes(l.World) > 1 {
+		s.Gradients += product(held, 4) / int64(holders)
+	}
 	if how := p.Of(m.Class); how != nil {
 		s.Weights += int64(min(float64(held)*m.QuantizedShare(p)*how.WeightBytes(), mostBytes)) / copies
 	}

@@ -46,6 +46,9 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 	o.shards = shardsOf(groups, rule.WholeMatrices())
 	for i := range o.shards {
 		o.shards[i].number = i
+		if s := o.shards[i]; s.peers != nil {
+			s.group.Divide(s.peers, s.first, s.counts)
+		}
 	}
 	if o.copies > len(shard{}.states) {
 		panic(fmt.Sprintf("optim: memory for %d copies of the state: give 1 or 2", o.copies))
@@ -209,8 +212,8 @@ func (o *Optimizer) reduce() (float64, error) {
 	var squares exact.Sum
 	for i, s := range o.shards {
 		if s.peers != nil {
-			if err := o.reduceScatter(s); err != nil {
-				return 0, fmt.Errorf("summing %s gradients: %w", s.group.Name, err)
+			if err := s.group.SumGrad(o.ex); err != nil {
+				return 0, err
 			}
 		}
 		o.addSquares(&squares, s)
@@ -244,11 +247,6 @@ func (o *Optimizer) addSquares(sum *exact.Sum, s shard) {
 	for p := range s.parts {
 		add(s.grad().Slice(p.lo, p.hi))
 	}
-}
-
-func (o *Optimizer) reduceScatter(s shard) error {
-	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
-	return collective.ReduceScatter(s.peers, s.grad().F32(), s.group.Grad.F32()[s.first:s.exchanged()], s.counts, collective.Sum)
 }
 
 // Gradients yields this rank's slices of the summed gradients, after Reduce.
