@@ -35,8 +35,9 @@ type Model struct {
 
 	precision Precision
 	mesh      Mesh
-	host      *host  // shares the dense group; nil: each rank has its own
-	embedding weight // [vocab, dim]
+	host      *host    // shares the dense group; nil: each rank has its own
+	sharded   *sharded // the dense group, over hosts; nil: it is not sharded
+	embedding weight   // [vocab, dim]
 	blocks    []*block
 	norm      *rmsNorm
 	output    output
@@ -108,19 +109,24 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange) (*M
 	}
 	at := rankContext{mesh.EP, timedExchange{exchange}}
 	rope := cfg.rotaryTable(seq)
+	b.beginUnit()
 	b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
 	for i := range cfg.Layers {
+		b.beginUnit()
 		m.blocks = append(m.blocks, newBlock(b, cfg, at, i, rope))
 	}
 	m.norm = newNorm(b, "model.norm", cfg.Dim, cfg.NormEps)
 	m.output.sizes = defaultOutputSizes()
 	m.output.weight.unit = m.output.sizes.unit(cfg.Vocab)
+	b.beginUnit()
 	b.matrix(&m.output.weight, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
 	if cfg.MTPLayers > 0 {
+		b.beginUnit()
 		m.mtp = newMTP(b, cfg, at, rope)
 	}
 	var err error
 	m.Groups, err = b.groups()
+	m.sharded = b.dense.sharded
 	return m, err
 }
 
@@ -189,20 +195,37 @@ func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor,
 	if err != nil {
 		return tensor.Tensor{}, err
 	}
+	if err := m.sharded.gather(ex, m.Config.headUnit()); err != nil {
+		return tensor.Tensor{}, err
+	}
 	return m.output.logits(ex, m.norm.forward(p, p.scratch, h.Mat(), &pass.norm)), nil
 }
 
 // hidden returns the last hidden state, before the final norm: [tokens, dim].
 func (m *Model) hidden(p phase) (tensor.Tensor, error) {
 	h := p.arena.New(m.precision.DType, len(p.batch.Inputs), m.Config.Dim)
-	tensor.Embed(p.ex, h.Mat(), m.embedding.W.Mat(), p.batch.Inputs)
+	if err := m.embed(p, h, p.batch.Inputs); err != nil {
+		return h, err
+	}
 	for i, l := range m.blocks {
-		var err error
+		err := m.sharded.gather(p.ex, firstBlock+i)
+		if err != nil {
+			return h, err
+		}
 		if h, err = l.forward(p, h, &p.blocks[i]); err != nil {
 			return h, err
 		}
 	}
 	return h, nil
+}
+
+// embed looks the embeddings of ids up: to is [len(ids), dim].
+func (m *Model) embed(p phase, to tensor.Tensor, ids []int32) error {
+	if err := m.sharded.gather(p.ex, embeddingUnit); err != nil {
+		return err
+	}
+	tensor.Embed(p.ex, to.Mat(), m.embedding.W.Mat(), ids)
+	return nil
 }
 
 // predict computes the losses of all tokens from the last hidden state. In training it sets dh to
@@ -213,14 +236,22 @@ func (m *Model) predict(p phase, h, dh tensor.Tensor) error {
 	n := 1
 	if m.mtp != nil {
 		var err error
-		if all[1], err = m.mtp.forward(p, &m.embedding, h, &p.mtp); err != nil {
+		if all[1], err = m.mtp.forward(p, h, &p.mtp); err != nil {
 			return err
 		}
 		n = 2
 	}
-	err := m.output.forward(p, all[:n])
+	if err := m.sharded.gather(p.ex, m.Config.headUnit()); err != nil {
+		return err
+	}
+	if err := m.output.forward(p, all[:n]); err != nil {
+		return err
+	}
 	p.loss.sum(p.sequences)
-	return err
+	if !p.train {
+		return nil
+	}
+	return m.sharded.reduce(p.ex, m.Config.headUnit())
 }
 
 // Params returns all parameters of this rank in a fixed order.

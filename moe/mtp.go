@@ -45,12 +45,17 @@ func newMTP(b *builder, cfg Config, at rankContext, rope *tensor.RotaryTable) *m
 
 // forward returns the module's prediction from the model's last hidden state h: [tokens, dim],
 // before the final norm.
-func (m *mtp) forward(p phase, embedding *weight, h tensor.Tensor, s *mtpState) (prediction, error) {
+func (m *mtp) forward(p phase, h tensor.Tensor, s *mtpState) (prediction, error) {
 	ex, batch := p.ex, p.batch
 	tokens, dim := h.Dim(0), h.Dim(1)
 	front := p.savingAll() // what precedes the block is saved, even if the block is recomputed
 	s.embedded = like(front.saved, h)
-	tensor.Embed(ex, s.embedded.Mat(), embedding.W.Mat(), batch.Targets)
+	if err := p.model.embed(p, s.embedded, batch.Targets); err != nil {
+		return prediction{}, err
+	}
+	if err := p.model.sharded.gather(ex, p.model.Config.mtpUnit()); err != nil {
+		return prediction{}, err
+	}
 	s.joined = activation{Tensor: front.saved.New(h.DType(), tokens, 2*dim)}
 	left, right := s.joined.Mat().ColSlice(0, dim), s.joined.Mat().ColSlice(dim, 2*dim)
 	tensor.Convert(ex, left, m.embedNorm.forward(front, p.scratch, s.embedded.Mat(), &s.embedNorm).Mat())

@@ -161,16 +161,33 @@ func (p *Pass) backward(b phase) (err error) {
 	b.layer = m.layers() - 1
 	b.verifyAll(p.waiting[:])
 	if m.mtp != nil {
-		if err := m.mtp.backward(b, p.dh, &p.mtp); err != nil {
+		err := m.backwardUnit(b, m.Config.mtpUnit(), func() error { return m.mtp.backward(b, p.dh, &p.mtp) })
+		if err != nil {
 			return err
 		}
 	}
 	for i, l := range slices.Backward(m.blocks) {
-		if p.dh, err = l.backward(b, p.dh, &p.blocks[i]); err != nil {
+		err := m.backwardUnit(b, firstBlock+i, func() (err error) {
+			p.dh, err = l.backward(b, p.dh, &p.blocks[i])
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// backwardUnit runs the backward pass of a unit between gathering its weights and summing its
+// gradients, if this phase computes them.
+func (m *Model) backwardUnit(b phase, unit int, run func() error) error {
+	if err := m.sharded.gather(b.ex, unit); err != nil {
+		return err
+	}
+	if err := run(); err != nil || !b.fused {
+		return err
+	}
+	return m.sharded.reduce(b.ex, unit)
 }
 
 // catchUp computes the weight gradients of the passes whose turn has come.
@@ -196,9 +213,15 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 		if err := m.mtp.backwardWeight(w, &p.mtp); err != nil {
 			return err
 		}
+		if err := m.sharded.reduce(ex, m.Config.mtpUnit()); err != nil {
+			return err
+		}
 	}
 	for i, l := range slices.Backward(m.blocks) {
 		if err := l.backwardWeight(w, &p.blocks[i]); err != nil {
+			return err
+		}
+		if err := m.sharded.reduce(ex, firstBlock+i); err != nil {
 			return err
 		}
 	}
@@ -218,6 +241,9 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 	if err := m.host.embedBackward(w, &m.embedding, p.embedded); err != nil {
 		return err
 	}
+	if err := m.sharded.reduce(ex, embeddingUnit); err != nil {
+		return err
+	}
 	w.layer = m.layers() - 1
 	for i := range p.headNorms {
 		p.headNorms[i].backwardWeight(w)
@@ -226,11 +252,12 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 		if err := p.sumPass(ex); err != nil {
 			return err
 		}
-	}
-	if p.flush {
+	} else {
 		for _, g := range m.Groups {
 			g.completeGrad(ex)
 		}
+	}
+	if p.flush {
 		m.rowStore.clear()
 		m.rowStore.Trim()
 	}
@@ -319,7 +346,7 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 	m.rowStore.Used(each("saved activations"))
 	ex.Used(each("scratch memory"))
 	for _, g := range m.Groups {
-		yield("gradients", g.Grad.Slice(0, g.ParamLen()).Bytes())
+		yield("gradients", g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes())
 		if g.sums.any {
 			yield("gradients", g.sums.earlier.Bytes())
 		}

@@ -100,7 +100,7 @@ func divideEvenly(g *Group) {
 	for r := range counts {
 		counts[r] = g.Len() / len(counts)
 	}
-	g.Divide(counts)
+	g.Divide(g.Ranks, 0, counts)
 }
 
 // interleaving is a model on some ranks, and what its steps do.

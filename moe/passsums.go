@@ -1,7 +1,7 @@
 package moe
 
-// Gradients that each of several ranks has for its own tokens: of norms and routers on one host, of
-// all dense weights on several. They are summed over ranks pass by pass, because that is the order
+// Gradients that each of several ranks has for its own tokens, of norms and routers, or each host
+// for those of its ranks, of dense weights. They are summed pass by pass, because that is the order
 // of one rank: the gradient of a pass is a tree over the sequences of all ranks, and passes are
 // added one after the other. A rank that added up its own passes first would have another sum.
 //
@@ -17,8 +17,10 @@ import (
 
 // passSums is this rank's part of the sums of a group's gradients over ranks.
 type passSums struct {
-	counts []int         // elements of Grad that each of Ranks owns; nil: there are no sums
-	own    tensor.Tensor // this rank's elements of Grad
+	peers  *collective.Comm // nil: there are no sums
+	counts []int            // elements of Grad that each of peers owns
+	all    tensor.Tensor    // the elements of Grad that peers own
+	own    tensor.Tensor    // those of this rank
 	// the sum of the passes of this step that were summed over ranks: as long as own, and valid if
 	// any is set
 	earlier tensor.Tensor
@@ -27,25 +29,31 @@ type passSums struct {
 	broken  bool // earlier has changed by itself since ZeroGrad
 }
 
-// Divide says which elements of Grad each of Ranks owns, one range after the other: counts[r] for
-// rank r. Passes with [Batch.More] then end with a sum over ranks, and [Group.SumGrad] follows the
-// last pass of a step. Ranks that share the group have nothing to divide. If the group contains the
-// head, whose gradient Forward adds, only one pass may be in flight.
-func (g *Group) Divide(counts []int) {
-	lo := 0
-	for _, n := range counts[:g.Ranks.Rank()] {
-		lo += n
+// Divide says which elements of Grad each of some peers owns, one range after the other from
+// element first on: counts[r] for rank r. The peers are Ranks or, if hosts hold the group once
+// each, Across. Passes with [Batch.More] then end with a sum over peers, and [Group.SumGrad]
+// follows the last pass of a step. Ranks of one host that share the group have nothing to divide.
+// If the group contains the head, whose gradient Forward adds, only one pass may be in flight.
+func (g *Group) Divide(peers *collective.Comm, first int, counts []int) {
+	s := passSums{peers: peers, counts: counts}
+	end := first
+	for r, n := range counts {
+		if r == peers.Rank() {
+			s.own = g.Grad.Slice(end, end+n)
+		}
+		end += n
 	}
-	g.sums = passSums{counts: counts, own: g.Grad.Slice(lo, lo+counts[g.Ranks.Rank()])}
+	s.all = g.Grad.Slice(first, end)
+	g.sums = s
 }
 
 // SumGrad completes the sums over ranks and passes after the last pass of a step. They are in this
-// rank's elements of Grad. The others then hold what is of no use. SumGrad is collective among
-// Ranks.
+// rank's elements of Grad. The others then hold what is of no use. SumGrad is collective among the
+// peers. All ranks that share Grad must have completed it.
 func (g *Group) SumGrad(ex *tensor.Exec) error {
 	s := &g.sums
 	defer ex.Enter(ex.Enter(profile.Collectives))
-	if err := collective.ReduceScatter(g.Ranks, s.own.F32(), g.Grad.F32(), s.counts, collective.Sum); err != nil {
+	if err := collective.ReduceScatter(s.peers, s.own.F32(), s.all.F32(), s.counts, collective.Sum); err != nil {
 		return fmt.Errorf("summing %s gradients: %w", g.Name, err)
 	}
 	if s.any {
@@ -68,6 +76,9 @@ func (p *Pass) sumPass(ex *tensor.Exec) error {
 				return err
 			}
 			p.model.CheckGrad(ex, i)
+		}
+		if err := g.meet(ex); err != nil { // others may still complete or check their rows
+			return err
 		}
 		if err := g.SumGrad(ex); err != nil {
 			return err

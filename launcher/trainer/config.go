@@ -32,9 +32,10 @@ type Config struct {
 	Recompute  string `toml:"recompute" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
 	Precision  string `toml:"precision" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
 
-	DPReplicate int `toml:"dp_replicate" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
-	DPShard     int `toml:"dp_shard" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
-	EP          int `toml:"ep" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard; results are bit-identical"`
+	DPReplicate int  `toml:"dp_replicate" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
+	DPShard     int  `toml:"dp_shard" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
+	FSDP        bool `toml:"fsdp" help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
+	EP          int  `toml:"ep" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard; results are bit-identical"`
 
 	EPExchange string   `toml:"ep_exchange" help:"token exchange between ranks: onesided or standard"`
 	EPDispatch string   `toml:"ep_dispatch" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`

@@ -12,8 +12,8 @@ import (
 
 // Memory is an estimate of the memory of one rank, in bytes.
 type Memory struct {
-	// working weights: this rank's experts, norms, and its share of the dense weights, which exist
-	// once on a host, with their quantized copies, which each rank holds
+	// working weights with their quantized forms: this rank's experts, norms, and its share of the
+	// dense weights, which exist once on a host
 	Weights   int64 `json:"weights"`
 	Gradients int64 `json:"gradients"` // FP32, of the same weights
 	// this rank's FP32 master weights and the vectors of its rule
@@ -129,13 +129,9 @@ func (c Config) passShape(l mesh.Layout, hosts int) moe.PassShape {
 	if err != nil {
 		options = ep.Options{}
 	}
-	sharers := l.World
-	if hosts > 1 {
-		sharers = 1
-	}
 	micro := max(c.microBatch(l.World), 1)
 	return moe.PassShape{
-		Sequences: micro, Seq: c.Seq, Sharers: sharers, EP: l.EP, Replicas: l.Replicas(),
+		Sequences: micro, Seq: c.Seq, Sharers: sharers(l, hosts), EP: l.EP, Replicas: l.Replicas(),
 		Precision: precision, Recompute: recompute, Exchange: options,
 		Adds: c.Batch/l.World > micro, Deferred: c.wgradPasses(l.World),
 	}
