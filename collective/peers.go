@@ -56,7 +56,11 @@ func (c *Comm) findBuffers(k call) error {
 		if !c.isLocal(j) {
 			continue
 		}
-		err := c.find(j, s.head.bufs, k.size)
+		bufs := s.head.bufs
+		if j == c.rank {
+			bufs = k.bufs // what peers might have written over
+		}
+		err := c.find(j, bufs, k.size)
 		if err == nil {
 			err = c.checkLength(j, k)
 		}
@@ -76,6 +80,8 @@ func (c *Comm) find(j int, published [2]extent, elem int) error {
 			c.peers[j].bufs[i] = nil
 		case g.local != nil: // this process has written it
 			c.peers[j].bufs[i] = unsafe.Slice((*byte)(g.local.bufs[c.seq%2][j][i]), e.bytes)
+		case j == c.rank: // its own buffer may be memory that another rank of this host has opened to it
+			c.peers[j].bufs[i] = unsafe.Slice((*byte)(g.world.heap.At(e.offset)), e.bytes)
 		default:
 			p, ok := g.world.heap.Within(g.worldRanks[j], e.offset, e.bytes)
 			if !ok || e.offset%int64(max(elem, 1)) != 0 {

@@ -13,6 +13,7 @@ type LoaderConfig struct {
 	Seq         int    // tokens that a sample predicts; its row has one more
 	GlobalBatch int    // samples per step of all ranks; a multiple of Ranks
 	Rank, Ranks int    // this rank and the number of ranks
+	Micro       int    // samples per rank in a pass; 0: all of the rank's samples are one pass
 	Seed        uint64 // of the order of the windows
 }
 
@@ -30,9 +31,10 @@ type State struct {
 // The stream is cut into windows of seq+1 tokens, seq apart, so that a token is a target once per
 // epoch. Seed and epoch determine a permutation of the windows. Sample g is window g mod W of the
 // permutation of epoch g / W, where W is the number of windows. A step takes the samples [Pos,
-// Pos+B), of which rank r of R reads [Pos + r*B/R, Pos + (r+1)*B/R): the global batch does not
-// depend on R. A Loader is not safe for concurrent use; loaders of several ranks may share a
-// stream.
+// Pos+B): the global batch does not depend on R, the number of ranks. A pass takes the next M*R of
+// them, and rank r reads the M from r*M on. If M*R does not divide B, the last pass is smaller on
+// every rank. So pass p covers the same samples for all M and R with the same product. A Loader is
+// not safe for concurrent use; loaders of several ranks may share a stream.
 //
 // In a mixture, a permutation of the 10000 slots of each period selects the part of a sample, and
 // the k-th sample of a part is that part's sample k in the sense above.
@@ -101,8 +103,8 @@ func NewLoader(s Stream, cfg LoaderConfig) (*Loader, error) {
 
 // Next fills dst with this rank's rows of the next global batch and advances by the whole batch.
 //
-// dst: [GlobalBatch/Ranks, Seq+1]; inputs are columns 0 to Seq-1, targets columns 1 to Seq. It
-// allocates nothing. Only a damaged token file causes an error.
+// dst: [GlobalBatch/Ranks, Seq+1], pass after pass; inputs are columns 0 to Seq-1, targets columns
+// 1 to Seq. It allocates nothing. Only a damaged token file causes an error.
 func (l *Loader) Next(dst []int32) error {
 	err := l.read(dst, l.pos)
 	l.pos += int64(l.cfg.GlobalBatch)
@@ -112,13 +114,19 @@ func (l *Loader) Next(dst []int32) error {
 // read fills dst with this rank's rows of the global batch at sample pos.
 func (l *Loader) read(dst []int32, pos int64) error {
 	l.check(dst)
-	from, to := share(int64(l.cfg.GlobalBatch), l.cfg.Rank, l.cfg.Ranks)
-	row := l.cfg.Seq + 1
-	for g := pos + from; g < pos+to; g++ {
-		if err := l.sample(dst[:row], g); err != nil {
-			return err
+	row, rank, ranks := l.cfg.Seq+1, int64(l.cfg.Rank), int64(l.cfg.Ranks)
+	for len(dst) > 0 {
+		n := int64(len(dst) / row) // of this pass
+		if l.cfg.Micro > 0 {
+			n = min(n, int64(l.cfg.Micro))
 		}
-		dst = dst[row:]
+		for i := range n {
+			if err := l.sample(dst[:row], pos+rank*n+i); err != nil {
+				return err
+			}
+			dst = dst[row:]
+		}
+		pos += n * ranks
 	}
 	return nil
 }

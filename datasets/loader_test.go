@@ -101,6 +101,31 @@ func TestGlobalBatchDoesNotDependOnRanks(t *testing.T) {
 	}
 }
 
+// TestPassesDoNotDependOnRanks: pass p of all ranks together is the p-th part of the global batch,
+// in order. The last pass may be smaller.
+func TestPassesDoNotDependOnRanks(t *testing.T) {
+	const seq, batch = 5, 24
+	s := countingStream(seq*50 + 3)
+	want := globalBatches(t, s, LoaderConfig{Seq: seq, GlobalBatch: batch, Ranks: 1, Seed: 3}, 1)[0]
+	for _, c := range []struct{ ranks, micro int }{{1, 5}, {2, 3}, {4, 1}, {4, 2}, {8, 2}, {8, 3}, {3, 100}} {
+		cfg := LoaderConfig{Seq: seq, GlobalBatch: batch, Ranks: c.ranks, Micro: c.micro, Seed: 3}
+		ranks := make([][]int32, c.ranks) // rows left of each
+		for cfg.Rank = range ranks {
+			ranks[cfg.Rank] = next(newLoader(t, s, cfg))
+		}
+		var got []int32
+		for len(ranks[0]) > 0 {
+			for r, rows := range ranks {
+				n := min(c.micro*(seq+1), len(rows))
+				got, ranks[r] = append(got, rows[:n]...), rows[n:]
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d ranks in passes of %d read %v, want %v", c.ranks, c.micro, got, want)
+		}
+	}
+}
+
 // TestResumeRepeatsAndSkipsNothing interrupts a run at every step, through JSON, and goes on with
 // every number of ranks.
 func TestResumeRepeatsAndSkipsNothing(t *testing.T) {

@@ -34,7 +34,7 @@ var movedColumns = []struct {
 	kinds []string
 }{
 	{"exchange", []string{"token counts", "dispatch", "combine", "combine backward", "dispatch backward"}},
-	{"gradients", []string{"gradients", "norm gradients"}},
+	{"gradients", []string{"gradient operands", "gradients"}},
 	{"of experts", []string{"expert gradients"}},
 	{"weights", []string{"weights"}},
 }

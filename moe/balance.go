@@ -43,7 +43,7 @@ func balanceSequences(_ *tensor.Exec, b balanceArgs, from, to int) {
 	for i := from; i < to; i++ {
 		loss := b.sequence(i)
 		if b.losses != nil {
-			b.losses[i].balance += math.RoundToEven(loss*0x1p48) * 0x1p-48 // exact sums: see Loss
+			b.losses[i].balance += math.RoundToEven(loss*0x1p48) * 0x1p-48 // see Loss
 		}
 	}
 }

@@ -27,7 +27,10 @@ func (m *Model) NewDecoder(ex *tensor.Exec, context int) (*Decoder, error) {
 		return nil, fmt.Errorf("the context is %d tokens: give 1 to %d (model.max_positions)", context, m.Config.MaxPositions)
 	}
 	d := &Decoder{model: m, rope: m.Config.rotaryTable(context)}
-	for _, b := range m.blocks {
+	for i, b := range m.blocks {
+		if err := m.sharded.gather(ex, m.blockUnit(i)); err != nil {
+			return nil, err
+		}
 		d.layers = append(d.layers, absorb(ex, b.attention))
 	}
 	return d, nil
@@ -100,6 +103,9 @@ func (d *Decoder) run(ex *tensor.Exec, sequences []extension, tokens []int32, fe
 		d.logits = tensor.New(tensor.FP32, max(len(sequences), 1), m.Config.Vocab)
 	}
 	logits := d.logits.Slice(0, len(sequences))
+	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
+		return tensor.Tensor{}, err
+	}
 	matMul(ex, logits.Mat(), m.norm.forward(p, p.scratch, last.Mat(), &pass.norm).Mat(), m.output.weight.W.Mat().T(), few)
 	return logits, nil
 }

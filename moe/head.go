@@ -38,7 +38,7 @@ type prediction struct {
 }
 
 // forward adds the cross-entropy of each token that has a target to the losses of its sequence. In
-// training it runs the backward pass as well: it adds to the gradients of the weights and sets dh.
+// training it runs the backward pass as well: it adds to the gradient of the weight and sets dh.
 //
 // If there are two predictions, a sequence's gradient of the weight is the sum over the rows of the
 // first prediction, then over those of the second. Rows are numbered in that order: sequence by
@@ -62,10 +62,32 @@ func (o *output) forward(p phase, all []prediction) error {
 		return err
 	}
 	for i := range all {
-		a := &all[i]
-		a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
+		all[i].backwardNorm(p)
 	}
 	return nil
+}
+
+// headNorm is a norm before the head whose weight's gradient waits for the end of the pass, when
+// those of earlier passes are complete.
+type headNorm struct {
+	*rmsNorm
+	state  normState
+	intact seal // of the gradient
+}
+
+// backwardNorm sets dh and leaves the gradient of the norm's weight in the pass.
+func (a *prediction) backwardNorm(p phase) {
+	p.saved, p.fused = &p.arena, false
+	a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
+	n := headNorm{rmsNorm: a.norm, state: a.state}
+	p.sealTensor(&n.intact, n.state.dw)
+	p.headNorms = append(p.headNorms, n)
+}
+
+// backwardWeight adds the gradient.
+func (n *headNorm) backwardWeight(p phase) {
+	p.verify(&n.intact)
+	n.rmsNorm.backwardWeight(p, &n.state)
 }
 
 // train processes all rows and computes the weight's gradient. It is collective if ranks share the

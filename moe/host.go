@@ -3,14 +3,14 @@ package moe
 // What the ranks of a host hold together: one copy of the dense group and, of each expert with
 // replicas, one copy for these. A copy is weights, their quantized forms and gradients. Each weight
 // is quantized by one rank. Each rank computes its own rows of a weight's gradient, from the tokens
-// of all ranks. So the FP32 gradients exist once, no rank adds up those of others, and the work is
-// shared evenly.
+// of the host's ranks. So the FP32 gradients exist once per host, no rank adds up those of others,
+// and the work is shared evenly.
 //
 // The gradient of a weight is a balanced binary tree over the ranks, as in collective.AllReduce, of
 // the trees over the sequences of each rank: see tensor.Wgrad. The sums of several passes are added
-// pass by pass. Groups that each rank holds are summed over a rank's passes first, and then over
-// ranks. The gradient of an expert is one product over the rows of all its replicas, in the order
-// that they have on a single rank.
+// pass by pass, and so are those of groups that each rank or each host holds: see passSums. The
+// gradient of an expert is one product over the rows of all its replicas, in the order that they
+// have on a single rank.
 
 import (
 	"fmt"
@@ -41,10 +41,14 @@ type wgrad struct {
 	rows  []wgradRows // of an expert, instead of dy and x: those of each pass
 }
 
-// newHost returns nil if each rank must have a copy of its own, because there is one rank, or
-// because ranks are on several hosts.
-func newHost(c *collective.Comm) *host {
-	if c == nil || c.Size() == 1 || len(c.Hosts()) > 1 {
+// newHost returns nil if each rank must have a copy of its own, because it is the only one of c on
+// its host, or because hosts have unequal numbers of ranks. local has the ranks of c on this host,
+// if there are several hosts.
+func newHost(c, local *collective.Comm) *host {
+	if c != nil && len(c.Hosts()) > 1 {
+		c = local
+	}
+	if c == nil || c.Size() == 1 {
 		return nil
 	}
 	return &host{comm: c}

@@ -3,7 +3,8 @@ package moe
 import "math"
 
 // Loss is the result of a pass, as sums over this rank's tokens. Their sums over ranks and passes
-// have the same bits for any distribution of sequences and layers, because they are exact.
+// have the same bits for any distribution of sequences and layers. They are exact, because their
+// terms are rounded to multiples of a power of two.
 type Loss struct {
 	// cross-entropy, nats; each sequence's is rounded to 2^-24, so that sums are exact up to 2^29
 	Sum       float64
@@ -34,23 +35,16 @@ func (l *sequenceLoss) of(mtp bool) *float64 {
 	return &l.main
 }
 
-// sum adds the losses of the sequences to l. It overwrites their balance losses.
+// sum adds the losses of the sequences to l.
 func (l *Loss) sum(sequences []sequenceLoss) {
 	for _, s := range sequences {
 		l.Sum += rounded(s.main)
 		l.MTP += rounded(s.mtp)
-	}
-	for far := 1; far < len(sequences); far *= 2 {
-		for i := 0; i+far < len(sequences); i += 2 * far {
-			sequences[i].balance += sequences[i+far].balance
-		}
-	}
-	if len(sequences) > 0 {
-		l.Balance = sequences[0].balance
+		l.Balance += s.balance
 	}
 }
 
-// rounded returns a sequence's loss as Loss sums it.
+// rounded returns a sequence's cross-entropy as Loss sums it.
 func rounded(loss float64) float64 { return math.RoundToEven(loss*0x1p24) * 0x1p-24 }
 
 // SequenceLosses yields the cross-entropies of this rank's sequences in the last Forward, Train or

@@ -2,6 +2,7 @@ package moe
 
 import (
 	"fmt"
+	"slices"
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
@@ -13,6 +14,14 @@ import (
 type Mesh struct {
 	Layout mesh.Layout
 	World  *collective.Comm // all ranks
+	// Host has the ranks of this host; nil: it has one rank, or Across is nil.
+	Host *collective.Comm
+	// Across has the ranks with the same place on each host, in the order of World; nil: there is
+	// one host, or hosts have unequal numbers of ranks.
+	Across *collective.Comm
+	// FSDP says that each host holds a part of the dense weights and of their gradients. It needs
+	// Across and means nothing without it.
+	FSDP bool
 	// EP has the ranks that hold each routed expert once. Tokens are exchanged among them.
 	EP *collective.Comm
 	// Replicas has the ranks with the same experts as this one, in the order of World; nil: no
@@ -21,6 +30,7 @@ type Mesh struct {
 }
 
 // OneGroup returns the mesh in which all ranks of c exchange tokens and no expert has a replica.
+// Ranks of several hosts share nothing.
 func OneGroup(c *collective.Comm) Mesh {
 	return Mesh{Layout: mesh.Default(c.Size()), World: c, EP: c}
 }
@@ -31,7 +41,8 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	case l.World != c.Size():
 		return m, fmt.Errorf("a layout of %d ranks is not one of %d", l.World, c.Size())
 	case l.Replicas() == 1:
-		return OneGroup(c), nil
+		m = OneGroup(c)
+		return m, m.divideHosts()
 	case len(c.Hosts()) > 1:
 		return m, fmt.Errorf("%d ranks on several hosts hold replicas of experts: exchange tokens among all ranks (ep %[1]d)", c.Size())
 	}
@@ -43,11 +54,57 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	return m, err
 }
 
-// Comms yields the communicators of the mesh, each once.
-func (m Mesh) Comms(yield func(*collective.Comm) bool) {
-	if yield(m.World) && m.Replicas != nil && yield(m.EP) {
-		yield(m.Replicas)
+// divideHosts finds the ranks of this host and those with the same place on each host.
+func (m *Mesh) divideHosts() (err error) {
+	c := m.World
+	hosts := c.Hosts()
+	local := hosts[c.Host()]
+	uneven := func(ranks []int) bool { return len(ranks) != len(local) }
+	if len(hosts) == 1 || slices.ContainsFunc(hosts, uneven) {
+		return nil
 	}
+	if len(local) > 1 {
+		if m.Host, err = c.Split(c.Host(), c.Rank()); err != nil {
+			return err
+		}
+	}
+	m.Across, err = c.Split(m.place(), c.Rank())
+	return err
+}
+
+// place returns the place of this rank among those of its host.
+func (m *Mesh) place() int {
+	return slices.Index(m.World.Hosts()[m.World.Host()], m.World.Rank())
+}
+
+// Comms yields the communicators of the mesh, each once, and their ranks as numbers in World.
+func (m Mesh) Comms(yield func(c *collective.Comm, ranks []int) bool) {
+	if !yield(m.World, everyRank(m.World.Size())) {
+		return
+	}
+	hosts := m.World.Hosts()
+	if m.Host != nil && !yield(m.Host, hosts[m.World.Host()]) {
+		return
+	}
+	if m.Across != nil {
+		var across []int
+		for _, ranks := range hosts {
+			across = append(across, ranks[m.place()])
+		}
+		if !yield(m.Across, across) {
+			return
+		}
+	}
+	if m.Replicas != nil && yield(m.EP, m.Layout.EPGroup(m.World.Rank())) {
+		yield(m.Replicas, m.Layout.ExpertReplicas(m.World.Rank()))
+	}
+}
+
+func everyRank(n int) (ranks []int) {
+	for r := range n {
+		ranks = append(ranks, r)
+	}
+	return ranks
 }
 
 // NewExchange returns the exchange of this name among the ranks that hold each expert once: see
@@ -57,25 +114,22 @@ func (m Mesh) NewExchange(name string, experts int, options ep.Options) (ep.Exch
 	if err != nil || m.Replicas == nil {
 		return exchange, err
 	}
-	x, ok := exchange.(*ep.OneSided)
-	if !ok {
-		return nil, fmt.Errorf("experts with replicas need the onesided exchange, not %s", name)
-	}
-	return x, x.Replicate(m.World)
+	return exchange, exchange.Replicate(m.World)
 }
 
 // replicated reports whether other ranks train the same experts.
 func (m *Model) replicated() bool { return m.mesh.Replicas != nil }
 
-// CheckReplicas returns an error if a recipe quantizes several rows of an expert together. Replicas
-// divide these rows, so codes would depend on the number of replicas.
+// CheckReplicas returns an error if a recipe has one scale for all rows of an expert (TensorScale).
+// Replicas divide these rows, so codes would depend on the number of replicas. No built-in recipe
+// has such a scale, and blocks of several rows exist for weights only: see [Recipe].
 func (p Precision) CheckReplicas() error {
 	if p.Experts == nil {
 		return nil
 	}
 	for _, c := range []mx.Cast{p.Experts.Forward.Left, p.Experts.Dgrad.Left} {
-		if c.Quantizes() && (c.Format.Block[0] > 1 || c.Format.TensorScale) {
-			return fmt.Errorf("precision %s: a scale of %s is for several rows of an expert, which replicas would divide: exchange tokens among all ranks", p.Name, c.Format.Name)
+		if c.Quantizes() && c.Format.TensorScale {
+			return fmt.Errorf("precision %s: %s has a scale for all rows of an expert, which replicas would divide: exchange tokens among all ranks", p.Name, c.Format.Name)
 		}
 	}
 	return nil

@@ -35,9 +35,10 @@ type Model struct {
 
 	precision Precision
 	mesh      Mesh
-	stage     Stage  // the part of the model that this is
-	host      *host  // shares the dense group; nil: each rank has its own
-	embedding weight // [vocab, dim]; only in a stage that embeds
+	stage     Stage    // the part of the model that this is
+	host      *host    // shares the dense group; nil: each rank has its own
+	sharded   *sharded // the dense group, over hosts; nil: it is not sharded
+	embedding weight   // [vocab, dim]; only in a stage that embeds
 	blocks    []*block
 	norm      *rmsNorm // nil in a stage that does not predict
 	output    output   // only in a stage that predicts
@@ -111,6 +112,7 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	m.addLayers(b, rankContext{mesh.EP, timedExchange{exchange}}, cfg.rotaryTable(seq))
 	var err error
 	m.Groups, err = b.groups()
+	m.sharded = b.dense.sharded
 	return m, err
 }
 
@@ -118,9 +120,11 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 func (m *Model) addLayers(b *builder, at rankContext, rope *tensor.RotaryTable) {
 	cfg := m.Config
 	if m.stage.Embed {
+		b.beginUnit()
 		b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
 	}
 	for i := m.stage.First; i < m.stage.End; i++ {
+		b.beginUnit()
 		m.blocks = append(m.blocks, newBlock(b, cfg, at, i, rope))
 	}
 	if !m.stage.Predict {
@@ -129,8 +133,10 @@ func (m *Model) addLayers(b *builder, at rankContext, rope *tensor.RotaryTable) 
 	m.norm = newNorm(b, "model.norm", cfg.Dim, cfg.NormEps)
 	m.output.sizes = defaultOutputSizes()
 	m.output.weight.unit = m.output.sizes.unit(cfg.Vocab)
+	b.beginUnit()
 	b.matrix(&m.output.weight, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
 	if cfg.MTPLayers > 0 {
+		b.beginUnit()
 		m.mtp = newMTP(b, cfg, at, rope)
 	}
 }
@@ -200,14 +206,23 @@ func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor,
 	if err != nil {
 		return tensor.Tensor{}, err
 	}
+	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
+		return tensor.Tensor{}, err
+	}
 	return m.output.logits(ex, m.norm.forward(p, p.scratch, h.Mat(), &pass.norm)), nil
 }
 
 // hidden returns the last hidden state, before the final norm: [tokens, dim].
 func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
-	h := m.embed(p, p.batch.Inputs, in.Hidden)
+	h, err := m.embed(p, p.batch.Inputs, in.Hidden)
+	if err != nil {
+		return h, err
+	}
 	for i, l := range m.blocks {
-		var err error
+		err := m.sharded.gather(p.ex, m.blockUnit(i))
+		if err != nil {
+			return h, err
+		}
 		if h, err = l.forward(p, h, &p.blocks[i]); err != nil {
 			return h, err
 		}
@@ -217,14 +232,17 @@ func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
 
 // embed returns the embeddings of tokens in memory of the pass: [tokens, dim]. A stage that does
 // not embed copies what an earlier one has sent.
-func (m *Model) embed(p phase, ids []int32, sent tensor.Tensor) tensor.Tensor {
+func (m *Model) embed(p phase, ids []int32, sent tensor.Tensor) (tensor.Tensor, error) {
 	h := p.arena.New(m.precision.DType, len(ids), m.Config.Dim)
-	if m.stage.Embed {
-		tensor.Embed(p.ex, h.Mat(), m.embedding.W.Mat(), ids)
-	} else {
+	if !m.stage.Embed {
 		tensor.Convert(p.ex, h.Mat(), sent.Mat())
+		return h, nil
 	}
-	return h
+	if err := m.sharded.gather(p.ex, embeddingUnit); err != nil {
+		return h, err
+	}
+	tensor.Embed(p.ex, h.Mat(), m.embedding.W.Mat(), ids)
+	return h, nil
 }
 
 // predict computes the losses of all tokens from the last hidden state. In training it sets dh to
@@ -235,14 +253,22 @@ func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
 	n := 1
 	if m.mtp != nil {
 		var err error
-		if all[1], err = m.mtp.forward(p, m.embed(p, p.batch.Targets, in.Embedded), h, &p.mtp); err != nil {
+		if all[1], err = m.mtp.forward(p, h, in.Embedded, &p.mtp); err != nil {
 			return err
 		}
 		n = 2
 	}
-	err := m.output.forward(p, all[:n])
+	if err := m.sharded.gather(p.ex, m.headUnit()); err != nil {
+		return err
+	}
+	if err := m.output.forward(p, all[:n]); err != nil {
+		return err
+	}
 	p.loss.sum(p.sequences)
-	return err
+	if !p.train {
+		return nil
+	}
+	return m.sharded.reduce(p.ex, m.headUnit())
 }
 
 // Params returns all parameters of this rank in a fixed order.

@@ -42,13 +42,19 @@ func newMTP(b *builder, cfg Config, at rankContext, rope *tensor.RotaryTable) *m
 	return m
 }
 
-// forward returns the module's prediction from the model's last hidden state h, before the final
-// norm, and the embedded targets, which the pass has saved. Both are [tokens, dim].
-func (m *mtp) forward(p phase, embedded, h tensor.Tensor, s *mtpState) (prediction, error) {
+// forward returns the module's prediction from the model's last hidden state h: [tokens, dim],
+// before the final norm. In a stage that does not embed, the embedded targets were sent.
+func (m *mtp) forward(p phase, h, sent tensor.Tensor, s *mtpState) (prediction, error) {
 	ex, batch := p.ex, p.batch
 	tokens, dim := h.Dim(0), h.Dim(1)
 	front := p.savingAll() // what precedes the block is saved, even if the block is recomputed
-	s.embedded = embedded
+	var err error
+	if s.embedded, err = p.model.embed(p, batch.Targets, sent); err != nil {
+		return prediction{}, err
+	}
+	if err := p.model.sharded.gather(ex, p.model.mtpUnit()); err != nil {
+		return prediction{}, err
+	}
 	s.joined = activation{Tensor: front.saved.New(h.DType(), tokens, 2*dim)}
 	left, right := s.joined.Mat().ColSlice(0, dim), s.joined.Mat().ColSlice(dim, 2*dim)
 	tensor.Convert(ex, left, m.embedNorm.forward(front, p.scratch, s.embedded.Mat(), &s.embedNorm).Mat())

@@ -43,20 +43,42 @@ type Group struct {
 	Ranks *collective.Comm
 	// Experts marks the routed experts. Which ones a rank has depends on the number of ranks.
 	Experts bool
-	// Shared says that Ranks hold the group once, weights, quantized weights and gradients, because
-	// they are on one host. Its gradients are those of all their tokens. It must not be written
+	// Shared says that the ranks of a host hold the group once, weights, quantized weights and
+	// gradients: see Host. Its gradients are those of all their tokens. It must not be written
 	// while another rank may use it.
 	Shared bool
+	// Across has the ranks with the same place on each host, if Ranks are on several hosts and
+	// share or shard the group. Together they sum a part of the gradients, and publish its weights.
+	Across *collective.Comm
 	// [Len] FP32 or BF16, zeros after the last parameter; see UpdateWork
 	Work tensor.Tensor
 	// [Len] FP32; the zero Tensor in a model for inference
 	Grad tensor.Tensor
 
-	host      *host // of a shared group
+	host      *host    // of a shared group, or of what the ranks of a host share of a sharded one
+	sharded   *sharded // over hosts; nil: this rank's flat vectors are whole
 	weights   []*weight
 	quantized []*linear
 	mine      []*linear // of these, those that this rank quantizes
-	zeroed    int       // calls of ZeroGrad
+	sums      passSums
+	zeroed    int // calls of ZeroGrad
+}
+
+// Held returns the ranges of the flat vectors that Work and Grad have, one after the other, if the
+// group is sharded over hosts: Params have no memory then. nil: Work and Grad are whole.
+func (g *Group) Held() [][2]int {
+	if g.sharded == nil {
+		return nil
+	}
+	return g.sharded.held()
+}
+
+// Host has the ranks that share this rank's copy of the group; nil: it is not shared.
+func (g *Group) Host() *collective.Comm {
+	if g.host == nil {
+		return nil
+	}
+	return g.host.comm
 }
 
 // ZeroGrad resets the gradients, like PyTorch's zero_grad(set_to_none=True): the next [Model.Train]
@@ -67,7 +89,13 @@ func (g *Group) ZeroGrad() {
 	for _, w := range g.weights {
 		w.stale, w.sealed, w.broken = true, seal{}, false
 	}
-	if g.host.first() {
+	g.sums.reset()
+	switch {
+	case g.sharded != nil:
+		for i := range g.sharded.units {
+			g.sharded.units[i].stale = true
+		}
+	case g.host.first():
 		g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()
 	}
 }
@@ -75,6 +103,9 @@ func (g *Group) ZeroGrad() {
 // completeGrad zeroes the gradients that no pass has stored since ZeroGrad, because nothing
 // depended on them.
 func (g *Group) completeGrad(ex *tensor.Exec) {
+	if g.sharded != nil {
+		return // each pass completes its own
+	}
 	for _, w := range g.weights {
 		if w.stale {
 			w.sum(ex)
@@ -85,27 +116,40 @@ func (g *Group) completeGrad(ex *tensor.Exec) {
 // Refresh updates what is derived from Work. It must be called after Work changes: once per step.
 // It is collective if the group is shared, and each weight is then quantized by one rank.
 func (g *Group) Refresh(ex *tensor.Exec) error {
-	for _, l := range g.mine {
+	if g.sharded != nil {
+		g.sharded.gathered = -1
+		return nil
+	}
+	return g.quantize(ex, g.mine, g.quantized)
+}
+
+// quantize quantizes some weights of the group, each on one of the ranks that share it: mine are
+// those of this rank.
+func (g *Group) quantize(ex *tensor.Exec, mine, all []*linear) error {
+	for _, l := range mine {
 		l.mx.refresh(ex, l.W)
 	}
-	if !g.Shared || len(g.quantized) == 0 {
+	if g.host == nil || len(all) == 0 {
 		return nil
 	}
 	if err := g.meet(ex); err != nil {
 		return err
 	}
-	for _, l := range g.quantized {
-		if !slices.Contains(g.mine, l) {
+	for _, l := range all {
+		if !slices.Contains(mine, l) {
 			l.mx.showWeight(l.W, true)
 		}
 	}
 	return nil
 }
 
-// meet returns when all ranks that share the group have called it.
+// meet returns when all ranks of this host that share the group have called it.
 func (g *Group) meet(ex *tensor.Exec) error {
+	if g.host == nil {
+		return nil
+	}
 	defer ex.Enter(ex.Enter(profile.Collectives))
-	return g.Ranks.Barrier()
+	return g.host.comm.Barrier()
 }
 
 // UpdateWork calls update for disjoint ranges [lo, hi) of Work. part has hi-lo elements and
@@ -143,6 +187,10 @@ func (g *Group) UpdatesInMultiples(n int) bool {
 // Weights yields everything that training reads of this group, in a fixed order: the quantized
 // forms of quantized weights, and the parts of Work that are not quantized.
 func (g *Group) Weights(yield func(tensor.Tensor) bool) {
+	if g.sharded != nil {
+		yield(g.Work) // the rest is gathered when it is used
+		return
+	}
 	done := 0
 	for _, l := range g.quantized {
 		if done < l.at && !yield(g.Work.Slice(done, l.at)) {
@@ -185,7 +233,7 @@ func (g *Group) SharedWeights(yield func(tensor.Tensor) bool) {
 // ranks up to it gets equal and aligned shards.
 const groupMultiple = 4096
 
-// Len returns the number of elements of the flat vectors, including padding.
+// Len returns the number of elements of Work and Grad, including padding.
 func (g *Group) Len() int { return g.Work.Len() }
 
 // ParamLen returns the number of elements of all parameters. The rest of the flat vectors is
@@ -200,6 +248,7 @@ func (g *Group) ParamLen() (n int) {
 // builder collects the parameters of a model and then allocates their memory.
 type builder struct {
 	precision Precision
+	mesh      Mesh
 	layers    int              // of the model
 	inference bool             // there are no gradients
 	memory    memory.Allocator // of weights and gradients; nil: the default
@@ -208,6 +257,7 @@ type builder struct {
 	dense     *Group           // replicated matrices
 	experts   *Group           // this rank's routed experts
 	pending   []binding
+	units     []int // where the units of the dense group begin: see sharded
 }
 
 // binding is a weight that waits for memory: elements [at, at+len(dims)) of a group.
@@ -221,6 +271,7 @@ type binding struct {
 func newBuilder(p Precision, m Mesh) *builder {
 	return &builder{
 		precision: p,
+		mesh:      m,
 		norms:     &Group{Name: "norm", Ranks: m.World},
 		dense:     &Group{Name: "dense", Ranks: m.World},
 		experts:   &Group{Name: "expert", Ranks: m.Replicas, Experts: true},
@@ -229,11 +280,19 @@ func newBuilder(p Precision, m Mesh) *builder {
 
 // share makes the ranks of a host hold the matrices once that several of them have.
 func (b *builder) share() {
-	for _, g := range []*Group{b.dense, b.experts} {
-		g.host = newHost(g.Ranks)
-		g.Shared = g.host != nil
+	b.dense.host = newHost(b.mesh.World, b.mesh.Host)
+	b.experts.host = newHost(b.mesh.Replicas, nil)
+	b.dense.Shared, b.experts.Shared = b.dense.host != nil && !b.shards(), b.experts.host != nil
+	if b.dense.Shared || b.shards() {
+		b.dense.Across = b.mesh.Across
 	}
 }
+
+// shards reports whether the dense group is sharded over hosts.
+func (b *builder) shards() bool { return b.mesh.FSDP && b.mesh.Across != nil && !b.inference }
+
+// beginUnit says that the next matrices are a unit.
+func (b *builder) beginUnit() { b.units = append(b.units, b.dense.ParamLen()) }
 
 // add appends adjacent parameters to a group and binds w to all of them, with shape dims.
 func (b *builder) add(g *Group, w *weight, dims []int, params ...*Param) {
@@ -301,7 +360,7 @@ func (b *builder) groups() ([]*Group, error) {
 		if g == b.norms {
 			work = tensor.FP32
 		}
-		if err := g.allocate(b.memory, work, !b.inference); err != nil {
+		if err := b.allocate(g, work); err != nil {
 			return nil, err
 		}
 		groups = append(groups, g)
@@ -310,9 +369,16 @@ func (b *builder) groups() ([]*Group, error) {
 		end := p.at + product(p.dims)
 		p.group.weights = append(p.group.weights, p.w)
 		p.w.at = p.at
-		p.w.W = p.group.Work.Slice(p.at, end).Reshape(p.dims...)
+		if s := p.group.sharded; s != nil {
+			s.bind(p.w, p.dims)
+		} else {
+			p.w.W = p.group.Work.Slice(p.at, end).Reshape(p.dims...)
+		}
 		if !b.inference {
-			p.w.Grad, p.w.stale = p.group.Grad.Slice(p.at, end).Reshape(p.dims...), true
+			if p.group.sharded == nil {
+				p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
+			}
+			p.w.stale = true
 			p.w.host = p.group.host
 			p.w.rows = p.w.host.divide(p.w.Grad.Mat().Rows, p.w.unit)
 		}
@@ -323,6 +389,17 @@ func (b *builder) groups() ([]*Group, error) {
 		}
 	}
 	return groups, nil
+}
+
+// allocate allocates the memory of a group. It is collective if the group is shared or sharded.
+func (b *builder) allocate(g *Group, dtype tensor.DType) (err error) {
+	if g != b.dense || !b.shards() {
+		return g.allocate(b.memory, dtype, !b.inference)
+	}
+	if g.sharded, err = newSharded(g, b.units); err != nil {
+		return err
+	}
+	return g.sharded.allocate(b.memory, dtype)
 }
 
 func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bool) error {
@@ -358,19 +435,27 @@ func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bo
 // allocateQuantized allocates memory for the quantized forms of weights, and divides the work of
 // quantizing them among the ranks that share them.
 func (g *Group) allocateQuantized(from memory.Allocator) error {
+	if g.sharded != nil {
+		return g.sharded.allocateQuantized(from)
+	}
 	var to *tensor.Arena // nil: each in memory of its own
 	shared := sharedMemory{host: g.host, from: from}
 	if g.Shared {
-		to = &tensor.Arena{Allocator: &shared}
-		for _, l := range g.quantized {
-			to.First += int(float64(l.W.Len())*l.mx.WeightBytes()) + quantizedParts*tensor.Alignment
-		}
+		to = &tensor.Arena{Allocator: &shared, First: quantizedBytes(g.quantized)}
 	}
 	for _, l := range g.quantized {
 		l.mx.allocate(to, l.W)
 	}
 	g.mine = g.host.share(g.quantized)
 	return shared.err
+}
+
+// quantizedBytes returns the bytes in an arena of the quantized forms of some weights.
+func quantizedBytes(layers []*linear) (sum int) {
+	for _, l := range layers {
+		sum += int(float64(l.W.Len())*l.mx.WeightBytes()) + quantizedParts*tensor.Alignment
+	}
+	return sum
 }
 
 func product(dims []int) int {

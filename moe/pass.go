@@ -15,8 +15,9 @@ import (
 //
 // All ranks run the same schedule, and weights do not change meanwhile. Gradients have the same
 // bits in every schedule: a weight's gradient is the sum over the passes of a step in the order of
-// their Forward calls, or of the places that [Model.ForwardStage] is given. A pass whose turn has
-// not come leaves its weight gradients to the pass before it.
+// their Forward calls, or of the places that [Model.ForwardStage] is given. The gradient of a pass
+// is a tree over the sequences of all ranks. A pass whose turn has not come leaves its weight
+// gradients to the pass before it.
 //
 // A pass ends with its weight gradients. The model then reuses its memory for another one. The
 // first Forward after ZeroGrad ends all passes that are left, without adding their gradients.
@@ -48,6 +49,7 @@ type Pass struct {
 	dh        tensor.Tensor
 	dembedded tensor.Tensor // gradient of the embedded targets
 	embedded  []embedded    // gradients of the embedding's rows
+	headNorms []headNorm
 
 	sequences []sequenceLoss // of this rank
 	loss      Loss
@@ -67,7 +69,8 @@ const (
 // the pass ends. Forward is collective.
 //
 // It completes the loss and everything after the last hidden state. Logits never exist all at once,
-// so the gradients of the head, its norms and their weights are computed together with the loss.
+// so the gradients of the head, its norms and their weights are computed together with the loss. It
+// adds that of the head's weight.
 func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 	m.beginStep()
 	return m.begin(ex, b, m.begun, m.rowStore.planned).forward(ex, Boundary{})
@@ -102,7 +105,7 @@ func (p *Pass) forward(ex *tensor.Exec, in Boundary) (*Pass, error) {
 	if err == nil && p.model.stage.Predict {
 		err = p.predict(f, h, in)
 	} else if err == nil {
-		p.setOutput(f, h)
+		err = p.setOutput(f, h)
 	}
 	if err != nil {
 		p.end()
@@ -187,12 +190,17 @@ func (p *Pass) backward(b phase) (err error) {
 	b.layer = m.lastLayer()
 	b.verifyAll(p.waiting[:])
 	if m.mtp != nil {
-		if err := m.mtp.backward(b, p.dh, &p.mtp); err != nil {
+		err := m.backwardUnit(b, m.mtpUnit(), func() error { return m.mtp.backward(b, p.dh, &p.mtp) })
+		if err != nil {
 			return err
 		}
 	}
 	for i, l := range slices.Backward(m.blocks) {
-		if p.dh, err = l.backward(b, p.dh, &p.blocks[i]); err != nil {
+		err := m.backwardUnit(b, m.blockUnit(i), func() (err error) {
+			p.dh, err = l.backward(b, p.dh, &p.blocks[i])
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -205,6 +213,18 @@ func (m *Model) next() *Pass {
 		return nil
 	}
 	return m.inFlight[0]
+}
+
+// backwardUnit runs the backward pass of a unit between gathering its weights and summing its
+// gradients, if this phase computes them.
+func (m *Model) backwardUnit(b phase, unit int, run func() error) error {
+	if err := m.sharded.gather(b.ex, unit); err != nil {
+		return err
+	}
+	if err := run(); err != nil || !b.fused {
+		return err
+	}
+	return m.sharded.reduce(b.ex, unit)
 }
 
 // catchUp computes the weight gradients of the passes whose turn has come.
@@ -233,9 +253,15 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 		if err := m.mtp.backwardWeight(w, &p.mtp); err != nil {
 			return err
 		}
+		if err := m.sharded.reduce(ex, m.mtpUnit()); err != nil {
+			return err
+		}
 	}
 	for i, l := range slices.Backward(m.blocks) {
 		if err := l.backwardWeight(w, &p.blocks[i]); err != nil {
+			return err
+		}
+		if err := m.sharded.reduce(ex, m.blockUnit(i)); err != nil {
 			return err
 		}
 	}
@@ -246,16 +272,26 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 func (p *Pass) complete(ex *tensor.Exec) error {
 	defer ex.Profiling(profile.Rows).End()
 	defer p.end()
-	m := p.model
+	m, w := p.model, p.weightPhase(ex)
 	if m.stage.Embed {
-		if err := p.embedBackward(ex); err != nil {
+		if err := p.embedBackward(w); err != nil {
 			return err
 		}
 	}
-	if p.flush {
+	w.layer = m.lastLayer()
+	for i := range p.headNorms {
+		p.headNorms[i].backwardWeight(w)
+	}
+	if p.batch.More {
+		if err := p.sumPass(ex); err != nil {
+			return err
+		}
+	} else {
 		for _, g := range m.Groups {
 			g.completeGrad(ex)
 		}
+	}
+	if p.flush {
 		m.rowStore.clear()
 		m.rowStore.Trim()
 	}
@@ -264,13 +300,16 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 }
 
 // embedBackward adds to the gradient of the embedding.
-func (p *Pass) embedBackward(ex *tensor.Exec) error {
+func (p *Pass) embedBackward(w phase) error {
 	m := p.model
 	p.embedded = append(p.embedded[:0], embedded{p.dh, p.batch.Inputs})
 	if m.Config.MTPLayers > 0 {
 		p.embedded = append(p.embedded, embedded{p.dembedded, p.batch.Targets})
 	}
-	return m.host.embedBackward(p.weightPhase(ex), &m.embedding, p.embedded)
+	if err := m.host.embedBackward(w, &m.embedding, p.embedded); err != nil {
+		return err
+	}
+	return m.sharded.reduce(w.ex, embeddingUnit)
 }
 
 // newPass begins a pass in the memory of one that has ended.
@@ -284,7 +323,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		m.passes = append(m.passes, p)
 	}
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
-	p.deferred, p.flush, p.added, p.decoding, p.loss = false, false, false, nil, Loss{}
+	p.deferred, p.flush, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
 	p.out, p.dh, p.dembedded = Boundary{}, tensor.Tensor{}, tensor.Tensor{}
 	p.sealed, p.unsealed = train && m.Guard, tensor.Mark{}
 	n := len(b.Inputs) / b.Seq
@@ -355,6 +394,9 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 	m.rowStore.Used(each("saved activations"))
 	ex.Used(each("scratch memory"))
 	for _, g := range m.Groups {
-		yield("gradients", g.Grad.Slice(0, g.ParamLen()).Bytes())
+		yield("gradients", g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes())
+		if g.sums.any {
+			yield("gradients", g.sums.earlier.Bytes())
+		}
 	}
 }

@@ -3,6 +3,7 @@ package moe
 // Passes in flight at once: a step gives the same bits in whatever order its halves run.
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -66,8 +67,16 @@ func (s schedule) run(m *member, batch func(i int) Batch) (out passOutcome, err 
 	for _, r := range m.model.Routings() {
 		out.loads = append(out.loads, slices.Clone(r.Load))
 	}
+	if err = m.intact(); err != nil {
+		return out, err
+	}
+	for _, g := range m.model.Groups {
+		if g.sums.counts != nil {
+			err = errors.Join(err, g.SumGrad(m.ex))
+		}
+	}
 	out.grads = m.gradients()
-	return out, m.intact()
+	return out, err
 }
 
 func (got passOutcome) equals(t *testing.T, what string, want passOutcome) {
@@ -83,6 +92,15 @@ func (got passOutcome) equals(t *testing.T, what string, want passOutcome) {
 			t.Errorf("%s: the gradient of %s is off by %.2g", what, name, distance(got.grads[name], g))
 		}
 	}
+}
+
+// divideEvenly makes passes sum the gradients of a group over its ranks.
+func divideEvenly(g *Group) {
+	counts := make([]int, g.Ranks.Size())
+	for r := range counts {
+		counts[r] = g.Len() / len(counts)
+	}
+	g.Divide(g.Ranks, 0, counts)
 }
 
 // interleaving is a model on some ranks, and what its steps do.
@@ -123,6 +141,9 @@ func (c interleaving) check(t *testing.T) {
 		m.ex.Poison = true // no pass may have left anything in scratch memory
 		for _, g := range model.Groups {
 			g.Refresh(m.ex)
+			if g.Ranks != nil && !g.Shared {
+				divideEvenly(g)
+			}
 		}
 		batch := func(i int) Batch {
 			first := 4 * comm.Rank()

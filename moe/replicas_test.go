@@ -109,6 +109,46 @@ func TestReplicasShareMemory(t *testing.T) {
 	}
 }
 
+// The ranks of a host have dense weights and gradients in the same memory. Hosts with unequal
+// numbers of ranks share nothing.
+func TestHostsShareMemory(t *testing.T) {
+	for _, c := range []struct {
+		hosts []int
+		equal [][]int // ranks with the same memory
+	}{{[]int{2, 2}, [][]int{{0, 1}, {2, 3}}}, {[]int{3, 1}, nil}, {[]int{1, 1}, nil}} {
+		cfg, ranks := tiny(), 0
+		for _, n := range c.hosts {
+			ranks += n
+		}
+		owner := make([]*float32, ranks)
+		for _, err := range collective.NewHosts(c.hosts...).Run(func(c *collective.Comm) error {
+			on, err := NewMesh(c, mesh.Default(ranks))
+			if err != nil {
+				return err
+			}
+			m, err := NewOn(on, cfg, Unquantized(tensor.FP32), 8, nil)
+			if err != nil {
+				return err
+			}
+			owner[c.Rank()] = &m.Groups[1].Grad.F32()[0]
+			return nil
+		}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var equal [][]int
+		for r := 0; r < ranks; r++ {
+			if r+1 < ranks && owner[r] == owner[r+1] {
+				equal = append(equal, []int{r, r + 1})
+			}
+		}
+		if fmt.Sprint(equal) != fmt.Sprint(c.equal) {
+			t.Errorf("hosts of %v ranks: %v have the same memory, want %v", c.hosts, equal, c.equal)
+		}
+	}
+}
+
 func TestMeshRefuses(t *testing.T) {
 	err := collective.NewWorld(4).Run(func(c *collective.Comm) error {
 		if _, err := NewMesh(c, mesh.Default(8)); err == nil || !strings.Contains(err.Error(), "a layout of 8 ranks") {
@@ -120,7 +160,7 @@ func TestMeshRefuses(t *testing.T) {
 		}
 		wide := mx.Format{Name: "wide", Element: format.E2M1, Block: [2]int{1, 16}, Scale: mx.ScaleE4M3, TensorScale: true}
 		p := Precision{Name: "wide", DType: tensor.BF16, Experts: uniform(cast(wide), cast(wide))}
-		if _, err := NewOn(on, quantizable(64, 64), p, 8, nil); err == nil || !strings.Contains(err.Error(), "several rows of an expert") {
+		if _, err := NewOn(on, quantizable(64, 64), p, 8, nil); err == nil || !strings.Contains(err.Error(), "a scale for all rows of an expert") {
 			t.Errorf("scales of whole experts: %v", err)
 		}
 		return nil

@@ -115,10 +115,15 @@ func (w *weight) checkGrad(ex *tensor.Exec) {
 // CheckGrad compares the gradients of a group with what the last pass has left there. It may be
 // called once after the passes of a step. [Model.Damage] has the result.
 func (m *Model) CheckGrad(ex *tensor.Exec, group int) {
-	for _, w := range m.Groups[group].weights {
-		if w.checkGrad(ex); w.broken {
-			m.damage(1 + m.layers() + group)
-		}
+	g := m.Groups[group]
+	g.sums.check(ex)
+	broken := g.sums.broken
+	for _, w := range g.weights {
+		w.checkGrad(ex)
+		broken = broken || w.broken
+	}
+	if broken {
+		m.damage(1 + m.layers() + group)
 	}
 }
 

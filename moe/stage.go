@@ -86,13 +86,14 @@ func (m *Model) ForwardStage(ex *tensor.Exec, b Batch, place int, in Boundary) (
 }
 
 // setOutput completes a forward pass that ends with a hidden state.
-func (p *Pass) setOutput(f phase, h tensor.Tensor) {
+func (p *Pass) setOutput(f phase, h tensor.Tensor) (err error) {
 	p.out.Hidden = h
 	if m := p.model; m.stage.Embed && m.Config.MTPLayers > 0 {
-		p.out.Embedded = m.embed(f, p.batch.Targets, tensor.Tensor{})
+		p.out.Embedded, err = m.embed(f, p.batch.Targets, tensor.Tensor{})
 	}
 	f.skip()
 	p.loss.sum(p.sequences)
+	return err
 }
 
 // Output returns what the forward pass of a stage gives to other stages. It is valid until the pass

@@ -28,13 +28,14 @@ type Config struct {
 	Steps      int    `toml:"steps" help:"number of optimizer steps of the run"`
 	Seq        int    `toml:"seq" help:"tokens per sequence"`
 	Batch      int    `toml:"batch" help:"sequences per optimizer step of all ranks together (the global batch)"`
-	MicroBatch int    `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch"`
+	MicroBatch int    `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; the last bits of results depend on the number of passes per step"`
 	Recompute  string `toml:"recompute" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
 	Precision  string `toml:"precision" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
 
-	DPReplicate int `toml:"dp_replicate" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
-	DPShard     int `toml:"dp_shard" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
-	EP          int `toml:"ep" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard; results are bit-identical"`
+	DPReplicate int  `toml:"dp_replicate" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
+	DPShard     int  `toml:"dp_shard" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
+	FSDP        bool `toml:"fsdp" help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
+	EP          int  `toml:"ep" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard; results are bit-identical"`
 
 	EPExchange string   `toml:"ep_exchange" help:"token exchange between ranks: onesided or standard"`
 	EPDispatch string   `toml:"ep_dispatch" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
@@ -210,11 +211,17 @@ func (c Config) Validate(ranks int) error {
 	return errors.Join(errs...)
 }
 
-// microBatch returns the sequences per rank in one pass.
+// microBatch returns the sequences per rank in one pass; the last pass of a step may have fewer.
 func (c Config) microBatch(ranks int) int {
 	local := c.Batch / ranks
 	if c.MicroBatch == 0 {
 		return local
 	}
 	return min(c.MicroBatch, local)
+}
+
+// passes returns the number of passes per step: all ranks run the same.
+func (c Config) passes(ranks int) int {
+	micro := max(c.microBatch(ranks), 1)
+	return (c.Batch/ranks + micro - 1) / micro
 }

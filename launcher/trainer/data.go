@@ -1,6 +1,8 @@
 package trainer
 
-// This rank's share of the training text: the rows of a step and their micro-batches.
+// This rank's share of the training text: the rows of a step and their micro-batches. A pass of all
+// ranks together covers the next sequences of the global batch, so that steps with the same number
+// of passes have the same bits for any number of ranks.
 
 import (
 	"spmoe/datasets"
@@ -15,7 +17,7 @@ type dataLoader struct {
 	seq       int   // tokens per sequence
 	batch     int   // sequences per step, all ranks together
 	separator int32 // the token that ends a document
-	// [sequences of this rank, seq+1] of the current step
+	// [sequences of this rank, seq+1] of the current step, pass after pass
 	rows    []int32
 	inputs  []int32 // [sequences per pass, seq]
 	targets []int32
@@ -46,7 +48,7 @@ func (d *dataLoader) load(ex *tensor.Exec) error {
 // micro returns the maximum number of sequences per pass.
 func (d *dataLoader) micro() int { return len(d.inputs) / d.seq }
 
-// passes returns the number of micro-batches per step.
+// passes returns the number of micro-batches per step: the same on all ranks.
 func (d *dataLoader) passes() int {
 	return (len(d.rows)/(d.seq+1) + d.micro() - 1) / d.micro()
 }

@@ -19,7 +19,7 @@ type evaluator struct {
 	state    *trainState
 	recorder *recorder
 	tracer   *tracer
-	windows  *datasets.Windows // of this rank
+	windows  *datasets.Windows // of all ranks
 
 	step          int     // of the newest evaluation
 	loss          float64 // of that evaluation, nats per token
@@ -57,21 +57,21 @@ func (e *evaluator) evaluate() (float64, error) {
 	return loss, nil
 }
 
-// passes runs this rank's windows through the model.
+// passes runs this rank's windows through the model. A pass covers the next windows of all ranks,
+// at most as many as sequences in training. So which windows share a pass does not depend on the
+// layout.
 func (e *evaluator) passes() (sum totals, err error) {
-	data := e.state.data
+	data, rank, ranks, total := e.state.data, e.comm.Rank(), e.comm.Size(), e.windows.Total()
 	micro, row := data.micro(), data.seq+1
 	rows := make([]int32, micro*row)
-	// Ranks may hold different numbers of windows. Passes are collective, so all ranks run the same
-	// number.
-	most := (e.windows.Total() + e.comm.Size() - 1) / e.comm.Size()
-	for lo := 0; lo < most; lo += micro {
-		n := max(min(lo+micro, e.windows.Len())-lo, 0)
-		for i := range n {
-			e.windows.Read(rows[i*row:(i+1)*row], lo+i)
+	for first := 0; first < total; first += micro * ranks {
+		n := min(micro*ranks, total-first)
+		lo, hi := first+n*rank/ranks, first+n*(rank+1)/ranks
+		for i := lo; i < hi; i++ {
+			e.windows.Read(rows[(i-lo)*row:][:row], i)
 		}
 		fault.Point(fault.InEvaluation)
-		batch := data.split(rows[:n*row], e.windows.Total())
+		batch := data.split(rows[:(hi-lo)*row], total)
 		loss, err := e.state.model.Eval(e.ex, batch)
 		if err != nil {
 			return sum, fmt.Errorf("evaluation: %w", err)

@@ -37,6 +37,6 @@ func passGradients(r *rank) {
 		return
 	}
 	for _, g := range r.model.Groups {
-		fault.Touch(fault.InGradient, g.Grad.Slice(0, g.ParamLen()).Bytes())
+		fault.Touch(fault.InGradient, g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes())
 	}
 }

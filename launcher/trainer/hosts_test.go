@@ -3,15 +3,18 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
 	"spmoe/collective"
 	"spmoe/launcher/system"
+	"spmoe/tensor"
 )
 
 // host is the ranks of one host of several, all of this process.
@@ -53,6 +56,106 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*report
 	}
 	wg.Wait()
 	return said, errs
+}
+
+// onHosts calls body with every rank of a run, so many on each host, and returns what the first host
+// has said. corrupt is that of the job.
+func onHosts(t *testing.T, cfg Config, hosts, each int, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
+	t.Helper()
+	said := make([]reports, hosts)
+	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, hosts)
+	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, hosts)...) {
+		job, err := PrepareHere(cfg, hosts*each, each, "", &said[h])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer job.Close()
+		job.corrupt = corrupt
+		wg.Go(func() {
+			errs[h] = w.Run(func(c *collective.Comm) error {
+				ex := tensor.NewExec()
+				defer ex.Close()
+				r, err := newRank(job, c, ex, 1)
+				if err != nil {
+					return err
+				}
+				return body(r)
+			})
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return &said[0]
+}
+
+// Hosts whose copies of a weight differ find out, and each gets it again from the owner.
+func TestHostsDisagree(t *testing.T) {
+	t.Parallel()
+	undisturbed := guardedConfig(t, nil)
+	onHosts(t, undisturbed, 2, 2, nil, run)
+	cfg := undisturbed
+	cfg.Out = filepath.Join(t.TempDir(), "run")
+	var attempts tries
+	said := onHosts(t, cfg, 2, 2, func(r *rank, computed bool) {
+		if r.progress.Step+1 != 5 || computed || attempts.next(r) != 1 {
+			return
+		}
+		if r.comm.Rank() == 2 {
+			r.model.Groups[1].Work.Bytes()[0] ^= 1
+			r.memory.take() // as if it had been published so
+		}
+		if err := r.comm.Barrier(); err != nil {
+			t.Error(err)
+		}
+	}, run)
+	const differs = "dense weights of rank %d are not those of the other ranks"
+	want := fmt.Sprintf("step 5: "+differs+"; "+differs+": they are published again", 0, 2)
+	if alarms := said.texts(); len(alarms) != 1 || alarms[0] != want {
+		t.Errorf("alarms %q, want %q", alarms, want)
+	}
+	sameState(t, "hosts that differ", cfg, undisturbed, cfg.Steps)
+}
+
+// Hosts with 1, 2 and 4 ranks train to the bits of one rank, in one pass per step and in several,
+// whether each host holds the dense weights or a part of them.
+func TestOneResultForAllHosts(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		precision string
+		passes    int
+	}{{"bf16", 1}, {"mxfp8", 1}, {"bf16", 4}, {"mxfp8", 2}} {
+		run := func(ranks int) Config {
+			cfg := layoutRun(t, c.precision)
+			cfg.Batch *= c.passes
+			cfg.MicroBatch = cfg.Batch / c.passes / ranks
+			return cfg
+		}
+		one := run(1)
+		want := outcomeFrom(t, one, train(t, one, 1, ""))
+		sum := sumOf(t, one)
+		for _, on := range [][2]int{{2, 1}, {2, 2}, {2, 4}, {4, 1}, {4, 2}} {
+			for _, fsdp := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%d passes/%dx%d/fsdp %v", c.precision, c.passes, on[0], on[1], fsdp), func(t *testing.T) {
+					cfg := run(on[0] * on[1])
+					cfg.FSDP = fsdp
+					said, errs := trainOnHosts(t, on[1], slices.Repeat([]Config{cfg}, on[0]), false)
+					if err := errors.Join(errs...); err != nil {
+						t.Fatal(err)
+					}
+					outcomeFrom(t, cfg, said[0]).equals(t, "on hosts", want)
+					if got := sumOf(t, cfg); got != sum {
+						t.Errorf("the state has checksum %s, that of one rank %s", got, sum)
+					}
+				})
+			}
+		}
+	}
 }
 
 // Training on several hosts gives the bits of training on one, in every precision and with rows

@@ -165,7 +165,7 @@ func (j *Job) read(folder string) error {
 	if _, err = j.loader(0); err != nil {
 		err = fmt.Errorf("training data: %w", err)
 	} else {
-		_, err = j.windows(0)
+		_, err = j.windows()
 	}
 	if err != nil {
 		return errors.Join(err, j.Close())
@@ -174,11 +174,12 @@ func (j *Job) read(folder string) error {
 }
 
 func (j *Job) loader(rank int) (*datasets.Loader, error) {
-	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.ranks, Seed: j.cfg.Seed})
+	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.ranks, Micro: j.cfg.microBatch(j.ranks), Seed: j.cfg.Seed})
 }
 
-func (j *Job) windows(rank int) (*datasets.Windows, error) {
-	return datasets.NewWindows(j.heldOut, datasets.WindowsConfig{Seq: j.cfg.Seq, Count: j.cfg.EvalSequences, Rank: rank, Ranks: j.ranks})
+// windows returns the windows of an evaluation, of all ranks.
+func (j *Job) windows() (*datasets.Windows, error) {
+	return datasets.NewWindows(j.heldOut, datasets.WindowsConfig{Seq: j.cfg.Seq, Count: j.cfg.EvalSequences, Ranks: 1})
 }
 
 // openNew opens what a new run starts from. It refuses to overwrite an old run.

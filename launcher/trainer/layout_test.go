@@ -56,11 +56,48 @@ func TestOneResultForAllLayouts(t *testing.T) {
 	}
 }
 
+// Steps with the same number of passes have the same bits in every layout. The last pass may be
+// smaller. Micro-batches are those of 8 ranks.
+func TestOneResultForAllLayoutsOfPasses(t *testing.T) {
+	const most = 8
+	layouts := []mesh.Layout{mesh.Default(1), mesh.Default(2), {World: 2, PP: 1, DPReplicate: 2, DPShard: 1, EP: 1},
+		mesh.Default(4), {World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2}, mesh.Default(most),
+		{World: most, PP: 1, DPReplicate: 2, DPShard: 4, EP: 2}, {World: most, PP: 1, DPReplicate: 1, DPShard: most, EP: 1}}
+	for name, c := range map[string]struct {
+		precision           string
+		batch, micro, times int
+	}{
+		"bf16 2":        {"bf16", 2 * most, 1, 2},
+		"bf16 4":        {"bf16", 4 * most, 1, 4},
+		"mxfp8 2":       {"mxfp8", 4 * most, 2, 2},
+		"mxfp8 4":       {"mxfp8", 4 * most, 1, 4},
+		"bf16 2 uneven": {"bf16", 3 * most, 2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want outcome
+			for i, l := range layouts {
+				cfg := layoutRun(t, c.precision)
+				cfg.Batch, cfg.MicroBatch, cfg.Steps = c.batch, c.micro*most/l.World, 2
+				cfg.SetLayout(l)
+				if got := cfg.passes(l.World); got != c.times {
+					t.Fatalf("%v: %d passes, want %d", l, got, c.times)
+				}
+				got := outcomeFrom(t, cfg, train(t, cfg, l.World, ""))
+				if i == 0 {
+					want = got
+				}
+				got.equals(t, fmt.Sprintf("np %d, %v", l.World, l), want)
+			}
+		})
+	}
+}
+
 // Options of a run keep their meaning with replicas: those that change what is computed change it
 // in the same way.
 func TestReplicasWithOptions(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"capacity":     func(c *Config) { c.EPCapacity = 1.1 },
+		"standard":     func(c *Config) { c.Precision, c.EPExchange, c.MicroBatch = "mxfp8", "standard", 1 },
 		"wires":        func(c *Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
 		"recompute":    func(c *Config) { c.Recompute = "full" },
 		"micro-batch":  func(c *Config) { c.MicroBatch = 1 },
@@ -112,7 +149,9 @@ func TestResumeInAnotherLayout(t *testing.T) {
 func TestLayoutRefused(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"ep 2 does not divide dp_shard 1 (ep divides dp_shard): the nearest legal layout is": func(c *Config) { c.DPReplicate, c.EP = 4, 2 },
-		"experts with replicas need ep_exchange onesided":                                    func(c *Config) { c.EP, c.EPExchange = 2, "standard" },
+		"dp_replicate 3 does not divide 4 ranks (world = pp · dp_replicate · dp_shard): no layout of 4 ranks divides a batch of 6 sequences either": func(c *Config) {
+			c.DPReplicate, c.Batch = 3, 6
+		},
 		"ep 4 does not divide 6 experts": func(c *Config) {
 			c.DPShard, c.EP, c.Model.Experts = 8, 4, 6
 		},

@@ -61,12 +61,12 @@ type layoutTraffic struct {
 	precision moe.Precision
 	options   ep.Options
 	forward   int            // forward passes per pass, including recomputation
-	shares    bool           // ranks share the dense weights and their gradients
+	sharers   int            // ranks that share the dense weights and their gradients
 	sent      []hosts.Motion // between hosts
 }
 
 func (c Config) newLayoutTraffic(l mesh.Layout, onHosts int) (t layoutTraffic, err error) {
-	t = layoutTraffic{Config: c, layout: l, hosts: onHosts, epHosts: 1, forward: 1, shares: onHosts == 1 && l.World > 1}
+	t = layoutTraffic{Config: c, layout: l, hosts: onHosts, epHosts: 1, forward: 1}
 	if t.precision, err = c.Recipe(); err != nil {
 		return t, err
 	}
@@ -80,6 +80,7 @@ func (c Config) newLayoutTraffic(l mesh.Layout, onHosts int) (t layoutTraffic, e
 		return t, fmt.Errorf("%d hosts do not divide %d ranks", onHosts, l.World)
 	}
 	perHost := l.World / onHosts
+	t.sharers = perHost
 	if c.Model.MoELayers() > 0 {
 		if l.EP%perHost != 0 && perHost%l.EP != 0 {
 			return t, fmt.Errorf("%v: the %d ranks of a host and ep must divide one another", l, perHost)
@@ -111,8 +112,7 @@ func (t layoutTraffic) exchange() []Movement {
 	}
 	tokens := float64(t.Batch / t.layout.Batch() * t.Seq)
 	rows := layers * tokens * float64(m.TopK) / float64(t.epHosts) // on this host
-	micro := max(t.microBatch(t.layout.World), 1)
-	passes := (t.Batch/t.layout.World + micro - 1) / micro
+	passes := t.passes(t.layout.World)
 	row := float64(m.Dim * t.precision.DType.Size())
 	peers := away(min(t.layout.EP, t.layout.World/t.hosts))
 	move := func(name string, kind collective.Kind, bytes float64) Movement {
@@ -147,17 +147,22 @@ func (t layoutTraffic) sum(name string, bytes int) Movement {
 }
 
 // gradients lists the movements of gradients. Ranks that share weights read the operands of their
-// gradients, and reduce-scatter the gradients of norms and routers. Other ranks reduce-scatter all
-// dense gradients. The gradients of experts move only between replicas.
+// gradients. In each pass, all ranks reduce-scatter those of norms and routers, and each rank its
+// part of what its host has of the others. The gradients of experts move only between replicas.
 func (t layoutTraffic) gradients() (all []Movement) {
 	norms, matrices := t.Model.ReplicatedElements()
-	if !t.shares {
-		all = append(all, t.all("gradients", collective.KindReduceScatter, 4*float64(norms+matrices)))
-	} else {
-		tokens, ranks := float64(t.Batch*t.Seq), t.layout.World
-		all = append(all, t.all("gradients", collective.KindBuffers, tokens*t.Model.GradientReads(t.precision, ranks)/float64(ranks)),
-			t.all("norm gradients", collective.KindReduceScatter, 4*float64(norms)))
+	if t.sharers > 1 {
+		tokens := float64(t.Batch * t.Seq / t.layout.World)
+		all = append(all, t.all("gradient operands", collective.KindBuffers, tokens*t.Model.GradientReads(t.precision, t.sharers)))
 	}
+	sums := float64(norms)
+	if t.hosts > 1 || t.sharers == 1 {
+		sums += float64(matrices) / float64(t.sharers)
+	}
+	if t.layout.World > 1 {
+		sums *= float64(t.passes(t.layout.World))
+	}
+	all = append(all, t.all("gradients", collective.KindReduceScatter, 4*sums))
 	if t.layout.Replicas() > 1 && t.Model.MoELayers() > 0 {
 		all = append(all, t.expertGradients())
 	}
@@ -187,15 +192,15 @@ func (t layoutTraffic) ofExperts(size int) Moved {
 	return Moved{Memory: bytes / float64(t.layout.EP), Network: away(t.hosts/t.epHosts) * bytes / float64(t.epHosts) / perHost}
 }
 
-// weights is the movement of updated weights: those that ranks do not share.
+// weights is the movement of updated weights: norms and routers, which each rank has, and those
+// that others update on other hosts.
 func (t layoutTraffic) weights() Movement {
 	norms, matrices := t.Model.ReplicatedElements()
-	bytes := 4 * float64(norms)
-	if t.shares {
+	bytes, size := 4*float64(norms), t.precision.DType.Size()
+	if t.hosts == 1 && t.sharers > 1 {
 		return t.all("weights", collective.KindAllGatherV, bytes)
 	}
-	size := t.precision.DType.Size()
-	m := t.all("weights", collective.KindAllGatherV, bytes+float64(size)*float64(matrices))
+	m := t.all("weights", collective.KindAllGatherV, bytes+float64(size)*float64(matrices)/float64(t.sharers))
 	if t.layout.Replicas() > 1 && t.Model.MoELayers() > 0 {
 		m.Moved = m.Plus(t.ofExperts(size))
 	}

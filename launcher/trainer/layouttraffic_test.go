@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync"
 	"testing"
@@ -13,28 +14,31 @@ import (
 	"spmoe/moe"
 )
 
-// movedBySteps returns the bytes of each kind that a rank of n moves in steps steps, the mean of
-// all ranks. It compares a run with one that has as many more steps, so that all else cancels out.
-func movedBySteps(t *testing.T, n, steps int, change func(*Config)) (cfg Config, moved map[collective.Kind]float64) {
+// movedBySteps returns the bytes of each kind that a rank moves in steps steps, and what it sends
+// to other hosts, the means of all ranks. Each host has some ranks. It compares a run with one that
+// has as many more steps, so that all else cancels out.
+func movedBySteps(t *testing.T, hosts, each, steps int, change func(*Config)) (cfg Config, moved map[collective.Kind]float64, sent float64) {
 	t.Helper()
 	moved = map[collective.Kind]float64{}
 	for sign, run := range map[float64]int{-1: steps, 1: 2 * steps} {
 		cfg = tiny(t, change)
 		cfg.Steps, cfg.EvalEvery = run, 0
+		share := sign / float64(hosts*each)
 		var mu sync.Mutex
-		onRanks(t, cfg, n, "", func(r *rank) error {
+		onHosts(t, cfg, hosts, each, nil, func(r *rank) error {
 			err := r.run(context.Background())
 			mu.Lock()
 			defer mu.Unlock()
+			sent += share * float64(r.comm.Sent())
 			for c := range r.mesh.Comms {
 				for kind, s := range c.Stats() {
-					moved[collective.Kind(kind)] += sign * float64(s.Bytes) / float64(n)
+					moved[collective.Kind(kind)] += share * float64(s.Bytes)
 				}
 			}
 			return err
 		})
 	}
-	return cfg, moved
+	return cfg, moved, sent
 }
 
 // The bytes that communicators count in steps of real training are those of the formulas. Kinds
@@ -45,6 +49,7 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 		change func(*Config)
 	}{
 		"1 rank":       {1, func(*Config) {}},
+		"1, 8 passes":  {1, func(c *Config) { c.MicroBatch = 1 }},
 		"2 ranks":      {2, func(*Config) {}},
 		"4 ranks":      {4, func(*Config) {}},
 		"wide":         {4, func(c *Config) { c.Model.DenseInter, c.Model.ExpertInter = 448, 96 }},
@@ -64,7 +69,7 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const steps = 3
-			cfg, moved := movedBySteps(t, c.ranks, steps, c.change)
+			cfg, moved, _ := movedBySteps(t, 1, c.ranks, steps, c.change)
 			all, err := cfg.LayoutTraffic(cfg.layout(c.ranks), 1)
 			if err != nil {
 				t.Fatal(err)
@@ -95,8 +100,44 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 	}
 }
 
-// On one host, ranks hold each matrix once in every layout, and each its own norms. Between hosts,
-// they hold each matrix on every rank, experts on every replica. The optimizer's state is never
+// Without experts, all that ranks of several hosts move can be counted: how many rows travel
+// depends on routing. Each call of a collective sends some bytes more.
+func TestTrafficBetweenHosts(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"BF16":  func(*Config) {},
+		"MXFP8": func(c *Config) { c.Precision = "mxfp8" },
+	} {
+		for _, on := range [][2]int{{2, 1}, {2, 2}, {4, 2}} {
+			t.Run(fmt.Sprintf("%s/%dx%d", name, on[0], on[1]), func(t *testing.T) {
+				const steps = 2
+				cfg, moved, sent := movedBySteps(t, on[0], on[1], steps, func(c *Config) {
+					c.Model.DenseLayers, c.Model.DenseInter, c.Model.Vocab = c.Model.Layers, 512, 16384
+					change(c)
+				})
+				all, err := cfg.LayoutTraffic(mesh.Default(on[0]*on[1]), on[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, network := map[collective.Kind]float64{}, 0.0
+				for _, m := range all {
+					want[m.Kind] += steps * m.Memory
+					network += steps * m.Network
+				}
+				for _, kind := range []collective.Kind{collective.KindBuffers, collective.KindReduceScatter, collective.KindAllGatherV} {
+					if math.Abs(moved[kind]-want[kind]) > 1e-3*want[kind] {
+						t.Errorf("%v: %.0f bytes per rank, want %.0f", kind, moved[kind], want[kind])
+					}
+				}
+				if math.Abs(sent/network-1) > 0.01 {
+					t.Errorf("%.0f bytes sent to other hosts, want %.0f: %.4f times as many", sent, network, sent/network)
+				}
+			})
+		}
+	}
+}
+
+// The ranks of a host hold each matrix once, and each its own norms. On one host that is true of
+// experts in every layout; between hosts every replica has its own. The optimizer's state is never
 // held twice.
 func TestLayoutMemory(t *testing.T) {
 	cfg := tiny(t, nil)
@@ -115,9 +156,11 @@ func TestLayoutMemory(t *testing.T) {
 		}
 	}
 	for _, l := range mesh.All(4, cfg.Model.Experts) {
-		one, apart := cfg.LayoutMemory(l, 1), cfg.LayoutMemory(l, 4)
+		one, two, apart := cfg.LayoutMemory(l, 1), cfg.LayoutMemory(l, 2), cfg.LayoutMemory(l, 4)
 		near(l.Name()+" weights", 4*one.Weights, 2*(matrices+n.Routed)+4*4*single)
 		near(l.Name()+" gradients", 4*one.Gradients, 4*(matrices+n.Routed)+4*4*single)
+		near(l.Name()+" weights on 2 hosts", two.Weights, 2*(matrices/2+n.Routed/int64(l.EP))+4*single)
+		near(l.Name()+" gradients on 2 hosts", two.Gradients, 4*(matrices/2+n.Routed/int64(l.EP)+single))
 		near(l.Name()+" weights on 4 hosts", apart.Weights, 2*(matrices+n.Routed/int64(l.EP))+4*single)
 		near(l.Name()+" gradients on 4 hosts", apart.Gradients, 4*(matrices+n.Routed/int64(l.EP)+single))
 		near(l.Name()+" state", 4*one.Optimizer, 12*n.Total)

@@ -76,9 +76,7 @@ func (c Config) PassTokens(ranks int) int { return max(c.microBatch(ranks), 1) *
 // wgradPasses returns the number of passes of a step that one weight gradient of the routed experts
 // covers.
 func (c Config) wgradPasses(ranks int) int {
-	micro := max(c.microBatch(ranks), 1)
-	passes := (c.Batch/ranks + micro - 1) / micro
-	return max(min(passes, c.Model.WgradPasses(c.PassTokens(ranks)*ranks)), 1)
+	return max(min(c.passes(ranks), c.Model.WgradPasses(c.PassTokens(ranks)*ranks)), 1)
 }
 
 // Part holds what a part of the model needs on a rank and its cost per token.
@@ -131,13 +129,9 @@ func (c Config) passShape(l mesh.Layout, hosts int) moe.PassShape {
 	if err != nil {
 		options = ep.Options{}
 	}
-	sharers := l.World
-	if hosts > 1 {
-		sharers = 1
-	}
 	micro := max(c.microBatch(l.World), 1)
 	return moe.PassShape{
-		Sequences: micro, Seq: c.Seq, Sharers: sharers, EP: l.EP, Replicas: l.Replicas(),
+		Sequences: micro, Seq: c.Seq, Sharers: sharers(l, hosts), EP: l.EP, Replicas: l.Replicas(),
 		Precision: precision, Recompute: recompute, Exchange: options,
 		Adds: c.Batch/l.World > micro, Deferred: c.wgradPasses(l.World),
 	}

@@ -135,8 +135,12 @@ func (g *memoryGuard) changedWeights(all []finding) (what []string) {
 			what = append(what, disagreements(all, i, name, ranks)...)
 		}
 	}
-	for i := range groups {
-		what = append(what, changes(all, len(groups)+1+i, groups[i].Name+" weights")...)
+	for i, shared := range groups {
+		at, name := len(groups)+1+i, shared.Name+" weights"
+		what = append(what, changes(all, at, name)...)
+		for _, ranks := range g.places(shared) {
+			what = append(what, disagreements(all, at, name, ranks)...)
+		}
 	}
 	const biases = "selection biases"
 	what = append(what, changes(all, len(groups), biases)...)
@@ -156,12 +160,29 @@ func changes(all []finding, i int, name string) (what []string) {
 // holders returns the sets of ranks that hold the same weights of a group.
 func (g *memoryGuard) holders(group *moe.Group) [][]int {
 	switch {
-	case group.Ranks == nil:
+	case group.Ranks == nil || group.Held() != nil:
 		return nil
 	case group.Experts:
 		return g.layout.Groups(mesh.DPReplicate, mesh.EFSDP)
 	}
 	return [][]int{everyRank(g.layout.World)}
+}
+
+// places returns the sets of ranks that have the same place on each host. Of a group that hosts hold
+// once each, they check the same part.
+func (g *memoryGuard) places(group *moe.Group) (sets [][]int) {
+	if group.Across == nil || group.Held() != nil {
+		return nil
+	}
+	hosts := g.comm.Hosts()
+	for place := range hosts[0] {
+		var ranks []int
+		for _, host := range hosts {
+			ranks = append(ranks, host[place])
+		}
+		sets = append(sets, ranks)
+	}
+	return sets
 }
 
 // disagreements names the ranks whose weights number i differ from those of the others in ranks.

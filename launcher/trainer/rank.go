@@ -8,6 +8,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
 	"spmoe/internal/fault"
 	"spmoe/moe"
 	"spmoe/moe/optim"
@@ -99,10 +100,13 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 
 // newMesh divides the ranks. It is collective.
 func newMesh(cfg Config, c *collective.Comm) (moe.Mesh, error) {
+	l := cfg.layout(c.Size())
 	if cfg.routedExperts() == 0 {
-		return moe.OneGroup(c), nil
+		l = mesh.Default(c.Size())
 	}
-	return moe.NewMesh(c, cfg.layout(c.Size()))
+	m, err := moe.NewMesh(c, l)
+	m.FSDP = cfg.FSDP
+	return m, err
 }
 
 // newModel creates this rank's part of the model. It is collective.
@@ -151,7 +155,7 @@ func (r *rank) addObservers() (err error) {
 // addTasks creates the work between steps. It is collective.
 func (r *rank) addTasks() error {
 	j, w := r.job, &r.watch
-	windows, err := j.windows(r.comm.Rank())
+	windows, err := j.windows()
 	if err != nil {
 		return err
 	}

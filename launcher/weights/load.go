@@ -32,7 +32,7 @@ func (s *Source) Load(ex *tensor.Exec, m *moe.Model) error {
 func (s *Source) fillGroup(ex *tensor.Exec, g *moe.Group, buffer []float32) error {
 	rank, ranks := 0, 1
 	if g.Shared {
-		rank, ranks = g.Ranks.Rank(), g.Ranks.Size()
+		rank, ranks = g.Host().Rank(), g.Host().Size()
 	}
 	for i := rank; i < len(g.Params); i += ranks {
 		if err := s.fill(ex, g.Params[i], buffer); err != nil {
@@ -40,7 +40,7 @@ func (s *Source) fillGroup(ex *tensor.Exec, g *moe.Group, buffer []float32) erro
 		}
 	}
 	if g.Shared {
-		return g.Ranks.Barrier()
+		return g.Host().Barrier()
 	}
 	return nil
 }

@@ -46,6 +46,9 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 	o.shards = shardsOf(groups, rule.WholeMatrices())
 	for i := range o.shards {
 		o.shards[i].number = i
+		if s := o.shards[i]; s.peers != nil {
+			s.group.Divide(s.peers, s.first, s.counts)
+		}
 	}
 	if o.copies > len(shard{}.states) {
 		panic(fmt.Sprintf("optim: memory for %d copies of the state: give 1 or 2", o.copies))
@@ -129,7 +132,7 @@ func (o *Optimizer) next() (before int) {
 // one, in ranges that seals divide. Another copy of the state would be written past the caches, and
 // the weights would have to be read again.
 func (o *Optimizer) updatesWork(s shard) bool {
-	return s.counts == nil && o.copies == 1 && !o.rule.WholeMatrices() && (!o.sealed || s.group.UpdatesInMultiples(sealLen))
+	return s.group.Ranks == nil && o.copies == 1 && !o.rule.WholeMatrices() && (!o.sealed || s.group.UpdatesInMultiples(sealLen))
 }
 
 // update computes the newest state from the previous one, and this rank's slices of the working
@@ -208,9 +211,9 @@ func (o *Optimizer) gradScale(norm float64) float64 {
 func (o *Optimizer) reduce() (float64, error) {
 	var squares exact.Sum
 	for i, s := range o.shards {
-		if s.counts != nil && !s.group.Shared {
-			if err := o.reduceScatter(s); err != nil {
-				return 0, fmt.Errorf("summing %s gradients: %w", s.group.Name, err)
+		if s.peers != nil {
+			if err := s.group.SumGrad(o.ex); err != nil {
+				return 0, err
 			}
 		}
 		o.addSquares(&squares, s)
@@ -228,7 +231,7 @@ func (o *Optimizer) reduce() (float64, error) {
 // normPiece is the number of adjacent squares that are summed with rounding. The sums of pieces are
 // added exactly. The slice of one of 2, 4, 8 or 16 ranks consists of whole pieces. Those of experts
 // begin again at each parameter. So the norm does not depend on the number of ranks.
-const normPiece = 256
+const normPiece = moe.ShardMultiple
 
 // addSquares adds the squares of the gradients of a shard.
 func (o *Optimizer) addSquares(sum *exact.Sum, s shard) {
@@ -244,11 +247,6 @@ func (o *Optimizer) addSquares(sum *exact.Sum, s shard) {
 	for p := range s.parts {
 		add(s.grad().Slice(p.lo, p.hi))
 	}
-}
-
-func (o *Optimizer) reduceScatter(s shard) error {
-	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
-	return collective.ReduceScatter(s.group.Ranks, s.grad().F32(), s.group.Grad.F32(), s.counts, collective.Sum)
 }
 
 // Gradients yields this rank's slices of the summed gradients, after Reduce.
@@ -272,17 +270,16 @@ func (o *Optimizer) Publish() error {
 }
 
 // distribute makes the slices of the working weights known to all ranks, and updates what is
-// derived from them unless updatesWork did. Slices of shared groups are where all ranks read them.
+// derived from them unless updatesWork did. Slices of shared groups are where all ranks of the host
+// read them.
 //
 // No rank reads shared weights when an update overwrites them: the sum of the gradient norm comes
 // after all passes of all ranks. No rank adds to shared gradients while another one updates from
 // them, because distribute comes first.
 func (o *Optimizer) distribute(updated func(shard) bool) error {
 	for _, s := range o.shards {
-		if s.counts != nil {
-			if err := o.allGather(s); err != nil {
-				return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
-			}
+		if err := o.allGather(s); err != nil {
+			return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
 		}
 		if !updated(s) {
 			if err := o.refresh(s); err != nil {
@@ -302,16 +299,27 @@ func (o *Optimizer) meet() error {
 	return o.comm.Barrier()
 }
 
+// allGather makes the weights of all slices known to all ranks of the group.
 func (o *Optimizer) allGather(s shard) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Collectives))
+	if s.peers != nil {
+		if err := s.publish(); err != nil {
+			return err
+		}
+	}
 	if s.group.Shared {
-		return s.group.Ranks.Barrier()
+		return s.group.Host().Barrier()
 	}
-	if all := s.group.Work; all.DType() == tensor.BF16 {
-		return collective.AllGatherV(s.group.Ranks, all.BF16(), all.BF16()[s.lo:s.hi], s.counts)
+	return nil
+}
+
+// publish sends the weights of this rank's slice to its peers, and receives theirs.
+func (s *shard) publish() error {
+	all, own := s.group.Work.Slice(s.first, s.exchanged()), s.work()
+	if all.DType() == tensor.BF16 {
+		return collective.AllGatherV(s.peers, all.BF16(), own.BF16(), s.counts)
 	}
-	all := s.group.Work.F32()
-	return collective.AllGatherV(s.group.Ranks, all, all[s.lo:s.hi], s.counts)
+	return collective.AllGatherV(s.peers, all.F32(), own.F32(), s.counts)
 }
 
 // refresh updates what is derived from the weights of a shard.

@@ -5,6 +5,7 @@ package optim
 import (
 	"sort"
 
+	"spmoe/collective"
 	"spmoe/moe"
 	"spmoe/tensor"
 )
@@ -12,8 +13,13 @@ import (
 // shard is the slice [lo, hi) of a group that this rank updates.
 type shard struct {
 	group  *moe.Group
-	lo, hi int
-	counts []int // length of the slice of every rank of group.Ranks; nil: this rank alone has the group
+	lo, hi int      // of the group's Work and Grad
+	spans  [][2]int // the ranges of the flat vectors that these are; nil: [lo, hi)
+	// The ranks that sum the gradients of some adjacent slices, and publish their weights: those of
+	// the group or, if hosts hold it once each, one per host. nil: nothing of it crosses ranks.
+	peers  *collective.Comm
+	counts []int // lengths of their slices
+	first  int   // where the first of these begins
 	states [2]state
 	number int        // in the optimizer
 	seals  [2][]seals // of the vectors of a state
@@ -28,18 +34,42 @@ type state []tensor.Tensor
 func shardsOf(groups []*moe.Group, whole bool) (all []shard) {
 	for _, g := range groups {
 		s := shard{group: g, hi: g.Len()}
-		if g.Ranks != nil {
-			rank := g.Ranks.Rank()
-			s.counts = splitGroup(g, g.Ranks.Size(), whole)
-			for _, n := range s.counts[:rank] {
-				s.lo += n
-			}
-			s.hi = s.lo + s.counts[rank]
+		if s.spans = g.Held(); s.spans == nil && g.Ranks != nil {
+			s.take(splitGroup(g, g.Ranks.Size(), whole))
 		}
 		all = append(all, s)
 	}
 	return all
 }
+
+// take sets this rank's slice of the group, of slices of the given lengths. Ranks take slices in
+// their order. Those of several hosts that hold the group once each take slices in the order of
+// their places on their hosts, so that the slices of ranks with the same place are adjacent.
+func (s *shard) take(counts []int) {
+	g := s.group
+	rank := g.Ranks.Rank()
+	switch {
+	case g.Across != nil:
+		hosts := g.Across.Size()
+		first := g.Host().Rank() * hosts
+		rank = first + g.Across.Rank()
+		s.peers, s.counts, s.first = g.Across, counts[first:first+hosts], total(counts[:first])
+	case !g.Shared:
+		s.peers, s.counts = g.Ranks, counts
+	}
+	s.lo = total(counts[:rank])
+	s.hi = s.lo + counts[rank]
+}
+
+func total(counts []int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// exchanged returns the end of the peers' slices, which begin at s.first.
+func (s *shard) exchanged() (end int) { return s.first + total(s.counts) }
 
 // splitGroup divides a group among ranks.
 func splitGroup(g *moe.Group, ranks int, whole bool) []int {
@@ -154,12 +184,20 @@ type part struct {
 
 // parts yields each parameter that the shard has elements of.
 func (s *shard) parts(yield func(part) bool) {
-	begin := 0 // of the parameter in the group
-	for _, p := range s.group.Params {
-		lo, hi := max(s.lo, begin), min(s.hi, begin+p.Len())
-		if lo < hi && !yield(part{p, lo - begin, lo - s.lo, hi - s.lo}) {
-			return
+	spans := s.spans
+	if spans == nil {
+		spans = [][2]int{{s.lo, s.hi}}
+	}
+	at := 0 // of the span in the shard
+	for _, span := range spans {
+		begin := 0 // of the parameter in the group
+		for _, p := range s.group.Params {
+			lo, hi := max(span[0], begin), min(span[1], begin+p.Len())
+			if lo < hi && !yield(part{p, lo - begin, at + lo - span[0], at + hi - span[0]}) {
+				return
+			}
+			begin += p.Len()
 		}
-		begin += p.Len()
+		at += span[1] - span[0]
 	}
 }

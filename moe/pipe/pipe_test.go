@@ -82,9 +82,6 @@ func (o *outcome) add(m *moe.Model) {
 		}
 	}
 	for _, g := range m.Groups {
-		if g.Ranks != nil && g.Ranks.Size() > 1 && !g.Shared {
-			continue // the optimizer sums these over ranks
-		}
 		for _, p := range g.Params {
 			o.grads[p.Name] = slices.Clone(p.Grad.F32())
 		}
@@ -99,11 +96,35 @@ func (o outcome) equals(t *testing.T, what string, want outcome) {
 	if !maps.EqualFunc(o.loads, want.loads, slices.Equal) {
 		t.Errorf("%s: loads %v, want %v", what, o.loads, want.loads)
 	}
+	if got, want := slices.Sorted(maps.Keys(o.grads)), slices.Sorted(maps.Keys(want.grads)); !slices.Equal(got, want) {
+		t.Errorf("%s: parameters %v, want %v", what, got, want)
+	}
 	for name, g := range want.grads {
-		if got, ok := o.grads[name]; ok && !slices.EqualFunc(got, g, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }) {
+		if !slices.EqualFunc(o.grads[name], g, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }) {
 			t.Errorf("%s: the gradient of %s differs", what, name)
 		}
 	}
+}
+
+// divided reports whether the ranks of a group sum its gradients.
+func divided(g *moe.Group) bool { return g.Ranks != nil && g.Ranks.Size() > 1 && !g.Shared }
+
+// sum completes such gradients on all ranks, which an optimizer would only need a part of.
+func sum(ex *tensor.Exec, m *moe.Model) error {
+	for _, g := range m.Groups {
+		if !divided(g) {
+			continue
+		}
+		if err := g.SumGrad(ex); err != nil {
+			return err
+		}
+		n := g.Len() / g.Ranks.Size()
+		own := slices.Clone(g.Grad.F32()[g.Ranks.Rank()*n:][:n])
+		if err := collective.AllGather(g.Ranks, g.Grad.F32(), own); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // draw sets the weights and selection biases of a stage, so large that all of them matter, and
@@ -223,6 +244,11 @@ func (s setup) run(t *testing.T, all text) outcome {
 			if err := draw(ex, m); err != nil {
 				return err
 			}
+			for _, g := range m.Groups {
+				if divided(g) {
+					g.Divide(g.Ranks, 0, slices.Repeat([]int{g.Len() / s.dp}, s.dp))
+				}
+			}
 			m.Recompute, m.Guard = s.recompute, true
 			m.ZeroGrad()
 		}
@@ -239,8 +265,14 @@ func (s setup) run(t *testing.T, all text) outcome {
 			t.Errorf("rank %d: %d passes in flight, want %d", c.Rank(), e.MostInFlight(), most)
 		}
 		for i, m := range stages {
-			if m != nil && (m.InFlight() != 0 || m.Damage() != 0) {
+			if m == nil {
+				continue
+			}
+			if m.InFlight() != 0 || m.Damage() != 0 {
 				t.Errorf("rank %d, stage %d: %d passes in flight at the end, damage %d", c.Rank(), i, m.InFlight(), m.Damage())
+			}
+			if err := sum(ex, m); err != nil {
+				return err
 			}
 		}
 		return c.Barrier()

@@ -90,6 +90,7 @@ func (r Recipe) sent(hosts, group int) (all []Motion) {
 		}
 	}
 	add(r.Model.MoELayers()*passes, r.ofLayer(group, float64(r.sequences(hosts)*r.Seq)/float64(passes)))
+	add(passes, []Motion{r.gradients(hosts)})
 	add(1, r.ofStep(hosts, group))
 	return all
 }
@@ -119,9 +120,17 @@ func (r Recipe) ofLayer(group int, tokens float64) []Motion {
 	}
 }
 
-// ofStep lists the exchanges around the optimizer.
+const vectors = 2 // of replicated parameters: FP32 ones, and matrices in the working type
+
+// gradients is the sum of the gradients of replicated parameters in one pass: (H-1)/H · 4 B each.
+func (r Recipe) gradients(hosts int) Motion {
+	others := hosts - 1
+	return Motion{Name: "gradients", Messages: vectors * 2 * others, Bytes: float64(others) / float64(hosts) * 4 * float64(r.Model.Count().Replicated)}
+}
+
+// ofStep lists the other exchanges around the optimizer.
 //
-//	gradients: (H-1)/H · 4 B per replicated parameter;  weights: (H-1)/H · 2 or 4 B
+//	weights: (H-1)/H · 2 or 4 B per replicated parameter
 //	expert gradients: 2·(D-1)/D · 4 B per parameter of the host's experts, D replicas of the group
 //	loads, norm, loss: the vectors of all ranks to every other host
 //
@@ -131,9 +140,7 @@ func (r Recipe) ofStep(hosts, group int) []Motion {
 	counts := r.Model.Count()
 	others, replicas := hosts-1, float64(hosts/group)
 	away := float64(others) / float64(hosts)
-	const vectors = 2 // of replicated parameters: FP32 ones, and matrices in the working type
 	return []Motion{
-		{Name: "gradients", Messages: vectors * 2 * others, Bytes: away * 4 * float64(counts.Replicated)},
 		{Name: "weights", Messages: vectors * 2 * others, Bytes: away * r.weightBytes()},
 		{Name: "expert gradients", Messages: 3 * (hosts/group - 1), Bytes: 2 * (replicas - 1) / replicas * 4 * float64(counts.Routed) / float64(group)},
 		r.allReduce("router loads", hosts, 8*r.Model.MoELayers()*r.Model.Experts),
