@@ -20,8 +20,8 @@ import (
 )
 
 // ShardMultiple is the multiple in which a sharded group is divided: the number of adjacent
-// squares in a gradient norm that are summed with rounding. So the norm does not depend on the
-// division.
+// squares of a parameter in a gradient norm that are summed with rounding. So the norm does not
+// depend on the division.
 const ShardMultiple = 256
 
 // The first units of a model with the embedding. The head follows the blocks, and then the MTP
@@ -65,6 +65,11 @@ type unit struct {
 // newSharded divides a group into units that begin at some elements, and its ranks' slices of them.
 func newSharded(g *Group, begins []int) (*sharded, error) {
 	s := &sharded{group: g, gathered: -1}
+	for _, p := range g.Params {
+		if p.Len()%ShardMultiple != 0 {
+			return nil, fmt.Errorf("%s has %d elements: fsdp needs a multiple of %d: choose another dim, or train without --fsdp", p.Name, p.Len(), ShardMultiple)
+		}
+	}
 	place, hosts, at := 0, g.Across.Size(), 0
 	if g.host != nil {
 		place = g.host.comm.Rank()
@@ -75,9 +80,6 @@ func newSharded(g *Group, begins []int) (*sharded, error) {
 			u.hi = begins[i+1]
 		}
 		n := u.hi - lo
-		if n%ShardMultiple != 0 {
-			return nil, fmt.Errorf("unit %d of the dense weights has %d elements: fsdp needs a multiple of %d: choose another dim, or train without --fsdp", i, n, ShardMultiple)
-		}
 		cut := func(slice int) int { return n / ShardMultiple * slice / g.Ranks.Size() * ShardMultiple }
 		for h := range hosts {
 			slice := place*hosts + h

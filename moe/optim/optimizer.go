@@ -229,23 +229,16 @@ func (o *Optimizer) reduce() (float64, error) {
 }
 
 // normPiece is the number of adjacent squares that are summed with rounding. The sums of pieces are
-// added exactly. The slice of one of 2, 4, 8 or 16 ranks consists of whole pieces. Those of experts
-// begin again at each parameter. So the norm does not depend on the number of ranks.
+// added exactly. Pieces begin again at each parameter, and slices consist of whole pieces. So the
+// norm depends neither on the number of ranks nor on which of them have which parameters.
 const normPiece = moe.ShardMultiple
 
 // addSquares adds the squares of the gradients of a shard.
 func (o *Optimizer) addSquares(sum *exact.Sum, s shard) {
-	add := func(t tensor.Tensor) {
-		for _, x := range tensor.SumSquares(o.ex, t, normPiece) {
+	for p := range s.parts {
+		for _, x := range tensor.SumSquares(o.ex, s.grad().Slice(p.lo, p.hi), normPiece) {
 			sum.Add(x)
 		}
-	}
-	if !s.group.Experts && !o.rule.WholeMatrices() {
-		add(s.grad())
-		return
-	}
-	for p := range s.parts {
-		add(s.grad().Slice(p.lo, p.hi))
 	}
 }
 

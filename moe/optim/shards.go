@@ -73,17 +73,14 @@ func (s *shard) exchanged() (end int) { return s.first + total(s.counts) }
 
 // splitGroup divides a group among ranks.
 func splitGroup(g *moe.Group, ranks int, whole bool) []int {
-	switch {
-	case whole:
+	if whole {
 		return splitParams(g, ranks)
-	case g.Experts:
-		return splitPieces(g, ranks)
 	}
-	return split(g.Len(), ranks)
+	return splitPieces(g, ranks)
 }
 
-// splitPieces is split at multiples of normPiece elements of a parameter. So the pieces of the norm
-// do not depend on the number of ranks that have the group.
+// splitPieces divides a group evenly, at multiples of normPiece elements of a parameter. So the
+// pieces of the norm do not depend on the number of ranks that have the group.
 func splitPieces(g *moe.Group, ranks int) []int {
 	counts := make([]int, ranks)
 	begin, last, rank := 0, 0, 0 // of the parameter, of the slice, of the ranks
@@ -96,20 +93,6 @@ func splitPieces(g *moe.Group, ranks int) []int {
 		begin += p.Len()
 	}
 	counts[rank] = g.Len() - last
-	return counts
-}
-
-// split divides n elements among ranks at multiples of a cache line.
-func split(n, ranks int) []int {
-	const line = tensor.Alignment / 4
-	counts := make([]int, ranks)
-	for r := range counts {
-		lo, hi := n/line*r/ranks*line, n/line*(r+1)/ranks*line
-		if r == ranks-1 {
-			hi = n
-		}
-		counts[r] = hi - lo
-	}
 	return counts
 }
 

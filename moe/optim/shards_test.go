@@ -13,22 +13,29 @@ import (
 	"spmoe/tensor"
 )
 
-func TestSplit(t *testing.T) {
-	for _, n := range []int{0, 1, 15, 16, 17, 100, 4096, 5*4096 + 3} {
+// Slices end at multiples of a piece of the norm in a parameter, and are nearly even.
+func TestSplitPieces(t *testing.T) {
+	for _, lengths := range [][]int{{}, {7}, {256, 256}, {100, 700, 4096, 30}, {5, 5, 5}, {1000, 10, 10, 10, 5000}, {64, 3 * 4096}} {
+		g := group("w", collective.NewWorld(1).Comm(0), tensor.FP32, 4096, lengths...)
+		ends := map[int]bool{}
+		for i, n := range lengths {
+			for at := 0; at < n; at += normPiece {
+				ends[sum(lengths[:i])+at] = true
+			}
+		}
 		for ranks := 1; ranks <= 9; ranks++ {
-			counts := split(n, ranks)
-			sum := 0
-			for r, c := range counts {
-				if c < 0 || r < ranks-1 && c%16 != 0 {
-					t.Errorf("%d elements on %d ranks: %v, want multiples of 16 but the last", n, ranks, counts)
+			counts := splitPieces(g, ranks)
+			if len(counts) != ranks || sum(counts) != g.Len() || slices.Min(counts) < 0 {
+				t.Fatalf("%v on %d ranks: %v, want %d elements", lengths, ranks, counts, g.Len())
+			}
+			for r := 1; r < ranks; r++ {
+				at := sum(counts[:r])
+				if at < g.ParamLen() && !ends[at] {
+					t.Errorf("%v on %d ranks: %v cuts a piece", lengths, ranks, counts)
 				}
-				sum += c
-			}
-			if sum != n || len(counts) != ranks {
-				t.Errorf("%d elements on %d ranks: %v of %d in all", n, ranks, counts, sum)
-			}
-			if most, least := slices.Max(counts), slices.Min(counts); most-least > 32 {
-				t.Errorf("%d elements on %d ranks: %v is uneven", n, ranks, counts)
+				if even := g.Len() * r / ranks; at < g.ParamLen() && (at > even || at <= even-normPiece) {
+					t.Errorf("%v on %d ranks: %v is uneven", lengths, ranks, counts)
+				}
 			}
 		}
 	}
@@ -81,17 +88,17 @@ func smallestLargest(lengths []int, ranks int) int {
 }
 
 // A rule that wants whole matrices gets shards of whole parameters, an expert's each counted by
-// itself; others get equal slices.
+// itself; others get slices that are nearly equal.
 func TestShardsOf(t *testing.T) {
 	world := collective.NewWorld(2)
 	for _, c := range []struct {
 		whole  bool
 		bounds [][2]int // of the slices of "all"
-	}{{false, [][2]int{{0, 128}, {128, 256}}}, {true, [][2]int{{0, 100}, {100, 256}}}} {
+	}{{false, [][2]int{{0, 612}, {612, 1280}}}, {true, [][2]int{{0, 100}, {100, 1280}}}} {
 		for rank, want := range c.bounds {
-			groups := []*moe.Group{group("all", world.Comm(rank), tensor.FP32, 6, 100, 150), group("own", nil, tensor.FP32, 4, 30, 30)}
+			groups := []*moe.Group{group("all", world.Comm(rank), tensor.FP32, 6, 100, 1174), group("own", nil, tensor.FP32, 4, 30, 30)}
 			shards := shardsOf(groups, c.whole)
-			if all := shards[0]; [2]int{all.lo, all.hi} != want || !slices.Equal(all.counts, []int{c.bounds[0][1], 256 - c.bounds[0][1]}) {
+			if all := shards[0]; [2]int{all.lo, all.hi} != want || !slices.Equal(all.counts, []int{c.bounds[0][1], 1280 - c.bounds[0][1]}) {
 				t.Errorf("whole %v, rank %d: [%d, %d) of %v, want %v", c.whole, rank, all.lo, all.hi, all.counts, want)
 			}
 			if own := shards[1]; own.lo != 0 || own.hi != 64 || own.counts != nil {
