@@ -2,11 +2,11 @@ package mesh
 
 // All layouts of a number of ranks, and the one that is nearest to given degrees.
 
-// All lists the legal layouts of a number of ranks for a model with this number of routed
-// experts. The order is by dp_replicate, ascending, and then by ep, descending. So [Default] comes
+// All lists the legal layouts of a number of ranks in a single stage for a model with this number
+// of routed experts. The order is by dp_replicate, ascending, and then by ep, descending. So [Default] comes
 // first if it is legal. Without experts ep makes no difference, and each dense mesh is listed once.
 func All(world, experts int) []Layout {
-	all := legal(world, experts)
+	all := legal(world, 1, experts)
 	if experts > 0 {
 		return all
 	}
@@ -19,16 +19,17 @@ func All(world, experts int) []Layout {
 	return once
 }
 
-// legal lists the layouts with all values of ep that the experts allow. Without experts that is
-// every divisor of dp_shard.
-func legal(world, experts int) (all []Layout) {
-	for replicate := 1; replicate <= world; replicate++ {
-		if world%replicate != 0 {
+// legal lists the layouts of this many stages, with all values of ep that the experts allow.
+// Without experts that is every divisor of dp_shard.
+func legal(world, pp, experts int) (all []Layout) {
+	stage := world / pp
+	for replicate := 1; replicate <= stage; replicate++ {
+		if stage%replicate != 0 {
 			continue
 		}
-		shard := world / replicate
+		shard := stage / replicate
 		for ep := shard; ep >= 1; ep-- {
-			l := Layout{World: world, PP: 1, DPReplicate: replicate, DPShard: shard, EP: ep}
+			l := Layout{World: world, PP: pp, DPReplicate: replicate, DPShard: shard, EP: ep}
 			if l.divides(Model{Experts: experts}) == nil {
 				all = append(all, l)
 			}
@@ -38,13 +39,22 @@ func legal(world, experts int) (all []Layout) {
 }
 
 // nearest returns the legal layout with the least distance from degrees, and of several the first.
-// A distance is the product of the factors by which the degrees that were given change.
+// A distance is the product of the factors by which the degrees that were given change. Without a
+// pp, there is one stage.
 func nearest(world int, d Degrees, experts int) (best Layout) {
-	least := 0.0
-	for _, l := range legal(world, experts) {
-		distance := factor(d.DPReplicate, l.DPReplicate) * factor(d.DPShard, l.DPShard) * factor(d.EP, l.EP)
-		if best.World == 0 || distance < least {
-			best, least = l, distance
+	least, stages := 0.0, 1
+	if d.PP > 1 {
+		stages = world
+	}
+	for pp := 1; pp <= stages; pp++ {
+		if world%pp != 0 {
+			continue
+		}
+		for _, l := range legal(world, pp, experts) {
+			distance := factor(d.PP, l.PP) * factor(d.DPReplicate, l.DPReplicate) * factor(d.DPShard, l.DPShard) * factor(d.EP, l.EP)
+			if best.World == 0 || distance < least {
+				best, least = l, distance
+			}
 		}
 	}
 	return best

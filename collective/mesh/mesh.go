@@ -14,8 +14,9 @@
 // experts: they are expert replicas, one for each place in dp_replicate × efsdp. A rank's share of
 // a batch is that of its place in dp_replicate × dp_shard.
 //
-// Only pp = 1 is possible now. cp (context parallelism) and tp (tensor parallelism) are reserved
-// names. In TorchTitan they are further axes of the dense mesh, and ep divides dp_shard · cp · tp.
+// The ranks of a stage are neighbors, and form a layout of their own: see [Layout.Stage]. cp (context
+// parallelism) and tp (tensor parallelism) are reserved names. In TorchTitan they are further axes
+// of the dense mesh, and ep divides dp_shard · cp · tp.
 package mesh
 
 import (
@@ -62,6 +63,12 @@ func (l Layout) Replicas() int { return l.DPReplicate * l.EFSDP() }
 
 // Batch returns the number of ranks that read different sequences.
 func (l Layout) Batch() int { return l.DPReplicate * l.DPShard }
+
+// Stage returns the layout of the ranks of one stage.
+func (l Layout) Stage() Layout {
+	l.World, l.PP = l.Batch(), 1
+	return l
+}
 
 // Degree returns the number of places along an axis.
 func (l Layout) Degree(axis Axis) int {

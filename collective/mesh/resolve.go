@@ -21,7 +21,7 @@ type Rule string
 
 const (
 	RuleDegree  Rule = "a degree is 1 or more"                     // or 0 or -1, for its default
-	RuleFuture  Rule = "pp, cp and tp are 1"                       // until the engine has them
+	RuleFuture  Rule = "cp and tp are 1"                           // until the engine has them
 	RuleWorld   Rule = "world = pp · dp_replicate · dp_shard"      // each rank has one place
 	RuleEP      Rule = "ep divides dp_shard"                       // efsdp is their ratio
 	RuleExperts Rule = "ep divides the number of routed experts"   // ranks hold equal numbers
@@ -39,7 +39,7 @@ type Error struct {
 // Error returns what breaks the rule, the rule, and what to use instead.
 func (e *Error) Error() string { return fmt.Sprintf("%s (%s): %s", e.Given, e.Rule, e.Instead) }
 
-// New is [Resolve] for the three degrees that may differ from 1, and a model that sets no limits.
+// New is [Resolve] for three degrees in a single stage, and a model that sets no limits.
 func New(world, dpReplicate, dpShard, ep int) (Layout, error) {
 	return Resolve(world, Degrees{DPReplicate: dpReplicate, DPShard: dpShard, EP: ep}, Model{})
 }
@@ -55,9 +55,9 @@ func Resolve(world int, d Degrees, of Model) (Layout, error) {
 			return Layout{}, err.suggest(world, d, of)
 		}
 	}
-	l := Layout{World: world, PP: 1, DPReplicate: max(d.DPReplicate, 1), DPShard: d.DPShard, EP: d.EP}
+	l := Layout{World: world, PP: max(d.PP, 1), DPReplicate: max(d.DPReplicate, 1), DPShard: d.DPShard, EP: d.EP}
 	if l.DPShard < 1 {
-		l.DPShard = world / l.DPReplicate
+		l.DPShard = world / l.PP / l.DPReplicate
 	}
 	if l.EP < 1 {
 		l.EP = l.DPShard
@@ -89,7 +89,7 @@ func noFuture(_ int, d Degrees) *Error {
 	for _, one := range [...]struct {
 		axis, name string
 		degree     int
-	}{{"pp", "pipeline", d.PP}, {"cp", "context", d.CP}, {"tp", "tensor", d.TP}} {
+	}{{"cp", "context", d.CP}, {"tp", "tensor", d.TP}} {
 		if one.degree > 1 {
 			return &Error{Rule: RuleFuture, Given: fmt.Sprintf("%s is %d, but %s parallelism is not there yet", one.axis, one.degree, one.name)}
 		}
@@ -100,12 +100,18 @@ func noFuture(_ int, d Degrees) *Error {
 // fillsWorld refuses degrees whose product is not the number of ranks. It divides instead of
 // multiplying, so no degree overflows.
 func fillsWorld(world int, d Degrees) *Error {
-	replicate, shard := max(d.DPReplicate, 1), d.DPShard
+	pp, replicate, shard := max(d.PP, 1), max(d.DPReplicate, 1), d.DPShard
+	stage, what := world/pp, fmt.Sprintf("%d ranks", world)
+	if pp > 1 {
+		what = fmt.Sprintf("%d ranks of a stage, of %d stages", stage, pp)
+	}
 	switch {
-	case world%replicate != 0:
-		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("dp_replicate %d does not divide %d ranks", replicate, world)}
-	case shard > 0 && world/replicate != shard:
-		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("dp_replicate %d · dp_shard %d is not %d ranks", replicate, shard, world)}
+	case world%pp != 0:
+		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("pp %d does not divide %d ranks", pp, world)}
+	case stage%replicate != 0:
+		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("dp_replicate %d does not divide %s", replicate, what)}
+	case shard > 0 && stage/replicate != shard:
+		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("dp_replicate %d · dp_shard %d is not %s", replicate, shard, what)}
 	}
 	return nil
 }
@@ -122,7 +128,7 @@ func (l Layout) divides(of Model) *Error {
 }
 
 // checkBatch returns an error if the sequences of a step cannot be divided evenly. All layouts of a
-// number of ranks divide a batch alike, so it suggests another batch.
+// number of ranks and stages divide a batch alike, so it suggests another batch.
 func (l Layout) checkBatch(batch int) *Error {
 	n := l.Batch()
 	if batch < 1 || batch%n == 0 {
@@ -135,11 +141,11 @@ func (l Layout) checkBatch(batch int) *Error {
 // suggest completes an error with the nearest legal layout, unless no layout of these ranks divides
 // the batch.
 func (e *Error) suggest(world int, d Degrees, of Model) *Error {
-	if all := Default(world); all.checkBatch(of.Batch) != nil {
+	near := nearest(world, d, of.Experts)
+	if near.checkBatch(of.Batch) != nil {
 		e.Instead = fmt.Sprintf("no layout of %d ranks divides a batch of %d sequences either", world, of.Batch)
 		return e
 	}
-	e.Nearest = nearest(world, d, of.Experts)
-	e.Instead = "the nearest legal layout is " + e.Nearest.String()
+	e.Nearest, e.Instead = near, "the nearest legal layout is "+near.String()
 	return e
 }

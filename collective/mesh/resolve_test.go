@@ -23,6 +23,9 @@ func TestResolve(t *testing.T) {
 		{8, Degrees{DPReplicate: 8}, "dp8x1-ep1"},
 		{12, Degrees{DPReplicate: 2, DPShard: 6, EP: 3}, "dp2x6-ep3"},
 		{1, Degrees{}, "dp1x1-ep1"},
+		{8, Degrees{PP: 2}, "pp2-dp1x4-ep4"},
+		{8, Degrees{PP: 2, DPReplicate: 2, EP: 1}, "pp2-dp2x2-ep1"},
+		{4, Degrees{PP: 4}, "pp4-dp1x1-ep1"},
 	} {
 		l, err := Resolve(test.world, test.given, Model{Experts: 24, Batch: 24})
 		if err != nil || l.Name() != test.want {
@@ -51,11 +54,17 @@ func TestBrokenRules(t *testing.T) {
 		{8, Degrees{}, Model{Experts: 12}, RuleExperts, "dp1x8-ep4",
 			"ep 8 does not divide 12 experts (ep divides the number of routed experts): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 4"},
 		{8, Degrees{TP: 2}, Model{Experts: 8}, RuleFuture, "dp1x8-ep8",
-			"tp is 2, but tensor parallelism is not there yet (pp, cp and tp are 1): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
+			"tp is 2, but tensor parallelism is not there yet (cp and tp are 1): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
 		{8, Degrees{CP: 4, EP: 2}, Model{}, RuleFuture, "dp1x8-ep2",
-			"cp is 4, but context parallelism is not there yet (pp, cp and tp are 1): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 2"},
-		{8, Degrees{PP: 2}, Model{}, RuleFuture, "dp1x8-ep8",
-			"pp is 2, but pipeline parallelism is not there yet (pp, cp and tp are 1): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
+			"cp is 4, but context parallelism is not there yet (cp and tp are 1): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 2"},
+		{8, Degrees{PP: 3}, Model{}, RuleWorld, "pp4-dp1x2-ep2",
+			"pp 3 does not divide 8 ranks (world = pp · dp_replicate · dp_shard): the nearest legal layout is pp 4, dp_replicate 1, dp_shard 2, ep 2"},
+		{8, Degrees{PP: 2, DPReplicate: 3}, Model{}, RuleWorld, "pp2-dp4x1-ep1",
+			"dp_replicate 3 does not divide 4 ranks of a stage, of 2 stages (world = pp · dp_replicate · dp_shard): the nearest legal layout is pp 2, dp_replicate 4, dp_shard 1, ep 1"},
+		{8, Degrees{PP: 2, DPReplicate: 2, DPShard: 4}, Model{}, RuleWorld, "dp2x4-ep4",
+			"dp_replicate 2 · dp_shard 4 is not 4 ranks of a stage, of 2 stages (world = pp · dp_replicate · dp_shard): the nearest legal layout is dp_replicate 2, dp_shard 4, ep 4"},
+		{8, Degrees{PP: math.MaxInt}, Model{}, RuleWorld, "pp8-dp1x1-ep1",
+			"pp 9223372036854775807 does not divide 8 ranks (world = pp · dp_replicate · dp_shard): the nearest legal layout is pp 8, dp_replicate 1, dp_shard 1, ep 1"},
 		{8, Degrees{EP: -2}, Model{}, RuleDegree, "dp1x8-ep8",
 			"ep is -2 (a degree is 1 or more): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
 		{8, Degrees{DPReplicate: -1}, Model{}, RuleDegree, "dp1x8-ep8",
@@ -90,10 +99,10 @@ func TestNearestIsLegal(t *testing.T) {
 		degree := rapid.IntRange(-2, 20)
 		of := Model{Experts: rapid.IntRange(1, 64).Draw(t, "experts")}
 		world := rapid.IntRange(1, 32).Draw(t, "world")
-		given := Degrees{DPReplicate: degree.Draw(t, "replicate"), DPShard: degree.Draw(t, "shard"), EP: degree.Draw(t, "ep"), TP: degree.Draw(t, "tp")}
+		given := Degrees{DPReplicate: degree.Draw(t, "replicate"), DPShard: degree.Draw(t, "shard"), EP: degree.Draw(t, "ep"), TP: degree.Draw(t, "tp"), PP: rapid.IntRange(-2, 5).Draw(t, "pp")}
 		l, err := Resolve(world, given, of)
 		if err == nil {
-			for _, one := range [...][2]int{{given.DPReplicate, l.DPReplicate}, {given.DPShard, l.DPShard}, {given.EP, l.EP}, {given.TP, 1}} {
+			for _, one := range [...][2]int{{given.DPReplicate, l.DPReplicate}, {given.DPShard, l.DPShard}, {given.EP, l.EP}, {given.TP, 1}, {given.PP, l.PP}} {
 				if one[0] > 0 && one[0] != one[1] {
 					t.Fatalf("%+v on %d ranks became %v", given, world, l)
 				}
@@ -101,10 +110,10 @@ func TestNearestIsLegal(t *testing.T) {
 		} else {
 			l = err.(*Error).Nearest
 		}
-		if !slices.Contains(All(world, of.Experts), l) {
+		if l.World != world || l.PP*l.Batch() != world || !slices.Contains(All(world/l.PP, of.Experts), l.Stage()) {
 			t.Fatalf("%v is not a legal layout of %d ranks and %d experts", l, world, of.Experts)
 		}
-		again, err := Resolve(world, Degrees{DPReplicate: l.DPReplicate, DPShard: l.DPShard, EP: l.EP}, of)
+		again, err := Resolve(world, Degrees{PP: l.PP, DPReplicate: l.DPReplicate, DPShard: l.DPShard, EP: l.EP}, of)
 		if err != nil || again != l {
 			t.Fatalf("%v became %v, %v", l, again, err)
 		}
