@@ -82,3 +82,62 @@ func TestStagePassRefuses(t *testing.T) {
 		}()
 	}
 }
+
+// Stages have all layers in order, and no other cut makes the largest stage smaller.
+func TestStagesAreEven(t *testing.T) {
+	for _, cfg := range []Config{tiny(), debug(), with(debug(), func(c *Config) { c.MTPLayers, c.Vocab = 1, 100000 })} {
+		costs := cfg.itemCosts(64)
+		for n := 1; n <= len(costs); n++ {
+			stages, err := cfg.Stages(n, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, most := 0, 0.0
+			for i, s := range stages {
+				if err := s.validate(cfg); err != nil || s.First != next || s.Embed != (i == 0) || s.Predict != (i == n-1) {
+					t.Errorf("%d stages: stage %d is %+v after layer %d: %v", n, i, s, next, err)
+				}
+				next = s.End
+				most = max(most, stageCost(s, costs))
+			}
+			if least := smallestRun(costs, n); next != cfg.Layers || most > least*(1+1e-12) {
+				t.Errorf("%d stages of %v: %+v, the largest has %v, the least possible is %v", n, costs, stages, most, least)
+			}
+		}
+		if _, err := cfg.Stages(len(costs)+1, 64); err == nil || !strings.Contains(err.Error(), "give 1 to") {
+			t.Error(err)
+		}
+	}
+}
+
+func stageCost(s Stage, costs []float64) (sum float64) {
+	for _, c := range costs[1+s.First : 1+s.End] {
+		sum += c
+	}
+	if s.Embed {
+		sum += costs[0]
+	}
+	if s.Predict {
+		sum += costs[len(costs)-1]
+	}
+	return sum
+}
+
+// smallestRun tries all divisions into n runs, and returns the least that the largest can have.
+func smallestRun(costs []float64, n int) float64 {
+	sum := 0.0
+	if n == 1 {
+		for _, c := range costs {
+			sum += c
+		}
+		return sum
+	}
+	best := -1.0
+	for i, c := range costs[:len(costs)-n+1] {
+		sum += c
+		if most := max(sum, smallestRun(costs[i+1:], n-1)); best < 0 || most < best {
+			best = most
+		}
+	}
+	return best
+}

@@ -3,8 +3,9 @@ package mesh
 // All layouts of a number of ranks, and the one that is nearest to given degrees.
 
 // All lists the legal layouts of a number of ranks in a single stage for a model with this number
-// of routed experts. The order is by dp_replicate, ascending, and then by ep, descending. So [Default] comes
-// first if it is legal. Without experts ep makes no difference, and each dense mesh is listed once.
+// of routed experts. The order is by dp_replicate, ascending, and then by ep, descending. So
+// [Default] comes first if it is legal. Without experts ep makes no difference, and each dense mesh
+// is listed once.
 func All(world, experts int) []Layout {
 	all := legal(world, 1, experts)
 	if experts > 0 {

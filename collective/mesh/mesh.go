@@ -14,9 +14,9 @@
 // experts: they are expert replicas, one for each place in dp_replicate × efsdp. A rank's share of
 // a batch is that of its place in dp_replicate × dp_shard.
 //
-// The ranks of a stage are neighbors, and form a layout of their own: see [Layout.Stage]. cp (context
-// parallelism) and tp (tensor parallelism) are reserved names. In TorchTitan they are further axes
-// of the dense mesh, and ep divides dp_shard · cp · tp.
+// The ranks of a stage are neighbors, and form a layout of their own: see [Layout.Stage]. cp
+// (context parallelism) and tp (tensor parallelism) are reserved names. In TorchTitan they are
+// further axes of the dense mesh, and ep divides dp_shard · cp · tp.
 package mesh
 
 import (

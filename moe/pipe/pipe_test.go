@@ -231,16 +231,13 @@ func (s setup) run(t *testing.T, all text) outcome {
 	w := collective.NewWorld(ranks * s.dp)
 	w.SetLimits(collective.Limits{Wait: time.Minute}) // for messages that are lost
 	err = w.Run(func(c *collective.Comm) error {
-		stages, e, err := s.build(c, plan)
+		r, err := s.build(c, plan)
 		if err != nil {
 			return err
 		}
 		ex := tensor.NewExec()
 		ex.Poison = true
-		for _, m := range stages {
-			if m == nil {
-				continue
-			}
+		for _, m := range r.Models {
 			if err := draw(ex, m); err != nil {
 				return err
 			}
@@ -257,19 +254,16 @@ func (s setup) run(t *testing.T, all text) outcome {
 			at := i*s.dp + c.Rank()%s.dp
 			parts = append(parts, all.batch(at, at+1))
 		}
-		if losses[c.Rank()], err = e.Run(ex, parts); err != nil {
+		if losses[c.Rank()], err = r.Run(ex, parts); err != nil {
 			return err
 		}
-		results[c.Rank()] = stages
-		if most := plan.InFlight(c.Rank() / s.dp); e.MostInFlight() != most {
-			t.Errorf("rank %d: %d passes in flight, want %d", c.Rank(), e.MostInFlight(), most)
+		results[c.Rank()] = r.Models
+		if most := plan.InFlight(c.Rank() / s.dp); r.MostInFlight() != most {
+			t.Errorf("rank %d: %d passes in flight, want %d", c.Rank(), r.MostInFlight(), most)
 		}
-		for i, m := range stages {
-			if m == nil {
-				continue
-			}
+		for _, m := range r.Models {
 			if m.InFlight() != 0 || m.Damage() != 0 {
-				t.Errorf("rank %d, stage %d: %d passes in flight at the end, damage %d", c.Rank(), i, m.InFlight(), m.Damage())
+				t.Errorf("rank %d, stage %+v: %d passes in flight at the end, damage %d", c.Rank(), m.Stage(), m.InFlight(), m.Damage())
 			}
 			if err := sum(ex, m); err != nil {
 				return err
@@ -281,47 +275,25 @@ func (s setup) run(t *testing.T, all text) outcome {
 		t.Fatal(err)
 	}
 	o := newOutcome()
-	for r, stages := range results {
+	for r, models := range results {
 		o.loss.Add(losses[r])
-		for _, m := range stages {
-			if m != nil {
-				o.add(m)
-			}
+		for _, m := range models {
+			o.add(m)
 		}
 	}
 	return o
 }
 
-// build returns a rank's stages and its executor.
-func (s setup) build(c *collective.Comm, plan *Plan) ([]*moe.Model, *Executor, error) {
-	rank, place := c.Rank()/s.dp, c.Rank()%s.dp
-	peers, err := c.Split(rank, place)
-	if err != nil {
-		return nil, nil, err
+// build returns a rank's stages.
+func (s setup) build(c *collective.Comm, plan *Plan) (*Rank, error) {
+	l := mesh.Layout{World: c.Size(), PP: len(s.schedule.Ranks), DPReplicate: 1, DPShard: s.dp, EP: s.ep}
+	var cut []moe.Stage
+	for i := range s.schedule.Stages {
+		cut = append(cut, s.part(i))
 	}
-	line, err := c.Split(place, rank)
-	if err != nil {
-		return nil, nil, err
-	}
-	on, err := moe.NewMesh(peers, mesh.Layout{World: s.dp, PP: 1, DPReplicate: 1, DPShard: s.dp, EP: s.ep})
-	if err != nil {
-		return nil, nil, err
-	}
-	boxes, err := line.OpenMailboxes(plan.Boxes(), seq*s.cfg.Dim*4)
-	if err != nil {
-		return nil, nil, err
-	}
-	stages := make([]*moe.Model, s.schedule.Stages)
-	for i, holder := range s.schedule.Holders() {
-		if holder != rank {
-			continue
-		}
-		if stages[i], err = moe.NewStage(on, s.cfg, s.precision, seq, nil, s.part(i)); err != nil {
-			return nil, nil, err
-		}
-	}
-	e, err := plan.New(rank, stages, boxes)
-	return stages, e, err
+	return plan.Build(c, l, cut, seq*s.cfg.Dim*4, func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
+		return moe.NewStage(on, s.cfg, s.precision, seq, nil, stage)
+	})
 }
 
 // All schedules, with stages of one and of several ranks.

@@ -1,0 +1,70 @@
+package moe
+
+import "fmt"
+
+// Stages cuts the model into n stages, such that the one with the most FLOPs per token has as few
+// as possible, for sequences of seq tokens. The head and the MTP module count like layers. With
+// more stages than layers, the embedding or the head are alone.
+func (c Config) Stages(n, seq int) ([]Stage, error) {
+	costs := c.itemCosts(seq)
+	if n < 1 || n > len(costs) {
+		return nil, fmt.Errorf("%d stages for a model of %d layers: give 1 to %d", n, c.Layers, len(costs))
+	}
+	var stages []Stage
+	first := 0
+	for _, end := range evenRuns(costs, n) {
+		layers := func(item int) int { return min(max(item-1, 0), c.Layers) }
+		stages = append(stages, Stage{First: layers(first), End: layers(end), Embed: first == 0, Predict: end == len(costs)})
+		first = end
+	}
+	return stages, nil
+}
+
+// itemCosts returns the FLOPs per token of the embedding, of each layer, and of the head with the
+// MTP module.
+func (c Config) itemCosts(seq int) []float64 {
+	costs := make([]float64, c.Layers+2)
+	for _, m := range c.Modules(seq) {
+		switch {
+		case m.MTP || m.Part == Head:
+			costs[c.Layers+1] += m.FLOPs.Total()
+		case m.Part == Embedding:
+			costs[0] += m.FLOPs.Total()
+		default:
+			for i := m.layers.first; i < m.layers.end; i++ {
+				costs[1+i] += m.FLOPs.Total() / float64(m.layers.end-m.layers.first)
+			}
+		}
+	}
+	return costs
+}
+
+// evenRuns divides costs into n runs of one or more, the largest as small as possible, and returns
+// their ends.
+func evenRuns(costs []float64, n int) []int {
+	type division struct {
+		most, squares float64 // of the runs' costs; the squares choose between divisions
+		ends          []int
+	}
+	best := make([]*division, len(costs)+1) // of the first i costs into as many runs as rounds so far
+	best[0] = &division{}
+	for range n {
+		next := make([]*division, len(costs)+1)
+		for end := 1; end <= len(costs); end++ {
+			sum := 0.0
+			for first := end - 1; first >= 0; first-- {
+				sum += costs[first]
+				before := best[first]
+				if before == nil {
+					continue
+				}
+				most, squares := max(before.most, sum), before.squares+sum*sum
+				if b := next[end]; b == nil || most < b.most || most == b.most && squares < b.squares {
+					next[end] = &division{most, squares, append(before.ends[:len(before.ends):len(before.ends)], end)}
+				}
+			}
+		}
+		best = next
+	}
+	return best[len(costs)].ends
+}
