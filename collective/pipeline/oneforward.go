@@ -86,8 +86,8 @@ func interleaved(z size) (ranks [][]Slot) {
 }
 
 // interleavedZeroBubble is InterleavedZeroBubble: ranks get going with half the forward passes,
-// and W fills the time in which they would wait for each other at the end. W comes after as many
-// other I as there are ranks before this one.
+// and W fills the time in which they would wait for each other at the end. Rank r has r
+// other I between an I and its W.
 func interleavedZeroBubble(z size) (ranks [][]Slot) {
 	for r := range z.ranks {
 		l, t, all := newList(z.microbatches), turns{z, r}, z.perRank*z.microbatches

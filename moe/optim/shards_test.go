@@ -11,6 +11,7 @@ import (
 	"spmoe/collective/mesh"
 	"spmoe/moe"
 	"spmoe/tensor"
+	"spmoe/tensor/exact"
 )
 
 // Slices end at multiples of a piece of the norm in a parameter, and are nearly even.
@@ -502,5 +503,38 @@ func TestUpdateQuantizesExperts(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The squares have the same sum if parameters are in one group or in several, as in the stages of a
+// pipeline. Small ones next to a large one are lost in the sum of their piece.
+func TestSquaresOfParametersInAnyGroups(t *testing.T) {
+	var sums []exact.Sum
+	for _, groups := range [][]*moe.Group{
+		{group("all", nil, tensor.FP32, 4, 100, 600, 700)},
+		{group("first", nil, tensor.FP32, 4, 100), group("rest", nil, tensor.FP32, 4, 600, 700)},
+	} {
+		for _, g := range groups {
+			g.Experts = false
+			for _, p := range g.Params {
+				for i := range p.Grad.F32() {
+					if p.Len() > 100 {
+						p.Grad.F32()[i] = 1
+					}
+				}
+				if p.Len() == 600 {
+					p.Grad.F32()[0] = 1 << 30
+				}
+			}
+		}
+		o := New(tensor.NewExec(), groups, collective.NewWorld(1).Comm(0), adamw())
+		var sum exact.Sum
+		for _, s := range o.shards {
+			o.addSquares(&sum, s)
+		}
+		sums = append(sums, sum)
+	}
+	if sums[0] != sums[1] {
+		t.Errorf("%v and %v", sums[0], sums[1])
 	}
 }
