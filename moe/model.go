@@ -185,15 +185,8 @@ func (m *Model) Train(ex *tensor.Exec, b Batch) (Loss, error) {
 func (m *Model) Eval(ex *tensor.Exec, b Batch) (Loss, error) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	pass := m.newPass(ex, b, false)
-	defer pass.release()
-	p := pass.forwardPhase(ex)
-	h, err := m.hidden(p, Boundary{})
-	if err != nil {
-		return Loss{}, err
-	}
-	err = m.predict(p, h, tensor.Tensor{}, Boundary{})
-	return pass.loss, err
+	_, loss, err := m.EvalStage(ex, b, Boundary{})
+	return loss, err
 }
 
 // Logits returns the scores of the next token after each input: [len(inputs), vocab] FP32, in

@@ -85,6 +85,33 @@ func (m *Model) ForwardStage(ex *tensor.Exec, b Batch, place int, in Boundary) (
 	return m.begin(ex, b, place, place%m.wgradPasses(b)).forward(ex, in)
 }
 
+// EvalStage is Eval for a stage. It returns what other stages need, in the arena of ex.
+func (m *Model) EvalStage(ex *tensor.Exec, b Batch, in Boundary) (out Boundary, loss Loss, err error) {
+	pass := m.newPass(ex, b, false)
+	defer pass.release()
+	p := pass.forwardPhase(ex)
+	h, err := m.hidden(p, in)
+	if err != nil {
+		return out, loss, err
+	}
+	if m.stage.Predict {
+		err = m.predict(p, h, tensor.Tensor{}, in)
+		return out, pass.loss, err
+	}
+	err = pass.setOutput(p, h)
+	return Boundary{copied(ex, pass.out.Hidden), copied(ex, pass.out.Embedded)}, pass.loss, err
+}
+
+// copied returns a copy in the arena of ex; an invalid tensor if x is invalid.
+func copied(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
+	if !x.Valid() {
+		return x
+	}
+	to := like(&ex.Arena, x)
+	tensor.Convert(ex, to.Mat(), x.Mat())
+	return to
+}
+
 // setOutput completes a forward pass that ends with a hidden state.
 func (p *Pass) setOutput(f phase, h tensor.Tensor) (err error) {
 	p.out.Hidden = h

@@ -25,8 +25,10 @@ type Executor struct {
 	stages    []*moe.Model // nil: of another rank
 	transport Transport
 
-	batches []moe.Batch
+	batches []moe.Batch // of a step
+	tokens  int         // of each
 	passes  map[pass]*moe.Pass
+	outputs map[pass]moe.Boundary // of passes
 	loss    moe.Loss
 	most    int // see MostInFlight
 }
@@ -48,7 +50,7 @@ func (p *Plan) New(rank int, stages []*moe.Model, t Transport) (*Executor, error
 			return nil, fmt.Errorf("stage %d of %d is %+v: the first stage has the embedding, and the last one has the head", i, len(stages), m.Stage())
 		}
 	}
-	return &Executor{plan: p, rank: rank, stages: stages, transport: t, passes: map[pass]*moe.Pass{}}, nil
+	return &Executor{plan: p, rank: rank, stages: stages, transport: t, passes: map[pass]*moe.Pass{}, outputs: map[pass]moe.Boundary{}}, nil
 }
 
 // Run runs the schedule over the parts of a batch, which are of equal size: see [Plan.Part]. It
@@ -63,13 +65,47 @@ func (e *Executor) Run(ex *tensor.Exec, parts []moe.Batch) (moe.Loss, error) {
 	if len(parts) != s.Microbatches {
 		return moe.Loss{}, fmt.Errorf("%d parts of a batch for a schedule of %d micro-batches", len(parts), s.Microbatches)
 	}
-	e.batches, e.loss, e.most = parts, moe.Loss{}, 0
-	clear(e.passes)
+	e.begin(len(parts[0].Inputs))
+	e.batches = parts
 	for i, slot := range s.Ranks[e.rank] {
 		for _, a := range slot {
 			if err := e.do(ex, a); err != nil {
 				return e.loss, fmt.Errorf("schedule %s: %v, action %d of rank %d: %w", s.Name, a, i, e.rank, err)
 			}
+		}
+	}
+	return e.loss, nil
+}
+
+// begin forgets what an earlier call may have left when it failed.
+func (e *Executor) begin(tokens int) {
+	e.tokens, e.loss, e.most = tokens, moe.Loss{}, 0
+	clear(e.passes)
+	clear(e.outputs)
+}
+
+// Eval runs a forward pass of a batch through all stages and returns this rank's part of the loss.
+// Every rank calls it, between steps.
+func (e *Executor) Eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	e.begin(len(b.Inputs))
+	for i, m := range e.stages {
+		if m == nil {
+			continue
+		}
+		at := pass{stage: i}
+		in, err := e.receive(at, hidden, embedded)
+		if err != nil {
+			return e.loss, err
+		}
+		out, loss, err := m.EvalStage(ex, b, in)
+		if err != nil {
+			return e.loss, fmt.Errorf("evaluation of stage %d: %w", i, err)
+		}
+		e.loss.Add(loss)
+		if err := e.sendOutput(ex, at, out); err != nil {
+			return e.loss, err
 		}
 	}
 	return e.loss, nil
@@ -114,10 +150,16 @@ func (e *Executor) forward(ex *tensor.Exec, at pass) error {
 	e.passes[at] = p
 	e.loss.Add(p.Loss())
 	e.count()
+	return e.sendOutput(ex, at, p.Output())
+}
+
+// sendOutput ends a forward pass: its input is not needed any more, and other stages get its output.
+func (e *Executor) sendOutput(ex *tensor.Exec, at pass, out moe.Boundary) error {
+	e.outputs[at] = out
 	if err := e.free(at, hidden, embedded); err != nil {
 		return err
 	}
-	return e.send(ex, at, p.Output(), hidden, embedded)
+	return e.send(ex, at, out, hidden, embedded)
 }
 
 // backward is I, or the beginning of B.
@@ -141,6 +183,7 @@ func (e *Executor) backward(ex *tensor.Exec, at pass, run func(*moe.Pass, *tenso
 func (e *Executor) weights(ex *tensor.Exec, at pass) error {
 	p := e.passes[at]
 	delete(e.passes, at)
+	delete(e.outputs, at)
 	return p.BackwardWeight(ex)
 }
 

@@ -33,7 +33,7 @@ func (e *Executor) open(m message) (t tensor.Tensor, err error) {
 		return t, err
 	}
 	to := e.stages[m.to]
-	tokens, dim := len(e.batches[e.plan.parts[m.microbatch]].Inputs), to.Config.Dim
+	tokens, dim := e.tokens, to.Config.Dim
 	if want := tokens * dim * to.DType().Size(); len(bytes) != want {
 		return t, fmt.Errorf("stage %d has sent %d bytes for %d tokens, want %d", from, len(bytes), tokens, want)
 	}
@@ -45,13 +45,12 @@ func (e *Executor) open(m message) (t tensor.Tensor, err error) {
 
 // local returns an activation of another stage of this rank.
 func (e *Executor) local(m message, from int) (t tensor.Tensor) {
-	p := e.passes[pass{from, m.microbatch}]
+	out := e.outputs[pass{from, m.microbatch}]
 	switch {
-	case p == nil:
 	case m.content == hidden:
-		t = p.Output().Hidden
+		t = out.Hidden
 	case m.content == embedded && m.to == len(e.stages)-1:
-		t = p.Output().Embedded
+		t = out.Embedded
 	}
 	return t
 }

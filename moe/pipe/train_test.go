@@ -1,7 +1,7 @@
 package pipe
 
-// Optimizer steps: a pipeline ends with the master weights, moments and selection biases of one
-// rank.
+// Optimizer steps and evaluations: a pipeline ends with the master weights, moments and selection
+// biases of one rank, and its losses are those of one rank.
 
 import (
 	"crypto/sha256"
@@ -21,7 +21,10 @@ import (
 	"spmoe/tensor"
 )
 
-const steps = 4
+const (
+	steps     = 4
+	evaluated = 2 // sequences
+)
 
 // trained is the state after training, by parameter and vector, and what the steps said.
 type trained struct {
@@ -67,9 +70,10 @@ type trainer struct {
 	groups   []*moe.Group
 	routings []moe.Routing
 	pass     func(ex *tensor.Exec, step int) (moe.Loss, error) // over the parts of a batch
+	eval     func(ex *tensor.Exec) (moe.Loss, error)
 }
 
-// train makes steps. The first rank notes loss and norm of each.
+// train makes steps. The first rank notes losses and norm of each, and the loss of the new weights.
 func (r *trained) train(x trainer) error {
 	ex := tensor.NewExec()
 	opt := optim.New(ex, x.groups, x.ranks, optim.AdamW{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1})
@@ -86,15 +90,19 @@ func (r *trained) train(x trainer) error {
 		if err != nil {
 			return err
 		}
-		sums := []float64{loss.Sum, loss.MTP, loss.Balance, float64(loss.Tokens)}
+		if err := opt.Apply(1e-2, norm); err != nil {
+			return err
+		}
+		later, err := x.eval(ex)
+		if err != nil {
+			return err
+		}
+		sums := []float64{loss.Sum, loss.MTP, loss.Balance, float64(loss.Tokens), later.Sum, later.MTP, later.Balance}
 		if err := collective.AllReduce(x.ranks, sums, collective.Sum); err != nil {
 			return err
 		}
 		if x.ranks.Rank() == 0 {
 			r.said = append(r.said, fmt.Sprintf("step %d: losses %x, norm %x", i, sums, norm))
-		}
-		if err := opt.Apply(1e-2, norm); err != nil {
-			return err
 		}
 		for _, route := range x.routings {
 			load := slices.Clone(route.Load)
@@ -127,7 +135,7 @@ func (s setup) trainAlone(t *testing.T, all text, parts int) *trained {
 				sum.Add(loss)
 			}
 			return sum, nil
-		}})
+		}, func(ex *tensor.Exec) (moe.Loss, error) { return m.Eval(ex, all.batch(0, evaluated)) }})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -150,6 +158,9 @@ func (s setup) train(t *testing.T, all text) *trained {
 		}
 		return r.train(trainer{c, rank.Mesh.World, rank.Groups(), rank.Routings(), func(ex *tensor.Exec, step int) (moe.Loss, error) {
 			return rank.Run(ex, all.parts(step, s.schedule.Microbatches, rank.Mesh.World.Rank(), s.dp))
+		}, func(ex *tensor.Exec) (moe.Loss, error) {
+			at := rank.Mesh.World.Rank()
+			return rank.Eval(ex, all.batch(evaluated*at/s.dp, evaluated*(at+1)/s.dp))
 		}})
 	})
 	if err != nil {
