@@ -95,6 +95,9 @@ func flagSynonyms() map[string][]string {
 		"ep":                   "expert-model-parallel-size expert-parallel-size expert-parallel-degree",
 		"dp-replicate":         "data-parallel-replicate-degree dp-replicate-degree num-distributed-optimizer-instances",
 		"dp-shard":             "data-parallel-shard-degree dp-shard-degree",
+		"pp":                   "pipeline-parallel-degree pipeline-model-parallel-size",
+		"pp-schedule":          "pipeline-parallel-schedule",
+		"pp-microbatches":      "pipeline-parallel-microbatches",
 	} {
 		for _, word := range strings.Fields(list) {
 			all[word] = append(all[word], name)
@@ -110,7 +113,7 @@ func flagAdvice() map[string]string {
 		"it is not supported: OUT/metrics.jsonl holds every step, and OUT/tensorboard the events": "wandb enable-wandb wandb-project wandb-name report-to mlflow trackio comet neptune",
 		"spmoe computes on CPUs: -np sets the ranks and --threads the threads of each":            "device devices gpu gpus num-gpus cuda no-cuda use-cpu device-type",
 		"start the launcher with mpirun or srun to use several hosts (docs/cluster.md)":           "nnodes num-nodes nodes node-rank master-addr master-port rdzv-endpoint rdzv-backend hostfile",
-		"--dp-replicate, --dp-shard and --ep divide the -np ranks: experts are divided, all else is data-parallel with a sharded optimizer": "tensor-parallel-degree tensor-model-parallel-size tp pipeline-parallel-degree pipeline-model-parallel-size pp " +
+		"--dp-replicate, --dp-shard, --ep and --pp divide the -np ranks: layers by pp, experts by ep, all else is data-parallel with a sharded optimizer": "tensor-parallel-degree tensor-model-parallel-size tp " +
 			"context-parallel-degree context-parallel-size cp dp fsdp zero-stage use-distributed-optimizer deepspeed",
 		"launcher --version prints the version; --log-every 1 prints every step":                                      "v version",
 		"the sections are [model], [model.yarn], [optimizer], [guard] and [mx]; all other settings stand before them": "training job trainer parallelism metrics experimental",

@@ -69,7 +69,7 @@ func New(cfg Config, precision Precision, seq int, c *collective.Comm, exchange 
 // NewOn is New on a mesh, in which experts may have replicas. The exchange must be that of the
 // mesh, and ep must divide the number of experts. The results have the same bits on every mesh.
 func NewOn(mesh Mesh, cfg Config, precision Precision, seq int, exchange ep.Exchange) (*Model, error) {
-	return NewStage(mesh, cfg, precision, seq, exchange, cfg.whole())
+	return NewStage(mesh, cfg, precision, seq, exchange, cfg.Whole())
 }
 
 // NewInference is New for a model that is not trained: it has no memory for gradients, and Train
@@ -78,7 +78,7 @@ func NewInference(cfg Config, precision Precision, seq int, c *collective.Comm, 
 	mesh := OneGroup(c)
 	b := newBuilder(precision, mesh)
 	b.inference = true
-	return build(b, mesh, cfg, seq, exchange, cfg.whole())
+	return build(b, mesh, cfg, seq, exchange, cfg.Whole())
 }
 
 func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, stage Stage) (*Model, error) {

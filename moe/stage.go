@@ -21,8 +21,8 @@ type Stage struct {
 	Predict    bool // ends with the final norm, the head, the MTP module and the loss
 }
 
-// whole returns the stage that is the model.
-func (c Config) whole() Stage { return Stage{0, c.Layers, true, true} }
+// Whole returns the stage that is the whole model.
+func (c Config) Whole() Stage { return Stage{0, c.Layers, true, true} }
 
 // validate returns an error if a model has no such stage.
 func (s Stage) validate(cfg Config) error {

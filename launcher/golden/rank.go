@@ -34,7 +34,7 @@ func (f *Folder) run(n, seq int, rule optim.Rule, clipNorm float64, body func(r 
 		}
 		r.optim = optim.New(r.ex, r.model.Groups, c, rule)
 		r.optim.ClipNorm = clipNorm
-		if err := f.weights.Init(r.ex, r.optim, r.model); err != nil {
+		if err := f.weights.Init(r.ex, r.optim, r.model.Routings()); err != nil {
 			return err
 		}
 		return body(r)

@@ -4,6 +4,7 @@ package trainer
 
 import (
 	"fmt"
+	"slices"
 
 	"spmoe/collective"
 	"spmoe/moe"
@@ -11,47 +12,67 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// balancer holds the routers of a model.
+// balancer holds the routers of a rank.
 type balancer struct {
 	comm     *collective.Comm
 	ex       *tensor.Exec
 	experts  int
-	routings []moe.Routing
+	layers   []int         // of the model, that have experts
+	routings []moe.Routing // of this rank: without a pipeline, of all these layers
 	// [layers, experts]: tokens of all ranks in the last step
 	loads []int64
 }
 
-func newBalancer(c *collective.Comm, ex *tensor.Exec, model *moe.Model, experts int) *balancer {
-	b := &balancer{comm: c, ex: ex, experts: experts, routings: model.Routings()}
-	b.loads = make([]int64, len(b.routings)*experts)
+func newBalancer(c *collective.Comm, ex *tensor.Exec, routings []moe.Routing, cfg moe.Config) *balancer {
+	b := &balancer{comm: c, ex: ex, experts: cfg.Experts, routings: routings}
+	for i := range cfg.Layers + cfg.MTPLayers {
+		if !cfg.IsDense(i) {
+			b.layers = append(b.layers, i)
+		}
+	}
+	b.loads = make([]int64, len(b.layers)*b.experts)
 	return b
 }
 
-// load returns the load of each expert of MoE layer number i.
-func (b *balancer) load(i int) []int64 { return b.loads[i*b.experts:][:b.experts] }
+// load returns the load of each expert of a layer.
+func (b *balancer) load(layer int) []int64 {
+	return b.loads[slices.Index(b.layers, layer)*b.experts:][:b.experts]
+}
+
+// bias returns the selection biases of a layer; nil if this rank does not have its router.
+func (b *balancer) bias(layer int) []float32 {
+	for _, route := range b.routings {
+		if route.Layer == layer {
+			return route.Bias.F32()
+		}
+	}
+	return nil
+}
 
 // balance sums the experts' loads over all ranks. With move it also moves the selection biases. It
 // returns the largest load over the mean, averaged over the layers. It is collective.
 func (b *balancer) balance(move bool) (imbalance float64, err error) {
-	if len(b.routings) == 0 {
+	if len(b.layers) == 0 {
 		return 1, nil
 	}
 	defer b.ex.Enter(b.ex.Enter(profile.Collectives))
-	for i, route := range b.routings {
-		copy(b.load(i), route.Load)
+	clear(b.loads)
+	for _, route := range b.routings {
+		copy(b.load(route.Layer), route.Load)
 	}
 	if err := collective.AllReduce(b.comm, b.loads, collective.Sum); err != nil {
 		return 0, fmt.Errorf("summing expert loads: %w", err)
 	}
-	for i, route := range b.routings {
-		load := b.load(i)
+	for _, layer := range b.layers {
 		var most, total int64
-		for _, tokens := range load {
+		for _, tokens := range b.load(layer) {
 			most, total = max(most, tokens), total+tokens
 		}
-		imbalance += float64(most) * float64(b.experts) / float64(max(total, 1)) / float64(len(b.routings))
+		imbalance += float64(most) * float64(b.experts) / float64(max(total, 1)) / float64(len(b.layers))
+	}
+	for _, route := range b.routings {
 		if move {
-			route.Balance(load)
+			route.Balance(b.load(route.Layer))
 		} else {
 			clear(route.Load)
 		}

@@ -37,6 +37,10 @@ type Config struct {
 	FSDP        bool `toml:"fsdp" help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
 	EP          int  `toml:"ep" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard; results are bit-identical"`
 
+	PP             int    `toml:"pp" help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
+	PPSchedule     string `toml:"pp_schedule" help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV"`
+	PPMicrobatches int    `toml:"pp_microbatches" help:"micro-batches per step, each a pass of all stages; 0: as micro_batch says"`
+
 	EPExchange string   `toml:"ep_exchange" help:"token exchange between ranks: onesided or standard"`
 	EPDispatch string   `toml:"ep_dispatch" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
 	EPCombine  string   `toml:"ep_combine_backward" help:"format of gradients on their way to experts: bf16 (unchanged) or mxfp8"`
@@ -85,7 +89,7 @@ func Default(flavor string) (Config, error) {
 	t, optimizer := f.Training, optim.DefaultConfig()
 	optimizer.Moments = cmp.Or(t.Moments, optimizer.Moments)
 	return Config{
-		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(), Precision: "bf16", DPReplicate: 1, DPShard: -1, EPExchange: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
+		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(), Precision: "bf16", DPReplicate: 1, DPShard: -1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2, LogEvery: 20, EvalEvery: AutoEval, EvalSequences: t.EvalSequences, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX:    MX{Scale: mx.RCEIL.String()},
@@ -206,15 +210,18 @@ func (c Config) Validate(ranks int) error {
 	_, recompute := moe.ParseRecompute(c.Recompute)
 	errs = append(errs, err, wires, recompute, c.Guard.validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.Config.Validate(), c.Model.Validate())
 	if ranks >= 1 {
-		errs = append(errs, c.divides(ranks), c.checkReplicas(ranks))
+		errs = append(errs, c.divides(ranks), c.checkReplicas(ranks), c.checkPipeline(ranks))
 	}
 	return errors.Join(errs...)
 }
 
 // microBatch returns the sequences per rank in one pass; the last pass of a step may have fewer.
 func (c Config) microBatch(ranks int) int {
-	local := c.Batch / ranks
-	if c.MicroBatch == 0 {
+	local := c.Batch / c.dataRanks(ranks)
+	switch {
+	case c.PPMicrobatches > 0:
+		return local / c.PPMicrobatches
+	case c.MicroBatch == 0:
 		return local
 	}
 	return min(c.MicroBatch, local)
@@ -223,5 +230,5 @@ func (c Config) microBatch(ranks int) int {
 // passes returns the number of passes per step: all ranks run the same.
 func (c Config) passes(ranks int) int {
 	micro := max(c.microBatch(ranks), 1)
-	return (c.Batch/ranks + micro - 1) / micro
+	return (c.Batch/c.dataRanks(ranks) + micro - 1) / micro
 }

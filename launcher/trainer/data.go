@@ -5,6 +5,8 @@ package trainer
 // of passes have the same bits for any number of ranks.
 
 import (
+	"slices"
+
 	"spmoe/datasets"
 	"spmoe/moe"
 	"spmoe/tensor"
@@ -30,7 +32,7 @@ func newDataLoader(cfg Config, text *datasets.Loader, separator int32, ranks int
 	micro := cfg.microBatch(ranks) * cfg.Seq
 	d := &dataLoader{
 		loader: datasets.NewAhead(text), seq: cfg.Seq, batch: cfg.Batch, separator: separator,
-		rows:   make([]int32, cfg.Batch/ranks*(cfg.Seq+1)),
+		rows:   make([]int32, cfg.Batch/cfg.dataRanks(ranks)*(cfg.Seq+1)),
 		inputs: make([]int32, micro), targets: make([]int32, micro),
 	}
 	if cfg.DocumentMask {
@@ -60,6 +62,16 @@ func (d *dataLoader) microBatch(i int) moe.Batch {
 	b := d.split(d.rows[lo:hi], d.batch)
 	b.More = hi < len(d.rows)
 	return b
+}
+
+// microBatches returns all passes of the current step.
+func (d *dataLoader) microBatches() (all []moe.Batch) {
+	for i := range d.passes() {
+		b := d.microBatch(i)
+		b.Inputs, b.Targets, b.First = slices.Clone(b.Inputs), slices.Clone(b.Targets), slices.Clone(b.First)
+		all = append(all, b)
+	}
+	return all
 }
 
 // split splits rows, [n, seq+1], into inputs and targets, which are valid until the next call.

@@ -15,6 +15,7 @@ import (
 type evaluator struct {
 	job      *Job
 	comm     *collective.Comm
+	readers  *collective.Comm // the ranks that read different windows
 	ex       *tensor.Exec
 	state    *trainState
 	recorder *recorder
@@ -61,7 +62,7 @@ func (e *evaluator) evaluate() (float64, error) {
 // at most as many as sequences in training. So which windows share a pass does not depend on the
 // layout.
 func (e *evaluator) passes() (sum totals, err error) {
-	data, rank, ranks, total := e.state.data, e.comm.Rank(), e.comm.Size(), e.windows.Total()
+	data, rank, ranks, total := e.state.data, e.readers.Rank(), e.readers.Size(), e.windows.Total()
 	micro, row := data.micro(), data.seq+1
 	rows := make([]int32, micro*row)
 	for first := 0; first < total; first += micro * ranks {
@@ -72,12 +73,14 @@ func (e *evaluator) passes() (sum totals, err error) {
 		}
 		fault.Point(fault.InEvaluation)
 		batch := data.split(rows[:(hi-lo)*row], total)
-		loss, err := e.state.model.Eval(e.ex, batch)
+		loss, err := e.state.eval(e.ex, batch)
 		if err != nil {
 			return sum, fmt.Errorf("evaluation: %w", err)
 		}
 		sum.add(loss)
-		sum.bytes += float64(e.job.bytesOf(batch.Targets))
+		if loss.Tokens > 0 { // not in a stage without the head
+			sum.bytes += float64(e.job.bytesOf(batch.Targets))
+		}
 	}
 	return sum, nil
 }

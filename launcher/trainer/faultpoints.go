@@ -14,7 +14,7 @@ func passWeights(r *rank) {
 	if !fault.Armed() {
 		return
 	}
-	for _, g := range r.model.Groups {
+	for _, g := range r.groups() {
 		for t := range g.Weights {
 			fault.Touch(fault.InWeights, t.Bytes())
 		}
@@ -36,7 +36,7 @@ func passGradients(r *rank) {
 	if !fault.Armed() {
 		return
 	}
-	for _, g := range r.model.Groups {
+	for _, g := range r.groups() {
 		fault.Touch(fault.InGradient, g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes())
 	}
 }

@@ -173,8 +173,9 @@ func (j *Job) read(folder string) error {
 	return nil
 }
 
+// loader returns the training text of one of the ranks that read different sequences.
 func (j *Job) loader(rank int) (*datasets.Loader, error) {
-	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.ranks, Micro: j.cfg.microBatch(j.ranks), Seed: j.cfg.Seed})
+	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.cfg.dataRanks(j.ranks), Micro: j.cfg.microBatch(j.ranks), Seed: j.cfg.Seed})
 }
 
 // windows returns the windows of an evaluation, of all ranks.

@@ -12,7 +12,7 @@ import (
 // Layout returns how the ranks of the run divide the model. An error says which rule the settings
 // break. The default layout may not fit the number of experts: see divides.
 func (c Config) Layout(ranks int) (mesh.Layout, error) {
-	d := mesh.Degrees{DPReplicate: c.DPReplicate, DPShard: c.DPShard, EP: c.EP}
+	d := mesh.Degrees{PP: c.PP, DPReplicate: c.DPReplicate, DPShard: c.DPShard, EP: c.EP}
 	l, err := mesh.Resolve(ranks, d, mesh.Model{})
 	if err == nil && l == mesh.Default(ranks) {
 		return l, nil
@@ -39,8 +39,11 @@ func (c Config) layout(ranks int) mesh.Layout {
 
 // SetLayout sets the configuration's layout.
 func (c *Config) SetLayout(l mesh.Layout) {
-	c.DPReplicate, c.DPShard, c.EP = l.DPReplicate, l.DPShard, l.EP
+	c.PP, c.DPReplicate, c.DPShard, c.EP = l.PP, l.DPReplicate, l.DPShard, l.EP
 }
+
+// dataRanks returns the number of ranks that read different sequences.
+func (c Config) dataRanks(ranks int) int { return c.layout(ranks).Batch() }
 
 // checkReplicas returns an error if experts would have replicas that cannot give the bits of one
 // rank, or if the layout is not legal.
@@ -60,8 +63,12 @@ func (c Config) checkReplicas(ranks int) error {
 	return recipe.CheckReplicas()
 }
 
-// onHosts returns an error if experts would have replicas, for ranks on several hosts.
+// onHosts returns an error if there would be stages or replicas of experts, for ranks on several
+// hosts.
 func (c Config) onHosts(ranks int) error {
+	if c.pipelined() {
+		return fmt.Errorf("pp is %d on several hosts: stages must be on one host: give --pp 1", c.PP)
+	}
 	if l := c.layout(ranks); l.Replicas() > 1 && c.routedExperts() > 0 {
 		return fmt.Errorf("ep is %d of %d ranks on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1", l.EP, ranks, ranks)
 	}

@@ -200,7 +200,7 @@ func convertState(t *testing.T, from, to Config) (states [2]map[string][]float32
 		if err := r.begin(); err != nil {
 			return err
 		}
-		for _, p := range r.pieces(true) {
+		for _, p := range r.pieces() {
 			wide := p.Data
 			if half := p.BF16; half != nil {
 				wide = make([]float32, p.Len())

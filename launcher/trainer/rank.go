@@ -50,14 +50,13 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if r.lead() {
 		j.meter.Store(r.watch.rates)
 	}
-	var err error
-	if r.mesh, err = newMesh(cfg, c); err != nil {
+	if err := r.build(); err != nil {
 		return nil, err
 	}
-	if r.model, err = newModel(cfg, r.mesh); err != nil {
-		return nil, err
+	r.first = r.mesh.World.Rank() == 0
+	if !cfg.pipelined() {
+		cfg.sizeArenas(r.model, ex, cfg.layout(c.Size()), len(c.Hosts()))
 	}
-	cfg.sizeArenas(r.model, ex, cfg.layout(c.Size()), len(c.Hosts()))
 	r.watch.operands = newOperandMeter(j, ex, r.model, r.lead())
 	ex.Progress = c.Progress()
 	for c := range r.mesh.Comms {
@@ -67,13 +66,13 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if err != nil {
 		return nil, err
 	}
-	if r.vault, err = newStateVault(c.Vault(), cfg.Model, optim.StateBytes(rule, r.model.Groups)); err != nil {
+	if r.vault, err = newStateVault(c.Vault(), cfg.Model, optim.StateBytes(rule, r.groups())); err != nil {
 		return nil, err
 	}
-	r.optim = optim.New(ex, r.model.Groups, c, rule, r.vault.states...)
+	r.optim = optim.New(ex, r.groups(), c, rule, r.vault.states...)
 	r.optim.ClipNorm = cfg.Optimizer.ClipNorm
-	r.balancer = newBalancer(c, ex, r.model, cfg.Model.Experts)
-	text, err := j.loader(c.Rank())
+	r.balancer = newBalancer(c, ex, r.routers(), cfg.Model)
+	text, err := j.loader(r.mesh.World.Rank())
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +108,8 @@ func newMesh(cfg Config, c *collective.Comm) (moe.Mesh, error) {
 	return m, err
 }
 
-// newModel creates this rank's part of the model. It is collective.
-func newModel(cfg Config, mesh moe.Mesh) (*moe.Model, error) {
+// newModel creates this rank's part of a stage. It is collective.
+func newModel(cfg Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 	precision, err := cfg.Recipe()
 	if err != nil {
 		return nil, err
@@ -125,7 +124,7 @@ func newModel(cfg Config, mesh moe.Mesh) (*moe.Model, error) {
 			return nil, err
 		}
 	}
-	model, err := moe.NewOn(mesh, cfg.Model, precision, cfg.Seq, exchange)
+	model, err := moe.NewStage(mesh, cfg.Model, precision, cfg.Seq, exchange, stage)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +159,7 @@ func (r *rank) addTasks() error {
 		return err
 	}
 	r.evaluator = &evaluator{
-		job: j, comm: r.comm, ex: r.ex, state: r.trainState,
+		job: j, comm: r.comm, readers: r.mesh.World, ex: r.ex, state: r.trainState,
 		recorder: w.recorder, tracer: w.tracer, windows: windows,
 	}
 	saver, err := newSaver(j.cfg, r.comm, j.files, j.tokenizerFile)

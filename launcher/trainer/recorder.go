@@ -227,9 +227,9 @@ func (c *recorder) loads(step int) {
 	if b.experts > mostLoads {
 		return
 	}
-	for i, route := range b.routings {
-		load := record.Load{Step: step, Layer: route.Layer, Tokens: b.load(i)}
-		if biases := route.Bias.F32(); b.experts <= mostBiases && !slices.ContainsFunc(biases, notFinite) {
+	for _, layer := range b.layers {
+		load := record.Load{Step: step, Layer: layer, Tokens: b.load(layer)}
+		if biases := b.bias(layer); b.experts <= mostBiases && !slices.ContainsFunc(biases, notFinite) {
 			load.Bias = biases
 		}
 		c.out.Load(load)

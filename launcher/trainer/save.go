@@ -55,7 +55,7 @@ func (c *checkpointer) prepare() {
 		c.clock.start(c.cfg.Out)
 	}
 	if c.cfg.copies() {
-		c.saver.allocateCopies(c.state.pieces(c.lead))
+		c.saver.allocateCopies(c.state.pieces())
 	}
 }
 
@@ -84,7 +84,7 @@ func (c *checkpointer) save(last bool) (failed, err error) {
 	s := runState{c.state.snapshot(), config}
 	// The record is written to disk before the checkpoint of the same step. If that fails, the
 	// ranks agree on it as on any other failure.
-	c.saver.start(s, c.state.pieces(c.lead), c.recorder.flush(), begin, last)
+	c.saver.start(s, c.state.pieces(), c.recorder.flush(), begin, last)
 	if c.cfg.copies() && !last {
 		return nil, nil
 	}

@@ -227,8 +227,8 @@ func TestSnapshotMemory(t *testing.T) {
 		onRanks(t, cfg, 2, "", func(r *rank) error {
 			var held int64
 			if r.job.cfg.copies() {
-				r.checkpoints.saver.allocateCopies(r.pieces(r.lead()))
-				for _, p := range r.checkpoints.saver.snapshot(r.pieces(r.lead())) {
+				r.checkpoints.saver.allocateCopies(r.pieces())
+				for _, p := range r.checkpoints.saver.snapshot(r.pieces()) {
 					held += 4 * int64(len(p.Data))
 				}
 			}

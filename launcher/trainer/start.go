@@ -153,5 +153,5 @@ func (j *Job) initialize(s *trainState, c *collective.Comm, ex *tensor.Exec) err
 	} else if !same {
 		return fmt.Errorf("init_from: ranks have opened different checkpoints of %s, this one %s: give one of its checkpoints", j.cfg.InitFrom, from.Path())
 	}
-	return from.Init(ex, s.optim, s.model)
+	return from.Init(ex, s.optim, s.routers())
 }

@@ -10,11 +10,15 @@ import (
 	"spmoe/launcher/weights"
 	"spmoe/moe"
 	"spmoe/moe/optim"
+	"spmoe/moe/pipe"
+	"spmoe/tensor"
 )
 
 // trainState is this rank's part of the state.
 type trainState struct {
-	model    *moe.Model
+	model    *moe.Model // in a pipeline, the first of this rank's stages
+	pipe     *pipe.Rank // nil: the model is not cut into stages
+	first    bool       // of the ranks with the same part of the model
 	optim    *optim.Optimizer
 	balancer *balancer
 	data     *dataLoader
@@ -29,19 +33,43 @@ func (s *trainState) snapshot() progress {
 	return p
 }
 
-// pieces lists everything that this rank saves. The first rank saves the selection biases, which
-// every rank holds.
-func (s *trainState) pieces(lead bool) (mine []checkpoint.Piece) {
+// groups returns the parameters of this rank.
+func (s *trainState) groups() []*moe.Group {
+	if s.pipe != nil {
+		return s.pipe.Groups()
+	}
+	return s.model.Groups
+}
+
+// routers returns the routers of this rank.
+func (s *trainState) routers() []moe.Routing {
+	if s.pipe != nil {
+		return s.pipe.Routings()
+	}
+	return s.model.Routings()
+}
+
+// eval returns this rank's part of the loss of a batch. It is collective.
+func (s *trainState) eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
+	if s.pipe != nil {
+		return s.pipe.Eval(ex, b)
+	}
+	return s.model.Eval(ex, b)
+}
+
+// pieces lists everything that this rank saves. Of the ranks with the same routers, the first saves
+// the selection biases.
+func (s *trainState) pieces() (mine []checkpoint.Piece) {
 	for p := range s.optim.Pieces {
 		mine = append(mine, pieces(p)...)
 	}
-	if lead {
+	if s.first {
 		mine = append(mine, s.biases()...)
 	}
 	return mine
 }
 
-// biases lists the selection biases, which every rank holds.
+// biases lists the selection biases of this rank's routers.
 func (s *trainState) biases() []checkpoint.Piece {
 	var all []checkpoint.Piece
 	for _, route := range s.balancer.routings {

@@ -32,13 +32,9 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	r.activations.begin()
 	for verdict == computeAgain {
 		passWeights(r)
-		var sum totals
-		for i := range r.data.passes() {
-			loss, err := r.model.Train(r.ex, r.data.microBatch(i)) // forward and backward
-			if err != nil {
-				return fail(err)
-			}
-			sum.add(loss)
+		sum, err := r.passes() // forward and backward
+		if err != nil {
+			return fail(err)
 		}
 		passGradients(r)
 
@@ -147,6 +143,6 @@ func (r *rank) count(a attempt, used bool, lr, imbalance float64) Step {
 	return Step{
 		Step: p.Step, Steps: cfg.Steps, Loss: loss, MTPLoss: mtp, Balance: a.totals.balance, GradNorm: a.norm, LR: lr, Imbalance: imbalance,
 		Epoch: r.data.loader.Epoch(), Tokens: p.Tokens, Skipped: !used, SkippedTotal: p.Skipped, Dropped: int(a.totals.dropped),
-		Loads: r.balancer.loads, Layers: len(r.balancer.routings),
+		Loads: r.balancer.loads, Layers: len(r.balancer.layers),
 	}
 }

@@ -24,7 +24,7 @@ func (s *Source) Load(ex *tensor.Exec, m *moe.Model) error {
 			return err
 		}
 	}
-	return s.loadBiases(m)
+	return s.loadBiases(m.Routings())
 }
 
 // fillGroup sets the working weights of a group, through buffer. Ranks that share it read one
@@ -47,22 +47,21 @@ func (s *Source) fillGroup(ex *tensor.Exec, g *moe.Group, buffer []float32) erro
 
 // Init sets the master weights and the selection biases of this rank to those of the source, and
 // publishes them, as the start of a run. It is collective.
-func (s *Source) Init(ex *tensor.Exec, o *optim.Optimizer, m *moe.Model) error {
+func (s *Source) Init(ex *tensor.Exec, o *optim.Optimizer, routers []moe.Routing) error {
 	for p := range o.Pieces {
 		if err := s.read(ex, p.Param, p.Offset, p.Master); err != nil {
 			return err
 		}
 	}
-	if err := s.loadBiases(m); err != nil {
+	if err := s.loadBiases(routers); err != nil {
 		return err
 	}
 	return o.Publish()
 }
 
-// loadBiases sets the selection biases of a model, which every rank holds. A router whose bias the
-// source lacks gets zeros.
-func (s *Source) loadBiases(m *moe.Model) error {
-	for _, route := range m.Routings() {
+// loadBiases sets the selection biases of routers. One whose bias the source lacks gets zeros.
+func (s *Source) loadBiases(routers []moe.Routing) error {
+	for _, route := range routers {
 		bias := route.Bias.F32()
 		if _, ok := s.entries[route.Name]; !ok {
 			clear(bias)

@@ -153,7 +153,7 @@ func (e *Executor) forward(ex *tensor.Exec, at pass) error {
 	return e.sendOutput(ex, at, p.Output())
 }
 
-// sendOutput ends a forward pass: its input is not needed any more, and other stages get its output.
+// sendOutput ends a forward pass: it frees its input, and gives other stages its output.
 func (e *Executor) sendOutput(ex *tensor.Exec, at pass, out moe.Boundary) error {
 	e.outputs[at] = out
 	if err := e.free(at, hidden, embedded); err != nil {

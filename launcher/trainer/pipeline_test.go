@@ -1,0 +1,100 @@
+package trainer
+
+// A run in stages gives the bits of one rank that makes the same passes.
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/collective/mesh"
+)
+
+// pipelineRun is a run of 4 passes per step with enough layers for 8 stages.
+func pipelineRun(t *testing.T, precision string) Config {
+	cfg := layoutRun(t, precision)
+	cfg.Steps, cfg.Batch, cfg.MicroBatch, cfg.Seq, cfg.EvalSequences = 2, 16, 4, 32, 8
+	cfg.Model.Layers, cfg.Model.BiasSpeed = 7, 0.01
+	cfg.SampleTokens, cfg.RecordEvery, cfg.Guard.Memory, cfg.Guard.Activations = 0, 0, 0, 0
+	return cfg
+}
+
+// inStages puts a run on the ranks of a layout.
+func inStages(cfg Config, schedule string, l mesh.Layout) Config {
+	cfg.SetLayout(l)
+	cfg.PPSchedule, cfg.MicroBatch = schedule, cfg.MicroBatch/l.Batch()
+	return cfg
+}
+
+func TestOneResultForAllPipelines(t *testing.T) {
+	for precision, schedules := range map[string][]string{
+		"bf16":  {"1F1B", "ZBVZeroBubble", "InterleavedZeroBubble"},
+		"mxfp8": {"Interleaved1F1B", "DualPipeV"},
+	} {
+		t.Run(precision, func(t *testing.T) {
+			want := outcomeOf(t, pipelineRun(t, precision), 1)
+			for _, schedule := range schedules {
+				for _, l := range []mesh.Layout{
+					{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1},
+					{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1},
+					{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2},
+					{World: 8, PP: 2, DPReplicate: 2, DPShard: 2, EP: 2},
+				} {
+					if schedule == "DualPipeV" && l.PP > 2 {
+						continue // it needs 8 micro-batches
+					}
+					cfg := inStages(pipelineRun(t, precision), schedule, l)
+					outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, fmt.Sprintf("%s, %v", schedule, l), want)
+				}
+			}
+		})
+	}
+}
+
+// A checkpoint of a pipeline resumes in any other layout, and the other way round.
+func TestPipelineResumes(t *testing.T) {
+	whole := pipelineRun(t, "bf16")
+	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
+	want.steps, want.evals = want.steps[1:], nil
+	layouts := []mesh.Layout{mesh.Default(1), {World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1}, {World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1}}
+	for _, from := range layouts {
+		saved := inStages(pipelineRun(t, "bf16"), "1F1B", from)
+		saved.SaveEvery, saved.Keep = 1, 9
+		train(t, saved, from.World, "")
+		for _, to := range layouts {
+			cfg := inStages(pipelineRun(t, "bf16"), "ZBVZeroBubble", to)
+			got := outcomeFrom(t, cfg, train(t, cfg, to.World, filepath.Join(saved.Out, "step-00000001")))
+			got.evals = nil
+			got.equals(t, fmt.Sprintf("%v resumed in %v", from, to), want)
+		}
+	}
+}
+
+func TestPipelineRefuses(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"unknown schedule":                  func(c *Config) { c.PPSchedule = "GPipe" },
+		"10 stages for a model of 7 layers": func(c *Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
+		"batch is 16: give a multiple":      func(c *Config) { c.PPMicrobatches = 3 },
+		"sample_tokens is 7":                func(c *Config) { c.SampleTokens = 7 },
+		"record_every is 1":                 func(c *Config) { c.RecordEvery = 1 },
+		"a pipeline has neither guard":      func(c *Config) { c.Guard.Memory = 1 },
+		"pp_microbatches is -1":             func(c *Config) { c.PPMicrobatches = -1 },
+	} {
+		cfg := pipelineRun(t, "bf16")
+		cfg.PP = 2
+		change(&cfg)
+		if err := cfg.Validate(cfg.PP); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	cfg := pipelineRun(t, "bf16")
+	cfg.PPMicrobatches = 4
+	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "it needs pp") {
+		t.Error(err)
+	}
+	cfg.PP = 2
+	if _, err := PrepareHere(cfg, 2, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), "stages must be on one host") {
+		t.Errorf("on two hosts: %v", err)
+	}
+}
