@@ -32,9 +32,9 @@ type State struct {
 // epoch. Seed and epoch determine a permutation of the windows. Sample g is window g mod W of the
 // permutation of epoch g / W, where W is the number of windows. A step takes the samples [Pos,
 // Pos+B): the global batch does not depend on R, the number of ranks. A pass takes the next M*R of
-// them, of which rank r reads the M from r*M on. If M*R does not divide B, the last pass is smaller
-// on every rank. So pass p covers the same samples for all M and R with the same product. A Loader
-// is not safe for concurrent use; loaders of several ranks may share a stream.
+// them, and rank r reads the M from r*M on. If M*R does not divide B, the last pass is smaller on
+// every rank. So pass p covers the same samples for all M and R with the same product. A Loader is
+// not safe for concurrent use; loaders of several ranks may share a stream.
 //
 // In a mixture, a permutation of the 10000 slots of each period selects the part of a sample, and
 // the k-th sample of a part is that part's sample k in the sense above.
@@ -103,8 +103,8 @@ func NewLoader(s Stream, cfg LoaderConfig) (*Loader, error) {
 
 // Next fills dst with this rank's rows of the next global batch and advances by the whole batch.
 //
-// dst: [GlobalBatch/Ranks, Seq+1], pass after pass; inputs are columns 0 to Seq-1, targets columns 1
-// to Seq. It allocates nothing. Only a damaged token file causes an error.
+// dst: [GlobalBatch/Ranks, Seq+1], pass after pass; inputs are columns 0 to Seq-1, targets columns
+// 1 to Seq. It allocates nothing. Only a damaged token file causes an error.
 func (l *Loader) Next(dst []int32) error {
 	err := l.read(dst, l.pos)
 	l.pos += int64(l.cfg.GlobalBatch)

@@ -101,8 +101,8 @@ func TestGlobalBatchDoesNotDependOnRanks(t *testing.T) {
 	}
 }
 
-// TestPassesDoNotDependOnRanks: pass p of all ranks together is the p-th part of the global batch, in
-// order. The last pass may be smaller.
+// TestPassesDoNotDependOnRanks: pass p of all ranks together is the p-th part of the global batch,
+// in order. The last pass may be smaller.
 func TestPassesDoNotDependOnRanks(t *testing.T) {
 	const seq, batch = 5, 24
 	s := countingStream(seq*50 + 3)

@@ -192,7 +192,7 @@ func set(fs *flag.FlagSet, f *flag.Flag, value string) error {
 		if own, ok := f.Value.(flag.Getter); ok && err.Error() == "parse error" {
 			err = errors.New("it must be " + expectedValue(own.Get()))
 		}
-		return fmt.Errorf("invalid value %q for flag --%s: %w", value, f.Name, err)
+		return fmt.Errorf("invalid value %q for flag --%s: %w%s", value, f.Name, err, valueAdvice(f.Name, value))
 	}
 	return checkValue(fs.Name(), f.Name, value)
 }

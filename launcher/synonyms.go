@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"spmoe/collective/ep"
 )
 
 // flagSynonyms returns the flags that are meant by a name of other tools. A command suggests the
@@ -137,6 +139,14 @@ func valueSynonyms(name string) map[string]string {
 		return map[string]string{"thread": "goroutine", "threads": "goroutine", "goroutines": "goroutine", "processes": "process", "proc": "process"}
 	}
 	return nil
+}
+
+// valueAdvice returns what to add to the error about a value that another flag takes.
+func valueAdvice(name, value string) string {
+	if name == "ep" && slices.Contains(ep.Names(), value) {
+		return "; --ep-exchange selects the exchange"
+	}
+	return ""
 }
 
 // meantFlag returns the flag of fs that a name of another tool, or a name without its section,

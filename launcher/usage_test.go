@@ -41,6 +41,7 @@ func TestUsageErrors(t *testing.T) {
 		"unknown flag before command": {"--stesp 3 train", []string{"--stesp", "did you mean --steps?", "launcher help"}},
 		"unknown flag of the model":   {"train --model.layer 3", []string{"did you mean --model.layers?"}},
 		"missing value":               {"train --steps", []string{"--steps needs a value"}},
+		"exchange as ep":              {"train --ep standard", []string{`"standard"`, "--ep: it must be a whole number; --ep-exchange selects"}},
 		"bad whole number":            {"train --steps 3.5", []string{`"3.5"`, "steps", "whole number"}},
 		"number too large":            {"train --steps 99999999999999999999", []string{"steps", "whole number"}},
 		"negative seed":               {"train --seed -1", []string{`"-1"`, "seed", "0 or more"}},

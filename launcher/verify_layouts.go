@@ -36,7 +36,7 @@ func defineVerifyLayouts(fs *flag.FlagSet) action {
 	all.StringVar(&f.json, "json", "", "`FILE` write a JSON line per layout to FILE")
 	f.given = bind(all, verifyDefaults)
 	selectFlags(fs, all, []string{"np", "n", "ranks", "timeout", "json", "flavor", "steps", "seq", "batch", "micro-batch", "recompute", "precision",
-		"ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask", "mx.", "guard.", "optimizer.", "model."})
+		"ep-exchange", "ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask", "mx.", "guard.", "optimizer.", "model."})
 	return noArguments(f.run)
 }
 
@@ -49,6 +49,14 @@ func verifyDefaults(flavor string, steps int) (trainer.Config, error) {
 	cfg, err := trainDefaults(flavor, steps)
 	cfg.EvalEvery, cfg.EvalSequences, cfg.SampleTokens, cfg.SaveEvery, cfg.RecordEvery = 0, 1, 0, 0, 0
 	return cfg, err
+}
+
+// inLayout returns the configuration of a run in a layout. cfg has the micro-batch of one rank, so
+// that all runs make the same passes.
+func inLayout(cfg trainer.Config, l mesh.Layout) trainer.Config {
+	cfg.SetLayout(l)
+	cfg.MicroBatch /= l.World
+	return cfg
 }
 
 // verified is the result of a layout.
@@ -73,14 +81,13 @@ func (f *verifyFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
+	cfg.MicroBatch = min(cfg.MicroBatch, cfg.Batch) * f.ranks.count // that of one rank: see inLayout
 	layouts := mesh.All(f.ranks.count, cfg.Model.Experts)
 	if f.ranks.count > 1 {
 		layouts = append([]mesh.Layout{mesh.Default(1)}, layouts...)
 	}
 	for _, l := range layouts {
-		one := cfg
-		one.SetLayout(l)
-		if err := one.Validate(l.World); err != nil {
+		if err := inLayout(cfg, l).Validate(l.World); err != nil {
 			return err
 		}
 	}
@@ -146,7 +153,7 @@ func (f *verifyFlags) train(ctx context.Context, cfg trainer.Config, l mesh.Layo
 		return sums, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	cfg.SetLayout(l)
+	cfg = inLayout(cfg, l)
 	cfg.Out = filepath.Join(dir, "run")
 	text, err := trainer.ConfigTOML(cfg)
 	if err != nil {

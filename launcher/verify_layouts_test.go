@@ -13,9 +13,10 @@ import (
 	"spmoe/launcher/trainer"
 )
 
+// All runs make the same passes: four, of four sequences each.
 func TestVerifyLayouts(t *testing.T) {
 	lines := filepath.Join(t.TempDir(), "layouts.jsonl")
-	got := launch(slices.Concat(strings.Fields("-np 4 verify-layouts --steps 2 --seq 32 --batch 4 --precision mxfp8 --json"), []string{lines},
+	got := launch(slices.Concat(strings.Fields("-np 4 verify-layouts --steps 2 --seq 32 --batch 16 --micro-batch 1 --precision mxfp8 --json"), []string{lines},
 		tinyModel, []string{"--model.experts", "8", "--data", ownText})...)
 	if got.code != exitOK || !strings.Contains(got.out, "7 layouts, one state") {
 		t.Fatalf("exit code %d: %s%s", got.code, got.out, got.errOut)

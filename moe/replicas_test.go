@@ -160,7 +160,7 @@ func TestMeshRefuses(t *testing.T) {
 		}
 		wide := mx.Format{Name: "wide", Element: format.E2M1, Block: [2]int{1, 16}, Scale: mx.ScaleE4M3, TensorScale: true}
 		p := Precision{Name: "wide", DType: tensor.BF16, Experts: uniform(cast(wide), cast(wide))}
-		if _, err := NewOn(on, quantizable(64, 64), p, 8, nil); err == nil || !strings.Contains(err.Error(), "several rows of an expert") {
+		if _, err := NewOn(on, quantizable(64, 64), p, 8, nil); err == nil || !strings.Contains(err.Error(), "a scale for all rows of an expert") {
 			t.Errorf("scales of whole experts: %v", err)
 		}
 		return nil

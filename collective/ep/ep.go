@@ -56,6 +56,12 @@ type Exchange interface {
 	// DispatchBackward takes drows [N, H], the gradient of Dispatch's rows, and sets dx[t] = Σ_k
 	// drows(t,k), rounded once into dx [T, H].
 	DispatchBackward(ex *tensor.Exec, h *Handle, drows, dx tensor.Tensor) error
+
+	// Replicate says that the ranks of this exchange are one of several groups that each hold all
+	// experts. Together the groups are world. Group number i is the i-th run of consecutive ranks
+	// of world. [Options.Capacity] then bounds the rows of all copies of an expert together, and
+	// [Handle.Whole] counts them. All ranks of world call Replicate before the first Dispatch.
+	Replicate(world *collective.Comm) error
 }
 
 // Names lists the names that New accepts.

@@ -25,7 +25,7 @@ type Handle struct {
 	GroupEnds []int32
 
 	// Whole has, for every expert of this rank, the number of rows that the expert gets on all
-	// ranks that hold a copy of it; nil if only this rank does. See [OneSided.Replicate].
+	// ranks that hold a copy of it; nil if only this rank does. See [Exchange].
 	Whole []int32
 
 	// rows received from all ranks, N, including rows of zeros for Options.Alignment

@@ -70,6 +70,12 @@ func (s *OneSided) number(rank int) int {
 // Layout returns the placement of the experts.
 func (s *OneSided) Layout() Layout { return s.layout }
 
+// Replicate implements [Exchange].
+func (s *OneSided) Replicate(world *collective.Comm) (err error) {
+	s.replicas, err = newReplicas(world, s.comm, s.layout.Experts)
+	return err
+}
+
 // Dispatch implements [Exchange].
 func (s *OneSided) Dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (tensor.Tensor, error) {
 	a, err := s.StartDispatch(ex, h, x, topk)
@@ -257,7 +263,7 @@ func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 	}
 	s.assignRows(h, topk)
 	s.receive(h)
-	s.countWhole(h)
+	s.replicas.countWhole(h, s.layout, s.comm.Rank())
 	if s.hosts != nil {
 		s.hosts.plan(h, topk)
 	}
@@ -270,7 +276,9 @@ func (s *OneSided) count(topk []int32, slots int) error {
 	case s.hosts != nil:
 		return s.hosts.count(topk, slots)
 	case s.replicas.world != nil:
-		return s.countReplicas()
+		all, err := s.replicas.count(s.chosen, s.Options)
+		copy(s.all, all)
+		return err
 	}
 	return collective.AllGather(s.comm, s.all, s.chosen)
 }

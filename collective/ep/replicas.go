@@ -18,48 +18,43 @@ type replicas struct {
 	all   []int32          // [ranks of world, experts]: rows
 }
 
-// Replicate says that the ranks of this exchange are one of several groups that each hold all
-// experts. Together the groups are world. Group number i is the i-th run of consecutive ranks of
-// world. [Options.Capacity] then bounds the rows of all copies of an expert together, and
-// [Handle.Whole] counts them. All ranks of world call Replicate before the first exchange.
-func (s *OneSided) Replicate(world *collective.Comm) error {
-	n := s.comm.Size()
-	s.replicas = replicas{world: world, first: world.Rank() - s.comm.Rank()}
-	if world.Size()%n != 0 || s.replicas.first%n != 0 {
-		return fmt.Errorf("ep: rank %d of %d is rank %d of a group of %d: groups are consecutive ranks of equal number", world.Rank(), world.Size(), s.comm.Rank(), n)
+// newReplicas describes the groups for one rank of comm: see [Exchange].
+func newReplicas(world, comm *collective.Comm, experts int) (replicas, error) {
+	n, first := comm.Size(), world.Rank()-comm.Rank()
+	if world.Size()%n != 0 || first%n != 0 {
+		return replicas{}, fmt.Errorf("ep: rank %d of %d is rank %d of a group of %d: groups are consecutive ranks of equal number", world.Rank(), world.Size(), comm.Rank(), n)
 	}
 	if len(world.Hosts()) > 1 {
-		return errors.New("ep: copies of experts must be on one host: exchange tokens among all ranks")
+		return replicas{}, errors.New("ep: copies of experts must be on one host: exchange tokens among all ranks")
 	}
-	s.replicas.all = make([]int32, world.Size()*s.layout.Experts)
-	return nil
+	return replicas{world, first, make([]int32, world.Size()*experts)}, nil
 }
 
-// countReplicas is count for one of several groups. It applies the capacity.
-func (s *OneSided) countReplicas() error {
-	r, experts := &s.replicas, s.layout.Experts
-	if err := collective.AllGather(r.world, r.all, s.chosen); err != nil {
-		return err
+// count tells the ranks of all groups the rows of this rank per expert, chosen. It applies the
+// limit, and returns the rows of the ranks of this group, [ranks, experts].
+func (r *replicas) count(chosen []int32, limit Options) ([]int32, error) {
+	experts := len(chosen)
+	if err := collective.AllGather(r.world, r.all, chosen); err != nil {
+		return nil, err
 	}
 	if err := checkCounts(r.all, experts); err != nil {
-		return err
+		return nil, err
 	}
-	s.Options.limit(r.all, experts)
-	copy(s.all, r.all[r.first*experts:])
-	return nil
+	limit.limit(r.all, experts)
+	return r.all[r.first*experts:], nil
 }
 
-// countWhole sets the handle's count of the rows of all copies of this rank's experts.
-func (s *OneSided) countWhole(h *Handle) {
-	r := &s.replicas
+// countWhole sets the handle's count of the rows of all copies of the experts of a rank of the
+// group.
+func (r *replicas) countWhole(h *Handle, layout Layout, rank int) {
 	if r.world == nil {
 		h.Whole = nil
 		return
 	}
-	h.Whole = resize(h.Whole, s.layout.PerRank)
+	lo, hi := layout.Local(rank)
+	h.Whole = resize(h.Whole, hi-lo)
 	clear(h.Whole)
-	lo, hi := s.layout.Local(s.comm.Rank())
-	for at := 0; at < len(r.all); at += s.layout.Experts {
+	for at := 0; at < len(r.all); at += layout.Experts {
 		for e := lo; e < hi; e++ {
 			h.Whole[e-lo] += r.all[at+e]
 		}

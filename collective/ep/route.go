@@ -18,14 +18,31 @@ func (s *Standard) route(h *Handle, topk []int32, tokens, slots int) error {
 		return err
 	}
 	h.blockRows = resize(h.blockRows, s.layout.Experts)
-	if err := collective.AllToAll(s.comm, h.blockRows, s.chosen); err != nil {
-		return err
-	}
-	if err := checkCounts(h.blockRows, s.layout.PerRank); err != nil {
+	if err := s.count(h.blockRows); err != nil {
 		return err
 	}
 	s.placeSent(h, topk)
 	s.placeReceived(h)
+	s.replicas.countWhole(h, s.layout, s.comm.Rank())
+	return nil
+}
+
+// count sets received, [ranks, experts of this rank], to the rows that each rank sends.
+func (s *Standard) count(received []int32) error {
+	if s.replicas.world == nil {
+		if err := collective.AllToAll(s.comm, received, s.chosen); err != nil {
+			return err
+		}
+		return checkCounts(received, s.layout.PerRank)
+	}
+	all, err := s.replicas.count(s.chosen, Options{})
+	if err != nil {
+		return err
+	}
+	lo, hi := s.layout.Local(s.comm.Rank())
+	for r := range s.layout.Ranks {
+		copy(received[r*s.layout.PerRank:], all[r*s.layout.Experts:][lo:hi])
+	}
 	return nil
 }
 

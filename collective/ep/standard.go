@@ -18,6 +18,7 @@ type Standard struct {
 	chosen     []int32 // rows to send to each expert
 	next       []int32 // running places, by expert
 	send, recv parts
+	replicas   replicas
 }
 
 var _ Exchange = (*Standard)(nil)
@@ -41,6 +42,12 @@ func NewStandard(c *collective.Comm, experts int) (*Standard, error) {
 
 // Layout returns the placement of the experts.
 func (s *Standard) Layout() Layout { return s.layout }
+
+// Replicate implements [Exchange].
+func (s *Standard) Replicate(world *collective.Comm) (err error) {
+	s.replicas, err = newReplicas(world, s.comm, s.layout.Experts)
+	return err
+}
 
 // Dispatch implements [Exchange].
 func (s *Standard) Dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (tensor.Tensor, error) {

@@ -132,8 +132,13 @@ func (l Layout) checkBatch(batch int) *Error {
 		Instead: fmt.Sprintf("the nearest legal batch is %d", max((batch+n/2)/n, 1)*n)}
 }
 
-// suggest completes an error with the nearest legal layout.
+// suggest completes an error with the nearest legal layout, unless no layout of these ranks divides
+// the batch.
 func (e *Error) suggest(world int, d Degrees, of Model) *Error {
+	if all := Default(world); all.checkBatch(of.Batch) != nil {
+		e.Instead = fmt.Sprintf("no layout of %d ranks divides a batch of %d sequences either", world, of.Batch)
+		return e
+	}
 	e.Nearest = nearest(world, d, of.Experts)
 	e.Instead = "the nearest legal layout is " + e.Nearest.String()
 	return e

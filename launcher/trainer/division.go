@@ -15,7 +15,8 @@ import (
 // that must change, and the numbers of ranks that need no other change.
 func (c Config) divides(ranks int) error {
 	experts := c.routedExperts()
-	uneven, short := c.layout(ranks).EP == ranks && experts%ranks != 0, c.Batch < 1 || c.Batch%ranks != 0
+	l, err := c.Layout(ranks)
+	uneven, short := err == nil && l.EP == ranks && experts%ranks != 0, c.Batch < 1 || c.Batch%ranks != 0
 	use, good := "", c.rankCounts(experts)
 	if len(good) > 0 {
 		use = "use -np " + orList(good)

@@ -57,8 +57,9 @@ func (e *evaluator) evaluate() (float64, error) {
 	return loss, nil
 }
 
-// passes runs this rank's windows through the model. A pass covers the next windows of all ranks, as
-// in training, and at most as many: which windows share a pass does not depend on the layout.
+// passes runs this rank's windows through the model. A pass covers the next windows of all ranks,
+// at most as many as sequences in training. So which windows share a pass does not depend on the
+// layout.
 func (e *evaluator) passes() (sum totals, err error) {
 	data, rank, ranks, total := e.state.data, e.comm.Rank(), e.comm.Size(), e.windows.Total()
 	micro, row := data.micro(), data.seq+1

@@ -14,10 +14,10 @@ import (
 func (c Config) Layout(ranks int) (mesh.Layout, error) {
 	d := mesh.Degrees{DPReplicate: c.DPReplicate, DPShard: c.DPShard, EP: c.EP}
 	l, err := mesh.Resolve(ranks, d, mesh.Model{})
-	if err != nil || l == mesh.Default(ranks) {
-		return l, err
+	if err == nil && l == mesh.Default(ranks) {
+		return l, nil
 	}
-	return mesh.Resolve(ranks, d, mesh.Model{Experts: c.routedExperts()})
+	return mesh.Resolve(ranks, d, mesh.Model{Experts: c.routedExperts(), Batch: c.Batch})
 }
 
 // routedExperts returns the number of routed experts per layer; 0: there are none.
@@ -43,20 +43,21 @@ func (c *Config) SetLayout(l mesh.Layout) {
 }
 
 // checkReplicas returns an error if experts would have replicas that cannot give the bits of one
-// rank.
+// rank, or if the layout is not legal.
 func (c Config) checkReplicas(ranks int) error {
 	l, err := c.Layout(ranks)
+	var broken *mesh.Error
+	if errors.As(err, &broken) && broken.Rule == mesh.RuleBatch {
+		return nil // divides says so
+	}
 	if err != nil || l.Replicas() == 1 || c.routedExperts() == 0 {
 		return err
 	}
-	if c.EPExchange != "onesided" {
-		err = fmt.Errorf("ep is %d of %d ranks: experts with replicas need ep_exchange onesided, not %s", l.EP, ranks, c.EPExchange)
+	recipe, err := c.Recipe()
+	if err != nil {
+		return err
 	}
-	recipe, bad := c.Recipe()
-	if bad == nil {
-		bad = recipe.CheckReplicas()
-	}
-	return errors.Join(err, bad)
+	return recipe.CheckReplicas()
 }
 
 // onHosts returns an error if experts would have replicas, for ranks on several hosts.

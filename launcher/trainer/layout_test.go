@@ -97,6 +97,7 @@ func TestOneResultForAllLayoutsOfPasses(t *testing.T) {
 func TestReplicasWithOptions(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"capacity":     func(c *Config) { c.EPCapacity = 1.1 },
+		"standard":     func(c *Config) { c.Precision, c.EPExchange, c.MicroBatch = "mxfp8", "standard", 1 },
 		"wires":        func(c *Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
 		"recompute":    func(c *Config) { c.Recompute = "full" },
 		"micro-batch":  func(c *Config) { c.MicroBatch = 1 },
@@ -148,7 +149,9 @@ func TestResumeInAnotherLayout(t *testing.T) {
 func TestLayoutRefused(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"ep 2 does not divide dp_shard 1 (ep divides dp_shard): the nearest legal layout is": func(c *Config) { c.DPReplicate, c.EP = 4, 2 },
-		"experts with replicas need ep_exchange onesided":                                    func(c *Config) { c.EP, c.EPExchange = 2, "standard" },
+		"dp_replicate 3 does not divide 4 ranks (world = pp · dp_replicate · dp_shard): no layout of 4 ranks divides a batch of 6 sequences either": func(c *Config) {
+			c.DPReplicate, c.Batch = 3, 6
+		},
 		"ep 4 does not divide 6 experts": func(c *Config) {
 			c.DPShard, c.EP, c.Model.Experts = 8, 4, 6
 		},
