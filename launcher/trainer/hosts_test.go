@@ -54,8 +54,8 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, from string) ([]*report
 	return said, errs
 }
 
-// onHosts calls body with every rank of a run, so many on each host, and returns what the first host
-// has said. corrupt is that of the job.
+// onHosts calls body with every rank of a run, so many on each host, and returns what the first
+// host has said. corrupt is that of the job.
 func onHosts(t *testing.T, cfg Config, hosts, each int, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
 	t.Helper()
 	said := make([]reports, hosts)
@@ -154,8 +154,8 @@ func TestOneResultForAllHosts(t *testing.T) {
 	}
 }
 
-// A checkpoint of hosts that hold or shard the dense weights resumes on hosts that do otherwise, and
-// on one host.
+// A checkpoint of hosts that hold or shard the dense weights resumes on hosts that do otherwise,
+// and on one host.
 func TestResumeOnOtherHosts(t *testing.T) {
 	t.Parallel()
 	type placement struct {

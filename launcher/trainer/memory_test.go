@@ -18,7 +18,8 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 	return heldOnHosts(t, cfg, 1, ranks)
 }
 
-// heldOnHosts is held for ranks on some hosts. It leaves out what hosts gather sharded weights into.
+// heldOnHosts is held for ranks on some hosts. It leaves out what hosts gather sharded weights
+// into.
 func heldOnHosts(t *testing.T, cfg Config, hosts, onHost int) (each []Memory, parameters int64) {
 	ranks := hosts * onHost
 	t.Helper()
