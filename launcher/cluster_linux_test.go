@@ -116,7 +116,7 @@ func saved(t *testing.T, run string) string {
 	return sums.All
 }
 
-// Two or four hosts end with the bits of one, with either MPI.
+// Two or four hosts end with the bits of one, with either MPI. Four shard the dense weights.
 func (built programs) agree(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		var want string
@@ -130,7 +130,7 @@ func (built programs) agree(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d hosts", mpi, n), func(t *testing.T) {
 				c := hosts.New(t, n, hosts.Link{Rate: 1e9})
 				out := filepath.Join(t.TempDir(), "run")
-				text := ended(t, c.MPIRun(limited(t), mpi, 2, program, training(out)...))
+				text := ended(t, c.MPIRun(limited(t), mpi, 2, program, training(out, fmt.Sprintf("--fsdp=%t", n == 4))...))
 				if saved(t, out) != want {
 					t.Error("the checkpoint differs from that of one host")
 				}

@@ -29,7 +29,7 @@ var degreeFlags = []string{"dp-replicate", "dp-shard", "ep"}
 func defineLayouts(fs *flag.FlagSet) action {
 	f := &layoutsFlags{set: fs}
 	defineRankCount(fs, &f.ranks, 8)
-	f.define(fs, append([]string{"flavor", "recompute", "ep-dispatch", "ep-combine-backward"}, sizeFlags...))
+	f.define(fs, append([]string{"flavor", "recompute", "fsdp", "ep-dispatch", "ep-combine-backward"}, sizeFlags...))
 	fs.Lookup("json").Usage = "print JSON, one layout per line"
 	fs.IntVar(&f.hosts, "hosts", 1, "`N` hosts with equal numbers of ranks")
 	return noArguments(f.run)

@@ -111,7 +111,7 @@ func (c layoutCosts) print(out io.Writer, cfg trainer.Config) {
 	if c.Experts > 0 {
 		fmt.Fprintf(out, "experts: a rank holds %d of the %d of each layer, %s; %s of their optimizer state\n", c.Experts, cfg.Model.Experts, replicasOf(c.Copies), share(c.ExpertState))
 	}
-	fmt.Fprintf(out, "dense weights: %s, and %s of their optimizer state\n", denseCopies(c.Hosts), share(c.DenseState))
+	fmt.Fprintf(out, "dense weights: %s, and %s of their optimizer state\n", denseCopies(c.Hosts, cfg.FSDP), share(c.DenseState))
 	for _, axis := range []struct {
 		text string
 		axes []mesh.Axis
@@ -144,11 +144,14 @@ func replicasOf(n int) string {
 }
 
 // denseCopies says how often the dense weights exist.
-func denseCopies(hosts int) string {
-	if hosts == 1 {
+func denseCopies(hosts int, fsdp bool) string {
+	switch {
+	case hosts == 1:
 		return "one copy for all ranks"
+	case fsdp:
+		return "a part per host"
 	}
-	return "a copy per rank"
+	return "a copy per host"
 }
 
 // share formats the reciprocal of a whole number.

@@ -114,7 +114,7 @@ func flagAdvice() map[string]string {
 		"spmoe computes on CPUs: -np sets the ranks and --threads the threads of each":            "device devices gpu gpus num-gpus cuda no-cuda use-cpu device-type",
 		"start the launcher with mpirun or srun to use several hosts (docs/cluster.md)":           "nnodes num-nodes nodes node-rank master-addr master-port rdzv-endpoint rdzv-backend hostfile",
 		"--dp-replicate, --dp-shard, --ep and --pp divide the -np ranks: layers by pp, experts by ep, all else is data-parallel with a sharded optimizer": "tensor-parallel-degree tensor-model-parallel-size tp " +
-			"context-parallel-degree context-parallel-size cp dp fsdp zero-stage use-distributed-optimizer deepspeed",
+			"context-parallel-degree context-parallel-size cp dp zero-stage use-distributed-optimizer deepspeed",
 		"launcher --version prints the version; --log-every 1 prints every step":                                      "v version",
 		"the sections are [model], [model.yarn], [optimizer], [guard] and [mx]; all other settings stand before them": "training job trainer parallelism metrics experimental",
 		"the kernels are compiled already": "compile torch-compile no-compile",

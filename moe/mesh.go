@@ -77,26 +77,36 @@ func (m *Mesh) place() int {
 	return slices.Index(m.World.Hosts()[m.World.Host()], m.World.Rank())
 }
 
-// Comms yields the communicators of the mesh, each once, and their ranks as numbers in World.
-func (m Mesh) Comms(yield func(c *collective.Comm, ranks []int) bool) {
-	if !yield(m.World, everyRank(m.World.Size())) {
-		return
+// Comms yields the communicators of the mesh, each once.
+func (m Mesh) Comms(yield func(*collective.Comm) bool) {
+	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas}
+	if m.EP == m.World {
+		all[3] = nil
 	}
-	hosts := m.World.Hosts()
-	if m.Host != nil && !yield(m.Host, hosts[m.World.Host()]) {
-		return
-	}
-	if m.Across != nil {
-		var across []int
-		for _, ranks := range hosts {
-			across = append(across, ranks[m.place()])
-		}
-		if !yield(m.Across, across) {
+	for _, c := range all {
+		if c != nil && !yield(c) {
 			return
 		}
 	}
-	if m.Replicas != nil && yield(m.EP, m.Layout.EPGroup(m.World.Rank())) {
-		yield(m.Replicas, m.Layout.ExpertReplicas(m.World.Rank()))
+}
+
+// RanksOf returns the ranks of a communicator of the mesh, as numbers in World.
+func (m Mesh) RanksOf(c *collective.Comm) (ranks []int) {
+	hosts := m.World.Hosts()
+	switch c {
+	case m.World:
+		return everyRank(c.Size())
+	case m.Host:
+		return hosts[m.World.Host()]
+	case m.Across:
+		for _, local := range hosts {
+			ranks = append(ranks, local[m.place()])
+		}
+		return ranks
+	case m.EP:
+		return m.Layout.EPGroup(m.World.Rank())
+	default:
+		return m.Layout.ExpertReplicas(m.World.Rank())
 	}
 }
 

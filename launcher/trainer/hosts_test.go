@@ -33,7 +33,7 @@ func (h host) Late() bool  { return false }
 
 // trainOnHosts runs a configuration for each host, so many ranks on each, and returns what each
 // host has said.
-func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*reports, []error) {
+func trainOnHosts(t *testing.T, each int, cfgs []Config, from string) ([]*reports, []error) {
 	t.Helper()
 	sizes := make([]int, len(cfgs))
 	for i := range sizes {
@@ -44,10 +44,6 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*report
 	var wg sync.WaitGroup
 	for h, w := range worlds {
 		said[h] = &reports{}
-		from := ""
-		if resume {
-			from = cfgs[h].Out
-		}
 		job, err := PrepareHere(cfgs[h], each*len(cfgs), each, from, said[h])
 		if err != nil {
 			t.Fatal(err)
@@ -58,8 +54,8 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, resume bool) ([]*report
 	return said, errs
 }
 
-// onHosts calls body with every rank of a run, so many on each host, and returns what the first host
-// has said. corrupt is that of the job.
+// onHosts calls body with every rank of a run, so many on each host, and returns what the first
+// host has said. corrupt is that of the job.
 func onHosts(t *testing.T, cfg Config, hosts, each int, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
 	t.Helper()
 	said := make([]reports, hosts)
@@ -144,7 +140,7 @@ func TestOneResultForAllHosts(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%d passes/%dx%d/fsdp %v", c.precision, c.passes, on[0], on[1], fsdp), func(t *testing.T) {
 					cfg := run(on[0] * on[1])
 					cfg.FSDP = fsdp
-					said, errs := trainOnHosts(t, on[1], slices.Repeat([]Config{cfg}, on[0]), false)
+					said, errs := trainOnHosts(t, on[1], slices.Repeat([]Config{cfg}, on[0]), "")
 					if err := errors.Join(errs...); err != nil {
 						t.Fatal(err)
 					}
@@ -153,6 +149,37 @@ func TestOneResultForAllHosts(t *testing.T) {
 						t.Errorf("the state has checksum %s, that of one rank %s", got, sum)
 					}
 				})
+			}
+		}
+	}
+}
+
+// A checkpoint of hosts that hold or shard the dense weights resumes on hosts that do otherwise,
+// and on one host.
+func TestResumeOnOtherHosts(t *testing.T) {
+	t.Parallel()
+	type placement struct {
+		hosts, each int
+		fsdp        bool
+	}
+	run := func(p placement, from string) Config {
+		cfg := layoutRun(t, "mxfp8")
+		cfg.FSDP, cfg.SaveEvery, cfg.Keep = p.fsdp, 1, 9
+		if _, errs := trainOnHosts(t, p.each, slices.Repeat([]Config{cfg}, p.hosts), from); errors.Join(errs...) != nil {
+			t.Fatal(errs)
+		}
+		return cfg
+	}
+	placements := []placement{{1, 4, false}, {2, 2, false}, {2, 2, true}, {4, 2, true}}
+	var want string
+	for _, from := range placements {
+		saved := run(from, "")
+		if want == "" {
+			want = sumOf(t, saved)
+		}
+		for _, to := range placements {
+			if got := sumOf(t, run(to, filepath.Join(saved.Out, "step-00000001"))); got != want {
+				t.Errorf("%+v resumed on %+v ends with checksum %s, want %s", from, to, got, want)
 			}
 		}
 	}
@@ -179,7 +206,7 @@ func TestHostsAgree(t *testing.T) {
 				for h := range cfgs {
 					cfgs[h] = many
 				}
-				if _, errs := trainOnHosts(t, 4/hosts, cfgs, false); errors.Join(errs...) != nil {
+				if _, errs := trainOnHosts(t, 4/hosts, cfgs, ""); errors.Join(errs...) != nil {
 					t.Fatal(errs)
 				}
 				p, got := state(t, many, many.Steps)
@@ -208,7 +235,7 @@ func TestFoldersOfHosts(t *testing.T) {
 		cfg.Out, cfg.Steps = filepath.Join(t.TempDir(), "run"), 2
 		cfgs = append(cfgs, cfg)
 	}
-	if _, errs := trainOnHosts(t, 2, cfgs, false); errors.Join(errs...) != nil {
+	if _, errs := trainOnHosts(t, 2, cfgs, ""); errors.Join(errs...) != nil {
 		t.Fatal(errs)
 	}
 	for h, cfg := range cfgs {
@@ -237,7 +264,7 @@ func TestFoldersOfHostsAreLocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := trainOnHosts(t, 2, cfgs, false); !errors.As(errs[1], new(*system.LockedError)) {
+	if _, errs := trainOnHosts(t, 2, cfgs, ""); !errors.As(errs[1], new(*system.LockedError)) {
 		t.Errorf("errors %v, want that the second folder is in use", errs)
 	}
 	if err := held.Release(); err != nil {
@@ -247,7 +274,7 @@ func TestFoldersOfHostsAreLocked(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(cfgs[1].Out, 0o777), os.WriteFile(victim, []byte("precious"), 0o666), os.Symlink(victim, filepath.Join(cfgs[1].Out, ".host-1"))); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs := trainOnHosts(t, 2, cfgs, false); errs[1] == nil {
+	if _, errs := trainOnHosts(t, 2, cfgs, ""); errs[1] == nil {
 		t.Error("a link in place of a mark was followed")
 	}
 	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {

@@ -156,7 +156,11 @@ func (t layoutTraffic) gradients() (all []Movement) {
 		all = append(all, t.all("gradient operands", collective.KindBuffers, tokens*t.Model.GradientReads(t.precision, t.sharers)))
 	}
 	sums := float64(norms)
-	if t.hosts > 1 || t.sharers == 1 {
+	switch {
+	case t.fsdp():
+		params, _ := t.units()
+		sums += params / float64(t.sharers)
+	case t.hosts > 1 || t.sharers == 1:
 		sums += float64(matrices) / float64(t.sharers)
 	}
 	if t.layout.World > 1 {
@@ -193,18 +197,34 @@ func (t layoutTraffic) ofExperts(size int) Moved {
 }
 
 // weights is the movement of updated weights: norms and routers, which each rank has, and those
-// that others update on other hosts.
+// that others update on other hosts. With FSDP the latter are gathered in every pass.
 func (t layoutTraffic) weights() Movement {
 	norms, matrices := t.Model.ReplicatedElements()
 	bytes, size := 4*float64(norms), t.precision.DType.Size()
-	if t.hosts == 1 && t.sharers > 1 {
+	switch {
+	case t.hosts == 1 && t.sharers > 1:
 		return t.all("weights", collective.KindAllGatherV, bytes)
+	case t.fsdp():
+		_, gathered := t.units()
+		return t.all("weights", collective.KindAllGatherV, bytes+float64(size*t.passes(t.layout.World))*gathered/float64(t.sharers))
 	}
 	m := t.all("weights", collective.KindAllGatherV, bytes+float64(size)*float64(matrices)/float64(t.sharers))
 	if t.layout.Replicas() > 1 && t.Model.MoELayers() > 0 {
 		m.Moved = m.Plus(t.ofExperts(size))
 	}
 	return m
+}
+
+// fsdp reports whether the dense weights are sharded over hosts.
+func (t layoutTraffic) fsdp() bool { return t.FSDP && t.hosts > 1 }
+
+// units returns the parameters of all units of the dense weights, and those that a pass gathers.
+func (t layoutTraffic) units() (params, gathered float64) {
+	for _, u := range t.Model.DenseUnits() {
+		params += float64(u.Params)
+		gathered += float64(u.Gathers) * float64(u.Params)
+	}
+	return params, gathered
 }
 
 // addSent adds what a host sends to the movement of the same name. [layoutTraffic.ofExperts] counts
@@ -216,7 +236,12 @@ func (t layoutTraffic) addSent(all *[]Movement, m hosts.Motion) {
 	if m.Name == "token counts" || m.Name == "dispatch" || m.Name == "combine" {
 		m.Times *= t.forward
 	}
-	bytes := float64(m.Times) * m.Bytes * float64(t.hosts) / float64(t.layout.World)
+	bytes := float64(m.Times) * m.Bytes / float64(t.sharers)
+	if m.Name == "weights" && t.fsdp() {
+		params, gathered := t.units() // params are in bytes already
+		more := float64(t.passes(t.layout.World))*gathered - params
+		bytes += away(t.hosts) * float64(t.precision.DType.Size()) * more / float64(t.sharers)
+	}
 	for i := range *all {
 		if (*all)[i].Name == m.Name {
 			(*all)[i].Network += bytes

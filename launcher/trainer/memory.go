@@ -112,6 +112,9 @@ func (c Config) planOf(l mesh.Layout, hosts int) []Part {
 		part.Memory.Activations = int64(min(activations, mostBytes))
 		plan, sum = append(plan, part), sum.Plus(part.Memory)
 	}
+	if buffers := c.bufferMemory(shape.Precision, l, hosts); buffers.Total() > 0 {
+		plan, sum = append(plan, Part{Module: moe.Module{Part: "gathered"}, Memory: buffers}), sum.Plus(buffers)
+	}
 	return append(plan, Part{Module: moe.Module{Part: process}, Memory: Memory{Process: c.processBytes(l.World/hosts, pass, sum)}})
 }
 

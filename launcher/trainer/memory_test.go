@@ -1,12 +1,13 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"spmoe/collective"
-	"spmoe/launcher/spmd"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
@@ -14,6 +15,13 @@ import (
 
 // held measures what every rank allocates for a step of cfg, and counts the parameters of all.
 func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64) {
+	return heldOnHosts(t, cfg, 1, ranks)
+}
+
+// heldOnHosts is held for ranks on some hosts. It leaves out what hosts gather sharded weights
+// into.
+func heldOnHosts(t *testing.T, cfg Config, hosts, onHost int) (each []Memory, parameters int64) {
+	ranks := hosts * onHost
 	t.Helper()
 	precision, err := cfg.Recipe()
 	if err != nil {
@@ -21,7 +29,7 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 	}
 	each = make([]Memory, ranks)
 	counts := make([]int64, ranks)
-	err = spmd.Goroutines{N: ranks}.Run(func(c *collective.Comm) error {
+	err = errors.Join(collective.NewHosts(slices.Repeat([]int{onHost}, hosts)...).Run(func(c *collective.Comm) error {
 		mesh, err := newMesh(cfg, c)
 		if err != nil {
 			return err
@@ -39,7 +47,7 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 			return err
 		}
 		ex, n := tensor.NewExec(), cfg.microBatch(ranks)
-		cfg.sizeArenas(model, ex, cfg.layout(ranks), 1)
+		cfg.sizeArenas(model, ex, cfg.layout(ranks), hosts)
 		if model.Recompute, err = moe.ParseRecompute(cfg.Recompute); err != nil {
 			return err
 		}
@@ -54,13 +62,19 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 			}
 		}
 		m := Memory{Optimizer: int64(optim.StateBytes(rule, model.Groups)), Activations: int64(model.ActivationPeak(ex))}
+		model.Memory(ex, func(kind string, b []byte) bool {
+			if kind == "gradients" {
+				m.Gradients += int64(len(b)) // with the sums of earlier passes
+			}
+			return true
+		})
 		for _, g := range model.Groups {
 			copies := 1 // ranks that hold one
 			if g.Shared {
-				copies = g.Ranks.Size()
+				copies = g.Host().Size()
 			}
 			m.Weights += int64(g.Len() * g.Work.DType().Size() / copies)
-			m.Gradients += int64(g.Len() * 4 / copies)
+			m.Gradients -= int64(4*min(g.ParamLen(), g.Len()) - 4*g.Len()/copies)
 			for w := range g.Weights {
 				if w.Buffer() != g.Work.Buffer() { // a quantized copy
 					m.Weights += int64(len(w.Bytes()) / copies)
@@ -74,7 +88,7 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 		}
 		each[c.Rank()] = m
 		return nil
-	})
+	})...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,6 +157,43 @@ func TestEstimateMemory(t *testing.T) {
 				held := float64(all.Total()-all.Activations) / float64(parameters)
 				if got := cfg.BytesPerParameter(ranks); math.Abs((got.All-got.Snapshot-got.Process)/held-1) > 0.05 {
 					t.Errorf("%+v bytes per parameter are estimated, held are %g", got, held)
+				}
+			})
+		}
+	}
+}
+
+// On several hosts the estimate is as close.
+func TestEstimateMemoryOfHosts(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"bf16":         func(*Config) {},
+		"mxfp8":        func(c *Config) { c.Precision = "mxfp8" },
+		"passes":       func(c *Config) { c.MicroBatch = 1 },
+		"fsdp":         func(c *Config) { c.FSDP = true },
+		"fsdp, mxfp8":  func(c *Config) { c.FSDP, c.Precision, c.Model.MTPLayers = true, "mxfp8", 1 },
+		"fsdp, passes": func(c *Config) { c.FSDP, c.MicroBatch = true, 1 },
+	} {
+		for _, on := range [][2]int{{2, 1}, {2, 2}, {4, 2}} {
+			t.Run(fmt.Sprintf("%s/%dx%d", name, on[0], on[1]), func(t *testing.T) {
+				cfg, err := Default("debug")
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg.Batch, cfg.Seq = 16, 64
+				change(&cfg)
+				l := cfg.layout(on[0] * on[1])
+				each, _ := heldOnHosts(t, cfg, on[0], on[1])
+				estimate := cfg.LayoutMemory(l, on[0])
+				buffers := cfg.bufferMemory(cfg.passShape(l, on[0]).Precision, l, on[0])
+				for rank, m := range each {
+					for part, v := range map[string][2]int64{
+						"weights": {estimate.Weights - buffers.Weights, m.Weights}, "gradients": {estimate.Gradients - buffers.Gradients, m.Gradients},
+						"optimizer": {estimate.Optimizer, m.Optimizer}, "activations": {estimate.Activations, m.Activations},
+					} {
+						if ratio := float64(v[0]) / float64(v[1]); ratio < 1/1.1 || ratio > 1.1 {
+							t.Errorf("rank %d: %s are estimated at %d bytes, held are %d", rank, part, v[0], v[1])
+						}
+					}
 				}
 			})
 		}

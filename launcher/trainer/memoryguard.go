@@ -168,8 +168,8 @@ func (g *memoryGuard) holders(group *moe.Group) [][]int {
 	return [][]int{everyRank(g.layout.World)}
 }
 
-// places returns the sets of ranks that have the same place on each host. Of a group that hosts hold
-// once each, they check the same part.
+// places returns the sets of ranks that have the same place on each host. Of a group that hosts
+// hold once each, they check the same part.
 func (g *memoryGuard) places(group *moe.Group) (sets [][]int) {
 	if group.Across == nil || group.Held() != nil {
 		return nil

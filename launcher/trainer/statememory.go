@@ -12,14 +12,22 @@ import (
 // of a host share one copy of dense weights, of their quantized forms and of their gradients,
 // except norms and routers. On one host, replicas of an expert do so too. The optimizer's state is
 // sharded over all ranks with the same weights, on any number of hosts. So are the sums of earlier
-// passes, of gradients that ranks or hosts sum.
+// passes, of gradients that ranks or hosts sum, and all of the dense weights with FSDP.
 func (c Config) stateMemory(m moe.Module, p moe.Precision, l mesh.Layout, hosts int) (s Memory) {
 	held, holders := m.Params, l.World // holders: ranks with the same weights
 	if m.Class == moe.Expert {
 		held, holders = m.OnRank(l.EP), l.Replicas()
 	}
+	// the mean of the ranks, if each owns whole matrices
+	s.Optimizer = product(held/int64(holders), int64(optim.BytesPerWeight(c.rule())))
+	if c.copies() {
+		s.Snapshot = s.Optimizer
+	}
 	copies := int64(1) // ranks per copy
 	switch {
+	case c.sharded(m, l, hosts):
+		s.Weights, s.Gradients = product(held, int64(p.DType.Size()))/int64(l.World), product(held, 4)/int64(l.World)
+		return s
 	case m.Class == moe.Expert && hosts == 1:
 		copies = int64(holders)
 	case m.Class == moe.Plain || m.Class == moe.Linear:
@@ -36,10 +44,28 @@ func (c Config) stateMemory(m moe.Module, p moe.Precision, l mesh.Layout, hosts 
 	if how := p.Of(m.Class); how != nil {
 		s.Weights += int64(min(float64(held)*m.QuantizedShare(p)*how.WeightBytes(), mostBytes)) / copies
 	}
-	// the mean of the ranks, if each owns whole matrices
-	s.Optimizer = product(held/int64(holders), int64(optim.BytesPerWeight(c.rule())))
-	if c.copies() {
-		s.Snapshot = s.Optimizer
+	return s
+}
+
+// sharded reports whether hosts hold a part of these weights each.
+func (c Config) sharded(m moe.Module, l mesh.Layout, hosts int) bool {
+	return c.FSDP && hosts > 1 && l.World%hosts == 0 && (m.Class == moe.Plain || m.Class == moe.Linear)
+}
+
+// bufferMemory returns a rank's share of what its host gathers sharded weights into, and computes
+// their gradients in: the largest unit, with the quantized forms of the largest one that has them.
+func (c Config) bufferMemory(p moe.Precision, l mesh.Layout, hosts int) (s Memory) {
+	if !c.sharded(moe.Module{Class: moe.Linear}, l, hosts) {
+		return s
+	}
+	var most moe.DenseUnit
+	for _, u := range c.Model.DenseUnits() {
+		most.Params, most.Quantized = max(most.Params, u.Params), max(most.Quantized, u.Quantized)
+	}
+	each := int64(sharers(l, hosts))
+	s.Weights, s.Gradients = product(most.Params, int64(p.DType.Size()))/each, product(most.Params, 4)/each
+	if how := p.Of(moe.Linear); how != nil {
+		s.Weights += int64(min(float64(most.Quantized)*how.WeightBytes(), mostBytes)) / each
 	}
 	return s
 }

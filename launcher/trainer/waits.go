@@ -11,7 +11,8 @@ import (
 // waitsOf returns, per rank, how long this rank has waited for it.
 func waitsOf(m moe.Mesh) []time.Duration {
 	all := make([]time.Duration, m.World.Size())
-	for c, ranks := range m.Comms {
+	for c := range m.Comms {
+		ranks := m.RanksOf(c)
 		for i, took := range c.Waits() {
 			all[ranks[i]] += took
 		}
