@@ -245,6 +245,9 @@ func (g *Group) ParamLen() (n int) {
 	return n
 }
 
+// groupNames are the names of a model's groups. A stage may lack some.
+var groupNames = [...]string{"norm", "dense", "expert"}
+
 // builder collects the parameters of a model and then allocates their memory.
 type builder struct {
 	precision Precision
@@ -272,9 +275,9 @@ func newBuilder(p Precision, m Mesh) *builder {
 	return &builder{
 		precision: p,
 		mesh:      m,
-		norms:     &Group{Name: "norm", Ranks: m.World},
-		dense:     &Group{Name: "dense", Ranks: m.World},
-		experts:   &Group{Name: "expert", Ranks: m.Replicas, Experts: true},
+		norms:     &Group{Name: groupNames[0], Ranks: m.World},
+		dense:     &Group{Name: groupNames[1], Ranks: m.World},
+		experts:   &Group{Name: groupNames[2], Ranks: m.Replicas, Experts: true},
 	}
 }
 

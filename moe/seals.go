@@ -8,10 +8,12 @@ package moe
 //
 // Seals are compared in the half of the backward pass that computes the gradients of inputs. What
 // waits for a separate BackwardWeight after that is not covered. Neither is what a fused phase
-// leaves to the end of its half of a block, for the gradients that ranks share.
+// leaves to the end of its half of a block, for the gradients that ranks share, nor what stages pass
+// to each other, until they have copied it.
 
 import (
 	"fmt"
+	"slices"
 
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
@@ -123,7 +125,7 @@ func (m *Model) CheckGrad(ex *tensor.Exec, group int) {
 		broken = broken || w.broken
 	}
 	if broken {
-		m.damage(1 + m.layers() + group)
+		m.damage(1 + m.layers() + slices.Index(groupNames[:], g.Name))
 	}
 }
 
@@ -142,10 +144,11 @@ func (m *Model) damage(what int) {
 // found. All results of the passes since then may be wrong.
 func (m *Model) Damage() int { return m.damaged }
 
-// DescribeDamage names the memory of a result of [Model.Damage], on this or another rank.
+// DescribeDamage names the memory of a result of [Model.Damage], of this or another rank and of any
+// stage.
 func (m *Model) DescribeDamage(what int) string {
 	if what <= m.layers() {
 		return fmt.Sprintf("saved activations of layer %d", what-1)
 	}
-	return m.Groups[what-m.layers()-1].Name + " gradients"
+	return groupNames[what-m.layers()-1] + " gradients"
 }

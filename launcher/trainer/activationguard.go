@@ -5,6 +5,7 @@ package trainer
 // a change, all ranks compute the step again from the same rows.
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 type activationGuard struct {
 	comm     *collective.Comm
 	ex       *tensor.Exec
-	model    *moe.Model
+	models   []*moe.Model // the stages of this rank, or the whole model
 	progress *progress
 	alarms   *alarms
 	period   int // steps between those that are guarded; 0: none is
@@ -28,15 +29,21 @@ type activationGuard struct {
 // maxDamaged bounds the attempts of a step that find changed memory.
 const maxDamaged = 3
 
-// begin turns the model's seals on or off for the next step.
+// begin turns the models' seals on or off for the next step.
 func (g *activationGuard) begin() {
-	g.model.Guard, g.tries = due(g.period, g.progress.Step+1), 0
+	g.tries = 0
+	for _, m := range g.models {
+		m.Guard = due(g.period, g.progress.Step+1)
+	}
 }
+
+// on reports whether the current step is guarded.
+func (g *activationGuard) on() bool { return g.models[0].Guard }
 
 // meet waits until all ranks have computed their gradients. A rank that compared its gradients and
 // then waited for slower ones would not notice what changes meanwhile. It is collective.
 func (g *activationGuard) meet() error {
-	if !g.model.Guard {
+	if !g.on() {
 		return nil
 	}
 	return g.comm.Barrier()
@@ -45,19 +52,29 @@ func (g *activationGuard) meet() error {
 // check compares the gradients of weights that several ranks have, or of those that only this rank
 // has, with what the passes of this step have left.
 func (g *activationGuard) check(own bool) {
-	if !g.model.Guard {
+	if !g.on() {
 		return
 	}
-	for i, group := range g.model.Groups {
-		if (group.Ranks == nil) == own {
-			g.model.CheckGrad(g.ex, i)
+	for _, m := range g.models {
+		for i, group := range m.Groups {
+			if (group.Ranks == nil) == own {
+				m.CheckGrad(g.ex, i)
+			}
 		}
 	}
 }
 
+// damage is Model.Damage of the first model that has changed.
+func (g *activationGuard) damage() (what int) {
+	for _, m := range g.models {
+		what = cmp.Or(what, m.Damage())
+	}
+	return what
+}
+
 // damaged returns 1 if memory of this rank has changed in the current attempt, and 0 otherwise.
 func (g *activationGuard) damaged() float64 {
-	if g.model.Damage() != 0 {
+	if g.damage() != 0 {
 		return 1
 	}
 	return 0
@@ -70,13 +87,13 @@ func (g *activationGuard) judge(a attempt) (again bool, err error) {
 		return false, nil
 	}
 	all := make([]int64, g.comm.Size())
-	if err := collective.AllGather(g.comm, all, []int64{int64(g.model.Damage())}); err != nil {
+	if err := collective.AllGather(g.comm, all, []int64{int64(g.damage())}); err != nil {
 		return false, fmt.Errorf("comparing damage: %w", err)
 	}
 	var what []string
 	for rank, d := range all {
 		if d != 0 {
-			what = append(what, fmt.Sprintf("%s of rank %d", g.model.DescribeDamage(int(d)), rank))
+			what = append(what, fmt.Sprintf("%s of rank %d", g.models[0].DescribeDamage(int(d)), rank))
 		}
 	}
 	list := strings.Join(what, "; ")

@@ -5,6 +5,7 @@ package trainer
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ func pipelineRun(t *testing.T, precision string) Config {
 	cfg := layoutRun(t, precision)
 	cfg.Steps, cfg.Batch, cfg.MicroBatch, cfg.Seq, cfg.EvalSequences = 2, 16, 4, 32, 8
 	cfg.Model.Layers, cfg.Model.BiasSpeed = 7, 0.01
-	cfg.SampleTokens, cfg.RecordEvery, cfg.Guard.Memory, cfg.Guard.Activations = 0, 0, 0, 0
+	cfg.SampleTokens, cfg.RecordEvery, cfg.Guard.Memory = 0, 0, 0
 	return cfg
 }
 
@@ -71,6 +72,27 @@ func TestPipelineResumes(t *testing.T) {
 	}
 }
 
+// A bit that flips in the gradients of any stage is found, and the step is computed again.
+func TestPipelineGuardsActivations(t *testing.T) {
+	want := outcomeOf(t, pipelineRun(t, "bf16"), 1)
+	for stage, name := range []string{"dense gradients of rank 1", "expert gradients of rank 3"} {
+		cfg := inStages(pipelineRun(t, "bf16"), "ZBVZeroBubble", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2})
+		cfg.Out = filepath.Join(t.TempDir(), "run")
+		var attempts tries
+		got, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
+			if computed && attempts.next(r) == 1 && r.progress.Step == 1 && r.comm.Rank() == 1+2*stage {
+				groups := r.models()[1].Groups // its second stage
+				groups[1+stage].Grad.Bytes()[groups[1+stage].Grad.Len()*2] ^= 1
+			}
+		})
+		text := "step 2: " + name + " changed in memory: the step is computed again"
+		if err != nil || !slices.Equal(got.texts(), []string{text}) {
+			t.Fatalf("%v, alarms %q, want %q", err, got.texts(), text)
+		}
+		outcomeFrom(t, cfg, got).equals(t, name, want)
+	}
+}
+
 func TestPipelineRefuses(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"unknown schedule":                  func(c *Config) { c.PPSchedule = "GPipe" },
@@ -78,7 +100,7 @@ func TestPipelineRefuses(t *testing.T) {
 		"batch is 16: give a multiple":      func(c *Config) { c.PPMicrobatches = 3 },
 		"sample_tokens is 7":                func(c *Config) { c.SampleTokens = 7 },
 		"record_every is 1":                 func(c *Config) { c.RecordEvery = 1 },
-		"a pipeline has neither guard":      func(c *Config) { c.Guard.Memory = 1 },
+		"a pipeline has no guard":           func(c *Config) { c.Guard.Memory = 1 },
 		"pp_microbatches is -1":             func(c *Config) { c.PPMicrobatches = -1 },
 	} {
 		cfg := pipelineRun(t, "bf16")

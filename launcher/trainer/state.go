@@ -33,6 +33,14 @@ func (s *trainState) snapshot() progress {
 	return p
 }
 
+// models returns the stages of this rank, or the whole model.
+func (s *trainState) models() []*moe.Model {
+	if s.pipe != nil {
+		return s.pipe.Models
+	}
+	return []*moe.Model{s.model}
+}
+
 // groups returns the parameters of this rank.
 func (s *trainState) groups() []*moe.Group {
 	if s.pipe != nil {
