@@ -8,8 +8,8 @@ package moe
 //
 // Seals are compared in the half of the backward pass that computes the gradients of inputs. What
 // waits for a separate BackwardWeight after that is not covered. Neither is what a fused phase
-// leaves to the end of its half of a block, for the gradients that ranks share, nor what stages pass
-// to each other, until they have copied it.
+// leaves to the end of its half of a block, for the gradients that ranks share, nor what stages
+// pass to each other, until they have copied it.
 
 import (
 	"fmt"
