@@ -178,9 +178,13 @@ func (c Config) Heap(ranks int) int64 {
 // Vault returns the bytes per rank that survive its process: two states of the optimizer, with
 // parts rounded up.
 func (c Config) Vault(ranks int) int64 {
-	const groups, multiple, replicated = 3, 4096, 2
+	const multiple, replicated = 4096 + moe.ShardMultiple, 2 // a group's last rank has its padding
+	l, groups := c.layout(ranks), int64(3)
+	if c.pipelined() {
+		l, groups = l.Stage(), 2*groups // the bound of a rank that has nearly all layers, in two stages
+	}
 	perWeight := int64(optim.BytesPerWeight(c.rule()))
-	state := c.EstimateMemory(ranks).Optimizer + product(groups*multiple, perWeight)
+	state := c.LayoutMemory(l, 1).Optimizer + product(groups*multiple, perWeight)
 	// in each group a rank exceeds its share by at most the largest parameter
 	if c.rule().WholeMatrices() {
 		state += product(replicated, c.largestPart(), perWeight)

@@ -80,13 +80,14 @@ func splitGroup(g *moe.Group, ranks int, whole bool) []int {
 }
 
 // splitPieces divides a group evenly, at multiples of normPiece elements of a parameter. So the
-// pieces of the norm do not depend on the number of ranks that have the group.
+// pieces of the norm do not depend on the number of ranks that have the group. The last rank gets
+// the padding.
 func splitPieces(g *moe.Group, ranks int) []int {
-	counts := make([]int, ranks)
+	counts, n := make([]int, ranks), g.ParamLen()
 	begin, last, rank := 0, 0, 0 // of the parameter, of the slice, of the ranks
 	for _, p := range g.Params {
-		for rank < ranks-1 && g.Len()*(rank+1)/ranks < begin+p.Len() {
-			cut := begin + (g.Len()*(rank+1)/ranks-begin)/normPiece*normPiece
+		for rank < ranks-1 && n*(rank+1)/ranks < begin+p.Len() {
+			cut := begin + (n*(rank+1)/ranks-begin)/normPiece*normPiece
 			counts[rank], last = cut-last, cut
 			rank++
 		}
