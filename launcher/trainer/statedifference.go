@@ -58,26 +58,43 @@ func CompareStates(a, b *checkpoint.Reader, names []string) (StateDifference, er
 		}
 	}
 	diff := StateDifference{layerOf(most.parameter), most.parameter, most.value, len(all)}
-	const oneFactor = 0.99
-	if stateOrder(most.vector) == 0 && same > 1 && same == parametersIn(a, most.vector) && least > oneFactor*most.value {
+	if stateOrder(most.vector) > 0 || same == 1 || most.value < leastFactor || most.value-least > max(most.value/100, factorRounding) {
+		return diff, nil
+	}
+	n, err := nonzero(a, most.vector)
+	if n == same {
 		diff.Layer, diff.Tensor = "all layers", AllGradients
 	}
-	return diff, nil
+	return diff, err
 }
+
+// A factor of all gradients is named if it differs from 1 by leastFactor. The rounding of FP32
+// changes the distance of a tensor by less than factorRounding.
+const leastFactor, factorRounding = 2e-6, 3e-7
 
 // stateOrder orders the vectors of the state: moments, master weights, biases.
 func stateOrder(vector string) int {
 	return 1 + slices.Index([]string{strings.TrimSuffix(weights.MasterPrefix, "/"), strings.TrimSuffix(weights.BiasPrefix, "/")}, vector)
 }
 
-// parametersIn returns the number of parameters that have a vector of the state.
-func parametersIn(r *checkpoint.Reader, vector string) (n int) {
-	for name := range r.Tensors() {
-		if strings.HasPrefix(name, vector+"/") {
+// nonzero returns the number of parameters whose vector of the state is not zero.
+func nonzero(r *checkpoint.Reader, vector string) (n int, err error) {
+	for name, shape := range r.Tensors() {
+		if !strings.HasPrefix(name, vector+"/") {
+			continue
+		}
+		found := false
+		err := readParts(r, name, shape, func(p checkpoint.Piece) {
+			found = found || slices.ContainsFunc(numbers(p), func(x float32) bool { return x != 0 })
+		})
+		if err != nil {
+			return 0, err
+		}
+		if found {
 			n++
 		}
 	}
-	return n
+	return n, nil
 }
 
 var layerNumber = regexp.MustCompile(`\blayers\.(\d+)\.`)
