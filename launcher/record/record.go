@@ -122,7 +122,7 @@ type Times struct {
 
 // Usage is what the ranks moved and held, the mean of all ranks, in bytes.
 type Usage struct {
-	Steps     int     `json:"steps"`     // of this process, of which Moved is the mean
+	Steps     int     `json:"steps"`     // that this process has made
 	Moved     float64 `json:"moved"`     // per step: what communicators counted
 	Weights   float64 `json:"weights"`   // working weights and their quantized copies
 	Gradients float64 `json:"gradients"` // FP32

@@ -17,8 +17,8 @@ import (
 // StateDifference names the parameter in which two states differ most.
 //
 // If gradients differ, so do moments, and then all later losses, weights and biases. So moments
-// count first, then weights, then selection biases. What a wrong gradient changes elsewhere is small
-// against its own error.
+// count first, then weights, then selection biases. What a wrong gradient changes elsewhere is
+// small compared with its own error.
 type StateDifference struct {
 	Layer  string `json:"layer"`  // "layer 1", "embed_tokens" or "all layers"
 	Tensor string `json:"tensor"` // the name of the parameter, or AllGradients
