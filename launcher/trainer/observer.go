@@ -81,7 +81,7 @@ func (o *observers) report(j *Job, c *collective.Comm) error {
 		return err
 	}
 	if c.Rank() == 0 {
-		o.recorder.out.Usage(used)
+		o.recorder.usage(used)
 		o.recorder.times(p)
 		if j.Profile {
 			j.report.Profile(p)
