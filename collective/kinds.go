@@ -26,6 +26,7 @@ const (
 	KindDispatch
 	KindCombine
 	KindBuffers
+	KindMessage
 	numKinds
 )
 
@@ -69,6 +70,7 @@ var traitsOf = [numKinds]traits{
 	KindDispatch: {name: "dispatch", buffers: true, describe: describeWindow},
 	KindCombine:  {name: "combine", buffers: true, describe: describeWindow},
 	KindBuffers:  {name: "buffers", buffers: true, describe: describeNothing},
+	KindMessage:  {name: "message", describe: describeNothing},
 }
 
 // String returns the name of the collective, such as "all-reduce".

@@ -18,7 +18,7 @@ type Stat struct {
 // Bytes is the message size as nccl-tests counts it: the buffer of a bcast or all-reduce, the whole
 // output of an all-gather, and the whole input of a reduce-scatter. In an all-to-all it is what
 // this rank receives, including from itself. In a dispatch or combine it is what this rank writes
-// to or reads from the ranks' memory.
+// to or reads from the ranks' memory. Of messages it is what this rank sends.
 type Stats [numKinds]Stat
 
 // Stats returns the counters of this rank since the communicator was created. Like every method of

@@ -112,6 +112,12 @@ func commands() []command {
 			"-np 16 layouts --flavor small --dp-replicate 2 --ep 4",
 			"-np 16 layouts --flavor small --json",
 		}},
+		{name: "schedule", group: groupInspect, about: "print, check and draw a pipeline schedule: its lists, bubbles and activations", define: defineSchedule, examples: []string{
+			"schedule --name DualPipeV --pp 4 --microbatches 12",
+			"schedule --name ZBVZeroBubble --pp 8 --microbatches 16 --costs 1,1.1,0.9 --svg zbv.svg",
+			"schedule --name Interleaved1F1B --pp 4 --microbatches 8 --stages-per-rank 3 --json lists.json",
+			"schedule --file lists.json",
+		}},
 		{name: "completion", group: groupAbout, args: "bash|zsh|fish", about: "print a shell completion script", define: defineCompletion, examples: []string{
 			"completion bash > ~/.local/share/bash-completion/completions/launcher",
 			"completion zsh > ~/.zfunc/_launcher",

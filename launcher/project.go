@@ -12,6 +12,7 @@ import (
 
 	"spmoe/bench/projection"
 	"spmoe/bench/ratios"
+	"spmoe/collective/pipeline"
 	"spmoe/launcher/report/projected"
 	"spmoe/launcher/system"
 )
@@ -48,6 +49,7 @@ func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
 	all.IntVar(&r.TP, "tp", r.TP, "`N` tensor-parallel degree, in GPUs")
 	all.IntVar(&r.PP, "pp", r.PP, "`N` pipeline-parallel degree, in GPUs")
 	all.IntVar(&r.VP, "vp", r.VP, "`N` interleaved pipeline stages per GPU")
+	all.StringVar(&r.Schedule, "pp-schedule", "", "`NAME` schedule of the pipeline: "+strings.Join(pipeline.Names(), ", ")+"; empty: 1F1B or, if vp > 1, Interleaved1F1B")
 	all.IntVar(&r.EP, "ep", r.EP, "`N` expert-parallel degree, in GPUs")
 	all.StringVar(&r.Recompute, "recompute", r.Recompute, "`WHAT` recompute activations in the backward pass: none, selective or full")
 	all.StringVar(&r.Stack, "stack", r.Stack, "`NAME` framework whose overheads to assume: "+strings.Join(projection.Stacks(), ", "))
@@ -72,7 +74,7 @@ func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
 
 // gpuFlagNames returns the flags of a recipe on a cluster of GPUs.
 func gpuFlagNames() []string {
-	return []string{"model", "gpu", "hardware", "gpus", "precision", "seq", "batch", "micro-batch", "mtp", "tp", "pp", "vp", "ep", "recompute", "stack", "routing",
+	return []string{"model", "gpu", "hardware", "gpus", "precision", "seq", "batch", "micro-batch", "mtp", "tp", "pp", "vp", "pp-schedule", "ep", "recompute", "stack", "routing",
 		"duplicate", "top-k", "group-limit", "wire", "dedup", "overlap", "nic", "nvlink-domain", "ratios", "json", "out"}
 }
 

@@ -1,9 +1,10 @@
 package moe
 
 // What the ranks of a host hold together: one copy of the dense group and, of each expert with
-// replicas, one copy for these. A copy is weights and gradients. Each rank computes its own rows of
-// a weight's gradient, from the tokens of all ranks. So the FP32 gradients exist once, no rank adds
-// up those of others, and the work is shared evenly.
+// replicas, one copy for these. A copy is weights, their quantized forms and gradients. Each weight
+// is quantized by one rank. Each rank computes its own rows of a weight's gradient, from the tokens
+// of all ranks. So the FP32 gradients exist once, no rank adds up those of others, and the work is
+// shared evenly.
 //
 // The gradient of a weight is a balanced binary tree over the ranks, as in collective.AllReduce, of
 // the trees over the sequences of each rank: see tensor.Wgrad. The sums of several passes are added
@@ -13,6 +14,9 @@ package moe
 
 import (
 	"fmt"
+	"slices"
+
+	"github.com/apache/arrow/go/v17/arrow/memory"
 
 	"spmoe/collective"
 	"spmoe/mx"
@@ -49,27 +53,79 @@ func newHost(c *collective.Comm) *host {
 // first reports whether this rank allocates the memory of the host.
 func (h *host) first() bool { return h == nil || h.comm.Rank() == 0 }
 
-// share binds a group to the memory of the first rank.
-func (h *host) share(g *Group, dtype tensor.DType, n int) error {
+// allocate returns zeroed memory from an allocator: that of the first rank, for all ranks. It is
+// collective unless h is nil.
+func (h *host) allocate(from memory.Allocator, size int) ([]byte, error) {
 	var mine [][]byte
 	if h.first() {
-		mine = [][]byte{g.Work.Bytes(), g.Grad.Bytes()}
+		mine = [][]byte{tensor.NewIn(from, tensor.UINT8, size).Bytes()}
+	}
+	if h == nil {
+		return mine[0], nil
 	}
 	all, err := h.comm.OpenBuffers(mine)
 	if err != nil {
-		return fmt.Errorf("sharing the %s group: %w", g.Name, err)
+		return nil, fmt.Errorf("sharing weights: %w", err)
 	}
-	memory, err := all.Of(0)
-	if err == nil && (len(memory) != 2 || len(memory[0]) != n*dtype.Size() || len(memory[1]) != 4*n) {
-		err = fmt.Errorf("rank 0 has published other memory than that of %d elements", n)
-	}
-	if err == nil && !h.first() {
-		g.Work, g.Grad = tensor.FromBytes(memory[0], dtype, n), tensor.FromBytes(memory[1], tensor.FP32, n)
+	shared, err := all.Of(0)
+	if err == nil && (len(shared) != 1 || len(shared[0]) != size) {
+		err = fmt.Errorf("sharing weights: rank 0 has other memory than %d bytes", size)
 	}
 	if closed := all.Close(0); err == nil {
 		err = closed
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return shared[0], nil
+}
+
+// sharedMemory allocates memory that the ranks of a host share. Each call is collective, and all
+// ranks ask for the same sizes.
+type sharedMemory struct {
+	host *host
+	from memory.Allocator
+	err  error // the first one; memory is then this rank's own
+}
+
+// Allocate implements memory.Allocator.
+func (s *sharedMemory) Allocate(size int) []byte {
+	if s.err == nil {
+		var b []byte
+		if b, s.err = s.host.allocate(s.from, size); s.err == nil {
+			return b
+		}
+	}
+	return tensor.New(tensor.UINT8, size).Bytes()
+}
+
+// Reallocate implements memory.Allocator. Arenas do not call it.
+func (s *sharedMemory) Reallocate(size int, b []byte) []byte {
+	to := s.Allocate(size)
+	copy(to, b)
+	return to
+}
+
+// Free implements memory.Allocator. The memory lives as long as the model.
+func (s *sharedMemory) Free([]byte) {}
+
+// share returns the layers whose weights this rank quantizes. The largest are given away first,
+// each to the rank that has least to do.
+func (h *host) share(layers []*linear) (mine []*linear) {
+	if h == nil {
+		return layers
+	}
+	layers = slices.Clone(layers)
+	slices.SortStableFunc(layers, func(a, b *linear) int { return b.W.Len() - a.W.Len() })
+	work := make([]int, h.comm.Size())
+	for _, l := range layers {
+		to := slices.Index(work, slices.Min(work))
+		work[to] += l.W.Len()
+		if to == h.comm.Rank() {
+			mine = append(mine, l)
+		}
+	}
+	return mine
 }
 
 // leastWgradRows is the least number of rows of a gradient that a rank computes, because products

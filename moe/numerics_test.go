@@ -42,6 +42,7 @@ func TestLinearSQNR(t *testing.T) {
 					l := linear{mx: form}
 					l.W, l.Grad = w, tensor.New(tensor.FP32, w.Dims()...)
 					if form != nil {
+						form.allocate(nil, w)
 						form.refresh(ex, w)
 					}
 					p, s := &Pass{train: true, batch: Batch{Seq: 64}}, linearState{}

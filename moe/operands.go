@@ -46,6 +46,10 @@ type Quantized struct {
 	// receiving rank, X holds the values of Rows.
 	Sent, Received bool
 
+	// Elsewhere says that another rank has quantized this weight, in memory that they share, and
+	// has shown it first. Do not change it.
+	Elsewhere bool
+
 	// Again says that the operand was shown before. It is quantized again for the backward pass,
 	// see [Recompute], or X has the rows of several passes, see [Batch.More]. Rows is the zero
 	// Tensor if no product needs it again.
@@ -58,7 +62,8 @@ type Quantized struct {
 //
 // f runs on the rank's goroutine before the operand is multiplied. Its argument is valid during the
 // call only. If f changes codes and scales, the changed ones are multiplied, so tests can break a
-// recipe. Weights that several ranks hold must be changed in the same way on all of them.
+// recipe. Weights that several ranks hold must be changed in the same way on all of them, unless
+// they are quantized elsewhere.
 func (m *Model) ObserveQuantized(f func(Quantized)) { m.operands.observer = f }
 
 // operands holds the observer for all quantized layers of a model.

@@ -210,6 +210,54 @@ func TestRowsOnTheWireAreShown(t *testing.T) {
 	}
 }
 
+// The quantized forms of a dense weight exist once for all ranks. One rank quantizes them, and the
+// others see the same memory afterwards.
+func TestQuantizedWeightsAreShared(t *testing.T) {
+	const ranks = 4
+	var mu sync.Mutex
+	made, seen := map[string]*byte{}, map[string]int{}
+	err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
+		m, err := quantizedModel(c, quantizable(64, 64), "mxfp8", ep.Options{})
+		if err != nil {
+			return err
+		}
+		m.model.ObserveQuantized(func(q Quantized) {
+			mu.Lock()
+			defer mu.Unlock()
+			if q.Operand != Weight || strings.HasPrefix(q.Linear, "experts.") {
+				return
+			}
+			name, at := fmt.Sprint(q.Layer, q.Linear), &q.Rows.Codes.Bytes()[0]
+			switch first, ok := made[name]; {
+			case !q.Elsewhere && ok:
+				t.Errorf("%s is quantized twice", name)
+			case !q.Elsewhere:
+				made[name] = at
+			case first != at:
+				t.Errorf("rank %d reads %s in memory of its own, or before it is quantized", c.Rank(), name)
+			}
+			seen[name]++
+		})
+		for _, g := range m.model.Groups {
+			if err := g.Refresh(m.ex); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(made) == 0 {
+		t.Error("no dense weight is quantized")
+	}
+	for name, n := range seen {
+		if n != ranks {
+			t.Errorf("%d of %d ranks see %s", n, ranks, name)
+		}
+	}
+}
+
 // An evaluation shows inputs alone, and nothing once the observer is gone.
 func TestObserverInEvaluation(t *testing.T) {
 	cfg := quantizable(64, 64)

@@ -2,12 +2,14 @@ package moe
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
 	"spmoe/collective"
 	"spmoe/tensor"
 	"spmoe/tensor/format"
+	"spmoe/tensor/profile"
 )
 
 // Param is one parameter tensor under its checkpoint name.
@@ -41,9 +43,9 @@ type Group struct {
 	Ranks *collective.Comm
 	// Experts marks the routed experts. Which ones a rank has depends on the number of ranks.
 	Experts bool
-	// Shared says that Ranks hold the group once, weights and gradients, because they are on one
-	// host. Its gradients are those of all their tokens. It must not be written while another rank
-	// may use it.
+	// Shared says that Ranks hold the group once, weights, quantized weights and gradients, because
+	// they are on one host. Its gradients are those of all their tokens. It must not be written
+	// while another rank may use it.
 	Shared bool
 	// [Len] FP32 or BF16, zeros after the last parameter; see UpdateWork
 	Work tensor.Tensor
@@ -53,7 +55,8 @@ type Group struct {
 	host      *host // of a shared group
 	weights   []*weight
 	quantized []*linear
-	zeroed    int // calls of ZeroGrad
+	mine      []*linear // of these, those that this rank quantizes
+	zeroed    int       // calls of ZeroGrad
 }
 
 // ZeroGrad resets the gradients, like PyTorch's zero_grad(set_to_none=True): the next [Model.Train]
@@ -80,10 +83,29 @@ func (g *Group) completeGrad(ex *tensor.Exec) {
 }
 
 // Refresh updates what is derived from Work. It must be called after Work changes: once per step.
-func (g *Group) Refresh(ex *tensor.Exec) {
-	for _, l := range g.quantized {
+// It is collective if the group is shared, and each weight is then quantized by one rank.
+func (g *Group) Refresh(ex *tensor.Exec) error {
+	for _, l := range g.mine {
 		l.mx.refresh(ex, l.W)
 	}
+	if !g.Shared || len(g.quantized) == 0 {
+		return nil
+	}
+	if err := g.meet(ex); err != nil {
+		return err
+	}
+	for _, l := range g.quantized {
+		if !slices.Contains(g.mine, l) {
+			l.mx.showWeight(l.W, true)
+		}
+	}
+	return nil
+}
+
+// meet returns when all ranks that share the group have called it.
+func (g *Group) meet(ex *tensor.Exec) error {
+	defer ex.Enter(ex.Enter(profile.Collectives))
+	return g.Ranks.Barrier()
 }
 
 // UpdateWork calls update for disjoint ranges [lo, hi) of Work. part has hi-lo elements and
@@ -121,53 +143,41 @@ func (g *Group) UpdatesInMultiples(n int) bool {
 // Weights yields everything that training reads of this group, in a fixed order: the quantized
 // forms of quantized weights, and the parts of Work that are not quantized.
 func (g *Group) Weights(yield func(tensor.Tensor) bool) {
-	for t := range g.eachWeight {
-		if !yield(t) {
-			return
-		}
-	}
-}
-
-// OwnWeights is Weights without what the ranks hold one copy of. SharedWeights yields this rank's
-// share of that.
-func (g *Group) OwnWeights(yield func(tensor.Tensor) bool) {
-	for t, inWork := range g.eachWeight {
-		if !(g.Shared && inWork) && !yield(t) {
-			return
-		}
-	}
-}
-
-// SharedWeights yields this rank's share of the weights that the ranks hold one copy of.
-func (g *Group) SharedWeights(yield func(tensor.Tensor) bool) {
-	if !g.Shared {
-		return
-	}
-	rank, ranks := g.host.comm.Rank(), g.host.comm.Size()
-	for t, inWork := range g.eachWeight {
-		if lo, hi := t.Len()*rank/ranks, t.Len()*(rank+1)/ranks; inWork && lo < hi && !yield(t.Slice(lo, hi)) {
-			return
-		}
-	}
-}
-
-// eachWeight yields what Weights yields, and whether it is in Work.
-func (g *Group) eachWeight(yield func(t tensor.Tensor, inWork bool) bool) {
 	done := 0
 	for _, l := range g.quantized {
-		if done < l.at && !yield(g.Work.Slice(done, l.at), true) {
+		if done < l.at && !yield(g.Work.Slice(done, l.at)) {
 			return
 		}
-		all := l.mx.weights(l.W)
-		for i, t := range all {
-			if t.Valid() && t.Len() > 0 && !yield(t, i == len(all)-1) {
+		for _, t := range l.mx.weights(l.W) {
+			if t.Valid() && t.Len() > 0 && !yield(t) {
 				return
 			}
 		}
 		done = l.at + l.W.Len()
 	}
 	if done < g.Len() {
-		yield(g.Work.Slice(done, g.Len()), true)
+		yield(g.Work.Slice(done, g.Len()))
+	}
+}
+
+// OwnWeights is Weights of a group that is not shared, and nothing of one that is.
+func (g *Group) OwnWeights(yield func(tensor.Tensor) bool) {
+	if !g.Shared {
+		g.Weights(yield)
+	}
+}
+
+// SharedWeights yields this rank's share of Weights of a shared group.
+func (g *Group) SharedWeights(yield func(tensor.Tensor) bool) {
+	if !g.Shared {
+		return
+	}
+	rank, ranks := g.host.comm.Rank(), g.host.comm.Size()
+	for t := range g.Weights {
+		n := t.Dim(0) // rows, or elements
+		if lo, hi := n*rank/ranks, n*(rank+1)/ranks; lo < hi && !yield(t.Slice(lo, hi)) {
+			return
+		}
 	}
 }
 
@@ -307,6 +317,11 @@ func (b *builder) groups() ([]*Group, error) {
 			p.w.rows = p.w.host.divide(p.w.Grad.Mat().Rows, p.w.unit)
 		}
 	}
+	for _, g := range groups {
+		if err := g.allocateQuantized(b.memory); err != nil {
+			return nil, err
+		}
+	}
 	return groups, nil
 }
 
@@ -316,16 +331,17 @@ func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bo
 		n += p.Len()
 	}
 	padded := (n + groupMultiple - 1) / groupMultiple * groupMultiple
-	if g.host.first() {
-		g.Work = tensor.NewIn(from, dtype, padded)
-		if gradients {
-			g.Grad = tensor.NewIn(from, tensor.FP32, padded)
-		}
+	work, err := g.host.allocate(from, padded*dtype.Size())
+	if err != nil {
+		return err
 	}
-	if g.host != nil {
-		if err := g.host.share(g, dtype, padded); err != nil {
+	g.Work = tensor.FromBytes(work, dtype, padded)
+	if gradients {
+		grad, err := g.host.allocate(from, padded*tensor.FP32.Size())
+		if err != nil {
 			return err
 		}
+		g.Grad = tensor.FromBytes(grad, tensor.FP32, padded)
 	}
 	at := 0
 	for _, p := range g.Params {
@@ -337,6 +353,24 @@ func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bo
 		at = end
 	}
 	return nil
+}
+
+// allocateQuantized allocates memory for the quantized forms of weights, and divides the work of
+// quantizing them among the ranks that share them.
+func (g *Group) allocateQuantized(from memory.Allocator) error {
+	var to *tensor.Arena // nil: each in memory of its own
+	shared := sharedMemory{host: g.host, from: from}
+	if g.Shared {
+		to = &tensor.Arena{Allocator: &shared}
+		for _, l := range g.quantized {
+			to.First += int(float64(l.W.Len())*l.mx.WeightBytes()) + quantizedParts*tensor.Alignment
+		}
+	}
+	for _, l := range g.quantized {
+		l.mx.allocate(to, l.W)
+	}
+	g.mine = g.host.share(g.quantized)
+	return shared.err
 }
 
 func product(dims []int) int {

@@ -71,6 +71,7 @@ func TestQuantizedLinear(t *testing.T) {
 					l.W, l.Grad = l.W.Index(0), l.Grad.Index(0)
 				}
 				x, dy := gaussians(ex, rng, 77, k), gaussians(ex, rng, 77, n)
+				l.mx.allocate(nil, l.W)
 				l.mx.refresh(ex, l.W)
 				p, s := &Pass{train: true, batch: Batch{Seq: 77}}, linearState{}
 				y := l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, ends: at}, &s)
@@ -136,6 +137,7 @@ func TestWeightsAreQuantizedByRefresh(t *testing.T) {
 	forward := func() tensor.Tensor {
 		return l.forward((&Pass{}).forwardPhase(ex), &ex.Arena, &activation{Tensor: x}, &linearState{})
 	}
+	l.mx.allocate(nil, l.W)
 	l.mx.refresh(ex, l.W)
 	before := slices.Clone(forward().BF16())
 	l.W.Zero()

@@ -13,7 +13,6 @@ type mxLinear struct {
 	identity   identity
 	operands   *operands // holds the model's observer; nil: there is none
 	inference  bool      // there is no backward pass
-	groups     int
 	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not needed
 }
 
@@ -155,20 +154,22 @@ func quantizeBoth(ex *tensor.Exec, rows, cols mx.Tensor, x tensor.Matrix, byRows
 
 // refresh quantizes the weight: [N, K] or [groups, N, K].
 func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
-	q.allocate(w)
 	cols := q.cols
 	if q.sharesWeight() {
 		cols = mx.Tensor{} // it is rows
 	}
 	quantizeBoth(ex, q.rows, cols, w.Mat(), q.Forward.Right, q.Dgrad.Right)
-	q.show(Quantized{Operand: Weight, X: w.Mat(), Rows: q.rows, Cols: q.cols, Ends: q.cols.Ends})
+	q.showWeight(w, false)
+}
+
+func (q *mxLinear) showWeight(w tensor.Tensor, elsewhere bool) {
+	q.show(Quantized{Operand: Weight, X: w.Mat(), Rows: q.rows, Cols: q.cols, Ends: q.cols.Ends, Elsewhere: elsewhere})
 }
 
 // updateWork quantizes rows of the weight while update computes them: see mx.QuantizePanels. It is
 // for training only. It writes the weight itself only if a product or an observer reads it, or if
 // quantization takes more than one pass.
 func (q *mxLinear) updateWork(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
-	q.allocate(w)
 	if q.watched() || q.readsWeight() || q.Forward.Right != q.Dgrad.Right || !mx.OnePass(q.rows.Format, q.cols.Format) {
 		update(ex, 0, w.Mat().Rows, w)
 		q.refresh(ex, w)
@@ -177,37 +178,39 @@ func (q *mxLinear) updateWork(ex *tensor.Exec, w tensor.Tensor, update func(ex *
 	mx.QuantizePanels(ex, q.rows, q.cols, w.DType(), q.Forward.Right.Mode, update)
 }
 
-// allocate allocates memory for the quantized forms of the weight.
-func (q *mxLinear) allocate(w tensor.Tensor) {
-	if q.groups > 0 {
-		return
-	}
-	if q.groups = 1; w.NDim() == 3 {
-		q.groups = w.Dim(0)
+// allocate allocates memory for the quantized forms of the weight, in an arena. Nil means memory of
+// their own.
+func (q *mxLinear) allocate(to *tensor.Arena, w tensor.Tensor) {
+	groups := 1
+	if w.NDim() == 3 {
+		groups = w.Dim(0)
 	}
 	m := w.Mat()
-	ends := mx.EqualGroups(q.groups, m.Rows/q.groups)
+	ends := mx.EqualGroups(groups, m.Rows/groups)
 	if q.Forward.Quantizes() {
-		q.rows = mx.NewGrouped(nil, q.Forward.Right.Format, mx.AlongRows, m.Cols, ends)
+		q.rows = mx.NewGroupedIn(to, q.Forward.Right.Format, mx.AlongRows, m.Cols, ends)
 	}
 	switch {
 	case q.inference || !q.Dgrad.Quantizes():
 	case q.sharesWeight():
 		q.cols = q.rows.WithBlocks(mx.AlongCols)
 	default:
-		q.cols = mx.NewGrouped(nil, q.Dgrad.Right.Format, mx.AlongCols, m.Cols, ends)
+		q.cols = mx.NewGroupedIn(to, q.Dgrad.Right.Format, mx.AlongCols, m.Cols, ends)
 	}
 }
 
+// quantizedParts is the number of tensors of the quantized forms of a weight.
+const quantizedParts = 6
+
 // weights returns the tensors that products read instead of w or, if readsWeight, in addition to
 // it. Some may be the zero Tensor.
-func (q *mxLinear) weights(w tensor.Tensor) (all [7]tensor.Tensor) {
+func (q *mxLinear) weights(w tensor.Tensor) (all [quantizedParts + 1]tensor.Tensor) {
 	all[0], all[1], all[2] = q.rows.Codes, q.rows.Scales, q.rows.Amax
 	if !q.sharesWeight() {
 		all[3], all[4], all[5] = q.cols.Codes, q.cols.Scales, q.cols.Amax
 	}
 	if q.readsWeight() {
-		all[6] = w.Reshape(w.Len())
+		all[quantizedParts] = w.Reshape(w.Len())
 	}
 	return all
 }

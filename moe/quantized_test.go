@@ -32,6 +32,7 @@ func TestSharedInput(t *testing.T) {
 				l := &layers[i]
 				l.mx = &mxLinear{Recipe: *how, operands: count}
 				l.W, l.Grad = gaussians(ex, rng, n, k), tensor.New(tensor.FP32, n, k)
+				l.mx.allocate(nil, l.W)
 				l.mx.refresh(ex, l.W)
 			}
 			for i := range layers {
@@ -70,6 +71,7 @@ func TestSharingNeedsOneFormat(t *testing.T) {
 		forward := func(l *linear) {
 			l.W = tensor.New(tensor.BF16, 32, 32)
 			if l.mx != nil {
+				l.mx.allocate(nil, l.W)
 				l.mx.refresh(ex, l.W)
 			}
 			l.forward(p, &ex.Arena, x, &linearState{})
@@ -92,6 +94,7 @@ func TestEvaluationQuantizesOneWay(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(9, 10))
 	l := linear{mx: &mxLinear{Recipe: *inMXFP8}}
 	l.W = gaussians(ex, rng, 64, 96)
+	l.mx.allocate(nil, l.W)
 	l.mx.refresh(ex, l.W)
 	x := gaussians(ex, rng, 40, 96)
 	forward := func(train bool) ([]byte, *activation) {

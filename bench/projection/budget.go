@@ -147,8 +147,8 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 		t.Kind, t.Source = Calibrated, "fitted on 651 tokens/s alone"
 		t.Formula = "1000/651 less all other terms at that configuration"
 	case Pipeline:
-		t.Kind, t.Source = Exact, "interleaved 1F1B"
-		t.Formula = fmt.Sprintf("sum · (uneven stages · (1 + (PP-1)/(M·VP)) - 1), PP = %d, VP = %d, M = %.0f, bubble %.1f %%", e.run.PP, e.run.VP, e.run.microBatches(), 100*e.run.bubble())
+		t.Kind, t.Source = Exact, "lists of "+e.run.schedule()
+		t.Formula = fmt.Sprintf("sum · (uneven stages · (1 + idle/busy) - 1), PP = %d, VP = %d, M = %.0f, bubble %.1f %%", e.run.PP, e.run.VP, e.run.microBatches(), 100*e.run.bubble())
 	case DataComm:
 		t.Kind, t.Source = kindOf(nicCollective), Parameters()[nicCollective].Source
 		t.Formula = fmt.Sprintf("6 B per parameter of the GPU's stage / bandwidth, %.0f %% hidden, over %.0f tokens per step and GPU", 100*e.stack.DPHidden, e.run.tokensPerGPU())

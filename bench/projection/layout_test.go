@@ -90,11 +90,11 @@ func TestCut(t *testing.T) {
 				best = min(best, slices.Max(loads))
 			}
 		}
-		if got := cut(blocks, gpus, gpus) * total / float64(gpus); math.Abs(got-best) > 1e-6 {
+		if got := cut(blocks, around(gpus, gpus)) * total / float64(gpus); math.Abs(got-best) > 1e-6 {
 			t.Fatalf("%v on %d: the fullest has %.6f, the best cut leaves %.6f", blocks, gpus, got, best)
 		}
 	}
-	if got := cut([]float64{1, 1, 1, 1, 1, 1, 1, 1}, 4, 2); got != 1 {
+	if got := cut([]float64{1, 1, 1, 1, 1, 1, 1, 1}, around(4, 2)); got != 1 {
 		t.Errorf("eight equal blocks in four pieces on two GPUs: %g", got)
 	}
 }
@@ -195,5 +195,51 @@ func TestAnyRun(t *testing.T) {
 	}
 	if fine < 100 {
 		t.Errorf("only %d runs were possible", fine)
+	}
+}
+
+// around returns stages that go around the GPUs.
+func around(stages, gpus int) []int {
+	return Run{GPUs: gpus, TP: 1, PP: gpus, VP: stages / gpus, Batch: gpus, MicroBatch: 1}.stages()
+}
+
+// The bubble is that of the lists, which the published formulas give: the idle time over the busy
+// time. It does not depend on how many micro-batches the simulated lists have.
+func TestBubble(t *testing.T) {
+	for _, c := range []struct {
+		schedule string
+		vp       int
+		idle     float64 // of stages with F = I = W, in p-1 of their forward passes
+	}{{"", 1, 3}, {"", 2, 3}, {"", 4, 3}, {"InterleavedZeroBubble", 2, 1}, {"ZBVZeroBubble", 2, 1}, {"DualPipeV", 2, 2}} {
+		for _, pp := range []int{1, 2, 8} {
+			for _, microBatches := range []int{2 * pp, 64, 1024} {
+				r := Run{GPUs: pp, TP: 1, PP: pp, VP: c.vp, Batch: microBatches, MicroBatch: 1, Schedule: c.schedule}
+				want := c.idle * float64(pp-1) / float64(3*c.vp*microBatches)
+				if got := r.bubble(); math.Abs(got-want) > 1e-12 {
+					t.Errorf("%s, pp %d, vp %d, %d micro-batches: bubble %g, want %g", r.schedule(), pp, c.vp, microBatches, got, want)
+				}
+			}
+		}
+	}
+}
+
+// V-shaped schedules have the first and the last stage on one GPU.
+func TestStages(t *testing.T) {
+	r := Run{GPUs: 4, TP: 1, PP: 4, VP: 2, Batch: 16, MicroBatch: 1}
+	for name, want := range map[string][]int{"": {0, 1, 2, 3, 0, 1, 2, 3}, "DualPipeV": {0, 1, 2, 3, 3, 2, 1, 0}} {
+		if r.Schedule = name; !slices.Equal(r.stages(), want) {
+			t.Errorf("%s: %v, want %v", r.schedule(), r.stages(), want)
+		}
+	}
+}
+
+// A schedule that has no lists for a layout is refused, and the error says why.
+func TestScheduleOfRun(t *testing.T) {
+	r := Target()
+	for schedule, want := range map[string]string{"GPipe": "unknown schedule", "1F1B": "has 1 per rank", "DualPipeV": ""} {
+		r.Schedule = schedule
+		if err := r.Check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s with vp %d: %v", schedule, r.VP, err)
+		}
 	}
 }

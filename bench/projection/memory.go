@@ -64,16 +64,12 @@ func (r Run) memory(m Model) Memory {
 	}
 	tokens := float64(r.MicroBatch*r.Seq) / float64(r.TP)
 	layer := m.layerActivations() * 2 * tokens
-	flight := float64(r.PP) // microbatches in flight in the first stage
-	if r.VP > 1 {
-		flight *= 1 + float64(r.PP-1)/float64(r.PP*r.VP)
-	}
 	if r.Precision == "mxfp8" || r.Precision == "fp8" { // inputs are saved as codes
 		layer *= 0.6
 	}
 	layers := float64(m.Layers) * stage
 	logits := 6 * float64(m.Vocab) * tokens
-	g.Activations = (layer*layers*keptShare(r.Recompute)*min(flight, math.Max(1, r.microBatches())) + layer + logits) / 1e9
+	g.Activations = (layer*layers*keptShare(r.Recompute)*max(1, r.inFlight()) + layer + logits) / 1e9
 	return g
 }
 

@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"spmoe/collective/pipeline"
 )
 
 // Run is one training recipe on one cluster.
@@ -24,10 +26,12 @@ type Run struct {
 	TP         int    `json:"tp"`
 	PP         int    `json:"pp"`
 	VP         int    `json:"vp"` // pipeline stages per GPU
-	EP         int    `json:"ep"`
-	Recompute  string `json:"recompute"` // none, selective (what MLA expands, norms and activations) or full
-	Stack      string `json:"stack"`
-	Routing    string `json:"routing"`
+	// schedule of the pipeline, see package pipeline; empty: 1F1B or, if VP > 1, Interleaved1F1B
+	Schedule  string `json:"pp_schedule,omitempty"`
+	EP        int    `json:"ep"`
+	Recompute string `json:"recompute"` // none, selective (what MLA expands, norms and activations) or full
+	Stack     string `json:"stack"`
+	Routing   string `json:"routing"`
 	// GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share the tokens
 	Duplicate int `json:"duplicate"`
 
@@ -154,6 +158,12 @@ func (r Run) Check() error {
 	}
 	if why := r.indivisible(m); why != "" {
 		return r.suggest(m, why)
+	}
+	if r.Schedule == "" || r.PP == 1 {
+		return nil
+	}
+	if _, err = pipeline.New(r.Schedule, r.PP, r.VP, int(r.microBatches())); err != nil {
+		return fmt.Errorf("--pp-schedule with --pp %d, --vp %d and %.0f micro-batches per step: %w", r.PP, r.VP, r.microBatches(), err)
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ func (e *estimator) pipelineFactor(b blocks) float64 {
 	if e.model.MTPLayers > 0 {
 		list = append(list, b.mtp.sum())
 	}
-	return cut(list, e.run.PP*e.run.VP, e.run.PP) * (1 + e.run.bubble())
+	return cut(list, e.run.stages()) * (1 + e.run.bubble())
 }
 
 // dataParallel returns the time of the gradients' reduce-scatter (FP32) and the weights' all-gather

@@ -12,8 +12,8 @@ import (
 
 // Memory is an estimate of the memory of one rank, in bytes.
 type Memory struct {
-	// working weights: this rank's experts, norms, and its share of the dense weights, which exist
-	// once on a host, with their quantized copies, which each rank holds
+	// working weights with their quantized forms: this rank's experts, norms, and its share of the
+	// dense weights, which exist once on a host
 	Weights   int64 `json:"weights"`
 	Gradients int64 `json:"gradients"` // FP32, of the same weights
 	// this rank's FP32 master weights and the vectors of its rule

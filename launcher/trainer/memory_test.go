@@ -63,7 +63,7 @@ func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64)
 			m.Gradients += int64(g.Len() * 4 / copies)
 			for w := range g.Weights {
 				if w.Buffer() != g.Work.Buffer() { // a quantized copy
-					m.Weights += int64(len(w.Bytes()))
+					m.Weights += int64(len(w.Bytes()) / copies)
 				}
 			}
 			for _, p := range g.Params {

@@ -64,7 +64,7 @@ func (m *operandMeter) observe(measured bool) {
 		return
 	}
 	m.model.ObserveQuantized(func(q moe.Quantized) {
-		if m.disturb != nil && !q.Sent {
+		if m.disturb != nil && !q.Sent && !q.Elsewhere {
 			m.disturb(q)
 		}
 		if measured && !q.Again {

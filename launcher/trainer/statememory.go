@@ -9,9 +9,9 @@ import (
 )
 
 // stateMemory returns what each rank holds of a part of the model, without activations. Ranks of
-// one host that have the same weights share one copy of them and of their gradients, except norms
-// and routers. Between hosts nothing is shared. The optimizer's state is sharded over all ranks
-// with the same weights, on any number of hosts. The quantized copies are each rank's own.
+// one host that have the same weights share one copy of them, of their quantized forms and of their
+// gradients, except norms and routers. Between hosts nothing is shared. The optimizer's state is
+// sharded over all ranks with the same weights, on any number of hosts.
 func (c Config) stateMemory(m moe.Module, p moe.Precision, l mesh.Layout, hosts int) (s Memory) {
 	held, holders := m.Params, l.World // holders: ranks with the same weights
 	if m.Class == moe.Expert {
@@ -27,7 +27,7 @@ func (c Config) stateMemory(m moe.Module, p moe.Precision, l mesh.Layout, hosts 
 	}
 	s.Weights, s.Gradients = product(held, size)/copies, product(held, 4)/copies
 	if how := p.Of(m.Class); how != nil {
-		s.Weights += int64(min(float64(held)*m.QuantizedShare(p)*how.WeightBytes(), mostBytes))
+		s.Weights += int64(min(float64(held)*m.QuantizedShare(p)*how.WeightBytes(), mostBytes)) / copies
 	}
 	// the mean of the ranks, if each owns whole matrices
 	s.Optimizer = product(held/int64(holders), int64(optim.BytesPerWeight(c.rule())))

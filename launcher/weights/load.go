@@ -20,7 +20,9 @@ func (s *Source) Load(ex *tensor.Exec, m *moe.Model) error {
 		if err := s.fillGroup(ex, g, buffer); err != nil {
 			return err
 		}
-		g.Refresh(ex)
+		if err := g.Refresh(ex); err != nil {
+			return err
+		}
 	}
 	return s.loadBiases(m)
 }

@@ -285,7 +285,9 @@ func (o *Optimizer) distribute(updated func(shard) bool) error {
 			}
 		}
 		if !updated(s) {
-			o.refresh(s)
+			if err := o.refresh(s); err != nil {
+				return fmt.Errorf("quantizing %s weights: %w", s.group.Name, err)
+			}
 		}
 		fault.Point(fault.InPublishing)
 	}
@@ -313,9 +315,9 @@ func (o *Optimizer) allGather(s shard) error {
 }
 
 // refresh updates what is derived from the weights of a shard.
-func (o *Optimizer) refresh(s shard) {
+func (o *Optimizer) refresh(s shard) error {
 	defer o.ex.Enter(o.ex.Enter(profile.Quantize))
-	s.group.Refresh(o.ex)
+	return s.group.Refresh(o.ex)
 }
 
 // Piece is a range of one parameter's state that this rank owns: elements [Offset,

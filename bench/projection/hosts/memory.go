@@ -7,11 +7,11 @@ import (
 	"spmoe/moe/optim"
 )
 
-// memory returns the bytes per host, without those of its processes. Each rank has its own experts,
-// with the quantized copies of both directions. The ranks of a single host hold one copy of the
-// other matrices, with FP32 gradients; on several hosts, each rank has a copy. A rank also has its
-// part of the optimizer's state, where all ranks share the replicated part, and the activations of
-// its passes.
+// memory returns the bytes per host, without those of its processes. Each rank has its own experts.
+// The ranks of a single host hold one copy of the other matrices; on several hosts, each rank has a
+// copy. A copy has FP32 gradients and quantized forms for both directions. A rank also has its part
+// of the optimizer's state, where all ranks share the replicated part, and the activations of its
+// passes.
 func (r Recipe) memory(hosts, group int) float64 {
 	all, experts, sharers := float64(hosts*r.Ranks), float64(group*r.Ranks), 1
 	if hosts == 1 {
@@ -35,7 +35,7 @@ func (r Recipe) memory(hosts, group int) float64 {
 		if how := r.Precision.Of(m.Class); how != nil {
 			codes = m.QuantizedShare(r.Precision) * how.WeightBytes()
 		}
-		rank += ((float64(r.weightSize(m))+4)*copies+codes)*held + perWeight*shard
+		rank += (float64(r.weightSize(m))+4+codes)*copies*held + perWeight*shard
 	}
 	sequences, passes := r.pass(hosts)
 	pass := r.Model.PassMemory(moe.PassShape{
