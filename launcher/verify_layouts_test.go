@@ -59,9 +59,11 @@ func TestVerifyLayouts(t *testing.T) {
 
 // Runs move and hold what the formulas say. Guards move a little more.
 func TestVerifyLayoutsMeasures(t *testing.T) {
-	for _, v := range layoutLines(t, 4, "-np", "2", "--steps", "1", "--seq", "64", "--batch", "2") {
-		if v.Bytes < 0.999 || v.Bytes > 1.005 || v.Memory < 0.999 || v.Memory > 1.005 {
-			t.Errorf("%s: %g of the bytes and %g of the memory of the formulas", v.Layout, v.Bytes, v.Memory)
+	for _, precision := range []string{"bf16", "mxfp8"} {
+		for _, v := range layoutLines(t, 4, "-np", "2", "--steps", "1", "--seq", "64", "--batch", "2", "--precision", precision) {
+			if v.Bytes < 0.999 || v.Bytes > 1.005 || v.Memory < 0.999 || v.Memory > 1.005 {
+				t.Errorf("%s, %s: %g of the bytes and %g of the memory of the formulas", v.Layout, precision, v.Bytes, v.Memory)
+			}
 		}
 	}
 }

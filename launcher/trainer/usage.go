@@ -40,14 +40,15 @@ func (u *usageMeter) After(finishedStep) error {
 	return nil
 }
 
-// held returns the bytes of what this rank has allocated. The first of the ranks that share a group
-// has allocated it.
+// held returns the bytes that this rank holds. Those of a shared group count for the first of its
+// ranks.
 func (u *usageMeter) held() (m Memory) {
 	for _, g := range u.state.model.Groups {
-		if !g.Shared || g.Ranks.Rank() == 0 {
-			m.Weights += int64(len(g.Work.Bytes()))
-			m.Gradients += int64(len(g.Grad.Bytes()))
+		if g.Shared && g.Ranks.Rank() > 0 {
+			continue
 		}
+		m.Weights += int64(len(g.Work.Bytes()))
+		m.Gradients += int64(len(g.Grad.Bytes()))
 		for t := range g.Weights {
 			if t.Buffer() != g.Work.Buffer() { // a quantized copy
 				m.Weights += int64(len(t.Bytes()))
