@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -17,7 +16,7 @@ import (
 	"strings"
 
 	"spmoe/collective/mesh"
-	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
@@ -59,18 +58,8 @@ func inLayout(cfg trainer.Config, l mesh.Layout) trainer.Config {
 	return cfg
 }
 
-// verified is the result of a layout.
-type verified struct {
-	Layout string      `json:"layout"`
-	Ranks  int         `json:"np"`
-	Mesh   mesh.Layout `json:"mesh"`
-	SHA256 string      `json:"sha256"`
-	Same   bool        `json:"same"`                       // as the state of one rank
-	First  string      `json:"first_difference,omitempty"` // a tensor
-}
-
 // run trains in every layout, that of one rank first. Its state is the reference.
-func (f *verifyFlags) run(ctx context.Context, env env) error {
+func (f *verifyFlags) run(ctx context.Context, env env) (err error) {
 	if err := f.ranks.check(env); err != nil {
 		return err
 	}
@@ -95,42 +84,14 @@ func (f *verifyFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(env.out, "%s, %s, %s of %s; SHA-256 of weights, moments and selection biases\n",
+	runs := &layoutRuns{ctx: ctx, flags: f, cfg: cfg}
+	if runs.dir, err = os.MkdirTemp("", "verify-layouts-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lines.Close(), os.RemoveAll(runs.dir)) }()
+	fmt.Fprintf(env.out, "%s, %s, %s of %s; SHA-256 of weights, moments and selection biases; bytes and memory against the formula\n",
 		cfg.Flavor, cfg.Precision, report.Plural(cfg.Steps, "step"), report.Plural(cfg.Batch, "sequence"))
-	train := func(l mesh.Layout) (trainer.StateSums, error) { return f.train(ctx, cfg, l) }
-	return errors.Join(compareLayouts(layouts, train, env.out, lines), lines.Close())
-}
-
-// compareLayouts trains in each layout and prints the results. train returns the checksums of the
-// state that a layout ends with.
-func compareLayouts(layouts []mesh.Layout, train func(mesh.Layout) (trainer.StateSums, error), out, lines io.Writer) error {
-	var first trainer.StateSums
-	var differ []string
-	for i, l := range layouts {
-		sums, err := train(l)
-		if err != nil {
-			return err
-		}
-		if i == 0 {
-			first = sums
-		}
-		v, note := verified{Layout: l.Name(), Ranks: l.World, Mesh: l, SHA256: sums.All, Same: sums.All == first.All}, "same"
-		if !v.Same {
-			others := first.Differing(sums)
-			v.First = others[0]
-			note = fmt.Sprintf("DIFFERS in %s, first in %s", report.Plural(len(others), "tensor"), v.First)
-			differ = append(differ, v.Layout)
-		}
-		fmt.Fprintf(out, "  -np %-3d %-36s %s %s\n", l.World, l, sums.All, note)
-		if err := json.NewEncoder(lines).Encode(v); err != nil {
-			return err
-		}
-	}
-	if len(differ) > 0 {
-		return failure{fmt.Errorf("%d of %d layouts do not end in the state of %s: %s", len(differ), len(layouts), layouts[0].Name(), strings.Join(differ, ", ")), exitFailed}
-	}
-	fmt.Fprintf(out, "%s, one state\n", report.Plural(len(layouts), "layout"))
-	return nil
+	return compareLayouts(layouts, runs, env.out, lines)
 }
 
 // lines opens the file of JSON lines.
@@ -146,38 +107,59 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// train runs a train command in a layout and returns the checksums of the state that it ends with.
-func (f *verifyFlags) train(ctx context.Context, cfg trainer.Config, l mesh.Layout) (sums trainer.StateSums, err error) {
-	dir, err := os.MkdirTemp("", "verify-layouts-")
-	if err != nil {
-		return sums, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	cfg = inLayout(cfg, l)
-	cfg.Out = filepath.Join(dir, "run")
-	text, err := trainer.ConfigTOML(cfg)
-	if err != nil {
-		return sums, err
-	}
-	config := filepath.Join(dir, "config.toml")
-	if err := system.WriteFile(config, text); err != nil {
-		return sums, err
-	}
-	var errs bytes.Buffer
-	args := []string{"train", "--config", config, "--report=false", "--np", strconv.Itoa(l.World), "--ranks", f.ranks.kind, "--timeout", f.ranks.wait.String()}
-	if code := run(ctx, args, io.Discard, &errs); code != exitOK {
-		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
-		return sums, failure{fmt.Errorf("%v on %d ranks: %s", l, l.World, lines[len(lines)-1]), code}
-	}
-	return stateOf(filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", cfg.Steps)))
+// layoutRuns trains a configuration in layouts. It is a [layoutTrainer].
+type layoutRuns struct {
+	ctx   context.Context
+	flags *verifyFlags
+	cfg   trainer.Config
+	dir   string
+	steps string // the run of the reference that saved after every step; empty: none yet
 }
 
-// stateOf returns the checksums of the state in a checkpoint.
-func stateOf(path string) (sums trainer.StateSums, err error) {
-	r, err := checkpoint.Open(path)
-	if err != nil {
-		return sums, err
+// train implements [layoutTrainer].
+func (v *layoutRuns) train(l mesh.Layout) (end layoutEnd, err error) {
+	out := filepath.Join(v.dir, "run")
+	defer func() { err = errors.Join(err, os.RemoveAll(out)) }()
+	if err := v.start(v.cfg, l, out); err != nil {
+		return end, err
 	}
-	sums, err = trainer.ReadStateSums(r)
-	return sums, errors.Join(err, r.Close())
+	if end.sums, err = stateOf(stepFolder(out, v.cfg.Steps)); err != nil {
+		return end, err
+	}
+	log, err := record.Read(out)
+	if err != nil {
+		return end, err
+	}
+	if log.Usage == nil {
+		return end, fmt.Errorf("%s does not say what the ranks moved", filepath.Join(out, record.File))
+	}
+	end.ratios, err = ratiosOf(inLayout(v.cfg, l), l, *log.Usage)
+	return end, err
+}
+
+// start runs a train command in a layout.
+func (v *layoutRuns) start(cfg trainer.Config, l mesh.Layout, out string) error {
+	cfg = inLayout(cfg, l)
+	cfg.Out = out
+	text, err := trainer.ConfigTOML(cfg)
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(v.dir, "config.toml")
+	if err := system.WriteFile(config, text); err != nil {
+		return err
+	}
+	var errs bytes.Buffer
+	ranks := v.flags.ranks
+	args := []string{"train", "--config", config, "--report=false", "--np", strconv.Itoa(l.World), "--ranks", ranks.kind, "--timeout", ranks.wait.String()}
+	if code := run(v.ctx, args, io.Discard, &errs); code != exitOK {
+		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+		return failure{fmt.Errorf("%v on %d ranks: %s", l, l.World, lines[len(lines)-1]), code}
+	}
+	return nil
+}
+
+// stepFolder returns the folder of the checkpoint that a run has saved after a step.
+func stepFolder(run string, step int) string {
+	return filepath.Join(run, fmt.Sprintf("step-%08d", step))
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,24 +14,43 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// All runs make the same passes: four, of four sequences each.
-func TestVerifyLayouts(t *testing.T) {
-	lines := filepath.Join(t.TempDir(), "layouts.jsonl")
-	got := launch(slices.Concat(strings.Fields("-np 4 verify-layouts --steps 2 --seq 32 --batch 16 --micro-batch 1 --precision mxfp8 --json"), []string{lines},
-		tinyModel, []string{"--model.experts", "8", "--data", ownText})...)
-	if got.code != exitOK || !strings.Contains(got.out, "7 layouts, one state") {
+// layoutLine is what the tests read of a line of verify-layouts --json.
+type layoutLine struct {
+	Layout, SHA256 string
+	Bytes          float64 `json:"bytes_over_formula"`
+	Memory         float64 `json:"memory_over_formula"`
+}
+
+// layoutLines runs verify-layouts, which must find one state, and returns its lines.
+func layoutLines(t *testing.T, layouts int, args ...string) (all []layoutLine) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "layouts.jsonl")
+	got := launch(slices.Concat([]string{"verify-layouts", "--data", ownText, "--json", file}, args)...)
+	if got.code != exitOK || !strings.Contains(got.out, fmt.Sprintf("%d layouts, one state", layouts)) {
 		t.Fatalf("exit code %d: %s%s", got.code, got.out, got.errOut)
 	}
-	text, err := os.ReadFile(lines)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sums := map[string]int{}
 	for line := range bytes.Lines(text) {
-		var v struct{ Layout, SHA256 string }
+		var v layoutLine
 		if err := json.Unmarshal(line, &v); err != nil || len(v.SHA256) != 64 {
 			t.Fatalf("%s: %v", line, err)
 		}
+		all = append(all, v)
+	}
+	if len(all) != layouts {
+		t.Errorf("%d lines, want %d", len(all), layouts)
+	}
+	return all
+}
+
+// All runs make the same passes: four, of four sequences each.
+func TestVerifyLayouts(t *testing.T) {
+	args := slices.Concat(strings.Fields("-np 4 --steps 2 --seq 32 --batch 16 --micro-batch 1 --precision mxfp8"), tinyModel, []string{"--model.experts", "8"})
+	sums := map[string]int{}
+	for _, v := range layoutLines(t, 7, args...) {
 		sums[v.SHA256]++
 	}
 	if len(sums) != 1 {
@@ -38,21 +58,72 @@ func TestVerifyLayouts(t *testing.T) {
 	}
 }
 
+// Runs move and hold what the formulas say. Guards move a little more.
+func TestVerifyLayoutsMeasures(t *testing.T) {
+	for _, precision := range []string{"bf16", "mxfp8"} {
+		for _, v := range layoutLines(t, 4, "-np", "2", "--steps", "1", "--seq", "64", "--batch", "2", "--precision", precision) {
+			if v.Bytes < 0.999 || v.Bytes > 1.005 || v.Memory < 0.999 || v.Memory > 1.005 {
+				t.Errorf("%s, %s: %g of the bytes and %g of the memory of the formulas", v.Layout, precision, v.Bytes, v.Memory)
+			}
+		}
+	}
+}
+
+// fakeRuns ends in another state in the layouts that differ.
+type fakeRuns struct{ differ func(mesh.Layout) bool }
+
+func (f fakeRuns) train(l mesh.Layout) (end layoutEnd, err error) {
+	end.sums.All = "one"
+	if f.differ(l) {
+		end.sums.All = "other"
+	}
+	return end, nil
+}
+
+func (fakeRuns) locate(_, _ mesh.Layout) (firstDifference, error) {
+	return firstDifference{3, trainer.StateDifference{Layer: "layer 1", Tensor: "b", Tensors: 2, Distance: 0.5}}, nil
+}
+
 // A layout that ends in another state is named, and the exit code says so.
 func TestVerifyLayoutsDiffer(t *testing.T) {
 	var out, lines bytes.Buffer
 	layouts := mesh.All(4, 8)
-	err := compareLayouts(layouts, func(l mesh.Layout) (trainer.StateSums, error) {
-		if l.EP == 2 {
-			return trainer.StateSums{All: "other", Tensors: map[string]string{"a": "1", "b": "3", "c": "4"}}, nil
-		}
-		return trainer.StateSums{All: "one", Tensors: map[string]string{"a": "1", "b": "2", "c": "3"}}, nil
-	}, &out, &lines)
-	if codeOf(err) != exitFailed || !strings.Contains(err.Error(), "2 of 6 layouts do not end in the state of dp1x4-ep4: dp1x4-ep2, dp2x2-ep2") {
-		t.Errorf("%v", err)
+	err := compareLayouts(layouts, fakeRuns{func(l mesh.Layout) bool { return l.EP == 2 }}, &out, &lines)
+	want := "2 of 6 layouts do not end in the state of dp1x4-ep4: dp1x4-ep2, dp2x2-ep2; they have ep > 1 and dp_replicate · efsdp > 1"
+	if codeOf(err) != exitFailed || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
-	if n := strings.Count(out.String(), "DIFFERS in 2 tensors, first in b"); n != 2 || strings.Count(lines.String(), `"same":false`) != 2 {
+	if n := strings.Count(out.String(), "DIFFERS from step 3 on, in 2 tensors, most in layer 1: b (by 0.5)"); n != 2 || strings.Count(lines.String(), `"same":false`) != 2 {
 		t.Errorf("%s%s", out.String(), lines.String())
+	}
+	if n := strings.Count(lines.String(), `"first_difference":{"step":3,"layer":"layer 1","tensor":"b","distance":0.5,"tensors":2},"axis":"ep \u003e 1`); n != 2 {
+		t.Errorf("%s", lines.String())
+	}
+}
+
+// The axis that is named is the one that the layouts that differ have in common.
+func TestNameAxis(t *testing.T) {
+	for want, differ := range map[string]func(mesh.Layout) bool{
+		"dp_replicate > 1":                    func(l mesh.Layout) bool { return l.DPReplicate > 1 },
+		"efsdp > 1":                           func(l mesh.Layout) bool { return l.EFSDP() > 1 },
+		"ep > 1":                              func(l mesh.Layout) bool { return l.EP > 1 },
+		"dp_shard > 1":                        func(l mesh.Layout) bool { return l.DPShard > 1 },
+		"dp_replicate · efsdp > 1":            func(l mesh.Layout) bool { return l.Replicas() > 1 },
+		"ep > 1 and dp_replicate · efsdp > 1": func(l mesh.Layout) bool { return l.EP > 1 && l.Replicas() > 1 },
+		"ep > 1 and efsdp > 1":                func(l mesh.Layout) bool { return l.EP > 1 && l.EFSDP() > 1 },
+		"dp_replicate · dp_shard > 1":         func(l mesh.Layout) bool { return l.World > 1 },
+	} {
+		var all []verified
+		for _, l := range append(mesh.All(1, 8), mesh.All(8, 8)...) {
+			all = append(all, verified{Layout: l.Name(), Mesh: l, Same: !differ(l)})
+		}
+		if got, agree, _ := nameAxis(all); got != want || agree != 0 {
+			t.Errorf("%s, as have %d others, want %s", got, agree, want)
+		}
+	}
+	one := []verified{{Mesh: mesh.Default(1), Same: true}, {Mesh: mesh.Default(8)}, {Mesh: mesh.All(8, 8)[1], Same: true}}
+	if got, agree, _ := nameAxis(one); got != "ep > 1" || agree != 1 {
+		t.Errorf("%s, as have %d others", got, agree)
 	}
 }
 

@@ -49,6 +49,7 @@ func (l Line) check() error {
 			return errors.Join(counted("step", l.Phases.Step), families(l.Phases.Steps, l.Phases.Seconds, l.Phases.Families))
 		}},
 		{l.Sample != nil, func() error { return l.Sample.check() }},
+		{l.Usage != nil, func() error { return l.Usage.check() }},
 		{l.Times != nil, func() error { return families(l.Times.Steps, l.Times.Seconds, l.Times.Families) }},
 		{l.Done != nil, func() error {
 			return errors.Join(counted("step and skipped", l.Done.Step, l.Done.Skipped), measured(float64(l.Done.HeldOut)))
@@ -144,6 +145,10 @@ func families(steps int, seconds float64, by map[string]float64) error {
 		return fmt.Errorf("%d kinds of work are more than %d", len(by), maxFamilies)
 	}
 	return errors.Join(counted("steps", steps), measured(append(slices.Collect(maps.Values(by)), seconds)...), named(slices.Sorted(maps.Keys(by))...))
+}
+
+func (u *Usage) check() error {
+	return errors.Join(counted("steps", u.Steps), measured(u.Moved, u.Weights, u.Gradients, u.Optimizer))
 }
 
 func (s *Sample) check() error {

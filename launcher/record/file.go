@@ -26,6 +26,7 @@ type Line struct {
 	Choices   *Choices   `json:"choices,omitempty"`
 	Phases    *Phases    `json:"phases,omitempty"`
 	Sample    *Sample    `json:"sample,omitempty"`
+	Usage     *Usage     `json:"usage,omitempty"`
 	Times     *Times     `json:"times,omitempty"`
 	Done      *Done      `json:"done,omitempty"`
 }
@@ -51,7 +52,7 @@ func (l Line) before(step int) bool {
 	case l.Sample != nil:
 		return l.Sample.Step < step
 	}
-	return l.Times != nil
+	return l.Usage != nil || l.Times != nil
 }
 
 func (l Line) addTo(log *Log) error {
@@ -75,6 +76,8 @@ func (l Line) addTo(log *Log) error {
 		log.Phases = append(log.Phases, *l.Phases)
 	case l.Sample != nil:
 		log.Samples = append(log.Samples, *l.Sample)
+	case l.Usage != nil:
+		log.Usage = l.Usage
 	case l.Times != nil:
 		log.Times = l.Times
 	case l.Done != nil:

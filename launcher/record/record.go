@@ -120,6 +120,15 @@ type Times struct {
 	Families map[string]float64 `json:"families"` // seconds per step, by kind of work
 }
 
+// Usage is what the ranks moved and held, the mean of all ranks, in bytes.
+type Usage struct {
+	Steps     int     `json:"steps"`     // that this process has made
+	Moved     float64 `json:"moved"`     // per step: what communicators counted
+	Weights   float64 `json:"weights"`   // working weights and their quantized copies
+	Gradients float64 `json:"gradients"` // FP32
+	Optimizer float64 `json:"optimizer"` // master weights and the vectors of the rule, once
+}
+
 // Phases is the time of the steps since the last Phases by kind of work, averaged over those steps
 // and over ranks. It excludes the first step of a run and the first one after a resumption.
 type Phases struct {
@@ -153,14 +162,15 @@ type Log struct {
 	Choices   []Choices
 	Phases    []Phases
 	Samples   []Sample
+	Usage     *Usage // the last one; nil: none
 	Times     *Times // the last one; nil: none
 	Done      *Done  // nil: the run has not ended
 }
 
 // Timeless returns the part of a log that is the same for every run of one configuration:
-// everything except times and the machine.
+// everything except times, the machine and its ranks.
 func (log Log) Timeless() Log {
-	log.Starts, log.Phases, log.Times, log.Steps = nil, nil, nil, slices.Clone(log.Steps)
+	log.Starts, log.Phases, log.Usage, log.Times, log.Steps = nil, nil, nil, nil, slices.Clone(log.Steps)
 	for i := range log.Steps {
 		log.Steps[i].Seconds, log.Steps[i].Time = 0, 0
 	}

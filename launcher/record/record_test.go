@@ -17,6 +17,7 @@ import (
 func sample() Log {
 	log := Log{
 		Starts: []Start{{CPU: "some CPU", Tier: "avx2", Cores: 8, Version: "0123456789ab"}},
+		Usage:  &Usage{Steps: 2, Moved: 1 << 20, Weights: 100.5, Gradients: 200, Optimizer: 600},
 		Times:  &Times{Steps: 1, Seconds: 0.25, Families: map[string]float64{"exchange": 0.05, "rest": 0.2}},
 		Done:   &Done{Step: 2, HeldOut: 5.25, Skipped: 1},
 
@@ -57,6 +58,7 @@ func write(w *Writer, log Log, from, to int) {
 }
 
 func finish(w *Writer, log Log) {
+	w.Usage(*log.Usage)
 	w.Times(*log.Times)
 	w.Sample(log.Samples[0])
 	w.Done(*log.Done)
@@ -300,7 +302,7 @@ func FuzzParse(f *testing.F) {
 	log := sample()
 	lines := []Line{
 		{Step: &log.Steps[1]}, {Eval: &log.Evals[0]}, {Load: &log.Loads[0]}, {Quantized: &log.Quantized[0]}, {Choices: &log.Choices[0]},
-		{Times: log.Times}, {Done: log.Done}, {Start: &log.Starts[0]}, {Phases: &log.Phases[0]}, {Sample: &log.Samples[0]},
+		{Usage: log.Usage}, {Times: log.Times}, {Done: log.Done}, {Start: &log.Starts[0]}, {Phases: &log.Phases[0]}, {Sample: &log.Samples[0]},
 	}
 	f.Add(written(f, lines))
 	f.Add(written(f, lines)[:300])

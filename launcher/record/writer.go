@@ -130,7 +130,7 @@ func lastBefore(file *os.File, step int) (end int64, err error) {
 	for len(tail) > 0 {
 		begin := bytes.LastIndexByte(tail[:len(tail)-1], '\n') + 1
 		var l Line
-		if begin == 0 || strictjson.Unmarshal(tail[begin:len(tail)-1], &l) != nil || l.Times != nil || l.Done != nil {
+		if begin == 0 || strictjson.Unmarshal(tail[begin:len(tail)-1], &l) != nil || l.Usage != nil || l.Times != nil || l.Done != nil {
 			return 0, errNotSimple // it may be further up, or the run had ended
 		}
 		if l.before(step) {
@@ -161,6 +161,9 @@ func (w *Writer) Choices(c Choices) { w.add(Line{Choices: &c}) }
 
 // Phases appends the time of recent steps.
 func (w *Writer) Phases(p Phases) { w.add(Line{Phases: &p}) }
+
+// Usage appends what the ranks moved and held.
+func (w *Writer) Usage(u Usage) { w.add(Line{Usage: &u}) }
 
 // Times appends the time of a warm step.
 func (w *Writer) Times(t Times) { w.add(Line{Times: &t}) }

@@ -4,7 +4,9 @@ package trainer
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -126,22 +128,42 @@ func TestReplicasWithOptions(t *testing.T) {
 	}
 }
 
+// resumed lists the layouts between which checkpoints move. SPMOE_LAYOUTS=all makes it all layouts
+// of 1, 2, 4 and 8 ranks.
+func resumed(t *testing.T) (some []mesh.Layout) {
+	t.Helper()
+	all := slices.Concat(mesh.All(1, 16), mesh.All(2, 16), mesh.All(4, 16), mesh.All(8, 16))
+	if os.Getenv("SPMOE_LAYOUTS") == "all" {
+		return all
+	}
+	for _, name := range []string{"dp1x1-ep1", "dp1x2-ep1", "dp1x4-ep4", "dp2x2-ep2", "dp1x8-ep2", "dp4x2-ep1"} {
+		i := slices.IndexFunc(all, func(l mesh.Layout) bool { return l.Name() == name })
+		if i < 0 {
+			t.Fatalf("no layout is %s", name)
+		}
+		some = append(some, all[i])
+	}
+	return some
+}
+
 // A checkpoint of any layout resumes in any other.
 func TestResumeInAnotherLayout(t *testing.T) {
 	whole := layoutRun(t, "mxfp8")
 	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
-	layouts := [][2]int{{1, 1}, {2, 1}, {4, 2}, {4, 4}, {8, 2}} // ranks and ep
+	end := want
+	end.steps, end.evals = want.steps[1:], nil
+	layouts := resumed(t)
 	for _, from := range layouts {
 		saved := layoutRun(t, "mxfp8")
-		saved.EP, saved.SaveEvery, saved.Keep = from[1], 1, 9
-		train(t, saved, from[0], "")
+		saved.SetLayout(from)
+		saved.SaveEvery, saved.Keep = 1, 9
+		train(t, saved, from.World, "")
 		for _, to := range layouts {
 			cfg := layoutRun(t, "mxfp8")
-			cfg.EP = to[1]
-			got := train(t, cfg, to[0], filepath.Join(saved.Out, "step-00000001"))
-			o, end := outcomeFrom(t, cfg, got), want
-			end.steps, end.evals, o.evals = want.steps[1:], nil, nil
-			o.equals(t, fmt.Sprintf("np %d, ep %d resumed on np %d, ep %d", from[0], from[1], to[0], to[1]), end)
+			cfg.SetLayout(to)
+			o := outcomeFrom(t, cfg, train(t, cfg, to.World, filepath.Join(saved.Out, "step-00000001")))
+			o.evals = nil
+			o.equals(t, fmt.Sprintf("saved in %s, resumed in %s", from.Name(), to.Name()), end)
 		}
 	}
 }

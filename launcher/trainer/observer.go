@@ -1,7 +1,7 @@
 package trainer
 
-// What only observes the steps of a run: the times of kinds of work, the trace, slow ranks, the
-// record, the meter of routing.
+// What only observes the steps of a run: the bytes that move, the times of kinds of work, the
+// trace, slow ranks, the record, the meter of routing.
 
 import (
 	"fmt"
@@ -27,6 +27,7 @@ type finishedStep struct {
 
 // observers are the observers of one rank.
 type observers struct {
+	usage      *usageMeter
 	operands   *operandMeter
 	profiler   *profiler
 	tracer     *tracer
@@ -42,7 +43,7 @@ type observers struct {
 
 // order builds the list.
 func (o *observers) order() {
-	o.list = []observer{o.profiler, o.tracer, o.operands}
+	o.list = []observer{o.usage, o.profiler, o.tracer, o.operands}
 	if o.routing != nil {
 		o.list = append(o.list, o.routing)
 	}
@@ -75,7 +76,12 @@ func (o *observers) report(j *Job, c *collective.Comm) error {
 	if err != nil {
 		return fmt.Errorf("gathering the profile: %w", err)
 	}
+	used, err := o.usage.gather()
+	if err != nil {
+		return err
+	}
 	if c.Rank() == 0 {
+		o.recorder.usage(used)
 		o.recorder.times(p)
 		if j.Profile {
 			j.report.Profile(p)

@@ -284,6 +284,13 @@ func layerOfChoices(name string) (layer int, ok bool) {
 	return layer, n == 1 && err == nil
 }
 
+// usage adds what the ranks moved and held, if the run has made steps.
+func (c *recorder) usage(u record.Usage) {
+	if u.Steps > 0 {
+		c.out.Usage(u)
+	}
+}
+
 // times adds the profile of the run's warm steps, if there are any.
 func (c *recorder) times(p Profile) {
 	if p.Steps > 0 {

@@ -52,18 +52,30 @@ func (s StateSums) Differing(o StateSums) (names []string) {
 	return names
 }
 
-// sumElements is the number of elements that are read at a time.
-const sumElements = 1 << 20
-
 // addTensor adds the elements of a tensor to h, little-endian.
 func addTensor(h hash.Hash, r *checkpoint.Reader, name string, shape []int) error {
+	var bytes []byte
+	return readParts(r, name, shape, func(p checkpoint.Piece) {
+		bytes = append(bytes[:0], p.BF16...)
+		for _, x := range p.Data {
+			b := math.Float32bits(x)
+			bytes = append(bytes, byte(b), byte(b>>8), byte(b>>16), byte(b>>24))
+		}
+		h.Write(bytes)
+	})
+}
+
+// partElements is the number of elements that are read at a time.
+const partElements = 1 << 20
+
+// readParts calls f for each part of a tensor in turn, in the type that the checkpoint has.
+func readParts(r *checkpoint.Reader, name string, shape []int, f func(checkpoint.Piece)) error {
 	n := 1
 	for _, d := range shape {
 		n *= d
 	}
-	var bytes []byte
-	for lo := 0; lo < n; lo += sumElements {
-		count := min(sumElements, n-lo)
+	for lo := 0; lo < n; lo += partElements {
+		count := min(partElements, n-lo)
 		p := checkpoint.Piece{Name: name, Shape: shape, Offset: int64(lo)}
 		if r.DType(name) == safetensors.BF16 {
 			p.BF16 = make([]byte, 2*count)
@@ -73,12 +85,7 @@ func addTensor(h hash.Hash, r *checkpoint.Reader, name string, shape []int) erro
 		if err := r.ReadInto(p); err != nil {
 			return err
 		}
-		bytes = append(bytes[:0], p.BF16...)
-		for _, x := range p.Data {
-			b := math.Float32bits(x)
-			bytes = append(bytes, byte(b), byte(b>>8), byte(b>>16), byte(b>>24))
-		}
-		h.Write(bytes)
+		f(p)
 	}
 	return nil
 }

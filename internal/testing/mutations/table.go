@@ -1,0 +1,185 @@
+package mutations
+
+// Axes of several names.
+const (
+	ranks    = "dp_replicate · dp_shard > 1"
+	replicas = "dp_replicate · efsdp > 1"
+)
+
+// Regular expressions for weights of the test's model.
+const (
+	attention = `model\.layers\.\d\.self_attn\.\w+(_proj|_mqa)\.weight`
+	expert    = `model\.layers\.1\.mlp\.experts\.\d\.\w+\.weight`
+	shared    = `model\.layers\.1\.mlp\.shared_experts\.\w+\.weight`
+	network   = `model\.layers\.0\.mlp\.\w+\.weight`
+	gate      = `model\.layers\.1\.mlp\.gate\.weight`
+	norm      = `model\.(layers\.\d\.(self_attn\.)?\w+)?norm\.weight`
+)
+
+var (
+	anyWeight     = Tensor{"any weight", `layer [01]`, `.*`}
+	denseWeight   = Tensor{"a dense weight", `layer [01]`, attention + `|` + shared + `|` + network}
+	matrix        = Tensor{"a dense weight or an expert", `layer [01]`, attention + `|` + shared + `|` + network + `|` + expert}
+	anExpert      = Tensor{"an expert", `layer 1`, expert}
+	expertOrGate  = Tensor{"an expert or the router", `layer 1`, expert + `|` + gate}
+	sharedExpert  = Tensor{"the shared expert", `layer 1`, shared}
+	router        = Tensor{"the router", `layer 1`, gate}
+	selectionBias = Tensor{"the selection bias", `layer 1`, `model\.layers\.1\.mlp\.gate\.e_score_correction_bias`}
+	normOrGate    = Tensor{"a norm or the router", `layer [01]`, norm + `|` + gate}
+	embedding     = Tensor{"the embedding", `embed_tokens`, `model\.embed_tokens\.weight`}
+	mtpWeight     = Tensor{"a weight of the MTP module", `layer 2`, `model\.layers\.2\..*`}
+	allGradients  = Tensor{"all gradients, by one factor", `all layers`, `all gradients, by one factor`}
+)
+
+// Table lists the mistakes.
+var Table = []Mutation{
+	{
+		Name: "dense-ep-lost", Text: "at ep > 1, a dense gradient has the tokens of one rank per `ep` group",
+		File: "moe/host.go", Old: `to, adds := sum.next()`,
+		New:  `if r%p.model.mesh.Layout.EP > 0 { list = make([][]byte, len(list)) }; to, adds := sum.next()`,
+		Axis: "ep > 1", Tensor: denseWeight,
+	},
+	{
+		Name: "dense-replicate-lost", Text: "dense gradients are summed over `dp_shard` only",
+		File: "moe/host.go", Old: `to, adds := sum.next()`,
+		New:  `if n := p.model.mesh.Layout.DPShard; r/n != l.host.comm.Rank()/n { list = make([][]byte, len(list)) }; to, adds := sum.next()`,
+		Axis: "dp_replicate > 1", Tensor: denseWeight,
+	},
+	{
+		Name: "dense-own-rows", Text: "a dense gradient has the rank's own tokens, once per rank",
+		File: "moe/host.go", Old: `if !w.product(p, to, adds,`, New: `list = lists[l.host.comm.Rank()]; if !w.product(p, to, adds,`,
+		Axis: ranks, Tensor: denseWeight,
+	},
+	{
+		Name: "embedding-group", Text: "the embedding's gradient has own tokens instead of those of other `ep` groups",
+		File: "moe/host.go", Old: `one, ok := u.of(list[2*i]`,
+		New:  `if n := p.model.mesh.Layout.EP; r/n != h.comm.Rank()/n { list = peers.lists[h.comm.Rank()] }; one, ok := u.of(list[2*i]`,
+		Axis: replicas, Tensor: embedding,
+	},
+	{
+		Name: "norms-not-reduced", Text: "the gradients of norms and routers are not summed over ranks",
+		File: "moe/optim/optimizer.go", Old: `if s.counts != nil && !s.group.Shared {`, New: `if s.counts != nil && !s.group.Shared && s.group.Name != "norm" {`,
+		Axis: ranks, Tensor: normOrGate,
+	},
+	{
+		Name: "shared-expert-twice", Text: "at ep > 1, the gradient of a shared expert is added twice",
+		File: "moe/layer.go", Old: `shared = l.shared.network.backward(p, activation{Tensor: dy}, &s.network)`,
+		New: `shared = l.shared.network.backward(p, activation{Tensor: dy}, &s.network)
+			if p.model.mesh.Layout.EP > 1 { l.shared.network.backwardWeight(p, &s.network) }`,
+		Axis: "ep > 1", Tensor: sharedExpert,
+	},
+	{
+		Name: "expert-sum-missing", Text: "the gradients of experts are not summed over replicas",
+		File: "moe/replicas.go", Old: `for r, list := range lists {`, New: `for r, list := range lists[:1] {`,
+		Axis: replicas, Tensor: anExpert,
+	},
+	{
+		Name: "expert-sum-efsdp", Text: "the gradients of experts are summed over `dp_replicate` only",
+		File: "moe/replicas.go", Old: `part, ok := w.rows[i].of(`,
+		New:  `if n := p.model.mesh.Layout.EFSDP(); r%n != l.host.comm.Rank()%n { continue }; part, ok := w.rows[i].of(`,
+		Axis: "efsdp > 1", Tensor: anExpert,
+	},
+	{
+		Name: "replicas-rotated", Text: "the rows of replicas follow each other in another order",
+		File: "moe/mesh.go", Old: `c.Split(l.ExpertReplicas(c.Rank())[0], c.Rank())`, New: `c.Split(l.ExpertReplicas(c.Rank())[0], -c.Rank())`,
+		Axis: replicas, Tensor: anExpert,
+	},
+	{
+		Name: "ep-rotated", Text: "the ranks of an `ep` group hold the experts of their neighbors",
+		File: "moe/block.go", Old: `at.comm.Rank()*perRank,`, New: `(at.comm.Rank()+1)%at.comm.Size()*perRank,`,
+		Axis: "ep > 1", Tensor: expertOrGate,
+	},
+	{
+		Name: "divisor-mesh", Text: "the loss is divided by the tokens of an `ep` group",
+		File: "launcher/trainer/data.go", Old: `batch: cfg.Batch, separator`, New: `batch: cfg.Batch / ranks * cfg.layout(ranks).EP, separator`,
+		Axis: replicas, Tensor: allGradients,
+	},
+	{
+		Name: "divisor-local", Text: "the loss is divided by the tokens of the rank",
+		File: "launcher/trainer/data.go", Old: `batch: cfg.Batch, separator`, New: `batch: cfg.Batch / ranks, separator`,
+		Axis: ranks, Tensor: allGradients,
+	},
+	{
+		Name: "padding-counted", Text: "MTP counts the last token of a sequence, which has no target, unless it is the rank's last one",
+		File: "moe/mtp.go", Old: `if (i+1)%b.Seq == 0 {`, New: `if i+1 == len(shifted) {`, Args: "--model.mtp-layers 1",
+		Axis: ranks, Tensor: mtpWeight,
+	},
+	{
+		Name: "balance-group", Text: "the balance loss is averaged over the sequences of an `ep` group",
+		File: "moe/layer.go", Old: `p.batch.GlobalSequences)`, New: `p.batch.GlobalSequences/p.model.mesh.Layout.Replicas())`,
+		Args: "--model.balance-alpha 0.01", Axis: replicas, Tensor: router,
+	},
+	{
+		Name: "bias-local", Text: "selection biases follow the loads of the rank",
+		File: "launcher/trainer/balancer.go", Old: `AllReduce(b.comm, b.loads,`, New: `AllReduce(b.comm, b.loads[:0],`,
+		Axis: ranks, Tensor: selectionBias,
+	},
+	{
+		Name: "bias-group", Text: "selection biases follow the loads of an `ep` group",
+		File: "launcher/trainer/rank.go", Old: `newBalancer(c, ex`, New: `newBalancer(r.mesh.EP, ex`,
+		Axis: replicas, Tensor: selectionBias,
+	},
+	{
+		Name: "capacity-by-replica", Text: "the capacity of an expert bounds the rows of one replica",
+		File: "collective/ep/replicas.go", Old: `s.Options.limit(r.all, experts)`, New: `s.Options.limit(r.all[r.first*experts:][:len(s.all)], experts)`,
+		Args: "--ep-capacity 1.1", Axis: replicas, Tensor: anExpert,
+	},
+	{
+		Name: "norm-one-replica", Text: "the gradient norm has the slices of the first replica of an expert only",
+		File: "moe/optim/optimizer.go", Old: `add(s.grad().Slice(p.lo, p.hi))`,
+		New:  `if s.group.Ranks == nil || s.group.Ranks.Rank() == 0 { add(s.grad().Slice(p.lo, p.hi)) }`,
+		Args: "--optimizer.clip-norm 0.01", Axis: replicas, Tensor: allGradients,
+	},
+	{
+		Name: "norm-twice", Text: "the gradient norm counts an expert once per replica",
+		File: "moe/optim/optimizer.go", Old: `add(s.grad().Slice(p.lo, p.hi))`, New: `for range max(len(s.counts), 1) { add(s.grad().Slice(p.lo, p.hi)) }`,
+		Args: "--optimizer.clip-norm 0.01", Axis: replicas, Tensor: allGradients,
+	},
+	{
+		Name: "zero-slice", Text: "the update of a ZeRO slice leaves out its last element",
+		File: "moe/optim/optimizer.go", Old: `update(o.ex, run(0, s.len(), s.work()))`, New: `update(o.ex, run(0, s.len()-1, s.work().Slice(0, s.len()-1)))`,
+		Args: "--guard.memory 0", Axis: ranks, Tensor: anyWeight,
+	},
+	{
+		Name: "zero-shift", Text: "a ZeRO slice is updated with gradients that begin one element early",
+		File: "moe/optim/seals.go", Old: `Grad: s.grad().Slice(begin, end)`, New: `Grad: s.group.Grad.Slice(max(s.lo-1, 0)+begin, max(s.lo-1, 0)+end)`,
+		Axis: ranks, Tensor: anyWeight,
+	},
+	{
+		Name: "wrong-slice", Text: "a ZeRO slice is updated with the gradients of another slice",
+		File: "moe/optim/seals.go", Old: `Grad: s.grad().Slice(begin, end)`, New: `Grad: s.group.Grad.Slice(s.group.Len()-s.hi+begin, s.group.Len()-s.hi+end)`,
+		Axis: ranks, Tensor: anyWeight,
+	},
+	{
+		Name: "stale-codes", Text: "the quantized copies of weights that several ranks have stay those of the first step",
+		File: "moe/optim/optimizer.go", Old: `if !updated(s) {`, New: `if !updated(s) && (o.steps == 0 || len(s.counts) < 2) {`,
+		Args: "--precision mxfp8 --optimizer.lr 0.1", Axis: ranks, Tensor: anyWeight,
+	},
+	{
+		Name: "stale-gather", Text: "updated norms and routers are not gathered",
+		File: "moe/optim/optimizer.go", Old: `if s.counts != nil {`, New: `if s.counts != nil && (s.group.Shared || o.steps == 0) {`,
+		Args: "--guard.memory 0", Axis: ranks, Tensor: anyWeight,
+	},
+	{
+		Name: "data-order", Text: "the ranks of an `ep` group read the same rows",
+		File: "launcher/trainer/rank.go", Old: `j.loader(c.Rank())`, New: `j.loader(c.Rank() / r.mesh.Layout.EP * r.mesh.Layout.EP)`,
+		Axis: "ep > 1", Tensor: anyWeight,
+	},
+	{
+		Name: "seed-by-rank", Text: "ranks draw first weights with seeds of their own",
+		File: "moe/optim/optimizer.go", Old: `p.Offset, seed)`, New: `p.Offset, seed+uint64(o.comm.Rank()))`,
+		Axis: ranks, Tensor: anyWeight,
+	},
+	{
+		Name: "shards-mirrored", Text: "a checkpoint has the pieces of a parameter in reverse order",
+		File: "launcher/trainer/save.go", Old: `Offset: int64(p.Offset)}`, New: `Offset: int64(p.Param.Len() - p.Offset - len(p.Master))}`,
+		Axis: ranks, Tensor: matrix,
+	},
+	{
+		Name: "moments-mirrored", Text: "a checkpoint has the moments of another piece of the parameter",
+		File: "launcher/trainer/save.go", Old: `if v.Data.DType() == tensor.BF16 {`,
+		New: `if v.Name == "exp_avg_sq" { c.Offset = int64(p.Param.Len() - p.Offset - len(p.Master)) }
+			if v.Data.DType() == tensor.BF16 {`,
+		Axis: ranks, Tensor: matrix,
+	},
+}

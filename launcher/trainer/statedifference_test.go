@@ -1,0 +1,76 @@
+package trainer
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/checkpoint"
+)
+
+// stateAfter trains a step and opens its checkpoint.
+func stateAfter(t *testing.T, change func(*Config)) *checkpoint.Reader {
+	t.Helper()
+	cfg := tiny(t, change)
+	cfg.Steps = 1
+	train(t, cfg, 1, "")
+	r, err := checkpoint.Open(filepath.Join(cfg.Out, "step-00000001"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// Moments are named before weights and weights before biases, unless all gradients differ by one
+// factor.
+func TestCompareStates(t *testing.T) {
+	unclipped := func(c *Config) { c.Optimizer.ClipNorm = 0 }
+	for name, c := range map[string]struct {
+		base, change func(*Config)
+		layer        string
+		tensor       string // the beginning of its name
+		tensors      int    // 0: all
+	}{
+		"norm":         {func(*Config) {}, func(c *Config) { c.Optimizer.ClipNorm = 0.01 }, "all layers", AllGradients, 0},
+		"bf16 moments": {func(c *Config) { c.Optimizer.Moments = "bf16" }, func(c *Config) { c.Optimizer.Moments, c.Optimizer.ClipNorm = "bf16", 0.01 }, "all layers", AllGradients, 0},
+		"rate":         {unclipped, func(c *Config) { unclipped(c); c.Optimizer.LR *= 2 }, "layer ", "model.layers.", 0},
+		"biases":       {unclipped, func(c *Config) { unclipped(c); c.Model.BiasSpeed *= 2 }, "layer 1", "model.layers.1.mlp.gate.e_score_correction_bias", 1},
+		"seed":         {unclipped, func(c *Config) { unclipped(c); c.Seed++ }, "", "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := stateAfter(t, c.base), stateAfter(t, c.change)
+			var sums [2]StateSums
+			for i, r := range []*checkpoint.Reader{a, b} {
+				var err error
+				if sums[i], err = ReadStateSums(r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			names := sums[0].Differing(sums[1])
+			d, err := CompareStates(a, b, names)
+			if err != nil || !strings.HasPrefix(d.Layer, c.layer) || !strings.HasPrefix(d.Tensor, c.tensor) || !(d.Distance > 0 && d.Distance <= 2) {
+				t.Errorf("%+v, %v; want %s, %s", d, err, c.layer, c.tensor)
+			}
+			if d.Tensors != len(names) || c.tensors > 0 && d.Tensors != c.tensors {
+				t.Errorf("%d tensors differ, want %d", d.Tensors, max(c.tensors, len(names)))
+			}
+			if vectors := strings.Join(names, " "); name == "rate" && strings.Contains(vectors, "exp_avg") {
+				t.Errorf("another rate changes moments: %s", vectors)
+			}
+		})
+	}
+}
+
+func TestLayerOf(t *testing.T) {
+	for parameter, want := range map[string]string{
+		"model.layers.12.mlp.experts.3.up_proj.weight": "layer 12",
+		"model.embed_tokens.weight":                    "embed_tokens",
+		"model.norm.weight":                            "norm",
+		"lm_head.weight":                               "lm_head",
+	} {
+		if got := layerOf(parameter); got != want {
+			t.Errorf("%s: %s, want %s", parameter, got, want)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package trainer
+
+// What the ranks of a run move and hold: measured, for comparison with LayoutTraffic and
+// LayoutMemory.
+
+import (
+	"fmt"
+
+	"spmoe/collective"
+	"spmoe/launcher/record"
+	"spmoe/moe"
+)
+
+// usageMeter counts the bytes that a rank moves inside steps. It is an [observer].
+type usageMeter struct {
+	mesh  moe.Mesh
+	state *trainState
+	steps int
+	moved int64 // in finished steps
+	begin int64 // moved since the communicators were created, when the step began
+}
+
+// count returns the bytes that the rank has moved since its communicators were created.
+func (u *usageMeter) count() (sum int64) {
+	for c := range u.mesh.Comms {
+		for _, s := range c.Stats() {
+			sum += s.Bytes
+		}
+	}
+	return sum
+}
+
+// Before implements [observer].
+func (u *usageMeter) Before(int) { u.begin = u.count() }
+
+// After implements [observer].
+func (u *usageMeter) After(finishedStep) error {
+	u.steps++
+	u.moved += u.count() - u.begin
+	return nil
+}
+
+// held returns the bytes that this rank holds. Those of a shared group count for the first of its
+// ranks.
+func (u *usageMeter) held() (m Memory) {
+	for _, g := range u.state.model.Groups {
+		if g.Shared && g.Ranks.Rank() > 0 {
+			continue
+		}
+		m.Weights += int64(len(g.Work.Bytes()))
+		m.Gradients += int64(len(g.Grad.Bytes()))
+		for t := range g.Weights {
+			if t.Buffer() != g.Work.Buffer() { // a quantized copy
+				m.Weights += int64(len(t.Bytes()))
+			}
+		}
+	}
+	for _, t := range u.state.optim.State {
+		m.Optimizer += int64(len(t.Bytes()))
+	}
+	return m
+}
+
+// gather returns the mean of all ranks. It is collective.
+func (u *usageMeter) gather() (record.Usage, error) {
+	c, m := u.mesh.World, u.held()
+	sums := []float64{float64(u.moved), float64(m.Weights), float64(m.Gradients), float64(m.Optimizer)}
+	if err := collective.AllReduce(c, sums, collective.Sum); err != nil {
+		return record.Usage{}, fmt.Errorf("summing what ranks moved and hold: %w", err)
+	}
+	n := float64(c.Size())
+	return record.Usage{
+		Steps: u.steps, Moved: sums[0] / n / float64(max(u.steps, 1)),
+		Weights: sums[1] / n, Gradients: sums[2] / n, Optimizer: sums[3] / n,
+	}, nil
+}

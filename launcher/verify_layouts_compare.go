@@ -1,0 +1,126 @@
+package main
+
+// verify-layouts: the comparison of layouts, and its output.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"spmoe/collective/mesh"
+	"spmoe/launcher/record"
+	"spmoe/launcher/report"
+	"spmoe/launcher/trainer"
+)
+
+// verified is the result of a layout.
+type verified struct {
+	Layout string      `json:"layout"`
+	Ranks  int         `json:"np"`
+	Mesh   mesh.Layout `json:"mesh"`
+	SHA256 string      `json:"sha256"`
+	Same   bool        `json:"same"` // as the state of one rank
+	layoutRatios
+	First *firstDifference `json:"first_difference,omitempty"`
+	Axis  string           `json:"axis,omitempty"` // of the mesh, that the layouts that differ have in common
+}
+
+// layoutRatios compares what a run has measured with the formulas of the layouts command.
+type layoutRatios struct {
+	Bytes  float64 `json:"bytes_over_formula"`  // that ranks moved per step
+	Memory float64 `json:"memory_over_formula"` // of weights, gradients and the optimizer's state
+}
+
+// ratiosOf returns the ratios of a run on one host.
+func ratiosOf(cfg trainer.Config, l mesh.Layout, u record.Usage) (layoutRatios, error) {
+	movements, err := cfg.LayoutTraffic(l, 1)
+	if err != nil {
+		return layoutRatios{}, err
+	}
+	var moved trainer.Moved
+	for _, m := range movements {
+		moved = moved.Plus(m.Moved)
+	}
+	held := cfg.LayoutMemory(l, 1)
+	return layoutRatios{
+		u.Moved / moved.Memory,
+		(u.Weights + u.Gradients + u.Optimizer) / float64(held.Weights+held.Gradients+held.Optimizer),
+	}, nil
+}
+
+// firstDifference is the first step after which two states differ, and where they do.
+type firstDifference struct {
+	Step int `json:"step"`
+	trainer.StateDifference
+}
+
+func (d firstDifference) String() string {
+	return fmt.Sprintf("from step %d on, in %s, most in %s: %s (by %.2g)", d.Step, report.Plural(d.Tensors, "tensor"), d.Layer, d.Tensor, d.Distance)
+}
+
+// layoutEnd is how a run has ended.
+type layoutEnd struct {
+	sums   trainer.StateSums
+	ratios layoutRatios
+}
+
+// layoutTrainer trains in layouts.
+type layoutTrainer interface {
+	// train returns the checksums of the state that a run ends with.
+	train(l mesh.Layout) (layoutEnd, error)
+	// locate returns where the states of two runs differ first. Both train again.
+	locate(reference, l mesh.Layout) (firstDifference, error)
+}
+
+// compareLayouts trains in each layout and writes the results. The first one is the reference.
+func compareLayouts(layouts []mesh.Layout, runs layoutTrainer, out, lines io.Writer) error {
+	all, err := verifyLayouts(layouts, runs, out)
+	axis, agree, different := nameAxis(all)
+	encoder := json.NewEncoder(lines)
+	for _, v := range all {
+		if !v.Same {
+			v.Axis = axis
+		}
+		err = errors.Join(err, encoder.Encode(v))
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(different) > 0:
+		if agree > 0 {
+			axis += fmt.Sprintf(", and so have %d that do not differ", agree)
+		}
+		return failure{fmt.Errorf("%d of %d layouts do not end in the state of %s: %s; they have %s",
+			len(different), len(layouts), layouts[0].Name(), strings.Join(different, ", "), axis), exitFailed}
+	}
+	fmt.Fprintf(out, "%s, one state\n", report.Plural(len(layouts), "layout"))
+	return nil
+}
+
+// verifyLayouts returns the results of layouts, until one fails to train.
+func verifyLayouts(layouts []mesh.Layout, runs layoutTrainer, out io.Writer) (all []verified, err error) {
+	var reference trainer.StateSums
+	for i, l := range layouts {
+		end, err := runs.train(l)
+		if err != nil {
+			return all, err
+		}
+		if i == 0 {
+			reference = end.sums
+		}
+		v := verified{Layout: l.Name(), Ranks: l.World, Mesh: l, SHA256: end.sums.All, Same: end.sums.All == reference.All, layoutRatios: end.ratios}
+		note := "same"
+		if !v.Same {
+			d, err := runs.locate(layouts[0], l)
+			if err != nil {
+				return all, err
+			}
+			v.First, note = &d, "DIFFERS "+d.String()
+		}
+		all = append(all, v)
+		fmt.Fprintf(out, "  -np %-3d %-36s %s bytes %.3f memory %.3f %s\n", l.World, l, v.SHA256, v.Bytes, v.Memory, note)
+	}
+	return all, nil
+}
