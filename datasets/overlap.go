@@ -1,8 +1,8 @@
 package datasets
 
 // De-duplication: validation text must not occur in training text, or its loss would measure
-// memory. Validation documents lose the runs of lines that training documents have too, and what is left of
-// them is dropped if most of its runs of words occur there. Training text is not changed.
+// memory. Validation documents lose the runs of lines that training documents have too. What is
+// left of them is dropped if most of its runs of words occur there. Training text is not changed.
 
 import (
 	"cmp"
