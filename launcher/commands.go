@@ -112,6 +112,12 @@ func commands() []command {
 			"-np 16 layouts --flavor small --dp-replicate 2 --ep 4",
 			"-np 16 layouts --flavor small --json",
 		}},
+		{name: "routes", group: groupInspect, args: "[FILE [FILE]]", about: "print how tokens were routed, compare two runs, or export a trace", define: defineRoutes, examples: []string{
+			"routes runs/debug-1/routes.arrow",
+			"routes runs/bf16/routes.arrow runs/mxfp8/routes.arrow",
+			"routes runs/debug-1/routes.arrow --steps 100..101 --export trace.csv",
+			"-np 8 routes --workload W2 --experts 64 --top-k 8 --export hot-rank.csv",
+		}},
 		{name: "schedule", group: groupInspect, about: "print, check and draw a pipeline schedule: its lists, bubbles and activations", define: defineSchedule, examples: []string{
 			"schedule --name DualPipeV --pp 4 --microbatches 12",
 			"schedule --name ZBVZeroBubble --pp 8 --microbatches 16 --costs 1,1.1,0.9 --svg zbv.svg",

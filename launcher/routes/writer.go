@@ -86,7 +86,7 @@ func (w *Writer) copySteps(old *Reader, last int) error {
 }
 
 // Fits returns an error unless the routes of a file can replace those of a run: the same tokens in
-// the same order, and as many experts.
+// the same order, and the same number of experts.
 func (h Header) Fits(run Header) error {
 	for _, c := range []struct {
 		name      string
