@@ -176,8 +176,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Each scenario has different experts per token, the same ones in every call, and the loads that its
-// description says.
+// Each scenario has different experts per token, the same ones in every call, and the loads that
+// its description says.
 func TestWorkloads(t *testing.T) {
 	h := Header{Experts: 32, TopK: 4, Dim: 8, Seq: 1, Batch: 4096, Ranks: 8, Seed: 3}
 	for name, want := range map[string]struct{ experts, ranks, unused, drift [2]float64 }{

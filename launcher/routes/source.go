@@ -25,9 +25,9 @@ func (h Header) ExpertRank(expert int32) int { return int(expert) * h.EP / h.Exp
 // elementBytes is the size of an element of a token's row in BF16, as it travels.
 const elementBytes = 2
 
-// Trace writes one CSV line per token and expert, for simulators of communication: step, layer, rank
-// that has the token, token (of the global batch), expert, rank that holds it, weight, bytes of the
-// row. Groups of EP ranks hold all experts, and rows stay within their group.
+// Trace writes one CSV line per token and expert, for simulators of communication: step, layer,
+// rank that has the token, token (of the global batch), expert, rank that holds it, weight, bytes of
+// the row. Groups of EP ranks hold all experts, and rows stay within their group.
 type Trace struct {
 	from Source
 	out  *bufio.Writer

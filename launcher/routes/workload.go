@@ -1,8 +1,8 @@
 package routes
 
-// Synthetic routes: the imbalance scenarios W0 to W7 that Megatron-LM's benchmark of token imbalance
-// proposes (github.com/NVIDIA/Megatron-LM/pull/7488), by its descriptions of what each isolates. The
-// numbers are our own: hot experts are as likely as 8 others.
+// Synthetic routes: the imbalance scenarios W0 to W7 of Megatron-LM's benchmark of token imbalance
+// (github.com/NVIDIA/Megatron-LM/pull/7488), by its descriptions of what each isolates. The numbers
+// are our own: hot experts are as likely as 8 others.
 
 import (
 	"fmt"
