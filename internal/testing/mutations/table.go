@@ -58,7 +58,9 @@ var Table = []Mutation{
 	},
 	{
 		Name: "norms-not-reduced", Text: "the gradients of norms and routers are not summed over ranks",
-		File: "moe/optim/optimizer.go", Old: `if err := s.group.SumGrad(o.ex); err != nil {`, New: `if s.group.Name == "norm" { continue }; if err := s.group.SumGrad(o.ex); err != nil {`,
+		File: "moe/optim/optimizer.go", Old: `if s.peers != nil {
+			if err := s.group.SumGrad`, New: `if s.peers != nil && s.group.Name != "norm" {
+			if err := s.group.SumGrad`,
 		Axis: ranks, Tensor: normOrGate,
 	},
 	{
@@ -128,17 +130,18 @@ var Table = []Mutation{
 	{
 		Name: "norm-one-replica", Text: "the gradient norm has the slices of the first replica of an expert only",
 		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`,
-		New:  `if s.group.Ranks == nil || s.group.Ranks.Rank() == 0 { sum.Add(x) }`,
+		New:  `if !s.group.Experts || s.group.Ranks == nil || s.group.Ranks.Rank() == 0 { sum.Add(x) }`,
 		Args: "--optimizer.clip-norm 0.01", Axis: replicas, Tensor: allGradients,
 	},
 	{
 		Name: "norm-twice", Text: "the gradient norm counts an expert once per replica",
-		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`, New: `for range max(len(s.counts), 1) { sum.Add(x) }`,
+		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`,
+		New:  `n := 1; if s.group.Experts && s.group.Ranks != nil { n = s.group.Ranks.Size() }; for range n { sum.Add(x) }`,
 		Args: "--optimizer.clip-norm 0.01", Axis: replicas, Tensor: allGradients,
 	},
 	{
 		Name: "zero-slice", Text: "the update of a ZeRO slice leaves out its last element",
-		File: "moe/optim/optimizer.go", Old: `update(o.ex, run(0, s.len(), s.work()))`, New: `update(o.ex, run(0, s.len()-1, s.work().Slice(0, s.len()-1)))`,
+		File: "moe/optim/optimizer.go", Old: `update(o.ex, run(0, s.len(), s.work()))`, New: `n := max(s.len()-1, 0); update(o.ex, run(0, n, s.work().Slice(0, n)))`,
 		Args: "--guard.memory 0", Axis: ranks, Tensor: anyWeight,
 	},
 	{
@@ -153,7 +156,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "stale-codes", Text: "the quantized copies of weights that several ranks have stay those of the first step",
-		File: "moe/optim/optimizer.go", Old: `if !updated(s) {`, New: `if !updated(s) && (o.steps == 0 || len(s.counts) < 2) {`,
+		File: "moe/optim/optimizer.go", Old: `if !updated(s) {`, New: `if !updated(s) && (o.steps == 0 || !s.group.Shared) {`,
 		Args: "--precision mxfp8 --optimizer.lr 0.1", Axis: ranks, Tensor: anyWeight,
 	},
 	{
