@@ -72,12 +72,7 @@ func buildPipeline(cfg Config, c *collective.Comm) (*pipe.Rank, error) {
 	if err != nil {
 		return nil, err
 	}
-	dtype, err := cfg.DType()
-	if err != nil {
-		return nil, err
-	}
-	bytes := cfg.PassTokens(c.Size()) * cfg.Model.Dim * dtype.Size()
-	return plan.Build(c, cfg.layout(c.Size()), stages, bytes, func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
+	return plan.Build(c, cfg.layout(c.Size()), stages, cfg.messageBytes(c.Size()), func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 		return newModel(cfg, on, stage)
 	})
 }
