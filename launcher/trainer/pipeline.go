@@ -58,7 +58,6 @@ func (c Config) checkPipeline(ranks int) error {
 	}
 	must(c.SampleTokens == 0, "sample_tokens is %d: a pipeline writes no text: give 0, and launcher generate afterwards", c.SampleTokens)
 	must(c.RecordEvery == 0, "record_every is %d: a pipeline records loads only: give 0", c.RecordEvery)
-	must(c.Guard.Memory == 0, "guard.memory is %d: a pipeline has no guard of weights and state: give 0", c.Guard.Memory)
 	return errors.Join(errs...)
 }
 

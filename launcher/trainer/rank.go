@@ -77,7 +77,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	r.data = newDataLoader(cfg, text, j.separator, c.Size())
 	r.gradients = &gradientGuard{Guard: cfg.Guard, comm: c, ex: ex, optim: r.optim, progress: &r.progress, alarms: r.alarms}
 	r.activations = &activationGuard{comm: c, ex: ex, models: r.models(), progress: &r.progress, alarms: r.alarms, period: cfg.Guard.Activations}
-	r.memory = &memoryGuard{comm: c, layout: r.mesh.Layout, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
+	r.memory = &memoryGuard{comm: c, peers: r.mesh.World, layout: r.mesh.Layout, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
 	r.stateGuard = &stateGuard{on: cfg.Guard.Memory > 0, comm: c, optim: r.optim, progress: &r.progress, vault: r.vault, alarms: r.alarms}
 	if err := r.addObservers(); err != nil {
 		return nil, err
