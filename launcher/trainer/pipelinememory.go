@@ -15,20 +15,20 @@ type holding struct {
 	plan   *pipe.Plan // nil: there is no pipeline
 }
 
-// holdings returns what the ranks of a pipeline hold, by their place in it. Settings that make no
-// pipeline count as one stage.
-func (c Config) holdings(ranks int) []holding {
+// holdings returns what the ranks of a pipeline hold, by their place in it. With an error, which
+// says why there is no such pipeline, they are those of one stage.
+func (c Config) holdings(ranks int) ([]holding, error) {
 	whole := []holding{{stages: map[int]moe.Stage{0: c.Model.Whole()}}}
 	if !c.pipelined() {
-		return whole
+		return whole, nil
 	}
-	s, stages, err := c.schedule(ranks)
+	s, stages, err := c.Pipeline(ranks)
 	if err != nil {
-		return whole
+		return whole, err
 	}
 	plan, err := pipe.NewPlan(s, c.Model.MTPLayers > 0)
 	if err != nil {
-		return whole
+		return whole, err
 	}
 	all := make([]holding, len(s.Ranks))
 	for place := range all {
@@ -37,7 +37,7 @@ func (c Config) holdings(ranks int) []holding {
 	for stage, place := range s.Holders() {
 		all[place].stages[stage] = stages[stage]
 	}
-	return all
+	return all, nil
 }
 
 // saved returns the bytes that all passes of a rank save at once, if a pass saves bytes(stage,
@@ -74,13 +74,13 @@ func (c Config) RankMemory(l mesh.Layout, hosts int) (all []Memory) {
 func (c Config) AllMemory(ranks int) (sum Memory) {
 	l := c.layout(ranks)
 	for _, m := range c.RankMemory(l, 1) {
-		sum = sum.Plus(m.times(l.Batch()))
+		sum = sum.Plus(m.Times(l.Batch()))
 	}
 	return sum
 }
 
-// times returns the memory of n ranks.
-func (m Memory) times(n int) Memory {
+// Times returns the memory of n ranks.
+func (m Memory) Times(n int) Memory {
 	by := int64(n)
 	return Memory{
 		product(m.Weights, by), product(m.Gradients, by), product(m.Optimizer, by),
@@ -91,7 +91,8 @@ func (m Memory) times(n int) Memory {
 // plansOf returns the parts of the model on a rank of each place in the pipeline.
 func (c Config) plansOf(l mesh.Layout, hosts int) (plans [][]Part) {
 	c.SetLayout(l)
-	for _, h := range c.holdings(l.World) {
+	all, _ := c.holdings(l.World)
+	for _, h := range all {
 		plans = append(plans, c.planOf(h, l, hosts))
 	}
 	return plans

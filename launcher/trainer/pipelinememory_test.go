@@ -81,7 +81,11 @@ func TestEstimateMemoryOfStages(t *testing.T) {
 			cfg.Batch, cfg.Seq, cfg.PPSchedule, cfg.PPMicrobatches, cfg.Model.Layers = 16, 64, c.schedule, 4, 4
 			cfg.SetLayout(c.layout)
 			c.change(&cfg)
-			boxes := cfg.holdings(c.layout.World)[0].boxes() * cfg.messageBytes(c.layout.World)
+			all, err := cfg.holdings(c.layout.World)
+			if err != nil {
+				t.Fatal(err)
+			}
+			boxes := all[0].boxes() * cfg.messageBytes(c.layout.World)
 			estimates := cfg.RankMemory(c.layout, 1)
 			for rank, m := range heldInStages(t, cfg, c.layout.World) {
 				m.Activations += int64(boxes)

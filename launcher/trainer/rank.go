@@ -133,7 +133,7 @@ func newModel(cfg Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 // addObservers creates the observers of steps.
 func (r *rank) addObservers() (err error) {
 	w, j := &r.watch, r.job
-	w.usage = &usageMeter{mesh: r.mesh, state: r.trainState}
+	w.usage = &usageMeter{comms: r.comms, all: r.comm, state: r.trainState}
 	w.tracer = newTracer(j.Trace, j.cfg, r.mesh, r.alarms)
 	w.profiler = newProfiler(w.tracer.now, func() time.Duration { return waited(r.mesh) })
 	w.tracer.timer, r.ex.Profile = w.profiler.timer, w.profiler.timer

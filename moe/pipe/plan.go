@@ -86,6 +86,9 @@ func (p *Plan) numberParts() {
 // the parts in their order.
 func (p *Plan) Part(microbatch int) int { return p.parts[microbatch] }
 
+// Messages returns the number of messages of a step.
+func (p *Plan) Messages() int { return len(p.boxes) }
+
 // Boxes returns the number of boxes that a rank needs for messages.
 func (p *Plan) Boxes() int { return p.most }
 
