@@ -29,7 +29,6 @@ type Optimizer struct {
 	now    int // the newest copy
 	steps  int // number of updates
 	sealed bool
-	found  changes
 }
 
 // New returns an optimizer, which computes on the threads of ex.
@@ -45,7 +44,7 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 	o := &Optimizer{rule: rule, comm: c, ex: ex, copies: len(memory)}
 	o.shards = shardsOf(groups, rule.WholeMatrices())
 	for i := range o.shards {
-		o.shards[i].number = i
+		o.shards[i].found = &changes{}
 		if s := o.shards[i]; s.peers != nil {
 			s.group.Divide(s.peers, s.first, s.counts)
 		}
@@ -143,7 +142,7 @@ func (o *Optimizer) update(before int, lr, norm float64) {
 	for i := range o.shards {
 		s := &o.shards[i]
 		sealed := func(ex *tensor.Exec, lo, hi int, work tensor.Tensor) {
-			sealedUpdate{update, sealedCopy{s, before, &o.found}, o.now, lo, hi, work}.run(ex)
+			sealedUpdate{update, sealedCopy{s, before}, o.now, lo, hi, work}.run(ex)
 		}
 		grad := s.grad()
 		run := func(lo, hi int, work tensor.Tensor) Run {
@@ -359,7 +358,7 @@ func (o *Optimizer) State(yield func(name string, t tensor.Tensor) bool) {
 	list := vectors(o.rule)
 	for _, s := range o.shards {
 		for i, v := range list {
-			if !yield(v.Name+" of the "+s.group.Name+" group", s.states[o.now][i]) {
+			if !yield(s.nameOf(v), s.states[o.now][i]) {
 				return
 			}
 		}

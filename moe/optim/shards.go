@@ -21,14 +21,17 @@ type shard struct {
 	counts []int // lengths of their slices
 	first  int   // where the first of these begins
 	states [2]state
-	number int        // in the optimizer
 	seals  [2][]seals // of the vectors of a state
+	found  *changes   // by seals
 
 	gradSeals seals
 }
 
 // state holds a shard's master weights followed by the vectors of the rule.
 type state []tensor.Tensor
+
+// nameOf returns the name of a vector, such as "exp_avg of the dense group".
+func (s *shard) nameOf(v Vector) string { return v.Name + " of the " + s.group.Name + " group" }
 
 // shardsOf lists this rank's slice of each group. With whole, slices end at parameter boundaries.
 func shardsOf(groups []*moe.Group, whole bool) (all []shard) {
