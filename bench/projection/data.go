@@ -28,6 +28,7 @@ type contents struct {
 	hardware   []Hardware
 	b200, h200 []efficiency
 	parameters parameterFile
+	stacks     map[string]Stack
 	hash       string // of the parameter file
 	models     []publishedModel
 	published  publishedRows
@@ -91,7 +92,11 @@ func readContents(from fs.FS) (*contents, error) {
 	}
 	c.h200Rows = calibration.Rows
 	c.h200 = hopperTable(calibration.Rows)
-	return c, c.parameters.check()
+	if err := c.parameters.check(); err != nil {
+		return nil, err
+	}
+	c.stacks, err = c.parameters.stacks()
+	return c, err
 }
 
 // ParameterHash returns the SHA-256 of the parameter file, which every projection prints.
@@ -147,6 +152,7 @@ type Hardware struct {
 	NVLinkAllToAll   Curve  `json:"nvlink_all_to_all"` // sustained share of NVLink, by ranks
 	NVLinkDedup      Curve  `json:"nvlink_dedup"`      // the same for a de-duplicating exchange
 	NVLinkCollective Value  `json:"nvlink_collective"` // of all-gather and reduce-scatter
+	HostMicros       Value  `json:"host_us"`           // of the host per kernel that it launches
 	Kernels          string `json:"kernels"`           // the table of efficiencies: b200 or h200
 }
 
