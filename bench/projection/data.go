@@ -23,6 +23,11 @@ import (
 //go:embed data
 var files embed.FS
 
+// code is this package itself, for [CodeHash].
+//
+//go:embed *.go data
+var code embed.FS
+
 // contents is the decoded content of the data files.
 type contents struct {
 	hardware   []Hardware
@@ -32,6 +37,7 @@ type contents struct {
 	hash       string // of the parameter file
 	models     []publishedModel
 	published  publishedRows
+	software   software
 	h200Rows   []calibrationRow
 }
 
@@ -69,7 +75,7 @@ func readContents(from fs.FS) (*contents, error) {
 	}
 	var calibration struct{ Rows []calibrationRow }
 	for name, to := range map[string]any{
-		"kernels_b200.json": &table, "models.json": &c.models, "published.json": &c.published, "h200.json": &calibration, "parameters.json": &c.parameters,
+		"kernels_b200.json": &table, "models.json": &c.models, "published.json": &c.published, "h200.json": &calibration, "parameters.json": &c.parameters, "software.json": &c.software,
 	} {
 		text, err := fs.ReadFile(from, "data/"+name)
 		if err != nil {

@@ -77,6 +77,7 @@ type parameterFile struct {
 	Version    string      `json:"version"`
 	About      string      `json:"about"`
 	Parameters []Parameter `json:"parameters"`
+	Residuals  effects     `json:"residuals"`
 	// speed-up of grouped MXFP8 products, including casts, by rows per rank
 	Net       Curve                      `json:"mxfp8_net"`
 	Attention map[string]attentionKernel `json:"attention"`
