@@ -32,7 +32,8 @@ func (e *estimator) perMicroBatch(micros float64) float64 {
 
 // hostBound adds the time for which a layer's GPU waits for the host. The host needs a time for its
 // calls, and the GPU one for its kernels. A layer takes the fourth root of the sum of their fourth
-// powers: nearly the longer of both, and somewhat more where they are close.
+// powers: nearly the longer of both, and somewhat more where they are close. The stack's stalls come
+// on top.
 func (e *estimator) hostBound(c *costs, list []moe.LinearLayer) {
 	calls := e.stack.Calls * called[e.stack.Graphs]
 	if hasExperts(list) && e.stack.Graphs != "full" {
@@ -45,6 +46,7 @@ func (e *estimator) hostBound(c *costs, list []moe.LinearLayer) {
 	host := e.perMicroBatch(calls * e.set[hostCalls] * e.gpu.HostMicros.Value * e.kernelPasses() / 3)
 	busy := c.sum()
 	c[Host] += math.Pow(math.Pow(busy, 4)+math.Pow(host, 4), 0.25) - busy
+	c[Host] += c.sum() * e.stack.Stall / (1 - e.stack.Stall)
 }
 
 func hasExperts(list []moe.LinearLayer) bool {

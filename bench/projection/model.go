@@ -67,8 +67,10 @@ func (m Model) groupedQuery() []moe.LinearLayer {
 	if m.QueryRank == 0 {
 		return []moe.LinearLayer{linear("qkv", m.Dim, heads+keysAndValues), linear("o", heads, m.Dim)}
 	}
+	expansion := linear("q_b", m.QueryRank, heads)
+	expansion.Expands = true
 	return []moe.LinearLayer{
-		linear("q_a", m.Dim, m.QueryRank), linear("q_b", m.QueryRank, heads), linear("kv", m.Dim, keysAndValues),
+		linear("q_a", m.Dim, m.QueryRank), expansion, linear("kv", m.Dim, keysAndValues),
 		linear("o_a", heads/m.OutputGroups, m.OutputRank), linear("o_b", m.OutputRank, m.Dim),
 	}
 }

@@ -53,6 +53,8 @@ type Stack struct {
 	// share of the kernel tables' rates that products reach; 0: all
 	Products  float64 `json:"products"`
 	FusedLoss bool    `json:"fused_loss"` // logits are not written
+	// share of a layer's time in which the GPU waits because the host waits for it
+	Stall float64 `json:"stall"`
 	// weights and gradients are also sharded, if there is no pipeline
 	FSDP     bool    `json:"fsdp"`
 	DPHidden float64 `json:"dp_hidden"` // hidden share of the data-parallel traffic

@@ -42,9 +42,8 @@ var releasePattern = regexp.MustCompile(`-(\d\d)\.(\d\d)`)
 
 // traitsOf returns the traits of a run. Its ID may name a release, as year and month.
 func traitsOf(id string, r Run) traits {
-	framework, _, _ := strings.Cut(r.Stack, "_")
 	t := traits{
-		framework: framework, family: familyOf(r.Model), model: r.Model, generation: generationOf(r.GPU), gpu: strings.ToUpper(r.GPU), stack: r.Stack,
+		framework: frameworkOf(r.Stack), family: familyOf(r.Model), model: r.Model, generation: generationOf(r.GPU), gpu: strings.ToUpper(r.GPU), stack: r.Stack,
 		configuration: fmt.Sprintf("%+v", r), quantized: r.quantizesAll(),
 	}
 	if m := releasePattern.FindStringSubmatch(id); m != nil {
@@ -53,6 +52,16 @@ func traitsOf(id string, r Run) traits {
 		t.month = float64(12*year + month)
 	}
 	return t
+}
+
+// frameworkOf returns the framework of a stack. AutoModel and TorchTitan are one: FSDP2 and plain
+// PyTorch.
+func frameworkOf(stack string) string {
+	framework, _, _ := strings.Cut(stack, "_")
+	if framework == "automodel" || stack == "primus_titan" {
+		return "titan"
+	}
+	return framework
 }
 
 func familyOf(model string) string {
@@ -107,13 +116,13 @@ type record struct {
 	residual float64 // logarithm of published over predicted
 }
 
-// records returns the published rows whose layouts are known and whose work the model describes.
-// TorchTitan's steps before the fused exchange are left out: their overhead is that framework's.
+// records returns the published rows whose layouts are known. TorchTitan's ladders are left out,
+// except their step on Hopper with DeepEP: other rows describe their overheads.
 func records() ([]record, error) {
 	var all []record
 	for _, r := range Rows() {
 		held := r.Group == "H2" || r.Group == "H3" || r.Group == "H4" || r.ID == "titan-h100-deepep"
-		if !held || r.Assumed || r.Apart != "" {
+		if !held || r.Assumed {
 			continue
 		}
 		predicted, err := throughput(r.Run, Central())

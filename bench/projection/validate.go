@@ -27,8 +27,6 @@ type Row struct {
 	Assumed bool `json:"assumed"`
 	// why it is a fit and no test: a number of the model comes from the same source
 	Fit string `json:"fit"`
-	// why its residual says nothing about other runs
-	Apart string `json:"apart"`
 	Run Run    `json:"run"`
 }
 
