@@ -3,9 +3,11 @@ package projection
 // Predictions of runs whose throughput is kept apart: one median and one interval per row.
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"math"
@@ -176,6 +178,25 @@ type BlindEstimate struct {
 type BlindTerm struct {
 	Term  string  `json:"term"`
 	Share float64 `json:"share"`
+}
+
+// JSON returns the predictions as a file: hash and rows, one per line.
+func (b Blind) JSON() []byte {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "{\n \"hash\": %q,\n \"rows\": [\n", b.Hash)
+	for i, r := range b.Rows {
+		line, err := json.Marshal(r)
+		if err != nil {
+			panic(fmt.Sprintf("projection: %v", err)) // numbers and names only
+		}
+		end := ",\n"
+		if i == len(b.Rows)-1 {
+			end = "\n"
+		}
+		out.WriteString("  " + string(line) + end)
+	}
+	out.WriteString(" ]\n}\n")
+	return out.Bytes()
 }
 
 // PredictBlind predicts all rows of a file in the format of blind-runs.json. An error names the row

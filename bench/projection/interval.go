@@ -130,7 +130,7 @@ func Discrepancy() (float64, error) {
 		if err := g.predict(); err != nil {
 			return 0, err
 		}
-		square, weight := g.residuals()
+		square, weight := g.residuals(0)
 		sum, n = sum+square, n+weight
 	}
 	return math.Sqrt(sum / max(n, 1)), nil

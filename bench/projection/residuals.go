@@ -114,6 +114,7 @@ type record struct {
 	id       string
 	traits   traits
 	residual float64 // logarithm of published over predicted
+	fit      bool    // see Row
 }
 
 // records returns the published rows whose layouts are known. TorchTitan's ladders are left out,
@@ -129,7 +130,7 @@ func records() ([]record, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.ID, err)
 		}
-		all = append(all, record{r.ID, traitsOf(r.ID, r.Run), math.Log(r.Published / predicted)})
+		all = append(all, record{r.ID, traitsOf(r.ID, r.Run), math.Log(r.Published / predicted), r.Fit != ""})
 	}
 	return all, nil
 }
@@ -189,6 +190,37 @@ func (s effects) leaveOut() ([]LeftOut, error) {
 		out = append(out, LeftOut{r.id, mean - r.residual, math.Abs(mean-r.residual) <= z80*sd, sd})
 	}
 	return out, nil
+}
+
+// LeaveOutError returns the mean absolute error of [LeaveOut], as a logarithm, and the share of rows
+// inside their intervals. A configuration counts once, and a fit not at all.
+func LeaveOutError() (mean, inside float64, err error) {
+	all, err := records()
+	if err != nil {
+		return 0, 0, err
+	}
+	out, err := LeaveOut()
+	if err != nil {
+		return 0, 0, err
+	}
+	same := map[string]float64{}
+	for _, r := range all {
+		if !r.fit {
+			same[r.traits.configuration]++
+		}
+	}
+	n := float64(len(same))
+	for i, o := range out {
+		if all[i].fit {
+			continue
+		}
+		share := 1 / same[all[i].traits.configuration] / n
+		mean += share * math.Abs(o.Error)
+		if o.Inside {
+			inside += share
+		}
+	}
+	return mean, inside, nil
 }
 
 // z80 is the half width of a normal distribution's middle 80 %, in standard deviations.

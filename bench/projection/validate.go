@@ -55,7 +55,7 @@ type Group struct {
 	Distinct   int
 	MAPE, Bias float64
 	Coverage   float64
-	// discrepancy of its intervals, from the residuals of the other groups
+	// discrepancy of all groups' residuals; an interval leaves out those of its own prediction
 	Sigma float64
 }
 
@@ -99,7 +99,7 @@ func predict(r Row, set Settings) (float64, error) {
 }
 
 // Validate predicts all held-out rows. Intervals use the given number of samples. The discrepancy
-// of a group comes from the other groups' residuals.
+// of an interval comes from the residuals of the other rows.
 func Validate(samples int, seed uint64) ([]Group, error) {
 	var groups []Group
 	for _, g := range groupNames {
@@ -111,8 +111,8 @@ func Validate(samples int, seed uint64) ([]Group, error) {
 	}
 	for i := range groups {
 		g := &groups[i]
-		g.Sigma = discrepancy(g.Name, groups)
-		if err := g.sumUp(samples, seed); err != nil {
+		g.Sigma = discrepancy(0, groups)
+		if err := g.sumUp(samples, seed, groups); err != nil {
 			return nil, err
 		}
 	}
@@ -144,10 +144,10 @@ func (g *Group) predict() error {
 }
 
 // residuals returns the sum of the squared logarithmic errors of rows with a published layout, and
-// the sum of their weights.
-func (g *Group) residuals() (squares, weights float64) {
+// the sum of their weights, without those of one prediction.
+func (g *Group) residuals(without float64) (squares, weights float64) {
 	for _, p := range g.Rows {
-		if !p.Assumed {
+		if !p.Assumed && p.Predicted != without {
 			d := math.Log(p.Predicted / p.Published)
 			squares, weights = squares+p.Weight*d*d, weights+p.Weight
 		}
@@ -155,15 +155,16 @@ func (g *Group) residuals() (squares, weights float64) {
 	return squares, weights
 }
 
-// discrepancy returns the spread of the residuals of all groups except one and Hopper, whose
-// frameworks differ from the target's.
-func discrepancy(without string, groups []Group) float64 {
+// discrepancy returns the spread of the residuals of all groups except Hopper, whose frameworks
+// differ from the target's, without those of one prediction, and of all with 0.
+func discrepancy(without float64, groups []Group) float64 {
 	sum, n := 0.0, 0.0
 	for _, g := range groups {
-		if g.Name != without && g.Name != "H3" {
-			squares, weights := g.residuals()
-			sum, n = sum+squares, n+weights
+		if g.Name == "H3" {
+			continue
 		}
+		squares, weights := g.residuals(without)
+		sum, n = sum+squares, n+weights
 	}
 	return math.Sqrt(sum / max(n, 1))
 }
@@ -184,11 +185,11 @@ func (g *Group) weigh() {
 	}
 }
 
-func (g *Group) sumUp(samples int, seed uint64) error {
+func (g *Group) sumUp(samples int, seed uint64, groups []Group) error {
 	for i := range g.Rows {
 		p := &g.Rows[i]
 		var err error
-		if p.Interval, err = interval(samples, seed, g.Sigma, func(s Settings) (float64, error) { return predict(p.Row, s) }); err != nil {
+		if p.Interval, err = interval(samples, seed, discrepancy(p.Predicted, groups), func(s Settings) (float64, error) { return predict(p.Row, s) }); err != nil {
 			return fmt.Errorf("%s: %w", p.ID, err)
 		}
 		p.Inside = p.Interval[0] <= p.Published && p.Published <= p.Interval[1]
@@ -227,6 +228,9 @@ func Coverage(groups []Group) float64 {
 	}
 	return inside / float64(max(n, 1))
 }
+
+// LongLadder is the last row of the longest ladder: TorchTitan on GB200.
+const LongLadder = "titan-gb200-te"
 
 // Step is a row of a ladder of releases or options.
 type Step struct {
