@@ -12,7 +12,8 @@ import (
 // The committed predictions are those of this code and data. They were made before anyone compared
 // them with a result. A change of the code that is meant to keep them changes only the hash:
 //
-//	go run ./launcher project blind --in bench/projection/blind-runs.json --out bench/projection/predictions.json
+//	cd bench/projection
+//	go run ../../launcher project blind --in blind-runs.json --out predictions.json
 func TestPredictionsAreReproduced(t *testing.T) {
 	runs, err := os.ReadFile("blind-runs.json")
 	if err != nil {

@@ -66,8 +66,8 @@ func (e *estimator) budget(memory Memory) Budget {
 	return b
 }
 
-// repeated returns the FLOPs per token that a step computes in addition to those of the convention:
-// recomputation and the work of duplicated tokens. Scores are counted as the convention counts them.
+// repeated returns the FLOPs per token that a step computes in addition to those of the convention,
+// for recomputation and for duplicated tokens. Scores are counted as the convention counts them.
 func (e *estimator) repeated() (sum float64) {
 	list := func(all []moe.LinearLayer, n int) {
 		for _, l := range all {

@@ -20,8 +20,8 @@ var called = map[string]float64{"none": 1, "partial": 0.4, "full": 0}
 // Graphs lists the kinds of CUDA graphs.
 func Graphs() []string { return []string{"none", "partial", "full"} }
 
-// kernelPasses returns the forward passes with as many kernels as a layer runs per micro-batch: a
-// backward pass has twice those of a forward pass.
+// kernelPasses returns the kernels of a layer per micro-batch, in those of a forward pass: a backward
+// pass has twice the kernels.
 func (e *estimator) kernelPasses() float64 { return 3 + e.full() }
 
 // perMicroBatch returns the GPU-milliseconds per token of something that takes each GPU some

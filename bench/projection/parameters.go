@@ -44,7 +44,7 @@ type Stack struct {
 	// share of the row-wise traffic that fusion leaves
 	RowwiseShare float64 `json:"rowwise_share"`
 	CastShare    float64 `json:"cast_share"` // the same for casts
-	// row-wise kernels per layer and pass, of which CUDA graphs leave a part: see launched
+	// row-wise kernels per layer and pass, as if there were no CUDA graphs
 	Launches float64 `json:"launches"`
 	Graphs   string  `json:"graphs"` // none, partial or full
 	// kernels that the host launches per layer and micro-batch, and per expert of a GPU in addition

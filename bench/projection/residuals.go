@@ -26,6 +26,7 @@ type effects struct {
 	GPU           float64 `json:"gpu"`           //
 	Precision     float64 `json:"precision"`     // 16 bits or fewer
 	Stack         float64 `json:"stack"`         //
+	Layout        float64 `json:"layout"`        // the degrees of parallelism
 	Release       float64 `json:"release"`       // nearly the same in neighbouring months
 	Configuration float64 `json:"configuration"` // of runs that are the same
 	Row           float64 `json:"row"`           // of a row alone
@@ -33,9 +34,9 @@ type effects struct {
 
 // traits are what a row has in common with others.
 type traits struct {
-	framework, family, model, generation, gpu, stack, configuration string
-	quantized                                                       bool
-	month                                                           float64 // of the release; 0: unknown
+	framework, family, model, generation, gpu, stack, layout, configuration string
+	quantized                                                               bool
+	month                                                                   float64 // of the release; 0: unknown
 }
 
 var releasePattern = regexp.MustCompile(`-(\d\d)\.(\d\d)`)
@@ -44,7 +45,7 @@ var releasePattern = regexp.MustCompile(`-(\d\d)\.(\d\d)`)
 func traitsOf(id string, r Run) traits {
 	t := traits{
 		framework: frameworkOf(r.Stack), family: familyOf(r.Model), model: r.Model, generation: generationOf(r.GPU), gpu: strings.ToUpper(r.GPU), stack: r.Stack,
-		configuration: fmt.Sprintf("%+v", r), quantized: r.quantizesAll(),
+		layout: fmt.Sprintf("TP %d, PP %d x %d, EP %d", r.TP, r.PP, r.VP, r.EP), configuration: fmt.Sprintf("%+v", r), quantized: r.quantizesAll(),
 	}
 	if m := releasePattern.FindStringSubmatch(id); m != nil {
 		year, _ := strconv.Atoi(m[1])
@@ -88,7 +89,8 @@ func (s effects) covariance(a, b traits) float64 {
 		sd   float64
 	}{
 		{a.framework == b.framework, s.Framework}, {a.family == b.family, s.Family}, {a.model == b.model, s.Model}, {a.generation == b.generation, s.Generation},
-		{a.gpu == b.gpu, s.GPU}, {a.quantized == b.quantized, s.Precision}, {a.stack == b.stack, s.Stack}, {a.configuration == b.configuration, s.Configuration},
+		{a.gpu == b.gpu, s.GPU}, {a.quantized == b.quantized, s.Precision}, {a.stack == b.stack, s.Stack},
+		{a.layout == b.layout, s.Layout}, {a.configuration == b.configuration, s.Configuration},
 	} {
 		if e.same {
 			sum += e.sd * e.sd

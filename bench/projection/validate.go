@@ -238,8 +238,8 @@ type Step struct {
 	Published, Predicted float64 // tokens/s per GPU
 }
 
-// Ladder predicts the rows that follow from one another, of which the last is named, with a
-// residual that is fitted to the first only.
+// Ladder predicts the rows that lead, one from another, to the named one. Its residual is fitted to
+// the first of them only.
 func Ladder(last string, set Settings) ([]Step, error) {
 	var rows []Row
 	for id := last; id != ""; id = rows[0].From {
