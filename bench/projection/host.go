@@ -20,8 +20,8 @@ var called = map[string]float64{"none": 1, "partial": 0.4, "full": 0}
 // Graphs lists the kinds of CUDA graphs.
 func Graphs() []string { return []string{"none", "partial", "full"} }
 
-// kernelPasses returns the kernels of a layer per micro-batch, in those of a forward pass: a backward
-// pass has twice the kernels.
+// kernelPasses returns the kernels of a layer per micro-batch, in those of a forward pass. A
+// backward pass has twice as much.
 func (e *estimator) kernelPasses() float64 { return 3 + e.full() }
 
 // perMicroBatch returns the GPU-milliseconds per token of something that takes each GPU some
@@ -32,8 +32,7 @@ func (e *estimator) perMicroBatch(micros float64) float64 {
 
 // hostBound adds the time for which a layer's GPU waits for the host. The host needs a time for its
 // calls, and the GPU one for its kernels. A layer takes the fourth root of the sum of their fourth
-// powers: nearly the longer of both, and somewhat more where they are close. The stack's stalls come
-// on top.
+// powers: nearly the longer of both, and more where they are close. Stalls of the stack are added.
 func (e *estimator) hostBound(c *costs, list []moe.LinearLayer) {
 	calls := e.stack.Calls * called[e.stack.Graphs]
 	if hasExperts(list) && e.stack.Graphs != "full" {

@@ -194,8 +194,8 @@ func (s effects) leaveOut() ([]LeftOut, error) {
 	return out, nil
 }
 
-// LeaveOutError returns the mean absolute error of [LeaveOut], as a logarithm, and the share of rows
-// inside their intervals. A configuration counts once, and a fit not at all.
+// LeaveOutError returns the mean absolute error of [LeaveOut], as a logarithm, and the share of
+// rows inside their intervals. A configuration counts once, and a fit not at all.
 func LeaveOutError() (mean, inside float64, err error) {
 	all, err := records()
 	if err != nil {
