@@ -30,7 +30,7 @@ func result(t *testing.T, dir string) convergence.Result {
 	if err := json.Unmarshal(text, &r); err != nil {
 		t.Fatal(err)
 	}
-	r.Command, r.Setup.Config, r.Setup.Jobs = "", "", 0
+	r.Command, r.Setup.Config, r.Setup.Jobs, r.Plan = "", "", 0, ""
 	for i := range r.Arms {
 		a := &r.Arms[i]
 		a.Speed, a.Times = 0, nil
@@ -51,17 +51,17 @@ func TestCompareVerdicts(t *testing.T) {
 		verdict string
 	}{
 		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "2"}, exitOK, "2 seeds: EQUIVALENT"},
-		{[]string{"--precision", "bf16,mxint8", "--seeds", "2", "--margin", "1e-6"}, exitFailed, "2 seeds: NOT EQUIVALENT"},
-		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "1"}, exitFailed, "1 seed: UNDECIDED"},
+		{[]string{"--precision", "bf16,mxint8", "--seeds", "2", "--margin", "1e-6"}, exitUndecided, "2 seeds: UNDECIDED"},
+		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "1"}, exitUndecided, "1 seed: UNDECIDED"},
 		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "2", "--jobs", "2", "--ablation", "mxfp8,mxfp8+e5m2"}, exitOK, "(ablation)"},
-		{[]string{"--optimizer.lr", "1e30", "--optimizer.clip-norm", "1e30", "--precision", "bf16,fp32", "--seeds", "2"}, exitFailed, "has diverged"},
+		{[]string{"--optimizer.lr", "1e30", "--optimizer.clip-norm", "1e30", "--precision", "bf16,fp32", "--seeds", "2"}, exitUndecided, "bf16 has diverged"},
 	} {
 		got := launch(comparing(data, append(c.args, "-np", "2")...)...)
 		if got.code != c.code || got.errOut != "" || !strings.Contains(got.out, c.verdict) {
 			t.Errorf("%q: exit code %d, want %d; errors %q, output\n%s", c.args, got.code, c.code, got.errOut, got.out)
 		}
 		_, out, _ := strings.Cut(got.out, "report: ")
-		for _, name := range []string{"", "result.json", "steps.csv", "comparison.toml"} {
+		for _, name := range []string{"", "result.json", "steps.csv", "plan.toml"} {
 			path := strings.TrimSpace(out)
 			if name != "" {
 				path = filepath.Join(filepath.Dir(path), name)
@@ -120,8 +120,16 @@ func TestCompareUsage(t *testing.T) {
 		"unknown modifier":   {[]string{"--precision", "bf16,mxfp8+e4m3"}, []string{`"e4m3"`, "e5m2, floor, ceil, even, wire, standard"}},
 		"twice":              {[]string{"--precision", "bf16,bf16"}, []string{"bf16 is given twice"}},
 		"ablation":           {[]string{"--ablation", "none"}, []string{"--ablation", `"none"`}},
-		"seeds":              {[]string{"--seeds", "0"}, []string{"--seeds is 0"}},
+		"seeds":              {[]string{"--seeds", "-1"}, []string{"--seeds is -1"}},
 		"seeds, no number":   {[]string{"--seeds", "few"}, []string{"seeds", `"few"`}},
+		"two ways":           {[]string{"--seeds", "3", "--power", "0.8"}, []string{"give one of them"}},
+		"power":              {[]string{"--power", "80"}, []string{"--power is 80", "0.8"}},
+		"max seeds":          {[]string{"--max-seeds", "1"}, []string{"--max-seeds is 1"}},
+		"pilot of one":       {[]string{"--pilot", "1"}, []string{"--pilot is 1"}},
+		"pilot of nothing":   {[]string{"--pilot", "none"}, []string{"--pilot", "none"}},
+		"pilot elsewhere":    {[]string{"--pilot", "3", "--out", data}, []string{"holds no comparison"}},
+		"simulate":           {[]string{"--simulate", "-1"}, []string{"--simulate is -1"}},
+		"simulate what":      {[]string{"--simulate", "10"}, []string{"--pilot FOLDER"}},
 		"margin":             {[]string{"--margin", "-1"}, []string{"--margin is -1", "percent"}},
 		"margin, no number":  {[]string{"--margin", "NaN"}, []string{"--margin is NaN"}},
 		"jobs":               {[]string{"--jobs", "0"}, []string{"--jobs is 0"}},
@@ -175,7 +183,7 @@ func TestCompareConfig(t *testing.T) {
 			return c.Recipes[1].Name == "mxint8" && c.Config.Steps == 100 && c.Config.Optimizer.Warmup == 3 && c.Config.SaveEvery == 10 && c.Config.Model.Dim == 128
 		}},
 		{nil, func(c *convergence.Comparison) bool {
-			return c.Config.Steps == 1500 && c.Config.Optimizer.Warmup == 75 && c.Seeds == 3 && c.Margin == 0.005 && c.Out == "runs/compare-1"
+			return c.Config.Steps == 1500 && c.Config.Optimizer.Warmup == 75 && c.Config.Optimizer.LR == 1e-3 && c.Config.EvalSequences == 256 && c.Out == "runs/compare-1"
 		}},
 	} {
 		f := &compareFlags{}

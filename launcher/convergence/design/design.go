@@ -22,15 +22,15 @@ const firstSeeds = 5
 
 // Look is a moment at which a comparison is judged, and the levels of its tests there.
 type Look struct {
-	Seeds int `toml:"seeds" json:"seeds"` // pairs so far
+	Seeds int `json:"seeds"` // pairs so far
 
 	// Equivalence is the level of each one-sided test against the margin. All losses have to pass
 	// both tests, so no correction for several losses is needed (an intersection-union test).
-	Equivalence float64 `toml:"equivalence_level" json:"equivalence_level"`
+	Equivalence float64 `json:"equivalence_level"`
 
 	// Difference is the level of the two-sided test of one loss against zero. One loss suffices for
 	// a verdict, so it is a share of what all losses may spend (Bonferroni).
-	Difference float64 `toml:"difference_level" json:"difference_level"`
+	Difference float64 `json:"difference_level"`
 }
 
 // Design says when and how a comparison is judged. It is fixed before the first run.
