@@ -16,7 +16,7 @@ import (
 
 // comparing is the command line of a comparison whose runs take milliseconds.
 func comparing(data string, more ...string) []string {
-	return slices.Concat([]string{"compare"}, tinyRun(data), strings.Fields("--save-every 2 --sample-tokens 0 --record-every 2 --eval-every 3"), more)
+	return slices.Concat([]string{"compare"}, tinyRun(data), strings.Fields("--save-every 2 --sample-tokens 0 --record-every 2 --eval-every 3 --optimizer.lr 3e-3"), more)
 }
 
 // result reads the result of a comparison, without folders, speeds and what has brought it about.

@@ -115,7 +115,7 @@ func (r *reporter) Step(s trainer.Step) {
 		r.draw(s)
 		r.shown = now
 	case r.width == 0 && since >= occasionalEvery && tenth(s.Step) > tenth(before) && s.Step < s.Steps:
-		r.printf("%s: step %d of %d, loss %.4f, ETA of all runs %s\n", r.task, s.Step, s.Steps, s.Loss, r.eta())
+		r.printf("%s: step %d of %d, loss %.4f, ETA of the next verdict %s\n", r.task, s.Step, s.Steps, s.Loss, r.eta())
 		r.shown = now
 	}
 }
