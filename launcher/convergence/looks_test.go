@@ -86,6 +86,28 @@ func TestCourse(t *testing.T) {
 	}
 }
 
+func TestTextError(t *testing.T) {
+	run := func(passes ...record.Number) Run { return Run{Log: &record.Log{Done: &record.Done{Passes: passes}}} }
+	// Differences of the parts' means are 0.01, 0.03 and 0.05: their standard error is 0.02/√3.
+	runs, baseline := []Run{run(2.02, 2.04, 2.05), run(2.00, 2.02, 2.05)}, []Run{run(2, 2, 2), run(2, 2, 2)}
+	if got, want := textError(runs, baseline), 0.02/math.Sqrt(3)/2; math.Abs(got-want) > 1e-12 {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for name, c := range map[string][2][]Run{
+		"none": {{run(), run()}, {run(), run()}}, "one": {{run(2)}, {run(2)}}, "no log": {{{}}, {{}}}, "different": {{run(2, 3), run(2, 3, 4)}, {run(2, 3), run(2, 3)}},
+	} {
+		if got := textError(c[0], c[1]); !math.IsNaN(got) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	r := Result{Margin: 0.005}
+	for e, want := range map[float64]int{0.0009: 1, 0.0011: 2, math.NaN(): 0} {
+		if got := r.text(Arm{TextError: record.Number(e)}); len(got) != want {
+			t.Errorf("error %v: %q", e, got)
+		}
+	}
+}
+
 // The scatter that is built in is that of the published comparisons.
 func TestMeasuredScatter(t *testing.T) {
 	for folder, rate := range map[string]float64{"debug-20-seeds": 1e-3, "debug": 3e-3} {

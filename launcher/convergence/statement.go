@@ -4,6 +4,7 @@ package convergence
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"spmoe/launcher/convergence/design"
@@ -26,6 +27,7 @@ func (r Result) Statement(a Arm) string {
 		}
 		lines = append(lines, smallest(a))
 		lines = append(lines, overTheRun(a.Course)...)
+		lines = append(lines, r.text(a)...)
 	}
 	return strings.Join(lines, "\n  ")
 }
@@ -88,4 +90,20 @@ func overTheRun(course []Window) []string {
 		means = append(means, fmt.Sprintf("%+.2f", 100*w.Mean))
 	}
 	return []string{fmt.Sprintf("training loss over the run, %%: %s", strings.Join(means, " "))}
+}
+
+// textShare is the share of the margin that the choice of the validation text may make up.
+const textShare = 0.2
+
+// text states the error that the choice of the validation text adds, and what reduces it.
+func (r Result) text(a Arm) []string {
+	e := float64(a.TextError)
+	if math.IsNaN(e) {
+		return nil
+	}
+	lines := []string{fmt.Sprintf("error by the choice of the validation text: %.3f %% (SE)", 100*e)}
+	if limit := textShare * r.Margin; e > limit {
+		lines = append(lines, fmt.Sprintf("for a fifth of the margin give --eval-sequences %.0f times as many", math.Ceil(math.Pow(e/limit, 2))))
+	}
+	return lines
 }
