@@ -108,6 +108,52 @@ func TestCompareInterrupt(t *testing.T) {
 	}
 }
 
+// A comparison ends at the look that decides it, one with a pilot after the seeds that its chance
+// needs. Continued, both come to the same number of seeds.
+func TestCompareSeeds(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	for name, c := range map[string]struct {
+		args  []string
+		want  []string
+		seeds int
+		runs  int // with those of the pilot
+	}{
+		"until-decided": {[]string{"--precision", "bf16,bf16+standard", "--until-decided", "--max-seeds", "9"},
+			[]string{"up to 18 runs, 9 seeds", "look 1 of 4, after 6 seeds: bf16+standard equivalent, within 0.00 %", "margin 0.5 %, 6 seeds: EQUIVALENT"}, 6, 12},
+		"power": {[]string{"--precision", "bf16,mxfp8", "--power", "0.8", "--margin", "20", "--pilot", "2"},
+			[]string{"pilot: 2 seeds", "pairs scatter by", "chance to show equivalence within 20 %", "EQUIVALENT"}, 2, 8},
+	} {
+		args := comparing(data, append(c.args, "-np", "2", "--out", name)...)
+		first := launch(args...)
+		for _, want := range c.want {
+			if first.code != exitOK || !strings.Contains(first.out, want) {
+				t.Errorf("%s: exit code %d, errors %q, no %q in\n%s", name, first.code, first.errOut, want, first.out)
+			}
+		}
+		before := result(t, name)
+		again := launch(args...)
+		if n := len(before.Setup.Seeds); n != c.seeds || again.code != exitOK || !reflect.DeepEqual(result(t, name), before) {
+			t.Errorf("%s: %d seeds, again exit code %d\n%s%s", name, n, again.code, again.out, again.errOut)
+		}
+		if strings.Count(again.out, "(from an earlier command)") != c.runs {
+			t.Errorf("%s: again\n%s", name, again.out)
+		}
+	}
+}
+
+// What a design can be expected to show is printed without a trace on the disk.
+func TestCompareSimulate(t *testing.T) {
+	t.Chdir(t.TempDir())
+	out := succeed(t, "compare", "--simulate", "200", "--max-seeds", "10")
+	for _, want := range []string{"200 simulated studies per row", "looks after 6 8 10 seeds", "none (different: type-I error)"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	same(t, files(t, "."), nil)
+}
+
 // Mistakes end with code 2, a message that helps, and no trace on the disk.
 func TestCompareUsage(t *testing.T) {
 	data := text(t)

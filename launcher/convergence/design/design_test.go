@@ -150,6 +150,14 @@ func TestPower(t *testing.T) {
 	if more, _ := SeedsFor(0.8, 0.005, few, 200); more <= seeds {
 		t.Errorf("known from 4 pairs: %d seeds, known: %d", more, seeds)
 	}
+	// The losses are alike: which of them scatters makes no difference.
+	for _, pairs := range []int{0, 4} {
+		train := FixedChances(0.005, Scatter{Train: 0.004, HeldOut: 1e-9, Pairs: pairs}, 10)[10]
+		heldOut := FixedChances(0.005, Scatter{Train: 1e-9, HeldOut: 0.004, Pairs: pairs}, 10)[10]
+		if math.Abs(train-heldOut) > 0.03 || train > 0.99 {
+			t.Errorf("scatter of training loss known from %d pairs: %.3f, of validation loss: %.3f", pairs, train, heldOut)
+		}
+	}
 	if n, ok := SeedsFor(0.8, 0.005, Scatter{Train: 0.1, HeldOut: 0.1}, 20); ok || n != 20 {
 		t.Errorf("hopeless: %d, %v", n, ok)
 	}
