@@ -395,8 +395,10 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 	ex.Used(each("scratch memory"))
 	for _, g := range m.Groups {
 		yield("gradients", g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes())
-		if g.sums.any {
-			yield("gradients", g.sums.earlier.Bytes())
+		for _, s := range g.sums {
+			if s.any {
+				yield("gradients", s.earlier.Bytes())
+			}
 		}
 	}
 }

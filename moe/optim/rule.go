@@ -19,6 +19,9 @@ type Rule interface {
 	Vectors() []Vector
 	// WholeMatrices reports whether an update needs a whole parameter, which one rank then owns.
 	WholeMatrices() bool
+	// Of returns the rule for parameters of a class: this one, or another one for classes to which
+	// it does not apply. Rules are compared with ==.
+	Of(c moe.Class) Rule
 	// Prepare returns the update of a step. Several threads may call the update at once, each for
 	// its own run.
 	Prepare(s Step) Update
@@ -50,7 +53,8 @@ func vectors(rule Rule) []Vector {
 	return all
 }
 
-// BytesPerWeight returns the bytes per weight of the whole state.
+// BytesPerWeight returns the bytes per weight of the whole state, for parameters that this rule
+// itself updates: see [Rule.Of].
 func BytesPerWeight(rule Rule) (n int) {
 	for _, v := range vectors(rule) {
 		n += v.DType.Size()

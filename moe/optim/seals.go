@@ -27,18 +27,19 @@ const (
 type seals []uint64
 
 // changes are what was found changed: sets of the numbers of vectors in the order of
-// [Optimizer.State], and of firstGrad plus the number of a group whose summed gradients changed.
+// [Optimizer.State], and of firstGrad plus the number of a shard whose summed gradients changed.
 type changes struct{ repaired, lost atomic.Uint64 }
 
-const firstGrad = 56
+const firstGrad = 40
 
 // add records the result of a check.
 func (c *changes) add(number int, repaired, lost bool) {
+	bit := uint64(1) << min(number, 63) // the rest share a bit
 	if repaired {
-		c.repaired.Or(1 << number)
+		c.repaired.Or(bit)
 	}
 	if lost {
-		c.lost.Or(1 << number)
+		c.lost.Or(bit)
 	}
 }
 
@@ -91,8 +92,8 @@ func (o *Optimizer) Names(set uint64) (names []string) {
 		}
 		number++
 	}
-	for i, s := range o.shards {
-		if set>>(firstGrad+i)&1 == 1 {
+	for _, s := range o.shards {
+		if set>>(firstGrad+s.number)&1 == 1 {
 			names = append(names, "summed gradients of the "+s.group.Name+" group")
 		}
 	}
@@ -204,7 +205,7 @@ func writeSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
 func checkSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
 	for v, t := range c.s.states[c.i] {
 		repaired, lost := c.s.seals[c.i][v].check(lo, sealedBytes(t, lo, hi), t.DType().Size())
-		c.found.add(c.s.number*len(c.s.states[c.i])+v, repaired, lost)
+		c.found.add(c.s.vector+v, repaired, lost)
 	}
 }
 
