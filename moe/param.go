@@ -22,6 +22,7 @@ type Param struct {
 	Grad  tensor.Tensor
 	Init  Init
 	Class Class
+	Heads *HeadRows // of a projection that QK-clip scales
 }
 
 // Len returns the number of elements.
@@ -63,6 +64,7 @@ type Group struct {
 	mine      []*linear  // of these, those that this rank quantizes
 	sums      []passSums // one per part that is divided by itself
 	zeroed    int        // calls of ZeroGrad
+	scores    []float32  // the largest of each head: see HeadRows
 }
 
 // Held returns the ranges of the flat vectors that Work and Grad have, one after the other, if the
@@ -325,10 +327,13 @@ func (b *builder) matrix(w *weight, name string, out, in int, init Init) {
 // linear appends the [out, in] parameter of a linear layer, with the recipe of linear layers.
 func (b *builder) linear(l *linear, name string, out, in int, init Init) {
 	b.matrix(&l.weight, name, out, in, init)
-	p := b.dense.Params[len(b.dense.Params)-1]
+	p := b.lastMatrix()
 	p.Class = Linear
 	b.quantize(b.dense, l, Linear, p)
 }
+
+// lastMatrix returns the parameter that matrix has appended last.
+func (b *builder) lastMatrix() *Param { return b.dense.Params[len(b.dense.Params)-1] }
 
 // grouped appends the parameters of a grouped linear layer, one per group of rows. Those of routed
 // experts have a recipe of their own.

@@ -365,6 +365,9 @@ func (m *Model) beginStep() {
 		return
 	}
 	m.zeroed, m.damaged = zeroed, 0
+	for _, g := range m.Groups {
+		clear(g.scores)
+	}
 	for len(m.inFlight) > 0 {
 		m.inFlight[0].end()
 	}

@@ -102,6 +102,9 @@ func (c Config) Validate() error {
 	_, moments := c.momentsType()
 	_, newtonSchulz := c.newtonSchulzType()
 	err = errors.Join(err, moments, newtonSchulz)
+	if c.QKClip != 0 && c.RuleName() != "muon" {
+		err = errors.Join(err, fmt.Errorf("optimizer.qk_clip is %g: it needs optimizer.name muon", c.QKClip))
+	}
 	if !(c.ClipNorm >= 0) {
 		err = errors.Join(err, fmt.Errorf("optimizer.clip_norm is %g: give 0 (off) or more", c.ClipNorm))
 	}

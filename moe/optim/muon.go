@@ -28,7 +28,8 @@ func init() {
 //	master = (1 - lr·decay)·master - lr·factor·o
 //
 // Each weight of linear layers is a matrix, and so is each of a routed expert. AdamW updates the
-// rest: embedding, head, norms and routers.
+// rest: embedding, head, norms and routers. QK-clip follows the step of a projection of queries or
+// keys: see [moe.HeadRows].
 type Muon struct {
 	Momentum     float64
 	Scale        string       // gives the factor: see MuonScales
@@ -59,6 +60,8 @@ func (c Muon) Validate() error {
 		return fmt.Errorf("optimizer.momentum is %g: with moments in bf16 give at most %g, because it would be rounded back instead of decaying", c.Momentum, maxBF16Beta)
 	case !slices.Contains(MuonScales(), c.Scale):
 		return fmt.Errorf("optimizer.scale is %q: use %s", c.Scale, strings.Join(MuonScales(), " or "))
+	case !(c.QKClip >= 0) || math.IsInf(c.QKClip, 0):
+		return fmt.Errorf("optimizer.qk_clip is %g: give 0 (off) or a positive score such as 100", c.QKClip)
 	case !(c.Rate > 0) || math.IsInf(c.Rate, 0):
 		return fmt.Errorf("optimizer.matrix_rate is %g: give a positive number", c.Rate)
 	}
@@ -96,6 +99,9 @@ func (c Muon) Prepare(s Step) Update {
 		factor := muonScales[c.Scale](float64(rows), float64(cols))
 		master, old := r.Master()
 		tensor.LinearSum(ex, master, float32(1-lr*c.Rest.WeightDecay), old, float32(-lr*factor), o)
+		if c.QKClip > 0 {
+			r.Param.Heads.Clip(c.QKClip, master.F32())
+		}
 		r.Round(ex)
 	}
 }

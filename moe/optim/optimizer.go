@@ -224,6 +224,9 @@ func (o *Optimizer) reduce() (float64, error) {
 		if err := g.SumGrad(o.ex); err != nil {
 			return 0, err
 		}
+		if err := g.ShareScores(); err != nil {
+			return 0, err
+		}
 	}
 	for i, s := range o.shards {
 		o.addSquares(&squares, s)
