@@ -366,6 +366,9 @@ func (m *Model) beginStep() {
 		return
 	}
 	m.zeroed, m.damaged = zeroed, 0
+	for _, g := range m.Groups {
+		clear(g.scores)
+	}
 	for len(m.inFlight) > 0 {
 		m.inFlight[0].end()
 	}
@@ -399,8 +402,10 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 	ex.Used(each("scratch memory"))
 	for _, g := range m.Groups {
 		yield("gradients", g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes())
-		if g.sums.any {
-			yield("gradients", g.sums.earlier.Bytes())
+		for _, s := range g.sums {
+			if s.any {
+				yield("gradients", s.earlier.Bytes())
+			}
 		}
 	}
 }

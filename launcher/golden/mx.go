@@ -17,6 +17,7 @@ import (
 //	x, e4m3_rceil_data, e4m3_rceil_scale                  quantization of x (of xb: bf16_e4m3_...)
 //	x, w, dy, y, dx, dw, dw_wgrad_hp                      a linear layer, E4M3 and RCEIL
 //	a, w, do, group_end, o, da, dw                        the same with groups of rows
+//	original_p0_0, original_g0_1, ns_in, ns_out_f64       steps of Muon, Newton-Schulz iterations
 func CheckMX(path string) ([]Line, error) {
 	file, err := safetensors.Open(path)
 	if err != nil {
@@ -25,6 +26,8 @@ func CheckMX(path string) ([]Line, error) {
 	defer file.Close()
 	c := &mxCheck{file: file, ex: tensor.NewExec()}
 	switch {
+	case c.holdsMuon():
+		c.muon()
 	case c.has("group_end"):
 		c.groupedLinear()
 	case c.has("dy"):
@@ -35,7 +38,7 @@ func CheckMX(path string) ([]Line, error) {
 		c.casts()
 	}
 	if c.err == nil && len(c.lines) == 0 {
-		c.err = fmt.Errorf("it holds no MX reference: expected are element casts, quantized tensors or a linear layer")
+		c.err = fmt.Errorf("it holds no reference: expected are element casts, quantized tensors, a linear layer or steps of Muon")
 	}
 	if c.err != nil {
 		return nil, fmt.Errorf("%s: %w", path, c.err)

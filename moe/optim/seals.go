@@ -86,7 +86,7 @@ func (o *Optimizer) Changes() (repaired, lost []string) {
 
 // names names the elements of a set of changes.
 func (o *Optimizer) names(s *shard, set uint64) (names []string) {
-	for i, v := range vectors(o.rule) {
+	for i, v := range vectors(s.rule) {
 		if set>>i&1 == 1 {
 			names = append(names, s.nameOf(v))
 		}
