@@ -32,7 +32,7 @@ func flagChoices(command, name string) []string {
 	case "ep-dispatch", "ep-combine-backward":
 		return ep.WireNames()
 	case "mx.gradient":
-		return names(mx.Formats())
+		return names(mx.MXFormats())
 	case "mx.scale":
 		return names(mx.ScaleModes())
 	case "model.score-func":

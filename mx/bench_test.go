@@ -87,7 +87,7 @@ func BenchmarkGeneral(b *testing.B) {
 	const rows, cols = 256, 2048
 	ex := tensor.NewExec()
 	x, out := filled(1, tensor.BF16, rows, cols, normal), tensor.New(tensor.BF16, rows, cols)
-	for _, f := range []Format{nvfp4, nvfp4Weight, fp8Row, fp8Weight} {
+	for _, f := range []Format{NVFP4, NVFP4Tile, FP8Row, FP8Tile} {
 		for _, d := range []Direction{AlongRows, AlongCols} {
 			q := New(nil, f, d, rows, cols)
 			for name, do := range map[string]func(){

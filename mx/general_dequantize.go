@@ -4,7 +4,21 @@ package mx
 
 import "spmoe/tensor"
 
-// dequantizeGeneral is Dequantize for any format, with or without the group scales.
+// dequantizeAny is Dequantize for any format.
+func dequantizeAny(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
+	if t.Format.Hadamard == 0 {
+		dequantizeGeneral(ex, dst, t, true)
+		return
+	}
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	h := ex.New(tensor.FP32, dst.Rows, dst.Cols).Mat()
+	dequantizeGeneral(ex, h, t, true)
+	InverseHadamard(ex, dst, h, t.Format.Hadamard, t.Blocks, t.Ends)
+}
+
+// dequantizeGeneral decodes a matrix of any format, with or without the group scales. It does not undo a
+// Hadamard transform.
 func dequantizeGeneral(ex *tensor.Exec, dst tensor.Matrix, t Tensor, groupScales bool) {
 	tensor.Parallel(ex, t.Scales.Dim(0), generalOpsPerElement*dst.Rows*dst.Cols, decodeArgs{dst, t, groupScales}, decodeBlocks)
 }

@@ -110,7 +110,7 @@ func (p *decodedProduct) groups(n int) tensor.Tensor {
 
 // scaled says whether group scales multiply the sums.
 func (p *decodedProduct) scaled() bool {
-	return p.operands[0].Amax.Valid() || p.operands[1].Amax.Valid()
+	return p.operands[0].hasGroupScale() || p.operands[1].hasGroupScale()
 }
 
 // destination returns the matrix that receives the sums. It is y if the sums need no further step.

@@ -3,6 +3,8 @@ package mx
 // The choice of an implementation for a product.
 
 import (
+	"fmt"
+
 	"spmoe/tensor"
 )
 
@@ -28,6 +30,9 @@ var multipliers = []multiplier{blockScaled{}, decoded{}}
 
 // chooseMultiplier returns the first implementation for the formats of a and b.
 func chooseMultiplier(a, b Tensor) multiplier {
+	if a.Format.Hadamard != b.Format.Hadamard {
+		panic(fmt.Sprintf("mx: a product of %v and %v: transform both operands or neither", a.Format, b.Format))
+	}
 	for _, m := range multipliers {
 		if m.supports(a.Format, b.Format) {
 			return m
