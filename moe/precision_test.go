@@ -74,7 +74,7 @@ func TestQuantizedLinear(t *testing.T) {
 				l.mx.allocate(nil, l.W)
 				l.mx.refresh(ex, l.W)
 				p, s := &Pass{train: true, batch: Batch{Seq: 77}}, linearState{}
-				y := l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, ends: at}, &s)
+				y := l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, rowGroups: rowGroups{ends: at}}, &s)
 				dx := l.backward(p.fusedPhase(ex), &ex.Arena, activation{Tensor: dy}, &s)
 
 				rowEnds := ends

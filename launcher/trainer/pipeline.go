@@ -94,7 +94,9 @@ func (r *rank) build() (err error) {
 	if r.mesh, err = newMesh(cfg, r.comm); err != nil {
 		return err
 	}
-	r.model, err = newModel(cfg, r.mesh, cfg.Model.Whole())
+	if r.model, err = newModel(cfg, r.mesh, cfg.Model.Whole()); err == nil {
+		r.mesh = r.model.Mesh()
+	}
 	return err
 }
 

@@ -46,6 +46,7 @@ func (p *Plan) Build(c *collective.Comm, l mesh.Layout, cut []moe.Stage, bytes i
 			return nil, fmt.Errorf("stage %d: %w", i, err)
 		}
 		r.Models = append(r.Models, stages[i])
+		r.Mesh = stages[i].Mesh()
 	}
 	boxes, err := line.OpenMailboxes(p.Boxes(), bytes)
 	if err != nil {
