@@ -146,12 +146,17 @@ func TestGoldenGroupedNVFP4(t *testing.T) {
 // compareF64 allows the relative L2 distance that FP32 sums explain. No code or scale may differ.
 func compareF64(t *testing.T, name string, got []float32, want []float64) {
 	t.Helper()
+	if l2 := distance(got, want); !(l2 <= 1e-6) || len(got) != len(want) {
+		t.Errorf("%s: %d elements, relative L2 %.2g to the exact products, want %d and 1e-6", name, len(got), l2, len(want))
+	}
+}
+
+// distance returns the relative L2 distance.
+func distance(got []float32, want []float64) float64 {
 	diff, norm := 0.0, 0.0
 	for i, w := range want {
 		diff += (float64(got[i]) - w) * (float64(got[i]) - w)
 		norm += w * w
 	}
-	if l2 := math.Sqrt(diff / norm); !(l2 <= 1e-6) || len(got) != len(want) {
-		t.Errorf("%s: %d elements, relative L2 %.2g to the exact products, want %d and 1e-6", name, len(got), l2, len(want))
-	}
+	return math.Sqrt(diff / norm)
 }

@@ -81,19 +81,20 @@ type decodedProduct struct {
 // decode decodes two operands into scratch memory.
 func decode(ex *tensor.Exec, a, b Tensor) decodedProduct {
 	p := decodedProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{a, b}, inBF16: a.Format.fitsBF16() && b.Format.fitsBF16()}
-	p.a, p.b = p.decodeCopy(a), p.decodeCopy(b)
+	dtype := tensor.FP32
+	if p.inBF16 {
+		dtype = tensor.BF16
+	}
+	p.a, p.b = decodedCopy(ex, dtype, a), decodedCopy(ex, dtype, b)
 	return p
 }
 
 func (p *decodedProduct) release() { p.ex.Release(p.mark) }
 
-func (p *decodedProduct) decodeCopy(t Tensor) tensor.Tensor {
-	dtype := tensor.FP32
-	if p.inBF16 {
-		dtype = tensor.BF16
-	}
-	c := p.ex.New(dtype, t.Rows(), t.Cols())
-	dequantizeGeneral(p.ex, c.Mat(), t, false)
+// decodedCopy returns t without the group scales.
+func decodedCopy(ex *tensor.Exec, dtype tensor.DType, t Tensor) tensor.Tensor {
+	c := ex.New(dtype, t.Rows(), t.Cols())
+	dequantizeGeneral(ex, c.Mat(), t, false)
 	return c
 }
 
@@ -146,16 +147,20 @@ func (p *decodedProduct) scaleGroups(ends []int32) {
 	for g := range ends {
 		lo, hi := group(ends, g)
 		sums := p.scratch.Slice(lo, hi).F32()
-		tensor.Scale(sums, p.groupScale(0, g)*p.groupScale(1, g), sums)
+		tensor.Scale(sums, productScale(p.operands, g), sums)
 	}
 }
 
-// groupScale returns the scale of group g of an operand. An operand of one group has one scale for
-// every g.
-func (p *decodedProduct) groupScale(operand, g int) float32 {
-	t := p.operands[operand]
-	if t.Ends == nil {
-		g = 0
+// productScale returns the product of the group scales of two operands. An operand of one group has
+// one scale for every g.
+func productScale(operands [2]Tensor, g int) float32 {
+	scale := float32(1)
+	for _, t := range operands {
+		if t.Ends == nil {
+			scale *= t.GroupScale(0)
+		} else {
+			scale *= t.GroupScale(g)
+		}
 	}
-	return t.GroupScale(g)
+	return scale
 }
