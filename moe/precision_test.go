@@ -55,7 +55,7 @@ func TestQuantizedLinear(t *testing.T) {
 		"backward in mxfp4":    {Dgrad: inMXFP4.Dgrad, Wgrad: inMXFP4.Wgrad},
 		"forward in mxfp4":     {Forward: inMXFP4.Forward},
 		"six formats": {
-			Forward: Product{cast(mx.E4M3), cast(mx.INT8)}, Dgrad: Product{cast(mx.E5M2), cast(mx.E3M2)}, Wgrad: Product{cast(mx.E2M3), cast(nvfp4)},
+			Forward: Product{cast(mx.E4M3), cast(mx.INT8)}, Dgrad: Product{cast(mx.E5M2), cast(mx.E3M2)}, Wgrad: Product{cast(mx.E2M3), cast(mx.NVFP4)},
 		},
 	} {
 		for _, grouped := range []bool{false, true} {

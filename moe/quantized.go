@@ -11,13 +11,13 @@ import (
 // products that need them; their quantized forms are in their activation.
 type mxLinear struct {
 	Recipe
-	identity   identity
+	identity identity
 	// number of the first of this rank's experts
 	firstExpert int
 	peers       *collective.Comm // ranks that have other rows of inputs and gradients, for scales of tensors; nil: none
-	operands   *operands // holds the model's observer; nil: there is none
-	inference  bool      // there is no backward pass
-	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not needed
+	operands    *operands        // holds the model's observer; nil: there is none
+	inference   bool             // there is no backward pass
+	rows, cols  mx.Tensor        // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not needed
 }
 
 // quantizesForward, quantizesDgrad and quantizesWgrad report which products have quantized
@@ -29,28 +29,30 @@ func (q *mxLinear) quantizesWgrad() bool   { return q != nil && q.Wgrad.Quantize
 // forward computes y = x·wᵀ.
 func (q *mxLinear) forward(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 	if x.ends == nil {
-		mx.MatMul(ex, y, x.rows, q.rows)
+		q.Sum.MatMul(ex, y, x.rows, q.rows)
 	} else {
-		mx.GroupedMatMul(ex, y, x.rows, q.rows, x.ends, x.whole)
+		q.Sum.GroupedMatMul(ex, y, x.rows, q.rows, x.ends, x.whole)
 	}
 }
 
 // dgrad computes dx = dy·w.
 func (q *mxLinear) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy *activation) {
 	if dy.ends == nil {
-		mx.Dgrad(ex, dx, dy.rows, q.cols.Group(0))
+		q.Sum.Dgrad(ex, dx, dy.rows, q.cols.Group(0))
 	} else {
-		mx.GroupedDgrad(ex, dx, dy.rows, q.cols, dy.ends, dy.whole)
+		q.Sum.GroupedDgrad(ex, dx, dy.rows, q.cols, dy.ends, dy.whole)
 	}
 }
 
 // wgrad adds dyᵀ·x to the gradient of w; both are quantized along their columns.
 func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, dy, x *activation, seq int) {
-	if x.ends == nil {
-		mx.WgradSpans(ex, w.Grad.Mat(), dy.cols, x.cols, q.wholeBlocks(seq, dy.Dim(0)), w.accumulate(ex))
-	} else {
-		mx.GroupedWgrad(ex, w.ownGroups(), dy.cols, x.cols, w.accumulate(ex))
+	if x.ends != nil {
+		q.Sum.GroupedWgrad(ex, w.ownGroups(), dy.cols, x.cols, w.accumulate(ex))
+		return
 	}
+	w.addScaled(ex, mx.ProductScale(dy.cols, x.cols), func(to tensor.Tensor, adds bool) {
+		q.Sum.WgradSpans(ex, to.Mat(), dy.cols.Unscaled(), x.cols.Unscaled(), q.wholeBlocks(seq, dy.Dim(0)), adds)
+	})
 }
 
 // wholeBlocks returns the number of rows that one product sums: a sequence, or all rows if blocks

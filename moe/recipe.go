@@ -13,6 +13,7 @@ type Recipe struct {
 	Forward Product // y = x·wᵀ: inputs, weights
 	Dgrad   Product // dx = dy·w: gradients of outputs, weights
 	Wgrad   Product // dw = dyᵀ·x: gradients of outputs, inputs
+	Sum     mx.Sum  // of all quantized products
 }
 
 // Product says how the two operands of a product are quantized. A product of two zero Casts is

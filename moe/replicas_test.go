@@ -10,9 +10,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/collective/mesh"
-	"spmoe/mx"
 	"spmoe/tensor"
-	"spmoe/tensor/format"
 )
 
 // Experts have few rows here, and fewer on each replica, so that products of both kinds occur.
@@ -158,10 +156,9 @@ func TestMeshRefuses(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		wide := mx.Format{Name: "wide", Element: format.E2M1, Block: [2]int{1, 16}, Scale: mx.ScaleE4M3, TensorScale: true}
-		p := Precision{Name: "wide", DType: tensor.BF16, Experts: uniform(cast(wide), cast(wide))}
-		if _, err := NewOn(on, quantizable(64, 64), p, 8, nil); err == nil || !strings.Contains(err.Error(), "a scale for all rows of an expert") {
-			t.Errorf("scales of whole experts: %v", err)
+		p := FP8{Gradient: gradientSquares}.precision()
+		if _, err := NewOn(on, quantizable(64, 64), p, 8, nil); err == nil || !strings.Contains(err.Error(), "has 128 rows of an expert") {
+			t.Errorf("blocks with rows of several replicas: %v", err)
 		}
 		return nil
 	})
