@@ -88,7 +88,7 @@ func TestSpansOfSums(t *testing.T) {
 	const rows, n, k = 64, 16, 32
 	ex := tensor.NewExec()
 	dy, x := quantizeTo(ex, nvfp4RHT, mx.AlongCols, random(1, rows, n), nil), quantizeTo(ex, nvfp4RHT, mx.AlongCols, random(2, rows, k), nil)
-	for _, sum := range []mx.Sum{mx.SumExact, mx.SumHopper} {
+	for _, sum := range mx.Sums() {
 		both, parts := tensor.New(tensor.FP32, n, k), tensor.New(tensor.FP32, n, k)
 		sum.WgradSpans(ex, both.Mat(), dy, x, rows/2, false)
 		for half := range 2 {
