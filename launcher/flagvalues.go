@@ -20,6 +20,9 @@ func flagChoices(command, name string) []string {
 	if command != "project hosts" && strings.HasPrefix(command, "project") {
 		return projectChoices(name)
 	}
+	if choices := (moe.Options{}).Choices()[name]; choices != nil {
+		return choices
+	}
 	switch name {
 	case "flavor":
 		return flavors()

@@ -68,7 +68,8 @@ type Config struct {
 	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample to generate at the end; 0: no sample"`
 	SamplePrompt  string `toml:"sample_prompt" help:"prompt of the sample"`
 
-	MX        MX         `toml:"mx"`
+	MX MX `toml:"mx"`
+	moe.Options
 	Guard     Guard      `toml:"guard"`
 	Optimizer Optimizer  `toml:"optimizer"`
 	Model     moe.Config `toml:"model"`
@@ -92,7 +93,7 @@ func Default(flavor string) (Config, error) {
 		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(), Precision: "bf16", DPReplicate: 1, DPShard: -1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2, LogEvery: 20, EvalEvery: AutoEval, EvalSequences: t.EvalSequences, SampleTokens: 160, SamplePrompt: "// New returns ",
-		MX:    MX{Scale: mx.RCEIL.String()},
+		MX: MX{Scale: mx.RCEIL.String()}, Options: moe.DefaultOptions(),
 		Guard: Guard{Spike: 100, Skips: 5, Memory: 1, Activations: 1},
 		Optimizer: Optimizer{
 			optim.Schedule{LR: t.LR, Warmup: t.Warmup, DecayFrac: t.DecayFrac, Decay: t.Decay, MinFactor: t.MinFactor},
@@ -120,7 +121,7 @@ func (c Config) threads(ranks, cores int) int {
 
 // Recipe returns the precision of the run, with the variations in section mx.
 func (c Config) Recipe() (moe.Precision, error) {
-	p, err := moe.PrecisionByName(c.Precision)
+	p, err := c.Options.Precision(c.Precision)
 	if err != nil {
 		return p, err
 	}
