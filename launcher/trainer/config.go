@@ -14,7 +14,10 @@ import (
 
 	"spmoe/collective/ep"
 	"spmoe/datasets"
+	"spmoe/internal/stricttoml"
+	"spmoe/launcher/recipefile"
 	"spmoe/launcher/record"
+	"spmoe/launcher/system"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/mx"
@@ -31,6 +34,8 @@ type Config struct {
 	MicroBatch int    `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; the last bits of results depend on the number of passes per step"`
 	Recompute  string `toml:"recompute" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
 	Precision  string `toml:"precision" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
+
+	RecipeFile string `toml:"recipe,multiline" help:"file with a format and a rounding for each operand, instead of precision; launcher recipe prints a built-in one; a run's config has its text"`
 
 	DPReplicate int  `toml:"dp_replicate" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
 	DPShard     int  `toml:"dp_shard" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
@@ -119,8 +124,35 @@ func (c Config) threads(ranks, cores int) int {
 	return max(1, cores/ranks)
 }
 
-// Recipe returns the precision of the run, with the variations in section mx.
+// ReadRecipe replaces the path of a recipe file by its text, and the precision by the recipe's name.
+func (c *Config) ReadRecipe() error {
+	if c.RecipeFile == "" {
+		return nil
+	}
+	if !strings.Contains(c.RecipeFile, "\n") {
+		text, err := system.ReadFile(c.RecipeFile, stricttoml.MaxSize)
+		if err != nil {
+			return fmt.Errorf("recipe: %w: give a file (launcher recipe nvfp4 prints one)", err)
+		}
+		p, err := recipefile.Parse(string(text))
+		if err != nil {
+			return fmt.Errorf("recipe: %s: %w", c.RecipeFile, err)
+		}
+		c.RecipeFile, c.Precision = string(text)+"\n", p.Name
+	}
+	return nil
+}
+
+// Recipe returns the precision of the run: that of the recipe file, or a built-in one with the
+// variations in its sections.
 func (c Config) Recipe() (moe.Precision, error) {
+	if c.RecipeFile != "" {
+		p, err := recipefile.Parse(c.RecipeFile)
+		if err != nil {
+			return p, fmt.Errorf("recipe: %w", err)
+		}
+		return p, nil
+	}
 	p, err := c.Options.Precision(c.Precision)
 	if err != nil {
 		return p, err
