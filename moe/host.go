@@ -19,7 +19,6 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
 	"spmoe/collective"
-	"spmoe/mx"
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
@@ -296,37 +295,17 @@ func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
 	case w.rows != nil:
 		return w.computeExperts(p, lists, at)
 	case l.rows[0] < l.rows[1]:
-		err := error(nil)
-		l.addScaled(p.ex, w.scale(), func(to tensor.Tensor, adds bool) {
-			err = w.sum(p, to, adds, lists, at, n)
-		})
-		if err != nil {
-			return err
+		sum := l.gradientTree(p.ex, len(lists), true)
+		for r, list := range lists {
+			to, adds := sum.next()
+			if !w.product(p, to, adds, list[at:at+n], r == l.host.comm.Rank()) {
+				return fmt.Errorf("the operands of rank %d do not fit", r)
+			}
+			sum.push()
 		}
 	}
 	p.sealGrad(&w.layer.weight)
 	return nil
-}
-
-// sum stores or adds the products of all ranks, without the scale of tensors.
-func (w wgrad) sum(p phase, to tensor.Tensor, adds bool, lists [][][]byte, at, n int) error {
-	sum := newGradientTree(p.ex, to, adds, len(lists), true)
-	for r, list := range lists {
-		to, adds := sum.next()
-		if !w.product(p, to, adds, list[at:at+n], r == w.layer.host.comm.Rank()) {
-			return fmt.Errorf("the operands of rank %d do not fit", r)
-		}
-		sum.push()
-	}
-	return nil
-}
-
-// scale returns the scale of tensors that multiplies the sum.
-func (w wgrad) scale() float32 {
-	if !w.layer.mx.quantizesWgrad() {
-		return 1
-	}
-	return mx.ProductScale(w.dy.cols, w.x.cols)
 }
 
 // bytesRead returns the bytes of the buffers that compute reads: the columns of dy that belong to
@@ -395,7 +374,7 @@ func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own 
 			ok = ok && fits
 		}
 		if ok {
-			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy.Unscaled(), x.Unscaled(), lo, l.mx.wholeBlocks(seq, rows), adds)
+			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy, x, lo, l.mx.wholeBlocks(seq, rows), adds)
 		}
 		return ok
 	}

@@ -32,26 +32,6 @@ func (w *weight) accumulate(ex *tensor.Exec) bool {
 	return !stale
 }
 
-// addScaled stores scale·sum, or adds it to Grad. sum stores a sum, or adds it if adds is set.
-func (w *weight) addScaled(ex *tensor.Exec, scale float32, sum func(to tensor.Tensor, adds bool)) {
-	adds := w.accumulate(ex)
-	if scale == 1 {
-		sum(w.own(), adds)
-		return
-	}
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	part := w.own()
-	if adds {
-		part = ex.New(tensor.FP32, part.Dims()...)
-	}
-	sum(part, false)
-	tensor.Scale(part.F32(), scale, part.F32())
-	if adds {
-		add(ex, w.own(), part)
-	}
-}
-
 // sum returns Grad for callers that can only add to it.
 func (w *weight) sum(ex *tensor.Exec) tensor.Tensor {
 	if !w.accumulate(ex) {

@@ -46,13 +46,11 @@ func (q *mxLinear) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy *activation) {
 
 // wgrad adds dyᵀ·x to the gradient of w; both are quantized along their columns.
 func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, dy, x *activation, seq int) {
-	if x.ends != nil {
+	if x.ends == nil {
+		q.Sum.WgradSpans(ex, w.Grad.Mat(), dy.cols, x.cols, q.wholeBlocks(seq, dy.Dim(0)), w.accumulate(ex))
+	} else {
 		q.Sum.GroupedWgrad(ex, w.ownGroups(), dy.cols, x.cols, w.accumulate(ex))
-		return
 	}
-	w.addScaled(ex, mx.ProductScale(dy.cols, x.cols), func(to tensor.Tensor, adds bool) {
-		q.Sum.WgradSpans(ex, to.Mat(), dy.cols.Unscaled(), x.cols.Unscaled(), q.wholeBlocks(seq, dy.Dim(0)), adds)
-	})
 }
 
 // wholeBlocks returns the number of rows that one product sums: a sequence, or all rows if blocks

@@ -55,17 +55,6 @@ func (t Tensor) GroupScale(g int) float32 {
 	return scale
 }
 
-// Unscaled returns the matrix without its group scales: see ProductScale.
-func (t Tensor) Unscaled() Tensor {
-	t.Amax, t.Format.Shrink = tensor.Tensor{}, false
-	return t
-}
-
-// ProductScale returns the product of the scales of group 0 of two operands. It times a product of
-// both Unscaled is the product of both. Ranks that add up parts of a product multiply by it at the
-// end, because a sum of rounded multiples depends on the parts.
-func ProductScale(a, b Tensor) float32 { return productScale([2]Tensor{a, b}, 0) }
-
 func (t Tensor) setScale(row, col int, s storedScale) {
 	at := row*t.Scales.Dim(1) + col
 	if t.Format.Scale.dtype() == tensor.FP32 {
