@@ -147,11 +147,7 @@ func (c *Config) ReadRecipe() error {
 // variations in its sections.
 func (c Config) Recipe() (moe.Precision, error) {
 	if c.RecipeFile != "" {
-		p, err := recipefile.Parse(c.RecipeFile)
-		if err != nil {
-			return p, fmt.Errorf("recipe: %w", err)
-		}
-		return p, nil
+		return recipefile.Parse(c.RecipeFile)
 	}
 	p, err := c.Options.Precision(c.Precision)
 	if err != nil {
@@ -169,7 +165,8 @@ func (c Config) Recipe() (moe.Precision, error) {
 		}
 		gradient = &f
 	}
-	return p.With(gradient, scale), nil
+	p = p.With(gradient, scale)
+	return p, p.Validate()
 }
 
 // exchange returns the options of the exchange.
