@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/moe"
 )
 
 func TestNearest(t *testing.T) {
