@@ -76,9 +76,10 @@ func (t Tensor) Scale(row, col int) float32 {
 	}
 }
 
-// setCodes sets the codes of a row.
-func (t Tensor) setCodes(row int, codes []uint8) {
-	to := t.Codes.Index(row).U8()
+// setCodes sets the codes of a row from a column on. Packed rows begin with an even column.
+func (t Tensor) setCodes(row, col int, codes []uint8) {
+	per := t.Format.perByte()
+	to := t.Codes.Index(row).U8()[col/per:][:len(codes)/per]
 	if !t.Format.Packed {
 		copy(to, codes)
 		return

@@ -77,21 +77,21 @@ var (
 	MXFP4 = Format{Name: "mxfp4", Element: format.E2M1, Block: E2M1.Block, Scale: ScaleE8M0, Packed: true}
 
 	// NVFP4 is that of Transformer Engine: rows of 16 elements, and squares for weights.
-	NVFP4     = nvfp4("nvfp4", 1)
-	NVFP4Tile = nvfp4("nvfp4-16x16", 16)
+	NVFP4     = nvfp4Format("nvfp4", 1)
+	NVFP4Tile = nvfp4Format("nvfp4-16x16", 16)
 
 	// FP8Row and FP8Tile are DeepSeek-V3's: rows of 128 elements, and squares for weights.
-	FP8Row      = fp8("fp8-1x128", 1, ScaleFP32)
-	FP8Tile     = fp8("fp8-128x128", 128, ScaleFP32)
-	FP8RowPow2  = fp8("fp8-1x128-pow2", 1, ScalePow2)
-	FP8TilePow2 = fp8("fp8-128x128-pow2", 128, ScalePow2)
+	FP8Row      = fp8Format("fp8-1x128", 1, ScaleFP32)
+	FP8Tile     = fp8Format("fp8-128x128", 128, ScaleFP32)
+	FP8RowPow2  = fp8Format("fp8-1x128-pow2", 1, ScalePow2)
+	FP8TilePow2 = fp8Format("fp8-128x128-pow2", 128, ScalePow2)
 )
 
-func nvfp4(name string, height int) Format {
+func nvfp4Format(name string, height int) Format {
 	return Format{Name: name, Element: format.E2M1, Block: [2]int{height, 16}, Scale: ScaleE4M3, TensorScale: true, Packed: true}
 }
 
-func fp8(name string, height int, scale ScaleType) Format {
+func fp8Format(name string, height int, scale ScaleType) Format {
 	return Format{Name: name, Element: format.E4M3, Block: [2]int{height, 128}, Scale: scale}
 }
 

@@ -25,20 +25,22 @@ func (f Format) largestScale() float32 {
 // A scaleChooser chooses between two scales per block: one that maps the largest magnitude to the
 // largest number of the format, and one that maps it to 2/3 of that.
 type scaleChooser struct {
-	*quantizeArgs
-	panel  tensor.Tensor // rows of blocks in FP32
-	encode float32       // of the group
-	amax   float32       // of the group
-	line   []float32     // scratch for the elements of a block along the contracted dimension
-	codes  []uint8       // scratch for their codes
-	errors []float32     // scratch for the errors of the lines of a block
+	*panel
+	encode float32   // of the group
+	amax   float32   // of the group
+	line   []float32 // scratch for the elements of a block along the contracted dimension
+	codes  []uint8   // scratch for their codes
+	errors []float32 // scratch for the errors of the lines of a block
 }
 
-// newScaleChooser returns the chooser for a row of blocks in a group.
-func (g *quantizeArgs) newScaleChooser(ex *tensor.Exec, panel tensor.Tensor, group int) scaleChooser {
-	lines, length := g.t.Format.Block[0], g.t.Format.Block[1]
+// newScaleChooser returns the chooser for a panel. It is empty for a format without the choice.
+func (p *panel) newScaleChooser(ex *tensor.Exec) scaleChooser {
+	if !p.t.Format.FourOverSix {
+		return scaleChooser{}
+	}
+	lines, length := p.t.Format.Block[0], p.t.Format.Block[1]
 	return scaleChooser{
-		quantizeArgs: g, panel: panel, encode: g.t.encodeScale(group), amax: g.t.Amax.F32()[group],
+		panel: p, encode: p.t.encodeScale(p.at.group), amax: p.t.Amax.F32()[p.at.group],
 		line: ex.New(tensor.FP32, length).F32(), codes: ex.New(tensor.UINT8, length).U8(),
 		errors: ex.New(tensor.FP32, 1<<bits.Len(uint(lines-1))).F32(),
 	}
@@ -47,7 +49,7 @@ func (g *quantizeArgs) newScaleChooser(ex *tensor.Exec, panel tensor.Tensor, gro
 // choose returns the scale of block b, whose largest magnitude is amax, and the factor of its
 // elements. The first scale stays if both leave the same error.
 func (c *scaleChooser) choose(b int, amax float32) (code uint8, factor float32) {
-	base := amax / c.largest * c.encode
+	base := amax / c.quantizeArgs.largest * c.encode
 	least := float32(-1)
 	for _, scale := range [2]float32{base, base * 1.5} {
 		candidate := format.E4M3.Encode(min(scale, largestE4M3))
@@ -76,15 +78,13 @@ func (c *scaleChooser) blockError(b int, code uint8, factor float32) float32 {
 
 // blockLine returns line i of block b. It is shorter where the matrix ends within the block.
 func (c *scaleChooser) blockLine(b, i int) []float32 {
-	rows, cols := c.panel.Dim(0), c.panel.Dim(1)
-	height, width := c.t.BlockShape()
-	line, first := c.line[:0], b*width
-	if c.t.Blocks == AlongRows && i < rows {
-		return append(line, c.panel.Index(i).F32()[first:min(first+width, cols)]...)
+	line, first := c.line[:0], b*c.width
+	if c.t.Blocks == AlongRows && i < c.rows() {
+		return append(line, c.row(i)[first:min(first+c.width, c.cols)]...)
 	}
-	if c.t.Blocks == AlongCols && first+i < cols {
-		for r := range min(height, rows) {
-			line = append(line, c.panel.Index(r).F32()[first+i])
+	if c.t.Blocks == AlongCols && first+i < c.cols {
+		for r := range c.rows() {
+			line = append(line, c.row(r)[first+i])
 		}
 	}
 	return line
@@ -93,7 +93,7 @@ func (c *scaleChooser) blockLine(b, i int) []float32 {
 func (c *scaleChooser) lineError(line []float32, scale, factor float32) float32 {
 	codes := c.codes[:len(line)]
 	c.t.Format.EncodeScaled(codes, line, factor)
-	unit, sum := c.largest*c.t.Format.largestScale(), float32(0)
+	unit, sum := c.quantizeArgs.largest*c.t.Format.largestScale(), float32(0)
 	for k, x := range line {
 		sum += magnitude(c.t.Format.Values()[codes[k]]*scale*c.amax/unit - x)
 	}

@@ -5,7 +5,9 @@ package mx
 import (
 	"math"
 
+	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/philox"
+	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
 )
 
@@ -55,10 +57,13 @@ func transformed(ex *tensor.Exec, t Tensor, x tensor.Matrix) tensor.Matrix {
 	return h
 }
 
+// hadamardBits16 says which signs are -1 for 16 points.
+const hadamardBits16 = 0xd7e8
+
 // hadamardSigns returns the signs of a transform. Those of 16 points are Transformer Engine's, and
 // the others are random bits.
 func hadamardSigns(points int) [maxHadamard]float32 {
-	bits := [4]uint32{0xd7e8}
+	bits := [4]uint32{hadamardBits16}
 	if points != 16 {
 		bits = philox.Block([2]uint32{}, [4]uint32{})
 	}
@@ -90,16 +95,34 @@ func transformRange(ex *tensor.Exec, h hadamard, lo, hi int) {
 		}
 		return
 	}
-	rows := ex.New(tensor.FP32, h.points, h.x.Cols)
+	most := min(hadamardCols, ceilDiv(h.x.Cols, nvfp4.Block)*nvfp4.Block)
+	rows := ex.New(tensor.FP32, h.points, most)
 	for run, p := range panels(h.ends, h.x.Rows, h.points) {
 		if run < lo || run >= hi {
 			continue
 		}
 		part := rows.Slice(0, p.last-p.first)
-		tensor.Convert(ex, part.Mat(), h.x.RowSlice(p.first, p.last))
-		h.transform(part.F32(), h.x.Cols)
-		tensor.Convert(ex, h.dst.RowSlice(p.first, p.last), part.Mat())
+		for c := 0; c < h.x.Cols; c += most {
+			n := min(most, h.x.Cols-c)
+			values := part.Mat().ColSlice(0, n)
+			tensor.Convert(ex, values, h.x.RowSlice(p.first, p.last).ColSlice(c, c+n))
+			h.transformCols(part)
+			tensor.Convert(ex, h.dst.RowSlice(p.first, p.last).ColSlice(c, c+n), values)
+		}
 	}
+}
+
+// hadamardCols is the number of columns that are transformed at a time, so that a first-level cache
+// holds them. It is a multiple of nvfp4.Block.
+const hadamardCols = 512
+
+// transformCols transforms some rows along columns.
+func (h *hadamard) transformCols(rows tensor.Tensor) {
+	if rows.Dim(0) == nvfp4.Block && h.points == nvfp4.Block && !h.inverse && kernels == quant.Tiles {
+		nvfp4.HadamardCols(rows.F32(), hadamardBits16)
+		return
+	}
+	h.transform(rows.F32(), rows.Dim(1))
 }
 
 // transform transforms the runs of a vector whose elements have width numbers each.

@@ -5,7 +5,9 @@ package mx
 import (
 	"fmt"
 
+	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/philox"
+	"spmoe/mx/internal/quant"
 )
 
 // Rounding is the rule that chooses between the two codes next to a number.
@@ -57,21 +59,22 @@ type Draws struct {
 	First uint64
 }
 
-// fill sets out to the 16-bit numbers of a row's columns.
-func (d *Draws) fill(out []int32, row int) {
+// fill sets out to the 16-bit numbers of a row's columns from col on, a multiple of 8. The length of
+// out is a multiple of nvfp4.DrawUnit.
+func (d *Draws) fill(out []uint16, row, col int) {
 	index := d.First + uint64(row)
 	if d.Rows != nil {
 		index = d.Rows[row]
 	}
-	counter := [4]uint32{1: uint32(index), 2: uint32(index >> 32), 3: d.Stream}
+	key, counter := [2]uint32{d.Seed, d.Step}, [4]uint32{uint32(col / 8), uint32(index), uint32(index >> 32), d.Stream}
+	if kernels == quant.Tiles {
+		nvfp4.Draw(out, &key, &counter)
+		return
+	}
 	for c := 0; c < len(out); c += 8 {
-		counter[0] = uint32(c / 8)
-		for i, word := range philox.Block([2]uint32{d.Seed, d.Step}, counter) {
-			for j := range 2 {
-				if at := c + 2*i + j; at < len(out) {
-					out[at] = int32(word >> (16 * j) & 0xffff)
-				}
-			}
+		for i, word := range philox.Block(key, counter) {
+			out[c+2*i], out[c+2*i+1] = uint16(word), uint16(word>>16)
 		}
+		counter[0]++
 	}
 }

@@ -45,9 +45,9 @@ func TestStochasticRoundingIsUnbiased(t *testing.T) {
 // in the right proportion.
 func TestStochasticMean(t *testing.T) {
 	const n = 1 << 16
-	values, codes, draws := make([]float32, n), make([]uint8, n), make([]int32, n)
+	values, codes, draws := make([]float32, n), make([]uint8, n), make([]uint16, n)
 	for i := range draws {
-		draws[i] = int32(i)
+		draws[i] = uint16(i)
 	}
 	for _, x := range []float32{0.25, 0.125, 0.7, 1, 1.75, 2.5, 3.125, 4.5, 5.984375, 6, -2.25, -5.5} {
 		for i := range values {

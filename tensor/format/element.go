@@ -184,7 +184,7 @@ func (e *Element) EncodeScaled(codes []uint8, values []float32, scale float32) {
 // a uniform number of 16 bits for each value. The upper neighbor is chosen if the draw plus the
 // distance from the lower one, in units of 2^-16 of a step and rounded down, is at least 2^16.
 // Larger numbers saturate. No value may be NaN.
-func (e *Element) EncodeStochastic(codes []uint8, values []float32, draws []int32) {
+func (e *Element) EncodeStochastic(codes []uint8, values []float32, draws []uint16) {
 	const exponent, one, fraction, half = 0xff << 23, 1 << 23, 1<<23 - 1, 16
 	shift := 23 - e.mantissa
 	smallest := uint32(127+e.emin) * one
