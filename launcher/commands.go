@@ -49,7 +49,9 @@ func commands() []command {
 		}},
 		{name: "compare", group: groupCheck, about: "train in several precisions and test whether their final losses are equivalent", define: defineCompare, outlives: true, examples: []string{
 			"compare --quick",
-			"-np 4 compare --precision bf16,mxfp8 --seeds 3 --out runs/compare-1",
+			"-np 4 compare --precision bf16,mxfp8 --until-decided --max-seeds 24",
+			"-np 4 compare --power 0.8 --margin 1 --out runs/compare-1",
+			"compare --simulate 1000",
 		}},
 		{name: "check", group: groupCheck, args: "PATH...", about: "compare this build with another implementation's outputs", define: defineCheck, examples: []string{
 			"check golden/",
@@ -117,6 +119,10 @@ func commands() []command {
 			"routes runs/bf16/routes.arrow runs/mxfp8/routes.arrow",
 			"routes runs/debug-1/routes.arrow --steps 100..101 --export trace.csv",
 			"-np 8 routes --workload W2 --experts 64 --top-k 8 --export hot-rank.csv",
+		}},
+		{name: "recipe", group: groupInspect, args: "NAME", about: "print a built-in low-precision recipe as a file for train --recipe", define: defineRecipe, examples: []string{
+			"recipe nvfp4",
+			"recipe nvfp4 --nvfp4.rht=false > my.toml",
 		}},
 		{name: "schedule", group: groupInspect, about: "print, check and draw a pipeline schedule: its lists, bubbles and activations", define: defineSchedule, examples: []string{
 			"schedule --name DualPipeV --pp 4 --microbatches 12",
