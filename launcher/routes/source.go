@@ -26,8 +26,8 @@ func (h Header) ExpertRank(expert int32) int { return int(expert) * h.EP / h.Exp
 const elementBytes = 2
 
 // Trace writes one CSV line per token and expert, for simulators of communication: step, layer,
-// rank that has the token, token (of the global batch), expert, rank that holds it, weight, bytes of
-// the row. Groups of EP ranks hold all experts, and rows stay within their group.
+// rank that has the token, token (of the global batch), expert, rank that holds it, weight, bytes
+// of the row. Groups of EP ranks hold all experts, and rows stay within their group.
 type Trace struct {
 	from Source
 	out  *bufio.Writer
