@@ -11,8 +11,9 @@ import (
 // Rank is what a rank has of a model in a pipeline.
 type Rank struct {
 	*Executor
-	Mesh   moe.Mesh     // of the ranks with the same stages
-	Models []*moe.Model // its stages, in the order of the model
+	Mesh   moe.Mesh         // of the ranks with the same stages
+	Line   *collective.Comm // the ranks that a micro-batch passes, in the order of their places
+	Models []*moe.Model     // its stages, in the order of the model
 }
 
 // Build divides the ranks of c according to a layout and builds the stages of this one: build
@@ -33,7 +34,7 @@ func (p *Plan) Build(c *collective.Comm, l mesh.Layout, cut []moe.Stage, bytes i
 	if err != nil {
 		return nil, err
 	}
-	r := &Rank{}
+	r := &Rank{Line: line}
 	if r.Mesh, err = moe.NewMesh(peers, l.Stage()); err != nil {
 		return nil, err
 	}
