@@ -211,7 +211,7 @@ func (c Config) Vault(ranks int) int64 {
 	const multiple, replicated = 4096 + moe.ShardMultiple, 2 // a group's last rank has its padding
 	l, groups := c.layout(ranks), int64(3)
 	if c.pipelined() {
-		l, groups = l.Stage(), 2*groups // the bound of a rank that has nearly all layers, in two stages
+		l, groups = l.Stage(), groups*c.mostStages(ranks) // the bound of a rank that has nearly all layers
 	}
 	perWeight := int64(optim.BytesPerWeight(c.rule()))
 	state := c.LayoutMemory(l, 1).Optimizer + product(groups*multiple, perWeight)
