@@ -5,6 +5,9 @@ package trainer
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 
 	"spmoe/collective"
 	"spmoe/collective/pipeline"
@@ -15,29 +18,99 @@ import (
 // pipelined reports whether the model is cut into stages.
 func (c Config) pipelined() bool { return c.PP > 1 }
 
-// schedule returns the schedule of a step, and the stages of the model.
-func (c Config) schedule(ranks int) (*pipeline.Schedule, []moe.Stage, error) {
-	s, err := pipeline.New(c.PPSchedule, c.PP, 0, c.passes(ranks))
+// Pipeline returns the schedule of a step of some ranks, and the stages of the model.
+func (c Config) Pipeline(ranks int) (*pipeline.Schedule, []moe.Stage, error) {
+	l, err := c.Layout(ranks)
+	if err != nil {
+		return nil, nil, err
+	}
+	microbatches := c.PPMicrobatches
+	if microbatches < 1 {
+		microbatches = c.passes(ranks)
+	}
+	if n := max(l.Batch()*microbatches, 1); c.Batch < 1 || c.Batch%n != 0 {
+		return nil, nil, fmt.Errorf("batch is %d: give a multiple of the micro-batches of all ranks with the same stage, %d", c.Batch, n)
+	}
+	return c.divide(microbatches)
+}
+
+// divide returns the schedule of some micro-batches, and the stages.
+func (c Config) divide(microbatches int) (s *pipeline.Schedule, stages []moe.Stage, err error) {
+	perRank := c.PPStages
+	if c.PPLayout != "" {
+		if stages, err = c.Model.ParseStages(c.PPLayout); err != nil {
+			return nil, nil, fmt.Errorf("pp_layout: %w", err)
+		}
+		if n := len(stages); perRank == 0 && n%c.PP == 0 {
+			perRank = n / c.PP
+		} else if n != perRank*c.PP {
+			return nil, nil, fmt.Errorf("pp_layout %.60q has %d stages: give the same number to each of the %d ranks (pp)", c.PPLayout, n, c.PP)
+		}
+	}
+	if isSchedule(c.PPSchedule) {
+		s, err = pipeline.New(c.PPSchedule, c.PP, perRank, microbatches)
+	} else {
+		s, err = c.readSchedule(perRank, microbatches)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("pp_schedule: %w", err)
 	}
-	stages, err := c.Model.Stages(s.Stages, c.Seq)
-	if err != nil {
-		return nil, nil, fmt.Errorf("pp is %d: %w", c.PP, err)
+	if stages == nil {
+		if stages, err = c.Model.Stages(s.Stages, c.Seq); err != nil {
+			return nil, nil, fmt.Errorf("pp is %d: %w", c.PP, err)
+		}
 	}
 	return s, stages, nil
 }
 
-// checkPipeline returns an error with every reason why the model cannot be trained in stages.
+// isSchedule reports whether a schedule of that name exists. Other names are those of files, unless
+// they look like neither.
+func isSchedule(name string) bool {
+	known := func(n string) bool { return strings.EqualFold(n, name) }
+	return slices.ContainsFunc(pipeline.Names(), known) || !strings.ContainsAny(name, "./\\")
+}
+
+// readSchedule returns the schedule in a file that has lists for the ranks and micro-batches of the
+// run. It checks the lists.
+func (c Config) readSchedule(perRank, microbatches int) (*pipeline.Schedule, error) {
+	file, err := os.Open(c.PPSchedule)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	all, err := pipeline.Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.PPSchedule, err)
+	}
+	var titles []string
+	for _, s := range all {
+		if len(s.Ranks) == c.PP && s.Microbatches == microbatches && (perRank == 0 || s.Stages == perRank*c.PP) {
+			if err := s.Check(); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.PPSchedule, err)
+			}
+			return s, nil
+		}
+		titles = append(titles, s.Title())
+	}
+	want := fmt.Sprintf("%d ranks (pp) and %d micro-batches", c.PP, microbatches)
+	if perRank > 0 {
+		want += fmt.Sprintf(" with %d stages", perRank*c.PP)
+	}
+	return nil, fmt.Errorf("%s has no lists for %s: it has %.300s", c.PPSchedule, want, strings.Join(titles, "; "))
+}
+
+// checkPipeline returns an error if the model cannot be trained in stages.
 func (c Config) checkPipeline(ranks int) error {
 	if !c.pipelined() {
+		if c.PPLayout != "" || c.PPStages != 0 {
+			return fmt.Errorf("pp_layout is %q and pp_stages_per_rank %d: they need pp", c.PPLayout, c.PPStages)
+		}
 		if c.PPMicrobatches != 0 {
 			return fmt.Errorf("pp_microbatches is %d: it needs pp; without, give micro_batch", c.PPMicrobatches)
 		}
 		return nil
 	}
-	l, err := c.Layout(ranks)
-	if err != nil {
+	if _, err := c.Layout(ranks); err != nil {
 		return nil // checkReplicas returns it
 	}
 	var errs []error
@@ -47,13 +120,7 @@ func (c Config) checkPipeline(ranks int) error {
 		}
 	}
 	must(c.PPMicrobatches >= 0, "pp_microbatches is %d: give 0 (as micro_batch says) or more", c.PPMicrobatches)
-	microbatches := c.PPMicrobatches
-	if microbatches < 1 {
-		microbatches = c.passes(ranks)
-	}
-	if n := max(l.Batch()*microbatches, 1); c.Batch < 1 || c.Batch%n != 0 {
-		must(false, "batch is %d: give a multiple of the micro-batches of all ranks with the same stage, %d", c.Batch, n)
-	} else if _, _, err := c.schedule(ranks); err != nil {
+	if _, _, err := c.Pipeline(ranks); err != nil {
 		errs = append(errs, err)
 	}
 	must(c.RecordEvery == 0, "record_every is %d: a pipeline records loads only: give 0", c.RecordEvery)
@@ -62,7 +129,7 @@ func (c Config) checkPipeline(ranks int) error {
 
 // buildPipeline creates this rank's stages and the executor of its list. It is collective.
 func buildPipeline(cfg Config, c *collective.Comm) (*pipe.Rank, error) {
-	s, stages, err := cfg.schedule(c.Size())
+	s, stages, err := cfg.Pipeline(c.Size())
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +137,7 @@ func buildPipeline(cfg Config, c *collective.Comm) (*pipe.Rank, error) {
 	if err != nil {
 		return nil, err
 	}
-	dtype, err := cfg.DType()
-	if err != nil {
-		return nil, err
-	}
-	bytes := cfg.PassTokens(c.Size()) * cfg.Model.Dim * dtype.Size()
-	return plan.Build(c, cfg.layout(c.Size()), stages, bytes, func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
+	return plan.Build(c, cfg.layout(c.Size()), stages, cfg.messageBytes(c.Size()), func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 		return newModel(cfg, on, stage)
 	})
 }

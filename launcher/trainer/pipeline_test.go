@@ -3,13 +3,17 @@ package trainer
 // A run in stages gives the bits of one rank that makes the same passes.
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"spmoe/collective/mesh"
+	"spmoe/collective/pipeline"
 	"spmoe/tensor"
 )
 
@@ -54,6 +58,36 @@ func TestOneResultForAllPipelines(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Stages of the user's own, and lists from a file, give the bits of one rank.
+func TestOwnPipelines(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	own := filepath.Join(t.TempDir(), "lists.json")
+	writeSchedules(t, own, pipeline.Random(rng, 2, 5, 3), pipeline.Random(rng, 2, 5, 4))
+	want := outcomeOf(t, pipelineRun(t, "bf16"), 1)
+	for name, change := range map[string]func(*Config){
+		"layout":          func(c *Config) { c.PPLayout = "E|tttttttmL" },
+		"two per rank":    func(c *Config) { c.PPLayout, c.PPSchedule = "Et|(tt|)*2ttmL", "ZBVZeroBubble" },
+		"three per rank":  func(c *Config) { c.PPStages, c.PPSchedule = 3, "Interleaved1F1B" },
+		"lists of a file": func(c *Config) { c.PPSchedule = own },
+	} {
+		cfg := inStages(pipelineRun(t, "bf16"), "1F1B", mesh.Layout{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1})
+		change(&cfg)
+		outcomeFrom(t, cfg, train(t, cfg, 2, "")).equals(t, name, want)
+	}
+}
+
+// writeSchedules writes lists as schedule --json does.
+func writeSchedules(t *testing.T, path string, all ...*pipeline.Schedule) {
+	t.Helper()
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(pipeline.Write(file, all...), file.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -133,12 +167,26 @@ func TestPipelineGuardsMemory(t *testing.T) {
 }
 
 func TestPipelineRefuses(t *testing.T) {
+	dir := t.TempDir()
+	wrong, err := pipeline.New("1F1B", 2, 0, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong.Ranks[1] = wrong.Ranks[1][1:]
+	writeSchedules(t, dir+"/wrong.json", wrong)
+	writeSchedules(t, dir+"/small.json", pipeline.Random(rand.New(rand.NewPCG(1, 2)), 2, 2, 3))
 	for want, change := range map[string]func(*Config){
-		"unknown schedule":                  func(c *Config) { c.PPSchedule = "GPipe" },
-		"10 stages for a model of 7 layers": func(c *Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
-		"batch is 16: give a multiple":      func(c *Config) { c.PPMicrobatches = 3 },
-		"record_every is 1":                 func(c *Config) { c.RecordEvery = 1 },
-		"pp_microbatches is -1":             func(c *Config) { c.PPMicrobatches = -1 },
+		"wrong.json: schedule 1F1B: ":                               func(c *Config) { c.PPSchedule = dir + "/wrong.json" },
+		"has no lists for 2 ranks (pp) and 4 micro-batches: it has": func(c *Config) { c.PPSchedule = dir + "/small.json" },
+		"none.json: no such file":                                   func(c *Config) { c.PPSchedule = dir + "/none.json" },
+		"character 3, 'x'":                                          func(c *Config) { c.PPLayout = "Etx" },
+		"has 3 stages":                                              func(c *Config) { c.PPLayout = "E|t*6|tmL" },
+		"1F1B has 1 per rank, not 3":                                func(c *Config) { c.PPStages = 3 },
+		"unknown schedule":                                          func(c *Config) { c.PPSchedule = "GPipe" },
+		"10 stages for a model of 7 layers":                         func(c *Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
+		"batch is 16: give a multiple":                              func(c *Config) { c.PPMicrobatches = 3 },
+		"record_every is 1":                                         func(c *Config) { c.RecordEvery = 1 },
+		"pp_microbatches is -1":                                     func(c *Config) { c.PPMicrobatches = -1 },
 	} {
 		cfg := pipelineRun(t, "bf16")
 		cfg.PP = 2
@@ -152,6 +200,11 @@ func TestPipelineRefuses(t *testing.T) {
 	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "it needs pp") {
 		t.Error(err)
 	}
+	cfg.PPMicrobatches, cfg.PPStages = 0, 2
+	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "they need pp") {
+		t.Error(err)
+	}
+	cfg.PPStages = 0
 	cfg.PP = 2
 	if _, err := PrepareHere(cfg, 2, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), "stages must be on one host") {
 		t.Errorf("on two hosts: %v", err)

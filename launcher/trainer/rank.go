@@ -54,9 +54,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		return nil, err
 	}
 	r.first, r.links = r.mesh.World.Rank() == 0, newLinks(c, r.mesh, r.pipe)
-	if !cfg.pipelined() {
-		cfg.sizeArenas(r.model, ex, cfg.layout(c.Size()), len(c.Hosts()))
-	}
+	cfg.sizeArenas(r.models(), ex, cfg.layout(c.Size()), len(c.Hosts()))
 	r.watch.operands = newOperandMeter(j, ex, r.model, r.lead())
 	ex.Progress = c.Progress()
 	for _, c := range r.links {

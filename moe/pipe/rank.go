@@ -6,6 +6,7 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/mesh"
 	"spmoe/moe"
+	"spmoe/tensor"
 )
 
 // Rank is what a rank has of a model in a pipeline.
@@ -47,6 +48,7 @@ func (p *Plan) Build(c *collective.Comm, l mesh.Layout, cut []moe.Stage, bytes i
 			return nil, fmt.Errorf("stage %d: %w", i, err)
 		}
 		r.Models = append(r.Models, stages[i])
+		stages[i].ShareArenas(r.Models[0])
 	}
 	boxes, err := line.OpenMailboxes(p.Boxes(), bytes)
 	if err != nil {
@@ -73,3 +75,6 @@ func (r *Rank) Routings() (all []moe.Routing) {
 	}
 	return all
 }
+
+// ActivationPeak returns the maximum bytes that the passes of all stages with this Exec have held.
+func (r *Rank) ActivationPeak(ex *tensor.Exec) int { return moe.ActivationPeak(ex, r.Models...) }
