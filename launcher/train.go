@@ -143,8 +143,8 @@ func (f *trainFlags) observe(job *trainer.Job, cfg trainer.Config) (err error) {
 		}
 		job.Routing = routingMeters(cfg)
 	}
-	if cfg.PP > 1 && (f.trace != "" || f.ratios || f.project != "") {
-		return fmt.Errorf("--trace, --record-ratios and --project measure ranks that have all layers, but pp is %d: leave them out, or give --pp 1", cfg.PP)
+	if cfg.PP > 1 && (f.ratios || f.project != "") {
+		return fmt.Errorf("--record-ratios and --project measure ranks that have all layers, but pp is %d: leave them out, or give --pp 1", cfg.PP)
 	}
 	if job.Trace, err = parseWindow(f.trace); err == nil && job.Trace.Last > cfg.Steps {
 		err = fmt.Errorf("--trace is %q, but the run has %s: give steps of the run", f.trace, report.Plural(cfg.Steps, "step"))

@@ -134,8 +134,8 @@ func newModel(cfg Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 func (r *rank) addObservers() (err error) {
 	w, j := &r.watch, r.job
 	w.usage = &usageMeter{comm: r.comm, links: r.links, state: r.trainState}
-	w.tracer = newTracer(j.Trace, j.cfg, r.links, r.alarms)
-	w.profiler = newProfiler(w.tracer.now, r.links.waited)
+	w.tracer = newTracer(j.Trace, j.cfg, r.links, r.pipe, r.alarms)
+	w.profiler = newProfiler(w.tracer.now, r.links.met)
 	w.tracer.timer, r.ex.Profile = w.profiler.timer, w.profiler.timer
 	w.stragglers = newStragglers(r.links, r.mesh, r.balancer, r.alarms, j.here, j.threads)
 	w.recorder = &recorder{
