@@ -1,8 +1,8 @@
 package trainer
 
-// The rows of a trace for the stages of a pipeline: the actions of the schedule, without the time in
-// which a rank waits for their messages. Perfetto colors slices by their names without numbers, so
-// all F have one color.
+// The rows of a trace for the stages of a pipeline: the actions of the schedule, without the time
+// in which a rank waits for their messages. Perfetto colors slices by their names without numbers,
+// so all F have one color.
 
 import (
 	"cmp"
