@@ -123,7 +123,6 @@ func (c Config) checkPipeline(ranks int) error {
 	if _, _, err := c.Pipeline(ranks); err != nil {
 		errs = append(errs, err)
 	}
-	must(c.RecordEvery == 0, "record_every is %d: a pipeline records loads only: give 0", c.RecordEvery)
 	return errors.Join(errs...)
 }
 

@@ -5,15 +5,18 @@ package trainer
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"spmoe/collective/mesh"
 	"spmoe/collective/pipeline"
+	"spmoe/launcher/record"
 	"spmoe/tensor"
 )
 
@@ -166,6 +169,38 @@ func TestPipelineGuardsMemory(t *testing.T) {
 	outcomeFrom(t, cfg, got).equals(t, "flips", want)
 }
 
+// The record of a run in stages has the loads, choices and quantization errors of all layers, in
+// their order.
+func TestPipelineRecords(t *testing.T) {
+	whole := pipelineRun(t, "mxfp8")
+	whole.RecordEvery = 1
+	train(t, whole, 1, "")
+	want := readRecord(t, whole)
+	cfg := inStages(whole, "ZBVZeroBubble", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2})
+	cfg.Out = filepath.Join(t.TempDir(), "run")
+	train(t, cfg, 4, "")
+	got := readRecord(t, cfg)
+	if !reflect.DeepEqual(got.Loads, want.Loads) || len(got.Loads) == 0 {
+		t.Errorf("loads %+v, want %+v", got.Loads, want.Loads)
+	}
+	if !reflect.DeepEqual(got.Choices, want.Choices) || len(got.Choices) == 0 {
+		t.Errorf("%d choices differ from %d", len(got.Choices), len(want.Choices))
+	}
+	near := func(a, b record.Number) bool { return math.Abs(float64(a-b)) <= 1e-12*float64(b) }
+	if len(got.Quantized) != len(want.Quantized) || len(want.Quantized) == 0 {
+		t.Fatalf("%d operands, want %d", len(got.Quantized), len(want.Quantized))
+	}
+	for i, q := range got.Quantized {
+		w := want.Quantized[i]
+		if near(q.Signal, w.Signal) && near(q.Noise, w.Noise) {
+			q.Signal, q.Noise = w.Signal, w.Noise // added up in another order
+		}
+		if q != w {
+			t.Errorf("%+v, want %+v", q, w)
+		}
+	}
+}
+
 func TestPipelineRefuses(t *testing.T) {
 	dir := t.TempDir()
 	wrong, err := pipeline.New("1F1B", 2, 0, 4)
@@ -185,7 +220,6 @@ func TestPipelineRefuses(t *testing.T) {
 		"unknown schedule":                                          func(c *Config) { c.PPSchedule = "GPipe" },
 		"10 stages for a model of 7 layers":                         func(c *Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
 		"batch is 16: give a multiple":                              func(c *Config) { c.PPMicrobatches = 3 },
-		"record_every is 1":                                         func(c *Config) { c.RecordEvery = 1 },
 		"pp_microbatches is -1":                                     func(c *Config) { c.PPMicrobatches = -1 },
 	} {
 		cfg := pipelineRun(t, "bf16")
