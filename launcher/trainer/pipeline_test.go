@@ -3,6 +3,7 @@ package trainer
 // A run in stages gives the bits of one rank that makes the same passes.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -17,6 +18,7 @@ import (
 	"spmoe/collective/mesh"
 	"spmoe/collective/pipeline"
 	"spmoe/launcher/record"
+	"spmoe/launcher/spmd"
 	"spmoe/tensor"
 )
 
@@ -198,6 +200,41 @@ func TestPipelineRecords(t *testing.T) {
 		if q != w {
 			t.Errorf("%+v, want %+v", q, w)
 		}
+	}
+}
+
+// A run in stages that is interrupted saves, and resumes to the end of an undisturbed one.
+func TestPipelineInterrupted(t *testing.T) {
+	layout := mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}
+	cfg := inStages(pipelineRun(t, "bf16"), "ZBVZeroBubble", layout)
+	cfg.Steps = 4
+	want := outcomeOf(t, cfg, 4)
+	ctx, cancel := context.WithCancel(t.Context())
+	job, err := Prepare(cfg, 4, "", &reports{onStep: func(Step) { cancel() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := job.Run(ctx, spmd.Goroutines{N: 4}); !errors.Is(err, ErrInterrupted) {
+		t.Fatal(err)
+	}
+	got := outcomeFrom(t, cfg, train(t, cfg, 4, cfg.Out))
+	at := len(want.steps) - len(got.steps)
+	if want.steps, want.evals, got.evals = want.steps[at:], nil, nil; at == 0 {
+		t.Error("it was not interrupted")
+	}
+	got.equals(t, "resumed", want)
+}
+
+// A rank that fails in the middle of a step ends the wait of the ranks that it owes messages.
+func TestPipelineRankFails(t *testing.T) {
+	cfg := inStages(pipelineRun(t, "bf16"), "1F1B", mesh.Layout{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1})
+	_, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
+		if !computed && r.comm.Rank() == 2 && r.progress.Step == 1 {
+			panic("a stage is gone")
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "rank 2") || !strings.Contains(err.Error(), "a stage is gone") {
+		t.Errorf("error %v", err)
 	}
 }
 
