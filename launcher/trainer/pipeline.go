@@ -153,23 +153,30 @@ func (r *rank) build() (err error) {
 	if r.mesh, err = newMesh(cfg, r.comm); err != nil {
 		return err
 	}
-	r.model, err = newModel(cfg, r.mesh, cfg.Model.Whole())
+	if r.model, err = newModel(cfg, r.mesh, cfg.Model.Whole()); err == nil {
+		r.mesh = r.model.Mesh()
+	}
 	return err
 }
 
 // passes computes the gradients of a step. It is collective.
 func (r *rank) passes() (sum totals, err error) {
 	if r.pipe != nil {
-		loss, err := r.pipe.Run(r.ex, r.data.microBatches())
+		loss, err := r.pipe.Run(r.ex, r.data.microBatches(r.draws()))
 		sum.add(loss)
 		return sum, err
 	}
 	for i := range r.data.passes() {
-		loss, err := r.model.Train(r.ex, r.data.microBatch(i)) // forward and backward
+		loss, err := r.model.Train(r.ex, r.data.microBatch(i, r.draws())) // forward and backward
 		if err != nil {
 			return sum, err
 		}
 		sum.add(loss)
 	}
 	return sum, nil
+}
+
+// draws names the random numbers of the current step.
+func (r *rank) draws() stepDraws {
+	return stepDraws{seed: uint32(r.job.cfg.Seed), step: uint32(r.progress.Step + 1)}
 }
