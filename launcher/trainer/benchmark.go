@@ -83,7 +83,7 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 		}
 	}
 	r.watch.profiler.forget()
-	waits := waitsOf(r.mesh)
+	waits := r.links.waits()
 	if r.lead() {
 		runtime.GC() // finish a collection that earlier steps have started
 	}
@@ -112,7 +112,7 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 	if err != nil {
 		return err
 	}
-	for i, w := range waitsOf(r.mesh) {
+	for i, w := range r.links.waits() {
 		waits[i] = (w - waits[i]) / time.Duration(steps)
 	}
 	peaks := make([]int64, r.comm.Size())

@@ -123,7 +123,6 @@ func (c Config) checkPipeline(ranks int) error {
 	if _, _, err := c.Pipeline(ranks); err != nil {
 		errs = append(errs, err)
 	}
-	must(c.SampleTokens == 0, "sample_tokens is %d: a pipeline writes no text: give 0, and launcher generate afterwards", c.SampleTokens)
 	must(c.RecordEvery == 0, "record_every is %d: a pipeline records loads only: give 0", c.RecordEvery)
 	return errors.Join(errs...)
 }
@@ -174,12 +173,4 @@ func (r *rank) passes() (sum totals, err error) {
 		sum.add(loss)
 	}
 	return sum, nil
-}
-
-// comms yields the communicators of the rank, each once.
-func (r *rank) comms(yield func(*collective.Comm) bool) {
-	if r.pipe != nil && (!yield(r.comm) || !yield(r.pipe.Line)) {
-		return
-	}
-	r.mesh.Comms(yield)
 }

@@ -12,7 +12,6 @@ import (
 	"spmoe/collective"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trace"
-	"spmoe/moe"
 	"spmoe/tensor/profile"
 )
 
@@ -39,7 +38,7 @@ type tracer struct {
 	window Window
 	path   string // of the trace
 	title  string // of the model
-	mesh   moe.Mesh
+	links  links
 	comm   *collective.Comm // all ranks
 	timer  *profile.Timer
 	alarms *alarms
@@ -73,8 +72,8 @@ func tracedFrom(n []int64) tracedSlice {
 	return tracedSlice{n[0], n[1], n[2], profile.Work{Layer: int(n[3]), M: int(n[4]), N: int(n[5]), K: int(n[6]), Groups: int(n[7]), Largest: int(n[8])}}
 }
 
-func newTracer(w Window, cfg Config, m moe.Mesh, a *alarms) *tracer {
-	t := &tracer{window: w, path: filepath.Join(cfg.Out, trace.File), title: cfg.Flavor, mesh: m, comm: m.World, alarms: a, begin: time.Now()}
+func newTracer(w Window, cfg Config, l links, a *alarms) *tracer {
+	t := &tracer{window: w, path: filepath.Join(cfg.Out, trace.File), title: cfg.Flavor, links: l, comm: l[0].Comm, alarms: a, begin: time.Now()}
 	t.zero = monotonic() - int64(t.now())
 	return t
 }
@@ -121,7 +120,7 @@ func (t *tracer) Before(step int) {
 
 // observeWaits calls f after each wait of this rank for others; nil ends that.
 func (t *tracer) observeWaits(f func(kind collective.Kind, start time.Time, took time.Duration)) {
-	for c := range t.mesh.Comms {
+	for _, c := range t.links {
 		c.ObserveWaits(f)
 	}
 }

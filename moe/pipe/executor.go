@@ -10,6 +10,8 @@ import (
 
 // Transport moves messages between the ranks of a pipeline. [collective.Mailboxes] is one.
 type Transport interface {
+	// Bytes returns the length of the longest message.
+	Bytes() int
 	// Send copies a message into a box of another rank. It waits until the box is empty.
 	Send(to, box int, message []byte) error
 	// Recv returns the message in a box of this rank. It is valid until Free.
@@ -85,7 +87,7 @@ func (e *Executor) begin(tokens int) {
 }
 
 // Eval runs a forward pass of a batch through all stages and returns this rank's part of the loss.
-// Every rank calls it, between steps.
+// Every rank calls it, between steps. The batch is at most as large as a micro-batch in training.
 func (e *Executor) Eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
