@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/pipeline"
@@ -161,6 +162,9 @@ func (r *rank) build() (err error) {
 // passes computes the gradients of a step. It is collective.
 func (r *rank) passes() (sum totals, err error) {
 	if r.pipe != nil {
+		if r.watch.pipeline != nil {
+			r.watch.pipeline.begin()
+		}
 		loss, err := r.pipe.Run(r.ex, r.data.microBatches())
 		sum.add(loss)
 		return sum, err
@@ -173,4 +177,11 @@ func (r *rank) passes() (sum totals, err error) {
 		sum.add(loss)
 	}
 	return sum, nil
+}
+
+// measurePipeline measures the actions of later steps.
+func (r *rank) measurePipeline(since time.Time) {
+	m := &pipelineMeter{schedule: r.pipe.Schedule(), comm: r.comm, line: r.pipe.Line, since: since}
+	r.watch.pipeline = m
+	r.pipe.Observe(m.observe)
 }

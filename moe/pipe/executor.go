@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"fmt"
+	"time"
 
 	"spmoe/collective/pipeline"
 	"spmoe/moe"
@@ -33,7 +34,13 @@ type Executor struct {
 	outputs map[pass]moe.Boundary // of passes
 	loss    moe.Loss
 	most    int // see MostInFlight
+
+	observer func(a pipeline.Action, begin, end time.Time)
 }
+
+// Observe calls f after each action of later Runs, which began and ended at these times. A nil f
+// ends it.
+func (e *Executor) Observe(f func(a pipeline.Action, begin, end time.Time)) { e.observer = f }
 
 // pass names a pass by its stage and micro-batch.
 type pass struct{ stage, microbatch int }
@@ -71,8 +78,12 @@ func (e *Executor) Run(ex *tensor.Exec, parts []moe.Batch) (moe.Loss, error) {
 	e.batches = parts
 	for i, slot := range s.Ranks[e.rank] {
 		for _, a := range slot {
+			begin := time.Now()
 			if err := e.do(ex, a); err != nil {
 				return e.loss, fmt.Errorf("schedule %s: %v, action %d of rank %d: %w", s.Name, a, i, e.rank, err)
+			}
+			if e.observer != nil {
+				e.observer(a, begin, time.Now())
 			}
 		}
 	}
@@ -112,6 +123,9 @@ func (e *Executor) Eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
 	}
 	return e.loss, nil
 }
+
+// Schedule returns the schedule that the executor runs.
+func (e *Executor) Schedule() *pipeline.Schedule { return e.plan.Schedule }
 
 // MostInFlight returns the most passes whose activations this rank has held at once in the last
 // Run.
