@@ -23,7 +23,8 @@ type Decoder struct {
 
 // Relay passes the hidden states of a Decoder from stage to stage.
 type Relay interface {
-	// Receive returns the input of a stage without the embedding, [tokens, dim], in the arena of ex.
+	// Receive returns the input of a stage without the embedding, [tokens, dim], in memory that is
+	// valid until the call of the Decoder ends.
 	Receive(ex *tensor.Exec, to *Model, tokens int) (tensor.Tensor, error)
 	// Send passes on the output of a stage without the head. It copies h.
 	Send(ex *tensor.Exec, from *Model, h tensor.Tensor) error
@@ -35,8 +36,8 @@ func (m *Model) NewDecoder(ex *tensor.Exec, context int) (*Decoder, error) {
 	return NewStageDecoder(ex, context, []*Model{m}, nil)
 }
 
-// NewStageDecoder is NewDecoder for the stages of this rank, in the order of the model. The ranks of
-// a pipeline pass the same tokens. Only the one with the head gets scores.
+// NewStageDecoder is NewDecoder for the stages of this rank, in the order of the model. The ranks
+// of a pipeline pass the same tokens. Only the one with the head gets scores.
 func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay) (*Decoder, error) {
 	c := stages[0].Config
 	if context < 1 || context > c.MaxPositions {

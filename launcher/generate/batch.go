@@ -11,8 +11,8 @@ import (
 
 // Texts are computed in rounds. Every rank knows all texts and computes some: rank r of N peers
 // computes the texts of prompts i with i mod N = r. A round computes one token of each text on its
-// rank, which samples the next token, and ends with an exchange of the sampled tokens. In a pipeline
-// a token passes the ranks with the same r, and the one with the head samples.
+// rank, which samples the next token, and ends with an exchange of the sampled tokens. In a
+// pipeline a token passes the ranks with the same r, and the one with the head samples.
 
 const (
 	// liveTexts is the number of texts that a rank computes at the same time.

@@ -124,7 +124,6 @@ func (c Config) checkPipeline(ranks int) error {
 	if _, _, err := c.Pipeline(ranks); err != nil {
 		errs = append(errs, err)
 	}
-	must(c.RecordEvery == 0, "record_every is %d: a pipeline records loads only: give 0", c.RecordEvery)
 	return errors.Join(errs...)
 }
 
@@ -183,5 +182,5 @@ func (r *rank) passes() (sum totals, err error) {
 func (r *rank) measurePipeline(since time.Time) {
 	m := &pipelineMeter{schedule: r.pipe.Schedule(), comm: r.comm, line: r.pipe.Line, since: since}
 	r.watch.pipeline = m
-	r.pipe.Observe(m.observe)
+	r.pipe.Observe = m.observe
 }

@@ -3,17 +3,22 @@ package trainer
 // A run in stages gives the bits of one rank that makes the same passes.
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"spmoe/collective/mesh"
 	"spmoe/collective/pipeline"
+	"spmoe/launcher/record"
+	"spmoe/launcher/spmd"
 	"spmoe/tensor"
 )
 
@@ -166,6 +171,73 @@ func TestPipelineGuardsMemory(t *testing.T) {
 	outcomeFrom(t, cfg, got).equals(t, "flips", want)
 }
 
+// The record of a run in stages has the loads, choices and quantization errors of all layers, in
+// their order.
+func TestPipelineRecords(t *testing.T) {
+	whole := pipelineRun(t, "mxfp8")
+	whole.RecordEvery = 1
+	train(t, whole, 1, "")
+	want := readRecord(t, whole)
+	cfg := inStages(whole, "ZBVZeroBubble", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2})
+	cfg.Out = filepath.Join(t.TempDir(), "run")
+	train(t, cfg, 4, "")
+	got := readRecord(t, cfg)
+	if !reflect.DeepEqual(got.Loads, want.Loads) || len(got.Loads) == 0 {
+		t.Errorf("loads %+v, want %+v", got.Loads, want.Loads)
+	}
+	if !reflect.DeepEqual(got.Choices, want.Choices) || len(got.Choices) == 0 {
+		t.Errorf("%d choices differ from %d", len(got.Choices), len(want.Choices))
+	}
+	near := func(a, b record.Number) bool { return math.Abs(float64(a-b)) <= 1e-12*float64(b) }
+	if len(got.Quantized) != len(want.Quantized) || len(want.Quantized) == 0 {
+		t.Fatalf("%d operands, want %d", len(got.Quantized), len(want.Quantized))
+	}
+	for i, q := range got.Quantized {
+		w := want.Quantized[i]
+		if near(q.Signal, w.Signal) && near(q.Noise, w.Noise) {
+			q.Signal, q.Noise = w.Signal, w.Noise // added up in another order
+		}
+		if q != w {
+			t.Errorf("%+v, want %+v", q, w)
+		}
+	}
+}
+
+// A run in stages that is interrupted saves, and resumes to the end of an undisturbed one.
+func TestPipelineInterrupted(t *testing.T) {
+	layout := mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}
+	cfg := inStages(pipelineRun(t, "bf16"), "ZBVZeroBubble", layout)
+	cfg.Steps = 4
+	want := outcomeOf(t, cfg, 4)
+	ctx, cancel := context.WithCancel(t.Context())
+	job, err := Prepare(cfg, 4, "", &reports{onStep: func(Step) { cancel() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := job.Run(ctx, spmd.Goroutines{N: 4}); !errors.Is(err, ErrInterrupted) {
+		t.Fatal(err)
+	}
+	got := outcomeFrom(t, cfg, train(t, cfg, 4, cfg.Out))
+	at := len(want.steps) - len(got.steps)
+	if want.steps, want.evals, got.evals = want.steps[at:], nil, nil; at == 0 {
+		t.Error("it was not interrupted")
+	}
+	got.equals(t, "resumed", want)
+}
+
+// A rank that fails in the middle of a step ends the wait of the ranks that it owes messages.
+func TestPipelineRankFails(t *testing.T) {
+	cfg := inStages(pipelineRun(t, "bf16"), "1F1B", mesh.Layout{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1})
+	_, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
+		if !computed && r.comm.Rank() == 2 && r.progress.Step == 1 {
+			panic("a stage is gone")
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "rank 2") || !strings.Contains(err.Error(), "a stage is gone") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestPipelineRefuses(t *testing.T) {
 	dir := t.TempDir()
 	wrong, err := pipeline.New("1F1B", 2, 0, 4)
@@ -185,7 +257,6 @@ func TestPipelineRefuses(t *testing.T) {
 		"unknown schedule":                                          func(c *Config) { c.PPSchedule = "GPipe" },
 		"10 stages for a model of 7 layers":                         func(c *Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
 		"batch is 16: give a multiple":                              func(c *Config) { c.PPMicrobatches = 3 },
-		"record_every is 1":                                         func(c *Config) { c.RecordEvery = 1 },
 		"pp_microbatches is -1":                                     func(c *Config) { c.PPMicrobatches = -1 },
 	} {
 		cfg := pipelineRun(t, "bf16")

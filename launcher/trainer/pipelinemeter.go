@@ -28,7 +28,6 @@ type pipelineMeter struct {
 	line     *collective.Comm // those of the pipeline
 	since    time.Time        // on all ranks of a process
 	steps    []pipelineStep
-	waited   time.Duration // for messages, so far
 }
 
 // pipelineStep is what a rank has measured in a step.
@@ -42,22 +41,25 @@ const actionKinds = int(pipeline.ReduceGrad)
 
 // begin begins a step.
 func (m *pipelineMeter) begin() {
-	m.waited = m.waits()
 	m.steps = append(m.steps, pipelineStep{begin: time.Since(m.since), times: make([][2]float64, m.schedule.Stages*actionKinds)})
+}
+
+// observe measures an action, whose messages have come. It may wait until it can send.
+func (m *pipelineMeter) observe(a pipeline.Action, _ bool) (end func()) {
+	begin, waited := time.Now(), m.waits()
+	return func() { m.count(a, begin, time.Now(), m.waits()-waited) }
 }
 
 // waits returns how long the rank has waited for messages.
 func (m *pipelineMeter) waits() time.Duration { return m.line.Stats()[collective.KindMessage].Wait }
 
-// observe counts the work of an action, without the wait for its message.
-func (m *pipelineMeter) observe(a pipeline.Action, begin, end time.Time) {
+// count counts an action that waited for a part of its time.
+func (m *pipelineMeter) count(a pipeline.Action, begin, end time.Time, waited time.Duration) {
 	if a.Kind == pipeline.ReduceGrad {
 		return
 	}
-	s, waited := &m.steps[len(m.steps)-1], m.waits()
-	work := (end.Sub(begin) - (waited - m.waited)).Seconds()
-	m.waited, s.end = waited, end.Sub(m.since)
-	s.busy += work
+	s, work := &m.steps[len(m.steps)-1], (end.Sub(begin) - waited).Seconds()
+	s.end, s.busy = end.Sub(m.since), s.busy+work
 	at := &s.times[a.Stage*actionKinds+int(a.Kind)]
 	at[0], at[1] = at[0]+work, at[1]+1
 }

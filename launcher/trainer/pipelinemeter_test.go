@@ -29,7 +29,7 @@ func TestPipelineMeter(t *testing.T) {
 				begin := one.Begin
 				for _, a := range one.Slot {
 					took := costs.Stages[a.Stage] * map[pipeline.Kind]float64{pipeline.Forward: 1, pipeline.Backward: 2, pipeline.InputGrad: 1.5, pipeline.WeightGrad: 0.5}[a.Kind]
-					m.observe(a, m.since.Add(seconds(begin)), m.since.Add(seconds(begin+took)))
+					m.count(a, m.since.Add(seconds(begin-1)), m.since.Add(seconds(begin+took)), seconds(1))
 					begin += took
 				}
 			}

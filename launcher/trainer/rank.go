@@ -55,7 +55,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	}
 	r.first, r.links = r.mesh.World.Rank() == 0, newLinks(c, r.mesh, r.pipe)
 	cfg.sizeArenas(r.models(), ex, cfg.layout(c.Size()), len(c.Hosts()))
-	r.watch.operands = newOperandMeter(j, ex, r.model, r.lead())
+	r.watch.operands = newOperandMeter(j, ex, r.models(), r.first)
 	ex.Progress = c.Progress()
 	for _, c := range r.links {
 		c.SetHelper(ex)
@@ -134,18 +134,18 @@ func newModel(cfg Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 func (r *rank) addObservers() (err error) {
 	w, j := &r.watch, r.job
 	w.usage = &usageMeter{comm: r.comm, links: r.links, state: r.trainState}
-	w.tracer = newTracer(j.Trace, j.cfg, r.links, r.alarms)
-	w.profiler = newProfiler(w.tracer.now, r.links.waited)
+	w.tracer = newTracer(j.Trace, j.cfg, r.links, r.pipe, r.alarms)
+	w.profiler = newProfiler(w.tracer.now, r.links.met)
 	w.tracer.timer, r.ex.Profile = w.profiler.timer, w.profiler.timer
 	w.stragglers = newStragglers(r.links, r.mesh, r.balancer, r.alarms, j.here, j.threads)
 	w.recorder = &recorder{
-		job: j, comm: r.comm, ex: r.ex, state: r.trainState, alarms: r.alarms,
+		job: j, comm: r.comm, peers: r.mesh.World, ex: r.ex, state: r.trainState, alarms: r.alarms,
 		operands: w.operands, profiler: w.profiler, rates: w.rates,
 	}
 	if w.recorder.probe, err = j.newProbe(); err != nil {
 		return err
 	}
-	w.routing, err = newRoutingObserver(j, r.model, r.balancer)
+	w.routing, err = newRoutingObserver(j, r.mesh, r.trainState)
 	w.order()
 	return err
 }

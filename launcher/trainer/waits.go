@@ -56,11 +56,24 @@ func (l links) waits() []time.Duration {
 }
 
 // waited returns how long this rank has waited for others.
-func (l links) waited() (sum time.Duration) {
+func (l links) waited() time.Duration { return l.met() + l.received() }
+
+// met returns how long this rank has waited for others, without messages.
+func (l links) met() (sum time.Duration) {
 	for _, c := range l {
-		for _, s := range c.Stats() {
-			sum += s.Wait
+		for kind, s := range c.Stats() {
+			if collective.Kind(kind) != collective.KindMessage {
+				sum += s.Wait
+			}
 		}
+	}
+	return sum
+}
+
+// received returns how long this rank has waited for messages of other stages.
+func (l links) received() (sum time.Duration) {
+	for _, c := range l {
+		sum += c.Stats()[collective.KindMessage].Wait
 	}
 	return sum
 }

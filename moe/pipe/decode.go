@@ -1,7 +1,7 @@
 package pipe
 
-// Generation: tokens pass all stages one after the other. A tensor that is longer than a box travels
-// in pieces.
+// Generation: tokens pass all stages one after the other. A tensor that is longer than a box
+// travels in pieces.
 
 import (
 	"fmt"

@@ -14,8 +14,8 @@ import (
 	"spmoe/tensor"
 )
 
-// decoded returns the scores after a prompt, which is longer than a box, and after each of some more
-// tokens. A rank that does not compute the text extends nothing.
+// decoded returns the scores after a prompt, which is longer than a box, and after each of some
+// more tokens. A rank that does not compute the text extends nothing.
 func decoded(ex *tensor.Exec, d *moe.Decoder, tokens []int32, mine bool) (scores []float32, err error) {
 	const prompt = 40
 	var cache *moe.Cache

@@ -2,7 +2,6 @@ package pipe
 
 import (
 	"fmt"
-	"time"
 
 	"spmoe/collective/pipeline"
 	"spmoe/moe"
@@ -28,19 +27,17 @@ type Executor struct {
 	stages    []*moe.Model // nil: of another rank
 	transport Transport
 
+	// Observe, if not nil, is called when an action begins, after its messages have come. It
+	// returns what is called when the action ends. paired says that the action is one of a pair.
+	Observe func(a pipeline.Action, paired bool) (end func())
+
 	batches []moe.Batch // of a step
 	tokens  int         // of each
 	passes  map[pass]*moe.Pass
 	outputs map[pass]moe.Boundary // of passes
 	loss    moe.Loss
 	most    int // see MostInFlight
-
-	observer func(a pipeline.Action, begin, end time.Time)
 }
-
-// Observe calls f after each action of later Runs, which began and ended at these times. A nil f
-// ends it.
-func (e *Executor) Observe(f func(a pipeline.Action, begin, end time.Time)) { e.observer = f }
 
 // pass names a pass by its stage and micro-batch.
 type pass struct{ stage, microbatch int }
@@ -78,12 +75,8 @@ func (e *Executor) Run(ex *tensor.Exec, parts []moe.Batch) (moe.Loss, error) {
 	e.batches = parts
 	for i, slot := range s.Ranks[e.rank] {
 		for _, a := range slot {
-			begin := time.Now()
-			if err := e.do(ex, a); err != nil {
+			if err := e.perform(ex, a, len(slot) > 1); err != nil {
 				return e.loss, fmt.Errorf("schedule %s: %v, action %d of rank %d: %w", s.Name, a, i, e.rank, err)
-			}
-			if e.observer != nil {
-				e.observer(a, begin, time.Now())
 			}
 		}
 	}
@@ -130,6 +123,17 @@ func (e *Executor) Schedule() *pipeline.Schedule { return e.plan.Schedule }
 // MostInFlight returns the most passes whose activations this rank has held at once in the last
 // Run.
 func (e *Executor) MostInFlight() int { return e.most }
+
+// perform waits for the messages that an action needs, and runs it.
+func (e *Executor) perform(ex *tensor.Exec, a pipeline.Action, paired bool) error {
+	if err := e.await(ex, a); err != nil {
+		return err
+	}
+	if e.Observe != nil {
+		defer e.Observe(a, paired)()
+	}
+	return e.do(ex, a)
+}
 
 // do runs an action. Gradients are summed over ranks after the step, not in it.
 func (e *Executor) do(ex *tensor.Exec, a pipeline.Action) error {
