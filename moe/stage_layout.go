@@ -120,14 +120,14 @@ func (b *stageBuilder) add(l layoutLetter) error {
 	case l.letter == '|':
 		return b.next()
 	case b.now.Predict:
-		return fmt.Errorf("L comes last")
+		return fmt.Errorf("nothing comes after L")
 	case l.letter == 'E':
 		if b.any || len(b.stages) > 0 {
-			return fmt.Errorf("E comes first, once")
+			return fmt.Errorf("begin with E, once")
 		}
 		b.now.Embed = true
 	case len(b.stages) == 0 && !b.now.Embed:
-		return fmt.Errorf("E comes first")
+		return fmt.Errorf("begin with E")
 	case b.mtp > 0 && l.letter == 't':
 		return fmt.Errorf("only L comes after m")
 	case l.letter == 't':
@@ -152,7 +152,7 @@ func (b *stageBuilder) next() error {
 	case !b.any:
 		return fmt.Errorf("the stage before it is empty")
 	case b.now.Predict:
-		return fmt.Errorf("L is in the last stage")
+		return fmt.Errorf("nothing comes after L")
 	case b.mtp > 0:
 		return fmt.Errorf("m is in the last stage, as it shares the head: give mL at the end")
 	}

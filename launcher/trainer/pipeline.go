@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/pipeline"
@@ -162,6 +163,9 @@ func (r *rank) build() (err error) {
 // passes computes the gradients of a step. It is collective.
 func (r *rank) passes() (sum totals, err error) {
 	if r.pipe != nil {
+		if r.watch.pipeline != nil {
+			r.watch.pipeline.begin()
+		}
 		loss, err := r.pipe.Run(r.ex, r.data.microBatches(r.draws()))
 		sum.add(loss)
 		return sum, err
@@ -179,4 +183,11 @@ func (r *rank) passes() (sum totals, err error) {
 // draws names the random numbers of the current step.
 func (r *rank) draws() stepDraws {
 	return stepDraws{seed: uint32(r.job.cfg.Seed), step: uint32(r.progress.Step + 1)}
+}
+
+// measurePipeline measures the actions of later steps.
+func (r *rank) measurePipeline(since time.Time) {
+	m := &pipelineMeter{schedule: r.pipe.Schedule(), comm: r.comm, line: r.pipe.Line, since: since}
+	r.watch.pipeline = m
+	r.pipe.Observe = m.observe
 }

@@ -117,6 +117,9 @@ func (e *Executor) Eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
 	return e.loss, nil
 }
 
+// Schedule returns the schedule that the executor runs.
+func (e *Executor) Schedule() *pipeline.Schedule { return e.plan.Schedule }
+
 // MostInFlight returns the most passes whose activations this rank has held at once in the last
 // Run.
 func (e *Executor) MostInFlight() int { return e.most }
