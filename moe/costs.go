@@ -255,7 +255,7 @@ func (m Module) QuantizedShare(p Precision) float64 {
 	switch {
 	case p.Of(m.Class) == nil:
 		return 0
-	case p.PlainFirst == 0 && p.PlainLast == 0 || m.layers.end == m.layers.first:
+	case p.PlainFirst == 0 && p.PlainLast == 0 && p.PlainTail == 0 || m.layers.end == m.layers.first:
 		return 1
 	}
 	quantized := 0

@@ -8,6 +8,7 @@
 package moe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -101,6 +102,10 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 			return nil, err
 		}
 	}
+	if err := mesh.agree(b.precision); err != nil {
+		return nil, err
+	}
+	b.mesh = mesh
 	if !b.inference {
 		b.share()
 	}
@@ -142,6 +147,9 @@ func (m *Model) addLayers(b *builder, at rankContext, rope *tensor.RotaryTable) 
 	}
 }
 
+// Mesh returns the communicators of the model, including one that the precision needs.
+func (m *Model) Mesh() Mesh { return m.mesh }
+
 // Observe calls f with the activations of later passes: "layer0_attention", "layer0_mlp_in",
 // "layer1_topk_index" (int32) and so on. They are valid during the call only. A nil f ends it.
 func (m *Model) Observe(f func(name string, t tensor.Tensor)) { m.observer = f }
@@ -160,6 +168,10 @@ type Batch struct {
 	// GlobalSequences is the number of sequences that one optimizer step averages over: those of
 	// all ranks and of all gradient accumulation passes.
 	GlobalSequences int
+
+	// Seed and Step name the random numbers of stochastic rounding: those of the run and of this
+	// step. A recipe without it ignores them.
+	Seed, Step uint32
 
 	// More says that another pass of the same step follows. Until a pass without it, the gradients
 	// of routed experts may be incomplete. They cover several passes at once, [Config.WgradPasses],
@@ -208,6 +220,9 @@ func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor,
 
 // hidden returns the last hidden state, before the final norm: [tokens, dim].
 func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
+	if err := p.locate(); err != nil {
+		return tensor.Tensor{}, err
+	}
 	h, err := m.embed(p, p.batch.Inputs, in.Hidden)
 	if err != nil {
 		return h, err
@@ -217,7 +232,8 @@ func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
 		if err != nil {
 			return h, err
 		}
-		if h, err = l.forward(p, h, &p.blocks[i]); err != nil {
+		h, err = l.forward(p, h, &p.blocks[i])
+		if err = cmp.Or(err, p.failed); err != nil {
 			return h, err
 		}
 	}
@@ -247,7 +263,8 @@ func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
 	n := 1
 	if m.mtp != nil {
 		var err error
-		if all[1], err = m.mtp.forward(p, h, in.Embedded, &p.mtp); err != nil {
+		all[1], err = m.mtp.forward(p, h, in.Embedded, &p.mtp)
+		if err = cmp.Or(err, p.failed); err != nil {
 			return err
 		}
 		n = 2

@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"cmp"
 	"slices"
 
 	"spmoe/tensor"
@@ -53,6 +54,13 @@ type Pass struct {
 
 	sequences []sequenceLoss // of this rank
 	loss      Loss
+
+	earlier uint64   // rows of earlier ranks in this pass: see locate
+	rows    []uint64 // memory for the indices of rows: see draws
+
+	// the first failure of a collective inside a layer; what the pass computes after it has no
+	// meaning, and it ends after the current block
+	failed error
 }
 
 // progress is how far a pass is.
@@ -221,7 +229,7 @@ func (m *Model) backwardUnit(b phase, unit int, run func() error) error {
 	if err := m.sharded.gather(b.ex, unit); err != nil {
 		return err
 	}
-	if err := run(); err != nil || !b.fused {
+	if err := cmp.Or(run(), b.failed); err != nil || !b.fused {
 		return err
 	}
 	return m.sharded.reduce(b.ex, unit)
@@ -250,7 +258,7 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 	}()
 	m, w := p.model, p.weightPhase(ex)
 	if m.mtp != nil {
-		if err := m.mtp.backwardWeight(w, &p.mtp); err != nil {
+		if err := cmp.Or(m.mtp.backwardWeight(w, &p.mtp), p.failed); err != nil {
 			return err
 		}
 		if err := m.sharded.reduce(ex, m.mtpUnit()); err != nil {
@@ -258,7 +266,7 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 		}
 	}
 	for i, l := range slices.Backward(m.blocks) {
-		if err := l.backwardWeight(w, &p.blocks[i]); err != nil {
+		if err := cmp.Or(l.backwardWeight(w, &p.blocks[i]), p.failed); err != nil {
 			return err
 		}
 		if err := m.sharded.reduce(ex, m.blockUnit(i)); err != nil {
@@ -325,6 +333,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
 	p.deferred, p.flush, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
 	p.out, p.dh, p.dembedded = Boundary{}, tensor.Tensor{}, tensor.Tensor{}
+	p.failed = nil
 	p.sealed, p.unsealed = train && m.Guard, tensor.Mark{}
 	n := len(b.Inputs) / b.Seq
 	if cap(p.sequences) < n {
@@ -366,6 +375,9 @@ func (m *Model) beginStep() {
 		return
 	}
 	m.zeroed, m.damaged = zeroed, 0
+	for _, g := range m.Groups {
+		clear(g.scores)
+	}
 	for len(m.inFlight) > 0 {
 		m.inFlight[0].end()
 	}
@@ -399,8 +411,10 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 	ex.Used(each("scratch memory"))
 	for _, g := range m.Groups {
 		yield("gradients", g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes())
-		if g.sums.any {
-			yield("gradients", g.sums.earlier.Bytes())
+		for _, s := range g.sums {
+			if s.any {
+				yield("gradients", s.earlier.Bytes())
+			}
 		}
 	}
 }

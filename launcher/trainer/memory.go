@@ -208,16 +208,17 @@ func (c Config) Heap(ranks int) int64 {
 // Vault returns the bytes per rank that survive its process: two states of the optimizer, with
 // parts rounded up.
 func (c Config) Vault(ranks int) int64 {
-	const multiple, replicated = 4096 + moe.ShardMultiple, 2 // a group's last rank has its padding
-	l, groups := c.layout(ranks), int64(3)
+	const multiple, replicated = 4096 + moe.ShardMultiple, 2 // a segment's last rank has its padding
+	l, segments := c.layout(ranks), int64(6)
 	if c.pipelined() {
-		l, groups = l.Stage(), groups*c.mostStages(ranks) // the bound of a rank that has nearly all layers
+		l, segments = l.Stage(), segments*c.mostStages(ranks) // the bound of a rank that has nearly all layers
 	}
-	perWeight := int64(optim.BytesPerWeight(c.rule()))
-	state := c.LayoutMemory(l, 1).Optimizer + product(groups*multiple, perWeight)
-	// in each group a rank exceeds its share by at most the largest parameter
-	if c.rule().WholeMatrices() {
-		state += product(replicated, c.largestPart(), perWeight)
+	perWeight := int64(optim.MostBytesPerWeight(c.rule()))
+	state := c.LayoutMemory(l, 1).Optimizer + product(segments*multiple, perWeight)
+	// The owners of whole matrices have equal loads, half of which are memory. So a rank exceeds
+	// twice its share by at most the largest parameter.
+	if c.rule().Of(moe.Linear).WholeMatrices() {
+		state += c.LayoutMemory(l, 1).Optimizer + product(replicated, c.largestPart(), perWeight)
 		if c.layout(ranks).Replicas() > 1 {
 			state += product(int64(c.Model.ExpertInter), int64(c.Model.Dim), perWeight)
 		}

@@ -154,7 +154,9 @@ func (r *rank) build() (err error) {
 	if r.mesh, err = newMesh(cfg, r.comm); err != nil {
 		return err
 	}
-	r.model, err = newModel(cfg, r.mesh, cfg.Model.Whole())
+	if r.model, err = newModel(cfg, r.mesh, cfg.Model.Whole()); err == nil {
+		r.mesh = r.model.Mesh()
+	}
 	return err
 }
 
@@ -164,12 +166,12 @@ func (r *rank) passes() (sum totals, err error) {
 		if r.watch.pipeline != nil {
 			r.watch.pipeline.begin()
 		}
-		loss, err := r.pipe.Run(r.ex, r.data.microBatches())
+		loss, err := r.pipe.Run(r.ex, r.data.microBatches(r.draws()))
 		sum.add(loss)
 		return sum, err
 	}
 	for i := range r.data.passes() {
-		loss, err := r.model.Train(r.ex, r.data.microBatch(i)) // forward and backward
+		loss, err := r.model.Train(r.ex, r.data.microBatch(i, r.draws())) // forward and backward
 		if err != nil {
 			return sum, err
 		}
@@ -183,4 +185,9 @@ func (r *rank) measurePipeline(since time.Time) {
 	m := &pipelineMeter{schedule: r.pipe.Schedule(), comm: r.comm, line: r.pipe.Line, since: since}
 	r.watch.pipeline = m
 	r.pipe.Observe = m.observe
+}
+
+// draws names the random numbers of the current step.
+func (r *rank) draws() stepDraws {
+	return stepDraws{seed: uint32(r.job.cfg.Seed), step: uint32(r.progress.Step + 1)}
 }

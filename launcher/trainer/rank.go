@@ -67,6 +67,11 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if r.vault, err = newStateVault(c.Vault(), cfg.Model, optim.StateBytes(rule, r.groups())); err != nil {
 		return nil, err
 	}
+	if cfg.Optimizer.QKClip > 0 {
+		for _, m := range r.models() {
+			m.RecordScores()
+		}
+	}
 	r.optim = optim.New(ex, r.groups(), c, rule, r.vault.states...)
 	r.optim.ClipNorm = cfg.Optimizer.ClipNorm
 	r.balancer = newBalancer(c, ex, r.routers(), cfg.Model)

@@ -89,7 +89,7 @@ func (o *Optimizer) names(s *shard, set uint64) (names []string) {
 	if set == 0 {
 		return nil
 	}
-	for i, v := range vectors(o.rule) {
+	for i, v := range vectors(s.rule) {
 		if set>>i&1 == 1 {
 			names = append(names, s.nameOf(v))
 		}

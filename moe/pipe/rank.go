@@ -49,6 +49,7 @@ func (p *Plan) Build(c *collective.Comm, l mesh.Layout, cut []moe.Stage, bytes i
 		}
 		r.Models = append(r.Models, stages[i])
 		stages[i].ShareArenas(r.Models[0])
+		r.Mesh = stages[i].Mesh()
 	}
 	boxes, err := line.OpenMailboxes(p.Boxes(), bytes)
 	if err != nil {
