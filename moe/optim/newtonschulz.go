@@ -40,8 +40,8 @@ func NewtonSchulz(ex *tensor.Exec, x tensor.Tensor, dtype tensor.DType) tensor.T
 		if rows > cols {
 			wide, tall = tall, wide
 		}
-		tensor.MatMul(ex, gram.Mat(), wide, tall)
-		tensor.MatMul(ex, square.Mat(), gram.Mat(), gram.Mat())
+		tensor.MatMulSymmetric(ex, gram.Mat(), wide, tall)
+		tensor.MatMulSymmetric(ex, square.Mat(), gram.Mat(), gram.Mat())
 		tensor.LinearSum(ex, factor, nsB, gram, nsC, square)
 		if rows > cols {
 			tensor.MatMul(ex, product.Mat(), y.Mat(), factor.Mat())
