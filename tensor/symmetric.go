@@ -10,8 +10,9 @@ const (
 	mirrorBlock = 32
 )
 
-// MatMulSymmetric is [MatMul] for a product that is known to be symmetric, such as a·aᵀ. It computes
-// the lower half in bands of rows, each as far as its last diagonal element, and mirrors it.
+// MatMulSymmetric is [MatMul] for a product that is known to be symmetric, such as a·aᵀ. It
+// computes the lower half in bands of rows, each as far as its last diagonal element, and mirrors
+// it.
 func MatMulSymmetric(ex *Exec, c, a, b Matrix) {
 	if c.Rows != c.Cols {
 		panic(fmt.Sprintf("tensor: a symmetric product of shape [%d, %d]", c.Rows, c.Cols))

@@ -185,8 +185,8 @@ func (c Config) Vault(ranks int) int64 {
 	}
 	perWeight := int64(optim.MostBytesPerWeight(c.rule()))
 	state := c.LayoutMemory(l, 1).Optimizer + product(segments*multiple, perWeight)
-	// The owners of whole matrices have equal loads, half of which are memory. So a rank exceeds
-	// twice its share by at most the largest parameter.
+	// The owners of whole matrices have equal loads, and one half of a load is memory. So a rank
+	// exceeds twice its share by at most the largest parameter.
 	if c.rule().Of(moe.Linear).WholeMatrices() {
 		state += c.LayoutMemory(l, 1).Optimizer + product(replicated, c.largestPart(), perWeight)
 		if c.layout(ranks).Replicas() > 1 {

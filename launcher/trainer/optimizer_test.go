@@ -283,12 +283,12 @@ func convertState(t *testing.T, from, to Config) (states [2]map[string][]float32
 // Estimates follow the optimizer, and a vault has room for its state, however unevenly ranks share
 // matrices.
 func TestOptimizerMemory(t *testing.T) {
-	for name, perWeight := range map[string]int64{"adamw": 12, "adamw bf16": 8, "toy": 6} {
+	for name, perWeight := range map[string][2]int64{"adamw": {12, 12}, "adamw bf16": {8, 8}, "toy": {6, 6}, "muon": {8, 12}, "muon bf16": {6, 8}} {
 		for _, ranks := range []int{1, 2, 4, 8} {
 			cfg := tiny(t, func(c *Config) { useToy(c); c.Optimizer.Name, c.Optimizer.Moments, _ = strings.Cut(name, " ") })
 			weights := cfg.EstimateMemory(ranks).Gradients / 4
-			if ranks == 1 && cfg.EstimateMemory(1).Optimizer != perWeight*weights {
-				t.Errorf("%s: %d bytes of state are estimated for %d weights", name, cfg.EstimateMemory(1).Optimizer, weights)
+			if n := cfg.EstimateMemory(1).Optimizer; ranks == 1 && (n < perWeight[0]*weights || n > perWeight[1]*weights) {
+				t.Errorf("%s: %d bytes of state are estimated for %d weights", name, n, weights)
 			}
 			err := spmd.Goroutines{N: ranks}.Run(func(c *collective.Comm) error {
 				model, err := moe.New(cfg.Model, moe.Unquantized(tensor.FP32), cfg.Seq, c, nil)

@@ -19,9 +19,9 @@ func init() {
 	})
 }
 
-// Muon holds the constants of the optimizer for matrices (https://kellerjordan.github.io/posts/muon,
-// arXiv:2502.16982). Its step is the orthogonalized momentum of the gradient g, as in
-// torch.optim.Muon with Nesterov's momentum:
+// Muon holds the constants of the optimizer for matrices (arXiv:2502.16982,
+// https://kellerjordan.github.io/posts/muon). Its step is the orthogonalized momentum of the
+// gradient g, as in torch.optim.Muon with Nesterov's momentum:
 //
 //	momentum = m·momentum + (1-m)·g
 //	o = NewtonSchulz(m·momentum + (1-m)·g)

@@ -96,7 +96,7 @@ func (s *shard) take(counts []int) {
 	s.lo, s.hi = start(rank), start(rank+1)
 }
 
-// hold sets this rank's slice of a segment of which it holds some of the given ranges.
+// hold sets this rank's slice of a segment to its part of the given ranges, which the rank holds.
 func (s *shard) hold(ranges [][2]int) {
 	s.spans, s.lo, s.hi = [][2]int{}, 0, 0
 	at := 0 // of the range in Work and Grad
@@ -121,8 +121,8 @@ func (s segment) split(ranks int) []int {
 	return s.splitPieces(ranks)
 }
 
-// Cut returns the function that divides units of weights with FSDP, so that each matrix has one owner
-// if the rule needs it: see [moe.Mesh].
+// Cut returns the function that divides units of weights with FSDP, so that each matrix has one
+// owner if the rule needs it: see [moe.Mesh].
 func Cut(rule Rule) func(unit []*moe.Param, ranks int) []int {
 	return func(unit []*moe.Param, ranks int) []int {
 		s := segment{rule: rule.Of(unit[0].Class), params: unit}
