@@ -96,7 +96,7 @@ func (c Config) Plan(ranks int) []Part { return c.planOf(c.layout(ranks), 1) }
 // planOf is Plan for a layout on some hosts.
 func (c Config) planOf(l mesh.Layout, hosts int) []Part {
 	shape := c.passShape(l, hosts)
-	pass := c.Model.PassMemory(shape)
+	pass := c.passMemory(shape)
 	var plan []Part
 	var sum Memory
 	for _, m := range c.Model.Modules(c.Seq) {
@@ -146,8 +146,19 @@ func (c Config) passShape(l mesh.Layout, hosts int) moe.PassShape {
 func (c Config) sizeArenas(model *moe.Model, ex *tensor.Exec, l mesh.Layout, hosts int) {
 	const mostRoom = 512 << 20
 	withRoom := func(bytes float64) int { return int(min(bytes+min(bytes, mostRoom), mostBytes)) }
-	pass := c.Model.PassMemory(c.passShape(l, hosts))
+	pass := c.passMemory(c.passShape(l, hosts))
 	ex.First, model.PassBytes = withRoom(pass.Scratch), withRoom(pass.AllSaved())
+}
+
+// passMemory returns the memory of passes. Updates use the same scratch memory after them.
+func (c Config) passMemory(shape moe.PassShape) moe.PassMemory {
+	m := c.Model.PassMemory(shape)
+	for _, l := range c.Model.Linears() {
+		if rule, ok := c.rule().Of(l.Part.Class()).(optim.Muon); ok && l.Layers > 0 {
+			m.Scratch = max(m.Scratch, rule.Scratch(l.Out, l.In))
+		}
+	}
+	return m
 }
 
 // mostBytes is beyond any machine, and small enough that sums of estimates do not overflow.

@@ -82,6 +82,12 @@ func (c Muon) Of(class moe.Class) Rule {
 	return c.Rest
 }
 
+// Scratch returns the bytes in the arena of an Exec that the update of a [rows, cols] matrix takes.
+func (c Muon) Scratch(rows, cols int) float64 {
+	direction := float64(rows) * float64(cols) * float64(tensor.FP32.Size())
+	return direction + newtonSchulzBytes(rows, cols, c.NewtonSchulz)
+}
+
 // Prepare returns the update of a step.
 func (c Muon) Prepare(s Step) Update {
 	return func(ex *tensor.Exec, r Run) {

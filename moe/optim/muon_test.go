@@ -128,6 +128,11 @@ func TestMuonStep(t *testing.T) {
 		if err := o.Init(1); err != nil {
 			t.Fatal(err)
 		}
+		defer func() {
+			if got, want := float64(o.ex.Peak()), rule.Scratch(rows, cols); got < want || got > want+4*tensor.Alignment {
+				t.Errorf("%s: an update has taken %g bytes of scratch memory, estimated %g", scale, got, want)
+			}
+		}()
 		factor := map[string]float64{"original": math.Sqrt(2.4), "match_rms_adamw": 0.2 * math.Sqrt(rows)}[scale]
 		var w []float64
 		for _, v := range g.Work.F32() {

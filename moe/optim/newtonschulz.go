@@ -53,6 +53,12 @@ func NewtonSchulz(ex *tensor.Exec, x tensor.Tensor, dtype tensor.DType) tensor.T
 	return y
 }
 
+// newtonSchulzBytes returns the bytes that NewtonSchulz takes in the arena, with its result.
+func newtonSchulzBytes(rows, cols int, dtype tensor.DType) float64 {
+	elements, side, size := float64(rows)*float64(cols), float64(min(rows, cols)), float64(dtype.Size())
+	return elements*(size+float64(tensor.FP32.Size())) + 2*side*side*size
+}
+
 // norm returns the Frobenius norm of x.
 func norm(ex *tensor.Exec, x tensor.Tensor) float64 {
 	squares := 0.0
