@@ -59,7 +59,7 @@ func (f *inspectFlags) define(fs *flag.FlagSet, names []string) {
 // sizeFlags are the flags outside the model section that sizes depend on.
 var sizeFlags = []string{
 	"seq", "batch", "micro-batch", "precision", "recompute", "threads", "dp-replicate", "dp-shard", "ep", "save-every",
-	"save-async", "optimizer.moments",
+	"save-async", "optimizer.name", "optimizer.moments",
 }
 
 func (f *inspectFlags) run(_ context.Context, env env) error {
