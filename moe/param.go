@@ -348,13 +348,19 @@ func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
 		p.Class = class
 	}
 	b.quantize(g, l, class, params[0])
+	if l.mx != nil && class == Expert {
+		l.mx.firstExpert = b.mesh.EP.Rank() * dims[0]
+	}
 }
 
 // quantize sets the recipe of a layer, if it has one. p is the layer's first parameter.
 func (b *builder) quantize(g *Group, l *linear, class Class, p *Param) {
 	id := identify(p, g.Experts && (g.Ranks == nil || g.Ranks.Rank() == 0))
 	if how := b.precision.of(class, id.layer, b.layers); how != nil {
-		l.mx = &mxLinear{Recipe: *how, inference: b.inference, identity: id, operands: b.operands}
+		l.mx = &mxLinear{Recipe: *how, inference: b.inference, identity: id, operands: b.operands, peers: b.mesh.Operands}
+		if class == Expert {
+			l.mx.peers = b.mesh.Replicas
+		}
 		g.quantized = append(g.quantized, l)
 	}
 }

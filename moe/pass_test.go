@@ -199,6 +199,8 @@ func TestPassesInFlight(t *testing.T) {
 		}
 		cases = append(cases, other)
 	}
+	deeper := with(whole, func(c *Config) { c.Layers, c.MTPLayers = 3, 0 }) // the last layer is in BF16
+	cases = append(cases, interleaving{deeper, "nvfp4", "onesided", ep.Options{}, RecomputeSelective, 2, false})
 	for _, c := range cases {
 		name := fmt.Sprintf("%s/%v/np%d/mtp%d/%s/%v/gathered %v", c.precision, c.recompute, c.ranks, c.cfg.MTPLayers, c.exchange, c.wire.Dispatch, c.gathered)
 		t.Run(name, c.check)

@@ -82,7 +82,7 @@ func (p phase) sealTensor(to *seal, x tensor.Tensor) {
 
 // sealSaved is sealTensor for memory that the phase saves, which may be scratch memory.
 func (p phase) sealSaved(to *seal, x tensor.Tensor) {
-	if *to = (seal{}); p.saved == &p.arena {
+	if *to = (seal{}); p.saved == p.arena {
 		p.sealTensor(to, x)
 	}
 }

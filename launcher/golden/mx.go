@@ -114,7 +114,7 @@ func (c *mxCheck) floats(name string, got func(i int) float32, want []float32) {
 }
 
 func (c *mxCheck) casts() {
-	for _, f := range mx.Formats() {
+	for _, f := range mx.MXFormats() {
 		if name := fmt.Sprintf("bf16_to_%v_saturating", f); c.has(name) {
 			got := make([]uint8, 1<<16)
 			for bits := range got {
@@ -140,7 +140,7 @@ func (c *mxCheck) quantization() {
 			continue
 		}
 		x := c.tensor(source.x, source.dtype, -1, -1)
-		for _, f := range mx.Formats() {
+		for _, f := range mx.MXFormats() {
 			for _, mode := range mx.ScaleModes() {
 				name := fmt.Sprintf("%s%v_%v", source.prefix, f, mode)
 				if !c.has(name + "_data") {

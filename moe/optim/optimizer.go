@@ -29,7 +29,6 @@ type Optimizer struct {
 	now    int     // the newest copy
 	steps  int     // number of updates
 	sealed bool
-	found  changes
 }
 
 // New returns an optimizer, which computes on the threads of ex.
@@ -44,6 +43,9 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 	}
 	o := &Optimizer{comm: c, ex: ex, groups: groups, copies: len(memory)}
 	o.shards = shardsOf(groups, rule)
+	for i := range o.shards {
+		o.shards[i].found = &changes{}
+	}
 	divide(o.shards)
 	if o.copies > len(shard{}.states) {
 		panic(fmt.Sprintf("optim: memory for %d copies of the state: give 1 or 2", o.copies))
@@ -153,7 +155,7 @@ func (o *Optimizer) update(before int, lr, norm float64) {
 		s := &o.shards[i]
 		update := s.rule.Prepare(step)
 		sealed := func(ex *tensor.Exec, lo, hi int, work tensor.Tensor) {
-			sealedUpdate{update, sealedCopy{s, before, &o.found}, o.now, lo, hi, work}.run(ex)
+			sealedUpdate{update, sealedCopy{s, before}, o.now, lo, hi, work}.run(ex)
 		}
 		grad := s.grad()
 		run := func(lo, hi int, work tensor.Tensor) Run {
@@ -371,7 +373,7 @@ func (o *Optimizer) Pieces(yield func(Piece) bool) {
 func (o *Optimizer) State(yield func(name string, t tensor.Tensor) bool) {
 	for _, s := range o.shards {
 		for i, v := range vectors(s.rule) {
-			if !yield(v.Name+" of the "+s.group.Name+" group", s.states[o.now][i]) {
+			if !yield(s.nameOf(v), s.states[o.now][i]) {
 				return
 			}
 		}

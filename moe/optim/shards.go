@@ -21,15 +21,17 @@ type shard struct {
 	peers    *collective.Comm
 	division moe.Division // of these slices
 	states   [2]state
-	number   int        // in the optimizer
-	vector   int        // number of its first vector in the optimizer
 	seals    [2][]seals // of the vectors of a state
+	found    *changes   // by seals
 
 	gradSeals seals
 }
 
 // state holds a shard's master weights followed by the vectors of the rule.
 type state []tensor.Tensor
+
+// nameOf returns the name of a vector, such as "exp_avg of the dense group".
+func (s *shard) nameOf(v Vector) string { return v.Name + " of the " + s.group.Name + " group" }
 
 // segment is adjacent parameters of a group with one rule. Each segment is sharded by itself, so
 // that every rank has its share of the work of each rule.
@@ -60,17 +62,15 @@ func segmentsOf(g *moe.Group, rule Rule) (all []segment) {
 
 // shardsOf lists this rank's slice of each segment of the groups.
 func shardsOf(groups []*moe.Group, rule Rule) (all []shard) {
-	number := 0
 	for _, g := range groups {
 		for _, segment := range segmentsOf(g, rule) {
-			s := shard{segment: segment, lo: segment.begin, hi: segment.end, number: len(all), vector: number}
+			s := shard{segment: segment, lo: segment.begin, hi: segment.end}
 			switch held := g.Held(); {
 			case held != nil:
 				s.hold(held)
 			case g.Ranks != nil:
 				s.take(segment.split(g.Ranks.Size()))
 			}
-			number += len(vectors(s.rule))
 			all = append(all, s)
 		}
 	}

@@ -41,5 +41,5 @@ func (r Recipe) memory(hosts, group int) float64 {
 		Sequences: sequences, Seq: r.Seq, Sharers: r.Ranks, EP: group * r.Ranks, Precision: r.Precision, Adds: passes > 1,
 		Deferred: min(passes, r.Model.WgradPasses(sequences*r.Seq*group*r.Ranks)),
 	})
-	return (rank + pass.AllSaved() + pass.Scratch) * float64(r.Ranks)
+	return (rank + pass.AllSaved() + pass.Rows + pass.Scratch) * float64(r.Ranks)
 }
