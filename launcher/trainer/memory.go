@@ -180,8 +180,8 @@ func (c Config) sizeArenas(models []*moe.Model, ex *tensor.Exec, l mesh.Layout, 
 	}
 }
 
-// updateScratch returns the scratch memory of the largest update of a matrix. Updates and passes use
-// the same memory in turn.
+// updateScratch returns the scratch memory of the largest update of a matrix. Updates and passes
+// use the same memory in turn.
 func (c Config) updateScratch() (most float64) {
 	for _, l := range c.Model.Linears() {
 		if rule, ok := c.rule().Of(l.Part.Class()).(optim.Muon); ok && l.Layers > 0 {
