@@ -107,7 +107,7 @@ func newMesh(cfg Config, c *collective.Comm) (moe.Mesh, error) {
 		l = mesh.Default(c.Size())
 	}
 	m, err := moe.NewMesh(c, l)
-	m.FSDP = cfg.FSDP
+	m.FSDP, m.Cut = cfg.FSDP, optim.Cut(cfg.rule())
 	return m, err
 }
 
