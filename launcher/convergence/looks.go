@@ -62,10 +62,11 @@ func (s *study) run(ctx context.Context) (Result, error) {
 	return s.compare(s.tasks, s.logs)
 }
 
-// undecided returns the baseline and the recipes that a result leaves undecided.
+// undecided returns the baseline and the recipes that a result leaves undecided. Recipes whose
+// baseline has diverged are not among them: further seeds cannot decide those.
 func (s *study) undecided(r Result) (open []Recipe) {
 	for i, arm := range r.Arms {
-		if i == 0 || arm.Verdict == Undecided && !arm.Ablation {
+		if i == 0 || arm.Verdict == Undecided && !arm.Ablation && r.failure(arm) == "" {
 			open = append(open, s.Recipes[indexOf(s.Recipes, arm.Name)])
 		}
 	}
