@@ -88,9 +88,9 @@ func debug() Config {
 	return c
 }
 
-// studied returns the settings that 300K, 1M and 3M share: debug's, with heads and latent vectors of
-// half the width. They are for studies of many runs. All have 16 experts with 4 of them per token,
-// and a width in multiples of 64, so that blocks of 32 and 64 numbers fit.
+// studied returns the settings that 300K, 1M and 3M share: debug's, with heads of half the width.
+// They are for studies of many runs. All have 16 experts, 4 of them per token, and widths in
+// multiples of 32, so that blocks of 32 numbers fit.
 func studied() Config {
 	c := debug()
 	c.NopeDim, c.RopeDim, c.ValueDim = 16, 16, 32

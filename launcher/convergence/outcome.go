@@ -262,8 +262,8 @@ func MedianSQNR(operands []record.Quantized) float64 {
 	return median(all)
 }
 
-// Verdict returns the verdict over all arms except ablations. A single arm that is different decides
-// it, then one that is undecided. It is "" if there are no such arms.
+// Verdict returns the verdict over all arms except ablations. A single arm that is different
+// decides it, then one that is undecided. It is "" if there are no such arms.
 func (r Result) Verdict() (verdict string) {
 	for i, a := range r.Arms {
 		switch {

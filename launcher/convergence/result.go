@@ -98,8 +98,8 @@ type Run struct {
 }
 
 // Difference describes how much higher an arm's loss is than the baseline's with the same seed, as
-// a fraction of the latter. Its intervals are Student's, of zero width if SD is 0. They hold for all
-// looks of the comparison together, so those of an early look are wide.
+// a fraction of the latter. Its intervals are Student's, of zero width if SD is 0. They hold for
+// all looks of the comparison together, so those of an early look are wide.
 type Difference struct {
 	Pairs    []float64  `json:"pairs"` // by seed
 	Mean     float64    `json:"mean"`
