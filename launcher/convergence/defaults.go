@@ -8,8 +8,8 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// DefaultSteps is the number of steps of each run, for flavors that would see less than enoughTokens
-// in their own runs.
+// DefaultSteps is the number of steps of each run, for flavors whose own runs see less than
+// enoughTokens.
 const DefaultSteps = 1500
 
 // enoughTokens is the number of tokens per parameter of a run that is not short for its model

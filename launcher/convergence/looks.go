@@ -20,8 +20,8 @@ type study struct {
 }
 
 // Run trains the runs that are not finished yet and compares them, up to the look at which no arm
-// is undecided. If ctx ends, it stops with [trainer.ErrInterrupted], and the next Run continues. Check
-// must have succeeded.
+// is undecided. If ctx ends, it stops with [trainer.ErrInterrupted], and the next Run continues.
+// Check must have succeeded.
 func (c *Comparison) Run(ctx context.Context) (Result, error) {
 	plan, err := c.saveFolder()
 	if err != nil {
