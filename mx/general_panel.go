@@ -18,6 +18,7 @@ type panel struct {
 	height, width int // of a block
 	most          int // columns of a panel: whole blocks
 	stride        int // elements between rows
+	run           int // columns that share a factor in factors: format.MXBlock or 1
 
 	at     blockRow
 	col    int // first column in the matrix
@@ -27,7 +28,8 @@ type panel struct {
 
 	columnMax []float32 // largest magnitude of each column, NaN above all numbers
 	amax      []float32 // the same for each block
-	factors   []float32 // multipliers of the elements: one per column
+	factors   []float32 // multipliers of the elements: one per run
+	odd       bool      // a block has a NaN or an infinity
 	codes     []uint8   // of one row
 	draws     []uint16  // of one row
 }
@@ -36,12 +38,16 @@ type panel struct {
 const panelBytes = 64 << 10
 
 // padding is the number of columns that kernels process together.
-const padding = 64
+const padding = quant.Group * format.MXBlock
 
 // newPanel returns a panel for blocks of g.t.
 func (g *quantizeArgs) newPanel(ex *tensor.Exec) panel {
 	p := panel{quantizeArgs: g, grid: elementGrid(g.t.Format.Element)}
 	p.height, p.width = g.t.BlockShape()
+	p.run = 1
+	if p.width%format.MXBlock == 0 {
+		p.run = format.MXBlock
+	}
 	unit := ceilDiv(padding, p.width) * p.width
 	p.most = min(max(panelBytes/(4*p.height)/unit, 1)*unit, ceilDiv(g.x.Cols, unit)*unit)
 	p.stride = ceilDiv(p.most, padding) * padding
@@ -100,8 +106,14 @@ func (p *panel) findAmax() {
 		p.amax = p.columnMax
 		return
 	}
+	columns, per := p.columnMax[:p.cols], p.width
+	if kernels >= quant.Lanes && p.run > 1 {
+		runs := p.amax[:p.stride/p.run]
+		quant.AmaxRows(runs, p.columnMax)
+		columns, per = runs[:ceilDiv(p.cols, p.run)], p.width/p.run
+	}
 	for b := range p.blocks() {
-		p.amax[b] = largest(p.columnMax[b*p.width : min((b+1)*p.width, p.cols)])
+		p.amax[b] = largest(columns[b*per : min((b+1)*per, len(columns))])
 	}
 }
 
@@ -138,15 +150,17 @@ func (p *panel) setScales(ex *tensor.Exec) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	chooser := p.newScaleChooser(ex)
+	p.odd = false
 	for b, amax := range p.amax[:p.blocks()] {
 		s, factor := p.scale(amax, encode)
+		p.odd = p.odd || amax-amax != 0
 		if p.t.Format.FourOverSix && amax-amax == 0 {
 			s.code, factor = chooser.choose(b, amax)
 		}
 		p.t.setScale(p.at.block, first+b, s)
-		factors := p.factors[b*p.width : min((b+1)*p.width, p.cols)]
-		for c := range factors {
-			factors[c] = factor
+		factors := p.factors[b*p.width/p.run : min((b+1)*p.width, p.stride)/p.run]
+		for i := range factors {
+			factors[i] = factor
 		}
 	}
 }
@@ -155,7 +169,9 @@ func (p *panel) setScales(ex *tensor.Exec) {
 func (p *panel) encode() {
 	for r := range p.rows() {
 		p.encodeRow(r)
-		p.fillNonFinite()
+		if p.odd {
+			p.fillNonFinite()
+		}
 		p.t.setCodes(p.at.first+r, p.col, p.codes[:p.cols])
 	}
 }
@@ -164,20 +180,24 @@ func (p *panel) encode() {
 func (p *panel) encodeRow(r int) {
 	switch {
 	case p.rounding == Stochastic:
-		row := p.row(r)
-		for c, factor := range p.factors[:p.cols] {
-			row[c] *= factor
-		}
+		row := p.scaledRow(r)
 		p.t.Format.EncodeStochastic(p.codes, row, p.drawRow(r))
+	case kernels >= quant.Lanes && p.run > 1:
+		quant.EncodeRows(p.codes, p.padded(r), p.factors, &p.grid)
 	case kernels >= quant.Lanes:
 		quant.EncodeCols(p.codes, p.padded(r), p.factors, &p.grid)
 	default:
-		row := p.row(r)
-		for c, factor := range p.factors[:p.cols] {
-			row[c] *= factor
-		}
-		p.t.Format.EncodeScaled(p.codes, row, 1)
+		p.t.Format.EncodeScaled(p.codes, p.scaledRow(r), 1)
 	}
+}
+
+// scaledRow multiplies row r by the factors.
+func (p *panel) scaledRow(r int) []float32 {
+	row := p.row(r)
+	for c := range row {
+		row[c] *= p.factors[c/p.run]
+	}
+	return row
 }
 
 // drawRow returns the random numbers of row r.
