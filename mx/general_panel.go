@@ -2,6 +2,7 @@ package mx
 
 import (
 	"math"
+	"unsafe"
 
 	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/quant"
@@ -23,7 +24,6 @@ type panel struct {
 	at     blockRow
 	col    int // first column in the matrix
 	cols   int // columns
-	memory tensor.Matrix
 	values []float32
 
 	columnMax []float32 // largest magnitude of each column, NaN above all numbers
@@ -51,9 +51,7 @@ func (g *quantizeArgs) newPanel(ex *tensor.Exec) panel {
 	unit := ceilDiv(padding, p.width) * p.width
 	p.most = min(max(panelBytes/(4*p.height)/unit, 1)*unit, ceilDiv(g.x.Cols, unit)*unit)
 	p.stride = ceilDiv(p.most, padding) * padding
-	memory := ex.New(tensor.FP32, p.height, p.stride)
-	memory.Zero()
-	p.memory, p.values = memory.Mat(), memory.F32()
+	p.values = ex.New(tensor.FP32, p.height, p.stride).F32()
 	p.columnMax, p.amax = ex.New(tensor.FP32, p.stride).F32(), ex.New(tensor.FP32, ceilDiv(p.stride, p.width)+padding).F32()
 	p.factors = ex.New(tensor.FP32, p.stride).F32()
 	clear(p.factors)
@@ -70,13 +68,23 @@ func elementGrid(e *format.Element) quant.Grid {
 }
 
 // load reads the panel that begins with a column of a row of blocks.
-func (p *panel) load(ex *tensor.Exec, at blockRow, col int) {
+func (p *panel) load(at blockRow, col int) {
 	p.at, p.col, p.cols = at, col, min(p.most, p.x.Cols-col)
-	tensor.Convert(ex, p.memory.RowSlice(0, p.rows()).ColSlice(0, p.cols), p.x.RowSlice(at.first, at.last).ColSlice(col, col+p.cols))
-	if p.cols < p.stride {
-		for r := range p.rows() {
-			clear(p.padded(r)[p.cols:])
-		}
+	for r := range p.rows() {
+		loadRow(p.row(r), p.x, at.first+r, col)
+		clear(p.padded(r)[p.cols:])
+	}
+}
+
+// loadRow reads columns of a row of an FP32 or BF16 matrix, from col on. A row is too little work for
+// tensor.Convert.
+func loadRow(to []float32, x tensor.Matrix, row, col int) {
+	data, stride, _ := x.Memory()
+	at := unsafe.Add(data, x.DType().Size()*(row*stride+col))
+	if x.DType() == tensor.BF16 {
+		tensor.Widen(to, unsafe.Slice((*tensor.BFloat16)(at), len(to)))
+	} else {
+		copy(to, unsafe.Slice((*float32)(at), len(to)))
 	}
 }
 
