@@ -49,7 +49,9 @@ func commands() []command {
 		}},
 		{name: "compare", group: groupCheck, about: "train in several precisions and test whether their final losses are equivalent", define: defineCompare, outlives: true, examples: []string{
 			"compare --quick",
-			"-np 4 compare --precision bf16,mxfp8 --seeds 3 --out runs/compare-1",
+			"-np 4 compare --precision bf16,mxfp8 --until-decided --max-seeds 24",
+			"-np 4 compare --power 0.8 --margin 1 --out runs/compare-1",
+			"compare --simulate 1000",
 		}},
 		{name: "check", group: groupCheck, args: "PATH...", about: "compare this build with another implementation's outputs", define: defineCheck, examples: []string{
 			"check golden/",
@@ -111,6 +113,10 @@ func commands() []command {
 			"-np 16 layouts --flavor 16B --hosts 2",
 			"-np 16 layouts --flavor small --dp-replicate 2 --ep 4",
 			"-np 16 layouts --flavor small --json",
+		}},
+		{name: "recipe", group: groupInspect, args: "NAME", about: "print a built-in low-precision recipe as a file for train --recipe", define: defineRecipe, examples: []string{
+			"recipe nvfp4",
+			"recipe nvfp4 --nvfp4.rht=false > my.toml",
 		}},
 		{name: "schedule", group: groupInspect, about: "print, check and draw a pipeline schedule: its lists, bubbles and activations", define: defineSchedule, examples: []string{
 			"schedule --name DualPipeV --pp 4 --microbatches 12",

@@ -3,6 +3,7 @@ package mx
 // Number formats as data. The rest of this package depends on these values only.
 
 import (
+	"errors"
 	"fmt"
 
 	"spmoe/tensor"
@@ -155,24 +156,25 @@ func (f Format) perByte() int {
 	return 1
 }
 
-// validate panics if the description contradicts itself.
-func (f Format) validate() {
+// Validate returns an error if the description contradicts itself.
+func (f Format) Validate() error {
 	switch {
 	case !f.Quantizes():
-		panic("mx: a quantized matrix needs a format, not the zero Format")
+		return errors.New("a quantized matrix needs a format, not the zero Format")
 	case f.Block[0] < 1 || f.Block[1] < 1:
-		panic(fmt.Sprintf("mx: %s has blocks of %v elements: both extents must be at least 1", f.Name, f.Block))
+		return fmt.Errorf("%s has blocks of %v elements: both extents must be at least 1", f.Name, f.Block)
 	case f.Packed && f.Bits() != 4:
-		panic(fmt.Sprintf("mx: %s packs codes of %d bits: only 4-bit codes can be packed", f.Name, f.Bits()))
+		return fmt.Errorf("%s packs codes of %d bits: only 4-bit codes can be packed", f.Name, f.Bits())
 	case f.TensorScale && f.Scale != ScaleE4M3:
-		panic(fmt.Sprintf("mx: %s has a tensor scale, which needs E4M3 block scales", f.Name))
+		return fmt.Errorf("%s has a tensor scale, which needs E4M3 block scales", f.Name)
 	case f.FourOverSix && !f.TensorScale:
-		panic(fmt.Sprintf("mx: %s chooses between two scales per block, which needs a tensor scale", f.Name))
+		return fmt.Errorf("%s chooses between two scales per block, which needs a tensor scale", f.Name)
 	case f.Hadamard < 0 || f.Hadamard > maxHadamard || f.Hadamard&(f.Hadamard-1) != 0:
-		panic(fmt.Sprintf("mx: %s has a Hadamard transform of %d points: use a power of two of at most %d, or 0", f.Name, f.Hadamard, maxHadamard))
+		return fmt.Errorf("%s has a Hadamard transform of %d points: use a power of two of at most %d, or 0", f.Name, f.Hadamard, maxHadamard)
 	case f.Scale > ScalePow2:
-		panic(fmt.Sprintf("mx: %s has scales of the unknown type %d", f.Name, f.Scale))
+		return fmt.Errorf("%s has scales of the unknown type %d", f.Name, f.Scale)
 	}
+	return nil
 }
 
 // dtype returns the type of a tensor of scales.
