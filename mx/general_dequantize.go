@@ -3,6 +3,8 @@ package mx
 // Dequantization of any format in plain Go, one row of blocks at a time.
 
 import (
+	"unsafe"
+
 	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
@@ -49,8 +51,19 @@ func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 			if d.groupScales {
 				tensor.Scale(row.F32(), d.t.GroupScale(at.group), row.F32())
 			}
-			tensor.Convert(ex, d.dst.RowSlice(i, i+1), row.Mat())
+			storeRow(d.dst, i, row.F32())
 		}
+	}
+}
+
+// storeRow sets a row of an FP32 or BF16 matrix. A row is too little work for tensor.Convert.
+func storeRow(dst tensor.Matrix, i int, row []float32) {
+	data, stride, _ := dst.Memory()
+	at := unsafe.Add(data, dst.DType().Size()*i*stride)
+	if dst.DType() == tensor.BF16 {
+		tensor.Round(unsafe.Slice((*tensor.BFloat16)(at), len(row)), row)
+	} else {
+		copy(unsafe.Slice((*float32)(at), len(row)), row)
 	}
 }
 

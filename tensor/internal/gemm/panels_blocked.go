@@ -202,8 +202,7 @@ func (f *microkernel) rounded(s *Scratch, p *product) {
 		f.run(s, p, k, p.steps, k > 0, rounds && k+f.runSteps >= p.steps)
 	}
 	if !rounds {
-		p.mode.times(p.sum)
-		roundRows(p.out, p.sum)
+		p.mode.round(p.out, p.sum)
 	}
 }
 

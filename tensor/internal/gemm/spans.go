@@ -33,6 +33,17 @@ func (m mode) times(sums View) {
 	}
 }
 
+// round sets out to sums times alpha, rounded to BF16.
+func (m mode) round(out, sums View) {
+	if m.alpha == 0 {
+		roundRows(out, sums)
+		return
+	}
+	for i := range out.Rows {
+		vec.ScaleBF16(row[uint16](out, i), m.alpha, row[float32](sums, i)[:out.Cols])
+	}
+}
+
 // length returns how many of k elements are summed together.
 func (m mode) length(k int) int {
 	if m.span > 0 {
