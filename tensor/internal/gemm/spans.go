@@ -21,7 +21,12 @@ type mode struct {
 	// alpha multiplies each span's sum, or the whole one, after it is rounded to FP32. A product is
 	// then added to c after that. 0: nothing multiplies it.
 	alpha float32
+	// blocks scale the sums of runs along k. They may not be combined with alpha.
+	blocks *BlockScales
 }
+
+// whole reports whether sums must be complete in scratch before they are stored or added.
+func (m mode) whole() bool { return m.alpha != 0 || m.blocks != nil }
 
 // times multiplies sums by alpha.
 func (m mode) times(sums View) {
