@@ -49,7 +49,9 @@ func commands() []command {
 		}},
 		{name: "compare", group: groupCheck, about: "train in several precisions and test whether their final losses are equivalent", define: defineCompare, outlives: true, examples: []string{
 			"compare --quick",
-			"-np 4 compare --precision bf16,mxfp8 --seeds 3 --out runs/compare-1",
+			"-np 4 compare --precision bf16,mxfp8 --until-decided --max-seeds 24",
+			"-np 4 compare --power 0.8 --margin 1 --out runs/compare-1",
+			"compare --simulate 1000",
 		}},
 		{name: "check", group: groupCheck, args: "PATH...", about: "compare this build with another implementation's outputs", define: defineCheck, examples: []string{
 			"check golden/",

@@ -26,9 +26,8 @@ import (
 // compareFlags are the flags of compare that are not in the configuration.
 type compareFlags struct {
 	ranks     rankFlags
+	seeds     seedFlags
 	config    string
-	seeds     int
-	margin    float64
 	ablation  string
 	jobs      int
 	quick     bool
@@ -43,8 +42,7 @@ func defineCompare(fs *flag.FlagSet) action {
 func (f *compareFlags) define(fs *flag.FlagSet) action {
 	f.ranks.define(fs)
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
-	fs.IntVar(&f.seeds, "seeds", 3, "`N` seeds of initial weights and data order to train each precision with")
-	fs.Float64Var(&f.margin, "margin", 0.5, "`PERCENT` largest difference from the baseline's loss that counts as equivalent")
+	f.seeds.define(fs)
 	fs.StringVar(&f.ablation, "ablation", "", "`LIST` precisions to train with the first seed only, without a verdict; all: "+strings.Join(convergence.AllAblations(), ","))
 	fs.IntVar(&f.jobs, "jobs", 1, "`N` runs to train at the same time")
 	fs.BoolVar(&f.quick, "quick", false, "train a small model for a few steps, 1 to 2 minutes on two cores: finds broken recipes, but does not predict long runs")
@@ -62,7 +60,7 @@ func (f *compareFlags) define(fs *flag.FlagSet) action {
 
 // run makes the comparison, prints a summary and writes the report.
 func (f *compareFlags) run(ctx context.Context, env env) error {
-	if err := f.ranks.check(env); err != nil {
+	if err := errors.Join(f.ranks.check(env), f.seeds.check()); err != nil {
 		return err
 	}
 	if f.ranks.tag {
@@ -72,39 +70,70 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
-	claim := &runClaim{wanted: true}
+	claim := &runClaim{wanted: f.seeds.simulate == 0}
 	defer claim.release()
 	c, err := f.comparison(given, claim)
 	if err != nil {
 		return err
 	}
-	command := resumeCommand(env, c.Out)
-	c.Start, c.Command = f.starter(env), command
+	c.Command = resumeCommand(env, c.Out)
+	c.Start = f.starter(env)
 	c.Console, c.Width = env.out, system.TerminalWidth(env.out)
+	setLastWords(ctx, func() { fmt.Fprintf(env.errOut, "\nlauncher: stopped at once; to continue: %s\n", c.Command) })
+	if c.Design, err = f.seeds.choose(ctx, c, env.out); err != nil {
+		return stopped(c, err, env.out)
+	}
+	if f.seeds.simulate > 0 {
+		return nil
+	}
 	if err := c.Check(); err != nil {
 		return err
 	}
-	fmt.Fprintf(env.out, "comparing %s: %s, %s, %s each, in %s\n", c.Config.Precision, report.Plural(c.Runs(), "run"), report.Plural(c.Seeds, "seed"),
-		report.Plural(c.Config.Steps, "step"), c.Out)
+	fmt.Fprintf(env.out, "comparing %s: %s, %s, %s each, in %s\n", c.Config.Precision, upTo(c, report.Plural(c.Runs(), "run")),
+		report.Plural(c.Design.Seeds(), "seed"), report.Plural(c.Config.Steps, "step"), c.Out)
 	printBuiltinText(env.out, c.Config.Data)
-	setLastWords(ctx, func() { fmt.Fprintf(env.errOut, "\nlauncher: stopped at once; to continue: %s\n", command) })
 	result, err := c.Run(ctx)
-	if errors.Is(err, trainer.ErrInterrupted) {
-		fmt.Fprintf(env.out, "interrupted; to continue: %s\n", command)
-		return failure{err, exitInterrupted}
-	} else if err != nil {
-		return failure{fmt.Errorf("%w\n  to continue: %s", err, command), exitFailed}
+	if err != nil {
+		return stopped(c, failure{err, exitFailed}, env.out)
 	}
-	convergence.WriteSummary(env.out, result)
+	return f.finish(c, result, env.out)
+}
+
+// upTo marks a number that a comparison may fall short of.
+func upTo(c *convergence.Comparison, number string) string {
+	if len(c.Design.Looks) > 1 {
+		return "up to " + number
+	}
+	return number
+}
+
+// stopped completes the error of a comparison that ended early, or of its pilot.
+func stopped(c *convergence.Comparison, err error, out io.Writer) error {
+	if errors.Is(err, trainer.ErrInterrupted) {
+		fmt.Fprintf(out, "interrupted; to continue: %s\n", c.Command)
+		return failure{err, exitInterrupted}
+	}
+	if f := (failure{}); errors.As(err, &f) {
+		return failure{fmt.Errorf("%w\n  to continue: %s", f.err, c.Command), f.code}
+	}
+	return err
+}
+
+// finish prints and writes the result, and returns its verdict as an exit code.
+func (f *compareFlags) finish(c *convergence.Comparison, result convergence.Result, out io.Writer) error {
+	convergence.WriteSummary(out, result)
 	if f.quick || result.Setup.Steps < fewSteps {
-		fmt.Fprintf(env.out, "%s find broken recipes; they say little about longer runs\n", report.Plural(result.Setup.Steps, "step"))
+		fmt.Fprintf(out, "%s find broken recipes; they say little about longer runs\n", report.Plural(result.Setup.Steps, "step"))
 	}
 	if err := figures.Write(c.Out, result); err != nil {
 		return failure{fmt.Errorf("writing the report: %w", err), exitFailed}
 	}
-	fmt.Fprintf(env.out, "report: %s\n", filepath.Join(c.Out, "report.html"))
-	if result.Verdict() != convergence.Equivalent {
-		return failure{reportedError{errors.New("not equivalent")}, exitFailed}
+	fmt.Fprintf(out, "report: %s\n", filepath.Join(c.Out, "report.html"))
+	switch result.Verdict() {
+	case convergence.Different:
+		return failure{reportedError{errors.New("different")}, exitFailed}
+	case convergence.Undecided:
+		return failure{reportedError{errors.New("undecided")}, exitUndecided}
 	}
 	return nil
 }
@@ -121,6 +150,9 @@ func (f *compareFlags) comparison(given []assignment, claim *runClaim) (*converg
 	from := convergence.Default
 	if f.quick {
 		from = convergence.Quick
+		if f.seeds.isDefault() {
+			f.seeds.seeds = quickSeeds
+		}
 	}
 	cfg, err := resolveNew(from, f.config, text, given)
 	if err != nil {
@@ -143,7 +175,7 @@ func (f *compareFlags) comparison(given []assignment, claim *runClaim) (*converg
 		return nil, err
 	}
 	return &convergence.Comparison{
-		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Seeds: f.seeds, Margin: f.margin / 100, Out: out, Jobs: f.jobs, KeepState: f.keepState,
+		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Out: out, Jobs: f.jobs, KeepState: f.keepState,
 	}, nil
 }
 

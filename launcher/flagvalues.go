@@ -44,7 +44,9 @@ func flagChoices(command, name string) []string {
 		return []string{"cosine", "linear", "sqrt"}
 	case "optimizer.name":
 		return optim.Names()
-	case "optimizer.moments":
+	case "optimizer.scale":
+		return optim.MuonScales()
+	case "optimizer.moments", "optimizer.newton-schulz":
 		return optim.MomentsTypes()
 	case "ranks":
 		return []string{"goroutine", "process"}

@@ -23,6 +23,7 @@ const (
 	exitOK          = 0
 	exitFailed      = 1   // the job or a check failed
 	exitUsage       = 2   // bad flags, configuration or input: nothing was started
+	exitUndecided   = 3   // compare has shown neither equivalence nor a difference
 	exitUnsaved     = 74  // train has ended without a checkpoint of its last step (EX_IOERR of sysexits.h)
 	exitInterrupted = 130 // stopped on request; after a signal, 128 plus its number
 )

@@ -45,6 +45,7 @@ type Model struct {
 	output    output   // only in a stage that predicts
 	mtp       *mtp     // nil if there is none
 
+	arenas   *passArenas    // of passes
 	passes   []*Pass        // all passes
 	idle     []*Pass        // passes that hold no state
 	inFlight []*Pass        // training passes, by their places
@@ -108,7 +109,7 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	if !b.inference {
 		b.share()
 	}
-	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host}
+	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, arenas: &passArenas{}}
 	b.operands = &m.operands
 	if mesh.World.Shared() {
 		b.memory = mesh.World.Allocator()

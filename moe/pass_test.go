@@ -71,7 +71,7 @@ func (s schedule) run(m *member, batch func(i int) Batch) (out passOutcome, err 
 		return out, err
 	}
 	for _, g := range m.model.Groups {
-		if g.sums.counts != nil {
+		if g.sums != nil {
 			err = errors.Join(err, g.SumGrad(m.ex))
 		}
 	}
@@ -100,7 +100,7 @@ func divideEvenly(g *Group) {
 	for r := range counts {
 		counts[r] = g.Len() / len(counts)
 	}
-	g.Divide(g.Ranks, 0, counts)
+	g.Divide(g.Ranks, Division{Counts: counts})
 }
 
 // interleaving is a model on some ranks, and what its steps do.

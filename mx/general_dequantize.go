@@ -89,6 +89,13 @@ func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 func (d *rowDecoder) loadScales(block int) {
 	_, width := d.t.BlockShape()
 	run, n := d.run, ceilDiv(d.cols, d.run)
+	if width == d.run && d.t.Format.Scale == ScaleE4M3 {
+		values := format.E4M3.Values()
+		for i, code := range d.t.Scales.Index(block).U8() {
+			d.scales[i] = values[code]
+		}
+		return
+	}
 	for b := range ceilDiv(d.cols, width) {
 		scale := d.t.Scale(block, b)
 		for i := b * width / run; i < min((b+1)*width/run, n); i++ {

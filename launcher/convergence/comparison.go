@@ -11,9 +11,8 @@ import (
 	"runtime"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/record"
 	"spmoe/launcher/trainer"
 	"spmoe/moe"
@@ -23,12 +22,11 @@ import (
 type Comparison struct {
 	Config    trainer.Config // of all runs; each sets Precision and Out, and Seed is that of the first run
 	Ranks     int
-	Recipes   []Recipe // the baseline first
-	Seeds     int
-	Margin    float64 // of equivalence, as a fraction of the baseline's loss
-	Out       string  // folder of the comparison
-	Jobs      int     // concurrent runs
-	KeepState bool    // retain the last checkpoint of each run
+	Recipes   []Recipe      // the baseline first
+	Design    design.Design // how many seeds, and when and how they are judged
+	Out       string        // folder of the comparison
+	Jobs      int           // concurrent runs
+	KeepState bool          // retain the last checkpoint of each run
 	Start     Start
 	Console   io.Writer // for progress
 	Width     int       // columns of the console if it is a terminal, else 0
@@ -57,29 +55,47 @@ type task struct {
 
 func (t task) String() string { return fmt.Sprintf("%s, seed %d", t.recipe.Name, t.seed) }
 
-// tasks returns all runs in order. They go seed by seed, so that finished runs can be compared at
-// any time. Ablations come last.
+// tasks returns all runs that the design may take, in order. They go seed by seed, so that finished
+// runs can be compared at any look. Ablations come last.
 func (c *Comparison) tasks() []task {
-	var all, ablations []task
-	for _, seed := range c.seeds() {
-		for _, r := range c.Recipes {
-			switch t := (task{r, seed, c.config(r, seed)}); {
-			case !r.Ablation:
-				all = append(all, t)
-			case seed == c.Config.Seed:
-				ablations = append(ablations, t)
-			}
-		}
-	}
-	return append(all, ablations...)
+	return append(c.tasksOf(c.compared(), 0, c.Design.Seeds()), c.ablations()...)
 }
 
-// Runs returns the number of runs.
+// compared returns the recipes with a verdict, and the baseline.
+func (c *Comparison) compared() (all []Recipe) {
+	for _, r := range c.Recipes {
+		if !r.Ablation {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// tasksOf returns the runs of recipes with the seeds number [lo, hi).
+func (c *Comparison) tasksOf(recipes []Recipe, lo, hi int) (all []task) {
+	for _, seed := range c.seeds()[lo:hi] {
+		for _, r := range recipes {
+			all = append(all, task{r, seed, c.config(r, seed)})
+		}
+	}
+	return all
+}
+
+func (c *Comparison) ablations() (all []task) {
+	for _, r := range c.Recipes {
+		if r.Ablation {
+			all = append(all, c.tasksOf([]Recipe{r}, 0, 1)...)
+		}
+	}
+	return all
+}
+
+// Runs returns the largest number of runs.
 func (c *Comparison) Runs() int { return len(c.tasks()) }
 
 func (c *Comparison) seeds() []uint64 {
 	var all []uint64
-	for i := range c.Seeds {
+	for i := range c.Design.Seeds() {
 		all = append(all, c.Config.Seed+uint64(i))
 	}
 	return all
@@ -96,10 +112,10 @@ func (c *Comparison) config(r Recipe, seed uint64) trainer.Config {
 	return cfg
 }
 
-const (
-	maxSeeds = 1000
-	maxJobs  = 1024
-)
+// MaxSeeds is the largest number of seeds of a comparison.
+const MaxSeeds = 1000
+
+const maxJobs = 1024
 
 // Check returns an error if the comparison cannot be run or resumed. It writes nothing. The user
 // can correct the causes of its errors.
@@ -110,8 +126,9 @@ func (c *Comparison) Check() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	must(c.Seeds >= 1 && c.Seeds <= maxSeeds, "--seeds is %d: give 1 or more, 3 or more for a meaningful verdict, at most %d", c.Seeds, maxSeeds)
-	must(finite(c.Margin) && c.Margin > 0 && c.Margin < 1, "--margin is %g: give a positive number of percent below 100, such as 0.5", 100*c.Margin)
+	seeds, margin := c.Design.Seeds(), c.Design.Margin
+	must(seeds >= 1 && seeds <= MaxSeeds, "the comparison has %d seeds: give 1 or more, at most %d", seeds, MaxSeeds)
+	must(finite(margin) && margin > 0 && margin < 1, "--margin is %g: give a positive number of percent below 100, such as 0.5", 100*margin)
 	must(c.Jobs >= 1 && c.Jobs <= maxJobs, "--jobs is %d: give 1 or more concurrent runs, at most %d", c.Jobs, maxJobs)
 	must(c.Config.RecordEvery >= 1, "record_every is %d: a comparison needs records: give 1 or more", c.Config.RecordEvery)
 	if err := errors.Join(errs...); err != nil {
@@ -142,33 +159,6 @@ func (c *Comparison) Check() error {
 		}
 	}
 	return nil
-}
-
-// Run trains all runs that are not finished yet and compares them. If ctx ends, it stops with
-// [trainer.ErrInterrupted], and the next Run continues. Check must have succeeded.
-func (c *Comparison) Run(ctx context.Context) (Result, error) {
-	if err := c.saveFolder(); err != nil {
-		return Result{}, err
-	}
-	tasks := c.tasks()
-	logs, progress := make([]*record.Log, len(tasks)), newProgress(c, tasks)
-	group, within := errgroup.WithContext(ctx)
-	group.SetLimit(c.Jobs)
-	for i, t := range tasks {
-		group.Go(func() (err error) {
-			if within.Err() != nil {
-				return trainer.ErrInterrupted
-			}
-			logs[i], err = c.run(within, t, progress)
-			return err
-		})
-	}
-	err := group.Wait()
-	progress.close()
-	if err != nil {
-		return Result{}, err
-	}
-	return c.compare(tasks, logs)
 }
 
 // run trains one run, unless it is finished, and returns its record.

@@ -4,6 +4,7 @@ package convergence
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,52 +16,85 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"spmoe/internal/stricttoml"
+	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
 // planFile is the name of the plan in the folder.
-const planFile = "comparison.toml"
+const planFile = "plan.toml"
 
-// plan is everything that the result depends on. Ablations are not part of it. They may be added
-// later, because each is a table row of its own.
+// plan is everything that the result depends on. It is written before the first run, and never
+// again. Ablations are not part of it. They may be added later, because each is a table row of its
+// own.
 type plan struct {
 	Precision []string       `toml:"precision"` // baseline first
-	Seeds     int            `toml:"seeds"`
-	Margin    float64        `toml:"margin"` // percent; fixed before the runs, like the number of seeds
+	Losses    []string       `toml:"losses"`    // that the verdict is about
+	Margin    float64        `toml:"margin"`    // percent
 	Ranks     int            `toml:"ranks"`
+	Seeds     []uint64       `toml:"seeds"` // at most, in the order of their runs
 	Config    trainer.Config `toml:"config"`
+	Tests     tests          `toml:"tests"`
+}
+
+// tests are the significance tests of a plan, with one element per look.
+type tests struct {
+	Alpha       float64   `toml:"alpha"`              // of all looks together, for each of the two wrong verdicts
+	Equivalence []float64 `toml:"equivalence_levels"` // of each one-sided test against the margin
+	Difference  []float64 `toml:"difference_levels"`  // of the two-sided test of each loss against zero
+	Looks       []int     `toml:"looks"`              // after how many seeds
+}
+
+func testsOf(d design.Design) tests {
+	t := tests{Alpha: design.Alpha}
+	for _, look := range d.Looks {
+		t.Looks = append(t.Looks, look.Seeds)
+		t.Equivalence = append(t.Equivalence, look.Equivalence)
+		t.Difference = append(t.Difference, look.Difference)
+	}
+	return t
 }
 
 // freeSettings do not change the losses of a run.
 var freeSettings = []string{"config.precision", "config.out", "config.threads", "config.save_every", "config.save_retry", "config.keep", "config.log_every"}
 
 func (c *Comparison) plan() ([]byte, error) {
-	p := plan{Seeds: c.Seeds, Margin: 100 * c.Margin, Ranks: c.Ranks, Config: c.Config}
-	for _, r := range c.Recipes {
-		if !r.Ablation {
-			p.Precision = append(p.Precision, r.Name)
-		}
+	p := plan{
+		Losses: []string{fmt.Sprintf("training, mean of the last %d steps", tail(c.Config.Steps)), "validation, after the last step"},
+		Margin: 100 * c.Design.Margin, Ranks: c.Ranks, Seeds: c.seeds(), Config: c.Config, Tests: testsOf(c.Design),
+	}
+	for _, r := range c.compared() {
+		p.Precision = append(p.Precision, r.Name)
 	}
 	var buf bytes.Buffer
 	err := toml.NewEncoder(&buf).Encode(p)
 	return buf.Bytes(), err
 }
 
-// checkFolder returns an error if the folder holds another comparison, or something else.
-func (c *Comparison) checkFolder() error {
-	entries, err := os.ReadDir(c.Out)
-	others := slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == system.LockFile })
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(others) == 0 {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("--out: %w: give a folder for the comparison", err)
-	}
+// existingPlan returns the plan in the folder, or nil if there is none. It returns an error if the
+// folder holds something else.
+func (c *Comparison) existingPlan() ([]byte, error) {
 	path := filepath.Join(c.Out, planFile)
 	text, err := system.ReadFile(path, stricttoml.MaxSize)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is not empty and holds no comparison (%s): give another --out", c.Out, planFile)
-	} else if err != nil {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return text, err
+	}
+	entries, err := os.ReadDir(c.Out)
+	others := slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == system.LockFile || e.Name() == pilotFolder })
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("--out: %w: give a folder for the comparison", err)
+	case len(others) > 0:
+		return nil, fmt.Errorf("%s is not empty and holds no comparison (%s): give another --out", c.Out, planFile)
+	}
+	return nil, nil
+}
+
+// checkFolder returns an error if the folder holds another comparison, or something else.
+func (c *Comparison) checkFolder() error {
+	path := filepath.Join(c.Out, planFile)
+	text, err := c.existingPlan()
+	if err != nil || text == nil {
 		return err
 	}
 	mine, err := c.plan()
@@ -133,14 +167,17 @@ func flatten(text []byte) (map[string]string, error) {
 	return flat, nil
 }
 
-// saveFolder creates the folder and writes the plan.
-func (c *Comparison) saveFolder() error {
+// saveFolder creates the folder and writes the plan, unless there is one. It returns the SHA-256 of
+// the plan's text.
+func (c *Comparison) saveFolder() (hash string, err error) {
 	if err := os.MkdirAll(c.Out, 0o777); err != nil {
-		return err
+		return "", err
 	}
-	text, err := c.plan()
-	if err != nil {
-		return err
+	text, err := c.existingPlan()
+	if err == nil && text == nil {
+		if text, err = c.plan(); err == nil {
+			err = system.WriteFile(filepath.Join(c.Out, planFile), text)
+		}
 	}
-	return system.WriteFile(filepath.Join(c.Out, planFile), text)
+	return fmt.Sprintf("%x", sha256.Sum256(text)), err
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/record"
 )
 
@@ -19,7 +20,7 @@ func FuzzPlan(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(mine)
-	f.Add([]byte("seeds = 3\nmargin = nan\n[config]\nsteps = 7\n[config.model]\nlayers = 2\n"))
+	f.Add([]byte("seeds = [1, 2]\nmargin = nan\n[config]\nsteps = 7\n[config.model]\nlayers = 2\n[tests]\nlooks = [2, 3]\n"))
 	f.Add([]byte("precision = ['bf16', 3]\nconfig = {mx = {scale = 'x'}}\n"))
 	here, err := flatten(mine)
 	if err != nil {
@@ -50,7 +51,7 @@ func FuzzCompare(f *testing.F) {
 `))
 	f.Add([]byte("{\"done\":{\"step\":40,\"held_out_loss\":null,\"skipped\":9223372036854775807}}\n"))
 	dir, c := f.TempDir(), tiny(f, "unread", 40, "bf16,mxfp8")
-	c.Seeds = 2
+	c.Design = design.Fixed(0.005, 2)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if err := os.WriteFile(filepath.Join(dir, record.File), text, 0o666); err != nil {
 			t.Fatal(err)

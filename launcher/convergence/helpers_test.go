@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer"
 )
@@ -46,7 +47,7 @@ func tiny(t testing.TB, data string, steps int, precision string) *Comparison {
 		t.Fatal(err)
 	}
 	return &Comparison{
-		Config: cfg, Ranks: 2, Recipes: recipes, Seeds: 3, Margin: 0.005, Out: filepath.Join(t.TempDir(), "comparison"), Jobs: 1,
+		Config: cfg, Ranks: 2, Recipes: recipes, Design: design.Fixed(0.005, 3), Out: filepath.Join(t.TempDir(), "comparison"), Jobs: 1,
 		Start: inThisProcess, Console: io.Discard,
 	}
 }

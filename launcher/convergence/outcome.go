@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/record"
 	"spmoe/launcher/trainer"
 )
@@ -28,10 +29,10 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 		return Result{}, err
 	}
 	result := Result{
-		Command: c.Command, Margin: c.Margin,
+		Command: c.Command, Margin: c.Design.Margin, Looks: c.Design.Looks,
 		Setup: Setup{
 			Flavor: first.Flavor, Parameters: first.Model.Count().Total, Steps: first.Steps, Batch: first.Batch, Seq: first.Seq,
-			Ranks: c.Ranks, Jobs: c.Jobs, Seeds: c.seeds(), Tail: tail(first.Steps), Config: string(config),
+			Ranks: c.Ranks, Jobs: c.Jobs, Tail: tail(first.Steps), Config: string(config),
 		},
 	}
 	for _, r := range c.Recipes {
@@ -41,14 +42,20 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 				arm.Runs = append(arm.Runs, c.summarize(t, logs[i]))
 			}
 		}
+		if len(arm.Runs) == 0 {
+			continue // an ablation, before its turn
+		}
 		arm.measureSpeed(first.Batch * first.Seq)
 		arm.Times = arm.Runs[0].Log.Times
 		if len(result.Arms) == 0 {
 			arm.Verdict = Baseline
 		} else {
-			arm.judge(result.Arms[0], c.Margin)
+			arm.judge(result.Arms[0], c.Design)
 		}
 		result.Arms = append(result.Arms, arm)
+	}
+	for _, run := range result.Arms[0].Runs {
+		result.Setup.Seeds = append(result.Setup.Seeds, run.Seed)
 	}
 	result.setOrigin(logs)
 	result.Spread.Train = spread(losses(result.Arms[0].Runs, trainLoss))
@@ -92,12 +99,8 @@ func diverged(run Run, vocab int) bool {
 // finalLoss returns the mean loss of the last steps. It is NaN if there are no steps, or if a loss
 // is not finite.
 func finalLoss(steps []record.Step) record.Number {
-	last := steps[len(steps)-tail(len(steps)):]
-	var sum float64
-	for _, s := range last {
-		sum += float64(s.Loss)
-	}
-	return record.Number(sum / float64(len(last)))
+	n := len(steps)
+	return record.Number(meanLoss(steps, n-tail(n), n))
 }
 
 // warm returns the durations, in seconds, of the steps that count for speeds.
@@ -139,22 +142,31 @@ func (a *Arm) measureSpeed(tokens int) {
 }
 
 // judge compares the arm with the baseline. The first runs of the baseline have the arm's seeds.
-func (a *Arm) judge(baseline Arm, margin float64) {
+func (a *Arm) judge(baseline Arm, d design.Design) {
 	pairs := baseline.Runs[:len(a.Runs)]
-	a.Train = difference(losses(a.Runs, trainLoss), losses(pairs, trainLoss), margin)
-	a.HeldOut = difference(losses(a.Runs, heldOutLoss), losses(pairs, heldOutLoss), margin)
+	a.Train = difference(losses(a.Runs, trainLoss), losses(pairs, trainLoss), d)
+	a.HeldOut = difference(losses(a.Runs, heldOutLoss), losses(pairs, heldOutLoss), d)
+	a.Course, a.TextError = course(a.Runs, pairs), record.Number(textError(a.Runs, pairs))
 	a.Agreement = agreement(a.Runs, pairs)
 	failed := func(r Run) bool { return r.Diverged }
 	switch {
-	case slices.ContainsFunc(a.Runs, failed) || slices.ContainsFunc(pairs, failed) || a.Train == nil || a.HeldOut == nil:
-		a.Verdict = NotEquivalent
-	case len(a.Runs) < 2:
+	case a.divergesAlone(pairs):
+		a.Verdict = Different
+	case slices.ContainsFunc(pairs, failed) || a.Train == nil || a.HeldOut == nil:
 		a.Verdict = Undecided
-	case a.Train.Within && a.HeldOut.Within:
-		a.Verdict = Equivalent
 	default:
-		a.Verdict = NotEquivalent
+		a.Verdict = d.Judge(len(a.Runs), a.Train.sample(), a.HeldOut.sample())
 	}
+}
+
+// divergesAlone reports whether the arm diverged with a seed with which the baseline did not.
+func (a *Arm) divergesAlone(baseline []Run) bool {
+	for i, run := range a.Runs {
+		if run.Diverged && !baseline[i].Diverged {
+			return true
+		}
+	}
+	return false
 }
 
 // agreement compares the experts chosen by both runs of a seed, at the steps and layers that both
@@ -250,14 +262,14 @@ func MedianSQNR(operands []record.Quantized) float64 {
 	return median(all)
 }
 
-// Verdict returns the verdict over all arms except ablations. A single arm that is not equivalent
-// decides it, then one that is undecided. It is "" if there are no such arms.
+// Verdict returns the verdict over all arms except ablations. A single arm that is different decides
+// it, then one that is undecided. It is "" if there are no such arms.
 func (r Result) Verdict() (verdict string) {
 	for i, a := range r.Arms {
 		switch {
 		case i == 0 || a.Ablation:
-		case a.Verdict == NotEquivalent:
-			return NotEquivalent
+		case a.Verdict == Different:
+			return Different
 		case a.Verdict == Undecided || verdict == "":
 			verdict = a.Verdict
 		}

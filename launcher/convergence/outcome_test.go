@@ -8,35 +8,24 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/record"
 )
 
-// made is a comparison of logs that are made up: runs of 40 steps whose losses fall to the given
-// ones.
-func made(t *testing.T, precision, ablations string, seeds int, final func(arm string, seed uint64) float64) Result {
+// made is a comparison of logs that are made up: runs of 40 steps whose training and validation
+// losses fall to the given ones.
+func made(t *testing.T, precision, ablations string, seeds int, final func(arm string, seed uint64) (train, heldOut float64)) Result {
 	t.Helper()
 	c := tiny(t, "unread", 40, "bf16,mxfp8")
 	all, err := ParseRecipes(precision, ablations)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Recipes, c.Seeds = all, seeds
+	c.Recipes, c.Design = all, design.Fixed(0.005, seeds)
 	var logs []*record.Log
 	tasks := c.tasks()
 	for _, task := range tasks {
-		loss := record.Number(final(task.recipe.Name, task.seed))
-		log := &record.Log{Done: &record.Done{Step: 40, HeldOut: loss}}
-		for step := 1; step <= 40; step++ {
-			s := record.Step{Step: step, Loss: 6, Seconds: 0.5}
-			if step > 30 { // the tail: its mean is the loss
-				s.Loss = loss + record.Number(step%2)*0.2 - 0.1
-			}
-			if step < 4 {
-				s.Seconds = 100
-			}
-			log.Steps = append(log.Steps, s)
-		}
-		logs = append(logs, log)
+		logs = append(logs, madeLog(final(task.recipe.Name, task.seed)))
 	}
 	r, err := c.compare(tasks, logs)
 	if err != nil {
@@ -45,25 +34,55 @@ func made(t *testing.T, precision, ablations string, seeds int, final func(arm s
 	return r
 }
 
+func madeLog(train, heldOut float64) *record.Log {
+	log := &record.Log{Done: &record.Done{Step: 40, HeldOut: record.Number(heldOut)}}
+	for step := 1; step <= 40; step++ {
+		s := record.Step{Step: step, Loss: 6, Seconds: 0.5}
+		if step > 30 { // the tail: its mean is the loss
+			s.Loss = record.Number(train) + record.Number(step%2)*0.2 - 0.1
+		}
+		if step < 4 {
+			s.Seconds = 100
+		}
+		log.Steps = append(log.Steps, s)
+	}
+	return log
+}
+
+// Both losses count, each by itself.
 func TestVerdicts(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
+	base := []float64{2, 2.1, 2.2}
+	near, higher, lower, scattered := []float64{2.001, 2.102, 2.199}, []float64{2.02, 2.1205, 2.2225}, []float64{1.98, 2.0785, 2.178}, []float64{2.02, 2.08, 2.2}
 	for name, c := range map[string]struct {
-		losses  map[string][]float64 // by seed
-		verdict string
+		baseline, train, heldOut []float64 // by seed
+		verdict                  string
+		says                     []string
 	}{
-		"near":                    {map[string][]float64{"bf16": {2, 2.1, 2.2}, "mxfp8": {2.001, 2.102, 2.199}}, Equivalent},
-		"higher by a percent":     {map[string][]float64{"bf16": {2, 2.1, 2.2}, "mxfp8": {2.02, 2.12, 2.22}}, NotEquivalent},
-		"lower by a percent":      {map[string][]float64{"bf16": {2, 2.1, 2.2}, "mxfp8": {1.98, 2.08, 2.18}}, NotEquivalent},
-		"scattered":               {map[string][]float64{"bf16": {2, 2.1, 2.2}, "mxfp8": {2.02, 2.08, 2.2}}, NotEquivalent},
-		"one seed":                {map[string][]float64{"bf16": {2}, "mxfp8": {2}}, Undecided},
-		"no number":               {map[string][]float64{"bf16": {2, 2.1, 2.2}, "mxfp8": {2, nan, 2.2}}, NotEquivalent},
-		"one seed, no number":     {map[string][]float64{"bf16": {2}, "mxfp8": {nan}}, NotEquivalent},
-		"infinite":                {map[string][]float64{"bf16": {2, 2}, "mxfp8": {2, inf}}, NotEquivalent},
-		"have learned nothing":    {map[string][]float64{"bf16": {5.545, 5.545}, "mxfp8": {5.545, 5.545}}, NotEquivalent}, // ln 256 is 5.5452
-		"only the baseline fails": {map[string][]float64{"bf16": {nan, nan}, "mxfp8": {2, 2}}, NotEquivalent},
+		"near":                    {base, near, near, Equivalent, []string{"no difference is shown", "smallest margin to pass is 0.15 % (training), 0.15 % (validation)"}},
+		"higher by a percent":     {base, higher, higher, Different, []string{"training loss is higher: +1.00", "validation loss is higher: +1.00"}},
+		"lower by a percent":      {base, lower, lower, Different, []string{"training loss is lower: -1.008 %, 95 % interval -1.057 to -0.959"}},
+		"validation loss higher":  {base, near, higher, Different, []string{"validation loss is higher"}},
+		"training loss higher":    {base, higher, near, Different, []string{"training loss is higher"}},
+		"validation loss lower":   {base, near, lower, Different, []string{"validation loss is lower"}},
+		"scattered":               {base, scattered, scattered, Undecided, []string{"no difference is shown", "new seeds have a chance of 80 %"}},
+		"validation scattered":    {base, near, scattered, Undecided, nil},
+		"training scattered":      {base, scattered, near, Undecided, nil},
+		"one seed":                {base[:1], base[:1], base[:1], Undecided, []string{"one seed says nothing about others"}},
+		"no number":               {base, []float64{2, nan, 2.2}, near, Different, []string{"mxfp8 has diverged with seed 2"}},
+		"no number, validation":   {base, near, []float64{2, 2.1, nan}, Different, []string{"mxfp8 has diverged with seed 3"}},
+		"one seed, no number":     {base[:1], []float64{nan}, []float64{nan}, Different, nil},
+		"infinite":                {base[:2], []float64{2, inf}, near[:2], Different, nil},
+		"have learned nothing":    {[]float64{5.545, 5.545}, []float64{5.545, 5.545}, []float64{5.545, 5.545}, Undecided, []string{"bf16 has diverged with seed 1"}}, // ln 256 is 5.5452
+		"only the baseline fails": {[]float64{nan, nan}, near[:2], near[:2], Undecided, []string{"bf16 has diverged with seed 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := made(t, "bf16,mxfp8", "", len(c.losses["bf16"]), func(arm string, seed uint64) float64 { return c.losses[arm][seed-1] })
+			r := made(t, "bf16,mxfp8", "", len(c.baseline), func(arm string, seed uint64) (train, heldOut float64) {
+				if arm == "bf16" {
+					return c.baseline[seed-1], c.baseline[seed-1]
+				}
+				return c.train[seed-1], c.heldOut[seed-1]
+			})
 			if r.Arms[0].Verdict != Baseline || r.Arms[1].Verdict != c.verdict || r.Verdict() != c.verdict {
 				t.Errorf("%s and %s, want %s", r.Arms[0].Verdict, r.Arms[1].Verdict, c.verdict)
 			}
@@ -72,32 +91,41 @@ func TestVerdicts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var tables strings.Builder
-			WriteSummary(&tables, r)
+			tables := summary(t, r)
 			for _, word := range []string{"NaN", "Inf"} {
-				if strings.Contains(string(text)+tables.String(), word) {
-					t.Errorf("%s in %s\n%s", word, text, tables.String())
+				if strings.Contains(string(text)+tables, word) {
+					t.Errorf("%s in %s\n%s", word, text, tables)
 				}
 			}
-			for line := range strings.Lines(tables.String()) {
-				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
-					t.Errorf("%d columns: %s", n, line)
+			for _, want := range append(c.says, strings.ToUpper(c.verdict)) {
+				if !strings.Contains(tables, want) {
+					t.Errorf("no %q in\n%s", want, tables)
 				}
-			}
-			if !strings.Contains(tables.String(), strings.ToUpper(c.verdict)) {
-				t.Errorf("no verdict in\n%s", tables.String())
 			}
 		})
 	}
 }
 
+// summary returns the tables and statements of a result, whose lines fit 80 columns.
+func summary(t *testing.T, r Result) string {
+	t.Helper()
+	var tables strings.Builder
+	WriteSummary(&tables, r)
+	for line := range strings.Lines(tables.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	return tables.String()
+}
+
 func TestResult(t *testing.T) {
-	r := made(t, "bf16,mxfp8,mxfp8-wgrad-bf16+e5m2+floor+wire", "all", 3, func(arm string, seed uint64) float64 {
+	r := made(t, "bf16,mxfp8,mxfp8-wgrad-bf16+e5m2+floor+wire", "all", 3, func(arm string, seed uint64) (train, heldOut float64) {
 		loss := 2 + 0.1*float64(seed)
 		if arm == "fp32" {
 			loss = 99
 		}
-		return loss
+		return loss, loss
 	})
 	if n := len(r.Arms); n != 10 || len(r.Arms[2].Runs) != 3 || len(r.Arms[3].Runs) != 1 || r.Arms[3].Name != "fp32" || !r.Arms[3].Ablation {
 		t.Fatalf("%d arms: %+v", n, r.Arms)
@@ -105,7 +133,7 @@ func TestResult(t *testing.T) {
 	if r.Verdict() != Equivalent {
 		t.Error("an ablation has spoilt the verdict")
 	}
-	if r.Arms[3].Verdict != NotEquivalent || r.Arms[4].Verdict != Undecided {
+	if r.Arms[3].Verdict != Different || r.Arms[4].Verdict != Undecided {
 		t.Errorf("ablations: %s, %s", r.Arms[3].Verdict, r.Arms[4].Verdict)
 	}
 	if s := r.Spread.Train; math.Abs(s.Mean-2.2) > 1e-9 || math.Abs(s.SD-0.1/2.2) > 1e-9 {
@@ -118,16 +146,10 @@ func TestResult(t *testing.T) {
 	if r.Setup.Tail != 10 || !slices.Equal(r.Setup.Seeds, []uint64{1, 2, 3}) || r.Arms[1].Speed != 512 || r.Arms[1].Runs[0].Speed != 512 {
 		t.Errorf("setup %+v, %v tokens/s", r.Setup, r.Arms[1].Speed)
 	}
-	var tables strings.Builder
-	WriteSummary(&tables, r)
-	for line := range strings.Lines(tables.String()) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
-			t.Errorf("%d columns: %s", n, line)
-		}
-	}
+	tables := summary(t, r)
 	for _, want := range []string{"mxfp8-wgrad-bf16+e5m2+floor+wire\n", "(ablation)", "3 seeds: EQUIVALENT", "over its 3 seeds:\n  4.55 %"} {
-		if !strings.Contains(tables.String(), want) {
-			t.Errorf("no %q in\n%s", want, tables.String())
+		if !strings.Contains(tables, want) {
+			t.Errorf("no %q in\n%s", want, tables)
 		}
 	}
 }
@@ -145,13 +167,13 @@ func TestTail(t *testing.T) {
 
 func TestVerdict(t *testing.T) {
 	arm := func(verdict string, ablation bool) Arm { return Arm{Verdict: verdict, Ablation: ablation} }
-	base, yes, no, unknown := arm(Baseline, false), arm(Equivalent, false), arm(NotEquivalent, false), arm(Undecided, false)
+	base, yes, no, unknown := arm(Baseline, false), arm(Equivalent, false), arm(Different, false), arm(Undecided, false)
 	for _, c := range []struct {
 		arms []Arm
 		want string
 	}{
 		{nil, ""}, {[]Arm{base}, ""}, {[]Arm{base, yes, yes}, Equivalent}, {[]Arm{base, unknown, yes}, Undecided}, {[]Arm{base, yes, unknown}, Undecided},
-		{[]Arm{base, yes, unknown, no}, NotEquivalent}, {[]Arm{base, yes, arm(NotEquivalent, true)}, Equivalent},
+		{[]Arm{base, yes, unknown, no}, Different}, {[]Arm{base, yes, arm(Different, true)}, Equivalent},
 	} {
 		if got := (Result{Arms: c.arms}).Verdict(); got != c.want {
 			t.Errorf("%v: %q, want %q", c.arms, got, c.want)

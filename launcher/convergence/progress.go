@@ -22,8 +22,10 @@ type progress struct {
 	jobs   int
 	left   map[string]int // remaining steps of each recipe
 	pace   map[string]*pace
-	done   int // finished runs
-	runs   int
+	done   int       // finished runs
+	runs   int       // announced
+	arms   int       // with a verdict, and the baseline
+	seeds  int       // at most
 	shown  time.Time // when the last line was printed
 	isLive bool      // the live line is on the screen
 }
@@ -40,13 +42,40 @@ const (
 	occasionalEvery = 5 * time.Second
 )
 
-func newProgress(c *Comparison, tasks []task) *progress {
-	p := &progress{w: c.Console, width: c.Width, jobs: c.Jobs, runs: len(tasks), shown: time.Now(), left: map[string]int{}, pace: map[string]*pace{}}
+func newProgress(c *Comparison) *progress {
+	return &progress{w: c.Console, width: c.Width, jobs: c.Jobs, arms: len(c.compared()), seeds: c.Design.Seeds(), shown: time.Now(), left: map[string]int{}, pace: map[string]*pace{}}
+}
+
+// add announces further runs.
+func (p *progress) add(tasks []task) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.runs += len(tasks)
 	for _, t := range tasks {
 		p.left[t.recipe.Name] += t.cfg.Steps
-		p.pace[t.recipe.Name] = new(pace)
+		if p.pace[t.recipe.Name] == nil {
+			p.pace[t.recipe.Name] = new(pace)
+		}
 	}
-	return p
+}
+
+// look prints the verdicts of a look before the last one.
+func (p *progress) look(number int, r Result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, arm := range r.Arms[1:] {
+		if seeds := len(r.Setup.Seeds); !arm.Ablation && len(arm.Runs) == seeds {
+			p.printf("look %d of %d, after %s: %s %s%s\n", number, len(r.Looks), report.Plural(seeds, "seed"), arm.Name, arm.Verdict, margins(arm))
+		}
+	}
+}
+
+// margins says how small a margin the losses of an arm would have passed.
+func margins(arm Arm) string {
+	if arm.Train == nil || arm.HeldOut == nil {
+		return ""
+	}
+	return fmt.Sprintf(", within %.2f %%", 100*max(arm.Train.Smallest, arm.HeldOut.Smallest))
 }
 
 // reporter receives the reports of one run. It implements [trainer.Reporter].
@@ -86,7 +115,7 @@ func (r *reporter) Step(s trainer.Step) {
 		r.draw(s)
 		r.shown = now
 	case r.width == 0 && since >= occasionalEvery && tenth(s.Step) > tenth(before) && s.Step < s.Steps:
-		r.printf("%s: step %d of %d, loss %.4f, ETA of all runs %s\n", r.task, s.Step, s.Steps, s.Loss, r.eta())
+		r.printf("%s: step %d of %d, loss %.4f, ETA of the next verdict %s\n", r.task, s.Step, s.Steps, s.Loss, r.eta())
 		r.shown = now
 	}
 }
@@ -126,6 +155,18 @@ func (p *progress) finished(t task, run Run, wasFinished bool) {
 	}
 	p.printf("[%d/%d] %s: training loss %.4f, validation loss %.4f, %s tokens/s%s\n", p.done, p.runs, t, float64(run.Train), float64(run.HeldOut),
 		report.Thousands(run.Speed), note)
+	if p.done == p.arms && !wasFinished && p.seeds > 1 {
+		seed := p.seedTime(t.cfg.Steps)
+		p.printf("a seed takes %s, all %d seeds %s\n", report.Clock(seed), p.seeds, report.Clock(time.Duration(p.seeds)*seed))
+	}
+}
+
+// seedTime returns the time that the runs of a seed take, from the pace of each recipe so far.
+func (p *progress) seedTime(steps int) (sum time.Duration) {
+	for _, one := range p.pace {
+		sum += time.Duration(steps) * one.took / time.Duration(max(one.steps, 1)*p.jobs)
+	}
+	return sum
 }
 
 // close erases the live line.

@@ -5,7 +5,10 @@
 // test.
 package convergence
 
-import "spmoe/launcher/record"
+import (
+	"spmoe/launcher/convergence/design"
+	"spmoe/launcher/record"
+)
 
 // Result is a finished comparison. It is stored as result.json, and the report shows it.
 type Result struct {
@@ -14,7 +17,11 @@ type Result struct {
 	Machines []Machine `json:"machines"` // of the runs
 	Setup    Setup     `json:"setup"`
 	Margin   float64   `json:"margin"` // of equivalence, as a fraction of the baseline's loss: 0.005
-	Arms     []Arm     `json:"arms"`   // the baseline first
+
+	Looks []design.Look `json:"looks"`       // when the arms were to be judged, and at which levels
+	Plan  string        `json:"plan_sha256"` // of plan.toml, which was written before the first run
+
+	Arms []Arm `json:"arms"` // the baseline first
 
 	// Spread is the scatter of the baseline over its own seeds.
 	Spread struct {
@@ -52,13 +59,13 @@ type Spread struct {
 
 // Verdicts of arms.
 const (
-	Baseline      = "baseline"
-	Equivalent    = "equivalent"
-	NotEquivalent = "not equivalent"
-	Undecided     = "undecided" // fewer than two seeds: no statement about other seeds is possible
+	Baseline   = "baseline"
+	Equivalent = design.Equivalent
+	Different  = design.Different // or the arm diverged where the baseline did not
+	Undecided  = design.Undecided // or the baseline diverged
 )
 
-// Arm is one way to train, over all its seeds.
+// Arm is one way to train, over all its seeds. An arm has no seeds after the look that decided it.
 type Arm struct {
 	Name      string        `json:"name"`
 	About     string        `json:"about"`
@@ -67,6 +74,8 @@ type Arm struct {
 	Verdict   string        `json:"verdict"`
 	Train     *Difference   `json:"train,omitempty"`    // to the baseline; nil for the baseline itself, or if a loss is not finite
 	HeldOut   *Difference   `json:"held_out,omitempty"` // the same
+	Course    []Window      `json:"course,omitempty"`   // of the difference in training loss
+	TextError record.Number `json:"text_error"`         // standard error of HeldOut.Mean as an estimate for other text; NaN: not known
 	Agreement []Agreement   `json:"router_agreement,omitempty"`
 	Speed     float64       `json:"tokens_per_second"` // median over warm steps of all runs
 	Times     *record.Times `json:"times,omitempty"`   // of the first run
@@ -89,16 +98,27 @@ type Run struct {
 }
 
 // Difference describes how much higher an arm's loss is than the baseline's with the same seed, as
-// a fraction of the latter.
+// a fraction of the latter. Its intervals are Student's, of zero width if SD is 0. They hold for all
+// looks of the comparison together, so those of an early look are wide.
 type Difference struct {
-	Pairs  []float64  `json:"pairs"` // by seed
-	Mean   float64    `json:"mean"`
-	SD     float64    `json:"sd"`   // between seeds
-	CI95   [2]float64 `json:"ci95"` // of the mean, Student's t; of zero width if SD is 0
-	CI90   [2]float64 `json:"ci90"` // lies inside ±Margin if and only if the test below rejects at 5 %
-	P      float64    `json:"p"`    // of two one-sided t-tests against ±Margin (TOST); below 0.05: equivalent
-	Seeds  int        `json:"seeds"`
-	Within bool       `json:"equivalent"` // P < 0.05
+	Pairs    []float64  `json:"pairs"` // by seed
+	Mean     float64    `json:"mean"`
+	SD       float64    `json:"sd"`   // between seeds
+	CI95     [2]float64 `json:"ci95"` // of the mean, for training and validation loss together; without zero: a difference is shown
+	CI90     [2]float64 `json:"ci90"` // of the mean, for this loss; inside ±Margin: equivalence is shown
+	P        float64    `json:"p"`    // of two one-sided t-tests against ±Margin (TOST)
+	Level    float64    `json:"level"`
+	Seeds    int        `json:"seeds"`
+	Within   bool       `json:"equivalent"`      // P < Level
+	Smallest float64    `json:"smallest_margin"` // that the data would have passed
+}
+
+// Window is the difference in mean training loss over some steps, with a 95 % interval of its own.
+type Window struct {
+	From int        `json:"from"` // first step
+	To   int        `json:"to"`   // last step
+	Mean float64    `json:"mean"`
+	CI95 [2]float64 `json:"ci95"`
 }
 
 // Agreement is the fraction of expert choices on a validation text that an arm and the baseline

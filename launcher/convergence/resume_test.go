@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer"
@@ -27,7 +28,7 @@ func essence(t *testing.T, r Result) string {
 			a.Runs[j].Speed, a.Runs[j].Folder = 0, ""
 		}
 	}
-	r.Setup.Config, r.Setup.Jobs = "", 0
+	r.Setup.Config, r.Setup.Jobs, r.Plan = "", 0, "" // the plan has settings without effect
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +68,7 @@ func TestGoOn(t *testing.T) {
 	t.Parallel()
 	data := text(t)
 	whole := tiny(t, data, 10, "bf16,mxfp8")
-	whole.Seeds, whole.Config.Optimizer.LR = 2, 3e-3
+	whole.Design, whole.Config.Optimizer.LR = design.Fixed(0.005, 2), 3e-3
 	var all history
 	whole.Start = all.start
 	want := finish(t, whole)
@@ -76,7 +77,7 @@ func TestGoOn(t *testing.T) {
 	}
 
 	cut := tiny(t, data, 10, "bf16,mxfp8")
-	cut.Seeds, cut.Config.Optimizer.LR = 2, 3e-3
+	cut.Design, cut.Config.Optimizer.LR = whole.Design, 3e-3
 	cut.Config.SaveEvery = 4
 	var parts history
 	between, stop := context.WithCancel(t.Context())
@@ -197,11 +198,11 @@ func TestCheck(t *testing.T) {
 		change func(*Comparison)
 		want   []string // nil: it goes on
 	}{
-		"no seeds":                 {func(c *Comparison) { c.Seeds = 0 }, []string{"--seeds is 0"}},
-		"no margin":                {func(c *Comparison) { c.Margin = 0 }, []string{"--margin is 0"}},
+		"no seeds":                 {func(c *Comparison) { c.Design = design.Fixed(0.005, 0) }, []string{"the comparison has 0 seeds"}},
+		"no margin":                {func(c *Comparison) { c.Design.Margin = 0 }, []string{"--margin is 0"}},
 		"no jobs":                  {func(c *Comparison) { c.Jobs = 0 }, []string{"--jobs is 0"}},
 		"no record":                {func(c *Comparison) { c.Config.RecordEvery = 0 }, []string{"record_every is 0"}},
-		"several":                  {func(c *Comparison) { c.Seeds, c.Jobs = -1, -2 }, []string{"--seeds is -1", "--jobs is -2"}},
+		"several":                  {func(c *Comparison) { c.Design.Margin, c.Jobs = -1, -2 }, []string{"--margin is -100", "--jobs is -2"}},
 		"new, bad batch":           {func(c *Comparison) { c.Out, c.Config.Batch = c.Out+"new", 3 }, []string{"bf16, seed 1:", "batch is 3"}},
 		"new, last seed too large": {func(c *Comparison) { c.Out, c.Config.Seed = c.Out+"new", math.MaxInt64-1 }, []string{"bf16, seed 9223372036854775808:", "largest that TOML holds"}},
 		"new, bad for one arm": {func(c *Comparison) {
@@ -211,9 +212,10 @@ func TestCheck(t *testing.T) {
 		"other steps":    {func(c *Comparison) { c.Config.Steps = 5 }, []string{"steps is 4, not 5", "another --out"}},
 		"other model":    {func(c *Comparison) { c.Config.Model.Dim = 96 }, []string{"model.dim is 64, not 96"}},
 		"other schedule": {func(c *Comparison) { c.Config.Optimizer.LR = 1 }, []string{"optimizer.lr is 0.0005, not 1"}},
-		"other seeds":    {func(c *Comparison) { c.Seeds = 4 }, []string{"seeds is 3, not 4"}},
+		"other seeds":    {func(c *Comparison) { c.Design = design.Fixed(0.005, 4) }, []string{"seeds is [1 2 3], not [1 2 3 4]"}},
 		"other seed":     {func(c *Comparison) { c.Config.Seed = 4 }, []string{"seed is 1, not 4"}},
-		"other margin":   {func(c *Comparison) { c.Margin = 0.01 }, []string{"margin is 0.5, not 1"}},
+		"other margin":   {func(c *Comparison) { c.Design.Margin = 0.01 }, []string{"margin is 0.5, not 1"}},
+		"other looks":    {func(c *Comparison) { c.Design = twoLooks(3); c.Design.Margin = 0.005 }, []string{"tests.difference_levels is [0.025], not [0.02 0.02]"}},
 		"other ranks":    {func(c *Comparison) { c.Ranks = 4 }, []string{"ranks is 2, not 4"}},
 		"other data":     {func(c *Comparison) { c.Config.Data = nil }, []string{"data is"}},
 		"other arms":     {func(c *Comparison) { c.Recipes = recipes(t, "bf16,mxint8") }, []string{"precision is [bf16 mxfp8], not [bf16 mxint8]"}},

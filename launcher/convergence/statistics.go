@@ -1,44 +1,64 @@
 package convergence
 
-// The statistics of a comparison: paired differences between seeds, Student's t, and two one-sided
-// tests for equivalence (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987).
+// The statistics of a comparison: paired differences between seeds. Package design has the tests.
 
 import (
 	"math"
 	"slices"
 
 	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/gonum/stat/distuv"
-)
 
-// level is the significance level of the test.
-const level = 0.05
+	"spmoe/launcher/convergence/design"
+)
 
 // difference compares losses with the baseline's, seed by seed. Both have the same length. It
 // returns nil if a loss is not finite or a baseline is not positive, because nothing can be stated
 // then.
-func difference(losses, baseline []float64, margin float64) *Difference {
-	d := &Difference{Seeds: len(losses)}
+func difference(losses, baseline []float64, d design.Design) *Difference {
+	var pairs []float64
 	for i, loss := range losses {
 		pair := loss/baseline[i] - 1
 		if !finite(pair) || baseline[i] <= 0 {
 			return nil
 		}
-		d.Pairs = append(d.Pairs, pair)
+		pairs = append(pairs, pair)
 	}
-	if len(d.Pairs) == 0 {
+	if len(pairs) == 0 {
 		return nil
 	}
-	d.Mean, d.SD = meanSD(d.Pairs)
-	d.CI95 = interval(d.Mean, d.SD, d.Seeds, 0.95)
-	d.CI90 = interval(d.Mean, d.SD, d.Seeds, 1-2*level)
-	d.P = tost(d.Mean, d.SD, d.Seeds, margin)
-	d.Within = d.P < level
-	return d
+	s := sampleOf(pairs)
+	look, _ := d.At(s.Pairs)
+	p, ci := s.P(d.Margin), s.Interval(look.Equivalence)
+	return &Difference{
+		Pairs: pairs, Mean: s.Mean, SD: s.SD, Seeds: s.Pairs, P: p, Level: look.Equivalence, Within: p < look.Equivalence,
+		CI95: s.Interval(look.Difference / 2), CI90: ci, Smallest: max(-ci[0], ci[1]),
+	}
 }
 
-// Outside reports whether the difference exceeds a margin: the 90 % interval of its mean lies
-// beyond it on one side.
+func sampleOf(pairs []float64) design.Sample {
+	mean, sd := meanSD(pairs)
+	return design.Sample{Pairs: len(pairs), Mean: mean, SD: sd}
+}
+
+// sample returns the numbers that a verdict is about.
+func (d *Difference) sample() design.Sample {
+	return design.Sample{Pairs: d.Seeds, Mean: d.Mean, SD: d.SD}
+}
+
+// Sign returns 1 or -1 if the loss is shown to be higher or lower than the baseline's, otherwise 0.
+func (d *Difference) Sign() int {
+	switch {
+	case d == nil || d.Seeds < 2:
+		return 0
+	case d.CI95[0] > 0:
+		return 1
+	case d.CI95[1] < 0:
+		return -1
+	}
+	return 0
+}
+
+// Outside reports whether the difference is shown to exceed a margin: CI90 lies beyond it.
 func (d *Difference) Outside(margin float64) bool {
 	return d != nil && d.Seeds > 1 && (d.CI90[0] > margin || d.CI90[1] < -margin)
 }
@@ -63,31 +83,6 @@ func median(xs []float64) float64 {
 	}
 	return xs[n/2]
 }
-
-// interval returns the confidence interval of the mean of n numbers.
-func interval(mean, sd float64, n int, confidence float64) [2]float64 {
-	if n < 2 || sd == 0 {
-		return [2]float64{mean, mean}
-	}
-	half := student(n).Quantile(0.5+confidence/2) * sd / math.Sqrt(float64(n))
-	return [2]float64{mean - half, mean + half}
-}
-
-// tost returns the larger p of two one-sided t-tests. The first tests that the mean of n numbers is
-// above -margin, the second that it is below margin. For a single number p is 1.
-func tost(mean, sd float64, n int, margin float64) float64 {
-	switch inside := math.Abs(mean) < margin; {
-	case n < 2 || !inside && sd == 0:
-		return 1
-	case sd == 0:
-		return 0
-	}
-	// The test against the nearer bound has the larger p.
-	t := (margin - math.Abs(mean)) / (sd / math.Sqrt(float64(n)))
-	return student(n).CDF(-t)
-}
-
-func student(n int) distuv.StudentsT { return distuv.StudentsT{Sigma: 1, Nu: float64(n - 1)} }
 
 // spread returns the scatter of the finite losses.
 func spread(losses []float64) Spread {

@@ -3,6 +3,8 @@ package convergence
 import (
 	"math"
 	"testing"
+
+	"spmoe/launcher/convergence/design"
 )
 
 // Reference values come from the closed forms of Student's distribution function,
@@ -11,8 +13,8 @@ import (
 //	2 degrees:            F(t) = 1/2 + t/(2·sqrt(2+t²))
 //	4 degrees:            F(t) = 1/2 + 3/8·t/sqrt(1+t²/4)·(1 - t²/(12·(1+t²/4)))
 //
-// and from the printed tables' t(0.95) = 6.313752, 2.919986, 2.131847 and t(0.975) = 12.706205,
-// 4.302653, 2.776445; the margin is 0.5 %.
+// and from the printed tables' t(0.95) = 6.313752, 2.919986, 2.131847. The interval of both losses
+// together has t(0.9875) = 25.451700, 6.205347, 3.495406. The margin is 0.5 %.
 func TestDifference(t *testing.T) {
 	for name, c := range map[string]struct {
 		percent       []float64
@@ -22,18 +24,18 @@ func TestDifference(t *testing.T) {
 		p             float64
 		equivalent    bool
 	}{
-		"inside": {percent: []float64{0.1, -0.05, 0.05}, mean: 0.0333333, sd: 0.0763763, low95: -0.1563958, high95: 0.2230625,
+		"inside": {percent: []float64{0.1, -0.05, 0.05}, mean: 0.0333333, sd: 0.0763763, low95: -0.2402967, high95: 0.3069634,
 			low90: -0.0954259, high90: 0.1620926, p: 0.00440537, equivalent: true},
-		"near the margin": {percent: []float64{0.45, 0.30, 0.60}, mean: 0.45, sd: 0.15, low95: 0.0773793, high95: 0.8226207,
+		"near the margin": {percent: []float64{0.45, 0.30, 0.60}, mean: 0.45, sd: 0.15, low95: -0.0873988, high95: 0.9873988,
 			low90: 0.1971218, high90: 0.7028782, p: 0.31101776},
-		"five seeds": {percent: []float64{0.2, -0.1, 0.4, 0.1, 0.3}, mean: 0.18, sd: 0.1923538, low95: -0.0588388, high95: 0.4188388,
+		"five seeds": {percent: []float64{0.2, -0.1, 0.4, 0.1, 0.3}, mean: 0.18, sd: 0.1923538, low95: -0.1206862, high95: 0.4806862,
 			low90: -0.0033884, high90: 0.3633884, p: 0.01023794, equivalent: true},
-		"two seeds, below": {percent: []float64{-0.2, -0.3}, mean: -0.25, sd: 0.0707107, low95: -0.8853102, high95: 0.3853102,
+		"two seeds, below": {percent: []float64{-0.2, -0.3}, mean: -0.25, sd: 0.0707107, low95: -1.5225850, high95: 1.0225850,
 			low90: -0.5656876, high90: 0.0656876, p: 0.06283296},
 		"one seed":            {percent: []float64{0.01}, mean: 0.01, low95: 0.01, high95: 0.01, low90: 0.01, high90: 0.01, p: 1},
 		"the same to the bit": {percent: []float64{0, 0, 0}, p: 0, equivalent: true},
 		"far off, no scatter": {percent: []float64{100, 100}, mean: 100, low95: 100, high95: 100, low90: 100, high90: 100, p: 1},
-		"far off, below, scatter": {percent: []float64{-1, -1.1, -0.9}, mean: -1, sd: 0.1, low95: -1.2484138, high95: -0.7515862,
+		"far off, below, scatter": {percent: []float64{-1, -1.1, -0.9}, mean: -1, sd: 0.1, low95: -1.3582659, high95: -0.6417341,
 			low90: -1.1685855, high90: -0.8314145, p: 0.99346377}, // t = -8.660254
 	} {
 		baseline, losses := make([]float64, len(c.percent)), make([]float64, len(c.percent))
@@ -41,7 +43,7 @@ func TestDifference(t *testing.T) {
 			baseline[i] = 2 + float64(i)
 			losses[i] = baseline[i] * (1 + p/100)
 		}
-		d := difference(losses, baseline, 0.005)
+		d := difference(losses, baseline, design.Fixed(0.005, len(losses)))
 		if d == nil {
 			t.Errorf("%s: there is none", name)
 			continue
@@ -58,6 +60,9 @@ func TestDifference(t *testing.T) {
 		if d.Within != c.equivalent || d.Seeds != len(c.percent) || len(d.Pairs) != len(c.percent) {
 			t.Errorf("%s: %+v", name, d)
 		}
+		if d.Smallest != max(-d.CI90[0], d.CI90[1]) || d.Level != 0.05 {
+			t.Errorf("%s: %+v", name, d)
+		}
 		// The test rejects at 5 % exactly where the 90 % interval lies inside the margin.
 		if inside := d.CI90[0] > -0.005 && d.CI90[1] < 0.005; d.Seeds > 1 && inside != d.Within {
 			t.Errorf("%s: the interval says %v, the test %v", name, inside, d.Within)
@@ -70,7 +75,7 @@ func TestNoDifference(t *testing.T) {
 	for name, c := range map[string][2][]float64{
 		"no seeds": {}, "NaN": {{2, nan}, {2, 2}}, "infinite": {{inf, 2}, {2, 2}}, "baseline NaN": {{2, 2}, {nan, 2}}, "baseline 0": {{2, 2}, {0, 2}},
 	} {
-		if d := difference(c[0], c[1], 0.005); d != nil {
+		if d := difference(c[0], c[1], design.Fixed(0.005, len(c[0]))); d != nil {
 			t.Errorf("%s: %+v", name, d)
 		}
 	}

@@ -43,7 +43,7 @@ func WriteSummary(w io.Writer, r Result) {
 	}
 	for _, a := range r.Arms[1:] {
 		if !a.Ablation {
-			fmt.Fprintln(w, r.sentence(a))
+			fmt.Fprintln(w, r.Statement(a))
 		}
 	}
 }
@@ -110,31 +110,4 @@ func ratio(speed, baseline float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.2fx", speed/baseline)
-}
-
-// sentence states an arm's verdict and its basis.
-func (r Result) sentence(a Arm) string {
-	about := fmt.Sprintf("%s against %s, margin %.3g %%, %s", a.Name, r.Arms[0].Name, 100*r.Margin, report.Plural(len(a.Runs), "seed"))
-	switch a.Verdict {
-	case Equivalent:
-		return about + ": EQUIVALENT"
-	case Undecided:
-		return about + ": UNDECIDED\n  one seed says nothing about others: give --seeds 3 or more"
-	}
-	return about + ": NOT EQUIVALENT\n  " + r.reason(a)
-}
-
-// reason explains why an arm is not equivalent.
-func (r Result) reason(a Arm) string {
-	for _, arm := range []Arm{r.Arms[0], a} {
-		for _, run := range arm.Runs {
-			if run.Diverged {
-				return fmt.Sprintf("%s has diverged with seed %d: its loss is no better than chance", arm.Name, run.Seed)
-			}
-		}
-	}
-	if a.Train.Outside(r.Margin) || a.HeldOut.Outside(r.Margin) {
-		return "the losses differ by more than the margin"
-	}
-	return "the seeds scatter too much, or the difference is too close to the margin:\n  more seeds or more steps may decide it"
 }

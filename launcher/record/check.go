@@ -22,8 +22,9 @@ const (
 	maxLine     = 1 << 20 // bytes, including the line end
 	maxName     = 256     // bytes
 	maxLayer    = 1 << 16
-	maxLinears  = 64 // kinds of linear layers of a model
-	maxFamilies = 64 // kinds of work
+	maxLinears  = 64      // kinds of linear layers of a model
+	maxFamilies = 64      // kinds of work
+	maxPasses   = 1 << 14 // of an evaluation
 	maxCount    = 1 << 53
 	maxMeasure  = 1e100    // above any sum of squares of FP32 numbers
 	maxSample   = 64 << 10 // bytes of a prompt or of a text
@@ -51,9 +52,7 @@ func (l Line) check() error {
 		{l.Sample != nil, func() error { return l.Sample.check() }},
 		{l.Usage != nil, func() error { return l.Usage.check() }},
 		{l.Times != nil, func() error { return families(l.Times.Steps, l.Times.Seconds, l.Times.Families) }},
-		{l.Done != nil, func() error {
-			return errors.Join(counted("step and skipped", l.Done.Step, l.Done.Skipped), measured(float64(l.Done.HeldOut)))
-		}},
+		{l.Done != nil, func() error { return l.Done.check() }},
 	} {
 		if key.there {
 			keys++
@@ -67,6 +66,17 @@ func (l Line) check() error {
 		return errors.Join(rules...)
 	}
 	return fmt.Errorf("it has %d keys, expected one", keys)
+}
+
+func (d Done) check() error {
+	if len(d.Passes) > maxPasses {
+		return fmt.Errorf("held_out_passes has %d numbers, expected at most %d", len(d.Passes), maxPasses)
+	}
+	rules := []error{counted("step and skipped", d.Step, d.Skipped), measured(float64(d.HeldOut))}
+	for _, loss := range d.Passes {
+		rules = append(rules, measured(float64(loss)))
+	}
+	return errors.Join(rules...)
 }
 
 // counted checks numbers that count something.

@@ -150,6 +150,10 @@ type Done struct {
 	Step    int    `json:"step"`
 	HeldOut Number `json:"held_out_loss"`
 	Skipped int    `json:"skipped"` // steps that changed no weight
+
+	// Passes are the validation losses of parts of the text that HeldOut is the loss of. Runs of one
+	// configuration have the same parts.
+	Passes []Number `json:"held_out_passes,omitempty"`
 }
 
 // Log is the whole record of a run.

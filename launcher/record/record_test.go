@@ -19,7 +19,7 @@ func sample() Log {
 		Starts: []Start{{CPU: "some CPU", Tier: "avx2", Cores: 8, Version: "0123456789ab"}},
 		Usage:  &Usage{Steps: 2, Moved: 1 << 20, Weights: 100.5, Gradients: 200, Optimizer: 600},
 		Times:  &Times{Steps: 1, Seconds: 0.25, Families: map[string]float64{"exchange": 0.05, "rest": 0.2}},
-		Done:   &Done{Step: 2, HeldOut: 5.25, Skipped: 1},
+		Done:   &Done{Step: 2, HeldOut: 5.25, Skipped: 1, Passes: []Number{5, 5.5}},
 
 		Samples: []Sample{{Step: 2, Prompt: "// New ", Text: "returns\n\t\"é\""}},
 	}

@@ -9,6 +9,7 @@ import (
 	"spmoe/datasets"
 	"spmoe/internal/fault"
 	"spmoe/tensor"
+	"spmoe/tensor/profile"
 )
 
 // evaluator measures the validation loss between steps.
@@ -22,9 +23,10 @@ type evaluator struct {
 	tracer   *tracer
 	windows  *datasets.Windows // of all ranks
 
-	step          int     // of the newest evaluation
-	loss          float64 // of that evaluation, nats per token
-	bytesPerToken float64 // of the validation text
+	step          int       // of the newest evaluation
+	loss          float64   // of that evaluation, nats per token
+	passLosses    []float64 // of each of its passes, nats per token
+	bytesPerToken float64   // of the validation text
 }
 
 // due reports whether an evaluation is due after the last step. The final step of a run always has
@@ -38,16 +40,21 @@ func (e *evaluator) due() bool {
 // is collective.
 func (e *evaluator) evaluate() (float64, error) {
 	defer e.tracer.during(traceEvaluation)()
-	sum, err := e.passes()
+	passes, err := e.passes()
 	if err != nil {
 		return 0, err
 	}
-	global, err := sum.sum(e.ex, e.comm)
-	if err != nil {
+	if err := e.sum(passes); err != nil {
 		return 0, err
 	}
-	loss, _ := global.means()
-	e.bytesPerToken = global.bytes / max(global.tokens, 1)
+	var loss, tokens, bytes float64
+	e.passLosses = nil
+	for _, pass := range passes {
+		loss, tokens, bytes = loss+pass.loss, tokens+pass.tokens, bytes+pass.bytes
+		e.passLosses = append(e.passLosses, pass.loss/max(pass.tokens, 1))
+	}
+	loss /= max(tokens, 1)
+	e.bytesPerToken = bytes / max(tokens, 1)
 	eval := Eval{e.state.progress.Step, loss, bitsPerByte(loss, e.bytesPerToken), e.windows.Total()}
 	if e.comm.Rank() == 0 {
 		e.job.report.Eval(eval)
@@ -58,10 +65,29 @@ func (e *evaluator) evaluate() (float64, error) {
 	return loss, nil
 }
 
-// passes runs this rank's windows through the model. A pass covers the next windows of all ranks,
-// at most as many as sequences in training. So which windows share a pass does not depend on the
-// layout.
-func (e *evaluator) passes() (sum totals, err error) {
+// passSum is the sum of a pass over windows: the loss in nats, and how much text it is of.
+type passSum struct{ loss, tokens, bytes float64 }
+
+// sum replaces the sums of this rank's passes by those of all ranks. It is collective.
+func (e *evaluator) sum(passes []passSum) error {
+	defer e.ex.Enter(e.ex.Enter(profile.Collectives))
+	numbers := make([]float64, 0, 3*len(passes))
+	for _, pass := range passes {
+		numbers = append(numbers, pass.loss, pass.tokens, pass.bytes)
+	}
+	if err := collective.AllReduce(e.comm, numbers, collective.Sum); err != nil {
+		return fmt.Errorf("summing the validation loss: %w", err)
+	}
+	for i := range passes {
+		passes[i] = passSum{numbers[3*i], numbers[3*i+1], numbers[3*i+2]}
+	}
+	return nil
+}
+
+// passes runs this rank's windows through the model, and returns the sums of each pass. A pass
+// covers the next windows of all ranks, at most as many as sequences in training. So which windows
+// share a pass does not depend on the layout.
+func (e *evaluator) passes() (sums []passSum, err error) {
 	data, rank, ranks, total := e.state.data, e.readers.Rank(), e.readers.Size(), e.windows.Total()
 	micro, row := data.micro(), data.seq+1
 	rows := make([]int32, micro*row)
@@ -75,12 +101,13 @@ func (e *evaluator) passes() (sum totals, err error) {
 		batch := data.split(rows[:(hi-lo)*row], total)
 		loss, err := e.state.eval(e.ex, batch)
 		if err != nil {
-			return sum, fmt.Errorf("evaluation: %w", err)
+			return nil, fmt.Errorf("evaluation: %w", err)
 		}
-		sum.add(loss)
+		sum := passSum{loss: loss.Sum, tokens: float64(loss.Tokens)}
 		if loss.Tokens > 0 { // not in a stage without the head
-			sum.bytes += float64(e.job.bytesOf(batch.Targets))
+			sum.bytes = float64(e.job.bytesOf(batch.Targets))
 		}
+		sums = append(sums, sum)
 	}
-	return sum, nil
+	return sums, nil
 }

@@ -146,7 +146,8 @@ type Done struct {
 	Step, Steps    int
 	Ranks          int
 	Train, HeldOut Progress
-	Mean           int // number of the last steps whose mean loss is Train.Last
+	PassLosses     []float64 // of each pass of the last evaluation, nats per token
+	Mean           int       // number of the last steps whose mean loss is Train.Last
 	Prompt, Sample string
 	Elapsed        time.Duration // of this process
 	Out            string

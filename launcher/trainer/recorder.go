@@ -306,5 +306,9 @@ func (c *recorder) done(d Done) {
 	if c.job.cfg.SampleTokens > 0 {
 		c.out.Sample(record.Sample{Step: d.Step, Prompt: d.Prompt, Text: d.Sample})
 	}
-	c.out.Done(record.Done{Step: d.Step, HeldOut: record.Number(d.HeldOut.Last), Skipped: c.state.progress.Skipped})
+	end := record.Done{Step: d.Step, HeldOut: record.Number(d.HeldOut.Last), Skipped: c.state.progress.Skipped}
+	for _, loss := range d.PassLosses {
+		end.Passes = append(end.Passes, record.Number(loss))
+	}
+	c.out.Done(end)
 }

@@ -1,6 +1,6 @@
 package trainer
 
-// The sums over the passes of a step or of an evaluation.
+// The sums over the passes of a step.
 
 import (
 	"fmt"
@@ -15,12 +15,10 @@ import (
 // a save by time is due, and damaged if activations or gradients of a rank have changed in memory.
 type totals struct {
 	loss, tokens, mtp, mtpTokens, balance, dropped, stop, save, damaged float64
-	// bytes of text that the tokens of an evaluation stand for
-	bytes float64
 }
 
 // totalsNumbers is the number of fields of totals.
-const totalsNumbers = 10
+const totalsNumbers = 9
 
 func (t *totals) add(l moe.Loss) {
 	t.loss += l.Sum
@@ -39,9 +37,9 @@ func (t totals) means() (loss, mtp float64) {
 // sum returns the totals of all ranks. It is collective.
 func (t totals) sum(ex *tensor.Exec, c *collective.Comm) (totals, error) {
 	defer ex.Enter(ex.Enter(profile.Collectives))
-	buf := [totalsNumbers]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.dropped, t.stop, t.save, t.damaged, t.bytes}
+	buf := [totalsNumbers]float64{t.loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.dropped, t.stop, t.save, t.damaged}
 	if err := collective.AllReduce(c, buf[:], collective.Sum); err != nil {
 		return t, fmt.Errorf("summing the loss: %w", err)
 	}
-	return totals{buf[0], buf[1], buf[2], buf[3], buf[4], buf[5], buf[6], buf[7], buf[8], buf[9]}, nil
+	return totals{buf[0], buf[1], buf[2], buf[3], buf[4], buf[5], buf[6], buf[7], buf[8]}, nil
 }

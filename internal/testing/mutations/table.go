@@ -58,7 +58,9 @@ var Table = []Mutation{
 	},
 	{
 		Name: "norms-not-reduced", Text: "the gradients of norms and routers are not summed over ranks",
-		File: "moe/optim/optimizer.go", Old: `if s.counts != nil && !s.group.Shared {`, New: `if s.counts != nil && !s.group.Shared && s.group.Name != "norm" {`,
+		File: "moe/optim/optimizer.go", Old: `if s.peers != nil {
+			if err := s.group.SumGrad`, New: `if s.peers != nil && s.group.Name != "norm" {
+			if err := s.group.SumGrad`,
 		Axis: ranks, Tensor: normOrGate,
 	},
 	{
@@ -121,23 +123,25 @@ var Table = []Mutation{
 	},
 	{
 		Name: "capacity-by-replica", Text: "the capacity of an expert bounds the rows of one replica",
-		File: "collective/ep/replicas.go", Old: `s.Options.limit(r.all, experts)`, New: `s.Options.limit(r.all[r.first*experts:][:len(s.all)], experts)`,
+		File: "collective/ep/onesided.go", Old: `all, err := s.replicas.count(s.chosen, s.Options)`,
+		New:  `all, err := s.replicas.count(s.chosen, Options{}); s.Options.limit(all[:len(s.all)], s.layout.Experts)`,
 		Args: "--ep-capacity 1.1", Axis: replicas, Tensor: anExpert,
 	},
 	{
 		Name: "norm-one-replica", Text: "the gradient norm has the slices of the first replica of an expert only",
-		File: "moe/optim/optimizer.go", Old: `add(s.grad().Slice(p.lo, p.hi))`,
-		New:  `if s.group.Ranks == nil || s.group.Ranks.Rank() == 0 { add(s.grad().Slice(p.lo, p.hi)) }`,
+		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`,
+		New:  `if !s.group.Experts || s.group.Ranks == nil || s.group.Ranks.Rank() == 0 { sum.Add(x) }`,
 		Args: "--optimizer.clip-norm 0.01", Axis: replicas, Tensor: allGradients,
 	},
 	{
 		Name: "norm-twice", Text: "the gradient norm counts an expert once per replica",
-		File: "moe/optim/optimizer.go", Old: `add(s.grad().Slice(p.lo, p.hi))`, New: `for range max(len(s.counts), 1) { add(s.grad().Slice(p.lo, p.hi)) }`,
+		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`,
+		New:  `n := 1; if s.group.Experts && s.group.Ranks != nil { n = s.group.Ranks.Size() }; for range n { sum.Add(x) }`,
 		Args: "--optimizer.clip-norm 0.01", Axis: replicas, Tensor: allGradients,
 	},
 	{
 		Name: "zero-slice", Text: "the update of a ZeRO slice leaves out its last element",
-		File: "moe/optim/optimizer.go", Old: `update(o.ex, run(0, s.len(), s.work()))`, New: `update(o.ex, run(0, s.len()-1, s.work().Slice(0, s.len()-1)))`,
+		File: "moe/optim/optimizer.go", Old: `update(o.ex, run(0, s.len(), s.work()))`, New: `n := max(s.len()-1, 0); update(o.ex, run(0, n, s.work().Slice(0, n)))`,
 		Args: "--guard.memory 0", Axis: ranks, Tensor: anyWeight,
 	},
 	{
@@ -152,18 +156,30 @@ var Table = []Mutation{
 	},
 	{
 		Name: "stale-codes", Text: "the quantized copies of weights that several ranks have stay those of the first step",
-		File: "moe/optim/optimizer.go", Old: `if !updated(s) {`, New: `if !updated(s) && (o.steps == 0 || len(s.counts) < 2) {`,
+		File: "moe/optim/optimizer.go", Old: `if !updated(s) {`, New: `if !updated(s) && (o.steps == 0 || !s.group.Shared) {`,
 		Args: "--precision mxfp8 --optimizer.lr 0.1", Axis: ranks, Tensor: anyWeight,
 	},
 	{
 		Name: "stale-gather", Text: "updated norms and routers are not gathered",
-		File: "moe/optim/optimizer.go", Old: `if s.counts != nil {`, New: `if s.counts != nil && (s.group.Shared || o.steps == 0) {`,
+		File: "moe/optim/optimizer.go", Old: `if s.peers != nil {
+		if err := s.publish()`, New: `if s.peers != nil && (s.group.Shared || o.steps == 0) {
+		if err := s.publish()`,
 		Args: "--guard.memory 0", Axis: ranks, Tensor: anyWeight,
 	},
 	{
 		Name: "data-order", Text: "the ranks of an `ep` group read the same rows",
-		File: "launcher/trainer/rank.go", Old: `j.loader(c.Rank())`, New: `j.loader(c.Rank() / r.mesh.Layout.EP * r.mesh.Layout.EP)`,
+		File: "launcher/trainer/rank.go", Old: `j.loader(r.mesh.World.Rank())`, New: `j.loader(r.mesh.World.Rank() / r.mesh.Layout.EP * r.mesh.Layout.EP)`,
 		Axis: "ep > 1", Tensor: anyWeight,
+	},
+	{
+		Name: "passes-by-rank", Text: "the passes of a rank divide its own rows, not those of a pass of all ranks",
+		File: "launcher/trainer/job.go", Old: `Micro: j.cfg.microBatch(j.ranks), `, New: ``,
+		Args: "--micro-batch 1", Axis: ranks, Tensor: anyWeight,
+	},
+	{
+		Name: "last-pass-summed", Text: "of several passes, only the last one's gradients of norms and routers are summed over ranks",
+		File: "moe/passsums.go", Old: `if err := g.SumGrad(ex); err != nil {`, New: `if err := error(nil); err != nil {`,
+		Args: "--micro-batch 1", Axis: ranks, Tensor: normOrGate,
 	},
 	{
 		Name: "seed-by-rank", Text: "ranks draw first weights with seeds of their own",

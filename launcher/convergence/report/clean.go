@@ -43,7 +43,7 @@ func finiteDifference(d *convergence.Difference) *convergence.Difference {
 	if d == nil {
 		return nil
 	}
-	values := append([]float64{d.Mean, d.SD, d.P, d.CI95[0], d.CI95[1], d.CI90[0], d.CI90[1]}, d.Pairs...)
+	values := append([]float64{d.Mean, d.SD, d.P, d.CI95[0], d.CI95[1], d.CI90[0], d.CI90[1], d.Level, d.Smallest}, d.Pairs...)
 	if slices.ContainsFunc(values, func(v float64) bool { return !figure.Finite(v) }) {
 		return nil
 	}

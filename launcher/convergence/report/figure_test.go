@@ -139,22 +139,30 @@ func TestSVGText(t *testing.T) {
 	}
 }
 
-// The sentence tells a difference that is too large from one that is too uncertain.
+// The sentence tells a difference that is shown from one that is too uncertain, and one that is
+// small but real from none.
 func TestStatements(t *testing.T) {
 	for _, test := range []struct {
-		ci90 [2]float64
-		want string
+		verdict string
+		ci95    [2]float64
+		want    string
 	}{
-		{[2]float64{0.008, 0.012}, "mxfp8 does not converge to the loss of bf16"},
-		{[2]float64{-0.012, -0.008}, "mxfp8 does not converge to the loss of bf16"},
-		{[2]float64{-0.002, 0.012}, "mxfp8 was not shown to converge to the loss of bf16"},
+		{convergence.Different, [2]float64{0.008, 0.012}, "mxfp8 does not converge to the loss of bf16"},
+		{convergence.Different, [2]float64{0.008, 0.012}, "It is measurably higher in training loss."},
+		{convergence.Different, [2]float64{-0.012, -0.008}, "It is measurably lower in training loss."},
+		{convergence.Undecided, [2]float64{-0.002, 0.012}, "Neither equivalence within ±0.5% nor a difference is shown"},
+		{convergence.Equivalent, [2]float64{0.001, 0.002}, "It is measurably higher in training loss."},
+		{convergence.Equivalent, [2]float64{-0.001, 0.002}, "converges to the loss of bf16"},
 	} {
 		r := sample(sampleRecipes[:2], 3, 40)
-		r.Arms[1].Verdict = convergence.NotEquivalent
-		r.Arms[1].Train.CI90 = test.ci90
+		r.Arms[1].Verdict = test.verdict
+		r.Arms[1].Train.CI95, r.Arms[1].HeldOut.CI95 = test.ci95, [2]float64{-1, 1}
 		list := view{painter: painter{r, stylesOf(r.Arms)}}.Statements()
 		if len(list) != 1 || !strings.Contains(list[0], test.want) {
-			t.Errorf("%v: %q, want %q", test.ci90, list, test.want)
+			t.Errorf("%+v: %q, want %q", test, list, test.want)
+		}
+		if measurable := strings.Contains(list[0], "measurably"); measurable != (test.ci95[0]*test.ci95[1] > 0) {
+			t.Errorf("%+v: %q", test, list)
 		}
 	}
 }

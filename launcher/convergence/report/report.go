@@ -20,6 +20,7 @@ import (
 //	summary.csv        one row per arm: losses, differences with their tests, speed
 //	quantisation.csv   the quantization errors of each operand in the recorded steps
 //	router.csv         the share of expert choices that agree with the baseline
+//	course.csv         the difference in training loss over the course of the run
 //	plots/             every figure of the page, as NAME.svg and NAME.png
 //
 // Figures without data are left out. Each file is replaced as a whole, report.html last.

@@ -149,7 +149,7 @@ func TestWrite(t *testing.T) {
 		}
 	}
 
-	want := []string{"result.json", "steps.csv", "summary.csv", "quantisation.csv", "router.csv", "report.html"}
+	want := []string{"result.json", "steps.csv", "summary.csv", "quantisation.csv", "router.csv", "course.csv", "report.html"}
 	for _, name := range figureNames() {
 		want = append(want, filepath.Join(figure.Plots, name+".svg"), filepath.Join(figure.Plots, name+".png"))
 		if !strings.Contains(page, `<figure id="`+name+`">`) {
@@ -272,7 +272,7 @@ func TestIncomplete(t *testing.T) {
 		}, []string{`id="loss"`}, []string{`id="imbalance"`, `id="router-agreement"`, "Experts and routing"}},
 		{"a diverged run", func(r *convergence.Result) {
 			diverge(&r.Arms[1], nan)
-		}, []string{"mxfp8 does not converge to the loss of bf16: 1 of its 2 runs diverged", "1 diverged", `id="forest"`, "<h1>mxfp8 and mxfp8-wgrad-bf16 against bf16</h1>\n<p class=\"badges\"><span class=\"badge not-equivalent\">"}, nil},
+		}, []string{"mxfp8 does not converge to the loss of bf16: 1 of its 2 runs diverged", "1 diverged", `id="forest"`, "<h1>mxfp8 and mxfp8-wgrad-bf16 against bf16</h1>\n<p class=\"badges\"><span class=\"badge different\">"}, nil},
 		{"infinite losses", func(r *convergence.Result) { diverge(&r.Arms[1], inf) }, []string{`id="loss"`}, nil},
 		{"huge losses", func(r *convergence.Result) { diverge(&r.Arms[1], 1e300) }, []string{`id="loss"`}, nil},
 		{"a diverged baseline", func(r *convergence.Result) {
@@ -361,7 +361,7 @@ func diverge(arm *convergence.Arm, loss record.Number) {
 	}
 	run.Train, run.HeldOut, run.Diverged = loss, loss, true
 	if arm.Verdict != convergence.Baseline {
-		arm.Train, arm.HeldOut, arm.Verdict = nil, nil, convergence.NotEquivalent
+		arm.Train, arm.HeldOut, arm.Verdict = nil, nil, convergence.Different
 	}
 }
 

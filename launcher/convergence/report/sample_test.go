@@ -182,7 +182,7 @@ func judge(arm *convergence.Arm, base convergence.Arm, margin float64) {
 	case arm.Train.Within && arm.HeldOut.Within:
 		arm.Verdict = convergence.Equivalent
 	default:
-		arm.Verdict = convergence.NotEquivalent
+		arm.Verdict = convergence.Undecided
 	}
 }
 
@@ -200,6 +200,7 @@ func compare(losses, base []float64, margin float64) *convergence.Difference {
 	d.CI95 = [2]float64{d.Mean - t.Quantile(0.975)*err, d.Mean + t.Quantile(0.975)*err}
 	d.CI90 = [2]float64{d.Mean - t.Quantile(0.95)*err, d.Mean + t.Quantile(0.95)*err}
 	d.P = t.CDF(-(margin - math.Abs(d.Mean)) / err)
-	d.Within = d.P < 0.05
+	d.Level, d.Smallest = 0.05, max(-d.CI90[0], d.CI90[1])
+	d.Within = d.P < d.Level
 	return d
 }

@@ -28,7 +28,7 @@ func (t table) csv() []byte {
 }
 
 func tables(r convergence.Result) []table {
-	return []table{{"steps.csv", stepRows(r)}, {"summary.csv", summaryRows(r)}, {"quantisation.csv", quantizationRows(r)}, {"router.csv", routerRows(r)}}
+	return []table{{"steps.csv", stepRows(r)}, {"summary.csv", summaryRows(r)}, {"quantisation.csv", quantizationRows(r)}, {"router.csv", routerRows(r)}, {"course.csv", courseRows(r)}}
 }
 
 func cell(v float64) string {
@@ -55,7 +55,7 @@ func stepRows(r convergence.Result) [][]string {
 func summaryRows(r convergence.Result) [][]string {
 	head := []string{"arm", "ablation", "seeds", "verdict", "tokens_per_second"}
 	for _, loss := range []string{"train", "held_out"} {
-		for _, column := range []string{"loss", "difference", "difference_sd", "ci95_low", "ci95_high", "ci90_low", "ci90_high", "tost_p"} {
+		for _, column := range []string{"loss", "difference", "difference_sd", "ci95_low", "ci95_high", "ci90_low", "ci90_high", "tost_p", "smallest_margin"} {
 			head = append(head, loss+"_"+column)
 		}
 	}
@@ -71,12 +71,12 @@ func summaryRows(r convergence.Result) [][]string {
 }
 
 func differenceCells(d *convergence.Difference) []string {
-	cells := make([]string, 7)
+	cells := make([]string, 8)
 	if d != nil {
 		cells[0] = cell(d.Mean)
 	}
 	if tested(d) {
-		for i, v := range []float64{d.SD, d.CI95[0], d.CI95[1], d.CI90[0], d.CI90[1], d.P} {
+		for i, v := range []float64{d.SD, d.CI95[0], d.CI95[1], d.CI90[0], d.CI90[1], d.P, d.Smallest} {
 			cells[1+i] = cell(v)
 		}
 	}
@@ -102,6 +102,17 @@ func routerRows(r convergence.Result) [][]string {
 	for _, arm := range r.Arms {
 		for _, a := range arm.Agreement {
 			rows = append(rows, []string{arm.Name, strconv.Itoa(a.Step), strconv.Itoa(a.Layer), cell(a.Share)})
+		}
+	}
+	return rows
+}
+
+// courseRows has the differences in training loss over the course of the run, as fractions.
+func courseRows(r convergence.Result) [][]string {
+	rows := [][]string{{"arm", "from_step", "to_step", "difference", "ci95_low", "ci95_high"}}
+	for _, arm := range r.Arms {
+		for _, w := range arm.Course {
+			rows = append(rows, []string{arm.Name, strconv.Itoa(w.From), strconv.Itoa(w.To), cell(w.Mean), cell(w.CI95[0]), cell(w.CI95[1])})
 		}
 	}
 	return rows

@@ -47,9 +47,6 @@ func enumerate(names []string) string {
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// Class returns the CSS class of a verdict.
-func (view) Class(verdict string) string { return strings.ReplaceAll(verdict, " ", "-") }
-
 // Statements returns one sentence per compared arm with its outcome.
 func (v view) Statements() (list []string) {
 	for i, arm := range v.Arms {
@@ -80,13 +77,30 @@ func (v view) statement(arm convergence.Arm) string {
 	limit := "±" + figure.Percentage(v.Margin, 2)
 	switch {
 	case arm.Verdict == convergence.Equivalent:
-		return begin + fmt.Sprintf("%s converges to the loss of %s: it differs by %s, which is equivalent within %s %s.", arm.Name, base, differences, limit, tests)
-	case arm.Verdict == convergence.Undecided:
+		return begin + fmt.Sprintf("%s converges to the loss of %s: it differs by %s, which is equivalent within %s %s.%s", arm.Name, base, differences, limit, tests, measurable(arm))
+	case len(arm.Runs) < 2:
 		return begin + fmt.Sprintf("%s differs from %s by %s. One seed says nothing about others, so equivalence within %s is undecided.", arm.Name, base, differences, limit)
-	case arm.Train.Outside(v.Margin) || arm.HeldOut.Outside(v.Margin):
-		return begin + fmt.Sprintf("%s does not converge to the loss of %s: it differs by %s, which is more than %s.", arm.Name, base, differences, limit)
+	case arm.Verdict == convergence.Different:
+		return begin + fmt.Sprintf("%s does not converge to the loss of %s: it differs by %s, which is not equivalent within %s %s.%s", arm.Name, base, differences, limit, tests, measurable(arm))
 	}
-	return begin + fmt.Sprintf("%s was not shown to converge to the loss of %s: it differs by %s, which is not significantly within %s %s.", arm.Name, base, differences, limit, tests)
+	return begin + fmt.Sprintf("%s is undecided: it differs from %s by %s. Neither equivalence within %s nor a difference is shown %s.", arm.Name, base, differences, limit, tests)
+}
+
+// measurable says which losses are shown to differ from the baseline's at all.
+func measurable(arm convergence.Arm) string {
+	var list []string
+	for _, loss := range []struct {
+		name string
+		d    *convergence.Difference
+	}{{"training", arm.Train}, {"validation", arm.HeldOut}} {
+		if sign := loss.d.Sign(); sign != 0 {
+			list = append(list, map[int]string{1: "higher", -1: "lower"}[sign]+" in "+loss.name+" loss")
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return fmt.Sprintf(" It is measurably %s.", enumerate(list))
 }
 
 // intervalText returns the interval of a difference in brackets.
@@ -218,6 +232,26 @@ func (v view) SpreadText() string {
 
 // MarginText returns the margin as a percentage.
 func (v view) MarginText() string { return figure.Percentage(v.Margin, 2) }
+
+// LooksText says after which numbers of seeds the arms were to be judged.
+func (v view) LooksText() string {
+	var list []string
+	for _, look := range v.Looks {
+		list = append(list, fmt.Sprint(look.Seeds))
+	}
+	return enumerate(list)
+}
+
+// SmallestText states the smallest margins that both losses of an arm would have passed.
+func (v view) SmallestText() string {
+	var list []string
+	for i, arm := range v.Arms {
+		if i > 0 && tested(arm.Train) && tested(arm.HeldOut) {
+			list = append(list, fmt.Sprintf("%s for %s", figure.Percentage(max(arm.Train.Smallest, arm.HeldOut.Smallest), 2), arm.Name))
+		}
+	}
+	return enumerate(list)
+}
 
 // OneSeed reports whether the compared arms have one seed.
 func (v view) OneSeed() bool { return len(v.Setup.Seeds) < 2 }

@@ -12,13 +12,14 @@ import "unsafe"
 func bf16AMXTiles(t *tile)
 
 // bf16AMXStreamedTiles multiplies count rows, in panels of 16, with one column panel of 32 columns
-// and stores past the caches. out has room for four tiles.
+// and stores past the caches. out has room for the sums of 32 rows; with startAtSum, it has those
+// of all rows.
 //
 //go:noescape
 func bf16AMXStreamedTiles(t *tile)
 
 // bf16AMXRoundedTiles multiplies count rows, in panels of 16, with one column panel of 32 columns.
-// sum receives the sums, rounded to BF16; out has room for four tiles.
+// sum receives the sums, rounded to BF16; out is as in bf16AMXStreamedTiles.
 //
 //go:noescape
 func bf16AMXRoundedTiles(t *tile)

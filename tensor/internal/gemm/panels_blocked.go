@@ -18,11 +18,20 @@ const (
 	blockRows = 192
 	// blockColumns bounds a block of b. Together with blockRows it bounds the sums held in scratch.
 	blockColumns = 1024
-	// blockBytes bounds a packed block of either operand, unless a single panel is larger. Tiles
-	// take longer panels and so larger blocks: they are so fast that a block of sums should not be
-	// touched again until it is complete.
-	blockBytes      = 2 << 20
-	tilesBlockBytes = 4 << 20
+	// blockBytes bounds a packed block of either operand, unless a single panel is larger.
+	blockBytes = 2 << 20
+)
+
+// The same for tiles. They multiply faster than L2 delivers two operands. So the part of a column
+// panel that is in use stays in L1 (innerSteps), and L2 holds the rows that pass through.
+const (
+	tilesRunSteps   = 1024
+	tilesInnerSteps = 256 // 32 KB of a column panel
+	// A run of a block takes at most tilesRunBytes. Blocks have more rows than others, because
+	// column panels come from memory once per block.
+	tilesBlockRows  = 384
+	tilesRunBytes   = 1 << 20
+	tilesBlockBytes = 4 << 20 // blocks of sums should not be touched again until they are complete
 )
 
 // rowBlock is a packed block of a, once ready. exact reports whether its codes were decoded
@@ -48,8 +57,10 @@ type product struct {
 	sum       View // FP32
 	out       View // BF16, or empty
 	allPanels func(*tile)
-	exponents bool // use microkernel.exponents
-	mode      mode
+	// allPanels does not leave the sums as FP32 where it may load them.
+	endsElsewhere bool
+	exponents     bool // use microkernel.exponents
+	mode          mode
 
 	adds, addStride int // as in tile
 }
@@ -73,13 +84,13 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 		}
 		return
 	}
-	limit := blockBytes
+	limit, most := blockBytes, blockRows
 	if f.packing.tiles {
-		limit = tilesBlockBytes
+		limit, most = tilesBlockBytes, tilesRows(p.steps)
 	}
 	limit = max(limit/(4*p.steps), f.columns)
 	columns := min(limit/f.columns*f.columns, blockColumns)
-	rows := evenly(a.Rows, min(limit, blockRows), f.rows)
+	rows := evenly(a.Rows, min(limit, most), f.rows)
 	var retained [retainedBlocks]rowBlock
 	for j := 0; j < b.Rows; j += columns {
 		n := min(columns, b.Rows-j)
@@ -98,7 +109,7 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 				block.pack(f, s, &s.rows[at], x)
 			}
 			p.a, p.exponents = block.rowPanels, f.exponents != nil && exponentsFit(block.scales, scalesY)
-			p.sum, p.out, p.allPanels = View{}, View{}, f.allPanels
+			p.sum, p.out, p.allPanels, p.endsElsewhere = View{}, View{}, f.allPanels, false
 			if out.Ptr != nil {
 				p.out = out.slice(2, i, j, height, n)
 			} else {
@@ -123,12 +134,17 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 	}
 }
 
+// tilesRows bounds the rows of a block of a for tiles.
+func tilesRows(steps int) int {
+	return min(tilesBlockRows, tilesRunBytes/(4*min(steps, tilesRunSteps)))
+}
+
 // streams reports whether the sums can be stored past the caches. If so, it selects the microkernel
 // for that.
 func (f *microkernel) streams(p *product) bool {
 	can := f.allPanelsStreamed != nil && p.steps <= f.runSteps && p.sum.Cols%f.columns == 0 && (int(uintptr(p.sum.Ptr))|4*p.sum.RowStride)%line == 0
 	if can {
-		p.allPanels = f.allPanelsStreamed
+		p.allPanels, p.endsElsewhere = f.allPanelsStreamed, true
 	}
 	return can
 }
@@ -176,7 +192,7 @@ func (f *microkernel) clipColumns(tiles, result View) View {
 func (f *microkernel) rounded(s *Scratch, p *product) {
 	rounds := f.rounds
 	if f.allPanelsRounded != nil && p.mode.alpha == 0 && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
-		rounds, p.allPanels = true, f.allPanelsRounded
+		rounds, p.allPanels, p.endsElsewhere = true, f.allPanelsRounded, true
 	}
 	rounds = rounds && p.mode.alpha == 0
 	if p.steps > f.runSteps || !rounds {
@@ -200,7 +216,7 @@ func (f *microkernel) run(s *Scratch, p *product, k, end int, startAtSum, round 
 		t.startAtSum = 1
 	}
 	if f.scratchBytes > 0 {
-		t.out = s.partial.atLeast(f.scratchBytes)
+		t.out = s.partial.atLeast(max(f.scratchBytes, f.partialBytes(p, t.steps)))
 	}
 	columns := max(p.sum.Cols, p.out.Cols)
 	for j := 0; j < columns; j += f.columns {
@@ -246,10 +262,9 @@ func (f *microkernel) edge(s *Scratch, p *product, k, n int) {
 func (f *microkernel) column(t *tile, p *product, k int) {
 	tall, short := p.a.rows, p.a.rows-1
 	if p.allPanels != nil {
-		t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, k*p.a.step(tall)), p.a.tallStride, max(p.sum.Rows, p.out.Rows)
+		t.a, t.aStride = unsafe.Add(p.a.ptr, k*p.a.step(tall)), p.a.tallStride
 		t.rowStep, t.tileStep = p.a.rowStep, tileSteps*p.a.step(tall)
-		f.configure(t)
-		p.allPanels(t)
+		f.innerRuns(t, p)
 		return
 	}
 	t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.a.tall
@@ -272,6 +287,39 @@ func (f *microkernel) column(t *tile, p *product, k int) {
 		t.out = unsafe.Add(out, done*t.outStride)
 	}
 	tiles[short](t)
+}
+
+// innerRuns multiplies all row panels with one column panel, in runs of innerSteps. Between runs,
+// the sums are where they end, or in t.out if the last run does not leave them as FP32.
+func (f *microkernel) innerRuns(t *tile, p *product) {
+	whole, rows := *t, max(p.sum.Rows, p.out.Rows)
+	run := f.innerSteps
+	if run == 0 {
+		run = whole.steps
+	}
+	for k := 0; k < whole.steps; k += run {
+		*t = whole
+		t.a, t.b = unsafe.Add(t.a, k*p.a.step(p.a.rows)), unsafe.Add(t.b, 4*k*f.columns)
+		t.count, t.steps = rows, min(run, whole.steps-k)
+		if k > 0 {
+			t.startAtSum = 1
+		}
+		kernel := p.allPanels
+		if k+run < whole.steps && p.endsElsewhere {
+			kernel, t.sum, t.sumStride = f.allPanels, t.out, 4*f.columns
+		}
+		f.configure(t)
+		kernel(t)
+	}
+	*t = whole // for the next column panel
+}
+
+// partialBytes returns the room for the sums of a column panel between its inner runs.
+func (f *microkernel) partialBytes(p *product, steps int) int {
+	if !p.endsElsewhere || steps <= f.innerSteps {
+		return 0
+	}
+	return 4 * f.columns * (max(p.sum.Rows, p.out.Rows) + 2*tileRows - 1) / (2 * tileRows) * (2 * tileRows)
 }
 
 // evenly cuts n into near-equal parts of at most limit. It rounds their size up to a multiple of

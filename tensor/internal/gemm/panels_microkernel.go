@@ -21,6 +21,7 @@ type microkernel struct {
 	rounds     bool // the microkernel can store BF16
 	adds       bool // the microkernel can add pending sums of a tree
 	runSteps   int  // steps between a load and a store of the sums
+	innerSteps int  // the same within a call of column, whose column panel stays in L1; 0: all steps
 	packing    packing
 	across     *acrossByFormat    // for few rows of a and adjacent rows of b; may be nil
 	transposed *transposedKernels // for few rows of a and a b contiguous along k; may be nil

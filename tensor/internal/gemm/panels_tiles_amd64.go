@@ -14,7 +14,7 @@ import (
 )
 
 var bf16AMX = microkernel{
-	rows: tileRows, columns: 32, runSteps: 2 * runSteps, across: &acrossForAMX,
+	rows: tileRows, columns: 32, runSteps: tilesRunSteps, innerSteps: tilesInnerSteps, across: &acrossForAMX,
 	allPanels: bf16AMXTiles, allPanelsRounded: bf16AMXRoundedTiles, allPanelsStreamed: bf16AMXStreamedTiles, configure: (*tile).configureBF16, scratchBytes: tileRoom,
 	transposed: &transposedKernels{tall: bf16AMXTall, codes: [3]func(*decoding, *tile){codesAMXTall8, codesAMXTall16, codesAMXTall32},
 		sums: turnSumsAVX512, rounded: turnRoundedSumsAVX512},

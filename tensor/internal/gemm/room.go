@@ -15,14 +15,21 @@ type Room struct {
 
 // Add counts a product of [m, k] and [k, n] with elements of elem bytes. leaves is the number of
 // spans of k whose sums form a tree; 1 if there is no tree.
-func (r *Room) Add(m, n, k float64, elem, leaves int) {
+func (r *Room) Add(m, n, k float64, elem, leaves int) { r.add(m, n, k, elem, leaves, active.tiles) }
+
+// add is Add for a tier with tiles or without.
+func (r *Room) add(m, n, k float64, elem, leaves int, tiles bool) {
 	if m < 1 || n < 1 || k < 1 {
 		return
 	}
 	const widest = 32               // columns of a panel
 	step := 4 * k / float64(4/elem) // bytes of a packed row or column
-	limit := max(math.Floor(blockBytes/step), widest)
-	columns, rows := min(limit, blockColumns, n), min(limit, blockRows, m)
+	bytes, most, run := blockBytes, blockRows, runSteps
+	if tiles {
+		bytes, most, run = tilesBlockBytes, tilesRows(int(min(step/4, tilesRunSteps))), tilesRunSteps
+	}
+	limit := max(math.Floor(float64(bytes)/step), widest)
+	columns, rows := min(limit, blockColumns, n), min(limit, float64(most), m)
 	r.columns = max(r.columns, columns*step)
 	blocks := math.Ceil(m / rows)
 	if blocks > retainedBlocks {
@@ -31,7 +38,7 @@ func (r *Room) Add(m, n, k float64, elem, leaves int) {
 	for i := range int(blocks) {
 		r.rows[i] = max(r.rows[i], rows*step)
 	}
-	if step/4 > runSteps {
+	if step/4 > float64(run) {
 		r.sums = max(r.sums, 4*rows*columns)
 	}
 	if leaves > 1 {

@@ -14,7 +14,7 @@ func TestRoom(t *testing.T) {
 			if len(s.rows[0].words) == 0 {
 				t.Skip("it does not pack rows")
 			}
-			room.Add(float64(c.m), float64(c.n), float64(c.k), 2, 1)
+			room.add(float64(c.m), float64(c.n), float64(c.k), 2, 1, k.tiles)
 			const off = 2.5
 			if ratio := room.Bytes() / float64(s.bytes()); ratio < 1/off || ratio > off {
 				t.Errorf("[%d, %d]·[%d, %d] takes %d bytes, counted are %.0f", c.m, c.k, c.k, c.n, s.bytes(), room.Bytes())

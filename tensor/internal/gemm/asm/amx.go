@@ -12,6 +12,7 @@ import (
 const (
 	tileBytes  = 16 * 64
 	columnStep = 128
+	log32Rows  = 12 // of the bytes of 32 rows of sums
 )
 
 var (
@@ -23,8 +24,8 @@ var (
 func amx(f *asmgen.File) {
 	config := f.Data("wholeTiles", wholeTiles())
 	amxTiles(f, config, "bf16AMXTiles", ".", stored)
-	amxTiles(f, config, "bf16AMXStreamedTiles", " and stores past the caches. out has room for four tiles.", streamed)
-	amxTiles(f, config, "bf16AMXRoundedTiles", ". sum receives the sums, rounded to BF16; out has room for four tiles.", rounded)
+	amxTiles(f, config, "bf16AMXStreamedTiles", " and stores past the caches. out has room for the sums of 32 rows; with startAtSum, it has those of all rows.", streamed)
+	amxTiles(f, config, "bf16AMXRoundedTiles", ". sum receives the sums, rounded to BF16; out is as in bf16AMXStreamedTiles.", rounded)
 	amxPeak(f, "bf16AMXPeak", "TDPBF16PS", config)
 	amxPeak(f, "int8AMXPeak", "TDPBSSD", config)
 	amxRows(f)

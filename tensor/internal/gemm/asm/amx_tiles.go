@@ -85,6 +85,9 @@ func (k amxKernel) multiply(panel asmgen.Reg, panels int, rows asmgen.Operand) {
 		k.I("MOVQ", k.t.Field("tile_out"), k.a[0])
 		k.I("LEAQ", k.a[0].At(16*columnStep), k.below)
 		sum, stride = k.a[0], k.columnStep
+		k.I("MOVQ", k.t.Field("tile_startAtSum"), k.b) // 0 or 1
+		k.I("SHLQ", asmgen.Imm(log32Rows), k.b)
+		k.I("ADDQ", k.b, k.t.Field("tile_out"))
 	}
 	at := [2]asmgen.Reg{sum, k.below}
 	for i := range panels {
@@ -133,24 +136,28 @@ func (k amxKernel) eachRow(rows asmgen.Operand, at asmgen.Reg, body func()) {
 	})
 }
 
-// begin sets the sums to zero or to their previous values. Only the kernel that ends as stored can
-// load sums; there, below becomes the 16th row.
+// begin sets the sums to zero or to their previous values, which are where the kernel that ends as
+// stored puts them, and in out for the others. If stored, below becomes the 16th row.
 func (k amxKernel) begin(panels int) {
 	clear, ready := k.Label("clear"), k.Label("ready")
+	at := [2]asmgen.Mem{k.sum.At(0), k.below.At(0)}
+	stride := k.sumStride
 	if k.end == stored {
 		k.I("MOVQ", k.sumStride, k.below)
 		k.I("SHLQ", asmgen.Imm(4), k.below)
 		k.I("ADDQ", k.sum, k.below)
-		k.I("CMPQ", k.t.Field("tile_startAtSum"), asmgen.Imm(0))
-		k.I("JEQ", clear)
-		at := [2]asmgen.Reg{k.sum, k.below}
-		for i := range panels {
-			for j, sum := range amxSums[i] {
-				k.I("TILELOADD", at[i].At(64*j).Index(k.sumStride, 1), sum)
-			}
-		}
-		k.I("JMP", ready)
+	} else {
+		k.I("MOVQ", k.t.Field("tile_out"), k.below)
+		at, stride = [2]asmgen.Mem{k.below.At(0), k.below.At(16 * columnStep)}, k.columnStep
 	}
+	k.I("CMPQ", k.t.Field("tile_startAtSum"), asmgen.Imm(0))
+	k.I("JEQ", clear)
+	for i := range panels {
+		for j, sum := range amxSums[i] {
+			k.I("TILELOADD", at[i].Plus(64*j).Index(stride, 1), sum)
+		}
+	}
+	k.I("JMP", ready)
 	k.Place(clear)
 	for i := range panels {
 		for _, sum := range amxSums[i] {
@@ -163,8 +170,11 @@ func (k amxKernel) begin(panels int) {
 // accumulate does all steps. Each tile of an operand is loaded as soon as no product needs the
 // previous one. So products and loads overlap even where the other hyperthread of the core leaves
 // no room for out-of-order execution.
+//
+// The hint of TILELOADDT1 keeps the rows of a, which are read once per column panel, from evicting
+// the column panel from L1.
 func (k amxKernel) accumulate(panels int) {
-	loadA := func(i int) { k.I("TILELOADD", k.a[i].At(0).Index(k.rowStep, 1), amxA[i]) }
+	loadA := func(i int) { k.I("TILELOADDT1", k.a[i].At(0).Index(k.rowStep, 1), amxA[i]) }
 	nextA := func(i int) { k.I("ADDQ", k.tileStep, k.a[i]); loadA(i) }
 	loadB := func(j, step int) { k.I("TILELOADD", k.b.At(64*j+step*16*columnStep).Index(k.columnStep, 1), amxB[j]) }
 	product := func(i, j int) { k.I("TDPBF16PS", amxB[j], amxA[i], amxSums[i][j]) }

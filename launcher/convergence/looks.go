@@ -1,0 +1,92 @@
+package convergence
+
+// A comparison from look to look: train the seeds up to a look, judge, go on with undecided arms.
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"spmoe/launcher/record"
+	"spmoe/launcher/trainer"
+)
+
+// study holds the finished runs of a comparison.
+type study struct {
+	*Comparison
+	progress *progress
+	tasks    []task
+	logs     []*record.Log // of tasks
+}
+
+// Run trains the runs that are not finished yet and compares them, up to the look at which no arm is
+// undecided. If ctx ends, it stops with [trainer.ErrInterrupted], and the next Run continues. Check
+// must have succeeded.
+func (c *Comparison) Run(ctx context.Context) (Result, error) {
+	plan, err := c.saveFolder()
+	if err != nil {
+		return Result{}, err
+	}
+	s := &study{Comparison: c, progress: newProgress(c)}
+	result, err := s.run(ctx)
+	s.progress.close()
+	result.Plan = plan
+	return result, err
+}
+
+func (s *study) run(ctx context.Context) (Result, error) {
+	ablations := s.ablations()
+	s.progress.add(ablations)
+	open, from := s.compared(), 0
+	for i, look := range s.Design.Looks {
+		tasks := s.tasksOf(open, from, look.Seeds)
+		s.progress.add(tasks)
+		if err := s.train(ctx, tasks); err != nil {
+			return Result{}, err
+		}
+		if look.Seeds == s.Design.Seeds() {
+			break
+		}
+		result, err := s.compare(s.tasks, s.logs)
+		if err != nil {
+			return Result{}, err
+		}
+		s.progress.look(i+1, result)
+		if open, from = s.undecided(result), look.Seeds; len(open) == 1 {
+			break // only the baseline is left
+		}
+	}
+	if err := s.train(ctx, ablations); err != nil {
+		return Result{}, err
+	}
+	return s.compare(s.tasks, s.logs)
+}
+
+// undecided returns the baseline and the recipes that a result leaves undecided.
+func (s *study) undecided(r Result) (open []Recipe) {
+	for i, arm := range r.Arms {
+		if i == 0 || arm.Verdict == Undecided && !arm.Ablation {
+			open = append(open, s.Recipes[indexOf(s.Recipes, arm.Name)])
+		}
+	}
+	return open
+}
+
+// train trains runs and adds them to the finished ones.
+func (s *study) train(ctx context.Context, tasks []task) error {
+	logs := make([]*record.Log, len(tasks))
+	group, within := errgroup.WithContext(ctx)
+	group.SetLimit(s.Jobs)
+	for i, t := range tasks {
+		group.Go(func() (err error) {
+			if within.Err() != nil {
+				return trainer.ErrInterrupted
+			}
+			logs[i], err = s.Comparison.run(within, t, s.progress)
+			return err
+		})
+	}
+	err := group.Wait()
+	s.tasks, s.logs = append(s.tasks, tasks...), append(s.logs, logs...)
+	return err
+}

@@ -1,0 +1,109 @@
+package convergence
+
+// What a comparison has shown, in words.
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"spmoe/launcher/convergence/design"
+	"spmoe/launcher/report"
+)
+
+// Statement states an arm's verdict and what it rests on, in lines of at most 80 columns.
+func (r Result) Statement(a Arm) string {
+	lines := []string{fmt.Sprintf("%s against %s, margin %.3g %%, %s: %s", a.Name, r.Arms[0].Name, 100*r.Margin,
+		report.Plural(len(a.Runs), "seed"), strings.ToUpper(a.Verdict))}
+	switch failed := r.failure(a); {
+	case failed != "":
+		lines = append(lines, failed)
+	case len(a.Runs) < 2:
+		lines = append(lines, "one seed says nothing about others")
+	default:
+		lines = append(lines, signs(a)...)
+		if a.Verdict == Undecided {
+			lines = append(lines, r.advice(a))
+		}
+		lines = append(lines, smallest(a))
+		lines = append(lines, overTheRun(a.Course)...)
+		lines = append(lines, r.text(a)...)
+	}
+	return strings.Join(lines, "\n  ")
+}
+
+// failure names a run that diverged. It returns "" if there is none.
+func (r Result) failure(a Arm) string {
+	for _, arm := range []Arm{r.Arms[0], a} {
+		for _, run := range arm.Runs[:len(a.Runs)] {
+			if run.Diverged {
+				return fmt.Sprintf("%s has diverged with seed %d: its loss is no better than chance", arm.Name, run.Seed)
+			}
+		}
+	}
+	return ""
+}
+
+// signs says which losses are shown to be higher or lower than the baseline's.
+func signs(a Arm) (lines []string) {
+	for _, loss := range []struct {
+		name string
+		*Difference
+	}{{"training", a.Train}, {"validation", a.HeldOut}} {
+		if sign := loss.Sign(); sign != 0 {
+			word := map[int]string{1: "higher", -1: "lower"}[sign]
+			lines = append(lines, fmt.Sprintf("%s loss is %s: %+.3f %%, 95 %% interval %+.3f to %+.3f", loss.name, word,
+				100*loss.Mean, 100*loss.CI95[0], 100*loss.CI95[1]))
+		}
+	}
+	if lines == nil {
+		return []string{"no difference is shown"}
+	}
+	return lines
+}
+
+// goodChance is the chance of a verdict that an undecided comparison is advised to aim for.
+const goodChance = 0.8
+
+// advice estimates how many seeds would decide an undecided arm.
+func (r Result) advice(a Arm) string {
+	scatter, _ := a.Scatter()
+	seeds, ok := design.SeedsFor(goodChance, r.Margin, scatter, MaxSeeds)
+	if !ok {
+		return fmt.Sprintf("the pairs scatter so much that %d seeds would not decide it", seeds)
+	}
+	return fmt.Sprintf("%s have a chance of %.0f %% to show equivalence, if it is so", report.Plural(seeds, "new seed"), 100*goodChance)
+}
+
+// smallest states the smallest margin that would have been passed.
+func smallest(a Arm) string {
+	return fmt.Sprintf("the smallest margin to pass is %.2f %% (training), %.2f %% (validation)", 100*a.Train.Smallest, 100*a.HeldOut.Smallest)
+}
+
+// overTheRun shows how the difference in training loss develops.
+func overTheRun(course []Window) []string {
+	if len(course) == 0 {
+		return nil
+	}
+	var means []string
+	for _, w := range course {
+		means = append(means, fmt.Sprintf("%+.2f", 100*w.Mean))
+	}
+	return []string{fmt.Sprintf("training loss over the run, %%: %s", strings.Join(means, " "))}
+}
+
+// textShare is the share of the margin that the choice of the validation text may make up.
+const textShare = 0.2
+
+// text states the error that the choice of the validation text adds, and what reduces it.
+func (r Result) text(a Arm) []string {
+	e := float64(a.TextError)
+	if math.IsNaN(e) {
+		return nil
+	}
+	lines := []string{fmt.Sprintf("error by the choice of the validation text: %.3f %% (SE)", 100*e)}
+	if limit := textShare * r.Margin; e > limit {
+		lines = append(lines, fmt.Sprintf("for a fifth of the margin give --eval-sequences %.0f times as many", math.Ceil(math.Pow(e/limit, 2))))
+	}
+	return lines
+}
