@@ -161,7 +161,8 @@ func quantizable(dim, inter int) Config {
 }
 
 // TestPrecisionsFollowBF16 runs every recipe over a whole model and compares its gradients with
-// BF16's: E4M3 keeps about 4 significant bits of every operand, INT8 7 of a block's largest, E2M1 2.
+// BF16's: E4M3 keeps about 4 significant bits of every operand, E2M1 2, INT8 7 of a block's
+// largest.
 func TestPrecisionsFollowBF16(t *testing.T) {
 	least := map[string]float64{"fp32": 30, "mxfp8": 12, "mxfp8-experts": 18, "mxfp8-wgrad-bf16": 12, "mxint8": 20,
 		"nvfp4": 3, "fp8-block": 12, "mxfp4": 2, "mxfp4-mxfp8": 1.5, "mxfp6-e2m3": 11, "mxfp6-e3m2": 6}
