@@ -117,7 +117,7 @@ func BenchmarkGeneral(b *testing.B) {
 			}
 			perElement("quantize", func() { c.cast.Quantize(ex, q, x.Mat(), Draws{}) })
 			if c.decode {
-				perElement("decode", func() { dequantizeGeneral(ex, out.Mat(), q, false) })
+				perElement("decode", func() { dequantizeGeneral(ex, out.Mat(), q, blockScales) })
 			}
 		}
 	}

@@ -88,7 +88,7 @@ func (p *decodedProduct) release() { p.ex.Release(p.mark) }
 // decodedCopy returns t without the group scales.
 func decodedCopy(ex *tensor.Exec, dtype tensor.DType, t Tensor) tensor.Tensor {
 	c := ex.New(dtype, t.Rows(), t.Cols())
-	dequantizeGeneral(ex, c.Mat(), t, false)
+	dequantizeGeneral(ex, c.Mat(), t, blockScales)
 	return c
 }
 
