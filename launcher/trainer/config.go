@@ -126,7 +126,8 @@ func (c Config) threads(ranks, cores int) int {
 	return max(1, cores/ranks)
 }
 
-// ReadRecipe replaces the path of a recipe file by its text, and the precision by the recipe's name.
+// ReadRecipe replaces the path of a recipe file by its text, and the precision by the recipe's
+// name.
 func (c *Config) ReadRecipe() error {
 	if c.RecipeFile == "" {
 		return nil
