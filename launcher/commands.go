@@ -52,6 +52,7 @@ func commands() []command {
 			"-np 4 compare --precision bf16,mxfp8 --until-decided --max-seeds 24",
 			"-np 4 compare --power 0.8 --margin 1 --out runs/compare-1",
 			"compare --simulate 1000",
+			"compare --sizes runs/compare-1,runs/compare-2",
 		}},
 		{name: "check", group: groupCheck, args: "PATH...", about: "compare this build with another implementation's outputs", define: defineCheck, examples: []string{
 			"check golden/",

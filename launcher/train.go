@@ -139,12 +139,9 @@ func (f *trainFlags) observe(job *trainer.Job, cfg trainer.Config) (err error) {
 	job.Profile, job.Notes = f.profile, f.notes
 	if f.ratios || f.project != "" {
 		if l, err := cfg.Layout(f.ranks.count); err == nil && l.Replicas() > 1 {
-			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, f.ranks.count)
+			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, l.Batch())
 		}
 		job.Routing = routingMeters(cfg)
-	}
-	if cfg.PP > 1 && (f.trace != "" || f.ratios || f.project != "") {
-		return fmt.Errorf("--trace, --record-ratios and --project measure ranks that have all layers, but pp is %d: leave them out, or give --pp 1", cfg.PP)
 	}
 	if job.Trace, err = parseWindow(f.trace); err == nil && job.Trace.Last > cfg.Steps {
 		err = fmt.Errorf("--trace is %q, but the run has %s: give steps of the run", f.trace, report.Plural(cfg.Steps, "step"))

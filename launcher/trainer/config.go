@@ -44,7 +44,9 @@ type Config struct {
 	EP          int  `toml:"ep" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard; results are bit-identical"`
 
 	PP             int    `toml:"pp" help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
-	PPSchedule     string `toml:"pp_schedule" help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV"`
+	PPSchedule     string `toml:"pp_schedule" help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV, or a FILE with lists as schedule --json writes them"`
+	PPStages       int    `toml:"pp_stages_per_rank" help:"stages of each of these ranks; 0: as pp_layout says, or the fewest that the schedule allows"`
+	PPLayout       string `toml:"pp_layout" help:"layers of each stage in Megatron's notation, as Et*3|(tt|)*2,tmL: E embedding, t layer, m MTP module, L head; empty: stages of equal cost"`
 	PPMicrobatches int    `toml:"pp_microbatches" help:"micro-batches per step, each a pass of all stages; 0: as micro_batch says"`
 
 	EPExchange string   `toml:"ep_exchange" help:"token exchange between ranks: onesided or standard"`
@@ -128,7 +130,8 @@ func (c Config) threads(ranks, cores int) int {
 	return max(1, cores/ranks)
 }
 
-// ReadRecipe replaces the path of a recipe file by its text, and the precision by the recipe's name.
+// ReadRecipe replaces the path of a recipe file by its text, and the precision by the recipe's
+// name.
 func (c *Config) ReadRecipe() error {
 	if c.RecipeFile == "" {
 		return nil
