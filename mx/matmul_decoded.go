@@ -92,6 +92,18 @@ func decodedCopy(ex *tensor.Exec, dtype tensor.DType, t Tensor) tensor.Tensor {
 	return c
 }
 
+// DecodedBytes returns the bytes per element of the copies that a product of two formats decodes its
+// operands into. It is 0 if kernels read the codes.
+func DecodedBytes(a, b Format) int {
+	switch {
+	case !a.Quantizes() || !b.Quantizes() || (blockScaled{}).supports(a, b):
+		return 0
+	case a.fitsBF16() && b.fitsBF16():
+		return tensor.BF16.Size()
+	}
+	return tensor.FP32.Size()
+}
+
 // fitsBF16 says whether BF16 holds the product of every element and block scale exactly. Products
 // with E8M0 scales have few bits as well, but may leave the range. FP32 scales that are powers of
 // two do not: the smallest is about leastAmax.
