@@ -42,6 +42,7 @@ func modifiers() []modifier {
 		{"wire", "MXFP8 between ranks", "exchange", false, "", func(c *trainer.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }},
 		{"standard", "two-sided exchange", "exchange", false, "", func(c *trainer.Config) { c.EPExchange = "standard" }},
 		{"bf16-moments", "AdamW's moments in BF16", "type of the moments", false, "", func(c *trainer.Config) { c.Optimizer.Moments = moe.MomentsBF16 }},
+		{"muon", "Muon for matrices", "optimizer", false, "", func(c *trainer.Config) { c.Optimizer.Name = "muon" }},
 	}, ablations()...)
 }
 
