@@ -99,6 +99,8 @@ func flagSynonyms() map[string][]string {
 		"pp":                   "pipeline-parallel-degree pipeline-model-parallel-size",
 		"pp-schedule":          "pipeline-parallel-schedule",
 		"pp-microbatches":      "pipeline-parallel-microbatches",
+		"pp-layout":            "pipeline-model-parallel-layout",
+		"pp-stages-per-rank":   "stages-per-rank num-virtual-stages-per-pipeline-rank virtual-pipeline-model-parallel-size n-local-stages",
 	} {
 		for _, word := range strings.Fields(list) {
 			all[word] = append(all[word], name)

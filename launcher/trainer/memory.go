@@ -222,7 +222,7 @@ func (c Config) Vault(ranks int) int64 {
 	const multiple, replicated = 4096 + moe.ShardMultiple, 2 // a segment's last rank has its padding
 	l, segments := c.layout(ranks), int64(6)
 	if c.pipelined() {
-		l, segments = l.Stage(), 2*segments // the bound of a rank that has nearly all layers, in two stages
+		l, segments = l.Stage(), segments*c.mostStages(ranks) // the bound of a rank that has nearly all layers
 	}
 	perWeight := int64(optim.MostBytesPerWeight(c.rule()))
 	state := c.LayoutMemory(l, 1).Optimizer + product(segments*multiple, perWeight)

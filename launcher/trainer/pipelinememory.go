@@ -40,6 +40,16 @@ func (c Config) holdings(ranks int) ([]holding, error) {
 	return all, nil
 }
 
+// mostStages returns the most stages of a rank.
+func (c Config) mostStages(ranks int) int64 {
+	all, _ := c.holdings(ranks)
+	most := 0
+	for _, h := range all {
+		most = max(most, len(h.stages))
+	}
+	return int64(most)
+}
+
 // saved returns the bytes that all passes of a rank save at once, if a pass saves bytes(stage,
 // split): see [pipe.Plan.Held].
 func (h holding) saved(bytes func(stage int, split bool) float64) float64 {
