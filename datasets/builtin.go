@@ -40,11 +40,19 @@ const (
 // 1.26 gives 27 MB in 3300 documents. Another Go version gives another corpus, with another
 // fingerprint.
 func Builtin(opts Options) (*Corpus, error) {
-	s, err := builtinSource()
+	t, err := builtinTexts(opts)
 	if err != nil {
 		return nil, err
 	}
-	return s.read(cmp.Or(opts.MaxBytes, BuiltinMaxBytes))
+	return newCorpora(t)[0], nil
+}
+
+func builtinTexts(opts Options) (texts, error) {
+	s, err := builtinSource()
+	if err != nil {
+		return texts{}, err
+	}
+	return s.texts(cmp.Or(opts.MaxBytes, BuiltinMaxBytes))
 }
 
 // builtinSource lists the built-in corpus, without its cap.

@@ -45,10 +45,14 @@ func (s Split) Documents() []Document { return s.docs }
 // Bytes returns the total size of the documents in bytes, without separators.
 func (s Split) Bytes() int64 { return int64(len(s.text) - len(s.docs)) }
 
-// Corpus is a set of documents, split into training and validation (held-out) documents. It is
-// read-only, so that all ranks of a process may share one.
+// Corpus is a set of documents, split into training and validation (held-out) documents, which are
+// de-duplicated against the training documents. It is read-only, so that all ranks of a process may
+// share one.
 type Corpus struct {
 	Train, HeldOut Split
+
+	// Overlap is the validation text that training text has too. It is removed, see [Overlap].
+	Overlap Overlap
 
 	// Skipped counts the files that were skipped: binary, empty, generated or beyond MaxBytes.
 	Skipped int
@@ -81,16 +85,34 @@ type Options struct {
 // DefaultField is the name of the text field in most data sets.
 const DefaultField = "text"
 
-// newCorpus splits docs and packs both sides. It takes ownership of the texts: docs must not be
-// used afterwards.
-func newCorpus(docs []Document, skipped int) (*Corpus, error) {
-	train, heldOut, err := split(docs)
-	if err != nil {
-		return nil, err
+// texts are the documents of a corpus, divided but not de-duplicated.
+type texts struct {
+	train, heldOut []Document
+	skipped        int
+	builtin        string
+}
+
+// newCorpora de-duplicates the validation documents of each of all against the training documents
+// of all of them, and packs both sides. It takes ownership of the texts: they must not be used
+// afterwards.
+func newCorpora(all ...texts) []*Corpus {
+	var heldOut []Document
+	for _, t := range all {
+		slices.SortStableFunc(t.heldOut, Document.compare)
+		heldOut = append(heldOut, t.heldOut...)
 	}
-	c := &Corpus{Train: pack(train), HeldOut: pack(heldOut), Skipped: skipped}
-	c.fingerprint, c.Train.fingerprint, c.HeldOut.fingerprint = fingerprints(c.Train.fingerprint, c.HeldOut.fingerprint)
-	return c, nil
+	index := newOverlapIndex(heldOut)
+	for _, t := range all {
+		index.addAll(t.train)
+	}
+	var corpora []*Corpus
+	for _, t := range all {
+		clean, overlap := index.clean(t.heldOut)
+		c := &Corpus{Train: pack(t.train), HeldOut: pack(clean), Overlap: overlap, Skipped: t.skipped, Builtin: t.builtin}
+		c.fingerprint, c.Train.fingerprint, c.HeldOut.fingerprint = fingerprints(c.Train.fingerprint, c.HeldOut.fingerprint)
+		corpora = append(corpora, c)
+	}
+	return corpora
 }
 
 // fingerprints returns the fingerprints of a corpus and of its sides, given the identities of the

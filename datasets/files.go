@@ -92,27 +92,26 @@ func readText(path string, size int64) ([]byte, error) {
 	return nil, fmt.Errorf("it grows while it is read: it had %d bytes and has more than %d", size, size+mostGrowth)
 }
 
-// read makes a corpus of the text files that keep accepts, and of the rows of other files, of at
-// most maxBytes (0: no cap).
-func (s source) read(maxBytes int64) (*Corpus, error) {
+// texts reads the text files that keep accepts, and the rows of other files, of at most maxBytes (0:
+// no cap).
+func (s source) texts(maxBytes int64) (t texts, err error) {
 	room := maxBytes
 	switch {
 	case maxBytes < 0:
-		return nil, fmt.Errorf("the corpus is capped at %d bytes: expected a positive number, or 0 for the default", maxBytes)
+		return t, fmt.Errorf("the corpus is capped at %d bytes: expected a positive number, or 0 for the default", maxBytes)
 	case maxBytes == 0:
 		room = math.MaxInt64
 	}
 	files := slices.Clone(s.files)
 	sortByNameHash(files, func(f file) string { return f.name })
 	var docs []Document
-	skipped := 0
 	for rest := files; len(rest) > 0; {
 		batch, n := fitting(rest, room)
-		skipped += n - len(batch)
+		t.skipped += n - len(batch)
 		rest = rest[n:]
 		read, err := s.readAll(batch)
 		if err != nil {
-			return nil, err
+			return t, err
 		}
 		for _, found := range read {
 			for _, d := range found {
@@ -120,20 +119,17 @@ func (s source) read(maxBytes int64) (*Corpus, error) {
 					docs = append(docs, d)
 					room -= n
 				} else {
-					skipped++
+					t.skipped++
 				}
 			}
 		}
 	}
 	if len(docs) == 0 {
-		return nil, noText(s.name, len(files), maxBytes)
+		return t, noText(s.name, len(files), maxBytes)
 	}
-	c, err := newCorpus(docs, skipped)
-	if err != nil {
-		return nil, err
-	}
-	c.Builtin = s.builtin
-	return c, nil
+	t.builtin = s.builtin
+	t.train, t.heldOut, err = split(docs)
+	return t, err
 }
 
 // fitting returns files that fit into room together, from the first n of files. It stops where a

@@ -36,6 +36,15 @@ func numbered(n, size int) []Document {
 	return docs
 }
 
+// newCorpus makes a corpus of docs.
+func newCorpus(docs []Document, skipped int) (*Corpus, error) {
+	train, heldOut, err := split(docs)
+	if err != nil {
+		return nil, err
+	}
+	return newCorpora(texts{train: train, heldOut: heldOut, skipped: skipped})[0], nil
+}
+
 // countingStream holds the ids 0, 1, 2, ..., so that a window shows where it was cut.
 func countingStream(tokens int) Stream {
 	ids := make([]int32, tokens)

@@ -27,8 +27,9 @@ type Inspection struct {
 	BytesPerToken float64   `json:"bytes_per_token"`
 	Unit          string    `json:"length_unit"` // "bytes" or "tokens"
 	Lengths       Quantiles `json:"lengths"`
-	Duplicates    int       `json:"duplicates"` // documents that equal an earlier one
-	HeldOut       float64   `json:"held_out"`   // validation share of the text, or of the tokens
+	Duplicates    int       `json:"duplicates"`        // documents that equal an earlier one
+	HeldOut       float64   `json:"held_out"`          // validation share of the text, or of the tokens
+	Overlap       *Overlap  `json:"overlap,omitempty"` // nil: of a token file nothing is known
 	Samples       []Sample  `json:"samples"`
 }
 
@@ -53,7 +54,8 @@ const sampleBytes = 400
 
 // Inspect reads the data at paths, as [Load] does, and describes each path separately; without
 // paths it describes the built-in corpus. For each it returns the beginnings of up to samples
-// documents, selected by the hash of their names. It takes 24 bytes of memory per document.
+// documents, selected by the hash of their names. It takes 24 bytes of memory per document, and the
+// validation text with an index of it.
 func Inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, samples int) ([]Inspection, error) {
 	if _, _, err := group(paths); err != nil {
 		return nil, err
@@ -118,17 +120,15 @@ func inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, sam
 	if err != nil {
 		return one, fmt.Errorf("%s: %w", s.name, err)
 	}
+	_, overlap, err := s.deduplicated(ctx, c.lengths, sides, func(Document, int64) error { return nil })
+	if err != nil {
+		return one, err
+	}
 	one = c.inspection()
 	one.Source, one.Files, one.Skipped, one.Bytes, one.Unit, one.Tokenizer = s.name, len(s.files), skipped, c.total, "bytes", t.Name()
-	heldOut := c.lengths[sides.longest] - sides.at
-	for i, out := range sides.heldOut {
-		if out {
-			heldOut += c.lengths[i]
-		}
-	}
 	slices.Sort(c.lengths)
 	one.Lengths = quantiles(c.lengths)
-	one.HeldOut = float64(heldOut) / float64(c.total)
+	one.Overlap, one.HeldOut = &overlap, float64(overlap.HeldOut)/float64(c.total)
 	one.BytesPerToken = float64(one.Bytes) / float64(max(one.Tokens, 1))
 	return one, nil
 }

@@ -11,7 +11,8 @@ import (
 // Data is the training and the validation data of a run.
 type Data struct {
 	Train, HeldOut           Stream
-	TrainBytes, HeldOutBytes int64 // of text
+	TrainBytes, HeldOutBytes int64   // of text
+	Overlap                  Overlap // of the text; nothing is known of token files
 	Documents, Skipped       int
 	Builtin                  string // see Corpus
 
@@ -22,22 +23,24 @@ type Data struct {
 //
 // A path is one that [Open] accepts, or a token file from [WriteTokens] with the same tokenizer.
 // PATH@WEIGHT makes a mixture. Then each path is a corpus of its own, with its own validation part,
-// and contributes a share of the windows in proportion to its weight, see [Mix]. A token file next
-// to other paths needs a weight, too.
+// and contributes a share of the windows in proportion to its weight, see [Mix]. Its validation text
+// is de-duplicated against the training text of all paths, except token files. A token file next to
+// other paths needs a weight, too.
 func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 	d := &Data{}
 	groups, weights, err := group(paths)
 	if err != nil {
 		return nil, err
 	}
-	var train, heldOut []Stream
+	var parts []dataPart
 	for _, g := range groups {
-		tr, held, err := d.add(g, t, opts)
+		p, err := d.open(g, t, opts)
 		if err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
-		train, heldOut = append(train, tr), append(heldOut, held)
+		parts = append(parts, p)
 	}
+	train, heldOut := d.streams(parts, t)
 	if weights == nil {
 		d.Train, d.HeldOut = train[0], heldOut[0]
 		return d, nil
@@ -117,42 +120,68 @@ func group(paths []string) (groups [][]string, weights []float64, err error) {
 	return groups, weights, nil
 }
 
-// add reads one corpus.
-func (d *Data) add(paths []string, t Tokenizer, opts Options) (train, heldOut Stream, err error) {
-	var corpus *Corpus
-	if len(paths) == 0 {
-		corpus, err = Builtin(opts)
-	} else {
-		var s source
-		if s, err = find(paths, opts); err != nil {
-			return train, heldOut, err
-		}
-		var tokens *tokenFile
-		if tokens, err = s.tokens(); err != nil {
-			return train, heldOut, err
-		}
-		if tokens != nil {
-			return d.addTokens(tokens, t, opts.TokenizerName)
-		}
-		corpus, err = s.read(opts.MaxBytes)
-	}
-	if err != nil {
-		return train, heldOut, err
-	}
-	d.TrainBytes += corpus.Train.Bytes()
-	d.HeldOutBytes += corpus.HeldOut.Bytes()
-	d.Documents += len(corpus.Train.docs) + len(corpus.HeldOut.docs)
-	d.Skipped += corpus.Skipped
-	d.Builtin = corpus.Builtin
-	return Tokenize(corpus.Train, t), Tokenize(corpus.HeldOut, t), nil
+// dataPart is the data of one group of paths: a token file, or texts.
+type dataPart struct {
+	tokens *tokenFile
+	texts  texts
 }
 
-func (d *Data) addTokens(f *tokenFile, t Tokenizer, name string) (train, heldOut Stream, err error) {
-	d.unmap = append(d.unmap, f.unmap)
+// open reads the data of one group of paths.
+func (d *Data) open(paths []string, t Tokenizer, opts Options) (p dataPart, err error) {
+	if len(paths) == 0 {
+		p.texts, err = builtinTexts(opts)
+		return p, err
+	}
+	s, err := find(paths, opts)
+	if err != nil {
+		return p, err
+	}
+	if p.tokens, err = s.tokens(); err != nil {
+		return p, err
+	}
+	if p.tokens == nil {
+		p.texts, err = s.texts(opts.MaxBytes)
+		return p, err
+	}
+	d.unmap = append(d.unmap, p.tokens.unmap)
+	return p, p.tokens.fits(t, opts.TokenizerName)
+}
+
+// streams returns the streams of each part, and counts it.
+func (d *Data) streams(parts []dataPart, t Tokenizer) (train, heldOut []Stream) {
+	var all []texts
+	for _, p := range parts {
+		if p.tokens == nil {
+			all = append(all, p.texts)
+		}
+	}
+	corpora := newCorpora(all...)
+	for _, p := range parts {
+		if p.tokens != nil {
+			d.addTokens(p.tokens)
+			train, heldOut = append(train, p.tokens.train), append(heldOut, p.tokens.heldOut)
+			continue
+		}
+		d.addCorpus(corpora[0])
+		train, heldOut = append(train, Tokenize(corpora[0].Train, t)), append(heldOut, Tokenize(corpora[0].HeldOut, t))
+		corpora = corpora[1:]
+	}
+	return train, heldOut
+}
+
+func (d *Data) addCorpus(c *Corpus) {
+	d.Overlap = d.Overlap.plus(c.Overlap)
+	d.TrainBytes += c.Train.Bytes()
+	d.HeldOutBytes += c.HeldOut.Bytes()
+	d.Documents += len(c.Train.docs) + len(c.HeldOut.docs)
+	d.Skipped += c.Skipped
+	d.Builtin = c.Builtin
+}
+
+func (d *Data) addTokens(f *tokenFile) {
 	d.TrainBytes += f.bytes[0]
 	d.HeldOutBytes += f.bytes[1]
 	d.Documents += len(f.lists[0].Offsets) + len(f.lists[1].Offsets) - 2
-	return f.train, f.heldOut, f.fits(t, name)
 }
 
 // tokens returns the token file of a source, or nil if it has none. A token file next to other

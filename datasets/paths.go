@@ -39,7 +39,11 @@ func Open(paths []string, opts Options) (*Corpus, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.read(opts.MaxBytes)
+	t, err := s.texts(opts.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	return newCorpora(t)[0], nil
 }
 
 // find lists the files at paths.

@@ -85,16 +85,22 @@ func TestFormats(t *testing.T) {
 			if err := os.WriteFile(path, compressed(t, how, content), 0o666); err != nil {
 				t.Fatal(err)
 			}
-			c, err := Open([]string{path}, Options{})
+			s, err := find([]string{path}, Options{})
 			if err != nil {
 				t.Error(err)
 				continue
 			}
+			read, err := s.texts(0)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			c := &Corpus{Train: pack(read.train), HeldOut: pack(read.heldOut)}
 			if got, want := untailed(names(c)), rowsOf(t, name+ext); !maps.Equal(got, want) {
 				t.Errorf("%s holds %d documents, want %d", path, len(got), len(want))
 			}
-			if c.Skipped != 90-len(rowsOf(t, "")) {
-				t.Errorf("%s: %d rows left out", path, c.Skipped)
+			if read.skipped != 90-len(rowsOf(t, "")) {
+				t.Errorf("%s: %d rows left out", path, read.skipped)
 			}
 		}
 	}

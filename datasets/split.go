@@ -1,7 +1,7 @@
 package datasets
 
-// The validation split: about 2 % of the bytes are held out, chosen by the hash of the documents'
-// names. It does not depend on the seed or on the number of ranks.
+// The validation split: about 2 % of the bytes are held out, at most 16 MiB, chosen by the hash of
+// the documents' names. It does not depend on the seed or on the number of ranks.
 
 import (
 	"bytes"
@@ -12,8 +12,12 @@ import (
 	"slices"
 )
 
-// heldOutShare determines the share of the corpus that is held out: 1/heldOutShare of the bytes.
-const heldOutShare = 50
+// heldOutShare determines the share of the corpus that is held out: 1/heldOutShare of the bytes, but
+// no more than mostHeldOut, because de-duplication holds the validation text in memory.
+const (
+	heldOutShare = 50
+	mostHeldOut  = 16 << 20
+)
 
 // division assigns the documents of a corpus to the sides.
 type division struct {
@@ -25,10 +29,10 @@ type division struct {
 // divide divides documents with the given sizes, in bytes, and hashes of their names.
 //
 // It goes through the documents in the order of the hash of their names, and holds out each one
-// that still fits the budget of total/50 bytes. If that leaves more than half of the budget,
-// because the corpus consists of one or a few long files, the rest is cut off the end of the
-// longest training document and becomes the document "NAME#tail". So 1 to 2 % are held out, for any
-// files. A corpus of fewer than two bytes is an error.
+// that still fits the budget of total/50 bytes, or 16 MiB. If that leaves more than half of the
+// budget, because the corpus consists of one or a few long files, the rest is cut off the end of the
+// longest training document and becomes the document "NAME#tail". So 1 to 2 % are held out before
+// de-duplication, for any files. A corpus of fewer than two bytes is an error.
 func divide(sizes []int64, hashes []uint64) (division, error) {
 	total := int64(0)
 	order := make([]int, len(sizes))
@@ -40,7 +44,7 @@ func divide(sizes []int64, hashes []uint64) (division, error) {
 		return division{}, fmt.Errorf("the corpus holds %d bytes of text, too few to split: give more text", total)
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(hashes[i], hashes[j]) })
-	budget := max(total/heldOutShare, 1)
+	budget := min(max(total/heldOutShare, 1), mostHeldOut)
 	d := division{heldOut: make([]bool, len(sizes)), longest: -1}
 	missing := budget
 	for _, i := range order {

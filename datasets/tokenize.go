@@ -1,7 +1,7 @@
 package datasets
 
-// Writing a token file. The text is read twice, first to divide it and then to tokenize it, and is
-// never in memory as a whole.
+// Writing a token file. The text is read three times: to divide it, for the validation text, and to
+// tokenize the training text. That is never in memory as a whole.
 
 import (
 	"bufio"
@@ -32,6 +32,7 @@ type TokenizeProgress struct {
 // TokenizeSummary describes a token file.
 type TokenizeSummary struct {
 	Train, HeldOut Side
+	Overlap        Overlap
 	Skipped        int // skipped documents and files: empty or binary
 }
 
@@ -40,8 +41,8 @@ type Side struct{ Documents, Bytes, Tokens int64 }
 
 // WriteTokens tokenizes the text at paths, as [Open] accepts them, or the built-in corpus if there
 // are none. It writes a token file that [Load] reads: the same streams, with the same fingerprints,
-// as the text itself. It takes 16 bytes per document and a fixed amount of memory. While it writes,
-// it takes twice the size of the file on disk.
+// as the text itself. It takes 16 bytes of memory per document, the validation text with an index of
+// it, and a fixed amount. While it writes, it takes twice the size of the file on disk.
 //
 // The file appears complete or not at all, and an existing file is not replaced. progress, if not
 // nil, is called often.
@@ -63,16 +64,17 @@ func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, 
 		return sum, err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	skipped, err := s.divided(ctx, progress, func(train, heldOut Document) error {
-		return errors.Join(w.add(0, train), w.add(1, heldOut))
-	})
+	d, err := s.divided(ctx, progress, func(d Document) error { return w.add(0, d) })
+	for _, h := range d.heldOut {
+		err = errors.Join(err, w.add(1, h))
+	}
 	if err == nil {
 		err = w.flush()
 	}
 	if err != nil {
 		return sum, err
 	}
-	sum = TokenizeSummary{w.sides[0].Side, w.sides[1].Side, skipped}
+	sum = TokenizeSummary{w.sides[0].Side, w.sides[1].Side, d.overlap, d.skipped}
 	return sum, w.write(path)
 }
 
@@ -142,11 +144,8 @@ func (s *sideWriter) end() {
 	s.offsets.Write(s.offset)
 }
 
-// add adds a document to a side. It ignores one without text.
+// add adds a document to a side.
 func (w *tokenWriter) add(side int, d Document) error {
-	if len(d.Text) == 0 {
-		return nil
-	}
 	s := w.sides[side]
 	s.Documents++
 	s.Bytes += int64(len(d.Text))

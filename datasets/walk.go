@@ -1,55 +1,97 @@
 package datasets
 
-// Reading documents one after the other, without holding them in memory.
+// Reading documents one after the other, without holding training text in memory.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 )
 
 // Walk reads the text at paths, as [Open] accepts them, or the built-in corpus if there are none.
-// It calls train and heldOut with the texts of each side, one after the other in the order of a
-// [Split]. A text is valid during the call. Walk takes the memory of one document plus 16 bytes per
+// It calls train with the texts of the training side, one after the other in the order of a
+// [Split], and then heldOut with those of the other side. A text is valid during the call. Walk
+// takes the memory of one document, of the validation text with an index of it, and 16 bytes per
 // document.
 func Walk(ctx context.Context, paths []string, opts Options, train, heldOut func(text []byte) error) error {
 	s, err := openSource(paths, opts)
 	if err != nil {
 		return err
 	}
-	_, err = s.divided(ctx, func(TokenizeProgress) {}, func(a, b Document) error {
-		return errors.Join(nonEmpty(a.Text, train), nonEmpty(b.Text, heldOut))
-	})
+	d, err := s.divided(ctx, func(TokenizeProgress) {}, func(d Document) error { return train(d.Text) })
+	for _, h := range d.heldOut {
+		err = errors.Join(err, heldOut(h.Text))
+	}
 	return err
 }
 
-func nonEmpty(text []byte, f func(text []byte) error) error {
-	if len(text) == 0 {
-		return nil
-	}
-	return f(text)
+// dividedSource is what is known of a source when its training documents have been read.
+type dividedSource struct {
+	heldOut []Document // de-duplicated
+	overlap Overlap
+	skipped int
 }
 
-// divided reads all documents twice: to divide them, and to call f with the parts of each on both
-// sides. One part may have no text. It returns the number of skipped documents.
-func (s source) divided(ctx context.Context, progress func(TokenizeProgress), f func(train, heldOut Document) error) (skipped int, err error) {
+// divided reads all documents three times: to divide them, for the validation documents, and to
+// call train with the training documents in the order of a [Split]. Documents that change meanwhile
+// are an error.
+func (s source) divided(ctx context.Context, progress func(TokenizeProgress), train func(Document) error) (d dividedSource, err error) {
 	sizes, sides, skipped, err := s.scan(ctx, progress)
 	if err != nil {
-		return 0, err
+		return d, err
 	}
+	d.skipped = skipped
+	d.heldOut, d.overlap, err = s.deduplicated(ctx, sizes, sides, func(part Document, done int64) error {
+		progress(TokenizeProgress{"tokenizing", done})
+		return train(part)
+	})
+	return d, err
+}
+
+// deduplicated returns the validation documents. It calls train with each training document, after
+// done bytes of text.
+func (s source) deduplicated(ctx context.Context, sizes []int64, sides division, train func(part Document, done int64) error) ([]Document, Overlap, error) {
+	var heldOut []Document
+	err := s.again(ctx, sizes, sides, func(_, out Document, _ int64) error {
+		if len(out.Text) > 0 {
+			out.Text = bytes.Clone(out.Text)
+			heldOut = append(heldOut, out)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, Overlap{}, err
+	}
+	index := newOverlapIndex(heldOut)
+	err = s.again(ctx, sizes, sides, func(part, _ Document, done int64) error {
+		if len(part.Text) == 0 {
+			return nil
+		}
+		index.add(part.Text)
+		return train(part, done)
+	})
+	if err != nil {
+		return nil, Overlap{}, err
+	}
+	heldOut, overlap := index.clean(heldOut)
+	return heldOut, overlap, nil
+}
+
+// again reads the documents of a scan again, and calls f with the parts of each on both sides.
+func (s source) again(ctx context.Context, sizes []int64, sides division, f func(train, heldOut Document, done int64) error) error {
 	i, done := 0, int64(0)
-	_, err = s.each(ctx, func(d Document) error {
+	_, err := s.each(ctx, func(d Document) error {
 		if i >= len(sizes) || int64(len(d.Text)) != sizes[i] {
-			return fmt.Errorf("%s has changed while it was read: leave data alone while it is tokenized", d.Name)
+			return fmt.Errorf("%s has changed while it was read: leave data alone while it is read", d.Name)
 		}
 		train, heldOut := sides.sides(i, d)
 		i++
 		done += int64(len(d.Text))
-		progress(TokenizeProgress{"tokenizing", done})
-		return f(train, heldOut)
+		return f(train, heldOut, done)
 	})
 	if err == nil && i != len(sizes) {
-		err = fmt.Errorf("%s has changed while it was read: leave data alone while it is tokenized", s.name)
+		err = fmt.Errorf("%s has changed while it was read: leave data alone while it is read", s.name)
 	}
-	return skipped, err
+	return err
 }

@@ -115,6 +115,10 @@ func commands() []command {
 			"-np 16 layouts --flavor small --dp-replicate 2 --ep 4",
 			"-np 16 layouts --flavor small --json",
 		}},
+		{name: "recipe", group: groupInspect, args: "NAME", about: "print a built-in low-precision recipe as a file for train --recipe", define: defineRecipe, examples: []string{
+			"recipe nvfp4",
+			"recipe nvfp4 --nvfp4.rht=false > my.toml",
+		}},
 		{name: "schedule", group: groupInspect, about: "print, check and draw a pipeline schedule: its lists, bubbles and activations", define: defineSchedule, examples: []string{
 			"schedule --name DualPipeV --pp 4 --microbatches 12",
 			"schedule --name ZBVZeroBubble --pp 8 --microbatches 16 --costs 1,1.1,0.9 --svg zbv.svg",

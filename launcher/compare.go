@@ -185,6 +185,9 @@ func (f *compareFlags) comparison(given []assignment, claim *runClaim) (*converg
 	if err != nil {
 		return nil, err
 	}
+	if cfg.RecipeFile != "" {
+		return nil, errors.New("--recipe: a comparison takes recipe files among its precisions, such as --precision bf16,my.toml")
+	}
 	recipes, err := convergence.ParseRecipes(cfg.Precision, f.ablation)
 	if err != nil {
 		return nil, fmt.Errorf("--precision, --ablation: %w", err)

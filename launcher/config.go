@@ -232,7 +232,7 @@ func resolve(from defaults, name string, text []byte, given []assignment) (train
 		return cfg, fmt.Errorf("%s: %w", name, err)
 	}
 	apply(&cfg, given)
-	return cfg, nil
+	return cfg, cfg.ReadRecipe()
 }
 
 // oldExchange is the key ep of earlier versions, which was the exchange's name. It is a number now.
@@ -255,7 +255,8 @@ func checkWords(v reflect.Value, prefix string) error {
 		case f.Type.Kind() == reflect.String:
 			flag, word := strings.ReplaceAll(key, "_", "-"), v.Field(i).String()
 			all := flagChoices("train", flag)
-			if key != "flavor" && !strings.Contains(word, ",") { // a comparison lists precisions
+			named := key == "flavor" || key == "precision" && v.FieldByName("RecipeFile").String() != ""
+			if !named && !strings.Contains(word, ",") { // a comparison lists precisions
 				err = refuseNear(key+" is", word, meantValue(flag, word, all), all)
 			}
 		}

@@ -54,6 +54,9 @@ func printInspections(out io.Writer, all []datasets.Inspection) error {
 		q := one.Lengths
 		line("length", "%d to %d %s; quantiles: 10 %% %d, 50 %% %d, 90 %% %d, 99 %% %d", q.Min, q.Max, one.Unit, q.P10, q.Median, q.P90, q.P99)
 		line("validation", "%.2f %%", 100*one.HeldOut)
+		if o := one.Overlap; o != nil {
+			line("overlap", "%s", overlap(*o))
+		}
 		if err := table.Flush(); err != nil {
 			return err
 		}
@@ -65,6 +68,12 @@ func printInspections(out io.Writer, all []datasets.Inspection) error {
 		}
 	}
 	return nil
+}
+
+// overlap describes how much validation text occurs in training text.
+func overlap(o datasets.Overlap) string {
+	return fmt.Sprintf("%.2f %% of the validation text removed because training text has it too; %.2f %% of the rest is in such runs of 5 lines",
+		100*float64(o.Removed)/float64(max(o.Removed+o.HeldOut, 1)), 100*float64(o.Left)/float64(max(o.HeldOut, 1)))
 }
 
 // printable replaces control characters, which a terminal would obey, in a line of text.

@@ -84,7 +84,7 @@ func TestTokenFileTokenizer(t *testing.T) {
 func TestDataInspect(t *testing.T) {
 	rows, other := jsonl(t, "rows.jsonl", "text"), jsonl(t, "more.jsonl", "text")
 	got := succeed(t, "data", "inspect", rows, "--samples", "1")
-	for _, want := range []string{rows + "\n", "400 (10 duplicates", "bytes/token", "validation", "--- rows.jsonl#", "| row "} {
+	for _, want := range []string{rows + "\n", "400 (10 duplicates", "bytes/token", "validation", "overlap", "% of the validation text removed", "--- rows.jsonl#", "| row "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the output lacks %q: %s", want, got)
 		}

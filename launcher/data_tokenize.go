@@ -36,6 +36,9 @@ func (f *dataFlags) tokenize(ctx context.Context, env env) error {
 		sum.Train.Tokens, sum.Train.Documents, sum.HeldOut.Tokens, sum.HeldOut.Documents,
 		float64(sum.Train.Bytes+sum.HeldOut.Bytes)/float64(max(sum.Train.Tokens+sum.HeldOut.Tokens, 1)),
 		system.Bytes(int64(float64(sum.Train.Bytes+sum.HeldOut.Bytes)/seconds)))
+	if sum.Overlap.Removed+sum.Overlap.Left > 0 {
+		fmt.Fprintf(env.out, "overlap: %s\n", overlap(sum.Overlap))
+	}
 	if sum.Skipped > 0 {
 		fmt.Fprintf(env.out, "skipped: %d empty, binary or generated documents\n", sum.Skipped)
 	}

@@ -20,6 +20,9 @@ func flagChoices(command, name string) []string {
 	if command != "project hosts" && strings.HasPrefix(command, "project") {
 		return projectChoices(name)
 	}
+	if choices := (moe.Options{}).Choices()[name]; choices != nil {
+		return choices
+	}
 	switch name {
 	case "flavor":
 		return flavors()
@@ -32,7 +35,7 @@ func flagChoices(command, name string) []string {
 	case "ep-dispatch", "ep-combine-backward":
 		return ep.WireNames()
 	case "mx.gradient":
-		return names(mx.Formats())
+		return names(mx.MXFormats())
 	case "mx.scale":
 		return names(mx.ScaleModes())
 	case "model.score-func":
@@ -41,7 +44,9 @@ func flagChoices(command, name string) []string {
 		return []string{"cosine", "linear", "sqrt"}
 	case "optimizer.name":
 		return optim.Names()
-	case "optimizer.moments":
+	case "optimizer.scale":
+		return optim.MuonScales()
+	case "optimizer.moments", "optimizer.newton-schulz":
 		return optim.MomentsTypes()
 	case "ranks":
 		return []string{"goroutine", "process"}

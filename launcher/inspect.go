@@ -58,9 +58,12 @@ func (f *inspectFlags) define(fs *flag.FlagSet, names []string) {
 
 // sizeFlags are the flags outside the model section that sizes depend on.
 var sizeFlags = []string{
-	"seq", "batch", "micro-batch", "precision", "recompute", "threads", "dp-replicate", "dp-shard", "ep", "save-every",
+	"seq", "batch", "micro-batch", "precision", "recipe", "recompute", "threads", "dp-replicate", "dp-shard", "ep", "pp", "pp-schedule", "pp-microbatches", "save-every",
 	"save-async", "optimizer.moments",
 }
+
+// stageSizeFlags are sizeFlags without those that a command has as lists.
+var stageSizeFlags = slices.DeleteFunc(slices.Clone(sizeFlags), func(name string) bool { return name == "pp" })
 
 func (f *inspectFlags) run(_ context.Context, env env) error {
 	cfg, err := f.configure(env.args)
@@ -77,6 +80,11 @@ func (f *inspectFlags) run(_ context.Context, env env) error {
 	if cfg.Model.MoELayers() > 0 {
 		if _, err := ep.NewLayout(cfg.Model.Experts, layout.EP); err != nil {
 			return fmt.Errorf("-np %d: %s", f.ranks, strings.TrimPrefix(err.Error(), "ep: "))
+		}
+	}
+	if cfg.PP > 1 {
+		if _, _, err := cfg.Pipeline(f.ranks); err != nil {
+			return err
 		}
 	}
 	if f.json {
@@ -186,7 +194,7 @@ func summarize(out io.Writer, prefix string, cfg trainer.Config, ranks int) {
 			system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations), system.Bytes(memory.Snapshot), system.Bytes(memory.Process)),
 		fmt.Sprintf("bytes per parameter, of %s: %.1f without activations (weights %.1f, gradients %.1f, optimizer %.1f, snapshot %.1f, process %.1f)", report.Plural(ranks, "rank"),
 			each.All, each.Weights, each.Gradients, each.Optimizer, each.Snapshot, each.Process),
-		fmt.Sprintf("memory of all ranks: %s; this machine: %s available of %s, %s", system.Bytes(memory.Total()*int64(ranks)),
+		fmt.Sprintf("memory of all ranks: %s; this machine: %s available of %s, %s", system.Bytes(cfg.AllMemory(ranks).Total()),
 			system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core")),
 	) {
 		fmt.Fprintf(out, "%s%s\n", prefix, line)

@@ -45,8 +45,11 @@ func (s trainingSizes) lines(cfg trainer.Config) []string {
 	}
 	optimizer := o.RuleName()
 	rule, _ := o.Rule()
-	if _, ok := rule.(optim.AdamW); ok {
+	switch rule := rule.(type) {
+	case optim.AdamW:
 		optimizer += " with " + s.Moments + " moments"
+	case optim.Muon:
+		optimizer = fmt.Sprintf("muon (momentum %g, %s, Newton-Schulz in %v) for matrices and adamw with %s moments for the rest", rule.Momentum, rule.Scale, rule.NewtonSchulz, s.Moments)
 	}
 	return []string{
 		fmt.Sprintf("training: %s of %s of %d tokens, %s; %s tokens", report.Plural(s.Steps, "step"), report.Plural(cfg.Batch, "sequence"), cfg.Seq, passes, report.Count(s.Tokens)),

@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strings"
 
 	"spmoe/collective/mesh"
 	"spmoe/launcher/report"
@@ -20,6 +21,7 @@ import (
 type layoutsFlags struct {
 	inspectFlags
 	hosts int
+	pp    degrees
 	set   *flag.FlagSet
 }
 
@@ -27,10 +29,11 @@ type layoutsFlags struct {
 var degreeFlags = []string{"dp-replicate", "dp-shard", "ep"}
 
 func defineLayouts(fs *flag.FlagSet) action {
-	f := &layoutsFlags{set: fs}
+	f := &layoutsFlags{set: fs, pp: degrees{list: []int{1}}}
 	defineRankCount(fs, &f.ranks, 8)
-	f.define(fs, append([]string{"flavor", "recompute", "fsdp", "ep-dispatch", "ep-combine-backward"}, sizeFlags...))
+	f.define(fs, append([]string{"flavor", "recompute", "fsdp", "ep-dispatch", "ep-combine-backward"}, stageSizeFlags...))
 	fs.Lookup("json").Usage = "print JSON, one layout per line"
+	fs.Var(&f.pp, "pp", "`N,...` ranks of a pipeline, such as 2,4; all: pipelines of every length, and none")
 	fs.IntVar(&f.hosts, "hosts", 1, "`N` hosts with equal numbers of ranks")
 	return noArguments(f.run)
 }
@@ -88,8 +91,12 @@ func (f *layoutsFlags) costs(cfg trainer.Config) (list layoutList, err error) {
 	if cfg.Model.MoELayers() > 0 {
 		of.Experts = cfg.Model.Experts
 	}
+	layouts, err := f.pp.layouts(f.ranks, of.Experts)
+	if err != nil {
+		return list, err
+	}
 	if list.chosen {
-		one, err := mesh.Resolve(f.ranks, mesh.Degrees{DPReplicate: cfg.DPReplicate, DPShard: cfg.DPShard, EP: cfg.EP}, of)
+		one, err := f.one(cfg, of)
 		if err != nil {
 			return list, err
 		}
@@ -101,7 +108,7 @@ func (f *layoutsFlags) costs(cfg trainer.Config) (list layoutList, err error) {
 	if _, err := mesh.Resolve(f.ranks, mesh.Degrees{}, of); errors.As(err, &broken) {
 		list.notes = append(list.notes, fmt.Sprintf("the default layout, %v, is not legal: %v", mesh.Default(f.ranks), err))
 	}
-	for _, one := range mesh.All(f.ranks, of.Experts) {
+	for _, one := range layouts {
 		costs, err := newLayoutCosts(cfg, one, f.hosts)
 		if err != nil {
 			list.notes = append(list.notes, "not listed: "+err.Error())
@@ -118,6 +125,14 @@ func (f *layoutsFlags) costs(cfg trainer.Config) (list layoutList, err error) {
 	return list, nil
 }
 
+// one returns the layout that flags choose.
+func (f *layoutsFlags) one(cfg trainer.Config, of mesh.Model) (mesh.Layout, error) {
+	if len(f.pp.list) != 1 {
+		return mesh.Layout{}, fmt.Errorf("pp is %v: give one number with --%s", &f.pp, strings.Join(degreeFlags, ", --"))
+	}
+	return mesh.Resolve(f.ranks, mesh.Degrees{PP: f.pp.list[0], DPReplicate: cfg.DPReplicate, DPShard: cfg.DPShard, EP: cfg.EP}, of)
+}
+
 // layoutCosts is what a layout needs and moves. Memory is per rank, movements are per rank and
 // step.
 type layoutCosts struct {
@@ -131,18 +146,27 @@ type layoutCosts struct {
 	DenseState  float64 `json:"dense_state_share"`  // of the optimizer's state of the dense weights
 	ExpertState float64 `json:"expert_state_share"` // of that of the rank's experts
 
-	Memory    memorySizes        `json:"memory"`
+	Memory    memorySizes        `json:"memory"`          // in a pipeline, of the rank that needs most
+	Places    []memorySizes      `json:"memory_by_place"` // of the ranks of each place in the pipeline
 	AllMemory int64              `json:"memory_of_all_ranks"`
 	Moved     trainer.Moved      `json:"moved"` // the sum of the movements
 	Movements []trainer.Movement `json:"movements"`
 }
 
 func newLayoutCosts(cfg trainer.Config, l mesh.Layout, hosts int) (c layoutCosts, err error) {
+	if l.PP > 1 && hosts > 1 {
+		return c, fmt.Errorf("%v: the stages of a pipeline are on one host, not %d", l, hosts)
+	}
 	memory := cfg.LayoutMemory(l, hosts)
-	c = layoutCosts{
+	var all int64
+	for _, m := range cfg.RankMemory(l, hosts) {
+		c.Places = append(c.Places, memorySizes{m, m.Total()})
+		all += int64(l.Batch()) * m.Total()
+	}
+	c = layoutCosts{Places: c.Places,
 		ID: l.Name(), Layout: l, Inner: l.EFSDP(), Default: l == mesh.Default(l.World), Hosts: hosts, Copies: l.Replicas(),
-		DenseState: 1 / float64(l.World), ExpertState: 1 / float64(l.Replicas()),
-		Memory: memorySizes{memory, memory.Total()}, AllMemory: int64(l.World) * memory.Total(),
+		DenseState: 1 / float64(l.Batch()), ExpertState: 1 / float64(l.Replicas()),
+		Memory: memorySizes{memory, memory.Total()}, AllMemory: all,
 	}
 	if cfg.Model.MoELayers() > 0 {
 		c.Experts = cfg.Model.Experts / l.EP

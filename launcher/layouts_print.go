@@ -63,6 +63,9 @@ func (l layoutList) printTable(out io.Writer) {
 	} {
 		fmt.Fprintf(out, "  %s\n", line)
 	}
+	if last.PP > 1 {
+		fmt.Fprintf(out, "  in a pipeline: memory of the rank that needs most, with the activations of %s\n", l.cfg.PPSchedule)
+	}
 	if l.hosts > 1 {
 		fmt.Fprintln(out, "  network: bytes that a rank sends to other hosts per step, for uniform routing")
 	}
@@ -116,23 +119,36 @@ func (c layoutCosts) print(out io.Writer, cfg trainer.Config) {
 		text string
 		axes []mesh.Axis
 	}{{"ep, which exchange tokens", []mesh.Axis{mesh.EP}}, {"expert replicas, which sum gradients", []mesh.Axis{mesh.DPReplicate, mesh.EFSDP}},
-		{"dp_shard", []mesh.Axis{mesh.DPShard}}, {"dp_replicate", []mesh.Axis{mesh.DPReplicate}}} {
+		{"pp, which have all stages together", []mesh.Axis{mesh.PP}}, {"dp_shard", []mesh.Axis{mesh.DPShard}}, {"dp_replicate", []mesh.Axis{mesh.DPReplicate}}} {
+		if c.PP == 1 && axis.axes[0] == mesh.PP {
+			continue
+		}
 		groups := c.Groups(axis.axes...)
 		fmt.Fprintf(out, "groups of %s: %s of %s, the first with %s\n", axis.text, report.Plural(len(groups), "group"), report.Plural(len(groups[0]), "rank"), rankList(groups[0]))
 	}
-	m := c.Memory
 	table := newTable(out, "memory", "weights", "gradients", "optimizer", "activations", "snapshot", "all")
-	for _, line := range []struct {
-		name  string
-		times int64
-	}{{"per rank", 1}, {"of all ranks", int64(c.World)}} {
-		cell := func(n int64) string { return system.Bytes(line.times * n) }
-		table.row(line.name, cell(m.Weights), cell(m.Gradients), cell(m.Optimizer), cell(m.Activations), cell(m.Snapshot), cell(m.All))
+	var all trainer.Memory
+	for place, m := range c.Places {
+		name := "per rank"
+		if c.PP > 1 {
+			name = fmt.Sprintf("per rank, %d of pp", place)
+		}
+		memoryRow(table, name, m.Memory)
+		all = all.Plus(m.Memory.Times(c.Batch()))
 	}
+	memoryRow(table, "of all ranks", all)
 	table = newTable(out, "moved per rank and step", "memory", "of peers", "network")
 	for _, m := range append(c.Movements, trainer.Movement{Name: "all", Moved: c.Moved}) {
 		table.row(m.Name, bytesOf(m.Memory), bytesOf(m.Peers), bytesOf(m.Network))
 	}
+}
+
+func memoryRow(t table, name string, m trainer.Memory) {
+	var cells []string
+	for _, n := range []int64{m.Weights, m.Gradients, m.Optimizer, m.Activations, m.Snapshot, m.Total()} {
+		cells = append(cells, system.Bytes(n))
+	}
+	t.row(name, cells...)
 }
 
 // replicasOf says how many ranks hold the same experts.

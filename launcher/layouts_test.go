@@ -28,6 +28,32 @@ func listed(t *testing.T, args ...string) (all []layoutCosts) {
 	return all
 }
 
+// Pipelines are listed like other layouts, with the memory of each place. Fewer stages per rank
+// need less.
+func TestLayoutsOfPipelines(t *testing.T) {
+	all := listed(t, strings.Fields("-np 4 --flavor small --pp 1,2,4 --pp-microbatches 4")...)
+	if len(all) != 6+3+1 {
+		t.Fatalf("%d layouts", len(all))
+	}
+	for _, c := range all {
+		var sum, most int64
+		for _, m := range c.Places {
+			sum, most = sum+int64(c.Batch())*m.All, max(most, m.All)
+		}
+		messages := c.sum([]string{"messages"}).Memory
+		if len(c.Places) != c.PP || c.AllMemory != sum || c.Memory.All != most || (messages > 0) != (c.PP > 1) {
+			t.Errorf("%s: %d places, %d bytes of %d, %d of %d, messages of %g bytes", c.ID, len(c.Places), c.Memory.All, most, c.AllMemory, sum, messages)
+		}
+	}
+	if one, two := all[0].Memory, all[6].Memory; two.Optimizer < one.Optimizer || two.Optimizer > 2*one.Optimizer {
+		t.Errorf("%+v without a pipeline, %+v in one of two ranks", one, two)
+	}
+	sizes := inspected(t, strings.Fields("small -np 4 --pp 2 --pp-microbatches 4")...)
+	if sizes.Memory.Memory != all[6].Memory.Memory {
+		t.Errorf("inspect says %+v, layouts %+v", sizes.Memory, all[6].Memory)
+	}
+}
+
 // Each legal layout has a line. The first is the default, whose memory is that of inspect. The sums
 // are those of their parts.
 func TestLayoutsJSON(t *testing.T) {
@@ -134,6 +160,9 @@ func TestLayoutsUsage(t *testing.T) {
 		"--ep 8 --model.experts 12":     {"ep 8 does not divide 12 experts", "ep 4"},
 		"--ep two":                      {`"two"`, "ep", "whole number"},
 		"--tp 2":                        {"--tp"},
+		"--pp 3":                        {"pp 3 does not divide 8 ranks"},
+		"--pp 2,4 --ep 2":               {"pp is 2,4", "--ep"},
+		"--pp 2 --hosts 2":              {"on one host"},
 		"--hosts 3":                     {"hosts is 3", "8 ranks"},
 		"--hosts 0":                     {"hosts is 0"},
 		"--batch 13":                    {"batch is 13", "8 ranks"},

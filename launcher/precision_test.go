@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"os"
 	"strings"
 	"testing"
 )
@@ -21,6 +22,13 @@ func TestPrecisionFlags(t *testing.T) {
 		{"--mx.scale up", exitUsage, "rceil"},
 		{"--mx.gradient e6m1", exitUsage, "e5m2"},
 		{"--precision mxfp8 --mx.gradient e2m1", exitOK, "gradient = 'e2m1'"},
+		{"--precision nvfp4 --nvfp4.rht=false --nvfp4.bf16-tail 0.3 --nvfp4.sum exact", exitOK, "rht = false"},
+		{"--precision nvfp4 --nvfp4.bf16-tail 2", exitUsage, "a share of the layers from 0 to 1"},
+		{"--precision nvfp4 --nvfp4.sum 14bit", exitUsage, "fp32 or exact"},
+		{"--precision nvfp4 --mx.gradient e5m2", exitUsage, "transform both operands"},
+		{"--precision fp8-block --fp8.accumulate 14bit --fp8.scale pow2", exitOK, "accumulate = '14bit'"},
+		{"--precision fp8-block --fp8.gradient 128x128 --dp-replicate 2 -np 2 --ep 1", exitUsage, "rows of an expert, which replicas would divide"},
+		{"--recipe none.toml", exitUsage, "launcher recipe nvfp4 prints one"},
 	} {
 		var out, errOut bytes.Buffer
 		code := run(context.Background(), append([]string{"train", "--dry-run"}, strings.Fields(c.flags)...), &out, &errOut)
@@ -28,4 +36,35 @@ func TestPrecisionFlags(t *testing.T) {
 			t.Errorf("%s: exit code %d and %q, want %d and %q", c.flags, code, text, c.code, c.words)
 		}
 	}
+}
+
+// TestRecipeFile: a built-in recipe, written to a file and changed, is what a run trains in, and the
+// run's own configuration has it.
+func TestRecipeFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	text := strings.Replace(succeed(t, "recipe", "nvfp4", "--nvfp4.rht=false"), `name = "nvfp4"`, `name = "mine"`, 1)
+	if err := os.WriteFile("mine.toml", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := succeed(t, "train", "--recipe", "mine.toml", "--dry-run")
+	if !strings.Contains(out, "precision = 'mine'") || !strings.Contains(out, "dgrad.weight = { format") {
+		t.Errorf("the configuration is\n%s", out)
+	}
+	config, _, _ := strings.Cut(out, "\n\nmodel")
+	if err := os.WriteFile("config.toml", []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove("mine.toml"); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := resolve(trainDefaults, "config.toml", []byte(config), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := cfg.Recipe()
+	if err != nil || p.Name != "mine" || p.Linears.Wgrad.Left.Format.Hadamard != 0 || p.PlainTail != 0.15 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	refuse(t, exitUsage, []string{"recipe", "bf16"}, "quantizes nothing")
+	refuse(t, exitUsage, []string{"recipe"}, "recipe takes one name")
 }

@@ -23,6 +23,7 @@ type projectFlags struct {
 	dedup    string
 	overlap  float64
 	hardware string
+	in       string
 	ratios   string
 	samples  int
 	seed     uint64
@@ -41,7 +42,7 @@ func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
 	all.StringVar(&r.GPU, "gpu", r.GPU, "`KIND` GPU: "+strings.Join(projection.GPUs(), ", "))
 	all.StringVar(&f.hardware, "hardware", "", "`FILE` describe another GPU by FILE, in the format of bench/projection/data/hardware")
 	all.IntVar(&r.GPUs, "gpus", r.GPUs, "`N` number of GPUs")
-	all.StringVar(&r.Precision, "precision", r.Precision, "`NAME` recipe: bf16, mxfp8-experts (grouped GEMMs), mxfp8 (all linears) or fp8 (on Hopper)")
+	all.StringVar(&r.Precision, "precision", r.Precision, "`NAME` recipe: bf16, mxfp8-experts (grouped GEMMs), mxfp8 or nvfp4 (all linears) or fp8 (on Hopper)")
 	all.IntVar(&r.Seq, "seq", r.Seq, "`N` tokens per sequence")
 	all.IntVar(&r.Batch, "batch", r.Batch, "`N` sequences per optimizer step over all GPUs")
 	all.IntVar(&r.MicroBatch, "micro-batch", r.MicroBatch, "`N` sequences per forward and backward pass")
@@ -51,9 +52,12 @@ func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
 	all.IntVar(&r.VP, "vp", r.VP, "`N` interleaved pipeline stages per GPU")
 	all.StringVar(&r.Schedule, "pp-schedule", "", "`NAME` schedule of the pipeline: "+strings.Join(pipeline.Names(), ", ")+"; empty: 1F1B or, if vp > 1, Interleaved1F1B")
 	all.IntVar(&r.EP, "ep", r.EP, "`N` expert-parallel degree, in GPUs")
-	all.StringVar(&r.Recompute, "recompute", r.Recompute, "`WHAT` recompute activations in the backward pass: none, selective or full")
+	all.StringVar(&r.Recompute, "recompute", r.Recompute, "`WHAT` recompute activations in the backward pass: none, selective, full, or modules joined by +: mla_up_proj, moe_act, mlp, layernorm, core_attn")
 	all.StringVar(&r.Stack, "stack", r.Stack, "`NAME` framework whose overheads to assume: "+strings.Join(projection.Stacks(), ", "))
-	all.StringVar(&r.Routing, "routing", r.Routing, "`MODE` routing: round_robin (forced balance), uniform (random) or measured (from --ratios)")
+	all.StringVar(&r.Routing, "routing", r.Routing, "`MODE` routing: round_robin (forced balance), uniform (random), natural (with --imbalance) or measured (from --ratios)")
+	all.Float64Var(&r.Imbalance, "imbalance", 0, "`RATIO` most loaded rank over the mean, with --routing natural")
+	all.StringVar(&r.Graphs, "graphs", "", "`KIND` CUDA graphs: none, partial (attention, router, permutation) or full; empty: as the stack does")
+	all.BoolVar(&r.Deterministic, "deterministic", false, "sums in a fixed order on the GPU: slower attention and permutation")
 	all.IntVar(&r.Duplicate, "duplicate", r.Duplicate, "`N` GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share the tokens")
 	all.IntVar(&r.TopK, "top-k", 0, "`N` experts per token; 0: the model's")
 	all.IntVar(&r.GroupLimit, "group-limit", 0, "`N` expert groups that a token may visit; 0: the model's")
@@ -67,6 +71,7 @@ func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
 	all.Uint64Var(&f.seed, "seed", 1, "`N` seed of the samples")
 	all.IntVar(&f.layouts, "layouts", 10000, "`N` maximum number of layouts to try; 0: all")
 	all.BoolVar(&f.json, "json", false, "print JSON")
+	all.StringVar(&f.in, "in", "", "`FILE` runs to predict, in the format of bench/projection/blind-runs.json")
 	all.StringVar(&f.out, "out", "", "`FOLDER` write a page, plots and all numbers to FOLDER")
 	f.hosts.define(all)
 	selectFlags(fs, all, names)
@@ -75,7 +80,7 @@ func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
 // gpuFlagNames returns the flags of a recipe on a cluster of GPUs.
 func gpuFlagNames() []string {
 	return []string{"model", "gpu", "hardware", "gpus", "precision", "seq", "batch", "micro-batch", "mtp", "tp", "pp", "vp", "pp-schedule", "ep", "recompute", "stack", "routing",
-		"duplicate", "top-k", "group-limit", "wire", "dedup", "overlap", "nic", "nvlink-domain", "ratios", "json", "out"}
+		"imbalance", "graphs", "deterministic", "duplicate", "top-k", "group-limit", "wire", "dedup", "overlap", "nic", "nvlink-domain", "ratios", "json", "out"}
 }
 
 func defineProject(fs *flag.FlagSet) action { return defineProjection(fs, false) }
@@ -109,6 +114,9 @@ func projectCommands() []command {
 				f.define(fs, []string{"samples", "seed", "json"})
 				return noArguments(func(_ context.Context, env env) error { return f.validate(env) })
 			}},
+		{name: "project blind", about: "predict published runs whose throughput is kept apart",
+			examples: []string{"project blind --in bench/projection/blind-runs.json --out predictions.json"},
+			define:   defineProjectBlind},
 		{name: "project sweep", about: "try the parallel layouts of a cluster and print the best in speed and memory",
 			examples: []string{"project sweep --gpu gb200 --stack megatron_overlap --precision mxfp8 --seq 4096 --out sweep"},
 			define: func(fs *flag.FlagSet) action {
@@ -251,6 +259,9 @@ func (f *projectFlags) compute() (r projected.Report, err error) {
 		}
 		r.Headlines, r.Ranges = append(r.Headlines, h), append(r.Ranges, ranges)
 	}
+	if r.Readings, err = projection.ReadingIntervals(f.samples, f.seed, sigma); err != nil {
+		return r, err
+	}
 	r.Swings, err = projection.HeadlineTornado()
 	return r, err
 }
@@ -293,8 +304,8 @@ func projectChoices(name string) []string {
 	switch name {
 	case "precision":
 		return projection.Precisions()
-	case "recompute":
-		return projection.Recomputes()
+	case "graphs":
+		return projection.Graphs()
 	case "routing":
 		return projection.Routings()
 	case "stack":

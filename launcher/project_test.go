@@ -19,7 +19,7 @@ var few = []string{"--samples", "50"}
 func TestProject(t *testing.T) {
 	out := succeed(t, append([]string{"project"}, few...)...)
 	for _, want := range []string{
-		"SHA-256 " + projection.ParameterHash(), "as_run", "clean", "simple", "651 tokens/s per GPU, 80 % interval", "MFU 9.9 %", "201.3 s per step",
+		"SHA-256 " + projection.ParameterHash(), "as_run", "clean", "learned_twice", "simple", "over all readings, by their weights: ", "651 tokens/s per GPU, 80 % interval", "MFU 9.9 % and HFU 13.2 %", "201.3 s per step",
 		"t_A    all-to-all", "t_R    residual", "calibrated", "memory ",
 	} {
 		if !strings.Contains(out, want) {
@@ -54,21 +54,21 @@ func TestProjectRefused(t *testing.T) {
 	bad := write(t, filepath.Join(dir, "gpu.json"), `{"name":"X1","kernels":"b200"}`)
 	broken := write(t, filepath.Join(dir, "ratios.json"), `{"schema":1}`)
 	for want, args := range map[string][]string{
-		"use one of B200":                  {"project", "--gpu", "tpu"},
-		"the nearest that does and fits":   {"project", "--ep", "48"},
-		"a GPU (weights":                   {"project", "--gpu", "h100"},
-		"field bf16_tflops is missing":     {"project", "--hardware", bad},
-		"model has 0 experts":              {"project", "--ratios", broken},
-		"give --ratios":                    {"project", "--routing", "measured"},
-		"--dedup is \"maybe\"":             {"project", "--dedup", "maybe"},
-		"--samples is 1":                   {"project", "--samples", "1"},
-		"hidden share":                     {"project", "--overlap", "1.5"},
-		"validate, sweep, hosts, or no":    {"project", "everything"},
-		"did you mean validate":            {"project", "validat"},
-		"did you mean mxfp8-experts":       {"project", "--precision", "mxfp8-expert"},
-		"--layouts is -1":                  {"project", "sweep", "--layouts", "-1"},
-		"--project: 671B on 256 GPUs: GPU": tiny("none", "--project", "tpu"),
-		"use one of kernels, exchange":     {"bench", "everything"},
+		"use one of B200":                      {"project", "--gpu", "tpu"},
+		"the nearest that does and fits":       {"project", "--ep", "48"},
+		"a GPU (weights":                       {"project", "--gpu", "h100"},
+		"field bf16_tflops is missing":         {"project", "--hardware", bad},
+		"model has 0 experts":                  {"project", "--ratios", broken},
+		"give --ratios":                        {"project", "--routing", "measured"},
+		"--dedup is \"maybe\"":                 {"project", "--dedup", "maybe"},
+		"--samples is 1":                       {"project", "--samples", "1"},
+		"hidden share":                         {"project", "--overlap", "1.5"},
+		"validate, blind, sweep, hosts, or no": {"project", "everything"},
+		"did you mean validate":                {"project", "validat"},
+		"did you mean mxfp8-experts":           {"project", "--precision", "mxfp8-expert"},
+		"--layouts is -1":                      {"project", "sweep", "--layouts", "-1"},
+		"--project: 671B on 256 GPUs: GPU":     tiny("none", "--project", "tpu"),
+		"use one of kernels, exchange":         {"bench", "everything"},
 	} {
 		refuse(t, exitUsage, args, want)
 	}
@@ -89,13 +89,40 @@ func TestProjectHardware(t *testing.T) {
 
 func TestProjectValidate(t *testing.T) {
 	out := succeed(t, append([]string{"project", "validate"}, few...)...)
-	for _, want := range []string{"H1, same framework", "H2, Megatron on Blackwell", "H3, Hopper", "H4, one node", "gb200-26.06", "not predicted:", "requirements:", "holds   0.0000 (limit 0) 671B: parameters"} {
+	for _, want := range []string{"H1, same framework", "H2, Megatron on Blackwell", "H3, Hopper", "H4, one node", "gb200-26.06", "not predicted:", "requirements:", "holds   0.0000 (limit 0) 671B: parameters", "fit: host_us of b200.json", "aim 0.08 missed", "anchored at its first row only: published over predicted at its last 4.85"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	if n := strings.Count(out, "MISSED"); n != 1 {
-		t.Errorf("%d requirements are missed, want the ladder's first step alone:\n%s", n, out)
+	if n := strings.Count(out, "MISSED"); n != 2 {
+		t.Errorf("%d requirements are missed, want the ladder's first step and the ladder anchored once:\n%s", n, out)
+	}
+}
+
+// Predictions of published runs are printed and written; a run that cannot be predicted is named.
+func TestProjectBlind(t *testing.T) {
+	dir := t.TempDir()
+	const row = `{"id":"gb200-det-on","tier":"A","run":{"model":"671B","gpu":"GB200","gpus":256,"precision":"bf16","seq":4096,"batch":2048,"micro_batch":1,"mtp":true,"tp":1,"pp":4,"vp":4,"ep":64,"cp":1,"recompute":"mla_up_proj","dispatcher":"hybridep","routing":"uniform","deterministic":true}}`
+	in, out := write(t, filepath.Join(dir, "in.json"), `{"rows":[`+row+`]}`), filepath.Join(dir, "out.json")
+	if text := succeed(t, "project", "blind", "--in", in, "--out", out); !strings.Contains(text, "gb200-det-on") || !strings.Contains(text, projection.CodeHash()) {
+		t.Errorf("%s", text)
+	}
+	var b projection.Blind
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &b); err != nil {
+		t.Fatal(err)
+	}
+	if b.Hash != projection.CodeHash() || len(b.Rows) != 1 || b.Rows[0].Tokens < 2000 || b.Rows[0].Low >= b.Rows[0].Tokens {
+		t.Errorf("%s", text)
+	}
+	bad := write(t, filepath.Join(dir, "bad.json"), `{"rows":[`+strings.Replace(row, "671B", "672B", 1)+`]}`)
+	refuse(t, exitUsage, []string{"project", "blind", "--in", bad, "--out", filepath.Join(dir, "none.json")}, `row 1, "gb200-det-on": model "672B"`)
+	refuse(t, exitUsage, []string{"project", "blind", "--in", in}, "--in and --out are needed")
+	if _, err := os.Stat(filepath.Join(dir, "none.json")); err == nil {
+		t.Error("a file of refused runs is written")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -37,20 +38,29 @@ func (f *projectFlags) validate(env env) error {
 	}
 	fmt.Fprintf(w, "parameters of %s, SHA-256 %s\n", projection.ParameterVersion(), projection.ParameterHash())
 	for _, g := range groups {
-		fmt.Fprintf(w, "\n%s, %s: mean absolute error %.1f %%, bias %+.1f %%, %.0f %% inside the 80 %% intervals (discrepancy %.3f, from the other groups)\n",
-			g.Name, g.About, 100*g.MAPE, 100*g.Bias, 100*g.Coverage, g.Sigma)
+		fmt.Fprintf(w, "\n%s, %s: %d rows, %d predictions that differ and are no fits: mean absolute error %.1f %%, bias %+.1f %%, %.0f %% inside the 80 %% intervals (discrepancy %.3f, from the rows with other predictions)\n",
+			g.Name, g.About, len(g.Rows), g.Distinct, 100*g.MAPE, 100*g.Bias, 100*g.Coverage, g.Sigma)
 		fmt.Fprintf(w, "  %-24s %9s %9s %8s  %-14s\n", "row", "published", "predicted", "error", "interval")
 		for _, p := range g.Rows {
 			mark := ""
 			if !p.Inside {
 				mark = "outside; " + p.Why
 			}
-			if p.Note != "" {
-				mark = strings.TrimPrefix(mark+"; "+p.Note, "; ")
+			for _, more := range []string{p.Fit, p.Note} {
+				if more == "" {
+					continue
+				}
+				if more == p.Fit {
+					more = "fit: " + more
+				}
+				mark = strings.TrimPrefix(mark+"; "+more, "; ")
 			}
 			line := fmt.Sprintf("  %-24s %9.0f %9.0f %+7.1f%%  %-14s %s", p.ID, p.Published, p.Predicted, 100*p.Error, fmt.Sprintf("%.0f-%.0f", p.Interval[0], p.Interval[1]), mark)
 			fmt.Fprintln(w, strings.TrimRight(line, " "))
 		}
+	}
+	if err := printLadder(w); err != nil {
+		return err
 	}
 	fmt.Fprintf(w, "\nnot predicted:\n")
 	for _, x := range projection.ExcludedRows() {
@@ -66,7 +76,31 @@ func (f *projectFlags) validate(env env) error {
 		if g.Least > 0 {
 			limit = fmt.Sprintf("%g to %s", g.Least, limit)
 		}
-		fmt.Fprintf(w, "  %-7s %.4f (limit %s) %s\n", verdict, g.Value, limit, g.What)
+		fmt.Fprintf(w, "  %-7s %.4f (limit %s%s) %s\n", verdict, g.Value, limit, aimed(g), g.What)
+	}
+	return nil
+}
+
+// aimed says what a requirement aims at, and whether it is reached.
+func aimed(g projection.Gate) string {
+	switch {
+	case g.Aim == projection.Aim{}:
+		return ""
+	case g.Reached():
+		return fmt.Sprintf(", aim %s reached", g.Aim)
+	}
+	return fmt.Sprintf(", aim %s missed", g.Aim)
+}
+
+// printLadder prints TorchTitan's ladder on GB200, anchored at its first row only.
+func printLadder(w io.Writer) error {
+	steps, err := projection.Ladder(projection.LongLadder, projection.Central())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nthe GB200 ladder of H1 anchored at its first row only: published over predicted at its last %.2f\n", projection.LadderError(steps))
+	for _, s := range steps {
+		fmt.Fprintf(w, "  %-24s %9.0f %9.0f %+7.1f%%\n", s.ID, s.Published, s.Predicted, 100*(s.Predicted/s.Published-1))
 	}
 	return nil
 }

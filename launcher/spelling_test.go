@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/moe"
 )
 
 func TestNearest(t *testing.T) {
@@ -148,7 +150,7 @@ func TestKeySynonyms(t *testing.T) {
 		"[model]\nnum_hidden_layers = 4":        "did you mean layers in [model]",
 		"[optimizer]\nlr = 1\nweight_decey = 1": "did you mean weight_decay in [optimizer]?",
 		"per_device_train_batch_size = 4":       "did you mean micro_batch (",
-		"precision = \"fp8\"":                   `precision is "fp8": use one of fp32, bf16, mxfp8, mxfp8-experts, mxfp8-wgrad-bf16, mxint8 (did you mean mxfp8?)`,
+		"precision = \"fp8\"":                   `precision is "fp8": use one of ` + strings.Join(moe.PrecisionNames(), ", ") + ` (did you mean mxfp8?)`,
 		"[optimizer]\ndecay = \"cos\"":          `optimizer.decay is "cos"`,
 		"[training]\nsteps = 4":                 "[model.yarn]",
 		"wandb = true":                          "metrics.jsonl",

@@ -3,7 +3,6 @@ package main
 // What the commands that use a trained model share: its folder, tokenizer, precision and ranks.
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -82,7 +81,9 @@ func (m *trainedModel) configure(f *modelFlags) error {
 	m.isRun = text != nil
 	m.cfg.Model = m.source.Config()
 	m.cfg.Model.MTPLayers = 0 // the MTP module is for training only
-	m.cfg.Precision = cmp.Or(f.precision, m.cfg.Precision)
+	if f.precision != "" {
+		m.cfg.Precision, m.cfg.RecipeFile = f.precision, ""
+	}
 	if m.recipe, err = m.cfg.Recipe(); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"spmoe/collective/mesh"
+	"spmoe/collective/pipeline"
 	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
@@ -27,15 +28,19 @@ type verifyFlags struct {
 	ranks rankFlags
 	json  string
 	given *[]assignment
+	pp    degrees
+	names schedules // of pipelines
 }
 
 func defineVerifyLayouts(fs *flag.FlagSet) action {
-	f, all := &verifyFlags{}, flag.NewFlagSet("", flag.ContinueOnError)
+	f, all := &verifyFlags{pp: degrees{list: []int{1}}, names: schedules{pipeline.Names()[0]}}, flag.NewFlagSet("", flag.ContinueOnError)
 	f.ranks.define(all)
 	all.StringVar(&f.json, "json", "", "`FILE` write a JSON line per layout to FILE")
 	f.given = bind(all, verifyDefaults)
-	selectFlags(fs, all, []string{"np", "n", "ranks", "timeout", "json", "flavor", "steps", "seq", "batch", "micro-batch", "recompute", "precision",
-		"ep-exchange", "ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask", "mx.", "guard.", "optimizer.", "model."})
+	selectFlags(fs, all, []string{"np", "n", "ranks", "timeout", "json", "flavor", "steps", "seq", "batch", "micro-batch", "pp-microbatches", "recompute", "precision",
+		"ep-exchange", "ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask", "recipe", "nvfp4.", "fp8.", "mx.", "guard.", "optimizer.", "model."})
+	fs.Var(&f.pp, "pp", "`N,...` ranks of the pipelines to verify, such as 2,4; all: those of every length, and none")
+	fs.Var(&f.names, "pp-schedule", "`NAME,...` schedules of the pipelines; all: each of them")
 	return noArguments(f.run)
 }
 
@@ -50,12 +55,79 @@ func verifyDefaults(flavor string, steps int) (trainer.Config, error) {
 	return cfg, err
 }
 
-// inLayout returns the configuration of a run in a layout. cfg has the micro-batch of one rank, so
-// that all runs make the same passes.
-func inLayout(cfg trainer.Config, l mesh.Layout) trainer.Config {
-	cfg.SetLayout(l)
-	cfg.MicroBatch /= l.World
+// trial is a layout to verify, with the schedule of its pipeline if it has one.
+type trial struct {
+	mesh.Layout
+	schedule string
+}
+
+// Name returns a short name that no other trial has.
+func (t trial) Name() string {
+	if t.PP == 1 {
+		return t.Layout.Name()
+	}
+	return t.Layout.Name() + "-" + t.schedule
+}
+
+func (t trial) String() string {
+	if t.PP == 1 {
+		return t.Layout.String()
+	}
+	return t.Layout.String() + ", " + t.schedule
+}
+
+// configure returns the configuration of a run. cfg has the micro-batch of one rank, so that all
+// runs make the same passes.
+func (t trial) configure(cfg trainer.Config) trainer.Config {
+	cfg.SetLayout(t.Layout)
+	cfg.PPSchedule = t.schedule
+	cfg.MicroBatch /= t.Batch()
 	return cfg
+}
+
+// trials returns what to verify, one rank first, and why it leaves out pipelines.
+func (f *verifyFlags) trials(cfg trainer.Config) (all []trial, notes []string, err error) {
+	layouts, err := f.pp.layouts(f.ranks.count, cfg.Model.Experts)
+	if err != nil {
+		return nil, nil, err
+	}
+	if alone := mesh.Default(1); len(layouts) == 0 || layouts[0] != alone {
+		all = append(all, trial{Layout: alone})
+	}
+	for _, l := range layouts {
+		names := f.names
+		if l.PP == 1 {
+			names = names[:1]
+		}
+		for _, name := range names {
+			t := trial{l, name}
+			if _, _, err := t.configure(cfg).Pipeline(l.World); l.PP > 1 && err != nil {
+				notes = append(notes, fmt.Sprintf("not verified: %v: %v", t, err))
+				continue
+			}
+			all = append(all, t)
+		}
+	}
+	if len(all) == 1 && len(notes) > 0 {
+		return nil, nil, errors.New(notes[0])
+	}
+	return all, notes, nil
+}
+
+// onOneRank returns the configuration of the reference, with the passes of cfg, which has the
+// micro-batch of each of some ranks.
+func onOneRank(cfg trainer.Config, ranks int) (trainer.Config, error) {
+	passes := cfg.PPMicrobatches
+	cfg.PPMicrobatches = 0
+	switch {
+	case passes == 0:
+		cfg.MicroBatch = min(cfg.MicroBatch, cfg.Batch) * ranks
+		return cfg, nil
+	case passes < 0 || cfg.Batch%(passes*ranks) != 0:
+		return cfg, fmt.Errorf("batch is %d: give a multiple of the %d ranks times the %d micro-batches, %d", cfg.Batch, ranks, passes, passes*ranks)
+	}
+	cfg.MicroBatch = cfg.Batch / passes
+	return cfg, nil
 }
 
 // run trains in every layout, that of one rank first. Its state is the reference.
@@ -70,13 +142,15 @@ func (f *verifyFlags) run(ctx context.Context, env env) (err error) {
 	if err != nil {
 		return err
 	}
-	cfg.MicroBatch = min(cfg.MicroBatch, cfg.Batch) * f.ranks.count // that of one rank: see inLayout
-	layouts := mesh.All(f.ranks.count, cfg.Model.Experts)
-	if f.ranks.count > 1 {
-		layouts = append([]mesh.Layout{mesh.Default(1)}, layouts...)
+	if cfg, err = onOneRank(cfg, f.ranks.count); err != nil {
+		return err
 	}
-	for _, l := range layouts {
-		if err := inLayout(cfg, l).Validate(l.World); err != nil {
+	trials, notes, err := f.trials(cfg)
+	if err != nil {
+		return err
+	}
+	for _, t := range trials {
+		if err := t.configure(cfg).Validate(t.World); err != nil {
 			return err
 		}
 	}
@@ -91,7 +165,10 @@ func (f *verifyFlags) run(ctx context.Context, env env) (err error) {
 	defer func() { err = errors.Join(err, lines.Close(), os.RemoveAll(runs.dir)) }()
 	fmt.Fprintf(env.out, "%s, %s, %s of %s; SHA-256 of weights, moments and selection biases; bytes and memory against the formula\n",
 		cfg.Flavor, cfg.Precision, report.Plural(cfg.Steps, "step"), report.Plural(cfg.Batch, "sequence"))
-	return compareLayouts(layouts, runs, env.out, lines)
+	for _, note := range notes {
+		fmt.Fprintln(env.out, note)
+	}
+	return compareLayouts(trials, runs, env.out, lines)
 }
 
 // lines opens the file of JSON lines.
@@ -117,10 +194,10 @@ type layoutRuns struct {
 }
 
 // train implements [layoutTrainer].
-func (v *layoutRuns) train(l mesh.Layout) (end layoutEnd, err error) {
+func (v *layoutRuns) train(t trial) (end layoutEnd, err error) {
 	out := filepath.Join(v.dir, "run")
 	defer func() { err = errors.Join(err, os.RemoveAll(out)) }()
-	if err := v.start(v.cfg, l, out); err != nil {
+	if err := v.start(v.cfg, t, out); err != nil {
 		return end, err
 	}
 	if end.sums, err = stateOf(stepFolder(out, v.cfg.Steps)); err != nil {
@@ -133,13 +210,13 @@ func (v *layoutRuns) train(l mesh.Layout) (end layoutEnd, err error) {
 	if log.Usage == nil {
 		return end, fmt.Errorf("%s does not say what the ranks moved", filepath.Join(out, record.File))
 	}
-	end.ratios, err = ratiosOf(inLayout(v.cfg, l), l, *log.Usage)
+	end.ratios, err = ratiosOf(t.configure(v.cfg), t.Layout, *log.Usage)
 	return end, err
 }
 
 // start runs a train command in a layout.
-func (v *layoutRuns) start(cfg trainer.Config, l mesh.Layout, out string) error {
-	cfg = inLayout(cfg, l)
+func (v *layoutRuns) start(cfg trainer.Config, t trial, out string) error {
+	cfg = t.configure(cfg)
 	cfg.Out = out
 	text, err := trainer.ConfigTOML(cfg)
 	if err != nil {
@@ -151,10 +228,10 @@ func (v *layoutRuns) start(cfg trainer.Config, l mesh.Layout, out string) error 
 	}
 	var errs bytes.Buffer
 	ranks := v.flags.ranks
-	args := []string{"train", "--config", config, "--report=false", "--np", strconv.Itoa(l.World), "--ranks", ranks.kind, "--timeout", ranks.wait.String()}
+	args := []string{"train", "--config", config, "--report=false", "--np", strconv.Itoa(t.World), "--ranks", ranks.kind, "--timeout", ranks.wait.String()}
 	if code := run(v.ctx, args, io.Discard, &errs); code != exitOK {
 		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
-		return failure{fmt.Errorf("%v on %d ranks: %s", l, l.World, lines[len(lines)-1]), code}
+		return failure{fmt.Errorf("%v on %d ranks: %s", t, t.World, lines[len(lines)-1]), code}
 	}
 	return nil
 }

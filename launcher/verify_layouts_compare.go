@@ -3,10 +3,12 @@ package main
 // verify-layouts: the comparison of layouts, and its output.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"spmoe/collective/mesh"
@@ -17,11 +19,12 @@ import (
 
 // verified is the result of a layout.
 type verified struct {
-	Layout string      `json:"layout"`
-	Ranks  int         `json:"np"`
-	Mesh   mesh.Layout `json:"mesh"`
-	SHA256 string      `json:"sha256"`
-	Same   bool        `json:"same"` // as the state of one rank
+	Layout   string      `json:"layout"`
+	Ranks    int         `json:"np"`
+	Mesh     mesh.Layout `json:"mesh"`
+	Schedule string      `json:"pp_schedule,omitempty"`
+	SHA256   string      `json:"sha256"`
+	Same     bool        `json:"same"` // as the state of one rank
 	layoutRatios
 	First *firstDifference `json:"first_difference,omitempty"`
 	Axis  string           `json:"axis,omitempty"` // of the mesh, that the layouts that differ have in common
@@ -43,10 +46,10 @@ func ratiosOf(cfg trainer.Config, l mesh.Layout, u record.Usage) (layoutRatios, 
 	for _, m := range movements {
 		moved = moved.Plus(m.Moved)
 	}
-	held := cfg.LayoutMemory(l, 1)
+	held := cfg.AllMemory(l.World)
 	return layoutRatios{
 		u.Moved / moved.Memory,
-		(u.Weights + u.Gradients + u.Optimizer) / float64(held.Weights+held.Gradients+held.Optimizer),
+		(u.Weights + u.Gradients + u.Optimizer) * float64(l.World) / float64(held.Weights+held.Gradients+held.Optimizer),
 	}, nil
 }
 
@@ -69,14 +72,14 @@ type layoutEnd struct {
 // layoutTrainer trains in layouts.
 type layoutTrainer interface {
 	// train returns the checksums of the state that a run ends with.
-	train(l mesh.Layout) (layoutEnd, error)
+	train(t trial) (layoutEnd, error)
 	// locate returns where the states of two runs differ first. Both train again.
-	locate(reference, l mesh.Layout) (firstDifference, error)
+	locate(reference, t trial) (firstDifference, error)
 }
 
 // compareLayouts trains in each layout and writes the results. The first one is the reference.
-func compareLayouts(layouts []mesh.Layout, runs layoutTrainer, out, lines io.Writer) error {
-	all, err := verifyLayouts(layouts, runs, out)
+func compareLayouts(trials []trial, runs layoutTrainer, out, lines io.Writer) error {
+	all, err := verifyLayouts(trials, runs, out)
 	axis, agree, different := nameAxis(all)
 	encoder := json.NewEncoder(lines)
 	for _, v := range all {
@@ -93,34 +96,38 @@ func compareLayouts(layouts []mesh.Layout, runs layoutTrainer, out, lines io.Wri
 			axis += fmt.Sprintf(", and so have %d that do not differ", agree)
 		}
 		return failure{fmt.Errorf("%d of %d layouts do not end in the state of %s: %s; they have %s",
-			len(different), len(layouts), layouts[0].Name(), strings.Join(different, ", "), axis), exitFailed}
+			len(different), len(trials), trials[0].Name(), strings.Join(different, ", "), axis), exitFailed}
 	}
-	fmt.Fprintf(out, "%s, one state\n", report.Plural(len(layouts), "layout"))
+	fmt.Fprintf(out, "%s, one state\n", report.Plural(len(trials), "layout"))
 	return nil
 }
 
 // verifyLayouts returns the results of layouts, until one fails to train.
-func verifyLayouts(layouts []mesh.Layout, runs layoutTrainer, out io.Writer) (all []verified, err error) {
+func verifyLayouts(trials []trial, runs layoutTrainer, out io.Writer) (all []verified, err error) {
 	var reference trainer.StateSums
-	for i, l := range layouts {
-		end, err := runs.train(l)
+	width := len(slices.MaxFunc(trials, func(a, b trial) int { return cmp.Compare(len(a.String()), len(b.String())) }).String())
+	for i, t := range trials {
+		end, err := runs.train(t)
 		if err != nil {
 			return all, err
 		}
 		if i == 0 {
 			reference = end.sums
 		}
-		v := verified{Layout: l.Name(), Ranks: l.World, Mesh: l, SHA256: end.sums.All, Same: end.sums.All == reference.All, layoutRatios: end.ratios}
+		v := verified{Layout: t.Name(), Ranks: t.World, Mesh: t.Layout, SHA256: end.sums.All, Same: end.sums.All == reference.All, layoutRatios: end.ratios}
+		if t.PP > 1 {
+			v.Schedule = t.schedule
+		}
 		note := "same"
 		if !v.Same {
-			d, err := runs.locate(layouts[0], l)
+			d, err := runs.locate(trials[0], t)
 			if err != nil {
 				return all, err
 			}
 			v.First, note = &d, "DIFFERS "+d.String()
 		}
 		all = append(all, v)
-		fmt.Fprintf(out, "  -np %-3d %-36s %s bytes %.3f memory %.3f %s\n", l.World, l, v.SHA256, v.Bytes, v.Memory, note)
+		fmt.Fprintf(out, "  -np %-3d %-*s %s bytes %.3f memory %.3f %s\n", t.World, width, t, v.SHA256, v.Bytes, v.Memory, note)
 	}
 	return all, nil
 }

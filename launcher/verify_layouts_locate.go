@@ -14,7 +14,7 @@ import (
 )
 
 // locate implements [layoutTrainer]. The runs save after every step.
-func (v *layoutRuns) locate(reference, l mesh.Layout) (d firstDifference, err error) {
+func (v *layoutRuns) locate(reference, t trial) (d firstDifference, err error) {
 	if v.steps == "" {
 		v.steps = filepath.Join(v.dir, "reference")
 		if err := v.startSaving(reference, v.steps); err != nil {
@@ -23,7 +23,7 @@ func (v *layoutRuns) locate(reference, l mesh.Layout) (d firstDifference, err er
 	}
 	out := filepath.Join(v.dir, "steps")
 	defer func() { err = errors.Join(err, os.RemoveAll(out)) }()
-	if err := v.startSaving(l, out); err != nil {
+	if err := v.startSaving(t, out); err != nil {
 		return d, err
 	}
 	for step := 1; step <= v.cfg.Steps; step++ {
@@ -36,14 +36,14 @@ func (v *layoutRuns) locate(reference, l mesh.Layout) (d firstDifference, err er
 			return d, err
 		}
 	}
-	return d, fmt.Errorf("%v has ended in two states: the runs of a layout differ, so their ranks race or the machine's memory is not reliable", l)
+	return d, fmt.Errorf("%v has ended in two states: the runs of a layout differ, so their ranks race or the machine's memory is not reliable", t)
 }
 
 // startSaving runs a train command that saves after every step.
-func (v *layoutRuns) startSaving(l mesh.Layout, out string) error {
+func (v *layoutRuns) startSaving(t trial, out string) error {
 	cfg := v.cfg
 	cfg.SaveEvery, cfg.SaveAsync, cfg.Keep = 1, false, cfg.Steps+1
-	return v.start(cfg, l, out)
+	return v.start(cfg, t, out)
 }
 
 // differenceOf returns where two checkpoints differ; nil: nowhere.
@@ -96,7 +96,9 @@ var meshAxes = []struct {
 	{"dp_replicate · efsdp > 1", func(l mesh.Layout) bool { return l.Replicas() > 1 }},
 	{"ep > 1 and dp_replicate · efsdp > 1", func(l mesh.Layout) bool { return l.EP > 1 && l.Replicas() > 1 }},
 	{"ep > 1 and efsdp > 1", func(l mesh.Layout) bool { return l.EP > 1 && l.EFSDP() > 1 }},
-	{"dp_replicate · dp_shard > 1", func(l mesh.Layout) bool { return l.World > 1 }},
+	{"dp_replicate · dp_shard > 1", func(l mesh.Layout) bool { return l.Batch() > 1 }},
+	{"pp > 1", func(l mesh.Layout) bool { return l.PP > 1 }},
+	{"several ranks", func(l mesh.Layout) bool { return l.World > 1 }},
 }
 
 // nameAxis lists the layouts that differ. It names the axes that all of these have, and as few as

@@ -69,26 +69,61 @@ func TestVerifyLayoutsMeasures(t *testing.T) {
 	}
 }
 
+// Pipelines end in the state of one rank, and move and hold what the formulas say.
+func TestVerifyPipelines(t *testing.T) {
+	args := "-np 2 --pp all --pp-schedule 1F1B,dualpipev --pp-microbatches 4 --steps 1 --seq 64 --batch 8 --precision mxfp8"
+	var names []string
+	for _, v := range layoutLines(t, 6, strings.Fields(args)...) {
+		names = append(names, v.Layout)
+		if v.Bytes < 0.999 || v.Bytes > 1.005 || v.Memory < 0.999 || v.Memory > 1.005 {
+			t.Errorf("%s: %g of the bytes and %g of the memory of the formulas", v.Layout, v.Bytes, v.Memory)
+		}
+	}
+	if want := []string{"pp2-dp1x1-ep1-1F1B", "pp2-dp1x1-ep1-DualPipeV"}; !slices.Equal(names[4:], want) {
+		t.Errorf("%q, want %q", names[4:], want)
+	}
+}
+
+// Pipelines that do not fit the model or the micro-batches are named. If none fits, that is an
+// error.
+func TestVerifyLayoutsRefusesPipelines(t *testing.T) {
+	for args, want := range map[string]string{
+		"--pp 2 --pp-schedule DualPipeV": "DualPipeV", // one micro-batch
+		"--pp 3":                         "pp 3 does not divide 2 ranks",
+		"--pp two":                       "such as 1,2,4, or all",
+		"--pp 2 --pp-schedule GPipe":     `"GPipe" is not a schedule`,
+		"--pp 2 --pp-microbatches 3":     "batch is 8: give a multiple of the 2 ranks times the 3 micro-batches, 6",
+	} {
+		got := launch(slices.Concat(strings.Fields("-np 2 verify-layouts --batch 8 --seq 32 "+args), tinyModel, []string{"--data", ownText})...)
+		if got.code != exitUsage || !strings.Contains(got.errOut, want) {
+			t.Errorf("%s: exit code %d: %s", args, got.code, got.errOut)
+		}
+	}
+}
+
 // fakeRuns ends in another state in the layouts that differ.
 type fakeRuns struct{ differ func(mesh.Layout) bool }
 
-func (f fakeRuns) train(l mesh.Layout) (end layoutEnd, err error) {
+func (f fakeRuns) train(l trial) (end layoutEnd, err error) {
 	end.sums.All = "one"
-	if f.differ(l) {
+	if f.differ(l.Layout) {
 		end.sums.All = "other"
 	}
 	return end, nil
 }
 
-func (fakeRuns) locate(_, _ mesh.Layout) (firstDifference, error) {
+func (fakeRuns) locate(_, _ trial) (firstDifference, error) {
 	return firstDifference{3, trainer.StateDifference{Layer: "layer 1", Tensor: "b", Tensors: 2, Distance: 0.5}}, nil
 }
 
 // A layout that ends in another state is named, and the exit code says so.
 func TestVerifyLayoutsDiffer(t *testing.T) {
 	var out, lines bytes.Buffer
-	layouts := mesh.All(4, 8)
-	err := compareLayouts(layouts, fakeRuns{func(l mesh.Layout) bool { return l.EP == 2 }}, &out, &lines)
+	var trials []trial
+	for _, l := range mesh.All(4, 8) {
+		trials = append(trials, trial{Layout: l})
+	}
+	err := compareLayouts(trials, fakeRuns{func(l mesh.Layout) bool { return l.EP == 2 }}, &out, &lines)
 	want := "2 of 6 layouts do not end in the state of dp1x4-ep4: dp1x4-ep2, dp2x2-ep2; they have ep > 1 and dp_replicate · efsdp > 1"
 	if codeOf(err) != exitFailed || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
@@ -111,10 +146,12 @@ func TestNameAxis(t *testing.T) {
 		"dp_replicate · efsdp > 1":            func(l mesh.Layout) bool { return l.Replicas() > 1 },
 		"ep > 1 and dp_replicate · efsdp > 1": func(l mesh.Layout) bool { return l.EP > 1 && l.Replicas() > 1 },
 		"ep > 1 and efsdp > 1":                func(l mesh.Layout) bool { return l.EP > 1 && l.EFSDP() > 1 },
-		"dp_replicate · dp_shard > 1":         func(l mesh.Layout) bool { return l.World > 1 },
+		"dp_replicate · dp_shard > 1":         func(l mesh.Layout) bool { return l.Batch() > 1 },
+		"pp > 1":                              func(l mesh.Layout) bool { return l.PP > 1 },
+		"several ranks":                       func(l mesh.Layout) bool { return l.World > 1 },
 	} {
 		var all []verified
-		for _, l := range append(mesh.All(1, 8), mesh.All(8, 8)...) {
+		for _, l := range slices.Concat(mesh.All(1, 8), mesh.All(8, 8), mesh.Pipelines(8, 2, 8), mesh.Pipelines(8, 8, 8)) {
 			all = append(all, verified{Layout: l.Name(), Mesh: l, Same: !differ(l)})
 		}
 		if got, agree, _ := nameAxis(all); got != want || agree != 0 {

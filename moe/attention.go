@@ -18,6 +18,8 @@ type attention struct {
 	kvNorm *rmsNorm
 	kvUp   linear // [heads·(nopeDim + valueDim), kvRank]: per head, nope key | value
 	out    linear // [dim, heads·valueDim]
+
+	queryRows, keyRows HeadRows // of q or qUp, and of kvUp
 }
 
 // attentionState is the state of attention in a pass.
@@ -43,9 +45,13 @@ func newAttention(b *builder, cfg Config, prefix string, layer int, rope *tensor
 	} else {
 		b.linear(&a.q, prefix+"q_proj", cfg.Heads*cfg.KeyDim(), cfg.Dim, plain)
 	}
+	a.queryRows = HeadRows{Rows: cfg.KeyDim(), Root: cfg.NopeDim, Whole: cfg.RopeDim}
+	b.lastMatrix().Heads = &a.queryRows
 	b.linear(&a.kvDown, prefix+"kv_a_proj_with_mqa", cfg.KVRank+cfg.RopeDim, cfg.Dim, plain)
 	a.kvNorm = newNorm(b, prefix+"kv_a_layernorm", cfg.KVRank, cfg.NormEps)
 	b.linear(&a.kvUp, prefix+"kv_b_proj", cfg.Heads*(cfg.NopeDim+cfg.ValueDim), cfg.KVRank, plain)
+	a.keyRows = HeadRows{Rows: cfg.NopeDim + cfg.ValueDim, Root: cfg.NopeDim}
+	b.lastMatrix().Heads = &a.keyRows
 	b.linear(&a.out, prefix+"o_proj", cfg.Dim, cfg.Heads*cfg.ValueDim, outputInit(layer))
 	return a
 }
@@ -72,7 +78,7 @@ func (a *attention) forward(p phase, x tensor.Tensor, s *attentionState) tensor.
 
 	s.o = activation{Tensor: p.saved.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)}
 	s.lse = p.saved.New(tensor.FP32, x.Dim(0)*c.Heads)
-	tensor.CausalAttention(ex, s.o.Mat(), s.lse.F32(), s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
+	a.attend(p, s)
 	p.seal(&s.scores)
 	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }

@@ -67,7 +67,7 @@ func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor,
 	defer p.ex.Profile.SetLayer(p.ex.Profile.SetLayer(1 + l.layer))
 	s.x = x
 	p.sealTensor(&s.input, x)
-	y := like(&p.arena, x) // the next block's input
+	y := like(p.arena, x) // the next block's input
 	p.skip()
 	defer p.endBlock(p.ex.Mark(), p.arena.Mark())
 	a := l.mix(p, x, s)

@@ -85,16 +85,27 @@ func (f FLOPs) Plus(o FLOPs) FLOPs {
 // Modules returns the parts of the model in the order of a pass, for sequences of seq tokens,
 // followed by the parts of the MTP module if there is one. Each part occurs once, with zeros if the
 // model does not have it.
-func (c Config) Modules(seq int) []Module {
-	linears := c.Linears()
-	layers := int64(c.Layers)
-	all := append([]Module{c.embedding()}, c.blocks(linears, false, layers, seq)...)
-	all[1] = all[1].plus(norm(1, c.Dim)) // before the head
+func (c Config) Modules(seq int) []Module { return c.StageModules(c.Whole(), seq) }
+
+// StageModules is Modules of a part of the model.
+func (c Config) StageModules(s Stage, seq int) []Module {
+	own := c.only(s)
+	linears := own.Linears()
+	all := append([]Module{c.embedding()}, c.blocks(linears, false, int64(own.Layers), seq)...)
 	all = append(all, products(linears, Head, false))
-	for i := range all {
-		all[i].layers = c.layersOf(all[i].Part)
+	if !s.Embed {
+		all[0] = Module{Part: Embedding, Class: Embedding.Class()}
 	}
-	if c.MTPLayers == 0 {
+	if s.Predict {
+		all[1] = all[1].plus(norm(1, c.Dim)) // before the head
+	} else {
+		all[len(all)-1] = Module{Part: Head, Class: Head.Class()}
+	}
+	for i := range all {
+		r := own.layersOf(all[i].Part)
+		all[i].layers = layerRange{s.First + r.first, s.First + r.end, c.Layers}
+	}
+	if own.MTPLayers == 0 {
 		return all
 	}
 	lookUp := c.embedding() // the MTP module looks up the model's own embedding
@@ -244,7 +255,7 @@ func (m Module) QuantizedShare(p Precision) float64 {
 	switch {
 	case p.Of(m.Class) == nil:
 		return 0
-	case p.PlainFirst == 0 && p.PlainLast == 0 || m.layers.end == m.layers.first:
+	case p.PlainFirst == 0 && p.PlainLast == 0 && p.PlainTail == 0 || m.layers.end == m.layers.first:
 		return 1
 	}
 	quantized := 0

@@ -6,7 +6,6 @@ package moe
 import (
 	"fmt"
 
-	"spmoe/mx"
 	"spmoe/tensor"
 )
 
@@ -153,7 +152,7 @@ func (l *linear) rowwise(ex *tensor.Exec, y tensor.Tensor, x *activation) {
 			hi := min(lo+size, int(end))
 			out := y.Slice(lo, hi).Mat()
 			if l.mx.quantizesForward() {
-				mx.MatMul(ex, out, x.rows.GroupSlice(g, lo, hi), l.mx.rows.GroupSlice(g, g*n, (g+1)*n))
+				l.mx.Sum.MatMul(ex, out, x.rows.GroupSlice(g, lo, hi), l.mx.rows.GroupSlice(g, g*n, (g+1)*n))
 			} else {
 				tensor.MatMul(ex, out, x.Slice(lo, hi).Mat(), l.W.Mat().RowSlice(g*n, (g+1)*n).T())
 			}

@@ -120,10 +120,11 @@ func (l *linear) concatenatedWgrad(p phase, parts []wgradRows, lo, hi int) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	all := concatenate(ex, parts, lo, hi)
-	dy, x := activation{Tensor: all.dy, ends: all.ends}, activation{Tensor: all.x, ends: all.ends}
+	groups := rowGroups{ends: all.ends, first: lo}
+	dy, x := activation{Tensor: all.dy, rowGroups: groups}, activation{Tensor: all.x, rowGroups: groups}
 	if l.mx.quantizesWgrad() {
-		l.mx.quantizeDeferred(ex, Gradient, l.mx.Wgrad.Left, &dy)
-		l.mx.quantizeDeferred(ex, Input, l.mx.Wgrad.Right, &x)
+		l.mx.quantizeDeferred(p, Gradient, l.mx.Wgrad.Left, &dy)
+		l.mx.quantizeDeferred(p, Input, l.mx.Wgrad.Right, &x)
 	}
 	l.wgrad(ex, &dy, &x, 0)
 }

@@ -63,7 +63,7 @@ func (f *ffn) hidden(p phase, x activation, s *ffnState) {
 	p.seal(&s.inputs)
 	s.gateUp = f.gateUp.forward(p, p.saved, &s.x, &s.linear.gateUp)
 	p.sealSaved(&s.intact, s.gateUp)
-	s.h = activation{Tensor: f.activate(p, s), ends: x.ends, whole: x.whole}
+	s.h = activation{Tensor: f.activate(p, s), rowGroups: x.rowGroups}
 	p.seal(&s.hidden)
 }
 

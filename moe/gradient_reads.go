@@ -55,10 +55,10 @@ func (c Config) wgradBytes(p Precision, l LinearLayer) (in, out float64) {
 	return bytes(how.Wgrad.Right), bytes(how.Wgrad.Left)
 }
 
-// ReplicatedElements returns the lengths of the groups of weights that all ranks have: norms and
-// routers, and matrices.
-func (c Config) ReplicatedElements() (norms, matrices int64) {
-	for _, m := range c.Modules(0) {
+// ReplicatedElements returns the lengths of the groups of weights that all ranks of a stage have:
+// norms and routers, and matrices.
+func (c Config) ReplicatedElements(s Stage) (norms, matrices int64) {
+	for _, m := range c.StageModules(s, 0) {
 		switch m.Class {
 		case Single:
 			norms += m.Params

@@ -77,7 +77,7 @@ type headNorm struct {
 
 // backwardNorm sets dh and leaves the gradient of the norm's weight in the pass.
 func (a *prediction) backwardNorm(p phase) {
-	p.saved, p.fused = &p.arena, false
+	p.saved, p.fused = p.arena, false
 	a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
 	n := headNorm{rmsNorm: a.norm, state: a.state}
 	p.sealTensor(&n.intact, n.state.dw)

@@ -19,7 +19,6 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
 	"spmoe/collective"
-	"spmoe/mx"
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
@@ -375,7 +374,7 @@ func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own 
 			ok = ok && fits
 		}
 		if ok {
-			mx.WgradRows(p.ex, to.Mat(), dy, x, lo, l.mx.wholeBlocks(seq, rows), adds)
+			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy, x, lo, l.mx.wholeBlocks(seq, rows), adds)
 		}
 		return ok
 	}

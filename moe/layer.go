@@ -64,7 +64,8 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 		l.showDispatched(p.ex, arrival, x)
 	}
 	// The peers of Combine read y in place, now and in the backward pass.
-	y := l.routed.forward(p, p.saved, activation{Tensor: rows, ends: s.handle.GroupEnds, whole: s.handle.Whole, rows: arrival.MX}, &s.routed)
+	groups := rowGroups{ends: s.handle.GroupEnds, whole: s.handle.Whole, before: s.handle.Before}
+	y := l.routed.forward(p, p.saved, activation{Tensor: rows, rowGroups: groups, rows: arrival.MX}, &s.routed)
 	out := like(p.scratch, x)
 	if err := l.exchange.Combine(p.ex, &s.handle, y, weights, out); err != nil {
 		return x, err

@@ -74,14 +74,20 @@ type linear struct {
 // activation is an input of linear layers: rows of activations or of their gradients, [rows, K].
 type activation struct {
 	tensor.Tensor
-	// ends of the groups of rows; nil: all rows are tokens of this rank, sequence after sequence
-	ends []int32
-	// rows of each group together with those of its expert's replicas; empty: there are none
-	whole []int32
+	rowGroups
 	// quantized with blocks along rows, and along columns; zero: not quantized, or not yet
 	rows, cols mx.Tensor
 	// the first layer that quantized it, under whose name an observer sees it; nil: none yet
 	shown *mxLinear
+}
+
+// rowGroups says how rows are divided among the experts of this rank. The zero value means that all
+// rows are tokens of this rank, sequence after sequence.
+type rowGroups struct {
+	ends   []int32 // of the groups of rows; nil: there are no groups
+	first  int     // number of the first group among the experts of this rank
+	whole  []int32 // rows of each group together with those of its expert's replicas; empty: there are none
+	before []int32 // rows of whole that precede those of this rank; empty: none do
 }
 
 // linearState is the state of a linear layer in a pass.
@@ -119,7 +125,7 @@ func (l *linear) multiply(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 // weight's gradient while dy is in the caches. Otherwise backwardWeight does so later, from s.
 func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearState) tensor.Tensor {
 	s.dy = dy
-	s.dy.ends, s.dy.whole = s.x.ends, s.x.whole
+	s.dy.rowGroups = s.x.rowGroups
 	dx := like(to, s.x.Tensor)
 	if p.fused {
 		l.mx.completeInput(p, s.x) // outside the mark: layers with the same input share it

@@ -7,7 +7,6 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/collective/mesh"
-	"spmoe/mx"
 )
 
 // Mesh holds the communicators of a rank: with which ranks it shares what.
@@ -27,6 +26,9 @@ type Mesh struct {
 	// Replicas has the ranks with the same experts as this one, in the order of World; nil: no
 	// other rank has them.
 	Replicas *collective.Comm
+	// Operands has the ranks of World, for what they agree on before they quantize. That may be
+	// while World exchanges tokens. A model creates it if its precision needs it; nil: it does not.
+	Operands *collective.Comm
 }
 
 // OneGroup returns the mesh in which all ranks of c exchange tokens and no expert has a replica.
@@ -79,7 +81,7 @@ func (m *Mesh) place() int {
 
 // Comms yields the communicators of the mesh, each once.
 func (m Mesh) Comms(yield func(*collective.Comm) bool) {
-	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas}
+	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.Operands}
 	if m.EP == m.World {
 		all[3] = nil
 	}
@@ -94,7 +96,7 @@ func (m Mesh) Comms(yield func(*collective.Comm) bool) {
 func (m Mesh) RanksOf(c *collective.Comm) (ranks []int) {
 	hosts := m.World.Hosts()
 	switch c {
-	case m.World:
+	case m.World, m.Operands:
 		return everyRank(c.Size())
 	case m.Host:
 		return hosts[m.World.Host()]
@@ -130,17 +132,10 @@ func (m Mesh) NewExchange(name string, experts int, options ep.Options) (ep.Exch
 // replicated reports whether other ranks train the same experts.
 func (m *Model) replicated() bool { return m.mesh.Replicas != nil }
 
-// CheckReplicas returns an error if a recipe has one scale for all rows of an expert (TensorScale).
-// Replicas divide these rows, so codes would depend on the number of replicas. No built-in recipe
-// has such a scale, and blocks of several rows exist for weights only: see [Recipe].
-func (p Precision) CheckReplicas() error {
-	if p.Experts == nil {
-		return nil
+// agree creates Operands if the precision needs it and there are other ranks. It is collective.
+func (m *Mesh) agree(p Precision) (err error) {
+	if m.Operands == nil && m.World.Size() > 1 && (p.scalesTensors() || p.draws()) {
+		m.Operands, err = m.World.Split(0, m.World.Rank())
 	}
-	for _, c := range []mx.Cast{p.Experts.Forward.Left, p.Experts.Dgrad.Left} {
-		if c.Quantizes() && c.Format.TensorScale {
-			return fmt.Errorf("precision %s: %s has a scale for all rows of an expert, which replicas would divide: exchange tokens among all ranks", p.Name, c.Format.Name)
-		}
-	}
-	return nil
+	return err
 }

@@ -8,6 +8,7 @@
 package moe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -44,6 +45,7 @@ type Model struct {
 	output    output   // only in a stage that predicts
 	mtp       *mtp     // nil if there is none
 
+	arenas   *passArenas    // of passes
 	passes   []*Pass        // all passes
 	idle     []*Pass        // passes that hold no state
 	inFlight []*Pass        // training passes, by their places
@@ -100,10 +102,14 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 			return nil, err
 		}
 	}
+	if err := mesh.agree(b.precision); err != nil {
+		return nil, err
+	}
+	b.mesh = mesh
 	if !b.inference {
 		b.share()
 	}
-	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host}
+	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, arenas: &passArenas{}}
 	b.operands = &m.operands
 	if mesh.World.Shared() {
 		b.memory = mesh.World.Allocator()
@@ -141,6 +147,9 @@ func (m *Model) addLayers(b *builder, at rankContext, rope *tensor.RotaryTable) 
 	}
 }
 
+// Mesh returns the communicators of the model, including one that the precision needs.
+func (m *Model) Mesh() Mesh { return m.mesh }
+
 // Observe calls f with the activations of later passes: "layer0_attention", "layer0_mlp_in",
 // "layer1_topk_index" (int32) and so on. They are valid during the call only. A nil f ends it.
 func (m *Model) Observe(f func(name string, t tensor.Tensor)) { m.observer = f }
@@ -159,6 +168,10 @@ type Batch struct {
 	// GlobalSequences is the number of sequences that one optimizer step averages over: those of
 	// all ranks and of all gradient accumulation passes.
 	GlobalSequences int
+
+	// Seed and Step name the random numbers of stochastic rounding: those of the run and of this
+	// step. A recipe without it ignores them.
+	Seed, Step uint32
 
 	// More says that another pass of the same step follows. Until a pass without it, the gradients
 	// of routed experts may be incomplete. They cover several passes at once, [Config.WgradPasses],
@@ -207,6 +220,9 @@ func (m *Model) Logits(ex *tensor.Exec, inputs []int32, seq int) (tensor.Tensor,
 
 // hidden returns the last hidden state, before the final norm: [tokens, dim].
 func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
+	if err := p.locate(); err != nil {
+		return tensor.Tensor{}, err
+	}
 	h, err := m.embed(p, p.batch.Inputs, in.Hidden)
 	if err != nil {
 		return h, err
@@ -216,7 +232,8 @@ func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
 		if err != nil {
 			return h, err
 		}
-		if h, err = l.forward(p, h, &p.blocks[i]); err != nil {
+		h, err = l.forward(p, h, &p.blocks[i])
+		if err = cmp.Or(err, p.failed); err != nil {
 			return h, err
 		}
 	}
@@ -246,7 +263,8 @@ func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
 	n := 1
 	if m.mtp != nil {
 		var err error
-		if all[1], err = m.mtp.forward(p, h, in.Embedded, &p.mtp); err != nil {
+		all[1], err = m.mtp.forward(p, h, in.Embedded, &p.mtp)
+		if err = cmp.Or(err, p.failed); err != nil {
 			return err
 		}
 		n = 2

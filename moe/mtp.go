@@ -88,7 +88,7 @@ func (m *mtp) shift(to *tensor.Arena, b Batch) []int32 {
 // backward adds the gradient of the hidden state to dh and sets the gradient of the embedded
 // targets.
 func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
-	p.dembedded = like(&p.arena, s.embedded)
+	p.dembedded = like(p.arena, s.embedded)
 	dprojected, err := m.block.backward(p, s.dh, &s.block)
 	if err != nil {
 		return err

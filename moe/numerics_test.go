@@ -46,7 +46,7 @@ func TestLinearSQNR(t *testing.T) {
 						form.refresh(ex, w)
 					}
 					p, s := &Pass{train: true, batch: Batch{Seq: 64}}, linearState{}
-					y[i] = l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, ends: ends}, &s)
+					y[i] = l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, rowGroups: rowGroups{ends: ends}}, &s)
 					dx[i] = l.backward(p.fusedPhase(ex), &ex.Arena, activation{Tensor: dy}, &s)
 					dw[i] = l.Grad.Mat()
 				}

@@ -19,8 +19,10 @@ type Param struct {
 	// weights that the forward pass reads, in the group's working type
 	Work tensor.Tensor
 	// FP32 gradient; the zero Tensor in a model for inference
-	Grad tensor.Tensor
-	Init Init
+	Grad  tensor.Tensor
+	Init  Init
+	Class Class
+	Heads *HeadRows // of a projection that QK-clip scales
 }
 
 // Len returns the number of elements.
@@ -59,9 +61,10 @@ type Group struct {
 	sharded   *sharded // over hosts; nil: this rank's flat vectors are whole
 	weights   []*weight
 	quantized []*linear
-	mine      []*linear // of these, those that this rank quantizes
-	sums      passSums
-	zeroed    int // calls of ZeroGrad
+	mine      []*linear  // of these, those that this rank quantizes
+	sums      []passSums // one per part that is divided by itself
+	zeroed    int        // calls of ZeroGrad
+	scores    []float32  // the largest of each head: see HeadRows
 }
 
 // Held returns the ranges of the flat vectors that Work and Grad have, one after the other, if the
@@ -89,7 +92,9 @@ func (g *Group) ZeroGrad() {
 	for _, w := range g.weights {
 		w.stale, w.sealed, w.broken = true, seal{}, false
 	}
-	g.sums.reset()
+	for i := range g.sums {
+		g.sums[i].reset()
+	}
 	switch {
 	case g.sharded != nil:
 		for i := range g.sharded.units {
@@ -316,14 +321,19 @@ func (b *builder) add(g *Group, w *weight, dims []int, params ...*Param) {
 
 // matrix appends one [out, in] parameter to the replicated matrices.
 func (b *builder) matrix(w *weight, name string, out, in int, init Init) {
-	b.add(b.dense, w, []int{out, in}, &Param{Name: name + ".weight", Dims: []int{out, in}, Init: init})
+	b.add(b.dense, w, []int{out, in}, &Param{Name: name + ".weight", Dims: []int{out, in}, Init: init, Class: Plain})
 }
 
 // linear appends the [out, in] parameter of a linear layer, with the recipe of linear layers.
 func (b *builder) linear(l *linear, name string, out, in int, init Init) {
 	b.matrix(&l.weight, name, out, in, init)
-	b.quantize(b.dense, l, Linear, b.dense.Params[len(b.dense.Params)-1])
+	p := b.lastMatrix()
+	p.Class = Linear
+	b.quantize(b.dense, l, Linear, p)
 }
+
+// lastMatrix returns the parameter that matrix has appended last.
+func (b *builder) lastMatrix() *Param { return b.dense.Params[len(b.dense.Params)-1] }
 
 // grouped appends the parameters of a grouped linear layer, one per group of rows. Those of routed
 // experts have a recipe of their own.
@@ -334,14 +344,23 @@ func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
 		class = Expert
 		l.unit = dims[1] // replicas divide the gradient expert by expert
 	}
+	for _, p := range params {
+		p.Class = class
+	}
 	b.quantize(g, l, class, params[0])
+	if l.mx != nil && class == Expert {
+		l.mx.firstExpert = b.mesh.EP.Rank() * dims[0]
+	}
 }
 
 // quantize sets the recipe of a layer, if it has one. p is the layer's first parameter.
 func (b *builder) quantize(g *Group, l *linear, class Class, p *Param) {
 	id := identify(p, g.Experts && (g.Ranks == nil || g.Ranks.Rank() == 0))
 	if how := b.precision.of(class, id.layer, b.layers); how != nil {
-		l.mx = &mxLinear{Recipe: *how, inference: b.inference, identity: id, operands: b.operands}
+		l.mx = &mxLinear{Recipe: *how, inference: b.inference, identity: id, operands: b.operands, peers: b.mesh.Operands}
+		if class == Expert {
+			l.mx.peers = b.mesh.Replicas
+		}
 		g.quantized = append(g.quantized, l)
 	}
 }

@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"cmp"
 	"slices"
 
 	"spmoe/tensor"
@@ -40,7 +41,7 @@ type Pass struct {
 	place    int  // in the order in which the passes of a step add to the gradients
 	added    bool // the layers have added to the gradients of their weights
 
-	arena  tensor.Arena
+	arena  *tensor.Arena // one of the model, until the pass ends
 	blocks []blockState
 	mtp    mtpState
 	norm   normState // of the last norm, if no loss is computed
@@ -53,6 +54,13 @@ type Pass struct {
 
 	sequences []sequenceLoss // of this rank
 	loss      Loss
+
+	earlier uint64   // rows of earlier ranks in this pass: see locate
+	rows    []uint64 // memory for the indices of rows: see draws
+
+	// the first failure of a collective inside a layer; what the pass computes after it has no
+	// meaning, and it ends after the current block
+	failed error
 }
 
 // progress is how far a pass is.
@@ -117,7 +125,7 @@ func (p *Pass) forward(ex *tensor.Exec, in Boundary) (*Pass, error) {
 
 // predict computes the loss and the gradients that the backward pass begins with.
 func (p *Pass) predict(f phase, h tensor.Tensor, in Boundary) error {
-	p.dh = like(&p.arena, h)
+	p.dh = like(p.arena, h)
 	f.skip()
 	if err := p.model.predict(f, h, p.dh, in); err != nil {
 		return err
@@ -221,7 +229,7 @@ func (m *Model) backwardUnit(b phase, unit int, run func() error) error {
 	if err := m.sharded.gather(b.ex, unit); err != nil {
 		return err
 	}
-	if err := run(); err != nil || !b.fused {
+	if err := cmp.Or(run(), b.failed); err != nil || !b.fused {
 		return err
 	}
 	return m.sharded.reduce(b.ex, unit)
@@ -250,7 +258,7 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 	}()
 	m, w := p.model, p.weightPhase(ex)
 	if m.mtp != nil {
-		if err := m.mtp.backwardWeight(w, &p.mtp); err != nil {
+		if err := cmp.Or(m.mtp.backwardWeight(w, &p.mtp), p.failed); err != nil {
 			return err
 		}
 		if err := m.sharded.reduce(ex, m.mtpUnit()); err != nil {
@@ -258,7 +266,7 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 		}
 	}
 	for i, l := range slices.Backward(m.blocks) {
-		if err := l.backwardWeight(w, &p.blocks[i]); err != nil {
+		if err := cmp.Or(l.backwardWeight(w, &p.blocks[i]), p.failed); err != nil {
 			return err
 		}
 		if err := m.sharded.reduce(ex, m.blockUnit(i)); err != nil {
@@ -319,12 +327,13 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		p, m.idle = m.idle[n-1], m.idle[:n-1]
 	} else {
 		p = &Pass{model: m, blocks: make([]blockState, len(m.blocks))}
-		p.arena.Allocator, p.arena.Poison, p.arena.First = ex.Allocator, ex.Poison, m.PassBytes
 		m.passes = append(m.passes, p)
 	}
+	p.arena = m.arenas.take(ex, m.PassBytes)
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
 	p.deferred, p.flush, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
 	p.out, p.dh, p.dembedded = Boundary{}, tensor.Tensor{}, tensor.Tensor{}
+	p.failed = nil
 	p.sealed, p.unsealed = train && m.Guard, tensor.Mark{}
 	n := len(b.Inputs) / b.Seq
 	if cap(p.sequences) < n {
@@ -342,6 +351,7 @@ func (p *Pass) release() {
 	if p.train {
 		p.arena.Trim()
 	}
+	p.model.arenas.free(p.arena)
 	p.model.idle = append(p.model.idle, p)
 }
 
@@ -365,6 +375,9 @@ func (m *Model) beginStep() {
 		return
 	}
 	m.zeroed, m.damaged = zeroed, 0
+	for _, g := range m.Groups {
+		clear(g.scores)
+	}
 	for len(m.inFlight) > 0 {
 		m.inFlight[0].end()
 	}
@@ -374,10 +387,13 @@ func (m *Model) beginStep() {
 
 // ActivationPeak returns the maximum bytes that the passes of m with this Exec have held: in its
 // arena, in arenas of their own, and from pass to pass.
-func (m *Model) ActivationPeak(ex *tensor.Exec) int {
-	n := ex.Peak() + m.rowStore.Peak()
-	for _, p := range m.passes {
-		n += p.arena.Peak()
+func (m *Model) ActivationPeak(ex *tensor.Exec) int { return ActivationPeak(ex, m) }
+
+// ActivationPeak is [Model.ActivationPeak] of stages that share their arenas.
+func ActivationPeak(ex *tensor.Exec, stages ...*Model) int {
+	n := ex.Peak() + stages[0].arenas.peak()
+	for _, m := range stages {
+		n += m.rowStore.Peak()
 	}
 	return n
 }
@@ -388,15 +404,17 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 	each := func(kind string) func([]byte) bool {
 		return func(b []byte) bool { return yield(kind, b) }
 	}
-	for _, p := range m.passes {
-		p.arena.Used(each("saved activations"))
+	for _, a := range m.arenas.all {
+		a.Used(each("saved activations"))
 	}
 	m.rowStore.Used(each("saved activations"))
 	ex.Used(each("scratch memory"))
 	for _, g := range m.Groups {
 		yield("gradients", g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes())
-		if g.sums.any {
-			yield("gradients", g.sums.earlier.Bytes())
+		for _, s := range g.sums {
+			if s.any {
+				yield("gradients", s.earlier.Bytes())
+			}
 		}
 	}
 }

@@ -10,12 +10,14 @@ import (
 
 // PassShape describes the passes of a rank.
 type PassShape struct {
-	Sequences, Seq int // of a pass of one rank
-	Sharers        int // ranks that hold one copy of the dense weights: those of one host
-	EP, Replicas   int // ranks that the experts are spread over; ranks with the same experts
+	Stage          Stage // the zero value: the whole model
+	Sequences, Seq int   // of a pass of one rank
+	Sharers        int   // ranks that hold one copy of the dense weights: those of one host
+	EP, Replicas   int   // ranks that the experts are spread over; ranks with the same experts
 	Precision      Precision
 	Recompute      Recompute
 	Exchange       ep.Options
+	Split          bool // backward passes are BackwardInput and, later, BackwardWeight
 	Adds           bool // a step has several passes, and the later ones add to gradients
 	Deferred       int  // passes that a gradient of the routed experts covers; see Config.WgradPasses
 }
@@ -30,6 +32,7 @@ type PartKey struct {
 // equally many rows.
 type PassMemory struct {
 	Saved   map[PartKey]float64 // from the forward pass of a part to its backward pass, or longer
+	Rows    float64             // rows of routed experts that passes leave to a later one's gradient
 	Scratch float64             // the most that is in the arena of the rank's Exec at once
 	Peak    PartKey             // the part that needs most scratch memory
 	Packing float64             // the packing buffers of one thread
@@ -44,8 +47,24 @@ func (m PassMemory) AllSaved() (sum float64) {
 	return sum
 }
 
+// Most returns the memory of a rank with two stages, for a pass of the one that saves more.
+func (m PassMemory) Most(o PassMemory) PassMemory {
+	if o.AllSaved() > m.AllSaved() {
+		m.Saved = o.Saved
+	}
+	if o.Scratch > m.Scratch {
+		m.Scratch, m.Peak = o.Scratch, o.Peak
+	}
+	m.Rows += o.Rows
+	m.Packing, m.Helping = max(m.Packing, o.Packing), max(m.Helping, o.Helping)
+	return m
+}
+
 // PassMemory counts the memory of passes.
 func (c Config) PassMemory(s PassShape) PassMemory {
+	if s.Stage == (Stage{}) {
+		s.Stage = c.Whole()
+	}
 	tokens := float64(s.Sequences) * float64(s.Seq)
 	p := &passSizes{
 		c: c, s: s, tokens: tokens, elem: float64(s.Precision.DType.Size()),
@@ -62,8 +81,9 @@ func (c Config) PassMemory(s PassShape) PassMemory {
 	p.memory.Helping = tensor.AttentionBackwardScratch(0, shape, s.Precision.DType)
 	if s.Deferred > 1 {
 		each := p.rows * float64(2*c.Dim+3*c.ExpertInter) * p.elem
-		layers := float64(c.MoELayers() + min(c.MTPLayers, 1))
-		p.memory.Saved[PartKey{Part: Routed}] += float64(s.Deferred-1) * layers * each
+		own := c.only(s.Stage)
+		layers := float64(own.MoELayers() + min(own.MTPLayers, 1))
+		p.memory.Rows = float64(s.Deferred-1) * layers * each
 	}
 	p.memory.Packing = p.products.Bytes()
 	return p.memory
@@ -141,11 +161,17 @@ func (p *passSizes) forward() {
 	hidden := p.tokens * float64(p.c.Dim) * p.elem
 	p.in(Embedding)
 	p.take(&p.own, hidden)
-	for p.layer = range p.c.Layers {
+	for p.layer = p.s.Stage.First; p.layer < p.s.Stage.End; p.layer++ {
 		p.block()
 	}
 	p.in(Head)
 	p.take(&p.own, hidden) // its gradient
+	if !p.s.Stage.Predict {
+		if p.s.Stage.Embed && p.c.MTPLayers > 0 {
+			p.take(&p.own, 2*hidden) // embedded targets, and their gradient
+		}
+		return
+	}
 	if p.c.MTPLayers > 0 {
 		p.part.MTP, p.layer = true, p.c.Layers
 		p.in(Joint)
@@ -171,11 +197,15 @@ func (c Config) outputScratch(s PassShape) float64 {
 	return float64(c.OutputScratch(s.Sequences, s.Seq, s.Precision.DType, s.Adds, max(s.Sharers, 1)))
 }
 
-// backward is the second half, in a fused phase: Pass.Backward.
+// backward is the second half: Pass.Backward. What a split backward pass saves is in the arena of
+// the pass, and its scratch memory is at most that of one that is not split.
 func (p *passSizes) backward() {
 	p.saved, p.cheap, p.recomputing = &p.scratch, &p.scratch, true
+	if p.s.Split {
+		p.saved, p.cheap = &p.own, &p.own
+	}
 	p.scratch.used = 0
-	if p.c.MTPLayers > 0 {
+	if p.c.MTPLayers > 0 && p.s.Stage.Predict {
 		p.part.MTP, p.layer = true, p.c.Layers
 		p.in(Joint)
 		hidden := p.tokens * float64(p.c.Dim) * p.elem
@@ -187,7 +217,7 @@ func (p *passSizes) backward() {
 		p.computeShared()
 		p.scratch.used, p.part.MTP = 0, false
 	}
-	for p.layer = p.c.Layers - 1; p.layer >= 0; p.layer-- {
+	for p.layer = p.s.Stage.End - 1; p.layer >= p.s.Stage.First; p.layer-- {
 		p.blockBackward()
 	}
 }
@@ -252,7 +282,7 @@ func (p *passSizes) linearBackward(x *operandSize, out int) {
 	}
 	dyCols := func() {
 		if quantizes {
-			p.take(&p.scratch, codeBytes(r.Wgrad.Left.Format.BytesPerElement(), x.rows, wide))
+			p.take(p.saved, codeBytes(r.Wgrad.Left.Format.BytesPerElement(), x.rows, wide))
 		}
 	}
 	if p.sharers() > 1 {

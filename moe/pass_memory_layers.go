@@ -17,7 +17,7 @@ func (p *passSizes) norm(n int) {
 
 // normBackward is rmsNorm.backward.
 func (p *passSizes) normBackward(n int) {
-	p.take(&p.scratch, float64(n)*fp32Bytes)
+	p.take(p.saved, float64(n)*fp32Bytes)
 	p.borrow(tensor.NormBackwardScratch(p.tokens, float64(n), p.s.Seq))
 }
 
@@ -132,6 +132,7 @@ func (p *passSizes) blockBackward() {
 	p.recomputeFeed()
 	p.feedBackward()
 	p.computeShared()
+	p.residual()
 	p.normBackward(p.c.Dim)
 	p.scratch.used = half
 	if p.s.Recompute == RecomputeSelective {
@@ -145,8 +146,16 @@ func (p *passSizes) blockBackward() {
 	}
 	p.attendBackward()
 	p.computeShared()
+	p.residual()
 	p.normBackward(p.c.Dim)
 	p.scratch.used = mark
+}
+
+// residual is phase.residual.
+func (p *passSizes) residual() {
+	if p.s.Split {
+		p.take(p.saved, p.tokens*float64(p.c.Dim)*p.elem)
+	}
 }
 
 // recomputeFeed is block.recomputeFeed.
@@ -210,11 +219,12 @@ func (p *passSizes) attendBackward() {
 	p.in(Projections)
 	p.linearBackward(operand(c.Heads*c.ValueDim), c.Dim)
 	p.in(Scores)
-	p.take(&p.scratch, p.tokens*(2*keys+values)*p.elem)
+	p.take(p.saved, p.tokens*keys*p.elem)
+	p.take(&p.scratch, p.tokens*(keys+values)*p.elem)
 	shape := tensor.AttentionShape{Seq: p.s.Seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim}
 	p.borrow(tensor.AttentionBackwardScratch(p.tokens, shape, p.s.Precision.DType))
 	p.in(Projections)
-	p.take(&p.scratch, p.tokens*float64(c.Heads*(c.NopeDim+c.ValueDim)+c.cacheRow())*p.elem)
+	p.take(p.saved, p.tokens*float64(c.Heads*(c.NopeDim+c.ValueDim)+c.cacheRow())*p.elem)
 	p.linearBackward(operand(c.KVRank), c.Heads*(c.NopeDim+c.ValueDim))
 	p.normBackward(c.KVRank)
 	x := operand(c.Dim)

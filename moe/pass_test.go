@@ -71,7 +71,7 @@ func (s schedule) run(m *member, batch func(i int) Batch) (out passOutcome, err 
 		return out, err
 	}
 	for _, g := range m.model.Groups {
-		if g.sums.counts != nil {
+		if g.sums != nil {
 			err = errors.Join(err, g.SumGrad(m.ex))
 		}
 	}
@@ -100,7 +100,7 @@ func divideEvenly(g *Group) {
 	for r := range counts {
 		counts[r] = g.Len() / len(counts)
 	}
-	g.Divide(g.Ranks, 0, counts)
+	g.Divide(g.Ranks, Division{Counts: counts})
 }
 
 // interleaving is a model on some ranks, and what its steps do.
@@ -199,6 +199,8 @@ func TestPassesInFlight(t *testing.T) {
 		}
 		cases = append(cases, other)
 	}
+	deeper := with(whole, func(c *Config) { c.Layers, c.MTPLayers = 3, 0 }) // the last layer is in BF16
+	cases = append(cases, interleaving{deeper, "nvfp4", "onesided", ep.Options{}, RecomputeSelective, 2, false})
 	for _, c := range cases {
 		name := fmt.Sprintf("%s/%v/np%d/mtp%d/%s/%v/gathered %v", c.precision, c.recompute, c.ranks, c.cfg.MTPLayers, c.exchange, c.wire.Dispatch, c.gathered)
 		t.Run(name, c.check)

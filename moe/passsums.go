@@ -15,12 +15,12 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// passSums is this rank's part of the sums of a group's gradients over ranks.
+// passSums is this rank's part of the sums over ranks of a part of a group's gradients.
 type passSums struct {
-	peers  *collective.Comm // nil: there are no sums
-	counts []int            // elements of Grad that each of peers owns
-	all    tensor.Tensor    // the elements of Grad that peers own
-	own    tensor.Tensor    // those of this rank
+	peers  *collective.Comm
+	counts []int         // elements of Grad that each of peers owns
+	all    tensor.Tensor // the elements of Grad that peers own
+	own    tensor.Tensor // those of this rank
 	// the sum of the passes of this step that were summed over ranks: as long as own, and valid if
 	// any is set
 	earlier tensor.Tensor
@@ -29,32 +29,54 @@ type passSums struct {
 	broken  bool // earlier has changed by itself since ZeroGrad
 }
 
-// Divide says which elements of Grad each of some peers owns, one range after the other from
-// element first on: counts[r] for rank r. The peers are Ranks or, if hosts hold the group once
-// each, Across. Passes with [Batch.More] then end with a sum over peers, and [Group.SumGrad]
-// follows the last pass of a step. Ranks of one host that share the group have nothing to divide.
-// If the group contains the head, whose gradient Forward adds, only one pass may be in flight.
-func (g *Group) Divide(peers *collective.Comm, first int, counts []int) {
-	s := passSums{peers: peers, counts: counts}
-	end := first
-	for r, n := range counts {
-		if r == peers.Rank() {
-			s.own = g.Grad.Slice(end, end+n)
-		}
+// Division says which elements of a flat vector each of some ranks owns, one range after the other
+// from element First on: Counts[r] for rank r.
+type Division struct {
+	First  int
+	Counts []int
+}
+
+// End returns the end of the last range.
+func (d Division) End() (end int) {
+	end = d.First
+	for _, n := range d.Counts {
 		end += n
 	}
-	s.all = g.Grad.Slice(first, end)
-	g.sums = s
+	return end
+}
+
+// Divide says which elements of Grad each of some peers owns. Parts of a group may be divided each
+// by itself. The peers are Ranks or, if hosts hold the group once each, Across. Passes with
+// [Batch.More] then end with a sum over peers, and [Group.SumGrad] follows the last pass of a step.
+// Ranks of one host that share the group have nothing to divide. If the group contains the head,
+// whose gradient Forward adds, only one pass may be in flight.
+func (g *Group) Divide(peers *collective.Comm, parts ...Division) {
+	g.sums = nil
+	for _, d := range parts {
+		s := passSums{peers: peers, counts: d.Counts, all: g.Grad.Slice(d.First, d.End())}
+		own := Division{d.First, d.Counts[:peers.Rank()]}.End()
+		s.own = g.Grad.Slice(own, own+d.Counts[peers.Rank()])
+		g.sums = append(g.sums, s)
+	}
 }
 
 // SumGrad completes the sums over ranks and passes after the last pass of a step. They are in this
 // rank's elements of Grad. The others then hold what is of no use. SumGrad is collective among the
 // peers. All ranks that share Grad must have completed it.
 func (g *Group) SumGrad(ex *tensor.Exec) error {
-	s := &g.sums
 	defer ex.Enter(ex.Enter(profile.Collectives))
+	for i := range g.sums {
+		if err := g.sums[i].complete(ex); err != nil {
+			return fmt.Errorf("summing %s gradients: %w", g.Name, err)
+		}
+	}
+	return nil
+}
+
+// complete sums the gradients of the last pass over the ranks and adds those of earlier passes.
+func (s *passSums) complete(ex *tensor.Exec) error {
 	if err := collective.ReduceScatter(s.peers, s.own.F32(), s.all.F32(), s.counts, collective.Sum); err != nil {
-		return fmt.Errorf("summing %s gradients: %w", g.Name, err)
+		return err
 	}
 	if s.any {
 		tensor.Add(ex, s.own.Mat(), s.earlier.Mat(), s.own.Mat())
@@ -66,7 +88,7 @@ func (g *Group) SumGrad(ex *tensor.Exec) error {
 // next pass stores its own.
 func (p *Pass) sumPass(ex *tensor.Exec) error {
 	for i, g := range p.model.Groups {
-		if len(g.sums.counts) < 2 {
+		if len(g.sums) == 0 || g.sums[0].peers.Size() < 2 {
 			continue // one rank adds up its passes itself
 		}
 		g.completeGrad(ex)
@@ -83,7 +105,9 @@ func (p *Pass) sumPass(ex *tensor.Exec) error {
 		if err := g.SumGrad(ex); err != nil {
 			return err
 		}
-		g.sums.save(ex, p.sealed)
+		for j := range g.sums {
+			g.sums[j].save(ex, p.sealed)
+		}
 		for _, w := range g.weights {
 			w.stale = true
 		}

@@ -14,7 +14,7 @@ func TestPassSumsAreGuarded(t *testing.T) {
 	b := batchOf(5, 4, seq, cfg.Vocab)
 	for name, waiting := range map[string]func(m *Model, p *Pass) tensor.Tensor{
 		"":                nil,
-		"sums":            func(m *Model, _ *Pass) tensor.Tensor { return m.Groups[0].sums.earlier },
+		"sums":            func(m *Model, _ *Pass) tensor.Tensor { return m.Groups[0].sums[0].earlier },
 		"norm's gradient": func(_ *Model, p *Pass) tensor.Tensor { return p.headNorms[0].state.dw },
 	} {
 		onRanks(t, 2, cfg, tensor.FP32, seq, func(m *member) error {

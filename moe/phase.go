@@ -29,7 +29,7 @@ type phase struct {
 // pass would, so that both use the same memory.
 func (p *Pass) forwardPhase(ex *tensor.Exec) phase {
 	f := phase{Pass: p, ex: ex, scratch: &ex.Arena}
-	f.saved, f.cheap = p.recompute.arenas(&p.arena, &ex.Arena)
+	f.saved, f.cheap = p.recompute.arenas(p.arena, &ex.Arena)
 	return f
 }
 
@@ -42,7 +42,7 @@ func (p *Pass) fusedPhase(ex *tensor.Exec) phase {
 // inputPhase returns the phase of the gradients of inputs only. The operands of the weights'
 // gradients stay until weightPhase.
 func (p *Pass) inputPhase(ex *tensor.Exec) phase {
-	return phase{Pass: p, ex: ex, saved: &p.arena, cheap: &p.arena, scratch: &ex.Arena}
+	return phase{Pass: p, ex: ex, saved: p.arena, cheap: p.arena, scratch: &ex.Arena}
 }
 
 // weightPhase returns the phase of the gradients of weights only.
@@ -53,7 +53,7 @@ func (p *Pass) weightPhase(ex *tensor.Exec) phase {
 // savingAll returns the phase without recomputation: everything that is saved is in the arena of
 // the pass.
 func (p phase) savingAll() phase {
-	p.saved, p.cheap = &p.arena, &p.arena
+	p.saved, p.cheap = p.arena, p.arena
 	return p
 }
 

@@ -22,11 +22,17 @@ type Precision struct {
 	// end that compute in DType regardless of the recipes. The MTP module comes after the last
 	// layer and counts with it.
 	PlainFirst, PlainLast int
+	// PlainTail is PlainLast as a share of the layers, rounded up. The larger number counts.
+	PlainTail float64
 }
 
-// Precisions lists the built-in recipes.
-func Precisions() []Precision {
+// Precisions lists the built-in recipes with their published settings.
+func Precisions() []Precision { return DefaultOptions().Precisions() }
+
+// Precisions lists the built-in recipes with these settings, which must be valid.
+func (o Options) Precisions() []Precision {
 	mxfp8, mxint8 := uniform(cast(mx.E4M3), cast(mx.E4M3)), uniform(cast(mx.INT8), cast(mx.INT8))
+	e2m3, e3m2 := uniform(cast(mx.E2M3), cast(mx.E2M3)), uniform(cast(mx.E3M2), cast(mx.E3M2))
 	highWgrad := &Recipe{Forward: mxfp8.Forward, Dgrad: mxfp8.Dgrad}
 	return []Precision{
 		{Name: "fp32", About: "FP32 throughout", DType: tensor.FP32},
@@ -35,6 +41,12 @@ func Precisions() []Precision {
 		{Name: "mxfp8-experts", About: "MXFP8 in the experts only", DType: tensor.BF16, Experts: mxfp8},
 		{Name: "mxfp8-wgrad-bf16", About: "mxfp8 with BF16 weight gradients", DType: tensor.BF16, Linears: highWgrad, Experts: highWgrad},
 		{Name: "mxint8", About: "MXINT8 in all three products of every linear layer and expert", DType: tensor.BF16, Linears: mxint8, Experts: mxint8},
+		o.NVFP4.precision(),
+		o.FP8.precision(),
+		mxfp4("mxfp4", "MXFP4 in the backward pass, stochastic and with a Hadamard transform; forward in BF16", Product{}),
+		mxfp4("mxfp4-mxfp8", "MXFP4 in the backward pass, stochastic and with a Hadamard transform; forward in MXFP8", mxfp8.Forward),
+		{Name: "mxfp6-e2m3", About: "MXFP6 (E2M3) in all three products of every linear layer and expert", DType: tensor.BF16, Linears: e2m3, Experts: e2m3},
+		{Name: "mxfp6-e3m2", About: "MXFP6 (E3M2) in all three products of every linear layer and expert", DType: tensor.BF16, Linears: e3m2, Experts: e3m2},
 	}
 }
 
@@ -47,9 +59,15 @@ func PrecisionNames() []string {
 	return names
 }
 
-// PrecisionByName returns a built-in recipe.
-func PrecisionByName(name string) (Precision, error) {
-	for _, p := range Precisions() {
+// PrecisionByName returns a built-in recipe with its published settings.
+func PrecisionByName(name string) (Precision, error) { return DefaultOptions().Precision(name) }
+
+// Precision returns a built-in recipe with these settings.
+func (o Options) Precision(name string) (Precision, error) {
+	if err := o.Validate(); err != nil {
+		return Precision{}, err
+	}
+	for _, p := range o.Precisions() {
 		if p.Name == name {
 			return p, nil
 		}
@@ -59,6 +77,24 @@ func PrecisionByName(name string) (Precision, error) {
 
 // Quantizes reports whether any layer has quantized products.
 func (p Precision) Quantizes() bool { return p.Linears != nil || p.Experts != nil }
+
+// any reports whether is holds for the cast of an operand.
+func (p Precision) any(is func(mx.Cast) bool) (found bool) {
+	for _, r := range []*Recipe{p.Linears, p.Experts} {
+		r.change(func(_ Operand, c *mx.Cast) { found = found || is(*c) })
+	}
+	return found
+}
+
+// scalesTensors reports whether an operand has a scale per tensor.
+func (p Precision) scalesTensors() bool {
+	return p.any(func(c mx.Cast) bool { return c.Format.TensorScale })
+}
+
+// draws reports whether an operand is rounded stochastically.
+func (p Precision) draws() bool {
+	return p.any(func(c mx.Cast) bool { return c.Rounding == mx.Stochastic })
+}
 
 // Validate returns an error if a model cannot compute in this precision.
 func (p Precision) Validate() error {
@@ -71,6 +107,9 @@ func (p Precision) Validate() error {
 	if p.PlainFirst < 0 || p.PlainLast < 0 {
 		errs = append(errs, fmt.Errorf("%d layers at the beginning and %d at the end are not quantized: give 0 or more", p.PlainFirst, p.PlainLast))
 	}
+	if !(p.PlainTail >= 0 && p.PlainTail <= 1) {
+		errs = append(errs, fmt.Errorf("a share of %v of the layers is not quantized: give 0 to 1", p.PlainTail))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("moe: precision %s: %w", p.Name, err)
 	}
@@ -78,10 +117,12 @@ func (p Precision) Validate() error {
 }
 
 // With returns the precision with another rule for E8M0 scales and, unless gradient is nil, another
-// format of output gradients, in all quantized products.
+// format of output gradients, in all quantized products. Formats with Shrink need their own rule.
 func (p Precision) With(gradient *mx.Format, mode mx.ScaleMode) Precision {
 	edit := func(o Operand, c *mx.Cast) {
-		c.Mode = mode
+		if c.Format.Scale == mx.ScaleE8M0 && !c.Format.Shrink {
+			c.Mode = mode
+		}
 		if o == Gradient && gradient != nil {
 			c.Format = *gradient
 		}
@@ -90,14 +131,26 @@ func (p Precision) With(gradient *mx.Format, mode mx.ScaleMode) Precision {
 	return p
 }
 
+// CheckReplicas returns an error if a block may have rows of several replicas of an expert, which
+// would have scales of their own.
+func (p Precision) CheckReplicas() error {
+	if p.Experts == nil {
+		return nil
+	}
+	if f := p.Experts.Dgrad.Left.Format; f.Quantizes() && f.Block[0] > 1 {
+		return fmt.Errorf("precision %s: a block of gradients in %v has %d rows of an expert, which replicas would divide: exchange tokens among all ranks", p.Name, f, f.Block[0])
+	}
+	return nil
+}
+
 // Unquantized returns the precision that computes everything in dtype.
 func Unquantized(dtype tensor.DType) Precision { return Precision{Name: dtype.String(), DType: dtype} }
 
 // of returns the recipe for weights of a class in one layer of a model with layers layers; nil: not
 // quantized.
 func (p Precision) of(class Class, layer, layers int) *Recipe {
-	if layer < p.PlainFirst || p.PlainLast > 0 && layer >= layers-p.PlainLast {
-		return nil // without PlainLast the MTP module, layer number layers, is quantized
+	if last := p.lastPlain(layers); layer < p.PlainFirst || last > 0 && layer >= layers-last {
+		return nil // without plain layers at the end the MTP module, layer number layers, is quantized
 	}
 	return p.Of(class)
 }

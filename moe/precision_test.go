@@ -55,7 +55,7 @@ func TestQuantizedLinear(t *testing.T) {
 		"backward in mxfp4":    {Dgrad: inMXFP4.Dgrad, Wgrad: inMXFP4.Wgrad},
 		"forward in mxfp4":     {Forward: inMXFP4.Forward},
 		"six formats": {
-			Forward: Product{cast(mx.E4M3), cast(mx.INT8)}, Dgrad: Product{cast(mx.E5M2), cast(mx.E3M2)}, Wgrad: Product{cast(mx.E2M3), cast(nvfp4)},
+			Forward: Product{cast(mx.E4M3), cast(mx.INT8)}, Dgrad: Product{cast(mx.E5M2), cast(mx.E3M2)}, Wgrad: Product{cast(mx.E2M3), cast(mx.NVFP4)},
 		},
 	} {
 		for _, grouped := range []bool{false, true} {
@@ -74,7 +74,7 @@ func TestQuantizedLinear(t *testing.T) {
 				l.mx.allocate(nil, l.W)
 				l.mx.refresh(ex, l.W)
 				p, s := &Pass{train: true, batch: Batch{Seq: 77}}, linearState{}
-				y := l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, ends: at}, &s)
+				y := l.forward(p.forwardPhase(ex), &ex.Arena, &activation{Tensor: x, rowGroups: rowGroups{ends: at}}, &s)
 				dx := l.backward(p.fusedPhase(ex), &ex.Arena, activation{Tensor: dy}, &s)
 
 				rowEnds := ends

@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"spmoe/collective"
 	"spmoe/mx"
 	"spmoe/tensor"
 )
@@ -10,10 +11,13 @@ import (
 // products that need them; their quantized forms are in their activation.
 type mxLinear struct {
 	Recipe
-	identity   identity
-	operands   *operands // holds the model's observer; nil: there is none
-	inference  bool      // there is no backward pass
-	rows, cols mx.Tensor // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not needed
+	identity identity
+	// number of the first of this rank's experts
+	firstExpert int
+	peers       *collective.Comm // ranks that have other rows of inputs and gradients, for scales of tensors; nil: none
+	operands    *operands        // holds the model's observer; nil: there is none
+	inference   bool             // there is no backward pass
+	rows, cols  mx.Tensor        // of the weight, [groups·N, K]: for the forward product, and for dgrad; zero: not needed
 }
 
 // quantizesForward, quantizesDgrad and quantizesWgrad report which products have quantized
@@ -25,27 +29,27 @@ func (q *mxLinear) quantizesWgrad() bool   { return q != nil && q.Wgrad.Quantize
 // forward computes y = x·wᵀ.
 func (q *mxLinear) forward(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 	if x.ends == nil {
-		mx.MatMul(ex, y, x.rows, q.rows)
+		q.Sum.MatMul(ex, y, x.rows, q.rows)
 	} else {
-		mx.GroupedMatMul(ex, y, x.rows, q.rows, x.ends, x.whole)
+		q.Sum.GroupedMatMul(ex, y, x.rows, q.rows, x.ends, x.whole)
 	}
 }
 
 // dgrad computes dx = dy·w.
 func (q *mxLinear) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy *activation) {
 	if dy.ends == nil {
-		mx.Dgrad(ex, dx, dy.rows, q.cols.Group(0))
+		q.Sum.Dgrad(ex, dx, dy.rows, q.cols.Group(0))
 	} else {
-		mx.GroupedDgrad(ex, dx, dy.rows, q.cols, dy.ends, dy.whole)
+		q.Sum.GroupedDgrad(ex, dx, dy.rows, q.cols, dy.ends, dy.whole)
 	}
 }
 
 // wgrad adds dyᵀ·x to the gradient of w; both are quantized along their columns.
 func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, dy, x *activation, seq int) {
 	if x.ends == nil {
-		mx.WgradSpans(ex, w.Grad.Mat(), dy.cols, x.cols, q.wholeBlocks(seq, dy.Dim(0)), w.accumulate(ex))
+		q.Sum.WgradSpans(ex, w.Grad.Mat(), dy.cols, x.cols, q.wholeBlocks(seq, dy.Dim(0)), w.accumulate(ex))
 	} else {
-		mx.GroupedWgrad(ex, w.ownGroups(), dy.cols, x.cols, w.accumulate(ex))
+		q.Sum.GroupedWgrad(ex, w.ownGroups(), dy.cols, x.cols, w.accumulate(ex))
 	}
 }
 
@@ -74,7 +78,7 @@ func (q *mxLinear) quantizeInput(p phase, x *activation) {
 	if q.quantizesWgrad() && p.quantizesForWgrad() && !p.defersWgrad(x.ends) {
 		x.cols = alongCols(p.cheap, q.Wgrad.Right, x)
 	}
-	received := x.quantize(p.ex, q.Forward.Left, q.Wgrad.Right)
+	received := q.quantize(p, Input, x, q.Forward.Left, q.Wgrad.Right)
 	q.show(Quantized{Operand: Input, X: x.Mat(), Rows: x.rows, Cols: x.cols, Ends: x.ends, Received: received, Again: p.recomputing})
 }
 
@@ -84,7 +88,7 @@ func (q *mxLinear) quantizeGradient(p phase, dy *activation) {
 		return
 	}
 	q.reserveGradient(p, dy)
-	received := dy.quantize(p.ex, q.Dgrad.Left, q.Wgrad.Left)
+	received := q.quantize(p, Gradient, dy, q.Dgrad.Left, q.Wgrad.Left)
 	q.show(Quantized{Operand: Gradient, X: dy.Mat(), Rows: dy.rows, Cols: dy.cols, Ends: dy.ends, Received: received})
 }
 
@@ -103,52 +107,65 @@ func (q *mxLinear) completeInput(p phase, x *activation) {
 	}
 	p.ex.Profile.SetRecompute(true)
 	defer p.ex.Profile.SetRecompute(false)
-	x.cols = alongCols(p.saved, q.Wgrad.Right, x)
-	mx.Quantize(p.ex, x.cols, x.Mat(), q.Wgrad.Right.Mode)
 	if x.shown == nil { // the forward product is not recomputed
 		x.shown = q
 	}
+	x.cols = alongCols(p.saved, q.Wgrad.Right, x)
+	x.shown.fill(p, Input, x, mx.Tensor{}, mx.Cast{}, q.Wgrad.Right)
 	x.shown.show(Quantized{Operand: Input, X: x.Mat(), Cols: x.cols, Ends: x.ends, Again: true})
 }
 
 // quantizeDeferred quantizes rows of several passes along their columns, so that their blocks are
-// as full as possible.
-func (q *mxLinear) quantizeDeferred(ex *tensor.Exec, o Operand, by mx.Cast, a *activation) {
-	a.cols = alongCols(&ex.Arena, by, a)
-	mx.Quantize(ex, a.cols, a.Mat(), by.Mode)
+// as full as possible. They are all rows of their experts.
+func (q *mxLinear) quantizeDeferred(p phase, o Operand, by mx.Cast, a *activation) {
+	a.cols = alongCols(&p.ex.Arena, by, a)
+	by.Quantize(p.ex, a.cols, a.Mat(), q.draws(p, o, mx.AlongCols, by, a))
 	q.show(Quantized{Operand: o, X: a.Mat(), Cols: a.cols, Ends: a.ends, Again: true})
 }
 
-// quantize quantizes a along its rows, in the arena of ex, and fills its codes along columns if
-// they have memory. Rows that were received as codes of the right format keep these; it then
-// returns true.
-func (a *activation) quantize(ex *tensor.Exec, byRows, byCols mx.Cast) (received bool) {
+// quantize quantizes a along its rows, in the arena of the phase's Exec, and fills its codes along
+// columns if they have memory. Rows that were received as codes of the right format keep these; it
+// then returns true.
+func (q *mxLinear) quantize(p phase, o Operand, a *activation, byRows, byCols mx.Cast) (received bool) {
 	rows := mx.Tensor{}
 	received = accepts(a.rows, byRows)
 	if !received && byRows.Quantizes() {
-		a.rows = alongRows(&ex.Arena, byRows, a)
+		a.rows = alongRows(&p.ex.Arena, byRows, a)
 		rows = a.rows
 	}
-	quantizeBoth(ex, rows, a.cols, a.Mat(), byRows, byCols)
+	q.fill(p, o, a, rows, byRows, byCols)
 	return received
 }
 
-// accepts reports whether codes that came with the rows equal those that a layer would compute.
-func accepts(codes mx.Tensor, c mx.Cast) bool { return codes.Codes.Valid() && codes.Format == c.Format }
+// fill fills rows and the codes of a along its columns. Either may be the zero Tensor.
+func (q *mxLinear) fill(p phase, o Operand, a *activation, rows mx.Tensor, byRows, byCols mx.Cast) {
+	q.findAmax(p, a.Mat(), rows, a.cols)
+	alongRows := form{rows, byRows, q.draws(p, o, mx.AlongRows, byRows, a)}
+	quantizeBoth(p.ex, a.Mat(), alongRows, form{a.cols, byCols, q.draws(p, o, mx.AlongCols, byCols, a)})
+}
 
-// quantizeBoth fills rows and cols, in one pass over x if possible. Either may be the zero Tensor,
-// which is left alone.
-func quantizeBoth(ex *tensor.Exec, rows, cols mx.Tensor, x tensor.Matrix, byRows, byCols mx.Cast) {
-	wantsRows, wantsCols := rows.Codes.Valid(), cols.Codes.Valid()
-	if wantsRows && wantsCols && byRows == byCols {
-		mx.QuantizeBoth(ex, rows, cols, x, byRows.Mode)
+// accepts reports whether codes that came with the rows equal those that a layer would compute.
+func accepts(codes mx.Tensor, c mx.Cast) bool {
+	return codes.Codes.Valid() && codes.Format == c.Format && c.Rounding == mx.Nearest
+}
+
+// form is one of the quantized forms of a matrix. Its largest magnitudes are set.
+type form struct {
+	mx.Tensor // the zero Tensor: no product needs this form
+	by        mx.Cast
+	draws     mx.Draws
+}
+
+// quantizeBoth fills both forms of x, in one pass over x if possible.
+func quantizeBoth(ex *tensor.Exec, x tensor.Matrix, rows, cols form) {
+	if rows.Codes.Valid() && cols.Codes.Valid() && rows.by == cols.by && mx.OnePass(rows.Format, cols.Format) && rows.by.Rounding == mx.Nearest {
+		mx.QuantizeBoth(ex, rows.Tensor, cols.Tensor, x, rows.by.Mode)
 		return
 	}
-	if wantsRows {
-		mx.Quantize(ex, rows, x, byRows.Mode)
-	}
-	if wantsCols {
-		mx.Quantize(ex, cols, x, byCols.Mode)
+	for _, f := range [...]form{rows, cols} {
+		if f.Codes.Valid() {
+			f.by.Encode(ex, f.Tensor, x, f.draws)
+		}
 	}
 }
 
@@ -158,7 +175,11 @@ func (q *mxLinear) refresh(ex *tensor.Exec, w tensor.Tensor) {
 	if q.sharesWeight() {
 		cols = mx.Tensor{} // it is rows
 	}
-	quantizeBoth(ex, q.rows, cols, w.Mat(), q.Forward.Right, q.Dgrad.Right)
+	findAmax(ex, w.Mat(), q.rows, cols)
+	draws := func(d mx.Direction) mx.Draws {
+		return mx.Draws{Stream: q.stream(Weight, d), First: uint64(q.firstExpert * w.Dim(-2))}
+	}
+	quantizeBoth(ex, w.Mat(), form{q.rows, q.Forward.Right, draws(mx.AlongRows)}, form{cols, q.Dgrad.Right, draws(mx.AlongCols)})
 	q.showWeight(w, false)
 }
 
@@ -170,7 +191,7 @@ func (q *mxLinear) showWeight(w tensor.Tensor, elsewhere bool) {
 // for training only. It writes the weight itself only if a product or an observer reads it, or if
 // quantization takes more than one pass.
 func (q *mxLinear) updateWork(ex *tensor.Exec, w tensor.Tensor, update func(ex *tensor.Exec, lo, hi int, part tensor.Tensor)) {
-	if q.watched() || q.readsWeight() || q.Forward.Right != q.Dgrad.Right || !mx.OnePass(q.rows.Format, q.cols.Format) {
+	if q.watched() || q.readsWeight() || q.Forward.Right != q.Dgrad.Right || q.Forward.Right.Rounding != mx.Nearest || !mx.OnePass(q.rows.Format, q.cols.Format) {
 		update(ex, 0, w.Mat().Rows, w)
 		q.refresh(ex, w)
 		return

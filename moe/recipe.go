@@ -13,6 +13,7 @@ type Recipe struct {
 	Forward Product // y = x·wᵀ: inputs, weights
 	Dgrad   Product // dx = dy·w: gradients of outputs, weights
 	Wgrad   Product // dw = dyᵀ·x: gradients of outputs, inputs
+	Sum     mx.Sum  // of all quantized products
 }
 
 // Product says how the two operands of a product are quantized. A product of two zero Casts is
@@ -40,10 +41,13 @@ func (r *Recipe) validate() error {
 		if p.casts.Left.Quantizes() != p.casts.Right.Quantizes() {
 			errs = append(errs, fmt.Errorf("%s multiplies %v and %v: quantize both operands or neither", p.name, p.casts.Left.Format, p.casts.Right.Format))
 		}
+		if p.casts.Left.Format.Hadamard != p.casts.Right.Format.Hadamard {
+			errs = append(errs, fmt.Errorf("%s multiplies %v and %v: transform both operands by the same number of points", p.name, p.casts.Left.Format, p.casts.Right.Format))
+		}
 	}
-	for _, c := range []mx.Cast{r.Forward.Left, r.Dgrad.Left, r.Wgrad.Left, r.Wgrad.Right} {
+	for _, c := range []mx.Cast{r.Forward.Left, r.Wgrad.Right} {
 		if c.Quantizes() && c.Format.Block[0] != 1 {
-			errs = append(errs, fmt.Errorf("%v has blocks of %d rows: only weights may, because the number of tokens varies", c.Format, c.Format.Block[0]))
+			errs = append(errs, fmt.Errorf("%v has blocks of %d rows: only weights and gradients may, because inputs may be one token", c.Format, c.Format.Block[0]))
 		}
 	}
 	return errors.Join(errs...)

@@ -10,22 +10,14 @@ import (
 	"spmoe/tensor/format"
 )
 
-// Formats that no kernel multiplies. Two of them have blocks of several rows, for weights.
-var (
-	nvfp4     = mx.Format{Name: "nvfp4", Element: format.E2M1, Block: [2]int{1, 16}, Scale: mx.ScaleE4M3, TensorScale: true, Packed: true}
-	nvfp4Tile = mx.Format{Name: "nvfp4 16x16", Element: format.E2M1, Block: [2]int{16, 16}, Scale: mx.ScaleE4M3, TensorScale: true, Packed: true}
-	fp8Row    = mx.Format{Name: "fp8 1x128", Element: format.E4M3, Block: [2]int{1, 128}, Scale: mx.ScaleFP32}
-	fp8Tile   = mx.Format{Name: "fp8 128x128", Element: format.E4M3, Block: [2]int{128, 128}, Scale: mx.ScaleFP32}
-)
-
 // Recipes of tests.
 var (
 	inMXFP8     = uniform(cast(mx.E4M3), cast(mx.E4M3))
 	inMXINT8    = uniform(cast(mx.INT8), cast(mx.INT8))
 	inMXFP4     = uniform(cast(mx.E2M1), cast(mx.E2M1))
 	highWgrad   = &Recipe{Forward: inMXFP8.Forward, Dgrad: inMXFP8.Dgrad}
-	inNVFP4     = tiled(nvfp4, nvfp4Tile)
-	inFP8Blocks = tiled(fp8Row, fp8Tile)
+	inNVFP4     = tiled(mx.NVFP4, mx.NVFP4Tile)
+	inFP8Blocks = tiled(mx.FP8Row, mx.FP8Tile)
 )
 
 // tiled is a recipe of rows for inputs and gradients, and of squares for weights.
@@ -135,10 +127,14 @@ func TestPlainLayers(t *testing.T) {
 
 // TestRefusedRecipes: what no layer can multiply by is refused by name.
 func TestRefusedRecipes(t *testing.T) {
+	transformed := mx.NVFP4
+	transformed.Hadamard = 16
 	for want, p := range map[string]Precision{
 		"forward multiplies e4m3 and not quantized": {Linears: &Recipe{Forward: Product{Left: cast(mx.E4M3)}}},
 		"wgrad multiplies not quantized and e4m3":   {Experts: &Recipe{Wgrad: Product{Right: cast(mx.E4M3)}}},
-		"nvfp4 16x16 has blocks of 16 rows":         {Linears: uniform(cast(nvfp4Tile), cast(nvfp4))},
+		"nvfp4-16x16 has blocks of 16 rows":         {Linears: uniform(cast(mx.NVFP4Tile), cast(mx.NVFP4))},
+		"transform both operands":                   {Linears: &Recipe{Wgrad: Product{cast(transformed), cast(mx.NVFP4)}}},
+		"a share of 2 of the layers":                {PlainTail: 2},
 		"-1 layers at the beginning":                {PlainFirst: -1},
 	} {
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {

@@ -111,5 +111,5 @@ func (a *attention) recompute(p phase, x tensor.Tensor, s *attentionState) {
 // restore gives an activation its rows back. Its quantized forms are lost. From now on only wgrad
 // reads the activation, and it quantizes what it reads.
 func (a *activation) restore(x tensor.Tensor) {
-	*a = activation{Tensor: x, ends: a.ends, whole: a.whole, shown: a.shown}
+	*a = activation{Tensor: x, rowGroups: a.rowGroups, shown: a.shown}
 }

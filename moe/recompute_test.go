@@ -122,6 +122,7 @@ func TestRecompute(t *testing.T) {
 		"mxfp8, wire":      {whole, recipe{"mxfp8", "onesided", wire}},
 		"mxfp8-wgrad-bf16": {whole, recipe{"mxfp8-wgrad-bf16", "onesided", wire}},
 		"mxfp8-experts":    {whole, recipe{"mxfp8-experts", "standard", ep.Options{}}},
+		"nvfp4":            {with(whole, func(c *Config) { c.Layers, c.MTPLayers = 3, 0 }), recipe{"nvfp4", "onesided", ep.Options{}}},
 		"capacity":         {whole, recipe{"bf16", "onesided", ep.Options{Capacity: 0.75}}},
 		"force_balance":    {with(whole, func(c *Config) { c.ForceBalance = true }), recipe{"mxfp8", "onesided", ep.Options{}}},
 		"no shared expert": {with(whole, func(c *Config) { c.SharedExperts, c.QRank, c.ScoreFunc = 0, 0, Softmax }), recipe{"bf16", "onesided", ep.Options{}}},

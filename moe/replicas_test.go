@@ -10,9 +10,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/collective/mesh"
-	"spmoe/mx"
 	"spmoe/tensor"
-	"spmoe/tensor/format"
 )
 
 // Experts have few rows here, and fewer on each replica, so that products of both kinds occur.
@@ -38,12 +36,10 @@ func TestReplicasWithPassesInFlight(t *testing.T) {
 	const ranks, seq = 4, 32
 	sequences := [...]int{1, 2, 1}
 	cfg := with(quantizable(64, 64), func(c *Config) { c.TopK, c.MaxPositions = 2, seq })
-	precision, err := PrecisionByName("mxfp8")
-	if err != nil {
-		t.Fatal(err)
-	}
+	precision := DefaultOptions().NVFP4.precision()
+	precision.PlainTail = 0
 	all := batchOf(41, 4*ranks, seq, cfg.Vocab)
-	err = collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
+	err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
 		on, err := NewMesh(c, mesh.Layout{World: ranks, PP: 1, DPReplicate: 2, DPShard: 2, EP: 2})
 		if err != nil {
 			return err
@@ -158,10 +154,11 @@ func TestMeshRefuses(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		wide := mx.Format{Name: "wide", Element: format.E2M1, Block: [2]int{1, 16}, Scale: mx.ScaleE4M3, TensorScale: true}
-		p := Precision{Name: "wide", DType: tensor.BF16, Experts: uniform(cast(wide), cast(wide))}
-		if _, err := NewOn(on, quantizable(64, 64), p, 8, nil); err == nil || !strings.Contains(err.Error(), "a scale for all rows of an expert") {
-			t.Errorf("scales of whole experts: %v", err)
+		o := DefaultOptions().FP8
+		o.Gradient = gradientSquares
+		p := o.precision()
+		if _, err := NewOn(on, quantizable(64, 64), p, 8, nil); err == nil || !strings.Contains(err.Error(), "has 128 rows of an expert") {
+			t.Errorf("blocks with rows of several replicas: %v", err)
 		}
 		return nil
 	})

@@ -82,7 +82,7 @@ func (p phase) sealTensor(to *seal, x tensor.Tensor) {
 
 // sealSaved is sealTensor for memory that the phase saves, which may be scratch memory.
 func (p phase) sealSaved(to *seal, x tensor.Tensor) {
-	if *to = (seal{}); p.saved == &p.arena {
+	if *to = (seal{}); p.saved == p.arena {
 		p.sealTensor(to, x)
 	}
 }
@@ -118,8 +118,11 @@ func (w *weight) checkGrad(ex *tensor.Exec) {
 // called once after the passes of a step. [Model.Damage] has the result.
 func (m *Model) CheckGrad(ex *tensor.Exec, group int) {
 	g := m.Groups[group]
-	g.sums.check(ex)
-	broken := g.sums.broken
+	broken := false
+	for i := range g.sums {
+		g.sums[i].check(ex)
+		broken = broken || g.sums[i].broken
+	}
 	for _, w := range g.weights {
 		w.checkGrad(ex)
 		broken = broken || w.broken

@@ -137,7 +137,7 @@ func (p *Pass) SetGradient(ex *tensor.Exec, g Boundary) {
 		from tensor.Tensor
 	}{{&p.dh, g.Hidden}, {&p.dembedded, g.Embedded}} {
 		if part.from.Valid() {
-			*part.to = like(&p.arena, part.from)
+			*part.to = like(p.arena, part.from)
 			tensor.Convert(ex, part.to.Mat(), part.from.Mat())
 			f.sealTensor(&p.waiting[i], *part.to)
 		}

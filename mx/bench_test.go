@@ -82,23 +82,42 @@ func measure(b *testing.B, x tensor.Tensor, quantize func()) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkGeneral measures quantizing and decoding per element in formats without kernels.
+// BenchmarkGeneral measures quantizing and decoding per element in formats that are not OCP MX, for
+// matrices of 2048 rows with the widths of 16B (2048, 1408) and 671B (7168).
 func BenchmarkGeneral(b *testing.B) {
-	const rows, cols = 256, 2048
-	ex := tensor.NewExec()
-	x, out := filled(1, tensor.BF16, rows, cols, normal), tensor.New(tensor.BF16, rows, cols)
-	for _, f := range []Format{nvfp4, nvfp4Weight, fp8Row, fp8Weight} {
-		for _, d := range []Direction{AlongRows, AlongCols} {
-			q := New(nil, f, d, rows, cols)
-			for name, do := range map[string]func(){
-				"quantize": func() { Quantize(ex, q, x.Mat(), RCEIL) }, "dequantize": func() { Dequantize(ex, out.Mat(), q) },
-			} {
-				b.Run(f.Name+"/"+d.String()+"/"+name, func(b *testing.B) {
+	const rows = 2048
+	ex, transformed := tensor.NewExec(), NVFP4
+	transformed.Hadamard = 16
+	for _, cols := range []int{1408, 2048, 7168} {
+		x, out := repeated(tensor.BF16, rows, cols), tensor.New(tensor.BF16, rows, cols)
+		for _, c := range []struct {
+			name   string
+			along  Direction
+			cast   Cast
+			decode bool // measure decoding too
+		}{
+			{"nvfp4/rows", AlongRows, Cast{Format: NVFP4}, true},
+			{"nvfp4/rows/stochastic", AlongRows, Cast{Format: NVFP4, Rounding: Stochastic}, false},
+			{"nvfp4/cols/hadamard", AlongCols, Cast{Format: transformed}, true},
+			{"nvfp4/cols/hadamard/stochastic", AlongCols, Cast{Format: transformed, Rounding: Stochastic}, false},
+			{"nvfp4/tile", AlongRows, Cast{Format: NVFP4Tile}, true},
+			{"fp8/rows", AlongRows, Cast{Format: FP8RowPow2}, true},
+			{"fp8/cols", AlongCols, Cast{Format: FP8RowPow2}, true},
+			{"fp8/tile", AlongRows, Cast{Format: FP8TilePow2}, true},
+		} {
+			q := New(nil, c.cast.Format, c.along, rows, cols)
+			perElement := func(name string, do func()) {
+				b.Run(fmt.Sprintf("%d/%s/%s", cols, c.name, name), func(b *testing.B) {
 					for b.Loop() {
 						do()
 					}
 					b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*rows*cols), "ns/element")
+					b.ReportMetric(0, "ns/op")
 				})
+			}
+			perElement("quantize", func() { c.cast.Quantize(ex, q, x.Mat(), Draws{}) })
+			if c.decode {
+				perElement("decode", func() { dequantizeGeneral(ex, out.Mat(), q, false) })
 			}
 		}
 	}

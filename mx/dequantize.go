@@ -12,13 +12,14 @@ import (
 
 // Dequantize sets dst to the values of t. dst: [rows, cols] is FP32 or BF16. With E8M0 scales, FP32
 // values are exact unless they exceed its range. BF16 values are rounded once. Every element of a
-// block with a NaN scale is NaN.
+// block with a NaN scale is NaN. The result is that of the matrix before its Hadamard transform, if
+// the format has one.
 func Dequantize(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	if dst.Rows != t.Rows() || dst.Cols != t.Cols() {
 		panic(fmt.Sprintf("mx: cannot dequantize a [%d, %d] matrix into [%d, %d]: the shapes must agree", t.Rows(), t.Cols(), dst.Rows, dst.Cols))
 	}
 	if !t.Format.isMX() {
-		dequantizeGeneral(ex, dst, t, true)
+		dequantizeAny(ex, dst, t)
 		return
 	}
 	if t.Ends == nil {

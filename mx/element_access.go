@@ -5,6 +5,7 @@ package mx
 import (
 	"fmt"
 
+	"spmoe/tensor"
 	"spmoe/tensor/format"
 )
 
@@ -42,17 +43,21 @@ type storedScale struct {
 }
 
 // GroupScale returns the scale that multiplies all elements of group g. It is 1 for formats without
-// group scales.
+// group scales, and 4/3 for those with Shrink.
 func (t Tensor) GroupScale(g int) float32 {
-	if !t.Amax.Valid() || t.Amax.F32()[g] == 0 {
-		return 1
+	scale := float32(1)
+	if t.Amax.Valid() && t.Amax.F32()[g] != 0 {
+		scale = t.Amax.F32()[g] / (t.Format.largestScale() * t.Format.Max())
 	}
-	return t.Amax.F32()[g] / (largestE4M3 * t.Format.Max())
+	if t.Format.Shrink {
+		scale *= 4.0 / 3
+	}
+	return scale
 }
 
 func (t Tensor) setScale(row, col int, s storedScale) {
 	at := row*t.Scales.Dim(1) + col
-	if t.Format.Scale == ScaleFP32 {
+	if t.Format.Scale.dtype() == tensor.FP32 {
 		t.Scales.F32()[at] = s.value
 	} else {
 		t.Scales.U8()[at] = s.code
@@ -64,16 +69,17 @@ func (t Tensor) Scale(row, col int) float32 {
 	switch at := row*t.Scales.Dim(1) + col; t.Format.Scale {
 	case ScaleE4M3:
 		return format.E4M3.Values()[t.Scales.U8()[at]]
-	case ScaleFP32:
+	case ScaleFP32, ScalePow2:
 		return t.Scales.F32()[at]
 	default:
 		return DecodeScale(t.Scales.U8()[at])
 	}
 }
 
-// setCodes sets the codes of a row.
-func (t Tensor) setCodes(row int, codes []uint8) {
-	to := t.Codes.Index(row).U8()
+// setCodes sets the codes of a row from a column on. Packed rows begin with an even column.
+func (t Tensor) setCodes(row, col int, codes []uint8) {
+	per := t.Format.perByte()
+	to := t.Codes.Index(row).U8()[col/per:][:len(codes)/per]
 	if !t.Format.Packed {
 		copy(to, codes)
 		return

@@ -32,9 +32,3 @@ func with(ks quant.Kernels, f func()) {
 	kernels = ks
 	f()
 }
-
-// Formats of format_test.go for package mx_test.
-var (
-	NVFP4, NVFP4Weight = nvfp4, nvfp4Weight
-	FP8Row, FP8Weight  = fp8Row, fp8Weight
-)

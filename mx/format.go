@@ -3,6 +3,7 @@ package mx
 // Number formats as data. The rest of this package depends on these values only.
 
 import (
+	"errors"
 	"fmt"
 
 	"spmoe/tensor"
@@ -24,6 +25,20 @@ type Format struct {
 	// its blocks are relative to it and must be E4M3.
 	TensorScale bool
 
+	// FourOverSix says that the largest magnitude of a block becomes either the format's largest
+	// number or 2/3 of it, whichever leaves the smaller error. It needs a tensor scale. Block scales
+	// relative to it are then at most 256 before the choice, so that one half more fits E4M3.
+	FourOverSix bool
+
+	// Shrink says that elements are multiplied by 3/4 before they are rounded. The elements of a
+	// block with a FLOOR scale then stay within the format, so that stochastic rounding has no bias.
+	// The matrix stands for 4/3 of its codes times scales.
+	Shrink bool
+
+	// Hadamard is the number of points of the random Hadamard transform that a matrix has gone
+	// through along its blocks before its elements were rounded. 0 means none. See [Hadamard].
+	Hadamard int
+
 	// Packed says that a byte holds the 4-bit codes of two columns, the even one in the low bits.
 	// Otherwise each code has a byte.
 	Packed bool
@@ -37,6 +52,7 @@ const (
 	ScaleE8M0 ScaleType = iota // a power of two, chosen by a [ScaleMode]
 	ScaleE4M3                  // the nearest E4M3 number, as in NVFP4
 	ScaleFP32                  // as in DeepSeek-V3
+	ScalePow2                  // FP32, rounded up to a power of two
 )
 
 // microscaling returns a format of OCP MX: blocks of 32 along the contracted dimension, E8M0
@@ -45,7 +61,7 @@ func microscaling(e *format.Element) Format {
 	return Format{Name: e.String(), Element: e, Block: [2]int{1, format.MXBlock}, Scale: ScaleE8M0}
 }
 
-// The formats of OCP MX v1.0.
+// The formats of OCP MX v1.0, with one byte per code.
 var (
 	E4M3 = microscaling(format.E4M3) // MXFP8
 	E5M2 = microscaling(format.E5M2) // MXFP8
@@ -55,8 +71,37 @@ var (
 	INT8 = microscaling(format.INT8) // MXINT8
 )
 
+// Other formats that models are trained in.
+var (
+	// MXFP4 is E2M1 with two codes per byte.
+	MXFP4 = Format{Name: "mxfp4", Element: format.E2M1, Block: E2M1.Block, Scale: ScaleE8M0, Packed: true}
+
+	// NVFP4 is that of Transformer Engine: rows of 16 elements, and squares for weights.
+	NVFP4     = nvfp4Format("nvfp4", 1)
+	NVFP4Tile = nvfp4Format("nvfp4-16x16", 16)
+
+	// FP8Row and FP8Tile are DeepSeek-V3's: rows of 128 elements, and squares for weights.
+	FP8Row      = fp8Format("fp8-1x128", 1, ScaleFP32)
+	FP8Tile     = fp8Format("fp8-128x128", 128, ScaleFP32)
+	FP8RowPow2  = fp8Format("fp8-1x128-pow2", 1, ScalePow2)
+	FP8TilePow2 = fp8Format("fp8-128x128-pow2", 128, ScalePow2)
+)
+
+func nvfp4Format(name string, height int) Format {
+	return Format{Name: name, Element: format.E2M1, Block: [2]int{height, 16}, Scale: ScaleE4M3, TensorScale: true, Packed: true}
+}
+
+func fp8Format(name string, height int, scale ScaleType) Format {
+	return Format{Name: name, Element: format.E4M3, Block: [2]int{height, 128}, Scale: scale}
+}
+
+// MXFormats lists the built-in formats of OCP MX with one byte per code.
+func MXFormats() []Format { return []Format{E4M3, E5M2, E2M3, E3M2, E2M1, INT8} }
+
 // Formats lists the built-in formats.
-func Formats() []Format { return []Format{E4M3, E5M2, E2M3, E3M2, E2M1, INT8} }
+func Formats() []Format {
+	return append(MXFormats(), MXFP4, NVFP4, NVFP4Tile, FP8Row, FP8Tile, FP8RowPow2, FP8TilePow2)
+}
 
 // ParseFormat returns the built-in format of the given name.
 func ParseFormat(name string) (Format, error) {
@@ -65,15 +110,26 @@ func ParseFormat(name string) (Format, error) {
 			return f, nil
 		}
 	}
-	return Format{}, fmt.Errorf("%q is not an MX element format: use one of %v", name, Formats())
+	return Format{}, fmt.Errorf("%q is not a number format: use one of %v", name, Formats())
 }
 
-// String returns the name of the format.
+// String returns the name of the format, followed by what has been added to the format of that
+// name: "nvfp4+rht16".
 func (f Format) String() string {
 	if !f.Quantizes() {
 		return "not quantized"
 	}
-	return f.Name
+	name := f.Name
+	if f.FourOverSix {
+		name += "+4/6"
+	}
+	if f.Shrink {
+		name += "+3/4"
+	}
+	if f.Hadamard > 0 {
+		name += fmt.Sprintf("+rht%d", f.Hadamard)
+	}
+	return name
 }
 
 // Quantizes says whether f is a format at all.
@@ -87,9 +143,9 @@ func (f Format) BytesPerElement() float64 {
 // BlocksIn returns the number of blocks for n elements along the contracted dimension.
 func (f Format) BlocksIn(n int) int { return ceilDiv(n, f.Block[1]) }
 
-// isMX says whether f is an OCP MX format with one byte per code, as all kernels require.
+// isMX says whether f is an OCP MX format with one byte per code, as its kernels require.
 func (f Format) isMX() bool {
-	return f.Block == [2]int{1, format.MXBlock} && f.Scale == ScaleE8M0 && !f.TensorScale && !f.Packed
+	return f.Block == [2]int{1, format.MXBlock} && f.Scale == ScaleE8M0 && !f.TensorScale && !f.Packed && !f.Shrink && f.Hadamard == 0
 }
 
 // perByte returns the number of codes in a byte.
@@ -100,25 +156,30 @@ func (f Format) perByte() int {
 	return 1
 }
 
-// validate panics if the description contradicts itself.
-func (f Format) validate() {
+// Validate returns an error if the description contradicts itself.
+func (f Format) Validate() error {
 	switch {
 	case !f.Quantizes():
-		panic("mx: a quantized matrix needs a format, not the zero Format")
+		return errors.New("a quantized matrix needs a format, not the zero Format")
 	case f.Block[0] < 1 || f.Block[1] < 1:
-		panic(fmt.Sprintf("mx: %s has blocks of %v elements: both extents must be at least 1", f.Name, f.Block))
+		return fmt.Errorf("%s has blocks of %v elements: both extents must be at least 1", f.Name, f.Block)
 	case f.Packed && f.Bits() != 4:
-		panic(fmt.Sprintf("mx: %s packs codes of %d bits: only 4-bit codes can be packed", f.Name, f.Bits()))
+		return fmt.Errorf("%s packs codes of %d bits: only 4-bit codes can be packed", f.Name, f.Bits())
 	case f.TensorScale && f.Scale != ScaleE4M3:
-		panic(fmt.Sprintf("mx: %s has a tensor scale, which needs E4M3 block scales", f.Name))
-	case f.Scale > ScaleFP32:
-		panic(fmt.Sprintf("mx: %s has scales of the unknown type %d", f.Name, f.Scale))
+		return fmt.Errorf("%s has a tensor scale, which needs E4M3 block scales", f.Name)
+	case f.FourOverSix && !f.TensorScale:
+		return fmt.Errorf("%s chooses between two scales per block, which needs a tensor scale", f.Name)
+	case f.Hadamard < 0 || f.Hadamard > maxHadamard || f.Hadamard&(f.Hadamard-1) != 0:
+		return fmt.Errorf("%s has a Hadamard transform of %d points: use a power of two of at most %d, or 0", f.Name, f.Hadamard, maxHadamard)
+	case f.Scale > ScalePow2:
+		return fmt.Errorf("%s has scales of the unknown type %d", f.Name, f.Scale)
 	}
+	return nil
 }
 
 // dtype returns the type of a tensor of scales.
 func (s ScaleType) dtype() tensor.DType {
-	if s == ScaleFP32 {
+	if s == ScaleFP32 || s == ScalePow2 {
 		return tensor.FP32
 	}
 	return tensor.UINT8

@@ -27,15 +27,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Formats of the reference implementations that general_test.go compares the general path with.
-// They are not among Formats, which have kernels or are of OCP MX.
-var (
-	nvfp4       = Format{Name: "nvfp4", Element: format.E2M1, Block: [2]int{1, 16}, Scale: ScaleE4M3, TensorScale: true, Packed: true}
-	nvfp4Weight = Format{Name: "nvfp4 16x16", Element: format.E2M1, Block: [2]int{16, 16}, Scale: ScaleE4M3, TensorScale: true, Packed: true}
-	fp8Row      = Format{Name: "fp8 1x128", Element: format.E4M3, Block: [2]int{1, 128}, Scale: ScaleFP32}
-	fp8Weight   = Format{Name: "fp8 128x128", Element: format.E4M3, Block: [2]int{128, 128}, Scale: ScaleFP32}
-)
-
 // Formats without a reference. Those of 4 bits have one byte per code, so that matrices may have an
 // odd number of columns.
 var (
@@ -45,7 +36,7 @@ var (
 )
 
 func TestBytesPerElement(t *testing.T) {
-	for f, want := range map[Format]float64{E4M3: 33.0 / 32, nvfp4: 0.5 + 1.0/16, nvfp4Weight: 0.5 + 1.0/256, fp8Row: 1 + 4.0/128} {
+	for f, want := range map[Format]float64{E4M3: 33.0 / 32, NVFP4: 0.5 + 1.0/16, NVFP4Tile: 0.5 + 1.0/256, FP8Row: 1 + 4.0/128} {
 		if got := f.BytesPerElement(); got != want {
 			t.Errorf("%v takes %v bytes per element, want %v", f, got, want)
 		}
@@ -58,9 +49,9 @@ func TestContradictoryFormats(t *testing.T) {
 		"blocks of [0 16]":             func(f *Format) { f.Block[0] = 0 },
 		"packs codes of 8 bits":        func(f *Format) { f.Element = format.E4M3 },
 		"needs E4M3 block scales":      func(f *Format) { f.Scale = ScaleFP32 },
-		"scales of the unknown type 3": func(f *Format) { f.Scale, f.TensorScale = 3, false },
+		"scales of the unknown type 4": func(f *Format) { f.Scale, f.TensorScale = 4, false },
 	} {
-		f := nvfp4
+		f := NVFP4
 		change(&f)
 		func() {
 			defer func() {

@@ -22,7 +22,7 @@ func FuzzQuantize(f *testing.F) {
 		rows := min(len(data)/4, 1<<14) / cols
 		x := tensor.New(tensor.FP32, rows, cols)
 		copy(x.Bytes(), data)
-		format, mode := Formats()[int(choice)%len(Formats())], ScaleModes()[int(choice)/len(Formats())%len(ScaleModes())]
+		format, mode := MXFormats()[int(choice)%len(MXFormats())], ScaleModes()[int(choice)/len(MXFormats())%len(ScaleModes())]
 		name := fmt.Sprintf("%v %v", format, mode)
 		ends := []int32{int32(rows / 2), int32(rows)}
 		tiersAgree(t, name, x.Mat(), format, mode, ends)

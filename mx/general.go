@@ -1,21 +1,44 @@
 package mx
 
-// Quantization to any format in plain Go, one row of blocks at a time.
+// Quantization to any format, a panel at a time: some columns of one row of blocks.
 
 import (
 	"math"
 
+	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
-	"spmoe/tensor/format"
 )
 
 // generalOpsPerElement is the cost of one element here, in operations of a matrix product.
-const generalOpsPerElement = 256
+const generalOpsPerElement = 128
 
-// quantizeGeneral is Quantize for any format.
-func quantizeGeneral(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
-	dst.findAmax(ex, x)
-	tensor.Parallel(ex, dst.Scales.Dim(0), generalOpsPerElement*x.Rows*x.Cols, quantizeArgs{t: dst, x: x, rule: mode.rule(dst.Format.Element), largest: dst.Format.Max()}, quantizeBlocks)
+// quantizeGeneral quantizes to any format, with the scales per group that dst.Amax gives.
+func quantizeGeneral(ex *tensor.Exec, dst Tensor, x tensor.Matrix, c Cast, draws Draws) {
+	g := quantizeArgs{t: dst, x: x, rule: c.Mode.rule(dst.Format.Element), rounding: c.Rounding, draws: draws, largest: dst.Format.Max()}
+	tensor.Parallel(ex, dst.Scales.Dim(0), generalOpsPerElement*x.Rows*x.Cols, g, quantizeBlocks)
+}
+
+// quantizeArgs holds the arguments of quantizeBlocks.
+type quantizeArgs struct {
+	t    Tensor
+	x    tensor.Matrix
+	rule rule
+
+	rounding Rounding
+	draws    Draws
+
+	largest float32 // largest number of the format
+}
+
+// quantizeBlocks quantizes rows [lo, hi) of blocks.
+func quantizeBlocks(ex *tensor.Exec, g quantizeArgs, lo, hi int) {
+	p := g.newPanel(ex)
+	for at := range g.t.rowsOfBlocks(g.x.Rows, lo, hi) {
+		for col := 0; col < g.x.Cols; col += p.most {
+			p.load(ex, at, col)
+			p.quantize(ex)
+		}
+	}
 }
 
 // findAmax sets Amax to the largest finite magnitude of each group if the format has group scales.
@@ -24,147 +47,31 @@ func (t Tensor) findAmax(ex *tensor.Exec, x tensor.Matrix) {
 	if !t.Amax.Valid() {
 		return
 	}
-	mark := ex.Mark()
-	defer ex.Release(mark)
-	row := ex.New(tensor.FP32, 1, x.Cols)
 	for g := range t.groups() {
 		lo, hi := t.groupRows(g, x.Rows)
-		amax := float32(0)
-		for r := lo; r < hi; r++ {
-			tensor.Convert(ex, row.Mat(), x.RowSlice(r, r+1))
-			for _, v := range row.F32() {
-				if m := magnitude(v); m > amax && m <= math.MaxFloat32 {
-					amax = m
-				}
+		t.Amax.F32()[g] = largestFinite(ex, x.RowSlice(lo, hi))
+	}
+}
+
+// largestFinite returns the largest finite magnitude of a matrix.
+func largestFinite(ex *tensor.Exec, x tensor.Matrix) float32 {
+	if kernels == quant.Tiles && x.DType() == tensor.BF16 {
+		if most := amaxBF16(x); uint32(most)<<16 < infinity {
+			return math.Float32frombits(uint32(most) << 16)
+		}
+	}
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	row, most := ex.New(tensor.FP32, 1, x.Cols), uint32(0)
+	for r := range x.Rows {
+		tensor.Convert(ex, row.Mat(), x.RowSlice(r, r+1))
+		for _, v := range row.F32() {
+			if m := magnitudeBits(v); m < infinity {
+				most = max(most, m)
 			}
 		}
-		t.Amax.F32()[g] = amax
 	}
+	return math.Float32frombits(most)
 }
 
 func magnitude(v float32) float32 { return float32(math.Abs(float64(v))) }
-
-// quantizeArgs holds the arguments of quantizeBlocks.
-type quantizeArgs struct {
-	t    Tensor
-	x    tensor.Matrix
-	rule rule
-
-	largest float32 // largest number of the format
-}
-
-// quantizeBlocks quantizes rows [lo, hi) of blocks.
-func quantizeBlocks(ex *tensor.Exec, g quantizeArgs, lo, hi int) {
-	cols := g.x.Cols
-	height, width := g.t.BlockShape()
-	rows := ex.New(tensor.FP32, height, cols)
-	amax, factors := ex.New(tensor.INT32, ceilDiv(cols, width)).I32(), ex.New(tensor.FP32, cols).F32()
-	codes := ex.New(tensor.UINT8, cols).U8()
-	for at := range g.t.rowsOfBlocks(g.x.Rows, lo, hi) {
-		panel := rows.Slice(0, at.last-at.first)
-		tensor.Convert(ex, panel.Mat(), g.x.RowSlice(at.first, at.last))
-		clear(amax)
-		for r := range panel.Dim(0) {
-			updateAmax(amax, panel.Index(r).F32(), width)
-		}
-		g.setScales(factors, amax, at)
-		for r := range panel.Dim(0) {
-			row := panel.Index(r).F32()
-			for c, factor := range factors {
-				row[c] *= factor
-			}
-			g.t.Format.EncodeScaled(codes, row, 1)
-			fillNonFinite(codes, amax, width, g.t.Format.NaN())
-			g.t.setCodes(at.first+r, codes)
-		}
-	}
-}
-
-// updateAmax updates amax with one row. amax holds the bits of the largest magnitude of each block.
-// The bits of magnitudes sort like the magnitudes, and those of NaNs above all others.
-func updateAmax(amax []int32, row []float32, width int) {
-	if width == 1 {
-		for c, v := range row {
-			amax[c] = max(amax[c], int32(math.Float32bits(v)&^(1<<31)))
-		}
-		return
-	}
-	for b := range amax {
-		most := amax[b]
-		for _, v := range row[b*width : min((b+1)*width, len(row))] {
-			most = max(most, int32(math.Float32bits(v)&^(1<<31)))
-		}
-		amax[b] = most
-	}
-}
-
-// setScales chooses the scales of a row of blocks. It sets factors to the multiplier of the
-// elements in each column.
-func (g *quantizeArgs) setScales(factors []float32, amax []int32, at blockRow) {
-	_, width := g.t.BlockShape()
-	encode := g.t.encodeScale(at.group)
-	for b, bits := range amax {
-		s, factor := g.scale(math.Float32frombits(uint32(bits)), encode)
-		g.t.setScale(at.block, b, s)
-		for c := b * width; c < min((b+1)*width, len(factors)); c++ {
-			factors[c] = factor
-		}
-	}
-}
-
-// fillNonFinite sets the codes of the blocks in a row that hold a NaN or an infinity.
-func fillNonFinite(codes []uint8, amax []int32, width int, with uint8) {
-	for b, bits := range amax {
-		if bits >= infinity {
-			fill(codes[b*width:min((b+1)*width, len(codes))], with)
-		}
-	}
-}
-
-// leastAmax is the smallest block maximum for an FP32 scale. Smaller maxima are raised to it, as in
-// DeepSeek's kernels (TileKernels).
-const leastAmax = 1e-4
-
-// scale returns the scale of a block whose largest magnitude is amax. factor multiplies the
-// elements of the block. The scale is NaN if amax is NaN or infinite. An E4M3 scale is multiplied
-// by encode before it is rounded.
-//
-// The formulas are those of the reference implementations, in FP32. For E4M3 that is NVFP4 in
-// Transformer Engine. For FP32 it is DeepSeek's TileKernels.
-func (g *quantizeArgs) scale(amax, encode float32) (s storedScale, factor float32) {
-	odd := amax-amax != 0
-	switch g.t.Format.Scale {
-	case ScaleE4M3:
-		if odd {
-			return storedScale{code: format.E4M3.NaN()}, 0
-		}
-		s.code = format.E4M3.Encode(min(amax*(encode*(1/g.largest)), largestE4M3))
-		return s, min(1/(format.E4M3.Values()[s.code]*(1/encode)), math.MaxFloat32)
-	case ScaleFP32:
-		if odd {
-			return storedScale{value: float32(math.NaN())}, 0
-		}
-		amax = max(amax, leastAmax)
-		return storedScale{value: amax / g.largest}, g.largest / amax
-	default:
-		s.code = g.rule.scale(math.Float32bits(amax))
-		return s, math.Float32frombits(powerOfTwo(max(254-int(s.code), 0)))
-	}
-}
-
-// largestE4M3 is the largest E4M3 scale.
-var largestE4M3 = format.E4M3.Max()
-
-// encodeScale returns the multiplier of a group's block scales before they are rounded. It is 1 if
-// the format has no group scales.
-func (t Tensor) encodeScale(group int) float32 {
-	if !t.Amax.Valid() {
-		return 1
-	}
-	amax := t.Amax.F32()[group]
-	encode := min(largestE4M3*t.Format.Max()/amax, math.MaxFloat32)
-	if amax == 0 || encode == 0 {
-		return 1
-	}
-	return encode
-}

@@ -2,9 +2,28 @@ package mx
 
 // Dequantization of any format in plain Go, one row of blocks at a time.
 
-import "spmoe/tensor"
+import (
+	"spmoe/mx/internal/nvfp4"
+	"spmoe/mx/internal/quant"
+	"spmoe/tensor"
+	"spmoe/tensor/format"
+)
 
-// dequantizeGeneral is Dequantize for any format, with or without the group scales.
+// dequantizeAny is Dequantize for any format.
+func dequantizeAny(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
+	if t.Format.Hadamard == 0 {
+		dequantizeGeneral(ex, dst, t, true)
+		return
+	}
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	h := ex.New(tensor.FP32, dst.Rows, dst.Cols).Mat()
+	dequantizeGeneral(ex, h, t, true)
+	InverseHadamard(ex, dst, h, t.Format.Hadamard, t.Blocks, t.Ends)
+}
+
+// dequantizeGeneral decodes a matrix of any format, with or without the group scales. It does not undo a
+// Hadamard transform.
 func dequantizeGeneral(ex *tensor.Exec, dst tensor.Matrix, t Tensor, groupScales bool) {
 	tensor.Parallel(ex, t.Scales.Dim(0), generalOpsPerElement*dst.Rows*dst.Cols, decodeArgs{dst, t, groupScales}, decodeBlocks)
 }
@@ -18,27 +37,80 @@ type decodeArgs struct {
 
 // decodeBlocks decodes rows [lo, hi) of blocks. Each product with a scale is rounded to FP32.
 func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
-	cols := d.dst.Cols
-	_, width := d.t.BlockShape()
-	values, row := d.t.Format.Values(), ex.New(tensor.FP32, 1, cols)
-	scales, scratch := ex.New(tensor.FP32, cols).F32(), ex.New(tensor.UINT8, cols).U8()
+	r, fast := newRowDecoder(ex, d.t), !d.groupScales && d.dst.DType() == tensor.BF16 && d.t.Format.isNVFP4()
 	for at := range d.t.rowsOfBlocks(d.dst.Rows, lo, hi) {
-		for c := range scales {
-			if c%width == 0 {
-				scales[c] = d.t.Scale(at.block, c/width)
-			} else {
-				scales[c] = scales[c-1]
+		r.loadScales(at.block)
+		for i := at.first; i < at.last; i++ {
+			if fast {
+				r.decodeNVFP4(d.dst, i)
+				continue
 			}
-		}
-		for r := at.first; r < at.last; r++ {
-			out := row.F32()
-			for c, code := range d.t.RowCodes(r, scratch) {
-				out[c] = values[code] * scales[c]
-			}
+			row := r.decode(i)
 			if d.groupScales {
-				tensor.Scale(out, d.t.GroupScale(at.group), out)
+				tensor.Scale(row.F32(), d.t.GroupScale(at.group), row.F32())
 			}
-			tensor.Convert(ex, d.dst.RowSlice(r, r+1), row.Mat())
+			tensor.Convert(ex, d.dst.RowSlice(i, i+1), row.Mat())
 		}
 	}
+}
+
+// A rowDecoder decodes one row at a time. Its kernels process whole vectors, so its rows are padded.
+type rowDecoder struct {
+	t      Tensor
+	kernel quant.Decoder
+	cols   int
+	run    int // columns that share a scale in scales: 1, nvfp4.Block or format.MXBlock
+	scales []float32
+	values *[256]float32 // by code
+	row    tensor.Tensor // FP32
+	padded tensor.Tensor // row and padding
+	codes  []uint8       // the same for codes
+}
+
+func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
+	_, width := t.BlockShape()
+	stride := ceilDiv(t.Cols(), padding) * padding
+	d := rowDecoder{t: t, kernel: decoder(t.Format.Element), cols: t.Cols(), run: 1, values: t.Format.Values()}
+	switch {
+	case width%format.MXBlock == 0:
+		d.run = format.MXBlock
+	case width == nvfp4.Block && t.Format.isNVFP4():
+		d.run = width
+	}
+	d.scales, d.codes = ex.New(tensor.FP32, stride).F32(), ex.New(tensor.UINT8, stride).U8()
+	clear(d.scales)
+	clear(d.codes)
+	whole := ex.New(tensor.FP32, 1, stride)
+	d.padded, d.row = whole, tensor.FromBytes(whole.Bytes()[:4*d.cols], tensor.FP32, 1, d.cols)
+	return d
+}
+
+// loadScales reads the scales of a row of blocks.
+func (d *rowDecoder) loadScales(block int) {
+	_, width := d.t.BlockShape()
+	run, n := d.run, ceilDiv(d.cols, d.run)
+	for b := range ceilDiv(d.cols, width) {
+		scale := d.t.Scale(block, b)
+		for i := b * width / run; i < min((b+1)*width/run, n); i++ {
+			d.scales[i] = scale
+		}
+	}
+}
+
+// decode returns row i times its scales. The next call overwrites it.
+func (d *rowDecoder) decode(i int) tensor.Tensor {
+	if kernels >= quant.Lanes && d.run != nvfp4.Block {
+		copy(d.codes, d.t.RowCodes(i, d.codes[:d.cols]))
+		if d.run == format.MXBlock {
+			quant.DecodeRows(d.padded.F32(), d.codes, d.scales, &d.kernel)
+		} else {
+			quant.DecodeCols(d.padded.F32(), d.codes, d.scales, &d.kernel)
+		}
+		return d.row
+	}
+	out := d.row.F32()
+	for c, code := range d.t.RowCodes(i, d.codes[:d.cols]) {
+		out[c] = d.values[code] * d.scales[c/d.run]
+	}
+	return d.row
 }

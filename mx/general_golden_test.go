@@ -39,12 +39,12 @@ func TestGoldenGeneralQuantize(t *testing.T) {
 		scales tensor.Tensor
 	}{
 		{"rows of 16", mx.NVFP4, nvfp4.tensor("x"), nvfp4.tensor("rows_codes"), nvfp4.tensor("rows_scales")},
-		{"blocks of 16x16", mx.NVFP4Weight, nvfp4.tensor("x"), nvfp4.tensor("weight_codes"), nvfp4.tensor("weight_scales")},
-		{"transformed", mx.NVFP4, nvfp4.tensor("rht"), nvfp4.tensor("rht_codes"), nvfp4.tensor("rht_scales")},
+		{"blocks of 16x16", mx.NVFP4Tile, nvfp4.tensor("x"), nvfp4.tensor("weight_codes"), nvfp4.tensor("weight_scales")},
+		{"transformed", nvfp4RHT, transpose(nvfp4.tensor("x")), nvfp4.tensor("rht_codes"), nvfp4.tensor("rht_scales")},
 		{"zeros", mx.NVFP4, zeros, nvfp4.tensor("zeros_codes"), nvfp4.tensor("zeros_scales")},
 		{"rows of 128", mx.FP8Row, fp8.tensor("x"), fp8.tensor("x_free_codes"), fp8.tensor("x_free_scales")},
 		{"columns of 128", mx.FP8Row, transpose(fp8.tensor("x")), fp8.tensor("xT_free_codes"), fp8.tensor("xT_free_scales")},
-		{"blocks of 128x128", mx.FP8Weight, fp8.tensor("w"), fp8.tensor("w_free_codes"), fp8.tensor("w_free_scales")},
+		{"blocks of 128x128", mx.FP8Tile, fp8.tensor("w"), fp8.tensor("w_free_codes"), fp8.tensor("w_free_scales")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ex := tensor.NewExec()
@@ -72,7 +72,7 @@ func TestGoldenGeneralQuantize(t *testing.T) {
 // reference returns the scale of a block. The files repeat the scales of 16x16 blocks for every
 // row.
 func reference(want mx.Tensor, block [2]int) float32 {
-	if want.Format == mx.NVFP4Weight && want.Scales.Dim(0) == want.Codes.Dim(0) {
+	if want.Format == mx.NVFP4Tile && want.Scales.Dim(0) == want.Codes.Dim(0) {
 		block[0] *= want.Format.Block[0]
 	}
 	return want.Scale(block[0], block[1])
@@ -128,7 +128,7 @@ func TestGoldenGroupedNVFP4(t *testing.T) {
 		mx.Quantize(ex, q, m, mx.RCEIL)
 		return q
 	}
-	weights := grouped(mx.NVFP4Weight, mx.AlongRows, w.Mat(), mx.EqualGroups(experts, n))
+	weights := grouped(mx.NVFP4Tile, mx.AlongRows, w.Mat(), mx.EqualGroups(experts, n))
 
 	y := tensor.New(tensor.FP32, x.Dim(0), n)
 	mx.GroupedMatMul(ex, y.Mat(), grouped(mx.NVFP4, mx.AlongRows, x.Mat(), ends), weights, ends, nil)
@@ -137,17 +137,26 @@ func TestGoldenGroupedNVFP4(t *testing.T) {
 	dx := tensor.New(tensor.FP32, x.Dim(0), k)
 	mx.GroupedDgrad(ex, dx.Mat(), grouped(mx.NVFP4, mx.AlongRows, dy.Mat(), ends), weights.WithBlocks(mx.AlongCols), ends, nil)
 	compareF64(t, "dx", dx.F32(), f.f64("dx_f64"))
+
+	dw := tensor.New(tensor.FP32, experts, n, k)
+	mx.GroupedWgrad(ex, dw, grouped(nvfp4RHT, mx.AlongCols, dy.Mat(), ends), grouped(nvfp4RHT, mx.AlongCols, x.Mat(), ends), false)
+	compareF64(t, "dw", dw.F32(), f.f64("dw_f64"))
 }
 
 // compareF64 allows the relative L2 distance that FP32 sums explain. No code or scale may differ.
 func compareF64(t *testing.T, name string, got []float32, want []float64) {
 	t.Helper()
+	if l2 := distance(got, want); !(l2 <= 1e-6) || len(got) != len(want) {
+		t.Errorf("%s: %d elements, relative L2 %.2g to the exact products, want %d and 1e-6", name, len(got), l2, len(want))
+	}
+}
+
+// distance returns the relative L2 distance.
+func distance(got []float32, want []float64) float64 {
 	diff, norm := 0.0, 0.0
 	for i, w := range want {
 		diff += (float64(got[i]) - w) * (float64(got[i]) - w)
 		norm += w * w
 	}
-	if l2 := math.Sqrt(diff / norm); !(l2 <= 1e-6) || len(got) != len(want) {
-		t.Errorf("%s: %d elements, relative L2 %.2g to the exact products, want %d and 1e-6", name, len(got), l2, len(want))
-	}
+	return math.Sqrt(diff / norm)
 }

@@ -12,7 +12,7 @@ import (
 func TestOddBlocksOfAnyFormat(t *testing.T) {
 	const rows, cols = 40, 64
 	ex := tensor.NewExec()
-	for _, f := range []Format{wide4, wide4Square, sixteen, fp8Row, {Name: "mx of 8", Element: E5M2.Element, Block: [2]int{1, 8}}} {
+	for _, f := range []Format{wide4, wide4Square, sixteen, FP8Row, {Name: "mx of 8", Element: E5M2.Element, Block: [2]int{1, 8}}} {
 		for _, d := range []Direction{AlongRows, AlongCols} {
 			for _, odd := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
 				x := filled(1, tensor.FP32, rows, cols, normal)
@@ -44,7 +44,7 @@ func TestOddBlocksOfAnyFormat(t *testing.T) {
 // TestThreadsQuantizeAlike: a matrix of any format has the same codes for any number of threads.
 func TestThreadsQuantizeAlike(t *testing.T) {
 	x := filled(1, tensor.BF16, 300, 512, spread)
-	for _, f := range []Format{nvfp4, nvfp4Weight, fp8Row, fp8Weight} {
+	for _, f := range []Format{NVFP4, NVFP4Tile, FP8Row, FP8Tile} {
 		for _, d := range []Direction{AlongRows, AlongCols} {
 			var all []Tensor
 			for _, threads := range []int{1, 3} {

@@ -1,8 +1,8 @@
 package mx
 
 // The three products of a linear layer with weight w [N, K]. Each contracts along the blocks of
-// both operands. Products of elements are exact, and sums accumulate in FP32. The operands may have
-// any formats. multiply.go chooses the implementation.
+// both operands. Products of elements are exact, and sums accumulate in FP32 unless they are methods
+// of another Sum. The operands may have any formats. multiply.go chooses the implementation.
 
 import (
 	"fmt"
@@ -16,51 +16,76 @@ import (
 //
 // x: [M, K] and w: [N, K] have blocks AlongRows. y: [M, N] is FP32 or BF16.
 func MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
+	SumFP32.MatMul(ex, y, x, w)
+}
+
+// MatMul is the function of that name with the sum s.
+func (s Sum) MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Forward), y.Rows, y.Cols, x.Cols(), nil).End()
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, y.Cols, x.Cols())
-	chooseMultiplier(x, w).matMul(ex, y, x, w)
+	s.multiplier(x, w).matMul(ex, y, x, w)
 }
 
 // Dgrad computes the gradient of the input: dx = dy·w.
 //
 // dy: [M, N] has blocks AlongRows. w: [N, K] has blocks AlongCols. dx: [M, K] is FP32 or BF16.
 func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
+	SumFP32.Dgrad(ex, dx, dy, w)
+}
+
+// Dgrad is the function of that name with the sum s.
+func (s Sum) Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols(), nil).End()
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, dy.Cols(), dx.Cols)
-	chooseMultiplier(dy, w).dgrad(ex, dx, dy, w)
+	s.multiplier(dy, w).dgrad(ex, dx, dy, w)
 }
 
 // Wgrad computes the gradient of the weight: dw = dyᵀ·x, or dw += dyᵀ·x if accumulate.
 //
 // dy: [M, N] and x: [M, K] have blocks AlongCols. dw: [N, K] is FP32.
 func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
+	SumFP32.Wgrad(ex, dw, dy, x, accumulate)
+}
+
+// Wgrad is the function of that name with the sum s.
+func (s Sum) Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows(), nil).End()
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, 0, 0, accumulate)
+	s.multiplier(dy, x).wgrad(ex, dw, dy, x, 0, 0, accumulate)
 }
 
 // WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad. A span is the rows of one
 // sequence and whole blocks of both operands. It may also be all rows.
 func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
+	SumFP32.WgradSpans(ex, dw, dy, x, span, accumulate)
+}
+
+// WgradSpans is the function of that name with the sum s.
+func (s Sum) WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows(), nil).End()
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, 0, span, accumulate)
+	s.multiplier(dy, x).wgrad(ex, dw, dy, x, 0, span, accumulate)
 }
 
 // WgradRows is WgradSpans for the rows of a weight's gradient from row first on, which belong to
 // the columns of dy from first on. dw has these rows.
 func WgradRows(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
+	SumFP32.WgradRows(ex, dw, dy, x, first, span, accumulate)
+}
+
+// WgradRows is the function of that name with the sum s.
+func (s Sum) WgradRows(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows(), nil).End()
 	if first < 0 || dw.Rows > dy.Cols()-first {
 		panic(fmt.Sprintf("mx: rows [%d, %d) of the gradient of %d rows", first, first+dw.Rows, dy.Cols()))
 	}
 	dy.check(AlongCols, dy.Rows(), dy.Cols())
 	x.check(AlongCols, dy.Rows(), dw.Cols)
-	chooseMultiplier(dy, x).wgrad(ex, dw, dy, x, first, span, accumulate)
+	s.multiplier(dy, x).wgrad(ex, dw, dy, x, first, span, accumulate)
 }
 
 // GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g. A group is usually the rows of
@@ -69,11 +94,16 @@ func WgradRows(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int,
 // x: [rows, K] and w: [G·N, K] have blocks AlongRows. w is the weights of all groups in order. y:
 // [rows, N]. whole is as in tensor.GroupedMatMul.
 func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []int32) {
+	SumFP32.GroupedMatMul(ex, y, x, w, ends, whole)
+}
+
+// GroupedMatMul is the function of that name with the sum s.
+func (s Sum) GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []int32) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, len(ends) > 1, profile.Forward), y.Rows, y.Cols, x.Cols(), ends).End()
 	checkEnds(ends, y.Rows)
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, len(ends)*y.Cols, x.Cols())
-	chooseMultiplier(x, w).groupedMatMul(ex, y, x, w, ends, whole)
+	s.multiplier(x, w).groupedMatMul(ex, y, x, w, ends, whole)
 }
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g.
@@ -81,11 +111,16 @@ func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []
 // dy: [rows, N] has blocks AlongRows. w: [G·N, K] has blocks AlongCols in G groups of N rows (see
 // EqualGroups). dx: [rows, K]. whole is as in tensor.GroupedMatMul.
 func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, whole []int32) {
+	SumFP32.GroupedDgrad(ex, dx, dy, w, ends, whole)
+}
+
+// GroupedDgrad is the function of that name with the sum s.
+func (s Sum) GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, whole []int32) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, len(ends) > 1, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols(), ends).End()
 	checkEnds(ends, dx.Rows)
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, len(ends)*dy.Cols(), dx.Cols)
-	chooseMultiplier(dy, w).groupedDgrad(ex, dx, dy, w, ends, whole)
+	s.multiplier(dy, w).groupedDgrad(ex, dx, dy, w, ends, whole)
 }
 
 // GroupedWgrad computes dw[g] = dyᵀ·x over the rows of each group g, or dw[g] += dyᵀ·x if
@@ -93,13 +128,18 @@ func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, whole [
 //
 // dy: [rows, N] and x: [rows, K] have blocks AlongCols and the same Ends. dw: [G, N, K] is FP32.
 func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
+	SumFP32.GroupedWgrad(ex, dw, dy, x, accumulate)
+}
+
+// GroupedWgrad is the function of that name with the sum s.
+func (s Sum) GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, len(x.Ends) > 1, profile.Wgrad), dy.Cols(), x.Cols(), x.Rows(), x.Ends).End()
 	if len(dy.Ends) != dw.Dim(0) || !slices.Equal(dy.Ends, x.Ends) {
 		panic(fmt.Sprintf("mx: the groups of dy end at %v and those of x at %v, but dw has %d groups: all three must agree", dy.Ends, x.Ends, dw.Dim(0)))
 	}
 	dy.check(AlongCols, dy.Rows(), dw.Dim(1))
 	x.check(AlongCols, dy.Rows(), dw.Dim(2))
-	chooseMultiplier(dy, x).groupedWgrad(ex, dw, dy, x, accumulate)
+	s.multiplier(dy, x).groupedWgrad(ex, dw, dy, x, accumulate)
 }
 
 // EqualGroups returns the ends of n groups of equal size, as in the weights of n experts.

@@ -3,6 +3,8 @@ package mx
 // Products of decoded copies of both operands: any format, any tier.
 
 import (
+	"math"
+
 	"spmoe/tensor"
 	"spmoe/tensor/format"
 )
@@ -18,16 +20,16 @@ func (decoded) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	p := decode(ex, x, w)
 	defer p.release()
 	sum := p.destination(y)
-	tensor.MatMul(ex, sum, p.a.Mat(), p.b.Mat().T())
-	p.finish(y, sum, nil, false)
+	tensor.MatMulTimes(ex, sum, p.a.Mat(), p.b.Mat().T(), p.scale())
+	p.finish(y, sum)
 }
 
 func (decoded) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	p := decode(ex, dy, w)
 	defer p.release()
 	sum := p.destination(dx)
-	tensor.MatMul(ex, sum, p.a.Mat(), p.b.Mat())
-	p.finish(dx, sum, nil, false)
+	tensor.MatMulTimes(ex, sum, p.a.Mat(), p.b.Mat(), p.scale())
+	p.finish(dx, sum)
 }
 
 func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
@@ -36,36 +38,29 @@ func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, spa
 	if span == 0 {
 		span = max(dy.Rows(), 1)
 	}
-	sum := p.destination(dw)
-	tensor.Wgrad(ex, sum, p.a.Mat().ColSlice(first, first+dw.Rows), p.b.Mat(), span, accumulate && !p.scaled())
-	p.finish(dw, sum, nil, accumulate)
+	tensor.WgradTimes(ex, dw, p.a.Mat().ColSlice(first, first+dw.Rows), p.b.Mat(), span, p.scale(), accumulate)
 }
 
 func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []int32) {
 	p := decode(ex, x, w)
 	defer p.release()
 	sum := p.destination(y)
-	tensor.GroupedMatMul(ex, sum, p.a.Mat(), p.groups(len(ends)), ends, whole)
-	p.finish(y, sum, ends, false)
+	tensor.GroupedMatMulTimes(ex, sum, p.a.Mat(), p.groups(len(ends)), ends, whole, p.scales(len(ends)))
+	p.finish(y, sum)
 }
 
 func (decoded) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, whole []int32) {
 	p := decode(ex, dy, w)
 	defer p.release()
 	sum := p.destination(dx)
-	tensor.GroupedDgrad(ex, sum, p.a.Mat(), p.groups(len(ends)), ends, whole)
-	p.finish(dx, sum, ends, false)
+	tensor.GroupedDgradTimes(ex, sum, p.a.Mat(), p.groups(len(ends)), ends, whole, p.scales(len(ends)))
+	p.finish(dx, sum)
 }
 
 func (decoded) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
 	p := decode(ex, dy, x)
 	defer p.release()
-	sum := dw
-	if p.destination(dw.Mat()) != dw.Mat() {
-		sum = p.scratch.Reshape(dw.Dims()...)
-	}
-	tensor.GroupedWgrad(ex, sum, p.a.Mat(), p.b.Mat(), dy.Ends, accumulate && !p.scaled())
-	p.finish(dw.Mat(), sum.Mat(), EqualGroups(dw.Dim(0), dw.Dim(1)), accumulate)
+	tensor.GroupedWgradTimes(ex, dw, p.a.Mat(), p.b.Mat(), dy.Ends, p.scales(dw.Dim(0)), accumulate)
 }
 
 // decodedProduct is the state of one product.
@@ -75,32 +70,39 @@ type decodedProduct struct {
 	operands [2]Tensor
 	a, b     tensor.Tensor // decoded, in the layout of the operands
 	inBF16   bool          // a and b are BF16
-	scratch  tensor.Tensor // see destination
 }
 
 // decode decodes two operands into scratch memory.
 func decode(ex *tensor.Exec, a, b Tensor) decodedProduct {
 	p := decodedProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{a, b}, inBF16: a.Format.fitsBF16() && b.Format.fitsBF16()}
-	p.a, p.b = p.decodeCopy(a), p.decodeCopy(b)
+	dtype := tensor.FP32
+	if p.inBF16 {
+		dtype = tensor.BF16
+	}
+	p.a, p.b = decodedCopy(ex, dtype, a), decodedCopy(ex, dtype, b)
 	return p
 }
 
 func (p *decodedProduct) release() { p.ex.Release(p.mark) }
 
-func (p *decodedProduct) decodeCopy(t Tensor) tensor.Tensor {
-	dtype := tensor.FP32
-	if p.inBF16 {
-		dtype = tensor.BF16
-	}
-	c := p.ex.New(dtype, t.Rows(), t.Cols())
-	dequantizeGeneral(p.ex, c.Mat(), t, false)
+// decodedCopy returns t without the group scales.
+func decodedCopy(ex *tensor.Exec, dtype tensor.DType, t Tensor) tensor.Tensor {
+	c := ex.New(dtype, t.Rows(), t.Cols())
+	dequantizeGeneral(ex, c.Mat(), t, false)
 	return c
 }
 
 // fitsBF16 says whether BF16 holds the product of every element and block scale exactly. Products
-// with E8M0 scales have few bits as well, but may leave the range.
+// with E8M0 scales have few bits as well, but may leave the range. FP32 scales that are powers of
+// two do not: the smallest is about leastAmax.
 func (f Format) fitsBF16() bool {
-	return f.Scale == ScaleE4M3 && !f.IsInteger() && f.Mantissa()+1+format.E4M3.Mantissa()+1 <= 8
+	switch f.Scale {
+	case ScaleE4M3:
+		return !f.IsInteger() && f.Mantissa()+1+format.E4M3.Mantissa()+1 <= 8
+	case ScalePow2:
+		return f.Bits() <= 8
+	}
+	return false
 }
 
 // groups returns b as the weights of n groups.
@@ -110,52 +112,59 @@ func (p *decodedProduct) groups(n int) tensor.Tensor {
 
 // scaled says whether group scales multiply the sums.
 func (p *decodedProduct) scaled() bool {
-	return p.operands[0].Amax.Valid() || p.operands[1].Amax.Valid()
+	return p.operands[0].hasGroupScale() || p.operands[1].hasGroupScale()
 }
 
-// destination returns the matrix that receives the sums. It is y if the sums need no further step.
-// Otherwise it is FP32 scratch memory.
+// scale returns the factor of the sums of operands in one group. It is 0 if there is none.
+func (p *decodedProduct) scale() float32 {
+	if !p.scaled() {
+		return 0
+	}
+	return factor(productScale(p.operands, 0))
+}
+
+// factor returns scale as products take it. A scale that is rounded to 0 becomes the smallest number,
+// because 0 stands for 1 there.
+func factor(scale float32) float32 { return max(scale, math.SmallestNonzeroFloat32) }
+
+// scales returns the factors of the sums of n groups. It is nil if there are none.
+func (p *decodedProduct) scales(n int) []float32 {
+	if !p.scaled() {
+		return nil
+	}
+	all := p.ex.New(tensor.FP32, n).F32()
+	for g := range all {
+		all[g] = factor(productScale(p.operands, g))
+	}
+	return all
+}
+
+// destination returns the matrix that receives the sums: y, or FP32 scratch memory if products of
+// FP32 operands are to be rounded to BF16.
 func (p *decodedProduct) destination(y tensor.Matrix) tensor.Matrix {
-	if !p.scaled() && (y.DType() == tensor.FP32 || p.inBF16) {
+	if y.DType() == tensor.FP32 || p.inBF16 {
 		return y
 	}
-	p.scratch = p.ex.New(tensor.FP32, y.Rows, y.Cols)
-	return p.scratch.Mat()
+	return p.ex.New(tensor.FP32, y.Rows, y.Cols).Mat()
 }
 
-// finish multiplies the sums by the group scales and stores or adds them. The rows of group g end
-// at ends[g]. Nil means one group.
-func (p *decodedProduct) finish(y, sum tensor.Matrix, ends []int32, accumulate bool) {
-	if y == sum {
-		return
-	}
-	if p.scaled() {
-		p.scaleGroups(ends)
-	}
-	if accumulate {
-		tensor.Add(p.ex, y, y, sum)
-	} else {
+// finish rounds the sums, unless they are y already.
+func (p *decodedProduct) finish(y, sum tensor.Matrix) {
+	if y != sum {
 		tensor.Convert(p.ex, y, sum)
 	}
 }
 
-func (p *decodedProduct) scaleGroups(ends []int32) {
-	if ends == nil {
-		ends = []int32{int32(p.scratch.Dim(0))}
+// productScale returns the product of the group scales of two operands. An operand of one group has
+// one scale for every g.
+func productScale(operands [2]Tensor, g int) float32 {
+	scale := float32(1)
+	for _, t := range operands {
+		if t.Ends == nil {
+			scale *= t.GroupScale(0)
+		} else {
+			scale *= t.GroupScale(g)
+		}
 	}
-	for g := range ends {
-		lo, hi := group(ends, g)
-		sums := p.scratch.Slice(lo, hi).F32()
-		tensor.Scale(sums, p.groupScale(0, g)*p.groupScale(1, g), sums)
-	}
-}
-
-// groupScale returns the scale of group g of an operand. An operand of one group has one scale for
-// every g.
-func (p *decodedProduct) groupScale(operand, g int) float32 {
-	t := p.operands[operand]
-	if t.Ends == nil {
-		g = 0
-	}
-	return t.GroupScale(g)
+	return scale
 }

@@ -74,7 +74,7 @@ func TestProducts(t *testing.T) {
 	}
 	formats := []struct{ activation, gradient Format }{
 		{E4M3, E4M3}, {E4M3, E5M2}, {INT8, INT8},
-		{E2M1, E3M2}, {wide4, wide4}, {wide4Square, wide4}, {fp8Row, fp8Row}, {fp8Weight, fp8Row}, {E4M3, wide4}, {fp8Row, INT8}, {sixteen, sixteen},
+		{E2M1, E3M2}, {wide4, wide4}, {wide4Square, wide4}, {FP8Row, FP8Row}, {FP8Tile, FP8Row}, {E4M3, wide4}, {FP8Row, INT8}, {sixteen, sixteen},
 	}
 	shapes := []struct{ m, n, k int }{{64, 96, 128}, {1, 32, 64}, {33, 20, 50}, {7, 65, 31}}
 	for _, f := range formats {
@@ -111,7 +111,7 @@ func TestProducts(t *testing.T) {
 // TestGroupedProducts compares each group with the product of that group alone, bit for bit.
 func TestGroupedProducts(t *testing.T) {
 	const n, k, rows = 40, 70, 150
-	for _, f := range []Format{E4M3, INT8, E2M1, wide4, wide4Square, fp8Row, fp8Weight} {
+	for _, f := range []Format{E4M3, INT8, E2M1, wide4, wide4Square, FP8Row, FP8Tile} {
 		for threads := 1; threads <= 3; threads++ {
 			groupedProducts(t, f, threads, n, k, []int32{0, 1, 34, 34, 66, rows})
 		}
@@ -235,9 +235,9 @@ func TestMisuse(t *testing.T) {
 		}},
 		{"use Group", func() { cols.RowSlice(0, 1) }},
 		{"group 1 ends at row 3", func() { NewGrouped(nil, E4M3, AlongCols, 32, []int32{10, 3}) }},
-		{"nvfp4 is not a format of OCP MX", func() { New(nil, nvfp4, AlongRows, 2, 16).Operand() }},
-		{"3 columns of nvfp4: a byte holds 2 codes", func() { New(nil, nvfp4, AlongRows, 2, 3) }},
-		{"cannot change direction", func() { New(nil, nvfp4, AlongRows, 2, 16).WithBlocks(AlongCols) }},
+		{"nvfp4 is not a format of OCP MX", func() { New(nil, NVFP4, AlongRows, 2, 16).Operand() }},
+		{"3 columns of nvfp4: a byte holds 2 codes", func() { New(nil, NVFP4, AlongRows, 2, 3) }},
+		{"cannot change direction", func() { New(nil, NVFP4, AlongRows, 2, 16).WithBlocks(AlongCols) }},
 		{"needs a format", func() { New(nil, Format{}, AlongRows, 2, 16) }},
 		{"into [32, 64]", func() { Dequantize(ex, x.T(), rows) }},
 	}

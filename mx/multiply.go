@@ -3,6 +3,8 @@ package mx
 // The choice of an implementation for a product.
 
 import (
+	"fmt"
+
 	"spmoe/tensor"
 )
 
@@ -23,11 +25,18 @@ type multiplier interface {
 	groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool)
 }
 
-// multipliers lists the implementations, the fastest first. The last one takes every format.
+// multipliers lists the implementations that add in FP32, the fastest first. The last one takes every
+// format.
 var multipliers = []multiplier{blockScaled{}, decoded{}}
 
-// chooseMultiplier returns the first implementation for the formats of a and b.
-func chooseMultiplier(a, b Tensor) multiplier {
+// multiplier returns the first implementation for the formats of a and b.
+func (s Sum) multiplier(a, b Tensor) multiplier {
+	if a.Format.Hadamard != b.Format.Hadamard {
+		panic(fmt.Sprintf("mx: a product of %v and %v: transform both operands or neither", a.Format, b.Format))
+	}
+	if s != SumFP32 {
+		return elementwise{s}
+	}
 	for _, m := range multipliers {
 		if m.supports(a.Format, b.Format) {
 			return m

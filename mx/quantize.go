@@ -20,14 +20,13 @@ import (
 // x is FP32 or BF16 with contiguous columns and has dst's shape. The elements of a block are
 // divided by its scale and rounded to the nearest code. Ties go to even, and large values saturate
 // ([format.Element.Encode]). A block with a NaN or an infinity gets a NaN scale and NaN codes. mode
-// applies to E8M0 scales only.
+// applies to E8M0 scales only. [Cast.Quantize] can round stochastically.
 func Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
-	defer ex.ProfilingRows(profile.Quantize, x.Rows, x.Cols).End()
-	dst.check(dst.Blocks, x.Rows, x.Cols)
-	if !dst.Format.isMX() {
-		quantizeGeneral(ex, dst, x, mode)
-		return
-	}
+	Cast{Format: dst.Format, Mode: mode}.Quantize(ex, dst, x, Draws{})
+}
+
+// quantizeMX is Quantize for a format of OCP MX with one byte per code.
+func quantizeMX(ex *tensor.Exec, dst Tensor, x tensor.Matrix, mode ScaleMode) {
 	q := quantizer{x: x, element: dst.Format.Element, rule: mode.rule(dst.Format.Element)}
 	if dst.Blocks == AlongRows {
 		q.rows = dst

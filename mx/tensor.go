@@ -80,7 +80,9 @@ func NewGroupedIn(a *tensor.Arena, f Format, d Direction, cols int, ends []int32
 }
 
 func newTensor(a *tensor.Arena, f Format, d Direction, rows, cols int, ends []int32) Tensor {
-	f.validate()
+	if err := f.Validate(); err != nil {
+		panic("mx: " + err.Error())
+	}
 	if cols%f.perByte() != 0 {
 		panic(fmt.Sprintf("mx: %d columns of %s: a byte holds %d codes, and a row must fill whole bytes", cols, f.Name, f.perByte()))
 	}

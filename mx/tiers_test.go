@@ -124,7 +124,7 @@ func TestTiersAgree(t *testing.T) {
 			for i, s := range shapes {
 				x := filled(uint64(i), dtype, s.rows, s.cols, fill)
 				ends := []int32{int32(s.rows / 3), int32(s.rows / 3), int32(s.rows)}
-				for _, f := range Formats() {
+				for _, f := range MXFormats() {
 					if big := s.rows*s.cols > 2500; big && f.Codes() < 256 {
 						continue // the same kernels as for the others
 					}
@@ -262,7 +262,7 @@ func TestIntegerScale(t *testing.T) {
 func TestTiersDecodeTheSame(t *testing.T) {
 	ex, r := tensor.NewExec(), rand.New(rand.NewPCG(1, 2))
 	for _, s := range []struct{ rows, cols int }{{40, 96}, {64, 320}, {33, 65}, {1, 1}, {3, 31}, {0, 64}, {5, 0}} {
-		for _, f := range Formats() {
+		for _, f := range MXFormats() {
 			for _, q := range []Tensor{New(nil, f, AlongRows, s.rows, s.cols), NewGrouped(nil, f, AlongCols, s.cols, []int32{int32(s.rows / 3), int32(s.rows)})} {
 				for _, bytes := range [][]uint8{q.Codes.U8(), q.Scales.U8()} {
 					for i := range bytes {

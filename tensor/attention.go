@@ -99,6 +99,7 @@ type attentionCall struct {
 	shape                      AttentionShape
 	q, k, v, o, dq, dk, dv, do Matrix
 	lse, delta                 []float32
+	top                        []float32 // of each row, [batch·heads·seq]; nil: not wanted
 
 	// For the key blocks of one head, if they are the parts of a backward pass.
 	head  int
@@ -115,7 +116,7 @@ func (s AttentionShape) work() int {
 type headProblem struct {
 	AttentionShape
 	q, k, v, o, do, dq, dk, dv Matrix
-	lse, delta                 []float32
+	lse, delta, top            []float32
 	sequence                   int
 }
 
@@ -126,6 +127,9 @@ func (c *attentionCall) problem(n int) headProblem {
 	key := func(m Matrix) Matrix { return s.head(m, b, h, s.KeyDim) }
 	value := func(m Matrix) Matrix { return s.head(m, b, h, s.ValueDim) }
 	p := headProblem{AttentionShape: s, q: key(c.q), k: key(c.k), v: value(c.v), o: value(c.o), lse: c.lse[n*s.Seq:][:s.Seq], sequence: b}
+	if c.top != nil {
+		p.top = c.top[n*s.Seq:][:s.Seq]
+	}
 	if c.delta != nil {
 		p.dq, p.dk, p.dv, p.do, p.delta = key(c.dq), key(c.dk), value(c.dv), value(c.do), c.delta[n*s.Seq:][:s.Seq]
 	}

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"math"
 
 	"spmoe/tensor/internal/vec"
@@ -21,9 +22,18 @@ const forwardKeys = 512
 // ascending order, block by block. Exponentials are relative to the running max, which is the
 // largest score of the blocks so far. A block with a larger one first scales both sums down.
 func CausalAttention(ex *Exec, o Matrix, lse []float32, q, k, v Matrix, s AttentionShape) {
+	CausalAttentionTop(ex, o, lse, nil, q, k, v, s)
+}
+
+// CausalAttentionTop is CausalAttention that also sets top, [batch·heads·seq], to the largest of
+// each row's scores scale·q·k. A nil top is not set.
+func CausalAttentionTop(ex *Exec, o Matrix, lse, top []float32, q, k, v Matrix, s AttentionShape) {
 	defer ex.ProfilingRows(profile.Attention, q.Rows, q.Cols).End()
 	s.check(q, k, v, o, lse)
-	ex.attention = attentionCall{shape: s, q: q, k: k, v: v, o: o, lse: lse}
+	if top != nil && len(top) != len(lse) {
+		panic(fmt.Sprintf("tensor: %d largest scores of %d rows", len(top), len(lse)))
+	}
+	ex.attention = attentionCall{shape: s, q: q, k: k, v: v, o: o, lse: lse, top: top}
 	ex.parallel(s.Batch*s.Heads*s.queryBlocks(), s.work(), operands{attention: &ex.attention}, attentionForwardBlocks)
 }
 
@@ -76,6 +86,9 @@ func (t *forwardTile) queryBlock(ex *Exec, p *headProblem, lo, hi int) {
 	for i := range hi - lo {
 		scaleRow(p.o, lo+i, 1/t.sum[i], out.f32Row(i))
 		p.lse[lo+i] = t.max[i] + float32(math.Log(float64(t.sum[i])))
+		if p.top != nil {
+			p.top[lo+i] = t.max[i]
+		}
 	}
 }
 

@@ -50,20 +50,20 @@ type attention struct {
 	shape          AttentionShape
 	q, k, v, o     region
 	dq, dk, dv, do region
-	lse            []float32
+	lse, top       []float32
 }
 
 func newAttention(g *generator, s AttentionShape) *attention {
 	rows, key, value := s.Batch*s.Seq, s.Heads*s.KeyDim, s.Heads*s.ValueDim
 	return &attention{
-		ex: NewExec(), shape: s, lse: make([]float32, rows*s.Heads),
+		ex: NewExec(), shape: s, lse: make([]float32, rows*s.Heads), top: make([]float32, rows*s.Heads),
 		q: g.matrix(rows, key), k: g.matrix(rows, key), v: g.matrix(rows, value), o: g.matrix(rows, value),
 		dq: g.matrix(rows, key), dk: g.matrix(rows, key), dv: g.matrix(rows, value), do: g.matrix(rows, value),
 	}
 }
 
 func (a *attention) forward() {
-	CausalAttention(a.ex, a.o.Matrix, a.lse, a.q.Matrix, a.k.Matrix, a.v.Matrix, a.shape)
+	CausalAttentionTop(a.ex, a.o.Matrix, a.lse, a.top, a.q.Matrix, a.k.Matrix, a.v.Matrix, a.shape)
 }
 
 func (a *attention) backward() {
@@ -88,7 +88,7 @@ type naive struct {
 	shape         AttentionShape
 	q, k, v, do   dense
 	o, dq, dk, dv dense
-	lse           []float64
+	lse, top      []float64
 	mag           sizes
 }
 
@@ -103,7 +103,7 @@ func (n *naive) compute() {
 	rows, key, value := n.q.rows, n.q.cols, n.v.cols
 	n.o, n.dq, n.dk, n.dv = zeros(rows, value), zeros(rows, key), zeros(rows, key), zeros(rows, value)
 	n.mag = sizes{zeros(rows, value), zeros(rows, key), zeros(rows, key), zeros(rows, value)}
-	n.lse = make([]float64, 0, rows*s.Heads)
+	n.lse, n.top = make([]float64, 0, rows*s.Heads), make([]float64, 0, rows*s.Heads)
 	for b := range s.Batch {
 		for h := range s.Heads {
 			for i := range s.Seq {
@@ -127,7 +127,7 @@ func (n *naive) row(first, i, qc, vc int) {
 	}
 	p := softmax(scores)
 	top := slices.Index(p, slices.Max(p))
-	n.lse = append(n.lse, scores[top]-math.Log(p[top]))
+	n.lse, n.top = append(n.lse, scores[top]-math.Log(p[top])), append(n.top, scores[top])
 	do := part(n.do, i, vc, s.ValueDim)
 	dp, size, delta, deltaSize := make([]float64, len(p)), make([]float64, len(p)), 0.0, 0.0
 	for j := range p {
@@ -165,6 +165,7 @@ func TestCausalAttention(t *testing.T) {
 		a.forward()
 		near(t, "o", a.o.Matrix, want.o, scaled(want.mag.o, a.roundings()))
 		near(t, "lse", vectorOf(a.lse), dense{1, len(want.lse), want.lse}, absolute(1e-5))
+		near(t, "top", vectorOf(a.top), dense{1, len(want.top), want.top}, absolute(1e-5))
 		a.o.intact(t)
 	})
 }
@@ -223,6 +224,7 @@ func TestAttentionRescales(t *testing.T) {
 			a.forward()
 			near(t, "o", a.o.Matrix, want.o, scaled(want.mag.o, a.roundings()))
 			near(t, "lse", vectorOf(a.lse), dense{1, len(want.lse), want.lse}, absolute(1e-5))
+			near(t, "top", vectorOf(a.top), dense{1, len(want.top), want.top}, absolute(1e-5))
 		}
 	}
 }

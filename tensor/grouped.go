@@ -18,8 +18,14 @@ import (
 // they would have there. This matters because the order of summation may depend on the number of
 // rows. whole is nil if the groups are whole.
 func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends, whole []int32) {
+	GroupedMatMulTimes(ex, y, x, w, ends, whole, nil)
+}
+
+// GroupedMatMulTimes is GroupedMatMul with the product of group g multiplied by alphas[g], after it
+// is rounded to FP32. Nil alphas stand for 1.
+func GroupedMatMulTimes(ex *Exec, y, x Matrix, w Tensor, ends, whole []int32, alphas []float32) {
 	defer ex.ProfilingProduct(productFamily(x, len(ends) > 1, profile.Forward), y.Rows, y.Cols, x.Cols, ends).End()
-	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends, whole: whole}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends, whole: whole, alphas: alphas}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				b := o.w.Index(p.group).Mat().T().ColSlice(p.col, p.endCol)
@@ -32,8 +38,13 @@ func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends, whole []int32) {
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g. Shapes and whole are as in
 // GroupedMatMul.
 func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends, whole []int32) {
+	GroupedDgradTimes(ex, dx, dy, w, ends, whole, nil)
+}
+
+// GroupedDgradTimes is GroupedDgrad with alphas as in GroupedMatMulTimes.
+func GroupedDgradTimes(ex *Exec, dx, dy Matrix, w Tensor, ends, whole []int32, alphas []float32) {
 	defer ex.ProfilingProduct(productFamily(dy, len(ends) > 1, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols, ends).End()
-	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends, whole: whole}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends, whole: whole, alphas: alphas}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				b := o.w.Index(p.group).Mat().ColSlice(p.col, p.endCol)
@@ -49,7 +60,15 @@ func (o *operands) multiplyPart(ex *Exec, p groupPart, b Matrix) {
 	checkMatMul(c, a, b)
 	left := a.gemmView()
 	left.Whole = o.wholeRows(p.group)
-	multiplyViews(ex, c, left, b.gemmView(), a.dtype, false)
+	multiplyViews(ex, c, left, b.gemmView(), a.dtype, o.alphaOf(p.group), false)
+}
+
+// alphaOf returns the factor of the product of group g.
+func (o *operands) alphaOf(g int) float32 {
+	if o.alphas == nil {
+		return 0
+	}
+	return o.alphas[g]
 }
 
 // wholeRows returns the number of rows of the group that the rows of group g are a part of; 0: they
@@ -69,21 +88,27 @@ const streamedGradient = 1 << 18
 // GroupedWgrad computes dw[g] = dyᵀ·x over the rows of each group g, or dw[g] += dyᵀ·x if
 // accumulate is set. dw: [G, N, K] FP32.
 func GroupedWgrad(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, accumulate bool) {
+	GroupedWgradTimes(ex, dw, dy, x, ends, nil, accumulate)
+}
+
+// GroupedWgradTimes is GroupedWgrad with alphas as in GroupedMatMulTimes.
+func GroupedWgradTimes(ex *Exec, dw Tensor, dy, x Matrix, ends []int32, alphas []float32, accumulate bool) {
 	defer ex.ProfilingProduct(productFamily(x, len(ends) > 1, profile.Wgrad), dy.Cols, x.Cols, x.Rows, ends).End()
 	if !accumulate {
 		ZeroEmptyGroups(ex, dw, ends)
 	}
 	// Divide the rows of dw, because their operand costs more to pack.
-	ex.byGroups(dy.Cols, leastRows, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends, accumulate: accumulate}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(dy.Cols, leastRows, 2*x.Rows*x.Cols*dy.Cols, operands{a: dy, b: x, w: dw, ends: ends, alphas: alphas, accumulate: accumulate}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.a.Cols); ok {
 				c := o.w.Index(p.group).Mat().RowSlice(p.col, p.endCol)
 				dy, x := o.a.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol).T(), o.b.RowSlice(p.row, p.endRow)
-				if o.a.dtype == BF16 && !o.accumulate && o.w.Len() >= streamedGradient {
+				if o.a.dtype == BF16 && !o.accumulate && o.alphas == nil && o.w.Len() >= streamedGradient {
 					checkMatMul(c, dy, x)
 					gemm.BF16Streamed(ex.packing(), c.gemmView(), dy.gemmView(), x.gemmView())
 				} else {
-					checkedMatMul(ex, c, dy, x, o.accumulate)
+					checkMatMul(c, dy, x)
+					multiplyViews(ex, c, dy.gemmView(), x.gemmView(), dy.dtype, o.alphaOf(p.group), o.accumulate)
 				}
 			}
 		}
@@ -127,12 +152,6 @@ func (o *operands) groupPart(i, cols int) (p groupPart, ok bool) {
 	p.endRow = int(o.ends[p.group])
 	p.col, p.endCol = cutTiles(cols, tileCols, i%o.grid.cols, o.grid.cols)
 	return p, p.endRow > p.row
-}
-
-// checkedMatMul checks the shapes and then calls matMul.
-func checkedMatMul(ex *Exec, c, a, b Matrix, accumulate bool) {
-	checkMatMul(c, a, b)
-	matMul(ex, c, a, b, accumulate)
 }
 
 func (o *operands) checkEnds() {

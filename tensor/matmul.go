@@ -12,9 +12,15 @@ import (
 // a: [M, K], b: [K, N], both FP32 or both BF16. Either may be transposed. c: [M, N] is FP32 or has
 // the type of the operands, rounded once. A linear layer y = x·Wᵀ is MatMul(ex, y, x, w.T()).
 func MatMul(ex *Exec, c, a, b Matrix) {
+	MatMulTimes(ex, c, a, b, 0)
+}
+
+// MatMulTimes computes c = alpha·(a·b). The product is rounded to FP32 before it is multiplied by
+// alpha. An alpha of 0 stands for 1.
+func MatMulTimes(ex *Exec, c, a, b Matrix, alpha float32) {
 	defer ex.ProfilingProduct(productFamily(a, false, passOf(b)), c.Rows, c.Cols, a.Cols, nil).End()
 	checkMatMul(c, a, b)
-	ex.byCells(flops(c, a), operands{c: c, a: a, b: b}, matMulCells)
+	ex.byCells(flops(c, a), operands{c: c, a: a, b: b, alpha: alpha}, matMulCells)
 }
 
 // MatMulAdd computes c += a·b for an FP32 c. The operands are as in MatMul.
@@ -42,10 +48,16 @@ func MatMulAdd(ex *Exec, c, a, b Matrix) {
 // on how sequences are distributed over ranks. This holds if each rank has 2^j sequences and the
 // ranks' gradients are added in the same tree order.
 func Wgrad(ex *Exec, dw, dy, x Matrix, span int, accumulate bool) {
+	WgradTimes(ex, dw, dy, x, span, 0, accumulate)
+}
+
+// WgradTimes is Wgrad with the sum of each span multiplied by alpha, after it is rounded to FP32. An
+// alpha of 0 stands for 1.
+func WgradTimes(ex *Exec, dw, dy, x Matrix, span int, alpha float32, accumulate bool) {
 	defer ex.ProfilingProduct(productFamily(x, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows, nil).End()
 	checkMatMul(dw, dy.T(), x)
 	checkSpan(dw, span)
-	ex.byCells(flops(dw, dy.T()), operands{c: dw, a: dy.T(), b: x, span: span, accumulate: accumulate}, wgradCells)
+	ex.byCells(flops(dw, dy.T()), operands{c: dw, a: dy.T(), b: x, span: span, alpha: alpha, accumulate: accumulate}, wgradCells)
 }
 
 // wgradCells computes cells [lo, hi) of dw.
@@ -54,9 +66,9 @@ func wgradCells(ex *Exec, o operands, lo, hi int) {
 		m := o.cell(i)
 		c, a, b := m.c.gemmView(), m.a.gemmView(), m.b.gemmView()
 		if o.a.dtype == BF16 {
-			gemm.BF16Spans(ex.packing(), c, a, b, o.span, o.accumulate)
+			gemm.BF16Times(ex.packing(), c, a, b, o.alpha, o.span, o.accumulate)
 		} else {
-			gemm.FP32Spans(ex.packing(), c, a, b, o.span, o.accumulate)
+			gemm.FP32Times(ex.packing(), c, a, b, o.alpha, o.span, o.accumulate)
 		}
 	}
 }
@@ -75,24 +87,25 @@ func checkSpan(c Matrix, span int) {
 func matMulCells(ex *Exec, o operands, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		m := o.cell(i)
-		matMul(ex, m.c, m.a, m.b, o.accumulate)
+		multiplyViews(ex, m.c, m.a.gemmView(), m.b.gemmView(), m.a.dtype, o.alpha, o.accumulate)
 	}
 }
 
 // matMul computes a product on the calling thread.
 func matMul(ex *Exec, c, a, b Matrix, accumulate bool) {
-	multiplyViews(ex, c, a.gemmView(), b.gemmView(), a.dtype, accumulate)
+	multiplyViews(ex, c, a.gemmView(), b.gemmView(), a.dtype, 0, accumulate)
 }
 
-// multiplyViews is matMul for operands of type dtype.
-func multiplyViews(ex *Exec, c Matrix, a, b gemm.View, dtype DType, accumulate bool) {
+// multiplyViews is matMul for operands of type dtype. It multiplies the product by alpha unless that
+// is 0.
+func multiplyViews(ex *Exec, c Matrix, a, b gemm.View, dtype DType, alpha float32, accumulate bool) {
 	switch {
 	case c.dtype == BF16:
-		gemm.BF16ToBF16(ex.packing(), c.gemmView(), a, b)
+		gemm.BF16ToBF16Times(ex.packing(), c.gemmView(), a, b, alpha)
 	case dtype == BF16:
-		gemm.BF16(ex.packing(), c.gemmView(), a, b, accumulate)
+		gemm.BF16Times(ex.packing(), c.gemmView(), a, b, alpha, 0, accumulate)
 	default:
-		gemm.FP32(ex.packing(), c.gemmView(), a, b, accumulate)
+		gemm.FP32Times(ex.packing(), c.gemmView(), a, b, alpha, 0, accumulate)
 	}
 }
 

@@ -58,7 +58,7 @@ func (e *estimator) budget(memory Memory) Budget {
 	}
 	b.TFLOPS = b.FLOPs * b.Tokens / 1e12
 	b.MFU = b.TFLOPS / e.gpu.BF16.Value
-	b.HFU = e.executed() * b.Tokens / 1e12 / e.gpu.BF16.Value
+	b.HFU = (b.FLOPs + e.repeated()) * b.Tokens / 1e12 / e.gpu.BF16.Value
 	for name, d := range e.far {
 		b.Extrapolated = append(b.Extrapolated, fmt.Sprintf("%s: 2^%.1f away from the nearest measured shape", name, d))
 	}
@@ -66,27 +66,48 @@ func (e *estimator) budget(memory Memory) Budget {
 	return b
 }
 
-// executed returns the FLOPs per token that are actually computed: with recomputation, duplicates
-// and the masked scores left out.
-func (e *estimator) executed() (sum float64) {
+// repeated returns the FLOPs per token that a step computes in addition to those of the convention,
+// for recomputation and for duplicated tokens. Scores are counted as the convention counts them.
+func (e *estimator) repeated() (sum float64) {
 	list := func(all []moe.LinearLayer, n int) {
 		for _, l := range all {
-			f := 3.0
+			again := 0.0
 			if e.repeats(l) {
-				f = 4
+				again = 1
 			}
 			if l.Part == moe.Routed {
-				f *= e.repetitions()
+				again += (3 + again) * (e.repetitions() - 1)
 			}
-			sum += f * flops(l) * float64(n)
+			sum += again * flops(l) * float64(n)
 		}
 	}
 	list(e.model.denseLayer(), e.model.DenseLayers)
 	list(e.model.moeLayer(), e.model.mainMoE())
-	list(e.model.head(), 1)
 	list(e.model.mtp(), 1)
-	layers := e.model.Layers + e.model.MTPLayers
-	return sum + float64(layers)*e.model.attentionFLOPs(e.run.Seq)*e.fill*(3.5+e.full())
+	scores := float64(e.model.Layers+e.model.MTPLayers) * e.model.attentionFLOPs(e.run.Seq)
+	if !e.stack.Causal {
+		scores *= 2
+	}
+	return sum + e.again("core_attn")*scores
+}
+
+// linkKind returns the kind of the NIC's bandwidth, if it is used, or of NVLink's.
+func (e *estimator) linkKind(nic bool) Kind {
+	if nic {
+		return e.gpu.NIC.Kind
+	}
+	return e.gpu.NVLink.Kind
+}
+
+// stretched returns the softest kind of the terms that the pipeline stretches.
+func (e *estimator) stretched() Kind {
+	k := Exact
+	for s, ms := range e.total() {
+		if s := Symbol(s); ms != 0 && s != Pipeline && s != DataComm && s != Update {
+			k = softest(k, e.term(s, ms).Kind)
+		}
+	}
+	return k
 }
 
 // term describes one line of the budget.
@@ -115,7 +136,7 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 		if e.stack.DocumentMask {
 			t.Kind = Assumed
 		}
-		t.Formula = fmt.Sprintf("(%.0f/R_f + 2.5/R_b)·density·F_F = F_F %.2f GF causal · %.2f, R_f = %.0f and R_b = %.0f TFLOP/s", 1+e.full(), c.Attention/1e9, e.fill, e.flash.Forward*e.gpu.BF16.Value, e.flash.Backward*e.gpu.BF16.Value)
+		t.Formula = fmt.Sprintf("(%.0f/R_f + 2.5/R_b)·density·F_F = F_F %.2f GF causal · %.2f, R_f = %.0f and R_b = %.0f TFLOP/s", 1+e.again("core_attn"), c.Attention/1e9, e.fill, e.flash.Forward*e.gpu.BF16.Value, e.flash.Backward*e.gpu.BF16.Value)
 		t.Source = e.flash.Source
 	case Casts:
 		t.Kind, t.Source = kindOf(castShare), Parameters()[castShare].Source
@@ -128,7 +149,7 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 		t.Formula = fmt.Sprintf("bytes of norms, residuals, rotary embedding, SwiGLU, logits / (%s · %.2f TB/s)", param(rowwiseShare), e.gpu.HBM.Value)
 	case AllToAll:
 		x := e.exchange()
-		t.Kind = softest(e.to.Kind, Published)
+		t.Kind = softest(e.to.Kind, Published, e.linkKind(e.nodes() > 1))
 		t.Formula = fmt.Sprintf("%d layers · %d all-to-alls · %.0f B per token (%.0f B between nodes) = %.4f ms per token, %.0f %% hidden; d = %.0f, I = %.3f", layers, x.Operations, x.Bytes, x.NIC, x.Total*float64(layers), 100*x.Hidden, e.repetitions(), e.to.Imbalance)
 		t.Source = Parameters()[nicA2ALimit].Source
 		if e.stack.Dedup {
@@ -142,15 +163,15 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 		t.Formula = fmt.Sprintf("layers · %.0f · 2h·(TP-1) / (%.2f · %.0f GB/s), TP = %d", 8+4*e.full(), e.gpu.NVLinkCollective.Value, e.gpu.NVLink.Value, e.run.TP)
 	case Host:
 		t.Kind, t.Source = softest(e.stack.Kind, kindOf(launchMicros)), Parameters()[launchMicros].Source
-		t.Formula = fmt.Sprintf("layers · %.0f passes · %.0f row-wise kernels · %s us · %d GPUs / %d tokens of a microbatch", 3+e.full(), e.stack.Launches, param(launchMicros), e.run.TP, e.run.MicroBatch*e.run.Seq)
+		t.Formula = fmt.Sprintf("layers · %.0f passes · %.3g row-wise kernels · %s us · %d GPUs / %d tokens of a microbatch, and the wait for calls", e.kernelPasses(), e.stack.Launches*launched[e.stack.Graphs], param(launchMicros), e.run.TP, e.run.MicroBatch*e.run.Seq)
 	case Residual:
 		t.Kind, t.Source = Calibrated, "fitted on 651 tokens/s alone"
 		t.Formula = "1000/651 less all other terms at that configuration"
 	case Pipeline:
-		t.Kind, t.Source = Exact, "lists of "+e.run.schedule()
+		t.Kind, t.Source = e.stretched(), "lists of "+e.run.schedule()+"; the time that it stretches"
 		t.Formula = fmt.Sprintf("sum · (uneven stages · (1 + idle/busy) - 1), PP = %d, VP = %d, M = %.0f, bubble %.1f %%", e.run.PP, e.run.VP, e.run.microBatches(), 100*e.run.bubble())
 	case DataComm:
-		t.Kind, t.Source = kindOf(nicCollective), Parameters()[nicCollective].Source
+		t.Kind, t.Source = softest(kindOf(nicCollective), e.linkKind(float64(e.run.GPUs) > e.gpu.Domain.Value)), Parameters()[nicCollective].Source
 		t.Formula = fmt.Sprintf("6 B per parameter of the GPU's stage / bandwidth, %.0f %% hidden, over %.0f tokens per step and GPU", 100*e.stack.DPHidden, e.run.tokensPerGPU())
 	case Update:
 		t.Kind, t.Source = kindOf(optimizerBytes), Parameters()[optimizerBytes].Source

@@ -23,14 +23,21 @@ import (
 //go:embed data
 var files embed.FS
 
+// code is this package itself, for [CodeHash].
+//
+//go:embed *.go data
+var code embed.FS
+
 // contents is the decoded content of the data files.
 type contents struct {
 	hardware   []Hardware
 	b200, h200 []efficiency
 	parameters parameterFile
+	stacks     map[string]Stack
 	hash       string // of the parameter file
 	models     []publishedModel
 	published  publishedRows
+	software   software
 	h200Rows   []calibrationRow
 }
 
@@ -68,7 +75,7 @@ func readContents(from fs.FS) (*contents, error) {
 	}
 	var calibration struct{ Rows []calibrationRow }
 	for name, to := range map[string]any{
-		"kernels_b200.json": &table, "models.json": &c.models, "published.json": &c.published, "h200.json": &calibration, "parameters.json": &c.parameters,
+		"kernels_b200.json": &table, "models.json": &c.models, "published.json": &c.published, "h200.json": &calibration, "parameters.json": &c.parameters, "software.json": &c.software,
 	} {
 		text, err := fs.ReadFile(from, "data/"+name)
 		if err != nil {
@@ -91,7 +98,11 @@ func readContents(from fs.FS) (*contents, error) {
 	}
 	c.h200Rows = calibration.Rows
 	c.h200 = hopperTable(calibration.Rows)
-	return c, c.parameters.check()
+	if err := c.parameters.check(); err != nil {
+		return nil, err
+	}
+	c.stacks, err = c.parameters.stacks()
+	return c, err
 }
 
 // ParameterHash returns the SHA-256 of the parameter file, which every projection prints.
@@ -147,6 +158,7 @@ type Hardware struct {
 	NVLinkAllToAll   Curve  `json:"nvlink_all_to_all"` // sustained share of NVLink, by ranks
 	NVLinkDedup      Curve  `json:"nvlink_dedup"`      // the same for a de-duplicating exchange
 	NVLinkCollective Value  `json:"nvlink_collective"` // of all-gather and reduce-scatter
+	HostMicros       Value  `json:"host_us"`           // of the host per kernel that it launches
 	Kernels          string `json:"kernels"`           // the table of efficiencies: b200 or h200
 }
 

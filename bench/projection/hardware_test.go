@@ -22,7 +22,7 @@ func description(t testing.TB, name string) []byte {
 }
 
 func TestHardwareFiles(t *testing.T) {
-	want := []string{"B200", "B300", "GB200", "GB300", "H100", "H200", "H800", "MI355X"}
+	want := []string{"B200", "B300", "GB200", "GB300", "H100", "H200", "H800", "MI325X", "MI355X"}
 	if got := GPUs(); !slices.Equal(got, want) {
 		t.Errorf("hardware of %v, want %v", got, want)
 	}
@@ -111,7 +111,7 @@ func TestDataFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied := fstest.MapFS{}
-	for _, name := range append(list, "data/h200.json", "data/kernels_b200.json", "data/models.json", "data/parameters.json", "data/published.json") {
+	for _, name := range append(list, "data/h200.json", "data/kernels_b200.json", "data/models.json", "data/parameters.json", "data/published.json", "data/software.json") {
 		text, err := fs.ReadFile(files, name)
 		if err != nil {
 			t.Fatal(err)

@@ -44,14 +44,28 @@ type Range struct {
 // Width returns half the interval divided by its middle.
 func (r Range) Width() float64 { return (r.P90 - r.P10) / (r.P90 + r.P10) }
 
-// Intervals returns the ranges of a scenario's three throughputs. Every sample fits its own
-// residual to 651, so that only the differences between the runs are uncertain.
-func (s Scenario) Intervals(samples int, seed uint64, sigma float64) (out [3]Range, err error) {
+// Intervals returns the ranges of a scenario's three throughputs.
+func (s Scenario) Intervals(samples int, seed uint64, sigma float64) ([3]Range, error) {
+	return scenarioIntervals([]Scenario{s}, samples, seed, sigma)
+}
+
+// ReadingIntervals returns the ranges over all readings of the runs: in each sample, a scenario is
+// drawn by its weight. The recipe forces balance (0.9), and the pinned code duplicates tokens as we
+// read it (0.8).
+func ReadingIntervals(samples int, seed uint64, sigma float64) ([3]Range, error) {
+	return scenarioIntervals(Scenarios(), samples, seed, sigma)
+}
+
+// scenarioIntervals draws a scenario and the parameters. Every sample fits its own residual to 651,
+// so that only the differences between the runs are uncertain.
+func scenarioIntervals(all []Scenario, samples int, seed uint64, sigma float64) (out [3]Range, err error) {
 	rng := rand.New(rand.NewPCG(seed, 0x5ce))
 	var values [3][]float64
-	runs := s.runs()
 	for range samples {
-		set := draw(rng)
+		set, runs := draw(rng), all[0].runs()
+		if len(all) > 1 {
+			runs = pickScenario(all, rng.Float64()).runs()
+		}
 		residual, err := Calibrate(runs[0], PublishedBF16, set)
 		if err != nil {
 			return out, err
@@ -76,6 +90,16 @@ func (s Scenario) Intervals(samples int, seed uint64, sigma float64) (out [3]Ran
 	return out, nil
 }
 
+// pickScenario returns the scenario at quantile u of the weights.
+func pickScenario(all []Scenario, u float64) Scenario {
+	for _, s := range all {
+		if u -= s.Weight; u < 0 {
+			return s
+		}
+	}
+	return all[0]
+}
+
 // RunInterval returns the range of one run's throughput. A run that inherits the calibration's
 // residual inherits that of each sample.
 func RunInterval(r Run, samples int, seed uint64, sigma float64) (Range, error) {
@@ -98,21 +122,18 @@ func RunInterval(r Run, samples int, seed uint64, sigma float64) (Range, error) 
 }
 
 // Discrepancy returns the spread of the held-out residuals of H1 and H2, which the target's
-// intervals include.
+// intervals include. Rows with one prediction count once.
 func Discrepancy() (float64, error) {
-	sum, n := 0.0, 0
-	for _, r := range Rows() {
-		if r.Group != "H1" && r.Group != "H2" || r.Assumed {
-			continue
-		}
-		v, err := predict(r, Central())
-		if err != nil {
+	sum, n := 0.0, 0.0
+	for _, name := range []string{"H1", "H2"} {
+		g := Group{Name: name}
+		if err := g.predict(); err != nil {
 			return 0, err
 		}
-		d := math.Log(v / r.Published)
-		sum, n = sum+d*d, n+1
+		square, weight := g.residuals(0)
+		sum, n = sum+square, n+weight
 	}
-	return math.Sqrt(sum / float64(max(n, 1))), nil
+	return math.Sqrt(sum / max(n, 1)), nil
 }
 
 // Swing is the effect of one parameter, with the others at their central values.

@@ -23,11 +23,6 @@ func (m Memory) Total() float64 {
 	return m.Weights + m.Gradients + m.Optimizer + m.Activations + m.Reserve
 }
 
-// keptShare returns the share of a layer's activations that is saved.
-func keptShare(recompute string) float64 {
-	return map[string]float64{"none": 1, "selective": 0.5, "full": 0.06}[recompute]
-}
-
 // memory returns the memory of the GPU with the most layers. Weights are BF16, with their MXFP8
 // codes if all linears are quantized, and gradients FP32. The optimizer's 12 bytes per parameter
 // are sharded over the data-parallel group. Without a pipeline, TorchTitan also shards weights and
@@ -52,7 +47,7 @@ func (r Run) memory(m Model) Memory {
 	dense, routed = dense*stage/float64(r.TP), routed*stage/float64(r.EP)
 	dp, edp := float64(r.dp()), float64(max(1, r.GPUs/(r.EP*r.PP)))
 	perWeight := 2.0
-	if r.Precision == "mxfp8" {
+	if r.Precision == "mxfp8" || r.Precision == "nvfp4" {
 		perWeight += 2
 	}
 	g := Memory{
@@ -64,7 +59,7 @@ func (r Run) memory(m Model) Memory {
 	}
 	tokens := float64(r.MicroBatch*r.Seq) / float64(r.TP)
 	layer := m.layerActivations() * 2 * tokens
-	if r.Precision == "mxfp8" || r.Precision == "fp8" { // inputs are saved as codes
+	if r.quantizesAll() { // inputs are saved as codes
 		layer *= 0.6
 	}
 	layers := float64(m.Layers) * stage

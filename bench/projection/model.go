@@ -17,6 +17,22 @@ type Model struct {
 	moe.Config
 	// of grouped-query attention, whose heads are ValueDim wide; 0: MLA
 	KVHeads int
+	Variant
+}
+
+// Variant describes what a model has that none of this engine's has.
+type Variant struct {
+	// rate of the attention kernel over that for 192/128 heads; 0: the same
+	Rate float64 `json:"attention_rate,omitempty"`
+	// keys that a query of a windowed layer reads, and the share of such layers
+	Window   int     `json:"window,omitempty"`
+	Windowed float64 `json:"windowed,omitempty"`
+	// ranks of low-rank queries and outputs, these in groups of heads; 0: full rank
+	QueryRank    int `json:"query_rank,omitempty"`
+	OutputRank   int `json:"output_rank,omitempty"`
+	OutputGroups int `json:"output_groups,omitempty"`
+	// residual streams of hyper-connections; 0: one
+	Streams int `json:"streams,omitempty"`
 }
 
 // flops returns the forward FLOPs per token in one layer.
@@ -44,10 +60,18 @@ func (m Model) linears(mtp bool, parts ...moe.Part) (all []moe.LinearLayer) {
 // groupedQuery lists the projections of grouped-query attention in one layer, with queries, keys
 // and values in one.
 func (m Model) groupedQuery() []moe.LinearLayer {
-	heads := m.Heads * m.ValueDim
+	heads, keysAndValues := m.Heads*m.ValueDim, 2*m.KVHeads*m.ValueDim
+	linear := func(name string, in, out int) moe.LinearLayer {
+		return moe.LinearLayer{Name: name, Part: moe.Projections, In: in, Out: out, Layers: m.Layers, Held: 1, Met: 1}
+	}
+	if m.QueryRank == 0 {
+		return []moe.LinearLayer{linear("qkv", m.Dim, heads+keysAndValues), linear("o", heads, m.Dim)}
+	}
+	expansion := linear("q_b", m.QueryRank, heads)
+	expansion.Expands = true
 	return []moe.LinearLayer{
-		{Name: "qkv", Part: moe.Projections, In: m.Dim, Out: heads + 2*m.KVHeads*m.ValueDim, Layers: m.Layers, Held: 1, Met: 1},
-		{Name: "o", Part: moe.Projections, In: heads, Out: m.Dim, Layers: m.Layers, Held: 1, Met: 1},
+		linear("q_a", m.Dim, m.QueryRank), expansion, linear("kv", m.Dim, keysAndValues),
+		linear("o_a", heads/m.OutputGroups, m.OutputRank), linear("o_b", m.OutputRank, m.Dim),
 	}
 }
 
@@ -132,7 +156,9 @@ func (m Model) Count(seq int) Counts {
 
 // attentionFLOPs returns the FLOPs per token of causal scores and values in one layer.
 func (m Model) attentionFLOPs(seq int) float64 {
-	return float64(seq) * float64(m.Heads) * float64(m.keys()+m.ValueDim)
+	keys := float64(seq) / 2 // that a query reads on average
+	keys = (1-m.Windowed)*keys + m.Windowed*min(keys, float64(m.Window))
+	return 2 * keys * float64(m.Heads) * float64(m.keys()+m.ValueDim)
 }
 
 // TrainFLOPs returns the training FLOPs per token by convention: three times the forward pass,
@@ -199,6 +225,8 @@ type publishedModel struct {
 	Shared  *int   `json:"shared_experts,omitempty"`
 	Vocab   int    `json:"vocab,omitempty"`
 	Groups  int    `json:"groups,omitempty"` // expert groups; a token may visit all
+	Inner   int    `json:"dense_inter,omitempty"`
+	Variant
 }
 
 func (p publishedModel) model(mtp bool) Model {
@@ -209,7 +237,7 @@ func (p publishedModel) model(mtp bool) Model {
 	for _, f := range []struct {
 		to    *int
 		value int
-	}{{&c.Layers, p.Layers}, {&c.Dim, p.Dim}, {&c.Heads, p.Heads}, {&c.Experts, p.Experts}, {&c.TopK, p.TopK}, {&c.ExpertInter, p.Inter}, {&c.Vocab, p.Vocab}} {
+	}{{&c.Layers, p.Layers}, {&c.Dim, p.Dim}, {&c.Heads, p.Heads}, {&c.Experts, p.Experts}, {&c.TopK, p.TopK}, {&c.ExpertInter, p.Inter}, {&c.DenseInter, p.Inner}, {&c.Vocab, p.Vocab}} {
 		if f.value > 0 {
 			*f.to = f.value
 		}
@@ -229,5 +257,5 @@ func (p publishedModel) model(mtp bool) Model {
 	if mtp {
 		c.MTPLayers = 1
 	}
-	return Model{Name: p.Name, Config: c, KVHeads: p.KVHeads}
+	return Model{Name: p.Name, Config: c, KVHeads: p.KVHeads, Variant: p.Variant}
 }

@@ -4,6 +4,7 @@ package projection
 // for the intervals.
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -12,19 +13,21 @@ import (
 
 // Parameter is a number of the model with its prior.
 type Parameter struct {
-	Name   string  `json:"name"`
-	Value  float64 `json:"value"`
-	Low    float64 `json:"low"`
-	High   float64 `json:"high"`
-	Dist   string  `json:"dist"` // triangle, with its mode at Value, or fixed
-	Unit   string  `json:"unit"`
-	Kind   Kind    `json:"kind"`
-	Source string  `json:"source"`
-	About  string  `json:"about"`
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+	// triangle, with its mode at Value; either Value or, with a probability of a fifth, High; fixed
+	Dist   string `json:"dist"`
+	Unit   string `json:"unit"`
+	Kind   Kind   `json:"kind"`
+	Source string `json:"source"`
+	About  string `json:"about"`
 }
 
 // Stack is the work of a framework on a token in addition to the arithmetic.
 type Stack struct {
+	As    string `json:"as"` // stack to which the other fields are changes
 	About string `json:"about"`
 	// one copy of a token per rank, and between nodes per node
 	Dedup bool `json:"dedup"`
@@ -41,8 +44,17 @@ type Stack struct {
 	// share of the row-wise traffic that fusion leaves
 	RowwiseShare float64 `json:"rowwise_share"`
 	CastShare    float64 `json:"cast_share"` // the same for casts
-	// row-wise kernels per layer and pass that are launched individually; few with CUDA graphs
+	// row-wise kernels per layer and pass, as if there were no CUDA graphs
 	Launches float64 `json:"launches"`
+	Graphs   string  `json:"graphs"` // none, partial or full
+	// kernels that the host launches per layer and micro-batch, and per expert of a GPU in addition
+	Calls          float64 `json:"calls"`
+	CallsPerExpert float64 `json:"calls_per_expert"`
+	// share of the kernel tables' rates that products reach; 0: all
+	Products  float64 `json:"products"`
+	FusedLoss bool    `json:"fused_loss"` // logits are not written
+	// share of a layer's time in which the GPU waits because the host waits for it
+	Stall float64 `json:"stall"`
 	// weights and gradients are also sharded, if there is no pipeline
 	FSDP     bool    `json:"fsdp"`
 	DPHidden float64 `json:"dp_hidden"` // hidden share of the data-parallel traffic
@@ -67,24 +79,54 @@ type parameterFile struct {
 	Version    string      `json:"version"`
 	About      string      `json:"about"`
 	Parameters []Parameter `json:"parameters"`
+	Residuals  effects     `json:"residuals"`
 	// speed-up of grouped MXFP8 products, including casts, by rows per rank
 	Net       Curve                      `json:"mxfp8_net"`
 	Attention map[string]attentionKernel `json:"attention"`
-	Stacks    map[string]Stack           `json:"stacks"`
+	Stacks    map[string]json.RawMessage `json:"stacks"`
 }
 
 func (f parameterFile) check() error {
 	for _, p := range f.Parameters {
-		if p.Low > p.Value || p.Value > p.High || p.Unit == "" || p.Source == "" || !slices.Contains(kinds, p.Kind) || p.Dist != "triangle" && p.Dist != "fixed" {
+		if p.Low > p.Value || p.Value > p.High || p.Unit == "" || p.Source == "" || !slices.Contains(kinds, p.Kind) || !slices.Contains([]string{"triangle", "either", "fixed"}, p.Dist) {
 			return fmt.Errorf("parameters.json: %s is malformed: %+v", p.Name, p)
 		}
 	}
-	for name, s := range f.Stacks {
-		if _, ok := f.Attention[s.Attention]; !ok || s.SMShare <= 0 || s.Source == "" {
-			return fmt.Errorf("parameters.json: stack %s is malformed: %+v", name, s)
-		}
-	}
 	return f.Net.check()
+}
+
+// stacks returns the stacks by name.
+func (f parameterFile) stacks() (map[string]Stack, error) {
+	all := map[string]Stack{}
+	for name := range f.Stacks {
+		s, err := f.stack(name, len(f.Stacks))
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := f.Attention[s.Attention]; !ok || s.SMShare <= 0 || s.Source == "" || launched[s.Graphs] == 0 {
+			return nil, fmt.Errorf("parameters.json: stack %s is malformed: %+v", name, s)
+		}
+		all[name] = s
+	}
+	return all, nil
+}
+
+// stack returns a stack, which may be changes to another, and that to another, at most depth times.
+func (f parameterFile) stack(name string, depth int) (s Stack, err error) {
+	text, ok := f.Stacks[name]
+	if !ok || depth == 0 {
+		return s, fmt.Errorf("parameters.json: stack %s is missing, or refers to itself", name)
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return s, fmt.Errorf("parameters.json: stack %s: %w", name, err)
+	}
+	if s.As == "" {
+		return s, nil
+	}
+	if s, err = f.stack(s.As, depth-1); err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(text, &s)
 }
 
 // The parameters, by their index in the file.
@@ -108,6 +150,9 @@ const (
 	optimizerBytes
 	nicCollective
 	launchMicros
+	nicSpeed
+	hostCalls
+	nvfp4Speedup
 	parameters
 )
 
@@ -146,6 +191,12 @@ func (p Parameter) draw(u float64) float64 {
 	if p.Dist == "fixed" || p.High == p.Low {
 		return p.Value
 	}
+	if p.Dist == "either" {
+		if u < 0.8 {
+			return p.Value
+		}
+		return p.High
+	}
 	width := p.High - p.Low
 	if mode := (p.Value - p.Low) / width; u < mode {
 		return p.Low + width*math.Sqrt(u*mode)
@@ -166,7 +217,7 @@ func kindOf(list ...int) Kind {
 // Stacks lists the names of the frameworks.
 func Stacks() []string {
 	var all []string
-	for name := range data().parameters.Stacks {
+	for name := range data().stacks {
 		all = append(all, name)
 	}
 	slices.Sort(all)

@@ -25,7 +25,7 @@ const (
 	Measured   Kind = "measured"
 	Published  Kind = "published"  // by others, for this kernel or link
 	Assumed    Kind = "assumed"    // neither measured nor published
-	Calibrated Kind = "calibrated" // fitted to the one calibration row
+	Calibrated Kind = "calibrated" // fitted to a published throughput
 )
 
 var kinds = []Kind{Exact, Measured, Published, Assumed, Calibrated}
@@ -120,7 +120,7 @@ type Budget struct {
 	Convention   string
 	TFLOPS       float64 // model TFLOP/s per GPU
 	MFU          float64 // of the dense BF16 peak
-	HFU          float64 // the same, including recomputed and duplicated work
+	HFU          float64 // the same convention, including recomputed and duplicated work
 	Memory       Memory  // of the fullest GPU
 	AllToAll     Exchange
 	Parameters   string // SHA-256 of the parameter file

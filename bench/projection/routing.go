@@ -14,10 +14,11 @@ const (
 	// distinct experts, all equally likely, within the group limit if the model has one
 	Uniform = "uniform"
 	FromRun = "measured" // from a run of the engine
+	Natural = "natural"  // uniform, with a named imbalance
 )
 
 // Routings lists the modes.
-func Routings() []string { return []string{RoundRobin, Uniform, FromRun} }
+func Routings() []string { return []string{RoundRobin, Uniform, FromRun, Natural} }
 
 // Spread is the distribution of the copies of a token.
 type Spread struct {
@@ -90,12 +91,15 @@ func (r Run) spread(m Model, perNode int) (Spread, error) {
 	switch r.Routing {
 	case RoundRobin:
 		s.Ranks, s.RemoteNodes = roundRobinSpread(m.Experts, m.TopK, each, each*inNode, ep, nodes)
-	case Uniform, FromRun:
+	case Uniform, FromRun, Natural:
 		s.Ranks = DistinctLimited(ep, each, m.TopK, m.Groups, m.TopKGroups)
 		// By symmetry the token's own node is as likely as any other.
 		visited := DistinctLimited(nodes, m.Experts/nodes, m.TopK, m.Groups, m.TopKGroups)
 		s.RemoteNodes = visited * float64(nodes-1) / float64(nodes)
 		s.Imbalance = uniformImbalance(float64(r.tokensPerRank()), float64(m.TopK), ep)
+		if r.Routing == Natural {
+			s.Kind, s.Imbalance = Assumed, r.Imbalance
+		}
 		if r.Routing == FromRun {
 			if r.Ratios == nil {
 				return s, fmt.Errorf("routing %s needs ratios that a run has measured: give --ratios FILE", FromRun)

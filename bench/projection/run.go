@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"spmoe/collective/pipeline"
 )
@@ -18,7 +17,7 @@ type Run struct {
 	Model      string `json:"model"`
 	GPU        string `json:"gpu"`
 	GPUs       int    `json:"gpus"`
-	Precision  string `json:"precision"`   // bf16, mxfp8 (all linears), mxfp8-experts, fp8
+	Precision  string `json:"precision"`   // bf16, mxfp8 (all linears), mxfp8-experts, fp8, nvfp4
 	Seq        int    `json:"seq"`         // tokens per sequence
 	Batch      int    `json:"batch"`       // sequences per optimizer step, all GPUs together
 	MicroBatch int    `json:"micro_batch"` // sequences per pass
@@ -29,11 +28,17 @@ type Run struct {
 	// schedule of the pipeline, see package pipeline; empty: 1F1B or, if VP > 1, Interleaved1F1B
 	Schedule  string `json:"pp_schedule,omitempty"`
 	EP        int    `json:"ep"`
-	Recompute string `json:"recompute"` // none, selective (what MLA expands, norms and activations) or full
+	Recompute string `json:"recompute"` // none, selective, full, or modules joined by +: see [recomputed]
 	Stack     string `json:"stack"`
 	Routing   string `json:"routing"`
 	// GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share the tokens
 	Duplicate int `json:"duplicate"`
+	// CUDA graphs: none, partial (attention, router and permutation) or full; empty: the stack's
+	Graphs string `json:"graphs,omitempty"`
+	// results do not depend on the order in which threads finish: slower attention and sums
+	Deterministic bool `json:"deterministic,omitempty"`
+	// fullest rank over the mean, for routing "natural"
+	Imbalance float64 `json:"imbalance,omitempty"`
 
 	// What-if values; zero: those of the model, the hardware and the stack.
 	TopK         int      `json:"top_k,omitempty"`
@@ -60,10 +65,10 @@ type Routed struct {
 }
 
 // Precisions lists the precisions that can be projected.
-func Precisions() []string { return []string{"bf16", "mxfp8-experts", "mxfp8", "fp8"} }
+func Precisions() []string { return []string{"bf16", "mxfp8-experts", "mxfp8", "fp8", "nvfp4"} }
 
-// Recomputes lists the recompute policies.
-func Recomputes() []string { return []string{"none", "selective", "full"} }
+// quantizesAll reports whether the products of all linears run in less than 16 bits.
+func (r Run) quantizesAll() bool { return r.Precision != "bf16" && r.Precision != "mxfp8-experts" }
 
 // tokensPerRank returns the tokens that one GPU dispatches per pass.
 func (r Run) tokensPerRank() int {
@@ -116,7 +121,7 @@ func (h Hardware) with(r Run) Hardware {
 }
 
 func (r Run) stack() (Stack, error) {
-	s, ok := data().parameters.Stacks[r.Stack]
+	s, ok := data().stacks[r.Stack]
 	if !ok {
 		return s, oneOf("stack", r.Stack, Stacks())
 	}
@@ -125,6 +130,12 @@ func (r Run) stack() (Stack, error) {
 	}
 	if r.Hidden != nil {
 		s.Hidden = *r.Hidden
+	}
+	if r.Graphs != "" {
+		s.Graphs = r.Graphs
+	}
+	if _, ok := launched[s.Graphs]; !ok {
+		return s, oneOf("graphs", s.Graphs, Graphs())
 	}
 	return s, nil
 }
@@ -138,10 +149,11 @@ func (r Run) Check() error {
 		}
 	}
 	m, err := r.model()
-	errs = append(errs, err, oneOf("precision", r.Precision, Precisions()), oneOf("recompute", r.Recompute, Recomputes()), oneOf("routing", r.Routing, Routings()))
+	errs = append(errs, err, oneOf("precision", r.Precision, Precisions()), oneOf("routing", r.Routing, Routings()))
 	h, errHardware := r.hardware()
 	_, errStack := r.stack()
-	errs = append(errs, errHardware, errStack)
+	_, errRecompute := recomputed(r.Recompute)
+	errs = append(errs, errHardware, errStack, errRecompute)
 	const most = 1 << 20
 	for _, f := range []struct {
 		name  string
@@ -149,7 +161,8 @@ func (r Run) Check() error {
 	}{{"gpus", r.GPUs}, {"seq", r.Seq}, {"batch", r.Batch}, {"micro-batch", r.MicroBatch}, {"tp", r.TP}, {"pp", r.PP}, {"vp", r.VP}, {"ep", r.EP}, {"duplicate", r.Duplicate}} {
 		must(f.value >= 1 && f.value <= most, "%s is %d: give 1 to %d", f.name, f.value, most)
 	}
-	must(h.Kernels != "h200" || !strings.HasPrefix(r.Precision, "mxfp8"), "precision %s on %s, which has no MX units: use fp8", r.Precision, r.GPU)
+	must(h.Kernels != "h200" || r.Precision == "bf16" || r.Precision == "fp8", "precision %s on %s, which has no MX units: use fp8", r.Precision, r.GPU)
+	must((r.Routing == Natural) == (r.Imbalance > 0) && (r.Imbalance == 0 || r.Imbalance >= 1 && r.Imbalance <= most), "imbalance is %g with routing %s: give 1 or more with routing %s, and none otherwise", r.Imbalance, r.Routing, Natural)
 	must(r.Wire == "" || r.Wire == "bf16" || r.Wire == "mxfp8", "wire is %q: use bf16 or mxfp8", r.Wire)
 	must(r.Hidden == nil || *r.Hidden >= 0 && *r.Hidden <= 1, "the hidden share must be 0 to 1")
 	must(r.NIC >= 0 && !math.IsInf(r.NIC, 0) && !math.IsNaN(r.NIC) && r.NVLinkDomain >= 0 && r.NVLinkDomain <= most, "nic is %g and nvlink-domain %d: give positive numbers", r.NIC, r.NVLinkDomain)
@@ -179,8 +192,8 @@ func (r Run) indivisible(m Model) string {
 		return fmt.Sprintf("ep %d does not divide %d experts", r.EP, m.Experts)
 	case r.Batch%(r.dp()*r.MicroBatch) != 0:
 		return fmt.Sprintf("%d data-parallel replicas of micro-batch %d do not divide a batch of %d", r.dp(), r.MicroBatch, r.Batch)
-	case r.PP*r.VP > m.Layers:
-		return fmt.Sprintf("pp %d times vp %d is more than %d layers", r.PP, r.VP, m.Layers)
+	case r.PP*r.VP > m.Layers+2:
+		return fmt.Sprintf("pp %d times vp %d is more than %d layers, the embedding and the head", r.PP, r.VP, m.Layers)
 	case r.Duplicate > r.TP:
 		return fmt.Sprintf("duplicate is %d but tp %d", r.Duplicate, r.TP)
 	case m.Heads%r.TP != 0:

@@ -21,6 +21,8 @@ type estimator struct {
 	to    Spread
 	fill  float64 // unmasked share of the scores, relative to a causal mask
 
+	recomputed []string // modules
+
 	far map[string]float64 // products whose shape is far from all measured ones
 }
 
@@ -42,6 +44,9 @@ func newChecked(r Run, set Settings) (*estimator, error) {
 		return nil, err
 	}
 	if e.stack, err = r.stack(); err != nil {
+		return nil, err
+	}
+	if e.recomputed, err = recomputed(r.Recompute); err != nil {
 		return nil, err
 	}
 	if e.to, err = r.spread(e.model, int(min(e.gpu.Domain.Value, float64(r.EP)))); err != nil {
@@ -67,23 +72,10 @@ func (e *estimator) quantized(p moe.Part) bool {
 	switch e.run.Precision {
 	case "mxfp8-experts":
 		return p == moe.Routed
-	case "mxfp8", "fp8":
+	case "mxfp8", "fp8", "nvfp4":
 		return p != moe.Router && p != moe.Joint && (p != moe.Head || e.stack.HeadFP8)
 	}
 	return false
-}
-
-// repeats reports whether recomputation runs a layer's forward product again.
-func (e *estimator) repeats(l moe.LinearLayer) bool {
-	return e.run.Recompute == "full" && l.Part != moe.Head || e.run.Recompute == "selective" && l.Expands
-}
-
-// full is 1 if everything is recomputed, and 0 otherwise.
-func (e *estimator) full() float64 {
-	if e.run.Recompute == "full" {
-		return 1
-	}
-	return 0
 }
 
 // rate returns the FLOP/s of one product.
@@ -114,12 +106,17 @@ func (e *estimator) rate(l moe.LinearLayer, p pass) float64 {
 	if e.stack.Hidden > 0 {
 		rate *= e.stack.SMShare
 	}
+	if e.stack.Products > 0 {
+		rate *= e.stack.Products
+	}
 	return rate
 }
 
 // speedup returns the speed-up of MXFP8 over BF16.
 func (e *estimator) speedup(p moe.Part) float64 {
 	switch {
+	case e.run.Precision == "nvfp4":
+		return e.set[nvfp4Speedup]
 	case p != moe.Routed:
 		return e.set[denseSpeedup]
 	case e.stack.NetSpeedup:
@@ -165,11 +162,33 @@ func (e *estimator) linears(c *costs, list []moe.LinearLayer) {
 
 func (e *estimator) hbm() float64 { return e.gpu.HBM.Value * 1e12 }
 
+// nic returns the bytes per second of a GPU's NIC, each way. A speed that is only assumed has a
+// prior.
+func (e *estimator) nic() float64 {
+	rate := e.gpu.NIC.Value * 1e9
+	if e.gpu.NIC.Kind == Assumed && e.run.NIC == 0 {
+		rate *= e.set[nicSpeed]
+	}
+	return rate
+}
+
 // scores adds the attention of one layer. A backward pass costs 2.5 forward passes.
 func (e *estimator) scores(c *costs) {
 	f := e.model.attentionFLOPs(e.run.Seq) * e.fill
 	peak := e.gpu.BF16.Value * 1e12 * e.set[attentionScale]
-	c[Attention] += millis(f*(1+e.full()), e.flash.Forward*peak) + millis(2.5*f, e.flash.Backward*peak)
+	if e.model.Rate > 0 {
+		peak *= e.model.Rate
+	}
+	c[Attention] += millis(f*(1+e.again("core_attn")), e.flash.Forward*peak) + millis(2.5*f*e.ordered(1.4), e.flash.Backward*peak)
+}
+
+// ordered returns how much longer something takes whose sums have a fixed order: times, if the run
+// is deterministic, and 1 otherwise.
+func (e *estimator) ordered(times float64) float64 {
+	if e.run.Deterministic {
+		return times
+	}
+	return 1
 }
 
 // rowwise adds what a layer reads and writes outside of products: two norms and two residual sums
@@ -177,16 +196,17 @@ func (e *estimator) scores(c *costs) {
 // backward pass moves twice as much.
 func (e *estimator) rowwise(c *costs, inter float64) {
 	m := e.model
-	heads := float64(m.Heads)
-	elements := 4*float64(m.Dim) + 6*float64(m.Dim) + heads*float64(4*m.keys()+2*m.ValueDim) + 3*inter
+	norms, residuals := 4*float64(m.Dim), 6*float64(m.Dim)
+	if n := float64(m.Streams); n > 1 { // sums over all streams, and maps into and out of them
+		residuals = (6*n + 2*(n+1)) * float64(m.Dim)
+	}
+	heads := float64(m.Heads * (4*m.keys() + 2*m.ValueDim))
 	if m.KVHeads > 0 {
-		elements = 10*float64(m.Dim) + float64(2*(m.Heads+m.KVHeads)*m.ValueDim) + 3*inter
+		heads = float64(2 * (m.Heads + m.KVHeads) * m.ValueDim)
 	}
-	passes := 3.0
-	if e.run.Recompute != "none" {
-		passes++
-	}
-	c[Rowwise] += millis(2*elements*passes*e.stack.RowwiseShare, e.set[rowwiseShare]*e.hbm())
+	elements := 3*(norms+residuals+heads+3*inter) + e.full()*residuals +
+		e.again("layernorm")*norms + e.again("mla_up_proj")*heads + e.again("moe_act")*3*inter
+	c[Rowwise] += millis(2*elements*e.stack.RowwiseShare*e.ordered(1.15), e.set[rowwiseShare]*e.hbm())
 }
 
 // exchange describes the all-to-alls of one layer.
@@ -205,7 +225,7 @@ func (e *estimator) exchange() Exchange {
 			nicShare, nvShare = e.set[nicDedup], e.gpu.NVLinkDedup.At(ranks)
 		}
 		nic = remote * row
-		ms = max(millis(nic, nicShare*e.gpu.NIC.Value*1e9), millis(linked*row, nvShare*e.set[nvlinkScale]*e.gpu.NVLink.Value*1e9))
+		ms = max(millis(nic, nicShare*e.nic()), millis(linked*row, nvShare*e.set[nvlinkScale]*e.gpu.NVLink.Value*1e9))
 		return copies * row, nic, ms
 	}
 	bytes, nic, ms := one(plain)
@@ -224,7 +244,7 @@ func (e *estimator) nodes() float64 { return math.Ceil(float64(e.run.EP) / e.gpu
 func (e *estimator) routed(c *costs) {
 	touches := (e.stack.ForwardTouches*(1+e.full()) + e.stack.BackwardTouches) * e.set[touchesScale]
 	bytes := touches * float64(e.model.TopK) * e.model.RowBytes("bf16")
-	c[Shuffle] += e.repetitions() * e.to.Imbalance * millis(bytes, e.set[shuffleShare]*e.hbm())
+	c[Shuffle] += e.repetitions() * e.to.Imbalance * e.ordered(1.3) * millis(bytes, e.set[shuffleShare]*e.hbm())
 	if e.run.EP > 1 {
 		x := e.exchange()
 		c[AllToAll] += x.Total * (1 - x.Hidden)
@@ -243,7 +263,6 @@ func (e *estimator) layer(list []moe.LinearLayer, inter float64) (c costs) {
 		bytes := ops * 2 * float64(e.model.Dim) * float64(e.run.TP-1)
 		c[TensorComm] += millis(bytes, e.gpu.NVLinkCollective.Value*e.gpu.NVLink.Value*1e9)
 	}
-	passes := 3 + e.full() // a backward pass has twice the kernels of a forward pass
-	c[Host] += passes * e.stack.Launches * e.set[launchMicros] / 1e3 / float64(e.run.MicroBatch*e.run.Seq) * float64(e.run.TP)
+	c[Host] += e.kernelPasses() * e.stack.Launches * launched[e.stack.Graphs] * e.perMicroBatch(e.set[launchMicros])
 	return c
 }

@@ -11,18 +11,25 @@ func (e *estimator) blocks() (b blocks) {
 	m := e.model
 	if m.DenseLayers > 0 {
 		b.dense = e.layer(m.denseLayer(), float64(m.DenseInter))
+		e.hostBound(&b.dense, m.denseLayer())
 	}
 	inter := float64((m.TopK + m.SharedExperts) * m.ExpertInter)
 	if m.mainMoE() > 0 {
 		b.moe = e.layer(m.moeLayer(), inter)
 		e.routed(&b.moe)
+		e.hostBound(&b.moe, m.moeLayer())
 	}
 	e.linears(&b.head, m.head())
 	// Logits are written, read and replaced by their gradient.
-	b.head[Rowwise] += millis(6*float64(m.Vocab), e.set[rowwiseShare]*e.hbm())
+	touches := 6.0
+	if e.stack.FusedLoss {
+		touches = 2
+	}
+	b.head[Rowwise] += millis(touches*float64(m.Vocab), e.set[rowwiseShare]*e.hbm())
 	if m.MTPLayers > 0 {
 		b.mtp = e.layer(m.mtp(), inter)
 		e.routed(&b.mtp)
+		e.hostBound(&b.mtp, m.mtp())
 		b.mtp.add(costs{Rowwise: b.head[Rowwise]}, 1)
 	}
 	return b
@@ -76,7 +83,7 @@ func (e *estimator) dataParallel() (comm, update float64) {
 		}
 		rate := e.gpu.NVLinkCollective.Value * e.gpu.NVLink.Value * 1e9
 		if float64(spanned) > e.gpu.Domain.Value {
-			rate = e.set[nicCollective] * e.gpu.NIC.Value * 1e9
+			rate = e.set[nicCollective] * e.nic()
 		}
 		return params * 6 * float64(group-1) / float64(group) / rate
 	}

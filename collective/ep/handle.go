@@ -28,6 +28,10 @@ type Handle struct {
 	// ranks that hold a copy of it; nil if only this rank does. See [Exchange].
 	Whole []int32
 
+	// Before has, for every expert of this rank, how many of these rows precede those of this rank,
+	// in the order of a single group of ranks; nil if Whole is nil.
+	Before []int32
+
 	// rows received from all ranks, N, including rows of zeros for Options.Alignment
 	Received int
 	Sent     int // rows sent to all ranks: choices that are not masked

@@ -44,19 +44,22 @@ func (r *replicas) count(chosen []int32, limit Options) ([]int32, error) {
 	return r.all[r.first*experts:], nil
 }
 
-// countWhole sets the handle's count of the rows of all copies of the experts of a rank of the
+// countWhole sets the handle's counts of the rows of all copies of the experts of a rank of the
 // group.
 func (r *replicas) countWhole(h *Handle, layout Layout, rank int) {
 	if r.world == nil {
-		h.Whole = nil
+		h.Whole, h.Before = nil, nil
 		return
 	}
 	lo, hi := layout.Local(rank)
-	h.Whole = resize(h.Whole, hi-lo)
+	h.Whole, h.Before = resize(h.Whole, hi-lo), resize(h.Before, hi-lo)
 	clear(h.Whole)
-	for at := 0; at < len(r.all); at += layout.Experts {
+	for source := range r.world.Size() {
+		if source == r.first {
+			copy(h.Before, h.Whole)
+		}
 		for e := lo; e < hi; e++ {
-			h.Whole[e-lo] += r.all[at+e]
+			h.Whole[e-lo] += r.all[source*layout.Experts+e]
 		}
 	}
 }

@@ -6,8 +6,14 @@ package mesh
 // of routed experts. The order is by dp_replicate, ascending, and then by ep, descending. So
 // [Default] comes first if it is legal. Without experts ep makes no difference, and each dense mesh
 // is listed once.
-func All(world, experts int) []Layout {
-	all := legal(world, 1, experts)
+func All(world, experts int) []Layout { return Pipelines(world, 1, experts) }
+
+// Pipelines is All for pipelines of pp ranks. There are none unless pp divides the ranks.
+func Pipelines(world, pp, experts int) []Layout {
+	if world%pp != 0 {
+		return nil
+	}
+	all := legal(world, pp, experts)
 	if experts > 0 {
 		return all
 	}

@@ -19,6 +19,7 @@ type Recipe struct {
 	Ablation bool // run with the first seed only
 
 	precision string
+	file      string // text of a recipe file; empty: the precision is a built-in one
 	modifiers []modifier
 }
 
@@ -27,19 +28,38 @@ type modifier struct {
 	name, about string
 	setting     string // two modifiers of one setting exclude each other
 	quantized   bool   // applies only to precisions that quantize
+	only        string // the only precision that it applies to; empty: any
 	apply       func(*trainer.Config)
 }
 
 func modifiers() []modifier {
 	scale := func(rule string) modifier {
-		return modifier{rule, "block scales by " + strings.ToUpper(rule), "scale rule", true, func(c *trainer.Config) { c.MX.Scale = rule }}
+		return modifier{rule, "block scales by " + strings.ToUpper(rule), "scale rule", true, "", func(c *trainer.Config) { c.MX.Scale = rule }}
+	}
+	return append([]modifier{
+		{"e5m2", "gradients in E5M2", "gradient format", true, "", func(c *trainer.Config) { c.MX.Gradient = "e5m2" }},
+		scale("floor"), scale("ceil"), scale("even"),
+		{"wire", "MXFP8 between ranks", "exchange", false, "", func(c *trainer.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }},
+		{"standard", "two-sided exchange", "exchange", false, "", func(c *trainer.Config) { c.EPExchange = "standard" }},
+		{"bf16-moments", "AdamW's moments in BF16", "type of the moments", false, "", func(c *trainer.Config) { c.Optimizer.Moments = moe.MomentsBF16 }},
+	}, ablations()...)
+}
+
+// ablations returns the modifiers of single recipes.
+func ablations() []modifier {
+	of := func(precision, name, about, setting string, apply func(*moe.Options)) modifier {
+		return modifier{name, about, setting, true, precision, func(c *trainer.Config) { apply(&c.Options) }}
 	}
 	return []modifier{
-		{"e5m2", "gradients in E5M2", "gradient format", true, func(c *trainer.Config) { c.MX.Gradient = "e5m2" }},
-		scale("floor"), scale("ceil"), scale("even"),
-		{"wire", "MXFP8 between ranks", "exchange", false, func(c *trainer.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }},
-		{"standard", "two-sided exchange", "exchange", false, func(c *trainer.Config) { c.EPExchange = "standard" }},
-		{"bf16-moments", "AdamW's moments in BF16", "type of the moments", false, func(c *trainer.Config) { c.Optimizer.Moments = moe.MomentsBF16 }},
+		of("nvfp4", "no-rht", "no Hadamard transform", "transform", func(o *moe.Options) { o.NVFP4.RHT = false }),
+		of("nvfp4", "no-stochastic", "gradients rounded to nearest", "rounding", func(o *moe.Options) { o.NVFP4.Stochastic = false }),
+		of("nvfp4", "no-2d", "weights in rows of 16", "blocks of weights", func(o *moe.Options) { o.NVFP4.Squares = false }),
+		of("nvfp4", "no-bf16-tail", "no layers in BF16", "last layers", func(o *moe.Options) { o.NVFP4.BF16Tail = 0 }),
+		of("nvfp4", "four-over-six", "4/6 for inputs and weights", "candidates of scales", func(o *moe.Options) { o.NVFP4.FourOverSix = true }),
+		of("nvfp4", "exact", "exact sums", "sum", func(o *moe.Options) { o.NVFP4.Sum = "exact" }),
+		of("fp8-block", "pow2", "scales that are powers of two", "scale", func(o *moe.Options) { o.FP8.Scale = "pow2" }),
+		of("fp8-block", "128x128-gradients", "gradients in blocks of 128x128", "blocks of gradients", func(o *moe.Options) { o.FP8.Gradient = "128x128" }),
+		of("fp8-block", "14bit", "Hopper's accumulator without promotion", "sum", func(o *moe.Options) { o.FP8.Accumulate = "14bit" }),
 	}
 }
 
@@ -48,15 +68,27 @@ func AllAblations() []string {
 	return []string{"fp32", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8", "mxfp8+e5m2", "mxfp8+floor", "mxfp8+wire"}
 }
 
-// ParseRecipe returns the recipe with a name. Modifiers may have any order; the name of the result
+// base returns a recipe without modifiers: a built-in precision, or a recipe file.
+func base(word string) (r Recipe, p moe.Precision, err error) {
+	if !strings.HasSuffix(word, ".toml") {
+		p, err = moe.PrecisionByName(word)
+		return Recipe{precision: p.Name, About: p.About}, p, err
+	}
+	c := trainer.Config{RecipeFile: word}
+	if err = c.ReadRecipe(); err == nil {
+		p, err = c.Recipe()
+	}
+	return Recipe{precision: c.Precision, About: p.About, file: c.RecipeFile}, p, err
+}
+
+// ParseRecipe returns the recipe with a name, of which the first word may be a recipe file. Modifiers may have any order; the name of the result
 // has them in a fixed one.
 func ParseRecipe(name string) (Recipe, error) {
 	words := strings.Split(name, "+")
-	precision, err := moe.PrecisionByName(words[0])
+	r, precision, err := base(words[0])
 	if err != nil {
 		return Recipe{}, fmt.Errorf("%q: %w, and modifiers joined by +: %s", name, err, modifierNames())
 	}
-	r := Recipe{precision: precision.Name, About: precision.About}
 	for _, word := range words[1:] {
 		if i := slices.IndexFunc(modifiers(), func(m modifier) bool { return m.name == word }); i < 0 {
 			return r, fmt.Errorf("%q: unknown modifier %q: use %s", name, word, modifierNames())
@@ -79,6 +111,9 @@ func ParseRecipe(name string) (Recipe, error) {
 			return r, fmt.Errorf("%q: %s and %s both set the %s: use one of them", name, other, m.name, m.setting)
 		case m.quantized && !precision.Quantizes():
 			return r, fmt.Errorf("%q: %s has no effect on %s, which quantizes nothing", name, m.name, precision.Name)
+		}
+		if m.only != "" && m.only != precision.Name || r.file != "" && m.quantized {
+			return r, fmt.Errorf("%q: %s has no effect on %s", name, m.name, precision.Name)
 		}
 		set[m.setting] = m.name
 		r.modifiers = append(r.modifiers, m)
@@ -142,7 +177,7 @@ func indexOf(all []Recipe, name string) int {
 
 // apply changes a configuration to that of the recipe.
 func (r Recipe) apply(cfg *trainer.Config) {
-	cfg.Precision = r.precision
+	cfg.Precision, cfg.RecipeFile = r.precision, r.file
 	for _, m := range r.modifiers {
 		m.apply(cfg)
 	}

@@ -13,10 +13,14 @@ func TestParseRecipe(t *testing.T) {
 		canonical string
 		want      func(*trainer.Config)
 	}{
-		"bf16":               {"bf16", func(c *trainer.Config) {}},
-		"mxfp8":              {"mxfp8", func(c *trainer.Config) { c.Precision = "mxfp8" }},
-		"mxfp8+e5m2":         {"mxfp8+e5m2", func(c *trainer.Config) { c.Precision, c.MX.Gradient = "mxfp8", "e5m2" }},
-		"mxint8+even":        {"mxint8+even", func(c *trainer.Config) { c.Precision, c.MX.Scale = "mxint8", "even" }},
+		"bf16":        {"bf16", func(c *trainer.Config) {}},
+		"mxfp8":       {"mxfp8", func(c *trainer.Config) { c.Precision = "mxfp8" }},
+		"mxfp8+e5m2":  {"mxfp8+e5m2", func(c *trainer.Config) { c.Precision, c.MX.Gradient = "mxfp8", "e5m2" }},
+		"mxint8+even": {"mxint8+even", func(c *trainer.Config) { c.Precision, c.MX.Scale = "mxint8", "even" }},
+		"nvfp4+no-2d+no-rht": {"nvfp4+no-rht+no-2d", func(c *trainer.Config) {
+			c.Precision, c.NVFP4.RHT, c.NVFP4.Squares = "nvfp4", false, false
+		}},
+		"fp8-block+14bit":    {"fp8-block+14bit", func(c *trainer.Config) { c.Precision, c.FP8.Accumulate = "fp8-block", "14bit" }},
 		"bf16+bf16-moments":  {"bf16+bf16-moments", func(c *trainer.Config) { c.Optimizer.Moments = "bf16" }},
 		"bf16+standard":      {"bf16+standard", func(c *trainer.Config) { c.EPExchange = "standard" }},
 		"mxfp8-experts+wire": {"mxfp8-experts+wire", func(c *trainer.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8-experts", "mxfp8", "mxfp8" }},
@@ -90,6 +94,8 @@ func TestRecipeErrors(t *testing.T) {
 		{"bf16,mxfp8+wire+standard", "", []string{"wire and standard", "exchange"}},
 		{"bf16,mxfp8+e5m2+e5m2", "", []string{"e5m2 is given twice"}},
 		{"bf16,bf16+e5m2", "", []string{"bf16", "quantizes nothing"}},
+		{"bf16,mxfp8+no-rht", "", []string{"no-rht has no effect on mxfp8"}},
+		{"bf16,none.toml", "", []string{"none.toml", "launcher recipe nvfp4 prints one"}},
 		{"bf16,mxfp8", "fp64", []string{`"fp64"`}},
 	} {
 		_, err := ParseRecipes(c.compared, c.ablations)

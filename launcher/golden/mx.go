@@ -17,6 +17,7 @@ import (
 //	x, e4m3_rceil_data, e4m3_rceil_scale                  quantization of x (of xb: bf16_e4m3_...)
 //	x, w, dy, y, dx, dw, dw_wgrad_hp                      a linear layer, E4M3 and RCEIL
 //	a, w, do, group_end, o, da, dw                        the same with groups of rows
+//	original_p0_0, original_g0_1, ns_in, ns_out_f64       steps of Muon, Newton-Schulz iterations
 func CheckMX(path string) ([]Line, error) {
 	file, err := safetensors.Open(path)
 	if err != nil {
@@ -25,6 +26,8 @@ func CheckMX(path string) ([]Line, error) {
 	defer file.Close()
 	c := &mxCheck{file: file, ex: tensor.NewExec()}
 	switch {
+	case c.holdsMuon():
+		c.muon()
 	case c.has("group_end"):
 		c.groupedLinear()
 	case c.has("dy"):
@@ -35,7 +38,7 @@ func CheckMX(path string) ([]Line, error) {
 		c.casts()
 	}
 	if c.err == nil && len(c.lines) == 0 {
-		c.err = fmt.Errorf("it holds no MX reference: expected are element casts, quantized tensors or a linear layer")
+		c.err = fmt.Errorf("it holds no reference: expected are element casts, quantized tensors, a linear layer or steps of Muon")
 	}
 	if c.err != nil {
 		return nil, fmt.Errorf("%s: %w", path, c.err)
@@ -111,7 +114,7 @@ func (c *mxCheck) floats(name string, got func(i int) float32, want []float32) {
 }
 
 func (c *mxCheck) casts() {
-	for _, f := range mx.Formats() {
+	for _, f := range mx.MXFormats() {
 		if name := fmt.Sprintf("bf16_to_%v_saturating", f); c.has(name) {
 			got := make([]uint8, 1<<16)
 			for bits := range got {
@@ -137,7 +140,7 @@ func (c *mxCheck) quantization() {
 			continue
 		}
 		x := c.tensor(source.x, source.dtype, -1, -1)
-		for _, f := range mx.Formats() {
+		for _, f := range mx.MXFormats() {
 			for _, mode := range mx.ScaleModes() {
 				name := fmt.Sprintf("%s%v_%v", source.prefix, f, mode)
 				if !c.has(name + "_data") {

@@ -13,6 +13,7 @@ import (
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
+	"spmoe/moe"
 	"spmoe/tensor"
 )
 
@@ -115,7 +116,7 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 		waits[i] = (w - waits[i]) / time.Duration(steps)
 	}
 	peaks := make([]int64, r.comm.Size())
-	if err := collective.AllGather(r.comm, peaks, []int64{int64(r.model.ActivationPeak(r.ex))}); err != nil {
+	if err := collective.AllGather(r.comm, peaks, []int64{int64(moe.ActivationPeak(r.ex, r.models()...))}); err != nil {
 		return err
 	}
 	all := make([]int64, len(waits)*r.comm.Size())

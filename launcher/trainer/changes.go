@@ -27,7 +27,7 @@ var effects = map[string]effect{
 	"steps": harmless,                         // fewer than before are meaningful: the decay begins earlier
 	"data":  verified, "data_field": verified, // the text must be the same, wherever it is
 	"batch": meaningful, "document_mask": meaningful,
-	"precision": meaningful, "mx": meaningful, "ep_dispatch": meaningful, "ep_combine_backward": meaningful, "ep_capacity": meaningful,
+	"precision": meaningful, "recipe": meaningful, "mx": meaningful, "nvfp4": meaningful, "fp8": meaningful, "ep_dispatch": meaningful, "ep_combine_backward": meaningful, "ep_capacity": meaningful,
 	"optimizer": meaningful, "optimizer.name": verified,
 
 	"model":       fixed, // its parameters, that is
@@ -72,6 +72,9 @@ func (c Change) String() string {
 func value(v any) string {
 	if v == "" {
 		return `""`
+	}
+	if text, ok := v.(string); ok && strings.Contains(text, "\n") {
+		return "other text"
 	}
 	return fmt.Sprint(v)
 }

@@ -14,7 +14,10 @@ import (
 
 	"spmoe/collective/ep"
 	"spmoe/datasets"
+	"spmoe/internal/stricttoml"
+	"spmoe/launcher/recipefile"
 	"spmoe/launcher/record"
+	"spmoe/launcher/system"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/mx"
@@ -31,6 +34,8 @@ type Config struct {
 	MicroBatch int    `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; the last bits of results depend on the number of passes per step"`
 	Recompute  string `toml:"recompute" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
 	Precision  string `toml:"precision" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
+
+	RecipeFile string `toml:"recipe,multiline" help:"file with a format and a rounding for each operand, instead of precision; launcher recipe prints a built-in one; a run's config has its text"`
 
 	DPReplicate int  `toml:"dp_replicate" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
 	DPShard     int  `toml:"dp_shard" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
@@ -68,7 +73,8 @@ type Config struct {
 	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample to generate at the end; 0: no sample"`
 	SamplePrompt  string `toml:"sample_prompt" help:"prompt of the sample"`
 
-	MX        MX         `toml:"mx"`
+	MX MX `toml:"mx"`
+	moe.Options
 	Guard     Guard      `toml:"guard"`
 	Optimizer Optimizer  `toml:"optimizer"`
 	Model     moe.Config `toml:"model"`
@@ -92,7 +98,7 @@ func Default(flavor string) (Config, error) {
 		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(), Precision: "bf16", DPReplicate: 1, DPShard: -1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2, LogEvery: 20, EvalEvery: AutoEval, EvalSequences: t.EvalSequences, SampleTokens: 160, SamplePrompt: "// New returns ",
-		MX:    MX{Scale: mx.RCEIL.String()},
+		MX: MX{Scale: mx.RCEIL.String()}, Options: moe.DefaultOptions(),
 		Guard: Guard{Spike: 100, Skips: 5, Memory: 1, Activations: 1},
 		Optimizer: Optimizer{
 			optim.Schedule{LR: t.LR, Warmup: t.Warmup, DecayFrac: t.DecayFrac, Decay: t.Decay, MinFactor: t.MinFactor},
@@ -118,9 +124,32 @@ func (c Config) threads(ranks, cores int) int {
 	return max(1, cores/ranks)
 }
 
-// Recipe returns the precision of the run, with the variations in section mx.
+// ReadRecipe replaces the path of a recipe file by its text, and the precision by the recipe's name.
+func (c *Config) ReadRecipe() error {
+	if c.RecipeFile == "" {
+		return nil
+	}
+	if !strings.Contains(c.RecipeFile, "\n") {
+		text, err := system.ReadFile(c.RecipeFile, stricttoml.MaxSize)
+		if err != nil {
+			return fmt.Errorf("recipe: %w: give a file (launcher recipe nvfp4 prints one)", err)
+		}
+		p, err := recipefile.Parse(string(text))
+		if err != nil {
+			return fmt.Errorf("recipe: %s: %w", c.RecipeFile, err)
+		}
+		c.RecipeFile, c.Precision = string(text)+"\n", p.Name
+	}
+	return nil
+}
+
+// Recipe returns the precision of the run: that of the recipe file, or a built-in one with the
+// variations in its sections.
 func (c Config) Recipe() (moe.Precision, error) {
-	p, err := moe.PrecisionByName(c.Precision)
+	if c.RecipeFile != "" {
+		return recipefile.Parse(c.RecipeFile)
+	}
+	p, err := c.Options.Precision(c.Precision)
 	if err != nil {
 		return p, err
 	}
@@ -136,7 +165,8 @@ func (c Config) Recipe() (moe.Precision, error) {
 		}
 		gradient = &f
 	}
-	return p.With(gradient, scale), nil
+	p = p.With(gradient, scale)
+	return p, p.Validate()
 }
 
 // exchange returns the options of the exchange.

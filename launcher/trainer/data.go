@@ -55,19 +55,22 @@ func (d *dataLoader) passes() int {
 	return (len(d.rows)/(d.seq+1) + d.micro() - 1) / d.micro()
 }
 
+// stepDraws names the random numbers of a step: see moe.Batch.
+type stepDraws struct{ seed, step uint32 }
+
 // microBatch returns pass number i of the current step. It is valid until the next call.
-func (d *dataLoader) microBatch(i int) moe.Batch {
+func (d *dataLoader) microBatch(i int, draws stepDraws) moe.Batch {
 	size := d.micro() * (d.seq + 1)
 	lo, hi := i*size, min((i+1)*size, len(d.rows))
 	b := d.split(d.rows[lo:hi], d.batch)
-	b.More = hi < len(d.rows)
+	b.More, b.Seed, b.Step = hi < len(d.rows), draws.seed, draws.step
 	return b
 }
 
 // microBatches returns all passes of the current step.
-func (d *dataLoader) microBatches() (all []moe.Batch) {
+func (d *dataLoader) microBatches(draws stepDraws) (all []moe.Batch) {
 	for i := range d.passes() {
-		b := d.microBatch(i)
+		b := d.microBatch(i, draws)
 		b.Inputs, b.Targets, b.First = slices.Clone(b.Inputs), slices.Clone(b.Targets), slices.Clone(b.First)
 		all = append(all, b)
 	}

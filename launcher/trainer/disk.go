@@ -12,7 +12,7 @@ import (
 
 // CheckpointBytes returns the approximate size of a checkpoint of the ranks.
 func (c Config) CheckpointBytes(ranks int) int64 {
-	return product(c.EstimateMemory(ranks).Optimizer, int64(ranks))
+	return c.AllMemory(ranks).Optimizer
 }
 
 // CheckDisk returns an error if the file system of the run's folder lacks the space for the

@@ -32,8 +32,11 @@ func (c Config) fitsIn(memory system.Memory, n, here int) error {
 // that is used and of the next one.
 func (c Config) need(n, here int) int64 {
 	const rows, tokenBytes = 2, 4
-	each := c.EstimateMemory(n).Total() + product(rows*tokenBytes, int64(c.Batch/n), int64(c.Seq+1))
-	return product(each, int64(here))
+	text := product(int64(here), rows*tokenBytes, int64(c.Batch/c.dataRanks(n)), int64(c.Seq+1))
+	if here == n {
+		return c.AllMemory(n).Total() + text
+	}
+	return product(c.EstimateMemory(n).Total(), int64(here)) + text
 }
 
 // largest returns the name and the size of the largest part.

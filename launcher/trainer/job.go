@@ -351,7 +351,7 @@ func (j *Job) start(peak float64, cores int) Start {
 		Config: j.cfg, Ranks: j.ranks, Mesh: j.cfg.layout(j.ranks), Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
-		Corpus: j.corpus, From: j.progress.Step, Notes: append(slices.Clip(j.Notes), j.cfg.Notices(j.tokenizer.VocabSize())...),
+		Corpus: j.corpus, From: j.progress.Step, Notes: slices.Concat(j.Notes, j.cfg.Notices(j.tokenizer.VocabSize()), overlapNotice(j.data.Overlap)),
 	}
 	if j.resume != nil {
 		s.Resumed = j.resume.Path()

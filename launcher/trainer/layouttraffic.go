@@ -11,6 +11,7 @@ import (
 	"spmoe/collective/ep"
 	"spmoe/collective/mesh"
 	"spmoe/moe"
+	"spmoe/moe/pipe"
 	"spmoe/mx"
 	"spmoe/tensor/exact"
 )
@@ -44,18 +45,34 @@ func (c Config) LayoutTraffic(l mesh.Layout, onHosts int) ([]Movement, error) {
 		return nil, err
 	}
 	all := append(t.exchange(), t.gradients()...)
-	all = append(all, t.weights(), t.sum("router loads", 8*t.Model.MoELayers()*t.Model.Experts),
+	all = append(all, t.weights())
+	for i := range all {
+		all[i].Moved = all[i].Moved.shared(l.PP) // each rank has a part of the layers
+	}
+	all = append(all, t.sum("router loads", 8*t.Model.MoELayers()*t.Model.Experts),
 		t.sum("gradient norm", 8*len(exact.Sum{})), t.sum("loss", 8*totalsNumbers))
+	if l.PP > 1 {
+		all = append(all, t.messages(l.PP))
+	}
 	for _, m := range t.sent {
 		t.addSent(&all, m)
 	}
 	return all, nil
 }
 
-// layoutTraffic computes movements.
+// shared returns the mean of n ranks that together move m.
+func (m Moved) shared(n int) Moved {
+	by := float64(n)
+	return Moved{m.Memory / by, m.Peers / by, m.Network / by}
+}
+
+// layoutTraffic computes movements. Config and layout are those of the ranks of a stage.
 type layoutTraffic struct {
 	Config
 	layout    mesh.Layout
+	world     int // all ranks
+	stages    []moe.Stage
+	plan      *pipe.Plan // nil: there is no pipeline
 	hosts     int
 	epHosts   int // of an ep group
 	precision moe.Precision
@@ -66,7 +83,21 @@ type layoutTraffic struct {
 }
 
 func (c Config) newLayoutTraffic(l mesh.Layout, onHosts int) (t layoutTraffic, err error) {
-	t = layoutTraffic{Config: c, layout: l, hosts: onHosts, epHosts: 1, forward: 1}
+	t = layoutTraffic{layout: l.Stage(), world: l.World, hosts: onHosts, epHosts: 1, forward: 1}
+	c.SetLayout(l)
+	holdings, err := c.holdings(l.World)
+	if err != nil {
+		return t, fmt.Errorf("%v: %w", l, err)
+	}
+	for _, h := range holdings {
+		t.plan = h.plan
+		for _, stage := range h.stages {
+			t.stages = append(t.stages, stage)
+		}
+	}
+	c.SetLayout(t.layout)
+	t.Config = c
+	l = t.layout
 	if t.precision, err = c.Recipe(); err != nil {
 		return t, err
 	}
@@ -141,16 +172,34 @@ func (t layoutTraffic) all(name string, kind collective.Kind, bytes float64) Mov
 	return Movement{name, kind, Moved{Memory: bytes, Peers: away(t.layout.World/t.hosts) * bytes}}
 }
 
-// sum returns the movement of a short vector that all ranks sum.
+// sum returns the movement of a short vector that all ranks sum, those of all stages.
 func (t layoutTraffic) sum(name string, bytes int) Movement {
-	return t.all(name, collective.KindAllReduce, float64(bytes))
+	all := float64(bytes)
+	return Movement{name, collective.KindAllReduce, Moved{Memory: all, Peers: away(t.world/t.hosts) * all}}
+}
+
+// messages is the movement of activations and their gradients between stages on different ranks of
+// a pipeline.
+func (t layoutTraffic) messages(ranks int) Movement {
+	bytes := float64(t.plan.Messages()*t.messageBytes(t.layout.World)) / float64(ranks)
+	return Movement{"messages", collective.KindMessage, Moved{Memory: bytes, Peers: bytes}}
+}
+
+// replicated returns the lengths of the groups of weights that all ranks of a stage have, of all
+// stages: norms and routers, and matrices.
+func (t layoutTraffic) replicated() (norms, matrices int64) {
+	for _, stage := range t.stages {
+		n, m := t.Model.ReplicatedElements(stage)
+		norms, matrices = norms+n, matrices+m
+	}
+	return norms, matrices
 }
 
 // gradients lists the movements of gradients. Ranks that share weights read the operands of their
 // gradients. In each pass, all ranks reduce-scatter those of norms and routers, and each rank its
 // part of what its host has of the others. The gradients of experts move only between replicas.
 func (t layoutTraffic) gradients() (all []Movement) {
-	norms, matrices := t.Model.ReplicatedElements()
+	norms, matrices := t.replicated()
 	if t.sharers > 1 {
 		tokens := float64(t.Batch * t.Seq / t.layout.World)
 		all = append(all, t.all("gradient operands", collective.KindBuffers, tokens*t.Model.GradientReads(t.precision, t.sharers)))
@@ -199,7 +248,7 @@ func (t layoutTraffic) ofExperts(size int) Moved {
 // weights is the movement of updated weights: norms and routers, which each rank has, and those
 // that others update on other hosts. With FSDP the latter are gathered in every pass.
 func (t layoutTraffic) weights() Movement {
-	norms, matrices := t.Model.ReplicatedElements()
+	norms, matrices := t.replicated()
 	bytes, size := 4*float64(norms), t.precision.DType.Size()
 	switch {
 	case t.hosts == 1 && t.sharers > 1:

@@ -30,7 +30,7 @@ func movedBySteps(t *testing.T, hosts, each, steps int, change func(*Config)) (c
 			mu.Lock()
 			defer mu.Unlock()
 			sent += share * float64(r.comm.Sent())
-			for c := range r.mesh.Comms {
+			for c := range r.comms {
 				for kind, s := range c.Stats() {
 					moved[collective.Kind(kind)] += share * float64(s.Bytes)
 				}
@@ -66,6 +66,8 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 		"pairs":        {4, func(c *Config) { c.DPReplicate, c.EP, c.Precision = 2, 2, "mxfp8" }},
 		"pairs, parts": {4, func(c *Config) { c.EP, c.MicroBatch = 2, 1 }},
 		"dense":        {2, func(c *Config) { c.Model.DenseLayers = c.Model.Layers }},
+		"stages":       {2, func(c *Config) { c.PP, c.PPMicrobatches = 2, 4 }},
+		"stages, MTP":  {4, func(c *Config) { c.PP, c.PPMicrobatches, c.PPSchedule, c.Model.MTPLayers = 2, 4, "ZBVZeroBubble", 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const steps = 3

@@ -3,6 +3,9 @@ package trainer
 // The memory that each rank needs, estimated from the configuration.
 
 import (
+	"cmp"
+	"slices"
+
 	"spmoe/collective/ep"
 	"spmoe/collective/mesh"
 	"spmoe/moe"
@@ -44,12 +47,9 @@ func (m Memory) Plus(o Memory) Memory {
 func (c Config) EstimateMemory(ranks int) Memory { return c.LayoutMemory(c.layout(ranks), 1) }
 
 // LayoutMemory returns what each rank of a layout needs if the ranks are on some hosts, in equal
-// numbers.
-func (c Config) LayoutMemory(l mesh.Layout, hosts int) (sum Memory) {
-	for _, p := range c.planOf(l, hosts) {
-		sum = sum.Plus(p.Memory)
-	}
-	return sum
+// numbers. In a pipeline, it is the rank that needs most.
+func (c Config) LayoutMemory(l mesh.Layout, hosts int) Memory {
+	return slices.MaxFunc(c.RankMemory(l, hosts), func(a, b Memory) int { return cmp.Compare(a.Total(), b.Total()) })
 }
 
 // PerParameter holds the bytes of all ranks per parameter of the model, without activations.
@@ -65,8 +65,8 @@ type PerParameter struct {
 // BytesPerParameter returns what all ranks need per parameter. What every rank holds counts as
 // often as there are ranks.
 func (c Config) BytesPerParameter(ranks int) PerParameter {
-	m, parameters := c.EstimateMemory(ranks), float64(max(c.Model.Count().Total, 1))
-	per := func(bytes int64) float64 { return float64(ranks) * float64(bytes) / parameters }
+	m, parameters := c.AllMemory(ranks), float64(max(c.Model.Count().Total, 1))
+	per := func(bytes int64) float64 { return float64(bytes) / parameters }
 	return PerParameter{per(m.Weights), per(m.Gradients), per(m.Optimizer), per(m.Snapshot), per(m.Process), per(m.Total() - m.Activations)}
 }
 
@@ -91,31 +91,51 @@ const process moe.Part = "process"
 
 // Plan returns the parts of the model on each of the ranks, and the process as a part without
 // weights. Their memory sums to EstimateMemory.
-func (c Config) Plan(ranks int) []Part { return c.planOf(c.layout(ranks), 1) }
+func (c Config) Plan(ranks int) []Part {
+	return slices.MaxFunc(c.plansOf(c.layout(ranks), 1), func(a, b []Part) int { return cmp.Compare(total(a), total(b)) })
+}
 
-// planOf is Plan for a layout on some hosts.
-func (c Config) planOf(l mesh.Layout, hosts int) []Part {
-	shape := c.passShape(l, hosts)
-	pass := c.Model.PassMemory(shape)
+// total returns the memory of a plan.
+func total(plan []Part) (sum int64) {
+	for _, p := range plan {
+		sum += p.Memory.Total()
+	}
+	return sum
+}
+
+// planOf is Plan for a rank of a layout on some hosts.
+func (c Config) planOf(h holding, l mesh.Layout, hosts int) []Part {
+	all := l.World
+	l = l.Stage()
+	c.SetLayout(l)
+	precision, pass := c.passShape(l, hosts).Precision, c.passMemory(h, l, hosts)
 	var plan []Part
 	var sum Memory
-	for _, m := range c.Model.Modules(c.Seq) {
-		part := Part{
-			Module: m, Traffic: m.Traffic(shape.Precision, c.PassTokens(l.World), l.EP),
-			Memory: c.stateMemory(m, shape.Precision, l, hosts),
+	for i, m := range c.Model.Modules(c.Seq) {
+		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(l.World), l.EP)}
+		for _, stage := range h.stages {
+			if own := c.Model.StageModules(stage, c.Seq); i < len(own) {
+				part.Memory = part.Memory.Plus(c.stateMemory(own[i], precision, l, hosts))
+			}
 		}
 		key := moe.PartKey{Part: m.Part, MTP: m.MTP}
 		activations := pass.Saved[key]
 		if key == pass.Peak {
 			activations += pass.Scratch
 		}
+		switch key {
+		case moe.PartKey{Part: moe.Embedding}:
+			activations += float64(h.boxes() * c.messageBytes(l.World))
+		case moe.PartKey{Part: moe.Routed}:
+			activations += pass.Rows
+		}
 		part.Memory.Activations = int64(min(activations, mostBytes))
 		plan, sum = append(plan, part), sum.Plus(part.Memory)
 	}
-	if buffers := c.bufferMemory(shape.Precision, l, hosts); buffers.Total() > 0 {
+	if buffers := c.bufferMemory(precision, l, hosts); buffers.Total() > 0 {
 		plan, sum = append(plan, Part{Module: moe.Module{Part: "gathered"}, Memory: buffers}), sum.Plus(buffers)
 	}
-	return append(plan, Part{Module: moe.Module{Part: process}, Memory: Memory{Process: c.processBytes(l.World/hosts, pass, sum)}})
+	return append(plan, Part{Module: moe.Module{Part: process}, Memory: Memory{Process: c.processBytes(all/hosts, pass, sum)}})
 }
 
 // passShape describes the passes of a rank. Invalid settings count as their defaults.
@@ -143,11 +163,21 @@ func (c Config) passShape(l mesh.Layout, hosts int) moe.PassShape {
 // sizeArenas makes the arenas of a rank as large as its passes need, so that each is in one piece,
 // with room for experts that receive more rows than the mean. What is not used takes no memory, but
 // the system refuses a piece larger than all memory.
-func (c Config) sizeArenas(model *moe.Model, ex *tensor.Exec, l mesh.Layout, hosts int) {
+func (c Config) sizeArenas(models []*moe.Model, ex *tensor.Exec, l mesh.Layout, hosts int) {
 	const mostRoom = 512 << 20
 	withRoom := func(bytes float64) int { return int(min(bytes+min(bytes, mostRoom), mostBytes)) }
-	pass := c.Model.PassMemory(c.passShape(l, hosts))
-	ex.First, model.PassBytes = withRoom(pass.Scratch), withRoom(pass.AllSaved())
+	c.SetLayout(l.Stage())
+	shape := c.passShape(l.Stage(), hosts)
+	shape.Split = l.PP > 1
+	var most moe.PassMemory
+	for _, m := range models {
+		shape.Stage = m.Stage()
+		most = most.Most(c.Model.PassMemory(shape))
+	}
+	ex.First = withRoom(most.Scratch)
+	for _, m := range models {
+		m.PassBytes = withRoom(most.AllSaved())
+	}
 }
 
 // mostBytes is beyond any machine, and small enough that sums of estimates do not overflow.
@@ -178,16 +208,17 @@ func (c Config) Heap(ranks int) int64 {
 // Vault returns the bytes per rank that survive its process: two states of the optimizer, with
 // parts rounded up.
 func (c Config) Vault(ranks int) int64 {
-	const multiple, replicated = 4096 + moe.ShardMultiple, 2 // a group's last rank has its padding
-	l, groups := c.layout(ranks), int64(3)
+	const multiple, replicated = 4096 + moe.ShardMultiple, 2 // a segment's last rank has its padding
+	l, segments := c.layout(ranks), int64(6)
 	if c.pipelined() {
-		l, groups = l.Stage(), 2*groups // the bound of a rank that has nearly all layers, in two stages
+		l, segments = l.Stage(), 2*segments // the bound of a rank that has nearly all layers, in two stages
 	}
-	perWeight := int64(optim.BytesPerWeight(c.rule()))
-	state := c.LayoutMemory(l, 1).Optimizer + product(groups*multiple, perWeight)
-	// in each group a rank exceeds its share by at most the largest parameter
-	if c.rule().WholeMatrices() {
-		state += product(replicated, c.largestPart(), perWeight)
+	perWeight := int64(optim.MostBytesPerWeight(c.rule()))
+	state := c.LayoutMemory(l, 1).Optimizer + product(segments*multiple, perWeight)
+	// The owners of whole matrices have equal loads, half of which are memory. So a rank exceeds
+	// twice its share by at most the largest parameter.
+	if c.rule().Of(moe.Linear).WholeMatrices() {
+		state += c.LayoutMemory(l, 1).Optimizer + product(replicated, c.largestPart(), perWeight)
 		if c.layout(ranks).Replicas() > 1 {
 			state += product(int64(c.Model.ExpertInter), int64(c.Model.Dim), perWeight)
 		}

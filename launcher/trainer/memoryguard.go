@@ -7,6 +7,7 @@ package trainer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"spmoe/collective"
@@ -18,8 +19,9 @@ import (
 
 // memoryGuard holds the checksums of a rank's weights after a step.
 type memoryGuard struct {
-	comm   *collective.Comm
-	layout mesh.Layout
+	comm   *collective.Comm // all ranks
+	peers  *collective.Comm // the ranks with the same stages as this one
+	layout mesh.Layout      // of the peers
 	ex     *tensor.Exec
 	state  *trainState
 	alarms *alarms
@@ -57,7 +59,7 @@ func addSum(sum uint64, ex *tensor.Exec, t tensor.Tensor) uint64 {
 // sumWeights appends the checksums of the working weights of each group, of the selection biases,
 // and of this rank's part of the shared weights of each group.
 func (g *memoryGuard) sumWeights(sums []uint64) []uint64 {
-	for _, group := range g.state.model.Groups {
+	for _, group := range g.state.groups() {
 		var sum uint64
 		for t := range group.OwnWeights {
 			sum = addSum(sum, g.ex, t)
@@ -69,7 +71,7 @@ func (g *memoryGuard) sumWeights(sums []uint64) []uint64 {
 		sum = addSum(sum, g.ex, route.Bias)
 	}
 	sums = append(sums, sum)
-	for _, group := range g.state.model.Groups {
+	for _, group := range g.state.groups() {
 		var sum uint64
 		for t := range group.SharedWeights {
 			sum = addSum(sum, g.ex, t)
@@ -79,22 +81,12 @@ func (g *memoryGuard) sumWeights(sums []uint64) []uint64 {
 	return sums
 }
 
-// finding is what one rank has found, in the form that ranks exchange: the set of changed weights,
-// as bits, followed by the earlier checksums of its weights.
+// finding is what one rank has found, in the form that ranks exchange: the earlier checksums of its
+// weights, followed by the present ones.
 type finding []uint64
 
-func (f finding) changed(i int) bool { return f[0]>>i&1 == 1 }
-func (f finding) sums() []uint64     { return f[1:] }
-
-// differing returns the set of indices at which two lists differ.
-func differing(a, b []uint64) (set uint64) {
-	for i := range a {
-		if a[i] != b[i] {
-			set |= 1 << i
-		}
-	}
-	return set
-}
+func (f finding) changed(i int) bool { return f[i] != f[len(f)/2+i] }
+func (f finding) sums() []uint64     { return f[:len(f)/2] }
 
 // check compares this rank's weights with those after the previous step. repaired says that weights
 // were published again, on all ranks: what was computed from them must be computed again. It is
@@ -104,18 +96,13 @@ func (g *memoryGuard) check() (repaired bool, err error) {
 		return false, nil
 	}
 	defer g.ex.Enter(g.ex.Enter(profile.Guards))
-	mine := append(finding{differing(g.sumWeights(nil), g.weightSums)}, g.weightSums...)
-	flat := make([]uint64, len(mine)*g.comm.Size())
-	if err := collective.AllGather(g.comm, flat, mine); err != nil {
+	all, err := g.gather()
+	if err != nil {
 		return false, fmt.Errorf("comparing checksums: %w", err)
 	}
-	all := make([]finding, g.comm.Size())
-	for i := range all {
-		all[i] = flat[i*len(mine):][:len(mine)]
-	}
-	what := g.changedWeights(all)
-	if len(what) == 0 {
-		return false, nil
+	what, err := g.share(g.changedWeights(all))
+	if err != nil || len(what) == 0 {
+		return false, err
 	}
 	if g.repairs++; g.repairs > maxRepairs {
 		return false, fmt.Errorf("%s: they were published again %d times and changed again: this machine's memory is not reliable", strings.Join(what, "; "), maxRepairs)
@@ -124,40 +111,67 @@ func (g *memoryGuard) check() (repaired bool, err error) {
 	return true, g.repair(all)
 }
 
+// gather returns the findings of all peers. It is collective.
+func (g *memoryGuard) gather() (all []finding, err error) {
+	mine := g.sumWeights(slices.Clone(g.weightSums))
+	flat := make([]uint64, len(mine)*g.peers.Size())
+	err = collective.AllGather(g.peers, flat, mine)
+	for f := range slices.Chunk(flat, len(mine)) {
+		all = append(all, f)
+	}
+	return all, err
+}
+
+// share returns what the ranks of all stages have found, once for each stage. It is collective.
+func (g *memoryGuard) share(what []string) (all []string, err error) {
+	mine := ""
+	if g.state.first {
+		mine = strings.Join(what, "; ")
+	}
+	texts, err := gatherTexts(g.comm, mine)
+	if err != nil {
+		return nil, fmt.Errorf("comparing checksums: %w", err)
+	}
+	return slices.DeleteFunc(texts, func(text string) bool { return text == "" }), nil
+}
+
 // changedWeights lists the weights that have changed by themselves, and those that differ between
 // ranks, with the ranks.
 func (g *memoryGuard) changedWeights(all []finding) (what []string) {
-	groups := g.state.model.Groups
+	groups := g.state.groups()
 	for i := range groups {
 		name := groups[i].Name + " weights"
-		what = append(what, changes(all, i, name)...)
+		what = append(what, g.changes(all, i, name)...)
 		for _, ranks := range g.holders(groups[i]) {
-			what = append(what, disagreements(all, i, name, ranks)...)
+			what = append(what, g.disagreements(all, i, name, ranks)...)
 		}
 	}
 	for i, shared := range groups {
 		at, name := len(groups)+1+i, shared.Name+" weights"
-		what = append(what, changes(all, at, name)...)
+		what = append(what, g.changes(all, at, name)...)
 		for _, ranks := range g.places(shared) {
-			what = append(what, disagreements(all, at, name, ranks)...)
+			what = append(what, g.disagreements(all, at, name, ranks)...)
 		}
 	}
 	const biases = "selection biases"
-	what = append(what, changes(all, len(groups), biases)...)
-	return append(what, disagreements(all, len(groups), biases, everyRank(len(all)))...)
+	what = append(what, g.changes(all, len(groups), biases)...)
+	return append(what, g.disagreements(all, len(groups), biases, everyRank(len(all)))...)
 }
 
-// changes names the ranks whose weights number i have changed.
-func changes(all []finding, i int, name string) (what []string) {
+// changes names the peers whose weights number i have changed.
+func (g *memoryGuard) changes(all []finding, i int, name string) (what []string) {
 	for rank, f := range all {
 		if f.changed(i) {
-			what = append(what, fmt.Sprintf("%s of rank %d have changed in memory", name, rank))
+			what = append(what, fmt.Sprintf("%s of rank %d have changed in memory", name, g.firstPeer()+rank))
 		}
 	}
 	return what
 }
 
-// holders returns the sets of ranks that hold the same weights of a group.
+// firstPeer returns the rank of the first peer among all ranks. Peers are neighbors.
+func (g *memoryGuard) firstPeer() int { return g.comm.Rank() - g.peers.Rank() }
+
+// holders returns the sets of peers that hold the same weights of a group.
 func (g *memoryGuard) holders(group *moe.Group) [][]int {
 	switch {
 	case group.Ranks == nil || group.Held() != nil:
@@ -168,13 +182,13 @@ func (g *memoryGuard) holders(group *moe.Group) [][]int {
 	return [][]int{everyRank(g.layout.World)}
 }
 
-// places returns the sets of ranks that have the same place on each host. Of a group that hosts
+// places returns the sets of peers that have the same place on each host. Of a group that hosts
 // hold once each, they check the same part.
 func (g *memoryGuard) places(group *moe.Group) (sets [][]int) {
 	if group.Across == nil || group.Held() != nil {
 		return nil
 	}
-	hosts := g.comm.Hosts()
+	hosts := g.peers.Hosts()
 	for place := range hosts[0] {
 		var ranks []int
 		for _, host := range hosts {
@@ -185,11 +199,11 @@ func (g *memoryGuard) places(group *moe.Group) (sets [][]int) {
 	return sets
 }
 
-// disagreements names the ranks whose weights number i differ from those of the others in ranks.
-func disagreements(all []finding, i int, name string, ranks []int) (what []string) {
+// disagreements names the peers whose weights number i differ from those of the others in ranks.
+func (g *memoryGuard) disagreements(all []finding, i int, name string, ranks []int) (what []string) {
 	odd, _ := minority(column(all, i, ranks))
 	for _, at := range odd {
-		what = append(what, fmt.Sprintf("%s of rank %d are not those of the other ranks", name, ranks[at]))
+		what = append(what, fmt.Sprintf("%s of rank %d are not those of the other ranks", name, g.firstPeer()+ranks[at]))
 	}
 	return what
 }
@@ -233,13 +247,13 @@ func minority(sums []uint64) (odd []int, source int) {
 // repair restores all weights. Selection biases come from the copy, or from a rank of the majority.
 // The others come from the master weights.
 func (g *memoryGuard) repair(all []finding) error {
-	biases := len(g.state.model.Groups)
-	if all[g.comm.Rank()].changed(biases) {
+	biases := len(g.state.groups())
+	if all[g.peers.Rank()].changed(biases) {
 		g.state.balancer.setBiases(g.biases)
 	}
 	known := g.weightSums[biases] // the copy must match, or this is found again
 	if odd, source := minority(column(all, biases, everyRank(len(all)))); len(odd) > 0 {
-		if err := collective.Bcast(g.comm, g.biases, source); err != nil {
+		if err := collective.Bcast(g.peers, g.biases, source); err != nil {
 			return fmt.Errorf("repairing selection biases: %w", err)
 		}
 		g.state.balancer.setBiases(g.biases)

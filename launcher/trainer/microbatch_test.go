@@ -33,7 +33,7 @@ func TestPasses(t *testing.T) {
 		}
 		next := int32(0)
 		for i := range d.passes() {
-			b := d.microBatch(i)
+			b := d.microBatch(i, stepDraws{})
 			if b.More != (i < c.passes-1) || b.GlobalSequences != 40 {
 				t.Errorf("%+v: pass %d: %+v", c, i, b)
 			}

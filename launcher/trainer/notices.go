@@ -44,3 +44,15 @@ func (c Config) Notices(tokens int) (all []string) {
 	}
 	return all
 }
+
+// mostOverlap is the share of the validation text that training text may have too without a notice.
+const mostOverlap = 0.005
+
+// overlapNotice describes validation text that is not clean.
+func overlapNotice(o datasets.Overlap) []string {
+	share := float64(o.Left) / float64(max(o.HeldOut, 1))
+	if share <= mostOverlap {
+		return nil
+	}
+	return []string{fmt.Sprintf("%.0f %% of the validation text occurs in the training text: the text repeats itself, so the validation loss is too low: give more or other text", 100*share)}
+}

@@ -3,6 +3,8 @@ package trainer
 import (
 	"strings"
 	"testing"
+
+	"spmoe/datasets"
 )
 
 func TestNotices(t *testing.T) {
@@ -33,6 +35,21 @@ func TestNotices(t *testing.T) {
 			if !strings.Contains(got, w) {
 				t.Errorf("%s: %q lacks %q", name, got, w)
 			}
+		}
+	}
+}
+
+func TestOverlapNotice(t *testing.T) {
+	for _, c := range []struct {
+		of   datasets.Overlap
+		want string
+	}{
+		{datasets.Overlap{}, ""},
+		{datasets.Overlap{Removed: 900, Left: 5, HeldOut: 1000}, ""},
+		{datasets.Overlap{Left: 250, HeldOut: 1000}, "25 % of the validation text occurs in the training text"},
+	} {
+		if got := strings.Join(overlapNotice(c.of), "\n"); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%+v: %q, want %q", c.of, got, c.want)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func sameOptimizer(from *checkpoint.Reader, cfg optim.Config) error {
 		return err
 	}
 	want := map[string]string{}
-	for _, v := range rule.Vectors() {
+	for _, v := range optim.StateVectors(rule) {
 		want[v.Name] = checkpointType(v.DType)
 	}
 	if has := vectorsIn(from); !maps.Equal(has, want) {

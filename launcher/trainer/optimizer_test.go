@@ -52,6 +52,8 @@ func (t toy) Vectors() []optim.Vector {
 
 func (toy) WholeMatrices() bool { return true }
 
+func (t toy) Of(moe.Class) optim.Rule { return t }
+
 func (t toy) Prepare(s optim.Step) optim.Update {
 	return func(ex *tensor.Exec, r optim.Run) {
 		newMaster, master := r.Master()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"spmoe/collective/mesh"
+	"spmoe/tensor"
 )
 
 // pipelineRun is a run of 4 passes per step with enough layers for 8 stages.
@@ -17,7 +18,7 @@ func pipelineRun(t *testing.T, precision string) Config {
 	cfg := layoutRun(t, precision)
 	cfg.Steps, cfg.Batch, cfg.MicroBatch, cfg.Seq, cfg.EvalSequences = 2, 16, 4, 32, 8
 	cfg.Model.Layers, cfg.Model.BiasSpeed = 7, 0.01
-	cfg.SampleTokens, cfg.RecordEvery, cfg.Guard.Memory = 0, 0, 0
+	cfg.SampleTokens, cfg.RecordEvery = 0, 0
 	return cfg
 }
 
@@ -93,6 +94,41 @@ func TestPipelineGuardsActivations(t *testing.T) {
 	}
 }
 
+// A bit that flips in weights or in the optimizer's state of any stage is found and restored. The
+// alarm names the rank, by its number among all ranks.
+func TestPipelineGuardsMemory(t *testing.T) {
+	whole := pipelineRun(t, "bf16")
+	whole.Steps = 4
+	want := outcomeOf(t, whole, 1)
+	cfg := inStages(whole, "ZBVZeroBubble", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2})
+	cfg.Out, cfg.Guard.Memory = filepath.Join(t.TempDir(), "run"), 1
+	flips := []struct {
+		alarm string
+		of    func(r *rank) tensor.Tensor
+	}{
+		{"norm weights of rank 0 have changed in memory", func(r *rank) tensor.Tensor { return r.models()[1].Groups[0].Work }},
+		{"expert weights of rank 1 have changed in memory", func(r *rank) tensor.Tensor { return r.models()[0].Groups[2].Work }},
+		{"selection biases of rank 2 have changed in memory", func(r *rank) tensor.Tensor { return r.models()[1].Routings()[0].Bias }},
+		{"exp_avg of the expert group", func(r *rank) tensor.Tensor { return stateOf(r, 16) }},
+	}
+	var attempts tries
+	got, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
+		if step := r.progress.Step; computed && attempts.next(r) == 1 && r.comm.Rank() == step {
+			flips[step].of(r).Bytes()[9] ^= 4
+		}
+	})
+	alarms := got.texts()
+	if err != nil || len(alarms) != len(flips) {
+		t.Fatalf("%v, alarms %q", err, alarms)
+	}
+	for i, alarm := range alarms {
+		if !strings.Contains(alarm, flips[i].alarm) || !strings.Contains(alarm, fmt.Sprint("of rank ", i, " ")) {
+			t.Errorf("%q, want %s", alarm, flips[i].alarm)
+		}
+	}
+	outcomeFrom(t, cfg, got).equals(t, "flips", want)
+}
+
 func TestPipelineRefuses(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"unknown schedule":                  func(c *Config) { c.PPSchedule = "GPipe" },
@@ -100,7 +136,6 @@ func TestPipelineRefuses(t *testing.T) {
 		"batch is 16: give a multiple":      func(c *Config) { c.PPMicrobatches = 3 },
 		"sample_tokens is 7":                func(c *Config) { c.SampleTokens = 7 },
 		"record_every is 1":                 func(c *Config) { c.RecordEvery = 1 },
-		"a pipeline has no guard":           func(c *Config) { c.Guard.Memory = 1 },
 		"pp_microbatches is -1":             func(c *Config) { c.PPMicrobatches = -1 },
 	} {
 		cfg := pipelineRun(t, "bf16")

@@ -44,7 +44,7 @@ func (c Config) processBytes(ranks int, pass moe.PassMemory, held Memory) int64 
 // checkBytes returns the seals of a rank's part of the optimizer's state, and the partial sums of
 // its gradients' norm.
 func (c Config) checkBytes(held Memory) float64 {
-	perWeight := optim.BytesPerWeight(c.rule())
+	perWeight := optim.BytesPerWeight(c.rule().Of(moe.Linear)) // of most weights
 	weights := float64(held.Optimizer) / float64(max(perWeight, 1))
 	vectors := 1 + float64(perWeight)/4 // gradients, and the state if all of it is FP32
 	return weights * (vectors*bytesPerSealed + bytesPerSquared)

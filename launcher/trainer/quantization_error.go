@@ -30,7 +30,8 @@ const panelRows = 32
 // measureWork is the cost of an element, in operations of a matrix product.
 const measureWork = 64
 
-// measure compares the rows of q with its X, on the threads of ex.
+// measure compares the rows of q with its X, on the threads of ex. If the format has a transform, it
+// compares with the transform of X.
 func measure(ex *tensor.Exec, q moe.Quantized) (sum quantizationError) {
 	if q.X.Rows == 0 {
 		return sum
@@ -38,6 +39,12 @@ func measure(ex *tensor.Exec, q moe.Quantized) (sum quantizationError) {
 	c := comparison{x: q.X, codes: q.Rows, largest: q.Format.Max(), values: q.Format.Values(), panels: make([]quantizationError, (q.X.Rows+panelRows-1)/panelRows)}
 	if !q.Rows.Codes.Valid() {
 		c.codes = q.Cols
+	}
+	if f := c.codes.Format; f.Hadamard > 0 {
+		mark := ex.Mark()
+		defer ex.Release(mark)
+		c.x = ex.New(q.X.DType(), q.X.Rows, q.X.Cols).Mat()
+		mx.Hadamard(ex, c.x, q.X, f.Hadamard, c.codes.Blocks, c.codes.Ends)
 	}
 	tensor.Parallel(ex, len(c.panels), measureWork*q.X.Rows*q.X.Cols, &c, comparePanels)
 	for _, p := range c.panels {

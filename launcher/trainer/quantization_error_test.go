@@ -140,3 +140,20 @@ func BenchmarkMeasure(b *testing.B) {
 		}
 	})
 }
+
+// TestMeasureTransformed: codes of a transformed matrix are as near to it as those of a matrix of
+// normal numbers without the transform.
+func TestMeasureTransformed(t *testing.T) {
+	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(3, 4))
+	values := make([]float32, 64*128)
+	for i := range values {
+		values[i] = float32(rng.NormFloat64())
+	}
+	transformed := mx.MXFP4
+	transformed.Hadamard = 64
+	want := measure(ex, operandOf(ex, values, 128, tensor.BF16, mx.MXFP4, mx.FLOOR))
+	got := measure(ex, operandOf(ex, values, 128, tensor.BF16, transformed, mx.FLOOR))
+	if ratio := got.noise / want.noise; !(ratio > 0.9 && ratio < 1.1) {
+		t.Errorf("the noise is %v of that without the transform", ratio)
+	}
+}

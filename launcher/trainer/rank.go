@@ -54,9 +54,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		return nil, err
 	}
 	r.first = r.mesh.World.Rank() == 0
-	if !cfg.pipelined() {
-		cfg.sizeArenas(r.model, ex, cfg.layout(c.Size()), len(c.Hosts()))
-	}
+	cfg.sizeArenas(r.models(), ex, cfg.layout(c.Size()), len(c.Hosts()))
 	r.watch.operands = newOperandMeter(j, ex, r.model, r.lead())
 	ex.Progress = c.Progress()
 	for c := range r.mesh.Comms {
@@ -69,6 +67,11 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if r.vault, err = newStateVault(c.Vault(), cfg.Model, optim.StateBytes(rule, r.groups())); err != nil {
 		return nil, err
 	}
+	if cfg.Optimizer.QKClip > 0 {
+		for _, m := range r.models() {
+			m.RecordScores()
+		}
+	}
 	r.optim = optim.New(ex, r.groups(), c, rule, r.vault.states...)
 	r.optim.ClipNorm = cfg.Optimizer.ClipNorm
 	r.balancer = newBalancer(c, ex, r.routers(), cfg.Model)
@@ -79,7 +82,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	r.data = newDataLoader(cfg, text, j.separator, c.Size())
 	r.gradients = &gradientGuard{Guard: cfg.Guard, comm: c, ex: ex, optim: r.optim, progress: &r.progress, alarms: r.alarms}
 	r.activations = &activationGuard{comm: c, ex: ex, models: r.models(), progress: &r.progress, alarms: r.alarms, period: cfg.Guard.Activations}
-	r.memory = &memoryGuard{comm: c, layout: r.mesh.Layout, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
+	r.memory = &memoryGuard{comm: c, peers: r.mesh.World, layout: r.mesh.Layout, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
 	r.stateGuard = &stateGuard{on: cfg.Guard.Memory > 0, comm: c, optim: r.optim, progress: &r.progress, vault: r.vault, alarms: r.alarms}
 	if err := r.addObservers(); err != nil {
 		return nil, err
@@ -135,7 +138,7 @@ func newModel(cfg Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 // addObservers creates the observers of steps.
 func (r *rank) addObservers() (err error) {
 	w, j := &r.watch, r.job
-	w.usage = &usageMeter{mesh: r.mesh, state: r.trainState}
+	w.usage = &usageMeter{comms: r.comms, all: r.comm, state: r.trainState}
 	w.tracer = newTracer(j.Trace, j.cfg, r.mesh, r.alarms)
 	w.profiler = newProfiler(w.tracer.now, func() time.Duration { return waited(r.mesh) })
 	w.tracer.timer, r.ex.Profile = w.profiler.timer, w.profiler.timer

@@ -39,8 +39,8 @@ func (g *stateGuard) compare(digests []uint64) error {
 	if !g.on || len(digests) == 0 {
 		return nil
 	}
-	if e := g.damageOf(g.comm.Rank(), differing(g.digests(), digests)); e != nil {
-		return fmt.Errorf("%w: resume from the last checkpoint (--resume)", e)
+	if lost := g.optim.Differing(digests); len(lost) > 0 {
+		return fmt.Errorf("%w: resume from the last checkpoint (--resume)", g.damage(g.comm.Rank(), strings.Join(lost, ", ")))
 	}
 	return nil
 }
@@ -60,30 +60,46 @@ func (g *stateGuard) agree(updated bool) error {
 	if !g.on {
 		return nil
 	}
-	var mine [2]uint64
-	mine[0], mine[1] = g.optim.Changes()
-	all := make([]uint64, 2*g.comm.Size())
-	if err := collective.AllGather(g.comm, all, mine[:]); err != nil {
+	repaired, lost := g.optim.Changes()
+	all, err := gatherTexts(g.comm, stateFinding(repaired, lost))
+	if err != nil {
 		return fmt.Errorf("comparing checksums: %w", err)
 	}
-	lost := false
-	for rank := range g.comm.Size() {
-		if names := g.optim.Names(all[2*rank]); len(names) > 0 {
+	var mistakes []*DamageError
+	for rank, finding := range all {
+		repaired, lost, _ := strings.Cut(finding, "\n")
+		if repaired != "" {
 			g.alarms.raise("a byte of the optimizer's state of rank %d after step %d had changed in memory: %s: it was restored from its checksum",
-				rank, g.progress.Step, strings.Join(names, ", "))
+				rank, g.progress.Step, repaired)
 		}
-		if e := g.damageOf(rank, all[2*rank+1]); e != nil {
-			lost = true
-			g.alarms.raise("%v", e)
+		if lost != "" {
+			mistakes = append(mistakes, g.damage(rank, lost))
+			g.alarms.raise("%v", mistakes[len(mistakes)-1])
 		}
 	}
-	mistake := g.damageOf(g.comm.Rank(), mine[1])
-	switch {
-	case mistake != nil && g.vault.heals() && g.vault.forget(g.progress.Step, updated):
-		panic(mistake)
-	case mistake != nil:
-		return fmt.Errorf("%w: resume from the last checkpoint (--resume)", mistake)
-	case lost:
+	return g.end(mistakes, updated)
+}
+
+// stateFinding is what a rank has found, as a text for other ranks.
+func stateFinding(repaired, lost []string) string {
+	if len(repaired)+len(lost) == 0 {
+		return ""
+	}
+	return strings.Join(repaired, ", ") + "\n" + strings.Join(lost, ", ")
+}
+
+// end ends the run, or this process, if the state of any rank is lost.
+func (g *stateGuard) end(mistakes []*DamageError, updated bool) error {
+	for _, mistake := range mistakes {
+		switch {
+		case mistake.Rank != g.comm.Rank():
+		case g.vault.heals() && g.vault.forget(g.progress.Step, updated):
+			panic(mistake)
+		default:
+			return fmt.Errorf("%w: resume from the last checkpoint (--resume)", mistake)
+		}
+	}
+	if len(mistakes) > 0 {
 		return g.comm.Barrier() // the damaged rank never arrives: its failure ends the wait
 	}
 	return nil
@@ -91,20 +107,16 @@ func (g *stateGuard) agree(updated bool) error {
 
 // DamageError says that the optimizer's state has changed without an update.
 type DamageError struct {
-	Rank, Step int // the owner of the state, and the last step after which it was intact
-	What       []string
+	Rank, Step int    // the owner of the state, and the last step after which it was intact
+	What       string // its lost vectors
 }
 
 // Error implements error.
 func (e *DamageError) Error() string {
-	return fmt.Sprintf("the optimizer's state of rank %d after step %d has changed in memory: %s", e.Rank, e.Step, strings.Join(e.What, ", "))
+	return fmt.Sprintf("the optimizer's state of rank %d after step %d has changed in memory: %s", e.Rank, e.Step, e.What)
 }
 
-// damageOf returns the lost vectors of a rank's state, given as a set, as an error; nil if there
-// are none.
-func (g *stateGuard) damageOf(rank int, set uint64) *DamageError {
-	if set == 0 {
-		return nil
-	}
-	return &DamageError{Rank: rank, Step: g.progress.Step, What: g.optim.Names(set)}
+// damage returns the error for lost vectors of a rank's newest state.
+func (g *stateGuard) damage(rank int, what string) *DamageError {
+	return &DamageError{Rank: rank, Step: g.progress.Step, What: what}
 }

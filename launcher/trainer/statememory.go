@@ -19,7 +19,7 @@ func (c Config) stateMemory(m moe.Module, p moe.Precision, l mesh.Layout, hosts 
 		held, holders = m.OnRank(l.EP), l.Replicas()
 	}
 	// the mean of the ranks, if each owns whole matrices
-	s.Optimizer = product(held/int64(holders), int64(optim.BytesPerWeight(c.rule())))
+	s.Optimizer = product(held/int64(holders), int64(optim.BytesPerWeight(c.rule().Of(m.Class))))
 	if c.copies() {
 		s.Snapshot = s.Optimizer
 	}

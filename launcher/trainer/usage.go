@@ -5,15 +5,16 @@ package trainer
 
 import (
 	"fmt"
+	"iter"
 
 	"spmoe/collective"
 	"spmoe/launcher/record"
-	"spmoe/moe"
 )
 
 // usageMeter counts the bytes that a rank moves inside steps. It is an [observer].
 type usageMeter struct {
-	mesh  moe.Mesh
+	comms iter.Seq[*collective.Comm] // of the rank
+	all   *collective.Comm           // all ranks
 	state *trainState
 	steps int
 	moved int64 // in finished steps
@@ -22,7 +23,7 @@ type usageMeter struct {
 
 // count returns the bytes that the rank has moved since its communicators were created.
 func (u *usageMeter) count() (sum int64) {
-	for c := range u.mesh.Comms {
+	for c := range u.comms {
 		for _, s := range c.Stats() {
 			sum += s.Bytes
 		}
@@ -43,7 +44,7 @@ func (u *usageMeter) After(finishedStep) error {
 // held returns the bytes that this rank holds. Those of a shared group count for the first of its
 // ranks.
 func (u *usageMeter) held() (m Memory) {
-	for _, g := range u.state.model.Groups {
+	for _, g := range u.state.groups() {
 		if g.Shared && g.Ranks.Rank() > 0 {
 			continue
 		}
@@ -63,7 +64,7 @@ func (u *usageMeter) held() (m Memory) {
 
 // gather returns the mean of all ranks. It is collective.
 func (u *usageMeter) gather() (record.Usage, error) {
-	c, m := u.mesh.World, u.held()
+	c, m := u.all, u.held()
 	sums := []float64{float64(u.moved), float64(m.Weights), float64(m.Gradients), float64(m.Optimizer)}
 	if err := collective.AllReduce(c, sums, collective.Sum); err != nil {
 		return record.Usage{}, fmt.Errorf("summing what ranks moved and hold: %w", err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"spmoe/moe"
 	"spmoe/tensor"
 )
 
@@ -53,6 +54,9 @@ func (c AdamW) Vectors() []Vector {
 
 // WholeMatrices is false: each weight is updated on its own.
 func (c AdamW) WholeMatrices() bool { return false }
+
+// Of is AdamW for all parameters.
+func (c AdamW) Of(moe.Class) Rule { return c }
 
 // Prepare returns the update of a step. It passes over memory once.
 func (c AdamW) Prepare(s Step) Update {

@@ -15,13 +15,19 @@ import (
 // Config selects an optimizer and holds the settings of all optimizers. The toml names are those of
 // config files and flags.
 type Config struct {
-	Name        string  `toml:"name,omitempty" help:"optimizer: adamw; empty: adamw"`
+	Name        string  `toml:"name,omitempty" help:"optimizer: adamw, or muon for the matrices of layers and adamw for the rest; empty: adamw"`
 	Beta1       float64 `toml:"beta1" help:"decay of the first moment"`
 	Beta2       float64 `toml:"beta2" help:"decay of the second moment"`
 	Eps         float64 `toml:"eps" help:"term added to the root of the second moment"`
 	WeightDecay float64 `toml:"weight_decay" help:"decoupled weight decay of all parameters"`
-	Moments     string  `toml:"moments,omitempty" help:"type of AdamW's moments in memory and checkpoints: fp32 or bf16"`
+	Moments     string  `toml:"moments,omitempty" help:"type of the moments in memory and checkpoints: fp32 or bf16"`
 	ClipNorm    float64 `toml:"clip_norm" help:"maximum global gradient norm; 0: no clipping"`
+
+	Momentum     float64 `toml:"momentum,omitempty" help:"muon: decay of the momentum"`
+	Scale        string  `toml:"scale,omitempty" help:"muon: factor of a step of a matrix: match_rms_adamw, for the learning rate of adamw, or original"`
+	NewtonSchulz string  `toml:"newton_schulz,omitempty" help:"muon: type of the operands of Newton-Schulz iterations: bf16 or fp32"`
+	MatrixRate   float64 `toml:"matrix_rate,omitempty" help:"muon: learning rate of matrices, as a multiple of optimizer.lr"`
+	QKClip       float64 `toml:"qk_clip,omitempty" help:"muon: scale queries and keys of a head down after a step in which one of its attention scores exceeded this, 100 in Kimi K2; 0: no QK-clip"`
 }
 
 // defaultName is the optimizer of a configuration without a name, such as one from an older
@@ -30,7 +36,10 @@ const defaultName = "adamw"
 
 // DefaultConfig returns the default optimizer of a run.
 func DefaultConfig() Config {
-	return Config{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, Moments: moe.MomentsFP32, ClipNorm: 1}
+	return Config{
+		Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, Moments: moe.MomentsFP32, ClipNorm: 1,
+		Momentum: 0.95, Scale: MuonScales()[0], NewtonSchulz: moe.MomentsBF16, MatrixRate: 1,
+	}
 }
 
 // rules constructs the rule of each optimizer from its settings.
@@ -51,19 +60,28 @@ func Names() []string { return slices.Sorted(maps.Keys(rules)) }
 // RuleName returns the name of the selected optimizer.
 func (c Config) RuleName() string { return cmp.Or(c.Name, defaultName) }
 
-// MomentsTypes lists the types that AdamW's moments may have.
+// MomentsTypes lists the types that moments may have, and the operands of Newton-Schulz iterations.
 func MomentsTypes() []string { return []string{moe.MomentsFP32, moe.MomentsBF16} }
 
 // momentsType returns the type of the moments. A configuration without one has FP32, such as one
 // from an older version.
 func (c Config) momentsType() (tensor.DType, error) {
-	switch c.Moments {
-	case "", moe.MomentsFP32:
+	return parseType("moments", cmp.Or(c.Moments, moe.MomentsFP32))
+}
+
+// newtonSchulzType returns the type of the operands of Newton-Schulz iterations.
+func (c Config) newtonSchulzType() (tensor.DType, error) {
+	return parseType("newton_schulz", cmp.Or(c.NewtonSchulz, moe.MomentsBF16))
+}
+
+func parseType(key, name string) (tensor.DType, error) {
+	switch name {
+	case moe.MomentsFP32:
 		return tensor.FP32, nil
 	case moe.MomentsBF16:
 		return tensor.BF16, nil
 	}
-	return tensor.FP32, fmt.Errorf("optimizer.moments is %q: use %s", c.Moments, strings.Join(MomentsTypes(), " or "))
+	return tensor.FP32, fmt.Errorf("optimizer.%s is %q: use %s", key, name, strings.Join(MomentsTypes(), " or "))
 }
 
 // Rule returns the rule of the selected optimizer.
@@ -81,8 +99,11 @@ func (c Config) Validate() error {
 	if err == nil {
 		err = rule.Validate()
 	}
-	if _, moments := c.momentsType(); moments != nil {
-		err = errors.Join(err, moments)
+	_, moments := c.momentsType()
+	_, newtonSchulz := c.newtonSchulzType()
+	err = errors.Join(err, moments, newtonSchulz)
+	if c.QKClip != 0 && c.RuleName() != "muon" {
+		err = errors.Join(err, fmt.Errorf("optimizer.qk_clip is %g: it needs optimizer.name muon", c.QKClip))
 	}
 	if !(c.ClipNorm >= 0) {
 		err = errors.Join(err, fmt.Errorf("optimizer.clip_norm is %g: give 0 (off) or more", c.ClipNorm))

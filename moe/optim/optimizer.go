@@ -21,15 +21,14 @@ import (
 type Optimizer struct {
 	ClipNorm float64 // maximum global norm of the gradients; 0: no clipping
 
-	rule   Rule
 	comm   *collective.Comm
 	ex     *tensor.Exec
-	shards []shard
-	copies int // of the state
-	now    int // the newest copy
-	steps  int // number of updates
+	groups []*moe.Group
+	shards []shard // of each group in turn
+	copies int     // of the state
+	now    int     // the newest copy
+	steps  int     // number of updates
 	sealed bool
-	found  changes
 }
 
 // New returns an optimizer, which computes on the threads of ex.
@@ -42,21 +41,33 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 	if len(memory) == 0 {
 		memory = [][]byte{tensor.New(tensor.UINT8, StateBytes(rule, groups)).Bytes()}
 	}
-	o := &Optimizer{rule: rule, comm: c, ex: ex, copies: len(memory)}
-	o.shards = shardsOf(groups, rule.WholeMatrices())
+	o := &Optimizer{comm: c, ex: ex, groups: groups, copies: len(memory)}
+	o.shards = shardsOf(groups, rule)
 	for i := range o.shards {
-		o.shards[i].number = i
-		if s := o.shards[i]; s.peers != nil {
-			s.group.Divide(s.peers, s.first, s.counts)
-		}
+		o.shards[i].found = &changes{}
 	}
+	divide(o.shards)
 	if o.copies > len(shard{}.states) {
 		panic(fmt.Sprintf("optim: memory for %d copies of the state: give 1 or 2", o.copies))
 	}
 	for i, m := range memory {
-		layOut(o.shards, i, vectors(rule), m)
+		layOut(o.shards, i, m)
 	}
 	return o
+}
+
+// divide says which gradients of each group its ranks sum and own.
+func divide(shards []shard) {
+	var parts []moe.Division // of the group
+	for _, s := range shards {
+		if s.peers != nil {
+			parts = append(parts, s.division)
+		}
+		if s.last && parts != nil {
+			s.group.Divide(s.peers, parts...)
+			parts = nil
+		}
+	}
 }
 
 // Init sets the master weights to the model's initial ones and publishes them.
@@ -115,8 +126,8 @@ func (o *Optimizer) Skip() {
 
 // Discard resets the gradients, which are to be computed again.
 func (o *Optimizer) Discard() {
-	for _, s := range o.shards {
-		s.group.ZeroGrad()
+	for _, g := range o.groups {
+		g.ZeroGrad()
 	}
 }
 
@@ -128,29 +139,30 @@ func (o *Optimizer) next() (before int) {
 }
 
 // updatesWork reports whether a shard's update also updates what is derived from its weights. It
-// does if the shard is a whole group, its state is updated in place, and weights are updated one by
+// does if the shard is a whole group of this rank alone, its state is updated in place, and weights are updated one by
 // one, in ranges that seals divide. Another copy of the state would be written past the caches, and
 // the weights would have to be read again.
 func (o *Optimizer) updatesWork(s shard) bool {
-	return s.group.Ranks == nil && o.copies == 1 && !o.rule.WholeMatrices() && (!o.sealed || s.group.UpdatesInMultiples(sealLen))
+	return s.group.Ranks == nil && o.copies == 1 && !s.rule.WholeMatrices() && (!o.sealed || s.group.UpdatesInMultiples(sealLen))
 }
 
 // update computes the newest state from the previous one, and this rank's slices of the working
 // weights, or what is derived from them.
 func (o *Optimizer) update(before int, lr, norm float64) {
 	o.steps++
-	update := o.rule.Prepare(Step{LR: lr, GradScale: o.gradScale(norm), Number: o.steps})
+	step := Step{LR: lr, GradScale: o.gradScale(norm), Number: o.steps}
 	for i := range o.shards {
 		s := &o.shards[i]
+		update := s.rule.Prepare(step)
 		sealed := func(ex *tensor.Exec, lo, hi int, work tensor.Tensor) {
-			sealedUpdate{update, sealedCopy{s, before, &o.found}, o.now, lo, hi, work}.run(ex)
+			sealedUpdate{update, sealedCopy{s, before}, o.now, lo, hi, work}.run(ex)
 		}
 		grad := s.grad()
 		run := func(lo, hi int, work tensor.Tensor) Run {
 			return Run{Grad: grad.Slice(lo, hi), Work: work, dst: s.states[o.now], src: s.states[before], lo: lo, hi: hi, dstLo: lo}
 		}
 		switch {
-		case o.rule.WholeMatrices():
+		case s.rule.WholeMatrices():
 			if o.sealed {
 				o.forSeals(s, before, checkSeals)
 				o.forSeals(s, before, checkGradSeals)
@@ -210,12 +222,15 @@ func (o *Optimizer) gradScale(norm float64) float64 {
 // reduce leaves the sum of the ranks' gradients in each rank's slices and returns the global norm.
 func (o *Optimizer) reduce() (float64, error) {
 	var squares exact.Sum
-	for i, s := range o.shards {
-		if s.peers != nil {
-			if err := s.group.SumGrad(o.ex); err != nil {
-				return 0, err
-			}
+	for _, g := range o.groups {
+		if err := g.SumGrad(o.ex); err != nil {
+			return 0, err
 		}
+		if err := g.ShareScores(); err != nil {
+			return 0, err
+		}
+	}
+	for i, s := range o.shards {
 		o.addSquares(&squares, s)
 		if o.sealed {
 			o.forSeals(&o.shards[i], o.now, writeGradSeals)
@@ -274,7 +289,7 @@ func (o *Optimizer) distribute(updated func(shard) bool) error {
 		if err := o.allGather(s); err != nil {
 			return fmt.Errorf("publishing %s weights: %w", s.group.Name, err)
 		}
-		if !updated(s) {
+		if s.last && !updated(s) {
 			if err := o.refresh(s); err != nil {
 				return fmt.Errorf("quantizing %s weights: %w", s.group.Name, err)
 			}
@@ -308,11 +323,11 @@ func (o *Optimizer) allGather(s shard) error {
 
 // publish sends the weights of this rank's slice to its peers, and receives theirs.
 func (s *shard) publish() error {
-	all, own := s.group.Work.Slice(s.first, s.exchanged()), s.work()
+	all, own := s.group.Work.Slice(s.division.First, s.division.End()), s.work()
 	if all.DType() == tensor.BF16 {
-		return collective.AllGatherV(s.peers, all.BF16(), own.BF16(), s.counts)
+		return collective.AllGatherV(s.peers, all.BF16(), own.BF16(), s.division.Counts)
 	}
-	return collective.AllGatherV(s.peers, all.F32(), own.F32(), s.counts)
+	return collective.AllGatherV(s.peers, all.F32(), own.F32(), s.division.Counts)
 }
 
 // refresh updates what is derived from the weights of a shard.
@@ -338,8 +353,8 @@ type Named struct {
 
 // Pieces yields every piece of the newest state of this rank, in a fixed order.
 func (o *Optimizer) Pieces(yield func(Piece) bool) {
-	list := vectors(o.rule)
 	for _, s := range o.shards {
+		list := vectors(s.rule)
 		for p := range s.parts {
 			piece := Piece{Param: p.param, Offset: p.offset}
 			for i, v := range list {
@@ -356,10 +371,9 @@ func (o *Optimizer) Pieces(yield func(Piece) bool) {
 // State yields every vector of the newest state of this rank, in a fixed order, with a name such as
 // "exp_avg of the dense group".
 func (o *Optimizer) State(yield func(name string, t tensor.Tensor) bool) {
-	list := vectors(o.rule)
 	for _, s := range o.shards {
-		for i, v := range list {
-			if !yield(v.Name+" of the "+s.group.Name+" group", s.states[o.now][i]) {
+		for i, v := range vectors(s.rule) {
+			if !yield(s.nameOf(v), s.states[o.now][i]) {
 				return
 			}
 		}

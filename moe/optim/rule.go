@@ -19,6 +19,9 @@ type Rule interface {
 	Vectors() []Vector
 	// WholeMatrices reports whether an update needs a whole parameter, which one rank then owns.
 	WholeMatrices() bool
+	// Of returns the rule for parameters of a class: this one, or another one for classes to which
+	// it does not apply. Rules are compared with ==.
+	Of(c moe.Class) Rule
 	// Prepare returns the update of a step. Several threads may call the update at once, each for
 	// its own run.
 	Prepare(s Step) Update
@@ -50,12 +53,36 @@ func vectors(rule Rule) []Vector {
 	return all
 }
 
-// BytesPerWeight returns the bytes per weight of the whole state.
+// BytesPerWeight returns the bytes per weight of the whole state, for parameters that this rule
+// itself updates: see [Rule.Of].
 func BytesPerWeight(rule Rule) (n int) {
 	for _, v := range vectors(rule) {
 		n += v.DType.Size()
 	}
 	return n
+}
+
+// classes are all classes of weights.
+var classes = [...]moe.Class{moe.Single, moe.Plain, moe.Linear, moe.Expert}
+
+// StateVectors lists the vectors of a rule, and of those that it leaves classes of weights to.
+func StateVectors(rule Rule) (all []Vector) {
+	for _, c := range classes {
+		for _, v := range rule.Of(c).Vectors() {
+			if !slices.Contains(all, v) {
+				all = append(all, v)
+			}
+		}
+	}
+	return all
+}
+
+// MostBytesPerWeight returns the largest [BytesPerWeight] of any class of weights.
+func MostBytesPerWeight(rule Rule) (most int) {
+	for _, c := range classes {
+		most = max(most, BytesPerWeight(rule.Of(c)))
+	}
+	return most
 }
 
 // Step holds what all updates of a step have in common.

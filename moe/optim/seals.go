@@ -26,19 +26,19 @@ const (
 // seals are those of one vector: number i covers elements [i·sealLen, (i+1)·sealLen).
 type seals []uint64
 
-// changes are what was found changed: sets of the numbers of vectors in the order of
-// [Optimizer.State], and of firstGrad plus the number of a group whose summed gradients changed.
+// changes are what was found changed of a shard: sets of the numbers of its vectors, and of
+// gradVector for its summed gradients.
 type changes struct{ repaired, lost atomic.Uint64 }
 
-const firstGrad = 56
+const gradVector = 63
 
 // add records the result of a check.
-func (c *changes) add(number int, repaired, lost bool) {
+func (c *changes) add(vector int, repaired, lost bool) {
 	if repaired {
-		c.repaired.Or(1 << number)
+		c.repaired.Or(1 << vector)
 	}
 	if lost {
-		c.lost.Or(1 << number)
+		c.lost.Or(1 << vector)
 	}
 }
 
@@ -71,30 +71,28 @@ func (o *Optimizer) Verify() {
 	}
 }
 
-// Changes returns what was found changed since the last call, as sets for Names. A vector is
-// repaired if each seal that did not match differed by one byte: the seal then tells its old value.
-// Otherwise it is lost.
-func (o *Optimizer) Changes() (repaired, lost uint64) {
-	lost = o.found.lost.Swap(0)
-	return o.found.repaired.Swap(0) &^ lost, lost
+// Changes returns the names of what was found changed since the last call: vectors of State, or
+// summed gradients. A vector is repaired if each seal that did not match differed by one byte: the
+// seal then tells its old value. Otherwise it is lost.
+func (o *Optimizer) Changes() (repaired, lost []string) {
+	for i := range o.shards {
+		s := &o.shards[i]
+		gone := s.found.lost.Swap(0)
+		lost = append(lost, o.names(s, gone)...)
+		repaired = append(repaired, o.names(s, s.found.repaired.Swap(0)&^gone)...)
+	}
+	return repaired, lost
 }
 
-// Names names the elements of a set of changes.
-func (o *Optimizer) Names(set uint64) (names []string) {
-	if set == 0 {
-		return nil
-	}
-	number := 0
-	for name := range o.State {
-		if set>>number&1 == 1 {
-			names = append(names, name)
+// names names the elements of a set of changes.
+func (o *Optimizer) names(s *shard, set uint64) (names []string) {
+	for i, v := range vectors(s.rule) {
+		if set>>i&1 == 1 {
+			names = append(names, s.nameOf(v))
 		}
-		number++
 	}
-	for i, s := range o.shards {
-		if set>>(firstGrad+i)&1 == 1 {
-			names = append(names, "summed gradients of the "+s.group.Name+" group")
-		}
+	if set>>gradVector == 1 {
+		names = append(names, "summed gradients of the "+s.group.Name+" group")
 	}
 	return names
 }
@@ -115,6 +113,18 @@ func (o *Optimizer) Digests(to []uint64) []uint64 {
 		}
 	}
 	return to
+}
+
+// Differing returns the names of the vectors whose digests differ from given ones of this state.
+func (o *Optimizer) Differing(digests []uint64) (names []string) {
+	have, i := o.Digests(nil), 0
+	for name := range o.State {
+		if have[i] != digests[i] {
+			names = append(names, name)
+		}
+		i++
+	}
+	return names
 }
 
 // digestPrime makes a digest depend on the order of seals. It is a prime of XXH64.
@@ -184,15 +194,14 @@ func restoreBy(x []byte, sum uint64, change byte) bool {
 
 // sealedCopy is copy number i of a shard's state.
 type sealedCopy struct {
-	s     *shard
-	i     int
-	found *changes
+	s *shard
+	i int
 }
 
 // forSeals calls body for ranges of the seals of a copy, on all threads.
 func (o *Optimizer) forSeals(s *shard, i int, body func(_ *tensor.Exec, c sealedCopy, lo, hi int)) {
 	elements := s.len() * len(s.states[i])
-	tensor.Parallel(o.ex, sealsIn(s.len()), elements*sealWork, sealedCopy{s, i, &o.found}, body)
+	tensor.Parallel(o.ex, sealsIn(s.len()), elements*sealWork, sealedCopy{s, i}, body)
 }
 
 func writeSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
@@ -204,7 +213,7 @@ func writeSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
 func checkSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
 	for v, t := range c.s.states[c.i] {
 		repaired, lost := c.s.seals[c.i][v].check(lo, sealedBytes(t, lo, hi), t.DType().Size())
-		c.found.add(c.s.number*len(c.s.states[c.i])+v, repaired, lost)
+		c.s.found.add(v, repaired, lost)
 	}
 }
 
@@ -216,7 +225,7 @@ func writeGradSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
 
 func checkGradSeals(_ *tensor.Exec, c sealedCopy, lo, hi int) {
 	repaired, lost := c.s.gradSeals.check(lo, sealedBytes(c.s.grad(), lo, hi), gradBytes)
-	c.found.add(firstGrad+c.s.number, repaired, lost)
+	c.s.found.add(gradVector, repaired, lost)
 }
 
 // gradBytes is the size of an element of a gradient: FP32.

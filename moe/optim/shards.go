@@ -3,6 +3,7 @@ package optim
 // How the state is sharded: which rank owns which weights, and where their state is in its memory.
 
 import (
+	"slices"
 	"sort"
 
 	"spmoe/collective"
@@ -10,19 +11,18 @@ import (
 	"spmoe/tensor"
 )
 
-// shard is the slice [lo, hi) of a group that this rank updates.
+// shard is the slice [lo, hi) of a segment that this rank updates.
 type shard struct {
-	group  *moe.Group
+	segment
 	lo, hi int      // of the group's Work and Grad
 	spans  [][2]int // the ranges of the flat vectors that these are; nil: [lo, hi)
 	// The ranks that sum the gradients of some adjacent slices, and publish their weights: those of
 	// the group or, if hosts hold it once each, one per host. nil: nothing of it crosses ranks.
-	peers  *collective.Comm
-	counts []int // lengths of their slices
-	first  int   // where the first of these begins
-	states [2]state
-	number int        // in the optimizer
-	seals  [2][]seals // of the vectors of a state
+	peers    *collective.Comm
+	division moe.Division // of these slices
+	states   [2]state
+	seals    [2][]seals // of the vectors of a state
+	found    *changes   // by seals
 
 	gradSeals seals
 }
@@ -30,62 +30,112 @@ type shard struct {
 // state holds a shard's master weights followed by the vectors of the rule.
 type state []tensor.Tensor
 
-// shardsOf lists this rank's slice of each group. With whole, slices end at parameter boundaries.
-func shardsOf(groups []*moe.Group, whole bool) (all []shard) {
-	for _, g := range groups {
-		s := shard{group: g, hi: g.Len()}
-		if s.spans = g.Held(); s.spans == nil && g.Ranks != nil {
-			s.take(splitGroup(g, g.Ranks.Size(), whole))
+// nameOf returns the name of a vector, such as "exp_avg of the dense group".
+func (s *shard) nameOf(v Vector) string { return v.Name + " of the " + s.group.Name + " group" }
+
+// segment is adjacent parameters of a group with one rule. Each segment is sharded by itself, so
+// that every rank has its share of the work of each rule.
+type segment struct {
+	group      *moe.Group
+	rule       Rule
+	params     []*moe.Param
+	begin, end int  // of the flat vectors; the last segment of a group ends with the padding
+	last       bool // of its group
+}
+
+// segmentsOf divides a group into segments.
+func segmentsOf(g *moe.Group, rule Rule) (all []segment) {
+	at := 0
+	for i, p := range g.Params {
+		if i == 0 || p.Class != g.Params[i-1].Class && rule.Of(p.Class) != rule.Of(g.Params[i-1].Class) {
+			all = append(all, segment{group: g, rule: rule.Of(p.Class), begin: at})
 		}
-		all = append(all, s)
+		s := &all[len(all)-1]
+		at += p.Len()
+		s.params, s.end = append(s.params, p), at
+	}
+	if n := len(all); n > 0 {
+		all[n-1].end, all[n-1].last = g.Len(), true
 	}
 	return all
 }
 
-// take sets this rank's slice of the group, of slices of the given lengths. Ranks take slices in
+// shardsOf lists this rank's slice of each segment of the groups.
+func shardsOf(groups []*moe.Group, rule Rule) (all []shard) {
+	for _, g := range groups {
+		for _, segment := range segmentsOf(g, rule) {
+			s := shard{segment: segment, lo: segment.begin, hi: segment.end}
+			switch held := g.Held(); {
+			case held != nil:
+				s.hold(held)
+			case g.Ranks != nil:
+				s.take(segment.split(g.Ranks.Size()))
+			}
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// take sets this rank's slice of the segment, of slices of the given lengths. Ranks take slices in
 // their order. Those of several hosts that hold the group once each take slices in the order of
 // their places on their hosts, so that the slices of ranks with the same place are adjacent.
 func (s *shard) take(counts []int) {
 	g := s.group
 	rank := g.Ranks.Rank()
+	start := func(rank int) int { return moe.Division{First: s.begin, Counts: counts[:rank]}.End() }
 	switch {
 	case g.Across != nil:
 		hosts := g.Across.Size()
 		first := g.Host().Rank() * hosts
 		rank = first + g.Across.Rank()
-		s.peers, s.counts, s.first = g.Across, counts[first:first+hosts], total(counts[:first])
+		s.peers, s.division = g.Across, moe.Division{First: start(first), Counts: counts[first : first+hosts]}
 	case !g.Shared:
-		s.peers, s.counts = g.Ranks, counts
+		s.peers, s.division = g.Ranks, moe.Division{First: s.begin, Counts: counts}
 	}
-	s.lo = total(counts[:rank])
-	s.hi = s.lo + counts[rank]
+	s.lo, s.hi = start(rank), start(rank+1)
 }
 
-func total(counts []int) (n int) {
-	for _, c := range counts {
-		n += c
+// hold sets this rank's slice of a segment of which it holds some of the given ranges.
+func (s *shard) hold(ranges [][2]int) {
+	s.spans, s.lo, s.hi = [][2]int{}, 0, 0
+	at := 0 // of the range in Work and Grad
+	for _, r := range ranges {
+		lo, hi := max(r[0], s.begin), min(r[1], s.end)
+		if lo < hi {
+			if len(s.spans) == 0 {
+				s.lo = at + lo - r[0]
+			}
+			s.hi = at + hi - r[0]
+			s.spans = append(s.spans, [2]int{lo, hi})
+		}
+		at += r[1] - r[0]
+	}
+}
+
+// split divides a segment among ranks. It returns the lengths of their slices.
+func (s segment) split(ranks int) []int {
+	if s.rule.WholeMatrices() {
+		return s.splitParams(ranks)
+	}
+	return s.splitPieces(ranks)
+}
+
+// paramLen returns the elements of all parameters. The rest is padding.
+func (s segment) paramLen() (n int) {
+	for _, p := range s.params {
+		n += p.Len()
 	}
 	return n
 }
 
-// exchanged returns the end of the peers' slices, which begin at s.first.
-func (s *shard) exchanged() (end int) { return s.first + total(s.counts) }
-
-// splitGroup divides a group among ranks.
-func splitGroup(g *moe.Group, ranks int, whole bool) []int {
-	if whole {
-		return splitParams(g, ranks)
-	}
-	return splitPieces(g, ranks)
-}
-
-// splitPieces divides a group evenly, at multiples of normPiece elements of a parameter. So the
+// splitPieces divides a segment evenly, at multiples of normPiece elements of a parameter. So the
 // pieces of the norm do not depend on the number of ranks that have the group. The last rank gets
 // the padding.
-func splitPieces(g *moe.Group, ranks int) []int {
-	counts, n := make([]int, ranks), g.ParamLen()
+func (s segment) splitPieces(ranks int) []int {
+	counts, n := make([]int, ranks), s.paramLen()
 	begin, last, rank := 0, 0, 0 // of the parameter, of the slice, of the ranks
-	for _, p := range g.Params {
+	for _, p := range s.params {
 		for rank < ranks-1 && n*(rank+1)/ranks < begin+p.Len() {
 			cut := begin + (n*(rank+1)/ranks-begin)/normPiece*normPiece
 			counts[rank], last = cut-last, cut
@@ -93,44 +143,69 @@ func splitPieces(g *moe.Group, ranks int) []int {
 		}
 		begin += p.Len()
 	}
-	counts[rank] = g.Len() - last
+	counts[rank] = s.end - s.begin - last
 	return counts
 }
 
-// splitParams divides a group among ranks at parameter boundaries, so that the largest slice is as
-// small as possible. It exceeds the mean by at most the largest parameter. The last rank gets the
-// padding.
-func splitParams(g *moe.Group, ranks int) []int {
-	n, most := g.ParamLen(), 0
-	for _, p := range g.Params {
-		most = max(most, p.Len())
+// splitParams divides a segment among ranks at parameter boundaries, so that the largest load of a
+// rank is as small as possible. It exceeds the mean by at most the load of one parameter. The last
+// rank gets the padding.
+func (s segment) splitParams(ranks int) []int {
+	loads, sum, most := s.loads(), 0, 0
+	for _, l := range loads {
+		sum, most = sum+l, max(most, l)
 	}
-	// a lower bound of the largest slice; adding the largest parameter always suffices
-	low := max(most, (n+ranks-1)/ranks)
-	bound := low + sort.Search(most, func(more int) bool { return len(fill(g, low+more)) <= ranks })
+	// a lower bound of the largest load; adding the load of one parameter always suffices
+	low := max(most, (sum+ranks-1)/ranks)
+	bound := low + sort.Search(most, func(more int) bool { return len(s.fill(loads, low+more)) <= ranks })
 	counts := make([]int, ranks)
-	copy(counts, fill(g, bound))
-	counts[ranks-1] += g.Len() - n
+	copy(counts, s.fill(loads, bound))
+	counts[ranks-1] += s.end - s.begin - s.paramLen()
 	return counts
 }
 
-// fill fills each rank in turn with parameters, up to bound elements.
-func fill(g *moe.Group, bound int) (counts []int) {
+// loads returns what each parameter adds to the rank that owns it: half of it memory, and half the
+// time of an update, both as shares of the segment. Memory is the elements of a matrix. Time is the
+// product of the matrix with its transpose, as in Newton-Schulz iterations.
+func (s segment) loads() []int {
+	products := make([]int, len(s.params))
+	sum := 0
+	for i, p := range s.params {
+		products[i] = p.Len() * smallerSide(p)
+		sum += products[i]
+	}
+	mean := max(sum/max(s.paramLen(), 1), 1) // products per element
+	for i, p := range s.params {
+		products[i] += p.Len() * mean
+	}
+	return products
+}
+
+// smallerSide returns the smaller dimension of a matrix, or 1 for a vector.
+func smallerSide(p *moe.Param) int {
+	if len(p.Dims) < 2 {
+		return 1
+	}
+	return slices.Min(p.Dims)
+}
+
+// fill fills each rank in turn with parameters, up to bound. It returns the elements of each.
+func (s segment) fill(loads []int, bound int) (counts []int) {
 	left := 0
-	for _, p := range g.Params {
-		if len(counts) == 0 || p.Len() > left {
+	for i, p := range s.params {
+		if len(counts) == 0 || loads[i] > left {
 			counts, left = append(counts, 0), bound
 		}
 		counts[len(counts)-1] += p.Len()
-		left -= p.Len()
+		left -= loads[i]
 	}
 	return counts
 }
 
 // StateBytes returns the bytes of one rank's master weights and vectors.
 func StateBytes(rule Rule, groups []*moe.Group) (n int) {
-	for _, s := range shardsOf(groups, rule.WholeMatrices()) {
-		for _, v := range vectors(rule) {
+	for _, s := range shardsOf(groups, rule) {
+		for _, v := range vectors(s.rule) {
 			n += paddedBytes(s.len(), v)
 		}
 	}
@@ -138,10 +213,10 @@ func StateBytes(rule Rule, groups []*moe.Group) (n int) {
 }
 
 // layOut places copy number i of the state in memory of [StateBytes].
-func layOut(shards []shard, i int, list []Vector, memory []byte) {
+func layOut(shards []shard, i int, memory []byte) {
 	for j := range shards {
 		s := &shards[j]
-		for _, v := range list {
+		for _, v := range vectors(s.rule) {
 			s.states[i] = append(s.states[i], tensor.FromBytes(memory, v.DType, s.len()))
 			memory = memory[paddedBytes(s.len(), v):]
 		}
@@ -174,8 +249,8 @@ func (s *shard) parts(yield func(part) bool) {
 	}
 	at := 0 // of the span in the shard
 	for _, span := range spans {
-		begin := 0 // of the parameter in the group
-		for _, p := range s.group.Params {
+		begin := s.begin // of the parameter in the group
+		for _, p := range s.params {
 			lo, hi := max(span[0], begin), min(span[1], begin+p.Len())
 			if lo < hi && !yield(part{p, lo - begin, at + lo - span[0], at + hi - span[0]}) {
 				return

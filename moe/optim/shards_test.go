@@ -25,7 +25,7 @@ func TestSplitPieces(t *testing.T) {
 			}
 		}
 		for ranks := 1; ranks <= 9; ranks++ {
-			counts := splitPieces(g, ranks)
+			counts := wholeSegment(g).splitPieces(ranks)
 			if len(counts) != ranks || sum(counts) != g.Len() || slices.Min(counts) < 0 {
 				t.Fatalf("%v on %d ranks: %v, want %d elements", lengths, ranks, counts, g.Len())
 			}
@@ -42,6 +42,9 @@ func TestSplitPieces(t *testing.T) {
 	}
 }
 
+// wholeSegment returns all of a group as one segment.
+func wholeSegment(g *moe.Group) segment { return segment{group: g, params: g.Params, end: g.Len()} }
+
 // Slices of whole parameters end where parameters do, and no other choice of the ends makes the
 // largest slice smaller.
 func TestSplitParams(t *testing.T) {
@@ -52,7 +55,7 @@ func TestSplitParams(t *testing.T) {
 			ends[sum(lengths[:i+1])] = true
 		}
 		for ranks := 1; ranks <= 6; ranks++ {
-			counts := splitParams(g, ranks)
+			counts := wholeSegment(g).splitParams(ranks)
 			if len(counts) != ranks || sum(counts) != g.Len() {
 				t.Fatalf("%v on %d ranks: %v, want %d elements", lengths, ranks, counts, g.Len())
 			}
@@ -93,26 +96,26 @@ func smallestLargest(lengths []int, ranks int) int {
 func TestShardsOf(t *testing.T) {
 	world := collective.NewWorld(2)
 	for _, c := range []struct {
-		whole  bool
+		rule   Rule
 		bounds [][2]int // of the slices of "all"
-	}{{false, [][2]int{{0, 612}, {612, 1280}}}, {true, [][2]int{{0, 100}, {100, 1280}}}} {
+	}{{adamw(), [][2]int{{0, 612}, {612, 1280}}}, {normalizedSGD{}, [][2]int{{0, 100}, {100, 1280}}}} {
 		for rank, want := range c.bounds {
 			groups := []*moe.Group{group("all", world.Comm(rank), tensor.FP32, 6, 100, 1174), group("own", nil, tensor.FP32, 4, 30, 30)}
-			shards := shardsOf(groups, c.whole)
-			if all := shards[0]; [2]int{all.lo, all.hi} != want || !slices.Equal(all.counts, []int{c.bounds[0][1], 1280 - c.bounds[0][1]}) {
-				t.Errorf("whole %v, rank %d: [%d, %d) of %v, want %v", c.whole, rank, all.lo, all.hi, all.counts, want)
+			shards := shardsOf(groups, c.rule)
+			if all := shards[0]; [2]int{all.lo, all.hi} != want || !slices.Equal(all.division.Counts, []int{c.bounds[0][1], 1280 - c.bounds[0][1]}) {
+				t.Errorf("%T, rank %d: [%d, %d) of %v, want %v", c.rule, rank, all.lo, all.hi, all.division.Counts, want)
 			}
-			if own := shards[1]; own.lo != 0 || own.hi != 64 || own.counts != nil {
-				t.Errorf("whole %v, rank %d: [%d, %d) of its own 64", c.whole, rank, own.lo, own.hi)
+			if own := shards[1]; own.lo != 0 || own.hi != 64 || own.division.Counts != nil {
+				t.Errorf("%T, rank %d: [%d, %d) of its own 64", c.rule, rank, own.lo, own.hi)
 			}
 			parts := 0
 			for p := range shards[1].parts {
 				if parts++; p.hi-p.lo != 30 || p.offset != 0 {
-					t.Errorf("whole %v, rank %d: an expert's parameter is %+v", c.whole, rank, p)
+					t.Errorf("%T, rank %d: an expert's parameter is %+v", c.rule, rank, p)
 				}
 			}
 			if parts != 2 {
-				t.Errorf("whole %v, rank %d: %d parameters of experts, want 2", c.whole, rank, parts)
+				t.Errorf("%T, rank %d: %d parameters of experts, want 2", c.rule, rank, parts)
 			}
 		}
 	}

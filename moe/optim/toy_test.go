@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/moe"
 	"spmoe/tensor"
 )
 
@@ -21,6 +22,7 @@ type normalizedSGD struct{}
 func (normalizedSGD) Validate() error     { return nil }
 func (normalizedSGD) Vectors() []Vector   { return []Vector{{"momentum_buffer", tensor.BF16}} }
 func (normalizedSGD) WholeMatrices() bool { return true }
+func (r normalizedSGD) Of(moe.Class) Rule { return r }
 
 func (normalizedSGD) Prepare(s Step) Update {
 	return func(ex *tensor.Exec, r Run) {
@@ -50,6 +52,7 @@ type listed struct {
 }
 
 func (l listed) Vectors() []Vector { return l.vectors }
+func (l listed) Of(moe.Class) Rule { return l }
 
 // A rule whose vectors no checkpoint could hold is a programming mistake.
 func TestVectorsPanic(t *testing.T) {

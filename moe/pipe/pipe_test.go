@@ -243,7 +243,7 @@ func (s setup) run(t *testing.T, all text) outcome {
 			}
 			for _, g := range m.Groups {
 				if divided(g) {
-					g.Divide(g.Ranks, 0, slices.Repeat([]int{g.Len() / s.dp}, s.dp))
+					g.Divide(g.Ranks, moe.Division{Counts: slices.Repeat([]int{g.Len() / s.dp}, s.dp)})
 				}
 			}
 			m.Recompute, m.Guard = s.recompute, true

@@ -86,28 +86,8 @@ func (p *Plan) numberParts() {
 // the parts in their order.
 func (p *Plan) Part(microbatch int) int { return p.parts[microbatch] }
 
-// InFlight returns the most passes whose activations a rank holds at once. If its list has all
-// weight gradients of a stage in the order of the parts, that is what the schedule says. Otherwise
-// passes wait for their turn.
-func (p *Plan) InFlight(rank int) (most int) {
-	waiting, next, now := map[pass]bool{}, map[int]int{}, 0
-	for _, slot := range p.Schedule.Ranks[rank] {
-		for _, a := range slot {
-			switch a.Kind {
-			case pipeline.Forward:
-				now++
-				most = max(most, now)
-			case pipeline.Backward, pipeline.WeightGrad:
-				waiting[pass{a.Stage, p.parts[a.Microbatch]}] = true
-			}
-			for waiting[pass{a.Stage, next[a.Stage]}] {
-				next[a.Stage]++
-				now--
-			}
-		}
-	}
-	return most
-}
+// Messages returns the number of messages of a step.
+func (p *Plan) Messages() int { return len(p.boxes) }
 
 // Boxes returns the number of boxes that a rank needs for messages.
 func (p *Plan) Boxes() int { return p.most }

@@ -6,13 +6,15 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/mesh"
 	"spmoe/moe"
+	"spmoe/tensor"
 )
 
 // Rank is what a rank has of a model in a pipeline.
 type Rank struct {
 	*Executor
-	Mesh   moe.Mesh     // of the ranks with the same stages
-	Models []*moe.Model // its stages, in the order of the model
+	Mesh   moe.Mesh         // of the ranks with the same stages
+	Line   *collective.Comm // the ranks of its pipeline, which send each other messages
+	Models []*moe.Model     // its stages, in the order of the model
 }
 
 // Build divides the ranks of c according to a layout and builds the stages of this one: build
@@ -33,7 +35,7 @@ func (p *Plan) Build(c *collective.Comm, l mesh.Layout, cut []moe.Stage, bytes i
 	if err != nil {
 		return nil, err
 	}
-	r := &Rank{}
+	r := &Rank{Line: line}
 	if r.Mesh, err = moe.NewMesh(peers, l.Stage()); err != nil {
 		return nil, err
 	}
@@ -46,6 +48,8 @@ func (p *Plan) Build(c *collective.Comm, l mesh.Layout, cut []moe.Stage, bytes i
 			return nil, fmt.Errorf("stage %d: %w", i, err)
 		}
 		r.Models = append(r.Models, stages[i])
+		stages[i].ShareArenas(r.Models[0])
+		r.Mesh = stages[i].Mesh()
 	}
 	boxes, err := line.OpenMailboxes(p.Boxes(), bytes)
 	if err != nil {
@@ -72,3 +76,6 @@ func (r *Rank) Routings() (all []moe.Routing) {
 	}
 	return all
 }
+
+// ActivationPeak returns the maximum bytes that the passes of all stages with this Exec have held.
+func (r *Rank) ActivationPeak(ex *tensor.Exec) int { return moe.ActivationPeak(ex, r.Models...) }

@@ -183,7 +183,11 @@ func (t text) parts(step, parts, rank, ranks int) (all []moe.Batch) {
 
 func TestTrainingInLayouts(t *testing.T) {
 	const parts = 8
-	for _, precision := range []string{"bf16", "mxfp8"} {
+	layouts := [][3]int{{2, 1, 1}, {4, 1, 1}, {2, 2, 2}, {4, 2, 1}} // pp, dp, ep
+	for precision, run := range map[string]struct {
+		schedules []string
+		layouts   [][3]int
+	}{"bf16": {pipeline.Names(), layouts}, "mxfp8": {pipeline.Names(), layouts}, "nvfp4": {[]string{"ZBVZeroBubble"}, layouts[3:]}} {
 		s := setup{cfg: config(1)}
 		s.cfg.BiasSpeed = 0.01
 		var err error
@@ -192,8 +196,8 @@ func TestTrainingInLayouts(t *testing.T) {
 		}
 		all := newText(2*parts, s.cfg.Vocab)
 		want := s.trainAlone(t, all, parts)
-		for _, name := range pipeline.Names() {
-			for _, c := range [][3]int{{2, 1, 1}, {4, 1, 1}, {2, 2, 2}, {4, 2, 1}} { // pp, dp, ep
+		for _, name := range run.schedules {
+			for _, c := range run.layouts {
 				if s.schedule, err = pipeline.New(name, c[0], 0, parts); err != nil {
 					t.Fatal(err)
 				}

@@ -180,6 +180,26 @@ func (e *Element) EncodeScaled(codes []uint8, values []float32, scale float32) {
 	}
 }
 
+// EncodeStochastic sets codes to the codes of values, each rounded up or down at random. draws has
+// a uniform number of 16 bits for each value. The upper neighbor is chosen if the draw plus the
+// distance from the lower one, in units of 2^-16 of a step and rounded down, is at least 2^16.
+// Larger numbers saturate. No value may be NaN.
+func (e *Element) EncodeStochastic(codes []uint8, values []float32, draws []uint16) {
+	const exponent, one, fraction, half = 0xff << 23, 1 << 23, 1<<23 - 1, 16
+	shift := 23 - e.mantissa
+	smallest := uint32(127+e.emin) * one
+	greatest := smallest + uint32(e.largest>>e.mantissa)*one
+	codes, draws = codes[:len(values)], draws[:len(values)]
+	for i, v := range values {
+		bits := math.Float32bits(v)
+		own := min(max(bits&exponent, smallest), greatest)
+		magnitude := math.Float32frombits(min(bits&^(1<<31), own|fraction))
+		perStep := math.Float32frombits(uint32(254+half+e.mantissa)*one - own)
+		steps := (uint32(magnitude*perStep) + uint32(draws[i])) >> half
+		codes[i] = e.signed(uint8(min(steps+(own-smallest)>>(shift&31), uint32(e.largest))), bits)
+	}
+}
+
 // signed gives a code the sign of the float32 with these bits. It has no branch, because signs are
 // unpredictable.
 func (e *Element) signed(code uint8, bits uint32) uint8 {

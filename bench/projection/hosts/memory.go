@@ -18,7 +18,7 @@ func (r Recipe) memory(hosts, group int) float64 {
 		rule = optim.AdamW{}
 	}
 	sequences, passes := r.pass(hosts)
-	rank, perWeight := 0.0, float64(optim.BytesPerWeight(rule))
+	rank := 0.0
 	for _, m := range r.Model.Modules(r.Seq) {
 		held, copies, shard := float64(m.Params), 1.0, float64(m.Params)/all
 		switch m.Class {
@@ -32,7 +32,7 @@ func (r Recipe) memory(hosts, group int) float64 {
 		if how := r.Precision.Of(m.Class); how != nil {
 			codes = m.QuantizedShare(r.Precision) * how.WeightBytes()
 		}
-		rank += (float64(r.weightSize(m))+4+codes)*copies*held + perWeight*shard
+		rank += (float64(r.weightSize(m))+4+codes)*copies*held + float64(optim.BytesPerWeight(rule.Of(m.Class)))*shard
 		if passes > 1 && all > 1 && (m.Class == moe.Single || hosts > 1 && m.Class != moe.Expert) {
 			rank += 4 * shard // the sums of earlier passes
 		}
@@ -41,5 +41,5 @@ func (r Recipe) memory(hosts, group int) float64 {
 		Sequences: sequences, Seq: r.Seq, Sharers: r.Ranks, EP: group * r.Ranks, Precision: r.Precision, Adds: passes > 1,
 		Deferred: min(passes, r.Model.WgradPasses(sequences*r.Seq*group*r.Ranks)),
 	})
-	return (rank + pass.AllSaved() + pass.Scratch) * float64(r.Ranks)
+	return (rank + pass.AllSaved() + pass.Rows + pass.Scratch) * float64(r.Ranks)
 }

@@ -20,6 +20,7 @@ import (
 type Report struct {
 	Headlines []projection.Headline
 	Ranges    [][3]projection.Range // of the headline throughputs
+	Readings  [3]projection.Range   // of the same over all readings of the published runs
 	Budget    projection.Budget     // of the requested run
 	Range     projection.Range      // of its throughput
 	Swings    []projection.Swing    // of the DeepEP scenario

@@ -67,6 +67,7 @@ func (f *directKernels) multiply(s *Scratch, sum, out View, a, b operand, m mode
 			}
 		})
 	}
+	m.times(target)
 	storeResult(sum, out, target, m.add)
 }
 

@@ -40,7 +40,30 @@ func BF16Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 // those of BF16.
 func BF16ToBF16(s *Scratch, c, a, b View) {
 	if check(c, a, b) {
-		active.bf16Rounded(s, c, a, b)
+		active.bf16Rounded(s, c, a, b, 0)
+	}
+}
+
+// BF16Times computes c = alpha·(a·b), or c += alpha·(a·b) if accumulate. The product is rounded to
+// FP32 before it is multiplied by alpha, and again before it is added. With a span greater than 0,
+// this applies to the product of each span, as in BF16Spans.
+func BF16Times(s *Scratch, c, a, b View, alpha float32, span int, accumulate bool) {
+	if check(c, a, b) {
+		active.bf16(s, c, a, b, mode{add: accumulate, span: span, alpha: alpha})
+	}
+}
+
+// BF16ToBF16Times computes c = alpha·(a·b) for a BF16 c. The product is rounded to FP32 first.
+func BF16ToBF16Times(s *Scratch, c, a, b View, alpha float32) {
+	if check(c, a, b) {
+		active.bf16Rounded(s, c, a, b, alpha)
+	}
+}
+
+// FP32Times is BF16Times for FP32 operands.
+func FP32Times(s *Scratch, c, a, b View, alpha float32, span int, accumulate bool) {
+	if check(c, a, b) {
+		active.fp32(s, c, a, b, mode{add: accumulate, span: span, alpha: alpha})
 	}
 }
 
@@ -61,7 +84,7 @@ func FP32Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 // kernels holds the products of one tier.
 type kernels struct {
 	bf16        func(s *Scratch, c, a, b View, m mode)
-	bf16Rounded func(s *Scratch, c, a, b View)
+	bf16Rounded func(s *Scratch, c, a, b View, alpha float32)
 	fp32        func(s *Scratch, c, a, b View, m mode)
 
 	// scaled computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum otherwise.

@@ -60,26 +60,36 @@ func TestBF16Bits(t *testing.T) {
 		a, b := operands[uint16](r, m, n, k, aT, bT)
 		start := results(r, m, n)
 		eachTier(t, func(t *testing.T, ks *kernels) {
-			for _, accumulate := range []bool{false, true} {
+			for _, how := range []mode{{}, {add: true}, {alpha: 0.3}, {alpha: 0.3, add: true}} {
 				s.poison()
 				got, want := start.clone(), start.clone()
 				for i := range m {
 					for j := range n {
 						c := at[float32](want.View, i, j)
-						*c = ks.order(a.View, b.View, i, j, initial(*c, accumulate))
+						if how.alpha == 0 {
+							*c = ks.order(a.View, b.View, i, j, initial(*c, how.add))
+						} else {
+							*c = initial(*c, how.add) + float32(how.alpha*ks.order(a.View, b.View, i, j, 0))
+						}
 					}
 				}
-				ks.bf16(&s, got.View, a.View, b.View, mode{add: accumulate})
+				ks.bf16(&s, got.View, a.View, b.View, how)
 				checkSame(t, got.elements(t), want.elements(t))
 			}
-			got, want := newMatrix[uint16](m, n, false, 7), newMatrix[uint16](m, n, false, 7)
-			for i := range m {
-				for j := range n {
-					*at[uint16](want.View, i, j) = roundBF16(ks.order(a.View, b.View, i, j, 0))
+			for _, alpha := range []float32{0, 0.3} {
+				got, want := newMatrix[uint16](m, n, false, 7), newMatrix[uint16](m, n, false, 7)
+				for i := range m {
+					for j := range n {
+						sum := ks.order(a.View, b.View, i, j, 0)
+						if alpha != 0 {
+							sum *= alpha
+						}
+						*at[uint16](want.View, i, j) = roundBF16(sum)
+					}
 				}
+				ks.bf16Rounded(&s, got.View, a.View, b.View, alpha)
+				checkSame(t, got.elements(t), want.elements(t))
 			}
-			ks.bf16Rounded(&s, got.View, a.View, b.View)
-			checkSame(t, got.elements(t), want.elements(t))
 		})
 	})
 }
@@ -171,7 +181,7 @@ func TestSubnormals(t *testing.T) {
 			}
 			var s Scratch
 			table[tier].bf16Rounded(&s, strided(unsafe.Pointer(&c[0]), 1, 20, 20, 1), strided(unsafe.Pointer(&a[0]), 1, 2, 2, 1),
-				strided(unsafe.Pointer(&b[0]), 2, 20, 20, 1))
+				strided(unsafe.Pointer(&b[0]), 2, 20, 20, 1), 0)
 			for j := range c {
 				if c[j] != want {
 					t.Errorf("element %d is %#x, want %#x", j, c[j], want)
@@ -204,7 +214,7 @@ func TestNaNAndInf(t *testing.T) {
 			checkSame(t, []float32{c}, []float32{tt.want})
 
 			var rounded uint16
-			ks.bf16Rounded(&s, strided(unsafe.Pointer(&rounded), 1, 1, 1, 1), a, b)
+			ks.bf16Rounded(&s, strided(unsafe.Pointer(&rounded), 1, 1, 1, 1), a, b, 0)
 			checkSame(t, []float32{wideBF16(rounded)}, []float32{tt.want})
 
 			var wideA, wideB [3]float32

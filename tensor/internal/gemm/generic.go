@@ -7,8 +7,14 @@ import "unsafe"
 
 var genericKernels = kernels{
 	bf16: sumPortable[uint16],
-	bf16Rounded: func(s *Scratch, c, a, b View) {
-		multiplyPortable[uint16](s, View{}, c, a, b, false)
+	bf16Rounded: func(s *Scratch, c, a, b View, alpha float32) {
+		if alpha == 0 {
+			multiplyPortable[uint16](s, View{}, c, a, b, false)
+			return
+		}
+		sums := strided(s.sums.atLeast(4*c.Rows*c.Cols), c.Rows, c.Cols, c.Cols, 1)
+		sumPortable[uint16](s, sums, a, b, mode{alpha: alpha})
+		roundRows(c, sums)
 	},
 	fp32:     sumPortable[float32],
 	peakBF16: peakScalar,
@@ -25,6 +31,9 @@ type quad [portableTile]float32
 
 // sumPortable stores or adds a·b in c.
 func sumPortable[T uint16 | float32](s *Scratch, c, a, b View, m mode) {
+	if m.span == 0 && m.alpha != 0 {
+		m.span = max(a.Cols, 1)
+	}
 	if m.span == 0 {
 		multiplyPortable[T](s, c, View{}, a, b, m.add)
 		return

@@ -60,6 +60,7 @@ type product struct {
 	// allPanels does not leave the sums as FP32 where it may load them.
 	endsElsewhere bool
 	exponents     bool // use microkernel.exponents
+	mode          mode
 
 	adds, addStride int // as in tile
 }
@@ -71,7 +72,10 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 		f.multiplySpans(s, sum, a, b, m)
 		return
 	}
-	p := product{steps: f.packing.steps(a.Cols), span: f.packing.steps(m.span)}
+	p := product{steps: f.packing.steps(a.Cols), span: f.packing.steps(m.span), mode: m}
+	if m.alpha != 0 && p.span == 0 {
+		p.span = p.steps
+	}
 	if p.steps == 0 {
 		if out.Ptr != nil {
 			zeroRows[uint16](out)
@@ -187,9 +191,10 @@ func (f *microkernel) clipColumns(tiles, result View) View {
 // several runs or the microkernel cannot round.
 func (f *microkernel) rounded(s *Scratch, p *product) {
 	rounds := f.rounds
-	if f.allPanelsRounded != nil && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
+	if f.allPanelsRounded != nil && p.mode.alpha == 0 && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
 		rounds, p.allPanels, p.endsElsewhere = true, f.allPanelsRounded, true
 	}
+	rounds = rounds && p.mode.alpha == 0
 	if p.steps > f.runSteps || !rounds {
 		p.sum = f.scratchSums(s, p.out)
 	}
@@ -197,6 +202,7 @@ func (f *microkernel) rounded(s *Scratch, p *product) {
 		f.run(s, p, k, p.steps, k > 0, rounds && k+f.runSteps >= p.steps)
 	}
 	if !rounds {
+		p.mode.times(p.sum)
 		roundRows(p.out, p.sum)
 	}
 }

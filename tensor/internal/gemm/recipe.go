@@ -46,8 +46,8 @@ func (ks *kernels) setBF16(multiply func(s *Scratch, sum, out View, a, b operand
 	ks.bf16 = func(s *Scratch, c, a, b View, m mode) {
 		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 	}
-	ks.bf16Rounded = func(s *Scratch, c, a, b View) {
-		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, mode{}, nil)
+	ks.bf16Rounded = func(s *Scratch, c, a, b View, alpha float32) {
+		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, mode{alpha: alpha}, nil)
 	}
 }
 
@@ -64,6 +64,11 @@ func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexa
 // product is multiply, except that it reads b in place where that was measured to be faster.
 func (f *microkernel) product(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
 	switch {
+	case m.alpha != 0 && (f.across.accepts(a, b, m) || f.transposes(a, b, m)):
+		sums := strided(s.unrounded.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
+		f.product(s, sums, View{}, a, b, mode{}, inexact)
+		m.times(sums)
+		storeResult(sum, out, sums, false)
 	case f.across.accepts(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
 	case f.transposes(a, b, m) && f.multiplyTransposed(s, sum, out, a, b):
 	default:

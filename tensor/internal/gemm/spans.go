@@ -18,6 +18,19 @@ type mode struct {
 	add    bool
 	stream bool // c is not read soon; without add it may be stored past the caches
 	span   int  // elements along k; 0: the sum is one chain, which begins at c if add
+	// alpha multiplies each span's sum, or the whole one, after it is rounded to FP32. A product is
+	// then added to c after that. 0: nothing multiplies it.
+	alpha float32
+}
+
+// times multiplies sums by alpha.
+func (m mode) times(sums View) {
+	if m.alpha != 0 {
+		for i := range sums.Rows {
+			r := row[float32](sums, i)
+			vec.Scale(r, m.alpha, r)
+		}
+	}
 }
 
 // length returns how many of k elements are summed together.
@@ -107,6 +120,7 @@ func (s *Scratch) eachSpan(c View, length int, m mode, leaf func(dst View, i, j,
 			t := s.tree(block.Rows, block.Cols, (length+m.span-1)/m.span)
 			for k := 0; k < length; k += m.span {
 				leaf(t.tile(t.open), i, j, k, min(m.span, length-k))
+				m.times(t.tile(t.open))
 				t.push(0)
 			}
 			if length > 0 {

@@ -37,16 +37,24 @@ var spanShapes = []struct{ m, n, k, span int }{
 }
 
 // checkSpans compares a product with spans, stored and added to start, with the tree of the spans'
-// products.
+// products. It does so again with each of these multiplied by a factor.
 func checkSpans(t *testing.T, start matrix[float32], k, span int, spans func(c View, m mode), product func(c View, k, n int)) {
 	t.Helper()
+	for _, alpha := range []float32{0, 0.3} {
+		checkSpansTimes(t, start, k, span, alpha, spans, product)
+	}
+}
+
+func checkSpansTimes(t *testing.T, start matrix[float32], k, span int, alpha float32, spans func(c View, m mode), product func(c View, k, n int)) {
+	t.Helper()
 	added, stored := start.clone(), start.clone()
-	spans(added.View, mode{add: true, span: span})
-	spans(stored.View, mode{span: span})
+	spans(added.View, mode{add: true, span: span, alpha: alpha})
+	spans(stored.View, mode{span: span, alpha: alpha})
 	var leaves []matrix[float32]
 	for at := 0; at < k; at += span {
 		leaf := newMatrix[float32](start.Rows, start.Cols, false, guard)
 		product(leaf.View, at, min(span, k-at))
+		mode{alpha: alpha}.times(leaf.View)
 		leaves = append(leaves, leaf)
 	}
 	sum, sums := start.clone(), newMatrix[float32](start.Rows, start.Cols, false, guard)

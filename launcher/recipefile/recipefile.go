@@ -1,0 +1,206 @@
+// Package recipefile reads and writes low-precision recipes as TOML: a format and a rounding for
+// each operand of the three products of a layer.
+package recipefile
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"spmoe/internal/stricttoml"
+	"spmoe/moe"
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// file is the whole text.
+type file struct {
+	Name       string  `toml:"name"`
+	PlainFirst int     `toml:"plain_first"`
+	PlainLast  int     `toml:"plain_last"`
+	PlainTail  float64 `toml:"plain_tail"`
+	Linears    layers  `toml:"linears"`
+	Experts    layers  `toml:"experts"`
+}
+
+// layers is a group of layers: the routed experts, or all other linear layers.
+type layers struct {
+	Sum     string  `toml:"sum"`
+	Forward product `toml:"forward"`
+	Dgrad   product `toml:"dgrad"`
+	Wgrad   product `toml:"wgrad"`
+}
+
+// product has the two operands of a product. The third is not one of them.
+type product struct {
+	Input    operand `toml:"input"`
+	Weight   operand `toml:"weight"`
+	Gradient operand `toml:"gradient"`
+}
+
+// operand is an mx.Cast in words. An empty word is the default.
+type operand struct {
+	Format        string `toml:"format"`
+	Rounding      string `toml:"rounding"`
+	Scale         string `toml:"scale"`
+	Hadamard      int    `toml:"hadamard"`
+	FourOverSix   bool   `toml:"four_over_six"`
+	ThreeQuarters bool   `toml:"three_quarters"`
+}
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+
+// Parse returns the recipe that a text describes.
+func Parse(text string) (p moe.Precision, err error) {
+	var f file
+	if err := stricttoml.Unmarshal([]byte(text), &f); err != nil {
+		return p, err
+	}
+	if !validName.MatchString(f.Name) {
+		return p, fmt.Errorf("name is %.100q: give a name of letters, digits, - and _", f.Name)
+	}
+	p = moe.Precision{Name: f.Name, About: "a recipe from a file", DType: tensor.BF16, PlainFirst: f.PlainFirst, PlainLast: f.PlainLast, PlainTail: f.PlainTail}
+	var errs [2]error
+	p.Linears, errs[0] = f.Linears.recipe("linears")
+	p.Experts, errs[1] = f.Experts.recipe("experts")
+	if err := errors.Join(errs[:]...); err != nil {
+		return p, err
+	}
+	if !p.Quantizes() {
+		return p, errors.New("no operand has a format: give both operands of a product one, or train in bf16")
+	}
+	return p, p.Validate()
+}
+
+// recipe returns the recipe of a group of layers; nil: nothing is quantized.
+func (l layers) recipe(name string) (*moe.Recipe, error) {
+	r, errs := moe.Recipe{}, []error(nil)
+	if l.Sum != "" {
+		var err error
+		if r.Sum, err = mx.ParseSum(l.Sum); err != nil {
+			errs = append(errs, fmt.Errorf("%s.sum: %w", name, err))
+		}
+	}
+	none := mx.Cast{}
+	for _, o := range []struct {
+		key  string
+		from operand
+		to   *mx.Cast
+	}{
+		{"forward.input", l.Forward.Input, &r.Forward.Left}, {"forward.weight", l.Forward.Weight, &r.Forward.Right}, {"forward.gradient", l.Forward.Gradient, nil},
+		{"dgrad.gradient", l.Dgrad.Gradient, &r.Dgrad.Left}, {"dgrad.weight", l.Dgrad.Weight, &r.Dgrad.Right}, {"dgrad.input", l.Dgrad.Input, nil},
+		{"wgrad.gradient", l.Wgrad.Gradient, &r.Wgrad.Left}, {"wgrad.input", l.Wgrad.Input, &r.Wgrad.Right}, {"wgrad.weight", l.Wgrad.Weight, nil},
+	} {
+		c, err := o.from.cast()
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s.%s: %w", name, o.key, err))
+		case o.to != nil:
+			*o.to = c
+		case c != none:
+			errs = append(errs, fmt.Errorf("%s.%s: it is no operand of this product: leave it out", name, o.key))
+		}
+	}
+	if !r.Forward.Quantizes() && !r.Dgrad.Quantizes() && !r.Wgrad.Quantizes() && r.Forward.Right == none && r.Dgrad.Right == none && r.Wgrad.Right == none {
+		return nil, errors.Join(errs...)
+	}
+	return &r, errors.Join(errs...)
+}
+
+// cast returns what an operand describes.
+func (o operand) cast() (c mx.Cast, err error) {
+	if o.Format == "" {
+		if o != (operand{}) {
+			return c, errors.New("it has no format: give one, or leave the operand out")
+		}
+		return c, nil
+	}
+	if c.Format, err = mx.ParseFormat(o.Format); err != nil {
+		return c, err
+	}
+	c.Format.Hadamard, c.Format.FourOverSix, c.Format.Shrink = o.Hadamard, o.FourOverSix, o.ThreeQuarters
+	if o.Rounding != "" {
+		if c.Rounding, err = mx.ParseRounding(o.Rounding); err != nil {
+			return c, err
+		}
+	}
+	if o.Scale != "" {
+		if c.Mode, err = mx.ParseScaleMode(o.Scale); err != nil {
+			return c, err
+		}
+	}
+	return c, c.Format.Validate()
+}
+
+// Text returns a text that describes a recipe, with comments.
+func Text(p moe.Precision) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# %s: %s.
+#
+# Formats: %s.
+# rounding: nearest or stochastic. scale, of formats with powers of two: rceil, floor, ceil or even.
+# hadamard: points of the random Hadamard transform, the same for both operands of a product.
+# four_over_six: two candidates for each block scale of nvfp4. three_quarters: elements times 3/4.
+# A product without operands is computed in BF16. sum: fp32, exact or 14bit.
+name = %q
+
+# Layers at the beginning and at the end in BF16, and at the end as a share of all, rounded up.
+plain_first = %d
+plain_last = %d
+plain_tail = %v
+`, p.Name, p.About, formatNames(), p.Name, p.PlainFirst, p.PlainLast, p.PlainTail)
+	for _, g := range []struct {
+		name, about string
+		recipe      *moe.Recipe
+	}{{"linears", "Projections of attention, dense FFN and shared experts", p.Linears}, {"experts", "Routed experts", p.Experts}} {
+		if g.recipe != nil {
+			fmt.Fprintf(&b, "\n# %s.\n[%s]\nsum = %q\n", g.about, g.name, g.recipe.Sum)
+			writeProducts(&b, g.recipe)
+		}
+	}
+	return b.String()
+}
+
+func writeProducts(b *strings.Builder, r *moe.Recipe) {
+	for _, o := range []struct {
+		key  string
+		cast mx.Cast
+	}{
+		{"forward.input", r.Forward.Left}, {"forward.weight", r.Forward.Right},
+		{"dgrad.gradient", r.Dgrad.Left}, {"dgrad.weight", r.Dgrad.Right},
+		{"wgrad.gradient", r.Wgrad.Left}, {"wgrad.input", r.Wgrad.Right},
+	} {
+		if o.cast.Quantizes() {
+			fmt.Fprintf(b, "%s = { %s }\n", o.key, inWords(o.cast))
+		}
+	}
+}
+
+// inWords returns a cast as the keys of an operand.
+func inWords(c mx.Cast) string {
+	words := []string{fmt.Sprintf("format = %q", c.Format.Name), fmt.Sprintf("rounding = %q", c.Rounding)}
+	if c.Format.Scale == mx.ScaleE8M0 {
+		words = append(words, fmt.Sprintf("scale = %q", c.Mode))
+	}
+	if c.Format.Hadamard > 0 {
+		words = append(words, fmt.Sprintf("hadamard = %d", c.Format.Hadamard))
+	}
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{{"four_over_six", c.Format.FourOverSix}, {"three_quarters", c.Format.Shrink}} {
+		if flag.set {
+			words = append(words, flag.name+" = true")
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func formatNames() string {
+	var names []string
+	for _, f := range mx.Formats() {
+		names = append(names, f.Name)
+	}
+	return strings.Join(names, ", ")
+}

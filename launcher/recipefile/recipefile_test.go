@@ -1,0 +1,72 @@
+package recipefile
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"spmoe/moe"
+)
+
+// TestText: the text of each recipe describes it.
+func TestText(t *testing.T) {
+	options := moe.DefaultOptions()
+	options.NVFP4.FourOverSix, options.NVFP4.Sum, options.FP8.Accumulate = true, "exact", "14bit"
+	for _, want := range append(moe.Precisions(), options.Precisions()...) {
+		if !want.Quantizes() {
+			continue
+		}
+		got, err := Parse(Text(want))
+		if err != nil {
+			t.Errorf("%s: %v in\n%s", want.Name, err, Text(want))
+			continue
+		}
+		want.About = got.About
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s became %+v, want %+v", want.Name, got, want)
+		}
+	}
+}
+
+// TestMistakes: an error names the operand and says what it may be.
+func TestMistakes(t *testing.T) {
+	const both = "forward = { input = { format = 'e4m3' }, weight = { format = 'e4m3' } }\n"
+	for _, c := range [][2]string{
+		{"[linears]\n" + both, `name is ""`},
+		{"name = 'a/b'\n", "letters, digits"},
+		{"name = 'mine'\n", "no operand has a format"},
+		{"name = 'mine'\nplain = 3\n", `unknown key "plain"`},
+		{"name = 'mine'\n[linears]\nforward.input.format = 'fp9'\n", `linears.forward.input: "fp9" is not a number format`},
+		{"name = 'mine'\n[experts]\nwgrad.input.rounding = 'nearest'\n", "experts.wgrad.input: it has no format"},
+		{"name = 'mine'\n[experts]\nforward.gradient.format = 'e4m3'\n", "experts.forward.gradient: it is no operand"},
+		{"name = 'mine'\n[experts]\nforward.input.format = 'e4m3'\n", "quantize both operands or neither"},
+		{"name = 'mine'\n[experts]\nforward.weight.format = 'e4m3'\n", "quantize both operands or neither"},
+		{"name = 'mine'\n[linears]\nsum = 'fp16'\n" + both, `linears.sum: "fp16"`},
+		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', hadamard = 5 }\n", "a power of two"},
+		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', four_over_six = true }\n", "needs a tensor scale"},
+		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', rounding = 'up' }\n", `"up" is not a rounding`},
+		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', scale = 'up' }\n", `"up" is not`},
+		{"name = 'mine'\nplain_tail = 2.0\n[linears]\n" + both, "a share of 2"},
+	} {
+		if _, err := Parse(c[0]); err == nil || !strings.Contains(err.Error(), c[1]) {
+			t.Errorf("%q: %v, want %q", c[0], err, c[1])
+		}
+	}
+}
+
+// FuzzParse: no text makes Parse crash, and what it accepts can be written and read again.
+func FuzzParse(f *testing.F) {
+	for _, p := range moe.Precisions() {
+		f.Add(Text(p))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := Parse(text)
+		if err != nil {
+			return
+		}
+		again, err := Parse(Text(p))
+		if err != nil || !reflect.DeepEqual(p, again) {
+			t.Errorf("%+v became %+v: %v", p, again, err)
+		}
+	})
+}

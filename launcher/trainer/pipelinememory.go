@@ -1,0 +1,132 @@
+package trainer
+
+// The memory of the ranks of a pipeline: each has stages of its own, and several passes in flight.
+
+import (
+	"spmoe/collective/mesh"
+	"spmoe/moe"
+	"spmoe/moe/pipe"
+)
+
+// holding is what a rank has of a model.
+type holding struct {
+	stages map[int]moe.Stage // by their numbers
+	place  int
+	plan   *pipe.Plan // nil: there is no pipeline
+}
+
+// holdings returns what the ranks of a pipeline hold, by their place in it. With an error, which
+// says why there is no such pipeline, they are those of one stage.
+func (c Config) holdings(ranks int) ([]holding, error) {
+	whole := []holding{{stages: map[int]moe.Stage{0: c.Model.Whole()}}}
+	if !c.pipelined() {
+		return whole, nil
+	}
+	s, stages, err := c.Pipeline(ranks)
+	if err != nil {
+		return whole, err
+	}
+	plan, err := pipe.NewPlan(s, c.Model.MTPLayers > 0)
+	if err != nil {
+		return whole, err
+	}
+	all := make([]holding, len(s.Ranks))
+	for place := range all {
+		all[place] = holding{stages: map[int]moe.Stage{}, place: place, plan: plan}
+	}
+	for stage, place := range s.Holders() {
+		all[place].stages[stage] = stages[stage]
+	}
+	return all, nil
+}
+
+// saved returns the bytes that all passes of a rank save at once, if a pass saves bytes(stage,
+// split): see [pipe.Plan.Held].
+func (h holding) saved(bytes func(stage int, split bool) float64) float64 {
+	if h.plan == nil {
+		return bytes(0, false)
+	}
+	return h.plan.Held(h.place, bytes)
+}
+
+// boxes returns the number of boxes for messages on a rank.
+func (h holding) boxes() int {
+	if h.plan == nil {
+		return 0
+	}
+	return h.plan.Boxes()
+}
+
+// RankMemory returns what ranks of a layout need if they are on some hosts, in equal numbers: one
+// for each place in the pipeline.
+func (c Config) RankMemory(l mesh.Layout, hosts int) (all []Memory) {
+	for _, plan := range c.plansOf(l, hosts) {
+		var sum Memory
+		for _, p := range plan {
+			sum = sum.Plus(p.Memory)
+		}
+		all = append(all, sum)
+	}
+	return all
+}
+
+// AllMemory returns what all ranks need together if they are on one host.
+func (c Config) AllMemory(ranks int) (sum Memory) {
+	l := c.layout(ranks)
+	for _, m := range c.RankMemory(l, 1) {
+		sum = sum.Plus(m.Times(l.Batch()))
+	}
+	return sum
+}
+
+// Times returns the memory of n ranks.
+func (m Memory) Times(n int) Memory {
+	by := int64(n)
+	return Memory{
+		product(m.Weights, by), product(m.Gradients, by), product(m.Optimizer, by),
+		product(m.Activations, by), product(m.Snapshot, by), product(m.Process, by),
+	}
+}
+
+// plansOf returns the parts of the model on a rank of each place in the pipeline.
+func (c Config) plansOf(l mesh.Layout, hosts int) (plans [][]Part) {
+	c.SetLayout(l)
+	all, _ := c.holdings(l.World)
+	for _, h := range all {
+		plans = append(plans, c.planOf(h, l, hosts))
+	}
+	return plans
+}
+
+// passMemory returns the memory of the passes of a rank: Saved has that of all in flight.
+func (c Config) passMemory(h holding, l mesh.Layout, hosts int) (all moe.PassMemory) {
+	shape := c.passShape(l, hosts)
+	type key struct {
+		stage int
+		split bool
+	}
+	known := map[key]float64{}
+	for number, stage := range h.stages {
+		shape.Stage = stage
+		shape.Split = true
+		known[key{number, true}] = c.Model.PassMemory(shape).AllSaved()
+		shape.Split = false
+		p := c.Model.PassMemory(shape)
+		known[key{number, false}] = p.AllSaved()
+		all = all.Most(p)
+	}
+	times := h.saved(func(stage int, split bool) float64 { return known[key{stage, split}] }) / max(all.AllSaved(), 1)
+	for part := range all.Saved {
+		all.Saved[part] *= times
+	}
+	return all
+}
+
+// messageBytes returns the size of a message between stages: a tensor of a pass, [tokens, dim].
+func (c Config) messageBytes(ranks int) int {
+	dtype, err := c.DType()
+	if err != nil {
+		return 0
+	}
+	return c.PassTokens(ranks) * c.Model.Dim * dtype.Size()
+}

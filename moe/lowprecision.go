@@ -1,0 +1,145 @@
+package moe
+
+// The published recipes with fewer than eight bits or with scales other than those of OCP MX, and
+// their settings. docs/precision.md has the sources.
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// Options are the settings of recipes that have some. The zero value is not the default: see
+// DefaultOptions. The toml names are those of config files and flags (--nvfp4.rht=false).
+type Options struct {
+	NVFP4 NVFP4 `toml:"nvfp4"`
+	FP8   FP8   `toml:"fp8"`
+}
+
+// NVFP4 varies precision nvfp4. Each setting is an ablation.
+type NVFP4 struct {
+	RHT         bool    `toml:"rht" help:"random Hadamard transform of 16 points on both operands of weight gradients, for nvfp4"`
+	Stochastic  bool    `toml:"stochastic" help:"round gradients stochastically, for nvfp4"`
+	Squares     bool    `toml:"2d" help:"quantize weights in 16x16 blocks, with the same codes in both directions, for nvfp4; else in rows of 16"`
+	BF16Tail    float64 `toml:"bf16_tail" help:"share of the layers, at the end, that compute in BF16, rounded up to whole layers, for nvfp4"`
+	FourOverSix bool    `toml:"four_over_six" help:"choose for each block of inputs and weights between scales that map its maximum to 6 and to 4, for nvfp4"`
+	Sum         string  `toml:"sum" help:"sums of products for nvfp4: fp32, or exact: one result on every machine, and slow"`
+}
+
+// FP8 varies precision fp8-block.
+type FP8 struct {
+	Scale      string `toml:"scale" help:"scales of blocks for fp8-block: free (any FP32 number) or pow2 (a power of two)"`
+	Gradient   string `toml:"gradient" help:"blocks of output gradients for fp8-block: 1x128, or 128x128, with which training is known to diverge"`
+	Accumulate string `toml:"accumulate" help:"sums of products for fp8-block: fp32, or 14bit, which emulates the Tensor Cores of Hopper without promotion to FP32, and is slow"`
+}
+
+// DefaultOptions returns the settings of the published recipes.
+func DefaultOptions() Options {
+	return Options{
+		NVFP4: NVFP4{RHT: true, Stochastic: true, Squares: true, BF16Tail: 0.15, Sum: mx.SumFP32.String()},
+		FP8:   FP8{Scale: scaleFree, Gradient: gradientRows, Accumulate: mx.SumFP32.String()},
+	}
+}
+
+// Values of settings.
+const (
+	scaleFree, scalePow2          = "free", "pow2"
+	gradientRows, gradientSquares = "1x128", "128x128"
+)
+
+// Choices lists the values of the settings that are words, by their keys.
+func (Options) Choices() map[string][]string {
+	return map[string][]string{
+		"nvfp4.sum":      {mx.SumFP32.String(), mx.SumExact.String()},
+		"fp8.scale":      {scaleFree, scalePow2},
+		"fp8.gradient":   {gradientRows, gradientSquares},
+		"fp8.accumulate": {mx.SumFP32.String(), mx.SumHopper.String()},
+	}
+}
+
+// Validate returns an error with one line per invalid setting.
+func (o Options) Validate() error {
+	var errs []error
+	if tail := o.NVFP4.BF16Tail; !(tail >= 0 && tail <= 1) {
+		errs = append(errs, fmt.Errorf("nvfp4.bf16_tail is %v: give a share of the layers from 0 to 1", tail))
+	}
+	for _, s := range [][2]string{
+		{"nvfp4.sum", o.NVFP4.Sum}, {"fp8.scale", o.FP8.Scale}, {"fp8.gradient", o.FP8.Gradient}, {"fp8.accumulate", o.FP8.Accumulate},
+	} {
+		if choices := o.Choices()[s[0]]; !slices.Contains(choices, s[1]) {
+			errs = append(errs, fmt.Errorf("%s is %q: use %s", s[0], s[1], strings.Join(choices, " or ")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// precision is NVIDIA's recipe (arXiv 2509.25149; Transformer Engine's NVFP4BlockScaling). Weights
+// have the same codes in both directions, so that dgrad is the gradient of the forward product.
+// Stochastic rounding makes gradients unbiased. The transform spreads outliers of a weight
+// gradient's operands.
+func (o NVFP4) precision() Precision {
+	x, w, dy := cast(mx.NVFP4), cast(mx.NVFP4), cast(mx.NVFP4)
+	if o.Squares {
+		w = cast(mx.NVFP4Tile)
+	}
+	x.Format.FourOverSix, w.Format.FourOverSix = o.FourOverSix, o.FourOverSix
+	if o.Stochastic {
+		dy.Rounding = mx.Stochastic
+	}
+	xt, dyt := x, dy
+	if o.RHT {
+		const points = 16
+		xt.Format.Hadamard, dyt.Format.Hadamard = points, points
+	}
+	r := &Recipe{Forward: Product{x, w}, Dgrad: Product{dy, w}, Wgrad: Product{dyt, xt}, Sum: sumOf(o.Sum)}
+	return Precision{
+		Name: "nvfp4", About: "NVFP4 in all three products of every linear layer and expert, the last layers in BF16",
+		DType: tensor.BF16, Linears: r, Experts: r, PlainTail: o.BF16Tail,
+	}
+}
+
+// precision is DeepSeek-V3's recipe (arXiv 2412.19437, section 3.3).
+func (o FP8) precision() Precision {
+	row, square := mx.FP8Row, mx.FP8Tile
+	if o.Scale == scalePow2 {
+		row, square = mx.FP8RowPow2, mx.FP8TilePow2
+	}
+	x, w, dy := cast(row), cast(square), cast(row)
+	if o.Gradient == gradientSquares {
+		dy = cast(square)
+	}
+	r := &Recipe{Forward: Product{x, w}, Dgrad: Product{dy, w}, Wgrad: Product{dy, x}, Sum: sumOf(o.Accumulate)}
+	return Precision{
+		Name: "fp8-block", About: "E4M3 in blocks of 128, as DeepSeek-V3 was trained in, in all three products of every linear layer and expert",
+		DType: tensor.BF16, Linears: r, Experts: r,
+	}
+}
+
+// sumOf returns the sum of a valid name.
+func sumOf(name string) mx.Sum {
+	s, err := mx.ParseSum(name)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// mxfp4 is the recipe of Tseng et al. (arXiv 2502.20586): MXFP4 in the backward pass only. Both
+// operands are transformed and rounded stochastically. Elements are multiplied by 3/4 first, so
+// that none saturates, and the products by 16/9. Weights draw the same random numbers in each step.
+func mxfp4(name, about string, forward Product) Precision {
+	back := mx.Cast{Format: mx.MXFP4, Mode: mx.FLOOR, Rounding: mx.Stochastic}
+	back.Format.Hadamard, back.Format.Shrink = 64, true
+	r := &Recipe{Forward: forward, Dgrad: Product{back, back}, Wgrad: Product{back, back}}
+	return Precision{Name: name, About: about, DType: tensor.BF16, Linears: r, Experts: r}
+}
+
+// lastPlain returns the number of layers at the end that are not quantized.
+func (p Precision) lastPlain(layers int) int {
+	return max(p.PlainLast, int(math.Ceil(p.PlainTail*float64(layers))))
+}

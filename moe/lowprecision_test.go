@@ -1,0 +1,27 @@
+package moe
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestLowPrecisionGivesTheBitsOfOneRank: scales per tensor and random numbers belong to all rows of
+// a pass, whichever ranks have them.
+func TestLowPrecisionGivesTheBitsOfOneRank(t *testing.T) {
+	const sequences, seq = 8, 128 // whole blocks of fp8-block
+	cfg := with(quantizable(64, 64), func(c *Config) {
+		c.Layers, c.MTPLayers, c.BalanceAlpha, c.QRank, c.MaxPositions, c.TopK = 3, 1, 0.1, 32, seq, 2
+	})
+	b := batchOf(17, sequences, seq, cfg.Vocab)
+	for _, precision := range []string{"nvfp4", "fp8-block", "mxfp4-mxfp8"} {
+		t.Run(precision, func(t *testing.T) {
+			want := trainedBy(t, cfg, precision, "onesided", b, 1, 1)
+			for _, c := range [][2]int{{2, 2}, {4, 4}, {4, 2}, {8, 1}} {
+				got := trainedWith(t, cfg, defaultOutputSizes(), precision, "onesided", b, c[0], c[1], 1)
+				got.equals(t, fmt.Sprintf("np %d, ep %d", c[0], c[1]), want)
+			}
+			trainedBy(t, cfg, precision, "standard", b, 4, 1).equals(t, "np 4, standard exchange", want)
+			trainedBy(t, cfg, precision, "onesided", b, 2, 2).equals(t, "np 2, 2 threads", want)
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+func init() {
+	Register("muon", func(c Config) Rule {
+		moments, _ := c.momentsType() // Validate has its error
+		newtonSchulz, _ := c.newtonSchulzType()
+		rest := AdamW{c.Beta1, c.Beta2, c.Eps, c.WeightDecay, moments}
+		return Muon{c.Momentum, c.Scale, newtonSchulz, c.MatrixRate, c.QKClip, rest}
+	})
+}
+
+// Muon holds the constants of the optimizer for matrices (https://kellerjordan.github.io/posts/muon,
+// arXiv:2502.16982). Its step is the orthogonalized momentum of the gradient g, as in
+// torch.optim.Muon with Nesterov's momentum:
+//
+//	momentum = m·momentum + (1-m)·g
+//	o = NewtonSchulz(m·momentum + (1-m)·g)
+//	master = (1 - lr·decay)·master - lr·factor·o
+//
+// Each weight of linear layers is a matrix, and so is each of a routed expert. AdamW updates the
+// rest: embedding, head, norms and routers. QK-clip follows the step of a projection of queries or
+// keys: see [moe.HeadRows].
+type Muon struct {
+	Momentum     float64
+	Scale        string       // gives the factor: see MuonScales
+	NewtonSchulz tensor.DType // of its operands: FP32 or BF16
+	Rate         float64      // learning rate of matrices, as a multiple of the schedule's
+	QKClip       float64      // largest attention score; 0: no QK-clip
+	Rest         AdamW        // also has the weight decay of matrices, and the type of their momentum
+}
+
+// muonScales are the factors of a step of a [rows, cols] matrix.
+var muonScales = map[string]func(rows, cols float64) float64{
+	// of the original Muon: the same spectral norm relative to the root of the shape
+	"original": func(rows, cols float64) float64 { return math.Sqrt(max(1, rows/cols)) },
+	// arXiv:2502.16982, 2.2: the root mean square of a step is that of AdamW, about 0.2, so that
+	// both can have one learning rate
+	"match_rms_adamw": func(rows, cols float64) float64 { return 0.2 * math.Sqrt(max(rows, cols)) },
+}
+
+// MuonScales lists the names of the factors.
+func MuonScales() []string { return []string{"match_rms_adamw", "original"} }
+
+// Validate returns an error for the first invalid field.
+func (c Muon) Validate() error {
+	switch {
+	case !(c.Momentum >= 0 && c.Momentum < 1):
+		return fmt.Errorf("optimizer.momentum is %g: give 0 or more, below 1", c.Momentum)
+	case c.Rest.Moments == tensor.BF16 && c.Momentum > maxBF16Beta:
+		return fmt.Errorf("optimizer.momentum is %g: with moments in bf16 give at most %g, because it would be rounded back instead of decaying", c.Momentum, maxBF16Beta)
+	case !slices.Contains(MuonScales(), c.Scale):
+		return fmt.Errorf("optimizer.scale is %q: use %s", c.Scale, strings.Join(MuonScales(), " or "))
+	case !(c.QKClip >= 0) || math.IsInf(c.QKClip, 0):
+		return fmt.Errorf("optimizer.qk_clip is %g: give 0 (off) or a positive score such as 100", c.QKClip)
+	case !(c.Rate > 0) || math.IsInf(c.Rate, 0):
+		return fmt.Errorf("optimizer.matrix_rate is %g: give a positive number", c.Rate)
+	}
+	return c.Rest.Validate()
+}
+
+// Vectors lists the momentum.
+func (c Muon) Vectors() []Vector { return []Vector{{"momentum_buffer", c.Rest.Moments}} }
+
+// WholeMatrices is true: Newton-Schulz needs all of a matrix.
+func (c Muon) WholeMatrices() bool { return true }
+
+// Of is Muon for linear layers and routed experts, and AdamW for the rest.
+func (c Muon) Of(class moe.Class) Rule {
+	if class == moe.Linear || class == moe.Expert {
+		return c
+	}
+	return c.Rest
+}
+
+// Prepare returns the update of a step.
+func (c Muon) Prepare(s Step) Update {
+	return func(ex *tensor.Exec, r Run) {
+		mark := ex.Mark()
+		defer ex.Release(mark)
+		rows, cols := r.Param.Dims[0], r.Param.Dims[1]
+		momentum, before := r.Vector(0)
+		m, rest := float32(c.Momentum), float32((1-c.Momentum)*s.GradScale)
+		tensor.LinearSum(ex, momentum, m, before, rest, r.Grad)
+		direction := ex.New(tensor.FP32, rows, cols)
+		tensor.LinearSum(ex, direction, m, momentum, rest, r.Grad)
+		o := NewtonSchulz(ex, direction, c.NewtonSchulz)
+
+		lr := s.LR * c.Rate
+		factor := muonScales[c.Scale](float64(rows), float64(cols))
+		master, old := r.Master()
+		tensor.LinearSum(ex, master, float32(1-lr*c.Rest.WeightDecay), old, float32(-lr*factor), o)
+		if c.QKClip > 0 {
+			r.Param.Heads.Clip(c.QKClip, master.F32())
+		}
+		r.Round(ex)
+	}
+}

@@ -1,0 +1,63 @@
+package optim
+
+import (
+	"math"
+
+	"spmoe/tensor"
+)
+
+// Newton-Schulz iterations that replace all singular values of a matrix by about 1
+// (https://kellerjordan.github.io/posts/muon). An iteration applies the odd polynomial a·s + b·s³ +
+// c·s⁵ to each singular value s. Its coefficients lift small values fast. The results lie between
+// about 0.7 and 1.2.
+const (
+	nsSteps = 5
+	nsA     = 3.4445
+	nsB     = -4.7750
+	nsC     = 2.0315
+	// added to the norm of a matrix, which may be zero
+	nsEps = 1e-7
+)
+
+// NewtonSchulz returns the orthogonalized x in type dtype, FP32 or BF16, in the arena of ex. The
+// products have operands of that type and FP32 sums.
+//
+// x: [rows, cols] FP32. The bits depend on x only, and on the instruction tier.
+func NewtonSchulz(ex *tensor.Exec, x tensor.Tensor, dtype tensor.DType) tensor.Tensor {
+	rows, cols := x.Dim(0), x.Dim(1)
+	side := min(rows, cols)
+	y := ex.New(dtype, rows, cols)
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	product, gram, factor := ex.New(tensor.FP32, rows, cols), ex.New(dtype, side, side), ex.New(dtype, side, side)
+	square := product.Reshape(rows*cols).Slice(0, side*side).Reshape(side, side) // used before product
+
+	scale := float32(1 / (norm(ex, x) + nsEps)) // singular values are at most 1
+	tensor.LinearSum(ex, y, scale, x, 0, x)
+	for range nsSteps {
+		// With G = y·yᵀ or, of a tall matrix, yᵀ·y: y = a·y + (b·G + c·G²)·y, or y·(...).
+		wide, tall := y.Mat(), y.Mat().T()
+		if rows > cols {
+			wide, tall = tall, wide
+		}
+		tensor.MatMul(ex, gram.Mat(), wide, tall)
+		tensor.MatMul(ex, square.Mat(), gram.Mat(), gram.Mat())
+		tensor.LinearSum(ex, factor, nsB, gram, nsC, square)
+		if rows > cols {
+			tensor.MatMul(ex, product.Mat(), y.Mat(), factor.Mat())
+		} else {
+			tensor.MatMul(ex, product.Mat(), factor.Mat(), y.Mat())
+		}
+		tensor.LinearSum(ex, y, nsA, y, 1, product)
+	}
+	return y
+}
+
+// norm returns the Frobenius norm of x.
+func norm(ex *tensor.Exec, x tensor.Tensor) float64 {
+	squares := 0.0
+	for _, s := range tensor.SumSquares(ex, x.Reshape(x.Len()), normPiece) {
+		squares += s
+	}
+	return math.Sqrt(squares)
+}

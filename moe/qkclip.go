@@ -1,0 +1,103 @@
+package moe
+
+// QK-clip of Kimi K2 (arXiv:2507.20534, 2.1). The forward pass records the largest attention score
+// of each head. After an update, the weights of heads whose score exceeded a limit are scaled down,
+// so that the same inputs would give scores up to the limit.
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"spmoe/collective"
+	"spmoe/tensor"
+)
+
+// HeadRows describes the rows of a projection of queries or keys. The rows of a head are adjacent.
+type HeadRows struct {
+	// Top has the largest score of each head in the passes since ZeroGrad, or 0 if all are negative;
+	// nil: scores are not recorded. [Group.ShareScores] makes it that of all ranks.
+	Top []float32
+
+	Rows int // of a head
+	// The first Root rows take the root of the head's factor, because queries and keys have it both.
+	// The next Whole rows take all of it: those of rotated queries, whose keys all heads share.
+	Root, Whole int
+}
+
+// Clip scales the rows of heads whose largest score exceeds limit by limit over that score. It
+// leaves weights unchanged whose scores are not recorded, and those of which h is nil.
+//
+// w: [heads·Rows, cols].
+func (h *HeadRows) Clip(limit float64, w []float32) {
+	if h == nil || h.Top == nil {
+		return
+	}
+	cols := len(w) / (len(h.Top) * h.Rows)
+	for head, top := range h.Top {
+		factor := limit / float64(top)
+		if !(factor < 1) || top <= 0 {
+			continue
+		}
+		rows := w[head*h.Rows*cols:]
+		scale(rows[:h.Root*cols], math.Sqrt(factor))
+		scale(rows[h.Root*cols:(h.Root+h.Whole)*cols], factor)
+	}
+}
+
+func scale(x []float32, a float64) { tensor.Scale(x, float32(a), x) }
+
+// RecordScores makes training passes record the largest score of each head.
+func (m *Model) RecordScores() {
+	heads := m.Config.Heads
+	for _, g := range m.Groups {
+		if g.Name != groupNames[1] {
+			continue
+		}
+		all := m.attentions()
+		g.scores = make([]float32, len(all)*heads)
+		for i, a := range all {
+			a.queryRows.Top = g.scores[i*heads : (i+1)*heads]
+			a.keyRows.Top = a.queryRows.Top
+		}
+	}
+}
+
+// attentions lists the attention layers of the stage, and that of the MTP module.
+func (m *Model) attentions() (all []*attention) {
+	for _, b := range m.blocks {
+		all = append(all, b.attention)
+	}
+	if m.mtp != nil {
+		all = append(all, m.mtp.block.attention)
+	}
+	return all
+}
+
+// ShareScores makes the recorded scores those of all ranks with the group. It is collective if
+// scores are recorded.
+func (g *Group) ShareScores() error {
+	if len(g.scores) == 0 {
+		return nil
+	}
+	if err := collective.AllReduce(g.Ranks, g.scores, collective.Max); err != nil {
+		return fmt.Errorf("attention scores: %w", err)
+	}
+	return nil
+}
+
+// attend computes the attention of all heads, and records the largest scores of a training pass.
+func (a *attention) attend(p phase, s *attentionState) {
+	if a.queryRows.Top == nil || !p.train || p.recomputing {
+		tensor.CausalAttention(p.ex, s.o.Mat(), s.lse.F32(), s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
+		return
+	}
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	top := p.ex.New(tensor.FP32, s.lse.Len()).F32()
+	tensor.CausalAttentionTop(p.ex, s.o.Mat(), s.lse.F32(), top, s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
+	for i := range s.shape.Batch * s.shape.Heads {
+		largest := &a.queryRows.Top[i%s.shape.Heads]
+		*largest = max(*largest, slices.Max(top[i*s.shape.Seq:(i+1)*s.shape.Seq]))
+	}
+}

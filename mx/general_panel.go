@@ -1,0 +1,196 @@
+package mx
+
+import (
+	"math"
+
+	"spmoe/mx/internal/nvfp4"
+	"spmoe/mx/internal/quant"
+	"spmoe/tensor"
+	"spmoe/tensor/format"
+)
+
+// A panel is some columns of a row of blocks, in FP32. Its kernels process whole vectors, so its rows
+// are padded.
+type panel struct {
+	*quantizeArgs
+	grid quant.Grid
+
+	height, width int // of a block
+	most          int // columns of a panel: whole blocks
+	stride        int // elements between rows
+
+	at     blockRow
+	col    int // first column in the matrix
+	cols   int // columns
+	memory tensor.Matrix
+	values []float32
+
+	columnMax []float32 // largest magnitude of each column, NaN above all numbers
+	amax      []float32 // the same for each block
+	factors   []float32 // multipliers of the elements: one per column
+	codes     []uint8   // of one row
+	draws     []uint16  // of one row
+}
+
+// panelBytes bounds the values of a panel, so that a first- or second-level cache holds them.
+const panelBytes = 64 << 10
+
+// padding is the number of columns that kernels process together.
+const padding = 64
+
+// newPanel returns a panel for blocks of g.t.
+func (g *quantizeArgs) newPanel(ex *tensor.Exec) panel {
+	p := panel{quantizeArgs: g, grid: elementGrid(g.t.Format.Element)}
+	p.height, p.width = g.t.BlockShape()
+	unit := ceilDiv(padding, p.width) * p.width
+	p.most = min(max(panelBytes/(4*p.height)/unit, 1)*unit, ceilDiv(g.x.Cols, unit)*unit)
+	p.stride = ceilDiv(p.most, padding) * padding
+	memory := ex.New(tensor.FP32, p.height, p.stride)
+	memory.Zero()
+	p.memory, p.values = memory.Mat(), memory.F32()
+	p.columnMax, p.amax = ex.New(tensor.FP32, p.stride).F32(), ex.New(tensor.FP32, ceilDiv(p.stride, p.width)+padding).F32()
+	p.factors = ex.New(tensor.FP32, p.stride).F32()
+	clear(p.factors)
+	p.codes = ex.New(tensor.UINT8, p.stride).U8()
+	if g.rounding == Stochastic {
+		p.draws = words(ex.New(tensor.UINT8, 2*ceilDiv(p.stride, nvfp4.DrawUnit)*nvfp4.DrawUnit))
+	}
+	return p
+}
+
+// elementGrid returns an element format for the AVX2 kernels.
+func elementGrid(e *format.Element) quant.Grid {
+	return quant.NewGrid(e.Mantissa(), e.MinExponent(), math.Float32bits(e.Max()), e.SignBit())
+}
+
+// load reads the panel that begins with a column of a row of blocks.
+func (p *panel) load(ex *tensor.Exec, at blockRow, col int) {
+	p.at, p.col, p.cols = at, col, min(p.most, p.x.Cols-col)
+	tensor.Convert(ex, p.memory.RowSlice(0, p.rows()).ColSlice(0, p.cols), p.x.RowSlice(at.first, at.last).ColSlice(col, col+p.cols))
+	if p.cols < p.stride {
+		for r := range p.rows() {
+			clear(p.padded(r)[p.cols:])
+		}
+	}
+}
+
+func (p *panel) rows() int { return p.at.last - p.at.first }
+
+func (p *panel) row(r int) []float32 { return p.values[r*p.stride:][:p.cols] }
+
+// padded returns row r up to a whole number of vectors. The padding is 0.
+func (p *panel) padded(r int) []float32 { return p.values[r*p.stride:][:p.stride] }
+
+func (p *panel) blocks() int { return ceilDiv(p.cols, p.width) }
+
+// quantize quantizes the panel.
+func (p *panel) quantize(ex *tensor.Exec) {
+	if p.quantizeNVFP4() {
+		return
+	}
+	p.findAmax()
+	p.setScales(ex)
+	p.encode()
+}
+
+// findAmax sets amax to the largest magnitude of each block.
+func (p *panel) findAmax() {
+	p.findColumnMax()
+	if p.width == 1 {
+		p.amax = p.columnMax
+		return
+	}
+	for b := range p.blocks() {
+		p.amax[b] = largest(p.columnMax[b*p.width : min((b+1)*p.width, p.cols)])
+	}
+}
+
+// findColumnMax sets columnMax.
+func (p *panel) findColumnMax() {
+	if kernels >= quant.Lanes {
+		quant.AmaxCols(p.columnMax, p.values[:p.rows()*p.stride], p.rows())
+		return
+	}
+	clear(p.columnMax)
+	for r := range p.rows() {
+		for c, v := range p.row(r) {
+			p.columnMax[c] = math.Float32frombits(max(math.Float32bits(p.columnMax[c]), magnitudeBits(v)))
+		}
+	}
+}
+
+// magnitudeBits returns the bits of the magnitude of v. They sort like magnitudes, and those of NaNs
+// above all others.
+func magnitudeBits(v float32) uint32 { return math.Float32bits(v) &^ (1 << 31) }
+
+// largest returns the largest of some magnitudes.
+func largest(magnitudes []float32) float32 {
+	most := uint32(0)
+	for _, m := range magnitudes {
+		most = max(most, math.Float32bits(m))
+	}
+	return math.Float32frombits(most)
+}
+
+// setScales chooses the scales of the blocks and sets the factors of the columns.
+func (p *panel) setScales(ex *tensor.Exec) {
+	encode, first := p.t.encodeScale(p.at.group), p.col/p.width
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	chooser := p.newScaleChooser(ex)
+	for b, amax := range p.amax[:p.blocks()] {
+		s, factor := p.scale(amax, encode)
+		if p.t.Format.FourOverSix && amax-amax == 0 {
+			s.code, factor = chooser.choose(b, amax)
+		}
+		p.t.setScale(p.at.block, first+b, s)
+		factors := p.factors[b*p.width : min((b+1)*p.width, p.cols)]
+		for c := range factors {
+			factors[c] = factor
+		}
+	}
+}
+
+// encode sets the codes of all rows.
+func (p *panel) encode() {
+	for r := range p.rows() {
+		p.encodeRow(r)
+		p.fillNonFinite()
+		p.t.setCodes(p.at.first+r, p.col, p.codes[:p.cols])
+	}
+}
+
+// encodeRow sets codes to those of row r.
+func (p *panel) encodeRow(r int) {
+	switch {
+	case p.rounding == Stochastic:
+		row := p.row(r)
+		for c, factor := range p.factors[:p.cols] {
+			row[c] *= factor
+		}
+		p.t.Format.EncodeStochastic(p.codes, row, p.drawRow(r))
+	case kernels >= quant.Lanes:
+		quant.EncodeCols(p.codes, p.padded(r), p.factors, &p.grid)
+	default:
+		row := p.row(r)
+		for c, factor := range p.factors[:p.cols] {
+			row[c] *= factor
+		}
+		p.t.Format.EncodeScaled(p.codes, row, 1)
+	}
+}
+
+// drawRow returns the random numbers of row r.
+func (p *panel) drawRow(r int) []uint16 {
+	p.quantizeArgs.draws.fill(p.draws, p.at.first+r, p.col)
+	return p.draws
+}
+
+// fillNonFinite sets the codes of the blocks in a row that hold a NaN or an infinity.
+func (p *panel) fillNonFinite() {
+	for b, amax := range p.amax[:p.blocks()] {
+		if amax-amax != 0 {
+			fill(p.codes[b*p.width:min((b+1)*p.width, p.cols)], p.t.Format.NaN())
+		}
+	}
+}

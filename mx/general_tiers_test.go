@@ -1,0 +1,63 @@
+package mx
+
+import (
+	"bytes"
+	"testing"
+
+	"spmoe/tensor"
+)
+
+// TestGeneralTiersAgree: in formats that are not OCP MX, every tier makes the codes, scales and
+// decoded copies of the plain Go functions. The shapes have odd blocks, panels and groups.
+func TestGeneralTiersAgree(t *testing.T) {
+	transformed, shrunk := NVFP4, MXFP4
+	transformed.Hadamard, shrunk.Hadamard, shrunk.Shrink = 16, 64, true
+	shapes := []struct {
+		rows, cols int
+		ends       []int32
+	}{{40, 90, nil}, {16, 2, nil}, {1, 46, nil}, {77, 320, []int32{0, 3, 35, 77}}, {33, 1334, []int32{16, 33}}}
+	for _, f := range []Format{NVFP4, NVFP4Tile, transformed, shrunk, wide4, sixteen, FP8Row, FP8Tile, FP8TilePow2} {
+		for _, d := range []Direction{AlongRows, AlongCols} {
+			for i, shape := range shapes {
+				for name, fill := range map[string]filler{"normal": normal, "spread": spread, "drifting": drifting, "damaged": damaged} {
+					x := filled(uint64(i), []tensor.DType{tensor.BF16, tensor.FP32}[i%2], shape.rows, shape.cols, fill)
+					for _, rounding := range Roundings() {
+						c := Cast{Format: f, Mode: FLOOR, Rounding: rounding}
+						var want [4][]byte
+						eachTier(func(tier string) {
+							got := quantizedBytes(c, d, x, shape.ends)
+							if tier == "generic" {
+								want = got
+							}
+							for part, b := range got {
+								if !bytes.Equal(b, want[part]) {
+									t.Fatalf("%s: %v %v %v, %s, %v: %s differ from plain Go", tier, f, d, rounding, name, shape,
+										[]string{"codes", "scales", "tensor scales", "decoded copies"}[part])
+								}
+							}
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+// quantizedBytes returns the codes, scales and tensor scales of x, and the decoded copy that products
+// multiply.
+func quantizedBytes(c Cast, d Direction, x tensor.Tensor, ends []int32) [4][]byte {
+	ex := tensor.NewExec()
+	q := New(nil, c.Format, d, x.Dim(0), x.Dim(1))
+	if ends != nil {
+		q = NewGrouped(nil, c.Format, d, x.Dim(1), ends)
+	}
+	c.Quantize(ex, q, x.Mat(), Draws{Seed: 1, First: 1<<32 - 3})
+	dtype, amax := tensor.FP32, []byte(nil)
+	if c.Format.fitsBF16() {
+		dtype = tensor.BF16
+	}
+	if q.Amax.Valid() {
+		amax = q.Amax.Bytes()
+	}
+	return [4][]byte{q.Codes.Bytes(), q.Scales.Bytes(), amax, decodedCopy(ex, dtype, q).Bytes()}
+}

@@ -1,0 +1,169 @@
+package mx
+
+// The random Hadamard transform along the blocks of a matrix.
+
+import (
+	"math"
+
+	"spmoe/mx/internal/nvfp4"
+	"spmoe/mx/internal/philox"
+	"spmoe/mx/internal/quant"
+	"spmoe/tensor"
+)
+
+// maxHadamard is the largest number of points of a transform.
+const maxHadamard = 128
+
+// Hadamard sets dst to the random Hadamard transform of x, in the type of dst: H·diag(s)/√points
+// for each run of points elements along d, where H is Sylvester's matrix and s are fixed signs. The
+// transform is orthogonal: a product of two transformed operands equals that of the operands.
+//
+// points is a power of two of at most 128. ends divides the rows into groups as in Tensor.Ends. A
+// run does not extend over two groups. Where a group or a row ends within a run, the rest is
+// transformed in runs of ever smaller powers of two.
+//
+// For 16 points, s is that of Transformer Engine.
+func Hadamard(ex *tensor.Exec, dst, x tensor.Matrix, points int, d Direction, ends []int32) {
+	transformRuns(ex, dst, x, points, d, ends, false)
+}
+
+// InverseHadamard is the inverse of Hadamard.
+func InverseHadamard(ex *tensor.Exec, dst, x tensor.Matrix, points int, d Direction, ends []int32) {
+	transformRuns(ex, dst, x, points, d, ends, true)
+}
+
+func transformRuns(ex *tensor.Exec, dst, x tensor.Matrix, points int, d Direction, ends []int32, inverse bool) {
+	h := hadamard{dst: dst, x: x, points: points, signs: hadamardSigns(points), along: d, ends: ends, inverse: inverse}
+	units := x.Rows
+	if d == AlongCols {
+		units = 0
+		for range panels(ends, x.Rows, points) {
+			units++
+		}
+	}
+	tensor.Parallel(ex, units, hadamardOpsPerElement*x.Rows*x.Cols, h, transformRange)
+}
+
+// hadamardOpsPerElement is the cost of one element, in operations of a matrix product.
+const hadamardOpsPerElement = 64
+
+// transformed returns x, or its transform in scratch memory if the format of t has one.
+func transformed(ex *tensor.Exec, t Tensor, x tensor.Matrix) tensor.Matrix {
+	if t.Format.Hadamard == 0 {
+		return x
+	}
+	h := ex.New(x.DType(), x.Rows, x.Cols).Mat()
+	Hadamard(ex, h, x, t.Format.Hadamard, t.Blocks, t.Ends)
+	return h
+}
+
+// hadamardBits16 says which signs are -1 for 16 points.
+const hadamardBits16 = 0xd7e8
+
+// hadamardSigns returns the signs of a transform. Those of 16 points are Transformer Engine's, and
+// the others are random bits.
+func hadamardSigns(points int) [maxHadamard]float32 {
+	bits := [4]uint32{hadamardBits16}
+	if points != 16 {
+		bits = philox.Block([2]uint32{}, [4]uint32{})
+	}
+	var signs [maxHadamard]float32
+	for i := range signs {
+		signs[i] = 1 - 2*float32(bits[i/32]>>(i%32)&1)
+	}
+	return signs
+}
+
+// hadamard holds the arguments of transformRange.
+type hadamard struct {
+	dst, x  tensor.Matrix
+	points  int
+	signs   [maxHadamard]float32
+	along   Direction
+	ends    []int32
+	inverse bool
+}
+
+// transformRange transforms rows [lo, hi), or the rows of runs [lo, hi) if these are along columns.
+func transformRange(ex *tensor.Exec, h hadamard, lo, hi int) {
+	if h.along == AlongRows {
+		row := ex.New(tensor.FP32, 1, h.x.Cols)
+		for r := lo; r < hi; r++ {
+			tensor.Convert(ex, row.Mat(), h.x.RowSlice(r, r+1))
+			h.transform(row.F32(), 1)
+			tensor.Convert(ex, h.dst.RowSlice(r, r+1), row.Mat())
+		}
+		return
+	}
+	most := min(hadamardCols, ceilDiv(h.x.Cols, nvfp4.Block)*nvfp4.Block)
+	rows := ex.New(tensor.FP32, h.points, most)
+	for run, p := range panels(h.ends, h.x.Rows, h.points) {
+		if run < lo || run >= hi {
+			continue
+		}
+		part := rows.Slice(0, p.last-p.first)
+		for c := 0; c < h.x.Cols; c += most {
+			n := min(most, h.x.Cols-c)
+			values := part.Mat().ColSlice(0, n)
+			tensor.Convert(ex, values, h.x.RowSlice(p.first, p.last).ColSlice(c, c+n))
+			h.transformCols(part)
+			tensor.Convert(ex, h.dst.RowSlice(p.first, p.last).ColSlice(c, c+n), values)
+		}
+	}
+}
+
+// hadamardCols is the number of columns that are transformed at a time, so that a first-level cache
+// holds them. It is a multiple of nvfp4.Block.
+const hadamardCols = 512
+
+// transformCols transforms some rows along columns.
+func (h *hadamard) transformCols(rows tensor.Tensor) {
+	if rows.Dim(0) == nvfp4.Block && h.points == nvfp4.Block && !h.inverse && kernels == quant.Tiles {
+		nvfp4.HadamardCols(rows.F32(), hadamardBits16)
+		return
+	}
+	h.transform(rows.F32(), rows.Dim(1))
+}
+
+// transform transforms the runs of a vector whose elements have width numbers each.
+func (h *hadamard) transform(v []float32, width int) {
+	for len(v) > 0 {
+		points := h.points
+		for points*width > len(v) {
+			points /= 2
+		}
+		run := v[:points*width]
+		if !h.inverse {
+			h.flip(run, width)
+		}
+		butterflies(run, width)
+		scale := float32(1 / math.Sqrt(float64(points)))
+		tensor.Scale(run, scale, run)
+		if h.inverse {
+			h.flip(run, width)
+		}
+		v = v[points*width:]
+	}
+}
+
+// flip multiplies the elements of a run by their signs.
+func (h *hadamard) flip(run []float32, width int) {
+	for i := range len(run) / width {
+		if h.signs[i] < 0 {
+			element := run[i*width : (i+1)*width]
+			tensor.Scale(element, -1, element)
+		}
+	}
+}
+
+// butterflies multiplies a run by Sylvester's matrix.
+func butterflies(run []float32, width int) {
+	for half := width; half < len(run); half *= 2 {
+		for at := 0; at < len(run); at += 2 * half {
+			a, b := run[at:at+half], run[at+half:at+2*half]
+			for i, x := range a {
+				a[i], b[i] = x+b[i], x-b[i]
+			}
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package mx
+
+// Products in plain Go whose sums are not FP32: any format, any tier, the same bits everywhere.
+
+import (
+	"math/bits"
+	"unsafe"
+
+	"spmoe/tensor"
+)
+
+// elementwise adds the products of decoded elements by a Sum.
+type elementwise struct{ sum Sum }
+
+func (elementwise) supports(Format, Format) bool { return true }
+
+func (e elementwise) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
+	p := e.product(ex, x, w)
+	defer p.release()
+	p.multiply(y, p.a, p.b, p.scale(0), 0, false)
+}
+
+func (e elementwise) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
+	p := e.product(ex, dy, w)
+	defer p.release()
+	p.multiply(dx, p.a, p.b.T(), p.scale(0), 0, false)
+}
+
+func (e elementwise) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
+	p := e.product(ex, dy, x)
+	defer p.release()
+	p.multiply(dw, p.a.ColSlice(first, first+dw.Rows).T(), p.b.T(), p.scale(0), span, accumulate)
+}
+
+func (e elementwise) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, _ []int32) {
+	p := e.product(ex, x, w)
+	defer p.release()
+	for g := range ends {
+		lo, hi := group(ends, g)
+		p.multiply(y.RowSlice(lo, hi), p.a.RowSlice(lo, hi), p.b.RowSlice(g*y.Cols, (g+1)*y.Cols), p.scale(g), 0, false)
+	}
+}
+
+func (e elementwise) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, _ []int32) {
+	p := e.product(ex, dy, w)
+	defer p.release()
+	n := p.a.Cols
+	for g := range ends {
+		lo, hi := group(ends, g)
+		p.multiply(dx.RowSlice(lo, hi), p.a.RowSlice(lo, hi), p.b.RowSlice(g*n, (g+1)*n).T(), p.scale(g), 0, false)
+	}
+}
+
+func (e elementwise) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
+	p := e.product(ex, dy, x)
+	defer p.release()
+	for g := range dy.Ends {
+		lo, hi := group(dy.Ends, g)
+		p.multiply(dw.Index(g).Mat(), p.a.RowSlice(lo, hi).T(), p.b.RowSlice(lo, hi).T(), p.scale(g), 0, accumulate)
+	}
+}
+
+// elementwiseProduct is the state of one product.
+type elementwiseProduct struct {
+	ex       *tensor.Exec
+	mark     tensor.Mark
+	sum      Sum
+	operands [2]Tensor
+	a, b     tensor.Matrix // decoded without the group scales, FP32, in the layout of the operands
+}
+
+func (e elementwise) product(ex *tensor.Exec, a, b Tensor) *elementwiseProduct {
+	p := &elementwiseProduct{ex: ex, mark: ex.Mark(), sum: e.sum, operands: [2]Tensor{a, b}}
+	p.a, p.b = decodedCopy(ex, tensor.FP32, a).Mat(), decodedCopy(ex, tensor.FP32, b).Mat()
+	return p
+}
+
+func (p *elementwiseProduct) release() { p.ex.Release(p.mark) }
+
+func (p *elementwiseProduct) scale(g int) float32 { return productScale(p.operands, g) }
+
+// tile is the number of rows and of columns of c that are summed together.
+const tile = 4
+
+// tileArgs holds the arguments of multiplyTiles.
+type tileArgs struct {
+	c, a, b    tensor.Matrix // [M, N], [M, K], [N, K]
+	sum        Sum
+	scale      float32
+	span       int // elements along K that are summed together
+	accumulate bool
+}
+
+// multiply computes c = scale·a·bᵀ, or adds it to c. With a span, the sums of the spans are rounded
+// and added as in tensor.Wgrad. A span of 0 covers all of K.
+func (p *elementwiseProduct) multiply(c, a, b tensor.Matrix, scale float32, span int, accumulate bool) {
+	if span == 0 {
+		span = max(a.Cols, 1)
+	}
+	args := tileArgs{c: c, a: a, b: b, sum: p.sum, scale: scale, span: span, accumulate: accumulate}
+	tensor.Parallel(p.ex, ceilDiv(c.Rows, tile), elementwiseOps*c.Rows*c.Cols*a.Cols, args, multiplyTiles)
+}
+
+// elementwiseOps is the cost of a term, in operations of a matrix product.
+const elementwiseOps = 64
+
+// multiplyTiles computes rows [lo, hi) of tiles.
+func multiplyTiles(ex *tensor.Exec, t tileArgs, lo, hi int) {
+	k := t.a.Cols
+	a, b := ex.New(tensor.FP32, k, tile).F32(), ex.New(tensor.FP32, k, tile).F32()
+	rows := ex.New(tensor.FP32, tile, t.c.Cols)
+	for i := lo * tile; i < min(hi*tile, t.c.Rows); i += tile {
+		packTile(a, t.a, i)
+		for j := 0; j < t.c.Cols; j += tile {
+			packTile(b, t.b, j)
+			sums := t.sumSpans(a, b)
+			for r := range tile {
+				copy(rows.Index(r).F32()[j:], sums[r*tile:(r+1)*tile])
+			}
+		}
+		last := min(i+tile, t.c.Rows)
+		to, from := t.c.RowSlice(i, last), rows.Slice(0, last-i).Mat()
+		if t.accumulate {
+			tensor.Add(ex, to, to, from)
+		} else {
+			tensor.Convert(ex, to, from)
+		}
+	}
+}
+
+// packTile sets to to rows [first, first+tile) of an FP32 matrix, transposed. Missing rows are
+// zeros.
+func packTile(to []float32, m tensor.Matrix, first int) {
+	clear(to)
+	data, rowStride, colStride := m.Memory()
+	for r := range min(tile, m.Rows-first) {
+		at := unsafe.Add(data, 4*(first+r)*rowStride)
+		for k := range m.Cols {
+			to[k*tile+r] = *(*float32)(unsafe.Add(at, 4*k*colStride))
+		}
+	}
+}
+
+// A sumsTile holds one number for each element of a tile, row by row.
+type sumsTile [tile * tile]float32
+
+// sumSpans sums the spans of a packed tile and adds them up as a tree.
+func (t *tileArgs) sumSpans(a, b []float32) sumsTile {
+	var pending [bits.UintSize]sumsTile // none has more leaves than the previous one
+	open, count := 0, 0
+	for k := 0; k < len(a); k += t.span * tile {
+		end := min(k+t.span*tile, len(a))
+		pending[open] = t.sumTile(a[k:end], b[k:end])
+		open++
+		count++
+		for range bits.TrailingZeros(uint(count)) {
+			pending[open-2].add(&pending[open-1])
+			open--
+		}
+	}
+	for ; open > 1; open-- {
+		pending[open-2].add(&pending[open-1])
+	}
+	return pending[0]
+}
+
+func (s *sumsTile) add(t *sumsTile) {
+	for i, v := range t {
+		s[i] += v
+	}
+}
+
+// sumTile sums one span and multiplies by the scale.
+func (t *tileArgs) sumTile(a, b []float32) (out sumsTile) {
+	var sums [tile * tile]float64
+	if t.sum == SumHopper {
+		sumHopper(&sums, a, b)
+	} else {
+		sumExact(&sums, a, b)
+	}
+	for i, s := range sums {
+		out[i] = float32(s * float64(t.scale))
+	}
+	return out
+}
+
+// sumExact adds up the products along k in FP64. The conversion keeps the compiler from fusing
+// multiplication and addition, which would make results depend on the architecture.
+func sumExact(sums *[tile * tile]float64, a, b []float32) {
+	for i := range tile {
+		var s0, s1, s2, s3 float64
+		for k := 0; k+tile <= len(a); k += tile {
+			x := float64(a[k+i])
+			s0 += float64(x * float64(b[k]))
+			s1 += float64(x * float64(b[k+1]))
+			s2 += float64(x * float64(b[k+2]))
+			s3 += float64(x * float64(b[k+3]))
+		}
+		sums[i*tile], sums[i*tile+1], sums[i*tile+2], sums[i*tile+3] = s0, s1, s2, s3
+	}
+}

@@ -1,0 +1,102 @@
+package mx
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"spmoe/tensor"
+)
+
+// stochastic returns the values of x after stochastic rounding.
+func stochastic(ex *tensor.Exec, f Format, d Direction, x tensor.Tensor, draws Draws) []float32 {
+	q, values := New(nil, f, d, x.Dim(0), x.Dim(1)), tensor.New(tensor.FP32, x.Dims()...)
+	Cast{Format: f, Mode: FLOOR, Rounding: Stochastic}.Quantize(ex, q, x.Mat(), draws)
+	Dequantize(ex, values.Mat(), q)
+	return values.F32()
+}
+
+// TestStochasticRoundingIsUnbiased: the mean of 2^20 draws per format is that of the numbers, within
+// three standard errors.
+func TestStochasticRoundingIsUnbiased(t *testing.T) {
+	const rows, cols = 512, 2048
+	shrunk := MXFP4
+	shrunk.Shrink, shrunk.Hadamard = true, 64
+	ex, r := tensor.NewExec(), rand.New(rand.NewPCG(1, 2))
+	x := tensor.New(tensor.BF16, rows, cols)
+	for i := range x.BF16() {
+		x.BF16()[i] = tensor.ToBFloat16(float32(r.NormFloat64()))
+	}
+	for _, f := range []Format{NVFP4, shrunk, FP8Row, E2M3} {
+		for _, d := range []Direction{AlongRows, AlongCols} {
+			sum, squares := 0.0, 0.0
+			for i, v := range stochastic(ex, f, d, x, Draws{Seed: 1, Step: 2, Stream: 3}) {
+				e := float64(v - x.BF16()[i].Float32())
+				sum, squares = sum+e, squares+e*e
+			}
+			if bias, limit := sum, 3*math.Sqrt(squares); squares == 0 || math.Abs(bias) > limit {
+				t.Errorf("%v %v: the sum of the errors is %g, want at most %g", f, d, bias, limit)
+			}
+		}
+	}
+}
+
+// TestStochasticMean: over all draws, the mean of one number is the number, and both neighbors occur
+// in the right proportion.
+func TestStochasticMean(t *testing.T) {
+	const n = 1 << 16
+	values, codes, draws := make([]float32, n), make([]uint8, n), make([]uint16, n)
+	for i := range draws {
+		draws[i] = uint16(i)
+	}
+	for _, x := range []float32{0.25, 0.125, 0.7, 1, 1.75, 2.5, 3.125, 4.5, 5.984375, 6, -2.25, -5.5} {
+		for i := range values {
+			values[i] = x
+		}
+		NVFP4.EncodeStochastic(codes, values, draws)
+		sum := 0.0
+		for _, c := range codes {
+			sum += float64(NVFP4.Decode(c))
+		}
+		if mean := sum / n; math.Abs(mean-float64(x)) > 1.0/n {
+			t.Errorf("the mean of %g is %g", x, mean)
+		}
+	}
+}
+
+// TestDrawsFollowTheRows: rows that are quantized elsewhere, in another order or by other threads,
+// get the same codes as in the whole matrix. Another seed, step or stream gives others.
+func TestDrawsFollowTheRows(t *testing.T) {
+	const rows, cols = 48, 80
+	ex := tensor.NewParallelExec(3)
+	defer ex.Close()
+	x, draws := filled(1, tensor.BF16, rows, cols, normal), Draws{Seed: 1, Step: 2, Stream: 3, First: 1 << 33}
+	whole := stochastic(tensor.NewExec(), sixteen, AlongRows, x, draws)
+	check := func(got []float32, first, n int, name string, same bool) {
+		t.Helper()
+		equal := true
+		for i, v := range got {
+			equal = equal && v == whole[first*cols+i]
+		}
+		if equal != same || len(got) != n*cols {
+			t.Errorf("%s: the same codes: %v, want %v", name, equal, same)
+		}
+	}
+	part := func(d Draws) []float32 { return stochastic(ex, sixteen, AlongRows, x.Slice(16, 48), d) }
+	moved := draws
+	moved.First += 16
+	check(part(moved), 16, 32, "first row", true)
+	listed := draws
+	for r := range 32 {
+		listed.Rows = append(listed.Rows, 1<<33+16+uint64(r))
+	}
+	check(part(listed), 16, 32, "listed rows", true)
+	for name, change := range map[string]func(d *Draws){
+		"row": func(d *Draws) { d.First-- }, "high row": func(d *Draws) { d.First += 1 << 32 },
+		"seed": func(d *Draws) { d.Seed++ }, "step": func(d *Draws) { d.Step++ }, "stream": func(d *Draws) { d.Stream++ },
+	} {
+		other := moved
+		change(&other)
+		check(part(other), 16, 32, name, false)
+	}
+}

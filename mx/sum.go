@@ -1,0 +1,45 @@
+package mx
+
+import "fmt"
+
+// Sum says how the products of elements are added up. Its methods are the products of matmul.go.
+type Sum uint8
+
+// The sums.
+const (
+	// SumFP32 adds in FP32, on the fastest kernels. The order of the terms depends on the shape and
+	// the instruction tier.
+	SumFP32 Sum = iota
+	// SumExact adds in FP64 and rounds the total to FP32. A product of NVFP4 has one result on every
+	// tier and architecture, whatever the order of its terms: each is a multiple of 2^-20 below 2^27,
+	// so that FP64 holds sums of up to 2^26 of them exactly. Other formats are added in order of
+	// increasing k.
+	SumExact
+	// SumHopper emulates the FP8 accumulator of NVIDIA's Hopper, without promotion to FP32. It adds 32
+	// products at a time to the sum. All 33 terms are aligned to the largest exponent among them and
+	// truncated to 14 bits. Source: DeepSeek-V3 (arXiv 2412.19437), section 3.3.2.
+	SumHopper
+)
+
+var sumNames = [...]string{SumFP32: "fp32", SumExact: "exact", SumHopper: "14bit"}
+
+// Sums lists every sum.
+func Sums() []Sum { return []Sum{SumFP32, SumExact, SumHopper} }
+
+// ParseSum returns the sum that String names.
+func ParseSum(name string) (Sum, error) {
+	for _, s := range Sums() {
+		if s.String() == name {
+			return s, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is not a way to add: use one of %v", name, Sums())
+}
+
+// String returns the name of the sum.
+func (s Sum) String() string {
+	if int(s) >= len(sumNames) {
+		return fmt.Sprintf("Sum(%d)", uint8(s))
+	}
+	return sumNames[s]
+}

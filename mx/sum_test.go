@@ -1,0 +1,135 @@
+package mx_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"math/rand/v2"
+	"testing"
+
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// random returns numbers of several binades, the same on every architecture.
+func random(seed uint64, rows, cols int) tensor.Tensor {
+	x, r := tensor.New(tensor.BF16, rows, cols), rand.New(rand.NewPCG(seed, 0))
+	for i := range x.BF16() {
+		x.BF16()[i] = tensor.ToBFloat16(float32(r.IntN(2001)-1000) * float32(int(1)<<r.IntN(8)))
+	}
+	return x
+}
+
+func quantizeTo(ex *tensor.Exec, f mx.Format, d mx.Direction, x tensor.Tensor, ends []int32) mx.Tensor {
+	q := mx.New(nil, f, d, x.Mat().Rows, x.Mat().Cols)
+	if ends != nil {
+		q = mx.NewGrouped(nil, f, d, x.Mat().Cols, ends)
+	}
+	mx.Quantize(ex, q, x.Mat(), mx.RCEIL)
+	return q
+}
+
+// TestExactNVFP4 holds the SHA-256 of exact products of a layer: forward, gradient of the input,
+// gradient of the weight in two spans, and the same for experts. Every tier, architecture and number
+// of threads has this one.
+func TestExactNVFP4(t *testing.T) {
+	const want = "cc05bcd3e345c7110794555680ce6609ecf6a988110435639a65862979004a83"
+	mx.EachTier(t, func(t *testing.T) {
+		for _, threads := range []int{1, 3} {
+			ex := tensor.NewParallelExec(threads)
+			defer ex.Close()
+			if got := exactProducts(ex); got != want {
+				t.Errorf("%d threads: SHA-256 %s, want %s", threads, got, want)
+			}
+		}
+	})
+}
+
+func exactProducts(ex *tensor.Exec) string {
+	const m, n, k, groups = 96, 48, 80, 3
+	ends := []int32{32, 32, m}
+	x, dy, w, experts := random(1, m, k), random(2, m, n), random(3, n, k), random(4, groups*n, k)
+	tile := quantizeTo(ex, mx.NVFP4Tile, mx.AlongRows, w, nil)
+	tiles := quantizeTo(ex, mx.NVFP4Tile, mx.AlongRows, experts, mx.EqualGroups(groups, n))
+	rows := func(x tensor.Tensor, ends []int32) mx.Tensor { return quantizeTo(ex, mx.NVFP4, mx.AlongRows, x, ends) }
+	cols := func(x tensor.Tensor, ends []int32) mx.Tensor { return quantizeTo(ex, nvfp4RHT, mx.AlongCols, x, ends) }
+	hash := sha256.New()
+	product := func(dims []int, multiply func(c tensor.Tensor)) {
+		c := tensor.New(tensor.FP32, dims...)
+		multiply(c)
+		hash.Write(c.Bytes())
+	}
+	s := mx.SumExact
+	product([]int{m, n}, func(y tensor.Tensor) { s.MatMul(ex, y.Mat(), rows(x, nil), tile) })
+	product([]int{m, k}, func(dx tensor.Tensor) { s.Dgrad(ex, dx.Mat(), rows(dy, nil), tile.WithBlocks(mx.AlongCols)) })
+	product([]int{n, k}, func(dw tensor.Tensor) { s.WgradSpans(ex, dw.Mat(), cols(dy, nil), cols(x, nil), m/2, false) })
+	product([]int{m, n}, func(y tensor.Tensor) { s.GroupedMatMul(ex, y.Mat(), rows(x, ends), tiles, ends, nil) })
+	product([]int{m, k}, func(dx tensor.Tensor) {
+		s.GroupedDgrad(ex, dx.Mat(), rows(dy, ends), tiles.WithBlocks(mx.AlongCols), ends, nil)
+	})
+	product([]int{groups, n, k}, func(dw tensor.Tensor) { s.GroupedWgrad(ex, dw, cols(dy, ends), cols(x, ends), false) })
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// TestSums compares all sums with the exact products of the reference's operands.
+func TestSums(t *testing.T) {
+	f, ex := open(t, "nvfp4_linear.safetensors"), tensor.NewExec()
+	x, w, want := f.tensor("x"), f.tensor("w"), f.f64("y_f64")
+	for sum, bounds := range map[mx.Sum][2]float64{mx.SumExact: {0, 0x1p-23}, mx.SumFP32: {0, 1e-6}, mx.SumHopper: {1e-5, 1e-2}} {
+		y := tensor.New(tensor.FP32, x.Dim(0), w.Dim(0))
+		sum.MatMul(ex, y.Mat(), quantizeTo(ex, mx.NVFP4, mx.AlongRows, x, nil), quantizeTo(ex, mx.NVFP4Tile, mx.AlongRows, w, nil))
+		if got := distance(y.F32(), want); got < bounds[0] || !(got <= bounds[1]) {
+			t.Errorf("%v: relative L2 %.2g to the exact products, want %g to %g", sum, got, bounds[0], bounds[1])
+		}
+	}
+}
+
+// TestSpansOfSums: two sequences on one rank have the sum of two ranks with one each.
+func TestSpansOfSums(t *testing.T) {
+	const rows, n, k = 64, 16, 32
+	ex := tensor.NewExec()
+	dy, x := quantizeTo(ex, nvfp4RHT, mx.AlongCols, random(1, rows, n), nil), quantizeTo(ex, nvfp4RHT, mx.AlongCols, random(2, rows, k), nil)
+	for _, sum := range mx.Sums() {
+		both, parts := tensor.New(tensor.FP32, n, k), tensor.New(tensor.FP32, n, k)
+		sum.WgradSpans(ex, both.Mat(), dy, x, rows/2, false)
+		for half := range 2 {
+			sum.Wgrad(ex, parts.Mat(), rowsOf(dy, half*rows/2, (half+1)*rows/2), rowsOf(x, half*rows/2, (half+1)*rows/2), half > 0)
+		}
+		for i, want := range parts.F32() {
+			if both.F32()[i] != want {
+				t.Fatalf("%v: element %d is %g in two spans of one product, %g in two products", sum, i, both.F32()[i], want)
+			}
+		}
+	}
+}
+
+// rowsOf returns whole blocks of rows of a matrix with blocks along columns.
+func rowsOf(q mx.Tensor, lo, hi int) mx.Tensor {
+	height, _ := q.BlockShape()
+	q.Codes, q.Scales = q.Codes.Slice(lo, hi), q.Scales.Slice(lo/height, hi/height)
+	return q
+}
+
+// TestHopperAccumulator: a small term is lost next to a large one, and 14 bits survive.
+func TestHopperAccumulator(t *testing.T) {
+	const k = 64
+	ex := tensor.NewExec()
+	sumOf := func(first float32, rest float32) float32 {
+		x, w := tensor.New(tensor.BF16, 1, k), tensor.New(tensor.BF16, 1, k)
+		for i := range k {
+			x.BF16()[i], w.BF16()[i] = tensor.ToBFloat16(rest), tensor.ToBFloat16(1)
+		}
+		x.BF16()[0] = tensor.ToBFloat16(first)
+		y := tensor.New(tensor.FP32, 1, 1)
+		mx.SumHopper.MatMul(ex, y.Mat(), quantizeTo(ex, mx.E5M2, mx.AlongRows, x, nil), quantizeTo(ex, mx.E5M2, mx.AlongRows, w, nil))
+		return y.F32()[0]
+	}
+	for _, tt := range []struct{ first, rest, want float32 }{
+		{1, 0x1p-13, 1 + 63*0x1p-13}, // the last of 14 bits
+		{1, 0x1p-14, 1},              // lost next to 1, and then next to the sum
+		{-1, -0x1p-14, -1},
+	} {
+		if got := sumOf(tt.first, tt.rest); got != tt.want {
+			t.Errorf("%g and 63 times %g add up to %g, want %g", tt.first, tt.rest, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package tensor
+
+import (
+	"fmt"
+
+	"spmoe/tensor/internal/vec"
+)
+
+// LinearSum computes dst = a·x + b·y elementwise in FP32, and rounds once. The tensors have one
+// length and are FP32 or BF16, each of its own. dst may be x or y.
+func LinearSum(ex *Exec, dst Tensor, a float32, x Tensor, b float32, y Tensor) {
+	job := linearSum{flat(dst), flat(x), flat(y), a, b}
+	for _, t := range [...]Tensor{dst, x, y} {
+		if t.Len() != dst.Len() || !t.dtype.float() {
+			panic(fmt.Sprintf("tensor: linear sum of %d %v and %d %v into %d %v", x.Len(), x.dtype, y.Len(), y.dtype, dst.Len(), dst.dtype))
+		}
+	}
+	forRows(ex, runs(dst.Len()), dst.Len(), job, linearSumRuns)
+}
+
+// linearSum holds the arguments of LinearSum, in one dimension.
+type linearSum struct {
+	dst, x, y Tensor
+	a, b      float32
+}
+
+// linearSumRuns computes runs [lo, hi).
+func linearSumRuns(_ *Exec, s linearSum, lo, hi int) {
+	var buffer [runLen]float32
+	for ; lo < hi; lo++ {
+		first, last := lo*runLen, min((lo+1)*runLen, s.dst.Len())
+		sum := buffer[:last-first]
+		if s.x.dtype == BF16 {
+			vec.Widen(sum, s.x.Mat().bf16Row(0)[first:last])
+			vec.Scale(sum, s.a, sum)
+		} else {
+			vec.Scale(sum, s.a, s.x.F32()[first:last])
+		}
+		if s.y.dtype == BF16 {
+			vec.AddScaledBF16(sum, s.b, s.y.Mat().bf16Row(0)[first:last])
+		} else {
+			vec.AddScaled(sum, s.b, s.y.F32()[first:last])
+		}
+		if s.dst.dtype == BF16 {
+			vec.Round(s.dst.Mat().bf16Row(0)[first:last], sum)
+		} else {
+			copy(s.dst.F32()[first:last], sum)
+		}
+	}
+}
