@@ -85,6 +85,7 @@ func (f *benchFlags) train(ctx context.Context, env env) error {
 	f.printTable(table, all)
 	for _, t := range all {
 		printWork(table, t)
+		printPipeline(table, t)
 	}
 	return errors.Join(f.writeJSON(lines, cfg, all), done())
 }
@@ -211,6 +212,9 @@ func (t samples) values(first string) []namedValue {
 		{t.precision + "_activation_bytes", float64(slices.Max(t.last.Activations))},
 		{t.precision + "_objects_per_step", t.last.Objects},
 		{t.precision + "_collections", float64(t.last.Collections)},
+	}
+	if p := t.last.Pipeline; p != nil {
+		all = append(all, namedValue{t.precision + "_pipeline_idle", p.Idle}, namedValue{t.precision + "_pipeline_idle_predicted", p.Predicted})
 	}
 	if t.precision != first {
 		all = append(all, namedValue{t.precision + "_over_" + first, bench.Median(t.over)})

@@ -43,6 +43,20 @@ func TestBenchTrain(t *testing.T) {
 	}
 }
 
+// The idle time of a pipeline is in the table, with the times of the actions that it has.
+func TestBenchTrainPipeline(t *testing.T) {
+	table := succeed(t, "-np", "2", "bench", "train", "--quick", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--precision", "bf16",
+		"--pp", "2", "--pp-microbatches", "4", "--data", text(t))
+	_, found, _ := strings.Cut(table, "bf16: Schedule1F1B pp=2 microbatches=4 stages=2: idle ")
+	var rows [][]string
+	for line := range strings.Lines(found) {
+		rows = append(rows, strings.Fields(line))
+	}
+	if len(rows) != 4 || len(rows[2]) != 6 || rows[2][2] == "-" || rows[2][3] == "-" || rows[2][4] != "-" || rows[3][5] != "-" {
+		t.Errorf("%q in\n%s", rows, table)
+	}
+}
+
 // Precisions that take turns step by step are compared step by step; where one cannot go on, nobody
 // waits for it.
 func TestBenchTrainInterleaved(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 // Short forms of all tests that chaos makes: whatever fails, the bits are those of an undisturbed
 // run, and nothing is left behind.
 func TestChaos(t *testing.T) {
+	stages := strings.Fields("--model.layers 4 --batch 16 --micro-batch 2 --pp 2 --pp-schedule ZBVZeroBubble")
 	for name, c := range map[string]struct {
 		mode   string
 		config chaos.Config
@@ -34,12 +36,15 @@ func TestChaos(t *testing.T) {
 		"bits":                     {"bits", chaos.Config{Count: 6}, 6},
 		"damaged files":            {"files", chaos.Config{Count: 2}, 2},
 		"nothing":                  {"quiet", chaos.Config{For: time.Second}, 0},
+		"stages, kills":            {"kill", chaos.Config{Count: 3, Model: stages}, 3},
+		"stages, stops":            {"stop", chaos.Config{Count: 1, Model: stages}, 1},
+		"stages, bits":             {"bits", chaos.Config{Count: 2, Model: stages}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("TMPDIR", t.TempDir())
 			var out, lines bytes.Buffer
 			c.config.Ranks, c.config.Spares, c.config.Seed = 4, 1, uint64(time.Now().UnixNano())
-			c.config.Model = tinyModel
+			c.config.Model = append(slices.Clip(tinyModel), c.config.Model...)
 			c.config.Out, c.config.JSON, c.config.Launch, c.config.Program = &out, &lines, launchTrain, testProgram
 			ok, err := c.config.Run(t.Context(), c.mode)
 			if err != nil || !ok {

@@ -115,6 +115,12 @@ func commands() []command {
 			"-np 16 layouts --flavor small --dp-replicate 2 --ep 4",
 			"-np 16 layouts --flavor small --json",
 		}},
+		{name: "routes", group: groupInspect, args: "[FILE [FILE]]", about: "print how tokens were routed, compare two runs, or export a trace", define: defineRoutes, examples: []string{
+			"routes runs/debug-1/routes.arrow",
+			"routes runs/bf16/routes.arrow runs/mxfp8/routes.arrow",
+			"routes runs/debug-1/routes.arrow --steps 100..101 --export trace.csv",
+			"-np 8 routes --workload W2 --experts 64 --top-k 8 --export hot-rank.csv",
+		}},
 		{name: "recipe", group: groupInspect, args: "NAME", about: "print a built-in low-precision recipe as a file for train --recipe", define: defineRecipe, examples: []string{
 			"recipe nvfp4",
 			"recipe nvfp4 --nvfp4.rht=false > my.toml",

@@ -83,7 +83,7 @@ func (f *generateFlags) run(ctx context.Context, env env) error {
 	var texts []generate.Text
 	var timing generate.Timing
 	err = m.run(1, func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error {
-		g := generate.Generator{Ex: ex, Comm: c, Model: model, Tokenizer: m.tokenizer, Observer: observer}
+		g := generate.Generator{Ex: ex, Comm: c, Peers: c, Model: model, Tokenizer: m.tokenizer, Observer: observer}
 		all, t, err := g.Run(ctx, asked, o)
 		if c.Rank() == 0 {
 			texts, timing = all, t

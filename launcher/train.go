@@ -139,12 +139,9 @@ func (f *trainFlags) observe(job *trainer.Job, cfg trainer.Config) (err error) {
 	job.Profile, job.Notes = f.profile, f.notes
 	if f.ratios || f.project != "" {
 		if l, err := cfg.Layout(f.ranks.count); err == nil && l.Replicas() > 1 {
-			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, f.ranks.count)
+			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, l.Batch())
 		}
 		job.Routing = routingMeters(cfg)
-	}
-	if cfg.PP > 1 && (f.trace != "" || f.ratios || f.project != "") {
-		return fmt.Errorf("--trace, --record-ratios and --project measure ranks that have all layers, but pp is %d: leave them out, or give --pp 1", cfg.PP)
 	}
 	if job.Trace, err = parseWindow(f.trace); err == nil && job.Trace.Last > cfg.Steps {
 		err = fmt.Errorf("--trace is %q, but the run has %s: give steps of the run", f.trace, report.Plural(cfg.Steps, "step"))
@@ -209,16 +206,21 @@ func parseWindow(text string) (w trainer.Window, err error) {
 		return w, nil
 	}
 	steps, ok := strings.CutPrefix(text, "steps=")
-	first, last, both := strings.Cut(steps, "..")
+	if w, valid := parseSteps(steps); ok && valid {
+		return w, nil
+	}
+	return w, fmt.Errorf("--trace is %q: give steps=5..7, for steps 5 to 7, or steps=5", text)
+}
+
+// parseSteps parses a range of steps: 5..7, or 5.
+func parseSteps(text string) (w trainer.Window, ok bool) {
+	first, last, both := strings.Cut(text, "..")
 	if !both {
 		last = first
 	}
 	a, errA := strconv.Atoi(first)
 	b, errB := strconv.Atoi(last)
-	if !ok || errA != nil || errB != nil || a < 1 || b < a {
-		return w, fmt.Errorf("--trace is %q: give steps=5..7, for steps 5 to 7, or steps=5", text)
-	}
-	return trainer.Window{First: a, Last: b}, nil
+	return trainer.Window{First: a, Last: b}, errA == nil && errB == nil && a >= 1 && b >= a
 }
 
 // trainCode returns the exit code of a failed run.

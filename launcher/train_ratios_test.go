@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"github.com/pelletier/go-toml/v2"
@@ -72,5 +73,22 @@ func TestRatios(t *testing.T) {
 	}
 	if len(two.Traffic.Rows) != 2 || two.Traffic.Rows[0][1] == 0 {
 		t.Errorf("traffic %+v", two.Traffic)
+	}
+}
+
+// In a pipeline, all layers are counted, and tokens stay among the ranks of a stage.
+func TestRatiosOfStages(t *testing.T) {
+	model := []string{"--model.layers", "4", "--batch", "8", "--steps", "2"}
+	_, one := routed(t, "1", append(model, "--micro-batch", "2")...)
+	_, staged := routed(t, "4", append(model, "--micro-batch", "1", "--pp", "2")...)
+	if len(staged.Layers) != 3 || !reflect.DeepEqual(staged.Layers, one.Layers) || staged.Density != one.Density {
+		t.Errorf("%+v, want %+v", staged.Layers, one.Layers)
+	}
+	for from, sent := range staged.Traffic.Rows {
+		for to, rows := range sent {
+			if (rows > 0) != (from/2 == to/2) {
+				t.Errorf("%d rows from rank %d to %d", rows, from, to)
+			}
+		}
 	}
 }

@@ -6,17 +6,19 @@ import "spmoe/tensor"
 // has the normalized latent that keys and values are expanded from, and the rotated key that all
 // heads share. The MTP module caches nothing.
 type Cache struct {
-	rows   []tensor.Tensor // of each layer: [capacity, kvRank + ropeDim]
-	tokens int
+	rows     []tensor.Tensor // by layer, of those on this rank: [capacity, kvRank + ropeDim]
+	capacity int
+	tokens   int
 }
 
 // NewCache returns a cache for a sequence of up to capacity tokens. It takes
-// capacity·Config.CacheBytes bytes.
+// capacity·Config.CacheBytes bytes on all ranks of a pipeline together.
 func (d *Decoder) NewCache(capacity int) *Cache {
-	m := d.model
-	c := &Cache{}
-	for range m.blocks {
-		c.rows = append(c.rows, tensor.New(m.precision.DType, capacity, m.Config.cacheRow()))
+	c := &Cache{rows: make([]tensor.Tensor, len(d.layers)), capacity: capacity}
+	for _, m := range d.stages {
+		for _, b := range m.blocks {
+			c.rows[b.layer] = tensor.New(m.precision.DType, capacity, m.Config.cacheRow())
+		}
 	}
 	return c
 }
@@ -25,7 +27,7 @@ func (d *Decoder) NewCache(capacity int) *Cache {
 func (c *Cache) Tokens() int { return c.tokens }
 
 // Capacity returns the maximum number of tokens.
-func (c *Cache) Capacity() int { return c.rows[0].Dim(0) }
+func (c *Cache) Capacity() int { return c.capacity }
 
 // Reset forgets all tokens.
 func (c *Cache) Reset() { c.tokens = 0 }

@@ -13,24 +13,43 @@ import (
 // calls are collective. Every rank makes the same calls in the same order, without sequences if it
 // has none to extend, because the other ranks need its experts.
 type Decoder struct {
-	model  *Model
+	stages []*Model // of this rank, in the order of the model
+	relay  Relay
 	rope   *tensor.RotaryTable
-	layers []absorbed
+	layers []absorbed    // by layer, of those on this rank
 	logits tensor.Tensor // [sequences, vocab] FP32, of the last call
+}
+
+// Relay passes the hidden states of a Decoder from stage to stage.
+type Relay interface {
+	// Receive returns the input of a stage without the embedding, [tokens, dim], in memory that is
+	// valid until the call of the Decoder ends.
+	Receive(ex *tensor.Exec, to *Model, tokens int) (tensor.Tensor, error)
+	// Send passes on the output of a stage without the head. It copies h.
+	Send(ex *tensor.Exec, from *Model, h tensor.Tensor) error
 }
 
 // NewDecoder returns a decoder for sequences of up to context tokens. context is at most
 // Config.MaxPositions, which may be more than the model was built for.
 func (m *Model) NewDecoder(ex *tensor.Exec, context int) (*Decoder, error) {
-	if context < 1 || context > m.Config.MaxPositions {
-		return nil, fmt.Errorf("the context is %d tokens: give 1 to %d (model.max_positions)", context, m.Config.MaxPositions)
+	return NewStageDecoder(ex, context, []*Model{m}, nil)
+}
+
+// NewStageDecoder is NewDecoder for the stages of this rank, in the order of the model. The ranks
+// of a pipeline pass the same tokens. Only the one with the head gets scores.
+func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay) (*Decoder, error) {
+	c := stages[0].Config
+	if context < 1 || context > c.MaxPositions {
+		return nil, fmt.Errorf("the context is %d tokens: give 1 to %d (model.max_positions)", context, c.MaxPositions)
 	}
-	d := &Decoder{model: m, rope: m.Config.rotaryTable(context)}
-	for i, b := range m.blocks {
-		if err := m.sharded.gather(ex, m.blockUnit(i)); err != nil {
-			return nil, err
+	d := &Decoder{stages: stages, relay: relay, rope: c.rotaryTable(context), layers: make([]absorbed, c.Layers)}
+	for _, m := range stages {
+		for i, b := range m.blocks {
+			if err := m.sharded.gather(ex, m.blockUnit(i)); err != nil {
+				return nil, err
+			}
+			d.layers[b.layer] = absorb(ex, b.attention)
 		}
-		d.layers = append(d.layers, absorb(ex, b.attention))
 	}
 	return d, nil
 }
@@ -61,7 +80,7 @@ func (d *Decoder) Extend(ex *tensor.Exec, c *Cache, tokens []int32) ([]float32, 
 		sequences = []extension{{c, len(tokens)}}
 	}
 	logits, err := d.run(ex, sequences, tokens, false)
-	if err != nil || c == nil {
+	if err != nil || c == nil || !logits.Valid() {
 		return nil, err
 	}
 	return logits.F32(), nil
@@ -78,34 +97,62 @@ func (d *Decoder) Step(ex *tensor.Exec, caches []*Cache, tokens []int32) (tensor
 	return d.run(ex, sequences, tokens, true)
 }
 
-func (d *Decoder) run(ex *tensor.Exec, sequences []extension, tokens []int32, few bool) (tensor.Tensor, error) {
+// run extends sequences. It returns the scores, or an invalid tensor on a rank without the head.
+func (d *Decoder) run(ex *tensor.Exec, sequences []extension, tokens []int32, few bool) (logits tensor.Tensor, err error) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	d.check(sequences, tokens)
-	m := d.model
+	for _, m := range d.stages {
+		if logits, err = d.runStage(ex, m, &decodePass{decoder: d, sequences: sequences, few: few}, tokens); err != nil {
+			return logits, err
+		}
+	}
+	for _, s := range sequences {
+		s.cache.tokens += s.tokens
+	}
+	return logits, nil
+}
+
+// runStage is run for one stage.
+func (d *Decoder) runStage(ex *tensor.Exec, m *Model, as *decodePass, tokens []int32) (logits tensor.Tensor, err error) {
+	var in Boundary
+	if !m.stage.Embed {
+		if in.Hidden, err = d.relay.Receive(ex, m, len(tokens)); err != nil {
+			return logits, err
+		}
+	}
 	pass := m.newPass(ex, Batch{Inputs: tokens, Seq: max(len(tokens), 1), GlobalSequences: 1}, false)
 	defer pass.release()
-	pass.decoding = &decodePass{decoder: d, sequences: sequences, few: few}
+	pass.decoding = as
 	p := pass.forwardPhase(ex)
-	h, err := m.hidden(p, Boundary{})
+	h, err := m.hidden(p, in)
 	if err != nil {
-		return tensor.Tensor{}, err
+		return logits, err
 	}
+	if !m.stage.Predict {
+		return logits, d.relay.Send(ex, m, h)
+	}
+	return d.score(p, m, h)
+}
+
+// score returns the scores after the last token of each sequence. h is the hidden state of all
+// tokens.
+func (d *Decoder) score(p phase, m *Model, h tensor.Tensor) (tensor.Tensor, error) {
+	ex, sequences := p.ex, p.decoding.sequences
 	last := ex.New(h.DType(), len(sequences), m.Config.Dim)
 	end := 0
 	for i, s := range sequences {
 		end += s.tokens
 		tensor.Convert(ex, last.Slice(i, i+1).Mat(), h.Slice(end-1, end).Mat())
-		s.cache.tokens += s.tokens
 	}
 	if !d.logits.Valid() || d.logits.Dim(0) < len(sequences) {
 		d.logits = tensor.New(tensor.FP32, max(len(sequences), 1), m.Config.Vocab)
 	}
 	logits := d.logits.Slice(0, len(sequences))
 	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
-		return tensor.Tensor{}, err
+		return logits, err
 	}
-	matMul(ex, logits.Mat(), m.norm.forward(p, p.scratch, last.Mat(), &pass.norm).Mat(), m.output.weight.W.Mat().T(), few)
+	matMul(ex, logits.Mat(), m.norm.forward(p, p.scratch, last.Mat(), &p.norm).Mat(), m.output.weight.W.Mat().T(), p.decoding.few)
 	return logits, nil
 }
 

@@ -31,7 +31,8 @@ type Meter struct {
 	seen                  []uint64
 }
 
-// NewMeter returns the meter of one of the ranks for the layers with these numbers.
+// NewMeter returns the meter of one of the ranks for the layers with these numbers. ranks exchange
+// tokens with each other: all ranks, or the neighbors that have the same stages of a pipeline.
 func NewMeter(shape Shape, layers []int, ranks int) (*Meter, error) {
 	layout, err := ep.NewLayout(shape.Experts, ranks)
 	if err != nil {
@@ -153,6 +154,13 @@ func (m *Meter) Sequence(tokens []int32, separator int32) {
 	m.scores += length * (length + 1) / 2
 }
 
+// toAll returns what a rank has sent to each of all ranks.
+func (m *Meter) toAll(ranks, rank int, sent []int64) []int64 {
+	all, n := make([]int64, ranks), len(sent)
+	copy(all[rank/n*n:], sent)
+	return all
+}
+
 // Gather sums the meters of all ranks into the routing part of a file. All ranks call it.
 func (m *Meter) Gather(c *collective.Comm) (f File, err error) {
 	own := append(append([]int64{}, m.sent...), m.copies...)
@@ -168,8 +176,8 @@ func (m *Meter) Gather(c *collective.Comm) (f File, err error) {
 	f = File{Schema: Schema, Model: m.shape, Ranks: c.Size(), Steps: int(m.steps), Traffic: Traffic{RowBytes: 2 * m.shape.Dim}}
 	for r := range c.Size() {
 		part := all[r*len(own):]
-		f.Traffic.Rows = append(f.Traffic.Rows, part[:len(m.sent)])
-		f.Traffic.Copies = append(f.Traffic.Copies, part[len(m.sent):len(own)])
+		f.Traffic.Rows = append(f.Traffic.Rows, m.toAll(c.Size(), r, part[:len(m.sent)]))
+		f.Traffic.Copies = append(f.Traffic.Copies, m.toAll(c.Size(), r, part[len(m.sent):len(own)]))
 	}
 	n, p, e := len(m.numbers), len(m.places), m.shape.Experts
 	visits, rows := sums[n:], sums[n+n*p:]

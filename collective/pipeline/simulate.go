@@ -93,9 +93,14 @@ func (s *Schedule) Simulate(c Costs) (*Timeline, error) {
 	if c.Stages != nil && len(c.Stages) != s.Stages {
 		return nil, fmt.Errorf("costs of %d stages, want %d", len(c.Stages), s.Stages)
 	}
+	return s.SimulateTimes(c.ofSlot)
+}
+
+// SimulateTimes is Simulate with a time for each slot.
+func (s *Schedule) SimulateTimes(cost func(Slot) float64) (*Timeline, error) {
 	t := &Timeline{}
 	var err error
-	if t.Ranks, err = s.run(c.ofSlot); err != nil {
+	if t.Ranks, err = s.run(cost); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", s.Name, err)
 	}
 	for _, list := range t.Ranks {

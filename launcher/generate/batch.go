@@ -9,9 +9,10 @@ import (
 	"spmoe/moe"
 )
 
-// Texts are computed in rounds. Every rank knows all texts and computes some: rank r of N computes
-// the texts of prompts i with i mod N = r. A round computes one token of each text on its rank,
-// which samples the next token, and ends with an exchange of the sampled tokens.
+// Texts are computed in rounds. Every rank knows all texts and computes some: rank r of N peers
+// computes the texts of prompts i with i mod N = r. A round computes one token of each text on its
+// rank, which samples the next token, and ends with an exchange of the sampled tokens. In a
+// pipeline a token passes the ranks with the same r, and the one with the head samples.
 
 const (
 	// liveTexts is the number of texts that a rank computes at the same time.
@@ -40,7 +41,7 @@ type sequence struct {
 	text   text
 	tokens []int32 // all tokens, including the prompt's
 	first  int     // index of the first token after the prompt
-	mine   bool    // this rank computes it
+	mine   bool    // this rank computes it, or its stages do
 	cache  *moe.Cache
 	known  int   // tokens in the cache; the same on all ranks
 	drawn  int32 // the next token, on the rank that sampled it: drawnNothing or above
@@ -55,7 +56,7 @@ const (
 func (b *batch) newSequence(index int, prompt string) *sequence {
 	tokens := encode(b.Tokenizer, prompt)
 	return &sequence{
-		index: index, tokens: tokens, first: len(tokens), mine: index%b.Comm.Size() == b.Comm.Rank(),
+		index: index, tokens: tokens, first: len(tokens), mine: index%b.Peers.Size() == b.Peers.Rank(),
 		text: text{tokenizer: b.Tokenizer, stops: b.options.Stop},
 	}
 }
@@ -73,7 +74,7 @@ func (b *batch) round() error {
 		}
 	}
 	b.timing.Decode.add(stepped, begin)
-	for len(b.waiting) > 0 && len(b.live) < liveTexts*b.Comm.Size() {
+	for len(b.waiting) > 0 && len(b.live) < liveTexts*b.Peers.Size() {
 		s := b.waiting[0]
 		b.waiting, b.live = b.waiting[1:], append(b.live, s)
 		begin := time.Now()
@@ -128,7 +129,9 @@ func (b *batch) step() (n int, err error) {
 		return n, err
 	}
 	for i, s := range mine {
-		b.draw(s, scores.Index(i).F32())
+		if scores.Valid() { // on the rank with the head
+			b.draw(s, scores.Index(i).F32())
+		}
 	}
 	return n, nil
 }
@@ -162,7 +165,7 @@ func (b *batch) prefill(s *sequence) (stopped bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if s.mine && len(tokens) == 0 {
+		if scores != nil && len(tokens) == 0 {
 			b.draw(s, scores)
 		}
 	}

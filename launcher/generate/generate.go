@@ -73,11 +73,18 @@ type Observer struct {
 	Text  func(Text)                    // ended texts, in the order of their prompts
 }
 
+// Model is a model, or this rank's stages of one.
+type Model interface {
+	NewDecoder(ex *tensor.Exec, context int) (*moe.Decoder, error)
+}
+
 // Generator is one rank's part of a generation.
 type Generator struct {
-	Ex        *tensor.Exec
-	Comm      *collective.Comm
-	Model     *moe.Model
+	Ex    *tensor.Exec
+	Comm  *collective.Comm // all ranks
+	Peers *collective.Comm // the ranks with the same stages, which compute different texts
+	Model Model
+
 	Tokenizer datasets.Tokenizer
 	Observer  Observer
 }

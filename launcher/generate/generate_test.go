@@ -49,7 +49,7 @@ func build(c *collective.Comm, cfg moe.Config, precision string) (*Generator, er
 		}
 		g.Refresh(ex)
 	}
-	return &Generator{Ex: ex, Comm: c, Model: m, Tokenizer: datasets.Bytes{}}, nil
+	return &Generator{Ex: ex, Comm: c, Peers: c, Model: m, Tokenizer: datasets.Bytes{}}, nil
 }
 
 // options are those of tests that do not care.
@@ -148,7 +148,7 @@ func TestGreedy(t *testing.T) {
 				cfg.TopK = cfg.Experts // no choice that rounding could change
 			}
 			m := trained(t, c, ex, cfg, dtype)
-			g := &Generator{Ex: ex, Comm: c, Model: m, Tokenizer: datasets.Bytes{}}
+			g := &Generator{Ex: ex, Comm: c, Peers: c, Model: m, Tokenizer: datasets.Bytes{}}
 			o := Options{Sampling: Sampling{TopP: 1}, MaxTokens: 220, Context: 512, Endless: true}
 			prompts := []string{"rank 1 ", "the ", strings.Repeat("sends rows. ", 24)} // the last in two parts
 			texts, _, err := g.Run(context.Background(), prompts, o)
@@ -247,7 +247,7 @@ func TestReasons(t *testing.T) {
 			string(datasets.Bytes{}.Decode(base.Tokens[:slices.Index(base.Tokens, first)])),
 		},
 		"not finite": {options(), func(g *Generator) {
-			for _, p := range g.Model.Params() {
+			for _, p := range g.Model.(*moe.Model).Params() {
 				if p.Name == "model.norm.weight" {
 					p.Work.F32()[0] = float32(math.NaN())
 				}
@@ -375,7 +375,7 @@ func TestInterrupt(t *testing.T) {
 // Ids that the tokenizer does not have are never drawn, however good.
 func TestPaddedVocabulary(t *testing.T) {
 	best := func(g *Generator) {
-		for _, p := range g.Model.Params() {
+		for _, p := range g.Model.(*moe.Model).Params() {
 			if p.Name == "lm_head.weight" {
 				for i := 256 * p.Dims[1]; i < p.Len(); i++ {
 					p.Work.F32()[i] *= 1e6

@@ -39,16 +39,6 @@ func (b *balancer) load(layer int) []int64 {
 	return b.loads[slices.Index(b.layers, layer)*b.experts:][:b.experts]
 }
 
-// bias returns the selection biases of a layer; nil if this rank does not have its router.
-func (b *balancer) bias(layer int) []float32 {
-	for _, route := range b.routings {
-		if route.Layer == layer {
-			return route.Bias.F32()
-		}
-	}
-	return nil
-}
-
 // balance sums the experts' loads over all ranks. With move it also moves the selection biases. It
 // returns the largest load over the mean, averaged over the layers. It is collective.
 func (b *balancer) balance(move bool) (imbalance float64, err error) {

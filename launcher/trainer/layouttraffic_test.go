@@ -30,7 +30,7 @@ func movedBySteps(t *testing.T, hosts, each, steps int, change func(*Config)) (c
 			mu.Lock()
 			defer mu.Unlock()
 			sent += share * float64(r.comm.Sent())
-			for c := range r.comms {
+			for _, c := range r.links {
 				for kind, s := range c.Stats() {
 					moved[collective.Kind(kind)] += share * float64(s.Bytes)
 				}

@@ -112,14 +112,14 @@ func (g *memoryGuard) check() (repaired bool, err error) {
 }
 
 // gather returns the findings of all peers. It is collective.
-func (g *memoryGuard) gather() (all []finding, err error) {
-	mine := g.sumWeights(slices.Clone(g.weightSums))
-	flat := make([]uint64, len(mine)*g.peers.Size())
-	err = collective.AllGather(g.peers, flat, mine)
-	for f := range slices.Chunk(flat, len(mine)) {
-		all = append(all, f)
+func (g *memoryGuard) gather() ([]finding, error) {
+	n := 2 * len(g.weightSums)
+	mine := g.sumWeights(append(make(finding, 0, n), g.weightSums...))
+	flat, all := make([]uint64, n*g.peers.Size()), make([]finding, g.peers.Size())
+	for i := range all {
+		all[i] = flat[i*n:][:n]
 	}
-	return all, err
+	return all, collective.AllGather(g.peers, flat, mine)
 }
 
 // share returns what the ranks of all stages have found, once for each stage. It is collective.

@@ -30,17 +30,17 @@ type operandPart struct {
 // operandMeter measures the operands of the recorded steps. It is an [observer].
 type operandMeter struct {
 	ex      *tensor.Exec
-	model   *moe.Model
-	lead    bool
+	models  []*moe.Model
+	first   bool                // of the ranks with the same models
 	every   int                 // steps between records; 0: none
 	disturb func(moe.Quantized) // see [Job]; may be nil
 	sums    map[operand]*operandPart
 	spent   time.Duration // on measuring, in the current step
 }
 
-// newOperandMeter starts to disturb what the model quantizes, if requested.
-func newOperandMeter(j *Job, ex *tensor.Exec, model *moe.Model, lead bool) *operandMeter {
-	m := &operandMeter{ex: ex, model: model, lead: lead, every: j.cfg.RecordEvery, disturb: j.Disturb, sums: map[operand]*operandPart{}}
+// newOperandMeter starts to disturb what the models quantize, if requested.
+func newOperandMeter(j *Job, ex *tensor.Exec, models []*moe.Model, first bool) *operandMeter {
+	m := &operandMeter{ex: ex, models: models, first: first, every: j.cfg.RecordEvery, disturb: j.Disturb, sums: map[operand]*operandPart{}}
 	m.observe(false)
 	return m
 }
@@ -57,20 +57,22 @@ func (m *operandMeter) After(finishedStep) error {
 	return nil
 }
 
-// observe makes the model show what it quantizes, if it is to be disturbed or measured.
+// observe makes the models show what they quantize, if it is to be disturbed or measured.
 func (m *operandMeter) observe(measured bool) {
-	if m.disturb == nil && !measured {
-		m.model.ObserveQuantized(nil)
-		return
-	}
-	m.model.ObserveQuantized(func(q moe.Quantized) {
+	show := func(q moe.Quantized) {
 		if m.disturb != nil && !q.Sent && !q.Elsewhere {
 			m.disturb(q)
 		}
 		if measured && !q.Again {
 			m.add(q)
 		}
-	})
+	}
+	if m.disturb == nil && !measured {
+		show = nil
+	}
+	for _, model := range m.models {
+		model.ObserveQuantized(show)
+	}
 }
 
 // add adds an operand to the sums of the step. It counts what all ranks have once, and what was
@@ -82,7 +84,7 @@ func (m *operandMeter) add(q moe.Quantized) {
 	if m.sums[key] == nil {
 		m.sums[key] = &operandPart{format: q.Format}
 	}
-	if !q.Received && (q.Local || m.lead) {
+	if !q.Received && (q.Local || m.first) {
 		m.sums[key].add(measure(m.ex, q))
 	}
 	m.spent += time.Since(begin)

@@ -5,6 +5,10 @@ package trainer
 import (
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/pipeline"
@@ -28,20 +32,80 @@ func (c Config) Pipeline(ranks int) (*pipeline.Schedule, []moe.Stage, error) {
 	if n := max(l.Batch()*microbatches, 1); c.Batch < 1 || c.Batch%n != 0 {
 		return nil, nil, fmt.Errorf("batch is %d: give a multiple of the micro-batches of all ranks with the same stage, %d", c.Batch, n)
 	}
-	s, err := pipeline.New(c.PPSchedule, c.PP, 0, microbatches)
+	return c.divide(microbatches)
+}
+
+// divide returns the schedule of some micro-batches, and the stages.
+func (c Config) divide(microbatches int) (s *pipeline.Schedule, stages []moe.Stage, err error) {
+	perRank := c.PPStages
+	if c.PPLayout != "" {
+		if stages, err = c.Model.ParseStages(c.PPLayout); err != nil {
+			return nil, nil, fmt.Errorf("pp_layout: %w", err)
+		}
+		if n := len(stages); perRank == 0 && n%c.PP == 0 {
+			perRank = n / c.PP
+		} else if n != perRank*c.PP {
+			return nil, nil, fmt.Errorf("pp_layout %.60q has %d stages: give the same number to each of the %d ranks (pp)", c.PPLayout, n, c.PP)
+		}
+	}
+	if isSchedule(c.PPSchedule) {
+		s, err = pipeline.New(c.PPSchedule, c.PP, perRank, microbatches)
+	} else {
+		s, err = c.readSchedule(perRank, microbatches)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("pp_schedule: %w", err)
 	}
-	stages, err := c.Model.Stages(s.Stages, c.Seq)
-	if err != nil {
-		return nil, nil, fmt.Errorf("pp is %d: %w", c.PP, err)
+	if stages == nil {
+		if stages, err = c.Model.Stages(s.Stages, c.Seq); err != nil {
+			return nil, nil, fmt.Errorf("pp is %d: %w", c.PP, err)
+		}
 	}
 	return s, stages, nil
+}
+
+// isSchedule reports whether a schedule of that name exists. Other names are those of files, unless
+// they look like neither.
+func isSchedule(name string) bool {
+	known := func(n string) bool { return strings.EqualFold(n, name) }
+	return slices.ContainsFunc(pipeline.Names(), known) || !strings.ContainsAny(name, "./\\")
+}
+
+// readSchedule returns the schedule in a file that has lists for the ranks and micro-batches of the
+// run. It checks the lists.
+func (c Config) readSchedule(perRank, microbatches int) (*pipeline.Schedule, error) {
+	file, err := os.Open(c.PPSchedule)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	all, err := pipeline.Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.PPSchedule, err)
+	}
+	var titles []string
+	for _, s := range all {
+		if len(s.Ranks) == c.PP && s.Microbatches == microbatches && (perRank == 0 || s.Stages == perRank*c.PP) {
+			if err := s.Check(); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.PPSchedule, err)
+			}
+			return s, nil
+		}
+		titles = append(titles, s.Title())
+	}
+	want := fmt.Sprintf("%d ranks (pp) and %d micro-batches", c.PP, microbatches)
+	if perRank > 0 {
+		want += fmt.Sprintf(" with %d stages", perRank*c.PP)
+	}
+	return nil, fmt.Errorf("%s has no lists for %s: it has %.300s", c.PPSchedule, want, strings.Join(titles, "; "))
 }
 
 // checkPipeline returns an error if the model cannot be trained in stages.
 func (c Config) checkPipeline(ranks int) error {
 	if !c.pipelined() {
+		if c.PPLayout != "" || c.PPStages != 0 {
+			return fmt.Errorf("pp_layout is %q and pp_stages_per_rank %d: they need pp", c.PPLayout, c.PPStages)
+		}
 		if c.PPMicrobatches != 0 {
 			return fmt.Errorf("pp_microbatches is %d: it needs pp; without, give micro_batch", c.PPMicrobatches)
 		}
@@ -60,8 +124,6 @@ func (c Config) checkPipeline(ranks int) error {
 	if _, _, err := c.Pipeline(ranks); err != nil {
 		errs = append(errs, err)
 	}
-	must(c.SampleTokens == 0, "sample_tokens is %d: a pipeline writes no text: give 0, and launcher generate afterwards", c.SampleTokens)
-	must(c.RecordEvery == 0, "record_every is %d: a pipeline records loads only: give 0", c.RecordEvery)
 	return errors.Join(errs...)
 }
 
@@ -101,6 +163,9 @@ func (r *rank) build() (err error) {
 // passes computes the gradients of a step. It is collective.
 func (r *rank) passes() (sum totals, err error) {
 	if r.pipe != nil {
+		if r.watch.pipeline != nil {
+			r.watch.pipeline.begin()
+		}
 		loss, err := r.pipe.Run(r.ex, r.data.microBatches(r.draws()))
 		sum.add(loss)
 		return sum, err
@@ -115,15 +180,14 @@ func (r *rank) passes() (sum totals, err error) {
 	return sum, nil
 }
 
-// comms yields the communicators of the rank, each once.
-func (r *rank) comms(yield func(*collective.Comm) bool) {
-	if r.pipe != nil && (!yield(r.comm) || !yield(r.pipe.Line)) {
-		return
-	}
-	r.mesh.Comms(yield)
-}
-
 // draws names the random numbers of the current step.
 func (r *rank) draws() stepDraws {
 	return stepDraws{seed: uint32(r.job.cfg.Seed), step: uint32(r.progress.Step + 1)}
+}
+
+// measurePipeline measures the actions of later steps.
+func (r *rank) measurePipeline(since time.Time) {
+	m := &pipelineMeter{schedule: r.pipe.Schedule(), comm: r.comm, line: r.pipe.Line, since: since}
+	r.watch.pipeline = m
+	r.pipe.Observe = m.observe
 }

@@ -3,13 +3,22 @@ package trainer
 // A run in stages gives the bits of one rank that makes the same passes.
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"spmoe/collective/mesh"
+	"spmoe/collective/pipeline"
+	"spmoe/launcher/record"
+	"spmoe/launcher/spmd"
 	"spmoe/tensor"
 )
 
@@ -18,7 +27,7 @@ func pipelineRun(t *testing.T, precision string) Config {
 	cfg := layoutRun(t, precision)
 	cfg.Steps, cfg.Batch, cfg.MicroBatch, cfg.Seq, cfg.EvalSequences = 2, 16, 4, 32, 8
 	cfg.Model.Layers, cfg.Model.BiasSpeed = 7, 0.01
-	cfg.SampleTokens, cfg.RecordEvery = 0, 0
+	cfg.SampleTokens, cfg.RecordEvery = 40, 0 // more than the context
 	return cfg
 }
 
@@ -36,6 +45,9 @@ func TestOneResultForAllPipelines(t *testing.T) {
 	} {
 		t.Run(precision, func(t *testing.T) {
 			want := outcomeOf(t, pipelineRun(t, precision), 1)
+			if want.sample == "" {
+				t.Fatal("no sample")
+			}
 			for _, schedule := range schedules {
 				for _, l := range []mesh.Layout{
 					{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1},
@@ -51,6 +63,36 @@ func TestOneResultForAllPipelines(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Stages of the user's own, and lists from a file, give the bits of one rank.
+func TestOwnPipelines(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	own := filepath.Join(t.TempDir(), "lists.json")
+	writeSchedules(t, own, pipeline.Random(rng, 2, 5, 3), pipeline.Random(rng, 2, 5, 4))
+	want := outcomeOf(t, pipelineRun(t, "bf16"), 1)
+	for name, change := range map[string]func(*Config){
+		"layout":          func(c *Config) { c.PPLayout = "E|tttttttmL" },
+		"two per rank":    func(c *Config) { c.PPLayout, c.PPSchedule = "Et|(tt|)*2ttmL", "ZBVZeroBubble" },
+		"three per rank":  func(c *Config) { c.PPStages, c.PPSchedule = 3, "Interleaved1F1B" },
+		"lists of a file": func(c *Config) { c.PPSchedule = own },
+	} {
+		cfg := inStages(pipelineRun(t, "bf16"), "1F1B", mesh.Layout{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1})
+		change(&cfg)
+		outcomeFrom(t, cfg, train(t, cfg, 2, "")).equals(t, name, want)
+	}
+}
+
+// writeSchedules writes lists as schedule --json does.
+func writeSchedules(t *testing.T, path string, all ...*pipeline.Schedule) {
+	t.Helper()
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(pipeline.Write(file, all...), file.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -129,14 +171,93 @@ func TestPipelineGuardsMemory(t *testing.T) {
 	outcomeFrom(t, cfg, got).equals(t, "flips", want)
 }
 
+// The record of a run in stages has the loads, choices and quantization errors of all layers, in
+// their order.
+func TestPipelineRecords(t *testing.T) {
+	whole := pipelineRun(t, "mxfp8")
+	whole.RecordEvery = 1
+	train(t, whole, 1, "")
+	want := readRecord(t, whole)
+	cfg := inStages(whole, "ZBVZeroBubble", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2})
+	cfg.Out = filepath.Join(t.TempDir(), "run")
+	train(t, cfg, 4, "")
+	got := readRecord(t, cfg)
+	if !reflect.DeepEqual(got.Loads, want.Loads) || len(got.Loads) == 0 {
+		t.Errorf("loads %+v, want %+v", got.Loads, want.Loads)
+	}
+	if !reflect.DeepEqual(got.Choices, want.Choices) || len(got.Choices) == 0 {
+		t.Errorf("%d choices differ from %d", len(got.Choices), len(want.Choices))
+	}
+	near := func(a, b record.Number) bool { return math.Abs(float64(a-b)) <= 1e-12*float64(b) }
+	if len(got.Quantized) != len(want.Quantized) || len(want.Quantized) == 0 {
+		t.Fatalf("%d operands, want %d", len(got.Quantized), len(want.Quantized))
+	}
+	for i, q := range got.Quantized {
+		w := want.Quantized[i]
+		if near(q.Signal, w.Signal) && near(q.Noise, w.Noise) {
+			q.Signal, q.Noise = w.Signal, w.Noise // added up in another order
+		}
+		if q != w {
+			t.Errorf("%+v, want %+v", q, w)
+		}
+	}
+}
+
+// A run in stages that is interrupted saves, and resumes to the end of an undisturbed one.
+func TestPipelineInterrupted(t *testing.T) {
+	layout := mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}
+	cfg := inStages(pipelineRun(t, "bf16"), "ZBVZeroBubble", layout)
+	cfg.Steps = 4
+	want := outcomeOf(t, cfg, 4)
+	ctx, cancel := context.WithCancel(t.Context())
+	job, err := Prepare(cfg, 4, "", &reports{onStep: func(Step) { cancel() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := job.Run(ctx, spmd.Goroutines{N: 4}); !errors.Is(err, ErrInterrupted) {
+		t.Fatal(err)
+	}
+	got := outcomeFrom(t, cfg, train(t, cfg, 4, cfg.Out))
+	at := len(want.steps) - len(got.steps)
+	if want.steps, want.evals, got.evals = want.steps[at:], nil, nil; at == 0 {
+		t.Error("it was not interrupted")
+	}
+	got.equals(t, "resumed", want)
+}
+
+// A rank that fails in the middle of a step ends the wait of the ranks that it owes messages.
+func TestPipelineRankFails(t *testing.T) {
+	cfg := inStages(pipelineRun(t, "bf16"), "1F1B", mesh.Layout{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1})
+	_, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
+		if !computed && r.comm.Rank() == 2 && r.progress.Step == 1 {
+			panic("a stage is gone")
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "rank 2") || !strings.Contains(err.Error(), "a stage is gone") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestPipelineRefuses(t *testing.T) {
+	dir := t.TempDir()
+	wrong, err := pipeline.New("1F1B", 2, 0, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong.Ranks[1] = wrong.Ranks[1][1:]
+	writeSchedules(t, dir+"/wrong.json", wrong)
+	writeSchedules(t, dir+"/small.json", pipeline.Random(rand.New(rand.NewPCG(1, 2)), 2, 2, 3))
 	for want, change := range map[string]func(*Config){
-		"unknown schedule":                  func(c *Config) { c.PPSchedule = "GPipe" },
-		"10 stages for a model of 7 layers": func(c *Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
-		"batch is 16: give a multiple":      func(c *Config) { c.PPMicrobatches = 3 },
-		"sample_tokens is 7":                func(c *Config) { c.SampleTokens = 7 },
-		"record_every is 1":                 func(c *Config) { c.RecordEvery = 1 },
-		"pp_microbatches is -1":             func(c *Config) { c.PPMicrobatches = -1 },
+		"wrong.json: schedule 1F1B: ":                               func(c *Config) { c.PPSchedule = dir + "/wrong.json" },
+		"has no lists for 2 ranks (pp) and 4 micro-batches: it has": func(c *Config) { c.PPSchedule = dir + "/small.json" },
+		"none.json: no such file":                                   func(c *Config) { c.PPSchedule = dir + "/none.json" },
+		"character 3, 'x'":                                          func(c *Config) { c.PPLayout = "Etx" },
+		"has 3 stages":                                              func(c *Config) { c.PPLayout = "E|t*6|tmL" },
+		"1F1B has 1 per rank, not 3":                                func(c *Config) { c.PPStages = 3 },
+		"unknown schedule":                                          func(c *Config) { c.PPSchedule = "GPipe" },
+		"10 stages for a model of 7 layers":                         func(c *Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
+		"batch is 16: give a multiple":                              func(c *Config) { c.PPMicrobatches = 3 },
+		"pp_microbatches is -1":                                     func(c *Config) { c.PPMicrobatches = -1 },
 	} {
 		cfg := pipelineRun(t, "bf16")
 		cfg.PP = 2
@@ -150,6 +271,11 @@ func TestPipelineRefuses(t *testing.T) {
 	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "it needs pp") {
 		t.Error(err)
 	}
+	cfg.PPMicrobatches, cfg.PPStages = 0, 2
+	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "they need pp") {
+		t.Error(err)
+	}
+	cfg.PPStages = 0
 	cfg.PP = 2
 	if _, err := PrepareHere(cfg, 2, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), "stages must be on one host") {
 		t.Errorf("on two hosts: %v", err)

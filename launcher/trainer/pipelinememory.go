@@ -40,6 +40,16 @@ func (c Config) holdings(ranks int) ([]holding, error) {
 	return all, nil
 }
 
+// mostStages returns the most stages of a rank.
+func (c Config) mostStages(ranks int) int64 {
+	all, _ := c.holdings(ranks)
+	most := 0
+	for _, h := range all {
+		most = max(most, len(h.stages))
+	}
+	return int64(most)
+}
+
 // saved returns the bytes that all passes of a rank save at once, if a pass saves bytes(stage,
 // split): see [pipe.Plan.Held].
 func (h holding) saved(bytes func(stage int, split bool) float64) float64 {
@@ -98,7 +108,8 @@ func (c Config) plansOf(l mesh.Layout, hosts int) (plans [][]Part) {
 	return plans
 }
 
-// passMemory returns the memory of the passes of a rank: Saved has that of all in flight.
+// passMemory returns the memory of the passes of a rank and of its updates: Saved has that of all
+// passes in flight.
 func (c Config) passMemory(h holding, l mesh.Layout, hosts int) (all moe.PassMemory) {
 	shape := c.passShape(l, hosts)
 	type key struct {
@@ -119,6 +130,7 @@ func (c Config) passMemory(h holding, l mesh.Layout, hosts int) (all moe.PassMem
 	for part := range all.Saved {
 		all.Saved[part] *= times
 	}
+	all.Scratch = max(all.Scratch, c.updateScratch())
 	return all
 }
 

@@ -46,7 +46,8 @@ func (m *measured) add(times *profile.Times) {
 	m.times.Add(times)
 }
 
-// newProfiler measures with the given clock, and with the time that this rank has waited so far.
+// newProfiler measures with the given clock, and with the time that this rank has waited so far,
+// except for messages.
 func newProfiler(now, waited func() time.Duration) *profiler {
 	return &profiler{timer: profile.NewTimer(now, waited), cold: true}
 }
@@ -104,11 +105,14 @@ func (p Profile) seconds() map[string]float64 {
 	return by
 }
 
+// idle returns the time that a rank has waited.
+func idle(times []int64) int64 { return times[profile.Waiting] + times[profile.Messages] }
+
 // summarize computes a profile from the ranks' times per step, in ns by family.
 func summarize(ranks [][]int64, steps int) Profile {
 	all := Profile{Steps: steps, Ranks: len(ranks), Step: FamilyTime{Name: "step"}}
 	for r, times := range ranks {
-		if times[profile.Waiting] < ranks[all.Slowest][profile.Waiting] {
+		if idle(times) < idle(ranks[all.Slowest]) {
 			all.Slowest = r
 		}
 	}

@@ -8,7 +8,6 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
-	"spmoe/moe"
 	"spmoe/tensor/profile"
 )
 
@@ -97,7 +96,7 @@ func TestProfileChangesNothing(t *testing.T) {
 func TestProfiler(t *testing.T) {
 	err := collective.NewWorld(1).Run(func(c *collective.Comm) error {
 		var now time.Duration
-		p := newProfiler(func() time.Duration { return now }, func() time.Duration { return waited(moe.OneGroup(c)) })
+		p := newProfiler(func() time.Duration { return now }, links{{Comm: c}}.met)
 		for _, step := range []time.Duration{1000, 30, 50} {
 			p.Before(0)
 			before := p.timer.Switch(profile.Loss)

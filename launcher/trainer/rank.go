@@ -4,7 +4,6 @@ package trainer
 
 import (
 	"slices"
-	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/ep"
@@ -18,10 +17,11 @@ import (
 // rank is one rank of a run: its part of the model, the optimizer and the data, and what guards,
 // saves and observes them.
 type rank struct {
-	job  *Job
-	comm *collective.Comm // all ranks
-	mesh moe.Mesh
-	ex   *tensor.Exec
+	job   *Job
+	comm  *collective.Comm // all ranks
+	mesh  moe.Mesh
+	links links
+	ex    *tensor.Exec
 	*trainState
 
 	activations *activationGuard
@@ -53,11 +53,11 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if err := r.build(); err != nil {
 		return nil, err
 	}
-	r.first = r.mesh.World.Rank() == 0
+	r.first, r.links = r.mesh.World.Rank() == 0, newLinks(c, r.mesh, r.pipe)
 	cfg.sizeArenas(r.models(), ex, cfg.layout(c.Size()), len(c.Hosts()))
-	r.watch.operands = newOperandMeter(j, ex, r.model, r.lead())
+	r.watch.operands = newOperandMeter(j, ex, r.models(), r.first)
 	ex.Progress = c.Progress()
-	for c := range r.mesh.Comms {
+	for _, c := range r.links {
 		c.SetHelper(ex)
 	}
 	rule, err := cfg.Optimizer.Rule()
@@ -80,6 +80,9 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		return nil, err
 	}
 	r.data = newDataLoader(cfg, text, j.separator, c.Size())
+	if r.data.routes, err = newRouteTable(r); err != nil {
+		return nil, err
+	}
 	r.gradients = &gradientGuard{Guard: cfg.Guard, comm: c, ex: ex, optim: r.optim, progress: &r.progress, alarms: r.alarms}
 	r.activations = &activationGuard{comm: c, ex: ex, models: r.models(), progress: &r.progress, alarms: r.alarms, period: cfg.Guard.Activations}
 	r.memory = &memoryGuard{comm: c, peers: r.mesh.World, layout: r.mesh.Layout, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
@@ -107,7 +110,7 @@ func newMesh(cfg Config, c *collective.Comm) (moe.Mesh, error) {
 		l = mesh.Default(c.Size())
 	}
 	m, err := moe.NewMesh(c, l)
-	m.FSDP = cfg.FSDP
+	m.FSDP, m.Cut = cfg.FSDP, optim.Cut(cfg.rule())
 	return m, err
 }
 
@@ -138,19 +141,19 @@ func newModel(cfg Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 // addObservers creates the observers of steps.
 func (r *rank) addObservers() (err error) {
 	w, j := &r.watch, r.job
-	w.usage = &usageMeter{comms: r.comms, all: r.comm, state: r.trainState}
-	w.tracer = newTracer(j.Trace, j.cfg, r.mesh, r.alarms)
-	w.profiler = newProfiler(w.tracer.now, func() time.Duration { return waited(r.mesh) })
+	w.usage = &usageMeter{comm: r.comm, links: r.links, state: r.trainState}
+	w.tracer = newTracer(j.Trace, j.cfg, r.links, r.pipe, r.alarms)
+	w.profiler = newProfiler(w.tracer.now, r.links.met)
 	w.tracer.timer, r.ex.Profile = w.profiler.timer, w.profiler.timer
-	w.stragglers = newStragglers(r.mesh, r.alarms, j.here, j.threads)
+	w.stragglers = newStragglers(r.links, r.mesh, r.balancer, r.alarms, j.here, j.threads)
 	w.recorder = &recorder{
-		job: j, comm: r.comm, ex: r.ex, state: r.trainState, alarms: r.alarms,
+		job: j, comm: r.comm, peers: r.mesh.World, ex: r.ex, state: r.trainState, alarms: r.alarms,
 		operands: w.operands, profiler: w.profiler, rates: w.rates,
 	}
 	if w.recorder.probe, err = j.newProbe(); err != nil {
 		return err
 	}
-	w.routing, err = newRoutingObserver(j, r.model, r.balancer)
+	w.routing, err = newRoutingObserver(j, r.mesh, r.trainState)
 	w.order()
 	return err
 }

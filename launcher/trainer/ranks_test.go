@@ -15,9 +15,10 @@ import (
 
 // outcome is what does not depend on the time of day.
 type outcome struct {
-	steps []string
-	evals []float64
-	state uint32 // CRC-32C of all tensors of the last checkpoint, by name
+	steps  []string
+	evals  []float64
+	state  uint32 // CRC-32C of all tensors of the last checkpoint, by name
+	sample string
 }
 
 func outcomeOf(t *testing.T, cfg Config, ranks int) outcome {
@@ -45,6 +46,9 @@ func outcomeFrom(t *testing.T, cfg Config, got *reports) (o outcome) {
 		}
 	}
 	o.state = crc.Sum32()
+	if len(got.done) > 0 {
+		o.sample = got.done[0].Sample
+	}
 	return o
 }
 
@@ -57,6 +61,9 @@ func (o outcome) equals(t *testing.T, what string, want outcome) {
 	}
 	if !slices.Equal(o.evals, want.evals) {
 		t.Errorf("%s: validation losses %v, want %v", what, o.evals, want.evals)
+	}
+	if o.sample != want.sample {
+		t.Errorf("%s: sample %q, want %q", what, o.sample, want.sample)
 	}
 	if len(o.steps) != len(want.steps) || o.state != want.state {
 		t.Errorf("%s: %d steps end in weights and moments of checksum %08x; want %d and %08x", what, len(o.steps), o.state, len(want.steps), want.state)

@@ -5,7 +5,6 @@ package trainer
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,11 +12,9 @@ import (
 	"time"
 
 	"spmoe/collective"
-	"spmoe/datasets"
 	"spmoe/internal/fault"
 	"spmoe/launcher/record"
 	"spmoe/launcher/system"
-	"spmoe/moe"
 	"spmoe/tensor"
 	"spmoe/tensor/cpu"
 )
@@ -25,7 +22,8 @@ import (
 // recorder writes the record. It is an [observer].
 type recorder struct {
 	job      *Job
-	comm     *collective.Comm
+	comm     *collective.Comm // all ranks
+	peers    *collective.Comm // the ranks with the same stages
 	ex       *tensor.Exec
 	state    *trainState
 	alarms   *alarms
@@ -40,16 +38,7 @@ type recorder struct {
 	shown time.Time      // when the file was last flushed for readers
 }
 
-// probe is validation text for which the expert choices of each token are recorded, on the leading
-// rank.
-type probe struct {
-	windows *datasets.Windows
-	seq     int
-}
-
 const (
-	// probeTokens is the approximate number of tokens of the probe.
-	probeTokens = 512
 	// loadEvery is the default number of steps between records of expert loads and phases. Each
 	// takes a line.
 	loadEvery = 20
@@ -57,16 +46,6 @@ const (
 	// line.
 	mostLoads, mostBiases = 1 << 16, 1 << 14
 )
-
-// newProbe returns the probe of a job; nil if its record has none.
-func (j *Job) newProbe() (*probe, error) {
-	if j.cfg.RecordEvery == 0 {
-		return nil, nil
-	}
-	seq := min(j.cfg.Seq, probeTokens)
-	windows, err := datasets.NewWindows(j.heldOut, datasets.WindowsConfig{Seq: seq, Count: probeTokens / seq, Ranks: 1})
-	return &probe{windows, seq}, err
-}
 
 func (c *recorder) lead() bool { return c.comm.Rank() == 0 }
 
@@ -192,14 +171,16 @@ func (c *recorder) After(s finishedStep) error {
 // sums adds the expert loads, which are summed already, the operands of a step, and the profile
 // since the last such step. It is collective.
 func (c *recorder) sums(step int) error {
-	keys, sums := c.operands.take()
-	const fields = 5
-	flat := make([]float64, 0, fields*len(sums))
-	for _, s := range sums {
-		flat = append(flat, s.elements, s.signal, s.noise, s.saturated, s.flushed)
+	loads := c.loads(step)
+	operands, err := c.quantized(step)
+	if err != nil {
+		return err
 	}
-	if len(flat) > 0 { // on all ranks
-		if err := collective.AllReduce(c.comm, flat, collective.Sum); err != nil {
+	if c.state.pipe != nil {
+		if loads, err = gatherLines(c.comm, loads); err != nil {
+			return err
+		}
+		if operands, err = gatherLines(c.comm, operands); err != nil {
 			return err
 		}
 	}
@@ -207,13 +188,13 @@ func (c *recorder) sums(step int) error {
 	if err != nil || !c.lead() {
 		return err
 	}
-	c.loads(step)
-	for i, key := range keys {
-		f := flat[fields*i:]
-		c.out.Quantized(record.Quantized{
-			Step: step, Layer: key.layer, Linear: key.linear, Tensor: key.kind.String(), Format: sums[i].format.String(),
-			Elements: int64(f[0]), Signal: record.Number(f[1]), Noise: record.Number(f[2]), Saturated: int64(f[3]), Flushed: int64(f[4]),
-		})
+	slices.SortStableFunc(loads, func(a, b record.Load) int { return cmp.Compare(a.Layer, b.Layer) })
+	slices.SortStableFunc(operands, func(a, b record.Quantized) int { return cmp.Compare(a.Layer, b.Layer) })
+	for _, line := range loads {
+		c.out.Load(line)
+	}
+	for _, line := range operands {
+		c.out.Quantized(line)
 	}
 	if lap.Steps > 0 {
 		c.out.Phases(record.Phases{Step: step, Steps: lap.Steps, Seconds: lap.Step.Mean.Seconds(), Families: lap.seconds()})
@@ -221,68 +202,52 @@ func (c *recorder) sums(step int) error {
 	return nil
 }
 
-// loads adds the loads of each layer's experts, and the resulting biases.
-func (c *recorder) loads(step int) {
-	b := c.state.balancer
-	if b.experts > mostLoads {
-		return
+// quantized returns the lines of the operands of a step in this rank's stages. Of the ranks with
+// the same stages, the first has them.
+func (c *recorder) quantized(step int) (lines []record.Quantized, err error) {
+	keys, sums := c.operands.take()
+	const fields = 5
+	flat := make([]float64, 0, fields*len(sums))
+	for _, s := range sums {
+		flat = append(flat, s.elements, s.signal, s.noise, s.saturated, s.flushed)
 	}
-	for _, layer := range b.layers {
-		load := record.Load{Step: step, Layer: layer, Tokens: b.load(layer)}
-		if biases := b.bias(layer); b.experts <= mostBiases && !slices.ContainsFunc(biases, notFinite) {
+	if len(flat) > 0 { // on all peers
+		if err := collective.AllReduce(c.peers, flat, collective.Sum); err != nil {
+			return nil, err
+		}
+	}
+	if !c.state.first {
+		return nil, nil
+	}
+	for i, key := range keys {
+		f := flat[fields*i:]
+		lines = append(lines, record.Quantized{
+			Step: step, Layer: key.layer, Linear: key.linear, Tensor: key.kind.String(), Format: sums[i].format.String(),
+			Elements: int64(f[0]), Signal: record.Number(f[1]), Noise: record.Number(f[2]), Saturated: int64(f[3]), Flushed: int64(f[4]),
+		})
+	}
+	return lines, nil
+}
+
+// loads returns the lines of the experts' loads, and of the resulting biases, in this rank's
+// stages. Of the ranks with the same stages, the first has them.
+func (c *recorder) loads(step int) (lines []record.Load) {
+	b := c.state.balancer
+	if b.experts > mostLoads || !c.state.first {
+		return nil
+	}
+	for _, route := range b.routings {
+		load := record.Load{Step: step, Layer: route.Layer, Tokens: b.load(route.Layer)}
+		if biases := route.Bias.F32(); b.experts <= mostBiases && !slices.ContainsFunc(biases, notFinite) {
 			load.Bias = biases
 		}
-		c.out.Load(load)
+		lines = append(lines, load)
 	}
+	return lines
 }
 
 // notFinite reports whether JSON cannot represent a number.
 func notFinite(x float32) bool { return x-x != 0 }
-
-// evaluation adds an evaluation and the expert choices of the probe's tokens. It is collective.
-func (c *recorder) evaluation(e Eval) error {
-	if c.lead() {
-		c.out.Eval(record.Eval{Step: e.Step, Loss: record.Number(e.Loss), Sequences: e.Sequences})
-	}
-	if c.probe == nil || len(c.state.balancer.routings) == 0 {
-		return nil
-	}
-	batch := moe.Batch{Seq: c.probe.seq, GlobalSequences: c.probe.windows.Len()}
-	if c.lead() {
-		row := make([]int32, c.probe.seq+1)
-		for range c.probe.windows.All(row) {
-			batch.Inputs, batch.Targets = append(batch.Inputs, row[:c.probe.seq]...), append(batch.Targets, row[1:]...)
-		}
-		if c.job.cfg.DocumentMask {
-			batch.First = make([]int32, len(batch.Inputs))
-			datasets.DocumentStarts(batch.First, batch.Inputs, c.probe.seq, c.job.separator)
-		}
-		c.state.model.Observe(func(name string, t tensor.Tensor) { c.choices(e.Step, name, t) })
-		defer c.state.model.Observe(nil)
-	}
-	_, err := c.state.model.Eval(c.ex, batch)
-	return err
-}
-
-// choices adds an activation of the model if it is a layer's choice of experts: [tokens, top-k]
-// INT32.
-func (c *recorder) choices(step int, name string, t tensor.Tensor) {
-	layer, ok := layerOfChoices(name)
-	if !ok {
-		return
-	}
-	all := record.Choices{Step: step, Layer: layer, TopK: t.Dim(1)}
-	for _, e := range t.I32() {
-		all.Experts = binary.LittleEndian.AppendUint16(all.Experts, uint16(e))
-	}
-	c.out.Choices(all)
-}
-
-// layerOfChoices returns the layer whose expert choices an activation with this name holds.
-func layerOfChoices(name string) (layer int, ok bool) {
-	n, err := fmt.Sscanf(name, "layer%d_topk_index", &layer)
-	return layer, n == 1 && err == nil
-}
 
 // usage adds what the ranks moved and held, if the run has made steps.
 func (c *recorder) usage(u record.Usage) {

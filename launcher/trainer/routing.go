@@ -25,37 +25,33 @@ type RoutingMeter interface {
 // Routing describes the run to a RoutingMeter.
 type Routing struct {
 	Layers    []int // that have experts
-	Ranks     int
+	Ranks     int   // that exchange tokens with each other
 	Cores     int   // of all ranks
 	Separator int32 // the token between documents; -1: none
 }
 
 // routingObserver passes a model's routing to a meter. It is an [observer].
 type routingObserver struct {
-	meter    RoutingMeter
-	model    *moe.Model
-	balancer *balancer
+	meter RoutingMeter
+	state *trainState
 }
 
 // newRoutingObserver returns nil if the job has no meter or the model has no experts.
-func newRoutingObserver(j *Job, model *moe.Model, b *balancer) (*routingObserver, error) {
-	if j.Routing == nil || len(b.routings) == 0 {
+func newRoutingObserver(j *Job, m moe.Mesh, s *trainState) (*routingObserver, error) {
+	if j.Routing == nil || len(s.balancer.layers) == 0 {
 		return nil, nil
 	}
-	of := Routing{Ranks: j.ranks, Cores: j.cores, Separator: -1}
-	for _, r := range b.routings {
-		of.Layers = append(of.Layers, r.Layer)
-	}
+	of := Routing{Layers: s.balancer.layers, Ranks: m.World.Size(), Cores: j.cores, Separator: -1}
 	if end := j.tokenizer.Encode([]byte{0}); len(end) == 1 {
 		of.Separator = end[0]
 	}
 	meter, err := j.Routing(of)
-	return &routingObserver{meter, model, b}, err
+	return &routingObserver{meter, s}, err
 }
 
 // Before implements [observer].
 func (o *routingObserver) Before(int) {
-	o.model.Observe(func(name string, t tensor.Tensor) {
+	o.state.observe(func(name string, t tensor.Tensor) {
 		if layer, ok := layerOfChoices(name); ok {
 			o.meter.Choices(layer, t.I32(), t.Dim(1))
 		}
@@ -64,8 +60,8 @@ func (o *routingObserver) Before(int) {
 
 // After implements [observer].
 func (o *routingObserver) After(s finishedStep) error {
-	o.model.Observe(nil)
-	o.meter.Step(o.balancer.loads, s.rows)
+	o.state.observe(nil)
+	o.meter.Step(o.state.balancer.loads, s.rows)
 	return nil
 }
 

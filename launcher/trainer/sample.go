@@ -13,7 +13,10 @@ const sampleTemperature = 0.7
 
 // sample continues the prompt by n tokens, even past the end of a document. It is collective.
 func sample(r *rank, prompt string, n int) (string, error) {
-	g := generate.Generator{Ex: r.ex, Comm: r.comm, Model: r.model, Tokenizer: r.job.tokenizer}
+	g := generate.Generator{Ex: r.ex, Comm: r.comm, Peers: r.mesh.World, Model: r.model, Tokenizer: r.job.tokenizer}
+	if r.pipe != nil {
+		g.Model = r.pipe
+	}
 	texts, _, err := g.Run(context.Background(), []string{prompt}, generate.Options{
 		Sampling:  generate.Sampling{Temperature: sampleTemperature, TopP: 1, Seed: r.job.cfg.Seed},
 		MaxTokens: n, Context: r.job.cfg.Seq, Slide: true, Endless: true,

@@ -65,6 +65,13 @@ func (s *trainState) eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
 	return s.model.Eval(ex, b)
 }
 
+// observe calls f with the activations of later passes: see [moe.Model.Observe].
+func (s *trainState) observe(f func(name string, t tensor.Tensor)) {
+	for _, m := range s.models() {
+		m.Observe(f)
+	}
+}
+
 // pieces lists everything that this rank saves. Of the ranks with the same routers, the first saves
 // the selection biases.
 func (s *trainState) pieces() (mine []checkpoint.Piece) {

@@ -31,9 +31,11 @@ const (
 
 // stragglers detects slow ranks. It is an [observer].
 type stragglers struct {
-	comm      *collective.Comm
+	comm      *collective.Comm // all ranks
+	peers     int              // ranks with the same stages, which are neighbors and compared
+	balancer  *balancer
+	expert    *collective.Comm     // the ranks that hold each expert once
 	waiting   func() time.Duration // of this rank for others so far
-	ep        int                  // ranks that hold each expert once
 	alarms    *alarms
 	here      int                  // ranks of each process
 	threads   int                  // of each rank
@@ -42,15 +44,15 @@ type stragglers struct {
 	waited time.Duration // before the current steps
 	used   time.Duration // processor time before the current steps
 	busy   float64       // seconds of this rank in these steps
-	tokens []float64     // for each rank's experts in these steps
+	tokens float64       // for this rank's experts in these steps
 	steps  int
 	slow   []int // how many times in a row each rank has been slow
 }
 
-func newStragglers(m moe.Mesh, a *alarms, here, threads int) *stragglers {
+func newStragglers(l links, m moe.Mesh, b *balancer, a *alarms, here, threads int) *stragglers {
 	return &stragglers{
-		comm: m.World, waiting: func() time.Duration { return waited(m) }, ep: m.EP.Size(), alarms: a, here: max(here, 1), threads: max(threads, 1), processor: processorTime, used: processorTime(),
-		tokens: make([]float64, m.World.Size()), slow: make([]int, m.World.Size()),
+		comm: l[0].Comm, peers: m.World.Size(), balancer: b, expert: m.EP, waiting: l.waited, alarms: a,
+		here: max(here, 1), threads: max(threads, 1), processor: processorTime, used: processorTime(), slow: make([]int, l[0].Size()),
 	}
 }
 
@@ -59,13 +61,11 @@ func (s *stragglers) Before(int) { s.waited = s.waiting() }
 
 // After implements [observer]. It raises alarms about the ranks whose speed has changed.
 func (s *stragglers) After(step finishedStep) error {
-	if step.Layers > 0 {
-		experts := len(step.Loads) / step.Layers
-		for i, n := range step.Loads {
+	for _, route := range s.balancer.routings {
+		load, rank, ranks := s.balancer.load(route.Layer), s.expert.Rank(), s.expert.Size()
+		for _, n := range load[len(load)*rank/ranks : len(load)*(rank+1)/ranks] {
 			// Replicas have about the same share of an expert's tokens.
-			for r := i % experts * s.ep / experts; r < len(s.tokens); r += s.ep {
-				s.tokens[r] += float64(n) * float64(s.ep) / float64(len(s.tokens))
-			}
+			s.tokens += float64(n) * float64(ranks) / float64(s.peers)
 		}
 	}
 	news, err := s.add(step.took)
@@ -82,24 +82,33 @@ func (s *stragglers) add(took time.Duration) (news []string, err error) {
 	if s.steps++; s.steps < stragglerSteps {
 		return nil, nil
 	}
-	n, now := s.comm.Size(), s.processor()
-	all := make([]float64, 2*n)
-	all[s.comm.Rank()], all[n+s.comm.Rank()] = s.busy, (now - s.used).Seconds()
-	s.steps, s.busy, s.used = 0, 0, now
+	n, me, now := s.comm.Size(), s.comm.Rank(), s.processor()
+	all := make([]float64, 3*n)
+	busy, processor, tokens := all[:n], all[n:2*n], all[2*n:]
+	busy[me], processor[me], tokens[me] = s.busy, (now - s.used).Seconds(), s.tokens
+	s.steps, s.busy, s.used, s.tokens = 0, 0, now, 0
 	if err := collective.AllReduce(s.comm, all, collective.Sum); err != nil {
 		return nil, fmt.Errorf("looking for stragglers: %w", err)
 	}
-	news = s.judge(s.computed(all[:n], all[n:]))
-	clear(s.tokens)
-	return news, nil
+	return s.compare(busy, processor, tokens), nil
+}
+
+// compare judges the ranks of each stage. It has the seconds and the tokens of all ranks.
+func (s *stragglers) compare(busy, processor, tokens []float64) (news []string) {
+	least, most := s.computed(busy, processor)
+	for first := 0; first < len(busy); first += s.peers {
+		end := first + s.peers
+		news = append(news, s.judge(first, least[first:end], median(most[first:end]), tokens[first:end])...)
+	}
+	return news
 }
 
 // computed returns the least seconds in which each rank has computed: its busy seconds, less those
-// in which it may have lacked a processor. usual is the median of the most seconds that ranks may
-// have computed. processor has the seconds of each rank's process. If that has one rank, both are
-// known. If it has several, it does not show which of them lacked a processor.
-func (s *stragglers) computed(busy, processor []float64) (least []float64, usual float64) {
-	least, most := slices.Clone(busy), slices.Clone(busy)
+// in which it may have lacked a processor. most are the most seconds that it may have computed.
+// processor has the seconds of each rank's process. If that has one rank, both are known. If it has
+// several, it does not show which of them lacked a processor.
+func (s *stragglers) computed(busy, processor []float64) (least, most []float64) {
+	least, most = slices.Clone(busy), slices.Clone(busy)
 	for first := 0; first < len(busy); first += s.here {
 		if s.here == 1 {
 			least[first] = min(busy[first], processor[first]/float64(s.threads))
@@ -115,7 +124,7 @@ func (s *stragglers) computed(busy, processor []float64) (least []float64, usual
 			ranks[i] = max(ranks[i]-max(lacked, 0), 0)
 		}
 	}
-	return least, median(most)
+	return least, most
 }
 
 // median returns the lower median.
@@ -123,15 +132,17 @@ func median(seconds []float64) float64 {
 	return slices.Sorted(slices.Values(seconds))[(len(seconds)-1)/2]
 }
 
-// judge compares the seconds that the ranks have computed with what is usual.
-func (s *stragglers) judge(seconds []float64, usual float64) (news []string) {
+// judge compares the seconds that some ranks have computed with what is usual. tokens are those of
+// each rank's experts.
+func (s *stragglers) judge(first int, seconds []float64, usual float64, tokens []float64) (news []string) {
 	const instant = 1e-9 // shorter times are never slow
-	for r, t := range seconds {
+	for i, t := range seconds {
+		r := first + i
 		score := (usual + instant) / (t + instant)
 		if score < stragglerScore && t-usual >= stragglerSeconds {
 			if s.slow[r]++; s.slow[r] == stragglerTimes {
 				news = append(news, fmt.Sprintf("rank %d is slow: it computed for %.2f s of processor time in the last %d steps, most others for %.2f s or less (score %.2f): %s",
-					r, t, stragglerSteps, usual, score, s.reason(r)))
+					r, t, stragglerSteps, usual, score, reason(tokens, i)))
 			}
 			continue
 		}
@@ -144,12 +155,12 @@ func (s *stragglers) judge(seconds []float64, usual float64) (news []string) {
 }
 
 // reason says why a rank is slow, and what helps.
-func (s *stragglers) reason(rank int) string {
+func reason(tokens []float64, rank int) string {
 	var all float64
-	for _, n := range s.tokens {
+	for _, n := range tokens {
 		all += n
 	}
-	if load := s.tokens[rank] * float64(len(s.tokens)) / max(all, 1); load >= stragglerLoad {
+	if load := tokens[rank] * float64(len(tokens)) / max(all, 1); load >= stragglerLoad {
 		return fmt.Sprintf("its experts get %.1f times the mean number of tokens, a higher --model.bias-speed evens them out", load)
 	}
 	return "its cores are slower than those of the others, look for a lower clock, a lower instruction tier (launcher version) or ranks that share a core (--bind-to core)"

@@ -11,7 +11,7 @@ import (
 
 // A rank is named when it is slow three times in a row, once, and when it keeps up again.
 func TestJudgeStragglers(t *testing.T) {
-	s := newStragglers(moe.OneGroup(collective.NewWorld(3).Comm(0)), nil, 3, 1)
+	s := observed(0, 3, 3, 1)
 	for i, test := range []struct {
 		seconds []float64
 		want    []string
@@ -32,7 +32,7 @@ func TestJudgeStragglers(t *testing.T) {
 		{[]float64{0.01, 0.02, 0.05}, nil},
 		{[]float64{0.01, 0.02, 0.05}, nil},
 	} {
-		got := s.judge(test.seconds, median(test.seconds))
+		got := s.judge(0, test.seconds, median(test.seconds), make([]float64, 3))
 		if !slices.EqualFunc(got, test.want, strings.HasPrefix) {
 			t.Errorf("%d: %q, want %q", i, got, test.want)
 		}
@@ -57,10 +57,10 @@ func TestBusyMachine(t *testing.T) {
 		"goroutine, lacks a processor":      {4, 1, []float64{3, 1, 1, 1}, []float64{4, 4, 4, 4}, false},
 		"two hosts' worth of goroutines":    {2, 1, []float64{3, 1, 1, 1}, []float64{2, 2, 2, 2}, false},
 	} {
-		s := newStragglers(moe.OneGroup(collective.NewWorld(4).Comm(0)), nil, c.here, c.threads)
+		s := observed(0, 4, c.here, c.threads)
 		var news []string
 		for range stragglerTimes {
-			news = append(news, s.judge(s.computed(c.busy, c.processor))...)
+			news = append(news, s.compare(c.busy, c.processor, make([]float64, 4))...)
 		}
 		if slow := len(news) == 1 && strings.HasPrefix(news[0], "rank 0 is slow"); slow != c.slow || !slow && news != nil {
 			t.Errorf("%s: %q", name, news)
@@ -70,20 +70,44 @@ func TestBusyMachine(t *testing.T) {
 
 // The alarm about a slow rank says why it is slow, and what to do.
 func TestStragglerReason(t *testing.T) {
-	s := newStragglers(moe.OneGroup(collective.NewWorld(2).Comm(0)), nil, 1, 1)
-	if got := s.reason(1); !strings.Contains(got, "--bind-to core") {
+	if got := reason([]float64{0, 0}, 1); !strings.Contains(got, "--bind-to core") {
 		t.Errorf("without tokens: %q", got)
 	}
-	// 2 layers of 4 experts; the last 2 experts belong to rank 1
-	for range stragglerSteps - 1 {
-		if err := s.After(finishedStep{Step: Step{Layers: 2, Loads: []int64{10, 10, 40, 40, 10, 10, 40, 40}}}); err != nil {
-			t.Fatal(err)
+	var tokens []float64
+	for rank := range 2 {
+		s := observed(rank, 2, 1, 1)
+		// 2 layers of 4 experts; the last 2 experts belong to rank 1
+		s.balancer = &balancer{experts: 4, layers: []int{1, 2}, routings: []moe.Routing{{Layer: 1}, {Layer: 2}}, loads: []int64{10, 10, 40, 40, 10, 10, 40, 40}}
+		for range stragglerSteps - 1 {
+			if err := s.After(finishedStep{}); err != nil {
+				t.Fatal(err)
+			}
 		}
+		tokens = append(tokens, s.tokens)
 	}
-	if got := s.reason(1); !strings.Contains(got, "its experts get 1.6 times the mean number of tokens, a higher --model.bias-speed") {
+	if got := reason(tokens, 1); !strings.Contains(got, "its experts get 1.6 times the mean number of tokens, a higher --model.bias-speed") {
 		t.Errorf("with popular experts: %q", got)
 	}
-	if got := s.reason(0); !strings.Contains(got, "--bind-to core") {
+	if got := reason(tokens, 0); !strings.Contains(got, "--bind-to core") {
 		t.Errorf("with unpopular experts: %q", got)
 	}
+}
+
+// Ranks are compared with those that have the same stages.
+func TestStragglersOfStages(t *testing.T) {
+	s := observed(0, 4, 4, 1)
+	s.peers = 2
+	var news []string
+	for range stragglerTimes {
+		news = append(news, s.compare([]float64{9, 9, 1, 3}, []float64{30, 30, 30, 30}, make([]float64, 4))...)
+	}
+	if len(news) != 1 || !strings.HasPrefix(news[0], "rank 3 is slow") {
+		t.Errorf("%q", news)
+	}
+}
+
+// observed returns the detector of a rank.
+func observed(rank, ranks, here, threads int) *stragglers {
+	c := collective.NewWorld(ranks).Comm(rank)
+	return newStragglers(links{{Comm: c}}, moe.OneGroup(c), &balancer{}, nil, here, threads)
 }

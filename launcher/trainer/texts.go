@@ -1,20 +1,23 @@
 package trainer
 
-import "spmoe/collective"
+import (
+	"slices"
+
+	"spmoe/collective"
+)
 
 // gatherTexts returns the text of each rank; nil if all are empty. It is collective.
 func gatherTexts(c *collective.Comm, mine string) ([]string, error) {
 	lengths := make([]int64, c.Size())
-	if err := collective.AllGather(c, lengths, []int64{int64(len(mine))}); err != nil {
+	own := lengths[c.Rank():][:1]
+	own[0] = int64(len(mine))
+	if err := collective.AllGather(c, lengths, own); err != nil || slices.Max(lengths) == 0 {
 		return nil, err
 	}
-	counts, total := make([]int, c.Size()), 0
-	for rank, n := range lengths {
-		counts[rank] = int(n)
-		total += int(n)
-	}
-	if total == 0 {
-		return nil, nil
+	var counts []int
+	total := 0
+	for _, n := range lengths {
+		counts, total = append(counts, int(n)), total+int(n)
 	}
 	flat := make([]byte, total)
 	if err := collective.AllGatherV(c, flat, []byte(mine), counts); err != nil {

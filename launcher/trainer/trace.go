@@ -7,12 +7,13 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"spmoe/collective"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trace"
-	"spmoe/moe"
+	"spmoe/moe/pipe"
 	"spmoe/tensor/profile"
 )
 
@@ -32,6 +33,7 @@ const (
 	traceEvaluation = 1000
 	traceSave       = 1001
 	traceWriting    = 1002 // of a checkpoint, while training continues
+	traceAction     = 1003 // of a pipeline's schedule: see stageRows
 )
 
 // tracer collects the slices of one rank. It is an [observer].
@@ -39,7 +41,8 @@ type tracer struct {
 	window Window
 	path   string // of the trace
 	title  string // of the model
-	mesh   moe.Mesh
+	links  links
+	pipe   *pipe.Rank       // nil: the model is not cut into stages
 	comm   *collective.Comm // all ranks
 	timer  *profile.Timer
 	alarms *alarms
@@ -73,8 +76,8 @@ func tracedFrom(n []int64) tracedSlice {
 	return tracedSlice{n[0], n[1], n[2], profile.Work{Layer: int(n[3]), M: int(n[4]), N: int(n[5]), K: int(n[6]), Groups: int(n[7]), Largest: int(n[8])}}
 }
 
-func newTracer(w Window, cfg Config, m moe.Mesh, a *alarms) *tracer {
-	t := &tracer{window: w, path: filepath.Join(cfg.Out, trace.File), title: cfg.Flavor, mesh: m, comm: m.World, alarms: a, begin: time.Now()}
+func newTracer(w Window, cfg Config, l links, p *pipe.Rank, a *alarms) *tracer {
+	t := &tracer{window: w, path: filepath.Join(cfg.Out, trace.File), title: cfg.Flavor, links: l, pipe: p, comm: l[0].Comm, alarms: a, begin: time.Now()}
 	t.zero = monotonic() - int64(t.now())
 	return t
 }
@@ -113,6 +116,7 @@ func (t *tracer) Before(step int) {
 	}
 	t.open, t.step = true, t.now()
 	t.timer.Trace = func(f profile.Family, w profile.Work, from, to time.Duration) { t.addWork(int64(f), w, from, to) }
+	t.observeActions(true)
 	t.observeWaits(func(kind collective.Kind, start time.Time, took time.Duration) {
 		from := start.Sub(t.begin)
 		t.add(traceWaits+int64(kind), from, from+took)
@@ -121,7 +125,7 @@ func (t *tracer) Before(step int) {
 
 // observeWaits calls f after each wait of this rank for others; nil ends that.
 func (t *tracer) observeWaits(f func(kind collective.Kind, start time.Time, took time.Duration)) {
-	for c := range t.mesh.Comms {
+	for _, c := range t.links {
 		c.ObserveWaits(f)
 	}
 }
@@ -132,6 +136,7 @@ func (t *tracer) After(s finishedStep) error {
 		return nil
 	}
 	t.timer.Trace = nil
+	t.observeActions(false)
 	t.observeWaits(nil)
 	t.add(-int64(s.Step.Step), t.step, t.now())
 	t.last = s.Step.Step
@@ -204,12 +209,20 @@ func (t *tracer) gather(c *collective.Comm) (rows []trace.Row, cut bool, err err
 			}
 		}
 	}
-	var writing trace.Row
+	stages, writing := stageRows{}, trace.Row{}
 	for r, list := range all {
-		row, other := slicesOf(list, heads[len(mine)*r+1])
+		zero := heads[len(mine)*r+1]
+		list = slices.DeleteFunc(list, func(s tracedSlice) bool {
+			if s.kind == traceAction {
+				stages.add(r, zero, s)
+			}
+			return s.kind == traceAction
+		})
+		row, other := slicesOf(list, zero)
 		rows = append(rows, trace.Row{Name: fmt.Sprintf("rank %d", r), Slices: row})
 		writing.Slices = append(writing.Slices, other...)
 	}
+	rows = append(rows, stages.list()...)
 	if len(writing.Slices) > 0 {
 		writing.Name = "checkpoints, in the background"
 		rows = append(rows, writing)

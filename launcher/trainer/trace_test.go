@@ -13,7 +13,6 @@ import (
 
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trace"
-	"spmoe/moe"
 )
 
 // traced is an object of a trace, times in microseconds.
@@ -240,7 +239,7 @@ func TestTraceWindow(t *testing.T) {
 
 // A rank that has no room for more slices leaves the rest out, and the run says so.
 func TestTraceIsBounded(t *testing.T) {
-	tr := newTracer(Window{1, 2}, Config{}, moe.Mesh{}, nil)
+	tr := newTracer(Window{1, 2}, Config{}, links{{}}, nil, nil)
 	for i := range maxSlices + 5 {
 		tr.add(int64(i%3), 2, 3)
 	}

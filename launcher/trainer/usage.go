@@ -5,7 +5,6 @@ package trainer
 
 import (
 	"fmt"
-	"iter"
 
 	"spmoe/collective"
 	"spmoe/launcher/record"
@@ -13,31 +12,21 @@ import (
 
 // usageMeter counts the bytes that a rank moves inside steps. It is an [observer].
 type usageMeter struct {
-	comms iter.Seq[*collective.Comm] // of the rank
-	all   *collective.Comm           // all ranks
+	comm  *collective.Comm // all ranks
+	links links
 	state *trainState
 	steps int
 	moved int64 // in finished steps
 	begin int64 // moved since the communicators were created, when the step began
 }
 
-// count returns the bytes that the rank has moved since its communicators were created.
-func (u *usageMeter) count() (sum int64) {
-	for c := range u.comms {
-		for _, s := range c.Stats() {
-			sum += s.Bytes
-		}
-	}
-	return sum
-}
-
 // Before implements [observer].
-func (u *usageMeter) Before(int) { u.begin = u.count() }
+func (u *usageMeter) Before(int) { u.begin = u.links.moved() }
 
 // After implements [observer].
 func (u *usageMeter) After(finishedStep) error {
 	u.steps++
-	u.moved += u.count() - u.begin
+	u.moved += u.links.moved() - u.begin
 	return nil
 }
 
@@ -64,7 +53,7 @@ func (u *usageMeter) held() (m Memory) {
 
 // gather returns the mean of all ranks. It is collective.
 func (u *usageMeter) gather() (record.Usage, error) {
-	c, m := u.all, u.held()
+	c, m := u.comm, u.held()
 	sums := []float64{float64(u.moved), float64(m.Weights), float64(m.Gradients), float64(m.Optimizer)}
 	if err := collective.AllReduce(c, sums, collective.Sum); err != nil {
 		return record.Usage{}, fmt.Errorf("summing what ranks moved and hold: %w", err)

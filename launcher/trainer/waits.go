@@ -1,30 +1,88 @@
 package trainer
 
-// How long a rank has waited for others, on all communicators of its mesh.
+// The communicators of a rank, and how long it has waited for others on them.
 
 import (
 	"time"
 
+	"spmoe/collective"
 	"spmoe/moe"
+	"spmoe/moe/pipe"
 )
 
-// waitsOf returns, per rank, how long this rank has waited for it.
-func waitsOf(m moe.Mesh) []time.Duration {
-	all := make([]time.Duration, m.World.Size())
+// link is a communicator of a rank.
+type link struct {
+	*collective.Comm
+	ranks []int // its ranks, as numbers among all ranks
+}
+
+// links are the communicators of a rank, each once. The first one has all ranks.
+type links []link
+
+// newLinks lists the communicators of a rank: all ranks, its mesh and its pipeline, which may be
+// nil.
+func newLinks(all *collective.Comm, m moe.Mesh, p *pipe.Rank) links {
+	list := links{{all, everyRank(all.Size())}}
+	first := all.Rank() - m.World.Rank() // of the ranks with the same stages
 	for c := range m.Comms {
-		ranks := m.RanksOf(c)
+		if c == all {
+			continue
+		}
+		var ranks []int
+		for _, r := range m.RanksOf(c) {
+			ranks = append(ranks, first+r)
+		}
+		list = append(list, link{c, ranks})
+	}
+	if p != nil {
+		var ranks []int
+		for r := m.World.Rank(); r < all.Size(); r += m.World.Size() {
+			ranks = append(ranks, r)
+		}
+		list = append(list, link{p.Line, ranks})
+	}
+	return list
+}
+
+// waits returns, per rank, how long this rank has waited for it.
+func (l links) waits() []time.Duration {
+	all := make([]time.Duration, l[0].Size())
+	for _, c := range l {
 		for i, took := range c.Waits() {
-			all[ranks[i]] += took
+			all[c.ranks[i]] += took
 		}
 	}
 	return all
 }
 
 // waited returns how long this rank has waited for others.
-func waited(m moe.Mesh) (sum time.Duration) {
-	for c := range m.Comms {
+func (l links) waited() time.Duration { return l.met() + l.received() }
+
+// met returns how long this rank has waited for others, without messages.
+func (l links) met() (sum time.Duration) {
+	for _, c := range l {
+		for kind, s := range c.Stats() {
+			if collective.Kind(kind) != collective.KindMessage {
+				sum += s.Wait
+			}
+		}
+	}
+	return sum
+}
+
+// received returns how long this rank has waited for messages of other stages.
+func (l links) received() (sum time.Duration) {
+	for _, c := range l {
+		sum += c.Stats()[collective.KindMessage].Wait
+	}
+	return sum
+}
+
+// moved returns the bytes that this rank has moved.
+func (l links) moved() (sum int64) {
+	for _, c := range l {
 		for _, s := range c.Stats() {
-			sum += s.Wait
+			sum += s.Bytes
 		}
 	}
 	return sum

@@ -86,6 +86,9 @@ func (o *Optimizer) Changes() (repaired, lost []string) {
 
 // names names the elements of a set of changes.
 func (o *Optimizer) names(s *shard, set uint64) (names []string) {
+	if set == 0 {
+		return nil
+	}
 	for i, v := range vectors(s.rule) {
 		if set>>i&1 == 1 {
 			names = append(names, s.nameOf(v))

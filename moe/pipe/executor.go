@@ -10,6 +10,8 @@ import (
 
 // Transport moves messages between the ranks of a pipeline. [collective.Mailboxes] is one.
 type Transport interface {
+	// Bytes returns the length of the longest message.
+	Bytes() int
 	// Send copies a message into a box of another rank. It waits until the box is empty.
 	Send(to, box int, message []byte) error
 	// Recv returns the message in a box of this rank. It is valid until Free.
@@ -24,6 +26,10 @@ type Executor struct {
 	rank      int
 	stages    []*moe.Model // nil: of another rank
 	transport Transport
+
+	// Observe, if not nil, is called when an action begins, after its messages have come. It
+	// returns what is called when the action ends. paired says that the action is one of a pair.
+	Observe func(a pipeline.Action, paired bool) (end func())
 
 	batches []moe.Batch // of a step
 	tokens  int         // of each
@@ -69,7 +75,7 @@ func (e *Executor) Run(ex *tensor.Exec, parts []moe.Batch) (moe.Loss, error) {
 	e.batches = parts
 	for i, slot := range s.Ranks[e.rank] {
 		for _, a := range slot {
-			if err := e.do(ex, a); err != nil {
+			if err := e.perform(ex, a, len(slot) > 1); err != nil {
 				return e.loss, fmt.Errorf("schedule %s: %v, action %d of rank %d: %w", s.Name, a, i, e.rank, err)
 			}
 		}
@@ -85,7 +91,7 @@ func (e *Executor) begin(tokens int) {
 }
 
 // Eval runs a forward pass of a batch through all stages and returns this rank's part of the loss.
-// Every rank calls it, between steps.
+// Every rank calls it, between steps. The batch is at most as large as a micro-batch in training.
 func (e *Executor) Eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
@@ -111,9 +117,23 @@ func (e *Executor) Eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
 	return e.loss, nil
 }
 
+// Schedule returns the schedule that the executor runs.
+func (e *Executor) Schedule() *pipeline.Schedule { return e.plan.Schedule }
+
 // MostInFlight returns the most passes whose activations this rank has held at once in the last
 // Run.
 func (e *Executor) MostInFlight() int { return e.most }
+
+// perform waits for the messages that an action needs, and runs it.
+func (e *Executor) perform(ex *tensor.Exec, a pipeline.Action, paired bool) error {
+	if err := e.await(ex, a); err != nil {
+		return err
+	}
+	if e.Observe != nil {
+		defer e.Observe(a, paired)()
+	}
+	return e.do(ex, a)
+}
 
 // do runs an action. Gradients are summed over ranks after the step, not in it.
 func (e *Executor) do(ex *tensor.Exec, a pipeline.Action) error {

@@ -7,8 +7,10 @@ package pipe
 import (
 	"fmt"
 
+	"spmoe/collective/pipeline"
 	"spmoe/moe"
 	"spmoe/tensor"
+	"spmoe/tensor/profile"
 )
 
 // receive returns what a pass needs from other stages. Messages stay in their boxes until free.
@@ -18,6 +20,19 @@ func (e *Executor) receive(at pass, main, extra content) (in moe.Boundary, err e
 	}
 	in.Embedded, err = e.open(message{at.stage, extra, at.microbatch})
 	return in, err
+}
+
+// await waits until an action has what it receives, which receive then finds at once.
+func (e *Executor) await(ex *tensor.Exec, a pipeline.Action) (err error) {
+	defer ex.Profiling(profile.Messages).End()
+	at := pass{a.Stage, a.Microbatch}
+	switch a.Kind {
+	case pipeline.Forward:
+		_, err = e.receive(at, hidden, embedded)
+	case pipeline.Backward, pipeline.InputGrad:
+		_, err = e.receive(at, hiddenGradient, embeddedGradient)
+	}
+	return err
 }
 
 // open returns the tensor of a message; an invalid one if there is no such message, or if it is a
@@ -86,6 +101,7 @@ func (e *Executor) post(ex *tensor.Exec, m message, as moe.Boundary, t tensor.Te
 		return nil
 	}
 	if box, ok := e.plan.boxes[m]; ok {
+		defer ex.Profiling(profile.Messages).End()
 		return e.transport.Send(e.plan.holders[m.to], box, t.Bytes())
 	}
 	if m.content == hiddenGradient || m.content == embeddedGradient {

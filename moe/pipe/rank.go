@@ -13,7 +13,7 @@ import (
 type Rank struct {
 	*Executor
 	Mesh   moe.Mesh         // of the ranks with the same stages
-	Line   *collective.Comm // the ranks of its pipeline, which send each other messages
+	Line   *collective.Comm // the ranks that a micro-batch passes, in the order of their places
 	Models []*moe.Model     // its stages, in the order of the model
 }
 

@@ -27,12 +27,15 @@ const (
 	Guards    // checksums of weights and of the optimizer state
 	Recompute // activations computed a second time, in every family
 	Helping   // work for other ranks instead of waiting for them
-	Waiting   // waiting for other ranks, in every family
+	Waiting   // waiting for other ranks, in every family but Messages
+	// Messages is the time for activations and gradients between the stages of a pipeline: waiting
+	// for them, and copying them.
+	Messages
 	products
 )
 
 var names = [products]string{
-	"rest", "data loading", "row operations", "attention", "router", "quantize", "loss", "exchange", "collectives", "optimizer", "guards", "recompute", "helping", "waiting",
+	"rest", "data loading", "row operations", "attention", "router", "quantize", "loss", "exchange", "collectives", "optimizer", "guards", "recompute", "helping", "waiting", "messages",
 }
 
 // Format is a number format of products.

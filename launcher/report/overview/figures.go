@@ -198,7 +198,7 @@ var groups = []struct {
 	{"row operations, router, loss", one("row operations", "router", "loss"), 6},
 	{"quantization", one("quantize"), 4},
 	{"exchange, collectives", one("exchange", "collectives"), 5},
-	{"waiting", one("waiting"), 2},
+	{"waiting", one("waiting", "messages"), 2},
 	{"optimizer and the rest", func(string) bool { return true }, 0},
 }
 

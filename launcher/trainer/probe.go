@@ -1,0 +1,133 @@
+package trainer
+
+// The record of expert choices: those of the same tokens of the validation text, the probe, at each
+// evaluation.
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"spmoe/collective"
+	"spmoe/datasets"
+	"spmoe/launcher/record"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+// probe is validation text for which the expert choices of each token are recorded. Of the ranks
+// with the same stages, the first reads it.
+type probe struct {
+	windows *datasets.Windows
+	seq     int
+}
+
+// probeTokens is the approximate number of tokens of the probe.
+const probeTokens = 512
+
+// newProbe returns the probe of a job; nil if its record has none.
+func (j *Job) newProbe() (*probe, error) {
+	if j.cfg.RecordEvery == 0 {
+		return nil, nil
+	}
+	seq := min(j.cfg.Seq, probeTokens)
+	windows, err := datasets.NewWindows(j.heldOut, datasets.WindowsConfig{Seq: seq, Count: probeTokens / seq, Ranks: 1})
+	return &probe{windows, seq}, err
+}
+
+// evaluation adds an evaluation and the expert choices of the probe's tokens. It is collective.
+func (c *recorder) evaluation(e Eval) error {
+	if c.lead() {
+		c.out.Eval(record.Eval{Step: e.Step, Loss: record.Number(e.Loss), Sequences: e.Sequences})
+	}
+	if c.probe == nil || len(c.state.balancer.layers) == 0 {
+		return nil
+	}
+	lines, err := c.choices(e.Step)
+	if err == nil && c.state.pipe != nil {
+		lines, err = gatherLines(c.comm, lines)
+	}
+	if err != nil || !c.lead() {
+		return err
+	}
+	slices.SortFunc(lines, func(a, b record.Choices) int { return cmp.Compare(a.Layer, b.Layer) })
+	for _, line := range lines {
+		c.out.Choices(line)
+	}
+	return nil
+}
+
+// choices returns the choices of the probe's tokens in this rank's layers. In a pipeline, a pass
+// has no more sequences than in training, for which messages have room. It is collective.
+func (c *recorder) choices(step int) ([]record.Choices, error) {
+	by := map[int]record.Choices{}
+	c.state.observe(func(name string, t tensor.Tensor) {
+		if layer, ok := layerOfChoices(name); ok {
+			line := record.Choices{Step: step, Layer: layer, TopK: t.Dim(1), Experts: by[layer].Experts}
+			for _, e := range t.I32() {
+				line.Experts = binary.LittleEndian.AppendUint16(line.Experts, uint16(e))
+			}
+			by[layer] = line
+		}
+	})
+	defer c.state.observe(nil)
+	n := c.probe.windows.Len()
+	each := n
+	if c.state.pipe != nil {
+		each = min(n, c.state.data.micro())
+	}
+	for lo := 0; lo < n; lo += each {
+		if _, err := c.state.eval(c.ex, c.probeBatch(lo, min(lo+each, n))); err != nil {
+			return nil, err
+		}
+	}
+	if !c.state.first {
+		return nil, nil
+	}
+	return slices.Collect(maps.Values(by)), nil
+}
+
+// probeBatch returns windows [lo, hi) of the probe. It is empty on ranks that do not read it.
+func (c *recorder) probeBatch(lo, hi int) moe.Batch {
+	b := moe.Batch{Seq: c.probe.seq, GlobalSequences: c.probe.windows.Len()}
+	if !c.state.first {
+		return b
+	}
+	row := make([]int32, c.probe.seq+1)
+	for i := lo; i < hi; i++ {
+		c.probe.windows.Read(row, i)
+		b.Inputs, b.Targets = append(b.Inputs, row[:c.probe.seq]...), append(b.Targets, row[1:]...)
+	}
+	if c.job.cfg.DocumentMask {
+		b.First = make([]int32, len(b.Inputs))
+		datasets.DocumentStarts(b.First, b.Inputs, c.probe.seq, c.job.separator)
+	}
+	return b
+}
+
+// layerOfChoices returns the layer whose expert choices an activation with this name holds:
+// [tokens, top-k] INT32.
+func layerOfChoices(name string) (layer int, ok bool) {
+	n, err := fmt.Sscanf(name, "layer%d_topk_index", &layer)
+	return layer, n == 1 && err == nil
+}
+
+// gatherLines returns the lines of all ranks, in their order. It is collective.
+func gatherLines[T any](c *collective.Comm, mine []T) (all []T, err error) {
+	text, err := json.Marshal(mine)
+	if err != nil {
+		return nil, err
+	}
+	texts, err := gatherTexts(c, string(text))
+	for _, text := range texts {
+		var lines []T
+		if err := json.Unmarshal([]byte(text), &lines); err != nil {
+			return nil, err
+		}
+		all = append(all, lines...)
+	}
+	return all, err
+}
