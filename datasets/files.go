@@ -92,8 +92,8 @@ func readText(path string, size int64) ([]byte, error) {
 	return nil, fmt.Errorf("it grows while it is read: it had %d bytes and has more than %d", size, size+mostGrowth)
 }
 
-// texts reads the text files that keep accepts, and the rows of other files, of at most maxBytes (0:
-// no cap).
+// texts reads the text files that keep accepts, and the rows of other files: at most maxBytes, or
+// all if it is 0.
 func (s source) texts(maxBytes int64) (t texts, err error) {
 	room := maxBytes
 	switch {

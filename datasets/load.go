@@ -23,9 +23,9 @@ type Data struct {
 //
 // A path is one that [Open] accepts, or a token file from [WriteTokens] with the same tokenizer.
 // PATH@WEIGHT makes a mixture. Then each path is a corpus of its own, with its own validation part,
-// and contributes a share of the windows in proportion to its weight, see [Mix]. Its validation text
-// is de-duplicated against the training text of all paths, except token files. A token file next to
-// other paths needs a weight, too.
+// and contributes a share of the windows in proportion to its weight, see [Mix]. Its validation
+// text is de-duplicated against the training text of all paths, except token files. A token file
+// next to other paths needs a weight, too.
 func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 	d := &Data{}
 	groups, weights, err := group(paths)

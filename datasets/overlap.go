@@ -1,8 +1,8 @@
 package datasets
 
-// De-duplication: validation text must not occur in training text, or its loss would measure memory.
-// Validation documents lose the runs of lines that training documents have too, and what is left of
-// them is dropped if most of its runs of words occur there. Training text is not changed.
+// De-duplication: validation text must not occur in training text, or its loss would measure
+// memory. Validation documents lose the runs of lines that training documents have too. What is
+// left of them is dropped if most of its runs of words occur there. Training text is not changed.
 
 import (
 	"cmp"
@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// runLines is the least number of successive lines, without the space around them, that count as
-	// copied.
+	// runLines is the least number of successive lines, without the space around them, that count
+	// as copied.
 	runLines = 5
 
 	// runWords and nearDuplicate define a near duplicate: a text of whose runs of 8 words 70 % or

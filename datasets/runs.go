@@ -82,7 +82,7 @@ func nextLine(text []byte) (line []byte, end int) {
 	return line, end
 }
 
-// nextWord returns a word, which what is not in a word precedes, or nil if none is left. A character
+// nextWord skips what is no word and returns the first word, or nil if there is none. A character
 // of a script that puts no space between words is a word.
 func nextWord(text []byte) (word []byte, end int) {
 	from := 0

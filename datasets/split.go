@@ -12,8 +12,8 @@ import (
 	"slices"
 )
 
-// heldOutShare determines the share of the corpus that is held out: 1/heldOutShare of the bytes, but
-// no more than mostHeldOut, because de-duplication holds the validation text in memory.
+// heldOutShare determines the share of the corpus that is held out: 1/heldOutShare of the bytes,
+// but no more than mostHeldOut, because de-duplication holds the validation text in memory.
 const (
 	heldOutShare = 50
 	mostHeldOut  = 16 << 20
@@ -30,9 +30,9 @@ type division struct {
 //
 // It goes through the documents in the order of the hash of their names, and holds out each one
 // that still fits the budget of total/50 bytes, or 16 MiB. If that leaves more than half of the
-// budget, because the corpus consists of one or a few long files, the rest is cut off the end of the
-// longest training document and becomes the document "NAME#tail". So 1 to 2 % are held out before
-// de-duplication, for any files. A corpus of fewer than two bytes is an error.
+// budget, because the corpus consists of one or a few long files, the rest is cut off the end of
+// the longest training document and becomes the document "NAME#tail". So 1 to 2 % are held out
+// before de-duplication, for any files. A corpus of fewer than two bytes is an error.
 func divide(sizes []int64, hashes []uint64) (division, error) {
 	total := int64(0)
 	order := make([]int, len(sizes))

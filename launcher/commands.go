@@ -52,6 +52,7 @@ func commands() []command {
 			"-np 4 compare --precision bf16,mxfp8 --until-decided --max-seeds 24",
 			"-np 4 compare --power 0.8 --margin 1 --out runs/compare-1",
 			"compare --simulate 1000",
+			"compare --sizes runs/compare-1,runs/compare-2",
 		}},
 		{name: "check", group: groupCheck, args: "PATH...", about: "compare this build with another implementation's outputs", define: defineCheck, examples: []string{
 			"check golden/",
@@ -113,6 +114,12 @@ func commands() []command {
 			"-np 16 layouts --flavor 16B --hosts 2",
 			"-np 16 layouts --flavor small --dp-replicate 2 --ep 4",
 			"-np 16 layouts --flavor small --json",
+		}},
+		{name: "routes", group: groupInspect, args: "[FILE [FILE]]", about: "print how tokens were routed, compare two runs, or export a trace", define: defineRoutes, examples: []string{
+			"routes runs/debug-1/routes.arrow",
+			"routes runs/bf16/routes.arrow runs/mxfp8/routes.arrow",
+			"routes runs/debug-1/routes.arrow --steps 100..101 --export trace.csv",
+			"-np 8 routes --workload W2 --experts 64 --top-k 8 --export hot-rank.csv",
 		}},
 		{name: "recipe", group: groupInspect, args: "NAME", about: "print a built-in low-precision recipe as a file for train --recipe", define: defineRecipe, examples: []string{
 			"recipe nvfp4",

@@ -29,6 +29,7 @@ type compareFlags struct {
 	seeds     seedFlags
 	config    string
 	ablation  string
+	sizes     string
 	jobs      int
 	quick     bool
 	keepState bool
@@ -44,12 +45,13 @@ func (f *compareFlags) define(fs *flag.FlagSet) action {
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
 	f.seeds.define(fs)
 	fs.StringVar(&f.ablation, "ablation", "", "`LIST` precisions to train with the first seed only, without a verdict; all: "+strings.Join(convergence.AllAblations(), ","))
+	fs.StringVar(&f.sizes, "sizes", "", "`FOLDERS` train nothing: read finished comparisons of models of several sizes, joined by commas, and fit their differences against the size")
 	fs.IntVar(&f.jobs, "jobs", 1, "`N` runs to train at the same time")
 	fs.BoolVar(&f.quick, "quick", false, "train a small model for a few steps, 1 to 2 minutes on two cores: finds broken recipes, but does not predict long runs")
 	fs.BoolVar(&f.keepState, "keep-checkpoints", false, "keep the last checkpoint of every run")
 	f.given = bind(fs, convergence.Default)
 	for name, usage := range map[string]string{
-		"precision": "`LIST` precisions to compare, the baseline first; +e5m2, +floor, +ceil, +even, +wire, +standard and +bf16-moments vary one, as in mxfp8+e5m2",
+		"precision": "`LIST` precisions to compare, the baseline first; +e5m2, +floor, +ceil, +even, +wire, +standard, +bf16-moments and +muon vary one, as in mxfp8+e5m2; +no-rht, +no-stochastic, +no-2d, +no-bf16-tail and +four-over-six vary nvfp4; a recipe file such as mine.toml is one too",
 		"seed":      "`N` first seed of initial weights and data order",
 		"out":       "`FOLDER` write the comparison to FOLDER, or continue the one there; empty: the next free runs/compare-N",
 	} {
@@ -65,6 +67,9 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	}
 	if f.ranks.tag {
 		return errors.New("--tag-output has no effect, because ranks print nothing in a comparison: leave it out")
+	}
+	if f.sizes != "" {
+		return fitSizes(strings.Split(f.sizes, ","), env.out)
 	}
 	given, err := appendData(*f.given, env.args)
 	if err != nil {
@@ -97,6 +102,25 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 		return stopped(c, failure{err, exitFailed}, env.out)
 	}
 	return f.finish(c, result, env.out)
+}
+
+// fitSizes prints how differences change with the size of the model.
+func fitSizes(folders []string, out io.Writer) error {
+	var results []convergence.Result
+	for _, folder := range folders {
+		r, err := convergence.ReadResult(folder)
+		if err != nil {
+			return fmt.Errorf("--sizes: %w", err)
+		}
+		if len(r.Arms) == 0 {
+			return fmt.Errorf("--sizes: the comparison in %s has no arms", folder)
+		}
+		results = append(results, r)
+	}
+	if err := convergence.WriteSizes(out, results); err != nil {
+		return fmt.Errorf("--sizes: %w", err)
+	}
+	return nil
 }
 
 // upTo marks a number that a comparison may fall short of.

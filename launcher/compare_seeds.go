@@ -1,6 +1,6 @@
 package main
 
-// The seeds of a comparison: a fixed number, as many as a chance needs, or looks until it is decided.
+// The seeds of a comparison: a fixed number, one for a chance, or looks until it is decided.
 
 import (
 	"context"
@@ -127,7 +127,8 @@ func (f *seedFlags) scatter(ctx context.Context, c *convergence.Comparison, out 
 	return s, true, nil
 }
 
-// trainPilot trains the pilot of a comparison, or continues to, and returns the scatter of its pairs.
+// trainPilot trains the pilot of a comparison, or continues it, and returns the scatter of its
+// pairs.
 func trainPilot(ctx context.Context, c *convergence.Comparison, seeds int, out io.Writer) (s design.Scatter, err error) {
 	pilot, err := c.Pilot(seeds)
 	if err == nil {

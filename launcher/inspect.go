@@ -59,7 +59,7 @@ func (f *inspectFlags) define(fs *flag.FlagSet, names []string) {
 // sizeFlags are the flags outside the model section that sizes depend on.
 var sizeFlags = []string{
 	"seq", "batch", "micro-batch", "precision", "recipe", "recompute", "threads", "dp-replicate", "dp-shard", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-layout", "pp-microbatches", "save-every",
-	"save-async", "optimizer.moments",
+	"save-async", "optimizer.name", "optimizer.moments",
 }
 
 // stageSizeFlags are sizeFlags without those that a command has as lists.

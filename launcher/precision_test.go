@@ -38,8 +38,8 @@ func TestPrecisionFlags(t *testing.T) {
 	}
 }
 
-// TestRecipeFile: a built-in recipe, written to a file and changed, is what a run trains in, and the
-// run's own configuration has it.
+// TestRecipeFile: a built-in recipe, written to a file and changed, is what a run trains in, and
+// the run's own configuration has it.
 func TestRecipeFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	text := strings.Replace(succeed(t, "recipe", "nvfp4", "--nvfp4.rht=false"), `name = "nvfp4"`, `name = "mine"`, 1)

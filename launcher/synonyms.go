@@ -28,6 +28,7 @@ func flagSynonyms() map[string][]string {
 		"optimizer.beta2":        "adam-beta2 beta-2",
 		"optimizer.eps":          "adam-eps adam-epsilon epsilon",
 		"optimizer.name":         "optimizer optim optimizer-type",
+		"optimizer.momentum":     "muon-momentum",
 		"optimizer.moments":      "exp-avg-dtype exp-avg-sq-dtype optimizer-dtype optimizer-state-dtype moments-dtype",
 
 		"batch":          "batch-size global-batch-size train-batch-size total-batch-size bs",
@@ -132,10 +133,10 @@ func valueSynonyms(name string) map[string]string {
 			"fp8": "mxfp8", "float8": "mxfp8", "mx8": "mxfp8", "mxfp8_e4m3": "mxfp8", "int8": "mxint8", "bfloat16": "bf16", "bf": "bf16",
 			"fp16": "bf16", "float16": "bf16", "half": "bf16", "float32": "fp32", "float": "fp32", "fp4": "mxfp8", "nvfp4": "mxfp8", "mxfp4": "mxfp8",
 		}
-	case "dtype", "optimizer.moments":
+	case "dtype", "optimizer.moments", "optimizer.newton-schulz":
 		return map[string]string{"bfloat16": "bf16", "float32": "fp32", "fp16": "bf16", "float16": "bf16"}
 	case "optimizer.name":
-		return map[string]string{"adam": "adamw", "adam-w": "adamw", "fused-adamw": "adamw"}
+		return map[string]string{"adam": "adamw", "adam-w": "adamw", "fused-adamw": "adamw", "muonclip": "muon", "dist-muon": "muon"}
 	case "optimizer.decay":
 		return map[string]string{"cos": "cosine", "wsd": "linear", "1-sqrt": "sqrt"}
 	case "recompute":

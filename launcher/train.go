@@ -206,16 +206,21 @@ func parseWindow(text string) (w trainer.Window, err error) {
 		return w, nil
 	}
 	steps, ok := strings.CutPrefix(text, "steps=")
-	first, last, both := strings.Cut(steps, "..")
+	if w, valid := parseSteps(steps); ok && valid {
+		return w, nil
+	}
+	return w, fmt.Errorf("--trace is %q: give steps=5..7, for steps 5 to 7, or steps=5", text)
+}
+
+// parseSteps parses a range of steps: 5..7, or 5.
+func parseSteps(text string) (w trainer.Window, ok bool) {
+	first, last, both := strings.Cut(text, "..")
 	if !both {
 		last = first
 	}
 	a, errA := strconv.Atoi(first)
 	b, errB := strconv.Atoi(last)
-	if !ok || errA != nil || errB != nil || a < 1 || b < a {
-		return w, fmt.Errorf("--trace is %q: give steps=5..7, for steps 5 to 7, or steps=5", text)
-	}
-	return trainer.Window{First: a, Last: b}, nil
+	return trainer.Window{First: a, Last: b}, errA == nil && errB == nil && a >= 1 && b >= a
 }
 
 // trainCode returns the exit code of a failed run.

@@ -1,9 +1,9 @@
 package moe
 
 // The random numbers of stochastic rounding. That of an element depends on its place in the global
-// batch and not on the rank that has it, so codes have the same bits in every layout. The place of a
-// token is its pass and its row among those of all ranks; that of an expert's row is the expert, the
-// pass, and the row among those of all replicas.
+// batch and not on the rank that has it, so codes have the same bits in every layout. The place of
+// a token is its pass and its row among those of all ranks. That of an expert's row is the expert,
+// the pass, and the row among those of all replicas.
 
 import (
 	"fmt"

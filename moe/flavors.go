@@ -24,6 +24,9 @@ func Flavors() []Flavor {
 	lite := whole("16B", "DeepSeek-V2-Lite's shape", deepseek16B(), train16B())
 	v3 := whole("671B", "DeepSeek-V3's shape", deepseek671B(), train671B())
 	return slices.Concat([]Flavor{
+		whole("300K", "0.3 M parameters, 16 experts: 20 tokens per parameter in under a minute on two cores", shape300K(), train300K()),
+		whole("1M", "1 M parameters, 16 experts: 20 tokens per parameter in minutes", shape1M(), train1M()),
+		whole("3M", "2.7 M parameters, 16 experts: 20 tokens per parameter in half an hour", shape3M(), train3M()),
 		whole("debug", "6 M parameters, byte vocabulary: trains in a minute or two on two cores", debug(), trainDebug()),
 		whole("small", "107 M parameters, 32 experts: the training benchmark", small(), trainSmall()),
 		whole("500M", "500 M parameters, 64 experts: trains on 2 ranks in 24 GiB of memory", shape500M(), train500M()),
@@ -82,6 +85,33 @@ func debug() Config {
 	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = 16, 4, 128, 1
 	c.MaxPositions = 4096
 	c.BiasSpeed = 5e-3 // a run has hundreds of steps, not hundreds of thousands
+	return c
+}
+
+// studied returns the settings that 300K, 1M and 3M share: debug's, with heads of half the width.
+// They are for studies of many runs. All have 16 experts, 4 of them per token, and widths in
+// multiples of 32, so that blocks of 32 numbers fit.
+func studied() Config {
+	c := debug()
+	c.NopeDim, c.RopeDim, c.ValueDim = 16, 16, 32
+	return c
+}
+
+func shape300K() Config {
+	c := studied()
+	c.Dim, c.Layers, c.Heads, c.KVRank, c.DenseInter, c.ExpertInter = 64, 3, 2, 32, 128, 32
+	return c
+}
+
+func shape1M() Config {
+	c := studied()
+	c.Dim, c.Layers, c.Heads, c.KVRank, c.DenseInter, c.ExpertInter = 128, 4, 4, 32, 256, 32
+	return c
+}
+
+func shape3M() Config {
+	c := studied()
+	c.Dim, c.Layers, c.Heads, c.KVRank, c.DenseInter, c.ExpertInter = 192, 4, 6, 64, 512, 64
 	return c
 }
 

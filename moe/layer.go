@@ -86,6 +86,7 @@ func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weight
 	p.seal(&s.seals)
 	p.observe("topk_index", chosen)
 	p.observe("topk_weight", weights)
+	p.record(chosen, weights)
 	losses := p.sequences
 	if p.recomputing {
 		losses = nil

@@ -65,9 +65,13 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 // No tensor is read after its arena has taken it back: with NaNs in its place all results have the
 // bits that they had.
 func TestNothingOutlivesItsMemory(t *testing.T) {
-	cfg := with(quantizable(64, 64), func(c *Config) { c.TopK, c.QRank, c.MaxPositions = 3, 32, 64 })
-	b := batchOf(51, 2, 32, cfg.Vocab)
-	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16"} {
+	shallow := with(quantizable(64, 64), func(c *Config) { c.TopK, c.QRank, c.MaxPositions = 3, 32, 64 })
+	b := batchOf(51, 2, 32, shallow.Vocab)
+	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16", "nvfp4"} {
+		cfg := shallow
+		if precision == "nvfp4" {
+			cfg.Layers, cfg.MTPLayers = 3, 0 // the last one is in BF16
+		}
 		for _, mode := range []Recompute{RecomputeNone, RecomputeSelective, RecomputeFull} {
 			t.Run(fmt.Sprintf("%s/%v", precision, mode), func(t *testing.T) {
 				var want map[string][]float32

@@ -21,6 +21,9 @@ type Mesh struct {
 	// FSDP says that each host holds a part of the dense weights and of their gradients. It needs
 	// Across and means nothing without it.
 	FSDP bool
+	// Cut returns the lengths of the slices of a unit that FSDP gives ranks, or nil for even
+	// slices. A nil Cut makes all of them even.
+	Cut func(unit []*Param, ranks int) []int
 	// EP has the ranks that hold each routed expert once. Tokens are exchanged among them.
 	EP *collective.Comm
 	// Replicas has the ranks with the same experts as this one, in the order of World; nil: no

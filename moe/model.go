@@ -177,6 +177,9 @@ type Batch struct {
 	// of routed experts may be incomplete. They cover several passes at once, [Config.WgradPasses],
 	// and have other bits than gradients computed pass by pass.
 	More bool
+
+	// Routes is optional: it records or replaces the choices of experts.
+	Routes *Routes
 }
 
 // Train runs forward and backward. It adds the gradients of the objective to all gradients, or sets

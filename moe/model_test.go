@@ -186,7 +186,7 @@ func TestNewInference(t *testing.T) {
 			}
 			return bytes
 		}
-		if one, both := size(m), size(trained.model); one > both || (one < both) != (p.Linears != nil || p.Experts != nil) {
+		if one, both := size(m), size(trained.model); one > both || (one < both) != (p.Quantizes() && !(p.Linears != nil && p.Linears.sharesWeight())) {
 			t.Errorf("%s: %d bytes of weights, %d in training", p.Name, one, both)
 		}
 		b := batchOf(1, 2, 8, cfg.Vocab)

@@ -88,7 +88,7 @@ func trainLayer(t *testing.T, cfg Config, precision string) layerPass {
 	}
 	const tokens = 1024
 	layer := model.blocks[1].ffn.(*moeLayer)
-	run, s := &Pass{train: true, batch: Batch{Seq: 64, GlobalSequences: tokens / 64}}, feedState{}
+	run, s := &Pass{arena: new(tensor.Arena), train: true, batch: Batch{Seq: 64, GlobalSequences: tokens / 64}}, feedState{}
 	x := gaussians(ex, rng, tokens, cfg.Dim)
 	out, err := layer.forward(run.forwardPhase(ex), x, &s)
 	if err != nil {

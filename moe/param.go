@@ -418,7 +418,7 @@ func (b *builder) allocate(g *Group, dtype tensor.DType) (err error) {
 	if g != b.dense || !b.shards() {
 		return g.allocate(b.memory, dtype, !b.inference)
 	}
-	if g.sharded, err = newSharded(g, b.units); err != nil {
+	if g.sharded, err = newSharded(g, b.units, b.mesh.Cut); err != nil {
 		return err
 	}
 	return g.sharded.allocate(b.memory, dtype)

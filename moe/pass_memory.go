@@ -5,6 +5,7 @@ package moe
 
 import (
 	"spmoe/collective/ep"
+	"spmoe/mx"
 	"spmoe/tensor"
 )
 
@@ -110,8 +111,11 @@ type passSizes struct {
 	products     tensor.PackingSize
 }
 
-// gradientSize is a weight gradient [out, in].
-type gradientSize struct{ out, in float64 }
+// gradientSize is a weight gradient [out, in], over rows tokens of each rank.
+type gradientSize struct {
+	out, in, rows float64
+	recipe        *Recipe // nil: not quantized
+}
 
 // operandSize is an activation.
 type operandSize struct {
@@ -236,6 +240,37 @@ func (p *passSizes) quantize(x *operandSize) {
 	if r.Forward.Quantizes() && !x.received {
 		p.take(&p.scratch, codeBytes(r.Forward.Left.Format.BytesPerElement(), x.rows, x.cols))
 	}
+	p.transform(x.rows*x.cols, r.Forward.Left, r.Wgrad.Right)
+}
+
+// transform counts the transformed copy of a matrix, of which there is one at a time.
+func (p *passSizes) transform(elements float64, casts ...mx.Cast) {
+	for _, c := range casts {
+		if c.Format.Hadamard > 0 {
+			p.borrow(elements * p.elem)
+			return
+		}
+	}
+}
+
+// decode counts the decoded copies of a product's operands, and the FP32 sums of a product in the
+// working type, by their elements.
+func (p *passSizes) decode(of Product, left, right, sums float64) {
+	switch each := mx.DecodedBytes(of.Left.Format, of.Right.Format); each {
+	case 0:
+	case tensor.FP32.Size():
+		p.borrow(float64(each) * (left + right + sums))
+	default:
+		p.borrow(float64(each) * (left + right))
+	}
+}
+
+// weightLen returns the elements of the weight of a linear layer on a rank.
+func (p *passSizes) weightLen(x *operandSize, out float64) float64 {
+	if x.grouped {
+		out *= float64(p.c.Experts / max(p.s.EP, 1))
+	}
+	return out * x.cols
 }
 
 func codeBytes(each, rows, cols float64) float64 { return each * rows * cols }
@@ -245,6 +280,9 @@ func (p *passSizes) linear(to *arenaSize, x *operandSize, out int) {
 	p.quantize(x)
 	p.multiply(p.perProduct(x), float64(out), x.cols, 1)
 	p.take(to, x.rows*float64(out)*p.elem)
+	if r := p.recipe(); r != nil {
+		p.decode(r.Forward, x.rows*x.cols, p.weightLen(x, float64(out)), x.rows*float64(out))
+	}
 }
 
 // multiply counts the packing buffers of a product.
@@ -287,14 +325,21 @@ func (p *passSizes) linearBackward(x *operandSize, out int) {
 	}
 	if p.sharers() > 1 {
 		dyCols()
-		p.shared = append(p.shared, gradientSize{wide, x.cols})
+		p.shared = append(p.shared, gradientSize{wide, x.cols, x.rows, r})
 	}
 	mark := p.scratch.used
 	if p.sharers() == 1 {
 		dyCols()
 	}
-	if r != nil && r.Dgrad.Quantizes() && !x.received {
-		p.take(&p.scratch, codeBytes(r.Dgrad.Left.Format.BytesPerElement(), x.rows, wide))
+	if r != nil {
+		if r.Dgrad.Quantizes() && !x.received {
+			p.take(&p.scratch, codeBytes(r.Dgrad.Left.Format.BytesPerElement(), x.rows, wide))
+		}
+		p.transform(x.rows*wide, r.Dgrad.Left, r.Wgrad.Left)
+		p.decode(r.Dgrad, x.rows*wide, p.weightLen(x, wide), x.rows*x.cols)
+		if quantizes && p.sharers() == 1 {
+			p.decode(r.Wgrad, x.rows*wide, x.rows*x.cols, 0)
+		}
 	}
 	if late || x.grouped && p.s.Replicas > 1 { // rows of several passes, or of all replicas for a part of the experts
 		bytes := p.elem
@@ -319,7 +364,12 @@ func (p *passSizes) computeShared() {
 	sums := float64(treeSums(p.s.Sharers, true, p.s.Adds))
 	for _, g := range p.shared {
 		parts := max(min(int(g.out)/leastWgradRows, p.s.Sharers), 1)
-		p.borrow(sums * g.out / float64(parts) * g.in * float64(tensor.FP32.Size()))
+		mark := p.scratch.used
+		p.take(&p.scratch, sums*g.out/float64(parts)*g.in*float64(tensor.FP32.Size()))
+		if g.recipe != nil {
+			p.decode(g.recipe.Wgrad, g.rows*g.out, g.rows*g.in, 0)
+		}
+		p.scratch.used = mark
 	}
 	p.shared = p.shared[:0]
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // After QK-clip, the heads of the first layer whose largest score exceeded the limit have the limit
-// for the same tokens, and the others have the score that they had.
+// for the same tokens, and the others have the score that they had. Values stay.
 func TestQKClip(t *testing.T) {
 	const seq = 8
 	for name, edit := range map[string]func(*Config){
@@ -27,7 +27,16 @@ func TestQKClip(t *testing.T) {
 			t.Fatalf("%s: scores %v are no test", name, first)
 		}
 		for _, p := range m.model.Params() {
+			before := slices.Clone(p.Work.F32())
 			p.Heads.Clip(float64(limit), p.Work.F32())
+			if p.Heads == &m.model.blocks[0].attention.keyRows {
+				head, values := cfg.KVRank*(cfg.NopeDim+cfg.ValueDim), cfg.KVRank*cfg.NopeDim
+				for at := 0; at < len(before); at += head {
+					if !slices.Equal(p.Work.F32()[at+values:at+head], before[at+values:at+head]) {
+						t.Errorf("%s: values of head %d have changed", name, at/head)
+					}
+				}
+			}
 		}
 		for h, got := range m.topScores(t, batchOf(5, 4, seq, cfg.Vocab))[:cfg.Heads] {
 			if want := min(first[h], limit); math.Abs(float64(got/want-1)) > 1e-5 {

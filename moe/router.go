@@ -39,7 +39,7 @@ func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 
 // forward returns the chosen experts and their weights, both [tokens, topK]. A recomputation does
 // not choose again.
-func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (experts, weights tensor.Tensor) {
+func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (chosen, weights tensor.Tensor) {
 	ex := p.ex
 	defer ex.Profiling(profile.Router).End()
 	tokens := x.Dim(0)
@@ -56,7 +56,11 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (experts, wei
 		s.experts = p.arena.New(tensor.INT32, tokens, r.cfg.TopK)
 	}
 	s.weights = p.saved.New(tensor.FP32, tokens, r.cfg.TopK)
-	tensor.Parallel(ex, tokens, r.work(tokens), routingArgs{r, s, p.recomputing}, chooseExperts)
+	experts, replay := p.replayed()
+	if !p.recomputing {
+		copy(s.experts.I32(), experts)
+	}
+	tensor.Parallel(ex, tokens, r.work(tokens), routingArgs{r, s, p.recomputing || experts != nil, replay}, chooseExperts)
 	if p.seals() {
 		s.choice = newSeal(ex, s.experts.Bytes())
 	}
@@ -70,11 +74,13 @@ const scoreWork = 64
 // work returns the amount of work for some tokens, in the unit of [tensor.Parallel].
 func (r *router) work(tokens int) int { return tokens * r.cfg.Experts * scoreWork }
 
-// routingArgs are the arguments of chooseExperts. With chosen, the experts are known already.
+// routingArgs are the arguments of chooseExperts. With chosen, the experts are known already, and
+// with replay, [tokens, topK], the weights are too.
 type routingArgs struct {
 	*router
 	*routerState
 	chosen bool
+	replay []float32
 }
 
 // chooseExperts sets experts and weights of tokens [lo, hi).
@@ -89,6 +95,10 @@ func chooseExperts(ex *tensor.Exec, r routingArgs, lo, hi int) {
 			inTurn(ids, t, len(row))
 		default:
 			choice.choose(ids, row, bias)
+		}
+		if r.replay != nil {
+			copy(w, r.replay[t*len(w):])
+			continue
 		}
 		r.weigh(w, ids, row)
 	}

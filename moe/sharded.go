@@ -62,8 +62,9 @@ type unit struct {
 	stale     bool      // the next sum is stored, and not added
 }
 
-// newSharded divides a group into units that begin at some elements, and its ranks' slices of them.
-func newSharded(g *Group, begins []int) (*sharded, error) {
+// newSharded divides a group into units that begin at some elements, and its ranks' slices of them
+// as cut says: see [Mesh.Cut].
+func newSharded(g *Group, begins []int, cut func([]*Param, int) []int) (*sharded, error) {
 	s := &sharded{group: g, gathered: -1}
 	for _, p := range g.Params {
 		if p.Len()%ShardMultiple != 0 {
@@ -79,18 +80,45 @@ func newSharded(g *Group, begins []int) (*sharded, error) {
 		if i+1 < len(begins) {
 			u.hi = begins[i+1]
 		}
-		n := u.hi - lo
-		cut := func(slice int) int { return n / ShardMultiple * slice / g.Ranks.Size() * ShardMultiple }
-		for h := range hosts {
-			slice := place*hosts + h
-			u.counts = append(u.counts, cut(slice+1)-cut(slice))
-		}
-		u.first = cut(place * hosts)
+		lengths := cutUnit(g.between(lo, u.hi), g.Ranks.Size(), cut)
+		u.counts = lengths[place*hosts:][:hosts]
+		u.first = Division{Counts: lengths[:place*hosts]}.End()
 		u.own = [2]int{at, at + u.counts[g.Across.Rank()]}
 		at = u.own[1]
 		s.units = append(s.units, u)
 	}
 	return s, nil
+}
+
+// between returns the parameters in elements [lo, hi) of the flat vectors.
+func (g *Group) between(lo, hi int) (some []*Param) {
+	at := 0
+	for _, p := range g.Params {
+		if at >= lo && at < hi {
+			some = append(some, p)
+		}
+		at += p.Len()
+	}
+	return some
+}
+
+// cutUnit returns the lengths of the ranks' slices of a unit.
+func cutUnit(unit []*Param, ranks int, cut func([]*Param, int) []int) []int {
+	if cut != nil {
+		if lengths := cut(unit, ranks); lengths != nil {
+			return lengths
+		}
+	}
+	n := 0
+	for _, p := range unit {
+		n += p.Len()
+	}
+	lengths := make([]int, ranks)
+	end := func(slice int) int { return n / ShardMultiple * slice / ranks * ShardMultiple }
+	for i := range lengths {
+		lengths[i] = end(i+1) - end(i)
+	}
+	return lengths
 }
 
 // allocate allocates the rank's slices and the buffers of its host.

@@ -35,6 +35,30 @@ func trainDebug() Training {
 	}
 }
 
+// The three smallest flavors see 20 tokens per parameter (Hoffmann et al., arXiv:2203.15556).
+
+// train300K sees 6 million tokens.
+func train300K() Training {
+	return Training{
+		Steps: 1500, Seq: 128, Batch: 32, EvalSequences: 256,
+		LR: 2e-3, Warmup: 75, DecayFrac: 0.3, Decay: "linear", MinFactor: 0.1,
+	}
+}
+
+// train1M sees 20 million tokens.
+func train1M() Training {
+	t := train300K()
+	t.Steps, t.Batch, t.Warmup = 2400, 64, 120
+	return t
+}
+
+// train3M sees 54 million tokens.
+func train3M() Training {
+	t := train300K()
+	t.Steps, t.Batch, t.Warmup = 3300, 128, 165
+	return t
+}
+
 // trainSmall sees 16 million tokens, in two to three hours on two cores. Its rate was measured with
 // 75 of 1,500 steps of warm-up (bench/results/convergence/small).
 func trainSmall() Training {

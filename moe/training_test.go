@@ -74,7 +74,7 @@ func TestFlavorLike(t *testing.T) {
 	if got := FlavorLike(c).Name; got != "16B" {
 		t.Errorf("a 16B of fewer layers is like %s", got)
 	}
-	if got := FlavorLike(tiny()).Name; got != "debug" {
+	if got := FlavorLike(tiny()).Name; got != "300K" {
 		t.Errorf("a tiny model is like %s", got)
 	}
 }

@@ -83,12 +83,12 @@ func measure(b *testing.B, x tensor.Tensor, quantize func()) {
 }
 
 // BenchmarkGeneral measures quantizing and decoding per element in formats that are not OCP MX, for
-// matrices of 2048 rows with the widths of 16B (2048, 1408) and 671B (7168).
+// matrices of 2048 rows with the widths of small (512), 16B (2048, 1408) and 671B (7168).
 func BenchmarkGeneral(b *testing.B) {
 	const rows = 2048
 	ex, transformed := tensor.NewExec(), NVFP4
 	transformed.Hadamard = 16
-	for _, cols := range []int{1408, 2048, 7168} {
+	for _, cols := range []int{512, 1408, 2048, 7168} {
 		x, out := repeated(tensor.BF16, rows, cols), tensor.New(tensor.BF16, rows, cols)
 		for _, c := range []struct {
 			name   string
@@ -117,7 +117,7 @@ func BenchmarkGeneral(b *testing.B) {
 			}
 			perElement("quantize", func() { c.cast.Quantize(ex, q, x.Mat(), Draws{}) })
 			if c.decode {
-				perElement("decode", func() { dequantizeGeneral(ex, out.Mat(), q, false) })
+				perElement("decode", func() { dequantizeGeneral(ex, out.Mat(), q, blockScales) })
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func quantizeBlocks(ex *tensor.Exec, g quantizeArgs, lo, hi int) {
 	p := g.newPanel(ex)
 	for at := range g.t.rowsOfBlocks(g.x.Rows, lo, hi) {
 		for col := 0; col < g.x.Cols; col += p.most {
-			p.load(ex, at, col)
+			p.load(at, col)
 			p.quantize(ex)
 		}
 	}

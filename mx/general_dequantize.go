@@ -3,6 +3,8 @@ package mx
 // Dequantization of any format in plain Go, one row of blocks at a time.
 
 import (
+	"unsafe"
+
 	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/quant"
 	"spmoe/tensor"
@@ -12,45 +14,71 @@ import (
 // dequantizeAny is Dequantize for any format.
 func dequantizeAny(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	if t.Format.Hadamard == 0 {
-		dequantizeGeneral(ex, dst, t, true)
+		dequantizeGeneral(ex, dst, t, allScales)
 		return
 	}
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	h := ex.New(tensor.FP32, dst.Rows, dst.Cols).Mat()
-	dequantizeGeneral(ex, h, t, true)
+	dequantizeGeneral(ex, h, t, allScales)
 	InverseHadamard(ex, dst, h, t.Format.Hadamard, t.Blocks, t.Ends)
 }
 
-// dequantizeGeneral decodes a matrix of any format, with or without the group scales. It does not undo a
-// Hadamard transform.
-func dequantizeGeneral(ex *tensor.Exec, dst tensor.Matrix, t Tensor, groupScales bool) {
-	tensor.Parallel(ex, t.Scales.Dim(0), generalOpsPerElement*dst.Rows*dst.Cols, decodeArgs{dst, t, groupScales}, decodeBlocks)
+// dequantizeGeneral decodes a matrix of any format. It does not undo a Hadamard transform.
+func dequantizeGeneral(ex *tensor.Exec, dst tensor.Matrix, t Tensor, by scaling) {
+	tensor.Parallel(ex, t.Scales.Dim(0), generalOpsPerElement*dst.Rows*dst.Cols, decodeArgs{dst, t, by}, decodeBlocks)
 }
+
+// scaling says which scales multiply decoded elements.
+type scaling uint8
+
+const (
+	noScales    scaling = iota
+	blockScales         // those of blocks, not of groups
+	allScales
+)
 
 // decodeArgs holds the arguments of decodeBlocks.
 type decodeArgs struct {
-	dst         tensor.Matrix
-	t           Tensor
-	groupScales bool
+	dst tensor.Matrix
+	t   Tensor
+	by  scaling
 }
 
 // decodeBlocks decodes rows [lo, hi) of blocks. Each product with a scale is rounded to FP32.
 func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
-	r, fast := newRowDecoder(ex, d.t), !d.groupScales && d.dst.DType() == tensor.BF16 && d.t.Format.isNVFP4()
+	r, fast := newRowDecoder(ex, d.t), d.by == blockScales && d.dst.DType() == tensor.BF16 && d.t.Format.isNVFP4()
+	if d.by == noScales {
+		for i := range r.scales {
+			r.scales[i] = 1
+		}
+	}
 	for at := range d.t.rowsOfBlocks(d.dst.Rows, lo, hi) {
-		r.loadScales(at.block)
+		if d.by != noScales {
+			r.loadScales(at.block)
+		}
 		for i := at.first; i < at.last; i++ {
 			if fast {
 				r.decodeNVFP4(d.dst, i)
 				continue
 			}
 			row := r.decode(i)
-			if d.groupScales {
+			if d.by == allScales {
 				tensor.Scale(row.F32(), d.t.GroupScale(at.group), row.F32())
 			}
-			tensor.Convert(ex, d.dst.RowSlice(i, i+1), row.Mat())
+			storeRow(d.dst, i, row.F32())
 		}
+	}
+}
+
+// storeRow sets a row of an FP32 or BF16 matrix. A row is too little work for tensor.Convert.
+func storeRow(dst tensor.Matrix, i int, row []float32) {
+	data, stride, _ := dst.Memory()
+	at := unsafe.Add(data, dst.DType().Size()*i*stride)
+	if dst.DType() == tensor.BF16 {
+		tensor.Round(unsafe.Slice((*tensor.BFloat16)(at), len(row)), row)
+	} else {
+		copy(unsafe.Slice((*float32)(at), len(row)), row)
 	}
 }
 
@@ -89,6 +117,13 @@ func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 func (d *rowDecoder) loadScales(block int) {
 	_, width := d.t.BlockShape()
 	run, n := d.run, ceilDiv(d.cols, d.run)
+	if width == d.run && d.t.Format.Scale == ScaleE4M3 {
+		values := format.E4M3.Values()
+		for i, code := range d.t.Scales.Index(block).U8() {
+			d.scales[i] = values[code]
+		}
+		return
+	}
 	for b := range ceilDiv(d.cols, width) {
 		scale := d.t.Scale(block, b)
 		for i := b * width / run; i < min((b+1)*width/run, n); i++ {

@@ -45,6 +45,9 @@ func TestGoldenGeneralQuantize(t *testing.T) {
 		{"rows of 128", mx.FP8Row, fp8.tensor("x"), fp8.tensor("x_free_codes"), fp8.tensor("x_free_scales")},
 		{"columns of 128", mx.FP8Row, transpose(fp8.tensor("x")), fp8.tensor("xT_free_codes"), fp8.tensor("xT_free_scales")},
 		{"blocks of 128x128", mx.FP8Tile, fp8.tensor("w"), fp8.tensor("w_free_codes"), fp8.tensor("w_free_scales")},
+		{"rows of 128, powers of two", mx.FP8RowPow2, fp8.tensor("x"), fp8.tensor("x_pow2_codes"), fp8.tensor("x_pow2_scales")},
+		{"columns of 128, powers of two", mx.FP8RowPow2, transpose(fp8.tensor("x")), fp8.tensor("xT_pow2_codes"), fp8.tensor("xT_pow2_scales")},
+		{"blocks of 128x128, powers of two", mx.FP8TilePow2, fp8.tensor("w"), fp8.tensor("w_pow2_codes"), fp8.tensor("w_pow2_scales")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ex := tensor.NewExec()

@@ -2,6 +2,7 @@ package mx
 
 import (
 	"math"
+	"unsafe"
 
 	"spmoe/mx/internal/nvfp4"
 	"spmoe/mx/internal/quant"
@@ -18,16 +19,17 @@ type panel struct {
 	height, width int // of a block
 	most          int // columns of a panel: whole blocks
 	stride        int // elements between rows
+	run           int // columns that share a factor in factors: format.MXBlock or 1
 
 	at     blockRow
 	col    int // first column in the matrix
 	cols   int // columns
-	memory tensor.Matrix
 	values []float32
 
 	columnMax []float32 // largest magnitude of each column, NaN above all numbers
 	amax      []float32 // the same for each block
-	factors   []float32 // multipliers of the elements: one per column
+	factors   []float32 // multipliers of the elements: one per run
+	odd       bool      // a block has a NaN or an infinity
 	codes     []uint8   // of one row
 	draws     []uint16  // of one row
 }
@@ -36,18 +38,20 @@ type panel struct {
 const panelBytes = 64 << 10
 
 // padding is the number of columns that kernels process together.
-const padding = 64
+const padding = quant.Group * format.MXBlock
 
 // newPanel returns a panel for blocks of g.t.
 func (g *quantizeArgs) newPanel(ex *tensor.Exec) panel {
 	p := panel{quantizeArgs: g, grid: elementGrid(g.t.Format.Element)}
 	p.height, p.width = g.t.BlockShape()
+	p.run = 1
+	if p.width%format.MXBlock == 0 {
+		p.run = format.MXBlock
+	}
 	unit := ceilDiv(padding, p.width) * p.width
 	p.most = min(max(panelBytes/(4*p.height)/unit, 1)*unit, ceilDiv(g.x.Cols, unit)*unit)
 	p.stride = ceilDiv(p.most, padding) * padding
-	memory := ex.New(tensor.FP32, p.height, p.stride)
-	memory.Zero()
-	p.memory, p.values = memory.Mat(), memory.F32()
+	p.values = ex.New(tensor.FP32, p.height, p.stride).F32()
 	p.columnMax, p.amax = ex.New(tensor.FP32, p.stride).F32(), ex.New(tensor.FP32, ceilDiv(p.stride, p.width)+padding).F32()
 	p.factors = ex.New(tensor.FP32, p.stride).F32()
 	clear(p.factors)
@@ -64,13 +68,23 @@ func elementGrid(e *format.Element) quant.Grid {
 }
 
 // load reads the panel that begins with a column of a row of blocks.
-func (p *panel) load(ex *tensor.Exec, at blockRow, col int) {
+func (p *panel) load(at blockRow, col int) {
 	p.at, p.col, p.cols = at, col, min(p.most, p.x.Cols-col)
-	tensor.Convert(ex, p.memory.RowSlice(0, p.rows()).ColSlice(0, p.cols), p.x.RowSlice(at.first, at.last).ColSlice(col, col+p.cols))
-	if p.cols < p.stride {
-		for r := range p.rows() {
-			clear(p.padded(r)[p.cols:])
-		}
+	for r := range p.rows() {
+		loadRow(p.row(r), p.x, at.first+r, col)
+		clear(p.padded(r)[p.cols:])
+	}
+}
+
+// loadRow reads columns of a row of an FP32 or BF16 matrix, from col on. A row is too little work for
+// tensor.Convert.
+func loadRow(to []float32, x tensor.Matrix, row, col int) {
+	data, stride, _ := x.Memory()
+	at := unsafe.Add(data, x.DType().Size()*(row*stride+col))
+	if x.DType() == tensor.BF16 {
+		tensor.Widen(to, unsafe.Slice((*tensor.BFloat16)(at), len(to)))
+	} else {
+		copy(to, unsafe.Slice((*float32)(at), len(to)))
 	}
 }
 
@@ -100,8 +114,14 @@ func (p *panel) findAmax() {
 		p.amax = p.columnMax
 		return
 	}
+	columns, per := p.columnMax[:p.cols], p.width
+	if kernels >= quant.Lanes && p.run > 1 {
+		runs := p.amax[:p.stride/p.run]
+		quant.AmaxRows(runs, p.columnMax)
+		columns, per = runs[:ceilDiv(p.cols, p.run)], p.width/p.run
+	}
 	for b := range p.blocks() {
-		p.amax[b] = largest(p.columnMax[b*p.width : min((b+1)*p.width, p.cols)])
+		p.amax[b] = largest(columns[b*per : min((b+1)*per, len(columns))])
 	}
 }
 
@@ -138,15 +158,17 @@ func (p *panel) setScales(ex *tensor.Exec) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	chooser := p.newScaleChooser(ex)
+	p.odd = false
 	for b, amax := range p.amax[:p.blocks()] {
 		s, factor := p.scale(amax, encode)
+		p.odd = p.odd || amax-amax != 0
 		if p.t.Format.FourOverSix && amax-amax == 0 {
 			s.code, factor = chooser.choose(b, amax)
 		}
 		p.t.setScale(p.at.block, first+b, s)
-		factors := p.factors[b*p.width : min((b+1)*p.width, p.cols)]
-		for c := range factors {
-			factors[c] = factor
+		factors := p.factors[b*p.width/p.run : min((b+1)*p.width, p.stride)/p.run]
+		for i := range factors {
+			factors[i] = factor
 		}
 	}
 }
@@ -155,7 +177,9 @@ func (p *panel) setScales(ex *tensor.Exec) {
 func (p *panel) encode() {
 	for r := range p.rows() {
 		p.encodeRow(r)
-		p.fillNonFinite()
+		if p.odd {
+			p.fillNonFinite()
+		}
 		p.t.setCodes(p.at.first+r, p.col, p.codes[:p.cols])
 	}
 }
@@ -164,20 +188,24 @@ func (p *panel) encode() {
 func (p *panel) encodeRow(r int) {
 	switch {
 	case p.rounding == Stochastic:
-		row := p.row(r)
-		for c, factor := range p.factors[:p.cols] {
-			row[c] *= factor
-		}
+		row := p.scaledRow(r)
 		p.t.Format.EncodeStochastic(p.codes, row, p.drawRow(r))
+	case kernels >= quant.Lanes && p.run > 1:
+		quant.EncodeRows(p.codes, p.padded(r), p.factors, &p.grid)
 	case kernels >= quant.Lanes:
 		quant.EncodeCols(p.codes, p.padded(r), p.factors, &p.grid)
 	default:
-		row := p.row(r)
-		for c, factor := range p.factors[:p.cols] {
-			row[c] *= factor
-		}
-		p.t.Format.EncodeScaled(p.codes, row, 1)
+		p.t.Format.EncodeScaled(p.codes, p.scaledRow(r), 1)
 	}
+}
+
+// scaledRow multiplies row r by the factors.
+func (p *panel) scaledRow(r int) []float32 {
+	row := p.row(r)
+	for c := range row {
+		row[c] *= p.factors[c/p.run]
+	}
+	return row
 }
 
 // drawRow returns the random numbers of row r.

@@ -88,8 +88,20 @@ func (p *decodedProduct) release() { p.ex.Release(p.mark) }
 // decodedCopy returns t without the group scales.
 func decodedCopy(ex *tensor.Exec, dtype tensor.DType, t Tensor) tensor.Tensor {
 	c := ex.New(dtype, t.Rows(), t.Cols())
-	dequantizeGeneral(ex, c.Mat(), t, false)
+	dequantizeGeneral(ex, c.Mat(), t, blockScales)
 	return c
+}
+
+// DecodedBytes returns the bytes per element of the copies that a product of two formats decodes its
+// operands into. It is 0 if kernels read the codes.
+func DecodedBytes(a, b Format) int {
+	switch {
+	case !a.Quantizes() || !b.Quantizes() || (blockScaled{}).supports(a, b):
+		return 0
+	case a.fitsBF16() && b.fitsBF16():
+		return tensor.BF16.Size()
+	}
+	return tensor.FP32.Size()
 }
 
 // fitsBF16 says whether BF16 holds the product of every element and block scale exactly. Products

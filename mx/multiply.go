@@ -27,7 +27,7 @@ type multiplier interface {
 
 // multipliers lists the implementations that add in FP32, the fastest first. The last one takes every
 // format.
-var multipliers = []multiplier{blockScaled{}, decoded{}}
+var multipliers = []multiplier{blockScaled{}, promoted{}, decoded{}}
 
 // multiplier returns the first implementation for the formats of a and b.
 func (s Sum) multiplier(a, b Tensor) multiplier {

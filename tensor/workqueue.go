@@ -129,6 +129,7 @@ type operands struct {
 	span       int
 	alpha      float32   // multiplies the product; 0: nothing does
 	alphas     []float32 // the same for each group; nil: nothing does
+	blocks     BlockScales
 	grid       grid
 }
 

@@ -5,13 +5,9 @@ package projection
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"math"
-	"path"
 	"slices"
 	"strings"
 
@@ -49,43 +45,6 @@ type blindRun struct {
 	Dispatcher    *string `json:"dispatcher"` // as the row's software says; its stack has it
 	Routing       string  `json:"routing"`
 	Deterministic bool    `json:"deterministic"`
-}
-
-// software is data/software.json.
-type software struct {
-	About   string          `json:"about"`
-	Entries []softwareEntry `json:"entries"`
-}
-
-// softwareEntry describes the software of the rows that match a pattern.
-type softwareEntry struct {
-	Rows    []string         `json:"rows"`
-	Source  string           `json:"source"`
-	Options []softwareOption `json:"options"`
-	// standard deviation of the logarithm, for what the description leaves open
-	Deviation float64 `json:"deviation"`
-}
-
-// softwareOption is one alternative. What it sets counts where a row has none.
-type softwareOption struct {
-	Stack      string  `json:"stack"`
-	Weight     float64 `json:"weight"` // 0: 1
-	Graphs     string  `json:"graphs"`
-	Recompute  string  `json:"recompute"`
-	MicroBatch int     `json:"micro_batch"`
-	Batch      int     `json:"batch"`
-	PP         int     `json:"pp"`
-	VP         int     `json:"vp"`
-	EP         int     `json:"ep"`
-}
-
-func (s software) entry(id string) (softwareEntry, error) {
-	for _, e := range s.Entries {
-		if slices.ContainsFunc(e.Rows, func(pattern string) bool { ok, _ := path.Match(pattern, id); return ok }) {
-			return e, nil
-		}
-	}
-	return softwareEntry{}, fmt.Errorf("no entry of data/software.json describes the software of %q: add one", id)
 }
 
 // imbalances are those of a router in its first hundred steps, with their weights. Source: none of
@@ -272,48 +231,4 @@ func largestTerms(r Run, n int) ([]BlindTerm, error) {
 		terms = append(terms, BlindTerm{s.String(), math.Round(1000*c[s]/c.sum()) / 1000})
 	}
 	return terms, nil
-}
-
-// normal is a normal distribution with a weight.
-type normal struct{ mean, sd, weight float64 }
-
-// mixture is a mixture of normal distributions.
-type mixture []normal
-
-// quantile returns the value below which the share p of the mixture lies.
-func (m mixture) quantile(p float64) float64 {
-	low, high, total := math.Inf(1), math.Inf(-1), 0.0
-	for _, n := range m {
-		low, high, total = min(low, n.mean-8*n.sd), max(high, n.mean+8*n.sd), total+n.weight
-	}
-	for range 60 {
-		middle, below := (low+high)/2, 0.0
-		for _, n := range m {
-			below += n.weight / total * 0.5 * math.Erfc((n.mean-middle)/n.sd/math.Sqrt2)
-		}
-		if below < p {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return (low + high) / 2
-}
-
-// CodeHash returns the SHA-256 of the package's Go files, without tests, and of its data files: by
-// name, in order, each name followed by its content.
-func CodeHash() string {
-	sum := sha256.New()
-	err := fs.WalkDir(code, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || strings.HasSuffix(name, "_test.go") {
-			return err
-		}
-		text, err := code.ReadFile(name)
-		fmt.Fprintf(sum, "%s\n%s", name, text)
-		return err
-	})
-	if err != nil {
-		panic(fmt.Sprintf("projection: %v", err)) // the files are in the program
-	}
-	return hex.EncodeToString(sum.Sum(nil))
 }

@@ -20,13 +20,10 @@ import (
 	"spmoe/internal/strictjson"
 )
 
-//go:embed data
-var files embed.FS
-
-// code is this package itself, for [CodeHash].
+// files are the data files and, for [CodeHash], the package itself.
 //
 //go:embed *.go data
-var code embed.FS
+var files embed.FS
 
 // contents is the decoded content of the data files.
 type contents struct {

@@ -34,8 +34,8 @@ func course(runs, baseline []Run) (all []Window) {
 	return all
 }
 
-// meanLoss returns the mean training loss of steps [lo, hi). It is NaN if a step is missing or there
-// are none.
+// meanLoss returns the mean training loss of steps [lo, hi). It is NaN if a step is missing or
+// there are none.
 func meanLoss(steps []record.Step, lo, hi int) float64 {
 	if hi > len(steps) {
 		return math.NaN()

@@ -8,26 +8,38 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// DefaultSteps is the number of steps of each run.
+// DefaultSteps is the number of steps of each run, for flavors whose own runs see less than
+// enoughTokens.
 const DefaultSteps = 1500
 
-// calmRate is the largest default learning rate. Near the edge of stability the runs of a pair drift
-// apart as far as those of two seeds. For the debug model, pairs scatter 2.7 times less at 1e-3 than
-// at its own rate of 3e-3, and the loss is the same within 0.4 % (bench/results/convergence).
+// enoughTokens is the number of tokens per parameter of a run that is not short for its model
+// (Hoffmann et al., arXiv:2203.15556), less what rounding takes.
+const enoughTokens = 19.5
+
+func tokensPerParameter(cfg trainer.Config) float64 {
+	return float64(cfg.Steps) * float64(cfg.Batch) * float64(cfg.Seq) / float64(cfg.Model.Count().Total)
+}
+
+// calmRate is the largest default learning rate. Near the edge of stability the runs of a pair
+// drift apart as far as those of two seeds. For the debug model, pairs scatter 2.7 times less at
+// 1e-3 than at its own rate of 3e-3, and the loss is 0.3 % higher (bench/results/convergence).
 const calmRate = 1e-3
 
 // evalSequences is the least number of validation sequences.
 const evalSequences = 256
 
 // Default returns the default configuration for a flavor. Its schedule has a warm-up, a stable and
-// a decay phase for any number of steps; 0 steps stand for [DefaultSteps].
+// a decay phase for any number of steps; 0 steps stand for the default.
 func Default(flavor string, steps int) (trainer.Config, error) {
 	cfg, err := trainer.Default(flavor)
 	if err != nil {
 		return cfg, err
 	}
-	if cfg.Steps = DefaultSteps; steps > 0 {
+	switch {
+	case steps > 0:
 		cfg.Steps = steps
+	case tokensPerParameter(cfg) < enoughTokens:
+		cfg.Steps = DefaultSteps
 	}
 	cfg.Precision = "bf16,mxfp8"
 	cfg.Optimizer.LR, cfg.EvalSequences = min(cfg.Optimizer.LR, calmRate), max(cfg.EvalSequences, evalSequences)

@@ -19,9 +19,9 @@ type study struct {
 	logs     []*record.Log // of tasks
 }
 
-// Run trains the runs that are not finished yet and compares them, up to the look at which no arm is
-// undecided. If ctx ends, it stops with [trainer.ErrInterrupted], and the next Run continues. Check
-// must have succeeded.
+// Run trains the runs that are not finished yet and compares them, up to the look at which no arm
+// is undecided. If ctx ends, it stops with [trainer.ErrInterrupted], and the next Run continues.
+// Check must have succeeded.
 func (c *Comparison) Run(ctx context.Context) (Result, error) {
 	plan, err := c.saveFolder()
 	if err != nil {
@@ -62,10 +62,11 @@ func (s *study) run(ctx context.Context) (Result, error) {
 	return s.compare(s.tasks, s.logs)
 }
 
-// undecided returns the baseline and the recipes that a result leaves undecided.
+// undecided returns the baseline and the recipes that a result leaves undecided. Recipes whose
+// baseline has diverged are not among them: further seeds cannot decide those.
 func (s *study) undecided(r Result) (open []Recipe) {
 	for i, arm := range r.Arms {
-		if i == 0 || arm.Verdict == Undecided && !arm.Ablation {
+		if i == 0 || arm.Verdict == Undecided && !arm.Ablation && r.failure(arm) == "" {
 			open = append(open, s.Recipes[indexOf(s.Recipes, arm.Name)])
 		}
 	}

@@ -146,7 +146,7 @@ func (a *Arm) judge(baseline Arm, d design.Design) {
 	pairs := baseline.Runs[:len(a.Runs)]
 	a.Train = difference(losses(a.Runs, trainLoss), losses(pairs, trainLoss), d)
 	a.HeldOut = difference(losses(a.Runs, heldOutLoss), losses(pairs, heldOutLoss), d)
-	a.Course, a.TextError = course(a.Runs, pairs), record.Number(textError(a.Runs, pairs))
+	a.Course, a.TextError = course(a.Runs, pairs), textError(a.Runs, pairs)
 	a.Agreement = agreement(a.Runs, pairs)
 	failed := func(r Run) bool { return r.Diverged }
 	switch {
@@ -262,8 +262,8 @@ func MedianSQNR(operands []record.Quantized) float64 {
 	return median(all)
 }
 
-// Verdict returns the verdict over all arms except ablations. A single arm that is different decides
-// it, then one that is undecided. It is "" if there are no such arms.
+// Verdict returns the verdict over all arms except ablations. A single arm that is different
+// decides it, then one that is undecided. It is "" if there are no such arms.
 func (r Result) Verdict() (verdict string) {
 	for i, a := range r.Arms {
 		switch {

@@ -42,6 +42,7 @@ func modifiers() []modifier {
 		{"wire", "MXFP8 between ranks", "exchange", false, "", func(c *trainer.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }},
 		{"standard", "two-sided exchange", "exchange", false, "", func(c *trainer.Config) { c.EPExchange = "standard" }},
 		{"bf16-moments", "AdamW's moments in BF16", "type of the moments", false, "", func(c *trainer.Config) { c.Optimizer.Moments = moe.MomentsBF16 }},
+		{"muon", "Muon for matrices", "optimizer", false, "", func(c *trainer.Config) { c.Optimizer.Name = "muon" }},
 	}, ablations()...)
 }
 
@@ -81,8 +82,8 @@ func base(word string) (r Recipe, p moe.Precision, err error) {
 	return Recipe{precision: c.Precision, About: p.About, file: c.RecipeFile}, p, err
 }
 
-// ParseRecipe returns the recipe with a name, of which the first word may be a recipe file. Modifiers may have any order; the name of the result
-// has them in a fixed one.
+// ParseRecipe returns the recipe with a name. The name begins with a precision or a recipe file.
+// Modifiers may have any order; the name of the result has them in a fixed one.
 func ParseRecipe(name string) (Recipe, error) {
 	words := strings.Split(name, "+")
 	r, precision, err := base(words[0])

@@ -21,6 +21,7 @@ func TestParseRecipe(t *testing.T) {
 			c.Precision, c.NVFP4.RHT, c.NVFP4.Squares = "nvfp4", false, false
 		}},
 		"fp8-block+14bit":    {"fp8-block+14bit", func(c *trainer.Config) { c.Precision, c.FP8.Accumulate = "fp8-block", "14bit" }},
+		"bf16+muon":          {"bf16+muon", func(c *trainer.Config) { c.Optimizer.Name = "muon" }},
 		"bf16+bf16-moments":  {"bf16+bf16-moments", func(c *trainer.Config) { c.Optimizer.Moments = "bf16" }},
 		"bf16+standard":      {"bf16+standard", func(c *trainer.Config) { c.EPExchange = "standard" }},
 		"mxfp8-experts+wire": {"mxfp8-experts+wire", func(c *trainer.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8-experts", "mxfp8", "mxfp8" }},
@@ -84,8 +85,8 @@ func TestRecipeErrors(t *testing.T) {
 		{"bf16", "", []string{`"bf16"`, "baseline", "bf16,mxfp8"}},
 		{"", "", []string{"no name"}},
 		{"bf16,,mxfp8", "", []string{"no name"}},
-		{"bf16,fp8", "", []string{`"fp8"`, "mxfp8", "mxint8", "e5m2, floor, ceil, even, wire, standard, bf16-moments"}},
-		{"bf16,mxfp8+e4m2", "", []string{`"e4m2"`, "e5m2, floor, ceil, even, wire, standard, bf16-moments"}},
+		{"bf16,fp8", "", []string{`"fp8"`, "mxfp8", "mxint8", "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon"}},
+		{"bf16,mxfp8+e4m2", "", []string{`"e4m2"`, "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon"}},
 		{"bf16,mxfp8+", "", []string{`""`, "e5m2"}},
 		{"bf16,mxfp8,mxfp8", "", []string{"mxfp8 is given twice"}},
 		{"bf16,mxfp8+floor+e5m2,mxfp8+e5m2+floor", "", []string{"mxfp8+e5m2+floor is given twice"}},

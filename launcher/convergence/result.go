@@ -72,10 +72,10 @@ type Arm struct {
 	Ablation  bool          `json:"ablation"` // for the table only; not part of the overall verdict
 	Runs      []Run         `json:"runs"`
 	Verdict   string        `json:"verdict"`
-	Train     *Difference   `json:"train,omitempty"`    // to the baseline; nil for the baseline itself, or if a loss is not finite
-	HeldOut   *Difference   `json:"held_out,omitempty"` // the same
-	Course    []Window      `json:"course,omitempty"`   // of the difference in training loss
-	TextError record.Number `json:"text_error"`         // standard error of HeldOut.Mean as an estimate for other text; NaN: not known
+	Train     *Difference   `json:"train,omitempty"`      // to the baseline; nil for the baseline itself, or if a loss is not finite
+	HeldOut   *Difference   `json:"held_out,omitempty"`   // the same
+	Course    []Window      `json:"course,omitempty"`     // of the difference in training loss
+	TextError float64       `json:"text_error,omitempty"` // standard error of HeldOut.Mean as an estimate for other text; 0: not known
 	Agreement []Agreement   `json:"router_agreement,omitempty"`
 	Speed     float64       `json:"tokens_per_second"` // median over warm steps of all runs
 	Times     *record.Times `json:"times,omitempty"`   // of the first run
@@ -98,8 +98,8 @@ type Run struct {
 }
 
 // Difference describes how much higher an arm's loss is than the baseline's with the same seed, as
-// a fraction of the latter. Its intervals are Student's, of zero width if SD is 0. They hold for all
-// looks of the comparison together, so those of an early look are wide.
+// a fraction of the latter. Its intervals are Student's, of zero width if SD is 0. They hold for
+// all looks of the comparison together, so those of an early look are wide.
 type Difference struct {
 	Pairs    []float64  `json:"pairs"` // by seed
 	Mean     float64    `json:"mean"`

@@ -3,15 +3,12 @@ package convergence
 // How much pairs scatter: measured before, in a pilot, or in a finished comparison.
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"path/filepath"
 
 	"gonum.org/v1/gonum/stat"
 
 	"spmoe/launcher/convergence/design"
-	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
@@ -39,24 +36,16 @@ func (r Result) Scatter() (most design.Scatter, ok bool) {
 
 // ReadScatter returns the scatter in the result of an earlier comparison.
 func ReadScatter(folder string) (s design.Scatter, err error) {
-	path := filepath.Join(folder, "result.json")
-	text, err := system.ReadFile(path, maxResult)
+	r, err := ReadResult(folder)
 	if err != nil {
 		return s, err
 	}
-	var r Result
-	if err := json.Unmarshal(text, &r); err != nil {
-		return s, fmt.Errorf("%s: %w", path, err)
-	}
 	s, ok := r.Scatter()
 	if !ok {
-		return s, fmt.Errorf("%s has no arm with two seeds or more, so it does not say how much pairs scatter", path)
+		return s, fmt.Errorf("the comparison in %s has no arm with two seeds or more, so it does not say how much pairs scatter", folder)
 	}
 	return s, nil
 }
-
-// maxResult is far above the size of a result in bytes.
-const maxResult = 64 << 20
 
 // measured is the scatter of MXFP8 against BF16 in the comparisons of bench/results/convergence.
 var measured = []struct {

@@ -97,8 +97,8 @@ const textShare = 0.2
 
 // text states the error that the choice of the validation text adds, and what reduces it.
 func (r Result) text(a Arm) []string {
-	e := float64(a.TextError)
-	if math.IsNaN(e) {
+	e := a.TextError
+	if e == 0 {
 		return nil
 	}
 	lines := []string{fmt.Sprintf("error by the choice of the validation text: %.3f %% (SE)", 100*e)}

@@ -3,8 +3,6 @@ package convergence
 // How much of a difference in validation loss is due to the choice of the text.
 
 import (
-	"math"
-
 	"gonum.org/v1/gonum/stat"
 
 	"spmoe/launcher/record"
@@ -12,17 +10,21 @@ import (
 
 // textError returns the standard error of the difference in validation loss, as a fraction of the
 // baseline's, over parts of the text: the parts are a sample of text as the seeds are one of runs.
-// It is NaN without two parts that all runs have measured.
+// It is 0 without two parts that all runs have measured.
 func textError(runs, baseline []Run) float64 {
 	arm, base := partMeans(runs), partMeans(baseline)
 	if len(arm) < 2 || len(arm) != len(base) {
-		return math.NaN()
+		return 0
 	}
 	differences := make([]float64, len(arm))
 	for i := range arm {
 		differences[i] = arm[i] - base[i]
 	}
-	return stat.StdErr(stat.StdDev(differences, nil), float64(len(arm))) / stat.Mean(base, nil)
+	e := stat.StdErr(stat.StdDev(differences, nil), float64(len(arm))) / stat.Mean(base, nil)
+	if !finite(e) {
+		return 0
+	}
+	return e
 }
 
 // partMeans returns the loss of each part of the text, as a mean over runs, or nil if the runs have

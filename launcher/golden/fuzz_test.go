@@ -66,6 +66,11 @@ func FuzzCheckMX(f *testing.F) {
 	f.Add(uint8(2), uint8(6), uint8(32), uint8(3), uint8(2), []byte{3, 0, 0, 0, 6, 0, 0, 0})
 	f.Add(uint8(2), uint8(6), uint8(32), uint8(3), uint8(2), []byte{0xfb, 0xff, 0xff, 0xff, 6, 0, 0, 0})
 	f.Add(uint8(6), uint8(0), uint8(0), uint8(0), uint8(0), []byte{})
+	f.Add(uint8(3), uint8(33), uint8(40), uint8(16), uint8(1), []byte{0x80, 0x3f, 0x12, 0xbe})
+	f.Add(uint8(4), uint8(60), uint8(40), uint8(16), uint8(3), []byte{20, 0, 0, 0})
+	f.Add(uint8(5), uint8(20), uint8(41), uint8(16), uint8(3), []byte{20, 0, 0, 0})
+	f.Add(uint8(6), uint8(20), uint8(48), uint8(0), uint8(0), []byte{0x80, 0xff})
+	f.Add(uint8(99), uint8(20), uint8(48), uint8(0), uint8(0), []byte{0x80, 0xff})
 	path := filepath.Join(f.TempDir(), "mx.safetensors")
 	f.Fuzz(func(t *testing.T, what, rows, cols, other, groups uint8, data []byte) {
 		m, k, n, g := int(rows%70), int(cols%70), int(other%20), int(groups%5)
@@ -83,7 +88,8 @@ func FuzzCheckMX(f *testing.F) {
 		bf16 := func(name string, dims ...int) safetensors.Tensor { return fill(name, safetensors.BF16, 16, dims...) }
 		u8 := func(name string, dims ...int) safetensors.Tensor { return fill(name, safetensors.U8, 8, dims...) }
 		var all []safetensors.Tensor
-		switch what % 3 {
+		f64 := func(name string, dims ...int) safetensors.Tensor { return fill(name, safetensors.F64, 64, dims...) }
+		switch what % 7 {
 		case 0:
 			all = []safetensors.Tensor{fill("x", safetensors.F32, 32, m, k), u8("e4m3_rceil_data", m, k), u8("e4m3_rceil_scale", m, (k+31)/32)}
 		case 1:
@@ -92,8 +98,16 @@ func FuzzCheckMX(f *testing.F) {
 			all = []safetensors.Tensor{
 				bf16("a", m, k), bf16("w", g, n, k), bf16("do", m, n), fill("group_end", safetensors.I32, 32, g), bf16("o", m, n), bf16("da", m, k), bf16("dw", g, n, k),
 			}
+		case 3:
+			all = []safetensors.Tensor{bf16("x", m, k), bf16("w", n, k), bf16("dy", m, n), f64("y_f64", m, n), f64("dw_f64", n, k)}
+		case 4:
+			all = []safetensors.Tensor{bf16("x", m, k), bf16("w", g, n, k), bf16("dy", m, n), fill("sizes", safetensors.I32, 32, g), f64("y_f64", m, n), f64("dw_f64", g, n, k)}
+		case 5:
+			all = []safetensors.Tensor{bf16("x", m, k), u8("rows_codes", m, k/2), u8("rows_scales", m, (k+15)/16), u8("zeros_codes", g, n), u8("zeros_scales", g, (n+7)/8), u8("rht_codes", k, m/2), u8("rht_scales", k, (m+15)/16)}
+		case 6:
+			all = []safetensors.Tensor{bf16("x", m, k), u8("xT_pow2_codes", k, m), fill("xT_pow2_scales", safetensors.F32, 32, k, 1), u8("x_pow2_codes", m, k), fill("x_pow2_scales", safetensors.F32, 32, m, 1)}
 		}
-		if drop := int(what / 3); drop < len(all) { // not all of them must be there
+		if drop := int(what / 7); drop < len(all) { // not all of them must be there
 			all = append(all[:drop], all[drop+1:]...)
 		}
 		var text bytes.Buffer

@@ -151,8 +151,8 @@ type Done struct {
 	HeldOut Number `json:"held_out_loss"`
 	Skipped int    `json:"skipped"` // steps that changed no weight
 
-	// Passes are the validation losses of parts of the text that HeldOut is the loss of. Runs of one
-	// configuration have the same parts.
+	// Passes are the validation losses of the parts of the text that HeldOut is the loss of. Runs
+	// of one configuration on the same number of ranks have the same parts.
 	Passes []Number `json:"held_out_passes,omitempty"`
 }
 

@@ -3,6 +3,7 @@ package system
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -34,12 +35,20 @@ func Tidy(dir string) error {
 }
 
 // WriteFile replaces the content of a file atomically.
-func WriteFile(path string, content []byte) (err error) {
+func WriteFile(path string, content []byte) error {
+	return WriteTo(path, func(out io.Writer) error {
+		_, err := out.Write(content)
+		return err
+	})
+}
+
+// WriteTo is WriteFile for what write writes.
+func WriteTo(path string, write func(out io.Writer) error) error {
 	file, err := CreateNew(filepath.Dir(path), ".new-")
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(content)
+	err = write(file)
 	if err == nil {
 		err = file.Sync()
 	}

@@ -17,6 +17,7 @@ import (
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/recipefile"
 	"spmoe/launcher/record"
+	"spmoe/launcher/routes"
 	"spmoe/launcher/system"
 	"spmoe/moe"
 	"spmoe/moe/optim"
@@ -72,6 +73,9 @@ type Config struct {
 	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs; 0: only at start and end"`
 	EvalSequences int    `toml:"eval_sequences" help:"validation sequences per evaluation"`
 	RecordEvery   int    `toml:"record_every" help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
+	RecordRoutes  bool   `toml:"record_routes" help:"write the experts of each token and their weights, in every step and layer, to OUT/routes.arrow, which launcher routes reads"`
+	ReplayRoutes  string `toml:"replay_routes" help:"file of a run with record_routes on the same text, seed and batch: its experts replace the router's choices in training, forward and backward"`
+	ReplayWeights bool   `toml:"replay_weights" help:"replay the weights of these experts as well; the router learns as if they were its own"`
 	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample to generate at the end; 0: no sample"`
 	SamplePrompt  string `toml:"sample_prompt" help:"prompt of the sample"`
 
@@ -126,7 +130,8 @@ func (c Config) threads(ranks, cores int) int {
 	return max(1, cores/ranks)
 }
 
-// ReadRecipe replaces the path of a recipe file by its text, and the precision by the recipe's name.
+// ReadRecipe replaces the path of a recipe file by its text, and the precision by the recipe's
+// name.
 func (c *Config) ReadRecipe() error {
 	if c.RecipeFile == "" {
 		return nil
@@ -214,7 +219,7 @@ func (c Config) Validate(ranks int) error {
 	must(ranks >= 1, "-np is %d: give 1 or more ranks", ranks)
 	// A run could not be resumed from what a config file cannot hold.
 	must(c.Seed <= math.MaxInt64, "seed is %d: give at most %d, the largest that TOML holds", c.Seed, math.MaxInt64)
-	for _, text := range append([]string{c.Out, c.SamplePrompt, c.InitFrom, c.Tokenizer, c.DataField}, c.Data...) {
+	for _, text := range append([]string{c.Out, c.SamplePrompt, c.InitFrom, c.Tokenizer, c.DataField, c.ReplayRoutes}, c.Data...) {
 		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
 	}
 	must(c.Steps >= 1 && c.Steps <= maxCount, "steps is %d: give 1 or more, at most %d", c.Steps, maxCount)
@@ -234,6 +239,9 @@ func (c Config) Validate(ranks int) error {
 	must(c.RecordEvery >= 0, "record_every is %d: give 0 (loads alone) or more", c.RecordEvery)
 	must(c.RecordEvery == 0 || c.Model.Experts <= 1<<16, "record_every is %d: a record holds the choices of at most %d experts, not %d", c.RecordEvery, 1<<16, c.Model.Experts)
 	must(c.RecordEvery == 0 || c.Model.TopK <= record.MaxTopK, "record_every is %d: a record holds at most %d experts per token, not %d", c.RecordEvery, record.MaxTopK, c.Model.TopK)
+	must(!c.RecordRoutes && c.ReplayRoutes == "" || c.Model.MoELayers() > 0, "record_routes and replay_routes need a model with routed experts")
+	must(!c.RecordRoutes || c.Model.Experts <= routes.MaxExperts, "record_routes: a file holds the choices of at most %d experts, not %d", routes.MaxExperts, c.Model.Experts)
+	must(!c.ReplayWeights || c.ReplayRoutes != "", "replay_weights needs replay_routes")
 	must(c.SampleTokens >= 0 && c.SampleTokens <= maxSample, "sample_tokens is %d: give 0 (no sample) or more, at most %d", c.SampleTokens, maxSample)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d, all others more", c.Model.Vocab, datasets.Bytes{}.VocabSize())

@@ -24,7 +24,8 @@ type dataLoader struct {
 	inputs  []int32 // [sequences per pass, seq]
 	targets []int32
 	// position at which each input's document begins; nil: attention is not restricted to documents
-	first []int32
+	first  []int32
+	routes *routeTable
 }
 
 // newDataLoader returns the loader of one of the ranks for the given text.
@@ -64,6 +65,7 @@ func (d *dataLoader) microBatch(i int, draws stepDraws) moe.Batch {
 	lo, hi := i*size, min((i+1)*size, len(d.rows))
 	b := d.split(d.rows[lo:hi], d.batch)
 	b.More, b.Seed, b.Step = hi < len(d.rows), draws.seed, draws.step
+	b.Routes = d.routes.pass(i*d.micro(), len(b.Inputs)/d.seq)
 	return b
 }
 

@@ -4,6 +4,7 @@ package trainer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,7 +114,7 @@ func PrepareHere(cfg Config, n, here int, resume string, report Reporter) (*Job,
 	} else {
 		err = j.open(resume)
 	}
-	if err != nil {
+	if err = cmp.Or(err, j.checkRoutes()); err != nil {
 		j.Close()
 		return nil, err
 	}

@@ -178,10 +178,21 @@ func (c Config) sizeArenas(models []*moe.Model, ex *tensor.Exec, l mesh.Layout, 
 		shape.Stage = m.Stage()
 		most = most.Most(c.Model.PassMemory(shape))
 	}
-	ex.First = withRoom(most.Scratch)
+	ex.First = withRoom(max(most.Scratch, c.updateScratch()))
 	for _, m := range models {
 		m.PassBytes = withRoom(most.AllSaved())
 	}
+}
+
+// updateScratch returns the scratch memory of the largest update of a matrix. Updates and passes
+// use the same memory in turn.
+func (c Config) updateScratch() (most float64) {
+	for _, l := range c.Model.Linears() {
+		if rule, ok := c.rule().Of(l.Part.Class()).(optim.Muon); ok && l.Layers > 0 {
+			most = max(most, rule.Scratch(l.Out, l.In))
+		}
+	}
+	return most
 }
 
 // mostBytes is beyond any machine, and small enough that sums of estimates do not overflow.
@@ -219,8 +230,8 @@ func (c Config) Vault(ranks int) int64 {
 	}
 	perWeight := int64(optim.MostBytesPerWeight(c.rule()))
 	state := c.LayoutMemory(l, 1).Optimizer + product(segments*multiple, perWeight)
-	// The owners of whole matrices have equal loads, half of which are memory. So a rank exceeds
-	// twice its share by at most the largest parameter.
+	// The owners of whole matrices have equal loads, and one half of a load is memory. So a rank
+	// exceeds twice its share by at most the largest parameter.
 	if c.rule().Of(moe.Linear).WholeMatrices() {
 		state += c.LayoutMemory(l, 1).Optimizer + product(replicated, c.largestPart(), perWeight)
 		if c.layout(ranks).Replicas() > 1 {

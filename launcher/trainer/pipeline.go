@@ -180,14 +180,14 @@ func (r *rank) passes() (sum totals, err error) {
 	return sum, nil
 }
 
+// draws names the random numbers of the current step.
+func (r *rank) draws() stepDraws {
+	return stepDraws{seed: uint32(r.job.cfg.Seed), step: uint32(r.progress.Step + 1)}
+}
+
 // measurePipeline measures the actions of later steps.
 func (r *rank) measurePipeline(since time.Time) {
 	m := &pipelineMeter{schedule: r.pipe.Schedule(), comm: r.comm, line: r.pipe.Line, since: since}
 	r.watch.pipeline = m
 	r.pipe.Observe = m.observe
-}
-
-// draws names the random numbers of the current step.
-func (r *rank) draws() stepDraws {
-	return stepDraws{seed: uint32(r.job.cfg.Seed), step: uint32(r.progress.Step + 1)}
 }

@@ -108,7 +108,8 @@ func (c Config) plansOf(l mesh.Layout, hosts int) (plans [][]Part) {
 	return plans
 }
 
-// passMemory returns the memory of the passes of a rank: Saved has that of all in flight.
+// passMemory returns the memory of the passes of a rank and of its updates: Saved has that of all
+// passes in flight.
 func (c Config) passMemory(h holding, l mesh.Layout, hosts int) (all moe.PassMemory) {
 	shape := c.passShape(l, hosts)
 	type key struct {
@@ -131,6 +132,7 @@ func (c Config) passMemory(h holding, l mesh.Layout, hosts int) (all moe.PassMem
 	for part := range all.Saved {
 		all.Saved[part] *= times
 	}
+	all.Scratch = max(all.Scratch, c.updateScratch())
 	return all
 }
 

@@ -30,8 +30,8 @@ const panelRows = 32
 // measureWork is the cost of an element, in operations of a matrix product.
 const measureWork = 64
 
-// measure compares the rows of q with its X, on the threads of ex. If the format has a transform, it
-// compares with the transform of X.
+// measure compares the rows of q with its X, on the threads of ex. If the format has a transform,
+// it compares with the transform of X.
 func measure(ex *tensor.Exec, q moe.Quantized) (sum quantizationError) {
 	if q.X.Rows == 0 {
 		return sum

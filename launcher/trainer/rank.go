@@ -80,6 +80,9 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		return nil, err
 	}
 	r.data = newDataLoader(cfg, text, j.separator, c.Size())
+	if r.data.routes, err = newRouteTable(r); err != nil {
+		return nil, err
+	}
 	r.gradients = &gradientGuard{Guard: cfg.Guard, comm: c, ex: ex, optim: r.optim, progress: &r.progress, alarms: r.alarms}
 	r.activations = &activationGuard{comm: c, ex: ex, models: r.models(), progress: &r.progress, alarms: r.alarms, period: cfg.Guard.Activations}
 	r.memory = &memoryGuard{comm: c, peers: r.mesh.World, layout: r.mesh.Layout, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
@@ -107,7 +110,7 @@ func newMesh(cfg Config, c *collective.Comm) (moe.Mesh, error) {
 		l = mesh.Default(c.Size())
 	}
 	m, err := moe.NewMesh(c, l)
-	m.FSDP = cfg.FSDP
+	m.FSDP, m.Cut = cfg.FSDP, optim.Cut(cfg.rule())
 	return m, err
 }
 

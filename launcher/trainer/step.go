@@ -26,6 +26,10 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 		return fail(err)
 	}
 
+	if err := r.data.routes.begin(number); err != nil {
+		return fail(err)
+	}
+
 	// Compute the gradients until the guards accept them or skip the step.
 	var a attempt
 	verdict := computeAgain
@@ -74,6 +78,10 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	s = r.count(a, used, lr, imbalance)
 	r.checkpoints.timeIsUp = a.totals.save > 0
 	r.memory.take()
+
+	if err := r.data.routes.end(number); err != nil {
+		return fail(err)
+	}
 
 	// Record the step and store the state after it.
 	fault.Point(fault.AfterStep)

@@ -27,7 +27,7 @@ func bf16Moments() AdamW {
 }
 
 // testRules are rules with state of either type, and with whole matrices.
-var testRules = map[string]Rule{"adamw": adamw(), "bf16 moments": bf16Moments(), "whole matrices": normalizedSGD{}}
+var testRules = map[string]Rule{"adamw": adamw(), "bf16 moments": bf16Moments(), "whole matrices": normalizedSGD{}, "muon": muon()}
 
 // tiny is a model of 12 experts, which 1, 2, 3, 4 and 6 ranks can share.
 func tiny(t testing.TB) moe.Config {

@@ -19,9 +19,9 @@ func init() {
 	})
 }
 
-// Muon holds the constants of the optimizer for matrices (https://kellerjordan.github.io/posts/muon,
-// arXiv:2502.16982). Its step is the orthogonalized momentum of the gradient g, as in
-// torch.optim.Muon with Nesterov's momentum:
+// Muon holds the constants of the optimizer for matrices (arXiv:2502.16982,
+// https://kellerjordan.github.io/posts/muon). Its step is the orthogonalized momentum of the
+// gradient g, as in torch.optim.Muon with Nesterov's momentum:
 //
 //	momentum = m·momentum + (1-m)·g
 //	o = NewtonSchulz(m·momentum + (1-m)·g)
@@ -80,6 +80,12 @@ func (c Muon) Of(class moe.Class) Rule {
 		return c
 	}
 	return c.Rest
+}
+
+// Scratch returns the bytes in the arena of an Exec that the update of a [rows, cols] matrix takes.
+func (c Muon) Scratch(rows, cols int) float64 {
+	direction := float64(rows) * float64(cols) * float64(tensor.FP32.Size())
+	return direction + newtonSchulzBytes(rows, cols, c.NewtonSchulz)
 }
 
 // Prepare returns the update of a step.

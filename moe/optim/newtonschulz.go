@@ -40,8 +40,8 @@ func NewtonSchulz(ex *tensor.Exec, x tensor.Tensor, dtype tensor.DType) tensor.T
 		if rows > cols {
 			wide, tall = tall, wide
 		}
-		tensor.MatMul(ex, gram.Mat(), wide, tall)
-		tensor.MatMul(ex, square.Mat(), gram.Mat(), gram.Mat())
+		tensor.MatMulSymmetric(ex, gram.Mat(), wide, tall)
+		tensor.MatMulSymmetric(ex, square.Mat(), gram.Mat(), gram.Mat())
 		tensor.LinearSum(ex, factor, nsB, gram, nsC, square)
 		if rows > cols {
 			tensor.MatMul(ex, product.Mat(), y.Mat(), factor.Mat())
@@ -51,6 +51,12 @@ func NewtonSchulz(ex *tensor.Exec, x tensor.Tensor, dtype tensor.DType) tensor.T
 		tensor.LinearSum(ex, y, nsA, y, 1, product)
 	}
 	return y
+}
+
+// newtonSchulzBytes returns the bytes that NewtonSchulz takes in the arena, with its result.
+func newtonSchulzBytes(rows, cols int, dtype tensor.DType) float64 {
+	elements, side, size := float64(rows)*float64(cols), float64(min(rows, cols)), float64(dtype.Size())
+	return elements*(size+float64(tensor.FP32.Size())) + 2*side*side*size
 }
 
 // norm returns the Frobenius norm of x.

@@ -139,9 +139,9 @@ func (o *Optimizer) next() (before int) {
 }
 
 // updatesWork reports whether a shard's update also updates what is derived from its weights. It
-// does if the shard is a whole group of this rank alone, its state is updated in place, and weights are updated one by
-// one, in ranges that seals divide. Another copy of the state would be written past the caches, and
-// the weights would have to be read again.
+// does if the shard is a whole group of this rank alone, its state is updated in place, and weights
+// are updated one by one, in ranges that seals divide. Another copy of the state would be written
+// past the caches, and the weights would have to be read again.
 func (o *Optimizer) updatesWork(s shard) bool {
 	return s.group.Ranks == nil && o.copies == 1 && !s.rule.WholeMatrices() && (!o.sealed || s.group.UpdatesInMultiples(sealLen))
 }

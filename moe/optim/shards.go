@@ -55,7 +55,7 @@ func segmentsOf(g *moe.Group, rule Rule) (all []segment) {
 		s.params, s.end = append(s.params, p), at
 	}
 	if n := len(all); n > 0 {
-		all[n-1].end, all[n-1].last = g.Len(), true
+		all[n-1].end, all[n-1].last = max(at, g.Len()), true // Len is that of what is held if hosts shard the group
 	}
 	return all
 }
@@ -96,7 +96,7 @@ func (s *shard) take(counts []int) {
 	s.lo, s.hi = start(rank), start(rank+1)
 }
 
-// hold sets this rank's slice of a segment of which it holds some of the given ranges.
+// hold sets this rank's slice of a segment to its part of the given ranges, which the rank holds.
 func (s *shard) hold(ranges [][2]int) {
 	s.spans, s.lo, s.hi = [][2]int{}, 0, 0
 	at := 0 // of the range in Work and Grad
@@ -119,6 +119,19 @@ func (s segment) split(ranks int) []int {
 		return s.splitParams(ranks)
 	}
 	return s.splitPieces(ranks)
+}
+
+// Cut returns the function that divides units of weights with FSDP, so that each matrix has one
+// owner if the rule needs it: see [moe.Mesh].
+func Cut(rule Rule) func(unit []*moe.Param, ranks int) []int {
+	return func(unit []*moe.Param, ranks int) []int {
+		s := segment{rule: rule.Of(unit[0].Class), params: unit}
+		if !s.rule.WholeMatrices() {
+			return nil
+		}
+		s.end = s.paramLen()
+		return s.splitParams(ranks)
+	}
 }
 
 // paramLen returns the elements of all parameters. The rest is padding.

@@ -14,7 +14,8 @@ type calls struct {
 	panel      columnPanel
 	offsets    [16]int
 	paddedTail [64]uint16 // the padded end of a row
-	flip       uint32     // the bits that turn signed byte codes into unsigned ones
+	blocks     BlockScales
+	flip       uint32 // the bits that turn signed byte codes into unsigned ones
 }
 
 // tile holds the arguments of a microkernel.

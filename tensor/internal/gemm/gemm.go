@@ -40,7 +40,7 @@ func BF16Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 // those of BF16.
 func BF16ToBF16(s *Scratch, c, a, b View) {
 	if check(c, a, b) {
-		active.bf16Rounded(s, c, a, b, 0)
+		active.bf16Rounded(s, c, a, b, mode{})
 	}
 }
 
@@ -56,7 +56,7 @@ func BF16Times(s *Scratch, c, a, b View, alpha float32, span int, accumulate boo
 // BF16ToBF16Times computes c = alpha·(a·b) for a BF16 c. The product is rounded to FP32 first.
 func BF16ToBF16Times(s *Scratch, c, a, b View, alpha float32) {
 	if check(c, a, b) {
-		active.bf16Rounded(s, c, a, b, alpha)
+		active.bf16Rounded(s, c, a, b, mode{alpha: alpha})
 	}
 }
 
@@ -84,7 +84,7 @@ func FP32Spans(s *Scratch, c, a, b View, span int, accumulate bool) {
 // kernels holds the products of one tier.
 type kernels struct {
 	bf16        func(s *Scratch, c, a, b View, m mode)
-	bf16Rounded func(s *Scratch, c, a, b View, alpha float32)
+	bf16Rounded func(s *Scratch, c, a, b View, m mode)
 	fp32        func(s *Scratch, c, a, b View, m mode)
 
 	// scaled computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum otherwise.

@@ -50,7 +50,7 @@ func BenchmarkBF16(b *testing.B) {
 }
 
 func BenchmarkBF16ToBF16(b *testing.B) {
-	benchmark(b, roundBF16, func(ks *kernels, s *Scratch, c, x, y View) { ks.bf16Rounded(s, c, x, y, 0) },
+	benchmark(b, roundBF16, func(ks *kernels, s *Scratch, c, x, y View) { ks.bf16Rounded(s, c, x, y, mode{}) },
 		func(ks *kernels) func(int) float64 { return ks.peakBF16 })
 }
 

@@ -87,7 +87,7 @@ func TestBF16Bits(t *testing.T) {
 						*at[uint16](want.View, i, j) = roundBF16(sum)
 					}
 				}
-				ks.bf16Rounded(&s, got.View, a.View, b.View, alpha)
+				ks.bf16Rounded(&s, got.View, a.View, b.View, mode{alpha: alpha})
 				checkSame(t, got.elements(t), want.elements(t))
 			}
 		})
@@ -181,7 +181,7 @@ func TestSubnormals(t *testing.T) {
 			}
 			var s Scratch
 			table[tier].bf16Rounded(&s, strided(unsafe.Pointer(&c[0]), 1, 20, 20, 1), strided(unsafe.Pointer(&a[0]), 1, 2, 2, 1),
-				strided(unsafe.Pointer(&b[0]), 2, 20, 20, 1), 0)
+				strided(unsafe.Pointer(&b[0]), 2, 20, 20, 1), mode{})
 			for j := range c {
 				if c[j] != want {
 					t.Errorf("element %d is %#x, want %#x", j, c[j], want)
@@ -214,7 +214,7 @@ func TestNaNAndInf(t *testing.T) {
 			checkSame(t, []float32{c}, []float32{tt.want})
 
 			var rounded uint16
-			ks.bf16Rounded(&s, strided(unsafe.Pointer(&rounded), 1, 1, 1, 1), a, b, 0)
+			ks.bf16Rounded(&s, strided(unsafe.Pointer(&rounded), 1, 1, 1, 1), a, b, mode{})
 			checkSame(t, []float32{wideBF16(rounded)}, []float32{tt.want})
 
 			var wideA, wideB [3]float32

@@ -7,13 +7,13 @@ import "unsafe"
 
 var genericKernels = kernels{
 	bf16: sumPortable[uint16],
-	bf16Rounded: func(s *Scratch, c, a, b View, alpha float32) {
-		if alpha == 0 {
+	bf16Rounded: func(s *Scratch, c, a, b View, m mode) {
+		if !m.whole() {
 			multiplyPortable[uint16](s, View{}, c, a, b, false)
 			return
 		}
 		sums := strided(s.sums.atLeast(4*c.Rows*c.Cols), c.Rows, c.Cols, c.Cols, 1)
-		sumPortable[uint16](s, sums, a, b, mode{alpha: alpha})
+		sumPortable[uint16](s, sums, a, b, m)
 		roundRows(c, sums)
 	},
 	fp32:     sumPortable[float32],
@@ -31,7 +31,7 @@ type quad [portableTile]float32
 
 // sumPortable stores or adds a·b in c.
 func sumPortable[T uint16 | float32](s *Scratch, c, a, b View, m mode) {
-	if m.span == 0 && m.alpha != 0 {
+	if m.span == 0 && m.whole() {
 		m.span = max(a.Cols, 1)
 	}
 	if m.span == 0 {
@@ -40,6 +40,10 @@ func sumPortable[T uint16 | float32](s *Scratch, c, a, b View, m mode) {
 	}
 	elem := int(unsafe.Sizeof(*new(T)))
 	s.eachSpan(c, a.Cols, m, func(dst View, i, j, k, n int) {
+		if m.blocks != nil {
+			promotePortable[T](s, dst, a, b, i, j, k, n, m.blocks)
+			return
+		}
 		multiplyPortable[T](s, dst, View{}, a.slice(elem, i, k, dst.Rows, n), b.slice(elem, k, j, n, dst.Cols), false)
 	})
 }

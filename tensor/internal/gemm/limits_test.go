@@ -58,7 +58,7 @@ func TestNoAccessPastViews(t *testing.T) {
 					}
 					c, rounded := view(4, s.m, s.n, false), view(2, s.m, s.n, false)
 					ks.bf16(&scratch, c, a, b, mode{add: true})
-					ks.bf16Rounded(&scratch, rounded, a, b, 0)
+					ks.bf16Rounded(&scratch, rounded, a, b, mode{})
 					for i := range s.m {
 						for j := range s.n {
 							if want := ks.order(a, b, i, j, 0); *at[float32](c, i, j) != want || *at[uint16](rounded, i, j) != roundBF16(want) {
@@ -137,13 +137,13 @@ func TestWarmCallsAllocateNothing(t *testing.T) {
 		var s Scratch
 		call := func() {
 			ks.bf16(&s, c.View, a.View, b.View, mode{add: true})
-			ks.bf16Rounded(&s, rounded.View, a.View, b.View, 0)
+			ks.bf16Rounded(&s, rounded.View, a.View, b.View, mode{})
 			ks.fp32(&s, c.View, fa.View, fb.View, mode{add: true})
 			ks.bf16(&s, c.View.slice(4, 0, 0, 3, 50), few, b.View, mode{add: true})
 			ks.mx(&s, c.View, View{}, qa.Scaled, qb.Scaled, mode{add: true})
 			ks.mx(&s, c.View.slice(4, 0, 0, 3, 50), View{}, qa.rows(0, 3), qb.Scaled, mode{add: true})
 			ks.mx(&s, View{}, rounded.View, qc.Scaled, qd.Scaled, mode{})
-			ks.bf16Rounded(&s, rounded.View, a.View, across.View, 0)
+			ks.bf16Rounded(&s, rounded.View, a.View, across.View, mode{})
 			ks.mx(&s, View{}, rounded.View, qa.Scaled, qAcross.Scaled, mode{})
 			ks.bf16(&s, c.View, a.View, b.View, mode{add: true, span: 100})
 			ks.bf16(&s, c.View, a.View, b.View, mode{add: true, span: 75})

@@ -61,6 +61,7 @@ type product struct {
 	endsElsewhere bool
 	exponents     bool // use microkernel.exponents
 	mode          mode
+	row, col      int // of c, where sum or out begins
 
 	adds, addStride int // as in tile
 }
@@ -73,7 +74,7 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 		return
 	}
 	p := product{steps: f.packing.steps(a.Cols), span: f.packing.steps(m.span), mode: m}
-	if m.alpha != 0 && p.span == 0 {
+	if m.whole() && p.span == 0 {
 		p.span = p.steps
 	}
 	if p.steps == 0 {
@@ -110,6 +111,7 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 			}
 			p.a, p.exponents = block.rowPanels, f.exponents != nil && exponentsFit(block.scales, scalesY)
 			p.sum, p.out, p.allPanels, p.endsElsewhere = View{}, View{}, f.allPanels, false
+			p.row, p.col = i, j
 			if out.Ptr != nil {
 				p.out = out.slice(2, i, j, height, n)
 			} else {
@@ -191,19 +193,22 @@ func (f *microkernel) clipColumns(tiles, result View) View {
 // several runs or the microkernel cannot round.
 func (f *microkernel) rounded(s *Scratch, p *product) {
 	rounds := f.rounds
-	if f.allPanelsRounded != nil && p.mode.alpha == 0 && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
+	if f.allPanelsRounded != nil && !p.mode.whole() && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
 		rounds, p.allPanels, p.endsElsewhere = true, f.allPanelsRounded, true
 	}
-	rounds = rounds && p.mode.alpha == 0
+	rounds = rounds && !p.mode.whole()
 	if p.steps > f.runSteps || !rounds {
 		p.sum = f.scratchSums(s, p.out)
 	}
-	for k := 0; k < p.steps; k += f.runSteps {
-		f.run(s, p, k, p.steps, k > 0, rounds && k+f.runSteps >= p.steps)
+	if p.mode.blocks != nil {
+		f.promoted(s, p, 0, p.steps, p.out.Cols)
+	} else {
+		for k := 0; k < p.steps; k += f.runSteps {
+			f.run(s, p, k, p.steps, k > 0, rounds && k+f.runSteps >= p.steps)
+		}
 	}
 	if !rounds {
-		p.mode.times(p.sum)
-		roundRows(p.out, p.sum)
+		p.mode.round(p.out, p.sum)
 	}
 }
 

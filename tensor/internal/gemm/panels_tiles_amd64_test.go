@@ -83,8 +83,8 @@ func TestTilesInPlace(t *testing.T) {
 				checkSame(t, got.elements(t), want.elements(t))
 			}
 			got, want := newMatrix[uint16](m, n, false, 7), newMatrix[uint16](m, n, false, 7)
-			ks.bf16Rounded(&s, got.View, lies, b.View, 0)
-			ks.bf16Rounded(&s, want.View, a.View, b.View, 0)
+			ks.bf16Rounded(&s, got.View, lies, b.View, mode{})
+			ks.bf16Rounded(&s, want.View, a.View, b.View, mode{})
 			checkSame(t, got.elements(t), want.elements(t))
 		})
 	}

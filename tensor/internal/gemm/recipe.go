@@ -46,15 +46,15 @@ func (ks *kernels) setBF16(multiply func(s *Scratch, sum, out View, a, b operand
 	ks.bf16 = func(s *Scratch, c, a, b View, m mode) {
 		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 	}
-	ks.bf16Rounded = func(s *Scratch, c, a, b View, alpha float32) {
-		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, mode{alpha: alpha}, nil)
+	ks.bf16Rounded = func(s *Scratch, c, a, b View, m mode) {
+		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, m, nil)
 	}
 }
 
 // multiply computes a BF16 product. It is direct if rows are few and both operands are contiguous
 // along k. Otherwise it uses panels.
 func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
-	if r.few(a.rowsOfProduct(), m.length(a.Cols)) && a.inPlace(b) {
+	if m.blocks == nil && r.few(a.rowsOfProduct(), m.length(a.Cols)) && a.inPlace(b) {
 		r.direct(b).multiply(s, sum, out, a, b, m, inexact)
 	} else {
 		r.bf16.product(s, sum, out, a, b, m, inexact)
@@ -64,6 +64,8 @@ func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexa
 // product is multiply, except that it reads b in place where that was measured to be faster.
 func (f *microkernel) product(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
 	switch {
+	case m.blocks != nil:
+		f.multiply(s, sum, out, a, b, m, inexact)
 	case m.alpha != 0 && (f.across.accepts(a, b, m) || f.transposes(a, b, m)):
 		sums := strided(s.unrounded.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
 		f.product(s, sums, View{}, a, b, mode{}, inexact)

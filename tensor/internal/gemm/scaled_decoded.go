@@ -86,7 +86,7 @@ func (ks *kernels) block(s *Scratch, sum View, a, b Scaled, accumulate bool, lim
 
 func (ks *kernels) blockRounded(s *Scratch, out View, a, b Scaled, limit int) {
 	if x, y, ok := s.toBF16(a, b); ok {
-		ks.bf16Rounded(s, out, x, y.transposed(), 0)
+		ks.bf16Rounded(s, out, x, y.transposed(), mode{})
 		return
 	}
 	sum := strided(s.unrounded.atLeast(4*out.Rows*out.Cols), out.Rows, out.Cols, out.Cols, 1)

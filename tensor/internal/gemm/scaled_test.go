@@ -228,7 +228,7 @@ func TestScaledEqualsBF16(t *testing.T) {
 				checkSame(t, got.elements(t), want.elements(t))
 			}
 			want, got := newMatrix[uint16](m, n, false, 7), newMatrix[uint16](m, n, false, 7)
-			ks.bf16Rounded(&s, want.View, x, y, 0)
+			ks.bf16Rounded(&s, want.View, x, y, mode{})
 			ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, mode{})
 			checkSame(t, got.elements(t), want.elements(t))
 		})

@@ -21,7 +21,12 @@ type mode struct {
 	// alpha multiplies each span's sum, or the whole one, after it is rounded to FP32. A product is
 	// then added to c after that. 0: nothing multiplies it.
 	alpha float32
+	// blocks scale the sums of runs along k. They may not be combined with alpha.
+	blocks *BlockScales
 }
+
+// whole reports whether sums must be complete in scratch before they are stored or added.
+func (m mode) whole() bool { return m.alpha != 0 || m.blocks != nil }
 
 // times multiplies sums by alpha.
 func (m mode) times(sums View) {
@@ -30,6 +35,17 @@ func (m mode) times(sums View) {
 			r := row[float32](sums, i)
 			vec.Scale(r, m.alpha, r)
 		}
+	}
+}
+
+// round sets out to sums times alpha, rounded to BF16.
+func (m mode) round(out, sums View) {
+	if m.alpha == 0 {
+		roundRows(out, sums)
+		return
+	}
+	for i := range out.Rows {
+		vec.ScaleBF16(row[uint16](out, i), m.alpha, row[float32](sums, i)[:out.Cols])
 	}
 }
 

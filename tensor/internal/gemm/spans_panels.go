@@ -7,7 +7,7 @@ import "spmoe/tensor/internal/stream"
 // spans stores the tree of the spans' sums in p.sum.
 func (f *microkernel) spans(s *Scratch, p *product, accumulate bool) {
 	leaves := (p.steps + p.span - 1) / p.span
-	oneRun := f.adds && min(p.span, p.steps) <= f.runSteps && p.mode.alpha == 0
+	oneRun := f.adds && min(p.span, p.steps) <= f.runSteps && !p.mode.whole()
 	if oneRun && leaves == 1 {
 		if accumulate {
 			p.adds = 1
@@ -16,7 +16,7 @@ func (f *microkernel) spans(s *Scratch, p *product, accumulate bool) {
 		p.adds = 0
 		return
 	}
-	if leaves == 1 && !accumulate && p.mode.alpha == 0 && f.streams(p) {
+	if leaves == 1 && !accumulate && !p.mode.whole() && f.streams(p) {
 		f.run(s, p, 0, p.steps, false, false)
 		stream.Fence()
 		return
@@ -28,8 +28,12 @@ func (f *microkernel) spans(s *Scratch, p *product, accumulate bool) {
 			p.adds, p.addStride = t.ready(), 4*t.rows*t.cols
 		}
 		p.sum = f.clipColumns(t.tile(t.open-p.adds), result)
-		for k, end := from, min(from+p.span, p.steps); k < end; k += f.runSteps {
-			f.run(s, p, k, end, k > from, false)
+		if end := min(from+p.span, p.steps); p.mode.blocks != nil {
+			f.promoted(s, p, from, end, result.Cols)
+		} else {
+			for k := from; k < end; k += f.runSteps {
+				f.run(s, p, k, end, k > from, false)
+			}
 		}
 		p.mode.times(p.sum)
 		t.push(p.adds)

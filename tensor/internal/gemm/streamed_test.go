@@ -40,7 +40,7 @@ func TestStreamed(t *testing.T) {
 					}
 				}
 				out := newMatrix[uint16](sh.m, sh.n, false, 7)
-				ks.bf16Rounded(&s, out.View, a.View, b.View, 0)
+				ks.bf16Rounded(&s, out.View, a.View, b.View, mode{})
 				var rounded []uint16
 				for i := range sh.m {
 					for _, x := range row[float32](sums, i) {

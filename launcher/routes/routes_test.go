@@ -1,0 +1,284 @@
+package routes
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// small is a run of two layers with experts.
+func small() Header {
+	return Header{Flavor: "tiny", Precision: "bf16", Layers: []int{1, 3}, Experts: 8, TopK: 2, Dim: 16, Seq: 4, Batch: 6, Ranks: 2, EP: 2, Text: "abc", Seed: 7}
+}
+
+// random returns a step whose tokens choose at random.
+func random(h Header, step int) Step {
+	rng := rand.New(rand.NewPCG(uint64(step), 1))
+	s := Step{Step: step}
+	for range len(h.Layers) * h.Tokens() {
+		for _, e := range rng.Perm(h.Experts)[:h.TopK] {
+			s.Experts, s.Weights = append(s.Experts, int32(e)), append(s.Weights, rng.Float32())
+		}
+	}
+	return s
+}
+
+// written writes steps from..to to a new file and returns its path.
+func written(t testing.TB, h Header, from, to int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "routes.arrow")
+	w, err := Continue(path, h, from-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step := from; step <= to; step++ {
+		if err := w.Append(random(h, step)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (s Step) equals(o Step) bool {
+	return s.Step == o.Step && slices.Equal(s.Experts, o.Experts) && slices.Equal(s.Weights, o.Weights)
+}
+
+func TestRoundTrip(t *testing.T) {
+	h := small()
+	r, err := Open(written(t, h, 3, 6))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got := r.Header; got.Fits(h) != nil || got.EP != 2 || got.Precision != "bf16" || got.Format != format {
+		t.Errorf("the header is %+v", got)
+	}
+	for _, step := range []int{4, 4, 6, 3} { // forwards, again and backwards
+		if s, err := r.At(step); err != nil || !s.equals(random(h, step)) {
+			t.Errorf("step %d is %+v, %v", step, s, err)
+		}
+	}
+	for step, want := range map[int]string{2: "begin at step 3: they do not have step 2", 7: "end after step 6: they do not have step 7"} {
+		if _, err := r.At(step); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("step %d: %v, want %q", step, err, want)
+		}
+	}
+}
+
+func TestContinue(t *testing.T) {
+	h := small()
+	path := written(t, h, 1, 5)
+	w, err := Continue(path, h, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Append(random(h, 3)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(path) // the writer may be killed at any time
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step := 1; step <= 3; step++ {
+		if s, err := r.Next(); err != nil || !s.equals(random(h, step)) {
+			t.Errorf("step %d is %+v, %v", step, s, err)
+		}
+	}
+	if _, err := r.Next(); err != io.EOF {
+		t.Errorf("the end is %v", err)
+	}
+	if _, err := Continue(path, h, 5); err == nil || !strings.Contains(err.Error(), "ends after step 3, but step 6 comes next") {
+		t.Errorf("a gap: %v", err)
+	}
+	other := h
+	other.Seed++
+	if _, err := Continue(path, other, 2); err == nil || !strings.Contains(err.Error(), "of a run with seed 7, but this one has 8: move it away") {
+		t.Errorf("another run: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+}
+
+// What a damaged file yields is an error, or a step that a run can replay.
+func TestDamage(t *testing.T) {
+	h := small()
+	good, err := os.ReadFile(written(t, h, 1, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "damaged.arrow")
+	rng, refused := rand.New(rand.NewPCG(2, 3)), 0
+	for i := range 600 {
+		bad := bytes.Clone(good)
+		switch i % 3 {
+		case 0:
+			bad = bad[:rng.IntN(len(bad))]
+		case 1:
+			bad[rng.IntN(len(bad))] ^= 1 << rng.IntN(8)
+		case 2:
+			at := rng.IntN(len(bad) - 8)
+			copy(bad[at:], "\xff\xff\xff\xff\xff\xff\xff\x7f")
+		}
+		if err := os.WriteFile(path, bad, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := readAll(path); err != nil {
+			refused++
+		}
+	}
+	if refused < 300 {
+		t.Errorf("%d of 600 damaged files are refused", refused)
+	}
+}
+
+func readAll(path string) error {
+	r, err := Open(path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for {
+		s, err := r.Next()
+		if err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if len(s.Experts) != r.Header.choices() || s.check(r.Header) != nil {
+			return fmt.Errorf("step %d cannot be replayed", s.Step)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	h := small()
+	for want, change := range map[string]func(s *Step){
+		"has expert 8, of 8": func(s *Step) { s.Experts[5] = 8 },
+		"after [":            func(s *Step) { s.Experts[7] = s.Experts[6] },
+		"has weight NaN":     func(s *Step) { s.Weights[3] -= s.Weights[3]; s.Weights[3] /= s.Weights[3] },
+	} {
+		s := random(h, 1)
+		change(&s)
+		if err := s.check(h); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// Each scenario has different experts per token, the same ones in every call, and the loads that
+// its description says.
+func TestWorkloads(t *testing.T) {
+	h := Header{Experts: 32, TopK: 4, Dim: 8, Seq: 1, Batch: 4096, Ranks: 8, Seed: 3}
+	for name, want := range map[string]struct{ experts, ranks, unused, drift [2]float64 }{
+		"W0": {[2]float64{1, 1}, [2]float64{1, 1}, [2]float64{0, 0}, [2]float64{0, 0}},
+		"W1": {[2]float64{3.7, 5}, [2]float64{1.2, 3}, [2]float64{0, 0}, [2]float64{0, 0.05}},
+		"W2": {[2]float64{3.7, 5}, [2]float64{3.7, 5}, [2]float64{0, 0}, [2]float64{0, 0.05}},
+		"W3": {[2]float64{3.7, 5}, [2]float64{1.3, 1.6}, [2]float64{0, 0}, [2]float64{0, 0.05}},
+		"W4": {[2]float64{1, 1}, [2]float64{1, 1}, [2]float64{0, 0}, [2]float64{0, 0}},
+		"W5": {[2]float64{1.1, 1.2}, [2]float64{1.1, 1.2}, [2]float64{0.125, 0.125}, [2]float64{0, 0}},
+		"W6": {[2]float64{3.7, 5}, [2]float64{3.7, 5}, [2]float64{0, 0}, [2]float64{0.3, 0.7}},
+		"W7": {[2]float64{1, 5}, [2]float64{1, 5}, [2]float64{0, 0}, [2]float64{0, 0.7}},
+	} {
+		w, err := NewWorkload(name, h, 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := NewWorkload(strings.ToUpper(w.Describe().Flavor), h, 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loads, busiest := NewLoads(w.Describe()), []float64{}
+		for step := 1; ; step++ {
+			s, err := w.Next()
+			if err == io.EOF {
+				break
+			}
+			if o, _ := again.Next(); !s.equals(o) || s.Step != step {
+				t.Errorf("%s: step %d is %d, or differs from call to call", name, step, s.Step)
+			}
+			if err := s.check(w.Describe()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			b := loads.Add(s)
+			busiest = append(busiest, b.Experts)
+			if math.IsNaN(b.Drift) != (step == 1) {
+				t.Errorf("%s: drift %v in step %d", name, b.Drift, step)
+			} else if step == 1 {
+				b.Drift = want.drift[0]
+			}
+			for i, got := range []float64{b.Experts, b.Ranks, b.Unused, b.Drift} {
+				span := [][2]float64{want.experts, want.ranks, want.unused, want.drift}[i]
+				if got < span[0]-1e-9 || got > span[1]+1e-9 {
+					t.Errorf("%s: step %d: %+v, want %+v", name, step, b, want)
+				}
+			}
+		}
+		if rises := busiest[7] > 2*busiest[6]; len(busiest) != 9 || rises != (name == "W7") {
+			t.Errorf("%s: %v", name, busiest)
+		}
+		sources := make([]int, h.Ranks)
+		for token := range h.Tokens() {
+			sources[w.Rank(token)]++
+		}
+		if ragged := sources[7] > 6*sources[0]; ragged != (name == "W4") || slices.Min(sources) < 100 {
+			t.Errorf("%s: ranks have %v tokens", name, sources)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Header)
+		want   string
+	}{
+		{"W8", func(*Header) {}, "use one of these\nW0_balanced: "},
+		{"W5", func(h *Header) { h.TopK = 30 }, "leaves 28 experts, too few for top 30"},
+		{"W0", func(h *Header) { h.Ranks = 5 }, "32 experts on 5"},
+	} {
+		bad := h
+		c.change(&bad)
+		if _, err := NewWorkload(c.name, bad, 1); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestAgree(t *testing.T) {
+	h := Header{Layers: []int{1, 2}, Experts: 8, TopK: 2, Seq: 2, Batch: 1}
+	a := Step{Experts: []int32{0, 1, 2, 3, 4, 5, 6, 7}, Weights: []float32{.5, .5, .75, .25, 1, 1, 1, 1}}
+	b := Step{Experts: []int32{1, 0, 2, 4, 4, 5, 6, 7}, Weights: []float32{.25, .75, .5, .5, 1, 1, 1, 1}}
+	if got, want := Agree(h, 0, a, b), (Agreement{Choices: 0.75, Tokens: 0.5, First: 0.5, Weights: 0.25}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got, want := Agree(h, 1, a, b), (Agreement{Choices: 1, Tokens: 1, First: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A trace has the rank of each token and the rank of each expert, in the token's own group.
+func TestTrace(t *testing.T) {
+	h := Header{Layers: []int{5}, Experts: 4, TopK: 2, Dim: 16, Seq: 1, Batch: 4, Ranks: 4, EP: 2}
+	var out strings.Builder
+	trace := NewTrace(&Reader{Header: h}, &out)
+	if err := trace.Add(Step{Step: 9, Experts: []int32{0, 3, 1, 2, 2, 0, 3, 1}, Weights: []float32{.5, .25, 1, 1, 1, 1, 1, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := trace.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := "step,layer,source_rank,token,expert,expert_rank,weight,bytes\n" +
+		"9,5,0,0,0,0,0.5,32\n9,5,0,0,3,1,0.25,32\n9,5,1,1,1,0,1,32\n9,5,1,1,2,1,1,32\n" +
+		"9,5,2,2,2,3,1,32\n9,5,2,2,0,2,1,32\n9,5,3,3,3,3,1,32\n9,5,3,3,1,2,1,32\n"
+	if out.String() != want {
+		t.Errorf("the trace is\n%s, want\n%s", out.String(), want)
+	}
+}

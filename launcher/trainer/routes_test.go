@@ -1,0 +1,157 @@
+package trainer
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/collective/mesh"
+	"spmoe/launcher/routes"
+	"spmoe/launcher/spmd"
+)
+
+// routesIn returns the routes that a run has recorded.
+func routesIn(t *testing.T, cfg Config) (all []routes.Step) {
+	t.Helper()
+	r, err := routes.Open(filepath.Join(cfg.Out, RoutesFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for {
+		s, err := r.Next()
+		if err == io.EOF {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, routes.Step{Step: s.Step, Experts: slices.Clone(s.Experts), Weights: slices.Clone(s.Weights)})
+	}
+}
+
+func sameSteps(a, b []routes.Step) bool {
+	return slices.EqualFunc(a, b, func(a, b routes.Step) bool {
+		return a.Step == b.Step && slices.Equal(a.Experts, b.Experts) && slices.Equal(a.Weights, b.Weights)
+	})
+}
+
+// recording is a pipelineRun that records its routes.
+func recording(t *testing.T, precision string) Config {
+	cfg := pipelineRun(t, precision)
+	cfg.RecordRoutes = true
+	return cfg
+}
+
+// A run has the same routes in every layout, and has its own bits when it replays them.
+func TestReplayOfOwnRoutes(t *testing.T) {
+	first := recording(t, "bf16")
+	want := outcomeFrom(t, first, train(t, first, 1, ""))
+	made := routesIn(t, first)
+	if len(made) != first.Steps || sameSteps(made[:1], made[1:]) {
+		t.Fatalf("%d steps are recorded, or they are all the same", len(made))
+	}
+	for i, l := range []mesh.Layout{
+		mesh.Default(1), mesh.Default(4),
+		{World: 4, PP: 1, DPReplicate: 2, DPShard: 2, EP: 2},
+		{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1},
+	} {
+		cfg := inStages(recording(t, "bf16"), "ZBVZeroBubble", l)
+		cfg.ReplayRoutes, cfg.ReplayWeights = filepath.Join(first.Out, RoutesFile), i%2 == 0
+		cfg.Recompute = []string{"full", "selective", "none"}[i%3]
+		what := fmt.Sprintf("%v, recompute %s, weights %t", l, cfg.Recompute, cfg.ReplayWeights)
+		outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, what, want)
+		if !sameSteps(routesIn(t, cfg), made) {
+			t.Errorf("%s: other routes than those that were replayed", what)
+		}
+	}
+}
+
+// A run in another precision has the experts of the file, and with weights its weights too.
+func TestReplayOfOtherRoutes(t *testing.T) {
+	first := recording(t, "bf16")
+	train(t, first, 2, "")
+	made := routesIn(t, first)
+	own := recording(t, "mxfp8")
+	train(t, own, 2, "")
+	if slices.Equal(routesIn(t, own)[1].Experts, made[1].Experts) {
+		t.Fatal("both precisions choose the same experts: this test cannot fail")
+	}
+	for _, weights := range []bool{false, true} {
+		cfg := recording(t, "mxfp8")
+		cfg.Recompute = "full"
+		cfg.ReplayRoutes, cfg.ReplayWeights = filepath.Join(first.Out, RoutesFile), weights
+		train(t, cfg, 4, "")
+		for i, s := range routesIn(t, cfg) {
+			if !slices.Equal(s.Experts, made[i].Experts) || slices.Equal(s.Weights, made[i].Weights) != weights {
+				t.Errorf("weights %t: step %d has other experts, or other weights", weights, s.Step)
+			}
+		}
+	}
+}
+
+// A run that is resumed goes on recording where its checkpoint is, and reads the routes of the
+// steps to come.
+func TestRoutesResume(t *testing.T) {
+	whole := recording(t, "bf16")
+	whole.Steps, whole.SaveEvery, whole.Keep = 3, 1, 9
+	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
+	made := routesIn(t, whole)
+	file := filepath.Join(whole.Out, RoutesFile)
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, content[:len(content)-100], 0o666); err != nil { // in step 3
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(whole.Out, "step-00000003")); err != nil {
+		t.Fatal(err)
+	}
+	replayed := filepath.Join(t.TempDir(), "replayed.arrow")
+	if err := os.WriteFile(replayed, content, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	whole.ReplayRoutes = replayed
+	got := outcomeFrom(t, whole, train(t, whole, 1, whole.Out))
+	if !sameSteps(routesIn(t, whole), made) || got.state != want.state {
+		t.Error("the resumed run has other routes or another state")
+	}
+}
+
+func TestRoutesThatDoNotFit(t *testing.T) {
+	cfg := recording(t, "bf16")
+	cfg.Steps = 1
+	train(t, cfg, 1, "")
+	file := filepath.Join(cfg.Out, RoutesFile)
+	for want, change := range map[string]func(*Config){
+		"no such file":                              func(c *Config) { c.ReplayRoutes = "gone.arrow" },
+		"it has no routes":                          nil,
+		"seed 1, but this one has 2":                func(c *Config) { c.Seed = 2 },
+		"sequences per step 16, but":                func(c *Config) { c.Batch = 32 },
+		"experts per token 2, but":                  func(c *Config) { c.Model.TopK = 1 },
+		"experts in layers [1 2 3 4 5":              func(c *Config) { c.Model.Layers = 6 },
+		"replay_weights needs replay_routes":        func(c *Config) { c.ReplayRoutes, c.ReplayWeights = "", true },
+		"need a model with routed experts":          func(c *Config) { c.Model.DenseLayers, c.Model.MTPLayers = c.Model.Layers, 0 },
+		"end after step 1: they do not have step 2": func(c *Config) { c.Steps = 2 },
+	} {
+		other := recording(t, "bf16")
+		other.Steps, other.ReplayRoutes = 1, file
+		if change == nil {
+			other.ReplayRoutes = other.Data[0]
+			change = func(*Config) {}
+			want = "routes " + other.Data[0]
+		}
+		change(&other)
+		job, err := Prepare(other, 1, "", &reports{})
+		if err == nil {
+			err = job.Run(t.Context(), spmd.Goroutines{N: 1})
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}

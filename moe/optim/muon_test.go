@@ -1,0 +1,247 @@
+package optim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+// muon has a large weight decay, so that it matters within a few steps.
+func muon() Muon {
+	return Muon{Momentum: 0.9, Scale: "match_rms_adamw", NewtonSchulz: tensor.BF16, Rate: 1, Rest: adamw()}
+}
+
+// reference64 is Newton-Schulz in float64, always on the wide form of a matrix, row by row.
+func reference64(x []float64, rows, cols int) []float64 {
+	if rows > cols {
+		return transposed(reference64(transposed(x, rows, cols), cols, rows), cols, rows)
+	}
+	squares := 0.0
+	for _, v := range x {
+		squares += v * v
+	}
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = v / (math.Sqrt(squares) + nsEps)
+	}
+	for range nsSteps {
+		gram := times(y, transposed(y, rows, cols), rows, cols, rows)
+		square := times(gram, gram, rows, rows, rows)
+		for i, g := range gram {
+			square[i] = nsB*g + nsC*square[i]
+		}
+		for i, p := range times(square, y, rows, rows, cols) {
+			y[i] = nsA*y[i] + p
+		}
+	}
+	return y
+}
+
+// times returns the [m, n] product of a: [m, k] and b: [k, n].
+func times(a, b []float64, m, k, n int) []float64 {
+	c := make([]float64, m*n)
+	for i := range m {
+		for l := range k {
+			for j := range n {
+				c[i*n+j] += a[i*k+l] * b[l*n+j]
+			}
+		}
+	}
+	return c
+}
+
+func transposed(x []float64, rows, cols int) []float64 {
+	y := make([]float64, len(x))
+	for i := range rows {
+		for j := range cols {
+			y[j*rows+i] = x[i*cols+j]
+		}
+	}
+	return y
+}
+
+// matrixOf returns a random matrix, and the same in float64.
+func matrixOf(seed uint64, rows, cols int, scale float64) (tensor.Tensor, []float64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	x, wide := tensor.New(tensor.FP32, rows, cols), make([]float64, rows*cols)
+	for i := range wide {
+		x.F32()[i] = float32(scale * rng.NormFloat64())
+		wide[i] = float64(x.F32()[i])
+	}
+	return x, wide
+}
+
+// Newton-Schulz follows float64 for wide, tall and square matrices of any magnitude, within the
+// roundings of its operands. Its bits do not depend on the number of threads.
+func TestNewtonSchulz(t *testing.T) {
+	for i, shape := range [][2]int{{1, 1}, {1, 40}, {40, 1}, {33, 70}, {70, 33}, {64, 64}, {300, 130}} {
+		for _, scale := range []float64{1e-6, 1, 1e4} {
+			x, wide := matrixOf(uint64(i), shape[0], shape[1], scale)
+			want := reference64(wide, shape[0], shape[1])
+			for dtype, bound := range map[tensor.DType]float64{tensor.FP32: 1e-5, tensor.BF16: 3e-2} {
+				got := NewtonSchulz(tensor.NewExec(), x, dtype)
+				if e := distance(widened(got), want); !(e <= bound) {
+					t.Errorf("%v, %v times %g: off by %.2g, bound %g", dtype, shape, scale, e, bound)
+				}
+				ex := tensor.NewParallelExec(2)
+				if again := NewtonSchulz(ex, x, dtype); !slices.Equal(again.Bytes(), got.Bytes()) {
+					t.Errorf("%v, %v: other bits on two threads", dtype, shape)
+				}
+				ex.Close()
+			}
+		}
+	}
+	zero := NewtonSchulz(tensor.NewExec(), tensor.New(tensor.FP32, 3, 5), tensor.BF16)
+	if slices.ContainsFunc(widened(zero), func(v float32) bool { return v != 0 }) {
+		t.Errorf("zeros give %v", widened(zero))
+	}
+}
+
+// distance returns ‖got - want‖ / ‖want‖.
+func distance(got []float32, want []float64) float64 {
+	var diff, norm float64
+	for i, w := range want {
+		diff += (float64(got[i]) - w) * (float64(got[i]) - w)
+		norm += w * w
+	}
+	return math.Sqrt(diff / norm)
+}
+
+// Steps follow the formulas in float64, with either scale, a clipped gradient and another rate for
+// matrices. TestCheckMuon of package golden has those of PyTorch.
+func TestMuonStep(t *testing.T) {
+	const rows, cols, lr, clip = 24, 10, 0.05, 2.0
+	for _, scale := range MuonScales() {
+		rule := muon()
+		rule.Scale, rule.NewtonSchulz, rule.Rate = scale, tensor.FP32, 3
+		g := group("w", nil, tensor.FP32, 0, rows*cols)
+		g.Params[0].Dims, g.Params[0].Class = []int{rows, cols}, moe.Linear
+		o := New(tensor.NewExec(), []*moe.Group{g}, collective.NewWorld(1).Comm(0), rule)
+		o.ClipNorm = clip
+		if err := o.Init(1); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if got, want := float64(o.ex.Peak()), rule.Scratch(rows, cols); got < want || got > want+4*tensor.Alignment {
+				t.Errorf("%s: an update has taken %g bytes of scratch memory, estimated %g", scale, got, want)
+			}
+		}()
+		factor := map[string]float64{"original": math.Sqrt(2.4), "match_rms_adamw": 0.2 * math.Sqrt(rows)}[scale]
+		var w []float64
+		for _, v := range g.Work.F32() {
+			w = append(w, float64(v))
+		}
+		momentum, direction := make([]float64, len(w)), make([]float64, len(w))
+		for step := range 4 {
+			grad, wide := matrixOf(uint64(step), rows, cols, 1)
+			copy(g.Grad.F32(), grad.F32())
+			result, err := o.Step(lr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, v := range wide {
+				v *= clip / result.GradNorm
+				momentum[i] = 0.9*momentum[i] + 0.1*v
+				direction[i] = 0.9*momentum[i] + 0.1*v
+			}
+			for i, v := range reference64(direction, rows, cols) {
+				w[i] = (1-3*lr*0.1)*w[i] - 3*lr*factor*v
+			}
+			if e := distance(g.Work.F32(), w); !(e <= 1e-5) {
+				t.Errorf("%s, step %d: off by %.2g", scale, step, e)
+			}
+		}
+	}
+}
+
+// Matrices of layers, and each of an expert, have Muon's state. The rest has AdamW's. Segments of
+// the dense weights are divided each by itself: every rank has a part of the embedding.
+func TestMuonSegments(t *testing.T) {
+	const ranks = 2
+	onRanks(t, ranks, tensor.BF16, muon(), func(r *rank) error {
+		seen := map[string]bool{}
+		for p := range r.opt.Pieces {
+			var names []string
+			for _, v := range p.State {
+				names = append(names, v.Name)
+			}
+			name := p.Param.Name
+			isMatrix := strings.Contains(name, "_proj") // attention, dense, shared and routed experts
+			if want := map[bool]string{true: "[master momentum_buffer]", false: "[master exp_avg exp_avg_sq]"}[isMatrix]; fmt.Sprint(names) != want {
+				t.Errorf("%s has %v, want %s", name, names, want)
+			}
+			if isMatrix && len(p.Master) != p.Param.Len() {
+				t.Errorf("rank %d owns %d of %d elements of %s", r.comm.Rank(), len(p.Master), p.Param.Len(), name)
+			}
+			seen[name] = true
+		}
+		if !seen["model.embed_tokens.weight"] {
+			return fmt.Errorf("rank %d owns nothing of the embedding", r.comm.Rank())
+		}
+		return nil
+	})
+}
+
+// The owner of an expensive matrix owns fewer elements: loads are memory and products.
+func TestLoads(t *testing.T) {
+	g := &moe.Group{Name: "dense", Work: tensor.New(tensor.BF16, 0)}
+	for _, dims := range [][]int{{512, 512}, {64, 4096}, {64, 4096}, {64, 4096}, {64, 4096}, {64, 4096}} {
+		g.Params = append(g.Params, &moe.Param{Dims: dims})
+	}
+	s := segment{group: g, params: g.Params, end: 6 << 18}
+	if got := s.splitParams(2); !slices.Equal(got, []int{2 << 18, 4 << 18}) {
+		t.Errorf("slices of %v, want the square matrix and one more", got)
+	}
+}
+
+func TestMuonValidate(t *testing.T) {
+	with := func(edit func(c *Config)) error {
+		c := DefaultConfig()
+		c.Name = "muon"
+		edit(&c)
+		return c.Validate()
+	}
+	if err := with(func(c *Config) { c.QKClip = 100 }); err != nil {
+		t.Error(err)
+	}
+	for _, r := range []refusal{
+		{"momentum", with(func(c *Config) { c.Momentum = 1 }), []string{"optimizer.momentum is 1", "below 1"}},
+		{"momentum in BF16", with(func(c *Config) { c.Momentum, c.Moments = 0.999, "bf16" }), []string{"optimizer.momentum is 0.999", "bf16"}},
+		{"scale", with(func(c *Config) { c.Scale = "spectral" }), []string{`optimizer.scale is "spectral": use match_rms_adamw or original`}},
+		{"newton_schulz", with(func(c *Config) { c.NewtonSchulz = "fp16" }), []string{`optimizer.newton_schulz is "fp16": use fp32 or bf16`}},
+		{"matrix_rate", with(func(c *Config) { c.MatrixRate = 0 }), []string{"optimizer.matrix_rate is 0", "positive"}},
+		{"qk_clip", with(func(c *Config) { c.QKClip = -1 }), []string{"optimizer.qk_clip is -1", "0 (off)"}},
+		{"adamw's", with(func(c *Config) { c.Eps = 0 }), []string{"optimizer.eps is 0"}},
+		{"qk_clip with adamw", with(func(c *Config) { c.Name, c.QKClip = "", 100 }), []string{"optimizer.qk_clip is 100: it needs optimizer.name muon"}},
+	} {
+		r.check(t)
+	}
+}
+
+// BenchmarkNewtonSchulz has the matrices of a routed expert of DeepSeek-V2-Lite and of DeepSeek-V3,
+// and a projection of V3.
+func BenchmarkNewtonSchulz(b *testing.B) {
+	for _, dtype := range []tensor.DType{tensor.BF16, tensor.FP32} {
+		for _, shape := range [][2]int{{2048, 1408}, {7168, 2048}} {
+			b.Run(fmt.Sprintf("%v/%dx%d", dtype, shape[0], shape[1]), func(b *testing.B) {
+				x, _ := matrixOf(1, shape[0], shape[1], 1)
+				ex := tensor.NewExec()
+				for b.Loop() {
+					mark := ex.Mark()
+					NewtonSchulz(ex, x, dtype)
+					ex.Release(mark)
+				}
+				long, side := float64(max(shape[0], shape[1])), float64(min(shape[0], shape[1]))
+				flops := nsSteps * (4*side*side*long + 2*side*side*side)
+				b.ReportMetric(flops*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			})
+		}
+	}
+}
