@@ -109,12 +109,16 @@ func (c Config) planOf(h holding, l mesh.Layout, hosts int) []Part {
 	l = l.Stage()
 	c.SetLayout(l)
 	precision, pass := c.passShape(l, hosts).Precision, c.passMemory(h, l, hosts)
+	var stages [][]moe.Module
+	for _, stage := range h.stages {
+		stages = append(stages, c.Model.StageModules(stage, c.Seq))
+	}
 	var plan []Part
 	var sum Memory
 	for i, m := range c.Model.Modules(c.Seq) {
 		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(l.World), l.EP)}
-		for _, stage := range h.stages {
-			if own := c.Model.StageModules(stage, c.Seq); i < len(own) {
+		for _, own := range stages {
+			if i < len(own) {
 				part.Memory = part.Memory.Plus(c.stateMemory(own[i], precision, l, hosts))
 			}
 		}

@@ -119,9 +119,11 @@ func (c Config) passMemory(h holding, l mesh.Layout, hosts int) (all moe.PassMem
 	known := map[key]float64{}
 	for number, stage := range h.stages {
 		shape.Stage = stage
-		shape.Split = true
-		known[key{number, true}] = c.Model.PassMemory(shape).AllSaved()
-		shape.Split = false
+		if h.plan != nil {
+			shape.Split = true
+			known[key{number, true}] = c.Model.PassMemory(shape).AllSaved()
+			shape.Split = false
+		}
 		p := c.Model.PassMemory(shape)
 		known[key{number, false}] = p.AllSaved()
 		all = all.Most(p)
