@@ -73,7 +73,11 @@ func (c Config) saving(available int64, n, here int) string {
 	if full := moe.RecomputeFull.String(); c.Recompute != full {
 		try("--recompute "+full, func(c *Config) { c.Recompute = full })
 	}
-	if micro := c.microBatch(n); micro > 1 {
+	switch micro := c.microBatch(n); {
+	case c.PPMicrobatches > 0 && micro%2 == 0:
+		more := 2 * c.PPMicrobatches
+		try(fmt.Sprintf("--pp-microbatches %d", more), func(c *Config) { c.PPMicrobatches = more })
+	case c.PPMicrobatches == 0 && micro > 1:
 		one := c
 		for one.MicroBatch = micro / 2; one.MicroBatch > 1 && !fitting(one); {
 			one.MicroBatch /= 2

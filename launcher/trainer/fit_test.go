@@ -19,6 +19,7 @@ func TestFits(t *testing.T) {
 		"fits":           {"debug", 4, func(*Config) {}, func(*Config) {}, nil},
 		"large batch":    {"debug", 1, func(c *Config) { c.Batch = 1 << 17 }, func(c *Config) { c.MicroBatch = 100 }, []string{"flavor debug on -np 1", "the largest part is activations", "give --micro-batch 64 ("}},
 		"state":          {"small", 1, func(c *Config) { c.Batch, c.SaveAsync, c.SaveEvery = 1, true, 10 }, func(c *Config) { c.SaveAsync = false }, []string{"the largest part is the optimizer's state", "give --save-async=false ("}},
+		"pipeline":       {"debug", 2, func(c *Config) { c.PP, c.Batch, c.PPMicrobatches, c.Recompute = 2, 1<<13, 8, "full" }, func(c *Config) { c.PPMicrobatches = 16 }, []string{"activations", "give --pp-microbatches 16 ("}},
 		"long sequences": {"debug", 1, func(c *Config) { c.Seq, c.Batch, c.Recompute = 4096, 1, "full" }, func(c *Config) { c.Seq = 1000 }, []string{"activations", "give --seq 512 "}},
 		"too many copies": {"small", 128, func(c *Config) {
 			c.MicroBatch, c.Recompute, c.SaveAsync, c.Seq, c.Batch, c.Precision = 1, "full", false, 64, 128, "mxfp8"
