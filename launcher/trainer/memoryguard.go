@@ -198,7 +198,8 @@ func (g *memoryGuard) places(group *moe.Group) (sets [][]int) {
 	return sets
 }
 
-// disagreements names the peers in ranks whose numbers differ from those of the others: see changes.
+// disagreements names the peers in ranks whose numbers differ from those of the others: see
+// changes.
 func (g *memoryGuard) disagreements(all []finding, i int, name, kind string, ranks []int) (what []string) {
 	odd, _ := minority(column(all, i, ranks))
 	for _, at := range odd {
