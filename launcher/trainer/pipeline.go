@@ -186,7 +186,7 @@ func (r *rank) draws() stepDraws {
 }
 
 // measurePipeline measures the actions of later steps. A rank that waits for a message then does not
-// help others, as it does otherwise: the time of an action would depend on who waits.
+// help others, as it does otherwise: the time of an action would depend on which ranks wait.
 func (r *rank) measurePipeline(since time.Time) {
 	m := &pipelineMeter{schedule: r.pipe.Schedule(), comm: r.comm, line: r.pipe.Line, since: since}
 	r.watch.pipeline = m
