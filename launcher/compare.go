@@ -81,6 +81,9 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
+	if err := c.CheckSettings(); err != nil {
+		return err
+	}
 	c.Command = resumeCommand(env, c.Out)
 	c.Start = f.starter(env)
 	c.Console, c.Width = env.out, system.TerminalWidth(env.out)

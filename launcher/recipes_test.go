@@ -41,6 +41,9 @@ func TestRecipes(t *testing.T) {
 			c, err := f.comparison(*f.given, &runClaim{})
 			if err == nil {
 				c.Out, c.Console = t.TempDir(), io.Discard
+				c.Design, err = f.seeds.choose(t.Context(), c, io.Discard)
+			}
+			if err == nil {
 				err = c.Check()
 			}
 			if err != nil {

@@ -88,7 +88,8 @@ func (d *Decoder) Extend(ex *tensor.Exec, c *Cache, tokens []int32) ([]float32, 
 
 // Step appends one token to each of this rank's sequences and returns the scores of the next
 // tokens: [len(caches), vocab] FP32, valid until the next call. The bits of a sequence's scores do
-// not depend on other sequences or on the ranks that they are on.
+// not depend on other sequences or on the ranks that they are on, unless the precision has scales
+// per tensor.
 func (d *Decoder) Step(ex *tensor.Exec, caches []*Cache, tokens []int32) (tensor.Tensor, error) {
 	sequences := make([]extension, len(caches))
 	for i, c := range caches {

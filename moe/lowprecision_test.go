@@ -1,9 +1,12 @@
 package moe
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
+	"spmoe/collective"
 	"spmoe/tensor"
 )
 
@@ -42,5 +45,29 @@ func TestLowPrecisionLearns(t *testing.T) {
 		if !(last < first-0.5) || last > want+0.25 {
 			t.Errorf("%s: the loss went from %.3f to %.3f, that of BF16 to %.3f", name, first, last, want)
 		}
+	}
+}
+
+// TestLostRank: a rank that is gone when the others compare magnitudes ends their passes.
+func TestLostRank(t *testing.T) {
+	o := DefaultOptions().NVFP4
+	o.Stochastic, o.BF16Tail = false, 0 // no random numbers: comparing is the first collective
+	cfg, gone := quantizable(64, 64), errors.New("gone")
+	err := collective.NewWorld(2).Run(func(c *collective.Comm) error {
+		m, err := New(cfg, o.precision(), 16, c, nil)
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			return gone
+		}
+		_, err = m.Train(tensor.NewExec(), batchOf(1, 2, 16, cfg.Vocab))
+		if err == nil || !strings.Contains(err.Error(), "layer 0, self_attn.q_proj: comparing magnitudes") {
+			t.Errorf("the pass ended with %v", err)
+		}
+		return nil
+	})
+	if !errors.Is(err, gone) {
+		t.Error(err)
 	}
 }

@@ -243,7 +243,7 @@ func (p *passSizes) quantize(x *operandSize) {
 	p.transform(x.rows*x.cols, r.Forward.Left, r.Wgrad.Right)
 }
 
-// transform counts the transformed copy of a matrix, of which there is one at a time.
+// transform counts the transformed copy of a matrix. There is one at a time.
 func (p *passSizes) transform(elements float64, casts ...mx.Cast) {
 	for _, c := range casts {
 		if c.Format.Hadamard > 0 {

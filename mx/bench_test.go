@@ -122,3 +122,32 @@ func BenchmarkGeneral(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkProducts measures forward products of quantized operands, with the time to decode them,
+// against that of BF16 operands, in turns. The widths are those of 16B and 671B.
+func BenchmarkProducts(b *testing.B) {
+	const rows = 1024
+	ex := tensor.NewExec()
+	for _, s := range []struct{ k, n int }{{2048, 1408}, {2048, 10944}, {7168, 2048}} {
+		x, w, y := repeated(tensor.BF16, rows, s.k), repeated(tensor.BF16, s.n, s.k), tensor.New(tensor.BF16, rows, s.n)
+		for _, f := range []struct{ row, tile Format }{{NVFP4, NVFP4Tile}, {FP8Row, FP8Tile}, {FP8RowPow2, FP8TilePow2}} {
+			b.Run(fmt.Sprintf("%dx%d/%v", s.k, s.n, f.row), func(b *testing.B) {
+				qx, qw := New(nil, f.row, AlongRows, rows, s.k), New(nil, f.tile, AlongRows, s.n, s.k)
+				Quantize(ex, qx, x.Mat(), RCEIL)
+				Quantize(ex, qw, w.Mat(), RCEIL)
+				var quantized, plain time.Duration
+				for b.Loop() {
+					start := time.Now()
+					MatMul(ex, y.Mat(), qx, qw)
+					middle := time.Now()
+					tensor.MatMul(ex, y.Mat(), x.Mat(), w.Mat().T())
+					quantized += middle.Sub(start)
+					plain += time.Since(middle)
+				}
+				b.ReportMetric(float64(2*rows*s.k*s.n)*float64(b.N)/float64(quantized.Nanoseconds()), "GFLOP/s")
+				b.ReportMetric(plain.Seconds()/quantized.Seconds(), "of-bf16")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}

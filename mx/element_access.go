@@ -21,16 +21,19 @@ func (t Tensor) groupRows(g, rows int) (lo, hi int) {
 type blockRow struct{ block, group, first, last int }
 
 // rowsOfBlocks yields rows [lo, hi) of blocks of a matrix of the given number of rows.
-func (t Tensor) rowsOfBlocks(rows, lo, hi int) func(yield func(blockRow) bool) {
+// It is small enough to be inlined, so that a loop over it needs no memory of the Go heap.
+func (t *Tensor) rowsOfBlocks(rows, lo, hi int) func(yield func(blockRow) bool) {
+	return func(yield func(blockRow) bool) { t.yieldRowsOfBlocks(rows, lo, hi, yield) }
+}
+
+func (t *Tensor) yieldRowsOfBlocks(rows, lo, hi int, yield func(blockRow) bool) {
 	height, _ := t.BlockShape()
-	return func(yield func(blockRow) bool) {
-		block := 0
-		for g := range t.groups() {
-			first, last := t.groupRows(g, rows)
-			for ; first < last; first, block = first+height, block+1 {
-				if block >= lo && block < hi && !yield(blockRow{block, g, first, min(first+height, last)}) {
-					return
-				}
+	block := 0
+	for g := range t.groups() {
+		first, last := t.groupRows(g, rows)
+		for ; first < last; first, block = first+height, block+1 {
+			if block >= lo && block < hi && !yield(blockRow{block, g, first, min(first+height, last)}) {
+				return
 			}
 		}
 	}

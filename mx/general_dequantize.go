@@ -1,6 +1,6 @@
 package mx
 
-// Dequantization of any format in plain Go, one row of blocks at a time.
+// Dequantization of any format, one row of blocks at a time.
 
 import (
 	"unsafe"
@@ -64,9 +64,9 @@ func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 			}
 			row := r.decode(i)
 			if d.by == allScales {
-				tensor.Scale(row.F32(), d.t.GroupScale(at.group), row.F32())
+				tensor.Scale(row, d.t.GroupScale(at.group), row)
 			}
-			storeRow(d.dst, i, row.F32())
+			storeRow(d.dst, i, row)
 		}
 	}
 }
@@ -90,7 +90,7 @@ type rowDecoder struct {
 	run    int // columns that share a scale in scales: 1, nvfp4.Block or format.MXBlock
 	scales []float32
 	values *[256]float32 // by code
-	row    tensor.Tensor // FP32
+	row    []float32
 	padded tensor.Tensor // row and padding
 	codes  []uint8       // the same for codes
 }
@@ -109,7 +109,7 @@ func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 	clear(d.scales)
 	clear(d.codes)
 	whole := ex.New(tensor.FP32, 1, stride)
-	d.padded, d.row = whole, tensor.FromBytes(whole.Bytes()[:4*d.cols], tensor.FP32, 1, d.cols)
+	d.padded, d.row = whole, whole.F32()[:d.cols]
 	return d
 }
 
@@ -133,7 +133,7 @@ func (d *rowDecoder) loadScales(block int) {
 }
 
 // decode returns row i times its scales. The next call overwrites it.
-func (d *rowDecoder) decode(i int) tensor.Tensor {
+func (d *rowDecoder) decode(i int) []float32 {
 	if kernels >= quant.Lanes && d.run != nvfp4.Block {
 		copy(d.codes, d.t.RowCodes(i, d.codes[:d.cols]))
 		if d.run == format.MXBlock {
@@ -143,7 +143,7 @@ func (d *rowDecoder) decode(i int) tensor.Tensor {
 		}
 		return d.row
 	}
-	out := d.row.F32()
+	out := d.row
 	for c, code := range d.t.RowCodes(i, d.codes[:d.cols]) {
 		out[c] = d.values[code] * d.scales[c/d.run]
 	}

@@ -13,7 +13,7 @@ import (
 // A panel is some columns of a row of blocks, in FP32. Its kernels process whole vectors, so its rows
 // are padded.
 type panel struct {
-	*quantizeArgs
+	quantizeArgs
 	grid quant.Grid
 
 	height, width int // of a block
@@ -41,7 +41,7 @@ const panelBytes = 64 << 10
 const padding = quant.Group * format.MXBlock
 
 // newPanel returns a panel for blocks of g.t.
-func (g *quantizeArgs) newPanel(ex *tensor.Exec) panel {
+func (g quantizeArgs) newPanel(ex *tensor.Exec) panel {
 	p := panel{quantizeArgs: g, grid: elementGrid(g.t.Format.Element)}
 	p.height, p.width = g.t.BlockShape()
 	p.run = 1

@@ -98,7 +98,7 @@ func DecodedBytes(a, b Format) int {
 	switch {
 	case !a.Quantizes() || !b.Quantizes() || (blockScaled{}).supports(a, b):
 		return 0
-	case a.fitsBF16() && b.fitsBF16():
+	case (promoted{}).supports(a, b) || a.fitsBF16() && b.fitsBF16():
 		return tensor.BF16.Size()
 	}
 	return tensor.FP32.Size()

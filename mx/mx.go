@@ -3,8 +3,11 @@
 //
 // A [Format] describes the elements, blocks and scales of such a matrix. The formats of OCP
 // Microscaling have blocks of 32 elements and a power of two as scale. Kernels do most of their
-// work. Any other format is quantized in plain Go and decoded to BF16 or FP32 before it is
-// multiplied. That is slower, and as exact as the format.
+// work. Any other format is decoded to BF16 or FP32 before it is multiplied. NVFP4 and FP8 in blocks
+// of 128 are exact in BF16 without their outer scales, which multiply the sums.
+//
+// A [Cast] adds to a format how elements are rounded: to nearest, or at random by [Draws]. A [Sum]
+// says how products add.
 //
 // A [Tensor] is a quantized matrix: its codes, its scales and the [Direction] of its blocks.
 // [Quantize] fills it. [MatMul], [Dgrad] and [Wgrad] multiply two of them. The grouped products do
@@ -15,5 +18,6 @@
 // another (see [QuantizeBoth]).
 //
 // Sources: OCP Microscaling Formats (MX) Specification v1.0; for the scale modes and corner cases,
-// PyTorch's torchao.
+// PyTorch's torchao; for NVFP4, NVIDIA's Transformer Engine; for FP8 in blocks of 128, DeepSeek's
+// TileKernels.
 package mx

@@ -117,21 +117,35 @@ const MaxSeeds = 1000
 
 const maxJobs = 1024
 
+// CheckSettings returns an error if a setting has a value that no comparison can have, whatever its
+// design.
+func (c *Comparison) CheckSettings() error {
+	var errs []error
+	if c.Jobs < 1 || c.Jobs > maxJobs {
+		errs = append(errs, fmt.Errorf("--jobs is %d: give 1 or more concurrent runs, at most %d", c.Jobs, maxJobs))
+	}
+	if c.Config.RecordEvery < 1 {
+		errs = append(errs, fmt.Errorf("record_every is %d: a comparison needs records: give 1 or more", c.Config.RecordEvery))
+	}
+	return errors.Join(errs...)
+}
+
+// checkDesign returns an error if the design has impossible values.
+func (c *Comparison) checkDesign() error {
+	var errs []error
+	if n := c.Design.Seeds(); n < 1 || n > MaxSeeds {
+		errs = append(errs, fmt.Errorf("the comparison has %d seeds: give 1 or more, at most %d", n, MaxSeeds))
+	}
+	if m := c.Design.Margin; !(m > 0 && m < 1) {
+		errs = append(errs, fmt.Errorf("--margin is %g: give a positive number of percent below 100, such as 0.5", 100*m))
+	}
+	return errors.Join(errs...)
+}
+
 // Check returns an error if the comparison cannot be run or resumed. It writes nothing. The user
 // can correct the causes of its errors.
 func (c *Comparison) Check() error {
-	var errs []error
-	must := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	seeds, margin := c.Design.Seeds(), c.Design.Margin
-	must(seeds >= 1 && seeds <= MaxSeeds, "the comparison has %d seeds: give 1 or more, at most %d", seeds, MaxSeeds)
-	must(finite(margin) && margin > 0 && margin < 1, "--margin is %g: give a positive number of percent below 100, such as 0.5", 100*margin)
-	must(c.Jobs >= 1 && c.Jobs <= maxJobs, "--jobs is %d: give 1 or more concurrent runs, at most %d", c.Jobs, maxJobs)
-	must(c.Config.RecordEvery >= 1, "record_every is %d: a comparison needs records: give 1 or more", c.Config.RecordEvery)
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(c.CheckSettings(), c.checkDesign()); err != nil {
 		return err
 	}
 	if err := c.checkFolder(); err != nil {

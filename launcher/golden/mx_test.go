@@ -129,7 +129,7 @@ func TestCheckMXRefuses(t *testing.T) {
 		})
 	}
 	foreign := filepath.Join("testdata", "deepseek_v3_tiny", "train_tokens.safetensors")
-	if _, err := CheckMX(foreign); err == nil || !strings.Contains(err.Error(), "no MX reference") {
+	if _, err := CheckMX(foreign); err == nil || !strings.Contains(err.Error(), "no reference") {
 		t.Errorf("a foreign file: %v", err)
 	}
 	if _, err := CheckMX(filepath.Join(t.TempDir(), "none.safetensors")); !os.IsNotExist(err) {

@@ -139,30 +139,29 @@ func (g *memoryGuard) share(what []string) (all []string, err error) {
 // ranks, with the ranks.
 func (g *memoryGuard) changedWeights(all []finding) (what []string) {
 	groups := g.state.groups()
-	for i := range groups {
-		name := groups[i].Name + " weights"
-		what = append(what, g.changes(all, i, name)...)
-		for _, ranks := range g.holders(groups[i]) {
-			what = append(what, g.disagreements(all, i, name, ranks)...)
+	for i, group := range groups {
+		what = append(what, g.changes(all, i, group.Name, "weights")...)
+		for _, ranks := range g.holders(group) {
+			what = append(what, g.disagreements(all, i, group.Name, "weights", ranks)...)
 		}
 	}
 	for i, shared := range groups {
-		at, name := len(groups)+1+i, shared.Name+" weights"
-		what = append(what, g.changes(all, at, name)...)
+		at := len(groups) + 1 + i
+		what = append(what, g.changes(all, at, shared.Name, "weights")...)
 		for _, ranks := range g.places(shared) {
-			what = append(what, g.disagreements(all, at, name, ranks)...)
+			what = append(what, g.disagreements(all, at, shared.Name, "weights", ranks)...)
 		}
 	}
-	const biases = "selection biases"
-	what = append(what, g.changes(all, len(groups), biases)...)
-	return append(what, g.disagreements(all, len(groups), biases, everyRank(len(all)))...)
+	what = append(what, g.changes(all, len(groups), "selection", "biases")...)
+	return append(what, g.disagreements(all, len(groups), "selection", "biases", everyRank(len(all)))...)
 }
 
-// changes names the peers whose weights number i have changed.
-func (g *memoryGuard) changes(all []finding, i int, name string) (what []string) {
+// changes names the peers whose numbers have changed: those with checksum i, of the given name and
+// kind.
+func (g *memoryGuard) changes(all []finding, i int, name, kind string) (what []string) {
 	for rank, f := range all {
 		if f.changed(i) {
-			what = append(what, fmt.Sprintf("%s of rank %d have changed in memory", name, g.firstPeer()+rank))
+			what = append(what, fmt.Sprintf("%s %s of rank %d have changed in memory", name, kind, g.firstPeer()+rank))
 		}
 	}
 	return what
@@ -199,11 +198,12 @@ func (g *memoryGuard) places(group *moe.Group) (sets [][]int) {
 	return sets
 }
 
-// disagreements names the peers whose weights number i differ from those of the others in ranks.
-func (g *memoryGuard) disagreements(all []finding, i int, name string, ranks []int) (what []string) {
+// disagreements names the peers in ranks whose numbers differ from those of the others: see
+// changes.
+func (g *memoryGuard) disagreements(all []finding, i int, name, kind string, ranks []int) (what []string) {
 	odd, _ := minority(column(all, i, ranks))
 	for _, at := range odd {
-		what = append(what, fmt.Sprintf("%s of rank %d are not those of the other ranks", name, g.firstPeer()+ranks[at]))
+		what = append(what, fmt.Sprintf("%s %s of rank %d are not those of the other ranks", name, kind, g.firstPeer()+ranks[at]))
 	}
 	return what
 }

@@ -59,16 +59,16 @@ func (m *operandMeter) After(finishedStep) error {
 
 // observe makes the models show what they quantize, if it is to be disturbed or measured.
 func (m *operandMeter) observe(measured bool) {
-	show := func(q moe.Quantized) {
-		if m.disturb != nil && !q.Sent && !q.Elsewhere {
-			m.disturb(q)
+	var show func(q moe.Quantized)
+	if m.disturb != nil || measured {
+		show = func(q moe.Quantized) {
+			if m.disturb != nil && !q.Sent && !q.Elsewhere {
+				m.disturb(q)
+			}
+			if measured && !q.Again {
+				m.add(q)
+			}
 		}
-		if measured && !q.Again {
-			m.add(q)
-		}
-	}
-	if m.disturb == nil && !measured {
-		show = nil
 	}
 	for _, model := range m.models {
 		model.ObserveQuantized(show)

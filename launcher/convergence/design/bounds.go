@@ -60,7 +60,7 @@ func spend(looks []int, paths [][]float64, alpha, power, tails float64) []float6
 
 // largest returns the bound that n of the values of studies under way exceed.
 func largest(values []float64, ended []bool, n int) float64 {
-	var left []float64
+	left := make([]float64, 0, len(values))
 	for study, x := range values {
 		if !ended[study] {
 			left = append(left, x)
@@ -83,8 +83,9 @@ func rounded(level float64) float64 {
 func absolute(paths [][]float64) [][]float64 {
 	all := make([][]float64, len(paths))
 	for i, path := range paths {
-		for _, x := range path {
-			all[i] = append(all[i], math.Abs(x))
+		all[i] = make([]float64, len(path))
+		for study, x := range path {
+			all[i][study] = math.Abs(x)
 		}
 	}
 	return all
