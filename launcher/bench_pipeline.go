@@ -13,8 +13,8 @@ func printPipeline(w io.Writer, t samples) {
 	if p == nil {
 		return
 	}
-	fmt.Fprintf(w, "\n%s: %s: idle %.2f%% of the ranks' time, %.2f%% by the schedule and the times below, ratio %.3f\n",
-		t.precision, p.Title, 100*p.Idle, 100*p.Predicted, p.Idle/p.Predicted)
+	fmt.Fprintf(w, "\n%s: %s: idle %.2f%% of the ranks' time, %.2f%% by the schedule and the mean times below (ratio %.3f), %.2f%% with the time of each action (ratio %.3f)\n",
+		t.precision, p.Title, 100*p.Idle, 100*p.Predicted, p.Idle/p.Predicted, 100*p.Exact, p.Idle/p.Exact)
 	fmt.Fprintf(w, "%-20s", "ms per action")
 	for _, kind := range p.Kinds {
 		fmt.Fprintf(w, " %9s", kind)

@@ -37,7 +37,7 @@ func TestPipelineMeter(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if want := line.Bubble(); math.Abs(got.Idle-want) > 1e-6 || math.Abs(got.Predicted-want) > 1e-6 {
+			if want := line.Bubble(); math.Abs(got.Idle-want) > 1e-6 || math.Abs(got.Predicted-want) > 1e-6 || math.Abs(got.Exact-want) > 1e-6 {
 				t.Errorf("%s: %g idle, %g predicted, want %g", name, got.Idle, got.Predicted, want)
 			}
 			if f := got.Times[2][pipeline.Forward]; math.Abs(f-3) > 1e-6 {
