@@ -6,8 +6,8 @@ import (
 	"spmoe/tensor"
 )
 
-// TestWarmCallsDoNotAllocate: quantizing and multiplying in formats that are not OCP MX take no memory
-// of the Go heap once arenas have grown.
+// TestWarmCallsDoNotAllocate: quantizing and multiplying in formats that are not OCP MX take no
+// memory of the Go heap once arenas have grown.
 func TestWarmCallsDoNotAllocate(t *testing.T) {
 	const rows, n, k = 48, 64, 128
 	ex, transformed, shrunk := tensor.NewExec(), NVFP4, MXFP4

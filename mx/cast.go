@@ -25,7 +25,7 @@ func (c Cast) Quantize(ex *tensor.Exec, dst Tensor, x tensor.Matrix, draws Draws
 }
 
 // Encode is Quantize with the largest magnitudes in dst.Amax as they are. A caller sets them to
-// those of a matrix of which x is a part. See [FindAmax].
+// those of a matrix that contains x. See [FindAmax].
 func (c Cast) Encode(ex *tensor.Exec, dst Tensor, x tensor.Matrix, draws Draws) {
 	c.quantize(ex, dst, x, draws, false)
 }

@@ -26,13 +26,14 @@ type Format struct {
 	TensorScale bool
 
 	// FourOverSix says that the largest magnitude of a block becomes either the format's largest
-	// number or 2/3 of it, whichever leaves the smaller error. It needs a tensor scale. Block scales
-	// relative to it are then at most 256 before the choice, so that one half more fits E4M3.
+	// number or 2/3 of it, whichever leaves the smaller error. It needs a tensor scale. Block
+	// scales relative to it are then at most 256 before the choice, so that one half more fits
+	// E4M3.
 	FourOverSix bool
 
 	// Shrink says that elements are multiplied by 3/4 before they are rounded. The elements of a
-	// block with a FLOOR scale then stay within the format, so that stochastic rounding has no bias.
-	// The matrix stands for 4/3 of its codes times scales.
+	// block with a FLOOR scale then stay within the format, so that stochastic rounding has no
+	// bias. The matrix stands for 4/3 of its codes times scales.
 	Shrink bool
 
 	// Hadamard is the number of points of the random Hadamard transform that a matrix has gone

@@ -61,8 +61,8 @@ func (c *scaleChooser) choose(b int, amax float32) (code uint8, factor float32) 
 	return code, factor
 }
 
-// blockError returns the sum of the errors of a block's elements. It adds along each line first, and
-// then the lines pairwise.
+// blockError returns the sum of the errors of a block's elements. It adds along each line first,
+// and then the lines pairwise.
 func (c *scaleChooser) blockError(b int, code uint8, factor float32) float32 {
 	clear(c.errors)
 	for i := range c.t.Format.Block[0] {

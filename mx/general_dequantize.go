@@ -82,7 +82,8 @@ func storeRow(dst tensor.Matrix, i int, row []float32) {
 	}
 }
 
-// A rowDecoder decodes one row at a time. Its kernels process whole vectors, so its rows are padded.
+// A rowDecoder decodes one row at a time. Its kernels process whole vectors, so its rows are
+// padded.
 type rowDecoder struct {
 	t      Tensor
 	kernel quant.Decoder

@@ -10,8 +10,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// A panel is some columns of a row of blocks, in FP32. Its kernels process whole vectors, so its rows
-// are padded.
+// A panel is some columns of a row of blocks, in FP32. Its kernels process whole vectors, so its
+// rows are padded.
 type panel struct {
 	quantizeArgs
 	grid quant.Grid
@@ -76,8 +76,8 @@ func (p *panel) load(at blockRow, col int) {
 	}
 }
 
-// loadRow reads columns of a row of an FP32 or BF16 matrix, from col on. A row is too little work for
-// tensor.Convert.
+// loadRow reads columns of a row of an FP32 or BF16 matrix, from col on. A row is too little work
+// for tensor.Convert.
 func loadRow(to []float32, x tensor.Matrix, row, col int) {
 	data, stride, _ := x.Memory()
 	at := unsafe.Add(data, x.DType().Size()*(row*stride+col))
@@ -139,8 +139,8 @@ func (p *panel) findColumnMax() {
 	}
 }
 
-// magnitudeBits returns the bits of the magnitude of v. They sort like magnitudes, and those of NaNs
-// above all others.
+// magnitudeBits returns the bits of the magnitude of v. They sort like magnitudes, and those of
+// NaNs above all others.
 func magnitudeBits(v float32) uint32 { return math.Float32bits(v) &^ (1 << 31) }
 
 // largest returns the largest of some magnitudes.

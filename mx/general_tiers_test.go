@@ -43,8 +43,8 @@ func TestGeneralTiersAgree(t *testing.T) {
 	}
 }
 
-// quantizedBytes returns the codes, scales and tensor scales of x, and the decoded copy that products
-// multiply.
+// quantizedBytes returns the codes, scales and tensor scales of x, and the decoded copy that
+// products multiply.
 func quantizedBytes(c Cast, d Direction, x tensor.Tensor, ends []int32) [4][]byte {
 	ex := tensor.NewExec()
 	q := New(nil, c.Format, d, x.Dim(0), x.Dim(1))

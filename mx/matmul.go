@@ -1,8 +1,9 @@
 package mx
 
 // The three products of a linear layer with weight w [N, K]. Each contracts along the blocks of
-// both operands. Products of elements are exact, and sums accumulate in FP32 unless they are methods
-// of another Sum. The operands may have any formats. multiply.go chooses the implementation.
+// both operands. Products of elements are exact, and sums accumulate in FP32 unless they are
+// methods of another Sum. The operands may have any formats. multiply.go chooses the
+// implementation.
 
 import (
 	"fmt"

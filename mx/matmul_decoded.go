@@ -92,8 +92,8 @@ func decodedCopy(ex *tensor.Exec, dtype tensor.DType, t Tensor) tensor.Tensor {
 	return c
 }
 
-// DecodedBytes returns the bytes per element of the copies that a product of two formats decodes its
-// operands into. It is 0 if kernels read the codes.
+// DecodedBytes returns the bytes per element of the copies that a product of two formats decodes
+// its operands into. It is 0 if kernels read the codes.
 func DecodedBytes(a, b Format) int {
 	switch {
 	case !a.Quantizes() || !b.Quantizes() || (blockScaled{}).supports(a, b):
@@ -135,8 +135,8 @@ func (p *decodedProduct) scale() float32 {
 	return factor(productScale(p.operands, 0))
 }
 
-// factor returns scale as products take it. A scale that is rounded to 0 becomes the smallest number,
-// because 0 stands for 1 there.
+// factor returns scale as products take it. A scale that is rounded to 0 becomes the smallest
+// number, because 0 stands for 1 there.
 func factor(scale float32) float32 { return max(scale, math.SmallestNonzeroFloat32) }
 
 // scales returns the factors of the sums of n groups. It is nil if there are none.

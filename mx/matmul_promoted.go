@@ -1,15 +1,15 @@
 package mx
 
-// Products in FP8 with FP32 scales, as in DeepSeek-V3: BF16 holds the codes, and the FP32 sum over each
-// block is scaled and added.
+// Products in FP8 with FP32 scales, as in DeepSeek-V3: BF16 holds the codes, and the FP32 sum over
+// each block is scaled and added.
 
 import (
 	"spmoe/tensor"
 	"spmoe/tensor/format"
 )
 
-// promoted multiplies formats whose elements are exact in BF16 and whose blocks have FP32 scales. Both
-// operands must have blocks of the same length.
+// promoted multiplies formats whose elements are exact in BF16 and whose blocks have FP32 scales.
+// Both operands must have blocks of the same length.
 type promoted struct{}
 
 func (promoted) supports(a, b Format) bool {

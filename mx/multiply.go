@@ -25,8 +25,8 @@ type multiplier interface {
 	groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool)
 }
 
-// multipliers lists the implementations that add in FP32, the fastest first. The last one takes every
-// format.
+// multipliers lists the implementations that add in FP32, the fastest first. The last one takes
+// every format.
 var multipliers = []multiplier{blockScaled{}, promoted{}, decoded{}}
 
 // multiplier returns the first implementation for the formats of a and b.

@@ -3,8 +3,8 @@
 //
 // A [Format] describes the elements, blocks and scales of such a matrix. The formats of OCP
 // Microscaling have blocks of 32 elements and a power of two as scale. Kernels do most of their
-// work. Any other format is decoded to BF16 or FP32 before it is multiplied. NVFP4 and FP8 in blocks
-// of 128 are exact in BF16 without their outer scales, which multiply the sums.
+// work. Any other format is decoded to BF16 or FP32 before it is multiplied. NVFP4 and FP8 in
+// blocks of 128 are exact in BF16 without their outer scales, which multiply the sums.
 //
 // A [Cast] adds to a format how elements are rounded: to nearest, or at random by [Draws]. A [Sum]
 // says how products add.

@@ -11,13 +11,14 @@ import (
 	"spmoe/tensor/format"
 )
 
-// isNVFP4 says whether the kernels for NVFP4 can encode and decode f. Whole tensors may have a scale
-// or not.
+// isNVFP4 says whether the kernels for NVFP4 can encode and decode f. Whole tensors may have a
+// scale or not.
 func (f Format) isNVFP4() bool {
 	return kernels == quant.Tiles && f.Element == format.E2M1 && f.Packed && f.Scale == ScaleE4M3 && f.Block[1] == nvfp4.Block && (f.Block[0] == 1 || f.Block[0] == nvfp4.Block)
 }
 
-// quantizeNVFP4 quantizes the panel if it can: all elements are finite and the scales have no choice.
+// quantizeNVFP4 quantizes the panel if it can: all elements are finite and the scales have no
+// choice.
 func (p *panel) quantizeNVFP4() bool {
 	f := p.t.Format
 	if !f.isNVFP4() || f.FourOverSix {

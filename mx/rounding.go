@@ -59,8 +59,8 @@ type Draws struct {
 	First uint64
 }
 
-// fill sets out to the 16-bit numbers of a row's columns from col on, a multiple of 8. The length of
-// out is a multiple of nvfp4.DrawUnit.
+// fill sets out to the 16-bit numbers of a row's columns from col on, a multiple of 8. The length
+// of out is a multiple of nvfp4.DrawUnit.
 func (d *Draws) fill(out []uint16, row, col int) {
 	index := d.First + uint64(row)
 	if d.Rows != nil {

@@ -16,8 +16,8 @@ func stochastic(ex *tensor.Exec, f Format, d Direction, x tensor.Tensor, draws D
 	return values.F32()
 }
 
-// TestStochasticRoundingIsUnbiased: the mean of 2^20 draws per format is that of the numbers, within
-// three standard errors.
+// TestStochasticRoundingIsUnbiased: the mean of 2^20 draws per format is that of the numbers,
+// within three standard errors.
 func TestStochasticRoundingIsUnbiased(t *testing.T) {
 	const rows, cols = 512, 2048
 	shrunk := MXFP4
@@ -41,8 +41,8 @@ func TestStochasticRoundingIsUnbiased(t *testing.T) {
 	}
 }
 
-// TestStochasticMean: over all draws, the mean of one number is the number, and both neighbors occur
-// in the right proportion.
+// TestStochasticMean: over all draws, the mean of one number is the number, and both neighbors
+// occur in the right proportion.
 func TestStochasticMean(t *testing.T) {
 	const n = 1 << 16
 	values, codes, draws := make([]float32, n), make([]uint8, n), make([]uint16, n)

@@ -10,14 +10,14 @@ const (
 	// SumFP32 adds in FP32, on the fastest kernels. The order of the terms depends on the shape and
 	// the instruction tier.
 	SumFP32 Sum = iota
-	// SumExact adds in FP64 and rounds the total to FP32. A product of NVFP4 has one result on every
-	// tier and architecture, whatever the order of its terms: each is a multiple of 2^-20 below 2^27,
-	// so that FP64 holds sums of up to 2^26 of them exactly. Other formats are added in order of
-	// increasing k.
+	// SumExact adds in FP64 and rounds the total to FP32. A product of NVFP4 has one result on
+	// every tier and architecture, whatever the order of its terms: each is a multiple of 2^-20
+	// below 2^27, so that FP64 holds sums of up to 2^26 of them exactly. Other formats are added in
+	// order of increasing k.
 	SumExact
-	// SumHopper emulates the FP8 accumulator of NVIDIA's Hopper, without promotion to FP32. It adds 32
-	// products at a time to the sum. All 33 terms are aligned to the largest exponent among them and
-	// truncated to 14 bits. Source: DeepSeek-V3 (arXiv 2412.19437), section 3.3.2.
+	// SumHopper emulates the FP8 accumulator of NVIDIA's Hopper, without promotion to FP32. It adds
+	// 32 products at a time to the sum. All 33 terms are aligned to the largest exponent among them
+	// and truncated to 14 bits. Source: DeepSeek-V3 (arXiv 2412.19437), section 3.3.2.
 	SumHopper
 )
 

@@ -29,8 +29,8 @@ func quantizeTo(ex *tensor.Exec, f mx.Format, d mx.Direction, x tensor.Tensor, e
 }
 
 // TestExactNVFP4 holds the SHA-256 of exact products of a layer: forward, gradient of the input,
-// gradient of the weight in two spans, and the same for experts. Every tier, architecture and number
-// of threads has this one.
+// gradient of the weight in two spans, and the same for experts. Every tier, architecture and
+// number of threads has this one.
 func TestExactNVFP4(t *testing.T) {
 	const want = "cc05bcd3e345c7110794555680ce6609ecf6a988110435639a65862979004a83"
 	mx.EachTier(t, func(t *testing.T) {

@@ -51,8 +51,8 @@ func Wgrad(ex *Exec, dw, dy, x Matrix, span int, accumulate bool) {
 	WgradTimes(ex, dw, dy, x, span, 0, accumulate)
 }
 
-// WgradTimes is Wgrad with the sum of each span multiplied by alpha, after it is rounded to FP32. An
-// alpha of 0 stands for 1.
+// WgradTimes is Wgrad with the sum of each span multiplied by alpha, after it is rounded to FP32.
+// An alpha of 0 stands for 1.
 func WgradTimes(ex *Exec, dw, dy, x Matrix, span int, alpha float32, accumulate bool) {
 	defer ex.ProfilingProduct(productFamily(x, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows, nil).End()
 	checkMatMul(dw, dy.T(), x)
@@ -96,8 +96,8 @@ func matMul(ex *Exec, c, a, b Matrix, accumulate bool) {
 	multiplyViews(ex, c, a.gemmView(), b.gemmView(), a.dtype, 0, accumulate)
 }
 
-// multiplyViews is matMul for operands of type dtype. It multiplies the product by alpha unless that
-// is 0.
+// multiplyViews is matMul for operands of type dtype. It multiplies the product by alpha unless
+// that is 0.
 func multiplyViews(ex *Exec, c Matrix, a, b gemm.View, dtype DType, alpha float32, accumulate bool) {
 	switch {
 	case c.dtype == BF16:

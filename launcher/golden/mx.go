@@ -19,7 +19,7 @@ import (
 //	a, w, do, group_end, o, da, dw                        the same with groups of rows
 //	x, rows_codes, rows_scales, weight_, rht_, zeros_...  NVFP4: rows, 16x16 blocks, transform
 //	x, w, dy, y_f64, dx_f64, dw_f64, perhaps sizes        NVFP4: a linear layer, or groups of rows
-//	x_free_codes, x_free_scales, xT_, w_, y_free_f64, ... FP8 in blocks of 128; pow2: the other scales
+//	x_free_codes, x_free_scales, xT_, w_, y_free_f64, ... FP8 in blocks of 128; pow2: other scales
 //	x, e2m1_rceil_codes, microxcaling_fp6_e2m3, ...       MXFP4, MXFP6 and others
 //	original_p0_0, original_g0_1, ns_in, ns_out_f64       steps of Muon, Newton-Schulz iterations
 func CheckMX(path string) ([]Line, error) {

@@ -44,8 +44,8 @@ func (c *mxCheck) quantized(f mx.Format, d mx.Direction, x tensor.Matrix, mode m
 	return q
 }
 
-// coded compares codes and scales with PREFIX_codes and PREFIX_scales. Those of a matrix with blocks
-// along columns are of its transpose. Scales of square blocks may be repeated for every row.
+// coded compares codes and scales with PREFIX_codes and PREFIX_scales. Those of a matrix with
+// blocks along columns are of its transpose. Scales of square blocks may be repeated for every row.
 func (c *mxCheck) coded(prefix string, q mx.Tensor) {
 	f, rows, cols := q.Format, q.Rows(), q.Cols()
 	code, scale := q.Code, q.Scale
@@ -240,8 +240,8 @@ func (c *mxCheck) products(suffix string, row, tile, column mx.Format, ends []in
 	}
 }
 
-// padded returns x with rows of zeros after each group, so that its rows fill runs of the transform,
-// as in the references. Without a transform it returns x.
+// padded returns x with rows of zeros after each group, so that its rows fill runs of the
+// transform, as in the references. Without a transform it returns x.
 func padded(x tensor.Tensor, ends []int32, points int) (tensor.Tensor, []int32) {
 	if points == 0 {
 		return x, ends

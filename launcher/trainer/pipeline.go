@@ -185,8 +185,8 @@ func (r *rank) draws() stepDraws {
 	return stepDraws{seed: uint32(r.job.cfg.Seed), step: uint32(r.progress.Step + 1)}
 }
 
-// measurePipeline measures the actions of later steps. A rank that waits for a message then does not
-// help others, as it does otherwise: the time of an action would depend on which ranks wait.
+// measurePipeline measures the actions of later steps. A rank that waits for a message then does
+// not help others, as it does otherwise: the time of an action would depend on which ranks wait.
 func (r *rank) measurePipeline(since time.Time) {
 	m := &pipelineMeter{schedule: r.pipe.Schedule(), comm: r.comm, line: r.pipe.Line, since: since}
 	r.watch.pipeline = m

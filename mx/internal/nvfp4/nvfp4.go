@@ -1,6 +1,6 @@
 // Package nvfp4 holds AVX-512 kernels for NVFP4: E2M1 codes, two per byte, in blocks that are 16
-// elements long, with E4M3 scales. They match the definitions of packages mx and format bit for bit.
-// A caller may run them on the tiers of quant.Tiles only.
+// elements long, with E4M3 scales. They match the definitions of packages mx and format bit for
+// bit. A caller may run them on the tiers of quant.Tiles only.
 //
 // A vector has 16 FP32. All lengths are whole vectors and greater than 0.
 package nvfp4
@@ -12,7 +12,8 @@ import "unsafe"
 // Block is the length of a block, and the number of FP32 in a vector.
 const Block = 16
 
-// AmaxBlocks sets amax to the largest magnitude of each block of x. A NaN is larger than all numbers.
+// AmaxBlocks sets amax to the largest magnitude of each block of x. A NaN is larger than all
+// numbers.
 func AmaxBlocks(amax, x []float32) {
 	amaxBlocksAVX512(data(amax), data(x[:Block*len(amax)]), len(amax))
 }
@@ -61,8 +62,8 @@ func DecodeCols(dst []uint16, codes []uint8, scales []float32) {
 	decodeColsAVX512(data(dst), data(codes[:len(dst)/2]), data(scales[:len(dst)]), len(dst)/Block)
 }
 
-// HadamardCols replaces 16 rows of FP32 by their Hadamard transform along columns: H·diag(s)/4. Bit i
-// of signs says whether s is -1 in row i.
+// HadamardCols replaces 16 rows of FP32 by their Hadamard transform along columns: H·diag(s)/4. Bit
+// i of signs says whether s is -1 in row i.
 func HadamardCols(x []float32, signs uint16) {
 	cols := len(x) / Block
 	hadamardAVX512(data(x), 4*cols, cols/Block, int(signs))

@@ -1,7 +1,7 @@
 package gemm
 
-// Products whose elements share FP32 scales in runs along k. The sum of each run is scaled and added in
-// FP32, as DeepSeek-V3 promotes the partial sums of Tensor Cores.
+// Products whose elements share FP32 scales in runs along k. The sum of each run is scaled and
+// added in FP32, as DeepSeek-V3 promotes the partial sums of Tensor Cores.
 
 import (
 	"unsafe"
@@ -61,8 +61,8 @@ func (b *BlockScales) add(sums, run View, i, j, at int) {
 	}
 }
 
-// promote sets sums to the sum of runs [from, end). Their elements are those of c from row i and column
-// j on. product sets its first argument to the unscaled sum over a run.
+// promote sets sums to the sum of runs [from, end). Their elements are those of c from row i and
+// column j on. product sets its first argument to the unscaled sum over a run.
 func (b *BlockScales) promote(s *Scratch, sums View, i, j, from, end int, product func(dst View, run int)) {
 	zeroRows[float32](sums)
 	part := strided(s.unrounded.atLeast(4*sums.Rows*sums.RowStride), sums.Rows, sums.Cols, sums.RowStride, 1)
@@ -72,8 +72,8 @@ func (b *BlockScales) promote(s *Scratch, sums View, i, j, from, end int, produc
 	}
 }
 
-// promoted sets the first columns of p.sum to the scaled sums of steps [from, end). p.sum may have more
-// columns, up to whole tiles.
+// promoted sets the first columns of p.sum to the scaled sums of steps [from, end). p.sum may have
+// more columns, up to whole tiles.
 func (f *microkernel) promoted(s *Scratch, p *product, from, end, columns int) {
 	tiles, steps := p.sum, f.packing.steps(p.mode.blocks.Run)
 	sums := tiles

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPromotedRuns: a product with scales in runs along k is the sum of the runs' products times their
-// scales, in FP32, for every tier, few and many rows, both layouts of scales, and spans.
+// TestPromotedRuns: a product with scales in runs along k is the sum of the runs' products times
+// their scales, in FP32, for every tier, few and many rows, both layouts of scales, and spans.
 func TestPromotedRuns(t *testing.T) {
 	var s Scratch
 	for _, sh := range []struct{ m, n, k, span int }{{3, 40, 160, 0}, {40, 70, 160, 0}, {20, 36, 512, 256}} {

@@ -4,8 +4,8 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// draw prints the generator. Lane 4l+k has counter 4k+l, so that interleaving the four words puts the
-// blocks of the counters in order.
+// draw prints the generator. Lane 4l+k has counter 4k+l, so that interleaving the four words puts
+// the blocks of the counters in order.
 func draw(f *asmgen.File) {
 	fn := f.Func("drawAVX512", "drawAVX512 writes the blocks of n·16 counters, each one greater than the previous. key has two words, counter four.",
 		append(pointers("out", "key", "counter"), asmgen.Arg("n", "int"))...)

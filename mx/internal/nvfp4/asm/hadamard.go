@@ -8,8 +8,8 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// hadamard prints the transform of 16 rows, 16 columns at a time. The order of operations is that of
-// mx.Hadamard.
+// hadamard prints the transform of 16 rows, 16 columns at a time. The order of operations is that
+// of mx.Hadamard.
 func hadamard(f *asmgen.File) {
 	fn := f.Func("hadamardAVX512", "hadamardAVX512 transforms 16 rows of n vectors in place. The rows are stride bytes apart. Bit i of signs negates row i first.",
 		asmgen.Arg("x", "unsafe.Pointer"), asmgen.Arg("stride", "int"), asmgen.Arg("n", "int"), asmgen.Arg("signs", "int"))

@@ -45,8 +45,8 @@ func amaxWords(f *asmgen.File) {
 	fn.Return()
 }
 
-// scales prints the E4M3 scales of 16 blocks at a time. Adding a power of two rounds to E4M3's grid,
-// as format.Element.EncodeScaled explains. Subtracting it again gives the rounded number.
+// scales prints the E4M3 scales of 16 blocks at a time. Adding a power of two rounds to E4M3's
+// grid, as format.Element.EncodeScaled explains. Subtracting it again gives the rounded number.
 func scales(f *asmgen.File) {
 	fn := f.Func("scalesAVX512", "scalesAVX512 takes n groups of 16 blocks.",
 		append(pointers("codes", "factors", "amax"), asmgen.Arg("n", "int"), asmgen.Arg("encode", "float32"), asmgen.Arg("decode", "float32"), asmgen.Result("odd", "bool"))...)
