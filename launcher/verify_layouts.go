@@ -117,6 +117,18 @@ func (f *verifyFlags) trials(cfg trainer.Config) (all []trial, notes []string, e
 	return all, notes, nil
 }
 
+// wholeBlocks returns an error if layouts cannot agree because ranks cut blocks of numbers.
+func wholeBlocks(cfg trainer.Config) error {
+	precision, err := cfg.Recipe()
+	if err != nil {
+		return err
+	}
+	if n := precision.TokenBlock(); cfg.Seq%n != 0 {
+		return fmt.Errorf("seq is %d: in %s, blocks of gradients have %d tokens, and layouts would cut them in different places: give a --seq that is a multiple of %[3]d", cfg.Seq, precision.Name, n)
+	}
+	return nil
+}
+
 // onOneRank returns the configuration of the reference, with the passes of cfg, which has the
 // micro-batch of each of some ranks.
 func onOneRank(cfg trainer.Config, ranks int) (trainer.Config, error) {
@@ -143,6 +155,9 @@ func (f *verifyFlags) run(ctx context.Context, env env) (err error) {
 	}
 	cfg, err := resolve(verifyDefaults, "", nil, *f.given)
 	if err != nil {
+		return err
+	}
+	if err := wholeBlocks(cfg); err != nil {
 		return err
 	}
 	if cfg, err = onOneRank(cfg, f.ranks.count); err != nil {

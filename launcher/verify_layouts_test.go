@@ -58,6 +58,16 @@ func TestVerifyLayouts(t *testing.T) {
 	}
 }
 
+// Sequences of parts of blocks have other bits in every layout: that is no mistake of a layout.
+func TestVerifyLayoutsNeedsWholeBlocks(t *testing.T) {
+	for precision, seq := range map[string]string{"mxfp8": "48", "nvfp4": "24", "fp8-block": "64"} {
+		got := launch("verify-layouts", "-np", "2", "--precision", precision, "--seq", seq, "--data", ownText)
+		if got.code != exitUsage || !strings.Contains(got.errOut, "seq is "+seq+": in "+precision+", blocks of gradients have") {
+			t.Errorf("%s: exit code %d: %s", precision, got.code, got.errOut)
+		}
+	}
+}
+
 // Runs move and hold what the formulas say. Guards move a little more.
 func TestVerifyLayoutsMeasures(t *testing.T) {
 	for _, precision := range []string{"bf16", "mxfp8"} {

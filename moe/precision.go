@@ -143,6 +143,24 @@ func (p Precision) CheckReplicas() error {
 	return nil
 }
 
+// TokenBlock returns the number of tokens that share a block or a transform when gradients of weights
+// are computed. Every layout has the same bits if it divides the length of a sequence. Otherwise a
+// block has tokens of several sequences, and ranks cut it.
+func (p Precision) TokenBlock() int {
+	most := 1
+	for _, r := range []*Recipe{p.Linears, p.Experts} {
+		if r == nil {
+			continue
+		}
+		for _, c := range []mx.Cast{r.Wgrad.Left, r.Wgrad.Right} {
+			if c.Quantizes() {
+				most = max(most, c.Format.Block[1], c.Format.Hadamard)
+			}
+		}
+	}
+	return most
+}
+
 // Unquantized returns the precision that computes everything in dtype.
 func Unquantized(dtype tensor.DType) Precision { return Precision{Name: dtype.String(), DType: dtype} }
 

@@ -58,9 +58,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "norms-not-reduced", Text: "the gradients of norms and routers are not summed over ranks",
-		File: "moe/optim/optimizer.go", Old: `if s.peers != nil {
-			if err := s.group.SumGrad`, New: `if s.peers != nil && s.group.Name != "norm" {
-			if err := s.group.SumGrad`,
+		File: "moe/optim/optimizer.go", Old: `if err := g.SumGrad(o.ex); err != nil {`, New: `if g.Name == "norm" { continue }; if err := g.SumGrad(o.ex); err != nil {`,
 		Axis: ranks, Tensor: normOrGate,
 	},
 	{
@@ -156,7 +154,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "stale-codes", Text: "the quantized copies of weights that several ranks have stay those of the first step",
-		File: "moe/optim/optimizer.go", Old: `if !updated(s) {`, New: `if !updated(s) && (o.steps == 0 || !s.group.Shared) {`,
+		File: "moe/optim/optimizer.go", Old: `if s.last && !updated(s) {`, New: `if s.last && !updated(s) && (o.steps == 0 || !s.group.Shared) {`,
 		Args: "--precision mxfp8 --optimizer.lr 0.1", Axis: ranks, Tensor: anyWeight,
 	},
 	{
