@@ -233,7 +233,7 @@ var planBombs = append([]bomb{
 	{"1 TB", sparse("seeds = 3\n", tbyte), "expected at most 262144"},
 	{"60 KB of unknown tables", content(strings.Repeat("[[a]]\n", 10_000)), `unknown key "a"`},
 	{"nested 10^5", content("precision = " + strings.Repeat("[", 100_000)), "nested more than"},
-	{"duplicate", content("seeds = 1\nseeds = 2\n"), "already defined"},
+	{"duplicate", content("seeds = [1]\nseeds = [2]\n"), "already defined"},
 	{"mark", content(mark + "seeds = 1\n"), "byte order mark"},
 	{"NaN", content("margin = nan\n"), "holds a comparison in which"},
 }, notFiles[:5]...)
@@ -324,7 +324,7 @@ func TestBombs(t *testing.T) {
 		try("config", b, "c.toml", func(path string) error { return command("train", "--dry-run", "--out", "none", "--config", path) })
 	}
 	for _, b := range planBombs {
-		try("comparison", b, "comparison.toml", func(path string) error { return command("compare", "--quick", "--out", filepath.Dir(path)) })
+		try("comparison", b, "plan.toml", func(path string) error { return command("compare", "--quick", "--out", filepath.Dir(path)) })
 	}
 	for _, b := range textBombs {
 		try("text", b, "data.txt", func(path string) error { _, err := datasets.Open([]string{path}, datasets.Options{}); return err })

@@ -12,7 +12,7 @@ import (
 	"spmoe/launcher/record"
 )
 
-// Whatever comparison.toml holds, it is refused, or what differs from this comparison is named.
+// Whatever plan.toml holds, it is refused, or what differs from this comparison is named.
 func FuzzPlan(f *testing.F) {
 	c := tiny(f, "unread", 40, "bf16,mxfp8")
 	mine, err := c.plan()

@@ -190,6 +190,6 @@ func (r *rank) draws() stepDraws {
 func (r *rank) measurePipeline(since time.Time) {
 	m := &pipelineMeter{schedule: r.pipe.Schedule(), comm: r.comm, line: r.pipe.Line, since: since}
 	r.watch.pipeline = m
-	r.pipe.Observe = m.observe
+	r.pipe.Observe, r.pipe.Sent = m.observe, m.sent
 	r.pipe.Line.SetHelper(nil)
 }

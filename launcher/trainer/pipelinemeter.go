@@ -31,39 +31,61 @@ type pipelineMeter struct {
 	line     *collective.Comm // those of the pipeline
 	since    time.Time        // on all ranks of a process
 	steps    []pipelineStep
+	now      running
+}
+
+// running is the current action.
+type running struct {
+	begin  time.Time
+	waited time.Duration // for messages, before it began
+	sent   float64       // seconds that it had worked when it sent its result; 0: it has not
 }
 
 // pipelineStep is what a rank has measured in a step.
 type pipelineStep struct {
 	begin, end time.Duration
 	busy       float64      // seconds
-	times      [][2]float64 // of each action, see index: seconds, and 1 if the rank has it
+	times      [][3]float64 // of each action, see index: seconds, those until it had sent, and 1 if the rank has it
 }
 
 const actionKinds = int(pipeline.ReduceGrad)
 
 // begin begins a step.
 func (m *pipelineMeter) begin() {
-	m.steps = append(m.steps, pipelineStep{begin: time.Since(m.since), times: make([][2]float64, m.schedule.Stages*actionKinds*m.schedule.Microbatches)})
+	m.steps = append(m.steps, pipelineStep{begin: time.Since(m.since), times: make([][3]float64, m.schedule.Stages*actionKinds*m.schedule.Microbatches)})
 }
 
 // observe measures an action, whose messages have come. It may wait until it can send.
 func (m *pipelineMeter) observe(a pipeline.Action, _ bool) (end func()) {
-	begin, waited := time.Now(), m.waits()
-	return func() { m.count(a, begin, time.Now(), m.waits()-waited) }
+	m.now = running{begin: time.Now(), waited: m.waits()}
+	return func() {
+		took := pipeline.Took{Sent: m.now.sent, All: m.worked()}
+		if took.Sent == 0 {
+			took.Sent = took.All
+		}
+		m.count(a, took, time.Since(m.since))
+	}
+}
+
+// sent notes that the current action has sent its result.
+func (m *pipelineMeter) sent(pipeline.Action) { m.now.sent = m.worked() }
+
+// worked returns the seconds that the current action has worked.
+func (m *pipelineMeter) worked() float64 {
+	return (time.Since(m.now.begin) - m.waits() + m.now.waited).Seconds()
 }
 
 // waits returns how long the rank has waited for messages.
 func (m *pipelineMeter) waits() time.Duration { return m.line.Stats()[collective.KindMessage].Wait }
 
-// count counts an action that waited for a part of its time.
-func (m *pipelineMeter) count(a pipeline.Action, begin, end time.Time, waited time.Duration) {
+// count counts an action that ends at end.
+func (m *pipelineMeter) count(a pipeline.Action, took pipeline.Took, end time.Duration) {
 	if a.Kind == pipeline.ReduceGrad {
 		return
 	}
-	s, work := &m.steps[len(m.steps)-1], (end.Sub(begin) - waited).Seconds()
-	s.end, s.busy = end.Sub(m.since), s.busy+work
-	s.times[m.index(a)] = [2]float64{work, 1}
+	s := &m.steps[len(m.steps)-1]
+	s.end, s.busy = end, s.busy+took.All
+	s.times[m.index(a)] = [3]float64{took.All, took.Sent, 1}
 }
 
 // index returns the place of an action among those of its kind and stage.
@@ -87,18 +109,18 @@ func (m *pipelineMeter) gather() (t PipelineTimes, err error) {
 		if err != nil {
 			return t, fmt.Errorf("gathering the times of a pipeline: %w", err)
 		}
-		own, err := m.bubble(func(a pipeline.Action) float64 { return times[m.index(a)] })
+		own, err := m.bubble(func(a pipeline.Action) pipeline.Took { return times[m.index(a)] })
 		if err != nil {
 			return t, err
 		}
 		means := m.means(times)
-		mean, err := m.bubble(func(a pipeline.Action) float64 { return means[a.Stage*actionKinds+int(a.Kind)] })
+		mean, err := m.bubble(func(a pipeline.Action) pipeline.Took { return means[a.Stage*actionKinds+int(a.Kind)] })
 		if err != nil {
 			return t, err
 		}
 		idle, predicted, exact = append(idle, measured), append(predicted, mean), append(exact, own)
 		for i, v := range means {
-			all[i] = append(all[i], v)
+			all[i] = append(all[i], v.All)
 		}
 	}
 	t.Idle, t.Predicted, t.Exact = median(idle), median(predicted), median(exact)
@@ -113,14 +135,12 @@ func (m *pipelineMeter) gather() (t PipelineTimes, err error) {
 }
 
 // bubble returns the idle time of the schedule if its actions take the given times.
-func (m *pipelineMeter) bubble(time func(pipeline.Action) float64) (float64, error) {
-	line, err := m.schedule.SimulateTimes(func(slot pipeline.Slot) (sum float64) {
-		for _, a := range slot {
-			if a.Kind != pipeline.ReduceGrad {
-				sum += time(a)
-			}
+func (m *pipelineMeter) bubble(took func(pipeline.Action) pipeline.Took) (float64, error) {
+	line, err := m.schedule.SimulateTimes(func(a pipeline.Action) pipeline.Took {
+		if a.Kind == pipeline.ReduceGrad {
+			return pipeline.Took{}
 		}
-		return sum
+		return took(a)
 	})
 	if err != nil {
 		return 0, err
@@ -129,22 +149,23 @@ func (m *pipelineMeter) bubble(time func(pipeline.Action) float64) (float64, err
 }
 
 // means returns the mean time of each stage's actions of a kind.
-func (m *pipelineMeter) means(times []float64) (means []float64) {
+func (m *pipelineMeter) means(times []pipeline.Took) (means []pipeline.Took) {
 	for of := range slices.Chunk(times, m.schedule.Microbatches) {
-		sum, n := 0.0, 0
+		var sum pipeline.Took
+		n := 0.0
 		for _, t := range of {
-			if t > 0 {
-				sum, n = sum+t, n+1
+			if t.All > 0 {
+				sum, n = pipeline.Took{Sent: sum.Sent + t.Sent, All: sum.All + t.All}, n+1
 			}
 		}
-		means = append(means, sum/float64(max(n, 1)))
+		means = append(means, pipeline.Took{Sent: sum.Sent / max(n, 1), All: sum.All / max(n, 1)})
 	}
 	return means
 }
 
 // sum returns the share of idle time in a step of all ranks, and the time of each action: the mean
 // of the ranks that have it, 0 if none does.
-func (m *pipelineMeter) sum(s pipelineStep) (idle float64, times []float64, err error) {
+func (m *pipelineMeter) sum(s pipelineStep) (idle float64, times []pipeline.Took, err error) {
 	span := []float64{-s.begin.Seconds(), s.end.Seconds()}
 	if err := collective.AllReduce(m.comm, span, collective.Max); err != nil {
 		return 0, nil, err
@@ -156,8 +177,9 @@ func (m *pipelineMeter) sum(s pipelineStep) (idle float64, times []float64, err 
 	if err := collective.AllReduce(m.comm, sums, collective.Sum); err != nil {
 		return 0, nil, err
 	}
-	for one := range slices.Chunk(sums[1:], 2) {
-		times = append(times, one[0]/max(one[1], 1))
+	for one := range slices.Chunk(sums[1:], 3) {
+		ranks := max(one[2], 1)
+		times = append(times, pipeline.Took{Sent: one[1] / ranks, All: one[0] / ranks})
 	}
 	return 1 - sums[0]/((span[0]+span[1])*float64(m.comm.Size())), times, nil
 }
