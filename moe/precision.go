@@ -143,9 +143,9 @@ func (p Precision) CheckReplicas() error {
 	return nil
 }
 
-// TokenBlock returns the number of tokens that share a block or a transform when gradients of weights
-// are computed. Every layout has the same bits if it divides the length of a sequence. Otherwise a
-// block has tokens of several sequences, and ranks cut it.
+// TokenBlock returns the number of tokens that share a block or a transform when gradients of
+// weights are computed. Every layout has the same bits if it divides the length of a sequence.
+// Otherwise a block has tokens of several sequences, and ranks cut it.
 func (p Precision) TokenBlock() int {
 	most := 1
 	for _, r := range []*Recipe{p.Linears, p.Experts} {
