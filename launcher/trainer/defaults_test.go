@@ -22,7 +22,7 @@ func TestDebugDefaults(t *testing.T) {
 	}
 	want := Optimizer{
 		optim.Schedule{LR: 3e-3, Warmup: 20, DecayFrac: 0.5, Decay: "linear", MinFactor: 0.1},
-		optim.Config{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, Moments: "fp32", ClipNorm: 1},
+		optim.Config{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, Moments: "fp32", ClipNorm: 1, Momentum: 0.95, Scale: "match_rms_adamw", NewtonSchulz: "bf16", MatrixRate: 1},
 	}
 	if cfg.Optimizer != want {
 		t.Errorf("%+v, want %+v", cfg.Optimizer, want)
