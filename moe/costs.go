@@ -105,16 +105,31 @@ func (c Config) StageModules(s Stage, seq int) []Module {
 		r := own.layersOf(all[i].Part)
 		all[i].layers = layerRange{s.First + r.first, s.First + r.end, c.Layers}
 	}
-	if own.MTPLayers == 0 {
-		return all
+	if s.MTP || s.Predict && c.MTPLayers > 0 {
+		all = append(all, c.mtpModules(s, seq)...)
 	}
-	lookUp := c.embedding() // the MTP module looks up the model's own embedding
-	lookUp.Params, lookUp.Active = 0, 0
-	extra := append([]Module{lookUp, products(linears, Joint, true)}, c.blocks(linears, true, 1, seq)...)
-	extra[2] = extra[2].plus(norm(3, c.Dim))
-	for _, m := range append(extra, products(linears, Head, true)) {
-		m.MTP, m.layers = true, layerRange{c.Layers, c.Layers + 1, c.Layers}
-		all = append(all, m)
+	return all
+}
+
+// mtpModules returns the parts of the MTP module in its stage, in that of the head, or in both.
+func (c Config) mtpModules(s Stage, seq int) []Module {
+	own := c.only(s)
+	linears := own.Linears()
+	lookUp, head := Module{Part: Embedding, Class: Embedding.Class()}, Module{Part: Head, Class: Head.Class()}
+	if s.MTP { // it looks up the model's own embedding
+		lookUp = c.embedding()
+		lookUp.Params, lookUp.Active = 0, 0
+	}
+	all := append([]Module{lookUp, products(linears, Joint, true)}, c.blocks(linears, true, int64(own.MTPLayers), seq)...)
+	norms := &all[2]
+	*norms = norms.plus(norm(2*int64(own.MTPLayers), c.Dim))
+	if s.Predict {
+		*norms = norms.plus(norm(1, c.Dim))
+		head = products(c.Linears(), Head, true)
+	}
+	all = append(all, head)
+	for i := range all {
+		all[i].MTP, all[i].layers = true, layerRange{c.Layers, c.Layers + 1, c.Layers}
 	}
 	return all
 }

@@ -178,8 +178,11 @@ func TestTraffic(t *testing.T) {
 // The modules of stages add up to those of the model.
 func TestStageModules(t *testing.T) {
 	c := with(tiny(), func(c *Config) { c.Layers, c.DenseLayers, c.MTPLayers, c.QRank = 5, 2, 1, 10 })
-	for n := 1; n <= 7; n++ {
+	for n := 1; n <= 8; n++ {
 		stages, err := c.Stages(n, 8)
+		if n == 8 {
+			stages, err = c.ParseStages("Et|ttttm|L")
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,9 +41,10 @@ type Model struct {
 	sharded   *sharded // the dense group, over hosts; nil: it is not sharded
 	embedding weight   // [vocab, dim]; only in a stage that embeds
 	blocks    []*block
+	mtp       *mtp     // nil in a stage without it
 	norm      *rmsNorm // nil in a stage that does not predict
+	mtpNorm   *rmsNorm // the same for the MTP module's prediction; nil if there is none
 	output    output   // only in a stage that predicts
-	mtp       *mtp     // nil if there is none
 
 	arenas   *passArenas    // of passes
 	passes   []*Pass        // all passes
@@ -133,17 +134,19 @@ func (m *Model) addLayers(b *builder, at rankContext, rope *tensor.RotaryTable) 
 		b.beginUnit()
 		m.blocks = append(m.blocks, newBlock(b, cfg, at, i, rope))
 	}
-	if !m.stage.Predict {
-		return
+	if m.stage.Predict {
+		m.norm = newNorm(b, "model.norm", cfg.Dim, cfg.NormEps)
+		m.output.sizes = defaultOutputSizes()
+		m.output.weight.unit = m.output.sizes.unit(cfg.Vocab)
+		b.beginUnit()
+		b.matrix(&m.output.weight, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
 	}
-	m.norm = newNorm(b, "model.norm", cfg.Dim, cfg.NormEps)
-	m.output.sizes = defaultOutputSizes()
-	m.output.weight.unit = m.output.sizes.unit(cfg.Vocab)
-	b.beginUnit()
-	b.matrix(&m.output.weight, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))
-	if cfg.MTPLayers > 0 {
+	if m.stage.MTP {
 		b.beginUnit()
 		m.mtp = newMTP(b, cfg, at, rope)
+	}
+	if m.stage.Predict && cfg.MTPLayers > 0 {
+		m.mtpNorm = newMTPNorm(b, cfg)
 	}
 }
 
@@ -264,13 +267,12 @@ func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
 	p.loss.Tokens = len(p.batch.Targets)
 	all := [2]prediction{{norm: m.norm, h: h, dh: dh, targets: p.batch.Targets, scale: p.scale()}}
 	n := 1
-	if m.mtp != nil {
-		var err error
-		all[1], err = m.mtp.forward(p, h, in.Embedded, &p.mtp)
-		if err = cmp.Or(err, p.failed); err != nil {
+	if m.mtpNorm != nil {
+		extra, err := m.mtpHidden(p, h, in)
+		if err != nil {
 			return err
 		}
-		n = 2
+		all[1], n = m.mtpPrediction(p, extra), 2
 	}
 	if err := m.sharded.gather(p.ex, m.headUnit()); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"cmp"
 	"fmt"
 
 	"spmoe/tensor"
@@ -8,13 +9,13 @@ import (
 
 // mtp is the multi-token prediction module of DeepSeek-V3 (arXiv:2412.19437, 2.2), depth 1. From
 // the hidden state at position i and the embedding of token i+1 it predicts token i+2, with its own
-// block and the model's embedding and output weight.
+// block and the model's embedding and output weight. Its last norm is with the output weight, which
+// another stage may have: see mtpPrediction.
 type mtp struct {
 	embedNorm  *rmsNorm
 	hiddenNorm *rmsNorm
 	project    linear // [dim, 2·dim]
 	block      *block
-	norm       *rmsNorm
 }
 
 // mtpState is the state of the module in a pass.
@@ -27,7 +28,6 @@ type mtpState struct {
 	joined     activation
 	project    linearState
 	block      blockState
-	dh         tensor.Tensor // gradient of the block's output
 }
 
 func newMTP(b *builder, cfg Config, at rankContext, rope *tensor.RotaryTable) *mtp {
@@ -38,22 +38,26 @@ func newMTP(b *builder, cfg Config, at rankContext, rope *tensor.RotaryTable) *m
 	}
 	b.linear(&m.project, prefix+"eh_proj", cfg.Dim, 2*cfg.Dim, truncNormal(linearStd))
 	m.block = newBlock(b, cfg, at, cfg.Layers, rope)
-	m.norm = newNorm(b, prefix+"shared_head.norm", cfg.Dim, cfg.NormEps)
 	return m
 }
 
-// forward returns the module's prediction from the model's last hidden state h: [tokens, dim],
-// before the final norm. In a stage that does not embed, the embedded targets were sent.
-func (m *mtp) forward(p phase, h, sent tensor.Tensor, s *mtpState) (prediction, error) {
-	ex, batch := p.ex, p.batch
+// newMTPNorm returns the norm between the module and the head.
+func newMTPNorm(b *builder, cfg Config) *rmsNorm {
+	return newNorm(b, fmt.Sprintf("model.layers.%d.shared_head.norm", cfg.Layers), cfg.Dim, cfg.NormEps)
+}
+
+// forward returns the module's hidden state, before its last norm, from the model's last hidden
+// state h, before the final norm: both [tokens, dim]. In a stage that does not embed, the embedded
+// targets were sent.
+func (m *mtp) forward(p phase, h, sent tensor.Tensor, s *mtpState) (out tensor.Tensor, err error) {
+	ex := p.ex
 	tokens, dim := h.Dim(0), h.Dim(1)
 	front := p.savingAll() // what precedes the block is saved, even if the block is recomputed
-	var err error
-	if s.embedded, err = p.model.embed(p, batch.Targets, sent); err != nil {
-		return prediction{}, err
+	if s.embedded, err = p.model.embed(p, p.batch.Targets, sent); err != nil {
+		return out, err
 	}
 	if err := p.model.sharded.gather(ex, p.model.mtpUnit()); err != nil {
-		return prediction{}, err
+		return out, err
 	}
 	s.joined = activation{Tensor: front.saved.New(h.DType(), tokens, 2*dim)}
 	left, right := s.joined.Mat().ColSlice(0, dim), s.joined.Mat().ColSlice(dim, 2*dim)
@@ -63,17 +67,27 @@ func (m *mtp) forward(p phase, h, sent tensor.Tensor, s *mtpState) (prediction, 
 	s.seals = p.reset(s.seals)
 	p.seal(&s.seals)
 	p.sealTensor(&s.input, h)
-	out, err := m.block.forward(p, projected, &s.block)
-	if err != nil {
-		return prediction{}, err
-	}
-	s.dh = like(front.saved, h)
-	p.loss.MTPTokens = tokens - tokens/batch.Seq
-	return prediction{norm: m.norm, h: out, dh: s.dh, targets: m.shift(p.scratch, batch), scale: p.scaleMTP(), mtp: true}, nil
+	return m.block.forward(p, projected, &s.block)
 }
 
-// shift returns the targets one position later; the last token of each sequence has none.
-func (m *mtp) shift(to *tensor.Arena, b Batch) []int32 {
+// mtpHidden returns the MTP module's hidden state, which another stage may have computed.
+func (m *Model) mtpHidden(p phase, h tensor.Tensor, in Boundary) (tensor.Tensor, error) {
+	if m.mtp == nil {
+		return in.MTP, nil
+	}
+	out, err := m.mtp.forward(p, h, in.Embedded, &p.mtp)
+	return out, cmp.Or(err, p.failed)
+}
+
+// mtpPrediction returns the prediction from the module's hidden state.
+func (m *Model) mtpPrediction(p phase, h tensor.Tensor) prediction {
+	p.dmtp = like(p.arena, h)
+	p.loss.MTPTokens = h.Dim(0) - h.Dim(0)/p.batch.Seq
+	return prediction{norm: m.mtpNorm, h: h, dh: p.dmtp, targets: laterTargets(p.scratch, p.batch), scale: p.scaleMTP(), mtp: true}
+}
+
+// laterTargets returns the targets one position later; the last token of each sequence has none.
+func laterTargets(to *tensor.Arena, b Batch) []int32 {
 	shifted := to.New(tensor.INT32, len(b.Targets)).I32()
 	for i := range shifted {
 		if (i+1)%b.Seq == 0 {
@@ -89,7 +103,7 @@ func (m *mtp) shift(to *tensor.Arena, b Batch) []int32 {
 // targets.
 func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
 	p.dembedded = like(p.arena, s.embedded)
-	dprojected, err := m.block.backward(p, s.dh, &s.block)
+	dprojected, err := m.block.backward(p, p.dmtp, &s.block)
 	if err != nil {
 		return err
 	}

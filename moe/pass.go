@@ -35,7 +35,7 @@ type Pass struct {
 
 	sealed   bool        // memory that waits is sealed
 	unsealed tensor.Mark // what was saved before is sealed, or is not to be
-	waiting  [2]seal     // the gradients that the backward pass begins with
+	waiting  [3]seal     // the gradients that the backward pass begins with
 
 	progress progress
 	place    int  // in the order in which the passes of a step add to the gradients
@@ -49,6 +49,7 @@ type Pass struct {
 	// gradient of the last hidden state; after the backward pass, that of the first one
 	dh        tensor.Tensor
 	dembedded tensor.Tensor // gradient of the embedded targets
+	dmtp      tensor.Tensor // gradient of the MTP module's hidden state
 	embedded  []embedded    // gradients of the embedding's rows
 	headNorms []headNorm
 
@@ -113,7 +114,7 @@ func (p *Pass) forward(ex *tensor.Exec, in Boundary) (*Pass, error) {
 	if err == nil && p.model.stage.Predict {
 		err = p.predict(f, h, in)
 	} else if err == nil {
-		err = p.setOutput(f, h)
+		err = p.setOutput(f, h, in)
 	}
 	if err != nil {
 		p.end()
@@ -131,8 +132,8 @@ func (p *Pass) predict(f phase, h tensor.Tensor, in Boundary) error {
 		return err
 	}
 	f.sealTensor(&p.waiting[0], p.dh)
-	if p.model.mtp != nil {
-		f.sealTensor(&p.waiting[1], p.mtp.dh)
+	if p.dmtp.Valid() {
+		f.sealTensor(&p.waiting[1], p.dmtp)
 	}
 	return nil
 }
@@ -332,7 +333,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	p.arena = m.arenas.take(ex, m.PassBytes)
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
 	p.deferred, p.flush, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
-	p.out, p.dh, p.dembedded = Boundary{}, tensor.Tensor{}, tensor.Tensor{}
+	p.out, p.dh, p.dembedded, p.dmtp = Boundary{}, tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{}
 	p.failed = nil
 	p.sealed, p.unsealed = train && m.Guard, tensor.Mark{}
 	n := len(b.Inputs) / b.Seq

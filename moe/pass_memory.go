@@ -170,22 +170,31 @@ func (p *passSizes) forward() {
 	}
 	p.in(Head)
 	p.take(&p.own, hidden) // its gradient
+	p.forwardMTP(hidden)
 	if !p.s.Stage.Predict {
-		if p.s.Stage.Embed && p.c.MTPLayers > 0 {
-			p.take(&p.own, 2*hidden) // embedded targets, and their gradient
-		}
 		return
 	}
-	if p.c.MTPLayers > 0 {
+	p.in(Head)
+	p.multiply(p.tokens, float64(p.c.Vocab), float64(p.c.Dim), 1)
+	p.borrow(p.c.outputScratch(p.s))
+}
+
+// forwardMTP counts what a stage saves for the MTP module. Its hidden state and the embedded
+// targets may come from other stages.
+func (p *passSizes) forwardMTP(hidden float64) {
+	switch s := p.s.Stage; {
+	case p.c.MTPLayers == 0:
+	case s.MTP:
 		p.part.MTP, p.layer = true, p.c.Layers
 		p.in(Joint)
 		p.take(&p.own, 5*hidden+2*p.tokens*4) // embedded, joined, projected, gradient; two norms
 		p.block()
 		p.part.MTP = false
+	case s.Embed:
+		p.take(&p.own, 2*hidden) // embedded targets, and their gradient
+	case s.Predict:
+		p.take(&p.own, hidden) // the gradient of the module's hidden state
 	}
-	p.in(Head)
-	p.multiply(p.tokens, float64(p.c.Vocab), float64(p.c.Dim), 1)
-	p.borrow(p.c.outputScratch(p.s))
 }
 
 // outputScratch returns the bytes of scratch memory of the head. Batches beyond all machines have
@@ -209,7 +218,7 @@ func (p *passSizes) backward() {
 		p.saved, p.cheap = &p.own, &p.own
 	}
 	p.scratch.used = 0
-	if p.c.MTPLayers > 0 && p.s.Stage.Predict {
+	if p.s.Stage.MTP {
 		p.part.MTP, p.layer = true, p.c.Layers
 		p.in(Joint)
 		hidden := p.tokens * float64(p.c.Dim) * p.elem

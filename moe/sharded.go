@@ -40,7 +40,13 @@ func (m *Model) blockUnit(i int) int {
 }
 
 func (m *Model) headUnit() int { return m.blockUnit(len(m.blocks)) }
-func (m *Model) mtpUnit() int  { return m.headUnit() + 1 }
+
+func (m *Model) mtpUnit() int {
+	if !m.stage.Predict {
+		return m.headUnit()
+	}
+	return m.headUnit() + 1
+}
 
 // sharded is this rank's end of the dense group. A nil one does nothing: the group is not sharded.
 type sharded struct {

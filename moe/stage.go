@@ -18,11 +18,12 @@ import (
 type Stage struct {
 	First, End int
 	Embed      bool // begins with the embedding
-	Predict    bool // ends with the final norm, the head, the MTP module and the loss
+	MTP        bool // has the MTP module, except its last norm
+	Predict    bool // ends with the norms before the head, the head and the loss
 }
 
 // Whole returns the stage that is the whole model.
-func (c Config) Whole() Stage { return Stage{0, c.Layers, true, true} }
+func (c Config) Whole() Stage { return Stage{0, c.Layers, true, c.MTPLayers > 0, true} }
 
 // validate returns an error if a model has no such stage.
 func (s Stage) validate(cfg Config) error {
@@ -33,7 +34,13 @@ func (s Stage) validate(cfg Config) error {
 		return fmt.Errorf("a stage with the embedding begins with layer %d: begin with layer 0", s.First)
 	case s.Predict && s.End < cfg.Layers:
 		return fmt.Errorf("a stage with the head ends before layer %d: end with the last one, %d", s.End, cfg.Layers-1)
-	case s.First == s.End && !s.Embed && !s.Predict:
+	case s.MTP && cfg.MTPLayers == 0:
+		return fmt.Errorf("a stage has the MTP module of a model without one: leave it out")
+	case s.MTP && s.End < cfg.Layers:
+		return fmt.Errorf("a stage with the MTP module ends before layer %d: end with the last one, %d", s.End, cfg.Layers-1)
+	case s.Predict && !s.MTP && cfg.MTPLayers > 0 && (s.Embed || s.First < s.End):
+		return fmt.Errorf("a stage has layers and the head, and not the MTP module: give it the MTP module, or the head only")
+	case s.First == s.End && !s.Embed && !s.MTP && !s.Predict:
 		return fmt.Errorf("a stage is empty: give it a layer")
 	}
 	return nil
@@ -49,7 +56,8 @@ func NewStage(mesh Mesh, cfg Config, precision Precision, seq int, exchange ep.E
 // their gradients on the way back. Tensors are [tokens, dim] of the model's working type.
 type Boundary struct {
 	Hidden   tensor.Tensor // from each stage to the next
-	Embedded tensor.Tensor // of a model with an MTP module, from the first stage to the last: embedded targets
+	Embedded tensor.Tensor // embedded targets, from the first stage to that of the MTP module
+	MTP      tensor.Tensor // the MTP module's hidden state, from its stage to the last one
 }
 
 // Stage returns the part of a model that m is.
@@ -69,8 +77,8 @@ func (m *Model) lastLayer() int {
 	return max(m.stage.End-1, 0)
 }
 
-// ForwardStage is Forward for a stage. in is what it needs from other stages, and is copied. The
-// losses of stages add up to that of the model: see Pass.Loss.
+// ForwardStage is Forward for a stage. in is what it needs from other stages, and may be reused
+// after the call. The losses of stages add up to that of the model: see Pass.Loss.
 //
 // Passes add to the gradients in the order of their places, which number the passes of a step from
 // 0 on. In a stage with the head, Forward adds to the gradient of the head, so passes begin in that
@@ -98,8 +106,8 @@ func (m *Model) EvalStage(ex *tensor.Exec, b Batch, in Boundary) (out Boundary, 
 		err = m.predict(p, h, tensor.Tensor{}, in)
 		return out, pass.loss, err
 	}
-	err = pass.setOutput(p, h)
-	return Boundary{copied(ex, pass.out.Hidden), copied(ex, pass.out.Embedded)}, pass.loss, err
+	err = pass.setOutput(p, h, in)
+	return Boundary{copied(ex, pass.out.Hidden), copied(ex, pass.out.Embedded), copied(ex, pass.out.MTP)}, pass.loss, err
 }
 
 // copied returns a copy in the arena of ex; an invalid tensor if x is invalid.
@@ -113,9 +121,13 @@ func copied(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 }
 
 // setOutput completes a forward pass that ends with a hidden state.
-func (p *Pass) setOutput(f phase, h tensor.Tensor) (err error) {
+func (p *Pass) setOutput(f phase, h tensor.Tensor, in Boundary) (err error) {
 	p.out.Hidden = h
-	if m := p.model; m.stage.Embed && m.Config.MTPLayers > 0 {
+	switch m := p.model; {
+	case m.stage.MTP:
+		f.skip()
+		p.out.MTP, err = m.mtpHidden(f, h, in)
+	case m.stage.Embed && m.Config.MTPLayers > 0:
 		p.out.Embedded, err = m.embed(f, p.batch.Targets, tensor.Tensor{})
 	}
 	f.skip()
@@ -135,7 +147,7 @@ func (p *Pass) SetGradient(ex *tensor.Exec, g Boundary) {
 	for i, part := range [...]struct {
 		to   *tensor.Tensor
 		from tensor.Tensor
-	}{{&p.dh, g.Hidden}, {&p.dembedded, g.Embedded}} {
+	}{{&p.dh, g.Hidden}, {&p.dembedded, g.Embedded}, {&p.dmtp, g.MTP}} {
 		if part.from.Valid() {
 			*part.to = like(p.arena, part.from)
 			tensor.Convert(ex, part.to.Mat(), part.from.Mat())
@@ -146,7 +158,8 @@ func (p *Pass) SetGradient(ex *tensor.Exec, g Boundary) {
 
 // checkGradient panics if the backward pass has nothing to begin with.
 func (p *Pass) checkGradient() {
-	if p.out.Hidden.Valid() && !p.dh.Valid() || p.out.Embedded.Valid() && !p.dembedded.Valid() {
+	missing := func(out, gradient tensor.Tensor) bool { return out.Valid() && !gradient.Valid() }
+	if missing(p.out.Hidden, p.dh) || missing(p.out.Embedded, p.dembedded) || missing(p.out.MTP, p.dmtp) {
 		panic("moe: the backward pass of a stage needs the gradient of its output: see Pass.SetGradient")
 	}
 }
@@ -154,11 +167,15 @@ func (p *Pass) checkGradient() {
 // InputGradient returns the gradient of what ForwardStage was given. It is valid between
 // BackwardInput, or BackwardLayers, and BackwardWeight.
 func (p *Pass) InputGradient() (g Boundary) {
-	if m := p.model; !m.stage.Embed {
+	s := p.model.stage
+	if !s.Embed {
 		g.Hidden = p.dh
-		if m.mtp != nil {
+		if s.MTP {
 			g.Embedded = p.dembedded
 		}
+	}
+	if !s.MTP {
+		g.MTP = p.dmtp
 	}
 	return g
 }

@@ -14,7 +14,7 @@ func (c Config) Stages(n, seq int) ([]Stage, error) {
 	first := 0
 	for _, end := range evenRuns(costs, n) {
 		layers := func(item int) int { return min(max(item-1, 0), c.Layers) }
-		stages = append(stages, Stage{First: layers(first), End: layers(end), Embed: first == 0, Predict: end == len(costs)})
+		stages = append(stages, Stage{First: layers(first), End: layers(end), Embed: first == 0, MTP: end == len(costs) && c.MTPLayers > 0, Predict: end == len(costs)})
 		first = end
 	}
 	return stages, nil
@@ -24,7 +24,7 @@ func (c Config) Stages(n, seq int) ([]Stage, error) {
 func (c Config) only(s Stage) Config {
 	c.DenseLayers = min(max(c.DenseLayers-s.First, 0), s.End-s.First)
 	c.Layers = s.End - s.First
-	if !s.Predict {
+	if !s.MTP {
 		c.MTPLayers = 0
 	}
 	return c

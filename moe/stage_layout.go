@@ -1,6 +1,6 @@
 package moe
 
-// Stages in Megatron's notation, as in "Et*3|(tt|)*29,mL": E is the embedding, t a transformer
+// Stages in Megatron's notation, as in "Et*3|(tt|)*29,m|L": E is the embedding, t a transformer
 // layer, m the MTP module, L the head with the loss, and | begins the next stage. x*3 and (xy)*3
 // repeat. Commas and spaces mean nothing.
 
@@ -10,7 +10,8 @@ import (
 )
 
 // ParseStages returns the stages that a layout in Megatron's notation describes. Errors name the
-// character. The MTP module must be in the last stage, because it shares the head.
+// character. The MTP module is in the last stage or in the one before it, which the head follows
+// alone.
 func (c Config) ParseStages(layout string) ([]Stage, error) {
 	r := layoutReader{text: layout}
 	letters, err := r.sequence(false)
@@ -139,6 +140,7 @@ func (b *stageBuilder) add(l layoutLetter) error {
 		if b.mtp++; b.mtp > b.cfg.MTPLayers {
 			return fmt.Errorf("the model has %d MTP modules: leave m out", b.cfg.MTPLayers)
 		}
+		b.now.MTP = true
 	case l.letter == 'L':
 		b.now.Predict = true
 	}
@@ -153,8 +155,6 @@ func (b *stageBuilder) next() error {
 		return fmt.Errorf("the stage before it is empty")
 	case b.now.Predict:
 		return fmt.Errorf("nothing comes after L")
-	case b.mtp > 0:
-		return fmt.Errorf("m is in the last stage, as it shares the head: give mL at the end")
 	}
 	b.stages, b.now, b.any = append(b.stages, b.now), Stage{First: b.layers, End: b.layers}, false
 	return nil
@@ -166,7 +166,7 @@ func (b *stageBuilder) finish() error {
 	case b.layers < b.cfg.Layers:
 		return fmt.Errorf("it has %d t for a model of %d layers", b.layers, b.cfg.Layers)
 	case b.mtp < b.cfg.MTPLayers:
-		return fmt.Errorf("the model has an MTP module: give mL at the end")
+		return fmt.Errorf("the model has an MTP module: give mL or m|L at the end")
 	case !b.now.Predict:
 		return fmt.Errorf("it ends without L, the head")
 	}

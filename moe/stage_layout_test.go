@@ -15,10 +15,12 @@ func TestParseStages(t *testing.T) {
 		text string
 		want []Stage
 	}{
-		{of(2, 0), "EttL", []Stage{{0, 2, true, true}}},
-		{of(2, 0), "E|t|t|L", []Stage{{0, 0, true, false}, {0, 1, false, false}, {1, 2, false, false}, {2, 2, false, true}}},
-		{of(5, 1), "Et*2|(t|)*2, tmL", []Stage{{0, 2, true, false}, {2, 3, false, false}, {3, 4, false, false}, {4, 5, false, true}}},
-		{of(8, 0), "E(t(t|))*2,((t)*2|)*2L", []Stage{{0, 2, true, false}, {2, 4, false, false}, {4, 6, false, false}, {6, 8, false, false}, {8, 8, false, true}}},
+		{of(2, 0), "EttL", []Stage{{0, 2, true, false, true}}},
+		{of(2, 0), "E|t|t|L", []Stage{{Embed: true}, {End: 1}, {First: 1, End: 2}, {First: 2, End: 2, Predict: true}}},
+		{of(5, 1), "Et*2|(t|)*2, tmL", []Stage{{End: 2, Embed: true}, {First: 2, End: 3}, {First: 3, End: 4}, {4, 5, false, true, true}}},
+		{of(3, 1), "Et|t|tm|L", []Stage{{End: 1, Embed: true}, {First: 1, End: 2}, {First: 2, End: 3, MTP: true}, {First: 3, End: 3, Predict: true}}},
+		{of(2, 1), "Ettm|L", []Stage{{End: 2, Embed: true, MTP: true}, {First: 2, End: 2, Predict: true}}},
+		{of(8, 0), "E(t(t|))*2,((t)*2|)*2L", []Stage{{End: 2, Embed: true}, {First: 2, End: 4}, {First: 4, End: 6}, {First: 6, End: 8}, {First: 8, End: 8, Predict: true}}},
 	} {
 		got, err := c.cfg.ParseStages(c.text)
 		if err != nil || !slices.Equal(got, c.want) {
@@ -30,13 +32,16 @@ func TestParseStages(t *testing.T) {
 			}
 		}
 	}
-	v3, err := of(61, 1).ParseStages("Et*3|(tt|)*29,mL")
-	if err != nil || len(v3) != 31 || v3[30] != (Stage{61, 61, false, true}) {
+	v3, err := of(61, 1).ParseStages("Et*3|(tt|)*29,m|L")
+	if err != nil || len(v3) != 32 || v3[30] != (Stage{First: 61, End: 61, MTP: true}) || v3[31] != (Stage{First: 61, End: 61, Predict: true}) {
 		t.Errorf("DeepSeek-V3: %+v, %v", v3, err)
 	}
 	for text, want := range map[string]string{
 		"":                   "0 t for a model of 61",
-		"Et*3|(tt|)*29,m|L":  `character 16, '|': m is in the last stage`,
+		"Et*3|(tt|)*29,m|":   "without L",
+		"Et*61m|mL":          `character 8, 'm': the model has 1 MTP modules`,
+		"Et*60m|tL":          `character 8, 't': only L comes after m`,
+		"Et*61m||L":          `character 8, '|': the stage before it is empty`,
 		"Et*3|(tt|)*29L":     "the model has an MTP module",
 		"t*61mL":             `character 1, 't': begin with E`,
 		"Et*62mL":            `character 2, 't': the model has 61 layers`,
@@ -62,7 +67,7 @@ func TestParseStages(t *testing.T) {
 }
 
 func FuzzParseStages(f *testing.F) {
-	for _, text := range []string{"Et*3|(tt|)*29,mL", "E(t(t|))*2L", "((((", "t*99999999999999999999", "E,t |L"} {
+	for _, text := range []string{"Et*3|(tt|)*29,mL", "Et*3|m|L", "E(t(t|))*2L", "((((", "t*99999999999999999999", "E,t |L"} {
 		f.Add(text)
 	}
 	cfg := with(tiny(), func(c *Config) { c.Layers, c.DenseLayers, c.MTPLayers = 3, 1, 1 })
@@ -71,15 +76,18 @@ func FuzzParseStages(f *testing.F) {
 		if err != nil {
 			return
 		}
-		next := 0
+		next, modules := 0, 0
 		for i, s := range stages {
+			if s.MTP {
+				modules++
+			}
 			if err := s.validate(cfg); err != nil || s.First != next || s.Embed != (i == 0) || s.Predict != (i == len(stages)-1) {
 				t.Fatalf("%q: stage %d is %+v, %v", text, i, s, err)
 			}
 			next = s.End
 		}
-		if next != cfg.Layers {
-			t.Fatalf("%q: stages end with layer %d", text, next)
+		if next != cfg.Layers || modules != cfg.MTPLayers {
+			t.Fatalf("%q: stages end with layer %d and have %d MTP modules", text, next, modules)
 		}
 	})
 }

@@ -9,16 +9,22 @@ import (
 )
 
 func TestStageRefuses(t *testing.T) {
-	cfg := tiny()
-	for want, s := range map[string]Stage{
-		"a part of [0, 2)":      {First: 1, End: 3},
-		"begin with layer 0":    {First: 1, End: 2, Embed: true},
-		"end with the last one": {First: 0, End: 1, Predict: true},
-		"give it a layer":       {First: 1, End: 1},
+	for want, c := range map[string]struct {
+		mtp   int
+		stage Stage
+	}{
+		"a part of [0, 2)":      {0, Stage{First: 1, End: 3}},
+		"begin with layer 0":    {0, Stage{First: 1, End: 2, Embed: true}},
+		"end with the last one": {0, Stage{First: 0, End: 1, Predict: true}},
+		"give it a layer":       {0, Stage{First: 1, End: 1}},
+		"a model without one":   {0, Stage{First: 1, End: 2, MTP: true}},
+		"ends before layer 1":   {1, Stage{First: 0, End: 1, MTP: true}},
+		"or the head only":      {1, Stage{First: 1, End: 2, Predict: true}},
 	} {
+		cfg := with(tiny(), func(cfg *Config) { cfg.MTPLayers = c.mtp })
 		on := OneGroup(collective.NewWorld(1).Comm(0))
-		if _, err := NewStage(on, cfg, Unquantized(tensor.FP32), 8, nil, s); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, want %s", s, err, want)
+		if _, err := NewStage(on, cfg, Unquantized(tensor.FP32), 8, nil, c.stage); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", c.stage, err, want)
 		}
 	}
 }
@@ -30,7 +36,7 @@ func TestStagesHaveTheModelsParameters(t *testing.T) {
 	for _, p := range alone(t, cfg, tensor.FP32, 8).model.Params() {
 		want[p.Name] = true
 	}
-	for _, s := range []Stage{{Embed: true}, {End: 1}, {First: 1, End: 2, Predict: true}} {
+	for _, s := range []Stage{{Embed: true}, {End: 1}, {First: 1, End: 2, MTP: true}, {First: 2, End: 2, Predict: true}} {
 		m, err := NewStage(OneGroup(collective.NewWorld(1).Comm(0)), cfg, Unquantized(tensor.FP32), 8, nil, s)
 		if err != nil {
 			t.Fatal(err)

@@ -69,6 +69,9 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 		"dense":        {2, func(c *Config) { c.Model.DenseLayers = c.Model.Layers }},
 		"stages":       {2, func(c *Config) { c.PP, c.PPMicrobatches = 2, 4 }},
 		"stages, MTP":  {4, func(c *Config) { c.PP, c.PPMicrobatches, c.PPSchedule, c.Model.MTPLayers = 2, 4, "ZBVZeroBubble", 1 }},
+		"MTP apart": {4, func(c *Config) {
+			c.PP, c.PPMicrobatches, c.PPSchedule, c.Model.MTPLayers, c.PPLayout = 2, 4, "DualPipeV", 1, "E|tt|m|L"
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const steps = 3

@@ -133,11 +133,11 @@ func buildPipeline(cfg Config, c *collective.Comm) (*pipe.Rank, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan, err := pipe.NewPlan(s, cfg.Model.MTPLayers > 0)
+	plan, err := pipe.NewPlan(s, stages)
 	if err != nil {
 		return nil, err
 	}
-	return plan.Build(c, cfg.layout(c.Size()), stages, cfg.messageBytes(c.Size()), func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
+	return plan.Build(c, cfg.layout(c.Size()), cfg.messageBytes(c.Size()), func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 		return newModel(cfg, on, stage)
 	})
 }

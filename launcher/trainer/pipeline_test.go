@@ -74,6 +74,7 @@ func TestOwnPipelines(t *testing.T) {
 	want := outcomeOf(t, pipelineRun(t, "bf16"), 1)
 	for name, change := range map[string]func(*Config){
 		"layout":          func(c *Config) { c.PPLayout = "E|tttttttmL" },
+		"MTP apart":       func(c *Config) { c.PPLayout, c.PPSchedule = "Et*4|(tt|)t,m|L", "ZBVZeroBubble" },
 		"two per rank":    func(c *Config) { c.PPLayout, c.PPSchedule = "Et|(tt|)*2ttmL", "ZBVZeroBubble" },
 		"three per rank":  func(c *Config) { c.PPStages, c.PPSchedule = 3, "Interleaved1F1B" },
 		"lists of a file": func(c *Config) { c.PPSchedule = own },

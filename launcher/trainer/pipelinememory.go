@@ -26,7 +26,7 @@ func (c Config) holdings(ranks int) ([]holding, error) {
 	if err != nil {
 		return whole, err
 	}
-	plan, err := pipe.NewPlan(s, c.Model.MTPLayers > 0)
+	plan, err := pipe.NewPlan(s, stages)
 	if err != nil {
 		return whole, err
 	}

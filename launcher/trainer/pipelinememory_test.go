@@ -69,6 +69,8 @@ func TestEstimateMemoryOfStages(t *testing.T) {
 	}{
 		"1F1B":          {"1F1B", pairs, func(*Config) {}},
 		"MTP":           {"Interleaved1F1B", alone, func(c *Config) { c.Model.MTPLayers = 1 }},
+		"MTP apart":     {"ZBVZeroBubble", pairs, func(c *Config) { c.Model.MTPLayers, c.PPLayout = 1, "Et|tt|tm|L" }},
+		"MTP alone":     {"DualPipeV", alone, func(c *Config) { c.Model.MTPLayers, c.PPLayout = 1, "Ettt|t|m|L" }},
 		"MXFP8":         {"InterleavedZeroBubble", pairs, func(c *Config) { c.Precision = "mxfp8" }},
 		"ZBVZeroBubble": {"ZBVZeroBubble", alone, func(*Config) {}},
 		"selective":     {"DualPipeV", pairs, func(c *Config) { c.Recompute = "selective" }},

@@ -14,7 +14,7 @@ import (
 // receivePieces is open for a tensor of any number of tokens. It copies what comes from another
 // rank into the arena of ex.
 func (e *Executor) receivePieces(ex *tensor.Exec, m message) (t tensor.Tensor, err error) {
-	from := m.from(len(e.stages))
+	from := e.plan.sender(m)
 	box, ok := e.plan.boxes[m]
 	if !ok {
 		return e.local(m, from), nil

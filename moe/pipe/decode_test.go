@@ -84,7 +84,7 @@ func TestDecode(t *testing.T) {
 
 // decode returns the scores of the rank with the head that computes the text, in a pipeline.
 func (s setup) decode(t *testing.T, tokens []int32) (scores []float32) {
-	plan, err := NewPlan(s.schedule, s.cfg.MTPLayers > 0)
+	plan, err := NewPlan(s.schedule, s.stages())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,8 +55,10 @@ func (p *Plan) New(rank int, stages []*moe.Model, t Transport) (*Executor, error
 		switch {
 		case (m != nil) != (p.holders[i] == rank):
 			return nil, fmt.Errorf("schedule %s: rank %d has stage %d: give the model to that rank only", p.Schedule.Name, p.holders[i], i)
-		case m != nil && (m.Stage().Embed != (i == 0) || m.Stage().Predict != (i == len(stages)-1)):
-			return nil, fmt.Errorf("stage %d of %d is %+v: the first stage has the embedding, and the last one has the head", i, len(stages), m.Stage())
+		case m != nil && (m.Config.MTPLayers > 0) != (p.mtp >= 0):
+			return nil, fmt.Errorf("a model with %d MTP modules for a plan of stages with another number: plan the stages of this model", m.Config.MTPLayers)
+		case m != nil && m.Stage() != p.stages[i]:
+			return nil, fmt.Errorf("stage %d of %d is %+v, and %+v in the plan: build the stages that it was made for", i, len(stages), m.Stage(), p.stages[i])
 		}
 	}
 	return &Executor{plan: p, rank: rank, stages: stages, transport: t, passes: map[pass]*moe.Pass{}, outputs: map[pass]moe.Boundary{}}, nil
@@ -104,7 +106,7 @@ func (e *Executor) Eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
 			continue
 		}
 		at := pass{stage: i}
-		in, err := e.receive(at, hidden, embedded)
+		in, err := e.receive(at, false)
 		if err != nil {
 			return e.loss, err
 		}
@@ -165,7 +167,7 @@ func (e *Executor) forward(ex *tensor.Exec, at pass) error {
 	part := e.plan.parts[at.microbatch]
 	b := e.batches[part]
 	b.More = part+1 < len(e.batches)
-	in, err := e.receive(at, hidden, embedded)
+	in, err := e.receive(at, false)
 	if err != nil {
 		return err
 	}
@@ -182,27 +184,27 @@ func (e *Executor) forward(ex *tensor.Exec, at pass) error {
 // sendOutput ends a forward pass: it frees its input, and gives other stages its output.
 func (e *Executor) sendOutput(ex *tensor.Exec, at pass, out moe.Boundary) error {
 	e.outputs[at] = out
-	if err := e.free(at, hidden, embedded); err != nil {
+	if err := e.free(at, false); err != nil {
 		return err
 	}
-	return e.send(ex, at, out, hidden, embedded)
+	return e.send(ex, at, out, false)
 }
 
 // backward is I, or the beginning of B.
 func (e *Executor) backward(ex *tensor.Exec, at pass, run func(*moe.Pass, *tensor.Exec) error) error {
 	p := e.passes[at]
-	g, err := e.receive(at, hiddenGradient, embeddedGradient)
+	g, err := e.receive(at, true)
 	if err != nil {
 		return err
 	}
 	p.SetGradient(ex, g)
-	if err := e.free(at, hiddenGradient, embeddedGradient); err != nil {
+	if err := e.free(at, true); err != nil {
 		return err
 	}
 	if err := run(p, ex); err != nil {
 		return err
 	}
-	return e.send(ex, at, p.InputGradient(), hiddenGradient, embeddedGradient)
+	return e.send(ex, at, p.InputGradient(), true)
 }
 
 // weights is W, or the end of B.

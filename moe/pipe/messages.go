@@ -14,12 +14,13 @@ import (
 )
 
 // receive returns what a pass needs from other stages. Messages stay in their boxes until free.
-func (e *Executor) receive(at pass, main, extra content) (in moe.Boundary, err error) {
-	if in.Hidden, err = e.open(message{at.stage, main, at.microbatch}); err != nil {
-		return in, err
+func (e *Executor) receive(at pass, gradients bool) (in moe.Boundary, err error) {
+	for c := range contents {
+		if *c.of(&in), err = e.open(message{at.stage, c, gradients, at.microbatch}); err != nil {
+			return in, err
+		}
 	}
-	in.Embedded, err = e.open(message{at.stage, extra, at.microbatch})
-	return in, err
+	return in, nil
 }
 
 // await waits until an action has what it receives, which receive then finds at once.
@@ -28,9 +29,9 @@ func (e *Executor) await(ex *tensor.Exec, a pipeline.Action) (err error) {
 	at := pass{a.Stage, a.Microbatch}
 	switch a.Kind {
 	case pipeline.Forward:
-		_, err = e.receive(at, hidden, embedded)
+		_, err = e.receive(at, false)
 	case pipeline.Backward, pipeline.InputGrad:
-		_, err = e.receive(at, hiddenGradient, embeddedGradient)
+		_, err = e.receive(at, true)
 	}
 	return err
 }
@@ -38,7 +39,7 @@ func (e *Executor) await(ex *tensor.Exec, a pipeline.Action) (err error) {
 // open returns the tensor of a message; an invalid one if there is no such message, or if it is a
 // gradient from the same rank, which is in the pass.
 func (e *Executor) open(m message) (t tensor.Tensor, err error) {
-	from := m.from(len(e.stages))
+	from := e.plan.sender(m)
 	box, ok := e.plan.boxes[m]
 	if !ok {
 		return e.local(m, from), nil
@@ -58,24 +59,21 @@ func (e *Executor) open(m message) (t tensor.Tensor, err error) {
 	return tensor.FromBytes(bytes, to.DType(), tokens, dim), nil
 }
 
-// local returns an activation of another stage of this rank.
+// local returns an activation of another stage of this rank; an invalid tensor if there is none.
 func (e *Executor) local(m message, from int) (t tensor.Tensor) {
-	out := e.outputs[pass{from, m.microbatch}]
-	switch {
-	case m.content == hidden:
-		t = out.Hidden
-	case m.content == embedded && m.to == len(e.stages)-1:
-		t = out.Embedded
+	if m.gradient {
+		return t
 	}
-	return t
+	out := e.outputs[pass{from, m.microbatch}]
+	return *m.content.of(&out)
 }
 
 // free empties the boxes of what a pass has received.
-func (e *Executor) free(at pass, all ...content) error {
-	for _, c := range all {
-		m := message{at.stage, c, at.microbatch}
+func (e *Executor) free(at pass, gradients bool) error {
+	for c := range contents {
+		m := message{at.stage, c, gradients, at.microbatch}
 		if box, ok := e.plan.boxes[m]; ok {
-			if err := e.transport.Free(e.plan.holders[m.from(len(e.stages))], box); err != nil {
+			if err := e.transport.Free(e.plan.holders[e.plan.sender(m)], box); err != nil {
 				return err
 			}
 		}
@@ -84,28 +82,29 @@ func (e *Executor) free(at pass, all ...content) error {
 }
 
 // send gives other stages what a pass has computed for them.
-func (e *Executor) send(ex *tensor.Exec, at pass, out moe.Boundary, main, extra content) error {
-	next, far := at.stage+1, len(e.stages)-1
-	if main == hiddenGradient {
-		next, far = at.stage-1, 0
+func (e *Executor) send(ex *tensor.Exec, at pass, out moe.Boundary, gradients bool) error {
+	for c := range contents {
+		to, t := e.plan.receiver(at.stage, c, gradients), *c.of(&out)
+		if to < 0 || !t.Valid() {
+			continue
+		}
+		if err := e.post(ex, message{to, c, gradients, at.microbatch}, t); err != nil {
+			return err
+		}
 	}
-	if err := e.post(ex, message{next, main, at.microbatch}, moe.Boundary{Hidden: out.Hidden}, out.Hidden); err != nil {
-		return err
-	}
-	return e.post(ex, message{far, extra, at.microbatch}, moe.Boundary{Embedded: out.Embedded}, out.Embedded)
+	return nil
 }
 
-// post sends a tensor, unless it is invalid, because there is nothing to send.
-func (e *Executor) post(ex *tensor.Exec, m message, as moe.Boundary, t tensor.Tensor) error {
-	if !t.Valid() {
-		return nil
-	}
+// post sends a tensor.
+func (e *Executor) post(ex *tensor.Exec, m message, t tensor.Tensor) error {
 	if box, ok := e.plan.boxes[m]; ok {
 		defer ex.Profiling(profile.Messages).End()
 		return e.transport.Send(e.plan.holders[m.to], box, t.Bytes())
 	}
-	if m.content == hiddenGradient || m.content == embeddedGradient {
-		e.passes[pass{m.to, m.microbatch}].SetGradient(ex, as)
+	if m.gradient {
+		var g moe.Boundary
+		*m.content.of(&g) = t
+		e.passes[pass{m.to, m.microbatch}].SetGradient(ex, g)
 	}
 	return nil
 }

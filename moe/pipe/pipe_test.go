@@ -205,23 +205,42 @@ type setup struct {
 	recompute moe.Recompute
 	schedule  *pipeline.Schedule
 	dp, ep    int
-	bare      bool // the first stage has the embedding only, and the last one the head
+	bare      bool        // the first stage has the embedding only, and the last one the head
+	layout    []moe.Stage // nil: layers are spread evenly
 }
 
-// part returns stage i.
-func (s setup) part(i int) moe.Stage {
-	n, at := s.schedule.Stages, i
-	if s.bare {
-		n, at = n-2, i-1
+// stages returns the stages of the model.
+func (s setup) stages() []moe.Stage {
+	if s.layout != nil {
+		return s.layout
 	}
-	cut := func(at int) int { return s.cfg.Layers * min(max(at, 0), n) / n }
-	return moe.Stage{First: cut(at), End: cut(at + 1), Embed: i == 0, Predict: i == s.schedule.Stages-1}
+	all := make([]moe.Stage, s.schedule.Stages)
+	for i := range all {
+		n, at := len(all), i
+		if s.bare {
+			n, at = n-2, i-1
+		}
+		cut := func(at int) int { return s.cfg.Layers * min(max(at, 0), n) / n }
+		last := i == len(all)-1
+		all[i] = moe.Stage{First: cut(at), End: cut(at + 1), Embed: i == 0, MTP: last && s.cfg.MTPLayers > 0, Predict: last}
+	}
+	return all
+}
+
+// layout returns the stages that a layout in Megatron's notation describes.
+func layout(t *testing.T, cfg moe.Config, text string) []moe.Stage {
+	t.Helper()
+	stages, err := cfg.ParseStages(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stages
 }
 
 // run makes a step on all ranks.
 func (s setup) run(t *testing.T, all text) outcome {
 	t.Helper()
-	plan, err := NewPlan(s.schedule, s.cfg.MTPLayers > 0)
+	plan, err := NewPlan(s.schedule, s.stages())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,11 +306,7 @@ func (s setup) run(t *testing.T, all text) outcome {
 // build returns a rank's stages.
 func (s setup) build(c *collective.Comm, plan *Plan) (*Rank, error) {
 	l := mesh.Layout{World: c.Size(), PP: len(s.schedule.Ranks), DPReplicate: 1, DPShard: s.dp, EP: s.ep}
-	var cut []moe.Stage
-	for i := range s.schedule.Stages {
-		cut = append(cut, s.part(i))
-	}
-	return plan.Build(c, l, cut, seq*s.cfg.Dim*4, func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
+	return plan.Build(c, l, seq*s.cfg.Dim*4, func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 		return moe.NewStage(on, s.cfg, s.precision, seq, nil, stage)
 	})
 }
@@ -329,6 +344,66 @@ func TestBitsOfOneRank(t *testing.T) {
 	}
 }
 
+// The MTP module may be in the stage before the head, with layers, alone, or with the embedding.
+func TestMTPBeforeTheHead(t *testing.T) {
+	for _, precision := range []string{"bf16", "mxfp8"} {
+		s := setup{cfg: config(1)}
+		s.cfg.Layers = 2
+		var err error
+		if s.precision, err = moe.PrecisionByName(precision); err != nil {
+			t.Fatal(err)
+		}
+		const microbatches = 4
+		for dp := 1; dp <= 2; dp++ {
+			s.dp, s.ep = dp, dp
+			all := newText(microbatches*dp, s.cfg.Vocab)
+			want := alone(t, s.cfg, s.precision, all, microbatches)
+			for i, c := range []struct {
+				name   string
+				pp     int
+				layout string
+			}{
+				{"1F1B", 2, "Ettm|L"}, {"1F1B", 4, "Et|t|m|L"}, {"DualPipeV", 2, "E|t|tm|L"},
+				{"DualPipeV", 2, "Et|t|m|L"}, {"ZBVZeroBubble", 2, "Et|t|m|L"}, {"Interleaved1F1B", 2, "E|t|tm|L"},
+			} {
+				if s.schedule, err = pipeline.New(c.name, c.pp, 0, microbatches); err != nil {
+					t.Fatal(err)
+				}
+				s.layout = layout(t, s.cfg, c.layout)
+				s.recompute = moe.Recompute(i % 3)
+				s.run(t, all).equals(t, fmt.Sprintf("%s, %s, %s, dp %d", precision, s.schedule.Title(), c.layout, dp), want)
+			}
+		}
+	}
+}
+
+// A micro-batch has a tensor and its gradient between neighbouring stages, and for the MTP module
+// the embedded targets and, if the head is in another stage, the hidden state with their gradients.
+func TestMessages(t *testing.T) {
+	const microbatches = 3
+	s, err := pipeline.New("1F1B", 4, 0, microbatches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config(1)
+	cfg.Layers = 3
+	plain := cfg
+	plain.MTPLayers = 0
+	for _, c := range []struct {
+		cfg    moe.Config
+		layout string
+		want   int
+	}{{plain, "E|tt|t|L", 6}, {cfg, "E|tt|t|mL", 8}, {cfg, "E|tt|tm|L", 10}, {cfg, "Ett|t|m|L", 10}} {
+		plan, err := NewPlan(s, layout(t, c.cfg, c.layout))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := plan.Messages(); got != microbatches*c.want {
+			t.Errorf("%s: %d messages, want %d per micro-batch", c.layout, got, c.want)
+		}
+	}
+}
+
 // Any list that is legal gives these bits, also one that takes micro-batches in another order on
 // each stage.
 func TestRandomLists(t *testing.T) {
@@ -341,6 +416,9 @@ func TestRandomLists(t *testing.T) {
 	for i := range lists {
 		stages := 1 + rng.IntN(6)
 		s.schedule = pipeline.Random(rng, 1+rng.IntN(min(stages, 4)), stages, microbatches)
+		if s.layout = nil; stages > 1 && i%2 == 1 {
+			s.layout = layout(t, s.cfg, fmt.Sprintf("E%st*%dm|L", strings.Repeat("t|", stages-2), s.cfg.Layers-stages+2))
+		}
 		s.run(t, all).equals(t, fmt.Sprintf("list %d, %v", i, s.schedule.Ranks), want)
 	}
 }
@@ -354,26 +432,27 @@ func TestRefuses(t *testing.T) {
 	if s.schedule, err = pipeline.New("1F1B", 1, 0, 2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewPlan(&pipeline.Schedule{Stages: 1, Microbatches: 1, Ranks: [][]pipeline.Slot{nil}}, false); err == nil || !strings.Contains(err.Error(), "0F0 is missing") {
+	if _, err := NewPlan(&pipeline.Schedule{Stages: 1, Microbatches: 1, Ranks: [][]pipeline.Slot{nil}}, nil); err == nil || !strings.Contains(err.Error(), "0F0 is missing") {
 		t.Errorf("an empty list: %v", err)
 	}
-	plan, err := NewPlan(s.schedule, false)
+	plan, err := NewPlan(s.schedule, s.stages())
 	if err != nil {
 		t.Fatal(err)
 	}
 	on := moe.OneGroup(collective.NewWorld(1).Comm(0))
-	stage := func(part moe.Stage) *moe.Model {
-		m, err := moe.NewStage(on, s.cfg, s.precision, seq, nil, part)
+	build := func(cfg moe.Config, part moe.Stage) *moe.Model {
+		m, err := moe.NewStage(on, cfg, s.precision, seq, nil, part)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return m
 	}
-	whole := stage(s.part(0))
+	whole := build(s.cfg, s.stages()[0])
 	for want, stages := range map[string][]*moe.Model{
 		"a pipeline of 2 stages": {whole, whole},
 		"rank 0 has stage 0":     {nil},
-		"has the embedding":      {stage(moe.Stage{End: 1})},
+		"in the plan":            {build(s.cfg, moe.Stage{End: 1})},
+		"1 MTP modules for":      {build(config(1), config(1).Whole())},
 	} {
 		if _, err := plan.New(0, stages, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -382,6 +461,14 @@ func TestRefuses(t *testing.T) {
 	e, err := plan.New(0, []*moe.Model{whole}, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for want, stages := range map[string][]moe.Stage{
+		"2 stages for schedule": {{}, {}},
+		"the last one the head": {{End: s.cfg.Layers, Embed: true}},
+	} {
+		if _, err := NewPlan(s.schedule, stages); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 	if _, err := e.Run(tensor.NewExec(), nil); err == nil || !strings.Contains(err.Error(), "0 parts of a batch for a schedule of 2") {
 		t.Error(err)

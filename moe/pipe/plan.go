@@ -7,15 +7,20 @@ package pipe
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"spmoe/collective/pipeline"
+	"spmoe/moe"
+	"spmoe/tensor"
 )
 
 // Plan is what the ranks of a pipeline agree on before they run a schedule.
 type Plan struct {
 	Schedule *pipeline.Schedule
 
+	stages  []moe.Stage
+	mtp     int             // the stage with the MTP module; negative: none
 	holders []int           // the rank of each stage
 	parts   []int           // of the batch: the one that each micro-batch is
 	boxes   map[message]int // where its receiver finds it
@@ -26,44 +31,72 @@ type Plan struct {
 type message struct {
 	to         int // stage
 	content    content
+	gradient   bool // of the content, on the way back
 	microbatch int
 }
 
+// content is a tensor of [moe.Boundary].
 type content uint8
 
 const (
-	hidden           content = iota // to the next stage
-	hiddenGradient                  // to the stage before
-	embedded                        // embedded targets, from the first stage to the last
-	embeddedGradient                // back
+	hidden    content = iota // from each stage to the next
+	embedded                 // from the first stage to that of the MTP module
+	mtpHidden                // from the stage of the MTP module to the last
 	contents
 )
 
-// from returns the stage that sends a message.
-func (m message) from(stages int) int {
-	switch m.content {
-	case hidden:
-		return m.to - 1
-	case hiddenGradient:
-		return m.to + 1
-	case embedded:
-		return 0
-	}
-	return stages - 1
+// of returns the tensor of a boundary.
+func (c content) of(b *moe.Boundary) *tensor.Tensor {
+	return [contents]*tensor.Tensor{&b.Hidden, &b.Embedded, &b.MTP}[c]
 }
 
-// NewPlan checks a schedule and plans its messages. With mtp, the last stage has an MTP module.
-func NewPlan(s *pipeline.Schedule, mtp bool) (*Plan, error) {
+// receiver returns the stage to which a stage sends content, or its gradient; none: -1.
+func (p *Plan) receiver(from int, c content, gradient bool) int {
+	last := len(p.stages) - 1
+	begin, end := from, from+1
+	switch {
+	case c == embedded:
+		begin, end = 0, p.mtp
+	case c == mtpHidden:
+		begin, end = p.mtp, last
+	case gradient:
+		begin, end = from-1, from
+	}
+	switch {
+	case begin < 0 || begin >= end || end > last:
+	case from == begin && !gradient:
+		return end
+	case from == end && gradient:
+		return begin
+	}
+	return -1
+}
+
+// sender returns the stage that sends a message; none: -1.
+func (p *Plan) sender(m message) int { return p.receiver(m.to, m.content, !m.gradient) }
+
+// NewPlan checks a schedule and the stages of a model, in their order, and plans the messages
+// between stages.
+func NewPlan(s *pipeline.Schedule, stages []moe.Stage) (*Plan, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
+	}
+	if len(stages) != s.Stages {
+		return nil, fmt.Errorf("%d stages for schedule %s, which has %d", len(stages), s.Title(), s.Stages)
+	}
+	for i, stage := range stages {
+		if stage.Embed != (i == 0) || stage.Predict != (i == len(stages)-1) || i > 0 && stage.First != stages[i-1].End {
+			return nil, fmt.Errorf("stage %d of %d is %+v: the first stage has the embedding, the last one the head, and layers are in order", i, len(stages), stage)
+		}
 	}
 	times, err := s.Simulate(pipeline.Costs{F: 1, I: 1, W: 1})
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Schedule: s, holders: s.Holders(), parts: make([]int, s.Microbatches), boxes: map[message]int{}}
+	p := &Plan{Schedule: s, stages: stages, holders: s.Holders(), parts: make([]int, s.Microbatches), boxes: map[message]int{}}
+	p.mtp = slices.IndexFunc(stages, func(s moe.Stage) bool { return s.MTP })
 	p.numberParts()
-	p.planBoxes(times, mtp)
+	p.planBoxes(times)
 	return p, nil
 }
 
@@ -102,14 +135,14 @@ type transfer struct {
 // planBoxes gives each message a box of its receiver. A box has messages of one sender. It may have
 // several, each after the one before it was received in the simulation. So a sender that waits for
 // an empty box waits for what comes earlier in an order in which all actions are possible.
-func (p *Plan) planBoxes(times *pipeline.Timeline, mtp bool) {
+func (p *Plan) planBoxes(times *pipeline.Timeline) {
 	type link struct{ sender, receiver int }
 	type box struct {
 		number int
 		free   float64 // from when on
 	}
 	boxes, count := map[link][]box{}, make([]int, len(p.Schedule.Ranks))
-	for _, t := range p.transfers(times, mtp) {
+	for _, t := range p.transfers(times) {
 		l := link{t.sender, t.receiver}
 		at := slices.IndexFunc(boxes[l], func(b box) bool { return b.free <= t.begin })
 		if at < 0 {
@@ -124,43 +157,39 @@ func (p *Plan) planBoxes(times *pipeline.Timeline, mtp bool) {
 }
 
 // transfers returns the messages between ranks, in the order in which they are sent.
-func (p *Plan) transfers(times *pipeline.Timeline, mtp bool) (all []transfer) {
+func (p *Plan) transfers(times *pipeline.Timeline) (all []transfer) {
 	slots := slotsOf(times)
-	for stage := range p.Schedule.Stages {
-		for m := range p.Schedule.Microbatches {
-			for c := range contents {
-				t := transfer{message: message{stage, c, m}}
-				from := t.from(p.Schedule.Stages)
-				if !p.sends(t.message, from, mtp) {
-					continue
-				}
-				kind := pipeline.Forward
-				if c == hiddenGradient || c == embeddedGradient {
-					kind = pipeline.InputGrad
-				}
-				t.sender, t.receiver = p.holders[from], p.holders[stage]
-				t.begin = slots[pipeline.Action{Stage: from, Kind: kind, Microbatch: m}].Begin
-				t.end = slots[pipeline.Action{Stage: stage, Kind: kind, Microbatch: m}].End
-				all = append(all, t)
-			}
+	for m := range p.messages {
+		from, kind := p.sender(m), pipeline.Forward
+		if from < 0 || p.holders[from] == p.holders[m.to] {
+			continue
 		}
+		if m.gradient {
+			kind = pipeline.InputGrad
+		}
+		all = append(all, transfer{
+			message: m, sender: p.holders[from], receiver: p.holders[m.to],
+			begin: slots[pipeline.Action{Stage: from, Kind: kind, Microbatch: m.microbatch}].Begin,
+			end:   slots[pipeline.Action{Stage: m.to, Kind: kind, Microbatch: m.microbatch}].End,
+		})
 	}
 	slices.SortStableFunc(all, func(a, b transfer) int { return cmp.Compare(a.begin, b.begin) })
 	return all
 }
 
-// sends reports whether there is such a message between ranks.
-func (p *Plan) sends(m message, from int, mtp bool) bool {
-	last := p.Schedule.Stages - 1
-	switch {
-	case from < 0 || from > last || p.holders[from] == p.holders[m.to]:
-		return false
-	case m.content == embedded:
-		return mtp && m.to == last
-	case m.content == embeddedGradient:
-		return mtp && m.to == 0
+// messages yields the messages to all stages, including those that none sends.
+func (p *Plan) messages(yield func(message) bool) {
+	for stage := range p.Schedule.Stages {
+		for m := range p.Schedule.Microbatches {
+			for c := range contents {
+				for _, gradient := range []bool{false, true} {
+					if !yield(message{stage, c, gradient, m}) {
+						return
+					}
+				}
+			}
+		}
 	}
-	return true
 }
 
 // slotsOf returns the slot of each action. A backward pass counts as its first half.

@@ -21,10 +21,10 @@ type Rank struct {
 // returns one of them, on the mesh of its ranks. A message has at most the given number of bytes:
 // tokens of a micro-batch per rank · dim · bytes of the working type. The ranks of a pipeline must
 // be on one host. Build is collective.
-func (p *Plan) Build(c *collective.Comm, l mesh.Layout, cut []moe.Stage, bytes int, build func(moe.Mesh, moe.Stage) (*moe.Model, error)) (*Rank, error) {
+func (p *Plan) Build(c *collective.Comm, l mesh.Layout, bytes int, build func(moe.Mesh, moe.Stage) (*moe.Model, error)) (*Rank, error) {
 	s := p.Schedule
-	if l.PP != len(s.Ranks) || len(cut) != s.Stages {
-		return nil, fmt.Errorf("pp %d and %d stages for schedule %s", l.PP, len(cut), s.Title())
+	if l.PP != len(s.Ranks) {
+		return nil, fmt.Errorf("pp %d for schedule %s", l.PP, s.Title())
 	}
 	place := l.Coordinate(c.Rank(), mesh.PP)
 	peers, err := c.Split(place, c.Rank())
@@ -40,7 +40,7 @@ func (p *Plan) Build(c *collective.Comm, l mesh.Layout, cut []moe.Stage, bytes i
 		return nil, err
 	}
 	stages := make([]*moe.Model, s.Stages)
-	for i, stage := range cut {
+	for i, stage := range p.stages {
 		if p.holders[i] != place {
 			continue
 		}

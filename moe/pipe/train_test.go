@@ -146,7 +146,7 @@ func (s setup) trainAlone(t *testing.T, all text, parts int) *trained {
 // train trains the pipeline.
 func (s setup) train(t *testing.T, all text) *trained {
 	t.Helper()
-	plan, err := NewPlan(s.schedule, s.cfg.MTPLayers > 0)
+	plan, err := NewPlan(s.schedule, s.stages())
 	if err != nil {
 		t.Fatal(err)
 	}
