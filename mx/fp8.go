@@ -19,8 +19,8 @@ func (f Format) isFP8() bool {
 // rows, the first-level cache holds their elements.
 const fp8Columns = 128
 
-// An fp8Quantizer quantizes rows of blocks, some whole blocks at a time. unit is the number of
-// columns that share an element of amax and of factors: one run of the kernels, or a column.
+// An fp8Quantizer quantizes rows of blocks, a few whole blocks at a time. unit is the number of
+// columns per element of amax and factors: a run of the kernels or, for blocks of several rows, 1.
 type fp8Quantizer struct {
 	quantizeArgs
 	height, width, unit int
@@ -44,8 +44,8 @@ func (g *quantizeArgs) newFP8Quantizer(ex *tensor.Exec) (q fp8Quantizer, ok bool
 	return q, true
 }
 
-// quantize quantizes rows [lo, hi) of blocks. It returns false if an element is NaN or infinite. The
-// codes and scales are then incomplete.
+// quantize quantizes rows [lo, hi) of blocks. It returns false if an element is NaN or infinite. In
+// that case some codes and scales are missing.
 func (q *fp8Quantizer) quantize(lo, hi int) bool {
 	if q.height == 1 {
 		return q.quantizeRows(lo, hi)

@@ -71,7 +71,7 @@ func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 	}
 }
 
-// exact says whether kernels decode straight to BF16, which holds every result.
+// exact says whether kernels decode straight to BF16, which holds every result exactly.
 func (d *decodeArgs) exact() bool {
 	f := d.t.Format
 	if d.dst.DType() != tensor.BF16 {

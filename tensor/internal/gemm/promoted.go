@@ -1,7 +1,9 @@
 package gemm
 
 // Products whose elements share FP32 scales in runs along k. The sum of each run is scaled and
-// added in FP32, as DeepSeek-V3 promotes the partial sums of Tensor Cores.
+// added in FP32, as DeepSeek-V3 promotes the partial sums of Tensor Cores. Some microkernels do so
+// before they store a tile (microkernel.scales). For the others, and for scales that change within
+// a column panel, a second pass over the sums does.
 
 import (
 	"unsafe"

@@ -1,7 +1,6 @@
 package main
 
-// The kernels for E4M3 codes with FP32 scales. They take and give BF16, 32 elements at a time, which
-// are called a run.
+// The kernels for E4M3 codes with FP32 scales. Numbers are BF16, in runs of 32 elements.
 
 import (
 	"math"
@@ -163,8 +162,8 @@ func encodeColumns(f *asmgen.File) {
 	fn.Return()
 }
 
-// decodeE4M3 prints the decoder of n runs with one scale per run, or per column. The seven bits of a
-// magnitude are FP16 with another bias: 2^8 times as large as the number that they read as there.
+// decodeE4M3 prints the decoder of n runs with one scale per run or per column. The seven bits of
+// a magnitude, moved to the exponent and mantissa of FP16, read as 2^-8 times the number.
 func decodeE4M3(f *asmgen.File, name string, columns bool) {
 	fn := f.Func(name, name+" takes n runs.", append(pointer("dst", "codes", "scales"), asmgen.Arg("n", "int"))...)
 	dst, codes, scales, n := fn.Load("dst"), fn.Load("codes"), fn.Load("scales"), fn.Load("n")
