@@ -1,7 +1,7 @@
 package quant
 
-// Kernels for E4M3 codes with FP32 scales. A caller may run them on the tiers of Tiles only. Numbers
-// are the bits of BF16, in runs of 32 elements. All lengths are whole runs and greater than 0.
+// Kernels for E4M3 codes with FP32 scales. A caller may run them on the tiers of Tiles only.
+// Numbers are the bits of BF16, in runs of 32 elements. All lengths are whole runs, at least one.
 
 // AmaxRuns sets amax to the largest magnitude of each run of x, NaN above all numbers.
 func AmaxRuns(amax []float32, x []uint16) {

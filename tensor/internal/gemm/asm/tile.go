@@ -167,8 +167,8 @@ func (k microkernel) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]
 	}
 }
 
-// finish stores the sums: rounded, or as FP32, scaled and with pending sums added. Then it moves sum
-// to the next tile. If it rounds, it also moves out.
+// finish stores the sums: rounded, or as FP32, scaled and with pending sums added. Then it moves
+// sum to the next tile. If it rounds, it also moves out.
 func (k microkernel) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	plain, stored := fn.Label("plain"), fn.Label("stored")
 	if k.rounds {
