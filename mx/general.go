@@ -32,6 +32,9 @@ type quantizeArgs struct {
 
 // quantizeBlocks quantizes rows [lo, hi) of blocks.
 func quantizeBlocks(ex *tensor.Exec, g quantizeArgs, lo, hi int) {
+	if q, ok := g.newFP8Quantizer(ex); ok && q.quantize(lo, hi) {
+		return
+	}
 	p := g.newPanel(ex)
 	for at := range g.t.rowsOfBlocks(g.x.Rows, lo, hi) {
 		for col := 0; col < g.x.Cols; col += p.most {

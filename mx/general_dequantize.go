@@ -47,7 +47,7 @@ type decodeArgs struct {
 
 // decodeBlocks decodes rows [lo, hi) of blocks. Each product with a scale is rounded to FP32.
 func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
-	r, fast := newRowDecoder(ex, d.t), d.by == blockScales && d.dst.DType() == tensor.BF16 && d.t.Format.isNVFP4()
+	r, exact := newRowDecoder(ex, d.t), d.exact()
 	if d.by == noScales {
 		for i := range r.scales {
 			r.scales[i] = 1
@@ -58,8 +58,8 @@ func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 			r.loadScales(at.block)
 		}
 		for i := at.first; i < at.last; i++ {
-			if fast {
-				r.decodeNVFP4(d.dst, i)
+			if exact {
+				r.decodeExact(bf16Row(d.dst, i), i)
 				continue
 			}
 			row := r.decode(i)
@@ -69,6 +69,15 @@ func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 			storeRow(d.dst, i, row)
 		}
 	}
+}
+
+// exact says whether kernels decode straight to BF16, which holds every result exactly.
+func (d *decodeArgs) exact() bool {
+	f := d.t.Format
+	if d.dst.DType() != tensor.BF16 {
+		return false
+	}
+	return d.by == blockScales && f.isNVFP4() || f.isFP8() && (d.by == noScales || d.by == blockScales && f.fitsBF16())
 }
 
 // storeRow sets a row of an FP32 or BF16 matrix. A row is too little work for tensor.Convert.
@@ -86,6 +95,8 @@ func storeRow(dst tensor.Matrix, i int, row []float32) {
 // padded.
 type rowDecoder struct {
 	t      Tensor
+	stored []uint8 // codes of t
+	bytes  int     // of a row of stored
 	kernel quant.Decoder
 	cols   int
 	run    int // columns that share a scale in scales: 1, nvfp4.Block or format.MXBlock
@@ -99,7 +110,7 @@ type rowDecoder struct {
 func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 	_, width := t.BlockShape()
 	stride := ceilDiv(t.Cols(), padding) * padding
-	d := rowDecoder{t: t, kernel: decoder(t.Format.Element), cols: t.Cols(), run: 1, values: t.Format.Values()}
+	d := rowDecoder{t: t, stored: t.Codes.U8(), bytes: t.Codes.Dim(1), kernel: decoder(t.Format.Element), cols: t.Cols(), run: 1, values: t.Format.Values()}
 	switch {
 	case width%format.MXBlock == 0:
 		d.run = format.MXBlock
@@ -114,6 +125,28 @@ func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 	return d
 }
 
+// decodeExact sets out to row i by the kernels of the format.
+func (d *rowDecoder) decodeExact(out []uint16, i int) {
+	codes := d.stored[i*d.bytes:][:d.bytes]
+	if d.cols%format.MXBlock == 0 {
+		d.decodeRuns(out, codes)
+		return
+	}
+	copy(d.codes, codes)
+	padded := words(d.padded)[:ceilDiv(d.cols, format.MXBlock)*format.MXBlock]
+	d.decodeRuns(padded, d.codes)
+	copy(out, padded)
+}
+
+// decodeRuns decodes codes whose number is a multiple of format.MXBlock.
+func (d *rowDecoder) decodeRuns(out []uint16, codes []uint8) {
+	if d.t.Format.Packed {
+		d.decodeNVFP4(out, codes)
+	} else {
+		d.decodeFP8(out, codes)
+	}
+}
+
 // loadScales reads the scales of a row of blocks.
 func (d *rowDecoder) loadScales(block int) {
 	_, width := d.t.BlockShape()
@@ -125,9 +158,27 @@ func (d *rowDecoder) loadScales(block int) {
 		}
 		return
 	}
+	if d.t.Format.Scale.dtype() == tensor.FP32 {
+		blocks := d.t.Scales.Dim(1)
+		d.spread(d.t.Scales.F32()[block*blocks:][:blocks], width/run)
+		return
+	}
 	for b := range ceilDiv(d.cols, width) {
 		scale := d.t.Scale(block, b)
 		for i := b * width / run; i < min((b+1)*width/run, n); i++ {
+			d.scales[i] = scale
+		}
+	}
+}
+
+// spread sets scales to those of blocks of n runs.
+func (d *rowDecoder) spread(blocks []float32, n int) {
+	if n == 1 {
+		copy(d.scales, blocks)
+		return
+	}
+	for b, scale := range blocks {
+		for i := b * n; i < min((b+1)*n, len(d.scales)); i++ {
 			d.scales[i] = scale
 		}
 	}

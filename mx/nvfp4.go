@@ -66,22 +66,12 @@ func (p *panel) encodeNVFP4(codes []uint8, x, factors []float32, r int) {
 	}
 }
 
-// decodeNVFP4 decodes row i to BF16 without its group scale.
-func (d *rowDecoder) decodeNVFP4(dst tensor.Matrix, i int) {
-	codes := d.t.Codes.Index(i).U8()
-	out := bf16Row(dst, i)
-	if d.cols%nvfp4.Block != 0 {
-		copy(d.codes, codes)
-		codes, out = d.codes, words(d.padded)
-	}
-	out = out[:ceilDiv(d.cols, nvfp4.Block)*nvfp4.Block]
+// decodeNVFP4 decodes whole blocks of packed codes to BF16 without their group scale.
+func (d *rowDecoder) decodeNVFP4(out []uint16, codes []uint8) {
 	if d.run == nvfp4.Block {
 		nvfp4.DecodeRows(out, codes, d.scales)
 	} else {
 		nvfp4.DecodeCols(out, codes, d.scales)
-	}
-	if d.cols%nvfp4.Block != 0 {
-		copy(bf16Row(dst, i), out)
 	}
 }
 

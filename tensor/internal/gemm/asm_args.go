@@ -35,6 +35,11 @@ type tile struct {
 	// the earliest, which lies at sum.
 	adds      int
 	addStride int // bytes from one pending sum back to the previous one
+	// If not nil, scales of the rows, rowScaleStride bytes apart, and of the columns: one for each
+	// if perColumn is not 0, and otherwise one for all (see microkernel.scales).
+	rowScales, columnScales   unsafe.Pointer
+	rowScaleStride, perColumn int
+	rowScale                  int // bytes from rowScales to the scale of the next tile's first row
 	tiled
 }
 

@@ -8,12 +8,12 @@ import "spmoe/tensor/cpu"
 
 var (
 	bf16AVX512 = microkernel{
-		rows: 12, columns: 32, masked: true, rounds: true, adds: true, runSteps: runSteps, across: &acrossForAVX512,
+		rows: 12, columns: 32, masked: true, rounds: true, adds: true, scales: true, runSteps: runSteps, across: &acrossForAVX512,
 		tiles:   []func(*tile){nil, bf16AVX512Tiles1, bf16AVX512Tiles2, bf16AVX512Tiles3, bf16AVX512Tiles4, bf16AVX512Tiles5, bf16AVX512Tiles6, bf16AVX512Tiles7, bf16AVX512Tiles8, bf16AVX512Tiles9, bf16AVX512Tiles10, bf16AVX512Tiles11, bf16AVX512Tiles12},
 		packing: packing{elem: 2, rows: packer{16, packRowsAVX512, interleave16AVX512}, columns: packer{16, packRowsAVX512, interleave32AVX512}},
 	}
 	bf16SplitAVX512 = microkernel{
-		rows: 12, columns: 32, masked: true, adds: true, runSteps: runSteps, tiles: fp32AVX512.tiles,
+		rows: 12, columns: 32, masked: true, adds: true, scales: true, runSteps: runSteps, tiles: fp32AVX512.tiles,
 		packing: packing{elem: 2, split: true, rows: packer{16, packRowsSplitAVX512, widen16AVX512}, columns: packer{16, packRowsSplitAVX512, widen32AVX512}},
 	}
 	fp32AVX512 = microkernel{

@@ -63,7 +63,8 @@ type product struct {
 	mode          mode
 	row, col      int // of c, where sum or out begins
 
-	adds, addStride int // as in tile
+	adds, addStride int  // as in tile
+	scaled          bool // use tile.rowScales and tile.columnScales for mode.blocks
 }
 
 // multiply computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum otherwise.
@@ -228,6 +229,9 @@ func (f *microkernel) run(s *Scratch, p *product, k, end int, startAtSum, round 
 		n := min(f.columns, columns-j)
 		t.columns = 1<<n - 1
 		t.b = unsafe.Add(p.b, 4*(j*p.steps+k*f.columns))
+		if p.scaled {
+			p.setScales(t, j, k/f.packing.steps(p.mode.blocks.Run))
+		}
 		t.sum, t.sumStride = unsafe.Pointer(nil), 0
 		if p.sum.Ptr != nil {
 			t.sum, t.sumStride = unsafe.Add(p.sum.Ptr, 4*j), 4*p.sum.RowStride

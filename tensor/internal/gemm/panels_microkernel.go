@@ -20,6 +20,7 @@ type microkernel struct {
 	masked     bool
 	rounds     bool // the microkernel can store BF16
 	adds       bool // the microkernel can add pending sums of a tree
+	scales     bool // the microkernel can scale the sums of a run before it adds pending sums
 	runSteps   int  // steps between a load and a store of the sums
 	innerSteps int  // the same within a call of column, whose column panel stays in L1; 0: all steps
 	packing    packing

@@ -1,7 +1,9 @@
 package gemm
 
 // Products whose elements share FP32 scales in runs along k. The sum of each run is scaled and
-// added in FP32, as DeepSeek-V3 promotes the partial sums of Tensor Cores.
+// added in FP32, as DeepSeek-V3 promotes the partial sums of Tensor Cores. Some microkernels do so
+// before they store a tile (microkernel.scales). For the others, and for scales that change within
+// a column panel, a second pass over the sums does.
 
 import (
 	"unsafe"
@@ -47,7 +49,7 @@ func BF16ToBF16Promoted(s *Scratch, c, a, b View, scales BlockScales) {
 func (b *BlockScales) add(sums, run View, i, j, at int) {
 	for r := range sums.Rows {
 		to, from, scale := row[float32](sums, r), row[float32](run, r)[:sums.Cols], b.A.Values[b.A.at(i+r, at)]
-		if b.B.Rows == 1 && b.B.RowStride == 1 {
+		if b.B.perColumn() {
 			first := b.B.at(j, at)
 			vec.MulScaled(from, scale, from, b.B.Values[first:first+len(from)])
 			vec.Add(to, to, from)
@@ -76,6 +78,15 @@ func (b *BlockScales) promote(s *Scratch, sums View, i, j, from, end int, produc
 // more columns, up to whole tiles.
 func (f *microkernel) promoted(s *Scratch, p *product, from, end, columns int) {
 	tiles, steps := p.sum, f.packing.steps(p.mode.blocks.Run)
+	if f.scalesTiles(p, steps) {
+		zeroRows[float32](p.sum)
+		p.scaled, p.adds = true, 1
+		for k := from; k < end; k += steps {
+			f.run(s, p, k, min(k+steps, end), false, false)
+		}
+		p.scaled, p.adds = false, 0
+		return
+	}
 	sums := tiles
 	sums.Cols = columns
 	p.mode.blocks.promote(s, sums, p.row, p.col, from/steps, (end+steps-1)/steps, func(dst View, run int) {
@@ -84,6 +95,27 @@ func (f *microkernel) promoted(s *Scratch, p *product, from, end, columns int) {
 		f.run(s, p, run*steps, min((run+1)*steps, end), false, false)
 	})
 	p.sum = tiles
+}
+
+// scalesTiles reports whether the microkernel can scale the sums of runs: each row has its own
+// scales, and so has each column, unless those of a column panel share them.
+func (f *microkernel) scalesTiles(p *product, steps int) bool {
+	a, b := &p.mode.blocks.A, &p.mode.blocks.B
+	shared := (b.First+p.col)%f.columns == 0 && b.Rows%f.columns == 0
+	return f.scales && steps <= f.runSteps && a.Rows == 1 && (shared || b.perColumn())
+}
+
+// perColumn reports whether each column has its own scales, adjacent in memory.
+func (v *ScaleView) perColumn() bool { return v.Rows == 1 && v.RowStride == 1 }
+
+// setScales sets the scales of a run for the column panel that begins with column j.
+func (p *product) setScales(t *tile, j, run int) {
+	a, b := &p.mode.blocks.A, &p.mode.blocks.B
+	t.rowScales, t.rowScaleStride, t.rowScale = unsafe.Pointer(&a.Values[a.at(p.row, run)]), 4*a.RowStride, 0
+	t.columnScales, t.perColumn = unsafe.Pointer(&b.Values[b.at(p.col+j, run)]), 0
+	if b.perColumn() {
+		t.perColumn = 1
+	}
 }
 
 // promotePortable is promote for n elements along k from element k on, in plain Go.

@@ -22,9 +22,10 @@ func files() map[string]string {
 		scan(tiles, integer)
 		encode(tiles, integer)
 	}
-	lanes := printLanes()
+	lanes, e4m3 := printLanes(), e4m3File()
 	return map[string]string{
 		"quant_avx512_amd64.s": tiles.Asm(), "quant_avx512_amd64.go": tiles.Stubs(),
 		"quant_avx2_amd64.s": lanes.Asm(), "quant_avx2_amd64.go": lanes.Stubs(),
+		"e4m3_avx512_amd64.s": e4m3.Asm(), "e4m3_avx512_amd64.go": e4m3.Stubs(),
 	}
 }

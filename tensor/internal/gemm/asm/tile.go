@@ -23,12 +23,13 @@ type microkernel struct {
 	spares         int    // registers for elements of the row panel
 	broadcast, mac string // load an element of the row panel into all lanes; sums += a·b
 	rounds         bool   // stores rows as BF16 on request
+	scales         bool   // scales sums on request; it must be masked
 }
 
 var (
-	bf16AVX512 = microkernel{"bf16AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VDPBF16PS", true}
-	fp32AVX512 = microkernel{"fp32AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VFMADD231PS", false}
-	fp32AVX2   = microkernel{"fp32AVX2", 6, 32, (*asmgen.Func).Ys, 2, "VBROADCASTSS", "VFMADD231PS", false}
+	bf16AVX512 = microkernel{"bf16AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VDPBF16PS", true, true}
+	fp32AVX512 = microkernel{"fp32AVX512", 12, 64, (*asmgen.Func).Zs, 6, "VBROADCASTSS", "VFMADD231PS", false, true}
+	fp32AVX2   = microkernel{"fp32AVX2", 6, 32, (*asmgen.Func).Ys, 2, "VBROADCASTSS", "VFMADD231PS", false, false}
 )
 
 // unroll is the number of steps in the body of the loop, a power of two.
@@ -161,10 +162,13 @@ func (k microkernel) steps(fn *asmgen.Func, t, a, b, steps asmgen.Reg, sums [][]
 		advance(1)
 	})
 	fn.Place(done)
+	for _, v := range append(bs, spare...) {
+		fn.Free(v)
+	}
 }
 
-// finish stores the sums: rounded, or as FP32 with pending sums added. Then it moves sum to the
-// next tile. If it rounds, it also moves out.
+// finish stores the sums: rounded, or as FP32, scaled and with pending sums added. Then it moves
+// sum to the next tile. If it rounds, it also moves out.
 func (k microkernel) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
 	plain, stored := fn.Label("plain"), fn.Label("stored")
 	if k.rounds {
@@ -181,6 +185,9 @@ func (k microkernel) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride a
 		fn.I("JMP", stored)
 		fn.Place(plain)
 	}
+	if k.scales {
+		k.scale(fn, t, free, sums)
+	}
 	k.add(fn, t, sum, sumStride, free, sums)
 	for _, s := range sums {
 		for j, v := range s {
@@ -195,6 +202,48 @@ func (k microkernel) finish(fn *asmgen.Func, t, sum, sumStride, out, outStride a
 	if k.rounds {
 		fn.Place(stored)
 	}
+}
+
+// scale multiplies the sums by tile.rowScales and tile.columnScales, if there are any, and moves
+// tile.rowScale to the next tile. Each product is rounded.
+func (k microkernel) scale(fn *asmgen.Func, t asmgen.Reg, free [4]asmgen.Reg, sums [][]asmgen.Vec) {
+	at, stride, columns := free[0], free[1], free[2]
+	none, perColumn, scaled := fn.Label("unscaled"), fn.Label("perColumn"), fn.Label("scaled")
+	fn.I("MOVQ", t.Field("tile_rowScales"), at)
+	fn.I("TESTQ", at, at)
+	fn.I("JZ", none)
+	fn.I("ADDQ", t.Field("tile_rowScale"), at)
+	fn.I("MOVQ", t.Field("tile_rowScaleStride"), stride)
+	fn.I("MOVQ", t.Field("tile_columnScales"), columns)
+	x, of := fn.Z(), fn.Zs(2)
+	fn.I("CMPQ", t.Field("tile_perColumn"), asmgen.Imm(0))
+	fn.I("JNE", perColumn)
+	fn.I("VBROADCASTSS", columns.At(0), of[0])
+	for _, s := range sums {
+		fn.I("VMULPS.BCST", at.At(0), of[0], x)
+		for _, v := range s {
+			fn.I("VMULPS", x, v, v)
+		}
+		fn.I("ADDQ", stride, at)
+	}
+	fn.I("JMP", scaled)
+	fn.Place(perColumn)
+	for j, v := range of {
+		fn.I("VMOVUPS.Z", columns.At(64*j), asmgen.K(1+j), v)
+	}
+	for _, s := range sums {
+		fn.I("VBROADCASTSS", at.At(0), x)
+		for j, v := range s {
+			fn.I("VMULPS", x, v, v)
+			fn.I("VMULPS", of[j], v, v)
+		}
+		fn.I("ADDQ", stride, at)
+	}
+	fn.Place(scaled)
+	fn.I("SUBQ", t.Field("tile_rowScales"), at)
+	fn.I("MOVQ", at, t.Field("tile_rowScale"))
+	fn.Place(none)
+	fn.Free(x, of[0], of[1])
 }
 
 // add adds tile.adds pending sums to the sums. The last of them lies where the result will be
