@@ -38,8 +38,8 @@ type contrast struct {
 var cells = [4]string{"baseline on baseline", "recipe on baseline", "baseline on recipe", "recipe on recipe"}
 
 // contrasts returns the parts. "numbers" and "routes" are the means of both orders, and add up to
-// the whole difference. That routes are foreign costs loss in both crossed runs. It cancels in these
-// means if it costs both the same, and makes the interaction negative.
+// the whole difference. What foreign routes cost in both crossed runs cancels in these means, and
+// makes the interaction negative.
 func contrasts() []contrast {
 	return []contrast{
 		{"numbers", [4]float64{-0.5, 0.5, -0.5, 0.5}},

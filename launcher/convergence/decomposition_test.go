@@ -1,7 +1,10 @@
 package convergence
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -105,7 +108,7 @@ func TestDecomposeSameBits(t *testing.T) {
 }
 
 // The crossed runs follow the routes of the other recipe with the same seed. They are made after
-// them, and not again when the comparison is continued.
+// its runs, also if the comparison is interrupted between them, and are not made twice.
 func TestDecomposeRoutes(t *testing.T) {
 	t.Parallel()
 	c := tiny(t, text(t), 6, "bf16,mxfp8")
@@ -113,6 +116,15 @@ func TestDecomposeRoutes(t *testing.T) {
 	c.Decompose, c.Config.RecordRoutes, c.Config.Optimizer.LR = true, true, 3e-3
 	var runs history
 	c.Start = runs.start
+	within, end := context.WithCancel(t.Context())
+	c.Console = at{"[2/4]", end}
+	if err := c.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Run(within); !errors.Is(err, trainer.ErrInterrupted) || len(runs) != 2 {
+		t.Fatalf("interrupted after %q: %v", runs, err)
+	}
+	c.Console = io.Discard
 	r := finish(t, c)
 	want := []string{"bf16/seed-1", "mxfp8/seed-1", "mxfp8@bf16/seed-1", "bf16@mxfp8/seed-1"}
 	if !slices.Equal(runs, want) {
@@ -131,8 +143,7 @@ func TestDecomposeRoutes(t *testing.T) {
 			t.Errorf("record_routes does not keep the routes: %v", err)
 		}
 	}
-	again := finish(t, c)
-	if len(runs) != 4 || essence(t, again) != essence(t, r) {
+	if again := finish(t, c); len(runs) != 4 || essence(t, again) != essence(t, r) {
 		t.Errorf("continued, runs %q", runs[4:])
 	}
 }
