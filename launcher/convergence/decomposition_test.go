@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"spmoe/launcher/trainer"
 )
@@ -145,6 +147,44 @@ func TestDecomposeRoutes(t *testing.T) {
 	}
 	if again := finish(t, c); len(runs) != 4 || essence(t, again) != essence(t, r) {
 		t.Errorf("continued, runs %q", runs[4:])
+	}
+}
+
+// A file of routes is there until its last use, and a run waits for the file that it replays.
+func TestRouteFiles(t *testing.T) {
+	c := tiny(t, "unread", 4, "bf16,mxfp8,mxint8")
+	c.Decompose = true
+	tasks := c.tasksOf(c.withCrossed(c.Recipes), 0, 1)
+	files := c.newRouteFiles(tasks)
+	within, end := context.WithTimeout(t.Context(), 10*time.Second)
+	defer end()
+	var left []string
+	for _, task := range tasks {
+		if task.recipe.routes == "" {
+			path := filepath.Join(task.cfg.Out, trainer.RoutesFile)
+			if err := errors.Join(os.MkdirAll(task.cfg.Out, 0o777), os.WriteFile(path, nil, 0o666)); err != nil {
+				t.Fatal(err)
+			}
+		} else if files.wait(within, task) != nil {
+			t.Fatalf("%s waits for routes that were recorded", task)
+		}
+		if err := files.finished(task); err != nil {
+			t.Fatal(err)
+		}
+		there, err := filepath.Glob(filepath.Join(c.Out, "*", "*", trainer.RoutesFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, fmt.Sprint(task.recipe.Name, " ", len(there)))
+	}
+	want := []string{"bf16 1", "mxfp8 2", "mxint8 3", "mxfp8@bf16 3", "bf16@mxfp8 2", "mxint8@bf16 1", "bf16@mxint8 0"}
+	if !slices.Equal(left, want) {
+		t.Errorf("files after each run: %q, want %q", left, want)
+	}
+
+	end()
+	if err := c.newRouteFiles(tasks).wait(within, tasks[3]); !errors.Is(err, trainer.ErrInterrupted) {
+		t.Errorf("a wait that is interrupted: %v", err)
 	}
 }
 
