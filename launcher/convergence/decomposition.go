@@ -21,7 +21,7 @@ type Decomposition struct {
 }
 
 // Part is a part of an arm's difference, as a fraction of the baseline's loss with its own routes.
-// Its intervals hold for both losses and all looks, but for this part alone.
+// Its intervals hold for both losses and all looks together, one part at a time.
 type Part struct {
 	Name    string      `json:"name"`
 	Train   *Difference `json:"train"`
