@@ -33,6 +33,7 @@ type compareFlags struct {
 	jobs      int
 	quick     bool
 	keepState bool
+	decompose bool
 	given     *[]assignment
 }
 
@@ -49,6 +50,7 @@ func (f *compareFlags) define(fs *flag.FlagSet) action {
 	fs.IntVar(&f.jobs, "jobs", 1, "`N` runs to train at the same time")
 	fs.BoolVar(&f.quick, "quick", false, "train a small model for a few steps, 1 to 2 minutes on two cores: finds broken recipes, but does not predict long runs")
 	fs.BoolVar(&f.keepState, "keep-checkpoints", false, "keep the last checkpoint of every run")
+	fs.BoolVar(&f.decompose, "decompose", false, "train two more runs per precision and seed, with each other's experts of every token, and split the difference into a part through numbers and a part through routes; --record-routes keeps the files")
 	f.given = bind(fs, convergence.Default)
 	for name, usage := range map[string]string{
 		"precision": "`LIST` precisions to compare, the baseline first; +e5m2, +floor, +ceil, +even, +wire, +standard, +bf16-moments and +muon vary one, as in mxfp8+e5m2; +no-rht, +no-stochastic, +no-2d, +no-bf16-tail and +four-over-six vary nvfp4; a recipe file such as mine.toml is one too",
@@ -202,7 +204,7 @@ func (f *compareFlags) comparison(given []assignment, claim *runClaim) (*converg
 		return nil, err
 	}
 	return &convergence.Comparison{
-		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Out: out, Jobs: f.jobs, KeepState: f.keepState,
+		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Out: out, Jobs: f.jobs, KeepState: f.keepState, Decompose: f.decompose,
 	}, nil
 }
 

@@ -27,6 +27,7 @@ type Comparison struct {
 	Out       string        // folder of the comparison
 	Jobs      int           // concurrent runs
 	KeepState bool          // retain the last checkpoint of each run
+	Decompose bool          // train the crossed runs of a [Decomposition] too
 	Start     Start
 	Console   io.Writer // for progress
 	Width     int       // columns of the console if it is a terminal, else 0
@@ -58,7 +59,7 @@ func (t task) String() string { return fmt.Sprintf("%s, seed %d", t.recipe.Name,
 // tasks returns all runs that the design may take, in order. They go seed by seed, so that finished
 // runs can be compared at any look. Ablations come last.
 func (c *Comparison) tasks() []task {
-	return append(c.tasksOf(c.compared(), 0, c.Design.Seeds()), c.ablations()...)
+	return append(c.tasksOf(c.withCrossed(c.compared()), 0, c.Design.Seeds()), c.ablations()...)
 }
 
 // compared returns the recipes with a verdict, and the baseline.
@@ -105,11 +106,17 @@ func (c *Comparison) seeds() []uint64 {
 func (c *Comparison) config(r Recipe, seed uint64) trainer.Config {
 	cfg := c.Config
 	r.apply(&cfg)
-	cfg.Seed, cfg.Out = seed, filepath.Join(c.Out, r.Name, fmt.Sprintf("seed-%d", seed))
+	cfg.Seed, cfg.Out = seed, c.folder(r.Name, seed)
+	c.setRoutes(r, &cfg)
 	if c.Jobs > 1 && cfg.Threads == 0 {
 		cfg.Threads = max(1, runtime.GOMAXPROCS(0)/(c.Ranks*c.Jobs))
 	}
 	return cfg
+}
+
+// folder returns the folder of a run.
+func (c *Comparison) folder(recipe string, seed uint64) string {
+	return filepath.Join(c.Out, recipe, fmt.Sprintf("seed-%d", seed))
 }
 
 // MaxSeeds is the largest number of seeds of a comparison.
@@ -126,6 +133,9 @@ func (c *Comparison) CheckSettings() error {
 	}
 	if c.Config.RecordEvery < 1 {
 		errs = append(errs, fmt.Errorf("record_every is %d: a comparison needs records: give 1 or more", c.Config.RecordEvery))
+	}
+	if c.Decompose && c.Config.ReplayRoutes != "" {
+		errs = append(errs, errors.New("--decompose replays the routes of its own runs: leave --replay-routes out"))
 	}
 	return errors.Join(errs...)
 }
@@ -160,8 +170,8 @@ func (c *Comparison) Check() error {
 		if err != nil {
 			return err
 		}
-		if seen[t.recipe.Name] || state.finished() {
-			continue
+		if seen[t.recipe.Name] || state.finished() || t.recipe.routes != "" {
+			continue // the routes of a crossed run may not exist yet; the rest is its recipe's
 		}
 		seen[t.recipe.Name] = true
 		job, err := trainer.Prepare(t.cfg, c.Ranks, state.checkpoint, nil)

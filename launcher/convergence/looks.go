@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"spmoe/launcher/record"
-	"spmoe/launcher/trainer"
 )
 
 // study holds the finished runs of a comparison.
@@ -37,9 +36,9 @@ func (c *Comparison) Run(ctx context.Context) (Result, error) {
 func (s *study) run(ctx context.Context) (Result, error) {
 	ablations := s.ablations()
 	s.progress.add(ablations)
-	open, from := s.compared(), 0
+	open, from := s.compared(), 0 // the baseline and undecided recipes
 	for i, look := range s.Design.Looks {
-		tasks := s.tasksOf(open, from, look.Seeds)
+		tasks := s.tasksOf(s.withCrossed(open), from, look.Seeds)
 		s.progress.add(tasks)
 		if err := s.train(ctx, tasks); err != nil {
 			return Result{}, err
@@ -75,16 +74,18 @@ func (s *study) undecided(r Result) (open []Recipe) {
 
 // train trains runs and adds them to the finished ones.
 func (s *study) train(ctx context.Context, tasks []task) error {
-	logs := make([]*record.Log, len(tasks))
+	logs, files := make([]*record.Log, len(tasks)), s.newRouteFiles(tasks)
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(s.Jobs)
 	for i, t := range tasks {
 		group.Go(func() (err error) {
-			if within.Err() != nil {
-				return trainer.ErrInterrupted
+			if err := files.wait(within, t); err != nil {
+				return err
 			}
-			logs[i], err = s.Comparison.run(within, t, s.progress)
-			return err
+			if logs[i], err = s.Comparison.run(within, t, s.progress); err != nil {
+				return err
+			}
+			return files.finished(t)
 		})
 	}
 	err := group.Wait()

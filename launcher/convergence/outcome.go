@@ -36,12 +36,7 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 		},
 	}
 	for _, r := range c.Recipes {
-		arm := Arm{Name: r.Name, About: r.About, Ablation: r.Ablation}
-		for i, t := range tasks {
-			if t.recipe.Name == r.Name {
-				arm.Runs = append(arm.Runs, c.summarize(t, logs[i]))
-			}
-		}
+		arm := Arm{Name: r.Name, About: r.About, Ablation: r.Ablation, Runs: c.runsOf(r.Name, tasks, logs)}
 		if len(arm.Runs) == 0 {
 			continue // an ablation, before its turn
 		}
@@ -51,6 +46,7 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 			arm.Verdict = Baseline
 		} else {
 			arm.judge(result.Arms[0], c.Design)
+			arm.Decomposition = c.decompose(arm, result.Arms[0], tasks, logs)
 		}
 		result.Arms = append(result.Arms, arm)
 	}
@@ -61,6 +57,16 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 	result.Spread.Train = spread(losses(result.Arms[0].Runs, trainLoss))
 	result.Spread.HeldOut = spread(losses(result.Arms[0].Runs, heldOutLoss))
 	return result, nil
+}
+
+// runsOf returns the runs of a recipe, seed by seed.
+func (c *Comparison) runsOf(recipe string, tasks []task, logs []*record.Log) (runs []Run) {
+	for i, t := range tasks {
+		if t.recipe.Name == recipe {
+			runs = append(runs, c.summarize(t, logs[i]))
+		}
+	}
+	return runs
 }
 
 // setOrigin records the machines of the runs and the versions of the program.

@@ -16,12 +16,19 @@ import (
 // losses fall to the given ones.
 func made(t *testing.T, precision, ablations string, seeds int, final func(arm string, seed uint64) (train, heldOut float64)) Result {
 	t.Helper()
+	return madeBy(t, func(*Comparison) {}, precision, ablations, seeds, final)
+}
+
+// madeBy is made for a comparison that change has changed.
+func madeBy(t *testing.T, change func(*Comparison), precision, ablations string, seeds int, final func(arm string, seed uint64) (train, heldOut float64)) Result {
+	t.Helper()
 	c := tiny(t, "unread", 40, "bf16,mxfp8")
 	all, err := ParseRecipes(precision, ablations)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.Recipes, c.Design = all, design.Fixed(0.005, seeds)
+	change(c)
 	var logs []*record.Log
 	tasks := c.tasks()
 	for _, task := range tasks {

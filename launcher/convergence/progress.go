@@ -24,7 +24,7 @@ type progress struct {
 	pace   map[string]*pace
 	done   int       // finished runs
 	runs   int       // announced
-	arms   int       // with a verdict, and the baseline
+	arms   int       // runs per seed
 	seeds  int       // at most
 	shown  time.Time // when the last line was printed
 	isLive bool      // the live line is on the screen
@@ -43,7 +43,7 @@ const (
 )
 
 func newProgress(c *Comparison) *progress {
-	return &progress{w: c.Console, width: c.Width, jobs: c.Jobs, arms: len(c.compared()), seeds: c.Design.Seeds(), shown: time.Now(), left: map[string]int{}, pace: map[string]*pace{}}
+	return &progress{w: c.Console, width: c.Width, jobs: c.Jobs, arms: len(c.withCrossed(c.compared())), seeds: c.Design.Seeds(), shown: time.Now(), left: map[string]int{}, pace: map[string]*pace{}}
 }
 
 // add announces further runs.

@@ -21,6 +21,7 @@ type Recipe struct {
 	precision string
 	file      string // text of a recipe file; empty: the precision is a built-in one
 	modifiers []modifier
+	routes    string // recipe whose routes are replayed; empty: none
 }
 
 // modifier changes one setting of a precision.

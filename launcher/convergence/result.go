@@ -67,18 +67,21 @@ const (
 
 // Arm is one way to train, over all its seeds. An arm has no seeds after the look that decided it.
 type Arm struct {
-	Name      string        `json:"name"`
-	About     string        `json:"about"`
-	Ablation  bool          `json:"ablation"` // for the table only; not part of the overall verdict
-	Runs      []Run         `json:"runs"`
-	Verdict   string        `json:"verdict"`
-	Train     *Difference   `json:"train,omitempty"`      // to the baseline; nil for the baseline itself, or if a loss is not finite
-	HeldOut   *Difference   `json:"held_out,omitempty"`   // the same
-	Course    []Window      `json:"course,omitempty"`     // of the difference in training loss
-	TextError float64       `json:"text_error,omitempty"` // standard error of HeldOut.Mean as an estimate for other text; 0: not known
-	Agreement []Agreement   `json:"router_agreement,omitempty"`
-	Speed     float64       `json:"tokens_per_second"` // median over warm steps of all runs
-	Times     *record.Times `json:"times,omitempty"`   // of the first run
+	Name      string      `json:"name"`
+	About     string      `json:"about"`
+	Ablation  bool        `json:"ablation"` // for the table only; not part of the overall verdict
+	Runs      []Run       `json:"runs"`
+	Verdict   string      `json:"verdict"`
+	Train     *Difference `json:"train,omitempty"`      // to the baseline; nil for the baseline itself, or if a loss is not finite
+	HeldOut   *Difference `json:"held_out,omitempty"`   // the same
+	Course    []Window    `json:"course,omitempty"`     // of the difference in training loss
+	TextError float64     `json:"text_error,omitempty"` // standard error of HeldOut.Mean as an estimate for other text; 0: not known
+	Agreement []Agreement `json:"router_agreement,omitempty"`
+
+	Decomposition *Decomposition `json:"decomposition,omitempty"` // nil if the comparison has none
+
+	Speed float64       `json:"tokens_per_second"` // median over warm steps of all runs
+	Times *record.Times `json:"times,omitempty"`   // of the first run
 }
 
 // Run is one arm trained with one seed.

@@ -17,13 +17,18 @@ import (
 func difference(losses, baseline []float64, d design.Design) *Difference {
 	var pairs []float64
 	for i, loss := range losses {
-		pair := loss/baseline[i] - 1
-		if !finite(pair) || baseline[i] <= 0 {
+		if baseline[i] <= 0 {
 			return nil
 		}
-		pairs = append(pairs, pair)
+		pairs = append(pairs, loss/baseline[i]-1)
 	}
-	if len(pairs) == 0 {
+	return differenceOf(pairs, d)
+}
+
+// differenceOf describes differences by seed, each a fraction of the baseline's loss. It returns
+// nil if there are none, or if one is not finite.
+func differenceOf(pairs []float64, d design.Design) *Difference {
+	if len(pairs) == 0 || slices.ContainsFunc(pairs, func(p float64) bool { return !finite(p) }) {
 		return nil
 	}
 	s := sampleOf(pairs)

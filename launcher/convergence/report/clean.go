@@ -30,12 +30,33 @@ func cleaned(r convergence.Result) convergence.Result {
 		zero(&arm.Speed)
 		arm.Agreement = slices.DeleteFunc(slices.Clone(arm.Agreement), func(a convergence.Agreement) bool { return !figure.Finite(a.Share) })
 		arm.Times = finiteTimes(arm.Times)
-		arm.Runs = slices.Clone(arm.Runs)
-		for j := range arm.Runs {
-			zero(&arm.Runs[j].Speed)
-		}
+		arm.Runs, arm.Decomposition = finiteSpeeds(arm.Runs), finiteParts(arm.Decomposition)
 	}
 	return r
+}
+
+// finiteSpeeds returns a copy of runs in which speeds that are not finite are 0.
+func finiteSpeeds(runs []convergence.Run) []convergence.Run {
+	runs = slices.Clone(runs)
+	for i := range runs {
+		if !figure.Finite(runs[i].Speed) {
+			runs[i].Speed = 0
+		}
+	}
+	return runs
+}
+
+// finiteParts returns a copy of d in which differences that are not finite are nil.
+func finiteParts(d *convergence.Decomposition) *convergence.Decomposition {
+	if d == nil {
+		return nil
+	}
+	finite := convergence.Decomposition{Numbers: finiteSpeeds(d.Numbers), Routes: finiteSpeeds(d.Routes)}
+	for _, part := range d.Parts {
+		part.Train, part.HeldOut = finiteDifference(part.Train), finiteDifference(part.HeldOut)
+		finite.Parts = append(finite.Parts, part)
+	}
+	return &finite
 }
 
 // finiteDifference returns d if all its numbers are finite, and otherwise nil.
