@@ -23,7 +23,7 @@ import (
 
 // bombMemory is what refusing a bomb may allocate, all together, in bytes: twice what the worst one
 // takes, because the race detector makes some objects larger.
-const bombMemory = 32 << 20
+const bombMemory = 48 << 20
 
 // bomb is something to be refused: how it is made in an empty folder, and the rule that its error
 // must name.

@@ -33,9 +33,9 @@ func TestBenchmark(t *testing.T) {
 		if len(b.Activations) != 2 || slices.Min(b.Activations) <= 0 {
 			t.Errorf("%s: activations of %v bytes", p.Name, b.Activations)
 		}
-		most := 250.0 // more under load
+		most := 300.0 // more under load
 		if !strings.HasPrefix(p.Name, "bf16") && !strings.HasPrefix(p.Name, "fp32") && !strings.HasPrefix(p.Name, "mxfp8") && p.Name != "mxint8" {
-			most = 500 // formats without products of their own: decoded copies, and meetings about scales
+			most = 800 // formats without products of their own: decoded copies, and meetings about scales
 		}
 		if b.Objects >= most {
 			t.Errorf("%s: %v objects on the heap a step", p.Name, b.Objects)
