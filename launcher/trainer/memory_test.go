@@ -99,7 +99,7 @@ func heldBy(model *moe.Model, ex *tensor.Exec) (m Memory) {
 	return m
 }
 
-// owned counts the parameters of which a rank is the first to have them.
+// owned counts the parameters that no earlier rank has.
 func owned(model *moe.Model) (n int64) {
 	for _, g := range model.Groups {
 		if g.Ranks == nil || g.Ranks.Rank() == 0 {

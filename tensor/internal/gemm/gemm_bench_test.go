@@ -21,6 +21,11 @@ var benchShapes = []struct {
 	room    int
 }{
 	{"large", 1024, 1024, 1024, false, false, 0},
+	{"wide", 512, 2048, 7168, false, false, 0},
+	{"16B", 1024, 1408, 2048, false, false, 0},
+	{"16B", 1024, 2048, 1408, false, false, 0},
+	{"dgrad16B", 1024, 2048, 1408, false, true, 0},
+	{"wgrad16B", 1408, 2048, 1024, true, true, 0},
 	{"forward", 64, 512, 256, false, false, 0},
 	{"forward", 256, 128, 256, false, false, 0},
 	{"forward", 512, 256, 128, false, false, 0},
