@@ -21,6 +21,15 @@
 //	files := map[string]string{"add_amd64.s": f.Asm(), "add_amd64.go": f.Stubs()}
 //	err := asmgen.Write("..", files) // in the generator; asmgen.Check("..", files) in its test
 //
+// [NewFileARM64] begins a file for arm64. NEON instructions that Go's assembler does not support
+// are printed as words, with the text of ARM's assembler in a comment. A test compares each of them
+// with llvm-mc:
+//
+//	v := fn.Vs(2)
+//	fn.I("FLDPQ", x.At(0), asmgen.Pair{v[0], v[1]})
+//	fn.I("VFADD", v[0].S4(), v[1].S4(), v[1].S4())
+//	fn.I("FMOVQ", v[1], x.At(0))
+//
 // Kernels read Go structs by the names of their fields, which the assembler looks up in go_asm.h.
 // A field can move, but a renamed field does not assemble. A constant that shapes the code is
 // checked when the declarations are compiled:

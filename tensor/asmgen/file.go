@@ -12,16 +12,22 @@ import (
 
 // File is one .s file with its declarations.
 type File struct {
+	arch                       *arch
 	pkg, generator, constraint string
 	data, text, stubs          strings.Builder
 	fields                     bool // the text names fields of Go structs
 	constants                  []string
 }
 
-// NewFile begins a file of package pkg. generator, such as "go run ./asm", is named in the first
-// line. constraint is the text after go:build.
+// NewFile begins a file of package pkg for amd64. generator, such as "go run ./asm", is named in
+// the first line. constraint is the text after go:build.
 func NewFile(pkg, generator, constraint string) *File {
-	return &File{pkg: pkg, generator: generator, constraint: constraint}
+	return &File{arch: amd64, pkg: pkg, generator: generator, constraint: constraint}
+}
+
+// NewFileARM64 is NewFile for arm64.
+func NewFileARM64(pkg, generator, constraint string) *File {
+	return &File{arch: arm64, pkg: pkg, generator: generator, constraint: constraint}
 }
 
 func (f *File) header() string {

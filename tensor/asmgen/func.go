@@ -58,7 +58,7 @@ type Func struct {
 // without a frame.
 func (f *File) Func(name, doc string, params ...Param) *Func {
 	fn := &Func{f: f, name: name, slots: map[string]frameSlot{}, sizes: map[string]int{}}
-	fn.regs = []Reg{AX, BX, CX, DX, SI, DI, R8, R9, R10, R11, R12, R13, R14}
+	fn.regs = slices.Clone(f.arch.general)
 	for i := range uint8(32) {
 		fn.vecs = append(fn.vecs, i)
 	}
@@ -126,11 +126,11 @@ func (fn *Func) Load(name string) Reg {
 		panic(fmt.Sprintf("asmgen: %s of %s has %d bytes, not 8: use I with Slot", name, fn.name, fn.sizes[name]))
 	}
 	r := fn.GP()
-	fn.I("MOVQ", s, r)
+	fn.I(fn.f.arch.load, s, r)
 	return r
 }
 
-// GP takes a free general register (13 in all: not SP, BP, R15).
+// GP takes a free general register. There are 13 on amd64 (not SP, BP, R15) and 23 on arm64.
 func (fn *Func) GP() Reg {
 	if len(fn.regs) == 0 {
 		panic("asmgen: " + fn.name + " is out of general registers: free some")
@@ -185,6 +185,8 @@ func (fn *Func) Free(ops ...Operand) {
 			fn.regs = append([]Reg{r}, fn.regs...)
 		case Vec:
 			fn.vecs = append([]uint8{r.id}, fn.vecs...)
+		case Neon:
+			fn.vecs = append([]uint8{r.id}, fn.vecs...)
 		default:
 			panic(fmt.Sprintf("asmgen: cannot free %v", op))
 		}
@@ -192,10 +194,9 @@ func (fn *Func) Free(ops ...Operand) {
 }
 
 // I prints one instruction, with operands in Go's order. Instructions that Go's assembler does not
-// support are encoded here (evex.go, amx.go, prefetch.go).
+// support are encoded here (evex.go, amx.go, prefetch.go, neon_encode.go).
 func (fn *Func) I(mnemonic string, ops ...Operand) {
-	words := make([]string, len(ops))
-	for i, op := range ops {
+	for _, op := range ops {
 		if _, ok := op.(Vec); ok && mnemonic[0] != 'V' {
 			// This would be an SSE encoding among AVX ones. Some CPUs stall for hundreds of cycles
 			// if the upper halves of registers are in use.
@@ -204,20 +205,21 @@ func (fn *Func) I(mnemonic string, ops ...Operand) {
 		if m, ok := op.(Mem); ok && m.field != "" {
 			fn.f.fields = true
 		}
-		words[i] = op.String()
 	}
-	line := strings.TrimRight(mnemonic+" "+strings.Join(words, ", "), " ")
-	enc, ok := encodeEVEX(mnemonic, ops)
+	line, ok := fn.f.arch.encode(mnemonic, ops)
 	if !ok {
-		enc, ok = encodeAMX(mnemonic, ops)
-	}
-	if !ok {
-		enc, ok = encodePrefetchW(mnemonic, ops)
-	}
-	if ok {
-		line = emit(enc, ops) + " // " + line
+		line = text(mnemonic, ops)
 	}
 	fn.print(line)
+}
+
+// text returns an instruction in the syntax of Go's assembler.
+func text(mnemonic string, ops []Operand) string {
+	words := make([]string, len(ops))
+	for i, op := range ops {
+		words[i] = op.String()
+	}
+	return strings.TrimRight(mnemonic+" "+strings.Join(words, ", "), " ")
 }
 
 // Interleave prints the instructions of the bodies in turn, so that chains of dependent
@@ -288,8 +290,7 @@ func (fn *Func) CountDown(counter Reg, body func()) {
 	fn.Align(64)
 	fn.Place(head)
 	body()
-	fn.I("DECQ", counter)
-	fn.I("JNZ", head)
+	fn.f.arch.jumpDown(fn, counter, head)
 }
 
 // Aside prints rarely executed code after the next Return. The code begins at label at and jumps to
@@ -302,9 +303,11 @@ func (fn *Func) Aside(at, back Label, body func()) {
 	})
 }
 
-// Return ends the function. VZEROUPPER keeps later SSE code fast.
+// Return ends the function.
 func (fn *Func) Return() {
-	fn.I("VZEROUPPER")
+	for _, mnemonic := range fn.f.arch.leave {
+		fn.I(mnemonic)
+	}
 	fn.I("RET")
 	for len(fn.asides) > 0 {
 		aside := fn.asides[0]

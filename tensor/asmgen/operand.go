@@ -8,11 +8,11 @@ import "fmt"
 // Operand is an operand of an instruction.
 type Operand interface{ String() string }
 
-// Reg is a 64-bit general register, with the hardware's number.
+// Reg is a 64-bit general register, with the hardware's number. Those of arm64 start at r0.
 type Reg uint8
 
-// The general registers. SP is the hardware stack pointer. BP is the frame pointer: do not change
-// it.
+// The general registers of amd64. SP is the hardware stack pointer. BP is the frame pointer: do not
+// change it.
 const (
 	AX Reg = iota
 	CX
@@ -36,8 +36,11 @@ var regNames = [...]string{"AX", "CX", "DX", "BX", "SP", "BP", "SI", "DI"}
 
 // String returns the name in Go's assembler.
 func (r Reg) String() string {
-	if int(r) < len(regNames) {
+	switch {
+	case int(r) < len(regNames):
 		return regNames[r]
+	case r >= r0:
+		return fmt.Sprintf("R%d", uint8(r-r0))
 	}
 	return fmt.Sprintf("R%d", uint8(r))
 }

@@ -1,0 +1,86 @@
+package asmgen
+
+// The encoder of NEON instructions that Go's assembler does not support. Their names are V and
+// ARM's name. Source: Arm Architecture Reference Manual for A-profile, C7.2 and C4.1.
+
+import (
+	"fmt"
+	"strings"
+)
+
+// neonOp is an instruction for given arrangements of its operands.
+type neonOp struct {
+	word     uint32
+	operands string // arrangements in ARM's order, the destination first
+}
+
+// neonOps lists the instructions. An operand "S" is one element. A number is an immediate that is
+// part of the word.
+var neonOps = map[string][]neonOp{
+	"VFADD":    {{0x4e20d400, "S4 S4 S4"}, {0x4e60d400, "D2 D2 D2"}},
+	"VFSUB":    {{0x4ea0d400, "S4 S4 S4"}},
+	"VFMUL":    {{0x6e20dc00, "S4 S4 S4"}, {0x6e60dc00, "D2 D2 D2"}, {0x4f809000, "S4 S4 S"}},
+	"VFDIV":    {{0x6e20fc00, "S4 S4 S4"}},
+	"VFADDP":   {{0x6e20d400, "S4 S4 S4"}, {0x6e60d400, "D2 D2 D2"}},
+	"VFMAX":    {{0x4e20f400, "S4 S4 S4"}},
+	"VFMIN":    {{0x4ea0f400, "S4 S4 S4"}},
+	"VFMAXNM":  {{0x4e20c400, "S4 S4 S4"}},
+	"VFCMEQ":   {{0x4e20e400, "S4 S4 S4"}},
+	"VFCMGE":   {{0x6e20e400, "S4 S4 S4"}},
+	"VFCMGT":   {{0x6ea0e400, "S4 S4 S4"}},
+	"VFABS":    {{0x4ea0f800, "S4 S4"}},
+	"VFNEG":    {{0x6ea0f800, "S4 S4"}},
+	"VFSQRT":   {{0x6ea1f800, "S4 S4"}},
+	"VFRINTN":  {{0x4e218800, "S4 S4"}},
+	"VFCVTNS":  {{0x4e21a800, "S4 S4"}},
+	"VSCVTF":   {{0x4e21d800, "S4 S4"}},
+	"VFCVTL":   {{0x0e617800, "D2 S2"}},
+	"VFCVTL2":  {{0x4e617800, "D2 S4"}},
+	"VFMLA":    {{0x4f801000, "S4 S4 S"}},
+	"VSHLL":    {{0x2e613800, "S4 H4 16"}},
+	"VSHLL2":   {{0x6e613800, "S4 H8 16"}},
+	"VBFCVTN":  {{0x0ea16800, "H4 S4"}},
+	"VBFCVTN2": {{0x4ea16800, "H8 S4"}},
+	"VBFDOT":   {{0x6e40fc00, "S4 H8 H8"}},
+	"VBFMMLA":  {{0x6e40ec00, "S4 H8 H8"}},
+	"VSDOT":    {{0x4e809400, "S4 B16 B16"}},
+	"VSMMLA":   {{0x4e80a400, "S4 B16 B16"}},
+}
+
+// encodeNeon returns an instruction of neonOps as a word, followed by the text of ARM's assembler
+// in a comment. ok is false for any other mnemonic or arrangement. Operands are in Go's order:
+// sources reversed, the destination last.
+func encodeNeon(mnemonic string, ops []Operand) (line string, ok bool) {
+	var kinds, texts []string
+	var regs []Neon
+	for i := len(ops) - 1; i >= 0; i-- {
+		switch op := ops[i].(type) {
+		case Neon:
+			kinds, texts, regs = append(kinds, string(op.lanes)), append(texts, op.arm()), append(regs, op)
+		case Imm:
+			kinds, texts = append(kinds, fmt.Sprint(int64(op))), append(texts, fmt.Sprintf("#%d", int64(op)))
+		default:
+			return "", false
+		}
+	}
+	for _, op := range neonOps[mnemonic] {
+		if op.operands == strings.Join(kinds, " ") {
+			name := strings.ToLower(strings.TrimPrefix(mnemonic, "V"))
+			return fmt.Sprintf("WORD $0x%08x // %s %s", op.word|fieldsOf(regs), name, strings.Join(texts, ", ")), true
+		}
+	}
+	return "", false
+}
+
+// fieldsOf returns the register numbers at their places: Rd, Rn, Rm. An element of Rm adds its two
+// bits at H and L.
+func fieldsOf(regs []Neon) uint32 {
+	var word uint32
+	for i, r := range regs {
+		word |= uint32(r.id) << [...]uint{0, 5, 16}[i]
+		if r.lane >= 0 {
+			word |= uint32(r.lane)&1<<21 | uint32(r.lane)>>1<<11
+		}
+	}
+	return word
+}

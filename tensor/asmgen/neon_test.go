@@ -1,0 +1,172 @@
+package asmgen
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// needLLVM is the environment variable that makes the tests fail where llvm-mc is missing.
+const needLLVM = "SPMOE_NEED_LLVM"
+
+// llvmMC returns the path of llvm-mc. It skips the test if there is none.
+func llvmMC(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"llvm-mc", "llvm-mc-19", "llvm-mc-14"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	if os.Getenv(needLLVM) != "" {
+		t.Fatalf("llvm-mc is missing, and %s is set: install llvm", needLLVM)
+	}
+	t.Skip("no word is compared: llvm-mc is missing; install llvm")
+	return ""
+}
+
+// checkWords compares lines such as "WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s" with what
+// llvm-mc assembles from their comments.
+func checkWords(t *testing.T, lines []string) {
+	t.Helper()
+	var words []string
+	var source strings.Builder
+	for _, line := range lines {
+		word, text, _ := strings.Cut(strings.TrimPrefix(line, "WORD $0x"), " // ")
+		words = append(words, word)
+		source.WriteString(text + "\n")
+	}
+	cmd := exec.Command(llvmMC(t), "-triple=aarch64", "-mattr=+bf16,+i8mm,+dotprod", "-show-encoding")
+	cmd.Stdin = strings.NewReader(source.String())
+	var problems strings.Builder
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("llvm-mc: %v\n%s", err, problems.String())
+	}
+	codes := regexp.MustCompile(`encoding: \[0x(..),0x(..),0x(..),0x(..)\]`).FindAllStringSubmatch(string(out), -1)
+	if len(codes) != len(words) {
+		t.Fatalf("llvm-mc printed %d words for %d instructions", len(codes), len(words))
+	}
+	for i, c := range codes {
+		if want := c[4] + c[3] + c[2] + c[1]; words[i] != want {
+			t.Errorf("%s: llvm-mc has %s", lines[i], want)
+		}
+	}
+}
+
+// Every instruction of the table, with every register at every place and every element, has the
+// word of llvm-mc.
+func TestEncodeNeon(t *testing.T) {
+	var lines []string
+	for mnemonic, forms := range neonOps {
+		for _, form := range forms {
+			kinds := strings.Fields(form.operands)
+			for id := range 32 {
+				for at := range kinds {
+					lines = append(lines, neonLines(t, mnemonic, kinds, at, id)...)
+				}
+			}
+		}
+	}
+	slices.Sort(lines)
+	checkWords(t, slices.Compact(lines))
+}
+
+// neonLines returns an instruction with register id at place at, and V1, V2 and V3 at the others.
+func neonLines(t *testing.T, mnemonic string, kinds []string, at, id int) (lines []string) {
+	for lane := range 4 {
+		var ops []Operand
+		for i, kind := range kinds {
+			v := NeonReg(i + 1)
+			if i == at {
+				v = NeonReg(id)
+			}
+			var op Operand = v.as(lanes(kind))
+			switch kind {
+			case "S":
+				op = v.S(lane)
+			case "16":
+				op = Imm(16)
+			}
+			ops = append([]Operand{op}, ops...)
+		}
+		line, ok := encodeNeon(mnemonic, ops)
+		if !ok {
+			t.Fatalf("%s %v is not encoded", mnemonic, ops)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// The committed assembly has the words of llvm-mc.
+func TestCommittedWords(t *testing.T) {
+	var lines []string
+	word := regexp.MustCompile(`(?m)^\tWORD .*$`)
+	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_arm64.s") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, line := range word.FindAllString(string(text), -1) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(lines)
+	if lines = slices.Compact(lines); len(lines) > 0 {
+		checkWords(t, lines)
+	}
+}
+
+// An arm64 function loads arguments, counts and returns as arm64 does. Instructions that Go's
+// assembler supports are left to it.
+func TestFuncARM64(t *testing.T) {
+	f := NewFileARM64("p", "go run ./asm", "arm64")
+	fn := f.Func("f", "f adds.", Arg("x", "unsafe.Pointer"), Arg("n", "int"))
+	x, n := fn.Load("x"), fn.Load("n")
+	v := fn.Vs(2)
+	fn.CountDown(n, func() {
+		fn.I("FLDPQ", x.At(32), Pair{v[0], v[1]})
+		fn.I("VFADD", v[0].S4(), v[1].S4(), v[1].S4())
+		fn.I("VFMLA", v[0].S4(), v[1].S4(), v[1].S4())
+		fn.I("VFMLA", v[0].S(3), v[1].S4(), v[1].S4())
+		fn.I("FMOVQ", v[1], x.Field("call_sum"))
+	})
+	fn.Return()
+	want := `
+TEXT ·f(SB), NOSPLIT, $0-16
+	MOVD x+0(FP), R0
+	MOVD n+8(FP), R1
+	PCALIGN $64
+loop1:
+	FLDPQ 32(R0), (F0, F1)
+	WORD $0x4e20d421 // fadd v1.4s, v1.4s, v0.4s
+	VFMLA V0.S4, V1.S4, V1.S4
+	WORD $0x4fa01821 // fmla v1.4s, v1.4s, v0.s[3]
+	FMOVQ F1, call_sum(R0)
+	SUBS $1, R1
+	BNE loop1
+	RET
+`
+	if text := f.Asm(); !strings.HasSuffix(text, want) {
+		t.Errorf("the function is\n%s\nwant\n%s", text, want)
+	}
+}
+
+func TestNeonNames(t *testing.T) {
+	v := NeonReg(31)
+	got := fmt.Sprint(v, v.S4(), v.D2(), v.H8(), v.B16(), v.S2(), v.H4(), v.S(2), r0+25)
+	if want := "F31 V31.S4 V31.D2 V31.H8 V31.B16 V31.S2 V31.H4 V31.S[2] R25"; got != want {
+		t.Errorf("names are %s, want %s", got, want)
+	}
+}
