@@ -23,6 +23,7 @@ const (
 	AVX512BF16FMA Tier = "avx512bf16fma" // Sapphire Rapids, no AMX: packed BF16 by FP32 arithmetic
 	AVX512BF16    Tier = "avx512bf16"    // Zen 4, Zen 5: VDPBF16PS everywhere
 	AMX           Tier = "amx"           // Sapphire Rapids, Granite Rapids: products on tile registers
+	NEON          Tier = "neon"          // any arm64 CPU: BF16 by FP32 arithmetic, with the bits of avx2
 )
 
 // Properties that decide between tiers but are not in CPUID.
@@ -55,6 +56,7 @@ var rows = []row{
 	{tier: AVX512BF16FMA, base: AVX512VNNI, needs: features{cpuid.AVX512BF16}},
 	{tier: AVX512BF16, base: AVX512BF16FMA, wants: features{FastBF16}},
 	{tier: AMX, base: AVX512BF16FMA, needs: features{cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8, TileRegisters}},
+	{tier: NEON, base: Generic, needs: features{cpuid.ASIMD}},
 }
 
 // All lists all tiers in order of preference, the best last.

@@ -67,22 +67,10 @@ var recipes = map[cpu.Tier]*recipe{
 	},
 }
 
-// table holds the kernels that the recipes make.
-var table = func() cpu.Table[*kernels] {
-	t := cpu.Table[*kernels]{cpu.Generic: &genericKernels}
-	for tier, r := range recipes {
-		t[tier] = r.kernels()
-	}
-	return t
-}()
-
 // few is kernels.few where reading b in place pays. It pays for up to somewhat more rows than
 // arithmetic needs to catch up with reading. Beyond 12 rows the sums must also be long, so that
 // adding up the vectors of each is little work.
 func few(rows, k int) bool { return rows <= max(12, min(k/16, 64)) }
-
-// upTo returns a kernels.few for up to most rows: there, packing b costs more than it saves.
-func upTo(most int) func(rows, k int) bool { return func(rows, _ int) bool { return rows <= most } }
 
 // The FLOPs of a peak loop: rounds · instructions · lanes · 2 per multiply-add.
 

@@ -3,7 +3,7 @@
 package gemm
 
 // Packing for AVX2, which has no masks for 16-bit words: assembly for whole vectors, plain Go for
-// the tails. Steps are written in order, so that a store's surplus lanes may overlap the next step.
+// the tails.
 
 import (
 	"math/bits"
@@ -14,26 +14,14 @@ func alongAVX2(dst, src unsafe.Pointer, offsets *[16]int, words, _, step, _ int)
 	if words >= 16 {
 		packRowsAVX2(dst, src, offsets, words/16, step)
 	}
-	for k := words / 16 * 8; k < words/2; k++ {
-		for r := range 8 {
-			*(*uint32)(unsafe.Add(dst, 4*r+k*step)) = *(*uint32)(unsafe.Add(src, offsets[r]+4*k))
-		}
-	}
+	packTail(dst, src, offsets[:8], words/16*8, words, step)
 }
 
 func alongSplitAVX2(dst, src unsafe.Pointer, offsets *[16]int, words, _, step, _ int) {
 	if words >= 16 {
 		packRowsSplitAVX2(dst, src, offsets, words/16, step)
 	}
-	for k := words / 16 * 16; k < words+words%2; k++ {
-		for r := range 8 {
-			x := float32(0)
-			if from := k ^ 1; from < words { // the second of a pair goes first
-				x = wideBF16(*(*uint16)(unsafe.Add(src, offsets[r]+2*from)))
-			}
-			*(*float32)(unsafe.Add(dst, 4*r+k*step)) = x
-		}
-	}
+	splitTail(dst, src, offsets[:8], words/16*16, words, step)
 }
 
 func acrossAVX2(dst, src unsafe.Pointer, stride, k, step, lanes int) {

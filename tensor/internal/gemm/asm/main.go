@@ -16,34 +16,47 @@ func main() {
 // files returns everything that the generator writes, by file name.
 func files() map[string]string {
 	out := map[string]string{}
-	for name, fill := range map[string]func(*asmgen.File){
-		"panels_bf16_amx":            amx,
-		"panels_bf16_avx512":         bf16AVX512.tiles,
-		"panels_fp32_avx2":           fp32AVX2.tiles,
-		"panels_fp32_avx512":         fp32AVX512.tiles,
-		"panels_pack_avx2":           packAVX2,
-		"panels_pack_avx512":         packAVX512,
-		"fewrows_direct_bf16_avx2":   directAVX2,
-		"fewrows_direct_bf16_avx512": directBF16,
-		"fewrows_direct_mx_avx2":     directMXAVX2,
-		"fewrows_direct_mx_avx512":   directMX,
-		"fewrows_across_amx":         acrossAMX,
-		"fewrows_across_bf16_avx2":   acrossAVX2,
-		"fewrows_across_bf16_avx512": acrossBF16,
-		"fewrows_across_e4m3_avx2":   acrossE4M3AVX2,
-		"fewrows_across_mx_avx512":   acrossMX,
-		"fewrows_transposed_amx":     transposedAMX,
-		"integers_bytes_avx512":      int8AVX512,
-		"integers_direct_avx512":     directInt8,
-		"integers_tiles_amx":         amxInt8,
-		"integers_int16_avx2":        int8AVX2,
-		"codes_decode_avx2":          decodeAVX2,
-		"codes_decode_avx512":        decodeAVX512,
-	} {
-		f := asmgen.NewFile("gemm", "go run ./asm", "amd64 && !purego")
+	add := func(name, arch string, f *asmgen.File, fill func(*asmgen.File)) {
 		fill(f)
-		out[name+"_amd64.s"] = f.Asm()
-		out[name+"_amd64.go"] = f.Stubs()
+		out[name+"_"+arch+".s"] = f.Asm()
+		out[name+"_"+arch+".go"] = f.Stubs()
+	}
+	for name, fill := range filesAMD64 {
+		add(name, "amd64", asmgen.NewFile("gemm", "go run ./asm", "amd64 && !purego"), fill)
+	}
+	for name, fill := range filesARM64 {
+		add(name, "arm64", asmgen.NewFileARM64("gemm", "go run ./asm", "arm64 && !purego"), fill)
 	}
 	return out
+}
+
+var filesAMD64 = map[string]func(*asmgen.File){
+	"panels_bf16_amx":            amx,
+	"panels_bf16_avx512":         bf16AVX512.tiles,
+	"panels_fp32_avx2":           fp32AVX2.tiles,
+	"panels_fp32_avx512":         fp32AVX512.tiles,
+	"panels_pack_avx2":           packAVX2,
+	"panels_pack_avx512":         packAVX512,
+	"fewrows_direct_bf16_avx2":   directAVX2,
+	"fewrows_direct_bf16_avx512": directBF16,
+	"fewrows_direct_mx_avx2":     directMXAVX2,
+	"fewrows_direct_mx_avx512":   directMX,
+	"fewrows_across_amx":         acrossAMX,
+	"fewrows_across_bf16_avx2":   acrossAVX2,
+	"fewrows_across_bf16_avx512": acrossBF16,
+	"fewrows_across_e4m3_avx2":   acrossE4M3AVX2,
+	"fewrows_across_mx_avx512":   acrossMX,
+	"fewrows_transposed_amx":     transposedAMX,
+	"integers_bytes_avx512":      int8AVX512,
+	"integers_direct_avx512":     directInt8,
+	"integers_tiles_amx":         amxInt8,
+	"integers_int16_avx2":        int8AVX2,
+	"codes_decode_avx2":          decodeAVX2,
+	"codes_decode_avx512":        decodeAVX512,
+}
+
+var filesARM64 = map[string]func(*asmgen.File){
+	"panels_fp32_neon":         tilesNEON,
+	"panels_pack_neon":         packNEON,
+	"fewrows_direct_bf16_neon": directNEON,
 }

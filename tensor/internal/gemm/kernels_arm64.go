@@ -1,0 +1,41 @@
+//go:build !purego
+
+package gemm
+
+// The microkernels of arm64, and the recipes that say which of them each tier uses.
+
+import "spmoe/tensor/cpu"
+
+var (
+	bf16SplitNEON = microkernel{
+		rows: 8, columns: 12, adds: true, runSteps: runSteps, tiles: fp32NEON.tiles,
+		packing: packing{elem: 2, split: true, rows: packer{8, along8SplitNEON, acrossSplitNEON}, columns: packer{4, alongSplitNEON, acrossSplitNEON}},
+	}
+	fp32NEON = microkernel{
+		rows: 8, columns: 12, adds: true, runSteps: runSteps,
+		tiles:   []func(*tile){nil, fp32NEONTiles1, fp32NEONTiles2, fp32NEONTiles3, fp32NEONTiles4, fp32NEONTiles5, fp32NEONTiles6, fp32NEONTiles7, fp32NEONTiles8},
+		packing: packing{elem: 4, rows: packer{8, along8NEON, acrossNEON}, columns: packer{4, alongNEON, acrossNEON}},
+	}
+	directNEON = directKernels{
+		kernels: []func(*direct){nil, directBF16x1NEON, directBF16x2NEON, directBF16x3NEON, directBF16x4NEON},
+		columns: func(rows int) int { return [...]int{1: 8, 2: 6, 3: 4, 4: 3}[rows] }, // as in the generator
+		elem:    2, unit: 32,
+		run:    func(int) int { return 1024 },
+		vector: 128, put: pairsNEON,
+		whole: true,
+	}
+)
+
+// recipes describes the tiers. Few rows are those of AVX2, so that the bits are the same.
+var recipes = map[cpu.Tier]*recipe{
+	cpu.NEON: {
+		bf16: &bf16SplitNEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directNEON },
+		peakBF16: peakFP32NEON, peakFP32: peakFP32NEON,
+	},
+}
+
+// peakFP32NEON returns rounds · instructions · lanes · 2 per multiply-add.
+func peakFP32NEON(rounds int) float64 {
+	fp32NEONPeak(rounds)
+	return float64(rounds) * 24 * 4 * 2
+}
