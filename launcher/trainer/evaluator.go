@@ -43,8 +43,8 @@ func (e *evaluator) due() bool {
 	return due(cfg.evalInterval(), step) && step < cfg.Steps
 }
 
-// evaluate returns the mean loss over the validation windows, in nats per token, and reports it with
-// that of the averaged weights, if there are any. It is collective.
+// evaluate returns the mean loss over the validation windows, in nats per token. It reports this
+// loss and that of the averaged weights, if there are any. It is collective.
 func (e *evaluator) evaluate() (float64, error) {
 	defer e.tracer.during(traceEvaluation)()
 	m, err := e.measure()

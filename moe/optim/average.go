@@ -61,12 +61,13 @@ func (a averaged) keep(n int) float64 {
 	return a.decay * past / (1 - math.Pow(a.decay, float64(n)))
 }
 
-// Averages reports whether there is an average to publish: the rule is an [Averaged] one, and weights
-// were updated.
+// Averages reports whether there is an average to publish: the rule is an [Averaged] one, and
+// weights were updated.
 func (o *Optimizer) Averages() bool { return o.averages && o.steps > 0 }
 
-// PublishAverage rounds the averaged weights to the working weights of all ranks, for passes without
-// an update. Publish must follow. The state must have an average: see Averages. It is collective.
+// PublishAverage rounds the averaged weights to the working weights of all ranks, for passes
+// without an update. Publish must follow. The state must have an average: see Averages. It is
+// collective.
 func (o *Optimizer) PublishAverage() error {
 	if !o.Averages() {
 		panic("optim: there are no averaged weights")
