@@ -32,7 +32,7 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 		Command: c.Command, Margin: c.Design.Margin, Looks: c.Design.Looks,
 		Setup: Setup{
 			Flavor: first.Flavor, Parameters: first.Model.Count().Total, Steps: first.Steps, Batch: first.Batch, Seq: first.Seq,
-			Ranks: c.Ranks, Jobs: c.Jobs, Tail: tail(first.Steps), Config: string(config),
+			Ranks: c.Ranks, Jobs: c.Jobs, Tail: tail(first.Steps), EMA: first.EMA, Config: string(config),
 		},
 	}
 	for _, r := range c.Recipes {
@@ -46,6 +46,7 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 			arm.Verdict = Baseline
 		} else {
 			arm.judge(result.Arms[0], c.Design)
+			arm.Averaged = c.judgeAverage(arm, result.Arms[0])
 			arm.Decomposition = c.decompose(arm, result.Arms[0], tasks, logs)
 		}
 		result.Arms = append(result.Arms, arm)
@@ -88,7 +89,7 @@ func (r *Result) setOrigin(logs []*record.Log) {
 // summarize returns the outcome of a run.
 func (c *Comparison) summarize(t task, log *record.Log) Run {
 	run := Run{
-		Seed: t.seed, Folder: t.cfg.Out, Train: finalLoss(log.Steps), HeldOut: log.Done.HeldOut, Skipped: log.Done.Skipped,
+		Seed: t.seed, Folder: t.cfg.Out, Train: finalLoss(log.Steps), HeldOut: log.Done.HeldOut, Averaged: log.Done.Averaged, Skipped: log.Done.Skipped,
 		Speed: speed(warm(log.Steps), t.cfg.Batch*t.cfg.Seq), Log: log,
 	}
 	run.Diverged = diverged(run, t.cfg.Model.Vocab)
@@ -154,15 +155,23 @@ func (a *Arm) judge(baseline Arm, d design.Design) {
 	a.HeldOut = difference(losses(a.Runs, heldOutLoss), losses(pairs, heldOutLoss), d)
 	a.Course, a.TextError = course(a.Runs, pairs), textError(a.Runs, pairs)
 	a.Agreement = agreement(a.Runs, pairs)
+	a.Verdict = a.verdict(pairs, d, a.Train, a.HeldOut)
+}
+
+// verdict returns the verdict on losses of the arm. Some of them are nil if a loss is not finite.
+func (a *Arm) verdict(pairs []Run, d design.Design, losses ...*Difference) string {
 	failed := func(r Run) bool { return r.Diverged }
 	switch {
 	case a.divergesAlone(pairs):
-		a.Verdict = Different
-	case slices.ContainsFunc(pairs, failed) || a.Train == nil || a.HeldOut == nil:
-		a.Verdict = Undecided
-	default:
-		a.Verdict = d.Judge(len(a.Runs), a.Train.sample(), a.HeldOut.sample())
+		return Different
+	case slices.ContainsFunc(pairs, failed) || slices.Contains(losses, nil):
+		return Undecided
 	}
+	var samples []design.Sample
+	for _, loss := range losses {
+		samples = append(samples, loss.sample())
+	}
+	return d.Judge(len(a.Runs), samples...)
 }
 
 // divergesAlone reports whether the arm diverged with a seed with which the baseline did not.

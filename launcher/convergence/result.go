@@ -47,8 +47,9 @@ type Setup struct {
 	Ranks      int      `json:"ranks"`
 	Jobs       int      `json:"jobs"` // concurrent runs; above 1, speeds and times are not comparable
 	Seeds      []uint64 `json:"seeds"`
-	Tail       int      `json:"tail"`   // steps that a run's final training loss averages
-	Config     string   `json:"config"` // of the baseline's first run, TOML
+	Tail       int      `json:"tail"`          // steps that a run's final training loss averages
+	EMA        float64  `json:"ema,omitempty"` // decay of the averaged weights; 0: there are none
+	Config     string   `json:"config"`        // of the baseline's first run, TOML
 }
 
 // Spread is the scatter of a loss over seeds.
@@ -78,6 +79,7 @@ type Arm struct {
 	TextError float64     `json:"text_error,omitempty"` // standard error of HeldOut.Mean as an estimate for other text; 0: not known
 	Agreement []Agreement `json:"router_agreement,omitempty"`
 
+	Averaged      *Averaged      `json:"averaged,omitempty"`      // nil if the comparison has no averaged weights
 	Decomposition *Decomposition `json:"decomposition,omitempty"` // nil if the comparison has none
 
 	Speed float64       `json:"tokens_per_second"` // median over warm steps of all runs
@@ -86,12 +88,13 @@ type Arm struct {
 
 // Run is one arm trained with one seed.
 type Run struct {
-	Seed    uint64        `json:"seed"`
-	Folder  string        `json:"folder"`
-	Train   record.Number `json:"train_loss"`    // mean of the last Setup.Tail steps, nats per token
-	HeldOut record.Number `json:"held_out_loss"` // after the last step
-	Skipped int           `json:"skipped"`
-	Speed   float64       `json:"tokens_per_second"` // median over warm steps
+	Seed     uint64        `json:"seed"`
+	Folder   string        `json:"folder"`
+	Train    record.Number `json:"train_loss"`              // mean of the last Setup.Tail steps, nats per token
+	HeldOut  record.Number `json:"held_out_loss"`           // after the last step
+	Averaged record.Number `json:"averaged_loss,omitempty"` // the same of the averaged weights; 0: none
+	Skipped  int           `json:"skipped"`
+	Speed    float64       `json:"tokens_per_second"` // median over warm steps
 
 	// Diverged says that a loss is not finite, or that the validation loss is no lower than that of
 	// a uniform guess, ln(vocabulary).

@@ -28,6 +28,7 @@ func (r Result) Statement(a Arm) string {
 		lines = append(lines, smallest(a))
 		lines = append(lines, overTheRun(a.Course)...)
 		lines = append(lines, r.text(a)...)
+		lines = append(lines, a.secondary()...)
 	}
 	return strings.Join(lines, "\n  ")
 }

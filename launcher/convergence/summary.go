@@ -26,6 +26,10 @@ func WriteSummary(w io.Writer, r Result) {
 		}
 		writeLoss(w, firstColumn(w, a.Name), "training", a.Runs, trainLoss, a.Train, verdict)
 		writeLoss(w, "", "val", a.Runs, heldOutLoss, a.HeldOut, "")
+		if r.Setup.EMA != 0 {
+			second := a.averagedOutcome()
+			writeLoss(w, "", "averaged", a.Runs, averagedLoss, second.Difference, second.Verdict)
+		}
 	}
 	fmt.Fprintf(w, "\n%-*s %22s %9s\n", nameWidth, "", "SQNR in dB, median", "same")
 	fmt.Fprintf(w, "%-*s %6s %6s %8s %9s %12s %8s\n", nameWidth, "arm", "input", "weight", "gradient", "experts", "tokens/s", "speed")

@@ -41,7 +41,7 @@ func (l Line) check() error {
 		{l.Start != nil, func() error { return l.Start.check() }},
 		{l.Step != nil, func() error { return l.Step.check() }},
 		{l.Eval != nil, func() error {
-			return errors.Join(counted("step and sequences", l.Eval.Step, l.Eval.Sequences), measured(float64(l.Eval.Loss)))
+			return errors.Join(counted("step and sequences", l.Eval.Step, l.Eval.Sequences), measured(float64(l.Eval.Loss), float64(l.Eval.Averaged)))
 		}},
 		{l.Load != nil, func() error { return l.Load.check() }},
 		{l.Quantized != nil, func() error { return l.Quantized.check() }},
@@ -72,7 +72,7 @@ func (d Done) check() error {
 	if len(d.Passes) > maxPasses {
 		return fmt.Errorf("held_out_passes has %d numbers, expected at most %d", len(d.Passes), maxPasses)
 	}
-	rules := []error{counted("step and skipped", d.Step, d.Skipped), measured(float64(d.HeldOut))}
+	rules := []error{counted("step and skipped", d.Step, d.Skipped), measured(float64(d.HeldOut), float64(d.Averaged))}
 	for _, loss := range d.Passes {
 		rules = append(rules, measured(float64(loss)))
 	}

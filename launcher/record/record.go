@@ -56,7 +56,8 @@ type Step struct {
 // Eval is the validation loss after a step.
 type Eval struct {
 	Step      int    `json:"step"`
-	Loss      Number `json:"loss"` // nats/token
+	Loss      Number `json:"loss"`                    // nats/token
+	Averaged  Number `json:"averaged_loss,omitempty"` // of the averaged weights; 0: there are none
 	Sequences int    `json:"sequences"`
 }
 
@@ -147,9 +148,10 @@ type Sample struct {
 
 // Done ends the record of a run that has made its last step.
 type Done struct {
-	Step    int    `json:"step"`
-	HeldOut Number `json:"held_out_loss"`
-	Skipped int    `json:"skipped"` // steps that changed no weight
+	Step     int    `json:"step"`
+	HeldOut  Number `json:"held_out_loss"`
+	Averaged Number `json:"averaged_loss,omitempty"` // the same of the averaged weights; 0: there are none
+	Skipped  int    `json:"skipped"`                 // steps that changed no weight
 
 	// Passes are the validation losses of the parts of the text that HeldOut is the loss of. Runs
 	// of one configuration on the same number of ranks have the same parts.

@@ -92,7 +92,7 @@ func wrap(fields []string, width int) string {
 
 // Eval prints a validation loss.
 func (c Console) Eval(e trainer.Eval) {
-	c.printf("validation after step %d: loss %.4f nats, %.4f bits/byte (%s)\n", e.Step, e.Loss, e.BitsPerByte, Plural(e.Sequences, "sequence"))
+	c.printf("validation after step %d: loss %.4f nats, %.4f bits/byte%s (%s)\n", e.Step, e.Loss, e.BitsPerByte, averaged(e.Averaged), Plural(e.Sequences, "sequence"))
 }
 
 // Saved prints the path of a checkpoint and the time that saving took.
@@ -120,7 +120,7 @@ func (c Console) Done(d trainer.Done) {
 		mean = fmt.Sprintf(" (mean of the last %d steps)", d.Mean)
 	}
 	c.progress("training", d.Train, mean)
-	c.progress("validation", d.HeldOut, "")
+	c.progress("validation", d.HeldOut, averaged(d.Averaged))
 	if d.Sample != "" {
 		c.printf("sample, after %q:\n%s\n", d.Prompt, indent(Printable(d.Sample)))
 	}
@@ -129,6 +129,14 @@ func (c Console) Done(d trainer.Done) {
 func (c Console) progress(name string, p trainer.Progress, about string) {
 	first, last := p.BitsPerByte()
 	c.printf("  %s: loss %.4f -> %.4f nats, %.4f -> %.4f bits/byte%s\n", name, p.First, p.Last, first, last, about)
+}
+
+// averaged adds the loss of the averaged weights to a line, if there is one.
+func averaged(loss float64) string {
+	if loss == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; averaged weights %.4f nats", loss)
 }
 
 // Count formats a number of parameters: 15.71 B.

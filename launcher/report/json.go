@@ -67,7 +67,11 @@ func (j JSON) Step(s trainer.Step) {
 
 // Eval prints a validation loss.
 func (j JSON) Eval(e trainer.Eval) {
-	j.print("eval", fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences})
+	f := fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences}
+	if e.Averaged != 0 {
+		f["averaged_held_out_loss"] = e.Averaged
+	}
+	j.print("eval", f)
 }
 
 // Saved prints the path of a checkpoint.
@@ -90,6 +94,9 @@ func (j JSON) Done(d trainer.Done) {
 		f["first_loss"], f["last_loss"] = d.Train.First, d.Train.Last
 		f["first_held_out_loss"], f["last_held_out_loss"] = d.HeldOut.First, d.HeldOut.Last
 		f["first_held_out_bits_per_byte"], f["last_held_out_bits_per_byte"] = d.HeldOut.BitsPerByte()
+		if d.Averaged != 0 {
+			f["averaged_held_out_loss"] = d.Averaged
+		}
 		f["sample"] = d.Sample
 	}
 	j.print("done", f)

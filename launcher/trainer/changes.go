@@ -28,7 +28,7 @@ var effects = map[string]effect{
 	"data":  verified, "data_field": verified, // the text must be the same, wherever it is
 	"batch": meaningful, "document_mask": meaningful,
 	"precision": meaningful, "recipe": meaningful, "mx": meaningful, "nvfp4": meaningful, "fp8": meaningful, "ep_dispatch": meaningful, "ep_combine_backward": meaningful, "ep_capacity": meaningful,
-	"optimizer": meaningful, "optimizer.name": verified,
+	"optimizer": meaningful, "optimizer.name": verified, "ema": meaningful,
 
 	"model":       fixed, // its parameters, that is
 	"model.top_k": meaningful, "model.groups": meaningful, "model.top_k_groups": meaningful, "model.score_func": meaningful,

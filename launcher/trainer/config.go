@@ -79,6 +79,8 @@ type Config struct {
 	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample to generate at the end; 0: no sample"`
 	SamplePrompt  string `toml:"sample_prompt" help:"prompt of the sample"`
 
+	EMA float64 `toml:"ema,omitempty" help:"decay per step of an exponential moving average of the weights, such as 0.99; evaluations measure its loss too; 0: no average"`
+
 	MX MX `toml:"mx"`
 	moe.Options
 	Guard     Guard      `toml:"guard"`
@@ -242,6 +244,7 @@ func (c Config) Validate(ranks int) error {
 	must(!c.RecordRoutes && c.ReplayRoutes == "" || c.Model.MoELayers() > 0, "record_routes and replay_routes need a model with routed experts")
 	must(!c.RecordRoutes || c.Model.Experts <= routes.MaxExperts, "record_routes: a file holds the choices of at most %d experts, not %d", routes.MaxExperts, c.Model.Experts)
 	must(!c.ReplayWeights || c.ReplayRoutes != "", "replay_weights needs replay_routes")
+	must(c.EMA >= 0 && c.EMA < 1, "ema is %g: give 0 (no average of the weights) or a decay below 1, such as 0.99", c.EMA)
 	must(c.SampleTokens >= 0 && c.SampleTokens <= maxSample, "sample_tokens is %d: give 0 (no sample) or more, at most %d", c.SampleTokens, maxSample)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d, all others more", c.Model.Vocab, datasets.Bytes{}.VocabSize())

@@ -23,9 +23,16 @@ type evaluator struct {
 	tracer   *tracer
 	windows  *datasets.Windows // of all ranks
 
-	step          int       // of the newest evaluation
-	loss          float64   // of that evaluation, nats per token
-	passLosses    []float64 // of each of its passes, nats per token
+	step     int     // of the newest evaluation
+	loss     float64 // of that evaluation, nats per token
+	measured measurement
+	averaged float64 // loss of the averaged weights in that evaluation; 0: none
+}
+
+// measurement is the result of an evaluation of one set of weights.
+type measurement struct {
+	loss          float64   // nats per token
+	passLosses    []float64 // of each pass, nats per token
 	bytesPerToken float64   // of the validation text
 }
 
@@ -36,33 +43,61 @@ func (e *evaluator) due() bool {
 	return due(cfg.evalInterval(), step) && step < cfg.Steps
 }
 
-// evaluate returns the mean loss over the validation windows, in nats per token, and reports it. It
-// is collective.
+// evaluate returns the mean loss over the validation windows, in nats per token. It reports this
+// loss and that of the averaged weights, if there are any. It is collective.
 func (e *evaluator) evaluate() (float64, error) {
 	defer e.tracer.during(traceEvaluation)()
-	passes, err := e.passes()
+	m, err := e.measure()
 	if err != nil {
 		return 0, err
 	}
-	if err := e.sum(passes); err != nil {
+	averaged, err := e.measureAverage()
+	if err != nil {
 		return 0, err
 	}
-	var loss, tokens, bytes float64
-	e.passLosses = nil
-	for _, pass := range passes {
-		loss, tokens, bytes = loss+pass.loss, tokens+pass.tokens, bytes+pass.bytes
-		e.passLosses = append(e.passLosses, pass.loss/max(pass.tokens, 1))
-	}
-	loss /= max(tokens, 1)
-	e.bytesPerToken = bytes / max(tokens, 1)
-	eval := Eval{e.state.progress.Step, loss, bitsPerByte(loss, e.bytesPerToken), e.windows.Total()}
+	e.measured, e.averaged = m, averaged
+	eval := Eval{e.state.progress.Step, m.loss, averaged, bitsPerByte(m.loss, m.bytesPerToken), e.windows.Total()}
 	if e.comm.Rank() == 0 {
 		e.job.report.Eval(eval)
 	}
 	if err := e.recorder.evaluation(eval); err != nil {
 		return 0, fmt.Errorf("recording the evaluation: %w", err)
 	}
-	return loss, nil
+	return m.loss, nil
+}
+
+// measureAverage returns the loss of the averaged weights; 0 if there are none. The working weights
+// are those of the last step again when it returns. It is collective.
+func (e *evaluator) measureAverage() (float64, error) {
+	if !e.state.optim.Averages() {
+		return 0, nil
+	}
+	if err := e.state.optim.PublishAverage(); err != nil {
+		return 0, fmt.Errorf("averaged weights: %w", err)
+	}
+	m, err := e.measure()
+	if err != nil {
+		return 0, fmt.Errorf("averaged weights: %w", err)
+	}
+	return m.loss, e.state.optim.Publish()
+}
+
+// measure runs the validation windows through the model. It is collective.
+func (e *evaluator) measure() (m measurement, err error) {
+	passes, err := e.passes()
+	if err != nil {
+		return m, err
+	}
+	if err := e.sum(passes); err != nil {
+		return m, err
+	}
+	var loss, tokens, bytes float64
+	for _, pass := range passes {
+		loss, tokens, bytes = loss+pass.loss, tokens+pass.tokens, bytes+pass.bytes
+		m.passLosses = append(m.passLosses, pass.loss/max(pass.tokens, 1))
+	}
+	m.loss, m.bytesPerToken = loss/max(tokens, 1), bytes/max(tokens, 1)
+	return m, nil
 }
 
 // passSum is the sum of a pass over windows: the loss in nats, and how much text it is of.

@@ -88,6 +88,7 @@ type Step struct {
 type Eval struct {
 	Step        int
 	Loss        float64 // nats/token
+	Averaged    float64 // the same of the averaged weights; 0: there are none
 	BitsPerByte float64
 	Sequences   int
 }
@@ -146,6 +147,7 @@ type Done struct {
 	Step, Steps    int
 	Ranks          int
 	Train, HeldOut Progress
+	Averaged       float64   // validation loss of the averaged weights; 0: there are none
 	PassLosses     []float64 // of each pass of the last evaluation, nats per token
 	Mean           int       // number of the last steps whose mean loss is Train.Last
 	Prompt, Sample string

@@ -209,7 +209,7 @@ func (j *Job) open(path string) (err error) {
 	if j.progress.Step > j.cfg.Steps {
 		return fmt.Errorf("%s is at step %d, after the end of the run: give --steps %d or more", j.resume.Path(), j.progress.Step, j.progress.Step)
 	}
-	if err := sameOptimizer(j.resume, j.cfg.Optimizer.Config); err != nil {
+	if err := sameOptimizer(j.resume, j.cfg); err != nil {
 		return err
 	}
 	if has, want := parameters(j.resume), j.cfg.Model.Count().Total; has != want {

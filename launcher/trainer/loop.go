@@ -125,8 +125,8 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	}
 	done.Mean = len(p.Recent)
 	done.Train = Progress{float64(p.FirstTrain), p.Recent.mean(), perToken}
-	done.HeldOut = Progress{float64(p.FirstHeldOut), e.loss, e.bytesPerToken}
-	done.PassLosses = e.passLosses
+	done.HeldOut = Progress{float64(p.FirstHeldOut), e.loss, e.measured.bytesPerToken}
+	done.PassLosses, done.Averaged = e.measured.passLosses, e.averaged
 	done.Elapsed = time.Since(begin)
 	if r.lead() {
 		r.job.interrupted = interrupted

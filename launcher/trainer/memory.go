@@ -188,8 +188,8 @@ func (c Config) sizeArenas(models []*moe.Model, ex *tensor.Exec, l mesh.Layout, 
 // use the same memory in turn.
 func (c Config) updateScratch() (most float64) {
 	for _, l := range c.Model.Linears() {
-		if rule, ok := c.rule().Of(l.Part.Class()).(optim.Muon); ok && l.Layers > 0 {
-			most = max(most, rule.Scratch(l.Out, l.In))
+		if l.Layers > 0 {
+			most = max(most, optim.Scratch(c.rule().Of(l.Part.Class()), l.Out, l.In))
 		}
 	}
 	return most
@@ -254,7 +254,7 @@ func (c Config) largestPart() (most int64) {
 
 // rule returns the rule of the optimizer, or the default one if the configuration is invalid.
 func (c Config) rule() optim.Rule {
-	rule, err := c.Optimizer.Rule()
+	rule, err := c.Rule()
 	if err != nil {
 		rule, _ = optim.DefaultConfig().Rule()
 	}

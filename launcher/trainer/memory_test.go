@@ -38,7 +38,7 @@ func heldOnHosts(t *testing.T, cfg Config, hosts, onHost int) (each []Memory, pa
 		if err != nil {
 			return err
 		}
-		rule, err := cfg.Optimizer.Rule()
+		rule, err := cfg.Rule()
 		if err != nil {
 			return err
 		}

@@ -21,19 +21,34 @@ type Optimizer struct {
 	optim.Config
 }
 
+// Rule returns the rule of the optimizer, which also averages the weights if ema says so.
+func (c Config) Rule() (optim.Rule, error) {
+	rule, err := c.Optimizer.Rule()
+	if err != nil {
+		return nil, err
+	}
+	return optim.Averaged(rule, c.EMA), nil
+}
+
 // sameOptimizer returns an error unless a checkpoint was made with the optimizer of cfg and holds
 // its state. The type of AdamW's moments may differ from that of cfg: restoring converts them.
-func sameOptimizer(from *checkpoint.Reader, cfg optim.Config) error {
+func sameOptimizer(from *checkpoint.Reader, cfg Config) error {
 	saved, err := savedOptimizer(from.ConfigTOML())
 	if err != nil {
 		return fmt.Errorf("%s: config.toml: %w", from.Path(), err)
 	}
-	if saved.RuleName() != cfg.RuleName() {
+	name := cfg.Optimizer.RuleName()
+	switch {
+	case saved.Optimizer.RuleName() != name:
 		return fmt.Errorf("%s was trained with optimizer %s, not %s: leave --optimizer.name out, or start a new run from its weights with --init-from",
-			from.Path(), saved.RuleName(), cfg.RuleName())
+			from.Path(), saved.Optimizer.RuleName(), name)
+	case saved.EMA != 0 && cfg.EMA == 0:
+		return fmt.Errorf("%s holds averaged weights (ema %g), which the run has to continue: leave --ema out", from.Path(), saved.EMA)
+	case saved.EMA == 0 && cfg.EMA != 0:
+		return fmt.Errorf("%s holds no averaged weights to continue: leave --ema out, or start a new run from its weights with --init-from", from.Path())
 	}
 	here := cfg
-	here.Moments = saved.Moments
+	here.Optimizer.Moments = saved.Optimizer.Moments
 	rule, err := here.Rule()
 	if err != nil {
 		return err
@@ -44,20 +59,23 @@ func sameOptimizer(from *checkpoint.Reader, cfg optim.Config) error {
 	}
 	if has := vectorsIn(from); !maps.Equal(has, want) {
 		return fmt.Errorf("%s holds %s as the state of optimizer %s, which has %s here: resume with the program that saved it",
-			from.Path(), vectorList(has), cfg.RuleName(), vectorList(want))
+			from.Path(), vectorList(has), name, vectorList(want))
 	}
 	return nil
 }
 
+// optimizerOfRun is the part of a run's configuration that says what the optimizer's state is.
+type optimizerOfRun struct {
+	EMA       float64      `toml:"ema"`
+	Optimizer optim.Config `toml:"optimizer"`
+}
+
 // savedOptimizer returns the optimizer of a run's configuration.
-func savedOptimizer(config []byte) (optim.Config, error) {
-	var c struct {
-		Optimizer optim.Config `toml:"optimizer"`
-	}
+func savedOptimizer(config []byte) (c optimizerOfRun, err error) {
 	if err := toml.Unmarshal(config, &c); err != nil {
-		return c.Optimizer, fmt.Errorf("%.500s", err.Error())
+		return c, fmt.Errorf("%.500s", err.Error())
 	}
-	return c.Optimizer, nil
+	return c, nil
 }
 
 // vectorsIn returns the element type of each vector of the optimizer's rule in a checkpoint, by

@@ -16,7 +16,7 @@ import (
 func heldInStages(t *testing.T, cfg Config, ranks int) []Memory {
 	t.Helper()
 	each := make([]Memory, ranks)
-	rule, err := cfg.Optimizer.Rule()
+	rule, err := cfg.Rule()
 	if err != nil {
 		t.Fatal(err)
 	}

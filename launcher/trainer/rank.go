@@ -60,7 +60,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	for _, c := range r.links {
 		c.SetHelper(ex)
 	}
-	rule, err := cfg.Optimizer.Rule()
+	rule, err := cfg.Rule()
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func outcomeFrom(t *testing.T, cfg Config, got *reports) (o outcome) {
 		o.steps = append(o.steps, fmt.Sprintf("step %d: loss %x, MTP %x, balance %x, norm %x, imbalance %x, lr %x", s.Step, s.Loss, s.MTPLoss, s.Balance, s.GradNorm, s.Imbalance, s.LR))
 	}
 	for _, e := range got.evals {
-		o.evals = append(o.evals, e.Loss)
+		o.evals = append(o.evals, e.Loss, e.Averaged)
 	}
 	_, tensors := state(t, cfg, cfg.Steps)
 	crc := crc32.New(crc32.MakeTable(crc32.Castagnoli))

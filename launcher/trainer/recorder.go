@@ -271,7 +271,7 @@ func (c *recorder) done(d Done) {
 	if c.job.cfg.SampleTokens > 0 {
 		c.out.Sample(record.Sample{Step: d.Step, Prompt: d.Prompt, Text: d.Sample})
 	}
-	end := record.Done{Step: d.Step, HeldOut: record.Number(d.HeldOut.Last), Skipped: c.state.progress.Skipped}
+	end := record.Done{Step: d.Step, HeldOut: record.Number(d.HeldOut.Last), Averaged: record.Number(d.Averaged), Skipped: c.state.progress.Skipped}
 	for _, loss := range d.PassLosses {
 		end.Passes = append(end.Passes, record.Number(loss))
 	}

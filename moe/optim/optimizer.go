@@ -29,6 +29,8 @@ type Optimizer struct {
 	now    int     // the newest copy
 	steps  int     // number of updates
 	sealed bool
+
+	averages bool // the rule keeps an average of the weights
 }
 
 // New returns an optimizer, which computes on the threads of ex.
@@ -42,6 +44,7 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 		memory = [][]byte{tensor.New(tensor.UINT8, StateBytes(rule, groups)).Bytes()}
 	}
 	o := &Optimizer{comm: c, ex: ex, groups: groups, copies: len(memory)}
+	_, o.averages = rule.(averaged)
 	o.shards = shardsOf(groups, rule)
 	for i := range o.shards {
 		o.shards[i].found = &changes{}
@@ -268,11 +271,16 @@ func (o *Optimizer) Gradients(yield func(tensor.Tensor) bool) {
 
 // Publish rounds the master weights to the working weights of all ranks. It is collective.
 func (o *Optimizer) Publish() error {
+	return o.publish(func(s state) tensor.Tensor { return s[0] })
+}
+
+// publish rounds a vector of each shard's newest state to the working weights of all ranks.
+func (o *Optimizer) publish(vector func(state) tensor.Tensor) error {
 	if err := o.meet(); err != nil { // a slower rank may still read shared weights
 		return fmt.Errorf("publishing weights: %w", err)
 	}
 	for _, s := range o.shards {
-		tensor.Convert(o.ex, s.work().Mat(), s.states[o.now][0].Mat())
+		tensor.Convert(o.ex, s.work().Mat(), vector(s.states[o.now]).Mat())
 	}
 	return o.distribute(func(shard) bool { return false })
 }

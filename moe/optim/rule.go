@@ -85,6 +85,15 @@ func MostBytesPerWeight(rule Rule) (most int) {
 	return most
 }
 
+// Scratch returns the bytes in the arena of an Exec that the rule's update of a [rows, cols] matrix
+// takes.
+func Scratch(rule Rule, rows, cols int) float64 {
+	if s, ok := rule.(interface{ Scratch(rows, cols int) float64 }); ok {
+		return s.Scratch(rows, cols)
+	}
+	return 0
+}
+
 // Step holds what all updates of a step have in common.
 type Step struct {
 	LR        float64

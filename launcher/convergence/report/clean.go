@@ -19,6 +19,7 @@ func cleaned(r convergence.Result) convergence.Result {
 		}
 	}
 	zero(&r.Margin)
+	zero(&r.Setup.EMA)
 	for _, spread := range []*convergence.Spread{&r.Spread.Train, &r.Spread.HeldOut} {
 		zero(&spread.Mean)
 		zero(&spread.SD)
@@ -27,6 +28,9 @@ func cleaned(r convergence.Result) convergence.Result {
 	for i := range r.Arms {
 		arm := &r.Arms[i]
 		arm.Train, arm.HeldOut = finiteDifference(arm.Train), finiteDifference(arm.HeldOut)
+		if arm.Averaged != nil {
+			arm.Averaged = &convergence.Averaged{Difference: finiteDifference(arm.Averaged.Difference), Verdict: arm.Averaged.Verdict}
+		}
 		zero(&arm.Speed)
 		arm.Agreement = slices.DeleteFunc(slices.Clone(arm.Agreement), func(a convergence.Agreement) bool { return !figure.Finite(a.Share) })
 		arm.Times = finiteTimes(arm.Times)

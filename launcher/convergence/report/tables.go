@@ -54,7 +54,7 @@ func stepRows(r convergence.Result) [][]string {
 // baseline's loss.
 func summaryRows(r convergence.Result) [][]string {
 	head := []string{"arm", "ablation", "seeds", "verdict", "tokens_per_second"}
-	for _, loss := range []string{"train", "held_out"} {
+	for _, loss := range []string{"train", "held_out", "averaged"} {
 		for _, column := range []string{"loss", "difference", "difference_sd", "ci95_low", "ci95_high", "ci90_low", "ci90_high", "tost_p", "smallest_margin"} {
 			head = append(head, loss+"_"+column)
 		}
@@ -65,9 +65,21 @@ func summaryRows(r convergence.Result) [][]string {
 		train, heldOut := finalLosses(arm)
 		row = append(append(row, cell(train)), differenceCells(arm.Train)...)
 		row = append(append(row, cell(heldOut)), differenceCells(arm.HeldOut)...)
-		rows = append(rows, row)
+		rows = append(rows, append(row, averagedCells(r.Setup, arm)...))
 	}
 	return rows
+}
+
+// averagedCells has the second outcome, or empty cells without one.
+func averagedCells(setup convergence.Setup, arm convergence.Arm) []string {
+	loss, d := "", (*convergence.Difference)(nil)
+	if setup.EMA != 0 {
+		loss = cell(averagedLoss(arm))
+	}
+	if arm.Averaged != nil {
+		d = arm.Averaged.Difference
+	}
+	return append([]string{loss}, differenceCells(d)...)
 }
 
 func differenceCells(d *convergence.Difference) []string {
