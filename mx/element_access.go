@@ -79,10 +79,21 @@ func (t Tensor) Scale(row, col int) float32 {
 	}
 }
 
+// storedRows is a matrix of bytes: the codes or the scales of a quantized matrix as stored.
+type storedRows struct {
+	bytes []uint8
+	width int // bytes of a row
+}
+
+func stored(t tensor.Tensor) storedRows { return storedRows{t.U8(), t.Dim(1)} }
+
+// from returns row r from a byte on.
+func (s storedRows) from(r, at int) []uint8 { return s.bytes[r*s.width+at : (r+1)*s.width] }
+
 // setCodes sets the codes of a row from a column on. Packed rows begin with an even column.
 func (t Tensor) setCodes(row, col int, codes []uint8) {
 	per := t.Format.perByte()
-	to := t.Codes.Index(row).U8()[col/per:][:len(codes)/per]
+	to := stored(t.Codes).from(row, col/per)[:len(codes)/per]
 	if !t.Format.Packed {
 		copy(to, codes)
 		return
@@ -103,10 +114,11 @@ func (t Tensor) Code(row, col int) uint8 {
 // RowCodes returns the codes of a row, one per byte. Packed codes are unpacked into scratch, which
 // has one byte per column. Otherwise the result is the stored row.
 func (t Tensor) RowCodes(row int, scratch []uint8) []uint8 {
+	codes := stored(t.Codes).from(row, 0)
 	if !t.Format.Packed {
-		return t.Codes.Index(row).U8()
+		return codes
 	}
-	for i, pair := range t.Codes.Index(row).U8() {
+	for i, pair := range codes {
 		scratch[2*i], scratch[2*i+1] = pair&0x0f, pair>>4
 	}
 	return scratch

@@ -40,7 +40,7 @@ func (p *panel) newScaleChooser(ex *tensor.Exec) scaleChooser {
 	}
 	lines, length := p.t.Format.Block[0], p.t.Format.Block[1]
 	return scaleChooser{
-		panel: p, encode: p.t.encodeScale(p.at.group), amax: p.t.Amax.F32()[p.at.group],
+		panel: p, encode: p.encodeScale, amax: p.t.Amax.F32()[p.at.group],
 		line: ex.New(tensor.FP32, length).F32(), codes: ex.New(tensor.UINT8, length).U8(),
 		errors: ex.New(tensor.FP32, 1<<bits.Len(uint(lines-1))).F32(),
 	}

@@ -66,7 +66,7 @@ func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 			if d.by == allScales {
 				tensor.Scale(row, d.t.GroupScale(at.group), row)
 			}
-			storeRow(d.dst, i, row)
+			storeRow(d.dst, i, 0, row)
 		}
 	}
 }
@@ -80,10 +80,11 @@ func (d *decodeArgs) exact() bool {
 	return d.by == blockScales && f.isNVFP4() || f.isFP8() && (d.by == noScales || d.by == blockScales && f.fitsBF16())
 }
 
-// storeRow sets a row of an FP32 or BF16 matrix. A row is too little work for tensor.Convert.
-func storeRow(dst tensor.Matrix, i int, row []float32) {
+// storeRow sets columns of row i of an FP32 or BF16 matrix, from col on. A row is too little work
+// for tensor.Convert.
+func storeRow(dst tensor.Matrix, i, col int, row []float32) {
 	data, stride, _ := dst.Memory()
-	at := unsafe.Add(data, dst.DType().Size()*i*stride)
+	at := unsafe.Add(data, dst.DType().Size()*(i*stride+col))
 	if dst.DType() == tensor.BF16 {
 		tensor.Round(unsafe.Slice((*tensor.BFloat16)(at), len(row)), row)
 	} else {
@@ -95,8 +96,7 @@ func storeRow(dst tensor.Matrix, i int, row []float32) {
 // padded.
 type rowDecoder struct {
 	t      Tensor
-	stored []uint8 // codes of t
-	bytes  int     // of a row of stored
+	stored storedRows // codes of t
 	kernel quant.Decoder
 	cols   int
 	run    int // columns that share a scale in scales: 1, nvfp4.Block or format.MXBlock
@@ -110,7 +110,7 @@ type rowDecoder struct {
 func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 	_, width := t.BlockShape()
 	stride := ceilDiv(t.Cols(), padding) * padding
-	d := rowDecoder{t: t, stored: t.Codes.U8(), bytes: t.Codes.Dim(1), kernel: decoder(t.Format.Element), cols: t.Cols(), run: 1, values: t.Format.Values()}
+	d := rowDecoder{t: t, stored: stored(t.Codes), kernel: decoder(t.Format.Element), cols: t.Cols(), run: 1, values: t.Format.Values()}
 	switch {
 	case width%format.MXBlock == 0:
 		d.run = format.MXBlock
@@ -127,7 +127,7 @@ func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 
 // decodeExact sets out to row i by the kernels of the format.
 func (d *rowDecoder) decodeExact(out []uint16, i int) {
-	codes := d.stored[i*d.bytes:][:d.bytes]
+	codes := d.stored.from(i, 0)
 	if d.cols%format.MXBlock == 0 {
 		d.decodeRuns(out, codes)
 		return
@@ -153,7 +153,7 @@ func (d *rowDecoder) loadScales(block int) {
 	run, n := d.run, ceilDiv(d.cols, d.run)
 	if width == d.run && d.t.Format.Scale == ScaleE4M3 {
 		values := format.E4M3.Values()
-		for i, code := range d.t.Scales.Index(block).U8() {
+		for i, code := range stored(d.t.Scales).from(block, 0) {
 			d.scales[i] = values[code]
 		}
 		return

@@ -21,10 +21,14 @@ type panel struct {
 	stride        int // elements between rows
 	run           int // columns that share a factor in factors: format.MXBlock or 1
 
-	at     blockRow
-	col    int // first column in the matrix
-	cols   int // columns
-	values []float32
+	nvfp4          bool       // quantizeNVFP4 may take it
+	stored, scales storedRows // of the quantized matrix, where scales are bytes
+
+	at          blockRow
+	encodeScale float32 // of its group
+	col         int     // first column in the matrix
+	cols        int     // columns
+	values      []float32
 
 	columnMax []float32 // largest magnitude of each column, NaN above all numbers
 	amax      []float32 // the same for each block
@@ -44,6 +48,11 @@ const padding = quant.Group * format.MXBlock
 func (g quantizeArgs) newPanel(ex *tensor.Exec) panel {
 	p := panel{quantizeArgs: g, grid: elementGrid(g.t.Format.Element)}
 	p.height, p.width = g.t.BlockShape()
+	p.at.group = -1
+	p.stored = stored(g.t.Codes)
+	if p.nvfp4 = g.t.Format.isNVFP4() && !g.t.Format.FourOverSix; p.nvfp4 {
+		p.scales = stored(g.t.Scales)
+	}
 	p.run = 1
 	if p.width%format.MXBlock == 0 {
 		p.run = format.MXBlock
@@ -69,6 +78,9 @@ func elementGrid(e *format.Element) quant.Grid {
 
 // load reads the panel that begins with a column of a row of blocks.
 func (p *panel) load(at blockRow, col int) {
+	if at.group != p.at.group {
+		p.encodeScale = p.t.encodeScale(at.group)
+	}
 	p.at, p.col, p.cols = at, col, min(p.most, p.x.Cols-col)
 	for r := range p.rows() {
 		loadRow(p.row(r), p.x, at.first+r, col)
@@ -154,7 +166,7 @@ func largest(magnitudes []float32) float32 {
 
 // setScales chooses the scales of the blocks and sets the factors of the columns.
 func (p *panel) setScales(ex *tensor.Exec) {
-	encode, first := p.t.encodeScale(p.at.group), p.col/p.width
+	encode, first := p.encodeScale, p.col/p.width
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	chooser := p.newScaleChooser(ex)

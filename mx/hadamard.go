@@ -87,28 +87,37 @@ type hadamard struct {
 // transformRange transforms rows [lo, hi), or the rows of runs [lo, hi) if these are along columns.
 func transformRange(ex *tensor.Exec, h hadamard, lo, hi int) {
 	if h.along == AlongRows {
-		row := ex.New(tensor.FP32, 1, h.x.Cols)
+		row := ex.New(tensor.FP32, h.x.Cols).F32()
 		for r := lo; r < hi; r++ {
-			tensor.Convert(ex, row.Mat(), h.x.RowSlice(r, r+1))
-			h.transform(row.F32(), 1)
-			tensor.Convert(ex, h.dst.RowSlice(r, r+1), row.Mat())
+			loadRow(row, h.x, r, 0)
+			h.transform(row, 1)
+			storeRow(h.dst, r, 0, row)
 		}
 		return
 	}
 	most := min(hadamardCols, ceilDiv(h.x.Cols, nvfp4.Block)*nvfp4.Block)
-	rows := ex.New(tensor.FP32, h.points, most)
+	values := ex.New(tensor.FP32, h.points*most).F32()
 	for run, p := range panels(h.ends, h.x.Rows, h.points) {
 		if run < lo || run >= hi {
 			continue
 		}
-		part := rows.Slice(0, p.last-p.first)
 		for c := 0; c < h.x.Cols; c += most {
-			n := min(most, h.x.Cols-c)
-			values := part.Mat().ColSlice(0, n)
-			tensor.Convert(ex, values, h.x.RowSlice(p.first, p.last).ColSlice(c, c+n))
-			h.transformCols(part)
-			tensor.Convert(ex, h.dst.RowSlice(p.first, p.last).ColSlice(c, c+n), values)
+			h.transformTile(values, most, p.first, p.last, c)
 		}
+	}
+}
+
+// transformTile transforms width columns of rows [first, last) from column c on, or as many as
+// there are. The scratch has room for them.
+func (h *hadamard) transformTile(scratch []float32, width, first, last, c int) {
+	n := min(width, h.x.Cols-c)
+	row := func(r int) []float32 { return scratch[(r-first)*width:][:n] }
+	for r := first; r < last; r++ {
+		loadRow(row(r), h.x, r, c)
+	}
+	h.transformCols(scratch[:(last-first)*width], width)
+	for r := first; r < last; r++ {
+		storeRow(h.dst, r, c, row(r))
 	}
 }
 
@@ -116,13 +125,13 @@ func transformRange(ex *tensor.Exec, h hadamard, lo, hi int) {
 // holds them. It is a multiple of nvfp4.Block.
 const hadamardCols = 512
 
-// transformCols transforms some rows along columns.
-func (h *hadamard) transformCols(rows tensor.Tensor) {
-	if rows.Dim(0) == nvfp4.Block && h.points == nvfp4.Block && !h.inverse && kernels == quant.Tiles {
-		nvfp4.HadamardCols(rows.F32(), hadamardBits16)
+// transformCols transforms rows of the given width along columns.
+func (h *hadamard) transformCols(rows []float32, width int) {
+	if len(rows) == nvfp4.Block*width && h.points == nvfp4.Block && !h.inverse && kernels == quant.Tiles {
+		nvfp4.HadamardCols(rows, hadamardBits16)
 		return
 	}
-	h.transform(rows.F32(), rows.Dim(1))
+	h.transform(rows, width)
 }
 
 // transform transforms the runs of a vector whose elements have width numbers each.

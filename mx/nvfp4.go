@@ -20,21 +20,20 @@ func (f Format) isNVFP4() bool {
 // quantizeNVFP4 quantizes the panel if it can: all elements are finite and the scales have no
 // choice.
 func (p *panel) quantizeNVFP4() bool {
-	f := p.t.Format
-	if !f.isNVFP4() || f.FourOverSix {
+	if !p.nvfp4 {
 		return false
 	}
 	p.findAmaxNVFP4()
-	encode, blocks := p.t.encodeScale(p.at.group), ceilDiv(p.blocks(), nvfp4.Block)*nvfp4.Block
+	encode, blocks := p.encodeScale, ceilDiv(p.blocks(), nvfp4.Block)*nvfp4.Block
 	scales, factors := p.codes[:blocks], p.factors[:blocks]
 	if nvfp4.Scales(scales, factors, p.amax[:blocks], encode*(1/p.largest), 1/encode) {
 		return false
 	}
-	copy(p.t.Scales.U8()[p.at.block*p.t.Scales.Dim(1)+p.col/p.width:][:p.blocks()], scales)
+	copy(p.scales.from(p.at.block, p.col/p.width)[:p.blocks()], scales)
 	n := ceilDiv(p.cols, nvfp4.Block) * nvfp4.Block
 	for r := range p.rows() {
 		p.encodeNVFP4(p.codes, p.padded(r)[:n], factors, r)
-		copy(p.t.Codes.Index(p.at.first + r).U8()[p.col/2:][:p.cols/2], p.codes)
+		copy(p.stored.from(p.at.first+r, p.col/2)[:p.cols/2], p.codes)
 	}
 	return true
 }
