@@ -34,6 +34,7 @@ type compareFlags struct {
 	quick     bool
 	keepState bool
 	decompose bool
+	vary      varyFlags
 	given     *[]assignment
 }
 
@@ -51,7 +52,9 @@ func (f *compareFlags) define(fs *flag.FlagSet) action {
 	fs.BoolVar(&f.quick, "quick", false, "train a small model for a few steps, 1 to 2 minutes on two cores: finds broken recipes, but does not predict long runs")
 	fs.BoolVar(&f.keepState, "keep-checkpoints", false, "keep the last checkpoint of every run")
 	fs.BoolVar(&f.decompose, "decompose", false, "train two more runs per precision and seed, with each other's experts of every token, and split the difference into a part through numbers and a part through routes; --record-routes keeps the files")
+	fs.Func("vary", "`NAME=LIST` vary a setting of the runs, the baseline's value first, as in optimizer.lr=1e-3,3e-3 (repeatable: all combinations, and each of --precision if given, otherwise bf16)", f.vary.add)
 	f.given = bind(fs, convergence.Default)
+	f.vary.flags = fs
 	for name, usage := range map[string]string{
 		"precision": "`LIST` precisions to compare, the baseline first; +e5m2, +floor, +ceil, +even, +wire, +standard, +bf16-moments and +muon vary one, as in mxfp8+e5m2; +no-rht, +no-stochastic, +no-2d, +no-bf16-tail and +four-over-six vary nvfp4; a recipe file such as mine.toml is one too",
 		"seed":      "`N` first seed of initial weights and data order",
@@ -99,7 +102,7 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
-	fmt.Fprintf(env.out, "comparing %s: %s, %s, %s each, in %s\n", c.Config.Precision, upTo(c, report.Plural(c.Runs(), "run")),
+	fmt.Fprintf(env.out, "comparing %s: %s, %s, %s each, in %s\n", strings.Join(append([]string{c.Config.Precision}, c.Varied...), ", "), upTo(c, report.Plural(c.Runs(), "run")),
 		report.Plural(c.Design.Seeds(), "seed"), report.Plural(c.Config.Steps, "step"), c.Out)
 	printBuiltinText(env.out, c.Config.Data)
 	result, err := c.Run(ctx)
@@ -190,9 +193,9 @@ func (f *compareFlags) comparison(given []assignment, claim *runClaim) (*converg
 	if cfg.RecipeFile != "" {
 		return nil, errors.New("--recipe: a comparison takes recipe files among its precisions, such as --precision bf16,my.toml")
 	}
-	recipes, err := convergence.ParseRecipes(cfg.Precision, f.ablation)
+	recipes, err := f.recipes(&cfg, text, given)
 	if err != nil {
-		return nil, fmt.Errorf("--precision, --ablation: %w", err)
+		return nil, err
 	}
 	out := cfg.Out
 	if out == "" {
@@ -204,7 +207,7 @@ func (f *compareFlags) comparison(given []assignment, claim *runClaim) (*converg
 		return nil, err
 	}
 	return &convergence.Comparison{
-		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Out: out, Jobs: f.jobs, KeepState: f.keepState, Decompose: f.decompose,
+		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Varied: f.vary.texts(), Out: out, Jobs: f.jobs, KeepState: f.keepState, Decompose: f.decompose,
 	}, nil
 }
 

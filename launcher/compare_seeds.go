@@ -104,7 +104,10 @@ func (f *seedFlags) choose(ctx context.Context, c *convergence.Comparison, out i
 func (f *seedFlags) scatter(ctx context.Context, c *convergence.Comparison, out io.Writer) (s design.Scatter, known bool, err error) {
 	pilot := f.pilot
 	if pilot == "" {
-		if s, known = convergence.MeasuredScatter(c.Config); known || f.power == 0 {
+		if c.Varied == nil {
+			s, known = convergence.MeasuredScatter(c.Config)
+		}
+		if known || f.power == 0 {
 			return s, known, nil
 		}
 		pilot = strconv.Itoa(defaultPilot)

@@ -48,42 +48,59 @@ func (f *evalFlags) run(ctx context.Context, env env) error {
 		return fmt.Errorf("unexpected argument %q: only --data takes several values", env.args)
 	}
 	f.data = append(f.data, env.args...)
-	m, err := f.model.open()
+	e, err := f.evaluate(ctx)
 	if err != nil {
 		return err
+	}
+	e.print(env.out, f.json)
+	if finite(e.result.Loss) == nil {
+		return failure{fmt.Errorf("the loss is %g: the weights are damaged, or training has diverged", e.result.Loss), exitFailed}
+	}
+	return nil
+}
+
+// evaluated is a measurement and what was measured.
+type evaluated struct {
+	model   *trainedModel // its files are closed
+	options evaluation.Options
+	result  evaluation.Result
+	builtin string // describes the text inside the program, if that was evaluated
+}
+
+// evaluate measures the model.
+func (f *evalFlags) evaluate(ctx context.Context) (e evaluated, err error) {
+	m, err := f.model.open()
+	if err != nil {
+		return e, err
 	}
 	defer m.Close()
 	o, err := f.options(m)
 	if err != nil {
-		return err
+		return e, err
 	}
 	data, err := f.load(m)
 	if err != nil {
-		return err
+		return e, err
 	}
 	defer data.Close()
 	text := data.HeldOut
 	if _, err := datasets.NewWindows(text, datasets.WindowsConfig{Seq: o.Seq, Count: o.Windows, Ranks: 1}); err != nil {
-		return err
+		return e, err
 	}
-	var result evaluation.Result
+	e = evaluated{model: m, options: o, builtin: data.Builtin}
 	err = m.run(o.Seq, func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error {
 		r, err := evaluation.Run(ctx, ex, c, model, text, m.tokenizer, o)
 		if c.Rank() == 0 {
-			result = r
+			e.result = r
 		}
 		return err
 	})
 	if errors.Is(err, evaluation.ErrInterrupted) {
-		return failure{err, exitInterrupted}
+		return e, failure{err, exitInterrupted}
 	} else if err != nil {
-		return failure{err, exitFailed}
+		return e, failure{err, exitFailed}
 	}
-	f.print(env.out, m, o, result, data.Builtin)
-	if finite(result.Loss) == nil {
-		return failure{fmt.Errorf("the loss is %g: the weights are damaged, or training has diverged", result.Loss), exitFailed}
-	}
-	return nil
+	return e, nil
 }
 
 // defaultSeq is the window length for a model whose training length is unknown.
@@ -135,9 +152,10 @@ func (f *evalFlags) load(m *trainedModel) (*datasets.Data, error) {
 	return datasets.Load(paths, m.tokenizer, datasets.Options{Field: cmp.Or(f.field, m.cfg.DataField)})
 }
 
-// print prints the result. builtin describes the text inside the program, if that was evaluated.
-func (f *evalFlags) print(out io.Writer, m *trainedModel, o evaluation.Options, r evaluation.Result, builtin string) {
-	if f.json {
+// print prints the result, for people or as JSON.
+func (e evaluated) print(out io.Writer, asJSON bool) {
+	m, o, r, builtin := e.model, e.options, e.result, e.builtin
+	if asJSON {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
 		values := map[string]any{

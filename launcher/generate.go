@@ -29,7 +29,10 @@ type generateFlags struct {
 }
 
 func defineGenerate(fs *flag.FlagSet) action {
-	f := &generateFlags{}
+	return new(generateFlags).define(fs)
+}
+
+func (f *generateFlags) define(fs *flag.FlagSet) action {
 	f.model.define(fs)
 	fs.Func("prompt", "`TEXT` continue TEXT (repeatable: prompts form a batch)", func(text string) error {
 		f.prompts = append(f.prompts, text)

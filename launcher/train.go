@@ -46,7 +46,10 @@ type trainFlags struct {
 }
 
 func defineTrain(fs *flag.FlagSet) action {
-	f := &trainFlags{}
+	return new(trainFlags).define(fs)
+}
+
+func (f *trainFlags) define(fs *flag.FlagSet) action {
 	f.ranks.define(fs)
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
 	fs.BoolVar(&f.resume, "resume", false, "continue from the newest checkpoint of --out; default: of the newest run")

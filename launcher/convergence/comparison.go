@@ -23,6 +23,7 @@ type Comparison struct {
 	Config    trainer.Config // of all runs; each sets Precision and Out, and Seed is that of the first run
 	Ranks     int
 	Recipes   []Recipe      // the baseline first
+	Varied    []string      // the settings of VaryRecipes with their values, for the plan and the report
 	Design    design.Design // how many seeds, and when and how they are judged
 	Out       string        // folder of the comparison
 	Jobs      int           // concurrent runs
@@ -134,6 +135,9 @@ func (c *Comparison) CheckSettings() error {
 	if c.Config.RecordEvery < 1 {
 		errs = append(errs, fmt.Errorf("record_every is %d: a comparison needs records: give 1 or more", c.Config.RecordEvery))
 	}
+	if c.Decompose && c.Varied != nil {
+		errs = append(errs, errors.New("--decompose splits the difference between precisions: leave --vary out"))
+	}
 	if c.Decompose && c.Config.ReplayRoutes != "" {
 		errs = append(errs, errors.New("--decompose replays the routes of its own runs: leave --replay-routes out"))
 	}
@@ -158,7 +162,7 @@ func (c *Comparison) Check() error {
 	if err := errors.Join(c.CheckSettings(), c.checkDesign()); err != nil {
 		return err
 	}
-	if err := c.checkFolder(); err != nil {
+	if err := errors.Join(c.checkArms(), c.checkFolder()); err != nil {
 		return err
 	}
 	seen := map[string]bool{}

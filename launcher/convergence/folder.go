@@ -29,7 +29,8 @@ const planFile = "plan.toml"
 // own.
 type plan struct {
 	Precision []string       `toml:"precision"` // baseline first
-	Losses    []string       `toml:"losses"`    // that the verdict is about
+	Varied    []string       `toml:"varied,omitempty"`
+	Losses    []string       `toml:"losses"` // that the verdict is about
 	Second    outcome        `toml:"second_outcome,omitempty"`
 	Margin    float64        `toml:"margin"` // percent
 	Ranks     int            `toml:"ranks"`
@@ -71,6 +72,7 @@ var freeSettings = []string{"config.precision", "config.out", "config.threads", 
 
 func (c *Comparison) plan() ([]byte, error) {
 	p := plan{
+		Varied: c.Varied,
 		Losses: []string{fmt.Sprintf("training, mean of the last %d steps", tail(c.Config.Steps)), "validation, after the last step"},
 		Margin: 100 * c.Design.Margin, Ranks: c.Ranks, Seeds: c.seeds(), Config: c.Config, Tests: testsOf(c.Design), Second: c.plannedAverage(),
 	}

@@ -29,7 +29,7 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 		return Result{}, err
 	}
 	result := Result{
-		Command: c.Command, Margin: c.Design.Margin, Looks: c.Design.Looks,
+		Command: c.Command, Varied: c.Varied, Margin: c.Design.Margin, Looks: c.Design.Looks,
 		Setup: Setup{
 			Flavor: first.Flavor, Parameters: first.Model.Count().Total, Steps: first.Steps, Batch: first.Batch, Seq: first.Seq,
 			Ranks: c.Ranks, Jobs: c.Jobs, Tail: tail(first.Steps), EMA: first.EMA, Config: string(config),
@@ -40,7 +40,8 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 		if len(arm.Runs) == 0 {
 			continue // an ablation, before its turn
 		}
-		arm.measureSpeed(first.Batch * first.Seq)
+		cfg := c.config(r, first.Seed)
+		arm.measureSpeed(cfg.Batch * cfg.Seq)
 		arm.Times = arm.Runs[0].Log.Times
 		if len(result.Arms) == 0 {
 			arm.Verdict = Baseline

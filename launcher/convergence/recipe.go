@@ -21,7 +21,8 @@ type Recipe struct {
 	precision string
 	file      string // text of a recipe file; empty: the precision is a built-in one
 	modifiers []modifier
-	routes    string // recipe whose routes are replayed; empty: none
+	settings  []Setting // applied after the modifiers
+	routes    string    // recipe whose routes are replayed; empty: none
 }
 
 // modifier changes one setting of a precision.
@@ -138,12 +139,21 @@ func modifierNames() string {
 // baseline and the recipes to compare with it, the second the ablations. Ablations may be "all":
 // [AllAblations] without those in the first list.
 func ParseRecipes(compared, ablations string) ([]Recipe, error) {
-	all, err := appendRecipes(nil, strings.Split(compared, ","), false)
+	all, err := parseRecipes(compared, ablations)
 	if err != nil {
 		return nil, err
 	}
-	if len(all) < 2 {
+	if len(all) < 2 || all[1].Ablation {
 		return nil, fmt.Errorf("%q is one recipe: give the baseline and at least one other, such as bf16,mxfp8", compared)
+	}
+	return all, nil
+}
+
+// parseRecipes is ParseRecipes that accepts a baseline alone.
+func parseRecipes(compared, ablations string) ([]Recipe, error) {
+	all, err := appendRecipes(nil, strings.Split(compared, ","), false)
+	if err != nil {
+		return nil, err
 	}
 	switch ablations {
 	case "":
@@ -182,5 +192,8 @@ func (r Recipe) apply(cfg *trainer.Config) {
 	cfg.Precision, cfg.RecipeFile = r.precision, r.file
 	for _, m := range r.modifiers {
 		m.apply(cfg)
+	}
+	for _, s := range r.settings {
+		s.Apply(cfg)
 	}
 }

@@ -13,8 +13,9 @@ import (
 // Result is a finished comparison. It is stored as result.json, and the report shows it.
 type Result struct {
 	Command  string    `json:"command"`
-	Version  string    `json:"version"`  // revision of the program
-	Machines []Machine `json:"machines"` // of the runs
+	Version  string    `json:"version"`          // revision of the program
+	Machines []Machine `json:"machines"`         // of the runs
+	Varied   []string  `json:"varied,omitempty"` // settings that arms vary, with their values
 	Setup    Setup     `json:"setup"`
 	Margin   float64   `json:"margin"` // of equivalence, as a fraction of the baseline's loss: 0.005
 

@@ -58,7 +58,8 @@ var measured = []struct {
 	{"debug", 1500, 16, 128, 3e-3, design.Scatter{Train: 0.00925, HeldOut: 0.01082, Correlation: 0.97, Pairs: 10}},
 }
 
-// MeasuredScatter returns the scatter of runs with a configuration, if it was measured.
+// MeasuredScatter returns the scatter of runs of several precisions with a configuration, if it was
+// measured.
 func MeasuredScatter(cfg trainer.Config) (s design.Scatter, ok bool) {
 	for _, m := range measured {
 		flavor, err := trainer.Default(m.flavor)

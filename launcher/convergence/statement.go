@@ -108,3 +108,26 @@ func (r Result) text(a Arm) []string {
 	}
 	return lines
 }
+
+// Lowest names the arm with the lowest mean validation loss of a comparison that varies settings.
+// It returns "" for others.
+func (r Result) Lowest() string {
+	if r.Varied == nil {
+		return ""
+	}
+	best, lowest := -1, math.Inf(1)
+	for i, a := range r.Arms {
+		mean, _ := meanSD(losses(a.Runs, heldOutLoss))
+		if !a.Ablation && r.failure(a) == "" && mean < lowest {
+			best, lowest = i, mean
+		}
+	}
+	if best < 0 {
+		return "no arm has a loss: all runs diverged"
+	}
+	text := fmt.Sprintf("lowest validation loss: %s, %.4f nats", r.Arms[best].Name, lowest)
+	if best > 0 {
+		text += fmt.Sprintf(", %+.2f %% against the baseline (%s)", 100*r.Arms[best].HeldOut.Mean, r.Arms[best].Verdict)
+	}
+	return text
+}

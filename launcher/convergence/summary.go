@@ -53,6 +53,9 @@ func WriteSummary(w io.Writer, r Result) {
 			fmt.Fprintln(w, r.Statement(a))
 		}
 	}
+	if text := r.Lowest(); text != "" {
+		fmt.Fprintln(w, text)
+	}
 }
 
 // firstColumn returns an arm's name if it fits. Otherwise it writes the name on a line of its own.

@@ -1,0 +1,116 @@
+package convergence
+
+// Arms that differ in settings: learning rates, batches, experts per token.
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"spmoe/launcher/trainer"
+)
+
+// Setting is a value of a setting that a comparison varies.
+type Setting struct {
+	Name, Value string // as a flag and its text: optimizer.lr, 3e-3
+	Apply       func(*trainer.Config)
+}
+
+// VaryRecipes is [ParseRecipes] with every combination of settings for each compared recipe. Each
+// list has the values of one setting. The baseline is the first recipe with the first value of each
+// list, so one recipe is enough. Ablations are not varied. A comparison's configuration has the
+// first values.
+func VaryRecipes(compared, ablations string, lists [][]Setting) (all []Recipe, err error) {
+	recipes, err := parseRecipes(compared, ablations)
+	if err != nil {
+		return nil, err
+	}
+	one := len(recipes) == 1 || recipes[1].Ablation
+	short := shortNames(lists)
+	for _, r := range recipes {
+		if r.Ablation {
+			all = append(all, r)
+			continue
+		}
+		for _, combination := range combinations(lists) {
+			all = append(all, r.with(combination, short, one))
+		}
+	}
+	return all, nil
+}
+
+// combinations returns the product of lists. The first one has the first value of each list, and
+// the last list varies fastest.
+func combinations(lists [][]Setting) (all [][]Setting) {
+	all = [][]Setting{nil}
+	for _, list := range lists {
+		var longer [][]Setting
+		for _, begin := range all {
+			for _, s := range list {
+				longer = append(longer, append(slices.Clone(begin), s))
+			}
+		}
+		all = longer
+	}
+	return all
+}
+
+// shortNames returns the name of each setting in the names of arms: its last part, unless two
+// settings share that.
+func shortNames(lists [][]Setting) map[string]string {
+	names, taken := map[string]string{}, map[string]int{}
+	last := func(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
+	for _, list := range lists {
+		taken[last(list[0].Name)]++
+	}
+	for _, list := range lists {
+		name := list[0].Name
+		if names[name] = name; taken[last(name)] == 1 {
+			names[name] = last(name)
+		}
+	}
+	return names
+}
+
+// with returns r with settings. The name of the result leaves out that of the recipe if there is
+// only one.
+func (r Recipe) with(settings []Setting, short map[string]string, one bool) Recipe {
+	var words, about []string
+	if !one {
+		words = append(words, r.Name)
+	}
+	for _, s := range settings {
+		words = append(words, short[s.Name]+"="+s.Value)
+		about = append(about, s.Name+" "+s.Value)
+	}
+	r.About = r.Name + ", " + strings.Join(about, ", ")
+	r.Name, r.settings = strings.Join(words, "+"), settings
+	return r
+}
+
+// checkArms returns an error if two compared arms are the same run, as with a setting that their
+// precision does not use.
+func (c *Comparison) checkArms() error {
+	seen := map[string]string{}
+	for _, r := range c.compared() {
+		cfg := c.config(r, c.Config.Seed)
+		precision, err := cfg.Recipe()
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.Name, err)
+		}
+		cfg.Out, cfg.MX, cfg.Options = "", trainer.MX{}, trainer.Config{}.Options
+		text, err := trainer.ConfigTOML(cfg)
+		numbers, failed := json.Marshal(precision)
+		if err := errors.Join(err, failed); err != nil {
+			return err
+		}
+		key := string(text) + string(numbers)
+		if other := seen[key]; other != "" {
+			return fmt.Errorf("%s and %s are the same run: give values that differ and that the precision uses", other, r.Name)
+		}
+		seen[key] = r.Name
+	}
+	return nil
+}
