@@ -75,17 +75,43 @@ func Sections(headings []Heading, figures []Figure) (list []Section, err error) 
 	return list, nil
 }
 
-// inline returns the figure for a page, in both layouts.
-func (f Figure) inline() (both template.HTML, err error) {
-	for _, l := range []layout{wide, narrow} {
-		text, height, err := f.svg(l)
-		if err != nil {
-			return "", err
-		}
-		both += forPage(text, fmt.Sprintf(`<svg class="%s" role="img" aria-label="%s" viewBox="%g %g %g %g"`, l.class, template.HTMLEscapeString(f.Title),
-			margin.Points(), margin.Points(), (l.width-2*margin).Points(), (height-2*margin).Points())) // the page has margins of its own
+// inline returns the figure for a page, in both layouts and with the choice of its views.
+func (f Figure) inline() (all template.HTML, err error) {
+	views := append([]View{{f.First, f.Panels}}, f.Views...)
+	if len(views) > 1 {
+		all = f.chooser(views)
 	}
-	return both, nil
+	for i, v := range views {
+		f.Panels = v.Panels
+		for _, l := range []layout{wide, narrow} {
+			text, height, err := f.svg(l)
+			if err != nil {
+				return "", err
+			}
+			class, label := l.class, f.Title
+			if len(views) > 1 {
+				class, label = fmt.Sprintf("%s view%d", class, i+1), label+", "+v.Name
+			}
+			all += forPage(text, fmt.Sprintf(`<svg class="%s" role="img" aria-label="%s" viewBox="%g %g %g %g"`, class, template.HTMLEscapeString(label),
+				margin.Points(), margin.Points(), (l.width-2*margin).Points(), (height-2*margin).Points())) // the page has margins of its own
+		}
+	}
+	return all, nil
+}
+
+// chooser returns the buttons that choose a view. The style sheet hides the others, without a
+// script.
+func (f Figure) chooser(views []View) template.HTML {
+	var b strings.Builder
+	for i, v := range views {
+		checked := ""
+		if i == 0 {
+			checked = ` checked="checked"`
+		}
+		id, name := template.HTMLEscapeString(fmt.Sprintf("%s-view%d", f.Name, i+1)), template.HTMLEscapeString(f.Name+"-view")
+		fmt.Fprintf(&b, `<input type="radio" name="%s" id="%s"%s/><label for="%s">%s</label>`+"\n", name, id, checked, id, template.HTMLEscapeString(v.Name))
+	}
+	return template.HTML(b.String())
 }
 
 // svgHead matches the beginning of an SVG up to its size. Inside a page, the page determines the
