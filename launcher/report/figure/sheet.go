@@ -15,15 +15,26 @@ import (
 //go:embed page.css
 var sheet string
 
-// Style returns the style sheet of a page. It needs no other file.
-func Style() template.CSS {
-	return ":root { " + variables(false) + " }\n@media (prefers-color-scheme: dark) { :root { " + variables(true) + " } }\n" + template.CSS(sheet)
+// Head returns what the head of a page contains. The page needs no other file.
+func Head(title string) template.HTML {
+	return template.HTML(`<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<meta name="color-scheme" content="light dark"/>
+<title>` + template.HTMLEscapeString(title) + `</title>
+<link rel="icon" href="` + icon() + `"/>
+<style>
+` + style() + `</style>`)
 }
 
-// Icon returns the icon of pages as a data URL.
-func Icon() template.URL {
+// style returns the style sheet.
+func style() string {
+	return ":root { " + variables(false) + " }\n@media (prefers-color-scheme: dark) { :root { " + variables(true) + " } }\n" + sheet
+}
+
+// icon returns the icon of pages as a data URL.
+func icon() string {
 	svg := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="%s"/><path d="M3 3v10h10" fill="none" stroke="#fff"/><path d="M4 4q2 7 9 7" fill="none" stroke="#fff" stroke-width="2"/></svg>`, Hex(Palette[1].Light))
-	return template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(svg)))
+	return "data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(svg))
 }
 
 // Section is a group of figures under one heading.
@@ -151,7 +162,7 @@ func (s Shade) is(color string) bool {
 }
 
 // variables defines the colors of one color scheme.
-func variables(dark bool) template.CSS {
+func variables(dark bool) string {
 	var css strings.Builder
 	for _, s := range Shades() {
 		value := s.Light
@@ -160,5 +171,5 @@ func variables(dark bool) template.CSS {
 		}
 		fmt.Fprintf(&css, "--%s:%s;", s.Variable, Hex(value))
 	}
-	return template.CSS(css.String())
+	return css.String()
 }

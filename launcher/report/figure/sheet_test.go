@@ -37,7 +37,7 @@ func TestInlineColors(t *testing.T) {
 	if left := regexp.MustCompile(`#[0-9A-Fa-f]{3,}`).FindString(svg); left != "" {
 		t.Errorf("the colour %s is left", left)
 	}
-	style := string(Style())
+	style := style()
 	for _, s := range Shades() {
 		if strings.Count(style, "--"+s.Variable+":") != 2 {
 			t.Errorf("%s is not defined for light and dark", s.Variable)

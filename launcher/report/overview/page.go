@@ -39,8 +39,6 @@ func names() (all []string) {
 // view is the data of the template.
 type view struct {
 	Run
-	Icon     template.URL
-	Style    template.CSS
 	Script   string // address; empty: none, because the page does not follow its run
 	Sections []figure.Section
 }
@@ -56,17 +54,20 @@ func (r Run) page(name, script string, figures []figure.Figure) ([]byte, error) 
 		return nil, fmt.Errorf("%s: %w", File, err)
 	}
 	var out bytes.Buffer
-	if err := t.ExecuteTemplate(&out, name, view{r, figure.Icon(), figure.Style(), script, sections}); err != nil {
+	if err := t.ExecuteTemplate(&out, name, view{r, script, sections}); err != nil {
 		return nil, fmt.Errorf("%s: %w", File, err)
 	}
 	return []byte(figure.Printable(out.String())), nil
 }
 
+// Head returns the content of the page's head, except a script.
+func (v view) Head() template.HTML { return figure.Head(v.Title()) }
+
 // Title returns the name of the run's folder.
-func (v view) Title() string {
-	path, err := filepath.Abs(v.Folder)
+func (r Run) Title() string {
+	path, err := filepath.Abs(r.Folder)
 	if err != nil {
-		path = v.Folder
+		path = r.Folder
 	}
 	return filepath.Base(path)
 }
