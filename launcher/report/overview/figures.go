@@ -165,18 +165,18 @@ func (r Run) rates(of func(record.Start) float64) (s figure.Series) {
 	return s
 }
 
-// speeds returns tokens/s.
-func (r Run) speeds() figure.Series {
+// Speeds returns the tokens/s of each step, if the record has times.
+func (r Run) Speeds() figure.Series {
 	return r.rates(func(s record.Start) float64 { return float64(s.Tokens) })
 }
 
-// utilization returns MFU in percent.
-func (r Run) utilization() figure.Series {
+// Utilization returns the MFU of each step in percent, if the record has times.
+func (r Run) Utilization() figure.Series {
 	return r.rates(func(s record.Start) float64 { return 100 * float64(s.Tokens) * s.FLOPs / s.Peak })
 }
 
 func (r Run) speed() (figure.Figure, bool) {
-	tokens, share := r.smooth(r.speeds()), r.smooth(r.utilization())
+	tokens, share := r.smooth(r.Speeds()), r.smooth(r.Utilization())
 	if tokens.Empty() {
 		return figure.Figure{}, false
 	}
