@@ -66,8 +66,9 @@ func commands() []command {
 			"-np 8 verify-layouts",
 			"-np 4 verify-layouts --ranks process --precision mxfp8 --json layouts.jsonl",
 		}},
-		{name: "report", group: groupInspect, args: "[RUN...]", about: "write a run's report page, plots and TensorBoard events again", define: defineReport, examples: []string{
+		{name: "report", group: groupInspect, args: "[RUN...]", about: "write the report pages of runs again, and one page of several runs", define: defineReport, examples: []string{
 			"report runs/debug-1",
+			"report runs/*",
 		}},
 		{name: "checkpoint", group: groupInspect, about: "list, verify or export checkpoints", subcommands: checkpointCommands(), examples: []string{
 			"checkpoint ls runs/debug-1",

@@ -1,38 +1,84 @@
 package main
 
+// report: the reports of runs, written again from their records, and one page of several runs.
+
 import (
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"syscall"
 
 	"spmoe/launcher/report/overview"
+	"spmoe/launcher/report/runs"
 	"spmoe/launcher/report/tensorboard"
 )
 
-func defineReport(*flag.FlagSet) action { return writeReport }
+// reportFlags are the flags of report.
+type reportFlags struct{ out string }
 
-// writeReport writes the report, plots and TensorBoard events of runs again.
-func writeReport(_ context.Context, env env) error {
-	runs := env.args
-	if len(runs) == 0 {
+func defineReport(fs *flag.FlagSet) action {
+	f := &reportFlags{}
+	fs.StringVar(&f.out, "out", "", "page of several runs to write to `FILE`; default: report.html in the folder that holds the first run")
+	return f.run
+}
+
+// run writes the report, plots and TensorBoard events of each run again, and a page of all runs if
+// there are several.
+func (f *reportFlags) run(_ context.Context, env env) error {
+	folders := env.args
+	if len(folders) == 0 {
 		run, err := newestRun("give its folder, as in launcher report RUN")
 		if err != nil {
 			return err
 		}
-		runs = []string{run}
+		folders = []string{run}
 	}
-	for _, run := range runs {
-		r, err := overview.Read(run)
-		if err != nil {
-			return err
-		}
-		events := tensorboard.Open(run, false, func() string { return r.Config })
-		if err := errors.Join(events.Update(), events.Close(), overview.Write(run)); err != nil {
+	list, err := readRuns(folders, env)
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		events := tensorboard.Open(r.Folder, false, func() string { return r.Config })
+		if err := errors.Join(events.Update(), events.Close(), overview.Write(r.Folder)); err != nil {
 			return failure{err, exitFailed}
 		}
-		fmt.Fprintf(env.out, "%s\n", filepath.Join(run, overview.File))
+		fmt.Fprintf(env.out, "%s\n", filepath.Join(r.Folder, overview.File))
 	}
+	if f.out == "" && len(list) == 1 {
+		return nil
+	}
+	if f.out == "" {
+		f.out = filepath.Join(filepath.Dir(filepath.Clean(list[0].Folder)), runs.File)
+	}
+	if err := runs.Write(f.out, list); err != nil {
+		return failure{err, exitFailed}
+	}
+	fmt.Fprintf(env.out, "%s\n", f.out)
 	return nil
+}
+
+// readRuns reads the runs in some folders. Of several paths, such as runs/*, it leaves out those
+// that exist and are no runs.
+func readRuns(paths []string, env env) (list []overview.Run, err error) {
+	for _, path := range paths {
+		r, err := overview.Read(path)
+		if err == nil {
+			list = append(list, r)
+			continue
+		}
+		if _, missing := os.Stat(path); missing != nil || len(paths) == 1 || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			return nil, err
+		}
+		if filepath.Base(path) != runs.File { // the page of an earlier call
+			fmt.Fprintf(env.errOut, "launcher: %s is left out: it is not the folder of a run\n", path)
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("none of %d paths is the folder of a run: give runs, as in launcher report runs/*", len(paths))
+	}
+	return list, nil
 }

@@ -49,6 +49,14 @@ func TestRunFolder(t *testing.T) {
 		}
 	}
 	there(true, overview.File, "plots/loss.png")
+	if out := succeed(t, "report", "run", overview.File); !strings.HasSuffix(out, overview.File+"\n") { // as with run* and an earlier page
+		t.Errorf("with the page of an earlier call: %q", out)
+	}
+	refuse(t, exitUsage, []string{"report", overview.File, overview.File}, "none of 2 paths is the folder of a run")
+	succeed(t, "report", "run", "run", "--out", "both.html")
+	if page, err := os.ReadFile("both.html"); err != nil || !strings.Contains(string(page), "<h1>2 runs</h1>") {
+		t.Errorf("the page of two runs: %.300s (%v)", page, err)
+	}
 	again, err := filepath.Glob(filepath.Join("run", tensorboard.Folder, "events.out.tfevents.*"))
 	if err != nil || len(again) != 1 {
 		t.Fatalf("events of TensorBoard: %q (%v)", again, err)

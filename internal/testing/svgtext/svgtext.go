@@ -10,7 +10,7 @@ import (
 
 var (
 	figures = regexp.MustCompile(`(?s)<figure id="([\w-]+)">(.*?)</figure>`)
-	images  = regexp.MustCompile(`(?s)<svg class="(\w+)"[^>]* viewBox="[\d.]+ [\d.]+ ([\d.]+) [\d.]+"(.*?)</svg>`)
+	images  = regexp.MustCompile(`(?s)<svg class="(\w+)(?: view\d)?"[^>]* viewBox="[\d.]+ [\d.]+ ([\d.]+) [\d.]+"(.*?)</svg>`)
 	texts   = regexp.MustCompile(`(?s)<text [^>]*textLength="([\d.]+)"[^>]*font-size:([\d.]+)px[^>]*>([^<]*)<`)
 )
 

@@ -78,7 +78,7 @@ func (p painter) plot(to *plot.Plot, list []armCurve, marked bool) {
 	x := figure.NewExtent()
 	var hover figure.Hover
 	for _, d := range list {
-		hover = append(hover, figure.NamedCurve{Name: p.styles[d.arm].Name, X: d.Steps, Y: d.Mean})
+		hover = append(hover, figure.NamedCurve{Name: p.styles[d.arm].Name, X: d.Steps, Y: d.Mean, Shade: p.styles[d.arm].Shade})
 		if !marked || !d.Sparse() {
 			to.Add(figure.Path{X: d.Steps, Y: d.Mean, Style: p.styles[d.arm].Line})
 		}

@@ -31,7 +31,7 @@ func page(p painter, figures []figure.Figure) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("report.html: %w", err)
 	}
-	v := view{painter: p, Icon: figure.Icon(), Style: figure.Style(), Sections: sections}
+	v := view{painter: p, Sections: sections}
 	var out bytes.Buffer
 	if err := t.Execute(&out, v); err != nil {
 		return nil, fmt.Errorf("report.html: %w", err)

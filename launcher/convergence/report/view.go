@@ -16,10 +16,11 @@ import (
 // view holds the data of the template.
 type view struct {
 	painter
-	Icon     template.URL
-	Style    template.CSS
 	Sections []figure.Section
 }
+
+// Head returns the content of the page's head.
+func (v view) Head() template.HTML { return figure.Head(v.Title()) }
 
 // Title names the compared arms.
 func (v view) Title() string {

@@ -78,8 +78,12 @@ func roundStep(raw float64) (step float64, decimals int) {
 	return step, max(0, -exponent)
 }
 
-// Logarithmic returns ticks at powers of ten, and at two and five times those if there are few.
+// Logarithmic returns ticks at powers of ten, and at two and five times those if there are few. A
+// short range has the ticks of a linear axis.
 func Logarithmic(low, high float64) (ticks []plot.Tick) {
+	if high/low < 8 {
+		return Linear(5, Plain).Ticks(low, high)
+	}
 	mantissas := []float64{1, 2, 5}
 	if high/low > 1e3 {
 		mantissas = mantissas[:1]

@@ -32,9 +32,17 @@ type Figure struct {
 	Caption string // one sentence: what to style for
 	Legend  []SeriesStyle
 	Panels  [][]*plot.Plot // rows of equal length
+	Views   []View         // other panels that a page can show instead; nil: none
+	First   string         // name of the view of Panels; empty without Views
 	Height  vg.Length      // in its file
 	// SharedY says that the panels of a row have the same y axis. It is labelled once per row.
 	SharedY bool
+}
+
+// View is another way to show the data of a figure, such as with logarithmic axes.
+type View struct {
+	Name   string
+	Panels [][]*plot.Plot
 }
 
 // layout is a size and an arrangement of figures.
@@ -43,16 +51,16 @@ type layout struct {
 	width   vg.Length // in points, with both margins
 	titled  bool      // pages set titles themselves
 	stacked bool      // one panel per row
-	hover   bool      // with the values under the pointer
+	strips  int       // the maximum number of strips per panel; 0: no values under the pointer
 }
 
 // A page shows a figure in the narrow layout on phones and otherwise in the wide one. Both are
-// scaled to the width of the column, which must not make text smaller than 11 CSS pixels on a
-// phone of 390.
+// scaled to the width of the column, which must not make text smaller than 13 CSS pixels on a
+// phone of 420.
 var (
 	inFile = layout{width: 600, titled: true} // 800 CSS pixels
-	wide   = layout{class: "wide", width: 680 + 2*margin, hover: true}
-	narrow = layout{class: "narrow", width: 286 + 2*margin, stacked: true}
+	wide   = layout{class: "wide", width: 680 + 2*margin, strips: 40}
+	narrow = layout{class: "narrow", width: 272 + 2*margin, stacked: true, strips: 16}
 )
 
 // SVG returns the figure as an SVG file.
@@ -64,7 +72,7 @@ func (f Figure) SVG() ([]byte, error) {
 // svg returns the figure and its height in a layout.
 func (f Figure) svg(l layout) ([]byte, vg.Length, error) {
 	height := f.height(l)
-	canvas := &svgCanvas{Canvas: vgsvg.New(l.width, height), hover: l.hover}
+	canvas := &svgCanvas{Canvas: vgsvg.New(l.width, height), width: l.width, most: l.strips}
 	f.draw(draw.New(canvas), l)
 	var out bytes.Buffer
 	if _, err := canvas.WriteTo(&out); err != nil {
@@ -196,8 +204,8 @@ func NewPanel(title, x, y string) *plot.Plot {
 		axis.Tick.LineStyle = axis.LineStyle
 		axis.Tick.Marker = Linear(5, Plain)
 	}
-	p.X.Tick.Label = Aligned(TextStyle(9.5, Muted), text.XCenter, text.YTop)
-	p.Y.Tick.Label = Aligned(TextStyle(9.5, Muted), text.XRight, TickCenter)
+	p.X.Tick.Label = Aligned(TextStyle(SmallText, Muted), text.XCenter, text.YTop)
+	p.Y.Tick.Label = Aligned(TextStyle(SmallText, Muted), text.XRight, TickCenter)
 	p.Y.Width, p.Y.Tick.Length, p.Y.Padding = 0, 0, 4
 	grid := plotter.NewGrid()
 	grid.Vertical.Color = nil

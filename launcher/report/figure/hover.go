@@ -1,13 +1,14 @@
 package figure
 
-// The values under the pointer: invisible strips over a panel, one per step, whose titles browsers
-// show.
+// The values under the pointer: invisible strips over a panel, one per step or range of steps. The
+// style sheet shows a strip's values while the pointer is over it, without a script.
 
 import (
 	"bytes"
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,28 +18,34 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Hover shows the values of curves over steps. The first curve determines the strips.
+// Hover shows the values of curves over the x axis of a panel.
 type Hover []NamedCurve
 
-// NamedCurve is a curve with the name of its quantity.
+// NamedCurve is a curve with the name of its quantity, and the style of its marker if it has one.
 type NamedCurve struct {
-	Name string
-	X, Y []float64
+	Name  string
+	X, Y  []float64
+	Shade Shade
 }
-
-// mostStrips bounds the number of strips per panel.
-const mostStrips = 60
 
 // svgCanvas is an SVG with strips.
 type svgCanvas struct {
 	*vgsvg.Canvas
-	hover  bool // collect strips
+	width  vg.Length
+	most   int // strips per panel; 0: none
 	strips []strip
 }
 
+// strip is an area with the lines of text that it shows.
 type strip struct {
 	vg.Rectangle
-	title string
+	lines []stripLine
+}
+
+// stripLine is a line of text behind a marker in its shade.
+type stripLine struct {
+	Shade
+	text string
 }
 
 // Plot implements [plot.Plotter].
@@ -48,16 +55,10 @@ func (h Hover) Plot(c draw.Canvas, p *plot.Plot) {
 		below = tile.Canvas
 	}
 	canvas, ok := below.(*svgCanvas)
-	if !ok || !canvas.hover || len(h) == 0 {
+	if !ok || canvas.most == 0 {
 		return
 	}
-	var at []float64
-	every := 1 + (len(h[0].X)-1)/mostStrips
-	for i, x := range h[0].X {
-		if (len(h[0].X)-1-i)%every == 0 && x >= p.X.Min && x <= p.X.Max {
-			at = append(at, x)
-		}
-	}
+	at := h.positions(p.X.Min, p.X.Max, max(3*canvas.most/(2+len(h)), 1)) // fewer strips of more lines, for the size of the page
 	toX, _ := p.Transforms(&c)
 	for i, x := range at {
 		left, right := c.Min.X, c.Max.X
@@ -70,14 +71,36 @@ func (h Hover) Plot(c draw.Canvas, p *plot.Plot) {
 			high = (x + at[i+1]) / 2
 			right = toX(high)
 		}
-		title := "step " + strconv.FormatFloat(x, 'f', 0, 64)
+		lines := []stripLine{{text: p.X.Label.Text + " " + Short(x)}}
 		for _, curve := range h {
 			if y := curve.nearest(x, low, high); Finite(y) {
-				title += "\n" + strings.TrimSpace(curve.Name+" "+Short(y))
+				lines = append(lines, stripLine{curve.Shade, strings.TrimSpace(curve.Name + " " + Short(y))})
 			}
 		}
-		canvas.strips = append(canvas.strips, strip{vg.Rectangle{Min: vg.Point{X: left, Y: c.Min.Y}, Max: vg.Point{X: right, Y: c.Max.Y}}, title})
+		canvas.strips = append(canvas.strips, strip{vg.Rectangle{Min: vg.Point{X: left, Y: c.Min.Y}, Max: vg.Point{X: right, Y: c.Max.Y}}, lines})
 	}
+}
+
+// positions returns at most the given number of the curves' places between two ends, the last of
+// them included.
+func (h Hover) positions(from, to float64, most int) (at []float64) {
+	var all []float64
+	for _, curve := range h {
+		for _, x := range curve.X {
+			if x >= from && x <= to {
+				all = append(all, x)
+			}
+		}
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	every := (len(all) + most - 1) / most
+	for i, x := range all {
+		if (len(all)-1-i)%every == 0 {
+			at = append(at, x)
+		}
+	}
+	return at
 }
 
 // nearest returns the value whose step is nearest to x, of those between low and high; NaN if there
@@ -102,11 +125,49 @@ func (c *svgCanvas) addStrips(svg []byte) []byte {
 	b.Write(svg[:end])
 	for _, s := range c.strips {
 		size := s.Size()
-		fmt.Fprintf(&b, `<rect x="%.5g" y="%.5g" width="%.5g" height="%.5g"><title>%s</title></rect>`+"\n",
-			s.Min.X.Points(), s.Min.Y.Points(), size.X.Points(), size.Y.Points(), html.EscapeString(Printable(s.title)))
+		fmt.Fprintf(&b, `<g class="strip"><rect x="%.4g" y="%.4g" width="%.4g" height="%.4g"/>`, s.Min.X.Points(), s.Min.Y.Points(), size.X.Points(), size.Y.Points())
+		s.writeBox(&b, c.width)
+		b.WriteString("</g>\n")
 	}
 	b.Write(svg[end:])
 	return b.Bytes()
+}
+
+// writeBox writes the box with the values of a strip, at its side and inside a figure of the given
+// width. The canvas has drawn with y upwards; the style sheet determines font and colors.
+func (s strip) writeBox(b *bytes.Buffer, figure vg.Length) {
+	const pad, row, gap = 5, 13, 4
+	width := vg.Length(0)
+	for _, l := range s.lines {
+		width = max(width, TextStyle(SmallText, Ink).Width(l.label()))
+	}
+	width += 2 * pad
+	x := s.Max.X + gap
+	if x+width > figure-margin {
+		x = s.Min.X - gap - width
+	}
+	x = max(min(x, figure-margin-width), margin)
+	top := s.Max.Y.Points()
+	fmt.Fprintf(b, `<g><rect x="%.4g" y="%.4g" width="%.4g" height="%d"/><text transform="scale(1, -1)">`, x.Points(), top-float64(row*len(s.lines)+pad), width.Points(), row*len(s.lines)+pad)
+	for i, l := range s.lines {
+		fmt.Fprintf(b, `<tspan x="%.4g" y="%.4g">`, (x + pad).Points(), float64(row*(i+1)-1)-top)
+		if l.Shade != (Shade{}) {
+			fmt.Fprintf(b, `<tspan style="fill:%s">%s</tspan>`, Hex(l.Light), marker)
+		}
+		b.WriteString(html.EscapeString(Printable(l.text)) + "</tspan>")
+	}
+	b.WriteString("</text></g>")
+}
+
+// marker stands before the name of a curve, in its color.
+const marker = "● "
+
+// label returns the whole text of the line.
+func (l stripLine) label() string {
+	if l.Shade == (Shade{}) {
+		return l.text
+	}
+	return marker + l.text
 }
 
 // Short formats a number with five significant digits.

@@ -63,7 +63,9 @@ func (m Dots) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 	for from, to := range pieces(m.Y, m.X) {
 		for _, at := range points(c, p, m.X[from:to], m.Y[from:to]) {
-			c.DrawGlyph(style, at)
+			if c.Contains(at) {
+				c.DrawGlyph(style, at)
+			}
 		}
 	}
 }

@@ -83,6 +83,22 @@ func (s Series) Scaled(by float64) Series {
 	return out
 }
 
+// Finite returns the finite values.
+func (s Series) Finite() (list []float64) {
+	for _, v := range s.Values {
+		if Finite(v) {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// Median returns the middle of some values, the upper one of two.
+func Median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
 // Curve summarizes a quantity of one arm over steps: the mean, minimum and maximum of its seeds.
 type Curve struct{ Steps, Mean, Low, High []float64 }
 

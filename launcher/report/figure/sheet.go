@@ -15,15 +15,26 @@ import (
 //go:embed page.css
 var sheet string
 
-// Style returns the style sheet of a page. It needs no other file.
-func Style() template.CSS {
-	return ":root { " + variables(false) + " }\n@media (prefers-color-scheme: dark) { :root { " + variables(true) + " } }\n" + template.CSS(sheet)
+// Head returns what the head of a page contains. The page needs no other file.
+func Head(title string) template.HTML {
+	return template.HTML(`<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<meta name="color-scheme" content="light dark"/>
+<title>` + template.HTMLEscapeString(title) + `</title>
+<link rel="icon" href="` + icon() + `"/>
+<style>
+` + style() + `</style>`)
 }
 
-// Icon returns the icon of pages as a data URL.
-func Icon() template.URL {
+// style returns the style sheet.
+func style() string {
+	return ":root { " + variables(false) + " }\n@media (prefers-color-scheme: dark) { :root { " + variables(true) + " } }\n" + sheet
+}
+
+// icon returns the icon of pages as a data URL.
+func icon() string {
 	svg := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="%s"/><path d="M3 3v10h10" fill="none" stroke="#fff"/><path d="M4 4q2 7 9 7" fill="none" stroke="#fff" stroke-width="2"/></svg>`, Hex(Palette[1].Light))
-	return template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(svg)))
+	return "data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(svg))
 }
 
 // Section is a group of figures under one heading.
@@ -75,17 +86,43 @@ func Sections(headings []Heading, figures []Figure) (list []Section, err error) 
 	return list, nil
 }
 
-// inline returns the figure for a page, in both layouts.
-func (f Figure) inline() (both template.HTML, err error) {
-	for _, l := range []layout{wide, narrow} {
-		text, height, err := f.svg(l)
-		if err != nil {
-			return "", err
-		}
-		both += forPage(text, fmt.Sprintf(`<svg class="%s" role="img" aria-label="%s" viewBox="%g %g %g %g"`, l.class, template.HTMLEscapeString(f.Title),
-			margin.Points(), margin.Points(), (l.width-2*margin).Points(), (height-2*margin).Points())) // the page has margins of its own
+// inline returns the figure for a page, in both layouts and with the choice of its views.
+func (f Figure) inline() (all template.HTML, err error) {
+	views := append([]View{{f.First, f.Panels}}, f.Views...)
+	if len(views) > 1 {
+		all = f.chooser(views)
 	}
-	return both, nil
+	for i, v := range views {
+		f.Panels = v.Panels
+		for _, l := range []layout{wide, narrow} {
+			text, height, err := f.svg(l)
+			if err != nil {
+				return "", err
+			}
+			class, label := l.class, f.Title
+			if len(views) > 1 {
+				class, label = fmt.Sprintf("%s view%d", class, i+1), label+", "+v.Name
+			}
+			all += forPage(text, fmt.Sprintf(`<svg class="%s" role="img" aria-label="%s" viewBox="%g %g %g %g"`, class, template.HTMLEscapeString(label),
+				margin.Points(), margin.Points(), (l.width-2*margin).Points(), (height-2*margin).Points())) // the page has margins of its own
+		}
+	}
+	return all, nil
+}
+
+// chooser returns the buttons that choose a view. The style sheet hides the others, without a
+// script.
+func (f Figure) chooser(views []View) template.HTML {
+	var b strings.Builder
+	for i, v := range views {
+		checked := ""
+		if i == 0 {
+			checked = ` checked="checked"`
+		}
+		id, name := template.HTMLEscapeString(fmt.Sprintf("%s-view%d", f.Name, i+1)), template.HTMLEscapeString(f.Name+"-view")
+		fmt.Fprintf(&b, `<input type="radio" name="%s" id="%s"%s/><label for="%s">%s</label>`+"\n", name, id, checked, id, template.HTMLEscapeString(v.Name))
+	}
+	return template.HTML(b.String())
 }
 
 // svgHead matches the beginning of an SVG up to its size. Inside a page, the page determines the
@@ -125,7 +162,7 @@ func (s Shade) is(color string) bool {
 }
 
 // variables defines the colors of one color scheme.
-func variables(dark bool) template.CSS {
+func variables(dark bool) string {
 	var css strings.Builder
 	for _, s := range Shades() {
 		value := s.Light
@@ -134,5 +171,5 @@ func variables(dark bool) template.CSS {
 		}
 		fmt.Fprintf(&css, "--%s:%s;", s.Variable, Hex(value))
 	}
-	return template.CSS(css.String())
+	return css.String()
 }

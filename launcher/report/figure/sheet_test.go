@@ -1,8 +1,10 @@
 package figure
 
 import (
+	"fmt"
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,7 +37,7 @@ func TestInlineColors(t *testing.T) {
 	if left := regexp.MustCompile(`#[0-9A-Fa-f]{3,}`).FindString(svg); left != "" {
 		t.Errorf("the colour %s is left", left)
 	}
-	style := string(Style())
+	style := style()
 	for _, s := range Shades() {
 		if strings.Count(style, "--"+s.Variable+":") != 2 {
 			t.Errorf("%s is not defined for light and dark", s.Variable)
@@ -81,6 +83,60 @@ func TestContrast(t *testing.T) {
 			}
 			if light, dark := contrast(s.Light, Paper.Light), contrast(s.Dark, Paper.Dark); light < 4.5 || dark < 4.5 {
 				t.Errorf("text of %s: contrast %.2f in light, %.2f in dark", s.Variable, light, dark)
+			}
+		}
+	}
+}
+
+// No rule of the style sheet has text below 13 pixels, except inside figures, which are scaled up.
+func TestTextSize(t *testing.T) {
+	sizes := regexp.MustCompile(`(?m)^(.*)font(?:-size)?:[^;]*?([\d.]+)px`).FindAllStringSubmatch(sheet, -1)
+	if len(sizes) < 10 {
+		t.Errorf("the style sheet has %d sizes of text", len(sizes))
+	}
+	for _, size := range sizes {
+		if px, err := strconv.ParseFloat(size[2], 64); err != nil || px < 13 && !strings.HasPrefix(size[1], ".strip text") {
+			t.Errorf("%s: %s pixels (%v)", size[1], size[2], err)
+		}
+	}
+}
+
+// A figure with views has one button per view, and one picture per view and layout. A logarithmic
+// axis needs values above zero; a run of one step has no last half.
+func TestViews(t *testing.T) {
+	for _, c := range []struct {
+		x, y []float64
+		want string
+	}{
+		{[]float64{0, 1, 2}, []float64{6, 3, 2}, "all, logarithmic, last half"},
+		{[]float64{0, 1, 2}, []float64{6, 3, 0}, "all, last half"},
+		{[]float64{1}, []float64{6}, "all, logarithmic"},
+	} {
+		curve := Curve{Steps: c.x, Mean: c.y}
+		f := Figure{Name: "loss", Title: "Loss", Height: 200}
+		panel := func() *plot.Plot {
+			p := NewPanel("", "step", "loss")
+			p.Add(Path{X: c.x, Y: c.y}, Hover{{Name: "loss", X: c.x, Y: c.y, Shade: Palette[1]}})
+			Extent{Max: 6.1}.Apply(&p.Y)
+			Extent{Max: 2}.Apply(&p.X)
+			return p
+		}
+		f.Panels = [][]*plot.Plot{{panel()}}
+		f.AddViews(panel, curve)
+		text, err := f.inline()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, label := range regexp.MustCompile(`<label for="loss-view\d">([^<]*)</label>`).FindAllStringSubmatch(string(text), -1) {
+			names = append(names, label[1])
+		}
+		if got := strings.Join(names, ", "); got != c.want || strings.Count(string(text), "<svg") != 2*len(names) || strings.Count(string(text), `checked="checked"`) != 1 {
+			t.Errorf("views %s, want %s, and %d pictures", got, c.want, strings.Count(string(text), "<svg"))
+		}
+		for i := range names {
+			if !strings.Contains(sheet, fmt.Sprintf("input:nth-of-type(%d):checked ~ svg:not(.view%[1]d)", i+1)) {
+				t.Errorf("the style sheet does not hide what view %d does not show", i+1)
 			}
 		}
 	}

@@ -85,7 +85,7 @@ func Printable(s string) string {
 }
 
 // SmallText is the smallest size of text. A smaller one could not be read on a phone.
-const SmallText = 9
+const SmallText = 9.5
 
 // TextStyle returns a text style of a size in points. Its font has the metrics of Arial, so that
 // text looks the same for viewers without it.

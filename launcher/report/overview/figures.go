@@ -50,7 +50,7 @@ func (r Run) line(to *plot.Plot, c figure.Curve, style figure.SeriesStyle) {
 // single adds the only curve of a panel, with its values under the pointer.
 func (r Run) single(to *plot.Plot, c figure.Curve, name string, shade figure.Shade) {
 	r.line(to, c, styleOf("", shade))
-	to.Add(figure.Hover{{Name: name, X: c.Steps, Y: c.Mean}})
+	to.Add(figure.Hover{{Name: name, X: c.Steps, Y: c.Mean, Shade: shade}})
 }
 
 // steps sets the common axis of steps.
@@ -82,24 +82,35 @@ func (r Run) loss() (figure.Figure, bool) {
 		return figure.Figure{}, false
 	}
 	styles := []figure.SeriesStyle{styleOf("training text", figure.Palette[1]), styleOf("validation text", figure.Palette[2])}
-	panel := figure.NewPanel("", "step", "loss (nats/token)")
-	spanning(0.03, train, heldOut).Apply(&panel.Y)
+	styles[1].Dots = heldOut.Sparse()
 	caption := ""
 	if r.window() > 1 {
-		thin := draw.LineStyle{Color: figure.Palette[1].Alpha(70), Width: vg.Points(0.7)}
-		panel.Add(figure.Path{X: raw.Steps, Y: raw.Mean, Style: thin})
 		caption = fmt.Sprintf("The training loss is smoothed over %s; the thin line is the loss of single steps. ", report.Plural(r.window(), "step"))
 	}
-	r.line(panel, train, styles[0])
-	if styles[1].Dots = heldOut.Sparse(); !styles[1].Dots {
-		r.line(panel, heldOut, styles[1])
+	panel := func() *plot.Plot {
+		panel := figure.NewPanel("", "step", "loss (nats/token)")
+		if r.window() > 1 {
+			thin := draw.LineStyle{Color: figure.Palette[1].Alpha(70), Width: vg.Points(0.7)}
+			panel.Add(figure.Path{X: raw.Steps, Y: raw.Mean, Style: thin})
+		}
+		r.line(panel, train, styles[0])
+		if !styles[1].Dots {
+			r.line(panel, heldOut, styles[1])
+		}
+		panel.Add(figure.Dots{X: heldOut.Steps, Y: heldOut.Mean, Color: figure.Palette[2].Color(), Radius: 2.2})
+		panel.Add(figure.Hover{
+			{Name: styles[0].Name, X: train.Steps, Y: train.Mean, Shade: styles[0].Shade},
+			{Name: styles[1].Name, X: heldOut.Steps, Y: heldOut.Mean, Shade: styles[1].Shade},
+		})
+		spanning(0.03, train, heldOut).Apply(&panel.Y)
+		return panel
 	}
-	panel.Add(figure.Dots{X: heldOut.Steps, Y: heldOut.Mean, Color: figure.Palette[2].Color(), Radius: 2.2})
-	panel.Add(figure.Hover{{Name: styles[0].Name, X: train.Steps, Y: train.Mean}, {Name: styles[1].Name, X: heldOut.Steps, Y: heldOut.Mean}})
-	return figure.Figure{
-		Name: "loss", Title: "Loss", Legend: styles, Panels: [][]*plot.Plot{{panel}}, Height: 300,
+	f := figure.Figure{
+		Name: "loss", Title: "Loss", Legend: styles, Panels: [][]*plot.Plot{{panel()}}, Height: 300,
 		Caption: caption + "A growing gap between training and validation loss means that the run memorizes its text.",
-	}, true
+	}
+	f.AddViews(panel, train, heldOut)
+	return f, true
 }
 
 func (r Run) gradientNorm() (figure.Figure, bool) {
@@ -154,18 +165,18 @@ func (r Run) rates(of func(record.Start) float64) (s figure.Series) {
 	return s
 }
 
-// speeds returns tokens/s.
-func (r Run) speeds() figure.Series {
+// Speeds returns the tokens/s of each step, if the record has times.
+func (r Run) Speeds() figure.Series {
 	return r.rates(func(s record.Start) float64 { return float64(s.Tokens) })
 }
 
-// utilization returns MFU in percent.
-func (r Run) utilization() figure.Series {
+// Utilization returns the MFU of each step in percent, if the record has times.
+func (r Run) Utilization() figure.Series {
 	return r.rates(func(s record.Start) float64 { return 100 * float64(s.Tokens) * s.FLOPs / s.Peak })
 }
 
 func (r Run) speed() (figure.Figure, bool) {
-	tokens, share := r.smooth(r.speeds()), r.smooth(r.utilization())
+	tokens, share := r.smooth(r.Speeds()), r.smooth(r.Utilization())
 	if tokens.Empty() {
 		return figure.Figure{}, false
 	}
@@ -257,7 +268,7 @@ func (r Run) phases() (figure.Figure, bool) {
 		style := styleOf(groups[g].name, shade)
 		style.Line.Width = 6
 		styles = append(styles, style)
-		hover = append(hover, figure.NamedCurve{Name: style.Name + " (ms)", X: steps, Y: sum})
+		hover = append(hover, figure.NamedCurve{Name: style.Name + " (ms)", X: steps, Y: sum, Shade: shade})
 		y.Add(above...)
 		below = above
 	}

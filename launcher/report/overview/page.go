@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"html/template"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,8 +38,6 @@ func names() (all []string) {
 // view is the data of the template.
 type view struct {
 	Run
-	Icon     template.URL
-	Style    template.CSS
 	Script   string // address; empty: none, because the page does not follow its run
 	Sections []figure.Section
 }
@@ -56,32 +53,35 @@ func (r Run) page(name, script string, figures []figure.Figure) ([]byte, error) 
 		return nil, fmt.Errorf("%s: %w", File, err)
 	}
 	var out bytes.Buffer
-	if err := t.ExecuteTemplate(&out, name, view{r, figure.Icon(), figure.Style(), script, sections}); err != nil {
+	if err := t.ExecuteTemplate(&out, name, view{r, script, sections}); err != nil {
 		return nil, fmt.Errorf("%s: %w", File, err)
 	}
 	return []byte(figure.Printable(out.String())), nil
 }
 
+// Head returns the content of the page's head, except a script.
+func (v view) Head() template.HTML { return figure.Head(v.Title()) }
+
 // Title returns the name of the run's folder.
-func (v view) Title() string {
-	path, err := filepath.Abs(v.Folder)
+func (r Run) Title() string {
+	path, err := filepath.Abs(r.Folder)
 	if err != nil {
-		path = v.Folder
+		path = r.Folder
 	}
 	return filepath.Base(path)
 }
 
 // State returns the state of the run in a few words. Class returns its CSS class.
-func (v view) State() string {
+func (r Run) State() string {
 	switch {
-	case v.Log.Done != nil:
+	case r.Log.Done != nil:
 		return "done"
-	case v.made() == 0:
+	case r.Made() == 0:
 		return "no step yet"
-	case v.planned() > 0:
-		return fmt.Sprintf("step %d of %d", v.made(), v.planned())
+	case r.planned() > 0:
+		return fmt.Sprintf("step %d of %d", r.Made(), r.planned())
 	}
-	return fmt.Sprintf("%s made", report.Plural(v.made(), "step"))
+	return fmt.Sprintf("%s made", report.Plural(r.Made(), "step"))
 }
 
 func (v view) Class() string {
@@ -118,12 +118,12 @@ func (v view) Facts() (list []fact) {
 	if n := len(log.Evals); n > 0 {
 		add("validation loss", figure.Loss(float64(log.Evals[n-1].Loss)), fmt.Sprintf("after step %d; first %s", log.Evals[n-1].Step, figure.Loss(float64(log.Evals[0].Loss))))
 	}
-	if speeds := finite(v.speeds()); len(speeds) > 0 {
+	if speeds := v.Speeds().Finite(); len(speeds) > 0 {
 		more := "median step"
-		if shares := finite(v.utilization()); len(shares) > 0 {
-			more = figure.Percentage(median(shares)/100, 1) + " of the machine’s measured peak (MFU)"
+		if shares := v.Utilization().Finite(); len(shares) > 0 {
+			more = figure.Percentage(figure.Median(shares)/100, 1) + " of the machine’s measured peak (MFU)"
 		}
-		add("tokens/s", report.Thousands(median(speeds)), more)
+		add("tokens/s", report.Thousands(figure.Median(speeds)), more)
 	}
 	if n := len(log.Starts); n > 0 {
 		s := log.Starts[n-1]
@@ -154,10 +154,18 @@ func (v view) Columns() int {
 }
 
 func (v view) tokensText(steps int) string {
-	if len(v.Log.Starts) == 0 || v.Log.Starts[0].Tokens == 0 {
+	if v.TokensPerStep() == 0 {
 		return ""
 	}
-	return report.Thousands(float64(steps)*float64(v.Log.Starts[0].Tokens)) + " tokens"
+	return report.Thousands(float64(steps)*v.TokensPerStep()) + " tokens"
+}
+
+// TokensPerStep returns the number of tokens of a step; 0 if unknown.
+func (r Run) TokensPerStep() float64 {
+	if len(r.Log.Starts) == 0 {
+		return 0
+	}
+	return float64(r.Log.Starts[0].Tokens)
 }
 
 // phase is a row of the table of time by kind of work.
@@ -253,19 +261,4 @@ func (v view) Resumed() string {
 		steps = append(steps, fmt.Sprint(s.Step))
 	}
 	return strings.Join(steps, ", ")
-}
-
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
-}
-
-// finite returns the finite values of a series.
-func finite(s figure.Series) (list []float64) {
-	for _, v := range s.Values {
-		if !math.IsNaN(v) {
-			list = append(list, v)
-		}
-	}
-	return list
 }

@@ -25,20 +25,20 @@ type settings struct {
 	Steps             int
 }
 
-func (v view) settings() (s settings) {
-	if toml.Unmarshal([]byte(v.Config), &s) != nil {
+func (r Run) settings() (s settings) {
+	if toml.Unmarshal([]byte(r.Config), &s) != nil {
 		return settings{}
 	}
 	return s
 }
 
 // planned returns the number of steps of the whole run; 0 if unknown.
-func (v view) planned() int { return v.settings().Steps }
+func (r Run) planned() int { return r.settings().Steps }
 
-// made returns the number of steps that are made.
-func (v view) made() int {
-	if n := len(v.Log.Steps); n > 0 {
-		return v.Log.Steps[n-1].Step
+// Made returns the number of steps that are made.
+func (r Run) Made() int {
+	if n := len(r.Log.Steps); n > 0 {
+		return r.Log.Steps[n-1].Step
 	}
 	return 0
 }
@@ -54,7 +54,7 @@ const recentSteps = 20
 
 // Status returns the progress; nil if there is none to show.
 func (v view) Status() *status {
-	made, planned := v.made(), v.planned()
+	made, planned := v.Made(), v.planned()
 	if v.Script == "" || v.Log.Done != nil || made == 0 || planned < made {
 		return nil
 	}
@@ -170,7 +170,7 @@ func (v view) Commands() (list []command) {
 	run := report.Shell(v.Folder)
 	resume := fmt.Sprintf("launcher -np %d train --resume --out %s", ranks, run)
 	if v.Log.Done != nil {
-		resume += fmt.Sprintf(" --steps %d", 2*v.made())
+		resume += fmt.Sprintf(" --steps %d", 2*v.Made())
 	}
 	return []command{
 		{"train further", resume},

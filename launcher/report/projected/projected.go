@@ -76,8 +76,7 @@ var headings = []figure.Heading{
 // view is the data of the template.
 type view struct {
 	Report
-	Icon     template.URL
-	Style    template.CSS
+	Head     template.HTML
 	Sections []figure.Section
 }
 
@@ -96,8 +95,10 @@ func (r Report) page(figures []figure.Figure) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("projection.html: %w", err)
 	}
+	run := r.Budget.Run
+	title := fmt.Sprintf("Projection: %v on %v %v", run.Model, run.GPUs, run.GPU)
 	var out bytes.Buffer
-	if err := t.Execute(&out, view{r, figure.Icon(), figure.Style(), sections}); err != nil {
+	if err := t.Execute(&out, view{r, figure.Head(title), sections}); err != nil {
 		return nil, fmt.Errorf("projection.html: %w", err)
 	}
 	return []byte(figure.Printable(out.String())), nil

@@ -38,11 +38,10 @@ type Fact struct{ Name, Value string }
 type Link struct{ Path, About string }
 
 // view is the data of the template.
-type view struct {
-	Run
-	Icon  template.URL
-	Style template.CSS
-}
+type view struct{ Run }
+
+// Head returns the content of the page's head.
+func (v view) Head() template.HTML { return figure.Head(v.Title) }
 
 // Page returns the page, which needs no network.
 func (r Run) Page() ([]byte, error) {
@@ -51,7 +50,7 @@ func (r Run) Page() ([]byte, error) {
 		return nil, err
 	}
 	var out bytes.Buffer
-	if err := t.Execute(&out, view{r, figure.Icon(), figure.Style()}); err != nil {
+	if err := t.Execute(&out, view{r}); err != nil {
 		return nil, err
 	}
 	return []byte(figure.Printable(out.String())), nil
