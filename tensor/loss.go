@@ -72,8 +72,7 @@ func (c *CrossEntropy) Loss(lo, hi int) (sum float64) {
 	return sum
 }
 
-// Best returns how many of rows [lo, hi) have a target with the largest logit of their row, after all
-// blocks.
+// Best returns the number of rows of [lo, hi) whose target has the largest logit, after all blocks.
 func (c *CrossEntropy) Best(lo, hi int) (n int) {
 	for r := lo; r < hi; r++ {
 		if c.targets[r] >= 0 && c.rows[r].correct == c.rows[r].max {
