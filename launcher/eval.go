@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"strings"
 
 	"spmoe/collective"
 	"spmoe/datasets"
@@ -42,7 +41,7 @@ func defineEval(fs *flag.FlagSet) action {
 	fs.IntVar(&f.batch, "batch", 8, "`N` windows per rank and pass; affects speed and memory only")
 	fs.IntVar(&f.maxTokens, "max-tokens", 0, "`N` maximum number of tokens to predict, in whole windows; 0: as in the run's evaluations; -1: all")
 	fs.Func("tasks", "`FILE[,FILE]` answer the questions in JSONL files in the form of LAMBADA, HellaSwag or ARC, instead of predicting text", func(files string) error {
-		f.tasks = append(f.tasks, strings.Split(files, ",")...)
+		f.tasks = append(f.tasks, files)
 		return nil
 	})
 	fs.BoolVar(&f.json, "json", false, "print JSON")

@@ -95,7 +95,7 @@ func (f *evalFlags) printTasks(out io.Writer, m *trainedModel, results []tasks.R
 	fmt.Fprintf(table, "task\tform\titems\tmetric\tvalue\n")
 	for _, r := range results {
 		for _, metric := range r.Metrics {
-			fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", r.Task, r.Form, r.Items, metric.Name, metricText(metric))
+			fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", r.Task, r.Form, r.Items, metric.Name, report.Metric(metric))
 		}
 	}
 	if err := table.Flush(); err != nil {
@@ -107,15 +107,4 @@ func (f *evalFlags) printTasks(out io.Writer, m *trainedModel, results []tasks.R
 		}
 	}
 	return nil
-}
-
-// metricText formats a metric, with its standard error if that is known.
-func metricText(m tasks.Metric) string {
-	switch {
-	case m.Name == tasks.Perplexity:
-		return fourDigits(m.Value)
-	case m.StdErr > 0:
-		return fmt.Sprintf("%.4f ± %.4f", m.Value, m.StdErr)
-	}
-	return fmt.Sprintf("%.4f", m.Value)
 }

@@ -58,6 +58,15 @@ type Eval struct {
 	Step      int    `json:"step"`
 	Loss      Number `json:"loss"` // nats/token
 	Sequences int    `json:"sequences"`
+	Tasks     []Task `json:"tasks,omitempty"`
+}
+
+// Task is the result of a task at an evaluation.
+type Task struct {
+	Task    string            `json:"task"`
+	Form    string            `json:"form"`
+	Items   int               `json:"items"`
+	Metrics map[string]Number `json:"metrics"`
 }
 
 // Load holds the number of tokens of a step per expert of a layer, and the selection biases after

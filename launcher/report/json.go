@@ -65,9 +65,15 @@ func (j JSON) Step(s trainer.Step) {
 	j.print("step", f)
 }
 
-// Eval prints a validation loss.
+// Eval prints a validation loss, and a field per number of a task.
 func (j JSON) Eval(e trainer.Eval) {
-	j.print("eval", fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences})
+	f := fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences}
+	for _, t := range e.Tasks {
+		for _, m := range t.Metrics {
+			f["task."+t.Task+"."+m.Name] = m.Value
+		}
+	}
+	j.print("eval", f)
 }
 
 // Saved prints the path of a checkpoint.

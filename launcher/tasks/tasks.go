@@ -33,13 +33,23 @@ type Item struct {
 // continuation returns what follows the context if the model picks choice i.
 func (it *Item) continuation(i int) string { return " " + it.Choices[i] }
 
-// mostBytes bounds the size of a file.
-const mostBytes = 256 << 20
+// Limits on the size of a file and on the number of files.
+const (
+	mostBytes = 256 << 20
+	mostFiles = 256
+)
 
-// Read reads files, whose names must differ. Its errors are user errors.
+// Read reads files, whose names must differ. A path may be several, separated by commas. Its errors
+// are user errors.
 func Read(paths []string) ([]Task, error) {
 	var all []Task
 	seen := map[string]string{}
+	if len(paths) > 0 {
+		paths = strings.Split(strings.Join(paths, ","), ",")
+	}
+	if len(paths) > mostFiles {
+		return nil, fmt.Errorf("%d files of tasks: give at most %d", len(paths), mostFiles)
+	}
 	for _, path := range paths {
 		task, err := read(path)
 		if err != nil {

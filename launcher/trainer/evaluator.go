@@ -55,7 +55,10 @@ func (e *evaluator) evaluate() (float64, error) {
 	}
 	loss /= max(tokens, 1)
 	e.bytesPerToken = bytes / max(tokens, 1)
-	eval := Eval{e.state.progress.Step, loss, bitsPerByte(loss, e.bytesPerToken), e.windows.Total()}
+	eval := Eval{Step: e.state.progress.Step, Loss: loss, BitsPerByte: bitsPerByte(loss, e.bytesPerToken), Sequences: e.windows.Total()}
+	if eval.Tasks, err = e.runTasks(); err != nil {
+		return 0, err
+	}
 	if e.comm.Rank() == 0 {
 		e.job.report.Eval(eval)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spmoe/collective/mesh"
+	"spmoe/launcher/tasks"
 	"spmoe/moe"
 )
 
@@ -84,12 +85,13 @@ type Step struct {
 	Layers int
 }
 
-// Eval is a validation loss.
+// Eval is a validation loss, with the results of the tasks that are to be run with it.
 type Eval struct {
 	Step        int
 	Loss        float64 // nats/token
 	BitsPerByte float64
 	Sequences   int
+	Tasks       []tasks.Result
 }
 
 // Saved is a complete checkpoint.
