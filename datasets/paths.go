@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"spmoe/datasets/hub"
 )
 
 // Open reads a corpus from files, folders and glob patterns such as c4/*.jsonl.zst. It reads a
@@ -31,6 +33,9 @@ import (
 // is reached twice is read once. Documents are named after the last element of the given path and
 // their path below it, so that a corpus keeps its fingerprint when it is moved. Bytes are not
 // interpreted: any encoding without NUL is fine.
+//
+// hf:NAME[:CONFIG][/SPLIT] is a dataset in the caches of Hugging Face's libraries, see [hub.Find].
+// Its documents are named after the dataset and the file's path in the repository.
 //
 // A path that is missing, unreadable or empty is an error that names it, and so is a binary file
 // that is given itself.
@@ -54,6 +59,14 @@ func find(paths []string, opts Options) (source, error) {
 	s := source{name: strings.Join(paths, ", "), field: opts.Field, keep: func([]byte) bool { return true }}
 	seen := make(map[string]bool) // real paths
 	for _, given := range paths {
+		if name, ok := strings.CutPrefix(given, hub.Prefix); ok {
+			found, err := filesOfHub(name, cmp.Or(opts.Field, DefaultField), seen)
+			if err != nil {
+				return source{}, err
+			}
+			s.files = append(s.files, found...)
+			continue
+		}
 		matches, err := expand(given)
 		if err != nil {
 			return source{}, err
@@ -67,6 +80,34 @@ func find(paths []string, opts Options) (source, error) {
 		}
 	}
 	return s, nil
+}
+
+// filesOfHub lists the files of a dataset in Hugging Face's caches, where files are links.
+func filesOfHub(name, field string, seen map[string]bool) (files []file, err error) {
+	all, err := hub.Find(name)
+	if err != nil {
+		return nil, fmt.Errorf("data %w", err)
+	}
+	for _, each := range all {
+		real, err := filepath.EvalSymlinks(each.Path)
+		if err != nil {
+			return nil, fmt.Errorf("data %s%s: %w: download it again", hub.Prefix, name, err)
+		}
+		info, err := os.Stat(real)
+		if err != nil {
+			return nil, err
+		}
+		if !info.Mode().IsRegular() || seen[real] {
+			continue
+		}
+		seen[real] = true
+		f := file{name: each.Name, path: real, size: info.Size(), given: true}
+		if err := f.identify(field); err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
 }
 
 // expand returns the paths that a pattern matches, and any other path unchanged.

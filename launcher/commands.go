@@ -79,8 +79,9 @@ func commands() []command {
 			`generate --prompt "func main"`,
 			`generate --checkpoint runs/debug-1 --prompt "// New" --temperature 0.8 --top-p 0.9 --max-tokens 200`,
 		}},
-		{name: "eval", group: groupInspect, about: "measure a trained model's validation loss", define: defineEval, examples: []string{
+		{name: "eval", group: groupInspect, about: "measure a trained model's validation loss, or its accuracy on tasks", define: defineEval, examples: []string{
 			"eval --checkpoint runs/debug-1",
+			"eval --checkpoint runs/debug-1 --tasks lambada.jsonl,hellaswag.jsonl",
 			"-np 2 eval --checkpoint runs/debug-1 --data corpus/ --json",
 		}},
 		{name: "convert", group: groupTrain, about: "convert a run, checkpoint or model to a Hugging Face model", define: defineConvert, examples: []string{

@@ -25,6 +25,7 @@ type evalFlags struct {
 	seq       int
 	batch     int
 	maxTokens int
+	tasks     []string
 	json      bool
 }
 
@@ -39,6 +40,10 @@ func defineEval(fs *flag.FlagSet) action {
 	fs.IntVar(&f.seq, "seq", 0, "`N` tokens per window; 0: the run's --seq, or 512")
 	fs.IntVar(&f.batch, "batch", 8, "`N` windows per rank and pass; affects speed and memory only")
 	fs.IntVar(&f.maxTokens, "max-tokens", 0, "`N` maximum number of tokens to predict, in whole windows; 0: as in the run's evaluations; -1: all")
+	fs.Func("tasks", "`FILE[,FILE]` answer the questions in JSONL files in the form of LAMBADA, HellaSwag or ARC, instead of predicting text", func(files string) error {
+		f.tasks = append(f.tasks, files)
+		return nil
+	})
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	return f.run
 }
@@ -48,6 +53,9 @@ func (f *evalFlags) run(ctx context.Context, env env) error {
 		return fmt.Errorf("unexpected argument %q: only --data takes several values", env.args)
 	}
 	f.data = append(f.data, env.args...)
+	if len(f.tasks) > 0 {
+		return f.runTasks(ctx, env)
+	}
 	e, err := f.evaluate(ctx)
 	if err != nil {
 		return err
@@ -116,11 +124,10 @@ func (f *evalFlags) options(m *trainedModel) (o evaluation.Options, err error) {
 			o.Seq = min(o.Seq, f.maxTokens) // one short window
 		}
 	}
+	if err := f.check(o.Seq, m); err != nil {
+		return o, err
+	}
 	switch {
-	case o.Seq < 1 || o.Seq > m.cfg.Model.MaxPositions:
-		return o, fmt.Errorf("--seq is %d: give 1 to %d (model.max_positions)", f.seq, m.cfg.Model.MaxPositions)
-	case f.batch < 1:
-		return o, fmt.Errorf("--batch is %d: give 1 or more windows", f.batch)
 	case f.maxTokens < -1 || f.maxTokens > 0 && f.maxTokens < o.Seq:
 		return o, fmt.Errorf("--max-tokens is %d: give at least a window of %d (--seq), or -1 for all", f.maxTokens, o.Seq)
 	}
@@ -141,6 +148,17 @@ func (f *evalFlags) options(m *trainedModel) (o evaluation.Options, err error) {
 		o.Windows = f.maxTokens / o.Seq
 	}
 	return o, nil
+}
+
+// check returns an error if windows of seq tokens, or the number of them per pass, are impossible.
+func (f *evalFlags) check(seq int, m *trainedModel) error {
+	if seq < 1 || seq > m.cfg.Model.MaxPositions {
+		return fmt.Errorf("--seq is %d: give 1 to %d (model.max_positions)", f.seq, m.cfg.Model.MaxPositions)
+	}
+	if f.batch < 1 {
+		return fmt.Errorf("--batch is %d: give 1 or more windows", f.batch)
+	}
+	return nil
 }
 
 // load reads the text whose validation part is predicted.

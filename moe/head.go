@@ -162,7 +162,11 @@ func (o *output) losses(p phase, c *outputChunk) {
 	for r, n := 0, 0; r < c.x.Rows; r += n {
 		t := c.token + r
 		n = min(seq-t%seq, c.x.Rows-r)
-		*p.sequences[t/seq].of(c.mtp) += o.loss.Loss(r, r+n)
+		sequence := &p.sequences[t/seq]
+		*sequence.of(c.mtp) += o.loss.Loss(r, r+n)
+		if !c.mtp {
+			sequence.best += o.loss.Best(r, r+n)
+		}
 	}
 }
 

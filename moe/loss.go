@@ -19,7 +19,11 @@ type Loss struct {
 }
 
 // sequenceLoss holds the parts of Loss that are sums over the tokens of one sequence.
-type sequenceLoss struct{ main, mtp, balance float64 }
+type sequenceLoss struct {
+	main, mtp, balance float64
+
+	best int // targets that the model, without its MTP module, finds most likely
+}
 
 // Add adds the losses of other tokens, or of other layers.
 func (l *Loss) Add(o Loss) {
@@ -52,6 +56,16 @@ func rounded(loss float64) float64 { return math.RoundToEven(loss*0x1p24) * 0x1p
 func (m *Model) SequenceLosses(yield func(i int, nats float64) bool) {
 	for i, l := range m.measured {
 		if !yield(i, rounded(l.main)) {
+			return
+		}
+	}
+}
+
+// SequenceBest yields the number of targets of each sequence that have the largest score of all
+// tokens. It is valid as long as SequenceLosses.
+func (m *Model) SequenceBest(yield func(i, targets int) bool) {
+	for i, l := range m.measured {
+		if !yield(i, l.best) {
 			return
 		}
 	}

@@ -181,6 +181,10 @@ type Batch struct {
 	// and have other bits than gradients computed pass by pass.
 	More bool
 
+	// Unscored is optional, for evaluations: the targets that do not count in the losses. The MTP
+	// module's losses count all.
+	Unscored []bool // [sequences·Seq]
+
 	// Routes is optional: it records or replaces the choices of experts.
 	Routes *Routes
 }
@@ -264,8 +268,8 @@ func (m *Model) embed(p phase, ids []int32, sent tensor.Tensor) (tensor.Tensor, 
 // predict computes the losses of all tokens from the last hidden state. In training it sets dh to
 // the gradient.
 func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
-	p.loss.Tokens = len(p.batch.Targets)
-	all := [2]prediction{{norm: m.norm, h: h, dh: dh, targets: p.batch.Targets, scale: p.scale()}}
+	targets := scoredTargets(p.scratch, p.batch, &p.loss.Tokens)
+	all := [2]prediction{{norm: m.norm, h: h, dh: dh, targets: targets, scale: p.scale()}}
 	n := 1
 	if m.mtpNorm != nil {
 		extra, err := m.mtpHidden(p, h, in)
@@ -285,6 +289,23 @@ func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
 		return nil
 	}
 	return m.sharded.reduce(p.ex, m.headUnit())
+}
+
+// scoredTargets returns the targets of a batch, with -1 for those that do not count, and sets n to
+// the number of the others.
+func scoredTargets(to *tensor.Arena, b Batch, n *int) []int32 {
+	if *n = len(b.Targets); b.Unscored == nil {
+		return b.Targets
+	}
+	scored := to.New(tensor.INT32, len(b.Targets)).I32()
+	copy(scored, b.Targets)
+	for i, unscored := range b.Unscored {
+		if unscored {
+			scored[i] = -1
+			*n--
+		}
+	}
+	return scored
 }
 
 // Params returns all parameters of this rank in a fixed order.

@@ -13,7 +13,7 @@ import (
 //
 //	Reset     once
 //	Add       each block, first to last
-//	Loss      any time after that
+//	Loss      any time after that, as Best
 //	Gradient  each block again, in any order
 //
 // It holds, for each row, the maximum m of the logits so far and z = Σ exp(logit - m). When a block
@@ -70,6 +70,16 @@ func (c *CrossEntropy) Loss(lo, hi int) (sum float64) {
 		}
 	}
 	return sum
+}
+
+// Best returns the number of rows of [lo, hi) whose target has the largest logit, after all blocks.
+func (c *CrossEntropy) Best(lo, hi int) (n int) {
+	for r := lo; r < hi; r++ {
+		if c.targets[r] >= 0 && c.rows[r].correct == c.rows[r].max {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *CrossEntropy) check(logits Matrix) {

@@ -63,10 +63,8 @@ func Run(ctx context.Context, ex *tensor.Exec, c *collective.Comm, m *moe.Model,
 	e := &evaluation{ex: ex, comm: c, model: m, tokenizer: t, options: o, windows: windows, losses: make([]float64, total+1)}
 	most := (total + c.Size() - 1) / c.Size() // a pass is collective, so all ranks run the same number
 	for lo := 0; lo < most; lo += o.Batch {
-		if stopped, err := e.stopped(ctx); err != nil {
+		if err := Interrupted(ctx, c); err != nil {
 			return Result{}, err
-		} else if stopped {
-			return Result{}, ErrInterrupted
 		}
 		if err := e.pass(lo, min(lo+o.Batch, windows.Len()), total*c.Rank()/c.Size()); err != nil {
 			return Result{}, err
@@ -93,14 +91,20 @@ type evaluation struct {
 	losses []float64
 }
 
-// stopped lets the ranks agree on whether to stop.
-func (e *evaluation) stopped(ctx context.Context) (bool, error) {
+// Interrupted returns ErrInterrupted on all ranks if the context of any has ended. It is
+// collective.
+func Interrupted(ctx context.Context, c *collective.Comm) error {
 	var stop [1]int32
 	if ctx.Err() != nil {
 		stop[0] = 1
 	}
-	err := collective.AllReduce(e.comm, stop[:], collective.Max)
-	return stop[0] > 0, err
+	if err := collective.AllReduce(c, stop[:], collective.Max); err != nil {
+		return err
+	}
+	if stop[0] > 0 {
+		return ErrInterrupted
+	}
+	return nil
 }
 
 // pass measures windows [lo, hi) of this rank, possibly none. Window lo has number

@@ -24,6 +24,8 @@ const (
 	maxLayer    = 1 << 16
 	maxLinears  = 64      // kinds of linear layers of a model
 	maxFamilies = 64      // kinds of work
+	maxTasks    = 256     // of an evaluation
+	maxMetrics  = 16      // of a task
 	maxPasses   = 1 << 14 // of an evaluation
 	maxCount    = 1 << 53
 	maxMeasure  = 1e100    // above any sum of squares of FP32 numbers
@@ -40,9 +42,7 @@ func (l Line) check() error {
 	}{
 		{l.Start != nil, func() error { return l.Start.check() }},
 		{l.Step != nil, func() error { return l.Step.check() }},
-		{l.Eval != nil, func() error {
-			return errors.Join(counted("step and sequences", l.Eval.Step, l.Eval.Sequences), measured(float64(l.Eval.Loss), float64(l.Eval.Averaged)))
-		}},
+		{l.Eval != nil, func() error { return l.Eval.check() }},
 		{l.Load != nil, func() error { return l.Load.check() }},
 		{l.Quantized != nil, func() error { return l.Quantized.check() }},
 		{l.Choices != nil, func() error { return l.Choices.check() }},
@@ -66,6 +66,23 @@ func (l Line) check() error {
 		return errors.Join(rules...)
 	}
 	return fmt.Errorf("it has %d keys, expected one", keys)
+}
+
+func (e *Eval) check() error {
+	if len(e.Tasks) > maxTasks {
+		return fmt.Errorf("%d tasks are more than %d", len(e.Tasks), maxTasks)
+	}
+	rules := []error{counted("step and sequences", e.Step, e.Sequences), measured(float64(e.Loss), float64(e.Averaged))}
+	for _, t := range e.Tasks {
+		if len(t.Metrics) > maxMetrics {
+			return fmt.Errorf("task %.100q has %d metrics, more than %d", t.Task, len(t.Metrics), maxMetrics)
+		}
+		rules = append(rules, counted("items", t.Items), named(t.Task, t.Form), named(slices.Sorted(maps.Keys(t.Metrics))...))
+		for _, x := range t.Metrics {
+			rules = append(rules, measured(float64(x)))
+		}
+	}
+	return errors.Join(rules...)
 }
 
 func (d Done) check() error {

@@ -65,11 +65,16 @@ func (j JSON) Step(s trainer.Step) {
 	j.print("step", f)
 }
 
-// Eval prints a validation loss.
+// Eval prints a validation loss, and a field per number of a task.
 func (j JSON) Eval(e trainer.Eval) {
 	f := fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences}
 	if e.Averaged != 0 {
 		f["averaged_held_out_loss"] = e.Averaged
+	}
+	for _, t := range e.Tasks {
+		for _, m := range t.Metrics {
+			f["task."+t.Task+"."+m.Name] = m.Value
+		}
 	}
 	j.print("eval", f)
 }

@@ -57,7 +57,7 @@ type Config struct {
 	Seed       uint64   `toml:"seed" help:"seed of the initial weights and of the data order"`
 	InitFrom   string   `toml:"init_from" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
 	Tokenizer  string   `toml:"tokenizer" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
-	Data       []string `toml:"data" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSONL, Parquet or Arrow, also .gz and .zst, or files of data tokenize; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
+	Data       []string `toml:"data" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSONL, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
 	DataField  string   `toml:"data_field" help:"field or column with the text in JSONL, Parquet and Arrow files"`
 
 	DocumentMask bool `toml:"document_mask" help:"prevent attention between documents that are packed into one sequence"`
@@ -69,9 +69,12 @@ type Config struct {
 	SaveRetry Duration `toml:"save_retry" help:"how long to retry the last save of a run if it fails, for example on a full disk"`
 	Keep      int      `toml:"keep" help:"checkpoints to keep (at least 2)"`
 
-	LogEvery      int    `toml:"log_every" help:"steps between log lines"`
-	EvalEvery     int    `toml:"eval_every" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs; 0: only at start and end"`
-	EvalSequences int    `toml:"eval_sequences" help:"validation sequences per evaluation"`
+	LogEvery      int `toml:"log_every" help:"steps between log lines"`
+	EvalEvery     int `toml:"eval_every" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs; 0: only at start and end"`
+	EvalSequences int `toml:"eval_sequences" help:"validation sequences per evaluation"`
+
+	EvalTasks []string `toml:"eval_tasks" help:"JSONL files with questions in the form of LAMBADA, HellaSwag or ARC to answer at each evaluation, as eval --tasks does"`
+
 	RecordEvery   int    `toml:"record_every" help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
 	RecordRoutes  bool   `toml:"record_routes" help:"write the experts of each token and their weights, in every step and layer, to OUT/routes.arrow, which launcher routes reads"`
 	ReplayRoutes  string `toml:"replay_routes" help:"file of a run with record_routes on the same text, seed and batch: its experts replace the router's choices in training, forward and backward"`
@@ -221,7 +224,7 @@ func (c Config) Validate(ranks int) error {
 	must(ranks >= 1, "-np is %d: give 1 or more ranks", ranks)
 	// A run could not be resumed from what a config file cannot hold.
 	must(c.Seed <= math.MaxInt64, "seed is %d: give at most %d, the largest that TOML holds", c.Seed, math.MaxInt64)
-	for _, text := range append([]string{c.Out, c.SamplePrompt, c.InitFrom, c.Tokenizer, c.DataField, c.ReplayRoutes}, c.Data...) {
+	for _, text := range append([]string{c.Out, c.SamplePrompt, c.InitFrom, c.Tokenizer, c.DataField, c.ReplayRoutes}, slices.Concat(c.Data, c.EvalTasks)...) {
 		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
 	}
 	must(c.Steps >= 1 && c.Steps <= maxCount, "steps is %d: give 1 or more, at most %d", c.Steps, maxCount)

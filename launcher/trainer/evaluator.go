@@ -56,7 +56,13 @@ func (e *evaluator) evaluate() (float64, error) {
 		return 0, err
 	}
 	e.measured, e.averaged = m, averaged
-	eval := Eval{e.state.progress.Step, m.loss, averaged, bitsPerByte(m.loss, m.bytesPerToken), e.windows.Total()}
+	eval := Eval{
+		Step: e.state.progress.Step, Loss: m.loss, Averaged: averaged,
+		BitsPerByte: bitsPerByte(m.loss, m.bytesPerToken), Sequences: e.windows.Total(),
+	}
+	if eval.Tasks, err = e.runTasks(); err != nil {
+		return 0, err
+	}
 	if e.comm.Rank() == 0 {
 		e.job.report.Eval(eval)
 	}

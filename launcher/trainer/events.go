@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spmoe/collective/mesh"
+	"spmoe/launcher/tasks"
 	"spmoe/moe"
 )
 
@@ -84,13 +85,14 @@ type Step struct {
 	Layers int
 }
 
-// Eval is a validation loss.
+// Eval is a validation loss, with the results of the tasks that are to be run with it.
 type Eval struct {
 	Step        int
 	Loss        float64 // nats/token
 	Averaged    float64 // the same of the averaged weights; 0: there are none
 	BitsPerByte float64
 	Sequences   int
+	Tasks       []tasks.Result
 }
 
 // Saved is a complete checkpoint.

@@ -24,6 +24,7 @@ import (
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/tasks"
 	"spmoe/launcher/weights"
 	"spmoe/moe"
 	"spmoe/tensor"
@@ -57,6 +58,7 @@ type Job struct {
 	data    *datasets.Data
 	train   datasets.Stream
 	heldOut datasets.Stream
+	tasks   []tasks.Loaded // to run at each evaluation
 
 	tokenizer     datasets.Tokenizer
 	tokenizerFile []byte  // the run's copy; nil: the name is enough
@@ -157,6 +159,9 @@ func (j *Job) read(folder string) error {
 		if j.separator, err = datasets.Separator(j.tokenizer); err != nil {
 			return fmt.Errorf("document_mask: %w", err)
 		}
+	}
+	if err := j.readTasks(); err != nil {
+		return fmt.Errorf("eval_tasks: %w", err)
 	}
 	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, datasets.Options{Field: j.cfg.DataField, TokenizerName: j.cfg.Tokenizer}); err != nil {
 		return err

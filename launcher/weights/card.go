@@ -13,6 +13,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"spmoe/datasets/hub"
 	"spmoe/launcher/record"
 	"spmoe/launcher/system"
 	"spmoe/moe"
@@ -76,7 +77,10 @@ func (s *Source) writeCard(dir, dtype, tokenizer string) error {
 func dataNames(sources []string) string {
 	var names []string
 	for _, s := range sources {
-		names = append(names, "`"+inCell(filepath.Base(s))+"`")
+		if !strings.HasPrefix(s, hub.Prefix) {
+			s = filepath.Base(s)
+		}
+		names = append(names, "`"+inCell(s)+"`")
 	}
 	return strings.Join(names, ", ")
 }

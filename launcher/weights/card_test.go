@@ -29,7 +29,7 @@ func TestCard(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := opened(t, dir)
-	s.run = []byte("flavor = 'debug'\nsteps = 100\nseq = 128\nbatch = 16\nprecision = 'mxfp8|bf16'\ndata = ['/home/me/secret/corpus`.jsonl@0.7', 'b<c']\n")
+	s.run = []byte("flavor = 'debug'\nsteps = 100\nseq = 128\nbatch = 16\nprecision = 'mxfp8|bf16'\ndata = ['/home/me/secret/corpus`.jsonl@0.7', 'b<c', 'hf:org/stories/train@0.3']\n")
 	to := filepath.Join(t.TempDir(), "to")
 	if _, err := s.Convert(t.Context(), to, Options{DType: "fp32"}); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestCard(t *testing.T) {
 	card := string(readFile(t, filepath.Join(to, cardName)))
 	for _, want := range []string{
 		"---\nlibrary_name: transformers\n", "\n# debug model\n", "| weights | float32 |", "| steps | 7 of 100 |", "| tokens | 14336 |", "| batch | 16 sequences of 128 tokens |",
-		"| precision | mxfp8 bf16 |", "| data | `corpus .jsonl@0.7`, `b&lt;c` |", "| training, mean of the last steps | 6.0000 |", "| validation | 4.2500 after step 5 |",
+		"| precision | mxfp8 bf16 |", "| data | `corpus .jsonl@0.7`, `b&lt;c`, `hf:org/stories/train@0.3` |", "| training, mean of the last steps | 6.0000 |", "| validation | 4.2500 after step 5 |",
 		`AutoModelForCausalLM.from_pretrained(".")`,
 	} {
 		if !strings.Contains(card, want) {

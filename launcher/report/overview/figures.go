@@ -21,7 +21,7 @@ const curvePoints = 300
 
 // figures returns the figures that the run has data for.
 func (r Run) figures() (list []figure.Figure) {
-	for _, make := range []func() (figure.Figure, bool){r.loss, r.gradientNorm, r.speed, r.phases, r.imbalance, r.loads, r.biases} {
+	for _, make := range []func() (figure.Figure, bool){r.loss, r.gradientNorm, r.tasks, r.speed, r.phases, r.imbalance, r.loads, r.biases} {
 		if f, ok := make(); ok {
 			list = append(list, f)
 		}

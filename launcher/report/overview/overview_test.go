@@ -34,7 +34,7 @@ func write(t testing.TB, steps, layers, experts int) string {
 	}
 	start := record.Start{Time: 1.8e9, CPU: "some CPU " + strings.ReplaceAll(hostile, "\x00\x1b", ""), Tier: "avx2", Cores: 8, Version: "abc", Ranks: 2, Tokens: 2048, FLOPs: 1.7e7, Peak: 4e11}
 	w.Start(start)
-	w.Eval(record.Eval{Loss: 6, Sequences: 4})
+	w.Eval(record.Eval{Loss: 6, Sequences: 4, Tasks: answered(0.25)})
 	for step := 1; step <= steps; step++ {
 		if step == steps/2 {
 			start.Step = step - 1
@@ -54,7 +54,7 @@ func write(t testing.TB, steps, layers, experts int) string {
 				w.Load(load)
 			}
 			w.Phases(record.Phases{Step: step, Steps: 20, Seconds: 0.2, Families: map[string]float64{"bf16 forward": 0.1, "attention": 0.02, "waiting": 0.05, "rest": 0.03}})
-			w.Eval(record.Eval{Step: step, Loss: 3, Sequences: 4})
+			w.Eval(record.Eval{Step: step, Loss: 3, Sequences: 4, Tasks: answered(0.5)})
 		}
 	}
 	w.Times(record.Times{Steps: steps, Seconds: 0.2, Families: map[string]float64{"bf16 forward": 0.15, "rest": 0.05}})
@@ -99,6 +99,34 @@ func check(t *testing.T, page []byte) {
 		if !strings.HasPrefix(address, "http://www.w3.org/") && !strings.HasPrefix(address, `href="data:image/svg`) {
 			t.Errorf("the page names %s", address)
 		}
+	}
+}
+
+// answered returns the results of two tasks.
+func answered(share record.Number) []record.Task {
+	return []record.Task{
+		{Task: "words", Form: "LAMBADA", Items: 4, Metrics: map[string]record.Number{"acc": share, "perplexity": 40}},
+		{Task: "questions", Form: "ARC", Items: 4, Metrics: map[string]record.Number{"acc": 0.75, "acc_norm": share, "acc_bytes": 0.75}},
+	}
+}
+
+// A task is drawn by acc_norm if it has that, by acc otherwise. A record whose last evaluation has
+// no tasks has no figure of them.
+func TestTasks(t *testing.T) {
+	var r Run
+	for step := range 3 {
+		r.Log.Evals = append(r.Log.Evals, record.Eval{Step: step, Tasks: answered(record.Number(step) / 4)})
+	}
+	f, ok := r.tasks()
+	if !ok || len(f.Legend) != 2 || f.Legend[0].Name != "words acc" || f.Legend[1].Name != "questions acc_norm" {
+		t.Errorf("%v, %+v", ok, f.Legend)
+	}
+	if c, _ := r.accuracy("questions"); len(c.Mean) != 3 || c.Mean[2] != 0.5 {
+		t.Errorf("%+v", c)
+	}
+	r.Log.Evals = append(r.Log.Evals, record.Eval{Step: 3})
+	if _, ok := r.tasks(); ok {
+		t.Error("a figure without tasks")
 	}
 }
 

@@ -22,7 +22,7 @@ var pageText string
 
 // headings assign figures to sections.
 var headings = []figure.Heading{
-	{Title: "Loss", Figures: []string{"loss", "grad-norm"}},
+	{Title: "Loss", Figures: []string{"loss", "grad-norm", "tasks"}},
 	{Title: "Speed", Figures: []string{"speed", "phases"}},
 	{Title: "Experts", Figures: []string{"imbalance", "loads", "bias"}},
 }

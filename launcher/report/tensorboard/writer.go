@@ -8,6 +8,7 @@ package tensorboard
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -154,6 +155,11 @@ func (s *state) values(e *event, l record.Line) {
 		s.stepValues(e, *l.Step)
 	case l.Eval != nil:
 		e.scalar("loss/held-out", float64(l.Eval.Loss))
+		for _, t := range l.Eval.Tasks {
+			for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
+				e.scalar("task/"+t.Task+"/"+name, float64(t.Metrics[name]))
+			}
+		}
 	case l.Load != nil:
 		e.counts(fmt.Sprintf("experts/layer %02d", l.Load.Layer), l.Load.Tokens)
 	case l.Phases != nil:

@@ -125,6 +125,7 @@ func (m *newest) write(out exposition, events []spmd.Event) {
 	if m.eval.Sequences > 0 {
 		out.single("spmoe_held_out_loss", "gauge", "Validation loss of the last evaluation in nats per token.", float64(m.eval.Loss))
 	}
+	m.writeTasks(out)
 	if len(m.phases.Families) > 0 {
 		out.family("spmoe_phase_seconds", "gauge", "Time of a step by kind of work, mean over ranks and recent steps.")
 		for _, name := range slices.Sorted(maps.Keys(m.phases.Families)) {
@@ -148,6 +149,19 @@ func (m *newest) write(out exposition, events []spmd.Event) {
 			}
 		}
 		out.sample("spmoe_events_total", float64(n), "event", string(kind))
+	}
+}
+
+// writeTasks writes the results of tasks in the last evaluation.
+func (m *newest) writeTasks(out exposition) {
+	if len(m.eval.Tasks) == 0 {
+		return
+	}
+	out.family("spmoe_task", "gauge", "Accuracy or perplexity of a task in the last evaluation.")
+	for _, t := range m.eval.Tasks {
+		for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
+			out.sample("spmoe_task", float64(t.Metrics[name]), "task", t.Task, "metric", name)
+		}
 	}
 }
 

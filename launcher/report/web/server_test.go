@@ -110,7 +110,9 @@ func TestMetrics(t *testing.T) {
 	for step := 1; step <= 5; step++ {
 		w.Step(record.Step{Step: step, Loss: record.Number(10 - step), GradNorm: 0.5, LR: 1e-3, Imbalance: 1.5, Seconds: 0.5, Time: 1.8e9, Skipped: step == 4})
 	}
-	w.Eval(record.Eval{Step: 5, Loss: 5.5, Sequences: 4})
+	w.Eval(record.Eval{Step: 5, Loss: 5.5, Sequences: 4, Tasks: []record.Task{
+		{Task: "words", Form: "LAMBADA", Items: 4, Metrics: map[string]record.Number{"acc": 0.25, "perplexity": 40}},
+	}})
 	w.Load(record.Load{Step: 5, Layer: 3, Tokens: []int64{7, 0}})
 	w.Phases(record.Phases{Step: 5, Steps: 4, Seconds: 1, Families: map[string]float64{"bf16 forward": 0.75}})
 	flush(t, w)
@@ -133,6 +135,7 @@ func TestMetrics(t *testing.T) {
 		`spmoe_run_info{cpu="a \"CPU\" \\ x",tier="avx2",version="v",ranks="4"}`: 1,
 		`spmoe_expert_tokens{layer="3",expert="0"}`:                              7,
 		`spmoe_phase_seconds{phase="bf16 forward"}`:                              0.75,
+		`spmoe_task{task="words",metric="acc"}`:                                  0.25,
 		`spmoe_events_total{event="alarm"}`:                                      2, `spmoe_events_total{event="detected"}`: 0,
 	})
 	if err := w.Close(); err != nil {
