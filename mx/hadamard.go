@@ -107,8 +107,8 @@ func transformRange(ex *tensor.Exec, h hadamard, lo, hi int) {
 	}
 }
 
-// transformTile transforms width columns of rows [first, last) from column c on, or as many as
-// there are. The scratch has room for them.
+// transformTile transforms rows [first, last) of width columns from column c on, fewer where the
+// matrix ends. The scratch has room for them.
 func (h *hadamard) transformTile(scratch []float32, width, first, last, c int) {
 	n := min(width, h.x.Cols-c)
 	row := func(r int) []float32 { return scratch[(r-first)*width:][:n] }
