@@ -30,6 +30,7 @@ var (
 var recipes = map[cpu.Tier]*recipe{
 	cpu.NEON: {
 		bf16: &bf16SplitNEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directNEON },
+		decoders: decodersNEON,
 		peakBF16: peakFP32NEON, peakFP32: peakFP32NEON,
 	},
 }
