@@ -5,7 +5,8 @@
 //
 // Files are named by algorithm. A file without a suffix holds the loops, which are the same on
 // every architecture. Files with _amd64 and _arm64 hold kernels in assembly, which asm/ generates.
-// kernels_amd64.go and kernels_arm64.go list the kernels of each tier. recipe.go chooses among them.
+// kernels_amd64.go and kernels_arm64.go list the kernels of each tier. recipe.go chooses among
+// them.
 //
 //	panels      Pack blocks of both; a microkernel multiplies them tile by tile. Any shape and
 //	            layout.
@@ -89,10 +90,10 @@
 //	          spans_test.go
 //
 // Blocking does not change the result. Spans do, by design. For BF16, all tiers except AMX and NEON
-// with BF16 agree bit for bit as long as the product is not direct and no operand, product or sum is
-// subnormal. VDPBF16PS, AMX and BFMMLA read subnormal operands as zero and flush subnormal sums; the
-// other instructions keep them. The tiers avx2 and neon take the same order for every product of
-// BF16, FP32, E4M3 and E5M2, so that they agree always.
+// with BF16 agree bit for bit as long as the product is not direct and no operand, product or sum
+// is subnormal. VDPBF16PS, AMX and BFMMLA read subnormal operands as zero and flush subnormal sums;
+// the other instructions keep them. The tiers avx2 and neon take the same order for every product
+// of BF16, FP32, E4M3 and E5M2, so their bits are the same.
 //
 // # Measurements
 //

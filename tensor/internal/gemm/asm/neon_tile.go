@@ -114,9 +114,9 @@ func (k *neonTile) eachRow(at asmgen.Reg, body func(i int, s []asmgen.Neon)) {
 	}
 }
 
-// loop runs the steps: unrolled, then the rest one by one. An instruction takes unit steps (1 or 2),
-// with bytesA of the row panel and bytesB of the column panel. step multiplies number u of those at
-// a and b.
+// loop runs the steps: unrolled, then the rest one by one. An instruction takes unit steps (1 or
+// 2), with bytesA of the row panel and bytesB of the column panel. step multiplies number u of
+// those at a and b.
 func (k *neonTile) loop(unit, bytesA, bytesB int, step func(u int)) {
 	fn := k.fn
 	rest, done := fn.Label("rest"), fn.Label("done")
