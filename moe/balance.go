@@ -66,7 +66,7 @@ func (b balanceArgs) sequence(i int) float64 {
 		total := float64(sum(scores))
 		var inner float64
 		for e, s := range scores {
-			inner += share[e] * float64(s)
+			inner += float64(share[e] * float64(s)) // not fused on any CPU
 		}
 		inner /= total
 		loss += inner

@@ -26,7 +26,7 @@ func (c Config) rotaryFrequencies() []float64 {
 		if c.YaRN.Enabled() {
 			interpolated := 1 / (float32(c.YaRN.Factor) * power)
 			ramp := min(max(float32((float64(i)-low)/(high-low)), 0), 1)
-			f = interpolated*ramp + f*(1-ramp)
+			f = float32(interpolated*ramp) + float32(f*(1-ramp)) // not fused on any CPU
 		}
 		freq[i] = float64(f)
 	}
@@ -54,7 +54,7 @@ func (y YaRN) scale(m float64) float64 {
 	if !y.Enabled() {
 		return 1
 	}
-	return 0.1*m*math.Log(y.Factor) + 1
+	return float64(0.1*m*math.Log(y.Factor)) + 1 // not fused on any CPU
 }
 
 // tableScale returns the factor on cosines and sines.

@@ -178,12 +178,14 @@ func scoresBackward(_ *tensor.Exec, r scoresBackwardArgs, lo, hi int) {
 	}
 }
 
-// weighBackward adds to ds the gradient of a token's scores through its weights.
+// weighBackward adds to ds the gradient of a token's scores through its weights. Here and below,
+// conversions of products keep compilers for arm64 from fusing them with additions, which would
+// change bits.
 func (r *router) weighBackward(ds, dw, w []float32, ids []int32, scores []float32) {
 	scale := float32(r.cfg.RouteScale)
 	if !r.cfg.NormTopK {
 		for k, e := range ids {
-			ds[e] += scale * dw[k]
+			ds[e] += float32(scale * dw[k])
 		}
 		return
 	}
@@ -192,10 +194,10 @@ func (r *router) weighBackward(ds, dw, w []float32, ids []int32, scores []float3
 	var inner float32
 	for k, e := range ids {
 		total += scores[e]
-		inner += dw[k] * w[k]
+		inner += float32(dw[k] * w[k])
 	}
 	for k, e := range ids {
-		ds[e] += (scale*dw[k] - inner) / total
+		ds[e] += (float32(scale*dw[k]) - inner) / total
 	}
 }
 
@@ -209,7 +211,7 @@ func (r *router) scoreBackward(d, s []float32) {
 	}
 	var inner float32
 	for e := range d {
-		inner += d[e] * s[e]
+		inner += float32(d[e] * s[e])
 	}
 	for e := range d {
 		d[e] = s[e] * (d[e] - inner)

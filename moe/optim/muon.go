@@ -104,7 +104,7 @@ func (c Muon) Prepare(s Step) Update {
 		lr := s.LR * c.Rate
 		factor := muonScales[c.Scale](float64(rows), float64(cols))
 		master, old := r.Master()
-		tensor.LinearSum(ex, master, float32(1-lr*c.Rest.WeightDecay), old, float32(-lr*factor), o)
+		tensor.LinearSum(ex, master, float32(1-float64(lr*c.Rest.WeightDecay)), old, float32(-lr*factor), o)
 		if c.QKClip > 0 {
 			r.Param.Heads.Clip(c.QKClip, master.F32())
 		}

@@ -65,6 +65,6 @@ func (s Schedule) At(step, steps int) float64 {
 		return s.LR
 	default:
 		left := decays[s.Decay](min(float64(step+1-begin)/float64(decay), 1))
-		return s.LR * (s.MinFactor + (1-s.MinFactor)*left)
+		return s.LR * (s.MinFactor + float64((1-s.MinFactor)*left)) // not fused on any CPU
 	}
 }

@@ -32,6 +32,9 @@ var CPUs = []CPU{
 	{"Zen 3", haswell, cpu.AVX2},
 	{"Zen 4", zen4, cpu.AVX512BF16},
 	{"Zen 5", has(zen4, cpuid.AVXVNNI), cpu.AVX512BF16},
+	{"Graviton2", graviton2, cpu.NEON},
+	{"Apple M1", graviton2, cpu.NEON},
+	{"Graviton4", has(graviton2, cpuid.I8MM, cpuid.BF16), cpu.NEONBF16},
 }
 
 var (
@@ -41,6 +44,7 @@ var (
 	iceLake        = has(cascadeLake, cpuid.AVX512VBMI, cpuid.GFNI)
 	sapphireRapids = has(iceLake, cpuid.AVX512BF16, cpuid.AVXVNNI, cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8)
 	zen4           = has(iceLake, cpuid.AVX512BF16, cpu.FastBF16)
+	graviton2      = has(cpu.Features{}, cpuid.ASIMD, cpuid.ASIMDDP)
 )
 
 // has returns the features of base plus more.

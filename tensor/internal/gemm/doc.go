@@ -4,8 +4,9 @@
 // # Algorithms
 //
 // Files are named by algorithm. A file without a suffix holds the loops, which are the same on
-// every architecture. Files with _amd64 hold kernels in assembly, which asm/ generates.
-// kernels_amd64.go lists the kernels of each tier. recipe.go chooses among them.
+// every architecture. Files with _amd64 and _arm64 hold kernels in assembly, which asm/ generates.
+// kernels_amd64.go and kernels_arm64.go list the kernels of each tier. recipe.go chooses among
+// them.
 //
 //	panels      Pack blocks of both; a microkernel multiplies them tile by tile. Any shape and
 //	            layout.
@@ -48,9 +49,12 @@
 //	             AVX-512 without BF16  <= 8, both along                  direct of AVX2    sixteen
 //	             AVX2                  <= 16, both along                 direct            sixteen
 //	             AVX2                  <= 96, b across, >= 32, plain     across            chain
+//	             NEON                  <= 16, both along                 direct            sixteen
+//	             NEON with BF16        any                               panels            odd pairs
 //	             all but generic       any                               panels            chain
 //	MXINT8       AMX, AVX-512          <= 12, >= 16, no spans            direct integers   blocks
 //	             AVX2                  <= 96, >= 32, plain               16-bit, in runs   blocks
+//	             NEON                  any                               decoded           chain
 //	             all but generic       any                               panels            blocks
 //	any          generic               any                               portable          chain
 //
@@ -77,15 +81,19 @@
 //	tiles     For every 32 elements one chain of the even ones and one of the odd ones. Their sum
 //	          is added: tileChains in panels_order_test.go
 //	sixteen   Sixteen chains, added up at the end: sixteenChains in fewrows_order_test.go
+//	odd pairs One chain along k. The products of each pair (k, k+1) are added, and their sum is added
+//	          to the chain. Both additions round to odd, as BFMMLA does: oddPairs in
+//	          panels_order_test.go
 //	blocks    For every 32 elements the exact integer sum, scaled and added by one fused
 //	          multiply-add: blockSums in integers_order_test.go
 //	tree      With spans: a balanced binary tree of sums in an order above: treeSum in
 //	          spans_test.go
 //
-// Blocking does not change the result. Spans do, by design. For BF16, all tiers except AMX agree
-// bit for bit as long as the product is not direct and no operand, product or sum is subnormal.
-// VDPBF16PS and AMX read subnormal operands as zero and flush subnormal sums; the other
-// instructions keep them.
+// Blocking does not change the result. Spans do, by design. For BF16, all tiers except AMX and NEON
+// with BF16 agree bit for bit as long as the product is not direct and no operand, product or sum
+// is subnormal. VDPBF16PS, AMX and BFMMLA read subnormal operands as zero and flush subnormal sums;
+// the other instructions keep them. The tiers avx2 and neon take the same order for every product
+// of BF16, FP32, E4M3 and E5M2, so their bits are the same.
 //
 // # Measurements
 //
@@ -110,6 +118,8 @@
 //	            "40. Few rows meet column panels that the first level of cache holds"
 //	codes       "20. Decode MX codes by AVX2 on the way into panels"
 //	            "42. Decode normal codes by linear maps of their bits"
+//
+// For arm64, bench/results/arm64-ceiling.txt has what llvm-mca expects of the inner loops.
 //
 // # Another architecture
 //

@@ -99,6 +99,7 @@ type kernels struct {
 	few    func(rows, k int) bool
 
 	tiles bool // packed BF16 products are summed in the order of AMX
+	quads bool // packed BF16 products are summed and rounded in the order of BFMMLA
 
 	// A peak loop repeats its instructions rounds times and returns the FLOPs done.
 	peakBF16, peakFP32 func(rounds int) float64
@@ -106,6 +107,9 @@ type kernels struct {
 }
 
 var active = cpu.Choose("matrix products", table)
+
+// chained reports whether packed BF16 products have the order of FP32 products.
+func (ks *kernels) chained() bool { return !ks.tiles && !ks.quads }
 
 // BatchInvariantRows returns the largest number of rows of a for which products are
 // batch-invariant: the bits of a row of the result do not depend on the number of rows, for any k.

@@ -16,6 +16,11 @@ var (
 		tiles:   []func(*tile){nil, fp32NEONTiles1, fp32NEONTiles2, fp32NEONTiles3, fp32NEONTiles4, fp32NEONTiles5, fp32NEONTiles6, fp32NEONTiles7, fp32NEONTiles8},
 		packing: packing{elem: 4, rows: packer{8, along8NEON, acrossNEON}, columns: packer{4, alongNEON, acrossNEON}},
 	}
+	bf16NEON = microkernel{
+		rows: 8, columns: 12, adds: true, runSteps: runSteps,
+		tiles:   []func(*tile){nil, bf16NEONTiles1, bf16NEONTiles2, bf16NEONTiles3, bf16NEONTiles4, bf16NEONTiles5, bf16NEONTiles6, bf16NEONTiles7, bf16NEONTiles8},
+		packing: packing{elem: 2, quads: true, rows: packer{8, alongQuads8, acrossQuads}, columns: packer{12, alongQuads12, acrossQuads}},
+	}
 	directNEON = directKernels{
 		kernels: []func(*direct){nil, directBF16x1NEON, directBF16x2NEON, directBF16x3NEON, directBF16x4NEON},
 		columns: func(rows int) int { return [...]int{1: 8, 2: 6, 3: 4, 4: 3}[rows] }, // as in the generator
@@ -30,11 +35,23 @@ var (
 var recipes = map[cpu.Tier]*recipe{
 	cpu.NEON: {
 		bf16: &bf16SplitNEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directNEON },
+		decoders: decodersNEON,
 		peakBF16: peakFP32NEON, peakFP32: peakFP32NEON,
+	},
+	cpu.NEONBF16: {
+		bf16: &bf16NEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directNEON },
+		decoders: decodersNEON,
+		peakBF16: peakBF16NEON, peakFP32: peakFP32NEON,
 	},
 }
 
-// peakFP32NEON returns rounds · instructions · lanes · 2 per multiply-add.
+// The FLOPs of a peak loop: rounds · instructions · multiply-adds per instruction · 2.
+
+func peakBF16NEON(rounds int) float64 {
+	bf16NEONPeak(rounds)
+	return float64(rounds) * 24 * 16 * 2
+}
+
 func peakFP32NEON(rounds int) float64 {
 	fp32NEONPeak(rounds)
 	return float64(rounds) * 24 * 4 * 2

@@ -4,6 +4,7 @@ package gemm
 // them, too.
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -52,7 +53,48 @@ func (ks *kernels) order(a, b View, i, j int, c float32) float32 {
 	if ks.packed != nil && ks.few(a.Rows, a.Cols) && inPlace {
 		return sixteenChains(a, b, i, j, c)
 	}
+	if ks.quads {
+		return oddPairs(a, b, i, j, c)
+	}
 	return panelOrder(ks.tiles)(a, b, i, j, c)
+}
+
+// oddPairs is chain in the order of BFMMLA. The products of each pair (k, k+1) are added, and their
+// sum is added to the chain. Both additions round to odd.
+func oddPairs(a, b View, i, j int, sum float32) float32 {
+	term := func(k int) float64 {
+		if k >= a.Cols {
+			return 0
+		}
+		return float64(wideBF16(*at[uint16](a, i, k))) * float64(wideBF16(*at[uint16](b, k, j)))
+	}
+	for k := 0; k < a.Cols; k += 2 {
+		sum = addToOdd(float64(sum), float64(addToOdd(term(k), term(k+1))))
+	}
+	return sum
+}
+
+// addToOdd rounds x + y to odd: if it is not exact, to the neighbor whose last bit is 1.
+func addToOdd(x, y float64) float32 {
+	sum := x + y
+	part := sum - x
+	rest := (x - (sum - part)) + (y - part) // the rounding error of sum
+	bits := math.Float64bits(sum)
+	if rest != 0 {
+		if math.Signbit(rest) != math.Signbit(sum) {
+			bits-- // toward zero
+		}
+		bits |= 1
+		sum = math.Float64frombits(bits)
+	}
+	rounded := float32(sum)
+	if float64(rounded) == sum {
+		return rounded
+	}
+	if math.Abs(float64(rounded)) > math.Abs(sum) {
+		rounded = math.Float32frombits(math.Float32bits(rounded) - 1)
+	}
+	return math.Float32frombits(math.Float32bits(rounded) | 1)
 }
 
 // panelOrder returns the order of panels, for tiles or not.

@@ -15,6 +15,7 @@ import (
 type packing struct {
 	elem          int      // bytes of an operand's element
 	split         bool     // BF16 becomes FP32
+	quads         bool     // four BF16 along k stay together, in two steps
 	tiles         bool     // panels are for tiles (panels_tiles.go)
 	records       *records // for MXINT8 (integers.go); if not nil, the packers are not used
 	rows, columns packer   // of row and of column panels
@@ -41,6 +42,8 @@ func (p *packing) steps(k int) int {
 		return k
 	case p.split:
 		return (k + 1) / 2 * 2
+	case p.quads:
+		return (k + 3) / 4 * 2
 	case p.tiles:
 		return (k + tileElements - 1) / tileElements * tileSteps
 	}
@@ -56,6 +59,8 @@ func (p *packing) unit() int {
 		return 1
 	case p.tiles:
 		return tileElements
+	case p.quads:
+		return 4
 	}
 	return 2
 }

@@ -26,6 +26,7 @@ func (r *recipe) kernels() *kernels {
 			r.fp32.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 		},
 		tiles:    r.bf16.packing.tiles,
+		quads:    r.bf16.packing.quads,
 		peakBF16: r.peakBF16,
 		peakFP32: r.peakFP32,
 		peakInt8: r.peakInt8,
@@ -108,7 +109,7 @@ func (r *recipe) scaled(ks *kernels, s *Scratch, sum, out View, a, b Scaled, m m
 	} else if x, y, ok := r.decodable(a, b, few); ok {
 		if !few || !x.inPlace(y) {
 			slow = ks.packed.fallback(s) // sums in the order of products that are not direct
-			if ks.tiles {
+			if !ks.chained() {
 				slow = bySpan(s, r.bf16.exceptions(s, r.decoders.both, slow))
 			}
 		}

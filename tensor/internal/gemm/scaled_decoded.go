@@ -73,8 +73,8 @@ func (ks *kernels) block(s *Scratch, sum View, a, b Scaled, accumulate bool, lim
 	}
 	x, y, ok = s.toFP32(a, b)
 	switch {
-	// Tiles sum in another order, so only the elements that need it may take this path.
-	case limit > 1 && (!ok || ks.tiles):
+	// If packed products sum in another order, only the elements that need it may take this path.
+	case limit > 1 && (!ok || !ks.chained()):
 		ks.multiplyBlocks(s, sum, View{}, a, b, accumulate, 1)
 	case ok:
 		ks.fp32(s, sum, x, y.transposed(), mode{add: accumulate})

@@ -27,7 +27,7 @@ func NewAdamWStep(lr, beta1, beta2, eps, weightDecay, gradScale float64, step in
 	t := float64(step)
 	return AdamWStep{
 		gradScale:     float32(gradScale),
-		decay:         float32(1 - lr*weightDecay),
+		decay:         float32(1 - float64(lr*weightDecay)), // not fused on any CPU
 		lerp:          float32(1 - beta1),
 		beta2:         float32(beta2),
 		oneMinusBeta2: float32(1 - beta2),

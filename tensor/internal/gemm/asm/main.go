@@ -56,6 +56,7 @@ var filesAMD64 = map[string]func(*asmgen.File){
 }
 
 var filesARM64 = map[string]func(*asmgen.File){
+	"panels_bf16_neon":         tilesBF16NEON,
 	"panels_fp32_neon":         tilesNEON,
 	"panels_pack_neon":         packNEON,
 	"fewrows_direct_bf16_neon": directNEON,

@@ -59,7 +59,7 @@ func tileNEON(f *asmgen.File, rows int) {
 	}
 	k.eachPanel(func() {
 		k.start()
-		k.loop(4*rows, 16*neonVectors, k.fp32Step())
+		k.loop(1, 4*rows, 16*neonVectors, k.fp32Step())
 		k.add()
 		k.store()
 	})
@@ -114,9 +114,10 @@ func (k *neonTile) eachRow(at asmgen.Reg, body func(i int, s []asmgen.Neon)) {
 	}
 }
 
-// loop runs the steps: unrolled, then the rest one by one. A step takes bytesA of the row panel and
-// bytesB of the column panel. step multiplies step u of those at a and b.
-func (k *neonTile) loop(bytesA, bytesB int, step func(u int)) {
+// loop runs the steps: unrolled, then the rest one by one. An instruction takes unit steps (1 or
+// 2), with bytesA of the row panel and bytesB of the column panel. step multiplies number u of
+// those at a and b.
+func (k *neonTile) loop(unit, bytesA, bytesB int, step func(u int)) {
 	fn := k.fn
 	rest, done := fn.Label("rest"), fn.Label("done")
 	run := func(n int) {
@@ -129,6 +130,9 @@ func (k *neonTile) loop(bytesA, bytesB int, step func(u int)) {
 		})
 	}
 	fn.I("MOVD", k.t.Field("tile_steps"), k.row)
+	if unit == 2 {
+		fn.I("LSR", asmgen.Imm(1), k.row)
+	}
 	fn.I("LSR", asmgen.Imm(2), k.row, k.steps) // log2(neonUnroll)
 	fn.I("CBZ", k.steps, rest)
 	run(neonUnroll)

@@ -1,0 +1,65 @@
+package main
+
+// Calls of LLVM: the text of instructions, and the cycles that a model of a core takes for them.
+
+import (
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+const (
+	features   = "-mattr=+bf16,+i8mm,+dotprod"
+	iterations = 200
+)
+
+// run runs a program of LLVM.
+func run(input string, program string, args ...string) (string, error) {
+	cmd := exec.Command(program, args...)
+	cmd.Stdin = strings.NewReader(input)
+	var problems strings.Builder
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s; install Debian's llvm-19", program, err, strings.TrimSpace(problems.String()))
+	}
+	return string(out), nil
+}
+
+// disassemble returns the text of machine code.
+func disassemble(words []uint32) (string, error) {
+	var bytes strings.Builder
+	for _, w := range words {
+		fmt.Fprintf(&bytes, "0x%02x 0x%02x 0x%02x 0x%02x\n", w&255, w>>8&255, w>>16&255, w>>24)
+	}
+	return run(bytes.String(), "llvm-mc-19", "--disassemble", "-triple=aarch64", features)
+}
+
+var multiply = regexp.MustCompile(`(?m)^\s*(fmla|fmls|bfmmla|bfdot|smmla|sdot)\s`)
+
+// countMultiplies returns the number of multiply-add instructions and the name of the first.
+func countMultiplies(text string) (n int, name string) {
+	all := multiply.FindAllStringSubmatch(text, -1)
+	if len(all) == 0 {
+		return 0, ""
+	}
+	return len(all), all[0][1]
+}
+
+var total = regexp.MustCompile(`Total Cycles:\s+(\d+)`)
+
+// cyclesOf returns the cycles per iteration of a loop.
+func cyclesOf(text, cpu string) (float64, error) {
+	out, err := run(text, "llvm-mca-19", "-mtriple=aarch64", "-mcpu="+cpu, features, "-iterations="+strconv.Itoa(iterations))
+	if err != nil {
+		return 0, err
+	}
+	found := total.FindStringSubmatch(out)
+	if found == nil {
+		return 0, fmt.Errorf("llvm-mca printed no cycles:\n%s", out)
+	}
+	cycles, err := strconv.Atoi(found[1])
+	return float64(cycles) / iterations, err
+}
