@@ -28,8 +28,19 @@ func (r Result) String() string {
 type visit struct {
 	from  int32
 	actor int8
-	died  bool
+	what  event
 }
+
+// event is what an actor does: a step of its program, or something else.
+type event int8
+
+const (
+	stepped event = iota
+	died
+	drained                // plus the index of a store
+	early   event = 1 << 5 // plus a rank
+	late    event = 1 << 6
+)
 
 type search struct {
 	*system
@@ -55,12 +66,28 @@ func (m *search) expand(at int32) {
 	s, stuck := m.states[at], true
 	for i := range m.programs {
 		a := &s.actors[i]
-		if a.is(dead) || m.ended(&s, i) {
+		if a.is(dead) {
 			continue
 		}
 		v := visit{from: at, actor: int8(i)}
+		if m.Weak && m.moveAccesses(&s, v) {
+			stuck = false
+		}
+		if m.problem != "" {
+			m.fail(m.problem, visit{from: at, actor: int8(i), what: late})
+			return
+		}
+		if m.ended(&s, i) {
+			continue
+		}
 		now := m.programs[i].steps[a.pc]
+		if m.Weak && m.viewOf(&s, i).blocked(now.order) {
+			continue
+		}
 		next := s
+		if m.Weak && now.order.forgets() {
+			m.changeView(&next, i, (*view).forget)
+		}
 		if to := now.run(&next); to != asleep {
 			stuck = false
 			pc := a.pc + 1
@@ -78,8 +105,9 @@ func (m *search) expand(at int32) {
 		}
 		if m.mayDie(&s, i) {
 			next = s
+			m.drainAll(&next, i)
 			next.actors[i].die()
-			v.died = true
+			v.what = died
 			m.visit(next, v)
 		}
 	}
@@ -119,10 +147,28 @@ func (m *search) visit(s state, v visit) {
 func (m *search) fail(problem string, v visit) {
 	m.result.Problem = problem
 	for ; v.from >= 0; v = m.visits[v.from] {
-		what := "dies"
-		if !v.died {
-			what = m.programs[v.actor].steps[m.states[v.from].actors[v.actor].pc].name
-		}
-		m.result.Trace = append([]string{fmt.Sprintf("%s: %s", m.nameOf(int(v.actor)), what)}, m.result.Trace...)
+		m.result.Trace = append([]string{fmt.Sprintf("%s: %s", m.nameOf(int(v.actor)), m.describe(v))}, m.result.Trace...)
 	}
+}
+
+// describe says what an actor does in a visit.
+func (m *search) describe(v visit) string {
+	s := &m.states[v.from]
+	a, view, steps := &s.actors[v.actor], view{}, m.programs[v.actor].steps
+	if int(v.actor) < m.Ranks {
+		view = m.viewOf(s, int(v.actor))
+	}
+	switch {
+	case v.what == stepped:
+		return steps[a.pc].name
+	case v.what == died:
+		return "dies"
+	case v.what&late != 0 && view.late == 0:
+		return steps[a.pc].name + ", late"
+	case v.what&late != 0:
+		return steps[view.late-1].name + ", which was late"
+	case v.what&early != 0:
+		return fmt.Sprintf("%s, early, of rank %d", steps[m.nextLoad(int(v.actor), a.pc)].name, v.what-early)
+	}
+	return "others see " + view.stores[v.what-drained].String()
 }

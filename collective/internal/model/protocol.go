@@ -42,7 +42,7 @@ func (p *program) run() {
 	p.at(failed)
 	p.fail()
 	p.at(returned)
-	p.do(func(_ *state, me *actor) { me.set(finished) }, "has finished")
+	p.store("has finished", nil, release, write{finishedWord, 1})
 	p.ringAll()
 }
 
@@ -59,13 +59,14 @@ func (p *program) call(kind Call, seq, round int, failed *label) int {
 		p.do(func(_ *state, me *actor) {
 			p.must(!me.is(spoiled), "%s gets its call %d as done, with another state of a buffer", p.nameOf(p.me), seq)
 		}, "looks at what it has got")
+		p.ordered(local)
 	}
-	p.do(func(_ *state, me *actor) { me.lent = 0 }, "returns from the call")
+	p.store("returns from the call", nil, plain, write{lentWord, 0})
 	p.jump(done)
 
 	for reached, l := range []*label{refused, aborted, syncAborted} {
 		p.at(l)
-		p.do(func(_ *state, me *actor) { me.lent = 0; me.clear(spoiled) }, "returns an error from the call")
+		p.store("returns an error from the call", func(me *actor) { me.clear(spoiled) }, plain, write{lentWord, 0})
 		if p.Insists {
 			p.insist(seq, round+reached+1)
 		}
@@ -98,12 +99,9 @@ func (p *program) enter(seq, round int, refused, aborted *label) {
 		p.publish(seq)
 	}
 	p.meet(round, true, aborted)
-	p.do(func(s *state, _ *actor) {
-		p.others(func(r int) {
-			got := s.actors[r].slots[p.parity(seq)]
-			p.must(int(got) == seq, "%s, in call %d, reads call %d in the slot of rank %d", p.nameOf(p.me), seq, got, r)
-		})
-	}, "reads the slots")
+	p.read("reads the slots", func(s *state, r int) uint8 { return s.actors[r].slots[p.parity(seq)] }, func(_ *actor, r int, got uint8) {
+		p.must(int(got) == seq, "%s, in call %d, reads call %d in the slot of rank %d", p.nameOf(p.me), seq, got, r)
+	})
 }
 
 // sync is collective.Comm.sync.
@@ -121,25 +119,25 @@ func (p *program) parity(seq int) int {
 
 // publish is collective.call.publish.
 func (p *program) publish(seq int) {
-	p.do(func(_ *state, me *actor) { me.slots[p.parity(seq)], me.lent = uint8(seq), uint8(seq) }, "publishes")
+	p.store("publishes", nil, plain, write{slotWord + word(p.parity(seq)), uint8(seq)}, write{lentWord, uint8(seq)})
 }
 
 // own: touch reads and writes the peers' buffers, as the work of a collective does.
 func (p *program) touch(seq int) {
-	p.do(func(s *state, me *actor) {
-		p.others(func(r int) {
-			if int(s.actors[r].lent) != seq {
-				me.set(spoiled)
-				p.must(p.Processes, "%s, in call %d, uses the buffer of rank %d, which has returned", p.nameOf(p.me), seq, r)
-			}
-		})
-	}, "uses the buffers")
+	p.read("uses the buffers", func(s *state, r int) uint8 { return s.actors[r].lent }, func(me *actor, r int, got uint8) {
+		if int(got) != seq {
+			me.set(spoiled)
+			p.must(p.Processes, "%s, in call %d, uses the buffer of rank %d, which has returned", p.nameOf(p.me), seq, r)
+		}
+	})
 }
 
 // meet is collective.Comm.meet: it goes to aborted if the meeting is aborted.
 func (p *program) meet(round int, abortable bool, aborted *label) {
 	late := p.Mutation == LateArrival
-	arrive := func() { p.do(func(_ *state, me *actor) { me.round = uint8(round) }, "arrives at meeting %d", round) }
+	arrive := func() {
+		p.store(fmt.Sprintf("arrives at meeting %d", round), nil, p.arrivalOrder(), write{roundWord, uint8(round)})
+	}
 	incomplete := &label{}
 	if !late {
 		arrive()
@@ -159,6 +157,7 @@ func (p *program) meet(round int, abortable bool, aborted *label) {
 		}
 		return nil
 	}, "takes the outcome of meeting %d", round)
+	p.ordered(p.decisionOrder())
 }
 
 // decide is collective.group.decide and, for the rank whose decision counts, group.ring. A rank
@@ -231,6 +230,7 @@ func (p *program) ready(round int, abortable bool, yes, no *label) {
 		}
 		return no
 	}, "looks whether meeting %d is decided", round)
+	p.ordered(p.decisionOrder())
 	if abortable {
 		p.at(abort)
 		p.decide(round, true, again)
