@@ -136,7 +136,7 @@ func goroutines(n int, f func(c *collective.Comm) error) error { return collecti
 
 // mapped gives each rank a mapping of the heap of its own, as processes have it.
 func mapped(n int, f func(c *collective.Comm) error) error {
-	file, err := heap.Create(heap.Whole(n), collective.ControlBytes(n), 256<<20, 0)
+	file, err := heap.Create(heap.Whole(n), collective.ControlBytes(n), 32<<20, 0)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func main() {
 }
 
 func files() map[string]string {
-	return map[string]string{"vec_avx512_amd64.s": kernels(false), "vec_avx2_amd64.s": kernels(true)}
+	return map[string]string{"vec_avx512_amd64.s": kernels(false), "vec_avx2_amd64.s": kernels(true), "vec_neon_arm64.s": neonKernels()}
 }
 
 func kernels(avx2 bool) string {
@@ -31,5 +31,30 @@ func kernels(avx2 bool) string {
 	} {
 		emit(f)
 	}
+	return f.Asm()
+}
+
+func neonKernels() string {
+	f := newNEONFile()
+	f.convert()
+	f.add()
+	f.addScaled()
+	f.scale()
+	f.sumBlocks()
+	f.split()
+	f.mulScaled()
+	f.normWeightGrad()
+	f.normInputGrad()
+	f.rotate()
+	f.sigmoid()
+	f.swiGLU()
+	f.swiGLUBackward()
+	f.expSum()
+	f.softmaxBackward()
+	f.dot()
+	f.squares()
+	f.sumSquares()
+	f.maximum()
+	f.adamW()
 	return f.Asm()
 }

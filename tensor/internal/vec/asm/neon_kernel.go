@@ -1,0 +1,305 @@
+package main
+
+// A NEON kernel is one assembly function over slices of equal length. It loops over whole bodies of
+// elements. The rest goes through the same code, with loads that fill up with zeros and stores of
+// the elements that exist.
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"spmoe/tensor/asmgen"
+)
+
+// neonFile is the file of the NEON kernels, with their constants.
+type neonFile struct {
+	*asmgen.File
+	powers asmgen.Mem // 2**(i/16); see ../exp.go
+	spread asmgen.Mem // indices that copy the lowest byte of each 32-bit lane over the lane
+	ones   asmgen.Mem // 32 bytes of ones
+}
+
+func newNEONFile() *neonFile {
+	f := &neonFile{File: asmgen.NewFileARM64("vec", "go run ./asm", "arm64 && !purego")}
+	f.powers = f.Data32("powers", words32(func(i uint32) uint32 { return math.Float32bits(float32(math.Exp2(float64(i) / 16))) })...)
+	f.spread = f.Data32("spread", 0x00000000, 0x04040404, 0x08080808, 0x0c0c0c0c)
+	f.ones = f.Data32("ones", slices.Repeat([]uint32{math.MaxUint32}, 8)...)
+	return f
+}
+
+// neonKernel is a function under construction.
+type neonKernel struct {
+	*asmgen.Func
+	file    *neonFile
+	bases   []neonRow // all rows, which the loop advances
+	isSplit bool      // pairs hold even and odd elements; otherwise the first and the second half
+	hasFP32 bool      // NaNs may have bits that rounding would carry into the exponent
+	odd     asmgen.Neon
+	half    asmgen.Neon
+	quiet   asmgen.Neon
+
+	// The state of the body being printed.
+	step  int        // offset of its elements from the rows' bases
+	part  bool       // it has fewer elements than a body
+	left  asmgen.Reg // that number
+	sizes []partSize
+	temps []asmgen.Operand
+}
+
+// neonPair is two registers with a body's 8 elements of a row, as float32.
+type neonPair [2]asmgen.Neon
+
+// neonRow is a row, and the bytes by which its base moves per element.
+type neonRow struct {
+	base    asmgen.Reg
+	elem    elem
+	isSplit bool // weights in the order of Split
+}
+
+// written is an operand in Go's syntax that asmgen has no type for.
+type written string
+
+func (w written) String() string { return string(w) }
+
+// element returns element 0 of a register, of a type: B, H, S or D.
+func element(v asmgen.Neon, typ string) asmgen.Operand {
+	return written(fmt.Sprintf("V%s.%s[0]", v.String()[1:], typ))
+}
+
+// listOf returns a list of registers, as bytes.
+func listOf(vs ...asmgen.Neon) asmgen.Operand {
+	text := ""
+	for _, v := range vs {
+		text += ", " + v.B16().String()
+	}
+	return written("[" + text[2:] + "]")
+}
+
+func (f *neonFile) newKernel(name string, params ...[]asmgen.Param) *neonKernel {
+	return &neonKernel{Func: f.Func(name+"NEON", "", slices.Concat(params...)...), file: f}
+}
+
+// split selects split order for this kernel, which has only BF16 rows and weights.
+func (k *neonKernel) split() {
+	k.isSplit = true
+	k.odd = k.word(0xffff0000)
+}
+
+// row loads the address of a row.
+func (k *neonKernel) row(name string, e elem) neonRow {
+	k.hasFP32 = k.hasFP32 || e == fp32
+	return k.add(neonRow{base: k.Load(name + "_base"), elem: e})
+}
+
+func (k *neonKernel) add(r neonRow) neonRow {
+	k.bases = append(k.bases, r)
+	return r
+}
+
+// weights loads the address of a row of FP32 weights. If the rows they go with are BF16, they are
+// in the order of Split.
+func (k *neonKernel) weights(name string, e elem) neonRow {
+	if e == fp32 {
+		return k.row(name, fp32)
+	}
+	return k.add(neonRow{base: k.Load(name + "_base"), elem: fp32, isSplit: true})
+}
+
+func (k *neonKernel) rows(e elem, names ...string) []neonRow {
+	var rs []neonRow
+	for _, n := range names {
+		rs = append(rs, k.row(n, e))
+	}
+	return rs
+}
+
+// rounding loads the constants for storing BF16 rows. Call it after all calls of row.
+func (k *neonKernel) rounding(e elem) {
+	if e == fp32 {
+		return
+	}
+	k.half = k.word(0x7fff)
+	if k.hasFP32 {
+		k.quiet = k.word(1 << 22)
+	}
+}
+
+// word returns a register with a 32-bit constant in all lanes.
+func (k *neonKernel) word(bits uint32) asmgen.Neon {
+	r := k.GP()
+	k.I("MOVD", asmgen.Imm(bits), r)
+	v := k.broadcast(r)
+	k.Free(r)
+	return v
+}
+
+// float32 returns a register with a parameter in all lanes.
+func (k *neonKernel) float32(param string) asmgen.Neon {
+	r := k.GP()
+	k.I("MOVWU", k.Slot(param), r)
+	v := k.broadcast(r)
+	k.Free(r)
+	return v
+}
+
+func (k *neonKernel) broadcast(r asmgen.Reg) asmgen.Neon {
+	v := k.V()
+	k.I("VDUP", r, v.S4())
+	return v
+}
+
+// constant returns registers with consecutive numbers that hold data of the file.
+func (k *neonKernel) constant(m asmgen.Mem, n int) []asmgen.Neon {
+	r, vs := k.address(m), k.Vs(n)
+	for i, v := range vs {
+		k.I("FMOVQ", r.At(16*i), v)
+	}
+	k.Free(r)
+	return vs
+}
+
+// zeros takes n registers and sets them to zero.
+func (k *neonKernel) zeros(n int) []asmgen.Neon {
+	vs := k.Vs(n)
+	for _, v := range vs {
+		k.clear(v)
+	}
+	return vs
+}
+
+func (k *neonKernel) clear(v asmgen.Neon) { k.I("VEOR", v.B16(), v.B16(), v.B16()) }
+
+// temp takes a register until the end of the body.
+func (k *neonKernel) temp() asmgen.Neon {
+	v := k.V()
+	k.temps = append(k.temps, v)
+	return v
+}
+
+// release frees registers before that.
+func (k *neonKernel) release(vs ...asmgen.Neon) {
+	for _, v := range vs {
+		k.temps = slices.DeleteFunc(k.temps, func(t asmgen.Operand) bool { return t == asmgen.Operand(v) })
+		k.Free(v)
+	}
+}
+
+// do prints an instruction on FP32 lanes or 32-bit integers. The destination is last.
+func (k *neonKernel) do(mnemonic string, vs ...asmgen.Neon) {
+	var ops []asmgen.Operand
+	for _, v := range vs {
+		ops = append(ops, v.S4())
+	}
+	k.I(mnemonic, ops...)
+}
+
+// op is do with a new register as the destination.
+func (k *neonKernel) op(mnemonic string, vs ...asmgen.Neon) asmgen.Neon {
+	d := k.temp()
+	k.do(mnemonic, append(vs, d)...)
+	return d
+}
+
+// bits prints an instruction on whole registers.
+func (k *neonKernel) bits(mnemonic string, vs ...asmgen.Neon) {
+	var ops []asmgen.Operand
+	for _, v := range vs {
+		ops = append(ops, v.B16())
+	}
+	k.I(mnemonic, ops...)
+}
+
+// shift prints a shift of 32-bit lanes.
+func (k *neonKernel) shift(mnemonic string, by int, v, d asmgen.Neon) {
+	k.I(mnemonic, asmgen.Imm(by), v.S4(), d.S4())
+}
+
+func (k *neonKernel) copyOf(v asmgen.Neon) asmgen.Neon {
+	d := k.temp()
+	k.bits("VMOV", v, d)
+	return d
+}
+
+// pairwise prints an instruction for both registers of pairs: d = y op x.
+func (k *neonKernel) pairwise(mnemonic string, x, y, d neonPair) {
+	for h := range 2 {
+		k.do(mnemonic, x[h], y[h], d[h])
+	}
+}
+
+// scaled multiplies a pair by a scalar.
+func (k *neonKernel) scaled(a asmgen.Neon, v neonPair) { k.pairwise("VFMUL", neonPair{a, a}, v, v) }
+
+// eachHalf prints body for both registers of pairs, and frees its temporary registers.
+func (k *neonKernel) eachHalf(body func(h int)) {
+	for h := range 2 {
+		outer := k.temps
+		k.temps = nil
+		body(h)
+		k.Free(k.temps...)
+		k.temps = outer
+	}
+}
+
+// each prints a loop over the elements of the rows. length names the parameter with their number.
+// body works on n elements, 8 or 4. It is printed unroll times, so that copy j can have its own
+// lanes of a sum. The tail after the last full round goes through the same copies.
+func (k *neonKernel) each(length string, n, unroll int, body func(j int)) {
+	k.left = k.Load(length)
+	round := n * unroll
+	head, rest, done := k.Label("loop"), k.Label("rest"), k.Label("done")
+	k.I("SUBS", asmgen.Imm(round), k.left)
+	k.I("BLT", rest)
+	k.Align(64)
+	k.Place(head)
+	for j := range unroll {
+		k.printBody(n, j, body)
+	}
+	for _, r := range k.bases {
+		k.I("ADD", asmgen.Imm(int(r.elem)*round), r.base)
+	}
+	k.I("SUBS", asmgen.Imm(round), k.left)
+	k.I("BGE", head)
+	k.Place(rest)
+	k.I("ADDS", asmgen.Imm(round), k.left)
+	k.I("BEQ", done)
+	k.tail(n, unroll, body, done)
+	k.Place(done)
+	k.Free(k.left)
+}
+
+// tail prints the copies of the body for fewer elements than a round.
+func (k *neonKernel) tail(n, unroll int, body func(j int), done asmgen.Label) {
+	parts := make([]asmgen.Label, unroll)
+	for j := range parts {
+		parts[j] = k.Label("part")
+		if j+1 < unroll {
+			k.I("CMP", asmgen.Imm(n), k.left)
+			k.I("BLT", parts[j])
+			k.printBody(n, j, body)
+			k.I("SUBS", asmgen.Imm(n), k.left)
+			k.I("BEQ", done)
+		}
+	}
+	k.part = true
+	for j := unroll - 1; j >= 0; j-- { // the last is the one that is reached without a jump
+		k.Place(parts[j])
+		k.printBody(n, j, body)
+		if j > 0 {
+			k.I("JMP", done)
+		}
+	}
+	k.part = false
+}
+
+// printBody prints copy j of the body.
+func (k *neonKernel) printBody(n, j int, body func(j int)) {
+	k.step, k.sizes = n*j, nil
+	body(j)
+	for _, s := range k.sizes {
+		k.Free(s.first, s.second)
+	}
+	k.Free(k.temps...)
+	k.temps = nil
+}
