@@ -62,6 +62,23 @@ func DecodeCols(dst []uint16, codes []uint8, scales []float32) {
 	decodeColsAVX512(data(dst), data(codes[:len(dst)/2]), data(scales[:len(dst)]), len(dst)/Block)
 }
 
+// Tables sets tables to the 16 numbers of each block, in the order of their codes, as DecodeRows
+// decodes them.
+func Tables(tables []uint16, scales []float32) {
+	var codes [8]uint8
+	for i := range codes {
+		codes[i] = uint8(2*i | (2*i+1)<<4)
+	}
+	for b := range len(tables) / Block {
+		DecodeRows(tables[b*Block:][:Block], codes[:], scales[b:])
+	}
+}
+
+// LookUp is DecodeRows by tables. The length of dst is a multiple of two blocks.
+func LookUp(dst []uint16, codes []uint8, tables []uint16) {
+	lookUpAVX512(data(dst), data(codes[:len(dst)/2]), data(tables[:len(dst)]), len(dst)/(2*Block))
+}
+
 // HadamardCols replaces 16 rows of FP32 by their Hadamard transform along columns: H·diag(s)/4. Bit
 // i of signs says whether s is -1 in row i.
 func HadamardCols(x []float32, signs uint16) {
