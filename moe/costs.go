@@ -247,39 +247,60 @@ func (m Module) Traffic(p Precision, tokens, ranks int) Traffic {
 	if m.Class == Single {
 		return Traffic{Forward: size*in + 4*held + size*out, Dgrad: size*out + 4*held + size*in, Wgrad: size*(in+out) + 8*held}
 	}
-	how := Recipe{}
-	if r := p.Of(m.Class); r != nil {
-		how = *r
-	}
-	share := m.QuantizedShare(p)
-	bytes := func(c mx.Cast) float64 { // per element, averaged over the layers
-		if !c.Quantizes() {
-			return size
-		}
-		return share*c.Format.BytesPerElement() + (1-share)*size
-	}
+	bytes := func(of func(Recipe) mx.Cast) float64 { return m.operandBytes(p, of) }
 	return Traffic{
-		Forward: bytes(how.Forward.Left)*in + bytes(how.Forward.Right)*held + size*out,
-		Dgrad:   bytes(how.Dgrad.Left)*out + bytes(how.Dgrad.Right)*held + size*in,
-		Wgrad:   bytes(how.Wgrad.Right)*in + bytes(how.Wgrad.Left)*out + 8*held,
+		Forward: bytes(func(r Recipe) mx.Cast { return r.Forward.Left })*in + bytes(func(r Recipe) mx.Cast { return r.Forward.Right })*held + size*out,
+		Dgrad:   bytes(func(r Recipe) mx.Cast { return r.Dgrad.Left })*out + bytes(func(r Recipe) mx.Cast { return r.Dgrad.Right })*held + size*in,
+		Wgrad:   bytes(func(r Recipe) mx.Cast { return r.Wgrad.Right })*in + bytes(func(r Recipe) mx.Cast { return r.Wgrad.Left })*out + 8*held,
 	}
 }
 
-// QuantizedShare returns the fraction of the module's layers that use the recipe of its class.
-func (m Module) QuantizedShare(p Precision) float64 {
-	switch {
-	case p.Of(m.Class) == nil:
-		return 0
-	case p.PlainFirst == 0 && p.PlainLast == 0 && p.PlainTail == 0 || m.layers.end == m.layers.first:
-		return 1
-	}
-	quantized := 0
+// recipes lists the recipe of each of the module's layers; nil: it is not quantized. A module
+// outside of layers has that of its class.
+func (m Module) recipes(p Precision) (all []*Recipe) {
 	for l := m.layers.first; l < m.layers.end; l++ {
-		if p.of(m.Class, l, m.layers.of) != nil {
+		all = append(all, p.of(m.Part, l, m.layers.of))
+	}
+	if all == nil {
+		all = []*Recipe{p.Of(m.Class)}
+	}
+	return all
+}
+
+// QuantizedShare returns the fraction of the module's layers that are quantized.
+func (m Module) QuantizedShare(p Precision) float64 {
+	quantized, all := 0, m.recipes(p)
+	for _, r := range all {
+		if r != nil {
 			quantized++
 		}
 	}
-	return float64(quantized) / float64(m.layers.end-m.layers.first)
+	return float64(quantized) / float64(len(all))
+}
+
+// CodeBytes returns the size of the quantized forms of the module's weights in training, in bytes
+// per element, averaged over its layers.
+func (m Module) CodeBytes(p Precision) (mean float64) {
+	all := m.recipes(p)
+	for _, r := range all {
+		if r != nil {
+			mean += r.WeightBytes() / float64(len(all))
+		}
+	}
+	return mean
+}
+
+// operandBytes returns the bytes per element of an operand, averaged over the module's layers.
+func (m Module) operandBytes(p Precision, of func(Recipe) mx.Cast) (mean float64) {
+	all := m.recipes(p)
+	for _, r := range all {
+		bytes := float64(p.DType.Size())
+		if r != nil && of(*r).Quantizes() {
+			bytes = of(*r).Format.BytesPerElement()
+		}
+		mean += bytes / float64(len(all))
+	}
+	return mean
 }
 
 // OnRank returns the parameters of this part on each of the ranks.

@@ -40,19 +40,14 @@ func (c Config) ExpertGradientReads(p Precision) (sum float64) {
 // wgradBytes returns the bytes per element of the operands of a weight's gradient, averaged over
 // the layers: of the input and of the output's gradient.
 func (c Config) wgradBytes(p Precision, l LinearLayer) (in, out float64) {
-	size := float64(p.DType.Size())
-	how := p.Of(l.Part.Class())
-	if how == nil || !how.Wgrad.Left.Quantizes() {
-		return size, size
-	}
-	share := 0.0
+	in, out = float64(p.DType.Size()), float64(p.DType.Size())
 	for _, m := range c.Modules(0) {
 		if m.Part == l.Part && m.MTP == l.MTP {
-			share = m.QuantizedShare(p)
+			in = m.operandBytes(p, func(r Recipe) mx.Cast { return r.Wgrad.Right })
+			out = m.operandBytes(p, func(r Recipe) mx.Cast { return r.Wgrad.Left })
 		}
 	}
-	bytes := func(cast mx.Cast) float64 { return share*cast.Format.BytesPerElement() + (1-share)*size }
-	return bytes(how.Wgrad.Right), bytes(how.Wgrad.Left)
+	return in, out
 }
 
 // ReplicatedElements returns the lengths of the groups of weights that all ranks of a stage have:

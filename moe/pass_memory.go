@@ -147,7 +147,7 @@ func (p *passSizes) in(part Part) { p.part.Part = part }
 
 // recipe returns how weights of the current part are quantized in the current layer; nil: not.
 func (p *passSizes) recipe() *Recipe {
-	return p.s.Precision.of(p.part.Part.Class(), p.layer, p.c.Layers)
+	return p.s.Precision.of(p.part.Part, p.layer, p.c.Layers)
 }
 
 // deferred reports whether a gradient of groups covers several passes.

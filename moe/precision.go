@@ -3,6 +3,7 @@ package moe
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"spmoe/mx"
@@ -24,6 +25,10 @@ type Precision struct {
 	PlainFirst, PlainLast int
 	// PlainTail is PlainLast as a share of the layers, rounded up. The larger number counts.
 	PlainTail float64
+
+	// Layers are the recipes of single layers, which override all of the above. If several select a
+	// layer, the last one counts.
+	Layers []LayerRecipe
 }
 
 // Precisions lists the built-in recipes with their published settings.
@@ -76,11 +81,20 @@ func (o Options) Precision(name string) (Precision, error) {
 }
 
 // Quantizes reports whether any layer has quantized products.
-func (p Precision) Quantizes() bool { return p.Linears != nil || p.Experts != nil }
+func (p Precision) Quantizes() bool { return len(p.recipes()) > 0 }
+
+// recipes lists all recipes of the precision.
+func (p Precision) recipes() (all []*Recipe) {
+	all = append(all, p.Linears, p.Experts)
+	for _, rule := range p.Layers {
+		all = append(all, rule.Recipe)
+	}
+	return slices.DeleteFunc(all, func(r *Recipe) bool { return r == nil })
+}
 
 // any reports whether is holds for the cast of an operand.
 func (p Precision) any(is func(mx.Cast) bool) (found bool) {
-	for _, r := range []*Recipe{p.Linears, p.Experts} {
+	for _, r := range p.recipes() {
 		r.change(func(_ Operand, c *mx.Cast) { found = found || is(*c) })
 	}
 	return found
@@ -99,10 +113,8 @@ func (p Precision) draws() bool {
 // Validate returns an error if a model cannot compute in this precision.
 func (p Precision) Validate() error {
 	var errs []error
-	for _, r := range []*Recipe{p.Linears, p.Experts} {
-		if r != nil {
-			errs = append(errs, r.validate())
-		}
+	for _, r := range p.recipes() {
+		errs = append(errs, r.validate())
 	}
 	if p.PlainFirst < 0 || p.PlainLast < 0 {
 		errs = append(errs, fmt.Errorf("%d layers at the beginning and %d at the end are not quantized: give 0 or more", p.PlainFirst, p.PlainLast))
@@ -127,17 +139,21 @@ func (p Precision) With(gradient *mx.Format, mode mx.ScaleMode) Precision {
 			c.Format = *gradient
 		}
 	}
-	p.Linears, p.Experts = p.Linears.change(edit), p.Experts.change(edit)
+	p.Linears, p.Experts, p.Layers = p.Linears.change(edit), p.Experts.change(edit), slices.Clone(p.Layers)
+	for i, rule := range p.Layers {
+		p.Layers[i].Recipe = rule.Recipe.change(edit)
+	}
 	return p
 }
 
 // CheckReplicas returns an error if a block may have rows of several replicas of an expert, which
 // would have scales of their own.
 func (p Precision) CheckReplicas() error {
-	if p.Experts == nil {
-		return nil
-	}
-	if f := p.Experts.Dgrad.Left.Format; f.Quantizes() && f.Block[0] > 1 {
+	for _, r := range p.recipesOf(Expert) {
+		f := r.Dgrad.Left.Format
+		if !f.Quantizes() || f.Block[0] == 1 {
+			continue
+		}
 		return fmt.Errorf("precision %s: a block of gradients in %v has %d rows of an expert, which replicas would divide: exchange tokens among all ranks", p.Name, f, f.Block[0])
 	}
 	return nil
@@ -148,10 +164,7 @@ func (p Precision) CheckReplicas() error {
 // Otherwise a block has tokens of several sequences, and ranks cut it.
 func (p Precision) TokenBlock() int {
 	most := 1
-	for _, r := range []*Recipe{p.Linears, p.Experts} {
-		if r == nil {
-			continue
-		}
+	for _, r := range p.recipes() {
 		for _, c := range []mx.Cast{r.Wgrad.Left, r.Wgrad.Right} {
 			if c.Quantizes() {
 				most = max(most, c.Format.Block[1], c.Format.Hadamard)
@@ -164,16 +177,42 @@ func (p Precision) TokenBlock() int {
 // Unquantized returns the precision that computes everything in dtype.
 func Unquantized(dtype tensor.DType) Precision { return Precision{Name: dtype.String(), DType: dtype} }
 
-// of returns the recipe for weights of a class in one layer of a model with layers layers; nil: not
+// of returns the recipe for weights of a part in one layer of a model with layers layers; nil: not
 // quantized.
-func (p Precision) of(class Class, layer, layers int) *Recipe {
+func (p Precision) of(part Part, layer, layers int) *Recipe {
+	for _, rule := range slices.Backward(p.Layers) {
+		if part.Class().quantizable() && rule.Select.has(part, layer, layers) {
+			return rule.Recipe
+		}
+	}
 	if last := p.lastPlain(layers); layer < p.PlainFirst || last > 0 && layer >= layers-last {
 		return nil // without plain layers at the end the MTP module, layer number layers, is quantized
 	}
-	return p.Of(class)
+	return p.Of(part.Class())
 }
 
-// Of returns the recipe for weights of a class in layers that are quantized; nil: none is.
+// recipesOf lists the recipes that weights of a class may have.
+func (p Precision) recipesOf(class Class) (all []*Recipe) {
+	all = append(all, p.Of(class))
+	for _, rule := range p.Layers {
+		if part := kinds[rule.Select.kind]; part == "" || part.Class() == class {
+			all = append(all, rule.Recipe)
+		}
+	}
+	return slices.DeleteFunc(all, func(r *Recipe) bool { return r == nil })
+}
+
+// MostCodeBytes returns the largest size of the quantized forms of a weight of a class in training,
+// in bytes per element.
+func (p Precision) MostCodeBytes(class Class) (most float64) {
+	for _, r := range p.recipesOf(class) {
+		most = max(most, r.WeightBytes())
+	}
+	return most
+}
+
+// Of returns the recipe for weights of a class in layers without one of their own; nil: they are
+// not quantized.
 func (p Precision) Of(class Class) *Recipe {
 	switch class {
 	case Linear:

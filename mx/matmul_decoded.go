@@ -17,6 +17,10 @@ type decoded struct{}
 func (decoded) supports(Format, Format) bool { return true }
 
 func (decoded) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
+	if streams(y, x, w, 1) {
+		multiplyStreamed(ex, y, x, w, nil, nil)
+		return
+	}
 	p := decode(ex, x, w)
 	defer p.release()
 	sum := p.destination(y)
@@ -42,6 +46,10 @@ func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, spa
 }
 
 func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []int32) {
+	if streams(y, x, w, len(ends)) {
+		multiplyStreamed(ex, y, x, w, ends, whole)
+		return
+	}
 	p := decode(ex, x, w)
 	defer p.release()
 	sum := p.destination(y)

@@ -122,8 +122,11 @@ func Key(f reflect.StructField) string {
 }
 
 // fieldOf returns the type of a struct's field by its name in TOML. It includes the fields of
-// embedded structs.
+// embedded structs. An array of tables has the fields of its elements.
 func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
+	if t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
 	if t.Kind() != reflect.Struct {
 		return nil, false
 	}

@@ -22,6 +22,13 @@ type file struct {
 	PlainTail  float64 `toml:"plain_tail"`
 	Linears    layers  `toml:"linears"`
 	Experts    layers  `toml:"experts"`
+	Layers     []group `toml:"layers"`
+}
+
+// group is some layers with a recipe of their own. Without products they are not quantized.
+type group struct {
+	Select string `toml:"select"`
+	layers
 }
 
 // layers is a group of layers: the routed experts, or all other linear layers.
@@ -61,16 +68,29 @@ func Parse(text string) (p moe.Precision, err error) {
 		return p, fmt.Errorf("name is %.100q: give a name of letters, digits, - and _", f.Name)
 	}
 	p = moe.Precision{Name: f.Name, About: "a recipe from a file", DType: tensor.BF16, PlainFirst: f.PlainFirst, PlainLast: f.PlainLast, PlainTail: f.PlainTail}
-	var errs [2]error
+	errs := make([]error, 2, 2+len(f.Layers))
 	p.Linears, errs[0] = f.Linears.recipe("linears")
 	p.Experts, errs[1] = f.Experts.recipe("experts")
-	if err := errors.Join(errs[:]...); err != nil {
+	for i, g := range f.Layers {
+		rule, err := g.rule(i + 1)
+		p.Layers, errs = append(p.Layers, rule), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
 		return p, err
 	}
 	if !p.Quantizes() {
 		return p, errors.New("no operand has a format: give both operands of a product one, or train in bf16")
 	}
 	return p, p.Validate()
+}
+
+// rule returns what number i of the groups of layers says.
+func (g group) rule(i int) (r moe.LayerRecipe, err error) {
+	if r.Select, err = moe.ParseSelection(g.Select); err != nil {
+		return r, fmt.Errorf("layers number %d: select = %w", i, err)
+	}
+	r.Recipe, err = g.recipe(fmt.Sprintf("layers %q", g.Select))
+	return r, err
 }
 
 // recipe returns the recipe of a group of layers; nil: nothing is quantized.
@@ -143,6 +163,13 @@ func Text(p moe.Precision) string {
 # hadamard: points of the random Hadamard transform, the same for both operands of a product.
 # four_over_six: two candidates for each block scale of nvfp4. three_quarters: elements times 3/4.
 # A product without operands is computed in BF16. sum: fp32, exact or 14bit.
+#
+# A group of layers may have a table of its own, after all others. The last one that selects a layer
+# counts. Without operands, its layers are in BF16:
+#   [[layers]]
+#   select = "attention, last 15 %%"
+# select: attention, dense, shared, experts or mtp_join; layers counted from 0, such as 4, 0-3,
+# first 2 or last 15 %%; or both.
 name = %q
 
 # Layers at the beginning and at the end in BF16, and at the end as a share of all, rounded up.
@@ -157,6 +184,13 @@ plain_tail = %v
 		if g.recipe != nil {
 			fmt.Fprintf(&b, "\n# %s.\n[%s]\nsum = %q\n", g.about, g.name, g.recipe.Sum)
 			writeProducts(&b, g.recipe)
+		}
+	}
+	for _, rule := range p.Layers {
+		fmt.Fprintf(&b, "\n[[layers]]\nselect = %q\n", rule.Select)
+		if rule.Recipe != nil {
+			fmt.Fprintf(&b, "sum = %q\n", rule.Recipe.Sum)
+			writeProducts(&b, rule.Recipe)
 		}
 	}
 	return b.String()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"spmoe/moe"
+	"spmoe/mx"
 )
 
 // TestText: the text of each recipe describes it.
@@ -28,6 +29,30 @@ func TestText(t *testing.T) {
 	}
 }
 
+// TestLayers: groups of layers have recipes of their own, which survive being written.
+func TestLayers(t *testing.T) {
+	p, err := Parse(`
+name = "mixed"
+linears.forward = { input = { format = "e4m3" }, weight = { format = "e4m3" } }
+[[layers]]
+select = "experts, first 2"
+sum = "exact"
+dgrad = { gradient = { format = "nvfp4", rounding = "stochastic" }, weight = { format = "nvfp4" } }
+[[layers]]
+select = "last 15 %"
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Layers) != 2 || p.Layers[0].Select.String() != "experts, first 2" || p.Layers[0].Recipe.Dgrad.Left.Rounding != mx.Stochastic || p.Layers[1].Recipe != nil {
+		t.Errorf("%+v", p.Layers)
+	}
+	again, err := Parse(Text(p))
+	if err != nil || !reflect.DeepEqual(again, p) {
+		t.Errorf("%v: became %+v in\n%s", err, again, Text(p))
+	}
+}
+
 // TestMistakes: an error names the operand and says what it may be.
 func TestMistakes(t *testing.T) {
 	const both = "forward = { input = { format = 'e4m3' }, weight = { format = 'e4m3' } }\n"
@@ -46,6 +71,11 @@ func TestMistakes(t *testing.T) {
 		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', four_over_six = true }\n", "needs a tensor scale"},
 		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', rounding = 'up' }\n", `"up" is not a rounding`},
 		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', scale = 'up' }\n", `"up" is not`},
+		{"name = 'mine'\n[[layers]]\n" + both, `layers number 1: select = "" selects no layers: give a kind (attention,`},
+		{"name = 'mine'\n[[layers]]\nselect = 'router'\n" + both, `"router" selects no layers`},
+		{"name = 'mine'\n[[layers]]\nselect = 'dense'\nforward.input.format = 'fp9'\n", `layers "dense".forward.input: "fp9" is not`},
+		{"name = 'mine'\n[[layers]]\nselect = 'dense'\n", "no operand has a format"},
+		{"name = 'mine'\n[[layers]]\nselekt = 'dense'\n", `unknown key`},
 		{"name = 'mine'\nplain_tail = 2.0\n[linears]\n" + both, "a share of 2"},
 	} {
 		if _, err := Parse(c[0]); err == nil || !strings.Contains(err.Error(), c[1]) {
@@ -59,6 +89,7 @@ func FuzzParse(f *testing.F) {
 	for _, p := range moe.Precisions() {
 		f.Add(Text(p))
 	}
+	f.Add("name = 'a'\n[[layers]]\nselect = 'dense, last 1.5 %'\nforward = { input = { format = 'e4m3' }, weight = { format = 'e4m3' } }\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := Parse(text)
 		if err != nil {

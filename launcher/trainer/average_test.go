@@ -61,6 +61,15 @@ func TestAveragedWeights(t *testing.T) {
 	}
 }
 
+// Hosts that hold parts of the dense weights gather averaged ones, too.
+func TestAveragedWeightsOnHosts(t *testing.T) {
+	t.Parallel()
+	whole, parts := averagedRun(t), averagedRun(t)
+	parts.FSDP = true
+	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
+	outcomeFrom(t, parts, onHosts(t, parts, 2, 2, nil, run)).equals(t, "two hosts", want)
+}
+
 // The average cannot begin or end within a run.
 func TestAverageRefused(t *testing.T) {
 	t.Parallel()

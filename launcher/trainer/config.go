@@ -251,7 +251,10 @@ func (c Config) Validate(ranks int) error {
 	must(c.SampleTokens >= 0 && c.SampleTokens <= maxSample, "sample_tokens is %d: give 0 (no sample) or more, at most %d", c.SampleTokens, maxSample)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d, all others more", c.Model.Vocab, datasets.Bytes{}.VocabSize())
-	_, err := c.DType()
+	recipe, err := c.Recipe()
+	if err == nil {
+		err = recipe.CheckLayers(c.Model)
+	}
 	_, wires := c.exchange()
 	_, recompute := moe.ParseRecompute(c.Recompute)
 	errs = append(errs, err, wires, recompute, c.Guard.validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.Config.Validate(), c.Model.Validate())

@@ -41,9 +41,7 @@ func (c Config) stateMemory(m moe.Module, p moe.Precision, l mesh.Layout, hosts 
 	if (m.Class == moe.Single || hosts > 1) && holders > 1 && c.passes(l.World) > 1 {
 		s.Gradients += product(held, 4) / int64(holders)
 	}
-	if how := p.Of(m.Class); how != nil {
-		s.Weights += int64(min(float64(held)*m.QuantizedShare(p)*how.WeightBytes(), mostBytes)) / copies
-	}
+	s.Weights += int64(min(float64(held)*m.CodeBytes(p), mostBytes)) / copies
 	return s
 }
 
@@ -64,9 +62,7 @@ func (c Config) bufferMemory(p moe.Precision, l mesh.Layout, hosts int) (s Memor
 	}
 	each := int64(sharers(l, hosts))
 	s.Weights, s.Gradients = product(most.Params, int64(p.DType.Size()))/each, product(most.Params, 4)/each
-	if how := p.Of(moe.Linear); how != nil {
-		s.Weights += int64(min(float64(most.Quantized)*how.WeightBytes(), mostBytes)) / each
-	}
+	s.Weights += int64(min(float64(most.Quantized)*p.MostCodeBytes(moe.Linear), mostBytes)) / each
 	return s
 }
 
