@@ -22,14 +22,11 @@ func (c Config) holdings(ranks int) ([]holding, error) {
 	if !c.pipelined() {
 		return whole, nil
 	}
-	s, stages, err := c.Pipeline(ranks)
+	plan, err := c.pipelinePlan(ranks)
 	if err != nil {
 		return whole, err
 	}
-	plan, err := pipe.NewPlan(s, stages)
-	if err != nil {
-		return whole, err
-	}
+	s, stages := plan.Schedule, plan.Stages()
 	all := make([]holding, len(s.Ranks))
 	for place := range all {
 		all[place] = holding{stages: map[int]moe.Stage{}, place: place, plan: plan}
@@ -132,7 +129,11 @@ func (c Config) passMemory(h holding, l mesh.Layout, hosts int) (all moe.PassMem
 	for part := range all.Saved {
 		all.Saved[part] *= times
 	}
-	all.Scratch = max(all.Scratch, c.updateScratch())
+	twin := 0.0 // of the second action of a pair
+	if h.plan != nil && h.plan.Overlaps(l.Batch()) {
+		twin = all.Scratch
+	}
+	all.Scratch = max(all.Scratch, c.updateScratch()) + twin
 	return all
 }
 

@@ -73,6 +73,7 @@ func TestEstimateMemoryOfStages(t *testing.T) {
 		"MTP alone":     {"DualPipeV", alone, func(c *Config) { c.Model.MTPLayers, c.PPLayout = 1, "Ettt|t|m|L" }},
 		"MXFP8":         {"InterleavedZeroBubble", pairs, func(c *Config) { c.Precision = "mxfp8" }},
 		"ZBVZeroBubble": {"ZBVZeroBubble", alone, func(*Config) {}},
+		"overlapped":    {"DualPipeV", pairs, func(c *Config) { c.PPOverlap = true }},
 		"selective":     {"DualPipeV", pairs, func(c *Config) { c.Recompute = "selective" }},
 	} {
 		t.Run(name, func(t *testing.T) {

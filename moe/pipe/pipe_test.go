@@ -3,6 +3,7 @@ package pipe
 // A pipeline trains with the bits of one rank that runs the micro-batches one after the other.
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -207,6 +208,9 @@ type setup struct {
 	dp, ep    int
 	bare      bool        // the first stage has the embedding only, and the last one the head
 	layout    []moe.Stage // nil: layers are spread evenly
+	hosts     []int       // ranks of each host; nil: there is one
+	overlap   bool
+	turned    func() // called when the actions of a pair take turns
 }
 
 // stages returns the stages of the model.
@@ -244,18 +248,28 @@ func (s setup) run(t *testing.T, all text) outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
+	plan.Overlap = s.overlap
 	ranks := len(s.schedule.Ranks)
 	results := make([][]*moe.Model, ranks*s.dp)
 	losses := make([]moe.Loss, ranks*s.dp)
-	w := collective.NewWorld(ranks * s.dp)
-	w.SetLimits(collective.Limits{Wait: time.Minute}) // for messages that are lost
-	err = w.Run(func(c *collective.Comm) error {
+	hosts := s.hosts
+	if hosts == nil {
+		hosts = []int{ranks * s.dp}
+	}
+	worlds := collective.NewHosts(hosts...)
+	for _, w := range worlds {
+		w.SetLimits(collective.Limits{Wait: time.Minute}) // for messages that are lost
+	}
+	err = errors.Join(worlds.Run(func(c *collective.Comm) error {
 		r, err := s.build(c, plan)
 		if err != nil {
 			return err
 		}
 		ex := tensor.NewExec()
 		ex.Poison = true
+		if s.turned != nil {
+			r.Turned = func(int) { s.turned() }
+		}
 		for _, m := range r.Models {
 			if err := draw(ex, m); err != nil {
 				return err
@@ -289,7 +303,7 @@ func (s setup) run(t *testing.T, all text) outcome {
 			}
 		}
 		return c.Barrier()
-	})
+	})...)
 	if err != nil {
 		t.Fatal(err)
 	}

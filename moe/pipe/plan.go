@@ -18,6 +18,9 @@ import (
 // Plan is what the ranks of a pipeline agree on before they run a schedule.
 type Plan struct {
 	Schedule *pipeline.Schedule
+	// Overlap makes the actions of pairs take turns instead of following each other. Set it before
+	// Build.
+	Overlap bool
 
 	stages  []moe.Stage
 	mtp     int             // the stage with the MTP module; negative: none
@@ -118,6 +121,9 @@ func (p *Plan) numberParts() {
 // that pipeline.New makes, micro-batch i is part i. The gradient of every weight is the sum over
 // the parts in their order.
 func (p *Plan) Part(microbatch int) int { return p.parts[microbatch] }
+
+// Stages returns the stages of the model, in their order.
+func (p *Plan) Stages() []moe.Stage { return p.stages }
 
 // Messages returns the number of messages of a step.
 func (p *Plan) Messages() int { return len(p.boxes) }
