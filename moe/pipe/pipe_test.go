@@ -418,6 +418,41 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// Boxes are shared where a schedule leaves room between messages, and have one sender each.
+func TestBoxes(t *testing.T) {
+	const microbatches = 16
+	for _, c := range []struct {
+		name          string
+		ranks, expect int
+	}{{"1F1B", 2, 2}, {"1F1B", 4, 6}, {"Interleaved1F1B", 2, 5}, {"ZBVZeroBubble", 2, 3}, {"DualPipeV", 4, 8}} {
+		s := setup{cfg: config(0)}
+		var err error
+		if s.schedule, err = pipeline.New(c.name, c.ranks, 0, microbatches); err != nil {
+			t.Fatal(err)
+		}
+		plan, err := NewPlan(s.schedule, s.stages())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan.Boxes() != c.expect {
+			t.Errorf("%s: %d boxes, want %d", s.schedule.Title(), plan.Boxes(), c.expect)
+		}
+		times, err := s.schedule.Simulate(pipeline.Costs{F: 1, I: 1, W: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		type box struct{ receiver, number int }
+		last := map[box]transfer{}
+		for _, m := range plan.transfers(times) {
+			at := box{m.receiver, plan.boxes[m.message]}
+			if was, ok := last[at]; ok && (was.sender != m.sender || was.end+boxMargin > m.begin) {
+				t.Errorf("%s: %+v in the box of %+v", s.schedule.Title(), m, was)
+			}
+			last[at] = m
+		}
+	}
+}
+
 // Any list that is legal gives these bits, also one that takes micro-batches in another order on
 // each stage.
 func TestRandomLists(t *testing.T) {
