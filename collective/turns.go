@@ -15,10 +15,9 @@ import (
 // The tasks make their calls on different communicators, because other ranks may alternate
 // differently. Only messages between boxes may share one.
 type Turns struct {
-	pass     func()        // gives the turn to the other task; nil: there is none, or it has ended
-	waits    [2]condition  // what each task waits for; nil: it does not wait
-	now      int           // the task that runs
-	switched func(now int) // reports that a task goes on
+	pass  func()       // gives the turn to the other task; nil: there is none, or it has ended
+	waits [2]condition // what each task waits for; nil: it does not wait
+	now   int          // the task that runs
 }
 
 // condition is what a rank waits for.
@@ -36,7 +35,6 @@ func (t *Turns) Run(switched func(now int), first, second func()) {
 		pause = yield
 		second()
 	})
-	t.switched = switched
 	t.pass = func() {
 		if t.now == 1 {
 			pause(struct{}{})
@@ -52,7 +50,7 @@ func (t *Turns) Run(switched func(now int), first, second func()) {
 	}
 	defer func() { *t = Turns{} }()
 	first()
-	if rest := t.pass; rest != nil {
+	if t.pass != nil {
 		t.now, t.pass = 1, nil // the second task waits by itself from now on
 		switched(1)
 		resume()

@@ -56,10 +56,14 @@ func (h holding) saved(bytes func(stage int, split bool) float64) float64 {
 	return h.plan.Held(h.place, bytes)
 }
 
-// boxes returns the number of boxes for messages on a rank.
-func (h holding) boxes() int {
-	if h.plan == nil {
+// boxes returns the number of boxes for messages on a rank of some hosts, with the copies of
+// messages on their way to other hosts.
+func (h holding) boxes(hosts int) int {
+	switch {
+	case h.plan == nil:
 		return 0
+	case hosts > 1:
+		return 2 * h.plan.Boxes()
 	}
 	return h.plan.Boxes()
 }

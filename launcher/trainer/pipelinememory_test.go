@@ -88,7 +88,7 @@ func TestEstimateMemoryOfStages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			boxes := all[0].boxes() * cfg.messageBytes(c.layout.World)
+			boxes := all[0].boxes(1) * cfg.messageBytes(c.layout.World)
 			estimates := cfg.RankMemory(c.layout, 1)
 			for rank, m := range heldInStages(t, cfg, c.layout.World) {
 				m.Activations += int64(boxes)
