@@ -37,7 +37,9 @@ type Comm struct {
 	peers     []peer          // what the current call may use of each rank
 	waits     []time.Duration // per rank
 
-	wait waiting
+	wait    waiting
+	meeting meeting // the one that this rank waits for
+	turns   *Turns  // nil: waiting passes no turn
 }
 
 func newComm(g *group, rank int) *Comm {
@@ -107,7 +109,9 @@ func (c *Comm) Split(color, key int) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newComm(g, slices.Index(members, c.rank)), nil
+	child := newComm(g, slices.Index(members, c.rank))
+	child.turns = c.turns
+	return child, nil
 }
 
 // child returns the name of a communicator that this call creates.
@@ -141,10 +145,26 @@ func (c *Comm) childID(color int64) int {
 	}
 	slices.Sort(colors)
 	colors = slices.Compact(colors)
-	next, end := &c.group.world.nextGroup, least+int64(len(colors))
+	c.group.world.useIDs(least + int64(len(colors)))
+	return int(least) + max(slices.Index(colors, color), 0)
+}
+
+// reserveIDs returns the first of n consecutive ids that no communicator of these ranks gets. It is
+// collective.
+func (c *Comm) reserveIDs(n int) (first int, err error) {
+	next := []int64{c.group.world.nextGroup.Load()}
+	if err := AllReduce(c, next, Max); err != nil {
+		return 0, err
+	}
+	c.group.world.useIDs(next[0] + int64(n))
+	return int(next[0]), nil
+}
+
+// useIDs makes the ids of later communicators begin with end or later.
+func (w *World) useIDs(end int64) {
+	next := &w.nextGroup
 	for now := next.Load(); now < end && !next.CompareAndSwap(now, end); now = next.Load() {
 	}
-	return int(least) + max(slices.Index(colors, color), 0)
 }
 
 // isLocal reports whether a rank is on this host.

@@ -1,7 +1,7 @@
 package collective
 
-// Messages from rank to rank. They are one-sided: the sender writes into the receiver's memory, and
-// the receiver uses the message where it is.
+// Messages from rank to rank. On one host they are one-sided: the sender writes into the receiver's
+// memory, and the receiver uses the message where it is.
 
 import (
 	"errors"
@@ -20,7 +20,9 @@ type Mailboxes struct {
 	c      *Comm
 	boxes  int
 	bytes  int      // of the longest message
-	memory [][]byte // of all ranks: the states of their boxes, and then the messages
+	room   int      // for a message
+	memory [][]byte // of the ranks of this host: the states of their boxes, and then the messages
+	remote remoteBoxes
 }
 
 // stateBytes is the size of the state of a box, in a cache line of its own. The state is 0 if the
@@ -28,33 +30,44 @@ type Mailboxes struct {
 const stateBytes = lineBytes
 
 // OpenMailboxes makes boxes for messages of up to the given number of bytes on each rank. It is
-// collective, and all ranks pass the same numbers. The ranks must be on one host.
+// collective, and all ranks pass the same numbers.
 func (c *Comm) OpenMailboxes(boxes, bytes int) (*Mailboxes, error) {
-	m := &Mailboxes{c: c, boxes: boxes, bytes: (bytes + lineBytes - 1) / lineBytes * lineBytes}
+	m := &Mailboxes{c: c, boxes: boxes, bytes: (bytes + lineBytes - 1) / lineBytes * lineBytes, memory: make([][]byte, c.Size())}
+	m.room = m.bytes
+	here := c
 	if c.group.spansHosts() {
-		return nil, c.refuse(KindBuffers, errors.New("mailboxes need ranks of one host: open them on a communicator of such ranks, see Split"))
+		m.room += lineBytes
+		var err error
+		if m.remote, err = c.newRemoteBoxes(boxes); err != nil {
+			return nil, err
+		}
+		if here, err = c.Split(c.Host(), c.Rank()); err != nil {
+			return nil, err
+		}
 	}
-	own := c.Allocator().Allocate(boxes * (stateBytes + m.bytes))
-	clear(own[:boxes*stateBytes])
-	window, err := c.OpenBuffers([][]byte{own})
+	return m, m.share(here)
+}
+
+// share allocates this rank's boxes and lets the ranks of the host reach them.
+func (m *Mailboxes) share(here *Comm) error {
+	own := m.c.Allocator().Allocate(m.boxes * (stateBytes + m.room))
+	clear(own[:m.boxes*stateBytes])
+	window, err := here.OpenBuffers([][]byte{own})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for r := range c.Size() {
-		list, failed := window.Of(r)
+	for i, r := range m.c.group.locals() {
+		list, failed := window.Of(i)
 		if failed == nil && (len(list) != 1 || len(list[0]) != len(own)) {
-			failed = c.group.broken(c.seq, r, fmt.Errorf("it has other mailboxes than %d of %d bytes", boxes, bytes))
+			failed = here.group.broken(here.seq, i, fmt.Errorf("it has other mailboxes than %d of %d bytes", m.boxes, m.bytes))
 		}
 		if failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}
-		m.memory = append(m.memory, list[0])
+		m.memory[r] = list[0]
 	}
-	if err = errors.Join(err, window.Close(0)); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return errors.Join(err, window.Close(0))
 }
 
 // Bytes returns the length of the longest message.
@@ -68,13 +81,19 @@ func (m *Mailboxes) Send(to, box int, message []byte) error {
 	if len(message) > m.bytes {
 		return fmt.Errorf("collective: a message of %d bytes for a box of %d", len(message), m.bytes)
 	}
-	state := m.state(to, box)
-	if err := m.await(to, func() bool { return state.Load() == 0 }); err != nil {
-		return err
+	if !m.c.isLocal(to) {
+		if err := m.sendRemote(to, box, message); err != nil {
+			return err
+		}
+	} else {
+		state := m.state(to, box)
+		if err := m.await(to, func() bool { return state.Load() == 0 }); err != nil {
+			return err
+		}
+		copy(m.place(to, box), message)
+		state.Store(uint64(len(message)) + 1)
+		m.ring(to)
 	}
-	copy(m.place(to, box), message)
-	state.Store(uint64(len(message)) + 1)
-	m.ring(to)
 	m.c.stats[KindMessage].Calls++
 	m.c.stats[KindMessage].Bytes += int64(len(message))
 	return nil
@@ -85,6 +104,9 @@ func (m *Mailboxes) Send(to, box int, message []byte) error {
 func (m *Mailboxes) Recv(from, box int) ([]byte, error) {
 	if err := m.check(from, box); err != nil {
 		return nil, err
+	}
+	if !m.c.isLocal(from) {
+		return m.recvRemote(from, box)
 	}
 	own := m.c.rank
 	state := m.state(own, box)
@@ -103,6 +125,9 @@ func (m *Mailboxes) Free(from, box int) error {
 	if err := m.check(from, box); err != nil {
 		return err
 	}
+	if !m.c.isLocal(from) {
+		return m.remote.received[box].Wait()
+	}
 	m.state(m.c.rank, box).Store(0)
 	m.ring(from)
 	return nil
@@ -120,7 +145,7 @@ func (m *Mailboxes) state(rank, box int) *atomic.Uint64 {
 }
 
 func (m *Mailboxes) place(rank, box int) []byte {
-	return m.memory[rank][m.boxes*stateBytes+box*m.bytes:][:m.bytes:m.bytes]
+	return m.memory[rank][m.boxes*stateBytes+box*m.room:][:m.room:m.room]
 }
 
 // ring wakes a rank that may wait for a box.
@@ -137,23 +162,33 @@ func (m *Mailboxes) await(rank int, ready func() bool) error {
 		return nil
 	}
 	c := m.c
-	g, start := c.group, time.Now()
+	g, w := c.group, boxReady{m: m, rank: rank, start: time.Now(), ready: ready}
 	c.Progress().Add(1)
-	var failure *failure
-	c.beginWait(KindMessage, start)
-	g.world.heap.Await(g.worldRanks[c.rank], c.idler(), func() bool {
-		if ready() {
-			return true
-		}
-		failure = m.failed(rank, start)
-		return failure != nil
-	})
+	c.beginWait(KindMessage, w.start)
+	c.await(&w)
 	c.countWait(time.Now())
 	c.waits[rank] += c.wait.idle
-	if failure == nil || ready() {
+	if w.failure == nil || ready() {
 		return nil
 	}
-	return &AbortError{Rank: failure.rank, Err: failure.err, Comm: g.name, Waiting: fmt.Sprintf("a message between ranks %d and %d", c.rank, rank), Step: g.world.heap.StepOf(g.worldRanks[c.rank])}
+	return &AbortError{Rank: w.failure.rank, Err: w.failure.err, Comm: g.name, Waiting: fmt.Sprintf("a message between ranks %d and %d", c.rank, rank), Step: g.world.heap.StepOf(g.worldRanks[c.rank])}
+}
+
+// boxReady is the condition that a box has the awaited state, or that a rank fails.
+type boxReady struct {
+	m       *Mailboxes
+	rank    int       // the other one
+	start   time.Time // of the wait
+	ready   func() bool
+	failure *failure
+}
+
+func (b *boxReady) met() bool {
+	if b.ready() {
+		return true
+	}
+	b.failure = b.m.failed(b.rank, b.start)
+	return b.failure != nil
 }
 
 // failed returns why a rank will not come, or nil.

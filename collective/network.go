@@ -62,13 +62,17 @@ func (c *Comm) Sent() int64 { return c.group.world.sent[c.group.worldRanks[c.ran
 type Messages struct {
 	comm *Comm
 	kind Kind // the kind of call that waiting time counts for
+	tag  int
 	all  []*Transfer
 	n    int // in use, of all
+	wait transfersEnd
 }
 
 // NewMessages returns an empty set of messages between ranks of the communicator. Waiting for them
 // counts as waiting in calls of the given kind.
-func (c *Comm) NewMessages(kind Kind) *Messages { return &Messages{comm: c, kind: kind} }
+func (c *Comm) NewMessages(kind Kind) *Messages {
+	return &Messages{comm: c, kind: kind, tag: c.group.id}
+}
 
 // Send starts to send b to a rank of another host. It sends nothing if b is empty, which the
 // receiver expects.
@@ -86,7 +90,7 @@ func (m *Messages) start(peer int, b []byte, receives bool) {
 	}
 	t, g := m.all[m.n], m.comm.group
 	m.n++
-	t.Rank, t.Peer, t.Tag, t.Receives, t.Data = g.worldRanks[m.comm.rank], g.worldRanks[peer], g.id, receives, b
+	t.Rank, t.Peer, t.Tag, t.Receives, t.Data = g.worldRanks[m.comm.rank], g.worldRanks[peer], m.tag, receives, b
 	t.world, t.n, t.err = g.world, 0, nil
 	t.done.Store(false)
 	if !receives {
@@ -110,23 +114,11 @@ func (m *Messages) Wait() error {
 
 // WaitFirst waits for the first n messages that were started.
 func (m *Messages) WaitFirst(n int) error {
-	c, waiting := m.comm, 0
+	c := m.comm
 	w, own := c.group.world, c.group.worldRanks[c.rank]
-	start := time.Now()
-	c.beginWait(m.kind, start)
-	w.heap.Await(own, c.idler(), func() bool {
-		for waiting < n && m.all[waiting].done.Load() {
-			waiting++
-		}
-		if waiting == n || w.heap.Failed() {
-			return true
-		}
-		w.network.Progress()
-		if late := time.Since(start); w.limits.Wait > 0 && late >= w.limits.Wait {
-			w.abort(m.all[waiting].Peer, own, fmt.Errorf("nothing has come from %s within %v", w.describeHost(m.all[waiting].Peer), w.limits.Wait))
-		}
-		return false
-	})
+	m.wait = transfersEnd{m, time.Now(), n, 0}
+	c.beginWait(m.kind, m.wait.start)
+	c.await(&m.wait)
 	if n > 0 {
 		c.waitedFor(m.all[n-1].Peer)
 	}
@@ -139,6 +131,31 @@ func (m *Messages) WaitFirst(n int) error {
 		return c.aborted(f, c.slot(c.rank))
 	}
 	return nil
+}
+
+// transfersEnd is the condition that the first n messages are complete, or that a rank has failed.
+type transfersEnd struct {
+	*Messages
+	start time.Time // of the wait
+	n     int
+	ended int // of the first n, those that are known to be complete
+}
+
+func (e *transfersEnd) met() bool {
+	c := e.comm
+	w, own := c.group.world, c.group.worldRanks[c.rank]
+	for e.ended < e.n && e.all[e.ended].done.Load() {
+		e.ended++
+	}
+	if e.ended == e.n || w.heap.Failed() {
+		return true
+	}
+	w.network.Progress()
+	if late := time.Since(e.start); w.limits.Wait > 0 && late >= w.limits.Wait {
+		peer := e.all[e.ended].Peer
+		w.abort(peer, own, fmt.Errorf("nothing has come from %s within %v", w.describeHost(peer), w.limits.Wait))
+	}
+	return false
 }
 
 // failure returns the error of a transfer that has ended.

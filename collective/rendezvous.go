@@ -65,23 +65,12 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 	if g.complete(c.round) && g.decide(c.round, false) {
 		g.ring(c.rank)
 	}
-	decision := b.decision()
 	c.beginWait(kind, start)
-	g.world.heap.Await(g.worldRanks[c.rank], c.idler(), func() bool {
-		if decision.Load()>>1 >= c.round {
-			return true
-		}
-		if abortable {
-			c.overdue(start)
-			if g.failed(c.round) != nil && g.decide(c.round, true) {
-				g.ring(c.rank)
-			}
-		}
-		return decision.Load()>>1 >= c.round
-	})
+	c.meeting = meeting{c, start, abortable}
+	c.await(&c.meeting)
 	c.endWait(start)
 	fault.Point(fault.AfterMeeting)
-	if decision.Load() != c.round<<1|1 {
+	if b.decision().Load() != c.round<<1|1 {
 		return nil
 	}
 	f := g.failed(c.round)
@@ -89,6 +78,29 @@ func (c *Comm) meet(kind Kind, abortable bool) error {
 		f = &failure{g.worldRanks[c.rank], errGone}
 	}
 	return c.aborted(f, c.slot(c.rank))
+}
+
+// meeting is the condition that a meeting is decided.
+type meeting struct {
+	c         *Comm
+	start     time.Time // of the wait
+	abortable bool
+}
+
+// met is what a rank in meet waits for: the model has it in meet.
+func (m *meeting) met() bool {
+	c, g := m.c, m.c.group
+	decision := g.board.decision()
+	if decision.Load()>>1 >= c.round {
+		return true
+	}
+	if m.abortable {
+		c.overdue(m.start)
+		if g.failed(c.round) != nil && g.decide(c.round, true) {
+			g.ring(c.rank)
+		}
+	}
+	return decision.Load()>>1 >= c.round
 }
 
 // complete reports whether every rank of this host has arrived at a meeting. The last one to arrive

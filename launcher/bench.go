@@ -50,7 +50,7 @@ func benchCommands() []command {
 		}}
 	}
 	model := []string{"flavor", "model.", "seq", "batch"}
-	step := []string{"precision", "micro-batch", "recompute", "dp-replicate", "dp-shard", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-layout", "pp-microbatches", "ep-exchange", "ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "nvfp4.", "fp8.", "mx.",
+	step := []string{"precision", "micro-batch", "recompute", "dp-replicate", "dp-shard", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-layout", "pp-microbatches", "pp-overlap", "ep-exchange", "ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "nvfp4.", "fp8.", "mx.",
 		"optimizer.", "guard.", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask"}
 	return []command{
 		sub("kernels", "measure one core's kernels against the peaks of the same core",

@@ -44,7 +44,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"Agrees": built.agree, "Loses a host": built.lose, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Slurm": built.slurm,
+		"Agrees": built.agree, "Stages": built.stages, "Loses a host": built.lose, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
 	}
@@ -141,6 +141,33 @@ func (built programs) agree(t *testing.T) {
 				}
 				if strings.Count(text, "done: 3 steps") != 1 {
 					t.Errorf("not one rank tells of the run:\n%s", text)
+				}
+			})
+		}
+	}
+}
+
+// A pipeline ends with the bits of one host if its stages are on different hosts, and if the ranks
+// of a stage are.
+func (built programs) stages(t *testing.T) {
+	in := func(out string) []string {
+		return training(out, "--pp", "2", "--pp-schedule", "DualPipeV", "--pp-microbatches", "4", "--pp-overlap", "--model.layers", "4")
+	}
+	var want string
+	for _, mpi := range mpis {
+		program := built[mpi]
+		if want == "" {
+			out := filepath.Join(t.TempDir(), "run")
+			ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "4", "--ranks", "process"}, in(out)...)...))
+			want = saved(t, out)
+		}
+		for _, each := range []int{2, 1} {
+			t.Run(fmt.Sprintf("%s, %d ranks per host", mpi, each), func(t *testing.T) {
+				c := hosts.New(t, 4/each, hosts.Link{Rate: 1e9})
+				out := filepath.Join(t.TempDir(), "run")
+				ended(t, c.MPIRun(limited(t), mpi, each, program, in(out)...))
+				if saved(t, out) != want {
+					t.Error("the checkpoint differs from that of one host")
 				}
 			})
 		}

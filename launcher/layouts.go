@@ -116,11 +116,11 @@ func (f *layoutsFlags) costs(cfg trainer.Config) (list layoutList, err error) {
 		}
 		list.layouts = append(list.layouts, costs)
 	}
-	if f.hosts > 1 && of.Experts > 0 {
-		list.notes = append(list.notes, "train accepts layouts with expert replicas on one host only")
-	}
 	if len(list.layouts) == 0 {
 		return list, fmt.Errorf("no layout fits: %s", list.notes[len(list.notes)-1])
+	}
+	if f.hosts > 1 && of.Experts > 0 {
+		list.notes = append(list.notes, "train accepts layouts with expert replicas on one host only")
 	}
 	return list, nil
 }
@@ -155,7 +155,7 @@ type layoutCosts struct {
 
 func newLayoutCosts(cfg trainer.Config, l mesh.Layout, hosts int) (c layoutCosts, err error) {
 	if l.PP > 1 && hosts > 1 {
-		return c, fmt.Errorf("%v: the stages of a pipeline are on one host, not %d", l, hosts)
+		return c, fmt.Errorf("%v on %d hosts: what stages send to other hosts is not counted: give --hosts 1 or --pp 1", l, hosts)
 	}
 	memory := cfg.LayoutMemory(l, hosts)
 	var all int64

@@ -162,7 +162,7 @@ func TestLayoutsUsage(t *testing.T) {
 		"--tp 2":                        {"--tp"},
 		"--pp 3":                        {"pp 3 does not divide 8 ranks"},
 		"--pp 2,4 --ep 2":               {"pp is 2,4", "--ep"},
-		"--pp 2 --hosts 2":              {"on one host"},
+		"--pp 2 --hosts 2":              {"is not counted"},
 		"--hosts 3":                     {"hosts is 3", "8 ranks"},
 		"--hosts 0":                     {"hosts is 0"},
 		"--batch 13":                    {"batch is 13", "8 ranks"},

@@ -37,7 +37,7 @@ func defineVerifyLayouts(fs *flag.FlagSet) action {
 	f.ranks.define(all)
 	all.StringVar(&f.json, "json", "", "`FILE` write a JSON line per layout to FILE")
 	f.given = bind(all, verifyDefaults)
-	selectFlags(fs, all, []string{"np", "n", "ranks", "timeout", "json", "flavor", "steps", "seq", "batch", "micro-batch", "pp-microbatches", "pp-stages-per-rank", "recompute", "precision",
+	selectFlags(fs, all, []string{"np", "n", "ranks", "timeout", "json", "flavor", "steps", "seq", "batch", "micro-batch", "pp-microbatches", "pp-stages-per-rank", "pp-overlap", "recompute", "precision",
 		"ep-exchange", "ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask", "recipe", "nvfp4.", "fp8.", "mx.", "guard.", "optimizer.", "model."})
 	fs.Var(&f.pp, "pp", "`N,...` ranks of the pipelines to verify, such as 2,4; all: those of every length, and none")
 	fs.Var(&f.names, "pp-schedule", "`NAME,...` schedules of the pipelines; all: each of them")

@@ -82,9 +82,7 @@ func (c Config) PassMemory(s PassShape) PassMemory {
 	p.memory.Helping = tensor.AttentionBackwardScratch(0, shape, s.Precision.DType)
 	if s.Deferred > 1 {
 		each := p.rows * float64(2*c.Dim+3*c.ExpertInter) * p.elem
-		own := c.only(s.Stage)
-		layers := float64(own.MoELayers() + min(own.MTPLayers, 1))
-		p.memory.Rows = float64(s.Deferred-1) * layers * each
+		p.memory.Rows = float64(s.Deferred-1) * float64(c.only(s.Stage).MoELayers()) * each
 	}
 	p.memory.Packing = p.products.Bytes()
 	return p.memory

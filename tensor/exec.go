@@ -15,7 +15,8 @@ type Exec struct {
 	embedded [][]Embedded // the argument of EmbedBackward
 	Arena
 	gemm gemm.Scratch
-	// packing buffers of the member for which this Exec helps others; nil: its own, in gemm
+	// packing buffers of the member for which this Exec helps others, or of its twin; nil: its own,
+	// in gemm
 	shared *gemm.Scratch
 	rows   [4][]float32 // FP32 copies of BF16 rows
 	sums   []float64    // partial sums of a kernel
@@ -43,6 +44,15 @@ func NewParallelExec(threads int) *Exec {
 	ex := t.Join()
 	ex.team = t
 	return ex
+}
+
+// Twin returns an Exec for a second task of the rank, which runs only while that of ex waits
+// between two kernels. It has an arena of its own and shares the rest.
+func (ex *Exec) Twin() *Exec {
+	return &Exec{
+		Arena: Arena{Allocator: ex.Allocator, First: ex.First, Poison: ex.Poison}, shared: &ex.gemm,
+		queue: ex.queue, Progress: ex.Progress, Profile: ex.Profile,
+	}
 }
 
 // Close stops the threads of NewParallelExec, or leaves the team. The Exec remains usable with one

@@ -75,6 +75,9 @@ func notAnAction(text string) error {
 // backward pass of different micro-batches, whose work overlaps.
 type Slot []Action
 
+// IsPair reports whether the slot is a pair.
+func (s Slot) IsPair() bool { return len(s) == 2 }
+
 const overlapSuffix = "OVERLAP_F_B"
 
 // String returns the slot in torch's notation, such as (0F7;7B3)OVERLAP_F_B. A bubble is empty.

@@ -13,7 +13,6 @@ import (
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
-	"spmoe/moe"
 	"spmoe/tensor"
 )
 
@@ -132,7 +131,7 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 		}
 	}
 	peaks := make([]int64, r.comm.Size())
-	if err := collective.AllGather(r.comm, peaks, []int64{int64(moe.ActivationPeak(r.ex, r.models()...))}); err != nil {
+	if err := collective.AllGather(r.comm, peaks, []int64{int64(r.activationPeak())}); err != nil {
 		return err
 	}
 	all := make([]int64, len(waits)*r.comm.Size())

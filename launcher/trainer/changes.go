@@ -37,7 +37,7 @@ var effects = map[string]effect{
 	"model.norm_eps": meaningful, "model.rope_theta": meaningful, "model.yarn": meaningful, "model.max_positions": harmless,
 
 	"micro_batch": harmless, // another number of passes gives the same sums to rounding, as another number of ranks does
-	"recompute":   harmless, "dp_replicate": harmless, "dp_shard": harmless, "fsdp": harmless, "ep": harmless, "pp": harmless, "pp_schedule": harmless, "pp_stages_per_rank": harmless, "pp_layout": harmless, "pp_microbatches": harmless, "ep_exchange": harmless, "threads": harmless,
+	"recompute":   harmless, "dp_replicate": harmless, "dp_shard": harmless, "fsdp": harmless, "ep": harmless, "pp": harmless, "pp_schedule": harmless, "pp_stages_per_rank": harmless, "pp_layout": harmless, "pp_microbatches": harmless, "pp_overlap": harmless, "ep_exchange": harmless, "threads": harmless,
 	"out": harmless, "save_every": harmless, "save_async": harmless, "save_retry": harmless, "keep": harmless,
 	"log_every": harmless, "eval_every": harmless, "eval_sequences": harmless, "eval_tasks": harmless, "record_every": harmless,
 	"record_routes": harmless, "replay_routes": meaningful, "replay_weights": meaningful,

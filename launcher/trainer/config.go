@@ -48,6 +48,7 @@ type Config struct {
 	PPStages       int    `toml:"pp_stages_per_rank" help:"stages of each of these ranks; 0: as pp_layout says, or the fewest that the schedule allows"`
 	PPLayout       string `toml:"pp_layout" help:"layers of each stage in Megatron's notation, as Et*3|(tt|)*2,tmL: E embedding, t layer, m MTP module, L head; empty: stages of equal cost"`
 	PPMicrobatches int    `toml:"pp_microbatches" help:"micro-batches per step, each a pass of all stages; 0: as micro_batch says"`
+	PPOverlap      bool   `toml:"pp_overlap" help:"in the pairs of DualPipeV and of lists, a rank that waits for tokens of one pass continues with the other one; it needs more scratch memory; results are bit-identical"`
 
 	EPExchange string   `toml:"ep_exchange" help:"token exchange between ranks: onesided or standard"`
 	EPDispatch string   `toml:"ep_dispatch" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`

@@ -63,14 +63,10 @@ func (c Config) checkReplicas(ranks int) error {
 	return recipe.CheckReplicas()
 }
 
-// onHosts returns an error if there would be stages or replicas of experts, for ranks on several
-// hosts.
+// onHosts returns an error if there would be replicas of experts, for ranks on several hosts.
 func (c Config) onHosts(ranks int) error {
-	if c.pipelined() {
-		return fmt.Errorf("pp is %d on several hosts: stages must be on one host: give --pp 1", c.PP)
-	}
 	if l := c.layout(ranks); l.Replicas() > 1 && c.routedExperts() > 0 {
-		return fmt.Errorf("ep is %d of %d ranks on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1", l.EP, ranks, ranks)
+		return fmt.Errorf("ep is %d for %d ranks with the same layers, on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1", l.EP, l.Batch(), l.Batch())
 	}
 	return nil
 }

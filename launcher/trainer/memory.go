@@ -129,7 +129,7 @@ func (c Config) planOf(h holding, l mesh.Layout, hosts int) []Part {
 		}
 		switch key {
 		case moe.PartKey{Part: moe.Embedding}:
-			activations += float64(h.boxes() * c.messageBytes(l.World))
+			activations += float64(h.boxes(hosts) * c.messageBytes(l.World))
 		case moe.PartKey{Part: moe.Routed}:
 			activations += pass.Rows
 		}

@@ -139,6 +139,7 @@ func TestEstimateMemory(t *testing.T) {
 		"many experts":     {[]int{2}, func(c *Config) { c.Batch, c.MicroBatch, c.Model.Experts, c.Model.Layers = 16, 1, 128, 2 }},
 		"queries, softmax": {[]int{1}, func(c *Config) { c.Model.QRank, c.Model.ScoreFunc = 96, moe.Softmax }},
 		"MTP":              {[]int{2}, func(c *Config) { c.Model.MTPLayers = 1 }},
+		"MTP, deferred":    {[]int{1}, func(c *Config) { c.Model.MTPLayers, c.MicroBatch, c.Model.Experts = 1, 1, 64 }},
 		"vocabulary":       {[]int{1, 4}, func(c *Config) { c.Model.Vocab = 40_001 }},
 		"groups of MTP":    {[]int{2}, func(c *Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 20_001, 1, 300, 16 }},
 		"selective":        {[]int{1, 4}, func(c *Config) { c.Recompute = "selective" }},

@@ -13,6 +13,7 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/pipeline"
 	"spmoe/moe"
+	"spmoe/moe/optim"
 	"spmoe/moe/pipe"
 )
 
@@ -127,17 +128,27 @@ func (c Config) checkPipeline(ranks int) error {
 	return errors.Join(errs...)
 }
 
-// buildPipeline creates this rank's stages and the executor of its list. It is collective.
-func buildPipeline(cfg Config, c *collective.Comm) (*pipe.Rank, error) {
-	s, stages, err := cfg.Pipeline(c.Size())
+// pipelinePlan returns the plan of a step of some ranks.
+func (c Config) pipelinePlan(ranks int) (*pipe.Plan, error) {
+	s, stages, err := c.Pipeline(ranks)
 	if err != nil {
 		return nil, err
 	}
 	plan, err := pipe.NewPlan(s, stages)
+	if err == nil {
+		plan.Overlap = c.PPOverlap
+	}
+	return plan, err
+}
+
+// buildPipeline creates this rank's stages and the executor of its list. It is collective.
+func buildPipeline(cfg Config, c *collective.Comm) (*pipe.Rank, error) {
+	plan, err := cfg.pipelinePlan(c.Size())
 	if err != nil {
 		return nil, err
 	}
 	return plan.Build(c, cfg.layout(c.Size()), cfg.messageBytes(c.Size()), func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
+		on.FSDP, on.Cut = cfg.FSDP, optim.Cut(cfg.rule())
 		return newModel(cfg, on, stage)
 	})
 }
@@ -180,6 +191,14 @@ func (r *rank) passes() (sum totals, err error) {
 	return sum, nil
 }
 
+// activationPeak returns the maximum bytes that passes have held.
+func (r *rank) activationPeak() int {
+	if r.pipe != nil {
+		return r.pipe.ActivationPeak(r.ex)
+	}
+	return r.model.ActivationPeak(r.ex)
+}
+
 // draws names the random numbers of the current step.
 func (r *rank) draws() stepDraws {
 	return stepDraws{seed: uint32(r.job.cfg.Seed), step: uint32(r.progress.Step + 1)}
@@ -190,6 +209,6 @@ func (r *rank) draws() stepDraws {
 func (r *rank) measurePipeline(since time.Time) {
 	m := &pipelineMeter{schedule: r.pipe.Schedule(), comm: r.comm, line: r.pipe.Line, since: since}
 	r.watch.pipeline = m
-	r.pipe.Observe, r.pipe.Sent = m.observe, m.sent
+	r.pipe.Observe, r.pipe.Sent, r.pipe.Turned = m.observe, m.sent, m.turned
 	r.pipe.Line.SetHelper(nil)
 }

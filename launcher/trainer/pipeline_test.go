@@ -276,9 +276,33 @@ func TestPipelineRefuses(t *testing.T) {
 	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "they need pp") {
 		t.Error(err)
 	}
-	cfg.PPStages = 0
-	cfg.PP = 2
-	if _, err := PrepareHere(cfg, 2, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), "stages must be on one host") {
-		t.Errorf("on two hosts: %v", err)
+}
+
+// Stages on different hosts, and stages that span hosts, give the bits of one rank in training,
+// evaluations and samples, also if pairs of actions overlap.
+func TestPipelinesOnHosts(t *testing.T) {
+	run := func() Config {
+		cfg := pipelineRun(t, "mxfp8")
+		cfg.Steps, cfg.Model.Layers, cfg.SampleTokens, cfg.EvalSequences = 1, 3, 5, 4
+		return cfg
+	}
+	want := outcomeOf(t, run(), 1)
+	for _, c := range []struct {
+		hosts, each int
+		schedule    string
+		change      func(*Config)
+	}{
+		{2, 2, "1F1B", func(*Config) {}},
+		{4, 1, "DualPipeV", func(c *Config) { c.PPOverlap = true }},
+		{4, 1, "ZBVZeroBubble", func(c *Config) { c.FSDP = true }},
+	} {
+		l := mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}
+		cfg := inStages(run(), c.schedule, l)
+		c.change(&cfg)
+		said, errs := trainOnHosts(t, c.each, slices.Repeat([]Config{cfg}, c.hosts), "")
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		outcomeFrom(t, cfg, said[0]).equals(t, fmt.Sprintf("%d hosts of %d ranks, %s", c.hosts, c.each, c.schedule), want)
 	}
 }

@@ -22,14 +22,11 @@ func (c Config) holdings(ranks int) ([]holding, error) {
 	if !c.pipelined() {
 		return whole, nil
 	}
-	s, stages, err := c.Pipeline(ranks)
+	plan, err := c.pipelinePlan(ranks)
 	if err != nil {
 		return whole, err
 	}
-	plan, err := pipe.NewPlan(s, stages)
-	if err != nil {
-		return whole, err
-	}
+	s, stages := plan.Schedule, plan.Stages()
 	all := make([]holding, len(s.Ranks))
 	for place := range all {
 		all[place] = holding{stages: map[int]moe.Stage{}, place: place, plan: plan}
@@ -59,10 +56,14 @@ func (h holding) saved(bytes func(stage int, split bool) float64) float64 {
 	return h.plan.Held(h.place, bytes)
 }
 
-// boxes returns the number of boxes for messages on a rank.
-func (h holding) boxes() int {
-	if h.plan == nil {
+// boxes returns the number of boxes for messages on a rank of some hosts, with the copies of
+// messages on their way to other hosts.
+func (h holding) boxes(hosts int) int {
+	switch {
+	case h.plan == nil:
 		return 0
+	case hosts > 1:
+		return 2 * h.plan.Boxes()
 	}
 	return h.plan.Boxes()
 }
@@ -132,7 +133,11 @@ func (c Config) passMemory(h holding, l mesh.Layout, hosts int) (all moe.PassMem
 	for part := range all.Saved {
 		all.Saved[part] *= times
 	}
-	all.Scratch = max(all.Scratch, c.updateScratch())
+	twin := 0.0 // of the second action of a pair
+	if h.plan != nil && h.plan.Overlaps(l.Batch()) {
+		twin = all.Scratch
+	}
+	all.Scratch = max(all.Scratch, c.updateScratch()) + twin
 	return all
 }
 

@@ -73,6 +73,7 @@ func TestEstimateMemoryOfStages(t *testing.T) {
 		"MTP alone":     {"DualPipeV", alone, func(c *Config) { c.Model.MTPLayers, c.PPLayout = 1, "Ettt|t|m|L" }},
 		"MXFP8":         {"InterleavedZeroBubble", pairs, func(c *Config) { c.Precision = "mxfp8" }},
 		"ZBVZeroBubble": {"ZBVZeroBubble", alone, func(*Config) {}},
+		"overlapped":    {"DualPipeV", pairs, func(c *Config) { c.PPOverlap = true }},
 		"selective":     {"DualPipeV", pairs, func(c *Config) { c.Recompute = "selective" }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +88,7 @@ func TestEstimateMemoryOfStages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			boxes := all[0].boxes() * cfg.messageBytes(c.layout.World)
+			boxes := all[0].boxes(1) * cfg.messageBytes(c.layout.World)
 			estimates := cfg.RankMemory(c.layout, 1)
 			for rank, m := range heldInStages(t, cfg, c.layout.World) {
 				m.Activations += int64(boxes)

@@ -31,13 +31,15 @@ type pipelineMeter struct {
 	line     *collective.Comm // those of the pipeline
 	since    time.Time        // on all ranks of a process
 	steps    []pipelineStep
-	now      running
+	actions  [2]running // in progress: of a slot
+	now      int        // the one that runs
 }
 
-// running is the current action.
+// running is an action in progress.
 type running struct {
-	begin  time.Time
-	waited time.Duration // for messages, before it began
+	begin  time.Time     // of its current turn
+	waited time.Duration // for messages, before that
+	worked float64       // seconds, before that
 	sent   float64       // seconds that it had worked when it sent its result; 0: it has not
 }
 
@@ -52,14 +54,15 @@ const actionKinds = int(pipeline.ReduceGrad)
 
 // begin begins a step.
 func (m *pipelineMeter) begin() {
+	m.now = 0
 	m.steps = append(m.steps, pipelineStep{begin: time.Since(m.since), times: make([][3]float64, m.schedule.Stages*actionKinds*m.schedule.Microbatches)})
 }
 
 // observe measures an action, whose messages have come. It may wait until it can send.
 func (m *pipelineMeter) observe(a pipeline.Action, _ bool) (end func()) {
-	m.now = running{begin: time.Now(), waited: m.waits()}
+	m.actions[m.now] = running{begin: time.Now(), waited: m.waits()}
 	return func() {
-		took := pipeline.Took{Sent: m.now.sent, All: m.worked()}
+		took := pipeline.Took{Sent: m.actions[m.now].sent, All: m.worked()}
 		if took.Sent == 0 {
 			took.Sent = took.All
 		}
@@ -68,11 +71,20 @@ func (m *pipelineMeter) observe(a pipeline.Action, _ bool) (end func()) {
 }
 
 // sent notes that the current action has sent its result.
-func (m *pipelineMeter) sent(pipeline.Action) { m.now.sent = m.worked() }
+func (m *pipelineMeter) sent(pipeline.Action) { m.actions[m.now].sent = m.worked() }
+
+// turned notes that the other action of an overlapped pair goes on.
+func (m *pipelineMeter) turned(now int) {
+	m.actions[m.now].worked = m.worked()
+	m.now = now
+	next := &m.actions[now]
+	next.begin, next.waited = time.Now(), m.waits()
+}
 
 // worked returns the seconds that the current action has worked.
 func (m *pipelineMeter) worked() float64 {
-	return (time.Since(m.now.begin) - m.waits() + m.now.waited).Seconds()
+	a := &m.actions[m.now]
+	return a.worked + (time.Since(a.begin) - m.waits() + a.waited).Seconds()
 }
 
 // waits returns how long the rank has waited for messages.

@@ -23,16 +23,22 @@ type links []link
 // nil.
 func newLinks(all *collective.Comm, m moe.Mesh, p *pipe.Rank) links {
 	list := links{{all, everyRank(all.Size())}}
+	meshes := []moe.Mesh{m}
+	if p != nil {
+		meshes = p.Meshes
+	}
 	first := all.Rank() - m.World.Rank() // of the ranks with the same stages
-	for c := range m.Comms {
-		if c == all {
-			continue
+	for _, m := range meshes {
+		for c := range m.Comms {
+			if c == all {
+				continue
+			}
+			var ranks []int
+			for _, r := range m.RanksOf(c) {
+				ranks = append(ranks, first+r)
+			}
+			list = append(list, link{c, ranks})
 		}
-		var ranks []int
-		for _, r := range m.RanksOf(c) {
-			ranks = append(ranks, first+r)
-		}
-		list = append(list, link{c, ranks})
 	}
 	if p != nil {
 		var ranks []int

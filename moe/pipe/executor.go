@@ -3,6 +3,7 @@ package pipe
 import (
 	"fmt"
 
+	"spmoe/collective"
 	"spmoe/collective/pipeline"
 	"spmoe/moe"
 	"spmoe/tensor"
@@ -18,6 +19,8 @@ type Transport interface {
 	Recv(from, box int) ([]byte, error)
 	// Free empties the box.
 	Free(from, box int) error
+	// Expect says that a message into a box of this rank is the next one to be received.
+	Expect(from, box int)
 }
 
 // Executor runs the list of one rank.
@@ -33,6 +36,9 @@ type Executor struct {
 	// Sent, if not nil, is called when B has sent the gradient of its input, before it makes those
 	// of weights.
 	Sent func(a pipeline.Action)
+	// Turned, if not nil, is called when the actions of an overlapped pair take turns, with the
+	// number of the one that goes on.
+	Turned func(now int)
 
 	batches []moe.Batch // of a step
 	tokens  int         // of each
@@ -40,6 +46,9 @@ type Executor struct {
 	outputs map[pass]moe.Boundary // of passes
 	loss    moe.Loss
 	most    int // see MostInFlight
+
+	turns *collective.Turns // of overlapped pairs; nil: they do not overlap
+	twin  *tensor.Exec      // of their second actions
 }
 
 // pass names a pass by its stage and micro-batch.
@@ -78,11 +87,15 @@ func (e *Executor) Run(ex *tensor.Exec, parts []moe.Batch) (moe.Loss, error) {
 	}
 	e.begin(len(parts[0].Inputs))
 	e.batches = parts
-	for i, slot := range s.Ranks[e.rank] {
-		for _, a := range slot {
-			if err := e.perform(ex, a, len(slot) > 1); err != nil {
-				return e.loss, fmt.Errorf("schedule %s: %v, action %d of rank %d: %w", s.Name, a, i, e.rank, err)
-			}
+	list := s.Ranks[e.rank]
+	for i, slot := range list {
+		e.expect(list[i+1:])
+		run := e.serial
+		if e.turns != nil && overlaps(slot) {
+			run = e.overlapped
+		}
+		if a, err := run(ex, slot); err != nil {
+			return e.loss, fmt.Errorf("schedule %s: %v, action %d of rank %d: %w", s.Name, a, i, e.rank, err)
 		}
 	}
 	return e.loss, nil
@@ -128,6 +141,17 @@ func (e *Executor) Schedule() *pipeline.Schedule { return e.plan.Schedule }
 // MostInFlight returns the most passes whose activations this rank has held at once in the last
 // Run.
 func (e *Executor) MostInFlight() int { return e.most }
+
+// serial runs the actions of a slot one after the other. With an error it returns the action that
+// has failed.
+func (e *Executor) serial(ex *tensor.Exec, slot pipeline.Slot) (a pipeline.Action, err error) {
+	for _, a = range slot {
+		if err := e.perform(ex, a, slot.IsPair()); err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
 
 // perform waits for the messages that an action needs, and runs it.
 func (e *Executor) perform(ex *tensor.Exec, a pipeline.Action, paired bool) error {

@@ -6,6 +6,7 @@ package pipe
 
 import (
 	"fmt"
+	"slices"
 
 	"spmoe/collective/pipeline"
 	"spmoe/moe"
@@ -26,14 +27,35 @@ func (e *Executor) receive(at pass, gradients bool) (in moe.Boundary, err error)
 // await waits until an action has what it receives, which receive then finds at once.
 func (e *Executor) await(ex *tensor.Exec, a pipeline.Action) (err error) {
 	defer ex.Profiling(profile.Messages).End()
-	at := pass{a.Stage, a.Microbatch}
-	switch a.Kind {
-	case pipeline.Forward:
-		_, err = e.receive(at, false)
-	case pipeline.Backward, pipeline.InputGrad:
-		_, err = e.receive(at, true)
+	if gradients, ok := receives(a.Kind); ok {
+		_, err = e.receive(pass{a.Stage, a.Microbatch}, gradients)
 	}
 	return err
+}
+
+// receives reports whether actions of a kind receive messages, and whether these are gradients.
+func receives(k pipeline.Kind) (gradients, ok bool) {
+	return k != pipeline.Forward, k == pipeline.Forward || k == pipeline.Backward || k == pipeline.InputGrad
+}
+
+// expect makes the messages of the next slot come while the current one runs.
+func (e *Executor) expect(rest []pipeline.Slot) {
+	i := slices.IndexFunc(rest, func(s pipeline.Slot) bool { return len(s) > 0 })
+	if i < 0 {
+		return
+	}
+	for _, a := range rest[i] {
+		gradients, ok := receives(a.Kind)
+		if !ok {
+			continue
+		}
+		for c := range contents {
+			m := message{a.Stage, c, gradients, a.Microbatch}
+			if box, ok := e.plan.boxes[m]; ok {
+				e.transport.Expect(e.plan.holders[e.plan.sender(m)], box)
+			}
+		}
+	}
 }
 
 // open returns the tensor of a message; an invalid one if there is no such message, or if it is a

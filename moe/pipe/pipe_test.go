@@ -3,6 +3,7 @@ package pipe
 // A pipeline trains with the bits of one rank that runs the micro-batches one after the other.
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -207,6 +208,9 @@ type setup struct {
 	dp, ep    int
 	bare      bool        // the first stage has the embedding only, and the last one the head
 	layout    []moe.Stage // nil: layers are spread evenly
+	hosts     []int       // ranks of each host; nil: there is one
+	overlap   bool
+	turned    func() // called when the actions of a pair take turns
 }
 
 // stages returns the stages of the model.
@@ -244,18 +248,28 @@ func (s setup) run(t *testing.T, all text) outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
+	plan.Overlap = s.overlap
 	ranks := len(s.schedule.Ranks)
 	results := make([][]*moe.Model, ranks*s.dp)
 	losses := make([]moe.Loss, ranks*s.dp)
-	w := collective.NewWorld(ranks * s.dp)
-	w.SetLimits(collective.Limits{Wait: time.Minute}) // for messages that are lost
-	err = w.Run(func(c *collective.Comm) error {
+	hosts := s.hosts
+	if hosts == nil {
+		hosts = []int{ranks * s.dp}
+	}
+	worlds := collective.NewHosts(hosts...)
+	for _, w := range worlds {
+		w.SetLimits(collective.Limits{Wait: time.Minute}) // for messages that are lost
+	}
+	err = errors.Join(worlds.Run(func(c *collective.Comm) error {
 		r, err := s.build(c, plan)
 		if err != nil {
 			return err
 		}
 		ex := tensor.NewExec()
 		ex.Poison = true
+		if s.turned != nil {
+			r.Turned = func(int) { s.turned() }
+		}
 		for _, m := range r.Models {
 			if err := draw(ex, m); err != nil {
 				return err
@@ -289,7 +303,7 @@ func (s setup) run(t *testing.T, all text) outcome {
 			}
 		}
 		return c.Barrier()
-	})
+	})...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,6 +414,41 @@ func TestMessages(t *testing.T) {
 		}
 		if got := plan.Messages(); got != microbatches*c.want {
 			t.Errorf("%s: %d messages, want %d per micro-batch", c.layout, got, c.want)
+		}
+	}
+}
+
+// Boxes are shared where a schedule leaves room between messages, and have one sender each.
+func TestBoxes(t *testing.T) {
+	const microbatches = 16
+	for _, c := range []struct {
+		name          string
+		ranks, expect int
+	}{{"1F1B", 2, 2}, {"1F1B", 4, 6}, {"Interleaved1F1B", 2, 5}, {"ZBVZeroBubble", 2, 3}, {"DualPipeV", 4, 8}} {
+		s := setup{cfg: config(0)}
+		var err error
+		if s.schedule, err = pipeline.New(c.name, c.ranks, 0, microbatches); err != nil {
+			t.Fatal(err)
+		}
+		plan, err := NewPlan(s.schedule, s.stages())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan.Boxes() != c.expect {
+			t.Errorf("%s: %d boxes, want %d", s.schedule.Title(), plan.Boxes(), c.expect)
+		}
+		times, err := s.schedule.Simulate(pipeline.Costs{F: 1, I: 1, W: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		type box struct{ receiver, number int }
+		last := map[box]transfer{}
+		for _, m := range plan.transfers(times) {
+			at := box{m.receiver, plan.boxes[m.message]}
+			if was, ok := last[at]; ok && (was.sender != m.sender || was.end+boxMargin > m.begin) {
+				t.Errorf("%s: %+v in the box of %+v", s.schedule.Title(), m, was)
+			}
+			last[at] = m
 		}
 	}
 }

@@ -18,6 +18,9 @@ import (
 // Plan is what the ranks of a pipeline agree on before they run a schedule.
 type Plan struct {
 	Schedule *pipeline.Schedule
+	// Overlap makes the actions of pairs take turns instead of following each other. Set it before
+	// Build.
+	Overlap bool
 
 	stages  []moe.Stage
 	mtp     int             // the stage with the MTP module; negative: none
@@ -119,6 +122,9 @@ func (p *Plan) numberParts() {
 // the parts in their order.
 func (p *Plan) Part(microbatch int) int { return p.parts[microbatch] }
 
+// Stages returns the stages of the model, in their order.
+func (p *Plan) Stages() []moe.Stage { return p.stages }
+
 // Messages returns the number of messages of a step.
 func (p *Plan) Messages() int { return len(p.boxes) }
 
@@ -132,6 +138,10 @@ type transfer struct {
 	begin, end       float64
 }
 
+// boxMargin is how long a box is empty in the simulation before the next message: as long as a
+// backward pass takes. Then senders seldom wait for boxes, although real actions take other times.
+const boxMargin = 2
+
 // planBoxes gives each message a box of its receiver. A box has messages of one sender. It may have
 // several, each after the one before it was received in the simulation. So a sender that waits for
 // an empty box waits for what comes earlier in an order in which all actions are possible.
@@ -144,7 +154,7 @@ func (p *Plan) planBoxes(times *pipeline.Timeline) {
 	boxes, count := map[link][]box{}, make([]int, len(p.Schedule.Ranks))
 	for _, t := range p.transfers(times) {
 		l := link{t.sender, t.receiver}
-		at := slices.IndexFunc(boxes[l], func(b box) bool { return b.free <= t.begin })
+		at := slices.IndexFunc(boxes[l], func(b box) bool { return b.free+boxMargin <= t.begin })
 		if at < 0 {
 			at = len(boxes[l])
 			boxes[l] = append(boxes[l], box{number: count[t.receiver]})

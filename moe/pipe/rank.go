@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"fmt"
+	"slices"
 
 	"spmoe/collective"
 	"spmoe/collective/mesh"
@@ -13,30 +14,31 @@ import (
 type Rank struct {
 	*Executor
 	Mesh   moe.Mesh         // of the ranks with the same stages
+	Meshes []moe.Mesh       // Mesh or, if pairs of actions overlap, one for each stage
 	Line   *collective.Comm // the ranks that a micro-batch passes, in the order of their places
 	Models []*moe.Model     // its stages, in the order of the model
 }
 
 // Build divides the ranks of c according to a layout and builds the stages of this one: build
 // returns one of them, on the mesh of its ranks. A message has at most the given number of bytes:
-// tokens of a micro-batch per rank · dim · bytes of the working type. The ranks of a pipeline must
-// be on one host. Build is collective.
+// tokens of a micro-batch per rank · dim · bytes of the working type. Build is collective.
 func (p *Plan) Build(c *collective.Comm, l mesh.Layout, bytes int, build func(moe.Mesh, moe.Stage) (*moe.Model, error)) (*Rank, error) {
 	s := p.Schedule
 	if l.PP != len(s.Ranks) {
 		return nil, fmt.Errorf("pp %d for schedule %s", l.PP, s.Title())
 	}
 	place := l.Coordinate(c.Rank(), mesh.PP)
-	peers, err := c.Split(place, c.Rank())
-	if err != nil {
-		return nil, err
-	}
 	line, err := c.Split(c.Rank()%l.Batch(), c.Rank())
 	if err != nil {
 		return nil, err
 	}
 	r := &Rank{Line: line}
-	if r.Mesh, err = moe.NewMesh(peers, l.Stage()); err != nil {
+	var turns *collective.Turns
+	if p.Overlaps(l.Batch()) {
+		turns = &collective.Turns{}
+		turns.Add(line)
+	}
+	if r.Meshes, err = p.meshes(c, l, turns); err != nil {
 		return nil, err
 	}
 	stages := make([]*moe.Model, s.Stages)
@@ -44,19 +46,56 @@ func (p *Plan) Build(c *collective.Comm, l mesh.Layout, bytes int, build func(mo
 		if p.holders[i] != place {
 			continue
 		}
-		if stages[i], err = build(r.Mesh, stage); err != nil {
+		on := &r.Meshes[len(r.Models)%len(r.Meshes)]
+		if stages[i], err = build(*on, stage); err != nil {
 			return nil, fmt.Errorf("stage %d: %w", i, err)
 		}
 		r.Models = append(r.Models, stages[i])
 		stages[i].ShareArenas(r.Models[0])
-		r.Mesh = stages[i].Mesh()
+		*on = stages[i].Mesh()
 	}
+	r.Mesh = r.Meshes[0]
 	boxes, err := line.OpenMailboxes(p.Boxes(), bytes)
 	if err != nil {
 		return nil, err
 	}
-	r.Executor, err = p.New(place, stages, boxes)
+	if r.Executor, err = p.New(place, stages, boxes); err == nil {
+		r.turns = turns
+	}
 	return r, err
+}
+
+// meshes returns the mesh of this rank's stages or, if they take turns, a mesh for each. It is
+// collective.
+func (p *Plan) meshes(c *collective.Comm, l mesh.Layout, turns *collective.Turns) (all []moe.Mesh, err error) {
+	n := 1
+	if turns != nil {
+		n = p.mostStages()
+	}
+	for range n {
+		peers, err := c.Split(l.Coordinate(c.Rank(), mesh.PP), c.Rank())
+		if err != nil {
+			return nil, err
+		}
+		if turns != nil {
+			turns.Add(peers)
+		}
+		m, err := moe.NewMesh(peers, l.Stage())
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// mostStages returns the most stages of a rank.
+func (p *Plan) mostStages() int {
+	count := make([]int, len(p.Schedule.Ranks))
+	for _, rank := range p.holders {
+		count[rank]++
+	}
+	return slices.Max(count)
 }
 
 // Groups returns the parameters of all stages of the rank. An optimizer takes them with the
@@ -78,4 +117,10 @@ func (r *Rank) Routings() (all []moe.Routing) {
 }
 
 // ActivationPeak returns the maximum bytes that the passes of all stages with this Exec have held.
-func (r *Rank) ActivationPeak(ex *tensor.Exec) int { return moe.ActivationPeak(ex, r.Models...) }
+func (r *Rank) ActivationPeak(ex *tensor.Exec) int {
+	n := moe.ActivationPeak(ex, r.Models...)
+	if r.twin != nil {
+		n += r.twin.Peak()
+	}
+	return n
+}

@@ -103,6 +103,13 @@ func (t *Times) Add(other *Times) {
 	}
 }
 
+// Context is what a Timer counts time for. The zero Context is the family Rest.
+type Context struct {
+	family    Family
+	work      Work
+	recompute bool
+}
+
 // A Timer measures how one goroutine spends its time. All methods of a nil Timer do nothing.
 type Timer struct {
 	// Trace is called for each interval of a single family, in order. from and to are times of the
@@ -169,6 +176,18 @@ func (t *Timer) Switch(f Family) (before Family) {
 		t.work = Work{Layer: t.work.Layer}
 	}
 	before, t.family, t.at, t.waits = t.family, f, now, waits
+	return before
+}
+
+// Resume changes the context, and returns the previous one. Tasks that take turns have one
+// each.
+func (t *Timer) Resume(next Context) (before Context) {
+	if t == nil {
+		return next
+	}
+	t.Switch(t.family)
+	before = Context{t.family, t.work, t.recompute}
+	t.family, t.work, t.recompute = next.family, next.work, next.recompute
 	return before
 }
 
