@@ -62,7 +62,7 @@ func commands() []command {
 			"-np 8 verify-layouts",
 			"-np 4 verify-layouts --ranks process --precision mxfp8 --json layouts.jsonl",
 		}},
-		{name: "report", group: groupInspect, args: "[RUN...]", about: "write a run's report page, plots and TensorBoard events again", define: defineReport, examples: []string{
+		{name: "report", group: groupInspect, args: "[RUN...]", about: "write a run's report page, plots, metrics.csv and TensorBoard events again", define: defineReport, examples: []string{
 			"report runs/debug-1",
 		}},
 		{name: "checkpoint", group: groupInspect, about: "list, verify or export checkpoints", subcommands: checkpointCommands(), examples: []string{

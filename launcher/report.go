@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"spmoe/launcher/report/metricscsv"
 	"spmoe/launcher/report/overview"
 	"spmoe/launcher/report/tensorboard"
 )
 
 func defineReport(*flag.FlagSet) action { return writeReport }
 
-// writeReport writes the report, plots and TensorBoard events of runs again.
+// writeReport writes the report, plots, metrics.csv and TensorBoard events of runs again.
 func writeReport(_ context.Context, env env) error {
 	runs := env.args
 	if len(runs) == 0 {
@@ -28,8 +29,8 @@ func writeReport(_ context.Context, env env) error {
 		if err != nil {
 			return err
 		}
-		events := tensorboard.Open(run, false, func() string { return r.Config })
-		if err := errors.Join(events.Update(), events.Close(), overview.Write(run)); err != nil {
+		events, rows := tensorboard.Open(run, false, func() string { return r.Config }), metricscsv.Open(run)
+		if err := errors.Join(events.Update(), events.Close(), rows.Update(), rows.Close(), overview.Write(run)); err != nil {
 			return failure{err, exitFailed}
 		}
 		fmt.Fprintf(env.out, "%s\n", filepath.Join(run, overview.File))
