@@ -33,7 +33,7 @@ func soon(t *testing.T, args ...string) outcome {
 func TestLinksInRun(t *testing.T) {
 	data := text(t)
 	for _, name := range []string{
-		"tensorboard", "plots", "report.html", "config.toml", "metrics.jsonl", "events.jsonl", "trace.json", ".lock", "step-00000002", ".step-00000002.tmp", "tokenizer.json",
+		"tensorboard", "plots", "report.html", "config.toml", "metrics.jsonl", "metrics.csv", "events.jsonl", "trace.json", ".lock", "step-00000002", ".step-00000002.tmp", "tokenizer.json",
 		"tensorboard/events.out.tfevents.spmoe", "plots/loss.svg", "metrics.jsonl.old",
 	} {
 		t.Run(strings.ReplaceAll(name, "/", " "), func(t *testing.T) {

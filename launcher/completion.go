@@ -221,7 +221,7 @@ func flagValues(command string, f *flag.Flag) []string {
 	switch {
 	case placeholder == "FOLDER", placeholder == "DIR", f.Name == "out" && placeholder == "TEXT":
 		return []string{pathFolder}
-	case placeholder == "FILE", placeholder == "PATH", f.Name == "init-from", f.Name == "tokenizer":
+	case strings.HasPrefix(placeholder, "FILE"), placeholder == "PATH", f.Name == "init-from", f.Name == "tokenizer":
 		return []string{pathFile}
 	}
 	return nil

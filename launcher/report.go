@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"spmoe/launcher/report/metricscsv"
 	"spmoe/launcher/report/overview"
 	"spmoe/launcher/report/runs"
 	"spmoe/launcher/report/tensorboard"
@@ -26,7 +27,7 @@ func defineReport(fs *flag.FlagSet) action {
 	return f.run
 }
 
-// run writes the report, plots and TensorBoard events of each run again, and a page of all runs if
+// run writes the report, plots, metrics.csv and TensorBoard events of each run again, and a page of all runs if
 // there are several.
 func (f *reportFlags) run(_ context.Context, env env) error {
 	folders := env.args
@@ -42,8 +43,8 @@ func (f *reportFlags) run(_ context.Context, env env) error {
 		return err
 	}
 	for _, r := range list {
-		events := tensorboard.Open(r.Folder, false, func() string { return r.Config })
-		if err := errors.Join(events.Update(), events.Close(), overview.Write(r.Folder)); err != nil {
+		events, rows := tensorboard.Open(r.Folder, false, func() string { return r.Config }), metricscsv.Open(r.Folder)
+		if err := errors.Join(events.Update(), events.Close(), rows.Update(), rows.Close(), overview.Write(r.Folder)); err != nil {
 			return failure{err, exitFailed}
 		}
 		fmt.Fprintf(env.out, "%s\n", filepath.Join(r.Folder, overview.File))

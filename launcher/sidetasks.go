@@ -1,8 +1,8 @@
 package main
 
-// Side tasks of a run, in the process that the user started: TensorBoard events, the live page, and
-// the report at the end. They read the run's files only, so it does not matter which processes are
-// its ranks.
+// Side tasks of a run, in the process that the user started: TensorBoard events, metrics.csv, the
+// live page, and the report at the end. They read the run's files only, so it does not matter which
+// processes are its ranks.
 
 import (
 	"errors"
@@ -11,8 +11,10 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"sync"
 	"time"
 
+	"spmoe/launcher/report/metricscsv"
 	"spmoe/launcher/report/overview"
 	"spmoe/launcher/report/tensorboard"
 	"spmoe/launcher/report/web"
@@ -43,7 +45,7 @@ type sideTasks struct {
 	errOut io.Writer
 	server *web.Server // nil without --http
 	stop   chan struct{}
-	ended  chan struct{}
+	files  sync.WaitGroup // those that follow the run's record
 }
 
 // start begins the side tasks of a run. The caller must call end when the run ends. In a rank
@@ -59,16 +61,19 @@ func (f sideTaskFlags) start(cfg trainer.Config, env env) (*sideTasks, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &sideTasks{flags: f, cfg: cfg, errOut: env.errOut, stop: make(chan struct{}), ended: make(chan struct{})}
+	t := &sideTasks{flags: f, cfg: cfg, errOut: env.errOut, stop: make(chan struct{})}
 	if f.http != "" {
 		if t.server, err = web.Listen(web.Config{Address: f.http, Run: cfg.Out, Connections: pageConnections(), Pprof: f.pprof}); err != nil {
 			return nil, fmt.Errorf("--http: %w", err)
 		}
 		fmt.Fprintf(env.errOut, "launcher: live page at http://%s/\n", t.server.Addr())
 	}
-	go t.follow(func(fresh bool) *tensorboard.Writer {
-		return tensorboard.Open(cfg.Out, fresh, func() string { return string(config) })
+	t.files.Go(func() {
+		t.follow(tensorboard.Folder, func(fresh bool) derived {
+			return tensorboard.Open(cfg.Out, fresh, func() string { return string(config) })
+		})
 	})
+	t.files.Go(func() { t.follow(metricscsv.File, func(bool) derived { return metricscsv.Open(cfg.Out) }) })
 	return t, nil
 }
 
@@ -82,11 +87,17 @@ func pageConnections() int {
 	return most
 }
 
-// follow keeps the TensorBoard file up to date until end is called. After an error it waits for the
-// end, writes the whole file again, and warns if that fails too.
-func (t *sideTasks) follow(open func(fresh bool) *tensorboard.Writer) {
-	defer close(t.ended)
-	events := open(true)
+// derived is a file, or a folder, that follows from the run's record.
+type derived interface {
+	Update() error // adds what follows from new lines of the record
+	Close() error
+}
+
+// follow keeps a derived file up to date until end is called. After an error it waits for the end,
+// writes the whole file again, and warns if that fails too. fresh says that new events begin a new
+// file.
+func (t *sideTasks) follow(name string, open func(fresh bool) derived) {
+	to := open(true)
 	look := time.NewTicker(updateEvery)
 	defer look.Stop()
 	var err error
@@ -97,15 +108,15 @@ func (t *sideTasks) follow(open func(fresh bool) *tensorboard.Writer) {
 			stopped = true
 		}
 		if stopped && err != nil {
-			events.Close()
-			events, err = open(false), nil
+			to.Close()
+			to, err = open(false), nil
 		}
 		if err == nil {
-			err = events.Update()
+			err = to.Update()
 		}
 	}
-	if err = errors.Join(err, events.Close()); err != nil {
-		t.warn("%s is not complete: %v", filepath.Join(t.cfg.Out, tensorboard.Folder), err)
+	if err = errors.Join(err, to.Close()); err != nil {
+		t.warn("%s is not complete: %v", filepath.Join(t.cfg.Out, name), err)
 	}
 }
 
@@ -115,7 +126,7 @@ func (t *sideTasks) end() {
 		return
 	}
 	close(t.stop)
-	<-t.ended
+	t.files.Wait()
 	if t.server != nil {
 		if err := t.server.Close(); err != nil {
 			t.warn("%v", err)

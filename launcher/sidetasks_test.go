@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/metricscsv"
 	"spmoe/launcher/report/overview"
 	"spmoe/launcher/report/tensorboard"
 	"spmoe/launcher/trace"
@@ -37,8 +38,13 @@ func TestRunFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	rows, err := os.ReadFile(filepath.Join("run", metricscsv.File))
+	if err != nil || strings.Count(string(rows), "\n") != 1+7 { // the names, and the evaluation before 6 steps
+		t.Errorf("%s has %q (%v)", metricscsv.File, rows, err)
+	}
+
 	// All of it can be written again, from what was recorded.
-	for _, name := range []string{overview.File, "plots", tensorboard.Folder} {
+	for _, name := range []string{overview.File, "plots", tensorboard.Folder, metricscsv.File} {
 		if err := os.RemoveAll(filepath.Join("run", name)); err != nil {
 			t.Fatal(err)
 		}
@@ -63,6 +69,9 @@ func TestRunFolder(t *testing.T) {
 	}
 	if after, err := os.ReadFile(again[0]); err != nil || string(after) != string(before) {
 		t.Errorf("the events differ (%v)", err)
+	}
+	if after, err := os.ReadFile(filepath.Join("run", metricscsv.File)); err != nil || string(after) != string(rows) {
+		t.Errorf("%s differs (%v)", metricscsv.File, err)
 	}
 
 	// The commands that the report names work.

@@ -61,7 +61,7 @@ func (f *fused) multiply(d *tileDecoder, y tensor.Matrix, first int, scale []flo
 		if j%nvfp4.Block == 0 {
 			d.loadTables((first + j) / nvfp4.Block)
 		}
-		nvfp4.Multiply(&sums, f.panel, d.stored[(first+j)*d.bytes:], d.bytes, d.tables)
+		nvfp4.Multiply(&sums, f.panel, d.stored.bytes[(first+j)*d.stored.width:], d.stored.width, d.tables)
 		for r := range f.rows {
 			copy(all[r*y.Cols+j:][:nvfp4.Columns], sums[r*nvfp4.Columns:])
 		}
@@ -71,6 +71,6 @@ func (f *fused) multiply(d *tileDecoder, y tensor.Matrix, first int, scale []flo
 		if scale != nil {
 			tensor.Scale(row, scale[0], row)
 		}
-		storeRow(y, r, row)
+		storeRow(y, r, 0, row)
 	}
 }

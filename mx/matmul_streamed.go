@@ -129,7 +129,7 @@ func (d *tileDecoder) decode(to tensor.Matrix, first, n int) {
 			d.loadScales(i / height)
 		}
 		if row := bf16Row(to, i-first); tabled {
-			nvfp4.LookUp(row, d.stored[i*d.bytes:][:d.bytes], d.tables)
+			nvfp4.LookUp(row, d.stored.from(i, 0), d.tables)
 		} else {
 			d.decodeExact(row, i)
 		}

@@ -113,7 +113,7 @@ func inConfig(all []string, s selection) (chosen []string, err error) {
 	}
 	if s.config != "" {
 		for _, name := range all {
-			if folder := strings.TrimPrefix(name, "data/"); strings.HasPrefix(folder, s.config+"/") || strings.HasPrefix(name, s.config+"/") {
+			if isBelow(name, s.config) || isBelow(strings.TrimPrefix(name, "data/"), s.config) {
 				chosen = append(chosen, name)
 			}
 		}
@@ -137,6 +137,13 @@ func inConfig(all []string, s selection) (chosen []string, err error) {
 		return nil, fmt.Errorf("it has several configurations: give one of %s, such as %s%s:%s", strings.Join(names, ", "), Prefix, s.name, names[0])
 	}
 	return nil, fmt.Errorf("there is no configuration %q and no folder of that name: give one of %s", s.config, strings.Join(names, ", "))
+}
+
+// isBelow reports whether a file is in the folder of a configuration. The configuration sample-10BT
+// may be in the folder sample/10BT.
+func isBelow(name, config string) bool {
+	return len(name) > len(config) && name[len(config)] == '/' &&
+		(name[:len(config)] == config || strings.ReplaceAll(name[:len(config)], "/", "-") == config)
 }
 
 // configOf returns the configuration of a file: the first folder on its way that is neither the

@@ -83,6 +83,7 @@ func TestFind(t *testing.T) {
 		"org/folders":                       "org/folders/train/part-00000-of-00001.jsonl",
 		"org/folders/validation":            "org/folders/dev/x.jsonl",
 		"org/web:sample/10BT":               "org/web/sample/10BT/000_00000.parquet",
+		"org/web:sample-100BT":              "org/web/sample/100BT/000_00000.parquet",
 		"org/web:CC-1":                      "org/web/data/CC-1/000_00000.parquet",
 		"org/one":                           "org/one/fr/x.jsonl",
 
