@@ -38,6 +38,7 @@ func defineRun(fs *flag.FlagSet) action {
 	fs.StringVar(&f.field, "data-field", "", "`NAME` field or column with the text in JSONL, Parquet and Arrow files; empty: the file's")
 	fs.StringVar(&f.out, "out", "", "`FOLDER` write the run to FOLDER, or continue the one there; empty: the file's")
 	defineRankCount(fs, &f.ranks, 0)
+	fs.Lookup("np").Usage = "`N` ranks to start; 0: the file's"
 	fs.BoolVar(&f.plain, "plain", false, "print log lines instead of the live view on a terminal")
 	return f.run
 }

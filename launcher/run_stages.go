@@ -134,6 +134,7 @@ func (r *fileRun) trainModel(ctx context.Context) (err error) {
 			f := &trainFlags{}
 			f.define(flag.NewFlagSet("train", flag.ContinueOnError))
 			f.config, f.ranks.count, f.display.plain = r.in(trainFile), r.file.Ranks, r.plain
+			f.ranks.wait = 0 // a machine that stalls for minutes must not end a run of hours
 			if err := f.run(ctx, r.withoutArguments()); err != nil {
 				return trainOutcome{}, err
 			}

@@ -174,3 +174,25 @@ func TestRunUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	refuse(t, exitUsage, []string{"run", "none.toml"}, "none.toml", "give a run file")
 }
+
+// The run files in docs can be run. They say what to expect, and on which machine.
+func TestRunFilesInDocs(t *testing.T) {
+	files, err := filepath.Glob("../docs/recipes/*.toml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		r, err := new(runFlags).read(file)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		first, _, _ := strings.Cut(string(r.text), "\n")
+		if want := "# launcher run " + strings.TrimPrefix(file, "../"); first != want {
+			t.Errorf("%s: the first line is %q, want %q", file, first, want)
+		}
+		if r.file.Expected.Basis == "" || r.file.Expected.Corpus == "" {
+			t.Errorf("%s: the section expected is incomplete", file)
+		}
+	}
+}
