@@ -95,6 +95,11 @@ func (c Console) Eval(e trainer.Eval) {
 	c.printf("validation after step %d: loss %.4f nats, %.4f bits/byte (%s)\n", e.Step, e.Loss, e.BitsPerByte, Plural(e.Sequences, "sequence"))
 }
 
+// Sample prints text that the model wrote.
+func (c Console) Sample(s trainer.Sample) {
+	c.printf("sample after step %d, after %q:\n%s\n", s.Step, s.Prompt, indent(Printable(s.Text)))
+}
+
 // Saved prints the path of a checkpoint and the time that saving took.
 func (c Console) Saved(s trainer.Saved) {
 	c.printf("saved %s in %s, training paused for %s\n", s.Path, s.Lag.Round(time.Millisecond), s.Stall.Round(time.Millisecond))

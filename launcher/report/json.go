@@ -70,6 +70,11 @@ func (j JSON) Eval(e trainer.Eval) {
 	j.print("eval", fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences})
 }
 
+// Sample prints text that the model wrote.
+func (j JSON) Sample(s trainer.Sample) {
+	j.print("sample", fields{"step": s.Step, "prompt": s.Prompt, "text": s.Text})
+}
+
 // Saved prints the path of a checkpoint.
 func (j JSON) Saved(s trainer.Saved) {
 	j.print("saved", fields{"step": s.Step, "path": s.Path, "stall_s": s.Stall.Seconds(), "lag_s": s.Lag.Seconds()})

@@ -100,6 +100,13 @@ var cases = map[string]struct {
 		"validation after step 0: loss NaN nats, -Inf bits/byte (1 sequence)\n",
 		`{"event":"eval","held_out_bits_per_byte":null,"held_out_loss":null,"sequences":1,"step":0}`,
 	},
+	"sample": {
+		func(r trainer.Reporter) {
+			r.Sample(trainer.Sample{Step: 7, Prompt: "func ", Text: "main\n\x1b[2J"})
+		},
+		"sample after step 7, after \"func \":\n  | main\n  | \u00b7[2J\n",
+		`{"event":"sample","prompt":"func ","step":7,"text":"main\n\u001b[2J"}`,
+	},
 	"saved": {
 		func(r trainer.Reporter) {
 			r.Saved(trainer.Saved{Step: 7, Path: "runs/a/step-00000007", Stall: 12345 * time.Microsecond, Lag: 1234567 * time.Microsecond})

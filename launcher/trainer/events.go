@@ -16,6 +16,7 @@ type Reporter interface {
 	Start(Start)
 	Step(Step)
 	Eval(Eval)
+	Sample(Sample)
 	Saved(Saved)
 	Alarm(Alarm)
 	Stopping(Stopping)
@@ -90,6 +91,13 @@ type Eval struct {
 	Loss        float64 // nats/token
 	BitsPerByte float64
 	Sequences   int
+}
+
+// Sample is text that the model wrote after a prompt, during the run. That at the end is part of
+// Done.
+type Sample struct {
+	Step         int
+	Prompt, Text string
 }
 
 // Saved is a complete checkpoint.

@@ -33,6 +33,7 @@ const (
 	traceEvaluation = 1000
 	traceSave       = 1001
 	traceWriting    = 1002 // of a checkpoint, while training continues
+	traceSample     = 1004
 	traceAction     = 1003 // of a pipeline's schedule: see stageRows
 )
 
@@ -240,6 +241,8 @@ func slicesOf(list []tracedSlice, zero int64) (row, apart []trace.Slice) {
 			s.Name, s.Category = fmt.Sprintf("step %d", -what), "step"
 		case what == traceEvaluation:
 			s.Name, s.Category = "evaluation", "between steps"
+		case what == traceSample:
+			s.Name, s.Category = "sample", "between steps"
 		case what == traceSave:
 			s.Name, s.Category = "checkpoint", "between steps"
 		case what == traceWriting:
