@@ -79,8 +79,14 @@ func Write(folder string) error {
 }
 
 // Page returns the page of a run under way in its current state. It loads a script from the given
-// address, which keeps the page up to date.
+// address, which keeps the page up to date. Without an address it is the report.
 func (r Run) Page(script string) ([]byte, error) { return r.page("page", script, r.figures()) }
 
-// Body returns the content of the main element of a Page.
-func (r Run) Body() ([]byte, error) { return r.page("body", "live", r.figures()) }
+// Body returns the content of the main element of a Page, or of the report if the run is not live.
+func (r Run) Body(live bool) ([]byte, error) {
+	script := ""
+	if live {
+		script = "live"
+	}
+	return r.page("body", script, r.figures())
+}

@@ -149,7 +149,7 @@ func TestSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := r.Body()
+	page, err := r.Body(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, err := r.Body()
+	body, err := r.Body(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func FuzzPage(f *testing.F) {
 			t.Fatal(err)
 		}
 		check(t, page)
-		body, err := r.Body()
+		body, err := r.Body(true)
 		if err != nil {
 			t.Fatal(err)
 		}
