@@ -50,6 +50,15 @@ func (ex *Exec) ProfilingRows(f profile.Family, rows, cols int) Profiling {
 	return ex.ProfilingProduct(f, rows, cols, 0, nil)
 }
 
+// describeRows says, for a trace, that the following work of the current section is on a matrix, until
+// End.
+func (ex *Exec) describeRows(m Matrix) profile.Refined {
+	if ex == nil {
+		return profile.Refined{}
+	}
+	return ex.Profile.Refine(profile.Work{M: m.Rows, N: m.Cols})
+}
+
 // productFamily returns the family of a product with left operand a.
 func productFamily(a Matrix, grouped bool, pass profile.Pass) profile.Family {
 	if a.dtype == BF16 {
