@@ -122,7 +122,7 @@ func (t *tracer) Before(step int) {
 	t.observeActions(true)
 	t.observeWaits(func(kind collective.Kind, start time.Time, took time.Duration) {
 		from := start.Sub(t.begin)
-		t.addWork(traceWaits+int64(kind), profile.Work{Layer: t.timer.Layer()}, from, from+took)
+		t.addWork(traceWaits+int64(kind), profile.Work{Layer: t.timer.Work().Layer}, from, from+took)
 	})
 }
 

@@ -172,6 +172,8 @@ func TestWork(t *testing.T) {
 		c.work(1)
 		refined.End()
 		c.work(1)
+		timer.Resume(Work{M: 6, N: 6})
+		c.work(1)
 		timer.Switch(product)
 		timer.Describe(product, Work{M: 4, N: 5, K: 6})
 		c.work(1)
@@ -193,7 +195,7 @@ func TestWork(t *testing.T) {
 	}
 	run()
 	want := []interval{
-		{Rest, Work{}}, {Rows, Work{Layer: 3, M: 8, N: 2}}, {Router, Work{Layer: 3, M: 7, N: 7}}, {Router, Work{Layer: 3}}, {product, Work{Layer: 3, M: 4, N: 5, K: 6}}, {Rows, Work{Layer: 3}}, {Rows, Work{}},
+		{Rest, Work{}}, {Rows, Work{Layer: 3, M: 8, N: 2}}, {Router, Work{Layer: 3, M: 7, N: 7}}, {Router, Work{Layer: 3, M: 6, N: 6}}, {product, Work{Layer: 3, M: 4, N: 5, K: 6}}, {Rows, Work{Layer: 3}}, {Rows, Work{}},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -205,7 +207,8 @@ func TestWork(t *testing.T) {
 	var none *Timer
 	none.Describe(Rows, Work{M: 1})
 	none.Refine(Work{M: 1}).End()
-	if none.Layer() != 0 || none.SetLayer(2) != 0 || none.Tracing() {
+	none.Resume(Work{M: 1})
+	if none.Work() != (Work{}) || none.SetLayer(2) != 0 || none.Tracing() {
 		t.Error("a nil timer has a layer")
 	}
 }

@@ -51,12 +51,20 @@ func (r Refined) End() {
 	}
 }
 
-// Layer returns the layer that the current work belongs to, from 1; 0: none is known.
-func (t *Timer) Layer() int {
-	if t == nil {
-		return 0
+// Work returns the description of the current work.
+func (t *Timer) Work() (w Work) {
+	if t != nil {
+		w = t.work
 	}
-	return t.work.Layer
+	return w
+}
+
+// Resume says that the following work is that which an inner section has interrupted.
+func (t *Timer) Resume(w Work) {
+	if t.Tracing() {
+		w.Layer = t.work.Layer
+		t.work = w
+	}
 }
 
 // SetLayer says that the following work belongs to a layer of the model, from 1; 0: to none. It
