@@ -62,8 +62,8 @@ func (ex *Exec) ProfilingRows(f profile.Family, rows, cols int) Profiling {
 	return ex.ProfilingProduct(f, rows, cols, 0, nil)
 }
 
-// describeRows says, for a trace, that the following work of the current section is on a matrix, until
-// End. A single row takes too little time to be shown.
+// describeRows says, for a trace, that the following work of the current section is on a matrix,
+// until End. A single row takes too little time to be shown.
 func (ex *Exec) describeRows(m Matrix) profile.Refined {
 	if ex == nil || m.Rows < 2 {
 		return profile.Refined{}
