@@ -74,7 +74,7 @@ func TestRunFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := regexp.MustCompile(`<code>launcher ([^<]*)</code>`).FindAllStringSubmatch(string(page), -1)
-	if len(lines) != 4 || !strings.Contains(string(page), "<th scope=\"row\">step-00000006</th>") {
+	if len(lines) != 4 || !strings.Contains(string(page), "<th scope=\"row\"><a href=\"step-00000006/\">step-00000006</a></th>") {
 		t.Errorf("the report has the commands %q", lines)
 	}
 	for _, line := range lines {
