@@ -231,7 +231,7 @@ func (f *compareFlags) starter(env env) convergence.Start {
 			}
 			defer ranks.Close()
 		}
-		side, err := sideTaskFlags{}.start(s.Config, env)
+		side, err := (&sideTaskFlags{}).start(s.Config, env)
 		if err != nil {
 			return err
 		}

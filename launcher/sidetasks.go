@@ -5,6 +5,7 @@ package main
 // processes are its ranks.
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -26,12 +27,16 @@ import (
 type sideTaskFlags struct {
 	report bool
 	http   string
+	stay   bool
 	pprof  bool
+
+	staying *web.Server // serves the report of the run that has ended; nil: none
 }
 
 func (f *sideTaskFlags) define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.report, "report", true, "write OUT/report.html and OUT/plots/ when the run ends")
 	fs.StringVar(&f.http, "http", "", "`ADDR` serve a live page and Prometheus /metrics at ADDR, e.g. 127.0.0.1:6006; port 0: any free one")
+	fs.BoolVar(&f.stay, "http-stay", false, "keep serving the page of --http as the run's report when the run has ended, until Ctrl-C")
 	fs.BoolVar(&f.pprof, "http-pprof", false, "also serve Go profiles of this process at the address of --http, under /debug/pprof/")
 }
 
@@ -40,7 +45,7 @@ const updateEvery = 2 * time.Second
 
 // sideTasks are the side tasks of one run.
 type sideTasks struct {
-	flags  sideTaskFlags
+	flags  *sideTaskFlags
 	cfg    trainer.Config
 	errOut io.Writer
 	server *web.Server // nil without --http
@@ -50,9 +55,9 @@ type sideTasks struct {
 
 // start begins the side tasks of a run. The caller must call end when the run ends. In a rank
 // process it returns nil, on which end may be called too.
-func (f sideTaskFlags) start(cfg trainer.Config, env env) (*sideTasks, error) {
-	if f.pprof && f.http == "" {
-		return nil, errors.New("--http-pprof needs --http: add --http ADDR")
+func (f *sideTaskFlags) start(cfg trainer.Config, env env) (*sideTasks, error) {
+	if (f.pprof || f.stay) && f.http == "" {
+		return nil, errors.New("--http-pprof and --http-stay need --http: add --http ADDR")
 	}
 	if !env.reportsJob() {
 		return nil, nil
@@ -127,17 +132,39 @@ func (t *sideTasks) end() {
 	}
 	close(t.stop)
 	t.files.Wait()
-	if t.server != nil {
-		if err := t.server.Close(); err != nil {
-			t.warn("%v", err)
+	if t.flags.report {
+		if err := overview.Write(t.cfg.Out); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.warn("the report was not written: %v", err)
 		}
 	}
-	if !t.flags.report {
+	if t.server == nil {
 		return
 	}
-	if err := overview.Write(t.cfg.Out); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.warn("the report was not written: %v", err)
+	t.server.Finish()
+	if t.flags.stay {
+		t.flags.staying = t.server
+		return
 	}
+	if err := t.server.Close(); err != nil {
+		t.warn("%v", err)
+	}
+}
+
+// wait serves the report of a run that has ended well until ctx ends, if --http-stay asks for it.
+// By then the run has given back its folder and its memory.
+func (f *sideTaskFlags) wait(ctx context.Context, run error, env env) error {
+	if f.staying == nil {
+		return run
+	}
+	if run == nil && ctx.Err() == nil {
+		setLastWords(ctx, nil)
+		fmt.Fprintf(env.errOut, "launcher: the report stays at http://%s/ until Ctrl-C\n", f.staying.Addr())
+		<-ctx.Done()
+	}
+	if err := f.staying.Close(); run == nil {
+		return err
+	}
+	return run
 }
 
 func (t *sideTasks) warn(format string, args ...any) {

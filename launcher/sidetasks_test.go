@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -80,7 +83,7 @@ func TestRunFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := regexp.MustCompile(`<code>launcher ([^<]*)</code>`).FindAllStringSubmatch(string(page), -1)
-	if len(lines) != 4 || !strings.Contains(string(page), "<th scope=\"row\">step-00000006</th>") {
+	if len(lines) != 4 || !strings.Contains(string(page), "<th scope=\"row\"><a href=\"step-00000006/\">step-00000006</a></th>") {
 		t.Errorf("the report has the commands %q", lines)
 	}
 	for _, line := range lines {
@@ -110,7 +113,8 @@ func TestBesideFlags(t *testing.T) {
 		`--trace is "steps=x"`:                               {"--trace", "steps=x"},
 		`--http: "0.0.0.0:0" is not this machine's own`:      {"--http", "0.0.0.0:0"},
 		`--http: "6006" is no address: give one such as 127`: {"--http", "6006"},
-		`--http-pprof needs --http`:                          {"--http-pprof"},
+		`--http-pprof and --http-stay need --http`:           {"--http-pprof"},
+		`and --http-stay need --http: add --http ADDR`:       {"--http-stay"},
 	} {
 		refuse(t, exitUsage, tiny(data, append(args, "--out", "run")...), want)
 	}
@@ -118,5 +122,42 @@ func TestBesideFlags(t *testing.T) {
 	refuse(t, exitUsage, []string{"report"}, "no run with a checkpoint in runs")
 	if left := files(t, "."); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// With --http-stay the page outlives its run, as its report, until Ctrl-C. By then the folder of
+// the run is free.
+func TestPageStays(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	settings := tiny(data, "--out", "run", "--sample-every", "2", "--sample-tokens", "3")
+	var got string
+	code := run(ctx, append(settings, "--http", "127.0.0.1:0", "--http-stay"), io.Discard, writerFunc(func(line []byte) {
+		if m := regexp.MustCompile(`stays at (http://\S+)`).FindSubmatch(line); m != nil {
+			defer stop()
+			response, err := http.Get(string(m[1]))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer response.Body.Close()
+			page, err := io.ReadAll(response.Body)
+			if got = string(page); err != nil {
+				t.Error(err)
+			}
+			if again := launch(settings...); again.code != exitOK {
+				t.Errorf("the folder of the run is not free: %s", again.errOut)
+			}
+		}
+	}))
+	if code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	for _, want := range []string{">done</span>", "after step 4</p>", "earlier samples: 2"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the page lacks %q: %.300s", want, got)
+		}
 	}
 }

@@ -71,6 +71,11 @@ func (f *trainFlags) define(fs *flag.FlagSet) action {
 
 // run trains, or prints what a run would be.
 func (f *trainFlags) run(ctx context.Context, env env) error {
+	return f.side.wait(ctx, f.runJob(ctx, env), env)
+}
+
+// runJob is run, except that nothing stays.
+func (f *trainFlags) runJob(ctx context.Context, env env) error {
 	if err := f.ranks.check(env); err != nil {
 		return err
 	}

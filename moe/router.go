@@ -41,7 +41,7 @@ func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 // not choose again.
 func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (chosen, weights tensor.Tensor) {
 	ex := p.ex
-	defer ex.Profiling(profile.Router).End()
+	defer ex.ProfilingRows(profile.Router, x.Dim(0), x.Dim(1)).End()
 	tokens := x.Dim(0)
 	r.widen(p, x, s)
 	s.gate.x = &s.x
@@ -155,7 +155,7 @@ func (r *router) count(s *routerState) {
 // weights, [tokens, topK]. dscores is the gradient of the scores from the balance loss, [tokens,
 // experts], and is overwritten.
 func (r *router) backward(p phase, dweights, dscores tensor.Tensor, s *routerState) tensor.Tensor {
-	defer p.ex.Profiling(profile.Router).End()
+	defer p.ex.ProfilingRows(profile.Router, s.x.Dim(0), s.x.Dim(1)).End()
 	tokens := s.x.Dim(0)
 	tensor.Parallel(p.ex, tokens, r.work(tokens), scoresBackwardArgs{r, s, dweights, dscores}, scoresBackward)
 	return r.gate.backward(p, p.scratch, activation{Tensor: dscores}, &s.gate)

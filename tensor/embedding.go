@@ -11,6 +11,7 @@ import (
 func Embed(ex *Exec, y Matrix, table Matrix, ids []int32) {
 	checkIDs(y, ids)
 	sameShape(table.RowSlice(0, 0), y.RowSlice(0, 0))
+	defer ex.describeRows(y).End()
 	forRows(ex, y.Rows, y.Rows*y.Cols, lookup{table: table, rows: y, ids: ids}, embedRows)
 }
 

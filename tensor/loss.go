@@ -51,6 +51,7 @@ func (c *CrossEntropy) Reset(targets []int32, vocab int) {
 // FP32.
 func (c *CrossEntropy) Add(ex *Exec, logits Matrix, first int) {
 	c.check(logits)
+	defer ex.describeRows(logits).End()
 	forRows(ex, logits.Rows, logits.Rows*logits.Cols, lossBlock{c: c, logits: logits, first: first}, addLossRows)
 }
 
@@ -59,6 +60,7 @@ func (c *CrossEntropy) Add(ex *Exec, logits Matrix, first int) {
 func (c *CrossEntropy) Gradient(ex *Exec, d, logits Matrix, first int, scale float32) {
 	c.check(logits)
 	sameShape(d, logits)
+	defer ex.describeRows(logits).End()
 	forRows(ex, logits.Rows, logits.Rows*logits.Cols, lossBlock{c, d, logits, first, scale}, lossGradientRows)
 }
 

@@ -13,6 +13,7 @@ import (
 func RMSNorm(ex *Exec, y Matrix, rstd []float32, x Matrix, w []float32, eps float32) {
 	sameShape(y, x)
 	checkNorm(x, w, rstd)
+	defer ex.describeRows(x).End()
 	forRows(ex, x.Rows, x.Rows*x.Cols, normJob{x: x, y: y, w: w, rstd: rstd, eps: eps}, normRows)
 }
 
@@ -81,6 +82,7 @@ func RMSNormBackward(ex *Exec, dx Matrix, dw []float32, dy, x Matrix, w, rstd []
 	span = min(span, x.Rows)
 	spans := (x.Rows + span - 1) / span
 	n := normJob{x: x, dy: dy, dx: dx, w: w, rstd: rstd, addToDX: addToDX, span: span, dw: ex.New(FP32, spans*normRuns(span), x.Cols).Mat()}
+	defer ex.describeRows(x).End()
 	forRows(ex, n.dw.Rows, x.Rows*x.Cols, n, normBackwardRuns)
 	vec.Add(dw, dw, n.weightGradient(spans))
 }

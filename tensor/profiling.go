@@ -7,16 +7,28 @@ import "spmoe/tensor/profile"
 //	defer ex.Profiling(profile.Attention).End()
 //
 // Its own time then counts for its family, and the time afterwards for the caller's family.
-func (ex *Exec) Profiling(f profile.Family) Profiling { return Profiling{ex, ex.Enter(f)} }
+func (ex *Exec) Profiling(f profile.Family) Profiling {
+	if ex == nil {
+		return Profiling{}
+	}
+	work := ex.Profile.Work()
+	return Profiling{ex, ex.Enter(f), work}
+}
 
 // Profiling is a section of work that Exec.Profiling began.
 type Profiling struct {
 	ex     *Exec
 	before profile.Family // of the enclosing section
+	work   profile.Work   // of the enclosing section, too
 }
 
 // End switches back to the family of the enclosing section.
-func (p Profiling) End() { p.ex.Enter(p.before) }
+func (p Profiling) End() {
+	if p.ex != nil {
+		p.ex.Enter(p.before)
+		p.ex.Profile.Resume(p.work)
+	}
+}
 
 // Enter switches the Profile of ex, if there is one, to family f. It returns the previous family.
 func (ex *Exec) Enter(f profile.Family) (before profile.Family) {
@@ -48,6 +60,15 @@ func (ex *Exec) ProfilingProduct(f profile.Family, m, n, k int, ends []int32) Pr
 // ProfilingRows is Profiling for work on a matrix.
 func (ex *Exec) ProfilingRows(f profile.Family, rows, cols int) Profiling {
 	return ex.ProfilingProduct(f, rows, cols, 0, nil)
+}
+
+// describeRows says, for a trace, that the following work of the current section is on a matrix,
+// until End. A single row takes too little time to be shown.
+func (ex *Exec) describeRows(m Matrix) profile.Refined {
+	if ex == nil || m.Rows < 2 {
+		return profile.Refined{}
+	}
+	return ex.Profile.Refine(profile.Work{M: m.Rows, N: m.Cols})
 }
 
 // productFamily returns the family of a product with left operand a.

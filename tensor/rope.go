@@ -50,6 +50,7 @@ func (t *RotaryTable) rotate(ex *Exec, x Matrix, seq int, sign float32) {
 		panic(fmt.Sprintf("tensor: rotating %d columns in sequences of %d with a table of %d pairs and %d positions",
 			x.Cols, seq, pairs, t.Len()))
 	}
+	defer ex.describeRows(x).End()
 	forRows(ex, x.Rows, x.Rows*x.Cols, rotation{table: t, x: x, seq: seq, sign: sign}, rotateRows)
 }
 

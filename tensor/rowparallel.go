@@ -33,6 +33,7 @@ type rowParallelJob struct {
 
 // elementwise runs kernel, where each element depends on the same element of the operands only.
 func (ex *Exec) elementwise(kernel func(ex *Exec, m [5]Matrix), ms ...Matrix) {
+	defer ex.describeRows(ms[0]).End()
 	job := rowParallelJob{kernel: kernel, flat: true}
 	for _, m := range ms {
 		job.flat = job.flat && m.rowStride == m.Cols
@@ -50,6 +51,7 @@ func (ex *Exec) elementwise(kernel func(ex *Exec, m [5]Matrix), ms ...Matrix) {
 
 // rowwise runs kernel on the rows of matrices.
 func (ex *Exec) rowwise(kernel func(ex *Exec, m [5]Matrix), ms ...Matrix) {
+	defer ex.describeRows(ms[0]).End()
 	job := rowParallelJob{kernel: kernel}
 	copy(job.m[:], ms)
 	forRows(ex, ms[0].Rows, ms[0].Rows*ms[0].Cols, job, rowJobPart)

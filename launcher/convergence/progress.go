@@ -122,6 +122,7 @@ func (r *reporter) Step(s trainer.Step) {
 
 func (r *reporter) Eval(trainer.Eval)           {}
 func (r *reporter) Saved(trainer.Saved)         {}
+func (r *reporter) Sample(trainer.Sample)       {}
 func (r *reporter) Alarm(a trainer.Alarm)       { r.printf("%s: ALARM: %s\n", r.task, a.Text) }
 func (r *reporter) Stopping(s trainer.Stopping) { r.printf("%s: %s\n", r.task, s) }
 func (r *reporter) Profile(trainer.Profile)     {}

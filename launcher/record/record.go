@@ -148,7 +148,7 @@ type Phases struct {
 	Families map[string]float64 `json:"families"`
 }
 
-// Sample is text that the model wrote at the end of the run.
+// Sample is text that the model wrote after a step.
 type Sample struct {
 	Step   int    `json:"step"`
 	Prompt string `json:"prompt"`

@@ -120,6 +120,11 @@ func Metric(m tasks.Metric) string {
 	return fmt.Sprintf("%.4f", m.Value)
 }
 
+// Sample prints text that the model wrote.
+func (c Console) Sample(s trainer.Sample) {
+	c.printf("sample after step %d, after %q:\n%s\n", s.Step, s.Prompt, indent(Printable(s.Text)))
+}
+
 // Saved prints the path of a checkpoint and the time that saving took.
 func (c Console) Saved(s trainer.Saved) {
 	c.printf("saved %s in %s, training paused for %s\n", s.Path, s.Lag.Round(time.Millisecond), s.Stall.Round(time.Millisecond))

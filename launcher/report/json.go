@@ -35,7 +35,7 @@ func (j JSON) Start(s trainer.Start) {
 		"flavor": s.Config.Flavor, "precision": s.Config.Precision, "np": s.Ranks, "mesh": s.Mesh, "steps": s.Config.Steps,
 		"batch": s.Config.Batch, "seq": s.Config.Seq, "parameters": s.Counts.Total, "active_parameters": s.Counts.Active,
 		"flops_per_token": s.FLOPs, "peak_flops": s.Peak, "cpu": s.CPU, "tier": s.Tier, "cores": s.Cores,
-		"train_bytes": s.Corpus.Train, "held_out_bytes": s.Corpus.HeldOut, "from_step": s.From, "resumed": s.Resumed, "out": s.Config.Out,
+		"train_bytes": s.Corpus.Train, "held_out_bytes": s.Corpus.HeldOut, "documents": s.Corpus.Documents, "from_step": s.From, "resumed": s.Resumed, "out": s.Config.Out,
 	}
 	if len(s.Notes) > 0 {
 		f["notes"] = s.Notes
@@ -50,7 +50,7 @@ func (j JSON) Start(s trainer.Start) {
 func (j JSON) Step(s trainer.Step) {
 	f := fields{
 		"step": s.Step, "steps": s.Steps, "loss": s.Loss, "grad_norm": s.GradNorm, "lr": s.LR, "tps": s.TokensPerSec,
-		"tflops": s.FLOPS / 1e12, "mfu": s.MFU, "memory_bytes": s.Memory, "imbalance": s.Imbalance, "epoch": s.Epoch,
+		"tflops": s.FLOPS / 1e12, "mfu": s.MFU, "memory_bytes": s.Memory, "memory_share": s.MemoryShare, "imbalance": s.Imbalance, "epoch": s.Epoch,
 		"tokens": s.Tokens, "elapsed_s": s.Elapsed.Seconds(), "eta_s": s.ETA.Seconds(), "skipped": s.Skipped, "skipped_total": s.SkippedTotal,
 	}
 	if s.MTPLoss != 0 {
@@ -77,6 +77,11 @@ func (j JSON) Eval(e trainer.Eval) {
 		}
 	}
 	j.print("eval", f)
+}
+
+// Sample prints text that the model wrote.
+func (j JSON) Sample(s trainer.Sample) {
+	j.print("sample", fields{"step": s.Step, "prompt": s.Prompt, "text": s.Text})
 }
 
 // Saved prints the path of a checkpoint.

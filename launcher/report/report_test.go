@@ -56,7 +56,7 @@ var cases = map[string]struct {
 			"machine: Some CPU, 2 cores, avx512bf16, peak 465 GFLOP/s measured\n" +
 			"data: 3 MiB for training, 1000 B for validation, 12 documents\n" +
 			"run: 360 steps of 16 sequences of 128 tokens, 1.76e+07 FLOPs per token, in runs/debug-1\n",
-		`{"active_parameters":2735000,"batch":16,"cores":2,"cpu":"Some CPU","event":"start","flavor":"debug","flops_per_token":17600000,"from_step":0,"held_out_bytes":1000,` +
+		`{"active_parameters":2735000,"batch":16,"cores":2,"cpu":"Some CPU","documents":12,"event":"start","flavor":"debug","flops_per_token":17600000,"from_step":0,"held_out_bytes":1000,` +
 			`"mesh":{"world":8,"pp":1,"dp_replicate":2,"dp_shard":4,"ep":2},"np":8,"out":"runs/debug-1","parameters":6274000,"peak_flops":465400000000,"precision":"bf16","resumed":"","seq":128,"steps":360,"tier":"avx512bf16","train_bytes":3145728}`,
 	},
 	"resumed": {
@@ -67,26 +67,26 @@ var cases = map[string]struct {
 			"data: 0 B for training, 0 B for validation, 1 document\n" +
 			"run: 1 step of 1 sequence of 1 tokens, 0 FLOPs per token, in o\n" +
 			"resuming o/step-00000020 at step 20\n",
-		`{"active_parameters":0,"batch":1,"cores":1,"cpu":"","event":"start","flavor":"debug","flops_per_token":0,"from_step":20,"held_out_bytes":0,` +
+		`{"active_parameters":0,"batch":1,"cores":1,"cpu":"","documents":1,"event":"start","flavor":"debug","flops_per_token":0,"from_step":20,"held_out_bytes":0,` +
 			`"mesh":{"world":1,"pp":1,"dp_replicate":1,"dp_shard":1,"ep":1},"np":1,"out":"o","parameters":0,"peak_flops":0,"precision":"fp32","resumed":"o/step-00000020","seq":1,"steps":1,"text":"built-in, x","tier":"generic","train_bytes":0}`,
 	},
 	"step": {
 		func(r trainer.Reporter) { r.Step(step) },
 		"step:  20  loss:  3.0661  grad_norm:  1.0422  lr: 3.00e-03  tps: 17,019  tflops: 0.123  mfu: 26.9%  memory: 333.8 MiB(1.4%)  imbalance: 3.85  eta: 1m40s\n",
-		`{"elapsed_s":3,"epoch":0.25,"eta_s":100,"event":"step","grad_norm":1.04218,"imbalance":3.851,"loss":3.06612,"lr":0.003,"memory_bytes":350000000,` +
+		`{"elapsed_s":3,"epoch":0.25,"eta_s":100,"event":"step","grad_norm":1.04218,"imbalance":3.851,"loss":3.06612,"lr":0.003,"memory_bytes":350000000,"memory_share":0.0144,` +
 			`"mfu":0.2694,"skipped":false,"skipped_total":0,"step":20,"steps":360,"tflops":0.123,"tokens":40960,"tps":17019.4}`,
 	},
 	"step that dropped choices": {
 		func(r trainer.Reporter) { r.Step(trainer.Step{Step: 1, Steps: 1, Dropped: 1234}) },
 		"step: 1  loss:  0.0000  grad_norm:  0.0000  lr: 0.00e+00  tps: 0  tflops: 0.000  mfu: 0.0%  memory: 0 B(0.0%)  imbalance: 0.00  eta: 0s  dropped: 1,234\n",
-		`{"dropped":1234,"elapsed_s":0,"epoch":0,"eta_s":0,"event":"step","grad_norm":0,"imbalance":0,"loss":0,"lr":0,"memory_bytes":0,` +
+		`{"dropped":1234,"elapsed_s":0,"epoch":0,"eta_s":0,"event":"step","grad_norm":0,"imbalance":0,"loss":0,"lr":0,"memory_bytes":0,"memory_share":0,` +
 			`"mfu":0,"skipped":false,"skipped_total":0,"step":1,"steps":1,"tflops":0,"tokens":0,"tps":0}`,
 	},
 	"skipped step": {
 		func(r trainer.Reporter) { r.Step(skipped) },
 		"step: 3  loss:     NaN  grad_norm:    +Inf  lr: 1.00e-04  tps: 10  tflops: 0.001  mfu: 50.0%  memory: 1 GiB(50.0%)  imbalance: 1.00  eta: 0s" +
 			"  mtp: 2.5000  balance: 1.25e-04  SKIPPED: its gradients are unusable, weights unchanged (2 steps so far)\n",
-		`{"balance_loss":0.000125,"elapsed_s":0,"epoch":0,"eta_s":0,"event":"step","grad_norm":null,"imbalance":1,"loss":null,"lr":0.0001,"memory_bytes":1073741824,` +
+		`{"balance_loss":0.000125,"elapsed_s":0,"epoch":0,"eta_s":0,"event":"step","grad_norm":null,"imbalance":1,"loss":null,"lr":0.0001,"memory_bytes":1073741824,"memory_share":0.5,` +
 			`"mfu":0.5,"mtp_loss":2.5,"skipped":true,"skipped_total":2,"step":3,"steps":6,"tflops":0.001,"tokens":3,"tps":10}`,
 	},
 	"evaluation": {
@@ -113,6 +113,13 @@ var cases = map[string]struct {
 		},
 		"validation after step 0: loss NaN nats, -Inf bits/byte (1 sequence)\n",
 		`{"event":"eval","held_out_bits_per_byte":null,"held_out_loss":null,"sequences":1,"step":0}`,
+	},
+	"sample": {
+		func(r trainer.Reporter) {
+			r.Sample(trainer.Sample{Step: 7, Prompt: "func ", Text: "main\n\x1b[2J"})
+		},
+		"sample after step 7, after \"func \":\n  | main\n  | \u00b7[2J\n",
+		`{"event":"sample","prompt":"func ","step":7,"text":"main\n\u001b[2J"}`,
 	},
 	"saved": {
 		func(r trainer.Reporter) {

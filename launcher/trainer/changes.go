@@ -41,7 +41,7 @@ var effects = map[string]effect{
 	"out": harmless, "save_every": harmless, "save_async": harmless, "save_retry": harmless, "keep": harmless,
 	"log_every": harmless, "eval_every": harmless, "eval_sequences": harmless, "eval_tasks": harmless, "record_every": harmless,
 	"record_routes": harmless, "replay_routes": meaningful, "replay_weights": meaningful,
-	"sample_tokens": harmless, "sample_prompt": harmless, "guard": harmless,
+	"sample_every": harmless, "sample_tokens": harmless, "sample_prompt": harmless, "guard": harmless,
 }
 
 // effectOf returns the effect of a key, or else that of the innermost section that has one.

@@ -80,8 +80,9 @@ type Config struct {
 	RecordRoutes  bool   `toml:"record_routes" help:"write the experts of each token and their weights, in every step and layer, to OUT/routes.arrow, which launcher routes reads"`
 	ReplayRoutes  string `toml:"replay_routes" help:"file of a run with record_routes on the same text, seed and batch: its experts replace the router's choices in training, forward and backward"`
 	ReplayWeights bool   `toml:"replay_weights" help:"replay the weights of these experts as well; the router learns as if they were its own"`
-	SampleTokens  int    `toml:"sample_tokens" help:"tokens of the sample to generate at the end; 0: no sample"`
-	SamplePrompt  string `toml:"sample_prompt" help:"prompt of the sample"`
+	SampleEvery   int    `toml:"sample_every" help:"steps between samples of the model's text while it trains; 0: only at the end"`
+	SampleTokens  int    `toml:"sample_tokens" help:"tokens of a sample; 0: no samples"`
+	SamplePrompt  string `toml:"sample_prompt" help:"prompt of the samples"`
 
 	EMA float64 `toml:"ema,omitempty" help:"decay per step of an exponential moving average of the weights, such as 0.99; evaluations measure its loss too; 0: no average"`
 
@@ -249,6 +250,7 @@ func (c Config) Validate(ranks int) error {
 	must(!c.RecordRoutes || c.Model.Experts <= routes.MaxExperts, "record_routes: a file holds the choices of at most %d experts, not %d", routes.MaxExperts, c.Model.Experts)
 	must(!c.ReplayWeights || c.ReplayRoutes != "", "replay_weights needs replay_routes")
 	must(c.EMA >= 0 && c.EMA < 1, "ema is %g: give 0 (no average of the weights) or a decay below 1, such as 0.99", c.EMA)
+	must(c.SampleEvery >= 0, "sample_every is %d: give 0 (at the end only) or more", c.SampleEvery)
 	must(c.SampleTokens >= 0 && c.SampleTokens <= maxSample, "sample_tokens is %d: give 0 (no sample) or more, at most %d", c.SampleTokens, maxSample)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d, all others more", c.Model.Vocab, datasets.Bytes{}.VocabSize())

@@ -81,6 +81,7 @@ func injured(member *spmd.Member, text string) error {
 type printed struct{ *reports }
 
 func (p printed) Stopping(Stopping) {}
+func (p printed) Sample(Sample)     {}
 func (p printed) Alarm(a Alarm)     { fmt.Println("ALARM:", a.Text) }
 
 // processes runs a job of two ranks that are processes.

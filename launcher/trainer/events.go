@@ -17,6 +17,7 @@ type Reporter interface {
 	Start(Start)
 	Step(Step)
 	Eval(Eval)
+	Sample(Sample)
 	Saved(Saved)
 	Alarm(Alarm)
 	Stopping(Stopping)
@@ -93,6 +94,13 @@ type Eval struct {
 	BitsPerByte float64
 	Sequences   int
 	Tasks       []tasks.Result
+}
+
+// Sample is text that the model wrote after a prompt, during the run. That at the end is part of
+// Done.
+type Sample struct {
+	Step         int
+	Prompt, Text string
 }
 
 // Saved is a complete checkpoint.

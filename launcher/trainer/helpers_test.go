@@ -19,11 +19,12 @@ import (
 
 // reports keeps what is reported.
 type reports struct {
-	start  Start
-	steps  []Step
-	evals  []Eval
-	saved  []Saved
-	alarms []Alarm
+	start   Start
+	steps   []Step
+	evals   []Eval
+	saved   []Saved
+	alarms  []Alarm
+	samples []Sample
 
 	stopping []Stopping
 	prof     []Profile
@@ -36,10 +37,11 @@ func (r *reports) note(kind string, step int) {
 	r.events = append(r.events, fmt.Sprintf("%s %d", kind, step))
 }
 
-func (r *reports) Start(s Start) { r.start = s; r.note("start", s.From) }
-func (r *reports) Eval(e Eval)   { r.evals = append(r.evals, e); r.note("eval", e.Step) }
-func (r *reports) Saved(s Saved) { r.saved = append(r.saved, s); r.note("saved", s.Step) }
-func (r *reports) Alarm(a Alarm) { r.alarms = append(r.alarms, a); r.note("alarm", a.Step) }
+func (r *reports) Start(s Start)   { r.start = s; r.note("start", s.From) }
+func (r *reports) Eval(e Eval)     { r.evals = append(r.evals, e); r.note("eval", e.Step) }
+func (r *reports) Saved(s Saved)   { r.saved = append(r.saved, s); r.note("saved", s.Step) }
+func (r *reports) Sample(s Sample) { r.samples = append(r.samples, s); r.note("sample", s.Step) }
+func (r *reports) Alarm(a Alarm)   { r.alarms = append(r.alarms, a); r.note("alarm", a.Step) }
 func (r *reports) Stopping(s Stopping) {
 	r.stopping = append(r.stopping, s)
 	r.note("stopping", s.Step)

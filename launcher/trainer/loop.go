@@ -59,7 +59,7 @@ func (r *rank) run(ctx context.Context) (err error) {
 }
 
 // prologue runs before the first step: an evaluation, or the work that a failed rank may have left
-// undone.
+// undone, such as a sample.
 func (r *rank) prologue() (err error) {
 	e := r.evaluator
 	e.step, r.checkpoints.step = r.progress.Step, r.progress.Step
@@ -75,13 +75,16 @@ func (r *rank) prologue() (err error) {
 			return err
 		}
 	}
+	if err := r.sampleIfDue(); err != nil {
+		return err
+	}
 	if !r.vault.resumed {
 		return r.storeState()
 	}
 	return r.checkpoints.repeat()
 }
 
-// betweenSteps evaluates and saves when these are due.
+// betweenSteps evaluates, samples and saves when these are due.
 func (r *rank) betweenSteps() (err error) {
 	begin, e := time.Now(), r.evaluator
 	if e.due() {
@@ -89,6 +92,9 @@ func (r *rank) betweenSteps() (err error) {
 			return err
 		}
 		e.step = r.progress.Step
+	}
+	if err := r.sampleIfDue(); err != nil {
+		return err
 	}
 	if err := r.checkpoints.poll(); err != nil {
 		return err
@@ -115,7 +121,7 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 	}
 	if !interrupted && cfg.SampleTokens > 0 {
 		done.Prompt = cfg.SamplePrompt
-		if done.Sample, err = sample(r, cfg.SamplePrompt, cfg.SampleTokens); err != nil {
+		if done.Sample, err = r.sample(); err != nil {
 			return err
 		}
 	}

@@ -263,13 +263,16 @@ func (c *recorder) times(p Profile) {
 	}
 }
 
+// sample adds text that the model wrote.
+func (c *recorder) sample(s record.Sample) { c.out.Sample(s) }
+
 // done ends the record of a run that is complete.
 func (c *recorder) done(d Done) {
 	if d.Interrupted {
 		return
 	}
 	if c.job.cfg.SampleTokens > 0 {
-		c.out.Sample(record.Sample{Step: d.Step, Prompt: d.Prompt, Text: d.Sample})
+		c.sample(record.Sample{Step: d.Step, Prompt: d.Prompt, Text: d.Sample})
 	}
 	end := record.Done{Step: d.Step, HeldOut: record.Number(d.HeldOut.Last), Averaged: record.Number(d.Averaged), Skipped: c.state.progress.Skipped}
 	for _, loss := range d.PassLosses {

@@ -1,25 +1,44 @@
 package trainer
 
-// The sample that the model writes at the end of a run.
+// The samples that the model writes during a run and at its end.
 
 import (
 	"context"
 
 	"spmoe/launcher/generate"
+	"spmoe/launcher/record"
 )
 
-// sampleTemperature is the temperature of the sample.
+// sampleTemperature is the temperature of samples.
 const sampleTemperature = 0.7
 
-// sample continues the prompt by n tokens, even past the end of a document. It is collective.
-func sample(r *rank, prompt string, n int) (string, error) {
+// sampleIfDue reports and records a sample if one is due after the last step. The end of a run has
+// a sample of its own. It changes nothing that training depends on. It is collective.
+func (r *rank) sampleIfDue() error {
+	cfg, step := &r.job.cfg, r.progress.Step
+	if step == 0 || step == cfg.Steps || cfg.SampleTokens == 0 || !due(cfg.SampleEvery, step) {
+		return nil
+	}
+	defer r.watch.tracer.during(traceSample)()
+	text, err := r.sample()
+	if err != nil || !r.lead() {
+		return err
+	}
+	r.watch.recorder.sample(record.Sample{Step: step, Prompt: cfg.SamplePrompt, Text: text})
+	r.job.report.Sample(Sample{Step: step, Prompt: cfg.SamplePrompt, Text: text})
+	return nil
+}
+
+// sample continues the prompt, even past the end of a document. It is collective.
+func (r *rank) sample() (string, error) {
+	cfg := &r.job.cfg
 	g := generate.Generator{Ex: r.ex, Comm: r.comm, Peers: r.mesh.World, Model: r.model, Tokenizer: r.job.tokenizer}
 	if r.pipe != nil {
 		g.Model = r.pipe
 	}
-	texts, _, err := g.Run(context.Background(), []string{prompt}, generate.Options{
-		Sampling:  generate.Sampling{Temperature: sampleTemperature, TopP: 1, Seed: r.job.cfg.Seed},
-		MaxTokens: n, Context: r.job.cfg.Seq, Slide: true, Endless: true,
+	texts, _, err := g.Run(context.Background(), []string{cfg.SamplePrompt}, generate.Options{
+		Sampling:  generate.Sampling{Temperature: sampleTemperature, TopP: 1, Seed: cfg.Seed},
+		MaxTokens: cfg.SampleTokens, Context: cfg.Seq, Slide: true, Endless: true,
 	})
 	if err != nil {
 		return "", err

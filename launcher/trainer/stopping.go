@@ -37,7 +37,8 @@ func (r *serialReporter) Step(e Step) { r.mu.Lock(); defer r.mu.Unlock(); r.to.S
 func (r *serialReporter) Eval(e Eval) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Eval(e) }
 
 // Alarm passes on an alarm.
-func (r *serialReporter) Alarm(e Alarm) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Alarm(e) }
+func (r *serialReporter) Sample(e Sample) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Sample(e) }
+func (r *serialReporter) Alarm(e Alarm)   { r.mu.Lock(); defer r.mu.Unlock(); r.to.Alarm(e) }
 
 // Profile passes on a profile.
 func (r *serialReporter) Profile(e Profile) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Profile(e) }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"spmoe/collective"
@@ -33,6 +34,7 @@ const (
 	traceEvaluation = 1000
 	traceSave       = 1001
 	traceWriting    = 1002 // of a checkpoint, while training continues
+	traceSample     = 1004
 	traceAction     = 1003 // of a pipeline's schedule: see stageRows
 )
 
@@ -41,6 +43,7 @@ type tracer struct {
 	window Window
 	path   string // of the trace
 	title  string // of the model
+	seq    int
 	links  links
 	pipe   *pipe.Rank       // nil: the model is not cut into stages
 	comm   *collective.Comm // all ranks
@@ -77,7 +80,7 @@ func tracedFrom(n []int64) tracedSlice {
 }
 
 func newTracer(w Window, cfg Config, l links, p *pipe.Rank, a *alarms) *tracer {
-	t := &tracer{window: w, path: filepath.Join(cfg.Out, trace.File), title: cfg.Flavor, links: l, pipe: p, comm: l[0].Comm, alarms: a, begin: time.Now()}
+	t := &tracer{window: w, path: filepath.Join(cfg.Out, trace.File), title: cfg.Flavor, seq: cfg.Seq, links: l, pipe: p, comm: l[0].Comm, alarms: a, begin: time.Now()}
 	t.zero = monotonic() - int64(t.now())
 	return t
 }
@@ -119,7 +122,7 @@ func (t *tracer) Before(step int) {
 	t.observeActions(true)
 	t.observeWaits(func(kind collective.Kind, start time.Time, took time.Duration) {
 		from := start.Sub(t.begin)
-		t.add(traceWaits+int64(kind), from, from+took)
+		t.addWork(traceWaits+int64(kind), profile.Work{Layer: t.timer.Work().Layer}, from, from+took)
 	})
 }
 
@@ -138,7 +141,7 @@ func (t *tracer) After(s finishedStep) error {
 	t.timer.Trace = nil
 	t.observeActions(false)
 	t.observeWaits(nil)
-	t.add(-int64(s.Step.Step), t.step, t.now())
+	t.addWork(-int64(s.Step.Step), profile.Work{M: len(s.rows) / (t.seq + 1), N: t.seq}, t.step, t.now())
 	t.last = s.Step.Step
 	if t.last < t.window.Last {
 		return nil
@@ -234,12 +237,14 @@ func (t *tracer) gather(c *collective.Comm) (rows []trace.Row, cut bool, err err
 // own clock. It returns those of checkpoints written in the background separately.
 func slicesOf(list []tracedSlice, zero int64) (row, apart []trace.Slice) {
 	for _, traced := range list {
-		s := trace.Slice{From: zero + traced.from, To: zero + traced.to, Args: argsOf(traced.work)}
+		s := trace.Slice{From: zero + traced.from, To: zero + traced.to}
 		switch what := traced.kind; {
 		case what < 0:
 			s.Name, s.Category = fmt.Sprintf("step %d", -what), "step"
 		case what == traceEvaluation:
 			s.Name, s.Category = "evaluation", "between steps"
+		case what == traceSample:
+			s.Name, s.Category = "sample", "between steps"
 		case what == traceSave:
 			s.Name, s.Category = "checkpoint", "between steps"
 		case what == traceWriting:
@@ -249,6 +254,7 @@ func slicesOf(list []tracedSlice, zero int64) (row, apart []trace.Slice) {
 		default:
 			s.Name, s.Category = profile.Family(what).String(), "family"
 		}
+		s.Args = argsOf(traced.work, strings.HasSuffix(s.Name, "wgrad"))
 		if traced.kind == traceWriting {
 			apart = append(apart, s)
 		} else {
@@ -258,8 +264,9 @@ func slicesOf(list []tracedSlice, zero int64) (row, apart []trace.Slice) {
 	return row, apart
 }
 
-// argsOf returns what a trace shows of the work in a slice.
-func argsOf(w profile.Work) map[string]any {
+// argsOf returns what a trace shows of the work in a slice. The inner dimension of a wgrad product
+// are the rows of the batch.
+func argsOf(w profile.Work, wgrad bool) map[string]any {
 	if w == (profile.Work{}) {
 		return nil
 	}
@@ -271,8 +278,12 @@ func argsOf(w profile.Work) map[string]any {
 	case w.K > 0:
 		args["shape"] = fmt.Sprintf("%d x %d x %d", w.M, w.N, w.K)
 		args["gflop"] = 2e-9 * float64(w.M) * float64(w.N) * float64(w.K)
+		if args["rows"] = w.M; wgrad {
+			args["rows"] = w.K
+		}
 	case w.M > 0:
 		args["rows"], args["columns"] = w.M, w.N
+		args["shape"] = fmt.Sprintf("%d x %d", w.M, w.N)
 	}
 	if w.Groups > 0 {
 		args["experts"], args["rows of the busiest expert"] = w.Groups, w.Largest

@@ -167,12 +167,21 @@ func TestTraceArguments(t *testing.T) {
 	tokens := cfg.Batch * cfg.Seq / 2 // of a rank
 	layers, shapes := map[int]bool{}, map[string]bool{}
 	expertRows, exchanged := 0, map[int]bool{}
+	norms, waits := 0, 0
 	for _, row := range rows {
 		for _, e := range row {
 			if e.Args.Layer != nil {
 				layers[*e.Args.Layer] = true
 			}
 			switch {
+			case e.Category == "step" && (e.Args.Rows != cfg.Batch/2 || e.Args.Shape != fmt.Sprintf("%d x %d", cfg.Batch/2, cfg.Seq)):
+				t.Errorf("%s: %+v", e.Name, e.Args)
+			case e.Name == "row operations" && e.Args.Rows == tokens && e.Args.Shape == fmt.Sprintf("%d x %d", tokens, cfg.Model.Dim) && e.Args.Layer != nil:
+				norms++
+			case e.Category == "waiting" && e.Args.Layer != nil:
+				waits++
+			case strings.HasSuffix(e.Name, "bf16 wgrad") && !strings.HasSuffix(e.Args.Shape, fmt.Sprintf(" x %d", e.Args.Rows)):
+				t.Errorf("%s: %+v", e.Name, e.Args)
 			case strings.Contains(e.Name, "grouped forward"):
 				var m, n, k int
 				if _, err := fmt.Sscanf(e.Args.Shape, "%d x %d x %d", &m, &n, &k); err != nil || e.Args.Layer == nil || e.Args.Experts != cfg.Model.Experts/2 ||
@@ -188,6 +197,9 @@ func TestTraceArguments(t *testing.T) {
 				t.Errorf("%s: %+v", e.Name, e.Args)
 			}
 		}
+	}
+	if norms < 2*2*2*cfg.Model.Layers || waits == 0 { // two norms per layer, forward and backward, on two ranks
+		t.Errorf("%d row operations on the residual stream say so, and %d waits have a layer", norms, waits)
 	}
 	if len(layers) != cfg.Model.Layers || !layers[0] || !layers[cfg.Model.Layers-1] {
 		t.Errorf("layers %v, want all %d", layers, cfg.Model.Layers)

@@ -165,6 +165,15 @@ func TestWork(t *testing.T) {
 		timer.Switch(Rows)
 		timer.Describe(Rows, Work{M: 8, N: 2})
 		c.work(1)
+		timer.Switch(Router)
+		refined := timer.Refine(Work{M: 7, N: 7})
+		c.work(1)
+		timer.Refine(Work{M: 1, N: 1}).End() // is part of that
+		c.work(1)
+		refined.End()
+		c.work(1)
+		timer.Resume(Work{M: 6, N: 6})
+		c.work(1)
 		timer.Switch(product)
 		timer.Describe(product, Work{M: 4, N: 5, K: 6})
 		c.work(1)
@@ -186,7 +195,7 @@ func TestWork(t *testing.T) {
 	}
 	run()
 	want := []interval{
-		{Rest, Work{}}, {Rows, Work{Layer: 3, M: 8, N: 2}}, {product, Work{Layer: 3, M: 4, N: 5, K: 6}}, {Rows, Work{Layer: 3}}, {Rows, Work{}},
+		{Rest, Work{}}, {Rows, Work{Layer: 3, M: 8, N: 2}}, {Router, Work{Layer: 3, M: 7, N: 7}}, {Router, Work{Layer: 3, M: 6, N: 6}}, {product, Work{Layer: 3, M: 4, N: 5, K: 6}}, {Rows, Work{Layer: 3}}, {Rows, Work{}},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -197,7 +206,9 @@ func TestWork(t *testing.T) {
 	}
 	var none *Timer
 	none.Describe(Rows, Work{M: 1})
-	if none.SetLayer(2) != 0 || none.Tracing() {
+	none.Refine(Work{M: 1}).End()
+	none.Resume(Work{M: 1})
+	if none.Work() != (Work{}) || none.SetLayer(2) != 0 || none.Tracing() {
 		t.Error("a nil timer has a layer")
 	}
 }

@@ -24,6 +24,49 @@ func (t *Timer) Describe(f Family, w Work) {
 	}
 }
 
+// Refine describes the following work, which is part of the current section, for a trace. It does
+// nothing where the section has a description: that of a product, say. The work ends with End.
+func (t *Timer) Refine(w Work) Refined {
+	if !t.Tracing() || t.work.M > 0 {
+		return Refined{}
+	}
+	t.Switch(t.family) // what was before is other work
+	r := Refined{t, t.work}
+	w.Layer = t.work.Layer
+	t.work = w
+	return r
+}
+
+// Refined is work that Refine described.
+type Refined struct {
+	t      *Timer // nil: it was not described
+	before Work
+}
+
+// End ends the work.
+func (r Refined) End() {
+	if r.t != nil {
+		r.t.Switch(r.t.family)
+		r.t.work = r.before
+	}
+}
+
+// Work returns the description of the current work.
+func (t *Timer) Work() (w Work) {
+	if t != nil {
+		w = t.work
+	}
+	return w
+}
+
+// Resume says that the following work is that which an inner section has interrupted.
+func (t *Timer) Resume(w Work) {
+	if t.Tracing() {
+		w.Layer = t.work.Layer
+		t.work = w
+	}
+}
+
 // SetLayer says that the following work belongs to a layer of the model, from 1; 0: to none. It
 // returns the previous layer.
 func (t *Timer) SetLayer(layer int) (before int) {

@@ -16,16 +16,23 @@ type Terminal struct {
 	Err           error    // the first unknown sequence
 	Styles        []string // requested styles, in order: "1;31", "0", ...
 
-	rows    []row // all rows, including those that have scrolled by
-	at      int   // row of the cursor
+	style   string // of what is written next
+	rows    []row  // all rows, including those that have scrolled by
+	at      int    // row of the cursor
 	column  int
 	pending []byte // an incomplete sequence
 }
 
 // row is one row of characters. wrapped says that the text continues in the next row.
 type row struct {
-	text    []rune
+	text    []Cell
 	wrapped bool
+}
+
+// Cell is a character with the style that was requested for it, such as 1;31; empty: none.
+type Cell struct {
+	Rune  rune
+	Style string
 }
 
 // New returns an empty terminal.
@@ -97,6 +104,9 @@ func (t *Terminal) sequence(b []byte) int {
 		t.rows = t.rows[:t.at+1]
 	case b[end] == 'm':
 		t.Styles = append(t.Styles, argument)
+		if t.style = argument; argument == "0" {
+			t.style = ""
+		}
 	default:
 		t.fail("sequence %q", b[:end+1])
 	}
@@ -126,9 +136,9 @@ func (t *Terminal) put(r rune) {
 	}
 	line := &t.rows[t.at]
 	for len(line.text) <= t.column {
-		line.text = append(line.text, ' ')
+		line.text = append(line.text, Cell{Rune: ' '})
 	}
-	line.text[t.column] = r
+	line.text[t.column] = Cell{r, t.style}
 	t.column++
 }
 
@@ -168,12 +178,28 @@ func (t *Terminal) Screen() string { return strings.TrimRight(join(t.rows[t.top(
 func (t *Terminal) All() string { return strings.TrimRight(join(t.rows), "\n") }
 
 // Cursor returns the column of the cursor, and the text of its row.
-func (t *Terminal) Cursor() (column int, text string) { return t.column, string(t.rows[t.at].text) }
+func (t *Terminal) Cursor() (column int, text string) { return t.column, t.rows[t.at].String() }
+
+// Cells returns the characters on the screen, row by row.
+func (t *Terminal) Cells() (rows [][]Cell) {
+	for _, r := range t.rows[t.top():] {
+		rows = append(rows, r.text)
+	}
+	return rows
+}
+
+func (r row) String() string {
+	var b strings.Builder
+	for _, c := range r.text {
+		b.WriteRune(c.Rune)
+	}
+	return b.String()
+}
 
 func join(rows []row) string {
 	var b strings.Builder
 	for _, r := range rows {
-		b.WriteString(strings.TrimRight(string(r.text), " ") + "\n")
+		b.WriteString(strings.TrimRight(r.String(), " ") + "\n")
 	}
 	return b.String()
 }

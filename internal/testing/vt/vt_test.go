@@ -1,6 +1,9 @@
 package vt
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestTerminal(t *testing.T) {
 	for name, c := range map[string]struct{ in, screen, all string }{
@@ -22,6 +25,11 @@ func TestTerminal(t *testing.T) {
 		if got := term.Screen(); got != c.screen || term.All() != c.all || term.Err != nil {
 			t.Errorf("%s: seen is %q, in all %q, error %v; want %q and %q", name, got, term.All(), term.Err, c.screen, c.all)
 		}
+	}
+	term := New(5, 3)
+	term.Write([]byte("a\x1b[1;31mb\x1b[0mc"))
+	if got := term.Cells(); len(got) != 1 || !slices.Equal(got[0], []Cell{{'a', ""}, {'b', "1;31"}, {'c', ""}}) {
+		t.Errorf("cells %v", got)
 	}
 	for _, in := range []string{"\x1b[?25l", "\x1b[2J", "\x1b7", "\a"} {
 		term := New(5, 3)

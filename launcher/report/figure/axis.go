@@ -4,6 +4,7 @@ package figure
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,6 +58,14 @@ func Linear(n int, label func(v float64, decimals int) string) plot.Ticker {
 			}
 		}
 		return ticks
+	})
+}
+
+// Whole is Linear without the tick marks that are no whole numbers: there is no step 2.5.
+func Whole(n int) plot.Ticker {
+	all := Linear(n, func(v float64, _ int) string { return Plain(v, 0) })
+	return plot.TickerFunc(func(low, high float64) []plot.Tick {
+		return slices.DeleteFunc(all.Ticks(low, high), func(t plot.Tick) bool { return math.Abs(t.Value-math.Round(t.Value)) > 1e-9 })
 	})
 }
 

@@ -207,6 +207,9 @@ func NewPanel(title, x, y string) *plot.Plot {
 	p.X.Tick.Label = Aligned(TextStyle(SmallText, Muted), text.XCenter, text.YTop)
 	p.Y.Tick.Label = Aligned(TextStyle(SmallText, Muted), text.XRight, TickCenter)
 	p.Y.Width, p.Y.Tick.Length, p.Y.Padding = 0, 0, 4
+	if x == "step" {
+		p.X.Tick.Marker = Whole(5)
+	}
 	grid := plotter.NewGrid()
 	grid.Vertical.Color = nil
 	grid.Horizontal = draw.LineStyle{Color: rule.Color(), Width: vg.Points(0.7)}

@@ -152,6 +152,11 @@ func (v *View) Eval(e trainer.Eval) {
 	})
 }
 
+// Sample prints text that the model wrote.
+func (v *View) Sample(s trainer.Sample) {
+	v.change(func(log report.Console) { log.Sample(s) }, nil)
+}
+
 // Saved prints the path of a checkpoint.
 func (v *View) Saved(s trainer.Saved) {
 	v.change(func(log report.Console) { log.Saved(s) }, func() { v.saved = fmt.Sprintf("saved step %d", s.Step) })

@@ -16,11 +16,12 @@ import (
 
 // event is one call of a Reporter. Between marks a step that is not in the log.
 type event struct {
-	Start *trainer.Start
-	Step  *trainer.Step
-	Eval  *trainer.Eval
-	Saved *trainer.Saved
-	Alarm *trainer.Alarm
+	Start  *trainer.Start
+	Step   *trainer.Step
+	Eval   *trainer.Eval
+	Saved  *trainer.Saved
+	Sample *trainer.Sample
+	Alarm  *trainer.Alarm
 
 	Stopping *trainer.Stopping
 	Profile  *trainer.Profile
@@ -79,6 +80,9 @@ func (s *Sender) Between(e trainer.Step) {
 
 // Eval sends a validation loss.
 func (s *Sender) Eval(e trainer.Eval) { s.send(event{Eval: &e}) }
+
+// Sample sends text that the model wrote.
+func (s *Sender) Sample(e trainer.Sample) { s.send(event{Sample: &e}) }
 
 // Saved sends the path of a checkpoint.
 func (s *Sender) Saved(e trainer.Saved) { s.send(event{Saved: &e}) }
@@ -145,6 +149,8 @@ func (e event) report(to trainer.Watcher) {
 		to.Step(*e.Step)
 	case e.Eval != nil:
 		to.Eval(*e.Eval)
+	case e.Sample != nil:
+		to.Sample(*e.Sample)
 	case e.Saved != nil:
 		to.Saved(*e.Saved)
 	case e.Alarm != nil:

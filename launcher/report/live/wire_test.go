@@ -20,6 +20,7 @@ func (h *heard) Wants() bool                 { return true }
 func (h *heard) Between(e trainer.Step)      { h.events = append(h.events, "between", e) }
 func (h *heard) Eval(e trainer.Eval)         { h.events = append(h.events, e) }
 func (h *heard) Saved(e trainer.Saved)       { h.events = append(h.events, e) }
+func (h *heard) Sample(e trainer.Sample)     { h.events = append(h.events, e) }
 func (h *heard) Alarm(e trainer.Alarm)       { h.events = append(h.events, e) }
 func (h *heard) Stopping(e trainer.Stopping) { h.events = append(h.events, e) }
 func (h *heard) Profile(e trainer.Profile)   { h.events = append(h.events, e) }
@@ -34,6 +35,7 @@ func tell(to trainer.Watcher) {
 	to.Step(step)
 	to.Between(infinite)
 	to.Saved(trainer.Saved{Step: 3, Path: "a\nb", Stall: time.Second})
+	to.Sample(trainer.Sample{Step: 3, Prompt: "func ", Text: "\x1e\n\xff"})
 	to.Alarm(trainer.Alarm{Text: "\x1e\x00\xff"})
 	to.Stopping(trainer.Stopping{Step: 4, Again: "Ctrl-C"})
 	to.Profile(trainer.Profile{Steps: 2, Families: []trainer.FamilyTime{{Name: "rest", Mean: 5}}})

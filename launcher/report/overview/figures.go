@@ -127,7 +127,7 @@ func (r Run) gradientNorm() (figure.Figure, bool) {
 	norm := figure.NewPanel("gradient norm (log)", "step", "")
 	norm.Y.Scale, norm.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(figure.Logarithmic)
 	figure.Extent{Min: y.Min / 1.1, Max: y.Max * 1.1}.Apply(&norm.Y)
-	norm.X.Tick.Marker = figure.Linear(3, figure.Plain)
+	norm.X.Tick.Marker = figure.Whole(3)
 	r.single(norm, c, "gradient norm", figure.Palette[1])
 	rate := figure.NewPanel("learning rate", "step", "")
 	var s figure.Series
@@ -137,7 +137,7 @@ func (r Run) gradientNorm() (figure.Figure, bool) {
 	rates := figure.Over([]figure.Series{s}).Thin(curvePoints)
 	e := spanning(0.05, rates)
 	figure.Extent{Min: min(0, e.Min), Max: e.Max}.Apply(&rate.Y)
-	rate.X.Tick.Marker = figure.Linear(3, figure.Plain)
+	rate.X.Tick.Marker = figure.Whole(3)
 	r.single(rate, rates, "learning rate", figure.Palette[3])
 	return figure.Figure{
 		Name: "grad-norm", Title: "Gradient norm before clipping, and learning rate", Panels: [][]*plot.Plot{{norm, rate}}, Height: 250,
@@ -188,7 +188,7 @@ func (r Run) speed() (figure.Figure, bool) {
 		name := []string{"tokens/s", "MFU (%)"}[i]
 		panel := figure.NewPanel(name, "step", "")
 		figure.Extent{Max: spanning(0.08, c).Max}.Apply(&panel.Y)
-		panel.X.Tick.Marker = figure.Linear(3, figure.Plain)
+		panel.X.Tick.Marker = figure.Whole(3)
 		r.single(panel, c, name, figure.Palette[1+2*i])
 		row = append(row, panel)
 	}

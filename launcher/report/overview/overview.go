@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
 
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
 	"spmoe/launcher/report/figure"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
+	"spmoe/launcher/trace"
 )
 
 // File is the name of the page in the folder of its run.
@@ -28,7 +31,12 @@ type Run struct {
 	Checkpoints []checkpoint.Entry
 	Projection  *Projection // nil: none
 	Notes       []string    // what could not be read
+	Files       []string    // other files and folders of the run that exist
+	Linked      bool        // the page lies in the folder, so that it can link to Files
 }
+
+// shownFiles are the files and folders that a page names, if they exist.
+var shownFiles = []string{"config.toml", record.File, record.EventsFile, trace.File, "tensorboard/", figure.Plots + "/"}
 
 // maxConfig is far above the size of a configuration in bytes.
 const maxConfig = 1 << 20
@@ -56,6 +64,11 @@ func Read(folder string) (Run, error) {
 	if r.Projection, err = readProjection(folder); err != nil {
 		r.Notes = append(r.Notes, err.Error())
 	}
+	for _, name := range shownFiles {
+		if _, err := os.Stat(filepath.Join(folder, name)); err == nil {
+			r.Files = append(r.Files, name)
+		}
+	}
 	return r, nil
 }
 
@@ -68,19 +81,28 @@ func Write(folder string) error {
 		return err
 	}
 	figures := r.figures()
-	page, err := r.page("page", "", figures)
-	if err != nil {
+	if err := figure.WritePlots(folder, figures, names()); err != nil {
 		return err
 	}
-	if err := figure.WritePlots(folder, figures, names()); err != nil {
+	if r.Linked = true; !slices.Contains(r.Files, figure.Plots+"/") { // the plots are new
+		r.Files = append(r.Files, figure.Plots+"/")
+	}
+	page, err := r.page("page", "", figures)
+	if err != nil {
 		return err
 	}
 	return system.WriteFile(filepath.Join(folder, File), page)
 }
 
 // Page returns the page of a run under way in its current state. It loads a script from the given
-// address, which keeps the page up to date.
+// address, which keeps the page up to date. Without an address it is the report.
 func (r Run) Page(script string) ([]byte, error) { return r.page("page", script, r.figures()) }
 
-// Body returns the content of the main element of a Page.
-func (r Run) Body() ([]byte, error) { return r.page("body", "live", r.figures()) }
+// Body returns the content of the main element of a Page, or of the report if the run is not live.
+func (r Run) Body(live bool) ([]byte, error) {
+	script := ""
+	if live {
+		script = "live"
+	}
+	return r.page("body", script, r.figures())
+}

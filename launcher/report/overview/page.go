@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/report/figure"
 	"spmoe/launcher/spmd"
@@ -217,6 +218,25 @@ func (v view) EventRows() (list []eventRow) {
 		}
 		list = append(list, h)
 	}
+	return list
+}
+
+// Sample returns the newest text that the model wrote; nil if there is none.
+func (v view) Sample() *record.Sample {
+	if n := len(v.Log.Samples); n > 0 {
+		return &v.Log.Samples[n-1]
+	}
+	return nil
+}
+
+// mostSamples bounds the number of earlier samples that are shown. The last ones are shown.
+const mostSamples = 50
+
+// EarlierSamples returns the samples before the newest, the newer ones first.
+func (v view) EarlierSamples() []record.Sample {
+	n := max(len(v.Log.Samples)-1, 0)
+	list := slices.Clone(v.Log.Samples[max(0, n-mostSamples):n])
+	slices.Reverse(list)
 	return list
 }
 

@@ -96,7 +96,7 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, err := r.Body()
+	body, err := r.Body(true)
 	if err != nil {
 		t.Fatal(err)
 	}

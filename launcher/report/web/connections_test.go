@@ -59,15 +59,15 @@ func TestClientThatReadsNothing(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	pages := handler(run, false)
+	all := handler(run, &pages{run: run, final: make(chan struct{}, 1)}, false)
 	for _, path := range []string{"/", "/body", "/metrics"} {
 		stuck := stuckClient{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
-		go pages.ServeHTTP(stuck, httptest.NewRequest("GET", path, nil))
+		go all.ServeHTTP(stuck, httptest.NewRequest("GET", path, nil))
 		<-stuck.reading
 		served := make(chan int)
 		go func() {
 			other := httptest.NewRecorder()
-			pages.ServeHTTP(other, httptest.NewRequest("GET", path, nil))
+			all.ServeHTTP(other, httptest.NewRequest("GET", path, nil))
 			served <- other.Code
 		}()
 		select {

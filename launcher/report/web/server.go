@@ -2,18 +2,16 @@
 package web
 
 import (
-	"crypto/sha256"
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -27,6 +25,7 @@ var script []byte
 type Server struct {
 	listener net.Listener
 	server   http.Server
+	pages    *pages
 	ended    chan error
 }
 
@@ -44,6 +43,7 @@ const (
 	readTime   = 10 * time.Second
 	writeTime  = 30 * time.Second
 	idleTime   = time.Minute
+	closeTime  = time.Second
 	maxHeader  = 16 << 10 // bytes
 )
 
@@ -65,9 +65,9 @@ func Listen(c Config) (*Server, error) {
 		return nil, err
 	}
 	l := newConnections(tcp, c.Connections)
-	s := &Server{listener: l, ended: make(chan error, 1)}
+	s := &Server{listener: l, pages: &pages{run: c.Run, final: make(chan struct{}, 1)}, ended: make(chan error, 1)}
 	s.server = http.Server{
-		Handler: guarded(handler(c.Run, c.Pprof)), ConnState: l.track,
+		Handler: guarded(handler(c.Run, s.pages, c.Pprof)), ConnState: l.track,
 		ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 	}
 	go func() { s.ended <- s.server.Serve(l) }()
@@ -77,9 +77,28 @@ func Listen(c Config) (*Server, error) {
 // Addr returns the address that the server listens at.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close ends all connections.
+// Finish turns the page into the report of the run, which has ended. If a browser has followed the
+// run until now, Finish waits until one has the report, but not for long.
+func (s *Server) Finish() {
+	p := s.pages
+	p.finished.Store(true)
+	if time.Since(time.UnixMilli(p.followed.Load())) > 2*pollTime {
+		return
+	}
+	select {
+	case <-p.final:
+	case <-time.After(pollTime + time.Second):
+	}
+}
+
+// Close ends all connections, those with an answer under way a little later.
 func (s *Server) Close() error {
-	err := s.server.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	err := s.server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.server.Close()
+	}
 	if served := <-s.ended; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}
@@ -116,11 +135,15 @@ func own(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-func handler(run string, withPprof bool) http.Handler {
+func handler(run string, page *pages, withPprof bool) http.Handler {
 	mux := http.NewServeMux()
-	page := &pages{run: run}
-	mux.HandleFunc("/{$}", page.serve(func(r overview.Run) ([]byte, error) { return r.Page("live.js") }))
-	mux.HandleFunc("/body", page.serve(overview.Run.Body))
+	mux.HandleFunc("/{$}", page.serve(func(r overview.Run, live bool) ([]byte, error) {
+		if live {
+			return r.Page("live.js")
+		}
+		return r.Page("")
+	}))
+	mux.HandleFunc("/body", page.follow(page.serve(overview.Run.Body)))
 	mux.HandleFunc("/live.js", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
 		w.Write(script)
@@ -137,43 +160,4 @@ func handler(run string, withPprof bool) http.Handler {
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return mux
-}
-
-// pages renders a run's page, one at a time, to leave the processor to the ranks. Writing the page
-// to a client takes as long as the client likes, so that is done without the lock.
-type pages struct {
-	run string
-	mu  sync.Mutex
-}
-
-// render returns a page of the run in its current state.
-func (p *pages) render(draw func(overview.Run) ([]byte, error)) ([]byte, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	run, err := overview.Read(p.run)
-	if errors.Is(err, fs.ErrNotExist) { // before the first step
-		run, err = overview.Run{Folder: p.run}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return draw(run)
-}
-
-func (p *pages) serve(draw func(overview.Run) ([]byte, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		text, err := p.render(draw)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		tag := fmt.Sprintf(`"%x"`, sha256.Sum256(text))
-		w.Header().Set("ETag", tag)
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		if r.Header.Get("If-None-Match") == tag {
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
-		w.Write(text)
-	}
 }

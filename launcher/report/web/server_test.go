@@ -2,11 +2,13 @@ package web
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -247,5 +249,47 @@ func TestListen(t *testing.T) {
 	taken := listen(t, ".", false)
 	if _, err := Listen(Config{Address: taken, Run: "."}); err == nil || !strings.Contains(err.Error(), "port 0 picks a free one") {
 		t.Errorf("a port that is taken: error %v", err)
+	}
+}
+
+// When the run has ended, the page is its report, without a script. A browser that has followed the
+// run gets it before the server closes.
+func TestFinish(t *testing.T) {
+	run := t.TempDir()
+	w := begin(t, run, 0)
+	w.Step(record.Step{Step: 1, Loss: 3.25, Seconds: 1})
+	flush(t, w)
+	s, err := Listen(Config{Address: "127.0.0.1:0", Run: run, Connections: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := s.Addr()
+	if response, _ := ask(t, "GET", address, "/body", "", nil); response.Header.Get("Spmoe-Run") != "" {
+		t.Error("the run has not ended")
+	}
+	w.Done(record.Done{Step: 1})
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() {
+		s.Finish() // waits for the next request of the body
+		closed <- s.Close()
+	}()
+	for !s.pages.finished.Load() {
+		runtime.Gosched()
+	}
+	if response, text := ask(t, "GET", address, "/", "", nil); strings.Contains(text, "<script") || !strings.Contains(text, ">done</span>") || response.Header.Get("Spmoe-Run") != "ended" {
+		t.Errorf("after the end: %v %.300s", response.Header, text)
+	}
+	response, text := ask(t, "GET", address, "/body", "", nil)
+	if !strings.HasPrefix(text, "<h1>") || !strings.HasSuffix(text, "</dl>\n") || strings.Contains(text, "Latest") || response.Header.Get("Spmoe-Run") != "ended" {
+		t.Errorf("the last body: %v %.300s", response.Header, text)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(string(script), fmt.Sprintf(`headers.get(%q) === %q`, runHeader, runEnded)) {
+		t.Error("live.js does not know the header of a final page")
 	}
 }
