@@ -26,7 +26,7 @@ type Profiling struct {
 func (p Profiling) End() {
 	if p.ex != nil {
 		p.ex.Enter(p.before)
-		p.ex.Profile.Resume(p.work)
+		p.ex.Profile.Continue(p.work)
 	}
 }
 

@@ -2,8 +2,14 @@ package system
 
 import "runtime/debug"
 
-// Version returns the revision that this program was built from, if known.
+// release is the version of a release, which .ci/release sets when it links.
+var release string
+
+// Version returns the release or the revision that this program was built from, if known.
 func Version() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

@@ -172,7 +172,7 @@ func TestWork(t *testing.T) {
 		c.work(1)
 		refined.End()
 		c.work(1)
-		timer.Resume(Work{M: 6, N: 6})
+		timer.Continue(Work{M: 6, N: 6})
 		c.work(1)
 		timer.Switch(product)
 		timer.Describe(product, Work{M: 4, N: 5, K: 6})
@@ -207,7 +207,7 @@ func TestWork(t *testing.T) {
 	var none *Timer
 	none.Describe(Rows, Work{M: 1})
 	none.Refine(Work{M: 1}).End()
-	none.Resume(Work{M: 1})
+	none.Continue(Work{M: 1})
 	if none.Work() != (Work{}) || none.SetLayer(2) != 0 || none.Tracing() {
 		t.Error("a nil timer has a layer")
 	}

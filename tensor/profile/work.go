@@ -59,8 +59,8 @@ func (t *Timer) Work() (w Work) {
 	return w
 }
 
-// Resume says that the following work is that which an inner section has interrupted.
-func (t *Timer) Resume(w Work) {
+// Continue says that the following work is that which an inner section has interrupted.
+func (t *Timer) Continue(w Work) {
 	if t.Tracing() {
 		w.Layer = t.work.Layer
 		t.work = w

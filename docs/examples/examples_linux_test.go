@@ -1,0 +1,139 @@
+// Package examples runs the commands of README.md and of the tutorial, shortened.
+package examples
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// shortened replaces parts of commands, so that all take about a minute. Each part must occur.
+var shortened = []struct{ old, new string }{
+	{"git clone <this repository> && cd spmoe", ":"}, // this clone
+	{"go install ./launcher", ":"},                   // the test has built it
+	{"go test ./...", ":"},                           // a step of its own in .ci/run
+	{"go run ./launcher", "launcher"},
+	{"-np 8 train ", "-np 8 train --steps 3 --eval-sequences 8 --sample-tokens 8 "},
+	{"--flavor small --data", "--flavor small --steps 1 --batch 2 --seq 64 --eval-sequences 2 --sample-tokens 2 --data"},
+	{"--precision nvfp4", "--precision nvfp4 --steps 2 --batch 4 --seq 64 --eval-sequences 2 --sample-tokens 2"},
+	{"--pp-schedule ZBVZeroBubble", "--pp-schedule ZBVZeroBubble --steps 2 --batch 8 --seq 64 --eval-sequences 2 --sample-tokens 2"},
+	{"--spares 1 train  ", "--spares 1 train --steps 2 --batch 8 --seq 64 --eval-sequences 8 --sample-tokens 2 "},
+	{"verify-layouts ", "verify-layouts --steps 1 --batch 8 --seq 32 "},
+	{"-np 8 compare ", "-np 8 compare --quick --steps 4 --seeds 2 --eval-sequences 8 || [ $? = 3 ] "}, // undecided
+	{"--steps 300 --seq 256", "--steps 4 --seq 64 --batch 4 --eval-sequences 2 --sample-tokens 8"},
+	{"eval --checkpoint runs/first", "eval --checkpoint runs/first --max-tokens 128"},
+	{"--data ~/text --steps 100", "--data ~/text --steps 2 --batch 4 --seq 64 --eval-sequences 2 --sample-tokens 2"},
+	{"train --steps 2000 --out runs/tough &", "train --steps 30 --batch 8 --seq 64 --eval-sequences 8 --sample-tokens 2 --out runs/tough &\n" +
+		"until [ $(pgrep -f runs/tough | wc -l) -ge 6 ]; do sleep 0.1; done"},
+	{"kill -9 $(pgrep -f runs/tough | sed -n 3p)", "kill -9 $(pgrep -f runs/tough | sed -n 3p)\nwait $!"},
+}
+
+var program = regexp.MustCompile(`^(launcher|go|git|make) `)
+
+// scripts returns the code blocks of a Markdown file that begin with a program of this repository.
+// Others are output, or Python.
+func scripts(t *testing.T, name string) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var block []string
+	for line := range strings.Lines(string(text) + "\n") {
+		if code, ok := strings.CutPrefix(line, "    "); ok {
+			block = append(block, code)
+			continue
+		}
+		if len(block) > 0 && program.MatchString(block[0]) {
+			all = append(all, strings.Join(block, ""))
+		}
+		block = nil
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s has no commands", name)
+	}
+	return all
+}
+
+// shorten applies the table, and notes which of its rows it used.
+func shorten(script string, used map[string]bool) string {
+	for _, s := range shortened {
+		if strings.Contains(script, s.old) {
+			used[s.old] = true
+			script = strings.ReplaceAll(script, s.old, s.new)
+		}
+	}
+	return script
+}
+
+var documents = []string{"README.md", "docs/tutorial.md"}
+
+// Every row of the table belongs to a command, so that no command runs at full length by a typo.
+func TestCommandsAreShortened(t *testing.T) {
+	used := map[string]bool{}
+	for _, name := range documents {
+		for _, script := range scripts(t, name) {
+			shorten(script, used)
+		}
+	}
+	for _, s := range shortened {
+		if !used[s.old] {
+			t.Errorf("no command of %s has %q", strings.Join(documents, " or "), s.old)
+		}
+	}
+}
+
+// SPMOE_EXAMPLES=all runs the commands, which takes about a minute.
+func TestCommandsRun(t *testing.T) {
+	if os.Getenv("SPMOE_EXAMPLES") != "all" {
+		t.Skip("set SPMOE_EXAMPLES=all")
+	}
+	bin := t.TempDir()
+	build := exec.Command("go", "build", "-o", bin, "./launcher")
+	build.Dir = root
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	for _, name := range documents {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, bin, scripts(t, name))
+		})
+	}
+}
+
+// run runs scripts one after the other in a folder of their own, with a text at home.
+func run(t *testing.T, bin string, scripts []string) {
+	work, home := t.TempDir(), t.TempDir()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(home, "text"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i, part := range slices.Collect(slices.Chunk(text, len(text)/8)) {
+		if err := os.WriteFile(filepath.Join(home, "text", string(rune('a'+i))+".txt"), part, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(work, "script")
+	for _, script := range scripts {
+		script = shorten(script, map[string]bool{})
+		if err := os.WriteFile(file, []byte("set -e\n"+script), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		shell := exec.Command("bash", file)
+		shell.Dir = work
+		shell.Env = append(os.Environ(), "HOME="+home, "PATH="+bin+":"+os.Getenv("PATH"))
+		if output, err := shell.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s\n%s", err, script, output)
+		}
+	}
+}
