@@ -1,10 +1,10 @@
 package mx
 
 // Products of few rows with NVFP4 weights. They are bound by reading weights, so a whole decoded
-// copy in memory would cost more than the product. Instead a thread decodes the weights of some outputs
-// into its caches, multiplies them, and goes on: memory is read once, as codes. The order in which
-// an element is summed does not depend on the number of outputs, so results are those of a whole
-// copy.
+// copy in memory would cost more than the product. Instead a thread decodes the weights of some
+// outputs into its caches, multiplies them, and goes on: memory is read once, as codes. The order
+// in which an element is summed does not depend on the number of outputs, so results are those of
+// a whole copy.
 
 import (
 	"spmoe/mx/internal/nvfp4"
@@ -58,10 +58,10 @@ func (s *streamed) tiles() int { return ceilDiv(s.outputs, s.tile) }
 
 // streamTiles multiplies tiles [lo, hi), counted over all groups.
 func streamTiles(ex *tensor.Exec, s streamed, lo, hi int) {
-	d := tileDecoder{rowDecoder: newRowDecoder(ex, s.w)}
-	d.tables = words(ex.New(tensor.BF16, ceilDiv(s.w.Cols(), nvfp4.Block)*nvfp4.Block))
+	d := newTileDecoder(ex, s.w)
 	memory := ex.New(tensor.BF16, s.tile*s.w.Cols())
 	end := ex.New(tensor.INT32, 1).I32()
+	f := s.newFused(ex)
 	for i := lo; i < hi; i++ {
 		g, first := i/s.tiles(), i%s.tiles()*s.tile
 		begin := 0
@@ -73,6 +73,11 @@ func streamTiles(ex *tensor.Exec, s streamed, lo, hi int) {
 			continue
 		}
 		n := min(s.tile, s.outputs-first)
+		if f.takes(rows, s.whole, g) {
+			f.load(s.x.RowSlice(begin, begin+rows), g)
+			f.multiply(&d, s.y.RowSlice(begin, begin+rows).ColSlice(first, first+n), g*s.outputs+first, only(s.scales, g))
+			continue
+		}
 		tile := memory.Slice(0, n*s.w.Cols()).Reshape(1, n, s.w.Cols())
 		d.decode(tile.Index(0).Mat(), g*s.outputs+first, n)
 		end[0] = int32(rows)
@@ -94,6 +99,20 @@ func only[T any](list []T, i int) []T {
 type tileDecoder struct {
 	rowDecoder
 	tables []uint16
+	all    []uint8 // all codes in order, for each block
+}
+
+func newTileDecoder(ex *tensor.Exec, t Tensor) tileDecoder {
+	k := ceilDiv(t.Cols(), nvfp4.Block) * nvfp4.Block
+	d := tileDecoder{newRowDecoder(ex, t), words(ex.New(tensor.BF16, k)), ex.New(tensor.UINT8, k/2).U8()}
+	nvfp4.AllCodes(d.all)
+	return d
+}
+
+// loadTables reads the scales of a row of blocks, and makes their tables.
+func (d *tileDecoder) loadTables(block int) {
+	d.loadScales(block)
+	nvfp4.DecodeRows(d.tables, d.all, d.scales)
 }
 
 // decode decodes n rows from first on without group scales. first is a multiple of the height of a
@@ -102,11 +121,12 @@ func (d *tileDecoder) decode(to tensor.Matrix, first, n int) {
 	height, _ := d.t.BlockShape()
 	tabled := height > 1 && d.cols%(2*nvfp4.Block) == 0
 	for i := first; i < first+n; i++ {
-		if i%height == 0 {
+		switch {
+		case i%height != 0:
+		case tabled:
+			d.loadTables(i / height)
+		default:
 			d.loadScales(i / height)
-			if tabled {
-				nvfp4.Tables(d.tables, d.scales)
-			}
 		}
 		if row := bf16Row(to, i-first); tabled {
 			nvfp4.LookUp(row, d.stored[i*d.bytes:][:d.bytes], d.tables)

@@ -62,21 +62,28 @@ func DecodeCols(dst []uint16, codes []uint8, scales []float32) {
 	decodeColsAVX512(data(dst), data(codes[:len(dst)/2]), data(scales[:len(dst)]), len(dst)/Block)
 }
 
-// Tables sets tables to the 16 numbers of each block, in the order of their codes, as DecodeRows
-// decodes them.
-func Tables(tables []uint16, scales []float32) {
-	var codes [8]uint8
+// AllCodes sets codes to all codes in order, block by block. DecodeRows turns them into tables: the
+// 16 numbers of each block.
+func AllCodes(codes []uint8) {
 	for i := range codes {
-		codes[i] = uint8(2*i | (2*i+1)<<4)
-	}
-	for b := range len(tables) / Block {
-		DecodeRows(tables[b*Block:][:Block], codes[:], scales[b:])
+		low := uint8(2 * i % Block)
+		codes[i] = low | (low+1)<<4
 	}
 }
 
 // LookUp is DecodeRows by tables. The length of dst is a multiple of two blocks.
 func LookUp(dst []uint16, codes []uint8, tables []uint16) {
 	lookUpAVX512(data(dst), data(codes[:len(dst)/2]), data(tables[:len(dst)]), len(dst)/(2*Block))
+}
+
+// Rows and Columns are the rows of a and of codes that Multiply takes.
+const Rows, Columns = 8, 2
+
+// Multiply sets sums, [Rows, Columns], to the products of a with rows of codes, which are stride
+// bytes apart. a has 32 elements of each of Rows rows in turn. The CPU must have VDPBF16PS. An
+// element is summed as in products of few rows of package gemm.
+func Multiply(sums *[Rows * Columns]float32, a []uint16, codes []uint8, stride int, tables []uint16) {
+	multiplyAVX512(unsafe.Pointer(sums), data(a[:Rows*len(tables)]), data(codes[:stride+len(tables)/2]), stride, data(tables), len(tables)/(2*Block))
 }
 
 // HadamardCols replaces 16 rows of FP32 by their Hadamard transform along columns: H·diag(s)/4. Bit
