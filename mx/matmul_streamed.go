@@ -2,9 +2,9 @@ package mx
 
 // Products of few rows with NVFP4 weights. They are bound by reading weights, so a whole decoded
 // copy in memory would cost more than the product. Instead a thread decodes the weights of some
-// outputs into its caches, multiplies them, and goes on: memory is read once, as codes. The order in
-// which an element is summed does not depend on the number of outputs, so results are those of a
-// whole copy.
+// outputs into its caches, multiplies them, and goes on: memory is read once, as codes. The order
+// in which an element is summed does not depend on the number of outputs, so results are those of
+// a whole copy.
 
 import (
 	"spmoe/mx/internal/nvfp4"
