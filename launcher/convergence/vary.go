@@ -90,9 +90,12 @@ func (r Recipe) with(settings []Setting, short map[string]string, one bool) Reci
 	return r
 }
 
-// checkArms returns an error if two compared arms are the same run, as with a setting that their
-// precision does not use.
+// checkArms returns an error if two arms with varied settings are the same run, as with a setting
+// that their precision does not use.
 func (c *Comparison) checkArms() error {
+	if c.Varied == nil {
+		return nil
+	}
 	seen := map[string]string{}
 	for _, r := range c.compared() {
 		cfg := c.config(r, c.Config.Seed)

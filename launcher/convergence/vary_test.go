@@ -57,7 +57,7 @@ func TestVariedConfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := tiny(t, "", 10, "bf16,mxfp8")
-	c.Recipes = recipes
+	c.Recipes, c.Varied = recipes, []string{"both"}
 	var got []string
 	for _, r := range recipes {
 		cfg := c.config(r, 1)
@@ -93,7 +93,7 @@ func TestSameArms(t *testing.T) {
 			t.Fatal(err)
 		}
 		comparison := tiny(t, "", 10, "bf16,mxfp8")
-		comparison.Recipes = recipes
+		comparison.Recipes, comparison.Varied = recipes, []string{"one"}
 		err = comparison.checkArms()
 		if (err != nil) != c.same {
 			t.Errorf("%s, %s: %v", c.precision, recipes[1].About, err)
