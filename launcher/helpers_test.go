@@ -21,6 +21,9 @@ import (
 	"spmoe/launcher/report/tensorboard"
 )
 
+// ownText is a corpus that needs no writing: this package.
+var ownText, _ = filepath.Abs(".")
+
 // outcome is what a command line did.
 type outcome struct {
 	code        int

@@ -44,9 +44,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ownText is a corpus that needs no writing: this package.
-var ownText, _ = filepath.Abs(".")
-
 // processRun is a run of a second, more what a test adds.
 func processRun(out string, more ...string) []string {
 	return slices.Concat(strings.Fields("-np 4 --ranks process train --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --report=false"),
