@@ -140,7 +140,7 @@ func TestSections(t *testing.T) {
 		t.Errorf("sections %+v", all)
 	}
 	for _, test := range []struct{ old, changed, message string }{
-		{"machine: this one\n", "", "a.txt:1: no line that begins with machine:"},
+		{"machine: this one\n", "", `a.txt:1: the header has no line "machine:"`},
 		{"tensor mx, 100 lines", "tensor", `measures: "tensor"`},
 	} {
 		_, err := sections("a.txt", strings.ReplaceAll(result, test.old, test.changed))

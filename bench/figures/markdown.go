@@ -22,7 +22,7 @@ const given = "given"
 
 var (
 	comment = regexp.MustCompile(`<!-- figures: (.*?) -->`)
-	named   = regexp.MustCompile("bench/results/[\\w-]+(?:\\.\\w+)?") // a file, or the folder that a longer path leads to
+	named   = regexp.MustCompile(`bench/results/[\w-]+(?:\.\w+)?`) // a file, or the folder that a longer path leads to
 	item    = regexp.MustCompile(`^ *(?:[-*]|\d+\.) `)
 )
 

@@ -97,7 +97,7 @@ func extend(header map[string]string, paragraph string) (map[string]string, bool
 func (s *section) complete() error {
 	for _, k := range keys {
 		if s.header[k] == "" {
-			return fmt.Errorf("%s: no line that begins with %s:", s.place, k)
+			return fmt.Errorf("%s: the header has no line %q", s.place, k+":")
 		}
 	}
 	text := s.header["measures"]

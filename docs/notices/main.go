@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 )
@@ -41,9 +40,13 @@ func notices(root string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "The launcher of spmoe contains these modules and Go's standard library, under the licences below.\n")
-	for _, m := range append(modules, module{path: "Go", dir: runtime.GOROOT()}) {
+	for _, m := range append(modules, module{path: "Go", dir: strings.TrimSpace(string(goroot))}) {
 		if err := m.write(&out); err != nil {
 			return nil, err
 		}
