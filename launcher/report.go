@@ -27,8 +27,8 @@ func defineReport(fs *flag.FlagSet) action {
 	return f.run
 }
 
-// run writes the report, plots, metrics.csv and TensorBoard events of each run again, and a page of all runs if
-// there are several.
+// run writes the report, plots, metrics.csv and TensorBoard events of each run again, and a page of
+// all runs if there are several.
 func (f *reportFlags) run(_ context.Context, env env) error {
 	folders := env.args
 	if len(folders) == 0 {

@@ -55,6 +55,7 @@ var measured = []struct {
 	scatter           design.Scatter
 }{
 	{"debug", 1500, 16, 128, 1e-3, design.Scatter{Train: 0.00338, HeldOut: 0.00408, Correlation: 0.66, Pairs: 20}},
+	{"300K", 1500, 32, 128, 8e-3, design.Scatter{Train: 0.01255, HeldOut: 0.01098, Correlation: 0.89, Pairs: 8}},
 	{"debug", 1500, 16, 128, 3e-3, design.Scatter{Train: 0.00925, HeldOut: 0.01082, Correlation: 0.97, Pairs: 10}},
 }
 
