@@ -81,7 +81,7 @@ func TestSuggestions(t *testing.T) {
 // Where the shell shows descriptions, flags and commands have one, and values do not.
 func TestDescribedSuggestions(t *testing.T) {
 	for words, want := range map[string]string{
-		"tra": "train\ttrain a model on text\n", "train --save-ev": "--save-every\tsteps (500) or time (10m) between checkpoints", "checkpoint ver": "verify\tverify the checksums", "help rep": "report\twrite a run's report",
+		"tra": "train\ttrain a model on text\n", "train --save-ev": "--save-every\tsteps (500) or time (10m) between checkpoints", "checkpoint ver": "verify\tverify the checksums", "help rep": "report\twrite the report pages of runs",
 		"train --recompute sel": "selective\n", "train --recompute=sel": "--recompute=selective\n", "train --resume=t": "--resume=true\n", "train --config ": ":file\n",
 	} {
 		got := succeed(t, append([]string{complete, described}, strings.Split(words, " ")...)...)

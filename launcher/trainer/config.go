@@ -74,7 +74,7 @@ type Config struct {
 	EvalEvery     int `toml:"eval_every" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs; 0: only at start and end"`
 	EvalSequences int `toml:"eval_sequences" help:"validation sequences per evaluation"`
 
-	EvalTasks []string `toml:"eval_tasks" help:"JSONL files with questions in the form of LAMBADA, HellaSwag or ARC to answer at each evaluation, as eval --tasks does"`
+	EvalTasks []string `toml:"eval_tasks,omitempty" help:"JSONL files with questions in the form of LAMBADA, HellaSwag or ARC to answer at each evaluation, as eval --tasks does"`
 
 	RecordEvery   int    `toml:"record_every" help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
 	RecordRoutes  bool   `toml:"record_routes" help:"write the experts of each token and their weights, in every step and layer, to OUT/routes.arrow, which launcher routes reads"`

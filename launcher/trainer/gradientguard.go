@@ -165,6 +165,9 @@ func (g *gradientGuard) judgeSecond(first, second attempt, replayed bool) gradie
 	return useGradients
 }
 
+// disagree reports whether two attempts have differed, so that a third one decides.
+func (g *gradientGuard) disagree() bool { return len(g.attempts) == 2 }
+
 // judgeThird accepts what two of three attempts agree on. The first two differ.
 func (g *gradientGuard) judgeThird(first, second, third attempt) gradientVerdict {
 	step, wrong := g.progress.Step+1, g.wrong(third)

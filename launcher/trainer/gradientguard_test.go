@@ -338,6 +338,32 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// A weight that changes between two attempts, before its checksum is taken, does not outvote the
+// first attempt.
+func TestReplayWithDamagedWeight(t *testing.T) {
+	t.Parallel()
+	undisturbed := guardedConfig(t, nil)
+	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	cfg := undisturbed
+	cfg.Guard.Replay, cfg.Out = 3, filepath.Join(t.TempDir(), "run")
+	var attempts tries
+	got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
+		if computed || attempts.next(r) != 2 || r.progress.Step+1 != 6 || r.comm.Rank() != 1 {
+			return
+		}
+		for i, w := range r.model.Groups[2].Work.BF16() {
+			r.model.Groups[2].Work.BF16()[i] = w ^ 1<<15
+		}
+		r.memory.weightSums = r.memory.sumWeights(r.memory.weightSums[:0])
+	})
+	if alarms := got.texts(); err != nil || len(alarms) != 1 || !strings.Contains(alarms[0], "step 6 had a transient fault") {
+		t.Errorf("error %v, alarms %q", err, alarms)
+	}
+	sameState(t, "damaged weight", cfg, undisturbed, cfg.Steps)
+}
+
 func TestNorms(t *testing.T) {
 	var n norms
 	g := Guard{Spike: 10}

@@ -259,11 +259,28 @@ func (g *memoryGuard) repair(all []finding) error {
 		g.state.balancer.setBiases(g.biases)
 		known = all[source].sums()[biases]
 	}
+	return g.publish(known)
+}
+
+// republish publishes the weights again, changed or not. A rank takes the checksums of its part of
+// shared weights when it is done with a step: what a faster rank has damaged by then looks intact.
+// It is collective.
+func (g *memoryGuard) republish() error {
+	if !g.taken {
+		return g.state.optim.Publish()
+	}
+	defer g.ex.Enter(g.ex.Enter(profile.Guards))
+	return g.publish(g.weightSums[len(g.state.groups())])
+}
+
+// publish publishes the weights from the master weights and takes their checksums. That of the
+// selection biases is known.
+func (g *memoryGuard) publish(biases uint64) error {
 	g.state.optim.Verify() // the next report has the result
 	if err := g.state.optim.Publish(); err != nil {
 		return err
 	}
 	g.weightSums = g.sumWeights(g.weightSums[:0])
-	g.weightSums[biases] = known
+	g.weightSums[len(g.state.groups())] = biases
 	return nil
 }

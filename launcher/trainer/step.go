@@ -123,7 +123,11 @@ func (r *rank) judge(a attempt) (gradientVerdict, error) {
 	if err != nil || again {
 		return computeAgain, err
 	}
-	return r.gradients.judge(a)
+	verdict, err := r.gradients.judge(a)
+	if err == nil && r.gradients.disagree() {
+		err = r.memory.republish()
+	}
+	return verdict, err
 }
 
 // discard drops what an attempt has left behind.
