@@ -104,7 +104,7 @@ func TestHostsDisagree(t *testing.T) {
 		}
 		if r.comm.Rank() == 2 {
 			r.model.Groups[1].Work.Bytes()[0] ^= 1
-			r.memory.take() // as if it had been published so
+			r.memory.take(r.progress.Step) // as if it had been published so
 		}
 		if err := r.comm.Barrier(); err != nil {
 			t.Error(err)

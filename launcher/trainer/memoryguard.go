@@ -38,13 +38,24 @@ type memoryGuard struct {
 // maxRepairs bounds the repairs of weights within a step.
 const maxRepairs = 3
 
-// take computes the checksums of this rank's weights after a step, if the step is to be checked.
-func (g *memoryGuard) take() {
-	if g.taken = due(g.period, g.state.progress.Step); !g.taken {
+// take computes the checksums of this rank's weights after a number of steps, if the next step is to
+// be checked. The ranks must meet before that step: until then nothing tells a weight that has
+// changed in memory from one that was published.
+func (g *memoryGuard) take(steps int) {
+	if g.taken = due(g.period, steps); !g.taken {
 		return
 	}
 	defer g.ex.Enter(g.ex.Enter(profile.Guards))
 	g.weightSums, g.repairs = g.sumWeights(g.weightSums[:0]), 0
+	g.biases = g.state.balancer.biases(g.biases[:0])
+}
+
+// takeBiases computes the checksum of this rank's selection biases, which move after the weights.
+func (g *memoryGuard) takeBiases() {
+	if !g.taken {
+		return
+	}
+	g.weightSums[len(g.state.groups())] = g.sumBiases()
 	g.biases = g.state.balancer.biases(g.biases[:0])
 }
 
@@ -66,11 +77,7 @@ func (g *memoryGuard) sumWeights(sums []uint64) []uint64 {
 		}
 		sums = append(sums, sum)
 	}
-	var sum uint64
-	for _, route := range g.state.balancer.routings {
-		sum = addSum(sum, g.ex, route.Bias)
-	}
-	sums = append(sums, sum)
+	sums = append(sums, g.sumBiases())
 	for _, group := range g.state.groups() {
 		var sum uint64
 		for t := range group.SharedWeights {
@@ -79,6 +86,13 @@ func (g *memoryGuard) sumWeights(sums []uint64) []uint64 {
 		sums = append(sums, sum)
 	}
 	return sums
+}
+
+func (g *memoryGuard) sumBiases() (sum uint64) {
+	for _, route := range g.state.balancer.routings {
+		sum = addSum(sum, g.ex, route.Bias)
+	}
+	return sum
 }
 
 // finding is what one rank has found, in the form that ranks exchange: the earlier checksums of its
@@ -262,9 +276,8 @@ func (g *memoryGuard) repair(all []finding) error {
 	return g.publish(known)
 }
 
-// republish publishes the weights again, changed or not. A rank takes the checksums of its part of
-// shared weights when it is done with a step: what a faster rank has damaged by then looks intact.
-// It is collective.
+// republish publishes the weights again, changed or not: what has changed before its checksum was
+// taken looks intact. It is collective.
 func (g *memoryGuard) republish() error {
 	if !g.taken {
 		return g.state.optim.Publish()

@@ -247,7 +247,7 @@ func TestDisagreement(t *testing.T) {
 		got, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
 			if r.progress.Step+1 == 5 && !computed && attempts.next(r) == 1 && r.comm.Rank() == 2 {
 				flip(rng, of(r, rng))
-				r.memory.take() // as if it had been published so
+				r.memory.take(r.progress.Step) // as if it had been published so
 			}
 		})
 		want := fmt.Sprintf("step 5: %s of rank 2 are not those of the other ranks: they are published again", name)

@@ -99,8 +99,8 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	}
 	r.vault.begun = r.progress.Step
 	r.stateGuard.begin()
-	r.memory.take()
-	return r, nil
+	r.memory.take(r.progress.Step)
+	return r, c.Barrier() // take says why
 }
 
 // newMesh divides the ranks. It is collective.

@@ -66,7 +66,8 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 		return fail(err)
 	}
 
-	if err := r.stateGuard.afterUpdate(); err != nil {
+	r.memory.take(number)
+	if err := r.stateGuard.afterUpdate(); err != nil { // the ranks meet here
 		return fail(err)
 	}
 
@@ -77,7 +78,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	}
 	s = r.count(a, used, lr, imbalance)
 	r.checkpoints.timeIsUp = a.totals.save > 0
-	r.memory.take()
+	r.memory.takeBiases()
 
 	if err := r.data.routes.end(number); err != nil {
 		return fail(err)
