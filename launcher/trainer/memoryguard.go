@@ -38,7 +38,7 @@ type memoryGuard struct {
 // maxRepairs bounds the repairs of weights within a step.
 const maxRepairs = 3
 
-// take computes the checksums of this rank's weights after a number of steps, if the next step is to
+// take computes the checksums of this rank's weights after a number of steps, if the next one is to
 // be checked. The ranks must meet before that step: until then nothing tells a weight that has
 // changed in memory from one that was published.
 func (g *memoryGuard) take(steps int) {
