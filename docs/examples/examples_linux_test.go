@@ -26,6 +26,11 @@ var shortened = []struct{ old, new string }{
 	{"--spares 1 train  ", "--spares 1 train --steps 2 --batch 8 --seq 64 --eval-sequences 8 --sample-tokens 2 "},
 	{"verify-layouts ", "verify-layouts --steps 1 --batch 8 --seq 32 "},
 	{"-np 8 compare ", "-np 8 compare --quick --steps 4 --seeds 2 --eval-sequences 8 || [ $? = 3 ] "}, // undecided
+	{"--quick --seeds 3 --vary optimizer.lr=5e-4,3e-3 --out runs/rates", "--quick --steps 4 --seeds 2 --eval-sequences 8 " +
+		"--vary optimizer.lr=5e-4,3e-3 --out runs/rates || [ $? = 3 ]"}, // undecided
+	{"launcher run docs/recipes/twenty-minutes-2-cores.toml", "sed -e 's/^steps = .*/steps = 4/; s/^seq = .*/seq = 64/; s/^batch = .*/batch = 4/; s/^warmup = .*/warmup = 1/' " +
+		"-e 's/^vocab = .*/vocab = 300/; s/^max_tokens = .*/max_tokens = 8/; s/^eval_sequences = .*/eval_sequences = 2/; /^.expected/,$d' " +
+		"$ROOT/docs/recipes/twenty-minutes-2-cores.toml > short.toml\nlauncher run short.toml --data ~/text"},
 	{"--steps 300 --seq 256", "--steps 4 --seq 64 --batch 4 --eval-sequences 2 --sample-tokens 8"},
 	{"eval --checkpoint runs/first", "eval --checkpoint runs/first --max-tokens 128"},
 	{"--data ~/text --steps 100", "--data ~/text --steps 2 --batch 4 --seq 64 --eval-sequences 2 --sample-tokens 2"},
@@ -123,6 +128,10 @@ func run(t *testing.T, bin string, scripts []string) {
 			t.Fatal(err)
 		}
 	}
+	repository, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(work, "script")
 	for _, script := range scripts {
 		script = shorten(script, map[string]bool{})
@@ -131,7 +140,7 @@ func run(t *testing.T, bin string, scripts []string) {
 		}
 		shell := exec.Command("bash", file)
 		shell.Dir = work
-		shell.Env = append(os.Environ(), "HOME="+home, "PATH="+bin+":"+os.Getenv("PATH"))
+		shell.Env = append(os.Environ(), "HOME="+home, "ROOT="+repository, "PATH="+bin+":"+os.Getenv("PATH"))
 		if output, err := shell.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s\n%s", err, script, output)
 		}
