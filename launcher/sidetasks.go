@@ -51,6 +51,7 @@ type sideTasks struct {
 	server *web.Server // nil without --http
 	stop   chan struct{}
 	files  sync.WaitGroup // those that follow the run's record
+	words  sync.Mutex     // of warnings, as these files may fail together
 }
 
 // start begins the side tasks of a run. The caller must call end when the run ends. In a rank
@@ -168,5 +169,7 @@ func (f *sideTaskFlags) wait(ctx context.Context, run error, env env) error {
 }
 
 func (t *sideTasks) warn(format string, args ...any) {
+	t.words.Lock()
+	defer t.words.Unlock()
 	fmt.Fprintf(t.errOut, "launcher: warning: "+format+"\n", args...)
 }
