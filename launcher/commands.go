@@ -48,7 +48,7 @@ func commands() []command {
 			"-np 8 train --flavor 16B --dry-run",
 		}},
 		{name: "run", group: groupTrain, args: "FILE", about: "make a tokenizer, a model, an evaluation, an export and a page as a run file says", define: defineRun, outlives: true, examples: []string{
-			"run docs/recipes/twenty-minutes-2-cores.toml",
+			"run docs/recipes/five-minutes-2-cores.toml",
 			"run docs/recipes/night-2-cores.toml --data corpus/ --out runs/night",
 		}},
 		{name: "compare", group: groupCheck, about: "train in several precisions and test whether their final losses are equivalent", define: defineCompare, outlives: true, examples: []string{

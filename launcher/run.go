@@ -88,7 +88,7 @@ type fileRun struct {
 func (f *runFlags) read(path string) (*fileRun, error) {
 	text, err := system.ReadFile(path, stricttoml.MaxSize)
 	if err != nil {
-		return nil, fmt.Errorf("%w: give a run file, such as docs/recipes/twenty-minutes-2-cores.toml", err)
+		return nil, fmt.Errorf("%w: give a run file, such as docs/recipes/five-minutes-2-cores.toml", err)
 	}
 	r := &fileRun{text: text, plain: f.plain}
 	if r.file, r.train, err = runfile.Parse(text); err != nil {
