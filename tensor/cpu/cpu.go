@@ -10,8 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-
-	"github.com/klauspost/cpuid/v2"
 )
 
 // EnvVar is the environment variable that names the tier to use.
@@ -37,14 +35,6 @@ func Tiers() []Tier { return here.Tiers() }
 
 // Has reports whether this CPU has a tier, whatever the value of SPMOE_CPU.
 func Has(t Tier) bool { return slices.Contains(Tiers(), t) }
-
-// Model is the CPU's brand name, or "unknown".
-func Model() string {
-	if cpuid.CPU.BrandName == "" {
-		return "unknown"
-	}
-	return cpuid.CPU.BrandName
-}
 
 // choose returns the tier for a value of SPMOE_CPU. If the value is not usable, it returns the best
 // tier and an error.
