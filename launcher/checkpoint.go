@@ -60,10 +60,14 @@ func needPaths(name string, run action) action {
 }
 
 // exportFlags are the flags of checkpoint export.
-type exportFlags struct{ out, dtype string }
+type exportFlags struct {
+	out, dtype string
+	averaged   bool
+}
 
 func defineExport(fs *flag.FlagSet) action {
 	f := &exportFlags{}
+	defineAveraged(fs, &f.averaged)
 	fs.StringVar(&f.out, "out", "", "`FILE` write the safetensors file FILE")
 	fs.StringVar(&f.dtype, "dtype", "bf16", "`TYPE` type of the exported weights: bf16 or fp32; selection biases are always fp32")
 	return needPaths(fs.Name(), f.run)
@@ -138,7 +142,7 @@ func (f *exportFlags) run(ctx context.Context, env env) error {
 	case f.dtype != "bf16" && f.dtype != "fp32":
 		return fmt.Errorf("--dtype is %q: use bf16 or fp32", f.dtype)
 	}
-	source, err := weights.OpenCheckpoint(env.args[0])
+	source, err := openWeights(weights.OpenCheckpoint, env.args[0], f.averaged)
 	if err != nil {
 		return err
 	}

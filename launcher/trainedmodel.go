@@ -27,13 +27,33 @@ import (
 type modelFlags struct {
 	ranks                            int
 	checkpoint, tokenizer, precision string
+	averaged                         bool
 }
 
 func (f *modelFlags) define(fs *flag.FlagSet) {
 	defineRankCount(fs, &f.ranks, 1)
 	fs.StringVar(&f.checkpoint, "checkpoint", "", "`FOLDER` run, checkpoint or Hugging Face model to use; empty: the newest run")
+	defineAveraged(fs, &f.averaged)
 	fs.StringVar(&f.tokenizer, "tokenizer", "", "`NAME` tokenizer, as in train --tokenizer; empty: the folder's")
 	fs.StringVar(&f.precision, "precision", "", "`TEXT` number formats, as in train --precision; empty: the run's, and bf16 for a Hugging Face model")
+}
+
+// defineAveraged defines the flag that selects averaged weights.
+func defineAveraged(fs *flag.FlagSet, averaged *bool) {
+	fs.BoolVar(averaged, "averaged", false, "use the averaged weights that a run with --ema saves, instead of the last ones")
+}
+
+// openWeights opens the weights in a folder with open: the averaged ones if the flag says so.
+func openWeights(open func(path string) (*weights.Source, error), path string, averaged bool) (*weights.Source, error) {
+	source, err := open(path)
+	if err != nil || !averaged {
+		return source, err
+	}
+	if err := source.UseAverage(); err != nil {
+		source.Close()
+		return nil, fmt.Errorf("--averaged: %w", err)
+	}
+	return source, nil
 }
 
 // trainedModel is a trained model with the settings to run it.
@@ -58,7 +78,7 @@ func (f *modelFlags) open() (m *trainedModel, err error) {
 		}
 	}
 	m = &trainedModel{ranks: f.ranks}
-	if m.source, err = weights.Open(path); err != nil {
+	if m.source, err = openWeights(weights.Open, path, f.averaged); err != nil {
 		return nil, err
 	}
 	if err := m.configure(f); err != nil {
