@@ -1,0 +1,241 @@
+package moe
+
+// How the parameters of a model are collected, and their memory is allocated.
+
+import (
+	"fmt"
+
+	"github.com/apache/arrow/go/v17/arrow/memory"
+
+	"spmoe/tensor"
+)
+
+// groupNames are the names of a model's groups. A stage may lack some.
+var groupNames = [...]string{"norm", "dense", "expert"}
+
+// builder collects the parameters of a model and then allocates their memory.
+type builder struct {
+	precision Precision
+	mesh      Mesh
+	layers    int              // of the model
+	inference bool             // there are no gradients
+	memory    memory.Allocator // of weights and gradients; nil: the default
+	operands  *operands        // of the model being built
+	norms     *Group           // FP32 in every precision: norms and routers
+	dense     *Group           // replicated matrices
+	experts   *Group           // this rank's routed experts
+	pending   []binding
+	units     []int // where the units of the dense group begin: see sharded
+}
+
+// binding is a weight that waits for memory: elements [at, at+len(dims)) of a group.
+type binding struct {
+	w     *weight
+	group *Group
+	at    int
+	dims  []int
+}
+
+func newBuilder(p Precision, m Mesh) *builder {
+	return &builder{
+		precision: p,
+		mesh:      m,
+		norms:     &Group{Name: groupNames[0], Ranks: m.World},
+		dense:     &Group{Name: groupNames[1], Ranks: m.World},
+		experts:   &Group{Name: groupNames[2], Ranks: m.Replicas, Experts: true},
+	}
+}
+
+// share makes the ranks of a host hold the matrices once that several of them have.
+func (b *builder) share() {
+	b.dense.host = newHost(b.mesh.World, b.mesh.Host)
+	b.experts.host = newHost(b.mesh.Replicas, nil)
+	b.dense.Shared, b.experts.Shared = b.dense.host != nil && !b.shards(), b.experts.host != nil
+	if b.dense.Shared || b.shards() {
+		b.dense.Across = b.mesh.Across
+	}
+}
+
+// shards reports whether the dense group is sharded over hosts.
+func (b *builder) shards() bool { return b.mesh.FSDP && b.mesh.Across != nil && !b.inference }
+
+// beginUnit says that the next matrices are a unit.
+func (b *builder) beginUnit() { b.units = append(b.units, b.dense.ParamLen()) }
+
+// add appends adjacent parameters to a group and binds w to all of them, with shape dims.
+func (b *builder) add(g *Group, w *weight, dims []int, params ...*Param) {
+	at := 0
+	for _, p := range g.Params {
+		at += p.Len()
+	}
+	n := 0
+	for _, p := range params {
+		n += p.Len()
+	}
+	g.Params = append(g.Params, params...)
+	b.pending = append(b.pending, binding{w, g, at, dims})
+	if want := product(dims); n != want {
+		panic(fmt.Sprintf("moe: %s: %d parameters bound to a weight of %d", params[0].Name, n, want))
+	}
+}
+
+// matrix appends one [out, in] parameter to the replicated matrices.
+func (b *builder) matrix(w *weight, name string, out, in int, init Init) {
+	b.add(b.dense, w, []int{out, in}, &Param{Name: name + ".weight", Dims: []int{out, in}, Init: init, Class: Plain})
+}
+
+// linear appends the [out, in] parameter of a linear layer, with the recipe of linear layers.
+func (b *builder) linear(l *linear, name string, out, in int, init Init) {
+	b.matrix(&l.weight, name, out, in, init)
+	p := b.lastMatrix()
+	p.Class = Linear
+	b.quantize(b.dense, l, Linear, p)
+}
+
+// lastMatrix returns the parameter that matrix has appended last.
+func (b *builder) lastMatrix() *Param { return b.dense.Params[len(b.dense.Params)-1] }
+
+// grouped appends the parameters of a grouped linear layer, one per group of rows. Those of routed
+// experts have a recipe of their own.
+func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
+	b.add(g, &l.weight, dims, params...)
+	class := Linear
+	if g == b.experts {
+		class = Expert
+		l.unit = dims[1] // replicas divide the gradient expert by expert
+	}
+	for _, p := range params {
+		p.Class = class
+	}
+	b.quantize(g, l, class, params[0])
+	if l.mx != nil && class == Expert {
+		l.mx.firstExpert = b.mesh.EP.Rank() * dims[0]
+	}
+}
+
+// quantize sets the recipe of a layer, if it has one. p is the layer's first parameter.
+func (b *builder) quantize(g *Group, l *linear, class Class, p *Param) {
+	id := identify(p, g.Experts && (g.Ranks == nil || g.Ranks.Rank() == 0))
+	if how := b.precision.of(id.part(), id.layer, b.layers); how != nil {
+		l.mx = &mxLinear{Recipe: *how, inference: b.inference, identity: id, operands: b.operands, peers: b.mesh.Operands}
+		if class == Expert {
+			l.mx.peers = b.mesh.Replicas
+		}
+		g.quantized = append(g.quantized, l)
+	}
+}
+
+// norm appends one RMSNorm weight of n ones.
+func (b *builder) norm(w *weight, name string, n int) {
+	b.add(b.norms, w, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Ones}})
+}
+
+// groups allocates the memory of all groups and binds all weights. It is collective if a group is
+// shared.
+func (b *builder) groups() ([]*Group, error) {
+	var groups []*Group
+	for _, g := range []*Group{b.norms, b.dense, b.experts} {
+		if len(g.Params) == 0 {
+			continue
+		}
+		work := b.precision.DType
+		if g == b.norms {
+			work = tensor.FP32
+		}
+		if err := b.allocate(g, work); err != nil {
+			return nil, err
+		}
+		groups = append(groups, g)
+	}
+	for _, p := range b.pending {
+		end := p.at + product(p.dims)
+		p.group.weights = append(p.group.weights, p.w)
+		p.w.at = p.at
+		if s := p.group.sharded; s != nil {
+			s.bind(p.w, p.dims)
+		} else {
+			p.w.W = p.group.Work.Slice(p.at, end).Reshape(p.dims...)
+		}
+		if !b.inference {
+			if p.group.sharded == nil {
+				p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
+			}
+			p.w.stale = true
+			p.w.host = p.group.host
+			p.w.rows = p.w.host.divide(p.w.Grad.Mat().Rows, p.w.unit)
+		}
+	}
+	for _, g := range groups {
+		if err := g.allocateQuantized(b.memory); err != nil {
+			return nil, err
+		}
+	}
+	return groups, nil
+}
+
+// allocate allocates the memory of a group. It is collective if the group is shared or sharded.
+func (b *builder) allocate(g *Group, dtype tensor.DType) (err error) {
+	if g != b.dense || !b.shards() {
+		return g.allocate(b.memory, dtype, !b.inference)
+	}
+	if g.sharded, err = newSharded(g, b.units, b.mesh.Cut); err != nil {
+		return err
+	}
+	return g.sharded.allocate(b.memory, dtype)
+}
+
+func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bool) error {
+	n := 0
+	for _, p := range g.Params {
+		n += p.Len()
+	}
+	padded := (n + groupMultiple - 1) / groupMultiple * groupMultiple
+	work, err := g.host.allocate(from, padded*dtype.Size())
+	if err != nil {
+		return err
+	}
+	g.Work = tensor.FromBytes(work, dtype, padded)
+	if gradients {
+		grad, err := g.host.allocate(from, padded*tensor.FP32.Size())
+		if err != nil {
+			return err
+		}
+		g.Grad = tensor.FromBytes(grad, tensor.FP32, padded)
+	}
+	at := 0
+	for _, p := range g.Params {
+		end := at + p.Len()
+		p.Work = g.Work.Slice(at, end).Reshape(p.Dims...)
+		if gradients {
+			p.Grad = g.Grad.Slice(at, end).Reshape(p.Dims...)
+		}
+		at = end
+	}
+	return nil
+}
+
+// allocateQuantized allocates memory for the quantized forms of weights, and divides the work of
+// quantizing them among the ranks that share them.
+func (g *Group) allocateQuantized(from memory.Allocator) error {
+	if g.sharded != nil {
+		return g.sharded.allocateQuantized(from)
+	}
+	var to *tensor.Arena // nil: each in memory of its own
+	shared := sharedMemory{host: g.host, from: from}
+	if g.Shared {
+		to = &tensor.Arena{Allocator: &shared, First: quantizedBytes(g.quantized)}
+	}
+	for _, l := range g.quantized {
+		l.mx.allocate(to, l.W)
+	}
+	g.mine = g.host.share(g.quantized)
+	return shared.err
+}
+
+// quantizedBytes returns the bytes in an arena of the quantized forms of some weights.
+func quantizedBytes(layers []*linear) (sum int) {
+	for _, l := range layers {
+		sum += int(float64(l.W.Len())*l.mx.WeightBytes()) + quantizedParts*tensor.Alignment
+	}
+	return sum
+}
