@@ -33,6 +33,7 @@ type Heap struct {
 
 	bells []bell // where goroutines of this process park; nil: ranks are processes, which park in the kernel
 	spins bool   // a waiting rank may spin: there is a processor per rank
+	parks bool   // a waiting rank parks at once, see ParkVar
 
 	patience []patience // by rank
 
@@ -114,7 +115,7 @@ func New(p Part, control int) *Heap {
 	}
 	words := make([]uint64, sizeOf(ranks, control, 0, 0)/8) // in words, so that everything in it is aligned
 	h.attach(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 8*len(words)), newHeader(p, control))
-	h.spins = ranks <= runtime.GOMAXPROCS(0)
+	h.spins = ranks <= runtime.GOMAXPROCS(0) && !h.parks
 	return h
 }
 
@@ -142,6 +143,7 @@ func (h *Heap) attach(memory []byte, fresh *header) {
 	h.ranks, h.region, h.vault = int(h.header.ranks), h.header.region, h.header.vault
 	h.part = Part{int(h.header.first), h.ranks, int(h.header.world)}
 	h.patience = make([]patience, h.ranks)
+	h.parks = os.Getenv(ParkVar) != ""
 	lines := headerSize + h.ranks*lineSize
 	h.control = memory[lines : lines+int(h.header.control)]
 	h.start = regionsAt(h.ranks, len(h.control))
@@ -156,7 +158,7 @@ func (h *Heap) Part() Part { return h.part }
 // Shared reports whether ranks are processes, which only see each other's memory in the heap.
 func (h *Heap) Shared() bool { return h.bells == nil }
 
-// Spins reports whether every rank has a processor.
+// Spins reports whether every rank has a processor and may keep it while it waits.
 func (h *Heap) Spins() bool { return h.spins }
 
 // Control returns the bytes for the ranks' use, zero at first.

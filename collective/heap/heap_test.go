@@ -52,6 +52,37 @@ func TestAwait(t *testing.T) {
 	}
 }
 
+// counter counts calls of a waiting rank that offer help.
+type counter struct{ idle, helped int }
+
+func (c *counter) Idle(bool)  { c.idle++ }
+func (c *counter) Help() bool { c.helped++; return false }
+
+// With [ParkVar], a rank with a processor of its own parks before it polls or helps.
+func TestParksAtOnce(t *testing.T) {
+	for _, value := range []string{"", "1"} {
+		t.Setenv(ParkVar, value)
+		h, parks := New(Whole(1), 0), value != ""
+		if h.Spins() == parks {
+			t.Fatalf("%s=%s: it spins: %t", ParkVar, value, h.Spins())
+		}
+		var helper counter
+		var word atomic.Bool
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			h.Await(0, &helper, word.Load)
+		}()
+		awaitWaiting(h, 0)
+		word.Store(true)
+		h.Ring(0)
+		<-done
+		if asked := helper.idle+helper.helped > 0; asked == parks {
+			t.Errorf("%s=%s: %+v", ParkVar, value, helper)
+		}
+	}
+}
+
 // Several goroutines of one rank, each waiting for something else, all get what they wait for.
 func TestAwaitOfSeveral(t *testing.T) {
 	const goroutines, rounds = 4, 200

@@ -97,9 +97,9 @@ func TestOffsetsOutside(t *testing.T) {
 // A rank parked in the kernel on its mapping is woken through another.
 func TestAwaitMapped(t *testing.T) {
 	file := create(t, 2, 0, 0)
-	for _, spins := range []bool{false, true} {
+	for _, c := range []struct{ spins, parks bool }{{spins: true}, {}, {parks: true}} {
 		waits := open(t, file)
-		waits.spins = spins
+		waits.spins, waits.parks = c.spins, c.parks
 		testAwait(t, waits, open(t, file))
 	}
 }

@@ -17,6 +17,10 @@ import (
 	"time"
 )
 
+// ParkVar is the environment variable that makes ranks park as soon as they wait, if it is not empty.
+// They leave their processors to other programs, and their own steps take longer.
+const ParkVar = "SPMOE_PARK"
+
 // spinTime is how long a rank polls before it parks. It covers the usual jitter between ranks that
 // do equal work. Waking a parked goroutine on an idle core takes longer.
 const spinTime = 20 * time.Microsecond
@@ -84,6 +88,9 @@ func (p *patience) note(success bool) {
 // poll waits for a while without parking: by helping, by spinning, or by letting processes run that
 // share this processor.
 func (h *Heap) poll(rank int, i Idler, ready func() bool) (success bool) {
+	if h.parks {
+		return false
+	}
 	if i != nil && h.spins {
 		return help(i, ready)
 	}

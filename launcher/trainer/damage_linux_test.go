@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/collective/heap"
 	"spmoe/launcher/spmd"
 )
 
@@ -26,8 +27,13 @@ type injury struct {
 	Strike *strike // if given, it is all that happens
 }
 
-// TestMain lets the test program be a rank that a test has started.
+// TestMain lets the test program be a rank that a test has started. Ranks park at once, because
+// several tests share the processors and their steps are short: a rank that polls takes time from
+// those that it waits for.
 func TestMain(m *testing.M) {
+	if _, given := os.LookupEnv(heap.ParkVar); !given {
+		os.Setenv(heap.ParkVar, "1")
+	}
 	member, err := spmd.Joined()
 	if err == nil && member == nil {
 		os.Exit(m.Run())
