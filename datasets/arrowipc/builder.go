@@ -31,6 +31,12 @@ type structs struct {
 	items []byte
 }
 
+// add appends a struct of two integers of 8 bytes.
+func (s *structs) add(first, second int64) {
+	s.items = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(s.items, uint64(first)), uint64(second))
+	s.n++
+}
+
 type text string
 
 type vector []object

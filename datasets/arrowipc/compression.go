@@ -49,12 +49,32 @@ func (c codec) unpack(b []byte) ([]byte, error) {
 	if len(b) < 8 {
 		return nil, errors.New("it is compressed and has no length")
 	}
-	n, b := int64(binary.LittleEndian.Uint64(b)), b[8:]
-	if n == -1 {
+	n := int64(binary.LittleEndian.Uint64(b))
+	if n < -1 || n > mostBuffer || n > freeLength+mostRatio*int64(len(b)) {
+		return nil, fmt.Errorf("it says that its %d bytes are %d unpacked, which no text is", len(b), n)
+	}
+	return c.decompress(b[8:], n)
+}
+
+// unpackTo decompresses a buffer that must have n bytes, which may be a large multiple of its own.
+func (c codec) unpackTo(b []byte, n int64) ([]byte, error) {
+	if c == plain {
 		return b, nil
 	}
-	if n < 0 || n > mostBuffer || n > freeLength+mostRatio*int64(len(b)) {
-		return nil, fmt.Errorf("it says that its %d bytes are %d unpacked, which no text is", len(b), n)
+	if len(b) < 8 {
+		return nil, errors.New("it is compressed and has no length")
+	}
+	says := int64(binary.LittleEndian.Uint64(b))
+	if says != -1 && says != n {
+		return nil, fmt.Errorf("it says that it has %d bytes unpacked, expected %d", says, n)
+	}
+	return c.decompress(b[8:], says)
+}
+
+// decompress returns n bytes; -1: b is not compressed.
+func (c codec) decompress(b []byte, n int64) ([]byte, error) {
+	if n == -1 {
+		return b, nil
 	}
 	var r io.Reader
 	if c == lz4Frame {

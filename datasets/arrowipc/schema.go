@@ -1,10 +1,11 @@
-// Package arrowipc reads and writes the part of the Arrow IPC format that training text and tokens
-// need. It trusts no byte: every length and position is checked against the available data before
-// memory is allocated or read.
+// Package arrowipc reads and writes the part of the Arrow IPC format that training text, tokens and
+// routes need. It trusts no byte: every length and position is checked against the available data
+// before memory is allocated or read.
 //
 // [Text] reads a column of strings from a stream or a file (Feather version 2) of any schema,
 // record batch by record batch. [Tokens] is a file of lists of integers that is used in place, and
-// [WriteTokens] writes one.
+// [WriteTokens] writes one. [NumberWriter] and [NumberReader] write and read a stream of columns of
+// numbers.
 //
 // Source: Apache Arrow, "Columnar format", version 1.5, with Schema.fbs, Message.fbs and File.fbs.
 package arrowipc
@@ -15,6 +16,7 @@ import "fmt"
 const (
 	typeNull            = 1
 	typeInt             = 2
+	typeFloat           = 3
 	typeBinary          = 4
 	typeUTF8            = 5
 	typeStruct          = 13
@@ -35,6 +37,7 @@ const (
 	headerDictionary    = 2
 	headerRecordBatch   = 3
 	denseUnion          = 1
+	singlePrecision     = 1
 	compressionLZ4Frame = 0
 	compressionZstd     = 1
 )

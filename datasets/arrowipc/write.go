@@ -39,7 +39,7 @@ func WriteTokens(w io.Writer, field string, width int, metadata []string, parts 
 		out.copy(fmt.Sprintf("offsets of part %d", i+1), p.Offsets, offsets)
 		out.copy(fmt.Sprintf("values of part %d", i+1), p.Values, values)
 	}
-	out.write([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0})
+	out.end()
 	footer := flatbuffer(fields{short(metadataV5), schema, structs{}, structs{len(parts), blocks}})
 	out.write(footer)
 	out.write(binary.LittleEndian.AppendUint32(nil, uint32(len(footer))))
@@ -51,11 +51,15 @@ func schemaOf(field string, width int, metadata []string) fields {
 	integer := fields{word(int32(8 * width)), byteOf(0)}
 	item := fields{text("item"), byteOf(0), byteOf(typeInt), integer, nil, vector{}}
 	column := fields{text(field), byteOf(0), byteOf(typeLargeList), fields{}, nil, vector{item}}
-	var pairs vector
+	return fields{short(0), vector{column}, pairs(metadata)}
+}
+
+// pairs returns the metadata of a schema, whose keys and values come in turn.
+func pairs(metadata []string) (all vector) {
 	for i := 0; i < len(metadata); i += 2 {
-		pairs = append(pairs, fields{text(metadata[i]), text(metadata[i+1])})
+		all = append(all, fields{text(metadata[i]), text(metadata[i+1])})
 	}
-	return fields{short(0), vector{column}, pairs}
+	return all
 }
 
 // batchOf returns the header of a record batch and the length of its body.
@@ -63,14 +67,13 @@ func batchOf(p Part, offsets, values int64) (header fields, body int64) {
 	up := func(n int64) int64 { return (n + alignment - 1) / alignment * alignment }
 	at := up(offsets)
 	body = at + up(values)
-	pairs := func(numbers ...int64) structs {
-		var b []byte
-		for _, n := range numbers {
-			b = binary.LittleEndian.AppendUint64(b, uint64(n))
-		}
-		return structs{len(numbers) / 2, b}
+	var nodes, regions structs
+	nodes.add(p.Lists, 0)
+	nodes.add(p.Integers, 0)
+	for _, r := range []region{{0, 0}, {0, offsets}, {at, 0}, {at, values}} {
+		regions.add(r.offset, r.length)
 	}
-	return fields{long(p.Lists), pairs(p.Lists, 0, p.Integers, 0), pairs(0, 0, 0, offsets, at, 0, at, values)}, body
+	return fields{long(p.Lists), nodes, regions}, body
 }
 
 // counted counts the bytes written and stops at the first error.
@@ -96,6 +99,9 @@ func (c *counted) message(kind uint8, header fields, body int64) {
 	c.write(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, continuation), uint32(len(metadata))))
 	c.write(metadata)
 }
+
+// end writes the end of the stream.
+func (c *counted) end() { c.write([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}) }
 
 // copy writes n bytes of r and pads them.
 func (c *counted) copy(what string, r io.Reader, n int64) {

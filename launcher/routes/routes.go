@@ -15,16 +15,12 @@
 package routes
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 
-	"github.com/apache/arrow/go/v17/arrow"
-	"github.com/apache/arrow/go/v17/arrow/ipc"
+	"spmoe/datasets/arrowipc"
 )
 
 // Header describes the run that a file is of.
@@ -71,62 +67,43 @@ func (s Step) Layer(h Header, i int) (experts []int32, weights []float32) {
 	return s.Experts[i*n : (i+1)*n], s.Weights[i*n : (i+1)*n]
 }
 
-// schema returns the Arrow schema of a file.
-func (h Header) schema() (*arrow.Schema, error) {
+// columns returns the columns of a file, in the order of [columnStep] and so on.
+func (h Header) columns() []arrowipc.NumberColumn {
+	return []arrowipc.NumberColumn{
+		{Name: "step", Type: arrowipc.Int32},
+		{Name: "layer", Type: arrowipc.Int32},
+		{Name: "experts", Type: arrowipc.Uint16, List: h.TopK},
+		{Name: "weights", Type: arrowipc.Float32, List: h.TopK},
+	}
+}
+
+const (
+	columnStep = iota
+	columnLayer
+	columnExperts
+	columnWeights
+)
+
+// metadata returns the metadata of a file: its key and the header.
+func (h Header) metadata() ([]string, error) {
 	h.Format = format
 	text, err := json.Marshal(h)
-	if err != nil {
-		return nil, err
-	}
-	metadata := arrow.NewMetadata([]string{headerKey}, []string{string(text)})
-	return arrow.NewSchema(h.fields(), &metadata), nil
+	return []string{headerKey, string(text)}, err
 }
 
-func (h Header) fields() []arrow.Field {
-	k := int32(h.TopK)
-	return []arrow.Field{
-		{Name: "step", Type: arrow.PrimitiveTypes.Int32},
-		{Name: "layer", Type: arrow.PrimitiveTypes.Int32},
-		{Name: "experts", Type: arrow.FixedSizeListOfNonNullable(k, arrow.PrimitiveTypes.Uint16)},
-		{Name: "weights", Type: arrow.FixedSizeListOfNonNullable(k, arrow.PrimitiveTypes.Float32)},
-	}
-}
-
-// message returns the bytes of the schema at the beginning of a file.
-func (h Header) message() ([]byte, error) {
-	schema, err := h.schema()
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	if err := ipc.NewWriter(&b, ipc.WithSchema(schema)).Close(); err != nil {
-		return nil, err
-	}
-	return b.Bytes()[:b.Len()-8], nil // without the end of the stream
-}
-
-// readHeader reads the schema at the beginning of a file. It accepts exactly those that a [Writer]
-// writes: the Arrow library trusts the counts in a schema.
-func readHeader(r io.Reader) (h Header, err error) {
-	start, err := io.ReadAll(io.LimitReader(r, mostHeader))
-	if err != nil {
-		return h, err
-	}
-	at := bytes.Index(start, []byte(`{"format":`))
-	if at < 0 || json.NewDecoder(bytes.NewReader(start[at:])).Decode(&h) != nil {
-		return h, errors.New("it has no routes: expected a file of train --record-routes")
+// headerOf returns the header of a file, and checks that it describes the file's columns.
+func headerOf(r *arrowipc.NumberReader) (h Header, err error) {
+	if err := json.Unmarshal([]byte(r.Metadata[headerKey]), &h); err != nil {
+		return h, fmt.Errorf("it has no routes: expected a file of train --record-routes (%w)", err)
 	}
 	if err := h.check(); err != nil {
 		return h, err
 	}
-	if want, err := h.message(); err != nil || !bytes.HasPrefix(start, want) {
-		return h, errors.Join(errors.New("its schema is damaged, or of another version"), err)
+	if !slices.Equal(r.Columns, h.columns()) {
+		return h, fmt.Errorf("it has the columns %+v: expected %+v", r.Columns, h.columns())
 	}
 	return h, nil
 }
-
-// mostHeader bounds the bytes of a header.
-const mostHeader = 1 << 20
 
 // check returns an error if no run has this header.
 func (h Header) check() error {

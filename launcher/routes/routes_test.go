@@ -75,6 +75,25 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestFileOfOthers reads a file that Apache Arrow's Go implementation has written, as spmoe used it
+// for routes before it had a writer of its own.
+func TestFileOfOthers(t *testing.T) {
+	h := small()
+	r, err := Open("testdata/apache.arrow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for step := 1; step <= 3; step++ {
+		if s, err := r.Next(); err != nil || !s.equals(random(h, step)) {
+			t.Errorf("step %d is %+v, %v", step, s, err)
+		}
+	}
+	if _, err := r.Next(); err != io.EOF || r.Header.Fits(h) != nil {
+		t.Errorf("the end is %v, the header %+v", err, r.Header)
+	}
+}
+
 func TestContinue(t *testing.T) {
 	h := small()
 	path := written(t, h, 1, 5)

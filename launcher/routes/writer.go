@@ -1,45 +1,44 @@
 package routes
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 
-	"github.com/apache/arrow/go/v17/arrow"
-	"github.com/apache/arrow/go/v17/arrow/array"
-	"github.com/apache/arrow/go/v17/arrow/ipc"
-	"github.com/apache/arrow/go/v17/arrow/memory"
-
+	"spmoe/datasets/arrowipc"
 	"spmoe/launcher/system"
 )
 
 // Writer writes a file of routes. A step is in the file when Append returns.
 type Writer struct {
 	header  Header
-	schema  *arrow.Schema
 	file    *os.File
-	batches *ipc.Writer
+	batches *arrowipc.NumberWriter
 	last    int // step
-	ids     []uint16
-	numbers [2][]int32 // columns step and layer
+	columns [4][]byte
 }
 
 // Continue returns a writer of the steps after last. It keeps the steps up to last that a file at
 // path has, which may be damaged behind them, and drops the others.
 func Continue(path string, h Header, last int) (w *Writer, err error) {
 	w = &Writer{header: h, last: last}
-	if w.schema, err = h.schema(); err != nil {
+	metadata, err := h.metadata()
+	if err != nil {
 		return nil, err
 	}
 	if w.file, err = system.CreateNew(filepath.Dir(path), ".new-"); err != nil {
 		return nil, err
 	}
-	w.batches = ipc.NewWriter(w.file, ipc.WithSchema(w.schema), ipc.WithZstd(), ipc.WithCompressConcurrency(1))
-	if err = w.copy(path, last); err == nil {
+	if w.batches, err = arrowipc.NewNumberWriter(w.file, h.columns(), metadata); err == nil {
+		err = w.copy(path, last)
+	}
+	if err == nil {
 		err = os.Rename(w.file.Name(), path)
 	}
 	if err != nil {
@@ -119,38 +118,23 @@ func (w *Writer) Append(s Step) error {
 }
 
 func (w *Writer) write(s Step) error {
-	h := w.header
+	h, order := w.header, binary.LittleEndian
 	rows := len(h.Layers) * h.Tokens()
-	w.ids = w.ids[:0]
-	for _, e := range s.Experts {
-		w.ids = append(w.ids, uint16(e))
+	for i := range w.columns {
+		w.columns[i] = w.columns[i][:0]
 	}
-	for i := range w.numbers {
-		w.numbers[i] = w.numbers[i][:0]
-	}
+	c := &w.columns
 	for i := range rows {
-		w.numbers[0], w.numbers[1] = append(w.numbers[0], int32(s.Step)), append(w.numbers[1], int32(h.Layers[i/h.Tokens()]))
+		c[columnStep] = order.AppendUint32(c[columnStep], uint32(s.Step))
+		c[columnLayer] = order.AppendUint32(c[columnLayer], uint32(h.Layers[i/h.Tokens()]))
 	}
-	columns := []arrow.Array{
-		plain(w.schema.Field(0).Type, rows, arrow.Int32Traits.CastToBytes(w.numbers[0])),
-		plain(w.schema.Field(1).Type, rows, arrow.Int32Traits.CastToBytes(w.numbers[1])),
-		lists(w.schema.Field(2).Type, rows, arrow.PrimitiveTypes.Uint16, len(w.ids), arrow.Uint16Traits.CastToBytes(w.ids)),
-		lists(w.schema.Field(3).Type, rows, arrow.PrimitiveTypes.Float32, len(s.Weights), arrow.Float32Traits.CastToBytes(s.Weights)),
+	for _, e := range s.Experts {
+		c[columnExperts] = order.AppendUint16(c[columnExperts], uint16(e))
 	}
-	batch := array.NewRecord(w.schema, columns, int64(rows))
-	defer batch.Release()
-	return w.batches.Write(batch)
-}
-
-// plain returns an array of n numbers in memory.
-func plain(of arrow.DataType, n int, values []byte) arrow.Array {
-	return array.MakeFromData(array.NewData(of, n, []*memory.Buffer{nil, memory.NewBufferBytes(values)}, nil, 0, 0))
-}
-
-// lists returns an array of n lists of the same length, of numbers in memory.
-func lists(of arrow.DataType, n int, item arrow.DataType, items int, values []byte) arrow.Array {
-	child := array.NewData(item, items, []*memory.Buffer{nil, memory.NewBufferBytes(values)}, nil, 0, 0)
-	return array.MakeFromData(array.NewData(of, n, []*memory.Buffer{nil}, []arrow.ArrayData{child}, 0, 0))
+	for _, weight := range s.Weights {
+		c[columnWeights] = order.AppendUint32(c[columnWeights], math.Float32bits(weight))
+	}
+	return w.batches.Write(rows, c[:])
 }
 
 // Close ends the file.

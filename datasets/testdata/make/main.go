@@ -4,9 +4,10 @@
 //
 //	cd datasets/testdata/make && go run . ..
 //
-// Given a token file, it prints what Apache Arrow's reader finds in it.
+// Given a token file or a stream, it prints what Apache Arrow's reader finds in it.
 //
 //	go run . -read tokens.arrow
+//	go run . -read routes.arrow
 package main
 
 import (
@@ -94,8 +95,11 @@ func main() {
 			if large {
 				name = "large-" + name
 			}
-			write("stream-"+name+".arrow", stream(large, options))
+			write("stream-"+name+".arrow", stream(records(large), options))
 			write("file-"+name+".arrow", file(records(large), options))
+			if !large {
+				write("numbers-"+name+".arrow", stream(numbers(), options))
+			}
 		}
 	}
 	write("tokens.arrow", file(tokens(), nil))
@@ -121,10 +125,43 @@ func tokens() []arrow.Record {
 	return all
 }
 
-// read prints the schema and the record batches of an Arrow file.
+// numbers are two batches of numbers and lists of them.
+func numbers() []arrow.Record {
+	metadata := arrow.NewMetadata([]string{"key"}, []string{"value"})
+	schema := arrow.NewSchema([]arrow.Field{
+		{Name: "id", Type: arrow.PrimitiveTypes.Int32},
+		{Name: "pair", Type: arrow.FixedSizeListOfNonNullable(2, arrow.PrimitiveTypes.Uint16)},
+		{Name: "nullable", Type: arrow.FixedSizeListOf(3, arrow.PrimitiveTypes.Float32), Nullable: true},
+	}, &metadata)
+	var all []arrow.Record
+	for batch := range 2 {
+		b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+		pairs, triples := b.Field(1).(*array.FixedSizeListBuilder), b.Field(2).(*array.FixedSizeListBuilder)
+		for row := range 100 {
+			n := 100*batch + row
+			b.Field(0).(*array.Int32Builder).Append(int32(-n))
+			pairs.Append(true)
+			pairs.ValueBuilder().(*array.Uint16Builder).AppendValues([]uint16{uint16(n), uint16(65535 - n)}, nil)
+			triples.Append(true)
+			triples.ValueBuilder().(*array.Float32Builder).AppendValues([]float32{float32(n), float32(n) / 2, 1}, nil)
+		}
+		all = append(all, b.NewRecord())
+	}
+	return all
+}
+
+// read prints the schema and the record batches of an Arrow file or stream.
 func read(path string) {
 	in, err := os.Open(path)
 	check(err)
+	if s, err := ipc.NewReader(in); err == nil {
+		fmt.Println(s.Schema())
+		for s.Next() {
+			fmt.Println(s.Record())
+		}
+		check(s.Err())
+		return
+	}
 	r, err := ipc.NewFileReader(in)
 	check(err)
 	fmt.Println(r.Schema())
@@ -205,9 +242,8 @@ func records(large bool) []arrow.Record {
 	return []arrow.Record{record(large, 0, 40), record(large, 40, 40), record(large, 40, 90)}
 }
 
-func stream(large bool, options []ipc.Option) []byte {
+func stream(all []arrow.Record, options []ipc.Option) []byte {
 	var b bytes.Buffer
-	all := records(large)
 	w := ipc.NewWriter(&b, append(options, ipc.WithSchema(all[0].Schema()))...)
 	for _, r := range all {
 		check(w.Write(r))

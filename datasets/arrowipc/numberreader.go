@@ -1,0 +1,153 @@
+package arrowipc
+
+// Reading a stream of record batches of numbers.
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// NumberReader reads a stream of numbers, compressed or not.
+type NumberReader struct {
+	Columns  []NumberColumn
+	Metadata map[string]string // of the schema
+
+	s stream
+}
+
+// NewNumberReader reads the schema of a stream. r is not read beyond the end of the stream.
+func NewNumberReader(r io.Reader) (*NumberReader, error) {
+	n := &NumberReader{s: stream{r: r}}
+	m, err := n.s.next()
+	if err == io.EOF || err == nil && m.kind != headerSchema {
+		return nil, errors.New("it does not begin with a schema")
+	} else if err != nil {
+		return nil, err
+	}
+	all, err := columns(m.header, m.version)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range all {
+		column, err := numbersOf(c)
+		if err != nil {
+			return nil, err
+		}
+		n.Columns = append(n.Columns, column)
+	}
+	n.Metadata = keyValues(m.header, 2)
+	return n, m.header.f.err
+}
+
+// numbersOf returns what a column of a schema holds. It returns an error if that is not numbers.
+func numbersOf(c column) (n NumberColumn, err error) {
+	n.Name = c.name
+	of := c.field
+	if c.kind == typeFixedSizeList {
+		children := of.tables(5)
+		if n.List = int(of.table(3).i32(0)); n.List < 1 || len(children) != 1 {
+			return n, fmt.Errorf("column %.50q has lists of %d numbers in %d columns", c.name, n.List, len(children))
+		}
+		of = children[0]
+	}
+	kind, detail := of.u8(2), of.table(3)
+	signed := detail.u8(1) != 0
+	switch bits := detail.i32(0); {
+	case of.has(4):
+		return n, fmt.Errorf("column %.50q is dictionary-encoded: expected plain numbers", c.name)
+	case kind == typeInt && bits == 32 && signed:
+		n.Type = Int32
+	case kind == typeInt && bits == 16 && !signed:
+		n.Type = Uint16
+	case kind == typeFloat && detail.i16(0) == singlePrecision:
+		n.Type = Float32
+	default:
+		return n, fmt.Errorf("column %.50q is of type %s: expected int32, uint16 or float32", c.name, typeName(kind))
+	}
+	return n, of.f.err
+}
+
+// Next returns the numbers of each column, little-endian, in the next record batch. It returns an
+// error unless the batch has that many rows, and io.EOF if there is none.
+func (n *NumberReader) Next(rows int) ([][]byte, error) {
+	m, err := n.s.next()
+	if err != nil {
+		return nil, err
+	}
+	if m.kind != headerRecordBatch || m.header.i64(0) != int64(rows) {
+		return nil, fmt.Errorf("a message of kind %d has %d rows: expected a record batch of %d", m.kind, m.header.i64(0), rows)
+	}
+	codec, err := codecOf(m)
+	if err != nil {
+		return nil, err
+	}
+	body, err := read(n.s.r, m.body, n.mostBody(rows), "record batch")
+	if err != nil {
+		return nil, err
+	}
+	n.s.left = 0
+	var all [][]byte
+	node, buffer := 0, 0
+	for _, c := range n.Columns {
+		nodes, buffers := c.nodes()
+		values, err := c.values(m, body, codec, rows, node, buffer+buffers-1)
+		if err != nil {
+			return nil, fmt.Errorf("column %s: %w", c.Name, err)
+		}
+		all = append(all, values)
+		node, buffer = node+nodes, buffer+buffers
+	}
+	return all, m.header.f.err
+}
+
+// mostBody bounds the bytes of a record batch: compression hardly makes numbers longer, and each
+// may have a bit of validity.
+func (n *NumberReader) mostBody(rows int) int64 {
+	most := int64(1 << 16)
+	for _, c := range n.Columns {
+		most += 2 * c.bytes(rows)
+	}
+	return most
+}
+
+// values returns the column's numbers, from its first node and its last buffer.
+func (c NumberColumn) values(m message, body []byte, codec codec, rows, node, buffer int) ([]byte, error) {
+	if err := c.check(m, rows, node); err != nil {
+		return nil, err
+	}
+	r, err := m.region(buffer)
+	if err != nil {
+		return nil, err
+	}
+	want := c.bytes(rows)
+	values, err := codec.unpackTo(body[r.offset:r.offset+r.length], want)
+	if err == nil && int64(len(values)) < want {
+		err = fmt.Errorf("it has %d bytes of numbers, expected %d", len(values), want)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return values[:want], nil
+}
+
+// check returns an error unless all rows of the column have numbers.
+func (c NumberColumn) check(m message, rows, node int) error {
+	items, n := m.header.vector(1, 16)
+	want := []int{rows}
+	if c.List > 0 {
+		want = append(want, rows*c.List)
+	}
+	if node+len(want) > n {
+		return fmt.Errorf("the record batch has %d nodes, node %d is missing", n, node+len(want)-1)
+	}
+	for i, w := range want {
+		item := items[16*(node+i):]
+		length, nulls := int64(binary.LittleEndian.Uint64(item)), int64(binary.LittleEndian.Uint64(item[8:]))
+		if length != int64(w) || nulls != 0 {
+			return fmt.Errorf("it has %d numbers or lists and %d nulls, expected %d and none", length, nulls, w)
+		}
+	}
+	return nil
+}
