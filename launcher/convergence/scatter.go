@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 
-	"gonum.org/v1/gonum/stat"
-
 	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/trainer"
 )
@@ -18,7 +16,7 @@ func (a Arm) Scatter() (s design.Scatter, ok bool) {
 		return s, false
 	}
 	s = design.Scatter{Train: a.Train.SD, HeldOut: a.HeldOut.SD, Pairs: a.Train.Seeds}
-	if r := stat.Correlation(a.Train.Pairs, a.HeldOut.Pairs, nil); finite(r) {
+	if r := correlation(a.Train.Pairs, a.HeldOut.Pairs); finite(r) {
 		s.Correlation = max(-1, min(r, 1))
 	}
 	return s, true

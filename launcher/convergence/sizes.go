@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"gonum.org/v1/gonum/stat/distuv"
-
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
+
+	"spmoe/launcher/convergence/design"
 )
 
 // maxResult is far above the size of a result in bytes.
@@ -65,7 +65,7 @@ func trendOf(all []sized) (t Trend, ok bool) {
 		sxx, sxy = sxx+w*dx*dx, sxy+w*dx*(d.Mean-y)
 	}
 	free := pairs - float64(len(all)) // of the scatter within sizes
-	half := distuv.StudentsT{Sigma: 1, Nu: free}.Quantile(0.975) / math.Sqrt(sxx)
+	half := design.StudentsT(free).Quantile(0.975) / math.Sqrt(sxx)
 	t.Slope = sxy / sxx
 	t.CI95 = [2]float64{t.Slope - half, t.Slope + half}
 	return t, true

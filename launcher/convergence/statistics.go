@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/floats"
 
 	"spmoe/launcher/convergence/design"
 )
@@ -71,15 +71,35 @@ func (d *Difference) Outside(margin float64) bool {
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // meanSD returns the mean and the standard deviation of a sample. The latter is 0 for one number.
-func meanSD(xs []float64) (mean, sd float64) {
+func meanSD(xs []float64) (average, sd float64) {
 	if len(xs) == 1 {
 		return xs[0], 0
 	}
-	return stat.MeanStdDev(xs, nil)
+	return mean(xs), math.Sqrt(products(xs, xs) / float64(len(xs)-1))
+}
+
+// mean returns the mean of a sample that is not empty.
+func mean(xs []float64) float64 { return floats.Sum(xs) / float64(len(xs)) }
+
+// correlation returns the correlation of pairs of numbers (Pearson's r).
+func correlation(xs, ys []float64) float64 {
+	return products(xs, ys) / math.Sqrt(products(xs, xs)*products(ys, ys))
+}
+
+// products returns Σ (x - mean of x)(y - mean of y), corrected for the rounding of the means: Chan,
+// Golub and LeVeque, "Algorithms for computing the sample variance", 1983, (1.7).
+func products(xs, ys []float64) (sum float64) {
+	mx, my := mean(xs), mean(ys)
+	var restX, restY float64
+	for i := range xs {
+		dx, dy := xs[i]-mx, ys[i]-my
+		sum, restX, restY = sum+dx*dy, restX+dx, restY+dy
+	}
+	return sum - restX*restY/float64(len(xs))
 }
 
 // median returns the median of a sample that is not empty. For an even count it is the mean of the
-// two middle numbers; the quantiles of gonum/stat interpolate in other ways.
+// two middle numbers; gonum interpolates in other ways.
 func median(xs []float64) float64 {
 	xs = slices.Sorted(slices.Values(xs))
 	n := len(xs)

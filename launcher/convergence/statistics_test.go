@@ -2,7 +2,10 @@ package convergence
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
+
+	"gonum.org/v1/gonum/stat"
 
 	"spmoe/launcher/convergence/design"
 )
@@ -94,6 +97,27 @@ func TestSpread(t *testing.T) {
 	} {
 		if got := spread(c.losses); math.Abs(got.Mean-c.want.Mean) > 1e-12 || math.Abs(got.SD-c.want.SD) > 1e-12 {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// The moments of samples are gonum's.
+func TestMoments(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{2, 3, 8, 101} {
+		xs, ys := make([]float64, n), make([]float64, n)
+		for i := range xs {
+			xs[i], ys[i] = 1000+rng.NormFloat64(), rng.NormFloat64()
+			ys[i] += xs[i]
+		}
+		mean, sd := meanSD(xs)
+		wantMean, wantSD := stat.MeanStdDev(xs, nil)
+		for name, pair := range map[string][2]float64{
+			"mean": {mean, wantMean}, "standard deviation": {sd, wantSD}, "correlation": {correlation(xs, ys), stat.Correlation(xs, ys, nil)},
+		} {
+			if math.Abs(pair[0]-pair[1]) > 1e-13*math.Abs(pair[1]) {
+				t.Errorf("%d numbers: the %s is %v, want %v", n, name, pair[0], pair[1])
+			}
 		}
 	}
 }

@@ -3,7 +3,7 @@ package convergence
 // How much of a difference in validation loss is due to the choice of the text.
 
 import (
-	"gonum.org/v1/gonum/stat"
+	"math"
 
 	"spmoe/launcher/record"
 )
@@ -20,7 +20,8 @@ func textError(runs, baseline []Run) float64 {
 	for i := range arm {
 		differences[i] = arm[i] - base[i]
 	}
-	e := stat.StdErr(stat.StdDev(differences, nil), float64(len(arm))) / stat.Mean(base, nil)
+	_, sd := meanSD(differences)
+	e := sd / math.Sqrt(float64(len(arm))) / mean(base)
 	if !finite(e) {
 		return 0
 	}

@@ -52,7 +52,7 @@ func spend(looks []int, paths [][]float64, alpha, power, tails float64) []float6
 		for study, x := range paths[i] {
 			ended[study] = ended[study] || x > bound
 		}
-		levels[i] = rounded(tails * student(seeds).Survival(bound))
+		levels[i] = rounded(tails * student(seeds).CDF(-bound))
 		spent = total
 	}
 	return levels

@@ -2,11 +2,7 @@ package design
 
 // Verdicts on samples of paired differences.
 
-import (
-	"math"
-
-	"gonum.org/v1/gonum/stat/distuv"
-)
+import "math"
 
 // Verdicts of a comparison.
 const (
@@ -48,9 +44,7 @@ func (s Sample) P(margin float64) float64 {
 // error returns the standard error of the mean.
 func (s Sample) error() float64 { return s.SD / math.Sqrt(float64(s.Pairs)) }
 
-func student(pairs int) distuv.StudentsT {
-	return distuv.StudentsT{Sigma: 1, Nu: float64(pairs - 1)}
-}
+func student(pairs int) StudentsT { return StudentsT(pairs - 1) }
 
 // critical holds the critical values of t of the tests at a look.
 type critical struct {

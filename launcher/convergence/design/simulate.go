@@ -5,8 +5,6 @@ package design
 import (
 	"math"
 	"math/rand/v2"
-
-	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Scatter describes how the paired differences of the two losses vary from seed to seed.
@@ -115,8 +113,8 @@ func newGenerator(scatter Scatter, effect Effect) *generator {
 
 // begin draws the true scatter of a study: the estimated variance times df/χ².
 func (g *generator) begin() {
-	if df := float64(g.scatter.Pairs - 1); df > 0 {
-		g.scale = math.Sqrt(df / distuv.ChiSquared{K: df, Src: g.random}.Rand())
+	if df := g.scatter.Pairs - 1; df > 0 {
+		g.scale = math.Sqrt(float64(df) / chiSquared(g.random, df))
 	}
 }
 
