@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -210,10 +209,7 @@ func NewPanel(title, x, y string) *plot.Plot {
 	if x == "step" {
 		p.X.Tick.Marker = Whole(5)
 	}
-	grid := plotter.NewGrid()
-	grid.Vertical.Color = nil
-	grid.Horizontal = draw.LineStyle{Color: rule.Color(), Width: vg.Points(0.7)}
-	p.Add(grid)
+	p.Add(grid{draw.LineStyle{Color: rule.Color(), Width: vg.Points(0.7)}})
 	if title != "" {
 		AddHeading(p, title, 0.5)
 	}

@@ -10,6 +10,19 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
+// grid draws a horizontal line at each tick mark that has a label.
+type grid struct{ style draw.LineStyle }
+
+// Plot implements [plot.Plotter].
+func (g grid) Plot(c draw.Canvas, p *plot.Plot) {
+	_, height := p.Transforms(&c)
+	for _, tick := range p.Y.Tick.Marker.Ticks(p.Y.Min, p.Y.Max) {
+		if y := height(tick.Value); !tick.IsMinor() && y >= c.Min.Y && y <= c.Max.Y {
+			c.StrokeLine2(g.style, c.Min.X, y, c.Max.X, y)
+		}
+	}
+}
+
 // Path is a line through points.
 type Path struct {
 	X, Y  []float64
