@@ -4,8 +4,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -39,13 +41,18 @@ func disassemble(words []uint32) (string, error) {
 
 var multiply = regexp.MustCompile(`(?m)^\s*(fmla|fmls|bfmmla|bfdot|smmla|sdot)\s`)
 
-// countMultiplies returns the number of multiply-add instructions and the name of the first.
+// countMultiplies returns the most frequent multiply-add instruction and how often it occurs.
 func countMultiplies(text string) (n int, name string) {
-	all := multiply.FindAllStringSubmatch(text, -1)
-	if len(all) == 0 {
-		return 0, ""
+	counts := map[string]int{}
+	for _, found := range multiply.FindAllStringSubmatch(text, -1) {
+		counts[found[1]]++
 	}
-	return len(all), all[0][1]
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		if counts[kind] > n {
+			n, name = counts[kind], kind
+		}
+	}
+	return n, name
 }
 
 var total = regexp.MustCompile(`Total Cycles:\s+(\d+)`)

@@ -14,8 +14,8 @@ type neonOp struct {
 	operands string // arrangements in ARM's order, the destination first
 }
 
-// neonOps lists the instructions. An operand "S" is one element. A number is an immediate that is
-// part of the word.
+// neonOps lists the instructions. An operand "S" or "B4" is one element. A number is an immediate
+// that is part of the word.
 var neonOps = map[string][]neonOp{
 	"VFADD":    {{0x4e20d400, "S4 S4 S4"}, {0x4e60d400, "D2 D2 D2"}},
 	"VFSUB":    {{0x4ea0d400, "S4 S4 S4"}},
@@ -43,7 +43,7 @@ var neonOps = map[string][]neonOp{
 	"VBFCVTN2": {{0x4ea16800, "H8 S4"}},
 	"VBFDOT":   {{0x6e40fc00, "S4 H8 H8"}},
 	"VBFMMLA":  {{0x6e40ec00, "S4 H8 H8"}},
-	"VSDOT":    {{0x4e809400, "S4 B16 B16"}},
+	"VSDOT":    {{0x4e809400, "S4 B16 B16"}, {0x4f80e000, "S4 B16 B4"}},
 	"VSMMLA":   {{0x4e80a400, "S4 B16 B16"}},
 }
 

@@ -91,6 +91,8 @@ func neonLines(t *testing.T, mnemonic string, kinds []string, at, id int) (lines
 			switch kind {
 			case "S":
 				op = v.S(lane)
+			case "B4":
+				op = v.B4(lane)
 			case "16":
 				op = Imm(16)
 			}
@@ -165,8 +167,8 @@ loop1:
 
 func TestNeonNames(t *testing.T) {
 	v := NeonReg(31)
-	got := fmt.Sprint(v, v.S4(), v.D2(), v.H8(), v.B16(), v.S2(), v.H4(), v.S(2), r0+25)
-	if want := "F31 V31.S4 V31.D2 V31.H8 V31.B16 V31.S2 V31.H4 V31.S[2] R25"; got != want {
+	got := fmt.Sprint(v, v.S4(), v.D2(), v.H8(), v.B16(), v.S2(), v.H4(), v.S(2), v.B4(1), r0+25)
+	if want := "F31 V31.S4 V31.D2 V31.H8 V31.B16 V31.S2 V31.H4 V31.S[2] V31.B4[1] R25"; got != want {
 		t.Errorf("names are %s, want %s", got, want)
 	}
 }

@@ -132,6 +132,18 @@ func (m Mem) String() string {
 	return s
 }
 
+// Address returns the address of m as an immediate of arm64.
+func (m Mem) Address() Operand {
+	if text := m.String(); text[0] != '(' {
+		return address("$" + text)
+	}
+	return address("$0" + m.String())
+}
+
+type address string
+
+func (a address) String() string { return string(a) }
+
 // offset returns the text before the registers: nothing, a number, a field, or a field and a
 // number.
 func (m Mem) offset() string {

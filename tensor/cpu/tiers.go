@@ -24,7 +24,9 @@ const (
 	AVX512BF16    Tier = "avx512bf16"    // Zen 4, Zen 5: VDPBF16PS everywhere
 	AMX           Tier = "amx"           // Sapphire Rapids, Granite Rapids: products on tile registers
 	NEON          Tier = "neon"          // any arm64 CPU: BF16 by FP32 arithmetic, with the bits of avx2
-	NEONBF16      Tier = "neon-bf16"     // Graviton3 and later, Grace, M2: BFMMLA, with other bits
+	NEONDot       Tier = "neon-dot"      // Graviton2, M1: also SDOT
+	NEONBF16      Tier = "neon-bf16"     // BFMMLA, with other bits
+	NEONI8MM      Tier = "neon-i8mm"     // Graviton3 and later, Grace, M2: also SMMLA
 )
 
 // Properties that decide between tiers but are not in CPUID.
@@ -58,7 +60,9 @@ var rows = []row{
 	{tier: AVX512BF16, base: AVX512BF16FMA, wants: features{FastBF16}},
 	{tier: AMX, base: AVX512BF16FMA, needs: features{cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8, TileRegisters}},
 	{tier: NEON, base: Generic, needs: features{cpuid.ASIMD}},
-	{tier: NEONBF16, base: NEON, needs: features{cpuid.BF16}},
+	{tier: NEONDot, base: NEON, needs: features{cpuid.ASIMDDP}},
+	{tier: NEONBF16, base: NEONDot, needs: features{cpuid.BF16}},
+	{tier: NEONI8MM, base: NEONBF16, needs: features{cpuid.I8MM}},
 }
 
 // All lists all tiers in order of preference, the best last.

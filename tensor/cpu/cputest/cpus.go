@@ -32,9 +32,10 @@ var CPUs = []CPU{
 	{"Zen 3", haswell, cpu.AVX2},
 	{"Zen 4", zen4, cpu.AVX512BF16},
 	{"Zen 5", has(zen4, cpuid.AVXVNNI), cpu.AVX512BF16},
-	{"Graviton2", graviton2, cpu.NEON},
-	{"Apple M1", graviton2, cpu.NEON},
-	{"Graviton4", has(graviton2, cpuid.I8MM, cpuid.BF16), cpu.NEONBF16},
+	{"Cortex-A72", cortexA72, cpu.NEON},
+	{"Graviton2", graviton2, cpu.NEONDot},
+	{"Apple M1", graviton2, cpu.NEONDot},
+	{"Graviton4", has(graviton2, cpuid.I8MM, cpuid.BF16), cpu.NEONI8MM},
 }
 
 var (
@@ -44,7 +45,8 @@ var (
 	iceLake        = has(cascadeLake, cpuid.AVX512VBMI, cpuid.GFNI)
 	sapphireRapids = has(iceLake, cpuid.AVX512BF16, cpuid.AVXVNNI, cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8)
 	zen4           = has(iceLake, cpuid.AVX512BF16, cpu.FastBF16)
-	graviton2      = has(cpu.Features{}, cpuid.ASIMD, cpuid.ASIMDDP)
+	cortexA72      = has(cpu.Features{}, cpuid.ASIMD)
+	graviton2      = has(cortexA72, cpuid.ASIMDDP)
 )
 
 // has returns the features of base plus more.

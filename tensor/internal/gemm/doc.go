@@ -14,8 +14,8 @@
 //	across      Few rows of a, rows of b adjacent in memory: read b once, in place, in runs of k.
 //	transposed  Few rows of a, k contiguous in b, AMX only: cᵀ = b·aᵀ, so that tiles read b in
 //	            place.
-//	integers    MXINT8 in both: exact sums of blocks, as bytes (VPDPBUSD, TDPBSSD) or 16-bit words
-//	            (VPMADDWD).
+//	integers    MXINT8 in both: exact sums of blocks, as bytes (VPDPBUSD, TDPBSSD, SMMLA, SDOT) or
+//	            16-bit words (VPMADDWD).
 //	decoded     Decode 128 rows in plain Go and multiply the copies. Any element, scale, layout.
 //	portable    Panels of 4 rows in plain Go: the generic tier (generic.go).
 //
@@ -54,7 +54,7 @@
 //	             all but generic       any                               panels            chain
 //	MXINT8       AMX, AVX-512          <= 12, >= 16, no spans            direct integers   blocks
 //	             AVX2                  <= 96, >= 32, plain               16-bit, in runs   blocks
-//	             NEON                  any                               decoded           chain
+//	             NEON without SDOT     any                               decoded           chain
 //	             all but generic       any                               panels            blocks
 //	any          generic               any                               portable          chain
 //

@@ -38,10 +38,20 @@ var recipes = map[cpu.Tier]*recipe{
 		decoders: decodersNEON,
 		peakBF16: peakFP32NEON, peakFP32: peakFP32NEON,
 	},
+	cpu.NEONDot: {
+		bf16: &bf16SplitNEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directNEON },
+		decoders: decodersNEON, integers: &int8SDOT,
+		peakBF16: peakFP32NEON, peakFP32: peakFP32NEON, peakInt8: peakSDOT,
+	},
 	cpu.NEONBF16: {
 		bf16: &bf16NEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directNEON },
-		decoders: decodersNEON,
-		peakBF16: peakBF16NEON, peakFP32: peakFP32NEON,
+		decoders: decodersNEON, integers: &int8SDOT,
+		peakBF16: peakBF16NEON, peakFP32: peakFP32NEON, peakInt8: peakSDOT,
+	},
+	cpu.NEONI8MM: {
+		bf16: &bf16NEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directNEON },
+		decoders: decodersNEON, integers: &int8SMMLA,
+		peakBF16: peakBF16NEON, peakFP32: peakFP32NEON, peakInt8: peakSMMLA,
 	},
 }
 
@@ -49,6 +59,16 @@ var recipes = map[cpu.Tier]*recipe{
 
 func peakBF16NEON(rounds int) float64 {
 	bf16NEONPeak(rounds)
+	return float64(rounds) * 24 * 16 * 2
+}
+
+func peakSMMLA(rounds int) float64 {
+	smmlaPeak(rounds)
+	return float64(rounds) * 24 * 32 * 2
+}
+
+func peakSDOT(rounds int) float64 {
+	sdotPeak(rounds)
 	return float64(rounds) * 24 * 16 * 2
 }
 

@@ -11,17 +11,23 @@ import (
 
 // The kernels for known CPUs, which determine bits and speed, do not change by accident.
 func TestKernelsOfKnownCPUs(t *testing.T) {
-	expected := map[string]*microkernel{"Graviton2": &bf16SplitNEON, "Apple M1": &bf16SplitNEON, "Graviton4": &bf16NEON}
+	type products struct{ bf16, integers *microkernel }
+	expected := map[string]products{
+		"Cortex-A72": {&bf16SplitNEON, nil},
+		"Graviton2":  {&bf16SplitNEON, &int8SDOT},
+		"Apple M1":   {&bf16SplitNEON, &int8SDOT},
+		"Graviton4":  {&bf16NEON, &int8SMMLA},
+	}
 	for _, c := range cputest.CPUs {
-		var got *microkernel
+		var got products
 		if row := table.Row(c.Features.Best()); row != cpu.Generic {
-			got = recipes[row].bf16
+			got = products{recipes[row].bf16, recipes[row].integers}
 			if few := recipes[row].few; !few(16, 1) || few(17, 1<<20) {
 				t.Errorf("%s: few rows are not those of AVX2, 16", c.Name)
 			}
 		}
 		if got != expected[c.Name] {
-			t.Errorf("%s multiplies BF16 by %p, want %p", c.Name, got, expected[c.Name])
+			t.Errorf("%s multiplies BF16 and MXINT8 by %p, want %p", c.Name, got, expected[c.Name])
 		}
 	}
 }

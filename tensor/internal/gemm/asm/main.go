@@ -60,4 +60,6 @@ var filesARM64 = map[string]func(*asmgen.File){
 	"panels_fp32_neon":         tilesNEON,
 	"panels_pack_neon":         packNEON,
 	"fewrows_direct_bf16_neon": directNEON,
+	"integers_smmla_neon":      smmla,
+	"integers_sdot_neon":       sdot,
 }

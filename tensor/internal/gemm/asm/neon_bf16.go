@@ -23,30 +23,22 @@ func tilesBF16NEON(f *asmgen.File) {
 
 func tileBF16NEON(f *asmgen.File, rows int) {
 	k := newNeonTile(f, "bf16NEON", rows)
-	var all [][]asmgen.Neon // with a row that makes their number even
-	for range (rows + 1) / 2 * 2 {
-		all = append(all, k.fn.Vs(neonVectors))
-	}
+	all := vectorsOf(k.fn, (rows+1)/2*2) // with a row that makes their number even
 	k.sums = all[:rows]
 	k.eachPanel(func() {
 		k.start()
-		if rows%2 == 1 {
-			for _, v := range all[rows] {
-				k.fn.I("VMOVI", asmgen.Imm(0), v.B16())
-			}
-		}
+		clearRows(k.fn, all[rows:])
 		as, bs := k.fn.Vs(len(all)/2), k.fn.Vs(2)
-		k.exchange(all, bs[0])
+		exchange(k.fn, all, bs[0])
 		k.loop(2, quadBytes*rows, quadBytes*4*neonVectors, func(u int) { k.bf16Step(u, all, as, bs) })
-		k.exchange(all, bs[0])
+		exchange(k.fn, all, bs[0])
 		k.add()
 		k.store()
 	})
 }
 
 // exchange turns two rows of four columns into two registers of two rows and two columns, or back.
-func (k *neonTile) exchange(all [][]asmgen.Neon, temp asmgen.Neon) {
-	fn := k.fn
+func exchange(fn *asmgen.Func, all [][]asmgen.Neon, temp asmgen.Neon) {
 	for i := 0; i < len(all); i += 2 {
 		for j, x := range all[i] {
 			y := all[i+1][j]

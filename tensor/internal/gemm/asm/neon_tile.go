@@ -54,9 +54,7 @@ func (k *neonTile) field(at asmgen.Field) asmgen.Reg {
 
 func tileNEON(f *asmgen.File, rows int) {
 	k := newNeonTile(f, "fp32NEON", rows)
-	for range rows {
-		k.sums = append(k.sums, k.fn.Vs(neonVectors))
-	}
+	k.sums = vectorsOf(k.fn, rows)
 	k.eachPanel(func() {
 		k.start()
 		k.loop(1, 4*rows, 16*neonVectors, k.fp32Step())
@@ -93,15 +91,23 @@ func (k *neonTile) start() {
 	})
 	fn.I("JMP", ready)
 	fn.Place(zero)
-	k.clear()
+	clearRows(fn, k.sums)
 	fn.Place(ready)
 }
 
-// clear sets the sums to 0.
-func (k *neonTile) clear() {
-	for _, s := range k.sums {
+// vectorsOf takes registers for rows of columns.
+func vectorsOf(fn *asmgen.Func, rows int) (all [][]asmgen.Neon) {
+	for range rows {
+		all = append(all, fn.Vs(neonVectors))
+	}
+	return all
+}
+
+// clearRows sets rows of sums to 0.
+func clearRows(fn *asmgen.Func, sums [][]asmgen.Neon) {
+	for _, s := range sums {
 		for _, v := range s {
-			k.fn.I("VMOVI", asmgen.Imm(0), v.B16())
+			fn.I("VMOVI", asmgen.Imm(0), v.B16())
 		}
 	}
 }

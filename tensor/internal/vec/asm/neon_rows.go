@@ -209,11 +209,7 @@ func (k *neonKernel) storePart(v asmgen.Neon, m asmgen.Mem, bytes asmgen.Reg) {
 
 // address returns a register with the address of memory.
 func (k *neonKernel) address(m asmgen.Mem) asmgen.Reg {
-	text := m.String()
-	if text[0] == '(' {
-		text = "0" + text
-	}
 	r := k.GP()
-	k.I("MOVD", written("$"+text), r)
+	k.I("MOVD", m.Address(), r)
 	return r
 }
