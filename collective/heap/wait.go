@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// ParkVar is the environment variable that makes ranks park as soon as they wait, if it is not empty.
-// They leave their processors to other programs, and their own steps take longer.
+// ParkVar is the environment variable that makes ranks park as soon as they wait, if it is not
+// empty. They leave their processors to other programs, and their own steps take longer.
 const ParkVar = "SPMOE_PARK"
 
 // spinTime is how long a rank polls before it parks. It covers the usual jitter between ranks that
