@@ -27,7 +27,11 @@ func TestInnerLoops(t *testing.T) {
 }
 
 func TestCountMultiplies(t *testing.T) {
-	n, name := countMultiplies("\tldr\tq0, [x0]\n\tbfmmla\tv0.4s, v1.8h, v2.8h\n\tbfmmla\tv3.4s, v1.8h, v2.8h\n\tfmla\tv0.4s, v1.4s, v2.4s\n")
+	n, name := countMultiplies("\tbfmlalt\tv0.4s, v1.8h, v2.8h\n\tbfmlalb\tv0.4s, v1.8h, v2.8h\n")
+	if n != 2 || name != "bfmlal" {
+		t.Errorf("%d %s, want 2 bfmlal", n, name)
+	}
+	n, name = countMultiplies("\tldr\tq0, [x0]\n\tbfmmla\tv0.4s, v1.8h, v2.8h\n\tbfmmla\tv3.4s, v1.8h, v2.8h\n\tfmla\tv0.4s, v1.4s, v2.4s\n")
 	if n != 2 || name != "bfmmla" {
 		t.Errorf("%d %s, want 2 bfmmla", n, name)
 	}

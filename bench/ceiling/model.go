@@ -39,7 +39,7 @@ func disassemble(words []uint32) (string, error) {
 	return run(bytes.String(), "llvm-mc-19", "--disassemble", "-triple=aarch64", features)
 }
 
-var multiply = regexp.MustCompile(`(?m)^\s*(fmla|fmls|bfmmla|bfdot|smmla|sdot)\s`)
+var multiply = regexp.MustCompile(`(?m)^\s*(fmla|fmls|bfmmla|bfmlal|bfdot|smmla|sdot)[bt]?\s`)
 
 // countMultiplies returns the most frequent multiply-add instruction and how often it occurs.
 func countMultiplies(text string) (n int, name string) {

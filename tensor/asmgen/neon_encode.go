@@ -42,6 +42,8 @@ var neonOps = map[string][]neonOp{
 	"VBFCVTN":  {{0x0ea16800, "H4 S4"}},
 	"VBFCVTN2": {{0x4ea16800, "H8 S4"}},
 	"VBFDOT":   {{0x6e40fc00, "S4 H8 H8"}},
+	"VBFMLALB": {{0x2ec0fc00, "S4 H8 H8"}},
+	"VBFMLALT": {{0x6ec0fc00, "S4 H8 H8"}},
 	"VBFMMLA":  {{0x6e40ec00, "S4 H8 H8"}},
 	"VSDOT":    {{0x4e809400, "S4 B16 B16"}, {0x4f80e000, "S4 B16 B4"}},
 	"VSMMLA":   {{0x4e80a400, "S4 B16 B16"}},

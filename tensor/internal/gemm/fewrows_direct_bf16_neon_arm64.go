@@ -6,7 +6,7 @@ package gemm
 
 import "unsafe"
 
-// directBF16x1NEON multiplies 1 rows of a with groups of 8 rows of b, BF16, in whole vectors; a
+// directBF16x1NEON multiplies 1 rows of a with groups of 12 rows of b, BF16, in whole vectors; a
 // holds FP32.
 //
 //go:noescape
@@ -29,6 +29,18 @@ func directBF16x3NEON(d *direct)
 //
 //go:noescape
 func directBF16x4NEON(d *direct)
+
+// directBF16x5NEON multiplies 5 rows of a with groups of 2 rows of b, BF16, in whole vectors; a
+// holds FP32.
+//
+//go:noescape
+func directBF16x5NEON(d *direct)
+
+// directBF16x6NEON multiplies 6 rows of a with groups of 2 rows of b, BF16, in whole vectors; a
+// holds FP32.
+//
+//go:noescape
+func directBF16x6NEON(d *direct)
 
 // pairsNEON converts steps (> 0) times 32 BF16 to FP32, step bytes apart. Each half has the second
 // elements of its pairs and then the first.

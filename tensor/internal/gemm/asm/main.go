@@ -60,6 +60,7 @@ var filesARM64 = map[string]func(*asmgen.File){
 	"panels_fp32_neon":         tilesNEON,
 	"panels_pack_neon":         packNEON,
 	"fewrows_direct_bf16_neon": directNEON,
+	"fewrows_direct_long_neon": directLongNEON,
 	"integers_smmla_neon":      smmla,
 	"integers_sdot_neon":       sdot,
 }

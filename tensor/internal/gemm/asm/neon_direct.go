@@ -3,6 +3,11 @@ package main
 // Products with few rows of a on NEON, as on AVX2 (direct_avx2.go). The registers hold eight of the
 // sixteen chains of a sum, in two vectors. The rows of a group are read once for the first eight
 // chains and again for the others.
+//
+// CPUs with BF16 multiply and add by BFMLALT and BFMLALB, which widen the second and the first
+// elements of pairs and then do what FMLA does. Unlike BFMMLA, they round to nearest and keep
+// subnormals: the bits are the same. Other CPUs widen b by an instruction of its own, once for all
+// rows of a.
 
 import (
 	"fmt"
@@ -10,13 +15,16 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// directNEONColumns is the number of rows of b that the kernels for 1 to 4 rows of a take at once.
-var directNEONColumns = [...]int{1: 8, 2: 6, 3: 4, 4: 3}
+// directNEONColumns is the number of rows of b that the kernels for 1 to 6 rows of a take at once:
+// as many as there are registers for. With two vectors per sum, 20 to 24 hide the latency of a
+// multiply-add.
+var directNEONColumns = [...]int{1: 12, 2: 6, 3: 4, 4: 3, 5: 2, 6: 2}
 
 // neonDirect is the frame of a kernel.
 type neonDirect struct {
 	fn            *asmgen.Func
 	rows, columns int
+	long          bool // BFMLALT and BFMLALB
 	d, a          asmgen.Reg
 	bs            []asmgen.Reg // rows of b
 	steps, at     asmgen.Reg
@@ -26,16 +34,27 @@ type neonDirect struct {
 
 func directNEON(f *asmgen.File) {
 	for rows := 1; rows < len(directNEONColumns); rows++ {
-		newNeonDirect(f, rows, directNEONColumns[rows]).generate()
+		k := newNeonDirect(f, fmt.Sprintf("directBF16x%dNEON", rows), rows, "FP32")
+		k.high = k.fn.V()
+		highHalves(k.fn, k.high, k.at)
+		k.generate()
 	}
 	pairsNEON(f)
 }
 
-func newNeonDirect(f *asmgen.File, rows, columns int) *neonDirect {
-	name := fmt.Sprintf("directBF16x%dNEON", rows)
-	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of %d rows of b, BF16, in whole vectors; a holds FP32.", name, rows, columns),
+func directLongNEON(f *asmgen.File) {
+	for rows := 1; rows < len(directNEONColumns); rows++ {
+		k := newNeonDirect(f, fmt.Sprintf("directLongx%dNEON", rows), rows, "BF16")
+		k.long = true
+		k.generate()
+	}
+}
+
+func newNeonDirect(f *asmgen.File, name string, rows int, element string) *neonDirect {
+	columns := directNEONColumns[rows]
+	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with groups of %d rows of b, BF16, in whole vectors; a holds %s.", name, rows, columns, element),
 		asmgen.Arg("d", "*direct"))
-	k := &neonDirect{fn: fn, rows: rows, columns: columns, d: fn.Load("d"), a: fn.GP(), steps: fn.GP(), at: fn.GP(), high: fn.V()}
+	k := &neonDirect{fn: fn, rows: rows, columns: columns, d: fn.Load("d"), a: fn.GP(), steps: fn.GP(), at: fn.GP()}
 	for range columns {
 		k.bs = append(k.bs, fn.GP())
 	}
@@ -45,7 +64,6 @@ func newNeonDirect(f *asmgen.File, rows, columns int) *neonDirect {
 			k.sums[i] = append(k.sums[i], fn.Vs(2))
 		}
 	}
-	highHalves(fn, k.high, k.at)
 	return k
 }
 
@@ -129,34 +147,24 @@ func (k *neonDirect) eachSum(f func(at int, s []asmgen.Neon)) {
 // first.
 func (k *neonDirect) multiply(half int) {
 	fn := k.fn
-	ofA := func(i, part, q int, v asmgen.Neon) { fn.I("FMOVQ", k.a.At(128*i+64*half+32*part+16*q), v) }
-	ofB := func(j, part, q int, v asmgen.Neon) {
-		fn.I("FMOVQ", k.bs[j].At(32*half+16*q), v)
-		k.widen(v, part)
-	}
-	// The operand with fewer vectors stays in registers. The vectors of the other are loaded one
-	// after the other.
-	hold, stream, sum := ofA, ofB, func(held, one int) []asmgen.Neon { return k.sums[held][one] }
-	if k.rows > k.columns {
-		hold, stream, sum = ofB, ofA, func(held, one int) []asmgen.Neon { return k.sums[one][held] }
+	vector, passes := 128, [][]string{{"VFMLA"}, {"VFMLA"}} // by part of the pairs
+	if k.long {
+		vector, passes = 64, [][]string{{"VBFMLALT", "VBFMLALB"}}
 	}
 	held, ones := fn.Vs(min(k.rows, k.columns)), fn.Vs(2)
 	fn.I("MOVD", k.d.Field("direct_steps"), k.steps)
 	fn.CountDown(k.steps, func() {
-		for at := range 4 {
-			part, q := at/2, at%2
-			for i, v := range held {
-				hold(i, part, q, v)
-			}
-			for j := range max(k.rows, k.columns) {
-				one := ones[j%2]
-				stream(j, part, q, one)
-				for i, v := range held {
-					fn.I("VFMLA", v.S4(), one.S4(), sum(i, j)[q].S4())
-				}
+		for part, mnemonics := range passes {
+			for q := range 2 {
+				k.multiplyVectors(mnemonics, held, ones, q,
+					func(i int, v asmgen.Neon) { fn.I("FMOVQ", k.a.At(vector*i+vector/2*half+32*part+16*q), v) },
+					func(j int, v asmgen.Neon) {
+						fn.I("FMOVQ", k.bs[j].At(32*half+16*q), v)
+						k.widen(v, part)
+					})
 			}
 		}
-		fn.I("ADD", asmgen.Imm(int64(128*k.rows)), k.a)
+		fn.I("ADD", asmgen.Imm(int64(vector*k.rows)), k.a)
 		for _, b := range k.bs {
 			fn.I("ADD", asmgen.Imm(64), b)
 		}
@@ -166,8 +174,38 @@ func (k *neonDirect) multiply(half int) {
 	}
 }
 
+// multiplyVectors multiplies a vector of each row by one of each column. ofA and ofB load them. The
+// operand with fewer vectors stays in registers. The vectors of the other are loaded one after the
+// other.
+func (k *neonDirect) multiplyVectors(mnemonics []string, held, ones []asmgen.Neon, q int, ofA, ofB func(i int, v asmgen.Neon)) {
+	hold, stream, sum := ofA, ofB, func(held, one int) asmgen.Neon { return k.sums[held][one][q] }
+	if k.rows > k.columns {
+		hold, stream, sum = ofB, ofA, func(held, one int) asmgen.Neon { return k.sums[one][held][q] }
+	}
+	for i, v := range held {
+		hold(i, v)
+	}
+	for j := range max(k.rows, k.columns) {
+		one := ones[j%2]
+		stream(j, one)
+		for _, mnemonic := range mnemonics {
+			for i, v := range held {
+				if k.long {
+					k.fn.I(mnemonic, v.H8(), one.H8(), sum(i, j).S4())
+				} else {
+					k.fn.I(mnemonic, v.S4(), one.S4(), sum(i, j).S4())
+				}
+			}
+		}
+	}
+}
+
 // widen converts the second elements of v's pairs to FP32 (part 0), or the first.
-func (k *neonDirect) widen(v asmgen.Neon, part int) { widenPairsNEON(k.fn, v, v, part, k.high) }
+func (k *neonDirect) widen(v asmgen.Neon, part int) {
+	if !k.long {
+		widenPairsNEON(k.fn, v, v, part, k.high)
+	}
+}
 
 func widenPairsNEON(fn *asmgen.Func, from, to asmgen.Neon, part int, high asmgen.Neon) {
 	if part == 0 {
