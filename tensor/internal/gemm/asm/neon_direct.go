@@ -15,8 +15,8 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// directNEONColumns is the number of rows of b that the kernels for 1 to 6 rows of a take at once:
-// as many as there are registers for. With two vectors per sum, 20 to 24 hide the latency of a
+// directNEONColumns is the number of rows of b that the kernels for 1 to 6 rows of a take at
+// once. It is bounded by the registers. With two vectors per sum, 20 to 24 hide the latency of a
 // multiply-add.
 var directNEONColumns = [...]int{1: 12, 2: 6, 3: 4, 4: 3, 5: 2, 6: 2}
 
