@@ -96,10 +96,12 @@ func attentionBackwardBlocks(ex *Exec, call operands, from, to int) {
 
 // backwardTile is the scratch memory of one thread of CausalAttentionBackward.
 type backwardTile struct {
-	scores, dprobs Tensor // FP32
-	probs, dscores Tensor // in the operands' type
-	dk, dv         Tensor // sums of a key block
-	dq             Tensor // [seq, keyDim]: sums of the head so far
+	scores, dprobs Tensor           // FP32
+	probs, dscores Tensor           // in the operands' type
+	dk, dv         Tensor           // sums of a key block
+	dq             Tensor           // [seq, keyDim]: sums of the head so far
+	keysT, valuesT *retainedOperand // of a key block, transposed
+	keys           *retainedOperand // of a key block
 	done           keyBlockProgress
 }
 
@@ -109,6 +111,7 @@ func newBackwardTile(ex *Exec, dtype DType, s AttentionShape) backwardTile {
 		scores: ex.New(FP32, rows*keys), dprobs: ex.New(FP32, rows*keys),
 		probs: ex.New(dtype, rows*keys), dscores: ex.New(dtype, rows*keys),
 		dk: ex.New(FP32, keys, s.KeyDim), dv: ex.New(FP32, keys, s.ValueDim),
+		keysT: newRetained(ex, 0, dtype, s.KeyDim, keys), valuesT: newRetained(ex, 1, dtype, s.ValueDim, keys), keys: newRetained(ex, 2, dtype, keys, s.KeyDim),
 	}
 }
 
@@ -120,6 +123,9 @@ func (t *backwardTile) keyBlock(ex *Exec, p *headProblem, block int) {
 	dk, dv := t.dk.Slice(0, to-from), t.dv.Slice(0, to-from)
 	dk.Zero()
 	dv.Zero()
+	t.keysT.set(p.k.RowSlice(from, to).T())
+	t.valuesT.set(p.v.RowSlice(from, to).T())
+	t.keys.set(p.k.RowSlice(from, to))
 	for lo := from; lo < p.Seq; lo += rows {
 		ex.Enter(profile.Attention) // shows progress to a watchdog
 		if p.firstKey(p.sequence, lo) >= to {
@@ -138,8 +144,8 @@ func (t *backwardTile) queryBlock(ex *Exec, p *headProblem, block, lo, hi int) {
 	q, do, k, v := p.q.RowSlice(lo, hi), p.do.RowSlice(lo, hi), p.k.RowSlice(from, to), p.v.RowSlice(from, to)
 	scores, dprobs := tile(t.scores, hi-lo, to-from), tile(t.dprobs, hi-lo, to-from)
 	probs, dscores := tile(t.probs, hi-lo, to-from), tile(t.dscores, hi-lo, to-from)
-	matMul(ex, scores, q, k.T(), false)
-	matMul(ex, dprobs, do, v.T(), false)
+	t.keysT.times(ex, scores, q, k.T(), false)
+	t.valuesT.times(ex, dprobs, do, v.T(), false)
 	for i := range hi - lo {
 		softmaxBackwardRow(probs, dscores, i, p.seen(lo+i, from, to), p.Scale, scores.f32Row(i), dprobs.f32Row(i), p.lse[lo+i], p.delta[lo+i])
 	}
@@ -149,7 +155,7 @@ func (t *backwardTile) queryBlock(ex *Exec, p *headProblem, block, lo, hi int) {
 	if at < begin {
 		t.done.wait(block-1, hi)
 	}
-	matMul(ex, dq, dscores, k, at < begin)
+	t.keys.times(ex, dq, dscores, k, at < begin)
 	if to == hi { // the last key block of these rows
 		Convert(ex, p.dq.RowSlice(lo, hi), dq)
 	}

@@ -12,6 +12,9 @@ import (
 // takes 384 KB of L2: scores in FP32 and probabilities in BF16.
 const forwardKeys = 512
 
+// forwardGroup is the number of query rows for which a key block is packed once.
+const forwardGroup = 512
+
 // CausalAttention computes o = softmax(scale·q·kᵀ)·v. Each row attends to the rows from s.First up
 // to and including itself.
 //
@@ -38,53 +41,56 @@ func CausalAttentionTop(ex *Exec, o Matrix, lse, top []float32, q, k, v Matrix, 
 }
 
 // attentionForwardBlocks computes query blocks [from, to), counted over all heads. Those of a head
-// count from its end: the last ones have the most keys, and long parts should begin early.
+// count from its end: the last ones have the most keys, and long parts should begin early. Adjacent
+// blocks form a group, for which keys and values are packed once.
 func attentionForwardBlocks(ex *Exec, call operands, from, to int) {
 	c, s := call.attention, call.attention.shape
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	rows, blocks := s.queryRows(), s.queryBlocks()
-	t := newForwardTile(ex, c.q.dtype, s)
-	for n := from; n < to; n++ {
+	group := min(to-from, blocks, forwardGroup/rows)
+	t := newForwardTile(ex, c.q.dtype, s, min(group*rows, s.Seq))
+	for n := from; n < to; {
 		p := c.problem(n / blocks)
-		lo := (blocks - 1 - n%blocks) * rows
-		t.queryBlock(ex, &p, lo, min(lo+rows, s.Seq))
+		end := blocks - n%blocks
+		begin := max(end-min(group, to-n), 0)
+		t.group(ex, &p, begin*rows, min(end*rows, s.Seq))
+		n += end - begin
 	}
 }
 
 // forwardTile is the scratch memory of one thread of CausalAttention.
 type forwardTile struct {
-	scores, probs Tensor
-	out           Tensor    // [query rows, valueDim]: output before it is divided by sum
-	max, sum      []float32 // per query row: running max, sum of exponentials relative to it
+	scores, probs Tensor           // of a query block
+	keys, values  *retainedOperand // of a key block
+	out           Tensor           // [group rows, valueDim]: output before it is divided by sum
+	max, sum      []float32        // per row of the group: running max, sum of exponentials relative to it
 }
 
-func newForwardTile(ex *Exec, dtype DType, s AttentionShape) forwardTile {
+func newForwardTile(ex *Exec, dtype DType, s AttentionShape, group int) forwardTile {
 	rows, keys := s.queryRows(), min(forwardKeys, s.Seq)
 	return forwardTile{
-		scores: ex.New(FP32, rows*keys), probs: ex.New(dtype, rows*keys), out: ex.New(FP32, rows, s.ValueDim),
-		max: ex.New(FP32, rows).F32(), sum: ex.New(FP32, rows).F32(),
+		scores: ex.New(FP32, rows*keys), probs: ex.New(dtype, rows*keys), out: ex.New(FP32, group, s.ValueDim),
+		keys: newRetained(ex, 0, dtype, s.KeyDim, keys), values: newRetained(ex, 1, dtype, keys, s.ValueDim),
+		max: ex.New(FP32, group).F32(), sum: ex.New(FP32, group).F32(),
 	}
 }
 
-// queryBlock computes the output of query rows [lo, hi).
-func (t *forwardTile) queryBlock(ex *Exec, p *headProblem, lo, hi int) {
-	ex.Enter(profile.Attention) // shows progress to a watchdog
-	out := t.out.Slice(0, hi-lo).Mat()
+// group computes the output of query rows [lo, hi), key block by key block.
+func (t *forwardTile) group(ex *Exec, p *headProblem, lo, hi int) {
 	clear(t.sum)
-	begin := p.firstKey(p.sequence, lo)
-	for from := begin; from < hi; {
+	rows := p.queryRows()
+	for from := p.firstKey(p.sequence, lo); from < hi; {
 		to := min(from/forwardKeys*forwardKeys+forwardKeys, hi)
-		scores, probs := tile(t.scores, hi-lo, to-from), tile(t.probs, hi-lo, to-from)
-		matMul(ex, scores, p.q.RowSlice(lo, hi), p.k.RowSlice(from, to).T(), false)
-		for i := range hi - lo {
-			t.softmaxRow(probs, out, i, p.seen(lo+i, from, to), scores.f32Row(i), p.Scale)
+		t.keys.set(p.k.RowSlice(from, to).T())
+		t.values.set(p.v.RowSlice(from, to))
+		for at := max(lo, from/rows*rows); at < hi; at += rows {
+			t.queryBlock(ex, p, at-lo, at, min(at+rows, hi), from, to)
 		}
-		matMul(ex, out, probs, p.v.RowSlice(from, to), from > begin)
 		from = to
 	}
 	for i := range hi - lo {
-		scaleRow(p.o, lo+i, 1/t.sum[i], out.f32Row(i))
+		scaleRow(p.o, lo+i, 1/t.sum[i], t.out.Mat().f32Row(i))
 		p.lse[lo+i] = t.max[i] + float32(math.Log(float64(t.sum[i])))
 		if p.top != nil {
 			p.top[lo+i] = t.max[i]
@@ -92,9 +98,29 @@ func (t *forwardTile) queryBlock(ex *Exec, p *headProblem, lo, hi int) {
 	}
 }
 
+// queryBlock adds those of keys [from, to) that query rows [lo, hi) see to the output of these
+// rows, which begins at row first of the group.
+func (t *forwardTile) queryBlock(ex *Exec, p *headProblem, first, lo, hi, from, to int) {
+	ex.Enter(profile.Attention) // shows progress to a watchdog
+	to = min(to, hi)
+	begin := p.firstKey(p.sequence, lo)
+	start := max(from, begin)
+	if start >= to {
+		return // these rows belong to later documents
+	}
+	out := t.out.Slice(first, first+hi-lo).Mat()
+	scores, probs := tile(t.scores, hi-lo, to-start), tile(t.probs, hi-lo, to-start)
+	t.keys.times(ex, scores, p.q.RowSlice(lo, hi), p.k.RowSlice(start, to).T(), false)
+	for i := range hi - lo {
+		t.softmaxRow(probs, out, i, first+i, p.seen(lo+i, start, to), scores.f32Row(i), p.Scale)
+	}
+	t.values.times(ex, out, probs, p.v.RowSlice(start, to), start > begin)
+}
+
 // softmaxRow sets row i of p to exp(scale·scores - running max) within seen, and to zero elsewhere.
-// A row without a sum has seen no keys: its running max and its output are not defined yet.
-func (t *forwardTile) softmaxRow(p, out Matrix, i int, seen keyRange, scores []float32, scale float32) {
+// It is row n of the group. A row without a sum has seen no keys: its running max and its output
+// are not defined yet.
+func (t *forwardTile) softmaxRow(p, out Matrix, i, n int, seen keyRange, scores []float32, scale float32) {
 	if seen.from == seen.to {
 		clearRow(p, i)
 		return
@@ -102,16 +128,16 @@ func (t *forwardTile) softmaxRow(p, out Matrix, i int, seen keyRange, scores []f
 	scores = scores[seen.from:seen.to]
 	top := scale * vec.Max(scores)
 	switch {
-	case t.sum[i] == 0:
-		t.max[i] = top
-	case top > t.max[i]:
-		down := vec.Exp(t.max[i] - top)
-		t.max[i], t.sum[i] = top, t.sum[i]*down
+	case t.sum[n] == 0:
+		t.max[n] = top
+	case top > t.max[n]:
+		down := vec.Exp(t.max[n] - top)
+		t.max[n], t.sum[n] = top, t.sum[n]*down
 		vec.Scale(out.f32Row(i), down, out.f32Row(i))
 	}
 	if p.dtype == BF16 {
-		t.sum[i] += vec.ExpSumBF16(only(p.bf16Row(i), seen), scale, scores, t.max[i])
+		t.sum[n] += vec.ExpSumBF16(only(p.bf16Row(i), seen), scale, scores, t.max[n])
 	} else {
-		t.sum[i] += vec.ExpSum(only(p.f32Row(i), seen), scale, scores, t.max[i])
+		t.sum[n] += vec.ExpSum(only(p.f32Row(i), seen), scale, scores, t.max[n])
 	}
 }

@@ -24,7 +24,8 @@ type Exec struct {
 	queue  *workQueue // nil: one thread
 	team   *Team      // closed with the Exec; nil: none
 
-	attention attentionCall // of the kernel that is running
+	attention attentionCall      // of the kernel that is running
+	retained  [3]retainedOperand // of its parts on this thread
 
 	// Progress is incremented by every kernel. A watchdog reads it to detect a rank that hangs. It
 	// may be nil.

@@ -96,6 +96,33 @@ func matMul(ex *Exec, c, a, b Matrix, accumulate bool) {
 	multiplyViews(ex, c, a.gemmView(), b.gemmView(), a.dtype, 0, accumulate)
 }
 
+// retainedOperand is the right operand of several products on one thread. It is packed once.
+type retainedOperand struct {
+	gemm.Retained
+	dtype DType
+}
+
+// newRetained returns operand i of the running kernel, which is not set yet and has at most [k, n]
+// elements. Its panels are in the arena.
+func newRetained(ex *Exec, i int, dtype DType, k, n int) *retainedOperand {
+	room := ex.New(UINT8, gemm.RetainedBytes(k, n, dtype.Size()))
+	ex.retained[i] = retainedOperand{gemm.NewRetained(room.Bytes()), dtype}
+	return &ex.retained[i]
+}
+
+// set makes b the operand.
+func (r *retainedOperand) set(b Matrix) { r.Set(b.gemmView()) }
+
+// times computes c = a·b or c += a·b on the calling thread, where b is a part of the operand. Only
+// one that begins at its first element is not packed again.
+func (r *retainedOperand) times(ex *Exec, c, a, b Matrix, accumulate bool) {
+	if r.dtype == BF16 {
+		gemm.BF16Retained(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView(), &r.Retained, accumulate)
+		return
+	}
+	gemm.FP32Retained(ex.packing(), c.gemmView(), a.gemmView(), b.gemmView(), &r.Retained, accumulate)
+}
+
 // multiplyViews is matMul for operands of type dtype. It multiplies the product by alpha unless
 // that is 0.
 func multiplyViews(ex *Exec, c Matrix, a, b gemm.View, dtype DType, alpha float32, accumulate bool) {

@@ -34,5 +34,11 @@ func AttentionBackwardScratch(rows float64, s AttentionShape, dtype DType) float
 	tile := float64(s.queryRows() * min(backwardKeys, s.Seq))
 	perKey := float64(min(backwardKeys, s.Seq) * (s.KeyDim + s.ValueDim))
 	deltas := rows * float64(s.Heads)
-	return float64(FP32.Size())*(deltas+2*tile+perKey+float64(s.Seq)*float64(s.KeyDim)) + 2*float64(dtype.Size())*tile
+	return float64(FP32.Size())*(deltas+2*tile+perKey+float64(s.Seq)*float64(s.KeyDim)) + 2*float64(dtype.Size())*tile + s.backwardPanels(dtype)
+}
+
+// backwardPanels returns the bytes of the operands that the backward pass retains.
+func (s AttentionShape) backwardPanels(dtype DType) float64 {
+	keys, elem := min(backwardKeys, s.Seq), dtype.Size()
+	return float64(gemm.RetainedBytes(s.KeyDim, keys, elem) + gemm.RetainedBytes(s.ValueDim, keys, elem) + gemm.RetainedBytes(keys, s.KeyDim, elem))
 }

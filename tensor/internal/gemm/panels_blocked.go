@@ -53,6 +53,7 @@ type product struct {
 	a         rowPanels
 	b         unsafe.Pointer
 	steps     int
+	skipped   int  // further steps of the panels of b, which this product does not use
 	span      int  // steps that are summed together; 0: all
 	sum       View // FP32
 	out       View // BF16, or empty
@@ -97,7 +98,12 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 	for j := 0; j < b.Rows; j += columns {
 		n := min(columns, b.Rows-j)
 		y := b.part(f.packing.elem, j, n)
-		p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
+		if m.retained != nil {
+			panels, steps := m.retained.panels(s, &f.packing, f.columns)
+			p.b, p.skipped = unsafe.Add(panels, 4*j*steps), steps-p.steps
+		} else {
+			p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
+		}
 		exactY, scalesY := b.lookup == nil || s.calls.decoding.exact(y), f.scaleRange(s)
 		for i := 0; i < a.Rows; i += rows {
 			height := min(rows, a.Rows-i)
@@ -228,7 +234,7 @@ func (f *microkernel) run(s *Scratch, p *product, k, end int, startAtSum, round 
 	for j := 0; j < columns; j += f.columns {
 		n := min(f.columns, columns-j)
 		t.columns = 1<<n - 1
-		t.b = unsafe.Add(p.b, 4*(j*p.steps+k*f.columns))
+		t.b = unsafe.Add(p.b, 4*(j*(p.steps+p.skipped)+k*f.columns))
 		if p.scaled {
 			p.setScales(t, j, k/f.packing.steps(p.mode.blocks.Run))
 		}

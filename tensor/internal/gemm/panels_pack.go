@@ -68,12 +68,20 @@ func (p *packing) unit() int {
 // columnPanels packs b into panels of width columns. Its argument holds the columns of b as rows.
 // The last panel may be partly filled.
 func (p *packing) columnPanels(s *Scratch, to *buffer, b operand, width int) unsafe.Pointer {
-	steps := p.steps(b.Cols)
-	panels := (b.Rows + width - 1) / width
-	ptr := to.atLeast(4 * panels * width * steps)
-	s.calls.decoding.reset()
-	p.panels(s, ptr, b, panelShape{width, width, 4 * width * steps, true, false, &p.columns})
+	ptr := to.atLeast(p.columnPanelBytes(b, width))
+	p.packColumns(s, ptr, b, width)
 	return ptr
+}
+
+// columnPanelBytes returns the bytes of columnPanels.
+func (p *packing) columnPanelBytes(b operand, width int) int {
+	return 4 * ((b.Rows + width - 1) / width) * width * p.steps(b.Cols)
+}
+
+// packColumns writes columnPanels to ptr.
+func (p *packing) packColumns(s *Scratch, ptr unsafe.Pointer, b operand, width int) {
+	s.calls.decoding.reset()
+	p.panels(s, ptr, b, panelShape{width, width, 4 * width * p.steps(b.Cols), true, false, &p.columns})
 }
 
 // rowPanels is a block of a, packed unless plain. tall panels of rows rows each are followed by

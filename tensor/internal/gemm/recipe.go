@@ -65,7 +65,7 @@ func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexa
 // product is multiply, except that it reads b in place where that was measured to be faster.
 func (f *microkernel) product(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
 	switch {
-	case m.blocks != nil:
+	case m.blocks != nil || m.retained != nil:
 		f.multiply(s, sum, out, a, b, m, inexact)
 	case m.alpha != 0 && (f.across.accepts(a, b, m) || f.transposes(a, b, m)):
 		sums := strided(s.unrounded.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)

@@ -23,6 +23,9 @@ type mode struct {
 	alpha float32
 	// blocks scale the sums of runs along k. They may not be combined with alpha.
 	blocks *BlockScales
+	// retained is the operand whose part b is, if it is to be packed once; without span, alpha and
+	// blocks.
+	retained *Retained
 }
 
 // whole reports whether sums must be complete in scratch before they are stored or added.
