@@ -99,18 +99,23 @@ func (c *checker) block(name string, b block) {
 
 func (c *checker) lookUp(document string, b block, figures []figure) {
 	measured := c.measured(b)
+	all, close := figuresOf(measured), near(measured, words(b.text), figures)
 	results := strings.Join(b.results, ", ")
 	for _, f := range figures {
 		place := fmt.Sprintf("%s:%d: %s", document, b.line, f.text)
 		c.report.quoted = append(c.report.quoted, place+"  "+results)
-		if len(measured) > 0 && !f.among(measured) {
+		switch {
+		case len(measured) == 0: // the file has a fault
+		case !f.among(all):
 			c.fault("%s does not stand in %s", place, results)
+		case f.short() && !f.among(close):
+			c.fault("%s stands in %s, but on no line that has a word or a longer figure of this text", place, results)
 		}
 	}
 }
 
-// measured returns all figures of the result files of a block.
-func (c *checker) measured(b block) (all []figure) {
+// measured returns all lines of the result files of a block.
+func (c *checker) measured(b block) (all []line) {
 	for _, name := range b.results {
 		found, ok := c.results[name]
 		if !ok {
@@ -121,10 +126,17 @@ func (c *checker) measured(b block) (all []figure) {
 			c.results[name] = found
 		}
 		for _, s := range found {
-			all = append(all, s.figures...)
+			all = append(all, s.lines...)
 		}
 	}
 	return all
+}
+
+func figuresOf(all []line) (figures []figure) {
+	for _, l := range all {
+		figures = append(figures, l.figures...)
+	}
+	return figures
 }
 
 // ages compares what has changed since each section with what it allows.
@@ -149,9 +161,9 @@ func (c *checker) age(s section) error {
 		c.report.unknown++
 	case err != nil:
 		return err
-	case changed > s.lines:
+	case changed > s.most:
 		c.fault("%s: %d lines of %s have changed since %s, and it allows %d: measure again with %s, or write measures: dated",
-			s.place, changed, strings.Join(s.paths, ", "), commit, s.lines, s.header["command"])
+			s.place, changed, strings.Join(s.paths, ", "), commit, s.most, s.header["command"])
 	default:
 		c.report.current++
 	}

@@ -20,29 +20,44 @@ func TestFigures(t *testing.T) {
 }
 
 // A figure of three digits or more seldom has the value of another number of its file, so most
-// changes are noticed. Those of one or two digits often are not.
+// changes are noticed. A short one must stand on a line about the same thing.
 func TestChangedFiguresAreNoticed(t *testing.T) {
 	c := checker{root: root, results: map[string][]section{}}
-	changed, noticed := 0, 0
+	var long, short tally
 	for _, q := range c.quotes(t) {
-		if q.figure.value < 200*q.figure.half {
-			continue
-		}
-		for _, sign := range []float64{-1, 1} {
-			f := q.figure
-			f.value += sign * 2 * f.half
-			changed++
-			if !f.among(q.measured) {
-				noticed++
-			}
+		switch {
+		case q.figure.short():
+			short.change(q)
+		case q.figure.value >= 200*q.figure.half:
+			long.change(q)
 		}
 	}
-	if noticed < changed*3/4 || changed == 0 {
-		t.Errorf("%d of %d changes by a unit of the last digit are noticed, expected three quarters", noticed, changed)
+	for name, c := range map[string]struct {
+		tally
+		least float64
+	}{"short": {short, 0.4}, "long": {long, 0.75}} {
+		if share := float64(c.noticed) / float64(c.changed); !(share >= c.least) {
+			t.Errorf("%d of %d changes of %s figures are noticed, expected %.0f %%", c.noticed, c.changed, name, 100*c.least)
+		}
+		t.Logf("%d of %d changes of %s figures by a unit of the last digit are noticed", c.noticed, c.changed, name)
 	}
-	t.Logf("%d of %d changes by a unit of the last digit are noticed", noticed, changed)
 }
 
+// tally counts changes of figures.
+type tally struct{ changed, noticed int }
+
+func (c *tally) change(q quote) {
+	for _, sign := range []float64{-1, 1} {
+		f := q.figure
+		f.value += sign * 2 * f.half
+		c.changed++
+		if !f.among(q.measured) {
+			c.noticed++
+		}
+	}
+}
+
+// quote is a figure with those that it may be.
 type quote struct {
 	figure   figure
 	measured []figure
@@ -54,8 +69,14 @@ func (c *checker) quotes(t *testing.T) (all []quote) {
 		if b.given || len(b.results) == 0 {
 			return
 		}
-		for _, f := range b.figures() {
-			all = append(all, quote{f, c.measured(b)})
+		measured, figures := c.measured(b), b.figures()
+		near := near(measured, words(b.text), figures)
+		for _, f := range figures {
+			q := quote{f, near}
+			if !f.short() {
+				q.measured = figuresOf(measured)
+			}
+			all = append(all, q)
 		}
 	}); err != nil {
 		t.Fatal(err)
@@ -90,6 +111,23 @@ func TestRounding(t *testing.T) {
 	} {
 		if got := parse(test.quoted).among(numbers(test.measured)); got != test.same {
 			t.Errorf("%s in a file with %s: %v, expected %v", test.quoted, test.measured, got, test.same)
+		}
+	}
+}
+
+// A short figure stands on a line with a word or a longer figure of the text, or below a heading
+// with two words of it.
+func TestShortFigures(t *testing.T) {
+	file := lines("products   time\nforward    12\nBF16       13\nsums      345 14\n15\n")
+	file = append(file, lines("times of products\n16")...)
+	for text, want := range map[string]bool{
+		"forward 12": true, "backward 12": false, "BF16 takes 13": true, "sum 14": true, "14 of 345": true, "14 of 346": false,
+		"15": false, "time 15": false, "the product's time 16": true, "a product 16": false,
+	} {
+		figures := prose(text)
+		at := slices.IndexFunc(figures, figure.short)
+		if got := figures[at].among(near(file, words(text), figures)); got != want {
+			t.Errorf("%q: %v, expected %v", text, got, want)
 		}
 	}
 }
@@ -135,8 +173,8 @@ func TestSections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(all) != 2 || all[0].lines != 100 || !slices.Equal(all[0].paths, []string{"tensor", "mx"}) || !all[1].dated ||
-		all[1].header["command"] != "run" || !parse("13.5").among(all[1].figures) || parse("13.5").among(all[0].figures) {
+	if len(all) != 2 || all[0].most != 100 || !slices.Equal(all[0].paths, []string{"tensor", "mx"}) || !all[1].dated ||
+		all[1].header["command"] != "run" || !parse("13.5").among(figuresOf(all[1].lines)) || parse("13.5").among(figuresOf(all[0].lines)) {
 		t.Errorf("sections %+v", all)
 	}
 	for _, test := range []struct{ old, changed, message string }{

@@ -13,7 +13,8 @@
 //     are published, assumed, or a setting.
 //
 // The comparison is textual: it does not know which number of a file is meant. Changes of figures
-// with three digits are mostly noticed, those of a single digit often are not.
+// with three digits are mostly noticed. A figure of one or two digits must stand on a line of the
+// file that shares a word with the text, or a longer figure: half of their changes are noticed.
 //
 // A figure may be rounded: 46 % is found in a file with 45.6%. Names such as BF16, top-8, 32x2048
 // and code are no figures. An unmarked figure with a unit that only a measurement has, such as

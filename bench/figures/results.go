@@ -25,9 +25,9 @@ import (
 // N is the number of changed lines of Go in these folders up to which the figures count as current.
 // Figures that are dated describe that commit only, and are not compared with newer code.
 type section struct {
-	place   string // file:line of its header
-	header  map[string]string
-	figures []figure
+	place  string // file:line of its header
+	header map[string]string
+	lines  []line
 	limit
 }
 
@@ -35,7 +35,7 @@ type section struct {
 type limit struct {
 	dated bool
 	paths []string
-	lines int
+	most  int // changed lines
 }
 
 var (
@@ -68,7 +68,7 @@ func sections(name, text string) ([]section, error) {
 			all = append(all, section{place: fmt.Sprintf("%s:%d", name, line), header: header})
 		}
 		last := &all[len(all)-1]
-		last.figures = append(last.figures, results(paragraph)...)
+		last.lines = append(last.lines, lines(paragraph)...)
 		line += strings.Count(paragraph, "\n")
 	}
 	for i := range all {
@@ -94,7 +94,7 @@ func extend(header map[string]string, paragraph string) (map[string]string, bool
 }
 
 // complete checks that no line of the header is missing, and reads the limit.
-func (s *section) complete() error {
+func (s *section) complete() (err error) {
 	for _, k := range keys {
 		if s.header[k] == "" {
 			return fmt.Errorf("%s: the header has no line %q", s.place, k+":")
@@ -110,7 +110,6 @@ func (s *section) complete() error {
 		return fmt.Errorf("%s: measures: %q: expected FOLDER..., N lines, such as: tensor mx moe, 5000 lines; or: dated", s.place, text)
 	}
 	s.paths = strings.Fields(match[1])
-	lines, err := strconv.Atoi(match[2])
-	s.lines = lines
+	s.most, err = strconv.Atoi(match[2])
 	return err
 }
