@@ -119,10 +119,11 @@ func TestHostsDisagree(t *testing.T) {
 }
 
 // Hosts with 1, 2 and 4 ranks train to the bits of one rank, in one pass per step and in several,
-// whether each host holds the dense weights or a part of them.
+// whether each host holds the dense weights or a part of them. Only the first case has all numbers
+// of hosts and ranks.
 func TestOneResultForAllHosts(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for i, c := range []struct {
 		precision string
 		passes    int
 	}{{"bf16", 1}, {"mxfp8", 1}, {"bf16", 4}, {"mxfp8", 2}} {
@@ -135,7 +136,11 @@ func TestOneResultForAllHosts(t *testing.T) {
 		one := run(1)
 		want := outcomeFrom(t, one, train(t, one, 1, ""))
 		sum := sumOf(t, one)
-		for _, on := range [][2]int{{2, 1}, {2, 2}, {2, 4}, {4, 1}, {4, 2}} {
+		places := [][2]int{{2, 2}, {4, 2}, {2, 1}, {2, 4}, {4, 1}}
+		if i > 0 {
+			places = places[:2]
+		}
+		for _, on := range places {
 			for _, fsdp := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%d passes/%dx%d/fsdp %v", c.precision, c.passes, on[0], on[1], fsdp), func(t *testing.T) {
 					cfg := run(on[0] * on[1])

@@ -70,7 +70,6 @@ func TestOneResultForAllLayoutsOfPasses(t *testing.T) {
 		batch, micro, times int
 	}{
 		"bf16 2":        {"bf16", 2 * most, 1, 2},
-		"bf16 4":        {"bf16", 4 * most, 1, 4},
 		"mxfp8 2":       {"mxfp8", 4 * most, 2, 2},
 		"mxfp8 4":       {"mxfp8", 4 * most, 1, 4},
 		"bf16 2 uneven": {"bf16", 3 * most, 2, 2},
@@ -146,19 +145,25 @@ func resumed(t *testing.T) (some []mesh.Layout) {
 	return some
 }
 
-// A checkpoint of any layout resumes in any other.
+// A checkpoint of any layout resumes in any other: here in the next one of the list, with
+// SPMOE_LAYOUTS=all in all.
 func TestResumeInAnotherLayout(t *testing.T) {
 	whole := layoutRun(t, "mxfp8")
 	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
 	end := want
 	end.steps, end.evals = want.steps[1:], nil
 	layouts := resumed(t)
-	for _, from := range layouts {
+	for i, from := range layouts {
 		saved := layoutRun(t, "mxfp8")
 		saved.SetLayout(from)
 		saved.SaveEvery, saved.Keep = 1, 9
 		train(t, saved, from.World, "")
-		for _, to := range layouts {
+		others := layouts
+		if os.Getenv("SPMOE_LAYOUTS") != "all" {
+			next := (i + 1) % len(layouts)
+			others = layouts[next : next+1]
+		}
+		for _, to := range others {
 			cfg := layoutRun(t, "mxfp8")
 			cfg.SetLayout(to)
 			o := outcomeFrom(t, cfg, train(t, cfg, to.World, filepath.Join(saved.Out, "step-00000001")))
