@@ -24,16 +24,16 @@ func TestChaos(t *testing.T) {
 		config chaos.Config
 		faults int
 	}{
-		"kills":                    {"kill", chaos.Config{Count: 8}, 8},
+		"kills":                    {"kill", chaos.Config{Count: 4}, 4},
 		"stops":                    {"stop", chaos.Config{Count: 2}, 2},
 		"one of each kind":         {"mix", chaos.Config{Every: 100 * time.Millisecond, For: 1600 * time.Millisecond}, 16},
-		"points":                   {"points", chaos.Config{Count: 4, Action: "kill"}, 4},
+		"points":                   {"points", chaos.Config{Count: 3, Action: "kill"}, 3},
 		"too early an end":         {"points", chaos.Config{Count: 1, Action: "exit0", At: "park/before"}, 1},
 		"panics in checkpoints":    {"points", chaos.Config{Count: 2, Action: "panic", At: "checkpoint/"}, 2},
 		"stopped when all is done": {"points", chaos.Config{Count: 2, Action: "stop", At: "leave/"}, 2},
 		"short runs":               {"short", chaos.Config{Count: 2}, 2},
 		"launchers":                {"launcher", chaos.Config{Count: 1}, 1},
-		"bits":                     {"bits", chaos.Config{Count: 6}, 6},
+		"bits":                     {"bits", chaos.Config{Count: 3}, 3},
 		"damaged files":            {"files", chaos.Config{Count: 2}, 2},
 		"nothing":                  {"quiet", chaos.Config{For: time.Second}, 0},
 		"stages, kills":            {"kill", chaos.Config{Count: 3, Model: stages}, 3},

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"spmoe/collective/heap"
+	"spmoe/collective/heap/heaptest"
 	"spmoe/internal/fault"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
@@ -31,12 +31,9 @@ const asLauncher = "SPMOE_TEST_LAUNCHER"
 // peakFile names a file into which a launcher writes its peak of resident bytes.
 const peakFile = "SPMOE_TEST_PEAK"
 
-// TestMain lets the test program be a rank, or a launcher, when a test has started it as one. Ranks
-// park at once: in runs this short, polling takes most of the time of the processors.
+// TestMain lets the test program be a rank, or a launcher, when a test has started it as one.
 func TestMain(m *testing.M) {
-	if _, given := os.LookupEnv(heap.ParkVar); !given {
-		os.Setenv(heap.ParkVar, "1")
-	}
+	heaptest.Park()
 	_, rank := os.LookupEnv("SPMOE_RANK")
 	_, launcher := os.LookupEnv(asLauncher)
 	if rank || launcher {

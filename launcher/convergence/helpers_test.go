@@ -9,10 +9,16 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/collective/heap/heaptest"
 	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer"
 )
+
+func TestMain(m *testing.M) {
+	heaptest.Park()
+	os.Exit(m.Run())
+}
 
 // text makes a file of random sentences of few words: a language that a tiny model learns in a
 // hundred steps.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"spmoe/collective/heap"
+	"spmoe/collective/heap/heaptest"
 	"spmoe/launcher/spmd"
 )
 
@@ -27,13 +27,9 @@ type injury struct {
 	Strike *strike // if given, it is all that happens
 }
 
-// TestMain lets the test program be a rank that a test has started. Ranks park at once, because
-// several tests share the processors and their steps are short: a rank that polls takes time from
-// those that it waits for.
+// TestMain lets the test program be a rank that a test has started.
 func TestMain(m *testing.M) {
-	if _, given := os.LookupEnv(heap.ParkVar); !given {
-		os.Setenv(heap.ParkVar, "1")
-	}
+	heaptest.Park()
 	member, err := spmd.Joined()
 	if err == nil && member == nil {
 		os.Exit(m.Run())
