@@ -37,6 +37,7 @@ var neonOps = map[string][]neonOp{
 	"VFCVTL":   {{0x0e617800, "D2 S2"}},
 	"VFCVTL2":  {{0x4e617800, "D2 S4"}},
 	"VFMLA":    {{0x4f801000, "S4 S4 S"}},
+	"VSSHR":    {{0x4f1c0400, "H8 H8 4"}, {0x4f1d0400, "H8 H8 3"}},
 	"VSHLL":    {{0x2e613800, "S4 H4 16"}},
 	"VSHLL2":   {{0x6e613800, "S4 H8 16"}},
 	"VBFCVTN":  {{0x0ea16800, "H4 S4"}},

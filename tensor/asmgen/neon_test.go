@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -93,8 +94,9 @@ func neonLines(t *testing.T, mnemonic string, kinds []string, at, id int) (lines
 				op = v.S(lane)
 			case "B4":
 				op = v.B4(lane)
-			case "16":
-				op = Imm(16)
+			}
+			if n, err := strconv.Atoi(kind); err == nil {
+				op = Imm(n)
 			}
 			ops = append([]Operand{op}, ops...)
 		}

@@ -1,6 +1,6 @@
 package gemm
 
-// Decoding for AVX2, which has no masks for bytes. Assembly takes whole blocks along k, or whole
+// Decoding for AVX2 and NEON, which have no masks for bytes. Assembly takes whole blocks along k, or whole
 // groups of rows across it. Anything smaller is first copied to a padded buffer.
 
 import (

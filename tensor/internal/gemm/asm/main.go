@@ -63,4 +63,5 @@ var filesARM64 = map[string]func(*asmgen.File){
 	"fewrows_direct_long_neon": directLongNEON,
 	"integers_smmla_neon":      smmla,
 	"integers_sdot_neon":       sdot,
+	"codes_decode_neon":        decodeNEON,
 }
