@@ -196,7 +196,7 @@ func (q *quantizer) quantizePanel(ex *tensor.Exec, at region) {
 	switch {
 	case kernels == quant.Tiles && tilesSupport(q.element, q.x.DType()):
 		q.quantizeTiles(ex, at)
-	case kernels >= quant.Lanes && stripsSupport(q.element, q.x.DType()):
+	case kernels >= quant.Strips && stripsSupport(q.element, q.x.DType()):
 		q.quantizeStrips(ex, at)
 	default:
 		q.quantizeFP32(ex, at)

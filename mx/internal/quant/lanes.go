@@ -1,6 +1,6 @@
 package quant
 
-// The kernels for any format. They carry out the definition of quantization on eight FP32 at a
+// The kernels for any format. They carry out the definition of quantization on several FP32 at a
 // time.
 
 import (
@@ -19,43 +19,43 @@ const Group = 8
 // AmaxRows sets amax to the largest magnitude of each block of x, as FP32 bits. The blocks are
 // contiguous. amax has one or more whole groups.
 func AmaxRows(amax, x []float32) {
-	amaxRowsAVX2(data(amax), data(x[:len(amax)*blockSize]), len(amax)/Group)
+	laneAmaxRows(data(amax), data(x[:len(amax)*blockSize]), len(amax)/Group)
 }
 
 // AmaxCols sets amax to the largest magnitude of each column of a panel, as FP32 bits. rows is
 // greater than 0. amax has one or more whole blocks.
 func AmaxCols(amax, x []float32, rows int) {
-	amaxColsAVX2(data(amax), data(x[:rows*len(amax)]), rows, len(amax)/blockSize)
+	laneAmaxCols(data(amax), data(x[:rows*len(amax)]), rows, len(amax)/blockSize)
 }
 
 // Scales turns the largest magnitudes in amax (FP32 bits) into E8M0 bytes. It replaces amax with
 // the multipliers of the elements. It reports whether a block holds a NaN or an infinity, which
 // makes the codes of that block meaningless. scales has one or more whole groups.
 func Scales(scales []uint8, amax []float32, g *Grid) (odd bool) {
-	return scalesAVX2(data(scales), data(amax[:len(scales)]), len(scales)/Group, g)
+	return laneScales(data(scales), data(amax[:len(scales)]), len(scales)/Group, g)
 }
 
 // EncodeRows writes the codes of the one or more contiguous blocks of x. Each block has one factor.
 func EncodeRows(codes []uint8, x, factors []float32, g *Grid) {
 	n := len(codes) / blockSize
-	encodeRowsAVX2(data(codes), data(x[:len(codes)]), data(factors[:n]), n, g)
+	laneEncodeRows(data(codes), data(x[:len(codes)]), data(factors[:n]), n, g)
 }
 
 // EncodeCols is EncodeRows with one factor per element.
 func EncodeCols(codes []uint8, x, factors []float32, g *Grid) {
-	encodeColsAVX2(data(codes), data(x[:len(codes)]), data(factors[:len(codes)]), len(codes)/blockSize, g)
+	laneEncodeCols(data(codes), data(x[:len(codes)]), data(factors[:len(codes)]), len(codes)/blockSize, g)
 }
 
 // DecodeRows sets one or more whole blocks to the values of the codes times the scale of the block.
 // A NaN is 0x7fc00000.
 func DecodeRows(dst []float32, codes []uint8, scales []float32, d *Decoder) {
 	n := len(dst) / blockSize
-	decodeRowsAVX2(data(dst), data(codes[:len(dst)]), data(scales[:n]), n, d)
+	laneDecodeRows(data(dst), data(codes[:len(dst)]), data(scales[:n]), n, d)
 }
 
 // DecodeCols is DecodeRows with one scale per element.
 func DecodeCols(dst []float32, codes []uint8, scales []float32, d *Decoder) {
-	decodeColsAVX2(data(dst), data(codes[:len(dst)]), data(scales[:len(dst)]), len(dst)/blockSize, d)
+	laneDecodeCols(data(dst), data(codes[:len(dst)]), data(scales[:len(dst)]), len(dst)/blockSize, d)
 }
 
 func data[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }

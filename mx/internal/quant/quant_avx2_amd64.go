@@ -6,40 +6,40 @@ package quant
 
 import "unsafe"
 
-// amaxRowsAVX2 takes n groups of 8 blocks.
+// laneAmaxRows takes n groups of 8 blocks.
 //
 //go:noescape
-func amaxRowsAVX2(out unsafe.Pointer, x unsafe.Pointer, n int)
+func laneAmaxRows(out unsafe.Pointer, x unsafe.Pointer, n int)
 
-// amaxColsAVX2 takes n blocks per row.
+// laneAmaxCols takes n blocks per row.
 //
 //go:noescape
-func amaxColsAVX2(out unsafe.Pointer, x unsafe.Pointer, rows int, n int)
+func laneAmaxCols(out unsafe.Pointer, x unsafe.Pointer, rows int, n int)
 
-// scalesAVX2 takes n groups of 8 blocks.
+// laneScales takes n groups of 8 blocks.
 //
 //go:noescape
-func scalesAVX2(scales unsafe.Pointer, amax unsafe.Pointer, n int, grid *Grid) (odd bool)
+func laneScales(scales unsafe.Pointer, amax unsafe.Pointer, n int, grid *Grid) (odd bool)
 
-// encodeRowsAVX2 takes n blocks.
+// laneEncodeRows takes n blocks.
 //
 //go:noescape
-func encodeRowsAVX2(codes unsafe.Pointer, x unsafe.Pointer, factors unsafe.Pointer, n int, grid *Grid)
+func laneEncodeRows(codes unsafe.Pointer, x unsafe.Pointer, factors unsafe.Pointer, n int, grid *Grid)
 
-// encodeColsAVX2 takes n blocks.
+// laneEncodeCols takes n blocks.
 //
 //go:noescape
-func encodeColsAVX2(codes unsafe.Pointer, x unsafe.Pointer, factors unsafe.Pointer, n int, grid *Grid)
+func laneEncodeCols(codes unsafe.Pointer, x unsafe.Pointer, factors unsafe.Pointer, n int, grid *Grid)
 
-// decodeRowsAVX2 takes n blocks.
+// laneDecodeRows takes n blocks.
 //
 //go:noescape
-func decodeRowsAVX2(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
+func laneDecodeRows(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
 
-// decodeColsAVX2 takes n blocks.
+// laneDecodeCols takes n blocks.
 //
 //go:noescape
-func decodeColsAVX2(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
+func laneDecodeCols(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
 
 // scanStripAVX2 writes the largest magnitudes of n tiles as FP32: 32 of rows and 32 of columns per
 // tile. odd says that a block has a NaN or an infinity, or that its magnitudes are all below 2^-87

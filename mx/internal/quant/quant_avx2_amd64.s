@@ -185,8 +185,8 @@ DATA tiny16<>+24(SB)/4, $0x13ff13ff
 DATA tiny16<>+28(SB)/4, $0x13ff13ff
 GLOBL tiny16<>(SB), RODATA|NOPTR, $32
 
-// func amaxRowsAVX2(out unsafe.Pointer, x unsafe.Pointer, n int)
-TEXT ·amaxRowsAVX2(SB), NOSPLIT, $0-24
+// func laneAmaxRows(out unsafe.Pointer, x unsafe.Pointer, n int)
+TEXT ·laneAmaxRows(SB), NOSPLIT, $0-24
 	MOVQ out+0(FP), AX
 	MOVQ x+8(FP), BX
 	MOVQ n+16(FP), CX
@@ -286,8 +286,8 @@ loop1:
 	VZEROUPPER
 	RET
 
-// func amaxColsAVX2(out unsafe.Pointer, x unsafe.Pointer, rows int, n int)
-TEXT ·amaxColsAVX2(SB), NOSPLIT, $0-32
+// func laneAmaxCols(out unsafe.Pointer, x unsafe.Pointer, rows int, n int)
+TEXT ·laneAmaxCols(SB), NOSPLIT, $0-32
 	MOVQ out+0(FP), AX
 	MOVQ x+8(FP), BX
 	MOVQ n+24(FP), CX
@@ -326,8 +326,8 @@ loop2:
 	VZEROUPPER
 	RET
 
-// func scalesAVX2(scales unsafe.Pointer, amax unsafe.Pointer, n int, grid *Grid) (odd bool)
-TEXT ·scalesAVX2(SB), NOSPLIT, $0-33
+// func laneScales(scales unsafe.Pointer, amax unsafe.Pointer, n int, grid *Grid) (odd bool)
+TEXT ·laneScales(SB), NOSPLIT, $0-33
 	MOVQ scales+0(FP), AX
 	MOVQ amax+8(FP), BX
 	MOVQ n+16(FP), CX
@@ -371,8 +371,8 @@ loop1:
 	VZEROUPPER
 	RET
 
-// func encodeRowsAVX2(codes unsafe.Pointer, x unsafe.Pointer, factors unsafe.Pointer, n int, grid *Grid)
-TEXT ·encodeRowsAVX2(SB), NOSPLIT, $0-40
+// func laneEncodeRows(codes unsafe.Pointer, x unsafe.Pointer, factors unsafe.Pointer, n int, grid *Grid)
+TEXT ·laneEncodeRows(SB), NOSPLIT, $0-40
 	MOVQ codes+0(FP), AX
 	MOVQ x+8(FP), BX
 	MOVQ factors+16(FP), CX
@@ -451,8 +451,8 @@ loop1:
 	VZEROUPPER
 	RET
 
-// func encodeColsAVX2(codes unsafe.Pointer, x unsafe.Pointer, factors unsafe.Pointer, n int, grid *Grid)
-TEXT ·encodeColsAVX2(SB), NOSPLIT, $0-40
+// func laneEncodeCols(codes unsafe.Pointer, x unsafe.Pointer, factors unsafe.Pointer, n int, grid *Grid)
+TEXT ·laneEncodeCols(SB), NOSPLIT, $0-40
 	MOVQ codes+0(FP), AX
 	MOVQ x+8(FP), BX
 	MOVQ factors+16(FP), CX
@@ -534,8 +534,8 @@ loop1:
 	VZEROUPPER
 	RET
 
-// func decodeRowsAVX2(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
-TEXT ·decodeRowsAVX2(SB), NOSPLIT, $0-40
+// func laneDecodeRows(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
+TEXT ·laneDecodeRows(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ codes+8(FP), BX
 	MOVQ scales+16(FP), CX
@@ -645,8 +645,8 @@ loop1:
 	VZEROUPPER
 	RET
 
-// func decodeColsAVX2(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
-TEXT ·decodeColsAVX2(SB), NOSPLIT, $0-40
+// func laneDecodeCols(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Pointer, n int, d *Decoder)
+TEXT ·laneDecodeCols(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ codes+8(FP), BX
 	MOVQ scales+16(FP), CX

@@ -2,14 +2,7 @@
 
 package quant
 
-import (
-	"unsafe"
-
-	"spmoe/tensor/cpu"
-)
-
-// Table says which kernels a tier has.
-var Table = cpu.Table[Kernels]{cpu.Generic: Plain}
+import "unsafe"
 
 const missing = "quant: there are no kernels for this CPU; ask Table first"
 
@@ -23,13 +16,6 @@ func encodeBothAVX512(t *Tile)                                                  
 func encodeINT8RowsAVX512(t *Tile)                                                    { panic(missing) }
 func encodeINT8ColsAVX512(t *Tile)                                                    { panic(missing) }
 func encodeINT8BothAVX512(t *Tile)                                                    { panic(missing) }
-func amaxRowsAVX2(out, x unsafe.Pointer, n int)                                       { panic(missing) }
-func amaxColsAVX2(out, x unsafe.Pointer, rows, n int)                                 { panic(missing) }
-func scalesAVX2(scales, amax unsafe.Pointer, n int, g *Grid) (odd bool)               { panic(missing) }
-func encodeRowsAVX2(codes, x, factors unsafe.Pointer, n int, g *Grid)                 { panic(missing) }
-func encodeColsAVX2(codes, x, factors unsafe.Pointer, n int, g *Grid)                 { panic(missing) }
-func decodeRowsAVX2(dst, codes, scales unsafe.Pointer, n int, d *Decoder)             { panic(missing) }
-func decodeColsAVX2(dst, codes, scales unsafe.Pointer, n int, d *Decoder)             { panic(missing) }
 func encodeRowsStreamAVX512(t *Tile)                                                  { panic(missing) }
 func encodeColsStreamAVX512(t *Tile)                                                  { panic(missing) }
 func encodeBothStreamAVX512(t *Tile)                                                  { panic(missing) }

@@ -40,7 +40,7 @@ func (s *Strip) Quantize(g *Grid, t *StripScratch, rows, cols bool) (odd bool) {
 	if scanStripAVX2(data(t.amax[:]), s.X, s.Stride, s.Tiles) {
 		return true
 	}
-	scalesAVX2(data(t.scales[:]), data(t.amax[:]), s.Tiles*2*blockSize/Group, g)
+	laneScales(data(t.scales[:]), data(t.amax[:]), s.Tiles*2*blockSize/Group, g)
 	s.scales = data(t.scales[:])
 	switch integer := s.Format.integer; {
 	case rows && cols && integer:

@@ -1,7 +1,7 @@
 package gemm
 
-// Decoding for AVX2 and NEON, which have no masks for bytes. Assembly takes whole blocks along k, or whole
-// groups of rows across it. Anything smaller is first copied to a padded buffer.
+// Decoding for AVX2 and NEON, which have no masks for bytes. Assembly takes whole blocks along k,
+// or whole groups of rows across it. Anything smaller is first copied to a padded buffer.
 
 import (
 	"unsafe"

@@ -37,10 +37,10 @@ func printLanes() *laneFile {
 	amaxRows(f)
 	amaxCols(f)
 	scales(f)
-	encodeLanes(f, "encodeRowsAVX2", false)
-	encodeLanes(f, "encodeColsAVX2", true)
-	decodeLanes(f, "decodeRowsAVX2", false)
-	decodeLanes(f, "decodeColsAVX2", true)
+	encodeLanes(f, "laneEncodeRows", false)
+	encodeLanes(f, "laneEncodeCols", true)
+	decodeLanes(f, "laneDecodeRows", false)
+	decodeLanes(f, "laneDecodeCols", true)
 	stripKernels(f)
 	return f
 }
@@ -62,7 +62,7 @@ func broadcastY(fn *asmgen.Func, from asmgen.Mem) asmgen.Vec {
 // amaxRows reduces 8 blocks to one vector each. It then reduces these to a single vector by taking
 // maxima while transposing.
 func amaxRows(f *laneFile) {
-	fn := f.Func("amaxRowsAVX2", "amaxRowsAVX2 takes n groups of 8 blocks.", append(pointer("out", "x"), asmgen.Arg("n", "int"))...)
+	fn := f.Func("laneAmaxRows", "laneAmaxRows takes n groups of 8 blocks.", append(pointer("out", "x"), asmgen.Arg("n", "int"))...)
 	out, x, n := fn.Load("out"), fn.Load("x"), fn.Load("n")
 	magnitude := loadY(fn, f.magnitude)
 	fn.CountDown(n, func() {
@@ -103,7 +103,7 @@ func amaxRows(f *laneFile) {
 }
 
 func amaxCols(f *laneFile) {
-	fn := f.Func("amaxColsAVX2", "amaxColsAVX2 takes n blocks per row.", append(pointer("out", "x"), asmgen.Arg("rows", "int"), asmgen.Arg("n", "int"))...)
+	fn := f.Func("laneAmaxCols", "laneAmaxCols takes n blocks per row.", append(pointer("out", "x"), asmgen.Arg("rows", "int"), asmgen.Arg("n", "int"))...)
 	out, x, n := fn.Load("out"), fn.Load("x"), fn.Load("n")
 	stride, row, count := fn.GP(), fn.GP(), fn.GP()
 	fn.I("MOVQ", n, stride)
@@ -132,7 +132,7 @@ func amaxCols(f *laneFile) {
 }
 
 func scales(f *laneFile) {
-	fn := f.Func("scalesAVX2", "scalesAVX2 takes n groups of 8 blocks.",
+	fn := f.Func("laneScales", "laneScales takes n groups of 8 blocks.",
 		append(pointer("scales", "amax"), asmgen.Arg("n", "int"), asmgen.Arg("grid", "*Grid"), asmgen.Result("odd", "bool"))...)
 	to, amax, n, g := fn.Load("scales"), fn.Load("amax"), fn.Load("n"), fn.Load("grid")
 	reciprocal, roundUp := broadcastY(fn, g.Field("Grid_reciprocal")), broadcastY(fn, g.Field("Grid_roundUp"))

@@ -23,7 +23,9 @@ func files() map[string]string {
 		encode(tiles, integer)
 	}
 	lanes, e4m3 := printLanes(), e4m3File()
+	neon := neonLanes()
 	return map[string]string{
+		"lanes_neon_arm64.s": neon.Asm(), "lanes_neon_arm64.go": neon.Stubs(),
 		"quant_avx512_amd64.s": tiles.Asm(), "quant_avx512_amd64.go": tiles.Stubs(),
 		"quant_avx2_amd64.s": lanes.Asm(), "quant_avx2_amd64.go": lanes.Stubs(),
 		"e4m3_avx512_amd64.s": e4m3.Asm(), "e4m3_avx512_amd64.go": e4m3.Stubs(),

@@ -3,9 +3,9 @@ package main
 // Decoding of 8-bit codes to BF16 on NEON, 16 codes at a time.
 //
 // A code of a minifloat is moved to the place of a BF16: its sign to the sign, its exponent and
-// mantissa to the lower bits of exponent and the upper bits of mantissa. That number is too small by
-// a constant power of two, also for subnormal codes. Two multiplications in FP32 are exact: by that
-// power, and by the scale. Integers are converted to FP32 first.
+// mantissa to the lower bits of exponent and the upper bits of mantissa. That number is too small
+// by a constant power of two, also for subnormal codes. Two multiplications in FP32 are exact: by
+// that power, and by the scale. Integers are converted to FP32 first.
 
 import (
 	"fmt"
