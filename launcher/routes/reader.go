@@ -35,7 +35,9 @@ func (r *Reader) open() (err error) {
 	if r.file, err = os.Open(r.path); err != nil {
 		return err
 	}
-	if r.batches, err = arrowipc.NewNumberReader(bufio.NewReader(r.file)); err == nil {
+	if r.batches, err = arrowipc.NewNumberReader(bufio.NewReader(r.file)); err != nil {
+		err = noRoutes(err)
+	} else {
 		r.Header, err = headerOf(r.batches)
 	}
 	if err != nil {

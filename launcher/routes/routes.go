@@ -91,10 +91,15 @@ func (h Header) metadata() ([]string, error) {
 	return []string{headerKey, string(text)}, err
 }
 
+// noRoutes returns the error of a file that is something else.
+func noRoutes(err error) error {
+	return fmt.Errorf("it has no routes: expected a file of train --record-routes (%w)", err)
+}
+
 // headerOf returns the header of a file, and checks that it describes the file's columns.
 func headerOf(r *arrowipc.NumberReader) (h Header, err error) {
 	if err := json.Unmarshal([]byte(r.Metadata[headerKey]), &h); err != nil {
-		return h, fmt.Errorf("it has no routes: expected a file of train --record-routes (%w)", err)
+		return h, noRoutes(err)
 	}
 	if err := h.check(); err != nil {
 		return h, err
