@@ -34,15 +34,15 @@ func NewRetained(room []byte) Retained {
 // Set makes b the operand.
 func (r *Retained) Set(b View) { r.b, r.packed = b, false }
 
-// holds reports whether the panels of the operand serve for its part b: one that begins at its first
-// element and cuts no step of a panel.
+// holds reports whether the panels of the operand serve for its part b: one that begins at its
+// first element and cuts no step of a panel.
 func (r *Retained) holds(b View) bool {
 	return b.Ptr == r.b.Ptr && b.RowStride == r.b.RowStride && b.ColStride == r.b.ColStride &&
 		(b.Rows == r.b.Rows || b.Rows < r.b.Rows && b.Rows%retainedUnit == 0) && b.Cols <= r.b.Cols
 }
 
-// BF16Retained computes c = a·b, or c += a·b if accumulate, as BF16 does. It uses the panels of r if
-// b is a part of r that begins at its first element.
+// BF16Retained computes c = a·b, or c += a·b if accumulate, as BF16 does. It uses the panels of r
+// if b is a part of r that begins at its first element.
 func BF16Retained(s *Scratch, c, a, b View, r *Retained, accumulate bool) {
 	if check(c, a, b) {
 		active.bf16(s, c, a, b, mode{add: accumulate, retained: r.serving(b)})
