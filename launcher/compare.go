@@ -105,6 +105,7 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	fmt.Fprintf(env.out, "comparing %s: %s, %s, %s each, in %s\n", strings.Join(append([]string{c.Config.Precision}, c.Varied...), ", "), upTo(c, report.Plural(c.Runs(), "run")),
 		report.Plural(c.Design.Seeds(), "seed"), report.Plural(c.Config.Steps, "step"), c.Out)
 	printBuiltinText(env.out, c.Config.Data)
+	c.Looked = func(r convergence.Result) error { return writeFigures(c, r) }
 	result, err := c.Run(ctx)
 	if err != nil {
 		return stopped(c, failure{err, exitFailed}, env.out)
@@ -157,8 +158,8 @@ func (f *compareFlags) finish(c *convergence.Comparison, result convergence.Resu
 	if f.quick || result.Setup.Steps < fewSteps {
 		fmt.Fprintf(out, "%s find broken recipes; they say little about longer runs\n", report.Plural(result.Setup.Steps, "step"))
 	}
-	if err := figures.Write(c.Out, result); err != nil {
-		return failure{fmt.Errorf("writing the report: %w", err), exitFailed}
+	if err := writeFigures(c, result); err != nil {
+		return err
 	}
 	fmt.Fprintf(out, "report: %s\n", filepath.Join(c.Out, "report.html"))
 	switch result.Verdict() {
@@ -166,6 +167,15 @@ func (f *compareFlags) finish(c *convergence.Comparison, result convergence.Resu
 		return failure{reportedError{errors.New("different")}, exitFailed}
 	case convergence.Undecided:
 		return failure{reportedError{errors.New("undecided")}, exitUndecided}
+	}
+	return nil
+}
+
+// writeFigures writes the result, its page and its plots. It runs after each look, so that a
+// comparison that is stopped later leaves those of the last one.
+func writeFigures(c *convergence.Comparison, result convergence.Result) error {
+	if err := figures.Write(c.Out, result); err != nil {
+		return failure{fmt.Errorf("writing the report: %w", err), exitFailed}
 	}
 	return nil
 }

@@ -142,6 +142,30 @@ func TestCompareSeeds(t *testing.T) {
 	}
 }
 
+// A comparison that is stopped leaves the result of its last look.
+func TestCompareStopped(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var printed strings.Builder
+	got := launchTo(ctx, writerFunc(func(b []byte) {
+		if printed.Write(b); strings.Contains(printed.String(), "look 1 of 3, after 6 seeds: mxfp8 undecided") {
+			cancel()
+		}
+	}), comparing(data, "--precision", "bf16,bf16+standard,mxfp8", "--until-decided", "--max-seeds", "9", "--margin", "0.001", "--optimizer.lr", "1e-2", "--out", "stopped")...)
+	if got.code != exitInterrupted {
+		t.Fatalf("exit code %d: %s\n%s", got.code, got.errOut, got.out)
+	}
+	r := result(t, "stopped")
+	if len(r.Setup.Seeds) != 6 || r.Arms[1].Verdict != convergence.Equivalent || r.Arms[2].Verdict != convergence.Undecided {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat("stopped/report.html"); err != nil {
+		t.Error(err)
+	}
+}
+
 // The parts of a difference are printed and written.
 func TestCompareDecompose(t *testing.T) {
 	data := text(t)

@@ -34,6 +34,8 @@ type Comparison struct {
 	Width     int       // columns of the console if it is a terminal, else 0
 	Command   string    // the command line, for the report
 
+	// Looked, if not nil, is called with the result of each look that does not end the comparison.
+	Looked func(Result) error
 	// Disturb, if not nil, returns the value of [trainer.Job.Disturb] for the runs of a recipe.
 	Disturb func(recipe string) func(moe.Quantized)
 }

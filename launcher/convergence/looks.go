@@ -13,6 +13,7 @@ import (
 // study holds the finished runs of a comparison.
 type study struct {
 	*Comparison
+	plan     string // SHA-256 of the plan
 	progress *progress
 	tasks    []task
 	logs     []*record.Log // of tasks
@@ -26,11 +27,9 @@ func (c *Comparison) Run(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	s := &study{Comparison: c, progress: newProgress(c)}
-	result, err := s.run(ctx)
-	s.progress.close()
-	result.Plan = plan
-	return result, err
+	s := &study{Comparison: c, plan: plan, progress: newProgress(c)}
+	defer s.progress.close()
+	return s.run(ctx)
 }
 
 func (s *study) run(ctx context.Context) (Result, error) {
@@ -46,11 +45,16 @@ func (s *study) run(ctx context.Context) (Result, error) {
 		if look.Seeds == s.Design.Seeds() {
 			break
 		}
-		result, err := s.compare(s.tasks, s.logs)
+		result, err := s.judge()
 		if err != nil {
 			return Result{}, err
 		}
 		s.progress.look(i+1, result)
+		if s.Looked != nil {
+			if err := s.Looked(result); err != nil {
+				return Result{}, err
+			}
+		}
 		if open, from = s.undecided(result), look.Seeds; len(open) == 1 {
 			break // only the baseline is left
 		}
@@ -58,7 +62,14 @@ func (s *study) run(ctx context.Context) (Result, error) {
 	if err := s.train(ctx, ablations); err != nil {
 		return Result{}, err
 	}
-	return s.compare(s.tasks, s.logs)
+	return s.judge()
+}
+
+// judge compares the finished runs.
+func (s *study) judge() (Result, error) {
+	result, err := s.compare(s.tasks, s.logs)
+	result.Plan = s.plan
+	return result, err
 }
 
 // undecided returns the baseline and the recipes that a result leaves undecided. Recipes whose
