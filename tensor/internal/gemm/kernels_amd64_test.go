@@ -30,7 +30,7 @@ func TestKernelsOfKnownCPUs(t *testing.T) {
 			"Sandy Bridge": {}, "Haswell": avx2, "Alder Lake": avx2, "Skylake-X": skylake, "Cascade Lake": skylake, "Cannon Lake": skylake, "Cooper Lake": skylake,
 			"Ice Lake": iceLake, "Sapphire Rapids without permission for tiles": noTiles, "Sapphire Rapids": withAMX, "Granite Rapids": withAMX,
 			"Zen 3": avx2, "Zen 4": zen4, "Zen 5": zen4,
-			"Graviton2": {}, "Apple M1": {}, "Graviton4": {}, // no kernels on amd64
+			"Cortex-A72": {}, "Graviton2": {}, "Apple M1": {}, "Graviton4": {}, // no kernels on amd64
 		}
 	)
 	for _, c := range cputest.CPUs {
