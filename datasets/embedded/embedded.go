@@ -3,10 +3,11 @@
 package embedded
 
 import (
+	"archive/tar"
 	"bytes"
 	_ "embed"
 	"fmt"
-	"strconv"
+	"io"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -36,38 +37,19 @@ func Files() (files []File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for len(unpacked) >= block && unpacked[0] != 0 {
-		f, rest, err := next(unpacked)
-		if err != nil {
+	for r := tar.NewReader(bytes.NewReader(unpacked)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return files, nil
+		} else if err != nil {
 			return nil, fmt.Errorf("the text in the program: %w", err)
 		}
-		files, unpacked = append(files, f), rest
+		text, err := io.ReadAll(r)
+		if err != nil {
+			return nil, fmt.Errorf("the text in the program: %s: %w", h.Name, err)
+		}
+		files = append(files, File{h.Name, text})
 	}
-	return files, nil
-}
-
-// block is the unit of a tar archive: a header, or a part of a file, which is padded.
-const block = 512
-
-// next returns the first file of an archive and what follows it. pack writes regular files in the
-// USTAR format. Package archive/tar reads more formats and the system's users.
-func next(archive []byte) (f File, rest []byte, err error) {
-	header, rest := archive[:block], archive[block:]
-	field := func(from, to int) string {
-		text, _, _ := bytes.Cut(header[from:to], []byte{0})
-		return string(text)
-	}
-	f.Name = field(0, 100)
-	if folder := field(345, 500); folder != "" {
-		f.Name = folder + "/" + f.Name
-	}
-	size, err := strconv.ParseUint(field(124, 136), 8, 31)
-	padded := (int(size) + block - 1) / block * block
-	if err != nil || field(257, 263) != "ustar" || padded > len(rest) {
-		return f, nil, fmt.Errorf("%q has no valid header", f.Name)
-	}
-	f.Text = rest[:size:size]
-	return f, rest[padded:], nil
 }
 
 // unpack returns the archive without its compression.

@@ -1,11 +1,8 @@
 package embedded
 
 import (
-	"archive/tar"
-	"bytes"
 	"crypto/sha256"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -47,46 +44,6 @@ func TestFiles(t *testing.T) {
 	}
 	if len(files) < 900 || size < 3<<20 {
 		t.Errorf("%d files of %d bytes, want 900 of 3 MiB", len(files), size)
-	}
-}
-
-// The files are those that package archive/tar finds.
-func TestArchiveIsTar(t *testing.T) {
-	unpacked, err := unpack()
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := Files()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := tar.NewReader(bytes.NewReader(unpacked))
-	for _, f := range files {
-		h, err := r.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if text, err := io.ReadAll(r); err != nil || h.Name != f.Name || !bytes.Equal(text, f.Text) {
-			t.Errorf("%s is %s for archive/tar, %v", f.Name, h.Name, err)
-		}
-	}
-	if h, err := r.Next(); err != io.EOF {
-		t.Errorf("%+v, %v at the end", h, err)
-	}
-}
-
-// A file that is cut off, or whose header is damaged, is an error.
-func TestDamagedHeader(t *testing.T) {
-	unpacked, err := unpack()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for at, b := range map[int]byte{124: '9', 257: 'x', 125: '7'} {
-		bad := bytes.Clone(unpacked[:4*block])
-		bad[at] = b
-		if _, _, err := next(bad); err == nil {
-			t.Errorf("no error with %q at %d", b, at)
-		}
 	}
 }
 
