@@ -14,8 +14,8 @@
 //	across      Few rows of a, rows of b adjacent in memory: read b once, in place, in runs of k.
 //	transposed  Few rows of a, k contiguous in b, AMX only: cᵀ = b·aᵀ, so that tiles read b in
 //	            place.
-//	integers    MXINT8 in both: exact sums of blocks, as bytes (VPDPBUSD, TDPBSSD, SMMLA, SDOT) or
-//	            16-bit words (VPMADDWD).
+//	integers    MXINT8 in both: exact sums of blocks, as bytes (VPDPBUSD, SMMLA, SDOT), as 16-bit
+//	            words (VPMADDWD) or, on AMX, as BF16.
 //	decoded     Decode 128 rows in plain Go and multiply the copies. Any element, scale, layout.
 //	portable    Panels of 4 rows in plain Go: the generic tier (generic.go).
 //
@@ -53,6 +53,7 @@
 //	             NEON with BF16        any                               panels            odd pairs
 //	             all but generic       any                               panels            chain
 //	MXINT8       AMX, AVX-512          <= 12, >= 16, no spans            direct integers   blocks
+//	             AMX                   any                               panels of BF16    blocks
 //	             AVX2                  <= 96, >= 32, plain               16-bit, in runs   blocks
 //	             NEON without SDOT     any                               decoded           chain
 //	             all but generic       any                               panels            blocks
@@ -62,6 +63,7 @@
 //
 //   - Elements without a decoder (MXFP6, MXFP4) use decoded copies on every tier.
 //   - MXINT8 multiplies as integers only if k consists of whole blocks. Otherwise it is decoded.
+//   - On AMX, MXINT8 multiplies as bytes where a product or sum as BF16 might not be exact.
 //   - On Intel CPUs with AVX-512 BF16 but without AMX, panels are those of FP32 and across is not
 //     used. FP32 multiply-adds are twice as fast there as VDPBF16PS, with the same bits.
 //   - AVX-512 multiplies integers only with VBMI, VNNI and GFNI. AVX-512 with BF16 but without

@@ -83,12 +83,16 @@ func (f *microkernel) multiplyInt8(s *Scratch, sum, out View, a, b operand, m mo
 type scaleRange struct{ least, most int }
 
 // scaleRange returns that of the block packed last. Other kernels do not need it.
-func (f *microkernel) scaleRange(s *Scratch) (r scaleRange) {
-	if f.exponents != nil {
-		d := &s.calls.decoding
-		r = scaleRange{int(slices.Min(d.min[:])), int(slices.Max(d.max[:]))}
+func (f *microkernel) scaleRange(s *Scratch, m mode) (r scaleRange) {
+	if f.exponents != nil || m.exactBlocks {
+		r = s.calls.decoding.scaleRange()
 	}
 	return r
+}
+
+// scaleRange returns the range of the scales since the reset.
+func (d *notes) scaleRange() scaleRange {
+	return scaleRange{int(slices.Min(d.min[:])), int(slices.Max(d.max[:]))}
 }
 
 // exponentsFit reports whether 1.5·2^(23+e) is a normal number for every exponent e of a product.

@@ -38,7 +38,7 @@ func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
 	o = o.part(1, 0, min(shape.height, o.Rows))
 	blocks, step := o.Cols/format.MXBlock, 4*shape.width
 	lanes, interleave, flip := 16, interleaveBytes16AVX512, &s.calls.flip
-	if *flip = 0x80808080; shape.columns || shape.tiles {
+	if *flip = 0x80808080; shape.columns {
 		*flip = 0
 	}
 	if shape.width > lanes {
@@ -61,9 +61,6 @@ func (s *Scratch) records(dst unsafe.Pointer, o operand, shape panelShape) {
 		for i := 0; i < o.Rows; i += 16 {
 			int8SumsAVX512(unsafe.Add(dst, 4*i), blocks, step, 1<<min(16, o.Rows-i)-1)
 		}
-	}
-	if shape.tiles {
-		tileRecordsAVX512(dst, blocks)
 	}
 	s.recordScales(dst, o.scales, shape)
 }

@@ -260,3 +260,16 @@ func TestDecodedInt8EqualsPlain(t *testing.T) {
 		}
 	}
 }
+
+// sumsAreNormal holds for the scales with which the least product and the largest sum of a block
+// are normal numbers, and for no others.
+func TestSumsAreNormal(t *testing.T) {
+	for sum := range 2 * 255 {
+		scale := math.Ldexp(1, sum-2*127)
+		normal := scale*0x1p-12 >= 0x1p-126 && scale*32*2*2 <= math.MaxFloat32
+		half := scaleRange{sum / 2, sum / 2}
+		if rest := sum - sum/2; sumsAreNormal(half, scaleRange{rest, rest}) != normal {
+			t.Errorf("scales with the sum %d: normal %v, want %v", sum, !normal, normal)
+		}
+	}
+}

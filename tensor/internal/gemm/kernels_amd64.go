@@ -62,7 +62,7 @@ var recipes = map[cpu.Tier]*recipe{
 	cpu.AMX: {
 		// Tiles can also read b in place, with their usual order of sums.
 		bf16: &bf16AMX, fp32: &fp32AVX512, few: upTo(0), direct: directAVX512Of,
-		decoders: decodersAVX512, integers: &int8AMX,
+		decoders: decodersAVX512, integers: &int8AVX512,
 		peakBF16: peakBF16AMX, peakFP32: peakFP32AVX512, peakInt8: peakInt8AMX,
 	},
 }

@@ -25,7 +25,7 @@ func TestKernelsOfKnownCPUs(t *testing.T) {
 		iceLake  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directAVX2, address(decodersAVX2), 8, false}
 		noTiles  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directBF16AVX512, address(decodersAVX512), 12, true}
 		zen4     = choice{&bf16AVX512, &fp32AVX512, &int8AVX512, &directBF16AVX512, address(decodersAVX512), 12, true}
-		withAMX  = choice{&bf16AMX, &fp32AVX512, &int8AMX, &directBF16AVX512, address(decodersAVX512), 0, false}
+		withAMX  = choice{&bf16AMX, &fp32AVX512, &int8AVX512, &directBF16AVX512, address(decodersAVX512), 0, false}
 		expected = map[string]choice{
 			"Sandy Bridge": {}, "Haswell": avx2, "Alder Lake": avx2, "Skylake-X": skylake, "Cascade Lake": skylake, "Cannon Lake": skylake, "Cooper Lake": skylake,
 			"Ice Lake": iceLake, "Sapphire Rapids without permission for tiles": noTiles, "Sapphire Rapids": withAMX, "Granite Rapids": withAMX,

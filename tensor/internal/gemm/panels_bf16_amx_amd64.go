@@ -6,20 +6,20 @@ package gemm
 
 import "unsafe"
 
-// bf16AMXTiles multiplies count rows, in panels of 16, with one column panel of 32 columns.
+// bf16AMXTiles multiplies count rows, in panels of 16, with column panels of 32 columns.
 //
 //go:noescape
 func bf16AMXTiles(t *tile)
 
-// bf16AMXStreamedTiles multiplies count rows, in panels of 16, with one column panel of 32 columns
-// and stores past the caches. out has room for the sums of 32 rows; with startAtSum, it has those
-// of all rows.
+// bf16AMXStreamedTiles multiplies count rows, in panels of 16, with column panels of 32 columns and
+// stores past the caches. out has room for the sums of 32 rows. With startAtSum, it has those of
+// all rows, and there is one column panel.
 //
 //go:noescape
 func bf16AMXStreamedTiles(t *tile)
 
-// bf16AMXRoundedTiles multiplies count rows, in panels of 16, with one column panel of 32 columns.
-// sum receives the sums, rounded to BF16; out is as in bf16AMXStreamedTiles.
+// bf16AMXRoundedTiles multiplies count rows, in panels of 16, with column panels of 32 columns. sum
+// receives the sums, rounded to BF16; out is as in bf16AMXStreamedTiles.
 //
 //go:noescape
 func bf16AMXRoundedTiles(t *tile)

@@ -32,6 +32,8 @@ const (
 	tilesBlockRows  = 384
 	tilesRunBytes   = 1 << 20
 	tilesBlockBytes = 4 << 20 // blocks of sums should not be touched again until they are complete
+	// A call multiplies tilesCallSteps steps of rows in all its column panels, which takes 5 to 20 µs.
+	tilesCallSteps = 1 << 17
 )
 
 // rowBlock is a packed block of a, once ready. exact reports whether its codes were decoded
@@ -42,10 +44,10 @@ type rowBlock struct {
 	scales       scaleRange
 }
 
-func (r *rowBlock) pack(f *microkernel, s *Scratch, to *buffer, a operand) {
+func (r *rowBlock) pack(f *microkernel, s *Scratch, to *buffer, a operand, m mode) {
 	r.rowPanels = f.packing.rowPanels(s, to, a, f.rows)
 	r.ready, r.exact = true, a.lookup == nil || s.calls.decoding.exact(a)
-	r.scales = f.scaleRange(s)
+	r.scales = f.scaleRange(s, m)
 }
 
 // product is a packed block of a, one of b and the destination of their product.
@@ -104,7 +106,7 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 		} else {
 			p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
 		}
-		exactY, scalesY := b.lookup == nil || s.calls.decoding.exact(y), f.scaleRange(s)
+		exactY, scalesY := b.lookup == nil || s.calls.decoding.exact(y), f.scaleRange(s, m)
 		for i := 0; i < a.Rows; i += rows {
 			height := min(rows, a.Rows-i)
 			x := a.part(f.packing.elem, i, height)
@@ -114,7 +116,7 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 			}
 			block := &retained[at]
 			if !block.ready || a.Rows > retainedBlocks*rows {
-				block.pack(f, s, &s.rows[at], x)
+				block.pack(f, s, &s.rows[at], x, m)
 			}
 			p.a, p.exponents = block.rowPanels, f.exponents != nil && exponentsFit(block.scales, scalesY)
 			p.sum, p.out, p.allPanels, p.endsElsewhere = View{}, View{}, f.allPanels, false
@@ -125,7 +127,7 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 				p.sum = sum.slice(4, i, j, height, n)
 			}
 			switch {
-			case !block.exact || !exactY:
+			case !block.exact || !exactY || m.exactBlocks && !blocksAreExact(block.scales, scalesY, x, y):
 				inexact(p.sum, p.out, x.scaled(), y.scaled(), m)
 				retained = [retainedBlocks]rowBlock{}
 				p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
@@ -231,9 +233,11 @@ func (f *microkernel) run(s *Scratch, p *product, k, end int, startAtSum, round 
 		t.out = s.partial.atLeast(max(f.scratchBytes, f.partialBytes(p, t.steps)))
 	}
 	columns := max(p.sum.Cols, p.out.Cols)
-	for j := 0; j < columns; j += f.columns {
-		n := min(f.columns, columns-j)
-		t.columns = 1<<n - 1
+	var n int
+	for j := 0; j < columns; j += n {
+		n = f.columnsPerCall(p, t.steps, columns-j)
+		t.columns = 1<<min(n, f.columns) - 1
+		t.furtherPanels, t.bStride = max(n/f.columns, 1)-1, 4*f.columns*(p.steps+p.skipped)
 		t.b = unsafe.Add(p.b, 4*(j*(p.steps+p.skipped)+k*f.columns))
 		if p.scaled {
 			p.setScales(t, j, k/f.packing.steps(p.mode.blocks.Run))
@@ -254,6 +258,16 @@ func (f *microkernel) run(s *Scratch, p *product, k, end int, startAtSum, round 
 		}
 		f.column(t, p, k)
 	}
+}
+
+// columnsPerCall returns the number of columns that the next call of column multiplies. Those of
+// one panel, or with tiles those of several whole panels, unless that would delay preemption.
+func (f *microkernel) columnsPerCall(p *product, steps, left int) int {
+	panels := 1
+	if f.innerSteps > 0 && steps <= f.innerSteps {
+		panels = max(tilesCallSteps/(steps*max(p.sum.Rows, p.out.Rows)), 1)
+	}
+	return min(panels*f.columns, max(left/f.columns, 1)*f.columns, left)
 }
 
 // edge multiplies the last column panel (n columns wide) in scratch. It is for microkernels that
@@ -315,7 +329,7 @@ func (f *microkernel) innerRuns(t *tile, p *product) {
 	for k := 0; k < whole.steps; k += run {
 		*t = whole
 		t.a, t.b = unsafe.Add(t.a, k*p.a.step(p.a.rows)), unsafe.Add(t.b, 4*k*f.columns)
-		t.count, t.steps = rows, min(run, whole.steps-k)
+		t.count, t.rows, t.steps = rows, rows, min(run, whole.steps-k)
 		if k > 0 {
 			t.startAtSum = 1
 		}

@@ -81,7 +81,7 @@ func (p *packing) columnPanelBytes(b operand, width int) int {
 // packColumns writes columnPanels to ptr.
 func (p *packing) packColumns(s *Scratch, ptr unsafe.Pointer, b operand, width int) {
 	s.calls.decoding.reset()
-	p.panels(s, ptr, b, panelShape{width, width, 4 * width * p.steps(b.Cols), true, false, &p.columns})
+	p.panels(s, ptr, b, panelShape{width, width, 4 * width * p.steps(b.Cols), true, &p.columns})
 }
 
 // rowPanels is a block of a, packed unless plain. tall panels of rows rows each are followed by
@@ -108,7 +108,7 @@ func (r *rowPanels) step(rows int) int {
 // that do not cross cache lines.
 func (p *packing) panelsInPlace(a operand, height int) (r rowPanels, ok bool) {
 	stride := a.RowStride * p.elem
-	if !p.tiles || p.records != nil || a.lookup != nil || !a.rowMajor() || a.Cols%tileElements != 0 || (int(uintptr(a.Ptr))|stride)%line != 0 {
+	if !p.tiles || a.lookup != nil || !a.rowMajor() || a.Cols%tileElements != 0 || (int(uintptr(a.Ptr))|stride)%line != 0 {
 		return r, false
 	}
 	return rowPanels{ptr: a.Ptr, rows: height, tall: (a.Rows + height - 1) / height, tallStride: height * stride, rowStep: stride, plain: true}, true
@@ -133,7 +133,7 @@ func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPa
 	if r, ok := p.panelsInPlace(a, height); ok {
 		return r
 	}
-	if p.tiles && p.records == nil && a.lookup != nil && a.lengthwise() {
+	if p.tiles && a.lookup != nil && a.lengthwise() {
 		s.calls.decoding.reset()
 		return p.panelsDecoded(s, to, a, height)
 	}
@@ -150,9 +150,9 @@ func (p *packing) rowPanels(s *Scratch, to *buffer, a operand, height int) rowPa
 	r.ptr = to.atLeast(r.tall*r.tallStride + r.short*r.shortStride)
 	s.calls.decoding.reset()
 	done := min(r.tall*r.rows, a.Rows)
-	p.panels(s, r.ptr, a.part(p.elem, 0, done), panelShape{r.rows, r.rows, r.tallStride, false, p.tiles, &p.rows})
+	p.panels(s, r.ptr, a.part(p.elem, 0, done), panelShape{r.rows, r.rows, r.tallStride, false, &p.rows})
 	if r.short > 0 {
-		p.panels(s, r.shortPtr(), a.part(p.elem, done, a.Rows-done), panelShape{r.rows - 1, r.rows - 1, r.shortStride, false, p.tiles, &p.rows})
+		p.panels(s, r.shortPtr(), a.part(p.elem, done, a.Rows-done), panelShape{r.rows - 1, r.rows - 1, r.shortStride, false, &p.rows})
 	}
 	return r
 }
@@ -164,7 +164,6 @@ func (r *rowPanels) shortPtr() unsafe.Pointer { return unsafe.Add(r.ptr, r.tall*
 type panelShape struct {
 	height, width, stride int
 	columns               bool
-	tiles                 bool // rows for AMX
 	*packer
 }
 

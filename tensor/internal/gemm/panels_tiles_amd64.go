@@ -24,15 +24,15 @@ var bf16AMX = microkernel{
 }
 
 // configureBF16 configures the tiles for the rows left after pairs of whole panels.
-func (t *tile) configureBF16() { t.config[0].setBF16(t.count % (2 * tileRows)) }
+func (t *tile) configureBF16() { t.config.setBF16(t.count % (2 * tileRows)) }
 
 // configureAcross configures the tiles for across products of one or two row panels with rows rows
 // in total.
 func (t *tile) configureAcross(panels, rows int) {
 	if panels == 1 {
-		t.config[0].setRow(rows)
+		t.config.setRow(rows)
 	} else {
-		t.config[0].setBF16(rows)
+		t.config.setBF16(rows)
 	}
 }
 

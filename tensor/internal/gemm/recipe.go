@@ -105,7 +105,7 @@ func (r *recipe) scaled(ks *kernels, s *Scratch, sum, out View, a, b Scaled, m m
 	rows := a.Codes.rowsOfProduct()
 	few, slow := r.few(rows, k), ks.forRows(rows, k).fallback(s)
 	if x, y, ok := r.asIntegers(a, b); ok {
-		r.integers.multiplyInt8(s, sum, out, x, y, m, slow)
+		r.multiplyIntegers(s, sum, out, x, y, m, slow)
 	} else if x, y, ok := r.decodable(a, b, few); ok {
 		if !few || !x.inPlace(y) {
 			slow = ks.packed.fallback(s) // sums in the order of products that are not direct

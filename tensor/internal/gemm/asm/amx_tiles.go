@@ -17,12 +17,22 @@ const (
 	rounded                // to BF16
 )
 
-// amxTiles leaves no state in the tiles: they are configured and released within the call.
+// resultBytes is the size of a row of results of a column panel.
+func (e amxEnd) resultBytes() int64 {
+	if e == rounded {
+		return columnStep / 2
+	}
+	return columnStep
+}
+
+// amxTiles leaves no state in the tiles: they are configured and released within the call. A
+// configuration takes as long as four products, so a call multiplies several column panels if there
+// are few rows.
 func amxTiles(f *asmgen.File, config asmgen.Mem, name, doc string, end amxEnd) {
-	fn := f.Func(name, name+" multiplies count rows, in panels of 16, with one column panel of 32 columns"+doc, asmgen.Arg("t", "*tile"))
+	fn := f.Func(name, name+" multiplies count rows, in panels of 16, with column panels of 32 columns"+doc, asmgen.Arg("t", "*tile"))
 	k := amxKernel{Func: fn, t: fn.Load("t"), end: end}
 	field := func(at asmgen.Field) asmgen.Reg { r := fn.GP(); fn.I("MOVQ", k.t.Field(at), r); return r }
-	// rows is counted down in memory: there is no register for it.
+	// The rows left are counted down in memory: there is no register for them.
 	panel, rows := field("tile_a"), k.t.Field("tile_count")
 	k.sum, k.sumStride, k.aStride = field("tile_sum"), field("tile_sumStride"), field("tile_aStride")
 	for i := range k.a {
@@ -32,7 +42,8 @@ func amxTiles(f *asmgen.File, config asmgen.Mem, name, doc string, end amxEnd) {
 	k.rowStep, k.tileStep, k.columnStep = field("tile_tiled+tiled_rowStep"), field("tile_tiled+tiled_tileStep"), fn.GP()
 	fn.I("MOVQ", asmgen.Imm(columnStep), k.columnStep)
 
-	next, rest, single, done := fn.Label("next"), fn.Label("rest"), fn.Label("single"), fn.Label("done")
+	column, next, rest, single, done, last := fn.Label("column"), fn.Label("next"), fn.Label("rest"), fn.Label("single"), fn.Label("done"), fn.Label("last")
+	fn.Place(column)
 	fn.I("CMPQ", rows, asmgen.Imm(32))
 	fn.I("JLT", rest)
 	fn.I("LEAQ", config, k.b)
@@ -56,6 +67,21 @@ func amxTiles(f *asmgen.File, config asmgen.Mem, name, doc string, end amxEnd) {
 	fn.Place(single)
 	k.multiply(panel, 1, rows)
 	fn.Place(done)
+	fn.I("CMPQ", k.t.Field("tile_tiled+tiled_furtherPanels"), asmgen.Imm(0))
+	fn.I("JEQ", last)
+	fn.I("DECQ", k.t.Field("tile_tiled+tiled_furtherPanels"))
+	fn.I("MOVQ", k.t.Field("tile_a"), panel)
+	fn.I("MOVQ", k.t.Field("tile_tiled+tiled_bStride"), k.b)
+	fn.I("ADDQ", k.b, k.t.Field("tile_b"))
+	fn.I("MOVQ", k.t.Field("tile_sum"), k.sum)
+	fn.I("ADDQ", asmgen.Imm(end.resultBytes()), k.sum)
+	fn.I("MOVQ", k.sum, k.t.Field("tile_sum"))
+	fn.I("MOVQ", k.t.Field("tile_tiled+tiled_rows"), k.b)
+	fn.I("MOVQ", k.b, rows)
+	fn.I("TESTQ", asmgen.Imm(31), k.b)
+	fn.I("JZ", next) // no rows are left over, so the tiles are configured for 32 rows
+	fn.I("JMP", column)
+	fn.Place(last)
 	fn.I("TILERELEASE")
 	fn.Return()
 }

@@ -49,7 +49,6 @@ var filesAMD64 = map[string]func(*asmgen.File){
 	"fewrows_transposed_amx":     transposedAMX,
 	"integers_bytes_avx512":      int8AVX512,
 	"integers_direct_avx512":     directInt8,
-	"integers_tiles_amx":         amxInt8,
 	"integers_int16_avx2":        int8AVX2,
 	"codes_decode_avx2":          decodeAVX2,
 	"codes_decode_avx512":        decodeAVX512,
