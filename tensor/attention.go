@@ -149,8 +149,17 @@ func (p *headProblem) seen(i, from, to int) keyRange {
 // queryBlock, so the operands have the same alignment with First as without.
 func (s AttentionShape) firstKey(b, lo int) int { return s.first(b, lo) / queryBlock * queryBlock }
 
-// tile views the first rows·cols elements of a flat scratch tensor as a matrix.
-func tile(t Tensor, rows, cols int) Matrix { return t.Slice(0, rows*cols).Reshape(rows, cols).Mat() }
+// tilePadding separates the rows of a tile in memory. Rows whose bytes are a power of two apart
+// would compete for the same few lines of a cache.
+const tilePadding = 32
+
+// newTile returns scratch memory for tiles of up to rows rows and keys columns.
+func newTile(ex *Exec, dtype DType, rows, keys int) Tensor {
+	return ex.New(dtype, rows, keys+tilePadding)
+}
+
+// tile views a part of that memory as a matrix.
+func tile(t Tensor, rows, cols int) Matrix { return t.Slice(0, rows).Mat().ColSlice(0, cols) }
 
 // only returns the seen part of a row and clears the rest.
 func only[T uint16 | float32](row []T, seen keyRange) []T {

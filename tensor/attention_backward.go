@@ -108,8 +108,8 @@ type backwardTile struct {
 func newBackwardTile(ex *Exec, dtype DType, s AttentionShape) backwardTile {
 	rows, keys := s.queryRows(), min(backwardKeys, s.Seq)
 	return backwardTile{
-		scores: ex.New(FP32, rows*keys), dprobs: ex.New(FP32, rows*keys),
-		probs: ex.New(dtype, rows*keys), dscores: ex.New(dtype, rows*keys),
+		scores: newTile(ex, FP32, rows, keys), dprobs: newTile(ex, FP32, rows, keys),
+		probs: newTile(ex, dtype, rows, keys), dscores: newTile(ex, dtype, rows, keys),
 		dk: ex.New(FP32, keys, s.KeyDim), dv: ex.New(FP32, keys, s.ValueDim),
 		keysT: newRetained(ex, 0, dtype, s.KeyDim, keys), valuesT: newRetained(ex, 1, dtype, s.ValueDim, keys), keys: newRetained(ex, 2, dtype, keys, s.KeyDim),
 	}

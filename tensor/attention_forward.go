@@ -70,7 +70,7 @@ type forwardTile struct {
 func newForwardTile(ex *Exec, dtype DType, s AttentionShape, group int) forwardTile {
 	rows, keys := s.queryRows(), min(forwardKeys, s.Seq)
 	return forwardTile{
-		scores: ex.New(FP32, rows*keys), probs: ex.New(dtype, rows*keys), out: ex.New(FP32, group, s.ValueDim),
+		scores: newTile(ex, FP32, rows, keys), probs: newTile(ex, dtype, rows, keys), out: ex.New(FP32, group, s.ValueDim),
 		keys: newRetained(ex, 0, dtype, s.KeyDim, keys), values: newRetained(ex, 1, dtype, keys, s.ValueDim),
 		max: ex.New(FP32, group).F32(), sum: ex.New(FP32, group).F32(),
 	}

@@ -31,7 +31,7 @@ func AttentionBackwardScratch(rows float64, s AttentionShape, dtype DType) float
 	if s.Seq < 1 {
 		return 0
 	}
-	tile := float64(s.queryRows() * min(backwardKeys, s.Seq))
+	tile := float64(s.queryRows() * (min(backwardKeys, s.Seq) + tilePadding))
 	perKey := float64(min(backwardKeys, s.Seq) * (s.KeyDim + s.ValueDim))
 	deltas := rows * float64(s.Heads)
 	return float64(FP32.Size())*(deltas+2*tile+perKey+float64(s.Seq)*float64(s.KeyDim)) + 2*float64(dtype.Size())*tile + s.backwardPanels(dtype)

@@ -32,7 +32,8 @@ const (
 	tilesBlockRows  = 384
 	tilesRunBytes   = 1 << 20
 	tilesBlockBytes = 4 << 20 // blocks of sums should not be touched again until they are complete
-	// A call multiplies tilesCallSteps steps of rows in all its column panels, which takes 5 to 20 µs.
+	// A call multiplies at most tilesCallSteps steps of rows if it has several column panels. That
+	// takes 5 to 20 µs.
 	tilesCallSteps = 1 << 17
 )
 
