@@ -10,12 +10,12 @@ import "github.com/klauspost/cpuid/v2"
 func detect() Features {
 	found := Features{
 		FastBF16:      cpuid.CPU.Supports(cpuid.AVX512BF16) && cpuid.CPU.VendorID != cpuid.Intel,
-		TileRegisters: cpuid.CPU.Supports(cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8) && tilesAllowed(),
+		TileRegisters: supports(cpuid.AMXTILE) && supports(cpuid.AMXBF16) && supports(cpuid.AMXINT8) && tilesAllowed(),
 	}
 	for _, r := range rows {
 		for _, f := range r.needs {
 			if f != TileRegisters {
-				found[f] = cpuid.CPU.Supports(f)
+				found[f] = supports(f)
 			}
 		}
 	}
