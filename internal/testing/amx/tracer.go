@@ -18,6 +18,7 @@ import (
 type tracer struct {
 	root    int // the process ID of the program
 	threads map[int]*thread
+	code    codeWindow
 
 	instructions, products, stops int // executed
 }
@@ -106,9 +107,10 @@ func (t *tracer) execute(th *thread) (executed bool, err error) {
 	regs := tiles.Registers{raw.Rax, raw.Rcx, raw.Rdx, raw.Rbx, raw.Rsp, raw.Rbp, raw.Rsi, raw.Rdi,
 		raw.R8, raw.R9, raw.R10, raw.R11, raw.R12, raw.R13, raw.R14, raw.R15}
 	t.stops++
+	t.code.read(th.id, raw.Rip)
 	var fault error
 	for fault == nil {
-		in, ok := th.instruction(raw.Rip)
+		in, ok := t.code.at(raw.Rip)
 		if !ok {
 			break
 		}

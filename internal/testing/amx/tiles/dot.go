@@ -44,24 +44,40 @@ func dotBF16(sum, a, b *tile) {
 	for k := range b.rows {
 		wide[k] = widened(&b.data[k])
 	}
-	columns := b.rowBytes / 2
 	for m := range sum.rows {
 		var chains [maxRowBytes / 2]float64
 		row := widened(&a.data[m])
 		for k := range b.rows {
-			first, second := row[2*k], row[2*k+1]
-			for n := 0; n < columns; n += 2 {
-				chains[n] = fusedAdd(chains[n], first*wide[k][n])
-				chains[n+1] = fusedAdd(chains[n+1], second*wide[k][n+1])
-			}
+			multiplyAdd(chains[:b.rowBytes/2], row[2*k], row[2*k+1], &wide[k])
 		}
-		for n := range columns / 2 {
+		for n := range sum.rowBytes / 4 {
 			word := sum.data[m][4*n:]
 			old := float64(flushed(math.Float32frombits(binary.LittleEndian.Uint32(word))))
-			both := fusedAdd(old, fusedAdd(chains[2*n], chains[2*n+1]))
+			both := add(old, add(chains[2*n], chains[2*n+1]))
 			binary.LittleEndian.PutUint32(word, math.Float32bits(float32(both)))
 		}
 	}
+}
+
+// multiplyAdd adds first·row to the even elements of sums, and second·row to the odd ones. Each
+// multiply-add rounds once.
+func multiplyAdd(sums []float64, first, second float64, row *[maxRowBytes / 2]float64) {
+	factors := [2]float64{first, second}
+	for n, old := range sums {
+		product := factors[n&1] * row[n&(len(row)-1)]
+		s := old + product
+		if hard(math.Float64bits(s)) {
+			s = toOdd(old, product, s)
+		}
+		sums[n] = float64(float32(s))
+	}
+}
+
+// add returns the sum of two FP32 numbers, rounded to FP32.
+func add(x, y float64) float64 {
+	sum := []float64{x}
+	multiplyAdd(sum, 1, 0, &[maxRowBytes / 2]float64{y})
+	return sum[0]
 }
 
 // widened returns the BF16 numbers of a row. Their products are exact in FP64.
@@ -83,34 +99,28 @@ func flushed(x float32) float32 {
 	return x
 }
 
-// fusedAdd returns x + y rounded once, to FP32. Both are exact in FP64; x is an FP32 number, y may
-// be a product of two.
-func fusedAdd(x, y float64) float64 {
-	s := x + y
+// hard reports whether the bits of an FP64 sum look like a tie between two FP32 numbers, or like an
+// FP32 number that is nearly subnormal. A conversion to FP32 might then round a second time.
+func hard(bits uint64) bool {
 	const below, tie = 1<<29 - 1, 1 << 28 // the bits that FP32 lacks
-	if math.Float64bits(s)&below == tie || s > -2*smallest && s < 2*smallest {
-		return roundedOnce(x, y, s)
-	}
-	return float64(float32(s))
+	const small = (1023 - 125) << 53      // twice the smallest, without a sign
+	return bits&below == tie || bits<<1 < small
 }
 
-// roundedOnce returns x + y as FP32 if their FP64 sum s looks like a tie, or is nearly subnormal.
-// It first rounds to odd in FP64. This keeps what a second rounding needs.
-func roundedOnce(x, y, s float64) float64 {
+// toOdd returns what converts to FP32 as x + y does without a rounding before. s is x + y, rounded
+// to FP64. If that was not exact, the result is the neighbor of x + y whose last bit is 1. If FP32
+// would hold a subnormal number, the result is zero.
+func toOdd(x, y, s float64) float64 {
 	part := s - x
 	rest := x - (s - part) + (y - part) // the rounding error of s
 	if rest != 0 && math.Float64bits(s)&1 == 0 {
-		away := math.Inf(1)
-		if rest < 0 {
-			away = math.Inf(-1)
-		}
-		s = math.Nextafter(s, away)
+		s = math.Nextafter(s, math.Copysign(math.Inf(1), rest))
 	}
-	// A result is subnormal if it is so when rounded to 24 bits at any exponent.
-	if magnitude := math.Abs(s); magnitude < smallest-0x1p-151 {
+	// A number is subnormal if it is so when rounded to 24 bits at any exponent.
+	if math.Abs(s) < smallest-0x1p-151 {
 		return math.Copysign(0, s)
 	}
-	return float64(float32(s))
+	return s
 }
 
 // dotInt8 adds the products of 4 pairs of signed bytes to each 32-bit sum, which wraps around.
