@@ -123,6 +123,10 @@ func eachShape(t *testing.T, f func(t *testing.T, r *rand.Rand, m, n, k int, aT,
 	}
 }
 
+// shortened reports whether -short leaves out a product of m·n·k = size. Emulators, which are slow,
+// run the tests with -short.
+func shortened(size, limit int) bool { return testing.Short() && size > limit }
+
 // poison fills the scratch memory with NaNs, which appear in a result that uses unwritten memory.
 func (s *Scratch) poison() {
 	for _, b := range []*buffer{&s.a, &s.spans, &s.rows[0], &s.rows[1], &s.b, &s.sums, &s.edge, &s.chunks, &s.partial, &s.decoded[0], &s.decoded[1]} {

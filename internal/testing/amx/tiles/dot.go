@@ -40,52 +40,54 @@ func (t *tile) String() string { return fmt.Sprintf("%d rows of %d bytes", t.row
 // takes the first elements of all pairs in order, another the second ones, each from zero. The sum
 // of both is then added. Subnormals are read as zero and flushed.
 func dotBF16(sum, a, b *tile) {
-	var wide [maxRows][maxRowBytes / 2]float64
-	for k := range b.rows {
-		wide[k] = widened(&b.data[k])
+	var left, right [maxRows][maxRowBytes / 2]float32
+	multiplyAdd := plainMultiplyAdd
+	if moderate := widen(&left, a); !widen(&right, b) || !moderate {
+		multiplyAdd = exactMultiplyAdd
 	}
 	for m := range sum.rows {
-		var chains [maxRowBytes / 2]float64
-		row := widened(&a.data[m])
+		var chains [maxRowBytes / 2]float32
 		for k := range b.rows {
-			multiplyAdd(chains[:b.rowBytes/2], row[2*k], row[2*k+1], &wide[k])
+			multiplyAdd(&chains, left[m][2*k], left[m][2*k+1], &right[k])
 		}
 		for n := range sum.rowBytes / 4 {
 			word := sum.data[m][4*n:]
-			old := float64(flushed(math.Float32frombits(binary.LittleEndian.Uint32(word))))
-			both := add(old, add(chains[2*n], chains[2*n+1]))
-			binary.LittleEndian.PutUint32(word, math.Float32bits(float32(both)))
+			old := flushed(math.Float32frombits(binary.LittleEndian.Uint32(word)))
+			both := roundedSum(chains[2*n], float64(chains[2*n+1]))
+			binary.LittleEndian.PutUint32(word, math.Float32bits(roundedSum(old, float64(both))))
 		}
 	}
 }
 
-// multiplyAdd adds first·row to the even elements of sums, and second·row to the odd ones. Each
-// multiply-add rounds once.
-func multiplyAdd(sums []float64, first, second float64, row *[maxRowBytes / 2]float64) {
-	factors := [2]float64{first, second}
-	for n, old := range sums {
-		product := factors[n&1] * row[n&(len(row)-1)]
-		s := old + product
-		if hard(math.Float64bits(s)) {
-			s = toOdd(old, product, s)
+// widen reads BF16 numbers. moderate is true if each is zero or has a magnitude of 2^-40 to 2^40.
+func widen(wide *[maxRows][maxRowBytes / 2]float32, t *tile) (moderate bool) {
+	moderate = true
+	for i := range t.rows {
+		for j := range t.rowBytes / 2 {
+			x := flushed(math.Float32frombits(uint32(binary.LittleEndian.Uint16(t.data[i][2*j:])) << 16))
+			wide[i][j] = x
+			moderate = moderate && (x == 0 || x >= 0x1p-40 && x <= 0x1p40 || -x >= 0x1p-40 && -x <= 0x1p40)
 		}
-		sums[n] = float64(float32(s))
+	}
+	return moderate
+}
+
+// plainMultiplyAdd adds first·row to the even elements of sums, and second·row to the odd ones. All
+// factors must be moderate. Then products are exact in FP32, and sums are neither subnormal nor too
+// large. So FP32 rounds as a fused multiply-add does.
+func plainMultiplyAdd(sums *[maxRowBytes / 2]float32, first, second float32, row *[maxRowBytes / 2]float32) {
+	for n := 0; n < len(sums); n += 2 {
+		sums[n] += first * row[n]
+		sums[n+1] += second * row[n+1]
 	}
 }
 
-// add returns the sum of two FP32 numbers, rounded to FP32.
-func add(x, y float64) float64 {
-	sum := []float64{x}
-	multiplyAdd(sum, 1, 0, &[maxRowBytes / 2]float64{y})
-	return sum[0]
-}
-
-// widened returns the BF16 numbers of a row. Their products are exact in FP64.
-func widened(row *[maxRowBytes]byte) (wide [maxRowBytes / 2]float64) {
-	for i := range wide {
-		wide[i] = float64(flushed(math.Float32frombits(uint32(binary.LittleEndian.Uint16(row[2*i:])) << 16)))
+// exactMultiplyAdd is plainMultiplyAdd for all numbers.
+func exactMultiplyAdd(sums *[maxRowBytes / 2]float32, first, second float32, row *[maxRowBytes / 2]float32) {
+	factors := [2]float64{float64(first), float64(second)}
+	for n, sum := range sums {
+		sums[n] = roundedSum(sum, factors[n%2]*float64(row[n]))
 	}
-	return wide
 }
 
 // smallest is the smallest FP32 number that is not subnormal.
@@ -99,28 +101,22 @@ func flushed(x float32) float32 {
 	return x
 }
 
-// hard reports whether the bits of an FP64 sum look like a tie between two FP32 numbers, or like an
-// FP32 number that is nearly subnormal. A conversion to FP32 might then round a second time.
-func hard(bits uint64) bool {
-	const below, tie = 1<<29 - 1, 1 << 28 // the bits that FP32 lacks
-	const small = (1023 - 125) << 53      // twice the smallest, without a sign
-	return bits&below == tie || bits<<1 < small
-}
-
-// toOdd returns what converts to FP32 as x + y does without a rounding before. s is x + y, rounded
-// to FP64. If that was not exact, the result is the neighbor of x + y whose last bit is 1. If FP32
-// would hold a subnormal number, the result is zero.
-func toOdd(x, y, s float64) float64 {
-	part := s - x
-	rest := x - (s - part) + (y - part) // the rounding error of s
-	if rest != 0 && math.Float64bits(s)&1 == 0 {
+// roundedSum returns x + y, rounded once, to FP32, and flushed. y is an FP32 number or a product of
+// two BF16 numbers, which FP64 holds exactly.
+func roundedSum(x float32, y float64) float32 {
+	s := float64(x) + y
+	// Round to odd in FP64: to the neighbor whose last bit is 1. This keeps what a second rounding
+	// needs.
+	part := s - float64(x)
+	rest := float64(x) - (s - part) + (y - part) // the rounding error of s
+	if (rest < 0 || rest > 0) && math.Float64bits(s)&1 == 0 {
 		s = math.Nextafter(s, math.Copysign(math.Inf(1), rest))
 	}
-	// A number is subnormal if it is so when rounded to 24 bits at any exponent.
+	// A result is subnormal if it is so when rounded to 24 bits at any exponent.
 	if math.Abs(s) < smallest-0x1p-151 {
-		return math.Copysign(0, s)
+		s = math.Copysign(0, s)
 	}
-	return s
+	return float32(s)
 }
 
 // dotInt8 adds the products of 4 pairs of signed bytes to each 32-bit sum, which wraps around.
