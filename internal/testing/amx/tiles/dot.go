@@ -40,15 +40,11 @@ func (t *tile) String() string { return fmt.Sprintf("%d rows of %d bytes", t.row
 // takes the first elements of all pairs in order, another the second ones, each from zero. The sum
 // of both is then added. Subnormals are read as zero and flushed.
 func dotBF16(sum, a, b *tile) {
-	var left, right [maxRows][maxRowBytes / 2]float32
-	multiplyAdd := plainMultiplyAdd
-	if moderate := widen(&left, a); !widen(&right, b) || !moderate {
-		multiplyAdd = exactMultiplyAdd
-	}
+	left, right := widened(a), widened(b)
 	for m := range sum.rows {
 		var chains [maxRowBytes / 2]float32
 		for k := range b.rows {
-			multiplyAdd(&chains, left[m][2*k], left[m][2*k+1], &right[k])
+			multiplyAdd(chains[:b.rowBytes/2], left[m][2*k:2*k+2], right[k][:b.rowBytes/2])
 		}
 		for n := range sum.rowBytes / 4 {
 			word := sum.data[m][4*n:]
@@ -59,35 +55,24 @@ func dotBF16(sum, a, b *tile) {
 	}
 }
 
-// widen reads BF16 numbers. moderate is true if each is zero or has a magnitude of 2^-40 to 2^40.
-func widen(wide *[maxRows][maxRowBytes / 2]float32, t *tile) (moderate bool) {
-	moderate = true
+// multiplyAdd adds a pair times each pair of row.
+func multiplyAdd(sums []float32, pair, row []float64) {
+	first, second := pair[0], pair[1]
+	for n := 0; n < len(sums) && n+1 < len(row); n += 2 {
+		sums[n] = roundedSum(sums[n], first*row[n])
+		sums[n+1] = roundedSum(sums[n+1], second*row[n+1])
+	}
+}
+
+// widened returns the BF16 numbers of a tile. Their products are exact in FP64.
+func widened(t *tile) (wide [maxRows][maxRowBytes / 2]float64) {
 	for i := range t.rows {
 		for j := range t.rowBytes / 2 {
-			x := flushed(math.Float32frombits(uint32(binary.LittleEndian.Uint16(t.data[i][2*j:])) << 16))
-			wide[i][j] = x
-			moderate = moderate && (x == 0 || x >= 0x1p-40 && x <= 0x1p40 || -x >= 0x1p-40 && -x <= 0x1p40)
+			bits := uint32(binary.LittleEndian.Uint16(t.data[i][2*j:]))
+			wide[i][j] = float64(flushed(math.Float32frombits(bits << 16)))
 		}
 	}
-	return moderate
-}
-
-// plainMultiplyAdd adds first·row to the even elements of sums, and second·row to the odd ones. All
-// factors must be moderate. Then products are exact in FP32, and sums are neither subnormal nor too
-// large. So FP32 rounds as a fused multiply-add does.
-func plainMultiplyAdd(sums *[maxRowBytes / 2]float32, first, second float32, row *[maxRowBytes / 2]float32) {
-	for n := 0; n < len(sums); n += 2 {
-		sums[n] += first * row[n]
-		sums[n+1] += second * row[n+1]
-	}
-}
-
-// exactMultiplyAdd is plainMultiplyAdd for all numbers.
-func exactMultiplyAdd(sums *[maxRowBytes / 2]float32, first, second float32, row *[maxRowBytes / 2]float32) {
-	factors := [2]float64{float64(first), float64(second)}
-	for n, sum := range sums {
-		sums[n] = roundedSum(sum, factors[n%2]*float64(row[n]))
-	}
+	return wide
 }
 
 // smallest is the smallest FP32 number that is not subnormal.
@@ -101,20 +86,16 @@ func flushed(x float32) float32 {
 	return x
 }
 
-// roundedSum returns x + y, rounded once, to FP32, and flushed. y is an FP32 number or a product of
-// two BF16 numbers, which FP64 holds exactly.
+// roundedSum returns x + y rounded to FP32, and flushed. y is an FP32 number or a product of two
+// BF16 numbers. The sum in FP64 does not round before: if it is not exact, it is next to one of x
+// and y, which FP32 holds but for its exponent, and so not next to a tie.
+//
+// A result is subnormal if it is so when rounded to 24 bits at any exponent.
 func roundedSum(x float32, y float64) float32 {
+	const tooSmall = smallest - 0x1p-151
 	s := float64(x) + y
-	// Round to odd in FP64: to the neighbor whose last bit is 1. This keeps what a second rounding
-	// needs.
-	part := s - float64(x)
-	rest := float64(x) - (s - part) + (y - part) // the rounding error of s
-	if (rest < 0 || rest > 0) && math.Float64bits(s)&1 == 0 {
-		s = math.Nextafter(s, math.Copysign(math.Inf(1), rest))
-	}
-	// A result is subnormal if it is so when rounded to 24 bits at any exponent.
-	if math.Abs(s) < smallest-0x1p-151 {
-		s = math.Copysign(0, s)
+	if s > -tooSmall && s < tooSmall {
+		return float32(math.Copysign(0, s))
 	}
 	return float32(s)
 }

@@ -59,7 +59,10 @@ func TestRoundedSum(t *testing.T) {
 	check(0x1p-100, 0x1p-100, 1+0x1p-23) // far below a tie
 	check(0x1p-126, 0.9921875, 0)        // flushed
 	check(0x1p-126, 0.9921875, 0x1p-149*0x1p23)
-	check(0x1p-70, -0x1p-70, 0x1p-126) // rounds up to the smallest number, which is not flushed
+	for _, y := range []float32{1, 1.5, 2, 4} { // the first two round up to the smallest number
+		check(-0x1p-76, y*0x1p-76, 0x1p-126)
+	}
+	check(-0x1p-76, 3*0x1p-76, 0x1p-126)
 	check(math.MaxFloat32, 1, math.MaxFloat32)
 	check(0x1p127, 0x1p127, -math.MaxFloat32)
 	inf, zero := float32(math.Inf(1)), float32(0)
@@ -72,18 +75,18 @@ func TestRoundedSum(t *testing.T) {
 	}
 }
 
-// A product of tiles has the bits of the two chains in the definition, whether its numbers are
-// moderate or not, for any size of tiles.
+// A product of tiles has the bits of the two chains in the definition, for any size of
+// tiles and numbers.
 func TestDotBF16(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, size := range []struct{ m, n, pairs int }{{16, 16, 16}, {1, 1, 1}, {3, 16, 16}, {16, 5, 7}, {2, 16, 3}} {
-		for _, exponent := range []int{0, 35, -35, -60, -64, 62, -124, 120} {
-			t.Run(fmt.Sprintf("%v,2^%d", size, exponent), func(t *testing.T) {
+		for _, exponents := range [][2]int{{0, 0}, {-60, -60}, {-64, -60}, {63, 62}, {120, 20}, {-128, 100}, {90, -127}, {-120, -128}} {
+			t.Run(fmt.Sprint(size, exponents), func(t *testing.T) {
 				u := configured(t, [2]int{size.m, 4 * size.n}, [2]int{size.m, 4 * size.pairs}, [2]int{size.pairs, 4 * size.n})
 				sum, a, b := &u.tiles[0], &u.tiles[1], &u.tiles[2]
-				fillBF16(a, func() float32 { return number(r, exponent) })
-				fillBF16(b, func() float32 { return number(r, exponent) * float32(r.IntN(10)) })
-				fillBF16(sum, func() float32 { return number(r, max(min(2*exponent, 120), -140)) }) // two are an FP32 number
+				fillBF16(a, func() float32 { return number(r, exponents[0]) })
+				fillBF16(b, func() float32 { return number(r, exponents[1]) * float32(r.IntN(10)) })
+				fillBF16(sum, func() float32 { return number(r, max(min(exponents[0]+exponents[1], 120), -128)) }) // two are an FP32 number
 				want := *sum
 				for i := range size.m {
 					for j := range size.n {

@@ -31,6 +31,7 @@ func TestDecode(t *testing.T) {
 		"c4e27b5e10":           "", // a product with a memory operand
 		"c4627b49f0":           "", // TILEZERO of tile 14
 		"c4e27b4b18":           "", // TILELOADD without an index
+		"c4e27f49f0":           "", // L = 1
 		"c4e2fb49f0":           "", // W = 1
 		"c4e2784905400000":     "", // LDTILECFG 64(IP), cut off
 		"c5f458d0":             "", // VADDPS
