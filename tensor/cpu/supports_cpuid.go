@@ -1,4 +1,4 @@
-//go:build (amd64 || arm64) && !purego && !amxemulated
+//go:build (amd64 || arm64) && !purego && !(linux && amd64 && amxemulated)
 
 package cpu
 

@@ -11,14 +11,17 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"syscall"
 	"time"
 
+	"github.com/klauspost/cpuid/v2"
 	"golang.org/x/sys/unix"
 )
 
@@ -53,18 +56,33 @@ func main() {
 // run runs a program to its end and returns how it ended. The thread that starts a program is the
 // one that must trace it.
 func run(command []string) (*tracer, unix.WaitStatus, error) {
+	if err := needed(); err != nil {
+		return nil, 0, err
+	}
 	runtime.LockOSThread()
-	process, err := os.StartProcess(command[0], command, &os.ProcAttr{
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return nil, 0, err
+	}
+	process, err := os.StartProcess(path, command, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Ptrace: true},
 	})
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, fmt.Errorf("trace %s: %w", path, err)
 	}
 	passOn(process)
 	t := newTracer(process.Pid)
 	status, err := t.trace()
 	return t, status, err
+}
+
+// needed returns an error if this CPU executes AMX instructions itself.
+func needed() error {
+	if cpuid.CPU.Supports(cpuid.AMXTILE) {
+		return errors.New("this CPU has AMX: run the program itself, without the tag amxemulated")
+	}
+	return nil
 }
 
 // passOn passes the signals that end a program on to it. `go test` sends SIGQUIT after its timeout.

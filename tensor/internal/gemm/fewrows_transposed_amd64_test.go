@@ -18,10 +18,10 @@ func TestTransposedEqualsPacked(t *testing.T) {
 	f, s := &bf16AMX, new(Scratch)
 	shapes := []struct{ m, n, k int }{{1, 1, 1}, {1, 16, 32}, {2, 17, 31}, {3, 31, 33}, {5, 32, 64}, {8, 33, 96}, {15, 48, 100}, {16, 64, 512}, {17, 100, 513}, {31, 130, 545}, {32, 1030, 160}, {4, 600, 1056}, {9, 50, 4128}, {7, 97, 1100}, {12, 70, 700}, {20, 70, 700}}
 	for i, sh := range shapes {
+		if shortened(sh.m*sh.n*sh.k, 1000000) {
+			continue
+		}
 		for _, aT := range []bool{false, true} {
-			if aT && shortened(sh.m*sh.n*sh.k, 1000000) {
-				continue
-			}
 			t.Run(fmt.Sprintf("%v,%v", sh, aT), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(i), 7))
 				x, _ := operands[uint16](r, sh.m, sh.n, sh.k, aT, true)
