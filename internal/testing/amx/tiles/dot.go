@@ -88,7 +88,7 @@ func flushed(x float32) float32 {
 
 // roundedSum returns x + y rounded to FP32, and flushed. y is an FP32 number or a product of two
 // BF16 numbers. The sum in FP64 does not round before: if it is not exact, it is next to one of x
-// and y, which FP32 holds but for its exponent, and so not next to a tie.
+// and y, which FP32 holds except for its exponent, and so not next to a tie.
 //
 // A result is subnormal if it is so when rounded to 24 bits at any exponent.
 func roundedSum(x float32, y float64) float32 {
