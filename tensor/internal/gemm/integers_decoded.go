@@ -3,12 +3,14 @@ package gemm
 // MXINT8 on tiles for BF16. A code has at most 8 significant bits, as BF16 has, and the sum of the
 // products of a block has at most 20. So a chain of FP32 multiply-adds that starts at zero adds up
 // a block without rounding, if all its products are normal numbers. Tiles add such chains to the
-// result, block by block, with one rounding. That is the definition of an integer product.
+// result, block by block, with one rounding. That is the definition of an integer product. The one
+// exception is a product that is added to a subnormal c, or to one that it nearly cancels: tiles
+// read and write subnormal numbers as zero.
 //
 // Tiles of integers are no faster: they would sum 64 codes, but a scale belongs to 32. And vector
 // instructions must scale each of their sums.
 
-// multiplyIntegers computes a·bᵀ of MXINT8 by the fastest kernel. All of them have the same bits.
+// multiplyIntegers computes a·bᵀ of MXINT8 by the fastest kernel.
 func (r *recipe) multiplyIntegers(s *Scratch, sum, out View, a, b operand, m mode, slow fallback) {
 	x, y, ok := r.decoders.both(a.scaled(), b.scaled())
 	if !ok || !r.bf16.packing.tiles || r.integers.readsInPlace(a, b, m) {

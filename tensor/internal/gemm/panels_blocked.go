@@ -33,7 +33,7 @@ const (
 	tilesRunBytes   = 1 << 20
 	tilesBlockBytes = 4 << 20 // blocks of sums should not be touched again until they are complete
 	// A call multiplies at most tilesCallSteps steps of rows if it has several column panels. That
-	// takes 5 to 20 µs.
+	// takes 8 µs, and 40 µs on a core whose other hyperthread is busy.
 	tilesCallSteps = 1 << 17
 )
 
