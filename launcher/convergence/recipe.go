@@ -5,6 +5,7 @@ package convergence
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -21,7 +22,7 @@ type Recipe struct {
 	precision string
 	file      string // text of a recipe file; empty: the precision is a built-in one
 	modifiers []modifier
-	settings  []Setting // applied after the modifiers
+	settings  []Setting // applied before the modifiers
 	routes    string    // recipe whose routes are replayed; empty: none
 }
 
@@ -45,6 +46,9 @@ func modifiers() []modifier {
 		{"standard", "two-sided exchange", "exchange", false, "", func(c *trainer.Config) { c.EPExchange = "standard" }},
 		{"bf16-moments", "AdamW's moments in BF16", "type of the moments", false, "", func(c *trainer.Config) { c.Optimizer.Moments = moe.MomentsBF16 }},
 		{"muon", "Muon for matrices", "optimizer", false, "", func(c *trainer.Config) { c.Optimizer.Name = "muon" }},
+		{"null", "the learning rate one FP32 unit higher, which must make no difference", "last place of the rate", false, "", func(c *trainer.Config) {
+			c.Optimizer.LR = float64(math.Nextafter32(float32(c.Optimizer.LR), 1))
+		}},
 	}, ablations()...)
 }
 
@@ -190,10 +194,10 @@ func indexOf(all []Recipe, name string) int {
 // apply changes a configuration to that of the recipe.
 func (r Recipe) apply(cfg *trainer.Config) {
 	cfg.Precision, cfg.RecipeFile = r.precision, r.file
-	for _, m := range r.modifiers {
-		m.apply(cfg)
-	}
 	for _, s := range r.settings {
 		s.Apply(cfg)
+	}
+	for _, m := range r.modifiers {
+		m.apply(cfg)
 	}
 }

@@ -1,10 +1,12 @@
 package convergence
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
+	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/trainer"
 )
 
@@ -21,6 +23,7 @@ func TestParseRecipe(t *testing.T) {
 			c.Precision, c.NVFP4.RHT, c.NVFP4.Squares = "nvfp4", false, false
 		}},
 		"fp8-block+14bit":    {"fp8-block+14bit", func(c *trainer.Config) { c.Precision, c.FP8.Accumulate = "fp8-block", "14bit" }},
+		"bf16+null":          {"bf16+null", func(c *trainer.Config) { c.Optimizer.LR = 0x1.89374ep-09 }}, // 3e-3 is 0x1.89374cp-09 in FP32
 		"bf16+muon":          {"bf16+muon", func(c *trainer.Config) { c.Optimizer.Name = "muon" }},
 		"bf16+bf16-moments":  {"bf16+bf16-moments", func(c *trainer.Config) { c.Optimizer.Moments = "bf16" }},
 		"bf16+standard":      {"bf16+standard", func(c *trainer.Config) { c.EPExchange = "standard" }},
@@ -85,8 +88,8 @@ func TestRecipeErrors(t *testing.T) {
 		{"bf16", "", []string{`"bf16"`, "baseline", "bf16,mxfp8"}},
 		{"", "", []string{"no name"}},
 		{"bf16,,mxfp8", "", []string{"no name"}},
-		{"bf16,fp8", "", []string{`"fp8"`, "mxfp8", "mxint8", "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon"}},
-		{"bf16,mxfp8+e4m2", "", []string{`"e4m2"`, "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon"}},
+		{"bf16,fp8", "", []string{`"fp8"`, "mxfp8", "mxint8", "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon, null"}},
+		{"bf16,mxfp8+e4m2", "", []string{`"e4m2"`, "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon, null"}},
 		{"bf16,mxfp8+", "", []string{`""`, "e5m2"}},
 		{"bf16,mxfp8,mxfp8", "", []string{"mxfp8 is given twice"}},
 		{"bf16,mxfp8+floor+e5m2,mxfp8+e5m2+floor", "", []string{"mxfp8+e5m2+floor is given twice"}},
@@ -167,5 +170,20 @@ func TestDefaults(t *testing.T) {
 	}
 	if !slices.Equal(strings.Split(long.Precision, ","), []string{"bf16", "mxfp8"}) {
 		t.Errorf("compares %s", long.Precision)
+	}
+}
+
+// A null arm has the first loss of its baseline, then other roundings: losses that differ, but
+// hardly.
+func TestNull(t *testing.T) {
+	c := tiny(t, text(t), 20, "bf16,bf16+null")
+	c.Design = design.Fixed(0.005, 1)
+	r := finish(t, c)
+	base, null := r.Arms[0].Runs[0], r.Arms[1].Runs[0]
+	if a, b := base.Log.Steps[0].Loss, null.Log.Steps[0].Loss; a != b {
+		t.Errorf("the first losses are %v and %v", a, b)
+	}
+	if d := math.Abs(float64(null.Train/base.Train) - 1); d == 0 || d > 1e-3 {
+		t.Errorf("the final losses are %v and %v: want a difference of at most 0.1 %%", base.Train, null.Train)
 	}
 }
