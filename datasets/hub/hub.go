@@ -63,7 +63,8 @@ type selection struct {
 func interpretations(name string) ([]selection, error) {
 	dataset, config, configured := strings.Cut(name, ":")
 	parts := strings.Split(dataset, "/")
-	if !fs.ValidPath(dataset) || configured && !fs.ValidPath(config) || strings.Contains(name, `\`) || len(parts) > 3 || configured && len(parts) > 2 {
+	valid := func(path string) bool { return fs.ValidPath(path) && path != "." }
+	if !valid(dataset) || configured && !valid(config) || strings.Contains(name, `\`) || len(parts) > 3 || configured && len(parts) > 2 {
 		return nil, fmt.Errorf("%s%.100s: %s", Prefix, name, syntax)
 	}
 	switch at := strings.LastIndexByte(config, '/'); {

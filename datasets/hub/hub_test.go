@@ -162,6 +162,8 @@ func FuzzFind(f *testing.F) {
 	f.Add("org/flat")
 	f.Add("allenai/c4:en/validation")
 	f.Add("a:../../b/c")
+	f.Add(".")
+	f.Add("a:.")
 	f.Fuzz(func(t *testing.T, name string) {
 		all, err := interpretations(name)
 		if err != nil {
