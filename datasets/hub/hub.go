@@ -207,12 +207,10 @@ const mostRevision = 1 << 10
 // revision returns the snapshot of main, or the only one.
 func revision(folder string) (string, error) {
 	have := list(filepath.Join(folder, "snapshots"))
-	main, err := os.Open(filepath.Join(folder, "refs", "main"))
-	if err == nil {
-		defer main.Close()
-		text := make([]byte, mostRevision)
-		n, _ := main.Read(text)
-		if name := strings.TrimSpace(string(text[:n])); slices.Contains(have, name) {
+	main := filepath.Join(folder, "refs", "main")
+	if info, err := os.Stat(main); err == nil && info.Mode().IsRegular() && info.Size() <= mostRevision { // a pipe would block
+		text, _ := os.ReadFile(main)
+		if name := strings.TrimSpace(string(text)); slices.Contains(have, name) {
 			return name, nil
 		}
 	}
