@@ -1,10 +1,12 @@
 package hub
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -133,6 +135,18 @@ func TestFindErrors(t *testing.T) {
 				t.Errorf("%s: %v, want %q", name, err, part)
 			}
 		}
+	}
+}
+
+// A pipe in the place of refs/main blocks nothing; the only snapshot is found without it.
+func TestPipeAsRevision(t *testing.T) {
+	home := cache(t)
+	main := filepath.Join(home, "hub", "datasets--org--one", "refs", "main")
+	if err := errors.Join(os.Remove(main), syscall.Mkfifo(main, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := Find("org/one"); err != nil || len(files) != 1 {
+		t.Errorf("%v, %v", files, err)
 	}
 }
 
