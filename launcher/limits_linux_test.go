@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,9 +45,13 @@ func TestThreads(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer self.Close()
+	dir := t.TempDir()
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
 	// dash and bash disagree on the letter.
 	cmd := exec.Command("sh", "-c", `{ ulimit -p 30 2>/dev/null || ulimit -u 30; } && exec /proc/self/fd/3 -np 4 train --ranks process`)
-	cmd.Env, cmd.Dir, cmd.ExtraFiles = append(os.Environ(), asLauncher+"=1"), "/", []*os.File{self}
+	cmd.Env, cmd.Dir, cmd.ExtraFiles = append(os.Environ(), asLauncher+"=1"), dir, []*os.File{self}
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
