@@ -143,7 +143,7 @@ func openFile(path string) (*os.File, error) {
 	if info, err := f.Stat(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	} else if !info.Mode().IsRegular() {
-		return nil, errors.Join(errors.New("no regular file any more"), f.Close())
+		return nil, errors.Join(fmt.Errorf("%s: not a regular file (its mode is %v)", path, info.Mode()), f.Close())
 	}
 	return f, nil
 }

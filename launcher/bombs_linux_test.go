@@ -326,6 +326,20 @@ func TestBombs(t *testing.T) {
 	for _, b := range planBombs {
 		try("comparison", b, "plan.toml", func(path string) error { return command("compare", "--quick", "--out", filepath.Dir(path)) })
 	}
+	data := text(t)
+	for _, b := range notFiles {
+		for _, line := range []string{"routes", "schedule --file", "project --ratios", "project --hardware"} {
+			try(line, b, "FILE", func(path string) error { return command(append(strings.Fields(line), path)...) })
+		}
+		for _, flags := range []string{"--replay-routes", "-np 2 --pp 2 --ep 1 --pp-schedule", "--tokenizer", "--recipe", "--eval-tasks"} {
+			if flags == "--tokenizer" && b.name == "folder" { // of a model
+				continue
+			}
+			try("train "+flags, b, "FILE", func(path string) error {
+				return command(tiny(data, append(strings.Fields(flags), path, "--out", filepath.Join(filepath.Dir(path), "run"))...)...)
+			})
+		}
+	}
 	for _, b := range textBombs {
 		try("text", b, "data.txt", func(path string) error { _, err := datasets.Open([]string{path}, datasets.Options{}); return err })
 	}

@@ -54,14 +54,6 @@ func (e env) reportsJob() bool {
 	return e.member == nil || e.cluster != nil && e.cluster.Leads()
 }
 
-// ranksHere returns how many of n ranks are on this host.
-func (e env) ranksHere(n int) int {
-	if e.cluster != nil {
-		return e.cluster.RanksHere()
-	}
-	return n
-}
-
 // adoptCluster sets the number of ranks to that of the cluster, if there is one. It refuses flags
 // that contradict the program that has started the ranks.
 func (f *rankFlags) adoptCluster(env env) error {

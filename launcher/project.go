@@ -173,7 +173,7 @@ func (f *projectFlags) complete() (file *ratios.File, err error) {
 	if f.ratios != "" {
 		var read ratios.File
 		for i, path := range strings.Split(f.ratios, ",") {
-			more, err := ratios.Open(path)
+			more, err := openRatios(path)
 			if err != nil {
 				return nil, fmt.Errorf("--ratios: %w", err)
 			}

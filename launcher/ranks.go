@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -125,6 +126,19 @@ func (f *rankFlags) limits() collective.Limits {
 	return collective.Limits{Wait: f.wait, Host: f.lost}
 }
 
+// host returns this machine's share of the job.
+func (f *rankFlags) host(env env) trainer.Host {
+	switch {
+	case env.cluster != nil:
+		return trainer.Host{Ranks: env.cluster.RanksHere(), Processes: 1}
+	case env.member != nil:
+		return trainer.Host{Ranks: f.count}
+	case f.kind == "goroutine":
+		return trainer.Host{Ranks: f.count, Processes: 1}
+	}
+	return trainer.Host{Ranks: f.count, Processes: f.count + f.spares + 1, Vaults: f.restarts > 0 && !f.stacks}
+}
+
 // resources are what a job needs from rank processes.
 type resources struct {
 	heap   int64  // bytes of shared memory per rank
@@ -184,6 +198,7 @@ func (f *rankFlags) launch(ctx context.Context, env env, needs resources, more [
 	if err := system.CheckAddressSpace(int64(f.count) * (f.heapOf(needs) + needs.vault)); err != nil {
 		return err
 	}
+	debug.FreeOSMemory() // the ranks need it
 	events := record.EventLog{Folder: needs.folder}
 	err := (&spmd.Processes{
 		Ranks: f.count, Args: append(more, env.commandLine...), Heap: f.heapOf(needs), Vault: needs.vault, Tag: f.tag, Bind: f.bind == "core", Stacks: f.stacks,

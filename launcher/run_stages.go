@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -240,7 +239,7 @@ func (r *fileRun) reached() runfile.Reached {
 
 // hashFile returns the SHA-256 of a file.
 func hashFile(path string) (string, error) {
-	file, err := os.Open(path)
+	file, _, err := system.OpenRegular(path)
 	if err != nil {
 		return "", err
 	}

@@ -9,13 +9,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 
 	"spmoe/collective/pipeline"
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
 )
 
 // scheduleFlags are the flags of schedule.
@@ -99,16 +99,7 @@ func (f *scheduleFlags) schedules() ([]*pipeline.Schedule, error) {
 	if len(made) > 0 {
 		return nil, fmt.Errorf("--file has lists, and %s makes others: give one or the other", strings.Join(made, " "))
 	}
-	file, err := os.Open(f.file)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	all, err := pipeline.Read(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.file, err)
-	}
-	return all, nil
+	return trainer.ReadSchedules(f.file)
 }
 
 // parseCosts parses the times of F, I and W, and of a pair.

@@ -115,7 +115,7 @@ func (f *trainFlags) runJob(ctx context.Context, env env) error {
 	if late {
 		job, err = trainer.Rejoin(cfg, f.ranks.count, shown.Reporter)
 	} else {
-		job, err = trainer.PrepareHere(cfg, f.ranks.count, env.ranksHere(f.ranks.count), from, shown.Reporter)
+		job, err = trainer.PrepareOn(cfg, f.ranks.count, f.ranks.host(env), from, shown.Reporter)
 	}
 	if err != nil {
 		return err
@@ -172,6 +172,9 @@ func (f *trainFlags) train(ctx context.Context, env env, shown display, job *tra
 	}
 	prepared()
 	if world == nil {
+		if err := job.Close(); err != nil { // the ranks read what they need
+			return err
+		}
 		err = f.ranks.launch(ctx, shown.env, needed, append(shown.ranks, "--out", cfg.Out))
 	} else {
 		err = f.runHere(ctx, env, job, world, cfg.Out)

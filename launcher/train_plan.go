@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"spmoe/datasets"
+	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
@@ -83,6 +84,9 @@ func (f *trainFlags) describe(cfg trainer.Config, from string, env env) error {
 	}
 	fmt.Fprintf(env.out, "%s\n", text)
 	summarize(env.out, "# ", cfg, f.ranks.count)
+	if on := f.ranks.host(env); on.Processes > 1 {
+		fmt.Fprintf(env.out, "# memory of %d processes, with the launcher: %s\n", on.Processes, system.Bytes(cfg.Need(f.ranks.count, on)))
+	}
 	for _, note := range append(f.notes, notices...) {
 		fmt.Fprintf(env.out, "# NOTE: %s\n", note)
 	}

@@ -33,7 +33,7 @@ func checkProjection(gpu string, cfg trainer.Config) error {
 // projectRun prints the projection of the headline's recipe with the routing of the run in out.
 func projectRun(w io.Writer, gpu, out string) error {
 	path := filepath.Join(out, ratios.Name)
-	file, err := ratios.Open(path)
+	file, err := openRatios(path)
 	if err != nil {
 		return failure{err, exitFailed}
 	}

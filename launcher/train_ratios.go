@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,6 +16,18 @@ import (
 	"spmoe/launcher/trainer"
 	"spmoe/tensor/cpu"
 )
+
+// openRatios reads a file of ratios.
+func openRatios(path string) (f ratios.File, err error) {
+	text, err := system.ReadFile(path, ratios.MaxSize)
+	if err != nil {
+		return f, err
+	}
+	if f, err = ratios.Parse(text); err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return f, err
+}
 
 // ratioShape is a run's model as a file of ratios describes it.
 func ratioShape(cfg trainer.Config) ratios.Shape {

@@ -26,7 +26,7 @@ func routed(t *testing.T, ranks string, more ...string) (cfg trainer.Config, f r
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f, err = ratios.Open(filepath.Join(out, ratios.Name)); err != nil {
+	if f, err = openRatios(filepath.Join(out, ratios.Name)); err != nil {
 		t.Fatal(err)
 	}
 	return cfg, f

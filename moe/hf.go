@@ -24,7 +24,7 @@ type hfConfig struct {
 	MoEFreq     int `json:"moe_layer_freq"`
 
 	Heads    int  `json:"num_attention_heads"`
-	KVHeads  int  `json:"num_key_value_heads"`
+	KVHeads  *int `json:"num_key_value_heads"`
 	QRank    *int `json:"q_lora_rank"`
 	KVRank   int  `json:"kv_lora_rank"`
 	NopeDim  int  `json:"qk_nope_head_dim"`
@@ -46,7 +46,7 @@ type hfConfig struct {
 	NormEps        decimal         `json:"rms_norm_eps"`
 	MaxPositions   int             `json:"max_position_embeddings"`
 	RopeInterleave *bool           `json:"rope_interleave,omitempty"`
-	RopeTheta      decimal         `json:"rope_theta,omitempty"`
+	RopeTheta      *decimal        `json:"rope_theta,omitempty"`
 	RopeScaling    *ropeParameters `json:"rope_scaling"`
 	RopeParameters *ropeParameters `json:"rope_parameters,omitempty"`
 	TieEmbeddings  bool            `json:"tie_word_embeddings"`
@@ -70,9 +70,9 @@ func (d decimal) MarshalJSON() ([]byte, error) {
 type ropeParameters struct {
 	Type              string   `json:"rope_type,omitempty"`
 	OldType           string   `json:"type,omitempty"`
-	Theta             decimal  `json:"rope_theta,omitempty"`
+	Theta             *decimal `json:"rope_theta,omitempty"`
 	Factor            decimal  `json:"factor,omitempty"`
-	OriginalPositions int      `json:"original_max_position_embeddings,omitempty"`
+	OriginalPositions *int     `json:"original_max_position_embeddings,omitempty"`
 	BetaFast          *decimal `json:"beta_fast,omitempty"`
 	BetaSlow          *decimal `json:"beta_slow,omitempty"`
 	MScale            *decimal `json:"mscale,omitempty"`
@@ -128,8 +128,8 @@ func (h hfConfig) supported() error {
 		return fmt.Errorf("topk_method is %.100q: only noaux_tc and greedy are supported", h.TopKMethod)
 	case !or(h.RopeInterleave, true):
 		return fmt.Errorf("rope_interleave is false: only interleaved rotary pairs are supported")
-	case h.KVHeads != 0 && h.KVHeads != h.Heads:
-		return fmt.Errorf("num_key_value_heads is %d with %d attention heads: only equal numbers are supported", h.KVHeads, h.Heads)
+	case or(h.KVHeads, h.Heads) != h.Heads:
+		return fmt.Errorf("num_key_value_heads is %d with %d attention heads: only equal numbers are supported", *h.KVHeads, h.Heads)
 	}
 	if r := h.ropeParameters(); r != nil {
 		return r.supported()
@@ -168,46 +168,41 @@ func (r *ropeParameters) kind() string {
 }
 
 func (h hfConfig) rope(c *Config) {
-	if h.RopeTheta > 0 {
-		c.RopeTheta = float64(h.RopeTheta)
-	}
+	theta := or(h.RopeTheta, decimal(c.RopeTheta))
 	r := h.ropeParameters()
-	if r == nil {
-		return
+	if r != nil {
+		theta = or(r.Theta, theta)
 	}
-	if r.Theta > 0 {
-		c.RopeTheta = float64(r.Theta)
+	if c.RopeTheta = float64(theta); r == nil {
+		return
 	}
 	if r.kind() == "yarn" {
 		c.YaRN = YaRN{
-			Factor: float64(r.Factor), OriginalPositions: r.OriginalPositions,
+			Factor: float64(r.Factor), OriginalPositions: or(r.OriginalPositions, c.MaxPositions),
 			BetaFast: float64(or(r.BetaFast, 32)), BetaSlow: float64(or(r.BetaSlow, 1)),
 			MScale: float64(or(r.MScale, 0)), MScaleAllDim: float64(or(r.MScaleAllDim, 0)),
-		}
-		if c.YaRN.OriginalPositions == 0 {
-			c.YaRN.OriginalPositions = c.MaxPositions
 		}
 	}
 }
 
 // MarshalHF writes the configuration as a Hugging Face config.json of a DeepSeek-V3 model.
 func (c Config) MarshalHF() ([]byte, error) {
-	interleave := true
+	interleave, theta := true, decimal(c.RopeTheta)
 	h := hfConfig{
 		Architectures: []string{"DeepseekV3ForCausalLM"}, ModelType: "deepseek_v3", HiddenAct: "silu", MoEFreq: 1,
 		Vocab: c.Vocab, Dim: c.Dim, Layers: c.Layers, DenseLayers: c.DenseLayers, DenseInter: c.DenseInter,
-		Heads: c.Heads, KVHeads: c.Heads, KVRank: c.KVRank, NopeDim: c.NopeDim, RopeDim: c.RopeDim, ValueDim: c.ValueDim,
+		Heads: c.Heads, KVHeads: &c.Heads, KVRank: c.KVRank, NopeDim: c.NopeDim, RopeDim: c.RopeDim, ValueDim: c.ValueDim,
 		Experts: c.Experts, TopK: c.TopK, ExpertInter: c.ExpertInter, SharedExperts: &c.SharedExperts,
 		Groups: &c.Groups, TopKGroups: &c.TopKGroups, ScoreFunc: c.ScoreFunc, TopKMethod: "noaux_tc",
 		NormTopK: c.NormTopK, RouteScale: decimal(c.RouteScale), MTPLayers: c.MTPLayers,
-		NormEps: decimal(c.NormEps), MaxPositions: c.MaxPositions, RopeInterleave: &interleave, RopeTheta: decimal(c.RopeTheta),
+		NormEps: decimal(c.NormEps), MaxPositions: c.MaxPositions, RopeInterleave: &interleave, RopeTheta: &theta,
 	}
 	if c.QRank > 0 {
 		h.QRank = &c.QRank
 	}
 	if y := c.YaRN; y.Enabled() {
 		h.RopeScaling = &ropeParameters{
-			Type: "yarn", OldType: "yarn", Factor: decimal(y.Factor), OriginalPositions: y.OriginalPositions,
+			Type: "yarn", OldType: "yarn", Factor: decimal(y.Factor), OriginalPositions: &y.OriginalPositions,
 			BetaFast: (*decimal)(&y.BetaFast), BetaSlow: (*decimal)(&y.BetaSlow), MScale: (*decimal)(&y.MScale), MScaleAllDim: (*decimal)(&y.MScaleAllDim),
 		}
 	}

@@ -5,9 +5,7 @@ package ratios
 
 import (
 	"fmt"
-	"io"
 	"math"
-	"os"
 
 	"spmoe/internal/strictjson"
 )
@@ -18,9 +16,9 @@ const Schema = 1
 // Name is the file's name in the folder of a run.
 const Name = "ratios.json"
 
-// maxSize is far above the size of any file: one with 256 experts and 64 ranks has some hundred
+// MaxSize is far above the size of any file: one with 256 experts and 64 ranks has some hundred
 // kilobytes.
-const maxSize = 16 << 20
+const MaxSize = 16 << 20
 
 // File holds all measurements.
 type File struct {
@@ -181,24 +179,6 @@ func (f *File) Fill(other File) {
 	}
 }
 
-// Open reads a file.
-func Open(path string) (File, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return File{}, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxSize+1))
-	if err != nil {
-		return File{}, err
-	}
-	f, err := Parse(text)
-	if err != nil {
-		return f, fmt.Errorf("%s: %w", path, err)
-	}
-	return f, nil
-}
-
 // Limits on the content of a file.
 const (
 	maxExperts = 1 << 14
@@ -209,8 +189,8 @@ const (
 // Parse reads the text of a file. Its result is safe to compute with.
 func Parse(text []byte) (File, error) {
 	var f File
-	if len(text) > maxSize {
-		return f, fmt.Errorf("the file is larger than %d bytes: is it a %s?", maxSize, Name)
+	if len(text) > MaxSize {
+		return f, fmt.Errorf("the file is larger than %d bytes: is it a %s?", MaxSize, Name)
 	}
 	if err := strictjson.Unmarshal(text, &f); err != nil {
 		return f, err

@@ -63,7 +63,8 @@ type selection struct {
 func interpretations(name string) ([]selection, error) {
 	dataset, config, configured := strings.Cut(name, ":")
 	parts := strings.Split(dataset, "/")
-	if !fs.ValidPath(dataset) || configured && !fs.ValidPath(config) || strings.Contains(name, `\`) || len(parts) > 3 || configured && len(parts) > 2 {
+	valid := func(path string) bool { return fs.ValidPath(path) && path != "." }
+	if !valid(dataset) || configured && !valid(config) || strings.Contains(name, `\`) || len(parts) > 3 || configured && len(parts) > 2 {
 		return nil, fmt.Errorf("%s%.100s: %s", Prefix, name, syntax)
 	}
 	switch at := strings.LastIndexByte(config, '/'); {
@@ -206,12 +207,10 @@ const mostRevision = 1 << 10
 // revision returns the snapshot of main, or the only one.
 func revision(folder string) (string, error) {
 	have := list(filepath.Join(folder, "snapshots"))
-	main, err := os.Open(filepath.Join(folder, "refs", "main"))
-	if err == nil {
-		defer main.Close()
-		text := make([]byte, mostRevision)
-		n, _ := main.Read(text)
-		if name := strings.TrimSpace(string(text[:n])); slices.Contains(have, name) {
+	main := filepath.Join(folder, "refs", "main")
+	if info, err := os.Stat(main); err == nil && info.Mode().IsRegular() && info.Size() <= mostRevision { // a pipe would block
+		text, _ := os.ReadFile(main)
+		if name := strings.TrimSpace(string(text)); slices.Contains(have, name) {
 			return name, nil
 		}
 	}

@@ -1,10 +1,12 @@
 package hub
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -136,6 +138,18 @@ func TestFindErrors(t *testing.T) {
 	}
 }
 
+// A pipe in the place of refs/main blocks nothing; the only snapshot is found without it.
+func TestPipeAsRevision(t *testing.T) {
+	home := cache(t)
+	main := filepath.Join(home, "hub", "datasets--org--one", "refs", "main")
+	if err := errors.Join(os.Remove(main), syscall.Mkfifo(main, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := Find("org/one"); err != nil || len(files) != 1 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
+
 // The libraries' variables select the caches.
 func TestCaches(t *testing.T) {
 	for _, c := range []struct {
@@ -162,6 +176,8 @@ func FuzzFind(f *testing.F) {
 	f.Add("org/flat")
 	f.Add("allenai/c4:en/validation")
 	f.Add("a:../../b/c")
+	f.Add(".")
+	f.Add("a:.")
 	f.Fuzz(func(t *testing.T, name string) {
 		all, err := interpretations(name)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"spmoe/datasets/arrowipc"
+	"spmoe/launcher/system"
 )
 
 // Reader reads a file step by step.
@@ -32,7 +33,7 @@ func Open(path string) (*Reader, error) {
 }
 
 func (r *Reader) open() (err error) {
-	if r.file, err = os.Open(r.path); err != nil {
+	if r.file, _, err = system.OpenRegular(r.path); err != nil {
 		return err
 	}
 	if r.batches, err = arrowipc.NewNumberReader(bufio.NewReader(r.file)); err != nil {

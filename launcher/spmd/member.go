@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"spmoe/collective"
@@ -55,6 +57,7 @@ func Joined() (*Member, error) {
 	if os.Getppid() != launcher {
 		return nil, fmt.Errorf("the launcher of rank %d, process %d, has gone", m.Rank, launcher)
 	}
+	offerToOOMKiller(os.Getpid(), launcher) // the launcher does the same, perhaps later
 	if m.heap, err = heap.Open(os.NewFile(heapFile, "heap")); err != nil {
 		return nil, err
 	}
@@ -71,6 +74,18 @@ func Joined() (*Member, error) {
 		m.late, m.orders = true, os.NewFile(orderFile, "orders")
 	}
 	return m, nil
+}
+
+// rankScore is added to the launcher's oom_score_adj for its ranks. The kernel kills the process
+// with the highest score; 1000 is the maximum.
+const rankScore, mostScore = 500, 1000
+
+// offerToOOMKiller makes the kernel prefer a rank's process to its launcher when memory runs out. A
+// system that does not allow it is no failure.
+func offerToOOMKiller(pid, launcher int) {
+	own, _ := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", launcher))
+	score, _ := strconv.Atoi(strings.TrimSpace(string(own)))
+	os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(min(score+rankScore, mostScore))), 0)
 }
 
 // Context returns a context that also ends when the launcher asks all ranks to stop. Its cause is

@@ -1,29 +1,15 @@
 package spmd
 
-// Ranks that the kernel kills because memory has run out. It should choose a rank and not the
-// launcher, which can replace ranks.
+// Ranks that the kernel kills because memory has run out.
 
 import (
 	"bufio"
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 )
-
-// rankScore is added to the launcher's oom_score_adj for its ranks. The kernel kills the process
-// with the highest score; 1000 is the maximum.
-const rankScore, mostScore = 500, 1000
-
-// offerToOOMKiller makes the kernel prefer a rank's process to the launcher when memory runs out.
-// A system that does not allow it is no failure.
-func offerToOOMKiller(pid int) {
-	own, _ := os.ReadFile("/proc/self/oom_score_adj")
-	score, _ := strconv.Atoi(strings.TrimSpace(string(own)))
-	os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(min(score+rankScore, mostScore))), 0)
-}
 
 // memoryKills counts the processes that the kernel has killed for memory.
 type memoryKills struct {

@@ -192,7 +192,7 @@ func (l *launch) spawn(rank int, generation uint32) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	offerToOOMKiller(p.pid())
+	offerToOOMKiller(p.pid(), os.Getpid())
 	l.alive++
 	go func() {
 		cmd.Wait() // the process state has the result

@@ -38,9 +38,9 @@ func TestFits(t *testing.T) {
 		if c.free != nil {
 			small := cfg
 			c.free(&small)
-			memory.Available = small.need(c.ranks, c.ranks)
+			memory.Available = small.Need(c.ranks, goroutines(c.ranks))
 		}
-		err = cfg.fitsIn(memory, c.ranks, c.ranks)
+		err = cfg.fitsIn(memory, c.ranks, goroutines(c.ranks))
 		if (err == nil) != (c.want == nil) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -50,7 +50,56 @@ func TestFits(t *testing.T) {
 			}
 		}
 	}
-	if err := (Config{}).fitsIn(system.Memory{}, 1, 1); err != nil {
+	if err := (Config{}).fitsIn(system.Memory{}, 1, goroutines(1)); err != nil {
 		t.Errorf("with unknown memory: %v", err)
+	}
+}
+
+// Each further process needs memory for itself and, except the launcher, the text; ranks that are
+// replaced have a second state. All of them may read the text at the same time.
+func TestFitsInProcesses(t *testing.T) {
+	cfg, err := Default("debug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mib = 1 << 20
+	processes := Host{Ranks: 4, Processes: 6, Vaults: true}
+	need, text := cfg.Need(4, goroutines(4)), textBytes(nil)
+	if more, want := cfg.Need(4, processes)-need, 5*furtherBytes+4*text+cfg.AllMemory(4).Optimizer; more != want {
+		t.Errorf("six processes need %d bytes more than one, want %d", more, want)
+	}
+	tiny := cfg
+	tiny.Batch, tiny.Seq, tiny.Model.Dim, tiny.Model.Layers = 8, 32, 64, 2
+	if need := tiny.Need(4, processes); need < 5*readTimes*text {
+		t.Errorf("%d bytes are less than five processes need to read %d bytes", need, text)
+	}
+	for name, c := range map[string]struct {
+		cfg  Config
+		free int64
+		on   Host
+		want []string // of the error; nil: none
+	}{
+		"goroutines fit":  {cfg, need, processes, []string{"give --ranks goroutine"}},
+		"no kind fits":    {cfg, need - 1, processes, []string{"even with --recompute full"}},
+		"reading":         {tiny, 200 * mib, processes, []string{"to read", "of text in 5 processes", "give --ranks goroutine, or tokenize it first (launcher data tokenize)"}},
+		"reading once":    {tiny, 50 * mib, goroutines(4), []string{"of text, 50 MiB of", "give less text, or tokenize it first"}},
+		"of the launcher": {cfg, 2 * need, Host{Ranks: 4, Processes: 5}, nil},
+	} {
+		err := c.cfg.fitsIn(system.Memory{Total: 1 << 40, Available: c.free}, 4, c.on)
+		if (err == nil) != (c.want == nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, w := range c.want {
+			if err != nil && !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v lacks %q", name, err, w)
+			}
+		}
+	}
+	cfg.Batch = 1 << 24
+	if err := fits(cfg, 4, Host{Ranks: 4}); err != nil { // the memory is that which the other ranks have left
+		t.Errorf("a rank process checks memory again: %v", err)
+	}
+	if err := fits(cfg, 4, goroutines(4)); err == nil {
+		t.Error("a batch of 2^24 sequences fits")
 	}
 }

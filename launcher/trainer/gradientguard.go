@@ -1,11 +1,12 @@
 package trainer
 
 // The guard of the gradients: it keeps unusable gradients from the weights. A step whose gradient
-// norm is not finite, or far above earlier norms, is computed again from the same rows. If the
-// second attempt is fine, the first was wrong and the second is used; otherwise the step is
-// skipped. A run that skips too many steps ends.
+// norm is not finite, or is clipped and far above earlier norms, is computed again from the same
+// rows. If the second attempt is fine, the first was wrong and the second is used; otherwise the
+// step is skipped. A run that skips too many steps ends.
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -20,7 +21,7 @@ import (
 
 // Guard is the configuration of the guards.
 type Guard struct {
-	Spike       float64 `toml:"spike" help:"recompute a step whose gradient norm exceeds this multiple of the median of the last 64, and skip it if the norm stays; 0: accept any finite norm"`
+	Spike       float64 `toml:"spike" help:"recompute a step whose gradient norm exceeds optimizer.clip_norm and this multiple of the median of the last 64, and skip it if the norm stays; 0: accept any finite norm"`
 	Skips       int     `toml:"skips" help:"maximum number of skipped steps within 100; one more ends the run with exit code 93"`
 	Memory      int     `toml:"memory" help:"steps between checks that weights have not changed by themselves (1: every step); the optimizer's state is checked at every step; 0: check neither"`
 	Activations int     `toml:"activations" help:"steps between those that check that activations and gradients do not change in memory while they wait; 1: every step, 0: never"`
@@ -66,13 +67,19 @@ func (n norms) median() (m float64, ok bool) {
 	return float64(slices.Sorted(slices.Values(n))[(len(n)-1)/2]), true
 }
 
+// unclippedSpike is the norm that a spike exceeds where gradients are not clipped: the default of
+// optimizer.clip_norm.
+const unclippedSpike = 1
+
 // fault describes what is wrong with a gradient norm that follows those in n. It is empty if
-// nothing is.
-func (g Guard) fault(norm float64, n norms) string {
+// nothing is. A norm of up to clipNorm is no spike: clipping accepts it as it is. The norms of a run
+// that has converged are near 0, where some are many times others.
+func (g Guard) fault(norm, clipNorm float64, n norms) string {
 	if math.IsNaN(norm) || math.IsInf(norm, 0) {
 		return fmt.Sprintf("%g, which is not finite", norm)
 	}
-	if m, ok := n.median(); ok && g.Spike > 0 && norm > g.Spike*m {
+	least := cmp.Or(clipNorm, unclippedSpike)
+	if m, ok := n.median(); ok && g.Spike > 0 && norm > least && norm > g.Spike*m {
 		return fmt.Sprintf("%g, more than %g times the median of the last %d, %g", norm, g.Spike, len(n), m)
 	}
 	return ""
@@ -184,7 +191,9 @@ func (g *gradientGuard) judgeThird(first, second, third attempt) gradientVerdict
 }
 
 // wrong describes what is wrong with an attempt; empty if nothing is.
-func (g *gradientGuard) wrong(a attempt) string { return g.fault(a.norm, g.progress.Norms) }
+func (g *gradientGuard) wrong(a attempt) string {
+	return g.fault(a.norm, g.optim.ClipNorm, g.progress.Norms)
+}
 
 // checksum returns a checksum of the summed gradients of all ranks. Neither loss nor norm shows
 // that a gradient has the wrong sign. It is collective.

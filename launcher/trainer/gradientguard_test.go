@@ -200,17 +200,18 @@ func TestSpikes(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		step, times int
-		spike       float64
+		spike, clip float64
 		want        string
 	}{
-		"transient":     {36, 1, 100, "step 36 had a transient fault"},
-		"persistent":    {38, 9, 100, "step 38 is skipped"},
-		"too few norms": {32, 9, 100, ""},
-		"off":           {38, 9, 0, ""},
+		"transient":     {36, 1, 100, 1, "step 36 had a transient fault"},
+		"persistent":    {38, 9, 100, 1, "step 38 is skipped"},
+		"too few norms": {32, 9, 100, 1, ""},
+		"off":           {38, 9, 0, 1, ""},
+		"not clipped":   {38, 9, 100, 1e6, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := undisturbed
-			cfg.Guard.Spike, cfg.Out = c.spike, filepath.Join(t.TempDir(), "run")
+			cfg.Guard.Spike, cfg.Optimizer.ClipNorm, cfg.Out = c.spike, c.clip, filepath.Join(t.TempDir(), "run")
 			var attempts tries
 			corrupt := func(r *rank, computed bool) {
 				if r.comm.Rank() > 0 { // it shares the gradients, and the first rank adds up this one
@@ -377,15 +378,27 @@ func TestNorms(t *testing.T) {
 		t.Errorf("the median of the last %d of 100 is %g", len(n), m)
 	}
 	for norm, want := range map[float64]bool{669: false, 670: false, 671: true, 0: false, math.Inf(1): true, math.NaN(): true} {
-		if fault := g.fault(norm, n); (fault != "") != want {
+		if fault := g.fault(norm, 1, n); (fault != "") != want {
 			t.Errorf("norm %g: %q", norm, fault)
 		}
 	}
-	if fault := (Guard{}).fault(1e30, n); fault != "" {
+	if fault := (Guard{}).fault(1e30, 1, n); fault != "" {
 		t.Errorf("without a limit: %q", fault)
 	}
-	if fault := (Guard{}).fault(math.NaN(), nil); fault == "" {
+	if fault := (Guard{}).fault(math.NaN(), 1, nil); fault == "" {
 		t.Error("NaN is used")
+	}
+	converged := slices.Repeat(norms{1e-7}, 64)
+	for _, c := range []struct {
+		norm, clipNorm float64
+		want           bool
+	}{
+		{1e-3, 1, false}, {1, 1, false}, {1.001, 1, true}, {1e-3, 1e-4, true}, {1.5, 2, false}, {2.5, 2, true},
+		{1, 0, false}, {1.001, 0, true}, {math.Inf(1), 1, true}, // clipping is off
+	} {
+		if fault := g.fault(c.norm, c.clipNorm, converged); (fault != "") != c.want {
+			t.Errorf("a converged run, norm %g, clipped at %g: %q", c.norm, c.clipNorm, fault)
+		}
 	}
 }
 

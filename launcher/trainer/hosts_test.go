@@ -44,7 +44,7 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, from string) ([]*report
 	var wg sync.WaitGroup
 	for h, w := range worlds {
 		said[h] = &reports{}
-		job, err := PrepareHere(cfgs[h], each*len(cfgs), each, from, said[h])
+		job, err := PrepareOn(cfgs[h], each*len(cfgs), Host{Ranks: each, Processes: 1}, from, said[h])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func onHosts(t *testing.T, cfg Config, hosts, each int, corrupt func(r *rank, co
 	var wg sync.WaitGroup
 	errs := make([]error, hosts)
 	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, hosts)...) {
-		job, err := PrepareHere(cfg, hosts*each, each, "", &said[h])
+		job, err := PrepareOn(cfg, hosts*each, Host{Ranks: each, Processes: 1}, "", &said[h])
 		if err != nil {
 			t.Fatal(err)
 		}

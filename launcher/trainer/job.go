@@ -90,20 +90,20 @@ var ErrInterrupted = errors.New("interrupted")
 // checkpoint or run folder to continue from, or empty. Its errors are user errors, and nothing has
 // been written.
 func Prepare(cfg Config, n int, resume string, report Reporter) (*Job, error) {
-	return PrepareHere(cfg, n, n, resume, report)
+	return PrepareOn(cfg, n, goroutines(n), resume, report)
 }
 
-// PrepareHere is Prepare with only some of the n ranks on this machine.
-func PrepareHere(cfg Config, n, here int, resume string, report Reporter) (*Job, error) {
+// PrepareOn is Prepare for ranks in other processes, or on several machines.
+func PrepareOn(cfg Config, n int, on Host, resume string, report Reporter) (*Job, error) {
 	if err := cfg.Validate(n); err != nil {
 		return nil, err
 	}
-	if here < n {
+	if on.Ranks < n {
 		if err := cfg.onHosts(n); err != nil {
 			return nil, err
 		}
 	}
-	if err := fits(cfg, n, here); err != nil {
+	if err := fits(cfg, n, on); err != nil {
 		return nil, err
 	}
 	j := newJob(cfg, n, report)
@@ -256,7 +256,7 @@ func (j *Job) Close() (err error) {
 	if j.data != nil {
 		err = errors.Join(err, j.data.Close())
 	}
-	j.resume, j.source = nil, nil
+	j.resume, j.source, j.data, j.train, j.heldOut = nil, nil, nil, datasets.Stream{}, datasets.Stream{}
 	return err
 }
 

@@ -195,7 +195,7 @@ func TestLayoutRefused(t *testing.T) {
 	}
 	cfg := layoutRun(t, "bf16")
 	cfg.EP = 2
-	if _, err := PrepareHere(cfg, 4, 2, "", &reports{}); err == nil || !strings.Contains(err.Error(), "replicas of experts must be on one host: give --ep 4") {
+	if _, err := PrepareOn(cfg, 4, Host{Ranks: 2, Processes: 1}, "", &reports{}); err == nil || !strings.Contains(err.Error(), "replicas of experts must be on one host: give --ep 4") {
 		t.Errorf("on two hosts: %v", err)
 	}
 }

@@ -5,13 +5,13 @@ package trainer
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/pipeline"
+	"spmoe/launcher/system"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/moe/pipe"
@@ -72,17 +72,26 @@ func isSchedule(name string) bool {
 	return slices.ContainsFunc(pipeline.Names(), known) || !strings.ContainsAny(name, "./\\")
 }
 
-// readSchedule returns the schedule in a file that has lists for the ranks and micro-batches of the
-// run. It checks the lists.
-func (c Config) readSchedule(perRank, microbatches int) (*pipeline.Schedule, error) {
-	file, err := os.Open(c.PPSchedule)
+// ReadSchedules reads the schedules of a file, in the order of their titles.
+func ReadSchedules(path string) ([]*pipeline.Schedule, error) {
+	file, _, err := system.OpenRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
 	all, err := pipeline.Read(file)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.PPSchedule, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return all, nil
+}
+
+// readSchedule returns the schedule in a file that has lists for the ranks and micro-batches of the
+// run. It checks the lists.
+func (c Config) readSchedule(perRank, microbatches int) (*pipeline.Schedule, error) {
+	all, err := ReadSchedules(c.PPSchedule)
+	if err != nil {
+		return nil, err
 	}
 	var titles []string
 	for _, s := range all {

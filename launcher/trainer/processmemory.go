@@ -19,6 +19,11 @@ const (
 	// runtimeBytes are Go's runtime, and the small objects of a run of one rank: what is resident
 	// after the text is loaded, without the text and the program.
 	runtimeBytes = 6 << 20
+	// furtherBytes are those of a process that shares the program with others: its runtime and its
+	// small objects, and what the kernel holds for its threads and pages
+	furtherBytes = 10 << 20
+	// bytes of memory per byte of text while it is read: files, documents and tokens
+	readTimes = 3
 	// of a rank: the writer of its part of a checkpoint collects blocks
 	writerBytes = 1 << 20
 	// each of a rank's two arenas ends in a large page that is used in part

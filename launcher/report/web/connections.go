@@ -11,11 +11,13 @@ import (
 )
 
 // connections is a listener with at most most open connections. To make room for another one it
-// closes the connection that has been without a request for the longest time. If all are busy, the
-// next one waits.
+// closes the connection that has been without a request for the longest time, but at least for
+// grace: the first request of a younger one may be on its way, so clients that reconnect all the
+// time cannot push others out. If none can be closed, the next one waits.
 type connections struct {
 	net.Listener
-	most int
+	most  int
+	grace time.Duration
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -23,8 +25,8 @@ type connections struct {
 	closed  bool
 }
 
-func newConnections(l net.Listener, most int) *connections {
-	c := &connections{Listener: l, most: max(most, 1), open: map[net.Conn]time.Time{}}
+func newConnections(l net.Listener, most int, grace time.Duration) *connections {
+	c := &connections{Listener: l, most: max(most, 1), grace: grace, open: map[net.Conn]time.Time{}}
 	c.changed.L = &c.mu
 	return c
 }
@@ -51,7 +53,7 @@ func (c *connections) Accept() (net.Conn, error) {
 }
 
 // evict closes the connection that has been without a request for the longest time, if there is
-// one.
+// one. If that time is too short, it wakes Accept when it no longer is.
 func (c *connections) evict() bool {
 	var oldest net.Conn
 	for conn, since := range c.open {
@@ -60,6 +62,14 @@ func (c *connections) evict() bool {
 		}
 	}
 	if oldest == nil {
+		return false
+	}
+	if wait := c.grace - time.Since(c.open[oldest]); wait > 0 {
+		time.AfterFunc(wait, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.changed.Broadcast()
+		})
 		return false
 	}
 	delete(c.open, oldest)

@@ -132,7 +132,7 @@ func TestBusyConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newConnections(tcp, 1)
+	l := newConnections(tcp, 1, 0)
 	type accepted struct {
 		conn net.Conn
 		err  error
@@ -168,5 +168,51 @@ func TestBusyConnections(t *testing.T) {
 	}
 	if last := <-next; last.err == nil {
 		t.Error("a connection was accepted after the end")
+	}
+}
+
+// A connection that has just been opened is not closed for another one, which waits: until one
+// ends, or until the oldest has been without a request for long enough.
+func TestYoungConnections(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newConnections(tcp, 2, time.Hour)
+	defer l.Close()
+	next := make(chan net.Conn)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			next <- conn
+		}
+	}()
+	dial(t, l.Addr().String(), "")
+	first := <-next
+	dial(t, l.Addr().String(), "")
+	second := <-next
+	l.mu.Lock()
+	if l.evict() || len(l.open) != 2 {
+		t.Error("a young connection was closed")
+	}
+	l.mu.Unlock()
+	dial(t, l.Addr().String(), "")
+	l.track(second, http.StateClosed)
+	third := <-next
+	l.mu.Lock()
+	if _, ok := l.open[first]; !ok {
+		t.Error("the oldest connection was closed")
+	}
+	l.open[first] = time.Now().Add(time.Millisecond - l.grace) // it will be old enough
+	l.mu.Unlock()
+	dial(t, l.Addr().String(), "")
+	<-next
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.open[third]; !ok || len(l.open) != 2 {
+		t.Errorf("%d connections are open; the younger one: %t", len(l.open), ok)
 	}
 }

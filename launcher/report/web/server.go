@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -43,6 +44,7 @@ const (
 	readTime   = 10 * time.Second
 	writeTime  = 30 * time.Second
 	idleTime   = time.Minute
+	graceTime  = 250 * time.Millisecond // of connections without a request, while others wait
 	closeTime  = time.Second
 	maxHeader  = 16 << 10 // bytes
 )
@@ -64,7 +66,7 @@ func Listen(c Config) (*Server, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	l := newConnections(tcp, c.Connections)
+	l := newConnections(tcp, c.Connections, graceTime)
 	s := &Server{listener: l, pages: &pages{run: c.Run, final: make(chan struct{}, 1)}, ended: make(chan error, 1)}
 	s.server = http.Server{
 		Handler: guarded(handler(c.Run, s.pages, c.Pprof)), ConnState: l.track,
@@ -155,9 +157,24 @@ func handler(run string, page *pages, withPprof bool) http.Handler {
 		io.WriteString(w, "ok\n")
 	})
 	if withPprof {
-		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		mux.HandleFunc("/debug/pprof/", brief(pprof.Index))
+		mux.HandleFunc("/debug/pprof/profile", brief(pprof.Profile))
+		mux.HandleFunc("/debug/pprof/trace", brief(pprof.Trace))
 	}
 	return mux
+}
+
+// profileSeconds is the longest time of a profile. The process has one profiler for all clients.
+const profileSeconds = 60
+
+// brief refuses longer profiles.
+func brief(profile http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		text := r.FormValue("seconds")
+		if s, err := strconv.ParseFloat(text, 64); text != "" && (err != nil || !(s > 0 && s <= profileSeconds)) {
+			http.Error(w, fmt.Sprintf("seconds is %.20q: give a number above 0, at most %d", text, profileSeconds), http.StatusBadRequest)
+			return
+		}
+		profile(w, r)
+	}
 }

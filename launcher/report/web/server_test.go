@@ -226,6 +226,11 @@ func TestGuarded(t *testing.T) {
 		{profiled, "GET", "/debug/pprof/", "", 200},
 		{profiled, "GET", "/debug/pprof/goroutine?debug=1", "", 200},
 		{profiled, "GET", "/debug/pprof/", "evil.example", 421},
+		{profiled, "GET", "/debug/pprof/profile?seconds=3600", "", 400},
+		{profiled, "GET", "/debug/pprof/trace?seconds=60.5", "", 400},
+		{profiled, "GET", "/debug/pprof/heap?seconds=9e9", "", 400},
+		{profiled, "GET", "/debug/pprof/profile?seconds=NaN", "", 400},
+		{profiled, "GET", "/debug/pprof/trace?seconds=0.001", "", 200},
 	} {
 		if response, _ := ask(t, c.method, c.address, c.path, c.host, nil); response.StatusCode != c.want {
 			t.Errorf("%s %s as %q: %d, want %d", c.method, c.path, c.host, response.StatusCode, c.want)
