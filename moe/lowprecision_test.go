@@ -105,6 +105,17 @@ func TestEveryPassDraws(t *testing.T) {
 			t.Errorf("%s: the mean of %d passes has %.2f times the error of one, want about 0.29", name, len(all), ratio)
 		}
 	}
+	// No two rows share an index: a pass may have 2^32 rows, and an expert 2^16 passes.
+	index := func(place int, a *activation) mx.Draws {
+		return (&mxLinear{}).draws(phase{Pass: &Pass{place: place}}, Gradient, mx.AlongRows, mx.Cast{Rounding: mx.Stochastic}, a)
+	}
+	dense, experts := new(activation), &activation{rowGroups: rowGroups{ends: []int32{1, 2}}}
+	if first, next := index(0, dense), index(1, dense); next.First-first.First < 1<<32 {
+		t.Errorf("passes begin with rows %d and %d", first.First, next.First)
+	}
+	if first, next := index(0, experts).Rows, index(1<<16-1, experts).Rows; first[0] >= next[0] || next[0]+1<<32 > first[1] || first[1] >= next[1] {
+		t.Errorf("experts 0 and 1 have rows %d in the first pass and %d in the last", first, next)
+	}
 	for _, layer := range []int{0, 1} {
 		for _, linear := range []string{"experts.down_proj", "self_attn.o_proj"} {
 			for _, operand := range []Operand{Input, Weight, Gradient} {

@@ -11,7 +11,7 @@ import (
 // TestHadamard compares the transform with products of explicit matrices, in whole and partial
 // runs, and its inverse with the matrix that was transformed.
 func TestHadamard(t *testing.T) {
-	const rows, cols = 59, 44 // 44 columns have runs of 32, 8 and 4, or 2 of 16, 8 and 4
+	const rows, cols = 59, 100 // 100 columns have runs of 64, 32 and 4, or 6 of 16 and 4
 	ends := []int32{0, 16, 37, 38, rows}
 	x, ex := filled(1, tensor.FP32, rows, cols, normal), tensor.NewExec()
 	for _, points := range []int{2, 16, 32, 64} {
