@@ -30,6 +30,11 @@ func TestQKClip(t *testing.T) {
 		if !(slices.Min(first) > 0) || slices.Min(first) == slices.Max(first) {
 			t.Fatalf("%s: scores %v are no test", name, first)
 		}
+		for h, want := range m.scoresOfFirstLayer(t, batchOf(5, 4, seq, cfg.Vocab)) {
+			if math.Abs(float64(first[h])/want-1) > 1e-5 {
+				t.Errorf("%s: the largest score of head %d is %g, want %g", name, h, first[h], want)
+			}
+		}
 		query, key := []float64{}, []float64{} // factors of rows, by layer and head
 		for _, score := range before {
 			g := min(float64(limit)/float64(score), 1)
@@ -67,6 +72,29 @@ func TestQKClip(t *testing.T) {
 			}
 		}
 	}
+}
+
+// scoresOfFirstLayer returns the largest causal score of each head of the first layer.
+func (m *member) scoresOfFirstLayer(t *testing.T, b Batch) []float64 {
+	t.Helper()
+	pass, err := m.model.Forward(m.ex, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, cfg := pass.blocks[0].attention, m.model.Config
+	most, width := repeat(math.Inf(-1), cfg.Heads), cfg.KeyDim()
+	for i := range b.Inputs {
+		for j := i / b.Seq * b.Seq; j <= i; j++ {
+			for h := range most {
+				score := 0.0
+				for c := h * width; c < (h+1)*width; c++ {
+					score += float64(s.q.Index(i).F32()[c]) * float64(s.k.Index(j).F32()[c])
+				}
+				most[h] = max(most[h], score*float64(cfg.softmaxScale()))
+			}
+		}
+	}
+	return most
 }
 
 func repeat(v float64, n int) []float64 { return slices.Repeat([]float64{v}, n) }
