@@ -238,8 +238,14 @@ func resolve(from defaults, name string, text []byte, given []assignment) (train
 // oldExchange is the key ep of earlier versions, which was the exchange's name. It is a number now.
 var oldExchange = regexp.MustCompile(`(?m)^ep( *= *['"])`)
 
-// renameKeys gives keys of earlier versions their present names.
-func renameKeys(text []byte) []byte { return oldExchange.ReplaceAll(text, []byte("ep_exchange$1")) }
+// oldSum is the key fp8.accumulate of earlier versions, with its default.
+var oldSum = regexp.MustCompile(`(?m)^accumulate *= *['"]fp32['"]$`)
+
+// renameKeys gives keys of earlier versions their present names, and blanks lines that say what is
+// always so now.
+func renameKeys(text []byte) []byte {
+	return oldSum.ReplaceAll(oldExchange.ReplaceAll(text, []byte("ep_exchange$1")), nil)
+}
 
 // checkWords returns an error if the text of a key below a section is nearly one that the key
 // takes. Flags are checked when they are set.
@@ -270,6 +276,10 @@ func checkWords(v reflect.Value, prefix string) error {
 // locate adds the file name, line and column to an error in a config file.
 func locate(name string, err error) error {
 	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) {
+		if unknown.Key == "fp8.accumulate" {
+			return fmt.Errorf("%s:%d: fp8.accumulate is gone, because the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits",
+				name, unknown.Line)
+		}
 		return fmt.Errorf("%s:%d: unknown key %.100q%s (launcher train --dry-run prints all keys)",
 			name, unknown.Line, unknown.Key, meantKey(unknown.Key))
 	}

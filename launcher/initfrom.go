@@ -22,6 +22,7 @@ import (
 // those weights, or from its own checkpoint once it has one, because the weights may be gone by
 // then.
 func resolveNew(from defaults, name string, text []byte, given []assignment) (trainer.Config, error) {
+	text = renameKeys(text)
 	cfg, err := resolve(from, name, text, given)
 	if err != nil {
 		return cfg, err
@@ -37,7 +38,7 @@ func resolveNew(from defaults, name string, text []byte, given []assignment) (tr
 		return cfg, fmt.Errorf("init_from: %w", err)
 	}
 	var explicit trainer.Config
-	if err := stricttoml.Unmarshal(renameKeys(text), &explicit); err != nil {
+	if err := stricttoml.Unmarshal(text, &explicit); err != nil {
 		return cfg, locate(name, err)
 	}
 	if apply(&explicit, given); explicit.Flavor == "" {

@@ -24,9 +24,9 @@ func TestPrecisionFlags(t *testing.T) {
 		{"--precision mxfp8 --mx.gradient e2m1", exitOK, "gradient = 'e2m1'"},
 		{"--precision nvfp4 --nvfp4.rht=false --nvfp4.bf16-tail 0.3 --nvfp4.sum exact", exitOK, "rht = false"},
 		{"--precision nvfp4 --nvfp4.bf16-tail 2", exitUsage, "a share of the layers from 0 to 1"},
-		{"--precision nvfp4 --nvfp4.sum 14bit", exitUsage, "fp32 or exact"},
+		{"--precision nvfp4 --nvfp4.sum fp64", exitUsage, "fp32 or exact"},
 		{"--precision nvfp4 --mx.gradient e5m2", exitUsage, "transform both operands"},
-		{"--precision fp8-block --fp8.accumulate 14bit --fp8.scale pow2", exitOK, "accumulate = '14bit'"},
+		{"--precision fp8-block --fp8.scale pow2", exitOK, "scale = 'pow2'"},
 		{"--precision fp8-block --fp8.gradient 128x128 --dp-replicate 2 -np 2 --ep 1", exitUsage, "rows of an expert, which replicas would divide"},
 		{"--recipe none.toml", exitUsage, "launcher recipe nvfp4 prints one"},
 	} {
@@ -36,6 +36,18 @@ func TestPrecisionFlags(t *testing.T) {
 			t.Errorf("%s: exit code %d and %q, want %d and %q", c.flags, code, text, c.code, c.words)
 		}
 	}
+}
+
+// TestOldSum: configurations of earlier versions set fp8.accumulate. The default is accepted.
+func TestOldSum(t *testing.T) {
+	t.Chdir(t.TempDir())
+	file := write(t, "config.toml", "steps = 7\n[fp8]\nscale = 'pow2'\naccumulate = 'fp32'\ngradient = '1x128'\n")
+	if cfg := resolved(t, "--config", file); cfg.Steps != 7 || cfg.FP8.Scale != "pow2" {
+		t.Errorf("steps %d, scales %s", cfg.Steps, cfg.FP8.Scale)
+	}
+	write(t, "config.toml", "[fp8]\naccumulate = '14bit'\n")
+	refuse(t, exitUsage, []string{"train", "--dry-run", "--config", file}, "config.toml:2: fp8.accumulate is gone")
+	refuse(t, exitUsage, []string{"compare", "--precision", "bf16,fp8-block+14bit"}, `unknown modifier "14bit"`)
 }
 
 // TestRecipeFile: a built-in recipe, written to a file and changed, is what a run trains in, and

@@ -33,16 +33,15 @@ type NVFP4 struct {
 
 // FP8 varies precision fp8-block.
 type FP8 struct {
-	Scale      string `toml:"scale" help:"scales of blocks for fp8-block: free (any FP32 number) or pow2 (a power of two)"`
-	Gradient   string `toml:"gradient" help:"blocks of output gradients for fp8-block: 1x128, or 128x128, with which training is known to diverge"`
-	Accumulate string `toml:"accumulate" help:"sums of products for fp8-block: fp32, or 14bit, which emulates the Tensor Cores of Hopper without promotion to FP32, and is slow"`
+	Scale    string `toml:"scale" help:"scales of blocks for fp8-block: free (any FP32 number) or pow2 (a power of two)"`
+	Gradient string `toml:"gradient" help:"blocks of output gradients for fp8-block: 1x128, or 128x128, with which training is known to diverge"`
 }
 
 // DefaultOptions returns the settings of the published recipes.
 func DefaultOptions() Options {
 	return Options{
 		NVFP4: NVFP4{RHT: true, Stochastic: true, Squares: true, BF16Tail: 0.15, Sum: mx.SumFP32.String()},
-		FP8:   FP8{Scale: scaleFree, Gradient: gradientRows, Accumulate: mx.SumFP32.String()},
+		FP8:   FP8{Scale: scaleFree, Gradient: gradientRows},
 	}
 }
 
@@ -55,10 +54,9 @@ const (
 // Choices lists the values of the settings that are words, by their keys.
 func (Options) Choices() map[string][]string {
 	return map[string][]string{
-		"nvfp4.sum":      {mx.SumFP32.String(), mx.SumExact.String()},
-		"fp8.scale":      {scaleFree, scalePow2},
-		"fp8.gradient":   {gradientRows, gradientSquares},
-		"fp8.accumulate": {mx.SumFP32.String(), mx.SumHopper.String()},
+		"nvfp4.sum":    {mx.SumFP32.String(), mx.SumExact.String()},
+		"fp8.scale":    {scaleFree, scalePow2},
+		"fp8.gradient": {gradientRows, gradientSquares},
 	}
 }
 
@@ -68,9 +66,7 @@ func (o Options) Validate() error {
 	if tail := o.NVFP4.BF16Tail; !(tail >= 0 && tail <= 1) {
 		errs = append(errs, fmt.Errorf("nvfp4.bf16_tail is %v: give a share of the layers from 0 to 1", tail))
 	}
-	for _, s := range [][2]string{
-		{"nvfp4.sum", o.NVFP4.Sum}, {"fp8.scale", o.FP8.Scale}, {"fp8.gradient", o.FP8.Gradient}, {"fp8.accumulate", o.FP8.Accumulate},
-	} {
+	for _, s := range [][2]string{{"nvfp4.sum", o.NVFP4.Sum}, {"fp8.scale", o.FP8.Scale}, {"fp8.gradient", o.FP8.Gradient}} {
 		if choices := o.Choices()[s[0]]; !slices.Contains(choices, s[1]) {
 			errs = append(errs, fmt.Errorf("%s is %q: use %s", s[0], s[1], strings.Join(choices, " or ")))
 		}
@@ -113,7 +109,7 @@ func (o FP8) precision() Precision {
 	if o.Gradient == gradientSquares {
 		dy = cast(square)
 	}
-	r := &Recipe{Forward: Product{x, w}, Dgrad: Product{dy, w}, Wgrad: Product{dy, x}, Sum: sumOf(o.Accumulate)}
+	r := &Recipe{Forward: Product{x, w}, Dgrad: Product{dy, w}, Wgrad: Product{dy, x}}
 	return Precision{
 		Name: "fp8-block", About: "E4M3 in blocks of 128, as DeepSeek-V3 was trained in, in all three products of every linear layer and expert",
 		DType: tensor.BF16, Linears: r, Experts: r,

@@ -1,6 +1,6 @@
 package mx
 
-// Products in plain Go whose sums are not FP32: any format, any tier, the same bits everywhere.
+// Products in plain Go with sums in FP64: any format, any tier, the same bits everywhere.
 
 import (
 	"math/bits"
@@ -9,8 +9,8 @@ import (
 	"spmoe/tensor"
 )
 
-// elementwise adds the products of decoded elements by a Sum.
-type elementwise struct{ sum Sum }
+// elementwise adds the products of decoded elements as SumExact does.
+type elementwise struct{}
 
 func (elementwise) supports(Format, Format) bool { return true }
 
@@ -64,13 +64,12 @@ func (e elementwise) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tenso
 type elementwiseProduct struct {
 	ex       *tensor.Exec
 	mark     tensor.Mark
-	sum      Sum
 	operands [2]Tensor
 	a, b     tensor.Matrix // decoded without the group scales, FP32, in the layout of the operands
 }
 
 func (e elementwise) product(ex *tensor.Exec, a, b Tensor) *elementwiseProduct {
-	p := &elementwiseProduct{ex: ex, mark: ex.Mark(), sum: e.sum, operands: [2]Tensor{a, b}}
+	p := &elementwiseProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{a, b}}
 	p.a, p.b = decodedCopy(ex, tensor.FP32, a).Mat(), decodedCopy(ex, tensor.FP32, b).Mat()
 	return p
 }
@@ -85,7 +84,6 @@ const tile = 4
 // tileArgs holds the arguments of multiplyTiles.
 type tileArgs struct {
 	c, a, b    tensor.Matrix // [M, N], [M, K], [N, K]
-	sum        Sum
 	scale      float32
 	span       int // elements along K that are summed together
 	accumulate bool
@@ -97,7 +95,7 @@ func (p *elementwiseProduct) multiply(c, a, b tensor.Matrix, scale float32, span
 	if span == 0 {
 		span = max(a.Cols, 1)
 	}
-	args := tileArgs{c: c, a: a, b: b, sum: p.sum, scale: scale, span: span, accumulate: accumulate}
+	args := tileArgs{c: c, a: a, b: b, scale: scale, span: span, accumulate: accumulate}
 	tensor.Parallel(p.ex, ceilDiv(c.Rows, tile), elementwiseOps*c.Rows*c.Cols*a.Cols, args, multiplyTiles)
 }
 
@@ -172,12 +170,7 @@ func (s *sumsTile) add(t *sumsTile) {
 
 // sumTile sums one span and multiplies by the scale.
 func (t *tileArgs) sumTile(a, b []float32) (out sumsTile) {
-	var sums [tile * tile]float64
-	if t.sum == SumHopper {
-		sumHopper(&sums, a, b)
-	} else {
-		sumExact(&sums, a, b)
-	}
+	sums := sumExact(a, b)
 	for i, s := range sums {
 		out[i] = float32(s * float64(t.scale))
 	}
@@ -186,7 +179,7 @@ func (t *tileArgs) sumTile(a, b []float32) (out sumsTile) {
 
 // sumExact adds up the products along k in FP64. The conversion keeps the compiler from fusing
 // multiplication and addition, which would make results depend on the architecture.
-func sumExact(sums *[tile * tile]float64, a, b []float32) {
+func sumExact(a, b []float32) (sums [tile * tile]float64) {
 	for i := range tile {
 		var s0, s1, s2, s3 float64
 		for k := 0; k+tile <= len(a); k += tile {
@@ -198,4 +191,5 @@ func sumExact(sums *[tile * tile]float64, a, b []float32) {
 		}
 		sums[i*tile], sums[i*tile+1], sums[i*tile+2], sums[i*tile+3] = s0, s1, s2, s3
 	}
+	return sums
 }

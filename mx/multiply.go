@@ -35,7 +35,7 @@ func (s Sum) multiplier(a, b Tensor) multiplier {
 		panic(fmt.Sprintf("mx: a product of %v and %v: transform both operands or neither", a.Format, b.Format))
 	}
 	if s != SumFP32 {
-		return elementwise{s}
+		return elementwise{}
 	}
 	for _, m := range multipliers {
 		if m.supports(a.Format, b.Format) {

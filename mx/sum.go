@@ -15,16 +15,12 @@ const (
 	// below 2^27, so that FP64 holds sums of up to 2^26 of them exactly. Other formats are added in
 	// order of increasing k.
 	SumExact
-	// SumHopper emulates the FP8 accumulator of NVIDIA's Hopper, without promotion to FP32. It adds
-	// 32 products at a time to the sum. All 33 terms are aligned to the largest exponent among them
-	// and truncated to 14 bits. Source: DeepSeek-V3 (arXiv 2412.19437), section 3.3.2.
-	SumHopper
 )
 
-var sumNames = [...]string{SumFP32: "fp32", SumExact: "exact", SumHopper: "14bit"}
+var sumNames = [...]string{SumFP32: "fp32", SumExact: "exact"}
 
 // Sums lists every sum.
-func Sums() []Sum { return []Sum{SumFP32, SumExact, SumHopper} }
+func Sums() []Sum { return []Sum{SumFP32, SumExact} }
 
 // ParseSum returns the sum that String names.
 func ParseSum(name string) (Sum, error) {

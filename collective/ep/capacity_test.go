@@ -87,3 +87,47 @@ func TestDropped(t *testing.T) {
 		t.Errorf("%d were dropped, want %d", got, want)
 	}
 }
+
+// Groups of ranks with copies of the experts drop what a single group drops: the mean is that of all
+// tokens, and rows are accepted in their order.
+func TestCapacityOfReplicas(t *testing.T) {
+	const ranks, each = 4, 10
+	b := newBatch(ranks*each, 8, 3, 8, small)
+	for _, factor := range []float64{0.3, 0.8, 1} {
+		masked, want := b.limited(factor)
+		for _, size := range []int{1, 2} { // of a group
+			perRank, dropped := make([]result, ranks), make([]int, ranks)
+			err := goroutines(ranks, func(world *collective.Comm) error {
+				c, err := world.Split(world.Rank()/size, world.Rank())
+				if err != nil {
+					return err
+				}
+				s, err := NewOneSided(c, b.experts)
+				if err != nil {
+					return err
+				}
+				s.Options.Capacity = factor
+				if err := s.Replicate(world); err != nil {
+					return err
+				}
+				h, ex, r := &Handle{}, newExec(world), world.Rank()
+				part := b.slice(r*each, (r+1)*each)
+				if err := part.forward(ex, s, h, s.layout, c.Rank(), tensor.FP32, &perRank[r]); err != nil {
+					return err
+				}
+				dropped[r] = h.Dropped
+				return part.backward(ex, s, h, s.layout, c.Rank(), tensor.FP32, &perRank[r])
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, single := join(perRank), masked.reference(tensor.FP32)
+			if !slices.Equal(got.out, single.out) || !slices.Equal(got.dx, single.dx) || !slices.Equal(got.dweights, single.dweights) {
+				t.Errorf("capacity %v, groups of %d: results are not those of one group", factor, size)
+			}
+			if totalOf(dropped) != want || want == 0 {
+				t.Errorf("capacity %v, groups of %d: %d were dropped, want %d", factor, size, totalOf(dropped), want)
+			}
+		}
+	}
+}

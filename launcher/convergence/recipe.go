@@ -66,7 +66,6 @@ func ablations() []modifier {
 		of("nvfp4", "exact", "exact sums", "sum", func(o *moe.Options) { o.NVFP4.Sum = "exact" }),
 		of("fp8-block", "pow2", "scales that are powers of two", "scale", func(o *moe.Options) { o.FP8.Scale = "pow2" }),
 		of("fp8-block", "128x128-gradients", "gradients in blocks of 128x128", "blocks of gradients", func(o *moe.Options) { o.FP8.Gradient = "128x128" }),
-		of("fp8-block", "14bit", "Hopper's accumulator without promotion", "sum", func(o *moe.Options) { o.FP8.Accumulate = "14bit" }),
 	}
 }
 

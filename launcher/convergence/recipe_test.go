@@ -22,8 +22,8 @@ func TestParseRecipe(t *testing.T) {
 		"nvfp4+no-2d+no-rht": {"nvfp4+no-rht+no-2d", func(c *trainer.Config) {
 			c.Precision, c.NVFP4.RHT, c.NVFP4.Squares = "nvfp4", false, false
 		}},
-		"fp8-block+14bit":    {"fp8-block+14bit", func(c *trainer.Config) { c.Precision, c.FP8.Accumulate = "fp8-block", "14bit" }},
 		"bf16+null":          {"bf16+null", func(c *trainer.Config) { c.Optimizer.LR = 0x1.89374ep-09 }}, // 3e-3 is 0x1.89374cp-09 in FP32
+		"fp8-block+pow2":     {"fp8-block+pow2", func(c *trainer.Config) { c.Precision, c.FP8.Scale = "fp8-block", "pow2" }},
 		"bf16+muon":          {"bf16+muon", func(c *trainer.Config) { c.Optimizer.Name = "muon" }},
 		"bf16+bf16-moments":  {"bf16+bf16-moments", func(c *trainer.Config) { c.Optimizer.Moments = "bf16" }},
 		"bf16+standard":      {"bf16+standard", func(c *trainer.Config) { c.EPExchange = "standard" }},
