@@ -68,3 +68,11 @@ func Digest(seals []uint64) (h uint64) {
 	}
 	return h
 }
+
+// Make returns the seals of a vector with elements of the given size in bytes.
+func Make(x []byte, size int) (list []uint64) {
+	for n := Len * size; len(x) > 0; x = x[min(n, len(x)):] {
+		list = append(list, Of(x[:min(n, len(x))]))
+	}
+	return list
+}

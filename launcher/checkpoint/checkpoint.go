@@ -38,7 +38,8 @@ type Piece struct {
 	Shape  []int // of the whole tensor; empty for a scalar
 	Offset int64 // in elements
 	Data   []float32
-	BF16   []byte // replaces Data for a BF16 tensor: two bytes per element, little-endian
+	BF16   []byte  // replaces Data for a BF16 tensor: two bytes per element, little-endian
+	Vector *Vector // whose next elements these are; nil: WriteShard compares them with nothing
 }
 
 // The bytes per element.
