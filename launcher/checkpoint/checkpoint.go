@@ -11,7 +11,8 @@
 //	    manifest.json                      trainer state, full shapes, sizes, checksums
 //
 // Shards are plain safetensors, which every Python user can open. Their tensors are 1-D, F32 or
-// BF16. The manifest has a CRC32C of every 4 MiB of each file, and its own SHA-256.
+// BF16. The manifest has a CRC32C of every 4 MiB of each file, and its own SHA-256. The header of a
+// shard has digests of the seals that training had of its state: see seals.go.
 //
 // The package knows no model: it handles named tensors and pieces of them.
 package checkpoint

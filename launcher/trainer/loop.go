@@ -22,11 +22,8 @@ func (r *rank) run(ctx context.Context) (err error) {
 		err = errors.Join(err, r.data.routes.close(), r.watch.recorder.close())
 		r.alarms.close()
 	}()
-	err = r.checkpoints.prepare()
+	r.checkpoints.prepare()
 	defer func() { err = r.checkpoints.close(err) }()
-	if err != nil {
-		return err
-	}
 	if err := r.prologue(); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"spmoe/collective/ep"
 	"spmoe/collective/mesh"
 	"spmoe/internal/fault"
+	"spmoe/internal/seal"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
@@ -172,10 +173,15 @@ func (r *rank) addTasks() error {
 		job: j, comm: r.comm, readers: r.mesh.World, ex: r.ex, state: r.trainState,
 		recorder: w.recorder, tracer: w.tracer, windows: windows,
 	}
+	config, err := ConfigTOML(j.cfg)
+	if err != nil {
+		return err
+	}
 	saver, err := newSaver(j.cfg, r.comm, j.files, j.tokenizerFile)
 	r.checkpoints = &checkpointer{
 		cfg: j.cfg, report: j.report, lead: r.lead(), state: r.trainState, memory: r.memory, stateGuard: r.stateGuard,
 		recorder: w.recorder, tracer: w.tracer, alarms: r.alarms, saver: saver, clock: j.clock,
+		config: sealedText{config, seal.Of(config)},
 	}
 	return err
 }

@@ -56,16 +56,13 @@ type checkpointer struct {
 
 // prepare starts the clock of saves by time. It starts to allocate memory for copies of the state,
 // if there will be any.
-func (c *checkpointer) prepare() error {
+func (c *checkpointer) prepare() {
 	if c.lead {
 		c.clock.start(c.cfg.Out)
 	}
 	if c.cfg.copies() {
 		c.saver.allocateCopies(c.state.pieces())
 	}
-	config, err := ConfigTOML(c.cfg)
-	c.config = sealedText{config, seal.Of(config)}
-	return err
 }
 
 // intact returns what a checkpoint of the present state holds, with its seals. The seals of what
