@@ -242,7 +242,7 @@ func (w *shardWriter) Write(p []byte) (int, error) {
 	return w.to.Write(p)
 }
 
-// readHeader reads the header as those do who open the shard. It returns an error unless it has
+// readHeader reads the header as Open does. It returns an error unless it has
 // every piece.
 func (w *shardWriter) readHeader() error {
 	size := int64(len(w.header))

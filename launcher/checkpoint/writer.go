@@ -82,9 +82,9 @@ type receipt struct {
 	Tensors map[string][]int `json:"tensors"`
 }
 
-// WriteShard writes the pieces of one rank and syncs them. It compares what it writes with the seals
-// of their vectors, and restores what has changed. It does not retain their elements. Ranks may
-// call it concurrently, each once. Pieces without elements only make their tensor known. Two
+// WriteShard writes the pieces of one rank and syncs them. It compares what it writes with the
+// seals of their vectors, and restores what has changed. It does not retain their elements. Ranks
+// may call it concurrently, each once. Pieces without elements only make their tensor known. Two
 // ranks may save the same range if they hold the same values.
 func (w *Writer) WriteShard(rank int, pieces []Piece) error {
 	if rank < 0 || rank >= w.ranks {

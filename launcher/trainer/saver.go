@@ -39,8 +39,8 @@ type saver struct {
 
 	tokenizer sealedText // the run's tokenizer.json; empty: none
 
-	// corrupt, if not nil, is called with the pieces before they are copied or written: tests use it
-	// to corrupt memory.
+	// corrupt, if not nil, is called with the pieces before they are copied or written: tests use
+	// it to corrupt memory.
 	corrupt func([]checkpoint.Piece)
 }
 

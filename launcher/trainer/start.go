@@ -60,8 +60,8 @@ func (r *rank) recall(step int64) error {
 const mostReads = 3
 
 // readState reads the tensors of the state from a checkpoint. If it was saved in the same layout,
-// the seals of what is then in memory must be those that were saved. Otherwise they are made as soon
-// as it is read.
+// the seals of what is then in memory must be those that were saved. Otherwise they are made as
+// soon as it is read.
 func (s *trainState) readState(from *checkpoint.Reader, c *collective.Comm, guard *stateGuard) error {
 	for range mostReads {
 		var want []checkpoint.Piece

@@ -116,8 +116,8 @@ func (o *Optimizer) Digests(to []uint64) []uint64 {
 	return to
 }
 
-// SavedSeals returns copies of the seals of each vector, in the order of State, of the elements that
-// Pieces yields. The last seal of a vector with padding is made here, from elements that match
+// SavedSeals returns copies of the seals of each vector, in the order of State, of the elements
+// that Pieces yields. The last seal of a vector with padding is made here, from elements that match
 // their own seal. It returns nil if the state is not sealed.
 func (o *Optimizer) SavedSeals() (all [][]uint64) {
 	if !o.sealed {
