@@ -144,7 +144,7 @@ func (f *trainFlags) runJob(ctx context.Context, env env) error {
 
 // observe sets what a job records besides training.
 func (f *trainFlags) observe(job *trainer.Job, cfg trainer.Config) (err error) {
-	job.Profile, job.Notes = f.profile, f.notes
+	job.Profile, job.Notes = f.profile, append(job.Notes, f.notes...)
 	if f.ratios || f.project != "" {
 		if l, err := cfg.Layout(f.ranks.count); err == nil && l.Replicas() > 1 {
 			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, l.Batch())

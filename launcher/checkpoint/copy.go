@@ -37,7 +37,7 @@ func (w *Writer) accept(rank int, receiptText []byte, shard io.Reader) error {
 		return err
 	}
 	name := shardName(rank, w.ranks)
-	got, err := writeFile(w.files, w.temp, name, func(out io.Writer) error {
+	got, err := writeFile(w.files, w.temp, name, func(out *chunker) error {
 		_, err := io.Copy(out, shard)
 		return err
 	})

@@ -42,13 +42,14 @@ func chunksOf(size int64) int64 { return (size + chunkBytes - 1) / chunkBytes }
 type chunker struct {
 	to io.Writer
 	file
-	block []byte // a partial block; its memory is aligned for direct writes
+	block []byte         // a partial block; its memory is aligned for direct writes
+	wrote func(p []byte) // if not nil, is called with what the file has taken
 }
 
 func newChunker(to io.Writer, name string) *chunker {
 	memory := make([]byte, blockBytes+directAlignment)
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(memory))) % directAlignment
-	return &chunker{to, file{Name: name, CRC32C: []uint32{}}, memory[skip : skip : skip+blockBytes]}
+	return &chunker{to: to, file: file{Name: name, CRC32C: []uint32{}}, block: memory[skip : skip : skip+blockBytes]}
 }
 
 // Write implements [io.Writer].
@@ -101,6 +102,9 @@ func (c *chunker) pass(p []byte) error {
 		rest = rest[len(part):]
 	}
 	_, err := c.to.Write(p)
+	if c.wrote != nil {
+		c.wrote(p)
+	}
 	return err
 }
 
@@ -127,7 +131,7 @@ func create(fs Files, path string, write func(Output) error) error {
 }
 
 // writeFile creates the file name in folder dir with the content that write writes, durably.
-func writeFile(fs Files, dir, name string, write func(io.Writer) error) (file, error) {
+func writeFile(fs Files, dir, name string, write func(*chunker) error) (file, error) {
 	var written file
 	err := create(fs, filepath.Join(dir, name), func(out Output) error {
 		c := newChunker(out, name)

@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -27,7 +26,7 @@ func TestWriteFile(t *testing.T) {
 		for i, size := range []int{0, 1, directAlignment - 1, directAlignment, directAlignment + 1, chunkBytes - 1, chunkBytes,
 			chunkBytes + directAlignment, 2*chunkBytes + 5, len(data)} {
 			name := fmt.Sprint(i)
-			got, err := writeFile(Disk{}, dir, name, func(out io.Writer) error {
+			got, err := writeFile(Disk{}, dir, name, func(out *chunker) error {
 				for rest := data[:size]; len(rest) > 0; {
 					n := min(len(rest), 1+rng.IntN(1<<21))
 					if _, err := out.Write(rest[:n]); err != nil {

@@ -3,6 +3,7 @@ package checkpoint
 // Opening: the whole checkpoint is verified before any of it is returned.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,16 +22,18 @@ type Reader struct {
 	path     string
 	manifest *manifest
 	config   []byte
-	lock     *os.File          // the manifest
-	files    []*os.File        // in the order of the manifest
+	lock     *os.File   // the manifest
+	files    []*os.File // in the order of the manifest
+	shards   []*safetensors.File
+	seals    []*sealing        // of the shards; nil: it has none
 	spans    map[string][]span // by tensor name, see index
 	aside    []Aside
 }
 
 // Open opens a checkpoint, or the newest intact one of a run folder (ErrNone if it has none). It
-// verifies the manifest's hash and version, the presence and size of all files and the CRC32C of
-// each of their chunks. The error names what is damaged (ErrDamaged), or says that the folder is
-// not a checkpoint.
+// verifies the manifest's hash and version, the presence and size of all files, the CRC32C of each
+// of their chunks, and the seals of the state if it has any. The error names what is damaged
+// (ErrDamaged), or says that the folder is not a checkpoint.
 //
 // In a run folder it renames damaged checkpoints, for diagnosis, and takes the previous one.
 // SetAside returns them.
@@ -86,10 +89,21 @@ func (r *Reader) load(root *os.Root) error {
 	if err := r.open(root); err != nil {
 		return err
 	}
-	if err := verify(r.files, r.manifest.files()); err != nil {
+	invalid := r.parse()
+	var seals []*sealing
+	if invalid == nil { // of the configuration, the shards and the tokenizer
+		seals = append(append([]*sealing{nil}, r.seals...), nil)
+	}
+	// A checksum tells more than what a damaged header says.
+	if err := cmp.Or(verify(r.files, r.manifest.files(), seals), invalid); err != nil {
 		return err
 	}
-	return r.parse()
+	for rank, s := range r.seals {
+		if err := s.match(r.manifest.Shards[rank].Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // open reads the manifest and opens the files.
@@ -134,14 +148,17 @@ func (r *Reader) parse() (err error) {
 	if _, err := r.files[0].ReadAt(r.config, 0); err != nil && err != io.EOF {
 		return err
 	}
-	shards := make([]*safetensors.File, r.manifest.Ranks)
-	for rank := range shards {
+	r.shards, r.seals = make([]*safetensors.File, r.manifest.Ranks), make([]*sealing, r.manifest.Ranks)
+	for rank := range r.shards {
 		w := want[1+rank]
-		if shards[rank], err = safetensors.NewFile(w.Name, r.files[1+rank], w.Size); err != nil {
+		if r.shards[rank], err = safetensors.NewFile(w.Name, r.files[1+rank], w.Size); err != nil {
 			return damage{err}
 		}
+		if r.seals[rank], err = newSealing(r.shards[rank]); err != nil {
+			return damage{fmt.Errorf("%s: %w", w.Name, err)}
+		}
 	}
-	if r.spans, err = index(shards, r.manifest.Tensors); err != nil {
+	if r.spans, err = index(r.shards, r.manifest.Tensors); err != nil {
 		return damage{err}
 	}
 	return nil

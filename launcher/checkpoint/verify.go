@@ -23,8 +23,8 @@ type position struct {
 }
 
 // verify compares files with what was written. It returns the error of the first chunk that
-// differs, in the order of the files, and names it.
-func verify(files []*os.File, want []file) error {
+// differs, in the order of the files, and names it. seals, if not nil, gets the bytes of each file.
+func verify(files []*os.File, want []file, seals []*sealing) error {
 	var all []position
 	for i, f := range want {
 		for c := range f.CRC32C {
@@ -42,7 +42,11 @@ func verify(files []*os.File, want []file) error {
 			// completed.
 			for i := int(next.Add(1)) - 1; i < len(all) && !failed.Load(); i = int(next.Add(1)) - 1 {
 				p := all[i]
-				if errs[i] = verifyChunk(files[p.file], want[p.file], p.chunk, buffer); errs[i] != nil {
+				var s *sealing
+				if seals != nil {
+					s = seals[p.file]
+				}
+				if errs[i] = verifyChunk(files[p.file], want[p.file], p.chunk, buffer, s); errs[i] != nil {
 					failed.Store(true)
 				}
 			}
@@ -58,7 +62,7 @@ func verify(files []*os.File, want []file) error {
 }
 
 // verifyChunk reads one chunk, through buffer.
-func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte) error {
+func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte, s *sealing) error {
 	begin := int64(chunk) * chunkBytes
 	end := min(begin+chunkBytes, want.Size)
 	var sum uint32
@@ -71,6 +75,7 @@ func verifyChunk(r io.ReaderAt, want file, chunk int, buffer []byte) error {
 			return fmt.Errorf("%s, bytes %d to %d: %w", want.Name, at, at+int64(len(part))-1, unreadable(err))
 		}
 		sum = crc32.Update(sum, castagnoli, part)
+		s.see(at, part)
 		at += int64(len(part))
 	}
 	return want.match(chunk, sum)

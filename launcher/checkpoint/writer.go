@@ -3,15 +3,15 @@ package checkpoint
 // Writing: ranks fill a hidden folder, each with its own files, and one commit renames the folder.
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
+	seals "spmoe/internal/seal"
 	"spmoe/launcher/checkpoint/safetensors"
 )
 
@@ -23,6 +23,14 @@ type Writer struct {
 	step        int64
 	ranks       int
 	tokenizer   *file // from WriteTokenizer
+
+	// Seals are those of the texts that Commit and WriteTokenizer get, when they were known to be
+	// right. 0: nothing is known.
+	Seals struct{ Meta, Config, Tokenizer uint64 }
+
+	// Changed, if not nil, is called by WriteShard for what had changed since training has sealed
+	// it, and was restored.
+	Changed func(Change)
 }
 
 // NewWriter starts the checkpoint of a step in the run folder dir, which it creates if necessary.
@@ -74,7 +82,8 @@ type receipt struct {
 	Tensors map[string][]int `json:"tensors"`
 }
 
-// WriteShard writes the pieces of one rank and syncs them. It does not retain their elements. Ranks
+// WriteShard writes the pieces of one rank and syncs them. It compares what it writes with the
+// seals of their vectors, and restores what has changed. It does not retain their elements. Ranks
 // may call it concurrently, each once. Pieces without elements only make their tensor known. Two
 // ranks may save the same range if they hold the same values.
 func (w *Writer) WriteShard(rank int, pieces []Piece) error {
@@ -101,12 +110,8 @@ func (w *Writer) writeShard(rank int, pieces []Piece) error {
 			tensors = append(tensors, safetensors.Tensor{Name: p.key(), DType: p.dtype(), Shape: []int{n}, Data: p.Bytes()})
 		}
 	}
-	origin := map[string]string{"step": strconv.FormatInt(w.step, 10), "rank": strconv.Itoa(rank), "ranks": strconv.Itoa(w.ranks)}
 	var err error
-	r.Shard, err = writeFile(w.files, w.temp, shardName(rank, w.ranks), func(out io.Writer) error {
-		return safetensors.EncodeAligned(out, tensors, origin, directAlignment)
-	})
-	if err != nil {
+	if r.Shard, err = w.writeSealed(rank, pieces, tensors); err != nil {
 		return err
 	}
 	data, err := json.Marshal(r)
@@ -136,6 +141,18 @@ func (w *Writer) WriteTokenizer(data []byte) error {
 		return fmt.Errorf("checkpoint of step %d: %w", w.step, err)
 	}
 	w.tokenizer = &f
+	if err := matchText("the tokenizer", data, w.Seals.Tokenizer); err != nil {
+		return fmt.Errorf("checkpoint of step %d: %w", w.step, err)
+	}
+	return nil
+}
+
+// matchText returns an error if a text that was written is not the sealed one. If it changes in
+// memory before its CRC32C or SHA-256 is made, these are right for what is wrong.
+func matchText(what string, text []byte, sealed uint64) error {
+	if sealed != 0 && seals.Of(text) != sealed {
+		return fmt.Errorf("%s %w", what, ErrChanged)
+	}
 	return nil
 }
 
@@ -155,7 +172,9 @@ func (w *Writer) commit(meta any, configTOML []byte) error {
 		Version: formatVersion, Step: w.step, Ranks: w.ranks, Chunk: chunkBytes, Tokenizer: w.tokenizer, Tensors: map[string][]int{},
 	}
 	var err error
-	if m.Meta, err = json.Marshal(meta); err != nil {
+	if m.Meta, err = json.Marshal(meta); err != nil && w.Seals.Meta != 0 {
+		return fmt.Errorf("the trainer's state %w: %w", ErrChanged, err)
+	} else if err != nil {
 		return fmt.Errorf("trainer state: %w", err)
 	}
 	for rank := range w.ranks {
@@ -181,6 +200,13 @@ func (w *Writer) commit(meta any, configTOML []byte) error {
 		return err
 	}
 	if _, err := writeSmall(w.files, w.temp, manifestName, data); err != nil {
+		return err
+	}
+	written, err := parseManifest(data)
+	if err != nil {
+		return fmt.Errorf("the manifest %w: %w", ErrChanged, err)
+	}
+	if err := cmp.Or(matchText("the trainer's state", written.Meta, w.Seals.Meta), matchText("the configuration", configTOML, w.Seals.Config)); err != nil {
 		return err
 	}
 	if err := w.files.SyncDir(w.temp); err != nil {

@@ -76,3 +76,19 @@ func checkpointSum(t *testing.T, cfg Config) (sum uint64) {
 
 // TestAttackProcesses attacks rank processes.
 func TestAttackProcesses(t *testing.T) { attack(t, attackedRanks, attackProcesses) }
+
+// Rank processes: no checkpoint verifies and is wrong.
+func TestAttackSavesProcesses(t *testing.T) {
+	attackSaves(t, saveFlips(6), func(t *testing.T, cfg Config, f *saveFlip) (alarms []string, err error) {
+		if f == nil {
+			f = &saveFlip{} // which has no stage
+		}
+		out, _, err := processes(t, injury{Config: cfg, Save: f})
+		for line := range strings.Lines(out) {
+			if text, ok := strings.CutPrefix(line, "ALARM: "); ok && !strings.Contains(text, " is slow: ") {
+				alarms = append(alarms, strings.TrimSpace(text))
+			}
+		}
+		return alarms, err
+	})
+}

@@ -24,7 +24,8 @@ type injury struct {
 	Step, Rank, What int
 	Smash, Die       bool
 
-	Strike *strike // if given, it is all that happens
+	Strike *strike   // if given, it is all that happens
+	Save   *saveFlip // if given, it is all that happens
 }
 
 // TestMain lets the test program be a rank that a test has started.
@@ -62,6 +63,10 @@ func injured(member *spmd.Member, text string) error {
 	defer job.Close()
 	if in.Strike != nil {
 		return struck(member, job, *in.Strike)
+	}
+	if in.Save != nil {
+		job.corrupt = in.Save.hook()
+		return job.Run(context.Background(), member)
 	}
 	job.corrupt = func(r *rank, computed bool) {
 		if !computed || r.progress.Step+1 != in.Step || r.comm.Rank() != in.Rank || member.Late() {

@@ -208,6 +208,9 @@ func (j *Job) open(path string) (err error) {
 	if j.progress, err = readProgress(j.resume); err != nil {
 		return err
 	}
+	if !j.resume.Sealed() {
+		j.Notes = append(j.Notes, fmt.Sprintf("%s has no checksums of the state in training (guard.memory was 0, or the version was an older one): only its files are known to be as they were written", filepath.Base(j.resume.Path())))
+	}
 	for _, a := range j.resume.SetAside() {
 		j.report.Alarm(Alarm{j.progress.Step, fmt.Sprintf("%v; going on from %s", a, filepath.Base(j.resume.Path()))})
 	}

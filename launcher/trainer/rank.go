@@ -9,6 +9,7 @@ import (
 	"spmoe/collective/ep"
 	"spmoe/collective/mesh"
 	"spmoe/internal/fault"
+	"spmoe/internal/seal"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
@@ -86,7 +87,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	r.gradients = &gradientGuard{Guard: cfg.Guard, comm: c, ex: ex, optim: r.optim, progress: &r.progress, alarms: r.alarms}
 	r.activations = &activationGuard{comm: c, ex: ex, models: r.models(), progress: &r.progress, alarms: r.alarms, period: cfg.Guard.Activations}
 	r.memory = &memoryGuard{comm: c, peers: r.mesh.World, layout: r.mesh.Layout, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
-	r.stateGuard = &stateGuard{on: cfg.Guard.Memory > 0, comm: c, optim: r.optim, progress: &r.progress, vault: r.vault, alarms: r.alarms}
+	r.stateGuard = &stateGuard{on: cfg.Guard.Memory > 0, comm: c, state: r.trainState, optim: r.optim, progress: &r.progress, vault: r.vault, alarms: r.alarms}
 	if err := r.addObservers(); err != nil {
 		return nil, err
 	}
@@ -99,6 +100,9 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	}
 	r.vault.begun = r.progress.Step
 	r.stateGuard.begin()
+	if err := r.stateGuard.counted(); err != nil {
+		return nil, err
+	}
 	r.memory.take(r.progress.Step)
 	return r, c.Barrier() // take says why
 }
@@ -169,10 +173,15 @@ func (r *rank) addTasks() error {
 		job: j, comm: r.comm, readers: r.mesh.World, ex: r.ex, state: r.trainState,
 		recorder: w.recorder, tracer: w.tracer, windows: windows,
 	}
+	config, err := ConfigTOML(j.cfg)
+	if err != nil {
+		return err
+	}
 	saver, err := newSaver(j.cfg, r.comm, j.files, j.tokenizerFile)
 	r.checkpoints = &checkpointer{
 		cfg: j.cfg, report: j.report, lead: r.lead(), state: r.trainState, memory: r.memory, stateGuard: r.stateGuard,
 		recorder: w.recorder, tracer: w.tracer, alarms: r.alarms, saver: saver, clock: j.clock,
+		config: sealedText{config, seal.Of(config)},
 	}
 	return err
 }
@@ -180,6 +189,9 @@ func (r *rank) addTasks() error {
 // storeState stores the state after the last step in the vault, where it survives this process. It
 // stores the record of the step first.
 func (r *rank) storeState() error {
+	if err := r.stateGuard.counted(); err != nil {
+		return err
+	}
 	if !r.vault.heals() {
 		return r.watch.recorder.show()
 	}

@@ -12,19 +12,24 @@ import (
 	"time"
 
 	"spmoe/collective"
+	"spmoe/internal/seal"
 	"spmoe/launcher/checkpoint"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
 )
 
-// pieces lists a piece's tensors with their checkpoint names.
-func pieces(p optim.Piece) (all []checkpoint.Piece) {
-	for _, v := range p.State {
+// pieces lists a piece's tensors with their checkpoint names, and with those of the vectors of the
+// state that they belong to, if these are given.
+func pieces(p optim.Piece, vectors []*checkpoint.Vector) (all []checkpoint.Piece) {
+	for i, v := range p.State {
 		c := checkpoint.Piece{Name: v.Name + "/" + p.Param.Name, Shape: p.Param.Dims, Offset: int64(p.Offset)}
 		if v.Data.DType() == tensor.BF16 {
 			c.BF16 = v.Data.Bytes()
 		} else {
 			c.Data = v.Data.F32()
+		}
+		if vectors != nil {
+			c.Vector = vectors[p.Vector+i]
 		}
 		all = append(all, c)
 	}
@@ -44,8 +49,9 @@ type checkpointer struct {
 	alarms     *alarms
 	saver      *saver
 	clock      *saveClock
-	step       int  // of the newest checkpoint
-	timeIsUp   bool // all ranks agree that a save by time is due
+	config     sealedText // config.toml
+	step       int        // of the newest checkpoint
+	timeIsUp   bool       // all ranks agree that a save by time is due
 }
 
 // prepare starts the clock of saves by time. It starts to allocate memory for copies of the state,
@@ -59,6 +65,31 @@ func (c *checkpointer) prepare() {
 	}
 }
 
+// intact returns what a checkpoint of the present state holds, with its seals. The seals of what
+// has none in memory are made before the guards compare it, so they cannot be those of a change. It
+// is collective.
+func (c *checkpointer) intact() (s runState, pieces []checkpoint.Piece, err error) {
+	s.step, s.config = c.state.progress.Step, c.config
+	if _, lost := seal.Check(s.config.text, &s.config.seal); lost {
+		return s, nil, errors.New("the configuration has changed in memory: resume from the last checkpoint (--resume)")
+	}
+	for again := true; again; {
+		if s.meta, err = sealText(c.state.snapshot()); err != nil {
+			return s, nil, err
+		}
+		pieces = c.state.pieces()
+		if again, err = c.memory.check(); err != nil {
+			return s, nil, err
+		}
+		restored, err := c.stateGuard.beforeSave()
+		if err != nil {
+			return s, nil, err
+		}
+		again = again || restored
+	}
+	return s, pieces, nil
+}
+
 // save saves the state between two steps. It waits for the last save of a run. An earlier save that
 // fails raises an alarm, and the next may succeed. failed says why there is no checkpoint, if that
 // is known already; err ends the run. It is collective.
@@ -68,23 +99,16 @@ func (c *checkpointer) save(last bool) (failed, err error) {
 	if err := c.wait(); err != nil {
 		return nil, err
 	}
-	if _, err := c.memory.check(); err != nil {
-		return nil, err
-	}
-	if err := c.stateGuard.beforeSave(); err != nil {
-		return nil, err
-	}
-	config, err := ConfigTOML(c.cfg)
+	s, pieces, err := c.intact()
 	if err != nil {
 		return nil, err
 	}
 	if c.lead {
-		c.clock.saved = c.clock.now()
+		c.clock.saved, c.clock.again = c.clock.now(), false
 	}
-	s := runState{c.state.snapshot(), config}
 	// The record is written to disk before the checkpoint of the same step. If that fails, the
 	// ranks agree on it as on any other failure.
-	c.saver.start(s, c.state.pieces(), c.recorder.flush(), begin, last)
+	c.saver.start(s, pieces, c.recorder.flush(), begin, last)
 	if c.cfg.copies() && !last {
 		return nil, nil
 	}
@@ -143,12 +167,15 @@ func (c *checkpointer) close(err error) error {
 // finish reports the end of a save. failed says why there is no checkpoint; err says that the ranks
 // cannot continue.
 func (c *checkpointer) finish(r saveResult) (failed, err error) {
-	step := r.state.progress.Step
+	step := r.state.step
 	if r.broken != nil {
 		return nil, fmt.Errorf("saving the checkpoint of step %d: %w", step, r.broken)
 	}
 	if !c.lead {
 		return r.failed, nil
+	}
+	for _, text := range r.changed {
+		c.alarms.add(Alarm{step, fmt.Sprintf("the checkpoint of step %d: %s", step, text)})
 	}
 	if r.failed == nil {
 		if c.tracer.open && c.cfg.copies() {
@@ -157,6 +184,7 @@ func (c *checkpointer) finish(r saveResult) (failed, err error) {
 		}
 		c.report.Saved(Saved{Step: step, Path: filepath.Join(c.cfg.Out, fmt.Sprintf("step-%08d", step)), Stall: r.stall, Lag: r.lag})
 	} else if !r.last {
+		c.clock.again = errors.Is(r.failed, checkpoint.ErrChanged)
 		c.alarms.add(Alarm{step, fmt.Sprintf("the checkpoint of step %d was not saved, training goes on: %v", step, r.failed)})
 	}
 	if r.untidy != nil {

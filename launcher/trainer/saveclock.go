@@ -14,6 +14,7 @@ type saveClock struct {
 	now   func() time.Time
 	saved time.Time // when the last save began, or the run
 	late  bool      // this process has joined a running job
+	again bool      // the last save has failed, and another one may succeed at once
 }
 
 // start starts the clock unless it runs. A process that has joined a running job finds the last
@@ -29,9 +30,10 @@ func (c *saveClock) start(folder string) {
 	}
 }
 
-// due returns 1 if the time between saves is over, and 0 otherwise.
+// due returns 1 if the time between saves is over or the last save must be repeated, and 0
+// otherwise.
 func (c *saveClock) due(every time.Duration) float64 {
-	if every > 0 && c.now().Sub(c.saved) >= every {
+	if c.again || every > 0 && c.now().Sub(c.saved) >= every {
 		return 1
 	}
 	return 0

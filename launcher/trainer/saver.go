@@ -5,15 +5,18 @@ package trainer
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"spmoe/collective"
 	"spmoe/internal/fault"
+	"spmoe/internal/seal"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/system"
 )
@@ -34,13 +37,17 @@ type saver struct {
 	copied    []checkpoint.Piece      // the memory of copies; nil: not yet allocated
 	pending   *pendingSave            // the save in progress; nil: none
 
-	tokenizer []byte // the run's tokenizer.json; nil: none
+	tokenizer sealedText // the run's tokenizer.json; empty: none
+
+	// corrupt, if not nil, is called with the pieces before they are copied or written: tests use
+	// it to corrupt memory.
+	corrupt func([]checkpoint.Piece)
 }
 
 // runState is the part of a checkpoint that is not tensors.
 type runState struct {
-	progress progress
-	config   []byte
+	step         int
+	meta, config sealedText // progress, config.toml
 }
 
 // pendingSave is a save whose result is not reported yet.
@@ -55,10 +62,11 @@ type pendingSave struct {
 // saveResult is the result of a save.
 type saveResult struct {
 	*pendingSave
-	lag    time.Duration // from begin until it was durable
-	failed error         // why there is no checkpoint, the same on all ranks
-	untidy error         // a problem despite a checkpoint, on the leading rank
-	broken error         // why the ranks could not agree
+	lag     time.Duration // from begin until it was durable
+	failed  error         // why there is no checkpoint, the same on all ranks
+	changed []string      // what had changed in memory and was restored, on all ranks
+	untidy  error         // a problem despite a checkpoint, on the leading rank
+	broken  error         // why the ranks could not agree
 }
 
 // newSaver creates the savers' communicator. It is collective.
@@ -79,7 +87,7 @@ func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer 
 		return nil, errors.Join(err, lock.Release())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &saver{comm: own, folders: shared, lock: lock, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: tokenizer}, nil
+	return &saver{comm: own, folders: shared, lock: lock, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: sealedText{tokenizer, seal.Of(tokenizer)}}, nil
 }
 
 // copies reports whether the state is copied, so that training can continue while it is written.
@@ -120,6 +128,7 @@ func (s *saver) snapshot(pieces []checkpoint.Piece) []checkpoint.Piece {
 	}
 	for i, p := range pieces {
 		copy(s.copied[i].Bytes(), p.Bytes())
+		s.copied[i].Vector = p.Vector
 		fault.Point(fault.InSnapshot)
 	}
 	return s.copied
@@ -129,6 +138,9 @@ func (s *saver) snapshot(pieces []checkpoint.Piece) []checkpoint.Piece {
 // rank knows one. If the state is copied, it may change as soon as start returns, otherwise after
 // wait.
 func (s *saver) start(state runState, pieces []checkpoint.Piece, ready error, begin time.Time, last bool) {
+	if s.corrupt != nil {
+		s.corrupt(pieces)
+	}
 	if s.cfg.copies() && !last {
 		pieces = s.snapshot(pieces)
 	}
@@ -174,7 +186,7 @@ func (s *saver) poll() (l saveResult, ok bool) {
 // owner completes it. If hosts have folders of their own, each folder is completed with copies of
 // the other hosts' parts.
 func (s *saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (failed, broken error) {
-	step, lead := int64(l.state.progress.Step), s.folders.owns()
+	step, lead := int64(l.state.step), s.folders.owns()
 	var w *checkpoint.Writer
 	defer func() {
 		// Without an agreement, a rank may still be writing there. The next writer removes it.
@@ -193,26 +205,72 @@ func (s *saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 		w, err = checkpoint.Join(s.files, s.cfg.Out, step, s.comm.Size())
 	}
 	if err == nil {
-		err = w.WriteShard(s.comm.Rank(), pieces)
+		err = s.writeShard(l, w, pieces)
 	}
-	if failed, broken = s.agree(err); failed != nil || broken != nil {
+	if failed, broken = s.agreeOnShards(l, err); failed != nil || broken != nil {
 		return failed, broken
 	}
 	if failed, broken = s.copyParts(w); failed != nil || broken != nil {
 		return failed, broken
 	}
 	if lead {
-		if s.tokenizer != nil {
-			err = w.WriteTokenizer(s.tokenizer)
+		s.restoreTexts(l)
+		w.Seals.Meta, w.Seals.Config, w.Seals.Tokenizer = l.state.meta.seal, l.state.config.seal, s.tokenizer.seal
+		if s.tokenizer.text != nil {
+			err = w.WriteTokenizer(s.tokenizer.text)
 		}
 		if err == nil {
-			err = w.Commit(l.state.progress, l.state.config)
+			err = w.Commit(json.RawMessage(l.state.meta.text), l.state.config.text)
 		}
 		if err == nil {
 			l.lag = time.Since(l.begin)
 			l.untidy = errors.Join(
-				system.WriteFile(filepath.Join(s.cfg.Out, "config.toml"), l.state.config),
+				system.WriteFile(filepath.Join(s.cfg.Out, "config.toml"), l.state.config.text),
 				checkpoint.Prune(s.files, s.cfg.Out, s.cfg.Keep))
+		}
+	}
+	return s.agree(err)
+}
+
+// writeShard writes this rank's part and notes what had changed in memory.
+func (s *saver) writeShard(l *saveResult, w *checkpoint.Writer, pieces []checkpoint.Piece) error {
+	memory := "the state"
+	if s.cfg.copies() && !l.last {
+		memory = "the copy of the state"
+	}
+	w.Changed = func(c checkpoint.Change) {
+		text := fmt.Sprintf("rank %d: %s was not written as it is in memory: it was written again", s.comm.Rank(), c.Vector)
+		if c.Memory {
+			text = fmt.Sprintf("rank %d: %s had changed in %s: it was restored from its checksum and written again", s.comm.Rank(), c.Vector, memory)
+		}
+		l.changed = append(l.changed, text)
+	}
+	err := w.WriteShard(s.comm.Rank(), pieces)
+	if errors.Is(err, checkpoint.ErrChanged) {
+		err = fmt.Errorf("%w, in %s", err, memory)
+	}
+	return err
+}
+
+// restoreTexts restores the texts of the manifest, which have waited while the shards were written.
+func (s *saver) restoreTexts(l *saveResult) {
+	for what, t := range map[string]*sealedText{"the trainer's progress": &l.state.meta, "the configuration": &l.state.config, "the tokenizer": &s.tokenizer} {
+		if ok, lost := seal.Check(t.text, &t.seal); !ok && !lost {
+			l.changed = append(l.changed, fmt.Sprintf("rank %d: %s had changed in memory: it was restored from its checksum", s.comm.Rank(), what))
+		}
+	}
+}
+
+// agreeOnShards is agree after all ranks have written. It also shares what they have noted.
+func (s *saver) agreeOnShards(l *saveResult, err error) (failed, broken error) {
+	all, broken := gatherTexts(s.comm, strings.Join(l.changed, "\n"))
+	if broken != nil {
+		return nil, broken
+	}
+	l.changed = nil
+	for _, texts := range all {
+		if texts != "" {
+			l.changed = append(l.changed, strings.Split(texts, "\n")...)
 		}
 	}
 	return s.agree(err)
@@ -243,15 +301,31 @@ func (s *saver) agree(err error) (failed, broken error) {
 	if root == s.comm.Size() {
 		return nil, nil
 	}
-	var text [512]byte
+	var text [512]byte // the first byte says that it is an ErrChanged
 	if root == s.comm.Rank() {
-		copy(text[:], err.Error())
+		copy(text[1:], err.Error())
+		if errors.Is(err, checkpoint.ErrChanged) {
+			text[0] = 1
+		}
 	}
 	if broken := collective.Bcast(s.comm, text[:], root); broken != nil {
 		return nil, broken
 	}
-	return errors.New(string(bytes.ToValidUTF8(bytes.TrimRight(text[:], "\x00"), nil))), nil
+	agreed := agreedError{string(bytes.ToValidUTF8(bytes.TrimRight(text[1:], "\x00"), nil)), nil}
+	if text[0] == 1 {
+		agreed.kind = checkpoint.ErrChanged
+	}
+	return agreed, nil
 }
+
+// agreedError is an error that one rank has told the others.
+type agreedError struct {
+	text string
+	kind error // nil: any
+}
+
+func (e agreedError) Error() string { return e.text }
+func (e agreedError) Unwrap() error { return e.kind }
 
 // cancellable is a file system on which writes fail when ctx has ended. Writing is progress: a rank
 // that waits for it is not hung.

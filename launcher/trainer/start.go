@@ -27,7 +27,7 @@ func (r *rank) begin() error {
 	}
 	r.optim.Use(r.progress.Step)
 	if r.job.resume != nil {
-		return r.restore(r.job.resume, r.comm)
+		return r.restore(r.job.resume, r.comm, r.stateGuard)
 	}
 	return r.job.initialize(r.trainState, r.comm, r.ex)
 }
@@ -56,16 +56,38 @@ func (r *rank) recall(step int64) error {
 	return r.optim.Publish()
 }
 
-// restore reads the state from a checkpoint. It is collective.
-func (s *trainState) restore(from *checkpoint.Reader, c *collective.Comm) error {
-	var want []checkpoint.Piece
-	for p := range s.optim.Pieces {
-		want = append(want, pieces(p)...)
-	}
-	for _, p := range append(want, s.biases()...) {
-		if err := readPiece(from, p); err != nil {
-			return fmt.Errorf("%s: %w", from.Path(), err)
+// mostReads is how often state is read until it is what the checkpoint holds.
+const mostReads = 3
+
+// readState reads the tensors of the state from a checkpoint. If it was saved in the same layout,
+// the seals of what is then in memory must be those that were saved. Otherwise they are made as
+// soon as it is read.
+func (s *trainState) readState(from *checkpoint.Reader, c *collective.Comm, guard *stateGuard) error {
+	for range mostReads {
+		var want []checkpoint.Piece
+		for p := range s.optim.Pieces {
+			want = append(want, pieces(p, nil)...)
 		}
+		for _, p := range append(want, s.biases()...) {
+			if err := readPiece(from, p); err != nil {
+				return err
+			}
+		}
+		guard.begin()
+		changed, _ := from.Differing(c.Rank(), s.pieces())
+		if len(changed) == 0 {
+			return nil
+		}
+		guard.read = append(guard.read, changed...)
+		s.optim.Unseal()
+	}
+	return fmt.Errorf("what was read differs from what is saved, %d times: this machine's memory is not reliable", mostReads)
+}
+
+// restore reads the state from a checkpoint. It is collective.
+func (s *trainState) restore(from *checkpoint.Reader, c *collective.Comm, guard *stateGuard) error {
+	if err := s.readState(from, c, guard); err != nil {
+		return fmt.Errorf("%s: %w", from.Path(), err)
 	}
 	// Rank processes open it separately.
 	steps := [2]int64{int64(s.progress.Step), -int64(s.progress.Step)}

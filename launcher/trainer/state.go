@@ -6,6 +6,7 @@ package trainer
 import (
 	"slices"
 
+	"spmoe/internal/seal"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/weights"
 	"spmoe/moe"
@@ -23,6 +24,7 @@ type trainState struct {
 	balancer *balancer
 	data     *dataLoader
 	progress progress
+	sealed   struct{ progress, positions sealedText } // since the last step; empty: not guarded
 }
 
 // snapshot returns the progress with the positions of optimizer and loader.
@@ -72,16 +74,31 @@ func (s *trainState) observe(f func(name string, t tensor.Tensor)) {
 	}
 }
 
-// pieces lists everything that this rank saves. Of the ranks with the same routers, the first saves
-// the selection biases.
+// pieces lists everything that this rank saves, with its seals if the state has any. Of the ranks
+// with the same routers, the first saves the selection biases. Their seals are made here.
 func (s *trainState) pieces() (mine []checkpoint.Piece) {
+	var vectors []*checkpoint.Vector
+	if sealed := s.optim.SavedSeals(); sealed != nil {
+		for name := range s.optim.State {
+			vectors = append(vectors, &checkpoint.Vector{Name: name, Seals: sealed[len(vectors)]})
+		}
+	}
 	for p := range s.optim.Pieces {
-		mine = append(mine, pieces(p)...)
+		mine = append(mine, pieces(p, vectors)...)
 	}
-	if s.first {
-		mine = append(mine, s.biases()...)
+	if !s.first {
+		return mine
 	}
-	return mine
+	biases := s.biases()
+	if s.optim.Sealed() {
+		var memory []byte
+		v := &checkpoint.Vector{Name: "selection biases"}
+		for i := range biases {
+			biases[i].Vector, memory = v, append(memory, biases[i].Bytes()...)
+		}
+		v.Seals = seal.Make(memory, 4)
+	}
+	return append(mine, biases...)
 }
 
 // biases lists the selection biases of this rank's routers.

@@ -17,17 +17,27 @@ import (
 type stateGuard struct {
 	on       bool
 	comm     *collective.Comm
+	state    *trainState
 	optim    *optim.Optimizer
 	progress *progress
 	vault    *stateVault
 	alarms   *alarms
+	read     []string // vectors that had changed when they were read, and were read again
 }
 
-// begin starts to guard the state as it is.
+// begin starts to guard the state as it is, unless it is guarded.
 func (g *stateGuard) begin() {
-	if g.on {
+	if g.on && !g.optim.Sealed() {
 		g.optim.Seal()
 	}
+}
+
+// counted seals what has changed when a step was counted.
+func (g *stateGuard) counted() error {
+	if !g.on {
+		return nil
+	}
+	return g.state.sealProgress()
 }
 
 // digests returns the checksums of the newest state; nil if it is not guarded.
@@ -46,29 +56,45 @@ func (g *stateGuard) compare(digests []uint64) error {
 }
 
 // afterUpdate reports what an update has found in the state that it read. It is collective.
-func (g *stateGuard) afterUpdate() error { return g.agree(true) }
+func (g *stateGuard) afterUpdate() error {
+	_, err := g.agree(true)
+	return err
+}
 
-// beforeSave checks the newest state: a damaged one must not be saved. It is collective.
-func (g *stateGuard) beforeSave() error {
+// beforeSave checks the newest state: a damaged one must not be saved. progress says that the
+// progress of a rank was restored. It is collective.
+func (g *stateGuard) beforeSave() (progress bool, err error) {
 	g.optim.Verify()
 	return g.agree(false)
 }
 
 // agree shares what the ranks have found, raises alarms, and ends the run if a state is lost.
-// updated says that an update has read it since, and has written over the state before it.
-func (g *stateGuard) agree(updated bool) error {
+// updated says that an update has read it since, and has written over the state before it. progress
+// says that the progress of a rank was restored.
+func (g *stateGuard) agree(updated bool) (progress bool, err error) {
 	if !g.on {
-		return nil
+		return false, nil
 	}
 	repaired, lost := g.optim.Changes()
+	repaired, g.read = append(g.read, repaired...), nil
+	switch restored, gone := g.state.checkProgress(!updated); {
+	case restored:
+		repaired = append(repaired, progressName)
+	case gone:
+		lost = append(lost, progressName)
+	}
 	all, err := gatherTexts(g.comm, stateFinding(repaired, lost))
 	if err != nil {
-		return fmt.Errorf("comparing checksums: %w", err)
+		return false, fmt.Errorf("comparing checksums: %w", err)
 	}
 	var mistakes []*DamageError
 	for rank, finding := range all {
 		repaired, lost, _ := strings.Cut(finding, "\n")
-		if repaired != "" {
+		repaired, counts := strings.CutSuffix(repaired, progressName)
+		if progress = progress || counts; counts {
+			g.alarms.raise("%s of rank %d after step %d had changed in memory: it was restored", progressName, rank, g.progress.Step)
+		}
+		if repaired = strings.TrimSuffix(repaired, ", "); repaired != "" {
 			g.alarms.raise("a byte of the optimizer's state of rank %d after step %d had changed in memory: %s: it was restored from its checksum",
 				rank, g.progress.Step, repaired)
 		}
@@ -77,8 +103,11 @@ func (g *stateGuard) agree(updated bool) error {
 			g.alarms.raise("%v", mistakes[len(mistakes)-1])
 		}
 	}
-	return g.end(mistakes, updated)
+	return progress, g.end(mistakes, updated)
 }
+
+// progressName is what alarms call the trainer's own state.
+const progressName = "the trainer's progress"
 
 // stateFinding is what a rank has found, as a text for other ranks.
 func stateFinding(repaired, lost []string) string {

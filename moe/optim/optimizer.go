@@ -351,6 +351,7 @@ type Piece struct {
 	Offset int
 	Master []float32
 	State  []Named // the whole state: the master weights, then the vectors of the rule
+	Vector int     // the number of the vector of [Optimizer.State] that State[0] is a part of
 }
 
 // Named is a part of a vector of the state.
@@ -361,10 +362,11 @@ type Named struct {
 
 // Pieces yields every piece of the newest state of this rank, in a fixed order.
 func (o *Optimizer) Pieces(yield func(Piece) bool) {
+	first := 0
 	for _, s := range o.shards {
 		list := vectors(s.rule)
 		for p := range s.parts {
-			piece := Piece{Param: p.param, Offset: p.offset}
+			piece := Piece{Param: p.param, Offset: p.offset, Vector: first}
 			for i, v := range list {
 				piece.State = append(piece.State, Named{v.Name, s.states[o.now][i].Slice(p.lo, p.hi)})
 			}
@@ -373,6 +375,7 @@ func (o *Optimizer) Pieces(yield func(Piece) bool) {
 				return
 			}
 		}
+		first += len(list)
 	}
 }
 

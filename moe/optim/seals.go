@@ -5,17 +5,16 @@ package optim
 // they are in the caches. So every step checks every element, and memory is read and written once.
 
 import (
-	"math/bits"
+	"bytes"
+	"slices"
 	"sync/atomic"
 
-	"github.com/zeebo/xxh3"
-
+	"spmoe/internal/seal"
 	"spmoe/tensor"
 )
 
 const (
-	// sealLen is the number of adjacent elements of a vector that one seal covers.
-	sealLen = 1024
+	sealLen = seal.Len
 	// sealedRun is the number of weights that are checked, updated and sealed together. Two copies
 	// of their state fit into a second-level cache.
 	sealedRun = 8 * sealLen
@@ -57,6 +56,9 @@ func (o *Optimizer) Seal() {
 		o.forSeals(s, o.now, writeSeals)
 	}
 }
+
+// Sealed reports whether the state has seals.
+func (o *Optimizer) Sealed() bool { return o.sealed }
 
 // Unseal drops all seals: others may change the state again.
 func (o *Optimizer) Unseal() { o.sealed = false }
@@ -108,14 +110,37 @@ func (o *Optimizer) Digests(to []uint64) []uint64 {
 	}
 	for i := range o.shards {
 		for _, list := range o.shards[i].seals[o.now] {
-			var h uint64
-			for _, seal := range list {
-				h = bits.RotateLeft64(h*digestPrime, 31) ^ seal
-			}
-			to = append(to, h)
+			to = append(to, seal.Digest(list))
 		}
 	}
 	return to
+}
+
+// SavedSeals returns copies of the seals of each vector, in the order of State, of the elements
+// that Pieces yields. The last seal of a vector with padding is made here, from elements that match
+// their own seal. It returns nil if the state is not sealed.
+func (o *Optimizer) SavedSeals() (all [][]uint64) {
+	if !o.sealed {
+		return nil
+	}
+	for i := range o.shards {
+		s := &o.shards[i]
+		n := 0 // elements without padding
+		for p := range s.parts {
+			n = p.hi
+		}
+		for v, t := range s.states[o.now] {
+			own := slices.Clone(s.seals[o.now][v][:sealsIn(n)])
+			if last := len(own) - 1; n < s.len() && last >= 0 && n < (last+1)*sealLen {
+				x, size := bytes.Clone(sealedBytes(t, last, last+1)), t.DType().Size()
+				if _, lost := seal.Check(x, &own[last]); !lost {
+					own[last] = seal.Of(x[:(n-last*sealLen)*size])
+				}
+			}
+			all = append(all, own)
+		}
+	}
+	return all
 }
 
 // Differing returns the names of the vectors whose digests differ from given ones of this state.
@@ -130,11 +155,8 @@ func (o *Optimizer) Differing(digests []uint64) (names []string) {
 	return names
 }
 
-// digestPrime makes a digest depend on the order of seals. It is a prime of XXH64.
-const digestPrime = 0x9e3779b185ebca87
-
 // sealsIn returns the number of seals of n elements.
-func sealsIn(n int) int { return (n + sealLen - 1) / sealLen }
+func sealsIn(n int) int { return seal.Count(n) }
 
 // sealedBytes returns the elements of a vector that seals [lo, hi) cover.
 func sealedBytes(t tensor.Tensor, lo, hi int) []byte {
@@ -145,7 +167,7 @@ func sealedBytes(t tensor.Tensor, lo, hi int) []byte {
 func (s seals) write(first int, x []byte, elementSize int) {
 	for size := sealLen * elementSize; len(x) > 0; first++ {
 		n := min(size, len(x))
-		s[first] = xxh3.Hash(x[:n])
+		s[first] = seal.Of(x[:n])
 		x = x[n:]
 	}
 }
@@ -154,45 +176,11 @@ func (s seals) write(first int, x []byte, elementSize int) {
 func (s seals) check(first int, x []byte, elementSize int) (repaired, lost bool) {
 	for size := sealLen * elementSize; len(x) > 0; first++ {
 		n := min(size, len(x))
-		switch have := xxh3.Hash(x[:n]); {
-		case have == s[first]:
-		case bits.OnesCount64(have^s[first]) == 1: // the seal itself has changed
-			s[first], repaired = have, true
-		case restore(x[:n], s[first]):
-			repaired = true
-		default:
-			lost = true
-		}
+		ok, gone := seal.Check(x[:n], &s[first])
+		repaired, lost = repaired || !ok && !gone, lost || gone
 		x = x[n:]
 	}
 	return repaired, lost
-}
-
-// restore changes the byte of x that makes its checksum the given one, if there is one.
-func restore(x []byte, sum uint64) bool {
-	for bit := range 8 { // one bit is likelier than several
-		if restoreBy(x, sum, 1<<bit) {
-			return true
-		}
-	}
-	for change := 1; change < 256; change++ {
-		if restoreBy(x, sum, byte(change)) {
-			return true
-		}
-	}
-	return false
-}
-
-// restoreBy is restore for a byte that has changed in the given bits.
-func restoreBy(x []byte, sum uint64, change byte) bool {
-	for i := range x {
-		x[i] ^= change
-		if xxh3.Hash(x) == sum {
-			return true
-		}
-		x[i] ^= change
-	}
-	return false
 }
 
 // sealedCopy is copy number i of a shard's state.
