@@ -28,6 +28,7 @@ type rank struct {
 	gradients   *gradientGuard
 	memory      *memoryGuard
 	stateGuard  *stateGuard
+	constants   *constantGuard
 	vault       *stateVault
 	evaluator   *evaluator
 	checkpoints *checkpointer
@@ -100,6 +101,9 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	r.vault.begun = r.progress.Step
 	r.stateGuard.begin()
 	r.memory.take(r.progress.Step)
+	r.constants = newConstantGuard(r)
+	r.stateGuard.settings = &r.constants.update
+	r.constants.begin()
 	return r, c.Barrier() // take says why
 }
 

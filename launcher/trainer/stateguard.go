@@ -18,6 +18,7 @@ type stateGuard struct {
 	on       bool
 	comm     *collective.Comm
 	optim    *optim.Optimizer
+	settings *constants // that an update reads
 	progress *progress
 	vault    *stateVault
 	alarms   *alarms
@@ -61,6 +62,13 @@ func (g *stateGuard) agree(updated bool) error {
 		return nil
 	}
 	repaired, lost := g.optim.Changes()
+	if updated {
+		changed, err := g.settings.check()
+		if err != nil {
+			return err
+		}
+		lost = append(lost, changed...)
+	}
 	all, err := gatherTexts(g.comm, stateFinding(repaired, lost))
 	if err != nil {
 		return fmt.Errorf("comparing checksums: %w", err)
