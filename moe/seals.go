@@ -154,8 +154,8 @@ func (w *weight) checkGrad(ex *tensor.Exec) {
 	w.sealed = seal{}
 }
 
-// CheckGrad compares the gradients of a group with what the last pass has left there. It may be
-// called once after the passes of a step. [Model.Damage] has the result.
+// CheckGrad compares the gradients of a group with what the last pass has left there. Their seals
+// count once; later calls find what SumGrad has found. [Model.Damage] has the result.
 func (m *Model) CheckGrad(ex *tensor.Exec, group int) {
 	g := m.Groups[group]
 	broken := false

@@ -49,19 +49,24 @@ func (g *activationGuard) meet() error {
 	return g.comm.Barrier()
 }
 
-// check compares the gradients of weights that several ranks have, or of those that only this rank
-// has, with what the passes of this step have left.
-func (g *activationGuard) check(own bool) {
+// check compares the gradients of weights that several ranks have with what the passes of this step
+// have left. After they are summed, it compares what other ranks have read of them, and the
+// gradients of weights that only this rank has.
+func (g *activationGuard) check(summed bool) {
 	if !g.on() {
 		return
 	}
 	for _, m := range g.models {
-		if own {
+		if summed {
 			m.CheckLoads()
 		}
 		for i, group := range m.Groups {
-			if (group.Ranks == nil) == own {
+			switch {
+			case summed:
 				m.CheckGrad(g.ex, i)
+			case group.Ranks != nil:
+				m.CheckGrad(g.ex, i)
+				group.SealSums(g.ex)
 			}
 		}
 	}

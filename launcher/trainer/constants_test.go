@@ -161,6 +161,47 @@ func TestSettingsInUpdate(t *testing.T) {
 	}
 }
 
+// Gradients that change while other ranks read them are found.
+func TestGradientsInSum(t *testing.T) {
+	t.Parallel()
+	cfg := guardedConfig(t, func(c *Config) { c.Guard.Activations = 1 })
+	job, err := Prepare(cfg, 2, "", &reports{})
+	if err := cmp.Or(err, os.MkdirAll(cfg.Out, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	defer job.Close()
+	err = spmd.Goroutines{N: 2}.Run(func(c *collective.Comm) error {
+		ex := tensor.NewExec()
+		defer ex.Close()
+		r, err := newRank(job, c, ex, 1)
+		if err != nil {
+			return err
+		}
+		defer r.data.loader.Close()
+		r.activations.begin()
+		_, err = r.passes()
+		if err := cmp.Or(err, r.activations.meet()); err != nil {
+			return err
+		}
+		r.activations.check(false)
+		norms := r.model.Groups[0]
+		if r.lead() {
+			norms.Grad.F32()[norms.ParamLen()-1] += 1 // which rank 1 sums
+		}
+		if _, err := r.optim.Reduce(); err != nil {
+			return err
+		}
+		r.activations.check(true)
+		if got, want := r.activations.damage(), map[bool]string{true: "norm gradients"}[r.lead()]; got != want {
+			t.Errorf("rank %d: damage %q, want %q", c.Rank(), got, want)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A copy that has changed is made again. If memory and copy have changed, nothing tells which one
 // is right.
 func TestConstants(t *testing.T) {
