@@ -11,7 +11,7 @@ type Routing struct {
 	Layer int
 	Name  string        // name of the selection bias in checkpoints
 	Bias  tensor.Tensor // [experts] FP32
-	Load  []int64       // [experts]: choices of this rank's tokens since the last Balance
+	Load  []int64       // [experts]: choices of this rank's tokens since the last Balance or Reset
 
 	router *router
 }
