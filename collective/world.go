@@ -117,7 +117,7 @@ func (w *World) abort(rank, by int, err error) {
 // failed returns the failure of the world, or nil.
 func (w *World) failed() *failure {
 	if !w.heap.Failed() {
-		return nil
+		return w.failure.Load()
 	}
 	declared, _ := w.heap.Failure()
 	if f := w.failure.Load(); f != nil && f.rank == declared.Rank {
@@ -145,16 +145,21 @@ func (w *World) Run(f func(c *Comm) error) error {
 		}()
 	}
 	stop := w.startPulse()
-	for _, c := range w.comms {
+	for rank, c := range w.comms { // the rank's own number may have changed in memory
 		if c == nil {
 			continue
 		}
 		wg.Go(func() {
+			defer func() { // of the heap, if its own numbers have changed in memory
+				if cause := recover(); cause != nil {
+					w.failure.CompareAndSwap(nil, &failure{rank, fmt.Errorf("panic: %v", cause)})
+				}
+			}()
 			if err := f(c); err != nil {
-				w.Abort(c.rank, err)
+				w.Abort(rank, err)
 			}
 			fault.Point(fault.BeforeLeave)
-			w.heap.SetState(c.rank, heap.Finished)
+			w.heap.SetState(rank, heap.Finished)
 		})
 	}
 	wg.Wait()

@@ -54,22 +54,14 @@ type reader struct {
 }
 
 // shuffle is a permutation that changes in every epoch.
-type shuffle struct {
-	n, seed uint64
-	epoch   uint64 // of order
-	order   permutation
-}
+type shuffle struct{ n, seed uint64 }
 
-func newShuffle(n int64, seed uint64) shuffle {
-	return shuffle{n: uint64(n), seed: seed, order: newPermutation(uint64(n), seed, 0)}
-}
+func newShuffle(n int64, seed uint64) shuffle { return shuffle{uint64(n), seed} }
 
 // at returns the place of item i, counted over all epochs.
 func (s *shuffle) at(i int64) int64 {
-	if epoch := uint64(i) / s.n; epoch != s.epoch {
-		s.epoch, s.order = epoch, newPermutation(s.n, s.seed, epoch)
-	}
-	return int64(s.order.at(uint64(i) % s.n))
+	order := newPermutation(s.n, s.seed, uint64(i)/s.n)
+	return int64(order.at(uint64(i) % s.n))
 }
 
 // NewLoader returns a loader at the start of the stream. It returns an error if the stream is
@@ -104,7 +96,7 @@ func NewLoader(s Stream, cfg LoaderConfig) (*Loader, error) {
 // Next fills dst with this rank's rows of the next global batch and advances by the whole batch.
 //
 // dst: [GlobalBatch/Ranks, Seq+1], pass after pass; inputs are columns 0 to Seq-1, targets columns
-// 1 to Seq. It allocates nothing. Only a damaged token file causes an error.
+// 1 to Seq. It allocates nothing. Only damaged memory or a damaged token file causes an error.
 func (l *Loader) Next(dst []int32) error {
 	err := l.read(dst, l.pos)
 	l.pos += int64(l.cfg.GlobalBatch)
@@ -159,6 +151,17 @@ func (l *Loader) pick(g int64) (part int, i int64) {
 	return part, g/slots*p.slots + slot - p.before
 }
 
+// Constants lists the memory that does not change while the loader is used: slices, and pointers to
+// values. It leaves out the text.
+func (l *Loader) Constants() (all []any) {
+	all = append(all, &l.cfg, &l.slots)
+	for i := range l.parts {
+		p := &l.parts[i]
+		all = append(all, &p.part.slots, &p.before, &p.windows, &p.order, &p.stream.vocab)
+	}
+	return all
+}
+
 // State returns the position of the loader: the next batch was not read yet.
 func (l *Loader) State() State {
 	return State{Pos: l.pos, Seed: l.cfg.Seed, Seq: l.cfg.Seq, Fingerprint: l.stream.fingerprint}
@@ -193,7 +196,7 @@ func (l *Loader) Epoch() float64 {
 	}
 	most := 0.0
 	for i := range l.parts {
-		p := &l.parts[i] // an Ahead may be changing its order
+		p := &l.parts[i]
 		most = max(most, float64(l.pos)*float64(p.part.slots)/slots/float64(p.windows))
 	}
 	return most

@@ -1,5 +1,11 @@
 package datasets
 
+import (
+	"fmt"
+
+	"github.com/zeebo/xxh3"
+)
+
 // Prefetching: the next batch is read while the current one is trained on, so that no step waits
 // for a disk.
 
@@ -12,7 +18,7 @@ type Ahead struct {
 	pos    int64 // of the batch that is being read
 	rows   []int32
 	asked  chan int64 // positions to read from; closed at the end
-	ready  chan error
+	ready  chan batch
 	busy   bool // a batch is being read, or is in rows
 	closed bool
 
@@ -20,10 +26,16 @@ type Ahead struct {
 	late int
 }
 
+// batch describes what is in rows: its checksum, or why it could not be read.
+type batch struct {
+	sum uint64
+	err error
+}
+
 // NewAhead returns the loader's batches from its position on. It reads nothing before the first one
 // is requested.
 func NewAhead(l *Loader) *Ahead {
-	return &Ahead{loader: l, ready: make(chan error, 1)}
+	return &Ahead{loader: l, ready: make(chan batch, 1)}
 }
 
 // start starts to read the batch at the loader's position.
@@ -33,7 +45,7 @@ func (a *Ahead) start(tokens int) {
 		a.rows = make([]int32, tokens)
 		go func(asked <-chan int64) {
 			for pos := range asked {
-				a.ready <- a.loader.read(a.rows, pos)
+				a.ready <- a.read(pos)
 			}
 			close(a.ready)
 		}(a.asked)
@@ -42,7 +54,30 @@ func (a *Ahead) start(tokens int) {
 	a.asked <- a.pos
 }
 
-// Next is [Loader.Next].
+// read reads the batch at a position. A panic would end all ranks of the process.
+func (a *Ahead) read(pos int64) (b batch) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			b.err = fmt.Errorf("reading the next batch: panic: %v", cause)
+		}
+	}()
+	b.err = a.loader.read(a.rows, pos)
+	b.sum = Checksum(a.rows)
+	return b
+}
+
+// Checksum returns a checksum of the rows of a batch.
+func Checksum(rows []int32) uint64 { return xxh3.Hash(Stream{wide: rows}.memory()) }
+
+// Continue continues from sample pos. It forgets what was read ahead if again is set, because that may
+// be wrong.
+func (a *Ahead) Continue(pos int64, again bool) {
+	if a.loader.pos = pos; again {
+		a.pos = -1
+	}
+}
+
+// Next is [Loader.Next]. It reads rows again that have changed in memory since they were read ahead.
 func (a *Ahead) Next(dst []int32) error {
 	if a.closed {
 		panic("datasets: Next after Close")
@@ -58,15 +93,21 @@ func (a *Ahead) Next(dst []int32) error {
 	if !a.busy {
 		a.start(len(dst))
 	}
-	err := <-a.ready
+	b := <-a.ready
 	a.busy = false
-	copy(dst, a.rows)
+	if copy(dst, a.rows); b.err == nil && Checksum(dst) != b.sum {
+		b.err = a.loader.read(dst, a.loader.pos)
+	}
+	err := b.err
 	a.loader.pos += int64(a.loader.cfg.GlobalBatch)
 	if err == nil {
 		a.start(len(dst))
 	}
 	return err
 }
+
+// Constants is [Loader.Constants].
+func (a *Ahead) Constants() []any { return a.loader.Constants() }
 
 // State is [Loader.State]. It does not count what was read ahead.
 func (a *Ahead) State() State { return a.loader.State() }

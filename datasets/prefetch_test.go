@@ -107,3 +107,29 @@ func TestAheadAllocatesNothing(t *testing.T) {
 		t.Errorf("a batch allocates %v times", n)
 	}
 }
+
+// TestAheadReadsAgain: rows that change while they wait are read again.
+func TestAheadReadsAgain(t *testing.T) {
+	cfg := LoaderConfig{Seq: 4, GlobalBatch: 2, Ranks: 1, Seed: 3}
+	plain, a := newLoader(t, countingStream(101), cfg), NewAhead(newLoader(t, countingStream(101), cfg))
+	defer a.Close()
+	got := make([]int32, 10)
+	for step := range 5 {
+		if err := a.Next(got); err != nil {
+			t.Fatal(err)
+		}
+		if want := next(plain); !slices.Equal(got, want) {
+			t.Fatalf("batch %d: %v, want %v", step, got, want)
+		}
+		b := <-a.ready // the next batch has been read
+		a.rows[step] ^= 1 << 3
+		a.ready <- b
+	}
+	a.Continue(4, true)
+	if err := a.Next(got); err != nil || a.State().Pos != 6 {
+		t.Fatal(err, a.State())
+	}
+	if plain.pos = 4; !slices.Equal(got, next(plain)) {
+		t.Errorf("rows %v of sample 4", got)
+	}
+}

@@ -3,7 +3,13 @@ package datasets
 // A token stream: the documents of one side of a corpus as ids, one after the other, and its
 // division into windows.
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/zeebo/xxh3"
+)
 
 // Stream is a sequence of token ids, in which the encoding of a NUL byte follows each document, or
 // a mixture of such sequences, see [Mix]. It is read-only, so that all ranks of a process may share
@@ -16,6 +22,7 @@ type Stream struct {
 	vocab       int32
 	name        string // of the file
 	fingerprint string
+	seals       []uint64 // checksums of blocks of the ids; nil: they are in a file
 
 	parts []part // for a mixture, which has no ids of its own
 }
@@ -25,7 +32,7 @@ func Tokenize(s Split, t Tokenizer) Stream {
 	stream := Stream{fingerprint: digest(s.fingerprint, t.Name())}
 	if _, ok := t.(Bytes); ok {
 		stream.narrow = s.text
-		return stream
+		return stream.sealed()
 	}
 	ends := make([]int, len(s.docs)+1)
 	for i, d := range s.docs {
@@ -34,7 +41,45 @@ func Tokenize(s Split, t Tokenizer) Stream {
 	encode(t, len(s.docs), func(i int) []byte { return s.text[ends[i]:ends[i+1]] }, func(ids []int32) {
 		stream.wide = append(stream.wide, ids...)
 	})
-	return stream
+	return stream.sealed()
+}
+
+// sealedBytes is the number of bytes that a seal covers.
+const sealedBytes = 4096
+
+// memory returns the ids as they are stored, unless they are in a file.
+func (s Stream) memory() []byte {
+	if s.wide != nil {
+		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s.wide))), len(s.wide)*wideBytes)
+	}
+	return s.narrow
+}
+
+const wideBytes = 4
+
+// sealed returns the stream with seals of its ids, which stay in memory for the whole run.
+func (s Stream) sealed() Stream {
+	for block := range slices.Chunk(s.memory(), sealedBytes) {
+		s.seals = append(s.seals, xxh3.Hash(block))
+	}
+	return s
+}
+
+// check compares the ids [start, end) with their seals.
+func (s Stream) check(start, end int64) error {
+	all, size := s.memory(), int64(1)
+	if s.seals == nil {
+		return nil
+	}
+	if s.wide != nil {
+		size = wideBytes
+	}
+	for i := start * size / sealedBytes; i*sealedBytes < end*size; i++ {
+		if xxh3.Hash(all[i*sealedBytes:min((i+1)*sealedBytes, int64(len(all)))]) != s.seals[i] {
+			return fmt.Errorf("the text has changed in memory, within %d bytes from byte %d on: this machine's memory is not reliable: resume from the last checkpoint (--resume), which reads it again", sealedBytes, i*sealedBytes)
+		}
+	}
+	return nil
 }
 
 // Len returns the number of tokens.
@@ -67,8 +112,8 @@ func (s Stream) windows(seq int) (int64, error) {
 	return n, nil
 }
 
-// window fills dst, [seq+1], with window i. An id beyond the vocabulary of a file's tokenizer is an
-// error.
+// window fills dst, [seq+1], with window i. Ids that have changed in memory, or that are beyond the
+// vocabulary of a file's tokenizer, are an error.
 func (s Stream) window(dst []int32, i int64) error {
 	return s.copyIDs(dst, i*int64(len(dst)-1))
 }
@@ -87,7 +132,7 @@ func (s Stream) copyIDs(dst []int32, start int64) error {
 		copy(dst, s.wide[start:end])
 	}
 	if s.vocab == 0 {
-		return nil
+		return s.check(start, end)
 	}
 	for i, id := range dst {
 		if uint32(id) >= uint32(s.vocab) {

@@ -63,6 +63,7 @@ func (a *attention) forward(p phase, x tensor.Tensor, s *attentionState) tensor.
 	p.seal(&s.rest)
 	s.x = activation{Tensor: x}
 	s.shape = tensor.AttentionShape{Batch: x.Dim(0) / seq, Seq: seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: a.scale, First: p.batch.First}
+	sealValue(p, &s.rest, &s.shape)
 	s.q = a.queries(p, s)
 	for h := range c.Heads {
 		a.rope.Rotate(ex, a.rotary(s.q.Mat(), h), seq)

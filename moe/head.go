@@ -46,7 +46,7 @@ type prediction struct {
 func (o *output) forward(p phase, all []prediction) error {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	p.saved, p.fused = p.scratch, true // nothing is left for a later phase
+	p.saved, p.fused, p.layer = p.scratch, true, p.model.lastLayer() // nothing is left for a later phase
 	for i := range all {
 		a := &all[i]
 		a.x = a.norm.forward(p, p.scratch, a.h.Mat(), &a.state)
@@ -102,9 +102,12 @@ func (o *output) train(p phase, all []prediction) error {
 			lo, hi := sum.mine.rows(i)
 			o.rows(p, all, lo, hi, sum.kept)
 		}
+		waiting := sum.kept.seal(p)
 		if err := sum.add(p, i); err != nil {
 			return err
 		}
+		p.verify(&waiting[0])
+		p.verify(&waiting[1])
 	}
 	p.sealGrad(&o.weight)
 	return nil
@@ -124,9 +127,14 @@ func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) 
 		}
 		c := outputChunk{prediction: *a, token: token, x: a.x.Slice(token, token+n).Mat(), logits: logits}
 		o.losses(p, &c)
+		var waiting seal
+		if p.sealed {
+			waiting = newSeal(p.ex, logits.data.Bytes())
+		}
 		if p.train {
 			tensor.Convert(p.ex, held.x.Slice(at-lo, at-lo+n).Mat(), c.x)
 			o.gradients(p, &c, held.dlogits, at-lo)
+			p.verify(&waiting)
 		}
 	}
 }

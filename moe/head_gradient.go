@@ -38,6 +38,14 @@ type rowGradients struct {
 	x       tensor.Tensor // [rows, dim]
 }
 
+// seal seals the operands until all ranks have read them.
+func (r rowGradients) seal(p phase) (s [2]seal) {
+	if p.sealed {
+		s = [2]seal{newSeal(p.ex, r.dlogits.data.Bytes()), newSeal(p.ex, r.x.Bytes())}
+	}
+	return s
+}
+
 // outputGradient sums the gradient of the output's weight, as a balanced binary tree over ranks of
 // trees over groups of sequences. Ranks that share it go through their rounds together: each
 // multiplies its own columns of the logits' gradients of all ranks.

@@ -21,6 +21,7 @@ type feedState struct {
 	router  routerState
 	dscores tensor.Tensor // [tokens, experts]: gradient of the balance loss
 	handle  ep.Handle
+	routing uint64 // checksum of handle
 	routed  ffnState
 
 	intact      seal  // of dscores, before the backward pass overwrites them
@@ -49,6 +50,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	}
 	end := p.arena.Mark()
 	p.skip()
+	p.sealRouting(s)
 	var shared tensor.Tensor
 	if l.shared != nil { // while slower ranks are still sending
 		shared = l.shared.output(p, x, &s.network)
@@ -67,9 +69,11 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	groups := rowGroups{ends: s.handle.GroupEnds, whole: s.handle.Whole, before: s.handle.Before}
 	y := l.routed.forward(p, p.saved, activation{Tensor: rows, rowGroups: groups, rows: arrival.MX}, &s.routed)
 	out := like(p.scratch, x)
+	p.checkRouting(s)
 	if err := l.exchange.Combine(p.ex, &s.handle, y, weights, out); err != nil {
 		return x, err
 	}
+	p.sealRouting(s)
 	p.seal(&s.seals) // the rows that Combine keeps
 	if shared.Valid() {
 		tensor.Add(p.ex, out.Mat(), out.Mat(), shared.Mat())
@@ -91,7 +95,7 @@ func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weight
 	if p.recomputing {
 		losses = nil
 	} else if p.train {
-		r.count(&s.router)
+		r.count(p, &s.router)
 	}
 	s.dscores = p.saved.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
 	r.balanceLoss(p.ex, &s.router, losses, s.dscores, p.batch.Seq, p.batch.GlobalSequences)
@@ -112,6 +116,7 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	ex, r := p.ex, l.router
 	dweights := p.scratch.New(tensor.FP32, dy.Dim(0), r.cfg.TopK)
 	s.handle.Rows = p.saved
+	p.checkRouting(s)
 	arrival, err := l.exchange.StartCombineBackward(ex, &s.handle, dy, dweights)
 	if err != nil {
 		return dy, err
@@ -132,6 +137,7 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	dx := like(p.scratch, dy)
 	drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
 	p.verifyAll(s.rows)
+	p.checkRouting(s)
 	if err := l.exchange.DispatchBackward(ex, &s.handle, drows, dx); err != nil {
 		return dy, err
 	}

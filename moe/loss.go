@@ -39,8 +39,9 @@ func (l *sequenceLoss) of(mtp bool) *float64 {
 	return &l.main
 }
 
-// sum adds the losses of the sequences to l.
+// sum sets l to the losses of the sequences.
 func (l *Loss) sum(sequences []sequenceLoss) {
+	l.Sum, l.MTP, l.Balance = 0, 0, 0
 	for _, s := range sequences {
 		l.Sum += rounded(s.main)
 		l.MTP += rounded(s.mtp)

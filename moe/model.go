@@ -46,6 +46,8 @@ type Model struct {
 	mtpNorm   *rmsNorm // the same for the MTP module's prediction; nil if there is none
 	output    output   // only in a stage that predicts
 
+	rope *tensor.RotaryTable
+
 	arenas   *passArenas    // of passes
 	passes   []*Pass        // all passes
 	idle     []*Pass        // passes that hold no state
@@ -110,13 +112,13 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	if !b.inference {
 		b.share()
 	}
-	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, arenas: &passArenas{}}
+	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, arenas: &passArenas{}, rope: cfg.rotaryTable(seq)}
 	b.operands = &m.operands
 	if mesh.World.Shared() {
 		b.memory = mesh.World.Allocator()
 		m.rowStore.Allocator = b.memory
 	}
-	m.addLayers(b, rankContext{mesh.EP, timedExchange{exchange}}, cfg.rotaryTable(seq))
+	m.addLayers(b, rankContext{mesh.EP, timedExchange{exchange}})
 	var err error
 	m.Groups, err = b.groups()
 	m.sharded = b.dense.sharded
@@ -124,8 +126,8 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 }
 
 // addLayers builds the layers of the model's stage.
-func (m *Model) addLayers(b *builder, at rankContext, rope *tensor.RotaryTable) {
-	cfg := m.Config
+func (m *Model) addLayers(b *builder, at rankContext) {
+	cfg, rope := m.Config, m.rope
 	if m.stage.Embed {
 		b.beginUnit()
 		b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})

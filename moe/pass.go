@@ -35,6 +35,7 @@ type Pass struct {
 
 	sealed   bool        // memory that waits is sealed
 	unsealed tensor.Mark // what was saved before is sealed, or is not to be
+	tokens   seals       // of the batch
 	waiting  [3]seal     // the gradients that the backward pass begins with
 
 	progress progress
@@ -88,6 +89,7 @@ func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 // begin begins a training pass. Of the passes before it, some leave rows of experts to it.
 func (m *Model) begin(ex *tensor.Exec, b Batch, place, leaving int) *Pass {
 	p := m.newPass(ex, b, true)
+	p.sealBatch(ex)
 	p.place = place
 	m.begun++
 	at, _ := slices.BinarySearchFunc(m.inFlight, place, func(p *Pass, place int) int { return p.place - place })
@@ -285,6 +287,11 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 	if m.stage.Embed {
 		if err := p.embedBackward(w); err != nil {
 			return err
+		}
+	}
+	for i := range p.tokens {
+		if p.tokens[i].broken(ex) {
+			m.damage(m.tokensDamage())
 		}
 	}
 	w.layer = m.lastLayer()

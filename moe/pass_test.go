@@ -42,7 +42,7 @@ type passOutcome struct {
 func (s schedule) run(m *member, batch func(i int) Batch) (out passOutcome, err error) {
 	m.model.ZeroGrad()
 	for _, r := range m.model.Routings() {
-		clear(r.Load)
+		r.Reset()
 	}
 	var passes []*Pass
 	for _, call := range strings.Fields(string(s)) {

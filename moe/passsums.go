@@ -25,8 +25,9 @@ type passSums struct {
 	// any is set
 	earlier tensor.Tensor
 	any     bool
-	sealed  seal // earlier
-	broken  bool // earlier has changed by itself since ZeroGrad
+	sealed  seal    // earlier
+	others  [2]seal // what peers read, before and after own
+	broken  bool    // earlier has changed by itself since ZeroGrad
 }
 
 // Division says which elements of a flat vector each of some ranks owns, one range after the other
@@ -78,10 +79,27 @@ func (s *passSums) complete(ex *tensor.Exec) error {
 	if err := collective.ReduceScatter(s.peers, s.own.F32(), s.all.F32(), s.counts, collective.Sum); err != nil {
 		return err
 	}
+	for i := range s.others {
+		s.broken = s.broken || s.others[i].broken(ex)
+	}
+	s.others = [2]seal{}
 	if s.any {
 		tensor.Add(ex, s.own.Mat(), s.earlier.Mat(), s.own.Mat())
 	}
 	return nil
+}
+
+// SealSums seals what peers of this host read in SumGrad, which then compares it.
+// [Model.CheckGrad] has the result.
+func (g *Group) SealSums(ex *tensor.Exec) {
+	for i := range g.sums {
+		s := &g.sums[i]
+		if len(s.peers.Hosts()) > 1 {
+			continue
+		}
+		own := Division{0, s.counts[:s.peers.Rank()]}.End()
+		s.others = [2]seal{newSeal(ex, s.all.Slice(0, own).Bytes()), newSeal(ex, s.all.Slice(own+s.own.Len(), s.all.Len()).Bytes())}
+	}
 }
 
 // sumPass sums the gradients of a pass over the ranks and adds them to those of earlier passes. The
@@ -127,7 +145,7 @@ func (s *passSums) save(ex *tensor.Exec, seal bool) {
 }
 
 // reset drops the sums of a step.
-func (s *passSums) reset() { s.any, s.sealed, s.broken = false, seal{}, false }
+func (s *passSums) reset() { s.any, s.sealed, s.others, s.broken = false, seal{}, [2]seal{}, false }
 
 // check compares the saved sums with their seal, and removes it.
 func (s *passSums) check(ex *tensor.Exec) {

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/zeebo/xxh3"
+
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
@@ -16,7 +18,8 @@ type router struct {
 	// [experts] FP32: added to the scores for the selection only, and moved according to the load
 	bias tensor.Tensor
 	// [experts]: tokens of this rank that chose each expert since the last balance
-	load []int64
+	load    []int64
+	loadSum uint64 // checksum of load
 }
 
 // routerState is the state of a router in a pass.
@@ -32,6 +35,7 @@ type routerState struct {
 
 func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
 	r := &router{cfg: cfg, bias: tensor.New(tensor.FP32, cfg.Experts), load: make([]int64, cfg.Experts)}
+	r.resetLoad()
 	dims := []int{cfg.Experts, cfg.Dim}
 	b.add(b.norms, &r.gate.weight, dims, &Param{Name: prefix + "gate.weight", Dims: dims, Init: outputInit(layer)})
 	return r
@@ -145,10 +149,23 @@ func (r *router) weigh(w []float32, ids []int32, scores []float32) {
 const normTopKEps = 1e-20
 
 // count adds the choices of a pass to the load.
-func (r *router) count(s *routerState) {
+func (r *router) count(p phase, s *routerState) {
+	if r.loadBroken() && p.sealed {
+		p.model.damage(1 + p.layer)
+	}
 	for _, e := range s.experts.I32() {
 		r.load[e]++
 	}
+	r.loadSum = xxh3.Hash(bytesOf(r.load))
+}
+
+// loadBroken reports whether the load has changed by itself.
+func (r *router) loadBroken() bool { return xxh3.Hash(bytesOf(r.load)) != r.loadSum }
+
+// resetLoad begins to count again.
+func (r *router) resetLoad() {
+	clear(r.load)
+	r.loadSum = xxh3.Hash(bytesOf(r.load))
 }
 
 // backward returns the gradient of the router's input in FP32. dweights is the gradient of the

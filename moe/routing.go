@@ -11,7 +11,7 @@ type Routing struct {
 	Layer int
 	Name  string        // name of the selection bias in checkpoints
 	Bias  tensor.Tensor // [experts] FP32
-	Load  []int64       // [experts]: choices of this rank's tokens since the last Balance
+	Load  []int64       // [experts]: choices of this rank's tokens since the last Balance or Reset
 
 	router *router
 }
@@ -66,5 +66,17 @@ func (m *Model) Routings() []Routing {
 // balancing does (arXiv:2408.15664), and resets the count.
 func (r Routing) Balance(load []int64) {
 	r.router.balance(load)
-	clear(r.router.load)
+	r.router.resetLoad()
+}
+
+// Reset resets the count.
+func (r Routing) Reset() { r.router.resetLoad() }
+
+// CheckLoads compares the loads with what the passes have counted. [Model.Damage] has the result.
+func (m *Model) CheckLoads() {
+	for _, r := range m.Routings() {
+		if r.router.loadBroken() {
+			m.damage(1 + r.Layer)
+		}
+	}
 }

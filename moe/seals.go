@@ -14,6 +14,7 @@ package moe
 import (
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
@@ -80,6 +81,45 @@ func (p phase) sealTensor(to *seal, x tensor.Tensor) {
 	p.skip()
 }
 
+// sealValue seals a value outside arenas.
+func sealValue[T any](p phase, to *seals, v *T) {
+	if p.seals() {
+		*to = append(*to, newSeal(p.ex, bytesOf(unsafe.Slice(v, 1))))
+	}
+}
+
+func bytesOf[T any](s []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
+}
+
+// sealBatch seals the tokens of the pass, which the embedding, the losses and the gradient of the
+// embedding read.
+func (p *Pass) sealBatch(ex *tensor.Exec) {
+	p.tokens = p.tokens[:0]
+	if p.sealed {
+		b := &p.batch
+		for _, x := range [...][]byte{bytesOf(b.Inputs), bytesOf(b.Targets), bytesOf(b.First), bytesOf(unsafe.Slice(b, 1))} {
+			p.tokens = append(p.tokens, newSeal(ex, x))
+		}
+	}
+}
+
+// sealRouting seals the places and the weights of the exchange, and checkRouting compares them
+// before a call uses them. If they have changed, no row is moved to a place that does not exist.
+// The pass is damaged anyway.
+func (p phase) sealRouting(s *feedState) {
+	if p.seals() {
+		s.routing = s.handle.Checksum()
+	}
+}
+
+func (p phase) checkRouting(s *feedState) {
+	if p.sealed && s.handle.Checksum() != s.routing {
+		p.model.damage(1 + p.layer)
+		s.handle.Mask()
+	}
+}
+
 // sealSaved is sealTensor for memory that the phase saves, which may be scratch memory.
 func (p phase) sealSaved(to *seal, x tensor.Tensor) {
 	if *to = (seal{}); p.saved == p.arena {
@@ -114,8 +154,8 @@ func (w *weight) checkGrad(ex *tensor.Exec) {
 	w.sealed = seal{}
 }
 
-// CheckGrad compares the gradients of a group with what the last pass has left there. It may be
-// called once after the passes of a step. [Model.Damage] has the result.
+// CheckGrad compares the gradients of a group with what the last pass has left there. Their seals
+// count once; later calls find what SumGrad has found. [Model.Damage] has the result.
 func (m *Model) CheckGrad(ex *tensor.Exec, group int) {
 	g := m.Groups[group]
 	broken := false
@@ -147,11 +187,17 @@ func (m *Model) damage(what int) {
 // found. All results of the passes since then may be wrong.
 func (m *Model) Damage() int { return m.damaged }
 
+// tokensDamage is the number for the tokens of a pass.
+func (m *Model) tokensDamage() int { return 1 + m.layers() + len(groupNames) }
+
 // DescribeDamage names the memory of a result of [Model.Damage], of this or another rank and of any
 // stage.
 func (m *Model) DescribeDamage(what int) string {
-	if what <= m.layers() {
+	switch {
+	case what <= m.layers():
 		return fmt.Sprintf("saved activations of layer %d", what-1)
+	case what == m.tokensDamage():
+		return "the tokens of a pass"
 	}
 	return groupNames[what-m.layers()-1] + " gradients"
 }

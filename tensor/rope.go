@@ -84,3 +84,6 @@ func rotateRows(_ *Exec, t rotation, lo, end int) {
 func sincos32(position int, freq float64) (sin, cos float64) {
 	return math.Sincos(float64(float32(position) * float32(freq)))
 }
+
+// Elements returns all cosines and sines. They must not be changed.
+func (t *RotaryTable) Elements() (cos, sin []float32) { return t.cos.F32(), t.sin.F32() }

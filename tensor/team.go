@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -114,6 +115,7 @@ func (t *Team) claimPart(home int) (q *workQueue, lo int) {
 }
 
 func (h *helper) loop() {
+	debug.SetPanicOnFault(true) // a panic of a part is its owner's
 	for !h.team.stop.Load() {
 		if !h.poll() {
 			h.sleep()

@@ -109,3 +109,50 @@ func FuzzBrokenCounts(f *testing.F) {
 		}
 	})
 }
+
+// A place that changes in memory between two calls is an error of its rank in the next one. No row
+// is stored or read there.
+func TestDamagedPlaces(t *testing.T) {
+	const tokens, slots, hidden, experts = 3, 2, 4, 4
+	for name, damage := range map[string]func(h *Handle){
+		"row":   func(h *Handle) { h.packed[1] |= 1 << 27 },
+		"owner": func(h *Handle) { h.owners[1] |= 1 << 30 },
+		"count": func(h *Handle) { h.tokens |= 1 << 20 },
+	} {
+		err := collective.NewWorld(2).Run(func(c *collective.Comm) error {
+			s, err := New("onesided", c, experts, Options{})
+			if err != nil {
+				return err
+			}
+			ex, h := tensor.NewExec(), new(Handle)
+			topk := ex.New(tensor.INT32, tokens, slots)
+			copy(topk.I32(), []int32{0, 3, 1, 2, 3, -1})
+			rows, err := s.Dispatch(ex, h, ex.New(tensor.FP32, tokens, hidden), topk)
+			if err != nil {
+				return err
+			}
+			sum := h.Checksum()
+			if c.Rank() == 1 {
+				if damage(h); h.Checksum() == sum {
+					t.Errorf("%s: the checksum is the same", name)
+				}
+			}
+			weights, out := ex.New(tensor.FP32, tokens, slots), ex.New(tensor.FP32, tokens, hidden)
+			if h.tokens != tokens { // which the shapes of the arguments show
+				weights, out = ex.New(tensor.FP32, h.tokens, slots), ex.New(tensor.FP32, h.tokens, hidden)
+			}
+			return s.Combine(ex, h, rows, weights, out)
+		})
+		if err == nil || !strings.Contains(err.Error(), "rank 1: ep: combine: the places of rank 1 are damaged") {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+// A masked handle moves nothing.
+func TestMask(t *testing.T) {
+	h := Handle{packed: []int32{4, 1 << 30}, GroupEnds: []int32{1 << 29}}
+	if h.Mask(); h.packed[0] != -1 || h.packed[1] != -1 || h.GroupEnds[0] != 0 {
+		t.Errorf("%+v", h)
+	}
+}

@@ -70,6 +70,11 @@ func (s *OneSided) number(rank int) int {
 // Layout returns the placement of the experts.
 func (s *OneSided) Layout() Layout { return s.layout }
 
+// Constants lists the settings, which do not change after Replicate: pointers to values.
+func (s *OneSided) Constants() []any {
+	return []any{&s.Options, &s.layout, &s.replicas.first}
+}
+
 // Replicate implements [Exchange].
 func (s *OneSided) Replicate(world *collective.Comm) (err error) {
 	s.replicas, err = newReplicas(world, s.comm, s.layout.Experts)
@@ -96,6 +101,9 @@ func (s *OneSided) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 		return a, fmt.Errorf("topk is %s: at most %d slots are supported, use the standard exchange", describe(topk), mostSlots)
 	}
 	if err := s.route(h, topk.I32(), topk.Dim(0), topk.Dim(1)); err != nil {
+		return a, err
+	}
+	if err := s.checkPlaces(h); err != nil {
 		return a, err
 	}
 	h.y = tensor.Tensor{}
@@ -181,6 +189,9 @@ func (s *OneSided) combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Te
 // combineRows sets row t of out to the sum over its choices of the peers' rows, weighted unless
 // weights is nil.
 func (s *OneSided) combineRows(ex *tensor.Exec, h *Handle, rows tensor.Tensor, weights []float32, out tensor.Tensor) error {
+	if err := s.checkPlaces(h); err != nil {
+		return err
+	}
 	w, err := s.host.Open(collective.KindCombine, rowBytes(rows), rows.DType().Size(), rows.Bytes(), nil)
 	if err != nil {
 		return err
@@ -216,6 +227,9 @@ func (s *OneSided) StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweigh
 
 func (s *OneSided) combineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (a Arrival, err error) {
 	if err := checkCombineBackward(h, dout, dweights); err != nil {
+		return a, err
+	}
+	if err := s.checkPlaces(h); err != nil {
 		return a, err
 	}
 	a = newArrival(ex, "combine backward", s.Options.CombineBackward, h, h.y)
@@ -281,6 +295,20 @@ func (s *OneSided) count(topk []int32, slots int) error {
 		return err
 	}
 	return collective.AllGather(s.comm, s.all, s.chosen)
+}
+
+// checkPlaces returns an error if a choice has a place that its owner does not have: the handle has
+// changed in memory, and rows would be stored or read anywhere.
+func (s *OneSided) checkPlaces(h *Handle) error {
+	if n := h.tokens * h.slots; len(h.perRank) != s.layout.Ranks || len(h.packed) != n || len(h.owners) != n {
+		return fmt.Errorf("the places of rank %d are damaged: it has %d for %d choices", s.comm.Rank(), len(h.packed), n)
+	}
+	for i, place := range h.packed {
+		if place >= 0 && (uint(h.owners[i]) >= uint(len(h.perRank)) || place >= h.perRank[h.owners[i]]) {
+			return fmt.Errorf("the places of rank %d are damaged: choice %d has row %d of rank %d", s.comm.Rank(), i, place, h.owners[i])
+		}
+	}
+	return nil
 }
 
 // transfer describes the part of an exchange that stays on this host.

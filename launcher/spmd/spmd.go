@@ -95,9 +95,11 @@ func (g Goroutines) Run(body func(c *collective.Comm) error) error {
 	return w.Run(recovered(body))
 }
 
-// recovered returns body with its panics converted to errors.
+// recovered returns body with its panics converted to errors. So are accesses to memory that does
+// not exist, with an address that has changed in memory: they would end all ranks of the process.
 func recovered(body func(c *collective.Comm) error) func(c *collective.Comm) error {
 	return func(c *collective.Comm) (err error) {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		defer func() {
 			if p := recover(); p != nil {
 				err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())

@@ -5,7 +5,6 @@ package trainer
 // a change, all ranks compute the step again from the same rows.
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -23,7 +22,8 @@ type activationGuard struct {
 	alarms   *alarms
 	period   int // steps between those that are guarded; 0: none is
 
-	tries int // attempts of the current step that found changes
+	found []string // what else has changed, in the current attempt
+	tries int      // attempts of the current step that found changes
 }
 
 // maxDamaged bounds the attempts of a step that find changed memory.
@@ -49,32 +49,44 @@ func (g *activationGuard) meet() error {
 	return g.comm.Barrier()
 }
 
-// check compares the gradients of weights that several ranks have, or of those that only this rank
-// has, with what the passes of this step have left.
-func (g *activationGuard) check(own bool) {
+// check compares the gradients of weights that several ranks have with what the passes of this step
+// have left. After they are summed, it compares what other ranks have read of them, and the
+// gradients of weights that only this rank has.
+func (g *activationGuard) check(summed bool) {
 	if !g.on() {
 		return
 	}
 	for _, m := range g.models {
+		if summed {
+			m.CheckLoads()
+		}
 		for i, group := range m.Groups {
-			if (group.Ranks == nil) == own {
+			switch {
+			case summed:
 				m.CheckGrad(g.ex, i)
+			case group.Ranks != nil:
+				m.CheckGrad(g.ex, i)
+				group.SealSums(g.ex)
 			}
 		}
 	}
 }
 
-// damage is Model.Damage of the first model that has changed.
-func (g *activationGuard) damage() (what int) {
+// damage names what has changed of this rank in the current attempt; empty if nothing has.
+func (g *activationGuard) damage() string {
+	what := g.found
 	for _, m := range g.models {
-		what = cmp.Or(what, m.Damage())
+		if d := m.Damage(); d != 0 {
+			what = append(what[:len(what):len(what)], m.DescribeDamage(d))
+			break
+		}
 	}
-	return what
+	return strings.Join(what, ", ")
 }
 
 // damaged returns 1 if memory of this rank has changed in the current attempt, and 0 otherwise.
 func (g *activationGuard) damaged() float64 {
-	if g.damage() != 0 {
+	if g.damage() != "" {
 		return 1
 	}
 	return 0
@@ -86,14 +98,15 @@ func (g *activationGuard) judge(a attempt) (again bool, err error) {
 	if a.totals.damaged == 0 {
 		return false, nil
 	}
-	all := make([]int64, g.comm.Size())
-	if err := collective.AllGather(g.comm, all, []int64{int64(g.damage())}); err != nil {
+	all, err := gatherTexts(g.comm, g.damage())
+	if err != nil {
 		return false, fmt.Errorf("comparing damage: %w", err)
 	}
+	g.found = g.found[:0]
 	var what []string
 	for rank, d := range all {
-		if d != 0 {
-			what = append(what, fmt.Sprintf("%s of rank %d", g.models[0].DescribeDamage(int(d)), rank))
+		if d != "" {
+			what = append(what, fmt.Sprintf("%s of rank %d", d, rank))
 		}
 	}
 	list := strings.Join(what, "; ")

@@ -64,7 +64,7 @@ func (b *balancer) balance(move bool) (imbalance float64, err error) {
 		if move {
 			route.Balance(b.load(route.Layer))
 		} else {
-			clear(route.Load)
+			route.Reset()
 		}
 	}
 	return imbalance, nil
@@ -73,7 +73,7 @@ func (b *balancer) balance(move bool) (imbalance float64, err error) {
 // discard drops the loads of an attempt that will be repeated.
 func (b *balancer) discard() {
 	for _, route := range b.routings {
-		clear(route.Load)
+		route.Reset()
 	}
 }
 

@@ -21,6 +21,7 @@ type dataLoader struct {
 	separator int32 // the token that ends a document
 	// [sequences of this rank, seq+1] of the current step, pass after pass
 	rows    []int32
+	sum     uint64  // checksum of rows
 	inputs  []int32 // [sequences per pass, seq]
 	targets []int32
 	// position at which each input's document begins; nil: attention is not restricted to documents
@@ -42,10 +43,26 @@ func newDataLoader(cfg Config, text *datasets.Loader, separator int32, ranks int
 	return d
 }
 
-// load loads this rank's part of the next global batch.
-func (d *dataLoader) load(ex *tensor.Exec) error {
+// load loads this rank's part of the global batch that follows some tokens. again says that memory
+// has changed: what was read ahead may be wrong.
+func (d *dataLoader) load(ex *tensor.Exec, tokens int64, again bool) error {
 	defer ex.Enter(ex.Enter(profile.Data))
-	return d.loader.Next(d.rows)
+	d.loader.Continue(d.position(tokens), again)
+	err := d.loader.Next(d.rows)
+	d.sum = datasets.Checksum(d.rows)
+	return err
+}
+
+// position returns the position of the loader after some tokens.
+func (d *dataLoader) position(tokens int64) int64 { return tokens / int64(d.seq) }
+
+// intact reports whether the rows are those that were loaded.
+func (d *dataLoader) intact() bool { return datasets.Checksum(d.rows) == d.sum }
+
+// constants lists the memory that does not change.
+func (d *dataLoader) constants(list func(name string, values ...any)) {
+	list("the settings of the loader", &d.seq, &d.batch, &d.separator)
+	list("the settings of the loader", d.loader.Constants()...)
 }
 
 // micro returns the maximum number of sequences per pass.

@@ -27,6 +27,19 @@ func BenchmarkGuards(b *testing.B) {
 	})
 }
 
+// BenchmarkAllGuards compares steps with all guards with steps without any.
+func BenchmarkAllGuards(b *testing.B) {
+	compareGuarded(b, func(r *rank, on int) {
+		r.memory.period, r.activations.period = on, on
+		if on == 1 {
+			r.optim.Seal()
+			return
+		}
+		r.memory.taken = false
+		r.optim.Unseal()
+	})
+}
+
 // BenchmarkGuardActivations compares steps whose activations and gradients are sealed with steps in
 // which they are not.
 func BenchmarkGuardActivations(b *testing.B) {
@@ -63,6 +76,8 @@ func compareGuarded(b *testing.B, guard func(r *rank, on int)) {
 				for i := range 4 * b.N {
 					on := i / 2 % 2
 					guard(r, on)
+					r.constants.on = on == 1
+					r.constants.begin()
 					if err := c.Barrier(); err != nil {
 						return err
 					}

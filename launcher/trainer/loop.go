@@ -75,6 +75,7 @@ func (r *rank) prologue() (err error) {
 			return err
 		}
 	}
+	r.constants.next()
 	if err := r.sampleIfDue(); err != nil {
 		return err
 	}

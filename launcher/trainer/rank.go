@@ -29,6 +29,7 @@ type rank struct {
 	gradients   *gradientGuard
 	memory      *memoryGuard
 	stateGuard  *stateGuard
+	constants   *constantGuard
 	vault       *stateVault
 	evaluator   *evaluator
 	checkpoints *checkpointer
@@ -87,7 +88,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	r.gradients = &gradientGuard{Guard: cfg.Guard, comm: c, ex: ex, optim: r.optim, progress: &r.progress, alarms: r.alarms}
 	r.activations = &activationGuard{comm: c, ex: ex, models: r.models(), progress: &r.progress, alarms: r.alarms, period: cfg.Guard.Activations}
 	r.memory = &memoryGuard{comm: c, peers: r.mesh.World, layout: r.mesh.Layout, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
-	r.stateGuard = &stateGuard{on: cfg.Guard.Memory > 0, comm: c, state: r.trainState, optim: r.optim, progress: &r.progress, vault: r.vault, alarms: r.alarms}
+	r.stateGuard = &stateGuard{on: cfg.Guard.Memory > 0, comm: c, optim: r.optim, progress: &r.progress, vault: r.vault, alarms: r.alarms}
 	if err := r.addObservers(); err != nil {
 		return nil, err
 	}
@@ -100,10 +101,10 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	}
 	r.vault.begun = r.progress.Step
 	r.stateGuard.begin()
-	if err := r.stateGuard.counted(); err != nil {
-		return nil, err
-	}
 	r.memory.take(r.progress.Step)
+	r.constants = newConstantGuard(r)
+	r.stateGuard.constants = r.constants
+	r.constants.begin()
 	return r, c.Barrier() // take says why
 }
 
@@ -189,9 +190,6 @@ func (r *rank) addTasks() error {
 // storeState stores the state after the last step in the vault, where it survives this process. It
 // stores the record of the step first.
 func (r *rank) storeState() error {
-	if err := r.stateGuard.counted(); err != nil {
-		return err
-	}
 	if !r.vault.heals() {
 		return r.watch.recorder.show()
 	}

@@ -50,6 +50,18 @@ type runState struct {
 	meta, config sealedText // progress, config.toml
 }
 
+// sealedText is a text with the seal that it had when it was made.
+type sealedText struct {
+	text []byte
+	seal uint64
+}
+
+// sealText returns the JSON of x with its seal.
+func sealText(x any) (sealedText, error) {
+	text, err := json.Marshal(x)
+	return sealedText{text, seal.Of(text)}, err
+}
+
 // pendingSave is a save whose result is not reported yet.
 type pendingSave struct {
 	state runState

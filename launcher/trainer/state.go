@@ -24,13 +24,13 @@ type trainState struct {
 	balancer *balancer
 	data     *dataLoader
 	progress progress
-	sealed   struct{ progress, positions sealedText } // since the last step; empty: not guarded
 }
 
 // snapshot returns the progress with the positions of optimizer and loader.
 func (s *trainState) snapshot() progress {
 	p := s.progress
 	p.OptimizerSteps, p.Loader = s.optim.Steps(), s.data.loader.State()
+	p.Loader.Pos = s.data.position(p.Tokens)
 	p.Recent = slices.Clone(p.Recent)
 	return p
 }

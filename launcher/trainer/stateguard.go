@@ -15,14 +15,14 @@ import (
 
 // stateGuard reports what the optimizers of all ranks have found.
 type stateGuard struct {
-	on       bool
-	comm     *collective.Comm
-	state    *trainState
-	optim    *optim.Optimizer
-	progress *progress
-	vault    *stateVault
-	alarms   *alarms
-	read     []string // vectors that had changed when they were read, and were read again
+	on        bool
+	comm      *collective.Comm
+	optim     *optim.Optimizer
+	constants *constantGuard
+	progress  *progress
+	vault     *stateVault
+	alarms    *alarms
+	read      []string // vectors that had changed when they were read, and were read again
 }
 
 // begin starts to guard the state as it is, unless it is guarded.
@@ -30,14 +30,6 @@ func (g *stateGuard) begin() {
 	if g.on && !g.optim.Sealed() {
 		g.optim.Seal()
 	}
-}
-
-// counted seals what has changed when a step was counted.
-func (g *stateGuard) counted() error {
-	if !g.on {
-		return nil
-	}
-	return g.state.sealProgress()
 }
 
 // digests returns the checksums of the newest state; nil if it is not guarded.
@@ -77,11 +69,17 @@ func (g *stateGuard) agree(updated bool) (progress bool, err error) {
 	}
 	repaired, lost := g.optim.Changes()
 	repaired, g.read = append(g.read, repaired...), nil
-	switch restored, gone := g.state.checkProgress(!updated); {
-	case restored:
+	check := g.constants.between
+	if updated {
+		check = g.constants.update.check
+	}
+	switch changed, err := check(); {
+	case err != nil:
+		return false, err
+	case updated:
+		lost = append(lost, changed...)
+	case len(changed) > 0:
 		repaired = append(repaired, progressName)
-	case gone:
-		lost = append(lost, progressName)
 	}
 	all, err := gatherTexts(g.comm, stateFinding(repaired, lost))
 	if err != nil {

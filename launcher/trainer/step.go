@@ -22,7 +22,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	fault.Point(fault.BeforeStep)
 
 	// Load: this rank's share of the global batch.
-	if err := r.data.load(r.ex); err != nil {
+	if err := r.data.load(r.ex, r.progress.Tokens, false); err != nil {
 		return fail(err)
 	}
 
@@ -52,7 +52,9 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 			return fail(err)
 		}
 		if verdict == computeAgain {
-			r.discard()
+			if err := r.discard(); err != nil {
+				return fail(err)
+			}
 		}
 	}
 	used := verdict == useGradients
@@ -76,7 +78,11 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	if err != nil {
 		return fail(err)
 	}
+	if _, err := r.constants.progress.check(); err != nil {
+		return fail(err)
+	}
 	s = r.count(a, used, lr, imbalance)
+	r.constants.next()
 	r.checkpoints.timeIsUp = a.totals.save > 0
 	r.memory.takeBiases()
 
@@ -102,6 +108,9 @@ func (r *rank) reduce(ctx context.Context, local totals) (a attempt, err error) 
 		return a, err
 	}
 	r.activations.check(true)
+	if err := r.checkConstants(); err != nil {
+		return a, err
+	}
 	local.damaged = r.activations.damaged()
 	if ctx.Err() != nil {
 		local.stop = 1
@@ -131,11 +140,12 @@ func (r *rank) judge(a attempt) (gradientVerdict, error) {
 	return verdict, err
 }
 
-// discard drops what an attempt has left behind.
-func (r *rank) discard() {
+// discard drops what an attempt has left behind, and loads the rows again.
+func (r *rank) discard() error {
 	r.optim.Discard()
 	r.balancer.discard()
 	r.watch.operands.discard()
+	return r.data.load(r.ex, r.progress.Tokens, true)
 }
 
 // count adds a step to the progress and describes it. used says whether it has changed the weights.

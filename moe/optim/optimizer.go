@@ -73,6 +73,21 @@ func divide(shards []shard) {
 	}
 }
 
+// Constants lists the memory that does not change while the optimizer is used, with a name: slices,
+// and pointers to values. It leaves out the elements of the state.
+func (o *Optimizer) Constants(list func(name string, values ...any)) {
+	list("the settings of the optimizer", &o.ClipNorm, &o.copies, &o.averages)
+	for i := range o.shards {
+		s := &o.shards[i]
+		list("the shards of the optimizer", &s.rule, &s.begin, &s.end, &s.last, &s.lo, &s.hi, s.spans, &s.division, &s.states)
+	}
+}
+
+// Counters lists the memory that Apply, Skip, Use and SetSteps change, in the same way.
+func (o *Optimizer) Counters(list func(name string, values ...any)) {
+	list("the counters of the optimizer", &o.steps, &o.now)
+}
+
 // Init sets the master weights to the model's initial ones and publishes them.
 func (o *Optimizer) Init(seed uint64) error {
 	for p := range o.Pieces {
