@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"spmoe/launcher/record"
+	"spmoe/launcher/report"
 	"spmoe/launcher/system"
 )
 
@@ -71,9 +72,18 @@ func (c *runClaim) takeFree(name string) (path string, err error) {
 }
 
 // begin prepares the claimed folder for a run that continues from a checkpoint; empty: a new one. A
-// new run does not replace the record of an earlier one: it warns if there was one.
+// new run does not replace the record of an earlier one, and one that continues moves damaged lines
+// out of its record. Both are said.
 func (c *runClaim) begin(from string) error {
-	if err := c.lock.Check(); c.lock == nil || from != "" || err != nil {
+	if err := c.lock.Check(); c.lock == nil || err != nil {
+		return err
+	}
+	if from != "" {
+		lines, now, err := record.Repair(c.folder)
+		if lines > 0 {
+			fmt.Fprintf(c.warn, "launcher: NOTE: the record of %s has %s, now in %s: the run goes on without them\n",
+				c.folder, report.Plural(lines, "damaged line"), filepath.Base(now))
+		}
 		return err
 	}
 	now, err := record.SetAside(c.folder)

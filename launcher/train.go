@@ -308,6 +308,9 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer, cl
 	if cfg, err = resolveRun(trainDefaults, f.config, text, given); err != nil {
 		return cfg, "", err
 	}
+	if err := cfg.MakeAbsolute(); err != nil {
+		return cfg, "", err
+	}
 	if f.allowChanges && !f.resume {
 		return cfg, "", errors.New("--allow-changes is for --resume: leave it out, or add --resume")
 	}
@@ -351,6 +354,9 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer, cl
 	}
 	before := cfg
 	apply(&cfg, given)
+	if err := errors.Join(before.MakeAbsolute(), cfg.MakeAbsolute()); err != nil {
+		return cfg, "", err
+	}
 	if !late {
 		f.noteRuns(run, from)
 		err = f.compare(before, cfg, from)
@@ -381,9 +387,10 @@ func sameConfig(text []byte, cfg trainer.Config) bool {
 		return false
 	}
 	saved.SaveEvery, saved.SaveRetry = cfg.SaveEvery, cfg.SaveRetry
+	relative := saved.MakeAbsolute() // in runs of earlier versions
 	has, failed := trainer.ConfigTOML(saved)
 	want, err := trainer.ConfigTOML(cfg)
-	return failed == nil && err == nil && bytes.Equal(has, want)
+	return errors.Join(relative, failed, err) == nil && bytes.Equal(has, want)
 }
 
 // savedDefaults returns the defaults of the configuration in a checkpoint. Versions that did not

@@ -112,7 +112,7 @@ const (
 // last line.
 func ReadEvents(run string) (events []spmd.Event, err error) {
 	path := filepath.Join(run, EventsFile)
-	file, _, err := system.OpenRegular(path)
+	file, err := system.OpenOwn(run, EventsFile, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
