@@ -20,8 +20,8 @@ const TokenizerFile = "tokenizer.json"
 // tiktokenPrefix is the prefix of the names of tiktoken's encodings.
 const tiktokenPrefix = "tiktoken:"
 
-// inFile reports whether a tokenizer of that name is in a file. The others are built in.
-func inFile(name string) bool {
+// TokenizerInFile reports whether a tokenizer of that name is in a file. The others are built in.
+func TokenizerInFile(name string) bool {
 	return name != "" && name != Bytes{}.Name() && !strings.HasPrefix(name, tiktokenPrefix)
 }
 
@@ -33,7 +33,7 @@ func OpenTokenizer(name string) (Tokenizer, error) {
 	if encoding, ok := strings.CutPrefix(name, tiktokenPrefix); ok {
 		return opened(bpe.Tiktoken(encoding))
 	}
-	if !inFile(name) {
+	if !TokenizerInFile(name) {
 		return Bytes{}, nil
 	}
 	path := name
@@ -65,7 +65,7 @@ func opened(t *bpe.Tokenizer, err error) (Tokenizer, error) {
 // run, of one of its checkpoints, or of a model converted from it. The folder's own copy takes
 // precedence over the file of that name.
 func RunTokenizer(folder, name string) (Tokenizer, error) {
-	if !inFile(name) {
+	if !TokenizerInFile(name) {
 		return OpenTokenizer(name)
 	}
 	own := filepath.Join(folder, TokenizerFile)
@@ -77,7 +77,7 @@ func RunTokenizer(folder, name string) (Tokenizer, error) {
 
 // TokenizerCopy returns the content of [TokenizerFile] for a run; nil if the name is sufficient.
 func TokenizerCopy(t Tokenizer, name string) ([]byte, error) {
-	if !inFile(name) {
+	if !TokenizerInFile(name) {
 		return nil, nil
 	}
 	return TokenizerJSON(t)

@@ -144,7 +144,7 @@ func (t *tokenFile) fits(with Tokenizer, name string) error {
 }
 
 // inName reports whether the name of the tokenizer suffices to open it.
-func (t *tokenFile) inName() bool { return !inFile(t.tokenizer) }
+func (t *tokenFile) inName() bool { return !TokenizerInFile(t.tokenizer) }
 
 // TokenizerOf returns the tokenizer of the first token file at paths, as a name for
 // [OpenTokenizer]: that of a built-in tokenizer, or the path of the token file if it carries its

@@ -208,7 +208,7 @@ func (w *tokenWriter) write(path string) (err error) {
 		keyTrain, digest(train, name), keyHeldOut, digest(heldOut, name),
 		keyTrainBytes, number(w.sides[0].Bytes), keyHeldOutBytes, number(w.sides[1].Bytes),
 	}
-	if inFile(name) {
+	if TokenizerInFile(name) {
 		if file, err := TokenizerJSON(w.tokenizer); err == nil && len(file) <= mostCarried {
 			metadata = append(metadata, keyFile, string(file))
 		}

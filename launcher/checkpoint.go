@@ -90,7 +90,15 @@ func listCheckpoints(out io.Writer, runs []string) error {
 			fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\n", filepath.Join(run, e.Name), e.Step, e.Time.Format(time.DateTime), system.Bytes(e.Bytes), ranks, e.State())
 		}
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, run := range runs {
+		if several := checkpoint.Several(run); several != "" {
+			fmt.Fprintf(out, "%s has checkpoints of several runs (%s)\n", run, several)
+		}
+	}
+	return nil
 }
 
 // verifyCheckpoints reads every byte of checkpoints, or of all checkpoints of runs. It changes

@@ -11,6 +11,7 @@ import (
 
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
 )
 
 // logWriter passes on what is written until that fails, and discards the rest. It never returns an
@@ -40,9 +41,9 @@ func (w *logWriter) Write(b []byte) (int, error) {
 }
 
 // recordLoss makes the loss of the log an event of the run in a folder.
-func (w *logWriter) recordLoss(folder string) {
+func (w *logWriter) recordLoss(folder string, held *system.FolderLock) {
 	w.lost = func(err error) {
-		events := record.EventLog{Folder: folder}
+		events := record.EventLog{Folder: folder, Held: held}
 		events.Add(spmd.Event{Time: time.Now(), Kind: spmd.Alarm, Rank: -1, Step: -1,
 			Reason: fmt.Sprintf("the log cannot be printed any more, the run goes on without it: %v", err)})
 		events.Close() // without log and events, there is nothing left to say it to

@@ -80,7 +80,7 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	if err != nil {
 		return err
 	}
-	claim := &runClaim{wanted: f.seeds.simulate == 0}
+	claim := &runClaim{wanted: f.seeds.simulate == 0, warn: env.errOut}
 	defer claim.release()
 	c, err := f.comparison(given, claim)
 	if err != nil {
@@ -174,7 +174,11 @@ func (f *compareFlags) finish(c *convergence.Comparison, result convergence.Resu
 // writeFigures writes the result, its page and its plots. It runs after each look, so that a
 // comparison that is stopped later leaves those of the last one.
 func writeFigures(c *convergence.Comparison, result convergence.Result) error {
-	if err := figures.Write(c.Out, result); err != nil {
+	err := c.Held.Check()
+	if err == nil {
+		err = figures.Write(c.Out, result)
+	}
+	if err != nil {
 		return failure{fmt.Errorf("writing the report: %w", err), exitFailed}
 	}
 	return nil
@@ -217,7 +221,7 @@ func (f *compareFlags) comparison(given []assignment, claim *runClaim) (*converg
 		return nil, err
 	}
 	return &convergence.Comparison{
-		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Varied: f.vary.texts(), Out: out, Jobs: f.jobs, KeepState: f.keepState, Decompose: f.decompose,
+		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Varied: f.vary.texts(), Out: out, Held: claim.lock, Jobs: f.jobs, KeepState: f.keepState, Decompose: f.decompose,
 	}, nil
 }
 
@@ -225,14 +229,15 @@ func (f *compareFlags) comparison(given []assignment, claim *runClaim) (*converg
 // otherwise in processes of the train command.
 func (f *compareFlags) starter(env env) convergence.Start {
 	return func(ctx context.Context, job *trainer.Job, s convergence.Settings) error {
-		claim := &runClaim{wanted: true}
+		claim := &runClaim{wanted: true, warn: env.errOut}
 		defer claim.release()
 		if err := claim.take(s.Config.Out); err != nil {
 			return err
 		}
-		if err := claim.begin(s.From, env.errOut); err != nil {
+		if err := claim.begin(s.From); err != nil {
 			return err
 		}
+		job.Folder = claim.lock
 		runEnv := env
 		if f.ranks.kind == "process" {
 			ranks, err := f.processes(s, &runEnv)
@@ -241,12 +246,12 @@ func (f *compareFlags) starter(env env) convergence.Start {
 			}
 			defer ranks.Close()
 		}
-		side, err := (&sideTaskFlags{}).start(s.Config, env)
+		side, err := (&sideTaskFlags{}).start(s.Config, claim.lock, env)
 		if err != nil {
 			return err
 		}
 		defer side.end()
-		err = f.ranks.run(ctx, runEnv, jobResources(job, s.Config.Out), nil, func(w spmd.World) error { return job.Run(ctx, w) })
+		err = f.ranks.run(ctx, runEnv, jobResources(job, s.Config.Out), []string{"--lock", claim.lock.Identity()}, func(w spmd.World) error { return job.Run(ctx, w) })
 		if e := (failure{}); errors.As(err, &e) && e.code == exitInterrupted {
 			return trainer.ErrInterrupted
 		}

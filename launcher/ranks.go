@@ -144,11 +144,12 @@ type resources struct {
 	heap   int64  // bytes of shared memory per rank
 	vault  int64  // bytes per rank that survive its process
 	folder string // of the run
+	held   *system.FolderLock
 }
 
 // jobResources returns the resources of a training job.
 func jobResources(job *trainer.Job, folder string) resources {
-	return resources{job.Heap(), job.Vault(), folder}
+	return resources{job.Heap(), job.Vault(), folder, job.Folder}
 }
 
 // run runs a job. It runs here if the ranks are goroutines or if this process is a rank. Otherwise
@@ -199,7 +200,7 @@ func (f *rankFlags) launch(ctx context.Context, env env, needs resources, more [
 		return err
 	}
 	debug.FreeOSMemory() // the ranks need it
-	events := record.EventLog{Folder: needs.folder}
+	events := record.EventLog{Folder: needs.folder, Held: needs.held}
 	err := (&spmd.Processes{
 		Ranks: f.count, Args: append(more, env.commandLine...), Heap: f.heapOf(needs), Vault: needs.vault, Tag: f.tag, Bind: f.bind == "core", Stacks: f.stacks,
 		Expected: []int{exitInterrupted}, Out: env.out, Err: env.errOut,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"math"
 	"os"
@@ -299,5 +300,50 @@ func TestProfile(t *testing.T) {
 	refuse(t, exitUsage, tiny(data, "--steps", "1", "--cpuprofile", "none/cpu.out"), "none/cpu.out")
 	if got := launchTo(context.Background(), io.Discard, tiny(data, "--steps", "1")...); got.code != exitOK {
 		t.Errorf("the next run ends with %d: %s", got.code, got.errOut)
+	}
+}
+
+// A run that was started with relative paths is resumed from another working directory.
+func TestResumeFromOtherDirectory(t *testing.T) {
+	data, dir := text(t), t.TempDir()
+	t.Chdir(dir)
+	if err := os.Rename(data, "text"); err != nil {
+		t.Fatal(err)
+	}
+	succeed(t, "data", "train-tokenizer", "--data", "text", "--vocab", "300", "--out", "tokenizer.json")
+	args := tiny("text@2", "--tokenizer", "tokenizer.json", "--steps", "3", "--record-routes", "--out", "run")
+	succeed(t, args...)
+	if out := succeed(t, args...); !strings.Contains(out, "run is complete") {
+		t.Errorf("the same command again prints %s", out)
+	}
+	succeed(t, tiny("text@2", "--init-from", "run", "--replay-routes", "run/routes.arrow", "--steps", "2", "--out", "second")...)
+	t.Chdir(t.TempDir())
+	succeed(t, "train", "--resume", "--steps", "4", "--out", filepath.Join(dir, "run"))
+	succeed(t, "train", "--resume", "--steps", "3", "--out", filepath.Join(dir, "second"))
+}
+
+// A damaged line in the record of a run does not stop it, and a link in place of the record is not
+// followed.
+func TestResumeWithDamagedRecord(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	args := tiny(data, "--steps", "3", "--out", "run")
+	succeed(t, args...)
+	record, err := os.ReadFile("run/metrics.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, "run/metrics.jsonl", "{\"step\":{\"step\":-1}}\n"+string(record)+"\n")
+	resume := []string{"train", "--resume", "--steps", "4", "--out", "run"}
+	if got := launch(resume...); got.code != exitOK || !strings.Contains(got.errOut, "the record of run has 2 damaged lines, now in metrics.jsonl.bad") {
+		t.Errorf("exit code %d: %s", got.code, got.errOut)
+	}
+	succeed(t, "report", "run")
+	secret := write(t, filepath.Join(t.TempDir(), "secret"), "@precious\n")
+	if err := errors.Join(os.Remove("run/metrics.jsonl"), os.Symlink(secret, "run/metrics.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	if got := launch("train", "--resume", "--steps", "5", "--out", "run"); got.code != exitUsage || !strings.Contains(got.errOut, "run/metrics.jsonl: not a regular file") || strings.Contains(got.errOut, "@") {
+		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
 }

@@ -55,7 +55,7 @@ func (f *runFlags) run(ctx context.Context, env env) error {
 	if err := r.identify(ctx); err != nil {
 		return r.stopped(ctx, err)
 	}
-	claim := &runClaim{wanted: true}
+	claim := &runClaim{wanted: true, warn: env.errOut}
 	defer claim.release()
 	if err := claim.take(r.file.Out); err != nil {
 		return err
@@ -63,6 +63,7 @@ func (f *runFlags) run(ctx context.Context, env env) error {
 	if r.job, err = stages.Open(r.file.Out, r.tell); err != nil {
 		return err
 	}
+	r.job.Held = claim.lock
 	if err := r.all(ctx); err != nil {
 		return r.stopped(ctx, err)
 	}
@@ -122,6 +123,14 @@ func (r *fileRun) tell(stage, what string) {
 		what = ": " + what
 	}
 	fmt.Fprintf(r.env.out, "-- %s%s\n", stage, what)
+}
+
+// write writes a file of the run.
+func (r *fileRun) write(name string, content []byte) error {
+	if err := r.job.Held.Check(); err != nil {
+		return err
+	}
+	return system.WriteFile(r.in(name), content)
 }
 
 // in returns the path of a file of the run.

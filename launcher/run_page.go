@@ -30,7 +30,7 @@ func (r *fileRun) writePage(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return system.WriteFile(r.in(pageFile), page)
+	return r.write(pageFile, page)
 }
 
 // links returns the files of the run that exist.

@@ -127,7 +127,7 @@ func (r *fileRun) trainModel(ctx context.Context) (err error) {
 		Name: "train", Inputs: []any{r.done.tokens, config}, Files: []string{modelFolder}, Resumes: true,
 		Run: func(ctx context.Context) (trainOutcome, error) {
 			text := fmt.Appendf(nil, "out = %q\ndata = [%q]\n%s", r.in(modelFolder), r.in(tokensFile), r.train)
-			if err := system.WriteFile(r.in(trainFile), text); err != nil {
+			if err := r.write(trainFile, text); err != nil {
 				return trainOutcome{}, err
 			}
 			f := &trainFlags{}
@@ -205,7 +205,7 @@ func (r *fileRun) generate(ctx context.Context) (err error) {
 			if err := f.run(ctx, env); err != nil {
 				return "", err
 			}
-			return text.String(), system.WriteFile(r.in(sampleFile), text.Bytes())
+			return text.String(), r.write(sampleFile, text.Bytes())
 		},
 	})
 	return err

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"spmoe/launcher/record"
+	"spmoe/launcher/report"
 	"spmoe/launcher/system"
 )
 
@@ -21,6 +22,7 @@ const runsFolder = "runs"
 // claims nothing: it is that of rank processes, whose launcher has the claim, and of dry runs.
 type runClaim struct {
 	wanted bool
+	warn   io.Writer
 	folder string
 	lock   *system.FolderLock
 }
@@ -36,6 +38,9 @@ func (c *runClaim) take(folder string) (err error) {
 		return fmt.Errorf("%w: wait until it ends, or give another --out", err)
 	} else if err != nil {
 		return fmt.Errorf("--out %s: %w: give --out a folder that you can write to", folder, err)
+	}
+	if err := c.lock.Unlocked(); err != nil {
+		fmt.Fprintf(c.warn, "launcher: NOTE: the file system of %s has no locks (%v): two runs that are given this folder are not kept apart\n", folder, err)
 	}
 	return nil
 }
@@ -67,14 +72,23 @@ func (c *runClaim) takeFree(name string) (path string, err error) {
 }
 
 // begin prepares the claimed folder for a run that continues from a checkpoint; empty: a new one. A
-// new run does not replace the record of an earlier one. warn is told if there was one.
-func (c *runClaim) begin(from string, warn io.Writer) error {
-	if c.lock == nil || from != "" {
-		return nil
+// new run does not replace the record of an earlier one, and one that continues moves damaged lines
+// out of its record. Both are said.
+func (c *runClaim) begin(from string) error {
+	if err := c.lock.Check(); c.lock == nil || err != nil {
+		return err
+	}
+	if from != "" {
+		lines, now, err := record.Repair(c.folder)
+		if lines > 0 {
+			fmt.Fprintf(c.warn, "launcher: NOTE: the record of %s has %s, now in %s: the run goes on without them\n",
+				c.folder, report.Plural(lines, "damaged line"), filepath.Base(now))
+		}
+		return err
 	}
 	now, err := record.SetAside(c.folder)
 	if err == nil && now != "" {
-		fmt.Fprintf(warn, "launcher: %s has the record of an earlier run without a checkpoint: it is now %s\n", c.folder, filepath.Base(now))
+		fmt.Fprintf(c.warn, "launcher: %s has the record of an earlier run without a checkpoint: it is now %s\n", c.folder, filepath.Base(now))
 	}
 	return err
 }

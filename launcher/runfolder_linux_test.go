@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -84,6 +86,56 @@ func TestUnwritableFolder(t *testing.T) {
 				args = tiny(data, args...)
 			}
 			refuse(t, exitUsage, args, "give --out a folder that you can write to")
+		})
+	}
+}
+
+// turns calls the next of its functions when a line has come that has the function's word.
+type turns struct {
+	words []string
+	do    []func() error
+	t     *testing.T
+}
+
+func (w *turns) Write(line []byte) (int, error) {
+	if len(w.do) > 0 && bytes.Contains(line, []byte(w.words[0])) {
+		if err := w.do[0](); err != nil {
+			w.t.Error(err)
+		}
+		w.words, w.do = w.words[1:], w.do[1:]
+	}
+	return len(line), nil
+}
+
+// A run whose folder is renamed writes to no other folder that gets its name, and ends with 74. If
+// its folder comes back, it goes on there.
+func TestRunKeepsItsFolder(t *testing.T) {
+	data := text(t)
+	for _, kind := range []string{"goroutine", "process"} {
+		t.Run(kind, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Chdir(dir)
+			succeed(t, tiny(data, "--steps", "4", "--save-every", "3", "--seed", "7", "--out", "other")...)
+			args := tiny(data, "-np", "2", "--ranks", kind, "--steps", "200", "--save-every", "50", "--keep", "2", "--log-every", "1", "--out", "run", "--save-retry", "0s")
+			var before map[string]string
+			swap := func() error {
+				err := errors.Join(os.Rename("run", "old"), os.Rename("other", "run"))
+				before = files(t, "run")
+				return err
+			}
+			got := launchTo(context.Background(), &turns{[]string{"step:"}, []func() error{swap}, t}, args...)
+			if got.code != exitUnsaved || !strings.Contains(got.errOut, "run was moved, to "+filepath.Join(dir, "old")+": nothing is written there until it is moved back") {
+				t.Errorf("exit code %d: %s", got.code, got.errOut)
+			}
+			same(t, files(t, "run"), before)
+
+			if err := errors.Join(os.RemoveAll("old"), os.RemoveAll("run")); err != nil {
+				t.Fatal(err)
+			}
+			away, back := func() error { return os.Rename("run", "old") }, func() error { return os.Rename("old", "run") }
+			if got := launchTo(context.Background(), &turns{[]string{"step:", "was not saved"}, []func() error{away, back}, t}, args...); got.code != exitOK {
+				t.Errorf("moved back: exit code %d: %s", got.code, got.errOut)
+			}
 		})
 	}
 }

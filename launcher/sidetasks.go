@@ -47,6 +47,7 @@ const updateEvery = 2 * time.Second
 type sideTasks struct {
 	flags  *sideTaskFlags
 	cfg    trainer.Config
+	held   *system.FolderLock // the run's folder
 	errOut io.Writer
 	server *web.Server // nil without --http
 	stop   chan struct{}
@@ -56,7 +57,7 @@ type sideTasks struct {
 
 // start begins the side tasks of a run. The caller must call end when the run ends. In a rank
 // process it returns nil, on which end may be called too.
-func (f *sideTaskFlags) start(cfg trainer.Config, env env) (*sideTasks, error) {
+func (f *sideTaskFlags) start(cfg trainer.Config, held *system.FolderLock, env env) (*sideTasks, error) {
 	if (f.pprof || f.stay) && f.http == "" {
 		return nil, errors.New("--http-pprof and --http-stay need --http: add --http ADDR")
 	}
@@ -67,7 +68,7 @@ func (f *sideTaskFlags) start(cfg trainer.Config, env env) (*sideTasks, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &sideTasks{flags: f, cfg: cfg, errOut: env.errOut, stop: make(chan struct{})}
+	t := &sideTasks{flags: f, cfg: cfg, held: held, errOut: env.errOut, stop: make(chan struct{})}
 	if f.http != "" {
 		if t.server, err = web.Listen(web.Config{Address: f.http, Run: cfg.Out, Connections: pageConnections(), Pprof: f.pprof}); err != nil {
 			return nil, fmt.Errorf("--http: %w", err)
@@ -118,7 +119,9 @@ func (t *sideTasks) follow(name string, open func(fresh bool) derived) {
 			to, err = open(false), nil
 		}
 		if err == nil {
-			err = to.Update()
+			if err = t.held.Check(); err == nil {
+				err = to.Update()
+			}
 		}
 	}
 	if err = errors.Join(err, to.Close()); err != nil {
@@ -134,7 +137,11 @@ func (t *sideTasks) end() {
 	close(t.stop)
 	t.files.Wait()
 	if t.flags.report {
-		if err := overview.Write(t.cfg.Out); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := t.held.Check()
+		if err == nil {
+			err = overview.Write(t.cfg.Out)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.warn("the report was not written: %v", err)
 		}
 	}

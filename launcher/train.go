@@ -38,6 +38,7 @@ type trainFlags struct {
 	trace   string
 	ratios  bool
 	project string
+	lock    string
 	side    sideTaskFlags
 	given   *[]assignment
 
@@ -63,6 +64,7 @@ func (f *trainFlags) define(fs *flag.FlagSet) action {
 	fs.StringVar(&f.cpuFile, "cpuprofile", "", "`FILE` write a CPU profile for go tool pprof to FILE")
 	fs.StringVar(&f.trace, "trace", "", "`steps=A..B` write a Perfetto timeline of steps A to B to OUT/trace.json")
 	fs.BoolVar(&f.ratios, "record-ratios", false, "measure routing and the breakdown of time, and write OUT/ratios.json for project --ratios")
+	fs.StringVar(&f.lock, "lock", "", internal+"identity of the launcher's lock of --out")
 	fs.StringVar(&f.project, "project", "", "`GPU` afterwards, project the 671B model onto 256 of these GPUs, with this run's routing")
 	f.side.define(fs)
 	f.given = bind(fs, trainDefaults)
@@ -91,7 +93,7 @@ func (f *trainFlags) runJob(ctx context.Context, env env) error {
 		return err
 	}
 	late := env.member != nil && env.member.Late()
-	claim := &runClaim{wanted: env.reportsJob() && !f.dryRun}
+	claim := &runClaim{wanted: env.reportsJob() && !f.dryRun, warn: env.errOut}
 	defer claim.release()
 	cfg, from, err := f.configure(given, late, env.errOut, claim)
 	if err != nil {
@@ -108,12 +110,19 @@ func (f *trainFlags) runJob(ctx context.Context, env env) error {
 	if err := checkProjection(f.project, cfg); err != nil {
 		return err
 	}
-	shown.log.recordLoss(cfg.Out)
+	held := claim.lock
+	if f.lock != "" {
+		if held, err = system.HoldFolder(cfg.Out, f.lock); err != nil {
+			return err
+		}
+		defer held.Release()
+	}
+	shown.log.recordLoss(cfg.Out, held)
 	prepared()
 	prepared = handleStop(ctx, shown, env, cfg.Out, f.ranks.count)
 	var job *trainer.Job
 	if late {
-		job, err = trainer.Rejoin(cfg, f.ranks.count, shown.Reporter)
+		job, err = trainer.Rejoin(cfg, f.ranks.count, held, shown.Reporter)
 	} else {
 		job, err = trainer.PrepareOn(cfg, f.ranks.count, f.ranks.host(env), from, shown.Reporter)
 	}
@@ -121,6 +130,7 @@ func (f *trainFlags) runJob(ctx context.Context, env env) error {
 		return err
 	}
 	defer job.Close()
+	job.Folder = held
 	if end, ok := job.Complete(); ok && !late {
 		f.display.complete(env.leaderOnly().out, end, cfg)
 		if err := job.Diverged(); err != nil {
@@ -136,7 +146,7 @@ func (f *trainFlags) runJob(ctx context.Context, env env) error {
 	if err := f.observe(job, cfg); err != nil {
 		return err
 	}
-	if err := claim.begin(from, env.errOut); err != nil {
+	if err := claim.begin(from); err != nil {
 		return err
 	}
 	return f.train(ctx, env, shown, job, cfg, prepared)
@@ -149,7 +159,7 @@ func (f *trainFlags) observe(job *trainer.Job, cfg trainer.Config) (err error) {
 		if l, err := cfg.Layout(f.ranks.count); err == nil && l.Replicas() > 1 {
 			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, l.Batch())
 		}
-		job.Routing = routingMeters(cfg)
+		job.Routing = routingMeters(cfg, job.Folder)
 	}
 	if job.Trace, err = parseWindow(f.trace); err == nil && job.Trace.Last > cfg.Steps {
 		err = fmt.Errorf("--trace is %q, but the run has %s: give steps of the run", f.trace, report.Plural(cfg.Steps, "step"))
@@ -160,12 +170,13 @@ func (f *trainFlags) observe(job *trainer.Job, cfg trainer.Config) (err error) {
 // train starts the ranks of a job that is ready, or runs those of this process. It calls prepared
 // before.
 func (f *trainFlags) train(ctx context.Context, env env, shown display, job *trainer.Job, cfg trainer.Config, prepared func() bool) error {
-	side, err := f.side.start(cfg, shown.env)
+	side, err := f.side.start(cfg, job.Folder, shown.env)
 	if err != nil {
 		return err
 	}
 	defer side.end()
 	needed := jobResources(job, cfg.Out)
+	more := append(shown.ranks, "--out", cfg.Out, "--lock", job.Folder.Identity())
 	world, err := f.ranks.here(shown.env, needed)
 	if err != nil {
 		return err
@@ -175,7 +186,7 @@ func (f *trainFlags) train(ctx context.Context, env env, shown display, job *tra
 		if err := job.Close(); err != nil { // the ranks read what they need
 			return err
 		}
-		err = f.ranks.launch(ctx, shown.env, needed, append(shown.ranks, "--out", cfg.Out))
+		err = f.ranks.launch(ctx, shown.env, needed, more)
 	} else {
 		err = f.runHere(ctx, env, job, world, cfg.Out)
 	}
@@ -300,6 +311,9 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer, cl
 	if cfg, err = resolveRun(trainDefaults, f.config, text, given); err != nil {
 		return cfg, "", err
 	}
+	if err := cfg.MakeAbsolute(); err != nil {
+		return cfg, "", err
+	}
 	if f.allowChanges && !f.resume {
 		return cfg, "", errors.New("--allow-changes is for --resume: leave it out, or add --resume")
 	}
@@ -313,6 +327,7 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer, cl
 		}
 		if !late {
 			from, err = sameRun(cfg, warn)
+			f.noteRuns(cfg.Out, from)
 		}
 		return cfg, from, err
 	}
@@ -342,7 +357,11 @@ func (f *trainFlags) configure(given []assignment, late bool, warn io.Writer, cl
 	}
 	before := cfg
 	apply(&cfg, given)
+	if err := errors.Join(before.MakeAbsolute(), cfg.MakeAbsolute()); err != nil {
+		return cfg, "", err
+	}
 	if !late {
+		f.noteRuns(run, from)
 		err = f.compare(before, cfg, from)
 	}
 	cfg.Out = run
@@ -371,9 +390,10 @@ func sameConfig(text []byte, cfg trainer.Config) bool {
 		return false
 	}
 	saved.SaveEvery, saved.SaveRetry = cfg.SaveEvery, cfg.SaveRetry
+	relative := saved.MakeAbsolute() // in runs of earlier versions
 	has, failed := trainer.ConfigTOML(saved)
 	want, err := trainer.ConfigTOML(cfg)
-	return failed == nil && err == nil && bytes.Equal(has, want)
+	return errors.Join(relative, failed, err) == nil && bytes.Equal(has, want)
 }
 
 // savedDefaults returns the defaults of the configuration in a checkpoint. Versions that did not

@@ -43,15 +43,16 @@ func thisMachine(cores int) ratios.Machine {
 // ratioMeter counts where the tokens of one rank go. It is a [trainer.RoutingMeter].
 type ratioMeter struct {
 	*ratios.Meter
-	of  trainer.Routing
-	cfg trainer.Config
+	of   trainer.Routing
+	cfg  trainer.Config
+	held *system.FolderLock // the run's folder
 }
 
 // routingMeters returns a function that creates a rank's meter.
-func routingMeters(cfg trainer.Config) func(trainer.Routing) (trainer.RoutingMeter, error) {
+func routingMeters(cfg trainer.Config, held *system.FolderLock) func(trainer.Routing) (trainer.RoutingMeter, error) {
 	return func(of trainer.Routing) (trainer.RoutingMeter, error) {
 		meter, err := ratios.NewMeter(ratioShape(cfg), of.Layers, of.Ranks)
-		return &ratioMeter{meter, of, cfg}, err
+		return &ratioMeter{meter, of, cfg, held}, err
 	}
 }
 
@@ -75,6 +76,9 @@ func (m *ratioMeter) Report(c *collective.Comm, p trainer.Profile) error {
 		for _, family := range p.Families {
 			f.Phases[family.Name] = family.Mean.Seconds() / p.Step.Mean.Seconds()
 		}
+	}
+	if err := m.held.Check(); err != nil {
+		return err
 	}
 	text, err := json.MarshalIndent(f, "", " ")
 	if err != nil {

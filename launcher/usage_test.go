@@ -88,7 +88,7 @@ func TestUsageErrors(t *testing.T) {
 		"no such run":            {"train --resume --out " + filepath.Join(other, "none"), []string{"nothing to resume", "none"}},
 		"resume with config":     {"train --resume --config " + config("good.toml", "seq = 8\n"), []string{"--resume", "leave --config out"}},
 		"out in the data":        {"train --data " + data + " --out " + filepath.Join(data, "run"), []string{"run", "lies in the data", "give --out a folder elsewhere"}},
-		"runs/ in the data":      {"train --dry-run --data .@1 " + data + "@2", []string{"runs/debug-1 lies in the data, .:", "*.txt"}},
+		"runs/ in the data":      {"train --dry-run --data .@1 " + data + "@2", []string{"runs/debug-1 lies in the data, /", "*.txt"}},
 		"out is a file":          {"train --data " + data + " --out " + config("file", "x"), []string{"file"}},
 
 		"check without folder": {"check", []string{"golden folder", "model.safetensors"}},
@@ -154,7 +154,7 @@ func TestResumeErrors(t *testing.T) {
 		"other data":            {nil, append(again, "--data", write(t, filepath.Join(t.TempDir(), "x"), strings.Repeat("other ", 2000))), []string{"does not fit", "other data"}},
 		"other flavor":          {nil, append(again, "--flavor", "16B"), []string{"flavor is debug", "not 16B", "cannot change"}},
 		"other model":           {nil, append(again, "--model.layers", "3"), []string{"model.layers is 2", "not 3", "cannot change"}},
-		"other first weights":   {nil, append(again, "--init-from", "x"), []string{"init_from is", "not x", "cannot change", "leave --init-from out"}},
+		"other first weights":   {nil, append(again, "--init-from", "x"), []string{"init_from is", "/x: a resumed", "cannot change", "leave --init-from out"}},
 		"other precision":       {nil, append(again, "--precision", "mxfp8"), []string{"run/" + step, "precision: bf16 -> mxfp8", "--allow-changes"}},
 		"several":               {nil, append(again, "--optimizer.lr", "0.5", "--batch", "8", "--keep", "9"), []string{"\n  batch: 4 -> 8\n  optimizer.lr: 0.003 -> 0.5\n", "--allow-changes"}},
 		"changes of a new run":  {nil, tiny(data, "--out", "new", "--allow-changes"), []string{"--allow-changes is for --resume"}},

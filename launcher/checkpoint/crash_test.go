@@ -83,7 +83,7 @@ func TestCrashWhileReplacing(t *testing.T) {
 	if r.Ranks() != 4 {
 		t.Errorf("opened the checkpoint of %d ranks, want the newer one of 4", r.Ranks())
 	}
-	if err := Prune(Disk{}, dir, 2); err != nil {
+	if err := Prune(Disk{}, dir, "", 2); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, dir); len(got) != 1 || got[0] != "step-00000300" {

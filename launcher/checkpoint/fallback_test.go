@@ -62,7 +62,7 @@ func TestFallBack(t *testing.T) {
 	// The run can come to that step again, and nothing that was set aside is ever deleted.
 	save(t, dir, 2, 1)
 	save(t, dir, 3, 1)
-	if err := Prune(Disk{}, dir, 1); err != nil {
+	if err := Prune(Disk{}, dir, "", 1); err != nil {
 		t.Fatal(err)
 	}
 	want = []string{"step-00000002", "step-00000002.bad", "step-00000002.bad-2", "step-00000003", "step-00000003.bad"}
@@ -124,7 +124,7 @@ func TestPruneSparesWhatIsInUse(t *testing.T) {
 	}
 	for step := int64(2); step < 6; step++ {
 		save(t, dir, step, 1)
-		if err := Prune(Disk{}, dir, 2); err != nil {
+		if err := Prune(Disk{}, dir, "", 2); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +132,7 @@ func TestPruneSparesWhatIsInUse(t *testing.T) {
 		t.Errorf("the run holds %q", got)
 	}
 	checkReads(t, r, testState(1)[0])
-	if err := errors.Join(r.Close(), Prune(Disk{}, dir, 2)); err != nil {
+	if err := errors.Join(r.Close(), Prune(Disk{}, dir, "", 2)); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, dir); !slices.Equal(got, []string{"step-00000004", "step-00000005"}) {

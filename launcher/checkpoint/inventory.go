@@ -20,6 +20,7 @@ type Entry struct {
 	Time  time.Time // when it was written
 	Bytes int64     // of its files
 	Ranks int       // that wrote it; 0 if unknown
+	Run   string    // id of the run that wrote it; empty if unknown
 
 	unfinished, aside bool
 	err               error
@@ -61,6 +62,35 @@ func List(dir string) ([]Entry, error) {
 	return all, nil
 }
 
+// Several describes the complete checkpoints of a folder if they belong to several runs, as "run
+// 61a2: step-00000300; run 9c07: step-00000400". Otherwise it returns "". Those without an id belong
+// to any run.
+func Several(dir string) string {
+	entries, err := List(dir)
+	if err != nil {
+		return ""
+	}
+	var runs []string // in the order of their first checkpoints
+	names := map[string][]string{}
+	for _, e := range entries {
+		if e.Run == "" || e.State() != "complete" {
+			continue
+		}
+		if names[e.Run] == nil {
+			runs = append(runs, e.Run)
+		}
+		names[e.Run] = append(names[e.Run], e.Name)
+	}
+	if len(runs) < 2 {
+		return ""
+	}
+	var all []string
+	for _, run := range runs {
+		all = append(all, fmt.Sprintf("run %s: %s", run, strings.Join(names[run], ", ")))
+	}
+	return strings.Join(all, "; ")
+}
+
 // parseEntry returns the entry for the name of a folder.
 func parseEntry(name string) (e Entry, ok bool) {
 	e.Name = name
@@ -97,7 +127,7 @@ func (e *Entry) inspect(path string) error {
 	defer root.Close()
 	m, err := readManifest(root)
 	if err == nil {
-		e.Ranks = m.Ranks
+		e.Ranks, e.Run = m.Ranks, m.Run
 		if !e.aside && !e.unfinished {
 			err = m.checkName(path)
 		}

@@ -28,8 +28,9 @@ type manifest struct {
 	Version   int              `json:"version"`
 	Step      int64            `json:"step"`
 	Ranks     int              `json:"ranks"`
-	Meta      json.RawMessage  `json:"meta"`        // the trainer's state
-	Chunk     int64            `json:"chunk_bytes"` // chunkBytes: bytes per checksum
+	Run       string           `json:"run,omitempty"` // the run's id; empty: an earlier version wrote it
+	Meta      json.RawMessage  `json:"meta"`          // the trainer's state
+	Chunk     int64            `json:"chunk_bytes"`   // chunkBytes: bytes per checksum
 	Config    file             `json:"config"`
 	Tokenizer *file            `json:"tokenizer,omitempty"` // nil: the tokenizer is built in
 	Shards    []file           `json:"shards"`              // by rank

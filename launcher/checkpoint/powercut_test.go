@@ -36,7 +36,7 @@ func TestPowerCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		moments = append(moments, moment{len(r.ops), step, step})
-		if err := Prune(r, dir, 2); err != nil {
+		if err := Prune(r, dir, "", 2); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,7 +85,7 @@ func TestPowerCut(t *testing.T) {
 			if len(seen)%100 == 0 {
 				save(t, path, 400, 1)
 				checkLoads(t, path, 400)
-				if err := Prune(Disk{}, path, 2); err != nil {
+				if err := Prune(Disk{}, path, "", 2); err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
 				if left := names(t, path); len(left) != 2 {

@@ -23,7 +23,7 @@ func Latest(dir string) (path string, err error) {
 	var reasons strings.Builder
 	for _, s := range steps {
 		path := filepath.Join(dir, s.name)
-		err := complete(path)
+		_, err := complete(path)
 		if err == nil {
 			return path, nil
 		}
@@ -42,17 +42,21 @@ func Count(dir string) (n int) {
 	steps, _ := list(dir)
 	last := int64(-1)
 	for _, s := range steps {
-		if s.step != last && complete(filepath.Join(dir, s.name)) == nil {
+		if s.step == last {
+			continue
+		}
+		if _, err := complete(filepath.Join(dir, s.name)); err == nil {
 			n, last = n+1, s.step
 		}
 	}
 	return n
 }
 
-// Prune deletes the oldest complete checkpoints of the run folder dir except the newest keep. keep
-// must be at least 1, and at least 2 checkpoints are retained. It does not delete incomplete
-// folders, or checkpoints that a Reader has open.
-func Prune(fs Files, dir string, keep int) error {
+// Prune deletes the oldest complete checkpoints of a run in the folder dir except the newest keep.
+// keep must be at least 1, and at least 2 checkpoints are retained. It does not delete incomplete
+// folders, checkpoints of other runs, or those that a Reader has open. Checkpoints without an id
+// count as the run's: it was resumed from them.
+func Prune(fs Files, dir, run string, keep int) error {
 	if keep < 1 {
 		return fmt.Errorf("prune %s: keep %d checkpoints: expected at least 1", dir, keep)
 	}
@@ -63,8 +67,11 @@ func Prune(fs Files, dir string, keep int) error {
 	kept, last := 0, int64(-1)
 	var old []stepDir
 	for _, s := range steps {
-		switch path := filepath.Join(dir, s.name); {
-		case s.step != last && complete(path) != nil:
+		path := filepath.Join(dir, s.name)
+		m, err := complete(path)
+		switch {
+		case err == nil && !m.belongsTo(run):
+		case s.step != last && err != nil:
 		case s.step != last && kept < max(keep, Fewest):
 			kept, last = kept+1, s.step
 		case !inUse(filepath.Join(path, manifestName)): // a second folder of the same step is a replaced one, or the remains of one
@@ -137,18 +144,22 @@ func list(dir string) ([]stepDir, error) {
 	return steps, nil
 }
 
-// complete returns nil if the folder at path is a complete checkpoint of the step in its name.
-func complete(path string) error {
+// complete returns the manifest of the folder at path if it is a complete checkpoint of the step in
+// its name.
+func complete(path string) (*manifest, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m, err := readManifest(root)
 	if err == nil {
 		err = m.checkName(path)
 	}
-	return errors.Join(err, root.Close())
+	return m, errors.Join(err, root.Close())
 }
+
+// belongsTo reports whether a checkpoint is one of a run, or has no id.
+func (m *manifest) belongsTo(run string) bool { return m.Run == run || m.Run == "" }
 
 // checkName returns an error if the folder has the name of another step.
 func (m *manifest) checkName(path string) error {

@@ -47,7 +47,7 @@ func TestPrune(t *testing.T) {
 	writeFolder(t, filepath.Join(dir, hiddenName(9, prunedSuffix)), map[string][]byte{configName: nil})
 	w := writeShards(t, dir, 5, 1)
 
-	checkError(t, Prune(Disk{}, dir, 0), "at least 1")
+	checkError(t, Prune(Disk{}, dir, "", 0), "at least 1")
 	for _, c := range []struct {
 		keep int
 		want []string
@@ -56,7 +56,7 @@ func TestPrune(t *testing.T) {
 		{3, []string{".step-00000005.tmp", "step-00000001", "step-00000002", "step-00000003", "step-00000004"}},
 		{1, []string{".step-00000005.tmp", "step-00000002", "step-00000003", "step-00000004"}}, // 2 in any case
 	} {
-		if err := Prune(Disk{}, dir, c.keep); err != nil {
+		if err := Prune(Disk{}, dir, "", c.keep); err != nil {
 			t.Fatal(err)
 		}
 		if got := names(t, dir); !slices.Equal(got, c.want) {
@@ -67,4 +67,36 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkLoads(t, dir, 5)
+}
+
+// A run prunes and replaces only its own checkpoints, and those without an id.
+func TestOtherRuns(t *testing.T) {
+	dir := t.TempDir()
+	commit := func(run string, step int64) error {
+		w, err := NewWriter(Disk{}, dir, step, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Run = run
+		return errors.Join(w.WriteShard(0, nil), w.Commit(nil, nil), w.Abort())
+	}
+	for step, run := range []string{"", "", "aa", "bb", "aa", "bb", "aa"} {
+		if err := commit(run, int64(step)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkError(t, commit("aa", 5), "is of another run, bb", "move it away")
+	if err := commit("aa", 4); err != nil {
+		t.Error(err)
+	}
+	if err := Prune(Disk{}, dir, "aa", 2); err != nil {
+		t.Error(err)
+	}
+	const want = "run bb: step-00000003, step-00000005; run aa: step-00000004, step-00000006"
+	if got := Several(dir); got != want {
+		t.Errorf("the folder has %q, want %q", got, want)
+	}
+	if n := Count(dir); n != 4 {
+		t.Errorf("%d checkpoints are left, want 4", n)
+	}
 }

@@ -18,6 +18,8 @@ import (
 // Writer writes one checkpoint. It holds little except names: every process of a run may have its
 // own.
 type Writer struct {
+	Run string // id of the run, for the manifest; Commit replaces no checkpoint of another run
+
 	files       Files
 	temp, final string
 	step        int64
@@ -168,8 +170,11 @@ func (w *Writer) Commit(meta any, configTOML []byte) error {
 }
 
 func (w *Writer) commit(meta any, configTOML []byte) error {
+	if there, err := complete(w.final); err == nil && !there.belongsTo(w.Run) {
+		return fmt.Errorf("%s is there already, and is of another run, %s: move it away", w.final, there.Run)
+	}
 	m := manifest{
-		Version: formatVersion, Step: w.step, Ranks: w.ranks, Chunk: chunkBytes, Tokenizer: w.tokenizer, Tensors: map[string][]int{},
+		Version: formatVersion, Step: w.step, Ranks: w.ranks, Run: w.Run, Chunk: chunkBytes, Tokenizer: w.tokenizer, Tensors: map[string][]int{},
 	}
 	var err error
 	if m.Meta, err = json.Marshal(meta); err != nil && w.Seals.Meta != 0 {

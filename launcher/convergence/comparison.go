@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/record"
+	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 	"spmoe/moe"
 )
@@ -22,13 +21,14 @@ import (
 type Comparison struct {
 	Config    trainer.Config // of all runs; each sets Precision and Out, and Seed is that of the first run
 	Ranks     int
-	Recipes   []Recipe      // the baseline first
-	Varied    []string      // the settings of VaryRecipes with their values, for the plan and the report
-	Design    design.Design // how many seeds, and when and how they are judged
-	Out       string        // folder of the comparison
-	Jobs      int           // concurrent runs
-	KeepState bool          // retain the last checkpoint of each run
-	Decompose bool          // train the crossed runs of a [Decomposition] too
+	Recipes   []Recipe           // the baseline first
+	Varied    []string           // the settings of VaryRecipes with their values, for the plan and the report
+	Design    design.Design      // how many seeds, and when and how they are judged
+	Out       string             // folder of the comparison
+	Held      *system.FolderLock // that folder; nil: it is not held
+	Jobs      int                // concurrent runs
+	KeepState bool               // retain the last checkpoint of each run
+	Decompose bool               // train the crossed runs of a [Decomposition] too
 	Start     Start
 	Console   io.Writer // for progress
 	Width     int       // columns of the console if it is a terminal, else 0
@@ -215,7 +215,7 @@ func (c *Comparison) run(ctx context.Context, t task, p *progress) (*record.Log,
 		}
 	}
 	if !c.KeepState {
-		if err := dropCheckpoints(t.cfg.Out); err != nil {
+		if err := dropCheckpoints(t.cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -258,16 +258,23 @@ func stateOf(cfg trainer.Config) (s state, err error) {
 	return s, nil
 }
 
-// dropCheckpoints deletes the checkpoints of a finished run.
-func dropCheckpoints(run string) error {
-	entries, err := os.ReadDir(run)
+// dropCheckpoints deletes the checkpoints of a finished run, if its folder has no others.
+func dropCheckpoints(cfg trainer.Config) error {
+	held, err := system.LockFolder(cfg.Out)
 	if err != nil {
 		return err
 	}
+	defer held.Release()
+	entries, err := checkpoint.List(cfg.Out)
+	if checkpoint.Several(cfg.Out) != "" {
+		return err
+	}
 	for _, e := range entries {
-		if e.IsDir() && strings.HasPrefix(e.Name(), "step-") {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(run, e.Name())))
+		run, lost := held.Root()
+		if lost != nil {
+			return lost
 		}
+		err = errors.Join(err, run.RemoveAll(e.Name))
 	}
 	return err
 }

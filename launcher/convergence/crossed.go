@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
@@ -47,13 +48,15 @@ type routeFiles struct {
 	keep     bool
 	recorded map[string]chan struct{} // by path; closed when the run that records it has finished
 
+	held *system.FolderLock // the comparison's folder
+
 	mu   sync.Mutex
 	uses map[string]int // runs that still have to replay a file
 }
 
 // newRouteFiles takes the tasks that are to be run. Each follows those whose routes it replays.
 func (c *Comparison) newRouteFiles(tasks []task) *routeFiles {
-	f := &routeFiles{keep: c.Config.RecordRoutes, recorded: map[string]chan struct{}{}, uses: map[string]int{}}
+	f := &routeFiles{keep: c.Config.RecordRoutes, held: c.Held, recorded: map[string]chan struct{}{}, uses: map[string]int{}}
 	for _, t := range tasks {
 		if t.recipe.routes != "" {
 			f.uses[t.cfg.ReplayRoutes]++
@@ -89,6 +92,9 @@ func (f *routeFiles) finished(t task) error {
 	defer f.mu.Unlock()
 	if f.uses[path]--; f.uses[path] > 0 || f.keep {
 		return nil
+	}
+	if err := f.held.Check(); err != nil {
+		return err
 	}
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

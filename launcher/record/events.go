@@ -25,6 +25,7 @@ const EventsFile = "events.jsonl"
 // Only Folder needs to be set.
 type EventLog struct {
 	Folder  string
+	Held    *system.FolderLock // the folder if the job holds it: the file is created in no other
 	file    *os.File
 	waiting [][]byte // lines
 	err     error    // of the last attempt
@@ -52,6 +53,9 @@ func (l *EventLog) Add(e spmd.Event) {
 // write appends the waiting events to the file.
 func (l *EventLog) write() (err error) {
 	if l.file == nil {
+		if err := l.Held.Check(); err != nil {
+			return err
+		}
 		if l.file, err = system.OpenOwn(l.Folder, EventsFile, os.O_CREATE|os.O_RDWR|os.O_APPEND); err != nil {
 			return err
 		}
@@ -94,7 +98,7 @@ func (l *EventLog) Close() error {
 	if l.file != nil {
 		err = errors.Join(err, l.file.Close())
 	}
-	*l = EventLog{Folder: l.Folder}
+	*l = EventLog{Folder: l.Folder, Held: l.Held}
 	return err
 }
 
@@ -108,7 +112,7 @@ const (
 // last line.
 func ReadEvents(run string) (events []spmd.Event, err error) {
 	path := filepath.Join(run, EventsFile)
-	file, _, err := system.OpenRegular(path)
+	file, err := system.OpenOwn(run, EventsFile, os.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {

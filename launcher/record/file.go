@@ -110,7 +110,7 @@ func find(run string) string {
 }
 
 func read(path string) ([]Line, error) {
-	file, _, err := system.OpenRegular(path)
+	file, err := system.OpenOwn(filepath.Dir(path), filepath.Base(path), os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"spmoe/internal/strictjson"
 	"spmoe/launcher/system"
@@ -36,7 +37,7 @@ const markBytes = 512
 // an earlier step. Then lines has all lines from the first.
 func (f *Follower) Next() (lines []Line, again bool, err error) {
 	path := find(f.run)
-	file, size, err := system.OpenRegular(path)
+	file, err := system.OpenOwn(f.run, filepath.Base(path), os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		again = f.at > 0
 		f.at, f.lines, f.mark = 0, 0, nil
@@ -45,6 +46,11 @@ func (f *Follower) Next() (lines []Line, again bool, err error) {
 		return nil, false, err
 	}
 	defer file.Close()
+	stat, err := file.Stat()
+	if err != nil {
+		return nil, false, err
+	}
+	size := stat.Size()
 	if !f.unchanged(file, size) {
 		again = true
 		f.at, f.lines, f.mark = 0, 0, nil

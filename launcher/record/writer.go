@@ -23,6 +23,8 @@ import (
 // is full, wait in memory: every Push and Flush tries again. The file never has part of a line
 // before another one. A nil Writer writes nothing.
 type Writer struct {
+	Held *system.FolderLock // the run's folder, if the job holds it: nothing is written otherwise
+
 	file    disk
 	end     int64  // bytes of complete lines in the file
 	synced  int64  // those of them that have been on the disk
@@ -217,6 +219,9 @@ func (w *Writer) add(l Line) {
 func (w *Writer) write() error {
 	if len(w.waiting) == 0 {
 		return nil
+	}
+	if err := w.Held.Check(); err != nil {
+		return err
 	}
 	n, err := w.file.WriteAt(w.waiting, w.end)
 	if err != nil {

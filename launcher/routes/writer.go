@@ -52,10 +52,15 @@ func (w *Writer) copy(path string, last int) error {
 	if last == 0 {
 		return nil
 	}
-	old, err := Open(path)
+	file, err := system.OpenOwn(filepath.Dir(path), filepath.Base(path), os.O_RDONLY) // no link
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
+		return err
+	}
+	file.Close()
+	old, err := Open(path)
+	if err != nil {
 		return err
 	}
 	if err = old.Header.Fits(w.header); err != nil {

@@ -43,7 +43,8 @@ type Entry struct {
 // Job is a job in a folder. No other process may run a job in it.
 type Job struct {
 	Folder  string
-	Entries []Entry // in the order of their first runs
+	Held    *system.FolderLock // the folder, locked; nil: it is not held
+	Entries []Entry            // in the order of their first runs
 
 	// Tell is called with what happens to a stage.
 	Tell func(stage, what string)
@@ -87,6 +88,9 @@ func Do[R any](ctx context.Context, j *Job, s Stage[R]) (r R, err error) {
 	}
 	e := j.entry(s.Name)
 	existing := j.existing(s.Files)
+	if err := j.Held.Check(); err != nil {
+		return r, err
+	}
 	switch {
 	case e.Done && e.Inputs == inputs && len(existing) == len(s.Files):
 		if err := json.Unmarshal(e.Result, &r); err != nil {
@@ -184,6 +188,9 @@ func remove(paths []string) (err error) {
 // save writes the record.
 func (j *Job) save() error {
 	text, err := json.MarshalIndent(record{j.Entries}, "", "  ")
+	if err == nil {
+		err = j.Held.Check()
+	}
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,16 @@
 
 package system
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
-func lockExclusive(*os.File) (held bool) { return false }
+func lockExclusive(*os.File) (held bool, err error) { return false, errors.ErrUnsupported }
+
+// identityOf returns nothing: files are compared with [os.SameFile] alone.
+func identityOf(os.FileInfo) string { return "" }
+
+const removedSuffix = " (deleted)"
+
+func pathOf(*os.Root) string { return "" }

@@ -4,12 +4,43 @@ package system
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// lockExclusive locks a file until it is closed, and reports whether another process holds it.
-func lockExclusive(file *os.File) (held bool) {
-	return errors.Is(unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+// lockExclusive locks a file until it is closed, and reports whether another process holds it. err
+// says why it cannot be locked at all.
+func lockExclusive(file *os.File) (held bool, err error) {
+	for {
+		err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return true, nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return false, err
+		}
+	}
+}
+
+// identityOf returns a text that only this file of the machine has, as long as it is open.
+func identityOf(file os.FileInfo) string {
+	stat := file.Sys().(*syscall.Stat_t)
+	return fmt.Sprintf("%d:%d", stat.Dev, stat.Ino)
+}
+
+// removedSuffix ends the path of a removed folder on Linux.
+const removedSuffix = " (deleted)"
+
+// pathOf returns the path that an open folder has now, or "" where the system does not say.
+func pathOf(root *os.Root) string {
+	folder, err := root.Open(".")
+	if err != nil {
+		return ""
+	}
+	defer folder.Close()
+	path, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", folder.Fd()))
+	return path
 }

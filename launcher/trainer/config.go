@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"spmoe/collective/ep"
 	"spmoe/datasets"
+	"spmoe/datasets/hub"
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/recipefile"
 	"spmoe/launcher/record"
@@ -135,6 +137,44 @@ func (c Config) threads(ranks, cores int) int {
 		return c.Threads
 	}
 	return max(1, cores/ranks)
+}
+
+// MakeAbsolute makes the paths of files that a run reads absolute, so that it can be resumed from
+// another working directory.
+func (c *Config) MakeAbsolute() error {
+	c.Data, c.EvalTasks = slices.Clone(c.Data), slices.Clone(c.EvalTasks)
+	paths := []*string{&c.InitFrom, &c.ReplayRoutes}
+	if datasets.TokenizerInFile(c.Tokenizer) {
+		paths = append(paths, &c.Tokenizer)
+	}
+	if !isSchedule(c.PPSchedule) {
+		paths = append(paths, &c.PPSchedule)
+	}
+	for i := range c.EvalTasks {
+		paths = append(paths, &c.EvalTasks[i])
+	}
+	var weights []string // "@WEIGHT" after the paths of data
+	for i, given := range c.Data {
+		path, _, _ := datasets.SplitWeight(given)
+		weights = append(weights, given[len(path):])
+		if c.Data[i] = path; !strings.HasPrefix(path, hub.Prefix) {
+			paths = append(paths, &c.Data[i])
+		}
+	}
+	for _, path := range paths {
+		if *path == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return fmt.Errorf("%s: %w: give absolute paths", *path, err)
+		}
+		*path = absolute
+	}
+	for i, weight := range weights {
+		c.Data[i] += weight
+	}
+	return nil
 }
 
 // ReadRecipe replaces the path of a recipe file by its text, and the precision by the recipe's

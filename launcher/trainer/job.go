@@ -24,6 +24,7 @@ import (
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
 	"spmoe/launcher/tasks"
 	"spmoe/launcher/weights"
 	"spmoe/moe"
@@ -37,6 +38,10 @@ type Job struct {
 	Profile bool     // report the time of a step by kind of work at the end
 	Trace   Window   // steps whose timeline is written to OUT/trace.json
 	Notes   []string // to report at the start, before those of the configuration
+
+	// Folder is the run's folder, which this job holds; nil: Run holds the one at the path. If it
+	// loses its name or its lock, nothing is written there.
+	Folder *system.FolderLock
 
 	// Disturb, if not nil, is called on every rank for every operand that a linear layer is about
 	// to multiply, including evaluations and the first weights. It may change codes and scales, and
@@ -67,7 +72,7 @@ type Job struct {
 
 	resume   *checkpoint.Reader // nil in a new run
 	source   *weights.Source    // first weights of a new run; nil: random
-	files    checkpoint.Files   // for writing checkpoints
+	files    checkpoint.Files   // for writing checkpoints; nil: the run's folder
 	progress progress
 	clock    *saveClock
 	late     bool // this process has joined a running job
@@ -124,21 +129,24 @@ func PrepareOn(cfg Config, n int, on Host, resume string, report Reporter) (*Job
 }
 
 // Rejoin is Prepare for a process that replaces a rank of a running job and continues from the
-// state that the ranks keep. It accepts the files that the run has written and the memory that it
-// uses.
-func Rejoin(cfg Config, n int, report Reporter) (*Job, error) {
+// state that the ranks keep. It accepts the files that the run has written, in the folder that the
+// job holds, and the memory that it uses.
+func Rejoin(cfg Config, n int, folder *system.FolderLock, report Reporter) (*Job, error) {
 	j := newJob(cfg, n, report)
-	j.late, j.clock.late = true, true
+	j.late, j.clock.late, j.Folder = true, true, folder
 	return j, j.read(cfg.Out)
 }
 
 func newJob(cfg Config, n int, report Reporter) *Job {
-	return &Job{cfg: cfg, ranks: n, report: newSerialReporter(report), files: faulty{checkpoint.Disk{}}, clock: &saveClock{now: time.Now}}
+	return &Job{cfg: cfg, ranks: n, report: newSerialReporter(report), clock: &saveClock{now: time.Now}}
 }
 
 // openStart opens what a running job has started from: its newest checkpoint, if there is one. It
 // is used as long as the vaults hold no state.
 func (j *Job) openStart() error {
+	if err := j.Folder.Check(); err != nil {
+		return err
+	}
 	path, err := checkpoint.Latest(j.cfg.Out)
 	if errors.Is(err, checkpoint.ErrNone) {
 		return j.openSource()
@@ -208,6 +216,7 @@ func (j *Job) open(path string) (err error) {
 	if j.progress, err = readProgress(j.resume); err != nil {
 		return err
 	}
+	j.progress.Run = j.resume.Run()
 	if !j.resume.Sealed() {
 		j.Notes = append(j.Notes, fmt.Sprintf("%s has no checksums of the state in training (guard.memory was 0, or the version was an older one): only its files are known to be as they were written", filepath.Base(j.resume.Path())))
 	}
@@ -281,8 +290,16 @@ func corePeak(dtype tensor.DType) float64 {
 // The ranks are those of world; their number is that given to Prepare.
 func (j *Job) Run(ctx context.Context, world spmd.World) error {
 	defer j.Close()
-	if err := os.MkdirAll(j.cfg.Out, 0o777); err != nil {
-		return err
+	if j.Folder == nil {
+		if err := os.MkdirAll(j.cfg.Out, 0o777); err != nil {
+			return err
+		}
+		folder, err := system.HoldFolder(j.cfg.Out, "")
+		if err != nil {
+			return err
+		}
+		defer folder.Release()
+		j.Folder = folder
 	}
 	dtype, err := j.cfg.DType()
 	if err != nil {

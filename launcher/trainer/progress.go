@@ -12,6 +12,7 @@ import (
 
 // progress is the part of a checkpoint that is not in tensors.
 type progress struct {
+	Run            string         `json:"-"` // the run's id, which has a place of its own in checkpoints
 	Step           int            `json:"step"`
 	OptimizerSteps int            `json:"optimizer_steps"`
 	Skipped        int            `json:"skipped_steps"` // their number

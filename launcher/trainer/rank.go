@@ -47,7 +47,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	cfg := j.cfg
 	r := &rank{job: j, comm: c, ex: ex, trainState: &trainState{progress: j.progress.clone()}}
 	r.alarms = &alarms{lead: r.lead(), progress: &r.progress, report: j.report}
-	r.alarms.events.Folder = cfg.Out
+	r.alarms.events.Folder, r.alarms.events.Held = cfg.Out, j.Folder
 	r.watch.rates = newMeter(cfg, peak)
 	if r.lead() {
 		j.meter.Store(r.watch.rates)
@@ -178,7 +178,7 @@ func (r *rank) addTasks() error {
 	if err != nil {
 		return err
 	}
-	saver, err := newSaver(j.cfg, r.comm, j.files, j.tokenizerFile)
+	saver, err := newSaver(j, r.comm)
 	r.checkpoints = &checkpointer{
 		cfg: j.cfg, report: j.report, lead: r.lead(), state: r.trainState, memory: r.memory, stateGuard: r.stateGuard,
 		recorder: w.recorder, tracer: w.tracer, alarms: r.alarms, saver: saver, clock: j.clock,
@@ -196,7 +196,7 @@ func (r *rank) storeState() error {
 	if err := r.watch.recorder.push(); err != nil {
 		return err
 	}
-	n := notes{Progress: r.snapshot(), Peak: r.watch.rates.peak, State: r.stateGuard.digests()}
+	n := notes{Run: r.progress.Run, Progress: r.snapshot(), Peak: r.watch.rates.peak, State: r.stateGuard.digests()}
 	for _, route := range r.balancer.routings {
 		n.Biases = append(n.Biases, route.Bias.F32())
 	}

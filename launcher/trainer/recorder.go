@@ -56,6 +56,12 @@ func (c *recorder) open(recalled bool) (err error) {
 		return nil
 	}
 	cfg, step := c.job.cfg, c.state.progress.Step
+	if err := c.job.Folder.Check(); err != nil && recalled {
+		c.alarm("what follows is not written to %s, training goes on: %v", record.File, err)
+		return nil
+	} else if err != nil {
+		return err
+	}
 	if !recalled {
 		text, err := ConfigTOML(cfg)
 		if err == nil {
@@ -68,6 +74,7 @@ func (c *recorder) open(recalled bool) (err error) {
 	if c.out, err = record.Open(cfg.Out, step); err != nil {
 		return err
 	}
+	c.out.Held = c.job.Folder
 	if step == cfg.Steps {
 		return nil // no steps are left
 	}

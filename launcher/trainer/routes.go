@@ -162,6 +162,9 @@ func (t *routeTable) openWriter(step int) (err error) {
 	if err := t.closeWriter(); err != nil {
 		return err
 	}
+	if err := t.rank.job.Folder.Check(); err != nil {
+		return err
+	}
 	t.writer, err = routes.Continue(t.path, t.Header, step-1)
 	return err
 }

@@ -69,7 +69,7 @@ func (c *checkpointer) prepare() {
 // has none in memory are made before the guards compare it, so they cannot be those of a change. It
 // is collective.
 func (c *checkpointer) intact() (s runState, pieces []checkpoint.Piece, err error) {
-	s.step, s.config = c.state.progress.Step, c.config
+	s.step, s.run, s.config = c.state.progress.Step, c.state.progress.Run, c.config
 	if _, lost := seal.Check(s.config.text, &s.config.seal); lost {
 		return s, nil, errors.New("the configuration has changed in memory: resume from the last checkpoint (--resume)")
 	}

@@ -29,6 +29,7 @@ type saver struct {
 	comm      *collective.Comm
 	folders   folders
 	lock      *system.FolderLock // of a folder that only this host has; nil: none
+	held      *system.FolderLock // the folder that is written to
 	cfg       Config
 	files     checkpoint.Files
 	ctx       context.Context
@@ -47,6 +48,7 @@ type saver struct {
 // runState is the part of a checkpoint that is not tensors.
 type runState struct {
 	step         int
+	run          string
 	meta, config sealedText // progress, config.toml
 }
 
@@ -82,7 +84,8 @@ type saveResult struct {
 }
 
 // newSaver creates the savers' communicator. It is collective.
-func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer []byte) (*saver, error) {
+func newSaver(j *Job, c *collective.Comm) (*saver, error) {
+	cfg, files, held := j.cfg, j.files, j.Folder
 	own, err := c.Split(0, c.Rank())
 	if err != nil {
 		return nil, err
@@ -92,14 +95,24 @@ func newSaver(cfg Config, c *collective.Comm, files checkpoint.Files, tokenizer 
 		return nil, err
 	}
 	lock, err := shared.lock(cfg.Out)
-	if err == nil && shared.owns() {
+	if lock != nil {
+		held = lock
+	}
+	if err == nil && shared.owns() && held.Check() == nil {
 		err = system.Tidy(cfg.Out) // a rank may have been killed
 	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Release())
 	}
+	switch {
+	case files != nil:
+	case held == nil: // nothing outside of Run holds it
+		files = checkpoint.Disk{}
+	default:
+		files = faulty{checkpoint.Held{Folder: held}}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &saver{comm: own, folders: shared, lock: lock, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: sealedText{tokenizer, seal.Of(tokenizer)}}, nil
+	return &saver{comm: own, folders: shared, lock: lock, held: held, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: sealedText{j.tokenizerFile, seal.Of(j.tokenizerFile)}}, nil
 }
 
 // copies reports whether the state is copied, so that training can continue while it is written.
@@ -231,14 +244,17 @@ func (s *saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 		if s.tokenizer.text != nil {
 			err = w.WriteTokenizer(s.tokenizer.text)
 		}
+		w.Run = l.state.run
 		if err == nil {
 			err = w.Commit(json.RawMessage(l.state.meta.text), l.state.config.text)
 		}
 		if err == nil {
 			l.lag = time.Since(l.begin)
-			l.untidy = errors.Join(
-				system.WriteFile(filepath.Join(s.cfg.Out, "config.toml"), l.state.config.text),
-				checkpoint.Prune(s.files, s.cfg.Out, s.cfg.Keep))
+			if l.untidy = s.held.Check(); l.untidy == nil {
+				l.untidy = errors.Join(
+					system.WriteFile(filepath.Join(s.cfg.Out, "config.toml"), l.state.config.text),
+					checkpoint.Prune(s.files, s.cfg.Out, w.Run, s.cfg.Keep))
+			}
 		}
 	}
 	return s.agree(err)

@@ -4,6 +4,8 @@ package trainer
 // which are random or from another model.
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"hash/fnv"
 
@@ -25,12 +27,31 @@ func (r *rank) begin() error {
 		r.vault.resumed = true
 		return r.recall(step)
 	}
+	if err := r.identify(); err != nil {
+		return err
+	}
 	r.optim.Use(r.progress.Step)
 	if r.job.resume != nil {
 		return r.restore(r.job.resume, r.comm, r.stateGuard)
 	}
 	return r.job.initialize(r.trainState, r.comm, r.ex)
 }
+
+// identify gives a run its id: that of the checkpoint it resumes, if that has one. Otherwise rank 0
+// makes it up. It is collective.
+func (r *rank) identify() error {
+	id := make([]byte, runIDBytes)
+	if _, err := hex.Decode(id, []byte(r.progress.Run)); err != nil || r.progress.Run == "" {
+		rand.Read(id)
+	}
+	if err := collective.Bcast(r.comm, id, 0); err != nil {
+		return err
+	}
+	r.progress.Run = hex.EncodeToString(id)
+	return nil
+}
+
+const runIDBytes = 8
 
 // recall sets this rank to the state after a step that all vaults hold.
 func (r *rank) recall(step int64) error {

@@ -31,6 +31,11 @@ func (j *Job) openTokenizer(folder string) (err error) {
 	if j.tokenizerFile, err = datasets.TokenizerCopy(j.tokenizer, name); err != nil {
 		return err
 	}
+	if j.tokenizerFile != nil {
+		if err := j.Folder.Check(); err != nil {
+			return err
+		}
+	}
 	j.tokenBytes = make([]int32, j.tokenizer.VocabSize())
 	for id := range j.tokenBytes {
 		j.tokenBytes[id] = int32(len(j.tokenizer.Decode([]int32{int32(id)})))
@@ -49,6 +54,9 @@ func (c Config) Holds(t datasets.Tokenizer) error {
 // copyTokenizer copies the tokenizer to the run's folder, for generation, evaluation and
 // replacement ranks.
 func (j *Job) copyTokenizer() error {
+	if err := j.Folder.Check(); err != nil {
+		return err
+	}
 	path := filepath.Join(j.cfg.Out, datasets.TokenizerFile)
 	if j.tokenizerFile != nil {
 		return system.WriteFile(path, j.tokenizerFile)

@@ -165,7 +165,9 @@ func (t *tracer) end() error {
 	}
 	var text bytes.Buffer
 	if err = trace.Write(&text, fmt.Sprintf("%s, steps %d to %d", t.title, t.window.First, t.last), rows); err == nil {
-		err = system.WriteFile(t.path, text.Bytes())
+		if err = t.alarms.events.Held.Check(); err == nil {
+			err = system.WriteFile(t.path, text.Bytes())
+		}
 	}
 	switch {
 	case err != nil:

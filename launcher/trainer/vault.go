@@ -28,6 +28,7 @@ type stateVault struct {
 
 // notes is what a vault holds in addition to the optimizer's state.
 type notes struct {
+	Run      string      `json:"run"`
 	Progress progress    `json:"progress"`
 	Peak     float64     `json:"peak"` // of the machine, FLOP/s
 	Biases   [][]float32 `json:"biases"`
@@ -109,6 +110,7 @@ func (k *stateVault) recall(step int64) (n notes, err error) {
 	if int64(n.Progress.Step) != step {
 		return n, fmt.Errorf("the notes of step %d are damaged: they belong to step %d", step, n.Progress.Step)
 	}
+	n.Progress.Run = n.Run
 	k.vault.Keep(step)
 	return n, nil
 }
