@@ -44,7 +44,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"Agrees": built.agree, "Stages": built.stages, "Loses a host": built.lose, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Slurm": built.slurm,
+		"Agrees": built.agree, "Stages": built.stages, "Loses a host": built.lose, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
 	}
@@ -284,6 +284,37 @@ func (built programs) mistakes(t *testing.T) {
 				c := hosts.New(t, 2, hosts.Link{})
 				text, err := c.MPIRun(limited(t), mpi, 1, program, strings.Fields(args)...).CombinedOutput()
 				if err == nil || strings.Count(string(text), want) != 1 {
+					t.Errorf("%v, and prints\n%s\nwhich does not say once %q", err, text, want)
+				}
+			})
+		}
+	}
+}
+
+// eachRank is a shell script that starts the launcher, $0, as a rank. It prints the number of its
+// process, and adds the flags in OTHER on rank 1.
+const eachRank = `rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
+echo "rank $rank is process $$"
+[ $rank = 1 ] && set -- "$@" $OTHER
+exec "$0" "$@"`
+
+// A host with other settings or another tier ends the job before its first step. One rank says what
+// differs.
+func (built programs) disagree(t *testing.T) {
+	for other, want := range map[string]string{
+		"--optimizer.lr 0.5": "optimizer.lr is 0.003 on rank 0 on host host0, but 0.5 on rank 1 on host host1: start all ranks with the same flags",
+		"":                   " on rank 0 on host host0, but generic on rank 1 on host host1: set SPMOE_CPU=",
+	} {
+		for _, mpi := range mpis {
+			t.Run(fmt.Sprintf("%s/%s", mpi, other), func(t *testing.T) {
+				script := fmt.Sprintf("OTHER='%s'\n%s", other, eachRank)
+				if other == "" {
+					script = strings.Replace(eachRank, "set --", "export SPMOE_CPU=generic; set --", 1)
+				}
+				out := filepath.Join(t.TempDir(), "run")
+				args := append([]string{"-c", script, built[mpi]}, training(out)...)
+				text, err := hosts.New(t, 2, hosts.Link{}).MPIRun(limited(t), mpi, 1, "sh", args...).CombinedOutput()
+				if err == nil || strings.Count(string(text), want) != 1 || strings.Contains(string(text), "step: ") {
 					t.Errorf("%v, and prints\n%s\nwhich does not say once %q", err, text, want)
 				}
 			})

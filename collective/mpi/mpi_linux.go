@@ -62,14 +62,9 @@ func failed(rc C.int) error {
 	return fmt.Errorf("MPI: %s", text[:n])
 }
 
-// Vote sends a byte to all processes, and returns the byte of each, by rank.
-func (p *Process) Vote(ballot byte) []byte {
-	all := make([]byte, p.Ranks)
-	for r, b := range p.gather(everywhere, []byte{ballot}) {
-		all[r] = b[0]
-	}
-	return all
-}
+// Gather sends bytes to all processes, and returns those of each, by rank. All send the same
+// number.
+func (p *Process) Gather(mine []byte) [][]byte { return p.gather(everywhere, mine) }
 
 // within is the set of processes that take part in an MPI call.
 type within bool

@@ -12,6 +12,7 @@ import (
 	"spmoe/moe/optim"
 	"spmoe/moe/pipe"
 	"spmoe/tensor"
+	"spmoe/tensor/cpu"
 )
 
 // trainState is this rank's part of the state.
@@ -29,7 +30,7 @@ type trainState struct {
 func (s *trainState) snapshot() progress {
 	p := s.progress
 	p.OptimizerSteps, p.Loader = s.optim.Steps(), s.data.loader.State()
-	p.Recent = slices.Clone(p.Recent)
+	p.Recent, p.Tier = slices.Clone(p.Recent), cpu.Best()
 	return p
 }
 
