@@ -86,6 +86,12 @@ func (f *rankFlags) adoptCluster(env env) error {
 		return fmt.Errorf("--ranks, --tag-output, --bind-to, --get-stack-traces and --spares apply to ranks that this launcher starts: use the flags of %s instead", c.By())
 	}
 	f.count = c.Ranks()
+	c.Watch(f.silence, func(err error, runs bool) {
+		fmt.Fprintf(env.errOut, "launcher: rank %d on host %s: %v\n", c.Number(), c.Host(), err)
+		if !runs {
+			os.Exit(exitFailed) // the program that started the ranks ends the others
+		}
+	})
 	return nil
 }
 
