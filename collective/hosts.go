@@ -27,6 +27,14 @@ func (p *Placement) host(rank int) int {
 	return at
 }
 
+// Describe names a rank, with its host if there are several: "rank 2 on host b".
+func (p *Placement) Describe(rank int) string {
+	if len(p.First) == 1 {
+		return fmt.Sprintf("rank %d", rank)
+	}
+	return fmt.Sprintf("rank %d on host %s", rank, p.Names[p.host(rank)])
+}
+
 // Part returns the ranks of a host.
 func (p *Placement) Part(host int) heap.Part {
 	end := p.Ranks
@@ -48,6 +56,9 @@ func (w *World) describeHost(rank int) string {
 
 // Hosts returns the ranks of the communicator by host, in the order of the hosts' first ranks.
 func (c *Comm) Hosts() [][]int { return c.group.hosts }
+
+// Placement says which ranks of the world are on which host.
+func (c *Comm) Placement() *Placement { return c.group.world.placement }
 
 // Host returns the index in Hosts of this rank's host.
 func (c *Comm) Host() int { return c.group.here }

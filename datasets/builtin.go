@@ -57,7 +57,7 @@ func builtinTexts(opts Options) (texts, error) {
 
 // builtinSource lists the built-in corpus, without its cap.
 func builtinSource() (source, error) {
-	src, err := goSource()
+	src, text, err := goSource()
 	if err != nil {
 		return embeddedSource(err)
 	}
@@ -68,7 +68,7 @@ func builtinSource() (source, error) {
 	if err != nil {
 		return source{}, fmt.Errorf("reading the built-in corpus: %w: pass text of your own with --data PATH", err)
 	}
-	return source{name: src, files: files, keep: handwritten}, nil
+	return source{name: src, builtin: text, files: files, keep: handwritten}, nil
 }
 
 // embeddedSource lists the text inside the program. without says why it is read.
@@ -88,36 +88,46 @@ func embeddedSource(without error) (source, error) {
 	return s, nil
 }
 
-// DescribeBuiltin describes the built-in corpus of this machine. inside reports whether it is the
-// text inside the program.
-func DescribeBuiltin() (text string, inside bool) {
-	src, err := goSource()
+// DescribeBuiltin describes the built-in corpus of this machine: where it is, and why.
+func DescribeBuiltin() string {
+	_, text, err := goSource()
 	if err != nil {
-		return describeEmbedded(err), true
+		return describeEmbedded(err)
 	}
-	return "the Go sources in " + src, false
+	return text
 }
 
 func describeEmbedded(without error) string {
 	return fmt.Sprintf("built-in, spmoe's own sources and documentation (%v); --data PATH reads other text", without)
 }
 
-// goSource finds the source folder of a Go installation. Its error says where none was found.
-func goSource() (string, error) {
-	root := os.Getenv("GOROOT")
+// goSource finds the source folder of a Go installation, and describes it. Its error says where
+// none was found.
+func goSource() (src, text string, err error) {
+	root, by := os.Getenv("GOROOT"), "named by GOROOT"
 	if root == "" {
 		cmd := exec.Command("go", "env", "GOROOT")
 		cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local") // this must not download another toolchain
 		out, err := cmd.Output()
 		if root = strings.TrimSpace(string(out)); err != nil || root == "" {
-			return "", errors.New("no Go installation found")
+			return "", "", errors.New("no Go installation found")
 		}
+		by = "of the go command on the PATH"
 	}
-	src, err := filepath.EvalSymlinks(filepath.Join(root, "src"))
-	if err != nil {
-		return "", fmt.Errorf("no Go sources in GOROOT, %q", root)
+	if src, err = filepath.EvalSymlinks(filepath.Join(root, "src")); err != nil {
+		return "", "", fmt.Errorf("no Go sources in GOROOT, %q", root)
 	}
-	return src, nil
+	return src, fmt.Sprintf("the Go sources in %s (%s, %s)", src, goVersion(filepath.Dir(src)), by), nil
+}
+
+// goVersion returns the version of the Go installation at root, such as go1.26.8.
+func goVersion(root string) string {
+	text, err := readText(filepath.Join(root, "VERSION"), sniffBytes)
+	version, _, _ := strings.Cut(string(text), "\n")
+	if err != nil || version == "" || len(version) > 64 {
+		return "unknown version"
+	}
+	return version
 }
 
 // goFiles lists the files of the built-in corpus by name and folder. It does not look at their

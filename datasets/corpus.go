@@ -57,7 +57,7 @@ type Corpus struct {
 	// Skipped counts the files that were skipped: binary, empty, generated or beyond MaxBytes.
 	Skipped int
 
-	// Builtin describes the text inside the program, if the corpus was read from it.
+	// Builtin describes the built-in corpus, if this is it.
 	Builtin string
 
 	fingerprint string

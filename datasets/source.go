@@ -18,8 +18,7 @@ type source struct {
 	field string // for rows
 	keep  func(text []byte) bool
 
-	// describes text inside the program, which is read in place of files; empty: there are files
-	builtin string
+	builtin string // describes the built-in corpus, if this is it
 }
 
 // documents calls each with the documents of one file. An unwanted one has no text, because it is

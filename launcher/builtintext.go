@@ -7,12 +7,9 @@ import (
 	"spmoe/datasets"
 )
 
-// printBuiltinText prints a line if a command without --data reads the text inside the program.
+// printBuiltinText says which text a command without --data reads.
 func printBuiltinText(out io.Writer, data []string) {
-	if len(data) > 0 {
-		return
-	}
-	if text, inside := datasets.DescribeBuiltin(); inside {
-		fmt.Fprintf(out, "text: %s\n", text)
+	if len(data) == 0 {
+		fmt.Fprintf(out, "text: %s\n", datasets.DescribeBuiltin())
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
 
@@ -28,12 +29,21 @@ const reportGrace = 5 * time.Second
 
 // performOnCluster runs a command line as one rank of a cluster.
 func performOnCluster(ctx context.Context, c *spmd.Cluster, args []string, out, errOut io.Writer) error {
-	err := perform(ctx, args, env{member: c, cluster: c, out: leaderWriter{c, out}, errOut: errOut})
+	note, err := c.CompareBuilds(system.Version())
+	if note != "" && c.Leads() {
+		fmt.Fprintf(errOut, "launcher: NOTE: %s\n", note)
+	}
+	if err == nil {
+		err = perform(ctx, args, env{member: c, cluster: c, out: leaderWriter{c, out}, errOut: errOut})
+	}
 	code := exitOK
 	if err != nil {
 		code = codeOf(err)
 	}
 	reports := c.Tells(err)
+	if errors.As(err, new(*trainer.DisagreementError)) { // all ranks have the same
+		reports = c.Leads()
+	}
 	if reports && err != nil && code != exitInterrupted {
 		fmt.Fprintf(errOut, "launcher: rank %d on host %s: %v\n", c.Number(), c.Host(), err)
 	}
@@ -68,6 +78,12 @@ func (f *rankFlags) adoptCluster(env env) error {
 		return fmt.Errorf("--ranks, --tag-output, --bind-to, --get-stack-traces and --spares apply to ranks that this launcher starts: use the flags of %s instead", c.By())
 	}
 	f.count = c.Ranks()
+	c.Watch(f.silence, func(err error, runs bool) {
+		fmt.Fprintf(env.errOut, "launcher: rank %d on host %s: %v\n", c.Number(), c.Host(), err)
+		if !runs {
+			os.Exit(exitFailed) // the program that started the ranks ends the others
+		}
+	})
 	return nil
 }
 
@@ -102,7 +118,7 @@ func reportStop(ctx context.Context, env env, folder string) (cancel func() bool
 
 // withCheckpoint adds the newest checkpoint to the error of a run on many hosts.
 func withCheckpoint(err error, env env, folder string) error {
-	if err == nil || env.cluster == nil || errors.Is(err, trainer.ErrInterrupted) {
+	if err == nil || env.cluster == nil || errors.Is(err, trainer.ErrInterrupted) || errors.As(err, new(*trainer.DisagreementError)) {
 		return err
 	}
 	path, none := checkpoint.Latest(folder)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"Agrees": built.agree, "Stages": built.stages, "Loses a host": built.lose, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Slurm": built.slurm,
+		"Agrees": built.agree, "Stages": built.stages, "Loses a host": built.lose, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
 	}
@@ -285,6 +286,72 @@ func (built programs) mistakes(t *testing.T) {
 				text, err := c.MPIRun(limited(t), mpi, 1, program, strings.Fields(args)...).CombinedOutput()
 				if err == nil || strings.Count(string(text), want) != 1 {
 					t.Errorf("%v, and prints\n%s\nwhich does not say once %q", err, text, want)
+				}
+			})
+		}
+	}
+}
+
+// eachRank is a shell script that starts the launcher, $0, as a rank. It prints the number of its
+// process, and adds the flags in OTHER on rank 1.
+const eachRank = `rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
+echo "rank $rank is process $$"
+[ $rank = 1 ] && set -- "$@" $OTHER
+exec "$0" "$@"`
+
+// A host with other settings or another tier ends the job before its first step. One rank says what
+// differs.
+func (built programs) disagree(t *testing.T) {
+	for other, want := range map[string]string{
+		"--optimizer.lr 0.5": "optimizer.lr is 0.003 on rank 0 on host host0, but 0.5 on rank 1 on host host1: start all ranks with the same flags",
+		"":                   " on rank 0 on host host0, but generic on rank 1 on host host1: set SPMOE_CPU=",
+	} {
+		for _, mpi := range mpis {
+			t.Run(fmt.Sprintf("%s/%s", mpi, other), func(t *testing.T) {
+				script := fmt.Sprintf("OTHER='%s'\n%s", other, eachRank)
+				if other == "" {
+					script = strings.Replace(eachRank, "set --", "export SPMOE_CPU=generic; set --", 1)
+				}
+				out := filepath.Join(t.TempDir(), "run")
+				args := append([]string{"-c", script, built[mpi]}, training(out)...)
+				text, err := hosts.New(t, 2, hosts.Link{}).MPIRun(limited(t), mpi, 1, "sh", args...).CombinedOutput()
+				if err == nil || strings.Count(string(text), want) != 1 || strings.Contains(string(text), "step: ") {
+					t.Errorf("%v, and prints\n%s\nwhich does not say once %q", err, text, want)
+				}
+			})
+		}
+	}
+}
+
+// A rank that is stopped ends the job, which names it, whether it is the first of its host or not.
+func (built programs) stop(t *testing.T) {
+	for _, mpi := range mpis {
+		for rank := range 2 {
+			t.Run(fmt.Sprintf("%s, rank %d", mpi, rank), func(t *testing.T) {
+				ctx := limited(t)
+				var text awaited
+				out := filepath.Join(t.TempDir(), "run")
+				args := append([]string{"-c", eachRank, built[mpi]}, training(out, "--steps", "100000", "--save-every", "2")...)
+				cmd := hosts.New(t, 1, hosts.Link{}).MPIRun(ctx, mpi, 2, "sh", args...)
+				cmd.Stdout, cmd.Stderr = &text, &text
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				text.await(t, ctx, "saved "+out)
+				is := fmt.Sprintf("rank %d is process ", rank)
+				_, after, _ := strings.Cut(text.String(), is)
+				var pid int
+				if _, err := fmt.Sscan(after, &pid); err != nil {
+					t.Fatalf("%v in\n%s", err, text.String())
+				}
+				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+				if err := cmd.Wait(); err == nil || ctx.Err() != nil {
+					t.Errorf("the job ends with %v, %v", err, ctx.Err())
+				}
+				if want := fmt.Sprintf("rank %d: its process %d has been stopped for ", rank, pid); !strings.Contains(text.String(), want) {
+					t.Errorf("it does not say %q:\n%s", want, text.String())
 				}
 			})
 		}

@@ -72,7 +72,7 @@ type evaluated struct {
 	model   *trainedModel // its files are closed
 	options evaluation.Options
 	result  evaluation.Result
-	builtin string // describes the text inside the program, if that was evaluated
+	builtin string // describes the built-in text, if that was evaluated
 }
 
 // evaluate measures the model.

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,6 +42,7 @@ type trainFlags struct {
 	lock    string
 	side    sideTaskFlags
 	given   *[]assignment
+	all     *flag.FlagSet
 
 	allowChanges bool
 	notes        []string // how a resumed run differs from its checkpoint
@@ -67,8 +69,26 @@ func (f *trainFlags) define(fs *flag.FlagSet) action {
 	fs.StringVar(&f.lock, "lock", "", internal+"identity of the launcher's lock of --out")
 	fs.StringVar(&f.project, "project", "", "`GPU` afterwards, project the 671B model onto 256 of these GPUs, with this run's routing")
 	f.side.define(fs)
-	f.given = bind(fs, trainDefaults)
+	f.given, f.all = bind(fs, trainDefaults), fs
 	return f.run
+}
+
+// mayDiffer lists the flags outside of the configuration that may differ between ranks that mpirun
+// or srun starts. A new flag is compared unless it is added here.
+var mayDiffer = []string{
+	"np", "n", "ranks", "tag-output", "bind-to", "get-stack-traces", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
+	"config", // what it says is compared
+	"log-format", "plain", "color", "relay", "cpuprofile", "report", "http", "http-stay", "http-pprof", "lock",
+}
+
+// settings lists the flags that must be the same on all ranks, in addition to the configuration.
+func (f *trainFlags) settings() (all []trainer.Setting) {
+	f.all.VisitAll(func(of *flag.Flag) {
+		if _, ok := of.Value.(*setting); !ok && !slices.Contains(mayDiffer, of.Name) {
+			all = append(all, trainer.Setting{Key: "--" + of.Name, Value: of.Value.String(), Shown: strconv.Quote(of.Value.String())})
+		}
+	})
+	return all
 }
 
 // run trains, or prints what a run would be.
@@ -154,7 +174,7 @@ func (f *trainFlags) runJob(ctx context.Context, env env) error {
 
 // observe sets what a job records besides training.
 func (f *trainFlags) observe(job *trainer.Job, cfg trainer.Config) (err error) {
-	job.Profile, job.Notes = f.profile, append(job.Notes, f.notes...)
+	job.Profile, job.Notes, job.Settings = f.profile, append(job.Notes, f.notes...), f.settings()
 	if f.ratios || f.project != "" {
 		if l, err := cfg.Layout(f.ranks.count); err == nil && l.Replicas() > 1 {
 			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, l.Batch())
@@ -252,6 +272,8 @@ func trainCode(err error) int {
 		return spmd.DoNotRestart
 	case errors.As(err, new(*trainer.UnsavedError)):
 		return exitUnsaved
+	case errors.As(err, new(*trainer.DisagreementError)):
+		return exitUsage
 	}
 	return exitFailed
 }

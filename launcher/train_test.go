@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"math"
 	"os"
 	"regexp"
@@ -155,5 +156,39 @@ func TestTrainJSON(t *testing.T) {
 	}
 	if last := events(t, log, "step")[5]; last.number("tokens") != 6*4*32 || last.number("eta_s") != 0 {
 		t.Errorf("after 6 steps of 4 x 32 tokens: %v", last)
+	}
+}
+
+// Every flag outside of the configuration is compared between ranks, or may differ.
+func TestFlagsOfRanksAreCompared(t *testing.T) {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	f := new(trainFlags)
+	f.define(fs)
+	value := func(name string) string {
+		for _, s := range f.settings() {
+			if s.Key == "--"+name {
+				return s.Value
+			}
+		}
+		return "not compared"
+	}
+	fs.VisitAll(func(of *flag.Flag) {
+		if _, ok := of.Value.(*setting); ok {
+			return // package trainer compares the configuration
+		}
+		was := value(of.Name)
+		if err := of.Value.Set("1"); err != nil {
+			if err := of.Value.Set("1s"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if changed := value(of.Name) != was; changed == slices.Contains(mayDiffer, of.Name) {
+			t.Errorf("--%s may differ: %t, and is compared: %t", of.Name, !changed, changed)
+		}
+	})
+	for _, name := range mayDiffer {
+		if fs.Lookup(name) == nil {
+			t.Errorf("--%s may differ, but is no flag", name)
+		}
 	}
 }

@@ -33,8 +33,7 @@ func defineVersion(*flag.FlagSet) action {
 		fmt.Fprintf(env.out, "launcher %s\n", system.Version())
 		fmt.Fprintf(env.out, "built:  %s\n", strings.Join(built, ", "))
 		fmt.Fprintf(env.out, "cpu:    %s, %d cores\n", cpu.Model(), runtime.NumCPU())
-		text, _ := datasets.DescribeBuiltin()
-		fmt.Fprintf(env.out, "text:   %s\n", text)
+		fmt.Fprintf(env.out, "text:   %s\n", datasets.DescribeBuiltin())
 		fmt.Fprintf(env.out, "tier:   %s", cpu.Best())
 		if best := cpu.Detected().Best(); best != cpu.Best() {
 			fmt.Fprintf(env.out, ", lowered from %s by %s", best, cpu.EnvVar)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -62,14 +63,9 @@ func failed(rc C.int) error {
 	return fmt.Errorf("MPI: %s", text[:n])
 }
 
-// Vote sends a byte to all processes, and returns the byte of each, by rank.
-func (p *Process) Vote(ballot byte) []byte {
-	all := make([]byte, p.Ranks)
-	for r, b := range p.gather(everywhere, []byte{ballot}) {
-		all[r] = b[0]
-	}
-	return all
-}
+// Gather sends bytes to all processes, and returns those of each, by rank. All send the same
+// number.
+func (p *Process) Gather(mine []byte) [][]byte { return p.gather(everywhere, mine) }
 
 // within is the set of processes that take part in an MPI call.
 type within bool
@@ -107,15 +103,20 @@ func (p *Process) locateRanks(key int) error {
 	clear(name[length:])
 	p.Placement = &collective.Placement{Ranks: p.Ranks}
 	last := ""
-	for r, entry := range p.gather(everywhere, append(fmt.Appendf(nil, "%12d", key), name...)) {
+	for r, entry := range p.gather(everywhere, append(fmt.Appendf(nil, "%12d%12d", key, os.Getpid()), name...)) {
 		if entry := string(entry); entry[:12] != last {
 			last = entry[:12]
 			p.Placement.First = append(p.Placement.First, r)
-			p.Placement.Names = append(p.Placement.Names, string(bytes.TrimRight([]byte(entry[12:]), "\x00")))
+			p.Placement.Names = append(p.Placement.Names, string(bytes.TrimRight([]byte(entry[24:]), "\x00")))
 		}
 		if r == p.Rank {
 			p.Host = len(p.Placement.First) - 1
 		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(entry[12:24])))
+		if err != nil {
+			return fmt.Errorf("the process of rank %d: %w", r, err)
+		}
+		p.PIDs = append(p.PIDs, pid)
 	}
 	return nil
 }

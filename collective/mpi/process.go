@@ -13,6 +13,7 @@ type Process struct {
 	Rank, Ranks int
 	Host        int // index in Placement
 	Placement   *collective.Placement
+	PIDs        []int              // process number of each rank, on its host
 	Network     collective.Network // nil if there is one host
 	Cores       int                // of all ranks together
 }

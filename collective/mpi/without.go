@@ -7,8 +7,8 @@ import "spmoe/collective/heap"
 // Start returns [ErrNotBuilt].
 func Start(l Launched) (*Process, error) { return nil, ErrNotBuilt }
 
-// Vote does nothing.
-func (p *Process) Vote(ballot byte) []byte { return nil }
+// Gather does nothing.
+func (p *Process) Gather(mine []byte) [][]byte { return nil }
 
 // ShareHeap returns [ErrNotBuilt].
 func (p *Process) ShareHeap(control int, region int64) (*heap.Heap, error) { return nil, ErrNotBuilt }

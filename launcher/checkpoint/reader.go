@@ -4,6 +4,8 @@ package checkpoint
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -204,6 +206,14 @@ func (r *Reader) DType(name string) string {
 		return spans[0].info.DType
 	}
 	return ""
+}
+
+// Digest identifies the saved state: checkpoints with the same digest hold the same one, and were
+// written by the same number of ranks.
+func (r *Reader) Digest() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d %v", r.manifest.Step, r.manifest.Shards)
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Close closes the files. No method may be called afterwards.

@@ -3,11 +3,17 @@ package spmd
 // A rank that mpirun or srun has started, on one of several hosts.
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
 
 	"spmoe/collective"
 	"spmoe/collective/mpi"
+	"spmoe/launcher/system"
 )
 
 // Cluster is this process as one rank of a job that another program has started.
@@ -17,7 +23,9 @@ type Cluster struct {
 	process *mpi.Process
 	by      string
 	limits  collective.Limits
-	agreed  bool // the processes have agreed that all of them can run
+	agreed  bool                             // the processes have agreed that all of them can run
+	world   atomic.Pointer[collective.World] // while the ranks run
+	stopped atomic.Int64                     // 1 + the rank that this process has found stopped
 }
 
 // The ballots of processes before they run, or when they end without running.
@@ -110,14 +118,34 @@ func (c *Cluster) Run(body func(c *collective.Comm) error) error {
 		return err
 	}
 	w.SetLimits(c.limits)
+	c.world.Store(w)
+	defer c.world.Store(nil)
 	return w.Run(recovered(body))
+}
+
+// next returns the rank on this host whose process this one watches: the next, and the first after
+// the last.
+func (c *Cluster) next() int {
+	part := c.process.Placement.Part(c.process.Host)
+	return part.First + (c.process.Rank-part.First+1)%part.Ranks
+}
+
+// accuse reports that the next rank has failed, and ends the ranks if they run.
+func (c *Cluster) accuse(why string, failed func(err error, runs bool)) {
+	err := errors.New(why)
+	w := c.world.Load()
+	c.stopped.Store(int64(c.next()) + 1)
+	failed(&collective.RankError{Rank: c.next(), Err: err}, w != nil)
+	if w != nil {
+		w.Abort(c.next(), err)
+	}
 }
 
 // agree reports whether all processes cast the same ballot.
 func (c *Cluster) agree(ballot byte) bool {
 	c.agreed = true
-	for _, b := range c.process.Vote(ballot) {
-		if b != ballot {
+	for _, b := range c.process.Gather([]byte{ballot}) {
+		if b[0] != ballot {
 			return false
 		}
 	}
@@ -128,7 +156,7 @@ func (c *Cluster) agree(ballot byte) bool {
 // the same error, one prints it. If another rank has failed, one rank per host does.
 func (c *Cluster) Tells(err error) bool {
 	if failed := (*collective.RankError)(nil); errors.As(err, &failed) {
-		return failed.Rank == c.Number() || c.LeadsHost()
+		return failed.Rank == c.Number() || c.LeadsHost() || int64(failed.Rank) == c.stopped.Load()-1
 	}
 	if errors.Is(err, errNotStarted) {
 		return false
@@ -150,4 +178,51 @@ func (c *Cluster) Leave(code int, all bool) {
 		c.process.Abort(code)
 	}
 	c.process.Finalize()
+}
+
+// buildBytes is the size of a build's description: the SHA-256 of the program, then its version.
+const buildBytes = sha256.Size + 64
+
+// CompareBuilds compares the programs of all processes. It returns an error if their versions
+// differ, because they may compute other bits and speak other protocols. Programs of one revision
+// that are not the same file are worth a note: their compilers may differ. If the version does not
+// say what was built, because the sources were modified or are unknown, they are an error too.
+func (c *Cluster) CompareBuilds(version string) (note string, err error) {
+	mine := make([]byte, buildBytes)
+	copy(mine, programDigest())
+	copy(mine[sha256.Size:], version)
+	return compareBuilds(c.process.Gather(mine), c.process.Placement.Describe)
+}
+
+// programDigest returns the SHA-256 of this program. It is zero if the program cannot be read.
+func programDigest() []byte {
+	h := sha256.New()
+	file, err := os.Open("/proc/self/exe") // even if another program has its path now
+	if err == nil {
+		_, err = io.Copy(h, file)
+		file.Close()
+	}
+	if err != nil {
+		return make([]byte, sha256.Size)
+	}
+	return h.Sum(nil)
+}
+
+// compareBuilds compares the builds of all ranks.
+func compareBuilds(all [][]byte, where func(rank int) string) (note string, err error) {
+	for r, build := range all {
+		if bytes.Equal(build, all[0]) {
+			continue
+		}
+		versions := [2]string{}
+		for i, b := range [][]byte{all[0], build} {
+			versions[i] = string(bytes.TrimRight(b[sha256.Size:], "\x00"))
+		}
+		is := fmt.Sprintf("%s runs launcher %s (SHA-256 %.6x), %s runs %s (%.6x)", where(0), versions[0], all[0], where(r), versions[1], build)
+		if versions[0] != versions[1] || !system.NamesSources(versions[0]) {
+			return "", fmt.Errorf("the ranks run different programs: %s: install the same launcher on all hosts", is)
+		}
+		note = fmt.Sprintf("the ranks run different builds of one revision: %s: their last bits may differ", is)
+	}
+	return note, nil
 }

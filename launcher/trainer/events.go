@@ -54,7 +54,7 @@ type Start struct {
 type Corpus struct {
 	Train, HeldOut int64 // bytes
 	Documents      int
-	Builtin        string // describes the text inside the program, if that is the text
+	Builtin        string // describes the built-in text, if that is the text
 }
 
 // Step is one optimizer step. Rates are means since the previous line.

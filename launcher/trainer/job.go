@@ -49,6 +49,8 @@ type Job struct {
 	// concurrently. Weights that several ranks hold must be changed in the same way on all of them.
 	Disturb func(moe.Quantized)
 
+	Settings []Setting // beyond the configuration, that must be the same on all ranks
+
 	// Routing, if not nil, creates the meter of each rank's routing.
 	Routing func(of Routing) (RoutingMeter, error)
 
@@ -84,7 +86,8 @@ type Job struct {
 	// last training and validation loss, set by rank 0 at the end unless the run was interrupted
 	lossOfEnd [2]float64
 
-	meter atomic.Pointer[meter] // of rank 0, once it runs in this process
+	meter  atomic.Pointer[meter] // of rank 0, once it runs in this process
+	differ atomic.Pointer[DisagreementError]
 }
 
 // ErrInterrupted says that a run ended at a step boundary before its last step, on request, with
@@ -237,7 +240,11 @@ func (j *Job) open(path string) (err error) {
 		return err
 	}
 	if err := l.Restore(j.progress.Loader); err != nil {
-		return fmt.Errorf("%s does not fit this run: %w", j.resume.Path(), err)
+		err = fmt.Errorf("%s does not fit this run: %w", j.resume.Path(), err)
+		if was, is := j.progress.Text, j.corpus.Builtin; is != "" && was != "" {
+			err = fmt.Errorf("%w (without --data it was trained on %.300q; here that is %q)", err, was, is)
+		}
+		return err
 	}
 	return nil
 }
@@ -329,11 +336,17 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 			ex.Allocator = c.Allocator()
 		}
 		r, err := newRank(j, c, ex, peak)
-		if err != nil {
+		if differ := (*DisagreementError)(nil); errors.As(err, &differ) {
+			j.differ.Store(differ)
+			return nil // no rank has failed, and none goes on
+		} else if err != nil {
 			return err
 		}
 		return r.run(ctx)
 	})
+	if differ := j.differ.Load(); err == nil && differ != nil {
+		return differ
+	}
 	if err == nil && j.interrupted {
 		return ErrInterrupted
 	}
@@ -381,6 +394,9 @@ func (j *Job) start(peak float64, cores int) Start {
 	}
 	if j.resume != nil {
 		s.Resumed = j.resume.Path()
+		if was := j.progress.Tier; was != "" && was != cpu.Best() {
+			s.Notes = append(s.Notes, fmt.Sprintf("the run so far was computed with the instruction tier %.20q, this part of it with %s: its last bits differ from those of a run on one tier (%s names another)", was, cpu.Best(), cpu.EnvVar))
+		}
 	}
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"spmoe/datasets"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
+	"spmoe/tensor/cpu"
 )
 
 // progress is the part of a checkpoint that is not in tensors.
@@ -22,7 +23,9 @@ type progress struct {
 	FirstTrain     record.Number  `json:"first_train_loss"`
 	FirstHeldOut   record.Number  `json:"first_held_out_loss"`
 	Recent         recent         `json:"recent_losses"`
-	Norms          norms          `json:"recent_norms"` // of gradients
+	Norms          norms          `json:"recent_norms"`   // of gradients
+	Tier           cpu.Tier       `json:"tier,omitempty"` // of the instructions of the last step
+	Text           string         `json:"text,omitempty"` // describes the built-in text, if it was trained on
 }
 
 // readProgress returns the progress in a checkpoint, which must agree with the rest of it.

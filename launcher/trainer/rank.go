@@ -44,8 +44,14 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 			return nil, err
 		}
 	}
+	if _, kept := c.Kept(); !kept {
+		if err := j.agree(c); err != nil {
+			return nil, err
+		}
+	}
 	cfg := j.cfg
 	r := &rank{job: j, comm: c, ex: ex, trainState: &trainState{progress: j.progress.clone()}}
+	r.progress.Text = j.corpus.Builtin
 	r.alarms = &alarms{lead: r.lead(), progress: &r.progress, report: j.report}
 	r.alarms.events.Folder, r.alarms.events.Held = cfg.Out, j.Folder
 	r.watch.rates = newMeter(cfg, peak)

@@ -7,10 +7,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"hash/fnv"
 
 	"spmoe/collective"
-	"spmoe/datasets"
 	"spmoe/internal/fault"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/checkpoint/safetensors"
@@ -20,9 +18,6 @@ import (
 
 // begin sets this rank to the state before its first step. It is collective.
 func (r *rank) begin() error {
-	if err := r.job.sameText(r.comm); err != nil {
-		return err
-	}
 	if step, ok := r.comm.Kept(); ok {
 		r.vault.resumed = true
 		return r.recall(step)
@@ -34,7 +29,7 @@ func (r *rank) begin() error {
 	if r.job.resume != nil {
 		return r.restore(r.job.resume, r.comm, r.stateGuard)
 	}
-	return r.job.initialize(r.trainState, r.comm, r.ex)
+	return r.job.initialize(r.trainState, r.ex)
 }
 
 // identify gives a run its id: that of the checkpoint it resumes, if that has one. Otherwise rank 0
@@ -110,14 +105,6 @@ func (s *trainState) restore(from *checkpoint.Reader, c *collective.Comm, guard 
 	if err := s.readState(from, c, guard); err != nil {
 		return fmt.Errorf("%s: %w", from.Path(), err)
 	}
-	// Rank processes open it separately.
-	steps := [2]int64{int64(s.progress.Step), -int64(s.progress.Step)}
-	if err := collective.AllReduce(c, steps[:], collective.Min); err != nil {
-		return err
-	}
-	if steps[0] != -steps[1] {
-		return fmt.Errorf("%s: ranks resume from steps %d to %d: give --out a folder that all of them can read", from.Path(), steps[0], -steps[1])
-	}
 	s.optim.SetSteps(s.progress.OptimizerSteps)
 	if err := s.data.loader.Restore(s.progress.Loader); err != nil {
 		return fmt.Errorf("%s: %w", from.Path(), err)
@@ -146,29 +133,6 @@ func readPiece(from *checkpoint.Reader, p checkpoint.Piece) error {
 	return err
 }
 
-// agree reports whether all ranks give the same text. It is collective.
-func agree(c *collective.Comm, text string) (bool, error) {
-	h := fnv.New32a()
-	h.Write([]byte(text))
-	sums := [2]int64{int64(h.Sum32()), -int64(h.Sum32())}
-	err := collective.AllReduce(c, sums[:], collective.Min)
-	return sums[0] == -sums[1], err
-}
-
-// sameText returns an error if ranks have read different built-in text, which depends on the Go
-// installation of their host. It is collective.
-func (j *Job) sameText(c *collective.Comm) error {
-	if len(j.cfg.Data) > 0 {
-		return nil
-	}
-	same, err := agree(c, j.train.Fingerprint())
-	if err == nil && !same {
-		text, _ := datasets.DescribeBuiltin()
-		err = fmt.Errorf("hosts have different built-in text, this one %s: install the same Go on all of them, or give the same --data", text)
-	}
-	return err
-}
-
 // openSource opens the initial weights that the configuration names, if it names any.
 func (j *Job) openSource() (err error) {
 	if j.cfg.InitFrom == "" {
@@ -184,17 +148,10 @@ func (j *Job) openSource() (err error) {
 }
 
 // initialize sets a rank's state to the initial weights of a new run. It is collective.
-func (j *Job) initialize(s *trainState, c *collective.Comm, ex *tensor.Exec) error {
+func (j *Job) initialize(s *trainState, ex *tensor.Exec) error {
 	from := j.source
 	if from == nil {
 		return s.optim.Init(j.cfg.Seed)
-	}
-	// Rank processes open it separately, and a run in progress may already have a newer checkpoint
-	// for the next process.
-	if same, err := agree(c, from.Path()); err != nil {
-		return err
-	} else if !same {
-		return fmt.Errorf("init_from: ranks have opened different checkpoints of %s, this one %s: give one of its checkpoints", j.cfg.InitFrom, from.Path())
 	}
 	return from.Init(ex, s.optim, s.routers())
 }

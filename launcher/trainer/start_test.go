@@ -9,10 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"spmoe/collective"
-	"spmoe/launcher/spmd"
 	"spmoe/launcher/weights"
-	"spmoe/tensor"
 )
 
 // A run that starts from the weights of another begins with the loss that the other has ended with,
@@ -112,14 +109,15 @@ func TestDifferentBuiltinText(t *testing.T) {
 		}
 		defer jobs[i].Close()
 	}
-	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
-		t.Fatal(err)
+	if err := agreeOnHosts([2]*Job{jobs[0], jobs[2]}); err != nil {
+		t.Error(err)
 	}
-	for want, pair := range map[string][2]*Job{"hosts have different built-in text": {jobs[0], jobs[1]}, "": {jobs[0], jobs[2]}} {
-		err := spmd.Goroutines{N: 2}.Run(func(c *collective.Comm) error {
-			return pair[c.Rank()].sameText(c)
-		})
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+	err := agreeOnHosts([2]*Job{jobs[0], jobs[1]})
+	for _, want := range []string{
+		fmt.Sprintf("the text is the Go sources in %s (unknown version, named by GOROOT) (SHA-256 ", filepath.Join(own, "src")), ") on rank 0 on host a, but built-in, spmoe's own sources",
+		") on rank 1 on host b: install the same Go on all hosts, or give the same --data",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
@@ -149,16 +147,7 @@ func TestInitFromOther(t *testing.T) {
 		source.Steps++
 		train(t, source, 1, source.Out)
 	}
-	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	err := spmd.Goroutines{N: 2}.Run(func(c *collective.Comm) error {
-		ex := tensor.NewExec()
-		defer ex.Close()
-		_, err := newRank(jobs[c.Rank()], c, ex, 1)
-		return err
-	})
-	if err == nil || !strings.Contains(err.Error(), "ranks have opened different checkpoints of "+source.Out) {
+	if err := agreeOnHosts(jobs); err == nil || !strings.Contains(err.Error(), "the first state is "+filepath.Join(source.Out, "step-00000004")) {
 		t.Errorf("error %v", err)
 	}
 }

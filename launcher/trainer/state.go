@@ -13,6 +13,7 @@ import (
 	"spmoe/moe/optim"
 	"spmoe/moe/pipe"
 	"spmoe/tensor"
+	"spmoe/tensor/cpu"
 )
 
 // trainState is this rank's part of the state.
@@ -31,7 +32,7 @@ func (s *trainState) snapshot() progress {
 	p := s.progress
 	p.OptimizerSteps, p.Loader = s.optim.Steps(), s.data.loader.State()
 	p.Loader.Pos = s.data.position(p.Tokens)
-	p.Recent = slices.Clone(p.Recent)
+	p.Recent, p.Tier = slices.Clone(p.Recent), cpu.Best()
 	return p
 }
 

@@ -1,0 +1,209 @@
+package trainer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/internal/stricttoml"
+	"spmoe/tensor/cpu"
+)
+
+// agreeOnHosts returns the error of two jobs that are the ranks of two hosts. Both get the same.
+func agreeOnHosts(jobs [2]*Job) error {
+	var own [2]error
+	failed := collective.NewHosts(1, 1).Run(func(c *collective.Comm) error {
+		own[c.Rank()] = jobs[c.Rank()].agree(c)
+		return nil
+	})
+	if err := errors.Join(failed...); err != nil {
+		return fmt.Errorf("while comparing: %w", err)
+	}
+	if fmt.Sprint(own[0]) != fmt.Sprint(own[1]) {
+		return fmt.Errorf("host a says %w, host b %w", own[0], own[1])
+	}
+	return own[0]
+}
+
+// eachField calls visit with every key of the configuration and its field, which it may set.
+func eachField(v reflect.Value, prefix string, visit func(key string, field reflect.Value)) {
+	for i := range v.NumField() {
+		f, key := v.Type().Field(i), prefix+stricttoml.Key(v.Type().Field(i))
+		switch {
+		case f.Anonymous:
+			eachField(v.Field(i), prefix, visit)
+		case f.Type.Kind() == reflect.Struct:
+			eachField(v.Field(i), key+".", visit)
+		default:
+			visit(key, v.Field(i))
+		}
+	}
+}
+
+// Hosts with another value of any key do not start, and are told which and both values, unless the
+// key is on the list.
+func TestAgreeOnEveryKey(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("x"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cfg := tiny(t, nil)
+	keys := map[string]bool{}
+	eachField(reflect.ValueOf(&cfg).Elem(), "", func(key string, field reflect.Value) {
+		keys[key] = true
+		was := reflect.ValueOf(field.Interface())
+		one := &Job{cfg: cfg}
+		switch {
+		case field.Kind() == reflect.Bool:
+			field.SetBool(!field.Bool())
+		case field.CanInt():
+			field.SetInt(field.Int() + 1)
+		case field.CanUint():
+			field.SetUint(field.Uint() + 1)
+		case field.CanFloat():
+			field.SetFloat(field.Float() + 1e-12)
+		case field.Kind() == reflect.String:
+			field.SetString(file)
+		default:
+			field.Set(reflect.ValueOf([]string{file}))
+		}
+		other := &Job{cfg: cfg}
+		err := agreeOnHosts([2]*Job{one, other})
+		want := fmt.Sprintf("the ranks do not agree: %s is %s on rank 0 on host a, but %s on rank 1 on host b", key, value(was.Interface()), value(field.Interface()))
+		if mayDiffer[key] && err != nil || !mayDiffer[key] && (!errors.As(err, new(*DisagreementError)) || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("%s: error %v, want %q (may differ: %v)", key, err, want, mayDiffer[key])
+		}
+		field.Set(was)
+	})
+	for key := range mayDiffer {
+		if !keys[key] {
+			t.Errorf("%s may differ, but is no key", key)
+		}
+	}
+}
+
+// What is not in the configuration is compared too: flags, files by their content, and the
+// instruction tier, for which the error names the best one that all have.
+func TestAgreeBeyondConfiguration(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	settings := func(tier cpu.Tier, content string, flags ...Setting) rankSettings {
+		if err := os.WriteFile(file, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		j := &Job{cfg: tiny(t, nil), Settings: flags}
+		j.cfg.ReplayRoutes, j.cfg.Data, j.cfg.Out = file, nil, ""
+		all, err := j.settings()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := &all[len(all)-1]; last.Key == tierSetting && last.Value == cpu.Best().String() {
+			last.Value, last.Shown = tier.String(), tier.String()
+		}
+		return rankSettings{all, map[cpu.Tier][]cpu.Tier{
+			cpu.AVX2: {cpu.Generic, cpu.AVX2}, cpu.AVX512: {cpu.Generic, cpu.AVX2, cpu.AVX512}, cpu.NEON: {cpu.Generic, cpu.NEON},
+		}[tier]}
+	}
+	trace := func(steps string) Setting { return Setting{"--trace", steps, strconv.Quote(steps)} }
+	one := settings(cpu.AVX512, "a", trace(""))
+	for want, other := range map[string]rankSettings{
+		"": one,
+		`--trace is "" on rank 0, but "steps=1" on rank 2: start all ranks with the same flags and the same --config`:                          settings(cpu.AVX512, "a", trace("steps=1")),
+		"the file of replay_routes is " + file + " (SHA-256 ca978112ca1b) on rank 0, but " + file + " (SHA-256 3e23e8160039) on rank 2: start": settings(cpu.AVX512, "b", trace("")),
+		"the instruction tier is avx512 on rank 0, but avx2 on rank 2: set SPMOE_CPU=avx2 for all ranks":                                       settings(cpu.AVX2, "a", trace("")),
+		"the instruction tier is avx512 on rank 0, but neon on rank 2: set SPMOE_CPU=generic for all ranks":                                    settings(cpu.NEON, "a", trace("")),
+	} {
+		err := disagreement([]rankSettings{one, one, other}, (&collective.Placement{First: []int{0}}).Describe)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), "the ranks do not agree: "+want)) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// Hosts that disagree end without a step, each with the same error. Those that differ in what may
+// differ make the same steps as others.
+func TestHostsWithOtherSettings(t *testing.T) {
+	t.Parallel()
+	cfg := tiny(t, nil)
+	want := train(t, cfg, 4, "")
+	other := cfg
+	other.Optimizer.LR *= 2
+	said, errs := trainOnHosts(t, 2, []Config{freshRun(t, cfg), freshRun(t, other)}, "")
+	for h, err := range errs {
+		if !errors.As(err, new(*DisagreementError)) || !strings.Contains(err.Error(), "optimizer.lr is ") || len(said[h].steps) > 0 {
+			t.Errorf("host %d ends with %v after %d steps", h, err, len(said[h].steps))
+		}
+	}
+	other = cfg
+	other.Threads, other.Keep, other.LogEvery = 3, 7, 2
+	cfg.Out = filepath.Join(t.TempDir(), "run")
+	other.Out = cfg.Out
+	said, errs = trainOnHosts(t, 2, []Config{cfg, other}, "")
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range said[0].steps {
+		if s.Loss != want.steps[i].Loss {
+			t.Errorf("step %d has loss %v, want %v", s.Step, s.Loss, want.steps[i].Loss)
+		}
+	}
+}
+
+// freshRun returns a configuration with a folder of its own.
+func freshRun(t *testing.T, cfg Config) Config {
+	cfg.Out = filepath.Join(t.TempDir(), "run")
+	return cfg
+}
+
+// A checkpoint says which tier and which built-in text it comes from. A run that resumes it with
+// others says so.
+func TestResumeElsewhereIsSaid(t *testing.T) {
+	cfg := tiny(t, nil)
+	cfg.Data, cfg.Steps = nil, 1
+	goTree := func(text string) string {
+		root := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(root, "src"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string]string{"VERSION": "go1.99\ntime x\n", "src/a.go": "package a\n\n" + strings.Repeat(text, 400)} {
+			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return root
+	}
+	own := goTree("// what people write about the code they write\n")
+	t.Setenv("GOROOT", own)
+	train(t, cfg, 1, "")
+	if p, _ := state(t, cfg, 1); p.Tier != cpu.Best() || p.Text != fmt.Sprintf("the Go sources in %s (go1.99, named by GOROOT)", filepath.Join(own, "src")) {
+		t.Errorf("the checkpoint has tier %q and text %q", p.Tier, p.Text)
+	}
+	cfg.Steps = 2
+	job, err := Prepare(cfg, 1, cfg.Out, &reports{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer job.Close()
+	for _, tier := range []cpu.Tier{cpu.Best(), "other"} {
+		job.progress.Tier = tier
+		notes := strings.Join(job.start(1, 1).Notes, "\n")
+		if is := strings.Contains(notes, `tier "other", this part of it with `+cpu.Best().String()); is != (tier == "other") {
+			t.Errorf("after tier %s, the notes are %q", tier, notes)
+		}
+	}
+	other := goTree("// what other people write about the code they write\n")
+	t.Setenv("GOROOT", other)
+	_, err = Prepare(cfg, 1, cfg.Out, &reports{})
+	for _, root := range []string{own, other} {
+		if err == nil || !strings.Contains(err.Error(), root) {
+			t.Errorf("error %v does not name %s", err, root)
+		}
+	}
+}
