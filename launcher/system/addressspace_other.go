@@ -6,6 +6,6 @@ package system
 // returns 0: none.
 func addressSpace() int64 { return 0 }
 
-// CheckThreads returns an error if a job may not have as many threads. On this system it does not
-// know the limit.
+// CheckThreads returns an error if a job may not have the threads that it needs. On this system it
+// does not know the limit.
 func CheckThreads(int) error { return nil }

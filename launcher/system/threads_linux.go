@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckThreads returns an error if this process and those that it will start must not have as many
-// threads. Source of who is limited: fork(2), EAGAIN.
+// CheckThreads returns an error if this process, and those that it will start, may not have the
+// threads that they need. Source of who is limited: fork(2), EAGAIN.
 func CheckThreads(need int) error {
 	var l unix.Rlimit
 	if os.Getuid() == 0 || unix.Getrlimit(unix.RLIMIT_NPROC, &l) != nil || l.Cur > 1<<31 {

@@ -16,8 +16,8 @@ import (
 // Host is a machine's share of a job.
 type Host struct {
 	Ranks int
-	// The processes that it has there. 0: this one is a rank, and the process that has started all of
-	// them has checked the memory. What is left now is what the others have not taken yet.
+	// The processes that it has there. 0: this one is a rank. The launcher has checked the memory
+	// before it started the ranks, and they have taken some of it since.
 	Processes int
 	// Ranks that fail are replaced: another copy of the optimizer's state outlives them.
 	Vaults bool

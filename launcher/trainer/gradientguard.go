@@ -72,8 +72,8 @@ func (n norms) median() (m float64, ok bool) {
 const unclippedSpike = 1
 
 // fault describes what is wrong with a gradient norm that follows those in n. It is empty if
-// nothing is. A norm of up to clipNorm is no spike: clipping accepts it as it is. The norms of a run
-// that has converged are near 0, where some are many times others.
+// nothing is. A norm of up to clipNorm is no spike: clipping accepts it as it is. The norms of a
+// run that has converged are near 0, where some are many times others.
 func (g Guard) fault(norm, clipNorm float64, n norms) string {
 	if math.IsNaN(norm) || math.IsInf(norm, 0) {
 		return fmt.Sprintf("%g, which is not finite", norm)
