@@ -18,8 +18,8 @@ func muon() Muon {
 	return Muon{Momentum: 0.9, Scale: "match_rms_adamw", NewtonSchulz: tensor.BF16, Rate: 1, Rest: adamw()}
 }
 
-// reference64 is five steps of Newton-Schulz in float64, always on the wide form of a matrix, row by
-// row. The coefficients are those of Jordan's Muon and torch.optim.Muon.
+// reference64 is five steps of Newton-Schulz in float64, always on the wide form of a matrix. The
+// coefficients are those of Jordan's Muon and torch.optim.Muon.
 func reference64(x []float64, rows, cols int) []float64 {
 	if rows > cols {
 		return transposed(reference64(transposed(x, rows, cols), cols, rows), cols, rows)
