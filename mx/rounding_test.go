@@ -92,11 +92,16 @@ func TestDrawsFollowTheRows(t *testing.T) {
 	moved := draws
 	moved.First += 16
 	check(part(moved), 16, 32, "first row", true)
-	listed := draws
+	listed, upward := draws, tensor.New(tensor.BF16, 32, cols) // rows from 47 up to 16
+	listed.First = 0
 	for r := range 32 {
-		listed.Rows = append(listed.Rows, 1<<33+16+uint64(r))
+		listed.Rows = append(listed.Rows, 1<<33+47-uint64(r))
+		copy(upward.Index(r).BF16(), x.Index(47-r).BF16())
 	}
-	check(part(listed), 16, 32, "listed rows", true)
+	got := stochastic(ex, sixteen, AlongRows, upward, listed)
+	for r := range 32 {
+		check(got[r*cols:(r+1)*cols], 47-r, 1, "listed rows", true)
+	}
 	for name, change := range map[string]func(d *Draws){
 		"row": func(d *Draws) { d.First-- }, "high row": func(d *Draws) { d.First += 1 << 32 },
 		"seed": func(d *Draws) { d.Seed++ }, "step": func(d *Draws) { d.Step++ }, "stream": func(d *Draws) { d.Stream++ },
