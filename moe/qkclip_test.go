@@ -129,8 +129,8 @@ func TestTopScoresOnAnyRanks(t *testing.T) {
 	}
 }
 
-// topScores returns a copy of the scores of a step with a batch, in passes of one sequence, after one with
-// other tokens.
+// topScores returns a copy of the scores of a step with a batch, in passes of one sequence, after
+// one with other tokens.
 func (m *member) topScores(t *testing.T, b Batch) []float32 {
 	t.Helper()
 	other := batchOf(9, 4, b.Seq, m.model.Config.Vocab)

@@ -16,8 +16,8 @@ func half(r *rand.Rand, _, col int) float32 {
 	return float32(r.IntN(3)-1) * 6
 }
 
-// midway draws blocks whose scale lies between two E4M3 numbers, so that another order of operations
-// rounds it to the other one.
+// midway draws blocks whose scale lies between two E4M3 numbers. Another order of operations rounds
+// it to the other one.
 func midway(r *rand.Rand, _, _ int) float32 {
 	switch n := r.IntN(200); {
 	case n == 0:
@@ -28,8 +28,8 @@ func midway(r *rand.Rand, _, _ int) float32 {
 	return float32(r.NormFloat64()) / 16
 }
 
-// TestFourOverSix: scales and codes are those of torchao's four_over_six_quantize with its defaults,
-// written here step by step. A tie occurs, and takes the smaller scale.
+// TestFourOverSix: scales and codes are those of torchao's four_over_six_quantize, with its
+// defaults, written here step by step. Ties occur, and take the smaller scale.
 func TestFourOverSix(t *testing.T) {
 	const rows, cols = 44, 88
 	ex, ends := tensor.NewExec(), []int32{0, 19, rows}

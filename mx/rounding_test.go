@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"spmoe/mx/internal/philox"
 	"spmoe/tensor"
 )
 
@@ -91,11 +92,16 @@ func TestDrawsFollowTheRows(t *testing.T) {
 	moved := draws
 	moved.First += 16
 	check(part(moved), 16, 32, "first row", true)
-	listed := draws
+	listed, upward := draws, tensor.New(tensor.BF16, 32, cols) // rows from 47 up to 16
+	listed.First = 0
 	for r := range 32 {
-		listed.Rows = append(listed.Rows, 1<<33+16+uint64(r))
+		listed.Rows = append(listed.Rows, 1<<33+47-uint64(r))
+		copy(upward.Index(r).BF16(), x.Index(47-r).BF16())
 	}
-	check(part(listed), 16, 32, "listed rows", true)
+	got := stochastic(ex, sixteen, AlongRows, upward, listed)
+	for r := range 32 {
+		check(got[r*cols:(r+1)*cols], 47-r, 1, "listed rows", true)
+	}
 	for name, change := range map[string]func(d *Draws){
 		"row": func(d *Draws) { d.First-- }, "high row": func(d *Draws) { d.First += 1 << 32 },
 		"seed": func(d *Draws) { d.Seed++ }, "step": func(d *Draws) { d.Step++ }, "stream": func(d *Draws) { d.Stream++ },
@@ -104,4 +110,36 @@ func TestDrawsFollowTheRows(t *testing.T) {
 		change(&other)
 		check(part(other), 16, 32, name, false)
 	}
+}
+
+// TestDrawsOfColumns: each element has the 16 bits of Philox that Draws names, in wide rows too. The
+// largest magnitude of a column is 1, so that the others become 0.7 times 6.
+func TestDrawsOfColumns(t *testing.T) {
+	const rows, cols = 16, 2056
+	d := Draws{Seed: 1, Step: 2, Stream: 3, First: 1<<32 - 3}
+	x, ex := tensor.New(tensor.FP32, rows, cols), tensor.NewExec()
+	values, draws, want := make([]float32, cols), make([]uint16, cols), make([]uint8, cols)
+	for i := range x.F32() {
+		x.F32()[i] = 0.7
+		if i < cols {
+			x.F32()[i], values[i] = 1, float32(0.7)*6
+		}
+	}
+	eachTier(func(tier string) {
+		q := New(nil, NVFP4, AlongCols, rows, cols)
+		Cast{Format: NVFP4, Rounding: Stochastic}.Quantize(ex, q, x.Mat(), d)
+		for r := 1; r < rows; r++ {
+			row := d.First + uint64(r)
+			for c := range draws {
+				bits := philox.Block([2]uint32{d.Seed, d.Step}, [4]uint32{uint32(c / 8), uint32(row), uint32(row >> 32), d.Stream})
+				draws[c] = uint16(bits[c%8/2] >> (c % 2 * 16))
+			}
+			NVFP4.EncodeStochastic(want, values, draws)
+			for c := range want {
+				if got := q.Code(r, c); got != want[c] {
+					t.Fatalf("%s: (%d, %d) has code %d, want %d", tier, r, c, got, want[c])
+				}
+			}
+		}
+	})
 }

@@ -83,20 +83,21 @@ func TestSums(t *testing.T) {
 	}
 }
 
-// TestSpansOfSums: two sequences on one rank have the sum of two ranks with one each.
+// TestSpansOfSums: the sequences on one rank have the sum of ranks with one each, as a tree.
 func TestSpansOfSums(t *testing.T) {
-	const rows, n, k = 64, 16, 32
+	const spans, span, n, k = 5, 32, 16, 32
 	ex := tensor.NewExec()
-	dy, x := quantizeTo(ex, nvfp4RHT, mx.AlongCols, random(1, rows, n), nil), quantizeTo(ex, nvfp4RHT, mx.AlongCols, random(2, rows, k), nil)
+	dy, x := quantizeTo(ex, nvfp4RHT, mx.AlongCols, random(1, spans*span, n), nil), quantizeTo(ex, nvfp4RHT, mx.AlongCols, random(2, spans*span, k), nil)
 	for _, sum := range mx.Sums() {
-		both, parts := tensor.New(tensor.FP32, n, k), tensor.New(tensor.FP32, n, k)
-		sum.WgradSpans(ex, both.Mat(), dy, x, rows/2, false)
-		for half := range 2 {
-			sum.Wgrad(ex, parts.Mat(), rowsOf(dy, half*rows/2, (half+1)*rows/2), rowsOf(x, half*rows/2, (half+1)*rows/2), half > 0)
+		all, parts := tensor.New(tensor.FP32, n, k), tensor.New(tensor.FP32, spans, n, k)
+		sum.WgradSpans(ex, all.Mat(), dy, x, span, false)
+		for i := range spans {
+			sum.Wgrad(ex, parts.Index(i).Mat(), rowsOf(dy, i*span, (i+1)*span), rowsOf(x, i*span, (i+1)*span), false)
 		}
-		for i, want := range parts.F32() {
-			if both.F32()[i] != want {
-				t.Fatalf("%v: element %d is %g in two spans of one product, %g in two products", sum, i, both.F32()[i], want)
+		for i, got := range all.F32() {
+			p := func(part int) float32 { return parts.Index(part).F32()[i] }
+			if want := ((p(0) + p(1)) + (p(2) + p(3))) + p(4); got != want {
+				t.Fatalf("%v: element %d is %g in %d spans of one product, %g in as many products", sum, i, got, spans, want)
 			}
 		}
 	}

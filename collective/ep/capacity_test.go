@@ -88,8 +88,8 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// Groups of ranks with copies of the experts drop what a single group drops: the mean is that of all
-// tokens, and rows are accepted in their order.
+// Groups of ranks with copies of the experts drop what a single group drops: the mean is that of
+// all tokens, and rows are accepted in their order.
 func TestCapacityOfReplicas(t *testing.T) {
 	const ranks, each = 4, 10
 	b := newBatch(ranks*each, 8, 3, 8, small)

@@ -18,8 +18,8 @@ func muon() Muon {
 	return Muon{Momentum: 0.9, Scale: "match_rms_adamw", NewtonSchulz: tensor.BF16, Rate: 1, Rest: adamw()}
 }
 
-// reference64 is five steps of Newton-Schulz in float64, always on the wide form of a matrix, row by
-// row. The coefficients are those of Jordan's Muon and torch.optim.Muon.
+// reference64 is five steps of Newton-Schulz in float64, always on the wide form of a matrix. The
+// coefficients are those of Jordan's Muon and torch.optim.Muon.
 func reference64(x []float64, rows, cols int) []float64 {
 	if rows > cols {
 		return transposed(reference64(transposed(x, rows, cols), cols, rows), cols, rows)
@@ -115,49 +115,55 @@ func distance(got []float32, want []float64) float64 {
 	return math.Sqrt(diff / norm)
 }
 
-// Steps follow the formulas in float64, with either scale, a clipped gradient and another rate for
-// matrices. TestCheckMuon of package golden has those of PyTorch.
+// Steps of tall and wide matrices follow the formulas in float64, with either scale, a clipped
+// gradient and another rate for matrices. TestCheckMuon of package golden has those of PyTorch.
 func TestMuonStep(t *testing.T) {
-	const rows, cols, lr, clip = 24, 10, 0.05, 2.0
 	for _, scale := range MuonScales() {
-		rule := muon()
-		rule.Scale, rule.NewtonSchulz, rule.Rate = scale, tensor.FP32, 3
-		g := group("w", nil, tensor.FP32, 0, rows*cols)
-		g.Params[0].Dims, g.Params[0].Class = []int{rows, cols}, moe.Linear
-		o := New(tensor.NewExec(), []*moe.Group{g}, collective.NewWorld(1).Comm(0), rule)
-		o.ClipNorm = clip
-		if err := o.Init(1); err != nil {
+		checkMuonSteps(t, scale, 24, 10)
+		checkMuonSteps(t, scale, 10, 24)
+	}
+}
+
+func checkMuonSteps(t *testing.T, scale string, rows, cols int) {
+	t.Helper()
+	const lr, clip = 0.05, 2.0
+	rule := muon()
+	rule.Scale, rule.NewtonSchulz, rule.Rate = scale, tensor.FP32, 3
+	g := group("w", nil, tensor.FP32, 0, rows*cols)
+	g.Params[0].Dims, g.Params[0].Class = []int{rows, cols}, moe.Linear
+	o := New(tensor.NewExec(), []*moe.Group{g}, collective.NewWorld(1).Comm(0), rule)
+	o.ClipNorm = clip
+	if err := o.Init(1); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if got, want := float64(o.ex.Peak()), rule.Scratch(rows, cols); got < want || got > want+4*tensor.Alignment {
+			t.Errorf("%s: an update has taken %g bytes of scratch memory, estimated %g", scale, got, want)
+		}
+	}()
+	factor := map[string]float64{"original": max(1, math.Sqrt(float64(rows)/float64(cols))), "match_rms_adamw": 0.2 * math.Sqrt(24)}[scale]
+	var w []float64
+	for _, v := range g.Work.F32() {
+		w = append(w, float64(v))
+	}
+	momentum, direction := make([]float64, len(w)), make([]float64, len(w))
+	for step := range 4 {
+		grad, wide := matrixOf(uint64(step), rows, cols, 1)
+		copy(g.Grad.F32(), grad.F32())
+		result, err := o.Step(lr)
+		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() {
-			if got, want := float64(o.ex.Peak()), rule.Scratch(rows, cols); got < want || got > want+4*tensor.Alignment {
-				t.Errorf("%s: an update has taken %g bytes of scratch memory, estimated %g", scale, got, want)
-			}
-		}()
-		factor := map[string]float64{"original": math.Sqrt(2.4), "match_rms_adamw": 0.2 * math.Sqrt(rows)}[scale]
-		var w []float64
-		for _, v := range g.Work.F32() {
-			w = append(w, float64(v))
+		for i, v := range wide {
+			v *= clip / result.GradNorm
+			momentum[i] = 0.9*momentum[i] + 0.1*v
+			direction[i] = 0.9*momentum[i] + 0.1*v
 		}
-		momentum, direction := make([]float64, len(w)), make([]float64, len(w))
-		for step := range 4 {
-			grad, wide := matrixOf(uint64(step), rows, cols, 1)
-			copy(g.Grad.F32(), grad.F32())
-			result, err := o.Step(lr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, v := range wide {
-				v *= clip / result.GradNorm
-				momentum[i] = 0.9*momentum[i] + 0.1*v
-				direction[i] = 0.9*momentum[i] + 0.1*v
-			}
-			for i, v := range reference64(direction, rows, cols) {
-				w[i] = (1-3*lr*0.1)*w[i] - 3*lr*factor*v
-			}
-			if e := distance(g.Work.F32(), w); !(e <= 1e-5) {
-				t.Errorf("%s, step %d: off by %.2g", scale, step, e)
-			}
+		for i, v := range reference64(direction, rows, cols) {
+			w[i] = (1-3*lr*0.1)*w[i] - 3*lr*factor*v
+		}
+		if e := distance(g.Work.F32(), w); !(e <= 1e-5) {
+			t.Errorf("%s, step %d of %dx%d: off by %.2g", scale, step, rows, cols, e)
 		}
 	}
 }
