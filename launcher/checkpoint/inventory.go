@@ -62,9 +62,9 @@ func List(dir string) ([]Entry, error) {
 	return all, nil
 }
 
-// Several describes the complete checkpoints of a folder if they belong to several runs, as "run
-// 61a2: step-00000300; run 9c07: step-00000400". Otherwise it returns "". Those without an id belong
-// to any run.
+// Several describes the complete checkpoints of a folder if they belong to several runs, as
+// "run 61a2: step-00000300; run 9c07: step-00000400". Otherwise it returns "". Those without an id
+// belong to any run.
 func Several(dir string) string {
 	entries, err := List(dir)
 	if err != nil {

@@ -175,7 +175,7 @@ func (r *Reader) Step() int64 { return r.manifest.Step }
 // Ranks returns the number of ranks that wrote it.
 func (r *Reader) Ranks() int { return r.manifest.Ranks }
 
-// Run returns the id of the run that wrote it. It is empty if an earlier version of the program did.
+// Run returns the id of the run that wrote it. It is empty in a checkpoint of an earlier version.
 func (r *Reader) Run() string { return r.manifest.Run }
 
 // Size returns the bytes of the shards and the configuration.

@@ -1,7 +1,7 @@
 package record
 
-// Keeping what a run cannot go on with: the record of an earlier run in the same folder, and damaged
-// lines.
+// Keeping what a run cannot go on with: the record of an earlier run in the same folder, and
+// damaged lines.
 
 import (
 	"bufio"
