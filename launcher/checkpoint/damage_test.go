@@ -132,8 +132,8 @@ func TestManifestRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ old, new, want string }{
-		{`"version":2`, `"version":1`, "checkpoint version 1, this program reads version 2"},
-		{`"version":2`, `"version":"2"`, "cannot unmarshal"},
+		{`"version":3`, `"version":1`, "checkpoint version 1, this program reads versions 2 to 3"},
+		{`"version":3`, `"version":"2"`, "cannot unmarshal"},
 		{`"chunk_bytes":4194304`, `"chunk_bytes":1`, "chunks of 1 bytes: expected 4194304"},
 		{`"size":24,"crc32c":[`, `"size":24,"crc32c":[1,`, "config.toml of 24 bytes has 2 checksums"},
 		{`"size":24,"crc32c":[`, `"size":-1,"crc32c":[`, "config.toml of -1 bytes has 1 checksums"},

@@ -89,10 +89,10 @@ func TestNoFallBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := strings.Replace(string(body), `"version":2`, `"version":3`, 1)
+	other := strings.Replace(string(body), `"version":3`, `"version":4`, 1)
 	replaceFile(t, filepath.Join(path, manifestName), seal([]byte(other)))
 	_, err = Open(dir)
-	checkError(t, err, "step-00000002", "version 3")
+	checkError(t, err, "step-00000002", "version 4")
 	if errors.Is(err, ErrDamaged) {
 		t.Errorf("%v is taken for damage", err)
 	}

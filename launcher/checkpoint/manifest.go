@@ -13,8 +13,12 @@ import (
 	"os"
 )
 
-// formatVersion is incremented when older readers would misinterpret the format.
-const formatVersion = 2
+// formatVersion is incremented when older readers would misinterpret the format or refuse it as
+// damaged. Version 2 has no id of the run and no tier in the trainer's state.
+const (
+	formatVersion = 3
+	oldestVersion = 2
+)
 
 const (
 	maxManifest  = 64 << 20 // bytes; a tensor takes about 100
@@ -92,8 +96,8 @@ func parseManifest(data []byte) (*manifest, error) {
 	if err := json.Unmarshal(body, &v); err != nil {
 		return nil, err
 	}
-	if v.Version != formatVersion {
-		return nil, fmt.Errorf("%w %d, this program reads version %d: use the program that wrote it", errVersion, v.Version, formatVersion)
+	if v.Version < oldestVersion || v.Version > formatVersion {
+		return nil, fmt.Errorf("%w %d, this program reads versions %d to %d: use the program that wrote it", errVersion, v.Version, oldestVersion, formatVersion)
 	}
 	m := new(manifest)
 	decoder := json.NewDecoder(bytes.NewReader(body))
