@@ -75,7 +75,7 @@ func TestIdleClientsLeaveRoomForRanks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := processRun(out, "--steps", "40", "--log-every", "1", "--http", "127.0.0.1:0")
+	args := processRun(out, "--steps", "200", "--log-every", "1", "--http", "127.0.0.1:0")
 	cmd := exec.Command("sh", append([]string{"-c", `ulimit -n 64 && exec "$0" "$@"`, program}, args...)...)
 	cmd.Env = append(os.Environ(), asLauncher+"=1")
 	s := &scraper{t: t}

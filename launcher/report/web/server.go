@@ -44,7 +44,7 @@ const (
 	readTime   = 10 * time.Second
 	writeTime  = 30 * time.Second
 	idleTime   = time.Minute
-	graceTime  = 250 * time.Millisecond // of connections without a request, while others wait
+	graceTime  = 100 * time.Millisecond // of connections without a request, while others wait
 	closeTime  = time.Second
 	maxHeader  = 16 << 10 // bytes
 )
