@@ -52,6 +52,9 @@ func TestEveryPassDraws(t *testing.T) {
 		if q.Again || q.Operand != Gradient || q.Layer != 1 || !strings.HasSuffix(q.Linear, "experts.down_proj") {
 			return
 		}
+		if q.Cols.Codes.Valid() && q.Cols.Format.Hadamard != 16 {
+			t.Errorf("%s: %v, want a transform of 16 points", q.Linear, q.Cols.Format)
+		}
 		x := tensor.New(tensor.FP32, q.X.Rows, q.X.Cols)
 		tensor.Convert(ex, x.Mat(), q.X)
 		for name, form := range map[string]mx.Tensor{"x": {}, "rows": q.Rows, "columns": q.Cols} {

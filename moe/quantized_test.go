@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"spmoe/mx"
 	"spmoe/tensor"
 )
 
@@ -108,5 +109,24 @@ func TestEvaluationQuantizesOneWay(t *testing.T) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Error("evaluation and training give different products")
+	}
+}
+
+// TestAccepts: codes that came with the rows replace those of the recipe only if they are the same.
+func TestAccepts(t *testing.T) {
+	received := mx.New(nil, mx.E4M3, mx.AlongRows, 1, 32)
+	for _, c := range []struct {
+		codes mx.Tensor
+		by    mx.Cast
+		want  bool
+	}{
+		{received, mx.Cast{Format: mx.E4M3}, true},
+		{received, mx.Cast{Format: mx.E4M3, Rounding: mx.Stochastic}, false},
+		{received, mx.Cast{Format: mx.E5M2}, false},
+		{mx.Tensor{}, mx.Cast{Format: mx.E4M3}, false},
+	} {
+		if got := accepts(c.codes, c.by); got != c.want {
+			t.Errorf("%v %v takes the place of %v %v: %v", c.codes.Format, mx.Nearest, c.by.Format, c.by.Rounding, got)
+		}
 	}
 }

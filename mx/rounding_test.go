@@ -112,8 +112,8 @@ func TestDrawsFollowTheRows(t *testing.T) {
 	}
 }
 
-// TestDrawsOfColumns: each element has the 16 bits of Philox that Draws names, in wide rows too. The
-// largest magnitude of a column is 1, so that the others become 0.7 times 6.
+// TestDrawsOfColumns: each element has the 16 bits of Philox that Draws names, in wide rows too.
+// The largest magnitude of a column is 1, so that the others become 0.7 times 6.
 func TestDrawsOfColumns(t *testing.T) {
 	const rows, cols = 16, 2056
 	d := Draws{Seed: 1, Step: 2, Stream: 3, First: 1<<32 - 3}

@@ -116,7 +116,8 @@ func distance(got []float32, want []float64) float64 {
 }
 
 // Steps of tall and wide matrices follow the formulas in float64, with either scale, a clipped
-// gradient and another rate for matrices. TestCheckMuon of package golden has those of PyTorch.
+// gradient, QK-clip and another rate for matrices. TestCheckMuon of package golden has those of
+// PyTorch.
 func TestMuonStep(t *testing.T) {
 	for _, scale := range MuonScales() {
 		checkMuonSteps(t, scale, 24, 10)
@@ -128,9 +129,10 @@ func checkMuonSteps(t *testing.T, scale string, rows, cols int) {
 	t.Helper()
 	const lr, clip = 0.05, 2.0
 	rule := muon()
-	rule.Scale, rule.NewtonSchulz, rule.Rate = scale, tensor.FP32, 3
+	rule.Scale, rule.NewtonSchulz, rule.Rate, rule.QKClip = scale, tensor.FP32, 3, 4
 	g := group("w", nil, tensor.FP32, 0, rows*cols)
 	g.Params[0].Dims, g.Params[0].Class = []int{rows, cols}, moe.Linear
+	g.Params[0].Heads = &moe.HeadRows{Top: []float32{8, 1}, Rows: rows / 2, Root: 3, Whole: 2}
 	o := New(tensor.NewExec(), []*moe.Group{g}, collective.NewWorld(1).Comm(0), rule)
 	o.ClipNorm = clip
 	if err := o.Init(1); err != nil {
@@ -161,6 +163,12 @@ func checkMuonSteps(t *testing.T, scale string, rows, cols int) {
 		}
 		for i, v := range reference64(direction, rows, cols) {
 			w[i] = (1-3*lr*0.1)*w[i] - 3*lr*factor*v
+			switch row := i / cols; { // QK-clip halves the scores of the first head
+			case row < 3:
+				w[i] *= math.Sqrt(0.5)
+			case row < 5:
+				w[i] *= 0.5
+			}
 		}
 		if e := distance(g.Work.F32(), w); !(e <= 1e-5) {
 			t.Errorf("%s, step %d of %dx%d: off by %.2g", scale, step, rows, cols, e)
