@@ -43,7 +43,7 @@ func (s *OneSided) peerRows(h *Handle, i int, p peerRows, buffer func(rank int) 
 	return p, nil
 }
 
-// at panics if the row does not exist, because its place has changed in memory since it was checked.
+// at panics if the row does not exist: its place has changed in memory since it was checked.
 func (p peerRows) at(rank, row int32) unsafe.Pointer {
 	if int(rank) < len(p.counts) && uint32(row) >= uint32(p.counts[rank]) {
 		panic("ep: the places of rows are damaged")
