@@ -69,15 +69,16 @@ func (a *Ahead) read(pos int64) (b batch) {
 // Checksum returns a checksum of the rows of a batch.
 func Checksum(rows []int32) uint64 { return xxh3.Hash(Stream{wide: rows}.memory()) }
 
-// Continue continues from sample pos. It forgets what was read ahead if again is set, because that may
-// be wrong.
+// Continue continues from sample pos. If again is set, it forgets what was read ahead, which may be
+// wrong.
 func (a *Ahead) Continue(pos int64, again bool) {
 	if a.loader.pos = pos; again {
 		a.pos = -1
 	}
 }
 
-// Next is [Loader.Next]. It reads rows again that have changed in memory since they were read ahead.
+// Next is [Loader.Next]. It reads rows again if they have changed in memory since they were read
+// ahead.
 func (a *Ahead) Next(dst []int32) error {
 	if a.closed {
 		panic("datasets: Next after Close")

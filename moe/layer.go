@@ -21,8 +21,9 @@ type feedState struct {
 	router  routerState
 	dscores tensor.Tensor // [tokens, experts]: gradient of the balance loss
 	handle  ep.Handle
-	routing uint64 // checksum of handle
-	routed  ffnState
+	// checksums of handle
+	routing, weights uint64
+	routed           ffnState
 
 	intact      seal  // of dscores, before the backward pass overwrites them
 	seals, rows seals // of what the router and Combine save, and of the received rows
@@ -73,7 +74,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	if err := l.exchange.Combine(p.ex, &s.handle, y, weights, out); err != nil {
 		return x, err
 	}
-	p.sealRouting(s)
+	p.sealWeights(s)
 	p.seal(&s.seals) // the rows that Combine keeps
 	if shared.Valid() {
 		tensor.Add(p.ex, out.Mat(), out.Mat(), shared.Mat())
@@ -141,6 +142,7 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	if err := l.exchange.DispatchBackward(ex, &s.handle, drows, dx); err != nil {
 		return dy, err
 	}
+	p.checkRouting(s)
 	tensor.Add(ex, dx.Mat(), dx.Mat(), routed.Mat())
 	if l.shared != nil {
 		tensor.Add(ex, dx.Mat(), dx.Mat(), shared.Mat())

@@ -109,12 +109,22 @@ func (p *Pass) sealBatch(ex *tensor.Exec) {
 // The pass is damaged anyway.
 func (p phase) sealRouting(s *feedState) {
 	if p.seals() {
-		s.routing = s.handle.Checksum()
+		s.routing, s.weights = s.handle.Checksums()
+	}
+}
+
+// sealWeights seals the weights that Combine has set.
+func (p phase) sealWeights(s *feedState) {
+	if p.seals() {
+		_, s.weights = s.handle.Checksums()
 	}
 }
 
 func (p phase) checkRouting(s *feedState) {
-	if p.sealed && s.handle.Checksum() != s.routing {
+	if !p.sealed {
+		return
+	}
+	if routing, weights := s.handle.Checksums(); routing != s.routing || weights != s.weights {
 		p.model.damage(1 + p.layer)
 		s.handle.Mask()
 	}

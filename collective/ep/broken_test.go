@@ -131,9 +131,10 @@ func TestDamagedPlaces(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			sum := h.Checksum()
+			sum, _ := h.Checksums()
 			if c.Rank() == 1 {
-				if damage(h); h.Checksum() == sum {
+				damage(h)
+				if now, _ := h.Checksums(); now == sum {
 					t.Errorf("%s: the checksum is the same", name)
 				}
 			}

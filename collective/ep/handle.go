@@ -71,9 +71,9 @@ type Handle struct {
 // rowRange is rows [from, to).
 type rowRange struct{ from, to int32 }
 
-// Checksum returns a checksum of the routing and of the weights: of what later calls read, except
-// rows. Dispatch and Combine change it.
-func (h *Handle) Checksum() uint64 {
+// Checksums returns checksums of what later calls read, except rows: of the routing, which Dispatch
+// sets, and of the weights, which Combine sets.
+func (h *Handle) Checksums() (routing, weights uint64) {
 	sum := uint64(len(h.SendCounts))
 	add := func(list []int32) { sum = sum*checksumPrime ^ xxh3.Hash(bytesOf(list)) }
 	for _, list := range [...][]int32{h.GroupEnds, h.Whole, h.Before, h.packed, h.owners, h.perRank, h.blockRows, h.routes.near, h.routes.back, h.routes.backOwners} {
@@ -93,7 +93,7 @@ func (h *Handle) Checksum() uint64 {
 	for i := range h.SendCounts {
 		sum = sum*checksumPrime ^ uint64(h.SendCounts[i])<<32 ^ uint64(h.RecvCounts[i])
 	}
-	return sum*checksumPrime ^ xxh3.Hash(bytesOf(h.weights)) ^ xxh3.Hash(bytesOf(h.filling))
+	return sum*checksumPrime ^ xxh3.Hash(bytesOf(h.filling)), xxh3.Hash(bytesOf(h.weights))
 }
 
 const checksumPrime = 1<<40 + 1<<8 + 0xb3 // FNV's

@@ -18,6 +18,7 @@ const copyWork = 16
 // peerRows holds rows [n, hidden] of each rank, at the ranks' own addresses.
 type peerRows struct {
 	bases  []unsafe.Pointer
+	counts []int32 // of rows of each rank
 	hidden int
 	dtype  tensor.DType
 }
@@ -26,6 +27,7 @@ type peerRows struct {
 // the ranks of this host. The places of rows follow from the counts that all ranks know. A buffer
 // that is too small for them is an error.
 func (s *OneSided) peerRows(h *Handle, i int, p peerRows, buffer func(rank int) []byte) (peerRows, error) {
+	p.counts = h.perRank
 	p.bases = resize(h.bases[i], len(h.perRank)+1) // the last one is for rows that have come back from other hosts
 	h.bases[i] = p.bases
 	for r, rows := range h.perRank {
@@ -41,7 +43,11 @@ func (s *OneSided) peerRows(h *Handle, i int, p peerRows, buffer func(rank int) 
 	return p, nil
 }
 
+// at panics if the row does not exist: its place has changed in memory since it was checked.
 func (p peerRows) at(rank, row int32) unsafe.Pointer {
+	if int(rank) < len(p.counts) && uint32(row) >= uint32(p.counts[rank]) {
+		panic("ep: the places of rows are damaged")
+	}
 	return unsafe.Add(p.bases[rank], int(row)*p.hidden*p.dtype.Size())
 }
 

@@ -56,50 +56,49 @@ func (c *constants) take() {
 
 // add adds the memory of a value.
 func (c *constants) add(name any, v reflect.Value) {
-	switch t := v.Type(); t.Kind() {
-	case reflect.Pointer:
+	t := v.Type()
+	switch {
+	case isPlain(t):
+		c.addBytes(name, unsafe.Pointer(v.UnsafeAddr()), int(t.Size()))
+	case t.Kind() == reflect.Pointer:
 		if own := t.Elem().PkgPath(); !v.IsNil() && (own == "" || strings.HasPrefix(own, "spmoe/")) {
 			c.add(name, v.Elem())
 		}
-	case reflect.Interface:
+	case t.Kind() == reflect.Interface:
 		if held := v.Elem(); held.Kind() == reflect.Struct { // in memory of its own
 			words := (*[2]unsafe.Pointer)(unsafe.Pointer(v.UnsafeAddr()))
 			c.add(name, reflect.NewAt(held.Type(), words[1]).Elem())
 		}
-	case reflect.Struct:
+	case t.Kind() == reflect.Struct:
 		for i := range t.NumField() {
 			c.add(name, v.Field(i))
 		}
-	case reflect.Slice:
-		if n := v.Len() * int(t.Elem().Size()); isNumber(t.Elem()) {
-			c.addBytes(name, unsafe.Slice((*byte)(v.UnsafePointer()), n))
-			return
-		}
-		fallthrough
-	case reflect.Array:
+	case t.Kind() == reflect.Slice && isPlain(t.Elem()):
+		c.addBytes(name, v.UnsafePointer(), v.Len()*int(t.Elem().Size()))
+	case t.Kind() == reflect.Slice || t.Kind() == reflect.Array:
 		for i := range v.Len() {
 			c.add(name, v.Index(i))
 		}
-	default:
-		if isNumber(t) {
-			c.addBytes(name, unsafe.Slice((*byte)(unsafe.Pointer(v.UnsafeAddr())), t.Size()))
-		}
 	}
 }
 
-// addBytes adds memory to the last region or as one of its own.
-func (c *constants) addBytes(name any, b []byte) {
-	if n := len(c.regions) - 1; n >= 0 && len(b) > 0 && c.regions[n].name == name {
-		if last := c.regions[n].memory; unsafe.Add(unsafe.Pointer(unsafe.SliceData(last)), len(last)) == unsafe.Pointer(unsafe.SliceData(b)) {
-			c.regions[n].memory = unsafe.Slice(unsafe.SliceData(last), len(last)+len(b))
-			return
-		}
-	}
-	c.regions = append(c.regions, constantRegion{name, b})
+func (c *constants) addBytes(name any, at unsafe.Pointer, n int) {
+	c.regions = append(c.regions, constantRegion{name, unsafe.Slice((*byte)(at), n)})
 }
 
-// isNumber reports whether values of a type are numbers or truth values.
-func isNumber(t reflect.Type) bool {
+// isPlain reports whether values of a type are numbers, truth values, or made of these only.
+func isPlain(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Array:
+		return isPlain(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if !isPlain(t.Field(i).Type) {
+				return false
+			}
+		}
+		return true
+	}
 	return t.Kind() >= reflect.Bool && t.Kind() <= reflect.Float64 && t.Kind() != reflect.Uintptr
 }
 
