@@ -150,9 +150,10 @@ func (w *World) Run(f func(c *Comm) error) error {
 			continue
 		}
 		wg.Go(func() {
-			defer func() { // of the heap, if its own numbers have changed in memory
+			defer func() {
 				if cause := recover(); cause != nil {
-					w.failure.CompareAndSwap(nil, &failure{rank, fmt.Errorf("panic: %v", cause)})
+					defer func() { recover() }() // of the heap, if its own numbers have changed in memory
+					w.Abort(rank, fmt.Errorf("panic: %v", cause))
 				}
 			}()
 			if err := f(c); err != nil {

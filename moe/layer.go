@@ -51,7 +51,6 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	}
 	end := p.arena.Mark()
 	p.skip()
-	p.sealRouting(s)
 	var shared tensor.Tensor
 	if l.shared != nil { // while slower ranks are still sending
 		shared = l.shared.output(p, x, &s.network)
@@ -60,6 +59,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	if err != nil {
 		return x, err
 	}
+	p.sealRouting(s) // of rows from other hosts too
 	s.rows = p.reset(s.rows)
 	p.sealBetween(&s.rows, begin, end)
 	if !p.recomputing {
