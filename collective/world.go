@@ -126,6 +126,14 @@ func (w *World) failed() *failure {
 	return &failure{declared.Rank, errors.New(declared.Text)}
 }
 
+// contain makes the panic of a rank an error of it, so that the other ranks of this process end too.
+func (w *World) contain(rank int) {
+	if cause := recover(); cause != nil {
+		defer func() { recover() }() // of the heap, if its own numbers have changed in memory
+		w.Abort(rank, fmt.Errorf("panic: %v", cause))
+	}
+}
+
 // Run calls f once for every rank of this process, each in its own goroutine, and waits for all. A
 // rank whose f returns an error aborts the world. So does a rank that waits for a rank whose f has
 // returned. Run returns a [RankError] of the rank that failed first, on any host. Checked by
@@ -145,17 +153,20 @@ func (w *World) Run(f func(c *Comm) error) error {
 		}()
 	}
 	stop := w.startPulse()
+	ranks := 0
+	for _, c := range w.comms {
+		if c != nil {
+			ranks++
+		}
+	}
 	for rank, c := range w.comms { // the rank's own number may have changed in memory
 		if c == nil {
 			continue
 		}
 		wg.Go(func() {
-			defer func() {
-				if cause := recover(); cause != nil {
-					defer func() { recover() }() // of the heap, if its own numbers have changed in memory
-					w.Abort(rank, fmt.Errorf("panic: %v", cause))
-				}
-			}()
+			if ranks > 1 { // a process of one rank ends with its panic, and is replaced
+				defer w.contain(rank)
+			}
 			if err := f(c); err != nil {
 				w.Abort(rank, err)
 			}

@@ -206,7 +206,9 @@ func fieldRun(cfg Config, s *fieldStrike) (result string, took time.Duration, al
 				took = time.Since(begin)
 			}
 		}
-		results[c.Rank()] = fmt.Sprintf("%x %v %+v", stateSum(r), losses, r.snapshot())
+		p := r.snapshot()
+		p.Run = "" // random
+		results[c.Rank()] = fmt.Sprintf("%x %v %+v", stateSum(r), losses, p)
 		return nil
 	})
 	if once.Load() {

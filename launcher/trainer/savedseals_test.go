@@ -94,7 +94,9 @@ func TestProgressGuard(t *testing.T) {
 			}
 		}
 		r.progress.Tokens++
-		r.constants.progress.copies[0] ^= 1
+		for i := range r.constants.progress.copies {
+			r.constants.progress.copies[i] ^= 1
+		}
 		if _, err := r.stateGuard.beforeSave(); err == nil {
 			t.Error("the progress and its copy have changed, and no error says so")
 		}
