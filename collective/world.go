@@ -126,7 +126,7 @@ func (w *World) failed() *failure {
 	return &failure{declared.Rank, errors.New(declared.Text)}
 }
 
-// contain makes the panic of a rank an error of it, so that the other ranks of this process end too.
+// contain makes the panic of a rank an error of it, so that the other ranks of this process end.
 func (w *World) contain(rank int) {
 	if cause := recover(); cause != nil {
 		defer func() { recover() }() // of the heap, if its own numbers have changed in memory
