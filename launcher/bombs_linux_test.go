@@ -318,6 +318,9 @@ func TestBombs(t *testing.T) {
 		try("MX reference", b, "x.safetensors", func(path string) error { _, err := golden.CheckMX(path); return err })
 	}
 	for _, b := range recordBombs {
+		if b.name == "link to itself" { // no link is followed
+			b.rule = "not a regular file"
+		}
 		try("record", b, record.File, func(path string) error { _, err := record.Read(filepath.Dir(path)); return err })
 	}
 	for _, b := range configBombs {

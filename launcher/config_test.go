@@ -75,6 +75,9 @@ func TestPrecedence(t *testing.T) {
 			if want.Data == nil {
 				want.Data = []string{}
 			}
+			if err := want.MakeAbsolute(); err != nil {
+				t.Fatal(err)
+			}
 			want.Out = "runs/" + want.Flavor + "-1"
 			got := resolved(t, strings.Fields(strings.ReplaceAll(c.args, "FILE", file))...)
 			if got.Data == nil {

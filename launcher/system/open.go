@@ -20,6 +20,9 @@ var errReplaced = errors.New("it was replaced while it was opened")
 func OpenOwn(folder, name string, flags int) (*os.File, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
+		if stat, failed := os.Stat(folder); failed == nil && !stat.IsDir() {
+			err = &fs.PathError{Op: "open", Path: folder, Err: syscall.ENOTDIR} // os has an error of its own
+		}
 		return nil, err
 	}
 	defer root.Close()

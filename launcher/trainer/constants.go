@@ -34,8 +34,8 @@ type constantRegion struct {
 }
 
 // list adds values: slices, and pointers to others. What belongs to a value is the memory of its
-// fields and elements, also of those that its pointers and slices lead to. The elements of tensors
-// and the characters of strings do not.
+// fields and elements, also of those that its pointers and slices lead to. The elements of tensors,
+// the characters of strings, and fields with the tag guard:"varies" do not.
 func (c *constants) list(name string, values ...any) {
 	for _, v := range values {
 		c.listed = append(c.listed, listedValue{name, v})
@@ -71,7 +71,9 @@ func (c *constants) add(name any, v reflect.Value) {
 		}
 	case t.Kind() == reflect.Struct:
 		for i := range t.NumField() {
-			c.add(name, v.Field(i))
+			if t.Field(i).Tag.Get("guard") != "varies" {
+				c.add(name, v.Field(i))
+			}
 		}
 	case t.Kind() == reflect.Slice && isPlain(t.Elem()):
 		c.addBytes(name, v.UnsafePointer(), v.Len()*int(t.Elem().Size()))
