@@ -47,6 +47,15 @@ func exposeDst[T Element](c *Comm, k *call, dst []T) {
 	k.bufs[1].offset = offset
 }
 
+// payload returns the number of bytes of data and lists that travel with the call.
+func (k *call) payload() int {
+	bytes := len(k.data)
+	for _, list := range k.lists {
+		bytes += 8 * len(list)
+	}
+	return bytes
+}
+
 // publish writes the call to its slot. Checked by internal/model.
 func (k *call) publish(s *slot, seq int) {
 	s.kind, s.op, s.elem, s.seq, s.head = k.kind, k.op, uint8(k.elem), int64(seq), k.fields

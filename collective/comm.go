@@ -59,8 +59,11 @@ func (c *Comm) Size() int { return len(c.group.worldRanks) }
 func (c *Comm) Shared() bool { return c.group.world.heap.Shared() }
 
 // Allocator returns the allocator of memory that other ranks can access in place. Collectives
-// accept any memory; between processes, they copy what lies elsewhere.
+// accept any memory; between processes, they copy what lies elsewhere. It is nil after [NewDry].
 func (c *Comm) Allocator() memory.Allocator {
+	if c.group.dry {
+		return nil
+	}
 	return c.group.world.heap.Allocator(c.group.worldRanks[c.rank])
 }
 
@@ -92,6 +95,9 @@ func (c *Comm) Barrier() error {
 // part in the call and gets nil.
 func (c *Comm) Split(color, key int) (*Comm, error) {
 	defer c.retire(KindSplit, 0)
+	if c.group.dry {
+		return nil, errDry
+	}
 	next := &c.group.world.nextGroup
 	if err := c.enter(call{kind: KindSplit, fields: fields{color: int64(color), key: int64(key), group: next.Load()}}); err != nil {
 		return nil, err
@@ -213,6 +219,9 @@ func (c *Comm) slot(r int) *slot { return c.group.board.slot(r, c.seq) }
 // internal/model.
 func (c *Comm) enter(k call) error {
 	g := c.group
+	if g.dry {
+		return c.enterDry(k)
+	}
 	if f := g.failed(c.round + 1); f != nil {
 		s := new(slot) // not the board's, where a peer may still read the call before the last
 		k.publish(s, c.seq+1)

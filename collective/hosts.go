@@ -113,6 +113,16 @@ func (c *Comm) tellHosts(kind Kind) error {
 	return c.meet(kind, true)
 }
 
+// toldBytes returns what this rank sends in tellHosts for a call whose payload has as many bytes on
+// every rank.
+func (c *Comm) toldBytes(payload int) int {
+	g := c.group
+	if c.rank != g.locals()[0] {
+		return 0
+	}
+	return (len(g.hosts) - 1) * len(g.locals()) * (fixedBytes + payload)
+}
+
 // swapCalls sends the calls of this host's ranks to the first rank of every other host, and
 // receives theirs.
 func (c *Comm) swapCalls(kind Kind) error {
@@ -195,5 +205,7 @@ func (s *slot) unpack(b []byte) (used int, err error) {
 
 // fixed returns the part of a slot that every call has.
 func (s *slot) fixed() []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(s)), unsafe.Offsetof(s.err))
+	return unsafe.Slice((*byte)(unsafe.Pointer(s)), fixedBytes)
 }
+
+const fixedBytes = int(unsafe.Offsetof(slot{}.err))

@@ -35,6 +35,9 @@ func (c *Comm) OpenMailboxes(boxes, bytes int) (*Mailboxes, error) {
 	m := &Mailboxes{c: c, boxes: boxes, bytes: (bytes + lineBytes - 1) / lineBytes * lineBytes, memory: make([][]byte, c.Size())}
 	m.room = m.bytes
 	here := c
+	if c.group.dry {
+		return nil, errDry
+	}
 	if c.group.spansHosts() {
 		m.room += lineBytes
 		var err error

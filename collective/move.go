@@ -26,6 +26,9 @@ func Bcast[T Element](c *Comm, buf []T, root int) error {
 		c.retire(KindBcast, 0)
 		return err
 	}
+	if c.group.dry {
+		return c.countDry(KindBcast, sizeOf(buf), c.bcastSent(root, sizeOf(buf)))
+	}
 	from, err := root, error(nil)
 	if c.group.spansHosts() {
 		from, err = c.bcastHosts(root)
@@ -73,6 +76,9 @@ func allGather[T Element](c *Comm, k call, dst, src []T, part func(j int) (lo, h
 		c.retire(k.kind, 0)
 		return err
 	}
+	if c.group.dry {
+		return c.countDry(k.kind, sizeOf(dst), c.allGatherSent(sizeOf(src)))
+	}
 	var err error
 	if c.group.spansHosts() {
 		err = allGatherHosts(c, dst, src, part)
@@ -110,7 +116,7 @@ func (c *Comm) allGatherSmall(k call, dst []byte) error {
 		c.retire(KindAllGather, 0)
 		return err
 	}
-	for j := range c.Size() {
+	for j := 0; j < c.Size() && !c.group.dry; j++ {
 		n := len(k.data)
 		copy(dst[j*n:][:n], c.slot(j).payload[:])
 	}
@@ -154,6 +160,9 @@ func AllToAll[T Element](c *Comm, dst, src []T) error {
 		c.retire(KindAllToAll, 0)
 		return err
 	}
+	if c.group.dry {
+		return c.countDry(KindAllToAll, sizeOf(dst), c.allToAllSent(func(int) int { return n * elemSize[T]() }))
+	}
 	for i := range c.Size() {
 		j := c.peer(i)
 		if to := dst[j*n:][:n]; c.isLocal(j) {
@@ -192,6 +201,9 @@ func AllToAllV[T Element](c *Comm, dst []T, recvCounts, recvDispls []int, src []
 	if err := c.enter(k); err != nil {
 		c.retire(KindAllToAllV, 0)
 		return err
+	}
+	if c.group.dry {
+		return c.countDry(KindAllToAllV, sum(recvCounts)*elemSize[T](), c.allToAllSent(func(j int) int { return sendCounts[j] * elemSize[T]() }))
 	}
 	if done, err := c.collect(bytesOf(dst), recvCounts, recvDispls, bytesOf(src), sendCounts, sendDispls, elemSize[T]()); done || err != nil {
 		if err == nil {

@@ -26,12 +26,28 @@ func (c *Comm) collect(dst []byte, recvCounts, recvDispls []int, src []byte, sen
 	start := time.Now()
 	err = n.AllToAllV(dst, inBytes(recvCounts), inBytes(recvDispls), src, inBytes(sendCounts), inBytes(sendDispls))
 	c.stats[KindAllToAllV].Wait += time.Since(start)
-	for j, count := range sendCounts {
+	c.countSent(c.allToAllSent(func(j int) int { return sendCounts[j] * elem }))
+	return true, err
+}
+
+// allToAllSent returns what a rank sends to other hosts in an all-to-all, in bytes: its part for each
+// rank there.
+func (c *Comm) allToAllSent(bytes func(j int) int) (sent int) {
+	for j := range c.Size() {
 		if !c.isLocal(j) {
-			c.group.world.sent[c.rank].Add(int64(count * elem))
+			sent += bytes(j)
 		}
 	}
-	return true, err
+	return sent
+}
+
+// bcastSent returns what a rank sends to other hosts in bcastHosts: the root sends its buffer once
+// to each host.
+func (c *Comm) bcastSent(root, bytes int) int {
+	if c.rank != root {
+		return 0
+	}
+	return (len(c.group.hosts) - 1) * bytes
 }
 
 // bcastHosts sends the root's buffer to the first rank of every other host, from which the ranks of
@@ -61,6 +77,10 @@ func (c *Comm) bcastHosts(root int) (from int, err error) {
 	}
 	return first, c.meet(KindBcast, true)
 }
+
+// allGatherSent returns what a rank sends to other hosts in allGatherHosts: its part, once to each
+// host.
+func (c *Comm) allGatherSent(bytes int) int { return (len(c.group.hosts) - 1) * bytes }
 
 // allGatherHosts sets the parts of dst that come from other hosts.
 func allGatherHosts[T Element](c *Comm, dst, src []T, part func(j int) (lo, hi int)) error {

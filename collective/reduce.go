@@ -65,6 +65,9 @@ func AllReduce[T Number](c *Comm, buf []T, op Op) error {
 		c.retire(KindAllReduce, 0)
 		return err
 	}
+	if c.group.dry {
+		return c.countDry(KindAllReduce, sizeOf(buf), c.allReduceSent(len(buf), elemSize[T]()))
+	}
 	fault.Point(fault.BeforeReduction)
 	if c.group.spansHosts() {
 		err := allReduceHosts[T](c, len(buf), op)
@@ -116,6 +119,9 @@ func ReduceScatter[T Number](c *Comm, dst, src []T, counts []int, op Op) error {
 	if err := c.enter(k); err != nil {
 		c.retire(KindReduceScatter, 0)
 		return err
+	}
+	if c.group.dry {
+		return c.countDry(KindReduceScatter, sizeOf(src), c.reduceSent(func(j int) int { return counts[j] * elemSize[T]() }))
 	}
 	lo := sum(counts[:c.rank])
 	if c.group.spansHosts() {

@@ -107,6 +107,18 @@ func reduceParts[T Number](c *Comm, kind Kind, op Op, part func(j int) (lo, hi i
 	return nil
 }
 
+// reduceSent returns what a rank sends to other hosts in reduceParts: its host's sums of the parts
+// of the ranks whose proxy it is. part returns the bytes of a rank's part.
+func (c *Comm) reduceSent(part func(j int) int) (sent int) {
+	g := c.group
+	for j := range c.Size() {
+		if !c.isLocal(j) && g.proxy(g.here, j) == c.rank {
+			sent += part(j)
+		}
+	}
+	return sent
+}
+
 // reduceLocal is reduceBlock of any length.
 func reduceLocal[T Number](c *Comm, acc []T, lo int, op Op) {
 	for block := blockBytes / elemSize[T](); len(acc) > 0; {
@@ -141,6 +153,16 @@ func reduceScatterHosts[T Number](c *Comm, dst []T, counts []int, op Op) error {
 		lo = sum(counts[:j])
 		return lo, lo + counts[j]
 	}, func(lo int, block []T) { copy(dst[lo-first:], block) })
+}
+
+// allReduceSent returns what a rank sends to other hosts in an all-reduce of n elements: as in
+// reduceParts, and its part of the result once to each host.
+func (c *Comm) allReduceSent(n, size int) int {
+	part := func(j int) int {
+		lo, hi := c.share(j, n, size)
+		return (hi - lo) * size
+	}
+	return c.reduceSent(part) + (len(c.group.hosts)-1)*part(c.rank)
 }
 
 // allReduceHosts is AllReduce over hosts, after the ranks have entered. Every rank's part of the
@@ -191,7 +213,7 @@ func reduceSmall[T Number](c *Comm, buf []T, op Op) error {
 		k.err = errOp(op)
 	}
 	err := c.enter(k)
-	if err == nil {
+	if err == nil && !c.group.dry {
 		reduceCalls(c, buf, 0, c.group.hosts, op)
 	}
 	c.retire(KindAllReduce, sizeOf(buf))
