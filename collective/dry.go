@@ -68,6 +68,9 @@ func (c *Comm) enterDry(k call) error {
 	return nil
 }
 
+// CountSent adds bytes to Sent, for messages of a rank after [NewDry] that are not made.
+func (c *Comm) CountSent(bytes int) { c.countSent(bytes) }
+
 // countDry ends a call without other ranks. bytes are for Stats. sent are the bytes to other hosts
 // after enter.
 func (c *Comm) countDry(kind Kind, bytes, sent int) error {

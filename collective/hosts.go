@@ -113,8 +113,8 @@ func (c *Comm) tellHosts(kind Kind) error {
 	return c.meet(kind, true)
 }
 
-// toldBytes returns what this rank sends in tellHosts for a call whose payload has as many bytes on
-// every rank.
+// toldBytes returns what this rank sends in tellHosts, in bytes. payload is the number of bytes
+// that travel with the call of each rank.
 func (c *Comm) toldBytes(payload int) int {
 	g := c.group
 	if c.rank != g.locals()[0] {

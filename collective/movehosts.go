@@ -30,8 +30,8 @@ func (c *Comm) collect(dst []byte, recvCounts, recvDispls []int, src []byte, sen
 	return true, err
 }
 
-// allToAllSent returns what a rank sends to other hosts in an all-to-all, in bytes: its part for each
-// rank there.
+// allToAllSent returns what a rank sends to other hosts in an all-to-all, in bytes: its part for
+// each rank there.
 func (c *Comm) allToAllSent(bytes func(j int) int) (sent int) {
 	for j := range c.Size() {
 		if !c.isLocal(j) {

@@ -18,6 +18,17 @@ func checkDispatch(x, topk tensor.Tensor) error {
 	return nil
 }
 
+// checkOneSided is checkDispatch for the one-sided exchange.
+func checkOneSided(x, topk tensor.Tensor) error {
+	if err := checkDispatch(x, topk); err != nil {
+		return err
+	}
+	if slots := topk.Dim(1); slots > mostSlots {
+		return fmt.Errorf("topk is %s: at most %d slots are supported, use the standard exchange", describe(topk), mostSlots)
+	}
+	return nil
+}
+
 func checkCombine(h *Handle, y, weights, out tensor.Tensor) error {
 	if err := h.dispatched(); err != nil {
 		return err

@@ -103,6 +103,13 @@ func (n *internode) sendRows(ex *tensor.Exec, h *Handle, t transfer, wire Wire) 
 	return func(ex *tensor.Exec) error { return n.forwardRows(ex, h, &t, wire) }, nil
 }
 
+// rowsSent returns what sendRows sends to a host, in bytes: for each token that visits it, the
+// number of its choices there and its row on the wire, and for each choice the number of its
+// expert.
+func (n *internode) rowsSent(host int, to *route, row int) int {
+	return to.rows*(1+row) + to.kept*n.expertBytes(host)
+}
+
 // sendTokens sends the rows of the tokens that visit a host, unchanged.
 func (n *internode) sendTokens(host int, to *route, x tensor.Tensor) {
 	rows := n.rowsIn(&n.to[host].rows, x.DType(), to.rows, x.Dim(1))
@@ -163,6 +170,9 @@ func (n *internode) forwardRows(ex *tensor.Exec, h *Handle, t *transfer, wire Wi
 	return n.in.Wait()
 }
 
+// backSent returns what bringBack sends to a source, in bytes: a row for each of its choices here.
+func (from *route) backSent(row int) int { return from.kept * row }
+
 // bringBack fetches the rows of this rank's choices on other hosts, and sends those of the sources'
 // choices on this host. It lets t read them.
 func (n *internode) bringBack(h *Handle, t *transfer) error {
@@ -196,6 +206,14 @@ func (n *internode) bringBack(h *Handle, t *transfer) error {
 	t.there.bases[len(h.perRank)] = unsafe.Pointer(unsafe.SliceData(n.back.bytes))
 	return nil
 }
+
+// gradientsSent returns what sendGradients sends to a host, in bytes: the gradient rows of the
+// tokens that have visited it, and a weight for each of their choices there.
+func (to *route) gradientsSent(row int) int { return to.rows*row + 4*to.kept }
+
+// weightGradientsSent returns what forwardGradients sends to a source, in bytes: the gradient of a
+// weight for each of its choices here.
+func (from *route) weightGradientsSent() int { return 4 * from.kept }
 
 // sendGradients sends the tokens' gradient rows to the hosts that they have visited, with the
 // weights of their choices there. rest is as in sendRows.

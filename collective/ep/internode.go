@@ -64,14 +64,11 @@ type route struct {
 	owners, places []int32
 }
 
-// newInternode prepares the exchange between the hosts of its communicator.
-func newInternode(s *OneSided) (*internode, error) {
+// newInternode prepares the exchange between the hosts of its communicator. comm has the same
+// ranks, so that its messages do not mix with those of collectives.
+func newInternode(s *OneSided, comm *collective.Comm) *internode {
 	c := s.comm
-	n := &internode{exchange: s, ranks: c.Hosts(), here: c.Host(), number: make([]int, c.Size())}
-	var err error
-	if n.comm, err = c.Split(0, c.Rank()); err != nil { // so that its messages do not mix with those of collectives
-		return nil, err
-	}
+	n := &internode{exchange: s, comm: comm, ranks: c.Hosts(), here: c.Host(), number: make([]int, c.Size())}
 	hosts := len(n.ranks)
 	for r := range n.number {
 		n.number[r] = slices.Index(n.ranks[n.here], r)
@@ -97,7 +94,7 @@ func newInternode(s *OneSided) (*internode, error) {
 	n.next, n.newest = make([]int32, s.layout.Experts), make([]int32, hosts)
 	n.in, n.out = n.comm.NewMessages(collective.KindDispatch), n.comm.NewMessages(collective.KindDispatch)
 	n.marks, n.to, n.from = make([]int, len(n.sources)), make([]hostBuffers, hosts), make([]hostBuffers, len(n.sources))
-	return n, nil
+	return n
 }
 
 // count tells all ranks how many rows each rank has per expert, and how many of its tokens visit
@@ -174,13 +171,24 @@ func (n *internode) plan(h *Handle, topk []int32) {
 	}
 	for k, source := range n.sources {
 		from := &p.from[k]
-		from.rows, from.kept = int(n.all[source*len(n.mine)+s.layout.Experts+n.here]), 0
-		for _, r := range n.ranks[n.here] {
-			for e, hi := s.layout.Local(r); e < hi; e++ {
-				from.kept += int(s.all[source*s.layout.Experts+e])
-			}
+		from.rows, from.kept = n.tokens(source, n.here), n.choices(source, n.here)
+	}
+}
+
+// tokens returns the number of tokens of a rank that visit a host.
+func (n *internode) tokens(source, host int) int {
+	return int(n.all[source*len(n.mine)+n.exchange.layout.Experts+host])
+}
+
+// choices returns the number of accepted choices of a rank on a host.
+func (n *internode) choices(source, host int) (sum int) {
+	s := n.exchange
+	for _, r := range n.ranks[host] {
+		for e, hi := s.layout.Local(r); e < hi; e++ {
+			sum += int(s.all[source*s.layout.Experts+e])
 		}
 	}
+	return sum
 }
 
 // expertBytes returns the size of an expert's number on a host.

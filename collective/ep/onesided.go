@@ -44,16 +44,28 @@ func NewOneSided(c *collective.Comm, experts int) (*OneSided, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &OneSided{
+	s := newOneSided(c, layout)
+	if len(c.Hosts()) == 1 {
+		return s, nil
+	}
+	if s.host, err = c.Split(c.Host(), c.Rank()); err != nil {
+		return nil, err
+	}
+	messages, err := c.Split(0, c.Rank())
+	if err != nil {
+		return nil, err
+	}
+	s.hosts = newInternode(s, messages)
+	return s, nil
+}
+
+// newOneSided returns the exchange of one host.
+func newOneSided(c *collective.Comm, layout Layout) *OneSided {
+	experts := layout.Experts
+	return &OneSided{
 		comm: c, host: c, layout: layout,
 		chosen: make([]int32, experts), all: make([]int32, experts*c.Size()), next: make([]int32, experts),
 	}
-	if len(c.Hosts()) > 1 {
-		if s.host, err = c.Split(c.Host(), c.Rank()); err == nil {
-			s.hosts, err = newInternode(s)
-		}
-	}
-	return s, err
 }
 
 // isLocal reports whether a rank is on this host.
@@ -94,11 +106,8 @@ func (s *OneSided) StartDispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tens
 }
 
 func (s *OneSided) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (a Arrival, err error) {
-	if err := checkDispatch(x, topk); err != nil {
+	if err := checkOneSided(x, topk); err != nil {
 		return a, err
-	}
-	if slots := topk.Dim(1); slots > mostSlots {
-		return a, fmt.Errorf("topk is %s: at most %d slots are supported, use the standard exchange", describe(topk), mostSlots)
 	}
 	if err := s.route(h, topk.I32(), topk.Dim(0), topk.Dim(1)); err != nil {
 		return a, err
@@ -127,16 +136,22 @@ func (s *OneSided) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (
 	return a, nil
 }
 
-// open lets the peers store the rows that are to arrive, and read y if it is given. It records
-// where those of the peers are.
-func (s *OneSided) open(a *Arrival, h *Handle, t *transfer, y tensor.Tensor) (err error) {
+// openWindow lets the peers store the rows that are to arrive, and read y if it is given.
+func (s *OneSided) openWindow(a *Arrival, h *Handle, y tensor.Tensor) (err error) {
 	var readable []byte
 	a.bytes = h.Sent * a.rowBytes()
 	if y.Valid() {
 		readable = y.Bytes()
 		a.bytes += h.Sent * rowBytes(y)
 	}
-	if a.window, err = s.host.Open(collective.KindDispatch, a.rowBytes(), a.elem(), a.room.Bytes(), readable); err != nil {
+	a.window, err = s.host.Open(collective.KindDispatch, a.rowBytes(), a.elem(), a.room.Bytes(), readable)
+	return err
+}
+
+// open is openWindow, and records where the rows of the peers are.
+func (s *OneSided) open(a *Arrival, h *Handle, t *transfer, y tensor.Tensor) error {
+	err := s.openWindow(a, h, y)
+	if err != nil {
 		return err
 	}
 	hidden := a.rows.Dim(1)

@@ -13,6 +13,11 @@ import (
 func putScaled(ex *tensor.Exec, t transfer, lo, hi int) {
 	wide, scratch := ex.New(tensor.FP32, 1, t.here.Dim(1)), ex.New(tensor.FP32, 1, t.here.Dim(1))
 	out := newRowSender(ex, &t)
+	if lo == hi { // in a dry run, for the memory of the kernel
+		out.n = min(out.rows.Dim(0), t.h.Sent)
+		out.quantize(ex)
+		return
+	}
 	clear(t.dweights[lo*t.h.slots : hi*t.h.slots])
 	for token := lo; token < hi; token++ {
 		d := load(ex, wide, t.here, token)
@@ -64,11 +69,16 @@ func (o *rowSender) add(ex *tensor.Exec, rank, place int32, weight float32, d []
 	}
 }
 
-// send stores the collected rows.
-func (o *rowSender) send(ex *tensor.Exec) {
+// quantize sets the codes of the collected rows, if they travel as codes.
+func (o *rowSender) quantize(ex *tensor.Exec) {
 	if o.codes.Codes.Valid() && o.n > 0 {
 		mx.Quantize(ex, o.codes.RowSlice(0, o.n), o.rows.Mat().RowSlice(0, o.n), wireCast.Mode)
 	}
+}
+
+// send stores the collected rows.
+func (o *rowSender) send(ex *tensor.Exec) {
+	o.quantize(ex)
 	for i, to := range o.to[:o.n] {
 		o.stored.store(i, to.rank, to.place)
 	}

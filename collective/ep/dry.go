@@ -1,0 +1,320 @@
+package ep
+
+// The exchange of a rank without peers: it allocates and counts what OneSided does, and moves no
+// rows. Its results are uninitialized.
+
+import (
+	"math"
+	"slices"
+
+	"spmoe/collective"
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// Dry is an [Exchange] over a communicator of [collective.NewDry], for an Exec whose kernels do no
+// work. It allocates from the arenas, and counts in the communicators, what [OneSided] does. It
+// accesses no memory of tensors. The number of rows follows from Rows.
+type Dry struct {
+	// Rows returns how many rows a rank sends to each expert, before [Options.Capacity]. Ranks are
+	// those of the communicator or, after Replicate, of world. With nil, choice k of token t is
+	// expert (t*slots+k) % experts on every rank, and all ranks have the same number of tokens.
+	Rows func(rank int) []int32
+
+	one *OneSided
+
+	visits           []int32 // with nil Rows: tokens that visit each host
+	visitors         [2]int  // the numbers of tokens and slots of visits
+	chosen, balanced []int32 // rows per expert: of this rank, and with nil Rows of each rank
+}
+
+var _ Exchange = (*Dry)(nil)
+
+// NewDry returns the exchange of one rank of c, a communicator of [collective.NewDry]. It panics if
+// the number of ranks does not divide the experts.
+func NewDry(c *collective.Comm, experts int, options Options) *Dry {
+	layout, err := NewLayout(experts, c.Size())
+	if err != nil {
+		panic(err)
+	}
+	s := newOneSided(c, layout)
+	s.Options = options
+	d := &Dry{one: s, balanced: make([]int32, experts)}
+	if hosts := c.Hosts(); len(hosts) > 1 {
+		ranks := make([]int, len(hosts[c.Host()]))
+		for i := range ranks {
+			ranks[i] = i
+		}
+		s.host = collective.NewDry([][]int{ranks}, slices.Index(hosts[c.Host()], c.Rank()))
+		s.hosts = newInternode(s, c)
+		d.visits = make([]int32, len(hosts))
+	}
+	return d
+}
+
+// Host returns the communicator of the ranks of this host, which counts the rows that move. It is
+// that of NewDry if there is one host.
+func (d *Dry) Host() *collective.Comm { return d.one.host }
+
+// Replicate implements [Exchange]. world is a communicator of [collective.NewDry] too.
+func (d *Dry) Replicate(world *collective.Comm) error { return d.one.Replicate(world) }
+
+// Dispatch implements [Exchange].
+func (d *Dry) Dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (tensor.Tensor, error) {
+	a, err := d.StartDispatch(ex, h, x, topk)
+	return finish(ex, a, err)
+}
+
+// StartDispatch implements [Exchange].
+func (d *Dry) StartDispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (Arrival, error) {
+	a, err := d.dispatch(ex, h, x, topk)
+	return a, wrap("dispatch", err)
+}
+
+func (d *Dry) dispatch(ex *tensor.Exec, h *Handle, x, topk tensor.Tensor) (a Arrival, err error) {
+	if err := checkOneSided(x, topk); err != nil {
+		return a, err
+	}
+	s := d.one
+	if err := d.route(h, topk.Dim(0), topk.Dim(1)); err != nil {
+		return a, err
+	}
+	h.y = tensor.Tensor{}
+	a = newArrival(ex, "dispatch", s.Options.Dispatch, h, x)
+	if err := s.openWindow(&a, h, tensor.Tensor{}); err != nil {
+		return a, err
+	}
+	d.toHosts(h, func(host int, to *route) int {
+		if s.Options.Dispatch == MXFP8 {
+			allocatePanel(ex, x, to.rows)
+		}
+		return s.hosts.rowsSent(host, to, a.rowBytes())
+	}, nil)
+	work := put
+	if s.Options.Dispatch == MXFP8 {
+		work = putQuantized
+	}
+	allocateFor(ex, h.tokens, transfer{h: h, here: x}, work)
+	return a, nil
+}
+
+// Combine implements [Exchange].
+func (d *Dry) Combine(ex *tensor.Exec, h *Handle, y, weights, out tensor.Tensor) error {
+	if err := checkCombine(h, y, weights, out); err != nil {
+		return wrap("combine", err)
+	}
+	h.y = y
+	return wrap("combine", d.combineRows(ex, h, y, out))
+}
+
+func (d *Dry) combineRows(ex *tensor.Exec, h *Handle, rows, out tensor.Tensor) error {
+	w, err := d.one.host.Open(collective.KindCombine, rowBytes(rows), rows.DType().Size(), rows.Bytes(), nil)
+	if err != nil {
+		return err
+	}
+	d.toHosts(h, nil, func(from *route) int { return from.backSent(rowBytes(rows)) })
+	allocateFor(ex, h.tokens, transfer{h: h, here: out}, sum)
+	return w.Close(h.Sent * rowBytes(rows))
+}
+
+// CombineBackward implements [Exchange].
+func (d *Dry) CombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (tensor.Tensor, error) {
+	a, err := d.StartCombineBackward(ex, h, dout, dweights)
+	return finish(ex, a, err)
+}
+
+// StartCombineBackward implements [Exchange].
+func (d *Dry) StartCombineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (Arrival, error) {
+	a, err := d.combineBackward(ex, h, dout, dweights)
+	return a, wrap("combine backward", err)
+}
+
+func (d *Dry) combineBackward(ex *tensor.Exec, h *Handle, dout, dweights tensor.Tensor) (a Arrival, err error) {
+	if err := checkCombineBackward(h, dout, dweights); err != nil {
+		return a, err
+	}
+	s := d.one
+	a = newArrival(ex, "combine backward", s.Options.CombineBackward, h, h.y)
+	if err := s.openWindow(&a, h, h.y); err != nil {
+		return a, err
+	}
+	near := &Handle{slots: h.slots}
+	for _, r := range s.comm.Hosts()[s.comm.Host()] {
+		near.Sent += h.SendCounts[r]
+	}
+	t := transfer{h: near, here: dout, y: peerRows{hidden: h.y.Dim(1), dtype: h.y.DType()}}
+	if a.MX.Codes.Valid() {
+		t.scales.hidden = rowScales(h.y.Dim(1))
+	}
+	d.toHosts(h, func(_ int, to *route) int { return to.gradientsSent(rowBytes(dout)) }, (*route).weightGradientsSent)
+	allocateFor(ex, h.tokens, t, putScaled)
+	if s.hosts != nil {
+		a.rest = func(ex *tensor.Exec) error {
+			for k := range h.routes.from {
+				allocateForSource(ex, h, &h.routes.from[k], t)
+			}
+			return nil
+		}
+	}
+	return a, nil
+}
+
+// DispatchBackward implements [Exchange].
+func (d *Dry) DispatchBackward(ex *tensor.Exec, h *Handle, drows, dx tensor.Tensor) error {
+	if err := checkDispatchBackward(h, drows, dx); err != nil {
+		return wrap("dispatch backward", err)
+	}
+	return wrap("dispatch backward", d.combineRows(ex, h, drows, dx))
+}
+
+// route is that of OneSided without the places of rows.
+func (d *Dry) route(h *Handle, tokens, slots int) error {
+	s := d.one
+	d.setCounts(tokens, slots)
+	if err := s.route(h, nil, tokens, slots); err != nil {
+		return err
+	}
+	h.filling = h.filling[:0] // rows of zeros have no memory
+	for _, n := range d.chosen {
+		h.Dropped += int(n)
+	}
+	h.Dropped -= h.Sent
+	if n := s.hosts; n != nil {
+		for host := range h.routes.to {
+			to := &h.routes.to[host]
+			to.rows, to.kept = n.tokens(s.comm.Rank(), host), n.choices(s.comm.Rank(), host)
+		}
+	}
+	return nil
+}
+
+// setCounts sets the counts of all ranks, which their all-gather leaves as they are.
+func (d *Dry) setCounts(tokens, slots int) {
+	s := d.one
+	all, each, own, experts := s.all, s.layout.Experts, s.comm.Rank(), s.layout.Experts
+	switch {
+	case s.hosts != nil:
+		all, each = s.hosts.all, len(s.hosts.mine)
+	case s.replicas.world != nil:
+		all, own = s.replicas.all, s.replicas.world.Rank()
+	}
+	if d.Rows == nil {
+		d.balance(tokens, slots)
+	}
+	for source := range len(all) / each {
+		rows := d.balanced
+		if d.Rows != nil {
+			rows = d.Rows(source)
+		}
+		if source == own {
+			d.chosen = append(d.chosen[:0], rows...)
+		}
+		at := all[source*each:][:each]
+		copy(at[:experts], rows)
+		if s.hosts != nil {
+			d.setVisits(at[experts:], source, rows, tokens, slots)
+		}
+	}
+}
+
+// balance sets the rows that a rank sends to each expert, and its tokens that visit each host, if
+// it chooses the experts in turn.
+func (d *Dry) balance(tokens, slots int) {
+	s := d.one
+	for e := range d.balanced {
+		d.balanced[e] = int32((tokens*slots + len(d.balanced) - 1 - e) / len(d.balanced))
+	}
+	if s.hosts == nil || d.visitors == [2]int{tokens, slots} {
+		return
+	}
+	d.visitors = [2]int{tokens, slots}
+	clear(d.visits)
+	newest := s.hosts.newest
+	for h := range newest {
+		newest[h] = -1
+	}
+	for i := range tokens * slots {
+		if h, token := s.hosts.hostOf[i%len(d.balanced)], int32(i/slots); newest[h] != token {
+			newest[h] = token
+			d.visits[h]++
+		}
+	}
+}
+
+// setVisits sets the number of tokens of a rank that visit each other host. With Rows, this is its
+// mean if a token's choices are different experts. Let a host get the share p of the choices. A
+// token that chooses K of E experts visits the host with probability
+//
+//	1 - Π_{k<K} (1 - p·E/(E-k)).
+func (d *Dry) setVisits(visits []int32, source int, rows []int32, tokens, slots int) {
+	n, experts := d.one.hosts, float64(len(rows))
+	clear(visits)
+	if d.Rows == nil {
+		copy(visits, d.visits)
+	} else {
+		for e, count := range rows {
+			visits[n.hostOf[e]] += count
+		}
+		for h, choices := range visits {
+			none := 1.0
+			for k := range slots {
+				share := float64(choices) / float64(tokens*slots) * experts / max(experts-float64(k), 1)
+				none *= max(0, 1-share)
+			}
+			visits[h] = int32(math.Round(float64(tokens) * (1 - none)))
+		}
+	}
+	visits[d.one.comm.HostOf(source)] = 0
+}
+
+// toHosts counts what this rank sends to each other host, and to each rank there whose proxy it is.
+// A nil function sends nothing.
+func (d *Dry) toHosts(h *Handle, toHost func(host int, to *route) int, toSource func(from *route) int) {
+	n := d.one.hosts
+	if n == nil {
+		return
+	}
+	for host := range h.routes.to {
+		if toHost != nil && host != n.here {
+			n.comm.CountSent(toHost(host, &h.routes.to[host]))
+		}
+	}
+	for k := range h.routes.from {
+		if toSource != nil {
+			n.comm.CountSent(toSource(&h.routes.from[k]))
+		}
+	}
+}
+
+// allocateFor allocates what body and its kernels allocate in a part of n tokens.
+func allocateFor(ex *tensor.Exec, n int, t transfer, body func(ex *tensor.Exec, t transfer, lo, hi int)) {
+	if n < 1 {
+		return
+	}
+	defer ex.Release(ex.Mark())
+	body(ex, t, 0, 0)
+}
+
+// allocatePanel allocates what sendQuantized and its kernel allocate for rows like those of x.
+func allocatePanel(ex *tensor.Exec, x tensor.Tensor, rows int) {
+	defer ex.Release(ex.Mark())
+	panel := ex.New(x.DType(), mostBatched, x.Dim(1))
+	if rows = min(rows, mostBatched); rows == 0 {
+		return
+	}
+	hidden, scales := x.Dim(1), rowScales(x.Dim(1))
+	mx.Quantize(ex, mx.Tensor{ // only its shape matters
+		Format: wireCast.Format, Blocks: mx.AlongRows,
+		Codes:  tensor.FromBytes(x.Bytes(), tensor.UINT8, rows, hidden),
+		Scales: tensor.FromBytes(x.Bytes(), tensor.UINT8, rows, scales),
+	}, panel.Mat().RowSlice(0, rows), wireCast.Mode)
+}
+
+// allocateForSource allocates what forwardGradients allocates for a source.
+func allocateForSource(ex *tensor.Exec, h *Handle, from *route, t transfer) {
+	defer ex.Release(ex.Mark())
+	ex.New(tensor.FP32, from.rows, h.slots)
+	ex.New(tensor.FP32, from.rows, h.slots)
+	t = t.virtual(from)
+	allocateFor(ex, from.rows, t, putScaled)
+}
