@@ -34,6 +34,7 @@ type Comm struct {
 	pieces    *hostReduction // memory for reductions over hosts
 	terms     [][]byte       // the buffers of this host's ranks in a reduction
 	stats     Stats
+	repeat    int64           // times that a dry run counts a call; 0: once
 	peers     []peer          // what the current call may use of each rank
 	waits     []time.Duration // per rank
 
@@ -259,7 +260,7 @@ func (c *Comm) retire(kind Kind, bytes int) {
 		}
 	}
 	c.stats[kind].Calls++
-	c.stats[kind].Bytes += int64(bytes)
+	c.stats[kind].Bytes += int64(bytes) * max(c.repeat, 1)
 }
 
 // newCall describes a call that lets the peers read buf, in place or, if they cannot access it, as

@@ -78,3 +78,6 @@ func (c *Comm) countDry(kind Kind, bytes, sent int) error {
 	c.retire(kind, bytes)
 	return nil
 }
+
+// Repeat makes a communicator of [NewDry] count the following calls n times each.
+func (c *Comm) Repeat(n int) { c.repeat = int64(n) }

@@ -59,7 +59,7 @@ func (c *Comm) Sent() int64 { return c.group.world.sent[c.group.worldRanks[c.ran
 
 // countSent counts bytes that this rank sends to other hosts.
 func (c *Comm) countSent(bytes int) {
-	c.group.world.sent[c.group.worldRanks[c.rank]].Add(int64(bytes))
+	c.group.world.sent[c.group.worldRanks[c.rank]].Add(int64(bytes) * max(c.repeat, 1))
 }
 
 // Messages is a set of transfers that one rank waits for together. It is reused, by the goroutine

@@ -4,6 +4,7 @@ package main
 // configuration alone.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -157,16 +158,16 @@ func newLayoutCosts(cfg trainer.Config, l mesh.Layout, hosts int) (c layoutCosts
 	if l.PP > 1 && hosts > 1 {
 		return c, fmt.Errorf("%v on %d hosts: what stages send to other hosts is not counted: give --hosts 1 or --pp 1", l, hosts)
 	}
-	memory := cfg.LayoutMemory(l, hosts)
 	var all int64
 	for _, m := range cfg.RankMemory(l, hosts) {
 		c.Places = append(c.Places, memorySizes{m, m.Total()})
 		all += int64(l.Batch()) * m.Total()
 	}
+	memory := slices.MaxFunc(c.Places, func(a, b memorySizes) int { return cmp.Compare(a.All, b.All) })
 	c = layoutCosts{Places: c.Places,
 		ID: l.Name(), Layout: l, Inner: l.EFSDP(), Default: l == mesh.Default(l.World), Hosts: hosts, Copies: l.Replicas(),
 		DenseState: 1 / float64(l.Batch()), ExpertState: 1 / float64(l.Replicas()),
-		Memory: memorySizes{memory, memory.Total()}, AllMemory: all,
+		Memory: memory, AllMemory: all,
 	}
 	if cfg.Model.MoELayers() > 0 {
 		c.Experts = cfg.Model.Experts / l.EP

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"spmoe/collective"
 	"spmoe/collective/mesh"
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
@@ -27,16 +28,18 @@ func (l layoutList) print(out io.Writer) {
 	}
 }
 
-// movedColumns are the columns of the table for bytes that move, each with the kinds that it sums.
-// The last column has all other kinds.
+// movedColumns are the columns of the table for bytes that move, each with the movements that it
+// sums. The last column has all others too.
 var movedColumns = []struct {
 	title string
-	kinds []string
+	has   func(m trainer.Movement) bool
 }{
-	{"exchange", []string{"token counts", "dispatch", "combine", "combine backward", "dispatch backward"}},
-	{"gradients", []string{"gradient operands", "gradients"}},
-	{"of experts", []string{"expert gradients"}},
-	{"weights", []string{"weights"}},
+	{"exchange", func(m trainer.Movement) bool {
+		return m.Kind == collective.KindDispatch || m.Kind == collective.KindCombine || m.Kind == collective.KindAllGather
+	}},
+	{"gradients", func(m trainer.Movement) bool { return m.Gradients() && !m.Experts() }},
+	{"of experts", func(m trainer.Movement) bool { return m.Gradients() && m.Experts() }},
+	{"weights", func(m trainer.Movement) bool { return m.Kind == collective.KindAllGatherV }},
 }
 
 // printTable prints one line per layout.
@@ -81,7 +84,7 @@ func (t layoutTable) add(c layoutCosts) {
 	}
 	cells := []string{fmt.Sprint(c.Experts), fmt.Sprint(c.Copies), system.Bytes(c.Memory.All), system.Bytes(c.AllMemory)}
 	for _, column := range movedColumns {
-		cells = append(cells, bytesOf(c.sum(column.kinds).Memory))
+		cells = append(cells, bytesOf(c.sum(column.has).Memory))
 	}
 	cells = append(cells, bytesOf(c.Moved.Memory), bytesOf(c.Moved.Peers))
 	if c.Hosts > 1 {
@@ -92,13 +95,11 @@ func (t layoutTable) add(c layoutCosts) {
 
 func bytesOf(n float64) string { return system.Bytes(int64(n)) }
 
-// sum returns the bytes of some kinds.
-func (c layoutCosts) sum(names []string) (sum trainer.Moved) {
+// sum returns the bytes of some movements.
+func (c layoutCosts) sum(has func(trainer.Movement) bool) (sum trainer.Moved) {
 	for _, m := range c.Movements {
-		for _, name := range names {
-			if m.Name == name {
-				sum = sum.Plus(m.Moved)
-			}
+		if has(m) {
+			sum = sum.Plus(m.Moved)
 		}
 	}
 	return sum

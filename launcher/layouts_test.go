@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/collective"
 	"spmoe/collective/mesh"
 	"spmoe/launcher/trainer"
 )
@@ -40,7 +41,7 @@ func TestLayoutsOfPipelines(t *testing.T) {
 		for _, m := range c.Places {
 			sum, most = sum+int64(c.Batch())*m.All, max(most, m.All)
 		}
-		messages := c.sum([]string{"messages"}).Memory
+		messages := c.sum(func(m trainer.Movement) bool { return m.Kind == collective.KindMessage }).Memory
 		if len(c.Places) != c.PP || c.AllMemory != sum || c.Memory.All != most || (messages > 0) != (c.PP > 1) {
 			t.Errorf("%s: %d places, %d bytes of %d, %d of %d, messages of %g bytes", c.ID, len(c.Places), c.Memory.All, most, c.AllMemory, sum, messages)
 		}
@@ -114,9 +115,11 @@ func resolvedExperts(t *testing.T, s sizes) int {
 // instead.
 func TestLayoutsTrade(t *testing.T) {
 	all := listed(t, "-np", "4")
-	tokens := []string{"dispatch", "combine", "combine backward", "dispatch backward"}
+	tokens := func(m trainer.Movement) bool {
+		return m.Kind == collective.KindDispatch || m.Kind == collective.KindCombine
+	}
 	for i, c := range all[:3] { // ep 4, 2, 1
-		exchanged, summed := c.sum(tokens), c.sum([]string{"expert gradients"})
+		exchanged, summed := c.sum(tokens), c.sum(movedColumns[2].has)
 		if want := float64(c.EP-1) / float64(c.EP); math.Abs(exchanged.Peers-want*exchanged.Memory) > 1 || exchanged.Memory != all[0].sum(tokens).Memory {
 			t.Errorf("%s: %g of %g bytes from peers, want the share %g", c.ID, exchanged.Peers, exchanged.Memory, want)
 		}
@@ -132,7 +135,7 @@ func TestLayoutsText(t *testing.T) {
 			"dp4x1-ep1: dp_replicate 4, dp_shard 1, ep 1; *: the default", "a rank holds 1/4"},
 		"-np 4 layouts --hosts 2": {" network\n", "to other hosts per step", "NOTE: train accepts layouts with expert replicas on one host only\n"},
 		"-np 4 layouts --dp-replicate 2 --ep 1": {"dp_replicate 2, dp_shard 2, ep 1 (dp2x2-ep1): efsdp 2\n", "16 of the 16 of each layer, with 4 replicas; 1/4 of their optimizer state",
-			"one copy for all ranks, and 1/4", "expert replicas, which sum gradients: 1 group of 4 ranks, the first with 0 1 2 3", "dp_replicate: 2 groups of 2 ranks, the first with 0 2\n", "\nexpert gradients "},
+			"one copy for all ranks, and 1/4", "expert replicas, which sum gradients: 1 group of 4 ranks, the first with 0 1 2 3", "dp_replicate: 2 groups of 2 ranks, the first with 0 2\n", "\nbuffers over replicas "},
 		"-np 4 layouts --ep 4":     {"(dp1x4-ep4, the default): efsdp 1", "without replicas; all of their"},
 		"-np 24 layouts --ep 8":    {"3 groups of 8 ranks", "1 group of 24 ranks, the first with 0 1 2 3 4 5 6 7 ..."},
 		"-np 12 layouts":           {"NOTE: the default layout, dp_replicate 1, dp_shard 12, ep 12, is not legal: ep 12 does not divide 16 experts", "\n  dp1x12-ep4 "},

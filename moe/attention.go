@@ -77,6 +77,7 @@ func (a *attention) forward(p phase, x tensor.Tensor, s *attentionState) tensor.
 	a.expand(p, s)
 	p.seal(&s.scores)
 
+	p.in(Scores)
 	s.o = activation{Tensor: p.saved.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)}
 	s.lse = p.saved.New(tensor.FP32, x.Dim(0)*c.Heads)
 	a.attend(p, s)
@@ -99,6 +100,7 @@ func (a *attention) expand(p phase, s *attentionState) {
 	ex, c := p.ex, a.cfg
 	up := a.kvUp.forward(p, p.scratch, &s.kvLatent, &s.linear.kvUp)
 	_, key := a.latentKey(s.down.Mat())
+	p.in(Scores)
 	s.k = p.cheap.New(up.DType(), up.Dim(0), c.Heads*c.KeyDim())
 	s.v = p.cheap.New(up.DType(), up.Dim(0), c.Heads*c.ValueDim)
 	for h := range c.Heads {
@@ -113,6 +115,7 @@ func (a *attention) expand(p phase, s *attentionState) {
 func (a *attention) backward(p phase, dy tensor.Tensor, s *attentionState) tensor.Tensor {
 	ex, c := p.ex, a.cfg
 	do := a.out.backward(p, p.scratch, activation{Tensor: dy}, &s.linear.out)
+	p.in(Scores)
 	dq, dk, dv := like(p.saved, s.q), like(p.scratch, s.k), like(p.scratch, s.v)
 	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), s.o.Mat(), s.lse.F32(), s.shape)

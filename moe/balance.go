@@ -15,7 +15,7 @@ import (
 // globalSequences sequences, unless losses is nil. It sets dscores, [tokens, experts], to the
 // gradient.
 func (r *router) balanceLoss(ex *tensor.Exec, s *routerState, losses []sequenceLoss, dscores tensor.Tensor, seq, globalSequences int) {
-	dscores.Zero()
+	tensor.Zero(ex, dscores)
 	alpha := r.cfg.BalanceAlpha
 	if alpha == 0 {
 		return

@@ -11,6 +11,7 @@ import (
 // block is one transformer layer: x + attention(norm(x)), then the same with the feed-forward part.
 type block struct {
 	layer     int
+	times     int // layers that it stands for in a dry run, or 1
 	attnNorm  *rmsNorm
 	attention *attention
 	ffnNorm   *rmsNorm
@@ -38,7 +39,7 @@ type rankContext struct {
 func newBlock(b *builder, cfg Config, at rankContext, layer int, rope *tensor.RotaryTable) *block {
 	prefix := fmt.Sprintf("model.layers.%d.", layer)
 	l := &block{
-		layer:     layer,
+		layer: layer, times: b.timesOf(layer),
 		attnNorm:  newNorm(b, prefix+"input_layernorm", cfg.Dim, cfg.NormEps),
 		attention: newAttention(b, cfg, prefix+"self_attn.", layer, rope),
 		ffnNorm:   newNorm(b, prefix+"post_attention_layernorm", cfg.Dim, cfg.NormEps),
@@ -67,6 +68,7 @@ func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor,
 	defer p.ex.Profile.SetLayer(p.ex.Profile.SetLayer(1 + l.layer))
 	s.x = x
 	p.sealTensor(&s.input, x)
+	p.in(Projections)
 	y := like(p.arena, x) // the next block's input
 	p.skip()
 	defer p.endBlock(p.ex.Mark(), p.arena.Mark())

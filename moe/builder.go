@@ -20,6 +20,8 @@ type builder struct {
 	layers    int              // of the model
 	inference bool             // there are no gradients
 	memory    memory.Allocator // of weights and gradients; nil: the default
+	dry       *tensor.Exec     // of a dry run; nil: weights have memory
+	times     map[int]int      // that a layer of a dry run counts; nil: each is built, and counts once
 	operands  *operands        // of the model being built
 	norms     *Group           // FP32 in every precision: norms and routers
 	dense     *Group           // replicated matrices
@@ -64,15 +66,11 @@ func (b *builder) beginUnit() { b.units = append(b.units, b.dense.ParamLen()) }
 
 // add appends adjacent parameters to a group and binds w to all of them, with shape dims.
 func (b *builder) add(g *Group, w *weight, dims []int, params ...*Param) {
-	at := 0
-	for _, p := range g.Params {
-		at += p.Len()
-	}
-	n := 0
+	at, n := g.length, 0
 	for _, p := range params {
 		n += p.Len()
 	}
-	g.Params = append(g.Params, params...)
+	g.Params, g.length = append(g.Params, params...), at+n
 	b.pending = append(b.pending, binding{w, g, at, dims})
 	if want := product(dims); n != want {
 		panic(fmt.Sprintf("moe: %s: %d parameters bound to a weight of %d", params[0].Name, n, want))
@@ -89,6 +87,7 @@ func (b *builder) linear(l *linear, name string, out, in int, init Init) {
 	b.matrix(&l.weight, name, out, in, init)
 	p := b.lastMatrix()
 	p.Class = Linear
+	l.part = identify(p, false).part()
 	b.quantize(b.dense, l, Linear, p)
 }
 
@@ -107,6 +106,7 @@ func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
 	for _, p := range params {
 		p.Class = class
 	}
+	l.part = identify(params[0], false).part()
 	b.quantize(g, l, class, params[0])
 	if l.mx != nil && class == Expert {
 		l.mx.firstExpert = b.mesh.EP.Rank() * dims[0]
@@ -166,7 +166,7 @@ func (b *builder) groups() ([]*Group, error) {
 		}
 	}
 	for _, g := range groups {
-		if err := g.allocateQuantized(b.memory); err != nil {
+		if err := g.allocateQuantized(b.memory, b.dry); err != nil {
 			return nil, err
 		}
 	}
@@ -185,10 +185,7 @@ func (b *builder) allocate(g *Group, dtype tensor.DType) (err error) {
 }
 
 func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bool) error {
-	n := 0
-	for _, p := range g.Params {
-		n += p.Len()
-	}
+	n := g.length
 	padded := (n + groupMultiple - 1) / groupMultiple * groupMultiple
 	work, err := g.host.allocate(from, padded*dtype.Size())
 	if err != nil {
@@ -201,6 +198,9 @@ func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bo
 			return err
 		}
 		g.Grad = tensor.FromBytes(grad, tensor.FP32, padded)
+	}
+	if _, dry := from.(tensor.DryMemory); dry {
+		return nil // nobody reads them
 	}
 	at := 0
 	for _, p := range g.Params {
@@ -216,7 +216,7 @@ func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bo
 
 // allocateQuantized allocates memory for the quantized forms of weights, and divides the work of
 // quantizing them among the ranks that share them.
-func (g *Group) allocateQuantized(from memory.Allocator) error {
+func (g *Group) allocateQuantized(from memory.Allocator, dry *tensor.Exec) error {
 	if g.sharded != nil {
 		return g.sharded.allocateQuantized(from)
 	}
@@ -224,6 +224,9 @@ func (g *Group) allocateQuantized(from memory.Allocator) error {
 	shared := sharedMemory{host: g.host, from: from}
 	if g.Shared {
 		to = &tensor.Arena{Allocator: &shared, First: quantizedBytes(g.quantized)}
+	}
+	if dry != nil {
+		to = dry.NewArena(0)
 	}
 	for _, l := range g.quantized {
 		l.mx.allocate(to, l.W)

@@ -85,49 +85,27 @@ func (f FLOPs) Plus(o FLOPs) FLOPs {
 // Modules returns the parts of the model in the order of a pass, for sequences of seq tokens,
 // followed by the parts of the MTP module if there is one. Each part occurs once, with zeros if the
 // model does not have it.
-func (c Config) Modules(seq int) []Module { return c.StageModules(c.Whole(), seq) }
-
-// StageModules is Modules of a part of the model.
-func (c Config) StageModules(s Stage, seq int) []Module {
-	own := c.only(s)
-	linears := own.Linears()
-	all := append([]Module{c.embedding()}, c.blocks(linears, false, int64(own.Layers), seq)...)
+func (c Config) Modules(seq int) []Module {
+	linears := c.Linears()
+	all := append([]Module{c.embedding()}, c.blocks(linears, false, int64(c.Layers), seq)...)
+	all[1] = all[1].plus(norm(1, c.Dim)) // before the head
 	all = append(all, products(linears, Head, false))
-	if !s.Embed {
-		all[0] = Module{Part: Embedding, Class: Embedding.Class()}
-	}
-	if s.Predict {
-		all[1] = all[1].plus(norm(1, c.Dim)) // before the head
-	} else {
-		all[len(all)-1] = Module{Part: Head, Class: Head.Class()}
-	}
 	for i := range all {
-		r := own.layersOf(all[i].Part)
-		all[i].layers = layerRange{s.First + r.first, s.First + r.end, c.Layers}
+		all[i].layers = c.layersOf(all[i].Part)
 	}
-	if s.MTP || s.Predict && c.MTPLayers > 0 {
-		all = append(all, c.mtpModules(s, seq)...)
+	if c.MTPLayers > 0 {
+		all = append(all, c.mtpModules(linears, seq)...)
 	}
 	return all
 }
 
-// mtpModules returns the parts of the MTP module in its stage, in that of the head, or in both.
-func (c Config) mtpModules(s Stage, seq int) []Module {
-	own := c.only(s)
-	linears := own.Linears()
-	lookUp, head := Module{Part: Embedding, Class: Embedding.Class()}, Module{Part: Head, Class: Head.Class()}
-	if s.MTP { // it looks up the model's own embedding
-		lookUp = c.embedding()
-		lookUp.Params, lookUp.Active = 0, 0
-	}
-	all := append([]Module{lookUp, products(linears, Joint, true)}, c.blocks(linears, true, int64(own.MTPLayers), seq)...)
-	norms := &all[2]
-	*norms = norms.plus(norm(2*int64(own.MTPLayers), c.Dim))
-	if s.Predict {
-		*norms = norms.plus(norm(1, c.Dim))
-		head = products(c.Linears(), Head, true)
-	}
-	all = append(all, head)
+// mtpModules returns the parts of the MTP module.
+func (c Config) mtpModules(linears []LinearLayer, seq int) []Module {
+	lookUp := c.embedding() // it looks up the model's own embedding
+	lookUp.Params, lookUp.Active = 0, 0
+	all := append([]Module{lookUp, products(linears, Joint, true)}, c.blocks(linears, true, int64(c.MTPLayers), seq)...)
+	all[2] = all[2].plus(norm(2*int64(c.MTPLayers)+1, c.Dim))
+	all = append(all, products(linears, Head, true))
 	for i := range all {
 		all[i].MTP, all[i].layers = true, layerRange{c.Layers, c.Layers + 1, c.Layers}
 	}
@@ -276,18 +254,6 @@ func (m Module) QuantizedShare(p Precision) float64 {
 		}
 	}
 	return float64(quantized) / float64(len(all))
-}
-
-// CodeBytes returns the size of the quantized forms of the module's weights in training, in bytes
-// per element, averaged over its layers.
-func (m Module) CodeBytes(p Precision) (mean float64) {
-	all := m.recipes(p)
-	for _, r := range all {
-		if r != nil {
-			mean += r.WeightBytes() / float64(len(all))
-		}
-	}
-	return mean
 }
 
 // operandBytes returns the bytes per element of an operand, averaged over the module's layers.

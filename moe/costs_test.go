@@ -174,32 +174,3 @@ func TestTraffic(t *testing.T) {
 		}
 	}
 }
-
-// The modules of stages add up to those of the model.
-func TestStageModules(t *testing.T) {
-	c := with(tiny(), func(c *Config) { c.Layers, c.DenseLayers, c.MTPLayers, c.QRank = 5, 2, 1, 10 })
-	for n := 1; n <= 8; n++ {
-		stages, err := c.Stages(n, 8)
-		if n == 8 {
-			stages, err = c.ParseStages("Et|ttttm|L")
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		all := c.Modules(8)
-		sums := make([]Module, len(all))
-		for _, s := range stages {
-			for i, m := range c.StageModules(s, 8) {
-				if m.Part != all[i].Part || m.MTP != all[i].MTP {
-					t.Fatalf("module %d of stage %+v is %s, want %s", i, s, m.Part, all[i].Part)
-				}
-				sums[i] = sums[i].plus(m)
-			}
-		}
-		for i, m := range all {
-			if got := sums[i]; got.Params != m.Params || got.Active != m.Active || got.FLOPs != m.FLOPs {
-				t.Errorf("%d stages, %s: %d parameters, %d active, FLOPs %+v; want %d, %d, %+v", n, m.Part, got.Params, got.Active, got.FLOPs, m.Params, m.Active, m.FLOPs)
-			}
-		}
-	}
-}

@@ -63,7 +63,7 @@ func (r *rowStore) clear() {
 // save copies rows of a layer, since their pass ends before the gradient is computed.
 func (r *rowStore) save(p phase, l *linear, rows wgradRows) {
 	ex := p.ex
-	kept := wgradRows{dy: r.copy(ex, rows.dy), x: r.copy(ex, rows.x), ends: r.New(tensor.INT32, len(rows.ends)).I32()}
+	kept := wgradRows{dy: r.copy(ex, rows.dy), x: r.copy(ex, rows.x), ends: r.Ints(len(rows.ends))}
 	copy(kept.ends, rows.ends)
 	if p.sealed {
 		kept.sealed = [2]seal{newSeal(ex, kept.dy.Bytes()), newSeal(ex, kept.x.Bytes())}
@@ -133,7 +133,7 @@ func (l *linear) concatenatedWgrad(p phase, parts []wgradRows, lo, hi int) {
 // in the order of the parts.
 func concatenate(ex *tensor.Exec, parts []wgradRows, lo, hi int) wgradRows {
 	first := parts[0]
-	ends := ex.New(tensor.INT32, hi-lo).I32()
+	ends := ex.Ints(hi - lo)
 	rows := int32(0)
 	for i := range ends {
 		for _, p := range parts {

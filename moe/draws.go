@@ -41,7 +41,7 @@ func (p phase) locate() error {
 
 // draws names the random numbers for an operand, if its cast needs them.
 func (q *mxLinear) draws(p phase, o Operand, d mx.Direction, by mx.Cast, a *activation) mx.Draws {
-	if by.Rounding != mx.Stochastic {
+	if by.Rounding != mx.Stochastic || p.ex.Dry() {
 		return mx.Draws{}
 	}
 	draws := mx.Draws{Seed: p.batch.Seed, Step: p.batch.Step, Stream: q.stream(o, d)}

@@ -1,7 +1,7 @@
 package moe
 
 import (
-	"fmt"
+	"strconv"
 
 	"spmoe/tensor"
 )
@@ -28,12 +28,15 @@ type ffnState struct {
 // newFFN returns a network for each prefix ("model.layers.3.mlp.experts.0."), in group g.
 func newFFN(b *builder, g *Group, cfg Config, prefixes []string, layer, inter int) *ffn {
 	f := &ffn{inter: inter}
+	wide, narrow := []int{inter, cfg.Dim}, []int{cfg.Dim, inter}
+	params := make([]Param, 3*len(prefixes))
 	var gateUp, down []*Param
-	for _, prefix := range prefixes {
-		gateUp = append(gateUp,
-			&Param{Name: prefix + "gate_proj.weight", Dims: []int{inter, cfg.Dim}, Init: truncNormal(linearStd)},
-			&Param{Name: prefix + "up_proj.weight", Dims: []int{inter, cfg.Dim}, Init: outputInit(layer)})
-		down = append(down, &Param{Name: prefix + "down_proj.weight", Dims: []int{cfg.Dim, inter}, Init: outputInit(layer)})
+	for i, prefix := range prefixes {
+		p := params[3*i:][:3]
+		p[0] = Param{Name: prefix + "gate_proj.weight", Dims: wide, Init: truncNormal(linearStd)}
+		p[1] = Param{Name: prefix + "up_proj.weight", Dims: wide, Init: outputInit(layer)}
+		p[2] = Param{Name: prefix + "down_proj.weight", Dims: narrow, Init: outputInit(layer)}
+		gateUp, down = append(gateUp, &p[0], &p[1]), append(down, &p[2])
 	}
 	b.grouped(g, &f.gateUp, []int{len(prefixes), 2 * inter, cfg.Dim}, gateUp...)
 	b.grouped(g, &f.down, []int{len(prefixes), cfg.Dim, inter}, down...)
@@ -44,7 +47,7 @@ func newFFN(b *builder, g *Group, cfg Config, prefixes []string, layer, inter in
 func newExperts(b *builder, cfg Config, prefix string, layer, first, count int) *ffn {
 	prefixes := make([]string, count)
 	for i := range prefixes {
-		prefixes[i] = fmt.Sprintf("%sexperts.%d.", prefix, first+i)
+		prefixes[i] = prefix + "experts." + strconv.Itoa(first+i) + "."
 	}
 	return newFFN(b, b.experts, cfg, prefixes, layer, cfg.ExpertInter)
 }

@@ -1,10 +1,6 @@
 package moe
 
-import (
-	"math/bits"
-
-	"spmoe/tensor"
-)
+import "spmoe/tensor"
 
 // gradientTree sums the gradients of a weight, of sequences, groups of 2^i sequences, or ranks,
 // which come one after the other. It forms the balanced binary tree that tensor.Wgrad documents,
@@ -39,21 +35,6 @@ func newGradientTree(ex *tensor.Exec, sum tensor.Tensor, adds bool, leaves int, 
 // gradientTree returns a tree for this rank's rows of the gradient.
 func (w *weight) gradientTree(ex *tensor.Exec, leaves int, fused bool) gradientTree {
 	return newGradientTree(ex, w.own(), w.accumulate(ex), leaves, fused)
-}
-
-// treeSums returns the number of partial sums that a tree needs besides its result.
-func treeSums(leaves int, fused, adds bool) int {
-	if leaves <= 1 {
-		return 0
-	}
-	n := bits.Len(uint(leaves - 1))
-	if !fused {
-		n++
-	}
-	if !adds {
-		n--
-	}
-	return n
 }
 
 // next returns where to put the next contribution, and whether to add it there.

@@ -47,6 +47,7 @@ func (o *output) forward(p phase, all []prediction) error {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	p.saved, p.fused, p.layer = p.scratch, true, p.model.lastLayer() // nothing is left for a later phase
+	p.in(Head)
 	for i := range all {
 		a := &all[i]
 		a.x = a.norm.forward(p, p.scratch, a.h.Mat(), &a.state)
@@ -136,6 +137,9 @@ func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) 
 			o.gradients(p, &c, held.dlogits, at-lo)
 			p.verify(&waiting)
 		}
+		if p.ex.Dry() {
+			return // the other chunks are no larger
+		}
 	}
 }
 
@@ -159,13 +163,18 @@ func (o *output) newLogits(p phase, rows int) blocked {
 // losses computes the logits of a chunk and adds to the losses of its sequences.
 func (o *output) losses(p phase, c *outputChunk) {
 	vocab := o.weight.W.Dim(0)
-	o.loss.Reset(c.targets[c.token:c.token+c.x.Rows], vocab)
+	if !p.ex.Dry() {
+		o.loss.Reset(c.targets[c.token:c.token+c.x.Rows], vocab)
+	}
 	o.sizes.blocks(vocab, func(lo, hi int) {
 		logits := c.block(p, lo, hi)
 		tensor.MatMul(p.ex, logits, c.x, o.weight.W.Slice(lo, hi).Mat().T())
 		defer p.ex.Profiling(profile.Loss).End()
 		o.loss.Add(p.ex, logits, lo)
 	})
+	if p.ex.Dry() {
+		return
+	}
 	seq := p.batch.Seq
 	for r, n := 0, 0; r < c.x.Rows; r += n {
 		t := c.token + r

@@ -110,30 +110,3 @@ func (s outputSizes) rounds(vocab, whole, sequences int, shared bool) outputRoun
 	r.held = min(r.group, max(sequences, 1)) * whole
 	return r
 }
-
-// OutputScratch returns the bytes that the output needs on each of the ranks that share its weight,
-// in a pass over some sequences of seq tokens, with activations of the given type: normalized
-// hidden states and their gradients, logits of a chunk, gradients of logits with the hidden states
-// of the same rows, and partial sums of the weight's gradient. adds says that the pass adds to an
-// earlier pass's gradient.
-func (c Config) OutputScratch(sequences, seq int, dtype tensor.DType, adds bool, ranks int) int64 {
-	sizes, predictions := defaultOutputSizes(), 1+min(c.MTPLayers, 1)
-	r := sizes.rounds(c.Vocab, predictions*seq, sequences, ranks > 1)
-	rows := min(sizes.chunkRows(c.Vocab, predictions, seq), r.held)
-	bytes := int64(4*rows+dtype.Size()*r.held) * int64(c.Vocab)
-	bytes += int64(dtype.Size()*(2*predictions*seq*sequences+r.held)) * int64(c.Dim)
-	if sizes.blockSize(c.Vocab) < c.Vocab && dtype != tensor.FP32 {
-		bytes += 4 * int64(rows) * int64(c.Dim)
-	}
-	groups := func(adds bool) int { return treeSums(r.groups(), r.parts() == 1, adds) }
-	sums, weights := groups(adds), c.Vocab
-	if ranks > 1 {
-		sums, weights = treeSums(ranks, true, adds), c.Vocab/ranks
-		if r.count() > 1 {
-			sums += ranks * (1 + groups(false))
-		} else if block := sizes.unit(c.Vocab); block > 0 {
-			weights = block
-		}
-	}
-	return bytes + int64(sums)*4*int64(weights)*int64(c.Dim)
-}

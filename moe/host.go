@@ -59,6 +59,9 @@ func (h *host) first() bool { return h == nil || h.comm.Rank() == 0 }
 // allocate returns zeroed memory from an allocator: that of the first rank, for all ranks. It is
 // collective unless h is nil.
 func (h *host) allocate(from memory.Allocator, size int) ([]byte, error) {
+	if _, dry := from.(tensor.DryMemory); dry {
+		return from.Allocate(size), nil
+	}
 	var mine [][]byte
 	if h.first() {
 		mine = [][]byte{tensor.NewIn(from, tensor.UINT8, size).Bytes()}
@@ -149,7 +152,7 @@ func (h *host) divide(n, unit int) [2]int {
 	if unit == 0 {
 		unit = wgradTile
 	}
-	parts := wgradParts(n, unit, ranks)
+	parts := max(min(n/max(leastWgradRows, unit), ranks), 1)
 	part := (h.comm.Rank() - h.offset + ranks) % ranks
 	h.offset = (h.offset + parts) % ranks
 	if part >= parts {
@@ -158,9 +161,6 @@ func (h *host) divide(n, unit int) [2]int {
 	units := (n + unit - 1) / unit
 	return [2]int{min(units*part/parts*unit, n), min(units*(part+1)/parts*unit, n)}
 }
-
-// wgradParts returns the number of ranks that compute rows of a weight of n rows, in units of unit.
-func wgradParts(n, unit, ranks int) int { return max(min(n/max(leastWgradRows, unit), ranks), 1) }
 
 // add leaves the gradient of a layer's weight to the next call of compute.
 func (h *host) add(l *linear, s *linearState) {
@@ -204,7 +204,7 @@ func (h *host) compute(p phase) error {
 		if err = w.compute(p, peers.lists, at, n); err != nil {
 			break
 		}
-		peers.bytes += w.bytesRead(peers.lists, at, n)
+		peers.bytes += w.bytesRead(p.ex, peers.lists, at, n)
 		at += n
 	}
 	return peers.close(p, err)
@@ -310,13 +310,13 @@ func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
 
 // bytesRead returns the bytes of the buffers that compute reads: the columns of dy that belong to
 // this rank's rows, and all of x.
-func (w wgrad) bytesRead(lists [][][]byte, at, n int) (sum int) {
+func (w wgrad) bytesRead(ex *tensor.Exec, lists [][][]byte, at, n int) (sum int) {
 	own := w.layer.ownRows()
 	if own == 0 {
 		return 0
 	}
 	if w.rows != nil {
-		return w.rowsRead(lists, at, n)
+		return w.rowsRead(ex, lists, at, n)
 	}
 	for _, list := range lists {
 		for i, b := range list[at : at+n] {
@@ -399,7 +399,9 @@ func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error 
 	var mine [][]byte
 	for _, u := range uses {
 		ids := p.ex.New(tensor.INT32, len(u.ids)) // the caller's may be memory that peers cannot read
-		copy(ids.I32(), u.ids)
+		if !p.ex.Dry() {
+			copy(ids.I32(), u.ids)
+		}
 		mine = append(mine, u.grad.Bytes(), ids.Bytes())
 	}
 	peers, err := h.open(p, mine)

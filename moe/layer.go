@@ -44,6 +44,7 @@ type moeLayer struct {
 func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error) {
 	chosen, weights := l.route(p, x, s)
 	s.handle.Rows = p.saved
+	p.in(Routed)
 	begin := p.arena.Mark()
 	arrival, err := l.exchange.StartDispatch(p.ex, &s.handle, x, chosen)
 	if err != nil {
@@ -115,6 +116,7 @@ func (l *moeLayer) recompute(p phase, x tensor.Tensor, s *feedState) {
 // backward returns the gradient of x. Its two exchanges are the only ones of the backward pass.
 func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Tensor, error) {
 	ex, r := p.ex, l.router
+	p.in(Routed)
 	dweights := p.scratch.New(tensor.FP32, dy.Dim(0), r.cfg.TopK)
 	s.handle.Rows = p.saved
 	p.checkRouting(s)

@@ -68,7 +68,8 @@ func (w *weight) ownRows() int { return w.rows[1] - w.rows[0] }
 // dW[g] += dyᵀ·x (W).
 type linear struct {
 	weight
-	mx *mxLinear // nil: no product is quantized, and all run in the type of W
+	part Part
+	mx   *mxLinear // nil: no product is quantized, and all run in the type of W
 }
 
 // activation is an input of linear layers: rows of activations or of their gradients, [rows, K].
@@ -99,6 +100,7 @@ type linearState struct {
 // forward returns y = x·W[g]ᵀ in x's type, [rows, N], in the arena to.
 func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearState) tensor.Tensor {
 	s.x = x
+	p.in(l.part)
 	l.mx.quantizeInput(p, x)
 	y := to.New(x.DType(), x.Dim(0), l.W.Dim(-2))
 	switch {
@@ -126,6 +128,7 @@ func (l *linear) multiply(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearState) tensor.Tensor {
 	s.dy = dy
 	s.dy.rowGroups = s.x.rowGroups
+	p.in(l.part)
 	dx := like(to, s.x.Tensor)
 	if p.fused {
 		l.mx.completeInput(p, s.x) // outside the mark: layers with the same input share it

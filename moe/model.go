@@ -60,6 +60,8 @@ type Model struct {
 	observer func(name string, t tensor.Tensor)
 	operands operands
 	rowStore rowStore
+
+	exchangeHost *collective.Comm // see DryRun
 }
 
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the given
@@ -112,7 +114,12 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	if !b.inference {
 		b.share()
 	}
-	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, arenas: &passArenas{}, rope: cfg.rotaryTable(seq)}
+	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, arenas: &passArenas{}}
+	if b.dry != nil {
+		m.rope, m.rowStore.Arena = tensor.NewDryRotaryTable(seq, cfg.RopeDim/2), *b.dry.NewArena(0)
+	} else {
+		m.rope = cfg.rotaryTable(seq)
+	}
 	b.operands = &m.operands
 	if mesh.World.Shared() {
 		b.memory = mesh.World.Allocator()
@@ -133,6 +140,9 @@ func (m *Model) addLayers(b *builder, at rankContext) {
 		b.matrix(&m.embedding, "model.embed_tokens", cfg.Vocab, cfg.Dim, Init{Kind: Normal, Std: 1})
 	}
 	for i := m.stage.First; i < m.stage.End; i++ {
+		if b.timesOf(i) == 0 {
+			continue
+		}
 		b.beginUnit()
 		m.blocks = append(m.blocks, newBlock(b, cfg, at, i, rope))
 	}
@@ -239,7 +249,9 @@ func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
 	if err != nil {
 		return h, err
 	}
+	defer m.repeat(p.ex, 1)
 	for i, l := range m.blocks {
+		m.repeat(p.ex, l.times)
 		err := m.sharded.gather(p.ex, m.blockUnit(i))
 		if err != nil {
 			return h, err
@@ -255,6 +267,7 @@ func (m *Model) hidden(p phase, in Boundary) (tensor.Tensor, error) {
 // embed returns the embeddings of tokens in memory of the pass: [tokens, dim]. A stage that does
 // not embed copies what an earlier one has sent.
 func (m *Model) embed(p phase, ids []int32, sent tensor.Tensor) (tensor.Tensor, error) {
+	p.in(Embedding)
 	h := p.arena.New(m.precision.DType, len(ids), m.Config.Dim)
 	if !m.stage.Embed {
 		tensor.Convert(p.ex, h.Mat(), sent.Mat())

@@ -52,6 +52,7 @@ func newMTPNorm(b *builder, cfg Config) *rmsNorm {
 func (m *mtp) forward(p phase, h, sent tensor.Tensor, s *mtpState) (out tensor.Tensor, err error) {
 	ex := p.ex
 	tokens, dim := h.Dim(0), h.Dim(1)
+	p.in(Joint)
 	front := p.savingAll() // what precedes the block is saved, even if the block is recomputed
 	if s.embedded, err = p.model.embed(p, p.batch.Targets, sent); err != nil {
 		return out, err
@@ -83,12 +84,15 @@ func (m *Model) mtpHidden(p phase, h tensor.Tensor, in Boundary) (tensor.Tensor,
 func (m *Model) mtpPrediction(p phase, h tensor.Tensor) prediction {
 	p.dmtp = like(p.arena, h)
 	p.loss.MTPTokens = h.Dim(0) - h.Dim(0)/p.batch.Seq
-	return prediction{norm: m.mtpNorm, h: h, dh: p.dmtp, targets: laterTargets(p.scratch, p.batch), scale: p.scaleMTP(), mtp: true}
+	return prediction{norm: m.mtpNorm, h: h, dh: p.dmtp, targets: laterTargets(p.ex, p.batch), scale: p.scaleMTP(), mtp: true}
 }
 
 // laterTargets returns the targets one position later; the last token of each sequence has none.
-func laterTargets(to *tensor.Arena, b Batch) []int32 {
-	shifted := to.New(tensor.INT32, len(b.Targets)).I32()
+func laterTargets(ex *tensor.Exec, b Batch) []int32 {
+	shifted := ex.New(tensor.INT32, len(b.Targets)).I32()
+	if ex.Dry() {
+		return shifted
+	}
 	for i := range shifted {
 		if (i+1)%b.Seq == 0 {
 			shifted[i] = -1

@@ -24,6 +24,7 @@ func newNorm(b *builder, name string, n int, eps float64) *rmsNorm {
 // forward returns x normalized, in x's type and in the arena to. x must not change until the
 // backward pass.
 func (l *rmsNorm) forward(p phase, to *tensor.Arena, x tensor.Matrix, s *normState) tensor.Tensor {
+	p.in(Norms)
 	y := to.New(x.DType(), x.Rows, x.Cols)
 	s.x, s.rstd = x, p.saved.New(tensor.FP32, x.Rows)
 	tensor.RMSNorm(p.ex, y.Mat(), s.rstd.F32(), x, l.weight.W.F32(), l.eps)
@@ -33,8 +34,9 @@ func (l *rmsNorm) forward(p phase, to *tensor.Arena, x tensor.Matrix, s *normSta
 // backward writes the gradient of x to dx, or adds it there. It also sums the weight's gradient of
 // this pass. backwardWeight adds that sum to those of other passes; a fused phase calls it at once.
 func (l *rmsNorm) backward(p phase, dx, dy tensor.Matrix, addToDX bool, s *normState) {
+	p.in(Norms)
 	s.dw = p.saved.New(tensor.FP32, s.x.Cols)
-	s.dw.Zero()
+	tensor.Zero(p.ex, s.dw)
 	tensor.RMSNormBackward(p.ex, dx, s.dw.F32(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX, p.batch.Seq)
 	if p.fused {
 		l.backwardWeight(p, s)

@@ -2,6 +2,7 @@ package moe
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"spmoe/collective/ep"
@@ -80,8 +81,8 @@ type identity struct {
 // layer here, and so are all experts.
 func identify(first *Param, local bool) identity {
 	id := identity{local: local}
-	var name string
-	if _, err := fmt.Sscanf(first.Name, "model.layers.%d.%s", &id.layer, &name); err != nil {
+	layer, name, ok := layerOf(first.Name)
+	if id.layer = layer; !ok {
 		panic(fmt.Sprintf("moe: %s is not a parameter of a layer", first.Name))
 	}
 	name = strings.Replace(strings.TrimSuffix(name, ".weight"), "gate_proj", "gate_up_proj", 1)
@@ -94,6 +95,16 @@ func identify(first *Param, local bool) identity {
 	}
 	id.linear = name
 	return id
+}
+
+// layerOf splits the name of a parameter of a layer: "model.layers.3.mlp.gate.weight".
+func layerOf(name string) (layer int, rest string, ok bool) {
+	if rest, ok = strings.CutPrefix(name, "model.layers."); !ok {
+		return 0, name, false
+	}
+	number, rest, _ := strings.Cut(rest, ".")
+	layer, err := strconv.Atoi(number)
+	return layer, rest, err == nil
 }
 
 // watched reports whether there is an observer. A layer that is not quantized has none.

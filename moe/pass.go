@@ -206,7 +206,9 @@ func (p *Pass) backward(b phase) (err error) {
 			return err
 		}
 	}
+	defer m.repeat(b.ex, 1)
 	for i, l := range slices.Backward(m.blocks) {
+		m.repeat(b.ex, l.times)
 		err := m.backwardUnit(b, m.blockUnit(i), func() (err error) {
 			p.dh, err = l.backward(b, p.dh, &p.blocks[i])
 			return err
@@ -269,6 +271,7 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 		}
 	}
 	for i, l := range slices.Backward(m.blocks) {
+		m.repeat(ex, l.times)
 		if err := cmp.Or(l.backwardWeight(w, &p.blocks[i]), p.failed); err != nil {
 			return err
 		}
@@ -276,6 +279,7 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 			return err
 		}
 	}
+	m.repeat(ex, 1)
 	return p.complete(ex)
 }
 

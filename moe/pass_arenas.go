@@ -17,7 +17,7 @@ func (a *passArenas) take(ex *tensor.Exec, bytes int) *tensor.Arena {
 		a.idle = a.idle[:n-1]
 		return last
 	}
-	made := &tensor.Arena{Allocator: ex.Allocator, Poison: ex.Poison, First: bytes}
+	made := ex.NewArena(bytes)
 	a.all = append(a.all, made)
 	return made
 }

@@ -136,9 +136,11 @@ func (p *Pass) sumPass(ex *tensor.Exec) error {
 // save saves the sums up to a pass, since the next one overwrites Grad.
 func (s *passSums) save(ex *tensor.Exec, seal bool) {
 	if !s.earlier.Valid() {
-		s.earlier = tensor.New(tensor.FP32, s.own.Len())
+		s.earlier = ex.NewLasting(tensor.FP32, s.own.Len())
 	}
-	copy(s.earlier.Bytes(), s.own.Bytes())
+	if !ex.Dry() {
+		copy(s.earlier.Bytes(), s.own.Bytes())
+	}
 	if s.any = true; seal {
 		s.sealed = newSeal(ex, s.earlier.Bytes())
 	}

@@ -99,6 +99,13 @@ func (p phase) residual(dy tensor.Tensor) tensor.Tensor {
 	return sum
 }
 
+// in says which part of the model allocates from now on, for a dry run.
+func (p phase) in(part Part) {
+	if p.ex.Dry() {
+		p.ex.Label(PartKey{part, part == Joint || p.layer == p.model.Config.Layers}.label())
+	}
+}
+
 func (p phase) observe(name string, t tensor.Tensor) {
 	if p.observer != nil && !p.recomputing {
 		p.observer(fmt.Sprintf("layer%d_%s", p.layer, name), t)

@@ -202,15 +202,6 @@ func (p Precision) recipesOf(class Class) (all []*Recipe) {
 	return slices.DeleteFunc(all, func(r *Recipe) bool { return r == nil })
 }
 
-// MostCodeBytes returns the largest size of the quantized forms of a weight of a class in training,
-// in bytes per element.
-func (p Precision) MostCodeBytes(class Class) (most float64) {
-	for _, r := range p.recipesOf(class) {
-		most = max(most, r.WeightBytes())
-	}
-	return most
-}
-
 // Of returns the recipe for weights of a class in layers without one of their own; nil: they are
 // not quantized.
 func (p Precision) Of(class Class) *Recipe {

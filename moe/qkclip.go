@@ -96,6 +96,9 @@ func (a *attention) attend(p phase, s *attentionState) {
 	defer p.ex.Release(mark)
 	top := p.ex.New(tensor.FP32, s.lse.Len()).F32()
 	tensor.CausalAttentionTop(p.ex, s.o.Mat(), s.lse.F32(), top, s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
+	if p.ex.Dry() {
+		return
+	}
 	for i := range s.shape.Batch * s.shape.Heads {
 		largest := &a.queryRows.Top[i%s.shape.Heads]
 		*largest = max(*largest, slices.Max(top[i*s.shape.Seq:(i+1)*s.shape.Seq]))

@@ -22,7 +22,9 @@ const rowBuffers = 3
 // buffers appends the memory that peers read.
 func (r *wgradRows) buffers(ex *tensor.Exec, to [][]byte) [][]byte {
 	ends := ex.New(tensor.INT32, len(r.ends)) // the rows' own may be memory that peers cannot read
-	copy(ends.I32(), r.ends)
+	if !ex.Dry() {
+		copy(ends.I32(), r.ends)
+	}
 	return append(to, r.dy.Bytes(), r.x.Bytes(), ends.Bytes())
 }
 
@@ -33,9 +35,12 @@ func (r *wgradRows) of(ex *tensor.Exec, list [][]byte) (peer wgradRows, ok bool)
 	if len(list[0]) != rows*dy || len(list[1]) != rows*x || len(list[2]) != 4*len(r.ends) {
 		return peer, false
 	}
-	ends := ex.New(tensor.INT32, len(r.ends)) // a copy, because a faulty peer may change its own
-	copy(ends.Bytes(), list[2])
-	peer.ends = ends.I32()
+	peer.ends = ex.Ints(len(r.ends)) // a copy, because a faulty peer may change its own
+	if ex.Dry() {
+		copy(peer.ends, r.ends)
+	} else {
+		copy(bytesOf(peer.ends), list[2])
+	}
 	last := int32(0)
 	for _, end := range peer.ends {
 		if end < last {
@@ -56,12 +61,15 @@ func rowTensor(b []byte, dtype tensor.DType, rows, cols int) tensor.Tensor {
 }
 
 // rowsRead returns the bytes that computeExperts reads: the rows of this rank's experts.
-func (w wgrad) rowsRead(lists [][][]byte, at, n int) (sum int) {
+func (w wgrad) rowsRead(ex *tensor.Exec, lists [][][]byte, at, n int) (sum int) {
 	l, height := w.layer, w.layer.W.Dim(1) // rows of an expert's weight
 	size := w.rows[0].dy.Dim(1)*w.rows[0].dy.DType().Size() + w.rows[0].x.Dim(1)*w.rows[0].x.DType().Size()
 	for _, list := range lists {
 		for i := at; i < at+n; i += rowBuffers {
-			r := wgradRows{ends: tensor.FromBytes(list[i+2], tensor.INT32, len(list[i+2])/4).I32()}
+			r := w.rows[(i-at)/rowBuffers]
+			if !ex.Dry() {
+				r.ends = tensor.FromBytes(list[i+2], tensor.INT32, len(list[i+2])/4).I32()
+			}
 			lo, _ := r.group(l.rows[0] / height)
 			_, hi := r.group(l.rows[1]/height - 1)
 			sum += (hi - lo) * size

@@ -34,7 +34,7 @@ type routerState struct {
 }
 
 func newRouter(b *builder, cfg Config, prefix string, layer int) *router {
-	r := &router{cfg: cfg, bias: tensor.New(tensor.FP32, cfg.Experts), load: make([]int64, cfg.Experts)}
+	r := &router{cfg: cfg, gate: linear{part: Router}, bias: tensor.New(tensor.FP32, cfg.Experts), load: make([]int64, cfg.Experts)}
 	r.resetLoad()
 	dims := []int{cfg.Experts, cfg.Dim}
 	b.add(b.norms, &r.gate.weight, dims, &Param{Name: prefix + "gate.weight", Dims: dims, Init: outputInit(layer)})
@@ -47,6 +47,7 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (chosen, weig
 	ex := p.ex
 	defer ex.ProfilingRows(profile.Router, x.Dim(0), x.Dim(1)).End()
 	tokens := x.Dim(0)
+	p.in(Router)
 	r.widen(p, x, s)
 	s.gate.x = &s.x
 	s.scores = p.saved.New(tensor.FP32, tokens, r.cfg.Experts)
@@ -152,6 +153,9 @@ const normTopKEps = 1e-20
 func (r *router) count(p phase, s *routerState) {
 	if r.loadBroken() && p.sealed {
 		p.model.damage(1 + p.layer)
+	}
+	if p.ex.Dry() {
+		return
 	}
 	for _, e := range s.experts.I32() {
 		r.load[e]++

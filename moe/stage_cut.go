@@ -20,16 +20,6 @@ func (c Config) Stages(n, seq int) ([]Stage, error) {
 	return stages, nil
 }
 
-// only returns a model that consists of the layers of a stage.
-func (c Config) only(s Stage) Config {
-	c.DenseLayers = min(max(c.DenseLayers-s.First, 0), s.End-s.First)
-	c.Layers = s.End - s.First
-	if !s.MTP {
-		c.MTPLayers = 0
-	}
-	return c
-}
-
 // itemCosts returns the FLOPs per token of the embedding, of each layer, and of the head with the
 // MTP module.
 func (c Config) itemCosts(seq int) []float64 {

@@ -38,6 +38,9 @@ func (p *panel) newScaleChooser(ex *tensor.Exec) scaleChooser {
 	if !p.t.Format.FourOverSix {
 		return scaleChooser{}
 	}
+	if ex.Dry() {
+		p.at.group, p.t.Amax = 0, tensor.New(tensor.FP32, 1)
+	}
 	lines, length := p.t.Format.Block[0], p.t.Format.Block[1]
 	return scaleChooser{
 		panel: p, encode: p.encodeScale, amax: p.t.Amax.F32()[p.at.group],

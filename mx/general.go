@@ -36,6 +36,10 @@ func quantizeBlocks(ex *tensor.Exec, g quantizeArgs, lo, hi int) {
 		return
 	}
 	p := g.newPanel(ex)
+	if ex.Dry() {
+		p.newScaleChooser(ex)
+		return
+	}
 	for at := range g.t.rowsOfBlocks(g.x.Rows, lo, hi) {
 		for col := 0; col < g.x.Cols; col += p.most {
 			p.load(at, col)
@@ -47,7 +51,7 @@ func quantizeBlocks(ex *tensor.Exec, g quantizeArgs, lo, hi int) {
 // findAmax sets Amax to the largest finite magnitude of each group if the format has group scales.
 // A NaN or an infinity makes its own block NaN but not the whole group.
 func (t Tensor) findAmax(ex *tensor.Exec, x tensor.Matrix) {
-	if !t.Amax.Valid() {
+	if !t.Amax.Valid() || ex.Dry() {
 		return
 	}
 	for g := range t.groups() {

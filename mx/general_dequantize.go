@@ -48,6 +48,9 @@ type decodeArgs struct {
 // decodeBlocks decodes rows [lo, hi) of blocks. Each product with a scale is rounded to FP32.
 func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 	r, exact := newRowDecoder(ex, d.t), d.exact()
+	if ex.Dry() {
+		return
+	}
 	if d.by == noScales {
 		for i := range r.scales {
 			r.scales[i] = 1
@@ -118,8 +121,8 @@ func newRowDecoder(ex *tensor.Exec, t Tensor) rowDecoder {
 		d.run = width
 	}
 	d.scales, d.codes = ex.New(tensor.FP32, stride).F32(), ex.New(tensor.UINT8, stride).U8()
-	clear(d.scales)
-	clear(d.codes)
+	cleared(ex, d.scales)
+	cleared(ex, d.codes)
 	whole := ex.New(tensor.FP32, 1, stride)
 	d.padded, d.row = whole, whole.F32()[:d.cols]
 	return d

@@ -63,12 +63,19 @@ func (g quantizeArgs) newPanel(ex *tensor.Exec) panel {
 	p.values = ex.New(tensor.FP32, p.height, p.stride).F32()
 	p.columnMax, p.amax = ex.New(tensor.FP32, p.stride).F32(), ex.New(tensor.FP32, ceilDiv(p.stride, p.width)+padding).F32()
 	p.factors = ex.New(tensor.FP32, p.stride).F32()
-	clear(p.factors)
+	cleared(ex, p.factors)
 	p.codes = ex.New(tensor.UINT8, p.stride).U8()
 	if g.rounding == Stochastic {
 		p.draws = words(ex.New(tensor.UINT8, 2*ceilDiv(p.stride, nvfp4.DrawUnit)*nvfp4.DrawUnit))
 	}
 	return p
+}
+
+// cleared zeroes scratch memory, unless there is none in a dry run.
+func cleared[T any](ex *tensor.Exec, s []T) {
+	if !ex.Dry() {
+		clear(s)
+	}
 }
 
 // elementGrid returns an element format for the AVX2 kernels.

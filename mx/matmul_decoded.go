@@ -100,18 +100,6 @@ func decodedCopy(ex *tensor.Exec, dtype tensor.DType, t Tensor) tensor.Tensor {
 	return c
 }
 
-// DecodedBytes returns the bytes per element of the copies that a product of two formats decodes
-// its operands into. It is 0 if kernels read the codes.
-func DecodedBytes(a, b Format) int {
-	switch {
-	case !a.Quantizes() || !b.Quantizes() || (blockScaled{}).supports(a, b):
-		return 0
-	case (promoted{}).supports(a, b) || a.fitsBF16() && b.fitsBF16():
-		return tensor.BF16.Size()
-	}
-	return tensor.FP32.Size()
-}
-
 // fitsBF16 says whether BF16 holds the product of every element and block scale exactly. Products
 // with E8M0 scales have few bits as well, but may leave the range. FP32 scales that are powers of
 // two do not: the smallest is about leastAmax.
@@ -137,7 +125,7 @@ func (p *decodedProduct) scaled() bool {
 
 // scale returns the factor of the sums of operands in one group. It is 0 if there is none.
 func (p *decodedProduct) scale() float32 {
-	if !p.scaled() {
+	if !p.scaled() || p.ex.Dry() {
 		return 0
 	}
 	return factor(productScale(p.operands, 0))
@@ -153,6 +141,9 @@ func (p *decodedProduct) scales(n int) []float32 {
 		return nil
 	}
 	all := p.ex.New(tensor.FP32, n).F32()
+	if p.ex.Dry() {
+		return nil
+	}
 	for g := range all {
 		all[g] = factor(productScale(p.operands, g))
 	}

@@ -76,7 +76,12 @@ func (e elementwise) product(ex *tensor.Exec, a, b Tensor) *elementwiseProduct {
 
 func (p *elementwiseProduct) release() { p.ex.Release(p.mark) }
 
-func (p *elementwiseProduct) scale(g int) float32 { return productScale(p.operands, g) }
+func (p *elementwiseProduct) scale(g int) float32 {
+	if p.ex.Dry() {
+		return 1
+	}
+	return productScale(p.operands, g)
+}
 
 // tile is the number of rows and of columns of c that are summed together.
 const tile = 4

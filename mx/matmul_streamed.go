@@ -43,7 +43,7 @@ func multiplyStreamed(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole
 	p := decodedProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{x, w}, inBF16: true}
 	defer p.release()
 	if ends == nil {
-		ends = ex.New(tensor.INT32, 1).I32()
+		ends = ex.Ints(1)
 		ends[0] = int32(y.Rows)
 	}
 	s := streamed{y: y, x: decodedCopy(ex, tensor.BF16, x).Mat(), w: w, ends: ends, whole: whole, scales: p.scales(groups), outputs: w.Rows() / groups}
@@ -62,6 +62,9 @@ func streamTiles(ex *tensor.Exec, s streamed, lo, hi int) {
 	memory := ex.New(tensor.BF16, s.tile*s.w.Cols())
 	end := ex.New(tensor.INT32, 1).I32()
 	f := s.newFused(ex)
+	if ex.Dry() {
+		return
+	}
 	for i := lo; i < hi; i++ {
 		g, first := i/s.tiles(), i%s.tiles()*s.tile
 		begin := 0
@@ -105,7 +108,9 @@ type tileDecoder struct {
 func newTileDecoder(ex *tensor.Exec, t Tensor) tileDecoder {
 	k := ceilDiv(t.Cols(), nvfp4.Block) * nvfp4.Block
 	d := tileDecoder{newRowDecoder(ex, t), words(ex.New(tensor.BF16, k)), ex.New(tensor.UINT8, k/2).U8()}
-	nvfp4.AllCodes(d.all)
+	if !ex.Dry() {
+		nvfp4.AllCodes(d.all)
+	}
 	return d
 }
 

@@ -166,6 +166,10 @@ func (q *quantizer) stripsPerPanel() int { return (q.x.Cols + stripCols - 1) / s
 // quantizeRange quantizes strips [lo, hi). Strips are numbered panel by panel. It handles the
 // strips of one panel together.
 func quantizeRange(ex *tensor.Exec, q quantizer, lo, hi int) {
+	if ex.Dry() {
+		q.quantizePanel(ex, region{rows: min(q.x.Rows, format.MXBlock), cols: q.x.Cols})
+		return
+	}
 	strips := q.stripsPerPanel()
 	for block, p := range panels(q.cols.Ends, q.x.Rows, format.MXBlock) {
 		if block*strips >= hi {

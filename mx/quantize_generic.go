@@ -13,6 +13,9 @@ import (
 // quantizePortable quantizes x, the given region of q.x.
 func (q *quantizer) quantizePortable(ex *tensor.Exec, x tensor.Matrix, at region) {
 	copied := ex.New(tensor.FP32, at.rows, at.cols)
+	if ex.Dry() {
+		return
+	}
 	tensor.Convert(ex, copied.Mat(), x)
 	if q.rows.requested() {
 		q.portableRows(copied.F32(), at)

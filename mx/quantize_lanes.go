@@ -31,14 +31,17 @@ func (q *quantizer) quantizeLanes(ex *tensor.Exec, x tensor.Matrix, at region) {
 	width := perRow * format.MXBlock
 	copied := ex.New(tensor.FP32, at.rows+quant.Group, width)
 	l := laneQuantizer{quantizer: *q, at: at, grid: q.grid(), perRow: perRow, width: width, values: copied.F32(), row: ex.New(tensor.UINT8, width).U8()}
+	room := max(wholeGroups(at.rows*perRow), width)
+	l.factors, l.scales = ex.New(tensor.FP32, room).F32(), ex.New(tensor.UINT8, room).U8()
+	if ex.Dry() {
+		return
+	}
 	if at.cols < width {
 		clear(l.values)
 	} else {
 		clear(l.values[at.rows*width:])
 	}
 	tensor.Convert(ex, copied.Mat().RowSlice(0, at.rows).ColSlice(0, at.cols), x)
-	room := max(wholeGroups(at.rows*perRow), width)
-	l.factors, l.scales = ex.New(tensor.FP32, room).F32(), ex.New(tensor.UINT8, room).U8()
 	if q.rows.requested() {
 		l.alongRows()
 	}

@@ -37,6 +37,12 @@ type stripScratch struct {
 // quantizeStrips quantizes a region in strips.
 func (q *quantizer) quantizeStrips(ex *tensor.Exec, at region) {
 	s := (*stripScratch)(pointerTo(ex.New(tensor.UINT8, int(unsafe.Sizeof(stripScratch{}))).U8()))
+	if ex.Dry() {
+		if at.cols %= format.MXBlock; at.cols > 0 {
+			q.quantizeFP32(ex, at)
+		}
+		return
+	}
 	s.grid, s.format = q.grid(), q.stripFormat()
 	end := at.col + at.cols
 	for ; end-at.col >= format.MXBlock; at.col += at.cols {

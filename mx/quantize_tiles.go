@@ -15,6 +15,9 @@ import (
 // quantizeTiles quantizes a region in tiles.
 func (q *quantizer) quantizeTiles(ex *tensor.Exec, at region) {
 	s := (*scratch)(pointerTo(ex.New(tensor.UINT8, int(unsafe.Sizeof(scratch{}))).U8()))
+	if ex.Dry() {
+		return
+	}
 	s.rule = q.tileRule()
 	t := tileQuantizer{quantizer: *q, scratch: s, ex: ex, at: at, tile: quant.Tile{Work: &s.work, Rule: &s.rule, Rows: at.rows}}
 	t.setPointers()

@@ -23,6 +23,7 @@ type Arena struct {
 	// release.
 	Poison bool
 
+	dry     *dryCount // there is no memory; nil: there is
 	chunks  []chunk
 	current int // index of the chunk being filled
 	offset  int // first free byte of the current chunk
@@ -42,6 +43,10 @@ type Mark struct{ chunk, offset int }
 // New returns an uninitialized tensor that lives until the arena is released past it.
 func (a *Arena) New(dtype DType, dims ...int) Tensor {
 	bytes := (checkedLen(dims)*dtype.Size() + Alignment - 1) &^ (Alignment - 1)
+	if a.dry != nil {
+		a.count(bytes)
+		return NewDry(dtype, dims...)
+	}
 	for a.current < len(a.chunks) && a.offset+bytes > a.chunks[a.current].Len() {
 		a.current++
 		a.offset = 0
@@ -77,6 +82,9 @@ func (a *Arena) Mark() Mark { return Mark{a.current, a.offset} }
 func (a *Arena) Release(m Mark) {
 	if a.Poison {
 		a.poison(m)
+	}
+	if a.dry != nil && m.offset == 0 {
+		a.dry.end(a.peak)
 	}
 	a.current, a.offset = m.chunk, m.offset
 }

@@ -48,7 +48,7 @@ func attentionForwardBlocks(ex *Exec, call operands, from, to int) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	rows, blocks := s.queryRows(), s.queryBlocks()
-	group := min(to-from, blocks, forwardGroup/rows)
+	group := min(blocks, forwardGroup/rows)
 	t := newForwardTile(ex, c.q.dtype, s, min(group*rows, s.Seq))
 	for n := from; n < to; {
 		p := c.problem(n / blocks)

@@ -40,6 +40,9 @@ type Embedded struct {
 // those of the next.
 func EmbedBackward(ex *Exec, dtable Matrix, span int, uses []Embedded) {
 	for _, u := range uses {
+		if ex.dry {
+			break
+		}
 		for _, id := range u.IDs {
 			dtable.RowSlice(int(id), int(id)+1)
 		}
@@ -127,6 +130,10 @@ func (s *embedGrad) index(id int32) (row int, ok bool) {
 // sort groups the gradient rows by id, with a counting sort.
 func (s *embedGrad) sort(ex *Exec) {
 	s.ends = ex.New(INT32, s.dtable.Rows+1).I32()
+	if ex.dry { // the ids are data: at most all rows are in dtable
+		ex.New(INT32, len(s.batches)*s.uses*s.batches[0][0].Grad.Rows)
+		return
+	}
 	clear(s.ends)
 	for _, uses := range s.batches {
 		for _, u := range uses {
@@ -158,6 +165,9 @@ func embedGradColumns(ex *Exec, s embedGrad, lo, hi int) {
 	dtable := columns(s.dtable, lo, hi)
 	spans := s.batchSpans * len(s.batches)
 	t := embedGradTree{embedGrad: s, lo: lo, hi: hi, levelSums: ex.New(FP32, bits.Len(uint(spans))+1, dtable.Cols).Mat()}
+	if ex.dry {
+		return
+	}
 	begin := int32(0)
 	for id := range dtable.Rows {
 		if end := s.ends[id]; end > begin {

@@ -24,6 +24,10 @@ type Exec struct {
 	queue  *workQueue // nil: one thread
 	team   *Team      // closed with the Exec; nil: none
 
+	dry   bool         // see NewDryExec
+	room  *PackingSize // of a dry run
+	times *int         // see Repeat
+
 	attention attentionCall      // of the kernel that is running
 	retained  [3]retainedOperand // of its parts on this thread
 
@@ -51,7 +55,7 @@ func NewParallelExec(threads int) *Exec {
 // between two kernels. It has an arena of its own and shares the rest.
 func (ex *Exec) Twin() *Exec {
 	return &Exec{
-		Arena: Arena{Allocator: ex.Allocator, First: ex.First, Poison: ex.Poison}, shared: &ex.gemm,
+		Arena: *ex.NewArena(ex.First), shared: &ex.gemm,
 		queue: ex.queue, Progress: ex.Progress, Profile: ex.Profile,
 	}
 }

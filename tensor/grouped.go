@@ -131,12 +131,37 @@ func ZeroEmptyGroups(ex *Exec, w Tensor, ends []int32) {
 // about the same time, although some groups have more rows than others.
 func (ex *Exec) byGroups(cols, least, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
 	o.checkEnds()
+	if ex.dry {
+		o.room(ex, cols, work)
+		return
+	}
 	pieces, groups := ex.productParts(work), len(o.ends)
 	o.grid = grid{groups, 1}
 	for o.grid.cols < pieces && groups*o.grid.cols < partsPerThread*pieces && 2*o.grid.cols*least <= cols {
 		o.grid.cols *= 2
 	}
 	ex.runInParts(groups*o.grid.cols, 1, work, o, body)
+}
+
+// fullest bounds the rows of a group, as a multiple of the mean. The loads of experts are that
+// uneven while the learning rate rises; later the router's biases keep them closer.
+const fullest = 4
+
+// room counts the packing buffers of the product of the fullest group.
+func (o *operands) room(ex *Exec, cols, work int) {
+	dtype, rows := o.a.dtype, float64(o.a.Rows)
+	if o.scaled[0].Codes.Rows > 0 {
+		dtype, rows = UINT8, float64(o.scaled[0].Codes.Rows)
+	}
+	if rows == 0 {
+		return
+	}
+	each := min(fullest*rows/float64(len(o.ends)), rows)
+	if n := float64(o.c.Cols); o.c.Rows > 0 {
+		ex.room.Add(each, n, float64(work)/(2*rows*n), dtype.packed(), 1)
+	} else { // a gradient
+		ex.room.Add(float64(cols), float64(o.w.Dim(-1)), each, dtype.packed(), 1)
+	}
 }
 
 // groupPart is the range of rows of one group and a range of columns of its product.

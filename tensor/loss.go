@@ -50,6 +50,9 @@ func (c *CrossEntropy) Reset(targets []int32, vocab int) {
 // Add adds the logits of a block of the vocabulary, which begins at token first: [rows, block]
 // FP32.
 func (c *CrossEntropy) Add(ex *Exec, logits Matrix, first int) {
+	if ex.dry {
+		return // targets are data
+	}
 	c.check(logits)
 	defer ex.describeRows(logits).End()
 	forRows(ex, logits.Rows, logits.Rows*logits.Cols, lossBlock{c: c, logits: logits, first: first}, addLossRows)
@@ -58,6 +61,9 @@ func (c *CrossEntropy) Add(ex *Exec, logits Matrix, first int) {
 // Gradient sets d to the gradient of scale times the sum of all losses by the logits of a block:
 // scale·(softmax - onehot), rounded once. d: [rows, block] FP32 or BF16; it may be logits.
 func (c *CrossEntropy) Gradient(ex *Exec, d, logits Matrix, first int, scale float32) {
+	if ex.dry {
+		return
+	}
 	c.check(logits)
 	sameShape(d, logits)
 	defer ex.describeRows(logits).End()

@@ -19,6 +19,14 @@ const (
 
 // byCells calls body for cells [lo, hi) of o.c = o.a·o.b.
 func (ex *Exec) byCells(work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
+	if ex.dry {
+		leaves := 1
+		if o.span > 0 {
+			leaves = ceilDiv(o.a.Cols, o.span)
+		}
+		ex.room.Add(float64(o.c.Rows), float64(o.c.Cols), float64(o.a.Cols), o.a.dtype.packed(), leaves)
+		return
+	}
 	o.grid = chooseGrid(o.c, o.a, o.b, ex.productParts(work))
 	ex.runInParts(o.grid.rows*o.grid.cols, 1, work, o, body)
 }

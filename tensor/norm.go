@@ -29,7 +29,7 @@ type normJob struct {
 
 // normRows computes rows [lo, hi).
 func normRows(ex *Exec, n normJob, lo, hi int) {
-	if allBF16(n.x, n.y) {
+	if lo < hi && allBF16(n.x, n.y) {
 		split := ex.split(n.w)
 		for r := lo; r < hi; r++ {
 			in := n.x.bf16Row(r)
@@ -84,7 +84,9 @@ func RMSNormBackward(ex *Exec, dx Matrix, dw []float32, dy, x Matrix, w, rstd []
 	n := normJob{x: x, dy: dy, dx: dx, w: w, rstd: rstd, addToDX: addToDX, span: span, dw: ex.New(FP32, spans*normRuns(span), x.Cols).Mat()}
 	defer ex.describeRows(x).End()
 	forRows(ex, n.dw.Rows, x.Rows*x.Cols, n, normBackwardRuns)
-	vec.Add(dw, dw, n.weightGradient(spans))
+	if !ex.dry {
+		vec.Add(dw, dw, n.weightGradient(spans))
+	}
 }
 
 // weightGradient adds up the runs of each span in order, and the spans in a binary tree.

@@ -168,6 +168,9 @@ func updateRounded[S vecState[S]](update func(dst, src S, grad []float32, c Adam
 // SumSquares divides an FP32 tensor into pieces of piece elements and returns the sum of squares of
 // each, in float64. The last piece may be shorter. The result is valid until the next kernel of ex.
 func SumSquares(ex *Exec, x Tensor, piece int) []float64 {
+	if ex.dry {
+		return nil
+	}
 	v := x.F32()
 	job := squares{x: v, piece: piece, sums: ex.scratchSums((len(v) + piece - 1) / piece)}
 	forRows(ex, len(job.sums), len(v), job, sumSquaresPieces)

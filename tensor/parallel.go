@@ -7,13 +7,18 @@ package tensor
 // memory. Tensors from its arena live until the part ends.
 //
 // arg holds the data that body needs. body should be a package-level function, not a closure, so
-// that a warm call allocates nothing.
+// that a warm call allocates nothing. In a dry run it is called once, without items, and must not
+// touch the memory that it allocates.
 //
 // work is the cost of the job, as the number of operations of a matrix product that takes the same
 // time. A small job stays on the calling thread. So does a Parallel call from within a part.
 // Results must not depend on where parts begin. A panic in a part becomes a panic of the caller.
 func Parallel[A any](ex *Exec, n, work int, arg A, body func(ex *Exec, arg A, lo, hi int)) {
 	if n < 1 {
+		return
+	}
+	if ex.dry {
+		onePart(ex, arg, 0, 0, body)
 		return
 	}
 	if !ex.worthSharing(work) || n < 2 {

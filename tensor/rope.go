@@ -28,6 +28,11 @@ func NewRotaryTable(positions int, freq []float64, scale float64) *RotaryTable {
 	return t
 }
 
+// NewDryRotaryTable returns a table for a dry run.
+func NewDryRotaryTable(positions, pairs int) *RotaryTable {
+	return &RotaryTable{cos: NewDry(FP32, positions, pairs), sin: NewDry(FP32, positions, pairs)}
+}
+
 // Len returns the number of positions in the table.
 func (t *RotaryTable) Len() int { return t.cos.Dim(0) }
 

@@ -14,16 +14,16 @@ func (s *PackingSize) Add(m, n, k float64, dtype DType, leaves int) {
 	s.room.Add(m, n, k, dtype.Size(), leaves)
 }
 
+// packed returns the type of packed elements: codes are decoded.
+func (d DType) packed() DType {
+	if d == UINT8 {
+		return BF16
+	}
+	return d
+}
+
 // Bytes returns the size.
 func (s *PackingSize) Bytes() float64 { return s.room.Bytes() }
-
-// NormBackwardScratch returns the bytes that [RMSNormBackward] takes from the arena.
-func NormBackwardScratch(rows, cols float64, span int) float64 {
-	if span < 1 {
-		return 0
-	}
-	return rows / float64(span) * float64(normRuns(span)) * cols * float64(FP32.Size())
-}
 
 // AttentionBackwardScratch returns the bytes that [CausalAttentionBackward] takes from the arena of
 // each thread, for rows of operands of this type.

@@ -39,6 +39,9 @@ func New(dtype DType, dims ...int) Tensor { return NewIn(nil, dtype, dims...) }
 // NewIn is New with memory from allocator. Nil means Go's heap.
 func NewIn(allocator memory.Allocator, dtype DType, dims ...int) Tensor {
 	bytes := checkedLen(dims) * dtype.Size()
+	if _, dry := allocator.(DryMemory); dry {
+		return NewDry(dtype, dims...)
+	}
 	if allocator == nil {
 		// Go's heap memory is zeroed and is touched at the first use. By then the ranks run in
 		// parallel.

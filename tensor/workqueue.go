@@ -181,6 +181,10 @@ func (ex *Exec) productParts(work int) int {
 // runInParts calls body for parts of part items, or once for all items if the work is too small to
 // share.
 func (ex *Exec) runInParts(n, part, work int, o operands, body func(ex *Exec, o operands, lo, hi int)) {
+	if ex.dry {
+		body(ex, o, 0, 0)
+		return
+	}
 	if n <= part || !ex.worthSharing(work) {
 		body(ex, o, 0, n)
 		return

@@ -4,9 +4,9 @@ package trainer
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
-	"spmoe/collective/ep"
 	"spmoe/collective/mesh"
 	"spmoe/moe"
 	"spmoe/moe/optim"
@@ -73,12 +73,6 @@ func (c Config) BytesPerParameter(ranks int) PerParameter {
 // PassTokens returns the tokens per rank in one forward and backward pass.
 func (c Config) PassTokens(ranks int) int { return max(c.microBatch(ranks), 1) * c.Seq }
 
-// wgradPasses returns the number of passes of a step that one weight gradient of the routed experts
-// covers.
-func (c Config) wgradPasses(ranks int) int {
-	return max(min(c.passes(ranks), c.Model.WgradPasses(c.PassTokens(ranks)*ranks)), 1)
-}
-
 // Part holds what a part of the model needs on a rank and its cost per token.
 type Part struct {
 	moe.Module
@@ -108,60 +102,79 @@ func (c Config) planOf(h holding, l mesh.Layout, hosts int) []Part {
 	all := l.World
 	l = l.Stage()
 	c.SetLayout(l)
-	precision, pass := c.passShape(l, hosts).Precision, c.passMemory(h, l, hosts)
-	var stages [][]moe.Module
-	for _, stage := range h.stages {
-		stages = append(stages, c.Model.StageModules(stage, c.Seq))
+	n, err := c.countRank(h, l, hosts)
+	if err != nil { // nothing can be counted: the settings are invalid, or no machine has room
+		n.pass.Saved = map[moe.PartKey]float64{{Part: moe.Embedding}: 0}
+		if errors.Is(err, errAbsurd) {
+			n.pass.Saved[moe.PartKey{Part: moe.Embedding}] = mostBytes
+		}
 	}
+	precision, _ := c.Recipe()
 	var plan []Part
 	var sum Memory
-	for i, m := range c.Model.Modules(c.Seq) {
-		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(l.World), l.EP)}
-		for _, own := range stages {
-			if i < len(own) {
-				part.Memory = part.Memory.Plus(c.stateMemory(own[i], precision, l, hosts))
-			}
-		}
+	for _, m := range c.Model.Modules(c.Seq) {
 		key := moe.PartKey{Part: m.Part, MTP: m.MTP}
-		activations := pass.Saved[key]
-		if key == pass.Peak {
-			activations += pass.Scratch
+		part := Part{Module: m, Traffic: m.Traffic(precision, c.PassTokens(l.World), l.EP), Memory: n.parts[key]}
+		activations := n.pass.Saved[key]
+		if key == n.pass.Peak {
+			activations += n.pass.Scratch
 		}
 		switch key {
 		case moe.PartKey{Part: moe.Embedding}:
 			activations += float64(h.boxes(hosts) * c.messageBytes(l.World))
 		case moe.PartKey{Part: moe.Routed}:
-			activations += pass.Rows
+			activations += n.pass.Rows
 		}
 		part.Memory.Activations = int64(min(activations, mostBytes))
 		plan, sum = append(plan, part), sum.Plus(part.Memory)
 	}
-	if buffers := c.bufferMemory(precision, l, hosts); buffers.Total() > 0 {
+	if buffers := n.parts[moe.PartKey{}]; buffers.Total() > 0 {
 		plan, sum = append(plan, Part{Module: moe.Module{Part: "gathered"}, Memory: buffers}), sum.Plus(buffers)
 	}
-	return append(plan, Part{Module: moe.Module{Part: process}, Memory: Memory{Process: c.processBytes(all/hosts, pass, sum)}})
+	return append(plan, Part{Module: moe.Module{Part: process}, Memory: Memory{Process: c.processBytes(all/hosts, n.pass, sum)}})
 }
 
-// passShape describes the passes of a rank. Invalid settings count as their defaults.
-func (c Config) passShape(l mesh.Layout, hosts int) moe.PassShape {
-	precision, err := c.Recipe()
+// rankCount is what a rank holds: the state of each part of the model, and what its passes need,
+// where Saved has that of all passes in flight.
+type rankCount struct {
+	parts map[moe.PartKey]Memory
+	pass  moe.PassMemory
+}
+
+// countRank counts what a rank holds. The configuration's layout is that of the ranks of a stage.
+func (c Config) countRank(h holding, l mesh.Layout, hosts int) (n rankCount, err error) {
+	d, err := c.newDryRank(l, hosts, 0)
 	if err != nil {
-		precision = moe.Unquantized(tensor.FP32)
+		return n, err
 	}
-	recompute, err := moe.ParseRecompute(c.Recompute)
+	state, err := d.knownState(h.stages)
 	if err != nil {
-		recompute = moe.RecomputeNone
+		return n, err
 	}
-	options, err := c.exchange()
-	if err != nil {
-		options = ep.Options{}
+	n.parts = state.parts
+	passes := map[int]stageCount{}
+	for number, stage := range h.stages {
+		if passes[number], err = d.knownPasses(stage); err != nil {
+			return n, err
+		}
+		n.pass = n.pass.Most(passes[number].pass)
 	}
-	micro := max(c.microBatch(l.World), 1)
-	return moe.PassShape{
-		Sequences: micro, Seq: c.Seq, Sharers: sharers(l, hosts), EP: l.EP, Replicas: l.Replicas(),
-		Precision: precision, Recompute: recompute, Exchange: options,
-		Adds: c.Batch/l.World > micro, Deferred: c.wgradPasses(l.World),
+	times := h.saved(func(stage int, split bool) float64 {
+		if split {
+			return passes[stage].split
+		}
+		return passes[stage].pass.AllSaved()
+	}) / max(n.pass.AllSaved(), 1)
+	saved := map[moe.PartKey]float64{}
+	for part, bytes := range n.pass.Saved {
+		saved[part] = times * bytes
 	}
+	twin := 0.0 // of the second action of a pair
+	if h.plan != nil && h.plan.Overlaps(l.Batch()) {
+		twin = n.pass.Scratch
+	}
+	n.pass.Saved, n.pass.Scratch = saved, max(n.pass.Scratch, c.updateScratch())+twin
+	return n, nil
 }
 
 // sizeArenas makes the arenas of a rank as large as its passes need, so that each is in one piece,
@@ -170,17 +183,22 @@ func (c Config) passShape(l mesh.Layout, hosts int) moe.PassShape {
 func (c Config) sizeArenas(models []*moe.Model, ex *tensor.Exec, l mesh.Layout, hosts int) {
 	const mostRoom = 512 << 20
 	withRoom := func(bytes float64) int { return int(min(bytes+min(bytes, mostRoom), mostBytes)) }
-	c.SetLayout(l.Stage())
-	shape := c.passShape(l.Stage(), hosts)
-	shape.Split = l.PP > 1
+	d, err := c.newDryRank(l.Stage(), hosts, 0)
+	if err != nil {
+		return
+	}
 	var most moe.PassMemory
+	saved := 0.0
 	for _, m := range models {
-		shape.Stage = m.Stage()
-		most = most.Most(c.Model.PassMemory(shape))
+		n, err := d.knownPasses(m.Stage())
+		if err != nil {
+			return
+		}
+		most, saved = most.Most(n.pass), max(saved, n.pass.AllSaved(), n.split)
 	}
 	ex.First = withRoom(max(most.Scratch, c.updateScratch()))
 	for _, m := range models {
-		m.PassBytes = withRoom(most.AllSaved())
+		m.PassBytes = withRoom(saved)
 	}
 }
 

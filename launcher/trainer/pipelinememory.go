@@ -109,38 +109,6 @@ func (c Config) plansOf(l mesh.Layout, hosts int) (plans [][]Part) {
 	return plans
 }
 
-// passMemory returns the memory of the passes of a rank and of its updates: Saved has that of all
-// passes in flight.
-func (c Config) passMemory(h holding, l mesh.Layout, hosts int) (all moe.PassMemory) {
-	shape := c.passShape(l, hosts)
-	type key struct {
-		stage int
-		split bool
-	}
-	known := map[key]float64{}
-	for number, stage := range h.stages {
-		shape.Stage = stage
-		if h.plan != nil {
-			shape.Split = true
-			known[key{number, true}] = c.Model.PassMemory(shape).AllSaved()
-			shape.Split = false
-		}
-		p := c.Model.PassMemory(shape)
-		known[key{number, false}] = p.AllSaved()
-		all = all.Most(p)
-	}
-	times := h.saved(func(stage int, split bool) float64 { return known[key{stage, split}] }) / max(all.AllSaved(), 1)
-	for part := range all.Saved {
-		all.Saved[part] *= times
-	}
-	twin := 0.0 // of the second action of a pair
-	if h.plan != nil && h.plan.Overlaps(l.Batch()) {
-		twin = all.Scratch
-	}
-	all.Scratch = max(all.Scratch, c.updateScratch()) + twin
-	return all
-}
-
 // messageBytes returns the size of a message between stages: a tensor of a pass, [tokens, dim].
 func (c Config) messageBytes(ranks int) int {
 	dtype, err := c.DType()

@@ -59,6 +59,19 @@ func New(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule, me
 	return o
 }
 
+// NewDry returns an optimizer whose state has no memory, for a dry run: it divides the gradients.
+func NewDry(ex *tensor.Exec, groups []*moe.Group, c *collective.Comm, rule Rule) *Optimizer {
+	return New(ex, groups, c, rule, tensor.NewDry(tensor.UINT8, StateBytes(rule, groups)).Bytes())
+}
+
+// DryStep makes the collectives of Reduce and Apply, in a dry run.
+func (o *Optimizer) DryStep() error {
+	if _, err := o.reduce(); err != nil {
+		return err
+	}
+	return o.distribute(o.updatesWork)
+}
+
 // divide says which gradients of each group its ranks sum and own.
 func divide(shards []shard) {
 	var parts []moe.Division // of the group

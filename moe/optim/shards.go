@@ -45,14 +45,14 @@ type segment struct {
 
 // segmentsOf divides a group into segments.
 func segmentsOf(g *moe.Group, rule Rule) (all []segment) {
-	at := 0
+	at, first := 0, 0
 	for i, p := range g.Params {
 		if i == 0 || p.Class != g.Params[i-1].Class && rule.Of(p.Class) != rule.Of(g.Params[i-1].Class) {
-			all = append(all, segment{group: g, rule: rule.Of(p.Class), begin: at})
+			all, first = append(all, segment{group: g, rule: rule.Of(p.Class), begin: at}), i
 		}
 		s := &all[len(all)-1]
 		at += p.Len()
-		s.params, s.end = append(s.params, p), at
+		s.params, s.end = g.Params[first:i+1], at
 	}
 	if n := len(all); n > 0 {
 		all[n-1].end, all[n-1].last = max(at, g.Len()), true // Len is that of what is held if hosts shard the group
@@ -223,6 +223,16 @@ func StateBytes(rule Rule, groups []*moe.Group) (n int) {
 		}
 	}
 	return n
+}
+
+// Held yields the bytes of the state of one rank, parameter by parameter, without padding.
+func Held(rule Rule, groups []*moe.Group, yield func(p *moe.Param, bytes int)) {
+	for _, s := range shardsOf(groups, rule) {
+		each := BytesPerWeight(s.rule)
+		for p := range s.parts {
+			yield(p.param, each*(p.hi-p.lo))
+		}
+	}
 }
 
 // layOut places copy number i of the state in memory of [StateBytes].

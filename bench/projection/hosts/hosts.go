@@ -65,6 +65,17 @@ const MostHosts = 1 << 16
 // Project projects the recipe onto 1, 2, 4, 8 and so on up to most hosts, and most itself. With
 // strong scaling it leaves out numbers of hosts whose ranks cannot share the batch evenly.
 func Project(r Recipe, most int) ([]Row, error) {
+	rows, err := r.rows(most)
+	for i := range rows {
+		row := &rows[i]
+		row.Memory = r.memory(row.Hosts, row.EPHosts)
+		row.Fits = r.Memory == 0 || row.Memory <= r.Memory
+	}
+	return rows, err
+}
+
+// rows is Project without memory.
+func (r Recipe) rows(most int) ([]Row, error) {
 	if most < 1 || most > MostHosts {
 		return nil, fmt.Errorf("%d hosts: give 1 to %d", most, MostHosts)
 	}
@@ -84,7 +95,7 @@ func Project(r Recipe, most int) ([]Row, error) {
 
 func (r Recipe) row(hosts int) Row {
 	group := r.groupOf(hosts)
-	row := Row{Hosts: hosts, EPHosts: group, Replicas: hosts / group, Tokens: hosts * r.sequences(hosts) * r.Seq, Memory: r.memory(hosts, group)}
+	row := Row{Hosts: hosts, EPHosts: group, Replicas: hosts / group, Tokens: hosts * r.sequences(hosts) * r.Seq}
 	row.Compute = float64(row.Tokens/hosts) / r.rate()
 	row.Step = row.Compute
 	row.Motions = r.motions(hosts, group)
@@ -95,7 +106,6 @@ func (r Recipe) row(hosts int) Row {
 	row.TokensPerSecond = float64(row.Tokens) / row.Step
 	row.Efficiency = row.Compute / row.Step
 	row.Exposed = 1 - row.Efficiency
-	row.Fits = r.Memory == 0 || row.Memory <= r.Memory
 	return row
 }
 

@@ -129,7 +129,7 @@ func TestMonotony(t *testing.T) {
 		r.Model, r.Precision = f.Config, rapid.SampledFrom(moe.Precisions()[1:]).Draw(t, "precision")
 		r.Batch = r.Ranks * rapid.IntRange(1, 8).Draw(t, "batch of a rank")
 		r.MicroBatch = rapid.IntRange(0, 8).Draw(t, "micro-batch")
-		rows, err := Project(r, 2048)
+		rows, err := r.rows(2048)
 		if err != nil {
 			t.Fatal(err)
 		}

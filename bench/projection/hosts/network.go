@@ -68,17 +68,8 @@ func (r Recipe) motions(hosts, group int) []Motion {
 	return all
 }
 
-// Sent lists the exchanges between hosts in a step without their times, if groups of group hosts
-// share the experts. It needs neither speeds nor a network. It returns an error if the experts
-// cannot be shared so.
-func (r Recipe) Sent(hosts, group int) ([]Motion, error) {
-	if group < 1 || hosts%group != 0 || !r.divides(group) {
-		return nil, fmt.Errorf("groups of %d of %d hosts, with %s each, cannot share %d experts in %d groups", group, hosts, ranks(r.Ranks), r.Model.Experts, r.Model.Groups)
-	}
-	return r.sent(hosts, group), nil
-}
-
-// sent is Sent for a group that can share the experts. It leaves out exchanges without messages.
+// sent lists the exchanges between hosts in a step without their times, if groups of group hosts
+// share the experts. It leaves out exchanges without messages.
 func (r Recipe) sent(hosts, group int) (all []Motion) {
 	_, passes := r.pass(hosts)
 	add := func(times int, motions []Motion) {

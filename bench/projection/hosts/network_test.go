@@ -148,25 +148,3 @@ func TestRowBytes(t *testing.T) {
 		}
 	}
 }
-
-// Sent is what a projection sends, without times. Groups of hosts that cannot share the experts are
-// refused.
-func TestSent(t *testing.T) {
-	r := small(t)
-	rows := project(t, r, 4)
-	row := rows[len(rows)-1]
-	sent, err := r.Sent(row.Hosts, row.EPHosts)
-	if err != nil || len(sent) != len(row.Motions) || len(sent) == 0 {
-		t.Fatalf("%d exchanges of %d, %v", len(sent), len(row.Motions), err)
-	}
-	for i, m := range row.Motions {
-		if m.Seconds, m.Hidden = 0, 0; sent[i] != m {
-			t.Errorf("%+v, projected is %+v", sent[i], m)
-		}
-	}
-	for _, group := range []int{0, 3, 8} {
-		if _, err := r.Sent(4, group); err == nil {
-			t.Errorf("groups of %d of 4 hosts are accepted", group)
-		}
-	}
-}

@@ -1,0 +1,249 @@
+package trainer
+
+// What a rank holds and moves, counted by a dry run of its code: see [moe.DryRun].
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
+	"spmoe/moe"
+	"spmoe/moe/optim"
+	"spmoe/tensor"
+)
+
+// dryRank counts for one rank of a layout.
+type dryRank struct {
+	Config    // with the layout of the ranks of a stage
+	layout    mesh.Layout
+	hosts     int
+	rank      int // of the layout
+	precision moe.Precision
+	options   ep.Options
+	recompute moe.Recompute
+	rule      optim.Rule
+}
+
+// newDryRank returns an error for settings that nothing can be counted for. l is the layout of the
+// ranks of a stage.
+func (c Config) newDryRank(l mesh.Layout, hosts, rank int) (d dryRank, err error) {
+	if e := c.routedExperts(); e > 0 {
+		for e%l.EP != 0 { // such a layout is refused: count one that has as many ranks
+			l.EP--
+			for l.DPShard%l.EP != 0 {
+				l.EP--
+			}
+		}
+	}
+	l.DPReplicate, l.DPShard = 1, l.World // the same ranks hold the same
+	c.SetLayout(l)
+	d = dryRank{Config: c, layout: l, hosts: hosts, rank: rank, rule: c.rule()}
+	if err := c.countable(l); err != nil {
+		return d, err
+	}
+	var problems [3]error
+	d.precision, problems[0] = c.Recipe()
+	d.options, problems[1] = c.exchange()
+	d.recompute, problems[2] = moe.ParseRecompute(c.Recompute)
+	return d, errors.Join(problems[:]...)
+}
+
+// errAbsurd says that a model or a batch is beyond any machine.
+var errAbsurd = errors.New("no machine has room for it")
+
+// countable returns an error if a dry run would take too long, or its sizes would overflow.
+func (c Config) countable(l mesh.Layout) error {
+	m, tokens := c.Model, float64(max(c.microBatch(l.World), 1))*float64(c.Seq)
+	layers := float64(m.Layers + m.MTPLayers)
+	weights := layers * float64(m.Dim) * (float64(m.Experts+m.SharedExperts)*3*float64(m.ExpertInter) + 3*float64(m.DenseInter) + 4*float64(m.Heads)*float64(m.KeyDim()+m.ValueDim))
+	weights += 2 * float64(m.Vocab) * float64(m.Dim)
+	const most = 1 << 50
+	if weights > most || tokens*float64(max(m.TopK, 1)) > 1<<28 || tokens*float64(m.Dim+m.Heads*m.KeyDim()) > most || layers*float64(m.Experts) > 1<<20 || l.World > 1<<16 {
+		return errAbsurd
+	}
+	return nil
+}
+
+// mesh returns the communicators of the rank, which have counted nothing.
+func (d dryRank) mesh() moe.Mesh {
+	m := moe.DryMesh(d.layout, d.hosts, d.rank)
+	m.FSDP, m.Cut = d.FSDP, optim.Cut(d.rule)
+	return m
+}
+
+// stageCount is what passes of a stage hold and move.
+type stageCount struct {
+	pass  moe.PassMemory
+	split float64 // bytes that a pass saves whose weight gradients are computed apart
+	moved movements
+}
+
+// passes counts the passes of a step through a stage. Of several passes, it makes as many as may
+// differ.
+func (d dryRank) passes(stage moe.Stage) (n stageCount, err error) {
+	all, micro := max(d.Batch/d.layout.World, 1), max(d.microBatch(d.layout.World), 1)
+	most := max(d.Model.WgradPasses(micro*d.Seq*d.layout.World)+1, 2)
+	var passes []int
+	some := 0
+	for ; some < all && len(passes) < most; some += passes[len(passes)-1] {
+		passes = append(passes, min(micro, all-some))
+	}
+	for _, split := range []bool{false, true} {
+		if split && stage == d.Model.Whole() {
+			break
+		}
+		on := d.mesh()
+		run, err := moe.NewDryRun(on, d.Model, d.precision, d.Seq, d.options, stage, true)
+		if err != nil {
+			return n, err
+		}
+		run.Recompute = d.recompute
+		if d.Optimizer.QKClip > 0 {
+			run.RecordScores()
+		}
+		if err := run.Step(passes, d.Seq, split); err != nil {
+			return n, err
+		}
+		if m := run.PassMemory(d.Seq); split {
+			n.split = m.AllSaved()
+		} else {
+			n.pass = m
+			n.moved.add(on, run, float64(all)/float64(some))
+		}
+	}
+	return n, nil
+}
+
+// stateCount is what a rank holds of its stages, besides activations, and what an update moves.
+type stateCount struct {
+	parts map[moe.PartKey]Memory
+	moved movements
+}
+
+// state counts the state of a rank with some stages.
+func (d dryRank) state(stages []moe.Stage) (n stateCount, err error) {
+	n.parts = map[moe.PartKey]Memory{}
+	add := func(part moe.PartKey, m Memory) { n.parts[part] = n.parts[part].Plus(m) }
+	on, ex := d.mesh(), tensor.NewDryExec()
+	var runs []*moe.DryRun
+	var groups []*moe.Group
+	for _, stage := range stages {
+		run, err := moe.NewDryRun(on, d.Model, d.precision, d.Seq, d.options, stage, false)
+		if err != nil {
+			return n, err
+		}
+		runs, groups = append(runs, run), append(groups, run.Groups...)
+	}
+	opt := optim.NewDry(ex, groups, on.World, d.rule)
+	if passes := d.Config.passes(d.layout.World); passes > 1 {
+		for _, run := range runs {
+			if err := run.SumPass(); err != nil {
+				return n, err
+			}
+		}
+		n.moved.add(on, nil, float64(passes-1))
+		n.moved.subtract(on)
+	}
+	if err := d.update(ex, on.World, opt); err != nil {
+		return n, err
+	}
+	n.moved.add(on, nil, 1)
+	for _, run := range runs {
+		run.Held(func(part moe.PartKey, weights, gradients float64) {
+			add(part, Memory{Weights: int64(math.Round(weights)), Gradients: int64(math.Round(gradients))})
+		})
+	}
+	padding := int64(optim.StateBytes(d.rule, groups))
+	state := func(part moe.PartKey, bytes int64) {
+		m := Memory{Optimizer: bytes}
+		if d.copies() {
+			m.Snapshot = bytes
+		}
+		add(part, m)
+	}
+	optim.Held(d.rule, groups, func(p *moe.Param, bytes int) {
+		state(d.Model.Part(p), int64(bytes))
+		padding -= int64(bytes)
+	})
+	state(d.Model.Part(groups[len(groups)-1].Params[0]), padding)
+	return n, nil
+}
+
+// update makes the collectives at the end of a step.
+func (d dryRank) update(ex *tensor.Exec, c *collective.Comm, opt *optim.Optimizer) error {
+	if err := opt.DryStep(); err != nil {
+		return err
+	}
+	if _, err := newBalancer(c, ex, nil, d.Model).balance(false); err != nil {
+		return err
+	}
+	_, err := totals{}.sum(ex, c)
+	return err
+}
+
+// The counts are kept, because a configuration is estimated many times.
+var dryCounts struct {
+	sync.Mutex
+	passes map[string]stageCount
+	states map[string]stateCount
+}
+
+// known returns the count with a key, which count makes if it is not known.
+func known[T any](counts *map[string]T, key string, count func() (T, error)) (n T, err error) {
+	dryCounts.Lock()
+	n, ok := (*counts)[key]
+	dryCounts.Unlock()
+	if ok {
+		return n, nil
+	}
+	if n, err = count(); err != nil {
+		return n, err
+	}
+	dryCounts.Lock()
+	defer dryCounts.Unlock()
+	if *counts == nil || len(*counts) > 1<<12 {
+		*counts = map[string]T{}
+	}
+	(*counts)[key] = n
+	return n, nil
+}
+
+// key names everything that the counts of some stages depend on.
+func (d dryRank) key(stages []moe.Stage) string {
+	recipe := func(r *moe.Recipe) any {
+		if r == nil {
+			return nil
+		}
+		return *r
+	}
+	p, w := d.precision, d.layout.World
+	key := fmt.Sprint(d.Model, p.DType, recipe(p.Linears), recipe(p.Experts), p.PlainFirst, p.PlainLast, p.PlainTail, p.Layers,
+		d.layout, d.hosts, d.rank, d.options, d.recompute, d.rule, d.FSDP, d.copies(), d.Seq, d.microBatch(w), d.Config.passes(w), d.Optimizer.QKClip)
+	for _, s := range stages {
+		if p.PlainFirst == 0 && p.PlainLast == 0 && p.PlainTail == 0 && len(p.Layers) == 0 {
+			// Stages with equally many layers of each kind hold and move the same.
+			dense := max(min(s.End, d.Model.DenseLayers)-s.First, 0)
+			s.First, s.End = dense, s.End-s.First
+		}
+		key += fmt.Sprint(s)
+	}
+	return key
+}
+
+func (d dryRank) knownPasses(stage moe.Stage) (stageCount, error) {
+	return known(&dryCounts.passes, d.key([]moe.Stage{stage}), func() (stageCount, error) { return d.passes(stage) })
+}
+
+func (d dryRank) knownState(stages map[int]moe.Stage) (stateCount, error) {
+	var list []moe.Stage
+	for _, number := range slices.Sorted(maps.Keys(stages)) {
+		list = append(list, stages[number])
+	}
+	return known(&dryCounts.states, d.key(list), func() (stateCount, error) { return d.state(list) })
+}

@@ -1,0 +1,306 @@
+package moe
+
+// Dry runs: the layers of a rank without memory and without arithmetic. They tell what a rank
+// holds, and what it moves, because the code that allocates and moves is the code that counts.
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
+	"spmoe/tensor"
+)
+
+// DryMesh returns the mesh of a rank of a layout whose other ranks do not exist, on some hosts with
+// equal numbers of ranks.
+func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
+	host := func(r int) int { return r * hosts / l.World }
+	comm := func(ranks []int) *collective.Comm {
+		var on [][]int
+		for i, r := range ranks {
+			if i == 0 || host(r) != host(ranks[i-1]) {
+				on = append(on, nil)
+			}
+			on[len(on)-1] = append(on[len(on)-1], i)
+		}
+		return collective.NewDry(on, slices.Index(ranks, rank))
+	}
+	all := everyRank(l.World)
+	m := Mesh{Layout: l, World: comm(all), Operands: comm(all)}
+	if m.EP = m.World; l.Replicas() > 1 {
+		m.EP, m.Replicas = comm(l.EPGroup(rank)), comm(l.ExpertReplicas(rank))
+	}
+	if perHost := l.World / hosts; hosts > 1 && l.World%hosts == 0 {
+		first := host(rank) * perHost
+		if perHost > 1 {
+			m.Host = comm(all[first : first+perHost])
+		}
+		var across []int
+		for r := rank - first; r < l.World; r += perHost {
+			across = append(across, r)
+		}
+		m.Across = comm(across)
+	}
+	return m
+}
+
+// DryRun is a stage of a model on a rank that has no memory.
+type DryRun struct {
+	*Model
+	Ex *tensor.Exec
+	// ExchangeHost has the ranks of a host in an exchange over several hosts; nil: there is one
+	ExchangeHost *collective.Comm
+}
+
+// NewDryRun builds a stage on a mesh from [DryMesh]. Experts receive equally many rows. With once,
+// layers of one kind are built once, and what their passes hold and move counts as often as there
+// are layers of that kind. The model's parameters are then those of a shorter model.
+func NewDryRun(on Mesh, cfg Config, p Precision, seq int, options ep.Options, stage Stage, once bool) (*DryRun, error) {
+	if e := on.EP.Size(); cfg.MoELayers() > 0 && cfg.Experts%e != 0 {
+		return nil, fmt.Errorf("%d experts on %d ranks", cfg.Experts, e)
+	}
+	b := newBuilder(p, on)
+	b.memory, b.dry = tensor.DryMemory{}, tensor.NewDryExec()
+	if once {
+		b.times = cfg.kinds(p, stage)
+	}
+	var exchange ep.Exchange
+	var host *collective.Comm
+	if cfg.MoELayers() > 0 {
+		dry := ep.NewDry(on.EP, cfg.Experts, options)
+		if on.Replicas != nil && len(on.World.Hosts()) == 1 { // no real run has replicas on several
+			if err := dry.Replicate(on.World); err != nil {
+				return nil, err
+			}
+		}
+		if exchange = dry; dry.Host() != on.EP {
+			host = dry.Host()
+		}
+	}
+	m, err := build(b, on, cfg, seq, exchange, stage)
+	if err != nil {
+		return nil, err
+	}
+	m.exchangeHost = host
+	return &DryRun{m, b.dry, host}, nil
+}
+
+// kinds returns the layers of a stage that are the first of their kind, and how many are of it: they
+// have the same parts, in the same formats.
+func (c Config) kinds(p Precision, s Stage) map[int]int {
+	type kind struct {
+		dense   bool
+		recipes [4]Recipe
+	}
+	first, times := map[kind]int{}, map[int]int{}
+	for i := s.First; i < s.End; i++ {
+		k := kind{dense: c.IsDense(i)}
+		for n, part := range [...]Part{Projections, Dense, Shared, Routed} {
+			if r := p.of(part, i, c.Layers); r != nil {
+				k.recipes[n] = *r
+			}
+		}
+		if _, known := first[k]; !known {
+			first[k] = i
+		}
+		times[first[k]]++
+	}
+	return times
+}
+
+// timesOf returns how many layers the one with this number stands for; 0: it is not built.
+func (b *builder) timesOf(layer int) int {
+	if n, ok := b.times[layer]; ok || b.times == nil || layer == b.layers {
+		return max(n, 1)
+	}
+	return 0
+}
+
+// repeat says how many layers the following ones stand for, in a dry run.
+func (m *Model) repeat(ex *tensor.Exec, times int) {
+	if !ex.Dry() {
+		return
+	}
+	ex.Repeat(times)
+	for c := range m.mesh.Comms {
+		c.Repeat(times)
+	}
+	if m.exchangeHost != nil {
+		m.exchangeHost.Repeat(times)
+	}
+}
+
+// Step makes passes of a step, each over a number of sequences of seq tokens. A pass is split if its
+// weights' gradients are computed apart: see [Pass.BackwardInput].
+func (d *DryRun) Step(passes []int, seq int, split bool) error {
+	for i, sequences := range passes {
+		ids := tensor.NewDry(tensor.INT32, sequences*seq).I32()
+		row := tensor.NewDry(d.precision.DType, sequences*seq, d.Config.Dim)
+		b := Batch{Inputs: ids, Targets: ids, Seq: seq, GlobalSequences: 1, More: i < len(passes)-1}
+		p, err := d.ForwardStage(d.Ex, b, i, Boundary{row, row, row})
+		if err != nil {
+			return err
+		}
+		if !d.stage.Predict {
+			p.SetGradient(d.Ex, p.Output())
+		}
+		backward := p.BackwardLayers
+		if split {
+			backward = p.BackwardInput
+		}
+		if err := errors.Join(backward(d.Ex), p.BackwardWeight(d.Ex)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PartKey names a part of the model or of its MTP module.
+type PartKey struct {
+	Part Part
+	MTP  bool
+}
+
+// PassMemory holds the bytes that passes of one rank need at once. Experts are assumed to receive
+// equally many rows.
+type PassMemory struct {
+	Saved   map[PartKey]float64 // from the forward pass of a part to its backward pass, or longer
+	Rows    float64             // rows of routed experts that passes leave to a later one's gradient
+	Scratch float64             // the most that is in the arena of the rank's Exec at once
+	Peak    PartKey             // the part that needs most scratch memory
+	Packing float64             // the packing buffers of one thread
+	Helping float64             // the arena of a thread that helps another one
+}
+
+// AllSaved returns the bytes that are saved for all parts.
+func (m PassMemory) AllSaved() (sum float64) {
+	for _, bytes := range m.Saved {
+		sum += bytes
+	}
+	return sum
+}
+
+// Most returns the memory of a rank with two stages, for a pass of the one that saves more.
+func (m PassMemory) Most(o PassMemory) PassMemory {
+	if o.AllSaved() > m.AllSaved() {
+		m.Saved = o.Saved
+	}
+	if o.Scratch > m.Scratch {
+		m.Scratch, m.Peak = o.Scratch, o.Peak
+	}
+	m.Rows += o.Rows
+	m.Packing, m.Helping = max(m.Packing, o.Packing), max(m.Helping, o.Helping)
+	return m
+}
+
+// label returns the name under which arenas count a part.
+func (k PartKey) label() string {
+	if k.MTP {
+		return mtpLabel + string(k.Part)
+	}
+	return string(k.Part)
+}
+
+const mtpLabel = "MTP "
+
+// parseLabel is the inverse of label.
+func parseLabel(s string) PartKey {
+	part, mtp := strings.CutPrefix(s, mtpLabel)
+	return PartKey{Part(part), mtp}
+}
+
+// PassMemory returns what the passes so far have held at once.
+func (d *DryRun) PassMemory(seq int) PassMemory {
+	m := PassMemory{Saved: map[PartKey]float64{}, Rows: float64(d.rowStore.Peak()), Scratch: float64(d.Ex.Peak()), Packing: d.Ex.PackingBytes()}
+	for _, a := range d.arenas.all {
+		most, _ := a.Labels()
+		for label, n := range most {
+			m.Saved[parseLabel(label)] += float64(n)
+		}
+	}
+	_, peak := d.Ex.Labels()
+	m.Peak = parseLabel(peak)
+	shape := tensor.AttentionShape{Seq: seq, KeyDim: d.Config.KeyDim(), ValueDim: d.Config.ValueDim}
+	m.Helping = tensor.AttentionBackwardScratch(0, shape, d.precision.DType)
+	return m
+}
+
+// Part returns the part of the model that a parameter belongs to.
+func (c Config) Part(p *Param) PartKey {
+	layer, name, inLayer := layerOf(p.Name)
+	k := PartKey{MTP: inLayer && layer == c.Layers}
+	switch {
+	case p.Class == Expert:
+		k.Part = Routed
+	case p.Class == Linear:
+		k.Part = identify(p, false).part()
+	case name == "lm_head.weight":
+		k.Part = Head
+	case strings.HasPrefix(name, "mlp.gate."):
+		k.Part = Router
+	case p.Class == Plain:
+		k.Part = Embedding
+	default:
+		k.Part = Norms
+	}
+	return k
+}
+
+// Held yields the bytes of weights, with their quantized forms, and of gradients that a rank holds
+// of each part of the model, with those of buffers under an empty key. Of what ranks of a host
+// share, it has an equal share.
+func (m *Model) Held(yield func(part PartKey, weights, gradients float64)) {
+	for _, g := range m.Groups {
+		g.held(m.Config, yield)
+	}
+}
+
+func (g *Group) held(c Config, yield func(part PartKey, weights, gradients float64)) {
+	sharers, share := 1.0, 1.0
+	if g.host != nil {
+		sharers = float64(g.host.comm.Size())
+	}
+	if g.Shared {
+		share = sharers
+	}
+	size := float64(g.Work.DType().Size())
+	whole := float64(g.Len()) / float64(max(g.ParamLen(), 1)) // of a sharded group, a part
+	for _, p := range g.Params {
+		n := float64(p.Len()) * whole / share
+		yield(c.Part(p), size*n, 4*n)
+	}
+	if s := g.sharded; s != nil {
+		quantized := 0
+		for _, u := range s.units {
+			quantized = max(quantized, formBytes(u.quantized))
+		}
+		yield(PartKey{}, (size*float64(s.work.Len())+float64(quantized))/sharers, 4*float64(s.grad.Len())/sharers)
+	} else {
+		for _, l := range g.quantized {
+			yield(PartKey{l.part, l.mx.identity.layer == c.Layers}, float64(formBytes([]*linear{l}))/share, 0)
+		}
+	}
+	for i := range g.sums {
+		yield(c.Part(g.Params[0]), 0, 4*float64(g.sums[i].earlier.Len()))
+	}
+}
+
+// formBytes returns the bytes of the quantized forms of weights.
+func formBytes(layers []*linear) (sum int) {
+	for _, l := range layers {
+		all := l.mx.weights(l.W)
+		for _, t := range all[:quantizedParts] {
+			sum += len(t.Bytes())
+		}
+	}
+	return sum
+}
+
+// SumPass makes the sums of a pass that another one follows: see [Group.Divide].
+func (d *DryRun) SumPass() error {
+	return (&Pass{model: d.Model}).sumPass(d.Ex)
+}

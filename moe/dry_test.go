@@ -1,0 +1,142 @@
+package moe
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
+	"spmoe/tensor"
+)
+
+// dryCase is a step to count.
+type dryCase struct {
+	precision         string
+	world, ep, hosts  int
+	passes, sequences int // of a rank
+	split, fsdp, once bool
+	recompute         Recompute
+	wire              ep.Wire
+	change            func(*Config)
+}
+
+// A dry run holds what a real one does, to the byte, on every rank.
+func TestDryRun(t *testing.T) {
+	base := dryCase{precision: "bf16", world: 1, ep: 1, hosts: 1, passes: 1, sequences: 2}
+	for name, change := range map[string]func(*dryCase){
+		"one rank":  func(*dryCase) {},
+		"mxfp8":     func(c *dryCase) { c.precision = "mxfp8" },
+		"nvfp4":     func(c *dryCase) { c.precision = "nvfp4" },
+		"fp8-block": func(c *dryCase) { c.precision = "fp8-block" },
+		"mxfp4":     func(c *dryCase) { c.precision = "mxfp4" },
+		"2 ranks":   func(c *dryCase) { c.world, c.ep, c.passes = 2, 2, 3 },
+		"4 ranks, MTP": func(c *dryCase) {
+			c.world, c.ep, c.passes, c.precision = 4, 4, 2, "mxfp8"
+			c.change = func(m *Config) { m.MTPLayers = 1 }
+		},
+		"wires":               func(c *dryCase) { c.world, c.ep, c.wire, c.precision = 2, 2, ep.MXFP8, "mxfp8" },
+		"replicas":            func(c *dryCase) { c.world, c.ep, c.passes = 4, 2, 2 },
+		"all replicas, mxfp8": func(c *dryCase) { c.world, c.ep, c.passes, c.precision = 4, 1, 3, "mxfp8" },
+		"split":               func(c *dryCase) { c.split, c.passes = true, 2 },
+		"full":                func(c *dryCase) { c.recompute, c.world, c.ep = RecomputeFull, 2, 2 },
+		"selective":           func(c *dryCase) { c.recompute, c.world, c.ep, c.precision = RecomputeSelective, 2, 2, "mxfp8" },
+		"2 hosts":             func(c *dryCase) { c.world, c.ep, c.hosts, c.passes = 4, 4, 2, 2 },
+		"FSDP":                func(c *dryCase) { c.fsdp, c.precision, c.world, c.ep, c.hosts, c.passes = true, "mxfp8", 4, 4, 2, 2 },
+		"8 ranks":             func(c *dryCase) { c.world, c.ep, c.passes = 8, 8, 1 },
+		"vocabulary": func(c *dryCase) {
+			c.world, c.ep = 2, 2
+			c.change = func(m *Config) { m.Vocab, m.Layers, m.DenseLayers = 17001, 1, 1 }
+		},
+		"once":        func(c *dryCase) { c.once, c.precision, c.passes = true, "mxfp8", 2 },
+		"once, ranks": func(c *dryCase) { c.once, c.precision, c.world, c.ep = true, "nvfp4", 2, 2 },
+		"deferred":    func(c *dryCase) { c.passes = 4; c.change = func(m *Config) { m.Experts = 64 } },
+	} {
+		c := base
+		change(&c)
+		t.Run(name, func(t *testing.T) { c.test(t) })
+	}
+}
+
+func (c dryCase) test(t *testing.T) {
+	const seq = 64
+	cfg, err := FlavorByName("debug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Layers, cfg.ForceBalance = 3, true
+	if c.change != nil {
+		c.change(&cfg)
+	}
+	precision, err := PrecisionByName(c.precision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout, err := mesh.New(c.world, 1, -1, c.ep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	err = errors.Join(collective.NewHosts(slices.Repeat([]int{c.world / c.hosts}, c.hosts)...).Run(func(comm *collective.Comm) error {
+		dry := DryMesh(layout, c.hosts, comm.Rank())
+		dry.FSDP = c.fsdp
+		d, err := NewDryRun(dry, cfg, precision, seq, ep.Options{Dispatch: c.wire, CombineBackward: c.wire}, cfg.Whole(), c.once)
+		if err != nil {
+			return err
+		}
+		d.Recompute = c.recompute
+		if err := d.Step(slices.Repeat([]int{c.sequences}, c.passes), seq, c.split); err != nil {
+			return err
+		}
+		on, err := NewMesh(comm, layout)
+		if err != nil {
+			return err
+		}
+		on.FSDP = c.fsdp
+		exchange, err := on.NewExchange("onesided", cfg.Experts, ep.Options{Dispatch: c.wire, CombineBackward: c.wire})
+		if err != nil {
+			return err
+		}
+		m, err := NewOn(on, cfg, precision, seq, exchange)
+		if err != nil {
+			return err
+		}
+		ex := tensor.NewExec()
+		m.Recompute, ex.First, m.PassBytes, m.rowStore.First = c.recompute, 1<<28, 1<<28, 1<<28
+		tokens := make([]int32, c.sequences*seq)
+		for i := range tokens {
+			tokens[i] = int32(i*i+comm.Rank()) % 256
+		}
+		for i := range c.passes {
+			p, err := m.Forward(ex, Batch{Inputs: tokens, Targets: tokens, Seq: seq, GlobalSequences: c.world * c.passes * c.sequences, More: i < c.passes-1})
+			if err != nil {
+				return err
+			}
+			backward := p.BackwardLayers
+			if c.split {
+				backward = p.BackwardInput
+			}
+			if err := backward(ex); err != nil {
+				return err
+			}
+			if err := p.BackwardWeight(ex); err != nil {
+				return err
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for what, n := range map[string][2]int{
+			"scratch memory": {d.Ex.Peak(), ex.Peak()}, "saved activations": {d.arenas.peak(), m.arenas.peak()}, "rows": {d.rowStore.Peak(), m.rowStore.Peak()},
+		} {
+			if n[0] != n[1] {
+				t.Errorf("rank %d: %d bytes of %s in a dry run, %d in a real one", comm.Rank(), n[0], what, n[1])
+			}
+		}
+		return nil
+	})...)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
