@@ -17,6 +17,7 @@ import (
 
 	"spmoe/launcher/convergence"
 	figures "spmoe/launcher/convergence/report"
+	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
@@ -309,7 +310,7 @@ func (r *relay) Write(b []byte) (int, error) {
 			Event    string
 			Step     int
 			Steps    int
-			Loss     float64
+			Loss     record.Number
 			FromStep int `json:"from_step"`
 		}
 		if json.Unmarshal(line, &e) != nil {

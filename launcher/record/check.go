@@ -114,11 +114,6 @@ func measured(numbers ...float64) error {
 	return nil
 }
 
-func (s *Step) check() error {
-	return errors.Join(counted("step", s.Step), counted("dropped", s.Dropped),
-		measured(float64(s.Loss), float64(s.GradNorm), s.LR, s.Imbalance, s.Seconds, float64(s.MTP), float64(s.Balance), s.Time))
-}
-
 // layered checks the step and the layer of a measurement.
 func layered(step, layer int) error {
 	if layer >= maxLayer {

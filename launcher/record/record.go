@@ -38,21 +38,6 @@ type Start struct {
 	Peak   float64 `json:"peak,omitempty"`   // of the machine, FLOP/s, in the run's precision
 }
 
-// Step is one optimizer step.
-type Step struct {
-	Step      int     `json:"step"` // from 1
-	Loss      Number  `json:"loss"` // mean cross-entropy of the global batch, nats/token
-	GradNorm  Number  `json:"grad_norm"`
-	LR        float64 `json:"lr"`
-	Imbalance float64 `json:"imbalance"` // most loaded expert over the mean, averaged over layers
-	Seconds   float64 `json:"seconds"`   // of this step
-	Skipped   bool    `json:"skipped,omitempty"`
-	MTP       Number  `json:"mtp_loss,omitempty"`     // of the MTP module
-	Balance   Number  `json:"balance_loss,omitempty"` // the sequence-wise balance loss
-	Dropped   int64   `json:"dropped,omitempty"`      // choices dropped for lack of room, of all layers and ranks
-	Time      float64 `json:"time,omitempty"`         // seconds since 1970, at its end
-}
-
 // Eval is the validation loss after a step.
 type Eval struct {
 	Step      int    `json:"step"`

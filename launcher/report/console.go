@@ -2,12 +2,16 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"spmoe/launcher/record"
 	"spmoe/launcher/system"
 	"spmoe/launcher/tasks"
 	"spmoe/launcher/trainer"
@@ -46,31 +50,49 @@ func (c Console) Start(s trainer.Start) {
 
 // Step prints one log line in TorchTitan's form.
 func (c Console) Step(s trainer.Step) {
-	fields := []string{
-		fmt.Sprintf("step: %*d", len(strconv.Itoa(s.Steps)), s.Step),
-		fmt.Sprintf("loss: %7.4f", s.Loss),
-		fmt.Sprintf("grad_norm: %7.4f", s.GradNorm),
-		fmt.Sprintf("lr: %.2e", s.LR),
-		"tps: " + Thousands(s.TokensPerSec),
-		fmt.Sprintf("tflops: %.3f", s.FLOPS/1e12),
-		fmt.Sprintf("mfu: %.1f%%", 100*s.MFU),
-		fmt.Sprintf("memory: %s(%.1f%%)", system.Bytes(s.Memory), 100*s.MemoryShare),
-		fmt.Sprintf("imbalance: %.2f", s.Imbalance),
-		"eta: " + Clock(s.ETA),
-	}
-	if s.MTPLoss != 0 {
-		fields = append(fields, fmt.Sprintf("mtp: %.4f", s.MTPLoss))
-	}
-	if s.Balance != 0 {
-		fields = append(fields, fmt.Sprintf("balance: %.2e", s.Balance))
-	}
-	if s.Dropped > 0 {
-		fields = append(fields, "dropped: "+Thousands(float64(s.Dropped)))
+	fields := []string{fmt.Sprintf("step: %*d", len(strconv.Itoa(s.Steps)), s.Step)}
+	for _, q := range logged {
+		if x := q.Of(&s); x != 0 || !q.OmitZero {
+			fields = append(fields, q.Console+": "+shown(q.Format, x, s))
+		}
 	}
 	if s.Skipped {
 		fields = append(fields, fmt.Sprintf("%s its gradients are unusable, weights unchanged (%s so far)", c.Style.Bad("SKIPPED:"), Plural(s.SkippedTotal, "step")))
 	}
 	c.printf("%s\n", wrap(fields, c.Width))
+}
+
+// logged are the quantities of a log line after its step: those that every run has, by section, and
+// then the others.
+var logged = func() (list []record.Quantity) {
+	for _, q := range record.Quantities {
+		if q.Console != "" {
+			list = append(list, q)
+		}
+	}
+	place := func(q record.Quantity) int {
+		if q.OmitZero {
+			return math.MaxInt
+		}
+		return int(q.Section)
+	}
+	slices.SortStableFunc(list, func(a, b record.Quantity) int { return cmp.Compare(place(a), place(b)) })
+	return list
+}()
+
+// shown formats a quantity of a step.
+func shown(format record.Format, x float64, s trainer.Step) string {
+	switch format {
+	case record.Thousands:
+		return Thousands(x)
+	case record.Percent:
+		return fmt.Sprintf("%.1f%%", 100*x)
+	case record.Memory:
+		return fmt.Sprintf("%s(%.1f%%)", system.Bytes(int64(x)), 100*s.MemoryShare)
+	case record.Clock:
+		return Clock(time.Duration(x * float64(time.Second)))
+	}
+	return fmt.Sprintf(string(format), x)
 }
 
 // wrap joins fields by two spaces, in lines of at most width columns.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 
+	"spmoe/launcher/record"
 	"spmoe/launcher/trainer"
 )
 
@@ -48,19 +49,15 @@ func (j JSON) Start(s trainer.Start) {
 
 // Step prints one optimizer step.
 func (j JSON) Step(s trainer.Step) {
-	f := fields{
-		"step": s.Step, "steps": s.Steps, "loss": s.Loss, "grad_norm": s.GradNorm, "lr": s.LR, "tps": s.TokensPerSec,
-		"tflops": s.FLOPS / 1e12, "mfu": s.MFU, "memory_bytes": s.Memory, "memory_share": s.MemoryShare, "imbalance": s.Imbalance, "epoch": s.Epoch,
-		"tokens": s.Tokens, "elapsed_s": s.Elapsed.Seconds(), "eta_s": s.ETA.Seconds(), "skipped": s.Skipped, "skipped_total": s.SkippedTotal,
-	}
-	if s.MTPLoss != 0 {
-		f["mtp_loss"] = s.MTPLoss
-	}
-	if s.Balance != 0 {
-		f["balance_loss"] = s.Balance
-	}
-	if s.Dropped > 0 {
-		f["dropped"] = s.Dropped
+	f := fields{"steps": s.Steps}
+	for _, q := range record.Quantities {
+		switch x := q.Of(&s); {
+		case q.JSON == "" || q.OmitZero && x == 0:
+		case q.Kind == record.Flag:
+			f[q.JSON] = x != 0
+		default:
+			f[q.JSON] = x
+		}
 	}
 	j.print("step", f)
 }

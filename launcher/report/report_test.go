@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spmoe/collective/mesh"
+	"spmoe/launcher/record"
 	"spmoe/launcher/tasks"
 	"spmoe/launcher/trainer"
 	"spmoe/moe"
@@ -28,7 +29,7 @@ var (
 		Memory: 350e6, MemoryShare: 0.0144, Imbalance: 3.851, Epoch: 0.25, Tokens: 40960, Elapsed: 3 * time.Second, ETA: 100 * time.Second,
 	}
 	skipped = trainer.Step{
-		Step: 3, Steps: 6, Loss: math.NaN(), MTPLoss: 2.5, Balance: 1.25e-4, GradNorm: math.Inf(1), LR: 1e-4, TokensPerSec: 10,
+		Step: 3, Steps: 6, Loss: record.Number(math.NaN()), MTPLoss: 2.5, Balance: 1.25e-4, GradNorm: record.Number(math.Inf(1)), LR: 1e-4, TokensPerSec: 10,
 		FLOPS: 1e9, MFU: 0.5, Memory: 1 << 30, MemoryShare: 0.5, Imbalance: 1, Tokens: 3, Skipped: true, SkippedTotal: 2,
 	}
 	profile = trainer.Profile{

@@ -201,7 +201,7 @@ func fieldRun(cfg Config, s *fieldStrike) (result string, took time.Duration, al
 			if err != nil {
 				return err
 			}
-			losses = append(losses, step.Loss, step.MTPLoss)
+			losses = append(losses, float64(step.Loss), float64(step.MTPLoss))
 			if r.lead() && r.progress.Step == cfg.Steps {
 				took = time.Since(begin)
 			}

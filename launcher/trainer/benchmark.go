@@ -186,7 +186,7 @@ func timedStep(ctx context.Context, r *rank, took *[]time.Duration, b *Benchmark
 		*took = append(*took, time.Since(begin))
 	}
 	if r.lead() {
-		b.Loss = s.Loss
+		b.Loss = float64(s.Loss)
 	}
 	return nil
 }

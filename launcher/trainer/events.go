@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spmoe/collective/mesh"
+	"spmoe/launcher/record"
 	"spmoe/launcher/tasks"
 	"spmoe/moe"
 )
@@ -57,34 +58,8 @@ type Corpus struct {
 	Builtin        string // describes the built-in text, if that is the text
 }
 
-// Step is one optimizer step. Rates are means since the previous line.
-type Step struct {
-	Step, Steps int
-	// mean cross-entropy of the global batch, nats/token
-	Loss         float64
-	MTPLoss      float64 // of the MTP module; 0 without one
-	Balance      float64 // balance loss; 0 if off
-	GradNorm     float64
-	LR           float64
-	TokensPerSec float64
-	FLOPS        float64 // model FLOP/s
-	MFU          float64 // share of the measured peak
-	Memory       int64   // resident bytes of the process
-	MemoryShare  float64 // as a share of the machine's memory
-	Imbalance    float64 // most loaded expert over the mean, averaged over layers
-	Epoch        float64
-	Tokens       int64 // since the start of the run
-	Elapsed, ETA time.Duration
-	Skipped      bool // its gradients were unusable, and no weight was changed
-	SkippedTotal int
-	// choices beyond ep_capacity, of all layers and ranks, in this step
-	Dropped int
-
-	// Loads is the number of tokens per expert, one Mixture-of-Experts layer after the other. There
-	// are Layers of them. It is valid during the call only.
-	Loads  []int64
-	Layers int
-}
+// Step is one optimizer step. Its rates are means since the previous line.
+type Step = record.Step
 
 // Eval is a validation loss, with the results of the tasks that are to be run with it.
 type Eval struct {

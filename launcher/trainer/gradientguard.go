@@ -99,7 +99,7 @@ func (a attempt) same(b attempt) bool {
 
 // String implements [fmt.Stringer].
 func (a attempt) String() string {
-	loss, _ := a.totals.means()
+	loss := a.totals.meanLoss()
 	return fmt.Sprintf("loss %v, gradient norm %v", loss, a.norm)
 }
 

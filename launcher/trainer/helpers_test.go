@@ -140,4 +140,4 @@ func state(t *testing.T, cfg Config, step int) (p progress, tensors map[string][
 }
 
 // close32 reports whether two numbers that FP32 kernels summed in different orders agree.
-func close32(a, b float64) bool { d := a - b; return d < 2e-5 && d > -2e-5 }
+func close32[T ~float64](a, b T) bool { d := a - b; return d < 2e-5 && d > -2e-5 }

@@ -83,7 +83,7 @@ func TestProfileChangesNothing(t *testing.T) {
 			t.Errorf("profile %v: %d reported", on, len(r.prof))
 		}
 		for _, s := range r.steps {
-			losses[i] = append(losses[i], s.Loss)
+			losses[i] = append(losses[i], float64(s.Loss))
 		}
 	}
 	if !slices.Equal(losses[0], losses[1]) {

@@ -161,10 +161,9 @@ func (c *recorder) Before(int) {}
 func (c *recorder) After(s finishedStep) error {
 	begin := time.Now()
 	if c.lead() {
-		c.out.Step(record.Step{
-			Step: s.Step.Step, Loss: record.Number(s.Loss), GradNorm: record.Number(s.GradNorm), LR: s.LR, Imbalance: s.Imbalance,
-			Seconds: s.took.Seconds(), Skipped: s.Skipped, MTP: record.Number(s.MTPLoss), Balance: record.Number(s.Balance), Dropped: int64(s.Dropped), Time: now(),
-		})
+		line := s.Step
+		line.Seconds, line.Time = s.took.Seconds(), now()
+		c.out.Step(line)
 	}
 	if recordsSums(c.job.cfg.RecordEvery, s.Step.Step) {
 		if err := c.sums(s.Step.Step); err != nil {

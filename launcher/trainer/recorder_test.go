@@ -50,7 +50,7 @@ func TestRecord(t *testing.T) {
 			if !(s.Time > 1e9) {
 				t.Errorf("%d ranks: step %d ended at %v", ranks, s.Step, s.Time)
 			}
-			if s.Step != r.Step || float64(s.Loss) != r.Loss || float64(s.GradNorm) != r.GradNorm || s.LR != r.LR || s.Imbalance != r.Imbalance || s.Skipped || !(s.Seconds > 0) {
+			if s.Step != r.Step || s.Loss != r.Loss || s.GradNorm != r.GradNorm || s.LR != r.LR || s.Imbalance != r.Imbalance || s.Skipped || !(s.Seconds > 0) {
 				t.Errorf("%d ranks: %+v is recorded of %+v", ranks, s, r)
 			}
 		}

@@ -71,7 +71,7 @@ func TestSameBatch(t *testing.T) {
 					t.Errorf("step %d: %+v, want %+v", w.Step, g, w)
 				}
 				if g.Tokens != w.Tokens || g.LR != w.LR || g.Epoch != w.Epoch || g.Imbalance != w.Imbalance {
-					t.Errorf("step %d: tokens %d, lr %g, epoch %g, imbalance %g; want %d, %g, %g, %g",
+					t.Errorf("step %d: tokens %g, lr %g, epoch %g, imbalance %g; want %g, %g, %g, %g",
 						w.Step, g.Tokens, g.LR, g.Epoch, g.Imbalance, w.Tokens, w.LR, w.Epoch, w.Imbalance)
 				}
 			}
@@ -106,8 +106,8 @@ func TestReport(t *testing.T) {
 	got := train(t, cfg, 2, "")
 	var losses []float64
 	for i, s := range got.steps {
-		losses = append(losses, s.Loss)
-		if s.Step != i+1 || s.Steps != 14 || s.Tokens != int64(s.Step*cfg.Batch*cfg.Seq) || s.LR != cfg.Optimizer.At(i, 14) {
+		losses = append(losses, float64(s.Loss))
+		if s.Step != i+1 || s.Steps != 14 || s.Tokens != float64(s.Step*cfg.Batch*cfg.Seq) || s.LR != cfg.Optimizer.At(i, 14) {
 			t.Errorf("step %d: %+v", i+1, s)
 		}
 		if !(s.TokensPerSec > 0) || s.MFU != s.FLOPS/got.start.Peak || math.Abs(s.FLOPS/s.TokensPerSec/got.start.FLOPs-1) > 1e-12 {
@@ -147,7 +147,7 @@ func TestSkippedSteps(t *testing.T) {
 	got := train(t, cfg, 2, "")
 	skipped := 0
 	for _, s := range got.steps {
-		if s.Skipped != (math.IsNaN(s.GradNorm) || math.IsInf(s.GradNorm, 0)) {
+		if s.Skipped != (math.IsNaN(float64(s.GradNorm)) || math.IsInf(float64(s.GradNorm), 0)) {
 			t.Errorf("step %d: skipped %t, gradient norm %g", s.Step, s.Skipped, s.GradNorm)
 		}
 		if s.Skipped {

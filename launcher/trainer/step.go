@@ -158,14 +158,13 @@ func (r *rank) count(a attempt, used bool, lr, imbalance float64) Step {
 	} else {
 		p.skipped(p.Step)
 	}
-	loss, mtp := a.totals.means()
-	p.Recent.add(loss)
+	s := a.totals.step()
+	p.Recent.add(float64(s.Loss))
 	if p.Step == 1 {
-		p.FirstTrain = record.Number(loss)
+		p.FirstTrain = s.Loss
 	}
-	return Step{
-		Step: p.Step, Steps: cfg.Steps, Loss: loss, MTPLoss: mtp, Balance: a.totals.balance, GradNorm: a.norm, LR: lr, Imbalance: imbalance,
-		Epoch: r.data.loader.Epoch(), Tokens: p.Tokens, Skipped: !used, SkippedTotal: p.Skipped, Dropped: int(a.totals.dropped),
-		Loads: r.balancer.loads, Layers: len(r.balancer.layers),
-	}
+	s.Step, s.Steps, s.Epoch, s.Tokens = p.Step, cfg.Steps, r.data.loader.Epoch(), float64(p.Tokens)
+	s.GradNorm, s.LR, s.Skipped, s.SkippedTotal = record.Number(a.norm), lr, !used, p.Skipped
+	s.Imbalance, s.Loads, s.Layers = imbalance, r.balancer.loads, len(r.balancer.layers)
+	return s
 }

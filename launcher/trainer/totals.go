@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"spmoe/collective"
+	"spmoe/launcher/record"
 	"spmoe/moe"
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
@@ -29,9 +30,15 @@ func (t *totals) add(l moe.Loss) {
 	t.dropped += float64(l.Dropped)
 }
 
-// means returns the losses per token.
-func (t totals) means() (loss, mtp float64) {
-	return t.loss / max(t.tokens, 1), t.mtp / max(t.mtpTokens, 1)
+// meanLoss returns the mean loss per token.
+func (t totals) meanLoss() float64 { return t.loss / max(t.tokens, 1) }
+
+// step describes a step by its sums. Losses are means per token.
+func (t totals) step() Step {
+	return Step{
+		Loss: record.Number(t.meanLoss()), MTPLoss: record.Number(t.mtp / max(t.mtpTokens, 1)),
+		Balance: record.Number(t.balance), Dropped: int64(t.dropped),
+	}
 }
 
 // sum returns the totals of all ranks. It is collective.

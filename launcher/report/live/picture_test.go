@@ -57,19 +57,19 @@ type logged struct {
 	Documents  int     `json:"documents"`
 	Out        string  `json:"out"`
 
-	Step        int     `json:"step"`
-	Steps       int     `json:"steps"`
-	Loss        float64 `json:"loss"`
-	GradNorm    float64 `json:"grad_norm"`
-	LR          float64 `json:"lr"`
-	Speed       float64 `json:"tps"`
-	TFLOPS      float64 `json:"tflops"`
-	MFU         float64 `json:"mfu"`
-	Memory      int64   `json:"memory_bytes"`
-	MemoryShare float64 `json:"memory_share"`
-	Imbalance   float64 `json:"imbalance"`
-	Elapsed     float64 `json:"elapsed_s"`
-	ETA         float64 `json:"eta_s"`
+	Step        int           `json:"step"`
+	Steps       int           `json:"steps"`
+	Loss        record.Number `json:"loss"`
+	GradNorm    record.Number `json:"grad_norm"`
+	LR          float64       `json:"lr"`
+	Speed       float64       `json:"tps"`
+	TFLOPS      float64       `json:"tflops"`
+	MFU         float64       `json:"mfu"`
+	Memory      int64         `json:"memory_bytes"`
+	MemoryShare float64       `json:"memory_share"`
+	Imbalance   float64       `json:"imbalance"`
+	Elapsed     float64       `json:"elapsed_s"`
+	ETA         float64       `json:"eta_s"`
 
 	HeldOutLoss float64 `json:"held_out_loss"`
 	BitsPerByte float64 `json:"held_out_bits_per_byte"`

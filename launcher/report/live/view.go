@@ -133,7 +133,7 @@ func (v *View) Between(s trainer.Step) { v.change(nil, func() { v.made(s) }) }
 func (v *View) made(s trainer.Step) {
 	s.Loads = append(v.step.Loads[:0], s.Loads...)
 	v.step, v.at, v.doing = s, v.now(), ""
-	v.losses.add(s.Loss)
+	v.losses.add(float64(s.Loss))
 	if v.began.IsZero() { // this launcher joined late
 		v.began = v.at.Add(-s.Elapsed)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"spmoe/internal/testing/vt"
+	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/trainer"
 )
@@ -231,9 +232,9 @@ func TestSkipped(t *testing.T) {
 	s.later(time.Second).Start(start)
 	for i := range 5 {
 		next := step
-		next.Step, next.Loss = 20+i, float64(5-i)
+		next.Step, next.Loss = 20+i, record.Number(5-i)
 		if i == 2 {
-			next.Loss, next.Skipped, next.SkippedTotal = math.NaN(), true, 1
+			next.Loss, next.Skipped, next.SkippedTotal = record.Number(math.NaN()), true, 1
 		}
 		s.later(time.Second).Between(next)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"spmoe/launcher/record"
 	"spmoe/launcher/trainer"
 )
 
@@ -29,7 +30,7 @@ func (h *heard) Done(e trainer.Done)         { h.events = append(h.events, e) }
 // tell reports a run.
 func tell(to trainer.Watcher) {
 	infinite := step
-	infinite.GradNorm = math.Inf(1)
+	infinite.GradNorm = record.Number(math.Inf(1))
 	to.Start(start)
 	to.Eval(trainer.Eval{})
 	to.Step(step)

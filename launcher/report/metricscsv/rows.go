@@ -11,9 +11,14 @@ import (
 	"spmoe/launcher/record"
 )
 
-// stepColumns are the columns of a step. They come first, in this order, in every table.
-var stepColumns = []string{
-	"step", "tokens", "loss", "grad_norm", "lr", "imbalance", "seconds", "tokens_per_second", "skipped", "mtp_loss", "balance_loss", "dropped", "time",
+// stepColumns returns the columns of a step. They come first, in this order, in every table.
+func stepColumns() (names []string) {
+	for _, q := range record.Quantities {
+		if q.CSV != "" {
+			names = append(names, q.CSV)
+		}
+	}
+	return names
 }
 
 // rows turns lines of a record into rows.
@@ -40,7 +45,7 @@ func newRows(lines []record.Line) rows {
 			}
 		}
 	}
-	r.columns = slices.Concat(stepColumns, evals, slices.Sorted(maps.Keys(phases)))
+	r.columns = slices.Concat(stepColumns(), evals, slices.Sorted(maps.Keys(phases)))
 	for i, name := range r.columns {
 		r.index[name] = i
 	}
@@ -123,15 +128,9 @@ func values(l record.Line, start record.Start) func(yield func(string, float64) 
 }
 
 func stepValues(s *record.Step, start record.Start, yield func(string, float64) bool) {
-	skipped := 0.0
-	if s.Skipped {
-		skipped = 1
-	}
-	for i, x := range []float64{
-		float64(s.Step), float64(s.Step) * float64(start.Tokens), float64(s.Loss), float64(s.GradNorm), s.LR, s.Imbalance, s.Seconds,
-		float64(start.Tokens) / s.Seconds, skipped, float64(s.MTP), float64(s.Balance), float64(s.Dropped), s.Time,
-	} {
-		if !yield(stepColumns[i], x) {
+	step := s.With(start)
+	for _, q := range record.Quantities {
+		if q.CSV != "" && !yield(q.CSV, q.Of(&step)) {
 			return
 		}
 	}

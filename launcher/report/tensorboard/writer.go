@@ -152,7 +152,12 @@ func (s *state) values(e *event, l record.Line) {
 		e.text("config", code(s.config))
 		s.config = ""
 	case l.Step != nil:
-		s.stepValues(e, *l.Step)
+		step := l.Step.With(s.start)
+		for _, q := range record.Quantities {
+			if x := q.Of(&step); q.TensorBoard != "" && (x != 0 || !q.OmitZero) {
+				e.scalar(q.TensorBoard, x)
+			}
+		}
 	case l.Eval != nil:
 		e.scalar("loss/held-out", float64(l.Eval.Loss))
 		for _, t := range l.Eval.Tasks {
@@ -168,29 +173,6 @@ func (s *state) values(e *event, l record.Line) {
 		}
 	case l.Sample != nil:
 		e.text("sample", code(l.Sample.Prompt+l.Sample.Text))
-	}
-}
-
-func (s *state) stepValues(e *event, l record.Step) {
-	e.scalar("loss/train", float64(l.Loss))
-	e.scalar("optimizer/grad_norm", float64(l.GradNorm))
-	e.scalar("optimizer/lr", l.LR)
-	e.scalar("experts/imbalance", l.Imbalance)
-	e.scalar("seconds/step", l.Seconds)
-	if l.MTP != 0 {
-		e.scalar("loss/mtp", float64(l.MTP))
-	}
-	if l.Balance != 0 {
-		e.scalar("loss/balance", float64(l.Balance))
-	}
-	if l.Dropped > 0 {
-		e.scalar("experts/dropped", float64(l.Dropped))
-	}
-	if rate := float64(s.start.Tokens) / l.Seconds; s.start.Tokens > 0 && l.Seconds > 0 {
-		e.scalar("speed/tokens_per_second", rate)
-		if s.start.Peak > 0 {
-			e.scalar("speed/mfu", rate*s.start.FLOPs/s.start.Peak)
-		}
 	}
 }
 

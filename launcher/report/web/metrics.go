@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -27,14 +26,13 @@ type metrics struct {
 
 // newest holds the last line of each kind, and counts of some kinds.
 type newest struct {
-	start   record.Start
-	step    record.Step
-	eval    record.Eval
-	phases  record.Phases
-	loads   map[int]record.Load // by layer
-	skipped int
-	starts  int
-	done    bool
+	start  record.Start
+	step   record.Step
+	eval   record.Eval
+	phases record.Phases
+	loads  map[int]record.Load // by layer
+	starts int
+	done   bool
 }
 
 func newMetrics(run string) *metrics { return &metrics{run: run, from: record.Follow(run)} }
@@ -80,9 +78,11 @@ func (m *metrics) update() error {
 		case l.Start != nil:
 			m.start, m.starts = *l.Start, m.starts+1
 		case l.Step != nil:
-			if m.step = *l.Step; m.step.Skipped {
-				m.skipped++
+			skipped := m.step.SkippedTotal
+			if m.step = l.Step.With(m.start); m.step.Skipped {
+				skipped++
 			}
+			m.step.SkippedTotal = skipped
 		case l.Eval != nil:
 			m.eval = *l.Eval
 		case l.Phases != nil:
@@ -107,19 +107,13 @@ func (m *newest) write(out exposition, events []spmd.Event) {
 	out.sample("spmoe_run_info", 1, "cpu", m.start.CPU, "tier", m.start.Tier, "version", m.start.Version, "ranks", strconv.Itoa(m.start.Ranks))
 	out.single("spmoe_starts_total", "counter", "Times that ranks have begun or gone on with the run.", float64(m.starts))
 	out.single("spmoe_run_done", "gauge", "1 when the run has made its last step.", truth(m.done))
-	if s := m.step; s.Step > 0 {
-		out.single("spmoe_steps_total", "counter", "Optimizer steps.", float64(s.Step))
-		out.single("spmoe_tokens_total", "counter", "Tokens trained on.", float64(s.Step)*float64(m.start.Tokens))
-		out.single("spmoe_steps_skipped_total", "counter", "Steps whose gradients were not fit for use.", float64(m.skipped))
-		out.single("spmoe_loss", "gauge", "Training loss of the last step in nats per token.", float64(s.Loss))
-		out.single("spmoe_gradient_norm", "gauge", "Gradient norm of the last step, before clipping.", float64(s.GradNorm))
-		out.single("spmoe_learning_rate", "gauge", "Learning rate of the last step.", s.LR)
-		out.single("spmoe_expert_imbalance", "gauge", "Most loaded expert over the mean, averaged over layers.", s.Imbalance)
-		out.single("spmoe_step_seconds", "gauge", "Time of the last step.", s.Seconds)
-		out.single("spmoe_last_step_timestamp_seconds", "gauge", "When the last step ended, since 1970.", s.Time)
-		if rate := float64(m.start.Tokens) / s.Seconds; !math.IsInf(rate, 0) {
-			out.single("spmoe_tokens_per_second", "gauge", "Tokens per second of the last step.", rate)
-			out.single("spmoe_mfu_ratio", "gauge", "Model FLOPs of the last step as a share of the machine's measured peak.", rate*m.start.FLOPs/m.start.Peak)
+	for _, q := range record.Quantities {
+		if q.Prometheus != "" && m.step.Step > 0 {
+			kind := "gauge"
+			if q.Kind == record.Total {
+				kind = "counter"
+			}
+			out.single(q.Prometheus, kind, q.Help, q.Of(&m.step))
 		}
 	}
 	if m.eval.Sequences > 0 {
