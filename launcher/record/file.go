@@ -31,28 +31,36 @@ type Line struct {
 	Done      *Done      `json:"done,omitempty"`
 }
 
+// Number returns the step of a line; 0 if it has none.
+func (l Line) Number() int {
+	switch {
+	case l.Start != nil:
+		return l.Start.Step
+	case l.Step != nil:
+		return l.Step.Step
+	case l.Eval != nil:
+		return l.Eval.Step
+	case l.Load != nil:
+		return l.Load.Step
+	case l.Quantized != nil:
+		return l.Quantized.Step
+	case l.Choices != nil:
+		return l.Choices.Step
+	case l.Phases != nil:
+		return l.Phases.Step
+	case l.Sample != nil:
+		return l.Sample.Step
+	}
+	return 0
+}
+
 // before reports whether the line was written before a checkpoint of that step. A run that resumes
 // there does not write the line again.
 func (l Line) before(step int) bool {
-	switch {
-	case l.Start != nil:
-		return l.Start.Step < step
-	case l.Step != nil:
-		return l.Step.Step <= step
-	case l.Load != nil:
-		return l.Load.Step <= step
-	case l.Quantized != nil:
-		return l.Quantized.Step <= step
-	case l.Eval != nil:
-		return l.Eval.Step < step
-	case l.Choices != nil:
-		return l.Choices.Step < step
-	case l.Phases != nil:
-		return l.Phases.Step <= step
-	case l.Sample != nil:
-		return l.Sample.Step < step
+	if l.Start != nil || l.Eval != nil || l.Choices != nil || l.Sample != nil {
+		return l.Number() < step
 	}
-	return l.Usage != nil || l.Times != nil
+	return l.Done == nil && l != (Line{}) && l.Number() <= step
 }
 
 func (l Line) addTo(log *Log) error {

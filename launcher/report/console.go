@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,7 +51,7 @@ func (c Console) Start(s trainer.Start) {
 func (c Console) Step(s trainer.Step) {
 	fields := []string{fmt.Sprintf("step: %*d", len(strconv.Itoa(s.Steps)), s.Step)}
 	for _, q := range logged {
-		if x := q.Of(&s); x != 0 || !q.OmitZero {
+		if x, ok := q.In(&s); ok && q.Console != "" {
 			fields = append(fields, q.Console+": "+shown(q.Format, x, s))
 		}
 	}
@@ -62,23 +61,8 @@ func (c Console) Step(s trainer.Step) {
 	c.printf("%s\n", wrap(fields, c.Width))
 }
 
-// logged are the quantities of a log line after its step: those that every run has, by section, and
-// then the others.
-var logged = func() (list []record.Quantity) {
-	for _, q := range record.Quantities {
-		if q.Console != "" {
-			list = append(list, q)
-		}
-	}
-	place := func(q record.Quantity) int {
-		if q.OmitZero {
-			return math.MaxInt
-		}
-		return int(q.Section)
-	}
-	slices.SortStableFunc(list, func(a, b record.Quantity) int { return cmp.Compare(place(a), place(b)) })
-	return list
-}()
+// logged are the quantities in the order of a log line.
+var logged = slices.SortedStableFunc(slices.Values(record.Quantities), func(a, b record.Quantity) int { return cmp.Compare(a.Place, b.Place) })
 
 // shown formats a quantity of a step.
 func shown(format record.Format, x float64, s trainer.Step) string {

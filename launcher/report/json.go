@@ -49,13 +49,9 @@ func (j JSON) Start(s trainer.Start) {
 
 // Step prints one optimizer step.
 func (j JSON) Step(s trainer.Step) {
-	f := fields{"steps": s.Steps}
+	f := fields{"steps": s.Steps, "skipped": s.Skipped}
 	for _, q := range record.Quantities {
-		switch x := q.Of(&s); {
-		case q.JSON == "" || q.OmitZero && x == 0:
-		case q.Kind == record.Flag:
-			f[q.JSON] = x != 0
-		default:
+		if x, ok := q.In(&s); ok && q.JSON != "" {
 			f[q.JSON] = x
 		}
 	}

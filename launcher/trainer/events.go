@@ -73,10 +73,7 @@ type Eval struct {
 
 // Sample is text that the model wrote after a prompt, during the run. That at the end is part of
 // Done.
-type Sample struct {
-	Step         int
-	Prompt, Text string
-}
+type Sample = record.Sample
 
 // Saved is a complete checkpoint.
 type Saved struct {

@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"spmoe/launcher/generate"
-	"spmoe/launcher/record"
 )
 
 // sampleTemperature is the temperature of samples.
@@ -24,8 +23,9 @@ func (r *rank) sampleIfDue() error {
 	if err != nil || !r.lead() {
 		return err
 	}
-	r.watch.recorder.sample(record.Sample{Step: step, Prompt: cfg.SamplePrompt, Text: text})
-	r.job.report.Sample(Sample{Step: step, Prompt: cfg.SamplePrompt, Text: text})
+	s := Sample{Step: step, Prompt: cfg.SamplePrompt, Text: text}
+	r.watch.recorder.sample(s)
+	r.job.report.Sample(s)
 	return nil
 }
 

@@ -61,9 +61,9 @@ func (p painter) curves(make func(arm convergence.Arm) figure.Curve) (list []arm
 func (p painter) smooth() int { return 1 + p.Setup.Steps/60 }
 
 // smoothed returns the smoothed curves of a quantity that every step has.
-func (p painter) smoothed(get func(*record.Log) figure.Series) []armCurve {
+func (p painter) smoothed(key string) []armCurve {
 	return p.curves(func(arm convergence.Arm) figure.Curve {
-		return figure.Over(seeds(arm, func(log *record.Log) figure.Series { return get(log).Centred(p.smooth()) })).Thin(curvePoints)
+		return figure.Over(seeds(arm, func(log *record.Log) figure.Series { return figure.Steps(log, key).Centred(p.smooth()) })).Thin(curvePoints)
 	})
 }
 
@@ -120,7 +120,7 @@ func lossAxis(list []armCurve) figure.Extent {
 }
 
 func (p painter) loss() (figure.Figure, bool) {
-	list := p.smoothed(figure.Losses)
+	list := p.smoothed("loss")
 	if len(list) == 0 {
 		return figure.Figure{}, false
 	}
@@ -203,7 +203,7 @@ func (p painter) differencePanel(title string, list []armCurve, marked bool) *pl
 
 func (p painter) difference() (figure.Figure, bool) {
 	window := max(p.Setup.Tail, 1)
-	list := p.differenceCurves(func(log *record.Log) figure.Series { return figure.Losses(log).Trailing(window) })
+	list := p.differenceCurves(func(log *record.Log) figure.Series { return figure.Steps(log, "loss").Trailing(window) })
 	if len(list) == 0 {
 		return figure.Figure{}, false
 	}
@@ -239,7 +239,7 @@ func (p painter) heldOut() (figure.Figure, bool) {
 }
 
 func (p painter) gradientNorm() (figure.Figure, bool) {
-	list := p.smoothed(figure.GradientNorms)
+	list := p.smoothed("grad_norm")
 	y := figure.NewExtent()
 	for _, d := range list {
 		for _, values := range [][]float64{d.Mean, d.Low, d.High} {

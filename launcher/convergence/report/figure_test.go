@@ -171,7 +171,7 @@ func TestStatements(t *testing.T) {
 func TestDifferenceEndsAtTheResult(t *testing.T) {
 	r := sample(sampleRecipes, 3, 200)
 	p := painter{r, stylesOf(r.Arms)}
-	list := p.differenceCurves(func(log *record.Log) figure.Series { return figure.Losses(log).Trailing(r.Setup.Tail) })
+	list := p.differenceCurves(func(log *record.Log) figure.Series { return figure.Steps(log, "loss").Trailing(r.Setup.Tail) })
 	if len(list) != 2 {
 		t.Fatalf("%d curves", len(list))
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 func (p painter) imbalance() (figure.Figure, bool) {
-	list := p.smoothed(figure.Imbalances)
+	list := p.smoothed("imbalance")
 	if len(list) == 0 {
 		return figure.Figure{}, false
 	}

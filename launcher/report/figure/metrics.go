@@ -4,10 +4,14 @@ package figure
 
 import "spmoe/launcher/record"
 
-// Losses returns the training loss of each step.
-func Losses(log *record.Log) (s Series) {
+// Steps returns a quantity of the steps that have it, by its key in JSON lines. One whose axis
+// begins above 0 is never 0: the record of a model without it says so.
+func Steps(log *record.Log, key string) (s Series) {
+	q := record.Named(key)
 	for _, step := range log.Steps {
-		s.Add(step.Step, float64(step.Loss))
+		if x, ok := q.In(&step); ok && (x != 0 || q.Floor == 0) {
+			s.Add(step.Step, x)
+		}
 	}
 	return s
 }
@@ -16,25 +20,6 @@ func Losses(log *record.Log) (s Series) {
 func HeldOut(log *record.Log) (s Series) {
 	for _, eval := range log.Evals {
 		s.Add(eval.Step, float64(eval.Loss))
-	}
-	return s
-}
-
-// GradientNorms returns the gradient norm of each step before clipping.
-func GradientNorms(log *record.Log) (s Series) {
-	for _, step := range log.Steps {
-		s.Add(step.Step, float64(step.GradNorm))
-	}
-	return s
-}
-
-// Imbalances returns the load imbalance of each step. It is empty for a model without experts,
-// whose record says 0.
-func Imbalances(log *record.Log) (s Series) {
-	for _, step := range log.Steps {
-		if step.Imbalance > 0 {
-			s.Add(step.Step, step.Imbalance)
-		}
 	}
 	return s
 }

@@ -11,16 +11,6 @@ import (
 	"spmoe/launcher/record"
 )
 
-// stepColumns returns the columns of a step. They come first, in this order, in every table.
-func stepColumns() (names []string) {
-	for _, q := range record.Quantities {
-		if q.CSV != "" {
-			names = append(names, q.CSV)
-		}
-	}
-	return names
-}
-
 // rows turns lines of a record into rows.
 type rows struct {
 	columns []string
@@ -35,17 +25,20 @@ type rows struct {
 func newRows(lines []record.Line) rows {
 	r := rows{index: map[string]int{}}
 	evals, phases := []string{}, map[string]bool{}
+	for _, v := range values(record.Line{Step: new(record.Step)}, r.start) {
+		r.columns = append(r.columns, v.column)
+	}
 	for _, l := range lines {
-		for name := range values(l, r.start) {
+		for _, v := range values(l, r.start) {
 			switch {
 			case l.Phases != nil:
-				phases[name] = true
-			case l.Eval != nil && !slices.Contains(evals, name):
-				evals = append(evals, name)
+				phases[v.column] = true
+			case l.Eval != nil && !slices.Contains(evals, v.column):
+				evals = append(evals, v.column)
 			}
 		}
 	}
-	r.columns = slices.Concat(stepColumns(), evals, slices.Sorted(maps.Keys(phases)))
+	r.columns = slices.Concat(r.columns, evals, slices.Sorted(maps.Keys(phases)))
 	for i, name := range r.columns {
 		r.index[name] = i
 	}
@@ -55,8 +48,8 @@ func newRows(lines []record.Line) rows {
 // have reports whether there is a column for every value of some lines.
 func (r *rows) have(lines []record.Line) bool {
 	for _, l := range lines {
-		for name := range values(l, r.start) {
-			if _, ok := r.index[name]; !ok {
+		for _, v := range values(l, r.start) {
+			if _, ok := r.index[v.column]; !ok {
 				return false
 			}
 		}
@@ -70,17 +63,17 @@ func (r *rows) add(lines []record.Line) (complete [][]string) {
 		if l.Start != nil {
 			r.start = *l.Start
 		}
-		step, ok := stepOf(l)
-		if !ok {
+		if l.Step == nil && l.Eval == nil && l.Phases == nil {
 			continue
 		}
+		step := l.Number()
 		if r.current == nil || step != r.step {
 			complete = append(complete, r.last()...)
 			r.step, r.current = step, make([]string, len(r.columns))
 			r.current[0] = strconv.Itoa(step)
 		}
-		for name, x := range values(l, r.start) {
-			r.current[r.index[name]] = number(x)
+		for _, v := range values(l, r.start) {
+			r.current[r.index[v.column]] = number(v.x)
 		}
 	}
 	return complete
@@ -96,57 +89,37 @@ func (r *rows) last() [][]string {
 	return [][]string{row}
 }
 
-// stepOf returns the step whose row has the values of a line.
-func stepOf(l record.Line) (step int, ok bool) {
+// value is a number in a column.
+type value struct {
+	column string
+	x      float64
+}
+
+// values returns the values of a line.
+func values(l record.Line, start record.Start) (list []value) {
+	add := func(column string, x float64) { list = append(list, value{column, x}) }
 	switch {
 	case l.Step != nil:
-		return l.Step.Step, true
+		step := l.Step.With(start)
+		for _, q := range record.Quantities {
+			if q.CSV != "" {
+				add(q.CSV, q.Of(&step))
+			}
+		}
 	case l.Eval != nil:
-		return l.Eval.Step, true
+		add("eval.loss", float64(l.Eval.Loss))
+		add("eval.sequences", float64(l.Eval.Sequences))
+		for _, t := range l.Eval.Tasks {
+			for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
+				add("eval.tasks."+t.Task+"."+name, float64(t.Metrics[name]))
+			}
+		}
 	case l.Phases != nil:
-		return l.Phases.Step, true
-	}
-	return 0, false
-}
-
-// values yields the columns of a line and its values in them.
-func values(l record.Line, start record.Start) func(yield func(string, float64) bool) {
-	return func(yield func(string, float64) bool) {
-		switch {
-		case l.Step != nil:
-			stepValues(l.Step, start, yield)
-		case l.Eval != nil:
-			evalValues(l.Eval, yield)
-		case l.Phases != nil:
-			for family, seconds := range l.Phases.Families {
-				if !yield("phases."+family, seconds) {
-					return
-				}
-			}
+		for family, seconds := range l.Phases.Families {
+			add("phases."+family, seconds)
 		}
 	}
-}
-
-func stepValues(s *record.Step, start record.Start, yield func(string, float64) bool) {
-	step := s.With(start)
-	for _, q := range record.Quantities {
-		if q.CSV != "" && !yield(q.CSV, q.Of(&step)) {
-			return
-		}
-	}
-}
-
-func evalValues(e *record.Eval, yield func(string, float64) bool) {
-	if !yield("eval.loss", float64(e.Loss)) || !yield("eval.sequences", float64(e.Sequences)) {
-		return
-	}
-	for _, t := range e.Tasks {
-		for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
-			if !yield("eval.tasks."+t.Task+"."+name, float64(t.Metrics[name])) {
-				return
-			}
-		}
-	}
+	return list
 }
 
 // number formats a value: NaN if it is not finite, and with an exponent only if it is very small or

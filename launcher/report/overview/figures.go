@@ -21,10 +21,24 @@ const curvePoints = 300
 
 // figures returns the figures that the run has data for.
 func (r Run) figures() (list []figure.Figure) {
-	for _, make := range []func() (figure.Figure, bool){r.loss, r.gradientNorm, r.tasks, r.speed, r.phases, r.imbalance, r.loads, r.biases} {
+	for _, make := range []func() (figure.Figure, bool){r.loss, r.gradientNorm, r.tasks, r.speed, r.phases, r.loads, r.biases} {
 		if f, ok := make(); ok {
 			list = append(list, f)
 		}
+	}
+	for _, q := range record.Quantities {
+		if q.Caption == "" || q.Section == experts && len(r.Log.Loads) == 0 {
+			continue
+		}
+		c := r.smooth(figure.Steps(&r.Log, q.JSON))
+		if c.Empty() {
+			continue
+		}
+		panel := figure.NewPanel("", "step", q.Unit)
+		y := spanning(0.05, c)
+		figure.Extent{Min: min(q.Floor, y.Min), Max: max(1.1*q.Floor, y.Max)}.Apply(&panel.Y)
+		r.single(panel, c, q.Unit, figure.Palette[1])
+		list = append(list, figure.Figure{Name: q.Figure, Title: q.Title, Panels: [][]*plot.Plot{{panel}}, Height: 230, Caption: q.Caption})
 	}
 	return list
 }
@@ -76,8 +90,8 @@ func spanning(part float64, curves ...figure.Curve) figure.Extent {
 }
 
 func (r Run) loss() (figure.Figure, bool) {
-	raw := figure.Over([]figure.Series{figure.Losses(&r.Log)}).Thin(2 * curvePoints)
-	train, heldOut := r.smooth(figure.Losses(&r.Log)), figure.Over([]figure.Series{figure.HeldOut(&r.Log)})
+	raw := figure.Over([]figure.Series{figure.Steps(&r.Log, "loss")}).Thin(2 * curvePoints)
+	train, heldOut := r.smooth(figure.Steps(&r.Log, "loss")), figure.Over([]figure.Series{figure.HeldOut(&r.Log)})
 	if train.Empty() && heldOut.Empty() {
 		return figure.Figure{}, false
 	}
@@ -114,7 +128,7 @@ func (r Run) loss() (figure.Figure, bool) {
 }
 
 func (r Run) gradientNorm() (figure.Figure, bool) {
-	c := r.smooth(figure.GradientNorms(&r.Log))
+	c := r.smooth(figure.Steps(&r.Log, "grad_norm"))
 	y := figure.NewExtent()
 	for i, v := range c.Mean {
 		if v <= 0 { // not on a logarithmic axis
@@ -130,11 +144,7 @@ func (r Run) gradientNorm() (figure.Figure, bool) {
 	norm.X.Tick.Marker = figure.Whole(3)
 	r.single(norm, c, "gradient norm", figure.Palette[1])
 	rate := figure.NewPanel("learning rate", "step", "")
-	var s figure.Series
-	for _, step := range r.Log.Steps {
-		s.Add(step.Step, step.LR)
-	}
-	rates := figure.Over([]figure.Series{s}).Thin(curvePoints)
+	rates := figure.Over([]figure.Series{figure.Steps(&r.Log, "lr")}).Thin(curvePoints)
 	e := spanning(0.05, rates)
 	figure.Extent{Min: min(0, e.Min), Max: e.Max}.Apply(&rate.Y)
 	rate.X.Tick.Marker = figure.Whole(3)
@@ -155,25 +165,11 @@ func (r Run) startOf(step int) (s record.Start) {
 	return s
 }
 
-// rates returns a quantity per second of each step, if the record has times.
-func (r Run) rates(of func(record.Start) float64) (s figure.Series) {
-	for _, step := range r.Log.Steps {
-		if rate := of(r.startOf(step.Step)) / step.Seconds; rate > 0 && !math.IsInf(rate, 0) {
-			s.Add(step.Step, rate)
-		}
-	}
-	return s
-}
+// Speeds returns the tokens/s of each step; NaN if the record lacks times.
+func (r Run) Speeds() figure.Series { return figure.Steps(&r.Log, "tps") }
 
-// Speeds returns the tokens/s of each step, if the record has times.
-func (r Run) Speeds() figure.Series {
-	return r.rates(func(s record.Start) float64 { return float64(s.Tokens) })
-}
-
-// Utilization returns the MFU of each step in percent, if the record has times.
-func (r Run) Utilization() figure.Series {
-	return r.rates(func(s record.Start) float64 { return 100 * float64(s.Tokens) * s.FLOPs / s.Peak })
-}
+// Utilization returns the MFU of each step in percent; NaN if the record lacks times.
+func (r Run) Utilization() figure.Series { return figure.Steps(&r.Log, "mfu").Scaled(100) }
 
 func (r Run) speed() (figure.Figure, bool) {
 	tokens, share := r.smooth(r.Speeds()), r.smooth(r.Utilization())
@@ -294,19 +290,4 @@ func thin[T any](list []T, n int) (some []T) {
 		}
 	}
 	return some
-}
-
-func (r Run) imbalance() (figure.Figure, bool) {
-	c := r.smooth(figure.Imbalances(&r.Log))
-	if c.Empty() || len(r.Log.Loads) == 0 {
-		return figure.Figure{}, false
-	}
-	panel := figure.NewPanel("", "step", "most loaded expert / mean")
-	y := spanning(0.05, c)
-	figure.Extent{Min: min(1, y.Min), Max: max(1.1, y.Max)}.Apply(&panel.Y)
-	r.single(panel, c, "most loaded expert / mean", figure.Palette[1])
-	return figure.Figure{
-		Name: "imbalance", Title: "Imbalance", Panels: [][]*plot.Plot{{panel}}, Height: 230,
-		Caption: "1 is perfect balance, and the number of experts over top-k is the worst: all tokens to the same few (mean over layers).",
-	}, true
 }

@@ -51,6 +51,9 @@ func Read(folder string) (Run, error) {
 		return r, err
 	}
 	r.Log = *log
+	for i, s := range r.Log.Steps {
+		r.Log.Steps[i] = s.With(r.startOf(s.Step))
+	}
 	text, err := system.ReadFile(filepath.Join(folder, "config.toml"), maxConfig)
 	if r.Config = string(text); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.Notes = append(r.Notes, err.Error())

@@ -21,11 +21,26 @@ import (
 //go:embed page.html
 var pageText string
 
+// experts is the section of figures that need the loads of experts.
+const experts = "Experts"
+
 // headings assign figures to sections.
 var headings = []figure.Heading{
-	{Title: "Loss", Figures: []string{"loss", "grad-norm", "tasks"}},
-	{Title: "Speed", Figures: []string{"speed", "phases"}},
-	{Title: "Experts", Figures: []string{"imbalance", "loads", "bias"}},
+	heading("Loss", "tasks"),
+	heading("Speed", "phases"),
+	heading(experts, "loads", "bias"),
+}
+
+// heading returns a section with the figures of its quantities, and then some others.
+func heading(title string, others ...string) figure.Heading {
+	h := figure.Heading{Title: title}
+	for _, q := range record.Quantities {
+		if q.Section == title {
+			h.Figures = append(h.Figures, q.Figure)
+		}
+	}
+	h.Figures = append(h.Figures, others...)
+	return h
 }
 
 // names returns the names of all figures, drawn or not.
@@ -104,11 +119,7 @@ func (v view) Facts() (list []fact) {
 	}
 	if n := len(log.Steps); n > 0 {
 		first, last := log.Steps[0], log.Steps[n-1]
-		var recent figure.Series
-		for _, s := range log.Steps[max(0, n-10):] {
-			recent.Add(s.Step, float64(s.Loss))
-		}
-		recent = recent.Trailing(10)
+		recent := figure.Steps(&record.Log{Steps: log.Steps[max(0, n-10):]}, "loss").Trailing(10)
 		add("training loss", figure.Loss(recent.Values[len(recent.Values)-1]), "nats/token, mean of the last 10 steps; first "+figure.Loss(float64(first.Loss)))
 		steps := report.Thousands(float64(last.Step))
 		if planned := v.planned(); planned > last.Step {

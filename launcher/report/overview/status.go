@@ -135,8 +135,8 @@ func (v view) otherLines() (lines []logLine) {
 // stepText returns the measurements of a step.
 func (v view) stepText(s record.Step) string {
 	text := fmt.Sprintf("loss %s  grad norm %s  lr %s", figure.Loss(float64(s.Loss)), figure.Short(float64(s.GradNorm)), figure.Short(s.LR))
-	if rate := float64(v.startOf(s.Step).Tokens) / s.Seconds; rate > 0 && figure.Finite(rate) {
-		text += "  " + report.Thousands(rate) + " tokens/s"
+	if figure.Finite(s.TokensPerSec) {
+		text += "  " + report.Thousands(s.TokensPerSec) + " tokens/s"
 	}
 	if s.Skipped {
 		text += "  SKIPPED"

@@ -11,6 +11,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/report/figure"
 	"spmoe/launcher/report/overview"
@@ -76,9 +77,9 @@ type quantity struct {
 	whole bool // the y axis begins at 0, and there are no other views
 }
 
-func quantities(list []overview.Run) []quantity {
+func quantities(list []overview.Run) (all []quantity) {
 	over := stepsOrTokens(list)
-	return []quantity{
+	all = []quantity{
 		{name: "validation", title: "Validation loss", unit: "loss (nats/token)", of: func(r overview.Run) figure.Series { return figure.HeldOut(&r.Log) }, over: over, dots: true,
 			caption: "Losses of runs with different tokenizers or validation texts are not comparable."},
 		{name: "loss", title: "Training loss", unit: "loss (nats/token)", of: trainingLoss, over: over,
@@ -87,12 +88,17 @@ func quantities(list []overview.Run) []quantity {
 			caption: "Over the time of the steps, without evaluations and checkpoints. Runs that shared a machine were slower than alone."},
 		{name: "speed", title: "Throughput", unit: "tokens/s", of: func(r overview.Run) figure.Series { return smooth(r.Speeds()) }, over: over, whole: true,
 			caption: "Steps only, without evaluations and checkpoints."},
-		{name: "grad-norm", title: "Gradient norm before clipping", unit: "gradient norm", of: func(r overview.Run) figure.Series { return smooth(figure.GradientNorms(&r.Log)) }, over: over,
-			caption: "Smoothed over a sixtieth of each run."},
 	}
+	for _, q := range record.Quantities {
+		if q.Compare != "" {
+			all = append(all, quantity{name: q.Figure, title: q.Title, unit: q.Unit, over: over, caption: "Smoothed over a sixtieth of each run.",
+				of: func(r overview.Run) figure.Series { return smooth(figure.Steps(&r.Log, q.JSON)) }})
+		}
+	}
+	return all
 }
 
-func trainingLoss(r overview.Run) figure.Series { return smooth(figure.Losses(&r.Log)) }
+func trainingLoss(r overview.Run) figure.Series { return smooth(figure.Steps(&r.Log, "loss")) }
 
 // smooth averages a series over a sixtieth of its length.
 func smooth(s figure.Series) figure.Series { return s.Centred(1 + len(s.Steps)/60) }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/report/figure"
 	"spmoe/launcher/report/overview"
@@ -17,11 +18,18 @@ import (
 //go:embed page.html
 var pageText string
 
-// headings assign figures to sections.
-var headings = []figure.Heading{
-	{Title: "Loss", Figures: []string{"validation", "loss", "loss-time"}},
-	{Title: "Speed", Figures: []string{"speed"}},
-	{Title: "Gradients", Figures: []string{"grad-norm"}},
+// headings assigns figures to sections.
+func headings() []figure.Heading {
+	list := []figure.Heading{
+		{Title: "Loss", Figures: []string{"validation", "loss", "loss-time"}},
+		{Title: "Speed", Figures: []string{"speed"}},
+	}
+	for _, q := range record.Quantities {
+		if q.Compare != "" {
+			list = append(list, figure.Heading{Title: q.Compare, Figures: []string{q.Figure}})
+		}
+	}
+	return list
 }
 
 // view is the data of the template.
@@ -47,7 +55,7 @@ type row struct {
 func page(folder string, list []overview.Run) ([]byte, error) {
 	names := namesOf(list)
 	looks := styles(names)
-	sections, err := figure.Sections(headings, figures(list, looks))
+	sections, err := figure.Sections(headings(), figures(list, looks))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +98,7 @@ func namesOf(list []overview.Run) (names []string) {
 
 func newRow(folder, name string, r overview.Run, look figure.SeriesStyle) row {
 	validation, best := last(figure.HeldOut(&r.Log))
-	train, _ := last(figure.Losses(&r.Log).Trailing(10))
+	train, _ := last(figure.Steps(&r.Log, "loss").Trailing(10))
 	tokens, mfu := speed(r)
 	w := row{
 		Shade: look.Shade.Variable, Name: name, Link: link(folder, r.Folder), State: r.State(),

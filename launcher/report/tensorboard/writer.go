@@ -114,36 +114,25 @@ type state struct {
 // events returns the framed events that follow from lines.
 func (s *state) events(lines []record.Line) (content []byte) {
 	for _, l := range lines {
-		e := event{step: s.begin(l)}
-		s.values(&e, l)
-		if e.time = s.now; e.values != nil {
+		s.begin(l)
+		e := event{time: s.now, step: l.Number()}
+		if s.values(&e, l); e.values != nil {
 			content = appendFrame(content, e.marshal())
 		}
 	}
 	return content
 }
 
-// begin advances the time to that of a line and returns the line's step.
-func (s *state) begin(l record.Line) (step int) {
+// begin advances the time to that of a line.
+func (s *state) begin(l record.Line) {
 	switch {
 	case l.Start != nil:
 		s.start, s.now = *l.Start, max(s.now, l.Start.Time)
-		return l.Start.Step
 	case l.Step != nil:
 		if s.now += l.Step.Seconds; l.Step.Time > 0 { // old records lack the time
 			s.now = l.Step.Time
 		}
-		return l.Step.Step
-	case l.Eval != nil:
-		return l.Eval.Step
-	case l.Load != nil:
-		return l.Load.Step
-	case l.Phases != nil:
-		return l.Phases.Step
-	case l.Sample != nil:
-		return l.Sample.Step
 	}
-	return 0
 }
 
 func (s *state) values(e *event, l record.Line) {
@@ -154,7 +143,7 @@ func (s *state) values(e *event, l record.Line) {
 	case l.Step != nil:
 		step := l.Step.With(s.start)
 		for _, q := range record.Quantities {
-			if x := q.Of(&step); q.TensorBoard != "" && (x != 0 || !q.OmitZero) {
+			if x, ok := q.In(&step); ok && q.TensorBoard != "" {
 				e.scalar(q.TensorBoard, x)
 			}
 		}
@@ -168,7 +157,7 @@ func (s *state) values(e *event, l record.Line) {
 	case l.Load != nil:
 		e.counts(fmt.Sprintf("experts/layer %02d", l.Load.Layer), l.Load.Tokens)
 	case l.Phases != nil:
-		for _, name := range sortedKeys(l.Phases.Families) {
+		for _, name := range slices.Sorted(maps.Keys(l.Phases.Families)) {
 			e.scalar("seconds/"+strings.ReplaceAll(name, " ", "_"), l.Phases.Families[name])
 		}
 	case l.Sample != nil:
@@ -179,13 +168,4 @@ func (s *state) values(e *event, l record.Line) {
 // code formats text as a Markdown code block.
 func code(text string) string {
 	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
-}
-
-func sortedKeys(m map[string]float64) []string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

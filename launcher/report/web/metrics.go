@@ -103,38 +103,34 @@ func (m *newest) write(out exposition, events []spmd.Event) {
 	if m.starts == 0 {
 		return
 	}
-	out.family("spmoe_run_info", "gauge", "What the run is made with; always 1.")
+	out.family("spmoe_run_info", "What the run is made with; always 1.")
 	out.sample("spmoe_run_info", 1, "cpu", m.start.CPU, "tier", m.start.Tier, "version", m.start.Version, "ranks", strconv.Itoa(m.start.Ranks))
-	out.single("spmoe_starts_total", "counter", "Times that ranks have begun or gone on with the run.", float64(m.starts))
-	out.single("spmoe_run_done", "gauge", "1 when the run has made its last step.", truth(m.done))
+	out.single("spmoe_starts_total", "Times that ranks have begun or gone on with the run.", float64(m.starts))
+	out.single("spmoe_run_done", "1 when the run has made its last step.", truth(m.done))
 	for _, q := range record.Quantities {
 		if q.Prometheus != "" && m.step.Step > 0 {
-			kind := "gauge"
-			if q.Kind == record.Total {
-				kind = "counter"
-			}
-			out.single(q.Prometheus, kind, q.Help, q.Of(&m.step))
+			out.single(q.Prometheus, q.Help, q.Of(&m.step))
 		}
 	}
 	if m.eval.Sequences > 0 {
-		out.single("spmoe_held_out_loss", "gauge", "Validation loss of the last evaluation in nats per token.", float64(m.eval.Loss))
+		out.single("spmoe_held_out_loss", "Validation loss of the last evaluation in nats per token.", float64(m.eval.Loss))
 	}
 	m.writeTasks(out)
 	if len(m.phases.Families) > 0 {
-		out.family("spmoe_phase_seconds", "gauge", "Time of a step by kind of work, mean over ranks and recent steps.")
+		out.family("spmoe_phase_seconds", "Time of a step by kind of work, mean over ranks and recent steps.")
 		for _, name := range slices.Sorted(maps.Keys(m.phases.Families)) {
 			out.sample("spmoe_phase_seconds", m.phases.Families[name], "phase", name)
 		}
 	}
 	if len(m.loads) > 0 {
-		out.family("spmoe_expert_tokens", "gauge", "Tokens of an expert in the last recorded step.")
+		out.family("spmoe_expert_tokens", "Tokens of an expert in the last recorded step.")
 		for _, layer := range slices.Sorted(maps.Keys(m.loads)) {
 			for expert, tokens := range m.loads[layer].Tokens {
 				out.sample("spmoe_expert_tokens", float64(tokens), "layer", strconv.Itoa(layer), "expert", strconv.Itoa(expert))
 			}
 		}
 	}
-	out.family("spmoe_events_total", "counter", "Alarms, and what has happened to the ranks' processes.")
+	out.family("spmoe_events_total", "Alarms, and what has happened to the ranks' processes.")
 	for _, kind := range []spmd.Kind{spmd.Alarm, spmd.Stuck, spmd.Accused, spmd.Detected, spmd.Fenced, spmd.Replaced, spmd.Resumed, spmd.Redone, spmd.SpareReady, spmd.SpareLost, spmd.GaveUp} {
 		n := 0
 		for _, e := range events {
@@ -151,7 +147,7 @@ func (m *newest) writeTasks(out exposition) {
 	if len(m.eval.Tasks) == 0 {
 		return
 	}
-	out.family("spmoe_task", "gauge", "Accuracy or perplexity of a task in the last evaluation.")
+	out.family("spmoe_task", "Accuracy or perplexity of a task in the last evaluation.")
 	for _, t := range m.eval.Tasks {
 		for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
 			out.sample("spmoe_task", float64(t.Metrics[name]), "task", t.Task, "metric", name)
@@ -169,12 +165,17 @@ func truth(b bool) float64 {
 // exposition writes the format.
 type exposition struct{ w *bytes.Buffer }
 
-func (e exposition) family(name, kind, help string) {
+// family begins a metric, which is a counter if its name ends in _total and otherwise a gauge.
+func (e exposition) family(name, help string) {
+	kind := "gauge"
+	if strings.HasSuffix(name, "_total") {
+		kind = "counter"
+	}
 	fmt.Fprintf(e.w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-func (e exposition) single(name, kind, help string, value float64) {
-	e.family(name, kind, help)
+func (e exposition) single(name, help string, value float64) {
+	e.family(name, help)
 	e.sample(name, value)
 }
 
