@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Step is one optimizer step. The fields with a JSON key are recorded. The others are only in the
-// log of a run. Of a step that was read, With restores some of them.
+// Step is one optimizer step. Fields with a JSON key are recorded; the others are in the log only.
+// With restores some of them for a step that was read.
 type Step struct {
 	Step      int     `json:"step"` // from 1
 	Loss      Number  `json:"loss"` // mean cross-entropy of the global batch, nats/token
@@ -42,8 +42,8 @@ type Step struct {
 	Layers int     `json:"-"`
 }
 
-// With adds what follows from the start of the process that made a step: its tokens, and the rates
-// of the step itself, which are NaN if the record lacks what they need.
+// With adds what follows from the start of the process that made a step: the tokens since the start
+// of the run, and the step's own rates. Rates are NaN if the record lacks what they need.
 func (s Step) With(start Start) Step {
 	s.Tokens = float64(s.Step) * float64(start.Tokens)
 	s.TokensPerSec, s.MFU = math.NaN(), math.NaN()
@@ -83,9 +83,9 @@ type Quantity struct {
 
 	Prometheus, Help string // metric of the newest step, and what it is
 
-	// Figure is the name of the quantity's figure in a Section of the page of a run. With a Caption it
-	// is a curve over the steps with an axis from Floor; otherwise package overview draws it. Compare
-	// is its section of the page of several runs.
+	// Figure is the name of the quantity's figure in a Section of the page of a run. With a Caption
+	// it is a curve over the steps, with an axis from Floor. Without one, package overview has a
+	// function that draws it. Compare is its section of the page of several runs.
 	Figure, Section, Title, Unit, Caption, Compare string
 	Floor                                          float64
 }
@@ -110,11 +110,11 @@ const (
 type Place int
 
 const (
-	Leading Place = iota
-	Rates
-	Experts
-	Closing
-	Optional // 0 means that the run lacks the quantity: only tables have it then
+	Leading  Place = iota // after the step
+	Rates                 // of tokens and FLOPs, and memory
+	Experts               // their load
+	Closing               // what every run has
+	Optional              // 0 means that the run lacks the quantity: only tables have it then
 )
 
 // Quantities declares all quantities of a step, in the order of the columns of metrics.csv.

@@ -144,6 +144,9 @@ func TestWrite(t *testing.T) {
 	}
 	check(t, page)
 	for _, name := range names() {
+		if slices.ContainsFunc(record.Quantities, func(q record.Quantity) bool { return q.Figure == name && q.Place == record.Optional }) {
+			continue // the record lacks it
+		}
 		if !strings.Contains(string(page), `<figure id="`+name+`">`) {
 			t.Errorf("the page lacks the figure %s", name)
 		}
