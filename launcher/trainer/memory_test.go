@@ -114,8 +114,8 @@ func owned(model *moe.Model) (n int64) {
 func (m Memory) closeTo(t *testing.T, what string, held Memory, activations float64) {
 	t.Helper()
 	for part, v := range map[string][3]float64{
-		"weights": {float64(m.Weights), float64(held.Weights), 1.1}, "gradients": {float64(m.Gradients), float64(held.Gradients), 1.1},
-		"optimizer": {float64(m.Optimizer), float64(held.Optimizer), 1.1}, "activations": {float64(m.Activations), float64(held.Activations), activations},
+		"weights": {float64(m.Weights), float64(held.Weights), 1.001}, "gradients": {float64(m.Gradients), float64(held.Gradients), 1.001},
+		"optimizer": {float64(m.Optimizer), float64(held.Optimizer), 1.05}, "activations": {float64(m.Activations), float64(held.Activations), activations},
 	} {
 		if ratio := v[0] / v[1]; !(ratio > 1/v[2] && ratio < v[2]) {
 			t.Errorf("%s: %s are estimated at %.0f bytes, held are %.0f", what, part, v[0], v[1])
@@ -123,36 +123,23 @@ func (m Memory) closeTo(t *testing.T, what string, held Memory, activations floa
 	}
 }
 
-// The estimate is close to what a rank allocates, part by part. The activations of a single rank
-// are exact. Experts of several ranks receive unequal numbers of rows.
+// The estimate is close to what a rank allocates, part by part, although experts of several ranks
+// receive unequal numbers of rows. With equal numbers it is exact: see TestDryRun in package moe.
 func TestEstimateMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranks  []int
 		change func(*Config)
 	}{
-		"debug":            {[]int{1, 2, 4}, func(*Config) {}},
-		"bf16 moments":     {[]int{1, 2, 4}, func(c *Config) { c.Optimizer.Moments = "bf16" }},
-		"replicas":         {[]int{2, 4}, func(c *Config) { c.EP = 1 }},
-		"pairs, deferred":  {[]int{4}, func(c *Config) { c.EP, c.Batch, c.MicroBatch = 2, 16, 1 }},
-		"fp32":             {[]int{2}, func(c *Config) { c.Precision = "fp32" }},
-		"micro-batches":    {[]int{2}, func(c *Config) { c.MicroBatch = 1 }},
-		"many experts":     {[]int{2}, func(c *Config) { c.Batch, c.MicroBatch, c.Model.Experts, c.Model.Layers = 16, 1, 64, 2 }},
-		"queries, softmax": {[]int{1}, func(c *Config) { c.Model.QRank, c.Model.ScoreFunc = 96, moe.Softmax }},
-		"MTP":              {[]int{2}, func(c *Config) { c.Model.MTPLayers = 1 }},
-		"MTP, deferred":    {[]int{1}, func(c *Config) { c.Model.MTPLayers, c.MicroBatch, c.Model.Experts = 1, 1, 64 }},
-		"vocabulary":       {[]int{1, 4}, func(c *Config) { c.Model.Vocab = 17_001 }},
-		"groups of MTP":    {[]int{2}, func(c *Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 17_001, 1, 300, 8 }},
-		"selective":        {[]int{1, 4}, func(c *Config) { c.Recompute = "selective" }},
-		"full":             {[]int{1, 4}, func(c *Config) { c.Recompute = "full" }},
-		"mxfp8":            {[]int{1, 2}, func(c *Config) { c.Precision = "mxfp8" }},
-		"mxfp8, wgrad":     {[]int{1, 2}, func(c *Config) { c.Precision = "mxfp8-wgrad-bf16" }},
-		"mxint8":           {[]int{1, 2}, func(c *Config) { c.Precision, c.Recompute = "mxint8", "selective" }},
-		"nvfp4":            {[]int{1, 2}, func(c *Config) { c.Precision = "nvfp4" }},
-		"fp8-block":        {[]int{1, 2}, func(c *Config) { c.Precision = "fp8-block" }},
-		"mxfp4-mxfp8":      {[]int{1, 2}, func(c *Config) { c.Precision = "mxfp4-mxfp8" }},
-		"mxfp8, full":      {[]int{1, 2}, func(c *Config) { c.Precision, c.Recompute = "mxfp8", "full" }},
-		"one expert each":  {[]int{1, 4}, func(c *Config) { c.Model.Experts, c.Model.SharedExperts, c.Model.TopK = 4, 0, 2 }},
-		"full, deep":       {[]int{2}, func(c *Config) { c.Recompute, c.Model.Layers = "full", 8 }},
+		"debug":           {[]int{1, 4}, func(*Config) {}},
+		"replicas":        {[]int{2, 4}, func(c *Config) { c.EP = 1 }},
+		"pairs, deferred": {[]int{4}, func(c *Config) { c.EP, c.Batch, c.MicroBatch = 2, 16, 1 }},
+		"many experts":    {[]int{2}, func(c *Config) { c.Batch, c.MicroBatch, c.Model.Experts, c.Model.Layers = 16, 1, 64, 2 }},
+		"MTP":             {[]int{2}, func(c *Config) { c.Model.MTPLayers = 1 }},
+		"vocabulary":      {[]int{1, 4}, func(c *Config) { c.Model.Vocab = 17_001 }},
+		"groups of MTP":   {[]int{2}, func(c *Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 17_001, 1, 300, 8 }},
+		"full":            {[]int{4}, func(c *Config) { c.Recompute = "full" }},
+		"mxfp8":           {[]int{2}, func(c *Config) { c.Precision = "mxfp8" }},
+		"nvfp4":           {[]int{2}, func(c *Config) { c.Precision = "nvfp4" }},
 	} {
 		for _, ranks := range c.ranks {
 			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {
