@@ -24,14 +24,18 @@ type attention struct {
 
 // attentionState is the state of attention in a pass.
 type attentionState struct {
-	x, qLatent, kvLatent, o activation    // inputs of the projections
-	down                    tensor.Tensor // latent, before its norm | rotary key
-	q, k, v                 tensor.Tensor
-	lse                     tensor.Tensor
-	shape                   tensor.AttentionShape
+	x        activation    // [tokens, dim]
+	qLatent  activation    // [tokens, qRank]
+	q        tensor.Tensor // [tokens, heads·keyDim]: per head, nope | rotary
+	down     tensor.Tensor // [tokens, kvRank + ropeDim]: latent, before its norm | rotary key
+	kvLatent activation    // [tokens, kvRank]
+	k        tensor.Tensor // [tokens, heads·keyDim]
+	v        tensor.Tensor // [tokens, heads·valueDim]
+	o        activation    // [tokens, heads·valueDim]
+	lse      tensor.Tensor // [tokens·heads] FP32: logarithms of the sums of exponentials
+	shape    tensor.AttentionShape
 
 	qNorm, kvNorm normState
-	scores, rest  seals // of what the scores and their gradients read, and of the rest
 	linear        struct{ q, qDown, qUp, kvDown, kvUp, out linearState }
 }
 
@@ -56,32 +60,26 @@ func newAttention(b *builder, cfg Config, prefix string, layer int, rope *tensor
 	return a
 }
 
-// forward returns the attention output for x: [sequences·seq, dim].
+// forward returns the attention output for x, both [tokens, dim]:
+//
+//	q = rotate(Wuq·norm(Wdq·x))              or rotate(Wq·x)
+//	latent | key = Wdkv·x,  key = rotate(key)
+//	k_nope | v = Wukv·norm(latent)
+//	k = k_nope | key                         of each head
+//	out = Wo·softmax(scale·q·kᵀ)·v
 func (a *attention) forward(p phase, x tensor.Tensor, s *attentionState) tensor.Tensor {
 	ex, seq, c := p.ex, p.batch.Seq, a.cfg
-	s.scores, s.rest = p.reset(s.scores), p.reset(s.rest)
-	p.seal(&s.rest)
 	s.x = activation{Tensor: x}
-	s.shape = tensor.AttentionShape{Batch: x.Dim(0) / seq, Seq: seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: a.scale, First: p.batch.First}
-	sealValue(p, &s.rest, &s.shape)
 	s.q = a.queries(p, s)
 	for h := range c.Heads {
 		a.rope.Rotate(ex, a.rotary(s.q.Mat(), h), seq)
 	}
-	p.seal(&s.scores)
 	s.down = a.kvDown.forward(p, p.saved, &s.x, &s.linear.kvDown)
 	latent, key := a.latentKey(s.down.Mat())
 	a.rope.Rotate(ex, key, seq)
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, latent, &s.kvNorm)}
-	p.seal(&s.rest)
 	a.expand(p, s)
-	p.seal(&s.scores)
-
-	p.in(Scores)
-	s.o = activation{Tensor: p.saved.New(x.DType(), x.Dim(0), c.Heads*c.ValueDim)}
-	s.lse = p.saved.New(tensor.FP32, x.Dim(0)*c.Heads)
 	a.attend(p, s)
-	p.seal(&s.scores)
 	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
 
@@ -119,7 +117,6 @@ func (a *attention) backward(p phase, dy tensor.Tensor, s *attentionState) tenso
 	dq, dk, dv := like(p.saved, s.q), like(p.scratch, s.k), like(p.scratch, s.v)
 	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), s.o.Mat(), s.lse.F32(), s.shape)
-	p.verifyAll(s.scores)
 
 	dUp := p.saved.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
 	for h := range c.Heads {

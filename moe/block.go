@@ -22,7 +22,7 @@ type block struct {
 // blockState is the state of a block in a pass.
 type blockState struct {
 	x         tensor.Tensor // its input
-	input     seal          // of x
+	seals     blockSeals
 	attnNorm  normState
 	attention attentionState
 	ffnNorm   normState
@@ -66,13 +66,15 @@ func newBlock(b *builder, cfg Config, at rankContext, layer int, rope *tensor.Ro
 func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor, error) {
 	p.layer = l.layer
 	defer p.ex.Profile.SetLayer(p.ex.Profile.SetLayer(1 + l.layer))
-	s.x = x
-	p.sealTensor(&s.input, x)
+	s.x, s.seals = x, blockSeals{s.seals.mix[:0], s.seals.feed[:0]}
+	p.group = &s.seals.mix
+	p.sealTensor(x)
 	p.in(Projections)
 	y := like(p.arena, x) // the next block's input
 	p.skip()
 	defer p.endBlock(p.ex.Mark(), p.arena.Mark())
 	a := l.mix(p, x, s)
+	p.group = &s.seals.feed
 	in := l.ffnNorm.forward(p, p.cheap, a.Mat(), &s.ffnNorm)
 	p.observe("mlp_in", in)
 	f, err := l.ffn.forward(p, in, &s.feed)
@@ -91,7 +93,6 @@ func (l *block) mix(p phase, x tensor.Tensor, s *blockState) tensor.Tensor {
 	a := l.attend(p, l.attnNorm.forward(p, p.cheap, x.Mat(), &s.attnNorm), &s.attention)
 	p.observe("attention", a)
 	tensor.Add(p.ex, a.Mat(), a.Mat(), x.Mat())
-	p.seal(&s.attention.rest)
 	return a
 }
 
@@ -102,6 +103,7 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	defer p.ex.Profile.SetLayer(p.ex.Profile.SetLayer(1 + l.layer))
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
+	p.group = &s.seals.feed
 	if l.router != nil {
 		l.router.checkChoice(p, &s.feed.router)
 	}
@@ -110,8 +112,7 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	if err := l.recomputeFeed(p, s); err != nil {
 		return dy, fmt.Errorf("layer %d, forward again: %w", l.layer, err)
 	}
-	var waiting seal
-	p.sealTensor(&waiting, dy)
+	p.sealTensor(dy)
 	din, err := l.ffn.backward(p, dy, &s.feed)
 	if err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
@@ -119,21 +120,20 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	if err := p.model.computeShared(p); err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
-	p.verify(&waiting)
 	da := p.residual(dy)
 	l.ffnNorm.backward(p, da.Mat(), din.Mat(), true, &s.ffnNorm)
+	p.verify(s.seals.feed)
 	p.ex.Release(half)
+	p.group = &s.seals.mix
 	l.recomputeAttention(p, s)
-	p.sealTensor(&waiting, da)
+	p.sealTensor(da)
 	din = l.attention.backward(p, da, &s.attention)
 	if err := p.model.computeShared(p); err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
-	p.verify(&waiting)
 	dx := p.residual(da)
 	l.attnNorm.backward(p, dx.Mat(), din.Mat(), true, &s.attnNorm)
-	p.verifyAll(s.attention.rest)
-	p.verify(&s.input)
+	p.verify(s.seals.mix)
 	return dx, nil
 }
 

@@ -16,11 +16,9 @@ type ffn struct {
 
 // ffnState is the state of the networks in a pass.
 type ffnState struct {
-	x, h   activation    // inputs of the two products
+	x      activation    // [rows, dim]
+	h      activation    // [rows, inter]
 	gateUp tensor.Tensor // [rows, 2·inter]; after the backward pass, its gradient
-
-	intact              seal  // of gateUp, before the backward pass overwrites it
-	inputs, hidden, out seals // of x, h and the output
 
 	linear struct{ gateUp, down linearState }
 }
@@ -56,30 +54,19 @@ func newExperts(b *builder, cfg Config, prefix string, layer, first, count int) 
 // rows of its group.
 func (f *ffn) forward(p phase, to *tensor.Arena, x activation, s *ffnState) tensor.Tensor {
 	f.hidden(p, x, s)
-	return f.output(p, to, s)
+	return f.down.forward(p, to, &s.h, &s.linear.down)
 }
 
-// hidden is the part of forward up to h, and output is the rest.
+// hidden is the part of forward up to h.
 func (f *ffn) hidden(p phase, x activation, s *ffnState) {
-	s.x, s.inputs, s.hidden, s.out = x, p.reset(s.inputs), p.reset(s.hidden), p.reset(s.out)
-	f.gateUp.mx.quantizeInput(p, &s.x)
-	p.seal(&s.inputs)
+	s.x = x
 	s.gateUp = f.gateUp.forward(p, p.saved, &s.x, &s.linear.gateUp)
-	p.sealSaved(&s.intact, s.gateUp)
 	s.h = activation{Tensor: f.activate(p, s), rowGroups: x.rowGroups}
-	p.seal(&s.hidden)
-}
-
-func (f *ffn) output(p phase, to *tensor.Arena, s *ffnState) tensor.Tensor {
-	f.down.mx.quantizeInput(p, &s.h)
-	p.seal(&s.hidden)
-	y := f.down.forward(p, to, &s.h, &s.linear.down)
-	p.seal(&s.out)
-	return y
 }
 
 // activate returns h = silu(gate) * up.
 func (f *ffn) activate(p phase, s *ffnState) tensor.Tensor {
+	p.seal() // gateUp on its own: see backward
 	h := p.cheap.New(s.gateUp.DType(), s.gateUp.Dim(0), f.inter)
 	gate, up := f.halves(s.gateUp.Mat())
 	tensor.SwiGLU(p.ex, h.Mat(), gate, up)
@@ -90,12 +77,9 @@ func (f *ffn) activate(p phase, s *ffnState) tensor.Tensor {
 func (f *ffn) backward(p phase, dy activation, s *ffnState) tensor.Tensor {
 	dh := f.down.backward(p, p.scratch, dy, &s.linear.down)
 	gate, up := f.halves(s.gateUp.Mat())
-	p.verifyAll(s.hidden)
-	p.verify(&s.intact)
+	p.unseal(s.gateUp) // its gradient takes its place
 	tensor.SwiGLUBackward(p.ex, gate, up, dh.Mat(), gate, up)
-	dx := f.gateUp.backward(p, p.scratch, activation{Tensor: s.gateUp}, &s.linear.gateUp)
-	p.verifyAll(s.inputs)
-	return dx
+	return f.gateUp.backward(p, p.scratch, activation{Tensor: s.gateUp}, &s.linear.gateUp)
 }
 
 // backwardWeight adds to the gradients of both weights.

@@ -80,14 +80,12 @@ type headNorm struct {
 func (a *prediction) backwardNorm(p phase) {
 	p.saved, p.fused = p.arena, false
 	a.norm.backward(p, a.dh.Mat(), a.dx.Mat(), false, &a.state)
-	n := headNorm{rmsNorm: a.norm, state: a.state}
-	p.sealTensor(&n.intact, n.state.dw)
-	p.headNorms = append(p.headNorms, n)
+	p.headNorms = append(p.headNorms, headNorm{rmsNorm: a.norm, state: a.state, intact: p.newSeal(a.state.dw)})
 }
 
 // backwardWeight adds the gradient.
 func (n *headNorm) backwardWeight(p phase) {
-	p.verify(&n.intact)
+	p.compare(&n.intact)
 	n.rmsNorm.backwardWeight(p, &n.state)
 }
 
@@ -107,8 +105,7 @@ func (o *output) train(p phase, all []prediction) error {
 		if err := sum.add(p, i); err != nil {
 			return err
 		}
-		p.verify(&waiting[0])
-		p.verify(&waiting[1])
+		p.verify(waiting[:])
 	}
 	p.sealGrad(&o.weight)
 	return nil
@@ -128,14 +125,11 @@ func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) 
 		}
 		c := outputChunk{prediction: *a, token: token, x: a.x.Slice(token, token+n).Mat(), logits: logits}
 		o.losses(p, &c)
-		var waiting seal
-		if p.sealed {
-			waiting = newSeal(p.ex, logits.data.Bytes())
-		}
+		waiting := p.newSeal(logits.data)
 		if p.train {
 			tensor.Convert(p.ex, held.x.Slice(at-lo, at-lo+n).Mat(), c.x)
 			o.gradients(p, &c, held.dlogits, at-lo)
-			p.verify(&waiting)
+			p.compare(&waiting)
 		}
 		if p.ex.Dry() {
 			return // the other chunks are no larger

@@ -21,12 +21,10 @@ type feedState struct {
 	router  routerState
 	dscores tensor.Tensor // [tokens, experts]: gradient of the balance loss
 	handle  ep.Handle
-	// checksums of handle
-	routing, weights uint64
-	routed           ffnState
+	routed  ffnState
 
-	intact      seal  // of dscores, before the backward pass overwrites them
-	seals, rows seals // of what the router and Combine save, and of the received rows
+	arriving         [2]tensor.Mark // of the rows that peers are sending
+	routing, weights uint64         // checksums of handle
 }
 
 // moeLayer is a Mixture-of-Experts layer: routed experts, spread over the ranks, and shared
@@ -43,26 +41,18 @@ type moeLayer struct {
 // experts' part.
 func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tensor, error) {
 	chosen, weights := l.route(p, x, s)
-	s.handle.Rows = p.saved
-	p.in(Routed)
-	begin := p.arena.Mark()
-	arrival, err := l.exchange.StartDispatch(p.ex, &s.handle, x, chosen)
+	arrival, err := l.startDispatch(p, x, chosen, s)
 	if err != nil {
 		return x, err
 	}
-	end := p.arena.Mark()
-	p.skip()
 	var shared tensor.Tensor
 	if l.shared != nil { // while slower ranks are still sending
 		shared = l.shared.output(p, x, &s.network)
 	}
-	rows, err := received(p.ex, arrival)
+	rows, err := l.receive(p, arrival, s)
 	if err != nil {
 		return x, err
 	}
-	p.sealRouting(s) // of rows from other hosts too
-	s.rows = p.reset(s.rows)
-	p.sealBetween(&s.rows, begin, end)
 	if !p.recomputing {
 		p.loss.Dropped += s.handle.Dropped
 		l.showDispatched(p.ex, arrival, x)
@@ -71,12 +61,9 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 	groups := rowGroups{ends: s.handle.GroupEnds, whole: s.handle.Whole, before: s.handle.Before}
 	y := l.routed.forward(p, p.saved, activation{Tensor: rows, rowGroups: groups, rows: arrival.MX}, &s.routed)
 	out := like(p.scratch, x)
-	p.checkRouting(s)
-	if err := l.exchange.Combine(p.ex, &s.handle, y, weights, out); err != nil {
+	if err := l.combine(p, y, weights, out, s); err != nil {
 		return x, err
 	}
-	p.sealWeights(s)
-	p.seal(&s.seals) // the rows that Combine keeps
 	if shared.Valid() {
 		tensor.Add(p.ex, out.Mat(), out.Mat(), shared.Mat())
 	}
@@ -86,10 +73,7 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 // route returns each token's experts and their weights, and computes the balance loss.
 func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weights tensor.Tensor) {
 	r := l.router
-	s.seals = p.reset(s.seals)
-	p.seal(&s.seals)
 	chosen, weights = r.forward(p, x, &s.router)
-	p.seal(&s.seals)
 	p.observe("topk_index", chosen)
 	p.observe("topk_weight", weights)
 	p.record(chosen, weights)
@@ -101,7 +85,6 @@ func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weight
 	}
 	s.dscores = p.saved.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
 	r.balanceLoss(p.ex, &s.router, losses, s.dscores, p.batch.Seq, p.batch.GlobalSequences)
-	p.sealSaved(&s.intact, s.dscores)
 	return chosen, weights
 }
 
@@ -118,9 +101,7 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	ex, r := p.ex, l.router
 	p.in(Routed)
 	dweights := p.scratch.New(tensor.FP32, dy.Dim(0), r.cfg.TopK)
-	s.handle.Rows = p.saved
-	p.checkRouting(s)
-	arrival, err := l.exchange.StartCombineBackward(ex, &s.handle, dy, dweights)
+	arrival, err := l.startCombineBackward(p, dy, dweights, s)
 	if err != nil {
 		return dy, err
 	}
@@ -132,19 +113,13 @@ func (l *moeLayer) backward(p phase, dy tensor.Tensor, s *feedState) (tensor.Ten
 	if err != nil {
 		return dy, err
 	}
-	p.verifyAll(s.routed.out) // which the peers have read
 	l.showCombined(ex, arrival, dy, &s.router)
-	p.verify(&s.intact)
 	routed := r.backward(p, dweights, s.dscores, &s.router)
-	p.verifyAll(s.seals)
 	dx := like(p.scratch, dy)
 	drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
-	p.verifyAll(s.rows)
-	p.checkRouting(s)
-	if err := l.exchange.DispatchBackward(ex, &s.handle, drows, dx); err != nil {
+	if err := l.dispatchBackward(p, drows, dx, s); err != nil {
 		return dy, err
 	}
-	p.checkRouting(s)
 	tensor.Add(ex, dx.Mat(), dx.Mat(), routed.Mat())
 	if l.shared != nil {
 		tensor.Add(ex, dx.Mat(), dx.Mat(), shared.Mat())
@@ -175,7 +150,7 @@ func (d *denseFFN) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 // output is forward. A recomputation leaves out the last product, which no backward pass reads.
 func (d *denseFFN) output(p phase, x tensor.Tensor, s *ffnState) (y tensor.Tensor) {
 	if d.network.hidden(p, activation{Tensor: x}, s); !p.recomputing {
-		y = d.network.output(p, p.scratch, s)
+		y = d.network.down.forward(p, p.scratch, &s.h, &s.linear.down)
 	}
 	return y
 }

@@ -100,8 +100,9 @@ type linearState struct {
 // forward returns y = x·W[g]ᵀ in x's type, [rows, N], in the arena to.
 func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearState) tensor.Tensor {
 	s.x = x
-	p.in(l.part)
+	p.begin(l.part)
 	l.mx.quantizeInput(p, x)
+	p.seal()
 	y := to.New(x.DType(), x.Dim(0), l.W.Dim(-2))
 	switch {
 	case p.decoding.rowwise():

@@ -20,8 +20,7 @@ type mtp struct {
 
 // mtpState is the state of the module in a pass.
 type mtpState struct {
-	input      seal          // of the hidden state
-	seals      seals         // of what precedes the block
+	seals      seals         // of the hidden state, and of what precedes the block
 	embedded   tensor.Tensor // of the targets
 	embedNorm  normState
 	hiddenNorm normState
@@ -52,6 +51,9 @@ func newMTPNorm(b *builder, cfg Config) *rmsNorm {
 func (m *mtp) forward(p phase, h, sent tensor.Tensor, s *mtpState) (out tensor.Tensor, err error) {
 	ex := p.ex
 	tokens, dim := h.Dim(0), h.Dim(1)
+	s.seals = s.seals[:0]
+	p.group = &s.seals
+	p.sealTensor(h)
 	p.in(Joint)
 	front := p.savingAll() // what precedes the block is saved, even if the block is recomputed
 	if s.embedded, err = p.model.embed(p, p.batch.Targets, sent); err != nil {
@@ -60,14 +62,12 @@ func (m *mtp) forward(p phase, h, sent tensor.Tensor, s *mtpState) (out tensor.T
 	if err := p.model.sharded.gather(ex, p.model.mtpUnit()); err != nil {
 		return out, err
 	}
+	left := m.embedNorm.forward(front, p.scratch, s.embedded.Mat(), &s.embedNorm).Mat()
+	right := m.hiddenNorm.forward(front, p.scratch, h.Mat(), &s.hiddenNorm).Mat()
 	s.joined = activation{Tensor: front.saved.New(h.DType(), tokens, 2*dim)}
-	left, right := s.joined.Mat().ColSlice(0, dim), s.joined.Mat().ColSlice(dim, 2*dim)
-	tensor.Convert(ex, left, m.embedNorm.forward(front, p.scratch, s.embedded.Mat(), &s.embedNorm).Mat())
-	tensor.Convert(ex, right, m.hiddenNorm.forward(front, p.scratch, h.Mat(), &s.hiddenNorm).Mat())
+	tensor.Convert(ex, s.joined.Mat().ColSlice(0, dim), left)
+	tensor.Convert(ex, s.joined.Mat().ColSlice(dim, 2*dim), right)
 	projected := m.project.forward(front, front.saved, &s.joined, &s.project)
-	s.seals = p.reset(s.seals)
-	p.seal(&s.seals)
-	p.sealTensor(&s.input, h)
 	return m.block.forward(p, projected, &s.block)
 }
 
@@ -121,8 +121,7 @@ func (m *mtp) backward(p phase, dh tensor.Tensor, s *mtpState) error {
 	m.embedNorm.backward(p, p.dembedded.Mat(), djoined.ColSlice(0, dim), false, &s.embedNorm)
 	m.hiddenNorm.backward(p, dh.Mat(), djoined.ColSlice(dim, 2*dim), true, &s.hiddenNorm)
 	p.layer = m.block.layer
-	p.verifyAll(s.seals)
-	p.verify(&s.input)
+	p.verify(s.seals)
 	return nil
 }
 

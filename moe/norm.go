@@ -24,7 +24,7 @@ func newNorm(b *builder, name string, n int, eps float64) *rmsNorm {
 // forward returns x normalized, in x's type and in the arena to. x must not change until the
 // backward pass.
 func (l *rmsNorm) forward(p phase, to *tensor.Arena, x tensor.Matrix, s *normState) tensor.Tensor {
-	p.in(Norms)
+	p.begin(Norms)
 	y := to.New(x.DType(), x.Rows, x.Cols)
 	s.x, s.rstd = x, p.saved.New(tensor.FP32, x.Rows)
 	tensor.RMSNorm(p.ex, y.Mat(), s.rstd.F32(), x, l.weight.W.F32(), l.eps)

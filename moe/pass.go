@@ -36,7 +36,7 @@ type Pass struct {
 	sealed   bool        // memory that waits is sealed
 	unsealed tensor.Mark // what was saved before is sealed, or is not to be
 	tokens   seals       // of the batch
-	waiting  [3]seal     // the gradients that the backward pass begins with
+	waiting  seals       // of the gradients that the backward pass begins with
 
 	progress progress
 	place    int  // in the order in which the passes of a step add to the gradients
@@ -133,9 +133,10 @@ func (p *Pass) predict(f phase, h tensor.Tensor, in Boundary) error {
 	if err := p.model.predict(f, h, p.dh, in); err != nil {
 		return err
 	}
-	f.sealTensor(&p.waiting[0], p.dh)
+	f.group = &p.waiting
+	f.sealTensor(p.dh)
 	if p.dmtp.Valid() {
-		f.sealTensor(&p.waiting[1], p.dmtp)
+		f.sealTensor(p.dmtp)
 	}
 	return nil
 }
@@ -199,7 +200,7 @@ func (p *Pass) backward(b phase) (err error) {
 	m := p.model
 	p.checkGradient()
 	b.layer = m.lastLayer()
-	b.verifyAll(p.waiting[:])
+	b.verify(p.waiting)
 	if m.mtp != nil {
 		err := m.backwardUnit(b, m.mtpUnit(), func() error { return m.mtp.backward(b, p.dh, &p.mtp) })
 		if err != nil {
@@ -346,7 +347,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	p.deferred, p.flush, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
 	p.out, p.dh, p.dembedded, p.dmtp = Boundary{}, tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{}
 	p.failed = nil
-	p.sealed, p.unsealed = train && m.Guard, tensor.Mark{}
+	p.sealed, p.unsealed, p.waiting = train && m.Guard, tensor.Mark{}, p.waiting[:0]
 	n := len(b.Inputs) / b.Seq
 	if cap(p.sequences) < n {
 		p.sequences = make([]sequenceLoss, n)

@@ -88,6 +88,12 @@ func (g *Group) ShareScores() error {
 
 // attend computes the attention of all heads, and records the largest scores of a training pass.
 func (a *attention) attend(p phase, s *attentionState) {
+	p.begin(Scores)
+	c, seq, tokens := a.cfg, p.batch.Seq, s.q.Dim(0)
+	s.shape = tensor.AttentionShape{Batch: tokens / seq, Seq: seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: a.scale, First: p.batch.First}
+	sealValue(p, &s.shape)
+	s.o = activation{Tensor: p.saved.New(s.q.DType(), tokens, c.Heads*c.ValueDim)}
+	s.lse = p.saved.New(tensor.FP32, tokens*c.Heads)
 	if a.queryRows.Top == nil || !p.train || p.recomputing {
 		tensor.CausalAttention(p.ex, s.o.Mat(), s.lse.F32(), s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
 		return
@@ -100,7 +106,7 @@ func (a *attention) attend(p phase, s *attentionState) {
 		return
 	}
 	for i := range s.shape.Batch * s.shape.Heads {
-		largest := &a.queryRows.Top[i%s.shape.Heads]
-		*largest = max(*largest, slices.Max(top[i*s.shape.Seq:(i+1)*s.shape.Seq]))
+		largest := &a.queryRows.Top[i%c.Heads]
+		*largest = max(*largest, slices.Max(top[i*seq:(i+1)*seq]))
 	}
 }

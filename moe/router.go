@@ -28,7 +28,6 @@ type routerState struct {
 	scores  tensor.Tensor // [tokens, experts] FP32
 	experts tensor.Tensor // [tokens, topK] int32; a recomputation does not choose again
 	weights tensor.Tensor // [tokens, topK] FP32
-	choice  seal          // of experts
 	gate    linearState
 	share   []float64 // [sequences, experts], scratch of the balance loss
 }
@@ -47,7 +46,7 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (chosen, weig
 	ex := p.ex
 	defer ex.ProfilingRows(profile.Router, x.Dim(0), x.Dim(1)).End()
 	tokens := x.Dim(0)
-	p.in(Router)
+	p.begin(Router)
 	r.widen(p, x, s)
 	s.gate.x = &s.x
 	s.scores = p.saved.New(tensor.FP32, tokens, r.cfg.Experts)
@@ -57,18 +56,15 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (chosen, weig
 	} else {
 		tensor.Sigmoid(ex, s.scores.Mat())
 	}
-	if !p.recomputing {
-		s.experts = p.arena.New(tensor.INT32, tokens, r.cfg.TopK)
-	}
-	s.weights = p.saved.New(tensor.FP32, tokens, r.cfg.TopK)
+	p.seal()
 	experts, replay := p.replayed()
 	if !p.recomputing {
+		s.experts = p.arena.New(tensor.INT32, tokens, r.cfg.TopK)
 		copy(s.experts.I32(), experts)
 	}
+	s.weights = p.saved.New(tensor.FP32, tokens, r.cfg.TopK)
 	tensor.Parallel(ex, tokens, r.work(tokens), routingArgs{r, s, p.recomputing || experts != nil, replay}, chooseExperts)
-	if p.seals() {
-		s.choice = newSeal(ex, s.experts.Bytes())
-	}
+	p.seal() // experts and weights, apart from the scores: see checkChoice
 	return s.experts, s.weights
 }
 
@@ -112,8 +108,8 @@ func chooseExperts(ex *tensor.Exec, r routingArgs, lo, hi int) {
 // checkChoice forgets the chosen experts if they have changed by themselves, before a backward pass
 // uses one that does not exist. That pass is damaged anyway.
 func (r *router) checkChoice(p phase, s *routerState) {
-	if p.sealed && s.choice.broken(p.ex) {
-		p.verify(&s.choice)
+	if choice := p.sealOf(s.experts); choice.broken(p.ex) {
+		p.compare(choice)
 		s.experts.Zero()
 	}
 }
@@ -178,6 +174,7 @@ func (r *router) resetLoad() {
 func (r *router) backward(p phase, dweights, dscores tensor.Tensor, s *routerState) tensor.Tensor {
 	defer p.ex.ProfilingRows(profile.Router, s.x.Dim(0), s.x.Dim(1)).End()
 	tokens := s.x.Dim(0)
+	p.unseal(dscores)
 	tensor.Parallel(p.ex, tokens, r.work(tokens), scoresBackwardArgs{r, s, dweights, dscores}, scoresBackward)
 	return r.gate.backward(p, p.scratch, activation{Tensor: dscores}, &s.gate)
 }

@@ -6,10 +6,13 @@ package moe
 // pass goes on, because its exchanges are collective. Its results must be dropped: see
 // Model.Damage.
 //
+// Each half of a block has a group of seals. What is in the arena of the pass when a layer begins
+// is complete, so a layer begins with phase.seal. The backward pass of the half ends with
+// phase.verify. It calls phase.unseal before it overwrites something.
+//
 // Seals are compared in the half of the backward pass that computes the gradients of inputs. What
-// waits for a separate BackwardWeight after that is not covered. Neither is what a fused phase
-// leaves to the end of its half of a block, for the gradients that ranks share, nor what stages
-// pass to each other, until they have copied it.
+// waits for a separate BackwardWeight after that is not covered. Neither is what stages pass to
+// each other, until they have copied it.
 
 import (
 	"fmt"
@@ -32,59 +35,96 @@ func newSeal(ex *tensor.Exec, memory []byte) seal {
 	return seal{memory, tensor.ChecksumBytes(ex, memory)}
 }
 
-// broken reports whether the memory has changed. The zero seal is whole.
+// broken reports whether the memory has changed. A zero seal is whole.
 func (s *seal) broken(ex *tensor.Exec) bool {
 	defer ex.Enter(ex.Enter(profile.Guards))
-	return s.memory != nil && tensor.ChecksumBytes(ex, s.memory) != s.sum
+	return s != nil && s.memory != nil && tensor.ChecksumBytes(ex, s.memory) != s.sum
 }
 
-// seals holds the seals of a part of a layer.
+// seals is a group of seals that are compared together.
 type seals []seal
 
-// seals reports whether this phase seals memory. A recomputation does not: its results are used at
-// once.
-func (p phase) seals() bool { return p.sealed && !p.recomputing }
+// blockSeals holds the seals of a block in a pass: of what its two halves have saved.
+type blockSeals struct{ mix, feed seals }
 
-// reset returns the seals of a layer without those of an earlier pass. A recomputation keeps them.
-func (p phase) reset(s seals) seals {
-	if p.recomputing {
-		return s
+// sealing reports whether this phase seals memory. A recomputation does not: its results are used
+// at once.
+func (p phase) sealing() bool { return p.sealed && !p.recomputing }
+
+// newSeal seals x. Without seals it returns the zero seal.
+func (p phase) newSeal(x tensor.Tensor) seal {
+	if !p.sealing() {
+		return seal{}
 	}
-	return s[:0]
+	return newSeal(p.ex, x.Bytes())
 }
 
 // seal seals what the pass has saved since the last call of seal or skip.
-func (p phase) seal(to *seals) {
-	p.sealBetween(to, p.unsealed, p.arena.Mark())
-	p.skip()
+func (p phase) seal() {
+	if p.sealing() && p.group != nil {
+		p.sealBetween(p.unsealed, p.arena.Mark())
+		p.skip()
+	}
 }
 
 // skip excludes what the pass has saved so far from the next seal.
 func (p phase) skip() { p.unsealed = p.arena.Mark() }
 
 // sealBetween seals what the pass has saved between two marks.
-func (p phase) sealBetween(to *seals, from, end tensor.Mark) {
-	if !p.seals() {
-		return
-	}
+func (p phase) sealBetween(from, end tensor.Mark) {
 	p.arena.Between(from, end, func(b []byte) bool {
-		*to = append(*to, newSeal(p.ex, b))
+		*p.group = append(*p.group, newSeal(p.ex, b))
 		return true
 	})
 }
 
 // sealTensor seals x, which a pass has saved, and excludes it from the next seal.
-func (p phase) sealTensor(to *seal, x tensor.Tensor) {
-	if *to = (seal{}); p.seals() {
-		*to = newSeal(p.ex, x.Bytes())
+func (p phase) sealTensor(x tensor.Tensor) {
+	if p.sealing() {
+		*p.group = append(*p.group, newSeal(p.ex, x.Bytes()))
 	}
 	p.skip()
 }
 
 // sealValue seals a value outside arenas.
-func sealValue[T any](p phase, to *seals, v *T) {
-	if p.seals() {
-		*to = append(*to, newSeal(p.ex, bytesOf(unsafe.Slice(v, 1))))
+func sealValue[T any](p phase, v *T) {
+	if p.sealing() {
+		*p.group = append(*p.group, newSeal(p.ex, bytesOf(unsafe.Slice(v, 1))))
+	}
+}
+
+// sealOf returns the seal of x, or of x and what was saved right after it; nil if it has none.
+func (p phase) sealOf(x tensor.Tensor) *seal {
+	if p.sealed && x.Len() > 0 {
+		begin := unsafe.SliceData(x.Bytes())
+		for i, s := range *p.group {
+			if len(s.memory) > 0 && unsafe.SliceData(s.memory) == begin {
+				return &(*p.group)[i]
+			}
+		}
+	}
+	return nil
+}
+
+// unseal compares the seal of x, which is overwritten next, and removes it.
+func (p phase) unseal(x tensor.Tensor) {
+	if s := p.sealOf(x); s != nil {
+		p.compare(s)
+		*s = seal{}
+	}
+}
+
+// compare compares sealed memory of the current layer.
+func (p phase) compare(s *seal) {
+	if p.sealed && s.broken(p.ex) {
+		p.model.damage(1 + p.layer)
+	}
+}
+
+// verify compares a group.
+func (p phase) verify(group seals) {
+	for i := range group {
+		p.compare(&group[i])
 	}
 }
 
@@ -104,58 +144,9 @@ func (p *Pass) sealBatch(ex *tensor.Exec) {
 	}
 }
 
-// sealRouting seals the places and the weights of the exchange, and checkRouting compares them
-// before a call uses them. If they have changed, no row is moved to a place that does not exist.
-// The pass is damaged anyway.
-func (p phase) sealRouting(s *feedState) {
-	if p.seals() {
-		s.routing, s.weights = s.handle.Checksums()
-	}
-}
-
-// sealWeights seals the weights that Combine has set.
-func (p phase) sealWeights(s *feedState) {
-	if p.seals() {
-		_, s.weights = s.handle.Checksums()
-	}
-}
-
-func (p phase) checkRouting(s *feedState) {
-	if !p.sealed {
-		return
-	}
-	if routing, weights := s.handle.Checksums(); routing != s.routing || weights != s.weights {
-		p.model.damage(1 + p.layer)
-		s.handle.Mask()
-	}
-}
-
-// sealSaved is sealTensor for memory that the phase saves, which may be scratch memory.
-func (p phase) sealSaved(to *seal, x tensor.Tensor) {
-	if *to = (seal{}); p.saved == p.arena {
-		p.sealTensor(to, x)
-	}
-}
-
-// verify compares sealed memory of the current layer.
-func (p phase) verify(s *seal) {
-	if p.sealed && s.broken(p.ex) {
-		p.model.damage(1 + p.layer)
-	}
-}
-
-// verifyAll is verify for several seals.
-func (p phase) verifyAll(all seals) {
-	for i := range all {
-		p.verify(&all[i])
-	}
-}
-
 // sealGrad seals this rank's rows of the gradient of a weight, to which this pass has added.
 func (p phase) sealGrad(w *weight) {
-	if w.sealed = (seal{}); p.sealed {
-		w.sealed = newSeal(p.ex, w.own().Bytes())
-	}
+	w.sealed = p.newSeal(w.own())
 }
 
 // checkGrad compares a sealed gradient and removes the seal.

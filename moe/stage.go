@@ -144,14 +144,15 @@ func (p *Pass) Output() Boundary { return p.out }
 func (p *Pass) SetGradient(ex *tensor.Exec, g Boundary) {
 	defer ex.Profiling(profile.Rows).End()
 	f := p.forwardPhase(ex)
-	for i, part := range [...]struct {
+	f.group = &p.waiting
+	for _, part := range [...]struct {
 		to   *tensor.Tensor
 		from tensor.Tensor
 	}{{&p.dh, g.Hidden}, {&p.dembedded, g.Embedded}, {&p.dmtp, g.MTP}} {
 		if part.from.Valid() {
 			*part.to = like(p.arena, part.from)
 			tensor.Convert(ex, part.to.Mat(), part.from.Mat())
-			f.sealTensor(&p.waiting[i], *part.to)
+			f.sealTensor(*part.to)
 		}
 	}
 }
