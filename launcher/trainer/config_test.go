@@ -103,7 +103,7 @@ func TestPrepare(t *testing.T) {
 		"holds step-00000004 of an earlier run":              {"", func(*Config) {}},
 		"steps is 0":                                         {"", func(c *Config) { c.Steps = 0 }},
 		"flavor debug on -np 2 needs about":                  {"", func(c *Config) { c.Batch, c.Out = 1<<24, elsewhere }},
-		"training data: a sequence length of 4096":           {"", func(c *Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"faultpoints.go"} }},
+		"training data: a sequence length of 4096":           {"", func(c *Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"alarms.go"} }},
 		"validation data: a sequence length of 2048":         {"", func(c *Config) { c.Seq, c.Out = 2048, elsewhere }},
 		"not a spmoe checkpoint":                             {t.TempDir(), func(*Config) {}},
 		"at step 4, after the end of the run":                {cfg.Out, func(c *Config) { c.Steps = 3 }},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
 
@@ -133,6 +134,8 @@ func (c *constants) check() (changed []string, err error) {
 // constantGuard holds the memory of a rank that only the end of a step changes, or nothing.
 type constantGuard struct {
 	on       bool
+	ex       *tensor.Exec
+	data     *dataLoader
 	settings constants
 	update   constants // settings that the update reads, after the others were checked
 	counters constants // of the optimizer
@@ -142,7 +145,7 @@ type constantGuard struct {
 // newConstantGuard lists the memory of a rank.
 func newConstantGuard(r *rank) *constantGuard {
 	cfg := &r.job.cfg
-	g := &constantGuard{on: cfg.Guard.Memory > 0 || cfg.Guard.Activations > 0 || cfg.Guard.Replay > 0}
+	g := &constantGuard{ex: r.ex, data: r.data, on: cfg.Guard.Memory > 0 || cfg.Guard.Activations > 0 || cfg.Guard.Replay > 0}
 	for _, m := range r.models() {
 		m.Constants(g.settings.list)
 	}
@@ -174,8 +177,13 @@ func (g *constantGuard) next() {
 	}
 }
 
-// check restores what has changed during the passes of a step. It returns the names.
+// check restores what has changed during the passes of a step. It returns the names. They include
+// the tokens of the batch, which are loaded again.
 func (g *constantGuard) check() (changed []string, err error) {
+	if !g.on {
+		return nil, nil
+	}
+	defer g.ex.Enter(g.ex.Enter(profile.Guards))
 	for _, c := range []*constants{&g.settings, &g.update} {
 		names, err := c.check()
 		if err != nil {
@@ -184,7 +192,10 @@ func (g *constantGuard) check() (changed []string, err error) {
 		changed = append(changed, names...)
 	}
 	more, err := g.between()
-	return append(changed, more...), err
+	if changed = append(changed, more...); !g.data.intact() {
+		changed = append(changed, "the tokens of the batch")
+	}
+	return changed, err
 }
 
 // between restores what has changed since the last step, before it is saved. It returns the names.
@@ -194,19 +205,4 @@ func (g *constantGuard) between() (changed []string, err error) {
 	}
 	more, err := g.progress.check()
 	return append(changed, more...), err
-}
-
-// checkConstants leaves what has changed of this rank to the guard of activations, which has the
-// step computed again.
-func (r *rank) checkConstants() error {
-	if !r.constants.on {
-		return nil
-	}
-	defer r.ex.Enter(r.ex.Enter(profile.Guards))
-	changed, err := r.constants.check()
-	if !r.data.intact() {
-		changed = append(changed, "the tokens of the batch")
-	}
-	r.activations.found = append(r.activations.found, changed...)
-	return err
 }

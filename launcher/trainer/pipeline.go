@@ -180,37 +180,12 @@ func (r *rank) build() (err error) {
 	return err
 }
 
-// passes computes the gradients of a step. It is collective.
-func (r *rank) passes() (sum totals, err error) {
-	if r.pipe != nil {
-		if r.watch.pipeline != nil {
-			r.watch.pipeline.begin()
-		}
-		loss, err := r.pipe.Run(r.ex, r.data.microBatches(r.draws()))
-		sum.add(loss)
-		return sum, err
-	}
-	for i := range r.data.passes() {
-		loss, err := r.model.Train(r.ex, r.data.microBatch(i, r.draws())) // forward and backward
-		if err != nil {
-			return sum, err
-		}
-		sum.add(loss)
-	}
-	return sum, nil
-}
-
 // activationPeak returns the maximum bytes that passes have held.
 func (r *rank) activationPeak() int {
 	if r.pipe != nil {
 		return r.pipe.ActivationPeak(r.ex)
 	}
 	return r.model.ActivationPeak(r.ex)
-}
-
-// draws names the random numbers of the current step.
-func (r *rank) draws() stepDraws {
-	return stepDraws{seed: uint32(r.job.cfg.Seed), step: uint32(r.progress.Step + 1)}
 }
 
 // measurePipeline measures the actions of later steps. A rank that waits for a message then does

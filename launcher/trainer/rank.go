@@ -25,11 +25,7 @@ type rank struct {
 	ex    *tensor.Exec
 	*trainState
 
-	activations *activationGuard
-	gradients   *gradientGuard
-	memory      *memoryGuard
-	stateGuard  *stateGuard
-	constants   *constantGuard
+	guards
 	vault       *stateVault
 	evaluator   *evaluator
 	checkpoints *checkpointer
@@ -91,10 +87,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if r.data.routes, err = newRouteTable(r); err != nil {
 		return nil, err
 	}
-	r.gradients = &gradientGuard{Guard: cfg.Guard, comm: c, ex: ex, optim: r.optim, progress: &r.progress, alarms: r.alarms}
-	r.activations = &activationGuard{comm: c, ex: ex, models: r.models(), progress: &r.progress, alarms: r.alarms, period: cfg.Guard.Activations}
-	r.memory = &memoryGuard{comm: c, peers: r.mesh.World, layout: r.mesh.Layout, ex: ex, state: r.trainState, alarms: r.alarms, period: cfg.Guard.Memory}
-	r.stateGuard = &stateGuard{on: cfg.Guard.Memory > 0, comm: c, optim: r.optim, progress: &r.progress, vault: r.vault, alarms: r.alarms}
+	r.guards = newGuards(r)
 	if err := r.addObservers(); err != nil {
 		return nil, err
 	}
@@ -106,12 +99,8 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		return nil, err
 	}
 	r.vault.begun = r.progress.Step
-	r.stateGuard.begin()
-	r.memory.take(r.progress.Step)
-	r.constants = newConstantGuard(r)
-	r.stateGuard.constants = r.constants
-	r.constants.begin()
-	return r, c.Barrier() // take says why
+	r.guards.begin(r)
+	return r, c.Barrier() // guards.begin says why
 }
 
 // newMesh divides the ranks. It is collective.

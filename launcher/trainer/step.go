@@ -25,7 +25,6 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	if err := r.data.load(r.ex, r.progress.Tokens, false); err != nil {
 		return fail(err)
 	}
-
 	if err := r.data.routes.begin(number); err != nil {
 		return fail(err)
 	}
@@ -33,14 +32,12 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	// Compute the gradients until the guards accept them or skip the step.
 	var a attempt
 	verdict := computeAgain
-	r.activations.begin()
+	r.guards.beforePasses()
 	for verdict == computeAgain {
-		passWeights(r)
 		sum, err := r.passes() // forward and backward
 		if err != nil {
 			return fail(err)
 		}
-		passGradients(r)
 
 		// Reduce: sum gradients and losses over the ranks.
 		if a, err = r.reduce(ctx, sum); err != nil {
@@ -48,7 +45,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 		}
 
 		// Guard: was memory intact, and are the gradients usable?
-		if verdict, err = r.judge(a); err != nil {
+		if verdict, err = r.guards.judge(a); err != nil {
 			return fail(err)
 		}
 		if verdict == computeAgain {
@@ -67,9 +64,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	} else if err := r.optim.Apply(lr, a.norm); err != nil {
 		return fail(err)
 	}
-
-	r.memory.take(number)
-	if err := r.stateGuard.afterUpdate(); err != nil { // the ranks meet here
+	if err := r.guards.afterUpdate(number); err != nil { // the ranks meet here
 		return fail(err)
 	}
 
@@ -78,14 +73,10 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	if err != nil {
 		return fail(err)
 	}
-	if _, err := r.constants.progress.check(); err != nil {
+	if s, err = r.count(a, used, lr, imbalance); err != nil {
 		return fail(err)
 	}
-	s = r.count(a, used, lr, imbalance)
-	r.constants.next()
 	r.checkpoints.timeIsUp = a.totals.save > 0
-	r.memory.takeBiases()
-
 	if err := r.data.routes.end(number); err != nil {
 		return fail(err)
 	}
@@ -98,20 +89,77 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	return s, a.totals.stop > 0, r.storeState()
 }
 
+// passes computes the gradients of a step. It is collective.
+func (r *rank) passes() (sum totals, err error) {
+	r.passFaults(false)
+	switch {
+	case r.pipe == nil:
+		for i := range r.data.passes() {
+			loss, err := r.model.Train(r.ex, r.data.microBatch(i, r.draws())) // forward and backward
+			if err != nil {
+				return sum, err
+			}
+			sum.add(loss)
+		}
+	default:
+		if r.watch.pipeline != nil {
+			r.watch.pipeline.begin()
+		}
+		loss, err := r.pipe.Run(r.ex, r.data.microBatches(r.draws()))
+		if err != nil {
+			return sum, err
+		}
+		sum.add(loss)
+	}
+	r.passFaults(true)
+	return sum, nil
+}
+
+// draws names the random numbers of the current step.
+func (r *rank) draws() stepDraws {
+	return stepDraws{seed: uint32(r.job.cfg.Seed), step: uint32(r.progress.Step + 1)}
+}
+
+// passFaults passes the places where tests damage the data of a step, before its gradients are
+// computed and after: [fault] in rank processes, corrupt in this package's own tests.
+func (r *rank) passFaults(computed bool) {
+	if r.job.corrupt != nil {
+		r.job.corrupt(r, computed)
+	}
+	if !fault.Armed() {
+		return
+	}
+	for _, g := range r.groups() {
+		if computed {
+			fault.Touch(fault.InGradient, g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes()) // without padding, which nothing reads
+			continue
+		}
+		for t := range g.Weights {
+			fault.Touch(fault.InWeights, t.Bytes())
+		}
+	}
+	if computed {
+		return
+	}
+	for _, route := range r.balancer.routings {
+		fault.Touch(fault.InWeights, route.Bias.Bytes())
+	}
+	for _, t := range r.optim.State {
+		fault.Touch(fault.InState, t.Bytes())
+	}
+}
+
 // reduce sums gradients, losses and stop requests over the ranks. It is collective.
 func (r *rank) reduce(ctx context.Context, local totals) (a attempt, err error) {
-	if err := r.activations.meet(); err != nil {
+	if err := r.guards.beforeReduce(); err != nil {
 		return a, err
 	}
-	r.activations.check(false) // Reduce overwrites this rank's slices
 	if a.norm, err = r.optim.Reduce(); err != nil {
 		return a, err
 	}
-	r.activations.check(true)
-	if err := r.checkConstants(); err != nil {
+	if local.damaged, err = r.guards.afterReduce(); err != nil {
 		return a, err
 	}
-	local.damaged = r.activations.damaged()
 	if ctx.Err() != nil {
 		local.stop = 1
 	}
@@ -124,22 +172,6 @@ func (r *rank) reduce(ctx context.Context, local totals) (a attempt, err error) 
 	return a, err
 }
 
-// judge asks the guards what to do with an attempt. It is collective.
-func (r *rank) judge(a attempt) (gradientVerdict, error) {
-	again, err := r.activations.judge(a)
-	if err == nil && !again {
-		again, err = r.memory.check()
-	}
-	if err != nil || again {
-		return computeAgain, err
-	}
-	verdict, err := r.gradients.judge(a)
-	if err == nil && r.gradients.disagree() {
-		err = r.memory.republish()
-	}
-	return verdict, err
-}
-
 // discard drops what an attempt has left behind, and loads the rows again.
 func (r *rank) discard() error {
 	r.optim.Discard()
@@ -149,7 +181,11 @@ func (r *rank) discard() error {
 }
 
 // count adds a step to the progress and describes it. used says whether it has changed the weights.
-func (r *rank) count(a attempt, used bool, lr, imbalance float64) Step {
+func (r *rank) count(a attempt, used bool, lr, imbalance float64) (s Step, err error) {
+	if err := r.guards.beforeCount(); err != nil {
+		return s, err
+	}
+	defer r.guards.afterCount()
 	cfg, p := &r.job.cfg, &r.progress
 	p.Step++
 	p.Tokens += int64(cfg.Batch * cfg.Seq)
@@ -158,7 +194,7 @@ func (r *rank) count(a attempt, used bool, lr, imbalance float64) Step {
 	} else {
 		p.skipped(p.Step)
 	}
-	s := a.totals.step()
+	s = a.totals.step()
 	p.Recent.add(float64(s.Loss))
 	if p.Step == 1 {
 		p.FirstTrain = s.Loss
@@ -166,5 +202,5 @@ func (r *rank) count(a attempt, used bool, lr, imbalance float64) Step {
 	s.Step, s.Steps, s.Epoch, s.Tokens = p.Step, cfg.Steps, r.data.loader.Epoch(), float64(p.Tokens)
 	s.GradNorm, s.LR, s.Skipped, s.SkippedTotal = record.Number(a.norm), lr, !used, p.Skipped
 	s.Imbalance, s.Loads, s.Layers = imbalance, r.balancer.loads, len(r.balancer.layers)
-	return s
+	return s, nil
 }
