@@ -1,10 +1,3 @@
-// Package moe is a DeepSeek-V3-style Mixture-of-Experts language model (arXiv:2412.19437):
-// multi-head latent attention, routed and shared experts, auxiliary-loss-free balancing and
-// multi-token prediction. Forward and backward passes are written by hand, side by side.
-//
-// A Model is one rank's part: all replicated weights and the rank's own experts. Its passes are
-// collective: all ranks of the communicator run them together, since their tokens visit each
-// other's experts. A rank without tokens takes part with an empty batch.
 package moe
 
 import (

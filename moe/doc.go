@@ -1,0 +1,37 @@
+// Package moe is a DeepSeek-V3-style Mixture-of-Experts language model (arXiv:2412.19437):
+// multi-head latent attention, routed and shared experts, auxiliary-loss-free balancing and
+// multi-token prediction. Forward and backward passes are written by hand, side by side.
+//
+// A Model is one rank's part: all replicated weights and the rank's own experts. Its passes are
+// collective: all ranks of the communicator run them together, since their tokens visit each
+// other's experts. A rank without tokens takes part with an empty batch.
+//
+// # The owners of a weight gradient's sum
+//
+// The gradient of a weight is the sum over the tokens of all ranks and the passes of a step. Up to
+// five owners have it one after the other, in the order of this table. A layout skips those that it
+// does not need.
+//
+//	owner         weights                   what, and when
+//	rowStore      routed experts, if a      rows of dy and x of each pass, not multiplied yet: from
+//	              pass has few rows each    linear.backwardWeight until a pass that has enough rows,
+//	                                        or the last one
+//	host.waiting  shared by a host's ranks  operands of a pass, not multiplied yet: from
+//	                                        linear.backwardWeight until computeShared, at the end of
+//	                                        a half of a block or of block.backwardWeight
+//	weight.Grad   all                       the sum over this rank's tokens or, of this rank's rows,
+//	                                        over those of the host: from the product until ZeroGrad,
+//	                                        or until one of the next two takes it
+//	sharded       dense, with FSDP          this rank's slice of the sum over hosts and passes: from
+//	                                        the end of a unit of a pass until ZeroGrad
+//	passSums      norms and routers;        this rank's part of the sum over ranks and passes: from
+//	              dense, on several hosts   the end of a pass with Batch.More until SumGrad, which
+//	                                        adds the last pass and leaves the result in Group.Grad
+//
+// The head and the embedding do not wait in host.waiting if ranks share them. The head adds its
+// gradient in Forward, round by round (outputGradient), and the embedding at the end of a pass
+// (host.embedBackward).
+//
+// Every owner adds in the order of a single rank, so the bits do not depend on the layout. A pass
+// adds when its turn has come: see Pass.BackwardWeight.
+package moe
