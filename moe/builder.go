@@ -200,7 +200,7 @@ func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bo
 		g.Grad = tensor.FromBytes(grad, tensor.FP32, padded)
 	}
 	if _, dry := from.(tensor.DryMemory); dry {
-		return nil // nobody reads them
+		return nil // a dry run reads no parameters
 	}
 	at := 0
 	for _, p := range g.Params {

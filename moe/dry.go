@@ -89,8 +89,8 @@ func NewDryRun(on Mesh, cfg Config, p Precision, seq int, options ep.Options, st
 	return &DryRun{m, b.dry, host}, nil
 }
 
-// kinds returns the layers of a stage that are the first of their kind, and how many are of it: they
-// have the same parts, in the same formats.
+// kinds returns the layers of a stage that are the first of their kind, and how many are of it.
+// They have the same parts, in the same formats.
 func (c Config) kinds(p Precision, s Stage) map[int]int {
 	type kind struct {
 		dense   bool
@@ -134,8 +134,8 @@ func (m *Model) repeat(ex *tensor.Exec, times int) {
 	}
 }
 
-// Step makes passes of a step, each over a number of sequences of seq tokens. A pass is split if its
-// weights' gradients are computed apart: see [Pass.BackwardInput].
+// Step makes passes of a step, each over a number of sequences of seq tokens. A pass is split if
+// its weights' gradients are computed apart: see [Pass.BackwardInput].
 func (d *DryRun) Step(passes []int, seq int, split bool) error {
 	for i, sequences := range passes {
 		ids := tensor.NewDry(tensor.INT32, sequences*seq).I32()

@@ -17,6 +17,7 @@ type dryCase struct {
 	precision         string
 	world, ep, hosts  int
 	passes, sequences int // of a rank
+	stages            int // of a pipeline; 0: none
 	split, fsdp, once bool
 	recompute         Recompute
 	wire              ep.Wire
@@ -50,9 +51,11 @@ func TestDryRun(t *testing.T) {
 			c.world, c.ep = 2, 2
 			c.change = func(m *Config) { m.Vocab, m.Layers, m.DenseLayers = 17001, 1, 1 }
 		},
-		"once":        func(c *dryCase) { c.once, c.precision, c.passes = true, "mxfp8", 2 },
-		"once, ranks": func(c *dryCase) { c.once, c.precision, c.world, c.ep = true, "nvfp4", 2, 2 },
-		"deferred":    func(c *dryCase) { c.passes = 4; c.change = func(m *Config) { m.Experts = 64 } },
+		"once":          func(c *dryCase) { c.once, c.precision, c.passes = true, "mxfp8", 2 },
+		"once, ranks":   func(c *dryCase) { c.once, c.precision, c.world, c.ep = true, "nvfp4", 2, 2 },
+		"stages":        func(c *dryCase) { c.stages, c.passes, c.change = 3, 2, func(m *Config) { m.MTPLayers = 1 } },
+		"stages, split": func(c *dryCase) { c.stages, c.world, c.ep, c.split, c.precision = 4, 2, 1, true, "mxfp8" },
+		"deferred":      func(c *dryCase) { c.passes = 4; c.change = func(m *Config) { m.Experts = 64 } },
 	} {
 		c := base
 		change(&c)
@@ -82,61 +85,81 @@ func (c dryCase) test(t *testing.T) {
 	err = errors.Join(collective.NewHosts(slices.Repeat([]int{c.world / c.hosts}, c.hosts)...).Run(func(comm *collective.Comm) error {
 		dry := DryMesh(layout, c.hosts, comm.Rank())
 		dry.FSDP = c.fsdp
-		d, err := NewDryRun(dry, cfg, precision, seq, ep.Options{Dispatch: c.wire, CombineBackward: c.wire}, cfg.Whole(), c.once)
-		if err != nil {
-			return err
-		}
-		d.Recompute = c.recompute
-		if err := d.Step(slices.Repeat([]int{c.sequences}, c.passes), seq, c.split); err != nil {
-			return err
-		}
 		on, err := NewMesh(comm, layout)
 		if err != nil {
 			return err
 		}
 		on.FSDP = c.fsdp
-		exchange, err := on.NewExchange("onesided", cfg.Experts, ep.Options{Dispatch: c.wire, CombineBackward: c.wire})
+		options := ep.Options{Dispatch: c.wire, CombineBackward: c.wire}
+		exchange, err := on.NewExchange("onesided", cfg.Experts, options)
 		if err != nil {
 			return err
 		}
-		m, err := NewOn(on, cfg, precision, seq, exchange)
+		stages, err := cfg.Stages(max(c.stages, 1), seq)
 		if err != nil {
 			return err
 		}
-		ex := tensor.NewExec()
-		m.Recompute, ex.First, m.PassBytes, m.rowStore.First = c.recompute, 1<<28, 1<<28, 1<<28
-		tokens := make([]int32, c.sequences*seq)
-		for i := range tokens {
-			tokens[i] = int32(i*i+comm.Rank()) % 256
-		}
-		for i := range c.passes {
-			p, err := m.Forward(ex, Batch{Inputs: tokens, Targets: tokens, Seq: seq, GlobalSequences: c.world * c.passes * c.sequences, More: i < c.passes-1})
+		for _, stage := range stages {
+			d, err := NewDryRun(dry, cfg, precision, seq, options, stage, c.once)
 			if err != nil {
 				return err
 			}
-			backward := p.BackwardLayers
-			if c.split {
-				backward = p.BackwardInput
-			}
-			if err := backward(ex); err != nil {
+			d.Recompute = c.recompute
+			if err := d.Step(slices.Repeat([]int{c.sequences}, c.passes), seq, c.split); err != nil {
 				return err
 			}
-			if err := p.BackwardWeight(ex); err != nil {
+			m, err := NewStage(on, cfg, precision, seq, exchange, stage)
+			if err != nil {
 				return err
 			}
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		for what, n := range map[string][2]int{
-			"scratch memory": {d.Ex.Peak(), ex.Peak()}, "saved activations": {d.arenas.peak(), m.arenas.peak()}, "rows": {d.rowStore.Peak(), m.rowStore.Peak()},
-		} {
-			if n[0] != n[1] {
-				t.Errorf("rank %d: %d bytes of %s in a dry run, %d in a real one", comm.Rank(), n[0], what, n[1])
+			ex := tensor.NewExec()
+			m.Recompute, ex.First, m.PassBytes, m.rowStore.First = c.recompute, 1<<28, 1<<28, 1<<28
+			if err := c.step(m, ex, comm.Rank(), seq); err != nil {
+				return err
 			}
+			mu.Lock()
+			for what, n := range map[string][2]int{
+				"scratch memory": {d.Ex.Peak(), ex.Peak()}, "saved activations": {d.arenas.peak(), m.arenas.peak()}, "rows": {d.rowStore.Peak(), m.rowStore.Peak()},
+			} {
+				if n[0] != n[1] {
+					t.Errorf("rank %d, stage %+v: %d bytes of %s in a dry run, %d in a real one", comm.Rank(), stage, n[0], what, n[1])
+				}
+			}
+			mu.Unlock()
 		}
 		return nil
 	})...)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// step makes the passes of a rank through a stage.
+func (c dryCase) step(m *Model, ex *tensor.Exec, rank, seq int) error {
+	tokens := make([]int32, c.sequences*seq)
+	for i := range tokens {
+		tokens[i] = int32(i*i+rank) % 256
+	}
+	row := tensor.New(m.DType(), len(tokens), m.Config.Dim)
+	for i := range c.passes {
+		b := Batch{Inputs: tokens, Targets: tokens, Seq: seq, GlobalSequences: 1, More: i < c.passes-1}
+		p, err := m.ForwardStage(ex, b, i, Boundary{row, row, row})
+		if err != nil {
+			return err
+		}
+		if !m.stage.Predict {
+			p.SetGradient(ex, p.Output())
+		}
+		backward := p.BackwardLayers
+		if c.split {
+			backward = p.BackwardInput
+		}
+		if err := backward(ex); err != nil {
+			return err
+		}
+		if err := p.BackwardWeight(ex); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -162,6 +162,9 @@ func (s *embedGrad) sort(ex *Exec) {
 
 // embedGradColumns computes column tiles [lo, hi) for all ids.
 func embedGradColumns(ex *Exec, s embedGrad, lo, hi int) {
+	if ex.dry {
+		hi = ceilDiv(s.dtable.Cols, tileCols)
+	}
 	dtable := columns(s.dtable, lo, hi)
 	spans := s.batchSpans * len(s.batches)
 	t := embedGradTree{embedGrad: s, lo: lo, hi: hi, levelSums: ex.New(FP32, bits.Len(uint(spans))+1, dtable.Cols).Mat()}

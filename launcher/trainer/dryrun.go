@@ -34,7 +34,7 @@ type dryRank struct {
 // ranks of a stage.
 func (c Config) newDryRank(l mesh.Layout, hosts, rank int) (d dryRank, err error) {
 	if e := c.routedExperts(); e > 0 {
-		for e%l.EP != 0 { // such a layout is refused: count one that has as many ranks
+		for e%l.EP != 0 { // such a layout is refused: count a similar one
 			l.EP--
 			for l.DPShard%l.EP != 0 {
 				l.EP--
@@ -84,8 +84,8 @@ type stageCount struct {
 	moved movements
 }
 
-// passes counts the passes of a step through a stage. Of several passes, it makes as many as may
-// differ.
+// passes counts the passes of a step through a stage. It leaves out passes that repeat earlier
+// ones.
 func (d dryRank) passes(stage moe.Stage) (n stageCount, err error) {
 	all, micro := max(d.Batch/d.layout.World, 1), max(d.microBatch(d.layout.World), 1)
 	most := max(d.Model.WgradPasses(micro*d.Seq*d.layout.World)+1, 2)
