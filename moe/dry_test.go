@@ -65,11 +65,11 @@ func TestDryRun(t *testing.T) {
 
 func (c dryCase) test(t *testing.T) {
 	const seq = 64
-	cfg, err := FlavorByName("debug")
+	cfg, err := FlavorByName("300K")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Layers, cfg.ForceBalance = 3, true
+	cfg.Layers, cfg.DenseInter, cfg.ForceBalance = 3, 384, true // 6 ranks divide a gradient
 	if c.change != nil {
 		c.change(&cfg)
 	}

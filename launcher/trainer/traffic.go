@@ -95,8 +95,8 @@ func (all *movements) subtract(m moe.Mesh) { all.add(m, nil, -1) }
 
 // LayoutTraffic returns what each rank of a layout moves per step, if the ranks are on some hosts
 // in equal numbers. It is that of the one-sided exchange without a capacity and with equally many
-// rows for every expert. It leaves out the guards, saves and evaluations. It returns an error if an ep
-// group covers hosts unevenly.
+// rows for every expert. It leaves out the guards, saves and evaluations. It returns an error if an
+// ep group covers hosts unevenly.
 func (c Config) LayoutTraffic(l mesh.Layout, hosts int) ([]Movement, error) {
 	c.SetLayout(l)
 	all, err := c.holdings(l.World)
