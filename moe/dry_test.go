@@ -113,7 +113,7 @@ func (c dryCase) test(t *testing.T) {
 				return err
 			}
 			ex := tensor.NewExec()
-			m.Recompute, ex.First, m.PassBytes, m.rowStore.First = c.recompute, 1<<28, 1<<28, 1<<28
+			m.Recompute, ex.First, m.PassBytes, m.rowStore.First = c.recompute, 2*d.Ex.Peak(), 2*d.arenas.peak(), 2*d.rowStore.Peak()
 			if err := c.step(m, ex, comm.Rank(), seq); err != nil {
 				return err
 			}
