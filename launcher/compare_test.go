@@ -264,7 +264,7 @@ func TestCompareUsage(t *testing.T) {
 // The flags of the command are those of train and its own, and the configuration's defaults are a
 // comparison's.
 func TestCompareHelp(t *testing.T) {
-	out := succeed(t, "help", "compare")
+	out := succeed(t, "help", "compare", "--all")
 	for _, want := range []string{"--seeds N", "--margin PERCENT", "--ablation LIST", "--precision LIST", "default bf16,mxfp8", "--steps N", "default 1500", "--model.layers N", "--ranks KIND"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

@@ -60,7 +60,7 @@ func describeSuggestion(cmds []command, words []string, suggestion string) strin
 	cmd, fs, _ := parsePartly(cmds, before)
 	if name, isFlag := flagName(suggestion); isFlag {
 		if f := fs.Lookup(name); f != nil && !strings.Contains(suggestion, "=") {
-			return flagHelp(f)
+			return flagHelp(f, "")
 		}
 		return ""
 	}

@@ -26,6 +26,8 @@ type setting struct {
 	kind    reflect.Type
 	given   *[]assignment
 	initial string
+	// the default of each flavor
+	initials map[string]string
 }
 
 // assignment is a field and the value that a flag gave it.
@@ -147,31 +149,34 @@ func bindFields(fs *flag.FlagSet, all []reflect.Value, prefix string, index []in
 		default:
 			s := &setting{field: at, kind: f.Type, given: given}
 			if f.Type.Kind() != reflect.Slice {
-				s.initial = initialOf(values)
+				s.initial, s.initials = initialOf(values)
 			}
 			fs.Var(s, name, placeholder(f.Type)+f.Tag.Get("help"))
 		}
 	}
 }
 
-// initialOf describes a field's default in each flavor: "0.1", or "128 for debug, 512 for small".
-func initialOf(values []reflect.Value) string {
+// initialOf returns a field's default in each flavor, and describes them together: "0.1", or "128 for
+// debug, 512 for small".
+func initialOf(values []reflect.Value) (all string, each map[string]string) {
 	names := map[string][]string{} // of the flavors with a value
+	each = map[string]string{}
 	var order []string
 	for i, flavor := range wholeModels() {
 		text := fmt.Sprint(values[i].Interface())
+		each[flavor] = text
 		if names[text] == nil {
 			order = append(order, text)
 		}
 		names[text] = append(names[text], flavor)
 	}
 	if len(order) == 1 {
-		return order[0]
+		return order[0], each
 	}
 	for i, text := range order {
 		order[i] += " for " + strings.Join(names[text], "/")
 	}
-	return strings.Join(order, ", ")
+	return strings.Join(order, ", "), each
 }
 
 // placeholder names a flag's value in the help.

@@ -4,6 +4,7 @@ package main
 // flags.
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -14,27 +15,47 @@ import (
 	"spmoe/launcher/system"
 )
 
-func defineHelp(*flag.FlagSet) action {
+func defineHelp(fs *flag.FlagSet) action {
+	all := fs.Bool("all", false, "list all flags of a command")
+	flavor := fs.String("flavor", "", "`NAME` of the flavor whose defaults are shown; default: debug, of --all and of groups all flavors")
 	return func(_ context.Context, env env) error {
-		cmds := commands()
-		if len(env.args) == 0 {
+		cmds, args := commands(), env.args
+		if len(args) == 0 {
 			listCommands(cmds, env.out)
 			return nil
 		}
-		cmd, ok := find(cmds, env.args[0])
+		cmd, ok := find(cmds, args[0])
 		if !ok {
-			return unknownCommand(cmds, env.args[0])
+			return unknownCommand(cmds, args[0])
 		}
-		if len(env.args) > 1 && len(cmd.subcommands) > 0 {
-			sub, ok := find(cmd.subcommands, env.args[1])
-			if !ok {
-				return cmd.unknownSubcommand(env.args[1])
+		args = args[1:]
+		if len(args) > 0 && len(cmd.subcommands) > 0 {
+			if cmd, ok = find(cmd.subcommands, args[0]); !ok {
+				parent, _ := find(cmds, env.args[0])
+				return parent.unknownSubcommand(args[0])
 			}
-			cmd = sub
+			args = args[1:]
 		}
-		describe(cmd, env.out)
+		topic := ""
+		switch names := cmd.topics(); {
+		case *all:
+			topic = everything
+		case len(args) > 0 && !slices.Contains(names, args[0]):
+			return checkTopic(cmd, args[0], names)
+		case len(args) > 0:
+			topic = args[0]
+		}
+		describe(cmd, topic, *flavor, env.out)
 		return nil
 	}
+}
+
+// checkTopic returns the error for a word that is no group of a command's flags.
+func checkTopic(cmd command, word string, names []string) error {
+	if len(names) == 0 {
+		return fmt.Errorf("help %s %.*q: its flags have no groups", cmd.name, longestWord, word)
+	}
+	return fmt.Errorf("help %s %.*q: use %s, or --all", cmd.name, longestWord, word, oneOf(names))
 }
 
 func listCommands(cmds []command, out io.Writer) {
@@ -65,35 +86,61 @@ func (c command) usage() string {
 	return strings.TrimSpace(line)
 }
 
-// describe prints a command's usage, examples, subcommands and flags.
-func describe(cmd command, out io.Writer) {
-	fmt.Fprintf(out, "usage: launcher %s\n%s\n", cmd.usage(), cmd.about)
+// everything is the topic of all flags.
+const everything = "all"
+
+// describe prints a command's usage, examples, subcommands and flags. Of many flags it prints those
+// that most people use, or those of a topic. Defaults are those of a flavor or, if it is empty, of
+// all flavors.
+func describe(cmd command, topic, flavor string, out io.Writer) {
 	width := system.TerminalWidth(out)
-	if len(cmd.examples) > 0 {
-		fmt.Fprint(out, "\nexamples:\n")
-	}
-	for _, e := range cmd.examples {
-		fmt.Fprintf(out, "  launcher %s\n", e)
-	}
-	if len(cmd.subcommands) > 0 {
-		fmt.Fprint(out, "\nsubcommands:\n")
-	}
-	for _, c := range cmd.subcommands {
-		printEntry(out, width, commandColumn+2, c.word(), c.about)
+	if topic == "" {
+		fmt.Fprintf(out, "usage: launcher %s\n%s\n", cmd.usage(), cmd.about)
+		if len(cmd.examples) > 0 {
+			fmt.Fprint(out, "\nexamples:\n")
+		}
+		for _, e := range cmd.examples {
+			fmt.Fprintf(out, "  launcher %s\n", e)
+		}
+		if len(cmd.subcommands) > 0 {
+			fmt.Fprint(out, "\nsubcommands:\n")
+		}
+		for _, c := range cmd.subcommands {
+			printEntry(out, width, commandColumn+2, c.word(), c.about)
+		}
 	}
 	fs, _ := cmd.flags()
-	titles, flags := flagGroups(fs)
-	for _, title := range titles {
-		if len(flags[title]) > 0 {
+	names := cmd.topics()
+	if topic == "" {
+		flavor = cmp.Or(flavor, defaultFlavor)
+	}
+	if len(names) == 0 && topic == "" {
+		topic = everything
+	}
+	for _, title := range append([]string{common, ownFlags}, topicNames()...) {
+		var flags []*flag.Flag
+		fs.VisitAll(func(f *flag.Flag) {
+			shown := topicOf(f.Name) == title && (topic == everything || topic == title || topic == "" && title == ownFlags)
+			if title == common {
+				shown = topic == "" && slices.Contains(strings.Fields(commonFlags), f.Name)
+			}
+			if shown && !strings.HasPrefix(f.Usage, internal) {
+				flags = append(flags, f)
+			}
+		})
+		if len(flags) > 0 {
 			heading := title
 			if title == ownFlags && len(cmd.subcommands) > 0 {
 				heading += " without a subcommand"
 			}
 			fmt.Fprintf(out, "\n%s:\n", heading)
 		}
-		for _, f := range flags[title] {
-			printEntry(out, width, flagColumn, flagUsage(f), flagHelp(f))
+		for _, f := range flags {
+			printEntry(out, width, flagColumn, flagUsage(f), flagHelp(f, flavor))
 		}
+	}
+	if topic == "" {
+		fmt.Fprintf(out, "\nmore flags: launcher help %s GROUP (%s), or --all; each is a key of --config too\n", cmd.name, strings.Join(names, ", "))
 	}
 	if len(cmd.subcommands) > 0 {
 		fmt.Fprintf(out, "\nlauncher help %s SUBCOMMAND lists the flags of a subcommand\n", cmd.name)
@@ -128,30 +175,71 @@ func printEntry(out io.Writer, width, column int, name, about string) {
 // internal begins the usage of flags that are not for users: a launcher passes them to its ranks.
 const internal = "(internal) "
 
-// ownFlags is the title of the flags that are neither of ranks nor of the configuration's sections.
-const ownFlags = "flags"
+// Titles of flags: of those that most people use, and of those in no topic.
+const (
+	common   = "common flags"
+	ownFlags = "flags"
+)
 
-// flagGroups returns the titles under which help prints flags, and the flags of each title. There
-// is one group for the command's own flags, one for ranks and one per section of the configuration.
-func flagGroups(fs *flag.FlagSet) (titles []string, flags map[string][]*flag.Flag) {
-	ranks := flag.NewFlagSet("", flag.ContinueOnError)
-	new(rankFlags).define(ranks)
-	titles, flags = []string{ownFlags, "ranks"}, map[string][]*flag.Flag{}
+// commonFlags are the flags that help shows first, of a command with more than fewFlags.
+const commonFlags = "np flavor data tokenizer steps batch micro-batch seq precision optimizer.lr recompute seed ep pp ranks out resume save-every eval-every dry-run"
+
+const fewFlags = 40
+
+// topics are the groups of flags of commands with many, by name or by section.
+var topics = []struct{ name, flags string }{
+	{"run", "flavor config recipe precision data data-field document-mask tokenizer init-from steps batch micro-batch seq seed recompute dry-run allow-changes"},
+	{"layout", "dp-replicate dp-shard ep ep-capacity ep-combine-backward ep-dispatch ep-exchange fsdp pp pp-layout pp-microbatches pp-overlap pp-schedule pp-stages-per-rank threads"},
+	{"ranks", "bind-to get-stack-traces heap-mib host-timeout n np ranks restarts silence spares tag-output timeout"},
+	{"saving", "out resume keep save-async save-every save-retry"},
+	{"evaluation", "ema eval-every eval-sequences eval-tasks sample-every sample-prompt sample-tokens"},
+	{"output", "color log-every log-format plain http http-pprof http-stay profile cpuprofile trace report project record-every record-ratios"},
+	{"routes", "record-routes replay-routes replay-weights"},
+	{"guard", "guard."},
+	{"model", "model. model.yarn."},
+	{"optimizer", "optimizer."},
+	{"formats", "mx. fp8. nvfp4."},
+}
+
+func topicNames() (names []string) {
+	for _, t := range topics {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+// topicOf returns the topic of a flag.
+func topicOf(name string) string {
+	section := name[:strings.LastIndexByte(name, '.')+1]
+	for _, t := range topics {
+		if slices.Contains(strings.Fields(t.flags), cmp.Or(section, name)) {
+			return t.name
+		}
+	}
+	return ownFlags
+}
+
+// topics returns the topics of the command's flags, if there are many flags.
+func (c command) topics() (names []string) {
+	fs, _ := c.flags()
+	if fs == nil {
+		return nil
+	}
+	n := 0
+	has := map[string]bool{}
 	fs.VisitAll(func(f *flag.Flag) {
-		title := ownFlags
-		if dot := strings.LastIndexByte(f.Name, '.'); dot >= 0 {
-			title = f.Name[:dot]
-		} else if ranks.Lookup(f.Name) != nil {
-			title = "ranks"
-		}
-		if !slices.Contains(titles, title) {
-			titles = append(titles, title)
-		}
-		if !strings.HasPrefix(f.Usage, internal) {
-			flags[title] = append(flags[title], f)
-		}
+		n++
+		has[topicOf(f.Name)] = !strings.HasPrefix(f.Usage, internal)
 	})
-	return titles, flags
+	if n <= fewFlags {
+		return nil
+	}
+	for _, name := range topicNames() {
+		if has[name] {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // flagUsage returns a flag and the placeholder of its value, as they are typed.
@@ -160,13 +248,33 @@ func flagUsage(f *flag.Flag) string {
 	return strings.TrimSpace("--" + f.Name + " " + value)
 }
 
-// flagHelp returns the description of a flag, and its default. The usage is the placeholder in
-// backquotes followed by a description that stands alone.
-func flagHelp(f *flag.Flag) string {
+// flagHelp returns the description of a flag, and its default, in a flavor if that is not empty. The
+// usage is the placeholder in backquotes followed by a description that stands alone.
+func flagHelp(f *flag.Flag, flavor string) string {
 	value, usage := flag.UnquoteUsage(f)
 	usage = strings.TrimPrefix(usage, value+" ")
-	if f.DefValue != "" && f.DefValue != "false" {
-		usage += fmt.Sprintf(" (default %s)", f.DefValue)
+	initial := f.DefValue
+	if s, ok := f.Value.(*setting); ok && s.initials[flavor] != "" {
+		initial = s.initials[flavor]
+	}
+	if initial != "" && initial != "false" {
+		usage += fmt.Sprintf(" (default %s)", initial)
 	}
 	return usage
+}
+
+// flavorOf returns the flavor that arguments name, or the default one.
+func flavorOf(args []string) string {
+	for i, arg := range args {
+		name, _ := flagName(arg)
+		_, value, ok := strings.Cut(arg, "=")
+		switch {
+		case name != "flavor":
+		case ok:
+			return value
+		case i+1 < len(args):
+			return args[i+1]
+		}
+	}
+	return defaultFlavor
 }

@@ -41,7 +41,7 @@ func TestHelp(t *testing.T) {
 	}
 	for _, args := range []string{"help train", "train --help", "train -h", "train -np 2 --steps 3 -help"} {
 		out := succeed(t, strings.Fields(args)...)
-		for _, want := range []string{"--np N", "--data PATH", "--save-every N", "--model.yarn.factor X", "--optimizer.decay TEXT", "(default linear)", "--resume "} {
+		for _, want := range []string{"--np N", "--data PATH", "--save-every N", "--optimizer.lr X", "(default 360)", "--resume ", "launcher help train GROUP (run, layout,"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%q: the help lacks %q:\n%s", args, want, out)
 			}
@@ -105,16 +105,22 @@ func words(line string) (all []string) {
 	return all
 }
 
-// The flags of a big command come in groups, each flag once.
+// Help shows the common flags of a big command, with the defaults of a flavor. Each of its flags is
+// in one group.
 func TestFlagGroups(t *testing.T) {
-	out := succeed(t, "help", "train")
-	at := 0
-	for _, title := range []string{"\nexamples:\n", "\nflags:\n", "\nranks:\n", "\nguard:\n", "\nmodel:\n", "\nmodel.yarn:\n", "\nmx:\n", "\noptimizer:\n"} {
-		i := strings.Index(out, title)
-		if i < at {
-			t.Errorf("%q is missing, or not in its place:\n%s", title, out)
+	if common := succeed(t, "help", "train"); strings.Count(common, "\n  --") != len(strings.Fields(commonFlags)) {
+		t.Errorf("help train has not the common flags:\n%s", common)
+	}
+	if large := succeed(t, "train", "--flavor", "16B", "--help"); !strings.Contains(large, "optimizer step of all ranks together (the global batch) (default 256)\n") {
+		t.Errorf("no defaults of 16B:\n%s", large)
+	}
+	out, groups := succeed(t, "help", "train", "--all"), ""
+	for _, name := range topicNames() {
+		one := succeed(t, "help", "train", name)
+		if !strings.HasPrefix(one, "\n"+name+":\n") || !strings.Contains(out, one) {
+			t.Errorf("group %s is %q", name, one)
 		}
-		at = max(at, i)
+		groups += one
 	}
 	fs, _ := command{name: "train", define: defineTrain}.flags()
 	fs.VisitAll(func(f *flag.Flag) {
@@ -122,10 +128,12 @@ func TestFlagGroups(t *testing.T) {
 		if strings.HasPrefix(f.Usage, internal) {
 			want = 0
 		}
-		if n := strings.Count(out, "\n  "+flagUsage(f)+" "); n != want {
-			t.Errorf("--%s is there %d times, want %d", f.Name, n, want)
+		if n, in := strings.Count(out, "\n  "+flagUsage(f)+" "), strings.Count(groups, "\n  "+flagUsage(f)+" "); n != want || in != want {
+			t.Errorf("--%s is there %d times, and %d times in groups, want %d", f.Name, n, in, want)
 		}
 	})
+	refuse(t, exitUsage, []string{"help", "train", "lr"}, `help train "lr": use one of run, layout,`)
+	refuse(t, exitUsage, []string{"help", "check", "lr"}, `help check "lr": its flags have no groups`)
 }
 
 // On a terminal, descriptions wrap at its width and stay in their column.

@@ -140,12 +140,13 @@ func perform(ctx context.Context, args []string, with env) error {
 	}
 	fs, run := cmd.flags()
 	if run == nil { // it needs a subcommand, and selectSubcommand has found --help only
-		describe(cmd, with.out)
+		describe(cmd, "", "", with.out)
 		return nil
 	}
+	given := rest
 	rest, err = parse(fs, rest)
 	if errors.Is(err, flag.ErrHelp) {
-		describe(cmd, with.out)
+		describe(cmd, "", flavorOf(given), with.out)
 		return nil
 	}
 	if err != nil {
