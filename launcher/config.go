@@ -156,8 +156,8 @@ func bindFields(fs *flag.FlagSet, all []reflect.Value, prefix string, index []in
 	}
 }
 
-// initialOf returns a field's default in each flavor, and describes them together: "0.1", or "128 for
-// debug, 512 for small".
+// initialOf returns a field's default in each flavor, and describes them together: "0.1", or "128
+// for debug, 512 for small".
 func initialOf(values []reflect.Value) (all string, each map[string]string) {
 	names := map[string][]string{} // of the flavors with a value
 	each = map[string]string{}

@@ -248,8 +248,8 @@ func flagUsage(f *flag.Flag) string {
 	return strings.TrimSpace("--" + f.Name + " " + value)
 }
 
-// flagHelp returns the description of a flag, and its default, in a flavor if that is not empty. The
-// usage is the placeholder in backquotes followed by a description that stands alone.
+// flagHelp returns the description of a flag, and its default, in a flavor if that is not empty.
+// The usage is the placeholder in backquotes followed by a description that stands alone.
 func flagHelp(f *flag.Flag, flavor string) string {
 	value, usage := flag.UnquoteUsage(f)
 	usage = strings.TrimPrefix(usage, value+" ")
