@@ -140,7 +140,8 @@ func describe(cmd command, topic, flavor string, out io.Writer) {
 		}
 	}
 	if topic == "" {
-		fmt.Fprintf(out, "\nmore flags: launcher help %s GROUP (%s), or --all; each is a key of --config too\n", cmd.name, strings.Join(names, ", "))
+		fmt.Fprintf(out, "\nmore flags: launcher help %s GROUP (%s), or --all; each is a key of --config too\n",
+			cmd.name, strings.Join(names, ", "))
 	}
 	if len(cmd.subcommands) > 0 {
 		fmt.Fprintf(out, "\nlauncher help %s SUBCOMMAND lists the flags of a subcommand\n", cmd.name)
@@ -182,18 +183,22 @@ const (
 )
 
 // commonFlags are the flags that help shows first, of a command with more than fewFlags.
-const commonFlags = "np flavor data tokenizer steps batch micro-batch seq precision optimizer.lr recompute seed ep pp ranks out resume save-every eval-every dry-run"
+const commonFlags = "np flavor data tokenizer steps batch micro-batch seq precision optimizer.lr recompute seed ep pp ranks " +
+	"out resume save-every eval-every dry-run"
 
 const fewFlags = 40
 
 // topics are the groups of flags of commands with many, by name or by section.
 var topics = []struct{ name, flags string }{
-	{"run", "flavor config recipe precision data data-field document-mask tokenizer init-from steps batch micro-batch seq seed recompute dry-run allow-changes"},
-	{"layout", "dp-replicate dp-shard ep ep-capacity ep-combine-backward ep-dispatch ep-exchange fsdp pp pp-layout pp-microbatches pp-overlap pp-schedule pp-stages-per-rank threads"},
+	{"run", "flavor config recipe precision data data-field document-mask tokenizer init-from " +
+		"steps batch micro-batch seq seed recompute dry-run allow-changes"},
+	{"layout", "dp-replicate dp-shard ep ep-capacity ep-combine-backward ep-dispatch ep-exchange fsdp " +
+		"pp pp-layout pp-microbatches pp-overlap pp-schedule pp-stages-per-rank threads"},
 	{"ranks", "bind-to get-stack-traces heap-mib host-timeout n np ranks restarts silence spares tag-output timeout"},
 	{"saving", "out resume keep save-async save-every save-retry"},
 	{"evaluation", "ema eval-every eval-sequences eval-tasks sample-every sample-prompt sample-tokens"},
-	{"output", "color log-every log-format plain http http-pprof http-stay profile cpuprofile trace report project record-every record-ratios"},
+	{"output", "color log-every log-format plain http http-pprof http-stay profile cpuprofile trace report project " +
+		"record-every record-ratios"},
 	{"routes", "record-routes replay-routes replay-weights"},
 	{"guard", "guard."},
 	{"model", "model. model.yarn."},
