@@ -154,10 +154,14 @@ func (d dryRank) state(stages []moe.Stage) (n stateCount, err error) {
 		return n, err
 	}
 	n.moved.add(on, nil, 1)
+	held := map[moe.PartKey][2]float64{}
 	for _, run := range runs {
 		run.Held(func(part moe.PartKey, weights, gradients float64) {
-			add(part, Memory{Weights: int64(math.Round(weights)), Gradients: int64(math.Round(gradients))})
+			held[part] = [2]float64{held[part][0] + weights, held[part][1] + gradients}
 		})
+	}
+	for part, bytes := range held {
+		add(part, Memory{Weights: int64(math.Ceil(bytes[0])), Gradients: int64(math.Ceil(bytes[1]))})
 	}
 	padding := int64(optim.StateBytes(d.rule, groups))
 	state := func(part moe.PartKey, bytes int64) {
