@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -16,38 +15,38 @@ import (
 // what quantization does.
 func TestRecompute(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*Config){
-		"fp32":  func(c *Config) { c.Precision = "fp32" },
-		"bf16":  func(c *Config) { c.Precision, c.Model.ForceBalance = "bf16", true },
-		"mxfp8": func(c *Config) { c.Precision = "mxfp8" },
+	for name, c := range map[string]struct {
+		ranks  int
+		change func(*Config)
+	}{
+		"fp32":  {1, func(c *Config) { c.Precision = "fp32" }},
+		"bf16":  {4, func(c *Config) { c.Precision, c.Model.ForceBalance = "bf16", true }},
+		"mxfp8": {2, func(c *Config) { c.Precision = "mxfp8" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := onRows(t, shortRows(t, 1))
-			cfg.DocumentMask, cfg.Guard.Replay, cfg.EvalEvery, cfg.RecordEvery = true, 2, 1, 1
+			cfg.Steps, cfg.DocumentMask, cfg.Guard.Replay, cfg.EvalEvery, cfg.RecordEvery = 2, true, 2, 1, 1
 			cfg.Model.MTPLayers, cfg.Model.BalanceAlpha = 1, 0.01
-			change(&cfg)
-			for _, ranks := range []int{1, 4} {
-				cfg.MicroBatch = cfg.Batch / ranks / 2
-				run := func(recompute string) (outcome, record.Log, []Alarm) {
-					cfg := cfg
-					cfg.Recompute, cfg.Out = recompute, t.TempDir()
-					reported := train(t, cfg, ranks, "")
-					return outcomeFrom(t, cfg, reported), readRecord(t, cfg).Timeless(), reported.alarms
+			cfg.MicroBatch = cfg.Batch / c.ranks / 2
+			c.change(&cfg)
+			run := func(recompute string) (outcome, record.Log, []Alarm) {
+				cfg := cfg
+				cfg.Recompute, cfg.Out = recompute, t.TempDir()
+				reported := train(t, cfg, c.ranks, "")
+				return outcomeFrom(t, cfg, reported), readRecord(t, cfg).Timeless(), reported.alarms
+			}
+			want, wantLog, alarms := run("none")
+			if len(alarms) > 0 || len(wantLog.Loads) == 0 || (len(wantLog.Quantized) > 0) != (cfg.Precision == "mxfp8") {
+				t.Fatalf("alarms %v, %d loads, %d operands", alarms, len(wantLog.Loads), len(wantLog.Quantized))
+			}
+			for _, recompute := range []string{"selective", "full"} {
+				got, log, alarms := run(recompute)
+				got.equals(t, recompute, want)
+				if !reflect.DeepEqual(log, wantLog) {
+					t.Errorf("%s: another record: %+v, want %+v", recompute, log, wantLog)
 				}
-				want, wantLog, alarms := run("none")
-				if len(alarms) > 0 || len(wantLog.Loads) == 0 || (len(wantLog.Quantized) > 0) != (cfg.Precision == "mxfp8") {
-					t.Fatalf("np %d: alarms %v, %d loads, %d operands", ranks, alarms, len(wantLog.Loads), len(wantLog.Quantized))
-				}
-				for _, recompute := range []string{"selective", "full"} {
-					what := fmt.Sprintf("np %d, %s", ranks, recompute)
-					got, log, alarms := run(recompute)
-					got.equals(t, what, want)
-					if !reflect.DeepEqual(log, wantLog) {
-						t.Errorf("%s: another record: %+v, want %+v", what, log, wantLog)
-					}
-					if len(alarms) > 0 {
-						t.Errorf("%s: alarms %v", what, alarms)
-					}
+				if len(alarms) > 0 {
+					t.Errorf("%s: alarms %v", recompute, alarms)
 				}
 			}
 		})

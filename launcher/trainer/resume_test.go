@@ -66,12 +66,12 @@ func sameState(t *testing.T, what string, got, want Config, step int) {
 	}
 }
 
-// A run that is resumed by a new job after any of its 50 steps is the run that was left alone:
+// A run that is resumed by a new job after any of its 20 steps is the run that was left alone:
 // every loss, and the state at the end, bit for bit.
 func TestResumeAtEveryStep(t *testing.T) {
 	t.Parallel()
 	cfg := tiny(t, func(c *Config) {
-		c.Steps, c.Seq, c.Batch, c.EvalSequences, c.SaveEvery, c.Keep, c.Model.BiasSpeed = 50, 16, 4, 2, 1, 60, 0.01
+		c.Steps, c.Seq, c.Batch, c.EvalSequences, c.SaveEvery, c.Keep, c.Model.BiasSpeed = 20, 16, 4, 2, 1, 30, 0.01
 	})
 	straight := onRanks(t, cfg, 2, "", run)
 	for k := 1; k <= cfg.Steps; k++ {
