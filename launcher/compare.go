@@ -34,7 +34,6 @@ type compareFlags struct {
 	jobs      int
 	quick     bool
 	keepState bool
-	decompose bool
 	vary      varyFlags
 	given     *[]assignment
 }
@@ -52,7 +51,6 @@ func (f *compareFlags) define(fs *flag.FlagSet) action {
 	fs.IntVar(&f.jobs, "jobs", 1, "`N` runs to train at the same time")
 	fs.BoolVar(&f.quick, "quick", false, "train a small model for a few steps, 1 to 2 minutes on two cores: finds broken recipes, but does not predict long runs")
 	fs.BoolVar(&f.keepState, "keep-checkpoints", false, "keep the last checkpoint of every run")
-	fs.BoolVar(&f.decompose, "decompose", false, "train two more runs per precision and seed, with each other's experts of every token, and split the difference into a part through numbers and a part through routes; --record-routes keeps the files")
 	fs.Func("vary", "`NAME=LIST` vary a setting of the runs, the baseline's value first, as in optimizer.lr=1e-3,3e-3 (repeatable: all combinations, and each of --precision if given, otherwise bf16)", f.vary.add)
 	f.given = bind(fs, convergence.Default)
 	f.vary.flags = fs
@@ -222,7 +220,7 @@ func (f *compareFlags) comparison(given []assignment, claim *runClaim) (*converg
 		return nil, err
 	}
 	return &convergence.Comparison{
-		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Varied: f.vary.texts(), Out: out, Held: claim.lock, Jobs: f.jobs, KeepState: f.keepState, Decompose: f.decompose,
+		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Varied: f.vary.texts(), Out: out, Held: claim.lock, Jobs: f.jobs, KeepState: f.keepState,
 	}, nil
 }
 

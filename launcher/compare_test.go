@@ -166,23 +166,6 @@ func TestCompareStopped(t *testing.T) {
 	}
 }
 
-// The parts of a difference are printed and written.
-func TestCompareDecompose(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	got := launch(comparing(data, "-np", "2", "--precision", "bf16,mxfp8", "--seeds", "2", "--decompose", "--out", "parts")...)
-	if got.errOut != "" || !strings.Contains(got.out, "[8/8] ") || !strings.Contains(got.out, "\nroutes, recipe's numbers ") {
-		t.Errorf("errors %q, output\n%s", got.errOut, got.out)
-	}
-	if parts := result(t, "parts").Arms[1].Parts(); len(parts) != 8 || parts[1].Train == nil {
-		t.Errorf("%+v", parts)
-	}
-	if page, err := os.ReadFile("parts/report.html"); err != nil || !strings.Contains(string(page), ">interaction</th>") {
-		t.Errorf("the page lacks the parts: %v", err)
-	}
-	refuse(t, exitUsage, comparing(data, "--decompose", "--replay-routes", "x"), "leave --replay-routes out")
-}
-
 // Finished comparisons of several sizes give a trend; those of one size do not.
 func TestCompareSizes(t *testing.T) {
 	folder := func(parameters string) string {

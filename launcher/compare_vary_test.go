@@ -59,7 +59,6 @@ func TestCompareVaryUsage(t *testing.T) {
 		"same value":        {"optimizer.eps=1e-8,0.00000001", "", "are the same run"},
 		"of no effect":      {"mx.gradient=e4m3,e5m2", "", "are the same run"},
 		"twice":             {"optimizer.eps=1,2", "--vary optimizer.eps=3,4", "in one list"},
-		"decompose":         {"optimizer.eps=1,2", "--decompose", "leave --vary out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

@@ -28,7 +28,6 @@ type Comparison struct {
 	Held      *system.FolderLock // that folder; nil: it is not held
 	Jobs      int                // concurrent runs
 	KeepState bool               // retain the last checkpoint of each run
-	Decompose bool               // train the crossed runs of a [Decomposition] too
 	Start     Start
 	Console   io.Writer // for progress
 	Width     int       // columns of the console if it is a terminal, else 0
@@ -62,7 +61,7 @@ func (t task) String() string { return fmt.Sprintf("%s, seed %d", t.recipe.Name,
 // tasks returns all runs that the design may take, in order. They go seed by seed, so that finished
 // runs can be compared at any look. Ablations come last.
 func (c *Comparison) tasks() []task {
-	return append(c.tasksOf(c.withCrossed(c.compared()), 0, c.Design.Seeds()), c.ablations()...)
+	return append(c.tasksOf(c.compared(), 0, c.Design.Seeds()), c.ablations()...)
 }
 
 // compared returns the recipes with a verdict, and the baseline.
@@ -110,7 +109,6 @@ func (c *Comparison) config(r Recipe, seed uint64) trainer.Config {
 	cfg := c.Config
 	r.apply(&cfg)
 	cfg.Seed, cfg.Out = seed, c.folder(r.Name, seed)
-	c.setRoutes(r, &cfg)
 	if c.Jobs > 1 && cfg.Threads == 0 {
 		cfg.Threads = max(1, runtime.GOMAXPROCS(0)/(c.Ranks*c.Jobs))
 	}
@@ -136,12 +134,6 @@ func (c *Comparison) CheckSettings() error {
 	}
 	if c.Config.RecordEvery < 1 {
 		errs = append(errs, fmt.Errorf("record_every is %d: a comparison needs records: give 1 or more", c.Config.RecordEvery))
-	}
-	if c.Decompose && c.Varied != nil {
-		errs = append(errs, errors.New("--decompose splits the difference between precisions: leave --vary out"))
-	}
-	if c.Decompose && c.Config.ReplayRoutes != "" {
-		errs = append(errs, errors.New("--decompose replays the routes of its own runs: leave --replay-routes out"))
 	}
 	return errors.Join(errs...)
 }
@@ -176,8 +168,8 @@ func (c *Comparison) Check() error {
 		if err != nil {
 			return err
 		}
-		if seen[t.recipe.Name] || state.finished() || t.recipe.routes != "" {
-			continue // the routes of a crossed run may not exist yet; the rest is its recipe's
+		if seen[t.recipe.Name] || state.finished() {
+			continue
 		}
 		seen[t.recipe.Name] = true
 		job, err := trainer.Prepare(t.cfg, c.Ranks, state.checkpoint, nil)

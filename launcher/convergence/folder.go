@@ -37,16 +37,6 @@ type plan struct {
 	Seeds     []uint64       `toml:"seeds"` // at most, in the order of their runs
 	Config    trainer.Config `toml:"config"`
 	Tests     tests          `toml:"tests"`
-
-	Decomposition parts `toml:"decomposition,omitempty"`
-}
-
-// parts are the parts of the differences in a plan: sums of the cells' losses with weights, as
-// fractions of the loss of the first cell.
-type parts struct {
-	Cells   []string     `toml:"cells"` // numbers on routes
-	Names   []string     `toml:"parts"`
-	Weights [][4]float64 `toml:"weights"` // of each part
 }
 
 // tests are the significance tests of a plan, with one element per look.
@@ -78,9 +68,6 @@ func (c *Comparison) plan() ([]byte, error) {
 	}
 	for _, r := range c.compared() {
 		p.Precision = append(p.Precision, r.Name)
-	}
-	if c.Decompose {
-		p.Decomposition = plannedParts()
 	}
 	var buf bytes.Buffer
 	err := toml.NewEncoder(&buf).Encode(p)

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"spmoe/launcher/record"
+	"spmoe/launcher/trainer"
 )
 
 // study holds the finished runs of a comparison.
@@ -37,7 +38,7 @@ func (s *study) run(ctx context.Context) (Result, error) {
 	s.progress.add(ablations)
 	open, from := s.compared(), 0 // the baseline and undecided recipes
 	for i, look := range s.Design.Looks {
-		tasks := s.tasksOf(s.withCrossed(open), from, look.Seeds)
+		tasks := s.tasksOf(open, from, look.Seeds)
 		s.progress.add(tasks)
 		if err := s.train(ctx, tasks); err != nil {
 			return Result{}, err
@@ -85,18 +86,16 @@ func (s *study) undecided(r Result) (open []Recipe) {
 
 // train trains runs and adds them to the finished ones.
 func (s *study) train(ctx context.Context, tasks []task) error {
-	logs, files := make([]*record.Log, len(tasks)), s.newRouteFiles(tasks)
+	logs := make([]*record.Log, len(tasks))
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(s.Jobs)
 	for i, t := range tasks {
 		group.Go(func() (err error) {
-			if err := files.wait(within, t); err != nil {
-				return err
+			if within.Err() != nil {
+				return trainer.ErrInterrupted
 			}
-			if logs[i], err = s.Comparison.run(within, t, s.progress); err != nil {
-				return err
-			}
-			return files.finished(t)
+			logs[i], err = s.Comparison.run(within, t, s.progress)
+			return err
 		})
 	}
 	err := group.Wait()

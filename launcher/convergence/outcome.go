@@ -48,7 +48,6 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 		} else {
 			arm.judge(result.Arms[0], c.Design)
 			arm.Averaged = c.judgeAverage(arm, result.Arms[0])
-			arm.Decomposition = c.decompose(arm, result.Arms[0], tasks, logs)
 		}
 		result.Arms = append(result.Arms, arm)
 	}

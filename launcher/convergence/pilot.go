@@ -20,7 +20,7 @@ func (c *Comparison) Pilot(seeds int) (*Comparison, error) {
 	}
 	pilot := *c
 	pilot.Recipes, pilot.Out = c.compared(), filepath.Join(c.Out, pilotFolder)
-	pilot.Design, pilot.Decompose = design.Fixed(pilotMargin, seeds), false
+	pilot.Design = design.Fixed(pilotMargin, seeds)
 	pilot.Config.Seed += MaxSeeds
 	return &pilot, nil
 }

@@ -43,7 +43,7 @@ const (
 )
 
 func newProgress(c *Comparison) *progress {
-	return &progress{w: c.Console, width: c.Width, jobs: c.Jobs, arms: len(c.withCrossed(c.compared())), seeds: c.Design.Seeds(), shown: time.Now(), left: map[string]int{}, pace: map[string]*pace{}}
+	return &progress{w: c.Console, width: c.Width, jobs: c.Jobs, arms: len(c.compared()), seeds: c.Design.Seeds(), shown: time.Now(), left: map[string]int{}, pace: map[string]*pace{}}
 }
 
 // add announces further runs.

@@ -23,7 +23,6 @@ type Recipe struct {
 	file      string // text of a recipe file; empty: the precision is a built-in one
 	modifiers []modifier
 	settings  []Setting // applied before the modifiers
-	routes    string    // recipe whose routes are replayed; empty: none
 }
 
 // modifier changes one setting of a precision.

@@ -80,8 +80,7 @@ type Arm struct {
 	TextError float64     `json:"text_error,omitempty"` // standard error of HeldOut.Mean as an estimate for other text; 0: not known
 	Agreement []Agreement `json:"router_agreement,omitempty"`
 
-	Averaged      *Averaged      `json:"averaged,omitempty"`      // nil if the comparison has no averaged weights
-	Decomposition *Decomposition `json:"decomposition,omitempty"` // nil if the comparison has none
+	Averaged *Averaged `json:"averaged,omitempty"` // nil if the comparison has no averaged weights
 
 	Speed float64       `json:"tokens_per_second"` // median over warm steps of all runs
 	Times *record.Times `json:"times,omitempty"`   // of the first run

@@ -24,14 +24,8 @@ func essence(t *testing.T, r Result) string {
 	for i := range r.Arms {
 		a := &r.Arms[i]
 		a.Speed, a.Times = 0, nil
-		runs := [][]Run{a.Runs}
-		if d := a.Decomposition; d != nil {
-			runs = append(runs, d.Numbers, d.Routes)
-		}
-		for _, of := range runs {
-			for j := range of {
-				of[j].Speed, of[j].Folder = 0, ""
-			}
+		for j := range a.Runs {
+			a.Runs[j].Speed, a.Runs[j].Folder = 0, ""
 		}
 	}
 	r.Setup.Config, r.Setup.Jobs, r.Plan = "", 0, "" // the plan has settings without effect

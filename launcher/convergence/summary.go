@@ -40,9 +40,6 @@ func WriteSummary(w io.Writer, r Result) {
 	if r.Setup.Jobs > 1 {
 		fmt.Fprintf(w, "%d concurrent runs: their speeds are not comparable\n", r.Setup.Jobs)
 	}
-	for _, a := range r.Arms[1:] {
-		writeParts(w, a, baseline)
-	}
 	fmt.Fprintln(w)
 	if n := len(r.Setup.Seeds); n > 1 {
 		fmt.Fprintf(w, "%s, SD of the loss over its %d seeds:\n  %.2f %% (training), %.2f %% (validation)\n",
@@ -76,24 +73,6 @@ func writeLoss(w io.Writer, name, text string, runs []Run, of func(Run) float64,
 	}
 	line := fmt.Sprintf("%-*s %-8s %7s %7s %16s %6s %s", nameWidth, name, text, nats(mean), diff, ci, p, verdict)
 	fmt.Fprintln(w, strings.TrimRight(line, " "))
-}
-
-// writeParts writes the decomposition of an arm's difference, if it has one.
-func writeParts(w io.Writer, a, baseline Arm) {
-	switch {
-	case a.Decomposition == nil:
-		return
-	case a.Decomposition.Parts == nil:
-		fmt.Fprintf(w, "\n%s: its difference has no parts, because a run has diverged\n", a.Name)
-		return
-	}
-	fmt.Fprintf(w, "\n%s: parts of its difference, %% of the loss of %s\n", a.Name, baseline.Name)
-	fmt.Fprintf(w, "%-27s %8s %16s %8s %16s\n", "part", "training", "95% CI", "val", "95% CI")
-	for _, part := range a.Parts() {
-		train, trainCI := percents(part.Train)
-		heldOut, heldOutCI := percents(part.HeldOut)
-		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%-27s %8s %16s %8s %16s", part.Name, train, trainCI, heldOut, heldOutCI), " "))
-	}
 }
 
 // percents formats a difference and, if there are several seeds, its interval.

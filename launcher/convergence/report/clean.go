@@ -34,7 +34,7 @@ func cleaned(r convergence.Result) convergence.Result {
 		zero(&arm.Speed)
 		arm.Agreement = slices.DeleteFunc(slices.Clone(arm.Agreement), func(a convergence.Agreement) bool { return !figure.Finite(a.Share) })
 		arm.Times = finiteTimes(arm.Times)
-		arm.Runs, arm.Decomposition = finiteSpeeds(arm.Runs), finiteParts(arm.Decomposition)
+		arm.Runs = finiteSpeeds(arm.Runs)
 	}
 	return r
 }
@@ -48,19 +48,6 @@ func finiteSpeeds(runs []convergence.Run) []convergence.Run {
 		}
 	}
 	return runs
-}
-
-// finiteParts returns a copy of d in which differences that are not finite are nil.
-func finiteParts(d *convergence.Decomposition) *convergence.Decomposition {
-	if d == nil {
-		return nil
-	}
-	finite := convergence.Decomposition{Numbers: finiteSpeeds(d.Numbers), Routes: finiteSpeeds(d.Routes)}
-	for _, part := range d.Parts {
-		part.Train, part.HeldOut = finiteDifference(part.Train), finiteDifference(part.HeldOut)
-		finite.Parts = append(finite.Parts, part)
-	}
-	return &finite
 }
 
 // finiteDifference returns d if all its numbers are finite, and otherwise nil.

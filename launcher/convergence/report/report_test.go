@@ -206,18 +206,6 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// samplePart is a decomposition with one part, whose validation loss is not finite, and a run of
-// infinite speed.
-func samplePart(like *convergence.Difference) *convergence.Decomposition {
-	good, bad := *like, *like
-	good.Mean, good.CI95 = 0.0025, [2]float64{0.002, 0.003}
-	bad.Mean = math.NaN()
-	return &convergence.Decomposition{
-		Routes: []convergence.Run{{Speed: math.Inf(1)}},
-		Parts:  []convergence.Part{{Name: "interaction", Train: &good, HeldOut: &bad}},
-	}
-}
-
 // Whatever is missing or broken in a result, the rest is written.
 func TestIncomplete(t *testing.T) {
 	nan, inf := record.Number(math.NaN()), record.Number(math.Inf(1))
@@ -251,11 +239,6 @@ func TestIncomplete(t *testing.T) {
 				}
 			})
 		}, []string{`id="loss"`}, []string{`id="difference"`}},
-		{"split", func(r *convergence.Result) { r.Arms[1].Decomposition = samplePart(r.Arms[1].Train) },
-			[]string{`href="#parts"`, `<h2 id="parts">`, "<h3>mxfp8</h3>", `<th scope="row">total</th>`, `<th scope="row">interaction</th><td>&#43;0.250%<small>[&#43;0.200, &#43;0.300]</small></td><td>` + figure.Missing},
-			[]string{"<h3>mxfp8-wgrad-bf16</h3>", "because a run has diverged"}},
-		{"split with a diverged run", func(r *convergence.Result) { r.Arms[1].Decomposition = new(convergence.Decomposition) },
-			[]string{"There are no parts, because a run has diverged."}, []string{`<th scope="row">total</th>`}},
 		{"one seed", func(r *convergence.Result) { *r = sample(sampleRecipes, 1, 40) },
 			[]string{"equivalence within ±0.5% is undecided", "One seed says nothing about others", `id="forest"`, "badge undecided"}, []string{"95% CI +", "seeds of bf16 scatter", "TOST, p"}},
 		{"nothing quantized", func(r *convergence.Result) {
