@@ -29,7 +29,6 @@ type compareFlags struct {
 	ranks     rankFlags
 	seeds     seedFlags
 	config    string
-	ablation  string
 	sizes     string
 	jobs      int
 	quick     bool
@@ -46,7 +45,6 @@ func (f *compareFlags) define(fs *flag.FlagSet) action {
 	f.ranks.define(fs)
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
 	f.seeds.define(fs)
-	fs.StringVar(&f.ablation, "ablation", "", "`LIST` precisions to train with the first seed only, without a verdict; all: "+strings.Join(convergence.AllAblations(), ","))
 	fs.StringVar(&f.sizes, "sizes", "", "`FOLDERS` train nothing: read finished comparisons of models of several sizes, joined by commas, and fit their differences against the size")
 	fs.IntVar(&f.jobs, "jobs", 1, "`N` runs to train at the same time")
 	fs.BoolVar(&f.quick, "quick", false, "train a small model for a few steps, 1 to 2 minutes on two cores: finds broken recipes, but does not predict long runs")

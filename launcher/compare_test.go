@@ -53,7 +53,7 @@ func TestCompareVerdicts(t *testing.T) {
 		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "2"}, exitOK, "2 seeds: EQUIVALENT"},
 		{[]string{"--precision", "bf16,mxint8", "--seeds", "2", "--margin", "1e-6"}, exitUndecided, "2 seeds: UNDECIDED"},
 		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "1"}, exitUndecided, "1 seed: UNDECIDED"},
-		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "2", "--jobs", "2", "--ablation", "mxfp8,mxfp8+e5m2"}, exitOK, "(ablation)"},
+		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "2", "--jobs", "2"}, exitOK, "2 concurrent runs"},
 		{[]string{"--optimizer.lr", "1e30", "--optimizer.clip-norm", "1e30", "--precision", "bf16,fp32", "--seeds", "2"}, exitUndecided, "bf16 has diverged"},
 	} {
 		got := launch(comparing(data, append(c.args, "-np", "2")...)...)
@@ -206,7 +206,6 @@ func TestCompareUsage(t *testing.T) {
 		"unknown precision":  {[]string{"--precision", "bf16,fp8"}, []string{`"fp8"`, "mxfp8", "e5m2"}},
 		"unknown modifier":   {[]string{"--precision", "bf16,mxfp8+e4m3"}, []string{`"e4m3"`, "e5m2, floor, ceil, even, wire, standard"}},
 		"twice":              {[]string{"--precision", "bf16,bf16"}, []string{"bf16 is given twice"}},
-		"ablation":           {[]string{"--ablation", "none"}, []string{"--ablation", `"none"`}},
 		"seeds":              {[]string{"--seeds", "-1"}, []string{"--seeds is -1"}},
 		"seeds, no number":   {[]string{"--seeds", "few"}, []string{"seeds", `"few"`}},
 		"two ways":           {[]string{"--seeds", "3", "--power", "0.8"}, []string{"give one of them"}},
@@ -248,7 +247,7 @@ func TestCompareUsage(t *testing.T) {
 // comparison's.
 func TestCompareHelp(t *testing.T) {
 	out := succeed(t, "help", "compare", "--all")
-	for _, want := range []string{"--seeds N", "--margin PERCENT", "--ablation LIST", "--precision LIST", "default bf16,mxfp8", "--steps N", "default 1500", "--model.layers N", "--ranks KIND"} {
+	for _, want := range []string{"--seeds N", "--margin PERCENT", "--precision LIST", "default bf16,mxfp8", "--steps N", "default 1500", "--model.layers N", "--ranks KIND"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

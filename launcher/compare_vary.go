@@ -119,7 +119,7 @@ func (f *varyFlags) settings() (lists [][]convergence.Setting) {
 // that of --precision or of the config file, otherwise the first of the default.
 func (f *compareFlags) recipes(cfg *trainer.Config, text []byte, given []assignment) (all []convergence.Recipe, err error) {
 	if len(f.vary.lists) == 0 {
-		all, err = convergence.ParseRecipes(cfg.Precision, f.ablation)
+		all, err = convergence.ParseRecipes(cfg.Precision)
 	} else {
 		for _, v := range f.vary.lists {
 			if slices.ContainsFunc(given, func(a assignment) bool { return slices.Equal(a.field, v.given[0].field) }) {
@@ -134,10 +134,10 @@ func (f *compareFlags) recipes(cfg *trainer.Config, text []byte, given []assignm
 		if apply(&explicit, given); explicit.Precision == "" {
 			cfg.Precision, _, _ = strings.Cut(cfg.Precision, ",")
 		}
-		all, err = convergence.VaryRecipes(cfg.Precision, f.ablation, f.vary.settings())
+		all, err = convergence.VaryRecipes(cfg.Precision, f.vary.settings())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--precision, --ablation: %w", err)
+		return nil, fmt.Errorf("--precision: %w", err)
 	}
 	return all, nil
 }

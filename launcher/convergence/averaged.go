@@ -33,9 +33,9 @@ func (c *Comparison) plannedAverage() (o outcome) {
 
 func averagedLoss(r Run) float64 { return float64(r.Averaged) }
 
-// judgeAverage returns the second outcome of an arm, or nil if it has none.
+// judgeAverage returns the second outcome of an arm, or nil if the comparison has none.
 func (c *Comparison) judgeAverage(a, baseline Arm) *Averaged {
-	if c.Config.EMA == 0 || a.Ablation {
+	if c.Config.EMA == 0 {
 		return nil
 	}
 	pairs := baseline.Runs[:len(a.Runs)]
@@ -43,7 +43,7 @@ func (c *Comparison) judgeAverage(a, baseline Arm) *Averaged {
 	return &Averaged{d, a.verdict(pairs, c.Design, d)}
 }
 
-// averagedOutcome returns the arm's second outcome, which is empty for the baseline and ablations.
+// averagedOutcome returns the arm's second outcome, which is empty for the baseline.
 func (a Arm) averagedOutcome() Averaged {
 	if a.Averaged == nil {
 		return Averaged{}

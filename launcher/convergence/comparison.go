@@ -59,35 +59,14 @@ type task struct {
 func (t task) String() string { return fmt.Sprintf("%s, seed %d", t.recipe.Name, t.seed) }
 
 // tasks returns all runs that the design may take, in order. They go seed by seed, so that finished
-// runs can be compared at any look. Ablations come last.
-func (c *Comparison) tasks() []task {
-	return append(c.tasksOf(c.compared(), 0, c.Design.Seeds()), c.ablations()...)
-}
-
-// compared returns the recipes with a verdict, and the baseline.
-func (c *Comparison) compared() (all []Recipe) {
-	for _, r := range c.Recipes {
-		if !r.Ablation {
-			all = append(all, r)
-		}
-	}
-	return all
-}
+// runs can be compared at any look.
+func (c *Comparison) tasks() []task { return c.tasksOf(c.Recipes, 0, c.Design.Seeds()) }
 
 // tasksOf returns the runs of recipes with the seeds number [lo, hi).
 func (c *Comparison) tasksOf(recipes []Recipe, lo, hi int) (all []task) {
 	for _, seed := range c.seeds()[lo:hi] {
 		for _, r := range recipes {
 			all = append(all, task{r, seed, c.config(r, seed)})
-		}
-	}
-	return all
-}
-
-func (c *Comparison) ablations() (all []task) {
-	for _, r := range c.Recipes {
-		if r.Ablation {
-			all = append(all, c.tasksOf([]Recipe{r}, 0, 1)...)
 		}
 	}
 	return all

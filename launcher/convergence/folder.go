@@ -25,8 +25,7 @@ import (
 const planFile = "plan.toml"
 
 // plan is everything that the result depends on. It is written before the first run, and never
-// again. Ablations are not part of it. They may be added later, because each is a table row of its
-// own.
+// again.
 type plan struct {
 	Precision []string       `toml:"precision"` // baseline first
 	Varied    []string       `toml:"varied,omitempty"`
@@ -66,7 +65,7 @@ func (c *Comparison) plan() ([]byte, error) {
 		Losses: []string{fmt.Sprintf("training, mean of the last %d steps", tail(c.Config.Steps)), "validation, after the last step"},
 		Margin: 100 * c.Design.Margin, Ranks: c.Ranks, Seeds: c.seeds(), Config: c.Config, Tests: testsOf(c.Design), Second: c.plannedAverage(),
 	}
-	for _, r := range c.compared() {
+	for _, r := range c.Recipes {
 		p.Precision = append(p.Precision, r.Name)
 	}
 	var buf bytes.Buffer

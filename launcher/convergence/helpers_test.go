@@ -48,7 +48,7 @@ func tiny(t testing.TB, data string, steps int, precision string) *Comparison {
 	m := &cfg.Model
 	m.Dim, m.Layers, m.DenseInter, m.Heads, m.KVRank, m.NopeDim, m.RopeDim, m.ValueDim = 64, 2, 64, 2, 32, 16, 16, 32
 	m.Experts, m.TopK, m.ExpertInter = 4, 2, 32
-	recipes, err := ParseRecipes(precision, "")
+	recipes, err := ParseRecipes(precision)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,21 +34,17 @@ func (c *Comparison) Run(ctx context.Context) (Result, error) {
 }
 
 func (s *study) run(ctx context.Context) (Result, error) {
-	ablations := s.ablations()
-	s.progress.add(ablations)
-	open, from := s.compared(), 0 // the baseline and undecided recipes
-	for i, look := range s.Design.Looks {
+	open, from := s.Recipes, 0 // the baseline and undecided recipes
+	for i := 0; ; i++ {
+		look := s.Design.Looks[i]
 		tasks := s.tasksOf(open, from, look.Seeds)
 		s.progress.add(tasks)
 		if err := s.train(ctx, tasks); err != nil {
 			return Result{}, err
 		}
-		if look.Seeds == s.Design.Seeds() {
-			break
-		}
 		result, err := s.judge()
-		if err != nil {
-			return Result{}, err
+		if err != nil || look.Seeds == s.Design.Seeds() {
+			return result, err
 		}
 		s.progress.look(i+1, result)
 		if s.Looked != nil {
@@ -57,13 +53,9 @@ func (s *study) run(ctx context.Context) (Result, error) {
 			}
 		}
 		if open, from = s.undecided(result), look.Seeds; len(open) == 1 {
-			break // only the baseline is left
+			return result, nil // only the baseline is left
 		}
 	}
-	if err := s.train(ctx, ablations); err != nil {
-		return Result{}, err
-	}
-	return s.judge()
 }
 
 // judge compares the finished runs.
@@ -77,7 +69,7 @@ func (s *study) judge() (Result, error) {
 // baseline has diverged are not among them: further seeds cannot decide those.
 func (s *study) undecided(r Result) (open []Recipe) {
 	for i, arm := range r.Arms {
-		if i == 0 || arm.Verdict == Undecided && !arm.Ablation && r.failure(arm) == "" {
+		if i == 0 || arm.Verdict == Undecided && r.failure(arm) == "" {
 			open = append(open, s.Recipes[indexOf(s.Recipes, arm.Name)])
 		}
 	}

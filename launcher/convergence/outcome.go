@@ -36,10 +36,7 @@ func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 		},
 	}
 	for _, r := range c.Recipes {
-		arm := Arm{Name: r.Name, About: r.About, Ablation: r.Ablation, Runs: c.runsOf(r.Name, tasks, logs)}
-		if len(arm.Runs) == 0 {
-			continue // an ablation, before its turn
-		}
+		arm := Arm{Name: r.Name, About: r.About, Runs: c.runsOf(r.Name, tasks, logs)}
 		cfg := c.config(r, first.Seed)
 		arm.measureSpeed(cfg.Batch * cfg.Seq)
 		arm.Times = arm.Runs[0].Log.Times
@@ -277,8 +274,8 @@ func MedianSQNR(operands []record.Quantized) float64 {
 	return median(all)
 }
 
-// Verdict returns the verdict over all arms except ablations. A single arm that is different
-// decides it, then one that is undecided. It is "" if there are no such arms.
+// Verdict returns the verdict over all arms. A single arm that is different decides it, then one
+// that is undecided. It is "" if there is only the baseline.
 func (r Result) Verdict() (verdict string) {
 	for i, a := range r.Arms {
 		switch {

@@ -14,21 +14,10 @@ import (
 
 // made is a comparison of logs that are made up: runs of 40 steps whose training and validation
 // losses fall to the given ones.
-func made(t *testing.T, precision, ablations string, seeds int, final func(arm string, seed uint64) (train, heldOut float64)) Result {
+func made(t *testing.T, precision string, seeds int, final func(arm string, seed uint64) (train, heldOut float64)) Result {
 	t.Helper()
-	return madeBy(t, func(*Comparison) {}, precision, ablations, seeds, final)
-}
-
-// madeBy is made for a comparison that change has changed.
-func madeBy(t *testing.T, change func(*Comparison), precision, ablations string, seeds int, final func(arm string, seed uint64) (train, heldOut float64)) Result {
-	t.Helper()
-	c := tiny(t, "unread", 40, "bf16,mxfp8")
-	all, err := ParseRecipes(precision, ablations)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Recipes, c.Design = all, design.Fixed(0.005, seeds)
-	change(c)
+	c := tiny(t, "unread", 40, precision)
+	c.Design = design.Fixed(0.005, seeds)
 	var logs []*record.Log
 	tasks := c.tasks()
 	for _, task := range tasks {
@@ -84,7 +73,7 @@ func TestVerdicts(t *testing.T) {
 		"only the baseline fails": {[]float64{nan, nan}, near[:2], near[:2], Undecided, []string{"bf16 has diverged with seed 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := made(t, "bf16,mxfp8", "", len(c.baseline), func(arm string, seed uint64) (train, heldOut float64) {
+			r := made(t, "bf16,mxfp8", len(c.baseline), func(arm string, seed uint64) (train, heldOut float64) {
 				if arm == "bf16" {
 					return c.baseline[seed-1], c.baseline[seed-1]
 				}
@@ -127,21 +116,12 @@ func summary(t *testing.T, r Result) string {
 }
 
 func TestResult(t *testing.T) {
-	r := made(t, "bf16,mxfp8,mxfp8-wgrad-bf16+e5m2+floor+wire", "all", 3, func(arm string, seed uint64) (train, heldOut float64) {
+	r := made(t, "bf16,mxfp8,mxfp8-wgrad-bf16+e5m2+floor+wire", 3, func(_ string, seed uint64) (train, heldOut float64) {
 		loss := 2 + 0.1*float64(seed)
-		if arm == "fp32" {
-			loss = 99
-		}
 		return loss, loss
 	})
-	if n := len(r.Arms); n != 10 || len(r.Arms[2].Runs) != 3 || len(r.Arms[3].Runs) != 1 || r.Arms[3].Name != "fp32" || !r.Arms[3].Ablation {
+	if n := len(r.Arms); n != 3 || len(r.Arms[2].Runs) != 3 {
 		t.Fatalf("%d arms: %+v", n, r.Arms)
-	}
-	if r.Verdict() != Equivalent {
-		t.Error("an ablation has spoilt the verdict")
-	}
-	if r.Arms[3].Verdict != Different || r.Arms[4].Verdict != Undecided {
-		t.Errorf("ablations: %s, %s", r.Arms[3].Verdict, r.Arms[4].Verdict)
 	}
 	if s := r.Spread.Train; math.Abs(s.Mean-2.2) > 1e-9 || math.Abs(s.SD-0.1/2.2) > 1e-9 {
 		t.Errorf("the baseline's seeds: %+v", s)
@@ -154,7 +134,7 @@ func TestResult(t *testing.T) {
 		t.Errorf("setup %+v, %v tokens/s", r.Setup, r.Arms[1].Speed)
 	}
 	tables := summary(t, r)
-	for _, want := range []string{"mxfp8-wgrad-bf16+e5m2+floor+wire\n", "(ablation)", "3 seeds: EQUIVALENT", "over its 3 seeds:\n  4.55 %"} {
+	for _, want := range []string{"mxfp8-wgrad-bf16+e5m2+floor+wire\n", "3 seeds: EQUIVALENT", "over its 3 seeds:\n  4.55 %"} {
 		if !strings.Contains(tables, want) {
 			t.Errorf("no %q in\n%s", want, tables)
 		}
@@ -173,14 +153,13 @@ func TestTail(t *testing.T) {
 }
 
 func TestVerdict(t *testing.T) {
-	arm := func(verdict string, ablation bool) Arm { return Arm{Verdict: verdict, Ablation: ablation} }
-	base, yes, no, unknown := arm(Baseline, false), arm(Equivalent, false), arm(Different, false), arm(Undecided, false)
+	base, yes, no, unknown := Arm{Verdict: Baseline}, Arm{Verdict: Equivalent}, Arm{Verdict: Different}, Arm{Verdict: Undecided}
 	for _, c := range []struct {
 		arms []Arm
 		want string
 	}{
 		{nil, ""}, {[]Arm{base}, ""}, {[]Arm{base, yes, yes}, Equivalent}, {[]Arm{base, unknown, yes}, Undecided}, {[]Arm{base, yes, unknown}, Undecided},
-		{[]Arm{base, yes, unknown, no}, Different}, {[]Arm{base, yes, arm(Different, true)}, Equivalent},
+		{[]Arm{base, yes, unknown, no}, Different}, {[]Arm{base, yes, {Verdict: Different, Ablation: true}}, Equivalent},
 	} {
 		if got := (Result{Arms: c.arms}).Verdict(); got != c.want {
 			t.Errorf("%v: %q, want %q", c.arms, got, c.want)

@@ -19,7 +19,7 @@ func (c *Comparison) Pilot(seeds int) (*Comparison, error) {
 		return nil, err
 	}
 	pilot := *c
-	pilot.Recipes, pilot.Out = c.compared(), filepath.Join(c.Out, pilotFolder)
+	pilot.Out = filepath.Join(c.Out, pilotFolder)
 	pilot.Design = design.Fixed(pilotMargin, seeds)
 	pilot.Config.Seed += MaxSeeds
 	return &pilot, nil

@@ -43,7 +43,7 @@ const (
 )
 
 func newProgress(c *Comparison) *progress {
-	return &progress{w: c.Console, width: c.Width, jobs: c.Jobs, arms: len(c.compared()), seeds: c.Design.Seeds(), shown: time.Now(), left: map[string]int{}, pace: map[string]*pace{}}
+	return &progress{w: c.Console, width: c.Width, jobs: c.Jobs, arms: len(c.Recipes), seeds: c.Design.Seeds(), shown: time.Now(), left: map[string]int{}, pace: map[string]*pace{}}
 }
 
 // add announces further runs.
@@ -64,7 +64,7 @@ func (p *progress) look(number int, r Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, arm := range r.Arms[1:] {
-		if seeds := len(r.Setup.Seeds); !arm.Ablation && len(arm.Runs) == seeds {
+		if seeds := len(r.Setup.Seeds); len(arm.Runs) == seeds {
 			p.printf("look %d of %d, after %s: %s %s%s\n", number, len(r.Looks), report.Plural(seeds, "seed"), arm.Name, arm.Verdict, margins(arm))
 		}
 	}

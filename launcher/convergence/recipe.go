@@ -15,9 +15,8 @@ import (
 
 // Recipe is one way to train. Its name is a precision and modifiers, joined by +: mxfp8+e5m2+floor.
 type Recipe struct {
-	Name     string
-	About    string
-	Ablation bool // run with the first seed only
+	Name  string
+	About string
 
 	precision string
 	file      string // text of a recipe file; empty: the precision is a built-in one
@@ -66,11 +65,6 @@ func ablations() []modifier {
 		of("fp8-block", "pow2", "scales that are powers of two", "scale", func(o *moe.Options) { o.FP8.Scale = "pow2" }),
 		of("fp8-block", "128x128-gradients", "gradients in blocks of 128x128", "blocks of gradients", func(o *moe.Options) { o.FP8.Gradient = "128x128" }),
 	}
-}
-
-// AllAblations returns the recipes that the word all stands for.
-func AllAblations() []string {
-	return []string{"fp32", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8", "mxfp8+e5m2", "mxfp8+floor", "mxfp8+wire"}
 }
 
 // base returns a recipe without modifiers: a built-in precision, or a recipe file.
@@ -137,38 +131,19 @@ func modifierNames() string {
 	return strings.Join(names, ", ")
 }
 
-// ParseRecipes returns the recipes of two lists of names, joined by commas. The first list has the
-// baseline and the recipes to compare with it, the second the ablations. Ablations may be "all":
-// [AllAblations] without those in the first list.
-func ParseRecipes(compared, ablations string) ([]Recipe, error) {
-	all, err := parseRecipes(compared, ablations)
-	if err != nil {
-		return nil, err
+// ParseRecipes returns the recipes of a list of names, joined by commas: the baseline and the recipes
+// to compare with it.
+func ParseRecipes(names string) ([]Recipe, error) {
+	all, err := parseRecipes(names)
+	if err == nil && len(all) < 2 {
+		err = fmt.Errorf("%q is one recipe: give the baseline and at least one other, such as bf16,mxfp8", names)
 	}
-	if len(all) < 2 || all[1].Ablation {
-		return nil, fmt.Errorf("%q is one recipe: give the baseline and at least one other, such as bf16,mxfp8", compared)
-	}
-	return all, nil
+	return all, err
 }
 
 // parseRecipes is ParseRecipes that accepts a baseline alone.
-func parseRecipes(compared, ablations string) ([]Recipe, error) {
-	all, err := appendRecipes(nil, strings.Split(compared, ","), false)
-	if err != nil {
-		return nil, err
-	}
-	switch ablations {
-	case "":
-		return all, nil
-	case "all":
-		more := slices.DeleteFunc(AllAblations(), func(name string) bool { return indexOf(all, name) >= 0 })
-		return appendRecipes(all, more, true)
-	}
-	return appendRecipes(all, strings.Split(ablations, ","), true)
-}
-
-func appendRecipes(all []Recipe, names []string, ablation bool) ([]Recipe, error) {
-	for _, name := range names {
+func parseRecipes(names string) (all []Recipe, err error) {
+	for name := range strings.SplitSeq(names, ",") {
 		if name = strings.TrimSpace(name); name == "" {
 			return nil, errors.New("a recipe has no name: give names joined by commas, such as bf16,mxfp8")
 		}
@@ -179,7 +154,6 @@ func appendRecipes(all []Recipe, names []string, ablation bool) ([]Recipe, error
 		if indexOf(all, r.Name) >= 0 {
 			return nil, fmt.Errorf("%s is given twice", r.Name)
 		}
-		r.Ablation = ablation
 		all = append(all, r)
 	}
 	return all, nil

@@ -60,66 +60,43 @@ func TestParseRecipe(t *testing.T) {
 }
 
 func TestParseRecipes(t *testing.T) {
-	for _, c := range []struct{ compared, ablations, want string }{
-		{"bf16,mxfp8", "", "bf16 mxfp8"},
-		{" bf16 , mxfp8+floor", "fp32", "bf16 mxfp8+floor (fp32)"},
-		{"bf16,mxfp8", "all", "bf16 mxfp8 (fp32) (mxfp8-experts) (mxfp8-wgrad-bf16) (mxint8) (mxfp8+e5m2) (mxfp8+floor) (mxfp8+wire)"},
-		{"fp32,bf16,mxint8", "all", "fp32 bf16 mxint8 (mxfp8-experts) (mxfp8-wgrad-bf16) (mxfp8+e5m2) (mxfp8+floor) (mxfp8+wire)"},
+	for names, want := range map[string]string{
+		"bf16,mxfp8":                 "bf16 mxfp8",
+		" fp32 , mxfp8+floor,mxint8": "fp32 mxfp8+floor mxint8",
 	} {
-		all, err := ParseRecipes(c.compared, c.ablations)
-		var names []string
+		all, err := ParseRecipes(names)
+		var got []string
 		for _, r := range all {
-			if r.Ablation {
-				r.Name = "(" + r.Name + ")"
-			}
-			names = append(names, r.Name)
+			got = append(got, r.Name)
 		}
-		if got := strings.Join(names, " "); err != nil || got != c.want {
-			t.Errorf("%q and %q: %s, %v; want %s", c.compared, c.ablations, got, err, c.want)
+		if strings.Join(got, " ") != want || err != nil {
+			t.Errorf("%q: %s, %v; want %s", names, got, err, want)
 		}
 	}
 }
 
 func TestRecipeErrors(t *testing.T) {
-	for _, c := range []struct {
-		compared, ablations string
-		want                []string
-	}{
-		{"bf16", "", []string{`"bf16"`, "baseline", "bf16,mxfp8"}},
-		{"", "", []string{"no name"}},
-		{"bf16,,mxfp8", "", []string{"no name"}},
-		{"bf16,fp8", "", []string{`"fp8"`, "mxfp8", "mxint8", "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon, null"}},
-		{"bf16,mxfp8+e4m2", "", []string{`"e4m2"`, "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon, null"}},
-		{"bf16,mxfp8+", "", []string{`""`, "e5m2"}},
-		{"bf16,mxfp8,mxfp8", "", []string{"mxfp8 is given twice"}},
-		{"bf16,mxfp8+floor+e5m2,mxfp8+e5m2+floor", "", []string{"mxfp8+e5m2+floor is given twice"}},
-		{"bf16,mxfp8", "fp32,mxfp8", []string{"mxfp8 is given twice"}},
-		{"bf16,mxfp8+floor+ceil", "", []string{"floor and ceil", "scale rule"}},
-		{"bf16,mxfp8+wire+standard", "", []string{"wire and standard", "exchange"}},
-		{"bf16,mxfp8+e5m2+e5m2", "", []string{"e5m2 is given twice"}},
-		{"bf16,bf16+e5m2", "", []string{"bf16", "quantizes nothing"}},
-		{"bf16,mxfp8+no-rht", "", []string{"no-rht has no effect on mxfp8"}},
-		{"bf16,none.toml", "", []string{"none.toml", "launcher recipe nvfp4 prints one"}},
-		{"bf16,mxfp8", "fp64", []string{`"fp64"`}},
+	for names, want := range map[string][]string{
+		"bf16":                                   {`"bf16"`, "baseline", "bf16,mxfp8"},
+		"":                                       {"no name"},
+		"bf16,,mxfp8":                            {"no name"},
+		"bf16,fp8":                               {`"fp8"`, "mxfp8", "mxint8", "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon, null"},
+		"bf16,mxfp8+e4m2":                        {`"e4m2"`, "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon, null"},
+		"bf16,mxfp8+":                            {`""`, "e5m2"},
+		"bf16,mxfp8,mxfp8":                       {"mxfp8 is given twice"},
+		"bf16,mxfp8+floor+e5m2,mxfp8+e5m2+floor": {"mxfp8+e5m2+floor is given twice"},
+		"bf16,mxfp8+floor+ceil":                  {"floor and ceil", "scale rule"},
+		"bf16,mxfp8+wire+standard":               {"wire and standard", "exchange"},
+		"bf16,mxfp8+e5m2+e5m2":                   {"e5m2 is given twice"},
+		"bf16,bf16+e5m2":                         {"bf16", "quantizes nothing"},
+		"bf16,mxfp8+no-rht":                      {"no-rht has no effect on mxfp8"},
+		"bf16,none.toml":                         {"none.toml", "launcher recipe nvfp4 prints one"},
 	} {
-		_, err := ParseRecipes(c.compared, c.ablations)
-		if err == nil {
-			t.Errorf("%q and %q are taken", c.compared, c.ablations)
-			continue
-		}
-		for _, w := range c.want {
-			if !strings.Contains(err.Error(), w) {
-				t.Errorf("%q and %q: %q, want %q in it", c.compared, c.ablations, err, w)
+		_, err := ParseRecipes(names)
+		for _, w := range want {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				t.Errorf("%q: %v, want %q in it", names, err, w)
 			}
-		}
-	}
-}
-
-// The recipes of the word all exist, in their own spelling.
-func TestAllAblations(t *testing.T) {
-	for _, name := range AllAblations() {
-		if r, err := ParseRecipe(name); err != nil || r.Name != name {
-			t.Errorf("%s is %s: %v", name, r.Name, err)
 		}
 	}
 }

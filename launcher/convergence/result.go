@@ -71,7 +71,7 @@ const (
 type Arm struct {
 	Name      string      `json:"name"`
 	About     string      `json:"about"`
-	Ablation  bool        `json:"ablation"` // for the table only; not part of the overall verdict
+	Ablation  bool        `json:"ablation"` // in results of earlier versions: one seed, not part of the overall verdict
 	Runs      []Run       `json:"runs"`
 	Verdict   string      `json:"verdict"`
 	Train     *Difference `json:"train,omitempty"`      // to the baseline; nil for the baseline itself, or if a loss is not finite

@@ -50,7 +50,7 @@ func TestTrendCovers(t *testing.T) {
 func TestWriteSizes(t *testing.T) {
 	result := func(parameters int64, mean float64) Result {
 		d := &Difference{Seeds: 4, Mean: mean, SD: 0.002}
-		r := Result{Arms: []Arm{{Name: "bf16"}, {Name: "mxfp8", Train: d, HeldOut: d}, {Name: "fp32", Ablation: true, Train: &Difference{Seeds: 1}}}}
+		r := Result{Arms: []Arm{{Name: "bf16"}, {Name: "mxfp8", Train: d, HeldOut: d}, {Name: "fp32", Train: &Difference{Seeds: 1}}}}
 		r.Setup.Parameters = parameters
 		return r
 	}

@@ -118,7 +118,7 @@ func (r Result) Lowest() string {
 	best, lowest := -1, math.Inf(1)
 	for i, a := range r.Arms {
 		mean, _ := meanSD(losses(a.Runs, heldOutLoss))
-		if !a.Ablation && r.failure(a) == "" && mean < lowest {
+		if r.failure(a) == "" && mean < lowest {
 			best, lowest = i, mean
 		}
 	}

@@ -20,11 +20,7 @@ func WriteSummary(w io.Writer, r Result) {
 	baseline := r.Arms[0]
 	fmt.Fprintf(w, "\n%-*s %-8s %7s %7s %16s %6s %s\n", nameWidth, "arm", "text", "loss", "diff %", "95% CI", "TOST p", "verdict")
 	for _, a := range r.Arms {
-		verdict := a.Verdict
-		if a.Ablation {
-			verdict = "(ablation)"
-		}
-		writeLoss(w, firstColumn(w, a.Name), "training", a.Runs, trainLoss, a.Train, verdict)
+		writeLoss(w, firstColumn(w, a.Name), "training", a.Runs, trainLoss, a.Train, a.Verdict)
 		writeLoss(w, "", "val", a.Runs, heldOutLoss, a.HeldOut, "")
 		if r.Setup.EMA != 0 {
 			second := a.averagedOutcome()
@@ -46,9 +42,7 @@ func WriteSummary(w io.Writer, r Result) {
 			baseline.Name, n, 100*r.Spread.Train.SD, 100*r.Spread.HeldOut.SD)
 	}
 	for _, a := range r.Arms[1:] {
-		if !a.Ablation {
-			fmt.Fprintln(w, r.Statement(a))
-		}
+		fmt.Fprintln(w, r.Statement(a))
 	}
 	if text := r.Lowest(); text != "" {
 		fmt.Fprintln(w, text)

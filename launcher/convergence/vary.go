@@ -18,24 +18,18 @@ type Setting struct {
 	Apply       func(*trainer.Config)
 }
 
-// VaryRecipes is [ParseRecipes] with every combination of settings for each compared recipe. Each
-// list has the values of one setting. The baseline is the first recipe with the first value of each
-// list, so one recipe is enough. Ablations are not varied. A comparison's configuration has the
-// first values.
-func VaryRecipes(compared, ablations string, lists [][]Setting) (all []Recipe, err error) {
-	recipes, err := parseRecipes(compared, ablations)
+// VaryRecipes is [ParseRecipes] with every combination of settings for each recipe. Each list has
+// the values of one setting. The baseline is the first recipe with the first value of each list, so
+// one recipe is enough. A comparison's configuration has the first values.
+func VaryRecipes(names string, lists [][]Setting) (all []Recipe, err error) {
+	recipes, err := parseRecipes(names)
 	if err != nil {
 		return nil, err
 	}
-	one := len(recipes) == 1 || recipes[1].Ablation
 	short := shortNames(lists)
 	for _, r := range recipes {
-		if r.Ablation {
-			all = append(all, r)
-			continue
-		}
 		for _, combination := range combinations(lists) {
-			all = append(all, r.with(combination, short, one))
+			all = append(all, r.with(combination, short, len(recipes) == 1))
 		}
 	}
 	return all, nil
@@ -97,7 +91,7 @@ func (c *Comparison) checkArms() error {
 		return nil
 	}
 	seen := map[string]string{}
-	for _, r := range c.compared() {
+	for _, r := range c.Recipes {
 		cfg := c.config(r, c.Config.Seed)
 		precision, err := cfg.Recipe()
 		if err != nil {

@@ -29,17 +29,16 @@ func rate(values ...float64) (list []Setting) {
 func TestVaryRecipes(t *testing.T) {
 	other := []Setting{{"other.top-k", "1", func(*trainer.Config) {}}}
 	for _, c := range []struct {
-		precisions, ablations string
-		lists                 [][]Setting
-		want                  string
+		precisions string
+		lists      [][]Setting
+		want       string
 	}{
-		{"bf16", "", [][]Setting{rate(0.1, 0.2)}, "lr=0.1 lr=0.2"},
-		{"bf16", "", [][]Setting{rate(0.1, 0.2), topK(2, 4)}, "lr=0.1+top-k=2 lr=0.1+top-k=4 lr=0.2+top-k=2 lr=0.2+top-k=4"},
-		{"bf16,mxfp8", "", [][]Setting{topK(2, 4)}, "bf16+top-k=2 bf16+top-k=4 mxfp8+top-k=2 mxfp8+top-k=4"},
-		{"bf16", "fp32", [][]Setting{topK(2, 4)}, "top-k=2 top-k=4 fp32"},
-		{"bf16", "", [][]Setting{topK(2), other}, "model.top-k=2+other.top-k=1"},
+		{"bf16", [][]Setting{rate(0.1, 0.2)}, "lr=0.1 lr=0.2"},
+		{"bf16", [][]Setting{rate(0.1, 0.2), topK(2, 4)}, "lr=0.1+top-k=2 lr=0.1+top-k=4 lr=0.2+top-k=2 lr=0.2+top-k=4"},
+		{"bf16,mxfp8", [][]Setting{topK(2, 4)}, "bf16+top-k=2 bf16+top-k=4 mxfp8+top-k=2 mxfp8+top-k=4"},
+		{"bf16", [][]Setting{topK(2), other}, "model.top-k=2+other.top-k=1"},
 	} {
-		all, err := VaryRecipes(c.precisions, c.ablations, c.lists)
+		all, err := VaryRecipes(c.precisions, c.lists)
 		var names []string
 		for _, r := range all {
 			names = append(names, r.Name)
@@ -50,9 +49,9 @@ func TestVaryRecipes(t *testing.T) {
 	}
 }
 
-// Every arm has its settings, and the arms that are not varied have none.
+// Every arm has its settings.
 func TestVariedConfigs(t *testing.T) {
-	recipes, err := VaryRecipes("bf16,mxfp8", "fp32", [][]Setting{rate(0.1, 0.2), topK(2, 4)})
+	recipes, err := VaryRecipes("bf16,mxfp8", [][]Setting{rate(0.1, 0.2), topK(2, 4)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,8 +62,7 @@ func TestVariedConfigs(t *testing.T) {
 		cfg := c.config(r, 1)
 		got = append(got, strings.Join([]string{cfg.Precision, strconv.FormatFloat(cfg.Optimizer.LR, 'g', -1, 64), strconv.Itoa(cfg.Model.TopK)}, " "))
 	}
-	base := strconv.FormatFloat(c.Config.Optimizer.LR, 'g', -1, 64) + " " + strconv.Itoa(c.Config.Model.TopK)
-	want := []string{"bf16 0.1 2", "bf16 0.1 4", "bf16 0.2 2", "bf16 0.2 4", "mxfp8 0.1 2", "mxfp8 0.1 4", "mxfp8 0.2 2", "mxfp8 0.2 4", "fp32 " + base}
+	want := []string{"bf16 0.1 2", "bf16 0.1 4", "bf16 0.2 2", "bf16 0.2 4", "mxfp8 0.1 2", "mxfp8 0.1 4", "mxfp8 0.2 2", "mxfp8 0.2 4"}
 	if !slices.Equal(got, want) {
 		t.Errorf("arms %q, want %q", got, want)
 	}
@@ -88,7 +86,7 @@ func TestSameArms(t *testing.T) {
 	}{
 		{"bf16", rate(0.1, 0.1), true}, {"bf16", rate(0.1, 0.2), false}, {"bf16", gradient("e4m3", "e5m2"), true}, {"mxfp8", gradient("e4m3", "e5m2"), false},
 	} {
-		recipes, err := VaryRecipes(c.precision, "", [][]Setting{c.list})
+		recipes, err := VaryRecipes(c.precision, [][]Setting{c.list})
 		if err != nil {
 			t.Fatal(err)
 		}
