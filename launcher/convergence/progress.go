@@ -20,20 +20,15 @@ type progress struct {
 	w      io.Writer
 	width  int // of the terminal; 0: none
 	jobs   int
-	left   map[string]int // remaining steps of each recipe
-	pace   map[string]*pace
-	done   int       // finished runs
-	runs   int       // announced
-	arms   int       // runs per seed
-	seeds  int       // at most
-	shown  time.Time // when the last line was printed
-	isLive bool      // the live line is on the screen
-}
-
-// pace is the time that steps of a recipe have taken, evaluations and saves included.
-type pace struct {
-	steps int
-	took  time.Duration
+	left   int           // remaining steps of the announced runs
+	steps  int           // made by this command
+	took   time.Duration // by all runs for these steps, evaluations and saves included
+	done   int           // finished runs
+	runs   int           // announced
+	arms   int           // runs per seed
+	seeds  int           // at most
+	shown  time.Time     // when the last line was printed
+	isLive bool          // the live line is on the screen
 }
 
 // The shortest time between two updates of the live line, and between two occasional lines.
@@ -43,7 +38,7 @@ const (
 )
 
 func newProgress(c *Comparison) *progress {
-	return &progress{w: c.Console, width: c.Width, jobs: c.Jobs, arms: len(c.Recipes), seeds: c.Design.Seeds(), shown: time.Now(), left: map[string]int{}, pace: map[string]*pace{}}
+	return &progress{w: c.Console, width: c.Width, jobs: c.Jobs, arms: len(c.Recipes), seeds: c.Design.Seeds(), shown: time.Now()}
 }
 
 // add announces further runs.
@@ -52,10 +47,7 @@ func (p *progress) add(tasks []task) {
 	defer p.mu.Unlock()
 	p.runs += len(tasks)
 	for _, t := range tasks {
-		p.left[t.recipe.Name] += t.cfg.Steps
-		if p.pace[t.recipe.Name] == nil {
-			p.pace[t.recipe.Name] = new(pace)
-		}
+		p.left += t.cfg.Steps
 	}
 }
 
@@ -93,7 +85,7 @@ func (r *reporter) Start(s trainer.Start) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.at = s.From
-	r.left[r.task.recipe.Name] -= s.From
+	r.left -= s.From
 	if s.From > 0 {
 		r.printf("%s: resumes after step %d\n", r.task, s.From)
 	}
@@ -102,12 +94,10 @@ func (r *reporter) Start(s trainer.Start) {
 func (r *reporter) Step(s trainer.Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	made, now := s.Step-r.at, time.Now()
-	pace := r.pace[r.task.recipe.Name]
-	pace.steps += made
-	pace.took += now.Sub(r.last)
-	r.left[r.task.recipe.Name] -= made
-	before := r.at
+	before, now := r.at, time.Now()
+	r.steps += s.Step - before
+	r.left -= s.Step - before
+	r.took += now.Sub(r.last)
 	r.at, r.last = s.Step, now
 	tenth := func(step int) int { return 10 * step / s.Steps }
 	switch since := now.Sub(r.shown); {
@@ -148,7 +138,7 @@ func (p *progress) finished(t task, run Run, wasFinished bool) {
 	p.done++
 	note := ""
 	if wasFinished {
-		p.left[t.recipe.Name] -= t.cfg.Steps
+		p.left -= t.cfg.Steps
 		note = " (from an earlier command)"
 	}
 	if run.Diverged {
@@ -157,17 +147,9 @@ func (p *progress) finished(t task, run Run, wasFinished bool) {
 	p.printf("[%d/%d] %s: training loss %.4f, validation loss %.4f, %s tokens/s%s\n", p.done, p.runs, t, float64(run.Train), float64(run.HeldOut),
 		report.Thousands(run.Speed), note)
 	if p.done == p.arms && !wasFinished && p.seeds > 1 {
-		seed := p.seedTime(t.cfg.Steps)
+		seed := p.duration(p.arms * t.cfg.Steps)
 		p.printf("a seed takes %s, all %d seeds %s\n", report.Clock(seed), p.seeds, report.Clock(time.Duration(p.seeds)*seed))
 	}
-}
-
-// seedTime returns the time that the runs of a seed take, from the pace of each recipe so far.
-func (p *progress) seedTime(steps int) (sum time.Duration) {
-	for _, one := range p.pace {
-		sum += time.Duration(steps) * one.took / time.Duration(max(one.steps, 1)*p.jobs)
-	}
-	return sum
 }
 
 // close erases the live line.
@@ -185,21 +167,11 @@ func (p *progress) printf(format string, args ...any) {
 	fmt.Fprintf(p.w, format, args...)
 }
 
-// eta estimates the time that all remaining steps will take, from the pace of each recipe so far. A
-// recipe without a step yet is assumed to be as fast as the others.
-func (p *progress) eta() string {
-	var all pace
-	for _, one := range p.pace {
-		all.steps, all.took = all.steps+one.steps, all.took+one.took
-	}
-	var left float64
-	for name, steps := range p.left {
-		one := p.pace[name]
-		if one.steps == 0 {
-			one = &all
-		}
-		left += float64(steps) * one.took.Seconds() / float64(max(one.steps, 1))
-	}
+// eta estimates the time that all remaining steps will take.
+func (p *progress) eta() string { return report.Clock(p.duration(p.left)) }
+
+// duration estimates the time of steps, from the mean of those so far over all recipes.
+func (p *progress) duration(steps int) time.Duration {
 	at := min(p.jobs, max(p.runs-p.done, 1))
-	return report.Clock(time.Duration(left / float64(at) * float64(time.Second)))
+	return time.Duration(float64(steps) * float64(p.took) / float64(max(p.steps, 1)*at))
 }
