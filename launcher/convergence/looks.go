@@ -4,9 +4,11 @@ package convergence
 
 import (
 	"context"
+	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 
+	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/record"
 	"spmoe/launcher/trainer"
 )
@@ -94,3 +96,22 @@ func (s *study) train(ctx context.Context, tasks []task) error {
 	s.tasks, s.logs = append(s.tasks, tasks...), append(s.logs, logs...)
 	return err
 }
+
+// pilotFolder is the folder of the pilot in that of the comparison.
+const pilotFolder = "pilot"
+
+// Pilot returns a comparison of all precisions with a number of seeds that c does not use. c needs
+// no design yet.
+func (c *Comparison) Pilot(seeds int) (*Comparison, error) {
+	if _, err := c.existingPlan(); err != nil {
+		return nil, err
+	}
+	pilot := *c
+	pilot.Out = filepath.Join(c.Out, pilotFolder)
+	pilot.Design = design.Fixed(pilotMargin, seeds)
+	pilot.Config.Seed += MaxSeeds
+	return &pilot, nil
+}
+
+// pilotMargin is of no effect: a pilot has no verdict.
+const pilotMargin = 0.5

@@ -288,3 +288,15 @@ func (r Result) Verdict() (verdict string) {
 	}
 	return verdict
 }
+
+func averagedLoss(r Run) float64 { return float64(r.Averaged) }
+
+// judgeAverage returns the second outcome of an arm, or nil if the comparison has none.
+func (c *Comparison) judgeAverage(a, baseline Arm) *Averaged {
+	if c.Config.EMA == 0 {
+		return nil
+	}
+	pairs := baseline.Runs[:len(a.Runs)]
+	d := difference(losses(a.Runs, averagedLoss), losses(pairs, averagedLoss), c.Design)
+	return &Averaged{d, a.verdict(pairs, c.Design, d)}
+}

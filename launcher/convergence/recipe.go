@@ -131,8 +131,8 @@ func modifierNames() string {
 	return strings.Join(names, ", ")
 }
 
-// ParseRecipes returns the recipes of a list of names, joined by commas: the baseline and the recipes
-// to compare with it.
+// ParseRecipes returns the recipes of a list of names, joined by commas: the baseline and the
+// recipes to compare with it.
 func ParseRecipes(names string) ([]Recipe, error) {
 	all, err := parseRecipes(names)
 	if err == nil && len(all) < 2 {

@@ -6,8 +6,13 @@
 package convergence
 
 import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
 	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/record"
+	"spmoe/launcher/system"
 )
 
 // Result is a finished comparison. It is stored as result.json, and the report shows it.
@@ -133,4 +138,27 @@ type Agreement struct {
 	Step  int     `json:"step"`
 	Layer int     `json:"layer"`
 	Share float64 `json:"share"` // of a token's top-k experts; chance is top-k/experts
+}
+
+// Averaged is how an arm's averaged weights compare with the baseline's. It has no effect on the
+// verdict of the arm.
+type Averaged struct {
+	Difference *Difference `json:"difference"` // in validation loss; nil if a loss is not finite
+	Verdict    string      `json:"verdict"`    // on this loss alone
+}
+
+// maxResult is far above the size of a result in bytes.
+const maxResult = 64 << 20
+
+// ReadResult returns the result of a finished comparison, without the logs of its runs.
+func ReadResult(folder string) (r Result, err error) {
+	path := filepath.Join(folder, "result.json")
+	text, err := system.ReadFile(path, maxResult)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
 }

@@ -3,9 +3,12 @@ package convergence
 // The result as text, 80 columns wide.
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"spmoe/launcher/record"
@@ -23,7 +26,10 @@ func WriteSummary(w io.Writer, r Result) {
 		writeLoss(w, firstColumn(w, a.Name), "training", a.Runs, trainLoss, a.Train, a.Verdict)
 		writeLoss(w, "", "val", a.Runs, heldOutLoss, a.HeldOut, "")
 		if r.Setup.EMA != 0 {
-			second := a.averagedOutcome()
+			var second Averaged
+			if a.Averaged != nil {
+				second = *a.Averaged
+			}
 			writeLoss(w, "", "averaged", a.Runs, averagedLoss, second.Difference, second.Verdict)
 		}
 	}
@@ -118,4 +124,62 @@ func ratio(speed, baseline float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.2fx", speed/baseline)
+}
+
+// bothLosses are the losses that a verdict is about.
+var bothLosses = []struct {
+	name string
+	of   func(Arm) *Difference
+}{
+	{"training", func(a Arm) *Difference { return a.Train }},
+	{"validation", func(a Arm) *Difference { return a.HeldOut }},
+}
+
+// WriteSizes writes, for every arm that at least two results share, its differences by size and the
+// trends that they exclude.
+func WriteSizes(w io.Writer, results []Result) error {
+	names := map[string]bool{}
+	for _, r := range results {
+		for _, arm := range r.Arms {
+			train, heldOut := bySize(results, arm.Name, bothLosses[0].of), bySize(results, arm.Name, bothLosses[1].of)
+			_, trend := trendOf(train)
+			_, too := trendOf(heldOut)
+			if names[arm.Name] || !trend || !too {
+				continue
+			}
+			names[arm.Name] = true
+			fmt.Fprintf(w, "%s against %s\n", arm.Name, results[0].Arms[0].Name)
+			writeTrend(w, bothLosses[0].name, train)
+			writeTrend(w, bothLosses[1].name, heldOut)
+		}
+	}
+	if len(names) == 0 {
+		return errors.New("no precision has been compared with one baseline and two seeds or more at two sizes")
+	}
+	return nil
+}
+
+// bySize returns the differences of an arm to the baseline of the first result, smallest model
+// first. It leaves out those that have no scatter.
+func bySize(results []Result, name string, of func(Arm) *Difference) (all []sized) {
+	for _, r := range results {
+		for _, arm := range r.Arms {
+			d := of(arm)
+			if arm.Name == name && d != nil && d.Seeds > 1 && d.SD > 0 && r.Arms[0].Name == results[0].Arms[0].Name {
+				all = append(all, sized{r.Setup.Parameters, d})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b sized) int { return cmp.Compare(a.parameters, b.parameters) })
+	return all
+}
+
+func writeTrend(w io.Writer, loss string, all []sized) {
+	for _, d := range all {
+		fmt.Fprintf(w, "  %-10s %10s parameters, %8s: %+.3f %%, 95 %% interval %+.3f to %+.3f\n", loss, report.Count(d.parameters),
+			report.Plural(d.Seeds, "seed"), 100*d.Mean, 100*d.CI95[0], 100*d.CI95[1])
+	}
+	t, _ := trendOf(all)
+	fmt.Fprintf(w, "  %-10s trend per factor of ten in parameters: %+.3f %%; excluded: below %+.3f and above %+.3f\n", loss,
+		100*t.Slope, 100*t.CI95[0], 100*t.CI95[1])
 }

@@ -23,9 +23,6 @@ type Chances struct {
 	Seeds                            float64 // mean number of seeds that a study takes
 }
 
-// Decided returns the chance of a verdict other than undecided.
-func (c Chances) Decided() float64 { return c.Equivalent + c.Different }
-
 // The seeds of simulations, which are repeatable. Designs are tested on other studies than those
 // that their bounds come from.
 const (

@@ -38,6 +38,12 @@ type plan struct {
 	Tests     tests          `toml:"tests"`
 }
 
+// outcome is the entry of a second outcome in a plan.
+type outcome struct {
+	Loss string `toml:"loss"`
+	Rule string `toml:"rule"`
+}
+
 // tests are the significance tests of a plan, with one element per look.
 type tests struct {
 	Alpha       float64   `toml:"alpha"`              // of all looks together, for each of the two wrong verdicts
@@ -182,4 +188,15 @@ func (c *Comparison) saveFolder() (hash string, err error) {
 		}
 	}
 	return fmt.Sprintf("%x", sha256.Sum256(text)), err
+}
+
+// averagedRule says how the second outcome is tested along with the losses.
+const averagedRule = "the losses decide: verdict, number of seeds and exit code are theirs; this outcome has a verdict of its own, after the same seeds and at the same levels, which are not corrected for it"
+
+// plannedAverage returns what a plan says of the averaged weights, if they are an outcome.
+func (c *Comparison) plannedAverage() (o outcome) {
+	if c.Config.EMA == 0 {
+		return o
+	}
+	return outcome{fmt.Sprintf("validation with averaged weights (decay %g per step), after the last step", c.Config.EMA), averagedRule}
 }
