@@ -47,10 +47,6 @@ func commands() []command {
 			"-np 4 train --resume --out runs/small",
 			"-np 8 train --flavor 16B --dry-run",
 		}},
-		{name: "run", group: groupTrain, args: "FILE", about: "make a tokenizer, a model, an evaluation, an export and a page as a run file says", define: defineRun, outlives: true, examples: []string{
-			"run docs/recipes/five-minutes-2-cores.toml",
-			"run docs/recipes/night-2-cores.toml --data corpus/ --out runs/night",
-		}},
 		{name: "compare", group: groupCheck, about: "train in several precisions and test whether their final losses are equivalent", define: defineCompare, outlives: true, examples: []string{
 			"compare --quick",
 			"-np 4 compare --precision bf16,mxfp8 --until-decided --max-seeds 24",

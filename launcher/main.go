@@ -132,6 +132,9 @@ func perform(ctx context.Context, args []string, with env) error {
 		return nil
 	}
 	cmd, ok := find(cmds, name)
+	if !ok && name == "run" {
+		return replacedRun(rest)
+	}
 	if !ok {
 		return unknownCommand(cmds, name)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -67,6 +68,20 @@ func unknownCommand(cmds []command, name string) error {
 		text += fmt.Sprintf(": did you mean %s?", near)
 	}
 	return errors.New(text + " (commands: " + strings.Join(commandNames(cmds), ", ") + ")")
+}
+
+// replacedRun returns the error for run FILE of earlier versions, with the script that replaces it.
+func replacedRun(args []string) error {
+	files := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasSuffix(arg, ".toml") })
+	name, more := "five-minutes-2-cores", ": give its commands the settings of your run file"
+	if len(files) > 0 {
+		given := strings.TrimSuffix(filepath.Base(files[0]), ".toml")
+		if slices.Contains([]string{name, "night-2-cores", "night-16-cores"}, given) {
+			name, more = given, ""
+		}
+	}
+	return fmt.Errorf("run is no command any more: the script docs/recipes/%s.sh does the same, and continues when it is run again%s",
+		name, more)
 }
 
 // unknownSubcommand is unknownCommand for a subcommand of c.

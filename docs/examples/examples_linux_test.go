@@ -28,9 +28,10 @@ var shortened = []struct{ old, new string }{
 	{"-np 8 compare ", "-np 8 compare --quick --steps 4 --seeds 2 --eval-sequences 8 || [ $? = 3 ] "}, // undecided
 	{"--quick --seeds 3 --vary optimizer.lr=5e-4,3e-3 --out runs/rates", "--quick --steps 4 --seeds 2 --eval-sequences 8 " +
 		"--vary optimizer.lr=5e-4,3e-3 --out runs/rates || [ $? = 3 ]"}, // undecided
-	{"launcher run docs/recipes/five-minutes-2-cores.toml", "sed -e 's/^steps = .*/steps = 4/; s/^seq = .*/seq = 64/; s/^batch = .*/batch = 4/; s/^warmup = .*/warmup = 1/' " +
-		"-e 's/^vocab = .*/vocab = 300/; s/^max_tokens = .*/max_tokens = 8/; s/^eval_sequences = .*/eval_sequences = 2/; /^.expected/,$d' " +
-		"$ROOT/docs/recipes/five-minutes-2-cores.toml > short.toml\nlauncher run short.toml --data ~/text"},
+	{"docs/recipes/five-minutes-2-cores.sh", "sed -E 's/--steps [0-9]+/--steps 4/; s/--seq [0-9]+/--seq 64/; " +
+		"s/--batch [0-9]+/--batch 4/; s/warmup [0-9]+/warmup 1/; s/--vocab [0-9]+/--vocab 300/; " +
+		"s/--max-tokens [0-9]+/--max-tokens 8/; s/--eval-sequences [0-9]+/--eval-sequences 2/' " +
+		"$ROOT/docs/recipes/five-minutes-2-cores.sh >short.sh\nsh short.sh ~/text"},
 	{"--steps 300 --seq 256", "--steps 4 --seq 64 --batch 4 --eval-sequences 2 --sample-tokens 8"},
 	{"eval --checkpoint runs/first", "eval --checkpoint runs/first --max-tokens 128"},
 	{"--data ~/text --steps 100", "--data ~/text --steps 2 --batch 4 --seq 64 --eval-sequences 2 --sample-tokens 2"},
@@ -39,7 +40,7 @@ var shortened = []struct{ old, new string }{
 	{"kill -9 $(pgrep -f runs/tough | sed -n 3p)", "kill -9 $(pgrep -f runs/tough | sed -n 3p)\nwait $!"},
 }
 
-var program = regexp.MustCompile(`^(launcher|go|git|make) `)
+var program = regexp.MustCompile(`^((launcher|go|git|make) |docs/recipes/)`)
 
 // scripts returns the code blocks of a Markdown file that begin with a program of this repository.
 // Others are output, or Python.

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// shortRecipe replaces the amounts in a script of docs/recipes. Its stages then take a second.
+var shortRecipe = []struct{ old, new string }{
+	{`--steps \d+`, "--steps 30 --report=false --model.experts 8"}, {`--seq \d+`, "--seq 32"}, {`--vocab \d+`, "--vocab 300"},
+	{`--max-tokens[ =]-?\d+`, "--max-tokens 10"}, {`--eval-every \d+`, "--eval-every 0"},
+	{`--eval-sequences \d+`, "--eval-sequences 8 --sample-tokens 0"}, {`--save-every 2m`, ""},
+	{`--log-every \d+`, "--log-every 5 --save-every 2"}, {`--optimizer.warmup \d+`, "--optimizer.warmup 2"},
+}
+
+// recipeScript returns a command that runs a script of docs/recipes in its short form.
+func recipeScript(t *testing.T, name string, args ...string) (*exec.Cmd, *lockedBuffer) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(ownText, "../docs/recipes", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := strings.Replace(string(text), " train --data ", " train "+strings.Join(tinyModel, " ")+" --data ", 1)
+	for _, s := range shortRecipe {
+		script = regexp.MustCompile(s.old).ReplaceAllString(script, s.new)
+	}
+	bin, log := t.TempDir(), &lockedBuffer{}
+	if err := os.Symlink(os.Args[0], filepath.Join(bin, "launcher")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", append([]string{write(t, filepath.Join(bin, name), script)}, args...)...)
+	cmd.Env = append(os.Environ(), asLauncher+"=1", "OUT=out", "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Setpgid: true}
+	return cmd, log
+}
+
+// The scripts in docs/recipes run to their end.
+func TestRecipeScripts(t *testing.T) {
+	scripts, err := filepath.Glob("../docs/recipes/night*.sh")
+	if err != nil || len(scripts) < 2 {
+		t.Fatalf("%d scripts, %v", len(scripts), err)
+	}
+	data := text(t)
+	for _, script := range scripts {
+		t.Chdir(t.TempDir())
+		cmd, log := recipeScript(t, filepath.Base(script), data)
+		if err := cmd.Run(); err != nil || !strings.HasSuffix(log.String(), "out/exported\n") {
+			t.Errorf("%s: %v: %s", script, err, log.String())
+		}
+	}
+}
+
+// A script that is run again keeps what is there. One that was stopped while it trained continues,
+// and comes to the same files.
+func TestRecipeScriptContinues(t *testing.T) {
+	const name = "five-minutes-2-cores.sh"
+	data := text(t)
+	var want map[string]string
+	for _, signal := range []syscall.Signal{0, syscall.SIGINT, syscall.SIGKILL} {
+		t.Chdir(t.TempDir())
+		cmd, log := recipeScript(t, name, data)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if signal != 0 {
+			await(t, "a checkpoint", func() bool { return strings.Contains(log.String(), "saved out/model/step-") })
+			syscall.Kill(-cmd.Process.Pid, signal)
+		}
+		if err := cmd.Wait(); (err == nil) != (signal == 0) || strings.Contains(log.String(), "validation loss:") != (signal == 0) {
+			t.Fatalf("signal %v: %v: %s", signal, err, log.String())
+		}
+		if signal == 0 {
+			want = files(t, "out")
+		}
+		cmd, rest := recipeScript(t, name, data)
+		err := cmd.Run()
+		said := rest.String()
+		if err != nil || strings.Contains(said, "after step 0") || strings.Contains(said, "after step 30") != (signal != 0) {
+			t.Errorf("after %v: %v: %s", signal, err, said)
+		}
+		got := files(t, "out")
+		for path := range got {
+			if strings.HasPrefix(path, "model/") && signal != 0 {
+				delete(got, path) // metrics have a second beginning
+				delete(want, path)
+			}
+		}
+		same(t, got, want)
+	}
+	for _, path := range []string{"tokenizer.json", "tokens.arrow", "sample.txt", "exported/model.safetensors", "exported/tokenizer.json"} {
+		if want[path] == "" {
+			t.Errorf("no %s", path)
+		}
+	}
+}
