@@ -33,17 +33,34 @@ type group struct {
 
 // layers is a group of layers: the routed experts, or all other linear layers.
 type layers struct {
-	Sum     string  `toml:"sum"`
-	Forward product `toml:"forward"`
-	Dgrad   product `toml:"dgrad"`
-	Wgrad   product `toml:"wgrad"`
+	Sum     string `toml:"sum"`
+	Forward struct {
+		Input  operand `toml:"input"`
+		Weight operand `toml:"weight"`
+	} `toml:"forward"`
+	Dgrad struct {
+		Gradient operand `toml:"gradient"`
+		Weight   operand `toml:"weight"`
+	} `toml:"dgrad"`
+	Wgrad struct {
+		Gradient operand `toml:"gradient"`
+		Input    operand `toml:"input"`
+	} `toml:"wgrad"`
 }
 
-// product has the two operands of a product. The third is not one of them.
-type product struct {
-	Input    operand `toml:"input"`
-	Weight   operand `toml:"weight"`
-	Gradient operand `toml:"gradient"`
+// place is an operand of a product, in words and in a recipe.
+type place struct {
+	key  string
+	word *operand
+	cast *mx.Cast
+}
+
+func places(l *layers, r *moe.Recipe) []place {
+	return []place{
+		{"forward.input", &l.Forward.Input, &r.Forward.Left}, {"forward.weight", &l.Forward.Weight, &r.Forward.Right},
+		{"dgrad.gradient", &l.Dgrad.Gradient, &r.Dgrad.Left}, {"dgrad.weight", &l.Dgrad.Weight, &r.Dgrad.Right},
+		{"wgrad.gradient", &l.Wgrad.Gradient, &r.Wgrad.Left}, {"wgrad.input", &l.Wgrad.Input, &r.Wgrad.Right},
+	}
 }
 
 // operand is an mx.Cast in words. An empty word is the default.
@@ -95,34 +112,23 @@ func (g group) rule(i int) (r moe.LayerRecipe, err error) {
 
 // recipe returns the recipe of a group of layers; nil: nothing is quantized.
 func (l layers) recipe(name string) (*moe.Recipe, error) {
-	r, errs := moe.Recipe{}, []error(nil)
+	var r moe.Recipe
+	var errs []error
 	if l.Sum != "" {
 		var err error
 		if r.Sum, err = mx.ParseSum(l.Sum); err != nil {
 			errs = append(errs, fmt.Errorf("%s.sum: %w", name, err))
 		}
 	}
-	none := mx.Cast{}
-	for _, o := range []struct {
-		key  string
-		from operand
-		to   *mx.Cast
-	}{
-		{"forward.input", l.Forward.Input, &r.Forward.Left}, {"forward.weight", l.Forward.Weight, &r.Forward.Right}, {"forward.gradient", l.Forward.Gradient, nil},
-		{"dgrad.gradient", l.Dgrad.Gradient, &r.Dgrad.Left}, {"dgrad.weight", l.Dgrad.Weight, &r.Dgrad.Right}, {"dgrad.input", l.Dgrad.Input, nil},
-		{"wgrad.gradient", l.Wgrad.Gradient, &r.Wgrad.Left}, {"wgrad.input", l.Wgrad.Input, &r.Wgrad.Right}, {"wgrad.weight", l.Wgrad.Weight, nil},
-	} {
-		c, err := o.from.cast()
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("%s.%s: %w", name, o.key, err))
-		case o.to != nil:
-			*o.to = c
-		case c != none:
-			errs = append(errs, fmt.Errorf("%s.%s: it is no operand of this product: leave it out", name, o.key))
+	quantizes := false
+	for _, at := range places(&l, &r) {
+		var err error
+		if *at.cast, err = at.word.cast(); err != nil {
+			errs = append(errs, fmt.Errorf("%s.%s: %w", name, at.key, err))
 		}
+		quantizes = quantizes || at.cast.Quantizes()
 	}
-	if !r.Forward.Quantizes() && !r.Dgrad.Quantizes() && !r.Wgrad.Quantizes() && r.Forward.Right == none && r.Dgrad.Right == none && r.Wgrad.Right == none {
+	if !quantizes {
 		return nil, errors.Join(errs...)
 	}
 	return &r, errors.Join(errs...)
@@ -177,36 +183,28 @@ plain_first = %d
 plain_last = %d
 plain_tail = %v
 `, p.Name, p.About, formatNames(), p.Name, p.PlainFirst, p.PlainLast, p.PlainTail)
-	for _, g := range []struct {
-		name, about string
-		recipe      *moe.Recipe
-	}{{"linears", "Projections of attention, dense FFN and shared experts", p.Linears}, {"experts", "Routed experts", p.Experts}} {
-		if g.recipe != nil {
-			fmt.Fprintf(&b, "\n# %s.\n[%s]\nsum = %q\n", g.about, g.name, g.recipe.Sum)
-			writeProducts(&b, g.recipe)
-		}
+	if p.Linears != nil {
+		b.WriteString("\n# Projections of attention, dense FFN and shared experts.\n[linears]\n")
+		writeRecipe(&b, p.Linears)
+	}
+	if p.Experts != nil {
+		b.WriteString("\n# Routed experts.\n[experts]\n")
+		writeRecipe(&b, p.Experts)
 	}
 	for _, rule := range p.Layers {
 		fmt.Fprintf(&b, "\n[[layers]]\nselect = %q\n", rule.Select)
 		if rule.Recipe != nil {
-			fmt.Fprintf(&b, "sum = %q\n", rule.Recipe.Sum)
-			writeProducts(&b, rule.Recipe)
+			writeRecipe(&b, rule.Recipe)
 		}
 	}
 	return b.String()
 }
 
-func writeProducts(b *strings.Builder, r *moe.Recipe) {
-	for _, o := range []struct {
-		key  string
-		cast mx.Cast
-	}{
-		{"forward.input", r.Forward.Left}, {"forward.weight", r.Forward.Right},
-		{"dgrad.gradient", r.Dgrad.Left}, {"dgrad.weight", r.Dgrad.Right},
-		{"wgrad.gradient", r.Wgrad.Left}, {"wgrad.input", r.Wgrad.Right},
-	} {
-		if o.cast.Quantizes() {
-			fmt.Fprintf(b, "%s = { %s }\n", o.key, inWords(o.cast))
+func writeRecipe(b *strings.Builder, r *moe.Recipe) {
+	fmt.Fprintf(b, "sum = %q\n", r.Sum)
+	for _, at := range places(new(layers), r) {
+		if at.cast.Quantizes() {
+			fmt.Fprintf(b, "%s = { %s }\n", at.key, inWords(*at.cast))
 		}
 	}
 }
@@ -220,13 +218,11 @@ func inWords(c mx.Cast) string {
 	if c.Format.Hadamard > 0 {
 		words = append(words, fmt.Sprintf("hadamard = %d", c.Format.Hadamard))
 	}
-	for _, flag := range []struct {
-		name string
-		set  bool
-	}{{"four_over_six", c.Format.FourOverSix}, {"three_quarters", c.Format.Shrink}} {
-		if flag.set {
-			words = append(words, flag.name+" = true")
-		}
+	if c.Format.FourOverSix {
+		words = append(words, "four_over_six = true")
+	}
+	if c.Format.Shrink {
+		words = append(words, "three_quarters = true")
 	}
 	return strings.Join(words, ", ")
 }

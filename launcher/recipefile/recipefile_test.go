@@ -63,7 +63,7 @@ func TestMistakes(t *testing.T) {
 		{"name = 'mine'\nplain = 3\n", `unknown key "plain"`},
 		{"name = 'mine'\n[linears]\nforward.input.format = 'fp9'\n", `linears.forward.input: "fp9" is not a number format`},
 		{"name = 'mine'\n[experts]\nwgrad.input.rounding = 'nearest'\n", "experts.wgrad.input: it has no format"},
-		{"name = 'mine'\n[experts]\nforward.gradient.format = 'e4m3'\n", "experts.forward.gradient: it is no operand"},
+		{"name = 'mine'\n[experts]\nforward.gradient.format = 'e4m3'\n", `unknown key "experts.forward.gradient"`},
 		{"name = 'mine'\n[experts]\nforward.input.format = 'e4m3'\n", "quantize both operands or neither"},
 		{"name = 'mine'\n[experts]\nforward.weight.format = 'e4m3'\n", "quantize both operands or neither"},
 		{"name = 'mine'\n[linears]\nsum = 'fp16'\n" + both, `linears.sum: "fp16"`},
