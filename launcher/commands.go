@@ -121,7 +121,6 @@ func commands() []command {
 			"routes runs/debug-1/routes.arrow",
 			"routes runs/bf16/routes.arrow runs/mxfp8/routes.arrow",
 			"routes runs/debug-1/routes.arrow --steps 100..101 --export trace.csv",
-			"-np 8 routes --workload W2 --experts 64 --top-k 8 --export hot-rank.csv",
 		}},
 		{name: "recipe", group: groupInspect, args: "NAME", about: "print a built-in low-precision recipe as a file for train --recipe", define: defineRecipe, examples: []string{
 			"recipe nvfp4",

@@ -23,25 +23,13 @@ import (
 // routesFlags are the flags of routes.
 type routesFlags struct {
 	steps, export string
-	workload      string
-	made          routes.Header // of the workload
-	count         int           // its steps
 	window        trainer.Window
 }
 
 func defineRoutes(fs *flag.FlagSet) action {
 	f := &routesFlags{}
-	defineRankCount(fs, &f.made.Ranks, 8)
-	fs.Lookup("np").Usage = "`N` ranks of --workload"
 	fs.StringVar(&f.steps, "steps", "", "only steps A to B, such as 5..7, or 5; `A..B`")
 	fs.StringVar(&f.export, "export", "", "write a line per token and expert to `FILE`, as CSV: step, layer, source rank, token, expert, expert's rank, weight, bytes")
-	fs.StringVar(&f.workload, "workload", "", "make the routes of an imbalance scenario, W0 to W7, instead of reading a file; `NAME`")
-	fs.IntVar(&f.made.Experts, "experts", 64, "`N` experts of --workload")
-	fs.IntVar(&f.made.TopK, "top-k", 8, "`N` experts per token of --workload")
-	fs.IntVar(&f.made.Batch, "tokens", 4096, "`N` tokens per step of --workload, of all ranks")
-	fs.IntVar(&f.made.Dim, "dim", 7168, "`N` elements per token's row of --workload")
-	fs.Uint64Var(&f.made.Seed, "seed", 1, "`N` seed of --workload")
-	fs.IntVar(&f.count, "count", 16, "`N` steps of --workload")
 	return f.run
 }
 
@@ -53,35 +41,27 @@ func (f *routesFlags) run(_ context.Context, env env) error {
 			return fmt.Errorf("--steps is %q: give 5..7, for steps 5 to 7, or 5", f.steps)
 		}
 	}
-	sources, err := f.open(env.args)
+	files, err := f.open(env.args)
 	if err != nil {
 		return err
 	}
-	defer closeAll(sources)
+	defer closeAll(files)
 	switch {
 	case f.export != "":
-		if len(sources) > 1 {
+		if len(files) > 1 {
 			return errors.New("--export takes one file of routes")
 		}
-		return f.trace(sources[0])
-	case len(sources) == 2:
-		return f.agreement(env.out, sources[0], sources[1])
+		return f.trace(files[0])
+	case len(files) == 2:
+		return f.agreement(env.out, files[0], files[1])
 	}
-	return f.loads(env.out, sources[0])
+	return f.loads(env.out, files[0])
 }
 
-// open opens the files, or makes the workload.
-func (f *routesFlags) open(files []string) (all []routes.Source, err error) {
-	if f.workload != "" {
-		if len(files) > 0 {
-			return nil, fmt.Errorf("--workload reads no file: leave %s out", files[0])
-		}
-		f.made.Seq = 1
-		w, err := routes.NewWorkload(f.workload, f.made, f.count)
-		return []routes.Source{w}, err
-	}
+// open opens the files.
+func (f *routesFlags) open(files []string) (all []*routes.Reader, err error) {
 	if n := len(files); n < 1 || n > 2 {
-		return nil, fmt.Errorf("routes takes one or two files of train --record-routes, not %d, or --workload with one of\n%s", n, routes.Workloads())
+		return nil, fmt.Errorf("routes takes one or two files of train --record-routes, not %d", n)
 	}
 	for _, name := range files {
 		r, err := routes.Open(name)
@@ -94,16 +74,14 @@ func (f *routesFlags) open(files []string) (all []routes.Source, err error) {
 	return all, nil
 }
 
-func closeAll(sources []routes.Source) {
-	for _, s := range sources {
-		if r, ok := s.(*routes.Reader); ok {
-			_ = r.Close() // it was only read
-		}
+func closeAll(files []*routes.Reader) {
+	for _, r := range files {
+		_ = r.Close() // it was only read
 	}
 }
 
 // each calls do with the chosen steps.
-func (f *routesFlags) each(from routes.Source, do func(routes.Step) error) error {
+func (f *routesFlags) each(from *routes.Reader, do func(routes.Step) error) error {
 	for {
 		s, err := from.Next()
 		switch {
@@ -121,28 +99,28 @@ func (f *routesFlags) each(from routes.Source, do func(routes.Step) error) error
 }
 
 // trace writes --export.
-func (f *routesFlags) trace(from routes.Source) (err error) {
+func (f *routesFlags) trace(from *routes.Reader) (err error) {
 	if _, err := os.Lstat(f.export); err == nil {
 		return fmt.Errorf("--export %s exists already: give a new file", f.export)
 	}
 	return system.WriteTo(f.export, func(out io.Writer) error {
-		t := routes.NewTrace(from, out)
-		if err := f.each(from, func(s routes.Step) error { return t.Add(s) }); err != nil {
+		t := routes.NewTrace(from.Header, out)
+		if err := f.each(from, t.Add); err != nil {
 			return err
 		}
 		return t.Flush()
 	})
 }
 
-// describeRoutes prints a line about a source.
+// describeRoutes prints a line about a file.
 func describeRoutes(out io.Writer, h routes.Header) {
 	fmt.Fprintf(out, "%s, %s: %s with %d experts, top %d; %d tokens per step; %s, experts spread over %d\n",
 		printable(h.Flavor), printable(h.Precision), report.Plural(len(h.Layers), "layer"), h.Experts, h.TopK, h.Tokens(), report.Plural(h.Ranks, "rank"), h.EP)
 }
 
 // loads prints how even the loads are over the steps.
-func (f *routesFlags) loads(out io.Writer, from routes.Source) error {
-	h := from.Describe()
+func (f *routesFlags) loads(out io.Writer, from *routes.Reader) error {
+	h := from.Header
 	loads, table := routes.NewLoads(h), &meansTable{}
 	err := f.each(from, func(s routes.Step) error {
 		b := loads.Add(s)
@@ -157,14 +135,14 @@ func (f *routesFlags) loads(out io.Writer, from routes.Source) error {
 }
 
 // agreement prints how alike two runs route the same tokens.
-func (f *routesFlags) agreement(out io.Writer, a, b routes.Source) error {
-	h := a.Describe()
-	if err := h.Fits(b.Describe()); err != nil {
+func (f *routesFlags) agreement(out io.Writer, a, b *routes.Reader) error {
+	h := a.Header
+	if err := h.Fits(b.Header); err != nil {
 		return fmt.Errorf("the files do not compare: %w", err)
 	}
 	table := &meansTable{}
 	err := f.each(a, func(s routes.Step) error {
-		other, err := b.(*routes.Reader).At(s.Step)
+		other, err := b.At(s.Step)
 		if err != nil {
 			return err
 		}
@@ -182,7 +160,7 @@ func (f *routesFlags) agreement(out io.Writer, a, b routes.Source) error {
 		return err
 	}
 	describeRoutes(out, h)
-	describeRoutes(out, b.Describe())
+	describeRoutes(out, b.Header)
 	return table.print(out, "same choices, %", "tokens with the same experts, %", "same first, %", "weights apart")
 }
 

@@ -36,11 +36,10 @@ func TestRoutes(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"routes"}, "W7_burst: "},
+		{[]string{"routes"}, "takes one or two files"},
 		{[]string{"routes", "a/routes.arrow", "--export", "trace.csv"}, "trace.csv exists already"},
 		{[]string{"routes", "a/routes.arrow", "--steps", "x"}, "give 5..7"},
 		{[]string{"routes", "a/routes.arrow", "--steps", "70"}, "has none of the steps"},
-		{[]string{"routes", "a/routes.arrow", "--workload", "W1"}, "leave a/routes.arrow out"},
 		{[]string{"routes", "a/routes.arrow", "a/routes.arrow", "--export", "x.csv"}, "takes one file"},
 		{[]string{"routes", "trace.csv"}, "it has no routes"},
 		{tiny(data, "--out", "d", "--replay-routes", "a/routes.arrow", "--seed", "2"), "seed 1, but this one has 2"},

@@ -6,19 +6,6 @@ import (
 	"strconv"
 )
 
-// Source yields the routes of a run, step by step: a [Reader] or a [Workload].
-type Source interface {
-	Describe() Header
-	Next() (Step, error) // io.EOF: there are no more
-	Rank(token int) int  // that has a token of the global batch
-}
-
-// Describe implements [Source].
-func (r *Reader) Describe() Header { return r.Header }
-
-// Rank implements [Source]: ranks have equal parts of the batch, in order.
-func (r *Reader) Rank(token int) int { return token / r.Header.Seq * r.Header.Ranks / r.Header.Batch }
-
 // ExpertRank returns the rank, within its group, that holds an expert.
 func (h Header) ExpertRank(expert int32) int { return int(expert) * h.EP / h.Experts }
 
@@ -29,26 +16,26 @@ const elementBytes = 2
 // rank that has the token, token (of the global batch), expert, rank that holds it, weight, bytes
 // of the row. Groups of EP ranks hold all experts, and rows stay within their group.
 type Trace struct {
-	from Source
-	out  *bufio.Writer
-	line []byte
+	header Header
+	out    *bufio.Writer
+	line   []byte
 }
 
 // NewTrace writes the first line, the names of the columns.
-func NewTrace(from Source, out io.Writer) *Trace {
-	t := &Trace{from: from, out: bufio.NewWriterSize(out, 1<<16)}
+func NewTrace(h Header, out io.Writer) *Trace {
+	t := &Trace{header: h, out: bufio.NewWriterSize(out, 1<<16)}
 	_, _ = t.out.WriteString("step,layer,source_rank,token,expert,expert_rank,weight,bytes\n")
 	return t
 }
 
 // Add writes a step.
 func (t *Trace) Add(s Step) (err error) {
-	h := t.from.Describe()
+	h := t.header
 	for l, layer := range h.Layers {
 		experts, weights := s.Layer(h, l)
 		for i, e := range experts {
 			token := i / h.TopK
-			rank := t.from.Rank(token)
+			rank := token / h.Seq * h.Ranks / h.Batch // ranks have equal parts of the batch, in order
 			owner := rank/h.EP*h.EP + h.ExpertRank(e)
 			b := t.line[:0]
 			for _, n := range [...]int{s.Step, layer, rank, token, int(e), owner} {
