@@ -126,9 +126,9 @@ func commands() []command {
 			"recipe nvfp4",
 			"recipe nvfp4 --nvfp4.rht=false > my.toml",
 		}},
-		{name: "schedule", group: groupInspect, about: "print, check and draw a pipeline schedule: its lists, bubbles and activations", define: defineSchedule, examples: []string{
+		{name: "schedule", group: groupInspect, about: "print and check a pipeline schedule: its lists, bubbles and activations", define: defineSchedule, examples: []string{
 			"schedule --name DualPipeV --pp 4 --microbatches 12",
-			"schedule --name ZBVZeroBubble --pp 8 --microbatches 16 --costs 1,1.1,0.9 --svg zbv.svg",
+			"schedule --name ZBVZeroBubble --pp 8 --microbatches 16 --costs 1,1.1,0.9",
 			"schedule --name Interleaved1F1B --pp 4 --microbatches 8 --stages-per-rank 3 --json lists.json",
 			"schedule --file lists.json",
 		}},

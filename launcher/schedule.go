@@ -23,7 +23,7 @@ type scheduleFlags struct {
 	set                       *flag.FlagSet
 	name, file                string
 	pp, perRank, microbatches int
-	costs, json, svg          string
+	costs, json               string
 }
 
 func defineSchedule(fs *flag.FlagSet) action {
@@ -35,7 +35,6 @@ func defineSchedule(fs *flag.FlagSet) action {
 	fs.StringVar(&f.file, "file", "", "check and describe the lists in `FILE`, JSON as --json writes it, instead of making some")
 	fs.StringVar(&f.costs, "costs", "1,1,1", "times of F, I and W of one stage, and of an overlapped pair if that is not their sum; `F,I,W[,FB]`")
 	fs.StringVar(&f.json, "json", "", "write the lists to `FILE` in the form of torch's pipeline_order; -: to standard output, without the rest")
-	fs.StringVar(&f.svg, "svg", "", "draw the schedule into `FILE`")
 	return noArguments(f.run)
 }
 
@@ -48,9 +47,6 @@ func (f *scheduleFlags) run(_ context.Context, env env) error {
 	if err != nil {
 		return err
 	}
-	if f.svg != "" && len(schedules) > 1 {
-		return fmt.Errorf("%s has %d schedules: --svg draws one", f.file, len(schedules))
-	}
 	var out bytes.Buffer
 	for _, s := range schedules {
 		if err := s.Check(); err != nil {
@@ -61,11 +57,6 @@ func (f *scheduleFlags) run(_ context.Context, env env) error {
 			return err
 		}
 		printSchedule(&out, s, t, costs)
-		if f.svg != "" {
-			if err := system.WriteFile(f.svg, drawSchedule(s, t)); err != nil {
-				return err
-			}
-		}
 	}
 	if f.json == "" {
 		_, err := out.WriteTo(env.out)
