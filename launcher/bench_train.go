@@ -4,6 +4,7 @@ package main
 // compute as fast as processes.
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,7 +53,6 @@ type samples struct {
 }
 
 // train measures all precisions and prints their rates and where the time goes.
-
 func (f *benchFlags) train(ctx context.Context, env env) error {
 	cfg, err := f.trainConfig(env)
 	if err != nil {
@@ -85,7 +85,6 @@ func (f *benchFlags) train(ctx context.Context, env env) error {
 	f.printTable(table, all)
 	for _, t := range all {
 		printWork(table, t)
-		printPipeline(table, t)
 	}
 	return errors.Join(f.writeJSON(lines, cfg, all), done())
 }
@@ -213,9 +212,6 @@ func (t samples) values(first string) []namedValue {
 		{t.precision + "_objects_per_step", t.last.Objects},
 		{t.precision + "_collections", float64(t.last.Collections)},
 	}
-	if p := t.last.Pipeline; p != nil {
-		all = append(all, namedValue{t.precision + "_pipeline_idle", p.Idle}, namedValue{t.precision + "_pipeline_idle_predicted", p.Predicted})
-	}
 	if t.precision != first {
 		all = append(all, namedValue{t.precision + "_over_" + first, bench.Median(t.over)})
 	}
@@ -262,17 +258,38 @@ func printWork(w io.Writer, t samples) {
 		}
 		fmt.Fprintln(w)
 	}
-	for r, row := range t.last.Waits {
+	printStepWaits(w, t.last.Waits)
+}
+
+// From manyRanks on, the worstWaits longest waits of one rank for another are printed, not all.
+const manyRanks, worstWaits = 16, 5
+
+// printStepWaits prints how long each rank (row) has waited for others (columns) per step.
+func printStepWaits(w io.Writer, waits [][]time.Duration) {
+	type pair struct {
+		rank, other int
+		took        time.Duration
+	}
+	var worst []pair
+	for r, row := range waits {
 		var sum time.Duration
-		var waits []string
+		var all []string
 		for other, d := range row {
 			if sum += d; other != r && d > 0 {
-				waits = append(waits, fmt.Sprintf("%s for rank %d", milliseconds(d), other))
+				all = append(all, fmt.Sprintf("%s for rank %d", milliseconds(d), other))
+				worst = append(worst, pair{r, other, d})
 			}
 		}
-		if len(waits) > 0 {
-			fmt.Fprintf(w, "rank %d waits %s ms per step: %s\n", r, milliseconds(sum), strings.Join(waits, ", "))
+		if len(all) > 0 && len(waits) < manyRanks {
+			fmt.Fprintf(w, "rank %d waits %s ms per step: %s\n", r, milliseconds(sum), strings.Join(all, ", "))
 		}
+	}
+	if len(waits) < manyRanks {
+		return
+	}
+	slices.SortStableFunc(worst, func(a, b pair) int { return cmp.Compare(b.took, a.took) })
+	for _, p := range worst[:min(len(worst), worstWaits)] {
+		fmt.Fprintf(w, "rank %d waits %s ms per step for rank %d\n", p.rank, milliseconds(p.took), p.other)
 	}
 }
 

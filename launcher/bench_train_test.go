@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -43,17 +44,34 @@ func TestBenchTrain(t *testing.T) {
 	}
 }
 
-// The idle time of a pipeline is in the table, with the times of the actions that it has.
+// A pipeline shows the waits for messages of other stages.
 func TestBenchTrainPipeline(t *testing.T) {
-	table := succeed(t, "-np", "2", "bench", "train", "--quick", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--precision", "bf16",
-		"--pp", "2", "--pp-microbatches", "4", "--data", text(t))
-	_, found, _ := strings.Cut(table, "bf16: Schedule1F1B pp=2 microbatches=4 stages=2: idle ")
-	var rows [][]string
-	for line := range strings.Lines(found) {
-		rows = append(rows, strings.Fields(line))
+	table := succeed(t, "-np", "2", "bench", "train", "--quick", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4",
+		"--precision", "bf16", "--pp", "2", "--pp-microbatches", "4", "--data", text(t))
+	if !strings.Contains(table, "\nmessages ") {
+		t.Errorf("no messages in\n%s", table)
 	}
-	if len(rows) != 4 || len(rows[2]) != 6 || rows[2][2] == "-" || rows[2][3] == "-" || rows[2][4] != "-" || rows[3][5] != "-" {
-		t.Errorf("%q in\n%s", rows, table)
+}
+
+// Up to 15 ranks, all waits are printed; of more, the five longest.
+func TestBenchTrainWaits(t *testing.T) {
+	for _, ranks := range []int{2, 15, 16, 64} {
+		waits := make([][]time.Duration, ranks)
+		for r := range waits {
+			waits[r] = make([]time.Duration, ranks)
+			waits[r][ranks-1-r] = time.Duration(r+1) * time.Millisecond
+		}
+		var out strings.Builder
+		printStepWaits(&out, waits)
+		lines := strings.Split(out.String(), "\n")
+		want := fmt.Sprintf("rank 0 waits 1.0 ms per step: 1.0 for rank %d", ranks-1)
+		if ranks >= 16 {
+			want = fmt.Sprintf("rank %d waits %d.0 ms per step for rank 0", ranks-1, ranks)
+		}
+		n := map[int]int{2: 2, 15: 14, 16: 5, 64: 5}[ranks]
+		if len(lines) != n+1 || lines[0] != want {
+			t.Errorf("%d ranks: %d lines, want %d; the first is %q, want %q", ranks, len(lines)-1, n, lines[0], want)
+		}
 	}
 }
 

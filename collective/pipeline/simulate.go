@@ -93,32 +93,9 @@ func (s *Schedule) Simulate(c Costs) (*Timeline, error) {
 	if c.Stages != nil && len(c.Stages) != s.Stages {
 		return nil, fmt.Errorf("costs of %d stages, want %d", len(c.Stages), s.Stages)
 	}
-	return s.timeline(func(slot Slot) Took { return Took{c.ofSlot(slot), c.ofSlot(slot)} })
-}
-
-// Took is the time of an action: what it sends exists after Sent, and it ends after All.
-type Took struct{ Sent, All float64 }
-
-// SimulateTimes is Simulate with a time for each action. The actions of a pair follow each other,
-// and each begins as soon as its own inputs exist.
-func (s *Schedule) SimulateTimes(took func(Action) Took) (*Timeline, error) {
-	single := *s
-	single.Ranks = make([][]Slot, len(s.Ranks))
-	for r, list := range s.Ranks {
-		for _, slot := range list {
-			for _, a := range slot {
-				single.Ranks[r] = append(single.Ranks[r], Slot{a})
-			}
-		}
-	}
-	return single.timeline(func(slot Slot) Took { return took(slot[0]) })
-}
-
-// timeline runs the lists with a time for each slot.
-func (s *Schedule) timeline(cost func(Slot) Took) (*Timeline, error) {
 	t := &Timeline{}
 	var err error
-	if t.Ranks, err = s.run(cost); err != nil {
+	if t.Ranks, err = s.run(c.ofSlot); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", s.Name, err)
 	}
 	for _, list := range t.Ranks {
@@ -162,7 +139,7 @@ func inFlight(list []Timed) (most int) {
 
 // run executes the lists, without their bubbles, in time. It returns an error if ranks wait for
 // each other forever.
-func (s *Schedule) run(cost func(Slot) Took) ([][]Timed, error) {
+func (s *Schedule) run(cost func(Slot) float64) ([][]Timed, error) {
 	done := map[Action]float64{} // the time at which its result exists
 	next, free, out := make([]int, len(s.Ranks)), make([]float64, len(s.Ranks)), make([][]Timed, len(s.Ranks))
 	for moved := true; moved; {
@@ -179,10 +156,9 @@ func (s *Schedule) run(cost func(Slot) Took) ([][]Timed, error) {
 					continue
 				}
 				begin = max(begin, free[r])
-				took := cost(slot)
-				free[r] = begin + took.All
+				free[r] = begin + cost(slot)
 				for _, a := range slot {
-					done[a] = begin + took.Sent
+					done[a] = free[r]
 				}
 				out[r] = append(out[r], Timed{slot, begin, free[r]})
 			}

@@ -195,7 +195,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Two ranks hold two experts each. In the second step a quarter of the load of each layer moves to an
+// Two ranks hold two experts each. In the second step a quarter of each layer's load moves to an
 // expert of the other rank.
 func TestLoads(t *testing.T) {
 	h := Header{Layers: []int{1, 2}, Experts: 4, TopK: 2, Seq: 2, Batch: 1, Ranks: 2, EP: 2}

@@ -31,7 +31,6 @@ type Benchmark struct {
 	Objects     float64 // Go heap allocations per step of all ranks
 	Collections int     // garbage collections during the steps
 	Profile     Profile
-	Pipeline    *PipelineTimes    // nil: there is none
 	Waits       [][]time.Duration // time per step that a rank (row) waited for another (column)
 }
 
@@ -54,7 +53,7 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 	b.Peak = tensor.Peak(dtype, 200*time.Millisecond)
 	runtime.GC()
 	system.ForgetMostResident()
-	team, since := j.team(world), time.Now()
+	team := j.team(world)
 	defer team.Close()
 	err = world.Run(func(c *collective.Comm) error {
 		ex := team.Join()
@@ -65,9 +64,6 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 		}
 		defer r.checkpoints.saver.close()
 		defer r.data.loader.Close()
-		if r.pipe != nil {
-			r.measurePipeline(since)
-		}
 		return r.benchmark(ctx, warm, steps, turn, &b)
 	})
 	b.Memory = system.MostResident()
@@ -86,9 +82,6 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 		}
 	}
 	r.watch.profiler.forget()
-	if r.pipe != nil {
-		r.watch.pipeline.forget()
-	}
 	waits := r.links.waits()
 	if r.lead() {
 		runtime.GC() // finish a collection that earlier steps have started
@@ -120,15 +113,6 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 	}
 	for i, w := range r.links.waits() {
 		waits[i] = (w - waits[i]) / time.Duration(steps)
-	}
-	if r.pipe != nil {
-		times, err := r.watch.pipeline.gather()
-		if err != nil {
-			return err
-		}
-		if r.lead() {
-			b.Pipeline = &times
-		}
 	}
 	peaks := make([]int64, r.comm.Size())
 	if err := collective.AllGather(r.comm, peaks, []int64{int64(r.activationPeak())}); err != nil {

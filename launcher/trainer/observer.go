@@ -35,7 +35,6 @@ type observers struct {
 	recorder   *recorder
 	routing    *routingObserver // nil: none
 	rates      *meter
-	pipeline   *pipelineMeter // nil: none
 
 	// list has the innermost observer first: Before is called from last to first, After from first
 	// to last. So the trace of a step encloses the profiler's kinds of work.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/pipeline"
@@ -186,13 +185,4 @@ func (r *rank) activationPeak() int {
 		return r.pipe.ActivationPeak(r.ex)
 	}
 	return r.model.ActivationPeak(r.ex)
-}
-
-// measurePipeline measures the actions of later steps. A rank that waits for a message then does
-// not help others, as it does otherwise: the time of an action would depend on which ranks wait.
-func (r *rank) measurePipeline(since time.Time) {
-	m := &pipelineMeter{schedule: r.pipe.Schedule(), comm: r.comm, line: r.pipe.Line, since: since}
-	r.watch.pipeline = m
-	r.pipe.Observe, r.pipe.Sent, r.pipe.Turned = m.observe, m.sent, m.turned
-	r.pipe.Line.SetHelper(nil)
 }

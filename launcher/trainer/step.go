@@ -102,9 +102,6 @@ func (r *rank) passes() (sum totals, err error) {
 			sum.add(loss)
 		}
 	default:
-		if r.watch.pipeline != nil {
-			r.watch.pipeline.begin()
-		}
 		loss, err := r.pipe.Run(r.ex, r.data.microBatches(r.draws()))
 		if err != nil {
 			return sum, err

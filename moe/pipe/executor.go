@@ -33,12 +33,8 @@ type Executor struct {
 	// Observe, if not nil, is called when an action begins, after its messages have come. It
 	// returns what is called when the action ends. paired says that the action is one of a pair.
 	Observe func(a pipeline.Action, paired bool) (end func())
-	// Sent, if not nil, is called when B has sent the gradient of its input, before it makes those
-	// of weights.
-	Sent func(a pipeline.Action)
-	// Turned, if not nil, is called when the actions of an overlapped pair take turns, with the
-	// number of the one that goes on.
-	Turned func(now int)
+	// Turned, if not nil, is called when the actions of an overlapped pair take turns.
+	Turned func()
 
 	batches []moe.Batch // of a step
 	tokens  int         // of each
@@ -173,9 +169,6 @@ func (e *Executor) do(ex *tensor.Exec, a pipeline.Action) error {
 	case pipeline.Backward:
 		if err := e.backward(ex, at, (*moe.Pass).BackwardLayers); err != nil {
 			return err
-		}
-		if e.Sent != nil {
-			e.Sent(a)
 		}
 		return e.weights(ex, at)
 	case pipeline.InputGrad:

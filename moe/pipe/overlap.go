@@ -37,10 +37,10 @@ func (e *Executor) overlapped(ex *tensor.Exec, slot pipeline.Slot) (failed pipel
 		return func() { errs[i] = e.perform(ex, slot[i], true) }
 	}
 	var other profile.Context // what the time of the other action counts for
-	e.turns.Run(func(now int) {
+	e.turns.Run(func(int) {
 		other = ex.Profile.Resume(other)
 		if e.Turned != nil {
-			e.Turned(now)
+			e.Turned()
 		}
 	}, task(0, ex), task(1, e.twin))
 	if errs[0] != nil {

@@ -267,9 +267,7 @@ func (s setup) run(t *testing.T, all text) outcome {
 		}
 		ex := tensor.NewExec()
 		ex.Poison = true
-		if s.turned != nil {
-			r.Turned = func(int) { s.turned() }
-		}
+		r.Turned = s.turned
 		for _, m := range r.Models {
 			if err := draw(ex, m); err != nil {
 				return err
