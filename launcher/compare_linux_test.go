@@ -15,11 +15,11 @@ import (
 func TestCompareProcessesKilled(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	args := comparing(data, "-np", "2", "--seeds", "1", "--precision", "bf16,mxfp8", "--steps", "150", "--save-every", "5", "--record-every", "50", "--eval-every", "50")
+	args := comparing(data, "--np", "2", "--seeds", "1", "--precision", "bf16,mxfp8", "--steps", "40")
 	launch(append(args, "--out", "straight")...)
 	want := result(t, "straight")
 
-	processes := append(args, "--ranks", "process", "--out", "killed")
+	processes := append(args, "--ranks", "process", "--save-every", "10", "--out", "killed")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -36,13 +36,13 @@ func TestCompareProcessesKilled(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("no checkpoint")
 		}
-		time.Sleep(5 * time.Millisecond) // the ranks need the processor
+		time.Sleep(2 * time.Millisecond) // the ranks need the processor
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
 
 	got := launch(processes...)
-	if !strings.Contains(got.out, "bf16, seed 1: resumes after step ") || !strings.Contains(got.out, "[2/2]") {
+	if !strings.Contains(got.out, ", seed 1: resumes after step ") || !strings.Contains(got.out, "[2/2]") {
 		t.Fatalf("exit code %d, errors %q, output\n%s", got.code, got.errOut, got.out)
 	}
 	if r := result(t, "killed"); !reflect.DeepEqual(r, want) {
@@ -57,7 +57,7 @@ func TestCompareProcessesKilled(t *testing.T) {
 func TestCompareProcessFails(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	args := comparing(data, "-np", "2", "--ranks", "process", "--heap-mib", "1", "--out", "run")
+	args := comparing(data, "--np", "2", "--ranks", "process", "--heap-mib", "1", "--out", "run")
 	got := launch(args...)
 	for _, want := range []string{"bf16, seed 1", "rank", "to continue: launcher compare"} {
 		if got.code != exitFailed || !strings.Contains(got.errOut, want) {

@@ -14,7 +14,7 @@ import (
 func TestCompareVary(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	args := comparing(data, "-np", "2", "--seeds", "1", "--out", "sweep", "--vary", "optimizer.clip-norm=1,0.01", "--vary", "model.top_k=2,1")
+	args := comparing(data, "--seeds", "1", "--out", "sweep", "--vary", "optimizer.clip-norm=1,0.01", "--vary", "model.top_k=2,1")
 	at := slices.Index(args, "--model.top-k") // which is varied here
 	sweep := slices.Concat(args[:at], args[at+2:])
 	got := launch(sweep...)
@@ -62,7 +62,7 @@ func TestCompareVaryUsage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			refuse(t, exitUsage, comparing(data, append(strings.Fields(c.more), "--seeds", "2", "-np", "2", "--vary", c.vary)...), c.want)
+			refuse(t, exitUsage, comparing(data, append(strings.Fields(c.more), "--seeds", "2", "--vary", c.vary)...), c.want)
 			same(t, files(t, "."), nil)
 		})
 	}
