@@ -14,8 +14,8 @@ var recipeReferences = []struct {
 	lines int
 	reads string
 }{
-	{"nvfp4_quantize", 9, "rht_codes"}, {"nvfp4_linear", 6, "dw_f64"}, {"nvfp4_grouped_linear", 6, "dx_f64"},
-	{"fp8_block_quantize", 12, "xT_pow2_scales"}, {"small_formats", 13, "microxcaling_fp6_e3m2"},
+	{"nvfp4_quantize", 6, "rht_codes"}, {"nvfp4_linear", 6, "dw_f64"}, {"nvfp4_grouped_linear", 6, "dx_f64"},
+	{"fp8_block_quantize", 12, "xT_pow2_scales"}, {"small_formats", 8, "e2m1_even_codes"},
 }
 
 // TestCheckRecipes: every line of a reference is within its bound. Another content of one tensor is
