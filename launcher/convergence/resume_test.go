@@ -149,11 +149,10 @@ func TestJobs(t *testing.T) {
 	t.Parallel()
 	data := text(t)
 	one := tiny(t, data, 6, "bf16,mxfp8,bf16+standard")
-	one.Config.Optimizer.LR = 3e-3
+	one.Design, one.Config.Optimizer.LR = design.Fixed(0.005, 2), 3e-3
 	want := finish(t, one)
 	two := tiny(t, data, 6, "bf16,mxfp8,bf16+standard")
-	two.Config.Optimizer.LR = 3e-3
-	two.Jobs = 4
+	two.Design, two.Config.Optimizer.LR, two.Jobs = one.Design, 3e-3, 4
 	got := finish(t, two)
 	if a, b := essence(t, want), essence(t, got); a != b {
 		t.Errorf("one after the other\n%s\nside by side\n%s", a, b)
@@ -179,6 +178,7 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	data := text(t)
 	begun := tiny(t, data, 4, "bf16,mxfp8")
+	begun.Design = design.Fixed(0.005, 2)
 	finish(t, begun)
 	other := t.TempDir()
 	if err := os.WriteFile(filepath.Join(other, "thesis.txt"), nil, 0o666); err != nil {
@@ -194,7 +194,7 @@ func TestCheck(t *testing.T) {
 		"no record":                {func(c *Comparison) { c.Config.RecordEvery = 0 }, []string{"record_every is 0"}},
 		"several":                  {func(c *Comparison) { c.Design.Margin, c.Jobs = -1, -2 }, []string{"--margin is -100", "--jobs is -2"}},
 		"new, bad batch":           {func(c *Comparison) { c.Out, c.Config.Batch = c.Out+"new", 3 }, []string{"bf16, seed 1:", "batch is 3"}},
-		"new, last seed too large": {func(c *Comparison) { c.Out, c.Config.Seed = c.Out+"new", math.MaxInt64-1 }, []string{"bf16, seed 9223372036854775808:", "largest that TOML holds"}},
+		"new, last seed too large": {func(c *Comparison) { c.Out, c.Config.Seed = c.Out+"new", math.MaxInt64 }, []string{"bf16, seed 9223372036854775808:", "largest that TOML holds"}},
 		"new, bad for one arm": {func(c *Comparison) {
 			c.Out, c.Config.EPExchange, c.Recipes = c.Out+"new", "standard", recipes(t, "bf16,mxfp8+wire")
 		}, []string{"mxfp8+wire, seed 1:", "needs ep_exchange onesided"}},
@@ -202,10 +202,10 @@ func TestCheck(t *testing.T) {
 		"other steps":    {func(c *Comparison) { c.Config.Steps = 5 }, []string{"steps is 4, not 5", "another --out"}},
 		"other model":    {func(c *Comparison) { c.Config.Model.Dim = 96 }, []string{"model.dim is 64, not 96"}},
 		"other schedule": {func(c *Comparison) { c.Config.Optimizer.LR = 1 }, []string{"optimizer.lr is 0.0005, not 1"}},
-		"other seeds":    {func(c *Comparison) { c.Design = design.Fixed(0.005, 4) }, []string{"seeds is [1 2 3], not [1 2 3 4]"}},
+		"other seeds":    {func(c *Comparison) { c.Design = design.Fixed(0.005, 4) }, []string{"seeds is [1 2], not [1 2 3 4]"}},
 		"other seed":     {func(c *Comparison) { c.Config.Seed = 4 }, []string{"seed is 1, not 4"}},
 		"other margin":   {func(c *Comparison) { c.Design.Margin = 0.01 }, []string{"margin is 0.5, not 1"}},
-		"other looks":    {func(c *Comparison) { c.Design = twoLooks(3); c.Design.Margin = 0.005 }, []string{"tests.difference_levels is [0.025], not [0.02 0.02]"}},
+		"other looks":    {func(c *Comparison) { c.Design = twoLooks(2); c.Design.Margin = 0.005 }, []string{"tests.difference_levels is [0.025], not [0.02 0.02]"}},
 		"other ranks":    {func(c *Comparison) { c.Ranks = 4 }, []string{"ranks is 2, not 4"}},
 		"other data":     {func(c *Comparison) { c.Config.Data = nil }, []string{"data is"}},
 		"other arms":     {func(c *Comparison) { c.Recipes = recipes(t, "bf16,mxint8") }, []string{"precision is [bf16 mxfp8], not [bf16 mxint8]"}},
