@@ -218,7 +218,8 @@ func (f *compareFlags) comparison(given []assignment, claim *runClaim) (*converg
 		return nil, err
 	}
 	return &convergence.Comparison{
-		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Varied: f.vary.texts(), Out: out, Held: claim.lock, Jobs: f.jobs, KeepState: f.keepState,
+		Config: cfg, Ranks: f.ranks.count, Recipes: recipes, Varied: f.vary.texts(),
+		Out: out, Held: claim.lock, Jobs: f.jobs, KeepState: f.keepState,
 	}, nil
 }
 

@@ -16,7 +16,8 @@ import (
 // comparing is the command line of a comparison whose runs take milliseconds. They save at their
 // end only.
 func comparing(data string, more ...string) []string {
-	return slices.Concat([]string{"compare", "--np", "1"}, tinyRun(data), strings.Fields("--save-every 0 --sample-tokens 0 --record-every 100 --eval-every 0 --optimizer.lr 3e-3"), more)
+	rare := strings.Fields("--save-every 0 --sample-tokens 0 --record-every 100 --eval-every 0")
+	return slices.Concat([]string{"compare", "--np", "1", "--optimizer.lr", "3e-3"}, tinyRun(data), rare, more)
 }
 
 // result reads the result of a comparison, without folders, speeds and what has brought it about.
@@ -113,7 +114,8 @@ func TestComparePower(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	again := launchTo(ctx, &watcher{[]string{"bf16, seed 1: "}, cancel}, args...)
-	if again.code != exitInterrupted || strings.Count(again.out, "(from an earlier command)") != 5 || !strings.Contains(again.out, " 4 runs, 2 seeds") {
+	reused := strings.Count(again.out, "(from an earlier command)")
+	if again.code != exitInterrupted || reused != 5 || !strings.Contains(again.out, " 4 runs, 2 seeds") {
 		t.Errorf("again: exit code %d\n%s%s", again.code, again.out, again.errOut)
 	}
 }
@@ -122,6 +124,7 @@ func TestComparePower(t *testing.T) {
 func TestCompareLooks(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
+	args := comparing(data, "--precision", "bf16,bf16+standard,mxfp8", "--until-decided", "--max-seeds", "6", "--margin", "0.001", "--out", "looks")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var printed strings.Builder
@@ -129,7 +132,7 @@ func TestCompareLooks(t *testing.T) {
 		if printed.Write(b); strings.Contains(printed.String(), "look 1 of 2, after 5 seeds: mxfp8 undecided") {
 			cancel()
 		}
-	}), comparing(data, "--precision", "bf16,bf16+standard,mxfp8", "--until-decided", "--max-seeds", "6", "--margin", "0.001", "--optimizer.lr", "1e-2", "--out", "looks")...)
+	}), append(args, "--optimizer.lr", "1e-2")...)
 	if got.code != exitInterrupted || !strings.Contains(got.out, "up to 18 runs, 6 seeds") {
 		t.Fatalf("exit code %d: %s\n%s", got.code, got.errOut, got.out)
 	}
@@ -223,7 +226,8 @@ func TestCompareUsage(t *testing.T) {
 // comparison's.
 func TestCompareHelp(t *testing.T) {
 	out := succeed(t, "help", "compare", "--all")
-	for _, want := range []string{"--seeds N", "--margin PERCENT", "--precision LIST", "default bf16,mxfp8", "--steps N", "default 1500", "--model.layers N", "--ranks KIND"} {
+	for _, want := range []string{"--seeds N", "--margin PERCENT", "--precision LIST", "default bf16,mxfp8", "--steps N", "default 1500", "--model.layers N",
+		"--ranks KIND"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}

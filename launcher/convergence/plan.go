@@ -191,7 +191,8 @@ func (c *Comparison) saveFolder() (hash string, err error) {
 }
 
 // averagedRule says how the second outcome is tested along with the losses.
-const averagedRule = "the losses decide: verdict, number of seeds and exit code are theirs; this outcome has a verdict of its own, after the same seeds and at the same levels, which are not corrected for it"
+const averagedRule = "the losses decide: verdict, number of seeds and exit code are theirs; " +
+	"this outcome has a verdict of its own, after the same seeds and at the same levels, which are not corrected for it"
 
 // plannedAverage returns what a plan says of the averaged weights, if they are an outcome.
 func (c *Comparison) plannedAverage() (o outcome) {

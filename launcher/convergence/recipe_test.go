@@ -76,12 +76,13 @@ func TestParseRecipes(t *testing.T) {
 }
 
 func TestRecipeErrors(t *testing.T) {
+	modifiers := "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon, null"
 	for names, want := range map[string][]string{
 		"bf16":                                   {`"bf16"`, "baseline", "bf16,mxfp8"},
 		"":                                       {"no name"},
 		"bf16,,mxfp8":                            {"no name"},
-		"bf16,fp8":                               {`"fp8"`, "mxfp8", "mxint8", "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon, null"},
-		"bf16,mxfp8+e4m2":                        {`"e4m2"`, "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon, null"},
+		"bf16,fp8":                               {`"fp8"`, "mxfp8", "mxint8", modifiers},
+		"bf16,mxfp8+e4m2":                        {`"e4m2"`, modifiers},
 		"bf16,mxfp8+":                            {`""`, "e5m2"},
 		"bf16,mxfp8,mxfp8":                       {"mxfp8 is given twice"},
 		"bf16,mxfp8+floor+e5m2,mxfp8+e5m2+floor": {"mxfp8+e5m2+floor is given twice"},

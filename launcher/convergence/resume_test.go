@@ -188,13 +188,15 @@ func TestCheck(t *testing.T) {
 		change func(*Comparison)
 		want   []string // nil: it goes on
 	}{
-		"no seeds":                 {func(c *Comparison) { c.Design = design.Fixed(0.005, 0) }, []string{"the comparison has 0 seeds"}},
-		"no margin":                {func(c *Comparison) { c.Design.Margin = 0 }, []string{"--margin is 0"}},
-		"no jobs":                  {func(c *Comparison) { c.Jobs = 0 }, []string{"--jobs is 0"}},
-		"no record":                {func(c *Comparison) { c.Config.RecordEvery = 0 }, []string{"record_every is 0"}},
-		"several":                  {func(c *Comparison) { c.Design.Margin, c.Jobs = -1, -2 }, []string{"--margin is -100", "--jobs is -2"}},
-		"new, bad batch":           {func(c *Comparison) { c.Out, c.Config.Batch = c.Out+"new", 3 }, []string{"bf16, seed 1:", "batch is 3"}},
-		"new, last seed too large": {func(c *Comparison) { c.Out, c.Config.Seed = c.Out+"new", math.MaxInt64 }, []string{"bf16, seed 9223372036854775808:", "largest that TOML holds"}},
+		"no seeds":       {func(c *Comparison) { c.Design = design.Fixed(0.005, 0) }, []string{"the comparison has 0 seeds"}},
+		"no margin":      {func(c *Comparison) { c.Design.Margin = 0 }, []string{"--margin is 0"}},
+		"no jobs":        {func(c *Comparison) { c.Jobs = 0 }, []string{"--jobs is 0"}},
+		"no record":      {func(c *Comparison) { c.Config.RecordEvery = 0 }, []string{"record_every is 0"}},
+		"several":        {func(c *Comparison) { c.Design.Margin, c.Jobs = -1, -2 }, []string{"--margin is -100", "--jobs is -2"}},
+		"new, bad batch": {func(c *Comparison) { c.Out, c.Config.Batch = c.Out+"new", 3 }, []string{"bf16, seed 1:", "batch is 3"}},
+		"new, last seed too large": {func(c *Comparison) {
+			c.Out, c.Config.Seed = c.Out+"new", math.MaxInt64
+		}, []string{"bf16, seed 9223372036854775808:", "largest that TOML holds"}},
 		"new, bad for one arm": {func(c *Comparison) {
 			c.Out, c.Config.EPExchange, c.Recipes = c.Out+"new", "standard", recipes(t, "bf16,mxfp8+wire")
 		}, []string{"mxfp8+wire, seed 1:", "needs ep_exchange onesided"}},
@@ -205,7 +207,10 @@ func TestCheck(t *testing.T) {
 		"other seeds":    {func(c *Comparison) { c.Design = design.Fixed(0.005, 4) }, []string{"seeds is [1 2], not [1 2 3 4]"}},
 		"other seed":     {func(c *Comparison) { c.Config.Seed = 4 }, []string{"seed is 1, not 4"}},
 		"other margin":   {func(c *Comparison) { c.Design.Margin = 0.01 }, []string{"margin is 0.5, not 1"}},
-		"other looks":    {func(c *Comparison) { c.Design = twoLooks(2); c.Design.Margin = 0.005 }, []string{"tests.difference_levels is [0.025], not [0.02 0.02]"}},
+		"other looks": {func(c *Comparison) {
+			c.Design = twoLooks(2)
+			c.Design.Margin = 0.005
+		}, []string{"tests.difference_levels is [0.025], not [0.02 0.02]"}},
 		"other ranks":    {func(c *Comparison) { c.Ranks = 4 }, []string{"ranks is 2, not 4"}},
 		"other data":     {func(c *Comparison) { c.Config.Data = nil }, []string{"data is"}},
 		"other arms":     {func(c *Comparison) { c.Recipes = recipes(t, "bf16,mxint8") }, []string{"precision is [bf16 mxfp8], not [bf16 mxint8]"}},

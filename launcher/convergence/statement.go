@@ -148,7 +148,8 @@ const studies = 4000
 
 // WriteChances says how likely a design is to decide a comparison whose pairs scatter as measured.
 func WriteChances(w io.Writer, d design.Design, s design.Scatter) {
-	fmt.Fprintf(w, "pairs scatter by %.2f %% in training and %.2f %% in validation loss (SD of %s)\n", 100*s.Train, 100*s.HeldOut, report.Plural(s.Pairs, "pair"))
+	fmt.Fprintf(w, "pairs scatter by %.2f %% in training and %.2f %% in validation loss (SD of %s)\n",
+		100*s.Train, 100*s.HeldOut, report.Plural(s.Pairs, "pair"))
 	chances := d.Simulate(s, design.Effect{}, studies)
 	line := fmt.Sprintf("%s: %s chance to show equivalence within %.3g %%, if there is no difference", report.Plural(d.Seeds(), "seed"),
 		percent(chances.Equivalent), 100*d.Margin)

@@ -172,7 +172,8 @@ var measured = []struct {
 func MeasuredScatter(cfg trainer.Config) (s design.Scatter, ok bool) {
 	for _, m := range measured {
 		flavor, err := trainer.Default(m.flavor)
-		if err == nil && cfg.Model == flavor.Model && cfg.Steps == m.steps && cfg.Batch == m.batch && cfg.Seq == m.seq && cfg.Optimizer.LR == m.lr {
+		if err == nil && cfg.Model == flavor.Model && cfg.Steps == m.steps &&
+			cfg.Batch == m.batch && cfg.Seq == m.seq && cfg.Optimizer.LR == m.lr {
 			return m.scatter, true
 		}
 	}
