@@ -1,8 +1,8 @@
 package convergence
 
-// The statistics of a comparison: paired differences between seeds, their scatter, their course over
-// a run, their error by the choice of the text, and their trend over sizes. Package design has the
-// tests.
+// The statistics of a comparison: paired differences between seeds, their scatter, their course
+// over a run, their error by the choice of the text, and their trend over sizes. Package design has
+// the tests.
 
 import (
 	"fmt"
