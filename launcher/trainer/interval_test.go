@@ -126,7 +126,7 @@ func TestCheckSpace(t *testing.T) {
 		real += int64(len(read(t, f)))
 	}
 	size := cfg.CheckpointBytes(2)
-	if size > real || size < real*8/10 { // names and checksums take a part of a checkpoint this small
+	if size > real*11/10 || size < real*8/10 { // names, checksums and padding show in a checkpoint this small
 		t.Errorf("a checkpoint is estimated at %d bytes and has %d", size, real)
 	}
 	for name, c := range map[string]struct {
