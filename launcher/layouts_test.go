@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"spmoe/collective"
 	"spmoe/collective/mesh"
 	"spmoe/launcher/trainer"
 )
@@ -41,7 +40,7 @@ func TestLayoutsOfPipelines(t *testing.T) {
 		for _, m := range c.Places {
 			sum, most = sum+int64(c.Batch())*m.All, max(most, m.All)
 		}
-		messages := c.sum(func(m trainer.Movement) bool { return m.Kind == collective.KindMessage }).Memory
+		messages := c.sum(called("messages")).Memory
 		if len(c.Places) != c.PP || c.AllMemory != sum || c.Memory.All != most || (messages > 0) != (c.PP > 1) {
 			t.Errorf("%s: %d places, %d bytes of %d, %d of %d, messages of %g bytes", c.ID, len(c.Places), c.Memory.All, most, c.AllMemory, sum, messages)
 		}
@@ -115,11 +114,9 @@ func resolvedExperts(t *testing.T, s sizes) int {
 // instead.
 func TestLayoutsTrade(t *testing.T) {
 	all := listed(t, "-np", "4")
-	tokens := func(m trainer.Movement) bool {
-		return m.Kind == collective.KindDispatch || m.Kind == collective.KindCombine
-	}
+	tokens := called("dispatch", "combine")
 	for i, c := range all[:3] { // ep 4, 2, 1
-		exchanged, summed := c.sum(tokens), c.sum(movedColumns[2].has)
+		exchanged, summed := c.sum(tokens), c.sum(called("buffers over replicas"))
 		if want := float64(c.EP-1) / float64(c.EP); math.Abs(exchanged.Peers-want*exchanged.Memory) > 1 || exchanged.Memory != all[0].sum(tokens).Memory {
 			t.Errorf("%s: %g of %g bytes from peers, want the share %g", c.ID, exchanged.Peers, exchanged.Memory, want)
 		}
@@ -179,5 +176,12 @@ func TestLayoutsUsage(t *testing.T) {
 		"--dp-replicat 2":               {"did you mean --dp-replicate"},
 	} {
 		refuse(t, exitUsage, append([]string{"layouts"}, strings.Fields("-np 8 "+args)...), want...)
+	}
+}
+
+// called selects movements whose names begin with one of some words.
+func called(words ...string) func(trainer.Movement) bool {
+	return func(m trainer.Movement) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(m.Name, w) })
 	}
 }
