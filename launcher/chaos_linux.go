@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"spmoe/collective"
+	"spmoe/internal/fault"
 	"spmoe/launcher/chaos"
 )
 
@@ -22,86 +23,54 @@ import (
 type hooks = chaos.Hooks
 
 // chaosFlags are the flags of chaos. Each test defines those that it reads.
-type chaosFlags struct {
-	chaos.Config
-	json string
-}
+type chaosFlags struct{ chaos.Config }
 
-// define defines the flags that all tests have, and the named ones. count is the default of
-// --count.
-func (f *chaosFlags) define(fs *flag.FlagSet, count int, names ...string) {
+// define defines the flags that all tests have, and those of a mode.
+func (f *chaosFlags) define(fs *flag.FlagSet, mode chaos.Mode) {
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	defineRankCount(all, &f.Ranks, 4)
 	all.IntVar(&f.Spares, "spares", 1, "`N` standby processes that replace failed ranks")
 	all.Uint64Var(&f.Seed, "seed", 1, "`N` seed of the choice of faults")
-	all.IntVar(&f.Count, "count", count, "`N` faults to inject; 0: the default")
+	all.IntVar(&f.Count, "count", mode.Count, "`N` faults to inject; 0: the default")
 	all.DurationVar(&f.Every, "every", 2*time.Second, "`TIME` average time between faults")
 	all.DurationVar(&f.For, "for", time.Minute, "`TIME` duration of the test, as undisturbed training time")
 	all.StringVar(&f.Action, "action", "kill", "`WHAT` what the rank does at a point: "+strings.Join(chaosActions(), ", "))
 	all.StringVar(&f.At, "at", "", "`TEXT` test only points whose names contain TEXT")
-	all.StringVar(&f.json, "json", "", "`FILE` write each fault to FILE as a JSON line")
-	selectFlags(fs, all, append(names, "np", "n", "spares", "seed", "json"))
-	if f := fs.Lookup("count"); f != nil && count == 0 {
+	selectFlags(fs, all, append(mode.Flags, "np", "n", "spares", "seed"))
+	if f := fs.Lookup("count"); f != nil && mode.Count == 0 {
 		f.Usage = "`N` number of runs; 0: each point once on each rank"
 	}
 }
 
 // chaosActions are the values of --action.
-func chaosActions() []string {
-	return []string{"kill", "stop", "segv", "exit0", "exit1", "panic", "loop"}
+func chaosActions() []string { return fault.Failures() }
+
+func defineChaos(fs *flag.FlagSet) action { return chaosAction(fs, chaos.Modes()[0]) }
+
+// chaosCommands are the subcommands of chaos: its modes, except the mix.
+func chaosCommands() (all []command) {
+	for _, mode := range chaos.Modes()[1:] {
+		all = append(all, command{name: "chaos " + mode.Name, about: mode.About, examples: []string{"-np 4 chaos " + mode.Name},
+			define: func(fs *flag.FlagSet) action { return chaosAction(fs, mode) }})
+	}
+	return all
 }
 
-func defineChaos(fs *flag.FlagSet) action {
+// chaosAction returns the action that runs one test.
+func chaosAction(fs *flag.FlagSet, mode chaos.Mode) action {
 	f := &chaosFlags{}
-	f.define(fs, 0, "every", "for")
-	return f.action("mix", 0)
-}
-
-// chaosCommands are the subcommands of chaos: its tests, except the mix.
-func chaosCommands() []command {
-	sub := func(name, about string, count int, flags ...string) command {
-		return command{name: "chaos " + name, about: about, examples: []string{"-np 4 chaos " + name}, define: func(fs *flag.FlagSet) action {
-			f := &chaosFlags{}
-			f.define(fs, count, flags...)
-			return f.action(name, count)
-		}}
-	}
-	return []command{
-		sub("points", "make each rank fail at each fault point of the code, in a short run each", 0, "count", "action", "at"),
-		sub("kill", "kill rank processes", 200, "count"),
-		sub("stop", "stop rank processes and continue them later", 20, "count"),
-		sub("bits", "flip single bits in memory while every step is computed twice", 100, "count"),
-		sub("short", "make short runs and kill a process at a random time, even before the first step", 200, "count"),
-		sub("launcher", "kill the launcher and continue with the same command", 25, "count"),
-		sub("files", "damage the newest checkpoint and continue from the one before", 24, "count"),
-		sub("quiet", "overload the processors without injecting faults, and count false alarms", 0, "for"),
-	}
-}
-
-// action returns the action that runs one test. count is used if --count is 0.
-func (f *chaosFlags) action(test string, count int) action {
+	f.define(fs, mode)
 	return noArguments(func(ctx context.Context, env env) error {
 		if err := f.check(); err != nil {
 			return err
 		}
-		if f.Count == 0 {
-			f.Count = count
-		}
-		return f.run(ctx, env, test)
+		return f.run(ctx, env, mode)
 	})
 }
 
-func (f *chaosFlags) run(ctx context.Context, env env, test string) (err error) {
-	if f.json != "" {
-		file, err := os.Create(f.json)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		f.JSON = file
-	}
+func (f *chaosFlags) run(ctx context.Context, env env, mode chaos.Mode) error {
 	f.Out, f.Launch, f.Program = env.out, launchTrain, ownProgram
-	ok, err := f.Config.Run(ctx, test)
+	ok, err := f.Config.Run(ctx, mode)
 	switch {
 	case errors.Is(err, context.Canceled):
 		return failure{err, exitInterrupted}

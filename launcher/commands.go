@@ -99,7 +99,7 @@ func commands() []command {
 		}},
 		{name: "chaos", group: groupCheck, about: "train while ranks fail, and compare the result with an undisturbed run", define: defineChaos, subcommands: chaosCommands(), examples: []string{
 			"-np 4 chaos --for 1m",
-			"-np 4 chaos kill --count 50 --json faults.jsonl",
+			"-np 4 chaos kill --count 50",
 		}},
 		{name: "data", group: groupTrain, about: "inspect or tokenize text, or train a tokenizer", subcommands: dataCommands(), examples: []string{
 			"data inspect corpus/",

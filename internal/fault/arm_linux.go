@@ -4,11 +4,11 @@ package fault
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,16 +16,16 @@ import (
 )
 
 // Arm makes this process execute a [Setting]. It may be called once.
-func Arm(setting string) error {
-	order, folder, err := parseSetting(setting)
-	if err != nil {
+func Arm(text string) error {
+	var s setting
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return fmt.Errorf("%s: %w", Variable, err)
 	}
-	i := &injector{folder: folder}
-	if order != nil {
-		i.give(*order)
+	i := &injector{folder: s.Folder}
+	if s.Order != nil {
+		i.give(*s.Order)
 	}
-	if folder != "" {
+	if s.Folder != "" {
 		if err := i.listen(); err != nil {
 			return fmt.Errorf("%s: %w", Variable, err)
 		}
@@ -56,14 +56,20 @@ func (i *injector) listen() error {
 	go func() {
 		lines := bufio.NewScanner(pipe)
 		for lines.Scan() {
-			o, err := ParseOrder(lines.Text())
-			if err != nil {
+			var o Order
+			if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
 				panic(err)
 			}
 			i.give(o)
 		}
 	}()
 	return nil
+}
+
+// executed is a line of a process's notes.
+type executed struct {
+	At    time.Time
+	Order Order
 }
 
 // note records that an order is about to be executed.
@@ -73,7 +79,7 @@ func (i *injector) note(o Order) {
 	}
 	file, err := os.OpenFile(notesOf(i.folder, os.Getpid()), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil {
-		_, err = fmt.Fprintf(file, "%d %v\n", time.Now().UnixNano(), o)
+		_, err = fmt.Fprintln(file, encode(executed{time.Now(), o}))
 		err = errors.Join(err, file.Close())
 	}
 	if err != nil {
@@ -102,8 +108,6 @@ func (i *injector) execute(o Order, s corruption) error {
 	case Loop:
 		for work := 0; ; work++ {
 		}
-	case Sleep:
-		time.Sleep(100 * time.Millisecond)
 	case Slow:
 		i.slow.Store(true)
 	case NaN:
@@ -122,7 +126,7 @@ func Give(folder string, pid int, o Order) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(pipe, "%v\n", o)
+	_, err = fmt.Fprintln(pipe, encode(o))
 	return errors.Join(err, pipe.Close())
 }
 
@@ -134,10 +138,7 @@ func Struck(folder string, pid int) (at time.Time, o Order, ok bool) {
 		return at, o, false
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	when, what, _ := strings.Cut(lines[len(lines)-1], " ")
-	nanoseconds, err := strconv.ParseInt(when, 10, 64)
-	if err == nil {
-		o, err = ParseOrder(what)
-	}
-	return time.Unix(0, nanoseconds), o, err == nil
+	var last executed
+	err = json.Unmarshal([]byte(lines[len(lines)-1]), &last)
+	return last.At, last.Order, err == nil
 }

@@ -43,7 +43,7 @@ func Armed() bool { return armed.Load() != nil }
 // injector executes orders.
 type injector struct {
 	folder string // for notes and further orders; empty: neither
-	passed [numPlaces]atomic.Int64
+	passed [mostPlaces]atomic.Int64
 	order  atomic.Pointer[pending]
 	slow   atomic.Bool
 	free   atomic.Int64 // Unix nanoseconds: start of the current work of a slow process

@@ -2,60 +2,30 @@ package fault
 
 import (
 	"bytes"
+	"encoding/json"
 	"math/bits"
-	"strings"
 	"testing"
 )
 
-// Orders and settings come back from their text as they were.
+// Actions and places have names, and orders come back from their text as they were.
 func TestText(t *testing.T) {
 	for _, p := range Places() {
-		for a := range numActions {
-			if !a.fits(p) {
-				continue
-			}
+		for a := range Action(len(actionNames)) {
 			want := Order{a, p, 1 + int64(p)*int64(a)}
-			if got, err := ParseOrder(want.String()); err != nil || got != want {
-				t.Errorf("%v came back as %v, %v", want, got, err)
+			var got setting
+			if err := json.Unmarshal([]byte(Setting(&want, "/a folder")), &got); err != nil || *got.Order != want || got.Folder != "/a folder" {
+				t.Errorf("%v came back as %+v, %v", want, got, err)
 			}
-			for _, folder := range []string{"", "/a folder"} {
-				order, where, err := parseSetting(Setting(&want, folder))
-				if err != nil || order == nil || *order != want || where != folder {
-					t.Errorf("%q came back as %v %q, %v", Setting(&want, folder), order, where, err)
-				}
+			if again, err := ParseAction(a.String()); err != nil || again != a {
+				t.Errorf("%v came back as %v, %v", a, again, err)
 			}
 		}
 	}
-	if order, where, err := parseSetting(Setting(nil, "/x")); order != nil || where != "/x" || err != nil {
-		t.Errorf("a setting without an order came back as %v %q, %v", order, where, err)
+	if text := (Order{Kill, InMeeting, 37}).String(); text != "kill@collective/meet/inside#37" {
+		t.Error(text)
 	}
-}
-
-// What is no order is refused, with the reason.
-func TestMistakes(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                                                 "three parts",
-		"kill":                                             "three parts",
-		"kill@collective/meet/inside":                      "three parts",
-		"burn@collective/meet/inside#1":                    "the actions are kill, stop",
-		"kill@collective/meet#1":                           `no place "collective/meet"`,
-		"kill@collective/meet/inside#0":                    "1 or more",
-		"kill@collective/meet/inside#":                     "1 or more",
-		"kill@collective/meet/inside#+1":                   "1 or more",
-		"kill@collective/meet/inside#01":                   "1 or more",
-		"kill@collective/meet/inside#1 ":                   "1 or more",
-		"flip@collective/meet/inside#1":                    "cannot flip",
-		"full@ep/put/message#1":                            "cannot full",
-		"kill@collective/meet/inside#99999999999999999999": "1 or more",
-	} {
-		if _, err := ParseOrder(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: the error is %v, want %q in it", text, err, want)
-		}
-	}
-	for _, text := range []string{"none ", "", "kill@nowhere#1 /x"} {
-		if _, _, err := parseSetting(text); err == nil {
-			t.Errorf("setting %q is accepted", text)
-		}
+	if _, err := ParseAction("burn"); err == nil {
+		t.Error("burn is an action")
 	}
 }
 

@@ -3,140 +3,103 @@ package fault
 // Place is a place in the code where a fault can be injected.
 type Place uint8
 
-// The places, roughly in the order in which a step passes them.
+// traits are the properties of a place.
+type traits uint8
+
 const (
-	BeforeMeeting Place = iota
-	InMeeting           // this rank has arrived, others may have
-	AfterMeeting
-	BeforeReduction
-	InReduction // part of the result is written
-	AfterReduction
-	InGather
-	BeforePut
-	InPut     // some rows are stored at their owners
-	InMessage // data: a row that has just been stored there
-	AfterPut
-	BeforeGet
-	InGet
-	AfterGet
-	BeforeStep
-	InWeights     // data: weights and router biases of this rank, between two steps
-	InState       // data: master weights and moments, between two steps
-	InGradient    // data: of this rank, not yet summed
-	BetweenPasses // forward and backward are done, the update is not
-	InUpdate      // some of the new state is written
-	InPublishing
-	AfterStep
-	BeforeRecord
-	AfterRecord
-	BeforeKeep
-	InKeep // the state is written, but not declared
-	AfterKeep
-	InEvaluation
-	InSnapshot
-	InCreate
-	InWrite // data: the second half of a write, whose first half is in the file
-	InSync
-	InRename
-	AfterRename
-	InManifest
-	InPrune
-	BeforeJoin
-	AfterJoin
-	InStart
-	BeforePark
-	AfterPark
-	BeforeBack
-	InBack // the notes are read, the state is unchanged
-	AfterBack
-	BeforeLeave
-	InLeave // the rank has finished, others may not have
-	AfterLeave
-	numPlaces
+	often traits = 1 << iota // passed in every step
+	leads                    // only rank 0 passes it
+	heals                    // passed only after a failure
+	data                     // passed with data that can be changed
+	fails                    // passed by operations that can fail, such as on files
 )
 
-// place holds the properties of a place.
-type place struct {
-	name  string
-	often bool // passed in every step
-	leads bool // only rank 0 passes it
-	heals bool // passed only after a failure
-	data  bool // passed with data that can be changed
-	fails bool // passed by operations that can fail, such as on files
+// The places, roughly in the order in which a step passes them.
+var (
+	BeforeMeeting   = place("collective/meet/before", often)
+	InMeeting       = place("collective/meet/inside", often) // this rank has arrived, others may have
+	AfterMeeting    = place("collective/meet/after", often)
+	BeforeReduction = place("collective/reduce/before", often)
+	InReduction     = place("collective/reduce/inside", often) // part of the result is written
+	AfterReduction  = place("collective/reduce/after", often)
+	InGather        = place("collective/gather/inside", often)
+	BeforePut       = place("ep/put/before", often)
+	InPut           = place("ep/put/inside", often)       // some rows are stored at their owners
+	InMessage       = place("ep/put/message", often|data) // data: a row that has just been stored there
+	AfterPut        = place("ep/put/after", often)
+	BeforeGet       = place("ep/get/before", often)
+	InGet           = place("ep/get/inside", often)
+	AfterGet        = place("ep/get/after", often)
+	BeforeStep      = place("trainer/step/before", often)
+	InWeights       = place("trainer/step/weights", often|data)  // data: weights and router biases of this rank, between two steps
+	InState         = place("trainer/step/state", often|data)    // data: master weights and moments, between two steps
+	InGradient      = place("trainer/step/gradient", often|data) // data: of this rank, not yet summed
+	BetweenPasses   = place("trainer/step/inside", often)        // forward and backward are done, the update is not
+	InUpdate        = place("optim/update/inside", often)        // some of the new state is written
+	InPublishing    = place("optim/publish/inside", often)
+	AfterStep       = place("trainer/step/after", often)
+	BeforeRecord    = place("record/push/before", often|leads)
+	AfterRecord     = place("record/push/after", often|leads)
+	BeforeKeep      = place("trainer/keep/before", often)
+	InKeep          = place("trainer/keep/inside", often) // the state is written, but not declared
+	AfterKeep       = place("trainer/keep/after", often)
+	InEvaluation    = place("trainer/evaluate/inside", 0)
+	InSnapshot      = place("trainer/snapshot/inside", 0)
+	InCreate        = place("checkpoint/create", 0)
+	InWrite         = place("checkpoint/write", data|fails) // data: the second half of a write, whose first half is in the file
+	InSync          = place("checkpoint/sync", 0)
+	InRename        = place("checkpoint/rename/before", leads)
+	AfterRename     = place("checkpoint/rename/after", leads)
+	InManifest      = place("checkpoint/manifest", leads)
+	InPrune         = place("checkpoint/prune", leads)
+	BeforeJoin      = place("spmd/join/before", 0)
+	AfterJoin       = place("spmd/join/after", 0)
+	InStart         = place("trainer/start", 0)
+	BeforePark      = place("spmd/park/before", heals)
+	AfterPark       = place("spmd/park/after", heals)
+	BeforeBack      = place("trainer/back/before", heals)
+	InBack          = place("trainer/back/inside", heals) // the notes are read, the state is unchanged
+	AfterBack       = place("trainer/back/after", heals)
+	BeforeLeave     = place("spmd/leave/before", 0)
+	InLeave         = place("spmd/leave/inside", 0) // the rank has finished, others may not have
+	AfterLeave      = place("spmd/leave/after", 0)
+)
+
+// places has the name and the traits of each place.
+var places []struct {
+	name string
+	traits
 }
 
-var places = [numPlaces]place{
-	BeforeMeeting:   {name: "collective/meet/before", often: true},
-	InMeeting:       {name: "collective/meet/inside", often: true},
-	AfterMeeting:    {name: "collective/meet/after", often: true},
-	BeforeReduction: {name: "collective/reduce/before", often: true},
-	InReduction:     {name: "collective/reduce/inside", often: true},
-	AfterReduction:  {name: "collective/reduce/after", often: true},
-	InGather:        {name: "collective/gather/inside", often: true},
-	BeforePut:       {name: "ep/put/before", often: true},
-	InPut:           {name: "ep/put/inside", often: true},
-	InMessage:       {name: "ep/put/message", often: true, data: true},
-	AfterPut:        {name: "ep/put/after", often: true},
-	BeforeGet:       {name: "ep/get/before", often: true},
-	InGet:           {name: "ep/get/inside", often: true},
-	AfterGet:        {name: "ep/get/after", often: true},
-	BeforeStep:      {name: "trainer/step/before", often: true},
-	InWeights:       {name: "trainer/step/weights", often: true, data: true},
-	InState:         {name: "trainer/step/state", often: true, data: true},
-	InGradient:      {name: "trainer/step/gradient", often: true, data: true},
-	BetweenPasses:   {name: "trainer/step/inside", often: true},
-	InUpdate:        {name: "optim/update/inside", often: true},
-	InPublishing:    {name: "optim/publish/inside", often: true},
-	AfterStep:       {name: "trainer/step/after", often: true},
-	BeforeRecord:    {name: "record/push/before", often: true, leads: true},
-	AfterRecord:     {name: "record/push/after", often: true, leads: true},
-	BeforeKeep:      {name: "trainer/keep/before", often: true},
-	InKeep:          {name: "trainer/keep/inside", often: true},
-	AfterKeep:       {name: "trainer/keep/after", often: true},
-	InEvaluation:    {name: "trainer/evaluate/inside"},
-	InSnapshot:      {name: "trainer/snapshot/inside"},
-	InCreate:        {name: "checkpoint/create"},
-	InWrite:         {name: "checkpoint/write", data: true, fails: true},
-	InSync:          {name: "checkpoint/sync"},
-	InRename:        {name: "checkpoint/rename/before", leads: true},
-	AfterRename:     {name: "checkpoint/rename/after", leads: true},
-	InManifest:      {name: "checkpoint/manifest", leads: true},
-	InPrune:         {name: "checkpoint/prune", leads: true},
-	BeforeJoin:      {name: "spmd/join/before"},
-	AfterJoin:       {name: "spmd/join/after"},
-	InStart:         {name: "trainer/start"},
-	BeforePark:      {name: "spmd/park/before", heals: true},
-	AfterPark:       {name: "spmd/park/after", heals: true},
-	BeforeBack:      {name: "trainer/back/before", heals: true},
-	InBack:          {name: "trainer/back/inside", heals: true},
-	AfterBack:       {name: "trainer/back/after", heals: true},
-	BeforeLeave:     {name: "spmd/leave/before"},
-	InLeave:         {name: "spmd/leave/inside"},
-	AfterLeave:      {name: "spmd/leave/after"},
+const mostPlaces = 64
+
+// place adds a place to the table.
+func place(name string, t traits) Place {
+	places = append(places, struct {
+		name string
+		traits
+	}{name, t})
+	return Place(len(places) - 1)
 }
 
 // String returns the place's name, such as "collective/meet/inside".
 func (p Place) String() string { return places[p].name }
 
+func (p Place) has(t traits) bool { return places[p].traits&t != 0 }
+
 // Often reports whether every step passes the place.
-func (p Place) Often() bool { return places[p].often }
+func (p Place) Often() bool { return p.has(often) }
 
 // Leads reports whether only rank 0 passes the place.
-func (p Place) Leads() bool { return places[p].leads }
+func (p Place) Leads() bool { return p.has(leads) }
 
 // Heals reports whether the place is passed only after a failure.
-func (p Place) Heals() bool { return places[p].heals }
-
-// HasData reports whether the place is passed with data that a fault can change.
-func (p Place) HasData() bool { return places[p].data }
-
-// CanFail reports whether the operation at the place can fail.
-func (p Place) CanFail() bool { return places[p].fails }
+func (p Place) Heals() bool { return p.has(heals) }
 
 // Places lists all places.
 func Places() (all []Place) {
-	for p := range numPlaces {
-		all = append(all, p)
+	for p := range places {
+		all = append(all, Place(p))
 	}
 	return all
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,14 +18,14 @@ import (
 
 // attack is one fault and its effects.
 type attack struct {
-	Kind     string        `json:"kind"`
-	Rank     int           `json:"rank"` // -1: a standby process
-	Place    string        `json:"place,omitempty"`
-	Step     int           `json:"step"`
-	Made     bool          `json:"made"` // false: the run ended first
-	Detected time.Duration `json:"detected_ns,omitempty"`
-	Resumed  time.Duration `json:"resumed_ns,omitempty"` // when all ranks had resumed
-	Redone   time.Duration `json:"redone_ns,omitempty"`  // when the interrupted step was redone
+	Kind     string
+	Rank     int // -1: a standby process
+	Place    string
+	Step     int
+	Made     bool          // false: the run ended first
+	Detected time.Duration // since it began, as the other times; 0: unknown
+	Resumed  time.Duration // when all ranks had resumed
+	Redone   time.Duration // when the interrupted step was redone
 
 	processes []int // processes that it makes fail
 	victim    int   // the process that logs when the fault fires; 0: none does
@@ -38,46 +39,55 @@ type attack struct {
 // injector injects a fault. It returns false if it could not.
 type injector func(ctx context.Context, r *run, rng *rand.Rand, a *attack) bool
 
-// kinds are the faults of a mix.
-func kinds() map[string]injector {
-	return map[string]injector{
-		"kill":     killRank,
-		"stop":     stopRank,
-		"segv":     failAnywhere(fault.Segv),
-		"exit0":    failAnywhere(fault.Exit0),
-		"exit1":    failAnywhere(fault.Exit1),
-		"panic":    failAnywhere(fault.Panic),
-		"loop":     failAnywhere(fault.Loop),
-		"slow":     slowRank,
-		"two":      killTwo,
-		"spare":    killSpare,
-		"recovery": killRecovering,
-		"save":     killSaving,
-		"nan":      corrupt(fault.NaN, fault.InGradient, anyOf),
-		"weight":   corrupt(fault.Flip, fault.InWeights, anyOf),
-		"state":    corrupt(fault.Flip, fault.InState, anyOf),
-		"full":     corrupt(fault.Full, fault.InWrite, 1),
+// row is a row of the table of faults.
+type row struct {
+	modes  string // that inject it; a mode of one fault has its name
+	inject injector
+}
+
+// faults is the table of the faults that are injected into processes.
+func faults() map[string]row {
+	return map[string]row{
+		"kill":     {"mix kill", killRank},
+		"stop":     {"mix stop", stopRank},
+		"segv":     {"mix", failAnywhere(fault.Segv)},
+		"exit0":    {"mix", failAnywhere(fault.Exit0)},
+		"exit1":    {"mix", failAnywhere(fault.Exit1)},
+		"panic":    {"mix", failAnywhere(fault.Panic)},
+		"loop":     {"mix", failAnywhere(fault.Loop)},
+		"slow":     {"mix", slowRank},
+		"two":      {"mix", killTwo},
+		"spare":    {"mix", killSpare},
+		"recovery": {"mix", killRecovering},
+		"save":     {"mix", killSaving},
+		"full":     {"mix", corrupt(fault.Full, fault.InWrite, 1)},
+		"nan":      {"mix", corrupt(fault.NaN, fault.InGradient, anyOf)},
+		"weight":   {"mix bits", corrupt(fault.Flip, fault.InWeights, anyOf)},
+		"state":    {"mix bits", corrupt(fault.Flip, fault.InState, anyOf)},
+		"gradient": {"bits", mayVanish(corrupt(fault.Flip, fault.InGradient, anyOf))},
+		"message":  {"bits", mayVanish(corrupt(fault.Flip, fault.InMessage, anyOf))},
 	}
 }
 
-// flips are the faults that a replay of every step must find.
-func flips() map[string]injector {
-	return map[string]injector{
-		"gradient": mayVanish(corrupt(fault.Flip, fault.InGradient, anyOf)),
-		"message":  mayVanish(corrupt(fault.Flip, fault.InMessage, anyOf)),
-		"weight":   corrupt(fault.Flip, fault.InWeights, anyOf),
-		"state":    corrupt(fault.Flip, fault.InState, anyOf),
+// faultsOf returns the names of the faults of a mode.
+func faultsOf(mode string) (names []string) {
+	for name, row := range faults() {
+		if slices.Contains(strings.Fields(row.modes), mode) {
+			names = append(names, name)
+		}
 	}
+	slices.Sort(names)
+	return names
 }
 
 // attack injects a fault at a step, waits for recovery, and measures the times.
-func (s *session) attack(ctx context.Context, r *run, kind string, make injector, step int, pause time.Duration) *attack {
+func (s *session) attack(ctx context.Context, r *run, kind string, step int, pause time.Duration) *attack {
 	a := &attack{Kind: kind, Rank: s.rng.IntN(s.Ranks), Step: step}
 	wait := time.Duration(s.rng.Int64N(int64(pause) + 1))
 	if !r.await(ctx, func() bool { return r.step >= step }) || !r.sleep(ctx, wait) {
 		return a
 	}
-	a.Made = make(ctx, r, s.rng, a)
+	a.Made = faults()[kind].inject(ctx, r, s.rng, a)
 	if a.Made && kind != "spare" {
 		r.await(ctx, func() bool { return r.recovered(a) })
 	}
@@ -259,13 +269,14 @@ func killTwo(_ context.Context, r *run, _ *rand.Rand, a *attack) bool {
 
 func killSpare(ctx context.Context, r *run, _ *rand.Rand, a *attack) bool {
 	a.Rank = -1
-	r.mu.Lock()
-	spares := slices.Clone(r.spares)
-	r.mu.Unlock()
-	if len(spares) == 0 || syscall.Kill(spares[0], syscall.SIGKILL) != nil {
-		return false
-	}
-	return r.await(ctx, func() bool { return !slices.Contains(r.spares, spares[0]) })
+	spare := 0
+	ready := r.await(ctx, func() bool { // it may just be starting
+		if len(r.spares) > 0 {
+			spare = r.spares[0]
+		}
+		return spare != 0
+	})
+	return ready && syscall.Kill(spare, syscall.SIGKILL) == nil && r.await(ctx, func() bool { return !slices.Contains(r.spares, spare) })
 }
 
 // killRecovering kills a rank, and another one while the first is being replaced.

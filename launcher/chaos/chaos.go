@@ -7,7 +7,6 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -16,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"text/tabwriter"
 	"time"
 
 	"spmoe/launcher/report"
@@ -40,13 +40,14 @@ type Config struct {
 	At     string        // substring of the names of the points
 	Model  []string      // flags of the job's model, in addition to layers and dimension
 
+	References References // of earlier tests, to which this test adds its own; may be nil
+
 	// Launch runs a command line in this process and returns its exit code.
 	Launch func(ctx context.Context, args []string, hooks Hooks, out, errOut io.Writer) int
 	// Program returns the launcher as a process of its own, with a command line.
 	Program func(args []string) *exec.Cmd
 
-	Out  io.Writer // for people
-	JSON io.Writer // for programs: one object per fault, and one at the end; may be nil
+	Out io.Writer
 }
 
 // session is a test under way.
@@ -64,23 +65,35 @@ type session struct {
 	took     time.Duration // duration of the disturbed runs
 }
 
-// tests maps names to tests.
-func tests() map[string]func(*session, context.Context) error {
-	return map[string]func(*session, context.Context) error{
-		"mix": (*session).mix, "points": (*session).points, "kill": (*session).kills, "stop": (*session).stops,
-		"short": (*session).shorts, "launcher": (*session).launchers, "quiet": (*session).quiet, "bits": (*session).bits, "files": (*session).damagedFiles,
+// Mode is a test.
+type Mode struct {
+	Name, About string
+	Count       int      // of faults, unless Config has a number
+	Flags       []string // of the command line, in addition to those of all modes
+	test        func(*session, context.Context) error
+}
+
+// Modes returns all tests. The first one injects faults of all kinds.
+func Modes() []Mode {
+	count := []string{"count"}
+	return []Mode{
+		{"mix", "", 0, []string{"every", "for"}, (*session).mix},
+		{"points", "make each rank fail at each fault point of the code, in a short run each", 0,
+			[]string{"count", "action", "at"}, (*session).points},
+		{"kill", "kill rank processes", 200, count, repeated("kill")},
+		{"stop", "stop rank processes and continue them later", 20, count, repeated("stop")},
+		{"bits", "flip single bits in memory while every step is computed twice", 100, count, (*session).bits},
+		{"launcher", "kill the launcher and continue with the same command", 25, count, (*session).launchers},
+		{"files", "damage the newest checkpoint and continue from the one before", 24, count, (*session).damagedFiles},
+		{"quiet", "overload the processors without injecting faults, and count false alarms", 0, []string{"for"}, (*session).quiet},
 	}
 }
 
-// Modes returns the names of the tests that [Config.Run] knows.
-func Modes() []string { return slices.Sorted(maps.Keys(tests())) }
-
-// Run runs one of the tests. It returns false if something did not go as required, and has printed
-// what. It returns an error if the test could not be run.
-func (c Config) Run(ctx context.Context, mode string) (ok bool, err error) {
-	test := tests()[mode]
-	if test == nil {
-		return false, fmt.Errorf("unknown test %q: use one of %q", mode, Modes())
+// Run runs a test. It returns false if something did not go as required, and has printed what. It
+// returns an error if the test could not be run.
+func (c Config) Run(ctx context.Context, mode Mode) (ok bool, err error) {
+	if c.Count == 0 {
+		c.Count = mode.Count
 	}
 	s := &session{Config: c, rng: rand.New(rand.NewPCG(c.Seed, 0))}
 	if s.folder, err = os.MkdirTemp("", "chaos-"); err != nil {
@@ -89,11 +102,11 @@ func (c Config) Run(ctx context.Context, mode string) (ok bool, err error) {
 	if s.data, err = writeData(filepath.Join(s.folder, "data")); err != nil {
 		return false, err
 	}
-	s.say("%s: seed %d, %s, %s", mode, s.Seed, report.Plural(s.Ranks, "rank"), report.Plural(s.Spares, "spare"))
-	if err := test(s, ctx); err != nil {
+	s.say("%s: seed %d, %s, %s", mode.Name, s.Seed, report.Plural(s.Ranks, "rank"), report.Plural(s.Spares, "spare"))
+	if err := mode.test(s, ctx); err != nil {
 		return false, fmt.Errorf("%w (its files are in %s)", err, s.folder)
 	}
-	s.report(mode)
+	s.report(mode.Name)
 	if len(s.problems) > 0 {
 		s.say("its files are in %s", s.folder)
 		return false, nil
@@ -110,16 +123,56 @@ func (s *session) problem(format string, args ...any) {
 	s.say("PROBLEM: %s", text)
 }
 
-// line writes an object for programs.
-func (s *session) line(object any) {
-	if s.JSON == nil {
-		return
+// report prints the outcome of all faults.
+func (s *session) report(mode string) {
+	table := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
+	byKind := map[string][]*attack{}
+	for _, a := range s.attacks {
+		byKind[a.Kind] = append(byKind[a.Kind], a)
 	}
-	text, err := json.Marshal(object)
-	if err == nil {
-		_, err = s.JSON.Write(append(text, '\n'))
+	if len(byKind) > 0 {
+		fmt.Fprintln(table, "fault\tmade\tdetected p50\tp99\tmax\tresumed p50\tp99\tmax\tredone p50\tp99\tmax")
 	}
-	if err != nil {
-		s.problem("writing results: %v", err)
+	vanished := 0
+	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
+		var times [3][]time.Duration
+		made := 0
+		for _, a := range byKind[kind] {
+			if a.Made {
+				made++
+			}
+			if a.Made && a.vanishes && a.Detected == 0 {
+				vanished++
+			}
+			for i, d := range []time.Duration{a.Detected, a.Resumed, a.Redone} {
+				if d > 0 {
+					times[i] = append(times[i], d.Round(10*time.Microsecond))
+				}
+			}
+		}
+		fmt.Fprintf(table, "%s\t%d of %d%s%s%s\n", kind, made, len(byKind[kind]), quantiles(times[0]), quantiles(times[1]), quantiles(times[2]))
 	}
+	table.Flush()
+	if vanished > 0 {
+		s.say("%d were not detected and changed no result: a sum rounded them away", vanished)
+	}
+	if s.took > 0 {
+		s.say("goodput: %.1f %% (undisturbed %v, disturbed %v)", 100*s.usual.Seconds()/s.took.Seconds(),
+			s.usual.Round(time.Millisecond), s.took.Round(time.Millisecond))
+	}
+	verdict := "all faults handled"
+	if len(s.problems) > 0 {
+		verdict = report.Plural(len(s.problems), "problem")
+	}
+	s.say("%s: seed %d, %s, %s: %s", mode, s.Seed, report.Plural(s.runs, "run"), report.Plural(len(s.attacks), "fault"), verdict)
+}
+
+// quantiles returns cells with the median, the 99th percentile and the largest of some times.
+func quantiles(times []time.Duration) string {
+	n := len(times)
+	if n == 0 {
+		return "\t-\t-\t-"
+	}
+	slices.Sort(times)
+	return fmt.Sprintf("\t%v\t%v\t%v", times[(n-1)/2], times[(99*n+99)/100-1], times[n-1])
 }

@@ -2,8 +2,7 @@
 
 package chaos
 
-// The test of damaged checkpoint files. A run must resume from the checkpoint before, and compute
-// the same bits.
+// Damage to the files of a checkpoint.
 
 import (
 	"context"
@@ -67,37 +66,6 @@ func replace(rng *rand.Rand, shards []string) error {
 		return err
 	}
 	return os.WriteFile(shards[i], data, 0o666)
-}
-
-// damagedFiles kills the launchers of runs that have at least two checkpoints, and damages the
-// newest.
-func (s *session) damagedFiles(ctx context.Context) error {
-	const steps = 3*saveEvery + saveEvery/2
-	_, want, err := s.reference(ctx, steps)
-	if err != nil {
-		return err
-	}
-	set := *want
-	set.aside = 1
-	for i := range s.Count {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		d := damages()[i%len(damages())]
-		a := &attack{Kind: d.name, Rank: -1}
-		out := filepath.Join(s.folder, fmt.Sprintf("files-%d", i+1))
-		second := filepath.Join(out, fmt.Sprintf("step-%08d", 2*saveEvery))
-		if err := s.killLauncher(a, out, steps, func() { waitForFile(ctx, second) }); err != nil {
-			return err
-		}
-		if err := s.damageNewest(d, out); err != nil {
-			return err
-		}
-		if err := s.resume(a, out, steps, &set); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // waitForFile returns when a file exists, or after a minute.

@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	saveEvery   = 20
-	evalEvery   = 25
+	saveEvery   = 10
+	evalEvery   = 15
 	recordEvery = 10
+	shortRun    = 3*saveEvery + saveEvery/2 // of a run with one fault
 )
 
 // command returns the command line of a job with a number of steps.

@@ -7,6 +7,7 @@ package chaos
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -18,27 +19,41 @@ import (
 	"spmoe/launcher/checkpoint"
 )
 
+// launchers kills launchers at random times.
 func (s *session) launchers(ctx context.Context) error {
-	const steps = 60
+	return s.resumed(ctx, func(int) damage { return damage{name: "launcher"} })
+}
+
+// damagedFiles kills launchers of runs that have two checkpoints, and damages the newest. The same
+// command must resume from the one before.
+func (s *session) damagedFiles(ctx context.Context) error {
+	return s.resumed(ctx, func(i int) damage { return damages()[i%len(damages())] })
+}
+
+func (s *session) resumed(ctx context.Context, damageOf func(i int) damage) error {
+	const steps = shortRun
 	usual, want, err := s.reference(ctx, steps)
 	if err != nil {
 		return err
 	}
-	for i := range s.Count {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		wait := time.Duration(s.rng.Int64N(int64(usual.took)))
-		a := &attack{Kind: "launcher", Rank: -1}
+	for i := 0; i < s.Count && err == nil; i++ {
+		d, set := damageOf(i), *want
+		a := &attack{Kind: d.name, Rank: -1}
 		out := filepath.Join(s.folder, fmt.Sprintf("launcher-%d", i+1))
-		if err := s.killLauncher(a, out, steps, func() { time.Sleep(wait) }); err != nil {
-			return err
+		wait := func() { time.Sleep(time.Duration(s.rng.Int64N(int64(usual.took)))) }
+		if d.apply != nil {
+			set.aside = 1
+			wait = func() { waitForFile(ctx, filepath.Join(out, fmt.Sprintf("step-%08d", 2*saveEvery))) }
 		}
-		if err := s.resume(a, out, steps, want); err != nil {
-			return err
+		err = s.killLauncher(a, out, steps, wait)
+		if err == nil && d.apply != nil {
+			err = s.damageNewest(d, out)
+		}
+		if err == nil {
+			err = cmp.Or(ctx.Err(), s.resume(a, out, steps, &set))
 		}
 	}
-	return nil
+	return err
 }
 
 // killLauncher starts a run, and kills its launcher when wait returns.
@@ -76,7 +91,6 @@ func (s *session) resume(a *attack, out string, steps int, want *outcome) error 
 	_, none := checkpoint.Latest(out)
 	text, err := s.Program(s.command(out, steps)).CombinedOutput()
 	a.Redone = time.Since(a.began)
-	s.line(a)
 	if err != nil {
 		s.problem("%s of %s: resuming: %v: %s", a.Kind, out, err, text)
 		return nil

@@ -7,7 +7,6 @@ package chaos
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -22,12 +21,12 @@ type pointFault struct {
 }
 
 func (s *session) points(ctx context.Context) error {
-	const steps = 50
+	const steps = shortRun
 	usual, want, err := s.reference(ctx, steps)
 	if err != nil {
 		return err
 	}
-	action, err := fault.ParseOrder(fmt.Sprintf("%s@%v#1", s.Action, fault.BeforeStep))
+	action, err := fault.ParseAction(s.Action)
 	if err != nil {
 		return err
 	}
@@ -48,7 +47,7 @@ func (s *session) points(ctx context.Context) error {
 	}
 	s.say("%s", report.Plural(len(faults), "fault"))
 	for _, f := range faults {
-		order := fault.Order{Action: action.Action, Place: f.place, Count: 1}
+		order := fault.Order{Action: action, Place: f.place, Count: 1}
 		if f.place.Often() {
 			order.Count += s.rng.Int64N(steps - 10)
 		}
@@ -90,7 +89,6 @@ func (s *session) runWithFault(ctx context.Context, steps int, usual *run, want 
 		harmed = append(harmed, &attack{processes: []int{first[other]}})
 	}
 	s.attacks, s.usual, s.took = append(s.attacks, a), s.usual+usual.took, s.took+r.took
-	s.line(a)
 	before := len(s.problems)
 	if !a.Made {
 		s.problem("%v was not carried out", order)

@@ -8,7 +8,6 @@ package chaos
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -20,18 +19,15 @@ import (
 // last fault there are enough steps for any.
 const (
 	apart      = 12
-	farApart   = 2 * saveEvery
+	farApart   = saveEvery + 5
 	afterwards = 3 * saveEvery
 )
 
-// kills kills random ranks at random times.
-func (s *session) kills(ctx context.Context) error { return s.repeated(ctx, "kill") }
-
-// stops stops random ranks at random times, and continues them later.
-func (s *session) stops(ctx context.Context) error { return s.repeated(ctx, "stop") }
-
-func (s *session) repeated(ctx context.Context, kind string) error {
-	return s.campaign(ctx, kinds(), slices.Repeat([]string{kind}, s.Count), apart)
+// repeated returns a mode that injects faults of one kind.
+func repeated(kind string) func(*session, context.Context) error {
+	return func(s *session, ctx context.Context) error {
+		return s.campaign(ctx, slices.Repeat([]string{kind}, s.Count), apart)
+	}
 }
 
 // bits flips single bits in the data that ranks compute with, compute and send, while every step is
@@ -39,11 +35,11 @@ func (s *session) repeated(ctx context.Context, kind string) error {
 func (s *session) bits(ctx context.Context) error {
 	// Evaluations are not computed twice.
 	s.more = []string{"--guard.replay", "1", "--eval-every", "0"}
-	all, names := slices.Sorted(maps.Keys(flips())), []string{}
+	all, names := faultsOf("bits"), []string{}
 	for range s.Count {
 		names = append(names, all[s.rng.IntN(len(all))])
 	}
-	return s.campaign(ctx, flips(), names, apart)
+	return s.campaign(ctx, names, apart)
 }
 
 // mix injects faults of all kinds, in random order.
@@ -55,19 +51,19 @@ func (s *session) mix(ctx context.Context) error {
 	}
 	var names []string
 	for len(names) < faults {
-		turn := slices.Sorted(maps.Keys(kinds()))
+		turn := faultsOf("mix")
 		if s.Spares == 0 {
 			turn = slices.DeleteFunc(turn, func(name string) bool { return name == "spare" })
 		}
 		s.rng.Shuffle(len(turn), func(i, j int) { turn[i], turn[j] = turn[j], turn[i] })
 		names = append(names, turn...)
 	}
-	return s.campaign(ctx, kinds(), names[:faults], max(farApart, int(s.Every/pace)))
+	return s.campaign(ctx, names[:faults], max(farApart, int(s.Every/pace)))
 }
 
 // pace measures the time of an undisturbed step.
 func (s *session) pace(ctx context.Context) (time.Duration, error) {
-	const steps = 150
+	const steps = 5 * saveEvery
 	r, _, err := s.reference(ctx, steps)
 	if err != nil {
 		return 0, err
@@ -81,7 +77,7 @@ func (r *run) stepTime(steps int) time.Duration {
 }
 
 // campaign injects faults of the given kinds into one run, at regular intervals of steps.
-func (s *session) campaign(ctx context.Context, kinds map[string]injector, names []string, gap int) error {
+func (s *session) campaign(ctx context.Context, names []string, gap int) error {
 	steps := len(names)*gap + afterwards
 	usual, want, err := s.reference(ctx, steps)
 	if err != nil {
@@ -90,9 +86,8 @@ func (s *session) campaign(ctx context.Context, kinds map[string]injector, names
 	var attacks []*attack
 	r, err := s.start(ctx, steps, nil, func(ctx context.Context, r *run) {
 		for i, name := range names {
-			a := s.attack(ctx, r, name, kinds[name], (i+1)*gap, usual.stepTime(steps))
+			a := s.attack(ctx, r, name, (i+1)*gap, usual.stepTime(steps))
 			attacks = append(attacks, a)
-			s.line(a)
 		}
 	})
 	if err != nil {
@@ -105,44 +100,6 @@ func (s *session) campaign(ctx context.Context, kinds map[string]injector, names
 			s.problem("fault %d, %s of rank %d at step %d, was not injected", i+1, a.Kind, a.Rank, a.Step)
 		} else if a.alarms && a.Detected == 0 && !a.vanishes {
 			s.problem("fault %d, %s of rank %d at step %d, was not detected", i+1, a.Kind, a.Rank, a.Step)
-		}
-	}
-	return nil
-}
-
-// shorts starts short runs and kills one process of each at a random time, which may be before the
-// first step or after the last.
-func (s *session) shorts(ctx context.Context) error {
-	const steps = 24
-	usual, want, err := s.reference(ctx, steps)
-	if err != nil {
-		return err
-	}
-	fastest := usual.took
-	for i := range s.Count {
-		a := &attack{Kind: "short", Rank: s.rng.IntN(s.Ranks+s.Spares) - s.Spares}
-		wait := time.Duration(s.rng.Int64N(int64(fastest)))
-		r, err := s.start(ctx, steps, nil, func(ctx context.Context, r *run) {
-			everyone := func() bool { return len(r.all) >= s.Ranks+s.Spares }
-			if !r.await(ctx, everyone) || !r.sleep(ctx, wait) {
-				return
-			}
-			if a.Step = r.now(); a.Rank < 0 {
-				a.Made = killSpare(ctx, r, s.rng, a)
-			} else {
-				a.Made = killRank(ctx, r, s.rng, a)
-			}
-		})
-		if err != nil {
-			return err
-		}
-		a.measure(r)
-		fastest = min(fastest, r.took)
-		s.attacks, s.usual, s.took = append(s.attacks, a), s.usual+usual.took, s.took+r.took
-		s.line(a)
-		before := len(s.problems)
-		if s.judge(r, steps, want, []*attack{a}); len(s.problems) > before {
-			s.say("in run %d, rank %d was killed after %v", i+1, a.Rank, wait)
 		}
 	}
 	return nil
