@@ -26,6 +26,7 @@ type builder struct {
 	norms     *Group           // FP32 in every precision: norms and routers
 	dense     *Group           // replicated matrices
 	experts   *Group           // this rank's routed experts
+	lengths   map[*Group]int   // of the parameters so far
 	pending   []binding
 	units     []int // where the units of the dense group begin: see sharded
 }
@@ -42,6 +43,7 @@ func newBuilder(p Precision, m Mesh) *builder {
 	return &builder{
 		precision: p,
 		mesh:      m,
+		lengths:   map[*Group]int{},
 		norms:     &Group{Name: groupNames[0], Ranks: m.World},
 		dense:     &Group{Name: groupNames[1], Ranks: m.World},
 		experts:   &Group{Name: groupNames[2], Ranks: m.Replicas, Experts: true},
@@ -66,11 +68,11 @@ func (b *builder) beginUnit() { b.units = append(b.units, b.dense.ParamLen()) }
 
 // add appends adjacent parameters to a group and binds w to all of them, with shape dims.
 func (b *builder) add(g *Group, w *weight, dims []int, params ...*Param) {
-	at, n := g.length, 0
+	at, n := b.lengths[g], 0
 	for _, p := range params {
 		n += p.Len()
 	}
-	g.Params, g.length = append(g.Params, params...), at+n
+	g.Params, b.lengths[g] = append(g.Params, params...), at+n
 	b.pending = append(b.pending, binding{w, g, at, dims})
 	if want := product(dims); n != want {
 		panic(fmt.Sprintf("moe: %s: %d parameters bound to a weight of %d", params[0].Name, n, want))
@@ -185,7 +187,7 @@ func (b *builder) allocate(g *Group, dtype tensor.DType) (err error) {
 }
 
 func (g *Group) allocate(from memory.Allocator, dtype tensor.DType, gradients bool) error {
-	n := g.length
+	n := g.ParamLen()
 	padded := (n + groupMultiple - 1) / groupMultiple * groupMultiple
 	work, err := g.host.allocate(from, padded*dtype.Size())
 	if err != nil {

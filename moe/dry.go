@@ -52,8 +52,6 @@ func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
 type DryRun struct {
 	*Model
 	Ex *tensor.Exec
-	// ExchangeHost has the ranks of a host in an exchange over several hosts; nil: there is one
-	ExchangeHost *collective.Comm
 }
 
 // NewDryRun builds a stage on a mesh from [DryMesh]. Experts receive equally many rows. With once,
@@ -69,7 +67,6 @@ func NewDryRun(on Mesh, cfg Config, p Precision, seq int, options ep.Options, st
 		b.times = cfg.kinds(p, stage)
 	}
 	var exchange ep.Exchange
-	var host *collective.Comm
 	if cfg.MoELayers() > 0 {
 		dry := ep.NewDry(on.EP, cfg.Experts, options)
 		if on.Replicas != nil && len(on.World.Hosts()) == 1 { // no real run has replicas on several
@@ -78,15 +75,14 @@ func NewDryRun(on Mesh, cfg Config, p Precision, seq int, options ep.Options, st
 			}
 		}
 		if exchange = dry; dry.Host() != on.EP {
-			host = dry.Host()
+			on.ExchangeHost = dry.Host()
 		}
 	}
 	m, err := build(b, on, cfg, seq, exchange, stage)
 	if err != nil {
 		return nil, err
 	}
-	m.exchangeHost = host
-	return &DryRun{m, b.dry, host}, nil
+	return &DryRun{m, b.dry}, nil
 }
 
 // kinds returns the layers of a stage that are the first of their kind, and how many are of it.
@@ -128,9 +124,6 @@ func (m *Model) repeat(ex *tensor.Exec, times int) {
 	ex.Repeat(times)
 	for c := range m.mesh.Comms {
 		c.Repeat(times)
-	}
-	if m.exchangeHost != nil {
-		m.exchangeHost.Repeat(times)
 	}
 }
 
@@ -225,7 +218,7 @@ func (d *DryRun) PassMemory(seq int) PassMemory {
 	_, peak := d.Ex.Labels()
 	m.Peak = parseLabel(peak)
 	shape := tensor.AttentionShape{Seq: seq, KeyDim: d.Config.KeyDim(), ValueDim: d.Config.ValueDim}
-	m.Helping = tensor.AttentionBackwardScratch(0, shape, d.precision.DType)
+	m.Helping = float64(tensor.HelpingScratch(shape, d.precision.DType))
 	return m
 }
 

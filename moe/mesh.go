@@ -32,6 +32,9 @@ type Mesh struct {
 	// Operands has the ranks of World, for what they agree on before they quantize. That may be
 	// while World exchanges tokens. A model creates it if its precision needs it; nil: it does not.
 	Operands *collective.Comm
+	// ExchangeHost has the ranks of a host in an exchange over several hosts, in a dry run; nil: the
+	// exchange counts in EP.
+	ExchangeHost *collective.Comm
 }
 
 // OneGroup returns the mesh in which all ranks of c exchange tokens and no expert has a replica.
@@ -84,7 +87,7 @@ func (m *Mesh) place() int {
 
 // Comms yields the communicators of the mesh, each once.
 func (m Mesh) Comms(yield func(*collective.Comm) bool) {
-	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.Operands}
+	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.Operands, m.ExchangeHost}
 	if m.EP == m.World {
 		all[3] = nil
 	}

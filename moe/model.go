@@ -53,8 +53,6 @@ type Model struct {
 	observer func(name string, t tensor.Tensor)
 	operands operands
 	rowStore rowStore
-
-	exchangeHost *collective.Comm // see DryRun
 }
 
 // New builds this rank's part of a model for sequences of up to seq tokens, computing in the given

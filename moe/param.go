@@ -62,7 +62,6 @@ type Group struct {
 	sums      []passSums // one per part that is divided by itself
 	zeroed    int        // calls of ZeroGrad
 	scores    []float32  // the largest of each head: see HeadRows
-	length    int        // of all parameters so far, while the model is built
 }
 
 // Held returns the ranges of the flat vectors that Work and Grad have, one after the other, if the

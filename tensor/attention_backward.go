@@ -81,6 +81,15 @@ func attentionBackwardHeads(ex *Exec, call operands, from, to int) {
 	}
 }
 
+// HelpingScratch returns the bytes that a thread takes from its arena when it helps with a gradient
+// of attention, which is more than for other kernels.
+func HelpingScratch(s AttentionShape, dtype DType) int {
+	ex := NewDryExec()
+	newBackwardTile(ex, dtype, s)
+	ex.New(FP32, s.Seq, s.KeyDim)
+	return ex.Peak()
+}
+
 // attentionBackwardBlocks computes key blocks [from, to) of one head.
 func attentionBackwardBlocks(ex *Exec, call operands, from, to int) {
 	c := call.attention

@@ -88,7 +88,8 @@ type stageCount struct {
 // ones.
 func (d dryRank) passes(stage moe.Stage) (n stageCount, err error) {
 	all, micro := max(d.Batch/d.layout.World, 1), max(d.microBatch(d.layout.World), 1)
-	most := max(d.Model.WgradPasses(micro*d.Seq*d.layout.World)+1, 2)
+	const longest = 256 // no run is known whose experts wait for rows of more passes
+	most := min(max(d.Model.WgradPasses(micro*d.Seq*d.layout.World)+1, 2), longest)
 	var passes []int
 	some := 0
 	for ; some < all && len(passes) < most; some += passes[len(passes)-1] {
@@ -98,8 +99,7 @@ func (d dryRank) passes(stage moe.Stage) (n stageCount, err error) {
 		if split && stage == d.Model.Whole() {
 			break
 		}
-		on := d.mesh()
-		run, err := moe.NewDryRun(on, d.Model, d.precision, d.Seq, d.options, stage, true)
+		run, err := moe.NewDryRun(d.mesh(), d.Model, d.precision, d.Seq, d.options, stage, true)
 		if err != nil {
 			return n, err
 		}
@@ -114,7 +114,7 @@ func (d dryRank) passes(stage moe.Stage) (n stageCount, err error) {
 			n.split = m.AllSaved()
 		} else {
 			n.pass = m
-			n.moved.add(on, run, float64(all)/float64(some))
+			n.moved.add(run.Mesh(), float64(all)/float64(some))
 		}
 	}
 	return n, nil
@@ -147,13 +147,12 @@ func (d dryRank) state(stages []moe.Stage) (n stateCount, err error) {
 				return n, err
 			}
 		}
-		n.moved.add(on, nil, float64(passes-1))
-		n.moved.subtract(on)
+		n.moved.add(on, float64(passes-2)) // and once at the end
 	}
 	if err := d.update(ex, on.World, opt); err != nil {
 		return n, err
 	}
-	n.moved.add(on, nil, 1)
+	n.moved.add(on, 1)
 	held := map[moe.PartKey][2]float64{}
 	for _, run := range runs {
 		run.Held(func(part moe.PartKey, weights, gradients float64) {
@@ -200,17 +199,15 @@ var dryCounts struct {
 
 // known returns the count with a key, which count makes if it is not known.
 func known[T any](counts *map[string]T, key string, count func() (T, error)) (n T, err error) {
-	dryCounts.Lock()
+	dryCounts.Lock() // until it is counted: ranks that are goroutines ask at the same time
+	defer dryCounts.Unlock()
 	n, ok := (*counts)[key]
-	dryCounts.Unlock()
 	if ok {
 		return n, nil
 	}
 	if n, err = count(); err != nil {
 		return n, err
 	}
-	dryCounts.Lock()
-	defer dryCounts.Unlock()
 	if *counts == nil || len(*counts) > 1<<12 {
 		*counts = map[string]T{}
 	}
@@ -227,8 +224,11 @@ func (d dryRank) key(stages []moe.Stage) string {
 		return *r
 	}
 	p, w := d.precision, d.layout.World
-	key := fmt.Sprint(d.Model, p.DType, recipe(p.Linears), recipe(p.Experts), p.PlainFirst, p.PlainLast, p.PlainTail, p.Layers,
-		d.layout, d.hosts, d.rank, d.options, d.recompute, d.rule, d.FSDP, d.copies(), d.Seq, d.microBatch(w), d.Config.passes(w), d.Optimizer.QKClip)
+	key := fmt.Sprint(d.Model, p.DType, recipe(p.Linears), recipe(p.Experts), p.PlainFirst, p.PlainLast, p.PlainTail,
+		d.layout, d.hosts, d.rank, d.options, d.recompute, d.rule, d.FSDP, d.copies(), d.Seq, d.Batch, d.microBatch(w), d.Config.passes(w), d.Optimizer.QKClip)
+	for _, l := range p.Layers {
+		key += fmt.Sprint(l.Select, recipe(l.Recipe))
+	}
 	for _, s := range stages {
 		if p.PlainFirst == 0 && p.PlainLast == 0 && p.PlainTail == 0 && len(p.Layers) == 0 {
 			// Stages with equally many layers of each kind hold and move the same.

@@ -63,35 +63,23 @@ func (all *movements) plus(m Movement) {
 // away returns the share of n equal parts that is not the rank's own.
 func away(n int) float64 { return float64(n-1) / float64(n) }
 
-// add adds what the communicators of a mesh, and of an exchange, have counted.
-func (all *movements) add(m moe.Mesh, run *moe.DryRun, times float64) {
-	add := func(name string, c *collective.Comm) {
+// add adds what the communicators of a mesh have counted.
+func (all *movements) add(m moe.Mesh, times float64) {
+	names := map[*collective.Comm]string{m.Host: "the host", m.Across: "hosts", m.EP: "ep", m.Replicas: replicas, m.Operands: "operands",
+		m.ExchangeHost: "ep of the host", m.World: "all ranks"}
+	for c := range m.Comms {
 		peers := away(len(c.Hosts()[c.Host()]))
 		for kind, s := range c.Stats() {
 			if k := collective.Kind(kind); s.Bytes > 0 {
 				bytes := times * float64(s.Bytes)
-				all.plus(Movement{fmt.Sprintf("%v over %s", k, name), k, Moved{Memory: bytes, Peers: peers * bytes}})
+				all.plus(Movement{fmt.Sprintf("%v over %s", k, names[c]), k, Moved{Memory: bytes, Peers: peers * bytes}})
 			}
 		}
 		if sent := c.Sent(); sent > 0 {
-			all.plus(Movement{"to other hosts, " + name, collective.KindBarrier, Moved{Network: times * float64(sent)}})
+			all.plus(Movement{"to other hosts, " + names[c], collective.KindBarrier, Moved{Network: times * float64(sent)}})
 		}
-	}
-	for name, c := range map[string]*collective.Comm{"all ranks": m.World, "the host": m.Host, "hosts": m.Across, replicas: m.Replicas, "operands": m.Operands} {
-		if c != nil {
-			add(name, c)
-		}
-	}
-	if m.EP != m.World {
-		add("ep", m.EP)
-	}
-	if run != nil && run.ExchangeHost != nil {
-		add("ep of the host", run.ExchangeHost)
 	}
 }
-
-// subtract adds the negative of what the communicators of a mesh have counted.
-func (all *movements) subtract(m moe.Mesh) { all.add(m, nil, -1) }
 
 // LayoutTraffic returns what each rank of a layout moves per step, if the ranks are on some hosts
 // in equal numbers. It is that of the one-sided exchange without a capacity and with equally many
