@@ -211,13 +211,6 @@ func (r *run) process(rank int) int {
 	return r.ranks[rank]
 }
 
-// now returns the last finished step.
-func (r *run) now() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.step
-}
-
 // judge records every violated requirement after a run.
 func (s *session) judge(r *run, steps int, want *outcome, attacks []*attack) {
 	before := len(s.problems)
