@@ -32,8 +32,8 @@ type Mesh struct {
 	// Operands has the ranks of World, for what they agree on before they quantize. That may be
 	// while World exchanges tokens. A model creates it if its precision needs it; nil: it does not.
 	Operands *collective.Comm
-	// ExchangeHost has the ranks of a host in an exchange over several hosts, in a dry run; nil: the
-	// exchange counts in EP.
+	// ExchangeHost has the ranks of a host in an exchange over several hosts, in a dry run; nil:
+	// the exchange counts in EP.
 	ExchangeHost *collective.Comm
 }
 
