@@ -16,7 +16,6 @@ import (
 	"strings"
 
 	"spmoe/launcher/convergence"
-	figures "spmoe/launcher/convergence/report"
 	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
@@ -102,7 +101,7 @@ func (f *compareFlags) run(ctx context.Context, env env) error {
 	fmt.Fprintf(env.out, "comparing %s: %s, %s, %s each, in %s\n", strings.Join(append([]string{c.Config.Precision}, c.Varied...), ", "), upTo(c, report.Plural(c.Runs(), "run")),
 		report.Plural(c.Design.Seeds(), "seed"), report.Plural(c.Config.Steps, "step"), c.Out)
 	printBuiltinText(env.out, c.Config.Data)
-	c.Looked = func(r convergence.Result) error { return writeFigures(c, r) }
+	c.Looked = func(r convergence.Result) error { return writeResult(c, r) }
 	result, err := c.Run(ctx)
 	if err != nil {
 		return stopped(c, failure{err, exitFailed}, env.out)
@@ -155,7 +154,7 @@ func (f *compareFlags) finish(c *convergence.Comparison, result convergence.Resu
 	if f.quick || result.Setup.Steps < fewSteps {
 		fmt.Fprintf(out, "%s find broken recipes; they say little about longer runs\n", report.Plural(result.Setup.Steps, "step"))
 	}
-	if err := writeFigures(c, result); err != nil {
+	if err := writeResult(c, result); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "report: %s\n", filepath.Join(c.Out, "report.html"))
@@ -168,12 +167,12 @@ func (f *compareFlags) finish(c *convergence.Comparison, result convergence.Resu
 	return nil
 }
 
-// writeFigures writes the result, its page and its plots. It runs after each look, so that a
+// writeResult writes the result and its page. It runs after each look, so that a
 // comparison that is stopped later leaves those of the last one.
-func writeFigures(c *convergence.Comparison, result convergence.Result) error {
+func writeResult(c *convergence.Comparison, result convergence.Result) error {
 	err := c.Held.Check()
 	if err == nil {
-		err = figures.Write(c.Out, result)
+		err = result.Write(c.Out)
 	}
 	if err != nil {
 		return failure{fmt.Errorf("writing the report: %w", err), exitFailed}

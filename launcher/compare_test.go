@@ -60,7 +60,7 @@ func TestCompareVerdicts(t *testing.T) {
 			t.Errorf("%q: exit code %d, want %d; errors %q, output\n%s", c.args, got.code, c.code, got.errOut, got.out)
 		}
 		_, out, _ := strings.Cut(got.out, "report: ")
-		for _, name := range []string{"", "result.json", "steps.csv", "plan.toml"} {
+		for _, name := range []string{"", "result.json", "forest.png", "plan.toml"} {
 			path := strings.TrimSpace(out)
 			if name != "" {
 				path = filepath.Join(filepath.Dir(path), name)

@@ -16,9 +16,8 @@ import (
 	"testing"
 
 	"spmoe/launcher/record"
-	"spmoe/launcher/report/figure"
 	"spmoe/launcher/report/metricscsv"
-	"spmoe/launcher/report/overview"
+	"spmoe/launcher/report/page"
 	"spmoe/launcher/report/tensorboard"
 )
 
@@ -131,7 +130,7 @@ func tinyRun(data string) []string {
 }
 
 // clocked are the names in the folder of a run that show what the clock said.
-var clocked = []string{tensorboard.Folder, figure.Plots, overview.File, metricscsv.File}
+var clocked = []string{tensorboard.Folder, page.File, metricscsv.File}
 
 // files returns what is below dir, by path; a folder ends in a slash. What the clock said is left
 // out.

@@ -13,7 +13,7 @@ import (
 	"spmoe/bench/projection"
 	"spmoe/bench/ratios"
 	"spmoe/collective/pipeline"
-	"spmoe/launcher/report/projected"
+	"spmoe/launcher/report/page"
 	"spmoe/launcher/system"
 )
 
@@ -72,7 +72,7 @@ func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
 	all.IntVar(&f.layouts, "layouts", 10000, "`N` maximum number of layouts to try; 0: all")
 	all.BoolVar(&f.json, "json", false, "print JSON")
 	all.StringVar(&f.in, "in", "", "`FILE` runs to predict, in the format of bench/projection/blind-runs.json")
-	all.StringVar(&f.out, "out", "", "`FOLDER` write a page, plots and all numbers to FOLDER")
+	all.StringVar(&f.out, "out", "", "`FOLDER` write a page and all numbers to FOLDER")
 	f.hosts.define(all)
 	selectFlags(fs, all, names)
 }
@@ -122,7 +122,7 @@ func projectCommands() []command {
 			define: func(fs *flag.FlagSet) action {
 				f := &projectFlags{}
 				f.define(fs, append(gpuFlagNames(), "layouts"))
-				fs.Lookup("out").Usage = "`FOLDER` write all layouts that fit, as CSV and plots, to FOLDER"
+				fs.Lookup("out").Usage = "`FOLDER` write all layouts that fit, as CSV and as a page, to FOLDER"
 				return noArguments(func(_ context.Context, env env) error { return f.sweep(env) })
 			}},
 		{name: "project hosts", about: "project training onto CPU hosts in a network, from measurements of one host and its link",
@@ -220,7 +220,7 @@ func (f *projectFlags) project(env env, file *ratios.File, explain bool) error {
 		return err
 	}
 	r.Excluded = projection.ExcludedRows()
-	if err := projected.Write(f.out, r); err != nil {
+	if err := r.Write(f.out); err != nil {
 		return failure{err, exitFailed}
 	}
 	fmt.Fprintf(env.out, "page: %s\n", filepath.Join(f.out, "projection.html"))
@@ -228,7 +228,7 @@ func (f *projectFlags) project(env env, file *ratios.File, explain bool) error {
 }
 
 // compute computes everything about the run and the headline except the validation.
-func (f *projectFlags) compute() (r projected.Report, err error) {
+func (f *projectFlags) compute() (r page.Projection, err error) {
 	r.Version, r.Hash = projection.ParameterVersion(), projection.ParameterHash()
 	set := projection.Central()
 	if err := f.run.Check(); err != nil {
@@ -267,7 +267,7 @@ func (f *projectFlags) compute() (r projected.Report, err error) {
 }
 
 // addNotes adds notes about a file of ratios to the report.
-func (f *projectFlags) addNotes(r *projected.Report, file ratios.File) error {
+func (f *projectFlags) addNotes(r *page.Projection, file ratios.File) error {
 	if f.run.Ratios != nil {
 		m, err := projection.ModelByName(f.run.Model, f.run.MTP)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"spmoe/bench/projection"
-	"spmoe/launcher/report/projected"
+	"spmoe/launcher/report/page"
 	"spmoe/launcher/system"
 )
 
@@ -34,7 +34,7 @@ func (f *projectFlags) validate(env env) error {
 	if f.json {
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", " ")
-		return encoder.Encode(projected.Report{Groups: groups, Gates: gates, Excluded: projection.ExcludedRows(), Version: projection.ParameterVersion(), Hash: projection.ParameterHash()})
+		return encoder.Encode(page.Projection{Groups: groups, Gates: gates, Excluded: projection.ExcludedRows(), Version: projection.ParameterVersion(), Hash: projection.ParameterHash()})
 	}
 	fmt.Fprintf(w, "parameters of %s, SHA-256 %s\n", projection.ParameterVersion(), projection.ParameterHash())
 	for _, g := range groups {
@@ -106,7 +106,7 @@ func printLadder(w io.Writer) error {
 }
 
 // sweep prints the Pareto-optimal layouts in speed and memory. It writes all layouts that fit as
-// CSV and plots.
+// CSV and as a page.
 func (f *projectFlags) sweep(env env) error {
 	if f.layouts < 0 {
 		return fmt.Errorf("--layouts is %d: give 0 (all) or more", f.layouts)
@@ -133,7 +133,7 @@ func (f *projectFlags) sweep(env env) error {
 	if f.out == "" {
 		return nil
 	}
-	if err := errors.Join(os.MkdirAll(f.out, 0o777), system.WriteFile(filepath.Join(f.out, "sweep.csv"), csv(points)), projected.WriteSweep(f.out, points)); err != nil {
+	if err := errors.Join(os.MkdirAll(f.out, 0o777), system.WriteFile(filepath.Join(f.out, "sweep.csv"), csv(points)), page.WriteSweep(f.out, points)); err != nil {
 		return failure{err, exitFailed}
 	}
 	fmt.Fprintf(env.out, "all layouts that fit: %s\n", filepath.Join(f.out, "sweep.csv"))

@@ -13,8 +13,7 @@ import (
 	"syscall"
 
 	"spmoe/launcher/report/metricscsv"
-	"spmoe/launcher/report/overview"
-	"spmoe/launcher/report/runs"
+	"spmoe/launcher/report/page"
 	"spmoe/launcher/report/tensorboard"
 )
 
@@ -27,7 +26,7 @@ func defineReport(fs *flag.FlagSet) action {
 	return f.run
 }
 
-// run writes the report, plots, metrics.csv and TensorBoard events of each run again, and a page of
+// run writes the report, metrics.csv and TensorBoard events of each run again, and a page of
 // all runs if there are several.
 func (f *reportFlags) run(_ context.Context, env env) error {
 	folders := env.args
@@ -44,18 +43,18 @@ func (f *reportFlags) run(_ context.Context, env env) error {
 	}
 	for _, r := range list {
 		events, rows := tensorboard.Open(r.Folder, false, func() string { return r.Config }), metricscsv.Open(r.Folder)
-		if err := errors.Join(events.Update(), events.Close(), rows.Update(), rows.Close(), overview.Write(r.Folder)); err != nil {
+		if err := errors.Join(events.Update(), events.Close(), rows.Update(), rows.Close(), page.WriteRun(r.Folder)); err != nil {
 			return failure{err, exitFailed}
 		}
-		fmt.Fprintf(env.out, "%s\n", filepath.Join(r.Folder, overview.File))
+		fmt.Fprintf(env.out, "%s\n", filepath.Join(r.Folder, page.File))
 	}
 	if f.out == "" && len(list) == 1 {
 		return nil
 	}
 	if f.out == "" {
-		f.out = filepath.Join(filepath.Dir(filepath.Clean(list[0].Folder)), runs.File)
+		f.out = filepath.Join(filepath.Dir(filepath.Clean(list[0].Folder)), page.File)
 	}
-	if err := runs.Write(f.out, list); err != nil {
+	if err := page.WriteRuns(f.out, list); err != nil {
 		return failure{err, exitFailed}
 	}
 	fmt.Fprintf(env.out, "%s\n", f.out)
@@ -64,9 +63,9 @@ func (f *reportFlags) run(_ context.Context, env env) error {
 
 // readRuns reads the runs in some folders. Of several paths, such as runs/*, it leaves out those
 // that exist and are no runs.
-func readRuns(paths []string, env env) (list []overview.Run, err error) {
+func readRuns(paths []string, env env) (list []page.Run, err error) {
 	for _, path := range paths {
-		r, err := overview.Read(path)
+		r, err := page.ReadRun(path)
 		if err == nil {
 			list = append(list, r)
 			continue
@@ -74,7 +73,7 @@ func readRuns(paths []string, env env) (list []overview.Run, err error) {
 		if _, missing := os.Stat(path); missing != nil || len(paths) == 1 || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 			return nil, err
 		}
-		if filepath.Base(path) != runs.File { // the page of an earlier call
+		if filepath.Base(path) != page.File { // the page of an earlier call
 			fmt.Fprintf(env.errOut, "launcher: %s is left out: it is not the folder of a run\n", path)
 		}
 	}

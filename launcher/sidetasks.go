@@ -16,9 +16,8 @@ import (
 	"time"
 
 	"spmoe/launcher/report/metricscsv"
-	"spmoe/launcher/report/overview"
+	"spmoe/launcher/report/page"
 	"spmoe/launcher/report/tensorboard"
-	"spmoe/launcher/report/web"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
@@ -30,11 +29,11 @@ type sideTaskFlags struct {
 	stay   bool
 	pprof  bool
 
-	staying *web.Server // serves the report of the run that has ended; nil: none
+	staying *page.Server // serves the report of the run that has ended; nil: none
 }
 
 func (f *sideTaskFlags) define(fs *flag.FlagSet) {
-	fs.BoolVar(&f.report, "report", true, "write OUT/report.html and OUT/plots/ when the run ends")
+	fs.BoolVar(&f.report, "report", true, "write OUT/report.html when the run ends")
 	fs.StringVar(&f.http, "http", "", "`ADDR` serve a live page and Prometheus /metrics at ADDR, e.g. 127.0.0.1:6006; port 0: any free one")
 	fs.BoolVar(&f.stay, "http-stay", false, "keep serving the page of --http as the run's report when the run has ended, until Ctrl-C")
 	fs.BoolVar(&f.pprof, "http-pprof", false, "also serve Go profiles of this process at the address of --http, under /debug/pprof/")
@@ -49,7 +48,7 @@ type sideTasks struct {
 	cfg    trainer.Config
 	held   *system.FolderLock // the run's folder
 	errOut io.Writer
-	server *web.Server // nil without --http
+	server *page.Server // nil without --http
 	stop   chan struct{}
 	files  sync.WaitGroup // those that follow the run's record
 	words  sync.Mutex     // of warnings, as these files may fail together
@@ -70,7 +69,7 @@ func (f *sideTaskFlags) start(cfg trainer.Config, held *system.FolderLock, env e
 	}
 	t := &sideTasks{flags: f, cfg: cfg, held: held, errOut: env.errOut, stop: make(chan struct{})}
 	if f.http != "" {
-		if t.server, err = web.Listen(web.Config{Address: f.http, Run: cfg.Out, Connections: pageConnections(), Pprof: f.pprof}); err != nil {
+		if t.server, err = page.Listen(page.ServerConfig{Address: f.http, Run: cfg.Out, Connections: pageConnections(), Pprof: f.pprof}); err != nil {
 			return nil, fmt.Errorf("--http: %w", err)
 		}
 		fmt.Fprintf(env.errOut, "launcher: live page at http://%s/\n", t.server.Addr())
@@ -139,7 +138,7 @@ func (t *sideTasks) end() {
 	if t.flags.report {
 		err := t.held.Check()
 		if err == nil {
-			err = overview.Write(t.cfg.Out)
+			err = page.WriteRun(t.cfg.Out)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.warn("the report was not written: %v", err)

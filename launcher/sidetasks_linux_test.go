@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"spmoe/launcher/record"
-	"spmoe/launcher/report/overview"
+	"spmoe/launcher/report/page"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trace"
 )
@@ -119,7 +119,7 @@ func TestLivePageOutlivesRankZero(t *testing.T) {
 	if !regexp.MustCompile(`\nspmoe_steps_total 5[78]\n`).MatchString(s.last) {
 		t.Errorf("the last step is not told: %s", s.last)
 	}
-	page, err := os.ReadFile(filepath.Join(out, overview.File))
+	page, err := os.ReadFile(filepath.Join(out, page.File))
 	if err != nil || !strings.Contains(string(page), "1 failed and replaced") || !strings.Contains(string(page), "was killed by signal 9") {
 		t.Errorf("the report does not tell of the failure (%v)", err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"spmoe/launcher/record"
 	"spmoe/launcher/report/metricscsv"
-	"spmoe/launcher/report/overview"
+	"spmoe/launcher/report/page"
 	"spmoe/launcher/report/tensorboard"
 	"spmoe/launcher/trace"
 )
@@ -30,7 +30,7 @@ func TestRunFolder(t *testing.T) {
 			}
 		}
 	}
-	there(true, "config.toml", record.File, overview.File, "plots/loss.svg", "plots/loss.png", trace.File)
+	there(true, "config.toml", record.File, page.File, trace.File)
 	there(false, record.EventsFile)
 	events, err := filepath.Glob(filepath.Join("run", tensorboard.Folder, "events.out.tfevents.*"))
 	if err != nil || len(events) != 1 {
@@ -47,23 +47,23 @@ func TestRunFolder(t *testing.T) {
 	}
 
 	// All of it can be written again, from what was recorded.
-	for _, name := range []string{overview.File, "plots", tensorboard.Folder, metricscsv.File} {
+	for _, name := range []string{page.File, tensorboard.Folder, metricscsv.File} {
 		if err := os.RemoveAll(filepath.Join("run", name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, args := range [][]string{{"report", "run"}, {"report", "run", "run"}} {
-		if out := succeed(t, args...); strings.Count(out, filepath.Join("run", overview.File)+"\n") != len(args)-1 {
+		if out := succeed(t, args...); strings.Count(out, filepath.Join("run", page.File)+"\n") != len(args)-1 {
 			t.Errorf("%q says %q", args, out)
 		}
 	}
-	there(true, overview.File, "plots/loss.png")
-	if out := succeed(t, "report", "run", overview.File); !strings.HasSuffix(out, overview.File+"\n") { // as with run* and an earlier page
+	there(true, page.File)
+	if out := succeed(t, "report", "run", page.File); !strings.HasSuffix(out, page.File+"\n") { // as with run* and an earlier page
 		t.Errorf("with the page of an earlier call: %q", out)
 	}
-	refuse(t, exitUsage, []string{"report", overview.File, overview.File}, "none of 2 paths is the folder of a run")
+	refuse(t, exitUsage, []string{"report", page.File, page.File}, "none of 2 paths is the folder of a run")
 	succeed(t, "report", "run", "run", "--out", "both.html")
-	if page, err := os.ReadFile("both.html"); err != nil || !strings.Contains(string(page), "<h1>2 runs</h1>") {
+	if page, err := os.ReadFile("both.html"); err != nil || !strings.Contains(string(page), `{"title":"2 runs"`) {
 		t.Errorf("the page of two runs: %.300s (%v)", page, err)
 	}
 	again, err := filepath.Glob(filepath.Join("run", tensorboard.Folder, "events.out.tfevents.*"))
@@ -78,26 +78,26 @@ func TestRunFolder(t *testing.T) {
 	}
 
 	// The commands that the report names work.
-	page, err := os.ReadFile(filepath.Join("run", overview.File))
+	html, err := os.ReadFile(filepath.Join("run", page.File))
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := regexp.MustCompile(`<code>launcher ([^<]*)</code>`).FindAllStringSubmatch(string(page), -1)
-	if len(lines) != 4 || !strings.Contains(string(page), "<th scope=\"row\"><a href=\"step-00000006/\">step-00000006</a></th>") {
+	lines := regexp.MustCompile(`"text":"launcher ([^"]*)","class":"mono"`).FindAllStringSubmatch(string(html), -1)
+	if len(lines) != 4 || !strings.Contains(string(html), `{"text":"step-00000006","link":"step-00000006/"}`) {
 		t.Errorf("the report has the commands %q", lines)
 	}
 	for _, line := range lines {
-		text := strings.NewReplacer("&#39;func &#39;", "func", "FILE", filepath.Join(data, "0.txt")).Replace(line[1])
+		text := strings.NewReplacer("'func '", "func", "FILE", filepath.Join(data, "0.txt")).Replace(line[1])
 		if got := launch(strings.Fields(text)...); got.code != exitOK {
 			t.Errorf("%q: exit code %d: %s", line[1], got.code, got.errOut)
 		}
 	}
 
-	if err := os.Remove(filepath.Join("run", overview.File)); err != nil {
+	if err := os.Remove(filepath.Join("run", page.File)); err != nil {
 		t.Fatal(err)
 	}
 	succeed(t, tiny(data, "-np", "2", "--out", "run", "--steps", "14", "--resume", "--report=false")...)
-	there(false, overview.File)
+	there(false, page.File)
 }
 
 func TestBesideFlags(t *testing.T) {

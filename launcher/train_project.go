@@ -10,7 +10,6 @@ import (
 
 	"spmoe/bench/projection"
 	"spmoe/bench/ratios"
-	"spmoe/launcher/report/projected"
 	"spmoe/launcher/trainer"
 )
 
@@ -51,7 +50,7 @@ func projectRun(w io.Writer, gpu, out string) error {
 	}
 	fmt.Fprintf(w, "\nprojected with this run's routing (%s), parameters of %s, SHA-256 %.12s:\n", path, r.Version, r.Hash)
 	printBudget(w, r, false)
-	if err := projected.WriteNumbers(out, r); err != nil {
+	if err := r.WriteNumbers(out); err != nil {
 		return failure{err, exitFailed}
 	}
 	return nil

@@ -74,8 +74,7 @@ func FuzzCompare(f *testing.F) {
 			t.Fatal(err)
 		}
 		WriteSummary(io.Discard, r)
-		MedianSQNR(r.Arms[1].Quantized(""))
-		r.Arms[1].LastAgreement()
+		pageData(t, r)
 		if _, err := json.Marshal(log); err != nil {
 			t.Error(err)
 		}

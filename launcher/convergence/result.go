@@ -152,7 +152,7 @@ const maxResult = 64 << 20
 
 // ReadResult returns the result of a finished comparison, without the logs of its runs.
 func ReadResult(folder string) (r Result, err error) {
-	path := filepath.Join(folder, "result.json")
+	path := filepath.Join(folder, resultFile)
 	text, err := system.ReadFile(path, maxResult)
 	if err != nil {
 		return r, err

@@ -21,6 +21,8 @@ func (r Result) Statement(a Arm) string {
 		lines = append(lines, failed)
 	case len(a.Runs) < 2:
 		lines = append(lines, "one seed says nothing about others")
+	case a.Train == nil || a.HeldOut == nil:
+		lines = append(lines, "it has no finite difference")
 	default:
 		lines = append(lines, signs(a)...)
 		if a.Verdict == Undecided {

@@ -72,7 +72,7 @@ func (e *Eval) check() error {
 	if len(e.Tasks) > maxTasks {
 		return fmt.Errorf("%d tasks are more than %d", len(e.Tasks), maxTasks)
 	}
-	rules := []error{counted("step and sequences", e.Step, e.Sequences), measured(float64(e.Loss), float64(e.Averaged))}
+	rules := []error{counted("step and sequences", e.Step, e.Sequences), measured(float64(e.Loss), float64(e.Averaged), float64(e.BitsPerByte))}
 	for _, t := range e.Tasks {
 		if len(t.Metrics) > maxMetrics {
 			return fmt.Errorf("task %.100q has %d metrics, more than %d", t.Task, len(t.Metrics), maxMetrics)
@@ -139,7 +139,7 @@ func (s *Start) check() error {
 	}
 	return errors.Join(counted("degrees of the mesh", int64(l.World), int64(l.PP), int64(l.DPReplicate), int64(l.DPShard), int64(l.EP)),
 		counted("step, cores, ranks and tokens", int64(s.Step), int64(s.Cores), int64(s.Ranks), s.Tokens), named(s.CPU, s.Tier, s.Version),
-		measured(s.Time, s.FLOPs, s.Peak))
+		measured(s.Time, s.BytesPerToken, s.FLOPs, s.Peak))
 }
 
 func (l *Load) check() error {

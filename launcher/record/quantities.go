@@ -83,11 +83,12 @@ type Quantity struct {
 
 	Prometheus, Help string // metric of the newest step, and what it is
 
-	// Figure is the name of the quantity's figure in a Section of the page of a run. With a Caption
-	// it is a curve over the steps, with an axis from Floor. Without one, package overview has a
-	// function that draws it. Compare is its section of the page of several runs.
+	// Figure is the name of the quantity's chart in a Section of the page of a run. With a Caption
+	// it is a curve over the steps, with an axis from Floor or a logarithmic one. Without one,
+	// package page has a function for it. Compare is its section of the page of several runs.
 	Figure, Section, Title, Unit, Caption, Compare string
 	Floor                                          float64
+	Log                                            bool
 }
 
 // In returns the quantity of a step. It is false if the step lacks it.
@@ -129,7 +130,8 @@ var Quantities = []Quantity{
 		Prometheus: "spmoe_loss", Help: "Training loss of the last step in nats per token.", Figure: "loss", Section: "Loss"},
 	{Of: func(s *Step) float64 { return float64(s.GradNorm) }, Console: "grad_norm", Format: "%7.4f", JSON: "grad_norm", CSV: "grad_norm", TensorBoard: "optimizer/grad_norm",
 		Prometheus: "spmoe_gradient_norm", Help: "Gradient norm of the last step, before clipping.",
-		Figure: "grad-norm", Section: "Loss", Title: "Gradient norm before clipping", Unit: "gradient norm", Compare: "Gradients"},
+		Figure: "grad-norm", Section: "Loss", Title: "Gradient norm before clipping", Unit: "gradient norm", Log: true, Compare: "Gradients",
+		Caption: "A norm that keeps rising, or spikes, shows an instability before the loss does."},
 	{Of: func(s *Step) float64 { return s.LR }, Console: "lr", Format: "%.2e", JSON: "lr", CSV: "lr", TensorBoard: "optimizer/lr",
 		Prometheus: "spmoe_learning_rate", Help: "Learning rate of the last step."},
 	{Of: func(s *Step) float64 { return s.Imbalance }, Place: Experts, Console: "imbalance", Format: "%.2f", JSON: "imbalance", CSV: "imbalance", TensorBoard: "experts/imbalance",
@@ -139,7 +141,8 @@ var Quantities = []Quantity{
 	{Of: func(s *Step) float64 { return s.Seconds }, CSV: "seconds", TensorBoard: "seconds/step",
 		Prometheus: "spmoe_step_seconds", Help: "Time of the last step."},
 	{Of: func(s *Step) float64 { return s.TokensPerSec }, Place: Rates, Console: "tps", Format: Thousands, JSON: "tps", CSV: "tokens_per_second", TensorBoard: "speed/tokens_per_second",
-		Prometheus: "spmoe_tokens_per_second", Help: "Tokens per second of the last step.", Figure: "speed", Section: "Speed"},
+		Prometheus: "spmoe_tokens_per_second", Help: "Tokens per second of the last step.", Figure: "speed", Section: "Speed",
+		Title: "Throughput", Unit: "tokens/s", Compare: "Speed", Caption: "Steps only, without evaluations and checkpoints."},
 	{Of: func(s *Step) float64 { return s.FLOPS / 1e12 }, Place: Rates, Console: "tflops", Format: "%.3f", JSON: "tflops"},
 	{Of: func(s *Step) float64 { return s.MFU }, Place: Rates, Console: "mfu", Format: Percent, JSON: "mfu", TensorBoard: "speed/mfu",
 		Prometheus: "spmoe_mfu_ratio", Help: "Model FLOPs of the last step as a share of the machine's measured peak."},

@@ -33,18 +33,20 @@ type Start struct {
 
 	Mesh *mesh.Layout `json:"mesh,omitempty"` // how the ranks divide the model
 
-	Tokens int64   `json:"tokens,omitempty"` // per step
-	FLOPs  float64 `json:"flops,omitempty"`  // of the model, per token
-	Peak   float64 `json:"peak,omitempty"`   // of the machine, FLOP/s, in the run's precision
+	Tokens        int64   `json:"tokens,omitempty"`          // per step
+	BytesPerToken float64 `json:"bytes_per_token,omitempty"` // of the training text
+	FLOPs         float64 `json:"flops,omitempty"`           // of the model, per token
+	Peak          float64 `json:"peak,omitempty"`            // of the machine, FLOP/s, in the run's precision
 }
 
 // Eval is the validation loss after a step.
 type Eval struct {
-	Step      int    `json:"step"`
-	Loss      Number `json:"loss"`                    // nats/token
-	Averaged  Number `json:"averaged_loss,omitempty"` // of the averaged weights; 0: there are none
-	Sequences int    `json:"sequences"`
-	Tasks     []Task `json:"tasks,omitempty"`
+	Step        int    `json:"step"`
+	Loss        Number `json:"loss"`                    // nats/token
+	Averaged    Number `json:"averaged_loss,omitempty"` // of the averaged weights; 0: there are none
+	BitsPerByte Number `json:"bits_per_byte,omitempty"` // the same as Loss; 0: unknown
+	Sequences   int    `json:"sequences"`
+	Tasks       []Task `json:"tasks,omitempty"`
 }
 
 // Task is the result of a task at an evaluation.

@@ -13,12 +13,9 @@ import (
 
 	"spmoe/launcher/record"
 	"spmoe/launcher/report"
-	"spmoe/launcher/report/figure"
 	"spmoe/launcher/report/metricscsv"
-	"spmoe/launcher/report/overview"
-	"spmoe/launcher/report/runs"
+	"spmoe/launcher/report/page"
 	"spmoe/launcher/report/tensorboard"
-	"spmoe/launcher/report/web"
 )
 
 // set gives a field of a step a value that is not 0.
@@ -67,13 +64,13 @@ func TestOutputs(t *testing.T) {
 	board, table := tensorboard.Open(run, true, func() string { return "" }), metricscsv.Open(run)
 	for _, write := range []func() error{
 		w.Close, board.Update, board.Close, table.Update, table.Close,
-		func() error { return overview.Write(run) },
+		func() error { return page.WriteRun(run) },
 		func() error {
-			r, err := overview.Read(run)
+			r, err := page.ReadRun(run)
 			if err != nil {
 				return err
 			}
-			return runs.Write(filepath.Join(run, "runs.html"), []overview.Run{r, r})
+			return page.WriteRuns(filepath.Join(run, "runs.html"), []page.Run{r, r})
 		},
 	} {
 		if err := write(); err != nil {
@@ -93,14 +90,12 @@ func TestOutputs(t *testing.T) {
 			{q.TensorBoard, "", "", read(t, run, tensorboard.Folder+"/*")},
 			{q.Prometheus, "# HELP ", " " + q.Help + "\n", metrics},
 			{q.Title, "", "", read(t, run, "*.html")},
-			{q.Compare, ">", "<", read(t, run, "runs.html")},
+			{q.Figure, `"id":"`, `"`, read(t, run, page.File)},
+			{q.Compare, `"title":"`, `"`, read(t, run, "runs.html")},
 		} {
 			if output.name != "" && !strings.Contains(output.text, output.prefix+output.name+output.suffix) {
 				t.Errorf("%q is not in\n%.2000q", output.prefix+output.name+output.suffix, output.text)
 			}
-		}
-		if q.Figure != "" {
-			read(t, run, figure.Plots+"/"+q.Figure+".svg")
 		}
 	}
 }
@@ -125,7 +120,7 @@ func read(t *testing.T, folder, pattern string) (text string) {
 // scrape returns the metrics of a run as Prometheus gets them.
 func scrape(t *testing.T, run string) string {
 	t.Helper()
-	server, err := web.Listen(web.Config{Address: "127.0.0.1:0", Run: run, Connections: 4})
+	server, err := page.Listen(page.ServerConfig{Address: "127.0.0.1:0", Run: run, Connections: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,10 @@ func (j *Job) newProbe() (*probe, error) {
 // evaluation adds an evaluation and the expert choices of the probe's tokens. It is collective.
 func (c *recorder) evaluation(e Eval) error {
 	if c.lead() {
-		c.out.Eval(record.Eval{Step: e.Step, Loss: record.Number(e.Loss), Averaged: record.Number(e.Averaged), Sequences: e.Sequences, Tasks: recordedTasks(e.Tasks)})
+		c.out.Eval(record.Eval{
+			Step: e.Step, Loss: record.Number(e.Loss), Averaged: record.Number(e.Averaged), BitsPerByte: record.Number(e.BitsPerByte), Sequences: e.Sequences,
+			Tasks: recordedTasks(e.Tasks),
+		})
 	}
 	if c.probe == nil || len(c.state.balancer.layers) == 0 {
 		return nil

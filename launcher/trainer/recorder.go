@@ -79,9 +79,14 @@ func (c *recorder) open(recalled bool) (err error) {
 		return nil // no steps are left
 	}
 	layout := cfg.layout(c.comm.Size())
+	bytes, err := c.job.bytesPerToken()
+	if err != nil {
+		return err
+	}
 	c.out.Start(record.Start{
 		Step: step, Time: now(), CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: c.job.cores, Version: system.Version(),
-		Ranks: c.comm.Size(), Mesh: &layout, Tokens: int64(cfg.Batch) * int64(cfg.Seq), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq), Peak: c.rates.peak,
+		Ranks: c.comm.Size(), Mesh: &layout, Tokens: int64(cfg.Batch) * int64(cfg.Seq), BytesPerToken: bytes,
+		FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq), Peak: c.rates.peak,
 	})
 	return nil
 }

@@ -1,0 +1,296 @@
+// Package page makes report pages: of a run, of several runs, of a projection, and those of other
+// packages. A page is one HTML file with its data as JSON, which its script draws. It loads nothing
+// from elsewhere.
+package page
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"spmoe/launcher/report"
+	"spmoe/launcher/system"
+)
+
+// File is the name of a page in the folder of what it reports.
+const File = "report.html"
+
+// Page is the content of a page.
+type Page struct {
+	Title    string    `json:"title"`
+	Badges   []Badge   `json:"badges,omitempty"`
+	Progress *Progress `json:"progress,omitempty"`
+	Lead     []string  `json:"lead,omitempty"` // the most important sentences
+	Facts    []Fact    `json:"facts,omitempty"`
+	Sections []Section `json:"sections,omitempty"`
+	Live     bool      `json:"live,omitempty"` // the script asks the server for newer data
+}
+
+// Judgments of what a badge or a cell says.
+const (
+	Good = "good"
+	Bad  = "bad"
+	Warn = "warn"
+)
+
+// Badge is a state in few words.
+type Badge struct {
+	Text  string `json:"text"`
+	Class string `json:"class,omitempty"` // Good, Bad or Warn
+}
+
+// Progress is how far a run is.
+type Progress struct {
+	Share float64 `json:"share"`
+	Text  string  `json:"text"`
+}
+
+// Fact is a number with its name and an explanation.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	More  string `json:"more,omitempty"`
+}
+
+// Section is a heading with blocks below it.
+type Section struct {
+	Title  string  `json:"title"`
+	Blocks []Block `json:"blocks"`
+}
+
+// Block is one of these. With a Summary it is folded under that.
+type Block struct {
+	Summary string   `json:"summary,omitempty"`
+	Text    string   `json:"text,omitempty"`
+	Note    string   `json:"note,omitempty"` // a text in small print
+	Code    string   `json:"code,omitempty"`
+	Sample  []string `json:"sample,omitempty"` // a prompt and the text that follows it
+	Table   *Table   `json:"table,omitempty"`
+	Terms   []Term   `json:"terms,omitempty"`
+	Charts  []Chart  `json:"charts,omitempty"`
+}
+
+// Term is a name with what it stands for.
+type Term struct {
+	Name  string `json:"name"`
+	Texts []Cell `json:"texts"`
+}
+
+// Table is a table. The first column names the rows.
+type Table struct {
+	Head []Cell   `json:"head"`
+	Rows [][]Cell `json:"rows"`
+}
+
+// Cell is a cell of a table.
+type Cell struct {
+	Text  string  `json:"text,omitempty"`
+	Small string  `json:"small,omitempty"` // below the text, lines separated by "\n"
+	Link  string  `json:"link,omitempty"`
+	Class string  `json:"class,omitempty"` // Good, Bad or Warn: a badge; Words: broken into lines; Mono: code
+	Color *int    `json:"color,omitempty"` // of the curves that it is about
+	Bar   float64 `json:"bar,omitempty"`   // length of a bar, up to 1
+}
+
+// Words is the class of a cell of running text. Mono is that of code.
+const (
+	Words = "words"
+	Mono  = "mono"
+)
+
+// Cells returns a row of plain cells.
+func Cells(texts ...string) (row []Cell) {
+	for _, text := range texts {
+		row = append(row, Cell{Text: text})
+	}
+	return row
+}
+
+// Kinds of charts. The zero value draws curves.
+const (
+	Stack = "stack" // areas on top of each other
+	Heat  = "heat"  // a map: colors by row and step
+	Rows  = "rows"  // marks in named rows over a common axis
+)
+
+// Chart is a diagram.
+type Chart struct {
+	ID      string `json:"id"` // equal for charts that may be laid over each other
+	Title   string `json:"title"`
+	Caption string `json:"caption,omitempty"`
+	Kind    string `json:"kind,omitempty"`
+	Wide    bool   `json:"wide,omitempty"` // takes the whole width of a page
+
+	X      Axis     `json:"x,omitzero"`
+	Y      Axis     `json:"y,omitzero"`
+	Zone   *Range   `json:"zone,omitempty"` // marked values: of y, or of x in a chart of rows
+	Smooth bool     `json:"smooth,omitempty"`
+	Curves []Curve  `json:"curves,omitempty"`
+	Other  string   `json:"other,omitempty"` // a second unit of y: see Curve.Scale
+	Rows   []Row    `json:"rows,omitempty"`
+	Cells  *HeatMap `json:"cells,omitempty"`
+}
+
+// Axis is an axis. Without limits it spans the data.
+type Axis struct {
+	Name  string   `json:"name,omitempty"`
+	Log   bool     `json:"log,omitempty"`
+	Min   *float64 `json:"min,omitempty"` // the axis begins at most here
+	Range *Range   `json:"range,omitempty"`
+}
+
+// Range is a closed interval.
+type Range [2]float64
+
+// Curve is a series of points.
+type Curve struct {
+	Name   string  `json:"name"`
+	Color  int     `json:"color"`
+	Dash   int     `json:"dash,omitempty"`  // style of the line, from 0
+	Width  float64 `json:"width,omitempty"` // of the line
+	Dots   bool    `json:"dots,omitempty"`  // a mark at each point
+	NoLine bool    `json:"noLine,omitempty"`
+	X      Values  `json:"x"`
+	Y      Values  `json:"y"`
+	Low    Values  `json:"low,omitempty"` // the range around each point
+	High   Values  `json:"high,omitempty"`
+	Scale  float64 `json:"scale,omitempty"` // from y to the chart's other unit
+}
+
+// Row is a row of a chart of rows.
+type Row struct {
+	Name  string `json:"name"`
+	Note  string `json:"note,omitempty"` // to the right of the marks
+	Marks []Mark `json:"marks,omitempty"`
+}
+
+// Kinds of marks.
+const (
+	Bar      = "bar"
+	Interval = "interval"
+	Dot      = "dot"
+	Ring     = "ring"
+)
+
+// Mark is a mark in a row, from one value to another.
+type Mark struct {
+	Kind  string  `json:"kind"`
+	From  float64 `json:"from"`
+	To    float64 `json:"to"`
+	Color int     `json:"color"`
+	Text  string  `json:"text,omitempty"` // shown under the pointer
+}
+
+// HeatMap has a value per row and step. A color shows values between -Most and Most, or, if Log is
+// set, the logarithm of those between 1/Most and Most.
+type HeatMap struct {
+	Rows   []string `json:"rows"`
+	Groups []string `json:"groups"` // names of blocks of rows of the same size
+	Steps  Values   `json:"steps"`
+	Values []Values `json:"values"` // [row][step]
+	Most   float64  `json:"most"`
+	Log    bool     `json:"log,omitempty"`
+}
+
+// Values are numbers with eight digits. Those that are not finite are null.
+type Values []float64
+
+// MarshalJSON implements [json.Marshaler].
+func (list Values) MarshalJSON() ([]byte, error) {
+	text := []byte{'['}
+	for i, v := range list {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		if report.Finite(v) {
+			text = strconv.AppendFloat(text, v, 'g', 8, 64)
+		} else {
+			text = append(text, "null"...)
+		}
+	}
+	return append(text, ']'), nil
+}
+
+//go:embed page.css
+var sheet string
+
+//go:embed page.js
+var script string
+
+// icon is the icon of pages.
+const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">
+<rect width="16" height="16" rx="3" fill="#0072b2"/><path d="M3 3v10h10" fill="none" stroke="#fff"/>
+<path d="M4 4q2 7 9 7" fill="none" stroke="#fff" stroke-width="2"/></svg>`
+
+// policy allows only the script of this package. connect names the servers that the script may ask for data.
+func policy(connect string) string {
+	hash := sha256.Sum256([]byte(script))
+	return fmt.Sprintf(
+		"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-%s'; connect-src %s; "+
+			"base-uri 'none'; form-action 'none'",
+		base64.StdEncoding.EncodeToString(hash[:]),
+		connect,
+	)
+}
+
+// frame is the page around its parts.
+const frame = `<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{title}</title>
+<link rel="icon" href="data:image/svg+xml;base64,{icon}">
+<style>
+{sheet}</style>
+</head>
+<body>
+<main><noscript>This page draws its data with a script, and scripts are turned off.</noscript></main>
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+`
+
+// HTML returns the page as a file.
+func (p Page) HTML() ([]byte, error) {
+	data, err := json.Marshal(p) // escapes < and > so that the data cannot end its element
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.Title, err)
+	}
+	connect := "'none'"
+	if p.Live {
+		connect = "'self'"
+	}
+	return []byte(strings.NewReplacer(
+		"{policy}",
+		policy(connect),
+		"{title}",
+		html.EscapeString(report.Printable(p.Title)),
+		"{icon}",
+		base64.StdEncoding.EncodeToString([]byte(icon)),
+		"{sheet}",
+		sheet,
+		"{data}",
+		string(data),
+		"{script}",
+		script,
+	).Replace(frame)), nil
+}
+
+// Write writes the page to a file, which is either complete or unchanged.
+func (p Page) Write(path string) error {
+	text, err := p.HTML()
+	if err != nil {
+		return err
+	}
+	return system.WriteFile(filepath.Clean(path), text)
+}

@@ -1,0 +1,355 @@
+// Draws a page from its data: the JSON in the element "data", with the types of Go's package page.
+"use strict";
+const main = document.querySelector("main");
+let page = JSON.parse(document.getElementById("data").textContent);
+let laidOver = null; // the page of another run
+const view = {smooth: 10, log: false, other: false, zoom: {}, hidden: new Set()}; // zoom: ranges of x, by the name of the axis
+const narrow = () => main.clientWidth < 560;
+const colorOf = o => `c${(o.color ?? 0) % 7}`;
+
+// element makes an element with attributes, event handlers and children.
+function element(name, attributes, ...children) {
+  const [kind, rest] = name.split(":");
+  const e = rest ? document.createElementNS("http://www.w3.org/2000/svg", rest) : document.createElement(kind);
+  for (const [key, value] of Object.entries(attributes ?? {})) {
+    if (key.startsWith("on")) e[key] = value;
+    else if (value !== undefined && value !== false && value !== "") e.setAttribute(key, value);
+  }
+  e.append(...children.flat().filter(c => c !== undefined && c !== null && c !== "" && c !== false));
+  return e;
+}
+const text = (attributes, words) => element("svg:text", attributes, words);
+const swatch = o => element("i", {class: `swatch ${colorOf(o)}`});
+
+// Numbers.
+
+function format(v, step) {
+  if (v === null || v === undefined || !isFinite(v)) return "–";
+  if (Math.abs(v) < 1e-12 * (step ?? 1)) v = 0;
+  if (v && (Math.abs(v) >= 1e15 || Math.abs(v) < 1e-4 && !step)) return v.toExponential(3);
+  const digits = step ? -Math.floor(Math.log10(step) + 1e-9) : 4 - Math.floor(Math.log10(Math.abs(v) || 1));
+  const places = Math.max(0, Math.min(12, digits));
+  return v.toLocaleString("en", {maximumFractionDigits: places, minimumFractionDigits: step ? places : 0}).replace("-", "−");
+}
+// ticks returns at most about n values in a range, with their labels.
+function ticks([low, high], n, log) {
+  const list = [];
+  if (log && high / low >= 8) {
+    const factors = high / low > 1e3 ? [1] : [1, 2, 5];
+    for (let e = Math.floor(Math.log10(low)); e <= Math.log10(high); e++) {
+      for (const f of factors) if (f * 10 ** e >= low && f * 10 ** e <= high) list.push(f * 10 ** e);
+    }
+    return list.map(v => [v, format(v)]);
+  }
+  const raw = (high - low) / Math.max(n, 1), unit = 10 ** Math.floor(Math.log10(raw));
+  const step = unit * [1, 2, 5, 10].find(m => m * unit >= raw * (1 - 1e-9));
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) list.push([i * step, format(i * step, step)]);
+  return list;
+}
+const there = v => v !== null && v !== undefined && isFinite(v);
+function extent(values) {
+  let low = Infinity, high = -Infinity;
+  for (const v of values) if (there(v)) { low = Math.min(low, v); high = Math.max(high, v); }
+  return [low, high];
+}
+// smoothed returns centered means. Windows at the ends are smaller, so that they stay symmetric.
+function smoothed(values, window) {
+  const half = Math.floor(window / 2), sums = [0], counts = [0];
+  if (half < 1) return values;
+  values.forEach((v, i) => { sums.push(sums[i] + (v ?? 0)); counts.push(counts[i] + (v === null ? 0 : 1)); });
+  return values.map((v, i) => {
+    const h = Math.min(half, i, values.length - 1 - i);
+    return v === null ? null : (sums[i + h + 1] - sums[i - h]) / (counts[i + h + 1] - counts[i - h]);
+  });
+}
+
+// Charts.
+
+// frame returns an SVG with axes, and functions between values and places in it. names are labels of
+// rows in place of a y axis; right is the room for notes.
+function frame(c, width, height, x, y, names, right = 12) {
+  const rows = names ?? ticks(y, height / 45, c.y?.log), left = Math.max(...rows.map(r => r[1].length), 1) * 6.8 + 14;
+  const top = 8, bottom = height - (c.x?.name ? 40 : 24), end = Math.max(left + 40, width - right);
+  const scale = (range, log, from, to) => {
+    const [a, b] = log ? range.map(Math.log) : range;
+    return [v => from + ((log ? Math.log(v) : v) - a) / (b - a || 1) * (to - from),
+      p => { const v = a + (p - from) / (to - from) * (b - a); return log ? Math.exp(v) : v; }];
+  };
+  const [toX, fromX] = scale(x, c.x?.log, left, end), [toY] = scale(y, c.y?.log, bottom, top);
+  const svg = element("svg:svg", {role: "img", "aria-label": c.title, viewBox: `0 0 ${width} ${height}`, width, height});
+  const inner = element("svg:rect", {x: left, y: top - 4, width: end - left, height: bottom - top + 8});
+  const clip = element("svg:clipPath", {id: `clip-${c.id}`}, inner);
+  const marks = element("svg:g", {"clip-path": `url(#clip-${c.id})`});
+  for (const [v, label] of rows) {
+    if (!names) svg.append(element("svg:line", {class: "grid", x1: left, x2: end, y1: toY(v), y2: toY(v)}));
+    svg.append(text({class: names ? "name" : "tick", x: left - 7, y: toY(v) + 4, "text-anchor": "end"}, label));
+  }
+  for (const [v, label] of c.columns?.(end - left) ?? ticks(x, (end - left) / 80, c.x?.log)) {
+    const anchor = toX(v) > end - 12 ? "end" : "middle";
+    svg.append(element("svg:line", {class: "grid", x1: toX(v), x2: toX(v), y1: top, y2: bottom}),
+      text({class: "tick", x: anchor === "end" ? end : toX(v), y: bottom + 16, "text-anchor": anchor}, label));
+  }
+  if (c.x?.name) svg.append(text({class: "axis", x: (left + end) / 2, y: height - 6, "text-anchor": "middle"}, c.x.name));
+  svg.append(clip, marks);
+  return {svg, marks, toX, toY, fromX, left, right: end, top, bottom};
+}
+const at = (x, y) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+// path returns a line through points, with gaps where values are missing.
+function path(xs, ys, {toX, toY}) {
+  let line = "", pen = "M";
+  xs.forEach((x, i) => {
+    const shown = there(ys[i]) && isFinite(toY(ys[i]));
+    if (shown) line += pen + at(toX(x), toY(ys[i]));
+    pen = shown ? "L" : "M";
+  });
+  return line;
+}
+// area returns the outline of the region between two lines. It skips points where one is missing.
+function area(xs, low, high, {toX, toY}) {
+  const shown = [...xs.keys()].filter(i => [low[i], high[i]].every(v => there(v) && isFinite(toY(v))));
+  if (!shown.length) return "";
+  const side = ys => shown.map(i => at(toX(xs[i]), toY(ys[i])));
+  return `M${side(high).join("L")}L${side(low).reverse().join("L")}Z`;
+}
+const dashes = ["", "7 4", "2 3"];
+
+// shown returns the curves of a chart as they are drawn: smoothed, and in the chosen unit.
+function shown(c) {
+  const charts = (laidOver?.sections ?? []).flatMap(s => s.blocks).flatMap(b => b.charts ?? []);
+  const others = c.kind ? [] : charts.find(o => o.id === c.id)?.curves ?? [];
+  let below = null;
+  const beside = others.map(o => ({...o, name: `${o.name} (${laidOver.title})`, dash: 1, color: o.color + 3}));
+  return c.curves.concat(beside).map(o => {
+    const by = view.other && o.scale ? o.scale : 1, window = c.smooth ? 1 + Math.floor(o.x.length * view.smooth / 600) : 1;
+    const scaled = list => list?.map(v => v === null ? null : v * by), smooth = list => list && smoothed(scaled(list), window);
+    const curve = {...o, window, raw: scaled(o.y), y: smooth(o.y), low: smooth(o.low), high: smooth(o.high)};
+    if (c.kind === "stack") {
+      curve.low = below ?? o.x.map(() => 0);
+      curve.high = below = curve.y.map((v, i) => (v ?? 0) + curve.low[i]);
+    }
+    return curve;
+  }).filter(o => !view.hidden.has(`${c.id} ${o.name}`));
+}
+// ranges returns the ranges of both axes. A curve that leaves the others far above does not set the
+// scale, because a run may diverge.
+function ranges(c, curves, log) {
+  const zoom = view.zoom[c.x?.name];
+  let x = zoom ?? extent(curves.flatMap(o => o.x));
+  if (!(x[0] <= x[1])) x = [0, 1];
+  if (x[0] === x[1]) x = [x[0] - 0.5, x[0] + 0.5];
+  const inside = o => [c.kind === "stack" ? o.high : o.y, o.noLine ? o.low ?? [] : [], o.noLine ? o.high ?? [] : []].flatMap(
+    list => list.filter((v, i) => o.x[i] >= x[0] && o.x[i] <= x[1] && (!log || v > 0)));
+  let y = extent(curves.flatMap(inside));
+  if (c.y?.range && !zoom) return [x, c.y.range];
+  if (curves.length > 1 && !c.kind && !curves.some(o => o.noLine)) {
+    const tops = curves.map(o => extent(inside(o))[1]).filter(isFinite).sort((a, b) => a - b);
+    if (tops[0] > 0) y[1] = Math.min(y[1], 3 * tops[Math.floor((tops.length - 1) / 2)]);
+  }
+  if (!(y[0] <= y[1])) return [x, log ? [0.5, 1] : [0, 1]];
+  if (log) return [x, [y[0] / 1.04, y[1] * 1.04]];
+  const pad = 0.04 * (y[1] - y[0]) || 0.02 * Math.abs(y[1]) || 1, from = c.kind === "stack" ? 0 : c.y?.min;
+  return [x, [from === undefined ? y[0] - pad : Math.min(from, y[0]), y[1] + pad]];
+}
+function drawCurves(c, drawing, width) {
+  const curves = shown(c), log = c.y?.log || view.log && !c.zone && !c.kind, [x, y] = ranges(c, curves, log);
+  const f = frame({...c, y: {...c.y, log}}, width, narrow() ? 230 : c.wide ? 300 : 250, x, y), {marks, toX, toY} = f;
+  const draw = (name, attributes) => marks.append(element(`svg:${name}`, attributes));
+  if (c.zone) draw("rect", {class: "zone", x: f.left, width: f.right - f.left, y: toY(c.zone[1]), height: toY(c.zone[0]) - toY(c.zone[1])});
+  for (const o of curves) {
+    const color = colorOf(o);
+    if (c.kind === "stack") { draw("path", {class: `stack ${color}`, d: area(o.x, o.low, o.high, f)}); continue; }
+    if (o.low && o.noLine) {
+      o.x.forEach((v, i) => draw("line", {class: `thin ${color}`, x1: toX(v), x2: toX(v), y1: toY(o.low[i]), y2: toY(o.high[i])}));
+    } else if (o.low) draw("path", {class: `band ${color}`, d: area(o.x, o.low, o.high, f)});
+    if (o.window > 1 && curves.length < 4) draw("path", {class: `thin ${color}`, d: path(o.x, o.raw, f)});
+    if (!o.noLine && (!o.dots || o.x.length > 4)) { // few points would show a course that was not measured
+      draw("path", {class: `line ${color}`, d: path(o.x, o.y, f), "stroke-dasharray": dashes[(o.dash ?? 0) % 3], "stroke-width": o.width});
+    }
+    if (!o.dots || !o.noLine && o.x.length > 60) continue;
+    o.x.forEach((v, i) => {
+      if (there(o.y[i]) && isFinite(toY(o.y[i]))) draw("circle", {class: `dot ${color}`, cx: toX(v), cy: toY(o.y[i]), r: 2.6});
+    });
+  }
+  follow(c, drawing, f, curves);
+}
+// follow shows the values under the pointer, and zooms where it drags.
+function follow(c, drawing, {svg, toX, fromX, left, right, top, bottom}, curves) {
+  const tip = element("div", {class: "tip", hidden: "hidden"}), cursor = element("svg:line", {class: "cursor", y1: top, y2: bottom});
+  const drag = element("svg:rect", {class: "drag", y: top, height: bottom - top}), axis = c.x?.name ?? "";
+  const place = e => Math.min(right, Math.max(left, e.clientX - svg.getBoundingClientRect().left));
+  const nearest = (list, px) => list.reduce((best, v, i) => Math.abs(toX(v) - px) < Math.abs(toX(list[best]) - px) ? i : best, 0);
+  let from = null;
+  const hide = () => { tip.hidden = true; cursor.remove(); drag.remove(); from = null; };
+  svg.onpointermove = e => {
+    const px = place(e), rows = curves.filter(o => o.x.length).map(o => [o, nearest(o.x, px)]);
+    if (!rows.length) return;
+    const xs = rows.map(([o, i]) => o.x[i]), x = xs[nearest(xs, px)];
+    const values = rows.map(([o, i]) => element("div", {}, swatch(o), `${o.name} ${format(o.y[i])}`));
+    tip.replaceChildren(element("b", {}, `${axis} ${format(x)}`), ...values);
+    for (const end of ["x1", "x2"]) cursor.setAttribute(end, toX(x));
+    svg.append(cursor);
+    if (from !== null) {
+      drag.setAttribute("x", Math.min(from, px));
+      drag.setAttribute("width", Math.abs(px - from));
+      svg.append(drag);
+    }
+    tip.hidden = false;
+    tip.style.left = `${Math.max(0, Math.min(toX(x) + 12, drawing.clientWidth - tip.offsetWidth))}px`;
+  };
+  svg.onpointerdown = e => { from = place(e); };
+  svg.onpointerup = e => {
+    const ends = from === null ? [] : [from, place(e)].sort((a, b) => a - b);
+    hide();
+    if (ends[1] - ends[0] > 8) { view.zoom[axis] = ends.map(fromX); redraw(); }
+  };
+  svg.onpointerleave = hide;
+  svg.ondblclick = () => { delete view.zoom[axis]; redraw(); };
+  drawing.append(svg, tip);
+}
+function drawRows(c, drawing, width) {
+  const short = name => narrow() && name.length > 20 ? name.slice(0, 19) + "…" : name, last = c.rows.length - 1;
+  const notes = narrow() ? 0 : Math.max(...c.rows.map(r => (r.note ?? "").length)) * 6.8 + 12, marks = c.rows.flatMap(r => r.marks ?? []);
+  let x = c.x?.range ?? extent(marks.flatMap(m => [m.from, m.to]));
+  if (!c.x?.range) {
+    const pad = 0.03 * (x[1] - x[0]) || 1;
+    x = [c.x?.min === undefined ? x[0] - pad : Math.min(c.x.min, x[0]), x[1] + pad];
+  }
+  const names = c.rows.map((r, i) => [last - i, short(r.name)]);
+  const f = frame(c, width, c.rows.length * 26 + 50, x, [-0.6, last + 0.6], names, Math.max(notes, 12));
+  const draw = (name, attributes, ...children) => f.marks.append(element(`svg:${name}`, attributes, ...children));
+  const [from, to] = (c.zone ?? [0, 0]).map(f.toX);
+  if (c.zone) draw("rect", {class: "zone", x: from, width: to - from, y: f.top, height: f.bottom - f.top});
+  c.rows.forEach((r, i) => {
+    const y = f.toY(last - i);
+    for (const m of r.marks ?? []) {
+      const [a, b] = [m.from, m.to].map(f.toX).sort((p, q) => p - q), color = colorOf(m);
+      const words = element("svg:title", {}, m.text ?? `${r.name} ${r.note ?? ""}`);
+      const ends = `M${a} ${y - 4}V${y + 4}M${b} ${y - 4}V${y + 4}`;
+      if (m.kind === "bar") draw("rect", {class: `stack ${color}`, x: a, width: Math.max(b - a, 0.5), y: y - 8, height: 16}, words);
+      else if (m.kind === "interval") draw("path", {class: `line ${color}`, d: `${ends}M${a} ${y}H${b}`}, words);
+      else if (m.kind === "ring") draw("circle", {class: `ring ${color}`, cx: a, cy: y - 7, r: 2.6}, words);
+      else draw("circle", {class: `dot ${color}`, cx: a, cy: y, r: 3.6}, words);
+    }
+    if (r.note && notes) f.svg.append(text({class: "name", x: f.right + 6, y: y + 4}, r.note));
+  });
+  drawing.append(f.svg);
+}
+function drawHeat(c, drawing, width) {
+  const {rows, groups, steps, values, most, log} = c.cells, per = rows.length / groups.length, style = getComputedStyle(main);
+  const columns = room => steps.map((s, i) => [i + 0.5, format(s)]).filter((_, i) => i % Math.ceil(steps.length / (room / 80)) === 0);
+  const names = groups.map((name, i) => [i * per + per / 2 - 0.5, name]), height = Math.max(110, Math.min(440, rows.length * 5)) + 40;
+  const f = frame({...c, columns}, width, height, [0, steps.length], [rows.length - 0.5, -0.5], names);
+  const map = element("canvas", {width: steps.length, height: rows.length, class: "heat"}), pen = map.getContext("2d");
+  const tip = element("div", {class: "tip", hidden: "hidden"});
+  values.forEach((row, i) => row.forEach((v, j) => {
+    const t = v === null ? 0 : log ? Math.log(Math.max(v, 1e-9)) / Math.log(most) : v / most;
+    pen.globalAlpha = Math.min(1, Math.abs(t));
+    pen.fillStyle = style.getPropertyValue(t < 0 ? "--arm1" : "--arm2");
+    pen.fillRect(j, i, 1, 1);
+  }));
+  Object.assign(map.style, {left: `${f.left}px`, top: `${f.top}px`, width: `${f.right - f.left}px`, height: `${f.bottom - f.top}px`});
+  map.onpointermove = e => {
+    const r = map.getBoundingClientRect(), index = (part, n) => Math.max(0, Math.min(n - 1, Math.floor(part * n)));
+    const i = index((e.clientY - r.top) / r.height, rows.length), j = index((e.clientX - r.left) / r.width, steps.length);
+    tip.replaceChildren(element("b", {}, `step ${format(steps[j])}`), element("div", {}, `${rows[i]}: ${format(values[i][j])}`));
+    tip.hidden = false;
+    tip.style.left = `${Math.max(0, Math.min(e.clientX - r.left + f.left + 12, drawing.clientWidth - tip.offsetWidth))}px`;
+  };
+  map.onpointerleave = () => { tip.hidden = true; };
+  drawing.append(f.svg, map, tip);
+}
+function chart(c) {
+  const wide = c.wide || c.kind === "rows" || c.kind === "heat", drawing = element("div", {class: "drawing"});
+  const figure = element("figure", {id: c.id, class: wide ? "wide" : ""}), draw = {rows: drawRows, heat: drawHeat}[c.kind] ?? drawCurves;
+  figure.draw = () => { drawing.replaceChildren(); draw(c, drawing, figure.clientWidth); };
+  const key = o => `${c.id} ${o.name}`, toggle = o => e => {
+    if (!view.hidden.delete(key(o))) view.hidden.add(key(o));
+    e.currentTarget.classList.toggle("off");
+    figure.draw();
+  };
+  const legend = c.curves?.length > 1 ? c.curves.map(o =>
+    element("button", {class: view.hidden.has(key(o)) ? "off" : "", title: "show or hide", onclick: toggle(o)}, swatch(o), o.name)) : [];
+  const unit = element("span", {class: "axis"}, view.other && c.other || c.y?.name);
+  figure.append(element("h3", {}, c.title), element("div", {class: "legend"}, unit, legend), drawing, element("figcaption", {}, c.caption));
+  return figure;
+}
+function redraw() {
+  document.querySelectorAll("figure").forEach(f => f.draw());
+  document.querySelector("#unzoom")?.toggleAttribute("hidden", !Object.keys(view.zoom).length);
+}
+
+// The page.
+
+function cell(c, name = "td") {
+  const badge = ["good", "bad", "warn"].includes(c.class);
+  const content = c.link ? element("a", {href: c.link}, c.text) : c.class === "mono" ? element("code", {}, c.text)
+    : badge ? element("span", {class: `badge ${c.class}`}, c.text) : c.text;
+  const small = c.small && element("small", {}, c.small.split("\n").flatMap((line, i) => i ? [element("br"), line] : [line]));
+  const color = colorOf({color: c.color ?? 1}), style = `width:${Math.round(100 * c.bar)}px`;
+  const bar = c.bar !== undefined && element("span", {class: `bar ${color}`, style});
+  return element(name, {class: c.class === "words" ? "words" : "", scope: name === "th" && "col"},
+    c.color !== undefined && !bar && swatch(c), content, small, bar);
+}
+function block(b, id) {
+  const row = (cells, name) => element("tr", {}, cells.map(c => cell(c, name)));
+  const parts = [b.text && element("p", {}, b.text), b.note && element("p", {class: "note"}, b.note), b.code && element("pre", {}, b.code),
+    b.sample && element("pre", {class: "sample"}, element("b", {}, b.sample[0]), b.sample[1]),
+    b.table && element("div", {class: "scroll"}, element("table", {},
+      element("thead", {}, row(b.table.head, "th")), element("tbody", {}, b.table.rows?.map(r => row(r))))),
+    b.terms && element("dl", {}, b.terms.flatMap(t => [element("dt", {}, t.name), ...(t.texts ?? []).map(c => cell(c, "dd"))])),
+    b.charts && element("div", {class: "charts"}, b.charts.map(chart))];
+  return b.summary ? element("details", {id}, element("summary", {}, b.summary), parts) : parts;
+}
+function toolbar(charts) {
+  if (!charts.some(c => c.smooth)) return "";
+  const box = (id, words) => {
+    const onchange = e => { view[id] = e.target.checked; render(); };
+    return element("label", {}, element("input", {type: "checkbox", id, checked: view[id], onchange}), words);
+  };
+  const layOver = async e => {
+    const html = await e.target.files[0]?.text(), data = html && new DOMParser().parseFromString(html, "text/html").getElementById("data");
+    laidOver = data ? JSON.parse(data.textContent) : null;
+    redraw();
+  };
+  const smooth = e => { view.smooth = Number(e.target.value); redraw(); }, whole = () => { view.zoom = {}; redraw(); };
+  const range = element("input", {type: "range", id: "smooth", min: 0, max: 60, value: view.smooth, oninput: smooth});
+  const file = element("input", {type: "file", id: "over", accept: ".html", onchange: layOver}), other = charts.find(c => c.other)?.other;
+  return element("div", {class: "tools"}, element("label", {}, "smoothing", range), box("log", "logarithmic"), other && box("other", other),
+    element("label", {}, "lay over the report of another run", file),
+    element("button", {id: "unzoom", hidden: "hidden", onclick: whole}, "whole range"),
+    element("span", {class: "note"}, "Drag over a chart to zoom; a double click returns."));
+}
+function render() {
+  const open = Array.from(main.querySelectorAll("details[open]"), d => d.id), sections = page.sections ?? [];
+  const charts = sections.flatMap(s => s.blocks).flatMap(b => b.charts ?? []);
+  const first = sections.findIndex(s => s.blocks.some(b => b.charts));
+  const parts = [element("h1", {}, page.title),
+    page.badges && element("p", {}, page.badges.map(b => element("span", {class: `badge ${b.class ?? ""}`}, b.text))),
+    page.progress && element("div", {class: "progress"}, element("span", {style: `width:${100 * page.progress.share}%`})),
+    page.progress && element("p", {class: "note"}, page.progress.text),
+    (page.lead ?? []).map(words => element("p", {class: "lead"}, words)),
+    page.facts && element("div", {class: "facts"}, page.facts.map(f =>
+      element("div", {}, element("small", {}, f.name), element("b", {}, f.value), element("small", {}, f.more)))),
+    sections.map((s, i) => [element("h2", {}, s.title), i === first && toolbar(charts),
+      s.blocks.map((b, j) => block(b, `fold-${i}-${j}`))])];
+  main.replaceChildren(...parts.flat(Infinity).filter(Boolean));
+  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+  redraw();
+}
+// update asks the server for newer data while the run goes on.
+async function update() {
+  const begin = performance.now();
+  try {
+    const response = await fetch("report.json"), data = await response.text();
+    if (response.ok && data !== update.last) { page = JSON.parse(update.last = data); render(); }
+  } catch {
+    main.querySelector("h1").after(element("p", {class: "note"},
+      "The launcher of this run has ended: this page no longer changes. report.html in the folder of the run has all of it."));
+    return;
+  }
+  const took = performance.now() - begin; // the page takes a twentieth of the time of the ranks at most
+  if (page.live) setTimeout(update, Math.max(document.hidden ? 30000 : 5000, 20 * took));
+}
+render();
+addEventListener("resize", redraw);
+if (page.live) setTimeout(update, 5000);

@@ -1,0 +1,412 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"spmoe/bench/projection"
+	"spmoe/internal/testing/browser"
+	"spmoe/launcher/record"
+	"spmoe/launcher/spmd"
+)
+
+const hostile = "</script></pre><script>alert(1)</script>&\x00\x1b\"'"
+
+// write makes the folder of a run, and returns it.
+func write(t testing.TB, folder string, steps, layers, experts int) string {
+	t.Helper()
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	w, err := record.Open(folder, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := record.Start{
+		Time: 1.8e9, CPU: "some CPU " + strings.ReplaceAll(hostile, "\x00\x1b", ""), Tier: "avx2", Cores: 8, Version: "abc", Ranks: 2,
+		Tokens: 2048, BytesPerToken: 2, FLOPs: 1.7e7, Peak: 4e11,
+	}
+	w.Start(start)
+	w.Eval(record.Eval{Loss: 6, BitsPerByte: 4.5, Sequences: 4, Tasks: answered(0.25)})
+	for step := 1; step <= steps; step++ {
+		if step == steps/2 {
+			start.Step = step - 1
+			w.Start(start)
+		}
+		s := record.Step{
+			Step: step, Loss: record.Number(2 + 4/math.Sqrt(float64(step))), GradNorm: 0.4, LR: 1e-3, Imbalance: 1.3, Seconds: 0.2,
+			Time: 1.8e9 + float64(step),
+		}
+		if step == 7 {
+			s.Loss, s.GradNorm, s.Skipped = record.Number(math.NaN()), record.Number(math.Inf(1)), true
+		}
+		w.Step(s)
+		if step%20 == 0 || step == 1 {
+			for layer := 1; layer <= layers; layer++ {
+				load := record.Load{Step: step, Layer: layer}
+				for e := range experts {
+					load.Tokens, load.Bias = append(load.Tokens, int64(e*step)), append(load.Bias, float32(e-experts/2)*1e-3)
+				}
+				w.Load(load)
+			}
+			families := map[string]float64{"bf16 forward": 0.1, "attention": 0.02, "waiting": 0.05, "rest": 0.03}
+			w.Phases(record.Phases{Step: step, Steps: 20, Seconds: 0.2, Families: families})
+			w.Eval(record.Eval{Step: step, Loss: 3, BitsPerByte: 2.25, Sequences: 4, Tasks: answered(0.5)})
+		}
+	}
+	w.Times(record.Times{Steps: steps, Seconds: 0.2, Families: map[string]float64{"bf16 forward": 0.15, "rest": 0.05}})
+	w.Sample(record.Sample{Step: steps, Prompt: "// New ", Text: hostile})
+	w.Done(record.Done{Step: steps, HeldOut: 3})
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	events := record.EventLog{Folder: folder}
+	at := time.Date(2026, 11, 21, 20, 0, 0, 0, time.UTC)
+	events.Add(spmd.Event{Time: at, Kind: spmd.Detected, Rank: 1, Process: 7, Step: 6, Reason: "killed " + hostile})
+	events.Add(spmd.Event{Time: at, Kind: spmd.Resumed, Rank: -1, Step: 6, After: 4 * time.Millisecond})
+	events.Add(spmd.Event{Time: at, Kind: spmd.Alarm, Rank: -1, Step: 7, Reason: "step 7 is skipped"})
+	if err := events.Close(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, folder, "config.toml", "flavor = 'debug'\nprecision = 'bf16'\n# <script>\n")
+	put(t, folder, projectionFile, `{"Budget":{"Tokens":443.2,"Run":{"model":"671B","gpu":"B200","gpus":256,"tp":2}},"Range":{"P10":317,"P90":508.9}}`)
+	return folder
+}
+
+// answered returns the results of two tasks.
+func answered(share record.Number) []record.Task {
+	return []record.Task{
+		{Task: "words", Form: "LAMBADA", Items: 4, Metrics: map[string]record.Number{"acc": share, "perplexity": 40}},
+		{Task: "questions", Form: "ARC", Items: 4, Metrics: map[string]record.Number{"acc": 0.75, "acc_norm": share, "acc_bytes": 0.75}},
+	}
+}
+
+func put(t testing.TB, folder, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t testing.TB, folder string) Run {
+	t.Helper()
+	r, err := ReadRun(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// check returns the HTML of a page and its data, and tests what is true of every page: the data can
+// be read, ends where its element ends, and the page loads nothing.
+func check(t testing.TB, p Page) (text, data string) {
+	t.Helper()
+	out, err := p.HTML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = string(out)
+	_, rest, _ := strings.Cut(text, `id="data">`)
+	data, _, _ = strings.Cut(rest, "</script>")
+	var back Page
+	decoder := json.NewDecoder(strings.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&back); err != nil || decoder.More() {
+		t.Fatalf("the data: %v", err)
+	}
+	if at := regexp.MustCompile(`\bNaN\b|[+-]Inf\b|%!|\x00|\x1b`).FindString(data); at != "" {
+		t.Errorf("the data has %q", at)
+	}
+	for _, address := range regexp.MustCompile(`(src=|href=|url\(|@import|\w+://)[^ <>]*`).FindAllString(strings.Replace(text, data, "", 1), -1) {
+		if !strings.HasPrefix(address, "http://www.w3.org/") && !strings.HasPrefix(address, "url(#") && !strings.HasPrefix(address, `href="data:image/svg`) {
+			t.Errorf("the page names %s", address)
+		}
+	}
+	if n := strings.Count(text, "<script"); n != 2 {
+		t.Errorf("the page has %d scripts", n)
+	}
+	return text, strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(data)
+}
+
+func contains(t *testing.T, data string, has, lacks []string) {
+	t.Helper()
+	for _, text := range has {
+		if !strings.Contains(data, text) {
+			t.Errorf("the page lacks %q", text)
+		}
+	}
+	for _, text := range lacks {
+		if strings.Contains(data, text) {
+			t.Errorf("the page has %q", text)
+		}
+	}
+}
+
+// The page of a run has everything that its folder tells, and is the same whenever it is written.
+func TestRun(t *testing.T) {
+	run := write(t, t.TempDir(), 100, 3, 16)
+	if err := WriteRun(run); err != nil {
+		t.Fatal(err)
+	}
+	first, err := os.ReadFile(filepath.Join(run, File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := read(t, run)
+	r.linked = true
+	text, data := check(t, r.Page(false))
+	if !bytes.Equal(first, []byte(text)) {
+		t.Error("two pages of one run differ")
+	}
+	for _, q := range record.Quantities {
+		if q.Figure != "" && q.Place != record.Optional && !strings.Contains(data, `"id":"`+q.Figure+`"`) {
+			t.Errorf("the page lacks the chart %s", q.Figure)
+		}
+	}
+	contains(t, data, []string{
+		`{"text":"done","class":"good"}`, "1 failed and replaced", "alarms: 1", `"debug","more":"in bf16"`, "2.4095", "204,800 tokens",
+		`"10,240","more":"43.5% of the machine’s measured peak (MFU)"`, `"1","more":"their gradients were not fit`, "4ms after the failure was detected",
+		"step 7 is skipped", "killed </script></pre>", `["// New ","</script>`, "75%", `{"text":"events.jsonl","link":"events.jsonl"}`,
+		"peak 400 GFLOP/s measured", `"resumed after steps","texts":[{"text":"49"}]`, "precision = 'bf16'", `"other":"bits/byte"`, "2.2500 bits/byte; after step 100",
+		"tokens/s per GPU of 671B on 256 B200 with this run’s routing; 80 % interval 317 to 509", `"phases"`, `"loads"`, `"bias"`, `"tasks"`,
+	}, nil)
+	if len(text) > 1<<18 {
+		t.Errorf("the page has %d bytes", len(text))
+	}
+}
+
+// However large the model and long the run, the page stays small.
+func TestSize(t *testing.T) {
+	text, data := check(t, read(t, write(t, t.TempDir(), 3000, 58, 256)).Page(false))
+	if len(text) > 1<<20 {
+		t.Errorf("the page has %d bytes", len(text))
+	}
+	contains(t, data, []string{"Of 58 layers, 5 are shown.", "A row is the mean of 8 experts."}, nil)
+}
+
+// A task is shown by acc_norm if it has that, by acc otherwise. A record whose last evaluation has
+// no tasks has no chart of them.
+func TestTasks(t *testing.T) {
+	var r Run
+	for step := range 3 {
+		r.Log.Evals = append(r.Log.Evals, record.Eval{Step: step, Tasks: answered(record.Number(step) / 4)})
+	}
+	c, ok := r.tasks()
+	if !ok || len(c.Curves) != 2 || c.Curves[0].Name != "words acc" || c.Curves[1].Name != "questions acc_norm" || c.Curves[1].Y[2] != 0.5 {
+		t.Errorf("%v, %+v", ok, c)
+	}
+	r.Log.Evals = append(r.Log.Evals, record.Eval{Step: 3})
+	if _, ok := r.tasks(); ok {
+		t.Error("a chart without tasks")
+	}
+}
+
+// A run under way shows how far it is and its last lines, which its report does not.
+func TestLive(t *testing.T) {
+	run := write(t, t.TempDir(), 40, 1, 4)
+	text, err := os.ReadFile(filepath.Join(run, record.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, run, record.File, string(regexp.MustCompile(`(?m)^\{"(done|sample|times)".*\n`).ReplaceAll(text, nil)))
+	put(t, run, "config.toml", "flavor = 'debug'\nsteps = 100\n")
+	r := read(t, run)
+	html, live := check(t, r.Page(true))
+	if !strings.Contains(html, "connect-src 'self'") {
+		t.Error("the script may not ask for data")
+	}
+	_, ended := check(t, r.Page(false))
+	for text, always := range map[string]bool{
+		`"step 40 of 100","class":"warn"`: true, `"40 of 100"`: true, `"live":true`: false, `"share":0.4`: false,
+		"40.0%, about 12s left after step 40":                               false, // 60 steps of 0.2 s
+		"step 40     loss 2.6325  grad norm 0.4  lr 0.001  10,240 tokens/s": false, "step 40     validation loss 3.0000": false,
+	} {
+		contains(t, live, []string{text}, nil)
+		if strings.Contains(ended, text) != always {
+			t.Errorf("in the report, %q is there: %t", text, !always)
+		}
+	}
+	if n := strings.Count(r.lastLines(), "\n"); n != mostLines+7 { // 4 evaluations and 3 events
+		t.Errorf("%d lines:\n%s", n, r.lastLines())
+	}
+}
+
+// Whatever is missing or broken in a run's folder, the rest is shown.
+func TestIncomplete(t *testing.T) {
+	line := func(text string) func(run string) { return func(run string) { put(t, run, record.File, text) } }
+	remove := func(name string) func(run string) { return func(run string) { os.Remove(filepath.Join(run, name)) } }
+	for name, c := range map[string]struct {
+		change     func(run string)
+		has, lacks []string
+	}{
+		"empty record": {line(""), []string{"no step yet"}, []string{`"charts"`, "Where the time goes"}},
+		"only a start": {line(`{"start":{"step":0}}` + "\n"), []string{"no step yet"}, []string{`"charts"`}},
+		"one step":     {line(`{"step":{"step":1,"loss":3,"seconds":1}}` + "\n"), []string{"1 step made", `"loss"`}, []string{`"speed"`, `"loads"`, "bits/byte"}},
+		"old record": {line(`{"start":{"step":0,"cpu":"x"}}` + "\n" + `{"step":{"step":1,"loss":3,"grad_norm":1,"seconds":1}}` + "\n"),
+			[]string{`"grad-norm"`}, []string{`"tokens/s"`}},
+		"nothing finite": {line(`{"step":{"step":1,"loss":null,"grad_norm":null}}` + "\n" + `{"eval":{"step":1,"loss":null}}` + "\n"),
+			[]string{"1 step made"}, []string{`"id":"loss"`}},
+		"no time": {line(`{"start":{"step":0,"tokens":5,"peak":0}}` + "\n" + `{"step":{"step":1,"loss":3,"seconds":0}}` + "\n"), nil, []string{`"speed"`}},
+		"loads of nothing": {line(`{"load":{"step":1,"layer":1,"tokens":[0,0]}}` + "\n" + `{"load":{"step":2,"layer":1,"tokens":[]}}` + "\n"),
+			[]string{`"loads"`}, []string{`"bias"`}},
+		"huge numbers": {line(`{"step":{"step":9007199254740992,"loss":-1e100,"grad_norm":1e100,"lr":-1e100,"seconds":1e-300}}` + "\n"),
+			[]string{`"loss"`}, nil},
+		"phases of nothing": {line(`{"phases":{"step":1,"families":{"x":-1}}}` + "\n" + `{"phases":{"step":2}}` + "\n"), nil, []string{`"phases"`}},
+		"no configuration":  {remove("config.toml"), []string{`"loss"`}, []string{`"summary":"configuration"`}},
+		"broken events":     {func(run string) { put(t, run, record.EventsFile, "x\n") }, []string{"not shown", "events.jsonl:1"}, []string{"Alarms and failures"}},
+		"broken projection": {func(run string) { put(t, run, projectionFile, "{") }, []string{"not shown", "projection.json: "}, []string{`"projected"`}},
+		"no projection":     {remove(projectionFile), nil, []string{"projected", "not shown"}},
+		"no events":         {remove(record.EventsFile), nil, []string{"Alarms and failures", "alarms:"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := write(t, t.TempDir(), 60, 1, 4)
+			c.change(run)
+			_, data := check(t, read(t, run).Page(false))
+			contains(t, data, c.has, c.lacks)
+		})
+	}
+	if _, err := ReadRun(t.TempDir()); err == nil || !strings.Contains(err.Error(), "give the folder of a run") {
+		t.Errorf("no record: error %v", err)
+	}
+}
+
+// The page of several runs has their results, the settings that differ, and curves over a common
+// axis. Runs whose folders have equal names are named by their paths.
+func TestRuns(t *testing.T) {
+	dir := t.TempDir()
+	a, b := write(t, filepath.Join(dir, "a"), 40, 1, 4), write(t, filepath.Join(dir, "b<script>"), 30, 1, 4)
+	put(t, a, "config.toml", "out = 'a'\nbatch = 16\nsteps = 40\n[optimizer]\nlr = 3e-3\n")
+	put(t, b, "config.toml", "out = 'b'\nbatch = 16\nsteps = 60\n[optimizer]\nlr = 1e-3\nnesterov = true\n")
+	put(t, b, File, "")
+	list := []Run{read(t, a), read(t, b)}
+	_, data := check(t, runsPage(dir, list))
+	contains(t, data, []string{
+		`"text":"a","small":"done\n2 ranks on some CPU`, `"link":"./b<script>/report.html"`, `{"text":"40"},{"text":"81,920"},{"text":"8s"}`,
+		`[{"text":"optimizer.lr"},{"text":"0.003"},{"text":"0.001"}]`, `[{"text":"optimizer.nesterov"},{"text":"–"},{"text":"true"}]`, `{"text":"steps"}`,
+		`"validation"`, `"loss-time"`, `"grad-norm"`, `"speed"`, "minutes of training", `"other":"bits/byte"`,
+	}, []string{`{"text":"out"}`, `{"text":"batch"}`})
+	list[1].Log.Starts[0].Tokens = 1e6
+	x, y := write(t, filepath.Join(dir, "x", "run"), 20, 1, 4), write(t, filepath.Join(dir, "y", "run"), 20, 1, 4)
+	_, data = check(t, runsPage(dir, append(list, read(t, x), read(t, y))))
+	contains(t, data, []string{"tokens (millions)", "x/run", "y/run"}, nil)
+	_, data = check(t, runsPage(dir, []Run{{Folder: "none"}, {Folder: "none"}}))
+	contains(t, data, []string{"no step yet", "1: none", "2: none", "The runs have the same settings"}, []string{`"charts"`})
+	if err := WriteRuns(filepath.Join(dir, File), make([]Run, mostRuns+1)); err == nil || !strings.Contains(err.Error(), "give at most 64") {
+		t.Errorf("too many runs: %v", err)
+	}
+}
+
+// projected returns a projection with everything that a page draws, with few samples.
+func projected(t *testing.T) Projection {
+	t.Helper()
+	p := Projection{Version: "v", Hash: "h", Notes: []string{`<b>note & "quotes"</b>`}}
+	for _, s := range projection.Scenarios() {
+		h, err := s.Project(projection.Central())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Headlines, p.Ranges = append(p.Headlines, h), append(p.Ranges, [3]projection.Range{})
+	}
+	p.Budget = p.Headlines[0].Budgets[2]
+	var err error
+	if p.Swings, err = projection.HeadlineTornado(); err != nil {
+		t.Fatal(err)
+	}
+	if p.Groups, err = projection.Validate(10, 1); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// The bars of the waterfall lead from one budget to the next.
+func TestWaterfall(t *testing.T) {
+	p := projected(t)
+	check(t, p.page())
+	for _, h := range p.Headlines {
+		level := 0.0
+		for _, row := range waterfall(h).Rows {
+			m := row.Marks[0]
+			if whole := strings.HasSuffix(row.Note, "tokens/s"); whole && level != 0 && math.Abs(m.To-level) > 2e-4 || !whole && math.Abs(m.From-level) > 2e-4 {
+				t.Errorf("%s: %s goes from %.5f to %.5f, and the level was %.5f", h.Scenario.Name, row.Name, m.From, m.To, level)
+			}
+			level = m.To
+		}
+	}
+}
+
+// use uses the controls of a page, and returns what they change.
+const use = `
+	const all = q => Array.from(document.querySelectorAll(q)), line = () => document.querySelector("#loss .line").getAttribute("d");
+	const point = (type, part) => {
+		const svg = document.querySelector("#loss svg"), r = svg.getBoundingClientRect();
+		svg.dispatchEvent(new PointerEvent(type, {clientX: r.left + part * r.width, clientY: r.top + 50}));
+	};
+	const out = {}, changes = action => { const before = line(); action(); return line() !== before; };
+	point("pointermove", 1);
+	out.tip = document.querySelector("#loss .tip").textContent;
+	const smooth = document.querySelector("#smooth");
+	out.smoothed = changes(() => { smooth.value = 60; smooth.oninput({target: smooth}); });
+	out.logarithmic = changes(() => document.querySelector("#log").click());
+	out.units = document.querySelector("#loss .axis").textContent;
+	document.querySelector("#other").click();
+	out.units += ", " + document.querySelector("#loss .axis").textContent;
+	out.zoomed = changes(() => { point("pointerdown", 0.5); point("pointermove", 0.8); point("pointerup", 0.8); }) && !document.querySelector("#unzoom").hidden;
+	out.hidden = changes(() => document.querySelector("#loss button").click());
+	laidOver = {...page, title: "older"};
+	redraw();
+	out.over = all("#loss .line").length;
+	return out;`
+
+// A browser draws every chart of every page at the width of a desk and of a phone, without cutting
+// anything off, and the controls work.
+func TestBrowser(t *testing.T) {
+	dir := t.TempDir()
+	a, b := read(t, write(t, filepath.Join(dir, "a"), 200, 3, 16)), read(t, write(t, filepath.Join(dir, "b"), 150, 3, 16))
+	pages := map[string]Page{"run": a.Page(false), "runs": runsPage(dir, []Run{a, b}), "projection": projected(t).page()}
+	for name, p := range pages {
+		html, data := check(t, p)
+		for _, width := range []int{1280, 390} {
+			if got, want := browser.Check(t, []byte(html), width), strings.Count(data, `"id":"`); len(got) != want || want < 4 {
+				t.Errorf("%s: %d of %d charts: %q", name, len(got), want, got)
+			}
+		}
+	}
+	for name, tip := range map[string]string{"run": "step 200training text 2.2828validation text 3", "runs": "step 200a 2.2828b 2.3266"} {
+		html, _ := check(t, pages[name])
+		var got struct {
+			Tip, Units                            string
+			Smoothed, Logarithmic, Zoomed, Hidden bool
+			Over                                  int
+		}
+		browser.Run(t, []byte(html), 1280, use, &got)
+		if got.Tip != tip || !got.Smoothed || !got.Logarithmic || !got.Zoomed || !got.Hidden || got.Units != "nats/token, bits/byte" || got.Over != 3 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// Whatever a record and events say, they are refused or shown.
+func FuzzPage(f *testing.F) {
+	f.Add([]byte(`{"step":{"step":1,"loss":3}}`+"\n"+`{"load":{"step":1,"layer":65535,"tokens":[1,2],"bias":[3e38,-1]}}`+"\n"), []byte(`{"event":"alarm"}`+"\n"))
+	f.Add([]byte(`{"phases":{"step":1,"families":{"x":1e100}}}`+"\n"+`{"phases":{"step":0,"families":{"bf16 x":1e100}}}`+"\n"), []byte{})
+	f.Add([]byte(`{"start":{"step":3,"tokens":9007199254740992,"flops":1e100,"peak":1e-100}}`+"\n"+`{"step":{"step":4,"seconds":1e-100}}`+"\n"), []byte{})
+	f.Add([]byte(`{"times":{"steps":1,"seconds":1e-300,"families":{"a":1e100}}}`+"\n"+`{"sample":{"step":0,"text":"<b>"}}`+"\n"), []byte{})
+	f.Fuzz(func(t *testing.T, metrics, events []byte) {
+		run := t.TempDir()
+		put(t, run, record.File, string(metrics))
+		put(t, run, record.EventsFile, string(events))
+		r, err := ReadRun(run)
+		if err != nil {
+			return
+		}
+		check(t, r.Page(false))
+		check(t, r.Page(true))
+	})
+}

@@ -1,0 +1,274 @@
+package page
+
+// The page of a projection.
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+
+	"spmoe/bench/projection"
+	"spmoe/launcher/system"
+)
+
+// projectionFile is the name of the file with all numbers of a projection.
+const projectionFile = "projection.json"
+
+// Projection is the result of a projection.
+type Projection struct {
+	Headlines []projection.Headline
+	Ranges    [][3]projection.Range // of the headline throughputs
+	Readings  [3]projection.Range   // of the same over all readings of the published runs
+	Budget    projection.Budget     // of the requested run
+	Range     projection.Range      // of its throughput
+	Swings    []projection.Swing    // of the DeepEP scenario
+	Groups    []projection.Group
+	Gates     []projection.Gate
+	Excluded  []projection.Excluded
+	Version   string // of the parameters
+	Hash      string
+	Notes     []string
+}
+
+// Write writes the page and all numbers to a folder, which it creates if necessary.
+func (p Projection) Write(folder string) error {
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return err
+	}
+	if err := p.WriteNumbers(folder); err != nil {
+		return err
+	}
+	return p.page().Write(filepath.Join(folder, "projection.html"))
+}
+
+// WriteNumbers writes all numbers of a projection as JSON to a folder.
+func (p Projection) WriteNumbers(folder string) error {
+	text, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		return err
+	}
+	return system.WriteFile(filepath.Join(folder, projectionFile), append(text, '\n'))
+}
+
+func whole(v float64) string      { return fmt.Sprintf("%.0f", v) }
+func signed(part float64) string  { return fmt.Sprintf("%+.1f %%", 100*part) }
+func percent(part float64) string { return fmt.Sprintf("%.1f %%", 100*part) }
+func between(a, b float64) string { return whole(a) + " to " + whole(b) }
+func number(v float64) string     { return fmt.Sprintf("%.4g", v) }
+func (p Projection) page() Page {
+	run := p.Budget.Run
+	out := Page{
+		Title: fmt.Sprintf("%v on %v %v", run.Model, run.GPUs, run.GPU),
+		Lead: []string{fmt.Sprintf("%s tokens/s per GPU, 80 %% interval %s; %s model TFLOP/s per GPU (%v), MFU %s of the dense BF16 peak.",
+			whole(p.Budget.Tokens), between(p.Range.P10, p.Range.P90), whole(p.Budget.TFLOPS), p.Budget.Convention, percent(p.Budget.MFU))},
+	}
+	add := func(title string, blocks ...Block) { out.Sections = append(out.Sections, Section{title, blocks}) }
+	notes := []Block{{Note: fmt.Sprintf("Parameters of %s, SHA-256 %s. A projection is an interval with its assumptions: "+
+		"published training rates of one model on one GPU differ by a factor of five with the software alone.", p.Version, p.Hash)}}
+	for _, note := range p.Notes {
+		notes = append(notes, Block{Note: note})
+	}
+	headline := Table{Head: Cells("scenario, calibrated on 651 only", "+ DeepEP", "80 % interval", "+ MXFP8", "80 % interval")}
+	headline.Head[1].Small, headline.Head[3].Small = "859 published", "918 published"
+	for i, h := range p.Headlines {
+		row := []Cell{{Text: h.Scenario.Name, Small: h.Scenario.About, Class: Words}}
+		for k := 1; k <= 2; k++ {
+			row = append(
+				row,
+				Cell{Text: whole(h.Budgets[k].Tokens), Small: signed(h.Error[k])},
+				Cell{Text: between(p.Ranges[i][k].P10, p.Ranges[i][k].P90)},
+			)
+		}
+		headline.Rows = append(headline.Rows, row)
+	}
+	readings := fmt.Sprintf(
+		"Over all readings of the published runs, by their weights: %s, with MXFP8 %s. No scenario's agreement is proof: "+
+			"as_run and simple come close for different reasons. Both figures were known while the model was written.",
+		between(p.Readings[1].P10, p.Readings[1].P90),
+		between(p.Readings[2].P10, p.Readings[2].P90),
+	)
+	notes = append(notes, Block{Table: &headline}, Block{Note: readings})
+	if len(p.Headlines) > 0 {
+		notes = append(notes, Block{Charts: []Chart{waterfall(p.Headlines[0])}})
+	}
+	add("From 651 to 918", notes...)
+	add("Where the time goes", p.budget()...)
+	if len(p.Swings) > 0 && len(p.Headlines) > 0 {
+		add("What it depends on", Block{Charts: []Chart{tornado(p.Swings, p.Headlines[0].Budgets[1].Tokens)}})
+	}
+	if len(p.Groups) > 0 {
+		add("Against published figures", p.validation()...)
+	}
+	gates := Table{Head: Cells("what", "reached", "limit", "aim", "")}
+	for _, g := range p.Gates {
+		limit, aim, holds := number(g.Upper), Cell{Text: g.Aim.String()}, Cell{Text: "holds"}
+		if g.Least != 0 {
+			limit = number(g.Least) + " to " + limit
+		}
+		if aim.Text != "" && !g.Reached() {
+			aim.Small = "missed"
+		}
+		if !g.Holds() {
+			holds = Cell{Text: "missed", Class: Bad}
+		}
+		gates.Rows = append(gates.Rows, []Cell{{Text: g.What, Class: Words}, {Text: number(g.Value)}, {Text: limit}, aim, holds})
+	}
+	add("Requirements", Block{Table: &gates})
+	return out
+}
+
+// budget is the table of the terms of the requested run, and the bars of the headlines.
+func (p Projection) budget() []Block {
+	table := Table{Head: Cells("term", "ms per token", "basis", "formula")}
+	for _, t := range p.Budget.Terms {
+		row := Cells(fmt.Sprint(t.Symbol), fmt.Sprintf("%.4f", t.MS), fmt.Sprint(t.Kind))
+		row[0].Small = t.Symbol.About()
+		table.Rows = append(table.Rows, append(row, Cell{Text: t.Formula, Small: t.Source, Class: Words}))
+	}
+	chart := Chart{
+		ID: "budget", Title: "Time per token, by term", Kind: Rows, X: Axis{Name: "GPU-ms per token", Min: new(float64)},
+		Caption: "Bars add up to the time per token; the number is tokens/s per GPU. " +
+			"The residual is fitted to the first bar of each scenario and kept for the others.",
+	}
+	colorOf := map[projection.Symbol]int{}
+	for _, h := range p.Headlines {
+		for i, b := range h.Budgets {
+			row, level := Row{Name: []string{"BF16", "DeepEP", "MXFP8"}[i] + ", " + h.Scenario.Name, Note: whole(b.Tokens)}, 0.0
+			for _, t := range b.Terms {
+				if _, ok := colorOf[t.Symbol]; !ok {
+					colorOf[t.Symbol] = len(colorOf)
+				}
+				text := fmt.Sprintf("%s %s (%s): %.4f ms", t.Symbol, t.Symbol.About(), t.Kind, t.MS)
+				row.Marks = append(row.Marks, Mark{Kind: Bar, From: level, To: level + t.MS, Color: colorOf[t.Symbol], Text: text})
+				level += t.MS
+			}
+			chart.Rows = append(chart.Rows, row)
+		}
+	}
+	if len(chart.Rows) == 0 {
+		return []Block{{Table: &table}}
+	}
+	return []Block{{Charts: []Chart{chart}}, {Table: &table}}
+}
+
+// waterfall shows what each step of the headline costs or saves.
+func waterfall(h projection.Headline) Chart {
+	level := h.Budgets[0].MS
+	chart := Chart{
+		ID: "waterfall", Title: "651 to 859 to 918 tokens/s, as run", Kind: Rows, X: Axis{Name: "GPU-ms per token", Min: new(float64)},
+		Caption: fmt.Sprintf(
+			"Cost (orange) or saving (green) of each change in scenario %s: %s. Only the first bar is fitted.",
+			h.Scenario.Name,
+			h.Scenario.About,
+		),
+		Rows: []Row{{Name: "BF16", Note: whole(h.Budgets[0].Tokens) + " tokens/s", Marks: []Mark{{Kind: Bar, To: level}}}},
+	}
+	change := func(name string, delta float64) {
+		color := 3
+		if delta > 0 {
+			color = 2
+		}
+		chart.Rows = append(
+			chart.Rows,
+			Row{Name: name, Note: fmt.Sprintf("%+.3f", delta), Marks: []Mark{{Kind: Bar, From: level, To: level + delta, Color: color}}},
+		)
+		level += delta
+	}
+	for i, b := range h.Budgets[1:] {
+		from := h.Budgets[i]
+		rest := b.MS - from.MS
+		for _, s := range projection.Symbols() {
+			if d := b.Term(s).MS - from.Term(s).MS; math.Abs(d) >= 0.004 { // smaller ones cannot be seen
+				change(s.About(), d)
+				rest -= d
+			}
+		}
+		if math.Abs(rest) > 1e-4 {
+			change("rest", rest)
+		}
+		name := []string{"DeepEP", "+ MXFP8"}[i]
+		chart.Rows = append(chart.Rows, Row{Name: name, Note: whole(b.Tokens) + " tokens/s", Marks: []Mark{{Kind: Bar, To: b.MS, Color: 1}}})
+	}
+	return chart
+}
+
+// mostSwings is the number of parameters in the tornado chart.
+const mostSwings = 12
+
+func tornado(swings []projection.Swing, center float64) Chart {
+	chart := Chart{
+		ID: "tornado", Title: "One parameter at a time, from the low to the high end of its prior", Kind: Rows,
+		X: Axis{Name: "tokens/s of one GPU, DeepEP as run"},
+		Caption: "Orange is the low end and blue the high end, each with the value of the parameter. " +
+			"The residual is fitted to 651 again each time.",
+	}
+	for _, s := range swings[:min(len(swings), mostSwings)] {
+		chart.Rows = append(chart.Rows, Row{Name: s.Name, Note: fmt.Sprintf("%.3g to %.3g", s.Low, s.High), Marks: []Mark{
+			{Kind: Bar, From: center, To: s.AtLow, Color: 2, Text: fmt.Sprintf("%.3g: %.0f", s.Low, s.AtLow)},
+			{Kind: Bar, From: center, To: s.AtHigh, Color: 1, Text: fmt.Sprintf("%.3g: %.0f", s.High, s.AtHigh)},
+		}})
+	}
+	return chart
+}
+
+// validation compares predictions with published figures.
+func (p Projection) validation() (list []Block) {
+	chart := Chart{
+		ID: "validation", Title: "Predicted against published throughput, for rows that nothing was fitted to", Wide: true,
+		X: Axis{Name: "published tokens/s of one GPU", Log: true}, Y: Axis{Name: "predicted", Log: true},
+		Caption: "The gray line is equality; thin lines are 80 % intervals.",
+	}
+	low, high := math.Inf(1), 0.0
+	for i, g := range p.Groups {
+		c := Curve{Name: fmt.Sprintf("%s: mean absolute error %s", g.Name, percent(g.MAPE)), Color: 1 + i%(colors-1), Dots: true, NoLine: true}
+		for _, r := range g.Rows {
+			c.X, c.Y = append(c.X, r.Published), append(c.Y, r.Predicted)
+			c.Low, c.High = append(c.Low, r.Interval[0]), append(c.High, r.Interval[1])
+			low, high = min(low, r.Published), max(high, r.Published)
+		}
+		chart.Curves = append(chart.Curves, c)
+	}
+	chart.Curves = append(chart.Curves, Curve{Name: "equal", X: Values{low, high}, Y: Values{low, high}})
+	list = append(list, Block{Charts: []Chart{chart}})
+	for _, g := range p.Groups {
+		table := Table{Head: Cells("row", "published", "predicted", "error", "interval", "source")}
+		for _, r := range g.Rows {
+			row := Cells(r.ID, whole(r.Published), whole(r.Predicted), signed(r.Error), between(r.Interval[0], r.Interval[1]), r.Source)
+			if row[0].Small = r.Note; r.Fit != "" {
+				row[0].Small = "fit: " + r.Fit + "\n" + r.Note
+			}
+			if row[0].Class, row[5].Class = Words, Words; !r.Inside {
+				row[4].Small = "outside"
+			}
+			table.Rows = append(table.Rows, row)
+		}
+		list = append(list, Block{Text: fmt.Sprintf("%s: %s", g.Name, g.About)}, Block{Note: fmt.Sprintf(
+			"%d rows, %d predictions that differ and are no fits: mean absolute error %s, bias %s, %s inside the 80 %% intervals",
+			len(g.Rows), g.Distinct, percent(g.MAPE), signed(g.Bias), percent(g.Coverage))}, Block{Table: &table})
+	}
+	for _, e := range p.Excluded {
+		list = append(list, Block{Note: fmt.Sprintf("Not predicted: %s: %s.", e.Rows, e.Why)})
+	}
+	return list
+}
+
+// WriteSweep writes the page of the layouts of a sweep to a folder: throughput over memory, with the
+// Pareto-optimal layouts.
+func WriteSweep(folder string, points []projection.Point) error {
+	all, best := Curve{Name: "layouts that fit", Dots: true, NoLine: true}, Curve{Name: "Pareto-optimal", Color: 1, Dots: true}
+	for _, p := range points {
+		c := &all
+		if p.Best {
+			c = &best
+		}
+		c.X, c.Y = append(c.X, p.Memory), append(c.Y, p.Tokens)
+	}
+	chart := Chart{
+		ID: "sweep", Wide: true, Curves: []Curve{all, best},
+		X: Axis{Name: "GB of the fullest GPU"}, Y: Axis{Name: "tokens/s of one GPU", Min: new(float64)},
+	}
+	out := Page{Title: "Layouts that fit", Sections: []Section{{"Throughput over memory", []Block{{Charts: []Chart{chart}}}}}}
+	return out.Write(filepath.Join(folder, "sweep.html"))
+}
