@@ -184,7 +184,7 @@ func TestRun(t *testing.T) {
 
 // However large the model and long the run, the page stays small.
 func TestSize(t *testing.T) {
-	text, data := check(t, read(t, write(t, t.TempDir(), 3000, 58, 256)).Page(false))
+	text, data := check(t, read(t, write(t, t.TempDir(), 1200, 58, 256)).Page(false))
 	if len(text) > 1<<20 {
 		t.Errorf("the page has %d bytes", len(text))
 	}
