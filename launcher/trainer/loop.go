@@ -110,7 +110,11 @@ func (r *rank) betweenSteps() (err error) {
 // finish runs after the last step: the trace, the profile and, unless the run was interrupted, an
 // evaluation and the sample. It is collective.
 func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
-	if err := r.watch.report(r.job, r.comm); err != nil {
+	var show func(Profile)
+	if r.job.Profile {
+		show = r.job.report.Profile
+	}
+	if err := r.watch.report(show, r.comm); err != nil {
 		return err
 	}
 	cfg, p, e := &r.job.cfg, r.progress, r.evaluator

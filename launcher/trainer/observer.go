@@ -67,8 +67,9 @@ func (o *observers) after(s Step, took time.Duration, rows []int32) error {
 	return nil
 }
 
-// report ends the observations of the whole run and reports them. It is collective.
-func (o *observers) report(j *Job, c *collective.Comm) error {
+// report ends the observations of the whole run. show prints the profile; nil: it is not wanted. It
+// is collective.
+func (o *observers) report(show func(Profile), c *collective.Comm) error {
 	if err := o.tracer.end(); err != nil {
 		return err
 	}
@@ -83,8 +84,8 @@ func (o *observers) report(j *Job, c *collective.Comm) error {
 	if c.Rank() == 0 {
 		o.recorder.usage(used)
 		o.recorder.times(p)
-		if j.Profile {
-			j.report.Profile(p)
+		if show != nil {
+			show(p)
 		}
 	}
 	return o.routing.report(c, p)

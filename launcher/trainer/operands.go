@@ -38,9 +38,10 @@ type operandMeter struct {
 	spent   time.Duration // on measuring, in the current step
 }
 
-// newOperandMeter starts to disturb what the models quantize, if requested.
-func newOperandMeter(j *Job, ex *tensor.Exec, models []*moe.Model, first bool) *operandMeter {
-	m := &operandMeter{ex: ex, models: models, first: first, every: j.cfg.RecordEvery, disturb: j.Disturb, sums: map[operand]*operandPart{}}
+// newOperandMeter creates a meter that measures every so many steps, and starts to disturb what the
+// models quantize, if disturb is not nil.
+func newOperandMeter(every int, disturb func(moe.Quantized), ex *tensor.Exec, models []*moe.Model, first bool) *operandMeter {
+	m := &operandMeter{ex: ex, models: models, first: first, every: every, disturb: disturb, sums: map[operand]*operandPart{}}
 	m.observe(false)
 	return m
 }

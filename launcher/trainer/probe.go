@@ -23,19 +23,21 @@ import (
 type probe struct {
 	windows *datasets.Windows
 	seq     int
+
+	separator int32 // the id that ends a document; set with document_mask
 }
 
 // probeTokens is the approximate number of tokens of the probe.
 const probeTokens = 512
 
-// newProbe returns the probe of a job; nil if its record has none.
-func (j *Job) newProbe() (*probe, error) {
-	if j.cfg.RecordEvery == 0 {
+// newProbe returns the probe of a run with a validation text; nil if its record has none.
+func newProbe(cfg *Config, heldOut datasets.Stream, separator int32) (*probe, error) {
+	if cfg.RecordEvery == 0 {
 		return nil, nil
 	}
-	seq := min(j.cfg.Seq, probeTokens)
-	windows, err := datasets.NewWindows(j.heldOut, datasets.WindowsConfig{Seq: seq, Count: probeTokens / seq, Ranks: 1})
-	return &probe{windows, seq}, err
+	seq := min(cfg.Seq, probeTokens)
+	windows, err := datasets.NewWindows(heldOut, datasets.WindowsConfig{Seq: seq, Count: probeTokens / seq, Ranks: 1})
+	return &probe{windows, seq, separator}, err
 }
 
 // evaluation adds an evaluation and the expert choices of the probe's tokens. It is collective.
@@ -104,9 +106,9 @@ func (c *recorder) probeBatch(lo, hi int) moe.Batch {
 		c.probe.windows.Read(row, i)
 		b.Inputs, b.Targets = append(b.Inputs, row[:c.probe.seq]...), append(b.Targets, row[1:]...)
 	}
-	if c.job.cfg.DocumentMask {
+	if c.cfg.DocumentMask {
 		b.First = make([]int32, len(b.Inputs))
-		datasets.DocumentStarts(b.First, b.Inputs, c.probe.seq, c.job.separator)
+		datasets.DocumentStarts(b.First, b.Inputs, c.probe.seq, c.probe.separator)
 	}
 	return b
 }

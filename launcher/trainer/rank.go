@@ -59,7 +59,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	}
 	r.first, r.links = r.mesh.World.Rank() == 0, newLinks(c, r.mesh, r.pipe)
 	cfg.sizeArenas(r.models(), ex, cfg.layout(c.Size()), len(c.Hosts()))
-	r.watch.operands = newOperandMeter(j, ex, r.models(), r.first)
+	r.watch.operands = newOperandMeter(cfg.RecordEvery, j.Disturb, ex, r.models(), r.first)
 	ex.Progress = c.Progress()
 	for _, c := range r.links {
 		c.SetHelper(ex)
@@ -147,13 +147,18 @@ func (r *rank) addObservers() (err error) {
 	w.tracer.timer, r.ex.Profile = w.profiler.timer, w.profiler.timer
 	w.stragglers = newStragglers(r.links, r.mesh, r.balancer, r.alarms, j.here, j.threads)
 	w.recorder = &recorder{
-		job: j, comm: r.comm, peers: r.mesh.World, ex: r.ex, state: r.trainState, alarms: r.alarms,
+		cfg: &j.cfg, folder: j.Folder, cores: j.cores, bytesPerToken: j.bytesPerToken,
+		comm: r.comm, peers: r.mesh.World, ex: r.ex, state: r.trainState, alarms: r.alarms,
 		operands: w.operands, profiler: w.profiler, rates: w.rates,
 	}
-	if w.recorder.probe, err = j.newProbe(); err != nil {
+	if w.recorder.probe, err = newProbe(&j.cfg, j.heldOut, j.separator); err != nil {
 		return err
 	}
-	w.routing, err = newRoutingObserver(j, r.mesh, r.trainState)
+	of := Routing{Layers: r.balancer.layers, Ranks: r.mesh.World.Size(), Cores: j.cores, Separator: -1}
+	if end := j.tokenizer.Encode([]byte{0}); len(end) == 1 {
+		of.Separator = end[0]
+	}
+	w.routing, err = newRoutingObserver(j.Routing, of, r.trainState)
 	w.order()
 	return err
 }
@@ -173,7 +178,7 @@ func (r *rank) addTasks() error {
 	if err != nil {
 		return err
 	}
-	saver, err := newSaver(j, r.comm)
+	saver, err := newSaver(j.cfg, j.tokenizerFile, j.files, j.Folder, r.comm)
 	r.checkpoints = &checkpointer{
 		cfg: j.cfg, report: j.report, lead: r.lead(), state: r.trainState, memory: r.memory, stateGuard: r.stateGuard,
 		recorder: w.recorder, tracer: w.tracer, alarms: r.alarms, saver: saver, clock: j.clock,

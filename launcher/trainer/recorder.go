@@ -21,7 +21,11 @@ import (
 
 // recorder writes the record. It is an [observer].
 type recorder struct {
-	job      *Job
+	cfg           *Config
+	folder        *system.FolderLock      // the run's folder
+	cores         int                     // that all ranks have
+	bytesPerToken func() (float64, error) // of the training text
+
 	comm     *collective.Comm // all ranks
 	peers    *collective.Comm // the ranks with the same stages
 	ex       *tensor.Exec
@@ -55,15 +59,15 @@ func (c *recorder) open(recalled bool) (err error) {
 	if !c.lead() {
 		return nil
 	}
-	cfg, step := c.job.cfg, c.state.progress.Step
-	if err := c.job.Folder.Check(); err != nil && recalled {
+	cfg, step := c.cfg, c.state.progress.Step
+	if err := c.folder.Check(); err != nil && recalled {
 		c.alarm("what follows is not written to %s, training goes on: %v", record.File, err)
 		return nil
 	} else if err != nil {
 		return err
 	}
 	if !recalled {
-		text, err := ConfigTOML(cfg)
+		text, err := ConfigTOML(*cfg)
 		if err == nil {
 			err = system.WriteFile(filepath.Join(cfg.Out, "config.toml"), text)
 		}
@@ -74,17 +78,17 @@ func (c *recorder) open(recalled bool) (err error) {
 	if c.out, err = record.Open(cfg.Out, step); err != nil {
 		return err
 	}
-	c.out.Held = c.job.Folder
+	c.out.Held = c.folder
 	if step == cfg.Steps {
 		return nil // no steps are left
 	}
 	layout := cfg.layout(c.comm.Size())
-	bytes, err := c.job.bytesPerToken()
+	bytes, err := c.bytesPerToken()
 	if err != nil {
 		return err
 	}
 	c.out.Start(record.Start{
-		Step: step, Time: now(), CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: c.job.cores, Version: system.Version(),
+		Step: step, Time: now(), CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: c.cores, Version: system.Version(),
 		Ranks: c.comm.Size(), Mesh: &layout, Tokens: int64(cfg.Batch) * int64(cfg.Seq), BytesPerToken: bytes,
 		FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq), Peak: c.rates.peak,
 	})
@@ -123,7 +127,7 @@ func (c *recorder) flush() error { return c.required(c.out.Flush()) }
 // required handles an error of writing the record where it must be complete, if the run was asked
 // to record quantization errors.
 func (c *recorder) required(err error) error {
-	if err != nil && c.job.cfg.RecordEvery > 0 {
+	if err != nil && c.cfg.RecordEvery > 0 {
 		return err
 	}
 	return c.handleError(err)
@@ -135,7 +139,7 @@ func (c *recorder) required(err error) error {
 func (c *recorder) handleError(err error) error {
 	ended := errors.Is(err, record.ErrEnded)
 	switch {
-	case ended && c.job.cfg.RecordEvery > 0:
+	case ended && c.cfg.RecordEvery > 0:
 		return err
 	case ended && !c.ended:
 		c.ended = true
@@ -170,7 +174,7 @@ func (c *recorder) After(s finishedStep) error {
 		line.Seconds, line.Time = s.took.Seconds(), now()
 		c.out.Step(line)
 	}
-	if recordsSums(c.job.cfg.RecordEvery, s.Step.Step) {
+	if recordsSums(c.cfg.RecordEvery, s.Step.Step) {
 		if err := c.sums(s.Step.Step); err != nil {
 			return fmt.Errorf("recording step %d: %w", s.Step.Step, err)
 		}
@@ -282,7 +286,7 @@ func (c *recorder) done(d Done) {
 	if d.Interrupted {
 		return
 	}
-	if c.job.cfg.SampleTokens > 0 {
+	if c.cfg.SampleTokens > 0 {
 		c.sample(record.Sample{Step: d.Step, Prompt: d.Prompt, Text: d.Sample})
 	}
 	end := record.Done{Step: d.Step, HeldOut: record.Number(d.HeldOut.Last), Averaged: record.Number(d.Averaged), Skipped: c.state.progress.Skipped}

@@ -4,7 +4,6 @@ package trainer
 
 import (
 	"spmoe/collective"
-	"spmoe/moe"
 	"spmoe/tensor"
 )
 
@@ -36,16 +35,12 @@ type routingObserver struct {
 	state *trainState
 }
 
-// newRoutingObserver returns nil if the job has no meter or the model has no experts.
-func newRoutingObserver(j *Job, m moe.Mesh, s *trainState) (*routingObserver, error) {
-	if j.Routing == nil || len(s.balancer.layers) == 0 {
+// newRoutingObserver returns nil if create is nil or the model has no experts.
+func newRoutingObserver(create func(Routing) (RoutingMeter, error), of Routing, s *trainState) (*routingObserver, error) {
+	if create == nil || len(of.Layers) == 0 {
 		return nil, nil
 	}
-	of := Routing{Layers: s.balancer.layers, Ranks: m.World.Size(), Cores: j.cores, Separator: -1}
-	if end := j.tokenizer.Encode([]byte{0}); len(end) == 1 {
-		of.Separator = end[0]
-	}
-	meter, err := j.Routing(of)
+	meter, err := create(of)
 	return &routingObserver{meter, s}, err
 }
 

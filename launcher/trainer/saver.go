@@ -84,8 +84,7 @@ type saveResult struct {
 }
 
 // newSaver creates the savers' communicator. It is collective.
-func newSaver(j *Job, c *collective.Comm) (*saver, error) {
-	cfg, files, held := j.cfg, j.files, j.Folder
+func newSaver(cfg Config, tokenizer []byte, files checkpoint.Files, held *system.FolderLock, c *collective.Comm) (*saver, error) {
 	own, err := c.Split(0, c.Rank())
 	if err != nil {
 		return nil, err
@@ -112,7 +111,10 @@ func newSaver(j *Job, c *collective.Comm) (*saver, error) {
 		files = faulty{checkpoint.Held{Folder: held}}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &saver{comm: own, folders: shared, lock: lock, held: held, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel, tokenizer: sealedText{j.tokenizerFile, seal.Of(j.tokenizerFile)}}, nil
+	return &saver{
+		comm: own, folders: shared, lock: lock, held: held, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel,
+		tokenizer: sealedText{tokenizer, seal.Of(tokenizer)},
+	}, nil
 }
 
 // copies reports whether the state is copied, so that training can continue while it is written.
