@@ -192,7 +192,7 @@ func (g *gradientGuard) judgeThird(first, second, third attempt) gradientVerdict
 
 // wrong describes what is wrong with an attempt; empty if nothing is.
 func (g *gradientGuard) wrong(a attempt) string {
-	return g.fault(a.norm, g.optim.ClipNorm, g.progress.Norms)
+	return g.Guard.fault(a.norm, g.optim.ClipNorm, g.progress.Norms)
 }
 
 // checksum returns a checksum of the summed gradients of all ranks. Neither loss nor norm shows

@@ -19,7 +19,7 @@ func (r *rank) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, r.data.routes.close(), r.watch.recorder.close())
+		err = errors.Join(err, r.routes.close(), r.watch.recorder.close())
 		r.alarms.close()
 	}()
 	r.checkpoints.prepare()

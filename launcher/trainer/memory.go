@@ -247,16 +247,16 @@ func (c Config) Vault(ranks int) int64 {
 		l, segments = l.Stage(), segments*c.mostStages(ranks) // the bound of a rank that has nearly all layers
 	}
 	perWeight := int64(optim.MostBytesPerWeight(c.rule()))
-	state := c.LayoutMemory(l, 1).Optimizer + product(segments*multiple, perWeight)
+	bytes := c.LayoutMemory(l, 1).Optimizer + product(segments*multiple, perWeight)
 	// The owners of whole matrices have equal loads, and one half of a load is memory. So a rank
 	// exceeds twice its share by at most the largest parameter.
 	if c.rule().Of(moe.Linear).WholeMatrices() {
-		state += c.LayoutMemory(l, 1).Optimizer + product(replicated, c.largestPart(), perWeight)
+		bytes += c.LayoutMemory(l, 1).Optimizer + product(replicated, c.largestPart(), perWeight)
 		if c.layout(ranks).Replicas() > 1 {
-			state += product(int64(c.Model.ExpertInter), int64(c.Model.Dim), perWeight)
+			bytes += product(int64(c.Model.ExpertInter), int64(c.Model.Dim), perWeight)
 		}
 	}
-	return vaultBytes(c.Model, int(state))
+	return vaultBytes(c.Model, int(bytes))
 }
 
 // largestPart returns the weights of the largest part of the model that ranks share. None of their

@@ -31,6 +31,7 @@ type rank struct {
 	checkpoints *checkpointer
 	alarms      *alarms
 	watch       observers
+	routes      *routeTable // nil: none are recorded or replayed
 }
 
 // newRank creates a rank in the state before its first step. It is collective.
@@ -84,9 +85,10 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		return nil, err
 	}
 	r.data = newDataLoader(cfg, text, j.separator, c.Size())
-	if r.data.routes, err = newRouteTable(r); err != nil {
+	if r.routes, err = newRouteTable(r); err != nil {
 		return nil, err
 	}
+	r.data.routes = r.routes.pass
 	r.guards = newGuards(r)
 	if err := r.addObservers(); err != nil {
 		return nil, err

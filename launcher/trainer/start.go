@@ -27,7 +27,7 @@ func (r *rank) begin() error {
 	}
 	r.optim.Use(r.progress.Step)
 	if r.job.resume != nil {
-		return r.restore(r.job.resume, r.comm, r.stateGuard)
+		return r.trainState.restore(r.job.resume, r.comm, r.stateGuard)
 	}
 	return r.job.initialize(r.trainState, r.ex)
 }

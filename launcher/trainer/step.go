@@ -25,7 +25,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	if err := r.data.load(r.ex, r.progress.Tokens, false); err != nil {
 		return fail(err)
 	}
-	if err := r.data.routes.begin(number); err != nil {
+	if err := r.routes.begin(number); err != nil {
 		return fail(err)
 	}
 
@@ -77,7 +77,7 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 		return fail(err)
 	}
 	r.checkpoints.timeIsUp = a.totals.save > 0
-	if err := r.data.routes.end(number); err != nil {
+	if err := r.routes.end(number); err != nil {
 		return fail(err)
 	}
 
