@@ -11,7 +11,6 @@ import (
 
 	"spmoe/launcher/record"
 	"spmoe/launcher/report"
-	"spmoe/launcher/report/live"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
@@ -43,7 +42,7 @@ func (f *displayFlags) open(env env, ranks rankFlags) (display, error) {
 	style := report.Style(f.color == "always" || f.color == "auto" && os.Getenv("NO_COLOR") == "" && isScreen(env.out))
 	switch {
 	case f.relay && env.member != nil:
-		d.Reporter = &live.Sender{W: out}
+		d.Reporter = report.Relay(out)
 	case f.format == "json":
 		d.Reporter = report.JSON{W: out}
 	case f.format != "text":
@@ -51,14 +50,14 @@ func (f *displayFlags) open(env env, ranks rankFlags) (display, error) {
 	case f.plain || ranks.tag || env.member != nil || !isScreen(env.out):
 		d.Reporter = report.Console{W: out, Width: system.TerminalWidth(env.out), Style: style}
 	default:
-		view := live.New(out, func() (int, int) { return system.TerminalSize(env.out) }, style)
+		view := report.NewLive(out, func() (int, int) { return system.TerminalSize(env.out) }, style)
 		d.Reporter, d.close, d.ranks = view, func() { view.Close() }, []string{"--relay"}
-		d.env.out = view.Log()
+		d.env.out = view
 		if ranks.kind == "process" {
-			d.env.out = &live.Receiver{To: view, Other: view.Log()}
+			d.env.out = report.NewReceiver(view, view)
 		}
 		if isScreen(env.errOut) {
-			d.env.errOut = view.Log()
+			d.env.errOut = view
 		}
 	}
 	if ranks.tag && env.member == nil {

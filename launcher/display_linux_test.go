@@ -104,7 +104,7 @@ func TestLiveView(t *testing.T) {
 			picture := ""
 			terminal := openPTY(t, c.columns, 40, func(term *vt.Terminal) {
 				screen := term.Screen()
-				whole := strings.Contains(screen, "tokens/s") && strings.Contains(screen, "experts ") && strings.Contains(screen, "grad norm ") &&
+				whole := strings.Contains(screen, "tokens/s") && strings.Contains(screen, "imbalance ") && strings.Contains(screen, "grad norm ") &&
 					strings.Contains(screen, "mfu ") && strings.Contains(screen, "memory ") && strings.Contains(screen, "░") && strings.Contains(screen, " left")
 				if whole && picture == "" && (!c.kill || strings.Contains(term.All(), "launcher: all ranks continue after step")) {
 					picture = screen
@@ -154,7 +154,7 @@ func TestLiveViewAfterStop(t *testing.T) {
 		case <-pictures:
 		default:
 		}
-		pictures <- strings.Count(term.All(), "experts ")
+		pictures <- strings.Count(term.All(), "imbalance ")
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()

@@ -35,11 +35,6 @@ type Step struct {
 	Tokens       float64       `json:"-"` // since the start of the run
 	Elapsed, ETA time.Duration `json:"-"`
 	SkippedTotal int           `json:"-"`
-
-	// Loads is the number of tokens per expert, one Mixture-of-Experts layer after the other. There
-	// are Layers of them. It is valid during the call only.
-	Loads  []int64 `json:"-"`
-	Layers int     `json:"-"`
 }
 
 // With adds what follows from the start of the process that made a step: the tokens since the start

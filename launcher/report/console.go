@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"spmoe/launcher/record"
 	"spmoe/launcher/system"
@@ -82,9 +83,10 @@ func shown(format record.Format, x float64, s trainer.Step) string {
 // wrap joins fields by two spaces, in lines of at most width columns.
 func wrap(fields []string, width int) string {
 	const gap, indentation = "  ", "\n    "
-	text, column := fields[0], len(fields[0])
+	text, column := fields[0], utf8.RuneCountInString(fields[0])
 	for _, f := range fields[1:] {
-		if width > 0 && column+len(gap)+len(f) > width {
+		n := utf8.RuneCountInString(f)
+		if width > 0 && column+len(gap)+n > width {
 			text += indentation
 			column = len(indentation) - 1
 		} else {
@@ -92,7 +94,7 @@ func wrap(fields []string, width int) string {
 			column += len(gap)
 		}
 		text += f
-		column += len(f)
+		column += n
 	}
 	return text
 }

@@ -5,6 +5,8 @@ package system
 import (
 	"io"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,4 +23,12 @@ func TerminalSize(w io.Writer) (columns, rows int) {
 		return 0, 0
 	}
 	return int(size.Col), int(size.Row)
+}
+
+// Continued returns a channel that receives when this process continues after it was stopped, for
+// example by fg after Ctrl-Z.
+func Continued() (c chan os.Signal, stop func()) {
+	c = make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGCONT)
+	return c, func() { signal.Stop(c) }
 }

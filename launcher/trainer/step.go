@@ -198,6 +198,6 @@ func (r *rank) count(a attempt, used bool, lr, imbalance float64) (s Step, err e
 	}
 	s.Step, s.Steps, s.Epoch, s.Tokens = p.Step, cfg.Steps, r.data.loader.Epoch(), float64(p.Tokens)
 	s.GradNorm, s.LR, s.Skipped, s.SkippedTotal = record.Number(a.norm), lr, !used, p.Skipped
-	s.Imbalance, s.Loads, s.Layers = imbalance, r.balancer.loads, len(r.balancer.layers)
+	s.Imbalance = imbalance
 	return s, nil
 }

@@ -1,4 +1,4 @@
-package live
+package report
 
 import (
 	"bytes"
@@ -12,20 +12,10 @@ import (
 	"spmoe/launcher/trainer"
 )
 
-// heard notes the events of a run.
-type heard struct{ events []any }
-
-func (h *heard) Start(e trainer.Start)       { h.events = append(h.events, e) }
-func (h *heard) Step(e trainer.Step)         { h.events = append(h.events, e) }
-func (h *heard) Wants() bool                 { return true }
-func (h *heard) Between(e trainer.Step)      { h.events = append(h.events, "between", e) }
-func (h *heard) Eval(e trainer.Eval)         { h.events = append(h.events, e) }
-func (h *heard) Saved(e trainer.Saved)       { h.events = append(h.events, e) }
-func (h *heard) Sample(e trainer.Sample)     { h.events = append(h.events, e) }
-func (h *heard) Alarm(e trainer.Alarm)       { h.events = append(h.events, e) }
-func (h *heard) Stopping(e trainer.Stopping) { h.events = append(h.events, e) }
-func (h *heard) Profile(e trainer.Profile)   { h.events = append(h.events, e) }
-func (h *heard) Done(e trainer.Done)         { h.events = append(h.events, e) }
+// note returns a watcher that appends events to a list.
+func note(events *[]any) *watcher {
+	return &watcher{take: func(e any) { *events = append(*events, e) }, now: time.Now}
+}
 
 // tell reports a run.
 func tell(to trainer.Watcher) {
@@ -45,22 +35,22 @@ func tell(to trainer.Watcher) {
 
 // What a rank sends arrives as it was, in whatever pieces, and what it prints beside is passed on.
 func TestWire(t *testing.T) {
-	var want heard
-	tell(&want)
+	var want []any
+	tell(note(&want))
 	var sent bytes.Buffer
 	sent.WriteString("before\n")
-	tell(&Sender{W: &sent})
+	tell(Relay(&sent))
 	sent.WriteString("behind\n\x1eno event\n")
 	for _, piece := range []int{1, 100, 1 << 20} {
-		var got heard
+		var got []any
 		var other strings.Builder
-		r := &Receiver{To: &got, Other: &other}
+		r := NewReceiver(note(&got), &other)
 		for rest := sent.Bytes(); len(rest) > 0; rest = rest[min(piece, len(rest)):] {
 			if _, err := r.Write(rest[:min(piece, len(rest))]); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if !reflect.DeepEqual(got, want) {
+		if len(got) != 10 || !reflect.DeepEqual(got, want) {
 			t.Errorf("pieces of %d: %+v, want %+v", piece, got, want)
 		}
 		if other.String() != "before\nbehind\n\x1eno event\n" {
@@ -69,33 +59,16 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// A line that the launcher would get in pieces goes without the experts' loads.
-func TestLongEvent(t *testing.T) {
-	long := step
-	long.Loads, long.Layers = make([]int64, 60*1000), 60
-	for i := range long.Loads {
-		long.Loads[i] = int64(i)
-	}
-	var sent bytes.Buffer
-	(&Sender{W: &sent}).Step(long)
-	var got heard
-	(&Receiver{To: &got}).Write(sent.Bytes())
-	long.Loads, long.Layers = nil, 0
-	if sent.Len() > longest || !reflect.DeepEqual(got.events, []any{long}) {
-		t.Errorf("%d bytes, %+v", sent.Len(), got.events)
-	}
-}
-
 // Whatever a process prints, it is an event or passed on, and little of it is held.
 func FuzzReceiver(f *testing.F) {
 	var sent bytes.Buffer
-	tell(&Sender{W: &sent})
+	tell(Relay(&sent))
 	f.Add(sent.Bytes())
 	f.Add([]byte("text\n\x1e\n\x1eAAAA\n"))
 	f.Add(bytes.Repeat([]byte("x"), longest+10))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var other bytes.Buffer
-		r := &Receiver{To: &heard{}, Other: &other}
+		r := NewReceiver(note(new([]any)), &other)
 		if n, err := r.Write(b); n != len(b) || err != nil {
 			t.Fatal(n, err)
 		}
