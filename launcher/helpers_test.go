@@ -16,9 +16,8 @@ import (
 	"testing"
 
 	"spmoe/launcher/record"
-	"spmoe/launcher/report/metricscsv"
+	"spmoe/launcher/report/export"
 	"spmoe/launcher/report/page"
-	"spmoe/launcher/report/tensorboard"
 )
 
 // ownText is a corpus that needs no writing: this package.
@@ -130,7 +129,7 @@ func tinyRun(data string) []string {
 }
 
 // clocked are the names in the folder of a run that show what the clock said.
-var clocked = []string{tensorboard.Folder, page.File, metricscsv.File}
+var clocked = []string{export.TensorBoardFolder, page.File, export.CSVFile}
 
 // files returns what is below dir, by path; a folder ends in a slash. What the clock said is left
 // out.

@@ -12,9 +12,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"spmoe/launcher/report/metricscsv"
+	"spmoe/launcher/report/export"
 	"spmoe/launcher/report/page"
-	"spmoe/launcher/report/tensorboard"
 )
 
 // reportFlags are the flags of report.
@@ -42,7 +41,7 @@ func (f *reportFlags) run(_ context.Context, env env) error {
 		return err
 	}
 	for _, r := range list {
-		events, rows := tensorboard.Open(r.Folder, false, func() string { return r.Config }), metricscsv.Open(r.Folder)
+		events, rows := export.OpenTensorBoard(r.Folder, false, func() string { return r.Config }), export.OpenCSV(r.Folder)
 		if err := errors.Join(events.Update(), events.Close(), rows.Update(), rows.Close(), page.WriteRun(r.Folder)); err != nil {
 			return failure{err, exitFailed}
 		}

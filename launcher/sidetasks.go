@@ -15,9 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"spmoe/launcher/report/metricscsv"
+	"spmoe/launcher/report/export"
 	"spmoe/launcher/report/page"
-	"spmoe/launcher/report/tensorboard"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
 )
@@ -75,11 +74,11 @@ func (f *sideTaskFlags) start(cfg trainer.Config, held *system.FolderLock, env e
 		fmt.Fprintf(env.errOut, "launcher: live page at http://%s/\n", t.server.Addr())
 	}
 	t.files.Go(func() {
-		t.follow(tensorboard.Folder, func(fresh bool) derived {
-			return tensorboard.Open(cfg.Out, fresh, func() string { return string(config) })
+		t.follow(export.TensorBoardFolder, func(fresh bool) derived {
+			return export.OpenTensorBoard(cfg.Out, fresh, func() string { return string(config) })
 		})
 	})
-	t.files.Go(func() { t.follow(metricscsv.File, func(bool) derived { return metricscsv.Open(cfg.Out) }) })
+	t.files.Go(func() { t.follow(export.CSVFile, func(bool) derived { return export.OpenCSV(cfg.Out) }) })
 	return t, nil
 }
 

@@ -11,9 +11,8 @@ import (
 	"testing"
 
 	"spmoe/launcher/record"
-	"spmoe/launcher/report/metricscsv"
+	"spmoe/launcher/report/export"
 	"spmoe/launcher/report/page"
-	"spmoe/launcher/report/tensorboard"
 	"spmoe/launcher/trace"
 )
 
@@ -32,7 +31,7 @@ func TestRunFolder(t *testing.T) {
 	}
 	there(true, "config.toml", record.File, page.File, trace.File)
 	there(false, record.EventsFile)
-	events, err := filepath.Glob(filepath.Join("run", tensorboard.Folder, "events.out.tfevents.*"))
+	events, err := filepath.Glob(filepath.Join("run", export.TensorBoardFolder, "events.out.tfevents.*"))
 	if err != nil || len(events) != 1 {
 		t.Fatalf("events of TensorBoard: %q (%v)", events, err)
 	}
@@ -41,13 +40,13 @@ func TestRunFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	rows, err := os.ReadFile(filepath.Join("run", metricscsv.File))
+	rows, err := os.ReadFile(filepath.Join("run", export.CSVFile))
 	if err != nil || strings.Count(string(rows), "\n") != 1+7 { // the names, and the evaluation before 6 steps
-		t.Errorf("%s has %q (%v)", metricscsv.File, rows, err)
+		t.Errorf("%s has %q (%v)", export.CSVFile, rows, err)
 	}
 
 	// All of it can be written again, from what was recorded.
-	for _, name := range []string{page.File, tensorboard.Folder, metricscsv.File} {
+	for _, name := range []string{page.File, export.TensorBoardFolder, export.CSVFile} {
 		if err := os.RemoveAll(filepath.Join("run", name)); err != nil {
 			t.Fatal(err)
 		}
@@ -66,15 +65,15 @@ func TestRunFolder(t *testing.T) {
 	if page, err := os.ReadFile("both.html"); err != nil || !strings.Contains(string(page), `{"title":"2 runs"`) {
 		t.Errorf("the page of two runs: %.300s (%v)", page, err)
 	}
-	again, err := filepath.Glob(filepath.Join("run", tensorboard.Folder, "events.out.tfevents.*"))
+	again, err := filepath.Glob(filepath.Join("run", export.TensorBoardFolder, "events.out.tfevents.*"))
 	if err != nil || len(again) != 1 {
 		t.Fatalf("events of TensorBoard: %q (%v)", again, err)
 	}
 	if after, err := os.ReadFile(again[0]); err != nil || string(after) != string(before) {
 		t.Errorf("the events differ (%v)", err)
 	}
-	if after, err := os.ReadFile(filepath.Join("run", metricscsv.File)); err != nil || string(after) != string(rows) {
-		t.Errorf("%s differs (%v)", metricscsv.File, err)
+	if after, err := os.ReadFile(filepath.Join("run", export.CSVFile)); err != nil || string(after) != string(rows) {
+		t.Errorf("%s differs (%v)", export.CSVFile, err)
 	}
 
 	// The commands that the report names work.

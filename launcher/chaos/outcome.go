@@ -16,7 +16,7 @@ import (
 
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
-	"spmoe/launcher/report/tensorboard"
+	"spmoe/launcher/report/export"
 )
 
 // outcome holds everything that must be the same with and without faults.
@@ -64,8 +64,8 @@ func outcomeOf(folder string, steps int) (o outcome, err error) {
 		if isOld, _ := filepath.Match("*.jsonl.old*", name); isOld { // a run without a checkpoint started again
 			return nil
 		}
-		if isEvents, _ := filepath.Match(filepath.Join(tensorboard.Folder, "events.out.tfevents.*"), name); isEvents {
-			name = filepath.Join(tensorboard.Folder, "events") // the rest is time, host and process
+		if isEvents, _ := filepath.Match(filepath.Join(export.TensorBoardFolder, "events.out.tfevents.*"), name); isEvents {
+			name = filepath.Join(export.TensorBoardFolder, "events") // the rest is time, host and process
 		}
 		if name != "." && name != record.EventsFile && !slices.Contains(o.names, name) {
 			o.names = append(o.names, name)

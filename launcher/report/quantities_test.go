@@ -13,9 +13,8 @@ import (
 
 	"spmoe/launcher/record"
 	"spmoe/launcher/report"
-	"spmoe/launcher/report/metricscsv"
+	"spmoe/launcher/report/export"
 	"spmoe/launcher/report/page"
-	"spmoe/launcher/report/tensorboard"
 )
 
 // set gives a field of a step a value that is not 0.
@@ -61,7 +60,7 @@ func TestOutputs(t *testing.T) {
 		w.Step(s)
 		w.Load(record.Load{Step: step, Layer: 1, Tokens: []int64{1, 2}})
 	}
-	board, table := tensorboard.Open(run, true, func() string { return "" }), metricscsv.Open(run)
+	board, table := export.OpenTensorBoard(run, true, func() string { return "" }), export.OpenCSV(run)
 	for _, write := range []func() error{
 		w.Close, board.Update, board.Close, table.Update, table.Close,
 		func() error { return page.WriteRun(run) },
@@ -85,9 +84,9 @@ func TestOutputs(t *testing.T) {
 		for _, output := range []struct{ name, prefix, suffix, text string }{
 			{q.Console, "  ", ": ", console.String()},
 			{q.JSON, `"`, `":`, lines.String()},
-			{q.CSV, ",", ",", "," + strings.Replace(read(t, run, metricscsv.File), "\n", ",", 1)},
+			{q.CSV, ",", ",", "," + strings.Replace(read(t, run, export.CSVFile), "\n", ",", 1)},
 			{q.CSV, "`", "`", read(t, "../..", "docs/architecture.md")},
-			{q.TensorBoard, "", "", read(t, run, tensorboard.Folder+"/*")},
+			{q.TensorBoard, "", "", read(t, run, export.TensorBoardFolder+"/*")},
 			{q.Prometheus, "# HELP ", " " + q.Help + "\n", metrics},
 			{q.Title, "", "", read(t, run, "*.html")},
 			{q.Figure, `"id":"`, `"`, read(t, run, page.File)},

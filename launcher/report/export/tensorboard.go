@@ -1,10 +1,11 @@
-// Package tensorboard writes a run's metrics to event files for TensorBoard.
+package export
+
+// Event files for TensorBoard.
 //
 // Each process that adds to a run begins a file of its own, named as TensorFlow names them. Without
 // their heads, the files of a run follow one another as its record does: a run that was resumed or
 // recovered has no event twice and no partial event. Files that go beyond the record, because the
 // run went back, are cut; a reader in the middle of the rest need not start over.
-package tensorboard
 
 import (
 	"fmt"
@@ -18,11 +19,11 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Folder is the place of event files in the folder of a run.
-const Folder = "tensorboard"
+// TensorBoardFolder is the place of event files in the folder of a run.
+const TensorBoardFolder = "tensorboard"
 
-// Writer keeps the event files of a run up to date. It is not safe for concurrent use.
-type Writer struct {
+// TensorBoard keeps the event files of a run up to date. It is not safe for concurrent use.
+type TensorBoard struct {
 	run    string
 	fresh  bool // begin a new file
 	from   *record.Follower
@@ -33,15 +34,15 @@ type Writer struct {
 	config func() string
 }
 
-// Open returns a Writer for the record in the folder of a run. If fresh, as in a process that makes
-// steps, new events begin a new file. Otherwise they continue the last file. config returns the
-// run's configuration as TOML. It is called when the first event is due.
-func Open(run string, fresh bool, config func() string) *Writer {
-	return &Writer{run: run, fresh: fresh, from: record.Follow(run), config: config}
+// OpenTensorBoard returns a writer for the record in the folder of a run. If fresh, as in a process
+// that makes steps, new events begin a new file. Otherwise they continue the last file. config
+// returns the run's configuration as TOML. It is called when the first event is due.
+func OpenTensorBoard(run string, fresh bool, config func() string) *TensorBoard {
+	return &TensorBoard{run: run, fresh: fresh, from: record.Follow(run), config: config}
 }
 
 // Update adds the events that follow from new lines of the record.
-func (w *Writer) Update() error {
+func (w *TensorBoard) Update() error {
 	lines, again, err := w.from.Next()
 	if err != nil || len(lines) == 0 && !again {
 		return err
@@ -53,13 +54,13 @@ func (w *Writer) Update() error {
 }
 
 // rewrite makes the files agree with all lines. It keeps their common beginning as it is.
-func (w *Writer) rewrite(lines []record.Line) error {
+func (w *TensorBoard) rewrite(lines []record.Line) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
 	w.state = state{config: w.config()}
 	content := w.state.events(lines)
-	dir, err := system.OwnFolder(w.run, Folder)
+	dir, err := system.OwnFolder(w.run, TensorBoardFolder)
 	if err != nil {
 		return err
 	}
@@ -80,12 +81,12 @@ func (w *Writer) rewrite(lines []record.Line) error {
 }
 
 // write adds framed events to the writer's own file.
-func (w *Writer) write(content []byte) (err error) {
+func (w *TensorBoard) write(content []byte) (err error) {
 	if len(content) == 0 {
 		return nil
 	}
 	if w.file == nil {
-		if w.file, err = createFile(filepath.Join(w.run, Folder), content); err != nil {
+		if w.file, err = createFile(filepath.Join(w.run, TensorBoardFolder), content); err != nil {
 			return err
 		}
 		w.path = w.file.Name()
@@ -95,7 +96,7 @@ func (w *Writer) write(content []byte) (err error) {
 }
 
 // Close ends the file.
-func (w *Writer) Close() error {
+func (w *TensorBoard) Close() error {
 	if w.file == nil {
 		return nil
 	}

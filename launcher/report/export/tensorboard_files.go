@@ -1,4 +1,4 @@
-package tensorboard
+package export
 
 // The event files of a run: their names, heads and order.
 

@@ -1,4 +1,4 @@
-package tensorboard
+package export
 
 import (
 	"bytes"
@@ -187,7 +187,7 @@ func recordedRun(t *testing.T, run string, from, to int) {
 	}
 }
 
-func update(t *testing.T, w *Writer) {
+func update(t *testing.T, w *TensorBoard) {
 	t.Helper()
 	if err := w.Update(); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func update(t *testing.T, w *Writer) {
 // eventPaths returns the event files of a run, in order.
 func eventPaths(t *testing.T, run string) []string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(run, Folder, "*"))
+	paths, err := filepath.Glob(filepath.Join(run, TensorBoardFolder, "*"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("%q, %v", paths, err)
 	}
@@ -234,9 +234,9 @@ func config() string { return "flavor = 'debug'\nsteps = 4\n" }
 // What a reader finds is what the record says.
 func TestEvents(t *testing.T) {
 	run := t.TempDir()
-	w := Open(run, true, config)
+	w := OpenTensorBoard(run, true, config)
 	update(t, w) // nothing is there
-	if _, err := os.Stat(filepath.Join(run, Folder)); err == nil {
+	if _, err := os.Stat(filepath.Join(run, TensorBoardFolder)); err == nil {
 		t.Error("there are events of no record")
 	}
 	recordedRun(t, run, 0, 4)
@@ -287,12 +287,12 @@ func TestEvents(t *testing.T) {
 func TestSameBytes(t *testing.T) {
 	whole := t.TempDir()
 	recordedRun(t, whole, 0, 9)
-	w := Open(whole, true, config)
+	w := OpenTensorBoard(whole, true, config)
 	update(t, w)
 	want := content(t, whole)
 
 	run := t.TempDir()
-	w = Open(run, true, config)
+	w = OpenTensorBoard(run, true, config)
 	defer w.Close()
 	recordedRun(t, run, 0, 3)
 	update(t, w)
@@ -305,7 +305,7 @@ func TestSameBytes(t *testing.T) {
 		t.Errorf("steps %v", s.steps)
 	}
 	healed := content(t, run)
-	again := Open(run, true, config)
+	again := OpenTensorBoard(run, true, config)
 	update(t, again)
 	if !bytes.Equal(content(t, run), healed) {
 		t.Error("written again, the file is another one")
@@ -333,7 +333,7 @@ func TestSameBytes(t *testing.T) {
 		if err := os.WriteFile(path, left, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		w := Open(whole, true, config)
+		w := OpenTensorBoard(whole, true, config)
 		update(t, w)
 		if err := w.Close(); err != nil || !bytes.Equal(content(t, whole), want) {
 			t.Fatalf("after %d bytes were left: the file differs (%v)", len(left), err)
@@ -353,7 +353,7 @@ func TestFiles(t *testing.T) {
 		if from > 0 {
 			before = eventPaths(t, run)
 		}
-		w := Open(run, fresh, config)
+		w := OpenTensorBoard(run, fresh, config)
 		update(t, w)
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
@@ -390,10 +390,10 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(run, Folder, oldName), all, 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(run, TensorBoardFolder, oldName), all, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	w := Open(run, true, config)
+	w := OpenTensorBoard(run, true, config)
 	recordedRun(t, run, 5, 7)
 	update(t, w)
 	if err := w.Close(); err != nil {
@@ -413,15 +413,15 @@ func TestUpdateFails(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(run, record.File), []byte("{}\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := Open(run, true, config).Update(); err == nil || !strings.Contains(err.Error(), record.File+":1") {
+	if err := OpenTensorBoard(run, true, config).Update(); err == nil || !strings.Contains(err.Error(), record.File+":1") {
 		t.Errorf("error %v", err)
 	}
 	run = t.TempDir()
 	recordedRun(t, run, 0, 1)
-	if err := os.WriteFile(filepath.Join(run, Folder), nil, 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(run, TensorBoardFolder), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := Open(run, true, config).Update(); err == nil || !strings.Contains(err.Error(), Folder) {
+	if err := OpenTensorBoard(run, true, config).Update(); err == nil || !strings.Contains(err.Error(), TensorBoardFolder) {
 		t.Errorf("error %v", err)
 	}
 }

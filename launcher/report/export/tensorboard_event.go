@@ -1,9 +1,11 @@
-package tensorboard
+package export
 
 // Events as protocol buffers. Field numbers are those of TensorBoard's event.proto, summary.proto,
 // histogram.proto and tensor.proto.
 
 import (
+	"encoding/binary"
+	"hash/crc32"
 	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -72,4 +74,23 @@ func (e *event) text(tag, markdown string) {
 	tensor = message(tensor, 2, message(nil, 2, dim))
 	tensor = message(tensor, 8, []byte(markdown))
 	e.value(tag, message(message(nil, 9, metadata), 8, tensor))
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// masked returns the checksum of data, rotated and offset as the format requires, so that checksums
+// of checksums are sound.
+func masked(data []byte) uint32 {
+	sum := crc32.Checksum(data, castagnoli)
+	return (sum>>15 | sum<<17) + 0xa282ead8
+}
+
+// appendFrame appends one record to file, framed as TFRecord does: length, checksum of the length,
+// data, checksum of the data.
+func appendFrame(file, data []byte) []byte {
+	head := len(file)
+	file = binary.LittleEndian.AppendUint64(file, uint64(len(data)))
+	file = binary.LittleEndian.AppendUint32(file, masked(file[head:]))
+	file = append(file, data...)
+	return binary.LittleEndian.AppendUint32(file, masked(data))
 }

@@ -1,4 +1,4 @@
-package metricscsv
+package export
 
 import (
 	"encoding/csv"
@@ -52,7 +52,7 @@ func flush(t *testing.T, w *record.Writer) {
 // table reads the table of a run: its rows by column.
 func table(t *testing.T, run string) (rows []map[string]string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(run, File))
+	text, err := os.ReadFile(filepath.Join(run, CSVFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,9 +90,9 @@ func expect(t *testing.T, row map[string]string, want map[string]string) {
 
 // The table grows with the record. The last row waits for the evaluation of its step. Lines with
 // more values add columns.
-func TestGrows(t *testing.T) {
+func TestCSVGrows(t *testing.T) {
 	run := t.TempDir()
-	w, to := open(t, run, 0), Open(run)
+	w, to := open(t, run, 0), OpenCSV(run)
 	update := func(want string) {
 		t.Helper()
 		flush(t, w)
@@ -107,13 +107,13 @@ func TestGrows(t *testing.T) {
 	update("0")
 	add(w, 2, 2)
 	update("0 1")
-	before, err := os.Stat(filepath.Join(run, File))
+	before, err := os.Stat(filepath.Join(run, CSVFile))
 	if err != nil {
 		t.Fatal(err)
 	}
 	add(w, 3, 4, record.Task{Task: "words", Form: "LAMBADA", Items: 4, Metrics: map[string]record.Number{"acc": 0.25, "perplexity": 1e20}})
 	update("0 1 2 3")
-	if after, err := os.Stat(filepath.Join(run, File)); err != nil || os.SameFile(before, after) {
+	if after, err := os.Stat(filepath.Join(run, CSVFile)); err != nil || os.SameFile(before, after) {
 		t.Errorf("more columns do not replace the file: %v", err)
 	}
 	add(w, 5, 5)
@@ -135,9 +135,9 @@ func TestGrows(t *testing.T) {
 }
 
 // A run that goes back, in the same process or in another one, has each step once.
-func TestGoesBack(t *testing.T) {
+func TestCSVGoesBack(t *testing.T) {
 	run := t.TempDir()
-	w, to := open(t, run, 0), Open(run)
+	w, to := open(t, run, 0), OpenCSV(run)
 	add(w, 0, 5)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestGoesBack(t *testing.T) {
 	if err := to.Close(); err != nil {
 		t.Fatal(err)
 	}
-	to = Open(run)
+	to = OpenCSV(run)
 	add(w, 4, 6)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -176,9 +176,9 @@ func TestGoesBack(t *testing.T) {
 }
 
 // Without a record there is no table, and a folder that is gone is an error.
-func TestErrors(t *testing.T) {
+func TestCSVErrors(t *testing.T) {
 	run := filepath.Join(t.TempDir(), "run")
-	to := Open(run)
+	to := OpenCSV(run)
 	if err := to.Update(); err != nil {
 		t.Errorf("without a run: %v", err)
 	}
@@ -196,10 +196,10 @@ func TestErrors(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(run, File), 0o777); err != nil {
+	if err := os.Mkdir(filepath.Join(run, CSVFile), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := Open(run).Update(); err == nil || !strings.Contains(err.Error(), File) {
+	if err := OpenCSV(run).Update(); err == nil || !strings.Contains(err.Error(), CSVFile) {
 		t.Errorf("a folder of that name: %v", err)
 	}
 }

@@ -1,15 +1,106 @@
-package metricscsv
+// Package export writes a run's metrics for other programs: metrics.csv and TensorBoard's events.
+package export
 
-// The columns and the rows of a table.
+// metrics.csv: a table with one row per step, for spreadsheets and data frames, next to
+// metrics.jsonl.
 
 import (
+	"bytes"
+	"encoding/csv"
+	"errors"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 
 	"spmoe/launcher/record"
+	"spmoe/launcher/system"
 )
+
+// CSVFile is the name of the table in the folder of its run.
+const CSVFile = "metrics.csv"
+
+// CSV keeps the table of a run up to date. The table follows from the record alone, so it is cut
+// with it when a run goes back. It is not safe for concurrent use.
+type CSV struct {
+	run  string
+	from *record.Follower
+	file *os.File // nil: not written yet
+	rows rows
+}
+
+// OpenCSV returns a writer for the record in the folder of a run.
+func OpenCSV(run string) *CSV { return &CSV{run: run, from: record.Follow(run)} }
+
+// Update adds the rows that follow from new lines of the record. The row of the last step waits for
+// the next step, because its evaluation may follow. If a line has a value without a column, the
+// table is written again with more columns.
+func (w *CSV) Update() error {
+	lines, again, err := w.from.Next()
+	if err != nil || len(lines) == 0 && !again {
+		return err
+	}
+	if w.file == nil || again {
+		return w.rewrite(lines)
+	}
+	if !w.rows.have(lines) {
+		w.from = record.Follow(w.run)
+		if lines, _, err = w.from.Next(); err != nil {
+			return err
+		}
+		return w.rewrite(lines)
+	}
+	return w.write(w.rows.add(lines))
+}
+
+// rewrite replaces the table by that of all lines.
+func (w *CSV) rewrite(lines []record.Line) error {
+	if w.file != nil {
+		if err := w.file.Close(); err != nil {
+			return err
+		}
+		w.file = nil
+	}
+	w.rows = newRows(lines)
+	text, err := format(append([][]string{w.rows.columns}, w.rows.add(lines)...))
+	if err != nil {
+		return err
+	}
+	if err := system.WriteFile(filepath.Join(w.run, CSVFile), text); err != nil {
+		return err
+	}
+	w.file, err = system.OpenOwn(w.run, CSVFile, os.O_WRONLY|os.O_APPEND)
+	return err
+}
+
+// write adds rows to the file.
+func (w *CSV) write(rows [][]string) error {
+	text, err := format(rows)
+	if err != nil || len(text) == 0 {
+		return err
+	}
+	_, err = w.file.Write(text)
+	return err
+}
+
+// Close writes the row of the last step and ends the file.
+func (w *CSV) Close() error {
+	if w.file == nil {
+		return nil
+	}
+	err := errors.Join(w.write(w.rows.last()), w.file.Close())
+	w.file = nil
+	return err
+}
+
+func format(rows [][]string) ([]byte, error) {
+	var text bytes.Buffer
+	out := csv.NewWriter(&text)
+	err := out.WriteAll(rows)
+	return text.Bytes(), err
+}
 
 // rows turns lines of a record into rows.
 type rows struct {
