@@ -22,17 +22,16 @@ import (
 // splitCommand finds the command word and returns it with all other arguments. The flags of all
 // commands together decide which flags before it take a value.
 func splitCommand(cmds []command, args []string) (name string, rest []string, err error) {
-	all := allFlags(cmds)
-	i, unknown := firstWord(all, args)
+	i, unknown := firstWord(cmds, args)
 	switch {
 	case unknown == "version":
 		return "version", nil, nil
 	case unknown != "":
-		err := unknownFlag(all, unknown)
+		err := unknownFlag(allFlags(cmds), unknown)
 		return "", nil, fmt.Errorf("%w (launcher help lists the commands)", err)
 	case i >= 0:
 		return args[i], slices.Delete(slices.Clone(args), i, i+1), nil
-	case len(args) == 0 || asksHelp(all, args):
+	case len(args) == 0 || asksHelp(cmds, args):
 		return "help", nil, nil
 	}
 	line, names := strings.Join(args, " "), oneOf(commandNames(cmds))
@@ -45,12 +44,11 @@ func (c command) selectSubcommand(args []string) (selected command, rest []strin
 	if len(c.subcommands) == 0 {
 		return c, args, nil
 	}
-	all := allFlags([]command{c})
-	i, unknown := firstWord(all, args)
+	i, unknown := firstWord([]command{c}, args)
 	switch {
 	case unknown != "":
 		return c, nil, unknownFlag(flag.NewFlagSet(c.name, flag.ContinueOnError), unknown)
-	case i < 0 && c.define == nil && !asksHelp(all, args):
+	case i < 0 && c.define == nil && !asksHelp([]command{c}, args):
 		return c, nil, fmt.Errorf("%s needs a subcommand: use %s", c.name, oneOf(commandNames(c.subcommands)))
 	case i < 0:
 		return c, args, nil
@@ -63,8 +61,8 @@ func (c command) selectSubcommand(args []string) (selected command, rest []strin
 }
 
 // firstWord returns the index of the first argument that is neither a flag nor a flag's value, and
-// -1 if there is none before the end or before --help. It stops at a flag that is not known.
-func firstWord(known *flag.FlagSet, args []string) (i int, unknown string) {
+// -1 if there is none before the end or before --help. It stops at a flag that no command has.
+func firstWord(cmds []command, args []string) (i int, unknown string) {
 	for i := 0; i < len(args); i++ {
 		name, isFlag := flagName(args[i])
 		if !isFlag {
@@ -73,7 +71,7 @@ func firstWord(known *flag.FlagSet, args []string) (i int, unknown string) {
 		if isHelp(name) {
 			return -1, ""
 		}
-		f := known.Lookup(name)
+		f := findFlag(cmds, name)
 		if f == nil {
 			return -1, name
 		}
@@ -85,17 +83,31 @@ func firstWord(known *flag.FlagSet, args []string) (i int, unknown string) {
 }
 
 // asksHelp reports whether --help is among arguments that have no word before it.
-func asksHelp(known *flag.FlagSet, args []string) bool {
+func asksHelp(cmds []command, args []string) bool {
 	for i := 0; i < len(args); i++ {
 		name, _ := flagName(args[i])
 		if isHelp(name) {
 			return true
 		}
-		if f := known.Lookup(name); f != nil && takesNext(f, args[i]) {
+		if f := findFlag(cmds, name); f != nil && takesNext(f, args[i]) {
 			i++
 		}
 	}
 	return false
+}
+
+// findFlag returns the flag with this name of the first command or subcommand that has it; nil:
+// none. It defines the flags of no more commands than it must, for a quick start.
+func findFlag(cmds []command, name string) *flag.Flag {
+	for _, parent := range cmds {
+		for _, c := range parent.family() {
+			fs, _ := c.flags()
+			if f := fs.Lookup(name); f != nil {
+				return f
+			}
+		}
+	}
+	return nil
 }
 
 // allFlags returns the flags of all commands and subcommands together. Of several flags with the

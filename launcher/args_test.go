@@ -49,3 +49,22 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+// The flags of one command are defined until its line names a flag that it lacks.
+func TestFindFlag(t *testing.T) {
+	defined := ""
+	table := []command{}
+	for _, name := range []string{"a", "b"} {
+		table = append(table, command{name: name, define: func(fs *flag.FlagSet) action {
+			defined += name
+			fs.Int("of-"+name, 0, "")
+			return nil
+		}})
+	}
+	for line, want := range map[string]string{"b --of-a 1": "", "--of-a 1 b": "a", "--of-b 1 a": "ab"} {
+		defined = ""
+		if _, _, err := splitCommand(table, strings.Fields(line)); err != nil || defined != want {
+			t.Errorf("%q defines the flags of %q, want %q; %v", line, defined, want, err)
+		}
+	}
+}

@@ -133,7 +133,7 @@ func parsePartly(cmds []command, words []string) (cmd command, fs *flag.FlagSet,
 	if len(cmd.subcommands) > 0 {
 		fs = allFlags([]command{cmd})
 	}
-	if i, _ := firstWord(fs, rest); i >= 0 {
+	if i, _ := firstWord([]command{cmd}, rest); i >= 0 {
 		if sub, ok := find(cmd.subcommands, rest[i]); ok {
 			cmd, rest = sub, slices.Delete(slices.Clone(rest), i, i+1)
 			fs, _ = cmd.flags()

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -22,12 +23,10 @@ import (
 // setting is the flag.Value of a field of trainer.Config. It records what the flag is set to in
 // given, because the configuration that it overrides is known later.
 type setting struct {
-	field   []int // reflect index
-	kind    reflect.Type
-	given   *[]assignment
-	initial string
-	// the default of each flavor
-	initials map[string]string
+	field  []int // reflect index
+	kind   reflect.Type
+	given  *[]assignment
+	models func() []trainer.Config // the defaults of all whole models
 }
 
 // assignment is a field and the value that a flag gave it.
@@ -36,11 +35,35 @@ type assignment struct {
 	value reflect.Value
 }
 
-func (s *setting) String() string {
-	if s == nil {
+// String implements [flag.Value]. Defaults are those of initial: they cost too much for each start.
+func (s *setting) String() string { return "" }
+
+// initial describes the field's default in a flavor. Without one, or if it is not a whole model's,
+// it describes all: "0.1", or "128 for debug, 512 for small".
+func (s *setting) initial(flavor string) string {
+	if s.kind.Kind() == reflect.Slice {
 		return ""
 	}
-	return s.initial
+	names := map[string][]string{} // of the flavors with a value
+	var order []string
+	models := s.models()
+	for i, name := range wholeModels() {
+		text := fmt.Sprint(reflect.ValueOf(models[i]).FieldByIndex(s.field).Interface())
+		if name == flavor && text != "" {
+			return text
+		}
+		if names[text] == nil {
+			order = append(order, text)
+		}
+		names[text] = append(names[text], name)
+	}
+	if len(order) == 1 {
+		return order[0]
+	}
+	for i, text := range order {
+		order[i] += " for " + strings.Join(names[text], "/")
+	}
+	return strings.Join(order, ", ")
 }
 
 func (s *setting) IsBoolFlag() bool { return s.kind != nil && s.kind.Kind() == reflect.Bool }
@@ -110,73 +133,42 @@ func trainDefaults(flavor string, steps int) (trainer.Config, error) {
 	return cfg, err
 }
 
-// bind defines a flag for every field of the configuration. Its help shows the defaults of all
-// whole models. bind returns the list in which the flags record their values.
+// bind defines a flag for every field of the configuration. It returns the list in which the flags
+// record their values.
 func bind(fs *flag.FlagSet, from defaults) *[]assignment {
-	given := new([]assignment)
-	var all []reflect.Value
-	for _, flavor := range wholeModels() {
-		cfg, err := from(flavor, 0)
-		if err != nil {
-			panic(err)
+	s := setting{given: new([]assignment), models: sync.OnceValue(func() (all []trainer.Config) {
+		for _, flavor := range wholeModels() {
+			cfg, err := from(flavor, 0)
+			if err != nil {
+				panic(err)
+			}
+			cfg.Flavor = defaultFlavor
+			all = append(all, cfg)
 		}
-		cfg.Flavor = defaultFlavor
-		all = append(all, reflect.ValueOf(cfg))
-	}
-	bindFields(fs, all, "", nil, given)
-	return given
+		return all
+	})}
+	s.bind(fs, reflect.TypeFor[trainer.Config](), "")
+	return s.given
 }
 
 const defaultFlavor = "debug"
 
-// bindFields defines flags for the fields of a part of the configuration, which stands at index.
-// all holds this part of each flavor's defaults.
-func bindFields(fs *flag.FlagSet, all []reflect.Value, prefix string, index []int, given *[]assignment) {
-	part := all[0].Type()
+// bind defines flags like s for the fields of a part of the configuration, which s stands for.
+func (s setting) bind(fs *flag.FlagSet, part reflect.Type, prefix string) {
 	for i := range part.NumField() {
 		f := part.Field(i)
-		at := append(index[:len(index):len(index)], i)
 		name := prefix + strings.ReplaceAll(stricttoml.Key(f), "_", "-")
-		values := make([]reflect.Value, len(all))
-		for k, v := range all {
-			values[k] = v.Field(i)
-		}
+		of := s
+		of.field, of.kind = append(s.field[:len(s.field):len(s.field)], i), f.Type
 		switch {
 		case f.Anonymous:
-			bindFields(fs, values, prefix, at, given)
+			of.bind(fs, f.Type, prefix)
 		case f.Type.Kind() == reflect.Struct:
-			bindFields(fs, values, name+".", at, given)
+			of.bind(fs, f.Type, name+".")
 		default:
-			s := &setting{field: at, kind: f.Type, given: given}
-			if f.Type.Kind() != reflect.Slice {
-				s.initial, s.initials = initialOf(values)
-			}
-			fs.Var(s, name, placeholder(f.Type)+f.Tag.Get("help"))
+			fs.Var(&of, name, placeholder(f.Type)+f.Tag.Get("help"))
 		}
 	}
-}
-
-// initialOf returns a field's default in each flavor, and describes them together: "0.1", or "128
-// for debug, 512 for small".
-func initialOf(values []reflect.Value) (all string, each map[string]string) {
-	names := map[string][]string{} // of the flavors with a value
-	each = map[string]string{}
-	var order []string
-	for i, flavor := range wholeModels() {
-		text := fmt.Sprint(values[i].Interface())
-		each[flavor] = text
-		if names[text] == nil {
-			order = append(order, text)
-		}
-		names[text] = append(names[text], flavor)
-	}
-	if len(order) == 1 {
-		return order[0], each
-	}
-	for i, text := range order {
-		order[i] += " for " + strings.Join(names[text], "/")
-	}
-	return strings.Join(order, ", "), each
 }
 
 // placeholder names a flag's value in the help.

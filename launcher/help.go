@@ -259,8 +259,8 @@ func flagHelp(f *flag.Flag, flavor string) string {
 	value, usage := flag.UnquoteUsage(f)
 	usage = strings.TrimPrefix(usage, value+" ")
 	initial := f.DefValue
-	if s, ok := f.Value.(*setting); ok && s.initials[flavor] != "" {
-		initial = s.initials[flavor]
+	if s, ok := f.Value.(*setting); ok {
+		initial = s.initial(flavor)
 	}
 	if initial != "" && initial != "false" {
 		usage += fmt.Sprintf(" (default %s)", initial)
