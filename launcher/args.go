@@ -22,7 +22,7 @@ import (
 // splitCommand finds the command word and returns it with all other arguments. The flags of all
 // commands together decide which flags before it take a value.
 func splitCommand(cmds []command, args []string) (name string, rest []string, err error) {
-	i, unknown := firstWord(cmds, args)
+	i, unknown, help := firstWord(cmds, args)
 	switch {
 	case unknown == "version":
 		return "version", nil, nil
@@ -31,7 +31,7 @@ func splitCommand(cmds []command, args []string) (name string, rest []string, er
 		return "", nil, fmt.Errorf("%w (launcher help lists the commands)", err)
 	case i >= 0:
 		return args[i], slices.Delete(slices.Clone(args), i, i+1), nil
-	case len(args) == 0 || asksHelp(cmds, args):
+	case len(args) == 0 || help:
 		return "help", nil, nil
 	}
 	line, names := strings.Join(args, " "), oneOf(commandNames(cmds))
@@ -44,11 +44,11 @@ func (c command) selectSubcommand(args []string) (selected command, rest []strin
 	if len(c.subcommands) == 0 {
 		return c, args, nil
 	}
-	i, unknown := firstWord([]command{c}, args)
+	i, unknown, help := firstWord([]command{c}, args)
 	switch {
 	case unknown != "":
 		return c, nil, unknownFlag(flag.NewFlagSet(c.name, flag.ContinueOnError), unknown)
-	case i < 0 && c.define == nil && !asksHelp([]command{c}, args):
+	case i < 0 && c.define == nil && !help:
 		return c, nil, fmt.Errorf("%s needs a subcommand: use %s", c.name, oneOf(commandNames(c.subcommands)))
 	case i < 0:
 		return c, args, nil
@@ -60,40 +60,26 @@ func (c command) selectSubcommand(args []string) (selected command, rest []strin
 	return sub, slices.Delete(slices.Clone(args), i, i+1), nil
 }
 
-// firstWord returns the index of the first argument that is neither a flag nor a flag's value, and
-// -1 if there is none before the end or before --help. It stops at a flag that no command has.
-func firstWord(cmds []command, args []string) (i int, unknown string) {
+// firstWord returns the index of the first argument that is neither a flag nor a flag's value. It
+// is -1 if there is none before the end, --help, or a flag that no command has.
+func firstWord(cmds []command, args []string) (i int, unknown string, help bool) {
 	for i := 0; i < len(args); i++ {
 		name, isFlag := flagName(args[i])
 		if !isFlag {
-			return i, ""
+			return i, "", false
 		}
 		if isHelp(name) {
-			return -1, ""
+			return -1, "", true
 		}
 		f := findFlag(cmds, name)
 		if f == nil {
-			return -1, name
+			return -1, name, false
 		}
 		if takesNext(f, args[i]) {
 			i++
 		}
 	}
-	return -1, ""
-}
-
-// asksHelp reports whether --help is among arguments that have no word before it.
-func asksHelp(cmds []command, args []string) bool {
-	for i := 0; i < len(args); i++ {
-		name, _ := flagName(args[i])
-		if isHelp(name) {
-			return true
-		}
-		if f := findFlag(cmds, name); f != nil && takesNext(f, args[i]) {
-			i++
-		}
-	}
-	return false
+	return -1, "", false
 }
 
 // findFlag returns the flag with this name of the first command or subcommand that has it; nil:

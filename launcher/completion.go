@@ -41,59 +41,35 @@ func defineCompletion(*flag.FlagSet) action {
 // printSuggestions prints the completions of the last word, one per line. args are the mode and the
 // words.
 func printSuggestions(cmds []command, args []string, out io.Writer) {
-	words := args[min(1, len(args)):]
-	for _, s := range suggestions(cmds, words) {
-		if len(args) > 0 && args[0] == described {
-			if text := describeSuggestion(cmds, words, s); text != "" {
-				s += "\t" + text
-			}
+	for _, s := range suggestions(cmds, args[min(1, len(args)):]) {
+		if len(args) == 0 || args[0] != described {
+			s, _, _ = strings.Cut(s, "\t")
 		}
-		fmt.Fprintln(out, s)
+		fmt.Fprintln(out, strings.TrimSuffix(s, "\t"))
 	}
 }
 
-// describeSuggestion describes a flag or a command that is suggested for the last word. The text is
-// empty for anything else.
-func describeSuggestion(cmds []command, words []string, suggestion string) string {
-	words, _ = joinFlags(words)
-	before := words[:max(len(words)-1, 0)]
-	cmd, fs, _ := parsePartly(cmds, before)
-	if name, isFlag := flagName(suggestion); isFlag {
-		if f := fs.Lookup(name); f != nil && !strings.Contains(suggestion, "=") {
-			return flagHelp(f, "")
-		}
-		return ""
-	}
-	if unfinished(fs, before) != nil {
-		return "" // a value
-	}
-	if cmd.name == "" || cmd.name == "help" {
-		cmd.subcommands = cmds
-	}
-	sub, _ := find(cmd.subcommands, suggestion)
-	return sub.about
-}
-
-// suggestions returns the completions of the last word.
+// suggestions returns the completions of the last word. Flags and commands have their descriptions
+// behind a tab.
 func suggestions(cmds []command, words []string) []string {
+	words, split := joinFlags(words)
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	words, split := joinFlags(words)
 	before, word := words[:len(words)-1], words[len(words)-1]
 	cmd, fs, args := parsePartly(cmds, before)
-	if given, value, ok := strings.Cut(word, "="); ok && strings.HasPrefix(word, "-") {
-		name, _ := flagName(word)
+	given, value, assigned := strings.Cut(word, "=")
+	switch name, isFlag := flagName(word); {
+	case isFlag && assigned:
 		all := withPrefix(flagValues(cmd.name, fs.Lookup(name)), value)
 		for i, v := range all {
-			if !split && !isPath(v) {
+			if !split && !strings.HasPrefix(v, ":") {
 				all[i] = given + "=" + v
 			}
 		}
 		return all
-	}
-	if strings.HasPrefix(word, "-") {
-		return withPrefix(flagWords(fs), "--"+strings.ReplaceAll(strings.TrimLeft(word, "-"), "_", "-"))
+	case strings.HasPrefix(word, "-"):
+		return withPrefix(flagWords(fs), "--"+name)
 	}
 	if f := unfinished(fs, before); f != nil {
 		return withPrefix(flagValues(cmd.name, f), word)
@@ -121,23 +97,20 @@ func joinFlags(words []string) (joined []string, split bool) {
 }
 
 // parsePartly returns the command or subcommand that some words select, its flags, and its
-// arguments so far. Without a command it is empty and the flags are those of all commands. Until a
-// subcommand is given, the flags are those of all its family.
+// arguments so far. Until a command or subcommand is given, the flags are those of all.
 func parsePartly(cmds []command, words []string) (cmd command, fs *flag.FlagSet, args []string) {
 	name, rest, err := splitCommand(cmds, words)
 	cmd, ok := find(cmds, name)
 	if err != nil || !ok || len(words) == 0 {
-		return command{}, allFlags(cmds), nil
+		return command{subcommands: cmds}, allFlags(cmds), nil
 	}
-	fs, _ = cmd.flags()
-	if len(cmd.subcommands) > 0 {
-		fs = allFlags([]command{cmd})
-	}
-	if i, _ := firstWord([]command{cmd}, rest); i >= 0 {
+	if i, _, _ := firstWord([]command{cmd}, rest); i >= 0 {
 		if sub, ok := find(cmd.subcommands, rest[i]); ok {
 			cmd, rest = sub, slices.Delete(slices.Clone(rest), i, i+1)
-			fs, _ = cmd.flags()
 		}
+	}
+	if fs, _ = cmd.flags(); len(cmd.subcommands) > 0 {
+		fs = allFlags([]command{cmd})
 	}
 	for i := 0; i < len(rest); i++ {
 		if _, isFlag := flagName(rest[i]); !isFlag {
@@ -163,44 +136,42 @@ func unfinished(fs *flag.FlagSet, words []string) *flag.Flag {
 }
 
 // nextArguments returns the candidates for a command's next argument.
-func nextArguments(cmds []command, cmd command, fs *flag.FlagSet, args []string) []string {
+func nextArguments(cmds []command, cmd command, fs *flag.FlagSet, args []string) (all []string) {
+	describe := func(cmds []command) []string {
+		for _, c := range cmds {
+			all = append(all, c.word()+"\t"+c.about)
+		}
+		return all
+	}
 	first := len(args) == 0
+	takesPath := slices.ContainsFunc([]string{"PATH", "FILE", "FOLDER", "RUN", "CHECKPOINT", "DIR"}, func(kind string) bool {
+		return strings.Contains(cmd.args, kind)
+	})
 	switch {
-	case cmd.name == "", cmd.name == "help" && first:
-		return commandNames(cmds)
+	case cmd.name == "help" && first:
+		return describe(cmds)
 	case cmd.name == "help":
 		if family, ok := find(cmds, args[0]); ok && len(args) == 1 {
-			return commandNames(family.subcommands)
+			return describe(family.subcommands)
 		}
-		return nil
 	case len(cmd.subcommands) > 0 && first:
-		return commandNames(cmd.subcommands)
+		return describe(cmd.subcommands)
 	case len(cmd.choices()) > 0 && first:
 		return cmd.choices()
 	case cmd.name == "inspect" && first:
 		return append(flavors(), pathFolder)
-	case takesPath(cmd.args), fs.Lookup("data") != nil: // --data takes several
+	case takesPath, fs.Lookup("data") != nil: // --data takes several
 		return []string{pathFile}
 	}
 	return nil
 }
 
-// takesPath reports whether the arguments of a command are paths.
-func takesPath(args string) bool {
-	for _, kind := range []string{"PATH", "FILE", "FOLDER", "RUN", "CHECKPOINT", "DIR"} {
-		if strings.Contains(args, kind) {
-			return true
-		}
-	}
-	return false
-}
-
-// flagWords returns the flags of a set as they are typed.
+// flagWords returns the flags of a set as they are typed, with their descriptions.
 func flagWords(fs *flag.FlagSet) []string {
 	all := []string{"--help"}
 	fs.VisitAll(func(f *flag.Flag) {
 		if !strings.HasPrefix(f.Usage, internal) {
-			all = append(all, "--"+f.Name)
+			all = append(all, "--"+f.Name+"\t"+flagHelp(f, ""))
 		}
 	})
 	return all
@@ -227,13 +198,11 @@ func flagValues(command string, f *flag.Flag) []string {
 	return nil
 }
 
-func isPath(suggestion string) bool { return strings.HasPrefix(suggestion, ":") }
-
 // withPrefix returns the suggestions that begin with a prefix, and the paths that the shell
 // completes.
 func withPrefix(all []string, prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool {
-		return !strings.HasPrefix(s, prefix) && !isPath(s)
+		return !strings.HasPrefix(s, prefix) && !strings.HasPrefix(s, ":")
 	})
 }
 

@@ -257,10 +257,9 @@ func checkWords(v reflect.Value, prefix string) error {
 			err = checkWords(v.Field(i), key+".")
 		case f.Type.Kind() == reflect.String:
 			flag, word := strings.ReplaceAll(key, "_", "-"), v.Field(i).String()
-			all := flagChoices("train", flag)
 			named := key == "flavor" || key == "precision" && v.FieldByName("RecipeFile").String() != ""
 			if !named && !strings.Contains(word, ",") { // a comparison lists precisions
-				err = refuseNear(key+" is", word, meantValue(flag, word, all), all)
+				err = checkWord(key+" is", flag, word, flagChoices("train", flag))
 			}
 		}
 		if err != nil {

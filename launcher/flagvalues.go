@@ -23,47 +23,31 @@ func flagChoices(command, name string) []string {
 	if choices := (moe.Options{}).Choices()[name]; choices != nil {
 		return choices
 	}
-	switch name {
-	case "flavor":
+	if name == "flavor" {
 		return flavors()
-	case "precision":
-		return moe.PrecisionNames()
-	case "recompute":
-		return moe.RecomputeNames()
-	case "ep-exchange":
-		return ep.Names()
-	case "ep-dispatch", "ep-combine-backward":
-		return ep.WireNames()
-	case "mx.gradient":
-		return names(mx.MXFormats())
-	case "mx.scale":
-		return names(mx.ScaleModes())
-	case "model.score-func":
-		return []string{moe.Sigmoid, moe.Softmax}
-	case "optimizer.decay":
-		return []string{"cosine", "linear", "sqrt"}
-	case "optimizer.name":
-		return optim.Names()
-	case "optimizer.scale":
-		return optim.MuonScales()
-	case "optimizer.moments", "optimizer.newton-schulz":
-		return optim.MomentsTypes()
-	case "ranks":
-		return []string{"goroutine", "process"}
-	case "bind-to":
-		return []string{"none", "core"}
-	case "log-format":
-		return []string{"text", "json"}
-	case "color":
-		return []string{"auto", "always", "never"}
-	case "dtype":
-		return []string{"bf16", "fp32"}
-	case "wire":
-		return []string{"bf16", "mxfp8"}
-	case "action":
-		return chaosActions()
 	}
-	return nil
+	return map[string][]string{
+		"precision":               moe.PrecisionNames(),
+		"recompute":               moe.RecomputeNames(),
+		"ep-exchange":             ep.Names(),
+		"ep-dispatch":             ep.WireNames(),
+		"ep-combine-backward":     ep.WireNames(),
+		"mx.gradient":             names(mx.MXFormats()),
+		"mx.scale":                names(mx.ScaleModes()),
+		"model.score-func":        {moe.Sigmoid, moe.Softmax},
+		"optimizer.decay":         {"cosine", "linear", "sqrt"},
+		"optimizer.name":          optim.Names(),
+		"optimizer.scale":         optim.MuonScales(),
+		"optimizer.moments":       optim.MomentsTypes(),
+		"optimizer.newton-schulz": optim.MomentsTypes(),
+		"ranks":                   {"goroutine", "process"},
+		"bind-to":                 {"none", "core"},
+		"log-format":              {"text", "json"},
+		"color":                   {"auto", "always", "never"},
+		"dtype":                   {"bf16", "fp32"},
+		"wire":                    {"bf16", "mxfp8"},
+		"action":                  chaosActions(),
+	}[name]
 }
 
 func flavors() []string {

@@ -37,25 +37,19 @@ func defineHelp(fs *flag.FlagSet) action {
 			args = args[1:]
 		}
 		topic := ""
-		switch names := cmd.topics(); {
-		case *all:
+		if *all {
 			topic = everything
-		case len(args) > 0 && !slices.Contains(names, args[0]):
-			return checkTopic(cmd, args[0], names)
-		case len(args) > 0:
+		} else if len(args) > 0 {
 			topic = args[0]
+			if names := cmd.topics(); len(names) == 0 {
+				return fmt.Errorf("help %s %.*q: its flags have no groups", cmd.name, longestWord, topic)
+			} else if !slices.Contains(names, topic) {
+				return fmt.Errorf("help %s %.*q: use %s, or --all", cmd.name, longestWord, topic, oneOf(names))
+			}
 		}
 		describe(cmd, topic, *flavor, env.out)
 		return nil
 	}
-}
-
-// checkTopic returns the error for a word that is no group of a command's flags.
-func checkTopic(cmd command, word string, names []string) error {
-	if len(names) == 0 {
-		return fmt.Errorf("help %s %.*q: its flags have no groups", cmd.name, longestWord, word)
-	}
-	return fmt.Errorf("help %s %.*q: use %s, or --all", cmd.name, longestWord, word, oneOf(names))
 }
 
 func listCommands(cmds []command, out io.Writer) {
@@ -109,37 +103,27 @@ func describe(cmd command, topic, flavor string, out io.Writer) {
 			printEntry(out, width, commandColumn+2, c.word(), c.about)
 		}
 	}
-	fs, _ := cmd.flags()
 	names := cmd.topics()
 	if topic == "" {
 		flavor = cmp.Or(flavor, defaultFlavor)
 	}
-	if len(names) == 0 && topic == "" {
-		topic = everything
-	}
-	for _, title := range append([]string{common, ownFlags}, topicNames()...) {
-		var flags []*flag.Flag
-		fs.VisitAll(func(f *flag.Flag) {
-			shown := topicOf(f.Name) == title && (topic == everything || topic == title || topic == "" && title == ownFlags)
-			if title == common {
-				shown = topic == "" && slices.Contains(strings.Fields(commonFlags), f.Name)
-			}
-			if shown && !strings.HasPrefix(f.Usage, internal) {
-				flags = append(flags, f)
-			}
-		})
-		if len(flags) > 0 {
-			heading := title
-			if title == ownFlags && len(cmd.subcommands) > 0 {
-				heading += " without a subcommand"
-			}
-			fmt.Fprintf(out, "\n%s:\n", heading)
+	for _, s := range cmd.sections() {
+		shown := topic == everything || topic == s.title || topic == "" && (len(names) == 0 || s.title == ownFlags)
+		if s.title == common {
+			shown = topic == "" && len(names) > 0
 		}
-		for _, f := range flags {
+		if !shown {
+			continue
+		}
+		if s.title == ownFlags && len(cmd.subcommands) > 0 {
+			s.title += " without a subcommand"
+		}
+		fmt.Fprintf(out, "\n%s:\n", s.title)
+		for _, f := range s.flags {
 			printEntry(out, width, flagColumn, flagUsage(f), flagHelp(f, flavor))
 		}
 	}
-	if topic == "" {
+	if topic == "" && len(names) > 0 {
 		fmt.Fprintf(out, "\nmore flags: launcher help %s GROUP (%s), or --all; each is a key of --config too\n",
 			cmd.name, strings.Join(names, ", "))
 	}
@@ -188,8 +172,10 @@ const commonFlags = "np flavor data tokenizer steps batch micro-batch seq precis
 
 const fewFlags = 40
 
+type topic struct{ name, flags string }
+
 // topics are the groups of flags of commands with many, by name or by section.
-var topics = []struct{ name, flags string }{
+var topics = []topic{
 	{"run", "flavor config recipe precision data data-field document-mask tokenizer init-from " +
 		"steps batch micro-batch seq seed recompute dry-run allow-changes"},
 	{"layout", "dp-replicate dp-shard ep ep-capacity ep-combine-backward ep-dispatch ep-exchange fsdp " +
@@ -206,43 +192,54 @@ var topics = []struct{ name, flags string }{
 	{"formats", "mx. fp8. nvfp4."},
 }
 
-func topicNames() (names []string) {
-	for _, t := range topics {
-		names = append(names, t.name)
-	}
-	return names
+// section is a part of the flags of a command.
+type section struct {
+	title string
+	flags []*flag.Flag
 }
 
-// topicOf returns the topic of a flag.
-func topicOf(name string) string {
-	section := name[:strings.LastIndexByte(name, '.')+1]
-	for _, t := range topics {
-		if slices.Contains(strings.Fields(t.flags), cmp.Or(section, name)) {
-			return t.name
+// sections returns the flags of a command that are for users: the common ones again, those in no
+// topic, and those of each topic.
+func (c command) sections() (all []section) {
+	fs, _ := c.flags()
+	add := func(title string, has func(name string) bool) {
+		s := section{title: title}
+		fs.VisitAll(func(f *flag.Flag) {
+			if has(f.Name) && !strings.HasPrefix(f.Usage, internal) {
+				s.flags = append(s.flags, f)
+			}
+		})
+		if len(s.flags) > 0 {
+			all = append(all, s)
 		}
 	}
-	return ownFlags
+	of := func(list, name string) bool {
+		section := name[:strings.LastIndexByte(name, '.')+1]
+		return slices.Contains(strings.Fields(list), cmp.Or(section, name))
+	}
+	add(common, func(name string) bool { return slices.Contains(strings.Fields(commonFlags), name) })
+	add(ownFlags, func(name string) bool {
+		return !slices.ContainsFunc(topics, func(t topic) bool { return of(t.flags, name) })
+	})
+	for _, t := range topics {
+		add(t.name, func(name string) bool { return of(t.flags, name) })
+	}
+	return all
 }
 
 // topics returns the topics of the command's flags, if there are many flags.
 func (c command) topics() (names []string) {
-	fs, _ := c.flags()
-	if fs == nil {
-		return nil
-	}
 	n := 0
-	has := map[string]bool{}
-	fs.VisitAll(func(f *flag.Flag) {
-		n++
-		has[topicOf(f.Name)] = !strings.HasPrefix(f.Usage, internal)
-	})
+	for _, s := range c.sections() {
+		if s.title != common {
+			n += len(s.flags)
+		}
+		if s.title != common && s.title != ownFlags {
+			names = append(names, s.title)
+		}
+	}
 	if n <= fewFlags {
 		return nil
-	}
-	for _, name := range topicNames() {
-		if has[name] {
-			names = append(names, name)
-		}
 	}
 	return names
 }

@@ -115,7 +115,7 @@ func TestFlagGroups(t *testing.T) {
 		t.Errorf("no defaults of 16B:\n%s", large)
 	}
 	out, groups := succeed(t, "help", "train", "--all"), ""
-	for _, name := range topicNames() {
+	for _, name := range named(t, "train").topics() {
 		one := succeed(t, "help", "train", name)
 		if !strings.HasPrefix(one, "\n"+name+":\n") || !strings.Contains(out, one) {
 			t.Errorf("group %s is %q", name, one)

@@ -10,61 +10,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"spmoe/collective/ep"
 )
 
 // longestWord is the length in bytes up to which a word is compared with others: the time to
 // compare two words is the product of their lengths.
 const longestWord = 100
 
-// synonyms returns the command that is meant by a word of other tools. Edit distance does not find
-// these.
-func synonyms() map[string]string {
-	return byWord(map[string]string{
-		"train":             "pretrain finetune fit torchrun",
-		"generate":          "chat sample infer inference predict",
-		"eval":              "evaluate validate perplexity lm-eval",
-		"compare":           "ablate diff convergence",
-		"check":             "golden reference",
-		"convert":           "export import hf",
-		"checkpoint":        "ckpt",
-		"checkpoint ls":     "ls list",
-		"checkpoint verify": "verify",
-		"layouts":           "mesh parallelism",
-		"inspect":           "estimate summary params flops memory",
-		"report":            "plot dashboard tensorboard html",
-		"bench":             "benchmark perf speed",
-		"bench kernels":     "gemm matmul",
-		"bench exchange":    "alltoall all-to-all a2a collectives nccl-tests",
-		"bench link":        "network bandwidth latency",
-		"project":           "projection simulate",
-		"chaos":             "faults",
-		"data":              "dataset preprocess",
-		"data tokenize":     "tokenize",
-		"version":           "info env",
-		"help":              "usage man",
-	})
-}
-
-// byWord maps each word of each list to the list's key.
-func byWord(lists map[string]string) map[string]string {
-	all := map[string]string{}
-	for key, list := range lists {
-		for _, word := range strings.Fields(list) {
-			all[word] = key
-		}
-	}
-	return all
-}
-
 // unknownCommand returns the error for a word that is no command, with the command that was
 // probably meant.
 func unknownCommand(cmds []command, name string) error {
 	text := fmt.Sprintf("unknown command %.*q", longestWord, name)
-	near := synonyms()[strings.ToLower(name)]
-	if near == "" {
-		near = nearest(name, commandNames(cmds))
-	}
-	if near != "" {
+	if near := meantCommand("", name, cmds); near != "" {
 		text += fmt.Sprintf(": did you mean %s?", near)
 	}
 	return errors.New(text + " (commands: " + strings.Join(commandNames(cmds), ", ") + ")")
@@ -90,14 +48,21 @@ func (c command) unknownSubcommand(word string) error {
 	if c.define != nil {
 		text += ", or no subcommand"
 	}
-	near, ok := strings.CutPrefix(synonyms()[strings.ToLower(word)], c.name+" ")
-	if !ok {
-		near = nearest(word, commandNames(c.subcommands))
-	}
-	if near != "" {
+	if near := meantCommand(c.name+" ", word, c.subcommands); near != "" {
 		text += fmt.Sprintf(" (did you mean %s?)", near)
 	}
 	return errors.New(text)
+}
+
+// meantCommand returns the command that a word probably stands for, or the subcommand of the
+// command in prefix; empty: none.
+func meantCommand(prefix, word string, cmds []command) string {
+	for _, name := range meanings(commandSynonyms, word) {
+		if name, ok := strings.CutPrefix(name, prefix); ok {
+			return name
+		}
+	}
+	return nearest(word, commandNames(cmds))
 }
 
 // checkChoice returns an error if the first argument is nearly one of the command's choices. The
@@ -106,7 +71,7 @@ func (c command) checkChoice(args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return checkWord(c.name, args[0], c.choices())
+	return checkWord(c.name, "", args[0], c.choices())
 }
 
 // unknownFlag returns the error for a flag that the command of fs does not have. It names the flag
@@ -119,8 +84,8 @@ func unknownFlag(fs *flag.FlagSet, name string) error {
 		return fmt.Errorf("unknown flag --%s: did you mean --%s (%s)?", name, f.Name, describeFlag(f))
 	}
 	// Projections know GPUs and more kinds of parallelism.
-	if advice := flagAdvice()[strings.ToLower(name)]; advice != "" && !strings.HasPrefix(fs.Name(), "project") {
-		return fmt.Errorf("there is no flag --%s: %s", name, advice)
+	if advice := meanings(flagAdvice, name); advice != nil && !strings.HasPrefix(fs.Name(), "project") {
+		return fmt.Errorf("there is no flag --%s: %s", name, advice[0])
 	}
 	if owners := flagOwners(fs.Name(), name); owners != "" {
 		return fmt.Errorf("%s has no flag --%s: it is a flag of %s", fs.Name(), name, owners)
@@ -129,6 +94,81 @@ func unknownFlag(fs *flag.FlagSet, name string) error {
 		return fmt.Errorf("unknown flag --%s: did you mean --%s?", name, near)
 	}
 	return fmt.Errorf("unknown flag --%s", name)
+}
+
+// valueAdvice returns what to add to the error about a value that another flag takes.
+func valueAdvice(name, value string) string {
+	if name == "ep" && slices.Contains(ep.Names(), value) {
+		return "; --ep-exchange selects the exchange"
+	}
+	return ""
+}
+
+// meantFlag returns the flag of fs that a name of another tool, or a name without its section,
+// stands for; nil: none.
+func meantFlag(fs *flag.FlagSet, name string) *flag.Flag {
+	for _, target := range meanings(flagSynonyms, name) {
+		if f := fs.Lookup(target); f != nil {
+			return f
+		}
+	}
+	var match []*flag.Flag
+	fs.VisitAll(func(f *flag.Flag) {
+		if strings.HasSuffix(f.Name, "."+name) {
+			match = append(match, f)
+		}
+	})
+	if len(match) == 1 {
+		return match[0]
+	}
+	return nil
+}
+
+// describeFlag returns the first clause of a flag's help.
+func describeFlag(f *flag.Flag) string {
+	value, usage := flag.UnquoteUsage(f)
+	usage = strings.TrimPrefix(usage, value+" ")
+	if end := strings.IndexAny(usage, ";:("); end > 0 {
+		usage = strings.TrimSpace(usage[:end])
+	}
+	return usage
+}
+
+// meantKey returns a hint for an unknown key of a configuration file, such as
+// training.local_batch_size; empty: none.
+func meantKey(key string) string {
+	if len(key) > longestWord {
+		return ""
+	}
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	bind(fs, trainDefaults)
+	full := strings.ReplaceAll(key, "_", "-")
+	last := full[strings.LastIndexByte(full, '.')+1:]
+	for _, name := range []string{full, last} {
+		if f := fs.Lookup(name); f != nil {
+			return ": did you mean " + keyOf(f) + "?"
+		}
+		if f := meantFlag(fs, name); f != nil {
+			return fmt.Sprintf(": did you mean %s (%s)?", keyOf(f), describeFlag(f))
+		}
+		if advice := meanings(flagAdvice, name); advice != nil {
+			return ": " + advice[0]
+		}
+	}
+	if near := nearest(full, flagNames(fs)); near != "" {
+		return ": did you mean " + keyOf(fs.Lookup(near)) + "?"
+	}
+	return ""
+}
+
+// keyOf returns the key of a flag in a configuration file, with its section: "save_every",
+// "lr in [optimizer]".
+func keyOf(f *flag.Flag) string {
+	name := strings.ReplaceAll(f.Name, "-", "_")
+	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
+		return name[dot+1:] + " in [" + name[:dot] + "]"
+	}
+	return name
 }
 
 // flagOwners lists up to three commands that have a flag, for a command that does not have it. It
@@ -160,16 +200,10 @@ func flagOwners(cmd, name string) string {
 	if len(owners) > most {
 		owners = append(owners[:most], "others")
 	}
-	return enumerate(owners)
-}
-
-// enumerate joins words as a sentence does: "a, b and c".
-func enumerate(all []string) string {
-	if len(all) < 2 {
-		return strings.Join(all, "")
+	if last := len(owners) - 1; last > 0 {
+		owners = append(owners[:last-1], owners[last-1]+" and "+owners[last])
 	}
-	last := len(all) - 1
-	return strings.Join(all[:last], ", ") + " and " + all[last]
+	return strings.Join(owners, ", ")
 }
 
 // checkValue returns an error if a value is nearly one that the flag takes. The command itself
@@ -180,21 +214,22 @@ func checkValue(command, name, value string) error {
 		values = strings.Split(value, ",")
 	}
 	for _, v := range values {
-		all := flagChoices(command, name)
-		if err := refuseNear("--"+name+" is", v, meantValue(name, v, all), all); err != nil {
+		if err := checkWord("--"+name+" is", name, v, flagChoices(command, name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkWord returns an error if a word is nearly, but not quite, one of several.
-func checkWord(subject, word string, all []string) error {
-	return refuseNear(subject, word, nearest(word, all), all)
-}
-
-// refuseNear returns an error if near, which a word probably stands for, is not that word.
-func refuseNear(subject, word, near string, all []string) error {
+// checkWord returns an error if a word is none of several, but probably stands for one of them. The
+// word is the value of a flag, or of none.
+func checkWord(subject, flag, word string, all []string) error {
+	near := nearest(word, all)
+	for _, value := range meanings(valueSynonyms[flag], word) {
+		if slices.Contains(all, value) {
+			near = value
+		}
+	}
 	if near == "" || slices.Contains(all, word) {
 		return nil
 	}
