@@ -19,9 +19,6 @@ import (
 	"spmoe/launcher/chaos"
 )
 
-// hooks let chaos see and disturb the job that it tests. The zero hooks do nothing.
-type hooks = chaos.Hooks
-
 // chaosFlags are the flags of chaos. Each test defines those that it reads.
 type chaosFlags struct{ chaos.Config }
 
@@ -34,7 +31,7 @@ func (f *chaosFlags) define(fs *flag.FlagSet, mode chaos.Mode) {
 	all.IntVar(&f.Count, "count", mode.Count, "`N` faults to inject; 0: the default")
 	all.DurationVar(&f.Every, "every", 2*time.Second, "`TIME` average time between faults")
 	all.DurationVar(&f.For, "for", time.Minute, "`TIME` duration of the test, as undisturbed training time")
-	all.StringVar(&f.Action, "action", "kill", "`WHAT` what the rank does at a point: "+strings.Join(chaosActions(), ", "))
+	all.StringVar(&f.Action, "action", "kill", "`WHAT` what the rank does at a point: "+strings.Join(fault.Failures(), ", "))
 	all.StringVar(&f.At, "at", "", "`TEXT` test only points whose names contain TEXT")
 	selectFlags(fs, all, append(mode.Flags, "np", "n", "spares", "seed"))
 	if f := fs.Lookup("count"); f != nil && mode.Count == 0 {
@@ -43,8 +40,6 @@ func (f *chaosFlags) define(fs *flag.FlagSet, mode chaos.Mode) {
 }
 
 // chaosActions are the values of --action.
-func chaosActions() []string { return fault.Failures() }
-
 func defineChaos(fs *flag.FlagSet) action { return chaosAction(fs, chaos.Modes()[0]) }
 
 // chaosCommands are the subcommands of chaos: its modes, except the mix.
@@ -90,18 +85,18 @@ func (f *chaosFlags) check() error {
 		return fmt.Errorf("--spares is %d: give 0 or more, at most %d", f.Spares, collective.MaxRanks)
 	case f.Count < 0 || f.Every <= 0 || f.For <= 0:
 		return errors.New("--count must not be negative, --every and --for must be positive")
-	case !slices.Contains(chaosActions(), f.Action):
-		return fmt.Errorf("--action is %q: use %s", f.Action, oneOf(chaosActions()))
+	case !slices.Contains(fault.Failures(), f.Action):
+		return fmt.Errorf("--action is %q: use %s", f.Action, oneOf(fault.Failures()))
 	}
 	return nil
 }
 
 // launchTrain runs a train command with hooks and returns its exit code.
-func launchTrain(ctx context.Context, commandLine []string, hooks hooks, out, errOut io.Writer) int {
+func launchTrain(ctx context.Context, commandLine []string, with chaos.Hooks, out, errOut io.Writer) int {
 	fs, train := command{define: defineTrain}.flags()
 	rest, err := parse(fs, commandLine[1:])
 	if err == nil {
-		err = train(ctx, env{args: rest, commandLine: commandLine, out: out, errOut: errOut, hooks: hooks})
+		err = train(ctx, env{args: rest, commandLine: commandLine, out: out, errOut: errOut, hooks: hooks(with)})
 	}
 	return exitCode(err, errOut)
 }

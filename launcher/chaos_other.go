@@ -8,15 +8,7 @@ import (
 	"context"
 	"errors"
 	"flag"
-
-	"spmoe/launcher/spmd"
 )
-
-// hooks do nothing: chaos needs rank processes.
-type hooks struct {
-	Fault func(rank int, generation uint32) string
-	Event func(spmd.Event)
-}
 
 func defineChaos(*flag.FlagSet) action {
 	return func(context.Context, env) error {
@@ -25,5 +17,3 @@ func defineChaos(*flag.FlagSet) action {
 }
 
 func chaosCommands() []command { return nil }
-
-func chaosActions() []string { return nil }

@@ -28,7 +28,9 @@ func (c command) runsOnCluster() bool {
 const reportGrace = 5 * time.Second
 
 // performOnCluster runs a command line as one rank of a cluster.
-func performOnCluster(ctx context.Context, c *spmd.Cluster, args []string, out, errOut io.Writer) error {
+func performOnCluster(
+	ctx context.Context, c *spmd.Cluster, args []string, out, errOut io.Writer, perform func(context.Context, []string, env) error,
+) error {
 	note, err := c.CompareBuilds(system.Version())
 	if note != "" && c.Leads() {
 		fmt.Fprintf(errOut, "launcher: NOTE: %s\n", note)

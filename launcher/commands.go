@@ -38,6 +38,11 @@ func groups() []string {
 	return []string{groupTrain, groupInspect, groupCheck, groupMeasure, groupAbout}
 }
 
+// allCommands is the table of commands.
+var allCommands func() []command
+
+func init() { allCommands = commands }
+
 func commands() []command {
 	return []command{
 		{name: "train", group: groupTrain, about: "train a model on text", define: defineTrain, outlives: true, examples: []string{

@@ -15,6 +15,7 @@ import (
 
 	"spmoe/internal/fault"
 	"spmoe/internal/testing/vt"
+	"spmoe/launcher/chaos"
 )
 
 // pty is a pseudo terminal and what is seen on it.
@@ -113,7 +114,7 @@ func TestLiveView(t *testing.T) {
 			})
 			args := tiny(data, append(strings.Fields(c.args), "-np", "2", "--steps", "1000000", "--log-every", "100", "--out", strings.ReplaceAll(name, " ", "-"))...)
 			die := fault.Order{Action: fault.Kill, Place: fault.AfterStep, Count: 20}
-			code := launchTrain(ctx, args, hooks{Fault: func(rank int, generation uint32) string {
+			code := launchTrain(ctx, args, chaos.Hooks{Fault: func(rank int, generation uint32) string {
 				if c.kill && rank == 0 && generation == 0 {
 					return fault.Setting(&die, "")
 				}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"strings"
 
+	"spmoe/bench/projection"
 	"spmoe/collective/ep"
+	"spmoe/internal/fault"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/mx"
@@ -46,7 +48,7 @@ func flagChoices(command, name string) []string {
 		"color":                   {"auto", "always", "never"},
 		"dtype":                   {"bf16", "fp32"},
 		"wire":                    {"bf16", "mxfp8"},
-		"action":                  chaosActions(),
+		"action":                  fault.Failures(),
 	}[name]
 }
 
@@ -83,4 +85,23 @@ func oneOf(all []string) string {
 		return all[0] + " or " + all[1]
 	}
 	return "one of " + strings.Join(all, ", ")
+}
+
+// set.
+func projectChoices(name string) []string {
+	switch name {
+	case "precision":
+		return projection.Precisions()
+	case "graphs":
+		return projection.Graphs()
+	case "routing":
+		return projection.Routings()
+	case "stack":
+		return projection.Stacks()
+	case "wire":
+		return []string{"bf16", "mxfp8"}
+	case "dedup":
+		return []string{"on", "off"}
+	}
+	return nil
 }

@@ -19,7 +19,7 @@ func defineHelp(fs *flag.FlagSet) action {
 	all := fs.Bool("all", false, "list all flags of a command")
 	flavor := fs.String("flavor", "", "`NAME` of the flavor whose defaults are shown; default: debug, of --all and of groups all flavors")
 	return func(_ context.Context, env env) error {
-		cmds, args := commands(), env.args
+		cmds, args := allCommands(), env.args
 		if len(args) == 0 {
 			listCommands(cmds, env.out)
 			return nil

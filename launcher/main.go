@@ -36,6 +36,15 @@ type env struct {
 	member      spmd.Rank     // nil unless another process has started this one as a rank
 	cluster     *spmd.Cluster // nil unless mpirun or srun has started this process
 	hooks       hooks         // set by chaos when it runs train
+
+	// runLine executes another command line in this process and returns its exit code.
+	runLine func(ctx context.Context, args []string, out, errOut io.Writer) int
+}
+
+// hooks let chaos see and disturb the job that it tests. The zero hooks do nothing.
+type hooks struct {
+	Fault func(rank int, generation uint32) string // see [spmd.Processes]
+	Event func(spmd.Event)
 }
 
 // failure is an error with an exit code. All other errors are user errors and exit with exitUsage.
@@ -115,7 +124,7 @@ func dispatch(ctx context.Context, args []string, out, errOut io.Writer) error {
 	}
 	if cluster != nil {
 		outliveOutput()
-		return withSignal(ctx, performOnCluster(ctx, cluster, args, out, errOut))
+		return withSignal(ctx, performOnCluster(ctx, cluster, args, out, errOut, perform))
 	}
 	return withSignal(ctx, perform(ctx, args, env{out: out, errOut: errOut}))
 }
@@ -141,8 +150,8 @@ func perform(ctx context.Context, args []string, with env) error {
 	if cmd, rest, err = cmd.selectSubcommand(rest); err != nil {
 		return seeHelp(err, cmd)
 	}
-	fs, run := cmd.flags()
-	if run == nil { // it needs a subcommand, and selectSubcommand has found --help only
+	fs, execute := cmd.flags()
+	if execute == nil { // it needs a subcommand, and selectSubcommand has found --help only
 		describe(cmd, "", "", with.out)
 		return nil
 	}
@@ -166,8 +175,8 @@ func perform(ctx context.Context, args []string, with env) error {
 	if cmd.outlives {
 		outliveOutput()
 	}
-	with.args, with.commandLine = rest, args
-	return run(ctx, with)
+	with.args, with.commandLine, with.runLine = rest, args, run
+	return execute(ctx, with)
 }
 
 // seeHelp adds to a parse error where the flags or the subcommands are listed.

@@ -20,6 +20,7 @@ import (
 
 	"spmoe/collective/heap/heaptest"
 	"spmoe/internal/fault"
+	"spmoe/launcher/chaos"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
@@ -275,7 +276,7 @@ func TestPoison(t *testing.T) {
 	var out, errOut lockedBuffer
 	args := tiny(ownText, "--ranks", "process", "-np", "2", "--out", filepath.Join(t.TempDir(), "run"), "--restarts", "2")
 	fail := fault.Order{Action: fault.Exit1, Place: fault.AfterStep, Count: 1}
-	code := launchTrain(t.Context(), args, hooks{Fault: func(rank int, _ uint32) string {
+	code := launchTrain(t.Context(), args, chaos.Hooks{Fault: func(rank int, _ uint32) string {
 		if rank == 1 {
 			return fault.Setting(&fail, "")
 		}

@@ -299,21 +299,3 @@ func (f *projectFlags) addNotes(r *page.Projection, file ratios.File) error {
 }
 
 // projectChoices returns the values of a flag of a projection onto GPUs, if they come from a fixed
-// set.
-func projectChoices(name string) []string {
-	switch name {
-	case "precision":
-		return projection.Precisions()
-	case "graphs":
-		return projection.Graphs()
-	case "routing":
-		return projection.Routings()
-	case "stack":
-		return projection.Stacks()
-	case "wire":
-		return []string{"bf16", "mxfp8"}
-	case "dedup":
-		return []string{"on", "off"}
-	}
-	return nil
-}

@@ -179,7 +179,7 @@ func flagOwners(cmd, name string) string {
 	}
 	top, _, _ := strings.Cut(cmd, " ")
 	var relatives, others []string
-	for _, parent := range commands() {
+	for _, parent := range allCommands() {
 		for _, c := range parent.family() {
 			fs, _ := c.flags()
 			f := fs.Lookup(name)

@@ -176,7 +176,7 @@ func (f *verifyFlags) run(ctx context.Context, env env) (err error) {
 	if err != nil {
 		return err
 	}
-	runs := &layoutRuns{ctx: ctx, flags: f, cfg: cfg}
+	runs := &layoutRuns{ctx: ctx, flags: f, cfg: cfg, runLine: env.runLine}
 	if runs.dir, err = os.MkdirTemp("", "verify-layouts-"); err != nil {
 		return err
 	}
@@ -204,11 +204,12 @@ func (nopCloser) Close() error { return nil }
 
 // layoutRuns trains a configuration in layouts. It is a [layoutTrainer].
 type layoutRuns struct {
-	ctx   context.Context
-	flags *verifyFlags
-	cfg   trainer.Config
-	dir   string
-	steps string // the run of the reference that saved after every step; empty: none yet
+	runLine func(ctx context.Context, args []string, out, errOut io.Writer) int
+	ctx     context.Context
+	flags   *verifyFlags
+	cfg     trainer.Config
+	dir     string
+	steps   string // the run of the reference that saved after every step; empty: none yet
 }
 
 // train implements [layoutTrainer].
@@ -247,7 +248,7 @@ func (v *layoutRuns) start(cfg trainer.Config, t trial, out string) error {
 	var errs bytes.Buffer
 	ranks := v.flags.ranks
 	args := []string{"train", "--config", config, "--report=false", "--np", strconv.Itoa(t.World), "--ranks", ranks.kind, "--timeout", ranks.wait.String()}
-	if code := run(v.ctx, args, io.Discard, &errs); code != exitOK {
+	if code := v.runLine(v.ctx, args, io.Discard, &errs); code != exitOK {
 		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
 		return failure{fmt.Errorf("%v on %d ranks: %s", t, t.World, lines[len(lines)-1]), code}
 	}

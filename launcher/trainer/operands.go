@@ -38,8 +38,8 @@ type operandMeter struct {
 	spent   time.Duration // on measuring, in the current step
 }
 
-// newOperandMeter creates a meter that measures every so many steps, and starts to disturb what the
-// models quantize, if disturb is not nil.
+// newOperandMeter creates a meter that measures a step in every steps. It starts to disturb what
+// the models quantize, if disturb is not nil.
 func newOperandMeter(every int, disturb func(moe.Quantized), ex *tensor.Exec, models []*moe.Model, first bool) *operandMeter {
 	m := &operandMeter{ex: ex, models: models, first: first, every: every, disturb: disturb, sums: map[operand]*operandPart{}}
 	m.observe(false)

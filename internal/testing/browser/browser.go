@@ -36,7 +36,7 @@ func Run(t testing.TB, page []byte, width int, script string, value any) {
 		}
 		t.Skipf("none of %q is installed", names)
 	}
-	// An error in the page's own script leaves it without the state that the test's script looks at.
+	// An error in the page's own script leaves it without what the test's script looks at.
 	test := fmt.Sprintf(`<script>addEventListener("load", () => {
 	const out = document.createElement("pre");
 	out.id = "result";
@@ -68,8 +68,8 @@ func Run(t testing.TB, page []byte, width int, script string, value any) {
 	}
 }
 
-// Check loads a report page in a window of some width. It reports charts that draw nothing and texts
-// that are cut off or small, and returns the names of the charts.
+// Check loads a report page in a window of some width. It reports charts that draw nothing and
+// texts that are cut off or small, and returns the names of the charts.
 func Check(t testing.TB, page []byte, width int) (charts []string) {
 	t.Helper()
 	var found struct{ Problems, Charts []string }

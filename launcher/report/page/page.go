@@ -228,7 +228,8 @@ const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">
 <rect width="16" height="16" rx="3" fill="#0072b2"/><path d="M3 3v10h10" fill="none" stroke="#fff"/>
 <path d="M4 4q2 7 9 7" fill="none" stroke="#fff" stroke-width="2"/></svg>`
 
-// policy allows only the script of this package. connect names the servers that the script may ask for data.
+// policy allows only the script of this package. connect names the servers that the script may ask
+// for data.
 func policy(connect string) string {
 	hash := sha256.Sum256([]byte(script))
 	return fmt.Sprintf(

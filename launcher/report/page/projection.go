@@ -254,8 +254,8 @@ func (p Projection) validation() (list []Block) {
 	return list
 }
 
-// WriteSweep writes the page of the layouts of a sweep to a folder: throughput over memory, with the
-// Pareto-optimal layouts.
+// WriteSweep writes the page of the layouts of a sweep to a folder: throughput over memory, with
+// the Pareto-optimal layouts.
 func WriteSweep(folder string, points []projection.Point) error {
 	all, best := Curve{Name: "layouts that fit", Dots: true, NoLine: true}, Curve{Name: "Pareto-optimal", Color: 1, Dots: true}
 	for _, p := range points {

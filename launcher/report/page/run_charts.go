@@ -81,8 +81,8 @@ func (r Run) loss() (Chart, bool) {
 	return c, trained || evaluated
 }
 
-// bitsPerNat returns the bits per byte of a loss of 1 nat per token, for training and for validation
-// text; 0 if the record lacks it.
+// bitsPerNat returns the bits per byte of a loss of 1 nat per token, for training and for
+// validation text; 0 if the record lacks it.
 func (r Run) bitsPerNat() (train, heldOut float64) {
 	if n := len(r.Log.Starts); n > 0 && r.Log.Starts[n-1].BytesPerToken > 0 {
 		train = 1 / (math.Ln2 * r.Log.Starts[n-1].BytesPerToken)

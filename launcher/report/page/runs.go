@@ -219,8 +219,8 @@ func (r Run) link(folder string) string {
 	return "./" + filepath.ToSlash(relative) // a name with a colon is no scheme
 }
 
-// differences is the section of the settings whose values differ between runs, by key. The folder of
-// a run is not a setting.
+// differences is the section of the settings whose values differ between runs, by key. The folder
+// of a run is not a setting.
 func differences(list []Run, names []string) Section {
 	values := make([]map[string]string, len(list))
 	keys := map[string]bool{}

@@ -99,8 +99,8 @@ func (s Series) Finite() (list []float64) {
 // mostPoints is the maximum number of points of a curve in a page.
 const mostPoints = 1000
 
-// Over returns the curve of the means of several runs, with the range from the least to the greatest
-// value. If a value is not finite, the mean is NaN, because a mean of the other runs would favor
+// Over returns the curve of the means of several runs, with the range from the least to the
+// greatest value. If a value is not finite, the mean is NaN, because a mean of the other runs would favor
 // them. It reports whether there is anything to draw. Of a long curve, a point is the mean of some
 // steps.
 func Over(runs []Series) (c Curve, ok bool) {
