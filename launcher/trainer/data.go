@@ -26,7 +26,7 @@ type dataLoader struct {
 	targets []int32
 	// position at which each input's document begins; nil: attention is not restricted to documents
 	first  []int32
-	routes func(first, n int) *moe.Routes // of sequences of a step; see routeTable
+	routes func(first, n int) *moe.Routes // of sequences of a step: see routeTable; nil: none
 }
 
 // newDataLoader returns the loader of one of the ranks for the given text.
@@ -82,7 +82,9 @@ func (d *dataLoader) microBatch(i int, draws stepDraws) moe.Batch {
 	lo, hi := i*size, min((i+1)*size, len(d.rows))
 	b := d.split(d.rows[lo:hi], d.batch)
 	b.More, b.Seed, b.Step = hi < len(d.rows), draws.seed, draws.step
-	b.Routes = d.routes(i*d.micro(), len(b.Inputs)/d.seq)
+	if d.routes != nil {
+		b.Routes = d.routes(i*d.micro(), len(b.Inputs)/d.seq)
+	}
 	return b
 }
 
