@@ -78,7 +78,7 @@ func (s *suite) copies(f format, n, rows, cols int) []operand {
 // multiply computes y = x·wᵀ.
 func (s *suite) multiply(f format, y tensor.Tensor, x, w operand) {
 	if f.quantized {
-		mx.MatMul(s.ex, y.Mat(), x.blocks, w.blocks)
+		mx.SumFP32.MatMul(s.ex, y.Mat(), x.blocks, w.blocks)
 	} else {
 		tensor.MatMul(s.ex, y.Mat(), x.plain.Mat(), w.plain.Mat().T())
 	}
@@ -155,7 +155,7 @@ func grouped(f format, out tensor.DType, experts, rows, n, k int) kernel {
 			x, w, y := s.operand(f, experts*rows, k), s.operand(f, experts*n, k), s.ex.New(out, experts*rows, n)
 			ends := mx.EqualGroups(experts, rows)
 			if f.quantized {
-				return func() { mx.GroupedMatMul(s.ex, y.Mat(), x.blocks, w.blocks, ends, nil) }
+				return func() { mx.SumFP32.GroupedMatMul(s.ex, y.Mat(), x.blocks, w.blocks, ends, nil) }
 			}
 			weights := w.plain.Reshape(experts, n, k)
 			return func() { tensor.GroupedMatMul(s.ex, y.Mat(), x.plain.Mat(), weights, ends, nil) }

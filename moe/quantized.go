@@ -47,7 +47,7 @@ func (q *mxLinear) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy *activation) {
 // wgrad adds dyᵀ·x to the gradient of w; both are quantized along their columns.
 func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, dy, x *activation, seq int) {
 	if x.ends == nil {
-		q.Sum.WgradSpans(ex, w.Grad.Mat(), dy.cols, x.cols, q.wholeBlocks(seq, dy.Dim(0)), w.accumulate(ex))
+		q.Sum.Wgrad(ex, w.Grad.Mat(), dy.cols, x.cols, q.wholeBlocks(seq, dy.Dim(0)), w.accumulate(ex))
 	} else {
 		q.Sum.GroupedWgrad(ex, w.ownGroups(), dy.cols, x.cols, w.accumulate(ex))
 	}

@@ -24,8 +24,8 @@ func TestWarmCallsDoNotAllocate(t *testing.T) {
 			Cast{Format: f.tile}.Quantize(ex, weights, w.Mat(), Draws{})
 			Cast{Format: f.col}.Quantize(ex, inputCols, x.Mat(), Draws{})
 			Cast{Format: f.col, Rounding: Stochastic}.Quantize(ex, gradients, dy.Mat(), Draws{})
-			MatMul(ex, y.Mat(), inputs, weights)
-			Wgrad(ex, dw.Mat(), gradients, inputCols, true)
+			SumFP32.MatMul(ex, y.Mat(), inputs, weights)
+			SumFP32.Wgrad(ex, dw.Mat(), gradients, inputCols, 0, true)
 		}
 		step()
 		if n := testing.AllocsPerRun(5, step); n > 0 {

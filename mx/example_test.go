@@ -22,7 +22,7 @@ func ExampleMatMul() {
 	}
 	x, w := quantized(1, 64, 1.5), quantized(2, 64, -0.25)
 	y := tensor.New(tensor.FP32, 1, 2)
-	mx.MatMul(ex, y.Mat(), x, w)
+	mx.SumFP32.MatMul(ex, y.Mat(), x, w)
 	fmt.Println(y.F32())
 	// Output: [-24 -24]
 }

@@ -134,15 +134,15 @@ func TestGoldenGroupedNVFP4(t *testing.T) {
 	weights := grouped(mx.NVFP4Tile, mx.AlongRows, w.Mat(), mx.EqualGroups(experts, n))
 
 	y := tensor.New(tensor.FP32, x.Dim(0), n)
-	mx.GroupedMatMul(ex, y.Mat(), grouped(mx.NVFP4, mx.AlongRows, x.Mat(), ends), weights, ends, nil)
+	mx.SumFP32.GroupedMatMul(ex, y.Mat(), grouped(mx.NVFP4, mx.AlongRows, x.Mat(), ends), weights, ends, nil)
 	compareF64(t, "y", y.F32(), f.f64("y_f64"))
 
 	dx := tensor.New(tensor.FP32, x.Dim(0), k)
-	mx.GroupedDgrad(ex, dx.Mat(), grouped(mx.NVFP4, mx.AlongRows, dy.Mat(), ends), weights.WithBlocks(mx.AlongCols), ends, nil)
+	mx.SumFP32.GroupedDgrad(ex, dx.Mat(), grouped(mx.NVFP4, mx.AlongRows, dy.Mat(), ends), weights.WithBlocks(mx.AlongCols), ends, nil)
 	compareF64(t, "dx", dx.F32(), f.f64("dx_f64"))
 
 	dw := tensor.New(tensor.FP32, experts, n, k)
-	mx.GroupedWgrad(ex, dw, grouped(nvfp4RHT, mx.AlongCols, dy.Mat(), ends), grouped(nvfp4RHT, mx.AlongCols, x.Mat(), ends), false)
+	mx.SumFP32.GroupedWgrad(ex, dw, grouped(nvfp4RHT, mx.AlongCols, dy.Mat(), ends), grouped(nvfp4RHT, mx.AlongCols, x.Mat(), ends), false)
 	compareF64(t, "dw", dw.F32(), f.f64("dw_f64"))
 }
 

@@ -28,14 +28,14 @@ func TestGoldenNVFP4Linear(t *testing.T) {
 	weight := quantized(mx.NVFP4Tile, mx.AlongRows, w)
 
 	y := tensor.New(tensor.FP32, x.Dim(0), w.Dim(0))
-	mx.MatMul(ex, y.Mat(), quantized(mx.NVFP4, mx.AlongRows, x), weight)
+	mx.SumFP32.MatMul(ex, y.Mat(), quantized(mx.NVFP4, mx.AlongRows, x), weight)
 	compareF64(t, "y", y.F32(), f.f64("y_f64"))
 
 	dx := tensor.New(tensor.FP32, x.Dims()...)
-	mx.Dgrad(ex, dx.Mat(), quantized(mx.NVFP4, mx.AlongRows, dy), weight.WithBlocks(mx.AlongCols))
+	mx.SumFP32.Dgrad(ex, dx.Mat(), quantized(mx.NVFP4, mx.AlongRows, dy), weight.WithBlocks(mx.AlongCols))
 	compareF64(t, "dx", dx.F32(), f.f64("dx_f64"))
 
 	dw := tensor.New(tensor.FP32, w.Dims()...)
-	mx.Wgrad(ex, dw.Mat(), quantized(nvfp4RHT, mx.AlongCols, dy), quantized(nvfp4RHT, mx.AlongCols, x), false)
+	mx.SumFP32.Wgrad(ex, dw.Mat(), quantized(nvfp4RHT, mx.AlongCols, dy), quantized(nvfp4RHT, mx.AlongCols, x), 0, false)
 	compareF64(t, "dw", dw.F32(), f.f64("dw_f64"))
 }

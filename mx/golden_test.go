@@ -182,15 +182,15 @@ func TestGoldenLinear(t *testing.T) {
 	x, w, dy := f.tensor("x"), f.tensor("w"), f.tensor("dy")
 
 	y := tensor.New(tensor.BF16, dy.Dims()...)
-	mx.MatMul(ex, y.Mat(), quantized(ex, mx.AlongRows, x.Mat()), quantized(ex, mx.AlongRows, w.Mat()))
+	mx.SumFP32.MatMul(ex, y.Mat(), quantized(ex, mx.AlongRows, x.Mat()), quantized(ex, mx.AlongRows, w.Mat()))
 	compareBF16(t, "y", y, f.tensor("y"))
 
 	dx := tensor.New(tensor.BF16, x.Dims()...)
-	mx.Dgrad(ex, dx.Mat(), quantized(ex, mx.AlongRows, dy.Mat()), quantized(ex, mx.AlongCols, w.Mat()))
+	mx.SumFP32.Dgrad(ex, dx.Mat(), quantized(ex, mx.AlongRows, dy.Mat()), quantized(ex, mx.AlongCols, w.Mat()))
 	compareBF16(t, "dx", dx, f.tensor("dx"))
 
 	dw := tensor.New(tensor.FP32, w.Dims()...)
-	mx.Wgrad(ex, dw.Mat(), quantized(ex, mx.AlongCols, dy.Mat()), quantized(ex, mx.AlongCols, x.Mat()), false)
+	mx.SumFP32.Wgrad(ex, dw.Mat(), quantized(ex, mx.AlongCols, dy.Mat()), quantized(ex, mx.AlongCols, x.Mat()), 0, false)
 	compareBF16(t, "dw", rounded(ex, dw), f.tensor("dw"))
 }
 
@@ -201,20 +201,20 @@ func TestGoldenGroupedLinear(t *testing.T) {
 	weights := w.Reshape(g*n, k).Mat()
 
 	o := tensor.New(tensor.BF16, do.Dims()...)
-	mx.GroupedMatMul(ex, o.Mat(), quantized(ex, mx.AlongRows, a.Mat()), quantized(ex, mx.AlongRows, weights), ends, nil)
+	mx.SumFP32.GroupedMatMul(ex, o.Mat(), quantized(ex, mx.AlongRows, a.Mat()), quantized(ex, mx.AlongRows, weights), ends, nil)
 	compareBF16(t, "o", o, f.tensor("o"))
 
 	wCols := mx.NewGrouped(ex, mx.E4M3, mx.AlongCols, k, mx.EqualGroups(g, n))
 	mx.Quantize(ex, wCols, weights, mx.RCEIL)
 	da := tensor.New(tensor.BF16, a.Dims()...)
-	mx.GroupedDgrad(ex, da.Mat(), quantized(ex, mx.AlongRows, do.Mat()), wCols, ends, nil)
+	mx.SumFP32.GroupedDgrad(ex, da.Mat(), quantized(ex, mx.AlongRows, do.Mat()), wCols, ends, nil)
 	compareBF16(t, "da", da, f.tensor("da"))
 
 	doCols, aCols := mx.NewGrouped(ex, mx.E4M3, mx.AlongCols, n, ends), mx.NewGrouped(ex, mx.E4M3, mx.AlongCols, k, ends)
 	mx.Quantize(ex, doCols, do.Mat(), mx.RCEIL)
 	mx.Quantize(ex, aCols, a.Mat(), mx.RCEIL)
 	dw := tensor.New(tensor.FP32, w.Dims()...)
-	mx.GroupedWgrad(ex, dw, doCols, aCols, false)
+	mx.SumFP32.GroupedWgrad(ex, dw, doCols, aCols, false)
 	compareBF16(t, "dw", rounded(ex, dw), f.tensor("dw"))
 }
 

@@ -1,9 +1,8 @@
 package mx
 
 // The three products of a linear layer with weight w [N, K]. Each contracts along the blocks of
-// both operands. Products of elements are exact, and sums accumulate in FP32 unless they are
-// methods of another Sum. The operands may have any formats. multiply.go chooses the
-// implementation.
+// both operands. Products of elements are exact, and the Sum adds them up. The operands may have any
+// formats. multiply.go chooses the implementation.
 
 import (
 	"fmt"
@@ -16,11 +15,6 @@ import (
 // MatMul computes the forward product y = x·wᵀ.
 //
 // x: [M, K] and w: [N, K] have blocks AlongRows. y: [M, N] is FP32 or BF16.
-func MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
-	SumFP32.MatMul(ex, y, x, w)
-}
-
-// MatMul is the function of that name with the sum s.
 func (s Sum) MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Forward), y.Rows, y.Cols, x.Cols(), nil).End()
 	x.check(AlongRows, y.Rows, x.Cols())
@@ -31,11 +25,6 @@ func (s Sum) MatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 // Dgrad computes the gradient of the input: dx = dy·w.
 //
 // dy: [M, N] has blocks AlongRows. w: [N, K] has blocks AlongCols. dx: [M, K] is FP32 or BF16.
-func Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
-	SumFP32.Dgrad(ex, dx, dy, w)
-}
-
-// Dgrad is the function of that name with the sum s.
 func (s Sum) Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols(), nil).End()
 	dy.check(AlongRows, dx.Rows, dy.Cols())
@@ -45,40 +34,16 @@ func (s Sum) Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 
 // Wgrad computes the gradient of the weight: dw = dyᵀ·x, or dw += dyᵀ·x if accumulate.
 //
-// dy: [M, N] and x: [M, K] have blocks AlongCols. dw: [N, K] is FP32.
-func Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
-	SumFP32.Wgrad(ex, dw, dy, x, accumulate)
-}
-
-// Wgrad is the function of that name with the sum s.
-func (s Sum) Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, accumulate bool) {
-	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows(), nil).End()
+// dy: [M, N] and x: [M, K] have blocks AlongCols. dw: [N, K] is FP32. The rows are summed in spans,
+// as in tensor.Wgrad. A span is the rows of one sequence and whole blocks of both operands. It may
+// also be all rows, which 0 stands for.
+func (s Sum) Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
-	x.check(AlongCols, dy.Rows(), dw.Cols)
-	s.multiplier(dy, x).wgrad(ex, dw, dy, x, 0, 0, accumulate)
+	s.WgradRows(ex, dw, dy, x, 0, span, accumulate)
 }
 
-// WgradSpans is Wgrad with the rows summed in spans, as in tensor.Wgrad. A span is the rows of one
-// sequence and whole blocks of both operands. It may also be all rows.
-func WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
-	SumFP32.WgradSpans(ex, dw, dy, x, span, accumulate)
-}
-
-// WgradSpans is the function of that name with the sum s.
-func (s Sum) WgradSpans(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
-	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows(), nil).End()
-	dy.check(AlongCols, dy.Rows(), dw.Rows)
-	x.check(AlongCols, dy.Rows(), dw.Cols)
-	s.multiplier(dy, x).wgrad(ex, dw, dy, x, 0, span, accumulate)
-}
-
-// WgradRows is WgradSpans for the rows of a weight's gradient from row first on, which belong to
-// the columns of dy from first on. dw has these rows.
-func WgradRows(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
-	SumFP32.WgradRows(ex, dw, dy, x, first, span, accumulate)
-}
-
-// WgradRows is the function of that name with the sum s.
+// WgradRows is Wgrad for the rows of a weight's gradient from row first on, which belong to the
+// columns of dy from first on. dw has these rows.
 func (s Sum) WgradRows(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, false, profile.Wgrad), dw.Rows, dw.Cols, x.Rows(), nil).End()
 	if first < 0 || dw.Rows > dy.Cols()-first {
@@ -94,11 +59,6 @@ func (s Sum) WgradRows(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, s
 //
 // x: [rows, K] and w: [G·N, K] have blocks AlongRows. w is the weights of all groups in order. y:
 // [rows, N]. whole is as in tensor.GroupedMatMul.
-func GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []int32) {
-	SumFP32.GroupedMatMul(ex, y, x, w, ends, whole)
-}
-
-// GroupedMatMul is the function of that name with the sum s.
 func (s Sum) GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []int32) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, len(ends) > 1, profile.Forward), y.Rows, y.Cols, x.Cols(), ends).End()
 	checkEnds(ends, y.Rows)
@@ -111,11 +71,6 @@ func (s Sum) GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, 
 //
 // dy: [rows, N] has blocks AlongRows. w: [G·N, K] has blocks AlongCols in G groups of N rows (see
 // EqualGroups). dx: [rows, K]. whole is as in tensor.GroupedMatMul.
-func GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, whole []int32) {
-	SumFP32.GroupedDgrad(ex, dx, dy, w, ends, whole)
-}
-
-// GroupedDgrad is the function of that name with the sum s.
 func (s Sum) GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, whole []int32) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, len(ends) > 1, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols(), ends).End()
 	checkEnds(ends, dx.Rows)
@@ -128,11 +83,6 @@ func (s Sum) GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends,
 // accumulate.
 //
 // dy: [rows, N] and x: [rows, K] have blocks AlongCols and the same Ends. dw: [G, N, K] is FP32.
-func GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
-	SumFP32.GroupedWgrad(ex, dw, dy, x, accumulate)
-}
-
-// GroupedWgrad is the function of that name with the sum s.
 func (s Sum) GroupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, len(x.Ends) > 1, profile.Wgrad), dy.Cols(), x.Cols(), x.Rows(), x.Ends).End()
 	if len(dy.Ends) != dw.Dim(0) || !slices.Equal(dy.Ends, x.Ends) {

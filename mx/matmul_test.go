@@ -89,20 +89,20 @@ func TestProducts(t *testing.T) {
 			}
 			xRows, wRows := quantize(f.activation, AlongRows, x), quantize(f.activation, AlongRows, w)
 			y := full(tensor.FP32, s.m, s.n, 7)
-			MatMul(ex, y, xRows, wRows)
+			SumFP32.MatMul(ex, y, xRows, wRows)
 			within("y", relativeL2(y, 0, s.k, dequantized(xRows).at, dequantized(wRows).at))
 
 			dyRows, wCols := quantize(f.gradient, AlongRows, dy), quantize(f.activation, AlongCols, w)
 			dx := full(tensor.FP32, s.m, s.k, 7)
-			Dgrad(ex, dx, dyRows, wCols)
+			SumFP32.Dgrad(ex, dx, dyRows, wCols)
 			across := func(m matrix) func(i, k int) float64 { return func(i, k int) float64 { return m.at(k, i) } }
 			within("dx", relativeL2(dx, 0, s.n, dequantized(dyRows).at, across(dequantized(wCols))))
 
 			dyCols, xCols := quantize(f.gradient, AlongCols, dy), quantize(f.activation, AlongCols, x)
 			dw := full(tensor.FP32, s.n, s.k, 0.5)
-			Wgrad(ex, dw, dyCols, xCols, true)
+			SumFP32.Wgrad(ex, dw, dyCols, xCols, 0, true)
 			within("dw", relativeL2(dw, 0.5, s.m, across(dequantized(dyCols)), across(dequantized(xCols))))
-			Wgrad(ex, dw, dyCols, xCols, false)
+			SumFP32.Wgrad(ex, dw, dyCols, xCols, 0, false)
 			within("stored dw", relativeL2(dw, 0, s.m, across(dequantized(dyCols)), across(dequantized(xCols))))
 		}
 	}
@@ -140,12 +140,12 @@ func groupedProducts(t *testing.T, f Format, threads, n, k int, ends []int32) {
 	QuantizeBoth(ex, wRows, wCols, w.Mat(), RCEIL)
 
 	y, dx, dw := tensor.New(tensor.BF16, rows, n), tensor.New(tensor.BF16, rows, k), tensor.New(tensor.FP32, len(ends), n, k)
-	GroupedMatMul(ex, y.Mat(), xRows, wRows, ends, nil)
-	GroupedDgrad(ex, dx.Mat(), dyRows, wCols, ends, nil)
+	SumFP32.GroupedMatMul(ex, y.Mat(), xRows, wRows, ends, nil)
+	SumFP32.GroupedDgrad(ex, dx.Mat(), dyRows, wCols, ends, nil)
 	for i := range dw.F32() {
 		dw.F32()[i] = 7
 	}
-	GroupedWgrad(ex, dw, dyCols, xCols, false)
+	SumFP32.GroupedWgrad(ex, dw, dyCols, xCols, false)
 
 	alone := func(d Direction, x tensor.Tensor, lo, hi int) Tensor {
 		q := New(nil, f, d, hi-lo, x.Dim(1))
@@ -162,9 +162,9 @@ func groupedProducts(t *testing.T, f Format, threads, n, k int, ends []int32) {
 	for g := range ends {
 		lo, hi := group(ends, g)
 		yg, dxg, dwg := tensor.New(tensor.BF16, hi-lo, n), tensor.New(tensor.BF16, hi-lo, k), tensor.New(tensor.FP32, n, k)
-		MatMul(one, yg.Mat(), alone(AlongRows, x, lo, hi), alone(AlongRows, w, g*n, (g+1)*n))
-		Dgrad(one, dxg.Mat(), alone(AlongRows, dy, lo, hi), alone(AlongCols, w, g*n, (g+1)*n))
-		Wgrad(one, dwg.Mat(), alone(AlongCols, dy, lo, hi), alone(AlongCols, x, lo, hi), false)
+		SumFP32.MatMul(one, yg.Mat(), alone(AlongRows, x, lo, hi), alone(AlongRows, w, g*n, (g+1)*n))
+		SumFP32.Dgrad(one, dxg.Mat(), alone(AlongRows, dy, lo, hi), alone(AlongCols, w, g*n, (g+1)*n))
+		SumFP32.Wgrad(one, dwg.Mat(), alone(AlongCols, dy, lo, hi), alone(AlongCols, x, lo, hi), 0, false)
 		same("y", g, y.Slice(lo, hi), yg)
 		same("dx", g, dx.Slice(lo, hi), dxg)
 		same("dw", g, dw.Index(g), dwg)
@@ -185,7 +185,7 @@ func TestWgradSpansNest(t *testing.T) {
 				return q
 			}
 			dw := tensor.New(tensor.FP32, n, k)
-			WgradSpans(ex, dw.Mat(), cols(dy), cols(x), span, false)
+			SumFP32.Wgrad(ex, dw.Mat(), cols(dy), cols(x), span, false)
 			return dw.F32()
 		}
 		want := gradient(0, sequences*span, span)
@@ -223,15 +223,15 @@ func TestMisuse(t *testing.T) {
 		do   func()
 	}{
 		{"the blocks run along columns, but must run along rows", func() { QuantizeBoth(ex, cols, cols, x, RCEIL) }},
-		{"the blocks run along rows, but must run along columns", func() { Wgrad(ex, tensor.New(tensor.FP32, 32, 32).Mat(), rows, cols, false) }},
+		{"the blocks run along rows, but must run along columns", func() { SumFP32.Wgrad(ex, tensor.New(tensor.FP32, 32, 32).Mat(), rows, cols, 0, false) }},
 		{"the matrix is [64, 32], but must be [63, 32]", func() { Quantize(ex, rows, x.RowSlice(0, 63), RCEIL) }},
 		{"not to e4m3 and e5m2", func() {
 			QuantizePanels(ex, rows, New(nil, E5M2, AlongCols, 64, 32), tensor.FP32, RCEIL, func(*tensor.Exec, int, int, tensor.Tensor) {})
 		}},
-		{"spans of 48 codes", func() { WgradSpans(ex, tensor.New(tensor.FP32, 32, 32).Mat(), cols, cols, 48, false) }},
+		{"spans of 48 codes", func() { SumFP32.Wgrad(ex, tensor.New(tensor.FP32, 32, 32).Mat(), cols, cols, 48, false) }},
 		{"in several groups", func() { grouped.Operand() }},
 		{"the groups of dy end at [10 64] and those of x at [20 64]", func() {
-			GroupedWgrad(ex, tensor.New(tensor.FP32, 2, 32, 32), grouped, NewGrouped(nil, E4M3, AlongCols, 32, []int32{20, 64}), false)
+			SumFP32.GroupedWgrad(ex, tensor.New(tensor.FP32, 2, 32, 32), grouped, NewGrouped(nil, E4M3, AlongCols, 32, []int32{20, 64}), false)
 		}},
 		{"use Group", func() { cols.RowSlice(0, 1) }},
 		{"group 1 ends at row 3", func() { NewGrouped(nil, E4M3, AlongCols, 32, []int32{10, 3}) }},
@@ -268,8 +268,8 @@ func TestGroupedParts(t *testing.T) {
 			Quantize(ex, xRows, x.Mat(), RCEIL)
 			Quantize(ex, dyRows, dy.Mat(), RCEIL)
 			y, dx = tensor.New(tensor.FP32, x.Dim(0), n), tensor.New(tensor.FP32, x.Dim(0), k)
-			GroupedMatMul(ex, y.Mat(), xRows, wRows, ends, whole)
-			GroupedDgrad(ex, dx.Mat(), dyRows, wCols, ends, whole)
+			SumFP32.GroupedMatMul(ex, y.Mat(), xRows, wRows, ends, whole)
+			SumFP32.GroupedDgrad(ex, dx.Mat(), dyRows, wCols, ends, whole)
 			return y, dx
 		}
 		y, dx := products(x, dy, ends, nil)

@@ -67,7 +67,7 @@ func BenchmarkStreamed(b *testing.B) {
 				ends[g] = int32((g + 1) * rows)
 			}
 			y := tensor.New(tensor.BF16, groups*rows, outputs)
-			inTurns(b, func() { GroupedMatMul(ex, y.Mat(), qx, qw, ends, nil) }, func() {
+			inTurns(b, func() { SumFP32.GroupedMatMul(ex, y.Mat(), qx, qw, ends, nil) }, func() {
 				tensor.GroupedMatMul(ex, y.Mat(), x.Mat(), w.Reshape(groups, outputs, k), ends, nil)
 			})
 		})

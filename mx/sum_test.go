@@ -61,7 +61,7 @@ func exactProducts(ex *tensor.Exec) string {
 	s := mx.SumExact
 	product([]int{m, n}, func(y tensor.Tensor) { s.MatMul(ex, y.Mat(), rows(x, nil), tile) })
 	product([]int{m, k}, func(dx tensor.Tensor) { s.Dgrad(ex, dx.Mat(), rows(dy, nil), tile.WithBlocks(mx.AlongCols)) })
-	product([]int{n, k}, func(dw tensor.Tensor) { s.WgradSpans(ex, dw.Mat(), cols(dy, nil), cols(x, nil), m/2, false) })
+	product([]int{n, k}, func(dw tensor.Tensor) { s.Wgrad(ex, dw.Mat(), cols(dy, nil), cols(x, nil), m/2, false) })
 	product([]int{m, n}, func(y tensor.Tensor) { s.GroupedMatMul(ex, y.Mat(), rows(x, ends), tiles, ends, nil) })
 	product([]int{m, k}, func(dx tensor.Tensor) {
 		s.GroupedDgrad(ex, dx.Mat(), rows(dy, ends), tiles.WithBlocks(mx.AlongCols), ends, nil)
@@ -90,9 +90,9 @@ func TestSpansOfSums(t *testing.T) {
 	dy, x := quantizeTo(ex, nvfp4RHT, mx.AlongCols, random(1, spans*span, n), nil), quantizeTo(ex, nvfp4RHT, mx.AlongCols, random(2, spans*span, k), nil)
 	for _, sum := range mx.Sums() {
 		all, parts := tensor.New(tensor.FP32, n, k), tensor.New(tensor.FP32, spans, n, k)
-		sum.WgradSpans(ex, all.Mat(), dy, x, span, false)
+		sum.Wgrad(ex, all.Mat(), dy, x, span, false)
 		for i := range spans {
-			sum.Wgrad(ex, parts.Index(i).Mat(), rowsOf(dy, i*span, (i+1)*span), rowsOf(x, i*span, (i+1)*span), false)
+			sum.Wgrad(ex, parts.Index(i).Mat(), rowsOf(dy, i*span, (i+1)*span), rowsOf(x, i*span, (i+1)*span), 0, false)
 		}
 		for i, got := range all.F32() {
 			p := func(part int) float32 { return parts.Index(part).F32()[i] }

@@ -159,10 +159,10 @@ func (c *mxCheck) linear() {
 		return
 	}
 	y, dx, dw := c.ex.New(tensor.BF16, m, n), c.ex.New(tensor.BF16, m, k), tensor.New(tensor.FP32, n, k)
-	mx.MatMul(c.ex, y.Mat(), c.rows(x.Mat()), c.rows(w.Mat()))
-	mx.Dgrad(c.ex, dx.Mat(), c.rows(dy.Mat()), c.cols(w.Mat(), mx.EqualGroups(1, n)).Group(0))
+	mx.SumFP32.MatMul(c.ex, y.Mat(), c.rows(x.Mat()), c.rows(w.Mat()))
+	mx.SumFP32.Dgrad(c.ex, dx.Mat(), c.rows(dy.Mat()), c.cols(w.Mat(), mx.EqualGroups(1, n)).Group(0))
 	tokens := mx.EqualGroups(1, m)
-	mx.Wgrad(c.ex, dw.Mat(), c.cols(dy.Mat(), tokens).Group(0), c.cols(x.Mat(), tokens).Group(0), false)
+	mx.SumFP32.Wgrad(c.ex, dw.Mat(), c.cols(dy.Mat(), tokens).Group(0), c.cols(x.Mat(), tokens).Group(0), 0, false)
 	c.product("y", y)
 	c.product("dx", dx)
 	c.product("dw", dw)
@@ -188,9 +188,9 @@ func (c *mxCheck) groupedLinear() {
 		}
 	}
 	o, da, dw := c.ex.New(tensor.BF16, m, n), c.ex.New(tensor.BF16, m, k), tensor.New(tensor.FP32, g, n, k)
-	mx.GroupedMatMul(c.ex, o.Mat(), c.rows(a.Mat()), c.rows(w.Mat()), ends, nil)
-	mx.GroupedDgrad(c.ex, da.Mat(), c.rows(do.Mat()), c.cols(w.Mat(), mx.EqualGroups(g, n)), ends, nil)
-	mx.GroupedWgrad(c.ex, dw, c.cols(do.Mat(), ends), c.cols(a.Mat(), ends), false)
+	mx.SumFP32.GroupedMatMul(c.ex, o.Mat(), c.rows(a.Mat()), c.rows(w.Mat()), ends, nil)
+	mx.SumFP32.GroupedDgrad(c.ex, da.Mat(), c.rows(do.Mat()), c.cols(w.Mat(), mx.EqualGroups(g, n)), ends, nil)
+	mx.SumFP32.GroupedWgrad(c.ex, dw, c.cols(do.Mat(), ends), c.cols(a.Mat(), ends), false)
 	c.product("o", o)
 	c.product("da", da)
 	c.product("dw", dw)
