@@ -15,10 +15,53 @@ import (
 type Param struct {
 	Name, Type string
 	result     bool
+	fields     []Param
 }
 
-// Arg returns an argument of a Go type of 1 to 8 bytes: unsafe.Pointer, a pointer, or a number.
+// Arg returns an argument of a Go type: a slice, unsafe.Pointer, a pointer, or a number. The words
+// of slice x are x_base, x_len and x_cap.
 func Arg(name, typ string) Param { return Param{Name: name, Type: typ} }
+
+// IsResult says whether p is a result.
+func (p Param) IsResult() bool { return p.result }
+
+// Struct returns an argument that is a struct. Field y of x is x_y.
+func Struct(name, typ string, fields ...Param) Param {
+	return Param{Name: name, Type: typ, fields: fields}
+}
+
+// words returns the arguments that p consists of, which are 1 to 8 bytes.
+func (p Param) words() []Param {
+	switch {
+	case p.fields != nil:
+		var all []Param
+		for _, f := range p.fields {
+			f.Name = p.Name + "_" + f.Name
+			all = append(all, f.words()...)
+		}
+		return all
+	case strings.HasPrefix(p.Type, "[]"):
+		return []Param{{Name: p.Name + "_base", Type: "unsafe.Pointer"}, {Name: p.Name + "_len", Type: "int"}, {Name: p.Name + "_cap", Type: "int"}}
+	}
+	return []Param{p}
+}
+
+// Signature returns what follows the name of a function in its declaration.
+func Signature(params []Param) string {
+	var args, results []string
+	for _, p := range params {
+		if p.result {
+			results = append(results, p.Name+" "+p.Type)
+		} else {
+			args = append(args, p.Name+" "+p.Type)
+		}
+	}
+	s := "(" + strings.Join(args, ", ") + ")"
+	if len(results) > 0 {
+		s += " (" + strings.Join(results, ", ") + ")"
+	}
+	return s
+}
 
 // Result returns a result. Results come after all arguments.
 func Result(name, typ string) Param { return Param{Name: name, Type: typ, result: true} }
@@ -54,36 +97,34 @@ type Func struct {
 	asides []func()       // code to print after the next return
 }
 
-// Func begins a function. doc is its Go comment, one paragraph without the slashes. It is a leaf
-// without a frame.
+// Func begins a function. doc is its Go comment, one paragraph without the slashes, or empty. It is
+// a leaf without a frame.
 func (f *File) Func(name, doc string, params ...Param) *Func {
 	fn := &Func{f: f, name: name, slots: map[string]frameSlot{}, sizes: map[string]int{}}
 	fn.regs = slices.Clone(f.arch.general)
 	for i := range uint8(32) {
 		fn.vecs = append(fn.vecs, i)
 	}
-	var args, results []string
-	off := 0
-	for _, p := range params {
-		size := p.size()
-		if p.result && len(results) == 0 {
-			off = (off + 7) &^ 7
-		}
-		off = (off + size - 1) &^ (size - 1)
-		fn.slots[p.Name] = frameSlot(fmt.Sprintf("%s+%d(FP)", p.Name, off))
-		fn.sizes[p.Name] = size
-		off += size
-		if p.result {
-			results = append(results, p.Name+" "+p.Type)
-		} else {
-			args = append(args, p.Name+" "+p.Type)
+	off, results := 0, false
+	for _, param := range params {
+		for _, p := range param.words() {
+			size := p.size()
+			if p.result && !results {
+				off = (off + 7) &^ 7
+			}
+			results = p.result
+			off = (off + size - 1) &^ (size - 1)
+			fn.slots[p.Name] = frameSlot(fmt.Sprintf("%s+%d(FP)", p.Name, off))
+			fn.sizes[p.Name] = size
+			off += size
 		}
 	}
-	signature := fmt.Sprintf("%s(%s)", name, strings.Join(args, ", "))
-	if len(results) > 0 {
-		signature += " (" + strings.Join(results, ", ") + ")"
+	signature := name + Signature(params)
+	f.stubs.WriteByte('\n')
+	if doc != "" {
+		f.stubs.WriteString(wrapped(doc) + "//\n")
 	}
-	fmt.Fprintf(&f.stubs, "\n%s//\n//go:noescape\nfunc %s\n", wrapped(doc), signature)
+	fmt.Fprintf(&f.stubs, "//go:noescape\nfunc %s\n", signature)
 	fmt.Fprintf(&f.text, "\n// func %s\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", signature, name, off)
 	return fn
 }

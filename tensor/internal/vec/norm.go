@@ -29,63 +29,29 @@ func defaultNaN(a float32) float32 {
 }
 
 // MulScaled sets dst[i] = a·x[i]·y[i].
-func MulScaled(dst []float32, a float32, x, y []float32) {
-	x, y = x[:len(dst)], y[:len(dst)]
-	for len(dst) > chunk {
-		MulScaled(dst[:chunk], a, x[:chunk], y[:chunk])
-		dst, x, y = dst[chunk:], x[chunk:], y[chunk:]
-	}
-	active.mulScaled(dst, a, x, y)
-}
+func MulScaled(dst []float32, a float32, x, y []float32) { mulScaledRows(dst, a, x, y) }
 
 // NormWeightGrad adds a·dy[i]·x[i] to dw[i], and returns the sum of dy[i]·x[i]·w[i], in 64 lanes.
 func NormWeightGrad(dw []float32, a float32, dy, x, w []float32) float32 {
-	dy, x, w = dy[:len(dw)], x[:len(dw)], w[:len(dw)]
-	var sum float32
-	for len(dw) > chunk {
-		sum += NormWeightGrad(dw[:chunk], a, dy[:chunk], x[:chunk], w[:chunk])
-		dw, dy, x, w = dw[chunk:], dy[chunk:], x[chunk:], w[chunk:]
-	}
-	return sum + active.normWeightGrad(dw, a, dy, x, w)
+	return normWeightGradRows(dw, a, dy, x, w)
 }
 
 // NormInputGrad sets dx[i] = a·dy[i]·w[i] + b·x[i], or adds that to dx[i].
 func NormInputGrad(dx []float32, add bool, a float32, dy, w []float32, b float32, x []float32) {
-	dy, w, x = dy[:len(dx)], w[:len(dx)], x[:len(dx)]
-	for len(dx) > chunk {
-		NormInputGrad(dx[:chunk], add, a, dy[:chunk], w[:chunk], b, x[:chunk])
-		dx, dy, w, x = dx[chunk:], dy[chunk:], w[chunk:], x[chunk:]
-	}
-	active.normInputGrad(dx, add, a, dy, w, b, x)
+	normInputGradRows(dx, add, a, dy, w, b, x)
 }
 
 // MulScaledBF16 is MulScaled on bfloat16. y is float32 in the order of Split.
 func MulScaledBF16(dst []uint16, a float32, x []uint16, y []float32) {
-	x, y = x[:len(dst)], y[:SplitLen(len(dst))]
-	for len(dst) > chunk {
-		MulScaledBF16(dst[:chunk], a, x[:chunk], y[:chunk])
-		dst, x, y = dst[chunk:], x[chunk:], y[chunk:]
-	}
-	active.mulScaled16(dst, defaultNaN(a), x, y)
+	mulScaledRows16(dst, defaultNaN(a), x, y)
 }
 
 // NormWeightGradBF16 is NormWeightGrad on bfloat16. w and dw are float32.
 func NormWeightGradBF16(dw []float32, a float32, dy, x []uint16, w []float32) float32 {
-	dy, x, w = dy[:len(dw)], x[:len(dw)], w[:len(dw)]
-	var sum float32
-	for len(dw) > chunk {
-		sum += NormWeightGradBF16(dw[:chunk], a, dy[:chunk], x[:chunk], w[:chunk])
-		dw, dy, x, w = dw[chunk:], dy[chunk:], x[chunk:], w[chunk:]
-	}
-	return sum + active.normWeightGrad16(dw, a, dy, x, w)
+	return normWeightGradRows16(dw, a, dy, x, w)
 }
 
 // NormInputGradBF16 is NormInputGrad on bfloat16. w is float32 in the order of Split.
 func NormInputGradBF16(dx []uint16, add bool, a float32, dy []uint16, w []float32, b float32, x []uint16) {
-	dy, w, x = dy[:len(dx)], w[:SplitLen(len(dx))], x[:len(dx)]
-	for len(dx) > chunk {
-		NormInputGradBF16(dx[:chunk], add, a, dy[:chunk], w[:chunk], b, x[:chunk])
-		dx, dy, w, x = dx[chunk:], dy[chunk:], w[chunk:], x[chunk:]
-	}
-	active.normInputGrad16(dx, add, defaultNaN(a), dy, w, defaultNaN(b), x)
+	normInputGradRows16(dx, add, defaultNaN(a), dy, w, defaultNaN(b), x)
 }

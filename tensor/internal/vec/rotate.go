@@ -6,29 +6,24 @@ package vec
 //
 // cos, sin: [rows, pairs]; row i of x begins at x[i·stride].
 func Rotate(x []float32, stride int, cos, sin []float32, pairs int, sign float32) {
-	n := rotateRows(pairs)
-	for len(cos) > n*pairs {
-		Rotate(x, stride, cos[:n*pairs], sin, pairs, sign)
-		x, cos, sin = x[n*stride:], cos[n*pairs:], sin[n*pairs:]
-	}
-	if len(cos) > 0 {
-		n = len(cos) / pairs
-		active.rotate(x[:(n-1)*stride+2*pairs], stride, n, pairs, cos, sin[:len(cos)], sign)
-	}
+	rotate(active.rotate, x, stride, cos, sin, pairs, sign)
 }
 
 // RotateBF16 is Rotate on bfloat16; cos and sin are float32.
 func RotateBF16(x []uint16, stride int, cos, sin []float32, pairs int, sign float32) {
-	n := rotateRows(pairs)
+	rotate(active.rotate16, x, stride, cos, sin, pairs, sign)
+}
+
+// rotate calls a kernel for some rows at a time.
+func rotate[T float32 | uint16](kernel func(x []T, stride, count, pairs int, cos, sin []float32, sign float32), x []T, stride int,
+	cos, sin []float32, pairs int, sign float32) {
+	n := max(chunk/max(pairs, 1), 1)
 	for len(cos) > n*pairs {
-		RotateBF16(x, stride, cos[:n*pairs], sin, pairs, sign)
+		rotate(kernel, x, stride, cos[:n*pairs], sin, pairs, sign)
 		x, cos, sin = x[n*stride:], cos[n*pairs:], sin[n*pairs:]
 	}
 	if len(cos) > 0 {
 		n = len(cos) / pairs
-		active.rotate16(x[:(n-1)*stride+2*pairs], stride, n, pairs, cos, sin[:len(cos)], sign)
+		kernel(x[:(n-1)*stride+2*pairs], stride, n, pairs, cos, sin[:len(cos)], sign)
 	}
 }
-
-// rotateRows returns the number of rows per kernel call.
-func rotateRows(pairs int) int { return max(chunk/max(pairs, 1), 1) }

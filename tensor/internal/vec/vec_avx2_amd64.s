@@ -250,7 +250,7 @@ DATA wordff800000<>+24(SB)/4, $0xff800000
 DATA wordff800000<>+28(SB)/4, $0xff800000
 GLOBL wordff800000<>(SB), RODATA|NOPTR, $32
 
-// func widenAVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, src_base unsafe.Pointer, src_len int, src_cap int)
+// func widenAVX2(dst []float32, src []uint16)
 TEXT ·widenAVX2(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), BX
 	MOVQ src_base+24(FP), CX
@@ -364,7 +364,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func roundAVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, src_base unsafe.Pointer, src_len int, src_cap int)
+// func roundAVX2(dst []uint16, src []float32)
 TEXT ·roundAVX2(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), BX
 	MOVQ src_base+24(FP), CX
@@ -522,7 +522,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func addAVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int)
+// func addAVX2(dst []float32, x []float32, y []float32)
 TEXT ·addAVX2(SB), NOSPLIT, $0-72
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+24(FP), CX
@@ -627,7 +627,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func add16AVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int)
+// func add16AVX2(dst []uint16, x []uint16, y []uint16)
 TEXT ·add16AVX2(SB), NOSPLIT, $0-72
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+24(FP), CX
@@ -846,7 +846,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func addScaledAVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func addScaledAVX2(dst []float32, a float32, x []float32)
 TEXT ·addScaledAVX2(SB), NOSPLIT, $0-56
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -966,7 +966,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func addScaled16AVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func addScaled16AVX2(dst []float32, a float32, x []uint16)
 TEXT ·addScaled16AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -1128,7 +1128,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func scaleAVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func scaleAVX2(dst []float32, a float32, x []float32)
 TEXT ·scaleAVX2(SB), NOSPLIT, $0-56
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -1216,7 +1216,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func scale16AVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func scale16AVX2(dst []uint16, a float32, x []float32)
 TEXT ·scale16AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -1390,7 +1390,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func sumBlocksAVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int, blocks int, stride int)
+// func sumBlocksAVX2(dst []float32, x []float32, blocks int, stride int)
 TEXT ·sumBlocksAVX2(SB), NOSPLIT, $0-64
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+24(FP), CX
@@ -1508,7 +1508,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func sumBlocks16AVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int, blocks int, stride int)
+// func sumBlocks16AVX2(dst []uint16, x []uint16, blocks int, stride int)
 TEXT ·sumBlocks16AVX2(SB), NOSPLIT, $0-64
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+24(FP), CX
@@ -1710,7 +1710,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func splitAVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, w_base unsafe.Pointer, w_len int, w_cap int)
+// func splitAVX2(dst []float32, w []float32)
 TEXT ·splitAVX2(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), BX
 	MOVQ w_base+24(FP), CX
@@ -1806,7 +1806,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func mulScaledAVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int)
+// func mulScaledAVX2(dst []float32, a float32, x []float32, y []float32)
 TEXT ·mulScaledAVX2(SB), NOSPLIT, $0-80
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -1933,7 +1933,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func mulScaled16AVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int)
+// func mulScaled16AVX2(dst []uint16, a float32, x []uint16, y []float32)
 TEXT ·mulScaled16AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -2128,7 +2128,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func normWeightGradAVX2(dw_base unsafe.Pointer, dw_len int, dw_cap int, a float32, dy_base unsafe.Pointer, dy_len int, dy_cap int, x_base unsafe.Pointer, x_len int, x_cap int, w_base unsafe.Pointer, w_len int, w_cap int) (ret float32)
+// func normWeightGradAVX2(dw []float32, a float32, dy []float32, x []float32, w []float32) (sum float32)
 TEXT ·normWeightGradAVX2(SB), NOSPLIT, $0-108
 	MOVQ dw_base+0(FP), BX
 	MOVQ w_base+80(FP), CX
@@ -2514,11 +2514,11 @@ done3:
 	VADDPS X8, X0, X0
 	VMOVSHDUP X0, X8
 	VADDPS X8, X0, X0
-	VMOVSS X0, ret+104(FP)
+	VMOVSS X0, sum+104(FP)
 	VZEROUPPER
 	RET
 
-// func normWeightGrad16AVX2(dw_base unsafe.Pointer, dw_len int, dw_cap int, a float32, dy_base unsafe.Pointer, dy_len int, dy_cap int, x_base unsafe.Pointer, x_len int, x_cap int, w_base unsafe.Pointer, w_len int, w_cap int) (ret float32)
+// func normWeightGrad16AVX2(dw []float32, a float32, dy []uint16, x []uint16, w []float32) (sum float32)
 TEXT ·normWeightGrad16AVX2(SB), NOSPLIT, $0-108
 	MOVQ dw_base+0(FP), BX
 	MOVQ w_base+80(FP), CX
@@ -3072,11 +3072,11 @@ done3:
 	VADDPS X8, X0, X0
 	VMOVSHDUP X0, X8
 	VADDPS X8, X0, X0
-	VMOVSS X0, ret+104(FP)
+	VMOVSS X0, sum+104(FP)
 	VZEROUPPER
 	RET
 
-// func normInputGradAVX2(dx_base unsafe.Pointer, dx_len int, dx_cap int, add bool, a float32, dy_base unsafe.Pointer, dy_len int, dy_cap int, w_base unsafe.Pointer, w_len int, w_cap int, b float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func normInputGradAVX2(dx []float32, add bool, a float32, dy []float32, w []float32, b float32, x []float32)
 TEXT ·normInputGradAVX2(SB), NOSPLIT, $0-112
 	MOVQ dx_base+0(FP), BX
 	MOVQ dy_base+32(FP), CX
@@ -3108,12 +3108,12 @@ loop1:
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
 	TESTQ DI, DI
-	JEQ set4
+	JEQ unset4
 	VMOVUPS (BX)(AX*4), Y6
 	VMOVUPS 32(BX)(AX*4), Y7
 	VADDPS Y6, Y0, Y0
 	VADDPS Y7, Y1, Y1
-set4:
+unset4:
 	VMOVUPS Y0, (BX)(AX*4)
 	VMOVUPS Y1, 32(BX)(AX*4)
 	VMOVUPS 64(CX)(AX*4), Y7
@@ -3135,12 +3135,12 @@ set4:
 	VADDPS Y5, Y7, Y7
 	VADDPS Y4, Y6, Y6
 	TESTQ DI, DI
-	JEQ set5
+	JEQ unset5
 	VMOVUPS 64(BX)(AX*4), Y1
 	VMOVUPS 96(BX)(AX*4), Y0
 	VADDPS Y1, Y7, Y7
 	VADDPS Y0, Y6, Y6
-set5:
+unset5:
 	VMOVUPS Y7, 64(BX)(AX*4)
 	VMOVUPS Y6, 96(BX)(AX*4)
 	ADDQ $32, AX
@@ -3193,7 +3193,7 @@ rest2:
 	VADDPS Y2, Y0, Y0
 	VADDPS Y3, Y1, Y1
 	TESTQ DI, DI
-	JEQ set6
+	JEQ unset6
 	MOVQ R9, R10
 	VMOVQ R10, X7
 	VPBROADCASTD X7, Y7
@@ -3206,7 +3206,7 @@ rest2:
 	VMASKMOVPS 32(BX)(AX*4), Y8, Y7
 	VADDPS Y6, Y0, Y0
 	VADDPS Y7, Y1, Y1
-set6:
+unset6:
 	MOVQ R9, R10
 	VMOVQ R10, X8
 	VPBROADCASTD X8, Y8
@@ -3263,7 +3263,7 @@ set6:
 	VADDPS Y5, Y7, Y7
 	VADDPS Y4, Y6, Y6
 	TESTQ DI, DI
-	JEQ set7
+	JEQ unset7
 	MOVQ R9, R10
 	VMOVQ R10, X0
 	VPBROADCASTD X0, Y0
@@ -3276,7 +3276,7 @@ set6:
 	VMASKMOVPS 96(BX)(AX*4), Y8, Y0
 	VADDPS Y1, Y7, Y7
 	VADDPS Y0, Y6, Y6
-set7:
+unset7:
 	MOVQ R9, R10
 	VMOVQ R10, X8
 	VPBROADCASTD X8, Y8
@@ -3291,7 +3291,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func normInputGrad16AVX2(dx_base unsafe.Pointer, dx_len int, dx_cap int, add bool, a float32, dy_base unsafe.Pointer, dy_len int, dy_cap int, w_base unsafe.Pointer, w_len int, w_cap int, b float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func normInputGrad16AVX2(dx []uint16, add bool, a float32, dy []uint16, w []float32, b float32, x []uint16)
 TEXT ·normInputGrad16AVX2(SB), NOSPLIT, $0-112
 	MOVQ dx_base+0(FP), BX
 	MOVQ dy_base+32(FP), CX
@@ -3325,13 +3325,13 @@ loop1:
 	VADDPS Y3, Y1, Y1
 	VADDPS Y2, Y0, Y0
 	TESTQ DI, DI
-	JEQ set4
+	JEQ unset4
 	VMOVDQU (BX)(AX*2), Y6
 	VPSLLD $16, Y6, Y7
 	VPAND wordffff0000<>+0(SB), Y6, Y6
 	VADDPS Y7, Y1, Y1
 	VADDPS Y6, Y0, Y0
-set4:
+unset4:
 	VPSRLD $16, Y1, Y8
 	VPAND word00000001<>+0(SB), Y8, Y8
 	VPADDD Y1, Y8, Y8
@@ -3364,13 +3364,13 @@ set4:
 	VADDPS Y6, Y8, Y8
 	VADDPS Y7, Y9, Y9
 	TESTQ DI, DI
-	JEQ set5
+	JEQ unset5
 	VMOVDQU 32(BX)(AX*2), Y3
 	VPSLLD $16, Y3, Y2
 	VPAND wordffff0000<>+0(SB), Y3, Y3
 	VADDPS Y2, Y8, Y8
 	VADDPS Y3, Y9, Y9
-set5:
+unset5:
 	VPSRLD $16, Y8, Y1
 	VPAND word00000001<>+0(SB), Y1, Y1
 	VPADDD Y8, Y1, Y1
@@ -3452,7 +3452,7 @@ even7:
 	VADDPS Y4, Y2, Y2
 	VADDPS Y1, Y0, Y0
 	TESTQ DI, DI
-	JEQ set8
+	JEQ unset8
 	MOVQ R9, R10
 	SHRQ $1, R10
 	VMOVQ R10, X7
@@ -3479,7 +3479,7 @@ even9:
 	VPAND wordffff0000<>+0(SB), Y6, Y6
 	VADDPS Y8, Y2, Y2
 	VADDPS Y6, Y0, Y0
-set8:
+unset8:
 	VPSRLD $16, Y2, Y7
 	VPAND word00000001<>+0(SB), Y7, Y7
 	VPADDD Y2, Y7, Y7
@@ -3574,7 +3574,7 @@ even12:
 	VADDPS Y5, Y8, Y8
 	VADDPS Y7, Y9, Y9
 	TESTQ DI, DI
-	JEQ set13
+	JEQ unset13
 	MOVQ R9, R11
 	SHRQ $1, R11
 	VMOVQ R11, X1
@@ -3601,7 +3601,7 @@ even14:
 	VPAND wordffff0000<>+0(SB), Y4, Y4
 	VADDPS Y2, Y8, Y8
 	VADDPS Y4, Y9, Y9
-set13:
+unset13:
 	VPSRLD $16, Y8, Y1
 	VPAND word00000001<>+0(SB), Y1, Y1
 	VPADDD Y8, Y1, Y1
@@ -3634,7 +3634,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func rotateAVX2(x_base unsafe.Pointer, x_len int, x_cap int, stride int, count int, pairs int, cos_base unsafe.Pointer, cos_len int, cos_cap int, sin_base unsafe.Pointer, sin_len int, sin_cap int, sign float32)
+// func rotateAVX2(x []float32, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
 TEXT ·rotateAVX2(SB), NOSPLIT, $0-100
 	MOVQ x_base+0(FP), BX
 	MOVQ cos_base+48(FP), CX
@@ -3813,7 +3813,7 @@ done4:
 	VZEROUPPER
 	RET
 
-// func rotate16AVX2(x_base unsafe.Pointer, x_len int, x_cap int, stride int, count int, pairs int, cos_base unsafe.Pointer, cos_len int, cos_cap int, sin_base unsafe.Pointer, sin_len int, sin_cap int, sign float32)
+// func rotate16AVX2(x []uint16, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
 TEXT ·rotate16AVX2(SB), NOSPLIT, $0-100
 	MOVQ x_base+0(FP), BX
 	MOVQ cos_base+48(FP), CX
@@ -4000,7 +4000,7 @@ done4:
 	VZEROUPPER
 	RET
 
-// func sigmoidAVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int)
+// func sigmoidAVX2(dst []float32, x []float32)
 TEXT ·sigmoidAVX2(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+24(FP), CX
@@ -4528,7 +4528,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func swiGLUAVX2(h_base unsafe.Pointer, h_len int, h_cap int, gate_base unsafe.Pointer, gate_len int, gate_cap int, up_base unsafe.Pointer, up_len int, up_cap int)
+// func swiGLUAVX2(h []float32, gate []float32, up []float32)
 TEXT ·swiGLUAVX2(SB), NOSPLIT, $0-72
 	MOVQ h_base+0(FP), BX
 	MOVQ gate_base+24(FP), CX
@@ -5073,7 +5073,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func swiGLU16AVX2(h_base unsafe.Pointer, h_len int, h_cap int, gate_base unsafe.Pointer, gate_len int, gate_cap int, up_base unsafe.Pointer, up_len int, up_cap int)
+// func swiGLU16AVX2(h []uint16, gate []uint16, up []uint16)
 TEXT ·swiGLU16AVX2(SB), NOSPLIT, $0-72
 	MOVQ h_base+0(FP), BX
 	MOVQ gate_base+24(FP), CX
@@ -5732,7 +5732,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func swiGLUBackwardAVX2(dgate_base unsafe.Pointer, dgate_len int, dgate_cap int, dup_base unsafe.Pointer, dup_len int, dup_cap int, dh_base unsafe.Pointer, dh_len int, dh_cap int, gate_base unsafe.Pointer, gate_len int, gate_cap int, up_base unsafe.Pointer, up_len int, up_cap int)
+// func swiGLUBackwardAVX2(dgate []float32, dup []float32, dh []float32, gate []float32, up []float32)
 TEXT ·swiGLUBackwardAVX2(SB), NOSPLIT, $0-120
 	MOVQ dgate_base+0(FP), BX
 	MOVQ dup_base+24(FP), CX
@@ -6399,7 +6399,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func swiGLUBackward16AVX2(dgate_base unsafe.Pointer, dgate_len int, dgate_cap int, dup_base unsafe.Pointer, dup_len int, dup_cap int, dh_base unsafe.Pointer, dh_len int, dh_cap int, gate_base unsafe.Pointer, gate_len int, gate_cap int, up_base unsafe.Pointer, up_len int, up_cap int)
+// func swiGLUBackward16AVX2(dgate []uint16, dup []uint16, dh []uint16, gate []uint16, up []uint16)
 TEXT ·swiGLUBackward16AVX2(SB), NOSPLIT, $0-120
 	MOVQ dgate_base+0(FP), BX
 	MOVQ dup_base+24(FP), CX
@@ -7264,7 +7264,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func expSumAVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int, shift float32) (ret float32)
+// func expSumAVX2(dst []float32, a float32, x []float32, shift float32) (sum float32)
 TEXT ·expSumAVX2(SB), NOSPLIT, $0-68
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -7840,11 +7840,11 @@ done3:
 	VADDPS X2, X0, X0
 	VMOVSHDUP X0, X2
 	VADDPS X2, X0, X0
-	VMOVSS X0, ret+64(FP)
+	VMOVSS X0, sum+64(FP)
 	VZEROUPPER
 	RET
 
-// func expSum16AVX2(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int, shift float32) (ret float32)
+// func expSum16AVX2(dst []uint16, a float32, x []float32, shift float32) (sum float32)
 TEXT ·expSum16AVX2(SB), NOSPLIT, $0-68
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -8506,11 +8506,11 @@ done3:
 	VADDPS X3, X0, X0
 	VMOVSHDUP X0, X3
 	VADDPS X3, X0, X0
-	VMOVSS X0, ret+64(FP)
+	VMOVSS X0, sum+64(FP)
 	VZEROUPPER
 	RET
 
-// func softmaxBackwardAVX2(p_base unsafe.Pointer, p_len int, p_cap int, ds_base unsafe.Pointer, ds_len int, ds_cap int, a float32, s_base unsafe.Pointer, s_len int, s_cap int, dp_base unsafe.Pointer, dp_len int, dp_cap int, lse float32, delta float32)
+// func softmaxBackwardAVX2(p []float32, ds []float32, a float32, s []float32, dp []float32, lse float32, delta float32)
 TEXT ·softmaxBackwardAVX2(SB), NOSPLIT, $0-112
 	MOVQ p_base+0(FP), BX
 	MOVQ ds_base+24(FP), CX
@@ -9136,7 +9136,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func softmaxBackward16AVX2(p_base unsafe.Pointer, p_len int, p_cap int, ds_base unsafe.Pointer, ds_len int, ds_cap int, a float32, s_base unsafe.Pointer, s_len int, s_cap int, dp_base unsafe.Pointer, dp_len int, dp_cap int, lse float32, delta float32)
+// func softmaxBackward16AVX2(p []uint16, ds []uint16, a float32, s []float32, dp []float32, lse float32, delta float32)
 TEXT ·softmaxBackward16AVX2(SB), NOSPLIT, $0-112
 	MOVQ p_base+0(FP), BX
 	MOVQ ds_base+24(FP), CX
@@ -9934,7 +9934,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func dotAVX2(x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int) (ret float32)
+// func dotAVX2(x []float32, y []float32) (sum float32)
 TEXT ·dotAVX2(SB), NOSPLIT, $0-52
 	MOVQ x_base+0(FP), BX
 	MOVQ y_base+24(FP), CX
@@ -10110,11 +10110,11 @@ done3:
 	VADDPS X8, X0, X0
 	VMOVSHDUP X0, X8
 	VADDPS X8, X0, X0
-	VMOVSS X0, ret+48(FP)
+	VMOVSS X0, sum+48(FP)
 	VZEROUPPER
 	RET
 
-// func dot16AVX2(x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int) (ret float32)
+// func dot16AVX2(x []uint16, y []uint16) (sum float32)
 TEXT ·dot16AVX2(SB), NOSPLIT, $0-52
 	MOVQ x_base+0(FP), BX
 	MOVQ y_base+24(FP), CX
@@ -10458,11 +10458,11 @@ done3:
 	VADDPS X12, X0, X0
 	VMOVSHDUP X0, X12
 	VADDPS X12, X0, X0
-	VMOVSS X0, ret+48(FP)
+	VMOVSS X0, sum+48(FP)
 	VZEROUPPER
 	RET
 
-// func squares16AVX2(x_base unsafe.Pointer, x_len int, x_cap int) (ret float32)
+// func squares16AVX2(x []uint16) (sum float32)
 TEXT ·squares16AVX2(SB), NOSPLIT, $0-28
 	MOVQ x_base+0(FP), BX
 	VPXOR Y0, Y0, Y0
@@ -10633,11 +10633,11 @@ done3:
 	VADDPS X10, X0, X0
 	VMOVSHDUP X0, X10
 	VADDPS X10, X0, X0
-	VMOVSS X0, ret+24(FP)
+	VMOVSS X0, sum+24(FP)
 	VZEROUPPER
 	RET
 
-// func sumSquaresAVX2(x_base unsafe.Pointer, x_len int, x_cap int) (ret float64)
+// func sumSquaresAVX2(x []float32) (sum float64)
 TEXT ·sumSquaresAVX2(SB), NOSPLIT, $0-32
 	MOVQ x_base+0(FP), BX
 	VPXOR Y0, Y0, Y0
@@ -10766,11 +10766,11 @@ done3:
 	VADDPD X8, X0, X0
 	VPERMILPD $1, X0, X8
 	VADDPD X8, X0, X0
-	VMOVSD X0, ret+24(FP)
+	VMOVSD X0, sum+24(FP)
 	VZEROUPPER
 	RET
 
-// func maxAVX2(x_base unsafe.Pointer, x_len int, x_cap int) (ret float32)
+// func maxAVX2(x []float32) (sum float32)
 TEXT ·maxAVX2(SB), NOSPLIT, $0-28
 	MOVQ x_base+0(FP), BX
 	VBROADCASTSS wordff800000<>+0(SB), Y0
@@ -10921,11 +10921,11 @@ done3:
 	VMAXPS X8, X0, X0
 	VMOVSHDUP X0, X8
 	VMAXPS X8, X0, X0
-	VMOVSS X0, ret+24(FP)
+	VMOVSS X0, sum+24(FP)
 	VZEROUPPER
 	RET
 
-// func adamWAVX2(dst_Master_base unsafe.Pointer, dst_Master_len int, dst_Master_cap int, dst_ExpAvg_base unsafe.Pointer, dst_ExpAvg_len int, dst_ExpAvg_cap int, dst_ExpAvgSq_base unsafe.Pointer, dst_ExpAvgSq_len int, dst_ExpAvgSq_cap int, src_Master_base unsafe.Pointer, src_Master_len int, src_Master_cap int, src_ExpAvg_base unsafe.Pointer, src_ExpAvg_len int, src_ExpAvg_cap int, src_ExpAvgSq_base unsafe.Pointer, src_ExpAvgSq_len int, src_ExpAvgSq_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
+// func adamWAVX2(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
 TEXT ·adamWAVX2(SB), NOSPLIT, $0-200
 	MOVQ dst_Master_base+0(FP), BX
 	MOVQ dst_ExpAvg_base+24(FP), CX
@@ -11306,7 +11306,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func adamWStreamingAVX2(dst_Master_base unsafe.Pointer, dst_Master_len int, dst_Master_cap int, dst_ExpAvg_base unsafe.Pointer, dst_ExpAvg_len int, dst_ExpAvg_cap int, dst_ExpAvgSq_base unsafe.Pointer, dst_ExpAvgSq_len int, dst_ExpAvgSq_cap int, src_Master_base unsafe.Pointer, src_Master_len int, src_Master_cap int, src_ExpAvg_base unsafe.Pointer, src_ExpAvg_len int, src_ExpAvg_cap int, src_ExpAvgSq_base unsafe.Pointer, src_ExpAvgSq_len int, src_ExpAvgSq_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
+// func adamWStreamingAVX2(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
 TEXT ·adamWStreamingAVX2(SB), NOSPLIT, $0-200
 	MOVQ dst_Master_base+0(FP), BX
 	MOVQ dst_ExpAvg_base+24(FP), CX
@@ -11688,7 +11688,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func adamW16AVX2(dst_Master_base unsafe.Pointer, dst_Master_len int, dst_Master_cap int, dst_ExpAvg_base unsafe.Pointer, dst_ExpAvg_len int, dst_ExpAvg_cap int, dst_ExpAvgSq_base unsafe.Pointer, dst_ExpAvgSq_len int, dst_ExpAvgSq_cap int, src_Master_base unsafe.Pointer, src_Master_len int, src_Master_cap int, src_ExpAvg_base unsafe.Pointer, src_ExpAvg_len int, src_ExpAvg_cap int, src_ExpAvgSq_base unsafe.Pointer, src_ExpAvgSq_len int, src_ExpAvgSq_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
+// func adamW16AVX2(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
 TEXT ·adamW16AVX2(SB), NOSPLIT, $0-200
 	MOVQ dst_Master_base+0(FP), BX
 	MOVQ dst_ExpAvg_base+24(FP), CX
@@ -12325,7 +12325,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func adamWStreaming16AVX2(dst_Master_base unsafe.Pointer, dst_Master_len int, dst_Master_cap int, dst_ExpAvg_base unsafe.Pointer, dst_ExpAvg_len int, dst_ExpAvg_cap int, dst_ExpAvgSq_base unsafe.Pointer, dst_ExpAvgSq_len int, dst_ExpAvgSq_cap int, src_Master_base unsafe.Pointer, src_Master_len int, src_Master_cap int, src_ExpAvg_base unsafe.Pointer, src_ExpAvg_len int, src_ExpAvg_cap int, src_ExpAvgSq_base unsafe.Pointer, src_ExpAvgSq_len int, src_ExpAvgSq_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
+// func adamWStreaming16AVX2(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
 TEXT ·adamWStreaming16AVX2(SB), NOSPLIT, $0-200
 	MOVQ dst_Master_base+0(FP), BX
 	MOVQ dst_ExpAvg_base+24(FP), CX

@@ -226,7 +226,7 @@ GLOBL word3fb8aa3b<>(SB), RODATA|NOPTR, $4
 DATA wordff800000<>+0(SB)/4, $0xff800000
 GLOBL wordff800000<>(SB), RODATA|NOPTR, $4
 
-// func widenAVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, src_base unsafe.Pointer, src_len int, src_cap int)
+// func widenAVX512(dst []float32, src []uint16)
 TEXT ·widenAVX512(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), BX
 	MOVQ src_base+24(FP), CX
@@ -261,7 +261,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func roundAVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, src_base unsafe.Pointer, src_len int, src_cap int)
+// func roundAVX512(dst []uint16, src []float32)
 TEXT ·roundAVX512(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), BX
 	MOVQ src_base+24(FP), CX
@@ -313,7 +313,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func addAVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int)
+// func addAVX512(dst []float32, x []float32, y []float32)
 TEXT ·addAVX512(SB), NOSPLIT, $0-72
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+24(FP), CX
@@ -353,7 +353,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func add16AVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int)
+// func add16AVX512(dst []uint16, x []uint16, y []uint16)
 TEXT ·add16AVX512(SB), NOSPLIT, $0-72
 	VBROADCASTSS wordffff0000<>+0(SB), Z0
 	MOVQ dst_base+0(FP), BX
@@ -415,7 +415,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func addScaledAVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func addScaledAVX512(dst []float32, a float32, x []float32)
 TEXT ·addScaledAVX512(SB), NOSPLIT, $0-56
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -459,7 +459,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func addScaled16AVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func addScaled16AVX512(dst []float32, a float32, x []uint16)
 TEXT ·addScaled16AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -507,7 +507,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func scaleAVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func scaleAVX512(dst []float32, a float32, x []float32)
 TEXT ·scaleAVX512(SB), NOSPLIT, $0-56
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -543,7 +543,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func scale16AVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func scale16AVX512(dst []uint16, a float32, x []float32)
 TEXT ·scale16AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -600,7 +600,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func sumBlocksAVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int, blocks int, stride int)
+// func sumBlocksAVX512(dst []float32, x []float32, blocks int, stride int)
 TEXT ·sumBlocksAVX512(SB), NOSPLIT, $0-64
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+24(FP), CX
@@ -655,7 +655,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func sumBlocks16AVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int, blocks int, stride int)
+// func sumBlocks16AVX512(dst []uint16, x []uint16, blocks int, stride int)
 TEXT ·sumBlocks16AVX512(SB), NOSPLIT, $0-64
 	VBROADCASTSS wordffff0000<>+0(SB), Z0
 	MOVQ dst_base+0(FP), BX
@@ -730,7 +730,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func splitAVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, w_base unsafe.Pointer, w_len int, w_cap int)
+// func splitAVX512(dst []float32, w []float32)
 TEXT ·splitAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS wordffff0000<>+0(SB), Z0
 	MOVQ dst_base+0(FP), BX
@@ -775,7 +775,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func mulScaledAVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int)
+// func mulScaledAVX512(dst []float32, a float32, x []float32, y []float32)
 TEXT ·mulScaledAVX512(SB), NOSPLIT, $0-80
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -826,7 +826,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func mulScaled16AVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int)
+// func mulScaled16AVX512(dst []uint16, a float32, x []uint16, y []float32)
 TEXT ·mulScaled16AVX512(SB), NOSPLIT, $0-80
 	VBROADCASTSS wordffff0000<>+0(SB), Z0
 	MOVQ dst_base+0(FP), BX
@@ -895,7 +895,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func normWeightGradAVX512(dw_base unsafe.Pointer, dw_len int, dw_cap int, a float32, dy_base unsafe.Pointer, dy_len int, dy_cap int, x_base unsafe.Pointer, x_len int, x_cap int, w_base unsafe.Pointer, w_len int, w_cap int) (ret float32)
+// func normWeightGradAVX512(dw []float32, a float32, dy []float32, x []float32, w []float32) (sum float32)
 TEXT ·normWeightGradAVX512(SB), NOSPLIT, $0-108
 	MOVQ dw_base+0(FP), BX
 	MOVQ w_base+80(FP), CX
@@ -1017,11 +1017,11 @@ done3:
 	VADDPS X5, X1, X1
 	VMOVSHDUP X1, X5
 	VADDPS X5, X1, X1
-	VMOVSS X1, ret+104(FP)
+	VMOVSS X1, sum+104(FP)
 	VZEROUPPER
 	RET
 
-// func normWeightGrad16AVX512(dw_base unsafe.Pointer, dw_len int, dw_cap int, a float32, dy_base unsafe.Pointer, dy_len int, dy_cap int, x_base unsafe.Pointer, x_len int, x_cap int, w_base unsafe.Pointer, w_len int, w_cap int) (ret float32)
+// func normWeightGrad16AVX512(dw []float32, a float32, dy []uint16, x []uint16, w []float32) (sum float32)
 TEXT ·normWeightGrad16AVX512(SB), NOSPLIT, $0-108
 	MOVQ dw_base+0(FP), BX
 	MOVQ w_base+80(FP), CX
@@ -1159,11 +1159,11 @@ done3:
 	VADDPS X5, X1, X1
 	VMOVSHDUP X1, X5
 	VADDPS X5, X1, X1
-	VMOVSS X1, ret+104(FP)
+	VMOVSS X1, sum+104(FP)
 	VZEROUPPER
 	RET
 
-// func normInputGradAVX512(dx_base unsafe.Pointer, dx_len int, dx_cap int, add bool, a float32, dy_base unsafe.Pointer, dy_len int, dy_cap int, w_base unsafe.Pointer, w_len int, w_cap int, b float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func normInputGradAVX512(dx []float32, add bool, a float32, dy []float32, w []float32, b float32, x []float32)
 TEXT ·normInputGradAVX512(SB), NOSPLIT, $0-112
 	MOVQ dx_base+0(FP), BX
 	MOVQ dy_base+32(FP), CX
@@ -1193,12 +1193,12 @@ loop1:
 	VADDPS Z4, Z2, Z2
 	VADDPS Z5, Z3, Z3
 	TESTQ DI, DI
-	JEQ set4
+	JEQ unset4
 	VMOVUPS (BX)(AX*4), Z8
 	VMOVUPS 64(BX)(AX*4), Z9
 	VADDPS Z8, Z2, Z2
 	VADDPS Z9, Z3, Z3
-set4:
+unset4:
 	VMOVUPS Z2, (BX)(AX*4)
 	VMOVUPS Z3, 64(BX)(AX*4)
 	ADDQ $32, AX
@@ -1225,19 +1225,19 @@ rest2:
 	VADDPS Z6, Z8, Z8
 	VADDPS Z5, Z7, Z7
 	TESTQ DI, DI
-	JEQ set5
+	JEQ unset5
 	VMOVUPS.Z (BX)(AX*4), K1, Z2
 	VMOVUPS.Z 64(BX)(AX*4), K4, Z10
 	VADDPS Z2, Z8, Z8
 	VADDPS Z10, Z7, Z7
-set5:
+unset5:
 	VMOVUPS Z8, K1, (BX)(AX*4)
 	VMOVUPS Z7, K4, 64(BX)(AX*4)
 done3:
 	VZEROUPPER
 	RET
 
-// func normInputGrad16AVX512(dx_base unsafe.Pointer, dx_len int, dx_cap int, add bool, a float32, dy_base unsafe.Pointer, dy_len int, dy_cap int, w_base unsafe.Pointer, w_len int, w_cap int, b float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func normInputGrad16AVX512(dx []uint16, add bool, a float32, dy []uint16, w []float32, b float32, x []uint16)
 TEXT ·normInputGrad16AVX512(SB), NOSPLIT, $0-112
 	VBROADCASTSS wordffff0000<>+0(SB), Z0
 	MOVQ dx_base+0(FP), BX
@@ -1273,13 +1273,13 @@ loop1:
 	VADDPS Z9, Z7, Z7
 	VADDPS Z8, Z6, Z6
 	TESTQ DI, DI
-	JEQ set4
+	JEQ unset4
 	VMOVDQU16 (BX)(AX*2), Z12
 	VPSLLD $16, Z12, Z13
 	VPANDD Z0, Z12, Z12
 	VADDPS Z13, Z7, Z7
 	VADDPS Z12, Z6, Z6
-set4:
+unset4:
 	VPTESTMD Z1, Z7, K2
 	VPTESTMD Z1, Z6, K3
 	VPADDD Z2, Z7, Z14
@@ -1315,13 +1315,13 @@ rest2:
 	VADDPS Z11, Z13, Z13
 	VADDPS Z12, Z14, Z14
 	TESTQ DI, DI
-	JEQ set5
+	JEQ unset5
 	VMOVDQU16.Z (BX)(AX*2), K1, Z8
 	VPSLLD $16, Z8, Z7
 	VPANDD Z0, Z8, Z8
 	VADDPS Z7, Z13, Z13
 	VADDPS Z8, Z14, Z14
-set5:
+unset5:
 	VPTESTMD Z1, Z13, K2
 	VPTESTMD Z1, Z14, K3
 	VPADDD Z2, Z13, Z6
@@ -1335,7 +1335,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func rotateAVX512(x_base unsafe.Pointer, x_len int, x_cap int, stride int, count int, pairs int, cos_base unsafe.Pointer, cos_len int, cos_cap int, sin_base unsafe.Pointer, sin_len int, sin_cap int, sign float32)
+// func rotateAVX512(x []float32, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
 TEXT ·rotateAVX512(SB), NOSPLIT, $0-100
 	MOVQ x_base+0(FP), BX
 	MOVQ cos_base+48(FP), CX
@@ -1412,7 +1412,7 @@ done4:
 	VZEROUPPER
 	RET
 
-// func rotate16AVX512(x_base unsafe.Pointer, x_len int, x_cap int, stride int, count int, pairs int, cos_base unsafe.Pointer, cos_len int, cos_cap int, sin_base unsafe.Pointer, sin_len int, sin_cap int, sign float32)
+// func rotate16AVX512(x []uint16, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
 TEXT ·rotate16AVX512(SB), NOSPLIT, $0-100
 	MOVQ x_base+0(FP), BX
 	MOVQ cos_base+48(FP), CX
@@ -1498,7 +1498,7 @@ done4:
 	VZEROUPPER
 	RET
 
-// func sigmoidAVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int)
+// func sigmoidAVX512(dst []float32, x []float32)
 TEXT ·sigmoidAVX512(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+24(FP), CX
@@ -1598,7 +1598,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func swiGLUAVX512(h_base unsafe.Pointer, h_len int, h_cap int, gate_base unsafe.Pointer, gate_len int, gate_cap int, up_base unsafe.Pointer, up_len int, up_cap int)
+// func swiGLUAVX512(h []float32, gate []float32, up []float32)
 TEXT ·swiGLUAVX512(SB), NOSPLIT, $0-72
 	MOVQ h_base+0(FP), BX
 	MOVQ gate_base+24(FP), CX
@@ -1786,7 +1786,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func swiGLU16AVX512(h_base unsafe.Pointer, h_len int, h_cap int, gate_base unsafe.Pointer, gate_len int, gate_cap int, up_base unsafe.Pointer, up_len int, up_cap int)
+// func swiGLU16AVX512(h []uint16, gate []uint16, up []uint16)
 TEXT ·swiGLU16AVX512(SB), NOSPLIT, $0-72
 	MOVQ h_base+0(FP), BX
 	MOVQ gate_base+24(FP), CX
@@ -2010,7 +2010,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func swiGLUBackwardAVX512(dgate_base unsafe.Pointer, dgate_len int, dgate_cap int, dup_base unsafe.Pointer, dup_len int, dup_cap int, dh_base unsafe.Pointer, dh_len int, dh_cap int, gate_base unsafe.Pointer, gate_len int, gate_cap int, up_base unsafe.Pointer, up_len int, up_cap int)
+// func swiGLUBackwardAVX512(dgate []float32, dup []float32, dh []float32, gate []float32, up []float32)
 TEXT ·swiGLUBackwardAVX512(SB), NOSPLIT, $0-120
 	MOVQ dgate_base+0(FP), BX
 	MOVQ dup_base+24(FP), CX
@@ -2156,7 +2156,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func swiGLUBackward16AVX512(dgate_base unsafe.Pointer, dgate_len int, dgate_cap int, dup_base unsafe.Pointer, dup_len int, dup_cap int, dh_base unsafe.Pointer, dh_len int, dh_cap int, gate_base unsafe.Pointer, gate_len int, gate_cap int, up_base unsafe.Pointer, up_len int, up_cap int)
+// func swiGLUBackward16AVX512(dgate []uint16, dup []uint16, dh []uint16, gate []uint16, up []uint16)
 TEXT ·swiGLUBackward16AVX512(SB), NOSPLIT, $0-120
 	VBROADCASTSS wordffff0000<>+0(SB), Z0
 	MOVQ dgate_base+0(FP), BX
@@ -2340,7 +2340,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func expSumAVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int, shift float32) (ret float32)
+// func expSumAVX512(dst []float32, a float32, x []float32, shift float32) (sum float32)
 TEXT ·expSumAVX512(SB), NOSPLIT, $0-68
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -2457,11 +2457,11 @@ done3:
 	VADDPS X12, X10, X10
 	VMOVSHDUP X10, X12
 	VADDPS X12, X10, X10
-	VMOVSS X10, ret+64(FP)
+	VMOVSS X10, sum+64(FP)
 	VZEROUPPER
 	RET
 
-// func expSum16AVX512(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int, shift float32) (ret float32)
+// func expSum16AVX512(dst []uint16, a float32, x []float32, shift float32) (sum float32)
 TEXT ·expSum16AVX512(SB), NOSPLIT, $0-68
 	MOVQ dst_base+0(FP), BX
 	MOVQ x_base+32(FP), CX
@@ -2599,11 +2599,11 @@ done3:
 	VADDPS X19, X15, X15
 	VMOVSHDUP X15, X19
 	VADDPS X19, X15, X15
-	VMOVSS X15, ret+64(FP)
+	VMOVSS X15, sum+64(FP)
 	VZEROUPPER
 	RET
 
-// func softmaxBackwardAVX512(p_base unsafe.Pointer, p_len int, p_cap int, ds_base unsafe.Pointer, ds_len int, ds_cap int, a float32, s_base unsafe.Pointer, s_len int, s_cap int, dp_base unsafe.Pointer, dp_len int, dp_cap int, lse float32, delta float32)
+// func softmaxBackwardAVX512(p []float32, ds []float32, a float32, s []float32, dp []float32, lse float32, delta float32)
 TEXT ·softmaxBackwardAVX512(SB), NOSPLIT, $0-112
 	MOVQ p_base+0(FP), BX
 	MOVQ ds_base+24(FP), CX
@@ -2727,7 +2727,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func softmaxBackward16AVX512(p_base unsafe.Pointer, p_len int, p_cap int, ds_base unsafe.Pointer, ds_len int, ds_cap int, a float32, s_base unsafe.Pointer, s_len int, s_cap int, dp_base unsafe.Pointer, dp_len int, dp_cap int, lse float32, delta float32)
+// func softmaxBackward16AVX512(p []uint16, ds []uint16, a float32, s []float32, dp []float32, lse float32, delta float32)
 TEXT ·softmaxBackward16AVX512(SB), NOSPLIT, $0-112
 	MOVQ p_base+0(FP), BX
 	MOVQ ds_base+24(FP), CX
@@ -2888,7 +2888,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func dotAVX512(x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int) (ret float32)
+// func dotAVX512(x []float32, y []float32) (sum float32)
 TEXT ·dotAVX512(SB), NOSPLIT, $0-52
 	MOVQ x_base+0(FP), BX
 	MOVQ y_base+24(FP), CX
@@ -2959,11 +2959,11 @@ done3:
 	VADDPS X4, X0, X0
 	VMOVSHDUP X0, X4
 	VADDPS X4, X0, X0
-	VMOVSS X0, ret+48(FP)
+	VMOVSS X0, sum+48(FP)
 	VZEROUPPER
 	RET
 
-// func dot16AVX512(x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int) (ret float32)
+// func dot16AVX512(x []uint16, y []uint16) (sum float32)
 TEXT ·dot16AVX512(SB), NOSPLIT, $0-52
 	MOVQ x_base+0(FP), BX
 	MOVQ y_base+24(FP), CX
@@ -3050,11 +3050,11 @@ done3:
 	VADDPS X4, X0, X0
 	VMOVSHDUP X0, X4
 	VADDPS X4, X0, X0
-	VMOVSS X0, ret+48(FP)
+	VMOVSS X0, sum+48(FP)
 	VZEROUPPER
 	RET
 
-// func squares16AVX512(x_base unsafe.Pointer, x_len int, x_cap int) (ret float32)
+// func squares16AVX512(x []uint16) (sum float32)
 TEXT ·squares16AVX512(SB), NOSPLIT, $0-28
 	VBROADCASTSS wordffff0000<>+0(SB), Z0
 	MOVQ x_base+0(FP), BX
@@ -3113,11 +3113,11 @@ done3:
 	VADDPS X5, X1, X1
 	VMOVSHDUP X1, X5
 	VADDPS X5, X1, X1
-	VMOVSS X1, ret+24(FP)
+	VMOVSS X1, sum+24(FP)
 	VZEROUPPER
 	RET
 
-// func sumSquaresAVX512(x_base unsafe.Pointer, x_len int, x_cap int) (ret float64)
+// func sumSquaresAVX512(x []float32) (sum float64)
 TEXT ·sumSquaresAVX512(SB), NOSPLIT, $0-32
 	MOVQ x_base+0(FP), BX
 	VPXORD Z0, Z0, Z0
@@ -3177,11 +3177,11 @@ done3:
 	VADDPD X4, X0, X0
 	VPERMILPD $1, X0, X4
 	VADDPD X4, X0, X0
-	VMOVSD X0, ret+24(FP)
+	VMOVSD X0, sum+24(FP)
 	VZEROUPPER
 	RET
 
-// func maxAVX512(x_base unsafe.Pointer, x_len int, x_cap int) (ret float32)
+// func maxAVX512(x []float32) (sum float32)
 TEXT ·maxAVX512(SB), NOSPLIT, $0-28
 	MOVQ x_base+0(FP), BX
 	VBROADCASTSS wordff800000<>+0(SB), Z0
@@ -3235,11 +3235,11 @@ done3:
 	VMAXPS X4, X0, X0
 	VMOVSHDUP X0, X4
 	VMAXPS X4, X0, X0
-	VMOVSS X0, ret+24(FP)
+	VMOVSS X0, sum+24(FP)
 	VZEROUPPER
 	RET
 
-// func adamWAVX512(dst_Master_base unsafe.Pointer, dst_Master_len int, dst_Master_cap int, dst_ExpAvg_base unsafe.Pointer, dst_ExpAvg_len int, dst_ExpAvg_cap int, dst_ExpAvgSq_base unsafe.Pointer, dst_ExpAvgSq_len int, dst_ExpAvgSq_cap int, src_Master_base unsafe.Pointer, src_Master_len int, src_Master_cap int, src_ExpAvg_base unsafe.Pointer, src_ExpAvg_len int, src_ExpAvg_cap int, src_ExpAvgSq_base unsafe.Pointer, src_ExpAvgSq_len int, src_ExpAvgSq_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
+// func adamWAVX512(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
 TEXT ·adamWAVX512(SB), NOSPLIT, $0-200
 	MOVQ dst_Master_base+0(FP), BX
 	MOVQ dst_ExpAvg_base+24(FP), CX
@@ -3363,7 +3363,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func adamWStreamingAVX512(dst_Master_base unsafe.Pointer, dst_Master_len int, dst_Master_cap int, dst_ExpAvg_base unsafe.Pointer, dst_ExpAvg_len int, dst_ExpAvg_cap int, dst_ExpAvgSq_base unsafe.Pointer, dst_ExpAvgSq_len int, dst_ExpAvgSq_cap int, src_Master_base unsafe.Pointer, src_Master_len int, src_Master_cap int, src_ExpAvg_base unsafe.Pointer, src_ExpAvg_len int, src_ExpAvg_cap int, src_ExpAvgSq_base unsafe.Pointer, src_ExpAvgSq_len int, src_ExpAvgSq_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
+// func adamWStreamingAVX512(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
 TEXT ·adamWStreamingAVX512(SB), NOSPLIT, $0-200
 	MOVQ dst_Master_base+0(FP), BX
 	MOVQ dst_ExpAvg_base+24(FP), CX
@@ -3488,7 +3488,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func adamW16AVX512(dst_Master_base unsafe.Pointer, dst_Master_len int, dst_Master_cap int, dst_ExpAvg_base unsafe.Pointer, dst_ExpAvg_len int, dst_ExpAvg_cap int, dst_ExpAvgSq_base unsafe.Pointer, dst_ExpAvgSq_len int, dst_ExpAvgSq_cap int, src_Master_base unsafe.Pointer, src_Master_len int, src_Master_cap int, src_ExpAvg_base unsafe.Pointer, src_ExpAvg_len int, src_ExpAvg_cap int, src_ExpAvgSq_base unsafe.Pointer, src_ExpAvgSq_len int, src_ExpAvgSq_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
+// func adamW16AVX512(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
 TEXT ·adamW16AVX512(SB), NOSPLIT, $0-200
 	MOVQ dst_Master_base+0(FP), BX
 	MOVQ dst_ExpAvg_base+24(FP), CX
@@ -3657,7 +3657,7 @@ done3:
 	VZEROUPPER
 	RET
 
-// func adamWStreaming16AVX512(dst_Master_base unsafe.Pointer, dst_Master_len int, dst_Master_cap int, dst_ExpAvg_base unsafe.Pointer, dst_ExpAvg_len int, dst_ExpAvg_cap int, dst_ExpAvgSq_base unsafe.Pointer, dst_ExpAvgSq_len int, dst_ExpAvgSq_cap int, src_Master_base unsafe.Pointer, src_Master_len int, src_Master_cap int, src_ExpAvg_base unsafe.Pointer, src_ExpAvg_len int, src_ExpAvg_cap int, src_ExpAvgSq_base unsafe.Pointer, src_ExpAvgSq_len int, src_ExpAvgSq_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
+// func adamWStreaming16AVX512(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
 TEXT ·adamWStreaming16AVX512(SB), NOSPLIT, $0-200
 	MOVQ dst_Master_base+0(FP), BX
 	MOVQ dst_ExpAvg_base+24(FP), CX

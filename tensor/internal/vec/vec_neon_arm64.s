@@ -38,7 +38,7 @@ DATA ones<>+24(SB)/4, $0xffffffff
 DATA ones<>+28(SB)/4, $0xffffffff
 GLOBL ones<>(SB), RODATA|NOPTR, $32
 
-// func widenNEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, src_base unsafe.Pointer, src_len int, src_cap int)
+// func widenNEON(dst []float32, src []uint16)
 TEXT ·widenNEON(SB), NOSPLIT, $0-48
 	MOVD dst_base+0(FP), R0
 	MOVD src_base+24(FP), R1
@@ -145,7 +145,7 @@ stored18:
 done3:
 	RET
 
-// func roundNEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, src_base unsafe.Pointer, src_len int, src_cap int)
+// func roundNEON(dst []uint16, src []float32)
 TEXT ·roundNEON(SB), NOSPLIT, $0-48
 	MOVD dst_base+0(FP), R0
 	MOVD src_base+24(FP), R1
@@ -280,7 +280,7 @@ stored18:
 done3:
 	RET
 
-// func addNEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int)
+// func addNEON(dst []float32, x []float32, y []float32)
 TEXT ·addNEON(SB), NOSPLIT, $0-72
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
@@ -451,7 +451,7 @@ stored32:
 done3:
 	RET
 
-// func add16NEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int)
+// func add16NEON(dst []uint16, x []uint16, y []uint16)
 TEXT ·add16NEON(SB), NOSPLIT, $0-72
 	MOVD $4294901760, R0
 	VDUP R0, V0.S4
@@ -581,7 +581,7 @@ stored17:
 done3:
 	RET
 
-// func addScaledNEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func addScaledNEON(dst []float32, a float32, x []float32)
 TEXT ·addScaledNEON(SB), NOSPLIT, $0-56
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+32(FP), R1
@@ -756,7 +756,7 @@ stored32:
 done3:
 	RET
 
-// func addScaled16NEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func addScaled16NEON(dst []float32, a float32, x []uint16)
 TEXT ·addScaled16NEON(SB), NOSPLIT, $0-56
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+32(FP), R1
@@ -920,7 +920,7 @@ stored28:
 done3:
 	RET
 
-// func scaleNEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func scaleNEON(dst []float32, a float32, x []float32)
 TEXT ·scaleNEON(SB), NOSPLIT, $0-56
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+32(FP), R1
@@ -1044,7 +1044,7 @@ stored22:
 done3:
 	RET
 
-// func scale16NEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func scale16NEON(dst []uint16, a float32, x []float32)
 TEXT ·scale16NEON(SB), NOSPLIT, $0-56
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+32(FP), R1
@@ -1185,7 +1185,7 @@ stored18:
 done3:
 	RET
 
-// func sumBlocksNEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int, blocks int, stride int)
+// func sumBlocksNEON(dst []float32, x []float32, blocks int, stride int)
 TEXT ·sumBlocksNEON(SB), NOSPLIT, $0-64
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
@@ -1327,7 +1327,7 @@ stored24:
 done3:
 	RET
 
-// func sumBlocks16NEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int, blocks int, stride int)
+// func sumBlocks16NEON(dst []uint16, x []uint16, blocks int, stride int)
 TEXT ·sumBlocks16NEON(SB), NOSPLIT, $0-64
 	MOVD $4294901760, R0
 	VDUP R0, V0.S4
@@ -1447,7 +1447,7 @@ stored14:
 done3:
 	RET
 
-// func splitNEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, w_base unsafe.Pointer, w_len int, w_cap int)
+// func splitNEON(dst []float32, w []float32)
 TEXT ·splitNEON(SB), NOSPLIT, $0-48
 	MOVD $4294901760, R0
 	VDUP R0, V0.S4
@@ -1800,7 +1800,7 @@ loaded48:
 done3:
 	RET
 
-// func mulScaledNEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int)
+// func mulScaledNEON(dst []float32, a float32, x []float32, y []float32)
 TEXT ·mulScaledNEON(SB), NOSPLIT, $0-80
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+32(FP), R1
@@ -2475,7 +2475,7 @@ stored128:
 done3:
 	RET
 
-// func mulScaled16NEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int)
+// func mulScaled16NEON(dst []uint16, a float32, x []uint16, y []float32)
 TEXT ·mulScaled16NEON(SB), NOSPLIT, $0-80
 	MOVD $4294901760, R0
 	VDUP R0, V0.S4
@@ -2908,7 +2908,7 @@ stored48:
 done3:
 	RET
 
-// func normWeightGradNEON(dw_base unsafe.Pointer, dw_len int, dw_cap int, a float32, dy_base unsafe.Pointer, dy_len int, dy_cap int, x_base unsafe.Pointer, x_len int, x_cap int, w_base unsafe.Pointer, w_len int, w_cap int) (ret float32)
+// func normWeightGradNEON(dw []float32, a float32, dy []float32, x []float32, w []float32) (sum float32)
 TEXT ·normWeightGradNEON(SB), NOSPLIT, $0-108
 	MOVD dw_base+0(FP), R0
 	MOVD w_base+80(FP), R1
@@ -5186,10 +5186,10 @@ done3:
 	WORD $0x4e34d421 // fadd v1.4s, v1.4s, v20.4s
 	VEXT $4, V1.B16, V1.B16, V19.B16
 	WORD $0x4e33d421 // fadd v1.4s, v1.4s, v19.4s
-	FMOVS F1, ret+104(FP)
+	FMOVS F1, sum+104(FP)
 	RET
 
-// func normWeightGrad16NEON(dw_base unsafe.Pointer, dw_len int, dw_cap int, a float32, dy_base unsafe.Pointer, dy_len int, dy_cap int, x_base unsafe.Pointer, x_len int, x_cap int, w_base unsafe.Pointer, w_len int, w_cap int) (ret float32)
+// func normWeightGrad16NEON(dw []float32, a float32, dy []uint16, x []uint16, w []float32) (sum float32)
 TEXT ·normWeightGrad16NEON(SB), NOSPLIT, $0-108
 	MOVD dw_base+0(FP), R0
 	MOVD w_base+80(FP), R1
@@ -7255,10 +7255,10 @@ done3:
 	WORD $0x4e34d421 // fadd v1.4s, v1.4s, v20.4s
 	VEXT $4, V1.B16, V1.B16, V19.B16
 	WORD $0x4e33d421 // fadd v1.4s, v1.4s, v19.4s
-	FMOVS F1, ret+104(FP)
+	FMOVS F1, sum+104(FP)
 	RET
 
-// func normInputGradNEON(dx_base unsafe.Pointer, dx_len int, dx_cap int, add bool, a float32, dy_base unsafe.Pointer, dy_len int, dy_cap int, w_base unsafe.Pointer, w_len int, w_cap int, b float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func normInputGradNEON(dx []float32, add bool, a float32, dy []float32, w []float32, b float32, x []float32)
 TEXT ·normInputGradNEON(SB), NOSPLIT, $0-112
 	MOVD dx_base+0(FP), R0
 	MOVD dy_base+32(FP), R1
@@ -7285,11 +7285,11 @@ loop1:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
-	CBZ R4, set4
+	CBZ R4, unset4
 	FLDPQ (R0), (F8, F9)
 	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
 	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
-set4:
+unset4:
 	FSTPQ (F2, F3), (R0)
 	FLDPQ 32(R1), (F9, F8)
 	FLDPQ 32(R2), (F7, F6)
@@ -7302,11 +7302,11 @@ set4:
 	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
 	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
 	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
-	CBZ R4, set5
+	CBZ R4, unset5
 	FLDPQ 32(R0), (F3, F2)
 	WORD $0x4e23d529 // fadd v9.4s, v9.4s, v3.4s
 	WORD $0x4e22d508 // fadd v8.4s, v8.4s, v2.4s
-set5:
+unset5:
 	FSTPQ (F9, F8), 32(R0)
 	FLDPQ 64(R1), (F2, F3)
 	FLDPQ 64(R2), (F4, F5)
@@ -7319,11 +7319,11 @@ set5:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
-	CBZ R4, set6
+	CBZ R4, unset6
 	FLDPQ 64(R0), (F8, F9)
 	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
 	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
-set6:
+unset6:
 	FSTPQ (F2, F3), 64(R0)
 	FLDPQ 96(R1), (F9, F8)
 	FLDPQ 96(R2), (F7, F6)
@@ -7336,11 +7336,11 @@ set6:
 	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
 	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
 	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
-	CBZ R4, set7
+	CBZ R4, unset7
 	FLDPQ 96(R0), (F3, F2)
 	WORD $0x4e23d529 // fadd v9.4s, v9.4s, v3.4s
 	WORD $0x4e22d508 // fadd v8.4s, v8.4s, v2.4s
-set7:
+unset7:
 	FSTPQ (F9, F8), 96(R0)
 	ADD $128, R0
 	ADD $128, R1
@@ -7364,11 +7364,11 @@ rest2:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
-	CBZ R4, set9
+	CBZ R4, unset9
 	FLDPQ (R0), (F8, F9)
 	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
 	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
-set9:
+unset9:
 	FSTPQ (F2, F3), (R0)
 	SUBS $8, R5
 	BEQ done3
@@ -7385,11 +7385,11 @@ set9:
 	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
 	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
 	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
-	CBZ R4, set11
+	CBZ R4, unset11
 	FLDPQ 32(R0), (F3, F2)
 	WORD $0x4e23d529 // fadd v9.4s, v9.4s, v3.4s
 	WORD $0x4e22d508 // fadd v8.4s, v8.4s, v2.4s
-set11:
+unset11:
 	FSTPQ (F9, F8), 32(R0)
 	SUBS $8, R5
 	BEQ done3
@@ -7406,11 +7406,11 @@ set11:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
-	CBZ R4, set13
+	CBZ R4, unset13
 	FLDPQ 64(R0), (F8, F9)
 	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
 	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
-set13:
+unset13:
 	FSTPQ (F2, F3), 64(R0)
 	SUBS $8, R5
 	BEQ done3
@@ -7569,7 +7569,7 @@ loaded42:
 	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
 	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
 	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
-	CBZ R4, set46
+	CBZ R4, unset46
 	MOVD $96(R0), R8
 	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V3.B16, V3.B16, V3.B16
@@ -7618,7 +7618,7 @@ none56:
 loaded53:
 	WORD $0x4e23d529 // fadd v9.4s, v9.4s, v3.4s
 	WORD $0x4e22d508 // fadd v8.4s, v8.4s, v2.4s
-set46:
+unset46:
 	MOVD $96(R0), R8
 	TBZ $4, R6, not1657
 	FMOVQ F9, (R8)
@@ -7817,7 +7817,7 @@ loaded94:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
-	CBZ R4, set98
+	CBZ R4, unset98
 	MOVD $64(R0), R8
 	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V8.B16, V8.B16, V8.B16
@@ -7866,7 +7866,7 @@ none108:
 loaded105:
 	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
 	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
-set98:
+unset98:
 	MOVD $64(R0), R8
 	TBZ $4, R7, not16109
 	FMOVQ F2, (R8)
@@ -8065,7 +8065,7 @@ loaded146:
 	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
 	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
 	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
-	CBZ R4, set150
+	CBZ R4, unset150
 	MOVD $32(R0), R8
 	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V3.B16, V3.B16, V3.B16
@@ -8114,7 +8114,7 @@ none160:
 loaded157:
 	WORD $0x4e23d529 // fadd v9.4s, v9.4s, v3.4s
 	WORD $0x4e22d508 // fadd v8.4s, v8.4s, v2.4s
-set150:
+unset150:
 	MOVD $32(R0), R8
 	TBZ $4, R6, not16161
 	FMOVQ F9, (R8)
@@ -8313,7 +8313,7 @@ loaded198:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
-	CBZ R4, set202
+	CBZ R4, unset202
 	MOVD $0(R0), R8
 	VEOR V10.B16, V10.B16, V10.B16
 	VEOR V8.B16, V8.B16, V8.B16
@@ -8362,7 +8362,7 @@ none212:
 loaded209:
 	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
 	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
-set202:
+unset202:
 	MOVD $0(R0), R8
 	TBZ $4, R7, not16213
 	FMOVQ F2, (R8)
@@ -8408,7 +8408,7 @@ stored219:
 done3:
 	RET
 
-// func normInputGrad16NEON(dx_base unsafe.Pointer, dx_len int, dx_cap int, add bool, a float32, dy_base unsafe.Pointer, dy_len int, dy_cap int, w_base unsafe.Pointer, w_len int, w_cap int, b float32, x_base unsafe.Pointer, x_len int, x_cap int)
+// func normInputGrad16NEON(dx []uint16, add bool, a float32, dy []uint16, w []float32, b float32, x []uint16)
 TEXT ·normInputGrad16NEON(SB), NOSPLIT, $0-112
 	MOVD $4294901760, R0
 	VDUP R0, V0.S4
@@ -8444,13 +8444,13 @@ loop1:
 	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	CBZ R4, set4
+	CBZ R4, unset4
 	FMOVQ (R0), F10
 	VSHL $16, V10.S4, V11.S4
 	VAND V0.B16, V10.B16, V10.B16
 	WORD $0x4e2bd4a5 // fadd v5.4s, v5.4s, v11.4s
 	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
-set4:
+unset4:
 	VADD V1.S4, V5.S4, V13.S4
 	VSHL $15, V5.S4, V12.S4
 	VUSRA $31, V12.S4, V13.S4
@@ -8475,13 +8475,13 @@ set4:
 	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
 	WORD $0x4e29d56b // fadd v11.4s, v11.4s, v9.4s
 	WORD $0x4e2ad5ce // fadd v14.4s, v14.4s, v10.4s
-	CBZ R4, set5
+	CBZ R4, unset5
 	FMOVQ 16(R0), F6
 	VSHL $16, V6.S4, V5.S4
 	VAND V0.B16, V6.B16, V6.B16
 	WORD $0x4e25d56b // fadd v11.4s, v11.4s, v5.4s
 	WORD $0x4e26d5ce // fadd v14.4s, v14.4s, v6.4s
-set5:
+unset5:
 	VADD V1.S4, V11.S4, V13.S4
 	VSHL $15, V11.S4, V4.S4
 	VUSRA $31, V4.S4, V13.S4
@@ -8506,13 +8506,13 @@ set5:
 	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	WORD $0x4e26d58c // fadd v12.4s, v12.4s, v6.4s
-	CBZ R4, set6
+	CBZ R4, unset6
 	FMOVQ 32(R0), F10
 	VSHL $16, V10.S4, V11.S4
 	VAND V0.B16, V10.B16, V10.B16
 	WORD $0x4e2bd4a5 // fadd v5.4s, v5.4s, v11.4s
 	WORD $0x4e2ad58c // fadd v12.4s, v12.4s, v10.4s
-set6:
+unset6:
 	VADD V1.S4, V5.S4, V13.S4
 	VSHL $15, V5.S4, V14.S4
 	VUSRA $31, V14.S4, V13.S4
@@ -8537,13 +8537,13 @@ set6:
 	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
 	WORD $0x4e29d56b // fadd v11.4s, v11.4s, v9.4s
 	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
-	CBZ R4, set7
+	CBZ R4, unset7
 	FMOVQ 48(R0), F6
 	VSHL $16, V6.S4, V5.S4
 	VAND V0.B16, V6.B16, V6.B16
 	WORD $0x4e25d56b // fadd v11.4s, v11.4s, v5.4s
 	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-set7:
+unset7:
 	VADD V1.S4, V11.S4, V13.S4
 	VSHL $15, V11.S4, V12.S4
 	VUSRA $31, V12.S4, V13.S4
@@ -8579,13 +8579,13 @@ rest2:
 	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	WORD $0x4e26d5ce // fadd v14.4s, v14.4s, v6.4s
-	CBZ R4, set9
+	CBZ R4, unset9
 	FMOVQ (R0), F10
 	VSHL $16, V10.S4, V11.S4
 	VAND V0.B16, V10.B16, V10.B16
 	WORD $0x4e2bd4a5 // fadd v5.4s, v5.4s, v11.4s
 	WORD $0x4e2ad5ce // fadd v14.4s, v14.4s, v10.4s
-set9:
+unset9:
 	VADD V1.S4, V5.S4, V13.S4
 	VSHL $15, V5.S4, V4.S4
 	VUSRA $31, V4.S4, V13.S4
@@ -8614,13 +8614,13 @@ set9:
 	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
 	WORD $0x4e29d56b // fadd v11.4s, v11.4s, v9.4s
 	WORD $0x4e2ad58c // fadd v12.4s, v12.4s, v10.4s
-	CBZ R4, set11
+	CBZ R4, unset11
 	FMOVQ 16(R0), F6
 	VSHL $16, V6.S4, V5.S4
 	VAND V0.B16, V6.B16, V6.B16
 	WORD $0x4e25d56b // fadd v11.4s, v11.4s, v5.4s
 	WORD $0x4e26d58c // fadd v12.4s, v12.4s, v6.4s
-set11:
+unset11:
 	VADD V1.S4, V11.S4, V13.S4
 	VSHL $15, V11.S4, V14.S4
 	VUSRA $31, V14.S4, V13.S4
@@ -8649,13 +8649,13 @@ set11:
 	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	CBZ R4, set13
+	CBZ R4, unset13
 	FMOVQ 32(R0), F10
 	VSHL $16, V10.S4, V11.S4
 	VAND V0.B16, V10.B16, V10.B16
 	WORD $0x4e2bd4a5 // fadd v5.4s, v5.4s, v11.4s
 	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
-set13:
+unset13:
 	VADD V1.S4, V5.S4, V13.S4
 	VSHL $15, V5.S4, V12.S4
 	VUSRA $31, V12.S4, V13.S4
@@ -8735,7 +8735,7 @@ loaded22:
 	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
 	WORD $0x4e29d56b // fadd v11.4s, v11.4s, v9.4s
 	WORD $0x4e2ad5ce // fadd v14.4s, v14.4s, v10.4s
-	CBZ R4, set26
+	CBZ R4, unset26
 	MOVD $48(R0), R8
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V6.B16, V6.B16, V6.B16
@@ -8763,7 +8763,7 @@ loaded28:
 	VAND V0.B16, V6.B16, V6.B16
 	WORD $0x4e25d56b // fadd v11.4s, v11.4s, v5.4s
 	WORD $0x4e26d5ce // fadd v14.4s, v14.4s, v6.4s
-set26:
+unset26:
 	VADD V1.S4, V11.S4, V13.S4
 	VSHL $15, V11.S4, V4.S4
 	VUSRA $31, V4.S4, V13.S4
@@ -8862,7 +8862,7 @@ loaded44:
 	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	WORD $0x4e26d58c // fadd v12.4s, v12.4s, v6.4s
-	CBZ R4, set48
+	CBZ R4, unset48
 	MOVD $32(R0), R9
 	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V10.B16, V10.B16, V10.B16
@@ -8890,7 +8890,7 @@ loaded50:
 	VAND V0.B16, V10.B16, V10.B16
 	WORD $0x4e2bd4a5 // fadd v5.4s, v5.4s, v11.4s
 	WORD $0x4e2ad58c // fadd v12.4s, v12.4s, v10.4s
-set48:
+unset48:
 	VADD V1.S4, V5.S4, V13.S4
 	VSHL $15, V5.S4, V14.S4
 	VUSRA $31, V14.S4, V13.S4
@@ -8989,7 +8989,7 @@ loaded66:
 	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
 	WORD $0x4e29d56b // fadd v11.4s, v11.4s, v9.4s
 	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
-	CBZ R4, set70
+	CBZ R4, unset70
 	MOVD $16(R0), R8
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V6.B16, V6.B16, V6.B16
@@ -9017,7 +9017,7 @@ loaded72:
 	VAND V0.B16, V6.B16, V6.B16
 	WORD $0x4e25d56b // fadd v11.4s, v11.4s, v5.4s
 	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-set70:
+unset70:
 	VADD V1.S4, V11.S4, V13.S4
 	VSHL $15, V11.S4, V12.S4
 	VUSRA $31, V12.S4, V13.S4
@@ -9116,7 +9116,7 @@ loaded88:
 	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	WORD $0x4e26d5ce // fadd v14.4s, v14.4s, v6.4s
-	CBZ R4, set92
+	CBZ R4, unset92
 	MOVD $0(R0), R9
 	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V10.B16, V10.B16, V10.B16
@@ -9144,7 +9144,7 @@ loaded94:
 	VAND V0.B16, V10.B16, V10.B16
 	WORD $0x4e2bd4a5 // fadd v5.4s, v5.4s, v11.4s
 	WORD $0x4e2ad5ce // fadd v14.4s, v14.4s, v10.4s
-set92:
+unset92:
 	VADD V1.S4, V5.S4, V13.S4
 	VSHL $15, V5.S4, V4.S4
 	VUSRA $31, V4.S4, V13.S4
@@ -9176,7 +9176,7 @@ stored99:
 done3:
 	RET
 
-// func rotateNEON(x_base unsafe.Pointer, x_len int, x_cap int, stride int, count int, pairs int, cos_base unsafe.Pointer, cos_len int, cos_cap int, sin_base unsafe.Pointer, sin_len int, sin_cap int, sign float32)
+// func rotateNEON(x []float32, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
 TEXT ·rotateNEON(SB), NOSPLIT, $0-100
 	MOVD x_base+0(FP), R0
 	MOVD cos_base+48(FP), R1
@@ -9389,7 +9389,7 @@ done4:
 	BNE row1
 	RET
 
-// func rotate16NEON(x_base unsafe.Pointer, x_len int, x_cap int, stride int, count int, pairs int, cos_base unsafe.Pointer, cos_len int, cos_cap int, sin_base unsafe.Pointer, sin_len int, sin_cap int, sign float32)
+// func rotate16NEON(x []uint16, stride int, count int, pairs int, cos []float32, sin []float32, sign float32)
 TEXT ·rotate16NEON(SB), NOSPLIT, $0-100
 	MOVD x_base+0(FP), R0
 	MOVD cos_base+48(FP), R1
@@ -9564,37 +9564,37 @@ done4:
 	BNE row1
 	RET
 
-// func sigmoidNEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, x_base unsafe.Pointer, x_len int, x_cap int)
+// func sigmoidNEON(dst []float32, x []float32)
 TEXT ·sigmoidNEON(SB), NOSPLIT, $0-48
-	MOVD $powers<>+0(SB), R0
-	FMOVQ (R0), F0
-	FMOVQ 16(R0), F1
-	FMOVQ 32(R0), F2
-	FMOVQ 48(R0), F3
-	MOVD $spread<>+0(SB), R0
-	FMOVQ (R0), F4
-	MOVD $1069066811, R0
-	VMOV R0, V5.S[0]
-	MOVD $3207688728, R0
-	VMOV R0, V5.S[1]
-	MOVD $1042983804, R0
-	VMOV R0, V5.S[2]
-	MOVD $1228931072, R0
-	VDUP R0, V6.S4
-	MOVD $1056964064, R0
-	VDUP R0, V7.S4
-	MOVD $1120927744, R0
-	VDUP R0, V8.S4
-	MOVD $3268411392, R0
-	VDUP R0, V9.S4
-	MOVD $60, R0
-	VDUP R0, V10.S4
-	MOVD $50462976, R0
-	VDUP R0, V11.S4
-	MOVD $4218159358, R0
-	VDUP R0, V12.S4
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+24(FP), R1
+	MOVD $powers<>+0(SB), R2
+	FMOVQ (R2), F0
+	FMOVQ 16(R2), F1
+	FMOVQ 32(R2), F2
+	FMOVQ 48(R2), F3
+	MOVD $spread<>+0(SB), R2
+	FMOVQ (R2), F4
+	MOVD $1069066811, R2
+	VMOV R2, V5.S[0]
+	MOVD $3207688728, R2
+	VMOV R2, V5.S[1]
+	MOVD $1042983804, R2
+	VMOV R2, V5.S[2]
+	MOVD $1228931072, R2
+	VDUP R2, V6.S4
+	MOVD $1056964064, R2
+	VDUP R2, V7.S4
+	MOVD $1120927744, R2
+	VDUP R2, V8.S4
+	MOVD $3268411392, R2
+	VDUP R2, V9.S4
+	MOVD $60, R2
+	VDUP R2, V10.S4
+	MOVD $50462976, R2
+	VDUP R2, V11.S4
+	MOVD $4218159358, R2
+	VDUP R2, V12.S4
 	MOVD $1065353216, R2
 	VDUP R2, V13.S4
 	MOVD dst_len+8(FP), R2
@@ -9823,38 +9823,38 @@ stored22:
 done3:
 	RET
 
-// func swiGLUNEON(h_base unsafe.Pointer, h_len int, h_cap int, gate_base unsafe.Pointer, gate_len int, gate_cap int, up_base unsafe.Pointer, up_len int, up_cap int)
+// func swiGLUNEON(h []float32, gate []float32, up []float32)
 TEXT ·swiGLUNEON(SB), NOSPLIT, $0-72
-	MOVD $powers<>+0(SB), R0
-	FMOVQ (R0), F0
-	FMOVQ 16(R0), F1
-	FMOVQ 32(R0), F2
-	FMOVQ 48(R0), F3
-	MOVD $spread<>+0(SB), R0
-	FMOVQ (R0), F4
-	MOVD $1069066811, R0
-	VMOV R0, V5.S[0]
-	MOVD $3207688728, R0
-	VMOV R0, V5.S[1]
-	MOVD $1042983804, R0
-	VMOV R0, V5.S[2]
-	MOVD $1228931072, R0
-	VDUP R0, V6.S4
-	MOVD $1056964064, R0
-	VDUP R0, V7.S4
-	MOVD $1120927744, R0
-	VDUP R0, V8.S4
-	MOVD $3268411392, R0
-	VDUP R0, V9.S4
-	MOVD $60, R0
-	VDUP R0, V10.S4
-	MOVD $50462976, R0
-	VDUP R0, V11.S4
-	MOVD $4218159358, R0
-	VDUP R0, V12.S4
 	MOVD h_base+0(FP), R0
 	MOVD gate_base+24(FP), R1
 	MOVD up_base+48(FP), R2
+	MOVD $powers<>+0(SB), R3
+	FMOVQ (R3), F0
+	FMOVQ 16(R3), F1
+	FMOVQ 32(R3), F2
+	FMOVQ 48(R3), F3
+	MOVD $spread<>+0(SB), R3
+	FMOVQ (R3), F4
+	MOVD $1069066811, R3
+	VMOV R3, V5.S[0]
+	MOVD $3207688728, R3
+	VMOV R3, V5.S[1]
+	MOVD $1042983804, R3
+	VMOV R3, V5.S[2]
+	MOVD $1228931072, R3
+	VDUP R3, V6.S4
+	MOVD $1056964064, R3
+	VDUP R3, V7.S4
+	MOVD $1120927744, R3
+	VDUP R3, V8.S4
+	MOVD $3268411392, R3
+	VDUP R3, V9.S4
+	MOVD $60, R3
+	VDUP R3, V10.S4
+	MOVD $50462976, R3
+	VDUP R3, V11.S4
+	MOVD $4218159358, R3
+	VDUP R3, V12.S4
 	MOVD $1065353216, R3
 	VDUP R3, V13.S4
 	MOVD h_len+8(FP), R3
@@ -9863,67 +9863,67 @@ TEXT ·swiGLUNEON(SB), NOSPLIT, $0-72
 	PCALIGN $64
 loop1:
 	FLDPQ (R1), (F14, F15)
-	FLDPQ (R2), (F16, F17)
-	VMOV V14.B16, V18.B16
-	WORD $0x6ea0fa52 // fneg v18.4s, v18.4s
-	WORD $0x4ea8f652 // fmin v18.4s, v18.4s, v8.4s
-	WORD $0x4e29f652 // fmax v18.4s, v18.4s, v9.4s
+	VMOV V14.B16, V16.B16
+	WORD $0x6ea0fa10 // fneg v16.4s, v16.4s
+	WORD $0x4ea8f610 // fmin v16.4s, v16.4s, v8.4s
+	WORD $0x4e29f610 // fmax v16.4s, v16.4s, v9.4s
+	VMOV V6.B16, V17.B16
+	WORD $0x4f851211 // fmla v17.4s, v16.4s, v5.s[0]
+	WORD $0x4ea6d632 // fsub v18.4s, v17.4s, v6.4s
+	WORD $0x4fa51250 // fmla v16.4s, v18.4s, v5.s[1]
+	VMOV V7.B16, V19.B16
+	WORD $0x4f851a13 // fmla v19.4s, v16.4s, v5.s[2]
+	WORD $0x6e30de14 // fmul v20.4s, v16.4s, v16.4s
+	VFMLA V20.S4, V19.S4, V16.S4
+	VSHL $2, V17.S4, V21.S4
+	VAND V10.B16, V21.B16, V21.B16
+	VTBL V4.B16, [V21.B16], V21.B16
+	VADD V11.S4, V21.S4, V21.S4
+	VTBL V21.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V21.B16
+	VMOV V21.B16, V19.B16
+	VFMLA V21.S4, V16.S4, V19.S4
+	VUSHR $4, V17.S4, V17.S4
+	VADD V12.S4, V17.S4, V17.S4
+	VUSHR $1, V17.S4, V21.S4
+	VSUB V21.S4, V17.S4, V17.S4
+	VSHL $23, V21.S4, V21.S4
+	VSHL $23, V17.S4, V17.S4
+	WORD $0x6e35de70 // fmul v16.4s, v19.4s, v21.4s
+	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x6e30fdce // fdiv v14.4s, v14.4s, v16.4s
+	VMOV V15.B16, V16.B16
+	WORD $0x6ea0fa10 // fneg v16.4s, v16.4s
+	WORD $0x4ea8f610 // fmin v16.4s, v16.4s, v8.4s
+	WORD $0x4e29f610 // fmax v16.4s, v16.4s, v9.4s
 	VMOV V6.B16, V19.B16
-	WORD $0x4f851253 // fmla v19.4s, v18.4s, v5.s[0]
-	WORD $0x4ea6d674 // fsub v20.4s, v19.4s, v6.4s
-	WORD $0x4fa51292 // fmla v18.4s, v20.4s, v5.s[1]
+	WORD $0x4f851213 // fmla v19.4s, v16.4s, v5.s[0]
+	WORD $0x4ea6d671 // fsub v17.4s, v19.4s, v6.4s
+	WORD $0x4fa51230 // fmla v16.4s, v17.4s, v5.s[1]
 	VMOV V7.B16, V21.B16
-	WORD $0x4f851a55 // fmla v21.4s, v18.4s, v5.s[2]
-	WORD $0x6e32de56 // fmul v22.4s, v18.4s, v18.4s
-	VFMLA V22.S4, V21.S4, V18.S4
-	VSHL $2, V19.S4, V23.S4
-	VAND V10.B16, V23.B16, V23.B16
-	VTBL V4.B16, [V23.B16], V23.B16
-	VADD V11.S4, V23.S4, V23.S4
-	VTBL V23.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V23.B16
-	VMOV V23.B16, V21.B16
-	VFMLA V23.S4, V18.S4, V21.S4
+	WORD $0x4f851a15 // fmla v21.4s, v16.4s, v5.s[2]
+	WORD $0x6e30de14 // fmul v20.4s, v16.4s, v16.4s
+	VFMLA V20.S4, V21.S4, V16.S4
+	VSHL $2, V19.S4, V18.S4
+	VAND V10.B16, V18.B16, V18.B16
+	VTBL V4.B16, [V18.B16], V18.B16
+	VADD V11.S4, V18.S4, V18.S4
+	VTBL V18.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V18.B16
+	VMOV V18.B16, V21.B16
+	VFMLA V18.S4, V16.S4, V21.S4
 	VUSHR $4, V19.S4, V19.S4
 	VADD V12.S4, V19.S4, V19.S4
-	VUSHR $1, V19.S4, V23.S4
-	VSUB V23.S4, V19.S4, V19.S4
-	VSHL $23, V23.S4, V23.S4
+	VUSHR $1, V19.S4, V18.S4
+	VSUB V18.S4, V19.S4, V19.S4
+	VSHL $23, V18.S4, V18.S4
 	VSHL $23, V19.S4, V19.S4
-	WORD $0x6e37deb2 // fmul v18.4s, v21.4s, v23.4s
-	WORD $0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
-	WORD $0x4e2dd652 // fadd v18.4s, v18.4s, v13.4s
-	WORD $0x6e32fdce // fdiv v14.4s, v14.4s, v18.4s
+	WORD $0x6e32deb0 // fmul v16.4s, v21.4s, v18.4s
+	WORD $0x6e33de10 // fmul v16.4s, v16.4s, v19.4s
+	WORD $0x4e2dd610 // fadd v16.4s, v16.4s, v13.4s
+	WORD $0x6e30fdef // fdiv v15.4s, v15.4s, v16.4s
+	FLDPQ (R2), (F16, F21)
 	WORD $0x6e30ddce // fmul v14.4s, v14.4s, v16.4s
-	VMOV V15.B16, V18.B16
-	WORD $0x6ea0fa52 // fneg v18.4s, v18.4s
-	WORD $0x4ea8f652 // fmin v18.4s, v18.4s, v8.4s
-	WORD $0x4e29f652 // fmax v18.4s, v18.4s, v9.4s
-	VMOV V6.B16, V21.B16
-	WORD $0x4f851255 // fmla v21.4s, v18.4s, v5.s[0]
-	WORD $0x4ea6d6b3 // fsub v19.4s, v21.4s, v6.4s
-	WORD $0x4fa51272 // fmla v18.4s, v19.4s, v5.s[1]
-	VMOV V7.B16, V23.B16
-	WORD $0x4f851a57 // fmla v23.4s, v18.4s, v5.s[2]
-	WORD $0x6e32de56 // fmul v22.4s, v18.4s, v18.4s
-	VFMLA V22.S4, V23.S4, V18.S4
-	VSHL $2, V21.S4, V20.S4
-	VAND V10.B16, V20.B16, V20.B16
-	VTBL V4.B16, [V20.B16], V20.B16
-	VADD V11.S4, V20.S4, V20.S4
-	VTBL V20.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V20.B16
-	VMOV V20.B16, V23.B16
-	VFMLA V20.S4, V18.S4, V23.S4
-	VUSHR $4, V21.S4, V21.S4
-	VADD V12.S4, V21.S4, V21.S4
-	VUSHR $1, V21.S4, V20.S4
-	VSUB V20.S4, V21.S4, V21.S4
-	VSHL $23, V20.S4, V20.S4
-	VSHL $23, V21.S4, V21.S4
-	WORD $0x6e34def2 // fmul v18.4s, v23.4s, v20.4s
-	WORD $0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
-	WORD $0x4e2dd652 // fadd v18.4s, v18.4s, v13.4s
-	WORD $0x6e32fdef // fdiv v15.4s, v15.4s, v18.4s
-	WORD $0x6e31ddef // fmul v15.4s, v15.4s, v17.4s
+	WORD $0x6e35ddef // fmul v15.4s, v15.4s, v21.4s
 	FSTPQ (F14, F15), (R0)
 	ADD $32, R0
 	ADD $32, R1
@@ -9944,25 +9944,25 @@ part4:
 fits5:
 	MOVD $0(R1), R6
 	VEOR V15.B16, V15.B16, V15.B16
-	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V21.B16, V21.B16, V21.B16
 	TBZ $4, R4, not166
-	FMOVQ (R6), F17
+	FMOVQ (R6), F21
 	JMP loaded7
 not166:
 	TBZ $1, R4, none8
 	AND $12, R4, R7
 	ADD R6, R7
-	VLD1 (R7), V17.H[0]
+	VLD1 (R7), V21.H[0]
 none8:
 	TBZ $2, R4, none9
-	VEXT $12, V17.B16, V15.B16, V17.B16
+	VEXT $12, V21.B16, V15.B16, V21.B16
 	AND $8, R4, R7
 	ADD R6, R7
-	VLD1 (R7), V17.S[0]
+	VLD1 (R7), V21.S[0]
 none9:
 	TBZ $3, R4, none10
-	VEXT $8, V17.B16, V15.B16, V17.B16
-	VLD1 (R6), V17.D[0]
+	VEXT $8, V21.B16, V15.B16, V21.B16
+	VLD1 (R6), V21.D[0]
 none10:
 loaded7:
 	MOVD $16(R1), R7
@@ -9988,6 +9988,64 @@ none14:
 	VLD1 (R7), V16.D[0]
 none15:
 loaded12:
+	VMOV V21.B16, V15.B16
+	WORD $0x6ea0f9ef // fneg v15.4s, v15.4s
+	WORD $0x4ea8f5ef // fmin v15.4s, v15.4s, v8.4s
+	WORD $0x4e29f5ef // fmax v15.4s, v15.4s, v9.4s
+	VMOV V6.B16, V14.B16
+	WORD $0x4f8511ee // fmla v14.4s, v15.4s, v5.s[0]
+	WORD $0x4ea6d5d3 // fsub v19.4s, v14.4s, v6.4s
+	WORD $0x4fa5126f // fmla v15.4s, v19.4s, v5.s[1]
+	VMOV V7.B16, V18.B16
+	WORD $0x4f8519f2 // fmla v18.4s, v15.4s, v5.s[2]
+	WORD $0x6e2fddf4 // fmul v20.4s, v15.4s, v15.4s
+	VFMLA V20.S4, V18.S4, V15.S4
+	VSHL $2, V14.S4, V17.S4
+	VAND V10.B16, V17.B16, V17.B16
+	VTBL V4.B16, [V17.B16], V17.B16
+	VADD V11.S4, V17.S4, V17.S4
+	VTBL V17.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V17.B16
+	VMOV V17.B16, V18.B16
+	VFMLA V17.S4, V15.S4, V18.S4
+	VUSHR $4, V14.S4, V14.S4
+	VADD V12.S4, V14.S4, V14.S4
+	VUSHR $1, V14.S4, V17.S4
+	VSUB V17.S4, V14.S4, V14.S4
+	VSHL $23, V17.S4, V17.S4
+	VSHL $23, V14.S4, V14.S4
+	WORD $0x6e31de4f // fmul v15.4s, v18.4s, v17.4s
+	WORD $0x6e2eddef // fmul v15.4s, v15.4s, v14.4s
+	WORD $0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	WORD $0x6e2ffeb5 // fdiv v21.4s, v21.4s, v15.4s
+	VMOV V16.B16, V15.B16
+	WORD $0x6ea0f9ef // fneg v15.4s, v15.4s
+	WORD $0x4ea8f5ef // fmin v15.4s, v15.4s, v8.4s
+	WORD $0x4e29f5ef // fmax v15.4s, v15.4s, v9.4s
+	VMOV V6.B16, V18.B16
+	WORD $0x4f8511f2 // fmla v18.4s, v15.4s, v5.s[0]
+	WORD $0x4ea6d64e // fsub v14.4s, v18.4s, v6.4s
+	WORD $0x4fa511cf // fmla v15.4s, v14.4s, v5.s[1]
+	VMOV V7.B16, V17.B16
+	WORD $0x4f8519f1 // fmla v17.4s, v15.4s, v5.s[2]
+	WORD $0x6e2fddf4 // fmul v20.4s, v15.4s, v15.4s
+	VFMLA V20.S4, V17.S4, V15.S4
+	VSHL $2, V18.S4, V19.S4
+	VAND V10.B16, V19.B16, V19.B16
+	VTBL V4.B16, [V19.B16], V19.B16
+	VADD V11.S4, V19.S4, V19.S4
+	VTBL V19.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V19.B16
+	VMOV V19.B16, V17.B16
+	VFMLA V19.S4, V15.S4, V17.S4
+	VUSHR $4, V18.S4, V18.S4
+	VADD V12.S4, V18.S4, V18.S4
+	VUSHR $1, V18.S4, V19.S4
+	VSUB V19.S4, V18.S4, V18.S4
+	VSHL $23, V19.S4, V19.S4
+	VSHL $23, V18.S4, V18.S4
+	WORD $0x6e33de2f // fmul v15.4s, v17.4s, v19.4s
+	WORD $0x6e32ddef // fmul v15.4s, v15.4s, v18.4s
+	WORD $0x4e2dd5ef // fadd v15.4s, v15.4s, v13.4s
+	WORD $0x6e2ffe10 // fdiv v16.4s, v16.4s, v15.4s
 	MOVD $0(R2), R6
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V15.B16, V15.B16, V15.B16
@@ -10013,106 +10071,48 @@ none20:
 loaded17:
 	MOVD $16(R2), R7
 	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V14.B16, V14.B16, V14.B16
+	VEOR V17.B16, V17.B16, V17.B16
 	TBZ $4, R5, not1621
-	FMOVQ (R7), F14
+	FMOVQ (R7), F17
 	JMP loaded22
 not1621:
 	TBZ $1, R5, none23
 	AND $12, R5, R6
 	ADD R7, R6
-	VLD1 (R6), V14.H[0]
+	VLD1 (R6), V17.H[0]
 none23:
 	TBZ $2, R5, none24
-	VEXT $12, V14.B16, V18.B16, V14.B16
+	VEXT $12, V17.B16, V18.B16, V17.B16
 	AND $8, R5, R6
 	ADD R7, R6
-	VLD1 (R6), V14.S[0]
+	VLD1 (R6), V17.S[0]
 none24:
 	TBZ $3, R5, none25
-	VEXT $8, V14.B16, V18.B16, V14.B16
-	VLD1 (R7), V14.D[0]
+	VEXT $8, V17.B16, V18.B16, V17.B16
+	VLD1 (R7), V17.D[0]
 none25:
 loaded22:
-	VMOV V17.B16, V18.B16
-	WORD $0x6ea0fa52 // fneg v18.4s, v18.4s
-	WORD $0x4ea8f652 // fmin v18.4s, v18.4s, v8.4s
-	WORD $0x4e29f652 // fmax v18.4s, v18.4s, v9.4s
-	VMOV V6.B16, V23.B16
-	WORD $0x4f851257 // fmla v23.4s, v18.4s, v5.s[0]
-	WORD $0x4ea6d6f5 // fsub v21.4s, v23.4s, v6.4s
-	WORD $0x4fa512b2 // fmla v18.4s, v21.4s, v5.s[1]
-	VMOV V7.B16, V20.B16
-	WORD $0x4f851a54 // fmla v20.4s, v18.4s, v5.s[2]
-	WORD $0x6e32de56 // fmul v22.4s, v18.4s, v18.4s
-	VFMLA V22.S4, V20.S4, V18.S4
-	VSHL $2, V23.S4, V19.S4
-	VAND V10.B16, V19.B16, V19.B16
-	VTBL V4.B16, [V19.B16], V19.B16
-	VADD V11.S4, V19.S4, V19.S4
-	VTBL V19.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V19.B16
-	VMOV V19.B16, V20.B16
-	VFMLA V19.S4, V18.S4, V20.S4
-	VUSHR $4, V23.S4, V23.S4
-	VADD V12.S4, V23.S4, V23.S4
-	VUSHR $1, V23.S4, V19.S4
-	VSUB V19.S4, V23.S4, V23.S4
-	VSHL $23, V19.S4, V19.S4
-	VSHL $23, V23.S4, V23.S4
-	WORD $0x6e33de92 // fmul v18.4s, v20.4s, v19.4s
-	WORD $0x6e37de52 // fmul v18.4s, v18.4s, v23.4s
-	WORD $0x4e2dd652 // fadd v18.4s, v18.4s, v13.4s
-	WORD $0x6e32fe31 // fdiv v17.4s, v17.4s, v18.4s
-	WORD $0x6e2fde31 // fmul v17.4s, v17.4s, v15.4s
-	VMOV V16.B16, V18.B16
-	WORD $0x6ea0fa52 // fneg v18.4s, v18.4s
-	WORD $0x4ea8f652 // fmin v18.4s, v18.4s, v8.4s
-	WORD $0x4e29f652 // fmax v18.4s, v18.4s, v9.4s
-	VMOV V6.B16, V20.B16
-	WORD $0x4f851254 // fmla v20.4s, v18.4s, v5.s[0]
-	WORD $0x4ea6d697 // fsub v23.4s, v20.4s, v6.4s
-	WORD $0x4fa512f2 // fmla v18.4s, v23.4s, v5.s[1]
-	VMOV V7.B16, V19.B16
-	WORD $0x4f851a53 // fmla v19.4s, v18.4s, v5.s[2]
-	WORD $0x6e32de56 // fmul v22.4s, v18.4s, v18.4s
-	VFMLA V22.S4, V19.S4, V18.S4
-	VSHL $2, V20.S4, V21.S4
-	VAND V10.B16, V21.B16, V21.B16
-	VTBL V4.B16, [V21.B16], V21.B16
-	VADD V11.S4, V21.S4, V21.S4
-	VTBL V21.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V21.B16
-	VMOV V21.B16, V19.B16
-	VFMLA V21.S4, V18.S4, V19.S4
-	VUSHR $4, V20.S4, V20.S4
-	VADD V12.S4, V20.S4, V20.S4
-	VUSHR $1, V20.S4, V21.S4
-	VSUB V21.S4, V20.S4, V20.S4
-	VSHL $23, V21.S4, V21.S4
-	VSHL $23, V20.S4, V20.S4
-	WORD $0x6e35de72 // fmul v18.4s, v19.4s, v21.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	WORD $0x4e2dd652 // fadd v18.4s, v18.4s, v13.4s
-	WORD $0x6e32fe10 // fdiv v16.4s, v16.4s, v18.4s
-	WORD $0x6e2ede10 // fmul v16.4s, v16.4s, v14.4s
+	WORD $0x6e2fdeb5 // fmul v21.4s, v21.4s, v15.4s
+	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
 	MOVD $0(R0), R6
 	TBZ $4, R4, not1626
-	FMOVQ F17, (R6)
+	FMOVQ F21, (R6)
 	JMP stored27
 not1626:
 	TBZ $3, R4, none28
-	VST1 V17.D[0], (R6)
+	VST1 V21.D[0], (R6)
 	ADD $8, R6
-	VEXT $8, V17.B16, V17.B16, V17.B16
+	VEXT $8, V21.B16, V21.B16, V21.B16
 none28:
 	TBZ $2, R4, none29
-	VST1 V17.S[0], (R6)
+	VST1 V21.S[0], (R6)
 	ADD $4, R6
-	VEXT $4, V17.B16, V17.B16, V17.B16
+	VEXT $4, V21.B16, V21.B16, V21.B16
 none29:
 	TBZ $1, R4, none30
-	VST1 V17.H[0], (R6)
+	VST1 V21.H[0], (R6)
 	ADD $2, R6
-	VEXT $2, V17.B16, V17.B16, V17.B16
+	VEXT $2, V21.B16, V21.B16, V21.B16
 none30:
 stored27:
 	MOVD $16(R0), R6
@@ -10139,43 +10139,43 @@ stored32:
 done3:
 	RET
 
-// func swiGLU16NEON(h_base unsafe.Pointer, h_len int, h_cap int, gate_base unsafe.Pointer, gate_len int, gate_cap int, up_base unsafe.Pointer, up_len int, up_cap int)
+// func swiGLU16NEON(h []uint16, gate []uint16, up []uint16)
 TEXT ·swiGLU16NEON(SB), NOSPLIT, $0-72
-	MOVD $powers<>+0(SB), R0
-	FMOVQ (R0), F0
-	FMOVQ 16(R0), F1
-	FMOVQ 32(R0), F2
-	FMOVQ 48(R0), F3
-	MOVD $spread<>+0(SB), R0
-	FMOVQ (R0), F4
-	MOVD $1069066811, R0
-	VMOV R0, V5.S[0]
-	MOVD $3207688728, R0
-	VMOV R0, V5.S[1]
-	MOVD $1042983804, R0
-	VMOV R0, V5.S[2]
-	MOVD $1228931072, R0
-	VDUP R0, V6.S4
-	MOVD $1056964064, R0
-	VDUP R0, V7.S4
-	MOVD $1120927744, R0
-	VDUP R0, V8.S4
-	MOVD $3268411392, R0
-	VDUP R0, V9.S4
-	MOVD $60, R0
-	VDUP R0, V10.S4
-	MOVD $50462976, R0
-	VDUP R0, V11.S4
-	MOVD $4218159358, R0
-	VDUP R0, V12.S4
 	MOVD $4294901760, R0
-	VDUP R0, V13.S4
+	VDUP R0, V0.S4
 	MOVD h_base+0(FP), R0
 	MOVD gate_base+24(FP), R1
 	MOVD up_base+48(FP), R2
-	MOVD $1065353216, R3
-	VDUP R3, V14.S4
 	MOVD $32767, R3
+	VDUP R3, V1.S4
+	MOVD $powers<>+0(SB), R3
+	FMOVQ (R3), F2
+	FMOVQ 16(R3), F3
+	FMOVQ 32(R3), F4
+	FMOVQ 48(R3), F5
+	MOVD $spread<>+0(SB), R3
+	FMOVQ (R3), F6
+	MOVD $1069066811, R3
+	VMOV R3, V7.S[0]
+	MOVD $3207688728, R3
+	VMOV R3, V7.S[1]
+	MOVD $1042983804, R3
+	VMOV R3, V7.S[2]
+	MOVD $1228931072, R3
+	VDUP R3, V8.S4
+	MOVD $1056964064, R3
+	VDUP R3, V9.S4
+	MOVD $1120927744, R3
+	VDUP R3, V10.S4
+	MOVD $3268411392, R3
+	VDUP R3, V11.S4
+	MOVD $60, R3
+	VDUP R3, V12.S4
+	MOVD $50462976, R3
+	VDUP R3, V13.S4
+	MOVD $4218159358, R3
+	VDUP R3, V14.S4
+	MOVD $1065353216, R3
 	VDUP R3, V15.S4
 	MOVD h_len+8(FP), R3
 	SUBS $8, R3
@@ -10184,78 +10184,78 @@ TEXT ·swiGLU16NEON(SB), NOSPLIT, $0-72
 loop1:
 	FMOVQ (R1), F16
 	VSHL $16, V16.S4, V17.S4
-	VAND V13.B16, V16.B16, V16.B16
-	FMOVQ (R2), F18
-	VSHL $16, V18.S4, V19.S4
-	VAND V13.B16, V18.B16, V18.B16
-	VMOV V17.B16, V20.B16
-	WORD $0x6ea0fa94 // fneg v20.4s, v20.4s
-	WORD $0x4ea8f694 // fmin v20.4s, v20.4s, v8.4s
-	WORD $0x4e29f694 // fmax v20.4s, v20.4s, v9.4s
-	VMOV V6.B16, V21.B16
-	WORD $0x4f851295 // fmla v21.4s, v20.4s, v5.s[0]
-	WORD $0x4ea6d6b6 // fsub v22.4s, v21.4s, v6.4s
-	WORD $0x4fa512d4 // fmla v20.4s, v22.4s, v5.s[1]
-	VMOV V7.B16, V23.B16
-	WORD $0x4f851a97 // fmla v23.4s, v20.4s, v5.s[2]
-	WORD $0x6e34de98 // fmul v24.4s, v20.4s, v20.4s
-	VFMLA V24.S4, V23.S4, V20.S4
-	VSHL $2, V21.S4, V25.S4
-	VAND V10.B16, V25.B16, V25.B16
-	VTBL V4.B16, [V25.B16], V25.B16
-	VADD V11.S4, V25.S4, V25.S4
-	VTBL V25.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V25.B16
-	VMOV V25.B16, V23.B16
-	VFMLA V25.S4, V20.S4, V23.S4
-	VUSHR $4, V21.S4, V21.S4
-	VADD V12.S4, V21.S4, V21.S4
-	VUSHR $1, V21.S4, V25.S4
-	VSUB V25.S4, V21.S4, V21.S4
-	VSHL $23, V25.S4, V25.S4
-	VSHL $23, V21.S4, V21.S4
-	WORD $0x6e39def4 // fmul v20.4s, v23.4s, v25.4s
-	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
-	WORD $0x4e2ed694 // fadd v20.4s, v20.4s, v14.4s
-	WORD $0x6e34fe31 // fdiv v17.4s, v17.4s, v20.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	VMOV V16.B16, V20.B16
-	WORD $0x6ea0fa94 // fneg v20.4s, v20.4s
-	WORD $0x4ea8f694 // fmin v20.4s, v20.4s, v8.4s
-	WORD $0x4e29f694 // fmax v20.4s, v20.4s, v9.4s
-	VMOV V6.B16, V23.B16
-	WORD $0x4f851297 // fmla v23.4s, v20.4s, v5.s[0]
-	WORD $0x4ea6d6f5 // fsub v21.4s, v23.4s, v6.4s
-	WORD $0x4fa512b4 // fmla v20.4s, v21.4s, v5.s[1]
-	VMOV V7.B16, V25.B16
-	WORD $0x4f851a99 // fmla v25.4s, v20.4s, v5.s[2]
-	WORD $0x6e34de98 // fmul v24.4s, v20.4s, v20.4s
-	VFMLA V24.S4, V25.S4, V20.S4
-	VSHL $2, V23.S4, V22.S4
-	VAND V10.B16, V22.B16, V22.B16
-	VTBL V4.B16, [V22.B16], V22.B16
-	VADD V11.S4, V22.S4, V22.S4
-	VTBL V22.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V22.B16
-	VMOV V22.B16, V25.B16
-	VFMLA V22.S4, V20.S4, V25.S4
-	VUSHR $4, V23.S4, V23.S4
-	VADD V12.S4, V23.S4, V23.S4
-	VUSHR $1, V23.S4, V22.S4
-	VSUB V22.S4, V23.S4, V23.S4
-	VSHL $23, V22.S4, V22.S4
+	VAND V0.B16, V16.B16, V16.B16
+	VMOV V17.B16, V18.B16
+	WORD $0x6ea0fa52 // fneg v18.4s, v18.4s
+	WORD $0x4eaaf652 // fmin v18.4s, v18.4s, v10.4s
+	WORD $0x4e2bf652 // fmax v18.4s, v18.4s, v11.4s
+	VMOV V8.B16, V19.B16
+	WORD $0x4f871253 // fmla v19.4s, v18.4s, v7.s[0]
+	WORD $0x4ea8d674 // fsub v20.4s, v19.4s, v8.4s
+	WORD $0x4fa71292 // fmla v18.4s, v20.4s, v7.s[1]
+	VMOV V9.B16, V21.B16
+	WORD $0x4f871a55 // fmla v21.4s, v18.4s, v7.s[2]
+	WORD $0x6e32de56 // fmul v22.4s, v18.4s, v18.4s
+	VFMLA V22.S4, V21.S4, V18.S4
+	VSHL $2, V19.S4, V23.S4
+	VAND V12.B16, V23.B16, V23.B16
+	VTBL V6.B16, [V23.B16], V23.B16
+	VADD V13.S4, V23.S4, V23.S4
+	VTBL V23.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V23.B16
+	VMOV V23.B16, V21.B16
+	VFMLA V23.S4, V18.S4, V21.S4
+	VUSHR $4, V19.S4, V19.S4
+	VADD V14.S4, V19.S4, V19.S4
+	VUSHR $1, V19.S4, V23.S4
+	VSUB V23.S4, V19.S4, V19.S4
 	VSHL $23, V23.S4, V23.S4
-	WORD $0x6e36df34 // fmul v20.4s, v25.4s, v22.4s
-	WORD $0x6e37de94 // fmul v20.4s, v20.4s, v23.4s
-	WORD $0x4e2ed694 // fadd v20.4s, v20.4s, v14.4s
-	WORD $0x6e34fe10 // fdiv v16.4s, v16.4s, v20.4s
+	VSHL $23, V19.S4, V19.S4
+	WORD $0x6e37deb2 // fmul v18.4s, v21.4s, v23.4s
+	WORD $0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
+	WORD $0x4e2fd652 // fadd v18.4s, v18.4s, v15.4s
+	WORD $0x6e32fe31 // fdiv v17.4s, v17.4s, v18.4s
+	VMOV V16.B16, V18.B16
+	WORD $0x6ea0fa52 // fneg v18.4s, v18.4s
+	WORD $0x4eaaf652 // fmin v18.4s, v18.4s, v10.4s
+	WORD $0x4e2bf652 // fmax v18.4s, v18.4s, v11.4s
+	VMOV V8.B16, V21.B16
+	WORD $0x4f871255 // fmla v21.4s, v18.4s, v7.s[0]
+	WORD $0x4ea8d6b3 // fsub v19.4s, v21.4s, v8.4s
+	WORD $0x4fa71272 // fmla v18.4s, v19.4s, v7.s[1]
+	VMOV V9.B16, V23.B16
+	WORD $0x4f871a57 // fmla v23.4s, v18.4s, v7.s[2]
+	WORD $0x6e32de56 // fmul v22.4s, v18.4s, v18.4s
+	VFMLA V22.S4, V23.S4, V18.S4
+	VSHL $2, V21.S4, V20.S4
+	VAND V12.B16, V20.B16, V20.B16
+	VTBL V6.B16, [V20.B16], V20.B16
+	VADD V13.S4, V20.S4, V20.S4
+	VTBL V20.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V20.B16
+	VMOV V20.B16, V23.B16
+	VFMLA V20.S4, V18.S4, V23.S4
+	VUSHR $4, V21.S4, V21.S4
+	VADD V14.S4, V21.S4, V21.S4
+	VUSHR $1, V21.S4, V20.S4
+	VSUB V20.S4, V21.S4, V21.S4
+	VSHL $23, V20.S4, V20.S4
+	VSHL $23, V21.S4, V21.S4
+	WORD $0x6e34def2 // fmul v18.4s, v23.4s, v20.4s
+	WORD $0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
+	WORD $0x4e2fd652 // fadd v18.4s, v18.4s, v15.4s
+	WORD $0x6e32fe10 // fdiv v16.4s, v16.4s, v18.4s
+	FMOVQ (R2), F18
+	VSHL $16, V18.S4, V23.S4
+	VAND V0.B16, V18.B16, V18.B16
+	WORD $0x6e37de31 // fmul v17.4s, v17.4s, v23.4s
 	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	VADD V15.S4, V17.S4, V25.S4
-	VSHL $15, V17.S4, V20.S4
-	VUSRA $31, V20.S4, V25.S4
-	VADD V15.S4, V16.S4, V23.S4
-	VSHL $15, V16.S4, V20.S4
-	VUSRA $31, V20.S4, V23.S4
-	VSRI $16, V25.S4, V23.S4
-	FMOVQ F23, (R0)
+	VADD V1.S4, V17.S4, V20.S4
+	VSHL $15, V17.S4, V21.S4
+	VUSRA $31, V21.S4, V20.S4
+	VADD V1.S4, V16.S4, V22.S4
+	VSHL $15, V16.S4, V21.S4
+	VUSRA $31, V21.S4, V22.S4
+	VSRI $16, V20.S4, V22.S4
+	FMOVQ F22, (R0)
 	ADD $16, R0
 	ADD $16, R1
 	ADD $16, R2
@@ -10274,32 +10274,90 @@ part4:
 	MOVD $16, R4
 fits5:
 	MOVD $0(R1), R6
-	VEOR V19.B16, V19.B16, V19.B16
 	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V22.B16, V22.B16, V22.B16
 	TBZ $4, R4, not166
-	FMOVQ (R6), F23
+	FMOVQ (R6), F22
 	JMP loaded7
 not166:
 	TBZ $1, R4, none8
 	AND $12, R4, R7
 	ADD R6, R7
-	VLD1 (R7), V23.H[0]
+	VLD1 (R7), V22.H[0]
 none8:
 	TBZ $2, R4, none9
-	VEXT $12, V23.B16, V19.B16, V23.B16
+	VEXT $12, V22.B16, V23.B16, V22.B16
 	AND $8, R4, R7
 	ADD R6, R7
-	VLD1 (R7), V23.S[0]
+	VLD1 (R7), V22.S[0]
 none9:
 	TBZ $3, R4, none10
-	VEXT $8, V23.B16, V19.B16, V23.B16
-	VLD1 (R6), V23.D[0]
+	VEXT $8, V22.B16, V23.B16, V22.B16
+	VLD1 (R6), V22.D[0]
 none10:
 loaded7:
-	VSHL $16, V23.S4, V19.S4
-	VAND V13.B16, V23.B16, V23.B16
+	VSHL $16, V22.S4, V23.S4
+	VAND V0.B16, V22.B16, V22.B16
+	VMOV V23.B16, V18.B16
+	WORD $0x6ea0fa52 // fneg v18.4s, v18.4s
+	WORD $0x4eaaf652 // fmin v18.4s, v18.4s, v10.4s
+	WORD $0x4e2bf652 // fmax v18.4s, v18.4s, v11.4s
+	VMOV V8.B16, V17.B16
+	WORD $0x4f871251 // fmla v17.4s, v18.4s, v7.s[0]
+	WORD $0x4ea8d630 // fsub v16.4s, v17.4s, v8.4s
+	WORD $0x4fa71212 // fmla v18.4s, v16.4s, v7.s[1]
+	VMOV V9.B16, V20.B16
+	WORD $0x4f871a54 // fmla v20.4s, v18.4s, v7.s[2]
+	WORD $0x6e32de55 // fmul v21.4s, v18.4s, v18.4s
+	VFMLA V21.S4, V20.S4, V18.S4
+	VSHL $2, V17.S4, V19.S4
+	VAND V12.B16, V19.B16, V19.B16
+	VTBL V6.B16, [V19.B16], V19.B16
+	VADD V13.S4, V19.S4, V19.S4
+	VTBL V19.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V19.B16
+	VMOV V19.B16, V20.B16
+	VFMLA V19.S4, V18.S4, V20.S4
+	VUSHR $4, V17.S4, V17.S4
+	VADD V14.S4, V17.S4, V17.S4
+	VUSHR $1, V17.S4, V19.S4
+	VSUB V19.S4, V17.S4, V17.S4
+	VSHL $23, V19.S4, V19.S4
+	VSHL $23, V17.S4, V17.S4
+	WORD $0x6e33de92 // fmul v18.4s, v20.4s, v19.4s
+	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
+	WORD $0x4e2fd652 // fadd v18.4s, v18.4s, v15.4s
+	WORD $0x6e32fef7 // fdiv v23.4s, v23.4s, v18.4s
+	VMOV V22.B16, V18.B16
+	WORD $0x6ea0fa52 // fneg v18.4s, v18.4s
+	WORD $0x4eaaf652 // fmin v18.4s, v18.4s, v10.4s
+	WORD $0x4e2bf652 // fmax v18.4s, v18.4s, v11.4s
+	VMOV V8.B16, V20.B16
+	WORD $0x4f871254 // fmla v20.4s, v18.4s, v7.s[0]
+	WORD $0x4ea8d691 // fsub v17.4s, v20.4s, v8.4s
+	WORD $0x4fa71232 // fmla v18.4s, v17.4s, v7.s[1]
+	VMOV V9.B16, V19.B16
+	WORD $0x4f871a53 // fmla v19.4s, v18.4s, v7.s[2]
+	WORD $0x6e32de55 // fmul v21.4s, v18.4s, v18.4s
+	VFMLA V21.S4, V19.S4, V18.S4
+	VSHL $2, V20.S4, V16.S4
+	VAND V12.B16, V16.B16, V16.B16
+	VTBL V6.B16, [V16.B16], V16.B16
+	VADD V13.S4, V16.S4, V16.S4
+	VTBL V16.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V16.B16
+	VMOV V16.B16, V19.B16
+	VFMLA V16.S4, V18.S4, V19.S4
+	VUSHR $4, V20.S4, V20.S4
+	VADD V14.S4, V20.S4, V20.S4
+	VUSHR $1, V20.S4, V16.S4
+	VSUB V16.S4, V20.S4, V20.S4
+	VSHL $23, V16.S4, V16.S4
+	VSHL $23, V20.S4, V20.S4
+	WORD $0x6e30de72 // fmul v18.4s, v19.4s, v16.4s
+	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
+	WORD $0x4e2fd652 // fadd v18.4s, v18.4s, v15.4s
+	WORD $0x6e32fed6 // fdiv v22.4s, v22.4s, v18.4s
 	MOVD $0(R2), R7
-	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V19.B16, V19.B16, V19.B16
 	VEOR V18.B16, V18.B16, V18.B16
 	TBZ $4, R4, not1611
 	FMOVQ (R7), F18
@@ -10311,143 +10369,85 @@ not1611:
 	VLD1 (R6), V18.H[0]
 none13:
 	TBZ $2, R4, none14
-	VEXT $12, V18.B16, V17.B16, V18.B16
+	VEXT $12, V18.B16, V19.B16, V18.B16
 	AND $8, R4, R6
 	ADD R7, R6
 	VLD1 (R6), V18.S[0]
 none14:
 	TBZ $3, R4, none15
-	VEXT $8, V18.B16, V17.B16, V18.B16
+	VEXT $8, V18.B16, V19.B16, V18.B16
 	VLD1 (R7), V18.D[0]
 none15:
 loaded12:
-	VSHL $16, V18.S4, V17.S4
-	VAND V13.B16, V18.B16, V18.B16
-	VMOV V19.B16, V16.B16
-	WORD $0x6ea0fa10 // fneg v16.4s, v16.4s
-	WORD $0x4ea8f610 // fmin v16.4s, v16.4s, v8.4s
-	WORD $0x4e29f610 // fmax v16.4s, v16.4s, v9.4s
-	VMOV V6.B16, V25.B16
-	WORD $0x4f851219 // fmla v25.4s, v16.4s, v5.s[0]
-	WORD $0x4ea6d734 // fsub v20.4s, v25.4s, v6.4s
-	WORD $0x4fa51290 // fmla v16.4s, v20.4s, v5.s[1]
-	VMOV V7.B16, V22.B16
-	WORD $0x4f851a16 // fmla v22.4s, v16.4s, v5.s[2]
-	WORD $0x6e30de18 // fmul v24.4s, v16.4s, v16.4s
-	VFMLA V24.S4, V22.S4, V16.S4
-	VSHL $2, V25.S4, V21.S4
-	VAND V10.B16, V21.B16, V21.B16
-	VTBL V4.B16, [V21.B16], V21.B16
-	VADD V11.S4, V21.S4, V21.S4
-	VTBL V21.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V21.B16
-	VMOV V21.B16, V22.B16
-	VFMLA V21.S4, V16.S4, V22.S4
-	VUSHR $4, V25.S4, V25.S4
-	VADD V12.S4, V25.S4, V25.S4
-	VUSHR $1, V25.S4, V21.S4
-	VSUB V21.S4, V25.S4, V25.S4
-	VSHL $23, V21.S4, V21.S4
-	VSHL $23, V25.S4, V25.S4
-	WORD $0x6e35ded0 // fmul v16.4s, v22.4s, v21.4s
-	WORD $0x6e39de10 // fmul v16.4s, v16.4s, v25.4s
-	WORD $0x4e2ed610 // fadd v16.4s, v16.4s, v14.4s
-	WORD $0x6e30fe73 // fdiv v19.4s, v19.4s, v16.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	VMOV V23.B16, V16.B16
-	WORD $0x6ea0fa10 // fneg v16.4s, v16.4s
-	WORD $0x4ea8f610 // fmin v16.4s, v16.4s, v8.4s
-	WORD $0x4e29f610 // fmax v16.4s, v16.4s, v9.4s
-	VMOV V6.B16, V22.B16
-	WORD $0x4f851216 // fmla v22.4s, v16.4s, v5.s[0]
-	WORD $0x4ea6d6d9 // fsub v25.4s, v22.4s, v6.4s
-	WORD $0x4fa51330 // fmla v16.4s, v25.4s, v5.s[1]
-	VMOV V7.B16, V21.B16
-	WORD $0x4f851a15 // fmla v21.4s, v16.4s, v5.s[2]
-	WORD $0x6e30de18 // fmul v24.4s, v16.4s, v16.4s
-	VFMLA V24.S4, V21.S4, V16.S4
-	VSHL $2, V22.S4, V20.S4
-	VAND V10.B16, V20.B16, V20.B16
-	VTBL V4.B16, [V20.B16], V20.B16
-	VADD V11.S4, V20.S4, V20.S4
-	VTBL V20.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V20.B16
-	VMOV V20.B16, V21.B16
-	VFMLA V20.S4, V16.S4, V21.S4
-	VUSHR $4, V22.S4, V22.S4
-	VADD V12.S4, V22.S4, V22.S4
-	VUSHR $1, V22.S4, V20.S4
-	VSUB V20.S4, V22.S4, V22.S4
-	VSHL $23, V20.S4, V20.S4
-	VSHL $23, V22.S4, V22.S4
-	WORD $0x6e34deb0 // fmul v16.4s, v21.4s, v20.4s
-	WORD $0x6e36de10 // fmul v16.4s, v16.4s, v22.4s
-	WORD $0x4e2ed610 // fadd v16.4s, v16.4s, v14.4s
-	WORD $0x6e30fef7 // fdiv v23.4s, v23.4s, v16.4s
-	WORD $0x6e32def7 // fmul v23.4s, v23.4s, v18.4s
-	VADD V15.S4, V19.S4, V21.S4
-	VSHL $15, V19.S4, V16.S4
-	VUSRA $31, V16.S4, V21.S4
-	VADD V15.S4, V23.S4, V22.S4
-	VSHL $15, V23.S4, V16.S4
-	VUSRA $31, V16.S4, V22.S4
-	VSRI $16, V21.S4, V22.S4
+	VSHL $16, V18.S4, V19.S4
+	VAND V0.B16, V18.B16, V18.B16
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	VADD V1.S4, V23.S4, V16.S4
+	VSHL $15, V23.S4, V20.S4
+	VUSRA $31, V20.S4, V16.S4
+	VADD V1.S4, V22.S4, V21.S4
+	VSHL $15, V22.S4, V20.S4
+	VUSRA $31, V20.S4, V21.S4
+	VSRI $16, V16.S4, V21.S4
 	MOVD $0(R0), R6
 	TBZ $4, R4, not1616
-	FMOVQ F22, (R6)
+	FMOVQ F21, (R6)
 	JMP stored17
 not1616:
 	TBZ $3, R4, none18
-	VST1 V22.D[0], (R6)
+	VST1 V21.D[0], (R6)
 	ADD $8, R6
-	VEXT $8, V22.B16, V22.B16, V22.B16
+	VEXT $8, V21.B16, V21.B16, V21.B16
 none18:
 	TBZ $2, R4, none19
-	VST1 V22.S[0], (R6)
+	VST1 V21.S[0], (R6)
 	ADD $4, R6
-	VEXT $4, V22.B16, V22.B16, V22.B16
+	VEXT $4, V21.B16, V21.B16, V21.B16
 none19:
 	TBZ $1, R4, none20
-	VST1 V22.H[0], (R6)
+	VST1 V21.H[0], (R6)
 	ADD $2, R6
-	VEXT $2, V22.B16, V22.B16, V22.B16
+	VEXT $2, V21.B16, V21.B16, V21.B16
 none20:
 stored17:
 done3:
 	RET
 
-// func swiGLUBackwardNEON(dgate_base unsafe.Pointer, dgate_len int, dgate_cap int, dup_base unsafe.Pointer, dup_len int, dup_cap int, dh_base unsafe.Pointer, dh_len int, dh_cap int, gate_base unsafe.Pointer, gate_len int, gate_cap int, up_base unsafe.Pointer, up_len int, up_cap int)
+// func swiGLUBackwardNEON(dgate []float32, dup []float32, dh []float32, gate []float32, up []float32)
 TEXT ·swiGLUBackwardNEON(SB), NOSPLIT, $0-120
-	MOVD $powers<>+0(SB), R0
-	FMOVQ (R0), F0
-	FMOVQ 16(R0), F1
-	FMOVQ 32(R0), F2
-	FMOVQ 48(R0), F3
-	MOVD $spread<>+0(SB), R0
-	FMOVQ (R0), F4
-	MOVD $1069066811, R0
-	VMOV R0, V5.S[0]
-	MOVD $3207688728, R0
-	VMOV R0, V5.S[1]
-	MOVD $1042983804, R0
-	VMOV R0, V5.S[2]
-	MOVD $1228931072, R0
-	VDUP R0, V6.S4
-	MOVD $1056964064, R0
-	VDUP R0, V7.S4
-	MOVD $1120927744, R0
-	VDUP R0, V8.S4
-	MOVD $3268411392, R0
-	VDUP R0, V9.S4
-	MOVD $60, R0
-	VDUP R0, V10.S4
-	MOVD $50462976, R0
-	VDUP R0, V11.S4
-	MOVD $4218159358, R0
-	VDUP R0, V12.S4
 	MOVD dgate_base+0(FP), R0
 	MOVD dup_base+24(FP), R1
 	MOVD dh_base+48(FP), R2
 	MOVD gate_base+72(FP), R3
 	MOVD up_base+96(FP), R4
+	MOVD $powers<>+0(SB), R5
+	FMOVQ (R5), F0
+	FMOVQ 16(R5), F1
+	FMOVQ 32(R5), F2
+	FMOVQ 48(R5), F3
+	MOVD $spread<>+0(SB), R5
+	FMOVQ (R5), F4
+	MOVD $1069066811, R5
+	VMOV R5, V5.S[0]
+	MOVD $3207688728, R5
+	VMOV R5, V5.S[1]
+	MOVD $1042983804, R5
+	VMOV R5, V5.S[2]
+	MOVD $1228931072, R5
+	VDUP R5, V6.S4
+	MOVD $1056964064, R5
+	VDUP R5, V7.S4
+	MOVD $1120927744, R5
+	VDUP R5, V8.S4
+	MOVD $3268411392, R5
+	VDUP R5, V9.S4
+	MOVD $60, R5
+	VDUP R5, V10.S4
+	MOVD $50462976, R5
+	VDUP R5, V11.S4
+	MOVD $4218159358, R5
+	VDUP R5, V12.S4
 	MOVD $1065353216, R5
 	VDUP R5, V13.S4
 	MOVD dh_len+56(FP), R5
@@ -10486,52 +10486,52 @@ loop1:
 	WORD $0x6e39def4 // fmul v20.4s, v23.4s, v25.4s
 	WORD $0x6e35de94 // fmul v20.4s, v20.4s, v21.4s
 	WORD $0x4e2dd694 // fadd v20.4s, v20.4s, v13.4s
-	WORD $0x6e34fdb4 // fdiv v20.4s, v13.4s, v20.4s
-	WORD $0x4eb4d5b7 // fsub v23.4s, v13.4s, v20.4s
-	WORD $0x6e30def7 // fmul v23.4s, v23.4s, v16.4s
-	WORD $0x4e2dd6f7 // fadd v23.4s, v23.4s, v13.4s
+	WORD $0x6e34fdb7 // fdiv v23.4s, v13.4s, v20.4s
+	WORD $0x4eb7d5b5 // fsub v21.4s, v13.4s, v23.4s
+	WORD $0x6e30deb5 // fmul v21.4s, v21.4s, v16.4s
+	WORD $0x4e2dd6b5 // fadd v21.4s, v21.4s, v13.4s
 	WORD $0x6e2ede52 // fmul v18.4s, v18.4s, v14.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
 	WORD $0x6e37de52 // fmul v18.4s, v18.4s, v23.4s
+	WORD $0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
 	WORD $0x6e2ede10 // fmul v16.4s, v16.4s, v14.4s
-	WORD $0x6e34de10 // fmul v16.4s, v16.4s, v20.4s
-	VMOV V17.B16, V23.B16
-	WORD $0x6ea0faf7 // fneg v23.4s, v23.4s
-	WORD $0x4ea8f6f7 // fmin v23.4s, v23.4s, v8.4s
-	WORD $0x4e29f6f7 // fmax v23.4s, v23.4s, v9.4s
-	VMOV V6.B16, V20.B16
-	WORD $0x4f8512f4 // fmla v20.4s, v23.4s, v5.s[0]
-	WORD $0x4ea6d695 // fsub v21.4s, v20.4s, v6.4s
-	WORD $0x4fa512b7 // fmla v23.4s, v21.4s, v5.s[1]
+	WORD $0x6e37de10 // fmul v16.4s, v16.4s, v23.4s
+	VMOV V17.B16, V21.B16
+	WORD $0x6ea0fab5 // fneg v21.4s, v21.4s
+	WORD $0x4ea8f6b5 // fmin v21.4s, v21.4s, v8.4s
+	WORD $0x4e29f6b5 // fmax v21.4s, v21.4s, v9.4s
+	VMOV V6.B16, V23.B16
+	WORD $0x4f8512b7 // fmla v23.4s, v21.4s, v5.s[0]
+	WORD $0x4ea6d6f4 // fsub v20.4s, v23.4s, v6.4s
+	WORD $0x4fa51295 // fmla v21.4s, v20.4s, v5.s[1]
 	VMOV V7.B16, V25.B16
-	WORD $0x4f851af9 // fmla v25.4s, v23.4s, v5.s[2]
-	WORD $0x6e37def8 // fmul v24.4s, v23.4s, v23.4s
-	VFMLA V24.S4, V25.S4, V23.S4
-	VSHL $2, V20.S4, V22.S4
+	WORD $0x4f851ab9 // fmla v25.4s, v21.4s, v5.s[2]
+	WORD $0x6e35deb8 // fmul v24.4s, v21.4s, v21.4s
+	VFMLA V24.S4, V25.S4, V21.S4
+	VSHL $2, V23.S4, V22.S4
 	VAND V10.B16, V22.B16, V22.B16
 	VTBL V4.B16, [V22.B16], V22.B16
 	VADD V11.S4, V22.S4, V22.S4
 	VTBL V22.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V22.B16
 	VMOV V22.B16, V25.B16
-	VFMLA V22.S4, V23.S4, V25.S4
-	VUSHR $4, V20.S4, V20.S4
-	VADD V12.S4, V20.S4, V20.S4
-	VUSHR $1, V20.S4, V22.S4
-	VSUB V22.S4, V20.S4, V20.S4
+	VFMLA V22.S4, V21.S4, V25.S4
+	VUSHR $4, V23.S4, V23.S4
+	VADD V12.S4, V23.S4, V23.S4
+	VUSHR $1, V23.S4, V22.S4
+	VSUB V22.S4, V23.S4, V23.S4
 	VSHL $23, V22.S4, V22.S4
-	VSHL $23, V20.S4, V20.S4
-	WORD $0x6e36df37 // fmul v23.4s, v25.4s, v22.4s
-	WORD $0x6e34def7 // fmul v23.4s, v23.4s, v20.4s
+	VSHL $23, V23.S4, V23.S4
+	WORD $0x6e36df35 // fmul v21.4s, v25.4s, v22.4s
+	WORD $0x6e37deb5 // fmul v21.4s, v21.4s, v23.4s
+	WORD $0x4e2dd6b5 // fadd v21.4s, v21.4s, v13.4s
+	WORD $0x6e35fdb9 // fdiv v25.4s, v13.4s, v21.4s
+	WORD $0x4eb9d5b7 // fsub v23.4s, v13.4s, v25.4s
+	WORD $0x6e31def7 // fmul v23.4s, v23.4s, v17.4s
 	WORD $0x4e2dd6f7 // fadd v23.4s, v23.4s, v13.4s
-	WORD $0x6e37fdb7 // fdiv v23.4s, v13.4s, v23.4s
-	WORD $0x4eb7d5b9 // fsub v25.4s, v13.4s, v23.4s
-	WORD $0x6e31df39 // fmul v25.4s, v25.4s, v17.4s
-	WORD $0x4e2dd739 // fadd v25.4s, v25.4s, v13.4s
 	WORD $0x6e2fde73 // fmul v19.4s, v19.4s, v15.4s
-	WORD $0x6e37de73 // fmul v19.4s, v19.4s, v23.4s
 	WORD $0x6e39de73 // fmul v19.4s, v19.4s, v25.4s
+	WORD $0x6e37de73 // fmul v19.4s, v19.4s, v23.4s
 	WORD $0x6e2fde31 // fmul v17.4s, v17.4s, v15.4s
-	WORD $0x6e37de31 // fmul v17.4s, v17.4s, v23.4s
+	WORD $0x6e39de31 // fmul v17.4s, v17.4s, v25.4s
 	FSTPQ (F18, F19), (R0)
 	FSTPQ (F16, F17), (R1)
 	ADD $32, R0
@@ -10646,7 +10646,7 @@ none24:
 none25:
 loaded22:
 	MOVD $0(R4), R8
-	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V15.B16, V15.B16, V15.B16
 	TBZ $4, R6, not1626
 	FMOVQ (R8), F15
@@ -10658,18 +10658,18 @@ not1626:
 	VLD1 (R9), V15.H[0]
 none28:
 	TBZ $2, R6, none29
-	VEXT $12, V15.B16, V25.B16, V15.B16
+	VEXT $12, V15.B16, V23.B16, V15.B16
 	AND $8, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V15.S[0]
 none29:
 	TBZ $3, R6, none30
-	VEXT $8, V15.B16, V25.B16, V15.B16
+	VEXT $8, V15.B16, V23.B16, V15.B16
 	VLD1 (R8), V15.D[0]
 none30:
 loaded27:
 	MOVD $16(R4), R9
-	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V14.B16, V14.B16, V14.B16
 	TBZ $4, R7, not1631
 	FMOVQ (R9), F14
@@ -10681,90 +10681,90 @@ not1631:
 	VLD1 (R8), V14.H[0]
 none33:
 	TBZ $2, R7, none34
-	VEXT $12, V14.B16, V25.B16, V14.B16
+	VEXT $12, V14.B16, V23.B16, V14.B16
 	AND $8, R7, R8
 	ADD R9, R8
 	VLD1 (R8), V14.S[0]
 none34:
 	TBZ $3, R7, none35
-	VEXT $8, V14.B16, V25.B16, V14.B16
+	VEXT $8, V14.B16, V23.B16, V14.B16
 	VLD1 (R9), V14.D[0]
 none35:
 loaded32:
-	VMOV V17.B16, V25.B16
-	WORD $0x6ea0fb39 // fneg v25.4s, v25.4s
-	WORD $0x4ea8f739 // fmin v25.4s, v25.4s, v8.4s
-	WORD $0x4e29f739 // fmax v25.4s, v25.4s, v9.4s
-	VMOV V6.B16, V23.B16
-	WORD $0x4f851337 // fmla v23.4s, v25.4s, v5.s[0]
-	WORD $0x4ea6d6f4 // fsub v20.4s, v23.4s, v6.4s
-	WORD $0x4fa51299 // fmla v25.4s, v20.4s, v5.s[1]
-	VMOV V7.B16, V22.B16
-	WORD $0x4f851b36 // fmla v22.4s, v25.4s, v5.s[2]
-	WORD $0x6e39df38 // fmul v24.4s, v25.4s, v25.4s
-	VFMLA V24.S4, V22.S4, V25.S4
-	VSHL $2, V23.S4, V21.S4
-	VAND V10.B16, V21.B16, V21.B16
-	VTBL V4.B16, [V21.B16], V21.B16
-	VADD V11.S4, V21.S4, V21.S4
-	VTBL V21.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V21.B16
-	VMOV V21.B16, V22.B16
-	VFMLA V21.S4, V25.S4, V22.S4
-	VUSHR $4, V23.S4, V23.S4
-	VADD V12.S4, V23.S4, V23.S4
-	VUSHR $1, V23.S4, V21.S4
-	VSUB V21.S4, V23.S4, V23.S4
-	VSHL $23, V21.S4, V21.S4
-	VSHL $23, V23.S4, V23.S4
-	WORD $0x6e35ded9 // fmul v25.4s, v22.4s, v21.4s
-	WORD $0x6e37df39 // fmul v25.4s, v25.4s, v23.4s
-	WORD $0x4e2dd739 // fadd v25.4s, v25.4s, v13.4s
-	WORD $0x6e39fdb9 // fdiv v25.4s, v13.4s, v25.4s
-	WORD $0x4eb9d5b6 // fsub v22.4s, v13.4s, v25.4s
-	WORD $0x6e31ded6 // fmul v22.4s, v22.4s, v17.4s
-	WORD $0x4e2dd6d6 // fadd v22.4s, v22.4s, v13.4s
-	WORD $0x6e33ddef // fmul v15.4s, v15.4s, v19.4s
-	WORD $0x6e39ddef // fmul v15.4s, v15.4s, v25.4s
-	WORD $0x6e36ddef // fmul v15.4s, v15.4s, v22.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e39de31 // fmul v17.4s, v17.4s, v25.4s
-	VMOV V16.B16, V22.B16
-	WORD $0x6ea0fad6 // fneg v22.4s, v22.4s
-	WORD $0x4ea8f6d6 // fmin v22.4s, v22.4s, v8.4s
-	WORD $0x4e29f6d6 // fmax v22.4s, v22.4s, v9.4s
+	VMOV V17.B16, V23.B16
+	WORD $0x6ea0faf7 // fneg v23.4s, v23.4s
+	WORD $0x4ea8f6f7 // fmin v23.4s, v23.4s, v8.4s
+	WORD $0x4e29f6f7 // fmax v23.4s, v23.4s, v9.4s
 	VMOV V6.B16, V25.B16
-	WORD $0x4f8512d9 // fmla v25.4s, v22.4s, v5.s[0]
-	WORD $0x4ea6d737 // fsub v23.4s, v25.4s, v6.4s
-	WORD $0x4fa512f6 // fmla v22.4s, v23.4s, v5.s[1]
-	VMOV V7.B16, V21.B16
-	WORD $0x4f851ad5 // fmla v21.4s, v22.4s, v5.s[2]
-	WORD $0x6e36ded8 // fmul v24.4s, v22.4s, v22.4s
-	VFMLA V24.S4, V21.S4, V22.S4
+	WORD $0x4f8512f9 // fmla v25.4s, v23.4s, v5.s[0]
+	WORD $0x4ea6d735 // fsub v21.4s, v25.4s, v6.4s
+	WORD $0x4fa512b7 // fmla v23.4s, v21.4s, v5.s[1]
+	VMOV V7.B16, V22.B16
+	WORD $0x4f851af6 // fmla v22.4s, v23.4s, v5.s[2]
+	WORD $0x6e37def8 // fmul v24.4s, v23.4s, v23.4s
+	VFMLA V24.S4, V22.S4, V23.S4
 	VSHL $2, V25.S4, V20.S4
 	VAND V10.B16, V20.B16, V20.B16
 	VTBL V4.B16, [V20.B16], V20.B16
 	VADD V11.S4, V20.S4, V20.S4
 	VTBL V20.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V20.B16
-	VMOV V20.B16, V21.B16
-	VFMLA V20.S4, V22.S4, V21.S4
+	VMOV V20.B16, V22.B16
+	VFMLA V20.S4, V23.S4, V22.S4
 	VUSHR $4, V25.S4, V25.S4
 	VADD V12.S4, V25.S4, V25.S4
 	VUSHR $1, V25.S4, V20.S4
 	VSUB V20.S4, V25.S4, V25.S4
 	VSHL $23, V20.S4, V20.S4
 	VSHL $23, V25.S4, V25.S4
-	WORD $0x6e34deb6 // fmul v22.4s, v21.4s, v20.4s
-	WORD $0x6e39ded6 // fmul v22.4s, v22.4s, v25.4s
+	WORD $0x6e34ded7 // fmul v23.4s, v22.4s, v20.4s
+	WORD $0x6e39def7 // fmul v23.4s, v23.4s, v25.4s
+	WORD $0x4e2dd6f7 // fadd v23.4s, v23.4s, v13.4s
+	WORD $0x6e37fdb6 // fdiv v22.4s, v13.4s, v23.4s
+	WORD $0x4eb6d5b9 // fsub v25.4s, v13.4s, v22.4s
+	WORD $0x6e31df39 // fmul v25.4s, v25.4s, v17.4s
+	WORD $0x4e2dd739 // fadd v25.4s, v25.4s, v13.4s
+	WORD $0x6e33ddef // fmul v15.4s, v15.4s, v19.4s
+	WORD $0x6e36ddef // fmul v15.4s, v15.4s, v22.4s
+	WORD $0x6e39ddef // fmul v15.4s, v15.4s, v25.4s
+	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
+	WORD $0x6e36de31 // fmul v17.4s, v17.4s, v22.4s
+	VMOV V16.B16, V25.B16
+	WORD $0x6ea0fb39 // fneg v25.4s, v25.4s
+	WORD $0x4ea8f739 // fmin v25.4s, v25.4s, v8.4s
+	WORD $0x4e29f739 // fmax v25.4s, v25.4s, v9.4s
+	VMOV V6.B16, V22.B16
+	WORD $0x4f851336 // fmla v22.4s, v25.4s, v5.s[0]
+	WORD $0x4ea6d6d7 // fsub v23.4s, v22.4s, v6.4s
+	WORD $0x4fa512f9 // fmla v25.4s, v23.4s, v5.s[1]
+	VMOV V7.B16, V20.B16
+	WORD $0x4f851b34 // fmla v20.4s, v25.4s, v5.s[2]
+	WORD $0x6e39df38 // fmul v24.4s, v25.4s, v25.4s
+	VFMLA V24.S4, V20.S4, V25.S4
+	VSHL $2, V22.S4, V21.S4
+	VAND V10.B16, V21.B16, V21.B16
+	VTBL V4.B16, [V21.B16], V21.B16
+	VADD V11.S4, V21.S4, V21.S4
+	VTBL V21.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V21.B16
+	VMOV V21.B16, V20.B16
+	VFMLA V21.S4, V25.S4, V20.S4
+	VUSHR $4, V22.S4, V22.S4
+	VADD V12.S4, V22.S4, V22.S4
+	VUSHR $1, V22.S4, V21.S4
+	VSUB V21.S4, V22.S4, V22.S4
+	VSHL $23, V21.S4, V21.S4
+	VSHL $23, V22.S4, V22.S4
+	WORD $0x6e35de99 // fmul v25.4s, v20.4s, v21.4s
+	WORD $0x6e36df39 // fmul v25.4s, v25.4s, v22.4s
+	WORD $0x4e2dd739 // fadd v25.4s, v25.4s, v13.4s
+	WORD $0x6e39fdb4 // fdiv v20.4s, v13.4s, v25.4s
+	WORD $0x4eb4d5b6 // fsub v22.4s, v13.4s, v20.4s
+	WORD $0x6e30ded6 // fmul v22.4s, v22.4s, v16.4s
 	WORD $0x4e2dd6d6 // fadd v22.4s, v22.4s, v13.4s
-	WORD $0x6e36fdb6 // fdiv v22.4s, v13.4s, v22.4s
-	WORD $0x4eb6d5b5 // fsub v21.4s, v13.4s, v22.4s
-	WORD $0x6e30deb5 // fmul v21.4s, v21.4s, v16.4s
-	WORD $0x4e2dd6b5 // fadd v21.4s, v21.4s, v13.4s
 	WORD $0x6e32ddce // fmul v14.4s, v14.4s, v18.4s
+	WORD $0x6e34ddce // fmul v14.4s, v14.4s, v20.4s
 	WORD $0x6e36ddce // fmul v14.4s, v14.4s, v22.4s
-	WORD $0x6e35ddce // fmul v14.4s, v14.4s, v21.4s
 	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x6e36de10 // fmul v16.4s, v16.4s, v22.4s
+	WORD $0x6e34de10 // fmul v16.4s, v16.4s, v20.4s
 	MOVD $0(R0), R8
 	TBZ $4, R6, not1636
 	FMOVQ F15, (R8)
@@ -10852,45 +10852,45 @@ stored52:
 done3:
 	RET
 
-// func swiGLUBackward16NEON(dgate_base unsafe.Pointer, dgate_len int, dgate_cap int, dup_base unsafe.Pointer, dup_len int, dup_cap int, dh_base unsafe.Pointer, dh_len int, dh_cap int, gate_base unsafe.Pointer, gate_len int, gate_cap int, up_base unsafe.Pointer, up_len int, up_cap int)
+// func swiGLUBackward16NEON(dgate []uint16, dup []uint16, dh []uint16, gate []uint16, up []uint16)
 TEXT ·swiGLUBackward16NEON(SB), NOSPLIT, $0-120
-	MOVD $powers<>+0(SB), R0
-	FMOVQ (R0), F0
-	FMOVQ 16(R0), F1
-	FMOVQ 32(R0), F2
-	FMOVQ 48(R0), F3
-	MOVD $spread<>+0(SB), R0
-	FMOVQ (R0), F4
-	MOVD $1069066811, R0
-	VMOV R0, V5.S[0]
-	MOVD $3207688728, R0
-	VMOV R0, V5.S[1]
-	MOVD $1042983804, R0
-	VMOV R0, V5.S[2]
-	MOVD $1228931072, R0
-	VDUP R0, V6.S4
-	MOVD $1056964064, R0
-	VDUP R0, V7.S4
-	MOVD $1120927744, R0
-	VDUP R0, V8.S4
-	MOVD $3268411392, R0
-	VDUP R0, V9.S4
-	MOVD $60, R0
-	VDUP R0, V10.S4
-	MOVD $50462976, R0
-	VDUP R0, V11.S4
-	MOVD $4218159358, R0
-	VDUP R0, V12.S4
 	MOVD $4294901760, R0
-	VDUP R0, V13.S4
+	VDUP R0, V0.S4
 	MOVD dgate_base+0(FP), R0
 	MOVD dup_base+24(FP), R1
 	MOVD dh_base+48(FP), R2
 	MOVD gate_base+72(FP), R3
 	MOVD up_base+96(FP), R4
-	MOVD $1065353216, R5
-	VDUP R5, V14.S4
 	MOVD $32767, R5
+	VDUP R5, V1.S4
+	MOVD $powers<>+0(SB), R5
+	FMOVQ (R5), F2
+	FMOVQ 16(R5), F3
+	FMOVQ 32(R5), F4
+	FMOVQ 48(R5), F5
+	MOVD $spread<>+0(SB), R5
+	FMOVQ (R5), F6
+	MOVD $1069066811, R5
+	VMOV R5, V7.S[0]
+	MOVD $3207688728, R5
+	VMOV R5, V7.S[1]
+	MOVD $1042983804, R5
+	VMOV R5, V7.S[2]
+	MOVD $1228931072, R5
+	VDUP R5, V8.S4
+	MOVD $1056964064, R5
+	VDUP R5, V9.S4
+	MOVD $1120927744, R5
+	VDUP R5, V10.S4
+	MOVD $3268411392, R5
+	VDUP R5, V11.S4
+	MOVD $60, R5
+	VDUP R5, V12.S4
+	MOVD $50462976, R5
+	VDUP R5, V13.S4
+	MOVD $4218159358, R5
+	VDUP R5, V14.S4
+	MOVD $1065353216, R5
 	VDUP R5, V15.S4
 	MOVD dh_len+56(FP), R5
 	SUBS $8, R5
@@ -10899,102 +10899,102 @@ TEXT ·swiGLUBackward16NEON(SB), NOSPLIT, $0-120
 loop1:
 	FMOVQ (R2), F16
 	VSHL $16, V16.S4, V17.S4
-	VAND V13.B16, V16.B16, V16.B16
+	VAND V0.B16, V16.B16, V16.B16
 	FMOVQ (R3), F18
 	VSHL $16, V18.S4, V19.S4
-	VAND V13.B16, V18.B16, V18.B16
+	VAND V0.B16, V18.B16, V18.B16
 	FMOVQ (R4), F20
 	VSHL $16, V20.S4, V21.S4
-	VAND V13.B16, V20.B16, V20.B16
+	VAND V0.B16, V20.B16, V20.B16
 	VMOV V19.B16, V22.B16
 	WORD $0x6ea0fad6 // fneg v22.4s, v22.4s
-	WORD $0x4ea8f6d6 // fmin v22.4s, v22.4s, v8.4s
-	WORD $0x4e29f6d6 // fmax v22.4s, v22.4s, v9.4s
-	VMOV V6.B16, V23.B16
-	WORD $0x4f8512d7 // fmla v23.4s, v22.4s, v5.s[0]
-	WORD $0x4ea6d6f8 // fsub v24.4s, v23.4s, v6.4s
-	WORD $0x4fa51316 // fmla v22.4s, v24.4s, v5.s[1]
-	VMOV V7.B16, V25.B16
-	WORD $0x4f851ad9 // fmla v25.4s, v22.4s, v5.s[2]
+	WORD $0x4eaaf6d6 // fmin v22.4s, v22.4s, v10.4s
+	WORD $0x4e2bf6d6 // fmax v22.4s, v22.4s, v11.4s
+	VMOV V8.B16, V23.B16
+	WORD $0x4f8712d7 // fmla v23.4s, v22.4s, v7.s[0]
+	WORD $0x4ea8d6f8 // fsub v24.4s, v23.4s, v8.4s
+	WORD $0x4fa71316 // fmla v22.4s, v24.4s, v7.s[1]
+	VMOV V9.B16, V25.B16
+	WORD $0x4f871ad9 // fmla v25.4s, v22.4s, v7.s[2]
 	WORD $0x6e36deda // fmul v26.4s, v22.4s, v22.4s
 	VFMLA V26.S4, V25.S4, V22.S4
 	VSHL $2, V23.S4, V27.S4
-	VAND V10.B16, V27.B16, V27.B16
-	VTBL V4.B16, [V27.B16], V27.B16
-	VADD V11.S4, V27.S4, V27.S4
-	VTBL V27.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V27.B16
+	VAND V12.B16, V27.B16, V27.B16
+	VTBL V6.B16, [V27.B16], V27.B16
+	VADD V13.S4, V27.S4, V27.S4
+	VTBL V27.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V27.B16
 	VMOV V27.B16, V25.B16
 	VFMLA V27.S4, V22.S4, V25.S4
 	VUSHR $4, V23.S4, V23.S4
-	VADD V12.S4, V23.S4, V23.S4
+	VADD V14.S4, V23.S4, V23.S4
 	VUSHR $1, V23.S4, V27.S4
 	VSUB V27.S4, V23.S4, V23.S4
 	VSHL $23, V27.S4, V27.S4
 	VSHL $23, V23.S4, V23.S4
 	WORD $0x6e3bdf36 // fmul v22.4s, v25.4s, v27.4s
 	WORD $0x6e37ded6 // fmul v22.4s, v22.4s, v23.4s
-	WORD $0x4e2ed6d6 // fadd v22.4s, v22.4s, v14.4s
-	WORD $0x6e36fdd6 // fdiv v22.4s, v14.4s, v22.4s
-	WORD $0x4eb6d5d9 // fsub v25.4s, v14.4s, v22.4s
-	WORD $0x6e33df39 // fmul v25.4s, v25.4s, v19.4s
-	WORD $0x4e2ed739 // fadd v25.4s, v25.4s, v14.4s
+	WORD $0x4e2fd6d6 // fadd v22.4s, v22.4s, v15.4s
+	WORD $0x6e36fdf9 // fdiv v25.4s, v15.4s, v22.4s
+	WORD $0x4eb9d5f7 // fsub v23.4s, v15.4s, v25.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	WORD $0x4e2fd6f7 // fadd v23.4s, v23.4s, v15.4s
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
-	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
 	WORD $0x6e39deb5 // fmul v21.4s, v21.4s, v25.4s
+	WORD $0x6e37deb5 // fmul v21.4s, v21.4s, v23.4s
 	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
-	VMOV V18.B16, V25.B16
-	WORD $0x6ea0fb39 // fneg v25.4s, v25.4s
-	WORD $0x4ea8f739 // fmin v25.4s, v25.4s, v8.4s
-	WORD $0x4e29f739 // fmax v25.4s, v25.4s, v9.4s
-	VMOV V6.B16, V22.B16
-	WORD $0x4f851336 // fmla v22.4s, v25.4s, v5.s[0]
-	WORD $0x4ea6d6d7 // fsub v23.4s, v22.4s, v6.4s
-	WORD $0x4fa512f9 // fmla v25.4s, v23.4s, v5.s[1]
-	VMOV V7.B16, V27.B16
-	WORD $0x4f851b3b // fmla v27.4s, v25.4s, v5.s[2]
-	WORD $0x6e39df3a // fmul v26.4s, v25.4s, v25.4s
-	VFMLA V26.S4, V27.S4, V25.S4
-	VSHL $2, V22.S4, V24.S4
-	VAND V10.B16, V24.B16, V24.B16
-	VTBL V4.B16, [V24.B16], V24.B16
-	VADD V11.S4, V24.S4, V24.S4
-	VTBL V24.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V24.B16
+	WORD $0x6e39de73 // fmul v19.4s, v19.4s, v25.4s
+	VMOV V18.B16, V23.B16
+	WORD $0x6ea0faf7 // fneg v23.4s, v23.4s
+	WORD $0x4eaaf6f7 // fmin v23.4s, v23.4s, v10.4s
+	WORD $0x4e2bf6f7 // fmax v23.4s, v23.4s, v11.4s
+	VMOV V8.B16, V25.B16
+	WORD $0x4f8712f9 // fmla v25.4s, v23.4s, v7.s[0]
+	WORD $0x4ea8d736 // fsub v22.4s, v25.4s, v8.4s
+	WORD $0x4fa712d7 // fmla v23.4s, v22.4s, v7.s[1]
+	VMOV V9.B16, V27.B16
+	WORD $0x4f871afb // fmla v27.4s, v23.4s, v7.s[2]
+	WORD $0x6e37defa // fmul v26.4s, v23.4s, v23.4s
+	VFMLA V26.S4, V27.S4, V23.S4
+	VSHL $2, V25.S4, V24.S4
+	VAND V12.B16, V24.B16, V24.B16
+	VTBL V6.B16, [V24.B16], V24.B16
+	VADD V13.S4, V24.S4, V24.S4
+	VTBL V24.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V24.B16
 	VMOV V24.B16, V27.B16
-	VFMLA V24.S4, V25.S4, V27.S4
-	VUSHR $4, V22.S4, V22.S4
-	VADD V12.S4, V22.S4, V22.S4
-	VUSHR $1, V22.S4, V24.S4
-	VSUB V24.S4, V22.S4, V22.S4
+	VFMLA V24.S4, V23.S4, V27.S4
+	VUSHR $4, V25.S4, V25.S4
+	VADD V14.S4, V25.S4, V25.S4
+	VUSHR $1, V25.S4, V24.S4
+	VSUB V24.S4, V25.S4, V25.S4
 	VSHL $23, V24.S4, V24.S4
-	VSHL $23, V22.S4, V22.S4
-	WORD $0x6e38df79 // fmul v25.4s, v27.4s, v24.4s
-	WORD $0x6e36df39 // fmul v25.4s, v25.4s, v22.4s
-	WORD $0x4e2ed739 // fadd v25.4s, v25.4s, v14.4s
-	WORD $0x6e39fdd9 // fdiv v25.4s, v14.4s, v25.4s
-	WORD $0x4eb9d5db // fsub v27.4s, v14.4s, v25.4s
-	WORD $0x6e32df7b // fmul v27.4s, v27.4s, v18.4s
-	WORD $0x4e2ed77b // fadd v27.4s, v27.4s, v14.4s
+	VSHL $23, V25.S4, V25.S4
+	WORD $0x6e38df77 // fmul v23.4s, v27.4s, v24.4s
+	WORD $0x6e39def7 // fmul v23.4s, v23.4s, v25.4s
+	WORD $0x4e2fd6f7 // fadd v23.4s, v23.4s, v15.4s
+	WORD $0x6e37fdfb // fdiv v27.4s, v15.4s, v23.4s
+	WORD $0x4ebbd5f9 // fsub v25.4s, v15.4s, v27.4s
+	WORD $0x6e32df39 // fmul v25.4s, v25.4s, v18.4s
+	WORD $0x4e2fd739 // fadd v25.4s, v25.4s, v15.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
-	WORD $0x6e39de94 // fmul v20.4s, v20.4s, v25.4s
 	WORD $0x6e3bde94 // fmul v20.4s, v20.4s, v27.4s
+	WORD $0x6e39de94 // fmul v20.4s, v20.4s, v25.4s
 	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x6e39de52 // fmul v18.4s, v18.4s, v25.4s
-	VADD V15.S4, V21.S4, V25.S4
-	VSHL $15, V21.S4, V27.S4
-	VUSRA $31, V27.S4, V25.S4
-	VADD V15.S4, V20.S4, V22.S4
-	VSHL $15, V20.S4, V27.S4
-	VUSRA $31, V27.S4, V22.S4
-	VSRI $16, V25.S4, V22.S4
-	FMOVQ F22, (R0)
-	VADD V15.S4, V19.S4, V27.S4
-	VSHL $15, V19.S4, V25.S4
+	WORD $0x6e3bde52 // fmul v18.4s, v18.4s, v27.4s
+	VADD V1.S4, V21.S4, V27.S4
+	VSHL $15, V21.S4, V25.S4
 	VUSRA $31, V25.S4, V27.S4
-	VADD V15.S4, V18.S4, V24.S4
-	VSHL $15, V18.S4, V25.S4
-	VUSRA $31, V25.S4, V24.S4
-	VSRI $16, V27.S4, V24.S4
+	VADD V1.S4, V20.S4, V23.S4
+	VSHL $15, V20.S4, V25.S4
+	VUSRA $31, V25.S4, V23.S4
+	VSRI $16, V27.S4, V23.S4
+	FMOVQ F23, (R0)
+	VADD V1.S4, V19.S4, V25.S4
+	VSHL $15, V19.S4, V27.S4
+	VUSRA $31, V27.S4, V25.S4
+	VADD V1.S4, V18.S4, V24.S4
+	VSHL $15, V18.S4, V27.S4
+	VUSRA $31, V27.S4, V24.S4
+	VSRI $16, V25.S4, V24.S4
 	FMOVQ F24, (R1)
 	ADD $16, R0
 	ADD $16, R1
@@ -11016,7 +11016,7 @@ part4:
 	MOVD $16, R6
 fits5:
 	MOVD $0(R2), R8
-	VEOR V22.B16, V22.B16, V22.B16
+	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V24.B16, V24.B16, V24.B16
 	TBZ $4, R6, not166
 	FMOVQ (R8), F24
@@ -11028,18 +11028,18 @@ not166:
 	VLD1 (R9), V24.H[0]
 none8:
 	TBZ $2, R6, none9
-	VEXT $12, V24.B16, V22.B16, V24.B16
+	VEXT $12, V24.B16, V23.B16, V24.B16
 	AND $8, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V24.S[0]
 none9:
 	TBZ $3, R6, none10
-	VEXT $8, V24.B16, V22.B16, V24.B16
+	VEXT $8, V24.B16, V23.B16, V24.B16
 	VLD1 (R8), V24.D[0]
 none10:
 loaded7:
-	VSHL $16, V24.S4, V22.S4
-	VAND V13.B16, V24.B16, V24.B16
+	VSHL $16, V24.S4, V23.S4
+	VAND V0.B16, V24.B16, V24.B16
 	MOVD $0(R3), R9
 	VEOR V20.B16, V20.B16, V20.B16
 	VEOR V21.B16, V21.B16, V21.B16
@@ -11064,7 +11064,7 @@ none14:
 none15:
 loaded12:
 	VSHL $16, V21.S4, V20.S4
-	VAND V13.B16, V21.B16, V21.B16
+	VAND V0.B16, V21.B16, V21.B16
 	MOVD $0(R4), R8
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V19.B16, V19.B16, V19.B16
@@ -11089,174 +11089,174 @@ none19:
 none20:
 loaded17:
 	VSHL $16, V19.S4, V18.S4
-	VAND V13.B16, V19.B16, V19.B16
+	VAND V0.B16, V19.B16, V19.B16
 	VMOV V20.B16, V17.B16
 	WORD $0x6ea0fa31 // fneg v17.4s, v17.4s
-	WORD $0x4ea8f631 // fmin v17.4s, v17.4s, v8.4s
-	WORD $0x4e29f631 // fmax v17.4s, v17.4s, v9.4s
-	VMOV V6.B16, V16.B16
-	WORD $0x4f851230 // fmla v16.4s, v17.4s, v5.s[0]
-	WORD $0x4ea6d61b // fsub v27.4s, v16.4s, v6.4s
-	WORD $0x4fa51371 // fmla v17.4s, v27.4s, v5.s[1]
-	VMOV V7.B16, V25.B16
-	WORD $0x4f851a39 // fmla v25.4s, v17.4s, v5.s[2]
+	WORD $0x4eaaf631 // fmin v17.4s, v17.4s, v10.4s
+	WORD $0x4e2bf631 // fmax v17.4s, v17.4s, v11.4s
+	VMOV V8.B16, V16.B16
+	WORD $0x4f871230 // fmla v16.4s, v17.4s, v7.s[0]
+	WORD $0x4ea8d619 // fsub v25.4s, v16.4s, v8.4s
+	WORD $0x4fa71331 // fmla v17.4s, v25.4s, v7.s[1]
+	VMOV V9.B16, V27.B16
+	WORD $0x4f871a3b // fmla v27.4s, v17.4s, v7.s[2]
 	WORD $0x6e31de3a // fmul v26.4s, v17.4s, v17.4s
-	VFMLA V26.S4, V25.S4, V17.S4
-	VSHL $2, V16.S4, V23.S4
-	VAND V10.B16, V23.B16, V23.B16
-	VTBL V4.B16, [V23.B16], V23.B16
-	VADD V11.S4, V23.S4, V23.S4
-	VTBL V23.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V23.B16
-	VMOV V23.B16, V25.B16
-	VFMLA V23.S4, V17.S4, V25.S4
+	VFMLA V26.S4, V27.S4, V17.S4
+	VSHL $2, V16.S4, V22.S4
+	VAND V12.B16, V22.B16, V22.B16
+	VTBL V6.B16, [V22.B16], V22.B16
+	VADD V13.S4, V22.S4, V22.S4
+	VTBL V22.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V22.B16
+	VMOV V22.B16, V27.B16
+	VFMLA V22.S4, V17.S4, V27.S4
 	VUSHR $4, V16.S4, V16.S4
-	VADD V12.S4, V16.S4, V16.S4
-	VUSHR $1, V16.S4, V23.S4
-	VSUB V23.S4, V16.S4, V16.S4
-	VSHL $23, V23.S4, V23.S4
+	VADD V14.S4, V16.S4, V16.S4
+	VUSHR $1, V16.S4, V22.S4
+	VSUB V22.S4, V16.S4, V16.S4
+	VSHL $23, V22.S4, V22.S4
 	VSHL $23, V16.S4, V16.S4
-	WORD $0x6e37df31 // fmul v17.4s, v25.4s, v23.4s
+	WORD $0x6e36df71 // fmul v17.4s, v27.4s, v22.4s
 	WORD $0x6e30de31 // fmul v17.4s, v17.4s, v16.4s
-	WORD $0x4e2ed631 // fadd v17.4s, v17.4s, v14.4s
-	WORD $0x6e31fdd1 // fdiv v17.4s, v14.4s, v17.4s
-	WORD $0x4eb1d5d9 // fsub v25.4s, v14.4s, v17.4s
-	WORD $0x6e34df39 // fmul v25.4s, v25.4s, v20.4s
-	WORD $0x4e2ed739 // fadd v25.4s, v25.4s, v14.4s
-	WORD $0x6e36de52 // fmul v18.4s, v18.4s, v22.4s
-	WORD $0x6e31de52 // fmul v18.4s, v18.4s, v17.4s
-	WORD $0x6e39de52 // fmul v18.4s, v18.4s, v25.4s
-	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	VMOV V21.B16, V25.B16
-	WORD $0x6ea0fb39 // fneg v25.4s, v25.4s
-	WORD $0x4ea8f739 // fmin v25.4s, v25.4s, v8.4s
-	WORD $0x4e29f739 // fmax v25.4s, v25.4s, v9.4s
-	VMOV V6.B16, V17.B16
-	WORD $0x4f851331 // fmla v17.4s, v25.4s, v5.s[0]
-	WORD $0x4ea6d630 // fsub v16.4s, v17.4s, v6.4s
-	WORD $0x4fa51219 // fmla v25.4s, v16.4s, v5.s[1]
-	VMOV V7.B16, V23.B16
-	WORD $0x4f851b37 // fmla v23.4s, v25.4s, v5.s[2]
-	WORD $0x6e39df3a // fmul v26.4s, v25.4s, v25.4s
-	VFMLA V26.S4, V23.S4, V25.S4
-	VSHL $2, V17.S4, V27.S4
-	VAND V10.B16, V27.B16, V27.B16
-	VTBL V4.B16, [V27.B16], V27.B16
-	VADD V11.S4, V27.S4, V27.S4
-	VTBL V27.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V27.B16
-	VMOV V27.B16, V23.B16
-	VFMLA V27.S4, V25.S4, V23.S4
-	VUSHR $4, V17.S4, V17.S4
-	VADD V12.S4, V17.S4, V17.S4
-	VUSHR $1, V17.S4, V27.S4
-	VSUB V27.S4, V17.S4, V17.S4
+	WORD $0x4e2fd631 // fadd v17.4s, v17.4s, v15.4s
+	WORD $0x6e31fdfb // fdiv v27.4s, v15.4s, v17.4s
+	WORD $0x4ebbd5f0 // fsub v16.4s, v15.4s, v27.4s
+	WORD $0x6e34de10 // fmul v16.4s, v16.4s, v20.4s
+	WORD $0x4e2fd610 // fadd v16.4s, v16.4s, v15.4s
+	WORD $0x6e37de52 // fmul v18.4s, v18.4s, v23.4s
+	WORD $0x6e3bde52 // fmul v18.4s, v18.4s, v27.4s
+	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
+	WORD $0x6e37de94 // fmul v20.4s, v20.4s, v23.4s
+	WORD $0x6e3bde94 // fmul v20.4s, v20.4s, v27.4s
+	VMOV V21.B16, V16.B16
+	WORD $0x6ea0fa10 // fneg v16.4s, v16.4s
+	WORD $0x4eaaf610 // fmin v16.4s, v16.4s, v10.4s
+	WORD $0x4e2bf610 // fmax v16.4s, v16.4s, v11.4s
+	VMOV V8.B16, V27.B16
+	WORD $0x4f87121b // fmla v27.4s, v16.4s, v7.s[0]
+	WORD $0x4ea8d771 // fsub v17.4s, v27.4s, v8.4s
+	WORD $0x4fa71230 // fmla v16.4s, v17.4s, v7.s[1]
+	VMOV V9.B16, V22.B16
+	WORD $0x4f871a16 // fmla v22.4s, v16.4s, v7.s[2]
+	WORD $0x6e30de1a // fmul v26.4s, v16.4s, v16.4s
+	VFMLA V26.S4, V22.S4, V16.S4
+	VSHL $2, V27.S4, V25.S4
+	VAND V12.B16, V25.B16, V25.B16
+	VTBL V6.B16, [V25.B16], V25.B16
+	VADD V13.S4, V25.S4, V25.S4
+	VTBL V25.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V25.B16
+	VMOV V25.B16, V22.B16
+	VFMLA V25.S4, V16.S4, V22.S4
+	VUSHR $4, V27.S4, V27.S4
+	VADD V14.S4, V27.S4, V27.S4
+	VUSHR $1, V27.S4, V25.S4
+	VSUB V25.S4, V27.S4, V27.S4
+	VSHL $23, V25.S4, V25.S4
 	VSHL $23, V27.S4, V27.S4
-	VSHL $23, V17.S4, V17.S4
-	WORD $0x6e3bdef9 // fmul v25.4s, v23.4s, v27.4s
-	WORD $0x6e31df39 // fmul v25.4s, v25.4s, v17.4s
-	WORD $0x4e2ed739 // fadd v25.4s, v25.4s, v14.4s
-	WORD $0x6e39fdd9 // fdiv v25.4s, v14.4s, v25.4s
-	WORD $0x4eb9d5d7 // fsub v23.4s, v14.4s, v25.4s
-	WORD $0x6e35def7 // fmul v23.4s, v23.4s, v21.4s
-	WORD $0x4e2ed6f7 // fadd v23.4s, v23.4s, v14.4s
+	WORD $0x6e39ded0 // fmul v16.4s, v22.4s, v25.4s
+	WORD $0x6e3bde10 // fmul v16.4s, v16.4s, v27.4s
+	WORD $0x4e2fd610 // fadd v16.4s, v16.4s, v15.4s
+	WORD $0x6e30fdf6 // fdiv v22.4s, v15.4s, v16.4s
+	WORD $0x4eb6d5fb // fsub v27.4s, v15.4s, v22.4s
+	WORD $0x6e35df7b // fmul v27.4s, v27.4s, v21.4s
+	WORD $0x4e2fd77b // fadd v27.4s, v27.4s, v15.4s
 	WORD $0x6e38de73 // fmul v19.4s, v19.4s, v24.4s
-	WORD $0x6e39de73 // fmul v19.4s, v19.4s, v25.4s
-	WORD $0x6e37de73 // fmul v19.4s, v19.4s, v23.4s
+	WORD $0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	WORD $0x6e3bde73 // fmul v19.4s, v19.4s, v27.4s
 	WORD $0x6e38deb5 // fmul v21.4s, v21.4s, v24.4s
-	WORD $0x6e39deb5 // fmul v21.4s, v21.4s, v25.4s
-	VADD V15.S4, V18.S4, V25.S4
-	VSHL $15, V18.S4, V23.S4
-	VUSRA $31, V23.S4, V25.S4
-	VADD V15.S4, V19.S4, V17.S4
-	VSHL $15, V19.S4, V23.S4
-	VUSRA $31, V23.S4, V17.S4
-	VSRI $16, V25.S4, V17.S4
+	WORD $0x6e36deb5 // fmul v21.4s, v21.4s, v22.4s
+	VADD V1.S4, V18.S4, V22.S4
+	VSHL $15, V18.S4, V27.S4
+	VUSRA $31, V27.S4, V22.S4
+	VADD V1.S4, V19.S4, V16.S4
+	VSHL $15, V19.S4, V27.S4
+	VUSRA $31, V27.S4, V16.S4
+	VSRI $16, V22.S4, V16.S4
 	MOVD $0(R0), R9
 	TBZ $4, R6, not1621
-	FMOVQ F17, (R9)
+	FMOVQ F16, (R9)
 	JMP stored22
 not1621:
 	TBZ $3, R6, none23
-	VST1 V17.D[0], (R9)
+	VST1 V16.D[0], (R9)
 	ADD $8, R9
-	VEXT $8, V17.B16, V17.B16, V17.B16
+	VEXT $8, V16.B16, V16.B16, V16.B16
 none23:
 	TBZ $2, R6, none24
-	VST1 V17.S[0], (R9)
+	VST1 V16.S[0], (R9)
 	ADD $4, R9
-	VEXT $4, V17.B16, V17.B16, V17.B16
+	VEXT $4, V16.B16, V16.B16, V16.B16
 none24:
 	TBZ $1, R6, none25
-	VST1 V17.H[0], (R9)
+	VST1 V16.H[0], (R9)
 	ADD $2, R9
-	VEXT $2, V17.B16, V17.B16, V17.B16
+	VEXT $2, V16.B16, V16.B16, V16.B16
 none25:
 stored22:
-	VADD V15.S4, V20.S4, V23.S4
-	VSHL $15, V20.S4, V25.S4
-	VUSRA $31, V25.S4, V23.S4
-	VADD V15.S4, V21.S4, V27.S4
-	VSHL $15, V21.S4, V25.S4
-	VUSRA $31, V25.S4, V27.S4
-	VSRI $16, V23.S4, V27.S4
+	VADD V1.S4, V20.S4, V27.S4
+	VSHL $15, V20.S4, V22.S4
+	VUSRA $31, V22.S4, V27.S4
+	VADD V1.S4, V21.S4, V25.S4
+	VSHL $15, V21.S4, V22.S4
+	VUSRA $31, V22.S4, V25.S4
+	VSRI $16, V27.S4, V25.S4
 	MOVD $0(R1), R9
 	TBZ $4, R6, not1626
-	FMOVQ F27, (R9)
+	FMOVQ F25, (R9)
 	JMP stored27
 not1626:
 	TBZ $3, R6, none28
-	VST1 V27.D[0], (R9)
+	VST1 V25.D[0], (R9)
 	ADD $8, R9
-	VEXT $8, V27.B16, V27.B16, V27.B16
+	VEXT $8, V25.B16, V25.B16, V25.B16
 none28:
 	TBZ $2, R6, none29
-	VST1 V27.S[0], (R9)
+	VST1 V25.S[0], (R9)
 	ADD $4, R9
-	VEXT $4, V27.B16, V27.B16, V27.B16
+	VEXT $4, V25.B16, V25.B16, V25.B16
 none29:
 	TBZ $1, R6, none30
-	VST1 V27.H[0], (R9)
+	VST1 V25.H[0], (R9)
 	ADD $2, R9
-	VEXT $2, V27.B16, V27.B16, V27.B16
+	VEXT $2, V25.B16, V25.B16, V25.B16
 none30:
 stored27:
 done3:
 	RET
 
-// func expSumNEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int, shift float32) (ret float32)
+// func expSumNEON(dst []float32, a float32, x []float32, shift float32) (sum float32)
 TEXT ·expSumNEON(SB), NOSPLIT, $0-68
-	MOVD $powers<>+0(SB), R0
-	FMOVQ (R0), F0
-	FMOVQ 16(R0), F1
-	FMOVQ 32(R0), F2
-	FMOVQ 48(R0), F3
-	MOVD $spread<>+0(SB), R0
-	FMOVQ (R0), F4
-	MOVD $1069066811, R0
-	VMOV R0, V5.S[0]
-	MOVD $3207688728, R0
-	VMOV R0, V5.S[1]
-	MOVD $1042983804, R0
-	VMOV R0, V5.S[2]
-	MOVD $1228931072, R0
-	VDUP R0, V6.S4
-	MOVD $1056964064, R0
-	VDUP R0, V7.S4
-	MOVD $1120927744, R0
-	VDUP R0, V8.S4
-	MOVD $3268411392, R0
-	VDUP R0, V9.S4
-	MOVD $60, R0
-	VDUP R0, V10.S4
-	MOVD $50462976, R0
-	VDUP R0, V11.S4
-	MOVD $4218159358, R0
-	VDUP R0, V12.S4
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+32(FP), R1
 	MOVWU a+24(FP), R2
-	VDUP R2, V13.S4
+	VDUP R2, V0.S4
 	MOVWU shift+56(FP), R2
+	VDUP R2, V1.S4
+	MOVD $powers<>+0(SB), R2
+	FMOVQ (R2), F2
+	FMOVQ 16(R2), F3
+	FMOVQ 32(R2), F4
+	FMOVQ 48(R2), F5
+	MOVD $spread<>+0(SB), R2
+	FMOVQ (R2), F6
+	MOVD $1069066811, R2
+	VMOV R2, V7.S[0]
+	MOVD $3207688728, R2
+	VMOV R2, V7.S[1]
+	MOVD $1042983804, R2
+	VMOV R2, V7.S[2]
+	MOVD $1228931072, R2
+	VDUP R2, V8.S4
+	MOVD $1056964064, R2
+	VDUP R2, V9.S4
+	MOVD $1120927744, R2
+	VDUP R2, V10.S4
+	MOVD $3268411392, R2
+	VDUP R2, V11.S4
+	MOVD $60, R2
+	VDUP R2, V12.S4
+	MOVD $50462976, R2
+	VDUP R2, V13.S4
+	MOVD $4218159358, R2
 	VDUP R2, V14.S4
 	VEOR V15.B16, V15.B16, V15.B16
 	VEOR V16.B16, V16.B16, V16.B16
@@ -11268,27 +11268,27 @@ TEXT ·expSumNEON(SB), NOSPLIT, $0-68
 	PCALIGN $64
 loop1:
 	FLDPQ (R1), (F19, F20)
-	WORD $0x6e2dde73 // fmul v19.4s, v19.4s, v13.4s
-	WORD $0x4eaed673 // fsub v19.4s, v19.4s, v14.4s
-	WORD $0x4ea8f673 // fmin v19.4s, v19.4s, v8.4s
-	WORD $0x4e29f673 // fmax v19.4s, v19.4s, v9.4s
-	VMOV V6.B16, V21.B16
-	WORD $0x4f851275 // fmla v21.4s, v19.4s, v5.s[0]
-	WORD $0x4ea6d6b6 // fsub v22.4s, v21.4s, v6.4s
-	WORD $0x4fa512d3 // fmla v19.4s, v22.4s, v5.s[1]
-	VMOV V7.B16, V23.B16
-	WORD $0x4f851a77 // fmla v23.4s, v19.4s, v5.s[2]
+	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
+	WORD $0x4ea1d673 // fsub v19.4s, v19.4s, v1.4s
+	WORD $0x4eaaf673 // fmin v19.4s, v19.4s, v10.4s
+	WORD $0x4e2bf673 // fmax v19.4s, v19.4s, v11.4s
+	VMOV V8.B16, V21.B16
+	WORD $0x4f871275 // fmla v21.4s, v19.4s, v7.s[0]
+	WORD $0x4ea8d6b6 // fsub v22.4s, v21.4s, v8.4s
+	WORD $0x4fa712d3 // fmla v19.4s, v22.4s, v7.s[1]
+	VMOV V9.B16, V23.B16
+	WORD $0x4f871a77 // fmla v23.4s, v19.4s, v7.s[2]
 	WORD $0x6e33de78 // fmul v24.4s, v19.4s, v19.4s
 	VFMLA V24.S4, V23.S4, V19.S4
 	VSHL $2, V21.S4, V25.S4
-	VAND V10.B16, V25.B16, V25.B16
-	VTBL V4.B16, [V25.B16], V25.B16
-	VADD V11.S4, V25.S4, V25.S4
-	VTBL V25.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V25.B16
+	VAND V12.B16, V25.B16, V25.B16
+	VTBL V6.B16, [V25.B16], V25.B16
+	VADD V13.S4, V25.S4, V25.S4
+	VTBL V25.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V25.B16
 	VMOV V25.B16, V23.B16
 	VFMLA V25.S4, V19.S4, V23.S4
 	VUSHR $4, V21.S4, V21.S4
-	VADD V12.S4, V21.S4, V21.S4
+	VADD V14.S4, V21.S4, V21.S4
 	VUSHR $1, V21.S4, V25.S4
 	VSUB V25.S4, V21.S4, V21.S4
 	VSHL $23, V25.S4, V25.S4
@@ -11296,27 +11296,27 @@ loop1:
 	WORD $0x6e39def3 // fmul v19.4s, v23.4s, v25.4s
 	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
 	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
-	WORD $0x6e2dde94 // fmul v20.4s, v20.4s, v13.4s
-	WORD $0x4eaed694 // fsub v20.4s, v20.4s, v14.4s
-	WORD $0x4ea8f694 // fmin v20.4s, v20.4s, v8.4s
-	WORD $0x4e29f694 // fmax v20.4s, v20.4s, v9.4s
-	VMOV V6.B16, V23.B16
-	WORD $0x4f851297 // fmla v23.4s, v20.4s, v5.s[0]
-	WORD $0x4ea6d6f5 // fsub v21.4s, v23.4s, v6.4s
-	WORD $0x4fa512b4 // fmla v20.4s, v21.4s, v5.s[1]
-	VMOV V7.B16, V25.B16
-	WORD $0x4f851a99 // fmla v25.4s, v20.4s, v5.s[2]
+	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
+	WORD $0x4ea1d694 // fsub v20.4s, v20.4s, v1.4s
+	WORD $0x4eaaf694 // fmin v20.4s, v20.4s, v10.4s
+	WORD $0x4e2bf694 // fmax v20.4s, v20.4s, v11.4s
+	VMOV V8.B16, V23.B16
+	WORD $0x4f871297 // fmla v23.4s, v20.4s, v7.s[0]
+	WORD $0x4ea8d6f5 // fsub v21.4s, v23.4s, v8.4s
+	WORD $0x4fa712b4 // fmla v20.4s, v21.4s, v7.s[1]
+	VMOV V9.B16, V25.B16
+	WORD $0x4f871a99 // fmla v25.4s, v20.4s, v7.s[2]
 	WORD $0x6e34de98 // fmul v24.4s, v20.4s, v20.4s
 	VFMLA V24.S4, V25.S4, V20.S4
 	VSHL $2, V23.S4, V22.S4
-	VAND V10.B16, V22.B16, V22.B16
-	VTBL V4.B16, [V22.B16], V22.B16
-	VADD V11.S4, V22.S4, V22.S4
-	VTBL V22.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V22.B16
+	VAND V12.B16, V22.B16, V22.B16
+	VTBL V6.B16, [V22.B16], V22.B16
+	VADD V13.S4, V22.S4, V22.S4
+	VTBL V22.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V22.B16
 	VMOV V22.B16, V25.B16
 	VFMLA V22.S4, V20.S4, V25.S4
 	VUSHR $4, V23.S4, V23.S4
-	VADD V12.S4, V23.S4, V23.S4
+	VADD V14.S4, V23.S4, V23.S4
 	VUSHR $1, V23.S4, V22.S4
 	VSUB V22.S4, V23.S4, V23.S4
 	VSHL $23, V22.S4, V22.S4
@@ -11326,27 +11326,27 @@ loop1:
 	WORD $0x4e34d610 // fadd v16.4s, v16.4s, v20.4s
 	FSTPQ (F19, F20), (R0)
 	FLDPQ 32(R1), (F20, F19)
-	WORD $0x6e2dde94 // fmul v20.4s, v20.4s, v13.4s
-	WORD $0x4eaed694 // fsub v20.4s, v20.4s, v14.4s
-	WORD $0x4ea8f694 // fmin v20.4s, v20.4s, v8.4s
-	WORD $0x4e29f694 // fmax v20.4s, v20.4s, v9.4s
-	VMOV V6.B16, V25.B16
-	WORD $0x4f851299 // fmla v25.4s, v20.4s, v5.s[0]
-	WORD $0x4ea6d737 // fsub v23.4s, v25.4s, v6.4s
-	WORD $0x4fa512f4 // fmla v20.4s, v23.4s, v5.s[1]
-	VMOV V7.B16, V22.B16
-	WORD $0x4f851a96 // fmla v22.4s, v20.4s, v5.s[2]
+	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
+	WORD $0x4ea1d694 // fsub v20.4s, v20.4s, v1.4s
+	WORD $0x4eaaf694 // fmin v20.4s, v20.4s, v10.4s
+	WORD $0x4e2bf694 // fmax v20.4s, v20.4s, v11.4s
+	VMOV V8.B16, V25.B16
+	WORD $0x4f871299 // fmla v25.4s, v20.4s, v7.s[0]
+	WORD $0x4ea8d737 // fsub v23.4s, v25.4s, v8.4s
+	WORD $0x4fa712f4 // fmla v20.4s, v23.4s, v7.s[1]
+	VMOV V9.B16, V22.B16
+	WORD $0x4f871a96 // fmla v22.4s, v20.4s, v7.s[2]
 	WORD $0x6e34de98 // fmul v24.4s, v20.4s, v20.4s
 	VFMLA V24.S4, V22.S4, V20.S4
 	VSHL $2, V25.S4, V21.S4
-	VAND V10.B16, V21.B16, V21.B16
-	VTBL V4.B16, [V21.B16], V21.B16
-	VADD V11.S4, V21.S4, V21.S4
-	VTBL V21.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V21.B16
+	VAND V12.B16, V21.B16, V21.B16
+	VTBL V6.B16, [V21.B16], V21.B16
+	VADD V13.S4, V21.S4, V21.S4
+	VTBL V21.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V21.B16
 	VMOV V21.B16, V22.B16
 	VFMLA V21.S4, V20.S4, V22.S4
 	VUSHR $4, V25.S4, V25.S4
-	VADD V12.S4, V25.S4, V25.S4
+	VADD V14.S4, V25.S4, V25.S4
 	VUSHR $1, V25.S4, V21.S4
 	VSUB V21.S4, V25.S4, V25.S4
 	VSHL $23, V21.S4, V21.S4
@@ -11354,27 +11354,27 @@ loop1:
 	WORD $0x6e35ded4 // fmul v20.4s, v22.4s, v21.4s
 	WORD $0x6e39de94 // fmul v20.4s, v20.4s, v25.4s
 	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
-	WORD $0x6e2dde73 // fmul v19.4s, v19.4s, v13.4s
-	WORD $0x4eaed673 // fsub v19.4s, v19.4s, v14.4s
-	WORD $0x4ea8f673 // fmin v19.4s, v19.4s, v8.4s
-	WORD $0x4e29f673 // fmax v19.4s, v19.4s, v9.4s
-	VMOV V6.B16, V22.B16
-	WORD $0x4f851276 // fmla v22.4s, v19.4s, v5.s[0]
-	WORD $0x4ea6d6d9 // fsub v25.4s, v22.4s, v6.4s
-	WORD $0x4fa51333 // fmla v19.4s, v25.4s, v5.s[1]
-	VMOV V7.B16, V21.B16
-	WORD $0x4f851a75 // fmla v21.4s, v19.4s, v5.s[2]
+	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
+	WORD $0x4ea1d673 // fsub v19.4s, v19.4s, v1.4s
+	WORD $0x4eaaf673 // fmin v19.4s, v19.4s, v10.4s
+	WORD $0x4e2bf673 // fmax v19.4s, v19.4s, v11.4s
+	VMOV V8.B16, V22.B16
+	WORD $0x4f871276 // fmla v22.4s, v19.4s, v7.s[0]
+	WORD $0x4ea8d6d9 // fsub v25.4s, v22.4s, v8.4s
+	WORD $0x4fa71333 // fmla v19.4s, v25.4s, v7.s[1]
+	VMOV V9.B16, V21.B16
+	WORD $0x4f871a75 // fmla v21.4s, v19.4s, v7.s[2]
 	WORD $0x6e33de78 // fmul v24.4s, v19.4s, v19.4s
 	VFMLA V24.S4, V21.S4, V19.S4
 	VSHL $2, V22.S4, V23.S4
-	VAND V10.B16, V23.B16, V23.B16
-	VTBL V4.B16, [V23.B16], V23.B16
-	VADD V11.S4, V23.S4, V23.S4
-	VTBL V23.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V23.B16
+	VAND V12.B16, V23.B16, V23.B16
+	VTBL V6.B16, [V23.B16], V23.B16
+	VADD V13.S4, V23.S4, V23.S4
+	VTBL V23.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V23.B16
 	VMOV V23.B16, V21.B16
 	VFMLA V23.S4, V19.S4, V21.S4
 	VUSHR $4, V22.S4, V22.S4
-	VADD V12.S4, V22.S4, V22.S4
+	VADD V14.S4, V22.S4, V22.S4
 	VUSHR $1, V22.S4, V23.S4
 	VSUB V23.S4, V22.S4, V22.S4
 	VSHL $23, V23.S4, V23.S4
@@ -11393,27 +11393,27 @@ rest2:
 	CMP $8, R2
 	BLT part4
 	FLDPQ (R1), (F19, F20)
-	WORD $0x6e2dde73 // fmul v19.4s, v19.4s, v13.4s
-	WORD $0x4eaed673 // fsub v19.4s, v19.4s, v14.4s
-	WORD $0x4ea8f673 // fmin v19.4s, v19.4s, v8.4s
-	WORD $0x4e29f673 // fmax v19.4s, v19.4s, v9.4s
-	VMOV V6.B16, V21.B16
-	WORD $0x4f851275 // fmla v21.4s, v19.4s, v5.s[0]
-	WORD $0x4ea6d6b6 // fsub v22.4s, v21.4s, v6.4s
-	WORD $0x4fa512d3 // fmla v19.4s, v22.4s, v5.s[1]
-	VMOV V7.B16, V23.B16
-	WORD $0x4f851a77 // fmla v23.4s, v19.4s, v5.s[2]
+	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
+	WORD $0x4ea1d673 // fsub v19.4s, v19.4s, v1.4s
+	WORD $0x4eaaf673 // fmin v19.4s, v19.4s, v10.4s
+	WORD $0x4e2bf673 // fmax v19.4s, v19.4s, v11.4s
+	VMOV V8.B16, V21.B16
+	WORD $0x4f871275 // fmla v21.4s, v19.4s, v7.s[0]
+	WORD $0x4ea8d6b6 // fsub v22.4s, v21.4s, v8.4s
+	WORD $0x4fa712d3 // fmla v19.4s, v22.4s, v7.s[1]
+	VMOV V9.B16, V23.B16
+	WORD $0x4f871a77 // fmla v23.4s, v19.4s, v7.s[2]
 	WORD $0x6e33de78 // fmul v24.4s, v19.4s, v19.4s
 	VFMLA V24.S4, V23.S4, V19.S4
 	VSHL $2, V21.S4, V25.S4
-	VAND V10.B16, V25.B16, V25.B16
-	VTBL V4.B16, [V25.B16], V25.B16
-	VADD V11.S4, V25.S4, V25.S4
-	VTBL V25.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V25.B16
+	VAND V12.B16, V25.B16, V25.B16
+	VTBL V6.B16, [V25.B16], V25.B16
+	VADD V13.S4, V25.S4, V25.S4
+	VTBL V25.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V25.B16
 	VMOV V25.B16, V23.B16
 	VFMLA V25.S4, V19.S4, V23.S4
 	VUSHR $4, V21.S4, V21.S4
-	VADD V12.S4, V21.S4, V21.S4
+	VADD V14.S4, V21.S4, V21.S4
 	VUSHR $1, V21.S4, V25.S4
 	VSUB V25.S4, V21.S4, V21.S4
 	VSHL $23, V25.S4, V25.S4
@@ -11421,27 +11421,27 @@ rest2:
 	WORD $0x6e39def3 // fmul v19.4s, v23.4s, v25.4s
 	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
 	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
-	WORD $0x6e2dde94 // fmul v20.4s, v20.4s, v13.4s
-	WORD $0x4eaed694 // fsub v20.4s, v20.4s, v14.4s
-	WORD $0x4ea8f694 // fmin v20.4s, v20.4s, v8.4s
-	WORD $0x4e29f694 // fmax v20.4s, v20.4s, v9.4s
-	VMOV V6.B16, V23.B16
-	WORD $0x4f851297 // fmla v23.4s, v20.4s, v5.s[0]
-	WORD $0x4ea6d6f5 // fsub v21.4s, v23.4s, v6.4s
-	WORD $0x4fa512b4 // fmla v20.4s, v21.4s, v5.s[1]
-	VMOV V7.B16, V25.B16
-	WORD $0x4f851a99 // fmla v25.4s, v20.4s, v5.s[2]
+	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
+	WORD $0x4ea1d694 // fsub v20.4s, v20.4s, v1.4s
+	WORD $0x4eaaf694 // fmin v20.4s, v20.4s, v10.4s
+	WORD $0x4e2bf694 // fmax v20.4s, v20.4s, v11.4s
+	VMOV V8.B16, V23.B16
+	WORD $0x4f871297 // fmla v23.4s, v20.4s, v7.s[0]
+	WORD $0x4ea8d6f5 // fsub v21.4s, v23.4s, v8.4s
+	WORD $0x4fa712b4 // fmla v20.4s, v21.4s, v7.s[1]
+	VMOV V9.B16, V25.B16
+	WORD $0x4f871a99 // fmla v25.4s, v20.4s, v7.s[2]
 	WORD $0x6e34de98 // fmul v24.4s, v20.4s, v20.4s
 	VFMLA V24.S4, V25.S4, V20.S4
 	VSHL $2, V23.S4, V22.S4
-	VAND V10.B16, V22.B16, V22.B16
-	VTBL V4.B16, [V22.B16], V22.B16
-	VADD V11.S4, V22.S4, V22.S4
-	VTBL V22.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V22.B16
+	VAND V12.B16, V22.B16, V22.B16
+	VTBL V6.B16, [V22.B16], V22.B16
+	VADD V13.S4, V22.S4, V22.S4
+	VTBL V22.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V22.B16
 	VMOV V22.B16, V25.B16
 	VFMLA V22.S4, V20.S4, V25.S4
 	VUSHR $4, V23.S4, V23.S4
-	VADD V12.S4, V23.S4, V23.S4
+	VADD V14.S4, V23.S4, V23.S4
 	VUSHR $1, V23.S4, V22.S4
 	VSUB V22.S4, V23.S4, V23.S4
 	VSHL $23, V22.S4, V22.S4
@@ -11507,110 +11507,111 @@ none15:
 	VLD1 (R6), V19.D[0]
 none16:
 loaded13:
+	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
+	WORD $0x4ea1d694 // fsub v20.4s, v20.4s, v1.4s
+	WORD $0x4eaaf694 // fmin v20.4s, v20.4s, v10.4s
+	WORD $0x4e2bf694 // fmax v20.4s, v20.4s, v11.4s
+	VMOV V8.B16, V25.B16
+	WORD $0x4f871299 // fmla v25.4s, v20.4s, v7.s[0]
+	WORD $0x4ea8d737 // fsub v23.4s, v25.4s, v8.4s
+	WORD $0x4fa712f4 // fmla v20.4s, v23.4s, v7.s[1]
+	VMOV V9.B16, V22.B16
+	WORD $0x4f871a96 // fmla v22.4s, v20.4s, v7.s[2]
+	WORD $0x6e34de98 // fmul v24.4s, v20.4s, v20.4s
+	VFMLA V24.S4, V22.S4, V20.S4
+	VSHL $2, V25.S4, V21.S4
+	VAND V12.B16, V21.B16, V21.B16
+	VTBL V6.B16, [V21.B16], V21.B16
+	VADD V13.S4, V21.S4, V21.S4
+	VTBL V21.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V21.B16
+	VMOV V21.B16, V22.B16
+	VFMLA V21.S4, V20.S4, V22.S4
+	VUSHR $4, V25.S4, V25.S4
+	VADD V14.S4, V25.S4, V25.S4
+	VUSHR $1, V25.S4, V21.S4
+	VSUB V21.S4, V25.S4, V25.S4
+	VSHL $23, V21.S4, V21.S4
+	VSHL $23, V25.S4, V25.S4
+	WORD $0x6e35ded4 // fmul v20.4s, v22.4s, v21.4s
+	WORD $0x6e39de94 // fmul v20.4s, v20.4s, v25.4s
 	MOVD $ones<>+0(SB), R5
 	MOVD $0(R5), R6
-	VEOR V22.B16, V22.B16, V22.B16
 	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V22.B16, V22.B16, V22.B16
 	TBZ $4, R3, not1617
-	FMOVQ (R6), F25
+	FMOVQ (R6), F22
 	JMP loaded18
 not1617:
 	TBZ $1, R3, none19
 	AND $12, R3, R7
 	ADD R6, R7
-	VLD1 (R7), V25.H[0]
+	VLD1 (R7), V22.H[0]
 none19:
 	TBZ $2, R3, none20
-	VEXT $12, V25.B16, V22.B16, V25.B16
+	VEXT $12, V22.B16, V25.B16, V22.B16
 	AND $8, R3, R7
 	ADD R6, R7
-	VLD1 (R7), V25.S[0]
+	VLD1 (R7), V22.S[0]
 none20:
 	TBZ $3, R3, none21
-	VEXT $8, V25.B16, V22.B16, V25.B16
-	VLD1 (R6), V25.D[0]
+	VEXT $8, V22.B16, V25.B16, V22.B16
+	VLD1 (R6), V22.D[0]
 none21:
 loaded18:
-	MOVD $16(R5), R7
+	VAND V22.B16, V20.B16, V20.B16
+	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
+	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
+	WORD $0x4ea1d673 // fsub v19.4s, v19.4s, v1.4s
+	WORD $0x4eaaf673 // fmin v19.4s, v19.4s, v10.4s
+	WORD $0x4e2bf673 // fmax v19.4s, v19.4s, v11.4s
+	VMOV V8.B16, V22.B16
+	WORD $0x4f871276 // fmla v22.4s, v19.4s, v7.s[0]
+	WORD $0x4ea8d6d9 // fsub v25.4s, v22.4s, v8.4s
+	WORD $0x4fa71333 // fmla v19.4s, v25.4s, v7.s[1]
+	VMOV V9.B16, V21.B16
+	WORD $0x4f871a75 // fmla v21.4s, v19.4s, v7.s[2]
+	WORD $0x6e33de78 // fmul v24.4s, v19.4s, v19.4s
+	VFMLA V24.S4, V21.S4, V19.S4
+	VSHL $2, V22.S4, V23.S4
+	VAND V12.B16, V23.B16, V23.B16
+	VTBL V6.B16, [V23.B16], V23.B16
+	VADD V13.S4, V23.S4, V23.S4
+	VTBL V23.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V23.B16
+	VMOV V23.B16, V21.B16
+	VFMLA V23.S4, V19.S4, V21.S4
+	VUSHR $4, V22.S4, V22.S4
+	VADD V14.S4, V22.S4, V22.S4
+	VUSHR $1, V22.S4, V23.S4
+	VSUB V23.S4, V22.S4, V22.S4
+	VSHL $23, V23.S4, V23.S4
+	VSHL $23, V22.S4, V22.S4
+	WORD $0x6e37deb3 // fmul v19.4s, v21.4s, v23.4s
+	WORD $0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
+	MOVD $ones<>+0(SB), R5
+	MOVD $0(R5), R7
 	VEOR V22.B16, V22.B16, V22.B16
-	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V21.B16, V21.B16, V21.B16
 	TBZ $4, R4, not1622
-	FMOVQ (R7), F23
+	FMOVQ (R7), F21
 	JMP loaded23
 not1622:
 	TBZ $1, R4, none24
 	AND $12, R4, R6
 	ADD R7, R6
-	VLD1 (R6), V23.H[0]
+	VLD1 (R6), V21.H[0]
 none24:
 	TBZ $2, R4, none25
-	VEXT $12, V23.B16, V22.B16, V23.B16
+	VEXT $12, V21.B16, V22.B16, V21.B16
 	AND $8, R4, R6
 	ADD R7, R6
-	VLD1 (R6), V23.S[0]
+	VLD1 (R6), V21.S[0]
 none25:
 	TBZ $3, R4, none26
-	VEXT $8, V23.B16, V22.B16, V23.B16
-	VLD1 (R7), V23.D[0]
+	VEXT $8, V21.B16, V22.B16, V21.B16
+	VLD1 (R7), V21.D[0]
 none26:
 loaded23:
-	WORD $0x6e2dde94 // fmul v20.4s, v20.4s, v13.4s
-	WORD $0x4eaed694 // fsub v20.4s, v20.4s, v14.4s
-	WORD $0x4ea8f694 // fmin v20.4s, v20.4s, v8.4s
-	WORD $0x4e29f694 // fmax v20.4s, v20.4s, v9.4s
-	VMOV V6.B16, V22.B16
-	WORD $0x4f851296 // fmla v22.4s, v20.4s, v5.s[0]
-	WORD $0x4ea6d6d8 // fsub v24.4s, v22.4s, v6.4s
-	WORD $0x4fa51314 // fmla v20.4s, v24.4s, v5.s[1]
-	VMOV V7.B16, V21.B16
-	WORD $0x4f851a95 // fmla v21.4s, v20.4s, v5.s[2]
-	WORD $0x6e34de9a // fmul v26.4s, v20.4s, v20.4s
-	VFMLA V26.S4, V21.S4, V20.S4
-	VSHL $2, V22.S4, V27.S4
-	VAND V10.B16, V27.B16, V27.B16
-	VTBL V4.B16, [V27.B16], V27.B16
-	VADD V11.S4, V27.S4, V27.S4
-	VTBL V27.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V27.B16
-	VMOV V27.B16, V21.B16
-	VFMLA V27.S4, V20.S4, V21.S4
-	VUSHR $4, V22.S4, V22.S4
-	VADD V12.S4, V22.S4, V22.S4
-	VUSHR $1, V22.S4, V27.S4
-	VSUB V27.S4, V22.S4, V22.S4
-	VSHL $23, V27.S4, V27.S4
-	VSHL $23, V22.S4, V22.S4
-	WORD $0x6e3bdeb4 // fmul v20.4s, v21.4s, v27.4s
-	WORD $0x6e36de94 // fmul v20.4s, v20.4s, v22.4s
-	VAND V25.B16, V20.B16, V20.B16
-	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
-	WORD $0x6e2dde73 // fmul v19.4s, v19.4s, v13.4s
-	WORD $0x4eaed673 // fsub v19.4s, v19.4s, v14.4s
-	WORD $0x4ea8f673 // fmin v19.4s, v19.4s, v8.4s
-	WORD $0x4e29f673 // fmax v19.4s, v19.4s, v9.4s
-	VMOV V6.B16, V21.B16
-	WORD $0x4f851275 // fmla v21.4s, v19.4s, v5.s[0]
-	WORD $0x4ea6d6b6 // fsub v22.4s, v21.4s, v6.4s
-	WORD $0x4fa512d3 // fmla v19.4s, v22.4s, v5.s[1]
-	VMOV V7.B16, V27.B16
-	WORD $0x4f851a7b // fmla v27.4s, v19.4s, v5.s[2]
-	WORD $0x6e33de7a // fmul v26.4s, v19.4s, v19.4s
-	VFMLA V26.S4, V27.S4, V19.S4
-	VSHL $2, V21.S4, V24.S4
-	VAND V10.B16, V24.B16, V24.B16
-	VTBL V4.B16, [V24.B16], V24.B16
-	VADD V11.S4, V24.S4, V24.S4
-	VTBL V24.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V24.B16
-	VMOV V24.B16, V27.B16
-	VFMLA V24.S4, V19.S4, V27.S4
-	VUSHR $4, V21.S4, V21.S4
-	VADD V12.S4, V21.S4, V21.S4
-	VUSHR $1, V21.S4, V24.S4
-	VSUB V24.S4, V21.S4, V21.S4
-	VSHL $23, V24.S4, V24.S4
-	VSHL $23, V21.S4, V21.S4
-	WORD $0x6e38df73 // fmul v19.4s, v27.4s, v24.4s
-	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
-	VAND V23.B16, V19.B16, V19.B16
+	VAND V21.B16, V19.B16, V19.B16
 	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
 	MOVD $32(R0), R5
 	TBZ $4, R3, not1627
@@ -11665,196 +11666,197 @@ part4:
 	MOVD $16, R4
 fits37:
 	MOVD $0(R1), R5
+	VEOR V21.B16, V21.B16, V21.B16
 	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V23.B16, V23.B16, V23.B16
 	TBZ $4, R4, not1638
-	FMOVQ (R5), F23
+	FMOVQ (R5), F19
 	JMP loaded39
 not1638:
 	TBZ $1, R4, none40
 	AND $12, R4, R6
 	ADD R5, R6
-	VLD1 (R6), V23.H[0]
+	VLD1 (R6), V19.H[0]
 none40:
 	TBZ $2, R4, none41
-	VEXT $12, V23.B16, V19.B16, V23.B16
+	VEXT $12, V19.B16, V21.B16, V19.B16
 	AND $8, R4, R6
 	ADD R5, R6
-	VLD1 (R6), V23.S[0]
+	VLD1 (R6), V19.S[0]
 none41:
 	TBZ $3, R4, none42
-	VEXT $8, V23.B16, V19.B16, V23.B16
-	VLD1 (R5), V23.D[0]
+	VEXT $8, V19.B16, V21.B16, V19.B16
+	VLD1 (R5), V19.D[0]
 none42:
 loaded39:
 	MOVD $16(R1), R6
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V25.B16, V25.B16, V25.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V20.B16, V20.B16, V20.B16
 	TBZ $4, R3, not1643
-	FMOVQ (R6), F25
+	FMOVQ (R6), F20
 	JMP loaded44
 not1643:
 	TBZ $1, R3, none45
 	AND $12, R3, R5
 	ADD R6, R5
-	VLD1 (R5), V25.H[0]
+	VLD1 (R5), V20.H[0]
 none45:
 	TBZ $2, R3, none46
-	VEXT $12, V25.B16, V19.B16, V25.B16
+	VEXT $12, V20.B16, V21.B16, V20.B16
 	AND $8, R3, R5
 	ADD R6, R5
-	VLD1 (R5), V25.S[0]
+	VLD1 (R5), V20.S[0]
 none46:
 	TBZ $3, R3, none47
-	VEXT $8, V25.B16, V19.B16, V25.B16
-	VLD1 (R6), V25.D[0]
+	VEXT $8, V20.B16, V21.B16, V20.B16
+	VLD1 (R6), V20.D[0]
 none47:
 loaded44:
+	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
+	WORD $0x4ea1d673 // fsub v19.4s, v19.4s, v1.4s
+	WORD $0x4eaaf673 // fmin v19.4s, v19.4s, v10.4s
+	WORD $0x4e2bf673 // fmax v19.4s, v19.4s, v11.4s
+	VMOV V8.B16, V21.B16
+	WORD $0x4f871275 // fmla v21.4s, v19.4s, v7.s[0]
+	WORD $0x4ea8d6b6 // fsub v22.4s, v21.4s, v8.4s
+	WORD $0x4fa712d3 // fmla v19.4s, v22.4s, v7.s[1]
+	VMOV V9.B16, V23.B16
+	WORD $0x4f871a77 // fmla v23.4s, v19.4s, v7.s[2]
+	WORD $0x6e33de78 // fmul v24.4s, v19.4s, v19.4s
+	VFMLA V24.S4, V23.S4, V19.S4
+	VSHL $2, V21.S4, V25.S4
+	VAND V12.B16, V25.B16, V25.B16
+	VTBL V6.B16, [V25.B16], V25.B16
+	VADD V13.S4, V25.S4, V25.S4
+	VTBL V25.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V25.B16
+	VMOV V25.B16, V23.B16
+	VFMLA V25.S4, V19.S4, V23.S4
+	VUSHR $4, V21.S4, V21.S4
+	VADD V14.S4, V21.S4, V21.S4
+	VUSHR $1, V21.S4, V25.S4
+	VSUB V25.S4, V21.S4, V21.S4
+	VSHL $23, V25.S4, V25.S4
+	VSHL $23, V21.S4, V21.S4
+	WORD $0x6e39def3 // fmul v19.4s, v23.4s, v25.4s
+	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
 	MOVD $ones<>+0(SB), R5
 	MOVD $0(R5), R6
-	VEOR V27.B16, V27.B16, V27.B16
-	VEOR V19.B16, V19.B16, V19.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V23.B16, V23.B16, V23.B16
 	TBZ $4, R4, not1648
-	FMOVQ (R6), F19
+	FMOVQ (R6), F23
 	JMP loaded49
 not1648:
 	TBZ $1, R4, none50
 	AND $12, R4, R7
 	ADD R6, R7
-	VLD1 (R7), V19.H[0]
+	VLD1 (R7), V23.H[0]
 none50:
 	TBZ $2, R4, none51
-	VEXT $12, V19.B16, V27.B16, V19.B16
+	VEXT $12, V23.B16, V21.B16, V23.B16
 	AND $8, R4, R7
 	ADD R6, R7
-	VLD1 (R7), V19.S[0]
+	VLD1 (R7), V23.S[0]
 none51:
 	TBZ $3, R4, none52
-	VEXT $8, V19.B16, V27.B16, V19.B16
-	VLD1 (R6), V19.D[0]
+	VEXT $8, V23.B16, V21.B16, V23.B16
+	VLD1 (R6), V23.D[0]
 none52:
 loaded49:
-	MOVD $16(R5), R7
-	VEOR V27.B16, V27.B16, V27.B16
-	VEOR V20.B16, V20.B16, V20.B16
+	VAND V23.B16, V19.B16, V19.B16
+	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
+	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
+	WORD $0x4ea1d694 // fsub v20.4s, v20.4s, v1.4s
+	WORD $0x4eaaf694 // fmin v20.4s, v20.4s, v10.4s
+	WORD $0x4e2bf694 // fmax v20.4s, v20.4s, v11.4s
+	VMOV V8.B16, V23.B16
+	WORD $0x4f871297 // fmla v23.4s, v20.4s, v7.s[0]
+	WORD $0x4ea8d6f5 // fsub v21.4s, v23.4s, v8.4s
+	WORD $0x4fa712b4 // fmla v20.4s, v21.4s, v7.s[1]
+	VMOV V9.B16, V25.B16
+	WORD $0x4f871a99 // fmla v25.4s, v20.4s, v7.s[2]
+	WORD $0x6e34de98 // fmul v24.4s, v20.4s, v20.4s
+	VFMLA V24.S4, V25.S4, V20.S4
+	VSHL $2, V23.S4, V22.S4
+	VAND V12.B16, V22.B16, V22.B16
+	VTBL V6.B16, [V22.B16], V22.B16
+	VADD V13.S4, V22.S4, V22.S4
+	VTBL V22.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V22.B16
+	VMOV V22.B16, V25.B16
+	VFMLA V22.S4, V20.S4, V25.S4
+	VUSHR $4, V23.S4, V23.S4
+	VADD V14.S4, V23.S4, V23.S4
+	VUSHR $1, V23.S4, V22.S4
+	VSUB V22.S4, V23.S4, V23.S4
+	VSHL $23, V22.S4, V22.S4
+	VSHL $23, V23.S4, V23.S4
+	WORD $0x6e36df34 // fmul v20.4s, v25.4s, v22.4s
+	WORD $0x6e37de94 // fmul v20.4s, v20.4s, v23.4s
+	MOVD $ones<>+0(SB), R5
+	MOVD $0(R5), R7
+	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V25.B16, V25.B16, V25.B16
 	TBZ $4, R3, not1653
-	FMOVQ (R7), F20
+	FMOVQ (R7), F25
 	JMP loaded54
 not1653:
 	TBZ $1, R3, none55
 	AND $12, R3, R6
 	ADD R7, R6
-	VLD1 (R6), V20.H[0]
+	VLD1 (R6), V25.H[0]
 none55:
 	TBZ $2, R3, none56
-	VEXT $12, V20.B16, V27.B16, V20.B16
+	VEXT $12, V25.B16, V23.B16, V25.B16
 	AND $8, R3, R6
 	ADD R7, R6
-	VLD1 (R6), V20.S[0]
+	VLD1 (R6), V25.S[0]
 none56:
 	TBZ $3, R3, none57
-	VEXT $8, V20.B16, V27.B16, V20.B16
-	VLD1 (R7), V20.D[0]
+	VEXT $8, V25.B16, V23.B16, V25.B16
+	VLD1 (R7), V25.D[0]
 none57:
 loaded54:
-	WORD $0x6e2ddef7 // fmul v23.4s, v23.4s, v13.4s
-	WORD $0x4eaed6f7 // fsub v23.4s, v23.4s, v14.4s
-	WORD $0x4ea8f6f7 // fmin v23.4s, v23.4s, v8.4s
-	WORD $0x4e29f6f7 // fmax v23.4s, v23.4s, v9.4s
-	VMOV V6.B16, V27.B16
-	WORD $0x4f8512fb // fmla v27.4s, v23.4s, v5.s[0]
-	WORD $0x4ea6d775 // fsub v21.4s, v27.4s, v6.4s
-	WORD $0x4fa512b7 // fmla v23.4s, v21.4s, v5.s[1]
-	VMOV V7.B16, V24.B16
-	WORD $0x4f851af8 // fmla v24.4s, v23.4s, v5.s[2]
-	WORD $0x6e37defa // fmul v26.4s, v23.4s, v23.4s
-	VFMLA V26.S4, V24.S4, V23.S4
-	VSHL $2, V27.S4, V22.S4
-	VAND V10.B16, V22.B16, V22.B16
-	VTBL V4.B16, [V22.B16], V22.B16
-	VADD V11.S4, V22.S4, V22.S4
-	VTBL V22.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V22.B16
-	VMOV V22.B16, V24.B16
-	VFMLA V22.S4, V23.S4, V24.S4
-	VUSHR $4, V27.S4, V27.S4
-	VADD V12.S4, V27.S4, V27.S4
-	VUSHR $1, V27.S4, V22.S4
-	VSUB V22.S4, V27.S4, V27.S4
-	VSHL $23, V22.S4, V22.S4
-	VSHL $23, V27.S4, V27.S4
-	WORD $0x6e36df17 // fmul v23.4s, v24.4s, v22.4s
-	WORD $0x6e3bdef7 // fmul v23.4s, v23.4s, v27.4s
-	VAND V19.B16, V23.B16, V23.B16
-	WORD $0x4e37d5ef // fadd v15.4s, v15.4s, v23.4s
-	WORD $0x6e2ddf39 // fmul v25.4s, v25.4s, v13.4s
-	WORD $0x4eaed739 // fsub v25.4s, v25.4s, v14.4s
-	WORD $0x4ea8f739 // fmin v25.4s, v25.4s, v8.4s
-	WORD $0x4e29f739 // fmax v25.4s, v25.4s, v9.4s
-	VMOV V6.B16, V24.B16
-	WORD $0x4f851338 // fmla v24.4s, v25.4s, v5.s[0]
-	WORD $0x4ea6d71b // fsub v27.4s, v24.4s, v6.4s
-	WORD $0x4fa51379 // fmla v25.4s, v27.4s, v5.s[1]
-	VMOV V7.B16, V22.B16
-	WORD $0x4f851b36 // fmla v22.4s, v25.4s, v5.s[2]
-	WORD $0x6e39df3a // fmul v26.4s, v25.4s, v25.4s
-	VFMLA V26.S4, V22.S4, V25.S4
-	VSHL $2, V24.S4, V21.S4
-	VAND V10.B16, V21.B16, V21.B16
-	VTBL V4.B16, [V21.B16], V21.B16
-	VADD V11.S4, V21.S4, V21.S4
-	VTBL V21.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V21.B16
-	VMOV V21.B16, V22.B16
-	VFMLA V21.S4, V25.S4, V22.S4
-	VUSHR $4, V24.S4, V24.S4
-	VADD V12.S4, V24.S4, V24.S4
-	VUSHR $1, V24.S4, V21.S4
-	VSUB V21.S4, V24.S4, V24.S4
-	VSHL $23, V21.S4, V21.S4
-	VSHL $23, V24.S4, V24.S4
-	WORD $0x6e35ded9 // fmul v25.4s, v22.4s, v21.4s
-	WORD $0x6e38df39 // fmul v25.4s, v25.4s, v24.4s
-	VAND V20.B16, V25.B16, V25.B16
-	WORD $0x4e39d610 // fadd v16.4s, v16.4s, v25.4s
+	VAND V25.B16, V20.B16, V20.B16
+	WORD $0x4e34d610 // fadd v16.4s, v16.4s, v20.4s
 	MOVD $0(R0), R5
 	TBZ $4, R4, not1658
-	FMOVQ F23, (R5)
+	FMOVQ F19, (R5)
 	JMP stored59
 not1658:
 	TBZ $3, R4, none60
-	VST1 V23.D[0], (R5)
+	VST1 V19.D[0], (R5)
 	ADD $8, R5
-	VEXT $8, V23.B16, V23.B16, V23.B16
+	VEXT $8, V19.B16, V19.B16, V19.B16
 none60:
 	TBZ $2, R4, none61
-	VST1 V23.S[0], (R5)
+	VST1 V19.S[0], (R5)
 	ADD $4, R5
-	VEXT $4, V23.B16, V23.B16, V23.B16
+	VEXT $4, V19.B16, V19.B16, V19.B16
 none61:
 	TBZ $1, R4, none62
-	VST1 V23.H[0], (R5)
+	VST1 V19.H[0], (R5)
 	ADD $2, R5
-	VEXT $2, V23.B16, V23.B16, V23.B16
+	VEXT $2, V19.B16, V19.B16, V19.B16
 none62:
 stored59:
 	MOVD $16(R0), R5
 	TBZ $4, R3, not1663
-	FMOVQ F25, (R5)
+	FMOVQ F20, (R5)
 	JMP stored64
 not1663:
 	TBZ $3, R3, none65
-	VST1 V25.D[0], (R5)
+	VST1 V20.D[0], (R5)
 	ADD $8, R5
-	VEXT $8, V25.B16, V25.B16, V25.B16
+	VEXT $8, V20.B16, V20.B16, V20.B16
 none65:
 	TBZ $2, R3, none66
-	VST1 V25.S[0], (R5)
+	VST1 V20.S[0], (R5)
 	ADD $4, R5
-	VEXT $4, V25.B16, V25.B16, V25.B16
+	VEXT $4, V20.B16, V20.B16, V20.B16
 none66:
 	TBZ $1, R3, none67
-	VST1 V25.H[0], (R5)
+	VST1 V20.H[0], (R5)
 	ADD $2, R5
-	VEXT $2, V25.B16, V25.B16, V25.B16
+	VEXT $2, V20.B16, V20.B16, V20.B16
 none67:
 stored64:
 done3:
@@ -11865,47 +11867,47 @@ done3:
 	WORD $0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
 	VEXT $4, V15.B16, V15.B16, V19.B16
 	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
-	FMOVS F15, ret+64(FP)
+	FMOVS F15, sum+64(FP)
 	RET
 
-// func expSum16NEON(dst_base unsafe.Pointer, dst_len int, dst_cap int, a float32, x_base unsafe.Pointer, x_len int, x_cap int, shift float32) (ret float32)
+// func expSum16NEON(dst []uint16, a float32, x []float32, shift float32) (sum float32)
 TEXT ·expSum16NEON(SB), NOSPLIT, $0-68
-	MOVD $powers<>+0(SB), R0
-	FMOVQ (R0), F0
-	FMOVQ 16(R0), F1
-	FMOVQ 32(R0), F2
-	FMOVQ 48(R0), F3
-	MOVD $spread<>+0(SB), R0
-	FMOVQ (R0), F4
-	MOVD $1069066811, R0
-	VMOV R0, V5.S[0]
-	MOVD $3207688728, R0
-	VMOV R0, V5.S[1]
-	MOVD $1042983804, R0
-	VMOV R0, V5.S[2]
-	MOVD $1228931072, R0
-	VDUP R0, V6.S4
-	MOVD $1056964064, R0
-	VDUP R0, V7.S4
-	MOVD $1120927744, R0
-	VDUP R0, V8.S4
-	MOVD $3268411392, R0
-	VDUP R0, V9.S4
-	MOVD $60, R0
-	VDUP R0, V10.S4
-	MOVD $50462976, R0
-	VDUP R0, V11.S4
-	MOVD $4218159358, R0
-	VDUP R0, V12.S4
 	MOVD dst_base+0(FP), R0
 	MOVD x_base+32(FP), R1
 	MOVWU a+24(FP), R2
-	VDUP R2, V13.S4
+	VDUP R2, V0.S4
 	MOVWU shift+56(FP), R2
-	VDUP R2, V14.S4
+	VDUP R2, V1.S4
 	MOVD $32767, R2
-	VDUP R2, V15.S4
+	VDUP R2, V2.S4
 	MOVD $4194304, R2
+	VDUP R2, V3.S4
+	MOVD $powers<>+0(SB), R2
+	FMOVQ (R2), F4
+	FMOVQ 16(R2), F5
+	FMOVQ 32(R2), F6
+	FMOVQ 48(R2), F7
+	MOVD $spread<>+0(SB), R2
+	FMOVQ (R2), F8
+	MOVD $1069066811, R2
+	VMOV R2, V9.S[0]
+	MOVD $3207688728, R2
+	VMOV R2, V9.S[1]
+	MOVD $1042983804, R2
+	VMOV R2, V9.S[2]
+	MOVD $1228931072, R2
+	VDUP R2, V10.S4
+	MOVD $1056964064, R2
+	VDUP R2, V11.S4
+	MOVD $1120927744, R2
+	VDUP R2, V12.S4
+	MOVD $3268411392, R2
+	VDUP R2, V13.S4
+	MOVD $60, R2
+	VDUP R2, V14.S4
+	MOVD $50462976, R2
+	VDUP R2, V15.S4
+	MOVD $4218159358, R2
 	VDUP R2, V16.S4
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V18.B16, V18.B16, V18.B16
@@ -11917,27 +11919,27 @@ TEXT ·expSum16NEON(SB), NOSPLIT, $0-68
 	PCALIGN $64
 loop1:
 	FLDPQ (R1), (F21, F22)
-	WORD $0x6e2ddeb5 // fmul v21.4s, v21.4s, v13.4s
-	WORD $0x4eaed6b5 // fsub v21.4s, v21.4s, v14.4s
-	WORD $0x4ea8f6b5 // fmin v21.4s, v21.4s, v8.4s
-	WORD $0x4e29f6b5 // fmax v21.4s, v21.4s, v9.4s
-	VMOV V6.B16, V23.B16
-	WORD $0x4f8512b7 // fmla v23.4s, v21.4s, v5.s[0]
-	WORD $0x4ea6d6f8 // fsub v24.4s, v23.4s, v6.4s
-	WORD $0x4fa51315 // fmla v21.4s, v24.4s, v5.s[1]
-	VMOV V7.B16, V25.B16
-	WORD $0x4f851ab9 // fmla v25.4s, v21.4s, v5.s[2]
+	WORD $0x6e20deb5 // fmul v21.4s, v21.4s, v0.4s
+	WORD $0x4ea1d6b5 // fsub v21.4s, v21.4s, v1.4s
+	WORD $0x4eacf6b5 // fmin v21.4s, v21.4s, v12.4s
+	WORD $0x4e2df6b5 // fmax v21.4s, v21.4s, v13.4s
+	VMOV V10.B16, V23.B16
+	WORD $0x4f8912b7 // fmla v23.4s, v21.4s, v9.s[0]
+	WORD $0x4eaad6f8 // fsub v24.4s, v23.4s, v10.4s
+	WORD $0x4fa91315 // fmla v21.4s, v24.4s, v9.s[1]
+	VMOV V11.B16, V25.B16
+	WORD $0x4f891ab9 // fmla v25.4s, v21.4s, v9.s[2]
 	WORD $0x6e35deba // fmul v26.4s, v21.4s, v21.4s
 	VFMLA V26.S4, V25.S4, V21.S4
 	VSHL $2, V23.S4, V27.S4
-	VAND V10.B16, V27.B16, V27.B16
-	VTBL V4.B16, [V27.B16], V27.B16
-	VADD V11.S4, V27.S4, V27.S4
-	VTBL V27.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V27.B16
+	VAND V14.B16, V27.B16, V27.B16
+	VTBL V8.B16, [V27.B16], V27.B16
+	VADD V15.S4, V27.S4, V27.S4
+	VTBL V27.B16, [V4.B16, V5.B16, V6.B16, V7.B16], V27.B16
 	VMOV V27.B16, V25.B16
 	VFMLA V27.S4, V21.S4, V25.S4
 	VUSHR $4, V23.S4, V23.S4
-	VADD V12.S4, V23.S4, V23.S4
+	VADD V16.S4, V23.S4, V23.S4
 	VUSHR $1, V23.S4, V27.S4
 	VSUB V27.S4, V23.S4, V23.S4
 	VSHL $23, V27.S4, V27.S4
@@ -11945,27 +11947,27 @@ loop1:
 	WORD $0x6e3bdf35 // fmul v21.4s, v25.4s, v27.4s
 	WORD $0x6e37deb5 // fmul v21.4s, v21.4s, v23.4s
 	WORD $0x4e35d631 // fadd v17.4s, v17.4s, v21.4s
-	WORD $0x6e2dded6 // fmul v22.4s, v22.4s, v13.4s
-	WORD $0x4eaed6d6 // fsub v22.4s, v22.4s, v14.4s
-	WORD $0x4ea8f6d6 // fmin v22.4s, v22.4s, v8.4s
-	WORD $0x4e29f6d6 // fmax v22.4s, v22.4s, v9.4s
-	VMOV V6.B16, V25.B16
-	WORD $0x4f8512d9 // fmla v25.4s, v22.4s, v5.s[0]
-	WORD $0x4ea6d737 // fsub v23.4s, v25.4s, v6.4s
-	WORD $0x4fa512f6 // fmla v22.4s, v23.4s, v5.s[1]
-	VMOV V7.B16, V27.B16
-	WORD $0x4f851adb // fmla v27.4s, v22.4s, v5.s[2]
+	WORD $0x6e20ded6 // fmul v22.4s, v22.4s, v0.4s
+	WORD $0x4ea1d6d6 // fsub v22.4s, v22.4s, v1.4s
+	WORD $0x4eacf6d6 // fmin v22.4s, v22.4s, v12.4s
+	WORD $0x4e2df6d6 // fmax v22.4s, v22.4s, v13.4s
+	VMOV V10.B16, V25.B16
+	WORD $0x4f8912d9 // fmla v25.4s, v22.4s, v9.s[0]
+	WORD $0x4eaad737 // fsub v23.4s, v25.4s, v10.4s
+	WORD $0x4fa912f6 // fmla v22.4s, v23.4s, v9.s[1]
+	VMOV V11.B16, V27.B16
+	WORD $0x4f891adb // fmla v27.4s, v22.4s, v9.s[2]
 	WORD $0x6e36deda // fmul v26.4s, v22.4s, v22.4s
 	VFMLA V26.S4, V27.S4, V22.S4
 	VSHL $2, V25.S4, V24.S4
-	VAND V10.B16, V24.B16, V24.B16
-	VTBL V4.B16, [V24.B16], V24.B16
-	VADD V11.S4, V24.S4, V24.S4
-	VTBL V24.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V24.B16
+	VAND V14.B16, V24.B16, V24.B16
+	VTBL V8.B16, [V24.B16], V24.B16
+	VADD V15.S4, V24.S4, V24.S4
+	VTBL V24.B16, [V4.B16, V5.B16, V6.B16, V7.B16], V24.B16
 	VMOV V24.B16, V27.B16
 	VFMLA V24.S4, V22.S4, V27.S4
 	VUSHR $4, V25.S4, V25.S4
-	VADD V12.S4, V25.S4, V25.S4
+	VADD V16.S4, V25.S4, V25.S4
 	VUSHR $1, V25.S4, V24.S4
 	VSUB V24.S4, V25.S4, V25.S4
 	VSHL $23, V24.S4, V24.S4
@@ -11973,42 +11975,42 @@ loop1:
 	WORD $0x6e38df76 // fmul v22.4s, v27.4s, v24.4s
 	WORD $0x6e39ded6 // fmul v22.4s, v22.4s, v25.4s
 	WORD $0x4e36d652 // fadd v18.4s, v18.4s, v22.4s
-	VADD V15.S4, V21.S4, V25.S4
+	VADD V2.S4, V21.S4, V25.S4
 	VSHL $15, V21.S4, V27.S4
 	VUSRA $31, V27.S4, V25.S4
 	WORD $0x4e35e6b8 // fcmeq v24.4s, v21.4s, v21.4s
-	VORR V16.B16, V21.B16, V27.B16
+	VORR V3.B16, V21.B16, V27.B16
 	VBIF V24.B16, V27.B16, V25.B16
-	VADD V15.S4, V22.S4, V27.S4
+	VADD V2.S4, V22.S4, V27.S4
 	VSHL $15, V22.S4, V24.S4
 	VUSRA $31, V24.S4, V27.S4
 	WORD $0x4e36e6da // fcmeq v26.4s, v22.4s, v22.4s
-	VORR V16.B16, V22.B16, V24.B16
+	VORR V3.B16, V22.B16, V24.B16
 	VBIF V26.B16, V24.B16, V27.B16
 	VUZP2 V27.H8, V25.H8, V27.H8
 	FMOVQ F27, (R0)
 	FLDPQ 32(R1), (F27, F22)
-	WORD $0x6e2ddf7b // fmul v27.4s, v27.4s, v13.4s
-	WORD $0x4eaed77b // fsub v27.4s, v27.4s, v14.4s
-	WORD $0x4ea8f77b // fmin v27.4s, v27.4s, v8.4s
-	WORD $0x4e29f77b // fmax v27.4s, v27.4s, v9.4s
-	VMOV V6.B16, V21.B16
-	WORD $0x4f851375 // fmla v21.4s, v27.4s, v5.s[0]
-	WORD $0x4ea6d6b9 // fsub v25.4s, v21.4s, v6.4s
-	WORD $0x4fa5133b // fmla v27.4s, v25.4s, v5.s[1]
-	VMOV V7.B16, V26.B16
-	WORD $0x4f851b7a // fmla v26.4s, v27.4s, v5.s[2]
+	WORD $0x6e20df7b // fmul v27.4s, v27.4s, v0.4s
+	WORD $0x4ea1d77b // fsub v27.4s, v27.4s, v1.4s
+	WORD $0x4eacf77b // fmin v27.4s, v27.4s, v12.4s
+	WORD $0x4e2df77b // fmax v27.4s, v27.4s, v13.4s
+	VMOV V10.B16, V21.B16
+	WORD $0x4f891375 // fmla v21.4s, v27.4s, v9.s[0]
+	WORD $0x4eaad6b9 // fsub v25.4s, v21.4s, v10.4s
+	WORD $0x4fa9133b // fmla v27.4s, v25.4s, v9.s[1]
+	VMOV V11.B16, V26.B16
+	WORD $0x4f891b7a // fmla v26.4s, v27.4s, v9.s[2]
 	WORD $0x6e3bdf78 // fmul v24.4s, v27.4s, v27.4s
 	VFMLA V24.S4, V26.S4, V27.S4
 	VSHL $2, V21.S4, V23.S4
-	VAND V10.B16, V23.B16, V23.B16
-	VTBL V4.B16, [V23.B16], V23.B16
-	VADD V11.S4, V23.S4, V23.S4
-	VTBL V23.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V23.B16
+	VAND V14.B16, V23.B16, V23.B16
+	VTBL V8.B16, [V23.B16], V23.B16
+	VADD V15.S4, V23.S4, V23.S4
+	VTBL V23.B16, [V4.B16, V5.B16, V6.B16, V7.B16], V23.B16
 	VMOV V23.B16, V26.B16
 	VFMLA V23.S4, V27.S4, V26.S4
 	VUSHR $4, V21.S4, V21.S4
-	VADD V12.S4, V21.S4, V21.S4
+	VADD V16.S4, V21.S4, V21.S4
 	VUSHR $1, V21.S4, V23.S4
 	VSUB V23.S4, V21.S4, V21.S4
 	VSHL $23, V23.S4, V23.S4
@@ -12016,27 +12018,27 @@ loop1:
 	WORD $0x6e37df5b // fmul v27.4s, v26.4s, v23.4s
 	WORD $0x6e35df7b // fmul v27.4s, v27.4s, v21.4s
 	WORD $0x4e3bd673 // fadd v19.4s, v19.4s, v27.4s
-	WORD $0x6e2dded6 // fmul v22.4s, v22.4s, v13.4s
-	WORD $0x4eaed6d6 // fsub v22.4s, v22.4s, v14.4s
-	WORD $0x4ea8f6d6 // fmin v22.4s, v22.4s, v8.4s
-	WORD $0x4e29f6d6 // fmax v22.4s, v22.4s, v9.4s
-	VMOV V6.B16, V26.B16
-	WORD $0x4f8512da // fmla v26.4s, v22.4s, v5.s[0]
-	WORD $0x4ea6d755 // fsub v21.4s, v26.4s, v6.4s
-	WORD $0x4fa512b6 // fmla v22.4s, v21.4s, v5.s[1]
-	VMOV V7.B16, V23.B16
-	WORD $0x4f851ad7 // fmla v23.4s, v22.4s, v5.s[2]
+	WORD $0x6e20ded6 // fmul v22.4s, v22.4s, v0.4s
+	WORD $0x4ea1d6d6 // fsub v22.4s, v22.4s, v1.4s
+	WORD $0x4eacf6d6 // fmin v22.4s, v22.4s, v12.4s
+	WORD $0x4e2df6d6 // fmax v22.4s, v22.4s, v13.4s
+	VMOV V10.B16, V26.B16
+	WORD $0x4f8912da // fmla v26.4s, v22.4s, v9.s[0]
+	WORD $0x4eaad755 // fsub v21.4s, v26.4s, v10.4s
+	WORD $0x4fa912b6 // fmla v22.4s, v21.4s, v9.s[1]
+	VMOV V11.B16, V23.B16
+	WORD $0x4f891ad7 // fmla v23.4s, v22.4s, v9.s[2]
 	WORD $0x6e36ded8 // fmul v24.4s, v22.4s, v22.4s
 	VFMLA V24.S4, V23.S4, V22.S4
 	VSHL $2, V26.S4, V25.S4
-	VAND V10.B16, V25.B16, V25.B16
-	VTBL V4.B16, [V25.B16], V25.B16
-	VADD V11.S4, V25.S4, V25.S4
-	VTBL V25.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V25.B16
+	VAND V14.B16, V25.B16, V25.B16
+	VTBL V8.B16, [V25.B16], V25.B16
+	VADD V15.S4, V25.S4, V25.S4
+	VTBL V25.B16, [V4.B16, V5.B16, V6.B16, V7.B16], V25.B16
 	VMOV V25.B16, V23.B16
 	VFMLA V25.S4, V22.S4, V23.S4
 	VUSHR $4, V26.S4, V26.S4
-	VADD V12.S4, V26.S4, V26.S4
+	VADD V16.S4, V26.S4, V26.S4
 	VUSHR $1, V26.S4, V25.S4
 	VSUB V25.S4, V26.S4, V26.S4
 	VSHL $23, V25.S4, V25.S4
@@ -12044,17 +12046,17 @@ loop1:
 	WORD $0x6e39def6 // fmul v22.4s, v23.4s, v25.4s
 	WORD $0x6e3aded6 // fmul v22.4s, v22.4s, v26.4s
 	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
-	VADD V15.S4, V27.S4, V26.S4
+	VADD V2.S4, V27.S4, V26.S4
 	VSHL $15, V27.S4, V23.S4
 	VUSRA $31, V23.S4, V26.S4
 	WORD $0x4e3be779 // fcmeq v25.4s, v27.4s, v27.4s
-	VORR V16.B16, V27.B16, V23.B16
+	VORR V3.B16, V27.B16, V23.B16
 	VBIF V25.B16, V23.B16, V26.B16
-	VADD V15.S4, V22.S4, V23.S4
+	VADD V2.S4, V22.S4, V23.S4
 	VSHL $15, V22.S4, V25.S4
 	VUSRA $31, V25.S4, V23.S4
 	WORD $0x4e36e6d8 // fcmeq v24.4s, v22.4s, v22.4s
-	VORR V16.B16, V22.B16, V25.B16
+	VORR V3.B16, V22.B16, V25.B16
 	VBIF V24.B16, V25.B16, V23.B16
 	VUZP2 V23.H8, V26.H8, V23.H8
 	FMOVQ F23, 16(R0)
@@ -12068,27 +12070,27 @@ rest2:
 	CMP $8, R2
 	BLT part4
 	FLDPQ (R1), (F23, F22)
-	WORD $0x6e2ddef7 // fmul v23.4s, v23.4s, v13.4s
-	WORD $0x4eaed6f7 // fsub v23.4s, v23.4s, v14.4s
-	WORD $0x4ea8f6f7 // fmin v23.4s, v23.4s, v8.4s
-	WORD $0x4e29f6f7 // fmax v23.4s, v23.4s, v9.4s
-	VMOV V6.B16, V27.B16
-	WORD $0x4f8512fb // fmla v27.4s, v23.4s, v5.s[0]
-	WORD $0x4ea6d77a // fsub v26.4s, v27.4s, v6.4s
-	WORD $0x4fa51357 // fmla v23.4s, v26.4s, v5.s[1]
-	VMOV V7.B16, V24.B16
-	WORD $0x4f851af8 // fmla v24.4s, v23.4s, v5.s[2]
+	WORD $0x6e20def7 // fmul v23.4s, v23.4s, v0.4s
+	WORD $0x4ea1d6f7 // fsub v23.4s, v23.4s, v1.4s
+	WORD $0x4eacf6f7 // fmin v23.4s, v23.4s, v12.4s
+	WORD $0x4e2df6f7 // fmax v23.4s, v23.4s, v13.4s
+	VMOV V10.B16, V27.B16
+	WORD $0x4f8912fb // fmla v27.4s, v23.4s, v9.s[0]
+	WORD $0x4eaad77a // fsub v26.4s, v27.4s, v10.4s
+	WORD $0x4fa91357 // fmla v23.4s, v26.4s, v9.s[1]
+	VMOV V11.B16, V24.B16
+	WORD $0x4f891af8 // fmla v24.4s, v23.4s, v9.s[2]
 	WORD $0x6e37def9 // fmul v25.4s, v23.4s, v23.4s
 	VFMLA V25.S4, V24.S4, V23.S4
 	VSHL $2, V27.S4, V21.S4
-	VAND V10.B16, V21.B16, V21.B16
-	VTBL V4.B16, [V21.B16], V21.B16
-	VADD V11.S4, V21.S4, V21.S4
-	VTBL V21.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V21.B16
+	VAND V14.B16, V21.B16, V21.B16
+	VTBL V8.B16, [V21.B16], V21.B16
+	VADD V15.S4, V21.S4, V21.S4
+	VTBL V21.B16, [V4.B16, V5.B16, V6.B16, V7.B16], V21.B16
 	VMOV V21.B16, V24.B16
 	VFMLA V21.S4, V23.S4, V24.S4
 	VUSHR $4, V27.S4, V27.S4
-	VADD V12.S4, V27.S4, V27.S4
+	VADD V16.S4, V27.S4, V27.S4
 	VUSHR $1, V27.S4, V21.S4
 	VSUB V21.S4, V27.S4, V27.S4
 	VSHL $23, V21.S4, V21.S4
@@ -12096,27 +12098,27 @@ rest2:
 	WORD $0x6e35df17 // fmul v23.4s, v24.4s, v21.4s
 	WORD $0x6e3bdef7 // fmul v23.4s, v23.4s, v27.4s
 	WORD $0x4e37d631 // fadd v17.4s, v17.4s, v23.4s
-	WORD $0x6e2dded6 // fmul v22.4s, v22.4s, v13.4s
-	WORD $0x4eaed6d6 // fsub v22.4s, v22.4s, v14.4s
-	WORD $0x4ea8f6d6 // fmin v22.4s, v22.4s, v8.4s
-	WORD $0x4e29f6d6 // fmax v22.4s, v22.4s, v9.4s
-	VMOV V6.B16, V24.B16
-	WORD $0x4f8512d8 // fmla v24.4s, v22.4s, v5.s[0]
-	WORD $0x4ea6d71b // fsub v27.4s, v24.4s, v6.4s
-	WORD $0x4fa51376 // fmla v22.4s, v27.4s, v5.s[1]
-	VMOV V7.B16, V21.B16
-	WORD $0x4f851ad5 // fmla v21.4s, v22.4s, v5.s[2]
+	WORD $0x6e20ded6 // fmul v22.4s, v22.4s, v0.4s
+	WORD $0x4ea1d6d6 // fsub v22.4s, v22.4s, v1.4s
+	WORD $0x4eacf6d6 // fmin v22.4s, v22.4s, v12.4s
+	WORD $0x4e2df6d6 // fmax v22.4s, v22.4s, v13.4s
+	VMOV V10.B16, V24.B16
+	WORD $0x4f8912d8 // fmla v24.4s, v22.4s, v9.s[0]
+	WORD $0x4eaad71b // fsub v27.4s, v24.4s, v10.4s
+	WORD $0x4fa91376 // fmla v22.4s, v27.4s, v9.s[1]
+	VMOV V11.B16, V21.B16
+	WORD $0x4f891ad5 // fmla v21.4s, v22.4s, v9.s[2]
 	WORD $0x6e36ded9 // fmul v25.4s, v22.4s, v22.4s
 	VFMLA V25.S4, V21.S4, V22.S4
 	VSHL $2, V24.S4, V26.S4
-	VAND V10.B16, V26.B16, V26.B16
-	VTBL V4.B16, [V26.B16], V26.B16
-	VADD V11.S4, V26.S4, V26.S4
-	VTBL V26.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V26.B16
+	VAND V14.B16, V26.B16, V26.B16
+	VTBL V8.B16, [V26.B16], V26.B16
+	VADD V15.S4, V26.S4, V26.S4
+	VTBL V26.B16, [V4.B16, V5.B16, V6.B16, V7.B16], V26.B16
 	VMOV V26.B16, V21.B16
 	VFMLA V26.S4, V22.S4, V21.S4
 	VUSHR $4, V24.S4, V24.S4
-	VADD V12.S4, V24.S4, V24.S4
+	VADD V16.S4, V24.S4, V24.S4
 	VUSHR $1, V24.S4, V26.S4
 	VSUB V26.S4, V24.S4, V24.S4
 	VSHL $23, V26.S4, V26.S4
@@ -12124,17 +12126,17 @@ rest2:
 	WORD $0x6e3adeb6 // fmul v22.4s, v21.4s, v26.4s
 	WORD $0x6e38ded6 // fmul v22.4s, v22.4s, v24.4s
 	WORD $0x4e36d652 // fadd v18.4s, v18.4s, v22.4s
-	VADD V15.S4, V23.S4, V24.S4
+	VADD V2.S4, V23.S4, V24.S4
 	VSHL $15, V23.S4, V21.S4
 	VUSRA $31, V21.S4, V24.S4
 	WORD $0x4e37e6fa // fcmeq v26.4s, v23.4s, v23.4s
-	VORR V16.B16, V23.B16, V21.B16
+	VORR V3.B16, V23.B16, V21.B16
 	VBIF V26.B16, V21.B16, V24.B16
-	VADD V15.S4, V22.S4, V21.S4
+	VADD V2.S4, V22.S4, V21.S4
 	VSHL $15, V22.S4, V26.S4
 	VUSRA $31, V26.S4, V21.S4
 	WORD $0x4e36e6d9 // fcmeq v25.4s, v22.4s, v22.4s
-	VORR V16.B16, V22.B16, V26.B16
+	VORR V3.B16, V22.B16, V26.B16
 	VBIF V25.B16, V26.B16, V21.B16
 	VUZP2 V21.H8, V24.H8, V21.H8
 	FMOVQ F21, (R0)
@@ -12195,124 +12197,125 @@ none15:
 	VLD1 (R6), V22.D[0]
 none16:
 loaded13:
+	WORD $0x6e20deb5 // fmul v21.4s, v21.4s, v0.4s
+	WORD $0x4ea1d6b5 // fsub v21.4s, v21.4s, v1.4s
+	WORD $0x4eacf6b5 // fmin v21.4s, v21.4s, v12.4s
+	WORD $0x4e2df6b5 // fmax v21.4s, v21.4s, v13.4s
+	VMOV V10.B16, V23.B16
+	WORD $0x4f8912b7 // fmla v23.4s, v21.4s, v9.s[0]
+	WORD $0x4eaad6f8 // fsub v24.4s, v23.4s, v10.4s
+	WORD $0x4fa91315 // fmla v21.4s, v24.4s, v9.s[1]
+	VMOV V11.B16, V25.B16
+	WORD $0x4f891ab9 // fmla v25.4s, v21.4s, v9.s[2]
+	WORD $0x6e35deba // fmul v26.4s, v21.4s, v21.4s
+	VFMLA V26.S4, V25.S4, V21.S4
+	VSHL $2, V23.S4, V27.S4
+	VAND V14.B16, V27.B16, V27.B16
+	VTBL V8.B16, [V27.B16], V27.B16
+	VADD V15.S4, V27.S4, V27.S4
+	VTBL V27.B16, [V4.B16, V5.B16, V6.B16, V7.B16], V27.B16
+	VMOV V27.B16, V25.B16
+	VFMLA V27.S4, V21.S4, V25.S4
+	VUSHR $4, V23.S4, V23.S4
+	VADD V16.S4, V23.S4, V23.S4
+	VUSHR $1, V23.S4, V27.S4
+	VSUB V27.S4, V23.S4, V23.S4
+	VSHL $23, V27.S4, V27.S4
+	VSHL $23, V23.S4, V23.S4
+	WORD $0x6e3bdf35 // fmul v21.4s, v25.4s, v27.4s
+	WORD $0x6e37deb5 // fmul v21.4s, v21.4s, v23.4s
 	MOVD $ones<>+0(SB), R5
 	MOVD $0(R5), R6
-	VEOR V25.B16, V25.B16, V25.B16
 	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V25.B16, V25.B16, V25.B16
 	TBZ $4, R3, not1617
-	FMOVQ (R6), F23
+	FMOVQ (R6), F25
 	JMP loaded18
 not1617:
 	TBZ $1, R3, none19
 	AND $12, R3, R7
 	ADD R6, R7
-	VLD1 (R7), V23.H[0]
+	VLD1 (R7), V25.H[0]
 none19:
 	TBZ $2, R3, none20
-	VEXT $12, V23.B16, V25.B16, V23.B16
+	VEXT $12, V25.B16, V23.B16, V25.B16
 	AND $8, R3, R7
 	ADD R6, R7
-	VLD1 (R7), V23.S[0]
+	VLD1 (R7), V25.S[0]
 none20:
 	TBZ $3, R3, none21
-	VEXT $8, V23.B16, V25.B16, V23.B16
-	VLD1 (R6), V23.D[0]
+	VEXT $8, V25.B16, V23.B16, V25.B16
+	VLD1 (R6), V25.D[0]
 none21:
 loaded18:
-	MOVD $16(R5), R7
+	VAND V25.B16, V21.B16, V21.B16
+	WORD $0x4e35d673 // fadd v19.4s, v19.4s, v21.4s
+	WORD $0x6e20ded6 // fmul v22.4s, v22.4s, v0.4s
+	WORD $0x4ea1d6d6 // fsub v22.4s, v22.4s, v1.4s
+	WORD $0x4eacf6d6 // fmin v22.4s, v22.4s, v12.4s
+	WORD $0x4e2df6d6 // fmax v22.4s, v22.4s, v13.4s
+	VMOV V10.B16, V25.B16
+	WORD $0x4f8912d9 // fmla v25.4s, v22.4s, v9.s[0]
+	WORD $0x4eaad737 // fsub v23.4s, v25.4s, v10.4s
+	WORD $0x4fa912f6 // fmla v22.4s, v23.4s, v9.s[1]
+	VMOV V11.B16, V27.B16
+	WORD $0x4f891adb // fmla v27.4s, v22.4s, v9.s[2]
+	WORD $0x6e36deda // fmul v26.4s, v22.4s, v22.4s
+	VFMLA V26.S4, V27.S4, V22.S4
+	VSHL $2, V25.S4, V24.S4
+	VAND V14.B16, V24.B16, V24.B16
+	VTBL V8.B16, [V24.B16], V24.B16
+	VADD V15.S4, V24.S4, V24.S4
+	VTBL V24.B16, [V4.B16, V5.B16, V6.B16, V7.B16], V24.B16
+	VMOV V24.B16, V27.B16
+	VFMLA V24.S4, V22.S4, V27.S4
+	VUSHR $4, V25.S4, V25.S4
+	VADD V16.S4, V25.S4, V25.S4
+	VUSHR $1, V25.S4, V24.S4
+	VSUB V24.S4, V25.S4, V25.S4
+	VSHL $23, V24.S4, V24.S4
+	VSHL $23, V25.S4, V25.S4
+	WORD $0x6e38df76 // fmul v22.4s, v27.4s, v24.4s
+	WORD $0x6e39ded6 // fmul v22.4s, v22.4s, v25.4s
+	MOVD $ones<>+0(SB), R5
+	MOVD $0(R5), R7
 	VEOR V25.B16, V25.B16, V25.B16
-	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V27.B16, V27.B16, V27.B16
 	TBZ $4, R4, not1622
-	FMOVQ (R7), F24
+	FMOVQ (R7), F27
 	JMP loaded23
 not1622:
 	TBZ $1, R4, none24
 	AND $12, R4, R6
 	ADD R7, R6
-	VLD1 (R6), V24.H[0]
+	VLD1 (R6), V27.H[0]
 none24:
 	TBZ $2, R4, none25
-	VEXT $12, V24.B16, V25.B16, V24.B16
+	VEXT $12, V27.B16, V25.B16, V27.B16
 	AND $8, R4, R6
 	ADD R7, R6
-	VLD1 (R6), V24.S[0]
+	VLD1 (R6), V27.S[0]
 none25:
 	TBZ $3, R4, none26
-	VEXT $8, V24.B16, V25.B16, V24.B16
-	VLD1 (R7), V24.D[0]
+	VEXT $8, V27.B16, V25.B16, V27.B16
+	VLD1 (R7), V27.D[0]
 none26:
 loaded23:
-	WORD $0x6e2ddeb5 // fmul v21.4s, v21.4s, v13.4s
-	WORD $0x4eaed6b5 // fsub v21.4s, v21.4s, v14.4s
-	WORD $0x4ea8f6b5 // fmin v21.4s, v21.4s, v8.4s
-	WORD $0x4e29f6b5 // fmax v21.4s, v21.4s, v9.4s
-	VMOV V6.B16, V25.B16
-	WORD $0x4f8512b9 // fmla v25.4s, v21.4s, v5.s[0]
-	WORD $0x4ea6d73a // fsub v26.4s, v25.4s, v6.4s
-	WORD $0x4fa51355 // fmla v21.4s, v26.4s, v5.s[1]
-	VMOV V7.B16, V27.B16
-	WORD $0x4f851abb // fmla v27.4s, v21.4s, v5.s[2]
-	WORD $0x6e35debc // fmul v28.4s, v21.4s, v21.4s
-	VFMLA V28.S4, V27.S4, V21.S4
-	VSHL $2, V25.S4, V29.S4
-	VAND V10.B16, V29.B16, V29.B16
-	VTBL V4.B16, [V29.B16], V29.B16
-	VADD V11.S4, V29.S4, V29.S4
-	VTBL V29.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V29.B16
-	VMOV V29.B16, V27.B16
-	VFMLA V29.S4, V21.S4, V27.S4
-	VUSHR $4, V25.S4, V25.S4
-	VADD V12.S4, V25.S4, V25.S4
-	VUSHR $1, V25.S4, V29.S4
-	VSUB V29.S4, V25.S4, V25.S4
-	VSHL $23, V29.S4, V29.S4
-	VSHL $23, V25.S4, V25.S4
-	WORD $0x6e3ddf75 // fmul v21.4s, v27.4s, v29.4s
-	WORD $0x6e39deb5 // fmul v21.4s, v21.4s, v25.4s
-	VAND V23.B16, V21.B16, V21.B16
-	WORD $0x4e35d673 // fadd v19.4s, v19.4s, v21.4s
-	WORD $0x6e2dded6 // fmul v22.4s, v22.4s, v13.4s
-	WORD $0x4eaed6d6 // fsub v22.4s, v22.4s, v14.4s
-	WORD $0x4ea8f6d6 // fmin v22.4s, v22.4s, v8.4s
-	WORD $0x4e29f6d6 // fmax v22.4s, v22.4s, v9.4s
-	VMOV V6.B16, V27.B16
-	WORD $0x4f8512db // fmla v27.4s, v22.4s, v5.s[0]
-	WORD $0x4ea6d779 // fsub v25.4s, v27.4s, v6.4s
-	WORD $0x4fa51336 // fmla v22.4s, v25.4s, v5.s[1]
-	VMOV V7.B16, V29.B16
-	WORD $0x4f851add // fmla v29.4s, v22.4s, v5.s[2]
-	WORD $0x6e36dedc // fmul v28.4s, v22.4s, v22.4s
-	VFMLA V28.S4, V29.S4, V22.S4
-	VSHL $2, V27.S4, V26.S4
-	VAND V10.B16, V26.B16, V26.B16
-	VTBL V4.B16, [V26.B16], V26.B16
-	VADD V11.S4, V26.S4, V26.S4
-	VTBL V26.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V26.B16
-	VMOV V26.B16, V29.B16
-	VFMLA V26.S4, V22.S4, V29.S4
-	VUSHR $4, V27.S4, V27.S4
-	VADD V12.S4, V27.S4, V27.S4
-	VUSHR $1, V27.S4, V26.S4
-	VSUB V26.S4, V27.S4, V27.S4
-	VSHL $23, V26.S4, V26.S4
-	VSHL $23, V27.S4, V27.S4
-	WORD $0x6e3adfb6 // fmul v22.4s, v29.4s, v26.4s
-	WORD $0x6e3bded6 // fmul v22.4s, v22.4s, v27.4s
-	VAND V24.B16, V22.B16, V22.B16
+	VAND V27.B16, V22.B16, V22.B16
 	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
-	VADD V15.S4, V21.S4, V27.S4
-	VSHL $15, V21.S4, V29.S4
-	VUSRA $31, V29.S4, V27.S4
-	WORD $0x4e35e6ba // fcmeq v26.4s, v21.4s, v21.4s
-	VORR V16.B16, V21.B16, V29.B16
-	VBIF V26.B16, V29.B16, V27.B16
-	VADD V15.S4, V22.S4, V29.S4
-	VSHL $15, V22.S4, V26.S4
-	VUSRA $31, V26.S4, V29.S4
-	WORD $0x4e36e6dc // fcmeq v28.4s, v22.4s, v22.4s
-	VORR V16.B16, V22.B16, V26.B16
-	VBIF V28.B16, V26.B16, V29.B16
-	VUZP2 V29.H8, V27.H8, V29.H8
+	VADD V2.S4, V21.S4, V25.S4
+	VSHL $15, V21.S4, V27.S4
+	VUSRA $31, V27.S4, V25.S4
+	WORD $0x4e35e6b8 // fcmeq v24.4s, v21.4s, v21.4s
+	VORR V3.B16, V21.B16, V27.B16
+	VBIF V24.B16, V27.B16, V25.B16
+	VADD V2.S4, V22.S4, V27.S4
+	VSHL $15, V22.S4, V24.S4
+	VUSRA $31, V24.S4, V27.S4
+	WORD $0x4e36e6da // fcmeq v26.4s, v22.4s, v22.4s
+	VORR V3.B16, V22.B16, V24.B16
+	VBIF V26.B16, V24.B16, V27.B16
+	VUZP2 V27.H8, V25.H8, V27.H8
 	MOVD $2, R6
 	MUL R2, R6, R5
 	MOVD $0, R6
@@ -12323,23 +12326,23 @@ loaded23:
 fits27:
 	MOVD $16(R0), R7
 	TBZ $4, R5, not1628
-	FMOVQ F29, (R7)
+	FMOVQ F27, (R7)
 	JMP stored29
 not1628:
 	TBZ $3, R5, none30
-	VST1 V29.D[0], (R7)
+	VST1 V27.D[0], (R7)
 	ADD $8, R7
-	VEXT $8, V29.B16, V29.B16, V29.B16
+	VEXT $8, V27.B16, V27.B16, V27.B16
 none30:
 	TBZ $2, R5, none31
-	VST1 V29.S[0], (R7)
+	VST1 V27.S[0], (R7)
 	ADD $4, R7
-	VEXT $4, V29.B16, V29.B16, V29.B16
+	VEXT $4, V27.B16, V27.B16, V27.B16
 none31:
 	TBZ $1, R5, none32
-	VST1 V29.H[0], (R7)
+	VST1 V27.H[0], (R7)
 	ADD $2, R7
-	VEXT $2, V29.B16, V29.B16, V29.B16
+	VEXT $2, V27.B16, V27.B16, V27.B16
 none32:
 stored29:
 	JMP done3
@@ -12353,169 +12356,170 @@ part4:
 	MOVD $16, R6
 fits33:
 	MOVD $0(R1), R4
-	VEOR V23.B16, V23.B16, V23.B16
-	VEOR V29.B16, V29.B16, V29.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V27.B16, V27.B16, V27.B16
 	TBZ $4, R6, not1634
-	FMOVQ (R4), F29
+	FMOVQ (R4), F27
 	JMP loaded35
 not1634:
 	TBZ $1, R6, none36
 	AND $12, R6, R3
 	ADD R4, R3
-	VLD1 (R3), V29.H[0]
+	VLD1 (R3), V27.H[0]
 none36:
 	TBZ $2, R6, none37
-	VEXT $12, V29.B16, V23.B16, V29.B16
+	VEXT $12, V27.B16, V21.B16, V27.B16
 	AND $8, R6, R3
 	ADD R4, R3
-	VLD1 (R3), V29.S[0]
+	VLD1 (R3), V27.S[0]
 none37:
 	TBZ $3, R6, none38
-	VEXT $8, V29.B16, V23.B16, V29.B16
-	VLD1 (R4), V29.D[0]
+	VEXT $8, V27.B16, V21.B16, V27.B16
+	VLD1 (R4), V27.D[0]
 none38:
 loaded35:
 	MOVD $16(R1), R3
-	VEOR V23.B16, V23.B16, V23.B16
-	VEOR V24.B16, V24.B16, V24.B16
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V22.B16, V22.B16, V22.B16
 	TBZ $4, R5, not1639
-	FMOVQ (R3), F24
+	FMOVQ (R3), F22
 	JMP loaded40
 not1639:
 	TBZ $1, R5, none41
 	AND $12, R5, R4
 	ADD R3, R4
-	VLD1 (R4), V24.H[0]
+	VLD1 (R4), V22.H[0]
 none41:
 	TBZ $2, R5, none42
-	VEXT $12, V24.B16, V23.B16, V24.B16
+	VEXT $12, V22.B16, V21.B16, V22.B16
 	AND $8, R5, R4
 	ADD R3, R4
-	VLD1 (R4), V24.S[0]
+	VLD1 (R4), V22.S[0]
 none42:
 	TBZ $3, R5, none43
-	VEXT $8, V24.B16, V23.B16, V24.B16
-	VLD1 (R3), V24.D[0]
+	VEXT $8, V22.B16, V21.B16, V22.B16
+	VLD1 (R3), V22.D[0]
 none43:
 loaded40:
+	WORD $0x6e20df7b // fmul v27.4s, v27.4s, v0.4s
+	WORD $0x4ea1d77b // fsub v27.4s, v27.4s, v1.4s
+	WORD $0x4eacf77b // fmin v27.4s, v27.4s, v12.4s
+	WORD $0x4e2df77b // fmax v27.4s, v27.4s, v13.4s
+	VMOV V10.B16, V21.B16
+	WORD $0x4f891375 // fmla v21.4s, v27.4s, v9.s[0]
+	WORD $0x4eaad6b9 // fsub v25.4s, v21.4s, v10.4s
+	WORD $0x4fa9133b // fmla v27.4s, v25.4s, v9.s[1]
+	VMOV V11.B16, V26.B16
+	WORD $0x4f891b7a // fmla v26.4s, v27.4s, v9.s[2]
+	WORD $0x6e3bdf78 // fmul v24.4s, v27.4s, v27.4s
+	VFMLA V24.S4, V26.S4, V27.S4
+	VSHL $2, V21.S4, V23.S4
+	VAND V14.B16, V23.B16, V23.B16
+	VTBL V8.B16, [V23.B16], V23.B16
+	VADD V15.S4, V23.S4, V23.S4
+	VTBL V23.B16, [V4.B16, V5.B16, V6.B16, V7.B16], V23.B16
+	VMOV V23.B16, V26.B16
+	VFMLA V23.S4, V27.S4, V26.S4
+	VUSHR $4, V21.S4, V21.S4
+	VADD V16.S4, V21.S4, V21.S4
+	VUSHR $1, V21.S4, V23.S4
+	VSUB V23.S4, V21.S4, V21.S4
+	VSHL $23, V23.S4, V23.S4
+	VSHL $23, V21.S4, V21.S4
+	WORD $0x6e37df5b // fmul v27.4s, v26.4s, v23.4s
+	WORD $0x6e35df7b // fmul v27.4s, v27.4s, v21.4s
 	MOVD $ones<>+0(SB), R4
 	MOVD $0(R4), R3
 	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V23.B16, V23.B16, V23.B16
+	VEOR V26.B16, V26.B16, V26.B16
 	TBZ $4, R6, not1644
-	FMOVQ (R3), F23
+	FMOVQ (R3), F26
 	JMP loaded45
 not1644:
 	TBZ $1, R6, none46
 	AND $12, R6, R7
 	ADD R3, R7
-	VLD1 (R7), V23.H[0]
+	VLD1 (R7), V26.H[0]
 none46:
 	TBZ $2, R6, none47
-	VEXT $12, V23.B16, V21.B16, V23.B16
+	VEXT $12, V26.B16, V21.B16, V26.B16
 	AND $8, R6, R7
 	ADD R3, R7
-	VLD1 (R7), V23.S[0]
+	VLD1 (R7), V26.S[0]
 none47:
 	TBZ $3, R6, none48
-	VEXT $8, V23.B16, V21.B16, V23.B16
-	VLD1 (R3), V23.D[0]
+	VEXT $8, V26.B16, V21.B16, V26.B16
+	VLD1 (R3), V26.D[0]
 none48:
 loaded45:
-	MOVD $16(R4), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V22.B16, V22.B16, V22.B16
+	VAND V26.B16, V27.B16, V27.B16
+	WORD $0x4e3bd631 // fadd v17.4s, v17.4s, v27.4s
+	WORD $0x6e20ded6 // fmul v22.4s, v22.4s, v0.4s
+	WORD $0x4ea1d6d6 // fsub v22.4s, v22.4s, v1.4s
+	WORD $0x4eacf6d6 // fmin v22.4s, v22.4s, v12.4s
+	WORD $0x4e2df6d6 // fmax v22.4s, v22.4s, v13.4s
+	VMOV V10.B16, V26.B16
+	WORD $0x4f8912da // fmla v26.4s, v22.4s, v9.s[0]
+	WORD $0x4eaad755 // fsub v21.4s, v26.4s, v10.4s
+	WORD $0x4fa912b6 // fmla v22.4s, v21.4s, v9.s[1]
+	VMOV V11.B16, V23.B16
+	WORD $0x4f891ad7 // fmla v23.4s, v22.4s, v9.s[2]
+	WORD $0x6e36ded8 // fmul v24.4s, v22.4s, v22.4s
+	VFMLA V24.S4, V23.S4, V22.S4
+	VSHL $2, V26.S4, V25.S4
+	VAND V14.B16, V25.B16, V25.B16
+	VTBL V8.B16, [V25.B16], V25.B16
+	VADD V15.S4, V25.S4, V25.S4
+	VTBL V25.B16, [V4.B16, V5.B16, V6.B16, V7.B16], V25.B16
+	VMOV V25.B16, V23.B16
+	VFMLA V25.S4, V22.S4, V23.S4
+	VUSHR $4, V26.S4, V26.S4
+	VADD V16.S4, V26.S4, V26.S4
+	VUSHR $1, V26.S4, V25.S4
+	VSUB V25.S4, V26.S4, V26.S4
+	VSHL $23, V25.S4, V25.S4
+	VSHL $23, V26.S4, V26.S4
+	WORD $0x6e39def6 // fmul v22.4s, v23.4s, v25.4s
+	WORD $0x6e3aded6 // fmul v22.4s, v22.4s, v26.4s
+	MOVD $ones<>+0(SB), R4
+	MOVD $0(R4), R7
+	VEOR V26.B16, V26.B16, V26.B16
+	VEOR V23.B16, V23.B16, V23.B16
 	TBZ $4, R5, not1649
-	FMOVQ (R7), F22
+	FMOVQ (R7), F23
 	JMP loaded50
 not1649:
 	TBZ $1, R5, none51
 	AND $12, R5, R3
 	ADD R7, R3
-	VLD1 (R3), V22.H[0]
+	VLD1 (R3), V23.H[0]
 none51:
 	TBZ $2, R5, none52
-	VEXT $12, V22.B16, V21.B16, V22.B16
+	VEXT $12, V23.B16, V26.B16, V23.B16
 	AND $8, R5, R3
 	ADD R7, R3
-	VLD1 (R3), V22.S[0]
+	VLD1 (R3), V23.S[0]
 none52:
 	TBZ $3, R5, none53
-	VEXT $8, V22.B16, V21.B16, V22.B16
-	VLD1 (R7), V22.D[0]
+	VEXT $8, V23.B16, V26.B16, V23.B16
+	VLD1 (R7), V23.D[0]
 none53:
 loaded50:
-	WORD $0x6e2ddfbd // fmul v29.4s, v29.4s, v13.4s
-	WORD $0x4eaed7bd // fsub v29.4s, v29.4s, v14.4s
-	WORD $0x4ea8f7bd // fmin v29.4s, v29.4s, v8.4s
-	WORD $0x4e29f7bd // fmax v29.4s, v29.4s, v9.4s
-	VMOV V6.B16, V21.B16
-	WORD $0x4f8513b5 // fmla v21.4s, v29.4s, v5.s[0]
-	WORD $0x4ea6d6bb // fsub v27.4s, v21.4s, v6.4s
-	WORD $0x4fa5137d // fmla v29.4s, v27.4s, v5.s[1]
-	VMOV V7.B16, V28.B16
-	WORD $0x4f851bbc // fmla v28.4s, v29.4s, v5.s[2]
-	WORD $0x6e3ddfba // fmul v26.4s, v29.4s, v29.4s
-	VFMLA V26.S4, V28.S4, V29.S4
-	VSHL $2, V21.S4, V25.S4
-	VAND V10.B16, V25.B16, V25.B16
-	VTBL V4.B16, [V25.B16], V25.B16
-	VADD V11.S4, V25.S4, V25.S4
-	VTBL V25.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V25.B16
-	VMOV V25.B16, V28.B16
-	VFMLA V25.S4, V29.S4, V28.S4
-	VUSHR $4, V21.S4, V21.S4
-	VADD V12.S4, V21.S4, V21.S4
-	VUSHR $1, V21.S4, V25.S4
-	VSUB V25.S4, V21.S4, V21.S4
-	VSHL $23, V25.S4, V25.S4
-	VSHL $23, V21.S4, V21.S4
-	WORD $0x6e39df9d // fmul v29.4s, v28.4s, v25.4s
-	WORD $0x6e35dfbd // fmul v29.4s, v29.4s, v21.4s
-	VAND V23.B16, V29.B16, V29.B16
-	WORD $0x4e3dd631 // fadd v17.4s, v17.4s, v29.4s
-	WORD $0x6e2ddf18 // fmul v24.4s, v24.4s, v13.4s
-	WORD $0x4eaed718 // fsub v24.4s, v24.4s, v14.4s
-	WORD $0x4ea8f718 // fmin v24.4s, v24.4s, v8.4s
-	WORD $0x4e29f718 // fmax v24.4s, v24.4s, v9.4s
-	VMOV V6.B16, V28.B16
-	WORD $0x4f85131c // fmla v28.4s, v24.4s, v5.s[0]
-	WORD $0x4ea6d795 // fsub v21.4s, v28.4s, v6.4s
-	WORD $0x4fa512b8 // fmla v24.4s, v21.4s, v5.s[1]
-	VMOV V7.B16, V25.B16
-	WORD $0x4f851b19 // fmla v25.4s, v24.4s, v5.s[2]
-	WORD $0x6e38df1a // fmul v26.4s, v24.4s, v24.4s
-	VFMLA V26.S4, V25.S4, V24.S4
-	VSHL $2, V28.S4, V27.S4
-	VAND V10.B16, V27.B16, V27.B16
-	VTBL V4.B16, [V27.B16], V27.B16
-	VADD V11.S4, V27.S4, V27.S4
-	VTBL V27.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V27.B16
-	VMOV V27.B16, V25.B16
-	VFMLA V27.S4, V24.S4, V25.S4
-	VUSHR $4, V28.S4, V28.S4
-	VADD V12.S4, V28.S4, V28.S4
-	VUSHR $1, V28.S4, V27.S4
-	VSUB V27.S4, V28.S4, V28.S4
-	VSHL $23, V27.S4, V27.S4
-	VSHL $23, V28.S4, V28.S4
-	WORD $0x6e3bdf38 // fmul v24.4s, v25.4s, v27.4s
-	WORD $0x6e3cdf18 // fmul v24.4s, v24.4s, v28.4s
-	VAND V22.B16, V24.B16, V24.B16
-	WORD $0x4e38d652 // fadd v18.4s, v18.4s, v24.4s
-	VADD V15.S4, V29.S4, V28.S4
-	VSHL $15, V29.S4, V25.S4
-	VUSRA $31, V25.S4, V28.S4
-	WORD $0x4e3de7bb // fcmeq v27.4s, v29.4s, v29.4s
-	VORR V16.B16, V29.B16, V25.B16
-	VBIF V27.B16, V25.B16, V28.B16
-	VADD V15.S4, V24.S4, V25.S4
-	VSHL $15, V24.S4, V27.S4
-	VUSRA $31, V27.S4, V25.S4
-	WORD $0x4e38e71a // fcmeq v26.4s, v24.4s, v24.4s
-	VORR V16.B16, V24.B16, V27.B16
-	VBIF V26.B16, V27.B16, V25.B16
-	VUZP2 V25.H8, V28.H8, V25.H8
+	VAND V23.B16, V22.B16, V22.B16
+	WORD $0x4e36d652 // fadd v18.4s, v18.4s, v22.4s
+	VADD V2.S4, V27.S4, V26.S4
+	VSHL $15, V27.S4, V23.S4
+	VUSRA $31, V23.S4, V26.S4
+	WORD $0x4e3be779 // fcmeq v25.4s, v27.4s, v27.4s
+	VORR V3.B16, V27.B16, V23.B16
+	VBIF V25.B16, V23.B16, V26.B16
+	VADD V2.S4, V22.S4, V23.S4
+	VSHL $15, V22.S4, V25.S4
+	VUSRA $31, V25.S4, V23.S4
+	WORD $0x4e36e6d8 // fcmeq v24.4s, v22.4s, v22.4s
+	VORR V3.B16, V22.B16, V25.B16
+	VBIF V24.B16, V25.B16, V23.B16
+	VUZP2 V23.H8, V26.H8, V23.H8
 	MOVD $2, R3
 	MUL R2, R3, R4
 	MOVD $0, R3
@@ -12526,74 +12530,74 @@ loaded50:
 fits54:
 	MOVD $0(R0), R7
 	TBZ $4, R4, not1655
-	FMOVQ F25, (R7)
+	FMOVQ F23, (R7)
 	JMP stored56
 not1655:
 	TBZ $3, R4, none57
-	VST1 V25.D[0], (R7)
+	VST1 V23.D[0], (R7)
 	ADD $8, R7
-	VEXT $8, V25.B16, V25.B16, V25.B16
+	VEXT $8, V23.B16, V23.B16, V23.B16
 none57:
 	TBZ $2, R4, none58
-	VST1 V25.S[0], (R7)
+	VST1 V23.S[0], (R7)
 	ADD $4, R7
-	VEXT $4, V25.B16, V25.B16, V25.B16
+	VEXT $4, V23.B16, V23.B16, V23.B16
 none58:
 	TBZ $1, R4, none59
-	VST1 V25.H[0], (R7)
+	VST1 V23.H[0], (R7)
 	ADD $2, R7
-	VEXT $2, V25.B16, V25.B16, V25.B16
+	VEXT $2, V23.B16, V23.B16, V23.B16
 none59:
 stored56:
 done3:
 	WORD $0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD $0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
 	WORD $0x4e32d631 // fadd v17.4s, v17.4s, v18.4s
-	VEXT $8, V17.B16, V17.B16, V25.B16
-	WORD $0x4e39d631 // fadd v17.4s, v17.4s, v25.4s
+	VEXT $8, V17.B16, V17.B16, V23.B16
+	WORD $0x4e37d631 // fadd v17.4s, v17.4s, v23.4s
 	VEXT $4, V17.B16, V17.B16, V22.B16
 	WORD $0x4e36d631 // fadd v17.4s, v17.4s, v22.4s
-	FMOVS F17, ret+64(FP)
+	FMOVS F17, sum+64(FP)
 	RET
 
-// func softmaxBackwardNEON(p_base unsafe.Pointer, p_len int, p_cap int, ds_base unsafe.Pointer, ds_len int, ds_cap int, a float32, s_base unsafe.Pointer, s_len int, s_cap int, dp_base unsafe.Pointer, dp_len int, dp_cap int, lse float32, delta float32)
+// func softmaxBackwardNEON(p []float32, ds []float32, a float32, s []float32, dp []float32, lse float32, delta float32)
 TEXT ·softmaxBackwardNEON(SB), NOSPLIT, $0-112
-	MOVD $powers<>+0(SB), R0
-	FMOVQ (R0), F0
-	FMOVQ 16(R0), F1
-	FMOVQ 32(R0), F2
-	FMOVQ 48(R0), F3
-	MOVD $spread<>+0(SB), R0
-	FMOVQ (R0), F4
-	MOVD $1069066811, R0
-	VMOV R0, V5.S[0]
-	MOVD $3207688728, R0
-	VMOV R0, V5.S[1]
-	MOVD $1042983804, R0
-	VMOV R0, V5.S[2]
-	MOVD $1228931072, R0
-	VDUP R0, V6.S4
-	MOVD $1056964064, R0
-	VDUP R0, V7.S4
-	MOVD $1120927744, R0
-	VDUP R0, V8.S4
-	MOVD $3268411392, R0
-	VDUP R0, V9.S4
-	MOVD $60, R0
-	VDUP R0, V10.S4
-	MOVD $50462976, R0
-	VDUP R0, V11.S4
-	MOVD $4218159358, R0
-	VDUP R0, V12.S4
 	MOVD p_base+0(FP), R0
 	MOVD ds_base+24(FP), R1
 	MOVD s_base+56(FP), R2
 	MOVD dp_base+80(FP), R3
 	MOVWU a+48(FP), R4
-	VDUP R4, V13.S4
+	VDUP R4, V0.S4
 	MOVWU lse+104(FP), R4
-	VDUP R4, V14.S4
+	VDUP R4, V1.S4
 	MOVWU delta+108(FP), R4
+	VDUP R4, V2.S4
+	MOVD $powers<>+0(SB), R4
+	FMOVQ (R4), F3
+	FMOVQ 16(R4), F4
+	FMOVQ 32(R4), F5
+	FMOVQ 48(R4), F6
+	MOVD $spread<>+0(SB), R4
+	FMOVQ (R4), F7
+	MOVD $1069066811, R4
+	VMOV R4, V8.S[0]
+	MOVD $3207688728, R4
+	VMOV R4, V8.S[1]
+	MOVD $1042983804, R4
+	VMOV R4, V8.S[2]
+	MOVD $1228931072, R4
+	VDUP R4, V9.S4
+	MOVD $1056964064, R4
+	VDUP R4, V10.S4
+	MOVD $1120927744, R4
+	VDUP R4, V11.S4
+	MOVD $3268411392, R4
+	VDUP R4, V12.S4
+	MOVD $60, R4
+	VDUP R4, V13.S4
+	MOVD $50462976, R4
+	VDUP R4, V14.S4
+	MOVD $4218159358, R4
 	VDUP R4, V15.S4
 	MOVD p_len+8(FP), R4
 	SUBS $8, R4
@@ -12602,65 +12606,65 @@ TEXT ·softmaxBackwardNEON(SB), NOSPLIT, $0-112
 loop1:
 	FLDPQ (R2), (F16, F17)
 	FLDPQ (R3), (F18, F19)
-	WORD $0x6e2dde10 // fmul v16.4s, v16.4s, v13.4s
-	WORD $0x4eaed610 // fsub v16.4s, v16.4s, v14.4s
-	WORD $0x4ea8f610 // fmin v16.4s, v16.4s, v8.4s
-	WORD $0x4e29f610 // fmax v16.4s, v16.4s, v9.4s
-	VMOV V6.B16, V20.B16
-	WORD $0x4f851214 // fmla v20.4s, v16.4s, v5.s[0]
-	WORD $0x4ea6d695 // fsub v21.4s, v20.4s, v6.4s
-	WORD $0x4fa512b0 // fmla v16.4s, v21.4s, v5.s[1]
-	VMOV V7.B16, V22.B16
-	WORD $0x4f851a16 // fmla v22.4s, v16.4s, v5.s[2]
+	WORD $0x6e20de10 // fmul v16.4s, v16.4s, v0.4s
+	WORD $0x4ea1d610 // fsub v16.4s, v16.4s, v1.4s
+	WORD $0x4eabf610 // fmin v16.4s, v16.4s, v11.4s
+	WORD $0x4e2cf610 // fmax v16.4s, v16.4s, v12.4s
+	VMOV V9.B16, V20.B16
+	WORD $0x4f881214 // fmla v20.4s, v16.4s, v8.s[0]
+	WORD $0x4ea9d695 // fsub v21.4s, v20.4s, v9.4s
+	WORD $0x4fa812b0 // fmla v16.4s, v21.4s, v8.s[1]
+	VMOV V10.B16, V22.B16
+	WORD $0x4f881a16 // fmla v22.4s, v16.4s, v8.s[2]
 	WORD $0x6e30de17 // fmul v23.4s, v16.4s, v16.4s
 	VFMLA V23.S4, V22.S4, V16.S4
 	VSHL $2, V20.S4, V24.S4
-	VAND V10.B16, V24.B16, V24.B16
-	VTBL V4.B16, [V24.B16], V24.B16
-	VADD V11.S4, V24.S4, V24.S4
-	VTBL V24.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V24.B16
+	VAND V13.B16, V24.B16, V24.B16
+	VTBL V7.B16, [V24.B16], V24.B16
+	VADD V14.S4, V24.S4, V24.S4
+	VTBL V24.B16, [V3.B16, V4.B16, V5.B16, V6.B16], V24.B16
 	VMOV V24.B16, V22.B16
 	VFMLA V24.S4, V16.S4, V22.S4
 	VUSHR $4, V20.S4, V20.S4
-	VADD V12.S4, V20.S4, V20.S4
+	VADD V15.S4, V20.S4, V20.S4
 	VUSHR $1, V20.S4, V24.S4
 	VSUB V24.S4, V20.S4, V20.S4
 	VSHL $23, V24.S4, V24.S4
 	VSHL $23, V20.S4, V20.S4
 	WORD $0x6e38ded0 // fmul v16.4s, v22.4s, v24.4s
 	WORD $0x6e34de10 // fmul v16.4s, v16.4s, v20.4s
-	WORD $0x4eafd652 // fsub v18.4s, v18.4s, v15.4s
-	WORD $0x6e30ddb6 // fmul v22.4s, v13.4s, v16.4s
+	WORD $0x4ea2d652 // fsub v18.4s, v18.4s, v2.4s
+	WORD $0x6e30dc16 // fmul v22.4s, v0.4s, v16.4s
 	WORD $0x6e36de52 // fmul v18.4s, v18.4s, v22.4s
-	WORD $0x6e2dde31 // fmul v17.4s, v17.4s, v13.4s
-	WORD $0x4eaed631 // fsub v17.4s, v17.4s, v14.4s
-	WORD $0x4ea8f631 // fmin v17.4s, v17.4s, v8.4s
-	WORD $0x4e29f631 // fmax v17.4s, v17.4s, v9.4s
-	VMOV V6.B16, V22.B16
-	WORD $0x4f851236 // fmla v22.4s, v17.4s, v5.s[0]
-	WORD $0x4ea6d6d4 // fsub v20.4s, v22.4s, v6.4s
-	WORD $0x4fa51291 // fmla v17.4s, v20.4s, v5.s[1]
-	VMOV V7.B16, V24.B16
-	WORD $0x4f851a38 // fmla v24.4s, v17.4s, v5.s[2]
+	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
+	WORD $0x4ea1d631 // fsub v17.4s, v17.4s, v1.4s
+	WORD $0x4eabf631 // fmin v17.4s, v17.4s, v11.4s
+	WORD $0x4e2cf631 // fmax v17.4s, v17.4s, v12.4s
+	VMOV V9.B16, V22.B16
+	WORD $0x4f881236 // fmla v22.4s, v17.4s, v8.s[0]
+	WORD $0x4ea9d6d4 // fsub v20.4s, v22.4s, v9.4s
+	WORD $0x4fa81291 // fmla v17.4s, v20.4s, v8.s[1]
+	VMOV V10.B16, V24.B16
+	WORD $0x4f881a38 // fmla v24.4s, v17.4s, v8.s[2]
 	WORD $0x6e31de37 // fmul v23.4s, v17.4s, v17.4s
 	VFMLA V23.S4, V24.S4, V17.S4
 	VSHL $2, V22.S4, V21.S4
-	VAND V10.B16, V21.B16, V21.B16
-	VTBL V4.B16, [V21.B16], V21.B16
-	VADD V11.S4, V21.S4, V21.S4
-	VTBL V21.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V21.B16
+	VAND V13.B16, V21.B16, V21.B16
+	VTBL V7.B16, [V21.B16], V21.B16
+	VADD V14.S4, V21.S4, V21.S4
+	VTBL V21.B16, [V3.B16, V4.B16, V5.B16, V6.B16], V21.B16
 	VMOV V21.B16, V24.B16
 	VFMLA V21.S4, V17.S4, V24.S4
 	VUSHR $4, V22.S4, V22.S4
-	VADD V12.S4, V22.S4, V22.S4
+	VADD V15.S4, V22.S4, V22.S4
 	VUSHR $1, V22.S4, V21.S4
 	VSUB V21.S4, V22.S4, V22.S4
 	VSHL $23, V21.S4, V21.S4
 	VSHL $23, V22.S4, V22.S4
 	WORD $0x6e35df11 // fmul v17.4s, v24.4s, v21.4s
 	WORD $0x6e36de31 // fmul v17.4s, v17.4s, v22.4s
-	WORD $0x4eafd673 // fsub v19.4s, v19.4s, v15.4s
-	WORD $0x6e31ddb8 // fmul v24.4s, v13.4s, v17.4s
+	WORD $0x4ea2d673 // fsub v19.4s, v19.4s, v2.4s
+	WORD $0x6e31dc18 // fmul v24.4s, v0.4s, v17.4s
 	WORD $0x6e38de73 // fmul v19.4s, v19.4s, v24.4s
 	FSTPQ (F16, F17), (R0)
 	FSTPQ (F18, F19), (R1)
@@ -12774,65 +12778,65 @@ none24:
 	VLD1 (R8), V16.D[0]
 none25:
 loaded22:
-	WORD $0x6e2dde73 // fmul v19.4s, v19.4s, v13.4s
-	WORD $0x4eaed673 // fsub v19.4s, v19.4s, v14.4s
-	WORD $0x4ea8f673 // fmin v19.4s, v19.4s, v8.4s
-	WORD $0x4e29f673 // fmax v19.4s, v19.4s, v9.4s
-	VMOV V6.B16, V24.B16
-	WORD $0x4f851278 // fmla v24.4s, v19.4s, v5.s[0]
-	WORD $0x4ea6d716 // fsub v22.4s, v24.4s, v6.4s
-	WORD $0x4fa512d3 // fmla v19.4s, v22.4s, v5.s[1]
-	VMOV V7.B16, V21.B16
-	WORD $0x4f851a75 // fmla v21.4s, v19.4s, v5.s[2]
+	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
+	WORD $0x4ea1d673 // fsub v19.4s, v19.4s, v1.4s
+	WORD $0x4eabf673 // fmin v19.4s, v19.4s, v11.4s
+	WORD $0x4e2cf673 // fmax v19.4s, v19.4s, v12.4s
+	VMOV V9.B16, V24.B16
+	WORD $0x4f881278 // fmla v24.4s, v19.4s, v8.s[0]
+	WORD $0x4ea9d716 // fsub v22.4s, v24.4s, v9.4s
+	WORD $0x4fa812d3 // fmla v19.4s, v22.4s, v8.s[1]
+	VMOV V10.B16, V21.B16
+	WORD $0x4f881a75 // fmla v21.4s, v19.4s, v8.s[2]
 	WORD $0x6e33de77 // fmul v23.4s, v19.4s, v19.4s
 	VFMLA V23.S4, V21.S4, V19.S4
 	VSHL $2, V24.S4, V20.S4
-	VAND V10.B16, V20.B16, V20.B16
-	VTBL V4.B16, [V20.B16], V20.B16
-	VADD V11.S4, V20.S4, V20.S4
-	VTBL V20.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V20.B16
+	VAND V13.B16, V20.B16, V20.B16
+	VTBL V7.B16, [V20.B16], V20.B16
+	VADD V14.S4, V20.S4, V20.S4
+	VTBL V20.B16, [V3.B16, V4.B16, V5.B16, V6.B16], V20.B16
 	VMOV V20.B16, V21.B16
 	VFMLA V20.S4, V19.S4, V21.S4
 	VUSHR $4, V24.S4, V24.S4
-	VADD V12.S4, V24.S4, V24.S4
+	VADD V15.S4, V24.S4, V24.S4
 	VUSHR $1, V24.S4, V20.S4
 	VSUB V20.S4, V24.S4, V24.S4
 	VSHL $23, V20.S4, V20.S4
 	VSHL $23, V24.S4, V24.S4
 	WORD $0x6e34deb3 // fmul v19.4s, v21.4s, v20.4s
 	WORD $0x6e38de73 // fmul v19.4s, v19.4s, v24.4s
-	WORD $0x4eafd631 // fsub v17.4s, v17.4s, v15.4s
-	WORD $0x6e33ddb5 // fmul v21.4s, v13.4s, v19.4s
+	WORD $0x4ea2d631 // fsub v17.4s, v17.4s, v2.4s
+	WORD $0x6e33dc15 // fmul v21.4s, v0.4s, v19.4s
 	WORD $0x6e35de31 // fmul v17.4s, v17.4s, v21.4s
-	WORD $0x6e2dde52 // fmul v18.4s, v18.4s, v13.4s
-	WORD $0x4eaed652 // fsub v18.4s, v18.4s, v14.4s
-	WORD $0x4ea8f652 // fmin v18.4s, v18.4s, v8.4s
-	WORD $0x4e29f652 // fmax v18.4s, v18.4s, v9.4s
-	VMOV V6.B16, V21.B16
-	WORD $0x4f851255 // fmla v21.4s, v18.4s, v5.s[0]
-	WORD $0x4ea6d6b8 // fsub v24.4s, v21.4s, v6.4s
-	WORD $0x4fa51312 // fmla v18.4s, v24.4s, v5.s[1]
-	VMOV V7.B16, V20.B16
-	WORD $0x4f851a54 // fmla v20.4s, v18.4s, v5.s[2]
+	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
+	WORD $0x4ea1d652 // fsub v18.4s, v18.4s, v1.4s
+	WORD $0x4eabf652 // fmin v18.4s, v18.4s, v11.4s
+	WORD $0x4e2cf652 // fmax v18.4s, v18.4s, v12.4s
+	VMOV V9.B16, V21.B16
+	WORD $0x4f881255 // fmla v21.4s, v18.4s, v8.s[0]
+	WORD $0x4ea9d6b8 // fsub v24.4s, v21.4s, v9.4s
+	WORD $0x4fa81312 // fmla v18.4s, v24.4s, v8.s[1]
+	VMOV V10.B16, V20.B16
+	WORD $0x4f881a54 // fmla v20.4s, v18.4s, v8.s[2]
 	WORD $0x6e32de57 // fmul v23.4s, v18.4s, v18.4s
 	VFMLA V23.S4, V20.S4, V18.S4
 	VSHL $2, V21.S4, V22.S4
-	VAND V10.B16, V22.B16, V22.B16
-	VTBL V4.B16, [V22.B16], V22.B16
-	VADD V11.S4, V22.S4, V22.S4
-	VTBL V22.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V22.B16
+	VAND V13.B16, V22.B16, V22.B16
+	VTBL V7.B16, [V22.B16], V22.B16
+	VADD V14.S4, V22.S4, V22.S4
+	VTBL V22.B16, [V3.B16, V4.B16, V5.B16, V6.B16], V22.B16
 	VMOV V22.B16, V20.B16
 	VFMLA V22.S4, V18.S4, V20.S4
 	VUSHR $4, V21.S4, V21.S4
-	VADD V12.S4, V21.S4, V21.S4
+	VADD V15.S4, V21.S4, V21.S4
 	VUSHR $1, V21.S4, V22.S4
 	VSUB V22.S4, V21.S4, V21.S4
 	VSHL $23, V22.S4, V22.S4
 	VSHL $23, V21.S4, V21.S4
 	WORD $0x6e36de92 // fmul v18.4s, v20.4s, v22.4s
 	WORD $0x6e35de52 // fmul v18.4s, v18.4s, v21.4s
-	WORD $0x4eafd610 // fsub v16.4s, v16.4s, v15.4s
-	WORD $0x6e32ddb4 // fmul v20.4s, v13.4s, v18.4s
+	WORD $0x4ea2d610 // fsub v16.4s, v16.4s, v2.4s
+	WORD $0x6e32dc14 // fmul v20.4s, v0.4s, v18.4s
 	WORD $0x6e34de10 // fmul v16.4s, v16.4s, v20.4s
 	MOVD $0(R0), R7
 	TBZ $4, R5, not1626
@@ -12921,48 +12925,48 @@ stored42:
 done3:
 	RET
 
-// func softmaxBackward16NEON(p_base unsafe.Pointer, p_len int, p_cap int, ds_base unsafe.Pointer, ds_len int, ds_cap int, a float32, s_base unsafe.Pointer, s_len int, s_cap int, dp_base unsafe.Pointer, dp_len int, dp_cap int, lse float32, delta float32)
+// func softmaxBackward16NEON(p []uint16, ds []uint16, a float32, s []float32, dp []float32, lse float32, delta float32)
 TEXT ·softmaxBackward16NEON(SB), NOSPLIT, $0-112
-	MOVD $powers<>+0(SB), R0
-	FMOVQ (R0), F0
-	FMOVQ 16(R0), F1
-	FMOVQ 32(R0), F2
-	FMOVQ 48(R0), F3
-	MOVD $spread<>+0(SB), R0
-	FMOVQ (R0), F4
-	MOVD $1069066811, R0
-	VMOV R0, V5.S[0]
-	MOVD $3207688728, R0
-	VMOV R0, V5.S[1]
-	MOVD $1042983804, R0
-	VMOV R0, V5.S[2]
-	MOVD $1228931072, R0
-	VDUP R0, V6.S4
-	MOVD $1056964064, R0
-	VDUP R0, V7.S4
-	MOVD $1120927744, R0
-	VDUP R0, V8.S4
-	MOVD $3268411392, R0
-	VDUP R0, V9.S4
-	MOVD $60, R0
-	VDUP R0, V10.S4
-	MOVD $50462976, R0
-	VDUP R0, V11.S4
-	MOVD $4218159358, R0
-	VDUP R0, V12.S4
 	MOVD p_base+0(FP), R0
 	MOVD ds_base+24(FP), R1
 	MOVD s_base+56(FP), R2
 	MOVD dp_base+80(FP), R3
 	MOVD $32767, R4
-	VDUP R4, V13.S4
+	VDUP R4, V0.S4
 	MOVD $4194304, R4
-	VDUP R4, V14.S4
+	VDUP R4, V1.S4
 	MOVWU a+48(FP), R4
-	VDUP R4, V15.S4
+	VDUP R4, V2.S4
 	MOVWU lse+104(FP), R4
-	VDUP R4, V16.S4
+	VDUP R4, V3.S4
 	MOVWU delta+108(FP), R4
+	VDUP R4, V4.S4
+	MOVD $powers<>+0(SB), R4
+	FMOVQ (R4), F5
+	FMOVQ 16(R4), F6
+	FMOVQ 32(R4), F7
+	FMOVQ 48(R4), F8
+	MOVD $spread<>+0(SB), R4
+	FMOVQ (R4), F9
+	MOVD $1069066811, R4
+	VMOV R4, V10.S[0]
+	MOVD $3207688728, R4
+	VMOV R4, V10.S[1]
+	MOVD $1042983804, R4
+	VMOV R4, V10.S[2]
+	MOVD $1228931072, R4
+	VDUP R4, V11.S4
+	MOVD $1056964064, R4
+	VDUP R4, V12.S4
+	MOVD $1120927744, R4
+	VDUP R4, V13.S4
+	MOVD $3268411392, R4
+	VDUP R4, V14.S4
+	MOVD $60, R4
+	VDUP R4, V15.S4
+	MOVD $50462976, R4
+	VDUP R4, V16.S4
+	MOVD $4218159358, R4
 	VDUP R4, V17.S4
 	MOVD p_len+8(FP), R4
 	SUBS $8, R4
@@ -12971,91 +12975,91 @@ TEXT ·softmaxBackward16NEON(SB), NOSPLIT, $0-112
 loop1:
 	FLDPQ (R2), (F18, F19)
 	FLDPQ (R3), (F20, F21)
-	WORD $0x6e2fde52 // fmul v18.4s, v18.4s, v15.4s
-	WORD $0x4eb0d652 // fsub v18.4s, v18.4s, v16.4s
-	WORD $0x4ea8f652 // fmin v18.4s, v18.4s, v8.4s
-	WORD $0x4e29f652 // fmax v18.4s, v18.4s, v9.4s
-	VMOV V6.B16, V22.B16
-	WORD $0x4f851256 // fmla v22.4s, v18.4s, v5.s[0]
-	WORD $0x4ea6d6d7 // fsub v23.4s, v22.4s, v6.4s
-	WORD $0x4fa512f2 // fmla v18.4s, v23.4s, v5.s[1]
-	VMOV V7.B16, V24.B16
-	WORD $0x4f851a58 // fmla v24.4s, v18.4s, v5.s[2]
+	WORD $0x6e22de52 // fmul v18.4s, v18.4s, v2.4s
+	WORD $0x4ea3d652 // fsub v18.4s, v18.4s, v3.4s
+	WORD $0x4eadf652 // fmin v18.4s, v18.4s, v13.4s
+	WORD $0x4e2ef652 // fmax v18.4s, v18.4s, v14.4s
+	VMOV V11.B16, V22.B16
+	WORD $0x4f8a1256 // fmla v22.4s, v18.4s, v10.s[0]
+	WORD $0x4eabd6d7 // fsub v23.4s, v22.4s, v11.4s
+	WORD $0x4faa12f2 // fmla v18.4s, v23.4s, v10.s[1]
+	VMOV V12.B16, V24.B16
+	WORD $0x4f8a1a58 // fmla v24.4s, v18.4s, v10.s[2]
 	WORD $0x6e32de59 // fmul v25.4s, v18.4s, v18.4s
 	VFMLA V25.S4, V24.S4, V18.S4
 	VSHL $2, V22.S4, V26.S4
-	VAND V10.B16, V26.B16, V26.B16
-	VTBL V4.B16, [V26.B16], V26.B16
-	VADD V11.S4, V26.S4, V26.S4
-	VTBL V26.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V26.B16
+	VAND V15.B16, V26.B16, V26.B16
+	VTBL V9.B16, [V26.B16], V26.B16
+	VADD V16.S4, V26.S4, V26.S4
+	VTBL V26.B16, [V5.B16, V6.B16, V7.B16, V8.B16], V26.B16
 	VMOV V26.B16, V24.B16
 	VFMLA V26.S4, V18.S4, V24.S4
 	VUSHR $4, V22.S4, V22.S4
-	VADD V12.S4, V22.S4, V22.S4
+	VADD V17.S4, V22.S4, V22.S4
 	VUSHR $1, V22.S4, V26.S4
 	VSUB V26.S4, V22.S4, V22.S4
 	VSHL $23, V26.S4, V26.S4
 	VSHL $23, V22.S4, V22.S4
 	WORD $0x6e3adf12 // fmul v18.4s, v24.4s, v26.4s
 	WORD $0x6e36de52 // fmul v18.4s, v18.4s, v22.4s
-	WORD $0x4eb1d694 // fsub v20.4s, v20.4s, v17.4s
-	WORD $0x6e32ddf8 // fmul v24.4s, v15.4s, v18.4s
+	WORD $0x4ea4d694 // fsub v20.4s, v20.4s, v4.4s
+	WORD $0x6e32dc58 // fmul v24.4s, v2.4s, v18.4s
 	WORD $0x6e38de94 // fmul v20.4s, v20.4s, v24.4s
-	WORD $0x6e2fde73 // fmul v19.4s, v19.4s, v15.4s
-	WORD $0x4eb0d673 // fsub v19.4s, v19.4s, v16.4s
-	WORD $0x4ea8f673 // fmin v19.4s, v19.4s, v8.4s
-	WORD $0x4e29f673 // fmax v19.4s, v19.4s, v9.4s
-	VMOV V6.B16, V24.B16
-	WORD $0x4f851278 // fmla v24.4s, v19.4s, v5.s[0]
-	WORD $0x4ea6d716 // fsub v22.4s, v24.4s, v6.4s
-	WORD $0x4fa512d3 // fmla v19.4s, v22.4s, v5.s[1]
-	VMOV V7.B16, V26.B16
-	WORD $0x4f851a7a // fmla v26.4s, v19.4s, v5.s[2]
+	WORD $0x6e22de73 // fmul v19.4s, v19.4s, v2.4s
+	WORD $0x4ea3d673 // fsub v19.4s, v19.4s, v3.4s
+	WORD $0x4eadf673 // fmin v19.4s, v19.4s, v13.4s
+	WORD $0x4e2ef673 // fmax v19.4s, v19.4s, v14.4s
+	VMOV V11.B16, V24.B16
+	WORD $0x4f8a1278 // fmla v24.4s, v19.4s, v10.s[0]
+	WORD $0x4eabd716 // fsub v22.4s, v24.4s, v11.4s
+	WORD $0x4faa12d3 // fmla v19.4s, v22.4s, v10.s[1]
+	VMOV V12.B16, V26.B16
+	WORD $0x4f8a1a7a // fmla v26.4s, v19.4s, v10.s[2]
 	WORD $0x6e33de79 // fmul v25.4s, v19.4s, v19.4s
 	VFMLA V25.S4, V26.S4, V19.S4
 	VSHL $2, V24.S4, V23.S4
-	VAND V10.B16, V23.B16, V23.B16
-	VTBL V4.B16, [V23.B16], V23.B16
-	VADD V11.S4, V23.S4, V23.S4
-	VTBL V23.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V23.B16
+	VAND V15.B16, V23.B16, V23.B16
+	VTBL V9.B16, [V23.B16], V23.B16
+	VADD V16.S4, V23.S4, V23.S4
+	VTBL V23.B16, [V5.B16, V6.B16, V7.B16, V8.B16], V23.B16
 	VMOV V23.B16, V26.B16
 	VFMLA V23.S4, V19.S4, V26.S4
 	VUSHR $4, V24.S4, V24.S4
-	VADD V12.S4, V24.S4, V24.S4
+	VADD V17.S4, V24.S4, V24.S4
 	VUSHR $1, V24.S4, V23.S4
 	VSUB V23.S4, V24.S4, V24.S4
 	VSHL $23, V23.S4, V23.S4
 	VSHL $23, V24.S4, V24.S4
 	WORD $0x6e37df53 // fmul v19.4s, v26.4s, v23.4s
 	WORD $0x6e38de73 // fmul v19.4s, v19.4s, v24.4s
-	WORD $0x4eb1d6b5 // fsub v21.4s, v21.4s, v17.4s
-	WORD $0x6e33ddfa // fmul v26.4s, v15.4s, v19.4s
+	WORD $0x4ea4d6b5 // fsub v21.4s, v21.4s, v4.4s
+	WORD $0x6e33dc5a // fmul v26.4s, v2.4s, v19.4s
 	WORD $0x6e3adeb5 // fmul v21.4s, v21.4s, v26.4s
-	VADD V13.S4, V18.S4, V24.S4
+	VADD V0.S4, V18.S4, V24.S4
 	VSHL $15, V18.S4, V26.S4
 	VUSRA $31, V26.S4, V24.S4
 	WORD $0x4e32e657 // fcmeq v23.4s, v18.4s, v18.4s
-	VORR V14.B16, V18.B16, V26.B16
+	VORR V1.B16, V18.B16, V26.B16
 	VBIF V23.B16, V26.B16, V24.B16
-	VADD V13.S4, V19.S4, V26.S4
+	VADD V0.S4, V19.S4, V26.S4
 	VSHL $15, V19.S4, V23.S4
 	VUSRA $31, V23.S4, V26.S4
 	WORD $0x4e33e679 // fcmeq v25.4s, v19.4s, v19.4s
-	VORR V14.B16, V19.B16, V23.B16
+	VORR V1.B16, V19.B16, V23.B16
 	VBIF V25.B16, V23.B16, V26.B16
 	VUZP2 V26.H8, V24.H8, V26.H8
 	FMOVQ F26, (R0)
-	VADD V13.S4, V20.S4, V25.S4
+	VADD V0.S4, V20.S4, V25.S4
 	VSHL $15, V20.S4, V24.S4
 	VUSRA $31, V24.S4, V25.S4
 	WORD $0x4e34e697 // fcmeq v23.4s, v20.4s, v20.4s
-	VORR V14.B16, V20.B16, V24.B16
+	VORR V1.B16, V20.B16, V24.B16
 	VBIF V23.B16, V24.B16, V25.B16
-	VADD V13.S4, V21.S4, V24.S4
+	VADD V0.S4, V21.S4, V24.S4
 	VSHL $15, V21.S4, V23.S4
 	VUSRA $31, V23.S4, V24.S4
 	WORD $0x4e35e6b6 // fcmeq v22.4s, v21.4s, v21.4s
-	VORR V14.B16, V21.B16, V23.B16
+	VORR V1.B16, V21.B16, V23.B16
 	VBIF V22.B16, V23.B16, V24.B16
 	VUZP2 V24.H8, V25.H8, V24.H8
 	FMOVQ F24, (R1)
@@ -13169,77 +13173,77 @@ none24:
 	VLD1 (R8), V20.D[0]
 none25:
 loaded22:
-	WORD $0x6e2fdf18 // fmul v24.4s, v24.4s, v15.4s
-	WORD $0x4eb0d718 // fsub v24.4s, v24.4s, v16.4s
-	WORD $0x4ea8f718 // fmin v24.4s, v24.4s, v8.4s
-	WORD $0x4e29f718 // fmax v24.4s, v24.4s, v9.4s
-	VMOV V6.B16, V19.B16
-	WORD $0x4f851313 // fmla v19.4s, v24.4s, v5.s[0]
-	WORD $0x4ea6d672 // fsub v18.4s, v19.4s, v6.4s
-	WORD $0x4fa51258 // fmla v24.4s, v18.4s, v5.s[1]
-	VMOV V7.B16, V25.B16
-	WORD $0x4f851b19 // fmla v25.4s, v24.4s, v5.s[2]
+	WORD $0x6e22df18 // fmul v24.4s, v24.4s, v2.4s
+	WORD $0x4ea3d718 // fsub v24.4s, v24.4s, v3.4s
+	WORD $0x4eadf718 // fmin v24.4s, v24.4s, v13.4s
+	WORD $0x4e2ef718 // fmax v24.4s, v24.4s, v14.4s
+	VMOV V11.B16, V19.B16
+	WORD $0x4f8a1313 // fmla v19.4s, v24.4s, v10.s[0]
+	WORD $0x4eabd672 // fsub v18.4s, v19.4s, v11.4s
+	WORD $0x4faa1258 // fmla v24.4s, v18.4s, v10.s[1]
+	VMOV V12.B16, V25.B16
+	WORD $0x4f8a1b19 // fmla v25.4s, v24.4s, v10.s[2]
 	WORD $0x6e38df16 // fmul v22.4s, v24.4s, v24.4s
 	VFMLA V22.S4, V25.S4, V24.S4
 	VSHL $2, V19.S4, V23.S4
-	VAND V10.B16, V23.B16, V23.B16
-	VTBL V4.B16, [V23.B16], V23.B16
-	VADD V11.S4, V23.S4, V23.S4
-	VTBL V23.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V23.B16
+	VAND V15.B16, V23.B16, V23.B16
+	VTBL V9.B16, [V23.B16], V23.B16
+	VADD V16.S4, V23.S4, V23.S4
+	VTBL V23.B16, [V5.B16, V6.B16, V7.B16, V8.B16], V23.B16
 	VMOV V23.B16, V25.B16
 	VFMLA V23.S4, V24.S4, V25.S4
 	VUSHR $4, V19.S4, V19.S4
-	VADD V12.S4, V19.S4, V19.S4
+	VADD V17.S4, V19.S4, V19.S4
 	VUSHR $1, V19.S4, V23.S4
 	VSUB V23.S4, V19.S4, V19.S4
 	VSHL $23, V23.S4, V23.S4
 	VSHL $23, V19.S4, V19.S4
 	WORD $0x6e37df38 // fmul v24.4s, v25.4s, v23.4s
 	WORD $0x6e33df18 // fmul v24.4s, v24.4s, v19.4s
-	WORD $0x4eb1d6b5 // fsub v21.4s, v21.4s, v17.4s
-	WORD $0x6e38ddf9 // fmul v25.4s, v15.4s, v24.4s
+	WORD $0x4ea4d6b5 // fsub v21.4s, v21.4s, v4.4s
+	WORD $0x6e38dc59 // fmul v25.4s, v2.4s, v24.4s
 	WORD $0x6e39deb5 // fmul v21.4s, v21.4s, v25.4s
-	WORD $0x6e2fdf5a // fmul v26.4s, v26.4s, v15.4s
-	WORD $0x4eb0d75a // fsub v26.4s, v26.4s, v16.4s
-	WORD $0x4ea8f75a // fmin v26.4s, v26.4s, v8.4s
-	WORD $0x4e29f75a // fmax v26.4s, v26.4s, v9.4s
-	VMOV V6.B16, V25.B16
-	WORD $0x4f851359 // fmla v25.4s, v26.4s, v5.s[0]
-	WORD $0x4ea6d733 // fsub v19.4s, v25.4s, v6.4s
-	WORD $0x4fa5127a // fmla v26.4s, v19.4s, v5.s[1]
-	VMOV V7.B16, V23.B16
-	WORD $0x4f851b57 // fmla v23.4s, v26.4s, v5.s[2]
+	WORD $0x6e22df5a // fmul v26.4s, v26.4s, v2.4s
+	WORD $0x4ea3d75a // fsub v26.4s, v26.4s, v3.4s
+	WORD $0x4eadf75a // fmin v26.4s, v26.4s, v13.4s
+	WORD $0x4e2ef75a // fmax v26.4s, v26.4s, v14.4s
+	VMOV V11.B16, V25.B16
+	WORD $0x4f8a1359 // fmla v25.4s, v26.4s, v10.s[0]
+	WORD $0x4eabd733 // fsub v19.4s, v25.4s, v11.4s
+	WORD $0x4faa127a // fmla v26.4s, v19.4s, v10.s[1]
+	VMOV V12.B16, V23.B16
+	WORD $0x4f8a1b57 // fmla v23.4s, v26.4s, v10.s[2]
 	WORD $0x6e3adf56 // fmul v22.4s, v26.4s, v26.4s
 	VFMLA V22.S4, V23.S4, V26.S4
 	VSHL $2, V25.S4, V18.S4
-	VAND V10.B16, V18.B16, V18.B16
-	VTBL V4.B16, [V18.B16], V18.B16
-	VADD V11.S4, V18.S4, V18.S4
-	VTBL V18.B16, [V0.B16, V1.B16, V2.B16, V3.B16], V18.B16
+	VAND V15.B16, V18.B16, V18.B16
+	VTBL V9.B16, [V18.B16], V18.B16
+	VADD V16.S4, V18.S4, V18.S4
+	VTBL V18.B16, [V5.B16, V6.B16, V7.B16, V8.B16], V18.B16
 	VMOV V18.B16, V23.B16
 	VFMLA V18.S4, V26.S4, V23.S4
 	VUSHR $4, V25.S4, V25.S4
-	VADD V12.S4, V25.S4, V25.S4
+	VADD V17.S4, V25.S4, V25.S4
 	VUSHR $1, V25.S4, V18.S4
 	VSUB V18.S4, V25.S4, V25.S4
 	VSHL $23, V18.S4, V18.S4
 	VSHL $23, V25.S4, V25.S4
 	WORD $0x6e32defa // fmul v26.4s, v23.4s, v18.4s
 	WORD $0x6e39df5a // fmul v26.4s, v26.4s, v25.4s
-	WORD $0x4eb1d694 // fsub v20.4s, v20.4s, v17.4s
-	WORD $0x6e3addf7 // fmul v23.4s, v15.4s, v26.4s
+	WORD $0x4ea4d694 // fsub v20.4s, v20.4s, v4.4s
+	WORD $0x6e3adc57 // fmul v23.4s, v2.4s, v26.4s
 	WORD $0x6e37de94 // fmul v20.4s, v20.4s, v23.4s
-	VADD V13.S4, V24.S4, V25.S4
+	VADD V0.S4, V24.S4, V25.S4
 	VSHL $15, V24.S4, V23.S4
 	VUSRA $31, V23.S4, V25.S4
 	WORD $0x4e38e712 // fcmeq v18.4s, v24.4s, v24.4s
-	VORR V14.B16, V24.B16, V23.B16
+	VORR V1.B16, V24.B16, V23.B16
 	VBIF V18.B16, V23.B16, V25.B16
-	VADD V13.S4, V26.S4, V23.S4
+	VADD V0.S4, V26.S4, V23.S4
 	VSHL $15, V26.S4, V18.S4
 	VUSRA $31, V18.S4, V23.S4
 	WORD $0x4e3ae756 // fcmeq v22.4s, v26.4s, v26.4s
-	VORR V14.B16, V26.B16, V18.B16
+	VORR V1.B16, V26.B16, V18.B16
 	VBIF V22.B16, V18.B16, V23.B16
 	VUZP2 V23.H8, V25.H8, V23.H8
 	MOVD $2, R8
@@ -13271,17 +13275,17 @@ none30:
 	VEXT $2, V23.B16, V23.B16, V23.B16
 none31:
 stored28:
-	VADD V13.S4, V21.S4, V22.S4
+	VADD V0.S4, V21.S4, V22.S4
 	VSHL $15, V21.S4, V25.S4
 	VUSRA $31, V25.S4, V22.S4
 	WORD $0x4e35e6b2 // fcmeq v18.4s, v21.4s, v21.4s
-	VORR V14.B16, V21.B16, V25.B16
+	VORR V1.B16, V21.B16, V25.B16
 	VBIF V18.B16, V25.B16, V22.B16
-	VADD V13.S4, V20.S4, V25.S4
+	VADD V0.S4, V20.S4, V25.S4
 	VSHL $15, V20.S4, V18.S4
 	VUSRA $31, V18.S4, V25.S4
 	WORD $0x4e34e693 // fcmeq v19.4s, v20.4s, v20.4s
-	VORR V14.B16, V20.B16, V18.B16
+	VORR V1.B16, V20.B16, V18.B16
 	VBIF V19.B16, V18.B16, V25.B16
 	VUZP2 V25.H8, V22.H8, V25.H8
 	MOVD $0(R1), R9
@@ -13308,7 +13312,7 @@ stored33:
 done3:
 	RET
 
-// func dotNEON(x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int) (ret float32)
+// func dotNEON(x []float32, y []float32) (sum float32)
 TEXT ·dotNEON(SB), NOSPLIT, $0-52
 	MOVD x_base+0(FP), R0
 	MOVD y_base+24(FP), R1
@@ -14325,10 +14329,10 @@ done3:
 	WORD $0x4e33d400 // fadd v0.4s, v0.4s, v19.4s
 	VEXT $4, V0.B16, V0.B16, V18.B16
 	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
-	FMOVS F0, ret+48(FP)
+	FMOVS F0, sum+48(FP)
 	RET
 
-// func dot16NEON(x_base unsafe.Pointer, x_len int, x_cap int, y_base unsafe.Pointer, y_len int, y_cap int) (ret float32)
+// func dot16NEON(x []uint16, y []uint16) (sum float32)
 TEXT ·dot16NEON(SB), NOSPLIT, $0-52
 	MOVD x_base+0(FP), R0
 	MOVD y_base+24(FP), R1
@@ -15069,10 +15073,10 @@ done3:
 	WORD $0x4e33d400 // fadd v0.4s, v0.4s, v19.4s
 	VEXT $4, V0.B16, V0.B16, V18.B16
 	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
-	FMOVS F0, ret+48(FP)
+	FMOVS F0, sum+48(FP)
 	RET
 
-// func squares16NEON(x_base unsafe.Pointer, x_len int, x_cap int) (ret float32)
+// func squares16NEON(x []uint16) (sum float32)
 TEXT ·squares16NEON(SB), NOSPLIT, $0-28
 	MOVD $4294901760, R0
 	VDUP R0, V0.S4
@@ -15522,10 +15526,10 @@ done3:
 	WORD $0x4e32d421 // fadd v1.4s, v1.4s, v18.4s
 	VEXT $4, V1.B16, V1.B16, V17.B16
 	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
-	FMOVS F1, ret+24(FP)
+	FMOVS F1, sum+24(FP)
 	RET
 
-// func sumSquaresNEON(x_base unsafe.Pointer, x_len int, x_cap int) (ret float64)
+// func sumSquaresNEON(x []float32) (sum float64)
 TEXT ·sumSquaresNEON(SB), NOSPLIT, $0-32
 	MOVD x_base+0(FP), R0
 	VEOR V0.B16, V0.B16, V0.B16
@@ -15903,10 +15907,10 @@ done3:
 	WORD $0x4e61d400 // fadd v0.2d, v0.2d, v1.2d
 	VEXT $8, V0.B16, V0.B16, V19.B16
 	WORD $0x4e73d400 // fadd v0.2d, v0.2d, v19.2d
-	FMOVD F0, ret+24(FP)
+	FMOVD F0, sum+24(FP)
 	RET
 
-// func maxNEON(x_base unsafe.Pointer, x_len int, x_cap int) (ret float32)
+// func maxNEON(x []float32) (sum float32)
 TEXT ·maxNEON(SB), NOSPLIT, $0-28
 	MOVD x_base+0(FP), R0
 	MOVD $4286578688, R1
@@ -15947,10 +15951,10 @@ done3:
 	VEXT $4, V1.B16, V1.B16, V3.B16
 	WORD $0x6ea1e465 // fcmgt v5.4s, v3.4s, v1.4s
 	VBIT V5.B16, V3.B16, V1.B16
-	FMOVS F1, ret+24(FP)
+	FMOVS F1, sum+24(FP)
 	RET
 
-// func adamWNEON(dst_Master_base unsafe.Pointer, dst_Master_len int, dst_Master_cap int, dst_ExpAvg_base unsafe.Pointer, dst_ExpAvg_len int, dst_ExpAvg_cap int, dst_ExpAvgSq_base unsafe.Pointer, dst_ExpAvgSq_len int, dst_ExpAvgSq_cap int, src_Master_base unsafe.Pointer, src_Master_len int, src_Master_cap int, src_ExpAvg_base unsafe.Pointer, src_ExpAvg_len int, src_ExpAvg_cap int, src_ExpAvgSq_base unsafe.Pointer, src_ExpAvgSq_len int, src_ExpAvgSq_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
+// func adamWNEON(dst AdamWState, src AdamWState, grad []float32, c AdamWStep)
 TEXT ·adamWNEON(SB), NOSPLIT, $0-200
 	MOVD dst_Master_base+0(FP), R0
 	MOVD dst_ExpAvg_base+24(FP), R1
@@ -16381,7 +16385,7 @@ stored72:
 done3:
 	RET
 
-// func adamW16NEON(dst_Master_base unsafe.Pointer, dst_Master_len int, dst_Master_cap int, dst_ExpAvg_base unsafe.Pointer, dst_ExpAvg_len int, dst_ExpAvg_cap int, dst_ExpAvgSq_base unsafe.Pointer, dst_ExpAvgSq_len int, dst_ExpAvgSq_cap int, src_Master_base unsafe.Pointer, src_Master_len int, src_Master_cap int, src_ExpAvg_base unsafe.Pointer, src_ExpAvg_len int, src_ExpAvg_cap int, src_ExpAvgSq_base unsafe.Pointer, src_ExpAvgSq_len int, src_ExpAvgSq_cap int, grad_base unsafe.Pointer, grad_len int, grad_cap int, c_gradScale float32, c_decay float32, c_lerp float32, c_beta2 float32, c_oneMinusBeta2 float32, c_bias2Sqrt float32, c_eps float32, c_stepSize float32)
+// func adamW16NEON(dst AdamWStateBF16, src AdamWStateBF16, grad []float32, c AdamWStep)
 TEXT ·adamW16NEON(SB), NOSPLIT, $0-200
 	MOVD dst_Master_base+0(FP), R0
 	MOVD dst_ExpAvg_base+24(FP), R1

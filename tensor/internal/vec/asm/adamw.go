@@ -6,68 +6,69 @@ import "spmoe/tensor/asmgen"
 
 // adamW has two variants for each type of the moments: one for results that are read again soon,
 // and one with non-temporal stores.
-func adamW(f *file) {
+func adamW[V asmgen.Operand](t target[V]) {
 	for _, moments := range variants {
-		k := f.newKernel(kernelName("adamW", moments), adamWParams()...)
-		update(k, moments, (*kernel).store)
+		k := t.newKernel(kernelName("adamW", moments), adamWParams(moments))
+		update(k, moments, k.store)
 		k.Return()
-		k = f.newKernel(kernelName("adamWStreaming", moments), adamWParams()...)
-		update(k, moments, (*kernel).stream)
-		k.I("SFENCE")
-		k.Return()
+		if t.streams() {
+			k = t.newKernel(kernelName("adamWStreaming", moments), adamWParams(moments))
+			update(k, moments, k.stream)
+			k.fence()
+			k.Return()
+		}
 	}
 }
 
-func adamWParams() [][]asmgen.Param {
-	return [][]asmgen.Param{rows(stateSlices("dst")...), rows(stateSlices("src")...), rows("grad"), float32s("c_gradScale", "c_decay",
-		"c_lerp", "c_beta2", "c_oneMinusBeta2", "c_bias2Sqrt", "c_eps", "c_stepSize")}
-}
-
-// stateSlices returns the names of the slices of an AdamWState.
-func stateSlices(state string) []string {
-	return []string{state + "_Master", state + "_ExpAvg", state + "_ExpAvgSq"}
+func adamWParams(moments elem) []asmgen.Param {
+	state := "AdamWState"
+	if moments == bf16 {
+		state += "BF16"
+	}
+	fields := append(vectors(fp32, "Master"), vectors(moments, "ExpAvg", "ExpAvgSq")...)
+	constants := float32s("gradScale", "decay", "lerp", "beta2", "oneMinusBeta2", "bias2Sqrt", "eps", "stepSize")
+	return []asmgen.Param{asmgen.Struct("dst", state, fields...), asmgen.Struct("src", state, fields...), asmgen.Arg("grad", "[]float32"),
+		asmgen.Struct("c", "AdamWStep", constants...)}
 }
 
 // stateRows loads the addresses of the slices of an AdamWState.
-func (k *kernel) stateRows(state string, moments elem) []row {
-	names := stateSlices(state)
-	return append(k.rows(fp32, names[0]), k.rows(moments, names[1:]...)...)
+func stateRows[V any](k machine[V], state string, moments elem) []row {
+	return append(rows(k, fp32, state+"_Master"), rows(k, moments, state+"_ExpAvg", state+"_ExpAvgSq")...)
 }
 
 // update prints the loop, which stores with the given function. The weights are updated by moments
 // that are not rounded yet.
-func update(k *kernel, moments elem, store func(k *kernel, v pair, r row)) {
-	to, from, gradient := k.stateRows("dst", moments), k.stateRows("src", moments), k.row("grad", fp32)
+func update[V asmgen.Operand](k machine[V], moments elem, store func(v [2]V, r row)) {
+	to, from, gradient := stateRows(k, "dst", moments), stateRows(k, "src", moments), k.row("grad", fp32)
 	k.rounding(moments)
 	gradScale, decay, lerp, beta2 := k.float32("c_gradScale"), k.float32("c_decay"), k.float32("c_lerp"), k.float32("c_beta2")
 	oneMinusBeta2, bias2Sqrt := k.float32("c_oneMinusBeta2"), k.float32("c_bias2Sqrt")
 	eps, stepSize := k.float32("c_eps"), k.float32("c_stepSize")
-	k.each("grad_len", lanes, 1, func(int) {
+	k.each("grad_len", noPeriod, func(int) {
 		w, m, v, grad := k.load(from[0]), k.load(from[1]), k.load(from[2]), k.load(gradient)
-		k.eachHalf(func(h int) []asmgen.Vec {
+		k.eachHalf(func(h int) {
 			w, m, v, g := w[h], m[h], v[h], grad[h]
-			k.I("VMULPS", gradScale, g, g)
+			k.do(mul, gradScale, g, g)
 
-			change := k.op("VSUBPS", m, g)
-			k.I("VMULPS", lerp, change, change)
-			k.I("VADDPS", change, m, m)
+			change := k.made(sub, m, g)
+			k.do(mul, lerp, change, change)
+			k.do(add, change, m, m)
 
-			square := k.op("VMULPS", g, oneMinusBeta2)
-			k.I("VMULPS", g, square, square)
-			k.I("VMULPS", beta2, v, v)
-			k.I("VADDPS", square, v, v)
+			square := k.made(mul, g, oneMinusBeta2)
+			k.do(mul, g, square, square)
+			k.do(mul, beta2, v, v)
+			k.do(add, square, v, v)
 
-			denom := k.op("VSQRTPS", v)
-			k.I("VDIVPS", bias2Sqrt, denom, denom)
-			k.I("VADDPS", eps, denom, denom)
-			step := k.op("VMULPS", m, stepSize)
-			k.I("VDIVPS", denom, step, step)
-			k.I("VMULPS", decay, w, w)
-			k.I("VSUBPS", step, w, w)
-			return nil
+			denom := k.made(root, v)
+			k.do(divide, bias2Sqrt, denom, denom)
+			k.do(add, eps, denom, denom)
+			step := k.made(mul, m, stepSize)
+			k.do(divide, denom, step, step)
+			k.do(mul, decay, w, w)
+			k.do(sub, step, w, w)
 		})
-		store(k, m, to[1])
-		store(k, v, to[2])
-		store(k, w, to[0])
+		store(m, to[1])
+		store(v, to[2])
+		store(w, to[0])
 	})
 }

@@ -1,18 +1,33 @@
 package main
 
-// Sums and products of rows.
+// Conversions, sums and products of rows.
 
 import "spmoe/tensor/asmgen"
 
-func add(f *file) {
+func widen[V asmgen.Operand](t target[V]) {
+	k := t.newKernel("widen", vectors(fp32, "dst"), vectors(bf16, "src"))
+	dst, src := k.row("dst", fp32), k.row("src", bf16)
+	k.each("dst_len", noPeriod, func(int) { k.store(k.load(src), dst) })
+	k.Return()
+}
+
+func round[V asmgen.Operand](t target[V]) {
+	k := t.newKernel("round", vectors(bf16, "dst"), vectors(fp32, "src"))
+	dst, src := k.row("dst", bf16), k.row("src", fp32)
+	k.rounding(bf16)
+	k.each("dst_len", noPeriod, func(int) { k.store(k.load(src), dst) })
+	k.Return()
+}
+
+func addRows[V asmgen.Operand](t target[V]) {
 	for _, e := range variants {
-		k := f.newKernel(kernelName("add", e), rows("dst", "x", "y"))
-		k.splitIf(e)
-		r := k.rows(e, "dst", "x", "y")
+		k := t.newKernel(kernelName("add", e), vectors(e, "dst", "x", "y"))
+		splitIf(k, e)
+		r := rows(k, e, "dst", "x", "y")
 		k.rounding(e)
-		k.each("dst_len", lanes, 1, func(int) {
+		k.each("dst_len", noPeriod, func(int) {
 			x, y := k.load(r[1]), k.load(r[2])
-			k.pairwise("VADDPS", y, x, x)
+			pairwise(k, add, y, x, x)
 			k.store(x, r[0])
 		})
 		k.Return()
@@ -20,14 +35,14 @@ func add(f *file) {
 }
 
 // addScaled has FP32 sums in both variants.
-func addScaled(f *file) {
+func addScaled[V asmgen.Operand](t target[V]) {
 	for _, e := range variants {
-		k := f.newKernel(kernelName("addScaled", e), rows("dst"), float32s("a"), rows("x"))
+		k := t.newKernel(kernelName("addScaled", e), vectors(fp32, "dst"), float32s("a"), vectors(e, "x"))
 		dst, x, a := k.row("dst", fp32), k.row("x", e), k.float32("a")
-		k.each("dst_len", lanes, 1, func(int) {
+		k.each("dst_len", noPeriod, func(int) {
 			ax, sum := k.load(x), k.load(dst)
-			k.scaled(a, ax)
-			k.pairwise("VADDPS", ax, sum, sum)
+			scaled(k, a, ax)
+			pairwise(k, add, ax, sum, sum)
 			k.store(sum, dst)
 		})
 		k.Return()
@@ -35,60 +50,41 @@ func addScaled(f *file) {
 }
 
 // scale reads FP32 in both variants.
-func scale(f *file) {
+func scale[V asmgen.Operand](t target[V]) {
 	for _, e := range variants {
-		k := f.newKernel(kernelName("scale", e), rows("dst"), float32s("a"), rows("x"))
+		k := t.newKernel(kernelName("scale", e), vectors(e, "dst"), float32s("a"), vectors(fp32, "x"))
 		dst, x, a := k.row("dst", e), k.row("x", fp32), k.float32("a")
 		k.rounding(e)
-		k.each("dst_len", lanes, 1, func(int) {
+		k.each("dst_len", noPeriod, func(int) {
 			ax := k.load(x)
-			k.scaled(a, ax)
+			scaled(k, a, ax)
 			k.store(ax, dst)
 		})
 		k.Return()
 	}
 }
 
-func sumBlocks(f *file) {
+func sumBlocks[V asmgen.Operand](t target[V]) {
 	for _, e := range variants {
-		k := f.newKernel(kernelName("sumBlocks", e), rows("dst", "x"), ints("blocks", "stride"))
-		k.splitIf(e)
+		k := t.newKernel(kernelName("sumBlocks", e), vectors(e, "dst", "x"), ints("blocks", "stride"))
+		splitIf(k, e)
 		dst, x := k.row("dst", e), k.row("x", e)
 		k.rounding(e)
-		stride, left, block := k.Load("stride"), k.GP(), k.GP()
-		k.I("IMULQ", asmgen.Imm(e), stride)
-		k.each("dst_len", lanes, 1, func(int) {
-			sum := pair{k.temp(), k.temp()}
-			k.pairwise("VXORPS", sum, sum, sum)
-			k.I("LEAQ", k.at(x), block)
-			k.I("MOVQ", k.Slot("blocks"), left)
-			k.CountDown(left, func() {
-				k.pairwise("VADDPS", k.loadAt(block.At(0), e), sum, sum)
-				k.I("ADDQ", stride, block)
-			})
-			k.store(sum, dst)
-		})
+		sum := k.blockSum(x, "blocks", "stride")
+		k.each("dst_len", noPeriod, func(int) { k.store(sum(), dst) })
 		k.Return()
 	}
 }
 
-// splitIf selects split order for kernels that have only BF16 rows.
-func (k *kernel) splitIf(e elem) {
-	if e == bf16 {
-		k.split()
-	}
-}
-
-// scaled multiplies a pair by a scalar.
-func (k *kernel) scaled(a asmgen.Operand, v pair) {
-	for _, x := range v {
-		k.I("VMULPS", a, x, x)
-	}
-}
-
-// pairwise prints an instruction for both registers of pairs.
-func (k *kernel) pairwise(mnemonic string, x, y, dst pair) {
-	for h := range 2 {
-		k.I(mnemonic, x[h], y[h], dst[h])
+func dot[V asmgen.Operand](t target[V]) {
+	for _, e := range variants {
+		k := t.newKernel(kernelName("dot", e), vectors(e, "x", "y"), result("float32"))
+		r, sums := rows(k, e, "x", "y"), k.zeros(64)
+		k.each("x_len", 64, func(j int) {
+			product, sum := k.load(r[0]), [2]V(sums[2*j:])
+			pairwise(k, mul, k.load(r[1]), product, product)
+			pairwise(k, add, product, sum, sum)
+		})
+		k.returnSum(sums)
 	}
 }

@@ -1,6 +1,6 @@
 package main
 
-// The exponential function of ../exp.go, and softmax.
+// The exponential function of ../exp.go.
 
 import (
 	"math"
@@ -34,11 +34,12 @@ func (k *kernel) expConstants(negated bool) expConstants {
 	return c
 }
 
-// clampConstants returns the constants for kernels that use clamp.
-func (k *kernel) clampConstants(negated bool) expConstants {
-	c := k.expConstants(negated)
-	c.least = k.word(math.Float32bits(-104))
-	return c
+func (k *kernel) exponential(negated, nan bool) func(x asmgen.Vec) {
+	c, clamp := k.expConstants(negated), k.clampNumber
+	if nan {
+		c.least, clamp = k.word(math.Float32bits(-104)), k.clamp
+	}
+	return func(x asmgen.Vec) { k.exp(c, clamp, x) }
 }
 
 // clamp limits x to ±104 and preserves NaN: if x is NaN, VMINPS and VMAXPS return their last
@@ -117,52 +118,3 @@ func (k *kernel) expClamped(c expConstants, x asmgen.Vec, scale func(n, x asmgen
 
 // scaleAVX512 takes n without shifter, because VSCALEFPS drops the fraction of n.
 func (k *kernel) scaleAVX512(n, x asmgen.Vec) { k.I("VSCALEFPS", n, x, x) }
-
-func expSum(f *file) {
-	for _, e := range variants {
-		k := f.newKernel(kernelName("expSum", e), rows("dst"), float32s("a"), rows("x"), float32s("shift"), result("float32"))
-		dst, src, a, shift := k.row("dst", e), k.row("x", fp32), k.float32("a"), k.float32("shift")
-		k.rounding(e)
-		c, sums := k.clampConstants(false), k.zeros(1)
-		next := k.nextRow(src, "x_len")
-		k.each("dst_len", lanes, 1, func(int) {
-			k.prefetch(next)
-			x := k.load(src)
-			k.eachHalf(func(h int) []asmgen.Vec {
-				k.I("VMULPS", a, x[h], x[h])
-				k.I("VSUBPS", shift, x[h], x[h])
-				k.exp(c, k.clamp, x[h])
-				sum := sums[h%len(sums)]
-				k.merged(halves[h], "VADDPS", x[h], sum, sum)
-				return nil
-			})
-			k.store(x, dst)
-		})
-		k.I("VMOVSS", k.fold("VADDPS", sums), k.Slot("ret"))
-		k.Return()
-	}
-}
-
-func softmaxBackward(f *file) {
-	for _, e := range variants {
-		k := f.newKernel(kernelName("softmaxBackward", e), rows("p", "ds"), float32s("a"), rows("s", "dp"), float32s("lse", "delta"))
-		p, ds, s, dp := k.row("p", e), k.row("ds", e), k.row("s", fp32), k.row("dp", fp32)
-		k.rounding(e)
-		a, lse, delta := k.float32("a"), k.float32("lse"), k.float32("delta")
-		c := k.clampConstants(false)
-		k.each("p_len", lanes, 1, func(int) {
-			x, d := k.load(s), k.load(dp)
-			k.eachHalf(func(h int) []asmgen.Vec {
-				k.I("VMULPS", a, x[h], x[h])
-				k.I("VSUBPS", lse, x[h], x[h])
-				k.exp(c, k.clamp, x[h])
-				k.I("VSUBPS", delta, d[h], d[h])
-				k.I("VMULPS", k.op("VMULPS", x[h], a), d[h], d[h])
-				return nil
-			})
-			k.store(x, p)
-			k.store(d, ds)
-		})
-		k.Return()
-	}
-}

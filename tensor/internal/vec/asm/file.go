@@ -11,7 +11,7 @@ import (
 )
 
 type file struct {
-	*asmgen.File
+	*output
 	avx2  bool // only; otherwise AVX-512
 	words map[uint32]asmgen.Mem
 	// indices is 0, 1, 2, ... for computing tail masks: 128 of 16 bits, or 16 of 32 bits for AVX2.
@@ -28,7 +28,10 @@ type file struct {
 }
 
 func newFile(avx2 bool) *file {
-	f := &file{File: asmgen.NewFile("vec", "go run ./asm", "amd64 && !purego"), avx2: avx2, words: map[uint32]asmgen.Mem{}}
+	f := &file{output: newOutput("AVX512", asmgen.NewFile, "amd64"), avx2: avx2, words: map[uint32]asmgen.Mem{}}
+	if avx2 {
+		f.tier = "AVX2"
+	}
 	f.powers = f.Data32("powers", words32(func(i uint32) uint32 { return math.Float32bits(float32(math.Exp2(float64(i) / 16))) })...)
 	if avx2 {
 		f.indices = f.Data32("indices", words32(func(i uint32) uint32 { return i })...)
@@ -42,6 +45,8 @@ func newFile(avx2 bool) *file {
 	f.packed = f.Data32("packed", words16(32, func(i uint32) uint32 { return 2*i + 1 })...)
 	return f
 }
+
+func (f *file) streams() bool { return true }
 
 func words32(at func(i uint32) uint32) []uint32 {
 	w := make([]uint32, 16)

@@ -4,6 +4,7 @@ package main
 // handles the rest under masks.
 
 import (
+	"math"
 	"slices"
 
 	"spmoe/tensor/asmgen"
@@ -26,37 +27,14 @@ type kernel struct {
 }
 
 // newKernel begins the function of the given name for the file's tier.
-func (f *file) newKernel(name string, params ...[]asmgen.Param) *kernel {
-	tier := "AVX512"
-	if f.avx2 {
-		tier = "AVX2"
-	}
-	fn := f.Func(name+tier, "", slices.Concat(params...)...)
+func (f *file) newKernel(name string, params ...[]asmgen.Param) machine[asmgen.Vec] {
+	return f.start(name, params...)
+}
+
+func (f *file) start(name string, params ...[]asmgen.Param) *kernel {
+	fn := f.declare(name, slices.Concat(params...))
 	return &kernel{Func: fn, file: f, avx2: f.avx2, i: fn.GP()}
 }
-
-// rows declares slice parameters. Each is three words on the stack.
-func rows(names ...string) []asmgen.Param {
-	var params []asmgen.Param
-	for _, n := range names {
-		params = append(params, asmgen.Arg(n+"_base", "unsafe.Pointer"), asmgen.Arg(n+"_len", "int"), asmgen.Arg(n+"_cap", "int"))
-	}
-	return params
-}
-
-func float32s(names ...string) []asmgen.Param { return args("float32", names) }
-
-func ints(names ...string) []asmgen.Param { return args("int", names) }
-
-func args(typ string, names []string) []asmgen.Param {
-	var params []asmgen.Param
-	for _, n := range names {
-		params = append(params, asmgen.Arg(n, typ))
-	}
-	return params
-}
-
-func result(typ string) []asmgen.Param { return []asmgen.Param{asmgen.Result("ret", typ)} }
 
 // vec takes a register.
 func (k *kernel) vec() asmgen.Vec {
@@ -113,6 +91,9 @@ func isConstant(r broadcastMem) bool {
 // float32 returns a float32 parameter in all lanes.
 func (k *kernel) float32(param string) asmgen.Operand { return k.broadcast(k.Slot(param)) }
 
+// number returns a float32 constant in all lanes.
+func (k *kernel) number(x float32) asmgen.Operand { return k.word(math.Float32bits(x)) }
+
 // word returns a 32-bit constant in all lanes.
 func (k *kernel) word(bits uint32) asmgen.Operand { return k.broadcast(k.file.word(bits)) }
 
@@ -155,6 +136,10 @@ func (k *kernel) op(mnemonic string, ops ...asmgen.Operand) asmgen.Vec {
 	return v
 }
 
+func (k *kernel) do(o opcode, ops ...asmgen.Operand) { k.I(o.amd64, ops...) }
+
+func (k *kernel) made(o opcode, ops ...asmgen.Operand) asmgen.Vec { return k.op(o.amd64, ops...) }
+
 // copyOf returns a copy of v in a new register.
 func (k *kernel) copyOf(v asmgen.Operand) asmgen.Vec { return k.op("VMOVAPS", v) }
 
@@ -180,11 +165,18 @@ func (k *kernel) zeroed(mask asmgen.Mask, mnemonic string, ops ...asmgen.Operand
 }
 
 // pair is two registers with a body's elements of a row, as float32.
-type pair [2]asmgen.Vec
+type pair = [2]asmgen.Vec
 
-// eachHalf prints body for each register of its pairs. AVX-512 has enough registers to interleave
-// the two. The registers that body returns stay allocated. Its other registers are freed.
-func (k *kernel) eachHalf(body func(h int) []asmgen.Vec) []pair {
+func (k *kernel) eachHalf(body func(h int)) {
+	k.halves(func(h int) []asmgen.Vec {
+		body(h)
+		return nil
+	})
+}
+
+// halves prints body for each register of its pairs. AVX-512 has enough registers to interleave the
+// two. The registers that body returns stay allocated. Its other registers are freed.
+func (k *kernel) halves(body func(h int) []asmgen.Vec) []pair {
 	var results []pair
 	half := func(h int) {
 		outer := k.temps
@@ -211,4 +203,18 @@ func (k *kernel) eachHalf(body func(h int) []asmgen.Vec) []pair {
 		k.Interleave(func() { half(0) }, func() { half(1) })
 	}
 	return results
+}
+
+func (k *kernel) fewRegistersLeft() { k.fewRegisters = true }
+
+func (k *kernel) ifSet(param string) func(body func()) {
+	set := k.GP()
+	k.I("MOVBQZX", k.Slot(param), set)
+	return func(body func()) {
+		unset := k.Label("unset")
+		k.I("TESTQ", set, set)
+		k.I("JEQ", unset)
+		body()
+		k.Place(unset)
+	}
 }

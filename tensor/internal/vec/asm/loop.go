@@ -4,7 +4,7 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// lanes is the usual number of elements per body: a pair of registers.
+// lanes is the usual number of elements per body: a pair of registers of AVX-512.
 const lanes = 32
 
 // tail selects the elements in the tail of a row, and upper those of its second half. Bodies may
@@ -17,20 +17,20 @@ var halves = [2]asmgen.Mask{tail, upper}
 // eachInterleaved is each with the instructions of all copies interleaved. Use it for bodies with
 // long chains of dependent instructions. Otherwise the CPU's schedulers fill up before they reach
 // independent ones.
-func (k *kernel) eachInterleaved(length string, n, unroll int, body func(j int)) {
-	k.loop(length, n, unroll, body, true)
+func (k *kernel) eachInterleaved(length string, period int, body func(j int)) {
+	k.loop(length, lanes, max(period/lanes, 1), body, true)
 }
 
-// each prints a loop over the elements of the slices. length names the parameter with their number.
+func (k *kernel) each(length string, period int, body func(j int)) {
+	k.loop(length, lanes, max(period/lanes, 1), body, false)
+}
+
+// loop prints a loop over the elements of the slices. length names the parameter with their number.
 // body works on n elements (8, 16 or 32). It is printed unroll times, so that copy j can have its
-// own lane sums. For AVX2, n is halved. unroll is then doubled, except for eachInterleaved.
+// own lane sums. For AVX2, n is halved. unroll is then doubled, unless copies are interleaved.
 //
 // The tail after the last full round goes through the same copies under masks. So copy i/n mod
 // unroll always processes element i.
-func (k *kernel) each(length string, n, unroll int, body func(j int)) {
-	k.loop(length, n, unroll, body, false)
-}
-
 func (k *kernel) loop(length string, n, unroll int, body func(j int), interleaved bool) {
 	if k.avx2 && interleaved {
 		n, interleaved = n/2, false

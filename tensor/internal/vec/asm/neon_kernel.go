@@ -14,14 +14,14 @@ import (
 
 // neonFile is the file of the NEON kernels, with their constants.
 type neonFile struct {
-	*asmgen.File
+	*output
 	powers asmgen.Mem // 2**(i/16); see ../exp.go
 	spread asmgen.Mem // indices that copy the lowest byte of each 32-bit lane over the lane
 	ones   asmgen.Mem // 32 bytes of ones
 }
 
 func newNEONFile() *neonFile {
-	f := &neonFile{File: asmgen.NewFileARM64("vec", "go run ./asm", "arm64 && !purego")}
+	f := &neonFile{output: newOutput("NEON", asmgen.NewFileARM64, "arm64")}
 	f.powers = f.Data32("powers", words32(func(i uint32) uint32 { return math.Float32bits(float32(math.Exp2(float64(i) / 16))) })...)
 	f.spread = f.Data32("spread", 0x00000000, 0x04040404, 0x08080808, 0x0c0c0c0c)
 	f.ones = f.Data32("ones", slices.Repeat([]uint32{math.MaxUint32}, 8)...)
@@ -32,9 +32,9 @@ func newNEONFile() *neonFile {
 type neonKernel struct {
 	*asmgen.Func
 	file    *neonFile
-	bases   []neonRow // all rows, which the loop advances
-	isSplit bool      // pairs hold even and odd elements; otherwise the first and the second half
-	hasFP32 bool      // NaNs may have bits that rounding would carry into the exponent
+	bases   []row // all rows, which the loop advances
+	isSplit bool  // pairs hold even and odd elements; otherwise the first and the second half
+	hasFP32 bool  // NaNs may have bits that rounding would carry into the exponent
 	odd     asmgen.Neon
 	half    asmgen.Neon
 	quiet   asmgen.Neon
@@ -48,14 +48,7 @@ type neonKernel struct {
 }
 
 // neonPair is two registers with a body's 8 elements of a row, as float32.
-type neonPair [2]asmgen.Neon
-
-// neonRow is a row, and the bytes by which its base moves per element.
-type neonRow struct {
-	base    asmgen.Reg
-	elem    elem
-	isSplit bool // weights in the order of Split
-}
+type neonPair = [2]asmgen.Neon
 
 // written is an operand in Go's syntax that asmgen has no type for.
 type written string
@@ -76,8 +69,14 @@ func listOf(vs ...asmgen.Neon) asmgen.Operand {
 	return written("[" + text[2:] + "]")
 }
 
-func (f *neonFile) newKernel(name string, params ...[]asmgen.Param) *neonKernel {
-	return &neonKernel{Func: f.Func(name+"NEON", "", slices.Concat(params...)...), file: f}
+func (f *neonFile) streams() bool { return false }
+
+func (f *neonFile) newKernel(name string, params ...[]asmgen.Param) machine[asmgen.Neon] {
+	return f.start(name, params...)
+}
+
+func (f *neonFile) start(name string, params ...[]asmgen.Param) *neonKernel {
+	return &neonKernel{Func: f.declare(name, slices.Concat(params...)), file: f}
 }
 
 // split selects split order for this kernel, which has only BF16 rows and weights.
@@ -87,31 +86,23 @@ func (k *neonKernel) split() {
 }
 
 // row loads the address of a row.
-func (k *neonKernel) row(name string, e elem) neonRow {
+func (k *neonKernel) row(name string, e elem) row {
 	k.hasFP32 = k.hasFP32 || e == fp32
-	return k.add(neonRow{base: k.Load(name + "_base"), elem: e})
+	return k.add(row{base: k.Load(name + "_base"), elem: e})
 }
 
-func (k *neonKernel) add(r neonRow) neonRow {
+func (k *neonKernel) add(r row) row {
 	k.bases = append(k.bases, r)
 	return r
 }
 
 // weights loads the address of a row of FP32 weights. If the rows they go with are BF16, they are
 // in the order of Split.
-func (k *neonKernel) weights(name string, e elem) neonRow {
+func (k *neonKernel) weights(name string, e elem) row {
 	if e == fp32 {
 		return k.row(name, fp32)
 	}
-	return k.add(neonRow{base: k.Load(name + "_base"), elem: fp32, isSplit: true})
-}
-
-func (k *neonKernel) rows(e elem, names ...string) []neonRow {
-	var rs []neonRow
-	for _, n := range names {
-		rs = append(rs, k.row(n, e))
-	}
-	return rs
+	return k.add(row{base: k.Load(name + "_base"), elem: fp32, isSplit: true})
 }
 
 // rounding loads the constants for storing BF16 rows. Call it after all calls of row.
@@ -135,7 +126,7 @@ func (k *neonKernel) word(bits uint32) asmgen.Neon {
 }
 
 // float32 returns a register with a parameter in all lanes.
-func (k *neonKernel) float32(param string) asmgen.Neon {
+func (k *neonKernel) float32(param string) asmgen.Operand {
 	r := k.GP()
 	k.I("MOVWU", k.Slot(param), r)
 	v := k.broadcast(r)
@@ -159,9 +150,12 @@ func (k *neonKernel) constant(m asmgen.Mem, n int) []asmgen.Neon {
 	return vs
 }
 
-// zeros takes n registers and sets them to zero.
-func (k *neonKernel) zeros(n int) []asmgen.Neon {
-	vs := k.Vs(n)
+// number returns a register with a float32 constant in all lanes.
+func (k *neonKernel) number(x float32) asmgen.Operand { return k.word(math.Float32bits(x)) }
+
+// zeros takes registers with some number of FP32 lanes and sets them to zero.
+func (k *neonKernel) zeros(lanes int) []asmgen.Neon {
+	vs := k.Vs(lanes / 4)
 	for _, v := range vs {
 		k.clear(v)
 	}
@@ -185,21 +179,25 @@ func (k *neonKernel) release(vs ...asmgen.Neon) {
 	}
 }
 
-// do prints an instruction on FP32 lanes or 32-bit integers. The destination is last.
-func (k *neonKernel) do(mnemonic string, vs ...asmgen.Neon) {
-	var ops []asmgen.Operand
-	for _, v := range vs {
-		ops = append(ops, v.S4())
+// lanes prints an instruction on FP32 lanes or 32-bit integers. The destination is last.
+func (k *neonKernel) lanes(mnemonic string, vs ...asmgen.Operand) {
+	ops := make([]asmgen.Operand, len(vs))
+	for i, v := range vs {
+		ops[i] = v.(asmgen.Neon).S4()
 	}
 	k.I(mnemonic, ops...)
 }
 
-// op is do with a new register as the destination.
-func (k *neonKernel) op(mnemonic string, vs ...asmgen.Neon) asmgen.Neon {
+// op is lanes with a new register as the destination.
+func (k *neonKernel) op(mnemonic string, vs ...asmgen.Operand) asmgen.Neon {
 	d := k.temp()
-	k.do(mnemonic, append(vs, d)...)
+	k.lanes(mnemonic, append(vs, d)...)
 	return d
 }
+
+func (k *neonKernel) do(o opcode, ops ...asmgen.Operand) { k.lanes(o.arm64, ops...) }
+
+func (k *neonKernel) made(o opcode, ops ...asmgen.Operand) asmgen.Neon { return k.op(o.arm64, ops...) }
 
 // bits prints an instruction on whole registers.
 func (k *neonKernel) bits(mnemonic string, vs ...asmgen.Neon) {
@@ -215,21 +213,11 @@ func (k *neonKernel) shift(mnemonic string, by int, v, d asmgen.Neon) {
 	k.I(mnemonic, asmgen.Imm(by), v.S4(), d.S4())
 }
 
-func (k *neonKernel) copyOf(v asmgen.Neon) asmgen.Neon {
+func (k *neonKernel) copyOf(v asmgen.Operand) asmgen.Neon {
 	d := k.temp()
-	k.bits("VMOV", v, d)
+	k.bits("VMOV", v.(asmgen.Neon), d)
 	return d
 }
-
-// pairwise prints an instruction for both registers of pairs: d = y op x.
-func (k *neonKernel) pairwise(mnemonic string, x, y, d neonPair) {
-	for h := range 2 {
-		k.do(mnemonic, x[h], y[h], d[h])
-	}
-}
-
-// scaled multiplies a pair by a scalar.
-func (k *neonKernel) scaled(a asmgen.Neon, v neonPair) { k.pairwise("VFMUL", neonPair{a, a}, v, v) }
 
 // eachHalf prints body for both registers of pairs, and frees its temporary registers.
 func (k *neonKernel) eachHalf(body func(h int)) {
@@ -242,10 +230,19 @@ func (k *neonKernel) eachHalf(body func(h int)) {
 	}
 }
 
-// each prints a loop over the elements of the rows. length names the parameter with their number.
+// each prints a loop of bodies of 8 elements.
+func (k *neonKernel) each(length string, period int, body func(j int)) {
+	k.loop(length, 8, period/8, body)
+}
+
+func (k *neonKernel) eachInterleaved(length string, _ int, body func(j int)) {
+	k.each(length, noPeriod, body)
+}
+
+// loop prints a loop over the elements of the rows. length names the parameter with their number.
 // body works on n elements, 8 or 4. It is printed unroll times, so that copy j can have its own
 // lanes of a sum. The tail after the last full round goes through the same copies.
-func (k *neonKernel) each(length string, n, unroll int, body func(j int)) {
+func (k *neonKernel) loop(length string, n, unroll int, body func(j int)) {
 	k.left = k.Load(length)
 	round := n * unroll
 	head, rest, done := k.Label("loop"), k.Label("rest"), k.Label("done")
@@ -302,4 +299,17 @@ func (k *neonKernel) printBody(n, j int, body func(j int)) {
 	}
 	k.Free(k.temps...)
 	k.temps = nil
+}
+
+func (k *neonKernel) fewRegistersLeft() {}
+
+func (k *neonKernel) ifSet(param string) func(body func()) {
+	set := k.GP()
+	k.I("MOVBU", k.Slot(param), set)
+	return func(body func()) {
+		unset := k.Label("unset")
+		k.I("CBZ", set, unset)
+		body()
+		k.Place(unset)
+	}
 }

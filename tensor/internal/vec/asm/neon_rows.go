@@ -4,11 +4,11 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// at returns the memory of the body's elements in a row.
-func (r neonRow) at(step int) asmgen.Mem { return r.base.At(step * int(r.elem)) }
+// after returns the memory of a row from some element after its base on.
+func (r row) after(step int) asmgen.Mem { return r.base.At(step * int(r.elem)) }
 
 // load reads a pair. Elements beyond the end of the row are zero.
-func (k *neonKernel) load(r neonRow) neonPair {
+func (k *neonKernel) load(r row) neonPair {
 	if r.isSplit {
 		// Of 32 weights, those of even index come first. Zeros pad the last 32.
 		v := neonPair{k.temp(), k.temp()}
@@ -16,7 +16,7 @@ func (k *neonKernel) load(r neonRow) neonPair {
 		k.I("FMOVQ", r.base.At(2*k.step+64), v[1])
 		return v
 	}
-	return k.loadAt(r.at(k.step), r.elem)
+	return k.loadAt(r.after(k.step), r.elem)
 }
 
 // loadAt reads a pair from memory.
@@ -63,8 +63,8 @@ func (k *neonKernel) widened(v asmgen.Neon) neonPair {
 }
 
 // store writes a pair, rounded to the row's type. It overwrites the registers.
-func (k *neonKernel) store(v neonPair, r neonRow) {
-	m := r.at(k.step)
+func (k *neonKernel) store(v neonPair, r row) {
+	m := r.after(k.step)
 	switch {
 	case r.elem == bf16:
 		k.storeNarrow(k.narrow(v), m)
@@ -74,6 +74,14 @@ func (k *neonKernel) store(v neonPair, r neonRow) {
 		k.I("FSTPQ", asmgen.Pair{v[0], v[1]}, m)
 	}
 }
+
+// stream does not bypass the caches.
+func (k *neonKernel) stream(v neonPair, r row) { k.store(v, r) }
+
+func (k *neonKernel) fence() {}
+
+// prefetchNext leaves this to the CPU.
+func (k *neonKernel) prefetchNext(row, string) func() { return func() {} }
 
 // storeNarrow writes 8 bfloat16.
 func (k *neonKernel) storeNarrow(v asmgen.Neon, m asmgen.Mem) {

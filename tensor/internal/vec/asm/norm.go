@@ -5,91 +5,63 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-// split replaces NaNs by the NaN with zeros after the quiet bit. Rounding then needs no check for
-// NaNs.
-func split(f *file) {
-	k := f.newKernel("split", rows("dst", "w"))
-	k.split()
-	dst, w := k.weights("dst", bf16), k.row("w", fp32)
-	// The default NaN if the operand is a quiet or signaling NaN, and the destination otherwise.
-	const defaultNaN = 0x33
-	fix := k.word(defaultNaN)
-	k.each("w_len", lanes, 1, func(int) {
-		v := k.load(w)
-		for _, x := range v {
-			if k.avx2 {
-				k.whereNaN(x, k.copyOf(k.word(0xffc00000)), x)
-			} else {
-				k.I("VFIXUPIMMPS", asmgen.Imm(0), fix, x, x)
-			}
-		}
-		k.store(v, dst)
-	})
-	k.Return()
-}
-
-func mulScaled(f *file) {
+func mulScaled[V asmgen.Operand](t target[V]) {
 	for _, e := range variants {
-		k := f.newKernel(kernelName("mulScaled", e), rows("dst"), float32s("a"), rows("x", "y"))
-		k.splitIf(e)
+		k := t.newKernel(kernelName("mulScaled", e), vectors(e, "dst"), float32s("a"), vectors(e, "x"), vectors(fp32, "y"))
+		splitIf(k, e)
 		dst, x, y, a := k.row("dst", e), k.row("x", e), k.weights("y", e), k.float32("a")
 		k.rounding(e)
-		next := k.nextRow(x, "x_len")
-		k.each("dst_len", lanes, 1, func(int) {
-			k.prefetch(next)
+		prefetch := k.prefetchNext(x, "x_len")
+		k.each("dst_len", 32, func(int) {
+			prefetch()
 			axy := k.load(x)
-			k.scaled(a, axy)
-			k.pairwise("VMULPS", k.load(y), axy, axy)
+			scaled(k, a, axy)
+			pairwise(k, mul, k.load(y), axy, axy)
 			k.store(axy, dst)
 		})
 		k.Return()
 	}
 }
 
-func normWeightGrad(f *file) {
+func normWeightGrad[V asmgen.Operand](t target[V]) {
 	for _, e := range variants {
-		k := f.newKernel(kernelName("normWeightGrad", e), rows("dw"), float32s("a"), rows("dy", "x", "w"), result("float32"))
+		k := t.newKernel(kernelName("normWeightGrad", e), vectors(fp32, "dw"), float32s("a"), vectors(e, "dy", "x"), vectors(fp32, "w"),
+			result("float32"))
 		dw, w, dy, x := k.row("dw", fp32), k.row("w", fp32), k.row("dy", e), k.row("x", e)
-		a, sums := k.float32("a"), k.zeros(4)
-		k.each("dw_len", lanes, 2, func(j int) {
+		a, sums := k.float32("a"), k.zeros(64)
+		k.each("dw_len", 64, func(j int) {
 			product, second := k.load(dy), k.load(x)
-			k.pairwise("VMULPS", second, product, product)
+			pairwise(k, mul, second, product, product)
 			k.release(second[:]...)
-			weighted, sum := k.load(w), pair(sums[2*j:])
-			k.pairwise("VMULPS", product, weighted, weighted)
-			k.pairwise("VADDPS", weighted, sum, sum)
+			weighted, sum := k.load(w), [2]V(sums[2*j:])
+			pairwise(k, mul, product, weighted, weighted)
+			pairwise(k, add, weighted, sum, sum)
 			k.release(weighted[:]...)
-			k.scaled(a, product)
+			scaled(k, a, product)
 			grad := k.load(dw)
-			k.pairwise("VADDPS", product, grad, grad)
+			pairwise(k, add, product, grad, grad)
 			k.store(grad, dw)
 		})
-		k.I("VMOVSS", k.fold("VADDPS", sums), k.Slot("ret"))
-		k.Return()
+		k.returnSum(sums)
 	}
 }
 
-func normInputGrad(f *file) {
+func normInputGrad[V asmgen.Operand](t target[V]) {
 	for _, e := range variants {
-		k := f.newKernel(kernelName("normInputGrad", e), rows("dx"), []asmgen.Param{asmgen.Arg("add", "bool")}, float32s("a"), rows("dy", "w"),
-			float32s("b"), rows("x"))
-		k.splitIf(e)
+		k := t.newKernel(kernelName("normInputGrad", e), vectors(e, "dx"), args("bool", []string{"add"}), float32s("a"), vectors(e, "dy"),
+			vectors(fp32, "w"), float32s("b"), vectors(e, "x"))
+		splitIf(k, e)
 		dx, dy, x, w := k.row("dx", e), k.row("dy", e), k.row("x", e), k.weights("w", e)
 		k.rounding(e)
 		a, b := k.float32("a"), k.float32("b")
-		adding := k.GP()
-		k.I("MOVBQZX", k.Slot("add"), adding)
-		k.each("dx_len", lanes, 1, func(int) {
+		ifAdding := k.ifSet("add")
+		k.each("dx_len", 32, func(int) {
 			grad, bx := k.load(dy), k.load(x)
-			k.scaled(a, grad)
-			k.pairwise("VMULPS", k.load(w), grad, grad)
-			k.scaled(b, bx)
-			k.pairwise("VADDPS", bx, grad, grad)
-			notAdding := k.Label("set")
-			k.I("TESTQ", adding, adding)
-			k.I("JEQ", notAdding)
-			k.pairwise("VADDPS", k.load(dx), grad, grad)
-			k.Place(notAdding)
+			scaled(k, a, grad)
+			pairwise(k, mul, k.load(w), grad, grad)
+			scaled(k, b, bx)
+			pairwise(k, add, bx, grad, grad)
+			ifAdding(func() { pairwise(k, add, k.load(dx), grad, grad) })
 			k.store(grad, dx)
 		})
 		k.Return()

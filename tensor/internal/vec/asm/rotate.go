@@ -4,23 +4,23 @@ package main
 
 import "spmoe/tensor/asmgen"
 
-func rotate(f *file) {
+func (f *file) rotate() {
 	for _, e := range variants {
-		k := f.newKernel(kernelName("rotate", e), rows("x"), ints("stride", "count", "pairs"), rows("cos", "sin"), float32s("sign"))
+		k := f.start(kernelName("rotate", e), vectors(e, "x"), ints("stride", "count", "pairs"), vectors(fp32, "cos", "sin"), float32s("sign"))
 		x, cos, sin, sign := k.Load("x_base"), k.row("cos", fp32), k.row("sin", fp32), k.float32("sign")
 		stride, count, pairs := k.Load("stride"), k.Load("count"), k.Load("pairs")
 		k.I("IMULQ", asmgen.Imm(e), stride)
 		r := k.newPairAccess(x, e)
 		head := k.Label("row")
 		k.Place(head)
-		k.each("pairs", 16, 1, func(int) {
+		k.loop("pairs", 16, 1, func(int) {
 			v, c, s := r.load(), k.loadHalf(k.at(cos), fp32, 0), k.loadHalf(k.at(sin), fp32, 0)
 			k.I("VMULPS", sign, s, s)
 			a, b := k.op("VMULPS", c, v[0]), k.op("VMULPS", s, v[0])
 			k.I("VSUBPS", k.op("VMULPS", s, v[1]), a, a)
 			k.I("VADDPS", k.op("VMULPS", c, v[1]), b, b)
 			r.store(pair{a, b})
-		})
+		}, false)
 		k.I("ADDQ", stride, x)
 		k.I("LEAQ", cos.base.At(0).Index(pairs, 4), cos.base)
 		k.I("LEAQ", sin.base.At(0).Index(pairs, 4), sin.base)

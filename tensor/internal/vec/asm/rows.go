@@ -74,15 +74,6 @@ func (k *kernel) indices(at asmgen.Mem) asmgen.Vec {
 	return v
 }
 
-// rows loads the addresses of rows of one element type.
-func (k *kernel) rows(e elem, names ...string) []row {
-	var rows []row
-	for _, n := range names {
-		rows = append(rows, k.row(n, e))
-	}
-	return rows
-}
-
 // rounding loads the constants for storing BF16 rows. Call it after all calls of row.
 func (k *kernel) rounding(e elem) {
 	if e == fp32 {
@@ -204,21 +195,18 @@ func (k *kernel) loadHalf(m asmgen.Mem, e elem, h int) asmgen.Vec {
 	return v
 }
 
-// nextRow returns the memory after a row, which is often the next row. A kernel that finds its
-// own row in a cache has time to prefetch it.
-func (k *kernel) nextRow(r row, length string) row {
+// prefetchNext fetches elements of the row after r in memory, which is often the next row, into the
+// second-level cache. A kernel that finds its own row in a cache has time for that. The address may
+// be invalid.
+func (k *kernel) prefetchNext(r row, length string) func() {
 	next := row{base: k.GP(), elem: r.elem}
 	n := k.Load(length)
 	k.I("LEAQ", r.base.At(0).Index(n, int(r.elem)), next.base)
 	k.Free(n)
-	return next
-}
-
-// prefetch fetches the body's elements of a row into the second-level cache. The address may be
-// invalid.
-func (k *kernel) prefetch(r row) {
-	for at := 0; at < 2*k.width()*int(r.elem); at += 64 {
-		k.I("PREFETCHT1", k.at(r).Plus(at))
+	return func() {
+		for at := 0; at < 2*k.width()*int(r.elem); at += 64 {
+			k.I("PREFETCHT1", k.at(next).Plus(at))
+		}
 	}
 }
 
@@ -254,6 +242,8 @@ func (k *kernel) stream(v pair, r row) {
 	}
 }
 
+func (k *kernel) fence() { k.I("SFENCE") }
+
 func (k *kernel) storeHalf(v asmgen.Vec, m asmgen.Mem, h int) {
 	m = m.Plus(4 * k.width() * h)
 	if k.avx2 {
@@ -274,7 +264,7 @@ func (k *kernel) storeNarrow(v asmgen.Vec, m asmgen.Mem) {
 
 // narrow rounds a pair to bfloat16.
 func (k *kernel) narrow(v pair) asmgen.Vec {
-	sums := k.eachHalf(func(h int) []asmgen.Vec { return []asmgen.Vec{k.rounded(v[h], isOdd[k.copy%2][h])} })
+	sums := k.halves(func(h int) []asmgen.Vec { return []asmgen.Vec{k.rounded(v[h], isOdd[k.copy%2][h])} })
 	x, y := sums[0][0], sums[0][1]
 	switch {
 	case k.avx2:
