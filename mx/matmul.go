@@ -1,8 +1,8 @@
 package mx
 
 // The three products of a linear layer with weight w [N, K]. Each contracts along the blocks of
-// both operands. Products of elements are exact, and the Sum adds them up. The operands may have any
-// formats. multiply.go chooses the implementation.
+// both operands. Products of elements are exact, and the Sum adds them up. The operands may have
+// any formats. multiply.go chooses the implementation.
 
 import (
 	"fmt"
