@@ -80,7 +80,7 @@ func (p *acrossProduct) multiplyPanel(d *columnPanel, t *tile, sums View, step i
 	} else {
 		p.kernels.callPanel(d)
 	}
-	p.packed.column(t, &product{a: a, sum: sums, allPanels: p.packed.allPanels}, step)
+	p.packed.column(t, &product{a: a, sum: sums}, step, pass{})
 }
 
 // dropFirst removes the first panel. It reports whether any are left.

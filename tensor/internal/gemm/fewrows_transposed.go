@@ -46,7 +46,7 @@ func (f *microkernel) multiplyTransposed(s *Scratch, sum, out View, a, b operand
 	if b.lookup != nil && a.lengthwise() {
 		width = codesWidth(a.Rows)
 	}
-	p := product{steps: f.packing.steps(a.Cols), b: f.packing.columnPanels(s, &s.b, a, width), allPanels: f.allPanels}
+	p := product{steps: f.packing.steps(a.Cols), b: f.packing.columnPanels(s, &s.b, a, width)}
 	if a.lookup != nil && !s.calls.decoding.exact(a) {
 		return false
 	}
@@ -102,7 +102,7 @@ func (f *microkernel) transposedPart(s *Scratch, p *product, columns int, startA
 		rest := *p
 		rest.a.ptr = unsafe.Add(p.a.ptr, whole/f.rows*p.a.tallStride)
 		rest.sum = p.sum.slice(4, whole, 0, p.sum.Rows-whole, f.columns)
-		f.run(s, &rest, 0, p.steps, startAtSum, false)
+		f.run(s, &rest, 0, p.steps, pass{atSum: startAtSum})
 	}
 }
 

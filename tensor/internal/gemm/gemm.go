@@ -87,9 +87,7 @@ type kernels struct {
 	bf16Rounded func(s *Scratch, c, a, b View, m mode)
 	fp32        func(s *Scratch, c, a, b View, m mode)
 
-	// scaled computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum otherwise.
-	// Nil: multiplyDecoded.
-	scaled func(s *Scratch, sum, out View, a, b Scaled, m mode)
+	recipe *recipe // nil: block-scaled operands are decoded in plain Go
 
 	// packed holds the kernels for products whose rows are not few. It is nil if they are the same.
 	// few reports whether a product with that number of rows of a is bound by reading b rather than

@@ -66,7 +66,7 @@ func (s *Scratch) fewWords(f *microkernel, sum View, a, b operand, _ bool) bool 
 			d.src, d.scales = unsafe.Pointer(at[uint8](b.View, j, k)), unsafe.Pointer(at[uint8](b.scales, j, k/format.MXBlock))
 			callAlongWords(d)
 			t.sum, t.startAtSum, t.steps = unsafe.Pointer(at[float32](sum, 0, j)), min(k, 1), f.packing.steps(d.k)
-			f.column(t, &p, f.packing.steps(k))
+			f.column(t, &p, f.packing.steps(k), pass{})
 		}
 	}
 	return d.exact(b)

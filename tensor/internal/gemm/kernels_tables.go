@@ -14,6 +14,3 @@ var table = func() cpu.Table[*kernels] {
 	}
 	return t
 }()
-
-// upTo returns a kernels.few for up to most rows: there, packing b costs more than it saves.
-func upTo(most int) func(rows, k int) bool { return func(rows, _ int) bool { return rows <= most } }

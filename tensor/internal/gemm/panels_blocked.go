@@ -37,20 +37,6 @@ const (
 	tilesCallSteps = 1 << 17
 )
 
-// rowBlock is a packed block of a, once ready. exact reports whether its codes were decoded
-// exactly.
-type rowBlock struct {
-	rowPanels
-	ready, exact bool
-	scales       scaleRange
-}
-
-func (r *rowBlock) pack(f *microkernel, s *Scratch, to *buffer, a operand, m mode) {
-	r.rowPanels = f.packing.rowPanels(s, to, a, f.rows)
-	r.ready, r.exact = true, a.lookup == nil || s.calls.decoding.exact(a)
-	r.scales = f.scaleRange(s, m)
-}
-
 // product is a packed block of a, one of b and the destination of their product.
 type product struct {
 	a         rowPanels
@@ -60,15 +46,31 @@ type product struct {
 	span      int  // steps that are summed together; 0: all
 	sum       View // FP32
 	out       View // BF16, or empty
-	allPanels func(*tile)
-	// allPanels does not leave the sums as FP32 where it may load them.
-	endsElsewhere bool
-	exponents     bool // use microkernel.exponents
-	mode          mode
-	row, col      int // of c, where sum or out begins
+	exponents bool // use microkernel.exponents
+	mode      mode
+	row, col  int // of c, where sum or out begins
+}
 
-	adds, addStride int  // as in tile
+// pass says how a run of steps begins and ends.
+type pass struct {
+	atSum           bool // begin with the sums
+	rounds          bool // store BF16
 	scaled          bool // use tile.rowScales and tile.columnScales for mode.blocks
+	adds, addStride int  // as in tile
+	// last is used instead of allPanels if the sums do not stay FP32 where it may load them.
+	last func(*tile)
+}
+
+// drive computes the product of two packed blocks by the driver for its mode.
+func (f *microkernel) drive(s *Scratch, p *product) {
+	switch {
+	case p.out.Ptr != nil:
+		f.rounded(s, p)
+	case p.span > 0:
+		f.spans(s, p)
+	default:
+		f.chain(s, p)
+	}
 }
 
 // multiply computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum otherwise.
@@ -78,71 +80,111 @@ func (f *microkernel) multiply(s *Scratch, sum, out View, a, b operand, m mode, 
 		f.multiplySpans(s, sum, a, b, m)
 		return
 	}
-	p := product{steps: f.packing.steps(a.Cols), span: f.packing.steps(m.span), mode: m}
-	if m.whole() && p.span == 0 {
-		p.span = p.steps
-	}
-	if p.steps == 0 {
-		if out.Ptr != nil {
-			zeroRows[uint16](out)
-		} else if !m.add {
-			zeroRows[float32](sum)
-		}
+	if a.Cols == 0 {
+		clearResult(sum, out, m.add)
 		return
+	}
+	blocks := f.blocks(s, a, b, m)
+	for j := 0; j < b.Rows; j += blocks.columns {
+		y := b.part(f.packing.elem, j, min(blocks.columns, b.Rows-j))
+		blocks.packColumns(y, j)
+		for i := 0; i < a.Rows; i += blocks.rows {
+			x := a.part(f.packing.elem, i, min(blocks.rows, a.Rows-i))
+			row := blocks.packRows(x, i)
+			p := product{a: row.rowPanels, b: blocks.panels, steps: blocks.steps, skipped: blocks.skipped, span: blocks.span, mode: m, row: i, col: j,
+				exponents: f.exponents != nil && exponentsFit(row.scales, blocks.scales)}
+			if out.Ptr != nil {
+				p.out = out.slice(2, i, j, x.Rows, y.Rows)
+			} else {
+				p.sum = sum.slice(4, i, j, x.Rows, y.Rows)
+			}
+			if row.exact && blocks.exact && (!m.exactBlocks || blocksAreExact(row.scales, blocks.scales, x, y)) {
+				f.drive(s, &p)
+			} else {
+				inexact(p.sum, p.out, x.scaled(), y.scaled(), m)
+				blocks.forget()
+				blocks.packColumns(y, j)
+			}
+		}
+	}
+}
+
+// blocks packs the operands of a product block by block.
+type blocks struct {
+	f             *microkernel
+	s             *Scratch
+	mode          mode
+	rows, columns int // of a block
+	steps, span   int
+	retain        bool // all blocks of a stay packed
+	packed        [retainedBlocks]rowBlock
+
+	// The packed block of b.
+	panels  unsafe.Pointer
+	skipped int
+	exact   bool
+	scales  scaleRange
+}
+
+// rowBlock is a packed block of a, once ready. exact reports whether its codes were decoded
+// exactly.
+type rowBlock struct {
+	rowPanels
+	ready, exact bool
+	scales       scaleRange
+}
+
+// blocks chooses the sizes of blocks.
+func (f *microkernel) blocks(s *Scratch, a, b operand, m mode) blocks {
+	steps, span := f.packing.steps(a.Cols), f.packing.steps(m.span)
+	if m.whole() && span == 0 {
+		span = steps
 	}
 	limit, most := blockBytes, blockRows
 	if f.packing.tiles {
-		limit, most = tilesBlockBytes, tilesRows(p.steps)
+		limit, most = tilesBlockBytes, tilesRows(steps)
 	}
-	limit = max(limit/(4*p.steps), f.columns)
-	columns := min(limit/f.columns*f.columns, blockColumns)
+	limit = max(limit/(4*steps), f.columns)
 	rows := evenly(a.Rows, min(limit, most), f.rows)
-	var retained [retainedBlocks]rowBlock
-	for j := 0; j < b.Rows; j += columns {
-		n := min(columns, b.Rows-j)
-		y := b.part(f.packing.elem, j, n)
-		if m.retained != nil {
-			panels, steps := m.retained.panels(s, &f.packing, f.columns)
-			p.b, p.skipped = unsafe.Add(panels, 4*j*steps), steps-p.steps
-		} else {
-			p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
-		}
-		exactY, scalesY := b.lookup == nil || s.calls.decoding.exact(y), f.scaleRange(s, m)
-		for i := 0; i < a.Rows; i += rows {
-			height := min(rows, a.Rows-i)
-			x := a.part(f.packing.elem, i, height)
-			at := 0
-			if a.Rows <= retainedBlocks*rows {
-				at = i / rows
-			}
-			block := &retained[at]
-			if !block.ready || a.Rows > retainedBlocks*rows {
-				block.pack(f, s, &s.rows[at], x, m)
-			}
-			p.a, p.exponents = block.rowPanels, f.exponents != nil && exponentsFit(block.scales, scalesY)
-			p.sum, p.out, p.allPanels, p.endsElsewhere = View{}, View{}, f.allPanels, false
-			p.row, p.col = i, j
-			if out.Ptr != nil {
-				p.out = out.slice(2, i, j, height, n)
-			} else {
-				p.sum = sum.slice(4, i, j, height, n)
-			}
-			switch {
-			case !block.exact || !exactY || m.exactBlocks && !blocksAreExact(block.scales, scalesY, x, y):
-				inexact(p.sum, p.out, x.scaled(), y.scaled(), m)
-				retained = [retainedBlocks]rowBlock{}
-				p.b = f.packing.columnPanels(s, &s.b, y, f.columns)
-			case out.Ptr != nil:
-				f.rounded(s, &p)
-			case p.span > 0:
-				f.spans(s, &p, m.add)
-			case m.stream && !m.add && f.streams(&p):
-				f.run(s, &p, 0, p.steps, false, false)
-				stream.Fence()
-			default:
-				f.sums(s, &p, m.add)
-			}
-		}
+	return blocks{f: f, s: s, mode: m, rows: rows, columns: min(limit/f.columns*f.columns, blockColumns), steps: steps, span: span,
+		retain: a.Rows <= retainedBlocks*rows}
+}
+
+// packColumns packs a block of b that begins with column j.
+func (k *blocks) packColumns(y operand, j int) {
+	if r := k.mode.retained; r != nil {
+		panels, steps := r.panels(k.s, &k.f.packing, k.f.columns)
+		k.panels, k.skipped = unsafe.Add(panels, 4*j*steps), steps-k.steps
+	} else {
+		k.panels = k.f.packing.columnPanels(k.s, &k.s.b, y, k.f.columns)
+	}
+	k.exact, k.scales = y.lookup == nil || k.s.calls.decoding.exact(y), k.f.scaleRange(k.s, k.mode)
+}
+
+// packRows packs a block of a that begins with row i, unless it is packed.
+func (k *blocks) packRows(x operand, i int) *rowBlock {
+	at := 0
+	if k.retain {
+		at = i / k.rows
+	}
+	r := &k.packed[at]
+	if !r.ready || !k.retain {
+		r.rowPanels = k.f.packing.rowPanels(k.s, &k.s.rows[at], x, k.f.rows)
+		r.exact = x.lookup == nil || k.s.calls.decoding.exact(x)
+		r.ready, r.scales = true, k.f.scaleRange(k.s, k.mode)
+	}
+	return r
+}
+
+// forget packs blocks again when they are needed.
+func (k *blocks) forget() { k.packed = [retainedBlocks]rowBlock{} }
+
+// clearResult stores the product of operands without elements.
+func clearResult(sum, out View, add bool) {
+	if out.Ptr != nil {
+		zeroRows[uint16](out)
+	} else if !add {
+		zeroRows[float32](sum)
 	}
 }
 
@@ -151,30 +193,42 @@ func tilesRows(steps int) int {
 	return min(tilesBlockRows, tilesRunBytes/(4*min(steps, tilesRunSteps)))
 }
 
-// streams reports whether the sums can be stored past the caches. If so, it selects the microkernel
-// for that.
-func (f *microkernel) streams(p *product) bool {
-	can := f.allPanelsStreamed != nil && p.steps <= f.runSteps && p.sum.Cols%f.columns == 0 && (int(uintptr(p.sum.Ptr))|4*p.sum.RowStride)%line == 0
-	if can {
-		p.allPanels, p.endsElsewhere = f.allPanelsStreamed, true
+// streamed returns the microkernel that stores the sums past the caches, or nil if it cannot.
+func (f *microkernel) streamed(p *product) func(*tile) {
+	if p.steps <= f.runSteps && p.sum.Cols%f.columns == 0 && (int(uintptr(p.sum.Ptr))|4*p.sum.RowStride)%line == 0 {
+		return f.allPanelsStreamed
 	}
-	return can
+	return nil
 }
 
-// sums adds up all runs of steps in p.sum. With several runs it uses scratch, where the sums are
+// stream stores the sums past the caches. It returns false if the microkernel cannot.
+func (f *microkernel) stream(s *Scratch, p *product) bool {
+	last := f.streamed(p)
+	if last != nil {
+		f.run(s, p, 0, p.steps, pass{last: last})
+		stream.Fence()
+	}
+	return last != nil
+}
+
+// chain adds up all runs of steps in p.sum. With several runs it uses scratch, where the sums are
 // dense enough to stay in L2 from run to run.
-func (f *microkernel) sums(s *Scratch, p *product, accumulate bool) {
+func (f *microkernel) chain(s *Scratch, p *product) {
+	add := p.mode.add
+	if p.mode.stream && !add && f.stream(s, p) {
+		return
+	}
 	if p.steps <= f.runSteps {
-		f.run(s, p, 0, p.steps, accumulate, false)
+		f.run(s, p, 0, p.steps, pass{atSum: add})
 		return
 	}
 	result := p.sum
 	p.sum = f.scratchSums(s, result)
-	if accumulate {
+	if add {
 		copyRows(p.sum, result)
 	}
 	for k := 0; k < p.steps; k += f.runSteps {
-		f.run(s, p, k, p.steps, accumulate || k > 0, false)
+		f.run(s, p, k, p.steps, pass{atSum: add || k > 0})
 	}
 	copyRows(result, p.sum)
 }
@@ -202,36 +256,40 @@ func (f *microkernel) clipColumns(tiles, result View) View {
 // rounded adds up all runs of steps and rounds the sums into p.out. It uses scratch if there are
 // several runs or the microkernel cannot round.
 func (f *microkernel) rounded(s *Scratch, p *product) {
-	rounds := f.rounds
+	end := pass{rounds: f.rounds && !p.mode.whole()}
 	if f.allPanelsRounded != nil && !p.mode.whole() && p.steps <= f.runSteps && p.out.Cols%f.columns == 0 {
-		rounds, p.allPanels, p.endsElsewhere = true, f.allPanelsRounded, true
+		end = pass{rounds: true, last: f.allPanelsRounded}
 	}
-	rounds = rounds && !p.mode.whole()
-	if p.steps > f.runSteps || !rounds {
+	if p.steps > f.runSteps || !end.rounds {
 		p.sum = f.scratchSums(s, p.out)
 	}
 	if p.mode.blocks != nil {
 		f.promoted(s, p, 0, p.steps, p.out.Cols)
 	} else {
 		for k := 0; k < p.steps; k += f.runSteps {
-			f.run(s, p, k, p.steps, k > 0, rounds && k+f.runSteps >= p.steps)
+			how := pass{}
+			if k+f.runSteps >= p.steps {
+				how = end
+			}
+			how.atSum = k > 0
+			f.run(s, p, k, p.steps, how)
 		}
 	}
-	if !rounds {
+	if !end.rounds {
 		p.mode.round(p.out, p.sum)
 	}
 }
 
 // run multiplies one run of steps, column panel by column panel. It starts at step k and stops at
 // end at the latest.
-func (f *microkernel) run(s *Scratch, p *product, k, end int, startAtSum, round bool) {
+func (f *microkernel) run(s *Scratch, p *product, k, end int, how pass) {
 	t := &s.calls.tile
-	*t = tile{steps: min(f.runSteps, end-k), adds: p.adds, addStride: p.addStride}
-	if startAtSum {
+	*t = tile{steps: min(f.runSteps, end-k), adds: how.adds, addStride: how.addStride}
+	if how.atSum {
 		t.startAtSum = 1
 	}
 	if f.scratchBytes > 0 {
-		t.out = s.partial.atLeast(max(f.scratchBytes, f.partialBytes(p, t.steps)))
+		t.out = s.partial.atLeast(max(f.scratchBytes, f.partialBytes(p, how, t.steps)))
 	}
 	columns := max(p.sum.Cols, p.out.Cols)
 	var n int
@@ -240,7 +298,7 @@ func (f *microkernel) run(s *Scratch, p *product, k, end int, startAtSum, round 
 		t.columns = 1<<min(n, f.columns) - 1
 		t.furtherPanels, t.bStride = max(n/f.columns, 1)-1, 4*f.columns*(p.steps+p.skipped)
 		t.b = unsafe.Add(p.b, 4*(j*(p.steps+p.skipped)+k*f.columns))
-		if p.scaled {
+		if how.scaled {
 			p.setScales(t, j, k/f.packing.steps(p.mode.blocks.Run))
 		}
 		t.sum, t.sumStride = unsafe.Pointer(nil), 0
@@ -248,16 +306,16 @@ func (f *microkernel) run(s *Scratch, p *product, k, end int, startAtSum, round 
 			t.sum, t.sumStride = unsafe.Add(p.sum.Ptr, 4*j), 4*p.sum.RowStride
 		}
 		switch {
-		case round && p.allPanels != nil:
+		case how.rounds && f.allPanels != nil:
 			t.sum, t.sumStride = unsafe.Add(p.out.Ptr, 2*j), 2*p.out.RowStride
-		case round:
+		case how.rounds:
 			t.out, t.outStride = unsafe.Add(p.out.Ptr, 2*j), 2*p.out.RowStride
 		}
 		if n < f.columns && !f.masked {
-			f.edge(s, p, k, n)
+			f.edge(s, p, k, n, how)
 			continue
 		}
-		f.column(t, p, k)
+		f.column(t, p, k, how)
 	}
 }
 
@@ -273,7 +331,7 @@ func (f *microkernel) columnsPerCall(p *product, steps, left int) int {
 
 // edge multiplies the last column panel (n columns wide) in scratch. It is for microkernels that
 // write whole tiles.
-func (f *microkernel) edge(s *Scratch, p *product, k, n int) {
+func (f *microkernel) edge(s *Scratch, p *product, k, n int, how pass) {
 	t, stride := &s.calls.tile, 4*f.columns
 	part := strided(t.sum, p.sum.Rows, n, p.sum.RowStride, 1)
 	whole := strided(s.edge.atLeast(stride*p.sum.Rows), p.sum.Rows, n, f.columns, 1)
@@ -281,7 +339,7 @@ func (f *microkernel) edge(s *Scratch, p *product, k, n int) {
 		copyRows(whole, part)
 	}
 	t.sum, t.sumStride = whole.Ptr, stride
-	f.column(t, p, k)
+	f.column(t, p, k, how)
 	copyRows(part, whole)
 }
 
@@ -289,12 +347,12 @@ func (f *microkernel) edge(s *Scratch, p *product, k, n int) {
 // function can, because it has a frame and hence a stack check, so it must not be inlined.
 //
 //go:noinline
-func (f *microkernel) column(t *tile, p *product, k int) {
+func (f *microkernel) column(t *tile, p *product, k int, how pass) {
 	tall, short := p.a.rows, p.a.rows-1
-	if p.allPanels != nil {
+	if f.allPanels != nil {
 		t.a, t.aStride = unsafe.Add(p.a.ptr, k*p.a.step(tall)), p.a.tallStride
 		t.rowStep, t.tileStep = p.a.rowStep, tileSteps*p.a.step(tall)
-		f.innerRuns(t, p)
+		f.innerRuns(t, p, how.last)
 		return
 	}
 	t.a, t.aStride, t.count = unsafe.Add(p.a.ptr, 4*k*tall), p.a.tallStride, p.a.tall
@@ -320,8 +378,8 @@ func (f *microkernel) column(t *tile, p *product, k int) {
 }
 
 // innerRuns multiplies all row panels with one column panel, in runs of innerSteps. Between runs,
-// the sums are where they end, or in t.out if the last run does not leave them as FP32.
-func (f *microkernel) innerRuns(t *tile, p *product) {
+// the sums are where they end, or in t.out if last does not leave them as FP32.
+func (f *microkernel) innerRuns(t *tile, p *product, last func(*tile)) {
 	whole, rows := *t, max(p.sum.Rows, p.out.Rows)
 	run := f.innerSteps
 	if run == 0 {
@@ -334,9 +392,13 @@ func (f *microkernel) innerRuns(t *tile, p *product) {
 		if k > 0 {
 			t.startAtSum = 1
 		}
-		kernel := p.allPanels
-		if k+run < whole.steps && p.endsElsewhere {
-			kernel, t.sum, t.sumStride = f.allPanels, t.out, 4*f.columns
+		kernel := f.allPanels
+		switch {
+		case last == nil:
+		case k+run < whole.steps:
+			t.sum, t.sumStride = t.out, 4*f.columns
+		default:
+			kernel = last
 		}
 		f.configure(t)
 		kernel(t)
@@ -345,8 +407,8 @@ func (f *microkernel) innerRuns(t *tile, p *product) {
 }
 
 // partialBytes returns the room for the sums of a column panel between its inner runs.
-func (f *microkernel) partialBytes(p *product, steps int) int {
-	if !p.endsElsewhere || steps <= f.innerSteps {
+func (f *microkernel) partialBytes(p *product, how pass, steps int) int {
+	if how.last == nil || steps <= f.innerSteps {
 		return 0
 	}
 	return 4 * f.columns * (max(p.sum.Rows, p.out.Rows) + 2*tileRows - 1) / (2 * tileRows) * (2 * tileRows)

@@ -23,7 +23,7 @@ func TestRetainedBlocks(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(m), func(t *testing.T) {
 			eachTier(t, func(t *testing.T, ks *kernels) {
-				if ks.scaled == nil {
+				if ks.recipe == nil {
 					t.Skip("this tier decodes first")
 				}
 				var whole Scratch

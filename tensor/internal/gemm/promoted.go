@@ -80,11 +80,9 @@ func (f *microkernel) promoted(s *Scratch, p *product, from, end, columns int) {
 	tiles, steps := p.sum, f.packing.steps(p.mode.blocks.Run)
 	if f.scalesTiles(p, steps) {
 		zeroRows[float32](p.sum)
-		p.scaled, p.adds = true, 1
 		for k := from; k < end; k += steps {
-			f.run(s, p, k, min(k+steps, end), false, false)
+			f.run(s, p, k, min(k+steps, end), pass{scaled: true, adds: 1})
 		}
-		p.scaled, p.adds = false, 0
 		return
 	}
 	sums := tiles
@@ -92,7 +90,7 @@ func (f *microkernel) promoted(s *Scratch, p *product, from, end, columns int) {
 	p.mode.blocks.promote(s, sums, p.row, p.col, from/steps, (end+steps-1)/steps, func(dst View, run int) {
 		p.sum = dst
 		p.sum.Cols = tiles.Cols
-		f.run(s, p, run*steps, min((run+1)*steps, end), false, false)
+		f.run(s, p, run*steps, min((run+1)*steps, end), pass{})
 	})
 	p.sum = tiles
 }

@@ -13,7 +13,7 @@ type recipe struct {
 	few    func(rows, k int) bool
 	direct func(b operand) *directKernels
 
-	decoders decoders     // of codes; nil: plain Go
+	decoders decoders     // of codes
 	integers *microkernel // of MXINT8; nil: codes are decoded
 
 	peakBF16, peakFP32, peakInt8 func(rounds int) float64
@@ -21,7 +21,21 @@ type recipe struct {
 
 // kernels returns the kernels of the recipe.
 func (r *recipe) kernels() *kernels {
-	packed := &kernels{
+	packed := *r
+	packed.few = upTo(0)
+	ks := r.products()
+	ks.recipe, ks.packed, ks.few = r, packed.products(), r.few
+	return ks
+}
+
+func (r *recipe) products() *kernels {
+	return &kernels{
+		bf16: func(s *Scratch, c, a, b View, m mode) {
+			r.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
+		},
+		bf16Rounded: func(s *Scratch, c, a, b View, m mode) {
+			r.multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, m, nil)
+		},
 		fp32: func(s *Scratch, c, a, b View, m mode) {
 			r.fp32.multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
 		},
@@ -31,52 +45,38 @@ func (r *recipe) kernels() *kernels {
 		peakFP32: r.peakFP32,
 		peakInt8: r.peakInt8,
 	}
-	packed.setBF16(r.bf16.product)
-	ks := *packed
-	ks.packed, ks.few = packed, r.few
-	ks.setBF16(r.multiply)
-	if r.decoders != nil {
-		ks.scaled = func(s *Scratch, sum, out View, a, b Scaled, m mode) { r.scaled(&ks, s, sum, out, a, b, m) }
-	}
-	return &ks
 }
 
-// setBF16 makes multiply compute the products of BF16. Its arguments are those of
-// microkernel.multiply.
-func (ks *kernels) setBF16(multiply func(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback)) {
-	ks.bf16 = func(s *Scratch, c, a, b View, m mode) {
-		multiply(s, c, View{}, operand{View: a}, operand{View: b.transposed()}, m, nil)
-	}
-	ks.bf16Rounded = func(s *Scratch, c, a, b View, m mode) {
-		multiply(s, View{}, c, operand{View: a}, operand{View: b.transposed()}, m, nil)
-	}
-}
+// upTo returns a kernels.few for up to most rows: there, packing b costs more than it saves.
+func upTo(most int) func(rows, k int) bool { return func(rows, _ int) bool { return rows <= most } }
 
 // multiply computes a BF16 product. It is direct if rows are few and both operands are contiguous
-// along k. Otherwise it uses panels.
+// along k. Otherwise it reads b in place where that was measured to be faster, or uses panels. The
+// arguments are those of microkernel.multiply.
 func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
-	if m.blocks == nil && r.few(a.rowsOfProduct(), m.length(a.Cols)) && a.inPlace(b) {
+	switch {
+	case m.blocks == nil && r.few(a.rowsOfProduct(), m.length(a.Cols)) && a.inPlace(b):
 		r.direct(b).multiply(s, sum, out, a, b, m, inexact)
-	} else {
-		r.bf16.product(s, sum, out, a, b, m, inexact)
+	case m.blocks == nil && m.retained == nil && r.bf16.multiplyInPlace(s, sum, out, a, b, m, inexact):
+	default:
+		r.bf16.multiply(s, sum, out, a, b, m, inexact)
 	}
 }
 
-// product is multiply, except that it reads b in place where that was measured to be faster.
-func (f *microkernel) product(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
-	switch {
-	case m.blocks != nil || m.retained != nil:
-		f.multiply(s, sum, out, a, b, m, inexact)
-	case m.alpha != 0 && (f.across.accepts(a, b, m) || f.transposes(a, b, m)):
-		sums := strided(s.unrounded.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
-		f.product(s, sums, View{}, a, b, mode{}, inexact)
-		m.times(sums)
-		storeResult(sum, out, sums, false)
-	case f.across.accepts(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
-	case f.transposes(a, b, m) && f.multiplyTransposed(s, sum, out, a, b):
-	default:
-		f.multiply(s, sum, out, a, b, m, inexact)
+// multiplyInPlace is multiply with a b that is read in place. It returns false if the result is
+// still to be computed.
+func (f *microkernel) multiplyInPlace(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) bool {
+	across, transposes := f.across.accepts(a, b, m), f.transposes(a, b, m)
+	if m.alpha == 0 || !across && !transposes {
+		return across && f.across.of(b).multiply(s, f, sum, out, a, b) || transposes && f.multiplyTransposed(s, sum, out, a, b)
 	}
+	sums := strided(s.unrounded.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
+	if !f.multiplyInPlace(s, sums, View{}, a, b, mode{}, inexact) {
+		f.multiply(s, sums, View{}, a, b, mode{}, inexact)
+	}
+	m.times(sums)
+	storeResult(sum, out, sums, false)
+	return true
 }
 
 // asIntegers reports whether a and b can be multiplied as integers.
@@ -99,8 +99,13 @@ func (r *recipe) decodable(a, b Scaled, few bool) (x, y operand, ok bool) {
 	return x, y, ok
 }
 
-// scaled implements kernels.scaled for ks.
-func (r *recipe) scaled(ks *kernels, s *Scratch, sum, out View, a, b Scaled, m mode) {
+// mx computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum otherwise.
+func (ks *kernels) mx(s *Scratch, sum, out View, a, b Scaled, m mode) {
+	r := ks.recipe
+	if r == nil {
+		ks.multiplyDecoded(s, sum, out, a, b, m)
+		return
+	}
 	k := m.length(a.Codes.Cols)
 	rows := a.Codes.rowsOfProduct()
 	few, slow := r.few(rows, k), ks.forRows(rows, k).fallback(s)

@@ -68,14 +68,6 @@ func MXToBF16(s *Scratch, c View, a, b Scaled) {
 	}
 }
 
-func (ks *kernels) mx(s *Scratch, sum, out View, a, b Scaled, m mode) {
-	if ks.scaled != nil {
-		ks.scaled(s, sum, out, a, b, m)
-	} else {
-		ks.multiplyDecoded(s, sum, out, a, b, m)
-	}
-}
-
 // checkScaled panics on shapes that do not match. It reports whether c has any elements.
 func checkScaled(c View, a, b Scaled) bool {
 	for _, m := range []Scaled{a, b} {

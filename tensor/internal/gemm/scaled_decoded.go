@@ -25,7 +25,7 @@ func (ks *kernels) fallback(s *Scratch) fallback {
 }
 
 // fallback multiplies operands (or parts of them) that do not decode exactly. Its arguments are
-// those of kernels.scaled.
+// those of kernels.mx.
 type fallback func(sum, out View, a, b Scaled, m mode)
 
 // bySpan adds spans to a fallback that does not know them.

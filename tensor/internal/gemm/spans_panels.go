@@ -2,44 +2,41 @@ package gemm
 
 // Sums by spans in products of panels.
 
-import "spmoe/tensor/internal/stream"
-
-// spans stores the tree of the spans' sums in p.sum.
-func (f *microkernel) spans(s *Scratch, p *product, accumulate bool) {
-	leaves := (p.steps + p.span - 1) / p.span
+// spans stores the tree of the spans' sums in p.sum, or adds it there.
+func (f *microkernel) spans(s *Scratch, p *product) {
+	leaves, add := (p.steps+p.span-1)/p.span, p.mode.add
 	oneRun := f.adds && min(p.span, p.steps) <= f.runSteps && !p.mode.whole()
-	if oneRun && leaves == 1 {
-		if accumulate {
-			p.adds = 1
+	switch {
+	case oneRun && leaves == 1:
+		how := pass{}
+		if add {
+			how.adds = 1
 		}
-		f.run(s, p, 0, p.steps, false, false)
-		p.adds = 0
+		f.run(s, p, 0, p.steps, how)
 		return
-	}
-	if leaves == 1 && !accumulate && !p.mode.whole() && f.streams(p) {
-		f.run(s, p, 0, p.steps, false, false)
-		stream.Fence()
+	case leaves == 1 && !add && !p.mode.whole() && f.stream(s, p):
 		return
 	}
 	result := p.sum
 	t := s.tree(result.Rows, f.wholeTiles(result.Cols), leaves)
 	for from := 0; from < p.steps; from += p.span {
+		how := pass{}
 		if oneRun {
-			p.adds, p.addStride = t.ready(), 4*t.rows*t.cols
+			how.adds, how.addStride = t.ready(), 4*t.rows*t.cols
 		}
-		p.sum = f.clipColumns(t.tile(t.open-p.adds), result)
+		p.sum = f.clipColumns(t.tile(t.open-how.adds), result)
 		if end := min(from+p.span, p.steps); p.mode.blocks != nil {
 			f.promoted(s, p, from, end, result.Cols)
 		} else {
 			for k := from; k < end; k += f.runSteps {
-				f.run(s, p, k, end, k > from, false)
+				how.atSum = k > from
+				f.run(s, p, k, end, how)
 			}
 		}
 		p.mode.times(p.sum)
-		t.push(p.adds)
+		t.push(how.adds)
 	}
-	p.adds = 0
-	t.put(result, accumulate)
+	t.put(result, add)
 }
 
 // multiplySpans is multiply for spans that cut a unit of packing. It packs each span separately. It
