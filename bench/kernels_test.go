@@ -31,6 +31,27 @@ func TestKernelsAreBuilt(t *testing.T) {
 	}
 }
 
+// BenchmarkShare prints what matters of the kernels on one screen, in half a minute: the rates, the
+// shares of the machine's limits and the speed relative to BF16.
+func BenchmarkShare(b *testing.B) {
+	s := newSuite()
+	defer s.close()
+	for _, k := range kernels(true) {
+		var r Result
+		b.Run(k.name+"/"+k.shape, func(b *testing.B) {
+			if r.Name == "" { // it runs in turns by itself, whatever b.N is
+				r = effort{rounds: 5, sample: 15 * time.Millisecond}.measure(s, k)
+			}
+			b.ReportMetric(r.Value, r.Unit)
+			b.ReportMetric(r.Share, "of-limit")
+			if r.OverBF16 > 0 {
+				b.ReportMetric(r.OverBF16, "of-bf16")
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
 // TestMatch: what is asked for is measured, nothing else.
 func TestMatch(t *testing.T) {
 	var names []string

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"spmoe/internal/testing/speed"
 	"spmoe/tensor"
 )
 
@@ -67,23 +68,11 @@ func BenchmarkDequantize(b *testing.B) {
 // measure reports the rate of quantize, which reads or writes x, and its ratio to the rate of
 // copying x.
 func measure(b *testing.B, x tensor.Tensor, quantize func()) {
-	into := tensor.New(x.DType(), x.Dims()...)
-	var quantizing, copying time.Duration
-	for b.Loop() {
-		start := time.Now()
-		quantize()
-		middle := time.Now()
-		copy(into.Bytes(), x.Bytes())
-		quantizing += middle.Sub(start)
-		copying += time.Since(middle)
-	}
-	b.ReportMetric(float64(len(x.Bytes()))*float64(b.N)/float64(quantizing.Nanoseconds()), "GB/s")
-	b.ReportMetric(copying.Seconds()/quantizing.Seconds(), "of-copy")
-	b.ReportMetric(0, "ns/op")
+	n := len(x.Bytes())
+	speed.Report(b, "GB/s", float64(n), quantize, speed.Copy(n, n))
 }
 
-// BenchmarkGeneral measures quantizing and decoding per element in formats that are not OCP MX, for
-// matrices of 2048 rows with the widths of small (512), 16B (2048, 1408) and 671B (7168).
+// BenchmarkGeneral measures quantizing and decoding in formats that are not OCP MX, for matrices of 2048 rows with the widths of small (512), 16B (2048, 1408) and 671B (7168).
 func BenchmarkGeneral(b *testing.B) {
 	const rows = 2048
 	ex, transformed := tensor.NewExec(), NVFP4
@@ -106,25 +95,19 @@ func BenchmarkGeneral(b *testing.B) {
 			{"fp8/tile", AlongRows, Cast{Format: FP8TilePow2}, true},
 		} {
 			q := New(nil, c.cast.Format, c.along, rows, cols)
-			perElement := func(name string, do func()) {
-				b.Run(fmt.Sprintf("%d/%s/%s", cols, c.name, name), func(b *testing.B) {
-					for b.Loop() {
-						do()
-					}
-					b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*rows*cols), "ns/element")
-					b.ReportMetric(0, "ns/op")
-				})
+			run := func(name string, do func()) {
+				b.Run(fmt.Sprintf("%d/%s/%s", cols, c.name, name), func(b *testing.B) { measure(b, x, do) })
 			}
-			perElement("quantize", func() { c.cast.Quantize(ex, q, x.Mat(), Draws{}) })
+			run("quantize", func() { c.cast.Quantize(ex, q, x.Mat(), Draws{}) })
 			if c.decode {
-				perElement("decode", func() { dequantizeGeneral(ex, out.Mat(), q, blockScales) })
+				run("decode", func() { dequantizeGeneral(ex, out.Mat(), q, blockScales) })
 			}
 		}
 	}
 }
 
 // BenchmarkProducts measures forward products of quantized operands, with the time to decode them,
-// against that of BF16 operands, in turns. The widths are those of 16B and 671B.
+// against that of BF16 operands. The widths are those of 16B and 671B.
 func BenchmarkProducts(b *testing.B) {
 	const rows = 1024
 	ex := tensor.NewExec()
@@ -135,18 +118,10 @@ func BenchmarkProducts(b *testing.B) {
 				qx, qw := New(nil, f.row, AlongRows, rows, s.k), New(nil, f.tile, AlongRows, s.n, s.k)
 				Quantize(ex, qx, x.Mat(), RCEIL)
 				Quantize(ex, qw, w.Mat(), RCEIL)
-				var quantized, plain time.Duration
-				for b.Loop() {
-					start := time.Now()
-					SumFP32.MatMul(ex, y.Mat(), qx, qw)
-					middle := time.Now()
-					tensor.MatMul(ex, y.Mat(), x.Mat(), w.Mat().T())
-					quantized += middle.Sub(start)
-					plain += time.Since(middle)
-				}
-				b.ReportMetric(float64(2*rows*s.k*s.n)*float64(b.N)/float64(quantized.Nanoseconds()), "GFLOP/s")
-				b.ReportMetric(plain.Seconds()/quantized.Seconds(), "of-bf16")
-				b.ReportMetric(0, "ns/op")
+				flops := 2 * float64(rows*s.k*s.n)
+				speed.Report(b, "GFLOP/s", flops, func() { SumFP32.MatMul(ex, y.Mat(), qx, qw) },
+					speed.Limit{Share: "of-peak", Rate: func() float64 { return tensor.PeakCore(tensor.BF16, 200*time.Microsecond) }},
+					speed.Work("of-bf16", flops, func() { tensor.MatMul(ex, y.Mat(), x.Mat(), w.Mat().T()) }))
 			})
 		}
 	}

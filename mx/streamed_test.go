@@ -3,10 +3,9 @@ package mx
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"testing"
-	"time"
 
+	"spmoe/internal/testing/speed"
 	"spmoe/tensor"
 )
 
@@ -67,27 +66,9 @@ func BenchmarkStreamed(b *testing.B) {
 				ends[g] = int32((g + 1) * rows)
 			}
 			y := tensor.New(tensor.BF16, groups*rows, outputs)
-			inTurns(b, func() { SumFP32.GroupedMatMul(ex, y.Mat(), qx, qw, ends, nil) }, func() {
-				tensor.GroupedMatMul(ex, y.Mat(), x.Mat(), w.Reshape(groups, outputs, k), ends, nil)
-			})
+			bytes := float64(len(qw.Codes.Bytes()) + len(qw.Scales.Bytes())) // of weights
+			speed.Report(b, "GB/s", bytes, func() { SumFP32.GroupedMatMul(ex, y.Mat(), qx, qw, ends, nil) }, speed.Copy(64<<20, 64<<20),
+				speed.Work("of-bf16", bytes, func() { tensor.GroupedMatMul(ex, y.Mat(), x.Mat(), w.Reshape(groups, outputs, k), ends, nil) }))
 		})
 	}
-}
-
-// inTurns times two products alternately, and reports the median times and the median ratio.
-func inTurns(b *testing.B, product, reference func()) {
-	var times, references, ratios []float64
-	for b.Loop() {
-		begin := time.Now()
-		product()
-		middle := time.Now()
-		reference()
-		took, whole := middle.Sub(begin).Seconds(), time.Since(middle).Seconds()
-		times, references, ratios = append(times, 1e3*took), append(references, 1e3*whole), append(ratios, whole/took)
-	}
-	for name, list := range map[string][]float64{"ms": times, "bf16-ms": references, "of-bf16": ratios} {
-		slices.Sort(list)
-		b.ReportMetric(list[len(list)/2], name)
-	}
-	b.ReportMetric(0, "ns/op")
 }

@@ -2,11 +2,10 @@ package tensor
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
-	"spmoe/tensor/internal/gemm"
+	"spmoe/internal/testing/speed"
 )
 
 // debugAttention is the attention of the debug model's training step.
@@ -62,10 +61,7 @@ func BenchmarkRMSNorm(b *testing.B) {
 		x, y := randomMatrix(dtype), randomMatrix(dtype)
 		w, rstd := make([]float32, benchCols), make([]float32, benchRows)
 		ex := NewExec()
-		b.SetBytes(2 * benchBytes(dtype))
-		for b.Loop() {
-			RMSNorm(ex, y, rstd, x, w, 1e-6)
-		}
+		speed.Bytes(b, 2*benchBytes(dtype), func() { RMSNorm(ex, y, rstd, x, w, 1e-6) })
 	})
 }
 
@@ -74,10 +70,7 @@ func BenchmarkRMSNormBackward(b *testing.B) {
 		x, dy, dx := randomMatrix(dtype), randomMatrix(dtype), randomMatrix(dtype)
 		w, dw, rstd := make([]float32, benchCols), make([]float32, benchCols), make([]float32, benchRows)
 		ex := NewExec()
-		b.SetBytes(4 * benchBytes(dtype))
-		for b.Loop() {
-			RMSNormBackward(ex, dx, dw, dy, x, w, rstd, true, 512)
-		}
+		speed.Bytes(b, 4*benchBytes(dtype), func() { RMSNormBackward(ex, dx, dw, dy, x, w, rstd, true, 512) })
 	})
 }
 
@@ -85,10 +78,7 @@ func BenchmarkSwiGLU(b *testing.B) {
 	eachDTypeBench(b, func(b *testing.B, dtype DType) {
 		h, gate, up := randomMatrix(dtype), randomMatrix(dtype), randomMatrix(dtype)
 		ex := NewExec()
-		b.SetBytes(3 * benchBytes(dtype))
-		for b.Loop() {
-			SwiGLU(ex, h, gate, up)
-		}
+		speed.Bytes(b, 3*benchBytes(dtype), func() { SwiGLU(ex, h, gate, up) })
 	})
 }
 
@@ -97,10 +87,7 @@ func BenchmarkSwiGLUBackward(b *testing.B) {
 		dgate, dup, dh := randomMatrix(dtype), randomMatrix(dtype), randomMatrix(dtype)
 		gate, up := randomMatrix(dtype), randomMatrix(dtype)
 		ex := NewExec()
-		b.SetBytes(5 * benchBytes(dtype))
-		for b.Loop() {
-			SwiGLUBackward(ex, dgate, dup, dh, gate, up)
-		}
+		speed.Bytes(b, 5*benchBytes(dtype), func() { SwiGLUBackward(ex, dgate, dup, dh, gate, up) })
 	})
 }
 
@@ -108,10 +95,7 @@ func BenchmarkAdd(b *testing.B) {
 	eachDTypeBench(b, func(b *testing.B, dtype DType) {
 		x, y := randomMatrix(dtype), randomMatrix(dtype)
 		ex := NewExec()
-		b.SetBytes(3 * benchBytes(dtype))
-		for b.Loop() {
-			Add(ex, x, x, y)
-		}
+		speed.Bytes(b, 3*benchBytes(dtype), func() { Add(ex, x, x, y) })
 	})
 }
 
@@ -121,10 +105,7 @@ func BenchmarkConvert(b *testing.B) {
 	for _, cols := range []int{benchCols, 48, 16} {
 		b.Run(fmt.Sprintf("cols=%d", cols), func(b *testing.B) {
 			d, s := dst.ColSlice(0, cols), src.ColSlice(0, cols)
-			b.SetBytes(int64(6 * benchRows * cols))
-			for b.Loop() {
-				Convert(nil, d, s)
-			}
+			speed.Bytes(b, 6*benchRows*cols, func() { Convert(nil, d, s) })
 		})
 	}
 }
@@ -135,10 +116,7 @@ func BenchmarkRotate(b *testing.B) {
 		table := NewRotaryTable(128, rotaryFrequencies(8), 1)
 		x := randomMatrix(dtype).ColSlice(48, 64)
 		ex := NewExec()
-		b.SetBytes(2 * benchBytes(dtype) * 16 / benchCols)
-		for b.Loop() {
-			table.Rotate(ex, x, 128)
-		}
+		speed.Bytes(b, 2*benchBytes(dtype)*16/benchCols, func() { table.Rotate(ex, x, 128) })
 	})
 }
 
@@ -146,7 +124,7 @@ func randomMatrix(dtype DType) Matrix {
 	return random(1, dtype, benchRows, benchCols).Mat()
 }
 
-func benchBytes(dtype DType) int64 { return int64(benchRows * benchCols * dtype.Size()) }
+func benchBytes(dtype DType) int { return benchRows * benchCols * dtype.Size() }
 
 func eachDTypeBench(b *testing.B, f func(b *testing.B, dtype DType)) {
 	for _, dtype := range floats {
@@ -154,28 +132,7 @@ func eachDTypeBench(b *testing.B, f func(b *testing.B, dtype DType)) {
 	}
 }
 
-// reportFLOPs runs f and the peak loop of one core in turns, because a shared machine changes
-// its speed, and reports medians.
+// reportFLOPs compares f with the peak loop of one core.
 func reportFLOPs(b *testing.B, dtype DType, flops float64, f func()) {
-	peak := gemm.PeakFP32
-	if dtype == BF16 {
-		peak = gemm.PeakBF16
-	}
-	f()
-	var rates, shares []float64
-	for left := b.N; left > 0; {
-		n := min(left, int(5e7/flops)+1)
-		top := peak(100 * time.Microsecond)
-		start := time.Now()
-		for range n {
-			f()
-		}
-		rate := flops * float64(n) / time.Since(start).Seconds()
-		rates, shares = append(rates, rate), append(shares, rate/top)
-		left -= n
-	}
-	slices.Sort(rates)
-	slices.Sort(shares)
-	b.ReportMetric(rates[len(rates)/2]/1e9, "GFLOP/s")
-	b.ReportMetric(shares[len(shares)/2], "of-peak")
+	speed.Report(b, "GFLOP/s", flops, f, speed.Limit{Share: "of-peak", Rate: func() float64 { return PeakCore(dtype, 100*time.Microsecond) }})
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/klauspost/cpuid/v2"
 	"github.com/zeebo/xxh3"
+
+	"spmoe/internal/testing/speed"
 )
 
 // TestChecksum holds lengths around the ends of chunks against the definition, on several threads.
@@ -80,10 +82,7 @@ func BenchmarkChecksum(b *testing.B) {
 			b.Run(fmt.Sprintf("bytes=%d/threads=%d", bytes, threads), func(b *testing.B) {
 				ex := NewParallelExec(threads)
 				defer ex.Close()
-				b.SetBytes(int64(bytes))
-				for b.Loop() {
-					Checksum(ex, x)
-				}
+				speed.Bytes(b, bytes, func() { Checksum(ex, x) })
 			})
 		}
 	}

@@ -65,6 +65,9 @@ func fewRowsOf(b *testing.B, repeat int, count func(weights, threads int) int) {
 						fewCoded(format.E4M3, active.mx, scratch, results, experts, m),
 						fewCoded(format.INT8, active.mx, scratch, results, experts, m),
 					}
+					for _, r := range recipes {
+						seconds(r.multiply) // touches memory for the first time
+					}
 					tops := make([]float64, threads)
 					for b.Loop() {
 						together(func(thread int) { tops[thread] = rate(active.peakBF16, 2*time.Millisecond) })

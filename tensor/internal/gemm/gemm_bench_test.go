@@ -3,11 +3,11 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 	"unsafe"
 
+	"spmoe/internal/testing/speed"
 	"spmoe/tensor/cpu/cputest"
 )
 
@@ -65,8 +65,7 @@ func BenchmarkFP32(b *testing.B) {
 		func(ks *kernels) func(int) float64 { return ks.peakFP32 })
 }
 
-// benchmark alternates the peak loop and the kernel. It reports medians: GFLOP/s and the share of
-// the peak of the same round.
+// benchmark compares the kernel with the peak loop.
 func benchmark[T uint16 | float32](b *testing.B, value func(float32) T, multiply func(ks *kernels, s *Scratch, c, x, y View),
 	peak func(ks *kernels) func(int) float64) {
 	for _, tier := range table.Tiers()[1:] {
@@ -80,23 +79,8 @@ func benchmark[T uint16 | float32](b *testing.B, value func(float32) T, multiply
 				c := benchView(r, sh.m, sh.n, false, sh.room, func(x float32) float32 { return x })
 				var s Scratch
 				flops := 2 * float64(sh.m) * float64(sh.n) * float64(sh.k)
-				multiply(ks, &s, c, x, y)
-				var rates, shares []float64
-				for left := b.N; left > 0; {
-					n := min(left, int(2e7/flops)+1)
-					top := rate(peak(ks), 100*time.Microsecond)
-					start := time.Now()
-					for range n {
-						multiply(ks, &s, c, x, y)
-					}
-					rates = append(rates, flops*float64(n)/time.Since(start).Seconds())
-					shares = append(shares, rates[len(rates)-1]/top)
-					left -= n
-				}
-				slices.Sort(rates)
-				slices.Sort(shares)
-				b.ReportMetric(rates[len(rates)/2]/1e9, "GFLOP/s")
-				b.ReportMetric(shares[len(shares)/2], "of-peak")
+				speed.Report(b, "GFLOP/s", flops, func() { multiply(ks, &s, c, x, y) },
+					speed.Limit{Share: "of-peak", Rate: func() float64 { return rate(peak(ks), 100*time.Microsecond) }})
 			})
 		}
 	}

@@ -8,15 +8,15 @@ import (
 	"time"
 	"unsafe"
 
+	"spmoe/internal/testing/speed"
 	"spmoe/tensor/cpu"
 	"spmoe/tensor/cpu/cputest"
 )
 
 // Benchmarks of the parts of a BF16 product, which show where the whole product loses time.
 
-// BenchmarkTile runs the microkernel over 132 rows and consecutive column panels. share is relative
-// to the peak, measured in alternation. Losses between tiles show with few steps, and losses in L2
-// and L3 with many columns.
+// BenchmarkTile runs the microkernel over 132 rows and consecutive column panels. Losses between
+// tiles show with few steps, and losses in L2 and L3 with many columns.
 func BenchmarkTile(b *testing.B) {
 	const panels = 11
 	f := &bf16AVX512
@@ -27,22 +27,15 @@ func BenchmarkTile(b *testing.B) {
 				panel := 4*steps*f.rows + line
 				x, y := make([]byte, panels*panel), make([]byte, 4*steps*f.columns*columns)
 				out := make([]byte, 2*panels*f.rows*f.columns*columns)
-				var flops, loop, took float64
-				for b.Loop() {
-					begin := time.Now()
-					flops += peakBF16AVX512(2000)
-					loop += time.Since(begin).Seconds()
-					begin = time.Now()
+				flops := 4 * float64(panels*f.rows*f.columns*columns*steps)
+				speed.Report(b, "GFLOP/s", flops, func() {
 					for j := range columns {
 						f.tiles[f.rows](&tile{
 							a: unsafe.Pointer(&x[0]), b: unsafe.Pointer(&y[4*steps*f.columns*j]), out: unsafe.Pointer(&out[2*f.columns*j]),
 							aStride: panel, outStride: 2 * f.columns * columns, steps: steps, count: panels, columns: 1<<f.columns - 1,
 						})
 					}
-					took += time.Since(begin).Seconds()
-				}
-				done := 4 * float64(panels*f.rows*f.columns*columns*steps) * float64(b.N)
-				b.ReportMetric(done/took/(flops/loop), "share")
+				}, speed.Limit{Share: "of-peak", Rate: func() float64 { return rate(peakBF16AVX512, 100*time.Microsecond) }})
 			})
 		}
 	}
@@ -62,12 +55,11 @@ func BenchmarkPack(b *testing.B) {
 				src[i] = uint16(i)
 			}
 			next := 0
-			for b.Loop() {
+			speed.Report(b, "GB/s", 2*float64(f.columns*k), func() {
 				part := strided(unsafe.Pointer(&src[next*k]), f.columns, k, k, 1)
 				f.packing.columnPanels(&s, &s.b, operand{View: part}, f.columns)
 				next = (next + f.columns) % rows
-			}
-			b.ReportMetric(float64(2*f.columns*k*b.N)/1e9/b.Elapsed().Seconds(), "GB/s")
+			}, speed.Copy(2*rows*k, 2*rows*k))
 		})
 	}
 }

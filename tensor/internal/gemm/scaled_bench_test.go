@@ -4,13 +4,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/klauspost/cpuid/v2"
 
+	"spmoe/internal/testing/speed"
 	"spmoe/tensor/format"
 	"spmoe/tensor/internal/pages"
 )
@@ -41,8 +41,7 @@ var scaledShapes = []struct {
 // rotation is the number of bytes of codes that are streamed: too many for any cache.
 var rotation = max(160<<20, 2*cpuid.CPU.Cache.L3)
 
-// BenchmarkMX alternates the peak loop, the BF16 product and the block-scaled one. It reports
-// medians: GFLOP/s, the share of the peak, and the speed relative to BF16.
+// BenchmarkMX compares block-scaled products with the peak loop and with products of BF16.
 func BenchmarkMX(b *testing.B) {
 	for _, f := range []*format.Element{format.E4M3, format.INT8} {
 		for _, sh := range scaledShapes {
@@ -62,30 +61,19 @@ func BenchmarkMX(b *testing.B) {
 				var s Scratch
 				flops := 2 * float64(sh.m) * float64(sh.n) * float64(sh.k)
 				calls := max(1, int(2e7/flops))
-				timed := func(f func(i int)) float64 {
-					start := time.Now()
-					for i := range calls {
-						f(i)
+				next := 0
+				times := func(f func(i int)) func() {
+					return func() {
+						for range calls {
+							f(next % copies)
+							next++
+						}
 					}
-					return flops * float64(calls) / time.Since(start).Seconds()
 				}
-				var rates, shares, ratios []float64
-				turn := 0
-				for b.Loop() {
-					top := rate(active.peakBF16, 200*time.Microsecond)
-					narrow := timed(func(i int) {
-						active.bf16(&s, c, x, ys[(turn*calls+i)%copies].transposed(), mode{})
-					})
-					scaled := timed(func(i int) {
-						active.mx(&s, c, View{}, xs, yss[(turn*calls+i)%copies], mode{})
-					})
-					rates, shares, ratios = append(rates, scaled/1e9), append(shares, scaled/top), append(ratios, scaled/narrow)
-					turn++
-				}
-				for unit, values := range map[string][]float64{"GFLOP/s": rates, "of-peak": shares, "of-BF16": ratios} {
-					slices.Sort(values)
-					b.ReportMetric(values[len(values)/2], unit)
-				}
+				flops *= float64(calls)
+				speed.Report(b, "GFLOP/s", flops, times(func(i int) { active.mx(&s, c, View{}, xs, yss[i], mode{}) }),
+					speed.Limit{Share: "of-peak", Rate: func() float64 { return rate(active.peakBF16, 200*time.Microsecond) }},
+					speed.Work("of-BF16", flops, times(func(i int) { active.bf16(&s, c, x, ys[i].transposed(), mode{}) })))
 			})
 		}
 	}

@@ -3,15 +3,14 @@ package gemm
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
+	"spmoe/internal/testing/speed"
 	"spmoe/tensor/format"
 )
 
-// BenchmarkSpans compares gradients of weights by spans with the same products as one chain. It
-// alternates them and takes the best of each.
+// BenchmarkSpans compares gradients of weights by spans with the same products as one chain.
 func BenchmarkSpans(b *testing.B) {
 	const m, n = 1024, 512
 	for _, sh := range []struct{ k, span int }{{512, 512}, {1024, 512}, {2048, 512}, {2048, 128}, {4096, 256}, {4096, 2048}} {
@@ -34,19 +33,10 @@ func BenchmarkSpans(b *testing.B) {
 			{"mxint8", scaled(format.INT8)},
 		} {
 			b.Run(fmt.Sprintf("%s/k=%d,span=%d", kind.name, sh.k, sh.span), func(b *testing.B) {
-				var chain, spans []float64
-				for range max(b.N, 9) {
-					begin := time.Now()
-					kind.product(mode{add: true})
-					one := time.Since(begin).Seconds()
-					kind.product(mode{add: true, span: sh.span})
-					two := time.Since(begin).Seconds() - one
-					chain, spans = append(chain, one), append(spans, two)
-				}
 				flops := 2 * float64(m*n*sh.k)
-				b.ReportMetric(flops/slices.Min(chain)/1e9, "chain-GFLOP/s")
-				b.ReportMetric(flops/slices.Min(spans)/1e9, "spans-GFLOP/s")
-				b.ReportMetric(slices.Min(spans)/slices.Min(chain), "time-ratio")
+				speed.Report(b, "GFLOP/s", flops, func() { kind.product(mode{add: true, span: sh.span}) },
+					speed.Limit{Share: "of-peak", Rate: func() float64 { return rate(active.peakBF16, 100*time.Microsecond) }},
+					speed.Work("of-chain", flops, func() { kind.product(mode{add: true}) }))
 			})
 		}
 	}

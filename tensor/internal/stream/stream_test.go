@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"spmoe/internal/testing/speed"
 	"spmoe/tensor/cpu/cputest"
 )
 
@@ -85,13 +86,17 @@ func TestLengthsMustAgree(t *testing.T) {
 func BenchmarkCopy(b *testing.B) {
 	const row, places = 4 << 10, 16 << 10
 	dst, src := make([]byte, row*places), make([]byte, 64*row)
+	for i := range dst {
+		dst[i] = 1 // its pages are mapped
+	}
 	order := rand.New(rand.NewPCG(1, 2)).Perm(places)
 	for name, f := range map[string]func(dst, src []byte){"streamed": Copy, "built in": func(dst, src []byte) { copy(dst, src) }} {
 		b.Run(name, func(b *testing.B) {
-			b.SetBytes(row)
-			for i := 0; b.Loop(); i++ {
+			i := 0
+			speed.Report(b, "GB/s", row, func() {
 				f(dst[order[i%places]*row:][:row], src[i%64*row:][:row])
-			}
+				i++
+			}, speed.Copy(row*places, row*places))
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"spmoe/internal/testing/speed"
 	"spmoe/tensor/cpu/cputest"
 )
 
@@ -76,10 +77,7 @@ func BenchmarkAdamW(b *testing.B) {
 				before := active
 				defer func() { active = before }()
 				active = table[tier]
-				b.SetBytes(7 * 4 * n)
-				for b.Loop() {
-					update()
-				}
+				speed.Bytes(b, 7*4*n, update)
 			})
 		}
 	}

@@ -94,7 +94,8 @@ func state16Of(lines []line) AdamWStateBF16 {
 	return AdamWStateBF16{lines[0].wide, lines[1].half, lines[2].half}
 }
 
-var ordered [2*chunk + 100]float32
+// ordered has room for the rows of tests and benchmarks.
+var ordered [max(2*chunk+100, 1<<20)]float32
 
 // inOrder returns the weights in the order of Split.
 func inOrder(w []float32) []float32 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/internal/testing/speed"
 	"spmoe/tensor/cpu/cputest"
 )
 
@@ -55,10 +56,7 @@ func benchmarkRows(b *testing.B, name string, bytes int, run func(x []line)) {
 				before := active
 				defer func() { active = before }()
 				active = table[tier]
-				b.SetBytes(int64(bytes * n))
-				for b.Loop() {
-					run(rows[:])
-				}
+				speed.Bytes(b, bytes*n, func() { run(rows[:]) })
 			})
 		}
 	}
