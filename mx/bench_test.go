@@ -72,7 +72,8 @@ func measure(b *testing.B, x tensor.Tensor, quantize func()) {
 	speed.Report(b, "GB/s", float64(n), quantize, speed.Copy(n, n))
 }
 
-// BenchmarkGeneral measures quantizing and decoding in formats that are not OCP MX, for matrices of 2048 rows with the widths of small (512), 16B (2048, 1408) and 671B (7168).
+// BenchmarkGeneral measures quantizing and decoding in formats that are not OCP MX, for matrices of
+// 2048 rows with the widths of small (512), 16B (2048, 1408) and 671B (7168).
 func BenchmarkGeneral(b *testing.B) {
 	const rows = 2048
 	ex, transformed := tensor.NewExec(), NVFP4

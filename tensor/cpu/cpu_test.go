@@ -24,9 +24,8 @@ func TestChoose(t *testing.T) {
 		{"AVX2", "Zen 5", cpu.AVX2, ""},
 		{"avx512", "Zen 5", cpu.AVX512, ""},
 		{"avx512bf16", "Sapphire Rapids", cpu.AVX512BF16, ""},
-		{"avx512bf16fma", "Zen 5", cpu.AVX512BF16FMA, ""},
-		{"avx512", "Haswell", cpu.AVX2, "SPMOE_CPU=avx512 is a tier this CPU or build does not have (no AVX512F, AVX512BW, AVX512DQ, AVX512VL): unset it or use generic, avx2"},
-		{"amx", "Sapphire Rapids without permission for tiles", cpu.AVX512BF16FMA,
+		{"avx512", "Haswell", cpu.AVX2, "SPMOE_CPU=avx512 is a tier this CPU or build does not have (no AVX512F, AVX512BW, AVX512DQ, AVX512VL, AVX512VBMI, AVX512VNNI, GFNI): unset it or use generic, avx2"},
+		{"amx", "Sapphire Rapids without permission for tiles", cpu.AVX512,
 			"SPMOE_CPU=amx is a tier this CPU or build does not have (no permission for tile registers): unset it or use " + all},
 		{"sse9", "Zen 5", cpu.AVX512BF16, "SPMOE_CPU=sse9 is not a tier: unset it or use " + all},
 	}
@@ -93,11 +92,10 @@ func TestIncludes(t *testing.T) {
 		{cpu.AVX2, cpu.Generic, true},
 		{cpu.Generic, cpu.AVX2, false},
 		{cpu.AMX, cpu.AVX2, true},
-		{cpu.AMX, cpu.AVX512BF16FMA, true},
+		{cpu.AMX, cpu.AVX512, true},
 		{cpu.AMX, cpu.AVX512BF16, false}, // its VDPBF16PS is slow
-		{cpu.AVX512BF16, cpu.AVX512BF16FMA, true},
-		{cpu.AVX512BF16FMA, cpu.AVX512BF16, false},
-		{cpu.AVX512, cpu.AVX512VBMI, false},
+		{cpu.AVX512BF16, cpu.AVX512, true},
+		{cpu.AVX512, cpu.AVX512BF16, false},
 	}
 	for _, tt := range tests {
 		if got := tt.tier.Includes(tt.other); got != tt.want {
@@ -108,9 +106,9 @@ func TestIncludes(t *testing.T) {
 
 // A tier without a row uses that of the best tier it includes.
 func TestTable(t *testing.T) {
-	table := cpu.Table[int]{cpu.Generic: 0, cpu.AVX2: 1, cpu.AVX512VBMI: 2, cpu.AVX512BF16: 3}
+	table := cpu.Table[int]{cpu.Generic: 0, cpu.AVX2: 1, cpu.AVX512BF16: 2}
 	for tier, want := range map[cpu.Tier]int{
-		cpu.Generic: 0, cpu.AVX2: 1, cpu.AVX512: 1, cpu.AVX512VBMI: 2, cpu.AVX512VNNI: 2, cpu.AVX512BF16FMA: 2, cpu.AVX512BF16: 3, cpu.AMX: 2,
+		cpu.Generic: 0, cpu.AVX2: 1, cpu.AVX512: 1, cpu.AVX512BF16: 2, cpu.AMX: 1,
 	} {
 		if got := table.Kernels(tier); got != want {
 			t.Errorf("%v uses row %d, want %d", tier, got, want)

@@ -15,18 +15,13 @@ type Tier string
 
 // The tiers, each with the CPUs that choose it.
 const (
-	Generic       Tier = "generic"       // plain Go
-	AVX2          Tier = "avx2"          // Haswell, Alder Lake, Zen to Zen 3
-	AVX512        Tier = "avx512"        // Skylake-X, Cascade Lake, Cooper Lake
-	AVX512VBMI    Tier = "avx512vbmi"    // Cannon Lake: permutes bytes
-	AVX512VNNI    Tier = "avx512vnni"    // Ice Lake: also multiplies bytes and maps their bits
-	AVX512BF16FMA Tier = "avx512bf16fma" // Sapphire Rapids, no AMX: packed BF16 by FP32 arithmetic
-	AVX512BF16    Tier = "avx512bf16"    // Zen 4, Zen 5: VDPBF16PS everywhere
-	AMX           Tier = "amx"           // Sapphire Rapids, Granite Rapids: products on tile registers
-	NEON          Tier = "neon"          // any arm64 CPU: BF16 by FP32 arithmetic, with the bits of avx2
-	NEONDot       Tier = "neon-dot"      // Graviton2, M1: also SDOT
-	NEONBF16      Tier = "neon-bf16"     // BFMMLA, with other bits
-	NEONI8MM      Tier = "neon-i8mm"     // Graviton3 and later, Grace, M2: also SMMLA
+	Generic    Tier = "generic"    // plain Go
+	AVX2       Tier = "avx2"       // Haswell, Skylake-X, Cascade Lake, Alder Lake, Zen to Zen 3
+	AVX512     Tier = "avx512"     // Ice Lake, Sapphire Rapids without AMX: permutes and multiplies bytes
+	AVX512BF16 Tier = "avx512bf16" // Zen 4, Zen 5: VDPBF16PS everywhere
+	AMX        Tier = "amx"        // Sapphire Rapids, Granite Rapids: products on tile registers
+	NEON       Tier = "neon"       // Graviton2, M1: BF16 by FP32 arithmetic, with the bits of avx2
+	NEONBF16   Tier = "neon-bf16"  // Graviton3 and later, Grace, M2: BFMMLA, with other bits
 )
 
 // Properties that decide between tiers but are not in CPUID.
@@ -53,16 +48,12 @@ type features = []cpuid.FeatureID
 var rows = []row{
 	{tier: Generic},
 	{tier: AVX2, base: Generic, needs: features{cpuid.AVX2, cpuid.FMA3, cpuid.F16C}},
-	{tier: AVX512, base: AVX2, needs: features{cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL}},
-	{tier: AVX512VBMI, base: AVX512, needs: features{cpuid.AVX512VBMI}},
-	{tier: AVX512VNNI, base: AVX512VBMI, needs: features{cpuid.AVX512VNNI, cpuid.GFNI}},
-	{tier: AVX512BF16FMA, base: AVX512VNNI, needs: features{cpuid.AVX512BF16}},
-	{tier: AVX512BF16, base: AVX512BF16FMA, wants: features{FastBF16}},
-	{tier: AMX, base: AVX512BF16FMA, needs: features{cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8, TileRegisters}},
-	{tier: NEON, base: Generic, needs: features{cpuid.ASIMD}},
-	{tier: NEONDot, base: NEON, needs: features{cpuid.ASIMDDP}},
-	{tier: NEONBF16, base: NEONDot, needs: features{cpuid.BF16}},
-	{tier: NEONI8MM, base: NEONBF16, needs: features{cpuid.I8MM}},
+	{tier: AVX512, base: AVX2, needs: features{cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512DQ, cpuid.AVX512VL, cpuid.AVX512VBMI, cpuid.AVX512VNNI,
+		cpuid.GFNI}},
+	{tier: AVX512BF16, base: AVX512, needs: features{cpuid.AVX512BF16}, wants: features{FastBF16}},
+	{tier: AMX, base: AVX512, needs: features{cpuid.AVX512BF16, cpuid.AMXTILE, cpuid.AMXBF16, cpuid.AMXINT8, TileRegisters}},
+	{tier: NEON, base: Generic, needs: features{cpuid.ASIMD, cpuid.ASIMDDP}},
+	{tier: NEONBF16, base: NEON, needs: features{cpuid.BF16, cpuid.I8MM}},
 }
 
 // All lists all tiers in order of preference, the best last.

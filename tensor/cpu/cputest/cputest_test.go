@@ -27,9 +27,9 @@ func TestNeed(t *testing.T) {
 	}{
 		{cpu.Generic, "", ""},
 		{cpu.AVX2, "avx2", ""},
-		{cpu.AVX512VBMI, "", "skipped: tier avx512vbmi is not tested: this CPU or build has no AVX512VBMI"},
-		{cpu.AVX512VBMI, "avx2 avx512", "skipped: tier avx512vbmi is not tested: this CPU or build has no AVX512VBMI"},
-		{cpu.AVX512VBMI, "avx2 avx512vbmi", `failed: tier avx512vbmi is not tested: this CPU or build has no AVX512VBMI, and SPMOE_NEED_TIERS is "avx2 avx512vbmi"`},
+		{cpu.AVX512, "", "skipped: tier avx512 is not tested: this CPU or build has no AVX512VBMI, AVX512VNNI, GFNI"},
+		{cpu.AVX512, "avx2 avx512bf16", "skipped: tier avx512 is not tested: this CPU or build has no AVX512VBMI, AVX512VNNI, GFNI"},
+		{cpu.AVX512, "avx2 avx512", `failed: tier avx512 is not tested: this CPU or build has no AVX512VBMI, AVX512VNNI, GFNI, and SPMOE_NEED_TIERS is "avx2 avx512"`},
 	}
 	for _, tt := range tests {
 		o := &outcome{TB: t}

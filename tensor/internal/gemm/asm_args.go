@@ -10,7 +10,6 @@ type calls struct {
 	tile       tile
 	decoding   decoding
 	direct     [2]direct
-	across     across
 	panel      columnPanel
 	offsets    [16]int
 	paddedTail [64]uint16 // the padded end of a row
@@ -103,37 +102,18 @@ type direct struct {
 
 // moves counts the bytes from pointers to the current positions. The pointers themselves do not
 // move, since they must not leave their matrices.
-type moves struct{ b, sum, scales, partial int }
-
-// across multiplies groups of 32 adjacent rows of b with all rows of a.
-type across struct {
-	a              unsafe.Pointer // row panel, at the first step
-	b, sum, scales unsafe.Pointer // at the first group; scales if b holds codes
-	codes          *directCodes
-	partial        unsafe.Pointer // vectors of sums, kept between two runs along k
-	// Bytes between steps of k, between blocks and between rows.
-	stride, scaleStride, sumStride int
-	ahead                          int // bytes from b to the next prefetched address
-	// Cache lines to prefetch per step; lines left; bytes from their end to the next step.
-	lines, linesLeft, jump int
-	load, finish           int // load 0: start at zero; finish 0: leave vectors of sums
-	k                      int // elements along k
-	//lint:ignore U1000 only the assembly uses it
-	left   int // of k, while counting
-	groups int // groups left
-	moved  moves
-	notes
-	// Bytes from one prefetch to the next, for kernels that do not prefetch line by line.
-	fetchStep int
+type moves struct {
+	//lint:ignore U1000 only the assembly uses them
+	b, sum, scales int
+	partial        int
 }
 
-// columnPanel describes adjacent rows of b. A run of them along k is packed into a column panel.
+// columnPanel describes rows of b. A run of them along k is packed into a column panel.
 type columnPanel struct {
-	dst, src, scales              unsafe.Pointer
-	lookup                        *lookup
-	stride, scaleStride           int // bytes between steps of k, and between blocks
-	k                             int // elements along k
-	ahead, lines, linesLeft, jump int // as in across
+	dst, src, scales    unsafe.Pointer
+	stride, scaleStride int // bytes between rows
+	k                   int // elements along k
+	ahead               int // bytes from src to the prefetched address
 	notes
 }
 

@@ -11,7 +11,6 @@
 //	panels      Pack blocks of both; a microkernel multiplies them tile by tile. Any shape and
 //	            layout.
 //	direct      Few rows of a, k contiguous in both: read b once, in place, and sum along vectors.
-//	across      Few rows of a, rows of b adjacent in memory: read b once, in place, in runs of k.
 //	transposed  Few rows of a, k contiguous in b, AMX only: cᵀ = b·aᵀ, so that tiles read b in
 //	            place.
 //	integers    MXINT8 in both: exact sums of blocks, as bytes (VPDPBUSD, SMMLA, SDOT), as 16-bit
@@ -29,9 +28,8 @@
 //   - Rows are those of a, columns those of c. If a is a part of a larger operand (View.Whole), its
 //     rows count for "few" in direct products.
 //   - "b along" means that b is contiguous along k, as weights are in forward products.
-//   - "b across" means that the rows of b are adjacent in memory, as in gradients of data. Scales
-//     have the same layout as their codes.
-//   - "codes" are E4M3, E5M2 or MXINT8 in one operand only. across takes only E4M3, in b.
+//   - "codes" are E4M3, E5M2 or MXINT8 in one operand only. Scales have the same layout as their
+//     codes.
 //   - "plain" means that the product is not added to c and has no spans.
 //   - "few", for AVX-512 with BF16, is rows <= max(12, min(k/16, 64)). With spans, k is the length
 //     of a span.
@@ -40,22 +38,17 @@
 //
 //	operands     tier                  rows, layout, columns             algorithm         order
 //	FP32         all but generic       any                               panels            chain
-//	BF16, codes  AMX                   <= 32, b across, >= 64, plain     across            tiles
-//	             AMX                   <= 32, b along, plain             transposed        tiles
+//	BF16, codes  AMX                   <= 32, b along, plain             transposed        tiles
 //	             AMX                   any                               panels            tiles
 //	             AVX-512 with BF16     few, both along                   direct            sixteen
-//	             AVX-512 with BF16     <= 128, b across, >= 32, plain    across (BF16)     chain
-//	             AVX-512 with BF16     <= 64, b across, >= 32, plain     across (codes)    chain
 //	             AVX-512 without BF16  <= 8, both along                  direct of AVX2    sixteen
 //	             AVX2                  <= 16, both along                 direct            sixteen
-//	             AVX2                  <= 96, b across, >= 32, plain     across            chain
 //	             NEON                  <= 16, both along                 direct            sixteen
 //	             NEON with BF16        any                               panels            odd pairs
 //	             all but generic       any                               panels            chain
-//	MXINT8       AMX, AVX-512          <= 12, >= 16, no spans            direct integers   blocks
+//	MXINT8       AMX, AVX-512          <= 12, b along, >= 16, no spans   direct integers   blocks
 //	             AMX                   any                               panels of BF16    blocks
-//	             AVX2                  <= 96, >= 32, plain               16-bit, in runs   blocks
-//	             NEON without SDOT     any                               decoded           chain
+//	             AVX2                  <= 96, b along, >= 32, plain      16-bit, in runs   blocks
 //	             all but generic       any                               panels            blocks
 //	any          generic               any                               portable          chain
 //
@@ -64,10 +57,8 @@
 //   - Elements without a decoder (MXFP6, MXFP4) use decoded copies on every tier.
 //   - MXINT8 multiplies as integers only if k consists of whole blocks. Otherwise it is decoded.
 //   - On AMX, MXINT8 multiplies as bytes where a product or sum as BF16 might not be exact.
-//   - On Intel CPUs with AVX-512 BF16 but without AMX, panels are those of FP32 and across is not
-//     used. FP32 multiply-adds are twice as fast there as VDPBF16PS, with the same bits.
-//   - AVX-512 multiplies integers only with VBMI, VNNI and GFNI. AVX-512 with BF16 but without
-//     these uses decoded copies.
+//   - On Intel CPUs with AVX-512 BF16 but without AMX, products are those without BF16. FP32
+//     multiply-adds are twice as fast there as VDPBF16PS, with the same bits.
 //   - Few rows with MXINT8 in one operand use decoded copies if there is no direct kernel. The
 //     order must not depend on the layout.
 //   - Codes that do not decode exactly to normal BF16 numbers (codes_exact.go) use decoded copies.
@@ -106,9 +97,6 @@
 //	            "15. Weights along k (forward): cheaper ends of sums"
 //	            "34. Forward products with few rows read weights in place"
 //	            "35. Up to 8 rows by the in-place kernels of AVX2, without BF16"
-//	across      "16. Weights across (gradients of data), in place"
-//	            "33. Gradients of data with few rows read weights in place"
-//	            "46. Multiply E4M3 codes across with the first row panel while they are decoded"
 //	transposed  "36. Read weights in place"
 //	            "38. Decode, fetch and multiply few rows at the same time"
 //	            "51. Go along k in chunks, 32 rows of weights at a time"
@@ -127,7 +115,7 @@
 //
 // Another architecture needs kernels_<arch>.go with its kernels, roundGroups, one recipe per
 // tier, and the assembly. What microkernels, packers and decoders require is in
-// panels_microkernel.go, fewrows_direct_kernels.go, fewrows_across.go and codes_decode.go.
+// panels_microkernel.go, fewrows_direct_kernels.go and codes_decode.go.
 // asm_args.go has the structs that the assembly reads, by the names in go_asm.h.
 // kernels_other.go is for architectures without assembly.
 package gemm

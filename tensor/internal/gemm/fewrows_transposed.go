@@ -59,6 +59,20 @@ func (f *microkernel) multiplyTransposed(s *Scratch, sum, out View, a, b operand
 	return s.calls.decoding.exact(b)
 }
 
+// transposedTimes is multiplyTransposed for a mode, which may have an alpha.
+func (f *microkernel) transposedTimes(s *Scratch, sum, out View, a, b operand, m mode) bool {
+	if m.alpha == 0 {
+		return f.multiplyTransposed(s, sum, out, a, b)
+	}
+	sums := strided(s.unrounded.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
+	if !f.multiplyTransposed(s, sums, View{}, a, b) {
+		return false
+	}
+	m.times(sums)
+	storeResult(sum, out, sums, false)
+	return true
+}
+
 // transposedElements computes c for a b of BF16.
 func (f *microkernel) transposedElements(s *Scratch, p *product, c result, b operand) {
 	_, inPlace := f.packing.panelsInPlace(b, f.rows)

@@ -4,6 +4,7 @@ package gemm
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"unsafe"
@@ -124,5 +125,33 @@ func TestTransposedRefuses(t *testing.T) {
 	if bf16AMX.transposes(a, b, mode{add: true}) || bf16AMX.transposes(a, b, mode{span: 32}) ||
 		bf16AMX.transposes(a, operand{View: across.transposed()}, mode{}) || bf16AMX.transposes(operand{View: many.View}, b, mode{}) || bf16AVX512.transposes(a, b, mode{}) {
 		t.Error("a product was taken")
+	}
+}
+
+// checkPacked compares a product of x and y by multiply with the packed product.
+func checkPacked(t *testing.T, s *Scratch, f *microkernel, x, y operand, multiply func(sum, out View) bool) {
+	m, n, k := x.Rows, y.Rows, x.Cols
+	t.Helper()
+	want, got := newMatrix[float32](m, n, false, guard), newMatrix[float32](m, n, false, guard)
+	f.multiply(s, want.View, View{}, x, y, mode{}, nil)
+	s.poison()
+	if !multiply(got.View, View{}) {
+		t.Fatal("the product was not computed")
+	}
+	sums := want.elements(t)
+	// Which of several NaNs results is unspecified.
+	bothNaN := func(x, y float32) bool { return x != x && y != y }
+	for i, sum := range got.elements(t) {
+		if x, y := math.Float32bits(sum), math.Float32bits(sums[i]); x != y && !bothNaN(sum, sums[i]) {
+			t.Fatalf("[%d, %d, %d]: element %d, %d is %#x, want %#x", m, n, k, i/n, i%n, x, y)
+		}
+	}
+	rounded := newMatrix[uint16](m, n, false, 7)
+	s.poison()
+	multiply(View{}, rounded.View)
+	for i, x := range rounded.elements(t) {
+		if y := roundBF16(sums[i]); x != y && !bothNaN(wideBF16(x), wideBF16(y)) {
+			t.Fatalf("element %d is %#x, want %#x", i, x, y)
+		}
 	}
 }

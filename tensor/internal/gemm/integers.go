@@ -70,10 +70,7 @@ func int8Operands(a, b Scaled) (x, y operand, ok bool) {
 // not depend on its neighbours.
 func (f *microkernel) multiplyInt8(s *Scratch, sum, out View, a, b operand, m mode, slow fallback) {
 	few := f.packing.records.few
-	switch {
-	case f.across.accepts(a, b, m) && f.across.of(b).multiply(s, f, sum, out, a, b):
-		return
-	case few != nil && m.span == 0 && a.Cols > 0 && few.accepts(a, b, m) && few.multiply(s, f, sum, out, a, b, m.add):
+	if few != nil && m.span == 0 && a.Cols > 0 && few.accepts(a, b, m) && few.multiply(s, f, sum, out, a, b, m.add) {
 		return
 	}
 	f.multiply(s, sum, out, a, b, m, bySpan(s, f.exceptions(s, int8Operands, slow)))

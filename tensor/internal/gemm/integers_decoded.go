@@ -28,7 +28,7 @@ func (r *recipe) multiplyIntegers(s *Scratch, sum, out View, a, b operand, m mod
 // readsInPlace reports whether a kernel for few rows of a multiplies a and b.
 func (f *microkernel) readsInPlace(a, b operand, m mode) bool {
 	few := f.packing.records.few
-	return f.across.accepts(a, b, m) || few != nil && m.span == 0 && few.accepts(a, b, m)
+	return few != nil && m.span == 0 && few.accepts(a, b, m)
 }
 
 // blocksAreExact reports whether all products of two packed blocks of MXINT8 and all sums of a

@@ -15,10 +15,6 @@ var (
 		nil, directInt8Alongx1AVX512, directInt8Alongx2AVX512, directInt8Alongx3AVX512, directInt8Alongx4AVX512, directInt8Alongx5AVX512, directInt8Alongx6AVX512,
 		directInt8Alongx7AVX512, directInt8Alongx8AVX512, directInt8Alongx9AVX512, directInt8Alongx10AVX512, directInt8Alongx11AVX512, directInt8Alongx12AVX512,
 	}
-	directInt8Across = [directHeight + 1]func(t *tile, scales unsafe.Pointer, scaleStride int, n *notes){
-		nil, directInt8Acrossx1AVX512, directInt8Acrossx2AVX512, directInt8Acrossx3AVX512, directInt8Acrossx4AVX512, directInt8Acrossx5AVX512, directInt8Acrossx6AVX512,
-		directInt8Acrossx7AVX512, directInt8Acrossx8AVX512, directInt8Acrossx9AVX512, directInt8Acrossx10AVX512, directInt8Acrossx11AVX512, directInt8Acrossx12AVX512,
-	}
 )
 
 const (
@@ -26,17 +22,12 @@ const (
 	directAhead  = 32 << 10 // fewest bytes from where b is read to where it is prefetched
 
 	directInt8Columns = 16 // rows of b per kernel call
-	// Steps along k per pass over adjacent rows of b.
-	directInt8Run = 128
-	// Largest number of groups in a call across rows. A call takes some 50 µs, so that preemption
-	// is not delayed.
-	directInt8Groups = 128
 )
 
 // directInt8 reads b once, in place.
 var directInt8 = fewInt8{
 	accepts: func(a, b operand, _ mode) bool {
-		return a.Rows <= directHeight && b.Rows >= directInt8Columns && b.rowMajor() == b.scales.rowMajor()
+		return a.Rows <= directHeight && b.Rows >= directInt8Columns && b.rowMajor() && b.scales.rowMajor()
 	},
 	sums: (*Scratch).directInt8,
 }
@@ -54,11 +45,7 @@ func (s *Scratch) directInt8(_ *microkernel, sum View, a, b operand, startAtSum 
 		s.calls.tile.startAtSum = 1
 	}
 	s.calls.decoding.reset()
-	if b.rowMajor() {
-		s.directAlong(sum, b)
-	} else {
-		s.directAcross(sum, b)
-	}
+	s.directAlong(sum, b)
 	return s.calls.decoding.exact(b)
 }
 
@@ -87,42 +74,9 @@ func (s *Scratch) directAlong(sum View, b operand) {
 	}
 }
 
-func (s *Scratch) directAcross(sum View, b operand) {
-	const columns = directInt8Columns
-	t := &s.calls.tile
-	panel, record := t.a, 4*recordSteps*sum.Rows
-	t.aStride = b.ColStride
-	whole := b.Rows / columns * columns
-	for k := 0; k < b.Cols; k += directInt8Run {
-		t.steps = min(directInt8Run, b.Cols-k) / format.MXBlock
-		t.a = unsafe.Add(panel, k/format.MXBlock*record)
-		part := b.along(1, k, t.steps*format.MXBlock)
-		t.columns = 1<<columns - 1
-		for j := 0; j < whole; j += directInt8Groups * columns {
-			s.callDirectAcross(sum, part, j, min(directInt8Groups, (whole-j)/columns))
-		}
-		if whole < b.Rows {
-			var first int
-			first, t.columns = lastColumns(b.Rows, whole)
-			s.callDirectAcross(sum, part, first, 1)
-		}
-		t.startAtSum = 1
-	}
-}
-
 // callDirectAlong is not inlined, so that the goroutine can be preempted (see microkernel.column).
 //
 //go:noinline
 func callDirectAlong(t *tile, rows int, scales unsafe.Pointer, ahead int) {
 	directInt8Along[rows](t, scales, ahead)
-}
-
-// callDirectAcross multiplies groups of columns from column j on. It is not inlined, so that the
-// goroutine can be preempted (see microkernel.column).
-//
-//go:noinline
-func (s *Scratch) callDirectAcross(sum View, b operand, j, groups int) {
-	t := &s.calls.tile
-	t.b, t.sum, t.count = unsafe.Pointer(at[uint8](b.View, j, 0)), unsafe.Pointer(at[float32](sum, 0, j)), groups
-	directInt8Across[sum.Rows](t, unsafe.Pointer(at[uint8](b.scales, j, 0)), b.scales.ColStride, &s.calls.decoding.notes)
 }

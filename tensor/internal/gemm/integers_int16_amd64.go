@@ -14,9 +14,8 @@ import (
 )
 
 var int8AVX2 = microkernel{
-	rows: 3, columns: 32, adds: true, runSteps: 16 * wordSteps, scratchBytes: 4 * 3 * 32,
+	rows: 3, columns: int8AVX2Columns, adds: true, runSteps: 16 * wordSteps, scratchBytes: 4 * 3 * 32,
 	tiles:   []func(*tile){nil, int8AVX2Tiles1, int8AVX2Tiles2, int8AVX2Tiles3},
-	across:  &acrossByFormat{codes: &acrossWords},
 	packing: packing{elem: 1, records: &wordRecords},
 }
 
@@ -29,22 +28,20 @@ const wordRun = 128
 
 var wordRecords = records{steps: wordSteps, run: wordRun, few: &fewWords, pack: (*Scratch).words}
 
-// fewWords is for a b whose codes are contiguous along k (acrossWords is for adjacent rows). It
-// packs a column panel for a run along k and multiplies it at once, while L1 holds it. Writing all
+// fewWords is for a b whose codes are contiguous along k. It packs a column panel for a run along k and multiplies it at once, while L1 holds it. Writing all
 // panels of words to memory and reading them back would take longer than the products.
 var fewWords = fewInt8{
 	accepts: func(a, b operand, m mode) bool {
-		return !m.add && a.Rows <= fewWordRows && b.Rows >= acrossColumns && b.rowMajor() && b.scales.rowMajor()
+		return !m.add && a.Rows <= fewWordRows && b.Rows >= int8AVX2Columns && b.rowMajor() && b.scales.rowMajor()
 	},
 	sums: (*Scratch).fewWords,
 }
 
-// acrossWords is the same for codes that are contiguous across rows.
-var acrossWords = acrossKernels{element: format.INT8, elem: 1, run: fewWordRun, strip: 128 << 10, height: fewWordRows, panel: acrossWordsAVX2, maxScale: 255}
-
 const (
 	fewWordRows = 96  // rows of a up to which this was measured to be faster
 	fewWordRun  = 256 // elements along k
+
+	int8AVX2Columns = 32
 )
 
 // fewWords computes all sums of 32 columns, then those of the next 32.

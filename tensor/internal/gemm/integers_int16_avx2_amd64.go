@@ -131,8 +131,3 @@ func wordScales8AVX2(dst unsafe.Pointer, src unsafe.Pointer, offsets *[16]int, s
 //
 //go:noescape
 func alongWordsAVX2(p *columnPanel)
-
-// acrossWordsAVX2 packs 32 rows of b that are adjacent in memory for k (> 0) whole blocks.
-//
-//go:noescape
-func acrossWordsAVX2(p *columnPanel)

@@ -8,7 +8,7 @@ import "spmoe/tensor/cpu"
 
 var (
 	bf16AVX512 = microkernel{
-		rows: 12, columns: 32, masked: true, rounds: true, adds: true, scales: true, runSteps: runSteps, across: &acrossForAVX512,
+		rows: 12, columns: 32, masked: true, rounds: true, adds: true, scales: true, runSteps: runSteps,
 		tiles:   []func(*tile){nil, bf16AVX512Tiles1, bf16AVX512Tiles2, bf16AVX512Tiles3, bf16AVX512Tiles4, bf16AVX512Tiles5, bf16AVX512Tiles6, bf16AVX512Tiles7, bf16AVX512Tiles8, bf16AVX512Tiles9, bf16AVX512Tiles10, bf16AVX512Tiles11, bf16AVX512Tiles12},
 		packing: packing{elem: 2, rows: packer{16, packRowsAVX512, interleave16AVX512}, columns: packer{16, packRowsAVX512, interleave32AVX512}},
 	}
@@ -22,7 +22,7 @@ var (
 		packing: packing{elem: 4, rows: packer{16, packRowsAVX512, copy16AVX512}, columns: packer{16, packRowsAVX512, copy32AVX512}},
 	}
 	bf16SplitAVX2 = microkernel{
-		rows: 6, columns: 16, adds: true, runSteps: runSteps, tiles: fp32AVX2.tiles, across: &acrossForAVX2,
+		rows: 6, columns: 16, adds: true, runSteps: runSteps, tiles: fp32AVX2.tiles,
 		packing: packing{elem: 2, split: true, rows: packer{8, alongSplitAVX2, acrossSplitAVX2}, columns: packer{8, alongSplitAVX2, acrossSplitAVX2}},
 	}
 	fp32AVX2 = microkernel{
@@ -41,17 +41,7 @@ var recipes = map[cpu.Tier]*recipe{
 	},
 	cpu.AVX512: {
 		bf16: &bf16SplitAVX512, fp32: &fp32AVX512, few: upTo(8), direct: directAVX2Of,
-		decoders: decodersAVX2,
-		peakBF16: peakFP32AVX512, peakFP32: peakFP32AVX512,
-	},
-	cpu.AVX512VNNI: {
-		bf16: &bf16SplitAVX512, fp32: &fp32AVX512, few: upTo(8), direct: directAVX2Of,
 		decoders: decodersAVX2, integers: &int8AVX512,
-		peakBF16: peakFP32AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
-	},
-	cpu.AVX512BF16FMA: {
-		bf16: &bf16SplitAVX512, fp32: &fp32AVX512, few: few, direct: directAVX512Of,
-		decoders: decodersAVX512, integers: &int8AVX512,
 		peakBF16: peakFP32AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
 	},
 	cpu.AVX512BF16: {

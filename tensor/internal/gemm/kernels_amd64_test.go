@@ -21,14 +21,12 @@ func TestKernelsOfKnownCPUs(t *testing.T) {
 	}
 	var (
 		avx2     = choice{&bf16SplitAVX2, &fp32AVX2, &int8AVX2, &directAVX2, address(decodersAVX2), 16, false}
-		skylake  = choice{&bf16SplitAVX512, &fp32AVX512, nil, &directAVX2, address(decodersAVX2), 8, false}
 		iceLake  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directAVX2, address(decodersAVX2), 8, false}
-		noTiles  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directBF16AVX512, address(decodersAVX512), 12, true}
 		zen4     = choice{&bf16AVX512, &fp32AVX512, &int8AVX512, &directBF16AVX512, address(decodersAVX512), 12, true}
 		withAMX  = choice{&bf16AMX, &fp32AVX512, &int8AVX512, &directBF16AVX512, address(decodersAVX512), 0, false}
 		expected = map[string]choice{
-			"Sandy Bridge": {}, "Haswell": avx2, "Alder Lake": avx2, "Skylake-X": skylake, "Cascade Lake": skylake, "Cannon Lake": skylake, "Cooper Lake": skylake,
-			"Ice Lake": iceLake, "Sapphire Rapids without permission for tiles": noTiles, "Sapphire Rapids": withAMX, "Granite Rapids": withAMX,
+			"Sandy Bridge": {}, "Haswell": avx2, "Alder Lake": avx2, "Skylake-X": avx2, "Cascade Lake": avx2, "Cannon Lake": avx2, "Cooper Lake": avx2,
+			"Ice Lake": iceLake, "Sapphire Rapids without permission for tiles": iceLake, "Sapphire Rapids": withAMX, "Granite Rapids": withAMX,
 			"Zen 3": avx2, "Zen 4": zen4, "Zen 5": zen4,
 			"Cortex-A72": {}, "Graviton2": {}, "Apple M1": {}, "Graviton4": {}, // no kernels on amd64
 		}

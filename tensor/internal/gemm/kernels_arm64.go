@@ -46,20 +46,10 @@ func directNEONColumns(rows int) int { return [...]int{1: 12, 2: 6, 3: 4, 4: 3, 
 var recipes = map[cpu.Tier]*recipe{
 	cpu.NEON: {
 		bf16: &bf16SplitNEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directNEON },
-		decoders: decodersNEON,
-		peakBF16: peakFP32NEON, peakFP32: peakFP32NEON,
-	},
-	cpu.NEONDot: {
-		bf16: &bf16SplitNEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directNEON },
 		decoders: decodersNEON, integers: &int8SDOT,
 		peakBF16: peakFP32NEON, peakFP32: peakFP32NEON, peakInt8: peakSDOT,
 	},
 	cpu.NEONBF16: {
-		bf16: &bf16NEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directLongNEON },
-		decoders: decodersNEON, integers: &int8SDOT,
-		peakBF16: peakBF16NEON, peakFP32: peakFP32NEON, peakInt8: peakSDOT,
-	},
-	cpu.NEONI8MM: {
 		bf16: &bf16NEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directLongNEON },
 		decoders: decodersNEON, integers: &int8SMMLA,
 		peakBF16: peakBF16NEON, peakFP32: peakFP32NEON, peakInt8: peakSMMLA,

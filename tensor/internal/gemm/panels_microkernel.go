@@ -24,6 +24,5 @@ type microkernel struct {
 	runSteps   int  // steps between a load and a store of the sums
 	innerSteps int  // the same within a call of column, whose column panel stays in L1; 0: all steps
 	packing    packing
-	across     *acrossByFormat    // for few rows of a and adjacent rows of b; may be nil
 	transposed *transposedKernels // for few rows of a and a b contiguous along k; may be nil
 }

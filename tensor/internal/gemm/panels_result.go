@@ -18,16 +18,6 @@ func resultOf(sum, out View) result {
 	return result{sum, 4}
 }
 
-// put stores sums as columns of c, from j on.
-func (c result) put(j int, sums View) {
-	to := c.slice(c.elem, 0, j, sums.Rows, sums.Cols)
-	if c.elem == 2 {
-		roundRows(to, sums)
-	} else {
-		copyRows(to, sums)
-	}
-}
-
 // roundRows rounds sums into out, which may have fewer columns.
 func roundRows(out, sums View) {
 	whole := out.Cols / 16 * 16

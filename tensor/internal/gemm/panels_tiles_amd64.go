@@ -14,7 +14,7 @@ import (
 )
 
 var bf16AMX = microkernel{
-	rows: tileRows, columns: 32, runSteps: tilesRunSteps, innerSteps: tilesInnerSteps, across: &acrossForAMX,
+	rows: tileRows, columns: 32, runSteps: tilesRunSteps, innerSteps: tilesInnerSteps,
 	allPanels: bf16AMXTiles, allPanelsRounded: bf16AMXRoundedTiles, allPanelsStreamed: bf16AMXStreamedTiles, configure: (*tile).configureBF16, scratchBytes: tileRoom,
 	transposed: &transposedKernels{tall: bf16AMXTall, codes: [3]func(*decoding, *tile){codesAMXTall8, codesAMXTall16, codesAMXTall32},
 		sums: turnSumsAVX512, rounded: turnRoundedSumsAVX512},
@@ -26,27 +26,11 @@ var bf16AMX = microkernel{
 // configureBF16 configures the tiles for the rows left after pairs of whole panels.
 func (t *tile) configureBF16() { t.config.setBF16(t.count % (2 * tileRows)) }
 
-// configureAcross configures the tiles for across products of one or two row panels with rows rows
-// in total.
-func (t *tile) configureAcross(panels, rows int) {
-	if panels == 1 {
-		t.config.setRow(rows)
-	} else {
-		t.config.setBF16(rows)
-	}
-}
-
 // setBF16 configures the tiles for rows (0 to 32) rows of a.
 func (c *tileConfig) setBF16(rows int) {
 	first := max(min(rows, tileRows), 1) // a tile that stays unused must still have a row
 	second := max(rows-first, 1)
 	c.set([8]int{first, first, second, second, first, second, tileSteps, tileSteps})
-}
-
-// setRow configures the tiles for one panel of rows (1 to 16) rows of a and four column panels of
-// 16 columns. The column panels share tiles 5 to 7.
-func (c *tileConfig) setRow(rows int) {
-	c.set([8]int{rows, rows, rows, rows, rows, tileSteps, tileSteps, tileSteps})
 }
 
 // set configures each tile for its rows.

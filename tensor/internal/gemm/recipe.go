@@ -51,32 +51,16 @@ func (r *recipe) products() *kernels {
 func upTo(most int) func(rows, k int) bool { return func(rows, _ int) bool { return rows <= most } }
 
 // multiply computes a BF16 product. It is direct if rows are few and both operands are contiguous
-// along k. Otherwise it reads b in place where that was measured to be faster, or uses panels. The
+// along k. Otherwise it is transposed where that was measured to be faster, or uses panels. The
 // arguments are those of microkernel.multiply.
 func (r *recipe) multiply(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) {
 	switch {
 	case m.blocks == nil && r.few(a.rowsOfProduct(), m.length(a.Cols)) && a.inPlace(b):
 		r.direct(b).multiply(s, sum, out, a, b, m, inexact)
-	case m.blocks == nil && m.retained == nil && r.bf16.multiplyInPlace(s, sum, out, a, b, m, inexact):
+	case m.blocks == nil && m.retained == nil && r.bf16.transposes(a, b, m) && r.bf16.transposedTimes(s, sum, out, a, b, m):
 	default:
 		r.bf16.multiply(s, sum, out, a, b, m, inexact)
 	}
-}
-
-// multiplyInPlace is multiply with a b that is read in place. It returns false if the result is
-// still to be computed.
-func (f *microkernel) multiplyInPlace(s *Scratch, sum, out View, a, b operand, m mode, inexact fallback) bool {
-	across, transposes := f.across.accepts(a, b, m), f.transposes(a, b, m)
-	if m.alpha == 0 || !across && !transposes {
-		return across && f.across.of(b).multiply(s, f, sum, out, a, b) || transposes && f.multiplyTransposed(s, sum, out, a, b)
-	}
-	sums := strided(s.unrounded.atLeast(4*a.Rows*b.Rows), a.Rows, b.Rows, b.Rows, 1)
-	if !f.multiplyInPlace(s, sums, View{}, a, b, mode{}, inexact) {
-		f.multiply(s, sums, View{}, a, b, mode{}, inexact)
-	}
-	m.times(sums)
-	storeResult(sum, out, sums, false)
-	return true
 }
 
 // asIntegers reports whether a and b can be multiplied as integers.

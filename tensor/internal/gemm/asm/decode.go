@@ -131,14 +131,6 @@ func lookUpBytes(fn *asmgen.Func, tables asmgen.Reg, in asmgen.Field, codes, low
 	}
 }
 
-// exponents shifts the scale in each dword to the exponent positions of two BF16. temp is
-// overwritten.
-func exponents(fn *asmgen.Func, scales, temp asmgen.Vec) {
-	fn.I("VPSLLD", asmgen.Imm(7), scales, scales)
-	fn.I("VPSLLD", asmgen.Imm(16), scales, temp)
-	fn.I("VPORD", temp, scales, scales)
-}
-
 // takeBlock takes the steps of a block of 32 from those left, or fewer at the end.
 func takeBlock(fn *asmgen.Func, left, steps asmgen.Reg) {
 	whole := fn.Label("whole")

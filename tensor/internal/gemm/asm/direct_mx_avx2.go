@@ -34,6 +34,13 @@ type codedHalvesData struct {
 	nan   asmgen.Operand // bytes: twice NaN
 }
 
+// E4M3 as FP32: a code's bits are those of a number that is too small by 2^120. This holds for
+// subnormals too.
+const (
+	e4m3Field = 0x87f0_0000 // positions of sign, exponent and mantissa
+	e4m3Bias  = 120         // added to a scale, it gives the exponent of a factor
+)
+
 func directMXAVX2(f *asmgen.File) {
 	f.Constant("factorBias", e4m3Bias)
 	picked := func(name string, first uint32) asmgen.Operand {

@@ -38,7 +38,6 @@ func int8AVX2(f *asmgen.File) {
 	wordScaling(f, 4)
 	wordScaling(f, 8)
 	alongWordsAVX2(f)
-	acrossWordsAVX2(f)
 }
 
 // wordTiles keeps a block's sums in registers. The sums of the previous blocks are in memory that

@@ -14,14 +14,6 @@ func directInt8(f *asmgen.File) {
 	for rows := 1; rows <= directRows; rows++ {
 		int8DirectAlong(f, rows, flip)
 	}
-	order := make([]byte, 64)
-	for i := range order {
-		order[i] = byte(i%4*16 + i/4)
-	}
-	index := f.Data("order", order)
-	for rows := 1; rows <= directRows; rows++ {
-		int8DirectAcross(f, rows, flip, index)
-	}
 }
 
 // int8Direct is the common part of the kernels.
