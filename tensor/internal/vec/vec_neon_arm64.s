@@ -58,90 +58,90 @@ loop1:
 rest2:
 	ADDS $8, R2
 	BEQ done3
-part4:
 	MOVD $2, R4
 	MUL R2, R4, R3
 	MOVD $0, R4
 	CMP $16, R3
-	BLE fits5
+	BLE fits4
 	SUB $16, R3, R4
 	MOVD $16, R3
-fits5:
+fits4:
 	MOVD $0(R1), R5
 	VEOR V0.B16, V0.B16, V0.B16
 	VEOR V1.B16, V1.B16, V1.B16
-	TBZ $4, R3, not166
+	TBZ $4, R3, not165
 	FMOVQ (R5), F1
-	JMP loaded7
-not166:
-	TBZ $1, R3, none8
+	JMP loaded6
+not165:
+	TBZ $1, R3, none7
 	AND $12, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V1.H[0]
-none8:
-	TBZ $2, R3, none9
+none7:
+	TBZ $2, R3, none8
 	VEXT $12, V1.B16, V0.B16, V1.B16
 	AND $8, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V1.S[0]
-none9:
-	TBZ $3, R3, none10
+none8:
+	TBZ $3, R3, none9
 	VEXT $8, V1.B16, V0.B16, V1.B16
 	VLD1 (R5), V1.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	WORD $0x2e613820 // shll v0.4s, v1.4h, #16
 	WORD $0x6e613821 // shll2 v1.4s, v1.8h, #16
 	MOVD $4, R5
 	MUL R2, R5, R6
 	MOVD $0, R5
 	CMP $16, R6
-	BLE fits11
+	BLE fits10
 	SUB $16, R6, R5
 	MOVD $16, R6
-fits11:
+fits10:
 	MOVD $0(R0), R7
-	TBZ $4, R6, not1612
+	TBZ $4, R6, not1611
 	FMOVQ F0, (R7)
-	JMP stored13
-not1612:
-	TBZ $3, R6, none14
+	JMP stored12
+not1611:
+	TBZ $3, R6, none13
 	VST1 V0.D[0], (R7)
 	ADD $8, R7
 	VEXT $8, V0.B16, V0.B16, V0.B16
-none14:
-	TBZ $2, R6, none15
+none13:
+	TBZ $2, R6, none14
 	VST1 V0.S[0], (R7)
 	ADD $4, R7
 	VEXT $4, V0.B16, V0.B16, V0.B16
-none15:
-	TBZ $1, R6, none16
+none14:
+	TBZ $1, R6, none15
 	VST1 V0.H[0], (R7)
 	ADD $2, R7
 	VEXT $2, V0.B16, V0.B16, V0.B16
-none16:
-stored13:
+none15:
+stored12:
 	MOVD $16(R0), R7
-	TBZ $4, R5, not1617
+	TBZ $4, R5, not1616
 	FMOVQ F1, (R7)
-	JMP stored18
-not1617:
-	TBZ $3, R5, none19
+	JMP stored17
+not1616:
+	TBZ $3, R5, none18
 	VST1 V1.D[0], (R7)
 	ADD $8, R7
 	VEXT $8, V1.B16, V1.B16, V1.B16
-none19:
-	TBZ $2, R5, none20
+none18:
+	TBZ $2, R5, none19
 	VST1 V1.S[0], (R7)
 	ADD $4, R7
 	VEXT $4, V1.B16, V1.B16, V1.B16
-none20:
-	TBZ $1, R5, none21
+none19:
+	TBZ $1, R5, none20
 	VST1 V1.H[0], (R7)
 	ADD $2, R7
 	VEXT $2, V1.B16, V1.B16, V1.B16
-none21:
-stored18:
+none20:
+stored17:
+	JMP done3
 done3:
 	RET
 
@@ -180,61 +180,60 @@ loop1:
 rest2:
 	ADDS $8, R2
 	BEQ done3
-part4:
 	MOVD $4, R4
 	MUL R2, R4, R3
 	MOVD $0, R4
 	CMP $16, R3
-	BLE fits5
+	BLE fits4
 	SUB $16, R3, R4
 	MOVD $16, R3
-fits5:
+fits4:
 	MOVD $0(R1), R5
 	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R3, not166
+	TBZ $4, R3, not165
 	FMOVQ (R5), F4
-	JMP loaded7
-not166:
-	TBZ $1, R3, none8
+	JMP loaded6
+not165:
+	TBZ $1, R3, none7
 	AND $12, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V4.H[0]
-none8:
-	TBZ $2, R3, none9
+none7:
+	TBZ $2, R3, none8
 	VEXT $12, V4.B16, V2.B16, V4.B16
 	AND $8, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V4.S[0]
-none9:
-	TBZ $3, R3, none10
+none8:
+	TBZ $3, R3, none9
 	VEXT $8, V4.B16, V2.B16, V4.B16
 	VLD1 (R5), V4.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	MOVD $16(R1), R6
 	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R4, not1611
+	TBZ $4, R4, not1610
 	FMOVQ (R6), F3
-	JMP loaded12
-not1611:
-	TBZ $1, R4, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R4, none12
 	AND $12, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V3.H[0]
-none13:
-	TBZ $2, R4, none14
+none12:
+	TBZ $2, R4, none13
 	VEXT $12, V3.B16, V2.B16, V3.B16
 	AND $8, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V3.S[0]
-none14:
-	TBZ $3, R4, none15
+none13:
+	TBZ $3, R4, none14
 	VEXT $8, V3.B16, V2.B16, V3.B16
 	VLD1 (R6), V3.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	VADD V0.S4, V4.S4, V5.S4
 	VSHL $15, V4.S4, V2.S4
 	VUSRA $31, V2.S4, V5.S4
@@ -252,31 +251,32 @@ loaded12:
 	MUL R2, R6, R5
 	MOVD $0, R6
 	CMP $16, R5
-	BLE fits16
+	BLE fits15
 	SUB $16, R5, R6
 	MOVD $16, R5
-fits16:
+fits15:
 	MOVD $0(R0), R7
-	TBZ $4, R5, not1617
+	TBZ $4, R5, not1616
 	FMOVQ F2, (R7)
-	JMP stored18
-not1617:
-	TBZ $3, R5, none19
+	JMP stored17
+not1616:
+	TBZ $3, R5, none18
 	VST1 V2.D[0], (R7)
 	ADD $8, R7
 	VEXT $8, V2.B16, V2.B16, V2.B16
-none19:
-	TBZ $2, R5, none20
+none18:
+	TBZ $2, R5, none19
 	VST1 V2.S[0], (R7)
 	ADD $4, R7
 	VEXT $4, V2.B16, V2.B16, V2.B16
-none20:
-	TBZ $1, R5, none21
+none19:
+	TBZ $1, R5, none20
 	VST1 V2.H[0], (R7)
 	ADD $2, R7
 	VEXT $2, V2.B16, V2.B16, V2.B16
-none21:
-stored18:
+none20:
+stored17:
+	JMP done3
 done3:
 	RET
 
@@ -303,151 +303,151 @@ loop1:
 rest2:
 	ADDS $8, R3
 	BEQ done3
-part4:
 	MOVD $4, R5
 	MUL R3, R5, R4
 	MOVD $0, R5
 	CMP $16, R4
-	BLE fits5
+	BLE fits4
 	SUB $16, R4, R5
 	MOVD $16, R4
-fits5:
+fits4:
 	MOVD $0(R1), R6
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R4, not166
+	TBZ $4, R4, not165
 	FMOVQ (R6), F3
-	JMP loaded7
-not166:
-	TBZ $1, R4, none8
+	JMP loaded6
+not165:
+	TBZ $1, R4, none7
 	AND $12, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V3.H[0]
-none8:
-	TBZ $2, R4, none9
+none7:
+	TBZ $2, R4, none8
 	VEXT $12, V3.B16, V1.B16, V3.B16
 	AND $8, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V3.S[0]
-none9:
-	TBZ $3, R4, none10
+none8:
+	TBZ $3, R4, none9
 	VEXT $8, V3.B16, V1.B16, V3.B16
 	VLD1 (R6), V3.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	MOVD $16(R1), R7
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R5, not1611
+	TBZ $4, R5, not1610
 	FMOVQ (R7), F2
-	JMP loaded12
-not1611:
-	TBZ $1, R5, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R5, none12
 	AND $12, R5, R6
 	ADD R7, R6
 	VLD1 (R6), V2.H[0]
-none13:
-	TBZ $2, R5, none14
+none12:
+	TBZ $2, R5, none13
 	VEXT $12, V2.B16, V1.B16, V2.B16
 	AND $8, R5, R6
 	ADD R7, R6
 	VLD1 (R6), V2.S[0]
-none14:
-	TBZ $3, R5, none15
+none13:
+	TBZ $3, R5, none14
 	VEXT $8, V2.B16, V1.B16, V2.B16
 	VLD1 (R7), V2.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	MOVD $0(R2), R6
 	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V1.B16, V1.B16, V1.B16
-	TBZ $4, R4, not1616
+	TBZ $4, R4, not1615
 	FMOVQ (R6), F1
-	JMP loaded17
-not1616:
-	TBZ $1, R4, none18
+	JMP loaded16
+not1615:
+	TBZ $1, R4, none17
 	AND $12, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V1.H[0]
-none18:
-	TBZ $2, R4, none19
+none17:
+	TBZ $2, R4, none18
 	VEXT $12, V1.B16, V4.B16, V1.B16
 	AND $8, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V1.S[0]
-none19:
-	TBZ $3, R4, none20
+none18:
+	TBZ $3, R4, none19
 	VEXT $8, V1.B16, V4.B16, V1.B16
 	VLD1 (R6), V1.D[0]
-none20:
-loaded17:
+none19:
+loaded16:
 	MOVD $16(R2), R7
 	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V0.B16, V0.B16, V0.B16
-	TBZ $4, R5, not1621
+	TBZ $4, R5, not1620
 	FMOVQ (R7), F0
-	JMP loaded22
-not1621:
-	TBZ $1, R5, none23
+	JMP loaded21
+not1620:
+	TBZ $1, R5, none22
 	AND $12, R5, R6
 	ADD R7, R6
 	VLD1 (R6), V0.H[0]
-none23:
-	TBZ $2, R5, none24
+none22:
+	TBZ $2, R5, none23
 	VEXT $12, V0.B16, V4.B16, V0.B16
 	AND $8, R5, R6
 	ADD R7, R6
 	VLD1 (R6), V0.S[0]
-none24:
-	TBZ $3, R5, none25
+none23:
+	TBZ $3, R5, none24
 	VEXT $8, V0.B16, V4.B16, V0.B16
 	VLD1 (R7), V0.D[0]
-none25:
-loaded22:
+none24:
+loaded21:
 	WORD $0x4e21d463 // fadd v3.4s, v3.4s, v1.4s
 	WORD $0x4e20d442 // fadd v2.4s, v2.4s, v0.4s
 	MOVD $0(R0), R6
-	TBZ $4, R4, not1626
+	TBZ $4, R4, not1625
 	FMOVQ F3, (R6)
-	JMP stored27
-not1626:
-	TBZ $3, R4, none28
+	JMP stored26
+not1625:
+	TBZ $3, R4, none27
 	VST1 V3.D[0], (R6)
 	ADD $8, R6
 	VEXT $8, V3.B16, V3.B16, V3.B16
-none28:
-	TBZ $2, R4, none29
+none27:
+	TBZ $2, R4, none28
 	VST1 V3.S[0], (R6)
 	ADD $4, R6
 	VEXT $4, V3.B16, V3.B16, V3.B16
-none29:
-	TBZ $1, R4, none30
+none28:
+	TBZ $1, R4, none29
 	VST1 V3.H[0], (R6)
 	ADD $2, R6
 	VEXT $2, V3.B16, V3.B16, V3.B16
-none30:
-stored27:
+none29:
+stored26:
 	MOVD $16(R0), R6
-	TBZ $4, R5, not1631
+	TBZ $4, R5, not1630
 	FMOVQ F2, (R6)
-	JMP stored32
-not1631:
-	TBZ $3, R5, none33
+	JMP stored31
+not1630:
+	TBZ $3, R5, none32
 	VST1 V2.D[0], (R6)
 	ADD $8, R6
 	VEXT $8, V2.B16, V2.B16, V2.B16
-none33:
-	TBZ $2, R5, none34
+none32:
+	TBZ $2, R5, none33
 	VST1 V2.S[0], (R6)
 	ADD $4, R6
 	VEXT $4, V2.B16, V2.B16, V2.B16
-none34:
-	TBZ $1, R5, none35
+none33:
+	TBZ $1, R5, none34
 	VST1 V2.H[0], (R6)
 	ADD $2, R6
 	VEXT $2, V2.B16, V2.B16, V2.B16
-none35:
-stored32:
+none34:
+stored31:
+	JMP done3
 done3:
 	RET
 
@@ -489,63 +489,62 @@ loop1:
 rest2:
 	ADDS $8, R3
 	BEQ done3
-part4:
 	MOVD $2, R5
 	MUL R3, R5, R4
 	MOVD $0, R5
 	CMP $16, R4
-	BLE fits5
+	BLE fits4
 	SUB $16, R4, R5
 	MOVD $16, R4
-fits5:
+fits4:
 	MOVD $0(R1), R6
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V8.B16, V8.B16, V8.B16
-	TBZ $4, R4, not166
+	TBZ $4, R4, not165
 	FMOVQ (R6), F8
-	JMP loaded7
-not166:
-	TBZ $1, R4, none8
+	JMP loaded6
+not165:
+	TBZ $1, R4, none7
 	AND $12, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V8.H[0]
-none8:
-	TBZ $2, R4, none9
+none7:
+	TBZ $2, R4, none8
 	VEXT $12, V8.B16, V5.B16, V8.B16
 	AND $8, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V8.S[0]
-none9:
-	TBZ $3, R4, none10
+none8:
+	TBZ $3, R4, none9
 	VEXT $8, V8.B16, V5.B16, V8.B16
 	VLD1 (R6), V8.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	VSHL $16, V8.S4, V5.S4
 	VAND V0.B16, V8.B16, V8.B16
 	MOVD $0(R2), R7
 	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R4, not1611
+	TBZ $4, R4, not1610
 	FMOVQ (R7), F4
-	JMP loaded12
-not1611:
-	TBZ $1, R4, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R4, none12
 	AND $12, R4, R6
 	ADD R7, R6
 	VLD1 (R6), V4.H[0]
-none13:
-	TBZ $2, R4, none14
+none12:
+	TBZ $2, R4, none13
 	VEXT $12, V4.B16, V3.B16, V4.B16
 	AND $8, R4, R6
 	ADD R7, R6
 	VLD1 (R6), V4.S[0]
-none14:
-	TBZ $3, R4, none15
+none13:
+	TBZ $3, R4, none14
 	VEXT $8, V4.B16, V3.B16, V4.B16
 	VLD1 (R7), V4.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	VSHL $16, V4.S4, V3.S4
 	VAND V0.B16, V4.B16, V4.B16
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
@@ -558,26 +557,27 @@ loaded12:
 	VUSRA $31, V2.S4, V6.S4
 	VSRI $16, V7.S4, V6.S4
 	MOVD $0(R0), R6
-	TBZ $4, R4, not1616
+	TBZ $4, R4, not1615
 	FMOVQ F6, (R6)
-	JMP stored17
-not1616:
-	TBZ $3, R4, none18
+	JMP stored16
+not1615:
+	TBZ $3, R4, none17
 	VST1 V6.D[0], (R6)
 	ADD $8, R6
 	VEXT $8, V6.B16, V6.B16, V6.B16
-none18:
-	TBZ $2, R4, none19
+none17:
+	TBZ $2, R4, none18
 	VST1 V6.S[0], (R6)
 	ADD $4, R6
 	VEXT $4, V6.B16, V6.B16, V6.B16
-none19:
-	TBZ $1, R4, none20
+none18:
+	TBZ $1, R4, none19
 	VST1 V6.H[0], (R6)
 	ADD $2, R6
 	VEXT $2, V6.B16, V6.B16, V6.B16
-none20:
-stored17:
+none19:
+stored16:
+	JMP done3
 done3:
 	RET
 
@@ -606,153 +606,153 @@ loop1:
 rest2:
 	ADDS $8, R2
 	BEQ done3
-part4:
 	MOVD $4, R4
 	MUL R2, R4, R3
 	MOVD $0, R4
 	CMP $16, R3
-	BLE fits5
+	BLE fits4
 	SUB $16, R3, R4
 	MOVD $16, R3
-fits5:
+fits4:
 	MOVD $0(R1), R5
 	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R3, not166
+	TBZ $4, R3, not165
 	FMOVQ (R5), F4
-	JMP loaded7
-not166:
-	TBZ $1, R3, none8
+	JMP loaded6
+not165:
+	TBZ $1, R3, none7
 	AND $12, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V4.H[0]
-none8:
-	TBZ $2, R3, none9
+none7:
+	TBZ $2, R3, none8
 	VEXT $12, V4.B16, V2.B16, V4.B16
 	AND $8, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V4.S[0]
-none9:
-	TBZ $3, R3, none10
+none8:
+	TBZ $3, R3, none9
 	VEXT $8, V4.B16, V2.B16, V4.B16
 	VLD1 (R5), V4.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	MOVD $16(R1), R6
 	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R4, not1611
+	TBZ $4, R4, not1610
 	FMOVQ (R6), F3
-	JMP loaded12
-not1611:
-	TBZ $1, R4, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R4, none12
 	AND $12, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V3.H[0]
-none13:
-	TBZ $2, R4, none14
+none12:
+	TBZ $2, R4, none13
 	VEXT $12, V3.B16, V2.B16, V3.B16
 	AND $8, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V3.S[0]
-none14:
-	TBZ $3, R4, none15
+none13:
+	TBZ $3, R4, none14
 	VEXT $8, V3.B16, V2.B16, V3.B16
 	VLD1 (R6), V3.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	MOVD $0(R0), R5
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R3, not1616
+	TBZ $4, R3, not1615
 	FMOVQ (R5), F2
-	JMP loaded17
-not1616:
-	TBZ $1, R3, none18
+	JMP loaded16
+not1615:
+	TBZ $1, R3, none17
 	AND $12, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V2.H[0]
-none18:
-	TBZ $2, R3, none19
+none17:
+	TBZ $2, R3, none18
 	VEXT $12, V2.B16, V5.B16, V2.B16
 	AND $8, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V2.S[0]
-none19:
-	TBZ $3, R3, none20
+none18:
+	TBZ $3, R3, none19
 	VEXT $8, V2.B16, V5.B16, V2.B16
 	VLD1 (R5), V2.D[0]
-none20:
-loaded17:
+none19:
+loaded16:
 	MOVD $16(R0), R6
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V1.B16, V1.B16, V1.B16
-	TBZ $4, R4, not1621
+	TBZ $4, R4, not1620
 	FMOVQ (R6), F1
-	JMP loaded22
-not1621:
-	TBZ $1, R4, none23
+	JMP loaded21
+not1620:
+	TBZ $1, R4, none22
 	AND $12, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V1.H[0]
-none23:
-	TBZ $2, R4, none24
+none22:
+	TBZ $2, R4, none23
 	VEXT $12, V1.B16, V5.B16, V1.B16
 	AND $8, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V1.S[0]
-none24:
-	TBZ $3, R4, none25
+none23:
+	TBZ $3, R4, none24
 	VEXT $8, V1.B16, V5.B16, V1.B16
 	VLD1 (R6), V1.D[0]
-none25:
-loaded22:
+none24:
+loaded21:
 	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
 	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	MOVD $0(R0), R5
-	TBZ $4, R3, not1626
+	TBZ $4, R3, not1625
 	FMOVQ F2, (R5)
-	JMP stored27
-not1626:
-	TBZ $3, R3, none28
+	JMP stored26
+not1625:
+	TBZ $3, R3, none27
 	VST1 V2.D[0], (R5)
 	ADD $8, R5
 	VEXT $8, V2.B16, V2.B16, V2.B16
-none28:
-	TBZ $2, R3, none29
+none27:
+	TBZ $2, R3, none28
 	VST1 V2.S[0], (R5)
 	ADD $4, R5
 	VEXT $4, V2.B16, V2.B16, V2.B16
-none29:
-	TBZ $1, R3, none30
+none28:
+	TBZ $1, R3, none29
 	VST1 V2.H[0], (R5)
 	ADD $2, R5
 	VEXT $2, V2.B16, V2.B16, V2.B16
-none30:
-stored27:
+none29:
+stored26:
 	MOVD $16(R0), R5
-	TBZ $4, R4, not1631
+	TBZ $4, R4, not1630
 	FMOVQ F1, (R5)
-	JMP stored32
-not1631:
-	TBZ $3, R4, none33
+	JMP stored31
+not1630:
+	TBZ $3, R4, none32
 	VST1 V1.D[0], (R5)
 	ADD $8, R5
 	VEXT $8, V1.B16, V1.B16, V1.B16
-none33:
-	TBZ $2, R4, none34
+none32:
+	TBZ $2, R4, none33
 	VST1 V1.S[0], (R5)
 	ADD $4, R5
 	VEXT $4, V1.B16, V1.B16, V1.B16
-none34:
-	TBZ $1, R4, none35
+none33:
+	TBZ $1, R4, none34
 	VST1 V1.H[0], (R5)
 	ADD $2, R5
 	VEXT $2, V1.B16, V1.B16, V1.B16
-none35:
-stored32:
+none34:
+stored31:
+	JMP done3
 done3:
 	RET
 
@@ -783,140 +783,140 @@ loop1:
 rest2:
 	ADDS $8, R2
 	BEQ done3
-part4:
 	MOVD $2, R4
 	MUL R2, R4, R3
 	MOVD $0, R4
 	CMP $16, R3
-	BLE fits5
+	BLE fits4
 	SUB $16, R3, R4
 	MOVD $16, R3
-fits5:
+fits4:
 	MOVD $0(R1), R5
 	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R3, not166
+	TBZ $4, R3, not165
 	FMOVQ (R5), F4
-	JMP loaded7
-not166:
-	TBZ $1, R3, none8
+	JMP loaded6
+not165:
+	TBZ $1, R3, none7
 	AND $12, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V4.H[0]
-none8:
-	TBZ $2, R3, none9
+none7:
+	TBZ $2, R3, none8
 	VEXT $12, V4.B16, V3.B16, V4.B16
 	AND $8, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V4.S[0]
-none9:
-	TBZ $3, R3, none10
+none8:
+	TBZ $3, R3, none9
 	VEXT $8, V4.B16, V3.B16, V4.B16
 	VLD1 (R5), V4.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	WORD $0x2e613883 // shll v3.4s, v4.4h, #16
 	WORD $0x6e613884 // shll2 v4.4s, v4.8h, #16
 	MOVD $4, R5
 	MUL R2, R5, R6
 	MOVD $0, R5
 	CMP $16, R6
-	BLE fits11
+	BLE fits10
 	SUB $16, R6, R5
 	MOVD $16, R6
-fits11:
+fits10:
 	MOVD $0(R0), R7
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R6, not1612
+	TBZ $4, R6, not1611
 	FMOVQ (R7), F2
-	JMP loaded13
-not1612:
-	TBZ $1, R6, none14
+	JMP loaded12
+not1611:
+	TBZ $1, R6, none13
 	AND $12, R6, R8
 	ADD R7, R8
 	VLD1 (R8), V2.H[0]
-none14:
-	TBZ $2, R6, none15
+none13:
+	TBZ $2, R6, none14
 	VEXT $12, V2.B16, V5.B16, V2.B16
 	AND $8, R6, R8
 	ADD R7, R8
 	VLD1 (R8), V2.S[0]
-none15:
-	TBZ $3, R6, none16
+none14:
+	TBZ $3, R6, none15
 	VEXT $8, V2.B16, V5.B16, V2.B16
 	VLD1 (R7), V2.D[0]
-none16:
-loaded13:
+none15:
+loaded12:
 	MOVD $16(R0), R8
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V1.B16, V1.B16, V1.B16
-	TBZ $4, R5, not1617
+	TBZ $4, R5, not1616
 	FMOVQ (R8), F1
-	JMP loaded18
-not1617:
-	TBZ $1, R5, none19
+	JMP loaded17
+not1616:
+	TBZ $1, R5, none18
 	AND $12, R5, R7
 	ADD R8, R7
 	VLD1 (R7), V1.H[0]
-none19:
-	TBZ $2, R5, none20
+none18:
+	TBZ $2, R5, none19
 	VEXT $12, V1.B16, V5.B16, V1.B16
 	AND $8, R5, R7
 	ADD R8, R7
 	VLD1 (R7), V1.S[0]
-none20:
-	TBZ $3, R5, none21
+none19:
+	TBZ $3, R5, none20
 	VEXT $8, V1.B16, V5.B16, V1.B16
 	VLD1 (R8), V1.D[0]
-none21:
-loaded18:
+none20:
+loaded17:
 	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
 	MOVD $0(R0), R7
-	TBZ $4, R6, not1622
+	TBZ $4, R6, not1621
 	FMOVQ F2, (R7)
-	JMP stored23
-not1622:
-	TBZ $3, R6, none24
+	JMP stored22
+not1621:
+	TBZ $3, R6, none23
 	VST1 V2.D[0], (R7)
 	ADD $8, R7
 	VEXT $8, V2.B16, V2.B16, V2.B16
-none24:
-	TBZ $2, R6, none25
+none23:
+	TBZ $2, R6, none24
 	VST1 V2.S[0], (R7)
 	ADD $4, R7
 	VEXT $4, V2.B16, V2.B16, V2.B16
-none25:
-	TBZ $1, R6, none26
+none24:
+	TBZ $1, R6, none25
 	VST1 V2.H[0], (R7)
 	ADD $2, R7
 	VEXT $2, V2.B16, V2.B16, V2.B16
-none26:
-stored23:
+none25:
+stored22:
 	MOVD $16(R0), R7
-	TBZ $4, R5, not1627
+	TBZ $4, R5, not1626
 	FMOVQ F1, (R7)
-	JMP stored28
-not1627:
-	TBZ $3, R5, none29
+	JMP stored27
+not1626:
+	TBZ $3, R5, none28
 	VST1 V1.D[0], (R7)
 	ADD $8, R7
 	VEXT $8, V1.B16, V1.B16, V1.B16
-none29:
-	TBZ $2, R5, none30
+none28:
+	TBZ $2, R5, none29
 	VST1 V1.S[0], (R7)
 	ADD $4, R7
 	VEXT $4, V1.B16, V1.B16, V1.B16
-none30:
-	TBZ $1, R5, none31
+none29:
+	TBZ $1, R5, none30
 	VST1 V1.H[0], (R7)
 	ADD $2, R7
 	VEXT $2, V1.B16, V1.B16, V1.B16
-none31:
-stored28:
+none30:
+stored27:
+	JMP done3
 done3:
 	RET
 
@@ -942,105 +942,105 @@ loop1:
 rest2:
 	ADDS $8, R2
 	BEQ done3
-part4:
 	MOVD $4, R4
 	MUL R2, R4, R3
 	MOVD $0, R4
 	CMP $16, R3
-	BLE fits5
+	BLE fits4
 	SUB $16, R3, R4
 	MOVD $16, R3
-fits5:
+fits4:
 	MOVD $0(R1), R5
 	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R3, not166
+	TBZ $4, R3, not165
 	FMOVQ (R5), F2
-	JMP loaded7
-not166:
-	TBZ $1, R3, none8
+	JMP loaded6
+not165:
+	TBZ $1, R3, none7
 	AND $12, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V2.H[0]
-none8:
-	TBZ $2, R3, none9
+none7:
+	TBZ $2, R3, none8
 	VEXT $12, V2.B16, V3.B16, V2.B16
 	AND $8, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V2.S[0]
-none9:
-	TBZ $3, R3, none10
+none8:
+	TBZ $3, R3, none9
 	VEXT $8, V2.B16, V3.B16, V2.B16
 	VLD1 (R5), V2.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	MOVD $16(R1), R6
 	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V1.B16, V1.B16, V1.B16
-	TBZ $4, R4, not1611
+	TBZ $4, R4, not1610
 	FMOVQ (R6), F1
-	JMP loaded12
-not1611:
-	TBZ $1, R4, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R4, none12
 	AND $12, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V1.H[0]
-none13:
-	TBZ $2, R4, none14
+none12:
+	TBZ $2, R4, none13
 	VEXT $12, V1.B16, V3.B16, V1.B16
 	AND $8, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V1.S[0]
-none14:
-	TBZ $3, R4, none15
+none13:
+	TBZ $3, R4, none14
 	VEXT $8, V1.B16, V3.B16, V1.B16
 	VLD1 (R6), V1.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
 	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
 	MOVD $0(R0), R5
-	TBZ $4, R3, not1616
+	TBZ $4, R3, not1615
 	FMOVQ F2, (R5)
-	JMP stored17
-not1616:
-	TBZ $3, R3, none18
+	JMP stored16
+not1615:
+	TBZ $3, R3, none17
 	VST1 V2.D[0], (R5)
 	ADD $8, R5
 	VEXT $8, V2.B16, V2.B16, V2.B16
-none18:
-	TBZ $2, R3, none19
+none17:
+	TBZ $2, R3, none18
 	VST1 V2.S[0], (R5)
 	ADD $4, R5
 	VEXT $4, V2.B16, V2.B16, V2.B16
-none19:
-	TBZ $1, R3, none20
+none18:
+	TBZ $1, R3, none19
 	VST1 V2.H[0], (R5)
 	ADD $2, R5
 	VEXT $2, V2.B16, V2.B16, V2.B16
-none20:
-stored17:
+none19:
+stored16:
 	MOVD $16(R0), R5
-	TBZ $4, R4, not1621
+	TBZ $4, R4, not1620
 	FMOVQ F1, (R5)
-	JMP stored22
-not1621:
-	TBZ $3, R4, none23
+	JMP stored21
+not1620:
+	TBZ $3, R4, none22
 	VST1 V1.D[0], (R5)
 	ADD $8, R5
 	VEXT $8, V1.B16, V1.B16, V1.B16
-none23:
-	TBZ $2, R4, none24
+none22:
+	TBZ $2, R4, none23
 	VST1 V1.S[0], (R5)
 	ADD $4, R5
 	VEXT $4, V1.B16, V1.B16, V1.B16
-none24:
-	TBZ $1, R4, none25
+none23:
+	TBZ $1, R4, none24
 	VST1 V1.H[0], (R5)
 	ADD $2, R5
 	VEXT $2, V1.B16, V1.B16, V1.B16
-none25:
-stored22:
+none24:
+stored21:
+	JMP done3
 done3:
 	RET
 
@@ -1083,61 +1083,60 @@ loop1:
 rest2:
 	ADDS $8, R2
 	BEQ done3
-part4:
 	MOVD $4, R4
 	MUL R2, R4, R3
 	MOVD $0, R4
 	CMP $16, R3
-	BLE fits5
+	BLE fits4
 	SUB $16, R3, R4
 	MOVD $16, R3
-fits5:
+fits4:
 	MOVD $0(R1), R5
 	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V5.B16, V5.B16, V5.B16
-	TBZ $4, R3, not166
+	TBZ $4, R3, not165
 	FMOVQ (R5), F5
-	JMP loaded7
-not166:
-	TBZ $1, R3, none8
+	JMP loaded6
+not165:
+	TBZ $1, R3, none7
 	AND $12, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V5.H[0]
-none8:
-	TBZ $2, R3, none9
+none7:
+	TBZ $2, R3, none8
 	VEXT $12, V5.B16, V3.B16, V5.B16
 	AND $8, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V5.S[0]
-none9:
-	TBZ $3, R3, none10
+none8:
+	TBZ $3, R3, none9
 	VEXT $8, V5.B16, V3.B16, V5.B16
 	VLD1 (R5), V5.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	MOVD $16(R1), R6
 	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R4, not1611
+	TBZ $4, R4, not1610
 	FMOVQ (R6), F4
-	JMP loaded12
-not1611:
-	TBZ $1, R4, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R4, none12
 	AND $12, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V4.H[0]
-none13:
-	TBZ $2, R4, none14
+none12:
+	TBZ $2, R4, none13
 	VEXT $12, V4.B16, V3.B16, V4.B16
 	AND $8, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V4.S[0]
-none14:
-	TBZ $3, R4, none15
+none13:
+	TBZ $3, R4, none14
 	VEXT $8, V4.B16, V3.B16, V4.B16
 	VLD1 (R6), V4.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
 	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
 	VADD V1.S4, V5.S4, V6.S4
@@ -1157,31 +1156,32 @@ loaded12:
 	MUL R2, R6, R5
 	MOVD $0, R6
 	CMP $16, R5
-	BLE fits16
+	BLE fits15
 	SUB $16, R5, R6
 	MOVD $16, R5
-fits16:
+fits15:
 	MOVD $0(R0), R7
-	TBZ $4, R5, not1617
+	TBZ $4, R5, not1616
 	FMOVQ F3, (R7)
-	JMP stored18
-not1617:
-	TBZ $3, R5, none19
+	JMP stored17
+not1616:
+	TBZ $3, R5, none18
 	VST1 V3.D[0], (R7)
 	ADD $8, R7
 	VEXT $8, V3.B16, V3.B16, V3.B16
-none19:
-	TBZ $2, R5, none20
+none18:
+	TBZ $2, R5, none19
 	VST1 V3.S[0], (R7)
 	ADD $4, R7
 	VEXT $4, V3.B16, V3.B16, V3.B16
-none20:
-	TBZ $1, R5, none21
+none19:
+	TBZ $1, R5, none20
 	VST1 V3.H[0], (R7)
 	ADD $2, R7
 	VEXT $2, V3.B16, V3.B16, V3.B16
-none21:
-stored18:
+none20:
+stored17:
+	JMP done3
 done3:
 	RET
 
@@ -1216,114 +1216,114 @@ loop4:
 rest2:
 	ADDS $8, R5
 	BEQ done3
-part5:
 	VEOR V1.B16, V1.B16, V1.B16
 	VEOR V0.B16, V0.B16, V0.B16
 	MOVD $4, R7
 	MUL R5, R7, R6
 	MOVD $0, R7
 	CMP $16, R6
-	BLE fits6
+	BLE fits5
 	SUB $16, R6, R7
 	MOVD $16, R6
-fits6:
+fits5:
 	MOVD R1, R4
 	MOVD blocks+48(FP), R3
 	PCALIGN $64
-loop7:
+loop6:
 	MOVD $0(R4), R8
 	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R6, not168
+	TBZ $4, R6, not167
 	FMOVQ (R8), F3
-	JMP loaded9
-not168:
-	TBZ $1, R6, none10
+	JMP loaded8
+not167:
+	TBZ $1, R6, none9
 	AND $12, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V3.H[0]
-none10:
-	TBZ $2, R6, none11
+none9:
+	TBZ $2, R6, none10
 	VEXT $12, V3.B16, V4.B16, V3.B16
 	AND $8, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V3.S[0]
-none11:
-	TBZ $3, R6, none12
+none10:
+	TBZ $3, R6, none11
 	VEXT $8, V3.B16, V4.B16, V3.B16
 	VLD1 (R8), V3.D[0]
-none12:
-loaded9:
+none11:
+loaded8:
 	MOVD $16(R4), R9
 	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R7, not1613
+	TBZ $4, R7, not1612
 	FMOVQ (R9), F2
-	JMP loaded14
-not1613:
-	TBZ $1, R7, none15
+	JMP loaded13
+not1612:
+	TBZ $1, R7, none14
 	AND $12, R7, R8
 	ADD R9, R8
 	VLD1 (R8), V2.H[0]
-none15:
-	TBZ $2, R7, none16
+none14:
+	TBZ $2, R7, none15
 	VEXT $12, V2.B16, V4.B16, V2.B16
 	AND $8, R7, R8
 	ADD R9, R8
 	VLD1 (R8), V2.S[0]
-none16:
-	TBZ $3, R7, none17
+none15:
+	TBZ $3, R7, none16
 	VEXT $8, V2.B16, V4.B16, V2.B16
 	VLD1 (R9), V2.D[0]
-none17:
-loaded14:
+none16:
+loaded13:
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	ADD R2, R4
 	SUBS $1, R3
-	BNE loop7
+	BNE loop6
 	MOVD $0(R0), R8
-	TBZ $4, R6, not1618
+	TBZ $4, R6, not1617
 	FMOVQ F1, (R8)
-	JMP stored19
-not1618:
-	TBZ $3, R6, none20
+	JMP stored18
+not1617:
+	TBZ $3, R6, none19
 	VST1 V1.D[0], (R8)
 	ADD $8, R8
 	VEXT $8, V1.B16, V1.B16, V1.B16
-none20:
-	TBZ $2, R6, none21
+none19:
+	TBZ $2, R6, none20
 	VST1 V1.S[0], (R8)
 	ADD $4, R8
 	VEXT $4, V1.B16, V1.B16, V1.B16
-none21:
-	TBZ $1, R6, none22
+none20:
+	TBZ $1, R6, none21
 	VST1 V1.H[0], (R8)
 	ADD $2, R8
 	VEXT $2, V1.B16, V1.B16, V1.B16
-none22:
-stored19:
+none21:
+stored18:
 	MOVD $16(R0), R8
-	TBZ $4, R7, not1623
+	TBZ $4, R7, not1622
 	FMOVQ F0, (R8)
-	JMP stored24
-not1623:
-	TBZ $3, R7, none25
+	JMP stored23
+not1622:
+	TBZ $3, R7, none24
 	VST1 V0.D[0], (R8)
 	ADD $8, R8
 	VEXT $8, V0.B16, V0.B16, V0.B16
-none25:
-	TBZ $2, R7, none26
+none24:
+	TBZ $2, R7, none25
 	VST1 V0.S[0], (R8)
 	ADD $4, R8
 	VEXT $4, V0.B16, V0.B16, V0.B16
-none26:
-	TBZ $1, R7, none27
+none25:
+	TBZ $1, R7, none26
 	VST1 V0.H[0], (R8)
 	ADD $2, R8
 	VEXT $2, V0.B16, V0.B16, V0.B16
-none27:
-stored24:
+none26:
+stored23:
+	JMP done3
 done3:
 	RET
 
@@ -1371,51 +1371,50 @@ loop4:
 rest2:
 	ADDS $8, R5
 	BEQ done3
-part5:
 	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V3.B16, V3.B16, V3.B16
 	MOVD $2, R7
 	MUL R5, R7, R6
 	MOVD $0, R7
 	CMP $16, R6
-	BLE fits6
+	BLE fits5
 	SUB $16, R6, R7
 	MOVD $16, R6
-fits6:
+fits5:
 	MOVD R1, R4
 	MOVD blocks+48(FP), R3
 	PCALIGN $64
-loop7:
+loop6:
 	MOVD $0(R4), R8
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R6, not168
+	TBZ $4, R6, not167
 	FMOVQ (R8), F2
-	JMP loaded9
-not168:
-	TBZ $1, R6, none10
+	JMP loaded8
+not167:
+	TBZ $1, R6, none9
 	AND $12, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V2.H[0]
-none10:
-	TBZ $2, R6, none11
+none9:
+	TBZ $2, R6, none10
 	VEXT $12, V2.B16, V5.B16, V2.B16
 	AND $8, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V2.S[0]
-none11:
-	TBZ $3, R6, none12
+none10:
+	TBZ $3, R6, none11
 	VEXT $8, V2.B16, V5.B16, V2.B16
 	VLD1 (R8), V2.D[0]
-none12:
-loaded9:
+none11:
+loaded8:
 	VSHL $16, V2.S4, V5.S4
 	VAND V0.B16, V2.B16, V2.B16
 	WORD $0x4e25d4c6 // fadd v6.4s, v6.4s, v5.4s
 	WORD $0x4e22d463 // fadd v3.4s, v3.4s, v2.4s
 	ADD R2, R4
 	SUBS $1, R3
-	BNE loop7
+	BNE loop6
 	VADD V1.S4, V6.S4, V5.S4
 	VSHL $15, V6.S4, V2.S4
 	VUSRA $31, V2.S4, V5.S4
@@ -1424,26 +1423,27 @@ loaded9:
 	VUSRA $31, V2.S4, V4.S4
 	VSRI $16, V5.S4, V4.S4
 	MOVD $0(R0), R9
-	TBZ $4, R6, not1613
+	TBZ $4, R6, not1612
 	FMOVQ F4, (R9)
-	JMP stored14
-not1613:
-	TBZ $3, R6, none15
+	JMP stored13
+not1612:
+	TBZ $3, R6, none14
 	VST1 V4.D[0], (R9)
 	ADD $8, R9
 	VEXT $8, V4.B16, V4.B16, V4.B16
-none15:
-	TBZ $2, R6, none16
+none14:
+	TBZ $2, R6, none15
 	VST1 V4.S[0], (R9)
 	ADD $4, R9
 	VEXT $4, V4.B16, V4.B16, V4.B16
-none16:
-	TBZ $1, R6, none17
+none15:
+	TBZ $1, R6, none16
 	VST1 V4.H[0], (R9)
 	ADD $2, R9
 	VEXT $2, V4.B16, V4.B16, V4.B16
-none17:
-stored14:
+none16:
+stored13:
+	JMP done3
 done3:
 	RET
 
@@ -1503,8 +1503,9 @@ loop1:
 rest2:
 	ADDS $32, R2
 	BEQ done3
+tail4:
 	CMP $8, R2
-	BLT part4
+	BLT part5
 	FLDPQ (R1), (F2, F3)
 	VUZP1 V3.S4, V2.S4, V4.S4
 	VUZP2 V3.S4, V2.S4, V5.S4
@@ -1514,289 +1515,75 @@ rest2:
 	WORD $0x4e25e4a3 // fcmeq v3.4s, v5.4s, v5.4s
 	VBIF V3.B16, V1.B16, V5.B16
 	FMOVQ F5, 64(R0)
+	ADD $16, R0
+	ADD $32, R1
 	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part5
-	FLDPQ 32(R1), (F5, F4)
-	VUZP1 V4.S4, V5.S4, V3.S4
-	VUZP2 V4.S4, V5.S4, V2.S4
-	WORD $0x4e23e464 // fcmeq v4.4s, v3.4s, v3.4s
-	VBIF V4.B16, V1.B16, V3.B16
-	FMOVQ F3, 16(R0)
-	WORD $0x4e22e444 // fcmeq v4.4s, v2.4s, v2.4s
-	VBIF V4.B16, V1.B16, V2.B16
-	FMOVQ F2, 80(R0)
-	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part6
-	FLDPQ 64(R1), (F2, F3)
-	VUZP1 V3.S4, V2.S4, V4.S4
-	VUZP2 V3.S4, V2.S4, V5.S4
-	WORD $0x4e24e483 // fcmeq v3.4s, v4.4s, v4.4s
-	VBIF V3.B16, V1.B16, V4.B16
-	FMOVQ F4, 32(R0)
-	WORD $0x4e25e4a3 // fcmeq v3.4s, v5.4s, v5.4s
-	VBIF V3.B16, V1.B16, V5.B16
-	FMOVQ F5, 96(R0)
-	SUBS $8, R2
-	BEQ done3
-part7:
-	MOVD $4, R4
-	MUL R2, R4, R3
-	MOVD $0, R4
-	CMP $16, R3
-	BLE fits8
-	SUB $16, R3, R4
-	MOVD $16, R3
-fits8:
-	MOVD $96(R1), R5
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	TBZ $4, R3, not169
-	FMOVQ (R5), F5
-	JMP loaded10
-not169:
-	TBZ $1, R3, none11
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V5.H[0]
-none11:
-	TBZ $2, R3, none12
-	VEXT $12, V5.B16, V3.B16, V5.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V5.S[0]
-none12:
-	TBZ $3, R3, none13
-	VEXT $8, V5.B16, V3.B16, V5.B16
-	VLD1 (R5), V5.D[0]
-none13:
-loaded10:
-	MOVD $112(R1), R6
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R4, not1614
-	FMOVQ (R6), F4
-	JMP loaded15
-not1614:
-	TBZ $1, R4, none16
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V4.H[0]
-none16:
-	TBZ $2, R4, none17
-	VEXT $12, V4.B16, V3.B16, V4.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V4.S[0]
-none17:
-	TBZ $3, R4, none18
-	VEXT $8, V4.B16, V3.B16, V4.B16
-	VLD1 (R6), V4.D[0]
-none18:
-loaded15:
-	VUZP1 V4.S4, V5.S4, V3.S4
-	VUZP2 V4.S4, V5.S4, V2.S4
-	WORD $0x4e23e464 // fcmeq v4.4s, v3.4s, v3.4s
-	VBIF V4.B16, V1.B16, V3.B16
-	FMOVQ F3, 48(R0)
-	WORD $0x4e22e444 // fcmeq v4.4s, v2.4s, v2.4s
-	VBIF V4.B16, V1.B16, V2.B16
-	FMOVQ F2, 112(R0)
-	JMP done3
-part6:
-	MOVD $4, R3
-	MUL R2, R3, R4
-	MOVD $0, R3
-	CMP $16, R4
-	BLE fits19
-	SUB $16, R4, R3
-	MOVD $16, R4
-fits19:
-	MOVD $64(R1), R5
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R4, not1620
-	FMOVQ (R5), F2
-	JMP loaded21
-not1620:
-	TBZ $1, R4, none22
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V2.H[0]
-none22:
-	TBZ $2, R4, none23
-	VEXT $12, V2.B16, V4.B16, V2.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V2.S[0]
-none23:
-	TBZ $3, R4, none24
-	VEXT $8, V2.B16, V4.B16, V2.B16
-	VLD1 (R5), V2.D[0]
-none24:
-loaded21:
-	MOVD $80(R1), R6
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R3, not1625
-	FMOVQ (R6), F3
-	JMP loaded26
-not1625:
-	TBZ $1, R3, none27
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V3.H[0]
-none27:
-	TBZ $2, R3, none28
-	VEXT $12, V3.B16, V4.B16, V3.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V3.S[0]
-none28:
-	TBZ $3, R3, none29
-	VEXT $8, V3.B16, V4.B16, V3.B16
-	VLD1 (R6), V3.D[0]
-none29:
-loaded26:
-	VUZP1 V3.S4, V2.S4, V4.S4
-	VUZP2 V3.S4, V2.S4, V5.S4
-	WORD $0x4e24e483 // fcmeq v3.4s, v4.4s, v4.4s
-	VBIF V3.B16, V1.B16, V4.B16
-	FMOVQ F4, 32(R0)
-	WORD $0x4e25e4a3 // fcmeq v3.4s, v5.4s, v5.4s
-	VBIF V3.B16, V1.B16, V5.B16
-	FMOVQ F5, 96(R0)
+	BNE tail4
 	JMP done3
 part5:
 	MOVD $4, R4
 	MUL R2, R4, R3
 	MOVD $0, R4
 	CMP $16, R3
-	BLE fits30
+	BLE fits6
 	SUB $16, R3, R4
 	MOVD $16, R3
-fits30:
-	MOVD $32(R1), R5
+fits6:
+	MOVD $0(R1), R5
 	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V5.B16, V5.B16, V5.B16
-	TBZ $4, R3, not1631
+	TBZ $4, R3, not167
 	FMOVQ (R5), F5
-	JMP loaded32
-not1631:
-	TBZ $1, R3, none33
+	JMP loaded8
+not167:
+	TBZ $1, R3, none9
 	AND $12, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V5.H[0]
-none33:
-	TBZ $2, R3, none34
+none9:
+	TBZ $2, R3, none10
 	VEXT $12, V5.B16, V3.B16, V5.B16
 	AND $8, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V5.S[0]
-none34:
-	TBZ $3, R3, none35
+none10:
+	TBZ $3, R3, none11
 	VEXT $8, V5.B16, V3.B16, V5.B16
 	VLD1 (R5), V5.D[0]
-none35:
-loaded32:
-	MOVD $48(R1), R6
+none11:
+loaded8:
+	MOVD $16(R1), R6
 	VEOR V3.B16, V3.B16, V3.B16
 	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R4, not1636
+	TBZ $4, R4, not1612
 	FMOVQ (R6), F4
-	JMP loaded37
-not1636:
-	TBZ $1, R4, none38
+	JMP loaded13
+not1612:
+	TBZ $1, R4, none14
 	AND $12, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V4.H[0]
-none38:
-	TBZ $2, R4, none39
+none14:
+	TBZ $2, R4, none15
 	VEXT $12, V4.B16, V3.B16, V4.B16
 	AND $8, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V4.S[0]
-none39:
-	TBZ $3, R4, none40
+none15:
+	TBZ $3, R4, none16
 	VEXT $8, V4.B16, V3.B16, V4.B16
 	VLD1 (R6), V4.D[0]
-none40:
-loaded37:
+none16:
+loaded13:
 	VUZP1 V4.S4, V5.S4, V3.S4
 	VUZP2 V4.S4, V5.S4, V2.S4
 	WORD $0x4e23e464 // fcmeq v4.4s, v3.4s, v3.4s
 	VBIF V4.B16, V1.B16, V3.B16
-	FMOVQ F3, 16(R0)
+	FMOVQ F3, (R0)
 	WORD $0x4e22e444 // fcmeq v4.4s, v2.4s, v2.4s
 	VBIF V4.B16, V1.B16, V2.B16
-	FMOVQ F2, 80(R0)
+	FMOVQ F2, 64(R0)
 	JMP done3
-part4:
-	MOVD $4, R3
-	MUL R2, R3, R4
-	MOVD $0, R3
-	CMP $16, R4
-	BLE fits41
-	SUB $16, R4, R3
-	MOVD $16, R4
-fits41:
-	MOVD $0(R1), R5
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R4, not1642
-	FMOVQ (R5), F2
-	JMP loaded43
-not1642:
-	TBZ $1, R4, none44
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V2.H[0]
-none44:
-	TBZ $2, R4, none45
-	VEXT $12, V2.B16, V4.B16, V2.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V2.S[0]
-none45:
-	TBZ $3, R4, none46
-	VEXT $8, V2.B16, V4.B16, V2.B16
-	VLD1 (R5), V2.D[0]
-none46:
-loaded43:
-	MOVD $16(R1), R6
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R3, not1647
-	FMOVQ (R6), F3
-	JMP loaded48
-not1647:
-	TBZ $1, R3, none49
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V3.H[0]
-none49:
-	TBZ $2, R3, none50
-	VEXT $12, V3.B16, V4.B16, V3.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V3.S[0]
-none50:
-	TBZ $3, R3, none51
-	VEXT $8, V3.B16, V4.B16, V3.B16
-	VLD1 (R6), V3.D[0]
-none51:
-loaded48:
-	VUZP1 V3.S4, V2.S4, V4.S4
-	VUZP2 V3.S4, V2.S4, V5.S4
-	WORD $0x4e24e483 // fcmeq v3.4s, v4.4s, v4.4s
-	VBIF V3.B16, V1.B16, V4.B16
-	FMOVQ F4, (R0)
-	WORD $0x4e25e4a3 // fcmeq v3.4s, v5.4s, v5.4s
-	VBIF V3.B16, V1.B16, V5.B16
-	FMOVQ F5, 64(R0)
 done3:
 	RET
 
@@ -1848,8 +1635,9 @@ loop1:
 rest2:
 	ADDS $32, R3
 	BEQ done3
+tail4:
 	CMP $8, R3
-	BLT part4
+	BLT part5
 	FLDPQ (R1), (F1, F2)
 	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
 	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
@@ -1857,621 +1645,160 @@ rest2:
 	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
 	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
 	FSTPQ (F1, F2), (R0)
+	ADD $32, R0
+	ADD $32, R1
+	ADD $32, R2
 	SUBS $8, R3
-	BEQ done3
-	CMP $8, R3
-	BLT part5
-	FLDPQ 32(R1), (F4, F3)
-	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
-	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FLDPQ 32(R2), (F2, F1)
-	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FSTPQ (F4, F3), 32(R0)
-	SUBS $8, R3
-	BEQ done3
-	CMP $8, R3
-	BLT part6
-	FLDPQ 64(R1), (F1, F2)
-	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
-	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	FLDPQ 64(R2), (F3, F4)
-	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
-	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
-	FSTPQ (F1, F2), 64(R0)
-	SUBS $8, R3
-	BEQ done3
-part7:
-	MOVD $4, R5
-	MUL R3, R5, R4
-	MOVD $0, R5
-	CMP $16, R4
-	BLE fits8
-	SUB $16, R4, R5
-	MOVD $16, R4
-fits8:
-	MOVD $96(R1), R6
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R4, not169
-	FMOVQ (R6), F4
-	JMP loaded10
-not169:
-	TBZ $1, R4, none11
-	AND $12, R4, R7
-	ADD R6, R7
-	VLD1 (R7), V4.H[0]
-none11:
-	TBZ $2, R4, none12
-	VEXT $12, V4.B16, V2.B16, V4.B16
-	AND $8, R4, R7
-	ADD R6, R7
-	VLD1 (R7), V4.S[0]
-none12:
-	TBZ $3, R4, none13
-	VEXT $8, V4.B16, V2.B16, V4.B16
-	VLD1 (R6), V4.D[0]
-none13:
-loaded10:
-	MOVD $112(R1), R7
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R5, not1614
-	FMOVQ (R7), F3
-	JMP loaded15
-not1614:
-	TBZ $1, R5, none16
-	AND $12, R5, R6
-	ADD R7, R6
-	VLD1 (R6), V3.H[0]
-none16:
-	TBZ $2, R5, none17
-	VEXT $12, V3.B16, V2.B16, V3.B16
-	AND $8, R5, R6
-	ADD R7, R6
-	VLD1 (R6), V3.S[0]
-none17:
-	TBZ $3, R5, none18
-	VEXT $8, V3.B16, V2.B16, V3.B16
-	VLD1 (R7), V3.D[0]
-none18:
-loaded15:
-	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
-	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	MOVD $96(R2), R6
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R4, not1619
-	FMOVQ (R6), F2
-	JMP loaded20
-not1619:
-	TBZ $1, R4, none21
-	AND $12, R4, R7
-	ADD R6, R7
-	VLD1 (R7), V2.H[0]
-none21:
-	TBZ $2, R4, none22
-	VEXT $12, V2.B16, V5.B16, V2.B16
-	AND $8, R4, R7
-	ADD R6, R7
-	VLD1 (R7), V2.S[0]
-none22:
-	TBZ $3, R4, none23
-	VEXT $8, V2.B16, V5.B16, V2.B16
-	VLD1 (R6), V2.D[0]
-none23:
-loaded20:
-	MOVD $112(R2), R7
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	TBZ $4, R5, not1624
-	FMOVQ (R7), F1
-	JMP loaded25
-not1624:
-	TBZ $1, R5, none26
-	AND $12, R5, R6
-	ADD R7, R6
-	VLD1 (R6), V1.H[0]
-none26:
-	TBZ $2, R5, none27
-	VEXT $12, V1.B16, V5.B16, V1.B16
-	AND $8, R5, R6
-	ADD R7, R6
-	VLD1 (R6), V1.S[0]
-none27:
-	TBZ $3, R5, none28
-	VEXT $8, V1.B16, V5.B16, V1.B16
-	VLD1 (R7), V1.D[0]
-none28:
-loaded25:
-	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	MOVD $96(R0), R6
-	TBZ $4, R4, not1629
-	FMOVQ F4, (R6)
-	JMP stored30
-not1629:
-	TBZ $3, R4, none31
-	VST1 V4.D[0], (R6)
-	ADD $8, R6
-	VEXT $8, V4.B16, V4.B16, V4.B16
-none31:
-	TBZ $2, R4, none32
-	VST1 V4.S[0], (R6)
-	ADD $4, R6
-	VEXT $4, V4.B16, V4.B16, V4.B16
-none32:
-	TBZ $1, R4, none33
-	VST1 V4.H[0], (R6)
-	ADD $2, R6
-	VEXT $2, V4.B16, V4.B16, V4.B16
-none33:
-stored30:
-	MOVD $112(R0), R6
-	TBZ $4, R5, not1634
-	FMOVQ F3, (R6)
-	JMP stored35
-not1634:
-	TBZ $3, R5, none36
-	VST1 V3.D[0], (R6)
-	ADD $8, R6
-	VEXT $8, V3.B16, V3.B16, V3.B16
-none36:
-	TBZ $2, R5, none37
-	VST1 V3.S[0], (R6)
-	ADD $4, R6
-	VEXT $4, V3.B16, V3.B16, V3.B16
-none37:
-	TBZ $1, R5, none38
-	VST1 V3.H[0], (R6)
-	ADD $2, R6
-	VEXT $2, V3.B16, V3.B16, V3.B16
-none38:
-stored35:
-	JMP done3
-part6:
-	MOVD $4, R4
-	MUL R3, R4, R5
-	MOVD $0, R4
-	CMP $16, R5
-	BLE fits39
-	SUB $16, R5, R4
-	MOVD $16, R5
-fits39:
-	MOVD $64(R1), R6
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	TBZ $4, R5, not1640
-	FMOVQ (R6), F1
-	JMP loaded41
-not1640:
-	TBZ $1, R5, none42
-	AND $12, R5, R7
-	ADD R6, R7
-	VLD1 (R7), V1.H[0]
-none42:
-	TBZ $2, R5, none43
-	VEXT $12, V1.B16, V3.B16, V1.B16
-	AND $8, R5, R7
-	ADD R6, R7
-	VLD1 (R7), V1.S[0]
-none43:
-	TBZ $3, R5, none44
-	VEXT $8, V1.B16, V3.B16, V1.B16
-	VLD1 (R6), V1.D[0]
-none44:
-loaded41:
-	MOVD $80(R1), R7
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R4, not1645
-	FMOVQ (R7), F2
-	JMP loaded46
-not1645:
-	TBZ $1, R4, none47
-	AND $12, R4, R6
-	ADD R7, R6
-	VLD1 (R6), V2.H[0]
-none47:
-	TBZ $2, R4, none48
-	VEXT $12, V2.B16, V3.B16, V2.B16
-	AND $8, R4, R6
-	ADD R7, R6
-	VLD1 (R6), V2.S[0]
-none48:
-	TBZ $3, R4, none49
-	VEXT $8, V2.B16, V3.B16, V2.B16
-	VLD1 (R7), V2.D[0]
-none49:
-loaded46:
-	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
-	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	MOVD $64(R2), R6
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R5, not1650
-	FMOVQ (R6), F3
-	JMP loaded51
-not1650:
-	TBZ $1, R5, none52
-	AND $12, R5, R7
-	ADD R6, R7
-	VLD1 (R7), V3.H[0]
-none52:
-	TBZ $2, R5, none53
-	VEXT $12, V3.B16, V5.B16, V3.B16
-	AND $8, R5, R7
-	ADD R6, R7
-	VLD1 (R7), V3.S[0]
-none53:
-	TBZ $3, R5, none54
-	VEXT $8, V3.B16, V5.B16, V3.B16
-	VLD1 (R6), V3.D[0]
-none54:
-loaded51:
-	MOVD $80(R2), R7
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R4, not1655
-	FMOVQ (R7), F4
-	JMP loaded56
-not1655:
-	TBZ $1, R4, none57
-	AND $12, R4, R6
-	ADD R7, R6
-	VLD1 (R6), V4.H[0]
-none57:
-	TBZ $2, R4, none58
-	VEXT $12, V4.B16, V5.B16, V4.B16
-	AND $8, R4, R6
-	ADD R7, R6
-	VLD1 (R6), V4.S[0]
-none58:
-	TBZ $3, R4, none59
-	VEXT $8, V4.B16, V5.B16, V4.B16
-	VLD1 (R7), V4.D[0]
-none59:
-loaded56:
-	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
-	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
-	MOVD $64(R0), R6
-	TBZ $4, R5, not1660
-	FMOVQ F1, (R6)
-	JMP stored61
-not1660:
-	TBZ $3, R5, none62
-	VST1 V1.D[0], (R6)
-	ADD $8, R6
-	VEXT $8, V1.B16, V1.B16, V1.B16
-none62:
-	TBZ $2, R5, none63
-	VST1 V1.S[0], (R6)
-	ADD $4, R6
-	VEXT $4, V1.B16, V1.B16, V1.B16
-none63:
-	TBZ $1, R5, none64
-	VST1 V1.H[0], (R6)
-	ADD $2, R6
-	VEXT $2, V1.B16, V1.B16, V1.B16
-none64:
-stored61:
-	MOVD $80(R0), R6
-	TBZ $4, R4, not1665
-	FMOVQ F2, (R6)
-	JMP stored66
-not1665:
-	TBZ $3, R4, none67
-	VST1 V2.D[0], (R6)
-	ADD $8, R6
-	VEXT $8, V2.B16, V2.B16, V2.B16
-none67:
-	TBZ $2, R4, none68
-	VST1 V2.S[0], (R6)
-	ADD $4, R6
-	VEXT $4, V2.B16, V2.B16, V2.B16
-none68:
-	TBZ $1, R4, none69
-	VST1 V2.H[0], (R6)
-	ADD $2, R6
-	VEXT $2, V2.B16, V2.B16, V2.B16
-none69:
-stored66:
+	BNE tail4
 	JMP done3
 part5:
 	MOVD $4, R5
 	MUL R3, R5, R4
 	MOVD $0, R5
 	CMP $16, R4
-	BLE fits70
+	BLE fits6
 	SUB $16, R4, R5
 	MOVD $16, R4
-fits70:
-	MOVD $32(R1), R6
+fits6:
+	MOVD $0(R1), R6
 	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R4, not1671
+	TBZ $4, R4, not167
 	FMOVQ (R6), F4
-	JMP loaded72
-not1671:
-	TBZ $1, R4, none73
+	JMP loaded8
+not167:
+	TBZ $1, R4, none9
 	AND $12, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V4.H[0]
-none73:
-	TBZ $2, R4, none74
+none9:
+	TBZ $2, R4, none10
 	VEXT $12, V4.B16, V2.B16, V4.B16
 	AND $8, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V4.S[0]
-none74:
-	TBZ $3, R4, none75
+none10:
+	TBZ $3, R4, none11
 	VEXT $8, V4.B16, V2.B16, V4.B16
 	VLD1 (R6), V4.D[0]
-none75:
-loaded72:
-	MOVD $48(R1), R7
+none11:
+loaded8:
+	MOVD $16(R1), R7
 	VEOR V2.B16, V2.B16, V2.B16
 	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R5, not1676
+	TBZ $4, R5, not1612
 	FMOVQ (R7), F3
-	JMP loaded77
-not1676:
-	TBZ $1, R5, none78
+	JMP loaded13
+not1612:
+	TBZ $1, R5, none14
 	AND $12, R5, R6
 	ADD R7, R6
 	VLD1 (R6), V3.H[0]
-none78:
-	TBZ $2, R5, none79
+none14:
+	TBZ $2, R5, none15
 	VEXT $12, V3.B16, V2.B16, V3.B16
 	AND $8, R5, R6
 	ADD R7, R6
 	VLD1 (R6), V3.S[0]
-none79:
-	TBZ $3, R5, none80
+none15:
+	TBZ $3, R5, none16
 	VEXT $8, V3.B16, V2.B16, V3.B16
 	VLD1 (R7), V3.D[0]
-none80:
-loaded77:
+none16:
+loaded13:
 	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
 	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	MOVD $32(R2), R6
+	MOVD $0(R2), R6
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R4, not1681
+	TBZ $4, R4, not1617
 	FMOVQ (R6), F2
-	JMP loaded82
-not1681:
-	TBZ $1, R4, none83
+	JMP loaded18
+not1617:
+	TBZ $1, R4, none19
 	AND $12, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V2.H[0]
-none83:
-	TBZ $2, R4, none84
+none19:
+	TBZ $2, R4, none20
 	VEXT $12, V2.B16, V5.B16, V2.B16
 	AND $8, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V2.S[0]
-none84:
-	TBZ $3, R4, none85
+none20:
+	TBZ $3, R4, none21
 	VEXT $8, V2.B16, V5.B16, V2.B16
 	VLD1 (R6), V2.D[0]
-none85:
-loaded82:
-	MOVD $48(R2), R7
+none21:
+loaded18:
+	MOVD $16(R2), R7
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V1.B16, V1.B16, V1.B16
-	TBZ $4, R5, not1686
+	TBZ $4, R5, not1622
 	FMOVQ (R7), F1
-	JMP loaded87
-not1686:
-	TBZ $1, R5, none88
+	JMP loaded23
+not1622:
+	TBZ $1, R5, none24
 	AND $12, R5, R6
 	ADD R7, R6
 	VLD1 (R6), V1.H[0]
-none88:
-	TBZ $2, R5, none89
+none24:
+	TBZ $2, R5, none25
 	VEXT $12, V1.B16, V5.B16, V1.B16
 	AND $8, R5, R6
 	ADD R7, R6
 	VLD1 (R6), V1.S[0]
-none89:
-	TBZ $3, R5, none90
+none25:
+	TBZ $3, R5, none26
 	VEXT $8, V1.B16, V5.B16, V1.B16
 	VLD1 (R7), V1.D[0]
-none90:
-loaded87:
+none26:
+loaded23:
 	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	MOVD $32(R0), R6
-	TBZ $4, R4, not1691
+	MOVD $0(R0), R6
+	TBZ $4, R4, not1627
 	FMOVQ F4, (R6)
-	JMP stored92
-not1691:
-	TBZ $3, R4, none93
+	JMP stored28
+not1627:
+	TBZ $3, R4, none29
 	VST1 V4.D[0], (R6)
 	ADD $8, R6
 	VEXT $8, V4.B16, V4.B16, V4.B16
-none93:
-	TBZ $2, R4, none94
+none29:
+	TBZ $2, R4, none30
 	VST1 V4.S[0], (R6)
 	ADD $4, R6
 	VEXT $4, V4.B16, V4.B16, V4.B16
-none94:
-	TBZ $1, R4, none95
+none30:
+	TBZ $1, R4, none31
 	VST1 V4.H[0], (R6)
 	ADD $2, R6
 	VEXT $2, V4.B16, V4.B16, V4.B16
-none95:
-stored92:
-	MOVD $48(R0), R6
-	TBZ $4, R5, not1696
+none31:
+stored28:
+	MOVD $16(R0), R6
+	TBZ $4, R5, not1632
 	FMOVQ F3, (R6)
-	JMP stored97
-not1696:
-	TBZ $3, R5, none98
+	JMP stored33
+not1632:
+	TBZ $3, R5, none34
 	VST1 V3.D[0], (R6)
 	ADD $8, R6
 	VEXT $8, V3.B16, V3.B16, V3.B16
-none98:
-	TBZ $2, R5, none99
+none34:
+	TBZ $2, R5, none35
 	VST1 V3.S[0], (R6)
 	ADD $4, R6
 	VEXT $4, V3.B16, V3.B16, V3.B16
-none99:
-	TBZ $1, R5, none100
+none35:
+	TBZ $1, R5, none36
 	VST1 V3.H[0], (R6)
 	ADD $2, R6
 	VEXT $2, V3.B16, V3.B16, V3.B16
-none100:
-stored97:
+none36:
+stored33:
 	JMP done3
-part4:
-	MOVD $4, R4
-	MUL R3, R4, R5
-	MOVD $0, R4
-	CMP $16, R5
-	BLE fits101
-	SUB $16, R5, R4
-	MOVD $16, R5
-fits101:
-	MOVD $0(R1), R6
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	TBZ $4, R5, not16102
-	FMOVQ (R6), F1
-	JMP loaded103
-not16102:
-	TBZ $1, R5, none104
-	AND $12, R5, R7
-	ADD R6, R7
-	VLD1 (R7), V1.H[0]
-none104:
-	TBZ $2, R5, none105
-	VEXT $12, V1.B16, V3.B16, V1.B16
-	AND $8, R5, R7
-	ADD R6, R7
-	VLD1 (R7), V1.S[0]
-none105:
-	TBZ $3, R5, none106
-	VEXT $8, V1.B16, V3.B16, V1.B16
-	VLD1 (R6), V1.D[0]
-none106:
-loaded103:
-	MOVD $16(R1), R7
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R4, not16107
-	FMOVQ (R7), F2
-	JMP loaded108
-not16107:
-	TBZ $1, R4, none109
-	AND $12, R4, R6
-	ADD R7, R6
-	VLD1 (R6), V2.H[0]
-none109:
-	TBZ $2, R4, none110
-	VEXT $12, V2.B16, V3.B16, V2.B16
-	AND $8, R4, R6
-	ADD R7, R6
-	VLD1 (R6), V2.S[0]
-none110:
-	TBZ $3, R4, none111
-	VEXT $8, V2.B16, V3.B16, V2.B16
-	VLD1 (R7), V2.D[0]
-none111:
-loaded108:
-	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
-	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	MOVD $0(R2), R6
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R5, not16112
-	FMOVQ (R6), F3
-	JMP loaded113
-not16112:
-	TBZ $1, R5, none114
-	AND $12, R5, R7
-	ADD R6, R7
-	VLD1 (R7), V3.H[0]
-none114:
-	TBZ $2, R5, none115
-	VEXT $12, V3.B16, V5.B16, V3.B16
-	AND $8, R5, R7
-	ADD R6, R7
-	VLD1 (R7), V3.S[0]
-none115:
-	TBZ $3, R5, none116
-	VEXT $8, V3.B16, V5.B16, V3.B16
-	VLD1 (R6), V3.D[0]
-none116:
-loaded113:
-	MOVD $16(R2), R7
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R4, not16117
-	FMOVQ (R7), F4
-	JMP loaded118
-not16117:
-	TBZ $1, R4, none119
-	AND $12, R4, R6
-	ADD R7, R6
-	VLD1 (R6), V4.H[0]
-none119:
-	TBZ $2, R4, none120
-	VEXT $12, V4.B16, V5.B16, V4.B16
-	AND $8, R4, R6
-	ADD R7, R6
-	VLD1 (R6), V4.S[0]
-none120:
-	TBZ $3, R4, none121
-	VEXT $8, V4.B16, V5.B16, V4.B16
-	VLD1 (R7), V4.D[0]
-none121:
-loaded118:
-	WORD $0x6e23dc21 // fmul v1.4s, v1.4s, v3.4s
-	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
-	MOVD $0(R0), R6
-	TBZ $4, R5, not16122
-	FMOVQ F1, (R6)
-	JMP stored123
-not16122:
-	TBZ $3, R5, none124
-	VST1 V1.D[0], (R6)
-	ADD $8, R6
-	VEXT $8, V1.B16, V1.B16, V1.B16
-none124:
-	TBZ $2, R5, none125
-	VST1 V1.S[0], (R6)
-	ADD $4, R6
-	VEXT $4, V1.B16, V1.B16, V1.B16
-none125:
-	TBZ $1, R5, none126
-	VST1 V1.H[0], (R6)
-	ADD $2, R6
-	VEXT $2, V1.B16, V1.B16, V1.B16
-none126:
-stored123:
-	MOVD $16(R0), R6
-	TBZ $4, R4, not16127
-	FMOVQ F2, (R6)
-	JMP stored128
-not16127:
-	TBZ $3, R4, none129
-	VST1 V2.D[0], (R6)
-	ADD $8, R6
-	VEXT $8, V2.B16, V2.B16, V2.B16
-none129:
-	TBZ $2, R4, none130
-	VST1 V2.S[0], (R6)
-	ADD $4, R6
-	VEXT $4, V2.B16, V2.B16, V2.B16
-none130:
-	TBZ $1, R4, none131
-	VST1 V2.H[0], (R6)
-	ADD $2, R6
-	VEXT $2, V2.B16, V2.B16, V2.B16
-none131:
-stored128:
 done3:
 	RET
 
@@ -2567,8 +1894,9 @@ loop1:
 rest2:
 	ADDS $32, R3
 	BEQ done3
+tail4:
 	CMP $8, R3
-	BLT part4
+	BLT part5
 	FMOVQ (R1), F9
 	VSHL $16, V9.S4, V4.S4
 	VAND V0.B16, V9.B16, V9.B16
@@ -2586,17 +1914,50 @@ rest2:
 	VUSRA $31, V3.S4, V7.S4
 	VSRI $16, V8.S4, V7.S4
 	FMOVQ F7, (R0)
+	ADD $16, R0
+	ADD $16, R1
+	ADD $16, R2
 	SUBS $8, R3
-	BEQ done3
-	CMP $8, R3
-	BLT part5
-	FMOVQ 16(R1), F7
+	BNE tail4
+	JMP done3
+part5:
+	MOVD $2, R5
+	MUL R3, R5, R4
+	MOVD $0, R5
+	CMP $16, R4
+	BLE fits6
+	SUB $16, R4, R5
+	MOVD $16, R4
+fits6:
+	MOVD $0(R1), R6
+	VEOR V6.B16, V6.B16, V6.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	TBZ $4, R4, not167
+	FMOVQ (R6), F7
+	JMP loaded8
+not167:
+	TBZ $1, R4, none9
+	AND $12, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V7.H[0]
+none9:
+	TBZ $2, R4, none10
+	VEXT $12, V7.B16, V6.B16, V7.B16
+	AND $8, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V7.S[0]
+none10:
+	TBZ $3, R4, none11
+	VEXT $8, V7.B16, V6.B16, V7.B16
+	VLD1 (R6), V7.D[0]
+none11:
+loaded8:
 	VSHL $16, V7.S4, V6.S4
 	VAND V0.B16, V7.B16, V7.B16
 	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
 	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
-	FMOVQ 16(R2), F5
-	FMOVQ 80(R2), F4
+	FMOVQ (R2), F5
+	FMOVQ 64(R2), F4
 	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
 	WORD $0x6e24dce7 // fmul v7.4s, v7.4s, v4.4s
 	VADD V2.S4, V6.S4, V8.S4
@@ -2606,305 +1967,28 @@ rest2:
 	VSHL $15, V7.S4, V9.S4
 	VUSRA $31, V9.S4, V3.S4
 	VSRI $16, V8.S4, V3.S4
-	FMOVQ F3, 16(R0)
-	SUBS $8, R3
-	BEQ done3
-	CMP $8, R3
-	BLT part6
-	FMOVQ 32(R1), F3
-	VSHL $16, V3.S4, V4.S4
-	VAND V0.B16, V3.B16, V3.B16
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVQ 32(R2), F5
-	FMOVQ 96(R2), F6
-	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD $0x6e26dc63 // fmul v3.4s, v3.4s, v6.4s
-	VADD V2.S4, V4.S4, V8.S4
-	VSHL $15, V4.S4, V7.S4
-	VUSRA $31, V7.S4, V8.S4
-	VADD V2.S4, V3.S4, V9.S4
-	VSHL $15, V3.S4, V7.S4
-	VUSRA $31, V7.S4, V9.S4
-	VSRI $16, V8.S4, V9.S4
-	FMOVQ F9, 32(R0)
-	SUBS $8, R3
-	BEQ done3
-part7:
-	MOVD $2, R5
-	MUL R3, R5, R4
-	MOVD $0, R5
-	CMP $16, R4
-	BLE fits8
-	SUB $16, R4, R5
-	MOVD $16, R4
-fits8:
-	MOVD $48(R1), R6
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	TBZ $4, R4, not169
-	FMOVQ (R6), F9
-	JMP loaded10
-not169:
-	TBZ $1, R4, none11
-	AND $12, R4, R7
-	ADD R6, R7
-	VLD1 (R7), V9.H[0]
-none11:
-	TBZ $2, R4, none12
-	VEXT $12, V9.B16, V6.B16, V9.B16
-	AND $8, R4, R7
-	ADD R6, R7
-	VLD1 (R7), V9.S[0]
-none12:
-	TBZ $3, R4, none13
-	VEXT $8, V9.B16, V6.B16, V9.B16
-	VLD1 (R6), V9.D[0]
-none13:
-loaded10:
-	VSHL $16, V9.S4, V6.S4
-	VAND V0.B16, V9.B16, V9.B16
-	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
-	WORD $0x6e21dd29 // fmul v9.4s, v9.4s, v1.4s
-	FMOVQ 48(R2), F5
-	FMOVQ 112(R2), F4
-	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
-	WORD $0x6e24dd29 // fmul v9.4s, v9.4s, v4.4s
-	VADD V2.S4, V6.S4, V8.S4
-	VSHL $15, V6.S4, V3.S4
-	VUSRA $31, V3.S4, V8.S4
-	VADD V2.S4, V9.S4, V7.S4
-	VSHL $15, V9.S4, V3.S4
-	VUSRA $31, V3.S4, V7.S4
-	VSRI $16, V8.S4, V7.S4
-	MOVD $48(R0), R7
-	TBZ $4, R4, not1614
-	FMOVQ F7, (R7)
-	JMP stored15
-not1614:
-	TBZ $3, R4, none16
-	VST1 V7.D[0], (R7)
+	MOVD $0(R0), R7
+	TBZ $4, R4, not1612
+	FMOVQ F3, (R7)
+	JMP stored13
+not1612:
+	TBZ $3, R4, none14
+	VST1 V3.D[0], (R7)
 	ADD $8, R7
-	VEXT $8, V7.B16, V7.B16, V7.B16
-none16:
-	TBZ $2, R4, none17
-	VST1 V7.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V7.B16, V7.B16, V7.B16
-none17:
-	TBZ $1, R4, none18
-	VST1 V7.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V7.B16, V7.B16, V7.B16
-none18:
-stored15:
-	JMP done3
-part6:
-	MOVD $2, R4
-	MUL R3, R4, R5
-	MOVD $0, R4
-	CMP $16, R5
-	BLE fits19
-	SUB $16, R5, R4
-	MOVD $16, R5
-fits19:
-	MOVD $32(R1), R7
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	TBZ $4, R5, not1620
-	FMOVQ (R7), F7
-	JMP loaded21
-not1620:
-	TBZ $1, R5, none22
-	AND $12, R5, R6
-	ADD R7, R6
-	VLD1 (R6), V7.H[0]
-none22:
-	TBZ $2, R5, none23
-	VEXT $12, V7.B16, V4.B16, V7.B16
-	AND $8, R5, R6
-	ADD R7, R6
-	VLD1 (R6), V7.S[0]
-none23:
-	TBZ $3, R5, none24
-	VEXT $8, V7.B16, V4.B16, V7.B16
-	VLD1 (R7), V7.D[0]
-none24:
-loaded21:
-	VSHL $16, V7.S4, V4.S4
-	VAND V0.B16, V7.B16, V7.B16
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
-	FMOVQ 32(R2), F5
-	FMOVQ 96(R2), F6
-	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD $0x6e26dce7 // fmul v7.4s, v7.4s, v6.4s
-	VADD V2.S4, V4.S4, V8.S4
-	VSHL $15, V4.S4, V9.S4
-	VUSRA $31, V9.S4, V8.S4
-	VADD V2.S4, V7.S4, V3.S4
-	VSHL $15, V7.S4, V9.S4
-	VUSRA $31, V9.S4, V3.S4
-	VSRI $16, V8.S4, V3.S4
-	MOVD $32(R0), R6
-	TBZ $4, R5, not1625
-	FMOVQ F3, (R6)
-	JMP stored26
-not1625:
-	TBZ $3, R5, none27
-	VST1 V3.D[0], (R6)
-	ADD $8, R6
 	VEXT $8, V3.B16, V3.B16, V3.B16
-none27:
-	TBZ $2, R5, none28
-	VST1 V3.S[0], (R6)
-	ADD $4, R6
-	VEXT $4, V3.B16, V3.B16, V3.B16
-none28:
-	TBZ $1, R5, none29
-	VST1 V3.H[0], (R6)
-	ADD $2, R6
-	VEXT $2, V3.B16, V3.B16, V3.B16
-none29:
-stored26:
-	JMP done3
-part5:
-	MOVD $2, R5
-	MUL R3, R5, R4
-	MOVD $0, R5
-	CMP $16, R4
-	BLE fits30
-	SUB $16, R4, R5
-	MOVD $16, R4
-fits30:
-	MOVD $16(R1), R6
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R4, not1631
-	FMOVQ (R6), F3
-	JMP loaded32
-not1631:
-	TBZ $1, R4, none33
-	AND $12, R4, R7
-	ADD R6, R7
-	VLD1 (R7), V3.H[0]
-none33:
-	TBZ $2, R4, none34
-	VEXT $12, V3.B16, V6.B16, V3.B16
-	AND $8, R4, R7
-	ADD R6, R7
-	VLD1 (R7), V3.S[0]
-none34:
-	TBZ $3, R4, none35
-	VEXT $8, V3.B16, V6.B16, V3.B16
-	VLD1 (R6), V3.D[0]
-none35:
-loaded32:
-	VSHL $16, V3.S4, V6.S4
-	VAND V0.B16, V3.B16, V3.B16
-	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	FMOVQ 16(R2), F5
-	FMOVQ 80(R2), F4
-	WORD $0x6e25dcc6 // fmul v6.4s, v6.4s, v5.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	VADD V2.S4, V6.S4, V8.S4
-	VSHL $15, V6.S4, V7.S4
-	VUSRA $31, V7.S4, V8.S4
-	VADD V2.S4, V3.S4, V9.S4
-	VSHL $15, V3.S4, V7.S4
-	VUSRA $31, V7.S4, V9.S4
-	VSRI $16, V8.S4, V9.S4
-	MOVD $16(R0), R7
-	TBZ $4, R4, not1636
-	FMOVQ F9, (R7)
-	JMP stored37
-not1636:
-	TBZ $3, R4, none38
-	VST1 V9.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V9.B16, V9.B16, V9.B16
-none38:
-	TBZ $2, R4, none39
-	VST1 V9.S[0], (R7)
+none14:
+	TBZ $2, R4, none15
+	VST1 V3.S[0], (R7)
 	ADD $4, R7
-	VEXT $4, V9.B16, V9.B16, V9.B16
-none39:
-	TBZ $1, R4, none40
-	VST1 V9.H[0], (R7)
+	VEXT $4, V3.B16, V3.B16, V3.B16
+none15:
+	TBZ $1, R4, none16
+	VST1 V3.H[0], (R7)
 	ADD $2, R7
-	VEXT $2, V9.B16, V9.B16, V9.B16
-none40:
-stored37:
+	VEXT $2, V3.B16, V3.B16, V3.B16
+none16:
+stored13:
 	JMP done3
-part4:
-	MOVD $2, R4
-	MUL R3, R4, R5
-	MOVD $0, R4
-	CMP $16, R5
-	BLE fits41
-	SUB $16, R5, R4
-	MOVD $16, R5
-fits41:
-	MOVD $0(R1), R7
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	TBZ $4, R5, not1642
-	FMOVQ (R7), F9
-	JMP loaded43
-not1642:
-	TBZ $1, R5, none44
-	AND $12, R5, R6
-	ADD R7, R6
-	VLD1 (R6), V9.H[0]
-none44:
-	TBZ $2, R5, none45
-	VEXT $12, V9.B16, V4.B16, V9.B16
-	AND $8, R5, R6
-	ADD R7, R6
-	VLD1 (R6), V9.S[0]
-none45:
-	TBZ $3, R5, none46
-	VEXT $8, V9.B16, V4.B16, V9.B16
-	VLD1 (R7), V9.D[0]
-none46:
-loaded43:
-	VSHL $16, V9.S4, V4.S4
-	VAND V0.B16, V9.B16, V9.B16
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x6e21dd29 // fmul v9.4s, v9.4s, v1.4s
-	FMOVQ (R2), F5
-	FMOVQ 64(R2), F6
-	WORD $0x6e25dc84 // fmul v4.4s, v4.4s, v5.4s
-	WORD $0x6e26dd29 // fmul v9.4s, v9.4s, v6.4s
-	VADD V2.S4, V4.S4, V8.S4
-	VSHL $15, V4.S4, V3.S4
-	VUSRA $31, V3.S4, V8.S4
-	VADD V2.S4, V9.S4, V7.S4
-	VSHL $15, V9.S4, V3.S4
-	VUSRA $31, V3.S4, V7.S4
-	VSRI $16, V8.S4, V7.S4
-	MOVD $0(R0), R6
-	TBZ $4, R5, not1647
-	FMOVQ F7, (R6)
-	JMP stored48
-not1647:
-	TBZ $3, R5, none49
-	VST1 V7.D[0], (R6)
-	ADD $8, R6
-	VEXT $8, V7.B16, V7.B16, V7.B16
-none49:
-	TBZ $2, R5, none50
-	VST1 V7.S[0], (R6)
-	ADD $4, R6
-	VEXT $4, V7.B16, V7.B16, V7.B16
-none50:
-	TBZ $1, R5, none51
-	VST1 V7.H[0], (R6)
-	ADD $2, R6
-	VEXT $2, V7.B16, V7.B16, V7.B16
-none51:
-stored48:
 done3:
 	RET
 
@@ -3066,8 +2150,10 @@ loop1:
 rest2:
 	ADDS $64, R4
 	BEQ done3
+	MOVD $8, R5
+tail4:
 	CMP $8, R4
-	BLT part4
+	BLT part5
 	FLDPQ (R2), (F17, F18)
 	FLDPQ (R3), (F19, F20)
 	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
@@ -3083,201 +2169,157 @@ rest2:
 	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
 	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
 	FSTPQ (F19, F20), (R0)
+	ADD $32, R0
+	ADD $32, R1
+	ADD $32, R2
+	ADD $32, R3
+	VMOV V1.B16, V20.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V20.B16, V15.B16
+	VMOV V2.B16, V20.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V16.B16, V14.B16
+	VMOV V20.B16, V16.B16
+	SUB $1, R5
 	SUBS $8, R4
-	BEQ done3
-	CMP $8, R4
-	BLT part5
-	FLDPQ 32(R2), (F20, F19)
-	FLDPQ 32(R3), (F18, F17)
-	WORD $0x6e32de94 // fmul v20.4s, v20.4s, v18.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	FLDPQ 32(R1), (F17, F18)
-	WORD $0x6e34de31 // fmul v17.4s, v17.4s, v20.4s
-	WORD $0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
-	WORD $0x4e31d463 // fadd v3.4s, v3.4s, v17.4s
-	WORD $0x4e32d484 // fadd v4.4s, v4.4s, v18.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	FLDPQ 32(R0), (F18, F17)
-	WORD $0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
-	WORD $0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
-	FSTPQ (F18, F17), 32(R0)
-	SUBS $8, R4
-	BEQ done3
-	CMP $8, R4
-	BLT part6
-	FLDPQ 64(R2), (F17, F18)
-	FLDPQ 64(R3), (F19, F20)
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	FLDPQ 64(R1), (F20, F19)
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x4e34d4a5 // fadd v5.4s, v5.4s, v20.4s
-	WORD $0x4e33d4c6 // fadd v6.4s, v6.4s, v19.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	FLDPQ 64(R0), (F19, F20)
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	FSTPQ (F19, F20), 64(R0)
-	SUBS $8, R4
-	BEQ done3
-	CMP $8, R4
-	BLT part7
-	FLDPQ 96(R2), (F20, F19)
-	FLDPQ 96(R3), (F18, F17)
-	WORD $0x6e32de94 // fmul v20.4s, v20.4s, v18.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	FLDPQ 96(R1), (F17, F18)
-	WORD $0x6e34de31 // fmul v17.4s, v17.4s, v20.4s
-	WORD $0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
-	WORD $0x4e31d4e7 // fadd v7.4s, v7.4s, v17.4s
-	WORD $0x4e32d508 // fadd v8.4s, v8.4s, v18.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	FLDPQ 96(R0), (F18, F17)
-	WORD $0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
-	WORD $0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
-	FSTPQ (F18, F17), 96(R0)
-	SUBS $8, R4
-	BEQ done3
-	CMP $8, R4
-	BLT part8
-	FLDPQ 128(R2), (F17, F18)
-	FLDPQ 128(R3), (F19, F20)
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	FLDPQ 128(R1), (F20, F19)
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x4e34d529 // fadd v9.4s, v9.4s, v20.4s
-	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	FLDPQ 128(R0), (F19, F20)
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	FSTPQ (F19, F20), 128(R0)
-	SUBS $8, R4
-	BEQ done3
-	CMP $8, R4
-	BLT part9
-	FLDPQ 160(R2), (F20, F19)
-	FLDPQ 160(R3), (F18, F17)
-	WORD $0x6e32de94 // fmul v20.4s, v20.4s, v18.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	FLDPQ 160(R1), (F17, F18)
-	WORD $0x6e34de31 // fmul v17.4s, v17.4s, v20.4s
-	WORD $0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
-	WORD $0x4e31d56b // fadd v11.4s, v11.4s, v17.4s
-	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	FLDPQ 160(R0), (F18, F17)
-	WORD $0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
-	WORD $0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
-	FSTPQ (F18, F17), 160(R0)
-	SUBS $8, R4
-	BEQ done3
-	CMP $8, R4
-	BLT part10
-	FLDPQ 192(R2), (F17, F18)
-	FLDPQ 192(R3), (F19, F20)
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	FLDPQ 192(R1), (F20, F19)
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
-	WORD $0x4e33d5ce // fadd v14.4s, v14.4s, v19.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	FLDPQ 192(R0), (F19, F20)
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	FSTPQ (F19, F20), 192(R0)
-	SUBS $8, R4
-	BEQ done3
-part11:
-	MOVD $4, R6
-	MUL R4, R6, R5
-	MOVD $0, R6
-	CMP $16, R5
-	BLE fits12
-	SUB $16, R5, R6
-	MOVD $16, R5
-fits12:
-	MOVD $224(R2), R7
+	BNE tail4
+turn6:
+	CBZ R5, done3
+	VMOV V1.B16, V20.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V20.B16, V15.B16
+	VMOV V2.B16, V20.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V16.B16, V14.B16
+	VMOV V20.B16, V16.B16
+	SUB $1, R5
+	JMP turn6
+part5:
+	MOVD $4, R7
+	MUL R4, R7, R6
+	MOVD $0, R7
+	CMP $16, R6
+	BLE fits7
+	SUB $16, R6, R7
+	MOVD $16, R6
+fits7:
+	MOVD $0(R2), R8
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not1613
-	FMOVQ (R7), F20
-	JMP loaded14
-not1613:
-	TBZ $1, R5, none15
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V20.H[0]
-none15:
-	TBZ $2, R5, none16
+	TBZ $4, R6, not168
+	FMOVQ (R8), F20
+	JMP loaded9
+not168:
+	TBZ $1, R6, none10
+	AND $12, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V20.H[0]
+none10:
+	TBZ $2, R6, none11
 	VEXT $12, V20.B16, V18.B16, V20.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V20.S[0]
-none16:
-	TBZ $3, R5, none17
+	AND $8, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V20.S[0]
+none11:
+	TBZ $3, R6, none12
 	VEXT $8, V20.B16, V18.B16, V20.B16
-	VLD1 (R7), V20.D[0]
-none17:
-loaded14:
-	MOVD $240(R2), R8
+	VLD1 (R8), V20.D[0]
+none12:
+loaded9:
+	MOVD $16(R2), R9
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V19.B16, V19.B16, V19.B16
+	TBZ $4, R7, not1613
+	FMOVQ (R9), F19
+	JMP loaded14
+not1613:
+	TBZ $1, R7, none15
+	AND $12, R7, R8
+	ADD R9, R8
+	VLD1 (R8), V19.H[0]
+none15:
+	TBZ $2, R7, none16
+	VEXT $12, V19.B16, V18.B16, V19.B16
+	AND $8, R7, R8
+	ADD R9, R8
+	VLD1 (R8), V19.S[0]
+none16:
+	TBZ $3, R7, none17
+	VEXT $8, V19.B16, V18.B16, V19.B16
+	VLD1 (R9), V19.D[0]
+none17:
+loaded14:
+	MOVD $0(R3), R8
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V18.B16, V18.B16, V18.B16
 	TBZ $4, R6, not1618
-	FMOVQ (R8), F19
+	FMOVQ (R8), F18
 	JMP loaded19
 not1618:
 	TBZ $1, R6, none20
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V19.H[0]
+	AND $12, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V18.H[0]
 none20:
 	TBZ $2, R6, none21
-	VEXT $12, V19.B16, V18.B16, V19.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V19.S[0]
+	VEXT $12, V18.B16, V21.B16, V18.B16
+	AND $8, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V18.S[0]
 none21:
 	TBZ $3, R6, none22
-	VEXT $8, V19.B16, V18.B16, V19.B16
-	VLD1 (R8), V19.D[0]
+	VEXT $8, V18.B16, V21.B16, V18.B16
+	VLD1 (R8), V18.D[0]
 none22:
 loaded19:
-	MOVD $224(R3), R7
+	MOVD $16(R3), R9
 	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not1623
-	FMOVQ (R7), F18
+	VEOR V17.B16, V17.B16, V17.B16
+	TBZ $4, R7, not1623
+	FMOVQ (R9), F17
 	JMP loaded24
 not1623:
-	TBZ $1, R5, none25
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.H[0]
+	TBZ $1, R7, none25
+	AND $12, R7, R8
+	ADD R9, R8
+	VLD1 (R8), V17.H[0]
 none25:
-	TBZ $2, R5, none26
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.S[0]
+	TBZ $2, R7, none26
+	VEXT $12, V17.B16, V21.B16, V17.B16
+	AND $8, R7, R8
+	ADD R9, R8
+	VLD1 (R8), V17.S[0]
 none26:
-	TBZ $3, R5, none27
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R7), V18.D[0]
+	TBZ $3, R7, none27
+	VEXT $8, V17.B16, V21.B16, V17.B16
+	VLD1 (R9), V17.D[0]
 none27:
 loaded24:
-	MOVD $240(R3), R8
+	WORD $0x6e32de94 // fmul v20.4s, v20.4s, v18.4s
+	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
+	MOVD $0(R1), R8
 	VEOR V21.B16, V21.B16, V21.B16
 	VEOR V17.B16, V17.B16, V17.B16
 	TBZ $4, R6, not1628
@@ -3285,47 +2327,51 @@ loaded24:
 	JMP loaded29
 not1628:
 	TBZ $1, R6, none30
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.H[0]
+	AND $12, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V17.H[0]
 none30:
 	TBZ $2, R6, none31
 	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.S[0]
+	AND $8, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V17.S[0]
 none31:
 	TBZ $3, R6, none32
 	VEXT $8, V17.B16, V21.B16, V17.B16
 	VLD1 (R8), V17.D[0]
 none32:
 loaded29:
-	WORD $0x6e32de94 // fmul v20.4s, v20.4s, v18.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	MOVD $224(R1), R7
+	MOVD $16(R1), R9
 	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R5, not1633
-	FMOVQ (R7), F17
+	VEOR V18.B16, V18.B16, V18.B16
+	TBZ $4, R7, not1633
+	FMOVQ (R9), F18
 	JMP loaded34
 not1633:
-	TBZ $1, R5, none35
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V17.H[0]
+	TBZ $1, R7, none35
+	AND $12, R7, R8
+	ADD R9, R8
+	VLD1 (R8), V18.H[0]
 none35:
-	TBZ $2, R5, none36
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V17.S[0]
+	TBZ $2, R7, none36
+	VEXT $12, V18.B16, V21.B16, V18.B16
+	AND $8, R7, R8
+	ADD R9, R8
+	VLD1 (R8), V18.S[0]
 none36:
-	TBZ $3, R5, none37
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R7), V17.D[0]
+	TBZ $3, R7, none37
+	VEXT $8, V18.B16, V21.B16, V18.B16
+	VLD1 (R9), V18.D[0]
 none37:
 loaded34:
-	MOVD $240(R1), R8
+	WORD $0x6e34de31 // fmul v17.4s, v17.4s, v20.4s
+	WORD $0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
+	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
+	MOVD $0(R0), R8
 	VEOR V21.B16, V21.B16, V21.B16
 	VEOR V18.B16, V18.B16, V18.B16
 	TBZ $4, R6, not1638
@@ -3333,1839 +2379,129 @@ loaded34:
 	JMP loaded39
 not1638:
 	TBZ $1, R6, none40
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V18.H[0]
+	AND $12, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V18.H[0]
 none40:
 	TBZ $2, R6, none41
 	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V18.S[0]
+	AND $8, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V18.S[0]
 none41:
 	TBZ $3, R6, none42
 	VEXT $8, V18.B16, V21.B16, V18.B16
 	VLD1 (R8), V18.D[0]
 none42:
 loaded39:
-	WORD $0x6e34de31 // fmul v17.4s, v17.4s, v20.4s
-	WORD $0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
-	WORD $0x4e31d5ef // fadd v15.4s, v15.4s, v17.4s
-	WORD $0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	MOVD $224(R0), R7
+	MOVD $16(R0), R9
 	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not1643
-	FMOVQ (R7), F18
+	VEOR V17.B16, V17.B16, V17.B16
+	TBZ $4, R7, not1643
+	FMOVQ (R9), F17
 	JMP loaded44
 not1643:
-	TBZ $1, R5, none45
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.H[0]
+	TBZ $1, R7, none45
+	AND $12, R7, R8
+	ADD R9, R8
+	VLD1 (R8), V17.H[0]
 none45:
-	TBZ $2, R5, none46
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.S[0]
+	TBZ $2, R7, none46
+	VEXT $12, V17.B16, V21.B16, V17.B16
+	AND $8, R7, R8
+	ADD R9, R8
+	VLD1 (R8), V17.S[0]
 none46:
-	TBZ $3, R5, none47
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R7), V18.D[0]
+	TBZ $3, R7, none47
+	VEXT $8, V17.B16, V21.B16, V17.B16
+	VLD1 (R9), V17.D[0]
 none47:
 loaded44:
-	MOVD $240(R0), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
+	WORD $0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
+	WORD $0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
+	MOVD $0(R0), R8
 	TBZ $4, R6, not1648
-	FMOVQ (R8), F17
-	JMP loaded49
+	FMOVQ F18, (R8)
+	JMP stored49
 not1648:
-	TBZ $1, R6, none50
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.H[0]
+	TBZ $3, R6, none50
+	VST1 V18.D[0], (R8)
+	ADD $8, R8
+	VEXT $8, V18.B16, V18.B16, V18.B16
 none50:
 	TBZ $2, R6, none51
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.S[0]
+	VST1 V18.S[0], (R8)
+	ADD $4, R8
+	VEXT $4, V18.B16, V18.B16, V18.B16
 none51:
-	TBZ $3, R6, none52
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R8), V17.D[0]
+	TBZ $1, R6, none52
+	VST1 V18.H[0], (R8)
+	ADD $2, R8
+	VEXT $2, V18.B16, V18.B16, V18.B16
 none52:
-loaded49:
-	WORD $0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
-	WORD $0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
-	MOVD $224(R0), R7
-	TBZ $4, R5, not1653
-	FMOVQ F18, (R7)
+stored49:
+	MOVD $16(R0), R8
+	TBZ $4, R7, not1653
+	FMOVQ F17, (R8)
 	JMP stored54
 not1653:
-	TBZ $3, R5, none55
-	VST1 V18.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V18.B16, V18.B16, V18.B16
+	TBZ $3, R7, none55
+	VST1 V17.D[0], (R8)
+	ADD $8, R8
+	VEXT $8, V17.B16, V17.B16, V17.B16
 none55:
-	TBZ $2, R5, none56
-	VST1 V18.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V18.B16, V18.B16, V18.B16
+	TBZ $2, R7, none56
+	VST1 V17.S[0], (R8)
+	ADD $4, R8
+	VEXT $4, V17.B16, V17.B16, V17.B16
 none56:
-	TBZ $1, R5, none57
-	VST1 V18.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V18.B16, V18.B16, V18.B16
+	TBZ $1, R7, none57
+	VST1 V17.H[0], (R8)
+	ADD $2, R8
+	VEXT $2, V17.B16, V17.B16, V17.B16
 none57:
 stored54:
-	MOVD $240(R0), R7
-	TBZ $4, R6, not1658
-	FMOVQ F17, (R7)
-	JMP stored59
-not1658:
-	TBZ $3, R6, none60
-	VST1 V17.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V17.B16, V17.B16, V17.B16
-none60:
-	TBZ $2, R6, none61
-	VST1 V17.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V17.B16, V17.B16, V17.B16
-none61:
-	TBZ $1, R6, none62
-	VST1 V17.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V17.B16, V17.B16, V17.B16
-none62:
-stored59:
-	JMP done3
-part10:
-	MOVD $4, R5
-	MUL R4, R5, R6
-	MOVD $0, R5
-	CMP $16, R6
-	BLE fits63
-	SUB $16, R6, R5
-	MOVD $16, R6
-fits63:
-	MOVD $192(R2), R7
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R6, not1664
-	FMOVQ (R7), F17
-	JMP loaded65
-not1664:
-	TBZ $1, R6, none66
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V17.H[0]
-none66:
-	TBZ $2, R6, none67
-	VEXT $12, V17.B16, V19.B16, V17.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V17.S[0]
-none67:
-	TBZ $3, R6, none68
-	VEXT $8, V17.B16, V19.B16, V17.B16
-	VLD1 (R7), V17.D[0]
-none68:
-loaded65:
-	MOVD $208(R2), R8
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not1669
-	FMOVQ (R8), F18
-	JMP loaded70
-not1669:
-	TBZ $1, R5, none71
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V18.H[0]
-none71:
-	TBZ $2, R5, none72
-	VEXT $12, V18.B16, V19.B16, V18.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V18.S[0]
-none72:
-	TBZ $3, R5, none73
-	VEXT $8, V18.B16, V19.B16, V18.B16
-	VLD1 (R8), V18.D[0]
-none73:
-loaded70:
-	MOVD $192(R3), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not1674
-	FMOVQ (R7), F19
-	JMP loaded75
-not1674:
-	TBZ $1, R6, none76
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.H[0]
-none76:
-	TBZ $2, R6, none77
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.S[0]
-none77:
-	TBZ $3, R6, none78
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R7), V19.D[0]
-none78:
-loaded75:
-	MOVD $208(R3), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not1679
-	FMOVQ (R8), F20
-	JMP loaded80
-not1679:
-	TBZ $1, R5, none81
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.H[0]
-none81:
-	TBZ $2, R5, none82
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.S[0]
-none82:
-	TBZ $3, R5, none83
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R8), V20.D[0]
-none83:
-loaded80:
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	MOVD $192(R1), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R6, not1684
-	FMOVQ (R7), F20
-	JMP loaded85
-not1684:
-	TBZ $1, R6, none86
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V20.H[0]
-none86:
-	TBZ $2, R6, none87
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V20.S[0]
-none87:
-	TBZ $3, R6, none88
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R7), V20.D[0]
-none88:
-loaded85:
-	MOVD $208(R1), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R5, not1689
-	FMOVQ (R8), F19
-	JMP loaded90
-not1689:
-	TBZ $1, R5, none91
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V19.H[0]
-none91:
-	TBZ $2, R5, none92
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V19.S[0]
-none92:
-	TBZ $3, R5, none93
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R8), V19.D[0]
-none93:
-loaded90:
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
-	WORD $0x4e33d5ce // fadd v14.4s, v14.4s, v19.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	MOVD $192(R0), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not1694
-	FMOVQ (R7), F19
-	JMP loaded95
-not1694:
-	TBZ $1, R6, none96
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.H[0]
-none96:
-	TBZ $2, R6, none97
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.S[0]
-none97:
-	TBZ $3, R6, none98
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R7), V19.D[0]
-none98:
-loaded95:
-	MOVD $208(R0), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not1699
-	FMOVQ (R8), F20
-	JMP loaded100
-not1699:
-	TBZ $1, R5, none101
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.H[0]
-none101:
-	TBZ $2, R5, none102
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.S[0]
-none102:
-	TBZ $3, R5, none103
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R8), V20.D[0]
-none103:
-loaded100:
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	MOVD $192(R0), R7
-	TBZ $4, R6, not16104
-	FMOVQ F19, (R7)
-	JMP stored105
-not16104:
-	TBZ $3, R6, none106
-	VST1 V19.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V19.B16, V19.B16, V19.B16
-none106:
-	TBZ $2, R6, none107
-	VST1 V19.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V19.B16, V19.B16, V19.B16
-none107:
-	TBZ $1, R6, none108
-	VST1 V19.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V19.B16, V19.B16, V19.B16
-none108:
-stored105:
-	MOVD $208(R0), R7
-	TBZ $4, R5, not16109
-	FMOVQ F20, (R7)
-	JMP stored110
-not16109:
-	TBZ $3, R5, none111
-	VST1 V20.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V20.B16, V20.B16, V20.B16
-none111:
-	TBZ $2, R5, none112
-	VST1 V20.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V20.B16, V20.B16, V20.B16
-none112:
-	TBZ $1, R5, none113
-	VST1 V20.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V20.B16, V20.B16, V20.B16
-none113:
-stored110:
-	JMP done3
-part9:
-	MOVD $4, R6
-	MUL R4, R6, R5
-	MOVD $0, R6
-	CMP $16, R5
-	BLE fits114
-	SUB $16, R5, R6
-	MOVD $16, R5
-fits114:
-	MOVD $160(R2), R7
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16115
-	FMOVQ (R7), F20
-	JMP loaded116
-not16115:
-	TBZ $1, R5, none117
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V20.H[0]
-none117:
-	TBZ $2, R5, none118
-	VEXT $12, V20.B16, V18.B16, V20.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V20.S[0]
-none118:
-	TBZ $3, R5, none119
-	VEXT $8, V20.B16, V18.B16, V20.B16
-	VLD1 (R7), V20.D[0]
-none119:
-loaded116:
-	MOVD $176(R2), R8
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not16120
-	FMOVQ (R8), F19
-	JMP loaded121
-not16120:
-	TBZ $1, R6, none122
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V19.H[0]
-none122:
-	TBZ $2, R6, none123
-	VEXT $12, V19.B16, V18.B16, V19.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V19.S[0]
-none123:
-	TBZ $3, R6, none124
-	VEXT $8, V19.B16, V18.B16, V19.B16
-	VLD1 (R8), V19.D[0]
-none124:
-loaded121:
-	MOVD $160(R3), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not16125
-	FMOVQ (R7), F18
-	JMP loaded126
-not16125:
-	TBZ $1, R5, none127
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.H[0]
-none127:
-	TBZ $2, R5, none128
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.S[0]
-none128:
-	TBZ $3, R5, none129
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R7), V18.D[0]
-none129:
-loaded126:
-	MOVD $176(R3), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R6, not16130
-	FMOVQ (R8), F17
-	JMP loaded131
-not16130:
-	TBZ $1, R6, none132
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.H[0]
-none132:
-	TBZ $2, R6, none133
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.S[0]
-none133:
-	TBZ $3, R6, none134
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R8), V17.D[0]
-none134:
-loaded131:
-	WORD $0x6e32de94 // fmul v20.4s, v20.4s, v18.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	MOVD $160(R1), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R5, not16135
-	FMOVQ (R7), F17
-	JMP loaded136
-not16135:
-	TBZ $1, R5, none137
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V17.H[0]
-none137:
-	TBZ $2, R5, none138
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V17.S[0]
-none138:
-	TBZ $3, R5, none139
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R7), V17.D[0]
-none139:
-loaded136:
-	MOVD $176(R1), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R6, not16140
-	FMOVQ (R8), F18
-	JMP loaded141
-not16140:
-	TBZ $1, R6, none142
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V18.H[0]
-none142:
-	TBZ $2, R6, none143
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V18.S[0]
-none143:
-	TBZ $3, R6, none144
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R8), V18.D[0]
-none144:
-loaded141:
-	WORD $0x6e34de31 // fmul v17.4s, v17.4s, v20.4s
-	WORD $0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
-	WORD $0x4e31d56b // fadd v11.4s, v11.4s, v17.4s
-	WORD $0x4e32d58c // fadd v12.4s, v12.4s, v18.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	MOVD $160(R0), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not16145
-	FMOVQ (R7), F18
-	JMP loaded146
-not16145:
-	TBZ $1, R5, none147
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.H[0]
-none147:
-	TBZ $2, R5, none148
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.S[0]
-none148:
-	TBZ $3, R5, none149
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R7), V18.D[0]
-none149:
-loaded146:
-	MOVD $176(R0), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R6, not16150
-	FMOVQ (R8), F17
-	JMP loaded151
-not16150:
-	TBZ $1, R6, none152
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.H[0]
-none152:
-	TBZ $2, R6, none153
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.S[0]
-none153:
-	TBZ $3, R6, none154
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R8), V17.D[0]
-none154:
-loaded151:
-	WORD $0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
-	WORD $0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
-	MOVD $160(R0), R7
-	TBZ $4, R5, not16155
-	FMOVQ F18, (R7)
-	JMP stored156
-not16155:
-	TBZ $3, R5, none157
-	VST1 V18.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V18.B16, V18.B16, V18.B16
-none157:
-	TBZ $2, R5, none158
-	VST1 V18.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V18.B16, V18.B16, V18.B16
-none158:
-	TBZ $1, R5, none159
-	VST1 V18.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V18.B16, V18.B16, V18.B16
-none159:
-stored156:
-	MOVD $176(R0), R7
-	TBZ $4, R6, not16160
-	FMOVQ F17, (R7)
-	JMP stored161
-not16160:
-	TBZ $3, R6, none162
-	VST1 V17.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V17.B16, V17.B16, V17.B16
-none162:
-	TBZ $2, R6, none163
-	VST1 V17.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V17.B16, V17.B16, V17.B16
-none163:
-	TBZ $1, R6, none164
-	VST1 V17.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V17.B16, V17.B16, V17.B16
-none164:
-stored161:
-	JMP done3
-part8:
-	MOVD $4, R5
-	MUL R4, R5, R6
-	MOVD $0, R5
-	CMP $16, R6
-	BLE fits165
-	SUB $16, R6, R5
-	MOVD $16, R6
-fits165:
-	MOVD $128(R2), R7
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R6, not16166
-	FMOVQ (R7), F17
-	JMP loaded167
-not16166:
-	TBZ $1, R6, none168
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V17.H[0]
-none168:
-	TBZ $2, R6, none169
-	VEXT $12, V17.B16, V19.B16, V17.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V17.S[0]
-none169:
-	TBZ $3, R6, none170
-	VEXT $8, V17.B16, V19.B16, V17.B16
-	VLD1 (R7), V17.D[0]
-none170:
-loaded167:
-	MOVD $144(R2), R8
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not16171
-	FMOVQ (R8), F18
-	JMP loaded172
-not16171:
-	TBZ $1, R5, none173
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V18.H[0]
-none173:
-	TBZ $2, R5, none174
-	VEXT $12, V18.B16, V19.B16, V18.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V18.S[0]
-none174:
-	TBZ $3, R5, none175
-	VEXT $8, V18.B16, V19.B16, V18.B16
-	VLD1 (R8), V18.D[0]
-none175:
-loaded172:
-	MOVD $128(R3), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not16176
-	FMOVQ (R7), F19
-	JMP loaded177
-not16176:
-	TBZ $1, R6, none178
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.H[0]
-none178:
-	TBZ $2, R6, none179
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.S[0]
-none179:
-	TBZ $3, R6, none180
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R7), V19.D[0]
-none180:
-loaded177:
-	MOVD $144(R3), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16181
-	FMOVQ (R8), F20
-	JMP loaded182
-not16181:
-	TBZ $1, R5, none183
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.H[0]
-none183:
-	TBZ $2, R5, none184
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.S[0]
-none184:
-	TBZ $3, R5, none185
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R8), V20.D[0]
-none185:
-loaded182:
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	MOVD $128(R1), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R6, not16186
-	FMOVQ (R7), F20
-	JMP loaded187
-not16186:
-	TBZ $1, R6, none188
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V20.H[0]
-none188:
-	TBZ $2, R6, none189
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V20.S[0]
-none189:
-	TBZ $3, R6, none190
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R7), V20.D[0]
-none190:
-loaded187:
-	MOVD $144(R1), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R5, not16191
-	FMOVQ (R8), F19
-	JMP loaded192
-not16191:
-	TBZ $1, R5, none193
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V19.H[0]
-none193:
-	TBZ $2, R5, none194
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V19.S[0]
-none194:
-	TBZ $3, R5, none195
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R8), V19.D[0]
-none195:
-loaded192:
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x4e34d529 // fadd v9.4s, v9.4s, v20.4s
-	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	MOVD $128(R0), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not16196
-	FMOVQ (R7), F19
-	JMP loaded197
-not16196:
-	TBZ $1, R6, none198
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.H[0]
-none198:
-	TBZ $2, R6, none199
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.S[0]
-none199:
-	TBZ $3, R6, none200
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R7), V19.D[0]
-none200:
-loaded197:
-	MOVD $144(R0), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16201
-	FMOVQ (R8), F20
-	JMP loaded202
-not16201:
-	TBZ $1, R5, none203
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.H[0]
-none203:
-	TBZ $2, R5, none204
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.S[0]
-none204:
-	TBZ $3, R5, none205
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R8), V20.D[0]
-none205:
-loaded202:
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	MOVD $128(R0), R7
-	TBZ $4, R6, not16206
-	FMOVQ F19, (R7)
-	JMP stored207
-not16206:
-	TBZ $3, R6, none208
-	VST1 V19.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V19.B16, V19.B16, V19.B16
-none208:
-	TBZ $2, R6, none209
-	VST1 V19.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V19.B16, V19.B16, V19.B16
-none209:
-	TBZ $1, R6, none210
-	VST1 V19.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V19.B16, V19.B16, V19.B16
-none210:
-stored207:
-	MOVD $144(R0), R7
-	TBZ $4, R5, not16211
-	FMOVQ F20, (R7)
-	JMP stored212
-not16211:
-	TBZ $3, R5, none213
-	VST1 V20.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V20.B16, V20.B16, V20.B16
-none213:
-	TBZ $2, R5, none214
-	VST1 V20.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V20.B16, V20.B16, V20.B16
-none214:
-	TBZ $1, R5, none215
-	VST1 V20.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V20.B16, V20.B16, V20.B16
-none215:
-stored212:
-	JMP done3
-part7:
-	MOVD $4, R6
-	MUL R4, R6, R5
-	MOVD $0, R6
-	CMP $16, R5
-	BLE fits216
-	SUB $16, R5, R6
-	MOVD $16, R5
-fits216:
-	MOVD $96(R2), R7
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16217
-	FMOVQ (R7), F20
-	JMP loaded218
-not16217:
-	TBZ $1, R5, none219
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V20.H[0]
-none219:
-	TBZ $2, R5, none220
-	VEXT $12, V20.B16, V18.B16, V20.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V20.S[0]
-none220:
-	TBZ $3, R5, none221
-	VEXT $8, V20.B16, V18.B16, V20.B16
-	VLD1 (R7), V20.D[0]
-none221:
-loaded218:
-	MOVD $112(R2), R8
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not16222
-	FMOVQ (R8), F19
-	JMP loaded223
-not16222:
-	TBZ $1, R6, none224
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V19.H[0]
-none224:
-	TBZ $2, R6, none225
-	VEXT $12, V19.B16, V18.B16, V19.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V19.S[0]
-none225:
-	TBZ $3, R6, none226
-	VEXT $8, V19.B16, V18.B16, V19.B16
-	VLD1 (R8), V19.D[0]
-none226:
-loaded223:
-	MOVD $96(R3), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not16227
-	FMOVQ (R7), F18
-	JMP loaded228
-not16227:
-	TBZ $1, R5, none229
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.H[0]
-none229:
-	TBZ $2, R5, none230
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.S[0]
-none230:
-	TBZ $3, R5, none231
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R7), V18.D[0]
-none231:
-loaded228:
-	MOVD $112(R3), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R6, not16232
-	FMOVQ (R8), F17
-	JMP loaded233
-not16232:
-	TBZ $1, R6, none234
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.H[0]
-none234:
-	TBZ $2, R6, none235
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.S[0]
-none235:
-	TBZ $3, R6, none236
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R8), V17.D[0]
-none236:
-loaded233:
-	WORD $0x6e32de94 // fmul v20.4s, v20.4s, v18.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	MOVD $96(R1), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R5, not16237
-	FMOVQ (R7), F17
-	JMP loaded238
-not16237:
-	TBZ $1, R5, none239
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V17.H[0]
-none239:
-	TBZ $2, R5, none240
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V17.S[0]
-none240:
-	TBZ $3, R5, none241
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R7), V17.D[0]
-none241:
-loaded238:
-	MOVD $112(R1), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R6, not16242
-	FMOVQ (R8), F18
-	JMP loaded243
-not16242:
-	TBZ $1, R6, none244
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V18.H[0]
-none244:
-	TBZ $2, R6, none245
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V18.S[0]
-none245:
-	TBZ $3, R6, none246
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R8), V18.D[0]
-none246:
-loaded243:
-	WORD $0x6e34de31 // fmul v17.4s, v17.4s, v20.4s
-	WORD $0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
-	WORD $0x4e31d4e7 // fadd v7.4s, v7.4s, v17.4s
-	WORD $0x4e32d508 // fadd v8.4s, v8.4s, v18.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	MOVD $96(R0), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not16247
-	FMOVQ (R7), F18
-	JMP loaded248
-not16247:
-	TBZ $1, R5, none249
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.H[0]
-none249:
-	TBZ $2, R5, none250
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.S[0]
-none250:
-	TBZ $3, R5, none251
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R7), V18.D[0]
-none251:
-loaded248:
-	MOVD $112(R0), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R6, not16252
-	FMOVQ (R8), F17
-	JMP loaded253
-not16252:
-	TBZ $1, R6, none254
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.H[0]
-none254:
-	TBZ $2, R6, none255
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.S[0]
-none255:
-	TBZ $3, R6, none256
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R8), V17.D[0]
-none256:
-loaded253:
-	WORD $0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
-	WORD $0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
-	MOVD $96(R0), R7
-	TBZ $4, R5, not16257
-	FMOVQ F18, (R7)
-	JMP stored258
-not16257:
-	TBZ $3, R5, none259
-	VST1 V18.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V18.B16, V18.B16, V18.B16
-none259:
-	TBZ $2, R5, none260
-	VST1 V18.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V18.B16, V18.B16, V18.B16
-none260:
-	TBZ $1, R5, none261
-	VST1 V18.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V18.B16, V18.B16, V18.B16
-none261:
-stored258:
-	MOVD $112(R0), R7
-	TBZ $4, R6, not16262
-	FMOVQ F17, (R7)
-	JMP stored263
-not16262:
-	TBZ $3, R6, none264
-	VST1 V17.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V17.B16, V17.B16, V17.B16
-none264:
-	TBZ $2, R6, none265
-	VST1 V17.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V17.B16, V17.B16, V17.B16
-none265:
-	TBZ $1, R6, none266
-	VST1 V17.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V17.B16, V17.B16, V17.B16
-none266:
-stored263:
-	JMP done3
-part6:
-	MOVD $4, R5
-	MUL R4, R5, R6
-	MOVD $0, R5
-	CMP $16, R6
-	BLE fits267
-	SUB $16, R6, R5
-	MOVD $16, R6
-fits267:
-	MOVD $64(R2), R7
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R6, not16268
-	FMOVQ (R7), F17
-	JMP loaded269
-not16268:
-	TBZ $1, R6, none270
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V17.H[0]
-none270:
-	TBZ $2, R6, none271
-	VEXT $12, V17.B16, V19.B16, V17.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V17.S[0]
-none271:
-	TBZ $3, R6, none272
-	VEXT $8, V17.B16, V19.B16, V17.B16
-	VLD1 (R7), V17.D[0]
-none272:
-loaded269:
-	MOVD $80(R2), R8
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not16273
-	FMOVQ (R8), F18
-	JMP loaded274
-not16273:
-	TBZ $1, R5, none275
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V18.H[0]
-none275:
-	TBZ $2, R5, none276
-	VEXT $12, V18.B16, V19.B16, V18.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V18.S[0]
-none276:
-	TBZ $3, R5, none277
-	VEXT $8, V18.B16, V19.B16, V18.B16
-	VLD1 (R8), V18.D[0]
-none277:
-loaded274:
-	MOVD $64(R3), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not16278
-	FMOVQ (R7), F19
-	JMP loaded279
-not16278:
-	TBZ $1, R6, none280
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.H[0]
-none280:
-	TBZ $2, R6, none281
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.S[0]
-none281:
-	TBZ $3, R6, none282
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R7), V19.D[0]
-none282:
-loaded279:
-	MOVD $80(R3), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16283
-	FMOVQ (R8), F20
-	JMP loaded284
-not16283:
-	TBZ $1, R5, none285
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.H[0]
-none285:
-	TBZ $2, R5, none286
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.S[0]
-none286:
-	TBZ $3, R5, none287
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R8), V20.D[0]
-none287:
-loaded284:
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	MOVD $64(R1), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R6, not16288
-	FMOVQ (R7), F20
-	JMP loaded289
-not16288:
-	TBZ $1, R6, none290
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V20.H[0]
-none290:
-	TBZ $2, R6, none291
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V20.S[0]
-none291:
-	TBZ $3, R6, none292
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R7), V20.D[0]
-none292:
-loaded289:
-	MOVD $80(R1), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R5, not16293
-	FMOVQ (R8), F19
-	JMP loaded294
-not16293:
-	TBZ $1, R5, none295
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V19.H[0]
-none295:
-	TBZ $2, R5, none296
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V19.S[0]
-none296:
-	TBZ $3, R5, none297
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R8), V19.D[0]
-none297:
-loaded294:
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x4e34d4a5 // fadd v5.4s, v5.4s, v20.4s
-	WORD $0x4e33d4c6 // fadd v6.4s, v6.4s, v19.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	MOVD $64(R0), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not16298
-	FMOVQ (R7), F19
-	JMP loaded299
-not16298:
-	TBZ $1, R6, none300
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.H[0]
-none300:
-	TBZ $2, R6, none301
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.S[0]
-none301:
-	TBZ $3, R6, none302
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R7), V19.D[0]
-none302:
-loaded299:
-	MOVD $80(R0), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16303
-	FMOVQ (R8), F20
-	JMP loaded304
-not16303:
-	TBZ $1, R5, none305
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.H[0]
-none305:
-	TBZ $2, R5, none306
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.S[0]
-none306:
-	TBZ $3, R5, none307
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R8), V20.D[0]
-none307:
-loaded304:
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	MOVD $64(R0), R7
-	TBZ $4, R6, not16308
-	FMOVQ F19, (R7)
-	JMP stored309
-not16308:
-	TBZ $3, R6, none310
-	VST1 V19.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V19.B16, V19.B16, V19.B16
-none310:
-	TBZ $2, R6, none311
-	VST1 V19.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V19.B16, V19.B16, V19.B16
-none311:
-	TBZ $1, R6, none312
-	VST1 V19.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V19.B16, V19.B16, V19.B16
-none312:
-stored309:
-	MOVD $80(R0), R7
-	TBZ $4, R5, not16313
-	FMOVQ F20, (R7)
-	JMP stored314
-not16313:
-	TBZ $3, R5, none315
-	VST1 V20.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V20.B16, V20.B16, V20.B16
-none315:
-	TBZ $2, R5, none316
-	VST1 V20.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V20.B16, V20.B16, V20.B16
-none316:
-	TBZ $1, R5, none317
-	VST1 V20.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V20.B16, V20.B16, V20.B16
-none317:
-stored314:
-	JMP done3
-part5:
-	MOVD $4, R6
-	MUL R4, R6, R5
-	MOVD $0, R6
-	CMP $16, R5
-	BLE fits318
-	SUB $16, R5, R6
-	MOVD $16, R5
-fits318:
-	MOVD $32(R2), R7
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16319
-	FMOVQ (R7), F20
-	JMP loaded320
-not16319:
-	TBZ $1, R5, none321
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V20.H[0]
-none321:
-	TBZ $2, R5, none322
-	VEXT $12, V20.B16, V18.B16, V20.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V20.S[0]
-none322:
-	TBZ $3, R5, none323
-	VEXT $8, V20.B16, V18.B16, V20.B16
-	VLD1 (R7), V20.D[0]
-none323:
-loaded320:
-	MOVD $48(R2), R8
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not16324
-	FMOVQ (R8), F19
-	JMP loaded325
-not16324:
-	TBZ $1, R6, none326
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V19.H[0]
-none326:
-	TBZ $2, R6, none327
-	VEXT $12, V19.B16, V18.B16, V19.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V19.S[0]
-none327:
-	TBZ $3, R6, none328
-	VEXT $8, V19.B16, V18.B16, V19.B16
-	VLD1 (R8), V19.D[0]
-none328:
-loaded325:
-	MOVD $32(R3), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not16329
-	FMOVQ (R7), F18
-	JMP loaded330
-not16329:
-	TBZ $1, R5, none331
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.H[0]
-none331:
-	TBZ $2, R5, none332
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.S[0]
-none332:
-	TBZ $3, R5, none333
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R7), V18.D[0]
-none333:
-loaded330:
-	MOVD $48(R3), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R6, not16334
-	FMOVQ (R8), F17
-	JMP loaded335
-not16334:
-	TBZ $1, R6, none336
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.H[0]
-none336:
-	TBZ $2, R6, none337
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.S[0]
-none337:
-	TBZ $3, R6, none338
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R8), V17.D[0]
-none338:
-loaded335:
-	WORD $0x6e32de94 // fmul v20.4s, v20.4s, v18.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	MOVD $32(R1), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R5, not16339
-	FMOVQ (R7), F17
-	JMP loaded340
-not16339:
-	TBZ $1, R5, none341
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V17.H[0]
-none341:
-	TBZ $2, R5, none342
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V17.S[0]
-none342:
-	TBZ $3, R5, none343
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R7), V17.D[0]
-none343:
-loaded340:
-	MOVD $48(R1), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R6, not16344
-	FMOVQ (R8), F18
-	JMP loaded345
-not16344:
-	TBZ $1, R6, none346
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V18.H[0]
-none346:
-	TBZ $2, R6, none347
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V18.S[0]
-none347:
-	TBZ $3, R6, none348
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R8), V18.D[0]
-none348:
-loaded345:
-	WORD $0x6e34de31 // fmul v17.4s, v17.4s, v20.4s
-	WORD $0x6e33de52 // fmul v18.4s, v18.4s, v19.4s
-	WORD $0x4e31d463 // fadd v3.4s, v3.4s, v17.4s
-	WORD $0x4e32d484 // fadd v4.4s, v4.4s, v18.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	MOVD $32(R0), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not16349
-	FMOVQ (R7), F18
-	JMP loaded350
-not16349:
-	TBZ $1, R5, none351
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.H[0]
-none351:
-	TBZ $2, R5, none352
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V18.S[0]
-none352:
-	TBZ $3, R5, none353
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R7), V18.D[0]
-none353:
-loaded350:
-	MOVD $48(R0), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R6, not16354
-	FMOVQ (R8), F17
-	JMP loaded355
-not16354:
-	TBZ $1, R6, none356
-	AND $12, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.H[0]
-none356:
-	TBZ $2, R6, none357
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R6, R7
-	ADD R8, R7
-	VLD1 (R7), V17.S[0]
-none357:
-	TBZ $3, R6, none358
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R8), V17.D[0]
-none358:
-loaded355:
-	WORD $0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
-	WORD $0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
-	MOVD $32(R0), R7
-	TBZ $4, R5, not16359
-	FMOVQ F18, (R7)
-	JMP stored360
-not16359:
-	TBZ $3, R5, none361
-	VST1 V18.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V18.B16, V18.B16, V18.B16
-none361:
-	TBZ $2, R5, none362
-	VST1 V18.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V18.B16, V18.B16, V18.B16
-none362:
-	TBZ $1, R5, none363
-	VST1 V18.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V18.B16, V18.B16, V18.B16
-none363:
-stored360:
-	MOVD $48(R0), R7
-	TBZ $4, R6, not16364
-	FMOVQ F17, (R7)
-	JMP stored365
-not16364:
-	TBZ $3, R6, none366
-	VST1 V17.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V17.B16, V17.B16, V17.B16
-none366:
-	TBZ $2, R6, none367
-	VST1 V17.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V17.B16, V17.B16, V17.B16
-none367:
-	TBZ $1, R6, none368
-	VST1 V17.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V17.B16, V17.B16, V17.B16
-none368:
-stored365:
-	JMP done3
-part4:
-	MOVD $4, R5
-	MUL R4, R5, R6
-	MOVD $0, R5
-	CMP $16, R6
-	BLE fits369
-	SUB $16, R6, R5
-	MOVD $16, R6
-fits369:
-	MOVD $0(R2), R7
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R6, not16370
-	FMOVQ (R7), F17
-	JMP loaded371
-not16370:
-	TBZ $1, R6, none372
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V17.H[0]
-none372:
-	TBZ $2, R6, none373
-	VEXT $12, V17.B16, V19.B16, V17.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V17.S[0]
-none373:
-	TBZ $3, R6, none374
-	VEXT $8, V17.B16, V19.B16, V17.B16
-	VLD1 (R7), V17.D[0]
-none374:
-loaded371:
-	MOVD $16(R2), R8
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not16375
-	FMOVQ (R8), F18
-	JMP loaded376
-not16375:
-	TBZ $1, R5, none377
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V18.H[0]
-none377:
-	TBZ $2, R5, none378
-	VEXT $12, V18.B16, V19.B16, V18.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V18.S[0]
-none378:
-	TBZ $3, R5, none379
-	VEXT $8, V18.B16, V19.B16, V18.B16
-	VLD1 (R8), V18.D[0]
-none379:
-loaded376:
-	MOVD $0(R3), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not16380
-	FMOVQ (R7), F19
-	JMP loaded381
-not16380:
-	TBZ $1, R6, none382
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.H[0]
-none382:
-	TBZ $2, R6, none383
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.S[0]
-none383:
-	TBZ $3, R6, none384
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R7), V19.D[0]
-none384:
-loaded381:
-	MOVD $16(R3), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16385
-	FMOVQ (R8), F20
-	JMP loaded386
-not16385:
-	TBZ $1, R5, none387
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.H[0]
-none387:
-	TBZ $2, R5, none388
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.S[0]
-none388:
-	TBZ $3, R5, none389
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R8), V20.D[0]
-none389:
-loaded386:
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	MOVD $0(R1), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R6, not16390
-	FMOVQ (R7), F20
-	JMP loaded391
-not16390:
-	TBZ $1, R6, none392
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V20.H[0]
-none392:
-	TBZ $2, R6, none393
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V20.S[0]
-none393:
-	TBZ $3, R6, none394
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R7), V20.D[0]
-none394:
-loaded391:
-	MOVD $16(R1), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R5, not16395
-	FMOVQ (R8), F19
-	JMP loaded396
-not16395:
-	TBZ $1, R5, none397
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V19.H[0]
-none397:
-	TBZ $2, R5, none398
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V19.S[0]
-none398:
-	TBZ $3, R5, none399
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R8), V19.D[0]
-none399:
-loaded396:
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x4e34d421 // fadd v1.4s, v1.4s, v20.4s
-	WORD $0x4e33d442 // fadd v2.4s, v2.4s, v19.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	MOVD $0(R0), R7
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not16400
-	FMOVQ (R7), F19
-	JMP loaded401
-not16400:
-	TBZ $1, R6, none402
-	AND $12, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.H[0]
-none402:
-	TBZ $2, R6, none403
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R6, R8
-	ADD R7, R8
-	VLD1 (R8), V19.S[0]
-none403:
-	TBZ $3, R6, none404
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R7), V19.D[0]
-none404:
-loaded401:
-	MOVD $16(R0), R8
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16405
-	FMOVQ (R8), F20
-	JMP loaded406
-not16405:
-	TBZ $1, R5, none407
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.H[0]
-none407:
-	TBZ $2, R5, none408
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V20.S[0]
-none408:
-	TBZ $3, R5, none409
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R8), V20.D[0]
-none409:
-loaded406:
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	MOVD $0(R0), R7
-	TBZ $4, R6, not16410
-	FMOVQ F19, (R7)
-	JMP stored411
-not16410:
-	TBZ $3, R6, none412
-	VST1 V19.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V19.B16, V19.B16, V19.B16
-none412:
-	TBZ $2, R6, none413
-	VST1 V19.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V19.B16, V19.B16, V19.B16
-none413:
-	TBZ $1, R6, none414
-	VST1 V19.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V19.B16, V19.B16, V19.B16
-none414:
-stored411:
-	MOVD $16(R0), R7
-	TBZ $4, R5, not16415
-	FMOVQ F20, (R7)
-	JMP stored416
-not16415:
-	TBZ $3, R5, none417
-	VST1 V20.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V20.B16, V20.B16, V20.B16
-none417:
-	TBZ $2, R5, none418
-	VST1 V20.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V20.B16, V20.B16, V20.B16
-none418:
-	TBZ $1, R5, none419
-	VST1 V20.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V20.B16, V20.B16, V20.B16
-none419:
-stored416:
+	VMOV V1.B16, V17.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V17.B16, V15.B16
+	VMOV V2.B16, V17.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V16.B16, V14.B16
+	VMOV V17.B16, V16.B16
+	SUB $1, R5
+turn58:
+	CBZ R5, done3
+	VMOV V1.B16, V17.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V17.B16, V15.B16
+	VMOV V2.B16, V17.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V16.B16, V14.B16
+	VMOV V17.B16, V16.B16
+	SUB $1, R5
+	JMP turn58
 done3:
 	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
 	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
@@ -5182,10 +2518,10 @@ done3:
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	VEXT $8, V1.B16, V1.B16, V20.B16
-	WORD $0x4e34d421 // fadd v1.4s, v1.4s, v20.4s
-	VEXT $4, V1.B16, V1.B16, V19.B16
-	WORD $0x4e33d421 // fadd v1.4s, v1.4s, v19.4s
+	VEXT $8, V1.B16, V1.B16, V17.B16
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	VEXT $4, V1.B16, V1.B16, V18.B16
+	WORD $0x4e32d421 // fadd v1.4s, v1.4s, v18.4s
 	FMOVS F1, sum+104(FP)
 	RET
 
@@ -5379,8 +2715,10 @@ loop1:
 rest2:
 	ADDS $64, R4
 	BEQ done3
+	MOVD $8, R5
+tail4:
 	CMP $8, R4
-	BLT part4
+	BLT part5
 	FMOVQ (R2), F17
 	WORD $0x2e613a32 // shll v18.4s, v17.4h, #16
 	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
@@ -5400,1841 +2738,305 @@ rest2:
 	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
 	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
 	FSTPQ (F20, F19), (R0)
+	ADD $32, R0
+	ADD $32, R1
+	ADD $16, R2
+	ADD $16, R3
+	VMOV V1.B16, V19.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V19.B16, V15.B16
+	VMOV V2.B16, V19.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V16.B16, V14.B16
+	VMOV V19.B16, V16.B16
+	SUB $1, R5
 	SUBS $8, R4
-	BEQ done3
-	CMP $8, R4
-	BLT part5
-	FMOVQ 16(R2), F19
-	WORD $0x2e613a74 // shll v20.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	FMOVQ 16(R3), F18
-	WORD $0x2e613a51 // shll v17.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	FLDPQ 32(R1), (F18, F17)
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
-	WORD $0x4e31d484 // fadd v4.4s, v4.4s, v17.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	FLDPQ 32(R0), (F17, F18)
-	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
-	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
-	FSTPQ (F17, F18), 32(R0)
-	SUBS $8, R4
-	BEQ done3
-	CMP $8, R4
-	BLT part6
-	FMOVQ 32(R2), F18
-	WORD $0x2e613a51 // shll v17.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	FMOVQ 32(R3), F20
-	WORD $0x2e613a93 // shll v19.4s, v20.4h, #16
-	WORD $0x6e613a94 // shll2 v20.4s, v20.8h, #16
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	FLDPQ 64(R1), (F20, F19)
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x4e34d4a5 // fadd v5.4s, v5.4s, v20.4s
-	WORD $0x4e33d4c6 // fadd v6.4s, v6.4s, v19.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	FLDPQ 64(R0), (F19, F20)
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	FSTPQ (F19, F20), 64(R0)
-	SUBS $8, R4
-	BEQ done3
-	CMP $8, R4
-	BLT part7
-	FMOVQ 48(R2), F20
-	WORD $0x2e613a93 // shll v19.4s, v20.4h, #16
-	WORD $0x6e613a94 // shll2 v20.4s, v20.8h, #16
-	FMOVQ 48(R3), F17
-	WORD $0x2e613a32 // shll v18.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	FLDPQ 96(R1), (F17, F18)
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	WORD $0x4e31d4e7 // fadd v7.4s, v7.4s, v17.4s
-	WORD $0x4e32d508 // fadd v8.4s, v8.4s, v18.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	FLDPQ 96(R0), (F18, F17)
-	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
-	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
-	FSTPQ (F18, F17), 96(R0)
-	SUBS $8, R4
-	BEQ done3
-	CMP $8, R4
-	BLT part8
-	FMOVQ 64(R2), F17
-	WORD $0x2e613a32 // shll v18.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	FMOVQ 64(R3), F19
-	WORD $0x2e613a74 // shll v20.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	FLDPQ 128(R1), (F19, F20)
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x4e33d529 // fadd v9.4s, v9.4s, v19.4s
-	WORD $0x4e34d54a // fadd v10.4s, v10.4s, v20.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	FLDPQ 128(R0), (F20, F19)
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	FSTPQ (F20, F19), 128(R0)
-	SUBS $8, R4
-	BEQ done3
-	CMP $8, R4
-	BLT part9
-	FMOVQ 80(R2), F19
-	WORD $0x2e613a74 // shll v20.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	FMOVQ 80(R3), F18
-	WORD $0x2e613a51 // shll v17.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	FLDPQ 160(R1), (F18, F17)
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x4e32d56b // fadd v11.4s, v11.4s, v18.4s
-	WORD $0x4e31d58c // fadd v12.4s, v12.4s, v17.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	FLDPQ 160(R0), (F17, F18)
-	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
-	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
-	FSTPQ (F17, F18), 160(R0)
-	SUBS $8, R4
-	BEQ done3
-	CMP $8, R4
-	BLT part10
-	FMOVQ 96(R2), F18
-	WORD $0x2e613a51 // shll v17.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	FMOVQ 96(R3), F20
-	WORD $0x2e613a93 // shll v19.4s, v20.4h, #16
-	WORD $0x6e613a94 // shll2 v20.4s, v20.8h, #16
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	FLDPQ 192(R1), (F20, F19)
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x4e34d5ad // fadd v13.4s, v13.4s, v20.4s
-	WORD $0x4e33d5ce // fadd v14.4s, v14.4s, v19.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	FLDPQ 192(R0), (F19, F20)
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	FSTPQ (F19, F20), 192(R0)
-	SUBS $8, R4
-	BEQ done3
-part11:
-	MOVD $2, R6
-	MUL R4, R6, R5
-	MOVD $0, R6
-	CMP $16, R5
-	BLE fits12
-	SUB $16, R5, R6
-	MOVD $16, R5
-fits12:
-	MOVD $112(R2), R7
-	VEOR V19.B16, V19.B16, V19.B16
+	BNE tail4
+turn6:
+	CBZ R5, done3
+	VMOV V1.B16, V19.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V19.B16, V15.B16
+	VMOV V2.B16, V19.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V16.B16, V14.B16
+	VMOV V19.B16, V16.B16
+	SUB $1, R5
+	JMP turn6
+part5:
+	MOVD $2, R7
+	MUL R4, R7, R6
+	MOVD $0, R7
+	CMP $16, R6
+	BLE fits7
+	SUB $16, R6, R7
+	MOVD $16, R6
+fits7:
+	MOVD $0(R2), R8
 	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not1613
-	FMOVQ (R7), F20
+	VEOR V19.B16, V19.B16, V19.B16
+	TBZ $4, R6, not168
+	FMOVQ (R8), F19
+	JMP loaded9
+not168:
+	TBZ $1, R6, none10
+	AND $12, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V19.H[0]
+none10:
+	TBZ $2, R6, none11
+	VEXT $12, V19.B16, V20.B16, V19.B16
+	AND $8, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V19.S[0]
+none11:
+	TBZ $3, R6, none12
+	VEXT $8, V19.B16, V20.B16, V19.B16
+	VLD1 (R8), V19.D[0]
+none12:
+loaded9:
+	WORD $0x2e613a74 // shll v20.4s, v19.4h, #16
+	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
+	MOVD $0(R3), R9
+	VEOR V17.B16, V17.B16, V17.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	TBZ $4, R6, not1613
+	FMOVQ (R9), F18
 	JMP loaded14
 not1613:
-	TBZ $1, R5, none15
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V20.H[0]
+	TBZ $1, R6, none15
+	AND $12, R6, R8
+	ADD R9, R8
+	VLD1 (R8), V18.H[0]
 none15:
-	TBZ $2, R5, none16
-	VEXT $12, V20.B16, V19.B16, V20.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V20.S[0]
+	TBZ $2, R6, none16
+	VEXT $12, V18.B16, V17.B16, V18.B16
+	AND $8, R6, R8
+	ADD R9, R8
+	VLD1 (R8), V18.S[0]
 none16:
-	TBZ $3, R5, none17
-	VEXT $8, V20.B16, V19.B16, V20.B16
-	VLD1 (R7), V20.D[0]
+	TBZ $3, R6, none17
+	VEXT $8, V18.B16, V17.B16, V18.B16
+	VLD1 (R9), V18.D[0]
 none17:
 loaded14:
-	WORD $0x2e613a93 // shll v19.4s, v20.4h, #16
-	WORD $0x6e613a94 // shll2 v20.4s, v20.8h, #16
-	MOVD $112(R3), R8
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R5, not1618
-	FMOVQ (R8), F17
-	JMP loaded19
-not1618:
-	TBZ $1, R5, none20
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V17.H[0]
-none20:
-	TBZ $2, R5, none21
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V17.S[0]
-none21:
-	TBZ $3, R5, none22
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R8), V17.D[0]
-none22:
-loaded19:
-	WORD $0x2e613a32 // shll v18.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
+	WORD $0x2e613a51 // shll v17.4s, v18.4h, #16
+	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
 	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	MOVD $4, R8
-	MUL R4, R8, R7
-	MOVD $0, R8
-	CMP $16, R7
-	BLE fits23
-	SUB $16, R7, R8
-	MOVD $16, R7
-fits23:
-	MOVD $224(R1), R9
+	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
+	MOVD $4, R9
+	MUL R4, R9, R8
+	MOVD $0, R9
+	CMP $16, R8
+	BLE fits18
+	SUB $16, R8, R9
+	MOVD $16, R8
+fits18:
+	MOVD $0(R1), R10
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	TBZ $4, R8, not1619
+	FMOVQ (R10), F18
+	JMP loaded20
+not1619:
+	TBZ $1, R8, none21
+	AND $12, R8, R11
+	ADD R10, R11
+	VLD1 (R11), V18.H[0]
+none21:
+	TBZ $2, R8, none22
+	VEXT $12, V18.B16, V21.B16, V18.B16
+	AND $8, R8, R11
+	ADD R10, R11
+	VLD1 (R11), V18.S[0]
+none22:
+	TBZ $3, R8, none23
+	VEXT $8, V18.B16, V21.B16, V18.B16
+	VLD1 (R10), V18.D[0]
+none23:
+loaded20:
+	MOVD $16(R1), R11
 	VEOR V21.B16, V21.B16, V21.B16
 	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R7, not1624
-	FMOVQ (R9), F17
+	TBZ $4, R9, not1624
+	FMOVQ (R11), F17
 	JMP loaded25
 not1624:
-	TBZ $1, R7, none26
-	AND $12, R7, R10
-	ADD R9, R10
+	TBZ $1, R9, none26
+	AND $12, R9, R10
+	ADD R11, R10
 	VLD1 (R10), V17.H[0]
 none26:
-	TBZ $2, R7, none27
+	TBZ $2, R9, none27
 	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R7, R10
-	ADD R9, R10
+	AND $8, R9, R10
+	ADD R11, R10
 	VLD1 (R10), V17.S[0]
 none27:
-	TBZ $3, R7, none28
+	TBZ $3, R9, none28
 	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R9), V17.D[0]
+	VLD1 (R11), V17.D[0]
 none28:
 loaded25:
-	MOVD $240(R1), R10
+	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
+	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
+	WORD $0x4e32d421 // fadd v1.4s, v1.4s, v18.4s
+	WORD $0x4e31d442 // fadd v2.4s, v2.4s, v17.4s
+	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
+	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
+	MOVD $0(R0), R10
 	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
+	VEOR V17.B16, V17.B16, V17.B16
 	TBZ $4, R8, not1629
-	FMOVQ (R10), F18
+	FMOVQ (R10), F17
 	JMP loaded30
 not1629:
 	TBZ $1, R8, none31
-	AND $12, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V18.H[0]
+	AND $12, R8, R11
+	ADD R10, R11
+	VLD1 (R11), V17.H[0]
 none31:
 	TBZ $2, R8, none32
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V18.S[0]
+	VEXT $12, V17.B16, V21.B16, V17.B16
+	AND $8, R8, R11
+	ADD R10, R11
+	VLD1 (R11), V17.S[0]
 none32:
 	TBZ $3, R8, none33
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R10), V18.D[0]
-none33:
-loaded30:
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	WORD $0x4e31d5ef // fadd v15.4s, v15.4s, v17.4s
-	WORD $0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	MOVD $224(R0), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R7, not1634
-	FMOVQ (R9), F18
-	JMP loaded35
-not1634:
-	TBZ $1, R7, none36
-	AND $12, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V18.H[0]
-none36:
-	TBZ $2, R7, none37
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V18.S[0]
-none37:
-	TBZ $3, R7, none38
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R9), V18.D[0]
-none38:
-loaded35:
-	MOVD $240(R0), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R8, not1639
-	FMOVQ (R10), F17
-	JMP loaded40
-not1639:
-	TBZ $1, R8, none41
-	AND $12, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V17.H[0]
-none41:
-	TBZ $2, R8, none42
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V17.S[0]
-none42:
-	TBZ $3, R8, none43
 	VEXT $8, V17.B16, V21.B16, V17.B16
 	VLD1 (R10), V17.D[0]
-none43:
-loaded40:
-	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
+none33:
+loaded30:
+	MOVD $16(R0), R11
+	VEOR V21.B16, V21.B16, V21.B16
+	VEOR V18.B16, V18.B16, V18.B16
+	TBZ $4, R9, not1634
+	FMOVQ (R11), F18
+	JMP loaded35
+not1634:
+	TBZ $1, R9, none36
+	AND $12, R9, R10
+	ADD R11, R10
+	VLD1 (R10), V18.H[0]
+none36:
+	TBZ $2, R9, none37
+	VEXT $12, V18.B16, V21.B16, V18.B16
+	AND $8, R9, R10
+	ADD R11, R10
+	VLD1 (R10), V18.S[0]
+none37:
+	TBZ $3, R9, none38
+	VEXT $8, V18.B16, V21.B16, V18.B16
+	VLD1 (R11), V18.D[0]
+none38:
+loaded35:
 	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
-	MOVD $224(R0), R9
-	TBZ $4, R7, not1644
-	FMOVQ F18, (R9)
+	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
+	MOVD $0(R0), R10
+	TBZ $4, R8, not1639
+	FMOVQ F17, (R10)
+	JMP stored40
+not1639:
+	TBZ $3, R8, none41
+	VST1 V17.D[0], (R10)
+	ADD $8, R10
+	VEXT $8, V17.B16, V17.B16, V17.B16
+none41:
+	TBZ $2, R8, none42
+	VST1 V17.S[0], (R10)
+	ADD $4, R10
+	VEXT $4, V17.B16, V17.B16, V17.B16
+none42:
+	TBZ $1, R8, none43
+	VST1 V17.H[0], (R10)
+	ADD $2, R10
+	VEXT $2, V17.B16, V17.B16, V17.B16
+none43:
+stored40:
+	MOVD $16(R0), R10
+	TBZ $4, R9, not1644
+	FMOVQ F18, (R10)
 	JMP stored45
 not1644:
-	TBZ $3, R7, none46
-	VST1 V18.D[0], (R9)
-	ADD $8, R9
+	TBZ $3, R9, none46
+	VST1 V18.D[0], (R10)
+	ADD $8, R10
 	VEXT $8, V18.B16, V18.B16, V18.B16
 none46:
-	TBZ $2, R7, none47
-	VST1 V18.S[0], (R9)
-	ADD $4, R9
+	TBZ $2, R9, none47
+	VST1 V18.S[0], (R10)
+	ADD $4, R10
 	VEXT $4, V18.B16, V18.B16, V18.B16
 none47:
-	TBZ $1, R7, none48
-	VST1 V18.H[0], (R9)
-	ADD $2, R9
+	TBZ $1, R9, none48
+	VST1 V18.H[0], (R10)
+	ADD $2, R10
 	VEXT $2, V18.B16, V18.B16, V18.B16
 none48:
 stored45:
-	MOVD $240(R0), R9
-	TBZ $4, R8, not1649
-	FMOVQ F17, (R9)
-	JMP stored50
-not1649:
-	TBZ $3, R8, none51
-	VST1 V17.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V17.B16, V17.B16, V17.B16
-none51:
-	TBZ $2, R8, none52
-	VST1 V17.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V17.B16, V17.B16, V17.B16
-none52:
-	TBZ $1, R8, none53
-	VST1 V17.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V17.B16, V17.B16, V17.B16
-none53:
-stored50:
-	JMP done3
-part10:
-	MOVD $2, R7
-	MUL R4, R7, R8
-	MOVD $0, R7
-	CMP $16, R8
-	BLE fits54
-	SUB $16, R8, R7
-	MOVD $16, R8
-fits54:
-	MOVD $96(R2), R6
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R8, not1655
-	FMOVQ (R6), F17
-	JMP loaded56
-not1655:
-	TBZ $1, R8, none57
-	AND $12, R8, R5
-	ADD R6, R5
-	VLD1 (R5), V17.H[0]
-none57:
-	TBZ $2, R8, none58
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R8, R5
-	ADD R6, R5
-	VLD1 (R5), V17.S[0]
-none58:
-	TBZ $3, R8, none59
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R6), V17.D[0]
-none59:
-loaded56:
-	WORD $0x2e613a32 // shll v18.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	MOVD $96(R3), R5
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R8, not1660
-	FMOVQ (R5), F19
-	JMP loaded61
-not1660:
-	TBZ $1, R8, none62
-	AND $12, R8, R6
-	ADD R5, R6
-	VLD1 (R6), V19.H[0]
-none62:
-	TBZ $2, R8, none63
-	VEXT $12, V19.B16, V20.B16, V19.B16
-	AND $8, R8, R6
-	ADD R5, R6
-	VLD1 (R6), V19.S[0]
-none63:
-	TBZ $3, R8, none64
-	VEXT $8, V19.B16, V20.B16, V19.B16
-	VLD1 (R5), V19.D[0]
-none64:
-loaded61:
-	WORD $0x2e613a74 // shll v20.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	MOVD $4, R5
-	MUL R4, R5, R6
-	MOVD $0, R5
-	CMP $16, R6
-	BLE fits65
-	SUB $16, R6, R5
-	MOVD $16, R6
-fits65:
-	MOVD $192(R1), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not1666
-	FMOVQ (R9), F19
-	JMP loaded67
-not1666:
-	TBZ $1, R6, none68
-	AND $12, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V19.H[0]
-none68:
-	TBZ $2, R6, none69
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V19.S[0]
-none69:
-	TBZ $3, R6, none70
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R9), V19.D[0]
-none70:
-loaded67:
-	MOVD $208(R1), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not1671
-	FMOVQ (R10), F20
-	JMP loaded72
-not1671:
-	TBZ $1, R5, none73
-	AND $12, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V20.H[0]
-none73:
-	TBZ $2, R5, none74
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V20.S[0]
-none74:
-	TBZ $3, R5, none75
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R10), V20.D[0]
-none75:
-loaded72:
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x4e33d5ad // fadd v13.4s, v13.4s, v19.4s
-	WORD $0x4e34d5ce // fadd v14.4s, v14.4s, v20.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	MOVD $192(R0), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R6, not1676
-	FMOVQ (R9), F20
-	JMP loaded77
-not1676:
-	TBZ $1, R6, none78
-	AND $12, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V20.H[0]
-none78:
-	TBZ $2, R6, none79
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V20.S[0]
-none79:
-	TBZ $3, R6, none80
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R9), V20.D[0]
-none80:
-loaded77:
-	MOVD $208(R0), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R5, not1681
-	FMOVQ (R10), F19
-	JMP loaded82
-not1681:
-	TBZ $1, R5, none83
-	AND $12, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V19.H[0]
-none83:
-	TBZ $2, R5, none84
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V19.S[0]
-none84:
-	TBZ $3, R5, none85
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R10), V19.D[0]
-none85:
-loaded82:
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	MOVD $192(R0), R9
-	TBZ $4, R6, not1686
-	FMOVQ F20, (R9)
-	JMP stored87
-not1686:
-	TBZ $3, R6, none88
-	VST1 V20.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V20.B16, V20.B16, V20.B16
-none88:
-	TBZ $2, R6, none89
-	VST1 V20.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V20.B16, V20.B16, V20.B16
-none89:
-	TBZ $1, R6, none90
-	VST1 V20.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V20.B16, V20.B16, V20.B16
-none90:
-stored87:
-	MOVD $208(R0), R9
-	TBZ $4, R5, not1691
-	FMOVQ F19, (R9)
-	JMP stored92
-not1691:
-	TBZ $3, R5, none93
-	VST1 V19.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V19.B16, V19.B16, V19.B16
-none93:
-	TBZ $2, R5, none94
-	VST1 V19.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V19.B16, V19.B16, V19.B16
-none94:
-	TBZ $1, R5, none95
-	VST1 V19.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V19.B16, V19.B16, V19.B16
-none95:
-stored92:
-	JMP done3
-part9:
-	MOVD $2, R6
-	MUL R4, R6, R5
-	MOVD $0, R6
-	CMP $16, R5
-	BLE fits96
-	SUB $16, R5, R6
-	MOVD $16, R5
-fits96:
-	MOVD $80(R2), R7
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R5, not1697
-	FMOVQ (R7), F19
-	JMP loaded98
-not1697:
-	TBZ $1, R5, none99
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V19.H[0]
-none99:
-	TBZ $2, R5, none100
-	VEXT $12, V19.B16, V20.B16, V19.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V19.S[0]
-none100:
-	TBZ $3, R5, none101
-	VEXT $8, V19.B16, V20.B16, V19.B16
-	VLD1 (R7), V19.D[0]
-none101:
-loaded98:
-	WORD $0x2e613a74 // shll v20.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	MOVD $80(R3), R8
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not16102
-	FMOVQ (R8), F18
-	JMP loaded103
-not16102:
-	TBZ $1, R5, none104
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V18.H[0]
-none104:
-	TBZ $2, R5, none105
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V18.S[0]
-none105:
-	TBZ $3, R5, none106
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R8), V18.D[0]
-none106:
-loaded103:
-	WORD $0x2e613a51 // shll v17.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	MOVD $4, R8
-	MUL R4, R8, R7
-	MOVD $0, R8
-	CMP $16, R7
-	BLE fits107
-	SUB $16, R7, R8
-	MOVD $16, R7
-fits107:
-	MOVD $160(R1), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R7, not16108
-	FMOVQ (R9), F18
-	JMP loaded109
-not16108:
-	TBZ $1, R7, none110
-	AND $12, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V18.H[0]
-none110:
-	TBZ $2, R7, none111
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V18.S[0]
-none111:
-	TBZ $3, R7, none112
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R9), V18.D[0]
-none112:
-loaded109:
-	MOVD $176(R1), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R8, not16113
-	FMOVQ (R10), F17
-	JMP loaded114
-not16113:
-	TBZ $1, R8, none115
-	AND $12, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V17.H[0]
-none115:
-	TBZ $2, R8, none116
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V17.S[0]
-none116:
-	TBZ $3, R8, none117
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R10), V17.D[0]
-none117:
-loaded114:
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x4e32d56b // fadd v11.4s, v11.4s, v18.4s
-	WORD $0x4e31d58c // fadd v12.4s, v12.4s, v17.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	MOVD $160(R0), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R7, not16118
-	FMOVQ (R9), F17
-	JMP loaded119
-not16118:
-	TBZ $1, R7, none120
-	AND $12, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V17.H[0]
-none120:
-	TBZ $2, R7, none121
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V17.S[0]
-none121:
-	TBZ $3, R7, none122
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R9), V17.D[0]
-none122:
-loaded119:
-	MOVD $176(R0), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R8, not16123
-	FMOVQ (R10), F18
-	JMP loaded124
-not16123:
-	TBZ $1, R8, none125
-	AND $12, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V18.H[0]
-none125:
-	TBZ $2, R8, none126
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V18.S[0]
-none126:
-	TBZ $3, R8, none127
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R10), V18.D[0]
-none127:
-loaded124:
-	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
-	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
-	MOVD $160(R0), R9
-	TBZ $4, R7, not16128
-	FMOVQ F17, (R9)
-	JMP stored129
-not16128:
-	TBZ $3, R7, none130
-	VST1 V17.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V17.B16, V17.B16, V17.B16
-none130:
-	TBZ $2, R7, none131
-	VST1 V17.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V17.B16, V17.B16, V17.B16
-none131:
-	TBZ $1, R7, none132
-	VST1 V17.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V17.B16, V17.B16, V17.B16
-none132:
-stored129:
-	MOVD $176(R0), R9
-	TBZ $4, R8, not16133
-	FMOVQ F18, (R9)
-	JMP stored134
-not16133:
-	TBZ $3, R8, none135
-	VST1 V18.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V18.B16, V18.B16, V18.B16
-none135:
-	TBZ $2, R8, none136
-	VST1 V18.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V18.B16, V18.B16, V18.B16
-none136:
-	TBZ $1, R8, none137
-	VST1 V18.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V18.B16, V18.B16, V18.B16
-none137:
-stored134:
-	JMP done3
-part8:
-	MOVD $2, R7
-	MUL R4, R7, R8
-	MOVD $0, R7
-	CMP $16, R8
-	BLE fits138
-	SUB $16, R8, R7
-	MOVD $16, R8
-fits138:
-	MOVD $64(R2), R6
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R8, not16139
-	FMOVQ (R6), F18
-	JMP loaded140
-not16139:
-	TBZ $1, R8, none141
-	AND $12, R8, R5
-	ADD R6, R5
-	VLD1 (R5), V18.H[0]
-none141:
-	TBZ $2, R8, none142
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R8, R5
-	ADD R6, R5
-	VLD1 (R5), V18.S[0]
-none142:
-	TBZ $3, R8, none143
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R6), V18.D[0]
-none143:
-loaded140:
-	WORD $0x2e613a51 // shll v17.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	MOVD $64(R3), R5
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R8, not16144
-	FMOVQ (R5), F20
-	JMP loaded145
-not16144:
-	TBZ $1, R8, none146
-	AND $12, R8, R6
-	ADD R5, R6
-	VLD1 (R6), V20.H[0]
-none146:
-	TBZ $2, R8, none147
-	VEXT $12, V20.B16, V19.B16, V20.B16
-	AND $8, R8, R6
-	ADD R5, R6
-	VLD1 (R6), V20.S[0]
-none147:
-	TBZ $3, R8, none148
-	VEXT $8, V20.B16, V19.B16, V20.B16
-	VLD1 (R5), V20.D[0]
-none148:
-loaded145:
-	WORD $0x2e613a93 // shll v19.4s, v20.4h, #16
-	WORD $0x6e613a94 // shll2 v20.4s, v20.8h, #16
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	MOVD $4, R5
-	MUL R4, R5, R6
-	MOVD $0, R5
-	CMP $16, R6
-	BLE fits149
-	SUB $16, R6, R5
-	MOVD $16, R6
-fits149:
-	MOVD $128(R1), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R6, not16150
-	FMOVQ (R9), F20
-	JMP loaded151
-not16150:
-	TBZ $1, R6, none152
-	AND $12, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V20.H[0]
-none152:
-	TBZ $2, R6, none153
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V20.S[0]
-none153:
-	TBZ $3, R6, none154
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R9), V20.D[0]
-none154:
-loaded151:
-	MOVD $144(R1), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R5, not16155
-	FMOVQ (R10), F19
-	JMP loaded156
-not16155:
-	TBZ $1, R5, none157
-	AND $12, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V19.H[0]
-none157:
-	TBZ $2, R5, none158
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V19.S[0]
-none158:
-	TBZ $3, R5, none159
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R10), V19.D[0]
-none159:
-loaded156:
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x4e34d529 // fadd v9.4s, v9.4s, v20.4s
-	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	MOVD $128(R0), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not16160
-	FMOVQ (R9), F19
-	JMP loaded161
-not16160:
-	TBZ $1, R6, none162
-	AND $12, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V19.H[0]
-none162:
-	TBZ $2, R6, none163
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V19.S[0]
-none163:
-	TBZ $3, R6, none164
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R9), V19.D[0]
-none164:
-loaded161:
-	MOVD $144(R0), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16165
-	FMOVQ (R10), F20
-	JMP loaded166
-not16165:
-	TBZ $1, R5, none167
-	AND $12, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V20.H[0]
-none167:
-	TBZ $2, R5, none168
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V20.S[0]
-none168:
-	TBZ $3, R5, none169
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R10), V20.D[0]
-none169:
-loaded166:
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	MOVD $128(R0), R9
-	TBZ $4, R6, not16170
-	FMOVQ F19, (R9)
-	JMP stored171
-not16170:
-	TBZ $3, R6, none172
-	VST1 V19.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V19.B16, V19.B16, V19.B16
-none172:
-	TBZ $2, R6, none173
-	VST1 V19.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V19.B16, V19.B16, V19.B16
-none173:
-	TBZ $1, R6, none174
-	VST1 V19.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V19.B16, V19.B16, V19.B16
-none174:
-stored171:
-	MOVD $144(R0), R9
-	TBZ $4, R5, not16175
-	FMOVQ F20, (R9)
-	JMP stored176
-not16175:
-	TBZ $3, R5, none177
-	VST1 V20.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V20.B16, V20.B16, V20.B16
-none177:
-	TBZ $2, R5, none178
-	VST1 V20.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V20.B16, V20.B16, V20.B16
-none178:
-	TBZ $1, R5, none179
-	VST1 V20.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V20.B16, V20.B16, V20.B16
-none179:
-stored176:
-	JMP done3
-part7:
-	MOVD $2, R6
-	MUL R4, R6, R5
-	MOVD $0, R6
-	CMP $16, R5
-	BLE fits180
-	SUB $16, R5, R6
-	MOVD $16, R5
-fits180:
-	MOVD $48(R2), R7
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16181
-	FMOVQ (R7), F20
-	JMP loaded182
-not16181:
-	TBZ $1, R5, none183
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V20.H[0]
-none183:
-	TBZ $2, R5, none184
-	VEXT $12, V20.B16, V19.B16, V20.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V20.S[0]
-none184:
-	TBZ $3, R5, none185
-	VEXT $8, V20.B16, V19.B16, V20.B16
-	VLD1 (R7), V20.D[0]
-none185:
-loaded182:
-	WORD $0x2e613a93 // shll v19.4s, v20.4h, #16
-	WORD $0x6e613a94 // shll2 v20.4s, v20.8h, #16
-	MOVD $48(R3), R8
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R5, not16186
-	FMOVQ (R8), F17
-	JMP loaded187
-not16186:
-	TBZ $1, R5, none188
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V17.H[0]
-none188:
-	TBZ $2, R5, none189
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V17.S[0]
-none189:
-	TBZ $3, R5, none190
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R8), V17.D[0]
-none190:
-loaded187:
-	WORD $0x2e613a32 // shll v18.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	MOVD $4, R8
-	MUL R4, R8, R7
-	MOVD $0, R8
-	CMP $16, R7
-	BLE fits191
-	SUB $16, R7, R8
-	MOVD $16, R7
-fits191:
-	MOVD $96(R1), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R7, not16192
-	FMOVQ (R9), F17
-	JMP loaded193
-not16192:
-	TBZ $1, R7, none194
-	AND $12, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V17.H[0]
-none194:
-	TBZ $2, R7, none195
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V17.S[0]
-none195:
-	TBZ $3, R7, none196
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R9), V17.D[0]
-none196:
-loaded193:
-	MOVD $112(R1), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R8, not16197
-	FMOVQ (R10), F18
-	JMP loaded198
-not16197:
-	TBZ $1, R8, none199
-	AND $12, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V18.H[0]
-none199:
-	TBZ $2, R8, none200
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V18.S[0]
-none200:
-	TBZ $3, R8, none201
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R10), V18.D[0]
-none201:
-loaded198:
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	WORD $0x4e31d4e7 // fadd v7.4s, v7.4s, v17.4s
-	WORD $0x4e32d508 // fadd v8.4s, v8.4s, v18.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	MOVD $96(R0), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R7, not16202
-	FMOVQ (R9), F18
-	JMP loaded203
-not16202:
-	TBZ $1, R7, none204
-	AND $12, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V18.H[0]
-none204:
-	TBZ $2, R7, none205
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V18.S[0]
-none205:
-	TBZ $3, R7, none206
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R9), V18.D[0]
-none206:
-loaded203:
-	MOVD $112(R0), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R8, not16207
-	FMOVQ (R10), F17
-	JMP loaded208
-not16207:
-	TBZ $1, R8, none209
-	AND $12, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V17.H[0]
-none209:
-	TBZ $2, R8, none210
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V17.S[0]
-none210:
-	TBZ $3, R8, none211
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R10), V17.D[0]
-none211:
-loaded208:
-	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
-	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
-	MOVD $96(R0), R9
-	TBZ $4, R7, not16212
-	FMOVQ F18, (R9)
-	JMP stored213
-not16212:
-	TBZ $3, R7, none214
-	VST1 V18.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V18.B16, V18.B16, V18.B16
-none214:
-	TBZ $2, R7, none215
-	VST1 V18.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V18.B16, V18.B16, V18.B16
-none215:
-	TBZ $1, R7, none216
-	VST1 V18.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V18.B16, V18.B16, V18.B16
-none216:
-stored213:
-	MOVD $112(R0), R9
-	TBZ $4, R8, not16217
-	FMOVQ F17, (R9)
-	JMP stored218
-not16217:
-	TBZ $3, R8, none219
-	VST1 V17.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V17.B16, V17.B16, V17.B16
-none219:
-	TBZ $2, R8, none220
-	VST1 V17.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V17.B16, V17.B16, V17.B16
-none220:
-	TBZ $1, R8, none221
-	VST1 V17.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V17.B16, V17.B16, V17.B16
-none221:
-stored218:
-	JMP done3
-part6:
-	MOVD $2, R7
-	MUL R4, R7, R8
-	MOVD $0, R7
-	CMP $16, R8
-	BLE fits222
-	SUB $16, R8, R7
-	MOVD $16, R8
-fits222:
-	MOVD $32(R2), R6
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R8, not16223
-	FMOVQ (R6), F17
-	JMP loaded224
-not16223:
-	TBZ $1, R8, none225
-	AND $12, R8, R5
-	ADD R6, R5
-	VLD1 (R5), V17.H[0]
-none225:
-	TBZ $2, R8, none226
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R8, R5
-	ADD R6, R5
-	VLD1 (R5), V17.S[0]
-none226:
-	TBZ $3, R8, none227
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R6), V17.D[0]
-none227:
-loaded224:
-	WORD $0x2e613a32 // shll v18.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	MOVD $32(R3), R5
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R8, not16228
-	FMOVQ (R5), F19
-	JMP loaded229
-not16228:
-	TBZ $1, R8, none230
-	AND $12, R8, R6
-	ADD R5, R6
-	VLD1 (R6), V19.H[0]
-none230:
-	TBZ $2, R8, none231
-	VEXT $12, V19.B16, V20.B16, V19.B16
-	AND $8, R8, R6
-	ADD R5, R6
-	VLD1 (R6), V19.S[0]
-none231:
-	TBZ $3, R8, none232
-	VEXT $8, V19.B16, V20.B16, V19.B16
-	VLD1 (R5), V19.D[0]
-none232:
-loaded229:
-	WORD $0x2e613a74 // shll v20.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	MOVD $4, R5
-	MUL R4, R5, R6
-	MOVD $0, R5
-	CMP $16, R6
-	BLE fits233
-	SUB $16, R6, R5
-	MOVD $16, R6
-fits233:
-	MOVD $64(R1), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not16234
-	FMOVQ (R9), F19
-	JMP loaded235
-not16234:
-	TBZ $1, R6, none236
-	AND $12, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V19.H[0]
-none236:
-	TBZ $2, R6, none237
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V19.S[0]
-none237:
-	TBZ $3, R6, none238
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R9), V19.D[0]
-none238:
-loaded235:
-	MOVD $80(R1), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16239
-	FMOVQ (R10), F20
-	JMP loaded240
-not16239:
-	TBZ $1, R5, none241
-	AND $12, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V20.H[0]
-none241:
-	TBZ $2, R5, none242
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V20.S[0]
-none242:
-	TBZ $3, R5, none243
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R10), V20.D[0]
-none243:
-loaded240:
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x4e33d4a5 // fadd v5.4s, v5.4s, v19.4s
-	WORD $0x4e34d4c6 // fadd v6.4s, v6.4s, v20.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	MOVD $64(R0), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R6, not16244
-	FMOVQ (R9), F20
-	JMP loaded245
-not16244:
-	TBZ $1, R6, none246
-	AND $12, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V20.H[0]
-none246:
-	TBZ $2, R6, none247
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V20.S[0]
-none247:
-	TBZ $3, R6, none248
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R9), V20.D[0]
-none248:
-loaded245:
-	MOVD $80(R0), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R5, not16249
-	FMOVQ (R10), F19
-	JMP loaded250
-not16249:
-	TBZ $1, R5, none251
-	AND $12, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V19.H[0]
-none251:
-	TBZ $2, R5, none252
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V19.S[0]
-none252:
-	TBZ $3, R5, none253
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R10), V19.D[0]
-none253:
-loaded250:
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	MOVD $64(R0), R9
-	TBZ $4, R6, not16254
-	FMOVQ F20, (R9)
-	JMP stored255
-not16254:
-	TBZ $3, R6, none256
-	VST1 V20.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V20.B16, V20.B16, V20.B16
-none256:
-	TBZ $2, R6, none257
-	VST1 V20.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V20.B16, V20.B16, V20.B16
-none257:
-	TBZ $1, R6, none258
-	VST1 V20.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V20.B16, V20.B16, V20.B16
-none258:
-stored255:
-	MOVD $80(R0), R9
-	TBZ $4, R5, not16259
-	FMOVQ F19, (R9)
-	JMP stored260
-not16259:
-	TBZ $3, R5, none261
-	VST1 V19.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V19.B16, V19.B16, V19.B16
-none261:
-	TBZ $2, R5, none262
-	VST1 V19.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V19.B16, V19.B16, V19.B16
-none262:
-	TBZ $1, R5, none263
-	VST1 V19.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V19.B16, V19.B16, V19.B16
-none263:
-stored260:
-	JMP done3
-part5:
-	MOVD $2, R6
-	MUL R4, R6, R5
-	MOVD $0, R6
-	CMP $16, R5
-	BLE fits264
-	SUB $16, R5, R6
-	MOVD $16, R5
-fits264:
-	MOVD $16(R2), R7
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R5, not16265
-	FMOVQ (R7), F19
-	JMP loaded266
-not16265:
-	TBZ $1, R5, none267
-	AND $12, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V19.H[0]
-none267:
-	TBZ $2, R5, none268
-	VEXT $12, V19.B16, V20.B16, V19.B16
-	AND $8, R5, R8
-	ADD R7, R8
-	VLD1 (R8), V19.S[0]
-none268:
-	TBZ $3, R5, none269
-	VEXT $8, V19.B16, V20.B16, V19.B16
-	VLD1 (R7), V19.D[0]
-none269:
-loaded266:
-	WORD $0x2e613a74 // shll v20.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	MOVD $16(R3), R8
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R5, not16270
-	FMOVQ (R8), F18
-	JMP loaded271
-not16270:
-	TBZ $1, R5, none272
-	AND $12, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V18.H[0]
-none272:
-	TBZ $2, R5, none273
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R5, R7
-	ADD R8, R7
-	VLD1 (R7), V18.S[0]
-none273:
-	TBZ $3, R5, none274
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R8), V18.D[0]
-none274:
-loaded271:
-	WORD $0x2e613a51 // shll v17.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	MOVD $4, R8
-	MUL R4, R8, R7
-	MOVD $0, R8
-	CMP $16, R7
-	BLE fits275
-	SUB $16, R7, R8
-	MOVD $16, R7
-fits275:
-	MOVD $32(R1), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R7, not16276
-	FMOVQ (R9), F18
-	JMP loaded277
-not16276:
-	TBZ $1, R7, none278
-	AND $12, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V18.H[0]
-none278:
-	TBZ $2, R7, none279
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V18.S[0]
-none279:
-	TBZ $3, R7, none280
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R9), V18.D[0]
-none280:
-loaded277:
-	MOVD $48(R1), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R8, not16281
-	FMOVQ (R10), F17
-	JMP loaded282
-not16281:
-	TBZ $1, R8, none283
-	AND $12, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V17.H[0]
-none283:
-	TBZ $2, R8, none284
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V17.S[0]
-none284:
-	TBZ $3, R8, none285
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R10), V17.D[0]
-none285:
-loaded282:
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
-	WORD $0x4e31d484 // fadd v4.4s, v4.4s, v17.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	MOVD $32(R0), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R7, not16286
-	FMOVQ (R9), F17
-	JMP loaded287
-not16286:
-	TBZ $1, R7, none288
-	AND $12, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V17.H[0]
-none288:
-	TBZ $2, R7, none289
-	VEXT $12, V17.B16, V21.B16, V17.B16
-	AND $8, R7, R10
-	ADD R9, R10
-	VLD1 (R10), V17.S[0]
-none289:
-	TBZ $3, R7, none290
-	VEXT $8, V17.B16, V21.B16, V17.B16
-	VLD1 (R9), V17.D[0]
-none290:
-loaded287:
-	MOVD $48(R0), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R8, not16291
-	FMOVQ (R10), F18
-	JMP loaded292
-not16291:
-	TBZ $1, R8, none293
-	AND $12, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V18.H[0]
-none293:
-	TBZ $2, R8, none294
-	VEXT $12, V18.B16, V21.B16, V18.B16
-	AND $8, R8, R9
-	ADD R10, R9
-	VLD1 (R9), V18.S[0]
-none294:
-	TBZ $3, R8, none295
-	VEXT $8, V18.B16, V21.B16, V18.B16
-	VLD1 (R10), V18.D[0]
-none295:
-loaded292:
-	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
-	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
-	MOVD $32(R0), R9
-	TBZ $4, R7, not16296
-	FMOVQ F17, (R9)
-	JMP stored297
-not16296:
-	TBZ $3, R7, none298
-	VST1 V17.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V17.B16, V17.B16, V17.B16
-none298:
-	TBZ $2, R7, none299
-	VST1 V17.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V17.B16, V17.B16, V17.B16
-none299:
-	TBZ $1, R7, none300
-	VST1 V17.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V17.B16, V17.B16, V17.B16
-none300:
-stored297:
-	MOVD $48(R0), R9
-	TBZ $4, R8, not16301
-	FMOVQ F18, (R9)
-	JMP stored302
-not16301:
-	TBZ $3, R8, none303
-	VST1 V18.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V18.B16, V18.B16, V18.B16
-none303:
-	TBZ $2, R8, none304
-	VST1 V18.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V18.B16, V18.B16, V18.B16
-none304:
-	TBZ $1, R8, none305
-	VST1 V18.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V18.B16, V18.B16, V18.B16
-none305:
-stored302:
-	JMP done3
-part4:
-	MOVD $2, R7
-	MUL R4, R7, R8
-	MOVD $0, R7
-	CMP $16, R8
-	BLE fits306
-	SUB $16, R8, R7
-	MOVD $16, R8
-fits306:
-	MOVD $0(R2), R6
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R8, not16307
-	FMOVQ (R6), F18
-	JMP loaded308
-not16307:
-	TBZ $1, R8, none309
-	AND $12, R8, R5
-	ADD R6, R5
-	VLD1 (R5), V18.H[0]
-none309:
-	TBZ $2, R8, none310
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R8, R5
-	ADD R6, R5
-	VLD1 (R5), V18.S[0]
-none310:
-	TBZ $3, R8, none311
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R6), V18.D[0]
-none311:
-loaded308:
-	WORD $0x2e613a51 // shll v17.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	MOVD $0(R3), R5
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R8, not16312
-	FMOVQ (R5), F20
-	JMP loaded313
-not16312:
-	TBZ $1, R8, none314
-	AND $12, R8, R6
-	ADD R5, R6
-	VLD1 (R6), V20.H[0]
-none314:
-	TBZ $2, R8, none315
-	VEXT $12, V20.B16, V19.B16, V20.B16
-	AND $8, R8, R6
-	ADD R5, R6
-	VLD1 (R6), V20.S[0]
-none315:
-	TBZ $3, R8, none316
-	VEXT $8, V20.B16, V19.B16, V20.B16
-	VLD1 (R5), V20.D[0]
-none316:
-loaded313:
-	WORD $0x2e613a93 // shll v19.4s, v20.4h, #16
-	WORD $0x6e613a94 // shll2 v20.4s, v20.8h, #16
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e34de52 // fmul v18.4s, v18.4s, v20.4s
-	MOVD $4, R5
-	MUL R4, R5, R6
-	MOVD $0, R5
-	CMP $16, R6
-	BLE fits317
-	SUB $16, R6, R5
-	MOVD $16, R6
-fits317:
-	MOVD $0(R1), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R6, not16318
-	FMOVQ (R9), F20
-	JMP loaded319
-not16318:
-	TBZ $1, R6, none320
-	AND $12, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V20.H[0]
-none320:
-	TBZ $2, R6, none321
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V20.S[0]
-none321:
-	TBZ $3, R6, none322
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R9), V20.D[0]
-none322:
-loaded319:
-	MOVD $16(R1), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R5, not16323
-	FMOVQ (R10), F19
-	JMP loaded324
-not16323:
-	TBZ $1, R5, none325
-	AND $12, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V19.H[0]
-none325:
-	TBZ $2, R5, none326
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V19.S[0]
-none326:
-	TBZ $3, R5, none327
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R10), V19.D[0]
-none327:
-loaded324:
-	WORD $0x6e31de94 // fmul v20.4s, v20.4s, v17.4s
-	WORD $0x6e32de73 // fmul v19.4s, v19.4s, v18.4s
-	WORD $0x4e34d421 // fadd v1.4s, v1.4s, v20.4s
-	WORD $0x4e33d442 // fadd v2.4s, v2.4s, v19.4s
-	WORD $0x6e20de31 // fmul v17.4s, v17.4s, v0.4s
-	WORD $0x6e20de52 // fmul v18.4s, v18.4s, v0.4s
-	MOVD $0(R0), R9
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not16328
-	FMOVQ (R9), F19
-	JMP loaded329
-not16328:
-	TBZ $1, R6, none330
-	AND $12, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V19.H[0]
-none330:
-	TBZ $2, R6, none331
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R6, R10
-	ADD R9, R10
-	VLD1 (R10), V19.S[0]
-none331:
-	TBZ $3, R6, none332
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R9), V19.D[0]
-none332:
-loaded329:
-	MOVD $16(R0), R10
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R5, not16333
-	FMOVQ (R10), F20
-	JMP loaded334
-not16333:
-	TBZ $1, R5, none335
-	AND $12, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V20.H[0]
-none335:
-	TBZ $2, R5, none336
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R5, R9
-	ADD R10, R9
-	VLD1 (R9), V20.S[0]
-none336:
-	TBZ $3, R5, none337
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R10), V20.D[0]
-none337:
-loaded334:
-	WORD $0x4e31d673 // fadd v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d694 // fadd v20.4s, v20.4s, v18.4s
-	MOVD $0(R0), R9
-	TBZ $4, R6, not16338
-	FMOVQ F19, (R9)
-	JMP stored339
-not16338:
-	TBZ $3, R6, none340
-	VST1 V19.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V19.B16, V19.B16, V19.B16
-none340:
-	TBZ $2, R6, none341
-	VST1 V19.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V19.B16, V19.B16, V19.B16
-none341:
-	TBZ $1, R6, none342
-	VST1 V19.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V19.B16, V19.B16, V19.B16
-none342:
-stored339:
-	MOVD $16(R0), R9
-	TBZ $4, R5, not16343
-	FMOVQ F20, (R9)
-	JMP stored344
-not16343:
-	TBZ $3, R5, none345
-	VST1 V20.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V20.B16, V20.B16, V20.B16
-none345:
-	TBZ $2, R5, none346
-	VST1 V20.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V20.B16, V20.B16, V20.B16
-none346:
-	TBZ $1, R5, none347
-	VST1 V20.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V20.B16, V20.B16, V20.B16
-none347:
-stored344:
+	VMOV V1.B16, V18.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V18.B16, V15.B16
+	VMOV V2.B16, V18.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V16.B16, V14.B16
+	VMOV V18.B16, V16.B16
+	SUB $1, R5
+turn49:
+	CBZ R5, done3
+	VMOV V1.B16, V18.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V18.B16, V15.B16
+	VMOV V2.B16, V18.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V16.B16, V14.B16
+	VMOV V18.B16, V16.B16
+	SUB $1, R5
+	JMP turn49
 done3:
 	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
 	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
@@ -7251,10 +3053,10 @@ done3:
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	VEXT $8, V1.B16, V1.B16, V20.B16
-	WORD $0x4e34d421 // fadd v1.4s, v1.4s, v20.4s
-	VEXT $4, V1.B16, V1.B16, V19.B16
-	WORD $0x4e33d421 // fadd v1.4s, v1.4s, v19.4s
+	VEXT $8, V1.B16, V1.B16, V18.B16
+	WORD $0x4e32d421 // fadd v1.4s, v1.4s, v18.4s
+	VEXT $4, V1.B16, V1.B16, V17.B16
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
 	FMOVS F1, sum+104(FP)
 	RET
 
@@ -7351,8 +3153,9 @@ unset7:
 rest2:
 	ADDS $32, R5
 	BEQ done3
+tail8:
 	CMP $8, R5
-	BLT part8
+	BLT part9
 	FLDPQ (R1), (F2, F3)
 	FLDPQ (R2), (F4, F5)
 	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
@@ -7364,1047 +3167,267 @@ rest2:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
-	CBZ R4, unset9
+	CBZ R4, unset10
 	FLDPQ (R0), (F8, F9)
 	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
 	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
-unset9:
+unset10:
 	FSTPQ (F2, F3), (R0)
+	ADD $32, R0
+	ADD $32, R1
+	ADD $32, R2
+	ADD $32, R3
 	SUBS $8, R5
-	BEQ done3
-	CMP $8, R5
-	BLT part10
-	FLDPQ 32(R1), (F9, F8)
-	FLDPQ 32(R2), (F7, F6)
-	WORD $0x6e20dd29 // fmul v9.4s, v9.4s, v0.4s
-	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
-	FLDPQ 32(R3), (F5, F4)
-	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
-	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
-	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
-	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
-	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
-	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
-	CBZ R4, unset11
-	FLDPQ 32(R0), (F3, F2)
-	WORD $0x4e23d529 // fadd v9.4s, v9.4s, v3.4s
-	WORD $0x4e22d508 // fadd v8.4s, v8.4s, v2.4s
-unset11:
-	FSTPQ (F9, F8), 32(R0)
-	SUBS $8, R5
-	BEQ done3
-	CMP $8, R5
-	BLT part12
-	FLDPQ 64(R1), (F2, F3)
-	FLDPQ 64(R2), (F4, F5)
-	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	FLDPQ 64(R3), (F6, F7)
-	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
-	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
-	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
-	CBZ R4, unset13
-	FLDPQ 64(R0), (F8, F9)
-	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
-	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
-unset13:
-	FSTPQ (F2, F3), 64(R0)
-	SUBS $8, R5
-	BEQ done3
-part14:
+	BNE tail8
+	JMP done3
+part9:
 	MOVD $4, R7
 	MUL R5, R7, R6
 	MOVD $0, R7
 	CMP $16, R6
-	BLE fits15
+	BLE fits11
 	SUB $16, R6, R7
 	MOVD $16, R6
-fits15:
-	MOVD $96(R1), R8
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	TBZ $4, R6, not1616
-	FMOVQ (R8), F9
-	JMP loaded17
-not1616:
-	TBZ $1, R6, none18
-	AND $12, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V9.H[0]
-none18:
-	TBZ $2, R6, none19
-	VEXT $12, V9.B16, V7.B16, V9.B16
-	AND $8, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V9.S[0]
-none19:
-	TBZ $3, R6, none20
-	VEXT $8, V9.B16, V7.B16, V9.B16
-	VLD1 (R8), V9.D[0]
-none20:
-loaded17:
-	MOVD $112(R1), R9
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	TBZ $4, R7, not1621
-	FMOVQ (R9), F8
-	JMP loaded22
-not1621:
-	TBZ $1, R7, none23
-	AND $12, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V8.H[0]
-none23:
-	TBZ $2, R7, none24
-	VEXT $12, V8.B16, V7.B16, V8.B16
-	AND $8, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V8.S[0]
-none24:
-	TBZ $3, R7, none25
-	VEXT $8, V8.B16, V7.B16, V8.B16
-	VLD1 (R9), V8.D[0]
-none25:
-loaded22:
-	MOVD $96(R2), R8
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	TBZ $4, R6, not1626
-	FMOVQ (R8), F7
-	JMP loaded27
-not1626:
-	TBZ $1, R6, none28
-	AND $12, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V7.H[0]
-none28:
-	TBZ $2, R6, none29
-	VEXT $12, V7.B16, V5.B16, V7.B16
-	AND $8, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V7.S[0]
-none29:
-	TBZ $3, R6, none30
-	VEXT $8, V7.B16, V5.B16, V7.B16
-	VLD1 (R8), V7.D[0]
-none30:
-loaded27:
-	MOVD $112(R2), R9
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	TBZ $4, R7, not1631
-	FMOVQ (R9), F6
-	JMP loaded32
-not1631:
-	TBZ $1, R7, none33
-	AND $12, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V6.H[0]
-none33:
-	TBZ $2, R7, none34
-	VEXT $12, V6.B16, V5.B16, V6.B16
-	AND $8, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V6.S[0]
-none34:
-	TBZ $3, R7, none35
-	VEXT $8, V6.B16, V5.B16, V6.B16
-	VLD1 (R9), V6.D[0]
-none35:
-loaded32:
-	WORD $0x6e20dd29 // fmul v9.4s, v9.4s, v0.4s
-	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
-	MOVD $96(R3), R8
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	TBZ $4, R6, not1636
-	FMOVQ (R8), F5
-	JMP loaded37
-not1636:
-	TBZ $1, R6, none38
-	AND $12, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V5.H[0]
-none38:
-	TBZ $2, R6, none39
-	VEXT $12, V5.B16, V3.B16, V5.B16
-	AND $8, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V5.S[0]
-none39:
-	TBZ $3, R6, none40
-	VEXT $8, V5.B16, V3.B16, V5.B16
-	VLD1 (R8), V5.D[0]
-none40:
-loaded37:
-	MOVD $112(R3), R9
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R7, not1641
-	FMOVQ (R9), F4
-	JMP loaded42
-not1641:
-	TBZ $1, R7, none43
-	AND $12, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V4.H[0]
-none43:
-	TBZ $2, R7, none44
-	VEXT $12, V4.B16, V3.B16, V4.B16
-	AND $8, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V4.S[0]
-none44:
-	TBZ $3, R7, none45
-	VEXT $8, V4.B16, V3.B16, V4.B16
-	VLD1 (R9), V4.D[0]
-none45:
-loaded42:
-	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
-	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
-	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
-	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
-	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
-	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
-	CBZ R4, unset46
-	MOVD $96(R0), R8
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R6, not1647
-	FMOVQ (R8), F3
-	JMP loaded48
-not1647:
-	TBZ $1, R6, none49
-	AND $12, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V3.H[0]
-none49:
-	TBZ $2, R6, none50
-	VEXT $12, V3.B16, V10.B16, V3.B16
-	AND $8, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V3.S[0]
-none50:
-	TBZ $3, R6, none51
-	VEXT $8, V3.B16, V10.B16, V3.B16
-	VLD1 (R8), V3.D[0]
-none51:
-loaded48:
-	MOVD $112(R0), R9
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R7, not1652
-	FMOVQ (R9), F2
-	JMP loaded53
-not1652:
-	TBZ $1, R7, none54
-	AND $12, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V2.H[0]
-none54:
-	TBZ $2, R7, none55
-	VEXT $12, V2.B16, V10.B16, V2.B16
-	AND $8, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V2.S[0]
-none55:
-	TBZ $3, R7, none56
-	VEXT $8, V2.B16, V10.B16, V2.B16
-	VLD1 (R9), V2.D[0]
-none56:
-loaded53:
-	WORD $0x4e23d529 // fadd v9.4s, v9.4s, v3.4s
-	WORD $0x4e22d508 // fadd v8.4s, v8.4s, v2.4s
-unset46:
-	MOVD $96(R0), R8
-	TBZ $4, R6, not1657
-	FMOVQ F9, (R8)
-	JMP stored58
-not1657:
-	TBZ $3, R6, none59
-	VST1 V9.D[0], (R8)
-	ADD $8, R8
-	VEXT $8, V9.B16, V9.B16, V9.B16
-none59:
-	TBZ $2, R6, none60
-	VST1 V9.S[0], (R8)
-	ADD $4, R8
-	VEXT $4, V9.B16, V9.B16, V9.B16
-none60:
-	TBZ $1, R6, none61
-	VST1 V9.H[0], (R8)
-	ADD $2, R8
-	VEXT $2, V9.B16, V9.B16, V9.B16
-none61:
-stored58:
-	MOVD $112(R0), R8
-	TBZ $4, R7, not1662
-	FMOVQ F8, (R8)
-	JMP stored63
-not1662:
-	TBZ $3, R7, none64
-	VST1 V8.D[0], (R8)
-	ADD $8, R8
-	VEXT $8, V8.B16, V8.B16, V8.B16
-none64:
-	TBZ $2, R7, none65
-	VST1 V8.S[0], (R8)
-	ADD $4, R8
-	VEXT $4, V8.B16, V8.B16, V8.B16
-none65:
-	TBZ $1, R7, none66
-	VST1 V8.H[0], (R8)
-	ADD $2, R8
-	VEXT $2, V8.B16, V8.B16, V8.B16
-none66:
-stored63:
-	JMP done3
-part12:
-	MOVD $4, R6
-	MUL R5, R6, R7
-	MOVD $0, R6
-	CMP $16, R7
-	BLE fits67
-	SUB $16, R7, R6
-	MOVD $16, R7
-fits67:
-	MOVD $64(R1), R8
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R7, not1668
-	FMOVQ (R8), F2
-	JMP loaded69
-not1668:
-	TBZ $1, R7, none70
-	AND $12, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V2.H[0]
-none70:
-	TBZ $2, R7, none71
-	VEXT $12, V2.B16, V4.B16, V2.B16
-	AND $8, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V2.S[0]
-none71:
-	TBZ $3, R7, none72
-	VEXT $8, V2.B16, V4.B16, V2.B16
-	VLD1 (R8), V2.D[0]
-none72:
-loaded69:
-	MOVD $80(R1), R9
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R6, not1673
-	FMOVQ (R9), F3
-	JMP loaded74
-not1673:
-	TBZ $1, R6, none75
-	AND $12, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V3.H[0]
-none75:
-	TBZ $2, R6, none76
-	VEXT $12, V3.B16, V4.B16, V3.B16
-	AND $8, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V3.S[0]
-none76:
-	TBZ $3, R6, none77
-	VEXT $8, V3.B16, V4.B16, V3.B16
-	VLD1 (R9), V3.D[0]
-none77:
-loaded74:
-	MOVD $64(R2), R8
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R7, not1678
-	FMOVQ (R8), F4
-	JMP loaded79
-not1678:
-	TBZ $1, R7, none80
-	AND $12, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V4.H[0]
-none80:
-	TBZ $2, R7, none81
-	VEXT $12, V4.B16, V6.B16, V4.B16
-	AND $8, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V4.S[0]
-none81:
-	TBZ $3, R7, none82
-	VEXT $8, V4.B16, V6.B16, V4.B16
-	VLD1 (R8), V4.D[0]
-none82:
-loaded79:
-	MOVD $80(R2), R9
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	TBZ $4, R6, not1683
-	FMOVQ (R9), F5
-	JMP loaded84
-not1683:
-	TBZ $1, R6, none85
-	AND $12, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V5.H[0]
-none85:
-	TBZ $2, R6, none86
-	VEXT $12, V5.B16, V6.B16, V5.B16
-	AND $8, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V5.S[0]
-none86:
-	TBZ $3, R6, none87
-	VEXT $8, V5.B16, V6.B16, V5.B16
-	VLD1 (R9), V5.D[0]
-none87:
-loaded84:
-	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	MOVD $64(R3), R8
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	TBZ $4, R7, not1688
-	FMOVQ (R8), F6
-	JMP loaded89
-not1688:
-	TBZ $1, R7, none90
-	AND $12, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V6.H[0]
-none90:
-	TBZ $2, R7, none91
-	VEXT $12, V6.B16, V8.B16, V6.B16
-	AND $8, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V6.S[0]
-none91:
-	TBZ $3, R7, none92
-	VEXT $8, V6.B16, V8.B16, V6.B16
-	VLD1 (R8), V6.D[0]
-none92:
-loaded89:
-	MOVD $80(R3), R9
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	TBZ $4, R6, not1693
-	FMOVQ (R9), F7
-	JMP loaded94
-not1693:
-	TBZ $1, R6, none95
-	AND $12, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V7.H[0]
-none95:
-	TBZ $2, R6, none96
-	VEXT $12, V7.B16, V8.B16, V7.B16
-	AND $8, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V7.S[0]
-none96:
-	TBZ $3, R6, none97
-	VEXT $8, V7.B16, V8.B16, V7.B16
-	VLD1 (R9), V7.D[0]
-none97:
-loaded94:
-	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
-	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
-	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
-	CBZ R4, unset98
-	MOVD $64(R0), R8
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	TBZ $4, R7, not1699
-	FMOVQ (R8), F8
-	JMP loaded100
-not1699:
-	TBZ $1, R7, none101
-	AND $12, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V8.H[0]
-none101:
-	TBZ $2, R7, none102
-	VEXT $12, V8.B16, V10.B16, V8.B16
-	AND $8, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V8.S[0]
-none102:
-	TBZ $3, R7, none103
-	VEXT $8, V8.B16, V10.B16, V8.B16
-	VLD1 (R8), V8.D[0]
-none103:
-loaded100:
-	MOVD $80(R0), R9
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	TBZ $4, R6, not16104
-	FMOVQ (R9), F9
-	JMP loaded105
-not16104:
-	TBZ $1, R6, none106
-	AND $12, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V9.H[0]
-none106:
-	TBZ $2, R6, none107
-	VEXT $12, V9.B16, V10.B16, V9.B16
-	AND $8, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V9.S[0]
-none107:
-	TBZ $3, R6, none108
-	VEXT $8, V9.B16, V10.B16, V9.B16
-	VLD1 (R9), V9.D[0]
-none108:
-loaded105:
-	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
-	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
-unset98:
-	MOVD $64(R0), R8
-	TBZ $4, R7, not16109
-	FMOVQ F2, (R8)
-	JMP stored110
-not16109:
-	TBZ $3, R7, none111
-	VST1 V2.D[0], (R8)
-	ADD $8, R8
-	VEXT $8, V2.B16, V2.B16, V2.B16
-none111:
-	TBZ $2, R7, none112
-	VST1 V2.S[0], (R8)
-	ADD $4, R8
-	VEXT $4, V2.B16, V2.B16, V2.B16
-none112:
-	TBZ $1, R7, none113
-	VST1 V2.H[0], (R8)
-	ADD $2, R8
-	VEXT $2, V2.B16, V2.B16, V2.B16
-none113:
-stored110:
-	MOVD $80(R0), R8
-	TBZ $4, R6, not16114
-	FMOVQ F3, (R8)
-	JMP stored115
-not16114:
-	TBZ $3, R6, none116
-	VST1 V3.D[0], (R8)
-	ADD $8, R8
-	VEXT $8, V3.B16, V3.B16, V3.B16
-none116:
-	TBZ $2, R6, none117
-	VST1 V3.S[0], (R8)
-	ADD $4, R8
-	VEXT $4, V3.B16, V3.B16, V3.B16
-none117:
-	TBZ $1, R6, none118
-	VST1 V3.H[0], (R8)
-	ADD $2, R8
-	VEXT $2, V3.B16, V3.B16, V3.B16
-none118:
-stored115:
-	JMP done3
-part10:
-	MOVD $4, R7
-	MUL R5, R7, R6
-	MOVD $0, R7
-	CMP $16, R6
-	BLE fits119
-	SUB $16, R6, R7
-	MOVD $16, R6
-fits119:
-	MOVD $32(R1), R8
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	TBZ $4, R6, not16120
-	FMOVQ (R8), F9
-	JMP loaded121
-not16120:
-	TBZ $1, R6, none122
-	AND $12, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V9.H[0]
-none122:
-	TBZ $2, R6, none123
-	VEXT $12, V9.B16, V7.B16, V9.B16
-	AND $8, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V9.S[0]
-none123:
-	TBZ $3, R6, none124
-	VEXT $8, V9.B16, V7.B16, V9.B16
-	VLD1 (R8), V9.D[0]
-none124:
-loaded121:
-	MOVD $48(R1), R9
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	TBZ $4, R7, not16125
-	FMOVQ (R9), F8
-	JMP loaded126
-not16125:
-	TBZ $1, R7, none127
-	AND $12, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V8.H[0]
-none127:
-	TBZ $2, R7, none128
-	VEXT $12, V8.B16, V7.B16, V8.B16
-	AND $8, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V8.S[0]
-none128:
-	TBZ $3, R7, none129
-	VEXT $8, V8.B16, V7.B16, V8.B16
-	VLD1 (R9), V8.D[0]
-none129:
-loaded126:
-	MOVD $32(R2), R8
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	TBZ $4, R6, not16130
-	FMOVQ (R8), F7
-	JMP loaded131
-not16130:
-	TBZ $1, R6, none132
-	AND $12, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V7.H[0]
-none132:
-	TBZ $2, R6, none133
-	VEXT $12, V7.B16, V5.B16, V7.B16
-	AND $8, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V7.S[0]
-none133:
-	TBZ $3, R6, none134
-	VEXT $8, V7.B16, V5.B16, V7.B16
-	VLD1 (R8), V7.D[0]
-none134:
-loaded131:
-	MOVD $48(R2), R9
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	TBZ $4, R7, not16135
-	FMOVQ (R9), F6
-	JMP loaded136
-not16135:
-	TBZ $1, R7, none137
-	AND $12, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V6.H[0]
-none137:
-	TBZ $2, R7, none138
-	VEXT $12, V6.B16, V5.B16, V6.B16
-	AND $8, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V6.S[0]
-none138:
-	TBZ $3, R7, none139
-	VEXT $8, V6.B16, V5.B16, V6.B16
-	VLD1 (R9), V6.D[0]
-none139:
-loaded136:
-	WORD $0x6e20dd29 // fmul v9.4s, v9.4s, v0.4s
-	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
-	MOVD $32(R3), R8
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	TBZ $4, R6, not16140
-	FMOVQ (R8), F5
-	JMP loaded141
-not16140:
-	TBZ $1, R6, none142
-	AND $12, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V5.H[0]
-none142:
-	TBZ $2, R6, none143
-	VEXT $12, V5.B16, V3.B16, V5.B16
-	AND $8, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V5.S[0]
-none143:
-	TBZ $3, R6, none144
-	VEXT $8, V5.B16, V3.B16, V5.B16
-	VLD1 (R8), V5.D[0]
-none144:
-loaded141:
-	MOVD $48(R3), R9
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R7, not16145
-	FMOVQ (R9), F4
-	JMP loaded146
-not16145:
-	TBZ $1, R7, none147
-	AND $12, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V4.H[0]
-none147:
-	TBZ $2, R7, none148
-	VEXT $12, V4.B16, V3.B16, V4.B16
-	AND $8, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V4.S[0]
-none148:
-	TBZ $3, R7, none149
-	VEXT $8, V4.B16, V3.B16, V4.B16
-	VLD1 (R9), V4.D[0]
-none149:
-loaded146:
-	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
-	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
-	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
-	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
-	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
-	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
-	CBZ R4, unset150
-	MOVD $32(R0), R8
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R6, not16151
-	FMOVQ (R8), F3
-	JMP loaded152
-not16151:
-	TBZ $1, R6, none153
-	AND $12, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V3.H[0]
-none153:
-	TBZ $2, R6, none154
-	VEXT $12, V3.B16, V10.B16, V3.B16
-	AND $8, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V3.S[0]
-none154:
-	TBZ $3, R6, none155
-	VEXT $8, V3.B16, V10.B16, V3.B16
-	VLD1 (R8), V3.D[0]
-none155:
-loaded152:
-	MOVD $48(R0), R9
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R7, not16156
-	FMOVQ (R9), F2
-	JMP loaded157
-not16156:
-	TBZ $1, R7, none158
-	AND $12, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V2.H[0]
-none158:
-	TBZ $2, R7, none159
-	VEXT $12, V2.B16, V10.B16, V2.B16
-	AND $8, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V2.S[0]
-none159:
-	TBZ $3, R7, none160
-	VEXT $8, V2.B16, V10.B16, V2.B16
-	VLD1 (R9), V2.D[0]
-none160:
-loaded157:
-	WORD $0x4e23d529 // fadd v9.4s, v9.4s, v3.4s
-	WORD $0x4e22d508 // fadd v8.4s, v8.4s, v2.4s
-unset150:
-	MOVD $32(R0), R8
-	TBZ $4, R6, not16161
-	FMOVQ F9, (R8)
-	JMP stored162
-not16161:
-	TBZ $3, R6, none163
-	VST1 V9.D[0], (R8)
-	ADD $8, R8
-	VEXT $8, V9.B16, V9.B16, V9.B16
-none163:
-	TBZ $2, R6, none164
-	VST1 V9.S[0], (R8)
-	ADD $4, R8
-	VEXT $4, V9.B16, V9.B16, V9.B16
-none164:
-	TBZ $1, R6, none165
-	VST1 V9.H[0], (R8)
-	ADD $2, R8
-	VEXT $2, V9.B16, V9.B16, V9.B16
-none165:
-stored162:
-	MOVD $48(R0), R8
-	TBZ $4, R7, not16166
-	FMOVQ F8, (R8)
-	JMP stored167
-not16166:
-	TBZ $3, R7, none168
-	VST1 V8.D[0], (R8)
-	ADD $8, R8
-	VEXT $8, V8.B16, V8.B16, V8.B16
-none168:
-	TBZ $2, R7, none169
-	VST1 V8.S[0], (R8)
-	ADD $4, R8
-	VEXT $4, V8.B16, V8.B16, V8.B16
-none169:
-	TBZ $1, R7, none170
-	VST1 V8.H[0], (R8)
-	ADD $2, R8
-	VEXT $2, V8.B16, V8.B16, V8.B16
-none170:
-stored167:
-	JMP done3
-part8:
-	MOVD $4, R6
-	MUL R5, R6, R7
-	MOVD $0, R6
-	CMP $16, R7
-	BLE fits171
-	SUB $16, R7, R6
-	MOVD $16, R7
-fits171:
+fits11:
 	MOVD $0(R1), R8
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	TBZ $4, R7, not16172
-	FMOVQ (R8), F2
-	JMP loaded173
-not16172:
-	TBZ $1, R7, none174
-	AND $12, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V2.H[0]
-none174:
-	TBZ $2, R7, none175
-	VEXT $12, V2.B16, V4.B16, V2.B16
-	AND $8, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V2.S[0]
-none175:
-	TBZ $3, R7, none176
-	VEXT $8, V2.B16, V4.B16, V2.B16
-	VLD1 (R8), V2.D[0]
-none176:
-loaded173:
-	MOVD $16(R1), R9
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	TBZ $4, R6, not16177
-	FMOVQ (R9), F3
-	JMP loaded178
-not16177:
-	TBZ $1, R6, none179
-	AND $12, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V3.H[0]
-none179:
-	TBZ $2, R6, none180
-	VEXT $12, V3.B16, V4.B16, V3.B16
-	AND $8, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V3.S[0]
-none180:
-	TBZ $3, R6, none181
-	VEXT $8, V3.B16, V4.B16, V3.B16
-	VLD1 (R9), V3.D[0]
-none181:
-loaded178:
-	MOVD $0(R2), R8
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R7, not16182
-	FMOVQ (R8), F4
-	JMP loaded183
-not16182:
-	TBZ $1, R7, none184
-	AND $12, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V4.H[0]
-none184:
-	TBZ $2, R7, none185
-	VEXT $12, V4.B16, V6.B16, V4.B16
-	AND $8, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V4.S[0]
-none185:
-	TBZ $3, R7, none186
-	VEXT $8, V4.B16, V6.B16, V4.B16
-	VLD1 (R8), V4.D[0]
-none186:
-loaded183:
-	MOVD $16(R2), R9
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	TBZ $4, R6, not16187
-	FMOVQ (R9), F5
-	JMP loaded188
-not16187:
-	TBZ $1, R6, none189
-	AND $12, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V5.H[0]
-none189:
-	TBZ $2, R6, none190
-	VEXT $12, V5.B16, V6.B16, V5.B16
-	AND $8, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V5.S[0]
-none190:
-	TBZ $3, R6, none191
-	VEXT $8, V5.B16, V6.B16, V5.B16
-	VLD1 (R9), V5.D[0]
-none191:
-loaded188:
-	WORD $0x6e20dc42 // fmul v2.4s, v2.4s, v0.4s
-	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
-	MOVD $0(R3), R8
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	TBZ $4, R7, not16192
-	FMOVQ (R8), F6
-	JMP loaded193
-not16192:
-	TBZ $1, R7, none194
-	AND $12, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V6.H[0]
-none194:
-	TBZ $2, R7, none195
-	VEXT $12, V6.B16, V8.B16, V6.B16
-	AND $8, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V6.S[0]
-none195:
-	TBZ $3, R7, none196
-	VEXT $8, V6.B16, V8.B16, V6.B16
-	VLD1 (R8), V6.D[0]
-none196:
-loaded193:
-	MOVD $16(R3), R9
-	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V7.B16, V7.B16, V7.B16
-	TBZ $4, R6, not16197
-	FMOVQ (R9), F7
-	JMP loaded198
-not16197:
-	TBZ $1, R6, none199
-	AND $12, R6, R8
+	VEOR V9.B16, V9.B16, V9.B16
+	TBZ $4, R6, not1612
+	FMOVQ (R8), F9
+	JMP loaded13
+not1612:
+	TBZ $1, R6, none14
+	AND $12, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V9.H[0]
+none14:
+	TBZ $2, R6, none15
+	VEXT $12, V9.B16, V7.B16, V9.B16
+	AND $8, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V9.S[0]
+none15:
+	TBZ $3, R6, none16
+	VEXT $8, V9.B16, V7.B16, V9.B16
+	VLD1 (R8), V9.D[0]
+none16:
+loaded13:
+	MOVD $16(R1), R9
+	VEOR V7.B16, V7.B16, V7.B16
+	VEOR V8.B16, V8.B16, V8.B16
+	TBZ $4, R7, not1617
+	FMOVQ (R9), F8
+	JMP loaded18
+not1617:
+	TBZ $1, R7, none19
+	AND $12, R7, R8
 	ADD R9, R8
-	VLD1 (R8), V7.H[0]
-none199:
-	TBZ $2, R6, none200
-	VEXT $12, V7.B16, V8.B16, V7.B16
-	AND $8, R6, R8
+	VLD1 (R8), V8.H[0]
+none19:
+	TBZ $2, R7, none20
+	VEXT $12, V8.B16, V7.B16, V8.B16
+	AND $8, R7, R8
 	ADD R9, R8
-	VLD1 (R8), V7.S[0]
-none200:
-	TBZ $3, R6, none201
-	VEXT $8, V7.B16, V8.B16, V7.B16
-	VLD1 (R9), V7.D[0]
-none201:
-loaded198:
-	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
-	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
-	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
-	CBZ R4, unset202
+	VLD1 (R8), V8.S[0]
+none20:
+	TBZ $3, R7, none21
+	VEXT $8, V8.B16, V7.B16, V8.B16
+	VLD1 (R9), V8.D[0]
+none21:
+loaded18:
+	MOVD $0(R2), R8
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V7.B16, V7.B16, V7.B16
+	TBZ $4, R6, not1622
+	FMOVQ (R8), F7
+	JMP loaded23
+not1622:
+	TBZ $1, R6, none24
+	AND $12, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V7.H[0]
+none24:
+	TBZ $2, R6, none25
+	VEXT $12, V7.B16, V5.B16, V7.B16
+	AND $8, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V7.S[0]
+none25:
+	TBZ $3, R6, none26
+	VEXT $8, V7.B16, V5.B16, V7.B16
+	VLD1 (R8), V7.D[0]
+none26:
+loaded23:
+	MOVD $16(R2), R9
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	TBZ $4, R7, not1627
+	FMOVQ (R9), F6
+	JMP loaded28
+not1627:
+	TBZ $1, R7, none29
+	AND $12, R7, R8
+	ADD R9, R8
+	VLD1 (R8), V6.H[0]
+none29:
+	TBZ $2, R7, none30
+	VEXT $12, V6.B16, V5.B16, V6.B16
+	AND $8, R7, R8
+	ADD R9, R8
+	VLD1 (R8), V6.S[0]
+none30:
+	TBZ $3, R7, none31
+	VEXT $8, V6.B16, V5.B16, V6.B16
+	VLD1 (R9), V6.D[0]
+none31:
+loaded28:
+	WORD $0x6e20dd29 // fmul v9.4s, v9.4s, v0.4s
+	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
+	MOVD $0(R3), R8
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V5.B16, V5.B16, V5.B16
+	TBZ $4, R6, not1632
+	FMOVQ (R8), F5
+	JMP loaded33
+not1632:
+	TBZ $1, R6, none34
+	AND $12, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V5.H[0]
+none34:
+	TBZ $2, R6, none35
+	VEXT $12, V5.B16, V3.B16, V5.B16
+	AND $8, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V5.S[0]
+none35:
+	TBZ $3, R6, none36
+	VEXT $8, V5.B16, V3.B16, V5.B16
+	VLD1 (R8), V5.D[0]
+none36:
+loaded33:
+	MOVD $16(R3), R9
+	VEOR V3.B16, V3.B16, V3.B16
+	VEOR V4.B16, V4.B16, V4.B16
+	TBZ $4, R7, not1637
+	FMOVQ (R9), F4
+	JMP loaded38
+not1637:
+	TBZ $1, R7, none39
+	AND $12, R7, R8
+	ADD R9, R8
+	VLD1 (R8), V4.H[0]
+none39:
+	TBZ $2, R7, none40
+	VEXT $12, V4.B16, V3.B16, V4.B16
+	AND $8, R7, R8
+	ADD R9, R8
+	VLD1 (R8), V4.S[0]
+none40:
+	TBZ $3, R7, none41
+	VEXT $8, V4.B16, V3.B16, V4.B16
+	VLD1 (R9), V4.D[0]
+none41:
+loaded38:
+	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
+	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
+	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
+	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
+	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
+	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
+	CBZ R4, unset42
 	MOVD $0(R0), R8
 	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	TBZ $4, R7, not16203
-	FMOVQ (R8), F8
-	JMP loaded204
-not16203:
-	TBZ $1, R7, none205
-	AND $12, R7, R9
+	VEOR V3.B16, V3.B16, V3.B16
+	TBZ $4, R6, not1643
+	FMOVQ (R8), F3
+	JMP loaded44
+not1643:
+	TBZ $1, R6, none45
+	AND $12, R6, R9
 	ADD R8, R9
-	VLD1 (R9), V8.H[0]
-none205:
-	TBZ $2, R7, none206
-	VEXT $12, V8.B16, V10.B16, V8.B16
-	AND $8, R7, R9
+	VLD1 (R9), V3.H[0]
+none45:
+	TBZ $2, R6, none46
+	VEXT $12, V3.B16, V10.B16, V3.B16
+	AND $8, R6, R9
 	ADD R8, R9
-	VLD1 (R9), V8.S[0]
-none206:
-	TBZ $3, R7, none207
-	VEXT $8, V8.B16, V10.B16, V8.B16
-	VLD1 (R8), V8.D[0]
-none207:
-loaded204:
+	VLD1 (R9), V3.S[0]
+none46:
+	TBZ $3, R6, none47
+	VEXT $8, V3.B16, V10.B16, V3.B16
+	VLD1 (R8), V3.D[0]
+none47:
+loaded44:
 	MOVD $16(R0), R9
 	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	TBZ $4, R6, not16208
-	FMOVQ (R9), F9
-	JMP loaded209
-not16208:
-	TBZ $1, R6, none210
-	AND $12, R6, R8
+	VEOR V2.B16, V2.B16, V2.B16
+	TBZ $4, R7, not1648
+	FMOVQ (R9), F2
+	JMP loaded49
+not1648:
+	TBZ $1, R7, none50
+	AND $12, R7, R8
 	ADD R9, R8
-	VLD1 (R8), V9.H[0]
-none210:
-	TBZ $2, R6, none211
-	VEXT $12, V9.B16, V10.B16, V9.B16
-	AND $8, R6, R8
+	VLD1 (R8), V2.H[0]
+none50:
+	TBZ $2, R7, none51
+	VEXT $12, V2.B16, V10.B16, V2.B16
+	AND $8, R7, R8
 	ADD R9, R8
-	VLD1 (R8), V9.S[0]
-none211:
-	TBZ $3, R6, none212
-	VEXT $8, V9.B16, V10.B16, V9.B16
-	VLD1 (R9), V9.D[0]
-none212:
-loaded209:
-	WORD $0x4e28d442 // fadd v2.4s, v2.4s, v8.4s
-	WORD $0x4e29d463 // fadd v3.4s, v3.4s, v9.4s
-unset202:
+	VLD1 (R8), V2.S[0]
+none51:
+	TBZ $3, R7, none52
+	VEXT $8, V2.B16, V10.B16, V2.B16
+	VLD1 (R9), V2.D[0]
+none52:
+loaded49:
+	WORD $0x4e23d529 // fadd v9.4s, v9.4s, v3.4s
+	WORD $0x4e22d508 // fadd v8.4s, v8.4s, v2.4s
+unset42:
 	MOVD $0(R0), R8
-	TBZ $4, R7, not16213
-	FMOVQ F2, (R8)
-	JMP stored214
-not16213:
-	TBZ $3, R7, none215
-	VST1 V2.D[0], (R8)
+	TBZ $4, R6, not1653
+	FMOVQ F9, (R8)
+	JMP stored54
+not1653:
+	TBZ $3, R6, none55
+	VST1 V9.D[0], (R8)
 	ADD $8, R8
-	VEXT $8, V2.B16, V2.B16, V2.B16
-none215:
-	TBZ $2, R7, none216
-	VST1 V2.S[0], (R8)
+	VEXT $8, V9.B16, V9.B16, V9.B16
+none55:
+	TBZ $2, R6, none56
+	VST1 V9.S[0], (R8)
 	ADD $4, R8
-	VEXT $4, V2.B16, V2.B16, V2.B16
-none216:
-	TBZ $1, R7, none217
-	VST1 V2.H[0], (R8)
+	VEXT $4, V9.B16, V9.B16, V9.B16
+none56:
+	TBZ $1, R6, none57
+	VST1 V9.H[0], (R8)
 	ADD $2, R8
-	VEXT $2, V2.B16, V2.B16, V2.B16
-none217:
-stored214:
+	VEXT $2, V9.B16, V9.B16, V9.B16
+none57:
+stored54:
 	MOVD $16(R0), R8
-	TBZ $4, R6, not16218
-	FMOVQ F3, (R8)
-	JMP stored219
-not16218:
-	TBZ $3, R6, none220
-	VST1 V3.D[0], (R8)
+	TBZ $4, R7, not1658
+	FMOVQ F8, (R8)
+	JMP stored59
+not1658:
+	TBZ $3, R7, none60
+	VST1 V8.D[0], (R8)
 	ADD $8, R8
-	VEXT $8, V3.B16, V3.B16, V3.B16
-none220:
-	TBZ $2, R6, none221
-	VST1 V3.S[0], (R8)
+	VEXT $8, V8.B16, V8.B16, V8.B16
+none60:
+	TBZ $2, R7, none61
+	VST1 V8.S[0], (R8)
 	ADD $4, R8
-	VEXT $4, V3.B16, V3.B16, V3.B16
-none221:
-	TBZ $1, R6, none222
-	VST1 V3.H[0], (R8)
+	VEXT $4, V8.B16, V8.B16, V8.B16
+none61:
+	TBZ $1, R7, none62
+	VST1 V8.H[0], (R8)
 	ADD $2, R8
-	VEXT $2, V3.B16, V3.B16, V3.B16
-none222:
-stored219:
+	VEXT $2, V8.B16, V8.B16, V8.B16
+none62:
+stored59:
+	JMP done3
 done3:
 	RET
 
@@ -8561,8 +3584,9 @@ unset7:
 rest2:
 	ADDS $32, R5
 	BEQ done3
+tail8:
 	CMP $8, R5
-	BLT part8
+	BLT part9
 	FMOVQ (R1), F14
 	VSHL $16, V14.S4, V5.S4
 	VAND V0.B16, V14.B16, V14.B16
@@ -8579,13 +3603,13 @@ rest2:
 	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	WORD $0x4e26d5ce // fadd v14.4s, v14.4s, v6.4s
-	CBZ R4, unset9
+	CBZ R4, unset10
 	FMOVQ (R0), F10
 	VSHL $16, V10.S4, V11.S4
 	VAND V0.B16, V10.B16, V10.B16
 	WORD $0x4e2bd4a5 // fadd v5.4s, v5.4s, v11.4s
 	WORD $0x4e2ad5ce // fadd v14.4s, v14.4s, v10.4s
-unset9:
+unset10:
 	VADD V1.S4, V5.S4, V13.S4
 	VSHL $15, V5.S4, V4.S4
 	VUSRA $31, V4.S4, V13.S4
@@ -8594,33 +3618,111 @@ unset9:
 	VUSRA $31, V4.S4, V12.S4
 	VSRI $16, V13.S4, V12.S4
 	FMOVQ F12, (R0)
+	ADD $16, R0
+	ADD $16, R1
+	ADD $16, R2
+	ADD $16, R3
 	SUBS $8, R5
-	BEQ done3
-	CMP $8, R5
-	BLT part10
-	FMOVQ 16(R1), F12
+	BNE tail8
+	JMP done3
+part9:
+	MOVD $2, R7
+	MUL R5, R7, R6
+	MOVD $0, R7
+	CMP $16, R6
+	BLE fits11
+	SUB $16, R6, R7
+	MOVD $16, R6
+fits11:
+	MOVD $0(R1), R8
+	VEOR V11.B16, V11.B16, V11.B16
+	VEOR V12.B16, V12.B16, V12.B16
+	TBZ $4, R6, not1612
+	FMOVQ (R8), F12
+	JMP loaded13
+not1612:
+	TBZ $1, R6, none14
+	AND $12, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V12.H[0]
+none14:
+	TBZ $2, R6, none15
+	VEXT $12, V12.B16, V11.B16, V12.B16
+	AND $8, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V12.S[0]
+none15:
+	TBZ $3, R6, none16
+	VEXT $8, V12.B16, V11.B16, V12.B16
+	VLD1 (R8), V12.D[0]
+none16:
+loaded13:
 	VSHL $16, V12.S4, V11.S4
 	VAND V0.B16, V12.B16, V12.B16
-	FMOVQ 16(R2), F10
+	MOVD $0(R2), R9
+	VEOR V9.B16, V9.B16, V9.B16
+	VEOR V10.B16, V10.B16, V10.B16
+	TBZ $4, R6, not1617
+	FMOVQ (R9), F10
+	JMP loaded18
+not1617:
+	TBZ $1, R6, none19
+	AND $12, R6, R8
+	ADD R9, R8
+	VLD1 (R8), V10.H[0]
+none19:
+	TBZ $2, R6, none20
+	VEXT $12, V10.B16, V9.B16, V10.B16
+	AND $8, R6, R8
+	ADD R9, R8
+	VLD1 (R8), V10.S[0]
+none20:
+	TBZ $3, R6, none21
+	VEXT $8, V10.B16, V9.B16, V10.B16
+	VLD1 (R9), V10.D[0]
+none21:
+loaded18:
 	VSHL $16, V10.S4, V9.S4
 	VAND V0.B16, V10.B16, V10.B16
 	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
 	WORD $0x6e22dd8c // fmul v12.4s, v12.4s, v2.4s
-	FMOVQ 16(R3), F8
-	FMOVQ 80(R3), F7
+	FMOVQ (R3), F8
+	FMOVQ 64(R3), F7
 	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
 	WORD $0x6e27dd8c // fmul v12.4s, v12.4s, v7.4s
 	WORD $0x6e23dd29 // fmul v9.4s, v9.4s, v3.4s
 	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
 	WORD $0x4e29d56b // fadd v11.4s, v11.4s, v9.4s
 	WORD $0x4e2ad58c // fadd v12.4s, v12.4s, v10.4s
-	CBZ R4, unset11
-	FMOVQ 16(R0), F6
+	CBZ R4, unset22
+	MOVD $0(R0), R8
+	VEOR V5.B16, V5.B16, V5.B16
+	VEOR V6.B16, V6.B16, V6.B16
+	TBZ $4, R6, not1623
+	FMOVQ (R8), F6
+	JMP loaded24
+not1623:
+	TBZ $1, R6, none25
+	AND $12, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V6.H[0]
+none25:
+	TBZ $2, R6, none26
+	VEXT $12, V6.B16, V5.B16, V6.B16
+	AND $8, R6, R9
+	ADD R8, R9
+	VLD1 (R9), V6.S[0]
+none26:
+	TBZ $3, R6, none27
+	VEXT $8, V6.B16, V5.B16, V6.B16
+	VLD1 (R8), V6.D[0]
+none27:
+loaded24:
 	VSHL $16, V6.S4, V5.S4
 	VAND V0.B16, V6.B16, V6.B16
 	WORD $0x4e25d56b // fadd v11.4s, v11.4s, v5.4s
 	WORD $0x4e26d58c // fadd v12.4s, v12.4s, v6.4s
-unset11:
+unset22:
 	VADD V1.S4, V11.S4, V13.S4
 	VSHL $15, V11.S4, V14.S4
 	VUSRA $31, V14.S4, V13.S4
@@ -8628,551 +3730,28 @@ unset11:
 	VSHL $15, V12.S4, V14.S4
 	VUSRA $31, V14.S4, V4.S4
 	VSRI $16, V13.S4, V4.S4
-	FMOVQ F4, 16(R0)
-	SUBS $8, R5
-	BEQ done3
-	CMP $8, R5
-	BLT part12
-	FMOVQ 32(R1), F4
-	VSHL $16, V4.S4, V5.S4
-	VAND V0.B16, V4.B16, V4.B16
-	FMOVQ 32(R2), F6
-	VSHL $16, V6.S4, V7.S4
-	VAND V0.B16, V6.B16, V6.B16
-	WORD $0x6e22dca5 // fmul v5.4s, v5.4s, v2.4s
-	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVQ 32(R3), F8
-	FMOVQ 96(R3), F9
-	WORD $0x6e28dca5 // fmul v5.4s, v5.4s, v8.4s
-	WORD $0x6e29dc84 // fmul v4.4s, v4.4s, v9.4s
-	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
-	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
-	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-	CBZ R4, unset13
-	FMOVQ 32(R0), F10
-	VSHL $16, V10.S4, V11.S4
-	VAND V0.B16, V10.B16, V10.B16
-	WORD $0x4e2bd4a5 // fadd v5.4s, v5.4s, v11.4s
-	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
-unset13:
-	VADD V1.S4, V5.S4, V13.S4
-	VSHL $15, V5.S4, V12.S4
-	VUSRA $31, V12.S4, V13.S4
-	VADD V1.S4, V4.S4, V14.S4
-	VSHL $15, V4.S4, V12.S4
-	VUSRA $31, V12.S4, V14.S4
-	VSRI $16, V13.S4, V14.S4
-	FMOVQ F14, 32(R0)
-	SUBS $8, R5
-	BEQ done3
-part14:
-	MOVD $2, R7
-	MUL R5, R7, R6
-	MOVD $0, R7
-	CMP $16, R6
-	BLE fits15
-	SUB $16, R6, R7
-	MOVD $16, R6
-fits15:
-	MOVD $48(R1), R8
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	TBZ $4, R6, not1616
-	FMOVQ (R8), F14
-	JMP loaded17
-not1616:
-	TBZ $1, R6, none18
-	AND $12, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V14.H[0]
-none18:
-	TBZ $2, R6, none19
-	VEXT $12, V14.B16, V11.B16, V14.B16
-	AND $8, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V14.S[0]
-none19:
-	TBZ $3, R6, none20
-	VEXT $8, V14.B16, V11.B16, V14.B16
-	VLD1 (R8), V14.D[0]
-none20:
-loaded17:
-	VSHL $16, V14.S4, V11.S4
-	VAND V0.B16, V14.B16, V14.B16
-	MOVD $48(R2), R9
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	TBZ $4, R6, not1621
-	FMOVQ (R9), F10
-	JMP loaded22
-not1621:
-	TBZ $1, R6, none23
-	AND $12, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V10.H[0]
-none23:
-	TBZ $2, R6, none24
-	VEXT $12, V10.B16, V9.B16, V10.B16
-	AND $8, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V10.S[0]
-none24:
-	TBZ $3, R6, none25
-	VEXT $8, V10.B16, V9.B16, V10.B16
-	VLD1 (R9), V10.D[0]
-none25:
-loaded22:
-	VSHL $16, V10.S4, V9.S4
-	VAND V0.B16, V10.B16, V10.B16
-	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
-	WORD $0x6e22ddce // fmul v14.4s, v14.4s, v2.4s
-	FMOVQ 48(R3), F8
-	FMOVQ 112(R3), F7
-	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
-	WORD $0x6e27ddce // fmul v14.4s, v14.4s, v7.4s
-	WORD $0x6e23dd29 // fmul v9.4s, v9.4s, v3.4s
-	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
-	WORD $0x4e29d56b // fadd v11.4s, v11.4s, v9.4s
-	WORD $0x4e2ad5ce // fadd v14.4s, v14.4s, v10.4s
-	CBZ R4, unset26
-	MOVD $48(R0), R8
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	TBZ $4, R6, not1627
-	FMOVQ (R8), F6
-	JMP loaded28
-not1627:
-	TBZ $1, R6, none29
-	AND $12, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V6.H[0]
-none29:
-	TBZ $2, R6, none30
-	VEXT $12, V6.B16, V5.B16, V6.B16
-	AND $8, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V6.S[0]
-none30:
-	TBZ $3, R6, none31
-	VEXT $8, V6.B16, V5.B16, V6.B16
-	VLD1 (R8), V6.D[0]
-none31:
-loaded28:
-	VSHL $16, V6.S4, V5.S4
-	VAND V0.B16, V6.B16, V6.B16
-	WORD $0x4e25d56b // fadd v11.4s, v11.4s, v5.4s
-	WORD $0x4e26d5ce // fadd v14.4s, v14.4s, v6.4s
-unset26:
-	VADD V1.S4, V11.S4, V13.S4
-	VSHL $15, V11.S4, V4.S4
-	VUSRA $31, V4.S4, V13.S4
-	VADD V1.S4, V14.S4, V12.S4
-	VSHL $15, V14.S4, V4.S4
-	VUSRA $31, V4.S4, V12.S4
-	VSRI $16, V13.S4, V12.S4
-	MOVD $48(R0), R9
-	TBZ $4, R6, not1632
-	FMOVQ F12, (R9)
-	JMP stored33
-not1632:
-	TBZ $3, R6, none34
-	VST1 V12.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V12.B16, V12.B16, V12.B16
-none34:
-	TBZ $2, R6, none35
-	VST1 V12.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V12.B16, V12.B16, V12.B16
-none35:
-	TBZ $1, R6, none36
-	VST1 V12.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V12.B16, V12.B16, V12.B16
-none36:
-stored33:
-	JMP done3
-part12:
-	MOVD $2, R6
-	MUL R5, R6, R7
-	MOVD $0, R6
-	CMP $16, R7
-	BLE fits37
-	SUB $16, R7, R6
-	MOVD $16, R7
-fits37:
-	MOVD $32(R1), R9
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	TBZ $4, R7, not1638
-	FMOVQ (R9), F12
-	JMP loaded39
-not1638:
-	TBZ $1, R7, none40
-	AND $12, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V12.H[0]
-none40:
-	TBZ $2, R7, none41
-	VEXT $12, V12.B16, V5.B16, V12.B16
-	AND $8, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V12.S[0]
-none41:
-	TBZ $3, R7, none42
-	VEXT $8, V12.B16, V5.B16, V12.B16
-	VLD1 (R9), V12.D[0]
-none42:
-loaded39:
-	VSHL $16, V12.S4, V5.S4
-	VAND V0.B16, V12.B16, V12.B16
-	MOVD $32(R2), R8
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	TBZ $4, R7, not1643
-	FMOVQ (R8), F6
-	JMP loaded44
-not1643:
-	TBZ $1, R7, none45
-	AND $12, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V6.H[0]
-none45:
-	TBZ $2, R7, none46
-	VEXT $12, V6.B16, V7.B16, V6.B16
-	AND $8, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V6.S[0]
-none46:
-	TBZ $3, R7, none47
-	VEXT $8, V6.B16, V7.B16, V6.B16
-	VLD1 (R8), V6.D[0]
-none47:
-loaded44:
-	VSHL $16, V6.S4, V7.S4
-	VAND V0.B16, V6.B16, V6.B16
-	WORD $0x6e22dca5 // fmul v5.4s, v5.4s, v2.4s
-	WORD $0x6e22dd8c // fmul v12.4s, v12.4s, v2.4s
-	FMOVQ 32(R3), F8
-	FMOVQ 96(R3), F9
-	WORD $0x6e28dca5 // fmul v5.4s, v5.4s, v8.4s
-	WORD $0x6e29dd8c // fmul v12.4s, v12.4s, v9.4s
-	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
-	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
-	WORD $0x4e26d58c // fadd v12.4s, v12.4s, v6.4s
-	CBZ R4, unset48
-	MOVD $32(R0), R9
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	TBZ $4, R7, not1649
-	FMOVQ (R9), F10
-	JMP loaded50
-not1649:
-	TBZ $1, R7, none51
-	AND $12, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V10.H[0]
-none51:
-	TBZ $2, R7, none52
-	VEXT $12, V10.B16, V11.B16, V10.B16
-	AND $8, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V10.S[0]
-none52:
-	TBZ $3, R7, none53
-	VEXT $8, V10.B16, V11.B16, V10.B16
-	VLD1 (R9), V10.D[0]
-none53:
-loaded50:
-	VSHL $16, V10.S4, V11.S4
-	VAND V0.B16, V10.B16, V10.B16
-	WORD $0x4e2bd4a5 // fadd v5.4s, v5.4s, v11.4s
-	WORD $0x4e2ad58c // fadd v12.4s, v12.4s, v10.4s
-unset48:
-	VADD V1.S4, V5.S4, V13.S4
-	VSHL $15, V5.S4, V14.S4
-	VUSRA $31, V14.S4, V13.S4
-	VADD V1.S4, V12.S4, V4.S4
-	VSHL $15, V12.S4, V14.S4
-	VUSRA $31, V14.S4, V4.S4
-	VSRI $16, V13.S4, V4.S4
-	MOVD $32(R0), R8
-	TBZ $4, R7, not1654
-	FMOVQ F4, (R8)
-	JMP stored55
-not1654:
-	TBZ $3, R7, none56
-	VST1 V4.D[0], (R8)
-	ADD $8, R8
-	VEXT $8, V4.B16, V4.B16, V4.B16
-none56:
-	TBZ $2, R7, none57
-	VST1 V4.S[0], (R8)
-	ADD $4, R8
-	VEXT $4, V4.B16, V4.B16, V4.B16
-none57:
-	TBZ $1, R7, none58
-	VST1 V4.H[0], (R8)
-	ADD $2, R8
-	VEXT $2, V4.B16, V4.B16, V4.B16
-none58:
-stored55:
-	JMP done3
-part10:
-	MOVD $2, R7
-	MUL R5, R7, R6
-	MOVD $0, R7
-	CMP $16, R6
-	BLE fits59
-	SUB $16, R6, R7
-	MOVD $16, R6
-fits59:
-	MOVD $16(R1), R8
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	TBZ $4, R6, not1660
-	FMOVQ (R8), F4
-	JMP loaded61
-not1660:
-	TBZ $1, R6, none62
-	AND $12, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V4.H[0]
-none62:
-	TBZ $2, R6, none63
-	VEXT $12, V4.B16, V11.B16, V4.B16
-	AND $8, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V4.S[0]
-none63:
-	TBZ $3, R6, none64
-	VEXT $8, V4.B16, V11.B16, V4.B16
-	VLD1 (R8), V4.D[0]
-none64:
-loaded61:
-	VSHL $16, V4.S4, V11.S4
-	VAND V0.B16, V4.B16, V4.B16
-	MOVD $16(R2), R9
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	TBZ $4, R6, not1665
-	FMOVQ (R9), F10
-	JMP loaded66
-not1665:
-	TBZ $1, R6, none67
-	AND $12, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V10.H[0]
-none67:
-	TBZ $2, R6, none68
-	VEXT $12, V10.B16, V9.B16, V10.B16
-	AND $8, R6, R8
-	ADD R9, R8
-	VLD1 (R8), V10.S[0]
-none68:
-	TBZ $3, R6, none69
-	VEXT $8, V10.B16, V9.B16, V10.B16
-	VLD1 (R9), V10.D[0]
-none69:
-loaded66:
-	VSHL $16, V10.S4, V9.S4
-	VAND V0.B16, V10.B16, V10.B16
-	WORD $0x6e22dd6b // fmul v11.4s, v11.4s, v2.4s
-	WORD $0x6e22dc84 // fmul v4.4s, v4.4s, v2.4s
-	FMOVQ 16(R3), F8
-	FMOVQ 80(R3), F7
-	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
-	WORD $0x6e27dc84 // fmul v4.4s, v4.4s, v7.4s
-	WORD $0x6e23dd29 // fmul v9.4s, v9.4s, v3.4s
-	WORD $0x6e23dd4a // fmul v10.4s, v10.4s, v3.4s
-	WORD $0x4e29d56b // fadd v11.4s, v11.4s, v9.4s
-	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
-	CBZ R4, unset70
-	MOVD $16(R0), R8
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	TBZ $4, R6, not1671
-	FMOVQ (R8), F6
-	JMP loaded72
-not1671:
-	TBZ $1, R6, none73
-	AND $12, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V6.H[0]
-none73:
-	TBZ $2, R6, none74
-	VEXT $12, V6.B16, V5.B16, V6.B16
-	AND $8, R6, R9
-	ADD R8, R9
-	VLD1 (R9), V6.S[0]
-none74:
-	TBZ $3, R6, none75
-	VEXT $8, V6.B16, V5.B16, V6.B16
-	VLD1 (R8), V6.D[0]
-none75:
-loaded72:
-	VSHL $16, V6.S4, V5.S4
-	VAND V0.B16, V6.B16, V6.B16
-	WORD $0x4e25d56b // fadd v11.4s, v11.4s, v5.4s
-	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
-unset70:
-	VADD V1.S4, V11.S4, V13.S4
-	VSHL $15, V11.S4, V12.S4
-	VUSRA $31, V12.S4, V13.S4
-	VADD V1.S4, V4.S4, V14.S4
-	VSHL $15, V4.S4, V12.S4
-	VUSRA $31, V12.S4, V14.S4
-	VSRI $16, V13.S4, V14.S4
-	MOVD $16(R0), R9
-	TBZ $4, R6, not1676
-	FMOVQ F14, (R9)
-	JMP stored77
-not1676:
-	TBZ $3, R6, none78
-	VST1 V14.D[0], (R9)
-	ADD $8, R9
-	VEXT $8, V14.B16, V14.B16, V14.B16
-none78:
-	TBZ $2, R6, none79
-	VST1 V14.S[0], (R9)
-	ADD $4, R9
-	VEXT $4, V14.B16, V14.B16, V14.B16
-none79:
-	TBZ $1, R6, none80
-	VST1 V14.H[0], (R9)
-	ADD $2, R9
-	VEXT $2, V14.B16, V14.B16, V14.B16
-none80:
-stored77:
-	JMP done3
-part8:
-	MOVD $2, R6
-	MUL R5, R6, R7
-	MOVD $0, R6
-	CMP $16, R7
-	BLE fits81
-	SUB $16, R7, R6
-	MOVD $16, R7
-fits81:
-	MOVD $0(R1), R9
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	TBZ $4, R7, not1682
-	FMOVQ (R9), F14
-	JMP loaded83
-not1682:
-	TBZ $1, R7, none84
-	AND $12, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V14.H[0]
-none84:
-	TBZ $2, R7, none85
-	VEXT $12, V14.B16, V5.B16, V14.B16
-	AND $8, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V14.S[0]
-none85:
-	TBZ $3, R7, none86
-	VEXT $8, V14.B16, V5.B16, V14.B16
-	VLD1 (R9), V14.D[0]
-none86:
-loaded83:
-	VSHL $16, V14.S4, V5.S4
-	VAND V0.B16, V14.B16, V14.B16
-	MOVD $0(R2), R8
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	TBZ $4, R7, not1687
-	FMOVQ (R8), F6
-	JMP loaded88
-not1687:
-	TBZ $1, R7, none89
-	AND $12, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V6.H[0]
-none89:
-	TBZ $2, R7, none90
-	VEXT $12, V6.B16, V7.B16, V6.B16
-	AND $8, R7, R9
-	ADD R8, R9
-	VLD1 (R9), V6.S[0]
-none90:
-	TBZ $3, R7, none91
-	VEXT $8, V6.B16, V7.B16, V6.B16
-	VLD1 (R8), V6.D[0]
-none91:
-loaded88:
-	VSHL $16, V6.S4, V7.S4
-	VAND V0.B16, V6.B16, V6.B16
-	WORD $0x6e22dca5 // fmul v5.4s, v5.4s, v2.4s
-	WORD $0x6e22ddce // fmul v14.4s, v14.4s, v2.4s
-	FMOVQ (R3), F8
-	FMOVQ 64(R3), F9
-	WORD $0x6e28dca5 // fmul v5.4s, v5.4s, v8.4s
-	WORD $0x6e29ddce // fmul v14.4s, v14.4s, v9.4s
-	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	WORD $0x6e23dcc6 // fmul v6.4s, v6.4s, v3.4s
-	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
-	WORD $0x4e26d5ce // fadd v14.4s, v14.4s, v6.4s
-	CBZ R4, unset92
 	MOVD $0(R0), R9
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	TBZ $4, R7, not1693
-	FMOVQ (R9), F10
-	JMP loaded94
-not1693:
-	TBZ $1, R7, none95
-	AND $12, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V10.H[0]
-none95:
-	TBZ $2, R7, none96
-	VEXT $12, V10.B16, V11.B16, V10.B16
-	AND $8, R7, R8
-	ADD R9, R8
-	VLD1 (R8), V10.S[0]
-none96:
-	TBZ $3, R7, none97
-	VEXT $8, V10.B16, V11.B16, V10.B16
-	VLD1 (R9), V10.D[0]
-none97:
-loaded94:
-	VSHL $16, V10.S4, V11.S4
-	VAND V0.B16, V10.B16, V10.B16
-	WORD $0x4e2bd4a5 // fadd v5.4s, v5.4s, v11.4s
-	WORD $0x4e2ad5ce // fadd v14.4s, v14.4s, v10.4s
-unset92:
-	VADD V1.S4, V5.S4, V13.S4
-	VSHL $15, V5.S4, V4.S4
-	VUSRA $31, V4.S4, V13.S4
-	VADD V1.S4, V14.S4, V12.S4
-	VSHL $15, V14.S4, V4.S4
-	VUSRA $31, V4.S4, V12.S4
-	VSRI $16, V13.S4, V12.S4
-	MOVD $0(R0), R8
-	TBZ $4, R7, not1698
-	FMOVQ F12, (R8)
-	JMP stored99
-not1698:
-	TBZ $3, R7, none100
-	VST1 V12.D[0], (R8)
-	ADD $8, R8
-	VEXT $8, V12.B16, V12.B16, V12.B16
-none100:
-	TBZ $2, R7, none101
-	VST1 V12.S[0], (R8)
-	ADD $4, R8
-	VEXT $4, V12.B16, V12.B16, V12.B16
-none101:
-	TBZ $1, R7, none102
-	VST1 V12.H[0], (R8)
-	ADD $2, R8
-	VEXT $2, V12.B16, V12.B16, V12.B16
-none102:
-stored99:
+	TBZ $4, R6, not1628
+	FMOVQ F4, (R9)
+	JMP stored29
+not1628:
+	TBZ $3, R6, none30
+	VST1 V4.D[0], (R9)
+	ADD $8, R9
+	VEXT $8, V4.B16, V4.B16, V4.B16
+none30:
+	TBZ $2, R6, none31
+	VST1 V4.S[0], (R9)
+	ADD $4, R9
+	VEXT $4, V4.B16, V4.B16, V4.B16
+none31:
+	TBZ $1, R6, none32
+	VST1 V4.H[0], (R9)
+	ADD $2, R9
+	VEXT $2, V4.B16, V4.B16, V4.B16
+none32:
+stored29:
+	JMP done3
 done3:
 	RET
 
@@ -9216,117 +3795,116 @@ loop2:
 rest3:
 	ADDS $4, R6
 	BEQ done4
-part5:
 	MOVD $8, R8
 	MUL R6, R8, R7
 	MOVD $0, R8
 	CMP $16, R7
-	BLE fits6
+	BLE fits5
 	SUB $16, R7, R8
 	MOVD $16, R7
-fits6:
+fits5:
 	MOVD $0(R5), R9
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V10.B16, V10.B16, V10.B16
-	TBZ $4, R7, not167
+	TBZ $4, R7, not166
 	FMOVQ (R9), F10
-	JMP loaded8
-not167:
-	TBZ $1, R7, none9
+	JMP loaded7
+not166:
+	TBZ $1, R7, none8
 	AND $12, R7, R10
 	ADD R9, R10
 	VLD1 (R10), V10.H[0]
-none9:
-	TBZ $2, R7, none10
+none8:
+	TBZ $2, R7, none9
 	VEXT $12, V10.B16, V8.B16, V10.B16
 	AND $8, R7, R10
 	ADD R9, R10
 	VLD1 (R10), V10.S[0]
-none10:
-	TBZ $3, R7, none11
+none9:
+	TBZ $3, R7, none10
 	VEXT $8, V10.B16, V8.B16, V10.B16
 	VLD1 (R9), V10.D[0]
-none11:
-loaded8:
+none10:
+loaded7:
 	MOVD $16(R5), R10
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
-	TBZ $4, R8, not1612
+	TBZ $4, R8, not1611
 	FMOVQ (R10), F9
-	JMP loaded13
-not1612:
-	TBZ $1, R8, none14
+	JMP loaded12
+not1611:
+	TBZ $1, R8, none13
 	AND $12, R8, R9
 	ADD R10, R9
 	VLD1 (R9), V9.H[0]
-none14:
-	TBZ $2, R8, none15
+none13:
+	TBZ $2, R8, none14
 	VEXT $12, V9.B16, V8.B16, V9.B16
 	AND $8, R8, R9
 	ADD R10, R9
 	VLD1 (R9), V9.S[0]
-none15:
-	TBZ $3, R8, none16
+none14:
+	TBZ $3, R8, none15
 	VEXT $8, V9.B16, V8.B16, V9.B16
 	VLD1 (R10), V9.D[0]
-none16:
-loaded13:
+none15:
+loaded12:
 	VUZP1 V9.S4, V10.S4, V8.S4
 	VUZP2 V9.S4, V10.S4, V7.S4
 	MOVD $4, R10
 	MUL R6, R10, R9
 	MOVD $0, R10
 	CMP $16, R9
-	BLE fits17
+	BLE fits16
 	SUB $16, R9, R10
 	MOVD $16, R9
-fits17:
+fits16:
 	MOVD $0(R1), R11
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V6.B16, V6.B16, V6.B16
-	TBZ $4, R9, not1618
+	TBZ $4, R9, not1617
 	FMOVQ (R11), F6
-	JMP loaded19
-not1618:
-	TBZ $1, R9, none20
+	JMP loaded18
+not1617:
+	TBZ $1, R9, none19
 	AND $12, R9, R12
 	ADD R11, R12
 	VLD1 (R12), V6.H[0]
-none20:
-	TBZ $2, R9, none21
+none19:
+	TBZ $2, R9, none20
 	VEXT $12, V6.B16, V5.B16, V6.B16
 	AND $8, R9, R12
 	ADD R11, R12
 	VLD1 (R12), V6.S[0]
-none21:
-	TBZ $3, R9, none22
+none20:
+	TBZ $3, R9, none21
 	VEXT $8, V6.B16, V5.B16, V6.B16
 	VLD1 (R11), V6.D[0]
-none22:
-loaded19:
+none21:
+loaded18:
 	MOVD $0(R2), R12
 	VEOR V4.B16, V4.B16, V4.B16
 	VEOR V5.B16, V5.B16, V5.B16
-	TBZ $4, R9, not1623
+	TBZ $4, R9, not1622
 	FMOVQ (R12), F5
-	JMP loaded24
-not1623:
-	TBZ $1, R9, none25
+	JMP loaded23
+not1622:
+	TBZ $1, R9, none24
 	AND $12, R9, R11
 	ADD R12, R11
 	VLD1 (R11), V5.H[0]
-none25:
-	TBZ $2, R9, none26
+none24:
+	TBZ $2, R9, none25
 	VEXT $12, V5.B16, V4.B16, V5.B16
 	AND $8, R9, R11
 	ADD R12, R11
 	VLD1 (R11), V5.S[0]
-none26:
-	TBZ $3, R9, none27
+none25:
+	TBZ $3, R9, none26
 	VEXT $8, V5.B16, V4.B16, V5.B16
 	VLD1 (R12), V5.D[0]
-none27:
-loaded24:
+none26:
+loaded23:
 	WORD $0x6e20dca5 // fmul v5.4s, v5.4s, v0.4s
 	WORD $0x6e26dd04 // fmul v4.4s, v8.4s, v6.4s
 	WORD $0x6e25dd03 // fmul v3.4s, v8.4s, v5.4s
@@ -9337,47 +3915,48 @@ loaded24:
 	VZIP1 V3.S4, V4.S4, V2.S4
 	VZIP2 V3.S4, V4.S4, V1.S4
 	MOVD $0(R5), R11
-	TBZ $4, R7, not1628
+	TBZ $4, R7, not1627
 	FMOVQ F2, (R11)
-	JMP stored29
-not1628:
-	TBZ $3, R7, none30
+	JMP stored28
+not1627:
+	TBZ $3, R7, none29
 	VST1 V2.D[0], (R11)
 	ADD $8, R11
 	VEXT $8, V2.B16, V2.B16, V2.B16
-none30:
-	TBZ $2, R7, none31
+none29:
+	TBZ $2, R7, none30
 	VST1 V2.S[0], (R11)
 	ADD $4, R11
 	VEXT $4, V2.B16, V2.B16, V2.B16
-none31:
-	TBZ $1, R7, none32
+none30:
+	TBZ $1, R7, none31
 	VST1 V2.H[0], (R11)
 	ADD $2, R11
 	VEXT $2, V2.B16, V2.B16, V2.B16
-none32:
-stored29:
+none31:
+stored28:
 	MOVD $16(R5), R11
-	TBZ $4, R8, not1633
+	TBZ $4, R8, not1632
 	FMOVQ F1, (R11)
-	JMP stored34
-not1633:
-	TBZ $3, R8, none35
+	JMP stored33
+not1632:
+	TBZ $3, R8, none34
 	VST1 V1.D[0], (R11)
 	ADD $8, R11
 	VEXT $8, V1.B16, V1.B16, V1.B16
-none35:
-	TBZ $2, R8, none36
+none34:
+	TBZ $2, R8, none35
 	VST1 V1.S[0], (R11)
 	ADD $4, R11
 	VEXT $4, V1.B16, V1.B16, V1.B16
-none36:
-	TBZ $1, R8, none37
+none35:
+	TBZ $1, R8, none36
 	VST1 V1.H[0], (R11)
 	ADD $2, R11
 	VEXT $2, V1.B16, V1.B16, V1.B16
-none37:
-stored34:
+none36:
+stored33:
+	JMP done4
 done4:
 	MOVD pairs+40(FP), R6
 	AND $3, R6
@@ -9438,86 +4017,85 @@ loop2:
 rest3:
 	ADDS $4, R6
 	BEQ done4
-part5:
 	MOVD $4, R8
 	MUL R6, R8, R7
 	MOVD $0, R8
 	CMP $16, R7
-	BLE fits6
+	BLE fits5
 	SUB $16, R7, R8
 	MOVD $16, R7
-fits6:
+fits5:
 	MOVD $0(R5), R9
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V11.B16, V11.B16, V11.B16
-	TBZ $4, R7, not167
+	TBZ $4, R7, not166
 	FMOVQ (R9), F11
-	JMP loaded8
-not167:
-	TBZ $1, R7, none9
+	JMP loaded7
+not166:
+	TBZ $1, R7, none8
 	AND $12, R7, R10
 	ADD R9, R10
 	VLD1 (R10), V11.H[0]
-none9:
-	TBZ $2, R7, none10
+none8:
+	TBZ $2, R7, none9
 	VEXT $12, V11.B16, V8.B16, V11.B16
 	AND $8, R7, R10
 	ADD R9, R10
 	VLD1 (R10), V11.S[0]
-none10:
-	TBZ $3, R7, none11
+none9:
+	TBZ $3, R7, none10
 	VEXT $8, V11.B16, V8.B16, V11.B16
 	VLD1 (R9), V11.D[0]
-none11:
-loaded8:
+none10:
+loaded7:
 	VSHL $16, V11.S4, V8.S4
 	VAND V1.B16, V11.B16, V11.B16
 	MOVD $0(R1), R10
 	VEOR V6.B16, V6.B16, V6.B16
 	VEOR V7.B16, V7.B16, V7.B16
-	TBZ $4, R7, not1612
+	TBZ $4, R7, not1611
 	FMOVQ (R10), F7
-	JMP loaded13
-not1612:
-	TBZ $1, R7, none14
+	JMP loaded12
+not1611:
+	TBZ $1, R7, none13
 	AND $12, R7, R9
 	ADD R10, R9
 	VLD1 (R9), V7.H[0]
-none14:
-	TBZ $2, R7, none15
+none13:
+	TBZ $2, R7, none14
 	VEXT $12, V7.B16, V6.B16, V7.B16
 	AND $8, R7, R9
 	ADD R10, R9
 	VLD1 (R9), V7.S[0]
-none15:
-	TBZ $3, R7, none16
+none14:
+	TBZ $3, R7, none15
 	VEXT $8, V7.B16, V6.B16, V7.B16
 	VLD1 (R10), V7.D[0]
-none16:
-loaded13:
+none15:
+loaded12:
 	MOVD $0(R2), R9
 	VEOR V5.B16, V5.B16, V5.B16
 	VEOR V6.B16, V6.B16, V6.B16
-	TBZ $4, R7, not1617
+	TBZ $4, R7, not1616
 	FMOVQ (R9), F6
-	JMP loaded18
-not1617:
-	TBZ $1, R7, none19
+	JMP loaded17
+not1616:
+	TBZ $1, R7, none18
 	AND $12, R7, R10
 	ADD R9, R10
 	VLD1 (R10), V6.H[0]
-none19:
-	TBZ $2, R7, none20
+none18:
+	TBZ $2, R7, none19
 	VEXT $12, V6.B16, V5.B16, V6.B16
 	AND $8, R7, R10
 	ADD R9, R10
 	VLD1 (R10), V6.S[0]
-none20:
-	TBZ $3, R7, none21
+none19:
+	TBZ $3, R7, none20
 	VEXT $8, V6.B16, V5.B16, V6.B16
 	VLD1 (R9), V6.D[0]
-none21:
-loaded18:
+none20:
+loaded17:
 	WORD $0x6e20dcc6 // fmul v6.4s, v6.4s, v0.4s
 	WORD $0x6e27dd05 // fmul v5.4s, v8.4s, v7.4s
 	WORD $0x6e26dd04 // fmul v4.4s, v8.4s, v6.4s
@@ -9533,26 +4111,27 @@ loaded18:
 	VUSRA $31, V3.S4, V9.S4
 	VSRI $16, V10.S4, V9.S4
 	MOVD $0(R5), R10
-	TBZ $4, R7, not1622
+	TBZ $4, R7, not1621
 	FMOVQ F9, (R10)
-	JMP stored23
-not1622:
-	TBZ $3, R7, none24
+	JMP stored22
+not1621:
+	TBZ $3, R7, none23
 	VST1 V9.D[0], (R10)
 	ADD $8, R10
 	VEXT $8, V9.B16, V9.B16, V9.B16
-none24:
-	TBZ $2, R7, none25
+none23:
+	TBZ $2, R7, none24
 	VST1 V9.S[0], (R10)
 	ADD $4, R10
 	VEXT $4, V9.B16, V9.B16, V9.B16
-none25:
-	TBZ $1, R7, none26
+none24:
+	TBZ $1, R7, none25
 	VST1 V9.H[0], (R10)
 	ADD $2, R10
 	VEXT $2, V9.B16, V9.B16, V9.B16
-none26:
-stored23:
+none25:
+stored22:
+	JMP done4
 done4:
 	MOVD pairs+40(FP), R6
 	AND $3, R6
@@ -9667,61 +4246,60 @@ loop1:
 rest2:
 	ADDS $8, R2
 	BEQ done3
-part4:
 	MOVD $4, R4
 	MUL R2, R4, R3
 	MOVD $0, R4
 	CMP $16, R3
-	BLE fits5
+	BLE fits4
 	SUB $16, R3, R4
 	MOVD $16, R3
-fits5:
+fits4:
 	MOVD $0(R1), R5
 	VEOR V20.B16, V20.B16, V20.B16
 	VEOR V15.B16, V15.B16, V15.B16
-	TBZ $4, R3, not166
+	TBZ $4, R3, not165
 	FMOVQ (R5), F15
-	JMP loaded7
-not166:
-	TBZ $1, R3, none8
+	JMP loaded6
+not165:
+	TBZ $1, R3, none7
 	AND $12, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V15.H[0]
-none8:
-	TBZ $2, R3, none9
+none7:
+	TBZ $2, R3, none8
 	VEXT $12, V15.B16, V20.B16, V15.B16
 	AND $8, R3, R6
 	ADD R5, R6
 	VLD1 (R6), V15.S[0]
-none9:
-	TBZ $3, R3, none10
+none8:
+	TBZ $3, R3, none9
 	VEXT $8, V15.B16, V20.B16, V15.B16
 	VLD1 (R5), V15.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	MOVD $16(R1), R6
 	VEOR V20.B16, V20.B16, V20.B16
 	VEOR V14.B16, V14.B16, V14.B16
-	TBZ $4, R4, not1611
+	TBZ $4, R4, not1610
 	FMOVQ (R6), F14
-	JMP loaded12
-not1611:
-	TBZ $1, R4, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R4, none12
 	AND $12, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V14.H[0]
-none13:
-	TBZ $2, R4, none14
+none12:
+	TBZ $2, R4, none13
 	VEXT $12, V14.B16, V20.B16, V14.B16
 	AND $8, R4, R5
 	ADD R6, R5
 	VLD1 (R5), V14.S[0]
-none14:
-	TBZ $3, R4, none15
+none13:
+	TBZ $3, R4, none14
 	VEXT $8, V14.B16, V20.B16, V14.B16
 	VLD1 (R6), V14.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	WORD $0x6ea0f9ef // fneg v15.4s, v15.4s
 	WORD $0x4ea8f5ef // fmin v15.4s, v15.4s, v8.4s
 	WORD $0x4e29f5ef // fmax v15.4s, v15.4s, v9.4s
@@ -9779,47 +4357,48 @@ loaded12:
 	WORD $0x4e2dd5ce // fadd v14.4s, v14.4s, v13.4s
 	WORD $0x6e2efdae // fdiv v14.4s, v13.4s, v14.4s
 	MOVD $0(R0), R5
-	TBZ $4, R3, not1616
+	TBZ $4, R3, not1615
 	FMOVQ F15, (R5)
-	JMP stored17
-not1616:
-	TBZ $3, R3, none18
+	JMP stored16
+not1615:
+	TBZ $3, R3, none17
 	VST1 V15.D[0], (R5)
 	ADD $8, R5
 	VEXT $8, V15.B16, V15.B16, V15.B16
-none18:
-	TBZ $2, R3, none19
+none17:
+	TBZ $2, R3, none18
 	VST1 V15.S[0], (R5)
 	ADD $4, R5
 	VEXT $4, V15.B16, V15.B16, V15.B16
-none19:
-	TBZ $1, R3, none20
+none18:
+	TBZ $1, R3, none19
 	VST1 V15.H[0], (R5)
 	ADD $2, R5
 	VEXT $2, V15.B16, V15.B16, V15.B16
-none20:
-stored17:
+none19:
+stored16:
 	MOVD $16(R0), R5
-	TBZ $4, R4, not1621
+	TBZ $4, R4, not1620
 	FMOVQ F14, (R5)
-	JMP stored22
-not1621:
-	TBZ $3, R4, none23
+	JMP stored21
+not1620:
+	TBZ $3, R4, none22
 	VST1 V14.D[0], (R5)
 	ADD $8, R5
 	VEXT $8, V14.B16, V14.B16, V14.B16
-none23:
-	TBZ $2, R4, none24
+none22:
+	TBZ $2, R4, none23
 	VST1 V14.S[0], (R5)
 	ADD $4, R5
 	VEXT $4, V14.B16, V14.B16, V14.B16
-none24:
-	TBZ $1, R4, none25
+none23:
+	TBZ $1, R4, none24
 	VST1 V14.H[0], (R5)
 	ADD $2, R5
 	VEXT $2, V14.B16, V14.B16, V14.B16
-none25:
-stored22:
+none24:
+stored21:
+	JMP done3
 done3:
 	RET
 
@@ -9933,61 +4512,60 @@ loop1:
 rest2:
 	ADDS $8, R3
 	BEQ done3
-part4:
 	MOVD $4, R5
 	MUL R3, R5, R4
 	MOVD $0, R5
 	CMP $16, R4
-	BLE fits5
+	BLE fits4
 	SUB $16, R4, R5
 	MOVD $16, R4
-fits5:
+fits4:
 	MOVD $0(R1), R6
 	VEOR V15.B16, V15.B16, V15.B16
 	VEOR V21.B16, V21.B16, V21.B16
-	TBZ $4, R4, not166
+	TBZ $4, R4, not165
 	FMOVQ (R6), F21
-	JMP loaded7
-not166:
-	TBZ $1, R4, none8
+	JMP loaded6
+not165:
+	TBZ $1, R4, none7
 	AND $12, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V21.H[0]
-none8:
-	TBZ $2, R4, none9
+none7:
+	TBZ $2, R4, none8
 	VEXT $12, V21.B16, V15.B16, V21.B16
 	AND $8, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V21.S[0]
-none9:
-	TBZ $3, R4, none10
+none8:
+	TBZ $3, R4, none9
 	VEXT $8, V21.B16, V15.B16, V21.B16
 	VLD1 (R6), V21.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	MOVD $16(R1), R7
 	VEOR V15.B16, V15.B16, V15.B16
 	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R5, not1611
+	TBZ $4, R5, not1610
 	FMOVQ (R7), F16
-	JMP loaded12
-not1611:
-	TBZ $1, R5, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R5, none12
 	AND $12, R5, R6
 	ADD R7, R6
 	VLD1 (R6), V16.H[0]
-none13:
-	TBZ $2, R5, none14
+none12:
+	TBZ $2, R5, none13
 	VEXT $12, V16.B16, V15.B16, V16.B16
 	AND $8, R5, R6
 	ADD R7, R6
 	VLD1 (R6), V16.S[0]
-none14:
-	TBZ $3, R5, none15
+none13:
+	TBZ $3, R5, none14
 	VEXT $8, V16.B16, V15.B16, V16.B16
 	VLD1 (R7), V16.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	VMOV V21.B16, V15.B16
 	WORD $0x6ea0f9ef // fneg v15.4s, v15.4s
 	WORD $0x4ea8f5ef // fmin v15.4s, v15.4s, v8.4s
@@ -10049,93 +4627,94 @@ loaded12:
 	MOVD $0(R2), R6
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V15.B16, V15.B16, V15.B16
-	TBZ $4, R4, not1616
+	TBZ $4, R4, not1615
 	FMOVQ (R6), F15
-	JMP loaded17
-not1616:
-	TBZ $1, R4, none18
+	JMP loaded16
+not1615:
+	TBZ $1, R4, none17
 	AND $12, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V15.H[0]
-none18:
-	TBZ $2, R4, none19
+none17:
+	TBZ $2, R4, none18
 	VEXT $12, V15.B16, V18.B16, V15.B16
 	AND $8, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V15.S[0]
-none19:
-	TBZ $3, R4, none20
+none18:
+	TBZ $3, R4, none19
 	VEXT $8, V15.B16, V18.B16, V15.B16
 	VLD1 (R6), V15.D[0]
-none20:
-loaded17:
+none19:
+loaded16:
 	MOVD $16(R2), R7
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R5, not1621
+	TBZ $4, R5, not1620
 	FMOVQ (R7), F17
-	JMP loaded22
-not1621:
-	TBZ $1, R5, none23
+	JMP loaded21
+not1620:
+	TBZ $1, R5, none22
 	AND $12, R5, R6
 	ADD R7, R6
 	VLD1 (R6), V17.H[0]
-none23:
-	TBZ $2, R5, none24
+none22:
+	TBZ $2, R5, none23
 	VEXT $12, V17.B16, V18.B16, V17.B16
 	AND $8, R5, R6
 	ADD R7, R6
 	VLD1 (R6), V17.S[0]
-none24:
-	TBZ $3, R5, none25
+none23:
+	TBZ $3, R5, none24
 	VEXT $8, V17.B16, V18.B16, V17.B16
 	VLD1 (R7), V17.D[0]
-none25:
-loaded22:
+none24:
+loaded21:
 	WORD $0x6e2fdeb5 // fmul v21.4s, v21.4s, v15.4s
 	WORD $0x6e31de10 // fmul v16.4s, v16.4s, v17.4s
 	MOVD $0(R0), R6
-	TBZ $4, R4, not1626
+	TBZ $4, R4, not1625
 	FMOVQ F21, (R6)
-	JMP stored27
-not1626:
-	TBZ $3, R4, none28
+	JMP stored26
+not1625:
+	TBZ $3, R4, none27
 	VST1 V21.D[0], (R6)
 	ADD $8, R6
 	VEXT $8, V21.B16, V21.B16, V21.B16
-none28:
-	TBZ $2, R4, none29
+none27:
+	TBZ $2, R4, none28
 	VST1 V21.S[0], (R6)
 	ADD $4, R6
 	VEXT $4, V21.B16, V21.B16, V21.B16
-none29:
-	TBZ $1, R4, none30
+none28:
+	TBZ $1, R4, none29
 	VST1 V21.H[0], (R6)
 	ADD $2, R6
 	VEXT $2, V21.B16, V21.B16, V21.B16
-none30:
-stored27:
+none29:
+stored26:
 	MOVD $16(R0), R6
-	TBZ $4, R5, not1631
+	TBZ $4, R5, not1630
 	FMOVQ F16, (R6)
-	JMP stored32
-not1631:
-	TBZ $3, R5, none33
+	JMP stored31
+not1630:
+	TBZ $3, R5, none32
 	VST1 V16.D[0], (R6)
 	ADD $8, R6
 	VEXT $8, V16.B16, V16.B16, V16.B16
-none33:
-	TBZ $2, R5, none34
+none32:
+	TBZ $2, R5, none33
 	VST1 V16.S[0], (R6)
 	ADD $4, R6
 	VEXT $4, V16.B16, V16.B16, V16.B16
-none34:
-	TBZ $1, R5, none35
+none33:
+	TBZ $1, R5, none34
 	VST1 V16.H[0], (R6)
 	ADD $2, R6
 	VEXT $2, V16.B16, V16.B16, V16.B16
-none35:
-stored32:
+none34:
+stored31:
+	JMP done3
 done3:
 	RET
 
@@ -10264,38 +4843,37 @@ loop1:
 rest2:
 	ADDS $8, R3
 	BEQ done3
-part4:
 	MOVD $2, R5
 	MUL R3, R5, R4
 	MOVD $0, R5
 	CMP $16, R4
-	BLE fits5
+	BLE fits4
 	SUB $16, R4, R5
 	MOVD $16, R4
-fits5:
+fits4:
 	MOVD $0(R1), R6
 	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V22.B16, V22.B16, V22.B16
-	TBZ $4, R4, not166
+	TBZ $4, R4, not165
 	FMOVQ (R6), F22
-	JMP loaded7
-not166:
-	TBZ $1, R4, none8
+	JMP loaded6
+not165:
+	TBZ $1, R4, none7
 	AND $12, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V22.H[0]
-none8:
-	TBZ $2, R4, none9
+none7:
+	TBZ $2, R4, none8
 	VEXT $12, V22.B16, V23.B16, V22.B16
 	AND $8, R4, R7
 	ADD R6, R7
 	VLD1 (R7), V22.S[0]
-none9:
-	TBZ $3, R4, none10
+none8:
+	TBZ $3, R4, none9
 	VEXT $8, V22.B16, V23.B16, V22.B16
 	VLD1 (R6), V22.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	VSHL $16, V22.S4, V23.S4
 	VAND V0.B16, V22.B16, V22.B16
 	VMOV V23.B16, V18.B16
@@ -10359,26 +4937,26 @@ loaded7:
 	MOVD $0(R2), R7
 	VEOR V19.B16, V19.B16, V19.B16
 	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R4, not1611
+	TBZ $4, R4, not1610
 	FMOVQ (R7), F18
-	JMP loaded12
-not1611:
-	TBZ $1, R4, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R4, none12
 	AND $12, R4, R6
 	ADD R7, R6
 	VLD1 (R6), V18.H[0]
-none13:
-	TBZ $2, R4, none14
+none12:
+	TBZ $2, R4, none13
 	VEXT $12, V18.B16, V19.B16, V18.B16
 	AND $8, R4, R6
 	ADD R7, R6
 	VLD1 (R6), V18.S[0]
-none14:
-	TBZ $3, R4, none15
+none13:
+	TBZ $3, R4, none14
 	VEXT $8, V18.B16, V19.B16, V18.B16
 	VLD1 (R7), V18.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	VSHL $16, V18.S4, V19.S4
 	VAND V0.B16, V18.B16, V18.B16
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
@@ -10391,26 +4969,27 @@ loaded12:
 	VUSRA $31, V20.S4, V21.S4
 	VSRI $16, V16.S4, V21.S4
 	MOVD $0(R0), R6
-	TBZ $4, R4, not1616
+	TBZ $4, R4, not1615
 	FMOVQ F21, (R6)
-	JMP stored17
-not1616:
-	TBZ $3, R4, none18
+	JMP stored16
+not1615:
+	TBZ $3, R4, none17
 	VST1 V21.D[0], (R6)
 	ADD $8, R6
 	VEXT $8, V21.B16, V21.B16, V21.B16
-none18:
-	TBZ $2, R4, none19
+none17:
+	TBZ $2, R4, none18
 	VST1 V21.S[0], (R6)
 	ADD $4, R6
 	VEXT $4, V21.B16, V21.B16, V21.B16
-none19:
-	TBZ $1, R4, none20
+none18:
+	TBZ $1, R4, none19
 	VST1 V21.H[0], (R6)
 	ADD $2, R6
 	VEXT $2, V21.B16, V21.B16, V21.B16
-none20:
-stored17:
+none19:
+stored16:
+	JMP done3
 done3:
 	RET
 
@@ -10544,153 +5123,152 @@ loop1:
 rest2:
 	ADDS $8, R5
 	BEQ done3
-part4:
 	MOVD $4, R7
 	MUL R5, R7, R6
 	MOVD $0, R7
 	CMP $16, R6
-	BLE fits5
+	BLE fits4
 	SUB $16, R6, R7
 	MOVD $16, R6
-fits5:
+fits4:
 	MOVD $0(R2), R8
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not166
+	TBZ $4, R6, not165
 	FMOVQ (R8), F19
-	JMP loaded7
-not166:
-	TBZ $1, R6, none8
+	JMP loaded6
+not165:
+	TBZ $1, R6, none7
 	AND $12, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V19.H[0]
-none8:
-	TBZ $2, R6, none9
+none7:
+	TBZ $2, R6, none8
 	VEXT $12, V19.B16, V17.B16, V19.B16
 	AND $8, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V19.S[0]
-none9:
-	TBZ $3, R6, none10
+none8:
+	TBZ $3, R6, none9
 	VEXT $8, V19.B16, V17.B16, V19.B16
 	VLD1 (R8), V19.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	MOVD $16(R2), R9
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R7, not1611
+	TBZ $4, R7, not1610
 	FMOVQ (R9), F18
-	JMP loaded12
-not1611:
-	TBZ $1, R7, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R7, none12
 	AND $12, R7, R8
 	ADD R9, R8
 	VLD1 (R8), V18.H[0]
-none13:
-	TBZ $2, R7, none14
+none12:
+	TBZ $2, R7, none13
 	VEXT $12, V18.B16, V17.B16, V18.B16
 	AND $8, R7, R8
 	ADD R9, R8
 	VLD1 (R8), V18.S[0]
-none14:
-	TBZ $3, R7, none15
+none13:
+	TBZ $3, R7, none14
 	VEXT $8, V18.B16, V17.B16, V18.B16
 	VLD1 (R9), V18.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	MOVD $0(R3), R8
 	VEOR V15.B16, V15.B16, V15.B16
 	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R6, not1616
+	TBZ $4, R6, not1615
 	FMOVQ (R8), F17
-	JMP loaded17
-not1616:
-	TBZ $1, R6, none18
+	JMP loaded16
+not1615:
+	TBZ $1, R6, none17
 	AND $12, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V17.H[0]
-none18:
-	TBZ $2, R6, none19
+none17:
+	TBZ $2, R6, none18
 	VEXT $12, V17.B16, V15.B16, V17.B16
 	AND $8, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V17.S[0]
-none19:
-	TBZ $3, R6, none20
+none18:
+	TBZ $3, R6, none19
 	VEXT $8, V17.B16, V15.B16, V17.B16
 	VLD1 (R8), V17.D[0]
-none20:
-loaded17:
+none19:
+loaded16:
 	MOVD $16(R3), R9
 	VEOR V15.B16, V15.B16, V15.B16
 	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R7, not1621
+	TBZ $4, R7, not1620
 	FMOVQ (R9), F16
-	JMP loaded22
-not1621:
-	TBZ $1, R7, none23
+	JMP loaded21
+not1620:
+	TBZ $1, R7, none22
 	AND $12, R7, R8
 	ADD R9, R8
 	VLD1 (R8), V16.H[0]
-none23:
-	TBZ $2, R7, none24
+none22:
+	TBZ $2, R7, none23
 	VEXT $12, V16.B16, V15.B16, V16.B16
 	AND $8, R7, R8
 	ADD R9, R8
 	VLD1 (R8), V16.S[0]
-none24:
-	TBZ $3, R7, none25
+none23:
+	TBZ $3, R7, none24
 	VEXT $8, V16.B16, V15.B16, V16.B16
 	VLD1 (R9), V16.D[0]
-none25:
-loaded22:
+none24:
+loaded21:
 	MOVD $0(R4), R8
 	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V15.B16, V15.B16, V15.B16
-	TBZ $4, R6, not1626
+	TBZ $4, R6, not1625
 	FMOVQ (R8), F15
-	JMP loaded27
-not1626:
-	TBZ $1, R6, none28
+	JMP loaded26
+not1625:
+	TBZ $1, R6, none27
 	AND $12, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V15.H[0]
-none28:
-	TBZ $2, R6, none29
+none27:
+	TBZ $2, R6, none28
 	VEXT $12, V15.B16, V23.B16, V15.B16
 	AND $8, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V15.S[0]
-none29:
-	TBZ $3, R6, none30
+none28:
+	TBZ $3, R6, none29
 	VEXT $8, V15.B16, V23.B16, V15.B16
 	VLD1 (R8), V15.D[0]
-none30:
-loaded27:
+none29:
+loaded26:
 	MOVD $16(R4), R9
 	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V14.B16, V14.B16, V14.B16
-	TBZ $4, R7, not1631
+	TBZ $4, R7, not1630
 	FMOVQ (R9), F14
-	JMP loaded32
-not1631:
-	TBZ $1, R7, none33
+	JMP loaded31
+not1630:
+	TBZ $1, R7, none32
 	AND $12, R7, R8
 	ADD R9, R8
 	VLD1 (R8), V14.H[0]
-none33:
-	TBZ $2, R7, none34
+none32:
+	TBZ $2, R7, none33
 	VEXT $12, V14.B16, V23.B16, V14.B16
 	AND $8, R7, R8
 	ADD R9, R8
 	VLD1 (R8), V14.S[0]
-none34:
-	TBZ $3, R7, none35
+none33:
+	TBZ $3, R7, none34
 	VEXT $8, V14.B16, V23.B16, V14.B16
 	VLD1 (R9), V14.D[0]
-none35:
-loaded32:
+none34:
+loaded31:
 	VMOV V17.B16, V23.B16
 	WORD $0x6ea0faf7 // fneg v23.4s, v23.4s
 	WORD $0x4ea8f6f7 // fmin v23.4s, v23.4s, v8.4s
@@ -10766,89 +5344,90 @@ loaded32:
 	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
 	WORD $0x6e34de10 // fmul v16.4s, v16.4s, v20.4s
 	MOVD $0(R0), R8
-	TBZ $4, R6, not1636
+	TBZ $4, R6, not1635
 	FMOVQ F15, (R8)
-	JMP stored37
-not1636:
-	TBZ $3, R6, none38
+	JMP stored36
+not1635:
+	TBZ $3, R6, none37
 	VST1 V15.D[0], (R8)
 	ADD $8, R8
 	VEXT $8, V15.B16, V15.B16, V15.B16
-none38:
-	TBZ $2, R6, none39
+none37:
+	TBZ $2, R6, none38
 	VST1 V15.S[0], (R8)
 	ADD $4, R8
 	VEXT $4, V15.B16, V15.B16, V15.B16
-none39:
-	TBZ $1, R6, none40
+none38:
+	TBZ $1, R6, none39
 	VST1 V15.H[0], (R8)
 	ADD $2, R8
 	VEXT $2, V15.B16, V15.B16, V15.B16
-none40:
-stored37:
+none39:
+stored36:
 	MOVD $16(R0), R8
-	TBZ $4, R7, not1641
+	TBZ $4, R7, not1640
 	FMOVQ F14, (R8)
-	JMP stored42
-not1641:
-	TBZ $3, R7, none43
+	JMP stored41
+not1640:
+	TBZ $3, R7, none42
 	VST1 V14.D[0], (R8)
 	ADD $8, R8
 	VEXT $8, V14.B16, V14.B16, V14.B16
-none43:
-	TBZ $2, R7, none44
+none42:
+	TBZ $2, R7, none43
 	VST1 V14.S[0], (R8)
 	ADD $4, R8
 	VEXT $4, V14.B16, V14.B16, V14.B16
-none44:
-	TBZ $1, R7, none45
+none43:
+	TBZ $1, R7, none44
 	VST1 V14.H[0], (R8)
 	ADD $2, R8
 	VEXT $2, V14.B16, V14.B16, V14.B16
-none45:
-stored42:
+none44:
+stored41:
 	MOVD $0(R1), R8
-	TBZ $4, R6, not1646
+	TBZ $4, R6, not1645
 	FMOVQ F17, (R8)
-	JMP stored47
-not1646:
-	TBZ $3, R6, none48
+	JMP stored46
+not1645:
+	TBZ $3, R6, none47
 	VST1 V17.D[0], (R8)
 	ADD $8, R8
 	VEXT $8, V17.B16, V17.B16, V17.B16
-none48:
-	TBZ $2, R6, none49
+none47:
+	TBZ $2, R6, none48
 	VST1 V17.S[0], (R8)
 	ADD $4, R8
 	VEXT $4, V17.B16, V17.B16, V17.B16
-none49:
-	TBZ $1, R6, none50
+none48:
+	TBZ $1, R6, none49
 	VST1 V17.H[0], (R8)
 	ADD $2, R8
 	VEXT $2, V17.B16, V17.B16, V17.B16
-none50:
-stored47:
+none49:
+stored46:
 	MOVD $16(R1), R8
-	TBZ $4, R7, not1651
+	TBZ $4, R7, not1650
 	FMOVQ F16, (R8)
-	JMP stored52
-not1651:
-	TBZ $3, R7, none53
+	JMP stored51
+not1650:
+	TBZ $3, R7, none52
 	VST1 V16.D[0], (R8)
 	ADD $8, R8
 	VEXT $8, V16.B16, V16.B16, V16.B16
-none53:
-	TBZ $2, R7, none54
+none52:
+	TBZ $2, R7, none53
 	VST1 V16.S[0], (R8)
 	ADD $4, R8
 	VEXT $4, V16.B16, V16.B16, V16.B16
-none54:
-	TBZ $1, R7, none55
+none53:
+	TBZ $1, R7, none54
 	VST1 V16.H[0], (R8)
 	ADD $2, R8
 	VEXT $2, V16.B16, V16.B16, V16.B16
-none55:
-stored52:
+none54:
+stored51:
+	JMP done3
 done3:
 	RET
 
@@ -11006,88 +5585,87 @@ loop1:
 rest2:
 	ADDS $8, R5
 	BEQ done3
-part4:
 	MOVD $2, R7
 	MUL R5, R7, R6
 	MOVD $0, R7
 	CMP $16, R6
-	BLE fits5
+	BLE fits4
 	SUB $16, R6, R7
 	MOVD $16, R6
-fits5:
+fits4:
 	MOVD $0(R2), R8
 	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V24.B16, V24.B16, V24.B16
-	TBZ $4, R6, not166
+	TBZ $4, R6, not165
 	FMOVQ (R8), F24
-	JMP loaded7
-not166:
-	TBZ $1, R6, none8
+	JMP loaded6
+not165:
+	TBZ $1, R6, none7
 	AND $12, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V24.H[0]
-none8:
-	TBZ $2, R6, none9
+none7:
+	TBZ $2, R6, none8
 	VEXT $12, V24.B16, V23.B16, V24.B16
 	AND $8, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V24.S[0]
-none9:
-	TBZ $3, R6, none10
+none8:
+	TBZ $3, R6, none9
 	VEXT $8, V24.B16, V23.B16, V24.B16
 	VLD1 (R8), V24.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	VSHL $16, V24.S4, V23.S4
 	VAND V0.B16, V24.B16, V24.B16
 	MOVD $0(R3), R9
 	VEOR V20.B16, V20.B16, V20.B16
 	VEOR V21.B16, V21.B16, V21.B16
-	TBZ $4, R6, not1611
+	TBZ $4, R6, not1610
 	FMOVQ (R9), F21
-	JMP loaded12
-not1611:
-	TBZ $1, R6, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R6, none12
 	AND $12, R6, R8
 	ADD R9, R8
 	VLD1 (R8), V21.H[0]
-none13:
-	TBZ $2, R6, none14
+none12:
+	TBZ $2, R6, none13
 	VEXT $12, V21.B16, V20.B16, V21.B16
 	AND $8, R6, R8
 	ADD R9, R8
 	VLD1 (R8), V21.S[0]
-none14:
-	TBZ $3, R6, none15
+none13:
+	TBZ $3, R6, none14
 	VEXT $8, V21.B16, V20.B16, V21.B16
 	VLD1 (R9), V21.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	VSHL $16, V21.S4, V20.S4
 	VAND V0.B16, V21.B16, V21.B16
 	MOVD $0(R4), R8
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R6, not1616
+	TBZ $4, R6, not1615
 	FMOVQ (R8), F19
-	JMP loaded17
-not1616:
-	TBZ $1, R6, none18
+	JMP loaded16
+not1615:
+	TBZ $1, R6, none17
 	AND $12, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V19.H[0]
-none18:
-	TBZ $2, R6, none19
+none17:
+	TBZ $2, R6, none18
 	VEXT $12, V19.B16, V18.B16, V19.B16
 	AND $8, R6, R9
 	ADD R8, R9
 	VLD1 (R9), V19.S[0]
-none19:
-	TBZ $3, R6, none20
+none18:
+	TBZ $3, R6, none19
 	VEXT $8, V19.B16, V18.B16, V19.B16
 	VLD1 (R8), V19.D[0]
-none20:
-loaded17:
+none19:
+loaded16:
 	VSHL $16, V19.S4, V18.S4
 	VAND V0.B16, V19.B16, V19.B16
 	VMOV V20.B16, V17.B16
@@ -11172,26 +5750,26 @@ loaded17:
 	VUSRA $31, V27.S4, V16.S4
 	VSRI $16, V22.S4, V16.S4
 	MOVD $0(R0), R9
-	TBZ $4, R6, not1621
+	TBZ $4, R6, not1620
 	FMOVQ F16, (R9)
-	JMP stored22
-not1621:
-	TBZ $3, R6, none23
+	JMP stored21
+not1620:
+	TBZ $3, R6, none22
 	VST1 V16.D[0], (R9)
 	ADD $8, R9
 	VEXT $8, V16.B16, V16.B16, V16.B16
-none23:
-	TBZ $2, R6, none24
+none22:
+	TBZ $2, R6, none23
 	VST1 V16.S[0], (R9)
 	ADD $4, R9
 	VEXT $4, V16.B16, V16.B16, V16.B16
-none24:
-	TBZ $1, R6, none25
+none23:
+	TBZ $1, R6, none24
 	VST1 V16.H[0], (R9)
 	ADD $2, R9
 	VEXT $2, V16.B16, V16.B16, V16.B16
-none25:
-stored22:
+none24:
+stored21:
 	VADD V1.S4, V20.S4, V27.S4
 	VSHL $15, V20.S4, V22.S4
 	VUSRA $31, V22.S4, V27.S4
@@ -11200,26 +5778,27 @@ stored22:
 	VUSRA $31, V22.S4, V25.S4
 	VSRI $16, V27.S4, V25.S4
 	MOVD $0(R1), R9
-	TBZ $4, R6, not1626
+	TBZ $4, R6, not1625
 	FMOVQ F25, (R9)
-	JMP stored27
-not1626:
-	TBZ $3, R6, none28
+	JMP stored26
+not1625:
+	TBZ $3, R6, none27
 	VST1 V25.D[0], (R9)
 	ADD $8, R9
 	VEXT $8, V25.B16, V25.B16, V25.B16
-none28:
-	TBZ $2, R6, none29
+none27:
+	TBZ $2, R6, none28
 	VST1 V25.S[0], (R9)
 	ADD $4, R9
 	VEXT $4, V25.B16, V25.B16, V25.B16
-none29:
-	TBZ $1, R6, none30
+none28:
+	TBZ $1, R6, none29
 	VST1 V25.H[0], (R9)
 	ADD $2, R9
 	VEXT $2, V25.B16, V25.B16, V25.B16
-none30:
-stored27:
+none29:
+stored26:
+	JMP done3
 done3:
 	RET
 
@@ -11390,8 +5969,10 @@ loop1:
 rest2:
 	ADDS $16, R2
 	BEQ done3
+	MOVD $2, R3
+tail4:
 	CMP $8, R2
-	BLT part4
+	BLT part5
 	FLDPQ (R1), (F19, F20)
 	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
 	WORD $0x4ea1d673 // fsub v19.4s, v19.4s, v1.4s
@@ -11450,63 +6031,82 @@ rest2:
 	WORD $0x6e37de94 // fmul v20.4s, v20.4s, v23.4s
 	WORD $0x4e34d610 // fadd v16.4s, v16.4s, v20.4s
 	FSTPQ (F19, F20), (R0)
+	ADD $32, R0
+	ADD $32, R1
+	VMOV V15.B16, V20.B16
+	VMOV V17.B16, V15.B16
+	VMOV V20.B16, V17.B16
+	VMOV V16.B16, V20.B16
+	VMOV V18.B16, V16.B16
+	VMOV V20.B16, V18.B16
+	SUB $1, R3
 	SUBS $8, R2
-	BEQ done3
+	BNE tail4
+turn6:
+	CBZ R3, done3
+	VMOV V15.B16, V20.B16
+	VMOV V17.B16, V15.B16
+	VMOV V20.B16, V17.B16
+	VMOV V16.B16, V20.B16
+	VMOV V18.B16, V16.B16
+	VMOV V20.B16, V18.B16
+	SUB $1, R3
+	JMP turn6
 part5:
-	MOVD $4, R4
-	MUL R2, R4, R3
-	MOVD $0, R4
-	CMP $16, R3
-	BLE fits6
-	SUB $16, R3, R4
-	MOVD $16, R3
-fits6:
-	MOVD $32(R1), R5
+	MOVD $4, R5
+	MUL R2, R5, R4
+	MOVD $0, R5
+	CMP $16, R4
+	BLE fits7
+	SUB $16, R4, R5
+	MOVD $16, R4
+fits7:
+	MOVD $0(R1), R6
 	VEOR V25.B16, V25.B16, V25.B16
 	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R3, not167
-	FMOVQ (R5), F20
-	JMP loaded8
-not167:
-	TBZ $1, R3, none9
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V20.H[0]
-none9:
-	TBZ $2, R3, none10
-	VEXT $12, V20.B16, V25.B16, V20.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V20.S[0]
+	TBZ $4, R4, not168
+	FMOVQ (R6), F20
+	JMP loaded9
+not168:
+	TBZ $1, R4, none10
+	AND $12, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V20.H[0]
 none10:
-	TBZ $3, R3, none11
-	VEXT $8, V20.B16, V25.B16, V20.B16
-	VLD1 (R5), V20.D[0]
+	TBZ $2, R4, none11
+	VEXT $12, V20.B16, V25.B16, V20.B16
+	AND $8, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V20.S[0]
 none11:
-loaded8:
-	MOVD $48(R1), R6
+	TBZ $3, R4, none12
+	VEXT $8, V20.B16, V25.B16, V20.B16
+	VLD1 (R6), V20.D[0]
+none12:
+loaded9:
+	MOVD $16(R1), R7
 	VEOR V25.B16, V25.B16, V25.B16
 	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R4, not1612
-	FMOVQ (R6), F19
-	JMP loaded13
-not1612:
-	TBZ $1, R4, none14
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V19.H[0]
-none14:
-	TBZ $2, R4, none15
-	VEXT $12, V19.B16, V25.B16, V19.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V19.S[0]
+	TBZ $4, R5, not1613
+	FMOVQ (R7), F19
+	JMP loaded14
+not1613:
+	TBZ $1, R5, none15
+	AND $12, R5, R6
+	ADD R7, R6
+	VLD1 (R6), V19.H[0]
 none15:
-	TBZ $3, R4, none16
-	VEXT $8, V19.B16, V25.B16, V19.B16
-	VLD1 (R6), V19.D[0]
+	TBZ $2, R5, none16
+	VEXT $12, V19.B16, V25.B16, V19.B16
+	AND $8, R5, R6
+	ADD R7, R6
+	VLD1 (R6), V19.S[0]
 none16:
-loaded13:
+	TBZ $3, R5, none17
+	VEXT $8, V19.B16, V25.B16, V19.B16
+	VLD1 (R7), V19.D[0]
+none17:
+loaded14:
 	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
 	WORD $0x4ea1d694 // fsub v20.4s, v20.4s, v1.4s
 	WORD $0x4eaaf694 // fmin v20.4s, v20.4s, v10.4s
@@ -11534,32 +6134,32 @@ loaded13:
 	VSHL $23, V25.S4, V25.S4
 	WORD $0x6e35ded4 // fmul v20.4s, v22.4s, v21.4s
 	WORD $0x6e39de94 // fmul v20.4s, v20.4s, v25.4s
-	MOVD $ones<>+0(SB), R5
-	MOVD $0(R5), R6
+	MOVD $ones<>+0(SB), R6
+	MOVD $0(R6), R7
 	VEOR V25.B16, V25.B16, V25.B16
 	VEOR V22.B16, V22.B16, V22.B16
-	TBZ $4, R3, not1617
-	FMOVQ (R6), F22
-	JMP loaded18
-not1617:
-	TBZ $1, R3, none19
-	AND $12, R3, R7
-	ADD R6, R7
-	VLD1 (R7), V22.H[0]
-none19:
-	TBZ $2, R3, none20
-	VEXT $12, V22.B16, V25.B16, V22.B16
-	AND $8, R3, R7
-	ADD R6, R7
-	VLD1 (R7), V22.S[0]
+	TBZ $4, R4, not1618
+	FMOVQ (R7), F22
+	JMP loaded19
+not1618:
+	TBZ $1, R4, none20
+	AND $12, R4, R8
+	ADD R7, R8
+	VLD1 (R8), V22.H[0]
 none20:
-	TBZ $3, R3, none21
-	VEXT $8, V22.B16, V25.B16, V22.B16
-	VLD1 (R6), V22.D[0]
+	TBZ $2, R4, none21
+	VEXT $12, V22.B16, V25.B16, V22.B16
+	AND $8, R4, R8
+	ADD R7, R8
+	VLD1 (R8), V22.S[0]
 none21:
-loaded18:
+	TBZ $3, R4, none22
+	VEXT $8, V22.B16, V25.B16, V22.B16
+	VLD1 (R7), V22.D[0]
+none22:
+loaded19:
 	VAND V22.B16, V20.B16, V20.B16
-	WORD $0x4e34d631 // fadd v17.4s, v17.4s, v20.4s
+	WORD $0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
 	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
 	WORD $0x4ea1d673 // fsub v19.4s, v19.4s, v1.4s
 	WORD $0x4eaaf673 // fmin v19.4s, v19.4s, v10.4s
@@ -11587,286 +6187,99 @@ loaded18:
 	VSHL $23, V22.S4, V22.S4
 	WORD $0x6e37deb3 // fmul v19.4s, v21.4s, v23.4s
 	WORD $0x6e36de73 // fmul v19.4s, v19.4s, v22.4s
-	MOVD $ones<>+0(SB), R5
-	MOVD $0(R5), R7
+	MOVD $ones<>+0(SB), R6
+	MOVD $0(R6), R8
 	VEOR V22.B16, V22.B16, V22.B16
 	VEOR V21.B16, V21.B16, V21.B16
-	TBZ $4, R4, not1622
-	FMOVQ (R7), F21
-	JMP loaded23
-not1622:
-	TBZ $1, R4, none24
-	AND $12, R4, R6
-	ADD R7, R6
-	VLD1 (R6), V21.H[0]
-none24:
-	TBZ $2, R4, none25
-	VEXT $12, V21.B16, V22.B16, V21.B16
-	AND $8, R4, R6
-	ADD R7, R6
-	VLD1 (R6), V21.S[0]
+	TBZ $4, R5, not1623
+	FMOVQ (R8), F21
+	JMP loaded24
+not1623:
+	TBZ $1, R5, none25
+	AND $12, R5, R7
+	ADD R8, R7
+	VLD1 (R7), V21.H[0]
 none25:
-	TBZ $3, R4, none26
-	VEXT $8, V21.B16, V22.B16, V21.B16
-	VLD1 (R7), V21.D[0]
+	TBZ $2, R5, none26
+	VEXT $12, V21.B16, V22.B16, V21.B16
+	AND $8, R5, R7
+	ADD R8, R7
+	VLD1 (R7), V21.S[0]
 none26:
-loaded23:
+	TBZ $3, R5, none27
+	VEXT $8, V21.B16, V22.B16, V21.B16
+	VLD1 (R8), V21.D[0]
+none27:
+loaded24:
 	VAND V21.B16, V19.B16, V19.B16
-	WORD $0x4e33d652 // fadd v18.4s, v18.4s, v19.4s
-	MOVD $32(R0), R5
-	TBZ $4, R3, not1627
-	FMOVQ F20, (R5)
-	JMP stored28
-not1627:
-	TBZ $3, R3, none29
-	VST1 V20.D[0], (R5)
-	ADD $8, R5
+	WORD $0x4e33d610 // fadd v16.4s, v16.4s, v19.4s
+	MOVD $0(R0), R6
+	TBZ $4, R4, not1628
+	FMOVQ F20, (R6)
+	JMP stored29
+not1628:
+	TBZ $3, R4, none30
+	VST1 V20.D[0], (R6)
+	ADD $8, R6
 	VEXT $8, V20.B16, V20.B16, V20.B16
-none29:
-	TBZ $2, R3, none30
-	VST1 V20.S[0], (R5)
-	ADD $4, R5
-	VEXT $4, V20.B16, V20.B16, V20.B16
 none30:
-	TBZ $1, R3, none31
-	VST1 V20.H[0], (R5)
-	ADD $2, R5
-	VEXT $2, V20.B16, V20.B16, V20.B16
-none31:
-stored28:
-	MOVD $48(R0), R5
-	TBZ $4, R4, not1632
-	FMOVQ F19, (R5)
-	JMP stored33
-not1632:
-	TBZ $3, R4, none34
-	VST1 V19.D[0], (R5)
-	ADD $8, R5
-	VEXT $8, V19.B16, V19.B16, V19.B16
-none34:
-	TBZ $2, R4, none35
-	VST1 V19.S[0], (R5)
-	ADD $4, R5
-	VEXT $4, V19.B16, V19.B16, V19.B16
-none35:
-	TBZ $1, R4, none36
-	VST1 V19.H[0], (R5)
-	ADD $2, R5
-	VEXT $2, V19.B16, V19.B16, V19.B16
-none36:
-stored33:
-	JMP done3
-part4:
-	MOVD $4, R3
-	MUL R2, R3, R4
-	MOVD $0, R3
-	CMP $16, R4
-	BLE fits37
-	SUB $16, R4, R3
-	MOVD $16, R4
-fits37:
-	MOVD $0(R1), R5
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R4, not1638
-	FMOVQ (R5), F19
-	JMP loaded39
-not1638:
-	TBZ $1, R4, none40
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V19.H[0]
-none40:
-	TBZ $2, R4, none41
-	VEXT $12, V19.B16, V21.B16, V19.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V19.S[0]
-none41:
-	TBZ $3, R4, none42
-	VEXT $8, V19.B16, V21.B16, V19.B16
-	VLD1 (R5), V19.D[0]
-none42:
-loaded39:
-	MOVD $16(R1), R6
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R3, not1643
-	FMOVQ (R6), F20
-	JMP loaded44
-not1643:
-	TBZ $1, R3, none45
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V20.H[0]
-none45:
-	TBZ $2, R3, none46
-	VEXT $12, V20.B16, V21.B16, V20.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V20.S[0]
-none46:
-	TBZ $3, R3, none47
-	VEXT $8, V20.B16, V21.B16, V20.B16
-	VLD1 (R6), V20.D[0]
-none47:
-loaded44:
-	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
-	WORD $0x4ea1d673 // fsub v19.4s, v19.4s, v1.4s
-	WORD $0x4eaaf673 // fmin v19.4s, v19.4s, v10.4s
-	WORD $0x4e2bf673 // fmax v19.4s, v19.4s, v11.4s
-	VMOV V8.B16, V21.B16
-	WORD $0x4f871275 // fmla v21.4s, v19.4s, v7.s[0]
-	WORD $0x4ea8d6b6 // fsub v22.4s, v21.4s, v8.4s
-	WORD $0x4fa712d3 // fmla v19.4s, v22.4s, v7.s[1]
-	VMOV V9.B16, V23.B16
-	WORD $0x4f871a77 // fmla v23.4s, v19.4s, v7.s[2]
-	WORD $0x6e33de78 // fmul v24.4s, v19.4s, v19.4s
-	VFMLA V24.S4, V23.S4, V19.S4
-	VSHL $2, V21.S4, V25.S4
-	VAND V12.B16, V25.B16, V25.B16
-	VTBL V6.B16, [V25.B16], V25.B16
-	VADD V13.S4, V25.S4, V25.S4
-	VTBL V25.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V25.B16
-	VMOV V25.B16, V23.B16
-	VFMLA V25.S4, V19.S4, V23.S4
-	VUSHR $4, V21.S4, V21.S4
-	VADD V14.S4, V21.S4, V21.S4
-	VUSHR $1, V21.S4, V25.S4
-	VSUB V25.S4, V21.S4, V21.S4
-	VSHL $23, V25.S4, V25.S4
-	VSHL $23, V21.S4, V21.S4
-	WORD $0x6e39def3 // fmul v19.4s, v23.4s, v25.4s
-	WORD $0x6e35de73 // fmul v19.4s, v19.4s, v21.4s
-	MOVD $ones<>+0(SB), R5
-	MOVD $0(R5), R6
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V23.B16, V23.B16, V23.B16
-	TBZ $4, R4, not1648
-	FMOVQ (R6), F23
-	JMP loaded49
-not1648:
-	TBZ $1, R4, none50
-	AND $12, R4, R7
-	ADD R6, R7
-	VLD1 (R7), V23.H[0]
-none50:
-	TBZ $2, R4, none51
-	VEXT $12, V23.B16, V21.B16, V23.B16
-	AND $8, R4, R7
-	ADD R6, R7
-	VLD1 (R7), V23.S[0]
-none51:
-	TBZ $3, R4, none52
-	VEXT $8, V23.B16, V21.B16, V23.B16
-	VLD1 (R6), V23.D[0]
-none52:
-loaded49:
-	VAND V23.B16, V19.B16, V19.B16
-	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
-	WORD $0x6e20de94 // fmul v20.4s, v20.4s, v0.4s
-	WORD $0x4ea1d694 // fsub v20.4s, v20.4s, v1.4s
-	WORD $0x4eaaf694 // fmin v20.4s, v20.4s, v10.4s
-	WORD $0x4e2bf694 // fmax v20.4s, v20.4s, v11.4s
-	VMOV V8.B16, V23.B16
-	WORD $0x4f871297 // fmla v23.4s, v20.4s, v7.s[0]
-	WORD $0x4ea8d6f5 // fsub v21.4s, v23.4s, v8.4s
-	WORD $0x4fa712b4 // fmla v20.4s, v21.4s, v7.s[1]
-	VMOV V9.B16, V25.B16
-	WORD $0x4f871a99 // fmla v25.4s, v20.4s, v7.s[2]
-	WORD $0x6e34de98 // fmul v24.4s, v20.4s, v20.4s
-	VFMLA V24.S4, V25.S4, V20.S4
-	VSHL $2, V23.S4, V22.S4
-	VAND V12.B16, V22.B16, V22.B16
-	VTBL V6.B16, [V22.B16], V22.B16
-	VADD V13.S4, V22.S4, V22.S4
-	VTBL V22.B16, [V2.B16, V3.B16, V4.B16, V5.B16], V22.B16
-	VMOV V22.B16, V25.B16
-	VFMLA V22.S4, V20.S4, V25.S4
-	VUSHR $4, V23.S4, V23.S4
-	VADD V14.S4, V23.S4, V23.S4
-	VUSHR $1, V23.S4, V22.S4
-	VSUB V22.S4, V23.S4, V23.S4
-	VSHL $23, V22.S4, V22.S4
-	VSHL $23, V23.S4, V23.S4
-	WORD $0x6e36df34 // fmul v20.4s, v25.4s, v22.4s
-	WORD $0x6e37de94 // fmul v20.4s, v20.4s, v23.4s
-	MOVD $ones<>+0(SB), R5
-	MOVD $0(R5), R7
-	VEOR V23.B16, V23.B16, V23.B16
-	VEOR V25.B16, V25.B16, V25.B16
-	TBZ $4, R3, not1653
-	FMOVQ (R7), F25
-	JMP loaded54
-not1653:
-	TBZ $1, R3, none55
-	AND $12, R3, R6
-	ADD R7, R6
-	VLD1 (R6), V25.H[0]
-none55:
-	TBZ $2, R3, none56
-	VEXT $12, V25.B16, V23.B16, V25.B16
-	AND $8, R3, R6
-	ADD R7, R6
-	VLD1 (R6), V25.S[0]
-none56:
-	TBZ $3, R3, none57
-	VEXT $8, V25.B16, V23.B16, V25.B16
-	VLD1 (R7), V25.D[0]
-none57:
-loaded54:
-	VAND V25.B16, V20.B16, V20.B16
-	WORD $0x4e34d610 // fadd v16.4s, v16.4s, v20.4s
-	MOVD $0(R0), R5
-	TBZ $4, R4, not1658
-	FMOVQ F19, (R5)
-	JMP stored59
-not1658:
-	TBZ $3, R4, none60
-	VST1 V19.D[0], (R5)
-	ADD $8, R5
-	VEXT $8, V19.B16, V19.B16, V19.B16
-none60:
-	TBZ $2, R4, none61
-	VST1 V19.S[0], (R5)
-	ADD $4, R5
-	VEXT $4, V19.B16, V19.B16, V19.B16
-none61:
-	TBZ $1, R4, none62
-	VST1 V19.H[0], (R5)
-	ADD $2, R5
-	VEXT $2, V19.B16, V19.B16, V19.B16
-none62:
-stored59:
-	MOVD $16(R0), R5
-	TBZ $4, R3, not1663
-	FMOVQ F20, (R5)
-	JMP stored64
-not1663:
-	TBZ $3, R3, none65
-	VST1 V20.D[0], (R5)
-	ADD $8, R5
-	VEXT $8, V20.B16, V20.B16, V20.B16
-none65:
-	TBZ $2, R3, none66
-	VST1 V20.S[0], (R5)
-	ADD $4, R5
+	TBZ $2, R4, none31
+	VST1 V20.S[0], (R6)
+	ADD $4, R6
 	VEXT $4, V20.B16, V20.B16, V20.B16
-none66:
-	TBZ $1, R3, none67
-	VST1 V20.H[0], (R5)
-	ADD $2, R5
+none31:
+	TBZ $1, R4, none32
+	VST1 V20.H[0], (R6)
+	ADD $2, R6
 	VEXT $2, V20.B16, V20.B16, V20.B16
-none67:
-stored64:
+none32:
+stored29:
+	MOVD $16(R0), R6
+	TBZ $4, R5, not1633
+	FMOVQ F19, (R6)
+	JMP stored34
+not1633:
+	TBZ $3, R5, none35
+	VST1 V19.D[0], (R6)
+	ADD $8, R6
+	VEXT $8, V19.B16, V19.B16, V19.B16
+none35:
+	TBZ $2, R5, none36
+	VST1 V19.S[0], (R6)
+	ADD $4, R6
+	VEXT $4, V19.B16, V19.B16, V19.B16
+none36:
+	TBZ $1, R5, none37
+	VST1 V19.H[0], (R6)
+	ADD $2, R6
+	VEXT $2, V19.B16, V19.B16, V19.B16
+none37:
+stored34:
+	VMOV V15.B16, V19.B16
+	VMOV V17.B16, V15.B16
+	VMOV V19.B16, V17.B16
+	VMOV V16.B16, V19.B16
+	VMOV V18.B16, V16.B16
+	VMOV V19.B16, V18.B16
+	SUB $1, R3
+turn38:
+	CBZ R3, done3
+	VMOV V15.B16, V19.B16
+	VMOV V17.B16, V15.B16
+	VMOV V19.B16, V17.B16
+	VMOV V16.B16, V19.B16
+	VMOV V18.B16, V16.B16
+	VMOV V19.B16, V18.B16
+	SUB $1, R3
+	JMP turn38
 done3:
 	WORD $0x4e31d5ef // fadd v15.4s, v15.4s, v17.4s
 	WORD $0x4e32d610 // fadd v16.4s, v16.4s, v18.4s
 	WORD $0x4e30d5ef // fadd v15.4s, v15.4s, v16.4s
-	VEXT $8, V15.B16, V15.B16, V20.B16
-	WORD $0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
-	VEXT $4, V15.B16, V15.B16, V19.B16
+	VEXT $8, V15.B16, V15.B16, V19.B16
 	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
+	VEXT $4, V15.B16, V15.B16, V20.B16
+	WORD $0x4e34d5ef // fadd v15.4s, v15.4s, v20.4s
 	FMOVS F15, sum+64(FP)
 	RET
 
@@ -12067,8 +6480,10 @@ loop1:
 rest2:
 	ADDS $16, R2
 	BEQ done3
+	MOVD $2, R3
+tail4:
 	CMP $8, R2
-	BLT part4
+	BLT part5
 	FLDPQ (R1), (F23, F22)
 	WORD $0x6e20def7 // fmul v23.4s, v23.4s, v0.4s
 	WORD $0x4ea1d6f7 // fsub v23.4s, v23.4s, v1.4s
@@ -12140,63 +6555,82 @@ rest2:
 	VBIF V25.B16, V26.B16, V21.B16
 	VUZP2 V21.H8, V24.H8, V21.H8
 	FMOVQ F21, (R0)
+	ADD $16, R0
+	ADD $32, R1
+	VMOV V17.B16, V21.B16
+	VMOV V19.B16, V17.B16
+	VMOV V21.B16, V19.B16
+	VMOV V18.B16, V21.B16
+	VMOV V20.B16, V18.B16
+	VMOV V21.B16, V20.B16
+	SUB $1, R3
 	SUBS $8, R2
-	BEQ done3
+	BNE tail4
+turn6:
+	CBZ R3, done3
+	VMOV V17.B16, V21.B16
+	VMOV V19.B16, V17.B16
+	VMOV V21.B16, V19.B16
+	VMOV V18.B16, V21.B16
+	VMOV V20.B16, V18.B16
+	VMOV V21.B16, V20.B16
+	SUB $1, R3
+	JMP turn6
 part5:
-	MOVD $4, R4
-	MUL R2, R4, R3
-	MOVD $0, R4
-	CMP $16, R3
-	BLE fits6
-	SUB $16, R3, R4
-	MOVD $16, R3
-fits6:
-	MOVD $32(R1), R5
+	MOVD $4, R5
+	MUL R2, R5, R4
+	MOVD $0, R5
+	CMP $16, R4
+	BLE fits7
+	SUB $16, R4, R5
+	MOVD $16, R4
+fits7:
+	MOVD $0(R1), R6
 	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V21.B16, V21.B16, V21.B16
-	TBZ $4, R3, not167
-	FMOVQ (R5), F21
-	JMP loaded8
-not167:
-	TBZ $1, R3, none9
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V21.H[0]
-none9:
-	TBZ $2, R3, none10
-	VEXT $12, V21.B16, V23.B16, V21.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V21.S[0]
+	TBZ $4, R4, not168
+	FMOVQ (R6), F21
+	JMP loaded9
+not168:
+	TBZ $1, R4, none10
+	AND $12, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V21.H[0]
 none10:
-	TBZ $3, R3, none11
-	VEXT $8, V21.B16, V23.B16, V21.B16
-	VLD1 (R5), V21.D[0]
+	TBZ $2, R4, none11
+	VEXT $12, V21.B16, V23.B16, V21.B16
+	AND $8, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V21.S[0]
 none11:
-loaded8:
-	MOVD $48(R1), R6
+	TBZ $3, R4, none12
+	VEXT $8, V21.B16, V23.B16, V21.B16
+	VLD1 (R6), V21.D[0]
+none12:
+loaded9:
+	MOVD $16(R1), R7
 	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V22.B16, V22.B16, V22.B16
-	TBZ $4, R4, not1612
-	FMOVQ (R6), F22
-	JMP loaded13
-not1612:
-	TBZ $1, R4, none14
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V22.H[0]
-none14:
-	TBZ $2, R4, none15
-	VEXT $12, V22.B16, V23.B16, V22.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V22.S[0]
+	TBZ $4, R5, not1613
+	FMOVQ (R7), F22
+	JMP loaded14
+not1613:
+	TBZ $1, R5, none15
+	AND $12, R5, R6
+	ADD R7, R6
+	VLD1 (R6), V22.H[0]
 none15:
-	TBZ $3, R4, none16
-	VEXT $8, V22.B16, V23.B16, V22.B16
-	VLD1 (R6), V22.D[0]
+	TBZ $2, R5, none16
+	VEXT $12, V22.B16, V23.B16, V22.B16
+	AND $8, R5, R6
+	ADD R7, R6
+	VLD1 (R6), V22.S[0]
 none16:
-loaded13:
+	TBZ $3, R5, none17
+	VEXT $8, V22.B16, V23.B16, V22.B16
+	VLD1 (R7), V22.D[0]
+none17:
+loaded14:
 	WORD $0x6e20deb5 // fmul v21.4s, v21.4s, v0.4s
 	WORD $0x4ea1d6b5 // fsub v21.4s, v21.4s, v1.4s
 	WORD $0x4eacf6b5 // fmin v21.4s, v21.4s, v12.4s
@@ -12224,32 +6658,32 @@ loaded13:
 	VSHL $23, V23.S4, V23.S4
 	WORD $0x6e3bdf35 // fmul v21.4s, v25.4s, v27.4s
 	WORD $0x6e37deb5 // fmul v21.4s, v21.4s, v23.4s
-	MOVD $ones<>+0(SB), R5
-	MOVD $0(R5), R6
+	MOVD $ones<>+0(SB), R6
+	MOVD $0(R6), R7
 	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V25.B16, V25.B16, V25.B16
-	TBZ $4, R3, not1617
-	FMOVQ (R6), F25
-	JMP loaded18
-not1617:
-	TBZ $1, R3, none19
-	AND $12, R3, R7
-	ADD R6, R7
-	VLD1 (R7), V25.H[0]
-none19:
-	TBZ $2, R3, none20
-	VEXT $12, V25.B16, V23.B16, V25.B16
-	AND $8, R3, R7
-	ADD R6, R7
-	VLD1 (R7), V25.S[0]
+	TBZ $4, R4, not1618
+	FMOVQ (R7), F25
+	JMP loaded19
+not1618:
+	TBZ $1, R4, none20
+	AND $12, R4, R8
+	ADD R7, R8
+	VLD1 (R8), V25.H[0]
 none20:
-	TBZ $3, R3, none21
-	VEXT $8, V25.B16, V23.B16, V25.B16
-	VLD1 (R6), V25.D[0]
+	TBZ $2, R4, none21
+	VEXT $12, V25.B16, V23.B16, V25.B16
+	AND $8, R4, R8
+	ADD R7, R8
+	VLD1 (R8), V25.S[0]
 none21:
-loaded18:
+	TBZ $3, R4, none22
+	VEXT $8, V25.B16, V23.B16, V25.B16
+	VLD1 (R7), V25.D[0]
+none22:
+loaded19:
 	VAND V25.B16, V21.B16, V21.B16
-	WORD $0x4e35d673 // fadd v19.4s, v19.4s, v21.4s
+	WORD $0x4e35d631 // fadd v17.4s, v17.4s, v21.4s
 	WORD $0x6e20ded6 // fmul v22.4s, v22.4s, v0.4s
 	WORD $0x4ea1d6d6 // fsub v22.4s, v22.4s, v1.4s
 	WORD $0x4eacf6d6 // fmin v22.4s, v22.4s, v12.4s
@@ -12277,32 +6711,32 @@ loaded18:
 	VSHL $23, V25.S4, V25.S4
 	WORD $0x6e38df76 // fmul v22.4s, v27.4s, v24.4s
 	WORD $0x6e39ded6 // fmul v22.4s, v22.4s, v25.4s
-	MOVD $ones<>+0(SB), R5
-	MOVD $0(R5), R7
+	MOVD $ones<>+0(SB), R6
+	MOVD $0(R6), R8
 	VEOR V25.B16, V25.B16, V25.B16
 	VEOR V27.B16, V27.B16, V27.B16
-	TBZ $4, R4, not1622
-	FMOVQ (R7), F27
-	JMP loaded23
-not1622:
-	TBZ $1, R4, none24
-	AND $12, R4, R6
-	ADD R7, R6
-	VLD1 (R6), V27.H[0]
-none24:
-	TBZ $2, R4, none25
-	VEXT $12, V27.B16, V25.B16, V27.B16
-	AND $8, R4, R6
-	ADD R7, R6
-	VLD1 (R6), V27.S[0]
+	TBZ $4, R5, not1623
+	FMOVQ (R8), F27
+	JMP loaded24
+not1623:
+	TBZ $1, R5, none25
+	AND $12, R5, R7
+	ADD R8, R7
+	VLD1 (R7), V27.H[0]
 none25:
-	TBZ $3, R4, none26
-	VEXT $8, V27.B16, V25.B16, V27.B16
-	VLD1 (R7), V27.D[0]
+	TBZ $2, R5, none26
+	VEXT $12, V27.B16, V25.B16, V27.B16
+	AND $8, R5, R7
+	ADD R8, R7
+	VLD1 (R7), V27.S[0]
 none26:
-loaded23:
+	TBZ $3, R5, none27
+	VEXT $8, V27.B16, V25.B16, V27.B16
+	VLD1 (R8), V27.D[0]
+none27:
+loaded24:
 	VAND V27.B16, V22.B16, V22.B16
-	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4e36d652 // fadd v18.4s, v18.4s, v22.4s
 	VADD V2.S4, V21.S4, V25.S4
 	VSHL $15, V21.S4, V27.S4
 	VUSRA $31, V27.S4, V25.S4
@@ -12316,245 +6750,58 @@ loaded23:
 	VORR V3.B16, V22.B16, V24.B16
 	VBIF V26.B16, V24.B16, V27.B16
 	VUZP2 V27.H8, V25.H8, V27.H8
-	MOVD $2, R6
-	MUL R2, R6, R5
-	MOVD $0, R6
-	CMP $16, R5
-	BLE fits27
-	SUB $16, R5, R6
-	MOVD $16, R5
-fits27:
-	MOVD $16(R0), R7
-	TBZ $4, R5, not1628
-	FMOVQ F27, (R7)
-	JMP stored29
-not1628:
-	TBZ $3, R5, none30
-	VST1 V27.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V27.B16, V27.B16, V27.B16
-none30:
-	TBZ $2, R5, none31
-	VST1 V27.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V27.B16, V27.B16, V27.B16
-none31:
-	TBZ $1, R5, none32
-	VST1 V27.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V27.B16, V27.B16, V27.B16
-none32:
-stored29:
-	JMP done3
-part4:
-	MOVD $4, R5
-	MUL R2, R5, R6
-	MOVD $0, R5
+	MOVD $2, R7
+	MUL R2, R7, R6
+	MOVD $0, R7
 	CMP $16, R6
-	BLE fits33
-	SUB $16, R6, R5
+	BLE fits28
+	SUB $16, R6, R7
 	MOVD $16, R6
-fits33:
-	MOVD $0(R1), R4
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V27.B16, V27.B16, V27.B16
-	TBZ $4, R6, not1634
-	FMOVQ (R4), F27
-	JMP loaded35
-not1634:
-	TBZ $1, R6, none36
-	AND $12, R6, R3
-	ADD R4, R3
-	VLD1 (R3), V27.H[0]
-none36:
-	TBZ $2, R6, none37
-	VEXT $12, V27.B16, V21.B16, V27.B16
-	AND $8, R6, R3
-	ADD R4, R3
-	VLD1 (R3), V27.S[0]
-none37:
-	TBZ $3, R6, none38
-	VEXT $8, V27.B16, V21.B16, V27.B16
-	VLD1 (R4), V27.D[0]
-none38:
-loaded35:
-	MOVD $16(R1), R3
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V22.B16, V22.B16, V22.B16
-	TBZ $4, R5, not1639
-	FMOVQ (R3), F22
-	JMP loaded40
-not1639:
-	TBZ $1, R5, none41
-	AND $12, R5, R4
-	ADD R3, R4
-	VLD1 (R4), V22.H[0]
-none41:
-	TBZ $2, R5, none42
-	VEXT $12, V22.B16, V21.B16, V22.B16
-	AND $8, R5, R4
-	ADD R3, R4
-	VLD1 (R4), V22.S[0]
-none42:
-	TBZ $3, R5, none43
-	VEXT $8, V22.B16, V21.B16, V22.B16
-	VLD1 (R3), V22.D[0]
-none43:
-loaded40:
-	WORD $0x6e20df7b // fmul v27.4s, v27.4s, v0.4s
-	WORD $0x4ea1d77b // fsub v27.4s, v27.4s, v1.4s
-	WORD $0x4eacf77b // fmin v27.4s, v27.4s, v12.4s
-	WORD $0x4e2df77b // fmax v27.4s, v27.4s, v13.4s
-	VMOV V10.B16, V21.B16
-	WORD $0x4f891375 // fmla v21.4s, v27.4s, v9.s[0]
-	WORD $0x4eaad6b9 // fsub v25.4s, v21.4s, v10.4s
-	WORD $0x4fa9133b // fmla v27.4s, v25.4s, v9.s[1]
-	VMOV V11.B16, V26.B16
-	WORD $0x4f891b7a // fmla v26.4s, v27.4s, v9.s[2]
-	WORD $0x6e3bdf78 // fmul v24.4s, v27.4s, v27.4s
-	VFMLA V24.S4, V26.S4, V27.S4
-	VSHL $2, V21.S4, V23.S4
-	VAND V14.B16, V23.B16, V23.B16
-	VTBL V8.B16, [V23.B16], V23.B16
-	VADD V15.S4, V23.S4, V23.S4
-	VTBL V23.B16, [V4.B16, V5.B16, V6.B16, V7.B16], V23.B16
-	VMOV V23.B16, V26.B16
-	VFMLA V23.S4, V27.S4, V26.S4
-	VUSHR $4, V21.S4, V21.S4
-	VADD V16.S4, V21.S4, V21.S4
-	VUSHR $1, V21.S4, V23.S4
-	VSUB V23.S4, V21.S4, V21.S4
-	VSHL $23, V23.S4, V23.S4
-	VSHL $23, V21.S4, V21.S4
-	WORD $0x6e37df5b // fmul v27.4s, v26.4s, v23.4s
-	WORD $0x6e35df7b // fmul v27.4s, v27.4s, v21.4s
-	MOVD $ones<>+0(SB), R4
-	MOVD $0(R4), R3
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V26.B16, V26.B16, V26.B16
-	TBZ $4, R6, not1644
-	FMOVQ (R3), F26
-	JMP loaded45
-not1644:
-	TBZ $1, R6, none46
-	AND $12, R6, R7
-	ADD R3, R7
-	VLD1 (R7), V26.H[0]
-none46:
-	TBZ $2, R6, none47
-	VEXT $12, V26.B16, V21.B16, V26.B16
-	AND $8, R6, R7
-	ADD R3, R7
-	VLD1 (R7), V26.S[0]
-none47:
-	TBZ $3, R6, none48
-	VEXT $8, V26.B16, V21.B16, V26.B16
-	VLD1 (R3), V26.D[0]
-none48:
-loaded45:
-	VAND V26.B16, V27.B16, V27.B16
-	WORD $0x4e3bd631 // fadd v17.4s, v17.4s, v27.4s
-	WORD $0x6e20ded6 // fmul v22.4s, v22.4s, v0.4s
-	WORD $0x4ea1d6d6 // fsub v22.4s, v22.4s, v1.4s
-	WORD $0x4eacf6d6 // fmin v22.4s, v22.4s, v12.4s
-	WORD $0x4e2df6d6 // fmax v22.4s, v22.4s, v13.4s
-	VMOV V10.B16, V26.B16
-	WORD $0x4f8912da // fmla v26.4s, v22.4s, v9.s[0]
-	WORD $0x4eaad755 // fsub v21.4s, v26.4s, v10.4s
-	WORD $0x4fa912b6 // fmla v22.4s, v21.4s, v9.s[1]
-	VMOV V11.B16, V23.B16
-	WORD $0x4f891ad7 // fmla v23.4s, v22.4s, v9.s[2]
-	WORD $0x6e36ded8 // fmul v24.4s, v22.4s, v22.4s
-	VFMLA V24.S4, V23.S4, V22.S4
-	VSHL $2, V26.S4, V25.S4
-	VAND V14.B16, V25.B16, V25.B16
-	VTBL V8.B16, [V25.B16], V25.B16
-	VADD V15.S4, V25.S4, V25.S4
-	VTBL V25.B16, [V4.B16, V5.B16, V6.B16, V7.B16], V25.B16
-	VMOV V25.B16, V23.B16
-	VFMLA V25.S4, V22.S4, V23.S4
-	VUSHR $4, V26.S4, V26.S4
-	VADD V16.S4, V26.S4, V26.S4
-	VUSHR $1, V26.S4, V25.S4
-	VSUB V25.S4, V26.S4, V26.S4
-	VSHL $23, V25.S4, V25.S4
-	VSHL $23, V26.S4, V26.S4
-	WORD $0x6e39def6 // fmul v22.4s, v23.4s, v25.4s
-	WORD $0x6e3aded6 // fmul v22.4s, v22.4s, v26.4s
-	MOVD $ones<>+0(SB), R4
-	MOVD $0(R4), R7
-	VEOR V26.B16, V26.B16, V26.B16
-	VEOR V23.B16, V23.B16, V23.B16
-	TBZ $4, R5, not1649
-	FMOVQ (R7), F23
-	JMP loaded50
-not1649:
-	TBZ $1, R5, none51
-	AND $12, R5, R3
-	ADD R7, R3
-	VLD1 (R3), V23.H[0]
-none51:
-	TBZ $2, R5, none52
-	VEXT $12, V23.B16, V26.B16, V23.B16
-	AND $8, R5, R3
-	ADD R7, R3
-	VLD1 (R3), V23.S[0]
-none52:
-	TBZ $3, R5, none53
-	VEXT $8, V23.B16, V26.B16, V23.B16
-	VLD1 (R7), V23.D[0]
-none53:
-loaded50:
-	VAND V23.B16, V22.B16, V22.B16
-	WORD $0x4e36d652 // fadd v18.4s, v18.4s, v22.4s
-	VADD V2.S4, V27.S4, V26.S4
-	VSHL $15, V27.S4, V23.S4
-	VUSRA $31, V23.S4, V26.S4
-	WORD $0x4e3be779 // fcmeq v25.4s, v27.4s, v27.4s
-	VORR V3.B16, V27.B16, V23.B16
-	VBIF V25.B16, V23.B16, V26.B16
-	VADD V2.S4, V22.S4, V23.S4
-	VSHL $15, V22.S4, V25.S4
-	VUSRA $31, V25.S4, V23.S4
-	WORD $0x4e36e6d8 // fcmeq v24.4s, v22.4s, v22.4s
-	VORR V3.B16, V22.B16, V25.B16
-	VBIF V24.B16, V25.B16, V23.B16
-	VUZP2 V23.H8, V26.H8, V23.H8
-	MOVD $2, R3
-	MUL R2, R3, R4
-	MOVD $0, R3
-	CMP $16, R4
-	BLE fits54
-	SUB $16, R4, R3
-	MOVD $16, R4
-fits54:
-	MOVD $0(R0), R7
-	TBZ $4, R4, not1655
-	FMOVQ F23, (R7)
-	JMP stored56
-not1655:
-	TBZ $3, R4, none57
-	VST1 V23.D[0], (R7)
-	ADD $8, R7
-	VEXT $8, V23.B16, V23.B16, V23.B16
-none57:
-	TBZ $2, R4, none58
-	VST1 V23.S[0], (R7)
-	ADD $4, R7
-	VEXT $4, V23.B16, V23.B16, V23.B16
-none58:
-	TBZ $1, R4, none59
-	VST1 V23.H[0], (R7)
-	ADD $2, R7
-	VEXT $2, V23.B16, V23.B16, V23.B16
-none59:
-stored56:
+fits28:
+	MOVD $0(R0), R8
+	TBZ $4, R6, not1629
+	FMOVQ F27, (R8)
+	JMP stored30
+not1629:
+	TBZ $3, R6, none31
+	VST1 V27.D[0], (R8)
+	ADD $8, R8
+	VEXT $8, V27.B16, V27.B16, V27.B16
+none31:
+	TBZ $2, R6, none32
+	VST1 V27.S[0], (R8)
+	ADD $4, R8
+	VEXT $4, V27.B16, V27.B16, V27.B16
+none32:
+	TBZ $1, R6, none33
+	VST1 V27.H[0], (R8)
+	ADD $2, R8
+	VEXT $2, V27.B16, V27.B16, V27.B16
+none33:
+stored30:
+	VMOV V17.B16, V27.B16
+	VMOV V19.B16, V17.B16
+	VMOV V27.B16, V19.B16
+	VMOV V18.B16, V27.B16
+	VMOV V20.B16, V18.B16
+	VMOV V27.B16, V20.B16
+	SUB $1, R3
+turn34:
+	CBZ R3, done3
+	VMOV V17.B16, V27.B16
+	VMOV V19.B16, V17.B16
+	VMOV V27.B16, V19.B16
+	VMOV V18.B16, V27.B16
+	VMOV V20.B16, V18.B16
+	VMOV V27.B16, V20.B16
+	SUB $1, R3
+	JMP turn34
 done3:
 	WORD $0x4e33d631 // fadd v17.4s, v17.4s, v19.4s
 	WORD $0x4e34d652 // fadd v18.4s, v18.4s, v20.4s
 	WORD $0x4e32d631 // fadd v17.4s, v17.4s, v18.4s
-	VEXT $8, V17.B16, V17.B16, V23.B16
-	WORD $0x4e37d631 // fadd v17.4s, v17.4s, v23.4s
+	VEXT $8, V17.B16, V17.B16, V27.B16
+	WORD $0x4e3bd631 // fadd v17.4s, v17.4s, v27.4s
 	VEXT $4, V17.B16, V17.B16, V22.B16
 	WORD $0x4e36d631 // fadd v17.4s, v17.4s, v22.4s
 	FMOVS F17, sum+64(FP)
@@ -12677,107 +6924,106 @@ loop1:
 rest2:
 	ADDS $8, R4
 	BEQ done3
-part4:
 	MOVD $4, R6
 	MUL R4, R6, R5
 	MOVD $0, R6
 	CMP $16, R5
-	BLE fits5
+	BLE fits4
 	SUB $16, R5, R6
 	MOVD $16, R5
-fits5:
+fits4:
 	MOVD $0(R2), R7
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R5, not166
+	TBZ $4, R5, not165
 	FMOVQ (R7), F19
-	JMP loaded7
-not166:
-	TBZ $1, R5, none8
+	JMP loaded6
+not165:
+	TBZ $1, R5, none7
 	AND $12, R5, R8
 	ADD R7, R8
 	VLD1 (R8), V19.H[0]
-none8:
-	TBZ $2, R5, none9
+none7:
+	TBZ $2, R5, none8
 	VEXT $12, V19.B16, V17.B16, V19.B16
 	AND $8, R5, R8
 	ADD R7, R8
 	VLD1 (R8), V19.S[0]
-none9:
-	TBZ $3, R5, none10
+none8:
+	TBZ $3, R5, none9
 	VEXT $8, V19.B16, V17.B16, V19.B16
 	VLD1 (R7), V19.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	MOVD $16(R2), R8
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R6, not1611
+	TBZ $4, R6, not1610
 	FMOVQ (R8), F18
-	JMP loaded12
-not1611:
-	TBZ $1, R6, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R6, none12
 	AND $12, R6, R7
 	ADD R8, R7
 	VLD1 (R7), V18.H[0]
-none13:
-	TBZ $2, R6, none14
+none12:
+	TBZ $2, R6, none13
 	VEXT $12, V18.B16, V17.B16, V18.B16
 	AND $8, R6, R7
 	ADD R8, R7
 	VLD1 (R7), V18.S[0]
-none14:
-	TBZ $3, R6, none15
+none13:
+	TBZ $3, R6, none14
 	VEXT $8, V18.B16, V17.B16, V18.B16
 	VLD1 (R8), V18.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	MOVD $0(R3), R7
 	VEOR V24.B16, V24.B16, V24.B16
 	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R5, not1616
+	TBZ $4, R5, not1615
 	FMOVQ (R7), F17
-	JMP loaded17
-not1616:
-	TBZ $1, R5, none18
+	JMP loaded16
+not1615:
+	TBZ $1, R5, none17
 	AND $12, R5, R8
 	ADD R7, R8
 	VLD1 (R8), V17.H[0]
-none18:
-	TBZ $2, R5, none19
+none17:
+	TBZ $2, R5, none18
 	VEXT $12, V17.B16, V24.B16, V17.B16
 	AND $8, R5, R8
 	ADD R7, R8
 	VLD1 (R8), V17.S[0]
-none19:
-	TBZ $3, R5, none20
+none18:
+	TBZ $3, R5, none19
 	VEXT $8, V17.B16, V24.B16, V17.B16
 	VLD1 (R7), V17.D[0]
-none20:
-loaded17:
+none19:
+loaded16:
 	MOVD $16(R3), R8
 	VEOR V24.B16, V24.B16, V24.B16
 	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R6, not1621
+	TBZ $4, R6, not1620
 	FMOVQ (R8), F16
-	JMP loaded22
-not1621:
-	TBZ $1, R6, none23
+	JMP loaded21
+not1620:
+	TBZ $1, R6, none22
 	AND $12, R6, R7
 	ADD R8, R7
 	VLD1 (R7), V16.H[0]
-none23:
-	TBZ $2, R6, none24
+none22:
+	TBZ $2, R6, none23
 	VEXT $12, V16.B16, V24.B16, V16.B16
 	AND $8, R6, R7
 	ADD R8, R7
 	VLD1 (R7), V16.S[0]
-none24:
-	TBZ $3, R6, none25
+none23:
+	TBZ $3, R6, none24
 	VEXT $8, V16.B16, V24.B16, V16.B16
 	VLD1 (R8), V16.D[0]
-none25:
-loaded22:
+none24:
+loaded21:
 	WORD $0x6e20de73 // fmul v19.4s, v19.4s, v0.4s
 	WORD $0x4ea1d673 // fsub v19.4s, v19.4s, v1.4s
 	WORD $0x4eabf673 // fmin v19.4s, v19.4s, v11.4s
@@ -12839,89 +7085,90 @@ loaded22:
 	WORD $0x6e32dc14 // fmul v20.4s, v0.4s, v18.4s
 	WORD $0x6e34de10 // fmul v16.4s, v16.4s, v20.4s
 	MOVD $0(R0), R7
-	TBZ $4, R5, not1626
+	TBZ $4, R5, not1625
 	FMOVQ F19, (R7)
-	JMP stored27
-not1626:
-	TBZ $3, R5, none28
+	JMP stored26
+not1625:
+	TBZ $3, R5, none27
 	VST1 V19.D[0], (R7)
 	ADD $8, R7
 	VEXT $8, V19.B16, V19.B16, V19.B16
-none28:
-	TBZ $2, R5, none29
+none27:
+	TBZ $2, R5, none28
 	VST1 V19.S[0], (R7)
 	ADD $4, R7
 	VEXT $4, V19.B16, V19.B16, V19.B16
-none29:
-	TBZ $1, R5, none30
+none28:
+	TBZ $1, R5, none29
 	VST1 V19.H[0], (R7)
 	ADD $2, R7
 	VEXT $2, V19.B16, V19.B16, V19.B16
-none30:
-stored27:
+none29:
+stored26:
 	MOVD $16(R0), R7
-	TBZ $4, R6, not1631
+	TBZ $4, R6, not1630
 	FMOVQ F18, (R7)
-	JMP stored32
-not1631:
-	TBZ $3, R6, none33
+	JMP stored31
+not1630:
+	TBZ $3, R6, none32
 	VST1 V18.D[0], (R7)
 	ADD $8, R7
 	VEXT $8, V18.B16, V18.B16, V18.B16
-none33:
-	TBZ $2, R6, none34
+none32:
+	TBZ $2, R6, none33
 	VST1 V18.S[0], (R7)
 	ADD $4, R7
 	VEXT $4, V18.B16, V18.B16, V18.B16
-none34:
-	TBZ $1, R6, none35
+none33:
+	TBZ $1, R6, none34
 	VST1 V18.H[0], (R7)
 	ADD $2, R7
 	VEXT $2, V18.B16, V18.B16, V18.B16
-none35:
-stored32:
+none34:
+stored31:
 	MOVD $0(R1), R7
-	TBZ $4, R5, not1636
+	TBZ $4, R5, not1635
 	FMOVQ F17, (R7)
-	JMP stored37
-not1636:
-	TBZ $3, R5, none38
+	JMP stored36
+not1635:
+	TBZ $3, R5, none37
 	VST1 V17.D[0], (R7)
 	ADD $8, R7
 	VEXT $8, V17.B16, V17.B16, V17.B16
-none38:
-	TBZ $2, R5, none39
+none37:
+	TBZ $2, R5, none38
 	VST1 V17.S[0], (R7)
 	ADD $4, R7
 	VEXT $4, V17.B16, V17.B16, V17.B16
-none39:
-	TBZ $1, R5, none40
+none38:
+	TBZ $1, R5, none39
 	VST1 V17.H[0], (R7)
 	ADD $2, R7
 	VEXT $2, V17.B16, V17.B16, V17.B16
-none40:
-stored37:
+none39:
+stored36:
 	MOVD $16(R1), R7
-	TBZ $4, R6, not1641
+	TBZ $4, R6, not1640
 	FMOVQ F16, (R7)
-	JMP stored42
-not1641:
-	TBZ $3, R6, none43
+	JMP stored41
+not1640:
+	TBZ $3, R6, none42
 	VST1 V16.D[0], (R7)
 	ADD $8, R7
 	VEXT $8, V16.B16, V16.B16, V16.B16
-none43:
-	TBZ $2, R6, none44
+none42:
+	TBZ $2, R6, none43
 	VST1 V16.S[0], (R7)
 	ADD $4, R7
 	VEXT $4, V16.B16, V16.B16, V16.B16
-none44:
-	TBZ $1, R6, none45
+none43:
+	TBZ $1, R6, none44
 	VST1 V16.H[0], (R7)
 	ADD $2, R7
 	VEXT $2, V16.B16, V16.B16, V16.B16
-none45:
-stored42:
+none44:
+stored41:
+	JMP done3
 done3:
 	RET
 
@@ -13072,107 +7319,106 @@ loop1:
 rest2:
 	ADDS $8, R4
 	BEQ done3
-part4:
 	MOVD $4, R6
 	MUL R4, R6, R5
 	MOVD $0, R6
 	CMP $16, R5
-	BLE fits5
+	BLE fits4
 	SUB $16, R5, R6
 	MOVD $16, R5
-fits5:
+fits4:
 	MOVD $0(R2), R7
 	VEOR V21.B16, V21.B16, V21.B16
 	VEOR V24.B16, V24.B16, V24.B16
-	TBZ $4, R5, not166
+	TBZ $4, R5, not165
 	FMOVQ (R7), F24
-	JMP loaded7
-not166:
-	TBZ $1, R5, none8
+	JMP loaded6
+not165:
+	TBZ $1, R5, none7
 	AND $12, R5, R8
 	ADD R7, R8
 	VLD1 (R8), V24.H[0]
-none8:
-	TBZ $2, R5, none9
+none7:
+	TBZ $2, R5, none8
 	VEXT $12, V24.B16, V21.B16, V24.B16
 	AND $8, R5, R8
 	ADD R7, R8
 	VLD1 (R8), V24.S[0]
-none9:
-	TBZ $3, R5, none10
+none8:
+	TBZ $3, R5, none9
 	VEXT $8, V24.B16, V21.B16, V24.B16
 	VLD1 (R7), V24.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	MOVD $16(R2), R8
 	VEOR V21.B16, V21.B16, V21.B16
 	VEOR V26.B16, V26.B16, V26.B16
-	TBZ $4, R6, not1611
+	TBZ $4, R6, not1610
 	FMOVQ (R8), F26
-	JMP loaded12
-not1611:
-	TBZ $1, R6, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R6, none12
 	AND $12, R6, R7
 	ADD R8, R7
 	VLD1 (R7), V26.H[0]
-none13:
-	TBZ $2, R6, none14
+none12:
+	TBZ $2, R6, none13
 	VEXT $12, V26.B16, V21.B16, V26.B16
 	AND $8, R6, R7
 	ADD R8, R7
 	VLD1 (R7), V26.S[0]
-none14:
-	TBZ $3, R6, none15
+none13:
+	TBZ $3, R6, none14
 	VEXT $8, V26.B16, V21.B16, V26.B16
 	VLD1 (R8), V26.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	MOVD $0(R3), R7
 	VEOR V19.B16, V19.B16, V19.B16
 	VEOR V21.B16, V21.B16, V21.B16
-	TBZ $4, R5, not1616
+	TBZ $4, R5, not1615
 	FMOVQ (R7), F21
-	JMP loaded17
-not1616:
-	TBZ $1, R5, none18
+	JMP loaded16
+not1615:
+	TBZ $1, R5, none17
 	AND $12, R5, R8
 	ADD R7, R8
 	VLD1 (R8), V21.H[0]
-none18:
-	TBZ $2, R5, none19
+none17:
+	TBZ $2, R5, none18
 	VEXT $12, V21.B16, V19.B16, V21.B16
 	AND $8, R5, R8
 	ADD R7, R8
 	VLD1 (R8), V21.S[0]
-none19:
-	TBZ $3, R5, none20
+none18:
+	TBZ $3, R5, none19
 	VEXT $8, V21.B16, V19.B16, V21.B16
 	VLD1 (R7), V21.D[0]
-none20:
-loaded17:
+none19:
+loaded16:
 	MOVD $16(R3), R8
 	VEOR V19.B16, V19.B16, V19.B16
 	VEOR V20.B16, V20.B16, V20.B16
-	TBZ $4, R6, not1621
+	TBZ $4, R6, not1620
 	FMOVQ (R8), F20
-	JMP loaded22
-not1621:
-	TBZ $1, R6, none23
+	JMP loaded21
+not1620:
+	TBZ $1, R6, none22
 	AND $12, R6, R7
 	ADD R8, R7
 	VLD1 (R7), V20.H[0]
-none23:
-	TBZ $2, R6, none24
+none22:
+	TBZ $2, R6, none23
 	VEXT $12, V20.B16, V19.B16, V20.B16
 	AND $8, R6, R7
 	ADD R8, R7
 	VLD1 (R7), V20.S[0]
-none24:
-	TBZ $3, R6, none25
+none23:
+	TBZ $3, R6, none24
 	VEXT $8, V20.B16, V19.B16, V20.B16
 	VLD1 (R8), V20.D[0]
-none25:
-loaded22:
+none24:
+loaded21:
 	WORD $0x6e22df18 // fmul v24.4s, v24.4s, v2.4s
 	WORD $0x4ea3d718 // fsub v24.4s, v24.4s, v3.4s
 	WORD $0x4eadf718 // fmin v24.4s, v24.4s, v13.4s
@@ -13250,31 +7496,31 @@ loaded22:
 	MUL R4, R8, R7
 	MOVD $0, R8
 	CMP $16, R7
-	BLE fits26
+	BLE fits25
 	SUB $16, R7, R8
 	MOVD $16, R7
-fits26:
+fits25:
 	MOVD $0(R0), R9
-	TBZ $4, R7, not1627
+	TBZ $4, R7, not1626
 	FMOVQ F23, (R9)
-	JMP stored28
-not1627:
-	TBZ $3, R7, none29
+	JMP stored27
+not1626:
+	TBZ $3, R7, none28
 	VST1 V23.D[0], (R9)
 	ADD $8, R9
 	VEXT $8, V23.B16, V23.B16, V23.B16
-none29:
-	TBZ $2, R7, none30
+none28:
+	TBZ $2, R7, none29
 	VST1 V23.S[0], (R9)
 	ADD $4, R9
 	VEXT $4, V23.B16, V23.B16, V23.B16
-none30:
-	TBZ $1, R7, none31
+none29:
+	TBZ $1, R7, none30
 	VST1 V23.H[0], (R9)
 	ADD $2, R9
 	VEXT $2, V23.B16, V23.B16, V23.B16
-none31:
-stored28:
+none30:
+stored27:
 	VADD V0.S4, V21.S4, V22.S4
 	VSHL $15, V21.S4, V25.S4
 	VUSRA $31, V25.S4, V22.S4
@@ -13289,26 +7535,27 @@ stored28:
 	VBIF V19.B16, V18.B16, V25.B16
 	VUZP2 V25.H8, V22.H8, V25.H8
 	MOVD $0(R1), R9
-	TBZ $4, R7, not1632
+	TBZ $4, R7, not1631
 	FMOVQ F25, (R9)
-	JMP stored33
-not1632:
-	TBZ $3, R7, none34
+	JMP stored32
+not1631:
+	TBZ $3, R7, none33
 	VST1 V25.D[0], (R9)
 	ADD $8, R9
 	VEXT $8, V25.B16, V25.B16, V25.B16
-none34:
-	TBZ $2, R7, none35
+none33:
+	TBZ $2, R7, none34
 	VST1 V25.S[0], (R9)
 	ADD $4, R9
 	VEXT $4, V25.B16, V25.B16, V25.B16
-none35:
-	TBZ $1, R7, none36
+none34:
+	TBZ $1, R7, none35
 	VST1 V25.H[0], (R9)
 	ADD $2, R9
 	VEXT $2, V25.B16, V25.B16, V25.B16
-none36:
-stored33:
+none35:
+stored32:
+	JMP done3
 done3:
 	RET
 
@@ -13392,923 +7639,207 @@ loop1:
 rest2:
 	ADDS $64, R2
 	BEQ done3
+	MOVD $8, R3
+tail4:
 	CMP $8, R2
-	BLT part4
+	BLT part5
 	FLDPQ (R0), (F16, F17)
 	FLDPQ (R1), (F18, F19)
 	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
 	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
 	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
 	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	ADD $32, R0
+	ADD $32, R1
+	VMOV V0.B16, V19.B16
+	VMOV V2.B16, V0.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V19.B16, V14.B16
+	VMOV V1.B16, V19.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V19.B16, V15.B16
+	SUB $1, R3
 	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part5
-	FLDPQ 32(R0), (F19, F18)
-	FLDPQ 32(R1), (F17, F16)
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x4e33d442 // fadd v2.4s, v2.4s, v19.4s
-	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
-	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part6
-	FLDPQ 64(R0), (F16, F17)
-	FLDPQ 64(R1), (F18, F19)
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
-	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
-	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part7
-	FLDPQ 96(R0), (F19, F18)
-	FLDPQ 96(R1), (F17, F16)
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x4e33d4c6 // fadd v6.4s, v6.4s, v19.4s
-	WORD $0x4e32d4e7 // fadd v7.4s, v7.4s, v18.4s
-	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part8
-	FLDPQ 128(R0), (F16, F17)
-	FLDPQ 128(R1), (F18, F19)
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
-	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
-	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part9
-	FLDPQ 160(R0), (F19, F18)
-	FLDPQ 160(R1), (F17, F16)
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
-	WORD $0x4e32d56b // fadd v11.4s, v11.4s, v18.4s
-	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part10
-	FLDPQ 192(R0), (F16, F17)
-	FLDPQ 192(R1), (F18, F19)
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
-	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
-	SUBS $8, R2
-	BEQ done3
-part11:
-	MOVD $4, R4
-	MUL R2, R4, R3
-	MOVD $0, R4
-	CMP $16, R3
-	BLE fits12
-	SUB $16, R3, R4
-	MOVD $16, R3
-fits12:
-	MOVD $224(R0), R5
+	BNE tail4
+turn6:
+	CBZ R3, done3
+	VMOV V0.B16, V19.B16
+	VMOV V2.B16, V0.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V19.B16, V14.B16
+	VMOV V1.B16, V19.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V19.B16, V15.B16
+	SUB $1, R3
+	JMP turn6
+part5:
+	MOVD $4, R5
+	MUL R2, R5, R4
+	MOVD $0, R5
+	CMP $16, R4
+	BLE fits7
+	SUB $16, R4, R5
+	MOVD $16, R4
+fits7:
+	MOVD $0(R0), R6
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R3, not1613
-	FMOVQ (R5), F19
-	JMP loaded14
-not1613:
-	TBZ $1, R3, none15
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.H[0]
-none15:
-	TBZ $2, R3, none16
+	TBZ $4, R4, not168
+	FMOVQ (R6), F19
+	JMP loaded9
+not168:
+	TBZ $1, R4, none10
+	AND $12, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V19.H[0]
+none10:
+	TBZ $2, R4, none11
 	VEXT $12, V19.B16, V17.B16, V19.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.S[0]
-none16:
-	TBZ $3, R3, none17
+	AND $8, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V19.S[0]
+none11:
+	TBZ $3, R4, none12
 	VEXT $8, V19.B16, V17.B16, V19.B16
-	VLD1 (R5), V19.D[0]
-none17:
-loaded14:
-	MOVD $240(R0), R6
+	VLD1 (R6), V19.D[0]
+none12:
+loaded9:
+	MOVD $16(R0), R7
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V18.B16, V18.B16, V18.B16
+	TBZ $4, R5, not1613
+	FMOVQ (R7), F18
+	JMP loaded14
+not1613:
+	TBZ $1, R5, none15
+	AND $12, R5, R6
+	ADD R7, R6
+	VLD1 (R6), V18.H[0]
+none15:
+	TBZ $2, R5, none16
+	VEXT $12, V18.B16, V17.B16, V18.B16
+	AND $8, R5, R6
+	ADD R7, R6
+	VLD1 (R6), V18.S[0]
+none16:
+	TBZ $3, R5, none17
+	VEXT $8, V18.B16, V17.B16, V18.B16
+	VLD1 (R7), V18.D[0]
+none17:
+loaded14:
+	MOVD $0(R1), R6
+	VEOR V20.B16, V20.B16, V20.B16
+	VEOR V17.B16, V17.B16, V17.B16
 	TBZ $4, R4, not1618
-	FMOVQ (R6), F18
+	FMOVQ (R6), F17
 	JMP loaded19
 not1618:
 	TBZ $1, R4, none20
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.H[0]
+	AND $12, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V17.H[0]
 none20:
 	TBZ $2, R4, none21
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.S[0]
+	VEXT $12, V17.B16, V20.B16, V17.B16
+	AND $8, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V17.S[0]
 none21:
 	TBZ $3, R4, none22
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R6), V18.D[0]
+	VEXT $8, V17.B16, V20.B16, V17.B16
+	VLD1 (R6), V17.D[0]
 none22:
 loaded19:
-	MOVD $224(R1), R5
+	MOVD $16(R1), R7
 	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not1623
-	FMOVQ (R5), F17
+	VEOR V16.B16, V16.B16, V16.B16
+	TBZ $4, R5, not1623
+	FMOVQ (R7), F16
 	JMP loaded24
 not1623:
-	TBZ $1, R3, none25
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V17.H[0]
+	TBZ $1, R5, none25
+	AND $12, R5, R6
+	ADD R7, R6
+	VLD1 (R6), V16.H[0]
 none25:
-	TBZ $2, R3, none26
-	VEXT $12, V17.B16, V20.B16, V17.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V17.S[0]
+	TBZ $2, R5, none26
+	VEXT $12, V16.B16, V20.B16, V16.B16
+	AND $8, R5, R6
+	ADD R7, R6
+	VLD1 (R6), V16.S[0]
 none26:
-	TBZ $3, R3, none27
-	VEXT $8, V17.B16, V20.B16, V17.B16
-	VLD1 (R5), V17.D[0]
+	TBZ $3, R5, none27
+	VEXT $8, V16.B16, V20.B16, V16.B16
+	VLD1 (R7), V16.D[0]
 none27:
 loaded24:
-	MOVD $240(R1), R6
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R4, not1628
-	FMOVQ (R6), F16
-	JMP loaded29
-not1628:
-	TBZ $1, R4, none30
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V16.H[0]
-none30:
-	TBZ $2, R4, none31
-	VEXT $12, V16.B16, V20.B16, V16.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V16.S[0]
-none31:
-	TBZ $3, R4, none32
-	VEXT $8, V16.B16, V20.B16, V16.B16
-	VLD1 (R6), V16.D[0]
-none32:
-loaded29:
 	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
 	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x4e33d5ce // fadd v14.4s, v14.4s, v19.4s
-	WORD $0x4e32d5ef // fadd v15.4s, v15.4s, v18.4s
-	JMP done3
-part10:
-	MOVD $4, R3
-	MUL R2, R3, R4
-	MOVD $0, R3
-	CMP $16, R4
-	BLE fits33
-	SUB $16, R4, R3
-	MOVD $16, R4
-fits33:
-	MOVD $192(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R4, not1634
-	FMOVQ (R5), F16
-	JMP loaded35
-not1634:
-	TBZ $1, R4, none36
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.H[0]
-none36:
-	TBZ $2, R4, none37
-	VEXT $12, V16.B16, V18.B16, V16.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.S[0]
-none37:
-	TBZ $3, R4, none38
-	VEXT $8, V16.B16, V18.B16, V16.B16
-	VLD1 (R5), V16.D[0]
-none38:
-loaded35:
-	MOVD $208(R0), R6
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not1639
-	FMOVQ (R6), F17
-	JMP loaded40
-not1639:
-	TBZ $1, R3, none41
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.H[0]
-none41:
-	TBZ $2, R3, none42
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.S[0]
-none42:
-	TBZ $3, R3, none43
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R6), V17.D[0]
-none43:
-loaded40:
-	MOVD $192(R1), R5
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R4, not1644
-	FMOVQ (R5), F18
-	JMP loaded45
-not1644:
-	TBZ $1, R4, none46
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V18.H[0]
-none46:
-	TBZ $2, R4, none47
-	VEXT $12, V18.B16, V20.B16, V18.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V18.S[0]
-none47:
-	TBZ $3, R4, none48
-	VEXT $8, V18.B16, V20.B16, V18.B16
-	VLD1 (R5), V18.D[0]
-none48:
-loaded45:
-	MOVD $208(R1), R6
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R3, not1649
-	FMOVQ (R6), F19
-	JMP loaded50
-not1649:
-	TBZ $1, R3, none51
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V19.H[0]
-none51:
-	TBZ $2, R3, none52
-	VEXT $12, V19.B16, V20.B16, V19.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V19.S[0]
-none52:
-	TBZ $3, R3, none53
-	VEXT $8, V19.B16, V20.B16, V19.B16
-	VLD1 (R6), V19.D[0]
-none53:
-loaded50:
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
-	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
-	JMP done3
-part9:
-	MOVD $4, R4
-	MUL R2, R4, R3
-	MOVD $0, R4
-	CMP $16, R3
-	BLE fits54
-	SUB $16, R3, R4
-	MOVD $16, R3
-fits54:
-	MOVD $160(R0), R5
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R3, not1655
-	FMOVQ (R5), F19
-	JMP loaded56
-not1655:
-	TBZ $1, R3, none57
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.H[0]
-none57:
-	TBZ $2, R3, none58
-	VEXT $12, V19.B16, V17.B16, V19.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.S[0]
-none58:
-	TBZ $3, R3, none59
-	VEXT $8, V19.B16, V17.B16, V19.B16
-	VLD1 (R5), V19.D[0]
-none59:
-loaded56:
-	MOVD $176(R0), R6
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R4, not1660
-	FMOVQ (R6), F18
-	JMP loaded61
-not1660:
-	TBZ $1, R4, none62
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.H[0]
-none62:
-	TBZ $2, R4, none63
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.S[0]
-none63:
-	TBZ $3, R4, none64
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R6), V18.D[0]
-none64:
-loaded61:
-	MOVD $160(R1), R5
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not1665
-	FMOVQ (R5), F17
-	JMP loaded66
-not1665:
-	TBZ $1, R3, none67
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V17.H[0]
-none67:
-	TBZ $2, R3, none68
-	VEXT $12, V17.B16, V20.B16, V17.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V17.S[0]
-none68:
-	TBZ $3, R3, none69
-	VEXT $8, V17.B16, V20.B16, V17.B16
-	VLD1 (R5), V17.D[0]
-none69:
-loaded66:
-	MOVD $176(R1), R6
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R4, not1670
-	FMOVQ (R6), F16
-	JMP loaded71
-not1670:
-	TBZ $1, R4, none72
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V16.H[0]
-none72:
-	TBZ $2, R4, none73
-	VEXT $12, V16.B16, V20.B16, V16.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V16.S[0]
-none73:
-	TBZ $3, R4, none74
-	VEXT $8, V16.B16, V20.B16, V16.B16
-	VLD1 (R6), V16.D[0]
-none74:
-loaded71:
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x4e33d54a // fadd v10.4s, v10.4s, v19.4s
-	WORD $0x4e32d56b // fadd v11.4s, v11.4s, v18.4s
-	JMP done3
-part8:
-	MOVD $4, R3
-	MUL R2, R3, R4
-	MOVD $0, R3
-	CMP $16, R4
-	BLE fits75
-	SUB $16, R4, R3
-	MOVD $16, R4
-fits75:
-	MOVD $128(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R4, not1676
-	FMOVQ (R5), F16
-	JMP loaded77
-not1676:
-	TBZ $1, R4, none78
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.H[0]
-none78:
-	TBZ $2, R4, none79
-	VEXT $12, V16.B16, V18.B16, V16.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.S[0]
-none79:
-	TBZ $3, R4, none80
-	VEXT $8, V16.B16, V18.B16, V16.B16
-	VLD1 (R5), V16.D[0]
-none80:
-loaded77:
-	MOVD $144(R0), R6
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not1681
-	FMOVQ (R6), F17
-	JMP loaded82
-not1681:
-	TBZ $1, R3, none83
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.H[0]
-none83:
-	TBZ $2, R3, none84
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.S[0]
-none84:
-	TBZ $3, R3, none85
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R6), V17.D[0]
-none85:
-loaded82:
-	MOVD $128(R1), R5
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R4, not1686
-	FMOVQ (R5), F18
-	JMP loaded87
-not1686:
-	TBZ $1, R4, none88
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V18.H[0]
-none88:
-	TBZ $2, R4, none89
-	VEXT $12, V18.B16, V20.B16, V18.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V18.S[0]
-none89:
-	TBZ $3, R4, none90
-	VEXT $8, V18.B16, V20.B16, V18.B16
-	VLD1 (R5), V18.D[0]
-none90:
-loaded87:
-	MOVD $144(R1), R6
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R3, not1691
-	FMOVQ (R6), F19
-	JMP loaded92
-not1691:
-	TBZ $1, R3, none93
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V19.H[0]
-none93:
-	TBZ $2, R3, none94
-	VEXT $12, V19.B16, V20.B16, V19.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V19.S[0]
-none94:
-	TBZ $3, R3, none95
-	VEXT $8, V19.B16, V20.B16, V19.B16
-	VLD1 (R6), V19.D[0]
-none95:
-loaded92:
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
-	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
-	JMP done3
-part7:
-	MOVD $4, R4
-	MUL R2, R4, R3
-	MOVD $0, R4
-	CMP $16, R3
-	BLE fits96
-	SUB $16, R3, R4
-	MOVD $16, R3
-fits96:
-	MOVD $96(R0), R5
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R3, not1697
-	FMOVQ (R5), F19
-	JMP loaded98
-not1697:
-	TBZ $1, R3, none99
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.H[0]
-none99:
-	TBZ $2, R3, none100
-	VEXT $12, V19.B16, V17.B16, V19.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.S[0]
-none100:
-	TBZ $3, R3, none101
-	VEXT $8, V19.B16, V17.B16, V19.B16
-	VLD1 (R5), V19.D[0]
-none101:
-loaded98:
-	MOVD $112(R0), R6
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R4, not16102
-	FMOVQ (R6), F18
-	JMP loaded103
-not16102:
-	TBZ $1, R4, none104
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.H[0]
-none104:
-	TBZ $2, R4, none105
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.S[0]
-none105:
-	TBZ $3, R4, none106
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R6), V18.D[0]
-none106:
-loaded103:
-	MOVD $96(R1), R5
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not16107
-	FMOVQ (R5), F17
-	JMP loaded108
-not16107:
-	TBZ $1, R3, none109
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V17.H[0]
-none109:
-	TBZ $2, R3, none110
-	VEXT $12, V17.B16, V20.B16, V17.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V17.S[0]
-none110:
-	TBZ $3, R3, none111
-	VEXT $8, V17.B16, V20.B16, V17.B16
-	VLD1 (R5), V17.D[0]
-none111:
-loaded108:
-	MOVD $112(R1), R6
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R4, not16112
-	FMOVQ (R6), F16
-	JMP loaded113
-not16112:
-	TBZ $1, R4, none114
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V16.H[0]
-none114:
-	TBZ $2, R4, none115
-	VEXT $12, V16.B16, V20.B16, V16.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V16.S[0]
-none115:
-	TBZ $3, R4, none116
-	VEXT $8, V16.B16, V20.B16, V16.B16
-	VLD1 (R6), V16.D[0]
-none116:
-loaded113:
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x4e33d4c6 // fadd v6.4s, v6.4s, v19.4s
-	WORD $0x4e32d4e7 // fadd v7.4s, v7.4s, v18.4s
-	JMP done3
-part6:
-	MOVD $4, R3
-	MUL R2, R3, R4
-	MOVD $0, R3
-	CMP $16, R4
-	BLE fits117
-	SUB $16, R4, R3
-	MOVD $16, R4
-fits117:
-	MOVD $64(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R4, not16118
-	FMOVQ (R5), F16
-	JMP loaded119
-not16118:
-	TBZ $1, R4, none120
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.H[0]
-none120:
-	TBZ $2, R4, none121
-	VEXT $12, V16.B16, V18.B16, V16.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.S[0]
-none121:
-	TBZ $3, R4, none122
-	VEXT $8, V16.B16, V18.B16, V16.B16
-	VLD1 (R5), V16.D[0]
-none122:
-loaded119:
-	MOVD $80(R0), R6
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not16123
-	FMOVQ (R6), F17
-	JMP loaded124
-not16123:
-	TBZ $1, R3, none125
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.H[0]
-none125:
-	TBZ $2, R3, none126
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.S[0]
-none126:
-	TBZ $3, R3, none127
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R6), V17.D[0]
-none127:
-loaded124:
-	MOVD $64(R1), R5
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R4, not16128
-	FMOVQ (R5), F18
-	JMP loaded129
-not16128:
-	TBZ $1, R4, none130
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V18.H[0]
-none130:
-	TBZ $2, R4, none131
-	VEXT $12, V18.B16, V20.B16, V18.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V18.S[0]
-none131:
-	TBZ $3, R4, none132
-	VEXT $8, V18.B16, V20.B16, V18.B16
-	VLD1 (R5), V18.D[0]
-none132:
-loaded129:
-	MOVD $80(R1), R6
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R3, not16133
-	FMOVQ (R6), F19
-	JMP loaded134
-not16133:
-	TBZ $1, R3, none135
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V19.H[0]
-none135:
-	TBZ $2, R3, none136
-	VEXT $12, V19.B16, V20.B16, V19.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V19.S[0]
-none136:
-	TBZ $3, R3, none137
-	VEXT $8, V19.B16, V20.B16, V19.B16
-	VLD1 (R6), V19.D[0]
-none137:
-loaded134:
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
-	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
-	JMP done3
-part5:
-	MOVD $4, R4
-	MUL R2, R4, R3
-	MOVD $0, R4
-	CMP $16, R3
-	BLE fits138
-	SUB $16, R3, R4
-	MOVD $16, R3
-fits138:
-	MOVD $32(R0), R5
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R3, not16139
-	FMOVQ (R5), F19
-	JMP loaded140
-not16139:
-	TBZ $1, R3, none141
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.H[0]
-none141:
-	TBZ $2, R3, none142
-	VEXT $12, V19.B16, V17.B16, V19.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.S[0]
-none142:
-	TBZ $3, R3, none143
-	VEXT $8, V19.B16, V17.B16, V19.B16
-	VLD1 (R5), V19.D[0]
-none143:
-loaded140:
-	MOVD $48(R0), R6
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R4, not16144
-	FMOVQ (R6), F18
-	JMP loaded145
-not16144:
-	TBZ $1, R4, none146
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.H[0]
-none146:
-	TBZ $2, R4, none147
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.S[0]
-none147:
-	TBZ $3, R4, none148
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R6), V18.D[0]
-none148:
-loaded145:
-	MOVD $32(R1), R5
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not16149
-	FMOVQ (R5), F17
-	JMP loaded150
-not16149:
-	TBZ $1, R3, none151
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V17.H[0]
-none151:
-	TBZ $2, R3, none152
-	VEXT $12, V17.B16, V20.B16, V17.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V17.S[0]
-none152:
-	TBZ $3, R3, none153
-	VEXT $8, V17.B16, V20.B16, V17.B16
-	VLD1 (R5), V17.D[0]
-none153:
-loaded150:
-	MOVD $48(R1), R6
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R4, not16154
-	FMOVQ (R6), F16
-	JMP loaded155
-not16154:
-	TBZ $1, R4, none156
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V16.H[0]
-none156:
-	TBZ $2, R4, none157
-	VEXT $12, V16.B16, V20.B16, V16.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V16.S[0]
-none157:
-	TBZ $3, R4, none158
-	VEXT $8, V16.B16, V20.B16, V16.B16
-	VLD1 (R6), V16.D[0]
-none158:
-loaded155:
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x4e33d442 // fadd v2.4s, v2.4s, v19.4s
-	WORD $0x4e32d463 // fadd v3.4s, v3.4s, v18.4s
-	JMP done3
-part4:
-	MOVD $4, R3
-	MUL R2, R3, R4
-	MOVD $0, R3
-	CMP $16, R4
-	BLE fits159
-	SUB $16, R4, R3
-	MOVD $16, R4
-fits159:
-	MOVD $0(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R4, not16160
-	FMOVQ (R5), F16
-	JMP loaded161
-not16160:
-	TBZ $1, R4, none162
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.H[0]
-none162:
-	TBZ $2, R4, none163
-	VEXT $12, V16.B16, V18.B16, V16.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.S[0]
-none163:
-	TBZ $3, R4, none164
-	VEXT $8, V16.B16, V18.B16, V16.B16
-	VLD1 (R5), V16.D[0]
-none164:
-loaded161:
-	MOVD $16(R0), R6
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not16165
-	FMOVQ (R6), F17
-	JMP loaded166
-not16165:
-	TBZ $1, R3, none167
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.H[0]
-none167:
-	TBZ $2, R3, none168
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.S[0]
-none168:
-	TBZ $3, R3, none169
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R6), V17.D[0]
-none169:
-loaded166:
-	MOVD $0(R1), R5
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R4, not16170
-	FMOVQ (R5), F18
-	JMP loaded171
-not16170:
-	TBZ $1, R4, none172
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V18.H[0]
-none172:
-	TBZ $2, R4, none173
-	VEXT $12, V18.B16, V20.B16, V18.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V18.S[0]
-none173:
-	TBZ $3, R4, none174
-	VEXT $8, V18.B16, V20.B16, V18.B16
-	VLD1 (R5), V18.D[0]
-none174:
-loaded171:
-	MOVD $16(R1), R6
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R3, not16175
-	FMOVQ (R6), F19
-	JMP loaded176
-not16175:
-	TBZ $1, R3, none177
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V19.H[0]
-none177:
-	TBZ $2, R3, none178
-	VEXT $12, V19.B16, V20.B16, V19.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V19.S[0]
-none178:
-	TBZ $3, R3, none179
-	VEXT $8, V19.B16, V20.B16, V19.B16
-	VLD1 (R6), V19.D[0]
-none179:
-loaded176:
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
-	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e33d400 // fadd v0.4s, v0.4s, v19.4s
+	WORD $0x4e32d421 // fadd v1.4s, v1.4s, v18.4s
+	VMOV V0.B16, V16.B16
+	VMOV V2.B16, V0.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V16.B16, V14.B16
+	VMOV V1.B16, V16.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V16.B16, V15.B16
+	SUB $1, R3
+turn28:
+	CBZ R3, done3
+	VMOV V0.B16, V16.B16
+	VMOV V2.B16, V0.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V16.B16, V14.B16
+	VMOV V1.B16, V16.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V16.B16, V15.B16
+	SUB $1, R3
+	JMP turn28
 done3:
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
@@ -14325,10 +7856,10 @@ done3:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	VEXT $8, V0.B16, V0.B16, V19.B16
-	WORD $0x4e33d400 // fadd v0.4s, v0.4s, v19.4s
-	VEXT $4, V0.B16, V0.B16, V18.B16
-	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
+	VEXT $8, V0.B16, V0.B16, V16.B16
+	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
+	VEXT $4, V0.B16, V0.B16, V17.B16
+	WORD $0x4e31d400 // fadd v0.4s, v0.4s, v17.4s
 	FMOVS F0, sum+48(FP)
 	RET
 
@@ -14444,8 +7975,10 @@ loop1:
 rest2:
 	ADDS $64, R2
 	BEQ done3
+	MOVD $8, R3
+tail4:
 	CMP $8, R2
-	BLT part4
+	BLT part5
 	FMOVQ (R0), F16
 	WORD $0x2e613a11 // shll v17.4s, v16.4h, #16
 	WORD $0x6e613a10 // shll2 v16.4s, v16.8h, #16
@@ -14456,603 +7989,155 @@ rest2:
 	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
 	WORD $0x4e31d400 // fadd v0.4s, v0.4s, v17.4s
 	WORD $0x4e30d421 // fadd v1.4s, v1.4s, v16.4s
+	ADD $16, R0
+	ADD $16, R1
+	VMOV V0.B16, V19.B16
+	VMOV V2.B16, V0.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V19.B16, V14.B16
+	VMOV V1.B16, V19.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V19.B16, V15.B16
+	SUB $1, R3
 	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part5
-	FMOVQ 16(R0), F19
-	WORD $0x2e613a72 // shll v18.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	FMOVQ 16(R1), F17
-	WORD $0x2e613a30 // shll v16.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
-	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
-	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part6
-	FMOVQ 32(R0), F16
-	WORD $0x2e613a11 // shll v17.4s, v16.4h, #16
-	WORD $0x6e613a10 // shll2 v16.4s, v16.8h, #16
-	FMOVQ 32(R1), F18
-	WORD $0x2e613a53 // shll v19.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x4e31d484 // fadd v4.4s, v4.4s, v17.4s
-	WORD $0x4e30d4a5 // fadd v5.4s, v5.4s, v16.4s
-	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part7
-	FMOVQ 48(R0), F19
-	WORD $0x2e613a72 // shll v18.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	FMOVQ 48(R1), F17
-	WORD $0x2e613a30 // shll v16.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
-	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
-	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part8
-	FMOVQ 64(R0), F16
-	WORD $0x2e613a11 // shll v17.4s, v16.4h, #16
-	WORD $0x6e613a10 // shll2 v16.4s, v16.8h, #16
-	FMOVQ 64(R1), F18
-	WORD $0x2e613a53 // shll v19.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x4e31d508 // fadd v8.4s, v8.4s, v17.4s
-	WORD $0x4e30d529 // fadd v9.4s, v9.4s, v16.4s
-	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part9
-	FMOVQ 80(R0), F19
-	WORD $0x2e613a72 // shll v18.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	FMOVQ 80(R1), F17
-	WORD $0x2e613a30 // shll v16.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
-	WORD $0x4e33d56b // fadd v11.4s, v11.4s, v19.4s
-	SUBS $8, R2
-	BEQ done3
-	CMP $8, R2
-	BLT part10
-	FMOVQ 96(R0), F16
-	WORD $0x2e613a11 // shll v17.4s, v16.4h, #16
-	WORD $0x6e613a10 // shll2 v16.4s, v16.8h, #16
-	FMOVQ 96(R1), F18
-	WORD $0x2e613a53 // shll v19.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x4e31d58c // fadd v12.4s, v12.4s, v17.4s
-	WORD $0x4e30d5ad // fadd v13.4s, v13.4s, v16.4s
-	SUBS $8, R2
-	BEQ done3
-part11:
-	MOVD $2, R4
-	MUL R2, R4, R3
-	MOVD $0, R4
-	CMP $16, R3
-	BLE fits12
-	SUB $16, R3, R4
-	MOVD $16, R3
-fits12:
-	MOVD $112(R0), R5
+	BNE tail4
+turn6:
+	CBZ R3, done3
+	VMOV V0.B16, V19.B16
+	VMOV V2.B16, V0.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V19.B16, V14.B16
+	VMOV V1.B16, V19.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V19.B16, V15.B16
+	SUB $1, R3
+	JMP turn6
+part5:
+	MOVD $2, R5
+	MUL R2, R5, R4
+	MOVD $0, R5
+	CMP $16, R4
+	BLE fits7
+	SUB $16, R4, R5
+	MOVD $16, R4
+fits7:
+	MOVD $0(R0), R6
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R3, not1613
-	FMOVQ (R5), F19
+	TBZ $4, R4, not168
+	FMOVQ (R6), F19
+	JMP loaded9
+not168:
+	TBZ $1, R4, none10
+	AND $12, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V19.H[0]
+none10:
+	TBZ $2, R4, none11
+	VEXT $12, V19.B16, V18.B16, V19.B16
+	AND $8, R4, R7
+	ADD R6, R7
+	VLD1 (R7), V19.S[0]
+none11:
+	TBZ $3, R4, none12
+	VEXT $8, V19.B16, V18.B16, V19.B16
+	VLD1 (R6), V19.D[0]
+none12:
+loaded9:
+	WORD $0x2e613a72 // shll v18.4s, v19.4h, #16
+	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
+	MOVD $0(R1), R7
+	VEOR V16.B16, V16.B16, V16.B16
+	VEOR V17.B16, V17.B16, V17.B16
+	TBZ $4, R4, not1613
+	FMOVQ (R7), F17
 	JMP loaded14
 not1613:
-	TBZ $1, R3, none15
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.H[0]
+	TBZ $1, R4, none15
+	AND $12, R4, R6
+	ADD R7, R6
+	VLD1 (R6), V17.H[0]
 none15:
-	TBZ $2, R3, none16
-	VEXT $12, V19.B16, V18.B16, V19.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.S[0]
+	TBZ $2, R4, none16
+	VEXT $12, V17.B16, V16.B16, V17.B16
+	AND $8, R4, R6
+	ADD R7, R6
+	VLD1 (R6), V17.S[0]
 none16:
-	TBZ $3, R3, none17
-	VEXT $8, V19.B16, V18.B16, V19.B16
-	VLD1 (R5), V19.D[0]
+	TBZ $3, R4, none17
+	VEXT $8, V17.B16, V16.B16, V17.B16
+	VLD1 (R7), V17.D[0]
 none17:
 loaded14:
-	WORD $0x2e613a72 // shll v18.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	MOVD $112(R1), R6
-	VEOR V16.B16, V16.B16, V16.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not1618
-	FMOVQ (R6), F17
-	JMP loaded19
-not1618:
-	TBZ $1, R3, none20
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.H[0]
-none20:
-	TBZ $2, R3, none21
-	VEXT $12, V17.B16, V16.B16, V17.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.S[0]
-none21:
-	TBZ $3, R3, none22
-	VEXT $8, V17.B16, V16.B16, V17.B16
-	VLD1 (R6), V17.D[0]
-none22:
-loaded19:
 	WORD $0x2e613a30 // shll v16.4s, v17.4h, #16
 	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
 	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
 	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
-	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
-	JMP done3
-part10:
-	MOVD $2, R3
-	MUL R2, R3, R4
-	MOVD $0, R3
-	CMP $16, R4
-	BLE fits23
-	SUB $16, R4, R3
-	MOVD $16, R4
-fits23:
-	MOVD $96(R0), R5
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R4, not1624
-	FMOVQ (R5), F16
-	JMP loaded25
-not1624:
-	TBZ $1, R4, none26
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.H[0]
-none26:
-	TBZ $2, R4, none27
-	VEXT $12, V16.B16, V17.B16, V16.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.S[0]
-none27:
-	TBZ $3, R4, none28
-	VEXT $8, V16.B16, V17.B16, V16.B16
-	VLD1 (R5), V16.D[0]
-none28:
-loaded25:
-	WORD $0x2e613a11 // shll v17.4s, v16.4h, #16
-	WORD $0x6e613a10 // shll2 v16.4s, v16.8h, #16
-	MOVD $96(R1), R6
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R4, not1629
-	FMOVQ (R6), F18
-	JMP loaded30
-not1629:
-	TBZ $1, R4, none31
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.H[0]
-none31:
-	TBZ $2, R4, none32
-	VEXT $12, V18.B16, V19.B16, V18.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.S[0]
-none32:
-	TBZ $3, R4, none33
-	VEXT $8, V18.B16, V19.B16, V18.B16
-	VLD1 (R6), V18.D[0]
-none33:
-loaded30:
-	WORD $0x2e613a53 // shll v19.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x4e31d58c // fadd v12.4s, v12.4s, v17.4s
-	WORD $0x4e30d5ad // fadd v13.4s, v13.4s, v16.4s
-	JMP done3
-part9:
-	MOVD $2, R4
-	MUL R2, R4, R3
-	MOVD $0, R4
-	CMP $16, R3
-	BLE fits34
-	SUB $16, R3, R4
-	MOVD $16, R3
-fits34:
-	MOVD $80(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R3, not1635
-	FMOVQ (R5), F19
-	JMP loaded36
-not1635:
-	TBZ $1, R3, none37
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.H[0]
-none37:
-	TBZ $2, R3, none38
-	VEXT $12, V19.B16, V18.B16, V19.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.S[0]
-none38:
-	TBZ $3, R3, none39
-	VEXT $8, V19.B16, V18.B16, V19.B16
-	VLD1 (R5), V19.D[0]
-none39:
-loaded36:
-	WORD $0x2e613a72 // shll v18.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	MOVD $80(R1), R6
-	VEOR V16.B16, V16.B16, V16.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not1640
-	FMOVQ (R6), F17
-	JMP loaded41
-not1640:
-	TBZ $1, R3, none42
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.H[0]
-none42:
-	TBZ $2, R3, none43
-	VEXT $12, V17.B16, V16.B16, V17.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.S[0]
-none43:
-	TBZ $3, R3, none44
-	VEXT $8, V17.B16, V16.B16, V17.B16
-	VLD1 (R6), V17.D[0]
-none44:
-loaded41:
-	WORD $0x2e613a30 // shll v16.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
-	WORD $0x4e33d56b // fadd v11.4s, v11.4s, v19.4s
-	JMP done3
-part8:
-	MOVD $2, R3
-	MUL R2, R3, R4
-	MOVD $0, R3
-	CMP $16, R4
-	BLE fits45
-	SUB $16, R4, R3
-	MOVD $16, R4
-fits45:
-	MOVD $64(R0), R5
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R4, not1646
-	FMOVQ (R5), F16
-	JMP loaded47
-not1646:
-	TBZ $1, R4, none48
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.H[0]
-none48:
-	TBZ $2, R4, none49
-	VEXT $12, V16.B16, V17.B16, V16.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.S[0]
-none49:
-	TBZ $3, R4, none50
-	VEXT $8, V16.B16, V17.B16, V16.B16
-	VLD1 (R5), V16.D[0]
-none50:
-loaded47:
-	WORD $0x2e613a11 // shll v17.4s, v16.4h, #16
-	WORD $0x6e613a10 // shll2 v16.4s, v16.8h, #16
-	MOVD $64(R1), R6
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R4, not1651
-	FMOVQ (R6), F18
-	JMP loaded52
-not1651:
-	TBZ $1, R4, none53
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.H[0]
-none53:
-	TBZ $2, R4, none54
-	VEXT $12, V18.B16, V19.B16, V18.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.S[0]
-none54:
-	TBZ $3, R4, none55
-	VEXT $8, V18.B16, V19.B16, V18.B16
-	VLD1 (R6), V18.D[0]
-none55:
-loaded52:
-	WORD $0x2e613a53 // shll v19.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x4e31d508 // fadd v8.4s, v8.4s, v17.4s
-	WORD $0x4e30d529 // fadd v9.4s, v9.4s, v16.4s
-	JMP done3
-part7:
-	MOVD $2, R4
-	MUL R2, R4, R3
-	MOVD $0, R4
-	CMP $16, R3
-	BLE fits56
-	SUB $16, R3, R4
-	MOVD $16, R3
-fits56:
-	MOVD $48(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R3, not1657
-	FMOVQ (R5), F19
-	JMP loaded58
-not1657:
-	TBZ $1, R3, none59
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.H[0]
-none59:
-	TBZ $2, R3, none60
-	VEXT $12, V19.B16, V18.B16, V19.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.S[0]
-none60:
-	TBZ $3, R3, none61
-	VEXT $8, V19.B16, V18.B16, V19.B16
-	VLD1 (R5), V19.D[0]
-none61:
-loaded58:
-	WORD $0x2e613a72 // shll v18.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	MOVD $48(R1), R6
-	VEOR V16.B16, V16.B16, V16.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not1662
-	FMOVQ (R6), F17
-	JMP loaded63
-not1662:
-	TBZ $1, R3, none64
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.H[0]
-none64:
-	TBZ $2, R3, none65
-	VEXT $12, V17.B16, V16.B16, V17.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.S[0]
-none65:
-	TBZ $3, R3, none66
-	VEXT $8, V17.B16, V16.B16, V17.B16
-	VLD1 (R6), V17.D[0]
-none66:
-loaded63:
-	WORD $0x2e613a30 // shll v16.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
-	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
-	JMP done3
-part6:
-	MOVD $2, R3
-	MUL R2, R3, R4
-	MOVD $0, R3
-	CMP $16, R4
-	BLE fits67
-	SUB $16, R4, R3
-	MOVD $16, R4
-fits67:
-	MOVD $32(R0), R5
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R4, not1668
-	FMOVQ (R5), F16
-	JMP loaded69
-not1668:
-	TBZ $1, R4, none70
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.H[0]
-none70:
-	TBZ $2, R4, none71
-	VEXT $12, V16.B16, V17.B16, V16.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.S[0]
-none71:
-	TBZ $3, R4, none72
-	VEXT $8, V16.B16, V17.B16, V16.B16
-	VLD1 (R5), V16.D[0]
-none72:
-loaded69:
-	WORD $0x2e613a11 // shll v17.4s, v16.4h, #16
-	WORD $0x6e613a10 // shll2 v16.4s, v16.8h, #16
-	MOVD $32(R1), R6
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R4, not1673
-	FMOVQ (R6), F18
-	JMP loaded74
-not1673:
-	TBZ $1, R4, none75
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.H[0]
-none75:
-	TBZ $2, R4, none76
-	VEXT $12, V18.B16, V19.B16, V18.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.S[0]
-none76:
-	TBZ $3, R4, none77
-	VEXT $8, V18.B16, V19.B16, V18.B16
-	VLD1 (R6), V18.D[0]
-none77:
-loaded74:
-	WORD $0x2e613a53 // shll v19.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x4e31d484 // fadd v4.4s, v4.4s, v17.4s
-	WORD $0x4e30d4a5 // fadd v5.4s, v5.4s, v16.4s
-	JMP done3
-part5:
-	MOVD $2, R4
-	MUL R2, R4, R3
-	MOVD $0, R4
-	CMP $16, R3
-	BLE fits78
-	SUB $16, R3, R4
-	MOVD $16, R3
-fits78:
-	MOVD $16(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R3, not1679
-	FMOVQ (R5), F19
-	JMP loaded80
-not1679:
-	TBZ $1, R3, none81
-	AND $12, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.H[0]
-none81:
-	TBZ $2, R3, none82
-	VEXT $12, V19.B16, V18.B16, V19.B16
-	AND $8, R3, R6
-	ADD R5, R6
-	VLD1 (R6), V19.S[0]
-none82:
-	TBZ $3, R3, none83
-	VEXT $8, V19.B16, V18.B16, V19.B16
-	VLD1 (R5), V19.D[0]
-none83:
-loaded80:
-	WORD $0x2e613a72 // shll v18.4s, v19.4h, #16
-	WORD $0x6e613a73 // shll2 v19.4s, v19.8h, #16
-	MOVD $16(R1), R6
-	VEOR V16.B16, V16.B16, V16.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not1684
-	FMOVQ (R6), F17
-	JMP loaded85
-not1684:
-	TBZ $1, R3, none86
-	AND $12, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.H[0]
-none86:
-	TBZ $2, R3, none87
-	VEXT $12, V17.B16, V16.B16, V17.B16
-	AND $8, R3, R5
-	ADD R6, R5
-	VLD1 (R5), V17.S[0]
-none87:
-	TBZ $3, R3, none88
-	VEXT $8, V17.B16, V16.B16, V17.B16
-	VLD1 (R6), V17.D[0]
-none88:
-loaded85:
-	WORD $0x2e613a30 // shll v16.4s, v17.4h, #16
-	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
-	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
-	WORD $0x6e31de73 // fmul v19.4s, v19.4s, v17.4s
-	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
-	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
-	JMP done3
-part4:
-	MOVD $2, R3
-	MUL R2, R3, R4
-	MOVD $0, R3
-	CMP $16, R4
-	BLE fits89
-	SUB $16, R4, R3
-	MOVD $16, R4
-fits89:
-	MOVD $0(R0), R5
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R4, not1690
-	FMOVQ (R5), F16
-	JMP loaded91
-not1690:
-	TBZ $1, R4, none92
-	AND $12, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.H[0]
-none92:
-	TBZ $2, R4, none93
-	VEXT $12, V16.B16, V17.B16, V16.B16
-	AND $8, R4, R6
-	ADD R5, R6
-	VLD1 (R6), V16.S[0]
-none93:
-	TBZ $3, R4, none94
-	VEXT $8, V16.B16, V17.B16, V16.B16
-	VLD1 (R5), V16.D[0]
-none94:
-loaded91:
-	WORD $0x2e613a11 // shll v17.4s, v16.4h, #16
-	WORD $0x6e613a10 // shll2 v16.4s, v16.8h, #16
-	MOVD $0(R1), R6
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R4, not1695
-	FMOVQ (R6), F18
-	JMP loaded96
-not1695:
-	TBZ $1, R4, none97
-	AND $12, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.H[0]
-none97:
-	TBZ $2, R4, none98
-	VEXT $12, V18.B16, V19.B16, V18.B16
-	AND $8, R4, R5
-	ADD R6, R5
-	VLD1 (R5), V18.S[0]
-none98:
-	TBZ $3, R4, none99
-	VEXT $8, V18.B16, V19.B16, V18.B16
-	VLD1 (R6), V18.D[0]
-none99:
-loaded96:
-	WORD $0x2e613a53 // shll v19.4s, v18.4h, #16
-	WORD $0x6e613a52 // shll2 v18.4s, v18.8h, #16
-	WORD $0x6e33de31 // fmul v17.4s, v17.4s, v19.4s
-	WORD $0x6e32de10 // fmul v16.4s, v16.4s, v18.4s
-	WORD $0x4e31d400 // fadd v0.4s, v0.4s, v17.4s
-	WORD $0x4e30d421 // fadd v1.4s, v1.4s, v16.4s
+	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
+	WORD $0x4e33d421 // fadd v1.4s, v1.4s, v19.4s
+	VMOV V0.B16, V16.B16
+	VMOV V2.B16, V0.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V16.B16, V14.B16
+	VMOV V1.B16, V16.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V16.B16, V15.B16
+	SUB $1, R3
+turn18:
+	CBZ R3, done3
+	VMOV V0.B16, V16.B16
+	VMOV V2.B16, V0.B16
+	VMOV V4.B16, V2.B16
+	VMOV V6.B16, V4.B16
+	VMOV V8.B16, V6.B16
+	VMOV V10.B16, V8.B16
+	VMOV V12.B16, V10.B16
+	VMOV V14.B16, V12.B16
+	VMOV V16.B16, V14.B16
+	VMOV V1.B16, V16.B16
+	VMOV V3.B16, V1.B16
+	VMOV V5.B16, V3.B16
+	VMOV V7.B16, V5.B16
+	VMOV V9.B16, V7.B16
+	VMOV V11.B16, V9.B16
+	VMOV V13.B16, V11.B16
+	VMOV V15.B16, V13.B16
+	VMOV V16.B16, V15.B16
+	SUB $1, R3
+	JMP turn18
 done3:
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
@@ -15069,10 +8154,10 @@ done3:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	VEXT $8, V0.B16, V0.B16, V19.B16
-	WORD $0x4e33d400 // fadd v0.4s, v0.4s, v19.4s
-	VEXT $4, V0.B16, V0.B16, V18.B16
-	WORD $0x4e32d400 // fadd v0.4s, v0.4s, v18.4s
+	VEXT $8, V0.B16, V0.B16, V16.B16
+	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
+	VEXT $4, V0.B16, V0.B16, V17.B16
+	WORD $0x4e31d400 // fadd v0.4s, v0.4s, v17.4s
 	FMOVS F0, sum+48(FP)
 	RET
 
@@ -15148,364 +8233,136 @@ loop1:
 rest2:
 	ADDS $64, R1
 	BEQ done3
+	MOVD $8, R2
+tail4:
 	CMP $8, R1
-	BLT part4
+	BLT part5
 	FMOVQ (R0), F17
 	VSHL $16, V17.S4, V18.S4
 	VAND V0.B16, V17.B16, V17.B16
 	VFMLA V18.S4, V18.S4, V1.S4
 	VFMLA V17.S4, V17.S4, V5.S4
+	ADD $16, R0
+	VMOV V1.B16, V18.B16
+	VMOV V2.B16, V1.B16
+	VMOV V3.B16, V2.B16
+	VMOV V4.B16, V3.B16
+	VMOV V9.B16, V4.B16
+	VMOV V10.B16, V9.B16
+	VMOV V11.B16, V10.B16
+	VMOV V12.B16, V11.B16
+	VMOV V18.B16, V12.B16
+	VMOV V5.B16, V18.B16
+	VMOV V6.B16, V5.B16
+	VMOV V7.B16, V6.B16
+	VMOV V8.B16, V7.B16
+	VMOV V13.B16, V8.B16
+	VMOV V14.B16, V13.B16
+	VMOV V15.B16, V14.B16
+	VMOV V16.B16, V15.B16
+	VMOV V18.B16, V16.B16
+	SUB $1, R2
 	SUBS $8, R1
-	BEQ done3
-	CMP $8, R1
-	BLT part5
-	FMOVQ 16(R0), F18
-	VSHL $16, V18.S4, V17.S4
-	VAND V0.B16, V18.B16, V18.B16
-	VFMLA V17.S4, V17.S4, V2.S4
-	VFMLA V18.S4, V18.S4, V6.S4
-	SUBS $8, R1
-	BEQ done3
-	CMP $8, R1
-	BLT part6
-	FMOVQ 32(R0), F17
-	VSHL $16, V17.S4, V18.S4
-	VAND V0.B16, V17.B16, V17.B16
-	VFMLA V18.S4, V18.S4, V3.S4
-	VFMLA V17.S4, V17.S4, V7.S4
-	SUBS $8, R1
-	BEQ done3
-	CMP $8, R1
-	BLT part7
-	FMOVQ 48(R0), F18
-	VSHL $16, V18.S4, V17.S4
-	VAND V0.B16, V18.B16, V18.B16
-	VFMLA V17.S4, V17.S4, V4.S4
-	VFMLA V18.S4, V18.S4, V8.S4
-	SUBS $8, R1
-	BEQ done3
-	CMP $8, R1
-	BLT part8
-	FMOVQ 64(R0), F17
-	VSHL $16, V17.S4, V18.S4
-	VAND V0.B16, V17.B16, V17.B16
-	VFMLA V18.S4, V18.S4, V9.S4
-	VFMLA V17.S4, V17.S4, V13.S4
-	SUBS $8, R1
-	BEQ done3
-	CMP $8, R1
-	BLT part9
-	FMOVQ 80(R0), F18
-	VSHL $16, V18.S4, V17.S4
-	VAND V0.B16, V18.B16, V18.B16
-	VFMLA V17.S4, V17.S4, V10.S4
-	VFMLA V18.S4, V18.S4, V14.S4
-	SUBS $8, R1
-	BEQ done3
-	CMP $8, R1
-	BLT part10
-	FMOVQ 96(R0), F17
-	VSHL $16, V17.S4, V18.S4
-	VAND V0.B16, V17.B16, V17.B16
-	VFMLA V18.S4, V18.S4, V11.S4
-	VFMLA V17.S4, V17.S4, V15.S4
-	SUBS $8, R1
-	BEQ done3
-part11:
-	MOVD $2, R3
-	MUL R1, R3, R2
-	MOVD $0, R3
-	CMP $16, R2
-	BLE fits12
-	SUB $16, R2, R3
-	MOVD $16, R2
-fits12:
-	MOVD $112(R0), R4
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R2, not1613
-	FMOVQ (R4), F18
-	JMP loaded14
-not1613:
-	TBZ $1, R2, none15
-	AND $12, R2, R5
-	ADD R4, R5
-	VLD1 (R5), V18.H[0]
-none15:
-	TBZ $2, R2, none16
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R2, R5
-	ADD R4, R5
-	VLD1 (R5), V18.S[0]
-none16:
-	TBZ $3, R2, none17
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R4), V18.D[0]
-none17:
-loaded14:
-	VSHL $16, V18.S4, V17.S4
-	VAND V0.B16, V18.B16, V18.B16
-	VFMLA V17.S4, V17.S4, V12.S4
-	VFMLA V18.S4, V18.S4, V16.S4
-	JMP done3
-part10:
-	MOVD $2, R2
-	MUL R1, R2, R3
-	MOVD $0, R2
-	CMP $16, R3
-	BLE fits18
-	SUB $16, R3, R2
-	MOVD $16, R3
-fits18:
-	MOVD $96(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not1619
-	FMOVQ (R5), F17
-	JMP loaded20
-not1619:
-	TBZ $1, R3, none21
-	AND $12, R3, R4
-	ADD R5, R4
-	VLD1 (R4), V17.H[0]
-none21:
-	TBZ $2, R3, none22
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R3, R4
-	ADD R5, R4
-	VLD1 (R4), V17.S[0]
-none22:
-	TBZ $3, R3, none23
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R5), V17.D[0]
-none23:
-loaded20:
-	VSHL $16, V17.S4, V18.S4
-	VAND V0.B16, V17.B16, V17.B16
-	VFMLA V18.S4, V18.S4, V11.S4
-	VFMLA V17.S4, V17.S4, V15.S4
-	JMP done3
-part9:
-	MOVD $2, R3
-	MUL R1, R3, R2
-	MOVD $0, R3
-	CMP $16, R2
-	BLE fits24
-	SUB $16, R2, R3
-	MOVD $16, R2
-fits24:
-	MOVD $80(R0), R4
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R2, not1625
-	FMOVQ (R4), F18
-	JMP loaded26
-not1625:
-	TBZ $1, R2, none27
-	AND $12, R2, R5
-	ADD R4, R5
-	VLD1 (R5), V18.H[0]
-none27:
-	TBZ $2, R2, none28
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R2, R5
-	ADD R4, R5
-	VLD1 (R5), V18.S[0]
-none28:
-	TBZ $3, R2, none29
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R4), V18.D[0]
-none29:
-loaded26:
-	VSHL $16, V18.S4, V17.S4
-	VAND V0.B16, V18.B16, V18.B16
-	VFMLA V17.S4, V17.S4, V10.S4
-	VFMLA V18.S4, V18.S4, V14.S4
-	JMP done3
-part8:
-	MOVD $2, R2
-	MUL R1, R2, R3
-	MOVD $0, R2
-	CMP $16, R3
-	BLE fits30
-	SUB $16, R3, R2
-	MOVD $16, R3
-fits30:
-	MOVD $64(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not1631
-	FMOVQ (R5), F17
-	JMP loaded32
-not1631:
-	TBZ $1, R3, none33
-	AND $12, R3, R4
-	ADD R5, R4
-	VLD1 (R4), V17.H[0]
-none33:
-	TBZ $2, R3, none34
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R3, R4
-	ADD R5, R4
-	VLD1 (R4), V17.S[0]
-none34:
-	TBZ $3, R3, none35
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R5), V17.D[0]
-none35:
-loaded32:
-	VSHL $16, V17.S4, V18.S4
-	VAND V0.B16, V17.B16, V17.B16
-	VFMLA V18.S4, V18.S4, V9.S4
-	VFMLA V17.S4, V17.S4, V13.S4
-	JMP done3
-part7:
-	MOVD $2, R3
-	MUL R1, R3, R2
-	MOVD $0, R3
-	CMP $16, R2
-	BLE fits36
-	SUB $16, R2, R3
-	MOVD $16, R2
-fits36:
-	MOVD $48(R0), R4
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R2, not1637
-	FMOVQ (R4), F18
-	JMP loaded38
-not1637:
-	TBZ $1, R2, none39
-	AND $12, R2, R5
-	ADD R4, R5
-	VLD1 (R5), V18.H[0]
-none39:
-	TBZ $2, R2, none40
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R2, R5
-	ADD R4, R5
-	VLD1 (R5), V18.S[0]
-none40:
-	TBZ $3, R2, none41
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R4), V18.D[0]
-none41:
-loaded38:
-	VSHL $16, V18.S4, V17.S4
-	VAND V0.B16, V18.B16, V18.B16
-	VFMLA V17.S4, V17.S4, V4.S4
-	VFMLA V18.S4, V18.S4, V8.S4
-	JMP done3
-part6:
-	MOVD $2, R2
-	MUL R1, R2, R3
-	MOVD $0, R2
-	CMP $16, R3
-	BLE fits42
-	SUB $16, R3, R2
-	MOVD $16, R3
-fits42:
-	MOVD $32(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not1643
-	FMOVQ (R5), F17
-	JMP loaded44
-not1643:
-	TBZ $1, R3, none45
-	AND $12, R3, R4
-	ADD R5, R4
-	VLD1 (R4), V17.H[0]
-none45:
-	TBZ $2, R3, none46
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R3, R4
-	ADD R5, R4
-	VLD1 (R4), V17.S[0]
-none46:
-	TBZ $3, R3, none47
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R5), V17.D[0]
-none47:
-loaded44:
-	VSHL $16, V17.S4, V18.S4
-	VAND V0.B16, V17.B16, V17.B16
-	VFMLA V18.S4, V18.S4, V3.S4
-	VFMLA V17.S4, V17.S4, V7.S4
-	JMP done3
+	BNE tail4
+turn6:
+	CBZ R2, done3
+	VMOV V1.B16, V18.B16
+	VMOV V2.B16, V1.B16
+	VMOV V3.B16, V2.B16
+	VMOV V4.B16, V3.B16
+	VMOV V9.B16, V4.B16
+	VMOV V10.B16, V9.B16
+	VMOV V11.B16, V10.B16
+	VMOV V12.B16, V11.B16
+	VMOV V18.B16, V12.B16
+	VMOV V5.B16, V18.B16
+	VMOV V6.B16, V5.B16
+	VMOV V7.B16, V6.B16
+	VMOV V8.B16, V7.B16
+	VMOV V13.B16, V8.B16
+	VMOV V14.B16, V13.B16
+	VMOV V15.B16, V14.B16
+	VMOV V16.B16, V15.B16
+	VMOV V18.B16, V16.B16
+	SUB $1, R2
+	JMP turn6
 part5:
-	MOVD $2, R3
-	MUL R1, R3, R2
-	MOVD $0, R3
-	CMP $16, R2
-	BLE fits48
-	SUB $16, R2, R3
-	MOVD $16, R2
-fits48:
-	MOVD $16(R0), R4
+	MOVD $2, R4
+	MUL R1, R4, R3
+	MOVD $0, R4
+	CMP $16, R3
+	BLE fits7
+	SUB $16, R3, R4
+	MOVD $16, R3
+fits7:
+	MOVD $0(R0), R5
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R2, not1649
-	FMOVQ (R4), F18
-	JMP loaded50
-not1649:
-	TBZ $1, R2, none51
-	AND $12, R2, R5
-	ADD R4, R5
-	VLD1 (R5), V18.H[0]
-none51:
-	TBZ $2, R2, none52
+	TBZ $4, R3, not168
+	FMOVQ (R5), F18
+	JMP loaded9
+not168:
+	TBZ $1, R3, none10
+	AND $12, R3, R6
+	ADD R5, R6
+	VLD1 (R6), V18.H[0]
+none10:
+	TBZ $2, R3, none11
 	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R2, R5
-	ADD R4, R5
-	VLD1 (R5), V18.S[0]
-none52:
-	TBZ $3, R2, none53
+	AND $8, R3, R6
+	ADD R5, R6
+	VLD1 (R6), V18.S[0]
+none11:
+	TBZ $3, R3, none12
 	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R4), V18.D[0]
-none53:
-loaded50:
+	VLD1 (R5), V18.D[0]
+none12:
+loaded9:
 	VSHL $16, V18.S4, V17.S4
 	VAND V0.B16, V18.B16, V18.B16
-	VFMLA V17.S4, V17.S4, V2.S4
-	VFMLA V18.S4, V18.S4, V6.S4
-	JMP done3
-part4:
-	MOVD $2, R2
-	MUL R1, R2, R3
-	MOVD $0, R2
-	CMP $16, R3
-	BLE fits54
-	SUB $16, R3, R2
-	MOVD $16, R3
-fits54:
-	MOVD $0(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R3, not1655
-	FMOVQ (R5), F17
-	JMP loaded56
-not1655:
-	TBZ $1, R3, none57
-	AND $12, R3, R4
-	ADD R5, R4
-	VLD1 (R4), V17.H[0]
-none57:
-	TBZ $2, R3, none58
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R3, R4
-	ADD R5, R4
-	VLD1 (R4), V17.S[0]
-none58:
-	TBZ $3, R3, none59
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R5), V17.D[0]
-none59:
-loaded56:
-	VSHL $16, V17.S4, V18.S4
-	VAND V0.B16, V17.B16, V17.B16
-	VFMLA V18.S4, V18.S4, V1.S4
-	VFMLA V17.S4, V17.S4, V5.S4
+	VFMLA V17.S4, V17.S4, V1.S4
+	VFMLA V18.S4, V18.S4, V5.S4
+	VMOV V1.B16, V17.B16
+	VMOV V2.B16, V1.B16
+	VMOV V3.B16, V2.B16
+	VMOV V4.B16, V3.B16
+	VMOV V9.B16, V4.B16
+	VMOV V10.B16, V9.B16
+	VMOV V11.B16, V10.B16
+	VMOV V12.B16, V11.B16
+	VMOV V17.B16, V12.B16
+	VMOV V5.B16, V17.B16
+	VMOV V6.B16, V5.B16
+	VMOV V7.B16, V6.B16
+	VMOV V8.B16, V7.B16
+	VMOV V13.B16, V8.B16
+	VMOV V14.B16, V13.B16
+	VMOV V15.B16, V14.B16
+	VMOV V16.B16, V15.B16
+	VMOV V17.B16, V16.B16
+	SUB $1, R2
+turn13:
+	CBZ R2, done3
+	VMOV V1.B16, V17.B16
+	VMOV V2.B16, V1.B16
+	VMOV V3.B16, V2.B16
+	VMOV V4.B16, V3.B16
+	VMOV V9.B16, V4.B16
+	VMOV V10.B16, V9.B16
+	VMOV V11.B16, V10.B16
+	VMOV V12.B16, V11.B16
+	VMOV V17.B16, V12.B16
+	VMOV V5.B16, V17.B16
+	VMOV V6.B16, V5.B16
+	VMOV V7.B16, V6.B16
+	VMOV V8.B16, V7.B16
+	VMOV V13.B16, V8.B16
+	VMOV V14.B16, V13.B16
+	VMOV V15.B16, V14.B16
+	VMOV V16.B16, V15.B16
+	VMOV V17.B16, V16.B16
+	SUB $1, R2
+	JMP turn13
 done3:
 	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
 	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
@@ -15522,10 +8379,10 @@ done3:
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	VEXT $8, V1.B16, V1.B16, V18.B16
-	WORD $0x4e32d421 // fadd v1.4s, v1.4s, v18.4s
-	VEXT $4, V1.B16, V1.B16, V17.B16
+	VEXT $8, V1.B16, V1.B16, V17.B16
 	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	VEXT $4, V1.B16, V1.B16, V18.B16
+	WORD $0x4e32d421 // fadd v1.4s, v1.4s, v18.4s
 	FMOVS F1, sum+24(FP)
 	RET
 
@@ -15595,8 +8452,10 @@ loop1:
 rest2:
 	ADDS $32, R1
 	BEQ done3
+	MOVD $4, R2
+tail4:
 	CMP $8, R1
-	BLT part4
+	BLT part5
 	FLDPQ (R0), (F16, F17)
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x4e617a10 // fcvtl2 v16.2d, v16.4s
@@ -15606,289 +8465,162 @@ rest2:
 	WORD $0x4e617a31 // fcvtl2 v17.2d, v17.4s
 	VFMLA V19.D2, V19.D2, V2.D2
 	VFMLA V17.D2, V17.D2, V3.D2
+	ADD $32, R0
+	VMOV V0.B16, V19.B16
+	VMOV V4.B16, V0.B16
+	VMOV V8.B16, V4.B16
+	VMOV V12.B16, V8.B16
+	VMOV V19.B16, V12.B16
+	VMOV V1.B16, V19.B16
+	VMOV V5.B16, V1.B16
+	VMOV V9.B16, V5.B16
+	VMOV V13.B16, V9.B16
+	VMOV V19.B16, V13.B16
+	VMOV V2.B16, V19.B16
+	VMOV V6.B16, V2.B16
+	VMOV V10.B16, V6.B16
+	VMOV V14.B16, V10.B16
+	VMOV V19.B16, V14.B16
+	VMOV V3.B16, V19.B16
+	VMOV V7.B16, V3.B16
+	VMOV V11.B16, V7.B16
+	VMOV V15.B16, V11.B16
+	VMOV V19.B16, V15.B16
+	SUB $1, R2
 	SUBS $8, R1
-	BEQ done3
-	CMP $8, R1
-	BLT part5
-	FLDPQ 32(R0), (F19, F18)
-	WORD $0x0e617a71 // fcvtl v17.2d, v19.2s
-	WORD $0x4e617a73 // fcvtl2 v19.2d, v19.4s
-	VFMLA V17.D2, V17.D2, V4.D2
-	VFMLA V19.D2, V19.D2, V5.D2
-	WORD $0x0e617a50 // fcvtl v16.2d, v18.2s
-	WORD $0x4e617a52 // fcvtl2 v18.2d, v18.4s
-	VFMLA V16.D2, V16.D2, V6.D2
-	VFMLA V18.D2, V18.D2, V7.D2
-	SUBS $8, R1
-	BEQ done3
-	CMP $8, R1
-	BLT part6
-	FLDPQ 64(R0), (F16, F17)
-	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
-	WORD $0x4e617a10 // fcvtl2 v16.2d, v16.4s
-	VFMLA V18.D2, V18.D2, V8.D2
-	VFMLA V16.D2, V16.D2, V9.D2
-	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
-	WORD $0x4e617a31 // fcvtl2 v17.2d, v17.4s
-	VFMLA V19.D2, V19.D2, V10.D2
-	VFMLA V17.D2, V17.D2, V11.D2
-	SUBS $8, R1
-	BEQ done3
-part7:
-	MOVD $4, R3
-	MUL R1, R3, R2
-	MOVD $0, R3
-	CMP $16, R2
-	BLE fits8
-	SUB $16, R2, R3
-	MOVD $16, R2
-fits8:
-	MOVD $96(R0), R4
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R2, not169
-	FMOVQ (R4), F19
-	JMP loaded10
-not169:
-	TBZ $1, R2, none11
-	AND $12, R2, R5
-	ADD R4, R5
-	VLD1 (R5), V19.H[0]
-none11:
-	TBZ $2, R2, none12
-	VEXT $12, V19.B16, V17.B16, V19.B16
-	AND $8, R2, R5
-	ADD R4, R5
-	VLD1 (R5), V19.S[0]
-none12:
-	TBZ $3, R2, none13
-	VEXT $8, V19.B16, V17.B16, V19.B16
-	VLD1 (R4), V19.D[0]
-none13:
-loaded10:
-	MOVD $112(R0), R5
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R3, not1614
-	FMOVQ (R5), F18
-	JMP loaded15
-not1614:
-	TBZ $1, R3, none16
-	AND $12, R3, R4
-	ADD R5, R4
-	VLD1 (R4), V18.H[0]
-none16:
-	TBZ $2, R3, none17
-	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R3, R4
-	ADD R5, R4
-	VLD1 (R4), V18.S[0]
-none17:
-	TBZ $3, R3, none18
-	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R5), V18.D[0]
-none18:
-loaded15:
-	WORD $0x0e617a71 // fcvtl v17.2d, v19.2s
-	WORD $0x4e617a73 // fcvtl2 v19.2d, v19.4s
-	VFMLA V17.D2, V17.D2, V12.D2
-	VFMLA V19.D2, V19.D2, V13.D2
-	WORD $0x0e617a50 // fcvtl v16.2d, v18.2s
-	WORD $0x4e617a52 // fcvtl2 v18.2d, v18.4s
-	VFMLA V16.D2, V16.D2, V14.D2
-	VFMLA V18.D2, V18.D2, V15.D2
-	JMP done3
-part6:
-	MOVD $4, R2
-	MUL R1, R2, R3
-	MOVD $0, R2
-	CMP $16, R3
-	BLE fits19
-	SUB $16, R3, R2
-	MOVD $16, R3
-fits19:
-	MOVD $64(R0), R4
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R3, not1620
-	FMOVQ (R4), F16
-	JMP loaded21
-not1620:
-	TBZ $1, R3, none22
-	AND $12, R3, R5
-	ADD R4, R5
-	VLD1 (R5), V16.H[0]
-none22:
-	TBZ $2, R3, none23
-	VEXT $12, V16.B16, V18.B16, V16.B16
-	AND $8, R3, R5
-	ADD R4, R5
-	VLD1 (R5), V16.S[0]
-none23:
-	TBZ $3, R3, none24
-	VEXT $8, V16.B16, V18.B16, V16.B16
-	VLD1 (R4), V16.D[0]
-none24:
-loaded21:
-	MOVD $80(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R2, not1625
-	FMOVQ (R5), F17
-	JMP loaded26
-not1625:
-	TBZ $1, R2, none27
-	AND $12, R2, R4
-	ADD R5, R4
-	VLD1 (R4), V17.H[0]
-none27:
-	TBZ $2, R2, none28
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R2, R4
-	ADD R5, R4
-	VLD1 (R4), V17.S[0]
-none28:
-	TBZ $3, R2, none29
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R5), V17.D[0]
-none29:
-loaded26:
-	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
-	WORD $0x4e617a10 // fcvtl2 v16.2d, v16.4s
-	VFMLA V18.D2, V18.D2, V8.D2
-	VFMLA V16.D2, V16.D2, V9.D2
-	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
-	WORD $0x4e617a31 // fcvtl2 v17.2d, v17.4s
-	VFMLA V19.D2, V19.D2, V10.D2
-	VFMLA V17.D2, V17.D2, V11.D2
-	JMP done3
+	BNE tail4
+turn6:
+	CBZ R2, done3
+	VMOV V0.B16, V19.B16
+	VMOV V4.B16, V0.B16
+	VMOV V8.B16, V4.B16
+	VMOV V12.B16, V8.B16
+	VMOV V19.B16, V12.B16
+	VMOV V1.B16, V19.B16
+	VMOV V5.B16, V1.B16
+	VMOV V9.B16, V5.B16
+	VMOV V13.B16, V9.B16
+	VMOV V19.B16, V13.B16
+	VMOV V2.B16, V19.B16
+	VMOV V6.B16, V2.B16
+	VMOV V10.B16, V6.B16
+	VMOV V14.B16, V10.B16
+	VMOV V19.B16, V14.B16
+	VMOV V3.B16, V19.B16
+	VMOV V7.B16, V3.B16
+	VMOV V11.B16, V7.B16
+	VMOV V15.B16, V11.B16
+	VMOV V19.B16, V15.B16
+	SUB $1, R2
+	JMP turn6
 part5:
-	MOVD $4, R3
-	MUL R1, R3, R2
-	MOVD $0, R3
-	CMP $16, R2
-	BLE fits30
-	SUB $16, R2, R3
-	MOVD $16, R2
-fits30:
-	MOVD $32(R0), R4
+	MOVD $4, R4
+	MUL R1, R4, R3
+	MOVD $0, R4
+	CMP $16, R3
+	BLE fits7
+	SUB $16, R3, R4
+	MOVD $16, R3
+fits7:
+	MOVD $0(R0), R5
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R2, not1631
-	FMOVQ (R4), F19
-	JMP loaded32
-not1631:
-	TBZ $1, R2, none33
-	AND $12, R2, R5
-	ADD R4, R5
-	VLD1 (R5), V19.H[0]
-none33:
-	TBZ $2, R2, none34
+	TBZ $4, R3, not168
+	FMOVQ (R5), F19
+	JMP loaded9
+not168:
+	TBZ $1, R3, none10
+	AND $12, R3, R6
+	ADD R5, R6
+	VLD1 (R6), V19.H[0]
+none10:
+	TBZ $2, R3, none11
 	VEXT $12, V19.B16, V17.B16, V19.B16
-	AND $8, R2, R5
-	ADD R4, R5
-	VLD1 (R5), V19.S[0]
-none34:
-	TBZ $3, R2, none35
+	AND $8, R3, R6
+	ADD R5, R6
+	VLD1 (R6), V19.S[0]
+none11:
+	TBZ $3, R3, none12
 	VEXT $8, V19.B16, V17.B16, V19.B16
-	VLD1 (R4), V19.D[0]
-none35:
-loaded32:
-	MOVD $48(R0), R5
+	VLD1 (R5), V19.D[0]
+none12:
+loaded9:
+	MOVD $16(R0), R6
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R3, not1636
-	FMOVQ (R5), F18
-	JMP loaded37
-not1636:
-	TBZ $1, R3, none38
-	AND $12, R3, R4
-	ADD R5, R4
-	VLD1 (R4), V18.H[0]
-none38:
-	TBZ $2, R3, none39
+	TBZ $4, R4, not1613
+	FMOVQ (R6), F18
+	JMP loaded14
+not1613:
+	TBZ $1, R4, none15
+	AND $12, R4, R5
+	ADD R6, R5
+	VLD1 (R5), V18.H[0]
+none15:
+	TBZ $2, R4, none16
 	VEXT $12, V18.B16, V17.B16, V18.B16
-	AND $8, R3, R4
-	ADD R5, R4
-	VLD1 (R4), V18.S[0]
-none39:
-	TBZ $3, R3, none40
+	AND $8, R4, R5
+	ADD R6, R5
+	VLD1 (R5), V18.S[0]
+none16:
+	TBZ $3, R4, none17
 	VEXT $8, V18.B16, V17.B16, V18.B16
-	VLD1 (R5), V18.D[0]
-none40:
-loaded37:
+	VLD1 (R6), V18.D[0]
+none17:
+loaded14:
 	WORD $0x0e617a71 // fcvtl v17.2d, v19.2s
 	WORD $0x4e617a73 // fcvtl2 v19.2d, v19.4s
-	VFMLA V17.D2, V17.D2, V4.D2
-	VFMLA V19.D2, V19.D2, V5.D2
+	VFMLA V17.D2, V17.D2, V0.D2
+	VFMLA V19.D2, V19.D2, V1.D2
 	WORD $0x0e617a50 // fcvtl v16.2d, v18.2s
 	WORD $0x4e617a52 // fcvtl2 v18.2d, v18.4s
-	VFMLA V16.D2, V16.D2, V6.D2
-	VFMLA V18.D2, V18.D2, V7.D2
-	JMP done3
-part4:
-	MOVD $4, R2
-	MUL R1, R2, R3
-	MOVD $0, R2
-	CMP $16, R3
-	BLE fits41
-	SUB $16, R3, R2
-	MOVD $16, R3
-fits41:
-	MOVD $0(R0), R4
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	TBZ $4, R3, not1642
-	FMOVQ (R4), F16
-	JMP loaded43
-not1642:
-	TBZ $1, R3, none44
-	AND $12, R3, R5
-	ADD R4, R5
-	VLD1 (R5), V16.H[0]
-none44:
-	TBZ $2, R3, none45
-	VEXT $12, V16.B16, V18.B16, V16.B16
-	AND $8, R3, R5
-	ADD R4, R5
-	VLD1 (R5), V16.S[0]
-none45:
-	TBZ $3, R3, none46
-	VEXT $8, V16.B16, V18.B16, V16.B16
-	VLD1 (R4), V16.D[0]
-none46:
-loaded43:
-	MOVD $16(R0), R5
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R2, not1647
-	FMOVQ (R5), F17
-	JMP loaded48
-not1647:
-	TBZ $1, R2, none49
-	AND $12, R2, R4
-	ADD R5, R4
-	VLD1 (R4), V17.H[0]
-none49:
-	TBZ $2, R2, none50
-	VEXT $12, V17.B16, V18.B16, V17.B16
-	AND $8, R2, R4
-	ADD R5, R4
-	VLD1 (R4), V17.S[0]
-none50:
-	TBZ $3, R2, none51
-	VEXT $8, V17.B16, V18.B16, V17.B16
-	VLD1 (R5), V17.D[0]
-none51:
-loaded48:
-	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
-	WORD $0x4e617a10 // fcvtl2 v16.2d, v16.4s
-	VFMLA V18.D2, V18.D2, V0.D2
-	VFMLA V16.D2, V16.D2, V1.D2
-	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
-	WORD $0x4e617a31 // fcvtl2 v17.2d, v17.4s
-	VFMLA V19.D2, V19.D2, V2.D2
-	VFMLA V17.D2, V17.D2, V3.D2
+	VFMLA V16.D2, V16.D2, V2.D2
+	VFMLA V18.D2, V18.D2, V3.D2
+	VMOV V0.B16, V16.B16
+	VMOV V4.B16, V0.B16
+	VMOV V8.B16, V4.B16
+	VMOV V12.B16, V8.B16
+	VMOV V16.B16, V12.B16
+	VMOV V1.B16, V16.B16
+	VMOV V5.B16, V1.B16
+	VMOV V9.B16, V5.B16
+	VMOV V13.B16, V9.B16
+	VMOV V16.B16, V13.B16
+	VMOV V2.B16, V16.B16
+	VMOV V6.B16, V2.B16
+	VMOV V10.B16, V6.B16
+	VMOV V14.B16, V10.B16
+	VMOV V16.B16, V14.B16
+	VMOV V3.B16, V16.B16
+	VMOV V7.B16, V3.B16
+	VMOV V11.B16, V7.B16
+	VMOV V15.B16, V11.B16
+	VMOV V16.B16, V15.B16
+	SUB $1, R2
+turn18:
+	CBZ R2, done3
+	VMOV V0.B16, V16.B16
+	VMOV V4.B16, V0.B16
+	VMOV V8.B16, V4.B16
+	VMOV V12.B16, V8.B16
+	VMOV V16.B16, V12.B16
+	VMOV V1.B16, V16.B16
+	VMOV V5.B16, V1.B16
+	VMOV V9.B16, V5.B16
+	VMOV V13.B16, V9.B16
+	VMOV V16.B16, V13.B16
+	VMOV V2.B16, V16.B16
+	VMOV V6.B16, V2.B16
+	VMOV V10.B16, V6.B16
+	VMOV V14.B16, V10.B16
+	VMOV V16.B16, V14.B16
+	VMOV V3.B16, V16.B16
+	VMOV V7.B16, V3.B16
+	VMOV V11.B16, V7.B16
+	VMOV V15.B16, V11.B16
+	VMOV V16.B16, V15.B16
+	SUB $1, R2
+	JMP turn18
 done3:
 	WORD $0x4e68d400 // fadd v0.2d, v0.2d, v8.2d
 	WORD $0x4e69d421 // fadd v1.2d, v1.2d, v9.2d
@@ -15905,8 +8637,8 @@ done3:
 	WORD $0x4e62d400 // fadd v0.2d, v0.2d, v2.2d
 	WORD $0x4e63d421 // fadd v1.2d, v1.2d, v3.2d
 	WORD $0x4e61d400 // fadd v0.2d, v0.2d, v1.2d
-	VEXT $8, V0.B16, V0.B16, V19.B16
-	WORD $0x4e73d400 // fadd v0.2d, v0.2d, v19.2d
+	VEXT $8, V0.B16, V0.B16, V16.B16
+	WORD $0x4e70d400 // fadd v0.2d, v0.2d, v16.2d
 	FMOVD F0, sum+24(FP)
 	RET
 
@@ -15933,15 +8665,15 @@ loop1:
 rest2:
 	ADDS $8, R1
 	BEQ done3
-part4:
 	PCALIGN $64
-loop5:
+loop4:
 	VLD1R (R0), [V4.S4]
 	WORD $0x6ea1e483 // fcmgt v3.4s, v4.4s, v1.4s
 	VBIT V3.B16, V4.B16, V1.B16
 	ADD $4, R0
 	SUBS $1, R1
-	BNE loop5
+	BNE loop4
+	JMP done3
 done3:
 	WORD $0x6ea1e444 // fcmgt v4.4s, v2.4s, v1.4s
 	VBIT V4.B16, V2.B16, V1.B16
@@ -16033,199 +8765,198 @@ loop1:
 rest2:
 	ADDS $8, R7
 	BEQ done3
-part4:
 	MOVD $4, R9
 	MUL R7, R9, R8
 	MOVD $0, R9
 	CMP $16, R8
-	BLE fits5
+	BLE fits4
 	SUB $16, R8, R9
 	MOVD $16, R8
-fits5:
+fits4:
 	MOVD $0(R3), R10
 	VEOR V13.B16, V13.B16, V13.B16
 	VEOR V15.B16, V15.B16, V15.B16
-	TBZ $4, R8, not166
+	TBZ $4, R8, not165
 	FMOVQ (R10), F15
-	JMP loaded7
-not166:
-	TBZ $1, R8, none8
+	JMP loaded6
+not165:
+	TBZ $1, R8, none7
 	AND $12, R8, R11
 	ADD R10, R11
 	VLD1 (R11), V15.H[0]
-none8:
-	TBZ $2, R8, none9
+none7:
+	TBZ $2, R8, none8
 	VEXT $12, V15.B16, V13.B16, V15.B16
 	AND $8, R8, R11
 	ADD R10, R11
 	VLD1 (R11), V15.S[0]
-none9:
-	TBZ $3, R8, none10
+none8:
+	TBZ $3, R8, none9
 	VEXT $8, V15.B16, V13.B16, V15.B16
 	VLD1 (R10), V15.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	MOVD $16(R3), R11
 	VEOR V13.B16, V13.B16, V13.B16
 	VEOR V14.B16, V14.B16, V14.B16
-	TBZ $4, R9, not1611
+	TBZ $4, R9, not1610
 	FMOVQ (R11), F14
-	JMP loaded12
-not1611:
-	TBZ $1, R9, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R9, none12
 	AND $12, R9, R10
 	ADD R11, R10
 	VLD1 (R10), V14.H[0]
-none13:
-	TBZ $2, R9, none14
+none12:
+	TBZ $2, R9, none13
 	VEXT $12, V14.B16, V13.B16, V14.B16
 	AND $8, R9, R10
 	ADD R11, R10
 	VLD1 (R10), V14.S[0]
-none14:
-	TBZ $3, R9, none15
+none13:
+	TBZ $3, R9, none14
 	VEXT $8, V14.B16, V13.B16, V14.B16
 	VLD1 (R11), V14.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	MOVD $0(R4), R10
 	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V13.B16, V13.B16, V13.B16
-	TBZ $4, R8, not1616
+	TBZ $4, R8, not1615
 	FMOVQ (R10), F13
-	JMP loaded17
-not1616:
-	TBZ $1, R8, none18
+	JMP loaded16
+not1615:
+	TBZ $1, R8, none17
 	AND $12, R8, R11
 	ADD R10, R11
 	VLD1 (R11), V13.H[0]
-none18:
-	TBZ $2, R8, none19
+none17:
+	TBZ $2, R8, none18
 	VEXT $12, V13.B16, V11.B16, V13.B16
 	AND $8, R8, R11
 	ADD R10, R11
 	VLD1 (R11), V13.S[0]
-none19:
-	TBZ $3, R8, none20
+none18:
+	TBZ $3, R8, none19
 	VEXT $8, V13.B16, V11.B16, V13.B16
 	VLD1 (R10), V13.D[0]
-none20:
-loaded17:
+none19:
+loaded16:
 	MOVD $16(R4), R11
 	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V12.B16, V12.B16, V12.B16
-	TBZ $4, R9, not1621
+	TBZ $4, R9, not1620
 	FMOVQ (R11), F12
-	JMP loaded22
-not1621:
-	TBZ $1, R9, none23
+	JMP loaded21
+not1620:
+	TBZ $1, R9, none22
 	AND $12, R9, R10
 	ADD R11, R10
 	VLD1 (R10), V12.H[0]
-none23:
-	TBZ $2, R9, none24
+none22:
+	TBZ $2, R9, none23
 	VEXT $12, V12.B16, V11.B16, V12.B16
 	AND $8, R9, R10
 	ADD R11, R10
 	VLD1 (R10), V12.S[0]
-none24:
-	TBZ $3, R9, none25
+none23:
+	TBZ $3, R9, none24
 	VEXT $8, V12.B16, V11.B16, V12.B16
 	VLD1 (R11), V12.D[0]
-none25:
-loaded22:
+none24:
+loaded21:
 	MOVD $0(R5), R10
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V11.B16, V11.B16, V11.B16
-	TBZ $4, R8, not1626
+	TBZ $4, R8, not1625
 	FMOVQ (R10), F11
-	JMP loaded27
-not1626:
-	TBZ $1, R8, none28
+	JMP loaded26
+not1625:
+	TBZ $1, R8, none27
 	AND $12, R8, R11
 	ADD R10, R11
 	VLD1 (R11), V11.H[0]
-none28:
-	TBZ $2, R8, none29
+none27:
+	TBZ $2, R8, none28
 	VEXT $12, V11.B16, V9.B16, V11.B16
 	AND $8, R8, R11
 	ADD R10, R11
 	VLD1 (R11), V11.S[0]
-none29:
-	TBZ $3, R8, none30
+none28:
+	TBZ $3, R8, none29
 	VEXT $8, V11.B16, V9.B16, V11.B16
 	VLD1 (R10), V11.D[0]
-none30:
-loaded27:
+none29:
+loaded26:
 	MOVD $16(R5), R11
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
-	TBZ $4, R9, not1631
+	TBZ $4, R9, not1630
 	FMOVQ (R11), F10
-	JMP loaded32
-not1631:
-	TBZ $1, R9, none33
+	JMP loaded31
+not1630:
+	TBZ $1, R9, none32
 	AND $12, R9, R10
 	ADD R11, R10
 	VLD1 (R10), V10.H[0]
-none33:
-	TBZ $2, R9, none34
+none32:
+	TBZ $2, R9, none33
 	VEXT $12, V10.B16, V9.B16, V10.B16
 	AND $8, R9, R10
 	ADD R11, R10
 	VLD1 (R10), V10.S[0]
-none34:
-	TBZ $3, R9, none35
+none33:
+	TBZ $3, R9, none34
 	VEXT $8, V10.B16, V9.B16, V10.B16
 	VLD1 (R11), V10.D[0]
-none35:
-loaded32:
+none34:
+loaded31:
 	MOVD $0(R6), R10
 	VEOR V16.B16, V16.B16, V16.B16
 	VEOR V9.B16, V9.B16, V9.B16
-	TBZ $4, R8, not1636
+	TBZ $4, R8, not1635
 	FMOVQ (R10), F9
-	JMP loaded37
-not1636:
-	TBZ $1, R8, none38
+	JMP loaded36
+not1635:
+	TBZ $1, R8, none37
 	AND $12, R8, R11
 	ADD R10, R11
 	VLD1 (R11), V9.H[0]
-none38:
-	TBZ $2, R8, none39
+none37:
+	TBZ $2, R8, none38
 	VEXT $12, V9.B16, V16.B16, V9.B16
 	AND $8, R8, R11
 	ADD R10, R11
 	VLD1 (R11), V9.S[0]
-none39:
-	TBZ $3, R8, none40
+none38:
+	TBZ $3, R8, none39
 	VEXT $8, V9.B16, V16.B16, V9.B16
 	VLD1 (R10), V9.D[0]
-none40:
-loaded37:
+none39:
+loaded36:
 	MOVD $16(R6), R11
 	VEOR V16.B16, V16.B16, V16.B16
 	VEOR V8.B16, V8.B16, V8.B16
-	TBZ $4, R9, not1641
+	TBZ $4, R9, not1640
 	FMOVQ (R11), F8
-	JMP loaded42
-not1641:
-	TBZ $1, R9, none43
+	JMP loaded41
+not1640:
+	TBZ $1, R9, none42
 	AND $12, R9, R10
 	ADD R11, R10
 	VLD1 (R10), V8.H[0]
-none43:
-	TBZ $2, R9, none44
+none42:
+	TBZ $2, R9, none43
 	VEXT $12, V8.B16, V16.B16, V8.B16
 	AND $8, R9, R10
 	ADD R11, R10
 	VLD1 (R10), V8.S[0]
-none44:
-	TBZ $3, R9, none45
+none43:
+	TBZ $3, R9, none44
 	VEXT $8, V8.B16, V16.B16, V8.B16
 	VLD1 (R11), V8.D[0]
-none45:
-loaded42:
+none44:
+loaded41:
 	WORD $0x6e20dd29 // fmul v9.4s, v9.4s, v0.4s
 	WORD $0x4eadd530 // fsub v16.4s, v9.4s, v13.4s
 	WORD $0x6e22de10 // fmul v16.4s, v16.4s, v2.4s
@@ -16257,131 +8988,132 @@ loaded42:
 	WORD $0x6e21ddce // fmul v14.4s, v14.4s, v1.4s
 	WORD $0x4eb0d5ce // fsub v14.4s, v14.4s, v16.4s
 	MOVD $0(R1), R10
-	TBZ $4, R8, not1646
+	TBZ $4, R8, not1645
 	FMOVQ F13, (R10)
-	JMP stored47
-not1646:
-	TBZ $3, R8, none48
+	JMP stored46
+not1645:
+	TBZ $3, R8, none47
 	VST1 V13.D[0], (R10)
 	ADD $8, R10
 	VEXT $8, V13.B16, V13.B16, V13.B16
-none48:
-	TBZ $2, R8, none49
+none47:
+	TBZ $2, R8, none48
 	VST1 V13.S[0], (R10)
 	ADD $4, R10
 	VEXT $4, V13.B16, V13.B16, V13.B16
-none49:
-	TBZ $1, R8, none50
+none48:
+	TBZ $1, R8, none49
 	VST1 V13.H[0], (R10)
 	ADD $2, R10
 	VEXT $2, V13.B16, V13.B16, V13.B16
-none50:
-stored47:
+none49:
+stored46:
 	MOVD $16(R1), R10
-	TBZ $4, R9, not1651
+	TBZ $4, R9, not1650
 	FMOVQ F12, (R10)
-	JMP stored52
-not1651:
-	TBZ $3, R9, none53
+	JMP stored51
+not1650:
+	TBZ $3, R9, none52
 	VST1 V12.D[0], (R10)
 	ADD $8, R10
 	VEXT $8, V12.B16, V12.B16, V12.B16
-none53:
-	TBZ $2, R9, none54
+none52:
+	TBZ $2, R9, none53
 	VST1 V12.S[0], (R10)
 	ADD $4, R10
 	VEXT $4, V12.B16, V12.B16, V12.B16
-none54:
-	TBZ $1, R9, none55
+none53:
+	TBZ $1, R9, none54
 	VST1 V12.H[0], (R10)
 	ADD $2, R10
 	VEXT $2, V12.B16, V12.B16, V12.B16
-none55:
-stored52:
+none54:
+stored51:
 	MOVD $0(R2), R10
-	TBZ $4, R8, not1656
+	TBZ $4, R8, not1655
 	FMOVQ F11, (R10)
-	JMP stored57
-not1656:
-	TBZ $3, R8, none58
+	JMP stored56
+not1655:
+	TBZ $3, R8, none57
 	VST1 V11.D[0], (R10)
 	ADD $8, R10
 	VEXT $8, V11.B16, V11.B16, V11.B16
-none58:
-	TBZ $2, R8, none59
+none57:
+	TBZ $2, R8, none58
 	VST1 V11.S[0], (R10)
 	ADD $4, R10
 	VEXT $4, V11.B16, V11.B16, V11.B16
-none59:
-	TBZ $1, R8, none60
+none58:
+	TBZ $1, R8, none59
 	VST1 V11.H[0], (R10)
 	ADD $2, R10
 	VEXT $2, V11.B16, V11.B16, V11.B16
-none60:
-stored57:
+none59:
+stored56:
 	MOVD $16(R2), R10
-	TBZ $4, R9, not1661
+	TBZ $4, R9, not1660
 	FMOVQ F10, (R10)
-	JMP stored62
-not1661:
-	TBZ $3, R9, none63
+	JMP stored61
+not1660:
+	TBZ $3, R9, none62
 	VST1 V10.D[0], (R10)
 	ADD $8, R10
 	VEXT $8, V10.B16, V10.B16, V10.B16
-none63:
-	TBZ $2, R9, none64
+none62:
+	TBZ $2, R9, none63
 	VST1 V10.S[0], (R10)
 	ADD $4, R10
 	VEXT $4, V10.B16, V10.B16, V10.B16
-none64:
-	TBZ $1, R9, none65
+none63:
+	TBZ $1, R9, none64
 	VST1 V10.H[0], (R10)
 	ADD $2, R10
 	VEXT $2, V10.B16, V10.B16, V10.B16
-none65:
-stored62:
+none64:
+stored61:
 	MOVD $0(R0), R10
-	TBZ $4, R8, not1666
+	TBZ $4, R8, not1665
 	FMOVQ F15, (R10)
-	JMP stored67
-not1666:
-	TBZ $3, R8, none68
+	JMP stored66
+not1665:
+	TBZ $3, R8, none67
 	VST1 V15.D[0], (R10)
 	ADD $8, R10
 	VEXT $8, V15.B16, V15.B16, V15.B16
-none68:
-	TBZ $2, R8, none69
+none67:
+	TBZ $2, R8, none68
 	VST1 V15.S[0], (R10)
 	ADD $4, R10
 	VEXT $4, V15.B16, V15.B16, V15.B16
-none69:
-	TBZ $1, R8, none70
+none68:
+	TBZ $1, R8, none69
 	VST1 V15.H[0], (R10)
 	ADD $2, R10
 	VEXT $2, V15.B16, V15.B16, V15.B16
-none70:
-stored67:
+none69:
+stored66:
 	MOVD $16(R0), R10
-	TBZ $4, R9, not1671
+	TBZ $4, R9, not1670
 	FMOVQ F14, (R10)
-	JMP stored72
-not1671:
-	TBZ $3, R9, none73
+	JMP stored71
+not1670:
+	TBZ $3, R9, none72
 	VST1 V14.D[0], (R10)
 	ADD $8, R10
 	VEXT $8, V14.B16, V14.B16, V14.B16
-none73:
-	TBZ $2, R9, none74
+none72:
+	TBZ $2, R9, none73
 	VST1 V14.S[0], (R10)
 	ADD $4, R10
 	VEXT $4, V14.B16, V14.B16, V14.B16
-none74:
-	TBZ $1, R9, none75
+none73:
+	TBZ $1, R9, none74
 	VST1 V14.H[0], (R10)
 	ADD $2, R10
 	VEXT $2, V14.B16, V14.B16, V14.B16
-none75:
-stored72:
+none74:
+stored71:
+	JMP done3
 done3:
 	RET
 
@@ -16498,165 +9230,164 @@ loop1:
 rest2:
 	ADDS $8, R7
 	BEQ done3
-part4:
 	MOVD $4, R9
 	MUL R7, R9, R8
 	MOVD $0, R9
 	CMP $16, R8
-	BLE fits5
+	BLE fits4
 	SUB $16, R8, R9
 	MOVD $16, R8
-fits5:
+fits4:
 	MOVD $0(R3), R10
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V19.B16, V19.B16, V19.B16
-	TBZ $4, R8, not166
+	TBZ $4, R8, not165
 	FMOVQ (R10), F19
-	JMP loaded7
-not166:
-	TBZ $1, R8, none8
+	JMP loaded6
+not165:
+	TBZ $1, R8, none7
 	AND $12, R8, R11
 	ADD R10, R11
 	VLD1 (R11), V19.H[0]
-none8:
-	TBZ $2, R8, none9
+none7:
+	TBZ $2, R8, none8
 	VEXT $12, V19.B16, V17.B16, V19.B16
 	AND $8, R8, R11
 	ADD R10, R11
 	VLD1 (R11), V19.S[0]
-none9:
-	TBZ $3, R8, none10
+none8:
+	TBZ $3, R8, none9
 	VEXT $8, V19.B16, V17.B16, V19.B16
 	VLD1 (R10), V19.D[0]
-none10:
-loaded7:
+none9:
+loaded6:
 	MOVD $16(R3), R11
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V18.B16, V18.B16, V18.B16
-	TBZ $4, R9, not1611
+	TBZ $4, R9, not1610
 	FMOVQ (R11), F18
-	JMP loaded12
-not1611:
-	TBZ $1, R9, none13
+	JMP loaded11
+not1610:
+	TBZ $1, R9, none12
 	AND $12, R9, R10
 	ADD R11, R10
 	VLD1 (R10), V18.H[0]
-none13:
-	TBZ $2, R9, none14
+none12:
+	TBZ $2, R9, none13
 	VEXT $12, V18.B16, V17.B16, V18.B16
 	AND $8, R9, R10
 	ADD R11, R10
 	VLD1 (R10), V18.S[0]
-none14:
-	TBZ $3, R9, none15
+none13:
+	TBZ $3, R9, none14
 	VEXT $8, V18.B16, V17.B16, V18.B16
 	VLD1 (R11), V18.D[0]
-none15:
-loaded12:
+none14:
+loaded11:
 	MOVD $2, R11
 	MUL R7, R11, R10
 	MOVD $0, R11
 	CMP $16, R10
-	BLE fits16
+	BLE fits15
 	SUB $16, R10, R11
 	MOVD $16, R10
-fits16:
+fits15:
 	MOVD $0(R4), R12
 	VEOR V16.B16, V16.B16, V16.B16
 	VEOR V17.B16, V17.B16, V17.B16
-	TBZ $4, R10, not1617
+	TBZ $4, R10, not1616
 	FMOVQ (R12), F17
-	JMP loaded18
-not1617:
-	TBZ $1, R10, none19
+	JMP loaded17
+not1616:
+	TBZ $1, R10, none18
 	AND $12, R10, R13
 	ADD R12, R13
 	VLD1 (R13), V17.H[0]
-none19:
-	TBZ $2, R10, none20
+none18:
+	TBZ $2, R10, none19
 	VEXT $12, V17.B16, V16.B16, V17.B16
 	AND $8, R10, R13
 	ADD R12, R13
 	VLD1 (R13), V17.S[0]
-none20:
-	TBZ $3, R10, none21
+none19:
+	TBZ $3, R10, none20
 	VEXT $8, V17.B16, V16.B16, V17.B16
 	VLD1 (R12), V17.D[0]
-none21:
-loaded18:
+none20:
+loaded17:
 	WORD $0x2e613a30 // shll v16.4s, v17.4h, #16
 	WORD $0x6e613a31 // shll2 v17.4s, v17.8h, #16
 	MOVD $0(R5), R13
 	VEOR V14.B16, V14.B16, V14.B16
 	VEOR V15.B16, V15.B16, V15.B16
-	TBZ $4, R10, not1622
+	TBZ $4, R10, not1621
 	FMOVQ (R13), F15
-	JMP loaded23
-not1622:
-	TBZ $1, R10, none24
+	JMP loaded22
+not1621:
+	TBZ $1, R10, none23
 	AND $12, R10, R12
 	ADD R13, R12
 	VLD1 (R12), V15.H[0]
-none24:
-	TBZ $2, R10, none25
+none23:
+	TBZ $2, R10, none24
 	VEXT $12, V15.B16, V14.B16, V15.B16
 	AND $8, R10, R12
 	ADD R13, R12
 	VLD1 (R12), V15.S[0]
-none25:
-	TBZ $3, R10, none26
+none24:
+	TBZ $3, R10, none25
 	VEXT $8, V15.B16, V14.B16, V15.B16
 	VLD1 (R13), V15.D[0]
-none26:
-loaded23:
+none25:
+loaded22:
 	WORD $0x2e6139ee // shll v14.4s, v15.4h, #16
 	WORD $0x6e6139ef // shll2 v15.4s, v15.8h, #16
 	MOVD $0(R6), R12
 	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V13.B16, V13.B16, V13.B16
-	TBZ $4, R8, not1627
+	TBZ $4, R8, not1626
 	FMOVQ (R12), F13
-	JMP loaded28
-not1627:
-	TBZ $1, R8, none29
+	JMP loaded27
+not1626:
+	TBZ $1, R8, none28
 	AND $12, R8, R13
 	ADD R12, R13
 	VLD1 (R13), V13.H[0]
-none29:
-	TBZ $2, R8, none30
+none28:
+	TBZ $2, R8, none29
 	VEXT $12, V13.B16, V11.B16, V13.B16
 	AND $8, R8, R13
 	ADD R12, R13
 	VLD1 (R13), V13.S[0]
-none30:
-	TBZ $3, R8, none31
+none29:
+	TBZ $3, R8, none30
 	VEXT $8, V13.B16, V11.B16, V13.B16
 	VLD1 (R12), V13.D[0]
-none31:
-loaded28:
+none30:
+loaded27:
 	MOVD $16(R6), R13
 	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V12.B16, V12.B16, V12.B16
-	TBZ $4, R9, not1632
+	TBZ $4, R9, not1631
 	FMOVQ (R13), F12
-	JMP loaded33
-not1632:
-	TBZ $1, R9, none34
+	JMP loaded32
+not1631:
+	TBZ $1, R9, none33
 	AND $12, R9, R12
 	ADD R13, R12
 	VLD1 (R12), V12.H[0]
-none34:
-	TBZ $2, R9, none35
+none33:
+	TBZ $2, R9, none34
 	VEXT $12, V12.B16, V11.B16, V12.B16
 	AND $8, R9, R12
 	ADD R13, R12
 	VLD1 (R12), V12.S[0]
-none35:
-	TBZ $3, R9, none36
+none34:
+	TBZ $3, R9, none35
 	VEXT $8, V12.B16, V11.B16, V12.B16
 	VLD1 (R13), V12.D[0]
-none36:
-loaded33:
+none35:
+loaded32:
 	WORD $0x6e22ddad // fmul v13.4s, v13.4s, v2.4s
 	WORD $0x4eb0d5ab // fsub v11.4s, v13.4s, v16.4s
 	WORD $0x6e24dd6b // fmul v11.4s, v11.4s, v4.4s
@@ -16701,26 +9432,26 @@ loaded33:
 	VBIF V22.B16, V21.B16, V11.B16
 	VUZP2 V11.H8, V10.H8, V11.H8
 	MOVD $0(R1), R12
-	TBZ $4, R10, not1637
+	TBZ $4, R10, not1636
 	FMOVQ F11, (R12)
-	JMP stored38
-not1637:
-	TBZ $3, R10, none39
+	JMP stored37
+not1636:
+	TBZ $3, R10, none38
 	VST1 V11.D[0], (R12)
 	ADD $8, R12
 	VEXT $8, V11.B16, V11.B16, V11.B16
-none39:
-	TBZ $2, R10, none40
+none38:
+	TBZ $2, R10, none39
 	VST1 V11.S[0], (R12)
 	ADD $4, R12
 	VEXT $4, V11.B16, V11.B16, V11.B16
-none40:
-	TBZ $1, R10, none41
+none39:
+	TBZ $1, R10, none40
 	VST1 V11.H[0], (R12)
 	ADD $2, R12
 	VEXT $2, V11.B16, V11.B16, V11.B16
-none41:
-stored38:
+none40:
+stored37:
 	VADD V0.S4, V14.S4, V22.S4
 	VSHL $15, V14.S4, V10.S4
 	VUSRA $31, V10.S4, V22.S4
@@ -16735,67 +9466,68 @@ stored38:
 	VBIF V20.B16, V21.B16, V10.B16
 	VUZP2 V10.H8, V22.H8, V10.H8
 	MOVD $0(R2), R12
-	TBZ $4, R10, not1642
+	TBZ $4, R10, not1641
 	FMOVQ F10, (R12)
-	JMP stored43
-not1642:
-	TBZ $3, R10, none44
+	JMP stored42
+not1641:
+	TBZ $3, R10, none43
 	VST1 V10.D[0], (R12)
 	ADD $8, R12
 	VEXT $8, V10.B16, V10.B16, V10.B16
-none44:
-	TBZ $2, R10, none45
+none43:
+	TBZ $2, R10, none44
 	VST1 V10.S[0], (R12)
 	ADD $4, R12
 	VEXT $4, V10.B16, V10.B16, V10.B16
-none45:
-	TBZ $1, R10, none46
+none44:
+	TBZ $1, R10, none45
 	VST1 V10.H[0], (R12)
 	ADD $2, R12
 	VEXT $2, V10.B16, V10.B16, V10.B16
-none46:
-stored43:
+none45:
+stored42:
 	MOVD $0(R0), R12
-	TBZ $4, R8, not1647
+	TBZ $4, R8, not1646
 	FMOVQ F19, (R12)
-	JMP stored48
-not1647:
-	TBZ $3, R8, none49
+	JMP stored47
+not1646:
+	TBZ $3, R8, none48
 	VST1 V19.D[0], (R12)
 	ADD $8, R12
 	VEXT $8, V19.B16, V19.B16, V19.B16
-none49:
-	TBZ $2, R8, none50
+none48:
+	TBZ $2, R8, none49
 	VST1 V19.S[0], (R12)
 	ADD $4, R12
 	VEXT $4, V19.B16, V19.B16, V19.B16
-none50:
-	TBZ $1, R8, none51
+none49:
+	TBZ $1, R8, none50
 	VST1 V19.H[0], (R12)
 	ADD $2, R12
 	VEXT $2, V19.B16, V19.B16, V19.B16
-none51:
-stored48:
+none50:
+stored47:
 	MOVD $16(R0), R12
-	TBZ $4, R9, not1652
+	TBZ $4, R9, not1651
 	FMOVQ F18, (R12)
-	JMP stored53
-not1652:
-	TBZ $3, R9, none54
+	JMP stored52
+not1651:
+	TBZ $3, R9, none53
 	VST1 V18.D[0], (R12)
 	ADD $8, R12
 	VEXT $8, V18.B16, V18.B16, V18.B16
-none54:
-	TBZ $2, R9, none55
+none53:
+	TBZ $2, R9, none54
 	VST1 V18.S[0], (R12)
 	ADD $4, R12
 	VEXT $4, V18.B16, V18.B16, V18.B16
-none55:
-	TBZ $1, R9, none56
+none54:
+	TBZ $1, R9, none55
 	VST1 V18.H[0], (R12)
 	ADD $2, R12
 	VEXT $2, V18.B16, V18.B16, V18.B16
-none56:
-stored53:
+none55:
+stored52:
+	JMP done3
 done3:
 	RET

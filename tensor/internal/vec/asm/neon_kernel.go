@@ -31,13 +31,15 @@ func newNEONFile() *neonFile {
 // neonKernel is a function under construction.
 type neonKernel struct {
 	*asmgen.Func
-	file    *neonFile
-	bases   []row // all rows, which the loop advances
-	isSplit bool  // pairs hold even and odd elements; otherwise the first and the second half
-	hasFP32 bool  // NaNs may have bits that rounding would carry into the exponent
-	odd     asmgen.Neon
-	half    asmgen.Neon
-	quiet   asmgen.Neon
+	file        *neonFile
+	bases       []row         // all rows, which the loop advances
+	sums        []asmgen.Neon // of all copies
+	halvesApart bool          // sums of a copy are not adjacent: see sumOf
+	isSplit     bool          // pairs hold even and odd elements; otherwise the first and the second half
+	hasFP32     bool          // NaNs may have bits that rounding would carry into the exponent
+	odd         asmgen.Neon
+	half        asmgen.Neon
+	quiet       asmgen.Neon
 
 	// The state of the body being printed.
 	step  int        // offset of its elements from the rows' bases
@@ -156,6 +158,7 @@ func (k *neonKernel) number(x float32) asmgen.Operand { return k.word(math.Float
 // zeros takes registers with some number of FP32 lanes and sets them to zero.
 func (k *neonKernel) zeros(lanes int) []asmgen.Neon {
 	vs := k.Vs(lanes / 4)
+	k.sums = vs
 	for _, v := range vs {
 		k.clear(v)
 	}
@@ -266,28 +269,74 @@ func (k *neonKernel) loop(length string, n, unroll int, body func(j int)) {
 	k.Free(k.left)
 }
 
-// tail prints the copies of the body for fewer elements than a round.
+// tail prints the body for fewer elements than a round. Only copy 0 is printed, once for whole
+// bodies and once for a part. Before each body, the sums of its copy move to where copy 0 has them.
+// In the end all are where they were.
 func (k *neonKernel) tail(n, unroll int, body func(j int), done asmgen.Label) {
-	parts := make([]asmgen.Label, unroll)
-	for j := range parts {
-		parts[j] = k.Label("part")
-		if j+1 < unroll {
-			k.I("CMP", asmgen.Imm(n), k.left)
-			k.I("BLT", parts[j])
-			k.printBody(n, j, body)
-			k.I("SUBS", asmgen.Imm(n), k.left)
-			k.I("BEQ", done)
+	turn, finish := k.turn(unroll)
+	if unroll > 1 {
+		head, part := k.Label("tail"), k.Label("part")
+		k.Place(head)
+		k.I("CMP", asmgen.Imm(n), k.left)
+		k.I("BLT", part)
+		k.printBody(n, 0, body)
+		for _, r := range k.bases {
+			bytes := int(r.elem)
+			if r.isSplit {
+				bytes = 2
+			}
+			k.I("ADD", asmgen.Imm(bytes*n), r.base)
 		}
+		turn()
+		k.I("SUBS", asmgen.Imm(n), k.left)
+		k.I("BNE", head)
+		finish(done)
+		k.Place(part)
 	}
 	k.part = true
-	for j := unroll - 1; j >= 0; j-- { // the last is the one that is reached without a jump
-		k.Place(parts[j])
-		k.printBody(n, j, body)
-		if j > 0 {
-			k.I("JMP", done)
-		}
-	}
+	k.printBody(n, 0, body)
 	k.part = false
+	turn()
+	finish(done)
+}
+
+// turn returns a function that moves the sums of each copy to where the copy before it has them,
+// and one that goes on with that until all are back, and then jumps.
+func (k *neonKernel) turn(unroll int) (turn func(), finish func(done asmgen.Label)) {
+	if unroll == 1 || len(k.sums) == 0 {
+		return func() {}, func(done asmgen.Label) { k.I("JMP", done) }
+	}
+	left := k.GP()
+	k.I("MOVD", asmgen.Imm(unroll), left)
+	per := len(k.sums) / unroll
+	turn = func() {
+		spare := k.V()
+		for i := range per {
+			at := func(j int) asmgen.Neon { return k.sums[k.sumOf(j, i, per)] }
+			k.bits("VMOV", at(0), spare)
+			for j := range unroll - 1 {
+				k.bits("VMOV", at(j+1), at(j))
+			}
+			k.bits("VMOV", spare, at(unroll-1))
+		}
+		k.Free(spare)
+		k.I("SUB", asmgen.Imm(1), left)
+	}
+	return turn, func(done asmgen.Label) {
+		again := k.Label("turn")
+		k.Place(again)
+		k.I("CBZ", left, done)
+		turn()
+		k.I("JMP", again)
+	}
+}
+
+// sumOf returns the number of the ith of per sums of copy j.
+func (k *neonKernel) sumOf(j, i, per int) int {
+	if k.halvesApart { // of every 32 elements, the lanes of the odd ones come last
+		return j/4*8 + j%4 + 4*i
+	}
+	return per*j + i
 }
 
 // printBody prints copy j of the body.

@@ -92,11 +92,11 @@ func (f *neonFile) split() {
 func (f *neonFile) squares() {
 	k := f.start("squares16", vectors(bf16, "x"), result("float32"))
 	k.split()
+	k.halvesApart = true
 	row, sums := k.row("x", bf16), k.zeros(64)
 	k.each("x_len", 64, func(j int) {
 		x := k.load(row)
-		even := j/4*8 + j%4 // of every 32 elements, the lanes of the odd ones come last
-		sum := neonPair{sums[even], sums[even+4]}
+		sum := neonPair{sums[k.sumOf(j, 0, 2)], sums[k.sumOf(j, 1, 2)]}
 		for h, v := range x {
 			k.lanes("VFMLA", v, v, sum[h])
 		}
