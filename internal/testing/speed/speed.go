@@ -47,7 +47,7 @@ func Report(b *testing.B, unit string, amount float64, work func(), limits ...Li
 	b.ReportMetric(0, "ns/op") // it would include the limits
 }
 
-// Bytes is Report for work that moves bytes bytes, against a copy that reads and writes as many.
+// Bytes is Report for work that moves bytes bytes, against a copy that moves the same number.
 func Bytes(b *testing.B, bytes int, work func()) {
 	Report(b, "GB/s", float64(bytes), work, Copy(bytes, bytes/2))
 }

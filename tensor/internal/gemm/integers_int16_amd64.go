@@ -28,8 +28,9 @@ const wordRun = 128
 
 var wordRecords = records{steps: wordSteps, run: wordRun, few: &fewWords, pack: (*Scratch).words}
 
-// fewWords is for a b whose codes are contiguous along k. It packs a column panel for a run along k and multiplies it at once, while L1 holds it. Writing all
-// panels of words to memory and reading them back would take longer than the products.
+// fewWords is for a b whose codes are contiguous along k. It packs a column panel for a run along k
+// and multiplies it at once, while L1 holds it. Writing all panels of words to memory and reading
+// them back would take longer than the products.
 var fewWords = fewInt8{
 	accepts: func(a, b operand, m mode) bool {
 		return !m.add && a.Rows <= fewWordRows && b.Rows >= int8AVX2Columns && b.rowMajor() && b.scales.rowMajor()
