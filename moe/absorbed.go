@@ -13,23 +13,24 @@ import (
 	"spmoe/tensor"
 )
 
-// absorbed holds the operands of a layer's absorbed attention.
+// absorbed is a layer's absorbed attention. It implements [attentionDecoder].
 type absorbed struct {
+	*latentAttention
 	key    tensor.Tensor // [heads, kvRank, nopeDim]: W_kᵀ
 	up     tensor.Matrix // [heads·(nopeDim + valueDim), kvRank]: per head W_k, then W_v
 	latent *mxLinear     // how the training pass quantizes latents before it expands them; nil: it does not
 }
 
-// absorb splits the expansion of a. If the expansion is quantized, it takes the values of the
+// decoder splits the expansion of a. If the expansion is quantized, it takes the values of the
 // codes.
-func absorb(ex *tensor.Exec, a *attention) absorbed {
+func (a *latentAttention) decoder(ex *tensor.Exec) attentionDecoder {
 	c, w := a.cfg, a.kvUp.W
 	q := a.kvUp.mx
 	if q.quantizesForward() {
 		w = tensor.New(w.DType(), w.Dim(0), w.Dim(1))
 		mx.Dequantize(ex, w.Mat(), q.rows)
 	}
-	to := absorbed{up: w.Mat(), latent: q, key: tensor.New(w.DType(), c.Heads, c.KVRank, c.NopeDim)}
+	to := &absorbed{latentAttention: a, up: w.Mat(), latent: q, key: tensor.New(w.DType(), c.Heads, c.KVRank, c.NopeDim)}
 	for h := range c.Heads {
 		at := h * (c.NopeDim + c.ValueDim)
 		key := w.Slice(at, at+c.NopeDim)
@@ -51,32 +52,22 @@ func transpose[T any](dst, src []T, rows, cols int) {
 	}
 }
 
-// attend runs the attention of a block in the form that the pass needs.
-func (l *block) attend(p phase, x tensor.Tensor, s *attentionState) tensor.Tensor {
-	if p.decoding == nil {
-		return l.attention.forward(p, x, s)
-	}
-	return l.attention.extend(p, p.decoding, l.layer, x, s)
-}
-
-// extend is forward for tokens that are appended to sequences. x: [tokens, dim], sequence after
-// sequence.
-func (a *attention) extend(p phase, d *decodePass, layer int, x tensor.Tensor, s *attentionState) tensor.Tensor {
-	ex, c, tokens := p.ex, a.cfg, x.Dim(0)
+// extend implements [attentionDecoder].
+func (a *absorbed) extend(p phase, layer int, x tensor.Tensor, state attentionState) tensor.Tensor {
+	ex, c, d, s, tokens := p.ex, a.cfg, p.decoding, state.(*latentState), x.Dim(0)
 	s.x = activation{Tensor: x}
 	q := a.queries(p, s)
 	down := a.kvDown.forward(p, p.scratch, &s.x, &s.linear.kvDown)
 	key := down.Mat().ColSlice(c.KVRank, c.cacheRow())
 	latent := a.kvNorm.forward(p, p.scratch, down.Mat().ColSlice(0, c.KVRank), &s.kvNorm)
-	weights := &d.decoder.layers[layer]
-	weights.roundLatents(ex, latent.Mat())
+	a.roundLatents(ex, latent.Mat())
 	sequences := a.appendToCache(ex, d, layer, q.Mat(), latent.Mat(), key)
 
 	queries := ex.New(x.DType(), tokens, c.Heads*c.cacheRow())
 	sums := ex.New(x.DType(), tokens, c.Heads*c.KVRank)
 	s.o = activation{Tensor: ex.New(x.DType(), tokens, c.Heads*c.ValueDim)}
 	work := func(dim int) int { return 2 * tokens * c.Heads * c.KVRank * dim }
-	heads := absorbedHeads{attention: a, weights: weights, few: d.few, q: q.Mat(), queries: queries.Mat(), sums: sums.Mat(), o: s.o.Mat()}
+	heads := absorbedHeads{absorbed: a, few: d.few, q: q.Mat(), queries: queries.Mat(), sums: sums.Mat(), o: s.o.Mat()}
 	tensor.Parallel(ex, c.Heads, work(c.NopeDim), heads, absorbQueries)
 	tensor.CachedAttention(ex, sums.Reshape(tokens*c.Heads, c.KVRank).Mat(), queries.Reshape(tokens*c.Heads, c.cacheRow()).Mat(), c.Heads, a.scale, sequences)
 	tensor.Parallel(ex, c.Heads, work(c.ValueDim), heads, expandSums)
@@ -96,7 +87,7 @@ func (w *absorbed) roundLatents(ex *tensor.Exec, latent tensor.Matrix) {
 
 // appendToCache rotates queries and keys to their positions, and appends latents and keys to the
 // caches.
-func (a *attention) appendToCache(ex *tensor.Exec, d *decodePass, layer int, q, latent, key tensor.Matrix) []tensor.CachedRows {
+func (a *latentAttention) appendToCache(ex *tensor.Exec, d *decodePass, layer int, q, latent, key tensor.Matrix) []tensor.CachedRows {
 	rows := make([]tensor.CachedRows, len(d.sequences))
 	lo := 0
 	for i, s := range d.sequences {
@@ -117,8 +108,7 @@ func (a *attention) appendToCache(ex *tensor.Exec, d *decodePass, layer int, q, 
 
 // absorbedHeads holds the inputs and outputs of the heads: [tokens, ...], head next to head.
 type absorbedHeads struct {
-	*attention
-	weights *absorbed
+	*absorbed
 	few     bool
 	q       tensor.Matrix // rotated output of the projection
 	queries tensor.Matrix // in latents' coordinates | rotary
@@ -129,7 +119,7 @@ type absorbedHeads struct {
 func absorbQueries(ex *tensor.Exec, j absorbedHeads, lo, hi int) {
 	rank, width := j.cfg.KVRank, j.cfg.cacheRow()
 	for h := lo; h < hi; h++ {
-		matMul(ex, j.queries.ColSlice(h*width, h*width+rank), j.nope(j.q, h), j.weights.key.Index(h).Mat().T(), j.few)
+		matMul(ex, j.queries.ColSlice(h*width, h*width+rank), j.nope(j.q, h), j.key.Index(h).Mat().T(), j.few)
 		tensor.Convert(ex, j.queries.ColSlice(h*width+rank, (h+1)*width), j.rotary(j.q, h))
 	}
 }
@@ -139,6 +129,6 @@ func expandSums(ex *tensor.Exec, j absorbedHeads, lo, hi int) {
 	rank, nope, values := j.cfg.KVRank, j.cfg.NopeDim, j.cfg.ValueDim
 	for h := lo; h < hi; h++ {
 		end := (h + 1) * (nope + values)
-		matMul(ex, j.value(j.o, h), j.sums.ColSlice(h*rank, (h+1)*rank), j.weights.up.RowSlice(end-values, end).T(), j.few)
+		matMul(ex, j.value(j.o, h), j.sums.ColSlice(h*rank, (h+1)*rank), j.up.RowSlice(end-values, end).T(), j.few)
 	}
 }

@@ -1,190 +1,95 @@
 package moe
 
-import "spmoe/tensor"
+import (
+	"slices"
 
-// attention is multi-head latent attention (arXiv:2405.04434). Keys and values are expanded from
-// one small latent vector per token, and all heads share one rotary key.
-type attention struct {
-	cfg   Config
-	rope  *tensor.RotaryTable
-	scale float32
+	"spmoe/tensor"
+)
 
-	q     linear   // [heads·keyDim, dim], if queries are not compressed
-	qDown linear   // [qRank, dim]
-	qNorm *rmsNorm // nil if queries are not compressed
-	qUp   linear   // [heads·keyDim, qRank]
-
-	kvDown linear // [kvRank + ropeDim, dim]: latent | rotary key
-	kvNorm *rmsNorm
-	kvUp   linear // [heads·(nopeDim + valueDim), kvRank]: per head, nope key | value
-	out    linear // [dim, heads·valueDim]
-
-	queryRows, keyRows HeadRows // of q or qUp, and of kvUp
-}
-
-// attentionState is the state of attention in a pass.
-type attentionState struct {
-	x        activation    // [tokens, dim]
-	qLatent  activation    // [tokens, qRank]
-	q        tensor.Tensor // [tokens, heads·keyDim]: per head, nope | rotary
-	down     tensor.Tensor // [tokens, kvRank + ropeDim]: latent, before its norm | rotary key
-	kvLatent activation    // [tokens, kvRank]
-	k        tensor.Tensor // [tokens, heads·keyDim]
-	v        tensor.Tensor // [tokens, heads·valueDim]
-	o        activation    // [tokens, heads·valueDim]
-	lse      tensor.Tensor // [tokens·heads] FP32: logarithms of the sums of exponentials
-	shape    tensor.AttentionShape
-
-	qNorm, kvNorm normState
-	linear        struct{ q, qDown, qUp, kvDown, kvUp, out linearState }
-}
-
-func newAttention(b *builder, cfg Config, prefix string, layer int, rope *tensor.RotaryTable) *attention {
-	a := &attention{cfg: cfg, rope: rope, scale: cfg.softmaxScale()}
-	plain := truncNormal(linearStd)
-	if cfg.QRank > 0 {
-		b.linear(&a.qDown, prefix+"q_a_proj", cfg.QRank, cfg.Dim, plain)
-		a.qNorm = newNorm(b, prefix+"q_a_layernorm", cfg.QRank, cfg.NormEps)
-		b.linear(&a.qUp, prefix+"q_b_proj", cfg.Heads*cfg.KeyDim(), cfg.QRank, plain)
-	} else {
-		b.linear(&a.q, prefix+"q_proj", cfg.Heads*cfg.KeyDim(), cfg.Dim, plain)
-	}
-	a.queryRows = HeadRows{Rows: cfg.KeyDim(), Root: cfg.NopeDim, Whole: cfg.RopeDim}
-	b.lastMatrix().Heads = &a.queryRows
-	b.linear(&a.kvDown, prefix+"kv_a_proj_with_mqa", cfg.KVRank+cfg.RopeDim, cfg.Dim, plain)
-	a.kvNorm = newNorm(b, prefix+"kv_a_layernorm", cfg.KVRank, cfg.NormEps)
-	b.linear(&a.kvUp, prefix+"kv_b_proj", cfg.Heads*(cfg.NopeDim+cfg.ValueDim), cfg.KVRank, plain)
-	a.keyRows = HeadRows{Rows: cfg.NopeDim + cfg.ValueDim, Root: cfg.NopeDim}
-	b.lastMatrix().Heads = &a.keyRows
-	b.linear(&a.out, prefix+"o_proj", cfg.Dim, cfg.Heads*cfg.ValueDim, outputInit(layer))
-	return a
-}
-
-// forward returns the attention output for x, both [tokens, dim]:
+// attention is the first half of a block, between its norm and the residual sum. x, dy and the
+// results are [tokens, dim]. A pass has a state, which newState returns, for each attention layer.
 //
-//	q = rotate(Wuq·norm(Wdq·x))              or rotate(Wq·x)
-//	latent | key = Wdkv·x,  key = rotate(key)
-//	k_nope | v = Wukv·norm(latent)
-//	k = k_nope | key                         of each head
-//	out = Wo·softmax(scale·q·kᵀ)·v
-func (a *attention) forward(p phase, x tensor.Tensor, s *attentionState) tensor.Tensor {
-	ex, seq, c := p.ex, p.batch.Seq, a.cfg
-	s.x = activation{Tensor: x}
-	s.q = a.queries(p, s)
-	for h := range c.Heads {
-		a.rope.Rotate(ex, a.rotary(s.q.Mat(), h), seq)
-	}
-	s.down = a.kvDown.forward(p, p.saved, &s.x, &s.linear.kvDown)
-	latent, key := a.latentKey(s.down.Mat())
-	a.rope.Rotate(ex, key, seq)
-	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, latent, &s.kvNorm)}
-	a.expand(p, s)
-	a.attend(p, s)
-	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
+// A new kind implements this interface and [attentionKind], and is chosen in Config.kind. It gets
+// memory from phases only, so dry runs count it, and sums gradients of weights with linear and
+// rmsNorm only, so layouts have the same bits.
+type attention interface {
+	newState() attentionState
+	forward(p phase, x tensor.Tensor, s attentionState) tensor.Tensor
+	backward(p phase, dy tensor.Tensor, s attentionState) tensor.Tensor // the gradient of x
+	backwardWeight(p phase, s attentionState)                           // adds to the gradients of all weights
+
+	// recompute restores what was in cheap memory, from the input.
+	recompute(p phase, x tensor.Tensor, s attentionState)
+
+	// decoder returns what extends sequences by the present weights.
+	decoder(ex *tensor.Exec) attentionDecoder
+
+	// record makes training passes raise top, [heads], to the largest score of each head.
+	record(top []float32)
+
+	constants(list func(name string, values ...any))
 }
 
-// queries returns the queries of all heads before rotation.
-func (a *attention) queries(p phase, s *attentionState) tensor.Tensor {
-	if a.qNorm == nil {
-		return a.q.forward(p, p.saved, &s.x, &s.linear.q)
-	}
-	down := a.qDown.forward(p, p.saved, &s.x, &s.linear.qDown)
-	s.qLatent = activation{Tensor: a.qNorm.forward(p, p.cheap, down.Mat(), &s.qNorm)}
-	return a.qUp.forward(p, p.saved, &s.qLatent, &s.linear.qUp)
+// attentionState is the state of an attention layer in a pass: a pointer to its own type.
+type attentionState any
+
+// attentionDecoder is attention for tokens that are appended to sequences.
+type attentionDecoder interface {
+	// extend is forward for x, the new tokens of the sequences of a pass, one sequence after the
+	// other. It adds a row of attentionKind.cacheRow elements per token to the caches of a layer.
+	extend(p phase, layer int, x tensor.Tensor, s attentionState) tensor.Tensor
 }
 
-// expand computes keys and values of all heads from the latents and the rotary key.
-func (a *attention) expand(p phase, s *attentionState) {
-	ex, c := p.ex, a.cfg
-	up := a.kvUp.forward(p, p.scratch, &s.kvLatent, &s.linear.kvUp)
-	_, key := a.latentKey(s.down.Mat())
-	p.in(Scores)
-	s.k = p.cheap.New(up.DType(), up.Dim(0), c.Heads*c.KeyDim())
-	s.v = p.cheap.New(up.DType(), up.Dim(0), c.Heads*c.ValueDim)
-	for h := range c.Heads {
-		nope, value := a.keyValue(up.Mat(), h)
-		tensor.Convert(ex, a.nope(s.k.Mat(), h), nope)
-		tensor.Convert(ex, a.rotary(s.k.Mat(), h), key)
-		tensor.Convert(ex, a.value(s.v.Mat(), h), value)
-	}
+// attentionKind is what a configuration says about its attention.
+type attentionKind interface {
+	validate(must func(ok bool, format string, args ...any))
+	// linears lists the projections in the order of a pass: see LinearLayer.
+	linears(add func(name string, in, out int, expands bool))
+	// vectors returns the norms and biases of some layers.
+	vectors(layers int64) Module
+	// cacheRow returns the number of elements per layer and token that decoding needs.
+	cacheRow() int
+	// rotary returns the table that rotates queries and keys, from one of interleaved pairs.
+	rotary(t *tensor.RotaryTable) *tensor.RotaryTable
+	// build adds the parameters of a layer to b. prefix begins their names.
+	build(b *builder, prefix string, layer int, rope *tensor.RotaryTable) attention
 }
 
-// backward returns the gradient of x.
-func (a *attention) backward(p phase, dy tensor.Tensor, s *attentionState) tensor.Tensor {
-	ex, c := p.ex, a.cfg
-	do := a.out.backward(p, p.scratch, activation{Tensor: dy}, &s.linear.out)
-	p.in(Scores)
-	dq, dk, dv := like(p.saved, s.q), like(p.scratch, s.k), like(p.scratch, s.v)
-	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
-		s.q.Mat(), s.k.Mat(), s.v.Mat(), s.o.Mat(), s.lse.F32(), s.shape)
+// kind returns the kind of the model's attention.
+func (c Config) kind() attentionKind { return latentKind{c} }
 
-	dUp := p.saved.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
-	for h := range c.Heads {
-		a.rope.RotateBack(ex, a.rotary(dq.Mat(), h), s.shape.Seq)
-		nope, value := a.keyValue(dUp.Mat(), h)
-		tensor.Convert(ex, nope, a.nope(dk.Mat(), h))
-		tensor.Convert(ex, value, a.value(dv.Mat(), h))
-	}
-	dDown := p.saved.New(dy.DType(), dy.Dim(0), c.KVRank+c.RopeDim)
-	dLatent, dKey := a.latentKey(dDown.Mat())
-	tensor.SumBlocks(ex, dKey, dk.Mat().ColSlice(c.NopeDim, c.Heads*c.KeyDim()), c.Heads, c.KeyDim())
-	a.rope.RotateBack(ex, dKey, s.shape.Seq)
-	dkvLatent := a.kvUp.backward(p, p.scratch, activation{Tensor: dUp}, &s.linear.kvUp)
-	a.kvNorm.backward(p, dLatent, dkvLatent.Mat(), false, &s.kvNorm)
-
-	dx := a.kvDown.backward(p, p.scratch, activation{Tensor: dDown}, &s.linear.kvDown)
-	tensor.Add(ex, dx.Mat(), dx.Mat(), a.queriesBackward(p, dq, s).Mat())
-	return dx
+// scoreState is the state of attention between the projections, for one pass.
+type scoreState struct {
+	q     tensor.Tensor // [tokens, heads·keyDim]
+	k     tensor.Tensor // [tokens, heads·keyDim]
+	v     tensor.Tensor // [tokens, heads·valueDim]
+	o     activation    // [tokens, heads·valueDim]
+	lse   tensor.Tensor // [tokens·heads] FP32: logarithms of the sums of exponentials
+	shape tensor.AttentionShape
 }
 
-// queriesBackward returns the gradient of x through the queries.
-func (a *attention) queriesBackward(p phase, dq tensor.Tensor, s *attentionState) tensor.Tensor {
-	if a.qNorm == nil {
-		return a.q.backward(p, p.scratch, activation{Tensor: dq}, &s.linear.q)
-	}
-	dLatent := a.qUp.backward(p, p.saved, activation{Tensor: dq}, &s.linear.qUp)
-	a.qNorm.backward(p, dLatent.Mat(), dLatent.Mat(), false, &s.qNorm)
-	return a.qDown.backward(p, p.scratch, activation{Tensor: dLatent}, &s.linear.qDown)
-}
-
-// backwardWeight adds to the gradients of all weights.
-func (a *attention) backwardWeight(p phase, s *attentionState) {
-	a.out.backwardWeight(p, &s.linear.out)
-	a.kvUp.backwardWeight(p, &s.linear.kvUp)
-	a.kvNorm.backwardWeight(p, &s.kvNorm)
-	a.kvDown.backwardWeight(p, &s.linear.kvDown)
-	if a.qNorm == nil {
-		a.q.backwardWeight(p, &s.linear.q)
+// attend computes the attention of all heads. It raises top, if it is not nil, to the largest scores
+// of a training pass.
+func (s *scoreState) attend(p phase, c Config, scale float32, top []float32) {
+	p.begin(Scores)
+	seq, tokens := p.batch.Seq, s.q.Dim(0)
+	s.shape = tensor.AttentionShape{Batch: tokens / seq, Seq: seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: scale, First: p.batch.First}
+	sealValue(p, &s.shape)
+	s.o = activation{Tensor: p.saved.New(s.q.DType(), tokens, c.Heads*c.ValueDim)}
+	s.lse = p.saved.New(tensor.FP32, tokens*c.Heads)
+	if top == nil || !p.train || p.recomputing {
+		tensor.CausalAttention(p.ex, s.o.Mat(), s.lse.F32(), s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
 		return
 	}
-	a.qUp.backwardWeight(p, &s.linear.qUp)
-	a.qNorm.backwardWeight(p, &s.qNorm)
-	a.qDown.backwardWeight(p, &s.linear.qDown)
-}
-
-// latentKey splits the output of kvDown into latents and rotary keys.
-func (a *attention) latentKey(m tensor.Matrix) (latent, key tensor.Matrix) {
-	return m.ColSlice(0, a.cfg.KVRank), m.ColSlice(a.cfg.KVRank, a.cfg.cacheRow())
-}
-
-// nope and rotary return the two parts of head h of a query or key matrix. value returns head h of
-// a value matrix, keyValue the two parts of head h of the output of kvUp.
-func (a *attention) nope(m tensor.Matrix, h int) tensor.Matrix {
-	at := h * a.cfg.KeyDim()
-	return m.ColSlice(at, at+a.cfg.NopeDim)
-}
-
-func (a *attention) rotary(m tensor.Matrix, h int) tensor.Matrix {
-	end := (h + 1) * a.cfg.KeyDim()
-	return m.ColSlice(end-a.cfg.RopeDim, end)
-}
-
-func (a *attention) value(m tensor.Matrix, h int) tensor.Matrix {
-	return m.ColSlice(h*a.cfg.ValueDim, (h+1)*a.cfg.ValueDim)
-}
-
-func (a *attention) keyValue(m tensor.Matrix, h int) (nope, value tensor.Matrix) {
-	n, v := a.cfg.NopeDim, a.cfg.ValueDim
-	at := h * (n + v)
-	return m.ColSlice(at, at+n), m.ColSlice(at+n, at+n+v)
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	scores := p.ex.New(tensor.FP32, s.lse.Len()).F32()
+	tensor.CausalAttentionTop(p.ex, s.o.Mat(), s.lse.F32(), scores, s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
+	if p.ex.Dry() {
+		return
+	}
+	for i := range s.shape.Batch * s.shape.Heads {
+		largest := &top[i%c.Heads]
+		*largest = max(*largest, slices.Max(scores[i*seq:(i+1)*seq]))
+	}
 }

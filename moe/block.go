@@ -13,7 +13,7 @@ type block struct {
 	layer     int
 	times     int // layers that it stands for in a dry run, or 1
 	attnNorm  *rmsNorm
-	attention *attention
+	attention attention
 	ffnNorm   *rmsNorm
 	ffn       feedForward
 	router    *router // nil in a dense layer
@@ -41,7 +41,7 @@ func newBlock(b *builder, cfg Config, at rankContext, layer int, rope *tensor.Ro
 	l := &block{
 		layer: layer, times: b.timesOf(layer),
 		attnNorm:  newNorm(b, prefix+"input_layernorm", cfg.Dim, cfg.NormEps),
-		attention: newAttention(b, cfg, prefix+"self_attn.", layer, rope),
+		attention: cfg.kind().build(b, prefix+"self_attn.", layer, rope),
 		ffnNorm:   newNorm(b, prefix+"post_attention_layernorm", cfg.Dim, cfg.NormEps),
 	}
 	prefix += "mlp."
@@ -90,10 +90,18 @@ func (l *block) forward(p phase, x tensor.Tensor, s *blockState) (tensor.Tensor,
 // mix is the first half: x + attention(norm(x)).
 func (l *block) mix(p phase, x tensor.Tensor, s *blockState) tensor.Tensor {
 	defer p.endHalf(p.ex.Mark())
-	a := l.attend(p, l.attnNorm.forward(p, p.cheap, x.Mat(), &s.attnNorm), &s.attention)
+	a := l.attend(p, l.attnNorm.forward(p, p.cheap, x.Mat(), &s.attnNorm), s.attention)
 	p.observe("attention", a)
 	tensor.Add(p.ex, a.Mat(), a.Mat(), x.Mat())
 	return a
+}
+
+// attend runs attention in the form that the pass needs.
+func (l *block) attend(p phase, x tensor.Tensor, s attentionState) tensor.Tensor {
+	if p.decoding == nil {
+		return l.attention.forward(p, x, s)
+	}
+	return p.decoding.decoder.layers[l.layer].extend(p, l.layer, x, s)
 }
 
 // backward returns the gradient of the input, given dy, the gradient of the output. A fused phase
@@ -127,7 +135,7 @@ func (l *block) backward(p phase, dy tensor.Tensor, s *blockState) (tensor.Tenso
 	p.group = &s.seals.mix
 	l.recomputeAttention(p, s)
 	p.sealTensor(da)
-	din = l.attention.backward(p, da, &s.attention)
+	din = l.attention.backward(p, da, s.attention)
 	if err := p.model.computeShared(p); err != nil {
 		return dy, fmt.Errorf("layer %d, backward: %w", l.layer, err)
 	}
@@ -144,7 +152,7 @@ func (l *block) backwardWeight(p phase, s *blockState) error {
 	defer p.ex.Release(mark)
 	l.ffn.backwardWeight(p, &s.feed)
 	l.ffnNorm.backwardWeight(p, &s.ffnNorm)
-	l.attention.backwardWeight(p, &s.attention)
+	l.attention.backwardWeight(p, s.attention)
 	l.attnNorm.backwardWeight(p, &s.attnNorm)
 	return p.model.computeShared(p)
 }

@@ -2,11 +2,10 @@ package moe
 
 import "spmoe/tensor"
 
-// Cache holds what attention needs of the earlier tokens of a sequence. For each layer and token it
-// has the normalized latent that keys and values are expanded from, and the rotated key that all
-// heads share. The MTP module caches nothing.
+// Cache holds what attention needs of the earlier tokens of a sequence: a row for each layer and
+// token. The MTP module caches nothing.
 type Cache struct {
-	rows     []tensor.Tensor // by layer, of those on this rank: [capacity, kvRank + ropeDim]
+	rows     []tensor.Tensor // by layer, of those on this rank: [capacity, elements of a row]
 	capacity int
 	tokens   int
 }
@@ -17,7 +16,7 @@ func (d *Decoder) NewCache(capacity int) *Cache {
 	c := &Cache{rows: make([]tensor.Tensor, len(d.layers)), capacity: capacity}
 	for _, m := range d.stages {
 		for _, b := range m.blocks {
-			c.rows[b.layer] = tensor.New(m.precision.DType, capacity, m.Config.cacheRow())
+			c.rows[b.layer] = tensor.New(m.precision.DType, capacity, m.Config.kind().cacheRow())
 		}
 	}
 	return c
@@ -32,11 +31,10 @@ func (c *Cache) Capacity() int { return c.capacity }
 // Reset forgets all tokens.
 func (c *Cache) Reset() { c.tokens = 0 }
 
-// cacheRow returns the number of elements per layer and token.
-func (c Config) cacheRow() int { return c.KVRank + c.RopeDim }
-
-// CacheBytes returns the bytes per token of a Cache: layers·(kvRank + ropeDim) elements of dtype.
-func (c Config) CacheBytes(dtype tensor.DType) int { return c.Layers * c.cacheRow() * dtype.Size() }
+// CacheBytes returns the bytes per token of a Cache with elements of dtype.
+func (c Config) CacheBytes(dtype tensor.DType) int {
+	return c.Layers * c.kind().cacheRow() * dtype.Size()
+}
 
 // row returns the rows of a layer for the tokens that this pass adds, and the rows of all tokens.
 func (s extension) row(layer int) (added, all tensor.Matrix) {

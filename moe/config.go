@@ -87,20 +87,16 @@ func (c Config) Validate() error {
 			bad = append(bad, fmt.Sprintf(format, args...))
 		}
 	}
-	for _, f := range []struct {
-		name        string
-		value, most int
-	}{
+	for _, f := range []size{
 		{"vocab", c.Vocab, 1 << 24}, {"dim", c.Dim, 1 << 17}, {"layers", c.Layers, 1 << 10}, {"heads", c.Heads, 1 << 11},
-		{"kv_rank", c.KVRank, 1 << 16}, {"nope_dim", c.NopeDim, 1 << 12}, {"rope_dim", c.RopeDim, 1 << 12},
-		{"value_dim", c.ValueDim, 1 << 12}, {"max_positions", c.MaxPositions, 1 << 26},
+		{"rope_dim", c.RopeDim, 1 << 12}, {"value_dim", c.ValueDim, 1 << 12}, {"max_positions", c.MaxPositions, 1 << 26},
 	} {
-		must(f.value > 0 && f.value <= f.most, "model.%s is %d: give 1 to %d", f.name, f.value, f.most)
+		f.validate(must)
 	}
+	c.kind().validate(must)
 	must(c.RopeDim%2 == 0, "model.rope_dim is %d: it must be even (rotary pairs)", c.RopeDim)
 	must(c.DenseLayers >= 0 && c.DenseLayers <= c.Layers, "model.dense_layers is %d: give 0 to %d (model.layers)", c.DenseLayers, c.Layers)
 	must(c.DenseLayers == 0 || c.DenseInter > 0 && c.DenseInter <= maxInter, "model.dense_inter is %d: give 1 to %d", c.DenseInter, maxInter)
-	must(c.QRank >= 0 && c.QRank <= 1<<16, "model.q_rank is %d: give 0 (no compression) or a rank up to %d", c.QRank, 1<<16)
 	must(c.MTPLayers == 0 || c.MTPLayers == 1, "model.mtp_layers is %d: give 0 or 1", c.MTPLayers)
 	must(atLeast(0, c.MTPWeight), "model.mtp_weight is %g: give 0 or more", c.MTPWeight)
 	must(atLeast(0, c.NormEps) && c.NormEps > 0, "model.norm_eps is %g: give a positive number", c.NormEps)
@@ -113,6 +109,16 @@ func (c Config) Validate() error {
 		return fmt.Errorf("invalid model:\n  %s", strings.Join(bad, "\n  "))
 	}
 	return nil
+}
+
+// size is a positive number of a configuration.
+type size struct {
+	name        string
+	value, most int
+}
+
+func (s size) validate(must func(bool, string, ...any)) {
+	must(s.value > 0 && s.value <= s.most, "model.%s is %d: give 1 to %d", s.name, s.value, s.most)
 }
 
 func (c Config) validateRouting(must func(bool, string, ...any)) {

@@ -39,11 +39,10 @@ func (l *rmsNorm) constants(list func(name string, values ...any)) {
 }
 
 func (l *block) constants(list func(name string, values ...any)) {
-	a := l.attention
-	list("the configuration of attention", &l.layer, &a.cfg, &a.scale, &a.queryRows, &a.keyRows)
-	for _, x := range []*rmsNorm{l.attnNorm, a.qNorm, a.kvNorm, l.ffnNorm} {
-		x.constants(list)
-	}
+	list("the configuration of a block", &l.layer)
+	l.attention.constants(list)
+	l.attnNorm.constants(list)
+	l.ffnNorm.constants(list)
 	switch f := l.ffn.(type) {
 	case *denseFFN:
 		list("the configuration of a network", &f.network.inter)

@@ -125,7 +125,7 @@ func (c Config) layersOf(part Part) layerRange {
 
 // blocks returns the parts of some transformer layers: norms first.
 func (c Config) blocks(linears []LinearLayer, mtp bool, layers int64, seq int) []Module {
-	norms := norm(layers, c.Dim).plus(norm(layers, c.Dim)).plus(norm(layers, c.KVRank)).plus(norm(layers, c.QRank))
+	norms := norm(layers, c.Dim).plus(norm(layers, c.Dim)).plus(c.kind().vectors(layers))
 	all := []Module{norms, products(linears, Projections, mtp), c.scores(layers, seq)}
 	for _, part := range []Part{Dense, Router, Routed, Shared} {
 		all = append(all, products(linears, part, mtp))
@@ -282,5 +282,5 @@ func (m Module) OnRank(ranks int) int64 {
 // generation.
 func (c Config) KVCache() (compressed, expanded int64) {
 	layers := int64(c.Layers)
-	return layers * int64(c.cacheRow()), layers * int64(c.Heads*(c.KeyDim()+c.ValueDim))
+	return layers * int64(c.kind().cacheRow()), layers * int64(c.Heads*(c.KeyDim()+c.ValueDim))
 }

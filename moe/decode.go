@@ -16,8 +16,8 @@ type Decoder struct {
 	stages []*Model // of this rank, in the order of the model
 	relay  Relay
 	rope   *tensor.RotaryTable
-	layers []absorbed    // by layer, of those on this rank
-	logits tensor.Tensor // [sequences, vocab] FP32, of the last call
+	layers []attentionDecoder // by layer, of those on this rank
+	logits tensor.Tensor      // [sequences, vocab] FP32, of the last call
 }
 
 // Relay passes the hidden states of a Decoder from stage to stage.
@@ -42,13 +42,13 @@ func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay)
 	if context < 1 || context > c.MaxPositions {
 		return nil, fmt.Errorf("the context is %d tokens: give 1 to %d (model.max_positions)", context, c.MaxPositions)
 	}
-	d := &Decoder{stages: stages, relay: relay, rope: c.rotaryTable(context), layers: make([]absorbed, c.Layers)}
+	d := &Decoder{stages: stages, relay: relay, rope: c.rotaryTable(context), layers: make([]attentionDecoder, c.Layers)}
 	for _, m := range stages {
 		for i, b := range m.blocks {
 			if err := m.sharded.gather(ex, m.blockUnit(i)); err != nil {
 				return nil, err
 			}
-			d.layers[b.layer] = absorb(ex, b.attention)
+			d.layers[b.layer] = b.attention.decoder(ex)
 		}
 	}
 	return d, nil

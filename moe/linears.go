@@ -54,7 +54,11 @@ func (c Config) headLinear() LinearLayer { return matrix("head", Head, c.Dim, c.
 // dense FFN.
 func (c Config) blockLinears(all []LinearLayer, layers, dense int) []LinearLayer {
 	sparse := layers - dense
-	all = c.attentionLinears(all, layers)
+	c.kind().linears(func(name string, in, out int, expands bool) {
+		l := matrix(name, Projections, in, out, layers)
+		l.Expands = expands
+		all = append(all, l)
+	})
 	all = gated(all, "ffn_down", matrix("ffn_gate_up", Dense, c.Dim, c.DenseInter, dense))
 	all = append(all, matrix("router", Router, c.Dim, c.Experts, sparse))
 	if c.SharedExperts > 0 {
@@ -63,25 +67,6 @@ func (c Config) blockLinears(all []LinearLayer, layers, dense int) []LinearLayer
 	expert := matrix("experts_gate_up", Routed, c.Dim, c.ExpertInter, sparse)
 	expert.Held, expert.Met = c.Experts, c.TopK
 	return gated(all, "experts_down", expert)
-}
-
-// attentionLinears appends the projections of multi-head latent attention.
-func (c Config) attentionLinears(all []LinearLayer, layers int) []LinearLayer {
-	add := func(name string, in, out int, expands bool) {
-		l := matrix(name, Projections, in, out, layers)
-		l.Expands = expands
-		all = append(all, l)
-	}
-	if c.QRank > 0 {
-		add("q_a", c.Dim, c.QRank, false)
-		add("q_b", c.QRank, c.Heads*c.KeyDim(), true)
-	} else {
-		add("q", c.Dim, c.Heads*c.KeyDim(), true)
-	}
-	add("kv_a", c.Dim, c.KVRank+c.RopeDim, false)
-	add("kv_b", c.KVRank, c.Heads*(c.NopeDim+c.ValueDim), true)
-	add("o", c.Heads*c.ValueDim, c.Dim, false)
-	return all
 }
 
 // gated appends the two matrices of a SwiGLU network as they are multiplied. Gate and up are one

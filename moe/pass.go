@@ -340,6 +340,12 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		p, m.idle = m.idle[n-1], m.idle[:n-1]
 	} else {
 		p = &Pass{model: m, blocks: make([]blockState, len(m.blocks))}
+		for i, l := range m.blocks {
+			p.blocks[i].attention = l.attention.newState()
+		}
+		if m.mtp != nil {
+			p.mtp.block.attention = m.mtp.block.attention.newState()
+		}
 		m.passes = append(m.passes, p)
 	}
 	p.arena = m.arenas.take(ex, m.PassBytes)

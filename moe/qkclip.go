@@ -7,7 +7,6 @@ package moe
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"spmoe/collective"
 	"spmoe/tensor"
@@ -57,14 +56,13 @@ func (m *Model) RecordScores() {
 		all := m.attentions()
 		g.scores = make([]float32, len(all)*heads)
 		for i, a := range all {
-			a.queryRows.Top = g.scores[i*heads : (i+1)*heads]
-			a.keyRows.Top = a.queryRows.Top
+			a.record(g.scores[i*heads : (i+1)*heads])
 		}
 	}
 }
 
 // attentions lists the attention layers of the stage, and that of the MTP module.
-func (m *Model) attentions() (all []*attention) {
+func (m *Model) attentions() (all []attention) {
 	for _, b := range m.blocks {
 		all = append(all, b.attention)
 	}
@@ -84,29 +82,4 @@ func (g *Group) ShareScores() error {
 		return fmt.Errorf("attention scores: %w", err)
 	}
 	return nil
-}
-
-// attend computes the attention of all heads, and records the largest scores of a training pass.
-func (a *attention) attend(p phase, s *attentionState) {
-	p.begin(Scores)
-	c, seq, tokens := a.cfg, p.batch.Seq, s.q.Dim(0)
-	s.shape = tensor.AttentionShape{Batch: tokens / seq, Seq: seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: a.scale, First: p.batch.First}
-	sealValue(p, &s.shape)
-	s.o = activation{Tensor: p.saved.New(s.q.DType(), tokens, c.Heads*c.ValueDim)}
-	s.lse = p.saved.New(tensor.FP32, tokens*c.Heads)
-	if a.queryRows.Top == nil || !p.train || p.recomputing {
-		tensor.CausalAttention(p.ex, s.o.Mat(), s.lse.F32(), s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
-		return
-	}
-	mark := p.ex.Mark()
-	defer p.ex.Release(mark)
-	top := p.ex.New(tensor.FP32, s.lse.Len()).F32()
-	tensor.CausalAttentionTop(p.ex, s.o.Mat(), s.lse.F32(), top, s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
-	if p.ex.Dry() {
-		return
-	}
-	for i := range s.shape.Batch * s.shape.Heads {
-		largest := &a.queryRows.Top[i%c.Heads]
-		*largest = max(*largest, slices.Max(top[i*seq:(i+1)*seq]))
-	}
 }

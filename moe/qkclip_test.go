@@ -81,7 +81,7 @@ func (m *member) scoresOfFirstLayer(t *testing.T, b Batch) []float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, cfg := pass.blocks[0].attention, m.model.Config
+	s, cfg := pass.blocks[0].attention.(*latentState), m.model.Config
 	most, width := repeat(math.Inf(-1), cfg.Heads), cfg.KeyDim()
 	for i := range b.Inputs {
 		for j := i / b.Seq * b.Seq; j <= i; j++ {

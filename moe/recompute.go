@@ -95,17 +95,7 @@ func (l *block) recomputeAttention(p phase, s *blockState) {
 	}
 	p = p.recomputePhase()
 	defer p.endRecompute()
-	l.attention.recompute(p, l.attnNorm.forward(p, p.cheap, s.attnNorm.x, &s.attnNorm), &s.attention)
-}
-
-// recompute recomputes what was in cheap memory, from the input.
-func (a *attention) recompute(p phase, x tensor.Tensor, s *attentionState) {
-	s.x.restore(x)
-	if a.qNorm != nil {
-		s.qLatent.restore(a.qNorm.forward(p, p.cheap, s.qNorm.x, &s.qNorm))
-	}
-	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, s.kvNorm.x, &s.kvNorm)} // expand quantizes it again
-	a.expand(p, s)
+	l.attention.recompute(p, l.attnNorm.forward(p, p.cheap, s.attnNorm.x, &s.attnNorm), s.attention)
 }
 
 // restore gives an activation its rows back. Its quantized forms are lost. From now on only wgrad

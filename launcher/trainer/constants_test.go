@@ -33,7 +33,7 @@ type place struct{ kind, name string }
 // lasting are places that live for the whole run.
 var lasting = []place{
 	{"tensor.RotaryTable.cos", "a rotary table"}, {"tensor.RotaryTable.sin", "a rotary table"},
-	{"moe.attention.scale", "the configuration of attention"}, {"moe.rmsNorm.eps", "the epsilon of a norm"},
+	{"moe.latentAttention.scale", "the configuration of attention"}, {"moe.rmsNorm.eps", "the epsilon of a norm"},
 	{"moe.router.load", "saved activations of layer "},
 	{"optim.Optimizer.ClipNorm", "the settings of the optimizer"}, {"optim.AdamW.Beta2", "the shards of the optimizer"},
 	{"optim.segment.begin", "the shards of the optimizer"}, {"optim.Optimizer.steps", "the counters of the optimizer"},

@@ -1,0 +1,238 @@
+package moe
+
+import "spmoe/tensor"
+
+// latentAttention is multi-head latent attention, MLA (arXiv:2405.04434). Keys and values are
+// expanded from one small latent vector per token, and all heads share one rotary key.
+type latentAttention struct {
+	cfg   latentKind
+	rope  *tensor.RotaryTable
+	scale float32
+
+	q     linear   // [heads·keyDim, dim], if queries are not compressed
+	qDown linear   // [qRank, dim]
+	qNorm *rmsNorm // nil if queries are not compressed
+	qUp   linear   // [heads·keyDim, qRank]
+
+	kvDown linear // [kvRank + ropeDim, dim]: latent | rotary key
+	kvNorm *rmsNorm
+	kvUp   linear // [heads·(nopeDim + valueDim), kvRank]: per head, nope key | value
+	out    linear // [dim, heads·valueDim]
+
+	queryRows, keyRows HeadRows // of q or qUp, and of kvUp
+}
+
+// latentState is the state of latentAttention in a pass.
+type latentState struct {
+	scoreState
+	x        activation    // [tokens, dim]
+	qLatent  activation    // [tokens, qRank]
+	down     tensor.Tensor // [tokens, kvRank + ropeDim]: latent, before its norm | rotary key
+	kvLatent activation    // [tokens, kvRank]
+
+	qNorm, kvNorm normState
+	linear        struct{ q, qDown, qUp, kvDown, kvUp, out linearState }
+}
+
+// latentKind is [attentionKind] of MLA.
+type latentKind struct{ Config }
+
+func (c latentKind) validate(must func(bool, string, ...any)) {
+	for _, f := range []size{{"kv_rank", c.KVRank, 1 << 16}, {"nope_dim", c.NopeDim, 1 << 12}} {
+		f.validate(must)
+	}
+	must(c.QRank >= 0 && c.QRank <= 1<<16, "model.q_rank is %d: give 0 (no compression) or a rank up to %d", c.QRank, 1<<16)
+}
+
+func (c latentKind) linears(add func(name string, in, out int, expands bool)) {
+	if c.QRank > 0 {
+		add("q_a", c.Dim, c.QRank, false)
+		add("q_b", c.QRank, c.Heads*c.KeyDim(), true)
+	} else {
+		add("q", c.Dim, c.Heads*c.KeyDim(), true)
+	}
+	add("kv_a", c.Dim, c.KVRank+c.RopeDim, false)
+	add("kv_b", c.KVRank, c.Heads*(c.NopeDim+c.ValueDim), true)
+	add("o", c.Heads*c.ValueDim, c.Dim, false)
+}
+
+func (c latentKind) vectors(layers int64) Module {
+	return norm(layers, c.KVRank).plus(norm(layers, c.QRank))
+}
+
+// cacheRow is a normalized latent, from which keys and values are expanded, and the rotated key.
+func (c latentKind) cacheRow() int { return c.KVRank + c.RopeDim }
+
+func (c latentKind) rotary(t *tensor.RotaryTable) *tensor.RotaryTable { return t }
+
+func (c latentKind) build(b *builder, prefix string, layer int, rope *tensor.RotaryTable) attention {
+	a := &latentAttention{cfg: c, rope: rope, scale: c.softmaxScale()}
+	plain := truncNormal(linearStd)
+	if c.QRank > 0 {
+		b.linear(&a.qDown, prefix+"q_a_proj", c.QRank, c.Dim, plain)
+		a.qNorm = newNorm(b, prefix+"q_a_layernorm", c.QRank, c.NormEps)
+		b.linear(&a.qUp, prefix+"q_b_proj", c.Heads*c.KeyDim(), c.QRank, plain)
+	} else {
+		b.linear(&a.q, prefix+"q_proj", c.Heads*c.KeyDim(), c.Dim, plain)
+	}
+	a.queryRows = HeadRows{Rows: c.KeyDim(), Root: c.NopeDim, Whole: c.RopeDim}
+	b.lastMatrix().Heads = &a.queryRows
+	b.linear(&a.kvDown, prefix+"kv_a_proj_with_mqa", c.KVRank+c.RopeDim, c.Dim, plain)
+	a.kvNorm = newNorm(b, prefix+"kv_a_layernorm", c.KVRank, c.NormEps)
+	b.linear(&a.kvUp, prefix+"kv_b_proj", c.Heads*(c.NopeDim+c.ValueDim), c.KVRank, plain)
+	a.keyRows = HeadRows{Rows: c.NopeDim + c.ValueDim, Root: c.NopeDim}
+	b.lastMatrix().Heads = &a.keyRows
+	b.linear(&a.out, prefix+"o_proj", c.Dim, c.Heads*c.ValueDim, outputInit(layer))
+	return a
+}
+
+func (a *latentAttention) newState() attentionState { return &latentState{} }
+
+func (a *latentAttention) record(top []float32) { a.queryRows.Top, a.keyRows.Top = top, top }
+
+func (a *latentAttention) constants(list func(name string, values ...any)) {
+	list("the configuration of attention", &a.cfg, &a.scale, &a.queryRows, &a.keyRows)
+	a.qNorm.constants(list)
+	a.kvNorm.constants(list)
+}
+
+// forward returns the attention output for x, both [tokens, dim]:
+//
+//	q = rotate(Wuq·norm(Wdq·x))              or rotate(Wq·x)
+//	latent | key = Wdkv·x,  key = rotate(key)
+//	k_nope | v = Wukv·norm(latent)
+//	k = k_nope | key                         of each head
+//	out = Wo·softmax(scale·q·kᵀ)·v
+func (a *latentAttention) forward(p phase, x tensor.Tensor, state attentionState) tensor.Tensor {
+	ex, seq, c, s := p.ex, p.batch.Seq, a.cfg, state.(*latentState)
+	s.x = activation{Tensor: x}
+	s.q = a.queries(p, s)
+	for h := range c.Heads {
+		a.rope.Rotate(ex, a.rotary(s.q.Mat(), h), seq)
+	}
+	s.down = a.kvDown.forward(p, p.saved, &s.x, &s.linear.kvDown)
+	latent, key := a.latentKey(s.down.Mat())
+	a.rope.Rotate(ex, key, seq)
+	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, latent, &s.kvNorm)}
+	a.expand(p, s)
+	s.attend(p, c.Config, a.scale, a.queryRows.Top)
+	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
+}
+
+// recompute implements [attention].
+func (a *latentAttention) recompute(p phase, x tensor.Tensor, state attentionState) {
+	s := state.(*latentState)
+	s.x.restore(x)
+	if a.qNorm != nil {
+		s.qLatent.restore(a.qNorm.forward(p, p.cheap, s.qNorm.x, &s.qNorm))
+	}
+	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, s.kvNorm.x, &s.kvNorm)} // expand quantizes it again
+	a.expand(p, s)
+}
+
+// queries returns the queries of all heads before rotation.
+func (a *latentAttention) queries(p phase, s *latentState) tensor.Tensor {
+	if a.qNorm == nil {
+		return a.q.forward(p, p.saved, &s.x, &s.linear.q)
+	}
+	down := a.qDown.forward(p, p.saved, &s.x, &s.linear.qDown)
+	s.qLatent = activation{Tensor: a.qNorm.forward(p, p.cheap, down.Mat(), &s.qNorm)}
+	return a.qUp.forward(p, p.saved, &s.qLatent, &s.linear.qUp)
+}
+
+// expand computes keys and values of all heads from the latents and the rotary key.
+func (a *latentAttention) expand(p phase, s *latentState) {
+	ex, c := p.ex, a.cfg
+	up := a.kvUp.forward(p, p.scratch, &s.kvLatent, &s.linear.kvUp)
+	_, key := a.latentKey(s.down.Mat())
+	p.in(Scores)
+	s.k = p.cheap.New(up.DType(), up.Dim(0), c.Heads*c.KeyDim())
+	s.v = p.cheap.New(up.DType(), up.Dim(0), c.Heads*c.ValueDim)
+	for h := range c.Heads {
+		nope, value := a.keyValue(up.Mat(), h)
+		tensor.Convert(ex, a.nope(s.k.Mat(), h), nope)
+		tensor.Convert(ex, a.rotary(s.k.Mat(), h), key)
+		tensor.Convert(ex, a.value(s.v.Mat(), h), value)
+	}
+}
+
+// backward returns the gradient of x.
+func (a *latentAttention) backward(p phase, dy tensor.Tensor, state attentionState) tensor.Tensor {
+	ex, c, s := p.ex, a.cfg, state.(*latentState)
+	do := a.out.backward(p, p.scratch, activation{Tensor: dy}, &s.linear.out)
+	p.in(Scores)
+	dq, dk, dv := like(p.saved, s.q), like(p.scratch, s.k), like(p.scratch, s.v)
+	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
+		s.q.Mat(), s.k.Mat(), s.v.Mat(), s.o.Mat(), s.lse.F32(), s.shape)
+
+	dUp := p.saved.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
+	for h := range c.Heads {
+		a.rope.RotateBack(ex, a.rotary(dq.Mat(), h), s.shape.Seq)
+		nope, value := a.keyValue(dUp.Mat(), h)
+		tensor.Convert(ex, nope, a.nope(dk.Mat(), h))
+		tensor.Convert(ex, value, a.value(dv.Mat(), h))
+	}
+	dDown := p.saved.New(dy.DType(), dy.Dim(0), c.KVRank+c.RopeDim)
+	dLatent, dKey := a.latentKey(dDown.Mat())
+	tensor.SumBlocks(ex, dKey, dk.Mat().ColSlice(c.NopeDim, c.Heads*c.KeyDim()), c.Heads, c.KeyDim())
+	a.rope.RotateBack(ex, dKey, s.shape.Seq)
+	dkvLatent := a.kvUp.backward(p, p.scratch, activation{Tensor: dUp}, &s.linear.kvUp)
+	a.kvNorm.backward(p, dLatent, dkvLatent.Mat(), false, &s.kvNorm)
+
+	dx := a.kvDown.backward(p, p.scratch, activation{Tensor: dDown}, &s.linear.kvDown)
+	tensor.Add(ex, dx.Mat(), dx.Mat(), a.queriesBackward(p, dq, s).Mat())
+	return dx
+}
+
+// queriesBackward returns the gradient of x through the queries.
+func (a *latentAttention) queriesBackward(p phase, dq tensor.Tensor, s *latentState) tensor.Tensor {
+	if a.qNorm == nil {
+		return a.q.backward(p, p.scratch, activation{Tensor: dq}, &s.linear.q)
+	}
+	dLatent := a.qUp.backward(p, p.saved, activation{Tensor: dq}, &s.linear.qUp)
+	a.qNorm.backward(p, dLatent.Mat(), dLatent.Mat(), false, &s.qNorm)
+	return a.qDown.backward(p, p.scratch, activation{Tensor: dLatent}, &s.linear.qDown)
+}
+
+// backwardWeight adds to the gradients of all weights.
+func (a *latentAttention) backwardWeight(p phase, state attentionState) {
+	s := state.(*latentState)
+	a.out.backwardWeight(p, &s.linear.out)
+	a.kvUp.backwardWeight(p, &s.linear.kvUp)
+	a.kvNorm.backwardWeight(p, &s.kvNorm)
+	a.kvDown.backwardWeight(p, &s.linear.kvDown)
+	if a.qNorm == nil {
+		a.q.backwardWeight(p, &s.linear.q)
+		return
+	}
+	a.qUp.backwardWeight(p, &s.linear.qUp)
+	a.qNorm.backwardWeight(p, &s.qNorm)
+	a.qDown.backwardWeight(p, &s.linear.qDown)
+}
+
+// latentKey splits the output of kvDown into latents and rotary keys.
+func (a *latentAttention) latentKey(m tensor.Matrix) (latent, key tensor.Matrix) {
+	return m.ColSlice(0, a.cfg.KVRank), m.ColSlice(a.cfg.KVRank, a.cfg.KVRank+a.cfg.RopeDim)
+}
+
+// nope and rotary return the two parts of head h of a query or key matrix. value returns head h of
+// a value matrix, keyValue the two parts of head h of the output of kvUp.
+func (a *latentAttention) nope(m tensor.Matrix, h int) tensor.Matrix {
+	at := h * a.cfg.KeyDim()
+	return m.ColSlice(at, at+a.cfg.NopeDim)
+}
+
+func (a *latentAttention) rotary(m tensor.Matrix, h int) tensor.Matrix {
+	end := (h + 1) * a.cfg.KeyDim()
+	return m.ColSlice(end-a.cfg.RopeDim, end)
+}
+
+func (a *latentAttention) value(m tensor.Matrix, h int) tensor.Matrix {
+	return m.ColSlice(h*a.cfg.ValueDim, (h+1)*a.cfg.ValueDim)
+}
+
+func (a *latentAttention) keyValue(m tensor.Matrix, h int) (nope, value tensor.Matrix) {
+	n, v := a.cfg.NopeDim, a.cfg.ValueDim
+	at := h * (n + v)
+	return m.ColSlice(at, at+n), m.ColSlice(at+n, at+n+v)
+}
