@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"cmp"
 	"fmt"
 
 	"spmoe/tensor/internal/vec"
@@ -28,6 +29,14 @@ type AttentionShape struct {
 	KeyDim, ValueDim  int     // per head
 	Scale             float32 // multiplies the scores before the softmax
 
+	// KVHeads is the number of heads of k and v, each for Heads/KVHeads consecutive heads of q
+	// (grouped-query attention); 0: as many as Heads.
+	KVHeads int
+
+	// Queries is the number of rows of q, o and lse in a sequence: those of its last positions. 0
+	// means all. A backward pass has all.
+	Queries int
+
 	// First, [batch·seq], is the first position in its sequence that each row attends to. With
 	// several documents packed into a sequence, it is the start of the row's document. It does not
 	// decrease within a sequence. It lies between 0 and the row's own position. Nil means 0 for all
@@ -38,17 +47,22 @@ type AttentionShape struct {
 // queryRows returns the number of rows in a query block.
 func (s AttentionShape) queryRows() int {
 	if s.Seq >= longSequence {
-		return longQueryBlock
+		return min(longQueryBlock, s.queries())
 	}
-	return min(queryBlock, s.Seq)
+	return min(queryBlock, s.queries())
 }
 
-// queryBlocks returns the number of query blocks of a sequence.
-func (s AttentionShape) queryBlocks() int { return ceilDiv(s.Seq, s.queryRows()) }
+// queries returns the number of query rows of a sequence, and kvHeads the heads of k and v.
+func (s AttentionShape) queries() int { return cmp.Or(s.Queries, s.Seq) }
 
-// head returns the rows of sequence b and the columns of head h, with dim columns per head.
-func (s AttentionShape) head(m Matrix, b, h, dim int) Matrix {
-	return m.RowSlice(b*s.Seq, (b+1)*s.Seq).ColSlice(h*dim, (h+1)*dim)
+func (s AttentionShape) kvHeads() int { return cmp.Or(s.KVHeads, s.Heads) }
+
+// queryBlocks returns the number of query blocks of a sequence.
+func (s AttentionShape) queryBlocks() int { return ceilDiv(s.queries(), s.queryRows()) }
+
+// head returns the rows of sequence b, of seq each, and the columns of head h, of dim each.
+func head(m Matrix, b, h, seq, dim int) Matrix {
+	return m.RowSlice(b*seq, (b+1)*seq).ColSlice(h*dim, (h+1)*dim)
 }
 
 // first returns the first position that row i of sequence b attends to.
@@ -81,10 +95,10 @@ func (s AttentionShape) checkFirst() {
 
 func (s AttentionShape) check(q, k, v, o Matrix, lse []float32) {
 	s.checkFirst()
-	rows := s.Batch * s.Seq
-	if q.Rows != rows || k.Rows != rows || v.Rows != rows || o.Rows != rows ||
-		q.Cols != s.Heads*s.KeyDim || k.Cols != q.Cols || v.Cols != s.Heads*s.ValueDim || o.Cols != v.Cols ||
-		len(lse) != rows*s.Heads {
+	rows, keys := s.Batch*s.queries(), s.Batch*s.Seq
+	if q.Rows != rows || k.Rows != keys || v.Rows != keys || o.Rows != rows ||
+		q.Cols != s.Heads*s.KeyDim || k.Cols != s.kvHeads()*s.KeyDim || v.Cols != s.kvHeads()*s.ValueDim || o.Cols != s.Heads*s.ValueDim ||
+		len(lse) != rows*s.Heads || s.Heads%s.kvHeads() != 0 || s.Queries > s.Seq {
 		s.First = nil
 		panic(fmt.Sprintf("tensor: attention %+v over q [%d, %d], k [%d, %d], v [%d, %d], o [%d, %d], lse [%d]",
 			s, q.Rows, q.Cols, k.Rows, k.Cols, v.Rows, v.Cols, o.Rows, o.Cols, len(lse)))
@@ -109,7 +123,7 @@ type attentionCall struct {
 
 // work estimates the operations of a forward pass.
 func (s AttentionShape) work() int {
-	return s.Batch * s.Heads * s.Seq * s.Seq * (s.KeyDim + s.ValueDim)
+	return s.Batch * s.Heads * s.queries() * s.Seq * (s.KeyDim + s.ValueDim)
 }
 
 // headProblem holds the operands of one head of one sequence.
@@ -118,20 +132,25 @@ type headProblem struct {
 	q, k, v, o, do, dq, dk, dv Matrix
 	lse, delta, top            []float32
 	sequence                   int
+	before                     int // positions without a query
 }
 
 // problem returns head n, counted over all sequences.
 func (c *attentionCall) problem(n int) headProblem {
 	s := c.shape
-	b, h := n/s.Heads, n%s.Heads
-	key := func(m Matrix) Matrix { return s.head(m, b, h, s.KeyDim) }
-	value := func(m Matrix) Matrix { return s.head(m, b, h, s.ValueDim) }
-	p := headProblem{AttentionShape: s, q: key(c.q), k: key(c.k), v: value(c.v), o: value(c.o), lse: c.lse[n*s.Seq:][:s.Seq], sequence: b}
+	b, h, rows := n/s.Heads, n%s.Heads, s.queries()
+	kv := h / (s.Heads / s.kvHeads())
+	key := func(m Matrix) Matrix { return head(m, b, h, rows, s.KeyDim) }
+	value := func(m Matrix) Matrix { return head(m, b, h, rows, s.ValueDim) }
+	p := headProblem{
+		AttentionShape: s, q: key(c.q), k: head(c.k, b, kv, s.Seq, s.KeyDim), v: head(c.v, b, kv, s.Seq, s.ValueDim), o: value(c.o),
+		lse: c.lse[n*rows:][:rows], sequence: b, before: s.Seq - rows,
+	}
 	if c.top != nil {
-		p.top = c.top[n*s.Seq:][:s.Seq]
+		p.top = c.top[n*rows:][:rows]
 	}
 	if c.delta != nil {
-		p.dq, p.dk, p.dv, p.do, p.delta = key(c.dq), key(c.dk), value(c.dv), value(c.do), c.delta[n*s.Seq:][:s.Seq]
+		p.dq, p.dk, p.dv, p.do, p.delta = key(c.dq), key(c.dk), value(c.dv), value(c.do), c.delta[n*rows:][:rows]
 	}
 	return p
 }

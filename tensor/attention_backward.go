@@ -16,6 +16,8 @@ const backwardKeys = 256
 
 // CausalAttentionBackward computes dq, dk and dv from do and the operands of CausalAttention.
 //
+// dk and dv have s.Heads heads, even if k and v have s.KVHeads: the caller sums those of a group.
+//
 // With p = exp(scale·q·kᵀ - lse): dv = pᵀ·do, dp = do·vᵀ, ds = scale·p·(dp - delta) where delta =
 // rowsum(do·o), dq = ds·k, dk = dsᵀ·q.
 //
@@ -26,7 +28,12 @@ const backwardKeys = 256
 func CausalAttentionBackward(ex *Exec, dq, dk, dv, do, q, k, v, o Matrix, lse []float32, s AttentionShape) {
 	defer ex.ProfilingRows(profile.Attention, q.Rows, q.Cols).End()
 	s.check(q, k, v, o, lse)
-	s.check(dq, dk, dv, do, lse)
+	gradients := s
+	gradients.KVHeads = 0
+	gradients.check(dq, dk, dv, do, lse)
+	if s.queries() != s.Seq {
+		panic(fmt.Sprintf("tensor: attention with %d queries in sequences of %d has no gradient", s.Queries, s.Seq))
+	}
 	if do.dtype != o.dtype {
 		panic(fmt.Sprintf("tensor: attention of %v with gradients of %v", o.dtype, do.dtype))
 	}

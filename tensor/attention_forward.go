@@ -19,7 +19,8 @@ const forwardGroup = 512
 // to and including itself.
 //
 // q, k: [batch·seq, heads·keyDim]. v, o: [batch·seq, heads·valueDim]. All have one element type.
-// lse: [batch·heads·seq] receives the log-sum-exp of each row for the backward pass.
+// lse: [batch·heads·seq] receives the log-sum-exp of each row for the backward pass. k and v have
+// s.KVHeads heads, and q, o and lse s.Queries rows per sequence, if these are given.
 //
 // The softmax is online. A row's output and the sum of its exponentials are FP32 sums over keys in
 // ascending order, block by block. Exponentials are relative to the running max, which is the
@@ -49,12 +50,12 @@ func attentionForwardBlocks(ex *Exec, call operands, from, to int) {
 	defer ex.Release(mark)
 	rows, blocks := s.queryRows(), s.queryBlocks()
 	group := min(blocks, forwardGroup/rows)
-	t := newForwardTile(ex, c.q.dtype, s, min(group*rows, s.Seq))
+	t := newForwardTile(ex, c.q.dtype, s, min(group*rows, s.queries()))
 	for n := from; n < to; {
 		p := c.problem(n / blocks)
 		end := blocks - n%blocks
 		begin := max(end-min(group, to-n), 0)
-		t.group(ex, &p, begin*rows, min(end*rows, s.Seq))
+		t.group(ex, &p, p.before+begin*rows, min(p.before+end*rows, s.Seq))
 		n += end - begin
 	}
 }
@@ -76,7 +77,7 @@ func newForwardTile(ex *Exec, dtype DType, s AttentionShape, group int) forwardT
 	}
 }
 
-// group computes the output of query rows [lo, hi), key block by key block.
+// group computes the output of the queries at positions [lo, hi), key block by key block.
 func (t *forwardTile) group(ex *Exec, p *headProblem, lo, hi int) {
 	clear(t.sum)
 	rows := p.queryRows()
@@ -90,16 +91,17 @@ func (t *forwardTile) group(ex *Exec, p *headProblem, lo, hi int) {
 		from = to
 	}
 	for i := range hi - lo {
-		scaleRow(p.o, lo+i, 1/t.sum[i], t.out.Mat().f32Row(i))
-		p.lse[lo+i] = t.max[i] + float32(math.Log(float64(t.sum[i])))
+		row := lo + i - p.before
+		scaleRow(p.o, row, 1/t.sum[i], t.out.Mat().f32Row(i))
+		p.lse[row] = t.max[i] + float32(math.Log(float64(t.sum[i])))
 		if p.top != nil {
-			p.top[lo+i] = t.max[i]
+			p.top[row] = t.max[i]
 		}
 	}
 }
 
-// queryBlock adds those of keys [from, to) that query rows [lo, hi) see to the output of these
-// rows, which begins at row first of the group.
+// queryBlock adds those of keys [from, to) that the queries at positions [lo, hi) see to their
+// output, which begins at row first of the group.
 func (t *forwardTile) queryBlock(ex *Exec, p *headProblem, first, lo, hi, from, to int) {
 	ex.Enter(profile.Attention) // shows progress to a watchdog
 	to = min(to, hi)
@@ -110,7 +112,7 @@ func (t *forwardTile) queryBlock(ex *Exec, p *headProblem, first, lo, hi, from, 
 	}
 	out := t.out.Slice(first, first+hi-lo).Mat()
 	scores, probs := tile(t.scores, hi-lo, to-start), tile(t.probs, hi-lo, to-start)
-	t.keys.times(ex, scores, p.q.RowSlice(lo, hi), p.k.RowSlice(start, to).T(), false)
+	t.keys.times(ex, scores, p.q.RowSlice(lo-p.before, hi-p.before), p.k.RowSlice(start, to).T(), false)
 	for i := range hi - lo {
 		t.softmaxRow(probs, out, i, first+i, p.seen(lo+i, start, to), scores.f32Row(i), p.Scale)
 	}

@@ -435,6 +435,80 @@ func TestAttentionOfHugeScores(t *testing.T) {
 	}
 }
 
+// TestGroupedHeads: a head of keys and values that several heads of queries share gives the bits of
+// copies of it.
+func TestGroupedHeads(t *testing.T) {
+	eachAttention(t, func(t *testing.T, g *generator, s AttentionShape) {
+		const group = 3
+		few := s
+		few.Heads, few.KVHeads = group*s.Heads, s.Heads
+		many := few
+		many.KVHeads = 0
+		a, b := newAttention(g, many), newAttention(g, many)
+		for _, r := range [][2]*region{{&a.q, &b.q}, {&a.do, &b.do}} {
+			Convert(a.ex, r[1].Matrix, r[0].Matrix)
+		}
+		a.shape = few
+		a.k, a.v = g.matrix(b.k.Rows, s.Heads*s.KeyDim), g.matrix(b.v.Rows, s.Heads*s.ValueDim)
+		for h := range many.Heads {
+			at := h / group
+			Convert(a.ex, b.k.ColSlice(h*s.KeyDim, (h+1)*s.KeyDim), a.k.ColSlice(at*s.KeyDim, (at+1)*s.KeyDim))
+			Convert(a.ex, b.v.ColSlice(h*s.ValueDim, (h+1)*s.ValueDim), a.v.ColSlice(at*s.ValueDim, (at+1)*s.ValueDim))
+		}
+		for _, x := range []*attention{a, b} {
+			x.forward()
+			x.backward()
+		}
+		same(t, "o", a.o.Matrix, values(b.o.Matrix))
+		same(t, "lse", vectorOf(a.lse), values(vectorOf(b.lse)))
+		same(t, "dq", a.dq.Matrix, values(b.dq.Matrix))
+		same(t, "dk", a.dk.Matrix, values(b.dk.Matrix))
+		same(t, "dv", a.dv.Matrix, values(b.dv.Matrix))
+	})
+}
+
+// TestLastQueries: the last rows of a sequence have the output that they have among all rows, in
+// FP32 with the same bits.
+func TestLastQueries(t *testing.T) {
+	eachAttention(t, func(t *testing.T, g *generator, s AttentionShape) {
+		a := newAttention(g, s)
+		a.forward()
+		for _, n := range []int{1, 3, s.Seq/2 + 1, s.Seq} {
+			n = min(n, s.Seq)
+			last := newAttention(g, AttentionShape{Batch: s.Batch, Seq: n, Heads: s.Heads, KeyDim: s.KeyDim, ValueDim: s.ValueDim})
+			last.k, last.v, last.shape = a.k, a.v, s
+			last.shape.Queries = n
+			for b := range s.Batch {
+				Convert(a.ex, last.q.RowSlice(b*n, (b+1)*n), a.q.RowSlice((b+1)*s.Seq-n, (b+1)*s.Seq))
+			}
+			last.forward()
+			for b := range s.Batch {
+				want, got := values(a.o.RowSlice((b+1)*s.Seq-n, (b+1)*s.Seq)), last.o.RowSlice(b*n, (b+1)*n)
+				if g.dtype == FP32 {
+					same(t, fmt.Sprintf("the last %d rows", n), got, want)
+				} else {
+					near(t, fmt.Sprintf("the last %d rows", n), got, want, absolute(8*unit(BF16)))
+				}
+				for h := range s.Heads {
+					for i := range n {
+						if x, y := last.lse[(b*s.Heads+h)*n+i], a.lse[(b*s.Heads+h+1)*s.Seq-n+i]; math.Abs(float64(x-y)) > 1e-5 {
+							t.Errorf("the last %d rows: lse %v of head %d, row %d, want %v", n, x, h, i, y)
+						}
+					}
+				}
+			}
+			last.o.intact(t)
+			if n < s.Seq {
+				mustPanic(t, "has no gradient", func() {
+					x := newAttention(g, last.shape)
+					x.q, x.o, x.do, x.dq, x.lse = last.q, last.o, last.do, last.dq, last.lse
+					x.backward()
+				})
+			}
+		}
+	})
+}
+
 func TestAttentionPanics(t *testing.T) {
 	s := attentionShapes[1]
 	for name, spoil := range map[string]func(a *attention){
@@ -447,6 +521,9 @@ func TestAttentionPanics(t *testing.T) {
 		"dk":  func(a *attention) { a.dk.Matrix = a.dk.ColSlice(0, 11) },
 		"dv":  func(a *attention) { a.dv.Matrix = a.dv.ColSlice(1, 21) },
 		"do":  func(a *attention) { a.do.Matrix = a.do.RowSlice(1, 10) },
+
+		"heads of keys": func(a *attention) { a.shape.KVHeads = 2 },
+		"queries":       func(a *attention) { a.shape.Queries = 6 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAttention(newGenerator(FP32, 0), s)

@@ -8,9 +8,11 @@ import (
 )
 
 // RotaryTable holds the cosines and sines of rotary position embedding for positions [0, Len).
-// Pairs are interleaved: elements 2i and 2i+1 of a head rotate by angle i.
+// A head has interleaved pairs, elements 2i and 2i+1, or those of halves, elements i and pairs + i.
+// Pair i rotates by angle i.
 type RotaryTable struct {
 	cos, sin Tensor // [Len, pairs] FP32
+	halves   bool
 }
 
 // NewRotaryTable tabulates the angles position·freq[i]. Cosine and sine are multiplied by scale,
@@ -33,13 +35,16 @@ func NewDryRotaryTable(positions, pairs int) *RotaryTable {
 	return &RotaryTable{cos: NewDry(FP32, positions, pairs), sin: NewDry(FP32, positions, pairs)}
 }
 
+// Halves returns the table for the pairs of halves.
+func (t *RotaryTable) Halves() *RotaryTable { return &RotaryTable{t.cos, t.sin, true} }
+
 // Len returns the number of positions in the table.
 func (t *RotaryTable) Len() int { return t.cos.Dim(0) }
 
 // From returns the part of the table that begins at position. Row r of its argument is then at
 // position + r mod seq.
 func (t *RotaryTable) From(position int) *RotaryTable {
-	return &RotaryTable{cos: t.cos.Slice(position, t.Len()), sin: t.sin.Slice(position, t.Len())}
+	return &RotaryTable{t.cos.Slice(position, t.Len()), t.sin.Slice(position, t.Len()), t.halves}
 }
 
 // Rotate rotates every row r of x: [rows, 2·pairs] in place. Row r is at position r mod seq.
@@ -56,7 +61,11 @@ func (t *RotaryTable) rotate(ex *Exec, x Matrix, seq int, sign float32) {
 			x.Cols, seq, pairs, t.Len()))
 	}
 	defer ex.describeRows(x).End()
-	forRows(ex, x.Rows, x.Rows*x.Cols, rotation{table: t, x: x, seq: seq, sign: sign}, rotateRows)
+	kernel := rotateRows
+	if t.halves {
+		kernel = rotateHalves
+	}
+	forRows(ex, x.Rows, x.Rows*x.Cols, rotation{table: t, x: x, seq: seq, sign: sign}, kernel)
 }
 
 // rotation holds the arguments of Rotate and RotateBack.
@@ -81,6 +90,22 @@ func rotateRows(_ *Exec, t rotation, lo, end int) {
 			vec.Rotate(rows.f32Rows(), rows.rowStride, cos, sin, pairs, t.sign)
 		}
 		lo = hi
+	}
+}
+
+// rotateHalves is rotateRows for the pairs of halves. Conversions of products keep compilers for
+// arm64 from fusing them with additions, which would change bits.
+func rotateHalves(ex *Exec, t rotation, lo, end int) {
+	pairs := t.table.cos.Dim(1)
+	for r := lo; r < end; r++ {
+		row, at := ex.load(0, t.x, r), r%t.seq
+		cos, sin := t.table.cos.Index(at).F32(), t.table.sin.Index(at).F32()
+		left, right := row[:pairs], row[pairs:][:pairs]
+		for i, u := range left {
+			v, c, s := right[i], cos[i], t.sign*sin[i]
+			left[i], right[i] = float32(u*c)-float32(v*s), float32(u*s)+float32(v*c)
+		}
+		ex.store(t.x, r, row)
 	}
 }
 

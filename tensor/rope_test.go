@@ -44,6 +44,32 @@ func TestRotate(t *testing.T) {
 	})
 }
 
+// TestRotateHalves: pairs of halves rotate as interleaved ones, also in a part of a table, and back.
+func TestRotateHalves(t *testing.T) {
+	ex := NewExec()
+	freq := rotaryFrequencies(rotaryPairs)
+	table := NewRotaryTable(rotarySeq, freq, rotaryScale).Halves()
+	eachLayout(t, func(t *testing.T, g *generator) {
+		x, part := g.matrix(rotarySeq, 2*rotaryPairs), g.matrix(rotarySeq-2, 2*rotaryPairs)
+		before := values(x.Matrix)
+		Convert(ex, part.Matrix, x.RowSlice(2, rotarySeq))
+		half := func(r, i int) *float64 { return before.at(r, i%2*rotaryPairs+i/2) }
+		neighbors := zeros(before.rows, before.cols)
+		for i := range neighbors.v {
+			neighbors.v[i] = *half(i/before.cols, i%before.cols)
+		}
+		turned := rotated(neighbors, rotarySeq, freq, rotaryScale)
+		for i, v := range turned.v {
+			*half(i/before.cols, i%before.cols) = v
+		}
+		table.Rotate(ex, x.Matrix, rotarySeq)
+		near(t, "rotated", x.Matrix, before, absolute(1e-5))
+		x.intact(t)
+		table.From(2).Rotate(ex, part.Matrix, rotarySeq-2)
+		same(t, "rows from position 2 on", part.Matrix, values(x.RowSlice(2, rotarySeq)))
+	})
+}
+
 // TestRotateFrom: a part of a table turns rows as those positions of the whole.
 func TestRotateFrom(t *testing.T) {
 	ex := NewExec()
@@ -87,13 +113,15 @@ func TestRotateBack(t *testing.T) {
 func TestRotateBackIsTheTranspose(t *testing.T) {
 	ex := NewExec()
 	table := NewRotaryTable(rotarySeq, rotaryFrequencies(rotaryPairs), rotaryScale)
-	g := newGenerator(FP32, 0)
-	x, y := g.matrix(2*rotarySeq, 2*rotaryPairs), g.matrix(2*rotarySeq, 2*rotaryPairs)
-	x0, y0 := values(x.Matrix), values(y.Matrix)
-	table.Rotate(ex, x.Matrix, rotarySeq)
-	table.RotateBack(ex, y.Matrix, rotarySeq)
-	if a, b := inner(values(x.Matrix), y0), inner(x0, values(y.Matrix)); math.Abs(a-b) > 1e-5 {
-		t.Errorf("<Rotate(x), y> = %v, <x, RotateBack(y)> = %v", a, b)
+	for _, table := range []*RotaryTable{table, table.Halves()} {
+		g := newGenerator(FP32, 0)
+		x, y := g.matrix(2*rotarySeq, 2*rotaryPairs), g.matrix(2*rotarySeq, 2*rotaryPairs)
+		x0, y0 := values(x.Matrix), values(y.Matrix)
+		table.Rotate(ex, x.Matrix, rotarySeq)
+		table.RotateBack(ex, y.Matrix, rotarySeq)
+		if a, b := inner(values(x.Matrix), y0), inner(x0, values(y.Matrix)); math.Abs(a-b) > 1e-5 {
+			t.Errorf("<Rotate(x), y> = %v, <x, RotateBack(y)> = %v", a, b)
+		}
 	}
 }
 
