@@ -33,7 +33,7 @@ func TestUsageErrors(t *testing.T) {
 		{"-np 0 train", []string{"-np is 0", "1 or more"}},
 		{"train -n -2", []string{"-np is -2", "1 or more"}},
 		{"-np many train", []string{`"many"`, "-np", "whole number"}},
-		{"train --flavor 17B", []string{`"17B"`, "debug, small, 500M, 3B, 16B, 236B, 671B"}},
+		{"train --flavor 17B", []string{`"17B"`, "debug, small, 500M, 3B, 16B, 30B-A3B, 236B, 671B"}},
 		{"train --flavor 671B", []string{"671B", "TiB", "is available", "--dry-run"}},
 		{"-np 2", []string{"-np 2", "train", "check", "help"}},
 		{"trian", []string{`"trian"`, "did you mean train?", "train, compare, check"}},

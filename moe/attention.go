@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"cmp"
 	"slices"
 
 	"spmoe/tensor"
@@ -56,24 +57,38 @@ type attentionKind interface {
 }
 
 // kind returns the kind of the model's attention.
-func (c Config) kind() attentionKind { return latentKind{c} }
+func (c Config) kind() attentionKind {
+	if c.KVHeads != 0 {
+		return groupedKind{c}
+	}
+	return latentKind{c}
+}
+
+// keyHeads returns the number of heads of keys and values.
+func (c Config) keyHeads() int { return cmp.Or(c.KVHeads, c.Heads) }
+
+// scoreShape returns the shape of attention, except for the batch.
+func (c Config) scoreShape(seq int, scale float32) tensor.AttentionShape {
+	return tensor.AttentionShape{Seq: seq, Heads: c.Heads, KVHeads: c.keyHeads(), KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: scale}
+}
 
 // scoreState is the state of attention between the projections, for one pass.
 type scoreState struct {
 	q     tensor.Tensor // [tokens, heads·keyDim]
-	k     tensor.Tensor // [tokens, heads·keyDim]
-	v     tensor.Tensor // [tokens, heads·valueDim]
+	k     tensor.Tensor // [tokens, keyHeads·keyDim]
+	v     tensor.Tensor // [tokens, keyHeads·valueDim]
 	o     activation    // [tokens, heads·valueDim]
 	lse   tensor.Tensor // [tokens·heads] FP32: logarithms of the sums of exponentials
 	shape tensor.AttentionShape
 }
 
-// attend computes the attention of all heads. It raises top, if it is not nil, to the largest scores
-// of a training pass.
+// attend computes the attention of all heads. It raises top, unless it is nil, to the largest
+// scores of a training pass.
 func (s *scoreState) attend(p phase, c Config, scale float32, top []float32) {
 	p.begin(Scores)
 	seq, tokens := p.batch.Seq, s.q.Dim(0)
-	s.shape = tensor.AttentionShape{Batch: tokens / seq, Seq: seq, Heads: c.Heads, KeyDim: c.KeyDim(), ValueDim: c.ValueDim, Scale: scale, First: p.batch.First}
+	s.shape = c.scoreShape(seq, scale)
+	s.shape.Batch, s.shape.First = tokens/seq, p.batch.First
 	sealValue(p, &s.shape)
 	s.o = activation{Tensor: p.saved.New(s.q.DType(), tokens, c.Heads*c.ValueDim)}
 	s.lse = p.saved.New(tensor.FP32, tokens*c.Heads)

@@ -132,6 +132,19 @@ func (b *builder) norm(w *weight, name string, n int) {
 	b.add(b.norms, w, []int{n}, &Param{Name: name + ".weight", Dims: []int{n}, Init: Init{Kind: Ones}})
 }
 
+// biasParam describes the bias of a projection of n outputs.
+func biasParam(name string, n int) *Param { return &Param{Name: name + ".bias", Dims: []int{n}} }
+
+// bias appends the bias of a linear layer, of adjacent parameters.
+func (b *builder) bias(l *linear, params ...*Param) {
+	l.bias = &weight{}
+	n := 0
+	for _, p := range params {
+		n += p.Len()
+	}
+	b.add(b.norms, l.bias, []int{n, 1}, params...)
+}
+
 // groups allocates the memory of all groups and binds all weights. It is collective if a group is
 // shared.
 func (b *builder) groups() ([]*Group, error) {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Config is the shape of a DeepSeek-V3-style model and the settings of its loss. The toml names are
-// those of config files and command-line flags (--model.layers 4). hf.go maps the same fields to
-// Hugging Face names.
+// Config is the shape of a model and the settings of its loss. The toml names are those of config
+// files and command-line flags (--model.layers 4). hf.go maps the same fields to Hugging Face
+// names.
 type Config struct {
 	Vocab       int `toml:"vocab" help:"vocabulary size"`
 	Dim         int `toml:"dim" help:"hidden size"`
@@ -17,12 +17,16 @@ type Config struct {
 	DenseLayers int `toml:"dense_layers" help:"number of first layers with a dense FFN instead of experts"`
 	DenseInter  int `toml:"dense_inter" help:"width of the dense FFN"`
 
-	Heads    int `toml:"heads" help:"attention heads"`
-	QRank    int `toml:"q_rank" help:"rank of the query compression; 0: none"`
-	KVRank   int `toml:"kv_rank" help:"rank of the key-value compression"`
-	NopeDim  int `toml:"nope_dim" help:"head dimension without position"`
-	RopeDim  int `toml:"rope_dim" help:"head dimension with rotary position; all heads share its keys"`
-	ValueDim int `toml:"value_dim" help:"head dimension of the values"`
+	Heads      int  `toml:"heads" help:"attention heads"`
+	KVHeads    int  `toml:"kv_heads" help:"heads of keys and values, in grouped-query attention; 0: multi-head latent attention"`
+	QRank      int  `toml:"q_rank" help:"rank of the query compression; 0: none"`
+	KVRank     int  `toml:"kv_rank" help:"rank of the key-value compression; 0 with model.kv_heads"`
+	NopeDim    int  `toml:"nope_dim" help:"head dimension without position"`
+	RopeDim    int  `toml:"rope_dim" help:"head dimension with rotary position; in latent attention all heads share its keys"`
+	ValueDim   int  `toml:"value_dim" help:"head dimension of the values"`
+	QKNorm     bool `toml:"qk_norm" help:"normalize queries and keys of each head, in grouped-query attention"`
+	QKVBias    bool `toml:"qkv_bias" help:"add biases to queries, keys and values, in grouped-query attention"`
+	OutputBias bool `toml:"output_bias" help:"add a bias to the output of grouped-query attention"`
 
 	Experts       int     `toml:"experts" help:"routed experts"`
 	TopK          int     `toml:"top_k" help:"routed experts per token"`

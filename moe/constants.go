@@ -34,7 +34,7 @@ func (m *Model) Constants(list func(name string, values ...any)) {
 
 func (l *rmsNorm) constants(list func(name string, values ...any)) {
 	if l != nil {
-		list("the epsilon of a norm", &l.eps)
+		list("the epsilon of a norm", &l.eps, &l.heads)
 	}
 }
 

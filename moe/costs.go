@@ -11,7 +11,7 @@ type Part string
 // The parts of a model. Only the MTP module has Joint.
 const (
 	Embedding   Part = "embedding"
-	Norms       Part = "norms"
+	Norms       Part = "norms" // and biases
 	Projections Part = "attention projections"
 	Scores      Part = "attention scores" // products of queries with keys and of their softmax with values
 	Dense       Part = "dense FFN"
@@ -184,7 +184,7 @@ func (c Config) scores(layers int64, seq int) Module {
 	forward := 2 * float64(layers*int64(c.Heads*(c.KeyDim()+c.ValueDim))*int64(seq))
 	return Module{
 		Part: Scores, Class: Scores.Class(),
-		Inputs: layers * int64(c.Heads*(2*c.KeyDim()+c.ValueDim)), Outputs: layers * int64(c.Heads*c.ValueDim),
+		Inputs: layers * int64(c.Heads*c.KeyDim()+c.keyHeads()*(c.KeyDim()+c.ValueDim)), Outputs: layers * int64(c.Heads*c.ValueDim),
 		FLOPs: FLOPs{Forward: forward, Dgrad: 2 * forward},
 	}
 }
@@ -277,10 +277,10 @@ func (m Module) OnRank(ranks int) int64 {
 	return m.Params
 }
 
-// KVCache returns the elements per token of a cache for generation: compressed, as latent vectors
-// and rotary keys, and expanded, as keys and values of all heads. The MTP module is not part of
-// generation.
+// KVCache returns the elements per token of a cache for generation: as decoding keeps them, in
+// latent attention compressed as latent vectors and rotary keys, and expanded, as keys and values
+// of all their heads. The MTP module is not part of generation.
 func (c Config) KVCache() (compressed, expanded int64) {
 	layers := int64(c.Layers)
-	return layers * int64(c.kind().cacheRow()), layers * int64(c.Heads*(c.KeyDim()+c.ValueDim))
+	return layers * int64(c.kind().cacheRow()), layers * int64(c.keyHeads()*(c.KeyDim()+c.ValueDim))
 }

@@ -15,7 +15,7 @@ func partOf(name string) Part {
 		has  string
 		part Part
 	}{
-		{"norm.", Norms}, {"embed_tokens.", Embedding}, {"lm_head.", Head}, {"eh_proj.", Joint}, {".self_attn.", Projections},
+		{"norm.", Norms}, {".bias", Norms}, {"embed_tokens.", Embedding}, {"lm_head.", Head}, {"eh_proj.", Joint}, {".self_attn.", Projections},
 		{".mlp.gate.", Router}, {".shared_experts.", Shared}, {".experts.", Routed}, {".mlp.", Dense},
 	} {
 		if strings.Contains(name, p.has) {
@@ -27,12 +27,12 @@ func partOf(name string) Part {
 
 // Every part's parameters against the tensors of models that were really built.
 func TestModulesOfBuiltModels(t *testing.T) {
-	for name, cfg := range map[string]Config{
+	for name, cfg := range withSharedKeys(map[string]Config{
 		"plain":      tiny(),
 		"mtp q_rank": with(tiny(), func(c *Config) { c.MTPLayers, c.QRank = 1, 10 }),
 		"no shared":  with(tiny(), func(c *Config) { c.SharedExperts = 0 }),
 		"only dense": with(tiny(), func(c *Config) { c.DenseLayers = 2 }),
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			built := map[string]int64{}
 			onRanks(t, 1, cfg, tensor.FP32, 8, func(m *member) error {

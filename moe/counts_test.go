@@ -50,12 +50,15 @@ func TestDebugFlavor(t *testing.T) {
 	}
 }
 
-// The sizes of the flavors between debug and the published ones, added up by hand.
+// The sizes of the flavors between debug and the published ones, added up by hand, and that of
+// Qwen3-30B-A3B's files.
 func TestMidsizeCounts(t *testing.T) {
 	for name, want := range map[string]Counts{
 		"small": {Total: 106_948_096, Active: 29_877_760, Routed: 88_080_384},
 		"500M":  {Total: 500_044_800, Active: 123_737_088, Routed: 415_236_096},
 		"3B":    {Total: 2_725_078_080, Active: 365_782_080, Routed: 2_516_582_400},
+
+		"30B-A3B": {Total: 30_532_122_624, Active: 3_353_032_704, Routed: 28_991_029_248},
 	} {
 		cfg, err := FlavorByName(name)
 		if err != nil {
@@ -70,7 +73,7 @@ func TestMidsizeCounts(t *testing.T) {
 
 // The formulas against the tensors of models that were really built.
 func TestCountOfBuiltModels(t *testing.T) {
-	for name, cfg := range map[string]Config{
+	for name, cfg := range withSharedKeys(map[string]Config{
 		"plain":      tiny(),
 		"q_rank":     with(tiny(), func(c *Config) { c.QRank = 10 }),
 		"mtp":        with(tiny(), func(c *Config) { c.MTPLayers = 1 }),
@@ -80,7 +83,7 @@ func TestCountOfBuiltModels(t *testing.T) {
 		"two shared": with(tiny(), func(c *Config) { c.SharedExperts = 2 }),
 		"no shared":  with(tiny(), func(c *Config) { c.SharedExperts = 0 }),
 		"only dense": with(tiny(), func(c *Config) { c.DenseLayers = 2 }),
-	} {
+	}) {
 		for _, ranks := range []int{1, 2, 4} {
 			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {
 				replicated, local, mtp := make([]int64, ranks), make([]int64, ranks), make([]int64, ranks)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -169,8 +170,8 @@ func quantizedMember(c *collective.Comm, cfg Config, precision string, seq int) 
 // Quantized recipes see the latents that their training pass multiplies: what is left is the
 // difference of BF16.
 func TestExtendQuantized(t *testing.T) {
-	cfg := with(decodable(), func(c *Config) { c.TopK = c.Experts })
-	for _, p := range Precisions() {
+	latent := with(decodable(), func(c *Config) { c.TopK = c.Experts })
+	test := func(t *testing.T, cfg Config, p Precision) {
 		t.Run(p.Name, func(t *testing.T) {
 			m, err := quantizedMember(collective.NewWorld(1).Comm(0), cfg, p.Name, 60)
 			if err != nil {
@@ -196,6 +197,10 @@ func TestExtendQuantized(t *testing.T) {
 			}
 		})
 	}
+	for _, p := range Precisions() {
+		test(t, latent, p)
+		test(t, with(latent, sharedKeys), p)
+	}
 }
 
 // quantizedBounds is how far scores may be from those of a pass over all of a text. A difference of
@@ -209,9 +214,13 @@ var quantizedBounds = map[string]float64{
 // they are computed.
 func TestStepsAreSeparate(t *testing.T) {
 	const sequences, prompt, steps = 26, 3, 3
-	cfg := decodable()
-	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxint8"} {
-		t.Run(precision, func(t *testing.T) {
+	for _, name := range []string{"fp32", "bf16", "mxfp8", "mxint8", "bf16, grouped queries"} {
+		t.Run(name, func(t *testing.T) {
+			precision, queries, _ := strings.Cut(name, ",")
+			cfg := decodable()
+			if queries != "" {
+				sharedKeys(&cfg)
+			}
 			tokens, _ := text(9, sequences, prompt+20, cfg.Vocab)
 			of := func(i int) []int32 { return tokens[i*(prompt+20) : (i+1)*(prompt+20)] }
 			length := func(i int) int { return prompt + i%5 } // of the part that comes before the steps

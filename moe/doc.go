@@ -1,6 +1,7 @@
-// Package moe is a DeepSeek-V3-style Mixture-of-Experts language model (arXiv:2412.19437):
+// Package moe is a Mixture-of-Experts language model as DeepSeek-V3 (arXiv:2412.19437):
 // multi-head latent attention, routed and shared experts, auxiliary-loss-free balancing and
-// multi-token prediction. Forward and backward passes are written by hand, side by side.
+// multi-token prediction. Its attention may be grouped-query attention instead, as in Qwen3-MoE and
+// GLM-4.5. Forward and backward passes are written by hand, side by side.
 //
 // A Model is one rank's part: all replicated weights and the rank's own experts. Its passes are
 // collective: all ranks of the communicator run them together, since their tokens visit each
@@ -24,7 +25,7 @@
 //	                                        or until one of the next two takes it
 //	sharded       dense, with FSDP          this rank's slice of the sum over hosts and passes: from
 //	                                        the end of a unit of a pass until ZeroGrad
-//	passSums      norms and routers;        this rank's part of the sum over ranks and passes: from
+//	passSums      norms, biases, routers;   this rank's part of the sum over ranks and passes: from
 //	              dense, on several hosts   the end of a pass with Batch.More until SumGrad, which
 //	                                        adds the last pass and leaves the result in Group.Grad
 //

@@ -55,7 +55,11 @@ func TestDryRun(t *testing.T) {
 		"once, ranks":   func(c *dryCase) { c.once, c.precision, c.world, c.ep = true, "nvfp4", 2, 2 },
 		"stages":        func(c *dryCase) { c.stages, c.passes, c.change = 3, 2, func(m *Config) { m.MTPLayers = 1 } },
 		"stages, split": func(c *dryCase) { c.stages, c.world, c.ep, c.split, c.precision = 4, 2, 1, true, "mxfp8" },
-		"deferred":      func(c *dryCase) { c.passes = 4; c.change = func(m *Config) { m.Experts = 64 } },
+		"grouped queries": func(c *dryCase) {
+			c.world, c.ep, c.passes, c.precision, c.change = 2, 2, 2, "mxfp8", sharedKeys
+		},
+		"grouped queries, selective": func(c *dryCase) { c.recompute, c.split, c.change = RecomputeSelective, true, sharedKeys },
+		"deferred":                   func(c *dryCase) { c.passes = 4; c.change = func(m *Config) { m.Experts = 64 } },
 	} {
 		c := base
 		change(&c)

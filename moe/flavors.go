@@ -17,8 +17,8 @@ type Flavor struct {
 }
 
 // Flavors lists the built-in models: whole ones, small to large, and slices of the large ones. The
-// published ones follow DeepSeek's V2-Lite, V2 and V3 shapes under the names that TorchTitan gives
-// them.
+// published ones follow DeepSeek's V2-Lite, V2 and V3 shapes, and that of Qwen3-30B-A3B, under the
+// names that TorchTitan gives them.
 func Flavors() []Flavor {
 	whole := func(name, about string, c Config, t Training) Flavor { return Flavor{name, about, "", c, t} }
 	lite := whole("16B", "DeepSeek-V2-Lite's shape", deepseek16B(), train16B())
@@ -32,6 +32,7 @@ func Flavors() []Flavor {
 		whole("500M", "500 M parameters, 64 experts: trains on 2 ranks in 24 GiB of memory", shape500M(), train500M()),
 		whole("3B", "2.7 B parameters, 128 experts: trains on 8 ranks in 128 GiB of memory", shape3B(), train3B()),
 		lite,
+		whole("30B-A3B", "Qwen3-30B-A3B's shape: grouped-query attention", qwen30B(), train30B()),
 		whole("236B", "DeepSeek-V2's shape", deepseek236B(), train236B()),
 		v3,
 	}, slices16B(lite), slices671B(v3))
@@ -174,6 +175,16 @@ func deepseek16B() Config {
 	c.Dim, c.Layers, c.DenseLayers, c.DenseInter, c.Heads = 2048, 27, 1, 10944, 16
 	c.Experts, c.TopK, c.ExpertInter = 64, 6, 1408
 	c.YaRN.MScale, c.YaRN.MScaleAllDim = 0.707, 0.707
+	return c
+}
+
+// qwen30B has a router without selection biases, balanced by its loss.
+func qwen30B() Config {
+	c := base()
+	c.Vocab, c.Dim, c.Layers, c.DenseInter, c.MaxPositions, c.RopeTheta = 151936, 2048, 48, 6144, 40960, 1e6
+	c.Heads, c.KVHeads, c.RopeDim, c.ValueDim, c.QKNorm = 32, 4, 128, 128, true
+	c.Experts, c.TopK, c.ExpertInter, c.ScoreFunc = 128, 8, 768, Softmax
+	c.BiasSpeed, c.BalanceAlpha = 0, 1e-3
 	return c
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -111,8 +112,13 @@ func TestOneResultForAllRanks(t *testing.T) {
 		c.MTPLayers, c.BalanceAlpha, c.QRank, c.MaxPositions, c.TopK = 1, 0.1, 32, seq, 2
 	})
 	b := batchOf(17, sequences, seq, cfg.Vocab)
-	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8"} {
-		t.Run(precision, func(t *testing.T) {
+	for _, name := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8", "bf16, grouped queries", "mxfp8, grouped queries"} {
+		t.Run(name, func(t *testing.T) {
+			precision, queries, _ := strings.Cut(name, ",")
+			cfg := cfg
+			if queries != "" {
+				sharedKeys(&cfg)
+			}
 			want := trainedBy(t, cfg, precision, "onesided", b, 1, 1)
 			if !(want.loss.Sum > 0 && want.loss.MTP > 0 && want.loss.Balance > 0) {
 				t.Fatalf("measured %+v", want.loss)

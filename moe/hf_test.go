@@ -2,16 +2,19 @@ package moe
 
 import (
 	"encoding/json"
-	"maps"
 	"reflect"
 	"strings"
 	"testing"
 )
 
-// inHF returns cfg with the knobs that config.json lacks at their defaults.
+// inHF returns cfg with the knobs that config.json lacks at their defaults. A Qwen3-MoE model has
+// no selection bias.
 func inHF(cfg Config) Config {
 	d := base()
-	cfg.BiasSpeed, cfg.BalanceAlpha, cfg.MTPWeight = d.BiasSpeed, d.BalanceAlpha, d.MTPWeight
+	cfg.BalanceAlpha, cfg.MTPWeight = d.BalanceAlpha, d.MTPWeight
+	if cfg.HFModelType() != "qwen3_moe" {
+		cfg.BiasSpeed = d.BiasSpeed
+	}
 	return cfg
 }
 
@@ -32,7 +35,7 @@ func TestUnlikeBase(t *testing.T) {
 	c, d := reflect.ValueOf(unlikeBase()), reflect.ValueOf(base())
 	for i := range c.NumField() {
 		switch name := c.Type().Field(i).Name; name {
-		case "BiasSpeed", "BalanceAlpha", "MTPWeight", "ForceBalance":
+		case "BiasSpeed", "BalanceAlpha", "MTPWeight", "ForceBalance", "KVHeads", "QKNorm", "QKVBias", "OutputBias":
 		default:
 			if c.Field(i).Equal(d.Field(i)) {
 				t.Errorf("%s has its default value: the round trip would not notice its loss", name)
@@ -50,7 +53,20 @@ func TestHFRoundTrip(t *testing.T) {
 	for _, f := range Flavors() {
 		configs[f.Name] = f.Config
 	}
+	for name, edit := range sharingKeys {
+		configs["GLM-4.5, "+name] = with(unlikeBase(), func(c *Config) { edit(c); c.OutputBias = false })
+		configs["Qwen3, "+name] = with(tiny(), func(c *Config) {
+			edit(c)
+			c.NopeDim, c.RopeDim, c.QKNorm, c.OutputBias, c.MTPLayers = 0, c.KeyDim(), true, c.QKVBias, 0
+			c.ScoreFunc, c.RouteScale, c.SharedExperts, c.BiasSpeed = Softmax, 1, 0, 0
+		})
+	}
 	for name, cfg := range configs {
+		if family, _, ok := strings.Cut(name, ", "); ok {
+			if want := map[string]string{"GLM-4.5": "glm4_moe", "Qwen3": "qwen3_moe"}[family]; cfg.HFModelType() != want {
+				t.Errorf("%s is %s", name, cfg.HFModelType())
+			}
+		}
 		data, err := cfg.MarshalHF()
 		if err != nil {
 			t.Fatal(err)
@@ -65,26 +81,13 @@ func TestHFRoundTrip(t *testing.T) {
 }
 
 // edited returns tiny's config.json after the changes of edit; a nil value removes a key.
-func edited(t testing.TB, edit map[string]any) []byte {
+func edited(t testing.TB, edit object) []byte {
 	t.Helper()
 	data, err := tiny().MarshalHF()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fields map[string]any
-	if err := json.Unmarshal(data, &fields); err != nil {
-		t.Fatal(err)
-	}
-	maps.Copy(fields, edit)
-	for key, value := range edit {
-		if value == nil {
-			delete(fields, key)
-		}
-	}
-	if data, err = json.Marshal(fields); err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return editedText(t, string(data), edit)
 }
 
 type object = map[string]any
@@ -149,7 +152,7 @@ func TestParseHFRefuses(t *testing.T) {
 		edit  object
 		words []string
 	}{
-		"model_type":         {object{"model_type": "llama"}, []string{`model_type is "llama"`, "deepseek_v3 and deepseek_v2"}},
+		"model_type":         {object{"model_type": "llama"}, []string{`model_type is "llama"`, "only deepseek_v2, deepseek_v3, glm4_moe, qwen3_moe are supported"}},
 		"no model_type":      {object{"model_type": nil}, []string{`model_type is ""`}},
 		"hidden_act":         {object{"hidden_act": "gelu"}, []string{`hidden_act is "gelu"`, "only silu"}},
 		"tied embeddings":    {object{"tie_word_embeddings": true}, []string{"tie_word_embeddings is true", "only untied"}},
@@ -196,6 +199,110 @@ func TestParseHFRefuses(t *testing.T) {
 	}
 }
 
+// Grouped queries in files as transformers 5.17 writes them, with keys of older versions.
+const (
+	qwen3Text = `{"model_type": "qwen3_moe", "vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 3, "intermediate_size": 24,
+		"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "num_local_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+		"norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [], "hidden_act": "silu", "tie_word_embeddings": false, "attention_bias": false,
+		"rms_norm_eps": 1e-6, "max_position_embeddings": 64, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}, "use_sliding_window": false}`
+	glm4Text = `{"model_type": "glm4_moe", "vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 3, "intermediate_size": 24, "first_k_dense_replace": 1,
+		"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+		"n_group": 4, "topk_group": 2, "norm_topk_prob": true, "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1, "hidden_act": "silu", "attention_bias": true, "use_qk_norm": true,
+		"rms_norm_eps": 1e-5, "max_position_embeddings": 64, "rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.5}}`
+)
+
+// editedText returns a config.json after some changes; a nil value removes a key.
+func editedText(t testing.TB, text string, edit object) []byte {
+	t.Helper()
+	fields := object{}
+	if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range edit {
+		if fields[key] = value; value == nil {
+			delete(fields, key)
+		}
+	}
+	data, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestParseHFGroupedQueries(t *testing.T) {
+	shape := func(c *Config) {
+		*c = base()
+		c.Vocab, c.Dim, c.Layers, c.DenseInter, c.Heads, c.KVHeads, c.MaxPositions = 32, 16, 3, 24, 4, 2, 64
+		c.Experts, c.TopK, c.ExpertInter, c.QKNorm = 8, 2, 12, true
+	}
+	qwen := with(Config{}, func(c *Config) {
+		shape(c)
+		c.RopeDim, c.ValueDim, c.ScoreFunc, c.BiasSpeed, c.RopeTheta = 6, 6, Softmax, 0, 1e6
+	})
+	glm := with(Config{}, func(c *Config) {
+		shape(c)
+		c.NopeDim, c.RopeDim, c.ValueDim, c.QKVBias, c.RouteScale, c.NormEps = 4, 4, 8, true, 2.5, 1e-5
+		c.DenseLayers, c.SharedExperts, c.Groups, c.TopKGroups, c.MTPLayers = 1, 1, 4, 2, 1
+	})
+	yarn := object{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+	for name, c := range map[string]struct {
+		text  string
+		model Config
+		edit  object
+		want  func(c *Config)
+	}{
+		"Qwen3":             {qwen3Text, qwen, nil, func(*Config) {}},
+		"older Qwen3":       {qwen3Text, qwen, object{"num_local_experts": nil, "num_experts": 8, "rope_parameters": nil, "rope_theta": 1e6, "rope_scaling": nil}, func(*Config) {}},
+		"width by division": {qwen3Text, qwen, object{"head_dim": nil}, func(c *Config) { c.RopeDim, c.ValueDim = 4, 4 }},
+		"equal heads":       {qwen3Text, qwen, object{"num_key_value_heads": nil}, func(c *Config) { c.KVHeads = 4 }},
+		"biases":            {qwen3Text, qwen, object{"attention_bias": true}, func(c *Config) { c.QKVBias, c.OutputBias = true, true }},
+		"dense layers":      {qwen3Text, qwen, object{"mlp_only_layers": []int{1, 0}}, func(c *Config) { c.DenseLayers = 2 }},
+		"sparse step":       {qwen3Text, qwen, object{"decoder_sparse_step": 3}, func(c *Config) { c.DenseLayers = 2 }},
+		"not normalized":    {qwen3Text, qwen, object{"norm_topk_prob": false}, func(c *Config) { c.NormTopK = false }},
+		"YaRN":              {qwen3Text, qwen, object{"rope_parameters": nil, "rope_theta": 1e6, "rope_scaling": yarn}, func(c *Config) { c.YaRN = YaRN{Factor: 4, OriginalPositions: 16, BetaFast: 32, BetaSlow: 1} }},
+		"GLM-4.5":           {glm4Text, glm, nil, func(*Config) {}},
+		"older GLM-4.5":     {glm4Text, glm, object{"rope_parameters": nil, "rope_theta": 1e4, "partial_rotary_factor": 0.5}, func(*Config) {}},
+		"default share":     {glm4Text, glm, object{"rope_parameters": object{"rope_theta": 1e4}}, func(*Config) {}},
+		"no norms":          {glm4Text, glm, object{"use_qk_norm": nil, "attention_bias": false}, func(c *Config) { c.QKNorm, c.QKVBias = false, false }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseHF(editedText(t, c.text, c.edit))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := with(c.model, c.want); got != want {
+				t.Errorf("read as\n%+v, want\n%+v", got, want)
+			}
+		})
+	}
+	for name, c := range map[string]struct {
+		text string
+		edit object
+		want string
+	}{
+		"no key heads":   {qwen3Text, object{"num_key_value_heads": 0}, "num_key_value_heads is 0"},
+		"odd heads":      {qwen3Text, object{"num_key_value_heads": 3}, "model.kv_heads is 3: it must divide model.heads, 4"},
+		"sliding window": {qwen3Text, object{"use_sliding_window": true}, "use_sliding_window is true"},
+		"dense later":    {qwen3Text, object{"mlp_only_layers": []int{1}}, "layer 1 is dense and layer 0 is not"},
+		"sparse step":    {qwen3Text, object{"decoder_sparse_step": 2}, "layer 2 is dense and layer 1 is not"},
+		"no step":        {qwen3Text, object{"decoder_sparse_step": 0}, "decoder_sparse_step is 0"},
+		"partial":        {qwen3Text, object{"rope_parameters": object{"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"},
+		"share":          {glm4Text, object{"rope_parameters": nil, "partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5"},
+		"no share":       {glm4Text, object{"rope_parameters": object{"partial_rotary_factor": 0}}, "partial_rotary_factor is 0"},
+		"odd share":      {glm4Text, object{"rope_parameters": object{"partial_rotary_factor": 0.4}}, "model.rope_dim is 3"},
+		"tied":           {qwen3Text, object{"tie_word_embeddings": true}, "tie_word_embeddings is true"},
+		"activation":     {glm4Text, object{"hidden_act": "gelu"}, "hidden_act"},
+	} {
+		if _, err := ParseHF(editedText(t, c.text, c.edit)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+	}
+	if _, err := with(glm, func(c *Config) { c.OutputBias = true }).MarshalHF(); err == nil || !strings.Contains(err.Error(), "model.output_bias") {
+		t.Errorf("a bias that no family has: error %v", err)
+	}
+}
+
 // FuzzParseHF feeds anything: whatever is accepted is a valid model whose counts do not overflow
 // and whose config.json says the same again.
 func FuzzParseHF(f *testing.F) {
@@ -208,6 +315,8 @@ func FuzzParseHF(f *testing.F) {
 	}
 	f.Add(edited(f, object{"rope_parameters": object{"rope_type": "yarn", "factor": 4, "beta_fast": 2, "mscale": 1}}))
 	f.Add(edited(f, object{"n_routed_experts": 1 << 14, "moe_intermediate_size": maxInter, "hidden_size": 1 << 17}))
+	f.Add([]byte(qwen3Text))
+	f.Add([]byte(glm4Text))
 	f.Add([]byte(`{"model_type": "deepseek_v2", "q_lora_rank": null, "rope_scaling": {}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		cfg, err := ParseHF(data)

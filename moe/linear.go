@@ -61,14 +61,15 @@ func (w *weight) ownGroups() tensor.Tensor {
 // ownRows returns the number of rows whose gradient this rank computes.
 func (w *weight) ownRows() int { return w.rows[1] - w.rows[0] }
 
-// linear is a linear layer without bias, y = x·W[g]ᵀ for the rows x of each group g (grouped GEMM),
-// or for all rows.
+// linear is a linear layer, y = x·W[g]ᵀ for the rows x of each group g (grouped GEMM), or for all
+// rows, plus a bias if there is one.
 //
 // Its three products are forward y = x·W[g]ᵀ, backwardInput dx = dy·W[g] (I), and backwardWeight
 // dW[g] += dyᵀ·x (W).
 type linear struct {
 	weight
 	part Part
+	bias *weight   // [N, 1] FP32 in every precision; nil: none
 	mx   *mxLinear // nil: no product is quantized, and all run in the type of W
 }
 
@@ -111,6 +112,9 @@ func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearStat
 		l.mx.forward(p.ex, y.Mat(), x)
 	default:
 		l.multiply(p.ex, y.Mat(), x)
+	}
+	if l.bias != nil {
+		tensor.Add(p.ex, y.Mat(), y.Mat(), l.bias.W.Broadcast(y.Dim(0)))
 	}
 	return y
 }
@@ -164,6 +168,7 @@ func (l *linear) backwardInput(ex *tensor.Exec, dx tensor.Matrix, dy *activation
 // sequence. The gradient of groups may be deferred: see rowStore. If ranks share the gradient, they
 // compute it later: see host.
 func (l *linear) backwardWeight(p phase, s *linearState) {
+	l.biasGradient(p, s.dy.Tensor)
 	if p.defersWgrad(s.x.ends) {
 		l.deferWgrad(p, s)
 		return
@@ -175,6 +180,23 @@ func (l *linear) backwardWeight(p phase, s *linearState) {
 	}
 	l.wgrad(p.ex, &s.dy, s.x, p.batch.Seq)
 	p.sealGrad(&l.weight)
+}
+
+// biasGradient adds the sum of the rows of dy to the bias's gradient of this step. It is the
+// gradient of a weight for inputs of 1, and so has its order of sums.
+func (l *linear) biasGradient(p phase, dy tensor.Tensor) {
+	if l.bias == nil {
+		return
+	}
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	one, ones := p.ex.New(tensor.FP32, 1), p.ex.New(dy.DType(), dy.Dim(0), 1)
+	if !p.ex.Dry() {
+		one.F32()[0] = 1
+	}
+	tensor.Convert(p.ex, ones.Mat(), one.Broadcast(dy.Dim(0)))
+	tensor.Wgrad(p.ex, l.bias.Grad.Mat(), dy.Mat(), ones.Mat(), p.batch.Seq, l.bias.accumulate(p.ex))
+	p.sealGrad(l.bias)
 }
 
 // wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.

@@ -30,6 +30,7 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 		"large, batch 8": {large, tensor.BF16, 8, RecomputeNone, 1},
 		"gathered":       {large, tensor.BF16, 1, RecomputeNone, 6},
 		"selective":      {large, tensor.BF16, 8, RecomputeSelective, 1},
+		"shared keys":    {with(large, sharedKeys), tensor.BF16, 8, RecomputeSelective, 1},
 		"full":           {large, tensor.BF16, 8, RecomputeFull, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

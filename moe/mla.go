@@ -41,6 +41,7 @@ func (c latentKind) validate(must func(bool, string, ...any)) {
 	for _, f := range []size{{"kv_rank", c.KVRank, 1 << 16}, {"nope_dim", c.NopeDim, 1 << 12}} {
 		f.validate(must)
 	}
+	must(!c.QKNorm && !c.QKVBias && !c.OutputBias, "model.qk_norm, model.qkv_bias and model.output_bias belong to grouped-query attention: give model.kv_heads, too")
 	must(c.QRank >= 0 && c.QRank <= 1<<16, "model.q_rank is %d: give 0 (no compression) or a rank up to %d", c.QRank, 1<<16)
 }
 

@@ -22,6 +22,7 @@ func TestObserve(t *testing.T) {
 		}
 		if layer != "layer0_" {
 			want[layer+"topk_index"], want[layer+"topk_weight"] = []int{rows, cfg.TopK}, []int{rows, cfg.TopK}
+			want[layer+"router_logits"] = []int{rows, cfg.Experts}
 		}
 	}
 	for name, pass := range map[string]func(*tensor.Exec, Batch) (Loss, error){"Train": m.model.Train, "Eval": m.model.Eval} {
@@ -32,7 +33,7 @@ func TestObserve(t *testing.T) {
 			switch {
 			case strings.HasSuffix(name, "_index"):
 				dtype = tensor.INT32
-			case strings.HasSuffix(name, "_weight"):
+			case strings.HasSuffix(name, "_weight"), strings.HasSuffix(name, "_logits"):
 				dtype = tensor.FP32
 			}
 			if x.DType() != dtype {

@@ -6,6 +6,7 @@ import "spmoe/tensor"
 type rmsNorm struct {
 	weight weight // [n] FP32
 	eps    float32
+	heads  int // rows per token
 }
 
 // normState is the state of a normalization layer in a pass.
@@ -16,9 +17,35 @@ type normState struct {
 }
 
 func newNorm(b *builder, name string, n int, eps float64) *rmsNorm {
-	l := &rmsNorm{eps: float32(eps)}
+	return newHeadNorm(b, name, 1, n, eps)
+}
+
+// newHeadNorm returns a layer that normalizes each of some heads of n elements.
+func newHeadNorm(b *builder, name string, heads, n int, eps float64) *rmsNorm {
+	l := &rmsNorm{eps: float32(eps), heads: heads}
 	b.norm(&l.weight, name, n)
 	return l
+}
+
+// forwardHeads normalizes the heads of x, [tokens, heads·n], in cheap memory. A nil layer returns
+// x.
+func (l *rmsNorm) forwardHeads(p phase, x tensor.Tensor, s *normState) tensor.Tensor {
+	if l == nil {
+		return x
+	}
+	return l.forward(p, p.cheap, l.rows(x), s).Reshape(x.Dim(0), x.Dim(1))
+}
+
+// backwardHeads replaces the gradient of the output of forwardHeads by that of its input.
+func (l *rmsNorm) backwardHeads(p phase, dy tensor.Tensor, s *normState) {
+	if l != nil {
+		l.backward(p, l.rows(dy), l.rows(dy), false, s)
+	}
+}
+
+// rows views the heads of x as rows.
+func (l *rmsNorm) rows(x tensor.Tensor) tensor.Matrix {
+	return x.Reshape(x.Dim(0)*l.heads, x.Dim(1)/l.heads).Mat()
 }
 
 // forward returns x normalized, in x's type and in the arena to. x must not change until the
@@ -37,7 +64,7 @@ func (l *rmsNorm) backward(p phase, dx, dy tensor.Matrix, addToDX bool, s *normS
 	p.in(Norms)
 	s.dw = p.saved.New(tensor.FP32, s.x.Cols)
 	tensor.Zero(p.ex, s.dw)
-	tensor.RMSNormBackward(p.ex, dx, s.dw.F32(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX, p.batch.Seq)
+	tensor.RMSNormBackward(p.ex, dx, s.dw.F32(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX, p.batch.Seq*l.heads)
 	if p.fused {
 		l.backwardWeight(p, s)
 	}

@@ -201,8 +201,12 @@ func TestPassesInFlight(t *testing.T) {
 	}
 	deeper := with(whole, func(c *Config) { c.Layers, c.MTPLayers = 3, 0 }) // the last layer is in BF16
 	cases = append(cases, interleaving{deeper, "nvfp4", "onesided", ep.Options{}, RecomputeSelective, 2, false})
+	for i, mode := range modes {
+		queries := with(whole, sharedKeys)
+		cases = append(cases, interleaving{queries, []string{"mxfp8", "bf16", "fp32"}[i], "onesided", ep.Options{}, mode, 1 << i, i == 0})
+	}
 	for _, c := range cases {
-		name := fmt.Sprintf("%s/%v/np%d/mtp%d/%s/%v/gathered %v", c.precision, c.recompute, c.ranks, c.cfg.MTPLayers, c.exchange, c.wire.Dispatch, c.gathered)
+		name := fmt.Sprintf("%s/%v/np%d/mtp%d/kv%d/%s/%v/gathered %v", c.precision, c.recompute, c.ranks, c.cfg.MTPLayers, c.cfg.KVHeads, c.exchange, c.wire.Dispatch, c.gathered)
 		t.Run(name, c.check)
 	}
 }

@@ -127,6 +127,8 @@ func TestRecompute(t *testing.T) {
 		"force_balance":    {with(whole, func(c *Config) { c.ForceBalance = true }), recipe{"mxfp8", "onesided", ep.Options{}}},
 		"no shared expert": {with(whole, func(c *Config) { c.SharedExperts, c.QRank, c.ScoreFunc = 0, 0, Softmax }), recipe{"bf16", "onesided", ep.Options{}}},
 		"dense":            {with(whole, func(c *Config) { c.DenseLayers, c.MTPLayers = 2, 0 }), recipe{"mxfp8", "onesided", ep.Options{}}},
+		"grouped queries":  {with(quantizable(64, 64), sharedKeys), recipe{"mxfp8", "onesided", ep.Options{}}},
+		"no norms":         {with(spreadModel(), sharingKeys["no norms"]), recipe{"bf16", "onesided", ep.Options{}}},
 	} {
 		for _, ranks := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {

@@ -51,6 +51,7 @@ func (r *router) forward(p phase, x tensor.Tensor, s *routerState) (chosen, weig
 	s.gate.x = &s.x
 	s.scores = p.saved.New(tensor.FP32, tokens, r.cfg.Experts)
 	r.gate.multiply(ex, s.scores.Mat(), &s.x)
+	p.observe("router_logits", s.scores)
 	if r.cfg.ScoreFunc == Softmax {
 		tensor.Softmax(ex, s.scores.Mat())
 	} else {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"spmoe/collective"
@@ -96,8 +97,12 @@ func (c sealCase) step(m *member, rng *rand.Rand) (grads map[string][]float32, e
 // A bit that flips in memory that waits is found, or it changes no gradient.
 func TestSeals(t *testing.T) {
 	const flips = 40
-	cfg := with(quantizable(64, 64), func(c *Config) { c.TopK, c.BalanceAlpha, c.QRank = 3, 0.1, 32 })
-	for _, precision := range []string{"bf16", "mxfp8"} {
+	for _, name := range []string{"bf16", "mxfp8", "bf16, grouped queries"} {
+		cfg := with(quantizable(64, 64), func(c *Config) { c.TopK, c.BalanceAlpha, c.QRank = 3, 0.1, 32 })
+		precision, queries, _ := strings.Cut(name, ",")
+		if queries != "" {
+			sharedKeys(&cfg)
+		}
 		for _, mode := range []Recompute{RecomputeNone, RecomputeSelective, RecomputeFull} {
 			m, err := quantizedMember(collective.NewWorld(1).Comm(0), cfg, precision, 32)
 			if err != nil {
@@ -105,7 +110,7 @@ func TestSeals(t *testing.T) {
 			}
 			m.model.Recompute, m.model.Guard = mode, true
 			for _, c := range sealCases {
-				t.Run(fmt.Sprintf("%s/%v/%s", precision, mode, c.name), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%v/%s", name, mode, c.name), func(t *testing.T) {
 					want, err := c.step(m, nil)
 					if err != nil {
 						t.Fatal(err)

@@ -104,6 +104,13 @@ func train16B() Training {
 	return t
 }
 
+// train30B has the rate of that power law, on the batches of 16B. Qwen3's own is not published.
+func train30B() Training {
+	t := train16B()
+	t.LR = 4e-4
+	return t
+}
+
 // train236B has DeepSeek-V2's published rate and warm-up (arXiv:2405.04434, 3.1.2), on batches of
 // two million tokens. Published are 2,304 to 9,216 sequences of 4,096 tokens.
 func train236B() Training {

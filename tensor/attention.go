@@ -30,7 +30,7 @@ type AttentionShape struct {
 	Scale             float32 // multiplies the scores before the softmax
 
 	// KVHeads is the number of heads of k and v, each for Heads/KVHeads consecutive heads of q
-	// (grouped-query attention); 0: as many as Heads.
+	// (grouped-query attention); 0: Heads.
 	KVHeads int
 
 	// Queries is the number of rows of q, o and lse in a sequence: those of its last positions. 0

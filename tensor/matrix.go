@@ -36,6 +36,12 @@ func (t Tensor) Mat() Matrix {
 	return Matrix{Rows: rows, Cols: cols, data: t.data, rowStride: cols, colStride: 1, dtype: t.dtype}
 }
 
+// Broadcast views the elements of the tensor as each of some rows. It is for operands that are only
+// read.
+func (t Tensor) Broadcast(rows int) Matrix {
+	return Matrix{Rows: rows, Cols: t.Len(), data: t.data, colStride: 1, dtype: t.dtype}
+}
+
 // DType returns the element type.
 func (m Matrix) DType() DType { return m.dtype }
 

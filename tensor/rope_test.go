@@ -44,7 +44,7 @@ func TestRotate(t *testing.T) {
 	})
 }
 
-// TestRotateHalves: pairs of halves rotate as interleaved ones, also in a part of a table, and back.
+// TestRotateHalves: pairs of halves rotate as interleaved ones, also in a part of a table.
 func TestRotateHalves(t *testing.T) {
 	ex := NewExec()
 	freq := rotaryFrequencies(rotaryPairs)

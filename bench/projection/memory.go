@@ -71,7 +71,7 @@ func (r Run) memory(m Model) Memory {
 // layerActivations returns the elements per token saved by an average layer.
 func (m Model) layerActivations() float64 {
 	heads := float64(m.Heads)
-	attention := 4*float64(m.Dim) + 2*float64(m.QRank+m.KVRank) + heads*float64(2*m.keys()+2*m.ValueDim)
+	attention := 4*float64(m.Dim) + 2*float64(m.QRank+m.KVRank) + heads*float64(2*m.KeyDim()+2*m.ValueDim)
 	moe := float64(m.TopK+m.SharedExperts)*3*float64(m.ExpertInter) + 2*float64(m.TopK)*float64(m.Dim)
 	dense := 3 * float64(m.DenseInter)
 	return attention + (moe*float64(m.mainMoE())+dense*float64(m.DenseLayers))/float64(max(m.Layers, 1))

@@ -10,13 +10,11 @@ import (
 	"spmoe/mx"
 )
 
-// Model is a model to project: a configuration of this engine, or one with grouped-query attention,
-// as in some published rows.
+// Model is a model to project: a configuration of this engine, or a variant of one, as in some
+// published rows.
 type Model struct {
 	Name string
 	moe.Config
-	// of grouped-query attention, whose heads are ValueDim wide; 0: MLA
-	KVHeads int
 	Variant
 }
 
@@ -38,14 +36,13 @@ type Variant struct {
 // flops returns the forward FLOPs per token in one layer.
 func flops(l moe.LinearLayer) float64 { return 2 * float64(l.Params()) * float64(l.Met) }
 
-// linears returns the linear layers of the given parts, in that order. Grouped-query attention has
-// its own projections.
+// linears returns the linear layers of the given parts, in that order.
 func (m Model) linears(mtp bool, parts ...moe.Part) (all []moe.LinearLayer) {
 	known := m.Linears()
 	all = make([]moe.LinearLayer, 0, len(known))
 	for _, part := range parts {
-		if part == moe.Projections && m.KVHeads > 0 {
-			all = append(all, m.groupedQuery()...)
+		if part == moe.Projections && m.QueryRank > 0 {
+			all = append(all, m.lowRank()...)
 			continue
 		}
 		for _, l := range known {
@@ -57,15 +54,12 @@ func (m Model) linears(mtp bool, parts ...moe.Part) (all []moe.LinearLayer) {
 	return all
 }
 
-// groupedQuery lists the projections of grouped-query attention in one layer, with queries, keys
-// and values in one.
-func (m Model) groupedQuery() []moe.LinearLayer {
+// lowRank lists the projections of grouped-query attention in one layer with low-rank queries and
+// outputs, and with keys and values in one.
+func (m Model) lowRank() []moe.LinearLayer {
 	heads, keysAndValues := m.Heads*m.ValueDim, 2*m.KVHeads*m.ValueDim
 	linear := func(name string, in, out int) moe.LinearLayer {
 		return moe.LinearLayer{Name: name, Part: moe.Projections, In: in, Out: out, Layers: m.Layers, Held: 1, Met: 1}
-	}
-	if m.QueryRank == 0 {
-		return []moe.LinearLayer{linear("qkv", m.Dim, heads+keysAndValues), linear("o", heads, m.Dim)}
 	}
 	expansion := linear("q_b", m.QueryRank, heads)
 	expansion.Expands = true
@@ -95,14 +89,6 @@ func (m Model) mtp() []moe.LinearLayer {
 // mainMoE returns the number of layers with experts, without the MTP module's.
 func (m Model) mainMoE() int { return m.Layers - m.DenseLayers }
 
-// keys returns the width of a head's query and key.
-func (m Model) keys() int {
-	if m.KVHeads > 0 {
-		return m.ValueDim
-	}
-	return m.KeyDim()
-}
-
 // Counts are the costs of a model per token, in parameters and FLOPs. Source: 2 FLOPs per parameter
 // and token; scores and values 2·S·heads·(key + value dimension), half of it with a causal mask.
 type Counts struct {
@@ -117,16 +103,6 @@ type Counts struct {
 // Count returns the counts for sequences of seq tokens.
 func (m Model) Count(seq int) Counts {
 	var c Counts
-	norms := func(layer bool) float64 {
-		n := 0
-		if layer {
-			n = 2 * m.Dim
-			if m.KVHeads == 0 {
-				n += m.QRank + m.KVRank
-			}
-		}
-		return float64(n)
-	}
 	layer := func(list []moe.LinearLayer, n int) {
 		for _, l := range list {
 			layers, params := float64(n), float64(l.Params())
@@ -139,14 +115,13 @@ func (m Model) Count(seq int) Counts {
 			c.Active += layers * params * float64(l.Met)
 			c.Matmul += layers * params * float64(l.Met)
 		}
-		c.Total, c.Active = c.Total+float64(n)*norms(true), c.Active+float64(n)*norms(true)
 	}
 	layer(m.denseLayer(), m.DenseLayers)
 	layer(m.moeLayer(), m.mainMoE())
 	embedding := float64(m.Vocab) * float64(m.Dim)
 	c.Other += 2 * embedding
 	c.Matmul += embedding
-	c.Total, c.Active = c.Total+2*embedding+float64(m.Dim), c.Active+2*embedding+float64(m.Dim)
+	c.Total, c.Active = c.Total+2*embedding+m.norms(), c.Active+2*embedding+m.norms()
 	c.Attention = float64(m.Layers) * m.attentionFLOPs(seq)
 	for _, l := range m.mtp() {
 		c.MTP += flops(l)
@@ -154,11 +129,21 @@ func (m Model) Count(seq int) Counts {
 	return c
 }
 
+// norms returns the parameters of all norms and biases, without those of the MTP module.
+func (m Model) norms() (params float64) {
+	for _, part := range m.Modules(0) {
+		if part.Part == moe.Norms && !part.MTP {
+			params += float64(part.Params)
+		}
+	}
+	return params
+}
+
 // attentionFLOPs returns the FLOPs per token of causal scores and values in one layer.
 func (m Model) attentionFLOPs(seq int) float64 {
 	keys := float64(seq) / 2 // that a query reads on average
 	keys = (1-m.Windowed)*keys + m.Windowed*min(keys, float64(m.Window))
-	return 2 * keys * float64(m.Heads) * float64(m.keys()+m.ValueDim)
+	return 2 * keys * float64(m.Heads) * float64(m.KeyDim()+m.ValueDim)
 }
 
 // TrainFLOPs returns the training FLOPs per token by convention: three times the forward pass,
@@ -252,10 +237,10 @@ func (p publishedModel) model(mtp bool) Model {
 		c.Groups, c.TopKGroups = p.Groups, p.Groups
 	}
 	if p.KVHeads > 0 {
-		c.QRank, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = 0, 0, 0, 0, p.HeadDim
+		c.KVHeads, c.QRank, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = p.KVHeads, 0, 0, 0, p.HeadDim, p.HeadDim
 	}
 	if mtp {
 		c.MTPLayers = 1
 	}
-	return Model{Name: p.Name, Config: c, KVHeads: p.KVHeads, Variant: p.Variant}
+	return Model{Name: p.Name, Config: c, Variant: p.Variant}
 }

@@ -200,7 +200,7 @@ func (e *estimator) rowwise(c *costs, inter float64) {
 	if n := float64(m.Streams); n > 1 { // sums over all streams, and maps into and out of them
 		residuals = (6*n + 2*(n+1)) * float64(m.Dim)
 	}
-	heads := float64(m.Heads * (4*m.keys() + 2*m.ValueDim))
+	heads := float64(m.Heads * (4*m.KeyDim() + 2*m.ValueDim))
 	if m.KVHeads > 0 {
 		heads = float64(2 * (m.Heads + m.KVHeads) * m.ValueDim)
 	}

@@ -69,6 +69,9 @@ func Quick(flavor string, steps int) (trainer.Config, error) {
 	m := &cfg.Model
 	m.Dim, m.Layers, m.DenseLayers, m.DenseInter = 128, 3, 1, 256
 	m.Heads, m.QRank, m.KVRank, m.NopeDim, m.RopeDim, m.ValueDim = 4, 0, 32, 16, 16, 32
+	if m.KVHeads > 0 {
+		m.KVHeads, m.KVRank = 2, 0
+	}
 	m.Experts, m.TopK, m.ExpertInter = 8, 2, 64
 	cfg.Seq, cfg.Batch, cfg.MicroBatch = 64, 32, 0
 	cfg.EvalSequences, cfg.EvalEvery = 128, share(steps, 0.1)

@@ -52,7 +52,7 @@ func (r *reference) compare(text, at int, scores []float32) {
 // Logits of texts that are computed token by token are those that transformers computes for the
 // whole texts, to the bounds of the command check.
 func TestAgainstReference(t *testing.T) {
-	for _, name := range []string{"deepseek_v3_tiny", "deepseek_v2lite_like"} {
+	for _, name := range []string{"deepseek_v3_tiny", "deepseek_v2lite_like", "qwen3_moe_tiny", "glm4_moe_tiny"} {
 		t.Run(name, func(t *testing.T) {
 			folder := filepath.Join("..", "golden", "testdata", name)
 			ref := readReference(t, folder)

@@ -87,13 +87,29 @@ func (f *Folder) newCheck() (*check, error) {
 		} else {
 			to.floats = make([]float32, n)
 		}
-		c.captured[info.Name] = to
+		c.captured[observed(info.Name)] = to
 	}
 	return c, nil
 }
 
+// routerOutputs are what the library's router modules return, in their order.
+var routerOutputs = []string{"router_logits", "topk_weight", "topk_index"}
+
+// observed returns the model's name for an activation. References call the results of a router by
+// number (layer1_gate_0).
+func observed(name string) string {
+	for i, output := range routerOutputs {
+		if layer, ok := strings.CutSuffix(name, fmt.Sprintf("gate_%d", i)); ok {
+			return layer + output
+		}
+	}
+	return name
+}
+
 // widest bounds the width of an activation.
-func (f *Folder) widest() int { return max(f.Config.Vocab, f.Config.Dim, f.Config.TopK) }
+func (f *Folder) widest() int {
+	return max(f.Config.Vocab, f.Config.Dim, f.Config.TopK, f.Config.Experts)
+}
 
 // rank runs the passes of one rank.
 func (c *check) rank(r *rank) error {
@@ -183,7 +199,7 @@ func (c *check) compare(name string) (Line, error) {
 		}
 		return number(name, c.loss, float64(want[0]), lossBound), nil
 	}
-	got := c.captured[name]
+	got := c.captured[observed(name)]
 	if !got.seen {
 		return Line{Name: name, Note: "not compared: the model has no such activation"}, nil
 	}
@@ -196,9 +212,9 @@ func (c *check) compare(name string) (Line, error) {
 		return Line{}, err
 	}
 	floats := got.floats
-	index := strings.TrimSuffix(name, "weight") + "index"
-	if chosen := c.captured[index]; strings.HasSuffix(name, "topk_weight") && chosen != nil && chosen.seen {
-		to, err := c.folder.reference.Int32s(index)
+	layer, weights := strings.CutSuffix(observed(name), "topk_weight")
+	if chosen := c.captured[layer+"topk_index"]; weights && chosen != nil && chosen.seen {
+		to, err := c.folder.reference.Int32s(chosen.info.Name)
 		if err != nil {
 			return Line{}, err
 		}

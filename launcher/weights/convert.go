@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"spmoe/datasets"
@@ -63,7 +64,11 @@ func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, e
 	if err := errors.Join(s.copyCompanions(temp), s.writeConfig(temp, o)); err != nil {
 		return r, err
 	}
-	if r, err = s.writeShards(ctx, temp, o); err != nil {
+	tensors, err := s.familyTensors()
+	if err != nil {
+		return r, err
+	}
+	if r, err = s.writeShards(ctx, temp, tensors, o); err != nil {
 		return r, err
 	}
 	if err := errors.Join(syncDir(temp), os.Rename(temp, to)); err != nil {
@@ -84,14 +89,16 @@ func Free(path string) error {
 	return err
 }
 
-// Foreign lists what the Hugging Face library's DeepseekV3ForCausalLM computes differently from the
-// source's model, and has no setting for.
+// Foreign lists what the Hugging Face library computes differently from the source's model, and has
+// no setting for.
 func (s *Source) Foreign() (all []string) {
 	c := s.config
-	if c.MoELayers() > 0 && c.ScoreFunc != moe.Sigmoid {
-		all = append(all, fmt.Sprintf("the model's router scores by %s: transformers' DeepseekV3ForCausalLM knows %s only, its outputs will differ", c.ScoreFunc, moe.Sigmoid))
+	family := c.HFModelType()
+	if c.MoELayers() > 0 && c.ScoreFunc != moe.Sigmoid && family != "qwen3_moe" {
+		class := map[string]string{"deepseek_v3": "DeepseekV3ForCausalLM", "glm4_moe": "Glm4MoeForCausalLM"}[family]
+		all = append(all, fmt.Sprintf("the model's router scores by %s: transformers' %s knows %s only, its outputs will differ", c.ScoreFunc, class, moe.Sigmoid))
 	}
-	if c.NormEps != libraryEps {
+	if c.NormEps != libraryEps && family == "deepseek_v3" {
 		all = append(all, fmt.Sprintf("the model's norm_eps is %g: transformers' DeepseekV3ForCausalLM takes %g for the norms of compressed queries and keys, its outputs will differ a little", c.NormEps, libraryEps))
 	}
 	return all
@@ -109,9 +116,31 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
+// familyTensors lists the tensors to write: all, except that a checkpoint's model of a family
+// without selection biases leaves them out, if they are zero.
+func (s *Source) familyTensors() ([]Tensor, error) {
+	all := s.Tensors()
+	if s.json != nil || s.config.HFModelType() != "qwen3_moe" {
+		return all, nil
+	}
+	for _, t := range all {
+		if !isBias(t.Name) {
+			continue
+		}
+		bias := make([]float32, t.elements())
+		if err := s.ReadInto(t.Name, t.Shape, 0, bias); err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(bias, func(v float32) bool { return v != 0 }) {
+			return nil, fmt.Errorf("%s: %s is not zero, and a Qwen3-MoE model has no selection bias: set model.bias_speed above 0 in its config.toml to write a GLM-4.5 model", s.path, t.Name)
+		}
+	}
+	return slices.DeleteFunc(all, func(t Tensor) bool { return isBias(t.Name) }), nil
+}
+
 // writeShards writes the weights and, if they take several files, the index.
-func (s *Source) writeShards(ctx context.Context, dir string, o Options) (r Result, err error) {
-	shards, total := s.plan(o)
+func (s *Source) writeShards(ctx context.Context, dir string, tensors []Tensor, o Options) (r Result, err error) {
+	shards, total := s.plan(tensors, o)
 	files := map[string]string{}
 	for i, tensors := range shards {
 		name := singleName
@@ -137,10 +166,10 @@ func (s *Source) writeShards(ctx context.Context, dir string, o Options) (r Resu
 }
 
 // plan divides the tensors, in their order, among files. It returns their total bytes, too.
-func (s *Source) plan(o Options) (shards [][]Tensor, total int64) {
+func (s *Source) plan(tensors []Tensor, o Options) (shards [][]Tensor, total int64) {
 	var current []Tensor
 	size := int64(0)
-	for _, t := range s.Tensors() {
+	for _, t := range tensors {
 		n := s.written(t, o)
 		if o.Shard > 0 && len(current) > 0 && size+n > o.Shard {
 			shards = append(shards, current)

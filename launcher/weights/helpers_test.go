@@ -132,9 +132,15 @@ func sharded(t testing.TB) string {
 // times factor, and an MTP module of the weights of its last layer.
 func run(t testing.TB, factor float32) (dir string, config moe.Config) {
 	t.Helper()
-	s := opened(t, reference)
+	return runOf(t, reference, 1, factor)
+}
+
+// runOf is run with the weights of another folder and 0 or 1 MTP modules.
+func runOf(t testing.TB, folder string, mtp int, factor float32) (dir string, config moe.Config) {
+	t.Helper()
+	s := opened(t, folder)
 	config = s.Config()
-	config.MTPLayers = 1
+	config.MTPLayers = mtp
 	dir = filepath.Join(t.TempDir(), "run")
 	w, err := checkpoint.NewWriter(checkpoint.Disk{}, dir, 7, 2)
 	if err != nil {
@@ -157,15 +163,16 @@ func run(t testing.TB, factor float32) (dir string, config moe.Config) {
 			values[i] *= factor
 		}
 		add(x.Name, x.Shape, values)
-		if rest, ok := strings.CutPrefix(x.Name, "model.layers.2."); ok {
+		if rest, ok := strings.CutPrefix(x.Name, "model.layers.2."); ok && mtp > 0 {
 			add("model.layers.3."+rest, x.Shape, values)
 		}
 	}
-	d := config.Dim
-	for _, name := range []string{"enorm", "hnorm", "shared_head.norm"} {
-		add("model.layers.3."+name+".weight", []int{d}, make([]float32, d))
+	if d := config.Dim; mtp > 0 {
+		for _, name := range []string{"enorm", "hnorm", "shared_head.norm"} {
+			add("model.layers.3."+name+".weight", []int{d}, make([]float32, d))
+		}
+		add("model.layers.3.eh_proj.weight", []int{d, 2 * d}, slices.Repeat([]float32{factor, -factor / 3}, d*d))
 	}
-	add("model.layers.3.eh_proj.weight", []int{d, 2 * d}, slices.Repeat([]float32{factor, -factor / 3}, d*d))
 	for rank, pieces := range shards {
 		if err := w.WriteShard(rank, pieces); err != nil {
 			t.Fatal(err)

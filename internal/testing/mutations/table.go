@@ -13,8 +13,13 @@ const (
 	shared    = `model\.layers\.1\.mlp\.shared_experts\.\w+\.weight`
 	network   = `model\.layers\.0\.mlp\.\w+\.weight`
 	gate      = `model\.layers\.1\.mlp\.gate\.weight`
+	bias      = `model\.layers\.\d\.self_attn\.[qkv]_proj\.bias`
+	heads     = `model\.layers\.\d\.self_attn\.[qk]_norm\.weight`
 	norm      = `model\.(layers\.\d\.(self_attn\.)?\w+)?norm\.weight`
 )
+
+// groupedQueries are flags of a model with grouped-query attention.
+const groupedQueries = "--model.heads 4 --model.kv-heads 2 --model.kv-rank 0 --model.qk-norm --model.qkv-bias"
 
 var (
 	anyWeight     = Tensor{"any weight", `layer [01]`, `.*`}
@@ -26,6 +31,8 @@ var (
 	router        = Tensor{"the router", `layer 1`, gate}
 	selectionBias = Tensor{"the selection bias", `layer 1`, `model\.layers\.1\.mlp\.gate\.e_score_correction_bias`}
 	normOrGate    = Tensor{"a norm or the router", `layer [01]`, norm + `|` + gate}
+	attentionBias = Tensor{"a bias of attention", `layer [01]`, bias}
+	headNorm      = Tensor{"a norm of heads", `layer [01]`, heads}
 	embedding     = Tensor{"the embedding", `embed_tokens`, `model\.embed_tokens\.weight`}
 	mtpWeight     = Tensor{"a weight of the MTP module", `layer 2`, `model\.layers\.2\..*`}
 	allGradients  = Tensor{"all gradients, by one factor", `all layers`, `all gradients, by one factor`}
@@ -151,6 +158,16 @@ var Table = []Mutation{
 		Name: "wrong-slice", Text: "a ZeRO slice is updated with the gradients of another slice",
 		File: "moe/optim/seals.go", Old: `Grad: s.grad().Slice(begin, end)`, New: `Grad: s.group.Grad.Slice(s.group.Len()-s.hi+begin, s.group.Len()-s.hi+end)`,
 		Axis: ranks, Tensor: anyWeight,
+	},
+	{
+		Name: "bias-rows", Text: "the gradient of attention's biases sums the rows of a rank without its sequences' tree",
+		File: "moe/linear.go", Old: `ones.Mat(), p.batch.Seq,`, New: `ones.Mat(), max(dy.Dim(0), 1),`,
+		Args: groupedQueries, Axis: ranks, Tensor: attentionBias,
+	},
+	{
+		Name: "head-norm-rows", Text: "the gradient of the norms of heads sums the rows of a rank without its sequences' tree",
+		File: "moe/norm.go", Old: `addToDX, p.batch.Seq*l.heads)`, New: `addToDX, max(s.x.Rows*(l.heads-1), p.batch.Seq*l.heads))`,
+		Args: groupedQueries, Axis: ranks, Tensor: headNorm,
 	},
 	{
 		Name: "stale-codes", Text: "the quantized copies of weights that several ranks have stay those of the first step",
