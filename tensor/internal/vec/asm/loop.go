@@ -18,11 +18,11 @@ var halves = [2]asmgen.Mask{tail, upper}
 // long chains of dependent instructions. Otherwise the CPU's schedulers fill up before they reach
 // independent ones.
 func (k *kernel) eachInterleaved(length string, period int, body func(j int)) {
-	k.loop(length, lanes, max(period/lanes, 1), body, true)
+	k.loop(length, lanes, max(period/lanes, 1), body, true, false)
 }
 
 func (k *kernel) each(length string, period int, body func(j int)) {
-	k.loop(length, lanes, max(period/lanes, 1), body, false)
+	k.loop(length, lanes, max(period/lanes, 1), body, false, period > noPeriod)
 }
 
 // loop prints a loop over the elements of the slices. length names the parameter with their number.
@@ -30,8 +30,9 @@ func (k *kernel) each(length string, period int, body func(j int)) {
 // own lane sums. For AVX2, n is halved. unroll is then doubled, unless copies are interleaved.
 //
 // The tail after the last full round goes through the same copies under masks. So copy i/n mod
-// unroll always processes element i.
-func (k *kernel) loop(length string, n, unroll int, body func(j int), interleaved bool) {
+// unroll always processes element i. Unless copies have something of their own, AVX2 goes through
+// the first one several times.
+func (k *kernel) loop(length string, n, unroll int, body func(j int), interleaved, own bool) {
 	if k.avx2 && interleaved {
 		n, interleaved = n/2, false
 	} else if k.avx2 {
@@ -71,7 +72,10 @@ func (k *kernel) loop(length string, n, unroll int, body func(j int), interleave
 		k.I("VPBROADCASTW", left, counts)
 	}
 	for j := range unroll {
+		var again asmgen.Label
 		if k.avx2 {
+			again = k.Label("again")
+			k.Place(again)
 			k.I("LEAQ", left.At(-n*j), k.count)
 		} else {
 			const greater = 6
@@ -79,6 +83,12 @@ func (k *kernel) loop(length string, n, unroll int, body func(j int), interleave
 			k.I("KSHIFTRD", asmgen.Imm(n/2), tail, upper)
 		}
 		k.printCopy(n, j, body)
+		if k.avx2 && !own {
+			k.I("ADDQ", asmgen.Imm(n), k.i)
+			k.I("SUBQ", asmgen.Imm(n), left)
+			k.I("JGT", again)
+			break
+		}
 		if j+1 < unroll {
 			k.I("CMPQ", left, asmgen.Imm(n*(j+1)))
 			k.I("JLE", done)

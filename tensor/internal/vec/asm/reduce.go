@@ -93,7 +93,7 @@ func (f *file) split() {
 	// The default NaN if the operand is a quiet or signaling NaN, and the destination otherwise.
 	const defaultNaN = 0x33
 	fix := k.word(defaultNaN)
-	k.each("w_len", noPeriod, func(int) {
+	k.each("w_len", 32, func(int) {
 		v := k.load(w)
 		for _, x := range v {
 			if k.avx2 {
@@ -138,7 +138,7 @@ func (f *file) sumSquares() {
 			k.zeroed(tail, "VCVTPS2PD", k.at(x), wide)
 		}
 		k.I("VFMADD231PD", wide, wide, sums[j])
-	}, false)
+	}, false, true)
 	v, free := k.reduceTo128("VADDPD", sums)
 	k.I("VPERMILPD", asmgen.Imm(1), v, free)
 	k.I("VADDPD", free, v, v)

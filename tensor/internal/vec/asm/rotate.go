@@ -20,7 +20,7 @@ func (f *file) rotate() {
 			k.I("VSUBPS", k.op("VMULPS", s, v[1]), a, a)
 			k.I("VADDPS", k.op("VMULPS", c, v[1]), b, b)
 			r.store(pair{a, b})
-		}, false)
+		}, false, true)
 		k.I("ADDQ", stride, x)
 		k.I("LEAQ", cos.base.At(0).Index(pairs, 4), cos.base)
 		k.I("LEAQ", sin.base.At(0).Index(pairs, 4), sin.base)
