@@ -4,6 +4,8 @@ import (
 	"flag"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/cli"
 )
 
 func TestSplitCommand(t *testing.T) {
@@ -20,7 +22,7 @@ func TestSplitCommand(t *testing.T) {
 		{"-np 4 -h", "help", ""},
 		{"help train", "help", "train"},
 	} {
-		name, rest, err := splitCommand(commands(), strings.Fields(c.args))
+		name, rest, err := cli.SplitCommand(commands(), strings.Fields(c.args))
 		if err != nil || name != c.name || strings.Join(rest, " ") != c.rest {
 			t.Errorf("%q: %q with %q, error %v; want %q with %q", c.args, name, rest, err, c.name, c.rest)
 		}
@@ -43,7 +45,7 @@ func TestParse(t *testing.T) {
 	} {
 		fs := flag.NewFlagSet("", flag.ContinueOnError)
 		steps, dry := fs.Int("steps", 0, ""), fs.Bool("dry-run", false, "")
-		rest, err := parse(fs, strings.Fields(c.args))
+		rest, err := cli.Parse(fs, strings.Fields(c.args))
 		if err != nil || strings.Join(rest, " ") != c.rest || *steps != c.steps || *dry != c.dry {
 			t.Errorf("%q: steps %d, dry-run %t, rest %q, error %v", c.args, *steps, *dry, rest, err)
 		}
@@ -53,9 +55,9 @@ func TestParse(t *testing.T) {
 // The flags of one command are defined until its line names a flag that it lacks.
 func TestFindFlag(t *testing.T) {
 	defined := ""
-	table := []command{}
+	table := []cli.Command{}
 	for _, name := range []string{"a", "b"} {
-		table = append(table, command{name: name, define: func(fs *flag.FlagSet) action {
+		table = append(table, cli.Command{Name: name, Define: func(fs *flag.FlagSet) cli.Action {
 			defined += name
 			fs.Int("of-"+name, 0, "")
 			return nil
@@ -63,7 +65,7 @@ func TestFindFlag(t *testing.T) {
 	}
 	for line, want := range map[string]string{"b --of-a 1": "", "--of-a 1 b": "a", "--of-b 1 a": "ab"} {
 		defined = ""
-		if _, _, err := splitCommand(table, strings.Fields(line)); err != nil || defined != want {
+		if _, _, err := cli.SplitCommand(table, strings.Fields(line)); err != nil || defined != want {
 			t.Errorf("%q defines the flags of %q, want %q; %v", line, defined, want, err)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"spmoe/launcher/cli"
 )
 
 // soon is launch for a command that must not hang.
@@ -53,11 +55,11 @@ func TestLinksInRun(t *testing.T) {
 			}
 			before := files(t, victim)
 			got := soon(t, append(tiny(data, "--steps", "2", "--out", "run", "--trace", "steps=1", "--save-retry", "0s"), "--report=true")...)
-			if got.code == exitOK {
+			if got.code == cli.ExitOK {
 				soon(t, "report", "run")
 			}
 			same(t, files(t, victim), before)
-			if name != ".lock" && got.code != exitOK { // the rest is written, with a warning at most
+			if name != ".lock" && got.code != cli.ExitOK { // the rest is written, with a warning at most
 				t.Errorf("exit code %d: %s", got.code, got.errOut)
 			}
 		})
@@ -81,14 +83,14 @@ func TestPipesInRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			inCheckpoint := strings.HasPrefix(name, "step-")
-			if got := soon(t, "checkpoint", "verify", "run"); inCheckpoint && (got.code != exitFailed || !strings.Contains(got.out, "is not a regular file")) || !inCheckpoint && got.code != exitOK {
+			if got := soon(t, "checkpoint", "verify", "run"); inCheckpoint && (got.code != cli.ExitFailed || !strings.Contains(got.out, "is not a regular file")) || !inCheckpoint && got.code != cli.ExitOK {
 				t.Errorf("verify: exit code %d: %s%s", got.code, got.out, got.errOut)
 			}
 			soon(t, "checkpoint", "ls", "run")
 			soon(t, "report", "run")
 			soon(t, "generate", "--checkpoint", "run/step-00000002", "--prompt", "a", "--max-tokens", "2")
 			again := soon(t, "train", "--resume", "--steps", "4", "--save-every", "1", "--out", "run", "--save-retry", "0s")
-			if inCheckpoint && (again.code != exitUsage || !strings.Contains(again.errOut, "not a regular file")) {
+			if inCheckpoint && (again.code != cli.ExitUsage || !strings.Contains(again.errOut, "not a regular file")) {
 				t.Errorf("resume: exit code %d: %s", again.code, again.errOut)
 			}
 		})
@@ -144,10 +146,10 @@ func TestForgedManifests(t *testing.T) {
 	} {
 		write(t, manifest, whole)
 		forge(t, manifest, c.field, c.value)
-		if got := soon(t, "checkpoint", "verify", "run"); got.code != exitFailed || !strings.Contains(got.out, "BROKEN run/step-00000002") {
+		if got := soon(t, "checkpoint", "verify", "run"); got.code != cli.ExitFailed || !strings.Contains(got.out, "BROKEN run/step-00000002") {
 			t.Errorf("%s %v: verify: exit code %d: %s%s", c.field, c.value, got.code, got.out, got.errOut)
 		}
-		refuse(t, exitUsage, []string{"train", "--resume", "--steps", "4", "--out", "run"}, "step-00000002", "trainer's state", "use another checkpoint")
+		refuse(t, cli.ExitUsage, []string{"train", "--resume", "--steps", "4", "--out", "run"}, "step-00000002", "trainer's state", "use another checkpoint")
 	}
 	write(t, manifest, whole)
 	forge(t, manifest, "", nil) // the forgery itself is sound

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
 )
 
@@ -45,8 +46,8 @@ func TestAveraged(t *testing.T) {
 			t.Errorf("eval %q: loss %v, training measured %v", c.args, got, c.want)
 		}
 	}
-	refuse(t, exitUsage, []string{"eval", "--checkpoint", "exported", "--data", data, "--averaged"}, "--averaged: exported is a Hugging Face model")
+	refuse(t, cli.ExitUsage, []string{"eval", "--checkpoint", "exported", "--data", data, "--averaged"}, "--averaged: exported is a Hugging Face model")
 	succeed(t, tiny(data, "--out", "plain", "--steps", "1")...)
-	refuse(t, exitUsage, []string{"checkpoint", "export", "plain", "--out", "x", "--averaged"}, "holds no averaged weights: only runs with --ema")
-	refuse(t, exitUsage, []string{"generate", "--checkpoint", "plain", "--averaged", "--prompt", "x"}, "holds no averaged weights")
+	refuse(t, cli.ExitUsage, []string{"checkpoint", "export", "plain", "--out", "x", "--averaged"}, "holds no averaged weights: only runs with --ema")
+	refuse(t, cli.ExitUsage, []string{"generate", "--checkpoint", "plain", "--averaged", "--prompt", "x"}, "holds no averaged weights")
 }

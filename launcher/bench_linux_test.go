@@ -4,18 +4,19 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/measuring"
 	"spmoe/tensor/cpu"
 )
 
 // TestLowerTier: a child process measures in the tier it is given.
 func TestLowerTier(t *testing.T) {
 	t.Setenv(asLauncher, "")
-	kernels := lowerTiers()
+	kernels := measuring.LowerTiers()
 	if has := cpu.Has(cpu.AVX2) && cpu.Best() != cpu.Generic && cpu.Best() != cpu.AVX2; has != (len(kernels) > 0) {
 		t.Fatalf("tier %v, and %d kernels are measured in lower ones", cpu.Best(), len(kernels))
 	}
 	for _, k := range kernels {
-		r, err := k.measure(t.Context(), true)
+		r, err := k.Measure(t.Context(), true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -24,7 +25,7 @@ func TestLowerTier(t *testing.T) {
 		}
 	}
 	if len(kernels) > 0 {
-		if _, err := (tierKernel{cpu.Tier("sse9"), "bf16_gemm", "1x1x1"}).measure(t.Context(), true); err == nil || !strings.Contains(err.Error(), cpu.EnvVar) {
+		if _, err := (measuring.TierKernel{Tier: cpu.Tier("sse9"), Name: "bf16_gemm", Shape: "1x1x1"}).Measure(t.Context(), true); err == nil || !strings.Contains(err.Error(), cpu.EnvVar) {
 			t.Errorf("a tier that is none gives the error %v", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"spmoe/bench"
+	"spmoe/launcher/cli"
 )
 
 // TestBenchUsage: what is not a benchmark is the user's mistake, and nothing is measured.
@@ -19,8 +20,8 @@ func TestBenchUsage(t *testing.T) {
 		{"bench"}, {"bench", "kernel"}, {"bench", "kernels", "twice"}, {"bench", "kernels", "--json", t.TempDir()}, {"bench", "kernels", "--match", "("},
 	} {
 		var out, errOut bytes.Buffer
-		if code := run(context.Background(), args, &out, &errOut); code != exitUsage {
-			t.Errorf("%v: exit code %d, want %d", args, code, exitUsage)
+		if code := run(context.Background(), args, &out, &errOut); code != cli.ExitUsage {
+			t.Errorf("%v: exit code %d, want %d", args, code, cli.ExitUsage)
 		}
 		if out.Len() > 0 || !strings.Contains(errOut.String(), "launcher: ") {
 			t.Errorf("%v: output %q, errors %q", args, out.String(), errOut.String())
@@ -53,5 +54,5 @@ func TestBenchOutput(t *testing.T) {
 
 // TestBenchInterrupted: a signal ends the measurements.
 func TestBenchInterrupted(t *testing.T) {
-	refuse(t, exitInterrupted, []string{"bench", "kernels"})
+	refuse(t, cli.ExitInterrupted, []string{"bench", "kernels"})
 }

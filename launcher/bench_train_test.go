@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"spmoe/launcher/cli"
+	"spmoe/launcher/measuring"
 	"spmoe/launcher/trainer"
 )
 
@@ -62,7 +64,7 @@ func TestBenchTrainWaits(t *testing.T) {
 			waits[r][ranks-1-r] = time.Duration(r+1) * time.Millisecond
 		}
 		var out strings.Builder
-		printStepWaits(&out, waits)
+		measuring.PrintStepWaits(&out, waits)
 		lines := strings.Split(out.String(), "\n")
 		want := fmt.Sprintf("rank 0 waits 1.0 ms per step: 1.0 for rank %d", ranks-1)
 		if ranks >= 16 {
@@ -85,29 +87,29 @@ func TestBenchTrainInterleaved(t *testing.T) {
 			t.Errorf("%q is not in the table\n%s", want, table)
 		}
 	}
-	refuse(t, exitUsage, append(small, "--data", t.TempDir()), "has no files")
+	refuse(t, cli.ExitUsage, append(small, "--data", t.TempDir()), "has no files")
 }
 
 // A block is the mean of its steps, so that what only some of them pay for counts for all; the last
 // may be shorter.
 func TestTurnsBlocks(t *testing.T) {
-	var all samples
+	var all measuring.Samples
 	seconds := func(s ...float64) (steps []time.Duration) {
 		for _, x := range s {
 			steps = append(steps, time.Duration(x*1e9))
 		}
 		return steps
 	}
-	all.add(trainer.Benchmark{Steps: seconds(9), Tokens: 18, FLOPs: 36, Peak: 4}, 4)
-	got := all.add(trainer.Benchmark{Steps: seconds(1, 1, 2, 4, 3), Tokens: 18, FLOPs: 36, Peak: 4}, 4)
-	if !slices.Equal(got, []float64{9, 6}) || !slices.Equal(all.rates, []float64{2, 9, 6}) || !slices.Equal(all.mfus, []float64{1, 4.5, 3}) {
-		t.Errorf("%v tokens a second, %v in all, MFU %v", got, all.rates, all.mfus)
+	all.Add(trainer.Benchmark{Steps: seconds(9), Tokens: 18, FLOPs: 36, Peak: 4}, 4)
+	got := all.Add(trainer.Benchmark{Steps: seconds(1, 1, 2, 4, 3), Tokens: 18, FLOPs: 36, Peak: 4}, 4)
+	if !slices.Equal(got, []float64{9, 6}) || !slices.Equal(all.Rates, []float64{2, 9, 6}) || !slices.Equal(all.Mfus, []float64{1, 4.5, 3}) {
+		t.Errorf("%v tokens a second, %v in all, MFU %v", got, all.Rates, all.Mfus)
 	}
-	if got := all.newest(2); !slices.Equal(got, []float64{9, 6}) {
+	if got := all.Newest(2); !slices.Equal(got, []float64{9, 6}) {
 		t.Errorf("the newest are %v", got)
 	}
 	for memory, want := range map[int]int{0: 1, 1: 1, 3: 3, 4: 4, 100: 4} {
-		if got := (trainRounds{steps: 4}).block(trainer.Guard{Memory: memory}); got != want {
+		if got := (measuring.TrainRounds{Steps: 4}).Block(trainer.Guard{Memory: memory}); got != want {
 			t.Errorf("with a check every %d steps a block has %d, want %d", memory, got, want)
 		}
 	}
@@ -122,6 +124,6 @@ func TestBenchTrainUsage(t *testing.T) {
 		"batch is 7: give a multiple of th": "bench train -np 2 --batch 7",
 		`unknown flavor "tiny"`:             "bench train --flavor tiny",
 	} {
-		refuse(t, exitUsage, strings.Fields(args), want)
+		refuse(t, cli.ExitUsage, strings.Fields(args), want)
 	}
 }

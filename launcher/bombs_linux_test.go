@@ -16,6 +16,7 @@ import (
 	"spmoe/collective/heap"
 	"spmoe/datasets"
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/cli"
 	"spmoe/launcher/golden"
 	"spmoe/launcher/record"
 	"spmoe/launcher/weights"
@@ -280,7 +281,7 @@ func processorTime() time.Duration {
 // memory and without waiting for anyone.
 func TestBombs(t *testing.T) {
 	command := func(args ...string) error {
-		if got := launch(args...); got.code == exitUsage {
+		if got := launch(args...); got.code == cli.ExitUsage {
 			return fmt.Errorf("%s", got.errOut)
 		} else {
 			return fmt.Errorf("exit code %d: %s", got.code, got.errOut)
@@ -454,7 +455,7 @@ func TestFlagBombs(t *testing.T) {
 		name := fmt.Sprintf("%.60s", c.line)
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			got := setOff(func() error { refuse(t, exitUsage, args, c.rule); return nil })
+			got := setOff(func() error { refuse(t, cli.ExitUsage, args, c.rule); return nil })
 			if got.bytes > bombMemory {
 				t.Errorf("%d bytes were allocated", got.bytes)
 			}

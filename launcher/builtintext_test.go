@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"spmoe/launcher/cli"
 )
 
 // A machine with the binary alone, without Go, runs the main job and evaluates, compares and
@@ -21,7 +23,7 @@ func TestWithoutGo(t *testing.T) {
 		"-np 2 bench train --quick --precision bf16 --seq 32 --batch 2" + model,
 	} {
 		got := launch(strings.Fields(line)...)
-		if got.code == exitUsage || got.errOut != "" && !strings.Contains(line, "compare") {
+		if got.code == cli.ExitUsage || got.errOut != "" && !strings.Contains(line, "compare") {
 			t.Errorf("%s: exit code %d: %s", line, got.code, got.errOut)
 		}
 		if strings.Count("\n"+got.out, notice) != 1 {

@@ -13,6 +13,8 @@ import (
 
 	"spmoe/internal/fault"
 	"spmoe/launcher/chaos"
+	"spmoe/launcher/checking"
+	"spmoe/launcher/cli"
 	"spmoe/launcher/report"
 )
 
@@ -47,7 +49,7 @@ func TestChaos(t *testing.T) {
 			c.config.Ranks, c.config.Spares, c.config.Seed = max(2, c.config.Ranks), 1, uint64(time.Now().UnixNano())
 			c.config.References = references
 			c.config.Model = append(slices.Clip(tinyModel), c.config.Model...)
-			c.config.Out, c.config.Launch, c.config.Program = &out, launchTrain, testProgram
+			c.config.Out, c.config.Launch, c.config.Program = &out, checking.LaunchTrain, testProgram
 			modes := chaos.Modes()
 			mode := modes[slices.IndexFunc(modes, func(m chaos.Mode) bool { return m.Name == c.mode })]
 			ok, err := c.config.Run(t.Context(), mode)
@@ -64,7 +66,7 @@ func TestChaos(t *testing.T) {
 
 // testProgram is this test program as a launcher.
 func testProgram(args []string) *exec.Cmd {
-	cmd := ownProgram(args)
+	cmd := checking.OwnProgram(args)
 	cmd.Env = append(os.Environ(), asLauncher+"=1")
 	return cmd
 }
@@ -74,7 +76,7 @@ func TestFaultsAreTheLaunchers(t *testing.T) {
 	t.Setenv(fault.Variable, fault.Setting(&fault.Order{Action: fault.Kill, Place: fault.BeforeJoin, Count: 1}, ""))
 	out := filepath.Join(t.TempDir(), "run")
 	got := launch(processRun(out, "--steps", "2", "--restarts", "0", "--data", text(t))...)
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
 }
@@ -88,6 +90,6 @@ func TestChaosUsage(t *testing.T) {
 		"--every and --for must be positive":    "chaos --every 0s",
 		`--action is "burn"`:                    "chaos points --action burn",
 	} {
-		refuse(t, exitUsage, strings.Fields(args), want)
+		refuse(t, cli.ExitUsage, strings.Fields(args), want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/cli"
 )
 
 // A folder that cannot be checked ends with code 2 and a message that names what is wrong.
@@ -106,9 +107,9 @@ func TestCheckBadFolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := copied(t, goldenV3)
 			c.change(dir)
-			refuse(t, exitUsage, []string{"-np", c.np, "check", dir}, c.want...)
+			refuse(t, cli.ExitUsage, []string{"-np", c.np, "check", dir}, c.want...)
 		})
 	}
-	refuse(t, exitUsage, []string{"check", "golden/nowhere"}, "not a golden folder", "golden/nowhere")
-	refuse(t, exitUsage, []string{"check", "main.go"}, "not a golden folder", "main.go")
+	refuse(t, cli.ExitUsage, []string{"check", "golden/nowhere"}, "not a golden folder", "golden/nowhere")
+	refuse(t, cli.ExitUsage, []string{"check", "main.go"}, "not a golden folder", "main.go")
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/cli"
 )
 
 const (
@@ -164,7 +165,7 @@ func TestCheckMisses(t *testing.T) {
 			if c.only && len(missed) != len(c.want) {
 				t.Errorf("missed are %v, want only %q", missed, c.want)
 			}
-			if _, n := compared(t, got.out); n != len(missed) || got.code != exitFailed || !strings.Contains(got.errOut, fmt.Sprintf("%d out of bounds", n)) {
+			if _, n := compared(t, got.out); n != len(missed) || got.code != cli.ExitFailed || !strings.Contains(got.errOut, fmt.Sprintf("%d out of bounds", n)) {
 				t.Errorf("exit code %d, errors %q, %d out of bounds of %d missed", got.code, got.errOut, n, len(missed))
 			}
 		})
@@ -176,7 +177,7 @@ func TestCheckSeveral(t *testing.T) {
 	dir := copied(t, goldenLite)
 	edit(t, filepath.Join(dir, "gradients.safetensors"), func(all map[string]safetensors.Tensor) { scale(all["model.norm.weight"].Data, 2) })
 	for _, folders := range [][]string{{dir, goldenLite}, {goldenLite, dir}} {
-		refuse(t, exitFailed, append([]string{"check"}, folders...), "1 out of bounds")
+		refuse(t, cli.ExitFailed, append([]string{"check"}, folders...), "1 out of bounds")
 	}
 }
 
@@ -227,7 +228,7 @@ func TestCheckUnknownNames(t *testing.T) {
 			}
 		})
 	}
-	refuse(t, exitFailed, []string{"check", dir}, "nothing was compared")
+	refuse(t, cli.ExitFailed, []string{"check", dir}, "nothing was compared")
 	// It fails although another folder has no misses.
-	refuse(t, exitFailed, []string{"check", goldenLite, dir}, "nothing was compared")
+	refuse(t, cli.ExitFailed, []string{"check", goldenLite, dir}, "nothing was compared")
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/cli"
 	"spmoe/tensor"
 )
 
@@ -61,7 +62,7 @@ func TestCheckpointVerify(t *testing.T) {
 	breakShard(t, "run/step-00000004/rank-00001-of-00002.safetensors")
 	before := files(t, ".")
 	got := launch("checkpoint", "verify", "run")
-	if got.code != exitFailed || !strings.Contains(got.errOut, "broken: run/step-00000004") || strings.Contains(got.errOut, "step-00000002") {
+	if got.code != cli.ExitFailed || !strings.Contains(got.errOut, "broken: run/step-00000004") || strings.Contains(got.errOut, "step-00000002") {
 		t.Errorf("exit code %d, errors %q", got.code, got.errOut)
 	}
 	if strings.Count(got.out, "ok ") != 2 || !strings.Contains(got.out, "BROKEN checkpoint run/step-00000004: rank-00001-of-00002.safetensors is damaged: chunk 0, bytes 0 to ") {
@@ -127,8 +128,8 @@ func TestCheckpointExport(t *testing.T) {
 	}
 
 	breakShard(t, "run/step-00000006/rank-00000-of-00002.safetensors")
-	refuse(t, exitUsage, []string{"checkpoint", "export", "run/step-00000006", "--out", "x"}, "run/step-00000006", "rank-00000-of-00002.safetensors is damaged")
-	refuse(t, exitFailed, []string{"checkpoint", "export", "run/step-00000004", "--out", "none/x"}, "none/")
+	refuse(t, cli.ExitUsage, []string{"checkpoint", "export", "run/step-00000006", "--out", "x"}, "run/step-00000006", "rank-00000-of-00002.safetensors is damaged")
+	refuse(t, cli.ExitFailed, []string{"checkpoint", "export", "run/step-00000004", "--out", "none/x"}, "none/")
 	if _, err := os.Stat("x"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file of a damaged checkpoint: %v", err)
 	}

@@ -66,8 +66,8 @@ func (l *awaited) await(t *testing.T, ctx context.Context, text string) {
 	}
 }
 
-// training is the command line of a short run.
-func training(out string, more ...string) []string {
+// trainingArgs is the command line of a short run.
+func trainingArgs(out string, more ...string) []string {
 	return append([]string{"train", "--flavor", "debug", "--steps", "3", "--eval-sequences", "8", "--sample-tokens", "0", "--out", out}, more...)
 }
 
@@ -125,13 +125,13 @@ func (built programs) agree(t *testing.T) {
 			program := built[mpi]
 			if want == "" {
 				out := filepath.Join(t.TempDir(), "run")
-				ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", fmt.Sprint(2 * n), "--ranks", "process"}, training(out)...)...))
+				ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", fmt.Sprint(2 * n), "--ranks", "process"}, trainingArgs(out)...)...))
 				want = saved(t, out)
 			}
 			t.Run(fmt.Sprintf("%s, %d hosts", mpi, n), func(t *testing.T) {
 				c := hosts.New(t, n, hosts.Link{Rate: 1e9})
 				out := filepath.Join(t.TempDir(), "run")
-				text := ended(t, c.MPIRun(limited(t), mpi, 2, program, training(out, fmt.Sprintf("--fsdp=%t", n == 4))...))
+				text := ended(t, c.MPIRun(limited(t), mpi, 2, program, trainingArgs(out, fmt.Sprintf("--fsdp=%t", n == 4))...))
 				if saved(t, out) != want {
 					t.Error("the checkpoint differs from that of one host")
 				}
@@ -152,7 +152,7 @@ func (built programs) agree(t *testing.T) {
 // of a stage are.
 func (built programs) stages(t *testing.T) {
 	in := func(out string) []string {
-		return training(out, "--pp", "2", "--pp-schedule", "DualPipeV", "--pp-microbatches", "4", "--pp-overlap", "--model.layers", "4")
+		return trainingArgs(out, "--pp", "2", "--pp-schedule", "DualPipeV", "--pp-microbatches", "4", "--pp-overlap", "--model.layers", "4")
 	}
 	var want string
 	for _, mpi := range mpis {
@@ -186,7 +186,7 @@ func (built programs) lose(t *testing.T) {
 			ctx, stop := context.WithCancel(limited(t))
 			defer stop()
 			var text awaited
-			cmd := c.MPIRun(ctx, mpi, 2, program, training(out, "--steps", "100000", "--save-every", "2", "--host-timeout", "3s")...)
+			cmd := c.MPIRun(ctx, mpi, 2, program, trainingArgs(out, "--steps", "100000", "--save-every", "2", "--host-timeout", "3s")...)
 			cmd.Stdout, cmd.Stderr = &text, &text
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -216,7 +216,7 @@ func (built programs) kill(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")
 			ctx := limited(t)
 			var text awaited
-			cmd := c.MPIRun(ctx, mpi, 2, program, training(out, "--steps", "100000", "--save-every", "2")...)
+			cmd := c.MPIRun(ctx, mpi, 2, program, trainingArgs(out, "--steps", "100000", "--save-every", "2")...)
 			cmd.Stdout, cmd.Stderr = &text, &text
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -313,7 +313,7 @@ func (built programs) disagree(t *testing.T) {
 					script = strings.Replace(eachRank, "set --", "export SPMOE_CPU=generic; set --", 1)
 				}
 				out := filepath.Join(t.TempDir(), "run")
-				args := append([]string{"-c", script, built[mpi]}, training(out)...)
+				args := append([]string{"-c", script, built[mpi]}, trainingArgs(out)...)
 				text, err := hosts.New(t, 2, hosts.Link{}).MPIRun(limited(t), mpi, 1, "sh", args...).CombinedOutput()
 				if err == nil || strings.Count(string(text), want) != 1 || strings.Contains(string(text), "step: ") {
 					t.Errorf("%v, and prints\n%s\nwhich does not say once %q", err, text, want)
@@ -331,7 +331,7 @@ func (built programs) stop(t *testing.T) {
 				ctx := limited(t)
 				var text awaited
 				out := filepath.Join(t.TempDir(), "run")
-				args := append([]string{"-c", eachRank, built[mpi]}, training(out, "--steps", "100000", "--save-every", "2")...)
+				args := append([]string{"-c", eachRank, built[mpi]}, trainingArgs(out, "--steps", "100000", "--save-every", "2")...)
 				cmd := hosts.New(t, 1, hosts.Link{}).MPIRun(ctx, mpi, 2, "sh", args...)
 				cmd.Stdout, cmd.Stderr = &text, &text
 				if err := cmd.Start(); err != nil {
@@ -384,7 +384,7 @@ func (built programs) slurm(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")
 			kind := map[hosts.MPI]string{hosts.OpenMPI: "pmix", hosts.MPICH: "pmi2"}[mpi]
 			args := append([]string{"--nodes=1", "--ntasks-per-node=4", "--cpus-per-task=1", "--export=ALL,LAUNCHER=" + program + ",RUN=" + out + ",SLURM_MPI_TYPE=" + kind,
-				filepath.Join("..", "docs", "cluster", "train.sbatch")}, training(out)[1:]...)
+				filepath.Join("..", "docs", "cluster", "train.sbatch")}, trainingArgs(out)[1:]...)
 			text, code := c.Submit(t, args...)
 			if code != 0 || !strings.Contains(text, "4 ranks of ") || !strings.Contains(text, "done: 3 steps") {
 				t.Errorf("the job ends with %d and prints\n%s", code, text)

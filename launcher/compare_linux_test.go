@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"spmoe/launcher/cli"
 )
 
 // A comparison of ranks that are processes survives that all of it is killed, and comes to what
@@ -60,7 +62,7 @@ func TestCompareProcessFails(t *testing.T) {
 	args := comparing(data, "--np", "2", "--ranks", "process", "--heap-mib", "1", "--out", "run")
 	got := launch(args...)
 	for _, want := range []string{"bf16, seed 1", "rank", "to continue: launcher compare"} {
-		if got.code != exitFailed || !strings.Contains(got.errOut, want) {
+		if got.code != cli.ExitFailed || !strings.Contains(got.errOut, want) {
 			t.Errorf("exit code %d, errors %q, want %q in them", got.code, got.errOut, want)
 		}
 	}

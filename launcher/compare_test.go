@@ -10,7 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/checking"
+	"spmoe/launcher/cli"
 	"spmoe/launcher/convergence"
+	"spmoe/launcher/running"
 )
 
 // comparing is the command line of a comparison whose runs take milliseconds. They save at their
@@ -51,9 +54,9 @@ func TestCompareVerdicts(t *testing.T) {
 		code    int
 		verdict string
 	}{
-		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "2", "--jobs", "2"}, exitOK, "2 seeds: EQUIVALENT"},
-		{[]string{"--vary", "optimizer.weight-decay=0.1,1e30", "--seeds", "1"}, exitFailed, "1 seed: DIFFERENT"},
-		{[]string{"--vary", "optimizer.weight-decay=1e30,0.1", "--seeds", "2"}, exitUndecided, "weight-decay=1e30 has diverged"},
+		{[]string{"--precision", "bf16,bf16+standard", "--seeds", "2", "--jobs", "2"}, cli.ExitOK, "2 seeds: EQUIVALENT"},
+		{[]string{"--vary", "optimizer.weight-decay=0.1,1e30", "--seeds", "1"}, cli.ExitFailed, "1 seed: DIFFERENT"},
+		{[]string{"--vary", "optimizer.weight-decay=1e30,0.1", "--seeds", "2"}, cli.ExitUndecided, "weight-decay=1e30 has diverged"},
 	} {
 		got := launch(comparing(data, c.args...)...)
 		if got.code != c.code || got.errOut != "" || !strings.Contains(got.out, c.verdict) {
@@ -82,7 +85,7 @@ func TestCompareInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	got := launchTo(ctx, &watcher{[]string{"[1/2] "}, cancel}, comparing(data, "--precision", "bf16,mxfp8", "--seeds", "1")...)
-	if got.code != exitInterrupted || got.errOut != "" || strings.Contains(got.out, "[2/2]") {
+	if got.code != cli.ExitInterrupted || got.errOut != "" || strings.Contains(got.out, "[2/2]") {
 		t.Fatalf("exit code %d, errors %q, output\n%s", got.code, got.errOut, got.out)
 	}
 	_, command, found := strings.Cut(got.out, "interrupted; to continue: launcher ")
@@ -107,7 +110,7 @@ func TestComparePower(t *testing.T) {
 	args := comparing(data, "--precision", "bf16,mxfp8", "--power", "0.8", "--margin", "20", "--pilot", "2", "--out", "power")
 	first := launch(args...)
 	for _, want := range []string{"pilot: 2 seeds", "pairs scatter by", "chance to show equivalence within 20 %", "2 seeds: EQUIVALENT"} {
-		if first.code != exitOK || !strings.Contains(first.out, want) {
+		if first.code != cli.ExitOK || !strings.Contains(first.out, want) {
 			t.Errorf("exit code %d, errors %q, no %q in\n%s", first.code, first.errOut, want, first.out)
 		}
 	}
@@ -115,7 +118,7 @@ func TestComparePower(t *testing.T) {
 	defer cancel()
 	again := launchTo(ctx, &watcher{[]string{"bf16, seed 1: "}, cancel}, args...)
 	reused := strings.Count(again.out, "(from an earlier command)")
-	if again.code != exitInterrupted || reused != 5 || !strings.Contains(again.out, " 4 runs, 2 seeds") {
+	if again.code != cli.ExitInterrupted || reused != 5 || !strings.Contains(again.out, " 4 runs, 2 seeds") {
 		t.Errorf("again: exit code %d\n%s%s", again.code, again.out, again.errOut)
 	}
 }
@@ -133,7 +136,7 @@ func TestCompareLooks(t *testing.T) {
 			cancel()
 		}
 	}), append(args, "--optimizer.lr", "1e-2")...)
-	if got.code != exitInterrupted || !strings.Contains(got.out, "up to 18 runs, 6 seeds") {
+	if got.code != cli.ExitInterrupted || !strings.Contains(got.out, "up to 18 runs, 6 seeds") {
 		t.Fatalf("exit code %d: %s\n%s", got.code, got.errOut, got.out)
 	}
 	r := result(t, "looks")
@@ -159,7 +162,7 @@ func TestCompareSizes(t *testing.T) {
 	if !strings.Contains(out, "mxfp8-experts against bf16") || strings.Count(out, "trend per factor of ten in parameters: +0.000 %") != 6 {
 		t.Errorf("%s", out)
 	}
-	refuse(t, exitUsage, []string{"compare", "--sizes", folder("1") + "," + folder("1")}, "two sizes")
+	refuse(t, cli.ExitUsage, []string{"compare", "--sizes", folder("1") + "," + folder("1")}, "two sizes")
 }
 
 // What a design can be expected to show is printed without a trace on the disk.
@@ -216,7 +219,7 @@ func TestCompareUsage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			refuse(t, exitUsage, comparing(data, append([]string{"--max-seeds", "4"}, c.args...)...), c.want...)
+			refuse(t, cli.ExitUsage, comparing(data, append([]string{"--max-seeds", "4"}, c.args...)...), c.want...)
 			same(t, files(t, "."), nil)
 		})
 	}
@@ -253,12 +256,12 @@ func TestCompareConfig(t *testing.T) {
 			return c.Config.Steps == 1500 && c.Config.Optimizer.Warmup == 75 && c.Config.Optimizer.LR == 1e-3 && c.Config.EvalSequences == 256 && c.Out == "runs/compare-1"
 		}},
 	} {
-		f := &compareFlags{}
-		fs, _ := command{define: f.define}.flags()
-		if _, err := parse(fs, append(c.args, "--data", data)); err != nil {
+		f := &checking.CompareFlags{}
+		fs, _ := cli.Command{Define: f.Define}.Flags()
+		if _, err := cli.Parse(fs, append(c.args, "--data", data)); err != nil {
 			t.Fatal(err)
 		}
-		got, err := f.comparison(*f.given, &runClaim{})
+		got, err := f.Comparison(*f.Given, &running.RunClaim{})
 		if err != nil || !c.check(got) {
 			t.Errorf("%q: %v, %+v", c.args, err, got)
 		}

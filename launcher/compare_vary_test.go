@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/cli"
 )
 
 // A sweep compares every combination with the first one. It continues from what it has trained, and
@@ -34,11 +36,11 @@ func TestCompareVary(t *testing.T) {
 	}
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
-	if again := launchTo(stopped, io.Discard, sweep...); again.code != exitInterrupted {
+	if again := launchTo(stopped, io.Discard, sweep...); again.code != cli.ExitInterrupted {
 		t.Errorf("again: exit code %d\n%s%s", again.code, again.out, again.errOut)
 	}
-	refuse(t, exitUsage, append(sweep[:len(sweep)-1:len(sweep)-1], "model.top-k=2,3"), "sweep holds a comparison in which", "top-k")
-	refuse(t, exitUsage, args, "--model.top-k and --vary model.top-k=2,1 set the same")
+	refuse(t, cli.ExitUsage, append(sweep[:len(sweep)-1:len(sweep)-1], "model.top-k=2,3"), "sweep holds a comparison in which", "top-k")
+	refuse(t, cli.ExitUsage, args, "--model.top-k and --vary model.top-k=2,1 set the same")
 }
 
 // Mistakes in a sweep are found before its first run, also in values that only some arms have.
@@ -62,7 +64,7 @@ func TestCompareVaryUsage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			refuse(t, exitUsage, comparing(data, append(strings.Fields(c.more), "--seeds", "2", "--vary", c.vary)...), c.want)
+			refuse(t, cli.ExitUsage, comparing(data, append(strings.Fields(c.more), "--seeds", "2", "--vary", c.vary)...), c.want)
 			same(t, files(t, "."), nil)
 		})
 	}

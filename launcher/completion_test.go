@@ -4,6 +4,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/cli"
+	"spmoe/launcher/training"
 )
 
 func TestSuggestions(t *testing.T) {
@@ -60,7 +63,7 @@ func TestSuggestions(t *testing.T) {
 		{"version ", nil, true},
 		{"nonsense ", []string{"train"}, false},
 	} {
-		got := strings.Fields(succeed(t, append([]string{complete, "--"}, strings.Split(c.words, " ")...)...))
+		got := strings.Fields(succeed(t, append([]string{cli.Complete, "--"}, strings.Split(c.words, " ")...)...))
 		for _, want := range c.want {
 			if !slices.Contains(got, want) {
 				t.Errorf("%q: %q is not among %q", c.words, want, got)
@@ -70,8 +73,8 @@ func TestSuggestions(t *testing.T) {
 			t.Errorf("%q: %q, want %q alone", c.words, got, c.want)
 		}
 	}
-	refuse(t, exitUsage, []string{"completion"}, "name the shell", "bash, zsh or fish")
-	refuse(t, exitUsage, []string{"completion", "bsh"}, `"bsh"`, "did you mean bash?")
+	refuse(t, cli.ExitUsage, []string{"completion"}, "name the shell", "bash, zsh or fish")
+	refuse(t, cli.ExitUsage, []string{"completion", "bsh"}, `"bsh"`, "did you mean bash?")
 }
 
 // Where the shell shows descriptions, flags and commands have one, and values do not.
@@ -80,12 +83,12 @@ func TestDescribedSuggestions(t *testing.T) {
 		"tra": "train\ttrain a model on text\n", "train --save-ev": "--save-every\tsteps (500) or time (10m) between checkpoints", "checkpoint ver": "verify\tverify the checksums", "help rep": "report\twrite the report pages of runs",
 		"train --recompute sel": "selective\n", "train --recompute=sel": "--recompute=selective\n", "train --resume=t": "--resume=true\n", "train --config ": ":file\n",
 	} {
-		got := succeed(t, append([]string{complete, described}, strings.Split(words, " ")...)...)
+		got := succeed(t, append([]string{cli.Complete, cli.Described}, strings.Split(words, " ")...)...)
 		if !strings.HasPrefix(got, want) || strings.Contains(got, "`") || strings.Count(got, "\n") != 1 {
 			t.Errorf("%q: %q, want %q", words, got, want)
 		}
 	}
-	for _, line := range strings.Split(strings.TrimSpace(succeed(t, complete, described, "train", "--")), "\n") {
+	for _, line := range strings.Split(strings.TrimSpace(succeed(t, cli.Complete, cli.Described, "train", "--")), "\n") {
 		if _, text, _ := strings.Cut(line, "\t"); text == "" && line != "--help" && line != "--n\t" {
 			t.Errorf("%q has no description", line)
 		}
@@ -94,16 +97,16 @@ func TestDescribedSuggestions(t *testing.T) {
 
 // Every value that is suggested is one that train takes.
 func TestChoices(t *testing.T) {
-	fs, _ := command{name: "train", define: defineTrain}.flags()
+	fs, _ := cli.Command{Name: "train", Define: training.DefineTrain}.Flags()
 	checked := 0
-	for _, name := range flagNames(fs) {
-		for _, v := range flagChoices("train", name) {
+	for _, name := range cli.FlagNames(fs) {
+		for _, v := range cli.FlagChoices("train", name) {
 			checked++
 			args := []string{"train", "--dry-run", "--precision", "mxfp8", "--" + name, v}
 			if name == "bind-to" {
 				args = append(args, "--ranks", "process")
 			}
-			if got := launch(args...); got.code != exitOK {
+			if got := launch(args...); got.code != cli.ExitOK {
 				t.Errorf("--%s %s: %s", name, v, got.errOut)
 			}
 		}

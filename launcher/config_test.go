@@ -8,6 +8,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"spmoe/launcher/cli"
 	"spmoe/launcher/trainer"
 	"spmoe/moe"
 )
@@ -138,7 +139,7 @@ func TestDryRun(t *testing.T) {
 	for args, want := range map[string]string{
 		"--data missing": "no such file", "--data missing/*.txt": "matches nothing", "--init-from missing": "no such file", "--tokenizer missing.json": "no such file",
 	} {
-		refuse(t, exitUsage, strings.Fields("train --dry-run "+args), strings.Fields(args)[1], want)
+		refuse(t, cli.ExitUsage, strings.Fields("train --dry-run "+args), strings.Fields(args)[1], want)
 	}
 	// It says what is odd, and so does the run.
 	odd := strings.Fields("--model.vocab 8192 --optimizer.warmup 500")
@@ -152,6 +153,6 @@ func TestDryRun(t *testing.T) {
 			}
 		}
 	}
-	refuse(t, exitUsage, strings.Fields("-np 3 train --dry-run --batch 3"), "-np 3", "-np 1, or -np 2, 4, 8 or 16")
+	refuse(t, cli.ExitUsage, strings.Fields("-np 3 train --dry-run --batch 3"), "-np 3", "-np 1, or -np 2, 4, 8 or 16")
 	same(t, files(t, "."), nil)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/training"
 )
 
 func TestConvert(t *testing.T) {
@@ -18,7 +20,7 @@ func TestConvert(t *testing.T) {
 		t.Errorf("the output is %q", out)
 	}
 	got := launch("convert", "--from", "hf/bf16", "--to", "hf/fp32", "--dtype", "fp32", "--shard-size", "50KB")
-	if got.code != exitOK || !strings.Contains(got.out, " files, to hf/fp32") || !strings.Contains(got.errOut, "KiB written\n") {
+	if got.code != cli.ExitOK || !strings.Contains(got.out, " files, to hf/fp32") || !strings.Contains(got.errOut, "KiB written\n") {
 		t.Errorf("%+v", got)
 	}
 	if out := succeed(t, "convert", "--from=hf/fp32", "--to=hf/again", "--dtype=bf16", "--shard-size=0"); !strings.Contains(out, "1 file") {
@@ -26,18 +28,18 @@ func TestConvert(t *testing.T) {
 	}
 	same(t, files(t, "hf/again"), files(t, "hf/bf16")) // BF16 numbers survive FP32
 
-	refuse(t, exitUsage, []string{"convert", "--from", "run"}, "needs --from FOLDER and --to FOLDER")
-	refuse(t, exitUsage, []string{"convert", "run", "--from", "run", "--to", "x"}, `unexpected argument "run"`)
-	refuse(t, exitUsage, []string{"convert", "--from", "run", "--to", "x", "--dtype", "fp8"}, `--dtype is "fp8": use `)
-	refuse(t, exitUsage, []string{"convert", "--from", "run", "--to", "x", "--shard-size", "5G"}, `--shard-size: "5G" is not a size`)
-	refuse(t, exitUsage, []string{"convert", "--from", "run", "--to", "hf/bf16"}, "hf/bf16 exists")
-	refuse(t, exitUsage, []string{"convert", "--from", "nowhere", "--to", "x"}, "nowhere", "expected the folder of a run")
-	refuse(t, exitUsage, []string{"convert", "--from", "hf", "--to", "x"}, "hf holds no weights", "config.json")
-	refuse(t, exitInterrupted, []string{"convert", "--from", "run", "--to", "x"})
+	refuse(t, cli.ExitUsage, []string{"convert", "--from", "run"}, "needs --from FOLDER and --to FOLDER")
+	refuse(t, cli.ExitUsage, []string{"convert", "run", "--from", "run", "--to", "x"}, `unexpected argument "run"`)
+	refuse(t, cli.ExitUsage, []string{"convert", "--from", "run", "--to", "x", "--dtype", "fp8"}, `--dtype is "fp8": use `)
+	refuse(t, cli.ExitUsage, []string{"convert", "--from", "run", "--to", "x", "--shard-size", "5G"}, `--shard-size: "5G" is not a size`)
+	refuse(t, cli.ExitUsage, []string{"convert", "--from", "run", "--to", "hf/bf16"}, "hf/bf16 exists")
+	refuse(t, cli.ExitUsage, []string{"convert", "--from", "nowhere", "--to", "x"}, "nowhere", "expected the folder of a run")
+	refuse(t, cli.ExitUsage, []string{"convert", "--from", "hf", "--to", "x"}, "hf holds no weights", "config.json")
+	refuse(t, cli.ExitInterrupted, []string{"convert", "--from", "run", "--to", "x"})
 	if _, err := os.Stat("x"); err == nil {
 		t.Error("an interrupted conversion has left a folder")
 	}
-	if got := launch("convert", "--from", "run", "--to", "run/config.toml/x"); got.code != exitUsage && got.code != exitFailed {
+	if got := launch("convert", "--from", "run", "--to", "run/config.toml/x"); got.code != cli.ExitUsage && got.code != cli.ExitFailed {
 		t.Errorf("below a file: %+v", got)
 	}
 }
@@ -45,7 +47,7 @@ func TestConvert(t *testing.T) {
 func TestConvertWarns(t *testing.T) {
 	threeCheckpoints(t, "--model.score-func", "softmax", "--model.norm-eps", "1e-5")
 	got := launch("convert", "--from", "run", "--to", "hf")
-	if got.code != exitOK || strings.Count(got.errOut, "launcher: warning: ") != 2 || !strings.Contains(got.errOut, "router scores by softmax") {
+	if got.code != cli.ExitOK || strings.Count(got.errOut, "launcher: warning: ") != 2 || !strings.Contains(got.errOut, "router scores by softmax") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -54,12 +56,12 @@ func TestParseSize(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "4096": 4096, "5GB": 5e9, "5GiB": 5 << 30, "1.5KB": 1500, "500MB": 5e8, "2TiB": 2 << 40, "7B": 7, "1e3MB": 1e9,
 	} {
-		if got, err := parseSize(text); err != nil || got != want {
+		if got, err := training.ParseSize(text); err != nil || got != want {
 			t.Errorf("%q is %d (%v), want %d", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "GB", "5G", "5gb", "-1", "NaN", "inf", "1e30", "5 GB", "5GBGB", "9223372036854775808"} {
-		if got, err := parseSize(text); err == nil {
+		if got, err := training.ParseSize(text); err == nil {
 			t.Errorf("%q is %d", text, got)
 		}
 	}
@@ -72,7 +74,7 @@ func TestCheckShards(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := filepath.Join(t.TempDir(), "made")
-	if got := launch("convert", "--from", goldenV3, "--to", made, "--shard-size", "200KB"); got.code != exitOK {
+	if got := launch("convert", "--from", goldenV3, "--to", made, "--shard-size", "200KB"); got.code != cli.ExitOK {
 		t.Fatal(got.errOut)
 	}
 	for name, content := range files(t, made) {
@@ -135,11 +137,11 @@ func TestInitFrom(t *testing.T) {
 	if out := succeed(t, args...); !strings.Contains(out, "bias_speed = 0.01") {
 		t.Errorf("the output is\n%s", out)
 	}
-	refuse(t, exitUsage, line("--init-from", golden, "--model.layers", "4"), golden, "have a different model", "model.layers is 3 there and 4 here")
-	refuse(t, exitUsage, line("--init-from", golden, "--model.yarn.factor", "4", "--model.yarn.original-positions", "64"), "model.yarn.factor is 0 there and 4 here")
-	refuse(t, exitUsage, line("--init-from", golden, "--flavor", "debug"), "model.dim is 64 there and 256 here")
-	refuse(t, exitUsage, line("--init-from", "nowhere"), "init_from: ", "nowhere", "expected the folder of a run")
-	refuse(t, exitUsage, line("--init-from", golden, "--seq", "129"), "seq is 129: give 1 to 128")
+	refuse(t, cli.ExitUsage, line("--init-from", golden, "--model.layers", "4"), golden, "have a different model", "model.layers is 3 there and 4 here")
+	refuse(t, cli.ExitUsage, line("--init-from", golden, "--model.yarn.factor", "4", "--model.yarn.original-positions", "64"), "model.yarn.factor is 0 there and 4 here")
+	refuse(t, cli.ExitUsage, line("--init-from", golden, "--flavor", "debug"), "model.dim is 64 there and 256 here")
+	refuse(t, cli.ExitUsage, line("--init-from", "nowhere"), "init_from: ", "nowhere", "expected the folder of a run")
+	refuse(t, cli.ExitUsage, line("--init-from", golden, "--seq", "129"), "seq is 129: give 1 to 128")
 }
 
 // Once a run that started from weights has a checkpoint it goes on without them: the same command
@@ -171,7 +173,7 @@ func TestInitFromGone(t *testing.T) {
 	if err := os.RemoveAll("run"); err != nil {
 		t.Fatal(err)
 	}
-	refuse(t, exitUsage, args, "init_from: ", golden)
+	refuse(t, cli.ExitUsage, args, "init_from: ", golden)
 }
 
 // A model in block-scaled FP8 trains as what it stands for.
@@ -219,7 +221,7 @@ func TestInitFromNaN(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, np := range []string{"1", "2"} {
 		got := launch(strings.Fields("train --steps 4 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 -np " + np + " --init-from " + dir + " --data " + data)...)
-		if got.code != exitFailed || !strings.Contains(got.errOut, name) || !strings.Contains(got.errOut, "element 100 is NaN") || strings.Contains(got.out, "step:") {
+		if got.code != cli.ExitFailed || !strings.Contains(got.errOut, name) || !strings.Contains(got.errOut, "element 100 is NaN") || strings.Contains(got.out, "step:") {
 			t.Errorf("np %s: exit code %d, errors %q, output\n%s", np, got.code, got.errOut, got.out)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"spmoe/datasets"
+	"spmoe/launcher/cli"
 )
 
 // jsonl writes rows of text under a field's name and returns the path.
@@ -41,8 +42,8 @@ func TestDataTokenize(t *testing.T) {
 	if err != nil || !strings.Contains(string(config), "document_mask = true") || !strings.Contains(string(config), "data_field = 'text'") {
 		t.Errorf("the configuration is %s, %v", config, err)
 	}
-	refuse(t, exitUsage, []string{"data", "tokenize", rows, "--data-field", "body", "--out", out}, "tokens.arrow exists", "another --out")
-	refuse(t, exitUsage, []string{"data", "tokenize", out, "--out", out + "2"}, "holds tokens already")
+	refuse(t, cli.ExitUsage, []string{"data", "tokenize", rows, "--data-field", "body", "--out", out}, "tokens.arrow exists", "another --out")
+	refuse(t, cli.ExitUsage, []string{"data", "tokenize", out, "--out", out + "2"}, "holds tokens already")
 }
 
 // A token file brings its tokenizer along, and another one is refused by the names of the files.
@@ -66,10 +67,10 @@ func TestTokenFileTokenizer(t *testing.T) {
 		t.Errorf("the configuration is\n%s", cfg)
 	}
 	succeed(t, "train", "--resume", "--out", "run", "--steps", "7", "--report=false")
-	if got := launch("generate", "--checkpoint", "run", "--prompt", "the ", "--max-tokens", "4", "--tokenizer", tokens); got.code != exitOK {
+	if got := launch("generate", "--checkpoint", "run", "--prompt", "the ", "--max-tokens", "4", "--tokenizer", tokens); got.code != cli.ExitOK {
 		t.Errorf("%+v", got)
 	}
-	refuse(t, exitUsage, tiny(tokens, "--tokenizer", "bytes"), tokens, "another tokenizer than bytes", "leave --tokenizer out")
+	refuse(t, cli.ExitUsage, tiny(tokens, "--tokenizer", "bytes"), tokens, "another tokenizer than bytes", "leave --tokenizer out")
 
 	// Built-in tokenizers need no copy.
 	named := filepath.Join(t.TempDir(), "named.arrow")
@@ -77,8 +78,8 @@ func TestTokenFileTokenizer(t *testing.T) {
 	if cfg := resolved(t, "--data", named); cfg.Tokenizer != "tiktoken:r50k_base" {
 		t.Errorf("tokenizer %q", cfg.Tokenizer)
 	}
-	refuse(t, exitUsage, []string{"train", "--dry-run", "--data", named + "@1", tokens + "@1"}, tokens, "another tokenizer than tiktoken:r50k_base")
-	refuse(t, exitUsage, []string{"train", "--dry-run", "--tokenizer", "../" + filepath.Base(data)}, "tokenizer")
+	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--data", named + "@1", tokens + "@1"}, tokens, "another tokenizer than tiktoken:r50k_base")
+	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--tokenizer", "../" + filepath.Base(data)}, "tokenizer")
 }
 
 func TestDataInspect(t *testing.T) {
@@ -124,7 +125,7 @@ func TestDataUsage(t *testing.T) {
 		{[]string{"train", "--data", rows, "--data-field", "body"}, []string{`no field "body"`}},
 	} {
 		got := launch(c.args...)
-		if got.code != exitUsage {
+		if got.code != cli.ExitUsage {
 			t.Errorf("%q: exit code %d, %s", c.args, got.code, got.errOut)
 		}
 		for _, want := range c.want {
@@ -136,7 +137,7 @@ func TestDataUsage(t *testing.T) {
 	interrupted, cancel := context.WithCancel(context.Background())
 	cancel()
 	out := filepath.Join(t.TempDir(), "tokens.arrow")
-	if got := launchTo(interrupted, io.Discard, "data", "tokenize", rows, "--out", out); got.code != exitInterrupted {
+	if got := launchTo(interrupted, io.Discard, "data", "tokenize", rows, "--out", out); got.code != cli.ExitInterrupted {
 		t.Errorf("interrupted: exit code %d, %s", got.code, got.errOut)
 	}
 	if _, err := os.Lstat(out); err == nil {

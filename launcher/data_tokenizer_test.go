@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"spmoe/datasets"
+	"spmoe/launcher/cli"
 )
 
 // trainedTokenizer trains a tokenizer of 300 tokens on a folder of text and returns its file.
@@ -35,14 +36,14 @@ func TestTrainTokenizer(t *testing.T) {
 		t.Errorf("words of the text take many tokens: %v", err)
 	}
 	got := launch("data", "train-tokenizer", filepath.Join(data, "0.txt"), "--vocab", "100000", "--out", filepath.Join(t.TempDir(), "large.json"))
-	if got.code != exitOK || !strings.Contains(got.errOut, "warning: only ") {
+	if got.code != cli.ExitOK || !strings.Contains(got.errOut, "warning: only ") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
-	refuse(t, exitUsage, []string{"data", "train-tokenizer", data}, "needs --out FILE")
-	refuse(t, exitUsage, []string{"data", "train-tokenizer", data, "--out", first}, "exists already")
-	refuse(t, exitUsage, []string{"data", "train-tokenizer", data, "--out", "x", "--vocab", "256"}, "--vocab is 256: give 257")
-	refuse(t, exitUsage, []string{"data", "train-tokenizer", "missing", "--out", "x"}, "missing")
-	refuse(t, exitInterrupted, []string{"data", "train-tokenizer", data, "--out", "x"})
+	refuse(t, cli.ExitUsage, []string{"data", "train-tokenizer", data}, "needs --out FILE")
+	refuse(t, cli.ExitUsage, []string{"data", "train-tokenizer", data, "--out", first}, "exists already")
+	refuse(t, cli.ExitUsage, []string{"data", "train-tokenizer", data, "--out", "x", "--vocab", "256"}, "--vocab is 256: give 257")
+	refuse(t, cli.ExitUsage, []string{"data", "train-tokenizer", "missing", "--out", "x"}, "missing")
+	refuse(t, cli.ExitInterrupted, []string{"data", "train-tokenizer", data, "--out", "x"})
 	if _, err := os.Stat("x"); !os.IsNotExist(err) {
 		t.Error("a refused command writes its file")
 	}
@@ -78,9 +79,9 @@ func TestTokenizerOfRun(t *testing.T) {
 	succeed(t, "train", "--resume", "--out", "run", "-np", "2", "--log-format", "json")
 	same(t, files(t, "."), want)
 
-	refuse(t, exitUsage, []string{"train", "--resume", "--out", "run", "-np", "2", "--tokenizer", "bytes"}, "tokenizer is "+own, "not bytes", "cannot change")
-	refuse(t, exitUsage, tiny(data, "--out", "other", "--tokenizer", own), own, "use bytes, tiktoken:")
-	refuse(t, exitUsage, tiny(data, "--tokenizer", own+".gone", "--model.vocab", "256"), "model.vocab is 256", "has 300 tokens")
-	refuse(t, exitUsage, []string{"train", "--dry-run", "--tokenizer", own + ".gone", "--model.vocab", "256"}, "model.vocab is 256", "has 300 tokens")
-	refuse(t, exitUsage, tiny(data, "--tokenizer", "tiktoken:none"), `no encoding "none"`)
+	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--out", "run", "-np", "2", "--tokenizer", "bytes"}, "tokenizer is "+own, "not bytes", "cannot change")
+	refuse(t, cli.ExitUsage, tiny(data, "--out", "other", "--tokenizer", own), own, "use bytes, tiktoken:")
+	refuse(t, cli.ExitUsage, tiny(data, "--tokenizer", own+".gone", "--model.vocab", "256"), "model.vocab is 256", "has 300 tokens")
+	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--tokenizer", own + ".gone", "--model.vocab", "256"}, "model.vocab is 256", "has 300 tokens")
+	refuse(t, cli.ExitUsage, tiny(data, "--tokenizer", "tiktoken:none"), `no encoding "none"`)
 }

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/cli"
+	"spmoe/launcher/measuring"
+	"spmoe/launcher/running"
 	"spmoe/moe"
 )
 
@@ -22,7 +25,7 @@ func TestHelpShowsDefaultsOfFlavors(t *testing.T) {
 			t.Errorf("help lacks %q:\n%s", want, out)
 		}
 	}
-	for _, name := range wholeModels() {
+	for _, name := range cli.WholeModels() {
 		if n := strings.Count(out, name); n < 10 {
 			t.Errorf("help names %s %d times, want its defaults", name, n)
 		}
@@ -80,7 +83,7 @@ func TestTrainingOfForeignModels(t *testing.T) {
 	if s := inspected(t, folder).Training; s.LearningRate != 4.2e-4 || s.Warmup != 2000 {
 		t.Errorf("inspect: %+v", s)
 	}
-	cfg, err := resolve(defaultsOf(model, trainDefaults), "", nil, nil) // as train --init-from does
+	cfg, err := cli.Resolve(running.DefaultsOf(model, cli.TrainDefaults), "", nil, nil) // as train --init-from does
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +95,7 @@ func TestTrainingOfForeignModels(t *testing.T) {
 // Benchmarks measure all flavors except debug on sequences of 512 tokens, in one pass per step.
 func TestBenchDefaults(t *testing.T) {
 	for _, flavor := range []string{"small", "500M", "16B"} {
-		cfg, err := benchDefaults(flavor, 0)
+		cfg, err := measuring.BenchDefaults(flavor, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
 	"spmoe/launcher/trainer"
 )
@@ -51,12 +52,12 @@ func TestDiskTooSmall(t *testing.T) {
 	t.Chdir(t.TempDir())
 	run := smallDisk(t, 2)
 	args := tiny(data, "--out", run, "--keep", "3", "--optimizer.warmup", "2")
-	refuse(t, exitUsage, args, run+" has ", "of free space, but the checkpoints need about", "more: each takes", "give --out on another disk", "--save-every 0", "--keep 2")
+	refuse(t, cli.ExitUsage, args, run+" has ", "of free space, but the checkpoints need about", "more: each takes", "give --out on another disk", "--save-every 0", "--keep 2")
 	if entries, err := os.ReadDir(filepath.Dir(run)); err != nil || len(entries) != 0 {
 		t.Errorf("%v is left (%v)", entries, err)
 	}
 	succeed(t, append(args, "--save-every", "0")...)
-	refuse(t, exitUsage, []string{"compare", "--quick", "--out", run + "s", "--data", data}, "of free space, but the checkpoints need")
+	refuse(t, cli.ExitUsage, []string{"compare", "--quick", "--out", run + "s", "--data", data}, "of free space, but the checkpoints need")
 }
 
 // A disk that fills up while a run goes on and is freed after its last step loses nothing: neither
@@ -76,7 +77,7 @@ func TestDiskFullAtTheEnd(t *testing.T) {
 			}}
 			both := writers{fill, free}
 			got := launchTo(context.Background(), both, tiny(data, "-np", "2", "--ranks", kind, "--out", run, "--steps", "40")...)
-			if got.code != exitOK || fill.do != nil || free.do != nil {
+			if got.code != cli.ExitOK || fill.do != nil || free.do != nil {
 				t.Fatalf("exit code %d: %s\n%s", got.code, got.errOut, got.out)
 			}
 			log, err := record.Read(run)
@@ -106,7 +107,7 @@ func TestDiskStaysFull(t *testing.T) {
 			fill := &watcher{[]string{"step:  3 "}, func() { fillDisk(filepath.Join(filepath.Dir(run), "filler")) }}
 			giveUp := &watcher{[]string{"ALARM", "trying again for"}, cancel}
 			got := launchTo(ctx, writers{fill, giveUp}, tiny(data, "-np", "2", "--ranks", kind, "--out", run, "--steps", "40")...)
-			if got.code != exitUnsaved || !strings.Contains(got.errOut, "the checkpoint of step 40, the last of this run, was not saved") || !strings.Contains(got.errOut, "no space left on device") {
+			if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "the checkpoint of step 40, the last of this run, was not saved") || !strings.Contains(got.errOut, "no space left on device") {
 				t.Errorf("exit code %d: %s\n%s", got.code, got.errOut, got.out)
 			}
 		})
@@ -127,7 +128,7 @@ func TestDiskStaysFullAfterFailures(t *testing.T) {
 	}}
 	giveUp := &watcher{[]string{"ALARM", "trying again for"}, cancel}
 	code := run(ctx, processRun(out, "--steps", "40", "--log-every", "1", "--restarts", "9"), io.MultiWriter(begun, writers{giveUp}), &begun.errOut)
-	if text := begun.errOut.String(); code != exitUnsaved || !strings.Contains(text, "replaces it") || !strings.Contains(text, "the checkpoint of step 40, the last of this run, was not saved") {
+	if text := begun.errOut.String(); code != cli.ExitUnsaved || !strings.Contains(text, "replaces it") || !strings.Contains(text, "the checkpoint of step 40, the last of this run, was not saved") {
 		t.Errorf("exit code %d: %s", code, text)
 	}
 }
@@ -156,7 +157,7 @@ func TestSaveEvery(t *testing.T) {
 			}
 			continue
 		}
-		refuse(t, exitUsage, args, bad, "save-every", "a number of steps (500), a time (10m, 90s, 2h) or 0")
+		refuse(t, cli.ExitUsage, args, bad, "save-every", "a number of steps (500), a time (10m, 90s, 2h) or 0")
 	}
 	if out := succeed(t, "train", "--dry-run", "--save-every", "1h"); !strings.Contains(out, "save_every = '1h'") {
 		t.Errorf("the configuration is %s", out)

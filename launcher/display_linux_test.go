@@ -16,6 +16,8 @@ import (
 	"spmoe/internal/fault"
 	"spmoe/internal/testing/vt"
 	"spmoe/launcher/chaos"
+	"spmoe/launcher/checking"
+	"spmoe/launcher/cli"
 )
 
 // pty is a pseudo terminal and what is seen on it.
@@ -114,14 +116,14 @@ func TestLiveView(t *testing.T) {
 			})
 			args := tiny(data, append(strings.Fields(c.args), "-np", "2", "--steps", "1000000", "--log-every", "100", "--out", strings.ReplaceAll(name, " ", "-"))...)
 			die := fault.Order{Action: fault.Kill, Place: fault.AfterStep, Count: 20}
-			code := launchTrain(ctx, args, chaos.Hooks{Fault: func(rank int, generation uint32) string {
+			code := checking.LaunchTrain(ctx, args, chaos.Hooks{Fault: func(rank int, generation uint32) string {
 				if c.kill && rank == 0 && generation == 0 {
 					return fault.Setting(&die, "")
 				}
 				return ""
 			}}, terminal.File, terminal.File)
 			all, screen := terminal.seen(t)
-			if picture == "" || code != exitInterrupted {
+			if picture == "" || code != cli.ExitInterrupted {
 				t.Fatalf("exit code %d, and no picture, but at the end\n%s", code, screen)
 			}
 			unbroken := func(text string) string { return strings.Join(strings.Fields(text), "") } // rows end anywhere
@@ -220,7 +222,7 @@ func TestPlainLog(t *testing.T) {
 			terminal := openPTY(t, 200, 40, func(*vt.Terminal) {})
 			code := run(t.Context(), tiny(data, append(c.args, "--out", name)...), terminal.File, terminal.File)
 			all, _ := terminal.seen(t)
-			if code != exitOK || strings.Count(all, "\nstep: ") != 6 || !strings.Contains(all, "\ndone: 6 steps") || strings.Contains(all, "░") || len(terminal.term.Styles) > 0 {
+			if code != cli.ExitOK || strings.Count(all, "\nstep: ") != 6 || !strings.Contains(all, "\ndone: 6 steps") || strings.Contains(all, "░") || len(terminal.term.Styles) > 0 {
 				t.Errorf("exit code %d, styles %q:\n%s", code, terminal.term.Styles, all)
 			}
 		})
@@ -232,5 +234,5 @@ func TestPlainLog(t *testing.T) {
 	if out := succeed(t, tiny(data, "--out", "always", "--color", "always")...); !strings.Contains(out, "\n\x1b[1mdone: 6 steps") {
 		t.Errorf("no colours where they were asked for:\n%q", out)
 	}
-	refuse(t, exitUsage, []string{"train", "--color", "sometimes"}, `"sometimes"`, "auto, always or never")
+	refuse(t, cli.ExitUsage, []string{"train", "--color", "sometimes"}, `"sometimes"`, "auto, always or never")
 }

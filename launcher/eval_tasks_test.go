@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/cli"
 )
 
 // writeTasks writes a file of each form to the current folder.
@@ -80,6 +82,6 @@ func TestEvalTasksErrors(t *testing.T) {
 		"eval --tasks words.jsonl --seq 5000":     {"--seq is 5000"},
 		"eval --tasks words.jsonl --batch 0":      {"--batch is 0"},
 	} {
-		refuse(t, exitUsage, strings.Fields(line), want...)
+		refuse(t, cli.ExitUsage, strings.Fields(line), want...)
 	}
 }

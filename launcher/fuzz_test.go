@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/checking"
+	"spmoe/launcher/cli"
 	"spmoe/launcher/trainer"
 )
 
@@ -22,7 +24,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte("flavor = \"small\"\nsteps = 7\ndata = [\"a\", \"b\"]\n[model]\nlayers = 5\n[optimizer]\nlr = nan\n"), uint8(1))
 	f.Add([]byte("batch = 9223372036854775807\n[model.yarn]\nfactor = 40.0\noriginal_positions = 4096\n"), uint8(7))
 	f.Fuzz(func(t *testing.T, text []byte, ranks uint8) {
-		cfg, err := resolve(trainDefaults, "file.toml", text, nil)
+		cfg, err := cli.Resolve(cli.TrainDefaults, "file.toml", text, nil)
 		if err != nil {
 			if !strings.Contains(err.Error(), "file.toml") && !strings.Contains(err.Error(), "flavor") || len(err.Error()) > 2000 {
 				t.Errorf("%q: %v", text, err)
@@ -39,7 +41,7 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := resolve(trainDefaults, "file.toml", printed, nil)
+		again, err := cli.Resolve(cli.TrainDefaults, "file.toml", printed, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", printed, err)
 		}
@@ -60,16 +62,16 @@ func FuzzArgs(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		args := strings.Split(line, "\n")
-		name, rest, err := splitCommand(commands(), args)
+		name, rest, err := cli.SplitCommand(commands(), args)
 		if err != nil || name == "help" {
 			return
 		}
-		cmd, ok := find(commands(), name)
+		cmd, ok := cli.Find(commands(), name)
 		if !ok {
 			return
 		}
-		fs, _ := cmd.flags()
-		words, err := parse(fs, rest)
+		fs, _ := cmd.Flags()
+		words, err := cli.Parse(fs, rest)
 		if err == nil && len(words) > len(args) {
 			t.Errorf("%q: the words %q are left", args, words)
 		}
@@ -81,15 +83,15 @@ func FuzzRelay(f *testing.F) {
 	f.Add([]byte("{\"event\":\"start\",\"from_step\":3}\n{\"event\":\"step\",\"step\":4,\"loss\":1.5}\n"), uint8(7))
 	f.Add([]byte("panic: x\n{\"event\":\"step\",\"step\":"), uint8(1))
 	f.Fuzz(func(t *testing.T, text []byte, piece uint8) {
-		r := &relay{to: silent{}}
+		r := &checking.Relay{To: silent{}}
 		for rest := text; len(rest) > 0; rest = rest[min(len(rest), 1+int(piece)):] {
 			n := min(len(rest), 1+int(piece))
 			if written, err := r.Write(rest[:n]); written != n || err != nil {
 				t.Fatalf("%d of %d bytes, %v", written, n, err)
 			}
 		}
-		if strings.Contains(string(r.rest), "\n") {
-			t.Errorf("%q is left", r.rest)
+		if strings.Contains(string(r.Rest), "\n") {
+			t.Errorf("%q is left", r.Rest)
 		}
 	})
 }
@@ -98,4 +100,5 @@ func FuzzRelay(f *testing.F) {
 type silent struct{ trainer.Reporter }
 
 func (silent) Start(trainer.Start) {}
-func (silent) Step(trainer.Step)   {}
+
+func (silent) Step(trainer.Step) {}

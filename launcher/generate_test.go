@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"spmoe/launcher/cli"
 )
 
 // trainedRun makes a run of some steps in the folder "runs/run", and returns the last line of its
@@ -29,7 +31,7 @@ func trainedRun(t *testing.T, more ...string) (done map[string]any) {
 func texts(t *testing.T, args ...string) []map[string]any {
 	t.Helper()
 	got := launch(append([]string{"generate", "--json"}, args...)...)
-	if got.code != exitOK {
+	if got.code != cli.ExitOK {
 		t.Fatalf("%q: exit code %d: %s", args, got.code, got.errOut)
 	}
 	var all []map[string]any
@@ -64,7 +66,7 @@ func TestGenerate(t *testing.T) {
 			t.Errorf("%s ranks: %v and %v", ranks, all, again)
 		}
 		plain := launch(append([]string{"generate", "-np", ranks, "--checkpoint", "runs/run"}, greedy...)...)
-		if plain.code != exitOK || plain.out != "// New returns "+best["text"].(string)+"\n" {
+		if plain.code != cli.ExitOK || plain.out != "// New returns "+best["text"].(string)+"\n" {
 			t.Errorf("%s ranks: %+v, want %q", ranks, plain, best["text"])
 		} else if !strings.Contains(plain.errOut, "prefill: 15 tokens, ") || !strings.Contains(plain.errOut, "decode: ") {
 			t.Errorf("%s ranks: %q", ranks, plain.errOut)
@@ -89,7 +91,7 @@ func TestGenerateBatch(t *testing.T) {
 		prompt := []string{"zeroth", "first", "second one"}[i]
 		want += fmt.Sprintf("== %d: %q\n%s%s\n", i+1, prompt, prompt, event["text"])
 	}
-	if got.code != exitOK || got.out != want {
+	if got.code != cli.ExitOK || got.out != want {
 		t.Errorf("%+v, want %q", got, want)
 	}
 }
@@ -102,7 +104,7 @@ func TestGenerateFromHuggingFace(t *testing.T) {
 	if err := os.RemoveAll("hf/tokenizer.json"); err != nil {
 		t.Fatal(err)
 	}
-	refuse(t, exitUsage, []string{"generate", "--checkpoint", "hf", "--prompt", "x"}, "hf has no tokenizer.json", "--tokenizer")
+	refuse(t, cli.ExitUsage, []string{"generate", "--checkpoint", "hf", "--prompt", "x"}, "hf has no tokenizer.json", "--tokenizer")
 	as := []string{"--prompt", "the rank ", "--max-tokens", "20", "--context", "32", "--precision", "bf16"}
 	want := texts(t, append(as, "--checkpoint", "runs/run")...)[0]
 	got := texts(t, append(as, "--checkpoint", "hf", "--tokenizer", "bytes")...)[0]
@@ -116,7 +118,7 @@ func TestGenerateFromHuggingFace(t *testing.T) {
 		t.Errorf("%v, want the text of %v", begun, want)
 	}
 	write(t, "hf/tokenizer_config.json", `{"add_bos_token": true}`)
-	refuse(t, exitUsage, []string{"generate", "--checkpoint", "hf", "--tokenizer", "bytes", "--prompt", "x"}, "hf/tokenizer_config.json", "bos_token")
+	refuse(t, cli.ExitUsage, []string{"generate", "--checkpoint", "hf", "--tokenizer", "bytes", "--prompt", "x"}, "hf/tokenizer_config.json", "bos_token")
 }
 
 // Texts that end early say why.
@@ -128,16 +130,16 @@ func TestGenerateEnds(t *testing.T) {
 		t.Fatalf("%q", whole)
 	}
 	full := launch(append(as, "--max-tokens", "100")...) // of a run with sequences of 32 tokens
-	if full.code != exitOK || !strings.HasPrefix(full.out, "the "+whole) || len(full.out) != 4+29+1 ||
+	if full.code != cli.ExitOK || !strings.HasPrefix(full.out, "the "+whole) || len(full.out) != 4+29+1 ||
 		!strings.Contains(full.errOut, "note: the context of 32 tokens was full") || !strings.Contains(full.errOut, "up to 4096") || !strings.Contains(full.errOut, "--slide") {
 		t.Errorf("%+v", full)
 	}
-	if long := launch(append(as, "--max-tokens", "100", "--context", "4096")...); long.code != exitOK || len(long.out) != 4+100+1 || strings.Contains(long.errOut, "full") {
+	if long := launch(append(as, "--max-tokens", "100", "--context", "4096")...); long.code != cli.ExitOK || len(long.out) != 4+100+1 || strings.Contains(long.errOut, "full") {
 		t.Errorf("%+v", long)
 	}
 	stop := whole[5:7]
 	before, _, _ := strings.Cut(whole, stop)
-	if got := launch(append(as, "--max-tokens", "20", "--stop", "none of this", "--stop", stop)...); got.code != exitOK || got.out != "the "+before+"\n" {
+	if got := launch(append(as, "--max-tokens", "20", "--stop", "none of this", "--stop", stop)...); got.code != cli.ExitOK || got.out != "the "+before+"\n" {
 		t.Errorf("until %q: %+v, the whole text is %q", stop, got, whole)
 	}
 }
@@ -153,10 +155,10 @@ func TestGenerateInterrupt(t *testing.T) {
 			cancel()
 		}
 	}), "generate", "-np", "2", "--prompt", "the ", "--max-tokens", "2000", "--context", "4096", "--endless")
-	if got.code != exitInterrupted || !strings.HasPrefix(got.out, "the ") || len(got.out) < 11 || len(got.out) > 200 || !strings.HasSuffix(got.out, "\n") || !strings.Contains(got.errOut, "decode: ") {
+	if got.code != cli.ExitInterrupted || !strings.HasPrefix(got.out, "the ") || len(got.out) < 11 || len(got.out) > 200 || !strings.HasSuffix(got.out, "\n") || !strings.Contains(got.errOut, "decode: ") {
 		t.Errorf("%+v", got)
 	}
-	refuse(t, exitInterrupted, []string{"eval"})
+	refuse(t, cli.ExitInterrupted, []string{"eval"})
 }
 
 type writerFunc func(b []byte)
@@ -170,14 +172,14 @@ func (f writerFunc) Write(b []byte) (int, error) {
 func TestGenerateFromBrokenModel(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	if got := launch(tiny(data, "--out", "runs/run", "--precision", "fp32", "--optimizer.lr", "1e18", "--steps", "1")...); got.code != exitFailed {
+	if got := launch(tiny(data, "--out", "runs/run", "--precision", "fp32", "--optimizer.lr", "1e18", "--steps", "1")...); got.code != cli.ExitFailed {
 		t.Fatalf("%+v", got)
 	}
-	if got := launch("generate", "--prompt", "x"); got.code != exitFailed || !strings.Contains(got.errOut, "scores are not finite") {
+	if got := launch("generate", "--prompt", "x"); got.code != cli.ExitFailed || !strings.Contains(got.errOut, "scores are not finite") {
 		t.Errorf("%+v", got)
 	}
 	got := launch("eval", "--json")
-	if got.code != exitFailed || !strings.Contains(got.out, `"loss": null`) || !strings.Contains(got.errOut, "training has diverged") {
+	if got.code != cli.ExitFailed || !strings.Contains(got.out, `"loss": null`) || !strings.Contains(got.errOut, "training has diverged") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -188,12 +190,12 @@ func TestEvalFewTokens(t *testing.T) {
 	if out := succeed(t, "eval", "--max-tokens", "20"); !strings.Contains(out, "over 1 window of 20 tokens") {
 		t.Errorf("the output is\n%s", out)
 	}
-	refuse(t, exitUsage, []string{"eval", "--max-tokens", "20", "--seq", "32"}, "--max-tokens is 20", "at least a window of 32")
+	refuse(t, cli.ExitUsage, []string{"eval", "--max-tokens", "20", "--seq", "32"}, "--max-tokens is 20", "at least a window of 32")
 }
 
 func TestFourDigits(t *testing.T) {
 	for x, want := range map[float64]string{1.23456: "1.235", 130253.1448: "130,253", 9.5: "9.5", 8123.4: "8123"} {
-		if got := fourDigits(x); got != want {
+		if got := cli.FourDigits(x); got != want {
 			t.Errorf("%v is %q, want %q", x, got, want)
 		}
 	}
@@ -292,10 +294,10 @@ func TestModelCommandsRefuse(t *testing.T) {
 		"eval --seq 4096":               {"validation data", "4097"},
 		"eval --checkpoint empty":       {"empty"},
 	} {
-		refuse(t, exitUsage, strings.Fields(args), want...)
+		refuse(t, cli.ExitUsage, strings.Fields(args), want...)
 	}
 	t.Chdir("empty")
-	refuse(t, exitUsage, []string{"generate", "--prompt", "x"}, "no run with a checkpoint", "--checkpoint")
+	refuse(t, cli.ExitUsage, []string{"generate", "--prompt", "x"}, "no run with a checkpoint", "--checkpoint")
 	if entries, err := os.ReadDir("."); err != nil || len(entries) > 0 {
 		t.Errorf("left behind: %v, %v", entries, err)
 	}

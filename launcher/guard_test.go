@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/cli"
 	"spmoe/launcher/spmd"
 )
 
@@ -31,11 +32,11 @@ func TestDiverged(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, kind := range []string{"goroutine", "process"} {
 		got := launch(tiny(data, "-np", "2", "--ranks", kind, "--optimizer.lr", "1e18", "--out", kind)...)
-		if got.code != exitFailed || !strings.Contains(got.errOut, "loss of NaN") || !strings.Contains(got.errOut, "lower --optimizer.lr") || strings.Count(got.errOut, "the run ended") != 1 {
+		if got.code != cli.ExitFailed || !strings.Contains(got.errOut, "loss of NaN") || !strings.Contains(got.errOut, "lower --optimizer.lr") || strings.Count(got.errOut, "the run ended") != 1 {
 			t.Errorf("%s: exit code %d, errors %q", kind, got.code, got.errOut)
 		}
 		// Nothing is left to do, and that is no success.
-		if again := launch("train", "--resume", "--out", kind); again.code != exitFailed || !strings.Contains(again.out, "is complete") || !strings.Contains(again.errOut, "loss of NaN") {
+		if again := launch("train", "--resume", "--out", kind); again.code != cli.ExitFailed || !strings.Contains(again.out, "is complete") || !strings.Contains(again.errOut, "loss of NaN") {
 			t.Errorf("%s, again: %+v", kind, again)
 		}
 	}

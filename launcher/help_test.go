@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/cli"
+	"spmoe/launcher/training"
 	"spmoe/tensor/cpu"
 )
 
@@ -47,8 +49,8 @@ func TestHelp(t *testing.T) {
 			}
 		}
 	}
-	train, _ := find(commands(), "train")
-	fs, _ := train.flags()
+	train, _ := cli.Find(commands(), "train")
+	fs, _ := train.Flags()
 	fs.VisitAll(func(f *flag.Flag) {
 		if f.Usage == "" || slices.Contains([]string{"`N` ", "`X` ", "`TEXT` ", "`PATH` "}, f.Usage) {
 			t.Errorf("--%s has no help", f.Name)
@@ -60,34 +62,34 @@ func TestHelp(t *testing.T) {
 func TestExamples(t *testing.T) {
 	overview := succeed(t, "help")
 	for _, c := range commands() {
-		if n := len(c.examples); n == 0 || n > 5 {
-			t.Errorf("help has %d examples of %s, want 1 to 5", n, c.name)
+		if n := len(c.Examples); n == 0 || n > 5 {
+			t.Errorf("help has %d examples of %s, want 1 to 5", n, c.Name)
 		}
-		if !strings.Contains(overview, "\n  "+c.name+" ") {
-			t.Errorf("help does not list %s:\n%s", c.name, overview)
+		if !strings.Contains(overview, "\n  "+c.Name+" ") {
+			t.Errorf("help does not list %s:\n%s", c.Name, overview)
 		}
-		for _, example := range c.examples {
+		for _, example := range c.Examples {
 			line, _, _ := strings.Cut(example, " > ")
 			args := words(line)
-			name, rest, err := splitCommand(commands(), args)
-			if err != nil || name != c.name {
+			name, rest, err := cli.SplitCommand(commands(), args)
+			if err != nil || name != c.Name {
 				t.Errorf("%q: command %q, %v", example, name, err)
 				continue
 			}
-			selected, rest, err := c.selectSubcommand(rest)
+			selected, rest, err := c.SelectSubcommand(rest)
 			if err != nil {
 				t.Errorf("%q: %v", example, err)
 				continue
 			}
-			fs, _ := selected.flags()
-			if rest, err = parse(fs, rest); err == nil {
-				err = selected.checkChoice(rest)
+			fs, _ := selected.Flags()
+			if rest, err = cli.Parse(fs, rest); err == nil {
+				err = selected.CheckChoice(rest)
 			}
 			if err != nil {
 				t.Errorf("%q: %v", example, err)
 			}
-			if !strings.Contains(succeed(t, "help", c.name), "\n  launcher "+example+"\n") {
-				t.Errorf("help of %s lacks %q", c.name, example)
+			if !strings.Contains(succeed(t, "help", c.Name), "\n  launcher "+example+"\n") {
+				t.Errorf("help of %s lacks %q", c.Name, example)
 			}
 		}
 	}
@@ -108,32 +110,32 @@ func words(line string) (all []string) {
 // Help shows the common flags of a big command, with the defaults of a flavor. Each of its flags is
 // in one group.
 func TestFlagGroups(t *testing.T) {
-	if common := succeed(t, "help", "train"); strings.Count(common, "\n  --") != len(strings.Fields(commonFlags)) {
+	if common := succeed(t, "help", "train"); strings.Count(common, "\n  --") != len(strings.Fields(cli.CommonFlags)) {
 		t.Errorf("help train has not the common flags:\n%s", common)
 	}
 	if large := succeed(t, "train", "--flavor", "16B", "--help"); !strings.Contains(large, "optimizer step of all ranks together (the global batch) (default 256)\n") {
 		t.Errorf("no defaults of 16B:\n%s", large)
 	}
 	out, groups := succeed(t, "help", "train", "--all"), ""
-	for _, name := range named(t, "train").topics() {
+	for _, name := range named(t, "train").Topics() {
 		one := succeed(t, "help", "train", name)
 		if !strings.HasPrefix(one, "\n"+name+":\n") || !strings.Contains(out, one) {
 			t.Errorf("group %s is %q", name, one)
 		}
 		groups += one
 	}
-	fs, _ := command{name: "train", define: defineTrain}.flags()
+	fs, _ := cli.Command{Name: "train", Define: training.DefineTrain}.Flags()
 	fs.VisitAll(func(f *flag.Flag) {
 		want := 1
-		if strings.HasPrefix(f.Usage, internal) {
+		if strings.HasPrefix(f.Usage, cli.Internal) {
 			want = 0
 		}
-		if n, in := strings.Count(out, "\n  "+flagUsage(f)+" "), strings.Count(groups, "\n  "+flagUsage(f)+" "); n != want || in != want {
+		if n, in := strings.Count(out, "\n  "+cli.FlagUsage(f)+" "), strings.Count(groups, "\n  "+cli.FlagUsage(f)+" "); n != want || in != want {
 			t.Errorf("--%s is there %d times, and %d times in groups, want %d", f.Name, n, in, want)
 		}
 	})
-	refuse(t, exitUsage, []string{"help", "train", "lr"}, `help train "lr": use one of run, layout,`)
-	refuse(t, exitUsage, []string{"help", "check", "lr"}, `help check "lr": its flags have no groups`)
+	refuse(t, cli.ExitUsage, []string{"help", "train", "lr"}, `help train "lr": use one of run, layout,`)
+	refuse(t, cli.ExitUsage, []string{"help", "check", "lr"}, `help check "lr": its flags have no groups`)
 }
 
 // On a terminal, descriptions wrap at its width and stay in their column.
@@ -148,7 +150,7 @@ func TestPrintEntry(t *testing.T) {
 		{80, "  name    one two three four five six\n"},
 	} {
 		var b bytes.Buffer
-		printEntry(&b, c.width, 10, "name", "one two three four five six")
+		cli.PrintEntry(&b, c.width, 10, "name", "one two three four five six")
 		if b.String() != c.want {
 			t.Errorf("width %d: %q, want %q", c.width, b.String(), c.want)
 		}
@@ -171,7 +173,7 @@ func TestVersion(t *testing.T) {
 	if slices.Contains(lines, "") {
 		t.Errorf("%q", lines)
 	}
-	refuse(t, exitUsage, []string{"version", "2"}, "no arguments")
+	refuse(t, cli.ExitUsage, []string{"version", "2"}, "no arguments")
 	if os.Getenv(cpu.EnvVar) == "" && (strings.Contains(out, "lowered") || strings.Contains(out, cpu.EnvVar)) {
 		t.Errorf("the tier was lowered without %s:\n%s", cpu.EnvVar, out)
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
 	"spmoe/launcher/report/export"
 	"spmoe/launcher/report/page"
@@ -43,7 +44,7 @@ func launchTo(ctx context.Context, also io.Writer, args ...string) outcome {
 func succeed(t *testing.T, args ...string) string {
 	t.Helper()
 	got := launch(args...)
-	if got.code != exitOK || got.errOut != "" {
+	if got.code != cli.ExitOK || got.errOut != "" {
 		t.Fatalf("%q: exit code %d: %s", args, got.code, got.errOut)
 	}
 	return got.out

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"spmoe/launcher/cli"
 )
 
 // Ranks that are processes start from weights like those that are goroutines, and so does one that
@@ -26,7 +28,7 @@ func TestInitFromProcesses(t *testing.T) {
 	want := shardsAt(t, goroutines, 5)
 	healed := filepath.Join(t.TempDir(), "run")
 	b := &beginning{do: func(pids []int) { syscall.Kill(pids[1], syscall.SIGKILL) }}
-	if code := run(context.Background(), args(healed, "--ranks", "process"), b, &b.errOut); code != exitOK {
+	if code := run(context.Background(), args(healed, "--ranks", "process"), b, &b.errOut); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, b.errOut.String())
 	}
 	if n := strings.Count(b.errOut.String(), "replaces it"); n != 1 {

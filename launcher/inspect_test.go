@@ -10,12 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/cli"
+	"spmoe/launcher/inspecting"
 	"spmoe/launcher/trainer"
 	"spmoe/moe"
 )
 
 // inspected returns what inspect prints as JSON.
-func inspected(t *testing.T, args ...string) (s sizes) {
+func inspected(t *testing.T, args ...string) (s inspecting.Sizes) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(succeed(t, append([]string{"inspect", "--json"}, args...)...)), &s); err != nil {
 		t.Fatal(err)
@@ -47,13 +49,13 @@ func TestInspectSums(t *testing.T) {
 			if dtype, err := cfg.DType(); err != nil || s.Cache.CompressedBytes != int64(cfg.Model.CacheBytes(dtype)) {
 				t.Errorf("a token in the cache takes %d bytes, %v", s.Cache.CompressedBytes, err)
 			}
-			var sum partSizes
+			var sum inspecting.PartSizes
 			var replicated, routed int64
 			for _, p := range s.Parts {
 				if p.MTP {
 					p.Active, p.FLOPs = 0, moe.FLOPs{}
 				}
-				if sum = sum.plus(p); p.Part == string(moe.Routed) {
+				if sum = sum.Plus(p); p.Part == string(moe.Routed) {
 					routed += p.Params
 				} else {
 					replicated += p.Params
@@ -148,7 +150,7 @@ func TestInspectFolders(t *testing.T) {
 	}
 	write(t, "exported/config.json", string(hf))
 	// A model has no data, so its process has that of the default.
-	modelOnly := func(m memorySizes) memorySizes {
+	modelOnly := func(m inspecting.MemorySizes) inspecting.MemorySizes {
 		m.All -= m.Process
 		m.Process = 0
 		return m
@@ -164,7 +166,7 @@ func TestInspectFolders(t *testing.T) {
 		"debug 16B":              {"one flavor or folder"},
 		"debug --config x":       {"debug or --config"},
 		"671":                    {`"671"`, "no such folder", "did you mean 671B?"},
-		"nothing-there":          {"no such folder", strings.Join(flavors(), ", ")},
+		"nothing-there":          {"no such folder", strings.Join(cli.Flavors(), ", ")},
 		"empty":                  {"config.json", "a run, a checkpoint"},
 		"broken":                 {"broken", "config.json"},
 		"-np 3":                  {"-np 3", "16 experts"},
@@ -175,7 +177,7 @@ func TestInspectFolders(t *testing.T) {
 		"--model.heads 0":        {"model.heads is 0"},
 		"--batch 99999999999999": {"batch is 99999999999999", "at most"},
 	} {
-		refuse(t, exitUsage, append([]string{"inspect"}, strings.Fields(args)...), want...)
+		refuse(t, cli.ExitUsage, append([]string{"inspect"}, strings.Fields(args)...), want...)
 	}
 }
 

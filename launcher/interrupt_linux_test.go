@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"spmoe/internal/testing/vt"
+	"spmoe/launcher/cli"
 )
 
 // stopText is what a run says at the first Ctrl-C.
@@ -143,6 +144,6 @@ func TestSecondCtrlC(t *testing.T) {
 func TestStopBeforeStart(t *testing.T) {
 	for _, kind := range []string{"goroutine", "process"} {
 		out := filepath.Join(t.TempDir(), "run")
-		refuse(t, exitInterrupted, processRun(out, "--ranks", kind), "stopped before the first step, there was nothing to save: there is no checkpoint yet")
+		refuse(t, cli.ExitInterrupted, processRun(out, "--ranks", kind), "stopped before the first step, there was nothing to save: there is no checkpoint yet")
 	}
 }

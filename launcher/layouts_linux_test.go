@@ -9,12 +9,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"spmoe/launcher/checking"
+	"spmoe/launcher/cli"
 )
 
 // stateSum returns the checksum of the state that a run has saved after a step.
 func stateSum(t *testing.T, run string, step int) string {
 	t.Helper()
-	sums, err := stateOf(filepath.Join(run, fmt.Sprintf("step-%08d", step)))
+	sums, err := checking.StateOf(filepath.Join(run, fmt.Sprintf("step-%08d", step)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +40,7 @@ func layoutsOfProcesses(t *testing.T, settings []string) {
 	finished := func(more ...string) (sum string, losses []byte) {
 		var errs bytes.Buffer
 		out, code := start(io.Discard, &errs, more...)
-		if code != exitOK {
+		if code != cli.ExitOK {
 			t.Fatalf("%v: exit code %d: %s", more, code, errs.String())
 		}
 		return stateSum(t, out, steps), outcomes(t, out)
@@ -50,7 +53,7 @@ func layoutsOfProcesses(t *testing.T, settings []string) {
 	}
 	b := &beginning{do: func(pids []int) { syscall.Kill(pids[0], syscall.SIGKILL); syscall.Kill(pids[3], syscall.SIGKILL) }}
 	killed, code := start(b, &b.errOut, "--ep", "2", "--spares", "1")
-	if code != exitOK || !strings.Contains(b.errOut.String(), "replaces it") {
+	if code != cli.ExitOK || !strings.Contains(b.errOut.String(), "replaces it") {
 		t.Fatalf("exit code %d: %s", code, b.errOut.String())
 	}
 	if got := stateSum(t, killed, steps); got != want || !bytes.Equal(outcomes(t, killed), losses) {

@@ -8,18 +8,20 @@ import (
 	"testing"
 
 	"spmoe/collective/mesh"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/inspecting"
 	"spmoe/launcher/trainer"
 )
 
 // listed returns what layouts prints as JSON.
-func listed(t *testing.T, args ...string) (all []layoutCosts) {
+func listed(t *testing.T, args ...string) (all []inspecting.LayoutCosts) {
 	t.Helper()
 	got := launch(append([]string{"layouts", "--json"}, args...)...)
-	if got.code != exitOK || got.errOut != "" && !strings.HasPrefix(got.errOut, "NOTE: ") {
+	if got.code != cli.ExitOK || got.errOut != "" && !strings.HasPrefix(got.errOut, "NOTE: ") {
 		t.Fatalf("%q: exit code %d: %s", args, got.code, got.errOut)
 	}
 	for line := range strings.Lines(got.out) {
-		var c layoutCosts
+		var c inspecting.LayoutCosts
 		if err := json.Unmarshal([]byte(line), &c); err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +42,7 @@ func TestLayoutsOfPipelines(t *testing.T) {
 		for _, m := range c.Places {
 			sum, most = sum+int64(c.Batch())*m.All, max(most, m.All)
 		}
-		messages := c.sum(called("messages")).Memory
+		messages := c.Sum(called("messages")).Memory
 		if len(c.Places) != c.PP || c.AllMemory != sum || c.Memory.All != most || (messages > 0) != (c.PP > 1) {
 			t.Errorf("%s: %d places, %d bytes of %d, %d of %d, messages of %g bytes", c.ID, len(c.Places), c.Memory.All, most, c.AllMemory, sum, messages)
 		}
@@ -96,7 +98,7 @@ func TestLayoutsJSON(t *testing.T) {
 }
 
 // resolvedExperts returns the experts of a model; 0 if it is dense.
-func resolvedExperts(t *testing.T, s sizes) int {
+func resolvedExperts(t *testing.T, s inspecting.Sizes) int {
 	t.Helper()
 	if s.Parameters.Routed == 0 {
 		return 0
@@ -116,8 +118,8 @@ func TestLayoutsTrade(t *testing.T) {
 	all := listed(t, "-np", "4")
 	tokens := called("dispatch", "combine")
 	for i, c := range all[:3] { // ep 4, 2, 1
-		exchanged, summed := c.sum(tokens), c.sum(called("buffers over replicas"))
-		if want := float64(c.EP-1) / float64(c.EP); math.Abs(exchanged.Peers-want*exchanged.Memory) > 1 || exchanged.Memory != all[0].sum(tokens).Memory {
+		exchanged, summed := c.Sum(tokens), c.Sum(called("buffers over replicas"))
+		if want := float64(c.EP-1) / float64(c.EP); math.Abs(exchanged.Peers-want*exchanged.Memory) > 1 || exchanged.Memory != all[0].Sum(tokens).Memory {
 			t.Errorf("%s: %g of %g bytes from peers, want the share %g", c.ID, exchanged.Peers, exchanged.Memory, want)
 		}
 		if (summed.Memory > 0) != (i > 0) {
@@ -175,7 +177,7 @@ func TestLayoutsUsage(t *testing.T) {
 		"--layot":                       {"--layot"},
 		"--dp-replicat 2":               {"did you mean --dp-replicate"},
 	} {
-		refuse(t, exitUsage, append([]string{"layouts"}, strings.Fields("-np 8 "+args)...), want...)
+		refuse(t, cli.ExitUsage, append([]string{"layouts"}, strings.Fields("-np 8 "+args)...), want...)
 	}
 }
 

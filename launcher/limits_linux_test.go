@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"spmoe/launcher/cli"
 )
 
 // A limit on address space is an error in one line, not the runtime's stack trace.
@@ -31,7 +33,7 @@ func TestAddressSpace(t *testing.T) {
 			t.Skip("the race detector needs more")
 		}
 		exit := (*exec.ExitError)(nil)
-		if !errors.As(err, &exit) || exit.ExitCode() != exitUsage || !strings.Contains(string(out), "of address space, but needs about") || strings.Count(string(out), "\n") != 1 {
+		if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitUsage || !strings.Contains(string(out), "of address space, but needs about") || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("%s: %v:\n%.2000s", name, err, out)
 		}
 	}
@@ -57,7 +59,7 @@ func TestThreads(t *testing.T) {
 	}
 	out, err := cmd.CombinedOutput()
 	exit := (*exec.ExitError)(nil)
-	if !errors.As(err, &exit) || exit.ExitCode() != exitUsage || !strings.Contains(string(out), "may have 30 threads") || !strings.Contains(string(out), "ulimit -u") || strings.Count(string(out), "\n") != 1 {
+	if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitUsage || !strings.Contains(string(out), "may have 30 threads") || !strings.Contains(string(out), "ulimit -u") || strings.Count(string(out), "\n") != 1 {
 		t.Errorf("%v:\n%.2000s", err, out)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"spmoe/launcher/cli"
 )
 
 // In a memory cgroup that is too small the kernel kills ranks, not the launcher, which says why and
@@ -45,9 +47,9 @@ func TestMemoryLimit(t *testing.T) {
 			t.Fatalf("the launcher was killed: %v\n%s", cmd.ProcessState, text)
 		}
 		switch code := cmd.ProcessState.ExitCode(); {
-		case code == exitUsage:
+		case code == cli.ExitUsage:
 			t.Skipf("it does not start in so little memory: %s", text)
-		case code != exitOK && code != 137:
+		case code != cli.ExitOK && code != 137:
 			t.Errorf("exit code %d: %s", code, text)
 		case code == 137 && !strings.Contains(string(text), "memory ran out 6 times: lower --batch or --seq"):
 			t.Errorf("nothing says what to do: %s", text)

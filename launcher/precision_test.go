@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/cli"
 )
 
 // TestPrecisionFlags: what exists is accepted, with or without kernels, the rest is refused with
@@ -17,18 +19,18 @@ func TestPrecisionFlags(t *testing.T) {
 		code  int
 		words string
 	}{
-		{"--precision mxfp8 --mx.gradient e5m2 --mx.scale floor", exitOK, "gradient = 'e5m2'"},
-		{"--precision fp4", exitUsage, "mxfp8-experts"},
-		{"--mx.scale up", exitUsage, "rceil"},
-		{"--mx.gradient e6m1", exitUsage, "e5m2"},
-		{"--precision mxfp8 --mx.gradient e2m1", exitOK, "gradient = 'e2m1'"},
-		{"--precision nvfp4 --nvfp4.rht=false --nvfp4.bf16-tail 0.3 --nvfp4.sum exact", exitOK, "rht = false"},
-		{"--precision nvfp4 --nvfp4.bf16-tail 2", exitUsage, "a share of the layers from 0 to 1"},
-		{"--precision nvfp4 --nvfp4.sum fp64", exitUsage, "fp32 or exact"},
-		{"--precision nvfp4 --mx.gradient e5m2", exitUsage, "transform both operands"},
-		{"--precision fp8-block --fp8.scale pow2", exitOK, "scale = 'pow2'"},
-		{"--precision fp8-block --fp8.gradient 128x128 --dp-replicate 2 -np 2 --ep 1", exitUsage, "rows of an expert, which replicas would divide"},
-		{"--recipe none.toml", exitUsage, "launcher recipe nvfp4 prints one"},
+		{"--precision mxfp8 --mx.gradient e5m2 --mx.scale floor", cli.ExitOK, "gradient = 'e5m2'"},
+		{"--precision fp4", cli.ExitUsage, "mxfp8-experts"},
+		{"--mx.scale up", cli.ExitUsage, "rceil"},
+		{"--mx.gradient e6m1", cli.ExitUsage, "e5m2"},
+		{"--precision mxfp8 --mx.gradient e2m1", cli.ExitOK, "gradient = 'e2m1'"},
+		{"--precision nvfp4 --nvfp4.rht=false --nvfp4.bf16-tail 0.3 --nvfp4.sum exact", cli.ExitOK, "rht = false"},
+		{"--precision nvfp4 --nvfp4.bf16-tail 2", cli.ExitUsage, "a share of the layers from 0 to 1"},
+		{"--precision nvfp4 --nvfp4.sum fp64", cli.ExitUsage, "fp32 or exact"},
+		{"--precision nvfp4 --mx.gradient e5m2", cli.ExitUsage, "transform both operands"},
+		{"--precision fp8-block --fp8.scale pow2", cli.ExitOK, "scale = 'pow2'"},
+		{"--precision fp8-block --fp8.gradient 128x128 --dp-replicate 2 -np 2 --ep 1", cli.ExitUsage, "rows of an expert, which replicas would divide"},
+		{"--recipe none.toml", cli.ExitUsage, "launcher recipe nvfp4 prints one"},
 	} {
 		var out, errOut bytes.Buffer
 		code := run(context.Background(), append([]string{"train", "--dry-run"}, strings.Fields(c.flags)...), &out, &errOut)
@@ -46,8 +48,8 @@ func TestOldSum(t *testing.T) {
 		t.Errorf("steps %d, scales %s", cfg.Steps, cfg.FP8.Scale)
 	}
 	write(t, "config.toml", "[fp8]\naccumulate = '14bit'\n")
-	refuse(t, exitUsage, []string{"train", "--dry-run", "--config", file}, "config.toml:2: fp8.accumulate is gone")
-	refuse(t, exitUsage, []string{"compare", "--precision", "bf16,fp8-block+14bit"}, `unknown modifier "14bit"`)
+	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--config", file}, "config.toml:2: fp8.accumulate is gone")
+	refuse(t, cli.ExitUsage, []string{"compare", "--precision", "bf16,fp8-block+14bit"}, `unknown modifier "14bit"`)
 }
 
 // TestRecipeFile: a built-in recipe, written to a file and changed, is what a run trains in, and
@@ -69,7 +71,7 @@ func TestRecipeFile(t *testing.T) {
 	if err := os.Remove("mine.toml"); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := resolve(trainDefaults, "config.toml", []byte(config), nil)
+	cfg, err := cli.Resolve(cli.TrainDefaults, "config.toml", []byte(config), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +79,6 @@ func TestRecipeFile(t *testing.T) {
 	if err != nil || p.Name != "mine" || p.Linears.Wgrad.Left.Format.Hadamard != 0 || p.PlainTail != 0.15 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	refuse(t, exitUsage, []string{"recipe", "bf16"}, "quantizes nothing")
-	refuse(t, exitUsage, []string{"recipe"}, "recipe takes one name")
+	refuse(t, cli.ExitUsage, []string{"recipe", "bf16"}, "quantizes nothing")
+	refuse(t, cli.ExitUsage, []string{"recipe"}, "recipe takes one name")
 }

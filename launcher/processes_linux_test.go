@@ -21,6 +21,8 @@ import (
 	"spmoe/collective/heap/heaptest"
 	"spmoe/internal/fault"
 	"spmoe/launcher/chaos"
+	"spmoe/launcher/checking"
+	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
@@ -69,7 +71,7 @@ func TestProcessesAndGoroutinesAgree(t *testing.T) {
 			for i, more := range ways {
 				out := filepath.Join(t.TempDir(), "run")
 				got := launch(processRun(out, append([]string{"--steps", "5", "--precision", precision, "--record-every", "2"}, more...)...)...)
-				if got.code != exitOK || strings.Contains(got.errOut, "failed") {
+				if got.code != cli.ExitOK || strings.Contains(got.errOut, "failed") {
 					t.Fatalf("%v: exit code %d: %s", more, got.code, got.errOut)
 				}
 				all := append(shards(t, out), timeless(t, out)...)
@@ -168,7 +170,7 @@ func TestEndsOfProcesses(t *testing.T) {
 	}{
 		"killed":              {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGKILL) }, 137, "rank 2 failed: its process %d was killed by signal 9 (killed)"},
 		"stopped":             {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGSTOP) }, 137, "rank 2 failed: its process %d has been stopped for"},
-		"interrupted":         {func(cancel func(), _ []int) { cancel() }, exitInterrupted, ""},
+		"interrupted":         {func(cancel func(), _ []int) { cancel() }, cli.ExitInterrupted, ""},
 		"killed, with stacks": {func(_ func(), pids []int) { syscall.Kill(pids[2], syscall.SIGKILL) }, 137, "rank 2 failed: its process %d was killed by signal 9 (killed)"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +200,7 @@ func TestEndsOfProcesses(t *testing.T) {
 				}
 			}
 			saved, _ := filepath.Glob(filepath.Join(out, "step-*"))
-			if (len(saved) > 0) != (test.code == exitInterrupted) {
+			if (len(saved) > 0) != (test.code == cli.ExitInterrupted) {
 				t.Errorf("checkpoints: %v", saved)
 			}
 		})
@@ -213,7 +215,7 @@ func TestHealing(t *testing.T) {
 		return processRun(out, append([]string{"--steps", strconv.Itoa(steps), "--log-every", "1", "--record-every", "7", "--save-every", "16"}, more...)...)
 	}
 	undisturbed := filepath.Join(t.TempDir(), "run")
-	if got := launch(args(undisturbed)...); got.code != exitOK {
+	if got := launch(args(undisturbed)...); got.code != cli.ExitOK {
 		t.Fatal(got.errOut)
 	}
 	for name, test := range map[string]struct {
@@ -230,7 +232,7 @@ func TestHealing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")
 			b := &beginning{do: test.do}
-			if code := run(context.Background(), args(out, test.more...), b, &b.errOut); code != exitOK {
+			if code := run(context.Background(), args(out, test.more...), b, &b.errOut); code != cli.ExitOK {
 				t.Fatalf("exit code %d: %s", code, b.errOut.String())
 			}
 			if n := strings.Count(b.errOut.String(), "replaces it"); n != test.failed {
@@ -276,7 +278,7 @@ func TestPoison(t *testing.T) {
 	var out, errOut lockedBuffer
 	args := tiny(ownText, "--ranks", "process", "-np", "2", "--out", filepath.Join(t.TempDir(), "run"), "--restarts", "2")
 	fail := fault.Order{Action: fault.Exit1, Place: fault.AfterStep, Count: 1}
-	code := launchTrain(t.Context(), args, chaos.Hooks{Fault: func(rank int, _ uint32) string {
+	code := checking.LaunchTrain(t.Context(), args, chaos.Hooks{Fault: func(rank int, _ uint32) string {
 		if rank == 1 {
 			return fault.Setting(&fail, "")
 		}
@@ -293,7 +295,7 @@ func TestKillStorm(t *testing.T) {
 	k := killer{errOut: new(lockedBuffer), left: 6}
 	folder := filepath.Join(t.TempDir(), "run")
 	code := run(t.Context(), processRun(folder, "--steps", "5", "--restarts", "2"), &out, &k)
-	if text := k.errOut.String(); code != exitOK || k.left > 0 || strings.Count(text, "replaces it") < 6 {
+	if text := k.errOut.String(); code != cli.ExitOK || k.left > 0 || strings.Count(text, "replaces it") < 6 {
 		t.Fatalf("exit code %d, %d kills left: %s", code, k.left, text)
 	}
 	calm := filepath.Join(t.TempDir(), "run")
@@ -318,7 +320,7 @@ func TestMemoryScores(t *testing.T) {
 			scores = append(scores, score(strconv.Itoa(pid)))
 		}
 	}}
-	if code := run(t.Context(), processRun(filepath.Join(t.TempDir(), "run"), "--steps", "2", "--log-every", "1"), b, &b.errOut); code != exitOK {
+	if code := run(t.Context(), processRun(filepath.Join(t.TempDir(), "run"), "--steps", "2", "--log-every", "1"), b, &b.errOut); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, b.errOut.String())
 	}
 	own, err := strconv.Atoi(score("self"))
@@ -398,6 +400,6 @@ func TestWorldFlags(t *testing.T) {
 		"-np is 1000: give 1 or more ranks, at most 256": {"-np", "1000"},
 		`ep_exchange is "mpi": use onesided or standard`: {"--ep-exchange", "mpi"},
 	} {
-		refuse(t, exitUsage, append([]string{"train"}, args...), want)
+		refuse(t, cli.ExitUsage, append([]string{"train"}, args...), want)
 	}
 }

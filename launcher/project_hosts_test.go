@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"spmoe/bench/projection/hosts"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/measuring"
 	"spmoe/launcher/trainer"
 	"spmoe/moe"
 )
@@ -45,7 +47,7 @@ func TestProjectHosts(t *testing.T) {
 	if !regexp.MustCompile(`(?m)^ +1 +1 x 1 +[\d,]+ +100\.0% +[\d.]+ +0\.0 +0\.0% +[\d.]+\n(.*\n){5} +64 +8 x 8 +`).MatchString(out) {
 		t.Errorf("rows for 1 to 64 hosts are not there:\n%s", out)
 	}
-	var p hostsProjection
+	var p measuring.HostsProjection
 	if err := json.Unmarshal([]byte(succeed(t, "project", "hosts", "--train", file, "--link", link, "--link-latency", "10us", "--batch", "2", "--json")), &p); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,7 @@ func TestProjectHosts(t *testing.T) {
 // Flags change what is projected; another model is computed at the FLOP/s that were measured.
 func TestProjectHostsFlags(t *testing.T) {
 	base := []string{"project", "hosts", "--train", measuredHost(t, "small"), "--link-gbits", "25", "--link-latency", "20us", "--hosts", "8", "--json"}
-	read := func(more ...string) (p hostsProjection) {
+	read := func(more ...string) (p measuring.HostsProjection) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(succeed(t, append(base[:len(base):len(base)], more...)...)), &p); err != nil {
 			t.Fatal(err)
@@ -68,30 +70,34 @@ func TestProjectHostsFlags(t *testing.T) {
 		return p
 	}
 	plain := read()
-	last := func(p hostsProjection) hosts.Row { return p.Rows[len(p.Rows)-1] }
+	last := func(p measuring.HostsProjection) hosts.Row { return p.Rows[len(p.Rows)-1] }
 	if last(plain).EPHosts != 8 || plain.Batch != 8 || plain.Seq != 512 || plain.Link.Bandwidth != 25e9/8 {
 		t.Errorf("%+v", plain)
 	}
 	for _, x := range []struct {
 		flags string
-		holds func(p hostsProjection) bool
+		holds func(p measuring.HostsProjection) bool
 	}{
-		{"--ep-hosts 2", func(p hostsProjection) bool { return last(p).EPHosts == 2 && last(p).Replicas == 4 }},
-		{"--wire mxfp8", func(p hostsProjection) bool { return p.Wire == "mxfp8" && last(p).Sent < last(plain).Sent }},
-		{"--overlap 1", func(p hostsProjection) bool {
+		{"--ep-hosts 2", func(p measuring.HostsProjection) bool { return last(p).EPHosts == 2 && last(p).Replicas == 4 }},
+		{"--wire mxfp8", func(p measuring.HostsProjection) bool { return p.Wire == "mxfp8" && last(p).Sent < last(plain).Sent }},
+		{"--overlap 1", func(p measuring.HostsProjection) bool {
 			return last(p).Step < last(plain).Step && last(p).Sent == last(plain).Sent
 		}},
-		{"--strong", func(p hostsProjection) bool { return p.Strong && last(p).Hosts == 4 && last(p).Tokens == 8*512 }},
-		{"--host-memory 0.001", func(p hostsProjection) bool { return !last(p).Fits }},
-		{"--seq 256", func(p hostsProjection) bool { return p.Rows[0].TokensPerSecond > 1715 && p.Seq == 256 }},
-		{"--micro-batch 1", func(p hostsProjection) bool { return last(p).Motions[0].Times == 4*last(plain).Motions[0].Times }},
-		{"--top-k 2", func(p hostsProjection) bool {
+		{"--strong", func(p measuring.HostsProjection) bool {
+			return p.Strong && last(p).Hosts == 4 && last(p).Tokens == 8*512
+		}},
+		{"--host-memory 0.001", func(p measuring.HostsProjection) bool { return !last(p).Fits }},
+		{"--seq 256", func(p measuring.HostsProjection) bool { return p.Rows[0].TokensPerSecond > 1715 && p.Seq == 256 }},
+		{"--micro-batch 1", func(p measuring.HostsProjection) bool {
+			return last(p).Motions[0].Times == 4*last(plain).Motions[0].Times
+		}},
+		{"--top-k 2", func(p measuring.HostsProjection) bool {
 			return last(p).Sent < last(plain).Sent && p.Rows[0].TokensPerSecond > 1715
 		}},
-		{"--mtp", func(p hostsProjection) bool {
+		{"--mtp", func(p measuring.HostsProjection) bool {
 			return last(p).Motions[0].Times == last(plain).Motions[0].Times+1 && p.Rows[0].TokensPerSecond < 1715
 		}},
-		{"--model 671B --group-limit 2", func(p hostsProjection) bool {
+		{"--model 671B --group-limit 2", func(p measuring.HostsProjection) bool {
 			return p.Rows[0].TokensPerSecond < 5 && strings.Contains(strings.Join(p.Assumptions, "\n"), "the same FLOP/s with 671B as with small") &&
 				strings.Contains(strings.Join(p.Assumptions, "\n"), "within 2 of 8 groups")
 		}},
@@ -131,7 +137,7 @@ func TestProjectHostsRefused(t *testing.T) {
 		"-1e+09 bytes per second":               with("--link-gbits", "-8"),
 		"did you mean hosts":                    {"project", "host"},
 	} {
-		refuse(t, exitUsage, args, want)
+		refuse(t, cli.ExitUsage, args, want)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"spmoe/bench/projection"
 	"spmoe/bench/ratios"
+	"spmoe/launcher/cli"
 )
 
 // few are flags that keep intervals cheap.
@@ -69,7 +70,7 @@ func TestProjectRefused(t *testing.T) {
 		"--project: 671B on 256 GPUs: GPU":     tiny("none", "--project", "tpu"),
 		"use one of kernels, exchange":         {"bench", "everything"},
 	} {
-		refuse(t, exitUsage, args, want)
+		refuse(t, cli.ExitUsage, args, want)
 	}
 }
 
@@ -118,8 +119,8 @@ func TestProjectBlind(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 	bad := write(t, filepath.Join(dir, "bad.json"), `{"rows":[`+strings.Replace(row, "671B", "672B", 1)+`]}`)
-	refuse(t, exitUsage, []string{"project", "blind", "--in", bad, "--out", filepath.Join(dir, "none.json")}, `row 1, "gb200-det-on": model "672B"`)
-	refuse(t, exitUsage, []string{"project", "blind", "--in", in}, "--in and --out are needed")
+	refuse(t, cli.ExitUsage, []string{"project", "blind", "--in", bad, "--out", filepath.Join(dir, "none.json")}, `row 1, "gb200-det-on": model "672B"`)
+	refuse(t, cli.ExitUsage, []string{"project", "blind", "--in", in}, "--in and --out are needed")
 	if _, err := os.Stat(filepath.Join(dir, "none.json")); err == nil {
 		t.Error("a file of refused runs is written")
 	}

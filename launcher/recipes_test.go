@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/checking"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/running"
 )
 
 // The first line of every recipe is the command that runs it, which can be run.
@@ -33,15 +37,15 @@ func TestRecipes(t *testing.T) {
 				succeed(t, append(words, "--dry-run")...)
 				return
 			}
-			f := new(compareFlags)
-			fs, _ := command{name: "compare", define: f.define}.flags()
-			if _, err := parse(fs, slices.DeleteFunc(words, func(w string) bool { return w == "compare" })); err != nil {
+			f := new(checking.CompareFlags)
+			fs, _ := cli.Command{Name: "compare", Define: f.Define}.Flags()
+			if _, err := cli.Parse(fs, slices.DeleteFunc(words, func(w string) bool { return w == "compare" })); err != nil {
 				t.Fatal(err)
 			}
-			c, err := f.comparison(*f.given, &runClaim{})
+			c, err := f.Comparison(*f.Given, &running.RunClaim{})
 			if err == nil {
 				c.Out, c.Console = t.TempDir(), io.Discard
-				c.Design, err = f.seeds.choose(t.Context(), c, io.Discard)
+				c.Design, err = f.Seeds.Choose(t.Context(), c, io.Discard)
 			}
 			if err == nil {
 				err = c.Check()

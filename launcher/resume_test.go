@@ -11,7 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/cli"
 	"spmoe/launcher/trainer"
+	"spmoe/launcher/training"
 )
 
 // A run in two parts is the run in one part, bit for bit: losses, state, and what is reported at
@@ -76,7 +78,7 @@ func TestSameCommand(t *testing.T) {
 		t.Errorf("the command, given again, starts with %v", start)
 	}
 	same(t, files(t, "."), want)
-	refuse(t, exitUsage, append(args, "--seed", "9"), "holds step-00000006 of an earlier run")
+	refuse(t, cli.ExitUsage, append(args, "--seed", "9"), "holds step-00000006 of an earlier run")
 }
 
 // The configuration of an earlier version, which had other defaults of saving, is that of the same
@@ -95,7 +97,7 @@ func TestSameConfig(t *testing.T) {
 		t.Fatalf("the configuration has other keys than this test: %s", old)
 	}
 	for text, same := range map[string]bool{string(text): true, old: true, strings.Replace(old, "seed = 1\n", "seed = 2\n", 1): false, "not = 'toml": false} {
-		if sameConfig([]byte(text), cfg) != same {
+		if training.SameConfig([]byte(text), cfg) != same {
 			t.Errorf("the same run %t, want %t: %s", !same, same, text)
 		}
 	}
@@ -116,10 +118,10 @@ func TestSameMoments(t *testing.T) {
 	if old == string(text) {
 		t.Fatalf("the flavor has other moments than this test: %s", text)
 	}
-	if !sameConfig(text, cfg) || sameConfig([]byte(old), cfg) {
+	if !training.SameConfig(text, cfg) || training.SameConfig([]byte(old), cfg) {
 		t.Error("BF16 moments are taken for those of an old checkpoint")
 	}
-	if cfg.Optimizer.Moments = "fp32"; sameConfig(text, cfg) || !sameConfig([]byte(old), cfg) {
+	if cfg.Optimizer.Moments = "fp32"; training.SameConfig(text, cfg) || !training.SameConfig([]byte(old), cfg) {
 		t.Error("FP32 moments are not taken for those of an old checkpoint")
 	}
 }
@@ -193,8 +195,8 @@ func TestInterrupt(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	got := launchTo(ctx, &watcher{[]string{"step: 2 "}, cancel}, append(args, "--config", config)...)
-	if got.code != exitInterrupted || got.errOut != "" {
-		t.Errorf("exit code %d, errors %q; want %d and none", got.code, got.errOut, exitInterrupted)
+	if got.code != cli.ExitInterrupted || got.errOut != "" {
+		t.Errorf("exit code %d, errors %q; want %d and none", got.code, got.errOut, cli.ExitInterrupted)
 	}
 	if strings.Contains(got.out, "step: 4") || strings.Contains(got.out, "done:") || !strings.Contains(got.out, "saved my run's folder/step-00000003") {
 		t.Errorf("the run did not stop and save after the step under way:\n%s", got.out)
@@ -221,9 +223,9 @@ func TestInterruptJSON(t *testing.T) {
 		when        []string
 		code, steps int
 	}{
-		"before the first step": {[]string{`"event":"start"`}, exitInterrupted, 1},
-		"in the middle":         {[]string{`"event":"step"`, `"step":2,`}, exitInterrupted, 3},
-		"after the last save":   {[]string{`"event":"saved"`}, exitOK, 6},
+		"before the first step": {[]string{`"event":"start"`}, cli.ExitInterrupted, 1},
+		"in the middle":         {[]string{`"event":"step"`, `"step":2,`}, cli.ExitInterrupted, 3},
+		"after the last save":   {[]string{`"event":"saved"`}, cli.ExitOK, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -233,7 +235,7 @@ func TestInterruptJSON(t *testing.T) {
 				t.Errorf("exit code %d, errors %q; want %d and none", got.code, got.errOut, c.code)
 			}
 			done := events(t, got.out, "done")[0]
-			if len(events(t, got.out, "step")) != c.steps || done.number("step") != float64(c.steps) || done["interrupted"] != (c.code != exitOK) {
+			if len(events(t, got.out, "step")) != c.steps || done.number("step") != float64(c.steps) || done["interrupted"] != (c.code != cli.ExitOK) {
 				t.Errorf("%d steps, want %d; done says %v", len(events(t, got.out, "step")), c.steps, done)
 			}
 			if saved := events(t, got.out, "saved"); len(saved) != 1 || saved[0].number("step") != float64(c.steps) {
@@ -255,7 +257,7 @@ func TestFailure(t *testing.T) {
 		write(t, "run", "a file in the way")
 	}
 	got := launchTo(context.Background(), &watcher{[]string{"step: 2 "}, breakRun}, tiny(data, "-np", "2", "--out", "run", "--save-every", "4", "--save-retry", "0s")...)
-	if got.code != exitUnsaved || !strings.Contains(got.errOut, "the checkpoint of step 6, the last of this run, was not saved") {
+	if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "the checkpoint of step 6, the last of this run, was not saved") {
 		t.Errorf("exit code %d, errors %q", got.code, got.errOut)
 	}
 	if !strings.Contains(got.out, "ALARM: the checkpoint of step 4 was not saved, training goes on") || !strings.Contains(got.out, "step: 6 ") || strings.Contains(got.out, "done:") {
@@ -276,7 +278,7 @@ func TestResumePastDamage(t *testing.T) {
 	const shard = "run/step-00000004/rank-00000-of-00001.safetensors"
 	write(t, shard, want[strings.TrimPrefix(shard, "run/")][:5000])
 	got := launch("train", "--resume", "--out", "run")
-	if got.code != exitOK || !strings.Contains(got.out, "resuming run/step-00000002 at step 2") {
+	if got.code != cli.ExitOK || !strings.Contains(got.out, "resuming run/step-00000002 at step 2") {
 		t.Errorf("exit code %d, output\n%s", got.code, got.out)
 	}
 	for _, text := range []string{"warning", "run/step-00000004", "rank-00000-of-00001.safetensors has 5000 bytes", "set aside as step-00000004.bad", "continuing from step-00000002"} {
@@ -297,8 +299,8 @@ func TestProfile(t *testing.T) {
 	if data, err := os.ReadFile("cpu.out"); err != nil || len(data) == 0 {
 		t.Errorf("the profile has %d bytes, error %v", len(data), err)
 	}
-	refuse(t, exitUsage, tiny(data, "--steps", "1", "--cpuprofile", "none/cpu.out"), "none/cpu.out")
-	if got := launchTo(context.Background(), io.Discard, tiny(data, "--steps", "1")...); got.code != exitOK {
+	refuse(t, cli.ExitUsage, tiny(data, "--steps", "1", "--cpuprofile", "none/cpu.out"), "none/cpu.out")
+	if got := launchTo(context.Background(), io.Discard, tiny(data, "--steps", "1")...); got.code != cli.ExitOK {
 		t.Errorf("the next run ends with %d: %s", got.code, got.errOut)
 	}
 }
@@ -335,7 +337,7 @@ func TestResumeWithDamagedRecord(t *testing.T) {
 	}
 	write(t, "run/metrics.jsonl", "{\"step\":{\"step\":-1}}\n"+string(record)+"\n")
 	resume := []string{"train", "--resume", "--steps", "4", "--out", "run"}
-	if got := launch(resume...); got.code != exitOK || !strings.Contains(got.errOut, "the record of run has 2 damaged lines, now in metrics.jsonl.bad") {
+	if got := launch(resume...); got.code != cli.ExitOK || !strings.Contains(got.errOut, "the record of run has 2 damaged lines, now in metrics.jsonl.bad") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
 	succeed(t, "report", "run")
@@ -343,7 +345,7 @@ func TestResumeWithDamagedRecord(t *testing.T) {
 	if err := errors.Join(os.Remove("run/metrics.jsonl"), os.Symlink(secret, "run/metrics.jsonl")); err != nil {
 		t.Fatal(err)
 	}
-	if got := launch("train", "--resume", "--steps", "5", "--out", "run"); got.code != exitUsage || !strings.Contains(got.errOut, "run/metrics.jsonl: not a regular file") || strings.Contains(got.errOut, "@") {
+	if got := launch("train", "--resume", "--steps", "5", "--out", "run"); got.code != cli.ExitUsage || !strings.Contains(got.errOut, "run/metrics.jsonl: not a regular file") || strings.Contains(got.errOut, "@") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/cli"
 )
 
 // Two runs record their routes, and routes describes, compares and exports them.
@@ -44,7 +46,7 @@ func TestRoutes(t *testing.T) {
 		{[]string{"routes", "trace.csv"}, "it has no routes"},
 		{tiny(data, "--out", "d", "--replay-routes", "a/routes.arrow", "--seed", "2"), "seed 1, but this one has 2"},
 	} {
-		refuse(t, exitUsage, c.args, c.want)
+		refuse(t, cli.ExitUsage, c.args, c.want)
 	}
 	if left, err := filepath.Glob("*.csv"); err != nil || len(left) != 1 {
 		t.Errorf("%v, %v", left, err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"spmoe/launcher/cli"
 )
 
 // readOnly returns a folder that this user cannot write to.
@@ -59,10 +61,10 @@ func TestRanksDoNotHoldTheLock(t *testing.T) {
 				t.Errorf("process %d has the lock's file open: %t", pid, holds)
 			}
 		}
-		refuse(t, exitUsage, processRun(out, "--steps", "40"), out+" is in use by process")
+		refuse(t, cli.ExitUsage, processRun(out, "--steps", "40"), out+" is in use by process")
 	}}
 	code := run(context.Background(), processRun(out, "--steps", "40", "--log-every", "1"), begun, &begun.errOut)
-	if errors := begun.errOut.String(); code != exitOK || begun.do != nil || strings.Contains(errors, "in use") {
+	if errors := begun.errOut.String(); code != cli.ExitOK || begun.do != nil || strings.Contains(errors, "in use") {
 		t.Errorf("exit code %d: %s", code, errors)
 	}
 }
@@ -85,7 +87,7 @@ func TestUnwritableFolder(t *testing.T) {
 			if name != "compare" {
 				args = tiny(data, args...)
 			}
-			refuse(t, exitUsage, args, "give --out a folder that you can write to")
+			refuse(t, cli.ExitUsage, args, "give --out a folder that you can write to")
 		})
 	}
 }
@@ -124,7 +126,7 @@ func TestRunKeepsItsFolder(t *testing.T) {
 				return err
 			}
 			got := launchTo(context.Background(), &turns{[]string{"step:"}, []func() error{swap}, t}, args...)
-			if got.code != exitUnsaved || !strings.Contains(got.errOut, "run was moved, to "+filepath.Join(dir, "old")+": nothing is written there until it is moved back") {
+			if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "run was moved, to "+filepath.Join(dir, "old")+": nothing is written there until it is moved back") {
 				t.Errorf("exit code %d: %s", got.code, got.errOut)
 			}
 			same(t, files(t, "run"), before)
@@ -133,7 +135,7 @@ func TestRunKeepsItsFolder(t *testing.T) {
 				t.Fatal(err)
 			}
 			away, back := func() error { return os.Rename("run", "old") }, func() error { return os.Rename("old", "run") }
-			if got := launchTo(context.Background(), &turns{[]string{"step:", "was not saved"}, []func() error{away, back}, t}, args...); got.code != exitOK {
+			if got := launchTo(context.Background(), &turns{[]string{"step:", "was not saved"}, []func() error{away, back}, t}, args...); got.code != cli.ExitOK {
 				t.Errorf("moved back: exit code %d: %s", got.code, got.errOut)
 			}
 		})

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
+	"spmoe/launcher/running"
 )
 
 // While a run goes on, no other one writes to its folder, and reading it is allowed.
@@ -23,19 +25,19 @@ func TestTwoRunsOneFolder(t *testing.T) {
 		before := files(t, ".")
 		inUse := []string{"run is in use by process ", fmt.Sprint(os.Getpid()), " on host ", "another --out"}
 		for _, second := range [][]string{args, append(args, "--seed", "9"), append(args, "--ranks", "process"), {"train", "--resume", "--out", "run"}, {"compare", "--out", "run", "--data", data}} {
-			refuse(t, exitUsage, second, inUse...)
+			refuse(t, cli.ExitUsage, second, inUse...)
 		}
 		for _, reader := range [][]string{
 			{"checkpoint", "verify", "run"}, {"checkpoint", "ls", "run"}, {"generate", "--checkpoint", "run", "--prompt", "the", "--max-tokens", "4"},
 			{"eval", "--checkpoint", "run", "--data", data, "--max-tokens", "200"}, append(args, "--dry-run"),
 		} {
-			if got := launch(reader...); got.code != exitOK {
+			if got := launch(reader...); got.code != cli.ExitOK {
 				t.Errorf("%q: exit code %d: %s", reader, got.code, got.errOut)
 			}
 		}
 		same(t, files(t, "."), before)
 	}}, args...)
-	if got.code != exitOK || got.errOut != "" || !tried {
+	if got.code != cli.ExitOK || got.errOut != "" || !tried {
 		t.Fatalf("exit code %d, tried %t: %s", got.code, tried, got.errOut)
 	}
 	if _, err := os.Lstat("run/.lock"); !os.IsNotExist(err) {
@@ -54,18 +56,18 @@ func TestTwoNewRuns(t *testing.T) {
 	var second outcome
 	succeedTo := &watcher{[]string{"step: 1 "}, func() { second = launch(tiny(data)...) }}
 	first := launchTo(context.Background(), succeedTo, tiny(data)...)
-	if first.code != exitOK || second.code != exitOK || !strings.Contains(second.out, "runs/debug-2") {
+	if first.code != cli.ExitOK || second.code != cli.ExitOK || !strings.Contains(second.out, "runs/debug-2") {
 		t.Errorf("exit codes %d and %d: %s%s", first.code, second.code, first.errOut, second.errOut)
 	}
 	// The folder has been created by another process, which has not locked it yet.
-	claim := &runClaim{wanted: true}
+	claim := &running.RunClaim{Wanted: true}
 	if err := os.Mkdir("runs/debug-3", 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if path, err := claim.takeFree("debug"); err != nil || path != filepath.Join("runs", "debug-4") {
+	if path, err := claim.TakeFree("debug"); err != nil || path != filepath.Join("runs", "debug-4") {
 		t.Errorf("claimed %s, %v", path, err)
 	}
-	claim.release()
+	claim.Release()
 }
 
 // The record of a run that has died before its first checkpoint is kept.
@@ -82,7 +84,7 @@ func TestOldRecordIsKept(t *testing.T) {
 			}
 		}
 		got := launch(args...)
-		if told := strings.Contains(got.errOut, "run has the record of an earlier run without a checkpoint: it is now "+name+"\n"); got.code != exitOK || told != (i > 0) {
+		if told := strings.Contains(got.errOut, "run has the record of an earlier run without a checkpoint: it is now "+name+"\n"); got.code != cli.ExitOK || told != (i > 0) {
 			t.Fatalf("exit code %d: %s", got.code, got.errOut)
 		}
 		if i > 0 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"spmoe/collective/pipeline"
+	"spmoe/launcher/cli"
 )
 
 // A schedule is printed and written, and what is written is described alike.
@@ -14,7 +15,7 @@ func TestSchedule(t *testing.T) {
 	for _, name := range pipeline.Names() {
 		lists := filepath.Join(t.TempDir(), "lists.json")
 		got := launch("schedule", "--name", name, "--pp", "4", "--microbatches", "8", "--json", lists)
-		if got.code != exitOK || got.errOut != "" {
+		if got.code != cli.ExitOK || got.errOut != "" {
 			t.Fatalf("%s: exit code %d: %s", name, got.code, got.errOut)
 		}
 		for _, want := range []string{name + ": 4 ranks", "0F7", "bubble", "published: idle (p-1)"} {
@@ -44,7 +45,7 @@ func TestScheduleRefuses(t *testing.T) {
 		"--file " + bad + "/missing": "bad.json/missing",
 	} {
 		got := launch(append([]string{"schedule"}, strings.Fields(args)...)...)
-		if got.code == exitOK || !strings.Contains(got.errOut, want) || got.out != "" {
+		if got.code == cli.ExitOK || !strings.Contains(got.errOut, want) || got.out != "" {
 			t.Errorf("%s: exit code %d, %s%s", args, got.code, got.out, got.errOut)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"spmoe/launcher/cli"
 )
 
 // canary is a secret that a run has in its environment and must keep to itself.
@@ -127,8 +129,8 @@ func TestNothingLeaks(t *testing.T) {
 		more []string
 		code int
 	}{
-		"whole":       {func([]int) {}, []string{"--steps", "80", "--record-every", "10", "--profile", "--cpuprofile", "cpu", "--save-every", "40"}, exitOK},
-		"rank healed": {func(ranks []int) { syscall.Kill(ranks[2], syscall.SIGKILL) }, []string{"--steps", "40", "--spares", "1"}, exitOK},
+		"whole":       {func([]int) {}, []string{"--steps", "80", "--record-every", "10", "--profile", "--cpuprofile", "cpu", "--save-every", "40"}, cli.ExitOK},
+		"rank healed": {func(ranks []int) { syscall.Kill(ranks[2], syscall.SIGKILL) }, []string{"--steps", "40", "--spares", "1"}, cli.ExitOK},
 		"rank killed": {func(ranks []int) { syscall.Kill(ranks[2], syscall.SIGKILL) }, []string{"--steps", "100000", "--restarts", "0"}, 137},
 		"with stacks": {func(ranks []int) { syscall.Kill(ranks[1], syscall.SIGKILL) }, []string{"--steps", "100000", "--restarts", "0", "--get-stack-traces"}, 137},
 		"rank ends":   {func(ranks []int) { syscall.Kill(ranks[3], syscall.SIGQUIT) }, []string{"--steps", "100000", "--restarts", "0"}, 2},
@@ -153,7 +155,7 @@ func TestNothingLeaks(t *testing.T) {
 			onlyMine(t, dir)
 		})
 	}
-	refuse(t, exitUsage, []string{"train", "--token=" + canary}, "unknown flag --token")
+	refuse(t, cli.ExitUsage, []string{"train", "--token=" + canary}, "unknown flag --token")
 	if got := launch("train", "--token="+canary); strings.Contains(got.errOut, canary) {
 		t.Errorf("the value of an unknown flag is printed: %s", got.errOut)
 	}

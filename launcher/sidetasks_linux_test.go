@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
 	"spmoe/launcher/report/page"
 	"spmoe/launcher/spmd"
@@ -109,7 +110,7 @@ func TestIdleClientsLeaveRoomForRanks(t *testing.T) {
 func TestLivePageOutlivesRankZero(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "run")
 	s := &scraper{t: t, late: "step: 58"}
-	if code := run(context.Background(), processRun(out, "--steps", "60", "--log-every", "1", "--http", "127.0.0.1:0", "--report", "--trace", "steps=55..57"), s, &s.errOut); code != exitOK {
+	if code := run(context.Background(), processRun(out, "--steps", "60", "--log-every", "1", "--http", "127.0.0.1:0", "--report", "--trace", "steps=55..57"), s, &s.errOut); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, s.errOut.String())
 	}
 	if !strings.Contains(s.first, "\nspmoe_starts_total 1\n") || !strings.Contains(s.last, "\nspmoe_starts_total 2\n") ||

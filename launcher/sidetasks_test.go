@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
 	"spmoe/launcher/report/export"
 	"spmoe/launcher/report/page"
@@ -60,7 +61,7 @@ func TestRunFolder(t *testing.T) {
 	if out := succeed(t, "report", "run", page.File); !strings.HasSuffix(out, page.File+"\n") { // as with run* and an earlier page
 		t.Errorf("with the page of an earlier call: %q", out)
 	}
-	refuse(t, exitUsage, []string{"report", page.File, page.File}, "none of 2 paths is the folder of a run")
+	refuse(t, cli.ExitUsage, []string{"report", page.File, page.File}, "none of 2 paths is the folder of a run")
 	succeed(t, "report", "run", "run", "--out", "both.html")
 	if page, err := os.ReadFile("both.html"); err != nil || !strings.Contains(string(page), `{"title":"2 runs"`) {
 		t.Errorf("the page of two runs: %.300s (%v)", page, err)
@@ -87,7 +88,7 @@ func TestRunFolder(t *testing.T) {
 	}
 	for _, line := range lines {
 		text := strings.NewReplacer("'func '", "func", "FILE", filepath.Join(data, "0.txt")).Replace(line[1])
-		if got := launch(strings.Fields(text)...); got.code != exitOK {
+		if got := launch(strings.Fields(text)...); got.code != cli.ExitOK {
 			t.Errorf("%q: exit code %d: %s", line[1], got.code, got.errOut)
 		}
 	}
@@ -115,10 +116,10 @@ func TestBesideFlags(t *testing.T) {
 		`--http-pprof and --http-stay need --http`:           {"--http-pprof"},
 		`and --http-stay need --http: add --http ADDR`:       {"--http-stay"},
 	} {
-		refuse(t, exitUsage, tiny(data, append(args, "--out", "run")...), want)
+		refuse(t, cli.ExitUsage, tiny(data, append(args, "--out", "run")...), want)
 	}
-	refuse(t, exitUsage, []string{"report", "none"}, "none", "give the folder of a run")
-	refuse(t, exitUsage, []string{"report"}, "no run with a checkpoint in runs")
+	refuse(t, cli.ExitUsage, []string{"report", "none"}, "none", "give the folder of a run")
+	refuse(t, cli.ExitUsage, []string{"report"}, "no run with a checkpoint in runs")
 	if left := files(t, "."); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
@@ -146,12 +147,12 @@ func TestPageStays(t *testing.T) {
 			if got = string(page); err != nil {
 				t.Error(err)
 			}
-			if again := launch(settings...); again.code != exitOK {
+			if again := launch(settings...); again.code != cli.ExitOK {
 				t.Errorf("the folder of the run is not free: %s", again.errOut)
 			}
 		}
 	}))
-	if code != exitOK {
+	if code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
 	for _, want := range []string{`"text":"done"`, "after step 4;", `"summary":"after step 2"`} {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 )
@@ -70,7 +71,7 @@ func TestSignals(t *testing.T) {
 	}
 	calm := filepath.Join(t.TempDir(), "calm")
 	begin := time.Now()
-	if code := endCode(startLauncher(t, io.Discard, os.Stderr, args(calm)...)); code != exitOK {
+	if code := endCode(startLauncher(t, io.Discard, os.Stderr, args(calm)...)); code != cli.ExitOK {
 		t.Fatalf("exit code %d", code)
 	}
 	usual := time.Since(begin)
@@ -100,7 +101,7 @@ func TestSignals(t *testing.T) {
 			}
 			code := endCode(cmd)
 			checkStopped(t, out, s, code, log.String(), errOut.String())
-			if code := endCode(startLauncher(t, io.Discard, os.Stderr, args(out)...)); code != exitOK {
+			if code := endCode(startLauncher(t, io.Discard, os.Stderr, args(out)...)); code != cli.ExitOK {
 				t.Fatalf("the same command ends with %d", code)
 			}
 			if !bytes.Equal(shardsAt(t, out, steps), want) {
@@ -136,7 +137,7 @@ func checkStopped(t *testing.T, out string, s syscall.Signal, code int, log, err
 		last, _ = strconv.Atoi(steps[len(steps)-1][1])
 	}
 	switch {
-	case code == exitOK && newest == 40:
+	case code == cli.ExitOK && newest == 40:
 	case code != 128+int(s):
 		t.Errorf("exit code %d, want %d\n%s", code, 128+int(s), errOut)
 	case newest != last:
@@ -219,7 +220,7 @@ func TestClosedOutput(t *testing.T) {
 			write.Close()
 			read.Read(make([]byte, 10))
 			read.Close()
-			if code := endCode(cmd); code != exitOK || strings.Contains(errOut.String(), "failed") {
+			if code := endCode(cmd); code != cli.ExitOK || strings.Contains(errOut.String(), "failed") {
 				t.Fatalf("exit code %d: %s", code, errOut.String())
 			}
 			if path, err := checkpoint.Latest(out); err != nil || filepath.Base(path) != "step-00000030" {

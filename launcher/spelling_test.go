@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/cli"
 )
 
 func TestNearest(t *testing.T) {
@@ -12,7 +14,7 @@ func TestNearest(t *testing.T) {
 	for word, want := range map[string]string{
 		"stesp": "steps", "step": "steps", "see": "seed", "save-evry": "save-every", "models.layer": "model.layers", "xyz": "", "": "",
 	} {
-		if got := nearest(word, candidates); got != want {
+		if got := cli.Nearest(word, candidates); got != want {
 			t.Errorf("nearest %q is %q, want %q", word, got, want)
 		}
 	}
@@ -20,24 +22,24 @@ func TestNearest(t *testing.T) {
 		a, b string
 		want int
 	}{{"", "", 0}, {"abc", "", 3}, {"", "ab", 2}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}} {
-		if got := editDistance(c.a, c.b); got != c.want {
+		if got := cli.EditDistance(c.a, c.b); got != c.want {
 			t.Errorf("distance of %q and %q is %d, want %d", c.a, c.b, got, c.want)
 		}
 	}
 }
 
 func TestChoicesOfArguments(t *testing.T) {
-	if got := named(t, "completion").choices(); len(got) != 3 {
+	if got := named(t, "completion").Choices(); len(got) != 3 {
 		t.Errorf("%q", got)
 	}
-	if got := named(t, "inspect").choices(); got != nil {
+	if got := named(t, "inspect").Choices(); got != nil {
 		t.Errorf("words that stand for others are taken for actions: %q", got)
 	}
 }
 
-func named(t *testing.T, name string) command {
+func named(t *testing.T, name string) cli.Command {
 	t.Helper()
-	c, ok := find(commands(), name)
+	c, ok := cli.Find(commands(), name)
 	if !ok {
 		t.Fatal(name)
 	}
@@ -48,11 +50,11 @@ func named(t *testing.T, name string) command {
 func TestSynonyms(t *testing.T) {
 	names := map[string]bool{}
 	for _, parent := range commands() {
-		for _, c := range parent.family() {
-			names[c.name] = true
+		for _, c := range parent.Family() {
+			names[c.Name] = true
 		}
 	}
-	for name, words := range commandSynonyms {
+	for name, words := range cli.CommandSynonyms {
 		for _, word := range strings.Fields(words) {
 			if !names[name] || names[word] {
 				t.Errorf("%q stands for %q", word, name)
@@ -65,34 +67,34 @@ func TestSynonyms(t *testing.T) {
 func TestFlagSynonyms(t *testing.T) {
 	var all []*flag.FlagSet
 	for _, parent := range commands() {
-		for _, c := range parent.family() {
-			fs, _ := c.flags()
+		for _, c := range parent.Family() {
+			fs, _ := c.Flags()
 			all = append(all, fs)
 		}
 	}
 	exists := func(ok func(*flag.FlagSet) bool) bool { return slices.ContainsFunc(all, ok) }
-	for target, words := range flagSynonyms {
+	for target, words := range cli.FlagSynonyms {
 		for _, word := range strings.Fields(words) {
 			if !exists(func(fs *flag.FlagSet) bool { return fs.Lookup(target) != nil && fs.Lookup(word) == nil }) {
 				t.Errorf("--%s stands for --%s", word, target)
 			}
 		}
 	}
-	train, _ := named(t, "train").flags()
-	for _, words := range flagAdvice {
+	train, _ := named(t, "train").Flags()
+	for _, words := range cli.FlagAdvice {
 		for _, word := range strings.Fields(words) {
-			if train.Lookup(word) != nil || meanings(flagSynonyms, word) != nil {
+			if train.Lookup(word) != nil || cli.Meanings(cli.FlagSynonyms, word) != nil {
 				t.Errorf("--%s is a flag, or stands for one", word)
 			}
 		}
 	}
-	for name, values := range valueSynonyms {
+	for name, values := range cli.ValueSynonyms {
 		command := "train"
 		if name == "dtype" {
 			command = "convert"
 		}
 		for value, words := range values {
-			if !slices.Contains(flagChoices(command, name), value) {
+			if !slices.Contains(cli.FlagChoices(command, name), value) {
 				t.Errorf("--%s %s stands for %q, which it does not take", name, words, value)
 			}
 		}

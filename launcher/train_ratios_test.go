@@ -10,6 +10,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"spmoe/bench/ratios"
+	"spmoe/launcher/measuring"
 	"spmoe/launcher/trainer"
 )
 
@@ -26,7 +27,7 @@ func routed(t *testing.T, ranks string, more ...string) (cfg trainer.Config, f r
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f, err = openRatios(filepath.Join(out, ratios.Name)); err != nil {
+	if f, err = measuring.OpenRatios(filepath.Join(out, ratios.Name)); err != nil {
 		t.Fatal(err)
 	}
 	return cfg, f

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/cli"
+	"spmoe/launcher/training"
 )
 
 // event is one line of the JSON log.
@@ -162,10 +165,10 @@ func TestTrainJSON(t *testing.T) {
 // Every flag outside of the configuration is compared between ranks, or may differ.
 func TestFlagsOfRanksAreCompared(t *testing.T) {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	f := new(trainFlags)
-	f.define(fs)
+	f := new(training.TrainFlags)
+	f.Define(fs)
 	value := func(name string) string {
-		for _, s := range f.settings() {
+		for _, s := range f.Settings() {
 			if s.Key == "--"+name {
 				return s.Value
 			}
@@ -173,7 +176,7 @@ func TestFlagsOfRanksAreCompared(t *testing.T) {
 		return "not compared"
 	}
 	fs.VisitAll(func(of *flag.Flag) {
-		if _, ok := of.Value.(*setting); ok {
+		if _, ok := of.Value.(*cli.Setting); ok {
 			return // package trainer compares the configuration
 		}
 		was := value(of.Name)
@@ -182,11 +185,11 @@ func TestFlagsOfRanksAreCompared(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if changed := value(of.Name) != was; changed == slices.Contains(mayDiffer, of.Name) {
+		if changed := value(of.Name) != was; changed == slices.Contains(training.MayDiffer, of.Name) {
 			t.Errorf("--%s may differ: %t, and is compared: %t", of.Name, !changed, changed)
 		}
 	})
-	for _, name := range mayDiffer {
+	for _, name := range training.MayDiffer {
 		if fs.Lookup(name) == nil {
 			t.Errorf("--%s may differ, but is no flag", name)
 		}

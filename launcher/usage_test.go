@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"spmoe/launcher/cli"
 	"spmoe/moe"
 )
 
@@ -165,7 +166,7 @@ func TestUsageErrors(t *testing.T) {
 	} {
 		t.Run(c.args[:min(len(c.args), 60)], func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			refuse(t, exitUsage, strings.Fields(c.args), c.want...)
+			refuse(t, cli.ExitUsage, strings.Fields(c.args), c.want...)
 			same(t, files(t, "."), nil)
 		})
 	}
@@ -178,7 +179,7 @@ func TestTorchrun(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	for _, args := range []string{"train --data " + text(t), "train --ranks process", "compare", "bench exchange"} {
-		refuse(t, exitUsage, strings.Fields(args), "torchrun", "WORLD_SIZE=4", "launcher -np 4", "mpirun or srun")
+		refuse(t, cli.ExitUsage, strings.Fields(args), "torchrun", "WORLD_SIZE=4", "launcher -np 4", "mpirun or srun")
 	}
 	succeed(t, "version")
 	t.Setenv("WORLD_SIZE", "1")
@@ -223,7 +224,7 @@ func TestResumeErrors(t *testing.T) {
 				c.damage()
 			}
 			before := files(t, ".")
-			refuse(t, exitUsage, c.args, c.want...)
+			refuse(t, cli.ExitUsage, c.args, c.want...)
 			same(t, files(t, "."), before)
 			for file, content := range whole {
 				if !strings.HasSuffix(file, "/") {
@@ -236,7 +237,7 @@ func TestResumeErrors(t *testing.T) {
 	const shard = "rank-00000-of-00001.safetensors"
 	flip(shard)()
 	before := files(t, "run/"+step)
-	refuse(t, exitUsage, again, "nothing to resume", step, shard, "is damaged", "set aside as "+step+".bad")
+	refuse(t, cli.ExitUsage, again, "nothing to resume", step, shard, "is damaged", "set aside as "+step+".bad")
 	same(t, files(t, "run/"+step+".bad"), before)
 	if err := os.Rename("run/"+step+".bad", "run/"+step); err != nil {
 		t.Fatal(err)

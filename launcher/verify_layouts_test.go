@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"spmoe/collective/mesh"
+	"spmoe/launcher/checking"
+	"spmoe/launcher/cli"
 	"spmoe/launcher/trainer"
 )
 
@@ -26,7 +28,7 @@ func layoutLines(t *testing.T, layouts int, args ...string) (all []layoutLine) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "layouts.jsonl")
 	got := launch(slices.Concat([]string{"verify-layouts", "--data", ownText, "--json", file}, args)...)
-	if got.code != exitOK || !strings.Contains(got.out, fmt.Sprintf("%d layouts, one state", layouts)) {
+	if got.code != cli.ExitOK || !strings.Contains(got.out, fmt.Sprintf("%d layouts, one state", layouts)) {
 		t.Fatalf("exit code %d: %s%s", got.code, got.out, got.errOut)
 	}
 	text, err := os.ReadFile(file)
@@ -62,7 +64,7 @@ func TestVerifyLayouts(t *testing.T) {
 func TestVerifyLayoutsNeedsWholeBlocks(t *testing.T) {
 	for precision, seq := range map[string]string{"mxfp8": "48", "nvfp4": "24", "fp8-block": "64"} {
 		got := launch("verify-layouts", "-np", "2", "--precision", precision, "--seq", seq, "--data", ownText)
-		if got.code != exitUsage || !strings.Contains(got.errOut, "seq is "+seq+": in "+precision+", blocks of gradients have") {
+		if got.code != cli.ExitUsage || !strings.Contains(got.errOut, "seq is "+seq+": in "+precision+", blocks of gradients have") {
 			t.Errorf("%s: exit code %d: %s", precision, got.code, got.errOut)
 		}
 	}
@@ -105,7 +107,7 @@ func TestVerifyLayoutsRefusesPipelines(t *testing.T) {
 		"--pp 2 --pp-microbatches 3":     "batch is 8: give a multiple of the 2 ranks times the 3 micro-batches, 6",
 	} {
 		got := launch(slices.Concat(strings.Fields("-np 2 verify-layouts --batch 8 --seq 32 "+args), tinyModel, []string{"--data", ownText})...)
-		if got.code != exitUsage || !strings.Contains(got.errOut, want) {
+		if got.code != cli.ExitUsage || !strings.Contains(got.errOut, want) {
 			t.Errorf("%s: exit code %d: %s", args, got.code, got.errOut)
 		}
 	}
@@ -114,28 +116,28 @@ func TestVerifyLayoutsRefusesPipelines(t *testing.T) {
 // fakeRuns ends in another state in the layouts that differ.
 type fakeRuns struct{ differ func(mesh.Layout) bool }
 
-func (f fakeRuns) train(l trial) (end layoutEnd, err error) {
-	end.sums.All = "one"
+func (f fakeRuns) Train(l checking.Trial) (end checking.LayoutEnd, err error) {
+	end.Sums.All = "one"
 	if f.differ(l.Layout) {
-		end.sums.All = "other"
+		end.Sums.All = "other"
 	}
 	return end, nil
 }
 
-func (fakeRuns) locate(_, _ trial) (firstDifference, error) {
-	return firstDifference{3, trainer.StateDifference{Layer: "layer 1", Tensor: "b", Tensors: 2, Distance: 0.5}}, nil
+func (fakeRuns) Locate(_, _ checking.Trial) (checking.FirstDifference, error) {
+	return checking.FirstDifference{Step: 3, StateDifference: trainer.StateDifference{Layer: "layer 1", Tensor: "b", Tensors: 2, Distance: 0.5}}, nil
 }
 
 // A layout that ends in another state is named, and the exit code says so.
 func TestVerifyLayoutsDiffer(t *testing.T) {
 	var out, lines bytes.Buffer
-	var trials []trial
+	var trials []checking.Trial
 	for _, l := range mesh.All(4, 8) {
-		trials = append(trials, trial{Layout: l})
+		trials = append(trials, checking.Trial{Layout: l})
 	}
-	err := compareLayouts(trials, fakeRuns{func(l mesh.Layout) bool { return l.EP == 2 }}, &out, &lines)
+	err := checking.CompareLayouts(trials, fakeRuns{func(l mesh.Layout) bool { return l.EP == 2 }}, &out, &lines)
 	want := "2 of 6 layouts do not end in the state of dp1x4-ep4: dp1x4-ep2, dp2x2-ep2; they have ep > 1 and dp_replicate · efsdp > 1"
-	if codeOf(err) != exitFailed || err.Error() != want {
+	if cli.CodeOf(err) != cli.ExitFailed || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	if n := strings.Count(out.String(), "DIFFERS from step 3 on, in 2 tensors, most in layer 1: b (by 0.5)"); n != 2 || strings.Count(lines.String(), `"same":false`) != 2 {
@@ -160,16 +162,16 @@ func TestNameAxis(t *testing.T) {
 		"pp > 1":                              func(l mesh.Layout) bool { return l.PP > 1 },
 		"several ranks":                       func(l mesh.Layout) bool { return l.World > 1 },
 	} {
-		var all []verified
+		var all []checking.Verified
 		for _, l := range slices.Concat(mesh.All(1, 8), mesh.All(8, 8), mesh.Pipelines(8, 2, 8), mesh.Pipelines(8, 8, 8)) {
-			all = append(all, verified{Layout: l.Name(), Mesh: l, Same: !differ(l)})
+			all = append(all, checking.Verified{Layout: l.Name(), Mesh: l, Same: !differ(l)})
 		}
-		if got, agree, _ := nameAxis(all); got != want || agree != 0 {
+		if got, agree, _ := checking.NameAxis(all); got != want || agree != 0 {
 			t.Errorf("%s, as have %d others, want %s", got, agree, want)
 		}
 	}
-	one := []verified{{Mesh: mesh.Default(1), Same: true}, {Mesh: mesh.Default(8)}, {Mesh: mesh.All(8, 8)[1], Same: true}}
-	if got, agree, _ := nameAxis(one); got != "ep > 1" || agree != 1 {
+	one := []checking.Verified{{Mesh: mesh.Default(1), Same: true}, {Mesh: mesh.Default(8)}, {Mesh: mesh.All(8, 8)[1], Same: true}}
+	if got, agree, _ := checking.NameAxis(one); got != "ep > 1" || agree != 1 {
 		t.Errorf("%s, as have %d others", got, agree)
 	}
 }
@@ -178,7 +180,7 @@ func TestNameAxis(t *testing.T) {
 func TestRatiosNeedOneGroup(t *testing.T) {
 	got := launch(slices.Concat(strings.Fields("-np 2 train --steps 1 --seq 32 --batch 4 --ep 1 --record-ratios"), tinyModel,
 		[]string{"--data", ownText, "--out", filepath.Join(t.TempDir(), "run")})...)
-	if got.code != exitUsage || !strings.Contains(got.errOut, "give --dp-replicate 1 --ep 2") {
+	if got.code != cli.ExitUsage || !strings.Contains(got.errOut, "give --dp-replicate 1 --ep 2") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/inspecting"
 	"spmoe/tensor/cpu"
 	"spmoe/tensor/cpu/cputest"
 )
@@ -63,7 +64,7 @@ func TestWriteTiers(t *testing.T) {
 	for _, tt := range tests {
 		i := slices.IndexFunc(cputest.CPUs, func(c cputest.CPU) bool { return c.Name == tt.cpu })
 		var out strings.Builder
-		if err := writeTiers(&out, cputest.CPUs[i].Features, tt.used); err != nil {
+		if err := inspecting.WriteTiers(&out, cputest.CPUs[i].Features, tt.used); err != nil {
 			t.Fatal(err)
 		}
 		words := fmt.Sprintln(strings.Join(strings.Fields(out.String()), " "))

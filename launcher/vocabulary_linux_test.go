@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"spmoe/launcher/cli"
 )
 
 // A rank that is replaced takes the run's own copy of the tokenizer: the file that the run was
@@ -19,7 +21,7 @@ func TestHealingWithTokenizer(t *testing.T) {
 		return processRun(out, "--data", data, "--tokenizer", own, "--steps", "20", "--log-every", "1")
 	}
 	undisturbed, out := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "run")
-	if got := launch(args(undisturbed)...); got.code != exitOK {
+	if got := launch(args(undisturbed)...); got.code != cli.ExitOK {
 		t.Fatal(got.errOut)
 	}
 	b := &beginning{do: func(pids []int) {
@@ -28,7 +30,7 @@ func TestHealingWithTokenizer(t *testing.T) {
 		}
 		syscall.Kill(pids[1], syscall.SIGKILL)
 	}}
-	if code := run(context.Background(), args(out), b, &b.errOut); code != exitOK {
+	if code := run(context.Background(), args(out), b, &b.errOut); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, b.errOut.String())
 	}
 	if n := strings.Count(b.errOut.String(), "replaces it"); n != 1 {

@@ -1,0 +1,106 @@
+package checking
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"spmoe/launcher/cli"
+	"spmoe/launcher/golden"
+	"spmoe/launcher/running"
+)
+
+// checkFlags are the flags of check.
+type checkFlags struct{ ranks int }
+
+func DefineCheck(fs *flag.FlagSet) cli.Action {
+	f := &checkFlags{}
+	running.DefineRankCount(fs, &f.ranks, 1)
+	return f.run
+}
+
+func (f *checkFlags) run(ctx context.Context, env cli.Env) error {
+	if len(env.Args) == 0 {
+		return errors.New("check needs an MX reference (a .safetensors file) or a golden folder: config.json, model.safetensors and activations.safetensors, optionally gradients.safetensors and a training trajectory")
+	}
+	misses := 0
+	for _, path := range env.Args {
+		n, err := f.check(path, env.Out)
+		if err != nil {
+			return err
+		}
+		misses += n
+	}
+	if misses > 0 {
+		return cli.Fail(fmt.Errorf("%d out of bounds", misses), cli.ExitFailed)
+	}
+	return nil
+}
+
+// check compares the build with one folder or file and returns the number of misses.
+func (f *checkFlags) check(path string, out io.Writer) (misses int, err error) {
+	lines, err := f.lines(path)
+	if err != nil {
+		return 0, err
+	}
+	compared, misses, err := printLines(out, path, lines)
+	if err == nil && compared == 0 {
+		err = cli.Fail(fmt.Errorf("%s: nothing was compared: the model has none of the reference's tensors", path), cli.ExitFailed)
+	}
+	return misses, err
+}
+
+// lines compares the model with a folder, or package mx with a file.
+func (f *checkFlags) lines(path string) ([]golden.Line, error) {
+	if golden.IsMX(path) {
+		return golden.CheckMX(path)
+	}
+	folder, err := golden.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	lines, err := folder.Check(f.ranks)
+	if err != nil || !folder.HasTrajectory() {
+		return lines, wrap(path, err)
+	}
+	deviations, err := folder.Replay(f.ranks)
+	return append(lines, golden.Lines(deviations)...), wrap(path, err)
+}
+
+// wrap names the path in an error, if there is one.
+func wrap(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// printLines prints a table and returns how many lines hold a comparison and how many of those miss
+// their bound.
+func printLines(out io.Writer, path string, lines []golden.Line) (compared, misses int, err error) {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "%s\terror\tbound\t\tmeasure\n", path)
+	for _, l := range lines {
+		// The name comes from the file, so it may hold escape sequences.
+		name := strings.Trim(strconv.Quote(l.Name), `"`)
+		if !l.Compared() {
+			fmt.Fprintf(table, "%s\t\t\t-\t%s\n", name, l.Note)
+			continue
+		}
+		compared++
+		verdict, note := "ok", l.Rule
+		if !l.OK() {
+			verdict, note = "MISS", l.Rule+"; "+l.Note
+			misses++
+		}
+		fmt.Fprintf(table, "%s\t%.2e\t%.0e\t%s\t%s\n", name, l.Error, l.Bound, verdict, note)
+	}
+	fmt.Fprintf(table, "%d compared, %d out of bounds\n", compared, misses)
+	return compared, misses, table.Flush()
+}

@@ -1,0 +1,264 @@
+package checking
+
+// verify-layouts: trains a few steps in every layout of the ranks and compares the states. Each run
+// is a train command of its own, so the runs share nothing.
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"spmoe/collective/mesh"
+	"spmoe/collective/pipeline"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/inspecting"
+	"spmoe/launcher/record"
+	"spmoe/launcher/report"
+	"spmoe/launcher/running"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+)
+
+// verifyFlags are the flags of verify-layouts.
+type verifyFlags struct {
+	ranks running.RankFlags
+	json  string
+	given *[]cli.Assignment
+	pp    inspecting.Degrees
+	names inspecting.Schedules // of pipelines
+}
+
+func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
+	f, all := &verifyFlags{pp: inspecting.Degrees{List: []int{1}}, names: inspecting.Schedules{pipeline.Names()[0]}}, flag.NewFlagSet("", flag.ContinueOnError)
+	f.ranks.Define(all)
+	all.StringVar(&f.json, "json", "", "`FILE` write a JSON line per layout to FILE")
+	f.given = cli.Bind(all, verifyDefaults)
+	cli.SelectFlags(fs, all, []string{"np", "n", "ranks", "timeout", "json", "flavor", "steps", "seq", "batch", "micro-batch", "pp-microbatches", "pp-stages-per-rank", "pp-overlap", "recompute", "precision",
+		"ep-exchange", "ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask", "recipe", "nvfp4.", "fp8.", "mx.", "guard.", "optimizer.", "model."})
+	fs.Var(&f.pp, "pp", "`N,...` ranks of the pipelines to verify, such as 2,4; all: those of every length, and none")
+	fs.Var(&f.names, "pp-schedule", "`NAME,...` schedules of the pipelines; all: each of them")
+	return cli.NoArguments(f.run)
+}
+
+// verifyDefaults returns the default configuration of the runs.
+func verifyDefaults(flavor string, steps int) (trainer.Config, error) {
+	const fewSteps = 5
+	if steps == 0 {
+		steps = fewSteps
+	}
+	cfg, err := cli.TrainDefaults(flavor, steps)
+	cfg.EvalEvery, cfg.EvalSequences, cfg.SampleTokens, cfg.SaveEvery, cfg.RecordEvery = 0, 1, 0, 0, 0
+	return cfg, err
+}
+
+// Trial is a layout to verify, with the schedule of its pipeline if it has one.
+type Trial struct {
+	mesh.Layout
+	schedule string
+}
+
+// Name returns a short name that no other trial has.
+func (t Trial) Name() string {
+	if t.PP == 1 {
+		return t.Layout.Name()
+	}
+	return t.Layout.Name() + "-" + t.schedule
+}
+
+func (t Trial) String() string {
+	if t.PP == 1 {
+		return t.Layout.String()
+	}
+	return t.Layout.String() + ", " + t.schedule
+}
+
+// configure returns the configuration of a run. cfg has the micro-batch of one rank, so that all
+// runs make the same passes.
+func (t Trial) configure(cfg trainer.Config) trainer.Config {
+	cfg.SetLayout(t.Layout)
+	cfg.PPSchedule = t.schedule
+	if t.PP == 1 {
+		cfg.PPStages = 0
+	}
+	cfg.MicroBatch /= t.Batch()
+	return cfg
+}
+
+// trials returns what to verify, one rank first, and why it leaves out pipelines.
+func (f *verifyFlags) trials(cfg trainer.Config) (all []Trial, notes []string, err error) {
+	layouts, err := f.pp.Layouts(f.ranks.Count, cfg.Model.Experts)
+	if err != nil {
+		return nil, nil, err
+	}
+	if alone := mesh.Default(1); len(layouts) == 0 || layouts[0] != alone {
+		all = append(all, Trial{Layout: alone})
+	}
+	for _, l := range layouts {
+		names := f.names
+		if l.PP == 1 {
+			names = names[:1]
+		}
+		for _, name := range names {
+			t := Trial{l, name}
+			if _, _, err := t.configure(cfg).Pipeline(l.World); l.PP > 1 && err != nil {
+				notes = append(notes, fmt.Sprintf("not verified: %v: %v", t, err))
+				continue
+			}
+			all = append(all, t)
+		}
+	}
+	if len(all) == 1 && len(notes) > 0 {
+		return nil, nil, errors.New(notes[0])
+	}
+	return all, notes, nil
+}
+
+// wholeBlocks returns an error if layouts cannot agree because ranks cut blocks of numbers.
+func wholeBlocks(cfg trainer.Config) error {
+	precision, err := cfg.Recipe()
+	if err != nil {
+		return err
+	}
+	if n := precision.TokenBlock(); cfg.Seq%n != 0 {
+		return fmt.Errorf("seq is %d: in %s, blocks of gradients have %d tokens, and layouts would cut them in different places: give a --seq that is a multiple of %[3]d", cfg.Seq, precision.Name, n)
+	}
+	return nil
+}
+
+// onOneRank returns the configuration of the reference, with the passes of cfg, which has the
+// micro-batch of each of some ranks.
+func onOneRank(cfg trainer.Config, ranks int) (trainer.Config, error) {
+	passes := cfg.PPMicrobatches
+	cfg.PPMicrobatches = 0
+	switch {
+	case passes == 0:
+		cfg.MicroBatch = min(cfg.MicroBatch, cfg.Batch) * ranks
+		return cfg, nil
+	case passes < 0 || cfg.Batch%(passes*ranks) != 0:
+		return cfg, fmt.Errorf("batch is %d: give a multiple of the %d ranks times the %d micro-batches, %d", cfg.Batch, ranks, passes, passes*ranks)
+	}
+	cfg.MicroBatch = cfg.Batch / passes
+	return cfg, nil
+}
+
+// run trains in every layout, that of one rank first. Its state is the reference.
+func (f *verifyFlags) run(ctx context.Context, env cli.Env) (err error) {
+	if err := f.ranks.Check(env); err != nil {
+		return err
+	}
+	if env.Cluster != nil {
+		return errors.New("verify-layouts starts its ranks on one host: start it without mpirun or srun")
+	}
+	cfg, err := cli.Resolve(verifyDefaults, "", nil, *f.given)
+	if err != nil {
+		return err
+	}
+	if err := wholeBlocks(cfg); err != nil {
+		return err
+	}
+	if cfg, err = onOneRank(cfg, f.ranks.Count); err != nil {
+		return err
+	}
+	trials, notes, err := f.trials(cfg)
+	if err != nil {
+		return err
+	}
+	for _, t := range trials {
+		if err := t.configure(cfg).Validate(t.World); err != nil {
+			return err
+		}
+	}
+	lines, err := f.lines()
+	if err != nil {
+		return err
+	}
+	runs := &layoutRuns{ctx: ctx, flags: f, cfg: cfg, runLine: env.RunLine}
+	if runs.dir, err = os.MkdirTemp("", "verify-layouts-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lines.Close(), os.RemoveAll(runs.dir)) }()
+	fmt.Fprintf(env.Out, "%s, %s, %s of %s; SHA-256 of weights, moments and selection biases; bytes and memory against the formula\n",
+		cfg.Flavor, cfg.Precision, report.Plural(cfg.Steps, "step"), report.Plural(cfg.Batch, "sequence"))
+	for _, note := range notes {
+		fmt.Fprintln(env.Out, note)
+	}
+	return CompareLayouts(trials, runs, env.Out, lines)
+}
+
+// lines opens the file of JSON lines.
+func (f *verifyFlags) lines() (io.WriteCloser, error) {
+	if f.json == "" {
+		return nopCloser{io.Discard}, nil
+	}
+	return os.Create(f.json)
+}
+
+// nopCloser is a writer that needs no closing.
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+// layoutRuns trains a configuration in layouts. It is a [layoutTrainer].
+type layoutRuns struct {
+	runLine func(ctx context.Context, args []string, out, errOut io.Writer) int
+	ctx     context.Context
+	flags   *verifyFlags
+	cfg     trainer.Config
+	dir     string
+	steps   string // the run of the reference that saved after every step; empty: none yet
+}
+
+// Train implements [layoutTrainer].
+func (v *layoutRuns) Train(t Trial) (end LayoutEnd, err error) {
+	out := filepath.Join(v.dir, "run")
+	defer func() { err = errors.Join(err, os.RemoveAll(out)) }()
+	if err := v.start(v.cfg, t, out); err != nil {
+		return end, err
+	}
+	if end.Sums, err = StateOf(stepFolder(out, v.cfg.Steps)); err != nil {
+		return end, err
+	}
+	log, err := record.Read(out)
+	if err != nil {
+		return end, err
+	}
+	if log.Usage == nil {
+		return end, fmt.Errorf("%s does not say what the ranks moved", filepath.Join(out, record.File))
+	}
+	end.ratios, err = ratiosOf(t.configure(v.cfg), t.Layout, *log.Usage)
+	return end, err
+}
+
+// start runs a train command in a layout.
+func (v *layoutRuns) start(cfg trainer.Config, t Trial, out string) error {
+	cfg = t.configure(cfg)
+	cfg.Out = out
+	text, err := trainer.ConfigTOML(cfg)
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(v.dir, "config.toml")
+	if err := system.WriteFile(config, text); err != nil {
+		return err
+	}
+	var errs bytes.Buffer
+	ranks := v.flags.ranks
+	args := []string{"train", "--config", config, "--report=false", "--np", strconv.Itoa(t.World), "--ranks", ranks.Kind, "--timeout", ranks.Wait.String()}
+	if code := v.runLine(v.ctx, args, io.Discard, &errs); code != cli.ExitOK {
+		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+		return cli.Fail(fmt.Errorf("%v on %d ranks: %s", t, t.World, lines[len(lines)-1]), code)
+	}
+	return nil
+}
+
+// stepFolder returns the folder of the checkpoint that a run has saved after a step.
+func stepFolder(run string, step int) string {
+	return filepath.Join(run, fmt.Sprintf("step-%08d", step))
+}

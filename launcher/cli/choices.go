@@ -1,0 +1,107 @@
+package cli
+
+// The flags whose values come from a fixed set, for completion and for "did you mean".
+
+import (
+	"fmt"
+	"strings"
+
+	"spmoe/bench/projection"
+	"spmoe/collective/ep"
+	"spmoe/internal/fault"
+	"spmoe/moe"
+	"spmoe/moe/optim"
+	"spmoe/mx"
+)
+
+// FlagChoices returns the values that a flag of a command takes, if they come from a fixed set.
+func FlagChoices(command, name string) []string {
+	if command == "compare" && name == "precision" {
+		return nil // a list of recipes
+	}
+	if command != "project hosts" && strings.HasPrefix(command, "project") {
+		return projectChoices(name)
+	}
+	if choices := (moe.Options{}).Choices()[name]; choices != nil {
+		return choices
+	}
+	if name == "flavor" {
+		return Flavors()
+	}
+	return map[string][]string{
+		"precision":               moe.PrecisionNames(),
+		"recompute":               moe.RecomputeNames(),
+		"ep-exchange":             ep.Names(),
+		"ep-dispatch":             ep.WireNames(),
+		"ep-combine-backward":     ep.WireNames(),
+		"mx.gradient":             names(mx.MXFormats()),
+		"mx.scale":                names(mx.ScaleModes()),
+		"model.score-func":        {moe.Sigmoid, moe.Softmax},
+		"optimizer.decay":         {"cosine", "linear", "sqrt"},
+		"optimizer.name":          optim.Names(),
+		"optimizer.scale":         optim.MuonScales(),
+		"optimizer.moments":       optim.MomentsTypes(),
+		"optimizer.newton-schulz": optim.MomentsTypes(),
+		"ranks":                   {"goroutine", "process"},
+		"bind-to":                 {"none", "core"},
+		"log-format":              {"text", "json"},
+		"color":                   {"auto", "always", "never"},
+		"dtype":                   {"bf16", "fp32"},
+		"wire":                    {"bf16", "mxfp8"},
+		"action":                  fault.Failures(),
+	}[name]
+}
+
+func Flavors() []string {
+	var all []string
+	for _, f := range moe.Flavors() {
+		all = append(all, f.Name)
+	}
+	return all
+}
+
+// WholeModels returns the flavors that are not slices of others.
+func WholeModels() []string {
+	var all []string
+	for _, f := range moe.Flavors() {
+		if f.SliceOf == "" {
+			all = append(all, f.Name)
+		}
+	}
+	return all
+}
+
+// names returns the names of the values.
+func names[T fmt.Stringer](values []T) (all []string) {
+	for _, v := range values {
+		all = append(all, v.String())
+	}
+	return all
+}
+
+// OneOf lists words to choose from: "a or b", or "one of a, b, c".
+func OneOf(all []string) string {
+	if len(all) == 2 {
+		return all[0] + " or " + all[1]
+	}
+	return "one of " + strings.Join(all, ", ")
+}
+
+// set.
+func projectChoices(name string) []string {
+	switch name {
+	case "precision":
+		return projection.Precisions()
+	case "graphs":
+		return projection.Graphs()
+	case "routing":
+		return projection.Routings()
+	case "stack":
+		return projection.Stacks()
+	case "wire":
+		return []string{"bf16", "mxfp8"}
+	case "dedup":
+		return []string{"on", "off"}
+	}
+	return nil
+}

@@ -1,0 +1,360 @@
+package cli
+
+import (
+	"encoding"
+	"errors"
+	"flag"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"spmoe/internal/stricttoml"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+)
+
+// A run's configuration: the flavor's defaults, overridden by the config file, overridden by flags.
+
+// Setting is the flag.Value of a field of trainer.Config. It records what the flag is set to in
+// given, because the configuration that it overrides is known later.
+type Setting struct {
+	Field  []int // reflect index
+	Kind   reflect.Type
+	Given  *[]Assignment
+	models func() []trainer.Config // the defaults of all whole models
+}
+
+// Assignment is a field and the value that a flag gave it.
+type Assignment struct {
+	Field []int
+	value reflect.Value
+}
+
+// String implements [flag.Value]. Defaults are those of initial: they cost too much for each start.
+func (s *Setting) String() string { return "" }
+
+// initial describes the field's default in a flavor. Without one, or if it is not a whole model's,
+// it describes all: "0.1", or "128 for debug, 512 for small".
+func (s *Setting) initial(flavor string) string {
+	if s.Kind.Kind() == reflect.Slice {
+		return ""
+	}
+	names := map[string][]string{} // of the flavors with a value
+	var order []string
+	models := s.models()
+	for i, name := range WholeModels() {
+		text := fmt.Sprint(reflect.ValueOf(models[i]).FieldByIndex(s.Field).Interface())
+		if name == flavor && text != "" {
+			return text
+		}
+		if names[text] == nil {
+			order = append(order, text)
+		}
+		names[text] = append(names[text], name)
+	}
+	if len(order) == 1 {
+		return order[0]
+	}
+	for i, text := range order {
+		order[i] += " for " + strings.Join(names[text], "/")
+	}
+	return strings.Join(order, ", ")
+}
+
+func (s *Setting) IsBoolFlag() bool { return s.Kind != nil && s.Kind.Kind() == reflect.Bool }
+
+// Set checks that the text is a value of the field's type. Each use of a list flag adds to the
+// list.
+func (s *Setting) Set(text string) error {
+	v := reflect.New(s.Kind).Elem()
+	if own, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		if err := own.UnmarshalText([]byte(text)); err != nil {
+			return err
+		}
+		*s.Given = append(*s.Given, Assignment{s.Field, v})
+		return nil
+	}
+	var err error
+	switch s.Kind.Kind() {
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Bool:
+		var b bool
+		b, err = strconv.ParseBool(text)
+		v.SetBool(b)
+	case reflect.Int:
+		var n int
+		n, err = strconv.Atoi(text)
+		v.SetInt(int64(n))
+	case reflect.Uint64:
+		var n uint64
+		n, err = strconv.ParseUint(text, 10, 64)
+		v.SetUint(n)
+	case reflect.Float64:
+		var f float64
+		f, err = strconv.ParseFloat(text, 64)
+		v.SetFloat(f)
+	case reflect.Slice:
+		v = reflect.Append(v, reflect.ValueOf(text))
+	default:
+		panic("launcher: a config field of type " + s.Kind.String())
+	}
+	if err != nil {
+		return fmt.Errorf("it must be %s", kindNames[s.Kind.Kind()])
+	}
+	*s.Given = append(*s.Given, Assignment{s.Field, v})
+	return nil
+}
+
+// kindNames describes the values of a field or a flag, by its type.
+var kindNames = map[reflect.Kind]string{
+	reflect.Bool:    "true or false",
+	reflect.Int:     "a whole number",
+	reflect.Int64:   "a whole number",
+	reflect.Uint64:  "a whole number, 0 or more",
+	reflect.Float64: "a number",
+	reflect.String:  "text in quotes",
+}
+
+// Defaults returns the configuration that a run of a flavor starts from. steps is the requested
+// number of steps, or 0 if none was given.
+type Defaults func(flavor string, steps int) (trainer.Config, error)
+
+func TrainDefaults(flavor string, steps int) (trainer.Config, error) {
+	cfg, err := trainer.Default(flavor)
+	if steps > 0 {
+		cfg.SetSteps(steps)
+	}
+	return cfg, err
+}
+
+// Bind defines a flag for every field of the configuration. It returns the list in which the flags
+// record their values.
+func Bind(fs *flag.FlagSet, from Defaults) *[]Assignment {
+	s := Setting{Given: new([]Assignment), models: sync.OnceValue(func() (all []trainer.Config) {
+		for _, flavor := range WholeModels() {
+			cfg, err := from(flavor, 0)
+			if err != nil {
+				panic(err)
+			}
+			cfg.Flavor = DefaultFlavor
+			all = append(all, cfg)
+		}
+		return all
+	})}
+	s.bind(fs, reflect.TypeFor[trainer.Config](), "")
+	return s.Given
+}
+
+const DefaultFlavor = "debug"
+
+// bind defines flags like s for the fields of a part of the configuration, which s stands for.
+func (s Setting) bind(fs *flag.FlagSet, part reflect.Type, prefix string) {
+	for i := range part.NumField() {
+		f := part.Field(i)
+		name := prefix + strings.ReplaceAll(stricttoml.Key(f), "_", "-")
+		of := s
+		of.Field, of.Kind = append(s.Field[:len(s.Field):len(s.Field)], i), f.Type
+		switch {
+		case f.Anonymous:
+			of.bind(fs, f.Type, prefix)
+		case f.Type.Kind() == reflect.Struct:
+			of.bind(fs, f.Type, name+".")
+		default:
+			fs.Var(&of, name, placeholder(f.Type)+f.Tag.Get("help"))
+		}
+	}
+}
+
+// placeholder names a flag's value in the help.
+func placeholder(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[trainer.Interval]():
+		return "`N|TIME` "
+	case reflect.TypeFor[trainer.Duration]():
+		return "`TIME` "
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return ""
+	case reflect.Slice:
+		return "`PATH` "
+	case reflect.String:
+		return "`TEXT` "
+	case reflect.Float64:
+		return "`X` "
+	}
+	return "`N` "
+}
+
+// Apply sets the fields that flags gave. The first use of a list flag replaces the list, and later
+// ones append to it.
+func Apply(cfg *trainer.Config, given []Assignment) {
+	listed := map[string]bool{}
+	for _, a := range given {
+		field := reflect.ValueOf(cfg).Elem().FieldByIndex(a.Field)
+		if key := fmt.Sprint(a.Field); field.Kind() == reflect.Slice && listed[key] {
+			field.Set(reflect.AppendSlice(field, a.value))
+			continue
+		} else {
+			listed[key] = true
+		}
+		field.Set(a.value)
+	}
+}
+
+// Resolve returns the defaults, overridden by the text of a config file (nil: none), overridden by
+// flags. name is the file's name for error messages.
+func Resolve(from Defaults, name string, text []byte, given []Assignment) (trainer.Config, error) {
+	text = RenameKeys(text)
+	// Flavor and steps come first, because the defaults depend on them.
+	picked := trainer.Config{Flavor: DefaultFlavor}
+	if err := stricttoml.Unmarshal(text, &picked); err != nil {
+		return picked, Locate(name, err)
+	}
+	Apply(&picked, given)
+	cfg, err := from(picked.Flavor, picked.Steps)
+	if err != nil {
+		return cfg, err
+	}
+	if err := stricttoml.Unmarshal(text, &cfg); err != nil {
+		return cfg, Locate(name, err)
+	}
+	if err := checkWords(reflect.ValueOf(cfg), ""); err != nil {
+		return cfg, fmt.Errorf("%s: %w", name, err)
+	}
+	Apply(&cfg, given)
+	return cfg, cfg.ReadRecipe()
+}
+
+// oldExchange is the key ep of earlier versions, which was the exchange's name. It is a number now.
+var oldExchange = regexp.MustCompile(`(?m)^ep( *= *['"])`)
+
+// oldSum is the key fp8.accumulate of earlier versions, with its default.
+var oldSum = regexp.MustCompile(`(?m)^accumulate *= *['"]fp32['"]$`)
+
+// RenameKeys gives keys of earlier versions their present names, and blanks lines that say what is
+// always so now.
+func RenameKeys(text []byte) []byte {
+	return oldSum.ReplaceAll(oldExchange.ReplaceAll(text, []byte("ep_exchange$1")), nil)
+}
+
+// checkWords returns an error if the text of a key below a section is nearly one that the key
+// takes. Flags are checked when they are set.
+func checkWords(v reflect.Value, prefix string) error {
+	for i := range v.NumField() {
+		f, key := v.Type().Field(i), prefix+stricttoml.Key(v.Type().Field(i))
+		var err error
+		switch {
+		case f.Anonymous:
+			err = checkWords(v.Field(i), prefix)
+		case f.Type.Kind() == reflect.Struct:
+			err = checkWords(v.Field(i), key+".")
+		case f.Type.Kind() == reflect.String:
+			flag, word := strings.ReplaceAll(key, "_", "-"), v.Field(i).String()
+			named := key == "flavor" || key == "precision" && v.FieldByName("RecipeFile").String() != ""
+			if !named && !strings.Contains(word, ",") { // a comparison lists precisions
+				err = checkWord(key+" is", flag, word, FlagChoices("train", flag))
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Locate adds the file name, line and column to an error in a config file.
+func Locate(name string, err error) error {
+	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) {
+		if unknown.Key == "fp8.accumulate" {
+			return fmt.Errorf("%s:%d: fp8.accumulate is gone, because the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits",
+				name, unknown.Line)
+		}
+		return fmt.Errorf("%s:%d: unknown key %.100q%s (launcher train --dry-run prints all keys)",
+			name, unknown.Line, unknown.Key, meantKey(unknown.Key))
+	}
+	if wrong := (*stricttoml.SyntaxError)(nil); errors.As(err, &wrong) {
+		return fmt.Errorf("%s:%d:%d: %.500s", name, wrong.Line, wrong.Column, wrong.Message)
+	}
+	if decode := (*toml.DecodeError)(nil); errors.As(err, &decode) {
+		row, column := decode.Position()
+		message := plain(decode.Error())
+		if key := strings.Join(decode.Key(), "."); key != "" {
+			message = key + ": " + message
+		}
+		message = fmt.Sprintf("%.500s", message) // it quotes the file
+		return fmt.Errorf("%s:%d:%d: %s", name, row, column, message)
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// plain replaces the names of Go types in a decoder's message.
+func plain(message string) string {
+	message = strings.TrimPrefix(message, "toml: ")
+	given, field, ok := strings.Cut(message, " into struct field ")
+	if !ok {
+		return message
+	}
+	_, kind, _ := strings.Cut(field, " of type ")
+	for k, what := range kindNames {
+		if k.String() == kind {
+			kind = what
+		}
+	}
+	return given + ": it must be " + kind
+}
+
+// ReadConfig reads a config file. It returns nil for an empty path.
+func ReadConfig(path string) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := system.ReadFile(path, stricttoml.MaxSize)
+	if err != nil {
+		const hint = "give a TOML file (launcher train --dry-run prints one)"
+		return nil, fmt.Errorf("--config: %w: %s", err, hint)
+	}
+	return text, nil
+}
+
+// ParseWindow parses --trace: steps=5..7, steps=5, or empty.
+func ParseWindow(text string) (w trainer.Window, err error) {
+	if text == "" {
+		return w, nil
+	}
+	steps, ok := strings.CutPrefix(text, "steps=")
+	if w, valid := ParseSteps(steps); ok && valid {
+		return w, nil
+	}
+	return w, fmt.Errorf("--trace is %q: give steps=5..7, for steps 5 to 7, or steps=5", text)
+}
+
+// ParseSteps parses a range of steps: 5..7, or 5.
+func ParseSteps(text string) (w trainer.Window, ok bool) {
+	first, last, both := strings.Cut(text, "..")
+	if !both {
+		last = first
+	}
+	a, errA := strconv.Atoi(first)
+	b, errB := strconv.Atoi(last)
+	return trainer.Window{First: a, Last: b}, errA == nil && errB == nil && a >= 1 && b >= a
+}
+
+// AppendData adds the arguments to --data if it was given, so that --data takes several paths.
+func AppendData(given []Assignment, args []string) ([]Assignment, error) {
+	if len(args) == 0 {
+		return given, nil
+	}
+	for _, a := range given {
+		if a.value.Type() == reflect.TypeFor[[]string]() {
+			return append(given, Assignment{a.Field, reflect.ValueOf(args)}), nil
+		}
+	}
+	return nil, fmt.Errorf("unexpected argument %q (only --data takes several values; --help lists the flags)", strings.Join(args, " "))
+}

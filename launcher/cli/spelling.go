@@ -1,0 +1,273 @@
+package cli
+
+// Errors for misspelled or misplaced commands, flags and values. They suggest the one that was
+// probably meant.
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"spmoe/collective/ep"
+)
+
+// LongestWord is the length in bytes up to which a word is compared with others: the time to
+// compare two words is the product of their lengths.
+const LongestWord = 100
+
+// UnknownCommand returns the error for a word that is no command, with the command that was
+// probably meant.
+func UnknownCommand(cmds []Command, name string) error {
+	text := fmt.Sprintf("unknown command %.*q", LongestWord, name)
+	if near := meantCommand("", name, cmds); near != "" {
+		text += fmt.Sprintf(": did you mean %s?", near)
+	}
+	return errors.New(text + " (commands: " + strings.Join(commandNames(cmds), ", ") + ")")
+}
+
+// ReplacedRun returns the error for run FILE of earlier versions, with the script that replaces it.
+func ReplacedRun(args []string) error {
+	files := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasSuffix(arg, ".toml") })
+	name, more := "five-minutes-2-cores", ": give its commands the settings of your run file"
+	if len(files) > 0 {
+		given := strings.TrimSuffix(filepath.Base(files[0]), ".toml")
+		if slices.Contains([]string{name, "night-2-cores", "night-16-cores"}, given) {
+			name, more = given, ""
+		}
+	}
+	return fmt.Errorf("run is no command any more: the script docs/recipes/%s.sh does the same, and continues when it is run again%s",
+		name, more)
+}
+
+// unknownSubcommand is UnknownCommand for a subcommand of c.
+func (c Command) unknownSubcommand(word string) error {
+	text := fmt.Sprintf("%s %.*q: use %s", c.Name, LongestWord, word, OneOf(commandNames(c.Subcommands)))
+	if c.Define != nil {
+		text += ", or no subcommand"
+	}
+	if near := meantCommand(c.Name+" ", word, c.Subcommands); near != "" {
+		text += fmt.Sprintf(" (did you mean %s?)", near)
+	}
+	return errors.New(text)
+}
+
+// meantCommand returns the command that a word probably stands for, or the subcommand of the
+// command in prefix; empty: none.
+func meantCommand(prefix, word string, cmds []Command) string {
+	for _, name := range Meanings(CommandSynonyms, word) {
+		if name, ok := strings.CutPrefix(name, prefix); ok {
+			return name
+		}
+	}
+	return Nearest(word, commandNames(cmds))
+}
+
+// CheckChoice returns an error if the first argument is nearly one of the command's choices. The
+// command itself checks other words.
+func (c Command) CheckChoice(args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return checkWord(c.Name, "", args[0], c.Choices())
+}
+
+// UnknownFlag returns the error for a flag that the command of fs does not have. It names the flag
+// that other tools call so, the commands that have it, or the nearest flag of this command.
+func UnknownFlag(fs *flag.FlagSet, name string) error {
+	if len(name) > LongestWord {
+		return fmt.Errorf("unknown flag --%s... of %d bytes", name[:LongestWord], len(name))
+	}
+	if f := meantFlag(fs, name); f != nil {
+		return fmt.Errorf("unknown flag --%s: did you mean --%s (%s)?", name, f.Name, describeFlag(f))
+	}
+	// Projections know GPUs and more kinds of parallelism.
+	if advice := Meanings(FlagAdvice, name); advice != nil && !strings.HasPrefix(fs.Name(), "project") {
+		return fmt.Errorf("there is no flag --%s: %s", name, advice[0])
+	}
+	if owners := flagOwners(fs.Name(), name); owners != "" {
+		return fmt.Errorf("%s has no flag --%s: it is a flag of %s", fs.Name(), name, owners)
+	}
+	if near := Nearest(name, FlagNames(fs)); near != "" {
+		return fmt.Errorf("unknown flag --%s: did you mean --%s?", name, near)
+	}
+	return fmt.Errorf("unknown flag --%s", name)
+}
+
+// ValueAdvice returns what to add to the error about a value that another flag takes.
+func ValueAdvice(name, value string) string {
+	if name == "ep" && slices.Contains(ep.Names(), value) {
+		return "; --ep-exchange selects the exchange"
+	}
+	return ""
+}
+
+// meantFlag returns the flag of fs that a name of another tool, or a name without its section,
+// stands for; nil: none.
+func meantFlag(fs *flag.FlagSet, name string) *flag.Flag {
+	for _, target := range Meanings(FlagSynonyms, name) {
+		if f := fs.Lookup(target); f != nil {
+			return f
+		}
+	}
+	var match []*flag.Flag
+	fs.VisitAll(func(f *flag.Flag) {
+		if strings.HasSuffix(f.Name, "."+name) {
+			match = append(match, f)
+		}
+	})
+	if len(match) == 1 {
+		return match[0]
+	}
+	return nil
+}
+
+// describeFlag returns the first clause of a flag's help.
+func describeFlag(f *flag.Flag) string {
+	value, usage := flag.UnquoteUsage(f)
+	usage = strings.TrimPrefix(usage, value+" ")
+	if end := strings.IndexAny(usage, ";:("); end > 0 {
+		usage = strings.TrimSpace(usage[:end])
+	}
+	return usage
+}
+
+// meantKey returns a hint for an unknown key of a configuration file, such as
+// training.local_batch_size; empty: none.
+func meantKey(key string) string {
+	if len(key) > LongestWord {
+		return ""
+	}
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	Bind(fs, TrainDefaults)
+	full := strings.ReplaceAll(key, "_", "-")
+	last := full[strings.LastIndexByte(full, '.')+1:]
+	for _, name := range []string{full, last} {
+		if f := fs.Lookup(name); f != nil {
+			return ": did you mean " + keyOf(f) + "?"
+		}
+		if f := meantFlag(fs, name); f != nil {
+			return fmt.Sprintf(": did you mean %s (%s)?", keyOf(f), describeFlag(f))
+		}
+		if advice := Meanings(FlagAdvice, name); advice != nil {
+			return ": " + advice[0]
+		}
+	}
+	if near := Nearest(full, FlagNames(fs)); near != "" {
+		return ": did you mean " + keyOf(fs.Lookup(near)) + "?"
+	}
+	return ""
+}
+
+// keyOf returns the key of a flag in a configuration file, with its section: "save_every",
+// "lr in [optimizer]".
+func keyOf(f *flag.Flag) string {
+	name := strings.ReplaceAll(f.Name, "-", "_")
+	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
+		return name[dot+1:] + " in [" + name[:dot] + "]"
+	}
+	return name
+}
+
+// flagOwners lists up to three commands that have a flag, for a command that does not have it. It
+// lists those of the same family if there are any. It returns an empty string for an empty cmd.
+func flagOwners(cmd, name string) string {
+	if cmd == "" {
+		return ""
+	}
+	top, _, _ := strings.Cut(cmd, " ")
+	var relatives, others []string
+	for _, parent := range AllCommands() {
+		for _, c := range parent.Family() {
+			fs, _ := c.Flags()
+			f := fs.Lookup(name)
+			switch {
+			case f == nil || strings.HasPrefix(f.Usage, Internal):
+			case parent.Name == top:
+				relatives = append(relatives, c.Name)
+			default:
+				others = append(others, c.Name)
+			}
+		}
+	}
+	owners := others
+	if len(relatives) > 0 {
+		owners = relatives
+	}
+	const most = 3
+	if len(owners) > most {
+		owners = append(owners[:most], "others")
+	}
+	if last := len(owners) - 1; last > 0 {
+		owners = append(owners[:last-1], owners[last-1]+" and "+owners[last])
+	}
+	return strings.Join(owners, ", ")
+}
+
+// CheckValue returns an error if a value is nearly one that the flag takes. The command itself
+// checks other values.
+func CheckValue(command, name, value string) error {
+	values := []string{value}
+	if command == "bench train" && name == "precision" {
+		values = strings.Split(value, ",")
+	}
+	for _, v := range values {
+		if err := checkWord("--"+name+" is", name, v, FlagChoices(command, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkWord returns an error if a word is none of several, but probably stands for one of them. The
+// word is the value of a flag, or of none.
+func checkWord(subject, flag, word string, all []string) error {
+	near := Nearest(word, all)
+	for _, value := range Meanings(ValueSynonyms[flag], word) {
+		if slices.Contains(all, value) {
+			near = value
+		}
+	}
+	if near == "" || slices.Contains(all, word) {
+		return nil
+	}
+	return fmt.Errorf("%s %q: use %s (did you mean %s?)", subject, word, OneOf(all), near)
+}
+
+// Nearest returns the candidate with the smallest edit distance, if that distance is small. A tie
+// goes to the first in alphabetical order.
+func Nearest(word string, candidates []string) string {
+	if len(word) > LongestWord {
+		return ""
+	}
+	best, bound := "", 1+len(word)/3
+	for _, c := range slices.Sorted(slices.Values(candidates)) {
+		if d := EditDistance(word, c); d <= bound {
+			best, bound = c, d-1
+		}
+	}
+	return best
+}
+
+// EditDistance is the number of bytes to insert, delete or replace to turn a into b.
+func EditDistance(a, b string) int {
+	row := make([]int, len(b)+1) // row[j] is the distance from a[:i] to b[:j]
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,233 @@
+package inspecting
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"spmoe/collective"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/generate"
+	"spmoe/launcher/report"
+	"spmoe/launcher/running"
+	"spmoe/launcher/system"
+	"spmoe/moe"
+	"spmoe/tensor"
+)
+
+// generateFlags are the flags of generate.
+type generateFlags struct {
+	model      running.ModelFlags
+	prompts    []string
+	promptFile string
+	options    generate.Options
+	json       bool
+}
+
+func DefineGenerate(fs *flag.FlagSet) cli.Action {
+	return new(generateFlags).define(fs)
+}
+
+func (f *generateFlags) define(fs *flag.FlagSet) cli.Action {
+	f.model.Define(fs)
+	fs.Func("prompt", "`TEXT` continue TEXT (repeatable: prompts form a batch)", func(text string) error {
+		f.prompts = append(f.prompts, text)
+		return nil
+	})
+	fs.StringVar(&f.promptFile, "prompt-file", "", "`FILE` read more prompts from FILE, one per line")
+	fs.IntVar(&f.options.MaxTokens, "max-tokens", 100, "`N` maximum new tokens per text")
+	fs.Float64Var(&f.options.Temperature, "temperature", 0.7, "`X` divide the scores by X before sampling; 0: always take the best token")
+	fs.IntVar(&f.options.TopK, "top-k", 0, "`N` sample from the N best tokens; 0: from all")
+	fs.Float64Var(&f.options.TopP, "top-p", 1, "`X` sample from the best tokens whose probabilities sum to X; 1: from all")
+	fs.Uint64Var(&f.options.Seed, "seed", 1, "`N` seed; a text depends on it and on its prompt's number, not on the other prompts")
+	fs.Func("stop", "`TEXT` stop at TEXT (repeatable)", func(text string) error {
+		f.options.Stop = append(f.options.Stop, text)
+		return nil
+	})
+	fs.BoolVar(&f.options.Endless, "endless", false, "continue when the model ends the document")
+	fs.IntVar(&f.options.Context, "context", 0, "`N` context length in tokens; 0: the run's --seq, or that of a Hugging Face model's config.json")
+	fs.BoolVar(&f.options.Slide, "slide", false, "when the context is full, continue with its second half")
+	fs.BoolVar(&f.json, "json", false, "print JSON lines: one per text, and one with times")
+	return f.run
+}
+
+func (f *generateFlags) run(ctx context.Context, env cli.Env) error {
+	if len(env.Args) > 0 {
+		return fmt.Errorf("unexpected argument %q: give texts with --prompt, in quotes", strings.Join(env.Args, " "))
+	}
+	prompts, err := f.readPrompts()
+	if err != nil {
+		return err
+	}
+	m, err := f.model.Open()
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	o := f.options
+	if o.Context == 0 {
+		if o.Context = m.Cfg.Model.MaxPositions; m.IsRun {
+			o.Context = m.Cfg.Seq
+		}
+	}
+	asked, err := m.Prompts(prompts)
+	if err != nil {
+		return err
+	}
+	if err := generate.Check(m.Cfg.Model, m.Tokenizer, asked, o); err != nil {
+		return err
+	}
+	w := f.writer(env.Out, prompts)
+	observer := w.observer()
+	var texts []generate.Text
+	var timing generate.Timing
+	err = m.Run(1, func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error {
+		g := generate.Generator{Ex: ex, Comm: c, Peers: c, Model: model, Tokenizer: m.Tokenizer, Observer: observer}
+		all, t, err := g.Run(ctx, asked, o)
+		if c.Rank() == 0 {
+			texts, timing = all, t
+		}
+		return err
+	})
+	if err != nil {
+		return cli.Fail(err, cli.ExitFailed)
+	}
+	w.end(env.ErrOut, timing)
+	return f.outcome(env.ErrOut, texts, o, m.Cfg.Model)
+}
+
+// mostPrompts bounds the size of a file of prompts, in bytes.
+const mostPrompts = 64 << 20
+
+func (f *generateFlags) readPrompts() ([]string, error) {
+	prompts := f.prompts
+	if f.promptFile != "" {
+		text, err := system.ReadFile(f.promptFile, mostPrompts)
+		if err != nil {
+			return nil, fmt.Errorf("--prompt-file: %w: give a text file with one prompt per line", err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimRight(line, "\r\n"); line != "" {
+				prompts = append(prompts, line)
+			}
+		}
+	}
+	if len(prompts) == 0 {
+		return nil, errors.New("generate needs --prompt TEXT, or --prompt-file FILE with one prompt per line")
+	}
+	return prompts, nil
+}
+
+// outcome reports why texts ended early, and returns an error if something went wrong.
+func (f *generateFlags) outcome(errOut io.Writer, texts []generate.Text, o generate.Options, model moe.Config) error {
+	count := map[generate.Reason]int{}
+	for _, t := range texts {
+		count[t.Reason]++
+	}
+	if n := count[generate.Full]; n > 0 {
+		more := ""
+		if o.Context < model.MaxPositions {
+			more = fmt.Sprintf("give a longer --context, up to %d, which the model may not have been trained for, or ", model.MaxPositions)
+		}
+		fmt.Fprintf(errOut, "note: the context of %d tokens was full before the end of %s: %sadd --slide to continue with its second half\n",
+			o.Context, report.Plural(n, "text"), more)
+	}
+	if n := count[generate.NotFinite]; n > 0 {
+		return cli.Fail(fmt.Errorf("the model's scores are not finite for %s: its weights are damaged, or training has diverged", report.Plural(n, "text")), cli.ExitFailed)
+	}
+	if count[generate.Interrupted] > 0 {
+		return cli.Fail(context.Canceled, cli.ExitInterrupted)
+	}
+	return nil
+}
+
+// textWriter prints texts as they are generated.
+type textWriter interface {
+	observer() generate.Observer // called once
+	end(errOut io.Writer, t generate.Timing)
+}
+
+func (f *generateFlags) writer(out io.Writer, prompts []string) textWriter {
+	if f.json {
+		return jsonTexts{out, prompts}
+	}
+	return &plainTexts{out: out, prompts: prompts}
+}
+
+// plainTexts prints for people: a single text piece by piece, several texts one after the other.
+type plainTexts struct {
+	out     io.Writer
+	prompts []string
+	open    bool // the last line is not terminated yet
+}
+
+func (w *plainTexts) observer() generate.Observer {
+	if len(w.prompts) > 1 {
+		return generate.Observer{Text: func(t generate.Text) {
+			fmt.Fprintf(w.out, "== %d: %s\n", t.Index+1, firstWords(w.prompts[t.Index]))
+			w.print(w.prompts[t.Index] + t.Text + "\n")
+		}}
+	}
+	w.print(w.prompts[0])
+	return generate.Observer{Piece: func(_ int, piece string) { w.print(piece) }}
+}
+
+// print writes text without control characters, since the model may generate any byte.
+func (w *plainTexts) print(text string) {
+	io.WriteString(w.out, report.Printable(text))
+	w.open = w.open && text == "" || text != "" && !strings.HasSuffix(text, "\n")
+}
+
+func (w *plainTexts) end(errOut io.Writer, t generate.Timing) {
+	if w.open {
+		fmt.Fprintln(w.out)
+	}
+	fmt.Fprintf(errOut, "prefill: %s, %s tokens/s; decode: %s, %s tokens/s\n",
+		report.Plural(t.Prefill.Tokens, "token"), report.Thousands(t.Prefill.PerSecond()), report.Plural(t.Decode.Tokens, "token"), report.Thousands(t.Decode.PerSecond()))
+}
+
+// firstWords returns the beginning of a prompt, quoted.
+func firstWords(prompt string) string {
+	const most = 60
+	if utf8.RuneCountInString(prompt) <= most {
+		return strconv.Quote(prompt)
+	}
+	return strconv.Quote(string([]rune(prompt)[:most])) + "..."
+}
+
+// jsonTexts prints for programs. Bytes that are not valid UTF-8 become U+FFFD in the text; the
+// tokens are exact.
+type jsonTexts struct {
+	out     io.Writer
+	prompts []string
+}
+
+func (w jsonTexts) observer() generate.Observer {
+	return generate.Observer{Text: func(t generate.Text) {
+		w.print(map[string]any{
+			"event": "text", "index": t.Index, "prompt": w.prompts[t.Index], "prompt_tokens": t.PromptTokens,
+			"text": t.Text, "tokens": t.Tokens, "reason": t.Reason,
+		})
+	}}
+}
+
+func (w jsonTexts) print(event map[string]any) {
+	line, err := json.Marshal(event)
+	if err != nil {
+		panic(fmt.Sprintf("launcher: a text as JSON: %v", err))
+	}
+	fmt.Fprintf(w.out, "%s\n", line)
+}
+
+func (w jsonTexts) end(_ io.Writer, t generate.Timing) {
+	w.print(map[string]any{
+		"event": "done", "prefill_tokens": t.Prefill.Tokens, "prefill_s": t.Prefill.Time.Seconds(), "prefill_tps": t.Prefill.PerSecond(),
+		"decode_tokens": t.Decode.Tokens, "decode_s": t.Decode.Time.Seconds(), "decode_tps": t.Decode.PerSecond(),
+	})
+}

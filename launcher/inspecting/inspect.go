@@ -1,0 +1,206 @@
+package inspecting
+
+// inspect: a model's parameters, memory, FLOPs and bytes per component, from its configuration
+// alone.
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+
+	"spmoe/collective"
+	"spmoe/collective/ep"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/report"
+	"spmoe/launcher/running"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+)
+
+// inspectFlags are the flags of inspect outside the configuration.
+type inspectFlags struct {
+	ranks  int
+	config string
+	json   bool
+	given  *[]cli.Assignment
+}
+
+func DefineInspect(fs *flag.FlagSet) cli.Action {
+	f := &inspectFlags{}
+	running.DefineRankCount(fs, &f.ranks, 1)
+	f.define(fs, sizeFlags)
+	return f.run
+}
+
+// define defines all flags but the number of ranks. names are those of the configuration outside
+// the model section.
+func (f *inspectFlags) define(fs *flag.FlagSet, names []string) {
+	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
+	fs.BoolVar(&f.json, "json", false, "print JSON")
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	f.given = cli.Bind(all, cli.TrainDefaults)
+	all.VisitAll(func(one *flag.Flag) {
+		if strings.HasPrefix(one.Name, "model.") || slices.Contains(names, one.Name) {
+			fs.Var(one.Value, one.Name, one.Usage)
+		}
+	})
+}
+
+// sizeFlags are the flags outside the model section that sizes depend on.
+var sizeFlags = []string{
+	"seq", "batch", "micro-batch", "precision", "recipe", "recompute", "threads", "dp-replicate", "dp-shard", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-layout", "pp-microbatches", "pp-overlap", "save-every",
+	"save-async", "optimizer.name", "optimizer.moments",
+}
+
+// stageSizeFlags are sizeFlags without those that a command has as lists.
+var stageSizeFlags = slices.DeleteFunc(slices.Clone(sizeFlags), func(name string) bool { return name == "pp" })
+
+func (f *inspectFlags) run(_ context.Context, env cli.Env) error {
+	cfg, err := f.configure(env.Args)
+	if err != nil {
+		return err
+	}
+	if err := f.check(cfg); err != nil {
+		return err
+	}
+	layout, err := cfg.Layout(f.ranks)
+	if err != nil {
+		return err
+	}
+	if cfg.Model.MoELayers() > 0 {
+		if _, err := ep.NewLayout(cfg.Model.Experts, layout.EP); err != nil {
+			return fmt.Errorf("-np %d: %s", f.ranks, strings.TrimPrefix(err.Error(), "ep: "))
+		}
+	}
+	if cfg.PP > 1 {
+		if _, _, err := cfg.Pipeline(f.ranks); err != nil {
+			return err
+		}
+	}
+	if f.json {
+		encoder := json.NewEncoder(env.Out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(newSizes(cfg, f.ranks))
+	}
+	printSizes(env.Out, cfg, f.ranks)
+	return nil
+}
+
+// configure finds the configuration to inspect: that of a flavor or of a folder.
+func (f *inspectFlags) configure(args []string) (cfg trainer.Config, err error) {
+	switch {
+	case len(args) > 1:
+		return cfg, fmt.Errorf("inspect takes one flavor or folder, not %q", args)
+	case len(args) == 1 && f.config != "":
+		return cfg, fmt.Errorf("inspect takes %s or --config, not both", args[0])
+	}
+	name, from := f.config, cli.Defaults(cli.TrainDefaults)
+	text, err := cli.ReadConfig(f.config)
+	if len(args) == 1 && slices.Contains(cli.Flavors(), args[0]) {
+		from = func(_ string, steps int) (trainer.Config, error) { return cli.TrainDefaults(args[0], steps) }
+	} else if len(args) == 1 {
+		name, text, from, err = running.ReadFolder(args[0])
+	}
+	if err != nil {
+		return cfg, err
+	}
+	if cfg, err = cli.Resolve(from, name, text, *f.given); err != nil {
+		return cfg, err
+	}
+	if over := cfg.Batch % max(f.ranks, 1); over > 0 && !f.gives("Batch") {
+		// Pad the batch for the requested number of ranks, which may differ from the run's.
+		cfg.Batch += f.ranks - over
+	}
+	return cfg, nil
+}
+
+// gives reports whether a flag sets a field of the configuration.
+func (f *inspectFlags) gives(name string) bool {
+	field, _ := reflect.TypeFor[trainer.Config]().FieldByName(name)
+	return slices.ContainsFunc(*f.given, func(a cli.Assignment) bool { return slices.Equal(a.Field, field.Index) })
+}
+
+// check returns an error if sizes cannot be computed for a configuration. It ignores what only
+// prevents a run.
+func (f *inspectFlags) check(cfg trainer.Config) error {
+	if f.ranks < 1 || f.ranks > collective.MaxRanks {
+		return fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.ranks, collective.MaxRanks)
+	}
+	_, err := cfg.DType()
+	if err := errors.Join(err, cfg.Model.Validate()); err != nil {
+		return err
+	}
+	if cfg.Seq < 1 || cfg.Seq > cfg.Model.MaxPositions {
+		return fmt.Errorf("seq is %d: give 1 to %d (model.max_positions)", cfg.Seq, cfg.Model.MaxPositions)
+	}
+	const most = 1 << 24
+	if cfg.Batch < 1 || cfg.Batch > most || cfg.Batch%f.ranks != 0 {
+		return fmt.Errorf("batch is %d: give a multiple of the %d ranks, at most %d", cfg.Batch, f.ranks, most)
+	}
+	return nil
+}
+
+// Summarize prints totals of parameters, FLOPs and memory, each line after a prefix.
+func Summarize(out io.Writer, prefix string, cfg trainer.Config, ranks int) {
+	n, memory, machine := cfg.Model.Count(), cfg.EstimateMemory(ranks), system.ReadMemory()
+	flops, each := cfg.Model.FLOPsPerToken(cfg.Seq), cfg.BytesPerParameter(ranks)
+	for _, line := range append(newTrainingSizes(cfg).lines(cfg),
+		fmt.Sprintf("parameters: %s total, %s active per token, %s in routed experts", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed)),
+		fmt.Sprintf("FLOPs: %.4g per token, %.4g per step of %d tokens", flops, flops*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq),
+		fmt.Sprintf("memory per rank, of %s: %s (weights %s, gradients %s, optimizer %s, activations about %s, snapshot %s, process %s)", report.Plural(ranks, "rank"),
+			system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations), system.Bytes(memory.Snapshot), system.Bytes(memory.Process)),
+		fmt.Sprintf("bytes per parameter, of %s: %.1f without activations (weights %.1f, gradients %.1f, optimizer %.1f, snapshot %.1f, process %.1f)", report.Plural(ranks, "rank"),
+			each.All, each.Weights, each.Gradients, each.Optimizer, each.Snapshot, each.Process),
+		fmt.Sprintf("memory of all ranks: %s; this machine: %s available of %s, %s", system.Bytes(cfg.AllMemory(ranks).Total()),
+			system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core")),
+	) {
+		fmt.Fprintf(out, "%s%s\n", prefix, line)
+	}
+}
+
+// printSizes prints the totals, and tables per component.
+func printSizes(out io.Writer, cfg trainer.Config, ranks int) {
+	fmt.Fprintf(out, "%s, %s, on %s; steps of %s of %d tokens\n", cfg.Flavor, cfg.Precision, report.Plural(ranks, "rank"), report.Plural(cfg.Batch, "sequence"), cfg.Seq)
+	Summarize(out, "", cfg, ranks)
+	s := newSizes(cfg, ranks)
+	rows, total := s.rows()
+
+	table := cli.NewTable(out, "parameters", "total", "active", "share")
+	for _, p := range append(rows, total) {
+		table.Row(p.Part, report.Count(p.Params), report.Count(p.Active), cli.Percent(float64(p.Params), float64(total.Params)))
+	}
+	unit := cli.UnitOf(total.FLOPs.Total())
+	table = cli.NewTable(out, unit.Name+"FLOP per token", "forward", "dgrad", "wgrad", "all", "share")
+	for _, p := range append(rows, total) {
+		f := p.FLOPs
+		table.Row(p.Part, unit.Of(f.Forward), unit.Of(f.Dgrad), unit.Of(f.Wgrad), unit.Of(f.Total()), cli.Percent(f.Total(), total.FLOPs.Total()))
+	}
+	fmt.Fprint(out, "  attention over the whole sequence, as if not causal; the MTP module is not counted in the FLOPs per token\n")
+	unit = cli.UnitOf(total.Bytes.Total())
+	table = cli.NewTable(out, unit.Name+"B per token", "forward", "dgrad", "wgrad", "all", "FLOP/byte")
+	for _, p := range append(rows, total) {
+		b := p.Bytes
+		table.Row(p.Part, unit.Of(b.Forward), unit.Of(b.Dgrad), unit.Of(b.Wgrad), unit.Of(b.Total()), cli.Decimal{By: 1}.Of(p.Intensity))
+	}
+	fmt.Fprintf(out, "  lower bounds for passes of %s tokens per rank: each operand is read or written once\n", report.Thousands(float64(s.PassTokens)))
+	table = cli.NewTable(out, "memory per rank", "weights", "gradients", "optimizer", "activations", "snapshot", "all")
+	for _, p := range append(rows, s.process(), total) {
+		m := p.Memory
+		table.Row(p.Part, system.Bytes(m.Weights), system.Bytes(m.Gradients), system.Bytes(m.Optimizer), system.Bytes(m.Activations), system.Bytes(m.Snapshot), system.Bytes(m.Total()))
+	}
+	fmt.Fprintf(out, "  with --ranks process: %s per rank survive its failure, and up to %s of shared memory are reserved, not used\n", system.Bytes(s.Vault), system.Bytes(s.Heap))
+	c := s.Cache
+	if n := cfg.Model.KVHeads; n > 0 {
+		fmt.Fprintf(out, "\nKV cache per token: %d bytes, keys and values of %s\n", c.ExpandedBytes, report.Plural(n, "head"))
+		return
+	}
+	fmt.Fprintf(out, "\nKV cache per token: %d bytes compressed (latent vectors and rotary keys), %d expanded (keys and values), %.1f times as much\n",
+		c.CompressedBytes, c.ExpandedBytes, float64(c.ExpandedBytes)/float64(c.CompressedBytes))
+}

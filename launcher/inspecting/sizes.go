@@ -1,0 +1,115 @@
+package inspecting
+
+import (
+	"encoding/json"
+
+	"spmoe/launcher/trainer"
+	"spmoe/moe"
+)
+
+// Sizes is the JSON output of inspect: counts of parameters, bytes and FLOPs.
+type Sizes struct {
+	Flavor     string        `json:"flavor"`
+	Precision  string        `json:"precision"`
+	Ranks      int           `json:"ranks"`
+	Batch      int           `json:"batch"`
+	Seq        int           `json:"seq"`
+	PassTokens int           `json:"pass_tokens"` // per rank
+	Training   trainingSizes `json:"training"`
+	// Model is the configuration under the names of Hugging Face's config.json.
+	Model      json.RawMessage `json:"model"`
+	Parameters moe.Counts      `json:"parameters"`
+	FLOPs      float64         `json:"flops_per_token"`
+	Memory     MemorySizes     `json:"memory"` // per rank
+	// bytes of all ranks per parameter
+	PerParameter trainer.PerParameter `json:"bytes_per_parameter"`
+	Heap         int64                `json:"heap_bytes"`
+	Vault        int64                `json:"vault_bytes"`
+	Cache        cacheSizes           `json:"kv_cache"` // per token
+	Parts        []PartSizes          `json:"parts"`
+}
+
+type MemorySizes struct {
+	trainer.Memory
+	All int64 `json:"all"`
+}
+
+type cacheSizes struct {
+	CompressedElements int64 `json:"compressed_elements"`
+	ExpandedElements   int64 `json:"expanded_elements"`
+	CompressedBytes    int64 `json:"compressed_bytes"`
+	ExpandedBytes      int64 `json:"expanded_bytes"`
+}
+
+// PartSizes are the sizes of one component. FLOPs and bytes are per token.
+type PartSizes struct {
+	Part      string         `json:"part"`
+	MTP       bool           `json:"mtp"`
+	Params    int64          `json:"parameters"`
+	Active    int64          `json:"active"`
+	FLOPs     moe.FLOPs      `json:"flops"`
+	Bytes     moe.Traffic    `json:"bytes"`
+	Intensity float64        `json:"flop_per_byte"`
+	Memory    trainer.Memory `json:"memory"` // per rank
+}
+
+func newSizes(cfg trainer.Config, ranks int) Sizes {
+	memory := cfg.EstimateMemory(ranks)
+	s := Sizes{
+		Flavor: cfg.Flavor, Precision: cfg.Precision, Ranks: ranks,
+		Batch: cfg.Batch, Seq: cfg.Seq, PassTokens: cfg.PassTokens(ranks),
+		Training: newTrainingSizes(cfg), Parameters: cfg.Model.Count(), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq),
+		Memory: MemorySizes{memory, memory.Total()}, PerParameter: cfg.BytesPerParameter(ranks), Heap: cfg.Heap(ranks), Vault: cfg.Vault(ranks),
+	}
+	for _, p := range cfg.Plan(ranks) {
+		part := PartSizes{string(p.Part), p.MTP, p.Params, p.Active, p.FLOPs, p.Traffic, 0, p.Memory}
+		s.Parts = append(s.Parts, part.rated())
+	}
+	size := int64(4)
+	if dtype, err := cfg.DType(); err == nil {
+		size = int64(dtype.Size())
+	}
+	s.Model, _ = cfg.Model.MarshalHF() // fails only for numbers that JSON lacks, which Validate refuses
+	compressed, expanded := cfg.Model.KVCache()
+	s.Cache = cacheSizes{compressed, expanded, size * compressed, size * expanded}
+	return s
+}
+
+// rows returns the components that the model has, with the MTP module as one row, and their total.
+// The total includes the MTP module's parameters and memory, but neither its costs nor its active
+// parameters.
+func (s Sizes) rows() (rows []PartSizes, total PartSizes) {
+	mtp := PartSizes{Part: "MTP module", MTP: true}
+	total.Part = "all"
+	for _, p := range s.Parts {
+		switch {
+		case p.MTP:
+			mtp = mtp.Plus(p)
+			p.Active, p.FLOPs, p.Bytes = 0, moe.FLOPs{}, moe.Traffic{}
+		case p.Params > 0 || p.FLOPs.Total() > 0:
+			rows = append(rows, p)
+		}
+		total = total.Plus(p)
+	}
+	if mtp.Params > 0 {
+		rows = append(rows, mtp.rated())
+	}
+	return rows, total.rated()
+}
+
+// process returns the part that holds the memory of the process besides the model.
+func (s Sizes) process() PartSizes { return s.Parts[len(s.Parts)-1] }
+
+func (p PartSizes) Plus(o PartSizes) PartSizes {
+	p.Params, p.Active, p.Memory = p.Params+o.Params, p.Active+o.Active, p.Memory.Plus(o.Memory)
+	p.FLOPs, p.Bytes = p.FLOPs.Plus(o.FLOPs), p.Bytes.Plus(o.Bytes)
+	return p
+}
+
+// rated sets the arithmetic intensity of a component.
+func (p PartSizes) rated() PartSizes {
+	if bytes := p.Bytes.Total(); bytes > 0 {
+		p.Intensity = p.FLOPs.Total() / bytes
+	}
+	return p
+}

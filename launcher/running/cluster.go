@@ -1,0 +1,120 @@
+package running
+
+// Commands as ranks that mpirun or srun has started.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+)
+
+// reportGrace is how long a failed rank that does not report the failure waits for the rank that
+// does.
+const reportGrace = 5 * time.Second
+
+// PerformOnCluster runs a command line as one rank of a cluster.
+func PerformOnCluster(
+	ctx context.Context, c *spmd.Cluster, args []string, out, errOut io.Writer, perform func(context.Context, []string, cli.Env) error,
+) error {
+	note, err := c.CompareBuilds(system.Version())
+	if note != "" && c.Leads() {
+		fmt.Fprintf(errOut, "launcher: NOTE: %s\n", note)
+	}
+	if err == nil {
+		err = perform(ctx, args, cli.Env{Member: c, Cluster: c, Out: cli.NewLeaderWriter(c, out), ErrOut: errOut})
+	}
+	code := cli.ExitOK
+	if err != nil {
+		code = cli.CodeOf(err)
+	}
+	reports := c.Tells(err)
+	if errors.As(err, new(*trainer.DisagreementError)) { // all ranks have the same
+		reports = c.Leads()
+	}
+	if reports && err != nil && code != cli.ExitInterrupted {
+		fmt.Fprintf(errOut, "launcher: rank %d on host %s: %v\n", c.Number(), c.Host(), err)
+	}
+	together := code == cli.ExitOK || code == cli.ExitInterrupted || code == cli.ExitUsage
+	if !together && !reports {
+		time.Sleep(reportGrace) // the whole job ends when the reporting rank does
+	}
+	c.Leave(code, together)
+	if err != nil {
+		err = cli.Reported(err)
+	}
+	return err
+}
+
+// adoptCluster sets the number of ranks to that of the cluster, if there is one. It refuses flags
+// that contradict the program that has started the ranks.
+func (f *RankFlags) adoptCluster(env cli.Env) error {
+	c := env.Cluster
+	if c == nil {
+		return nil
+	}
+	switch {
+	case f.Count != 1 && f.Count != c.Ranks():
+		return fmt.Errorf("-np is %d, but %s has started %d ranks: leave -np out", f.Count, c.By(), c.Ranks())
+	case f.Kind != "goroutine" || f.Tag || f.bind != "none" || f.stacks || f.spares > 0:
+		return fmt.Errorf("--ranks, --tag-output, --bind-to, --get-stack-traces and --spares apply to ranks that this launcher starts: use the flags of %s instead", c.By())
+	}
+	f.Count = c.Ranks()
+	c.Watch(f.Silence, func(err error, runs bool) {
+		fmt.Fprintf(env.ErrOut, "launcher: rank %d on host %s: %v\n", c.Number(), c.Host(), err)
+		if !runs {
+			os.Exit(cli.ExitFailed) // the program that started the ranks ends the others
+		}
+	})
+	return nil
+}
+
+// refuseTorchrun returns an error if torchrun, or another program that sets its variables, has
+// started several of this process. Each of them would train on its own.
+func refuseTorchrun(env cli.Env) error {
+	if env.Member != nil {
+		return nil
+	}
+	size, err := strconv.Atoi(os.Getenv("WORLD_SIZE"))
+	if err != nil || size < 2 || os.Getenv("RANK") == "" || os.Getenv("LOCAL_RANK") == "" {
+		return nil
+	}
+	return fmt.Errorf("RANK, LOCAL_RANK and WORLD_SIZE=%d say that torchrun has started this process as one of %[1]d, and each would be a run of its own: "+
+		"use launcher -np %[1]d on one host, or mpirun or srun on several (docs/cluster.md), or unset these variables", size)
+}
+
+// ReportStop makes one rank per host print at once that the job has been asked to stop. The
+// scheduler may kill the job before it has saved.
+func ReportStop(ctx context.Context, env cli.Env, folder string) (cancel func() bool) {
+	if env.Cluster == nil || !env.Cluster.LeadsHost() {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, func() {
+		path, err := checkpoint.Latest(folder)
+		if err != nil {
+			path = "none"
+		}
+		fmt.Fprintf(env.ErrOut, "launcher: host %s was asked to stop; newest checkpoint so far: %s\n", env.Cluster.Host(), path)
+	})
+}
+
+// WithCheckpoint adds the newest checkpoint to the error of a run on many hosts.
+func WithCheckpoint(err error, env cli.Env, folder string) error {
+	if err == nil || env.Cluster == nil || errors.Is(err, trainer.ErrInterrupted) || errors.As(err, new(*trainer.DisagreementError)) {
+		return err
+	}
+	path, none := checkpoint.Latest(folder)
+	if none != nil {
+		return fmt.Errorf("%w; there is no checkpoint yet in %s", err, folder)
+	}
+	return fmt.Errorf("%w; the newest checkpoint is %s: the same command continues from it on these hosts; add --resume to continue on other or fewer hosts", err, path)
+}

@@ -1,0 +1,85 @@
+package running
+
+// How train shows its progress: a live view on a terminal, log lines otherwise.
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"spmoe/launcher/cli"
+	"spmoe/launcher/record"
+	"spmoe/launcher/report"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+)
+
+// DisplayFlags choose between the live view, log lines and JSON.
+type DisplayFlags struct {
+	Format string
+	Plain  bool
+	Color  string
+	Relay  bool
+}
+
+// Display shows the progress of a run.
+type Display struct {
+	trainer.Reporter
+	Env   cli.Env // its writers go through the display
+	Log   *logWriter
+	Ranks []string // flags to pass to rank processes
+	Close func()   // must be called when the run ends
+}
+
+// Open returns the display of a run, for a rank or for its launcher.
+func (f *DisplayFlags) Open(env cli.Env, ranks RankFlags) (Display, error) {
+	out := &logWriter{to: env.LeaderOnly().Out}
+	d := Display{Env: env, Log: out, Close: func() {}}
+	if !slices.Contains(cli.FlagChoices("", "color"), f.Color) {
+		return d, fmt.Errorf("--color is %q: use auto, always or never", f.Color)
+	}
+	style := report.Style(f.Color == "always" || f.Color == "auto" && os.Getenv("NO_COLOR") == "" && isScreen(env.Out))
+	switch {
+	case f.Relay && env.Member != nil:
+		d.Reporter = report.Relay(out)
+	case f.Format == "json":
+		d.Reporter = report.JSON{W: out}
+	case f.Format != "text":
+		return d, fmt.Errorf("--log-format is %q: use text or json", f.Format)
+	case f.Plain || ranks.Tag || env.Member != nil || !isScreen(env.Out):
+		d.Reporter = report.Console{W: out, Width: system.TerminalWidth(env.Out), Style: style}
+	default:
+		view := report.NewLive(out, func() (int, int) { return system.TerminalSize(env.Out) }, style)
+		d.Reporter, d.Close, d.Ranks = view, func() { view.Close() }, []string{"--relay"}
+		d.Env.Out = view
+		if ranks.Kind == "process" {
+			d.Env.Out = report.NewReceiver(view, view)
+		}
+		if isScreen(env.ErrOut) {
+			d.Env.ErrOut = view
+		}
+	}
+	if ranks.Tag && env.Member == nil {
+		d.Env.Out = out // of all ranks
+	}
+	return d, nil
+}
+
+// Complete says that nothing is left to do of a run.
+func (f *DisplayFlags) Complete(out io.Writer, end record.Done, cfg trainer.Config) {
+	if f.Format == "json" {
+		line, _ := json.Marshal(map[string]any{"event": "complete", "step": end.Step, "steps": cfg.Steps, "last_held_out_loss": cli.Finite(float64(end.HeldOut)), "out": cfg.Out})
+		fmt.Fprintf(out, "%s\n", line)
+		return
+	}
+	fmt.Fprintf(out, "%s is complete: %d of %s, validation loss %.4f nats; to train on: launcher train --resume --out %s --steps N, with N above %d\n",
+		cfg.Out, end.Step, report.Plural(cfg.Steps, "step"), float64(end.HeldOut), report.Shell(cfg.Out), cfg.Steps)
+}
+
+// isScreen reports whether w is a terminal that can move its cursor.
+func isScreen(w io.Writer) bool {
+	term := os.Getenv("TERM")
+	return term != "" && term != "dumb" && system.TerminalWidth(w) > 0
+}

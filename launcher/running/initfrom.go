@@ -1,0 +1,103 @@
+package running
+
+// train --init-from: a run that starts from existing weights takes the model from them. Flags and
+// the configuration file may repeat the model's settings but must not contradict them.
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"spmoe/internal/stricttoml"
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/trainer"
+	"spmoe/launcher/weights"
+	"spmoe/moe"
+)
+
+// ResolveNew is resolve for a run that may be new. A run with --init-from takes the model from
+// those weights, or from its own checkpoint once it has one, because the weights may be gone by
+// then.
+func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignment) (trainer.Config, error) {
+	text = cli.RenameKeys(text)
+	cfg, err := cli.Resolve(from, name, text, given)
+	if err != nil {
+		return cfg, err
+	}
+	if cfg.InitFrom == "" {
+		if err := takeTokenizer(&cfg, text, given); err != nil {
+			return cfg, err
+		}
+		return cfg, fitVocabulary(&cfg, text, given)
+	}
+	source, model, tokenizer, err := initialModel(cfg)
+	if err != nil {
+		return cfg, fmt.Errorf("init_from: %w", err)
+	}
+	var explicit trainer.Config
+	if err := stricttoml.Unmarshal(text, &explicit); err != nil {
+		return cfg, cli.Locate(name, err)
+	}
+	if cli.Apply(&explicit, given); explicit.Flavor == "" {
+		if cfg, err = cli.Resolve(DefaultsOf(model, from), name, text, given); err != nil {
+			return cfg, err
+		}
+	}
+	if explicit.Tokenizer == "" && tokenizer != "" {
+		cfg.Tokenizer = tokenizer
+	}
+	if other := differences(reflect.ValueOf(cfg.Model), reflect.ValueOf(model), "model."); len(other) > 0 {
+		return cfg, fmt.Errorf("the weights in %s have a different model: %s: remove these settings, or start from other weights", source, strings.Join(other, ", "))
+	}
+	return cfg, nil
+}
+
+// DefaultsOf returns defaults for a model that no flavor names: those of the flavor of its size.
+func DefaultsOf(model moe.Config, from cli.Defaults) cli.Defaults {
+	return func(_ string, steps int) (trainer.Config, error) {
+		cfg, err := from(moe.FlavorLike(model).Name, steps)
+		cfg.Model = model
+		return cfg, err
+	}
+}
+
+// initialModel returns the model and the tokenizer of a run's first weights, or of its own
+// checkpoint once it has one, and the folder that they come from. tokenizer is empty if there is
+// none.
+func initialModel(cfg trainer.Config) (source string, model moe.Config, tokenizer string, err error) {
+	if cfg.Out != "" {
+		step, text, err := NewestUnverified(cfg.Out)
+		if err == nil {
+			saved, err := cli.Resolve(cli.TrainDefaults, filepath.Join(step, "config.toml"), text, nil)
+			return cfg.Out, saved.Model, saved.Tokenizer, err
+		} else if !errors.Is(err, checkpoint.ErrNone) {
+			return cfg.Out, model, "", err
+		}
+	}
+	if model, err = weights.ReadConfig(cfg.InitFrom); err == nil {
+		tokenizer, err = weights.ReadTokenizer(cfg.InitFrom)
+	}
+	return cfg.InitFrom, model, tokenizer, err
+}
+
+// trainingOnly are the model settings that do not affect the weights.
+var trainingOnly = []string{"model.force_balance", "model.bias_speed", "model.balance_alpha", "model.mtp_weight", "model.max_positions"}
+
+// differences lists the settings in which two models differ, for an error message.
+func differences(got, want reflect.Value, prefix string) (all []string) {
+	for i := range got.NumField() {
+		name, a, b := prefix+got.Type().Field(i).Tag.Get("toml"), got.Field(i), want.Field(i)
+		switch {
+		case slices.Contains(trainingOnly, name):
+		case a.Kind() == reflect.Struct:
+			all = append(all, differences(a, b, name+".")...)
+		case !a.Equal(b):
+			all = append(all, fmt.Sprintf("%s is %v there and %v here", name, b, a))
+		}
+	}
+	return all
+}

@@ -1,0 +1,227 @@
+package running
+
+// The flags of commands that start ranks, and how a job runs on goroutines, on processes or as one
+// rank of another process.
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"spmoe/collective"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/record"
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+)
+
+// RankFlags say how many ranks there are, whether they are goroutines or processes, and how their
+// failures are handled.
+type RankFlags struct {
+	Count   int
+	Kind    string
+	Tag     bool
+	bind    string
+	stacks  bool
+	heap    int64 // MiB
+	Wait    time.Duration
+	Silence time.Duration
+	lost    time.Duration
+
+	spares   int
+	restarts int
+}
+
+// DefineRankCount defines --np and mpirun's -n.
+func DefineRankCount(fs *flag.FlagSet, ranks *int, initial int) {
+	*ranks = initial
+	fs.Var((*rankCount)(ranks), "np", "`N` ranks to start")
+	fs.Var(alias{(*rankCount)(ranks)}, "n", "`N` short for --np")
+}
+
+// alias is a second name of a flag. Help prints the default with the first.
+type alias struct{ flag.Value }
+
+func (alias) String() string { return "" }
+
+// rankCount is a number of ranks as a flag.Value, whose errors say what it expects.
+type rankCount int
+
+func (n *rankCount) String() string { return strconv.Itoa(int(*n)) }
+
+func (n *rankCount) Set(text string) error {
+	v, err := strconv.Atoi(text)
+	if err != nil {
+		return errors.New("it must be a whole number, 1 or more")
+	}
+	*n = rankCount(v)
+	return nil
+}
+
+func (f *RankFlags) Define(fs *flag.FlagSet) {
+	DefineRankCount(fs, &f.Count, 1)
+	fs.StringVar(&f.Kind, "ranks", "goroutine", "`KIND` run each rank as a goroutine or as a process")
+	fs.BoolVar(&f.Tag, "tag-output", false, "prefix each line of a rank process with its rank")
+	fs.StringVar(&f.bind, "bind-to", "none", "`WHAT` bind rank processes to a core each, or to none")
+	fs.BoolVar(&f.stacks, "get-stack-traces", false, "print the goroutine stacks of all ranks when a rank process fails")
+	fs.Int64Var(&f.heap, "heap-mib", 0, "`MIB` shared memory per rank process; 0: as the job is expected to need")
+	fs.DurationVar(&f.Wait, "timeout", 10*time.Minute, "`TIME` treat a rank as hung when another waits for it longer than TIME; 0: never")
+	fs.DurationVar(&f.Silence, "silence", spmd.DefaultSilence, "`TIME` treat a rank process as hung after TIME without a sign of life")
+	fs.DurationVar(&f.lost, "host-timeout", 10*time.Second, "`TIME` treat a host of an mpirun or srun job as lost after TIME without a sign of life; 0: never")
+	fs.IntVar(&f.spares, "spares", 0, "`N` standby processes that replace failed ranks")
+	fs.IntVar(&f.restarts, "restarts", defaultRestarts, "`N` times to replace ranks that fail by themselves at one step, by a spare or a new process; 0: replace none")
+}
+
+// defaultRestarts is the default of --restarts.
+const defaultRestarts = 3
+
+// RankFlagNames returns the names of all flags of ranks.
+func RankFlagNames() []string {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	new(RankFlags).Define(fs)
+	return cli.FlagNames(fs)
+}
+
+// mostHeap is the largest --heap-mib: the bytes of all ranks together still fit into an int64.
+const mostHeap = 1 << 30
+
+// Check takes over the rank count of a cluster and returns an error if the flags contradict each
+// other or are out of range.
+func (f *RankFlags) Check(env cli.Env) error {
+	if err := f.adoptCluster(env); err != nil {
+		return err
+	}
+	if err := refuseTorchrun(env); err != nil {
+		return err
+	}
+	switch {
+	case f.Kind != "goroutine" && f.Kind != "process":
+		return fmt.Errorf("--ranks is %q: use goroutine or process", f.Kind)
+	case f.bind != "none" && f.bind != "core":
+		return fmt.Errorf("--bind-to is %q: use none or core", f.bind)
+	case f.Kind == "goroutine" && (f.bind != "none" || f.Tag || f.stacks || f.heap != 0 && env.Cluster == nil || f.spares != 0):
+		return errors.New("--bind-to, --tag-output, --get-stack-traces, --heap-mib and --spares need rank processes: add --ranks process")
+	case f.spares < 0 || f.spares > collective.MaxRanks || f.restarts < 0:
+		return fmt.Errorf("--spares is %d and --restarts %d: give 0 or more, at most %d spares", f.spares, f.restarts, collective.MaxRanks)
+	case f.spares > 0 && (f.restarts == 0 || f.stacks):
+		return errors.New("--spares has no effect with --restarts 0 or --get-stack-traces, which end the job at the first failure: leave one out")
+	case f.heap < 0 || f.Wait < 0 || f.lost < 0 || f.Silence <= 0:
+		return errors.New("--heap-mib, --timeout and --host-timeout must not be negative, --silence must be positive")
+	case f.Kind == "goroutine" && env.Cluster == nil && (f.Silence != spmd.DefaultSilence || f.restarts != defaultRestarts && f.restarts != 0):
+		return errors.New("--silence and --restarts are about rank processes, which can be replaced: add --ranks process, or leave them out")
+	case f.heap > mostHeap:
+		return fmt.Errorf("--heap-mib is %d: give at most %d", f.heap, mostHeap)
+	case f.Count < 1 || f.Count > collective.MaxRanks:
+		return fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.Count, collective.MaxRanks)
+	}
+	return nil
+}
+
+func (f *RankFlags) Limits() collective.Limits {
+	return collective.Limits{Wait: f.Wait, Host: f.lost}
+}
+
+// Host returns this machine's share of the job.
+func (f *RankFlags) Host(env cli.Env) trainer.Host {
+	switch {
+	case env.Cluster != nil:
+		return trainer.Host{Ranks: env.Cluster.RanksHere(), Processes: 1}
+	case env.Member != nil:
+		return trainer.Host{Ranks: f.Count}
+	case f.Kind == "goroutine":
+		return trainer.Host{Ranks: f.Count, Processes: 1}
+	}
+	return trainer.Host{Ranks: f.Count, Processes: f.Count + f.spares + 1, Vaults: f.restarts > 0 && !f.stacks}
+}
+
+// Resources are what a job needs from rank processes.
+type Resources struct {
+	Heap   int64  // bytes of shared memory per rank
+	vault  int64  // bytes per rank that survive its process
+	folder string // of the run
+	held   *system.FolderLock
+}
+
+// JobResources returns the resources of a training job.
+func JobResources(job *trainer.Job, folder string) Resources {
+	return Resources{job.Heap(), job.Vault(), folder, job.Folder}
+}
+
+// Run runs a job. It runs here if the ranks are goroutines or if this process is a rank. Otherwise
+// it starts processes with the same command line, after the arguments in more.
+func (f *RankFlags) Run(ctx context.Context, env cli.Env, needs Resources, more []string, job func(spmd.World) error) error {
+	world, err := f.Here(env, needs)
+	if err != nil {
+		return err
+	}
+	if world == nil {
+		return f.Launch(ctx, env, needs, more)
+	}
+	return job(world)
+}
+
+// Here returns the ranks that this process runs itself, or nil if it must launch processes.
+func (f *RankFlags) Here(env cli.Env, needs Resources) (spmd.World, error) {
+	switch {
+	case env.Member != nil:
+		if err := env.Member.AwaitRank(); err != nil {
+			return nil, err
+		}
+		env.Member.SetLimits(f.Limits())
+		if env.Cluster != nil {
+			env.Cluster.Heap = f.heapOf(needs)
+			fmt.Fprintf(env.Out, "%s\n", env.Cluster.Describe())
+		}
+		return env.Member, nil
+	case f.Kind == "goroutine":
+		return spmd.Goroutines{N: f.Count, Limits: f.Limits()}, nil
+	}
+	return nil, nil
+}
+
+// heapOf returns the bytes of shared memory per rank.
+func (f *RankFlags) heapOf(needs Resources) int64 {
+	if f.heap > 0 {
+		return f.heap << 20
+	}
+	return needs.Heap
+}
+
+// Launch starts the ranks as processes and returns when they have ended. The arguments in more
+// precede the command line of each.
+func (f *RankFlags) Launch(ctx context.Context, env cli.Env, needs Resources, more []string) error {
+	// Each process maps the memory of all.
+	if err := system.CheckAddressSpace(int64(f.Count) * (f.heapOf(needs) + needs.vault)); err != nil {
+		return err
+	}
+	debug.FreeOSMemory() // the ranks need it
+	events := record.EventLog{Folder: needs.folder, Held: needs.held}
+	err := (&spmd.Processes{
+		Ranks: f.Count, Args: append(more, env.CommandLine...), Heap: f.heapOf(needs), Vault: needs.vault, Tag: f.Tag, Bind: f.bind == "core", Stacks: f.stacks,
+		Expected: []int{cli.ExitInterrupted}, Out: env.Out, Err: env.ErrOut,
+		Spares: f.spares, Restarts: f.restarts, Silence: f.Silence, Fault: env.Hooks.Fault,
+		Events: func(e spmd.Event) {
+			if e.Kind != spmd.Started { // the console reports starts
+				events.Add(e)
+			}
+			if env.Hooks.Event != nil {
+				env.Hooks.Event(e)
+			}
+		},
+	}).Run(ctx)
+	if err := events.Close(); err != nil {
+		fmt.Fprintf(env.ErrOut, "launcher: %v\n", err)
+	}
+	if e := (*spmd.ExitError)(nil); errors.As(err, &e) {
+		return cli.Fail(err, e.Code)
+	}
+	if errors.Is(err, spmd.ErrNotBegun) {
+		return cli.Fail(err, cli.ExitInterrupted)
+	}
+	return err
+}

@@ -1,0 +1,61 @@
+package running
+
+// A run's tokenizer, which a token file brings along, and its vocabulary size: that of the
+// tokenizer. Either may be set explicitly.
+
+import (
+	"errors"
+	"io/fs"
+
+	"spmoe/datasets"
+	"spmoe/internal/stricttoml"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/trainer"
+)
+
+// vocabularyMultiple is the multiple that a vocabulary size is rounded up to, as in Megatron.
+// Matrices of such sizes multiply fast, and ranks divide them evenly.
+const vocabularyMultiple = 64
+
+// takeTokenizer sets the tokenizer to that of the token file among the data, unless the
+// configuration file or a flag sets it.
+func takeTokenizer(cfg *trainer.Config, text []byte, given []cli.Assignment) error {
+	var explicit trainer.Config
+	if err := stricttoml.Unmarshal(text, &explicit); err != nil {
+		return err
+	}
+	if cli.Apply(&explicit, given); explicit.Tokenizer != "" {
+		return nil
+	}
+	// Loading the data reports what is wrong with it.
+	if name, err := datasets.TokenizerOf(cfg.Data); err == nil && name != "" {
+		cfg.Tokenizer = name
+	}
+	return nil
+}
+
+// fitVocabulary sets model.vocab to the size of the tokenizer, rounded up, unless the configuration
+// file or a flag sets it. The byte tokenizer keeps the flavor's size. A rank that joins late may
+// find only the run's copy of the tokenizer.
+func fitVocabulary(cfg *trainer.Config, text []byte, given []cli.Assignment) error {
+	if cfg.Tokenizer == "" || cfg.Tokenizer == (datasets.Bytes{}).Name() {
+		return nil
+	}
+	var explicit trainer.Config
+	if err := stricttoml.Unmarshal(text, &explicit); err != nil {
+		return err
+	}
+	cli.Apply(&explicit, given)
+	t, err := datasets.OpenTokenizer(cfg.Tokenizer)
+	if errors.Is(err, fs.ErrNotExist) && cfg.Out != "" {
+		t, err = datasets.RunTokenizer(cfg.Out, cfg.Tokenizer)
+	}
+	if err != nil {
+		return err
+	}
+	if explicit.Model.Vocab != 0 {
+		return cfg.Holds(t)
+	}
+	cfg.Model.Vocab = (t.VocabSize() + vocabularyMultiple - 1) / vocabularyMultiple * vocabularyMultiple
+	return nil
+}

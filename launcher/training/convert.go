@@ -1,0 +1,90 @@
+package training
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"spmoe/launcher/cli"
+	"spmoe/launcher/report"
+	"spmoe/launcher/running"
+	"spmoe/launcher/system"
+	"spmoe/launcher/weights"
+)
+
+// convertFlags are the flags of convert.
+type convertFlags struct {
+	from, to, dtype, shard string
+	averaged               bool
+}
+
+func DefineConvert(fs *flag.FlagSet) cli.Action {
+	f := &convertFlags{}
+	fs.StringVar(&f.from, "from", "", "`FOLDER` run, checkpoint or Hugging Face model to read; FP8 weights are supported")
+	running.DefineAveraged(fs, &f.averaged)
+	fs.StringVar(&f.to, "to", "", "`FOLDER` new folder to write the Hugging Face model to; it must not exist")
+	fs.StringVar(&f.dtype, "dtype", "", "`TYPE` type of the weights: bf16 or fp32; empty: unchanged, but bf16 for a run and for FP8")
+	fs.StringVar(&f.shard, "shard-size", "5GB", "`SIZE` maximum size of one file, such as 500MB or 2GiB; 0: no limit")
+	return f.run
+}
+
+func (f *convertFlags) run(ctx context.Context, env cli.Env) error {
+	switch {
+	case f.from == "" || f.to == "":
+		return errors.New("convert needs --from FOLDER and --to FOLDER")
+	case len(env.Args) > 0:
+		return fmt.Errorf("unexpected argument %q: convert takes flags only", strings.Join(env.Args, " "))
+	case f.dtype != "" && f.dtype != "bf16" && f.dtype != "fp32":
+		return fmt.Errorf("--dtype is %q: use bf16 or fp32, or leave it out", f.dtype)
+	}
+	shard, err := ParseSize(f.shard)
+	if err != nil {
+		return fmt.Errorf("--shard-size: %w", err)
+	}
+	if err := weights.Free(f.to); err != nil {
+		return fmt.Errorf("--to: %w", err)
+	}
+	source, err := running.OpenWeights(weights.Open, f.from, f.averaged)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	for _, warning := range source.Foreign() {
+		fmt.Fprintf(env.ErrOut, "launcher: warning: %s\n", warning)
+	}
+	r, err := source.Convert(ctx, f.to, weights.Options{DType: f.dtype, Shard: shard, Progress: printWritten(env.ErrOut)})
+	if err != nil {
+		return running.WriteFailure(err)
+	}
+	fmt.Fprintf(env.Out, "%d tensors of %s, %s in %s, to %s\n", r.Tensors, source.Path(), system.Bytes(r.Bytes), report.Plural(r.Files, "file"), f.to)
+	return nil
+}
+
+// printWritten returns a progress function that reports the files of a conversion, if there are
+// several.
+func printWritten(to io.Writer) func(written, total int64) {
+	return func(written, total int64) {
+		if written < total {
+			fmt.Fprintf(to, "launcher: %s of %s written\n", system.Bytes(written), system.Bytes(total))
+		}
+	}
+}
+
+// ParseSize returns a number of bytes. Units are powers of 1000 or 1024: 5GB, 500MiB, 4096.
+func ParseSize(text string) (int64, error) {
+	invalid := fmt.Errorf("%q is not a size: give a number with a unit, such as 500MB or 2GiB, or 0", text)
+	digits := strings.TrimRight(text, "KMGTiB")
+	factor, ok := map[string]float64{
+		"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+	}[text[len(digits):]]
+	x, err := strconv.ParseFloat(digits, 64)
+	if err != nil || !ok || !(x >= 0) || x*factor >= math.MaxInt64 {
+		return 0, invalid
+	}
+	return int64(x * factor), nil
+}

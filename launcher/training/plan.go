@@ -1,0 +1,105 @@
+package training
+
+// What train checks and says of a run before it begins: how it differs from the checkpoint that it
+// resumes, where its folder lies, and the dry run.
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"spmoe/datasets"
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/inspecting"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+)
+
+// noteRuns notes that the folder of a run that resumes from a checkpoint has those of other runs.
+func (f *TrainFlags) noteRuns(run, from string) {
+	if several := checkpoint.Several(run); several != "" && from != "" {
+		f.notes = append(f.notes, fmt.Sprintf("%s has checkpoints of several runs (%s): this one goes on from %s and deletes none of the others; move them to a folder of their own",
+			run, several, filepath.Base(from)))
+	}
+}
+
+// compare notes how a resumed run differs from its checkpoint. It returns an error for a change of
+// what the run computes, unless the user allows it, and for one that is impossible.
+func (f *TrainFlags) compare(saved, cfg trainer.Config, from string) error {
+	if err := cfg.Validate(f.ranks.Count); err != nil {
+		return err
+	}
+	changes, err := trainer.Changes(saved, cfg, from)
+	if err != nil {
+		return err
+	}
+	var meaningful []string
+	var step int
+	fmt.Sscanf(filepath.Base(from), "step-%d", &step)
+	for _, c := range changes {
+		if c.Key == "steps" && cfg.Steps < step {
+			return nil // the end of the run is past, as its preparation will say
+		}
+		f.notes = append(f.notes, "this differs from the run so far: "+c.String())
+		if c.Meaningful {
+			meaningful = append(meaningful, "\n  "+c.String())
+		}
+	}
+	if len(meaningful) > 0 && !f.allowChanges {
+		return fmt.Errorf("%s was trained with other settings; these changes make another run of it:%s\nadd --allow-changes to go on like this, or leave these flags out", from, strings.Join(meaningful, ""))
+	}
+	return nil
+}
+
+// refuseOutInData returns an error if the folder of a new run lies in a folder of its data: when
+// the run resumes, its own files would be read as text.
+func refuseOutInData(cfg trainer.Config) error {
+	out, err := filepath.Abs(cfg.Out)
+	if err != nil {
+		return err
+	}
+	for _, given := range cfg.Data {
+		path := given
+		if one, _, ok := datasets.SplitWeight(given); ok {
+			path = one
+		}
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			continue
+		}
+		folder, err := filepath.Abs(path)
+		if err != nil {
+			return err
+		}
+		if inside, err := filepath.Rel(folder, out); err == nil && filepath.IsLocal(inside) {
+			return fmt.Errorf("the run's folder %s lies in the data, %s: when the run resumes, its files would be text, too: give --out a folder elsewhere, or --data the files, such as '%s'",
+				cfg.Out, path, filepath.Join(path, "*.txt"))
+		}
+	}
+	return nil
+}
+
+// describe prints the configuration, sizes and costs of a run, after a look at what it reads.
+func (f *TrainFlags) describe(cfg trainer.Config, from string, env cli.Env) error {
+	if err := cfg.Validate(f.ranks.Count); err != nil {
+		return err
+	}
+	notices, err := trainer.Look(cfg, from)
+	if err != nil {
+		return err
+	}
+	text, err := trainer.ConfigTOML(cfg)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(env.Out, "%s\n", text)
+	inspecting.Summarize(env.Out, "# ", cfg, f.ranks.Count)
+	if on := f.ranks.Host(env); on.Processes > 1 {
+		fmt.Fprintf(env.Out, "# memory of %d processes, with the launcher: %s\n", on.Processes, system.Bytes(cfg.Need(f.ranks.Count, on)))
+	}
+	for _, note := range append(f.notes, notices...) {
+		fmt.Fprintf(env.Out, "# NOTE: %s\n", note)
+	}
+	return nil
+}

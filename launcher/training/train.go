@@ -1,0 +1,390 @@
+package training
+
+// train: its flags, the checkpoint that it continues from, and the run itself.
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/measuring"
+	"spmoe/launcher/report"
+	"spmoe/launcher/running"
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
+	"spmoe/moe"
+)
+
+// TrainFlags are the flags of train that are not in the configuration.
+type TrainFlags struct {
+	ranks   running.RankFlags
+	config  string
+	resume  bool
+	dryRun  bool
+	display running.DisplayFlags
+	profile bool
+	cpuFile string
+	trace   string
+	ratios  bool
+	project string
+	lock    string
+	side    running.SideTaskFlags
+	given   *[]cli.Assignment
+	all     *flag.FlagSet
+
+	allowChanges bool
+	notes        []string // how a resumed run differs from its checkpoint
+}
+
+func DefineTrain(fs *flag.FlagSet) cli.Action {
+	return new(TrainFlags).Define(fs)
+}
+
+func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
+	f.ranks.Define(fs)
+	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
+	fs.BoolVar(&f.resume, "resume", false, "continue from the newest checkpoint of --out; default: of the newest run")
+	fs.BoolVar(&f.allowChanges, "allow-changes", false, "with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "print the configuration, sizes and costs, and exit")
+	fs.StringVar(&f.display.Format, "log-format", "text", "`FORMAT` log format: text or json")
+	fs.BoolVar(&f.display.Plain, "plain", false, "print log lines instead of the live view on a terminal")
+	fs.StringVar(&f.display.Color, "color", "auto", "`WHEN` color the output: auto (on a terminal, unless NO_COLOR is set), always or never")
+	fs.BoolVar(&f.display.Relay, "relay", false, cli.Internal+"send events to the launcher, which shows them")
+	fs.BoolVar(&f.profile, "profile", false, "print a breakdown of the step time at the end")
+	fs.StringVar(&f.cpuFile, "cpuprofile", "", "`FILE` write a CPU profile for go tool pprof to FILE")
+	fs.StringVar(&f.trace, "trace", "", "`steps=A..B` write a Perfetto timeline of steps A to B to OUT/trace.json")
+	fs.BoolVar(&f.ratios, "record-ratios", false, "measure routing and the breakdown of time, and write OUT/ratios.json for project --ratios")
+	fs.StringVar(&f.lock, "lock", "", cli.Internal+"identity of the launcher's lock of --out")
+	fs.StringVar(&f.project, "project", "", "`GPU` afterwards, project the 671B model onto 256 of these GPUs, with this run's routing")
+	f.side.Define(fs)
+	f.given, f.all = cli.Bind(fs, cli.TrainDefaults), fs
+	return f.run
+}
+
+// MayDiffer lists the flags outside of the configuration that may differ between ranks that mpirun
+// or srun starts. A new flag is compared unless it is added here.
+var MayDiffer = []string{
+	"np", "n", "ranks", "tag-output", "bind-to", "get-stack-traces", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
+	"config", // what it says is compared
+	"log-format", "plain", "color", "relay", "cpuprofile", "report", "http", "http-stay", "http-pprof", "lock",
+}
+
+// Settings lists the flags that must be the same on all ranks, in addition to the configuration.
+func (f *TrainFlags) Settings() (all []trainer.Setting) {
+	f.all.VisitAll(func(of *flag.Flag) {
+		if _, ok := of.Value.(*cli.Setting); !ok && !slices.Contains(MayDiffer, of.Name) {
+			all = append(all, trainer.Setting{Key: "--" + of.Name, Value: of.Value.String(), Shown: strconv.Quote(of.Value.String())})
+		}
+	})
+	return all
+}
+
+// run trains, or prints what a run would be.
+func (f *TrainFlags) run(ctx context.Context, env cli.Env) error {
+	return f.side.Wait(ctx, f.runJob(ctx, env), env)
+}
+
+// runJob is run, except that nothing stays.
+func (f *TrainFlags) runJob(ctx context.Context, env cli.Env) error {
+	if err := f.ranks.Check(env); err != nil {
+		return err
+	}
+	shown, err := f.display.Open(env, f.ranks)
+	if err != nil {
+		return err
+	}
+	defer shown.Close()
+	prepared := running.HandleStop(ctx, shown, env, "", f.ranks.Count)
+	defer func() { prepared() }()
+	given := *f.given
+	if given, err = cli.AppendData(given, env.Args); err != nil {
+		return err
+	}
+	late := env.Member != nil && env.Member.Late()
+	claim := &running.RunClaim{Wanted: env.ReportsJob() && !f.dryRun, Warn: env.ErrOut}
+	defer claim.Release()
+	cfg, from, err := f.configure(given, late, env.ErrOut, claim)
+	if err != nil {
+		return err
+	}
+	if from == "" && !late {
+		if err := refuseOutInData(cfg); err != nil {
+			return err
+		}
+	}
+	if f.dryRun {
+		return f.describe(cfg, from, env)
+	}
+	if err := measuring.CheckProjection(f.project, cfg); err != nil {
+		return err
+	}
+	held := claim.Lock
+	if f.lock != "" {
+		if held, err = system.HoldFolder(cfg.Out, f.lock); err != nil {
+			return err
+		}
+		defer held.Release()
+	}
+	shown.Log.RecordLoss(cfg.Out, held)
+	prepared()
+	prepared = running.HandleStop(ctx, shown, env, cfg.Out, f.ranks.Count)
+	var job *trainer.Job
+	if late {
+		job, err = trainer.Rejoin(cfg, f.ranks.Count, held, shown.Reporter)
+	} else {
+		job, err = trainer.PrepareOn(cfg, f.ranks.Count, f.ranks.Host(env), from, shown.Reporter)
+	}
+	if err != nil {
+		return err
+	}
+	defer job.Close()
+	job.Folder = held
+	if end, ok := job.Complete(); ok && !late {
+		f.display.Complete(env.LeaderOnly().Out, end, cfg)
+		if err := job.Diverged(); err != nil {
+			return cli.Fail(err, cli.ExitFailed)
+		}
+		return nil
+	}
+	if claim.Wanted {
+		if err := job.CheckDisk(); err != nil {
+			return err
+		}
+	}
+	if err := f.observe(job, cfg); err != nil {
+		return err
+	}
+	if err := claim.Begin(from); err != nil {
+		return err
+	}
+	return f.train(ctx, env, shown, job, cfg, prepared)
+}
+
+// observe sets what a job records besides training.
+func (f *TrainFlags) observe(job *trainer.Job, cfg trainer.Config) (err error) {
+	job.Profile, job.Notes, job.Settings = f.profile, append(job.Notes, f.notes...), f.Settings()
+	if f.ratios || f.project != "" {
+		if l, err := cfg.Layout(f.ranks.Count); err == nil && l.Replicas() > 1 {
+			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, l.Batch())
+		}
+		job.Routing = measuring.RoutingMeters(cfg, job.Folder)
+	}
+	if job.Trace, err = cli.ParseWindow(f.trace); err == nil && job.Trace.Last > cfg.Steps {
+		err = fmt.Errorf("--trace is %q, but the run has %s: give steps of the run", f.trace, report.Plural(cfg.Steps, "step"))
+	}
+	return err
+}
+
+// train starts the ranks of a job that is ready, or runs those of this process. It calls prepared
+// before.
+func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Display, job *trainer.Job, cfg trainer.Config, prepared func() bool) error {
+	side, err := f.side.Start(cfg, job.Folder, shown.Env)
+	if err != nil {
+		return err
+	}
+	defer side.End()
+	needed := running.JobResources(job, cfg.Out)
+	more := append(shown.Ranks, "--out", cfg.Out, "--lock", job.Folder.Identity())
+	world, err := f.ranks.Here(shown.Env, needed)
+	if err != nil {
+		return err
+	}
+	prepared()
+	if world == nil {
+		if err := job.Close(); err != nil { // the ranks read what they need
+			return err
+		}
+		err = f.ranks.Launch(ctx, shown.Env, needed, more)
+	} else {
+		err = f.runHere(ctx, env, job, world, cfg.Out)
+	}
+	if errors.Is(err, spmd.ErrNotBegun) {
+		running.PrintNotBegun(shown.Env.ErrOut, cfg.Out, f.ranks.Count)
+	}
+	if errors.Is(err, trainer.ErrInterrupted) {
+		return cli.Fail(err, cli.ExitInterrupted)
+	}
+	if err == nil && f.project != "" && env.ReportsJob() {
+		err = measuring.ProjectRun(shown.Env.Out, f.project, cfg.Out)
+	}
+	return err
+}
+
+// runHere runs the ranks of this process.
+func (f *TrainFlags) runHere(ctx context.Context, env cli.Env, job *trainer.Job, world spmd.World, folder string) error {
+	stop, err := startProfile(profilePath(f.cpuFile, env))
+	if err != nil {
+		return err
+	}
+	if env.Member == nil && ctx.Err() != nil {
+		return cli.Fail(errors.Join(spmd.ErrNotBegun, stop()), cli.ExitInterrupted)
+	}
+	cancel := running.ReportStop(ctx, env, folder)
+	defer cancel()
+	if err = errors.Join(job.Run(ctx, world), stop()); err == nil {
+		err = job.Diverged()
+	}
+	if err != nil {
+		return cli.Fail(running.WithCheckpoint(err, env, folder), trainCode(err))
+	}
+	return nil
+}
+
+// trainCode returns the exit code of a failed run.
+func trainCode(err error) int {
+	switch {
+	case errors.As(err, new(*trainer.SkipError)):
+		return spmd.DoNotRestart
+	case errors.As(err, new(*trainer.UnsavedError)):
+		return cli.ExitUnsaved
+	case errors.As(err, new(*trainer.DisagreementError)):
+		return cli.ExitUsage
+	}
+	return cli.ExitFailed
+}
+
+// profilePath returns the file of a rank's CPU profile. Each process writes a file of its own.
+func profilePath(path string, env cli.Env) string {
+	if path == "" || env.Member == nil {
+		return path
+	}
+	return fmt.Sprintf("%s.rank%d", path, env.Member.Number())
+}
+
+// startProfile begins a CPU profile unless path is empty. stop completes the file.
+func startProfile(path string) (stop func() error, err error) {
+	if path == "" {
+		return func() error { return nil }, nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
+}
+
+// configure resolves the configuration and finds the checkpoint to continue from, if any. A resumed
+// run starts from the configuration in its checkpoint. Warnings of damaged checkpoints go to warn.
+// A late process joins a run that is under way, and does not touch its checkpoints. The run's
+// folder is claimed before anything in it is changed.
+func (f *TrainFlags) configure(given []cli.Assignment, late bool, warn io.Writer, claim *running.RunClaim) (cfg trainer.Config, from string, err error) {
+	text, err := cli.ReadConfig(f.config)
+	if err != nil {
+		return cfg, "", err
+	}
+	resolveRun := running.ResolveNew
+	if f.resume {
+		resolveRun = cli.Resolve // the checkpoint has the model
+	}
+	if cfg, err = resolveRun(cli.TrainDefaults, f.config, text, given); err != nil {
+		return cfg, "", err
+	}
+	if err := cfg.MakeAbsolute(); err != nil {
+		return cfg, "", err
+	}
+	if f.allowChanges && !f.resume {
+		return cfg, "", errors.New("--allow-changes is for --resume: leave it out, or add --resume")
+	}
+	if !f.resume {
+		if cfg.Out == "" {
+			cfg.Out, err = claim.TakeFree(cfg.Flavor)
+			return cfg, "", err
+		}
+		if err := claim.Take(cfg.Out); err != nil {
+			return cfg, "", err
+		}
+		if !late {
+			from, err = sameRun(cfg, warn)
+			f.noteRuns(cfg.Out, from)
+		}
+		return cfg, from, err
+	}
+	if f.config != "" {
+		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values with flags")
+	}
+	run := cfg.Out
+	if run == "" {
+		if run, err = running.NewestRun("give its folder with --out"); err != nil {
+			return cfg, "", err
+		}
+	}
+	if err := claim.TakeExisting(run); err != nil {
+		return cfg, "", err
+	}
+	if late {
+		from, text, err = running.NewestUnverified(run)
+	} else {
+		from, text, err = running.NewestWhole(run, warn)
+	}
+	if err != nil {
+		return cfg, "", err
+	}
+	saved := filepath.Join(from, "config.toml")
+	if cfg, err = cli.Resolve(savedDefaults, saved, text, nil); err != nil {
+		return cfg, "", err
+	}
+	before := cfg
+	cli.Apply(&cfg, given)
+	if err := errors.Join(before.MakeAbsolute(), cfg.MakeAbsolute()); err != nil {
+		return cfg, "", err
+	}
+	if !late {
+		f.noteRuns(run, from)
+		err = f.compare(before, cfg, from)
+	}
+	cfg.Out = run
+	return cfg, from, err
+}
+
+// sameRun returns the newest checkpoint in cfg.Out if its run has exactly this configuration, so
+// that repeating a command continues the run. Otherwise it returns an empty path, and a new run
+// refuses a folder with checkpoints.
+func sameRun(cfg trainer.Config, warn io.Writer) (from string, err error) {
+	if _, err := checkpoint.Latest(cfg.Out); errors.Is(err, checkpoint.ErrNone) {
+		return "", nil
+	}
+	from, text, err := running.NewestWhole(cfg.Out, warn)
+	if err != nil || !SameConfig(text, cfg) {
+		return "", err
+	}
+	return from, nil
+}
+
+// SameConfig reports whether the configuration in a checkpoint, which an earlier version may have
+// written, describes this run. When a run saves does not matter.
+func SameConfig(text []byte, cfg trainer.Config) bool {
+	saved, err := cli.Resolve(savedDefaults, "", text, nil)
+	if err != nil {
+		return false
+	}
+	saved.SaveEvery, saved.SaveRetry = cfg.SaveEvery, cfg.SaveRetry
+	relative := saved.MakeAbsolute() // in runs of earlier versions
+	has, failed := trainer.ConfigTOML(saved)
+	want, err := trainer.ConfigTOML(cfg)
+	return errors.Join(relative, failed, err) == nil && bytes.Equal(has, want)
+}
+
+// savedDefaults returns the defaults of the configuration in a checkpoint. Versions that did not
+// know optimizer.moments had FP32, whatever the flavor's default is now.
+func savedDefaults(flavor string, steps int) (trainer.Config, error) {
+	cfg, err := cli.TrainDefaults(flavor, steps)
+	cfg.Optimizer.Moments = moe.MomentsFP32
+	return cfg, err
+}
