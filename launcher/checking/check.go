@@ -1,3 +1,5 @@
+// Package checking has the commands that check results: against references, other layouts, other
+// precisions and faults.
 package checking
 
 import (

@@ -1,3 +1,4 @@
+// Package inspecting has the commands that inspect runs and models.
 package inspecting
 
 // inspect: a model's parameters, memory, FLOPs and bytes per component, from its configuration

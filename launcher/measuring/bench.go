@@ -1,3 +1,4 @@
+// Package measuring has the commands that measure this machine and project onto others.
 package measuring
 
 // bench: the flags of its subcommands, and bench kernels.

@@ -1,3 +1,5 @@
+// Package running has what commands share that start ranks or open a trained model: ranks on
+// goroutines, processes and clusters, signals, run folders, the display and side tasks of a run.
 package running
 
 // The flags of commands that start ranks, and how a job runs on goroutines, on processes or as one

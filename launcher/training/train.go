@@ -1,3 +1,4 @@
+// Package training has the commands that train models and prepare their data.
 package training
 
 // train: its flags, the checkpoint that it continues from, and the run itself.
