@@ -20,6 +20,7 @@ import (
 // checkFlags are the flags of check.
 type checkFlags struct{ ranks int }
 
+// DefineCheck defines the flags of check.
 func DefineCheck(fs *flag.FlagSet) cli.Action {
 	f := &checkFlags{}
 	running.DefineRankCount(fs, &f.ranks, 1)

@@ -38,10 +38,12 @@ type CompareFlags struct {
 	Given     *[]cli.Assignment
 }
 
+// DefineCompare defines the flags of compare.
 func DefineCompare(fs *flag.FlagSet) cli.Action {
 	return new(CompareFlags).Define(fs)
 }
 
+// Define defines the flags, and returns what runs them.
 func (f *CompareFlags) Define(fs *flag.FlagSet) cli.Action {
 	f.ranks.Define(fs)
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")

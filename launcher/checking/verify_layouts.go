@@ -35,6 +35,7 @@ type verifyFlags struct {
 	names inspecting.Schedules // of pipelines
 }
 
+// DefineVerifyLayouts defines the flags of verify-layouts.
 func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
 	f, all := &verifyFlags{pp: inspecting.Degrees{List: []int{1}}, names: inspecting.Schedules{pipeline.Names()[0]}}, flag.NewFlagSet("", flag.ContinueOnError)
 	f.ranks.Define(all)
@@ -72,6 +73,7 @@ func (t Trial) Name() string {
 	return t.Layout.Name() + "-" + t.schedule
 }
 
+// String names the layout and the schedule.
 func (t Trial) String() string {
 	if t.PP == 1 {
 		return t.Layout.String()

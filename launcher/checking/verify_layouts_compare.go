@@ -60,6 +60,7 @@ type FirstDifference struct {
 	trainer.StateDifference
 }
 
+// String says where the states differ, and by how much.
 func (d FirstDifference) String() string {
 	return fmt.Sprintf("from step %d on, in %s, most in %s: %s (by %.2g)", d.Step, report.Plural(d.Tensors, "tensor"), d.Layer, d.Tensor, d.Distance)
 }

@@ -52,6 +52,7 @@ func FlagChoices(command, name string) []string {
 	}[name]
 }
 
+// Flavors returns the names of all flavors.
 func Flavors() []string {
 	var all []string
 	for _, f := range moe.Flavors() {

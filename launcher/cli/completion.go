@@ -26,6 +26,7 @@ const (
 	pathFolder = ":folder"
 )
 
+// DefineCompletion defines the flags of completion: none.
 func DefineCompletion(*flag.FlagSet) Action {
 	return func(_ context.Context, env Env) error {
 		shell := strings.Join(env.Args, " ")

@@ -49,8 +49,10 @@ type Failure struct {
 // Fail returns an error with an exit code.
 func Fail(err error, code int) error { return Failure{err, code} }
 
+// Error implements error.
 func (f Failure) Error() string { return f.Err.Error() }
 
+// Unwrap returns the error without its code.
 func (f Failure) Unwrap() error { return f.Err }
 
 // ExitCode prints an error, unless it is already printed or an interruption, and returns its exit
@@ -81,8 +83,10 @@ type ReportedError struct{ Err error }
 // Reported returns an error that is already printed.
 func Reported(err error) error { return ReportedError{err} }
 
+// Error implements error.
 func (e ReportedError) Error() string { return e.Err.Error() }
 
+// Unwrap returns the error that is printed.
 func (e ReportedError) Unwrap() error { return e.Err }
 
 // ReportsJob reports whether this process reports on the whole job. It does if it has started the
@@ -109,6 +113,7 @@ type LeaderWriter struct {
 // NewLeaderWriter returns a writer to the output of a member.
 func NewLeaderWriter(member spmd.Rank, to io.Writer) LeaderWriter { return LeaderWriter{member, to} }
 
+// Write implements [io.Writer].
 func (w LeaderWriter) Write(b []byte) (int, error) {
 	if !w.Member.Leads() {
 		return len(b), nil

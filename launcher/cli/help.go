@@ -15,6 +15,7 @@ import (
 	"spmoe/launcher/system"
 )
 
+// DefineHelp defines the flags of help.
 func DefineHelp(fs *flag.FlagSet) Action {
 	all := fs.Bool("all", false, "list all flags of a command")
 	flavor := fs.String("flavor", "", "`NAME` of the flavor whose defaults are shown; default: debug, of --all and of groups all flavors")

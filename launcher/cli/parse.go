@@ -125,6 +125,7 @@ func SelectFlags(fs, all *flag.FlagSet, names []string) {
 	})
 }
 
+// FlagNames returns the names of all flags of a set.
 func FlagNames(fs *flag.FlagSet) []string {
 	var all []string
 	fs.VisitAll(func(f *flag.Flag) { all = append(all, f.Name) })

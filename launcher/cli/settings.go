@@ -66,6 +66,7 @@ func (s *Setting) initial(flavor string) string {
 	return strings.Join(order, ", ")
 }
 
+// IsBoolFlag reports whether the flag may have no value.
 func (s *Setting) IsBoolFlag() bool { return s.Kind != nil && s.Kind.Kind() == reflect.Bool }
 
 // Set checks that the text is a value of the field's type. Each use of a list flag adds to the
@@ -125,6 +126,7 @@ var kindNames = map[reflect.Kind]string{
 // number of steps, or 0 if none was given.
 type Defaults func(flavor string, steps int) (trainer.Config, error)
 
+// TrainDefaults returns the configuration of a flavor that a run has without flags.
 func TrainDefaults(flavor string, steps int) (trainer.Config, error) {
 	cfg, err := trainer.Default(flavor)
 	if steps > 0 {
@@ -151,6 +153,7 @@ func Bind(fs *flag.FlagSet, from Defaults) *[]Assignment {
 	return s.Given
 }
 
+// DefaultFlavor is the flavor of a run that names none.
 const DefaultFlavor = "debug"
 
 // bind defines flags like s for the fields of a part of the configuration, which s stands for.

@@ -19,6 +19,7 @@ func Meanings(table map[string]string, word string) (all []string) {
 	return all
 }
 
+// CommandSynonyms maps words of other tools to commands.
 var CommandSynonyms = map[string]string{
 	"train":             "pretrain finetune fit torchrun",
 	"generate":          "chat sample infer inference predict",

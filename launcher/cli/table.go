@@ -37,6 +37,7 @@ func Finite(x float64) any {
 // Table prints rows under a title, with right-aligned cells.
 type Table struct{ out io.Writer }
 
+// NewTable prints the heads of a table and returns it.
 func NewTable(out io.Writer, title string, columns ...string) Table {
 	fmt.Fprintln(out)
 	t := Table{out}
@@ -44,6 +45,7 @@ func NewTable(out io.Writer, title string, columns ...string) Table {
 	return t
 }
 
+// Row prints a row.
 func (t Table) Row(name string, cells ...string) {
 	line := fmt.Sprintf("%-24s", name)
 	for _, c := range cells {
@@ -55,6 +57,7 @@ func (t Table) Row(name string, cells ...string) {
 	fmt.Fprintln(t.out, line)
 }
 
+// Percent formats a share of a whole.
 func Percent(part, whole float64) string {
 	return fmt.Sprintf("%.1f%%", 100*part/max(whole, 1))
 }
@@ -76,4 +79,5 @@ func UnitOf(v float64) Decimal {
 	return d
 }
 
+// Of formats a number in the unit.
 func (d Decimal) Of(v float64) string { return fmt.Sprintf("%.4g", v/d.By) }

@@ -31,6 +31,7 @@ type evalFlags struct {
 	json      bool
 }
 
+// DefineEval defines the flags of eval.
 func DefineEval(fs *flag.FlagSet) cli.Action {
 	f := &evalFlags{}
 	f.model.Define(fs)

@@ -30,6 +30,7 @@ type generateFlags struct {
 	json       bool
 }
 
+// DefineGenerate defines the flags of generate.
 func DefineGenerate(fs *flag.FlagSet) cli.Action {
 	return new(generateFlags).define(fs)
 }

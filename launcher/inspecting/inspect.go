@@ -33,6 +33,7 @@ type inspectFlags struct {
 	given  *[]cli.Assignment
 }
 
+// DefineInspect defines the flags of inspect.
 func DefineInspect(fs *flag.FlagSet) cli.Action {
 	f := &inspectFlags{}
 	running.DefineRankCount(fs, &f.ranks, 1)

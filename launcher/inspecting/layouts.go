@@ -31,6 +31,7 @@ type layoutsFlags struct {
 // degreeFlags are the flags that choose one layout.
 var degreeFlags = []string{"dp-replicate", "dp-shard", "ep"}
 
+// DefineLayouts defines the flags of layouts.
 func DefineLayouts(fs *flag.FlagSet) cli.Action {
 	f := &layoutsFlags{set: fs, pp: Degrees{List: []int{1}}}
 	running.DefineRankCount(fs, &f.ranks, 8)

@@ -18,6 +18,7 @@ type Degrees struct {
 	List []int
 }
 
+// String implements flag.Value.
 func (d *Degrees) String() string {
 	if d.all {
 		return allOfThem
@@ -76,6 +77,7 @@ func (d *Degrees) Layouts(ranks, experts int) (all []mesh.Layout, err error) {
 // Schedules is a flag.Value: names of schedules, or all.
 type Schedules []string
 
+// String implements flag.Value.
 func (s *Schedules) String() string { return strings.Join(*s, ",") }
 
 // Set implements [flag.Value].

@@ -13,6 +13,7 @@ import (
 
 type recipeFlags struct{ given *[]cli.Assignment }
 
+// DefineRecipe defines the flags of recipe.
 func DefineRecipe(fs *flag.FlagSet) cli.Action {
 	f, all := &recipeFlags{}, flag.NewFlagSet("", flag.ContinueOnError)
 	f.given = cli.Bind(all, cli.TrainDefaults)

@@ -21,6 +21,7 @@ import (
 // reportFlags are the flags of report.
 type reportFlags struct{ out string }
 
+// DefineReport defines the flags of report.
 func DefineReport(fs *flag.FlagSet) cli.Action {
 	f := &reportFlags{}
 	fs.StringVar(&f.out, "out", "", "page of several runs to write to `FILE`; default: report.html in the folder that holds the first run")

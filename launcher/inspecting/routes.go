@@ -27,6 +27,7 @@ type routesFlags struct {
 	window        trainer.Window
 }
 
+// DefineRoutes defines the flags of routes.
 func DefineRoutes(fs *flag.FlagSet) cli.Action {
 	f := &routesFlags{}
 	fs.StringVar(&f.steps, "steps", "", "only steps A to B, such as 5..7, or 5; `A..B`")

@@ -27,6 +27,7 @@ type scheduleFlags struct {
 	costs, json               string
 }
 
+// DefineSchedule defines the flags of schedule.
 func DefineSchedule(fs *flag.FlagSet) cli.Action {
 	f := &scheduleFlags{set: fs}
 	fs.StringVar(&f.name, "name", "1F1B", "schedule: "+strings.Join(pipeline.Names(), ", "))

@@ -29,6 +29,7 @@ type Sizes struct {
 	Parts        []PartSizes          `json:"parts"`
 }
 
+// MemorySizes is an estimate of a rank's memory with its sum.
 type MemorySizes struct {
 	trainer.Memory
 	All int64 `json:"all"`
@@ -100,6 +101,7 @@ func (s Sizes) rows() (rows []PartSizes, total PartSizes) {
 // process returns the part that holds the memory of the process besides the model.
 func (s Sizes) process() PartSizes { return s.Parts[len(s.Parts)-1] }
 
+// Plus adds two parts.
 func (p PartSizes) Plus(o PartSizes) PartSizes {
 	p.Params, p.Active, p.Memory = p.Params+o.Params, p.Active+o.Active, p.Memory.Plus(o.Memory)
 	p.FLOPs, p.Bytes = p.FLOPs.Plus(o.FLOPs), p.Bytes.Plus(o.Bytes)

@@ -15,6 +15,7 @@ import (
 	"spmoe/tensor/cpu"
 )
 
+// DefineVersion defines the flags of version: none.
 func DefineVersion(*flag.FlagSet) cli.Action {
 	return func(_ context.Context, env cli.Env) error {
 		if len(env.Args) > 0 {

@@ -84,6 +84,7 @@ func gpuFlagNames() []string {
 		"imbalance", "graphs", "deterministic", "duplicate", "top-k", "group-limit", "wire", "dedup", "overlap", "nic", "nvlink-domain", "ratios", "json", "out"}
 }
 
+// DefineProject defines the flags of project.
 func DefineProject(fs *flag.FlagSet) cli.Action { return defineProjection(fs, false) }
 
 // defineProjection is project, or with explain project explain.

@@ -65,6 +65,7 @@ func (n *rankCount) Set(text string) error {
 	return nil
 }
 
+// Define defines the flags.
 func (f *RankFlags) Define(fs *flag.FlagSet) {
 	DefineRankCount(fs, &f.Count, 1)
 	fs.StringVar(&f.Kind, "ranks", "goroutine", "`KIND` run each rank as a goroutine or as a process")
@@ -124,6 +125,7 @@ func (f *RankFlags) Check(env cli.Env) error {
 	return nil
 }
 
+// Limits returns how long ranks wait for each other.
 func (f *RankFlags) Limits() collective.Limits {
 	return collective.Limits{Wait: f.Wait, Host: f.lost}
 }

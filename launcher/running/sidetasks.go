@@ -32,6 +32,7 @@ type SideTaskFlags struct {
 	staying *page.Server // serves the report of the run that has ended; nil: none
 }
 
+// Define defines the flags.
 func (f *SideTaskFlags) Define(fs *flag.FlagSet) {
 	fs.BoolVar(&f.report, "report", true, "write OUT/report.html when the run ends")
 	fs.StringVar(&f.http, "http", "", "`ADDR` serve a live page and Prometheus /metrics at ADDR, e.g. 127.0.0.1:6006; port 0: any free one")

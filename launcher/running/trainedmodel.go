@@ -61,6 +61,7 @@ type ModelFlags struct {
 	averaged                         bool
 }
 
+// Define defines the flags that choose a model.
 func (f *ModelFlags) Define(fs *flag.FlagSet) {
 	DefineRankCount(fs, &f.ranks, 1)
 	fs.StringVar(&f.checkpoint, "checkpoint", "", "`FOLDER` run, checkpoint or Hugging Face model to use; empty: the newest run")

@@ -23,6 +23,7 @@ type convertFlags struct {
 	averaged               bool
 }
 
+// DefineConvert defines the flags of convert.
 func DefineConvert(fs *flag.FlagSet) cli.Action {
 	f := &convertFlags{}
 	fs.StringVar(&f.from, "from", "", "`FOLDER` run, checkpoint or Hugging Face model to read; FP8 weights are supported")

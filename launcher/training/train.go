@@ -48,10 +48,12 @@ type TrainFlags struct {
 	notes        []string // how a resumed run differs from its checkpoint
 }
 
+// DefineTrain defines the flags of train.
 func DefineTrain(fs *flag.FlagSet) cli.Action {
 	return new(TrainFlags).Define(fs)
 }
 
+// Define defines the flags, and returns what runs them.
 func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	f.ranks.Define(fs)
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")

@@ -100,9 +100,9 @@ func (s Series) Finite() (list []float64) {
 const mostPoints = 1000
 
 // Over returns the curve of the means of several runs, with the range from the least to the
-// greatest value. If a value is not finite, the mean is NaN, because a mean of the other runs would favor
-// them. It reports whether there is anything to draw. Of a long curve, a point is the mean of some
-// steps.
+// greatest value. If a value is not finite, the mean is NaN, because a mean of the other runs would
+// favor them. It reports whether there is anything to draw. Of a long curve, a point is the mean of
+// some steps.
 func Over(runs []Series) (c Curve, ok bool) {
 	type sum struct{ total, count, low, high float64 }
 	at := map[int]*sum{}
