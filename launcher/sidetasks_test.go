@@ -155,7 +155,7 @@ func TestPageStays(t *testing.T) {
 	if code != cli.ExitOK {
 		t.Errorf("exit code %d", code)
 	}
-	for _, want := range []string{`"text":"done"`, "after step 4;", `"summary":"after step 2"`} {
+	for _, want := range []string{`"text":"done"`, `"summary":"after step 4"`, `"summary":"after step 2"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the page lacks %q: %.300s", want, got)
 		}
