@@ -55,7 +55,7 @@ func TestRecord(t *testing.T) {
 			}
 		}
 		for i, e := range log.Evals {
-			if r := got.evals[i]; !reflect.DeepEqual(e, record.Eval{Step: r.Step, Loss: record.Number(r.Loss), Sequences: r.Sequences}) {
+			if r := got.evals[i]; !reflect.DeepEqual(e, record.Eval{Step: r.Step, Loss: record.Number(r.Loss), BitsPerByte: record.Number(r.BitsPerByte), Sequences: r.Sequences}) {
 				t.Errorf("%d ranks: %+v is recorded of %+v", ranks, e, r)
 			}
 		}
