@@ -110,9 +110,6 @@ type LeaderWriter struct {
 	To     io.Writer
 }
 
-// NewLeaderWriter returns a writer to the output of a member.
-func NewLeaderWriter(member spmd.Rank, to io.Writer) LeaderWriter { return LeaderWriter{member, to} }
-
 // Write implements [io.Writer].
 func (w LeaderWriter) Write(b []byte) (int, error) {
 	if !w.Member.Leads() {

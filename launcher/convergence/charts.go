@@ -20,14 +20,11 @@ type charts struct{ Result }
 
 var step = page.Axis{Name: "step"}
 
-// colors is the number of colors of curves.
-const colors = 7
-
 // curves returns the curve of each arm that has the series.
 func (c charts) curves(of func(Arm) []page.Series) (list []page.Curve) {
 	for i, a := range c.Arms {
 		if curve, ok := page.Over(of(a)); ok {
-			curve.Name, curve.Color, curve.Dash = a.Name, i, i/colors
+			curve.Name, curve.Color, curve.Dash = a.Name, i, i/page.Colors
 			if i == 0 {
 				curve.Width = 3.2 // visible below lines that coincide with it
 			}

@@ -148,6 +148,9 @@ type Axis struct {
 // Range is a closed interval.
 type Range [2]float64
 
+// Colors is the number of colors. A curve of color c has that of c modulo Colors.
+const Colors = 7
+
 // Curve is a series of points.
 type Curve struct {
 	Name   string  `json:"name"`

@@ -222,7 +222,7 @@ func (p Projection) validation() (list []Block) {
 	}
 	low, high := math.Inf(1), 0.0
 	for i, g := range p.Groups {
-		c := Curve{Name: fmt.Sprintf("%s: mean absolute error %s", g.Name, percent(g.MAPE)), Color: 1 + i%(colors-1), Dots: true, NoLine: true}
+		c := Curve{Name: fmt.Sprintf("%s: mean absolute error %s", g.Name, percent(g.MAPE)), Color: 1 + i%(Colors-1), Dots: true, NoLine: true}
 		for _, r := range g.Rows {
 			c.X, c.Y = append(c.X, r.Published), append(c.Y, r.Predicted)
 			c.Low, c.High = append(c.Low, r.Interval[0]), append(c.High, r.Interval[1])

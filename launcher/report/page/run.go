@@ -14,6 +14,7 @@ import (
 
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/export"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trace"
@@ -56,7 +57,7 @@ type runProjection struct {
 }
 
 // shownFiles are the files and folders that a page names, if they exist.
-var shownFiles = []string{"config.toml", record.File, record.EventsFile, trace.File, "metrics.csv", "tensorboard/"}
+var shownFiles = []string{"config.toml", record.File, record.EventsFile, trace.File, export.CSVFile, export.TensorBoardFolder + "/"}
 
 // Limits far above the sizes of files in bytes.
 const (

@@ -20,9 +20,6 @@ import (
 // mostRuns is the maximum number of runs on a page.
 const mostRuns = 64
 
-// colors is the number of colors of curves.
-const colors = 7
-
 // WriteRuns writes the page of several runs to a file.
 func WriteRuns(path string, list []Run) error {
 	if len(list) > mostRuns {
@@ -136,7 +133,7 @@ func (x axis) curves(of *Chart, list []Run, names []string, quantity func(Run) S
 	of.X.Name = x.name
 	for i, r := range list {
 		if c, ok := curve(names[i], i+1, quantity(r)); ok {
-			c.X, c.Dash = x.at(r, c.X), (i+1)/colors
+			c.X, c.Dash = x.at(r, c.X), (i+1)/Colors
 			curves = append(curves, c)
 		}
 	}
