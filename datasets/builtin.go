@@ -52,6 +52,7 @@ func builtinTexts(opts Options) (texts, error) {
 	if err != nil {
 		return texts{}, err
 	}
+	s.rules = opts.Rules
 	return s.texts(cmp.Or(opts.MaxBytes, BuiltinMaxBytes))
 }
 

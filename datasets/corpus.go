@@ -24,14 +24,19 @@ type Document struct {
 
 	file string // for a row: its file
 	row  int
+
+	order         uint64 // comes before the name, for validation documents by [TextRules]
+	nul, replaced bool   // see Losses
 }
 
-// compare orders documents by name, and rows of a file by number.
+// compare orders validation documents by their hash, if it has chosen them, and others by name, and
+// rows of a file by number.
 func (d Document) compare(e Document) int {
-	return cmp.Or(cmp.Compare(cmp.Or(d.file, d.Name), cmp.Or(e.file, e.Name)), cmp.Compare(d.row, e.row))
+	return cmp.Or(cmp.Compare(d.order, e.order), cmp.Compare(cmp.Or(d.file, d.Name), cmp.Or(e.file, e.Name)), cmp.Compare(d.row, e.row))
 }
 
-// Split is one side of a corpus: its documents in the order of their names. It is read-only.
+// Split is one side of a corpus. Training documents are in the order of their names. It is
+// read-only.
 type Split struct {
 	docs []Document
 	// each document followed by the separator; docs point into it
@@ -39,7 +44,7 @@ type Split struct {
 	fingerprint string // of the corpus and the side
 }
 
-// Documents returns the documents, ordered by name. The texts are shared: they must not be changed.
+// Documents returns the documents in their order. The texts are shared: they must not be changed.
 func (s Split) Documents() []Document { return s.docs }
 
 // Bytes returns the total size of the documents in bytes, without separators.
@@ -54,8 +59,7 @@ type Corpus struct {
 	// Overlap is the validation text that training text has too. It is removed, see [Overlap].
 	Overlap Overlap
 
-	// Skipped counts the files that were skipped: binary, empty, generated or beyond MaxBytes.
-	Skipped int
+	Losses
 
 	// Builtin describes the built-in corpus, if this is it.
 	Builtin string
@@ -63,8 +67,7 @@ type Corpus struct {
 	fingerprint string
 }
 
-// Fingerprint identifies names, lengths and content of all documents and the side of each: SHA-256
-// in hexadecimal.
+// Fingerprint identifies the content of all documents and the side of each: SHA-256 in hexadecimal.
 func (c *Corpus) Fingerprint() string { return c.fingerprint }
 
 // Options says how much of a source to read.
@@ -74,9 +77,12 @@ type Options struct {
 	// for paths.
 	MaxBytes int64
 
-	// Field is the field or column with the text in a JSONL, Parquet or Arrow file; empty means
+	// Field is the field or column with the text in a file of rows; empty means
 	// [DefaultField].
 	Field string
+
+	// Rules are those of the run that reads the source.
+	Rules Rules
 
 	// TokenizerName is what the user calls the tokenizer, for errors; empty means its own name.
 	TokenizerName string
@@ -88,8 +94,9 @@ const DefaultField = "text"
 // texts are the documents of a corpus, divided but not de-duplicated.
 type texts struct {
 	train, heldOut []Document
-	skipped        int
+	losses         Losses
 	builtin        string
+	rules          Rules
 }
 
 // newCorpora de-duplicates the validation documents of each of all against the training documents
@@ -108,7 +115,7 @@ func newCorpora(all ...texts) []*Corpus {
 	var corpora []*Corpus
 	for _, t := range all {
 		clean, overlap := index.clean(t.heldOut)
-		c := &Corpus{Train: pack(t.train), HeldOut: pack(clean), Overlap: overlap, Skipped: t.skipped, Builtin: t.builtin}
+		c := &Corpus{Train: pack(t.train, t.rules), HeldOut: pack(clean, t.rules), Overlap: overlap, Losses: t.losses, Builtin: t.builtin}
 		c.fingerprint, c.Train.fingerprint, c.HeldOut.fingerprint = fingerprints(c.Train.fingerprint, c.HeldOut.fingerprint)
 		corpora = append(corpora, c)
 	}
@@ -123,8 +130,8 @@ func fingerprints(train, heldOut string) (corpus, trainSide, heldOutSide string)
 	return corpus, digest(corpus, "train"), digest(corpus, "held-out")
 }
 
-// pack copies docs into one buffer, in the order of their names.
-func pack(docs []Document) Split {
+// pack copies docs into one buffer, in their order.
+func pack(docs []Document, rules Rules) Split {
 	slices.SortStableFunc(docs, Document.compare)
 	size := 0
 	for _, d := range docs {
@@ -137,14 +144,16 @@ func pack(docs []Document) Split {
 		text = append(text, d.Text...)
 		docs[i].Text = text[start:len(text):len(text)]
 		text = append(text, separator)
-		identify(sum, docs[i])
+		rules.identify(sum, docs[i])
 	}
 	return Split{docs: docs, text: text, fingerprint: hex.EncodeToString(sum.Sum(nil))}
 }
 
 // identify adds a document to the hash of a side.
-func identify(sum io.Writer, d Document) {
-	writeField(sum, []byte(d.Name))
+func (r Rules) identify(sum io.Writer, d Document) {
+	if r.byName() {
+		writeField(sum, []byte(d.Name))
+	}
 	writeField(sum, d.Text)
 }
 

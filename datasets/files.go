@@ -57,7 +57,7 @@ func (f file) read() ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w: expected readable text files or folders of them", f.path, err)
 	case len(text) == 0 && f.given:
-		return nil, fmt.Errorf("%s is empty: expected a file of text, JSONL, Parquet or Arrow, or a folder of them", f.path)
+		return nil, fmt.Errorf("%s is empty: %s", f.path, expectedData)
 	}
 	return text, nil
 }
@@ -107,7 +107,7 @@ func (s source) texts(maxBytes int64) (t texts, err error) {
 	var docs []Document
 	for rest := files; len(rest) > 0; {
 		batch, n := fitting(rest, room)
-		t.skipped += n - len(batch)
+		t.losses.Skipped += n - len(batch)
 		rest = rest[n:]
 		read, err := s.readAll(batch)
 		if err != nil {
@@ -115,20 +115,21 @@ func (s source) texts(maxBytes int64) (t texts, err error) {
 		}
 		for _, found := range read {
 			for _, d := range found {
+				t.losses.count(d)
 				if n := int64(len(d.Text)); n > 0 && n <= room {
 					docs = append(docs, d)
 					room -= n
 				} else {
-					t.skipped++
+					t.losses.Skipped++
 				}
 			}
 		}
 	}
 	if len(docs) == 0 {
-		return t, noText(s.name, len(files), maxBytes)
+		return t, noText(s.name, len(files), maxBytes, t.losses)
 	}
-	t.builtin = s.builtin
-	t.train, t.heldOut, err = split(docs)
+	t.builtin, t.rules = s.builtin, s.rules
+	t.train, t.heldOut, err = s.rules.split(docs)
 	return t, err
 }
 
@@ -172,11 +173,11 @@ func (s source) readAll(files []file) ([][]Document, error) {
 	return all, group.Wait()
 }
 
-func noText(source string, files int, maxBytes int64) error {
+func noText(source string, files int, maxBytes int64, losses Losses) error {
 	limit := ""
 	if maxBytes > 0 {
 		limit = fmt.Sprintf(" of at most %d bytes", maxBytes)
 	}
-	return fmt.Errorf("no text in %s: none of %d files is a non-empty text file%s; hidden and binary files do not count",
-		source, files, limit)
+	return fmt.Errorf("no text in %s: none of %d files is a non-empty text file%s; hidden and binary files do not count; %d rows and files have no text (%d have NUL bytes only)",
+		source, files, limit, losses.Skipped, losses.NUL)
 }

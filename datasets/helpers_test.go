@@ -38,11 +38,11 @@ func numbered(n, size int) []Document {
 
 // newCorpus makes a corpus of docs.
 func newCorpus(docs []Document, skipped int) (*Corpus, error) {
-	train, heldOut, err := split(docs)
+	train, heldOut, err := NewestRules.split(docs)
 	if err != nil {
 		return nil, err
 	}
-	return newCorpora(texts{train: train, heldOut: heldOut, skipped: skipped})[0], nil
+	return newCorpora(texts{train: train, heldOut: heldOut, losses: Losses{Skipped: skipped}})[0], nil
 }
 
 // countingStream holds the ids 0, 1, 2, ..., so that a window shows where it was cut.

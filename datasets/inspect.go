@@ -16,12 +16,12 @@ import (
 
 // Inspection describes one source. Lengths are bytes of text, or tokens for a token file.
 type Inspection struct {
-	Source        string    `json:"source"`
-	Weight        float64   `json:"weight,omitempty"` // in a mixture
-	Tokenizer     string    `json:"tokenizer"`
-	Files         int       `json:"files"`
-	Documents     int       `json:"documents"`
-	Skipped       int       `json:"skipped"` // skipped documents and files: empty or binary
+	Source    string  `json:"source"`
+	Weight    float64 `json:"weight,omitempty"` // in a mixture
+	Tokenizer string  `json:"tokenizer"`
+	Files     int     `json:"files"`
+	Documents int     `json:"documents"`
+	Losses
 	Bytes         int64     `json:"bytes"`
 	Tokens        int64     `json:"tokens"` // including those that end documents
 	BytesPerToken float64   `json:"bytes_per_token"`
@@ -103,9 +103,9 @@ func inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, sam
 		pending, size = pending[:0], 0
 	}
 	var hashes []uint64
-	skipped, err := s.each(ctx, func(d Document) error {
+	losses, err := s.each(ctx, func(d Document) error {
 		c.add(d.Name, int64(len(d.Text)), d.Text, func() string { return beginning(d.Text) })
-		hashes = append(hashes, nameHash(d.Name))
+		hashes = append(hashes, s.rules.hash(d))
 		pending = append(pending, append(bytes.Clone(d.Text), separator))
 		if size += len(d.Text); size >= encodeAhead {
 			encode()
@@ -116,7 +116,10 @@ func inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, sam
 		return one, err
 	}
 	encode()
-	sides, err := divide(c.lengths, hashes)
+	if len(hashes) == 0 {
+		return one, noText(s.name, len(s.files), 0, losses)
+	}
+	sides, err := s.rules.divide(c.lengths, hashes)
 	if err != nil {
 		return one, fmt.Errorf("%s: %w", s.name, err)
 	}
@@ -125,7 +128,7 @@ func inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, sam
 		return one, err
 	}
 	one = c.inspection()
-	one.Source, one.Files, one.Skipped, one.Bytes, one.Unit, one.Tokenizer = s.name, len(s.files), skipped, c.total, "bytes", t.Name()
+	one.Source, one.Files, one.Losses, one.Bytes, one.Unit, one.Tokenizer = s.name, len(s.files), losses, c.total, "bytes", t.Name()
 	slices.Sort(c.lengths)
 	one.Lengths = quantiles(c.lengths)
 	one.Overlap, one.HeldOut = &overlap, float64(overlap.HeldOut)/float64(c.total)

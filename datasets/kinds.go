@@ -1,9 +1,10 @@
 package datasets
 
-// The kind of a file of a corpus, by its name and its first bytes: text, or rows of JSONL, Parquet
-// or Arrow, each possibly compressed.
+// The kind of a file of a corpus, by its name and its first bytes: text, or rows of JSON, CSV,
+// Parquet or Arrow, each possibly compressed.
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"compress/gzip"
@@ -28,12 +29,23 @@ type kind uint8
 const (
 	plainText kind = iota
 	jsonLines
+	jsonValues // an array, or objects one after the other
+	commaSeparated
+	tabSeparated
 	parquetFile
 	arrowData
 )
 
 // rows reports whether a file has one document per row.
 func (k kind) rows() bool { return k != plainText }
+
+// comma returns the character that separates fields.
+func (k kind) comma() byte {
+	if k == tabSeparated {
+		return '\t'
+	}
+	return ','
+}
 
 // packing is the compression of a file.
 type packing uint8
@@ -47,8 +59,16 @@ const (
 var packings = map[string]packing{".gz": gzipped, ".zst": zstandard, ".zstd": zstandard}
 
 var kinds = map[string]kind{
-	".jsonl": jsonLines, ".ndjson": jsonLines, ".json": jsonLines, ".parquet": parquetFile, ".pq": parquetFile,
-	".arrow": arrowData, ".feather": arrowData, ".ipc": arrowData,
+	".jsonl": jsonLines, ".jsonlines": jsonLines, ".ndjson": jsonLines, ".json": jsonLines, ".csv": commaSeparated, ".tsv": tabSeparated,
+	".parquet": parquetFile, ".pq": parquetFile, ".arrow": arrowData, ".arrows": arrowData, ".feather": arrowData, ".ipc": arrowData,
+}
+
+// laterKinds are texts by the first rules.
+var laterKinds = map[string]bool{".jsonlines": true, ".csv": true, ".tsv": true}
+
+// unpackers are the commands for compressed files that are not read.
+var unpackers = map[string]string{
+	".xz": "xz -d", ".bz2": "bzip2 -d", ".lz4": "lz4 -d", ".br": "brotli -d", ".lzma": "xz -d", ".zip": "unzip", ".7z": "7z x", ".tar": "tar -xf", ".tgz": "tar -xzf",
 }
 
 // readable are texts that are also read compressed in a folder. Other compressed files there may be
@@ -56,18 +76,25 @@ var kinds = map[string]kind{
 var readable = map[string]bool{".txt": true, ".text": true, ".md": true}
 
 // identify determines the kind of f from its name and, if that is not enough, from its first bytes.
-// A .json file is read by lines if its first line is a whole object, which in a folder must have
-// the field. Otherwise it is text.
-func (f *file) identify(field string) error {
+// A .json file is read by lines if its first line is a whole object, and else as values. In a folder
+// it must have the field, like CSV, or it is text.
+func (f *file) identify(opts Options) error {
 	name := strings.ToLower(path.Base(f.name))
 	if f.packing = packings[path.Ext(name)]; f.packing != unpacked {
 		name = strings.TrimSuffix(name, path.Ext(name))
 	}
 	ext := path.Ext(name)
+	if command := unpackers[ext]; command != "" && (f.given || kinds[path.Ext(strings.TrimSuffix(name, ext))] != plainText) {
+		return fmt.Errorf("data file %s: %s is not read: unpack it (%s), or pack it with gzip (.gz) or zstd (.zst) instead", f.path, ext, command)
+	}
 	known := false
 	f.kind, known = kinds[ext]
+	if laterKinds[ext] && opts.Rules.byName() {
+		f.kind, known = plainText, false
+	}
+	sniffed := ext == ".json" || (f.kind == commaSeparated || f.kind == tabSeparated) && !f.given
 	switch {
-	case known && ext != ".json":
+	case known && !sniffed:
 		return nil
 	case !known && !f.given:
 		if !readable[ext] {
@@ -83,30 +110,45 @@ func (f *file) identify(field string) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("reading %s: %w", f.path, err)
+	case ext == ".json":
+		f.kind = f.jsonKind(start, opts)
 	case known:
-		if !f.beginsWithRow(start, field) {
+		first := records(bufio.NewReader(bytes.NewReader(start)), f.kind.comma(), cmp.Or(opts.Field, DefaultField), func([]byte) error { return errFound })
+		if first != errFound {
 			f.kind = plainText
 		}
 	case bytes.HasPrefix(start, []byte(parquet.Magic)):
 		f.kind = parquetFile
-	case bytes.HasPrefix(start, []byte(arrowipc.Magic)):
-		f.kind = arrowData
+	case arrowipc.IsFile(start), len(start) > 8 && bytes.HasPrefix(start, []byte("\xff\xff\xff\xff")) && start[7] == 0:
+		f.kind = arrowData // a stream begins with the length of a schema, which is small
 	}
 	return nil
 }
 
+var errFound = errors.New("found")
+
 // sniffLine is the maximum length of the first line of a .json file with rows.
 const sniffLine = 1 << 20
 
-// beginsWithRow reports whether the first bytes of a .json file begin with a line that is an
-// object.
-func (f *file) beginsWithRow(start []byte, field string) bool {
+// jsonKind returns the kind of a .json file that begins like that.
+func (f *file) jsonKind(start []byte, opts Options) kind {
+	field := cmp.Or(opts.Field, DefaultField)
 	line, _, whole := bytes.Cut(start, []byte("\n"))
-	if line = bytes.TrimSpace(line); !whole && len(start) == sniffLine || len(line) == 0 || line[0] != '{' || !json.Valid(line) {
-		return false
+	if line = bytes.TrimSpace(line); (whole || len(start) < sniffLine) && len(line) > 0 && line[0] == '{' && json.Valid(line) {
+		if _, err := textOf(line, field); f.given || err == nil {
+			return jsonLines
+		}
+		return plainText
 	}
-	_, err := textOf(line, field)
-	return f.given || err == nil
+	begin := bytes.TrimSpace(bytes.TrimPrefix(start, byteOrderMark))
+	if opts.Rules.byName() || len(begin) == 0 || begin[0] != '[' && begin[0] != '{' {
+		return plainText
+	}
+	first := values(bufio.NewReader(bytes.NewReader(start)), field, func(row) error { return errFound })
+	if f.given || first == errFound && !bytes.HasPrefix(bytes.TrimSpace(begin[1:]), []byte{'"'}) {
+		return jsonValues
+	}
+	return plainText
 }
 
 // start returns the first bytes of f, uncompressed, at most most. It allocates memory as they

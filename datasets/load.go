@@ -13,8 +13,9 @@ type Data struct {
 	Train, HeldOut           Stream
 	TrainBytes, HeldOutBytes int64   // of text
 	Overlap                  Overlap // of the text; nothing is known of token files
-	Documents, Skipped       int
-	Builtin                  string // see Corpus
+	Documents                int
+	Losses
+	Builtin string // see Corpus
 
 	unmap []func() error
 }
@@ -174,7 +175,7 @@ func (d *Data) addCorpus(c *Corpus) {
 	d.TrainBytes += c.Train.Bytes()
 	d.HeldOutBytes += c.HeldOut.Bytes()
 	d.Documents += len(c.Train.docs) + len(c.HeldOut.docs)
-	d.Skipped += c.Skipped
+	d.Losses = d.Losses.plus(c.Losses)
 	d.Builtin = c.Builtin
 }
 
@@ -206,7 +207,9 @@ func (s source) tokens() (*tokenFile, error) {
 // openSource lists the files at paths, or those of the built-in corpus. None may be a token file.
 func openSource(paths []string, opts Options) (s source, err error) {
 	if len(paths) == 0 {
-		return builtinSource()
+		s, err = builtinSource()
+		s.rules = opts.Rules
+		return s, err
 	}
 	for _, p := range paths {
 		if path, _, ok := SplitWeight(p); ok {

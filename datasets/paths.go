@@ -3,7 +3,6 @@ package datasets
 // A corpus of the user's own files: files of text or of rows, folders and glob patterns.
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"spmoe/datasets/hub"
 )
@@ -20,12 +20,14 @@ import (
 // Open reads a corpus from files, folders and glob patterns such as c4/*.jsonl.zst. It reads a
 // folder with all its sub-folders.
 //
-// A file is a document, unless it has one document per row: JSONL (.jsonl, .ndjson, and .json if
-// the first line is a whole object), Parquet (.parquet, .pq) and Arrow, as a stream or a file
-// (.arrow, .feather, .ipc). Their text is in the field or column that opts names. All of these, and
+// A file is a document, unless it has one document per row: JSON Lines (.jsonl, .jsonlines,
+// .ndjson), JSON with an array of objects or with objects one after the other (.json), CSV (.csv,
+// .tsv), Parquet (.parquet, .pq) and Arrow, as a stream or a file (.arrow, .arrows, .feather, .ipc).
+// Their text is in the field or column that opts names: a string, or a list of strings, which are
+// joined with line ends. The items of a JSON array may be the texts themselves. All of these, and
 // text, may be compressed with gzip (.gz) or zstd (.zst). If files of rows have most of the bytes
 // of a folder, only they are read, because other files next to them describe them. Otherwise all
-// its texts are read. Rows without text or with a NUL are skipped.
+// its texts are read. Rows without text are skipped, and NUL bytes in rows are removed.
 //
 // In a folder, it skips hidden files, binary files (with a NUL byte; it reads the first 8 KB before
 // the rest) and anything except regular files. It follows links to files, but not links to folders
@@ -56,11 +58,11 @@ func find(paths []string, opts Options) (source, error) {
 	if len(paths) == 0 {
 		return source{}, fmt.Errorf("no data was given: expected at least one text file or folder of them")
 	}
-	s := source{name: strings.Join(paths, ", "), field: opts.Field, keep: func([]byte) bool { return true }}
+	s := source{name: strings.Join(paths, ", "), field: opts.Field, rules: opts.Rules, keep: func([]byte) bool { return true }}
 	seen := make(map[string]bool) // real paths
 	for _, given := range paths {
 		if name, ok := strings.CutPrefix(given, hub.Prefix); ok {
-			found, err := filesOfHub(name, cmp.Or(opts.Field, DefaultField), seen)
+			found, err := filesOfHub(name, opts, seen)
 			if err != nil {
 				return source{}, err
 			}
@@ -72,7 +74,7 @@ func find(paths []string, opts Options) (source, error) {
 			return source{}, err
 		}
 		for _, p := range matches {
-			found, err := filesAt(p, cmp.Or(opts.Field, DefaultField), seen)
+			found, err := filesAt(p, opts, seen)
 			if err != nil {
 				return source{}, err
 			}
@@ -83,7 +85,7 @@ func find(paths []string, opts Options) (source, error) {
 }
 
 // filesOfHub lists the files of a dataset in Hugging Face's caches, where files are links.
-func filesOfHub(name, field string, seen map[string]bool) (files []file, err error) {
+func filesOfHub(name string, opts Options, seen map[string]bool) (files []file, err error) {
 	all, err := hub.Find(name)
 	if err != nil {
 		return nil, fmt.Errorf("data %w", err)
@@ -102,7 +104,7 @@ func filesOfHub(name, field string, seen map[string]bool) (files []file, err err
 		}
 		seen[real] = true
 		f := file{name: each.Name, path: real, size: info.Size(), given: true}
-		if err := f.identify(field); err != nil {
+		if err := f.identify(opts); err != nil {
 			return nil, err
 		}
 		files = append(files, f)
@@ -125,10 +127,44 @@ func expand(given string) ([]string, error) {
 	return matches, nil
 }
 
+const expectedData = "expected a file of text, JSON, CSV, Parquet or Arrow, or a folder of them"
+
+// Remote reports whether a path of data is an address, such as s3://bucket/folder.
+func Remote(path string) bool {
+	scheme, _, ok := strings.Cut(path, "://")
+	if !ok || scheme == "" || strings.ContainsFunc(scheme, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		return false
+	}
+	_, err := os.Lstat(path)
+	return err != nil
+}
+
+// fetching says how data at an address is copied to this machine.
+func fetching(scheme, rest string) string {
+	address := fmt.Sprintf("'%s://%s'", scheme, rest)
+	command := map[string]string{
+		"s3": "aws s3 cp --recursive " + address + " data", "s3a": "aws s3 cp --recursive 's3://" + rest + "' data",
+		"gs": "gcloud storage cp -r " + address + " data", "gcs": "gcloud storage cp -r 'gs://" + rest + "' data",
+		"hdfs": "hadoop fs -get " + address + " data", "http": "curl -LO " + address, "https": "curl -LO " + address,
+		"hf":   "hf download --repo-type dataset " + strings.TrimPrefix(rest, "datasets/") + ", and give hf:" + strings.TrimPrefix(rest, "datasets/"),
+		"file": "give the path without file://",
+	}[scheme]
+	if command == "" {
+		command = "with the provider's own program"
+	}
+	if scheme == "file" {
+		return command
+	}
+	return "copy it here (" + command + "), and give the file or folder"
+}
+
 // filesAt lists the files at a path that the user gave, except those in seen, and adds them to
 // seen.
-func filesAt(given, field string, seen map[string]bool) ([]file, error) {
-	const expected = "expected a file of text, JSONL, Parquet or Arrow, or a folder of them"
+func filesAt(given string, opts Options, seen map[string]bool) ([]file, error) {
+	const expected = expectedData
+	if scheme, rest, ok := strings.Cut(given, "://"); ok && Remote(given) {
+		return nil, fmt.Errorf("data path %q is on another machine: %s", given, fetching(scheme, rest))
+	}
 	absolute, err := filepath.Abs(given)
 	if err != nil {
 		return nil, fmt.Errorf("data path %q: %w: %s", given, err, expected)
@@ -144,7 +180,7 @@ func filesAt(given, field string, seen map[string]bool) ([]file, error) {
 	name := filepath.Base(absolute)
 	switch {
 	case info.IsDir():
-		return filesBelow(given, name, real, field, seen)
+		return filesBelow(given, name, real, opts, seen)
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("data path %q is a %v: %s", given, info.Mode().Type(), expected)
 	case seen[real]:
@@ -152,14 +188,14 @@ func filesAt(given, field string, seen map[string]bool) ([]file, error) {
 	}
 	seen[real] = true
 	f := file{name: name, path: real, size: info.Size(), given: true}
-	if err := f.identify(field); err != nil {
+	if err := f.identify(opts); err != nil {
 		return nil, err
 	}
 	return []file{f}, nil
 }
 
 // filesBelow lists the files of the folder at root, in lexical order, and names them after name.
-func filesBelow(given, name, root, field string, seen map[string]bool) ([]file, error) {
+func filesBelow(given, name, root string, opts Options, seen map[string]bool) ([]file, error) {
 	var files []file
 	count := 0
 	err := filepath.WalkDir(root, func(at string, entry fs.DirEntry, err error) error {
@@ -188,7 +224,7 @@ func filesBelow(given, name, root, field string, seen map[string]bool) ([]file, 
 		seen[real] = true
 		f, err := newFile(name, root, at, entry)
 		if err == nil {
-			err = f.identify(field)
+			err = f.identify(opts)
 		}
 		files = append(files, f)
 		return err

@@ -72,6 +72,51 @@ func untailed(docs map[string]string) map[string]string {
 	return docs
 }
 
+// TestFilesOfOthers: what DuckDB, Polars, arrow-rs, Arrow JS and hyparquet write by default, and with
+// each codec, are the rows of rows.jsonl, and so are its lists. See testdata/make/others.mjs.
+func TestFilesOfOthers(t *testing.T) {
+	paths, err := filepath.Glob("testdata/others/*")
+	if err != nil || len(paths) < 28 {
+		t.Fatal(len(paths), err)
+	}
+	lines, err := os.ReadFile("testdata/rows.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{}
+	for line := range bytes.Lines(lines) {
+		var object struct {
+			Text string
+			Tags []string
+		}
+		if err := json.Unmarshal(line, &object); err != nil {
+			t.Fatal(err)
+		}
+		want["text"] = append(want["text"], object.Text)
+		want["tags"] = append(want["tags"], strings.Join(object.Tags, "\n"))
+	}
+	for _, path := range paths {
+		for field, want := range want {
+			ext := filepath.Ext(path)
+			if field == "tags" && (ext == ".csv" || ext == ".tsv" || strings.HasPrefix(filepath.Base(path), "hyparquet")) {
+				continue // which have no lists
+			}
+			f := file{name: filepath.Base(path), path: path, given: true}
+			if err := f.identify(Options{}); err != nil {
+				t.Fatal(err)
+			}
+			got := make([]string, len(want))
+			err := f.eachRow(field, func(r row) error {
+				got[r.number-1] = string(r.text)
+				return nil
+			})
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s of %s: %q, %v, want %q", field, path, got, err, want)
+			}
+		}
+	}
+}
+
 // TestFormats: the same rows in every format, packed in every way, are the same documents.
 func TestFormats(t *testing.T) {
 	dir := t.TempDir()
@@ -95,19 +140,19 @@ func TestFormats(t *testing.T) {
 				t.Error(err)
 				continue
 			}
-			c := &Corpus{Train: pack(read.train), HeldOut: pack(read.heldOut)}
+			c := &Corpus{Train: pack(read.train, NewestRules), HeldOut: pack(read.heldOut, NewestRules)}
 			if got, want := untailed(names(c)), rowsOf(t, name+ext); !maps.Equal(got, want) {
 				t.Errorf("%s holds %d documents, want %d", path, len(got), len(want))
 			}
-			if read.skipped != 90-len(rowsOf(t, "")) {
-				t.Errorf("%s: %d rows left out", path, read.skipped)
+			if read.losses.Skipped != 90-len(rowsOf(t, "")) {
+				t.Errorf("%s: %d rows left out", path, read.losses.Skipped)
 			}
 		}
 	}
 	// Without a name that says so, a file is known by its beginning.
 	for name, kind := range map[string]kind{"pg-delta.parquet": parquetFile, "file-none.arrow": arrowData} {
 		f := file{name: "blob", path: filepath.Join("testdata", name), given: true}
-		if err := f.identify("text"); err != nil || f.kind != kind {
+		if err := f.identify(Options{}); err != nil || f.kind != kind {
 			t.Errorf("%s is of kind %d, %v", name, f.kind, err)
 		}
 	}
@@ -134,7 +179,7 @@ func TestRowsAreInOrder(t *testing.T) {
 	}
 }
 
-func TestJSONLines(t *testing.T) {
+func TestJSONAndCSV(t *testing.T) {
 	const mark = "\xef\xbb\xbf"
 	for _, c := range []struct {
 		name, content, field string
@@ -145,13 +190,28 @@ func TestJSONLines(t *testing.T) {
 		{"a.ndjson", `{"content":"one two"}`, "content", map[string]string{"a.ndjson#1": "one two"}, nil},
 		{"a.json", `{"text":"one"}` + "\n" + `{"text":"two"}`, "", map[string]string{"a.json#1": "one", "a.json#2": "two"}, nil},
 		{"c.json", `{"text":"` + strings.Repeat("long ", sniffBytes) + `"}`, "", map[string]string{"c.json#1": strings.Repeat("long ", sniffBytes)}, nil},
-		{"b.json", "{\n  \"text\": \"pretty\"\n}", "", map[string]string{"b.json": "{\n  \"text\": \"pretty\"\n}"}, nil},
-		{"a.jsonl", `{"text":null}` + "\n" + `{"text":""}` + "\n" + `{"text":"nul \u0000"}` + "\n" + `{"text":"left"}`, "", map[string]string{"a.jsonl#4": "left"}, nil},
+		{"b.json", "{\n  \"text\": \"pretty\"\n}", "", map[string]string{"b.json#1": "pretty"}, nil},
+		{"e.json", mark + " [{\"text\":\"one\"},\n\n {\"id\":1,\"text\":null}, {\"text\":[\"two\",null,\"\",\"three\"]}] \n", "", map[string]string{"e.json#1": "one", "e.json#3": "two\n\nthree"}, nil},
+		{"f.json", `["one","two [\u005d"]`, "", map[string]string{"f.json#1": "one", "f.json#2": "two []"}, nil},
+		{"g.json", "{\n\"text\":\"one\"}{\"text\":\n\"two\"}\n", "", map[string]string{"g.json#1": "one", "g.json#2": "two"}, nil},
+		{"h.json", "{\n \"data\": [{\"text\":\"one\"}]}", "", nil, []string{"h.json: value 1:", `no field "text"`, `it has "data"`}},
+		{"i.json", `[{"text":"one"}, 7]`, "", nil, []string{"i.json: value 2:", "no JSON object"}},
+		{"j.json", `[{"text":"one"}] [2]`, "", nil, []string{"something follows the array"}},
+		{"k.json", `[{"text":"one"}`, "", nil, []string{"k.json: it is no JSON", "unexpected EOF"}},
+		{"l.json", `[{"text":"` + strings.Repeat("x", mostLine) + `"}]`, "", nil, []string{"a value has more than 67108864 bytes"}},
+		{"m.csv", mark + "id,text\r\n1,\"a, \"\"b\"\"\r\nc\"\r\n2,d\n\n3,\"\"\r4,e", "", map[string]string{"m.csv#1": "a, \"b\"\r\nc", "m.csv#2": "d", "m.csv#4": "e"}, nil},
+		{"n.tsv", "text\tid\na, b\t1\n", "", map[string]string{"n.tsv#1": "a, b"}, nil},
+		{"o.csv", "one\na \"quoted\" word\n", "one", map[string]string{"o.csv#1": "a \"quoted\" word"}, nil},
+		{"p.csv", "id,body\n1,x\n", "", nil, []string{"p.csv", `no column "text"`, `it has "id", "body"`, "--data-field"}},
+		{"q.csv", "id,text\n1,x,y\n", "", nil, []string{"record 1 has 3 fields, the first line 2"}},
+		{"r.csv", "text\n\"x\n", "", nil, []string{"record 1: it ends within quotes"}},
+		{"a.jsonl", `{"text":null}` + "\n" + `{"text":""}` + "\n" + `{"text":"nul \u0000"}` + "\n" + `{"text":"left"}`, "", map[string]string{"a.jsonl#3": "nul ", "a.jsonl#4": "left"}, nil},
+		{"a.jsonlines", `{"text":["x",null,"y"]}`, "", map[string]string{"a.jsonlines#1": "x\ny"}, nil},
 		{"a.jsonl", `{"id":1,"body":"x"}`, "", nil, []string{"a.jsonl: line 1:", `no field "text"`, `"body", "id"`, "--data-field"}},
 		{"a.jsonl", "{\"text\":\"x\"}\n{}", "", nil, []string{"line 2:", "it has none"}},
 		{"a.jsonl", "{\"text\":\"x\"}\n[1]", "", nil, []string{"line 2:", "no JSON object", "expected one a line"}},
 		{"a.jsonl", `{"text":"x"`, "", nil, []string{"line 1:", "no JSON object"}},
-		{"a.jsonl", `{"text":["x"]}`, "", nil, []string{"line 1:", `field "text" is`, "expected a string"}},
+		{"a.jsonl", `{"text":["x",7]}`, "", nil, []string{"line 1:", `field "text" is`, "expected a string"}},
 		{"a.jsonl", `{"text":null}`, "", nil, []string{"no text in", "none of 1 files"}},
 		{"a.jsonl", strings.Repeat("x", mostLine+1), "", nil, []string{"line 1 has more than 67108864 bytes"}},
 	} {
@@ -166,6 +226,56 @@ func TestJSONLines(t *testing.T) {
 		} else if got := untailed(names(corpus)); !maps.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.content, got, c.want)
 		}
+	}
+}
+
+// TestLosses: what is left out or replaced is counted.
+func TestLosses(t *testing.T) {
+	dir := writeTree(t, map[string]string{
+		"a.jsonl": strings.Join([]string{
+			`{"text":"half\u0000"}`, `{"text":"\u0000\u0000"}`, `{"text":null}`, `{"text":"lone \ud800 surrogate"}`, "{\"text\":\"not \xff UTF-8\"}",
+			`{"text":"\ufffd \uFFFD \ufffd are there, and \\ufffd"}`, `{"text":"whole"}`,
+		}, "\n"),
+		"b.csv": "text\nh\x00alf\n\n",
+	})
+	for name, want := range map[string]Losses{"a.jsonl": {Skipped: 2, NUL: 2, Replaced: 2}, "b.csv": {Skipped: 1, NUL: 1}} {
+		path := filepath.Join(dir, name)
+		c, err := Open([]string{path}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one, err := Inspect(t.Context(), []string{path}, Bytes{}, Options{}, 0)
+		if err != nil || c.Losses != want || one[0].Losses != want {
+			t.Errorf("%s: %+v, inspected %+v, %v: want %+v", name, c.Losses, one, err, want)
+		}
+		for _, d := range append(c.Train.Documents(), c.HeldOut.Documents()...) {
+			if bytes.IndexByte(d.Text, 0) >= 0 {
+				t.Errorf("%q", d.Text)
+			}
+		}
+	}
+	_, err := Inspect(t.Context(), []string{filepath.Join(writeTree(t, map[string]string{"a.jsonl": `{"text":"\u0000"}`}), "a.jsonl")}, Bytes{}, Options{}, 0)
+	wantError(t, err, "no text in", "1 rows and files have no text")
+}
+
+// TestFilesThatAreNotRead: the error says what to do.
+func TestFilesThatAreNotRead(t *testing.T) {
+	dir := writeTree(t, map[string]string{"a.jsonl.xz": "x", "b.txt.bz2": "x", "folder/c.jsonl.bz2": "x", "folder/d.txt": "text", "other/e.bz2": "x", "other/f.txt": "text"})
+	for name, want := range map[string]string{
+		"a.jsonl.xz": "unpack it (xz -d), or pack it with gzip (.gz) or zstd (.zst)", "b.txt.bz2": "bzip2 -d", "folder": "c.jsonl.bz2: .bz2 is not read", "other": "",
+	} {
+		_, err := Open([]string{filepath.Join(dir, name)}, Options{})
+		if want == "" && err == nil {
+			continue
+		}
+		wantError(t, err, want)
+	}
+	for address, want := range map[string]string{
+		"s3://bucket/c4": "copy it here (aws s3 cp --recursive 's3://bucket/c4' data)", "gs://b/x": "gcloud storage cp -r", "https://example.com/x.parquet": "curl -LO",
+		"abfs://x": "the provider's own program", "file:///tmp/x": "without file://",
+	} {
+		_, err := Open([]string{address}, Options{})
+		wantError(t, err, "another machine", want)
 	}
 }
 

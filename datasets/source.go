@@ -4,7 +4,6 @@ package datasets
 // the other.
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -16,6 +15,7 @@ type source struct {
 	name  string // for errors
 	files []file
 	field string // for rows
+	rules Rules
 	keep  func(text []byte) bool
 
 	builtin string // describes the built-in corpus, if this is it
@@ -34,11 +34,9 @@ func (s source) documents(f file, each func(Document) error) error {
 		}
 		return each(Document{Name: f.name, Text: text})
 	}
-	err := f.eachRow(cmp.Or(s.field, DefaultField), func(row int, text []byte) error {
-		if bytes.IndexByte(text, separator) >= 0 {
-			text = nil
-		}
-		return each(Document{Name: fmt.Sprintf("%s#%d", f.name, row), Text: text, file: f.name, row: row})
+	err := f.eachRow(cmp.Or(s.field, DefaultField), func(r row) error {
+		text, nul := s.rules.cleaned(r.text)
+		return each(Document{Name: fmt.Sprintf("%s#%d", f.name, r.number), Text: text, file: f.name, row: r.number, nul: nul, replaced: r.replaced})
 	})
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", f.path, err)
@@ -46,15 +44,16 @@ func (s source) documents(f file, each func(Document) error) error {
 	return nil
 }
 
-// each calls f with all wanted documents, in the order of a [Split], and returns the number of the
-// others. Texts are valid during the call.
-func (s source) each(ctx context.Context, f func(Document) error) (skipped int, err error) {
+// each calls f with all wanted documents, in the order of the training side of a [Split]. Texts are
+// valid during the call.
+func (s source) each(ctx context.Context, f func(Document) error) (losses Losses, err error) {
 	files := slices.Clone(s.files)
 	slices.SortStableFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
 	for _, in := range files {
 		err := s.documents(in, func(d Document) error {
+			losses.count(d)
 			if len(d.Text) == 0 {
-				skipped++
+				losses.Skipped++
 				return nil
 			}
 			if err := context.Cause(ctx); err != nil {
@@ -63,8 +62,8 @@ func (s source) each(ctx context.Context, f func(Document) error) (skipped int, 
 			return f(d)
 		})
 		if err != nil {
-			return skipped, err
+			return losses, err
 		}
 	}
-	return skipped, nil
+	return losses, nil
 }

@@ -1,7 +1,7 @@
 package datasets
 
 // The validation split: about 2 % of the bytes are held out, at most 16 MiB, chosen by the hash of
-// the documents' names. It does not depend on the seed or on the number of ranks.
+// the documents' texts, see [Rules]. It does not depend on the seed or on the number of ranks.
 
 import (
 	"bytes"
@@ -24,16 +24,17 @@ type division struct {
 	heldOut []bool
 	longest int   // the document whose end is held out
 	at      int64 // where that end begins; its length if it is empty
+	order   []uint64
 }
 
-// divide divides documents with the given sizes, in bytes, and hashes of their names.
+// divide divides documents with the given sizes, in bytes, and hashes.
 //
-// It goes through the documents in the order of the hash of their names, and holds out each one
+// It goes through the documents in the order of their hashes, and holds out each one
 // that still fits the budget of total/50 bytes, or 16 MiB. If that leaves more than half of the
 // budget, because the corpus consists of one or a few long files, the rest is cut off the end of
 // the longest training document and becomes the document "NAME#tail". So 1 to 2 % are held out
 // before de-duplication, for any files. A corpus of fewer than two bytes is an error.
-func divide(sizes []int64, hashes []uint64) (division, error) {
+func (r Rules) divide(sizes []int64, hashes []uint64) (division, error) {
 	total := int64(0)
 	order := make([]int, len(sizes))
 	for i, n := range sizes {
@@ -46,6 +47,9 @@ func divide(sizes []int64, hashes []uint64) (division, error) {
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(hashes[i], hashes[j]) })
 	budget := min(max(total/heldOutShare, 1), mostHeldOut)
 	d := division{heldOut: make([]bool, len(sizes)), longest: -1}
+	if !r.byName() {
+		d.order = hashes
+	}
 	missing := budget
 	for _, i := range order {
 		if sizes[i] <= missing {
@@ -66,13 +70,16 @@ func divide(sizes []int64, hashes []uint64) (division, error) {
 
 // sides returns the training part and the validation part of document i. Either may have no text.
 func (d division) sides(i int, doc Document) (train, heldOut Document) {
-	switch {
-	case d.heldOut[i]:
-		return Document{}, doc
-	case i != d.longest || d.at == int64(len(doc.Text)):
+	if i != d.longest && !d.heldOut[i] || i == d.longest && d.at == int64(len(doc.Text)) {
 		return doc, Document{}
 	}
 	train, heldOut = doc, doc
+	if d.order != nil {
+		heldOut.order = d.order[i]
+	}
+	if d.heldOut[i] {
+		return Document{}, heldOut
+	}
 	train.Text, heldOut.Text = doc.Text[:d.at], doc.Text[d.at:]
 	heldOut.Name += "#tail"
 	return train, heldOut
@@ -80,12 +87,12 @@ func (d division) sides(i int, doc Document) (train, heldOut Document) {
 
 // split divides docs into training and validation documents, at least one on each side, like
 // divide.
-func split(docs []Document) (train, heldOut []Document, err error) {
+func (r Rules) split(docs []Document) (train, heldOut []Document, err error) {
 	sizes, hashes := make([]int64, len(docs)), make([]uint64, len(docs))
 	for i, d := range docs {
-		sizes[i], hashes[i] = int64(len(d.Text)), nameHash(d.Name)
+		sizes[i], hashes[i] = int64(len(d.Text)), r.hash(d)
 	}
-	sides, err := divide(sizes, hashes)
+	sides, err := r.divide(sizes, hashes)
 	if err != nil {
 		return nil, nil, err
 	}

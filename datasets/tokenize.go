@@ -33,7 +33,7 @@ type TokenizeProgress struct {
 type TokenizeSummary struct {
 	Train, HeldOut Side
 	Overlap        Overlap
-	Skipped        int // skipped documents and files: empty or binary
+	Losses
 }
 
 // Side is one side of a token file.
@@ -59,7 +59,7 @@ func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, 
 	if progress == nil {
 		progress = func(TokenizeProgress) {}
 	}
-	w, err := newTokenWriter(filepath.Dir(path), t)
+	w, err := newTokenWriter(filepath.Dir(path), t, opts.Rules)
 	if err != nil {
 		return sum, err
 	}
@@ -74,32 +74,33 @@ func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, 
 	if err != nil {
 		return sum, err
 	}
-	sum = TokenizeSummary{w.sides[0].Side, w.sides[1].Side, d.overlap, d.skipped}
+	sum = TokenizeSummary{w.sides[0].Side, w.sides[1].Side, d.overlap, d.losses}
 	return sum, w.write(path)
 }
 
 // scan reads all documents and divides them.
-func (s source) scan(ctx context.Context, progress func(TokenizeProgress)) (sizes []int64, sides division, skipped int, err error) {
+func (s source) scan(ctx context.Context, progress func(TokenizeProgress)) (sizes []int64, sides division, losses Losses, err error) {
 	var hashes []uint64
 	done := int64(0)
-	skipped, err = s.each(ctx, func(d Document) error {
-		sizes, hashes = append(sizes, int64(len(d.Text))), append(hashes, nameHash(d.Name))
+	losses, err = s.each(ctx, func(d Document) error {
+		sizes, hashes = append(sizes, int64(len(d.Text))), append(hashes, s.rules.hash(d))
 		done += int64(len(d.Text))
 		progress(TokenizeProgress{"reading", done})
 		return nil
 	})
 	if err == nil && len(sizes) == 0 {
-		err = noText(s.name, len(s.files), 0)
+		err = noText(s.name, len(s.files), 0, losses)
 	}
 	if err == nil {
-		sides, err = divide(sizes, hashes)
+		sides, err = s.rules.divide(sizes, hashes)
 	}
-	return sizes, sides, skipped, err
+	return sizes, sides, losses, err
 }
 
 // tokenWriter collects the tokens of both sides in files without names.
 type tokenWriter struct {
 	tokenizer Tokenizer
+	rules     Rules
 	width     int
 	sides     [2]*sideWriter
 	texts     [][]byte // to be encoded, each with its NUL
@@ -115,8 +116,8 @@ type sideWriter struct {
 	offset, encode []byte
 }
 
-func newTokenWriter(dir string, t Tokenizer) (w *tokenWriter, err error) {
-	w = &tokenWriter{tokenizer: t, width: 4}
+func newTokenWriter(dir string, t Tokenizer, rules Rules) (w *tokenWriter, err error) {
+	w = &tokenWriter{tokenizer: t, rules: rules, width: 4}
 	if t.VocabSize() <= 1<<16 {
 		w.width = 2
 	}
@@ -149,7 +150,7 @@ func (w *tokenWriter) add(side int, d Document) error {
 	s := w.sides[side]
 	s.Documents++
 	s.Bytes += int64(len(d.Text))
-	identify(s.identity, d)
+	w.rules.identify(s.identity, d)
 	w.texts = append(w.texts, append(bytes.Clone(d.Text), separator))
 	w.of = append(w.of, side)
 	if w.pending += len(d.Text); w.pending >= encodeAhead {

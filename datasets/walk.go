@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Walk reads the text at paths, as [Open] accepts them, or the built-in corpus if there are none.
@@ -30,18 +31,18 @@ func Walk(ctx context.Context, paths []string, opts Options, train, heldOut func
 type dividedSource struct {
 	heldOut []Document // de-duplicated
 	overlap Overlap
-	skipped int
+	losses  Losses
 }
 
 // divided reads all documents three times: to divide them, for the validation documents, and to
 // call train with the training documents in the order of a [Split]. Documents that change meanwhile
 // are an error.
 func (s source) divided(ctx context.Context, progress func(TokenizeProgress), train func(Document) error) (d dividedSource, err error) {
-	sizes, sides, skipped, err := s.scan(ctx, progress)
+	sizes, sides, losses, err := s.scan(ctx, progress)
 	if err != nil {
 		return d, err
 	}
-	d.skipped = skipped
+	d.losses = losses
 	d.heldOut, d.overlap, err = s.deduplicated(ctx, sizes, sides, func(part Document, done int64) error {
 		progress(TokenizeProgress{"tokenizing", done})
 		return train(part)
@@ -63,6 +64,7 @@ func (s source) deduplicated(ctx context.Context, sizes []int64, sides division,
 	if err != nil {
 		return nil, Overlap{}, err
 	}
+	slices.SortStableFunc(heldOut, Document.compare)
 	index := newOverlapIndex(heldOut)
 	err = s.again(ctx, sizes, sides, func(part, _ Document, done int64) error {
 		if len(part.Text) == 0 {

@@ -76,7 +76,7 @@ func TestUsageErrors(t *testing.T) {
 		{"train --config " + config("flavor.toml", "flavor = \"huge\"\n"), []string{`"huge"`, "debug, small"}},
 		{"train --config " + filepath.Join(other, "none.toml"), []string{"--config", "none.toml", "no such file", "--dry-run"}},
 
-		{"train --data " + filepath.Join(other, "none"), []string{"none", "no such file", "expected a file of text, JSONL, Parquet or Arrow, or a folder"}},
+		{"train --data " + filepath.Join(other, "none"), []string{"none", "no such file", "expected a file of text, JSON, CSV, Parquet or Arrow, or a folder"}},
 		{"train --data " + data + " " + filepath.Join(other, "none"), []string{"none", "no such file"}},
 		{"train --data " + empty, []string{"empty", "no files"}},
 		{"train --data " + config("empty.txt", ""), []string{"empty.txt", "is empty"}},

@@ -41,8 +41,8 @@ const (
 	freeLength = 16 << 20
 )
 
-// unpack decompresses a buffer.
-func (c codec) unpack(b []byte) ([]byte, error) {
+// unpack decompresses a buffer, which may have free bytes regardless of its own size.
+func (c codec) unpack(b []byte, free int64) ([]byte, error) {
 	if c == plain {
 		return b, nil
 	}
@@ -50,7 +50,7 @@ func (c codec) unpack(b []byte) ([]byte, error) {
 		return nil, errors.New("it is compressed and has no length")
 	}
 	n := int64(binary.LittleEndian.Uint64(b))
-	if n < -1 || n > mostBuffer || n > freeLength+mostRatio*int64(len(b)) {
+	if n < -1 || n > mostBuffer || n > free+mostRatio*int64(len(b)) {
 		return nil, fmt.Errorf("it says that its %d bytes are %d unpacked, which no text is", len(b), n)
 	}
 	return c.decompress(b[8:], n)

@@ -27,11 +27,21 @@ type message struct {
 	body    int64 // bytes
 }
 
-// stream reads messages.
+// stream reads messages. As a reader it is the rest of the current body.
 type stream struct {
 	r    io.Reader
-	file *tail // what r reads through, if it is a file; nil: a stream
 	left int64 // unread bytes of the current body
+
+	begun bool // it has any bytes
+}
+
+func (s *stream) Read(b []byte) (int, error) {
+	if s.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := s.r.Read(b[:min(int64(len(b)), s.left)])
+	s.left -= int64(n)
+	return n, err
 }
 
 // next skips the rest of the current body and reads the metadata of the next message. io.EOF says
@@ -42,15 +52,13 @@ func (s *stream) next() (message, error) {
 	}
 	s.left = 0
 	var prefix [4]byte
-	if _, err := io.ReadFull(s.r, prefix[:]); err == io.EOF && s.file == nil {
+	if _, err := io.ReadFull(s.r, prefix[:]); err == io.EOF {
 		return message{}, io.EOF // a stream may end without an end mark
 	} else if err != nil {
 		return message{}, cut(err)
 	}
+	s.begun = true
 	size := binary.LittleEndian.Uint32(prefix[:])
-	if size != continuation && s.file != nil {
-		return message{}, s.file.footer(size) // some writers omit the end of the stream
-	}
 	if size == continuation { // missing before format version 0.15
 		if _, err := io.ReadFull(s.r, prefix[:]); err != nil {
 			return message{}, cut(err)
@@ -58,9 +66,6 @@ func (s *stream) next() (message, error) {
 		size = binary.LittleEndian.Uint32(prefix[:])
 	}
 	if size == 0 {
-		if s.file != nil && !s.file.ends() {
-			return message{}, errors.New("it is cut off: an Arrow file ends in its magic number")
-		}
 		return message{}, io.EOF
 	}
 	metadata, err := read(s.r, int64(size), mostMetadata, "metadata")
@@ -118,15 +123,24 @@ func (m message) region(i int) (region, error) {
 	return r, nil
 }
 
-// rows returns the length of node i of a record batch.
-func (m message) rows(i int) (int64, error) {
+// length returns the length of node i of a record batch.
+func (m message) length(i int) (int64, error) {
 	items, n := m.header.vector(1, 16)
 	if i >= n {
 		return 0, fmt.Errorf("a record batch has %d nodes, node %d is missing", n, i)
 	}
-	rows := int64(binary.LittleEndian.Uint64(items[16*i:]))
-	if rows < 0 || rows != m.header.i64(0) {
-		return 0, fmt.Errorf("a record batch of %d rows has a column of %d", m.header.i64(0), rows)
+	length := int64(binary.LittleEndian.Uint64(items[16*i:]))
+	if length < 0 {
+		return 0, fmt.Errorf("node %d of a record batch has length %d", i, length)
 	}
-	return rows, nil
+	return length, nil
+}
+
+// rows returns the length of node i of a record batch, which must be that of the batch.
+func (m message) rows(i int) (int64, error) {
+	rows, err := m.length(i)
+	if err == nil && rows != m.header.i64(0) {
+		err = fmt.Errorf("a record batch of %d rows has a column of %d", m.header.i64(0), rows)
+	}
+	return rows, err
 }

@@ -2,8 +2,8 @@
 // routes need. It trusts no byte: every length and position is checked against the available data
 // before memory is allocated or read.
 //
-// [Text] reads a column of strings from a stream or a file (Feather version 2) of any schema,
-// record batch by record batch. [Tokens] is a file of lists of integers that is used in place, and
+// [Text] reads a column of strings, or of lists of strings, from a stream or a file (Feather version
+// 2) of any schema, record batch by record batch. [Tokens] is a file of lists of integers that is used in place, and
 // [WriteTokens] writes one. [NumberWriter] and [NumberReader] write and read a stream of columns of
 // numbers.
 //
@@ -19,6 +19,7 @@ const (
 	typeFloat           = 3
 	typeBinary          = 4
 	typeUTF8            = 5
+	typeList            = 12
 	typeStruct          = 13
 	typeUnion           = 14
 	typeFixedSizeList   = 16

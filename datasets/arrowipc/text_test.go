@@ -3,7 +3,6 @@ package arrowipc
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -51,26 +50,25 @@ func textFiles(t testing.TB) (names []string) {
 }
 
 func readAll(b []byte, field string) (all []*string, err error) {
-	text, err := NewText(bytes.NewReader(b), field)
+	var text *Text
+	if IsFile(b) {
+		text, err = NewTextFile(bytes.NewReader(b), int64(len(b)), field)
+	} else {
+		text, err = NewText(bytes.NewReader(b), field)
+	}
 	if err != nil {
 		return nil, err
 	}
-	for {
-		rows, err := text.Next()
-		if err == io.EOF {
-			return all, nil
-		} else if err != nil {
-			return all, err
+	err = text.Rows(func(row []byte) error {
+		if row == nil {
+			all = append(all, nil)
+			return nil
 		}
-		for _, r := range rows {
-			if r == nil {
-				all = append(all, nil)
-				continue
-			}
-			s := string(r)
-			all = append(all, &s)
-		}
-	}
+		s := string(row)
+		all = append(all, &s)
+		return nil
+	})
+	return all, err
 }
 
 // TestFilesOfOthers reads what Apache Arrow has written: streams and files, 32 and 64 bit offsets,
@@ -94,9 +92,9 @@ func TestFilesOfOthers(t *testing.T) {
 func TestColumnsThatAreNoText(t *testing.T) {
 	b := content(t, "stream-none.arrow")
 	for field, want := range map[string]string{
-		"id":      `column "id" is of type integer: expected string or large_string`,
+		"id":      `column "id" is of type integer: expected a string or a list of strings`,
 		"nested":  `column "nested" is of type struct`,
-		"tags":    `column "tags" is of type list`,
+		"pair":    `column "pair" is of type fixed-size list of floating point`,
 		"content": `it has no column "content", but "id", "nested", "tags", "pair", "nothing", "text"`,
 	} {
 		if _, err := readAll(b, field); err == nil || !strings.Contains(err.Error(), want) {
@@ -108,12 +106,12 @@ func TestColumnsThatAreNoText(t *testing.T) {
 // TestDamage: a file that is cut off anywhere is an error, and a stream unless that is between two
 // messages; one with any byte changed is an error, or other text, and never a panic.
 func TestDamage(t *testing.T) {
-	for _, name := range []string{"file-none.arrow", "stream-zstd.arrow", "stream-large-lz4.arrow"} {
+	for _, name := range []string{"file-none.arrow", "stream-zstd.arrow", "stream-large-lz4.arrow", "others/polars.arrow", "others/polars-categorical.arrow", "others/arrowjs-dictionary.arrows"} {
 		whole := content(t, name)
 		all := len(expected(t))
 		for n := 0; n < len(whole); n += 5 {
 			got, err := readAll(whole[:n], "text")
-			if strings.HasPrefix(name, "file") && err == nil || err == nil && len(got) == all && n < len(whole)-8 {
+			if IsFile(whole) && err == nil || err == nil && len(got) == all && n < len(whole)-8 {
 				t.Errorf("%s: the first %d of %d bytes are read without an error", name, n, len(whole))
 			}
 		}
@@ -122,6 +120,7 @@ func TestDamage(t *testing.T) {
 			damaged := bytes.Clone(whole)
 			damaged[i] ^= byte(1 + rng.IntN(255))
 			readAll(damaged, "text")
+			readAll(damaged, "tags")
 		}
 	}
 }
@@ -154,11 +153,11 @@ func TestClaims(t *testing.T) {
 		"negative":      {zstdFrame, []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, "which no text is"},
 		"nothing in it": {zstdFrame, []byte{9, 0, 0, 0, 0, 0, 0, 0}, "cut off"},
 	} {
-		if _, err := c.codec.unpack(c.b); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := c.codec.unpack(c.b, freeLength); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
 		}
 	}
-	if b, err := zstdFrame.unpack([]byte("\xff\xff\xff\xff\xff\xff\xff\xffplain")); err != nil || string(b) != "plain" {
+	if b, err := zstdFrame.unpack([]byte("\xff\xff\xff\xff\xff\xff\xff\xffplain"), 0); err != nil || string(b) != "plain" {
 		t.Errorf("a buffer that is not compressed is %q, %v", b, err)
 	}
 }
@@ -167,10 +166,19 @@ func FuzzText(f *testing.F) {
 	for _, name := range textFiles(f) {
 		f.Add(content(f, name))
 	}
+	others, err := filepath.Glob("../testdata/others/*.arrow*")
+	if err != nil || len(others) < 9 {
+		f.Fatal(others, err)
+	}
+	for _, path := range others {
+		f.Add(content(f, "others/"+filepath.Base(path)))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		rows, err := readAll(b, "text")
-		if err == nil && len(rows) > len(b)*8 {
-			t.Errorf("%d rows in %d bytes", len(rows), len(b))
+		for _, field := range []string{"text", "tags"} {
+			rows, err := readAll(b, field)
+			if err == nil && len(rows) > len(b)*8 {
+				t.Errorf("%d rows in %d bytes", len(rows), len(b))
+			}
 		}
 	})
 }

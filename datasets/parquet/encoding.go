@@ -96,16 +96,21 @@ func bitsAt(b []byte, at uint64, width int) (v uint64) {
 	return v
 }
 
-// countOnes returns the number of levels among n that are 1.
-func countOnes(levels []byte, n int64) (ones int64, err error) {
-	h := hybrid{b: levels, width: 1}
+// newLevels returns the levels of a page, of at most most.
+func newLevels(b []byte, most uint32) hybrid { return hybrid{b: b, width: bits.Len32(most)} }
+
+// countPresent returns the number of levels among n that are most.
+func countPresent(levels []byte, n int64, most uint32) (present int64, err error) {
+	h := newLevels(levels, most)
 	for range n {
-		ones += int64(h.next())
+		if h.next() == most {
+			present++
+		}
 	}
 	if h.short {
 		return 0, errors.New("a page ends within its definition levels")
 	}
-	return ones, nil
+	return present, nil
 }
 
 // prefixed splits off a part that is preceded by its length in 4 bytes.

@@ -2,9 +2,9 @@
 // lengths and counts are checked against the available data, and memory is allocated as bytes
 // arrive.
 //
-// It reads what writers of text data sets write: a top-level column, required or optional, in
-// plain, dictionary and delta encodings, with data pages of both versions, uncompressed or with
-// Snappy, gzip, zstd or LZ4_RAW.
+// It reads what writers of text data sets write: a top-level column of strings or of lists of
+// strings, required or optional, in plain, dictionary and delta encodings, with data pages of both
+// versions, uncompressed or with Snappy, gzip, Brotli, LZ4 or zstd. Row groups may be empty.
 //
 // Source: apache/parquet-format, version 2.11: README, Encodings, Compression and parquet.thrift.
 package parquet
@@ -26,20 +26,25 @@ const (
 	mostPage    = 1 << 30 // bytes per page, before and after decompression
 	mostValues  = 1 << 24 // per page
 	mostColumns = 1 << 16
-	byteArray   = 6 // the physical type
+	mostRow     = 256 << 20 // bytes of a list
+	byteArray   = 6         // the physical type
+	listType    = 3         // both the converted and the logical type
 )
 
 // The repetition types of columns.
 const (
 	required = 0
 	optional = 1
+	repeated = 2
 )
 
-// Column is a column of strings of a file.
+// Column is a column of strings of a file, or of lists of them.
 type Column struct {
-	r        io.ReaderAt
-	optional bool
-	chunks   []chunk
+	r io.ReaderAt
+	// The levels of a string that is there, in the sense of Dremel: how many of the fields above it
+	// are optional or repeated, and how many are repeated.
+	definition, repetition uint32
+	chunks                 []chunk
 }
 
 // chunk is the column's part of a row group.
@@ -70,7 +75,7 @@ func Open(r io.ReaderAt, size int64, field string) (*Column, error) {
 			}
 		case id == 4 && kind == thriftList && index >= 0:
 			d.items(thriftStruct, func(int) {
-				chunk, here := rowGroup(d, index)
+				chunk, here := c.rowGroup(d, index)
 				if err == nil {
 					err = here
 				}
@@ -95,6 +100,9 @@ func Open(r io.ReaderAt, size int64, field string) (*Column, error) {
 		return nil, errors.New("its metadata has no schema")
 	}
 	for i, chunk := range c.chunks {
+		if chunk.rows == 0 {
+			continue // it has no pages, and its offset may be anything
+		}
 		if chunk.offset < 4 || chunk.size < 0 || chunk.offset > size || chunk.size > size-chunk.offset {
 			return nil, fmt.Errorf("row group %d: the column has %d bytes at %d, of a file of %d", i+1, chunk.size, chunk.offset, size)
 		}
@@ -140,7 +148,7 @@ func readSection(r io.ReaderAt, offset, n int64) ([]byte, error) {
 // element is a node of the schema.
 type element struct {
 	kind, repetition, children int64
-	leaf                       bool
+	leaf, list                 bool
 	name                       string
 }
 
@@ -149,6 +157,8 @@ type element struct {
 func (c *Column) schema(d *decoder, field string) (index int, err error) {
 	index = -1
 	var names []string
+	var found []element // the column and what is below it
+	inside := false
 	leaves, count, open := 0, 0, []int64{1} // remaining children of the element on each level
 	d.items(thriftStruct, func(int) {
 		e := schemaElement(d)
@@ -167,11 +177,12 @@ func (c *Column) schema(d *decoder, field string) (index int, err error) {
 		level := len(open) - 1 // 0 is the root
 		if level == 1 {
 			names = append(names, fmt.Sprintf("%.50q", e.name))
-			if e.name == field && index < 0 {
+			if inside = e.name == field && found == nil; inside {
 				index = leaves
-				err = e.suits(field)
-				c.optional = e.repetition == optional
 			}
+		}
+		if inside {
+			found = append(found, e)
 		}
 		if e.leaf {
 			leaves++
@@ -179,13 +190,13 @@ func (c *Column) schema(d *decoder, field string) (index int, err error) {
 			open = append(open, e.children)
 		}
 	})
-	if d.err != nil {
+	switch {
+	case d.err != nil:
 		return -1, errThrift
+	case found == nil:
+		return -1, fmt.Errorf("it has no column %q, but %s", field, strings.Join(names[:min(len(names), 20)], ", "))
 	}
-	if err == nil && index < 0 {
-		err = fmt.Errorf("it has no column %q, but %s", field, strings.Join(names[:min(len(names), 20)], ", "))
-	}
-	return index, err
+	return index, c.suits(field, found)
 }
 
 func schemaElement(d *decoder) element {
@@ -201,6 +212,13 @@ func schemaElement(d *decoder) element {
 		case id == 5 && kind == thriftI32:
 			e.children = d.integer()
 			e.leaf = e.children <= 0
+		case id == 6 && kind == thriftI32:
+			e.list = e.list || d.integer() == listType
+		case id == 10 && kind == thriftStruct:
+			d.fields(func(id int, _ uint8) bool {
+				e.list = e.list || id == listType
+				return false
+			})
 		default:
 			return false
 		}
@@ -209,24 +227,40 @@ func schemaElement(d *decoder) element {
 	return e
 }
 
-// suits returns an error if an element cannot be read as a column of strings.
-func (e element) suits(field string) error {
+// suits sets the levels of a column of strings, or of lists of strings in one of the three forms of
+// the format's "Lists": a group of a repeated group of an element, a group of a repeated element, or
+// a repeated element. path is the column and what is below it. Anything else is an error.
+func (c *Column) suits(field string, path []element) error {
 	types := [...]string{"boolean", "int32", "int64", "int96", "float", "double", "byte_array", "fixed-length byte array"}
-	switch {
-	case !e.leaf:
-		return fmt.Errorf("column %q is nested: expected a string", field)
-	case e.repetition != required && e.repetition != optional:
-		return fmt.Errorf("column %q is a list: expected a string", field)
+	const expected = "expected a string or a list of strings"
+	for i, e := range path {
+		chain := e.leaf == (i == len(path)-1) && (e.leaf || e.children == 1)
+		// A repeated group of that name is itself the element, a structure.
+		structure := i == 1 && !e.leaf && (e.name == "array" || e.name == field+"_tuple")
+		if !chain || structure || i == 0 && !e.leaf && (!e.list || e.repetition == repeated) || i == 1 && e.repetition != repeated || i > 2 || i == 2 && e.repetition == repeated {
+			return fmt.Errorf("column %q is nested: %s", field, expected)
+		}
+		if e.repetition < required || e.repetition > repeated {
+			return fmt.Errorf("column %q has repetition type %d", field, e.repetition)
+		}
+		if e.repetition != required {
+			c.definition++
+		}
+		if e.repetition == repeated {
+			c.repetition++
+		}
+	}
+	switch e := path[len(path)-1]; {
 	case e.kind < 0 || e.kind >= int64(len(types)):
-		return fmt.Errorf("column %q is of type %d: expected a string", field, e.kind)
+		return fmt.Errorf("column %q is of type %d: %s", field, e.kind, expected)
 	case e.kind != byteArray:
-		return fmt.Errorf("column %q is of type %s: expected a string", field, types[e.kind])
+		return fmt.Errorf("column %q is of type %s: %s", field, types[e.kind], expected)
 	}
 	return nil
 }
 
 // rowGroup reads one row group's part of leaf column index.
-func rowGroup(d *decoder, index int) (c chunk, err error) {
+func (c *Column) rowGroup(d *decoder, index int) (k chunk, err error) {
 	found := false
 	d.fields(func(id int, kind uint8) bool {
 		switch {
@@ -237,12 +271,12 @@ func rowGroup(d *decoder, index int) (c chunk, err error) {
 					return
 				}
 				found = true
-				rows := c.rows
-				c, err = columnChunk(d)
-				c.rows = rows
+				rows := k.rows
+				k, err = columnChunk(d)
+				k.rows = rows
 			})
 		case id == 3 && kind == thriftI64:
-			c.rows = d.integer()
+			k.rows = d.integer()
 		default:
 			return false
 		}
@@ -250,13 +284,13 @@ func rowGroup(d *decoder, index int) (c chunk, err error) {
 	})
 	switch {
 	case d.err != nil:
-		return c, d.err
+		return k, d.err
 	case !found:
-		return c, errors.New("a row group lacks the column")
-	case err == nil && (c.rows < 0 || c.values != c.rows):
-		return c, fmt.Errorf("a row group of %d rows has %d values", c.rows, c.values)
+		return k, errors.New("a row group lacks the column")
+	case err == nil && (k.rows < 0 || k.values < k.rows || k.values > k.rows && (c.repetition == 0 || k.rows == 0)):
+		return k, fmt.Errorf("a row group of %d rows has %d values", k.rows, k.values)
 	}
-	return c, err
+	return k, err
 }
 
 func columnChunk(d *decoder) (c chunk, err error) {

@@ -5,10 +5,12 @@ package parquet
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 
+	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
@@ -27,11 +29,13 @@ const (
 	uncompressed = 0
 	snappyCodec  = 1
 	gzipCodec    = 2
+	brotliCodec  = 4
+	lz4Hadoop    = 5
 	zstdCodec    = 6
 	lz4Raw       = 7
 )
 
-var codecNames = map[int64]string{3: "LZO", 4: "Brotli", 5: "LZ4 (as Hadoop has it)"}
+var codecNames = map[int64]string{3: "LZO"}
 
 // mostRatio bounds the growth of a page beyond its first bytes: text is compressed 2 to 20 times, a
 // bomb thousands of times.
@@ -44,7 +48,7 @@ const (
 type pageHeader struct {
 	kind, size, stored int64 // size is the size after decompression
 	values, encoding   int64
-	definition         int64 // encoding of the definition levels, version 1
+	definition, repeat int64 // encodings of the definition and repetition levels, version 1
 	levels, repetition int64 // bytes of the definition and repetition levels, version 2
 	packed             bool  // version 2: the values are compressed
 }
@@ -84,7 +88,7 @@ func header(d *decoder) pageHeader {
 		}
 	}
 	top := numbers(map[int]*int64{1: &h.kind, 2: &h.size, 3: &h.stored})
-	first := numbers(map[int]*int64{1: &h.values, 2: &h.encoding, 3: &h.definition})
+	first := numbers(map[int]*int64{1: &h.values, 2: &h.encoding, 3: &h.definition, 4: &h.repeat})
 	second := numbers(map[int]*int64{1: &h.values, 4: &h.encoding, 5: &h.levels, 6: &h.repetition})
 	d.fields(func(id int, kind uint8) bool {
 		switch {
@@ -105,25 +109,37 @@ func header(d *decoder) pageHeader {
 	return h
 }
 
-// Rows calls each with the strings of all rows in order, nil for null, until it returns an error. A
-// string is valid during the call. Errors name the row group.
+// Rows calls each with the strings of all rows in order, nil for null, until it returns an error.
+// The strings of a list are joined with line ends. A string is valid during the call. Errors name
+// the row group.
 func (c *Column) Rows(each func([]byte) error) error {
 	for i, k := range c.chunks {
-		if err := c.rows(k, each); err != nil {
+		g := group{Column: c, chunk: k, each: each}
+		if err := g.read(); err != nil {
 			return fmt.Errorf("row group %d: %w", i+1, err)
 		}
 	}
 	return nil
 }
 
-func (c *Column) rows(k chunk, each func([]byte) error) error {
-	var dictionary [][]byte
-	seen := int64(0)
-	for at, end := k.offset, k.offset+k.size; seen < k.rows; {
+// group reads the column's part of a row group.
+type group struct {
+	*Column
+	chunk
+	each       func([]byte) error
+	dictionary [][]byte
+	seen       int64 // values
+
+	begun int64  // rows, for lists, which may continue on the next page
+	list  []byte // the strings of the current one, nil: none
+}
+
+func (g *group) read() error {
+	for at, end := g.offset, g.offset+g.size; g.seen < g.values; {
 		if at >= end {
-			return fmt.Errorf("it has %d rows in its pages: expected %d", seen, k.rows)
+			return fmt.Errorf("it has %d values in its pages: expected %d", g.seen, g.values)
 		}
-		h, length, err := readHeader(c.r, at, end-at)
+		h, length, err := readHeader(g.r, at, end-at)
 		if err != nil {
 			return err
 		}
@@ -134,22 +150,23 @@ func (c *Column) rows(k chunk, each func([]byte) error) error {
 		case h.values < 0 || h.values > mostValues:
 			return fmt.Errorf("a page says that it has %d values: expected at most %d", h.values, mostValues)
 		}
-		b, err := readSection(c.r, at, h.stored)
+		b, err := readSection(g.r, at, h.stored)
 		if err != nil {
 			return err
 		}
 		at += h.stored
 		switch h.kind {
 		case dictionaryPage:
-			if b, err = unpack(k.codec, b, h.size); err == nil {
-				dictionary, err = plainStrings(b, h.values)
+			if b, err = unpack(g.codec, b, h.size); err == nil {
+				g.dictionary, err = plainStrings(b, h.values)
 			}
 		case dataPage, dataPageV2:
-			if h.values > k.rows-seen {
-				return fmt.Errorf("its pages hold more than its %d rows", k.rows)
+			if h.values > g.values-g.seen {
+				return fmt.Errorf("its pages hold more than its %d values", g.values)
 			}
-			seen += h.values
-			err = c.page(k.codec, h, b, dictionary, each)
+			if g.seen += h.values; h.values > 0 {
+				err = g.page(h, b)
+			}
 		case indexPage:
 		default:
 			return fmt.Errorf("a page is of type %d", h.kind)
@@ -158,51 +175,111 @@ func (c *Column) rows(k chunk, each func([]byte) error) error {
 			return err
 		}
 	}
-	return nil
+	if g.repetition == 0 || g.rows == 0 {
+		return nil
+	}
+	if g.begun != g.rows {
+		return fmt.Errorf("its pages hold %d rows: expected %d", g.begun, g.rows)
+	}
+	return g.each(g.list)
+}
+
+// levels splits a data page into its repetition and definition levels and its values.
+func (g *group) levels(h pageHeader, b []byte) (repeat, define, values []byte, err error) {
+	if h.kind == dataPageV2 {
+		if h.repetition < 0 || h.levels < 0 || h.repetition > int64(len(b)) || h.levels > int64(len(b))-h.repetition {
+			return nil, nil, nil, fmt.Errorf("a page of %d bytes has %d of repetition levels and %d of definition levels", len(b), h.repetition, h.levels)
+		}
+		all := h.repetition + h.levels
+		repeat, define, b = b[:h.repetition], b[h.repetition:all], b[all:]
+		if h.packed {
+			b, err = unpack(g.codec, b, h.size-all)
+		}
+		return repeat, define, b, err
+	}
+	if b, err = unpack(g.codec, b, h.size); err != nil {
+		return nil, nil, nil, err
+	}
+	for _, l := range []struct {
+		most     uint32
+		encoding int64
+		to       *[]byte
+	}{{g.Column.repetition, h.repeat, &repeat}, {g.definition, h.definition, &define}} {
+		if l.most == 0 {
+			continue
+		}
+		if l.encoding != runLength {
+			return nil, nil, nil, fmt.Errorf("its levels are in encoding %d: expected run-length (%d)", l.encoding, runLength)
+		}
+		if *l.to, b, err = prefixed(b); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	return repeat, define, b, nil
 }
 
 // page yields the rows of a data page.
-func (c *Column) page(codec int64, h pageHeader, b []byte, dictionary [][]byte, each func([]byte) error) (err error) {
-	var levels []byte
-	if h.kind == dataPageV2 {
-		if h.repetition != 0 || h.levels < 0 || h.levels > int64(len(b)) {
-			return fmt.Errorf("a page of %d bytes has %d of repetition levels and %d of definition levels", len(b), h.repetition, h.levels)
-		}
-		levels, b = b[:h.levels], b[h.levels:]
-		if h.packed {
-			b, err = unpack(codec, b, h.size-h.levels)
-		}
-	} else if b, err = unpack(codec, b, h.size); err == nil && c.optional {
-		if h.definition != runLength {
-			return fmt.Errorf("its definition levels are in encoding %d: expected run-length (%d)", h.definition, runLength)
-		}
-		levels, b, err = prefixed(b)
-	}
+func (g *group) page(h pageHeader, b []byte) error {
+	repeat, define, b, err := g.levels(h, b)
 	if err != nil {
 		return err
 	}
-	defined := hybrid{b: levels, width: 1}
-	there := func() bool { return defined.next() != 0 }
 	present := h.values
-	if !c.optional {
-		there = func() bool { return true }
-	} else if present, err = countOnes(levels, h.values); err != nil {
-		return err
+	if g.definition > 0 {
+		if present, err = countPresent(define, h.values, g.definition); err != nil {
+			return err
+		}
 	}
-	values, err := decode(h.encoding, b, present, dictionary)
+	next, err := decode(h.encoding, b, present, g.dictionary)
 	if err != nil {
 		return err
 	}
+	defined, repeated := newLevels(define, g.definition), newLevels(repeat, g.Column.repetition)
 	for range h.values {
-		var row []byte
-		if there() {
-			if row, err = values(); err != nil {
+		var text []byte
+		if g.definition == 0 || defined.next() == g.definition {
+			if text, err = next(); err == nil && text == nil {
+				text = []byte{}
+			}
+		}
+		if err == nil && g.Column.repetition == 0 {
+			err = g.each(text)
+		} else if err == nil {
+			err = g.item(text, repeated.next() == 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if repeated.short {
+		return errors.New("a page ends within its repetition levels")
+	}
+	return nil
+}
+
+// item adds a string to the current list, or to the next one. nil adds nothing: it stands for a
+// list that is null or empty, or for a null in a list.
+func (g *group) item(text []byte, first bool) error {
+	if first {
+		if g.begun++; g.begun > 1 {
+			if err := g.each(g.list); err != nil {
 				return err
 			}
 		}
-		if err := each(row); err != nil {
-			return err
-		}
+		g.list = nil
+	} else if g.begun == 0 {
+		return errors.New("it begins within a list")
+	}
+	if text == nil {
+		return nil
+	}
+	if g.list == nil {
+		g.list = append(make([]byte, 0, len(text)), text...)
+	} else {
+		g.list = append(append(g.list, '\n'), text...)
+	}
+	if len(g.list) > mostRow {
+		return fmt.Errorf("a list has more than %d bytes", mostRow)
 	}
 	return nil
 }
@@ -228,6 +305,8 @@ func unpack(codec int64, b []byte, size int64) (all []byte, err error) {
 		if r, err = gzip.NewReader(bytes.NewReader(b)); err == nil {
 			all, err = readMost(r, size)
 		}
+	case brotliCodec:
+		all, err = readMost(brotli.NewReader(bytes.NewReader(b)), size)
 	case zstdCodec:
 		var r *zstd.Decoder
 		r, err = zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(mostPage), zstd.WithDecoderMaxWindow(128<<20))
@@ -236,22 +315,48 @@ func unpack(codec int64, b []byte, size int64) (all []byte, err error) {
 			r.Close()
 		}
 	case lz4Raw:
-		all = make([]byte, size)
-		var n int
-		n, err = lz4.UncompressBlock(b, all)
-		all = all[:max(n, 0)]
+		all, err = lz4Block(b, size)
+	case lz4Hadoop:
+		if all, err = lz4Blocks(b, size); err != nil {
+			all, err = lz4Block(b, size) // as some writers mean it
+		}
 	default:
 		name := codecNames[codec]
 		if name == "" {
 			name = fmt.Sprint(codec)
 		}
-		return nil, fmt.Errorf("it is compressed with codec %s: expected none, Snappy, gzip, zstd or LZ4_RAW", name)
+		return nil, fmt.Errorf("it is compressed with codec %s: expected none, Snappy, gzip, Brotli, LZ4 or zstd", name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("a page cannot be unpacked: %w", err)
 	}
 	if int64(len(all)) != size {
 		return nil, errors.New("a page cannot be unpacked: it has another length than it says")
+	}
+	return all, nil
+}
+
+func lz4Block(b []byte, size int64) ([]byte, error) {
+	all := make([]byte, size)
+	n, err := lz4.UncompressBlock(b, all)
+	return all[:max(n, 0)], err
+}
+
+// lz4Blocks decompresses blocks, each preceded by its lengths, as Hadoop writes them.
+func lz4Blocks(b []byte, size int64) (all []byte, err error) {
+	for len(b) > 0 {
+		if len(b) < 8 {
+			return nil, errShort
+		}
+		n, stored := int64(binary.BigEndian.Uint32(b)), int64(binary.BigEndian.Uint32(b[4:]))
+		if b = b[8:]; stored > int64(len(b)) || n > size-int64(len(all)) {
+			return nil, errShort
+		}
+		block, err := lz4Block(b[:stored], n)
+		if err != nil {
+			return nil, err
+		}
+		all, b = append(all, block...), b[stored:]
 	}
 	return all, nil
 }

@@ -60,8 +60,8 @@ type Config struct {
 	Seed       uint64   `toml:"seed" help:"seed of the initial weights and of the data order"`
 	InitFrom   string   `toml:"init_from" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
 	Tokenizer  string   `toml:"tokenizer" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
-	Data       []string `toml:"data" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSONL, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
-	DataField  string   `toml:"data_field" help:"field or column with the text in JSONL, Parquet and Arrow files"`
+	Data       []string `toml:"data" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
+	DataField  string   `toml:"data_field" help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
 
 	DocumentMask bool `toml:"document_mask" help:"prevent attention between documents that are packed into one sequence"`
 

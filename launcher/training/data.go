@@ -29,7 +29,7 @@ func (f *dataFlags) define(fs *flag.FlagSet, names []string) {
 		f.data = append(f.data, path)
 		return nil
 	})
-	all.StringVar(&f.field, "data-field", datasets.DefaultField, "`NAME` field or column with the text in JSONL, Parquet and Arrow files")
+	all.StringVar(&f.field, "data-field", datasets.DefaultField, "`NAME` field or column with the text in JSON, CSV, Parquet and Arrow files")
 	all.StringVar(&f.tokenizer, "tokenizer", "bytes", "`NAME` tokenizer, as in train --tokenizer")
 	all.StringVar(&f.out, "out", "", "`FILE` write to FILE")
 	all.IntVar(&f.vocab, "vocab", 8192, "`N` vocabulary size of the new tokenizer")

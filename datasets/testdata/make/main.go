@@ -90,6 +90,7 @@ func main() {
 		write("pa-"+name+"-v1.parquet", arrowParquet(apache.WithCompression(c), apache.WithDataPageVersion(apache.DataPageV1), apache.WithDictionaryDefault(name == "zstd")))
 		write("pa-"+name+"-v2.parquet", arrowParquet(apache.WithCompression(c), apache.WithDataPageVersion(apache.DataPageV2), apache.WithDictionaryDefault(name != "zstd")))
 	}
+	write("others/pa-empty-groups.parquet", arrowParquet(apache.WithDictionaryDefault(true)))
 	for _, large := range []bool{false, true} {
 		for name, options := range map[string][]ipc.Option{"none": nil, "zstd": {ipc.WithZstd()}, "lz4": {ipc.WithLZ4()}} {
 			if large {
@@ -277,7 +278,11 @@ func arrowParquet(options ...apache.WriterProperty) []byte {
 	var b bytes.Buffer
 	w, err := pqarrow.NewFileWriter(schema, &b, apache.NewWriterProperties(append(options, apache.WithDataPageSize(500), apache.WithBatchSize(10))...), pqarrow.DefaultWriterProps())
 	check(err)
-	for _, span := range [][2]int{{0, 40}, {40, 90}} {
+	spans := [][2]int{{0, 40}, {40, 90}}
+	if len(options) == 1 { // with row groups without rows
+		spans = [][2]int{{0, 0}, {0, 40}, {40, 40}, {40, 90}, {90, 90}}
+	}
+	for _, span := range spans {
 		r := record(false, span[0], span[1])
 		check(w.Write(array.NewRecord(schema, []arrow.Array{r.Column(0), r.Column(2), r.Column(5)}, r.NumRows())))
 	}
