@@ -3,6 +3,8 @@ package datasets
 // Opening tokenizers by the name that a user or a configuration gives, and from a run's folder.
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,7 +31,17 @@ func TokenizerInFile(name string) bool {
 // tokenizer; a name such as "tiktoken:cl100k_base" for an encoding of tiktoken; otherwise the path
 // of a Hugging Face tokenizer.json, of a folder that has one, or of a token file that carries its
 // tokenizer.
-func OpenTokenizer(name string) (Tokenizer, error) {
+func OpenTokenizer(name string) (Tokenizer, error) { return NewTokenizer(name, "") }
+
+// NewTokenizer is OpenTokenizer with a token that ends documents. If end is empty, the files next to
+// a tokenizer.json name it, or else the special tokens, see [End].
+func NewTokenizer(name, end string) (Tokenizer, error) { return openTokenizer(name, end, true) }
+
+// openTokenizer opens a tokenizer. beside says whether the files next to it count.
+func openTokenizer(name, end string, beside bool) (Tokenizer, error) {
+	if !TokenizerInFile(name) && end != "" {
+		return nil, fmt.Errorf("end_token is %.100q: tokenizer %s ends documents in its own way: leave it out, or give a %s", end, cmp.Or(name, Bytes{}.Name()), TokenizerFile)
+	}
 	if encoding, ok := strings.CutPrefix(name, tiktokenPrefix); ok {
 		return opened(bpe.Tiktoken(encoding))
 	}
@@ -41,16 +53,115 @@ func OpenTokenizer(name string) (Tokenizer, error) {
 		path = filepath.Join(path, TokenizerFile)
 	} else if err == nil {
 		if t, ok, err := carriedTokenizer(path); err != nil || ok {
-			return t, err
+			return endedBy(t, end, "end_token of the configuration", err)
 		}
 	}
 	t, err := opened(bpe.Open(path))
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, known := bpe.Tiktoken(name); known == nil {
+			return nil, fmt.Errorf("tokenizer %q: %w: did you mean %s%s?", name, err, tiktokenPrefix, name)
+		}
 		return nil, fmt.Errorf("tokenizer %q: %w: use bytes, tiktoken:cl100k_base, or the path of a %s", name, err, TokenizerFile)
+	} else if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+		return nil, fmt.Errorf("tokenizer %w: %s: give bytes, tiktoken:cl100k_base, or a Hugging Face %s (data train-tokenizer makes one)", err, notTokenizer(path), TokenizerFile)
 	} else if err != nil {
 		return nil, fmt.Errorf("tokenizer %w", err)
 	}
-	return t, nil
+	from := "end_token of the configuration"
+	if end == "" && beside {
+		if end, from, err = endBeside(filepath.Dir(path)); err != nil {
+			return nil, err
+		}
+	}
+	return endedBy(t, end, from, nil)
+}
+
+// notTokenizer says what a file that is no JSON is instead.
+func notTokenizer(path string) string {
+	f := file{name: filepath.Base(path)}
+	if f.identify(Options{}) == nil && f.kind.rows() {
+		return "it holds text, which --data reads"
+	}
+	return "it is no JSON"
+}
+
+// endedTokenizer is a tokenizer whose end of documents was given.
+type endedTokenizer struct {
+	*bpe.Tokenizer
+	text, from string
+}
+
+// endedBy makes a token end documents, unless it is empty.
+func endedBy(t Tokenizer, end, from string, err error) (Tokenizer, error) {
+	if err != nil || end == "" {
+		return t, err
+	}
+	own, ok := t.(*bpe.Tokenizer)
+	if e, ended := t.(endedTokenizer); ended {
+		own, ok = e.Tokenizer, true
+	}
+	if !ok {
+		return nil, fmt.Errorf("end_token is %.100q: tokenizer %s ends documents in its own way: leave it out", end, t.Name())
+	}
+	if err := own.SetEnd(end); err != nil {
+		return nil, fmt.Errorf("%w (%s): name one that it has with --end-token", err, from)
+	}
+	return endedTokenizer{own, end, from}, nil
+}
+
+// End describes what ends the documents of a tokenizer.
+type End struct {
+	ID   int32
+	Text string
+	From string // where it was found; empty: it is the byte NUL, because nothing was
+	// what a configuration says of it, so that the tokenizer needs no other file; empty: nothing
+	Setting string
+}
+
+// EndOf returns what ends the documents of a tokenizer: the token that was given, that of the files
+// next to it, the special token with a known name, or the byte NUL.
+func EndOf(t Tokenizer) End {
+	switch t := t.(type) {
+	case endedTokenizer:
+		id, _ := t.End()
+		return End{id, t.text, t.from, t.text}
+	case *bpe.Tokenizer:
+		if id, named := t.End(); named != "" {
+			return End{ID: id, Text: named, From: "by its name"}
+		}
+	}
+	ids := t.Encode([]byte{separator})
+	return End{ID: ids[len(ids)-1], Text: "the byte NUL"}
+}
+
+// mostSettings is far above the size of a tokenizer_config.json, in bytes.
+const mostSettings = 64 << 20
+
+// endBeside returns the token that the files next to a tokenizer.json give to the end of a text, or
+// else to its beginning. It is empty if there is none.
+func endBeside(folder string) (token, from string, err error) {
+	for _, key := range []string{"eos_token", "bos_token"} {
+		for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json"} {
+			text, err := readText(filepath.Join(folder, name), mostSettings)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			} else if err != nil {
+				return "", "", fmt.Errorf("%s: %w", filepath.Join(folder, name), err)
+			}
+			var settings map[string]json.RawMessage
+			if err := json.Unmarshal(text, &settings); err != nil {
+				return "", "", fmt.Errorf("%s: %w: mend it, move it away, or give --end-token", filepath.Join(folder, name), err)
+			}
+			var long struct{ Content string } // an added token
+			if json.Unmarshal(settings[key], &token) != nil && json.Unmarshal(settings[key], &long) == nil {
+				token = long.Content
+			}
+			if token != "" {
+				return token, key + " of " + name, nil
+			}
+		}
+	}
+	return "", "", nil
 }
 
 // opened keeps a nil pointer from becoming a Tokenizer.
@@ -61,18 +172,17 @@ func opened(t *bpe.Tokenizer, err error) (Tokenizer, error) {
 	return t, nil
 }
 
-// RunTokenizer returns the tokenizer with the name in a run's configuration, from the folder of the
-// run, of one of its checkpoints, or of a model converted from it. The folder's own copy takes
-// precedence over the file of that name.
-func RunTokenizer(folder, name string) (Tokenizer, error) {
-	if !TokenizerInFile(name) {
-		return OpenTokenizer(name)
+// RunTokenizer returns the tokenizer with the name and the end token in a run's configuration, from
+// the folder of the run, of one of its checkpoints, or of a model converted from it. The folder's own
+// copy takes precedence over the file of that name. The configuration has what the files next to it
+// said when the run began.
+func RunTokenizer(folder, name, end string) (Tokenizer, error) {
+	if own := filepath.Join(folder, TokenizerFile); TokenizerInFile(name) {
+		if _, err := os.Stat(own); !errors.Is(err, fs.ErrNotExist) {
+			name = own
+		}
 	}
-	own := filepath.Join(folder, TokenizerFile)
-	if _, err := os.Stat(own); errors.Is(err, fs.ErrNotExist) {
-		return OpenTokenizer(name)
-	}
-	return OpenTokenizer(own)
+	return openTokenizer(name, end, false)
 }
 
 // TokenizerCopy returns the content of [TokenizerFile] for a run; nil if the name is sufficient.

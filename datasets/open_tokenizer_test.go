@@ -2,6 +2,7 @@ package datasets
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,10 +42,87 @@ func TestOpenTokenizer(t *testing.T) {
 		"tiktoken:x":                  {`no encoding "x"`},
 		filepath.Join(dir, "missing"): {"missing", "use bytes, tiktoken:"},
 		empty:                         {empty, "use bytes, tiktoken:"},
-		"open_tokenizer.go":           {"open_tokenizer.go", "byte 1"},
+		"open_tokenizer.go":           {"open_tokenizer.go", "byte 1", "it is no JSON", "tokenizer.json"},
+		"testdata/rows.jsonl":         {"rows.jsonl", "it holds text, which --data reads", "data train-tokenizer"},
+		"gpt2":                        {"did you mean tiktoken:gpt2?"},
+		"cl100k_base":                 {"did you mean tiktoken:cl100k_base?"},
 	} {
 		_, err := OpenTokenizer(name)
 		wantError(t, err, parts...)
+	}
+}
+
+// The files next to a tokenizer.json name the token that ends documents, and the log says where it
+// was found. A run keeps it in its configuration, and one without it keeps what special tokens say.
+func TestEndToken(t *testing.T) {
+	dir := t.TempDir()
+	tok := trained(t, dir, "abab abab")
+	text, err := TokenizerJSON(tok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, TokenizerFile)
+	const special = `{"id":%d,"content":%q,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}`
+	rest := bytes.SplitN(text, []byte(`"added_tokens": [`), 2)
+	changed := slices.Concat(rest[0], fmt.Appendf(nil, `"added_tokens": [`+special+","+special+",", 300, "[EOS]", 301, "<|bos|>"), rest[1])
+	if err := os.WriteFile(name, changed, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	byName := End{ID: EndOf(tok).ID, Text: bpe.EndOfText, From: "by its name"}
+	for _, c := range []struct {
+		config, special, end string
+		want                 End
+		err                  string
+	}{
+		{"", "", "", byName, ""},
+		{`{"eos_token":null}`, "", "", byName, ""},
+		{`{"eos_token":"[EOS]","bos_token":"<|bos|>"}`, "", "", End{300, "[EOS]", "eos_token of tokenizer_config.json", "[EOS]"}, ""},
+		{`{"eos_token":{"__type":"AddedToken","content":"[EOS]"}}`, "", "", End{300, "[EOS]", "eos_token of tokenizer_config.json", "[EOS]"}, ""},
+		{`{"bos_token":"<|bos|>"}`, "", "", End{301, "<|bos|>", "bos_token of tokenizer_config.json", "<|bos|>"}, ""},
+		{`{}`, `{"eos_token":"[EOS]"}`, "", End{300, "[EOS]", "eos_token of special_tokens_map.json", "[EOS]"}, ""},
+		{`{"eos_token":"[EOS]"}`, "", "<|bos|>", End{301, "<|bos|>", "end_token of the configuration", "<|bos|>"}, ""},
+		{`{"eos_token":"</s>"}`, "", "", End{}, `no token "</s>" to end documents with (eos_token of tokenizer_config.json): name one that it has with --end-token`},
+		{`{`, "", "", End{}, "tokenizer_config.json: unexpected end"},
+	} {
+		for file, text := range map[string]string{"tokenizer_config.json": c.config, "special_tokens_map.json": c.special} {
+			if path := filepath.Join(dir, file); text == "" {
+				os.Remove(path)
+			} else if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := NewTokenizer(name, c.end)
+		if c.err != "" {
+			wantError(t, err, c.err)
+		} else if err != nil || EndOf(got) != c.want {
+			t.Errorf("%+v: %+v, %v", c, EndOf(got), err)
+		} else if again, err := RunTokenizer(dir, "gone", c.want.Setting); err != nil || again.Name() != got.Name() || EndOf(again).ID != c.want.ID {
+			t.Errorf("%+v: a run opens %v, %v", c, again, err)
+		}
+	}
+	// A run of an earlier version does not read them.
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), []byte(`{"eos_token":"[EOS]"}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if old, err := RunTokenizer(t.TempDir(), name, ""); err != nil || EndOf(old) != byName {
+		t.Errorf("an old run: %+v, %v", EndOf(old), err)
+	}
+	if end := EndOf(Bytes{}); end.ID != 0 || end.Text != "the byte NUL" || end.From != "" {
+		t.Errorf("bytes: %+v", end)
+	}
+	_, err = NewTokenizer("bytes", "x")
+	wantError(t, err, "tokenizer bytes ends documents in its own way")
+	// A token file carries it.
+	own, err := NewTokenizer(name, "[EOS]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := filepath.Join(dir, "tokens.arrow")
+	if _, err := WriteTokens(t.Context(), tokens, []string{"testdata/rows.jsonl"}, own, Options{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if carried, err := OpenTokenizer(tokens); err != nil || carried.Name() != own.Name() || EndOf(carried).Setting != "[EOS]" {
+		t.Errorf("a token file carries %+v, %v", carried, err)
 	}
 }
 
@@ -57,11 +135,11 @@ func TestRunTokenizer(t *testing.T) {
 		{run, other, own.Name()}, {run, filepath.Join(empty, "gone"), own.Name()}, {empty, other, changed.Name()},
 		{run, "bytes", "bytes"}, {run, "", "bytes"}, {run, "tiktoken:gpt2", "tiktoken:r50k_base"},
 	} {
-		if tok, err := RunTokenizer(c.folder, c.name); err != nil || tok.Name() != c.want {
+		if tok, err := RunTokenizer(c.folder, c.name, ""); err != nil || tok.Name() != c.want {
 			t.Errorf("%+v: %v, %v", c, tok, err)
 		}
 	}
-	_, err := RunTokenizer(empty, filepath.Join(empty, "gone"))
+	_, err := RunTokenizer(empty, filepath.Join(empty, "gone"), "")
 	wantError(t, err, "gone")
 	for _, c := range []struct {
 		name string

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"strconv"
 
 	"spmoe/datasets/arrowipc"
@@ -24,6 +25,7 @@ const (
 	keyFormat       = "spmoe.tokens" // "1"
 	keyTokenizer    = "spmoe.tokenizer"
 	keyFile         = "spmoe.tokenizer_json" // the tokenizer itself, unless its name is sufficient
+	keyEnd          = "spmoe.end_token"      // see End.Setting
 	keyVocab        = "spmoe.vocab"
 	keyTrain        = "spmoe.train" // fingerprint of the stream
 	keyHeldOut      = "spmoe.held_out"
@@ -40,6 +42,7 @@ type tokenFile struct {
 	bytes          [2]int64
 	tokenizer      string
 	carried        string // the tokenizer.json in the file; empty: none
+	end            string // its end token, if that was given
 	vocab          int
 	unmap          func() error
 	path           string
@@ -87,7 +90,7 @@ func parseTokens(b []byte, name string) (*tokenFile, error) {
 	if len(parsed.Batches) != 2 {
 		return nil, fmt.Errorf("it has %d record batches: expected 2, training and validation", len(parsed.Batches))
 	}
-	t := &tokenFile{path: name, tokenizer: m[keyTokenizer], carried: m[keyFile]}
+	t := &tokenFile{path: name, tokenizer: m[keyTokenizer], carried: m[keyFile], end: m[keyEnd]}
 	numbers := map[string]int64{}
 	for _, key := range []string{keyVocab, keyTrainBytes, keyHeldOutBytes} {
 		n, err := strconv.ParseInt(m[key], 10, 64)
@@ -205,6 +208,7 @@ func carriedTokenizer(path string) (t Tokenizer, ok bool, err error) {
 		err = fmt.Errorf("token file %s does not carry its tokenizer: give the tokenizer.json that it was made with", path)
 	default:
 		t, err = opened(bpe.Parse([]byte(file.carried)))
+		t, err = endedBy(t, file.end, "end_token of "+filepath.Base(path), err)
 	}
 	return t, true, errors.Join(err, file.unmap())
 }

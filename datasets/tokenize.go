@@ -212,6 +212,9 @@ func (w *tokenWriter) write(path string) (err error) {
 	if TokenizerInFile(name) {
 		if file, err := TokenizerJSON(w.tokenizer); err == nil && len(file) <= mostCarried {
 			metadata = append(metadata, keyFile, string(file))
+			if end := EndOf(w.tokenizer).Setting; end != "" {
+				metadata = append(metadata, keyEnd, end)
+			}
 		}
 	}
 	dir := filepath.Dir(path)

@@ -103,6 +103,46 @@ func TestSameConfig(t *testing.T) {
 	}
 }
 
+// A configuration of a version without data_rules has the first: that of a checkpoint, and a run's
+// config.toml that is given as --config. A new run has the newest, and a configuration file of a few
+// keys too. A command whose run is under way keeps what the run has.
+func TestDataRules(t *testing.T) {
+	cfg, err := trainer.Default("debug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := trainer.ConfigTOML(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := strings.Replace(string(config), "data_rules = 2\n", "", 1)
+	if old == string(config) {
+		t.Fatalf("a new run has other rules than this test: %s", config)
+	}
+	for text, want := range map[string]int{string(config): 2, old: 1, "seq = 64\nbatch = 4\n": 2, "": 2} {
+		if got, err := cli.Resolve(cli.TrainDefaults, "", []byte(text), nil); err != nil || got.DataRules != want {
+			t.Errorf("rules %d, %v, want %d: %.60s", got.DataRules, err, want, text)
+		}
+	}
+	// As a version without the key would have begun it.
+	data := text(t)
+	t.Chdir(t.TempDir())
+	args := tiny(data, append(jsonLog, "-np", "2", "--out", "run", "--save-every", "2")...)
+	first := append(args[:len(args):len(args)], "--data-rules", "1")
+	succeed(t, first...)
+	want := files(t, ".")
+	if err := os.RemoveAll("run/step-00000006"); err != nil {
+		t.Fatal(err)
+	}
+	if start := events(t, succeed(t, args...), "start")[0]; start["from_step"] != 4.0 {
+		t.Errorf("the command, given again, starts with %v", start)
+	}
+	same(t, files(t, "."), want)
+	refuse(t, cli.ExitUsage, append(args, "--data-rules", "2"), "holds step-00000006 of an earlier run")
+	refuse(t, cli.ExitUsage, append([]string{"train", "--resume", "--data-rules", "2", "--out", "run"}, jsonLog...), "data_rules is 1 in run/step-00000006, not 2: a resumed run cannot change it")
+	refuse(t, cli.ExitUsage, append(args, "--data-rules", "3"), "data_rules is 3: give 2, or 1 for the data of an old run")
+}
+
 // A checkpoint of a version without optimizer.moments has FP32 moments, also of a flavor that now
 // begins with BF16.
 func TestSameMoments(t *testing.T) {

@@ -36,7 +36,8 @@ func (t *Tokenizer) setVocabulary(tokens [][]byte) error {
 	return nil
 }
 
-// setAdded sets the added tokens, after the vocabulary. Those in the vocabulary keep their ids.
+// setAdded sets the added tokens, after the vocabulary. Those in the vocabulary keep their ids, and
+// decode to the bytes that they spell there if merges make them, as in Hugging Face's tokenizers.
 func (t *Tokenizer) setAdded(added []addedToken) error {
 	most := len(t.tokens) + len(added) + mostHoles
 	for _, a := range added {
@@ -51,15 +52,17 @@ func (t *Tokenizer) setAdded(added []addedToken) error {
 		for int(a.ID) >= len(t.tokens) {
 			t.tokens = append(t.tokens, nil)
 		}
-		if old := t.tokens[a.ID]; old != nil && string(old) != a.Content {
+		switch old := t.tokens[a.ID]; {
+		case old == nil:
+			t.tokens[a.ID] = []byte(a.Content)
+		case string(old) != a.Content && spell(old) != a.Content:
 			return fmt.Errorf("added token %q has id %d, which is that of %q", a.Content, a.ID, old)
 		}
-		t.tokens[a.ID] = []byte(a.Content)
 	}
 	t.added, t.finder = added, newAddedTokens(added)
 	for _, name := range endNames {
 		if i := slices.IndexFunc(added, func(a addedToken) bool { return a.Special && a.Content == name }); i >= 0 {
-			t.end = added[i].ID
+			t.end, t.named = added[i].ID, name
 			break
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 )
 
 // maxFile is far above the size of any tokenizer.json, in bytes.
@@ -163,7 +164,7 @@ func (t *Tokenizer) setModel(m model, added []addedToken) error {
 	case len(m.Vocab) == 0:
 		return errors.New("it has no vocab")
 	}
-	tokens, err := tokensOf(m.Vocab, added)
+	tokens, err := tokensOf(m, added)
 	if err != nil {
 		return err
 	}
@@ -187,11 +188,17 @@ func (t *Tokenizer) setModel(m model, added []addedToken) error {
 }
 
 // tokensOf returns the bytes of the tokens of a vocabulary, by id. Added tokens in it are not in
-// the byte spelling.
-func tokensOf(vocab map[string]int32, added []addedToken) ([][]byte, error) {
-	plain := map[string]bool{}
+// the byte spelling, unless they are also bytes, or made by a merge: "é" is the spelling of the byte
+// 0xe9.
+func tokensOf(m model, added []addedToken) ([][]byte, error) {
+	vocab, plain, is := m.Vocab, map[string]bool{}, map[string]bool{}
 	for _, a := range added {
-		plain[a.Content] = true
+		plain[a.Content], is[a.Content] = utf8.RuneCountInString(a.Content) > 1, a.Content != ""
+	}
+	for _, p := range m.Merges {
+		if both := p[0] + p[1]; plain[both] {
+			plain[both] = false
+		}
 	}
 	size := int32(0)
 	for text, id := range vocab {
@@ -206,7 +213,7 @@ func tokensOf(vocab map[string]int32, added []addedToken) ([][]byte, error) {
 			return nil, fmt.Errorf("two tokens have id %d, one is %.100q", id, text)
 		}
 		token, ok := unspell(text)
-		if plain[text] && text != "" {
+		if plain[text] || !ok && is[text] {
 			token = []byte(text)
 		} else if !ok {
 			return nil, fmt.Errorf("token %.100q of id %d is not spelled in the characters of a byte-level BPE", text, id)

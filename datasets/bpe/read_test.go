@@ -154,11 +154,74 @@ func TestEndOfDocument(t *testing.T) {
 	}
 }
 
+// Added tokens whose characters are also the spelling of bytes, as add_tokens of Hugging Face's
+// tokenizers writes them: "é" has the id of byte 0xe9, and "Ã©" that of the merged bytes of "é". The
+// ids are those of @huggingface/tokenizers.
+func TestAddedTokensThatSpellBytes(t *testing.T) {
+	data := small(t)
+	plain := must(Parse(data))
+	vocab := map[string]int32{}
+	for id, token := range plain.tokens {
+		vocab[spell(token)] = int32(id)
+	}
+	merged := string([]rune{alphabet[0xc3], alphabet[0xa9]})
+	vocab[merged] = int32(len(plain.tokens))
+	vocab["naïve"] = vocab[merged] + 1
+	added := must(json.Marshal([]addedToken{{ID: vocab["é"], Content: "é"}, {ID: vocab["£"], Content: "£"}, {ID: vocab[merged], Content: merged}, {ID: vocab["naïve"], Content: "naïve"}, {ID: 600, Content: "ÿþ"}}))
+	own, err := Parse(changed(t, data, map[string]string{"model.vocab": string(must(json.Marshal(vocab))), "model.merges": `[["Ã","©"]]`, "added_tokens": string(added)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := own.bytes
+	for text, want := range map[string][]int32{
+		"café é": {b['c'], b['a'], b['f'], vocab["é"], b[' '], vocab["é"]},
+		"£5":     {vocab["£"], b['5']},
+		"naïve":  {vocab["naïve"]},
+		"ÿþ":     {600},
+		"鍵":      {b[0xe9], b[0x8d], b[0xb5]},
+		"Ã©":     {vocab[merged]},
+	} {
+		if got := own.Encode([]byte(text)); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+	for text, id := range map[string]int32{"\xe9": vocab["é"], "é": vocab[merged], "naïve": vocab["naïve"], "ÿþ": 600} {
+		if got := own.Decode([]int32{id}); string(got) != text {
+			t.Errorf("%d is %q, want %q", id, got, text)
+		}
+	}
+}
+
+// Another token can end documents, whatever its name. It gives the tokenizer another name.
+func TestSetEnd(t *testing.T) {
+	data := small(t)
+	added := map[string]string{"added_tokens": `[{"id":0,"content":"<|endoftext|>","special":true},{"id":500,"content":"[EOS]","special":true}]`}
+	byName, own := must(Parse(changed(t, data, added))), must(Parse(changed(t, data, added)))
+	if err := own.SetEnd("[EOS]"); err != nil {
+		t.Fatal(err)
+	}
+	if ids := own.Encode([]byte("\x00")); !slices.Equal(ids, []int32{500}) || own.Name() != byName.Name()+"+end500" || string(own.Decode(ids)) != "\x00" {
+		t.Errorf("%s: %v", own.Name(), ids)
+	}
+	if err := byName.SetEnd(EndOfText); err != nil || byName.Name() != must(Parse(changed(t, data, added))).Name() {
+		t.Errorf("%s, %v", byName.Name(), err)
+	}
+	if err := own.SetEnd("the"); err == nil && own.end == 500 {
+		t.Error("a token of the vocabulary does not end documents")
+	}
+	if err := own.SetEnd("Ā"); err != nil || own.end != own.bytes[0] {
+		t.Errorf("the byte NUL as it is spelled: %d, %v", own.end, err)
+	}
+	wantError(t, own.SetEnd("no such token"), `no token "no such token"`)
+	wantError(t, own.SetEnd(""), "no token")
+}
+
 // FuzzParse: what is taken for a tokenizer encodes any text into its ids.
 func FuzzParse(f *testing.F) {
 	data := must(must(Train(f.Context(), lines(trainingText()), 300)).JSON())
 	f.Add(data, []byte("ta 東\x00"))
 	f.Add(must(Bytes()), []byte{0xff})
+	f.Add(changed(f, data, map[string]string{"added_tokens": `[{"id":299,"content":"Ã©"},{"id":300,"content":"é"}]`}), []byte("é Ã©"))
 	for _, values := range []map[string]string{
 		{"pre_tokenizer": `{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},{"type":"Split","pattern":{"Regex":"a+|\\s+(?!\\S)|\\s+"},"behavior":"MergedWithNext","invert":true},{"type":"ByteLevel"}]}`},
 		{"normalizer": `{"type":"NFC"}`, "added_tokens": `[{"id":299,"content":"a","lstrip":true,"rstrip":true}]`},

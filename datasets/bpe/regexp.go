@@ -22,8 +22,8 @@ const maxPattern = 16 << 10
 
 // compile returns the matcher of a pattern in the syntax of Hugging Face's tokenizers, with Unicode
 // classes. White space at its end may be left to a word by [beforeWord], as an alternative of the
-// whole pattern. It returns an error for other look-around, back-references, possessive
-// quantifiers, nested sets, and patterns that depend on the characters before a match.
+// whole pattern. It returns an error for other look-around, back-references, most
+// possessive quantifiers, and patterns that depend on the characters before a match.
 func compile(pattern string) (matcher, error) {
 	if len(pattern) > maxPattern {
 		return nil, fmt.Errorf("a pattern of %d bytes: expected at most %d", len(pattern), maxPattern)
@@ -34,8 +34,13 @@ func compile(pattern string) (matcher, error) {
 	return compileAny(pattern)
 }
 
+// greedy replaces the possessive quantifiers of GPT-4's pattern by greedy ones. They match the same:
+// what they would give back cannot begin a letter, or nothing needs it.
+var greedy = strings.NewReplacer(`[^\r\n\p{L}\p{N}]?+\p{L}`, `[^\r\n\p{L}\p{N}]?\p{L}`, `[^\s\p{L}\p{N}]++[\r\n]*`, `[^\s\p{L}\p{N}]+[\r\n]*`)
+
 // compileAny is compile with Go's regexp for all patterns.
 func compileAny(pattern string) (matcher, error) {
+	pattern = greedy.Replace(pattern)
 	alternatives := strings.Split(pattern, "|")
 	at := slices.Index(alternatives, beforeWord)
 	if at < 0 {
@@ -115,35 +120,32 @@ var unicodeClasses = map[byte]string{
 	'w': `\p{L}\p{M}\p{Nd}\p{Pc}`,
 }
 
-// compileUnicode compiles a pattern in which \s, \d and \w, and their complements outside of sets,
-// cover all of Unicode.
+// compileUnicode compiles a pattern in which \s, \d and \w, and their complements, cover all of
+// Unicode, and sets may have the operations of [parseSet].
 func compileUnicode(pattern string) (*regexp.Regexp, *syntax.Regexp, error) {
 	var b strings.Builder
 	b.WriteString("(?m)")
-	inSet := false
 	for i := 0; i < len(pattern); i++ {
 		switch c := pattern[i]; {
 		case c == '\\' && i+1 < len(pattern):
 			i++
 			class, opposite := unicodeClasses[pattern[i]], unicodeClasses[pattern[i]|0x20]
 			switch {
-			case class != "" && inSet:
-				b.WriteString(class)
 			case class != "":
 				b.WriteString("[" + class + "]")
-			case opposite != "" && inSet:
-				return nil, nil, fmt.Errorf(`pattern %q: \%c inside a set is not supported`, pattern, pattern[i])
 			case opposite != "":
 				b.WriteString("[^" + opposite + "]")
 			default:
 				b.WriteString(pattern[i-1 : i+1])
 			}
-		case inSet && (c == '[' || c == '&' && strings.HasPrefix(pattern[i:], "&&")):
-			return nil, nil, fmt.Errorf("pattern %q: a set inside a set is not supported: write \\[ or \\& for the character", pattern)
-		default:
-			if c == '[' || c == ']' {
-				inSet = c == '['
+		case c == '[':
+			set, end, err := parseSet(pattern, i+1, 0)
+			if err != nil {
+				return nil, nil, fmt.Errorf("pattern %q: %w", pattern, err)
 			}
+			set.write(&b)
+			i = end
+		default:
 			b.WriteByte(c)
 		}
 	}

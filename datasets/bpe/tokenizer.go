@@ -5,6 +5,7 @@ package bpe
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"sync"
 
 	"golang.org/x/text/unicode/norm"
@@ -21,8 +22,9 @@ type Tokenizer struct {
 	stages []stage
 	added  []addedToken
 	finder *addedTokens
-	nfc    bool  // text is normalized to NFC
-	end    int32 // the id of a NUL byte, the end of a document
+	nfc    bool   // text is normalized to NFC
+	end    int32  // the id of a NUL byte, the end of a document
+	named  string // the name of that token, if it was found by its name
 
 	source  []byte // the tokenizer.json that it was read from, if any
 	pattern string // of its only stage, otherwise empty
@@ -31,11 +33,35 @@ type Tokenizer struct {
 }
 
 // Name returns "tiktoken:" and the name of the encoding, or "bpe:" and the beginning of the SHA-256
-// of the tokenizer.json.
+// of the tokenizer.json. If [Tokenizer.SetEnd] has changed the end of documents, its id follows.
 func (t *Tokenizer) Name() string { return t.name }
 
 // VocabSize returns one more than the largest id. Ids without a token decode to nothing.
 func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
+
+// End returns the id that ends documents, and the name by which it was found among the special
+// tokens; empty: it is that of the byte NUL, or was given to [Tokenizer.SetEnd].
+func (t *Tokenizer) End() (id int32, named string) { return t.end, t.named }
+
+// SetEnd makes a token end documents: an added token, or else one of the vocabulary, as it is spelled
+// there or as text. If that was
+// another one, the tokenizer gets another name. It must be called before anything is encoded.
+func (t *Tokenizer) SetEnd(token string) error {
+	id := int32(-1)
+	if i := slices.IndexFunc(t.added, func(a addedToken) bool { return a.Content == token }); i >= 0 {
+		id = t.added[i].ID
+	} else if token != "" {
+		id = int32(slices.IndexFunc(t.tokens, func(text []byte) bool { return spell(text) == token || string(text) == token }))
+	}
+	if id < 0 {
+		return fmt.Errorf("the tokenizer has no token %.100q to end documents with", token)
+	}
+	if id != t.end {
+		t.end, t.name = id, fmt.Sprintf("%s+end%d", t.name, id)
+	}
+	t.named = ""
+	return nil
+}
 
 // Encode returns the ids of text, in which special tokens are ordinary text. A NUL byte becomes the
 // end of a document: the tokenizer's special token for it, or the byte if it has none.

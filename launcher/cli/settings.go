@@ -13,6 +13,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"spmoe/datasets"
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
@@ -220,10 +221,15 @@ func Resolve(from Defaults, name string, text []byte, given []Assignment) (train
 	if err := stricttoml.Unmarshal(text, &picked); err != nil {
 		return picked, Locate(name, err)
 	}
+	// Runs of earlier versions have all keys but this one.
+	old := picked.DataRules == 0 && picked.Seq != 0 && picked.Batch != 0 && picked.Keep != 0 && picked.LogEvery != 0
 	Apply(&picked, given)
 	cfg, err := from(picked.Flavor, picked.Steps)
 	if err != nil {
 		return cfg, err
+	}
+	if old {
+		cfg.DataRules = int(datasets.FirstRules)
 	}
 	if err := stricttoml.Unmarshal(text, &cfg); err != nil {
 		return cfg, Locate(name, err)

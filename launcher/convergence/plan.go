@@ -15,6 +15,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"spmoe/datasets"
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/system"
@@ -105,13 +106,18 @@ func (c *Comparison) checkFolder() error {
 	if err != nil || text == nil {
 		return err
 	}
-	mine, err := c.plan()
-	if err != nil {
-		return err
-	}
 	existing, err := flatten(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w: give another --out", path, err)
+	}
+	const rules = "config.data_rules"
+	if existing[rules] == "" { // of an earlier version
+		existing[rules] = fmt.Sprint(datasets.FirstRules)
+		c.Config.DataRules = int(datasets.FirstRules)
+	}
+	mine, err := c.plan()
+	if err != nil {
+		return err
 	}
 	wanted, err := flatten(mine)
 	if err != nil {

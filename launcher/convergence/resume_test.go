@@ -36,6 +36,23 @@ func essence(t *testing.T, r Result) string {
 	return string(text)
 }
 
+// A comparison that a version without data_rules has begun goes on by the first rules.
+func TestPlanWithoutRules(t *testing.T) {
+	c := tiny(t, "unread", 40, "bf16,mxfp8")
+	for _, want := range []trainer.Config{{DataRules: 2}, {DataRules: 1}} {
+		plan, err := c.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want.DataRules == 1 {
+			plan = []byte(strings.Replace(string(plan), "data_rules = 2\n", "", 1))
+		}
+		if err := errors.Join(os.MkdirAll(c.Out, 0o777), os.WriteFile(filepath.Join(c.Out, planFile), plan, 0o666), c.checkFolder()); err != nil || c.Config.DataRules != want.DataRules {
+			t.Errorf("rules %d, want %d, %v", c.Config.DataRules, want.DataRules, err)
+		}
+	}
+}
+
 // history notes which runs are started, and from where.
 type history []string
 

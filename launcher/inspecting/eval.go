@@ -170,7 +170,7 @@ func (f *evalFlags) load(m *running.TrainedModel) (*datasets.Data, error) {
 	if len(paths) == 0 {
 		paths = m.Cfg.Data
 	}
-	return datasets.Load(paths, m.Tokenizer, datasets.Options{Field: cmp.Or(f.field, m.Cfg.DataField)})
+	return datasets.Load(paths, m.Tokenizer, datasets.Options{Field: cmp.Or(f.field, m.Cfg.DataField), Rules: datasets.Rules(m.Cfg.DataRules)})
 }
 
 // print prints the result, for people or as JSON.

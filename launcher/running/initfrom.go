@@ -34,7 +34,7 @@ func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignm
 		}
 		return cfg, fitVocabulary(&cfg, text, given)
 	}
-	source, model, tokenizer, err := initialModel(cfg)
+	source, model, tokenizer, end, err := initialModel(cfg)
 	if err != nil {
 		return cfg, fmt.Errorf("init_from: %w", err)
 	}
@@ -49,6 +49,9 @@ func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignm
 	}
 	if explicit.Tokenizer == "" && tokenizer != "" {
 		cfg.Tokenizer = tokenizer
+		if explicit.EndToken == "" {
+			cfg.EndToken = end
+		}
 	}
 	if other := differences(reflect.ValueOf(cfg.Model), reflect.ValueOf(model), "model."); len(other) > 0 {
 		return cfg, fmt.Errorf("the weights in %s have a different model: %s: remove these settings, or start from other weights", source, strings.Join(other, ", "))
@@ -67,21 +70,21 @@ func DefaultsOf(model moe.Config, from cli.Defaults) cli.Defaults {
 
 // initialModel returns the model and the tokenizer of a run's first weights, or of its own
 // checkpoint once it has one, and the folder that they come from. tokenizer is empty if there is
-// none.
-func initialModel(cfg trainer.Config) (source string, model moe.Config, tokenizer string, err error) {
+// none, and end is its token between documents if that has to be named.
+func initialModel(cfg trainer.Config) (source string, model moe.Config, tokenizer, end string, err error) {
 	if cfg.Out != "" {
 		step, text, err := NewestUnverified(cfg.Out)
 		if err == nil {
 			saved, err := cli.Resolve(cli.TrainDefaults, filepath.Join(step, "config.toml"), text, nil)
-			return cfg.Out, saved.Model, saved.Tokenizer, err
+			return cfg.Out, saved.Model, saved.Tokenizer, saved.EndToken, err
 		} else if !errors.Is(err, checkpoint.ErrNone) {
-			return cfg.Out, model, "", err
+			return cfg.Out, model, "", "", err
 		}
 	}
 	if model, err = weights.ReadConfig(cfg.InitFrom); err == nil {
-		tokenizer, err = weights.ReadTokenizer(cfg.InitFrom)
+		tokenizer, end, err = weights.ReadTokenizer(cfg.InitFrom)
 	}
-	return cfg.InitFrom, model, tokenizer, err
+	return cfg.InitFrom, model, tokenizer, end, err
 }
 
 // trainingOnly are the model settings that do not affect the weights.

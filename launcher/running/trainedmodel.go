@@ -153,7 +153,7 @@ func (m *TrainedModel) openTokenizer(folder, name string) (datasets.Tokenizer, e
 	case name != "":
 		return datasets.OpenTokenizer(name)
 	case m.IsRun:
-		return datasets.RunTokenizer(folder, m.Cfg.Tokenizer)
+		return datasets.RunTokenizer(folder, m.Cfg.Tokenizer, m.Cfg.EndToken)
 	}
 	path := filepath.Join(folder, datasets.TokenizerFile)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

@@ -34,8 +34,8 @@ func takeTokenizer(cfg *trainer.Config, text []byte, given []cli.Assignment) err
 	return nil
 }
 
-// fitVocabulary sets model.vocab to the size of the tokenizer, rounded up, unless the configuration
-// file or a flag sets it. The byte tokenizer keeps the flavor's size. A rank that joins late may
+// fitVocabulary sets end_token to what the files next to the tokenizer say, and model.vocab to the
+// size of the tokenizer, rounded up, unless the configuration file or a flag sets them. The byte tokenizer keeps the flavor's size. A rank that joins late may
 // find only the run's copy of the tokenizer.
 func fitVocabulary(cfg *trainer.Config, text []byte, given []cli.Assignment) error {
 	if cfg.Tokenizer == "" || cfg.Tokenizer == (datasets.Bytes{}).Name() {
@@ -46,13 +46,14 @@ func fitVocabulary(cfg *trainer.Config, text []byte, given []cli.Assignment) err
 		return err
 	}
 	cli.Apply(&explicit, given)
-	t, err := datasets.OpenTokenizer(cfg.Tokenizer)
+	t, err := datasets.NewTokenizer(cfg.Tokenizer, cfg.EndToken)
 	if errors.Is(err, fs.ErrNotExist) && cfg.Out != "" {
-		t, err = datasets.RunTokenizer(cfg.Out, cfg.Tokenizer)
+		t, err = datasets.RunTokenizer(cfg.Out, cfg.Tokenizer, cfg.EndToken)
 	}
 	if err != nil {
 		return err
 	}
+	cfg.EndToken = datasets.EndOf(t).Setting
 	if explicit.Model.Vocab != 0 {
 		return cfg.Holds(t)
 	}

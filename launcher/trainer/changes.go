@@ -23,7 +23,7 @@ const (
 
 // effects classifies every key of the configuration, or its section as a whole.
 var effects = map[string]effect{
-	"flavor": fixed, "tokenizer": fixed, "init_from": fixed, "seq": fixed, "seed": fixed,
+	"flavor": fixed, "tokenizer": fixed, "end_token": fixed, "data_rules": fixed, "init_from": fixed, "seq": fixed, "seed": fixed,
 	"steps": harmless,                         // fewer than before are meaningful: the decay begins earlier
 	"data":  verified, "data_field": verified, // the text must be the same, wherever it is
 	"batch": meaningful, "document_mask": meaningful,

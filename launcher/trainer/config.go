@@ -60,8 +60,11 @@ type Config struct {
 	Seed       uint64   `toml:"seed" help:"seed of the initial weights and of the data order"`
 	InitFrom   string   `toml:"init_from" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
 	Tokenizer  string   `toml:"tokenizer" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
+	EndToken   string   `toml:"end_token,omitempty" help:"token of the tokenizer that ends documents, such as <|endoftext|>; empty: that of its tokenizer_config.json, or else of its special tokens"`
 	Data       []string `toml:"data" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
 	DataField  string   `toml:"data_field" help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
+
+	DataRules int `toml:"data_rules" help:"how files are read as documents, and documents divided: 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
 
 	DocumentMask bool `toml:"document_mask" help:"prevent attention between documents that are packed into one sequence"`
 
@@ -110,7 +113,7 @@ func Default(flavor string) (Config, error) {
 	t, optimizer := f.Training, optim.DefaultConfig()
 	optimizer.Moments = cmp.Or(t.Moments, optimizer.Moments)
 	return Config{
-		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(), Precision: "bf16", DPReplicate: 1, DPShard: -1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField,
+		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(), Precision: "bf16", DPReplicate: 1, DPShard: -1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField, DataRules: int(datasets.NewestRules),
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2, LogEvery: 20, EvalEvery: AutoEval, EvalSequences: t.EvalSequences, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX: MX{Scale: mx.RCEIL.String()}, Options: moe.DefaultOptions(),
@@ -157,7 +160,7 @@ func (c *Config) MakeAbsolute() error {
 	for i, given := range c.Data {
 		path, _, _ := datasets.SplitWeight(given)
 		weights = append(weights, given[len(path):])
-		if c.Data[i] = path; !strings.HasPrefix(path, hub.Prefix) {
+		if c.Data[i] = path; !strings.HasPrefix(path, hub.Prefix) && !datasets.Remote(path) {
 			paths = append(paths, &c.Data[i])
 		}
 	}
@@ -266,10 +269,11 @@ func (c Config) Validate(ranks int) error {
 	must(ranks >= 1, "-np is %d: give 1 or more ranks", ranks)
 	// A run could not be resumed from what a config file cannot hold.
 	must(c.Seed <= math.MaxInt64, "seed is %d: give at most %d, the largest that TOML holds", c.Seed, math.MaxInt64)
-	for _, text := range append([]string{c.Out, c.SamplePrompt, c.InitFrom, c.Tokenizer, c.DataField, c.ReplayRoutes}, slices.Concat(c.Data, c.EvalTasks)...) {
+	for _, text := range append([]string{c.Out, c.SamplePrompt, c.InitFrom, c.Tokenizer, c.EndToken, c.DataField, c.ReplayRoutes}, slices.Concat(c.Data, c.EvalTasks)...) {
 		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
 	}
 	must(c.Steps >= 1 && c.Steps <= maxCount, "steps is %d: give 1 or more, at most %d", c.Steps, maxCount)
+	must(c.DataRules >= 1, "data_rules is %d: give %d, or %d for the data of an old run", c.DataRules, datasets.NewestRules, datasets.FirstRules)
 	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
 	must(c.Batch <= maxBatch, "batch is %d: give at most %d", c.Batch, maxBatch)
 	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
@@ -302,7 +306,7 @@ func (c Config) Validate(ranks int) error {
 	}
 	_, wires := c.exchange()
 	_, recompute := moe.ParseRecompute(c.Recompute)
-	errs = append(errs, err, wires, recompute, c.Guard.validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.Config.Validate(), c.Model.Validate())
+	errs = append(errs, err, wires, recompute, c.Guard.validate(), datasets.Rules(c.DataRules).Validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.Config.Validate(), c.Model.Validate())
 	if ranks >= 1 {
 		errs = append(errs, c.divides(ranks), c.checkReplicas(ranks), c.checkPipeline(ranks))
 	}

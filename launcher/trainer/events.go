@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spmoe/collective/mesh"
+	"spmoe/datasets"
 	"spmoe/launcher/record"
 	"spmoe/launcher/tasks"
 	"spmoe/moe"
@@ -46,6 +47,7 @@ type Start struct {
 	CPU, Tier string
 	Cores     int
 	Corpus    Corpus
+	Tokenizer string   // describes it
 	From      int      // number of steps already made
 	Resumed   string   // checkpoint that the run continues from, if any
 	Notes     []string // what the user should know before the first step
@@ -55,6 +57,7 @@ type Start struct {
 type Corpus struct {
 	Train, HeldOut int64 // bytes
 	Documents      int
+	Losses         datasets.Losses
 	Builtin        string // describes the built-in text, if that is the text
 }
 

@@ -174,10 +174,10 @@ func (j *Job) read(folder string) error {
 	if err := j.readTasks(); err != nil {
 		return fmt.Errorf("eval_tasks: %w", err)
 	}
-	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, datasets.Options{Field: j.cfg.DataField, TokenizerName: j.cfg.Tokenizer}); err != nil {
+	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, j.cfg.dataOptions()); err != nil {
 		return err
 	}
-	j.corpus = Corpus{j.data.TrainBytes, j.data.HeldOutBytes, j.data.Documents, j.data.Builtin}
+	j.corpus = Corpus{j.data.TrainBytes, j.data.HeldOutBytes, j.data.Documents, j.data.Losses, j.data.Builtin}
 	j.train, j.heldOut = j.data.Train, j.data.HeldOut
 	if _, err = j.loader(0); err != nil {
 		err = fmt.Errorf("training data: %w", err)
@@ -193,6 +193,11 @@ func (j *Job) read(folder string) error {
 // loader returns the training text of one of the ranks that read different sequences.
 func (j *Job) loader(rank int) (*datasets.Loader, error) {
 	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.cfg.dataRanks(j.ranks), Micro: j.cfg.microBatch(j.ranks), Seed: j.cfg.Seed})
+}
+
+// dataOptions says how the text is read.
+func (c Config) dataOptions() datasets.Options {
+	return datasets.Options{Field: c.DataField, Rules: datasets.Rules(c.DataRules), TokenizerName: c.Tokenizer}
 }
 
 // windows returns the windows of an evaluation, of all ranks.
@@ -390,7 +395,8 @@ func (j *Job) start(peak float64, cores int) Start {
 		Config: j.cfg, Ranks: j.ranks, Mesh: j.cfg.layout(j.ranks), Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
-		Corpus: j.corpus, From: j.progress.Step, Notes: slices.Concat(j.Notes, j.cfg.Notices(j.tokenizer.VocabSize()), overlapNotice(j.data.Overlap)),
+		Corpus: j.corpus, Tokenizer: j.describeTokenizer(), From: j.progress.Step,
+		Notes: slices.Concat(j.Notes, j.cfg.Notices(j.tokenizer), overlapNotice(j.data.Overlap)),
 	}
 	if j.resume != nil {
 		s.Resumed = j.resume.Path()

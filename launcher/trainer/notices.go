@@ -17,7 +17,7 @@ func Look(cfg Config, from string) (notices []string, err error) {
 	if err := j.openTokenizer(from); err != nil {
 		return nil, err
 	}
-	if err := datasets.Check(cfg.Data, j.tokenizer, datasets.Options{Field: cfg.DataField, TokenizerName: cfg.Tokenizer}); err != nil {
+	if err := datasets.Check(cfg.Data, j.tokenizer, cfg.dataOptions()); err != nil {
 		return nil, err
 	}
 	if from == "" {
@@ -25,11 +25,12 @@ func Look(cfg Config, from string) (notices []string, err error) {
 			return nil, err
 		}
 	}
-	return cfg.Notices(j.tokenizer.VocabSize()), nil
+	return cfg.Notices(j.tokenizer), nil
 }
 
-// Notices describes what is odd about a configuration with a tokenizer of that many tokens.
-func (c Config) Notices(tokens int) (all []string) {
+// Notices describes what is odd about a configuration with a tokenizer.
+func (c Config) Notices(t datasets.Tokenizer) (all []string) {
+	tokens := t.VocabSize()
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if vocab := c.Model.Vocab; tokens < vocab/2 {
 		const text = "tokenizer %s uses %d of the vocabulary's %d rows (%.2g %%); the others learn nothing: "
@@ -38,6 +39,9 @@ func (c Config) Notices(tokens int) (all []string) {
 		} else {
 			add(text+"leave --model.vocab out", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab))
 		}
+	}
+	if end := datasets.EndOf(t); end.From == "" && t.Name() != (datasets.Bytes{}).Name() {
+		add("tokenizer %s names no token that ends documents, so the byte NUL (%d) stands between them: name one with --end-token", c.Tokenizer, end.ID)
 	}
 	if c.Optimizer.Warmup > c.Steps {
 		add("optimizer.warmup is %d, but the run has %d steps: the learning rate rises until the last step, without a constant part or a decay", c.Optimizer.Warmup, c.Steps)

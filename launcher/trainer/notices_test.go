@@ -7,6 +7,30 @@ import (
 	"spmoe/datasets"
 )
 
+// sized is a tokenizer with a number of tokens.
+type sized struct {
+	datasets.Bytes
+	tokens int
+}
+
+func (s sized) VocabSize() int { return s.tokens }
+
+// TestEndNotice: no separator is the byte NUL without a word, except between bytes.
+func TestEndNotice(t *testing.T) {
+	cfg, err := Default("debug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Tokenizer = "own.json"
+	if got := strings.Join(cfg.Notices(unended{}), "\n"); !strings.Contains(got, "tokenizer own.json names no token that ends documents, so the byte NUL (0) stands between them: name one with --end-token") {
+		t.Errorf("%q", got)
+	}
+}
+
+type unended struct{ datasets.Bytes }
+
+func (unended) Name() string { return "bpe:1" }
+
 func TestNotices(t *testing.T) {
 	for name, c := range map[string]struct {
 		flavor string
@@ -27,7 +51,7 @@ func TestNotices(t *testing.T) {
 		}
 		cfg.Model.Vocab = map[string]int{"debug": 256, "small": 8192}[c.flavor]
 		c.change(&cfg)
-		got := strings.Join(cfg.Notices(c.tokens), "\n")
+		got := strings.Join(cfg.Notices(sized{tokens: c.tokens}), "\n")
 		if (got == "") != (c.want == nil) {
 			t.Errorf("%s: %q", name, got)
 		}

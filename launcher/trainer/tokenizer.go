@@ -18,12 +18,15 @@ import (
 func (j *Job) openTokenizer(folder string) (err error) {
 	name := j.cfg.Tokenizer
 	if folder == "" {
-		j.tokenizer, err = datasets.OpenTokenizer(name)
+		j.tokenizer, err = datasets.NewTokenizer(name, j.cfg.EndToken)
 	} else {
-		j.tokenizer, err = datasets.RunTokenizer(folder, name)
+		j.tokenizer, err = datasets.RunTokenizer(folder, name, j.cfg.EndToken)
 	}
 	if err != nil {
 		return err
+	}
+	if folder == "" {
+		j.cfg.EndToken = datasets.EndOf(j.tokenizer).Setting
 	}
 	if err := j.cfg.Holds(j.tokenizer); err != nil {
 		return err
@@ -49,6 +52,16 @@ func (c Config) Holds(t datasets.Tokenizer) error {
 		return fmt.Errorf("model.vocab is %d: tokenizer %q has %d tokens: leave it out, or give at least as many", c.Model.Vocab, c.Tokenizer, size)
 	}
 	return nil
+}
+
+// describeTokenizer names the tokenizer, its size and what ends documents.
+func (j *Job) describeTokenizer() string {
+	end := datasets.EndOf(j.tokenizer)
+	text := fmt.Sprintf("%s, %d tokens; documents end with %s (%d)", j.cfg.Tokenizer, j.tokenizer.VocabSize(), end.Text, end.ID)
+	if end.From != "" {
+		text += ", " + end.From
+	}
+	return text
 }
 
 // copyTokenizer copies the tokenizer to the run's folder, for generation, evaluation and

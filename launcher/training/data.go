@@ -16,6 +16,8 @@ type dataFlags struct {
 	data      []string // paths, including those given as arguments
 	field     string
 	tokenizer string
+	endToken  string
+	rules     int
 	out       string
 	vocab     int
 	samples   int
@@ -31,6 +33,8 @@ func (f *dataFlags) define(fs *flag.FlagSet, names []string) {
 	})
 	all.StringVar(&f.field, "data-field", datasets.DefaultField, "`NAME` field or column with the text in JSON, CSV, Parquet and Arrow files")
 	all.StringVar(&f.tokenizer, "tokenizer", "bytes", "`NAME` tokenizer, as in train --tokenizer")
+	all.StringVar(&f.endToken, "end-token", "", "`TEXT` token that ends documents, as in train --end-token")
+	all.IntVar(&f.rules, "data-rules", int(datasets.NewestRules), "`N` how files are read, as in train --data-rules")
 	all.StringVar(&f.out, "out", "", "`FILE` write to FILE")
 	all.IntVar(&f.vocab, "vocab", 8192, "`N` vocabulary size of the new tokenizer")
 	all.IntVar(&f.samples, "samples", 3, "`N` documents per source to print the beginning of")
@@ -38,14 +42,21 @@ func (f *dataFlags) define(fs *flag.FlagSet, names []string) {
 	cli.SelectFlags(fs, all, names)
 }
 
+func (f *dataFlags) options() datasets.Options {
+	return datasets.Options{Field: f.field, Rules: datasets.Rules(f.rules)}
+}
+
 // DataCommands are the subcommands of data.
 func DataCommands() []cli.Command {
 	sub := func(name, about string, flags []string, run func(*dataFlags, context.Context, cli.Env) error, example string) cli.Command {
 		return cli.Command{Name: "data " + name, Args: "[PATH...]", About: about, Examples: []string{example}, Define: func(fs *flag.FlagSet) cli.Action {
 			f := &dataFlags{}
-			f.define(fs, append(flags, "data", "data-field"))
+			f.define(fs, append(flags, "data", "data-field", "data-rules"))
 			return func(ctx context.Context, env cli.Env) error {
 				f.data = append(f.data, env.Args...)
+				if err := datasets.Rules(f.rules).Validate(); err != nil {
+					return err
+				}
 				err := run(f, ctx, env)
 				if errors.Is(err, context.Canceled) {
 					return cli.Fail(err, cli.ExitInterrupted)
@@ -55,9 +66,9 @@ func DataCommands() []cli.Command {
 		}}
 	}
 	return []cli.Command{
-		sub("inspect", "print statistics and samples of text", []string{"tokenizer", "samples", "json"}, (*dataFlags).inspect,
+		sub("inspect", "print statistics and samples of text", []string{"tokenizer", "end-token", "samples", "json"}, (*dataFlags).inspect,
 			"data inspect corpus/"),
-		sub("tokenize", "write the tokens of text to a file that train --data maps into memory", []string{"tokenizer", "out"}, (*dataFlags).tokenize,
+		sub("tokenize", "write the tokens of text to a file that train --data maps into memory", []string{"tokenizer", "end-token", "out"}, (*dataFlags).tokenize,
 			"data tokenize --data corpus/ --tokenizer tokenizer.json --out corpus.arrow"),
 		sub("train-tokenizer", "train a byte-level BPE tokenizer on text", []string{"vocab", "out"}, (*dataFlags).trainTokenizer,
 			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json"),

@@ -19,11 +19,11 @@ func (f *dataFlags) inspect(ctx context.Context, env cli.Env) error {
 	if f.samples < 0 {
 		return fmt.Errorf("--samples is %d: give 0 or more", f.samples)
 	}
-	tokenizer, err := datasets.OpenTokenizer(f.tokenizer)
+	tokenizer, err := datasets.NewTokenizer(f.tokenizer, f.endToken)
 	if err != nil {
 		return err
 	}
-	all, err := datasets.Inspect(ctx, f.data, tokenizer, datasets.Options{Field: f.field}, f.samples)
+	all, err := datasets.Inspect(ctx, f.data, tokenizer, f.options(), f.samples)
 	if err != nil {
 		return err
 	}
@@ -50,6 +50,9 @@ func printInspections(out io.Writer, all []datasets.Inspection) error {
 		}
 		line("files", "%d", one.Files)
 		line("documents", "%d (%d duplicates; %d more skipped: empty or binary)", one.Documents, one.Duplicates, one.Skipped)
+		if one.NUL+one.Replaced > 0 {
+			line("changed", "%d documents without their NUL bytes; %d with U+FFFD for invalid characters", one.NUL, one.Replaced)
+		}
 		line("text", "%s", system.Bytes(one.Bytes))
 		line("tokens", "%d by %s, %.3f bytes/token", one.Tokens, cli.Printable(one.Tokenizer), one.BytesPerToken)
 		q := one.Lengths

@@ -19,13 +19,13 @@ func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
 	if f.out == "" {
 		return errors.New("data tokenize needs --out FILE, such as --out tokens.arrow")
 	}
-	tokenizer, err := datasets.OpenTokenizer(f.tokenizer)
+	tokenizer, err := datasets.NewTokenizer(f.tokenizer, f.endToken)
 	if err != nil {
 		return err
 	}
 	show := progressLine{to: env.ErrOut, on: system.TerminalWidth(env.ErrOut) > 0}
 	begin := time.Now()
-	sum, err := datasets.WriteTokens(ctx, f.out, f.data, tokenizer, datasets.Options{Field: f.field}, func(p datasets.TokenizeProgress) {
+	sum, err := datasets.WriteTokens(ctx, f.out, f.data, tokenizer, f.options(), func(p datasets.TokenizeProgress) {
 		show.print("%s: %s of text", p.Stage, system.Bytes(p.Bytes))
 	})
 	show.end()
@@ -42,6 +42,9 @@ func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
 	}
 	if sum.Skipped > 0 {
 		fmt.Fprintf(env.Out, "skipped: %d empty, binary or generated documents\n", sum.Skipped)
+	}
+	if sum.NUL+sum.Replaced > 0 {
+		fmt.Fprintf(env.Out, "changed: %d documents without their NUL bytes; %d with U+FFFD for invalid characters\n", sum.NUL, sum.Replaced)
 	}
 	return nil
 }

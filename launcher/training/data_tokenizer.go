@@ -68,7 +68,7 @@ type tokenizerText struct {
 func (x *tokenizerText) training(ctx context.Context, f *dataFlags) iter.Seq[[]byte] {
 	errEnough := errors.New("enough")
 	return func(yield func([]byte) bool) {
-		x.err = datasets.Walk(ctx, f.data, datasets.Options{Field: f.field}, func(text []byte) error {
+		x.err = datasets.Walk(ctx, f.data, f.options(), func(text []byte) error {
 			if x.bytes += int64(len(text)); !yield(text) {
 				return errEnough
 			}

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 
+	"spmoe/datasets"
+	"spmoe/internal/stricttoml"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/measuring"
@@ -313,6 +315,9 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, warn io.Writer
 		if err := claim.Take(cfg.Out); err != nil {
 			return cfg, "", err
 		}
+		if err := keepRules(&cfg, text, given); err != nil {
+			return cfg, "", err
+		}
 		if !late {
 			from, err = sameRun(cfg, warn)
 			f.noteRuns(cfg.Out, from)
@@ -356,6 +361,26 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, warn io.Writer
 	return cfg, from, err
 }
 
+// keepRules sets the data rules and the end token of a run under way in cfg.Out, unless the
+// configuration file or a flag sets them: the same command continues runs of earlier versions.
+func keepRules(cfg *trainer.Config, text []byte, given []cli.Assignment) error {
+	var explicit trainer.Config
+	if err := stricttoml.Unmarshal(cli.RenameKeys(text), &explicit); err != nil {
+		return err
+	}
+	cli.Apply(&explicit, given)
+	if _, text, err := running.NewestUnverified(cfg.Out); err == nil {
+		saved, err := cli.Resolve(savedDefaults, "", text, nil)
+		if err == nil && explicit.DataRules == 0 {
+			cfg.DataRules = saved.DataRules
+		}
+		if err == nil && explicit.EndToken == "" {
+			cfg.EndToken = saved.EndToken
+		}
+	}
+	return nil // what else is wrong with a checkpoint shows when it is opened
+}
+
 // sameRun returns the newest checkpoint in cfg.Out if its run has exactly this configuration, so
 // that repeating a command continues the run. Otherwise it returns an empty path, and a new run
 // refuses a folder with checkpoints.
@@ -385,9 +410,11 @@ func SameConfig(text []byte, cfg trainer.Config) bool {
 }
 
 // savedDefaults returns the defaults of the configuration in a checkpoint. Versions that did not
-// know optimizer.moments had FP32, whatever the flavor's default is now.
+// know optimizer.moments had FP32, whatever the flavor's default is now, and those without
+// data_rules had the first.
 func savedDefaults(flavor string, steps int) (trainer.Config, error) {
 	cfg, err := cli.TrainDefaults(flavor, steps)
 	cfg.Optimizer.Moments = moe.MomentsFP32
+	cfg.DataRules = int(datasets.FirstRules)
 	return cfg, err
 }

@@ -49,7 +49,7 @@ func (s *Source) openCheckpoint() error {
 	if err != nil {
 		return fmt.Errorf("%s: config.toml: %w", step, err)
 	}
-	s.config, s.tokenizer, s.run, s.step = run.Model, run.Tokenizer, r.ConfigTOML(), r.Step()
+	s.config, s.tokenizer, s.endToken, s.run, s.step = run.Model, run.Tokenizer, run.EndToken, r.ConfigTOML(), r.Step()
 	for name, shape := range r.Tensors() {
 		if weight, ok := weightName(name); ok {
 			s.entries[weight] = entry{Tensor{weight, safetensors.F32, shape}, saved{r, name, shape}}
@@ -109,6 +109,7 @@ func newest(path string) (string, error) {
 type runConfig struct {
 	Flavor    string     `toml:"flavor"`
 	Tokenizer string     `toml:"tokenizer"` // for datasets.RunTokenizer
+	EndToken  string     `toml:"end_token"`
 	Model     moe.Config `toml:"model"`
 }
 

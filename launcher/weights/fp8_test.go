@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,6 +59,22 @@ func TestBlockScaled(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The scales of a matrix may be in another shard, as in DeepSeek's folders.
+func TestBlockScaledShards(t *testing.T) {
+	dir := folder(t, fp8Config(2, 2), safetensors.Tensor{Name: "w", DType: safetensors.F8E4M3, Shape: []int{2, 3}, Data: []byte{0x38, 0x40, 0x30, 0xb8, 0x7e, 0x39}})
+	const codes, scales = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+	if err := os.Rename(filepath.Join(dir, singleName), filepath.Join(dir, codes)); err != nil {
+		t.Fatal(err)
+	}
+	if err := safetensors.Write(filepath.Join(dir, scales), []safetensors.Tensor{{Name: "w_scale_inv", DType: safetensors.F32, Shape: []int{1, 2}, Data: f32(2, 0.5)}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, indexName), fmt.Appendf(nil, `{"metadata":null,"weight_map":{"w":%q,"w_scale_inv":%q}}`, codes, scales))
+	if got := all(t, opened(t, dir), "w"); !slices.Equal(got, []float32{2, 4, 0.25, -2, 896, 0.5625}) {
+		t.Errorf("%v", got)
 	}
 }
 

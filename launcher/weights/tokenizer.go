@@ -16,7 +16,7 @@ import (
 // [fs.ErrNotExist].
 func (s *Source) Tokenizer() (datasets.Tokenizer, error) {
 	if s.json == nil {
-		return datasets.RunTokenizer(tokenizerFolder(s.path), s.tokenizer)
+		return datasets.RunTokenizer(tokenizerFolder(s.path), s.tokenizer, s.endToken)
 	}
 	path := filepath.Join(s.path, datasets.TokenizerFile)
 	if _, err := os.Stat(path); err != nil {
@@ -26,25 +26,26 @@ func (s *Source) Tokenizer() (datasets.Tokenizer, error) {
 }
 
 // ReadTokenizer returns the name of the tokenizer of the weights in the folder path, for
-// [datasets.OpenTokenizer]. It is empty if there is none.
-func ReadTokenizer(path string) (string, error) {
+// [datasets.OpenTokenizer], and the end token of a run if its configuration names one. name is
+// empty if there is no tokenizer.
+func ReadTokenizer(path string) (name, end string, err error) {
 	hf, err := isHuggingFace(path)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	folder, name := path, ""
+	folder := path
 	if !hf {
 		c, step, err := readCheckpoint(path)
 		if err != nil {
-			return "", err
+			return "", "", err
 		}
-		folder, name = tokenizerFolder(step), c.Tokenizer
+		folder, name, end = tokenizerFolder(step), c.Tokenizer, c.EndToken
 	}
 	file := filepath.Join(folder, datasets.TokenizerFile)
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return name, nil
+		return name, end, nil
 	}
-	return file, nil
+	return file, end, nil
 }
 
 // tokenizerFolder returns the folder with the tokenizer of a checkpoint, if there is one: the

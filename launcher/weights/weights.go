@@ -57,7 +57,8 @@ type Source struct {
 	json   []byte // config.json unchanged; nil for a checkpoint
 	fp8    bool   // some weights are block-scaled FP8
 
-	tokenizer string // from a checkpoint's configuration
+	tokenizer string // from a checkpoint's configuration, as the next one
+	endToken  string
 	run       []byte // a checkpoint's configuration, as TOML
 	step      int64  // of a checkpoint
 	entries   map[string]entry

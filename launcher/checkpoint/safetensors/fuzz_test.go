@@ -15,6 +15,7 @@ func FuzzOpen(f *testing.F) {
 	binary.LittleEndian.PutUint64(huge, 1<<63+5)
 	for _, seed := range [][]byte{
 		valid,
+		rawFile(`{"__metadata__":null,`+a+`}`, 8),
 		valid[:len(valid)-3],
 		valid[:20],
 		huge,

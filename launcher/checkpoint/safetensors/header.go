@@ -41,7 +41,7 @@ func parseHeader(header []byte, dataSize int64) ([]Info, map[string]string, erro
 	case !json.Valid(header):
 		return nil, nil, errors.New("offset 8: the header is not one JSON object")
 	}
-	p := parser{json.NewDecoder(bytes.NewReader(header))}
+	p := parser{json.NewDecoder(bytes.NewReader(header)), header}
 	p.dec.UseNumber()
 	var tensors []Info
 	var metadata map[string]string
@@ -91,7 +91,10 @@ func checkTiling(tensors []Info, dataSize int64) error {
 }
 
 // parser walks a header that is known to be valid JSON. It checks types, keys and ranges.
-type parser struct{ dec *json.Decoder }
+type parser struct {
+	dec  *json.Decoder
+	text []byte
+}
 
 func (p parser) delim(want json.Delim) error {
 	t, err := p.dec.Token()
@@ -99,9 +102,17 @@ func (p parser) delim(want json.Delim) error {
 		return err
 	}
 	if t != want {
-		return fmt.Errorf("found %.100v where %q must be", t, want.String())
+		return fmt.Errorf("found %.100v where %q must be", shown(t), want.String())
 	}
 	return nil
+}
+
+// shown returns a token as JSON has it.
+func shown(t json.Token) any {
+	if t == nil {
+		return "null"
+	}
+	return t
 }
 
 func (p parser) str() (string, error) {
@@ -111,9 +122,19 @@ func (p parser) str() (string, error) {
 	}
 	s, ok := t.(string)
 	if !ok {
-		return "", fmt.Errorf("found %.100v where a string must be", t)
+		return "", fmt.Errorf("found %.100v where a string must be", shown(t))
 	}
 	return s, nil
+}
+
+// null reads a null, if that is next.
+func (p parser) null() bool {
+	rest := bytes.TrimLeft(p.text[p.dec.InputOffset():], " \t\r\n:")
+	if !bytes.HasPrefix(rest, []byte("null")) {
+		return false
+	}
+	_, err := p.dec.Token()
+	return err == nil
 }
 
 // object reads one object and calls value for each key, which must read the value.
@@ -138,7 +159,11 @@ func (p parser) object(value func(key string) error) error {
 	return p.delim('}')
 }
 
+// metadata reads the metadata; null is none, as in the reference implementation.
 func (p parser) metadata() (map[string]string, error) {
+	if p.null() {
+		return nil, nil
+	}
 	m := map[string]string{}
 	err := p.object(func(key string) (err error) {
 		m[key], err = p.str()
@@ -164,7 +189,7 @@ func (p parser) integers(bits, most int) ([]int64, error) {
 		number, _ := t.(json.Number)
 		n, err := strconv.ParseUint(string(number), 10, bits)
 		if err != nil {
-			return nil, fmt.Errorf("found %.100v where an integer from 0 to 2^%d-1 must be", t, bits)
+			return nil, fmt.Errorf("found %.100v where an integer from 0 to 2^%d-1 must be", shown(t), bits)
 		}
 		if len(list) == most {
 			return nil, fmt.Errorf("an array has more than %d integers", most)

@@ -92,6 +92,16 @@ func tensorsOf(t *testing.T, f *File) []Tensor {
 	return tensors
 }
 
+// Metadata that is null is none, as in the reference implementation, where it is optional.
+func TestNullMetadata(t *testing.T) {
+	for _, header := range []string{`{"__metadata__":null,"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}`, "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\n \"__metadata__\" : null }"} {
+		tensors, metadata, err := parseHeader([]byte(header), 4)
+		if err != nil || metadata != nil || len(tensors) != 1 || tensors[0].Name != "a" {
+			t.Errorf("%s: %v, %v, %v", header, tensors, metadata, err)
+		}
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	const a = `"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}`
 	long := rawFile("{"+a+"}", 4)
@@ -115,6 +125,10 @@ func TestOpenRefuses(t *testing.T) {
 		"duplicate field":    {rawFile(`{"a":{"dtype":"U8","dtype":"U8","shape":[4],"data_offsets":[0,4]}}`, 4), `duplicate key "dtype"`},
 		"duplicate metadata": {rawFile(`{"__metadata__":{"k":"1","k":"2"}}`, 0), `duplicate key "k"`},
 		"metadata not text":  {rawFile(`{"__metadata__":{"k":1}}`, 0), "string"},
+		"metadata of null":   {rawFile(`{"__metadata__":{"k":null}}`, 0), "found null where a string must be"},
+		"metadata a list":    {rawFile(`{"__metadata__":[null]}`, 0), `found [ where "{" must be`},
+		"tensor null":        {rawFile(`{"a":null}`, 0), `found null where "{" must be`},
+		"dimension null":     {rawFile(`{"a":{"dtype":"U8","shape":[null],"data_offsets":[0,4]}}`, 4), "found null where an integer"},
 		"unknown field":      {rawFile(`{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4],"x":1}}`, 4), `unknown field "x"`},
 		"many dimensions":    {rawFile(`{"a":{"dtype":"U8","shape":[`+strings.Repeat("1,", 32)+`1],"data_offsets":[0,1]}}`, 1), "more than 32 integers"},
 		"three offsets":      {rawFile(`{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,2,4]}}`, 4), "more than 2 integers"},
