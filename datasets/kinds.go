@@ -76,8 +76,8 @@ var unpackers = map[string]string{
 var readable = map[string]bool{".txt": true, ".text": true, ".md": true}
 
 // identify determines the kind of f from its name and, if that is not enough, from its first bytes.
-// A .json file is read by lines if its first line is a whole object, and else as values. In a folder
-// it must have the field, like CSV, or it is text.
+// A .json file is read by lines if its first line is a whole object, and else as values. In a
+// folder it must have the field, like CSV, or it is text.
 func (f *file) identify(opts Options) error {
 	name := strings.ToLower(path.Base(f.name))
 	if f.packing = packings[path.Ext(name)]; f.packing != unpacked {

@@ -33,8 +33,8 @@ func TokenizerInFile(name string) bool {
 // tokenizer.
 func OpenTokenizer(name string) (Tokenizer, error) { return NewTokenizer(name, "") }
 
-// NewTokenizer is OpenTokenizer with a token that ends documents. If end is empty, the files next to
-// a tokenizer.json name it, or else the special tokens, see [End].
+// NewTokenizer is OpenTokenizer with a token that ends documents. If end is empty, the files next
+// to a tokenizer.json name it, or else the special tokens, see [End].
 func NewTokenizer(name, end string) (Tokenizer, error) { return openTokenizer(name, end, true) }
 
 // openTokenizer opens a tokenizer. beside says whether the files next to it count.
@@ -173,9 +173,9 @@ func opened(t *bpe.Tokenizer, err error) (Tokenizer, error) {
 }
 
 // RunTokenizer returns the tokenizer with the name and the end token in a run's configuration, from
-// the folder of the run, of one of its checkpoints, or of a model converted from it. The folder's own
-// copy takes precedence over the file of that name. The configuration has what the files next to it
-// said when the run began.
+// the folder of the run, of one of its checkpoints, or of a model converted from it. The folder's
+// own copy takes precedence over the file of that name. The configuration has what the files next
+// to it said when the run began.
 func RunTokenizer(folder, name, end string) (Tokenizer, error) {
 	if own := filepath.Join(folder, TokenizerFile); TokenizerInFile(name) {
 		if _, err := os.Stat(own); !errors.Is(err, fs.ErrNotExist) {

@@ -22,12 +22,13 @@ import (
 //
 // A file is a document, unless it has one document per row: JSON Lines (.jsonl, .jsonlines,
 // .ndjson), JSON with an array of objects or with objects one after the other (.json), CSV (.csv,
-// .tsv), Parquet (.parquet, .pq) and Arrow, as a stream or a file (.arrow, .arrows, .feather, .ipc).
-// Their text is in the field or column that opts names: a string, or a list of strings, which are
-// joined with line ends. The items of a JSON array may be the texts themselves. All of these, and
-// text, may be compressed with gzip (.gz) or zstd (.zst). If files of rows have most of the bytes
-// of a folder, only they are read, because other files next to them describe them. Otherwise all
-// its texts are read. Rows without text are skipped, and NUL bytes in rows are removed.
+// .tsv), Parquet (.parquet, .pq) and Arrow, as a stream or a file (.arrow, .arrows, .feather,
+// .ipc). Their text is in the field or column that opts names: a string, or a list of strings,
+// which are joined with line ends. The items of a JSON array may be the texts themselves. All of
+// these, and text, may be compressed with gzip (.gz) or zstd (.zst). If files of rows have most of
+// the bytes of a folder, only they are read, because other files next to them describe them.
+// Otherwise all its texts are read. Rows without text are skipped, and NUL bytes in rows are
+// removed.
 //
 // In a folder, it skips hidden files, binary files (with a NUL byte; it reads the first 8 KB before
 // the rest) and anything except regular files. It follows links to files, but not links to folders

@@ -72,8 +72,8 @@ func untailed(docs map[string]string) map[string]string {
 	return docs
 }
 
-// TestFilesOfOthers: what DuckDB, Polars, arrow-rs, Arrow JS and hyparquet write by default, and with
-// each codec, are the rows of rows.jsonl, and so are its lists. See testdata/make/others.mjs.
+// TestFilesOfOthers: what DuckDB, Polars, arrow-rs, Arrow JS and hyparquet write by default, and
+// with each codec, are the rows of rows.jsonl, and so are its lists. See testdata/make/others.mjs.
 func TestFilesOfOthers(t *testing.T) {
 	paths, err := filepath.Glob("testdata/others/*")
 	if err != nil || len(paths) < 28 {

@@ -110,9 +110,9 @@ func TestFingerprintSeesEveryChange(t *testing.T) {
 	}
 }
 
-// TestOneIdentity: the same rows have the same validation stream in any file, under any name, packed
-// or not, in several parts and in another order; and the same training stream unless their order
-// differs.
+// TestOneIdentity: the same rows have the same validation stream in any file, under any name,
+// packed or not, in several parts and in another order; and the same training stream unless their
+// order differs.
 func TestOneIdentity(t *testing.T) {
 	var all []string
 	for i := range 675 {

@@ -104,8 +104,8 @@ func TestSameConfig(t *testing.T) {
 }
 
 // A configuration of a version without data_rules has the first: that of a checkpoint, and a run's
-// config.toml that is given as --config. A new run has the newest, and a configuration file of a few
-// keys too. A command whose run is under way keeps what the run has.
+// config.toml that is given as --config. A new run has the newest, and a configuration file of a
+// few keys too. A command whose run is under way keeps what the run has.
 func TestDataRules(t *testing.T) {
 	cfg, err := trainer.Default("debug")
 	if err != nil {

@@ -2,10 +2,10 @@
 // routes need. It trusts no byte: every length and position is checked against the available data
 // before memory is allocated or read.
 //
-// [Text] reads a column of strings, or of lists of strings, from a stream or a file (Feather version
-// 2) of any schema, record batch by record batch. [Tokens] is a file of lists of integers that is used in place, and
-// [WriteTokens] writes one. [NumberWriter] and [NumberReader] write and read a stream of columns of
-// numbers.
+// [Text] reads a column of strings, or of lists of strings, from a stream or a file (Feather
+// version 2) of any schema, record batch by record batch. [Tokens] is a file of lists of integers
+// that is used in place, and [WriteTokens] writes one. [NumberWriter] and [NumberReader] write and
+// read a stream of columns of numbers.
 //
 // Source: Apache Arrow, "Columnar format", version 1.5, with Schema.fbs, Message.fbs and File.fbs.
 package arrowipc

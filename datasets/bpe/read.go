@@ -188,8 +188,8 @@ func (t *Tokenizer) setModel(m model, added []addedToken) error {
 }
 
 // tokensOf returns the bytes of the tokens of a vocabulary, by id. Added tokens in it are not in
-// the byte spelling, unless they are also bytes, or made by a merge: "é" is the spelling of the byte
-// 0xe9.
+// the byte spelling, unless they are also bytes, or made by a merge: "é" is the spelling of the
+// byte 0xe9.
 func tokensOf(m model, added []addedToken) ([][]byte, error) {
 	vocab, plain, is := m.Vocab, map[string]bool{}, map[string]bool{}
 	for _, a := range added {

@@ -155,8 +155,8 @@ func TestEndOfDocument(t *testing.T) {
 }
 
 // Added tokens whose characters are also the spelling of bytes, as add_tokens of Hugging Face's
-// tokenizers writes them: "é" has the id of byte 0xe9, and "Ã©" that of the merged bytes of "é". The
-// ids are those of @huggingface/tokenizers.
+// tokenizers writes them: "é" has the id of byte 0xe9, and "Ã©" that of the merged bytes of "é".
+// The ids are those of @huggingface/tokenizers.
 func TestAddedTokensThatSpellBytes(t *testing.T) {
 	data := small(t)
 	plain := must(Parse(data))

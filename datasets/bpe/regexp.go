@@ -34,8 +34,8 @@ func compile(pattern string) (matcher, error) {
 	return compileAny(pattern)
 }
 
-// greedy replaces the possessive quantifiers of GPT-4's pattern by greedy ones. They match the same:
-// what they would give back cannot begin a letter, or nothing needs it.
+// greedy replaces the possessive quantifiers of GPT-4's pattern by greedy ones. They match the
+// same: what they would give back cannot begin a letter, or nothing needs it.
 var greedy = strings.NewReplacer(`[^\r\n\p{L}\p{N}]?+\p{L}`, `[^\r\n\p{L}\p{N}]?\p{L}`, `[^\s\p{L}\p{N}]++[\r\n]*`, `[^\s\p{L}\p{N}]+[\r\n]*`)
 
 // compileAny is compile with Go's regexp for all patterns.

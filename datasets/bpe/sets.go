@@ -18,8 +18,8 @@ type set []rune
 // mostDepth is the maximum nesting of sets.
 const mostDepth = 16
 
-// parseSet parses a set after its opening bracket, at pattern[i]. end is the position of the closing
-// one. && binds less than the union of what stands side by side.
+// parseSet parses a set after its opening bracket, at pattern[i]. end is the position of the
+// closing one. && binds less than the union of what stands side by side.
 func parseSet(pattern string, i, depth int) (s set, end int, err error) {
 	if depth > mostDepth {
 		return nil, 0, fmt.Errorf("sets are nested deeper than %d", mostDepth)

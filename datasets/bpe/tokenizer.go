@@ -43,9 +43,9 @@ func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
 // tokens; empty: it is that of the byte NUL, or was given to [Tokenizer.SetEnd].
 func (t *Tokenizer) End() (id int32, named string) { return t.end, t.named }
 
-// SetEnd makes a token end documents: an added token, or else one of the vocabulary, as it is spelled
-// there or as text. If that was
-// another one, the tokenizer gets another name. It must be called before anything is encoded.
+// SetEnd makes a token end documents: an added token, or else one of the vocabulary, as it is
+// spelled there or as text. If that was another one, the tokenizer gets another name. It must be
+// called before anything is encoded.
 func (t *Tokenizer) SetEnd(token string) error {
 	id := int32(-1)
 	if i := slices.IndexFunc(t.added, func(a addedToken) bool { return a.Content == token }); i >= 0 {

@@ -228,8 +228,8 @@ func schemaElement(d *decoder) element {
 }
 
 // suits sets the levels of a column of strings, or of lists of strings in one of the three forms of
-// the format's "Lists": a group of a repeated group of an element, a group of a repeated element, or
-// a repeated element. path is the column and what is below it. Anything else is an error.
+// the format's "Lists": a group of a repeated group of an element, a group of a repeated element,
+// or a repeated element. path is the column and what is below it. Anything else is an error.
 func (c *Column) suits(field string, path []element) error {
 	types := [...]string{"boolean", "int32", "int64", "int96", "float", "double", "byte_array", "fixed-length byte array"}
 	const expected = "expected a string or a list of strings"

@@ -35,8 +35,9 @@ func takeTokenizer(cfg *trainer.Config, text []byte, given []cli.Assignment) err
 }
 
 // fitVocabulary sets end_token to what the files next to the tokenizer say, and model.vocab to the
-// size of the tokenizer, rounded up, unless the configuration file or a flag sets them. The byte tokenizer keeps the flavor's size. A rank that joins late may
-// find only the run's copy of the tokenizer.
+// size of the tokenizer, rounded up, unless the configuration file or a flag sets them. The byte
+// tokenizer keeps the flavor's size. A rank that joins late may find only the run's copy of the
+// tokenizer.
 func fitVocabulary(cfg *trainer.Config, text []byte, given []cli.Assignment) error {
 	if cfg.Tokenizer == "" || cfg.Tokenizer == (datasets.Bytes{}).Name() {
 		return nil
