@@ -42,7 +42,9 @@ func (c Console) Start(s trainer.Start) {
 		c.printf("left out: %d rows and files without text; the NUL bytes of %s; invalid characters of %s, for which U+FFFD stands\n",
 			l.Skipped, Plural(l.NUL, "document"), Plural(l.Replaced, "document"))
 	}
-	c.printf("tokenizer: %s\n", Printable(s.Tokenizer))
+	if s.Tokenizer != "" {
+		c.printf("tokenizer: %s\n", Printable(s.Tokenizer))
+	}
 	c.printf("run: %s of %s of %d tokens, %.3g FLOPs per token, in %s\n",
 		Plural(cfg.Steps, "step"), Plural(cfg.Batch, "sequence"), cfg.Seq, s.FLOPs, cfg.Out)
 	if s.Resumed != "" {

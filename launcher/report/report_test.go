@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spmoe/collective/mesh"
+	"spmoe/datasets"
 	"spmoe/launcher/record"
 	"spmoe/launcher/tasks"
 	"spmoe/launcher/trainer"
@@ -22,7 +23,9 @@ var (
 	}
 	resumed = trainer.Start{
 		Config: trainer.Config{Flavor: "debug", Precision: "fp32", Steps: 1, Batch: 1, Seq: 1, Out: "o"},
-		Ranks:  1, Mesh: mesh.Default(1), Cores: 1, Tier: "generic", Corpus: trainer.Corpus{Documents: 1, Builtin: "built-in, x"}, From: 20, Resumed: "o/step-00000020",
+		Ranks:  1, Mesh: mesh.Default(1), Cores: 1, Tier: "generic", From: 20, Resumed: "o/step-00000020",
+		Corpus:    trainer.Corpus{Documents: 1, Builtin: "built-in, x", Losses: datasets.Losses{Skipped: 58, NUL: 100, Replaced: 1}},
+		Tokenizer: "own.json, 857 tokens; documents end with [EOS] (856), eos_token of tokenizer_config.json",
 	}
 	step = trainer.Step{
 		Step: 20, Steps: 360, Loss: 3.06612, GradNorm: 1.04218, LR: 3e-3, TokensPerSec: 17019.4, FLOPS: 0.123e12, MFU: 0.2694,
@@ -66,10 +69,12 @@ var cases = map[string]struct {
 			"machine: , 1 core, generic, peak 0 GFLOP/s measured\n" +
 			"text: built-in, x\n" +
 			"data: 0 B for training, 0 B for validation, 1 document\n" +
+			"left out: 58 rows and files without text; the NUL bytes of 100 documents; invalid characters of 1 document, for which U+FFFD stands\n" +
+			"tokenizer: own.json, 857 tokens; documents end with [EOS] (856), eos_token of tokenizer_config.json\n" +
 			"run: 1 step of 1 sequence of 1 tokens, 0 FLOPs per token, in o\n" +
 			"resuming o/step-00000020 at step 20\n",
 		`{"active_parameters":0,"batch":1,"cores":1,"cpu":"","documents":1,"event":"start","flavor":"debug","flops_per_token":0,"from_step":20,"held_out_bytes":0,` +
-			`"mesh":{"world":1,"pp":1,"dp_replicate":1,"dp_shard":1,"ep":1},"np":1,"out":"o","parameters":0,"peak_flops":0,"precision":"fp32","resumed":"o/step-00000020","seq":1,"steps":1,"text":"built-in, x","tier":"generic","train_bytes":0}`,
+			`"losses":{"skipped":58,"nul":100,"replaced":1},"mesh":{"world":1,"pp":1,"dp_replicate":1,"dp_shard":1,"ep":1},"np":1,"out":"o","parameters":0,"peak_flops":0,"precision":"fp32","resumed":"o/step-00000020","seq":1,"steps":1,"text":"built-in, x","tier":"generic","tokenizer":"own.json, 857 tokens; documents end with [EOS] (856), eos_token of tokenizer_config.json","train_bytes":0}`,
 	},
 	"step": {
 		func(r trainer.Reporter) { r.Step(step) },
