@@ -124,7 +124,7 @@ func TestTrainJSON(t *testing.T) {
 	log := succeed(t, tiny(data, append(jsonLog, "-np", "2", "--eval-every", "4", "--model.mtp-layers", "1", "--model.balance-alpha", "0.01")...)...)
 	want := map[string][]string{
 		"start": {"flavor", "precision", "np", "mesh", "steps", "batch", "seq", "parameters", "active_parameters", "flops_per_token", "peak_flops", "cpu", "tier", "cores",
-			"train_bytes", "held_out_bytes", "documents", "from_step", "resumed", "out"},
+			"train_bytes", "held_out_bytes", "documents", "losses", "tokenizer", "from_step", "resumed", "out"},
 		"step": {"step", "steps", "loss", "grad_norm", "lr", "tps", "tflops", "mfu", "memory_bytes", "memory_share", "imbalance", "epoch", "tokens", "elapsed_s", "eta_s",
 			"skipped", "skipped_total", "mtp_loss", "balance_loss"},
 		"eval":  {"step", "held_out_loss", "held_out_bits_per_byte", "sequences"},
