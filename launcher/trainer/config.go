@@ -134,8 +134,8 @@ func (c *Config) SetSteps(steps int) {
 	c.Optimizer.Warmup = min(c.Optimizer.Warmup, max(steps/10, least))
 }
 
-// threads returns the threads of each rank.
-func (c Config) threads(ranks, cores int) int {
+// RankThreads returns the RankThreads of each rank.
+func (c Config) RankThreads(ranks, cores int) int {
 	if c.Threads > 0 {
 		return c.Threads
 	}
@@ -313,8 +313,8 @@ func (c Config) Validate(ranks int) error {
 	return errors.Join(errs...)
 }
 
-// microBatch returns the sequences per rank in one pass; the last pass of a step may have fewer.
-func (c Config) microBatch(ranks int) int {
+// RankBatch returns the sequences per rank in one pass; the last pass of a step may have fewer.
+func (c Config) RankBatch(ranks int) int {
 	local := c.Batch / c.dataRanks(ranks)
 	switch {
 	case c.PPMicrobatches > 0:
@@ -327,6 +327,6 @@ func (c Config) microBatch(ranks int) int {
 
 // passes returns the number of passes per step: all ranks run the same.
 func (c Config) passes(ranks int) int {
-	micro := max(c.microBatch(ranks), 1)
+	micro := max(c.RankBatch(ranks), 1)
 	return (c.Batch/c.dataRanks(ranks) + micro - 1) / micro
 }

@@ -31,7 +31,7 @@ type dataLoader struct {
 
 // newDataLoader returns the loader of one of the ranks for the given text.
 func newDataLoader(cfg Config, text *datasets.Loader, separator int32, ranks int) *dataLoader {
-	micro := cfg.microBatch(ranks) * cfg.Seq
+	micro := cfg.RankBatch(ranks) * cfg.Seq
 	d := &dataLoader{
 		loader: datasets.NewAhead(text), seq: cfg.Seq, batch: cfg.Batch, separator: separator,
 		rows:   make([]int32, cfg.Batch/cfg.dataRanks(ranks)*(cfg.Seq+1)),

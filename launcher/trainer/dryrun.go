@@ -59,7 +59,7 @@ var errAbsurd = errors.New("no machine has room for it")
 
 // countable returns an error if a dry run would take too long, or its sizes would overflow.
 func (c Config) countable(l mesh.Layout) error {
-	m, tokens := c.Model, float64(max(c.microBatch(l.World), 1))*float64(c.Seq)
+	m, tokens := c.Model, float64(max(c.RankBatch(l.World), 1))*float64(c.Seq)
 	layers := float64(m.Layers + m.MTPLayers)
 	weights := layers * float64(m.Dim) * (float64(m.Experts+m.SharedExperts)*3*float64(m.ExpertInter) + 3*float64(m.DenseInter) + 4*float64(m.Heads)*float64(m.KeyDim()+m.ValueDim))
 	weights += 2 * float64(m.Vocab) * float64(m.Dim)
@@ -87,7 +87,7 @@ type stageCount struct {
 // passes counts the passes of a step through a stage. It leaves out passes that repeat earlier
 // ones.
 func (d dryRank) passes(stage moe.Stage) (n stageCount, err error) {
-	all, micro := max(d.Batch/d.layout.World, 1), max(d.microBatch(d.layout.World), 1)
+	all, micro := max(d.Batch/d.layout.World, 1), max(d.RankBatch(d.layout.World), 1)
 	const longest = 256 // no run is known whose experts wait for rows of more passes
 	most := min(max(d.Model.WgradPasses(micro*d.Seq*d.layout.World)+1, 2), longest)
 	var passes []int
@@ -225,7 +225,7 @@ func (d dryRank) key(stages []moe.Stage) string {
 	}
 	p, w := d.precision, d.layout.World
 	key := fmt.Sprint(d.Model, p.DType, recipe(p.Linears), recipe(p.Experts), p.PlainFirst, p.PlainLast, p.PlainTail,
-		d.layout, d.hosts, d.rank, d.options, d.recompute, d.rule, d.FSDP, d.copies(), d.Seq, d.Batch, d.microBatch(w), d.Config.passes(w), d.Optimizer.QKClip)
+		d.layout, d.hosts, d.rank, d.options, d.recompute, d.rule, d.FSDP, d.copies(), d.Seq, d.Batch, d.RankBatch(w), d.Config.passes(w), d.Optimizer.QKClip)
 	for _, l := range p.Layers {
 		key += fmt.Sprint(l.Select, recipe(l.Recipe))
 	}

@@ -133,7 +133,7 @@ func (c Config) saving(available int64, n int, on Host) string {
 	if full := moe.RecomputeFull.String(); c.Recompute != full {
 		try("--recompute "+full, func(c *Config) { c.Recompute = full })
 	}
-	switch micro := c.microBatch(n); {
+	switch micro := c.RankBatch(n); {
 	case c.PPMicrobatches > 0 && micro%2 == 0:
 		more := 2 * c.PPMicrobatches
 		try(fmt.Sprintf("--pp-microbatches %d", more), func(c *Config) { c.PPMicrobatches = more })

@@ -67,7 +67,7 @@ func compareGuarded(b *testing.B, guard func(r *rank, on int)) {
 			defer job.Close()
 			var times [2][]float64 // milliseconds without and with the guard
 			err = spmd.Goroutines{N: c.ranks}.Run(func(c *collective.Comm) error {
-				ex := tensor.NewParallelExec(cfg.threads(c.Size(), runtime.GOMAXPROCS(0)))
+				ex := tensor.NewParallelExec(cfg.RankThreads(c.Size(), runtime.GOMAXPROCS(0)))
 				defer ex.Close()
 				r, err := newRank(job, c, ex, 1)
 				if err != nil {

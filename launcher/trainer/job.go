@@ -192,7 +192,7 @@ func (j *Job) read(folder string) error {
 
 // loader returns the training text of one of the ranks that read different sequences.
 func (j *Job) loader(rank int) (*datasets.Loader, error) {
-	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.cfg.dataRanks(j.ranks), Micro: j.cfg.microBatch(j.ranks), Seed: j.cfg.Seed})
+	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.cfg.dataRanks(j.ranks), Micro: j.cfg.RankBatch(j.ranks), Seed: j.cfg.Seed})
 }
 
 // dataOptions says how the text is read.
@@ -385,14 +385,14 @@ func (j *Job) Diverged() error {
 
 // team creates the threads of this process's ranks.
 func (j *Job) team(world spmd.World) *tensor.Team {
-	j.here, j.threads = world.Here(), j.cfg.threads(world.Ranks(), world.Cores())
+	j.here, j.threads = world.Here(), j.cfg.RankThreads(world.Ranks(), world.Cores())
 	return tensor.NewTeam(j.here, j.threads)
 }
 
 // start returns the event that begins a run. peak is the machine's, in FLOP/s.
 func (j *Job) start(peak float64, cores int) Start {
 	s := Start{
-		Config: j.cfg, Ranks: j.ranks, Mesh: j.cfg.layout(j.ranks), Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
+		Config: j.cfg, Ranks: j.ranks, Mesh: j.cfg.LayoutOrDefault(j.ranks), Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
 		Corpus: j.corpus, Tokenizer: j.describeTokenizer(), From: j.progress.Step,

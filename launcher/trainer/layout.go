@@ -28,8 +28,8 @@ func (c Config) routedExperts() int {
 	return max(c.Model.Experts, 0)
 }
 
-// layout is Layout for a valid configuration. For an invalid one, it returns the default layout.
-func (c Config) layout(ranks int) mesh.Layout {
+// LayoutOrDefault is Layout for a valid configuration. For an invalid one, it returns the default LayoutOrDefault.
+func (c Config) LayoutOrDefault(ranks int) mesh.Layout {
 	l, err := c.Layout(ranks)
 	if err != nil {
 		return mesh.Default(max(ranks, 1))
@@ -43,7 +43,7 @@ func (c *Config) SetLayout(l mesh.Layout) {
 }
 
 // dataRanks returns the number of ranks that read different sequences.
-func (c Config) dataRanks(ranks int) int { return c.layout(ranks).Batch() }
+func (c Config) dataRanks(ranks int) int { return c.LayoutOrDefault(ranks).Batch() }
 
 // checkReplicas returns an error if experts would have replicas that cannot give the bits of one
 // rank, or if the layout is not legal.
@@ -65,7 +65,7 @@ func (c Config) checkReplicas(ranks int) error {
 
 // onHosts returns an error if there would be replicas of experts, for ranks on several hosts.
 func (c Config) onHosts(ranks int) error {
-	if l := c.layout(ranks); l.Replicas() > 1 && c.routedExperts() > 0 {
+	if l := c.LayoutOrDefault(ranks); l.Replicas() > 1 && c.routedExperts() > 0 {
 		return fmt.Errorf("ep is %d for %d ranks with the same layers, on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1", l.EP, l.Batch(), l.Batch())
 	}
 	return nil

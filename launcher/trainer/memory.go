@@ -44,7 +44,7 @@ func (m Memory) Plus(o Memory) Memory {
 }
 
 // EstimateMemory returns what each of the ranks needs if they are on one host.
-func (c Config) EstimateMemory(ranks int) Memory { return c.LayoutMemory(c.layout(ranks), 1) }
+func (c Config) EstimateMemory(ranks int) Memory { return c.LayoutMemory(c.LayoutOrDefault(ranks), 1) }
 
 // LayoutMemory returns what each rank of a layout needs if the ranks are on some hosts, in equal
 // numbers. In a pipeline, it is the rank that needs most.
@@ -71,7 +71,7 @@ func (c Config) BytesPerParameter(ranks int) PerParameter {
 }
 
 // PassTokens returns the tokens per rank in one forward and backward pass.
-func (c Config) PassTokens(ranks int) int { return max(c.microBatch(ranks), 1) * c.Seq }
+func (c Config) PassTokens(ranks int) int { return max(c.RankBatch(ranks), 1) * c.Seq }
 
 // Part holds what a part of the model needs on a rank and its cost per token.
 type Part struct {
@@ -86,7 +86,7 @@ const process moe.Part = "process"
 // Plan returns the parts of the model on each of the ranks, and the process as a part without
 // weights. Their memory sums to EstimateMemory.
 func (c Config) Plan(ranks int) []Part {
-	return slices.MaxFunc(c.plansOf(c.layout(ranks), 1), func(a, b []Part) int { return cmp.Compare(total(a), total(b)) })
+	return slices.MaxFunc(c.plansOf(c.LayoutOrDefault(ranks), 1), func(a, b []Part) int { return cmp.Compare(total(a), total(b)) })
 }
 
 // total returns the memory of a plan.
@@ -242,7 +242,7 @@ func (c Config) Heap(ranks int) int64 {
 // parts rounded up.
 func (c Config) Vault(ranks int) int64 {
 	const multiple, replicated = 4096 + moe.ShardMultiple, 2 // a segment's last rank has its padding
-	l, segments := c.layout(ranks), int64(6)
+	l, segments := c.LayoutOrDefault(ranks), int64(6)
 	if c.pipelined() {
 		l, segments = l.Stage(), segments*c.mostStages(ranks) // the bound of a rank that has nearly all layers
 	}
@@ -252,7 +252,7 @@ func (c Config) Vault(ranks int) int64 {
 	// exceeds twice its share by at most the largest parameter.
 	if c.rule().Of(moe.Linear).WholeMatrices() {
 		bytes += c.LayoutMemory(l, 1).Optimizer + product(replicated, c.largestPart(), perWeight)
-		if c.layout(ranks).Replicas() > 1 {
+		if c.LayoutOrDefault(ranks).Replicas() > 1 {
 			bytes += product(int64(c.Model.ExpertInter), int64(c.Model.Dim), perWeight)
 		}
 	}

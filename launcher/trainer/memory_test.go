@@ -46,8 +46,8 @@ func heldOnHosts(t *testing.T, cfg Config, hosts, onHost int) (each []Memory, pa
 		if err := opt.Init(1); err != nil {
 			return err
 		}
-		ex, n := tensor.NewExec(), cfg.microBatch(ranks)
-		cfg.sizeArenas([]*moe.Model{model}, ex, cfg.layout(ranks), hosts)
+		ex, n := tensor.NewExec(), cfg.RankBatch(ranks)
+		cfg.sizeArenas([]*moe.Model{model}, ex, cfg.LayoutOrDefault(ranks), hosts)
 		if model.Recompute, err = moe.ParseRecompute(cfg.Recompute); err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ func TestEstimateMemoryOfHosts(t *testing.T) {
 				}
 				cfg.Batch, cfg.Seq = 16, 64
 				change(&cfg)
-				l := cfg.layout(on[0] * on[1])
+				l := cfg.LayoutOrDefault(on[0] * on[1])
 				each, _ := heldOnHosts(t, cfg, on[0], on[1])
 				estimate := cfg.LayoutMemory(l, on[0])
 				var buffers Memory

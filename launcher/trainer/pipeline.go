@@ -155,7 +155,7 @@ func buildPipeline(cfg Config, c *collective.Comm) (*pipe.Rank, error) {
 	if err != nil {
 		return nil, err
 	}
-	return plan.Build(c, cfg.layout(c.Size()), cfg.messageBytes(c.Size()), func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
+	return plan.Build(c, cfg.LayoutOrDefault(c.Size()), cfg.messageBytes(c.Size()), func(on moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 		on.FSDP, on.Cut = cfg.FSDP, optim.Cut(cfg.rule())
 		return newModel(cfg, on, stage)
 	})

@@ -83,7 +83,7 @@ func (c Config) RankMemory(l mesh.Layout, hosts int) (all []Memory) {
 
 // AllMemory returns what all ranks need together if they are on one host.
 func (c Config) AllMemory(ranks int) (sum Memory) {
-	l := c.layout(ranks)
+	l := c.LayoutOrDefault(ranks)
 	for _, m := range c.RankMemory(l, 1) {
 		sum = sum.Plus(m.Times(l.Batch()))
 	}

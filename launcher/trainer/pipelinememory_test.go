@@ -29,7 +29,7 @@ func heldInStages(t *testing.T, cfg Config, ranks int) []Memory {
 		if err := optim.New(ex, r.Groups(), c, rule).Init(1); err != nil {
 			return err
 		}
-		cfg.sizeArenas(r.Models, ex, cfg.layout(ranks), 1)
+		cfg.sizeArenas(r.Models, ex, cfg.LayoutOrDefault(ranks), 1)
 		if _, err := r.Run(ex, squares(cfg, ranks, c.Rank())); err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ const (
 // processBytes returns each rank's share of the memory of their process. held is what a rank holds
 // besides.
 func (c Config) processBytes(ranks int, pass moe.PassMemory, held Memory) int64 {
-	threads := float64(c.threads(ranks, runtime.GOMAXPROCS(0)))
+	threads := float64(c.RankThreads(ranks, runtime.GOMAXPROCS(0)))
 	text := float64(textBytes(c.Data))
 	perRank := threads*(pass.Packing+pass.Helping) + writerBytes + arenaEnds + c.checkBytes(held)
 	once := (programBytes + runtimeBytes + text) / float64(ranks)

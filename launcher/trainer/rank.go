@@ -59,7 +59,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		return nil, err
 	}
 	r.first, r.links = r.mesh.World.Rank() == 0, newLinks(c, r.mesh, r.pipe)
-	cfg.sizeArenas(r.models(), ex, cfg.layout(c.Size()), len(c.Hosts()))
+	cfg.sizeArenas(r.models(), ex, cfg.LayoutOrDefault(c.Size()), len(c.Hosts()))
 	r.watch.operands = newOperandMeter(cfg.RecordEvery, j.Disturb, ex, r.models(), r.first)
 	ex.Progress = c.Progress()
 	for _, c := range r.links {
@@ -107,7 +107,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 
 // newMesh divides the ranks. It is collective.
 func newMesh(cfg Config, c *collective.Comm) (moe.Mesh, error) {
-	l := cfg.layout(c.Size())
+	l := cfg.LayoutOrDefault(c.Size())
 	if cfg.routedExperts() == 0 {
 		l = mesh.Default(c.Size())
 	}

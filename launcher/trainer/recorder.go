@@ -82,7 +82,7 @@ func (c *recorder) open(recalled bool) (err error) {
 	if step == cfg.Steps {
 		return nil // no steps are left
 	}
-	layout := cfg.layout(c.comm.Size())
+	layout := cfg.LayoutOrDefault(c.comm.Size())
 	bytes, err := c.bytesPerToken()
 	if err != nil {
 		return err

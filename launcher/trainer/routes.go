@@ -21,7 +21,7 @@ const RoutesFile = "routes.arrow"
 // routesHeader describes the routes of a run.
 func (j *Job) routesHeader() routes.Header {
 	cfg, m := j.cfg, j.cfg.Model
-	l := cfg.layout(j.ranks)
+	l := cfg.LayoutOrDefault(j.ranks)
 	h := routes.Header{
 		Flavor: cfg.Flavor, Precision: cfg.Precision, Experts: m.Experts, TopK: m.TopK, Dim: m.Dim, Seq: cfg.Seq, Batch: cfg.Batch,
 		Ranks: l.Batch(), EP: l.EP, Text: j.train.Fingerprint(), Seed: cfg.Seed,

@@ -75,7 +75,7 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const steps = 3
 			cfg, moved, _ := movedBySteps(t, 1, c.ranks, steps, c.change)
-			all, err := cfg.LayoutTraffic(cfg.layout(c.ranks), 1)
+			all, err := cfg.LayoutTraffic(cfg.LayoutOrDefault(c.ranks), 1)
 			if err != nil {
 				t.Fatal(err)
 			}
