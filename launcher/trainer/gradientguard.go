@@ -213,8 +213,8 @@ func (g *gradientGuard) checksum() (sum uint64, err error) {
 	return sum, nil
 }
 
-// skipped records that a step has changed no weight.
-func (p *progress) skipped(step int) {
+// skip records that a step has changed no weight.
+func (p *progress) skip(step int) {
 	p.Skipped++
 	p.SkippedSteps = append(p.SkippedSteps, step)
 	p.SkippedSteps = p.SkippedSteps[max(0, len(p.SkippedSteps)-rememberedSkip):]

@@ -427,7 +427,7 @@ func TestGuardValidate(t *testing.T) {
 func TestSkippedList(t *testing.T) {
 	var p progress
 	for i := range 2500 {
-		p.skipped(i + 1)
+		p.skip(i + 1)
 	}
 	if p.Skipped != 2500 || len(p.SkippedSteps) != 1000 || p.SkippedSteps[0] != 1501 || p.SkippedSteps[999] != 2500 {
 		t.Errorf("%d skipped, the last %d from %d", p.Skipped, len(p.SkippedSteps), p.SkippedSteps[0])

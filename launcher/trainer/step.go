@@ -189,7 +189,7 @@ func (r *rank) count(a attempt, used bool, lr, imbalance float64) (s Step, err e
 	if used {
 		p.Norms.add(a.norm)
 	} else {
-		p.skipped(p.Step)
+		p.skip(p.Step)
 	}
 	s = a.totals.step()
 	p.Recent.add(float64(s.Loss))
