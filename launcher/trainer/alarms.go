@@ -22,7 +22,7 @@ type alarms struct {
 // raise reports an alarm that all ranks raise. Only the leading rank prints it.
 func (a *alarms) raise(format string, args ...any) {
 	if a.lead {
-		a.add(Alarm{a.progress.Step, fmt.Sprintf(format, args...)})
+		a.add(Alarm{Step: a.progress.Step, Text: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -37,6 +37,6 @@ func (a *alarms) add(alarm Alarm) {
 // close completes the file. A failure to write it is an alarm, too.
 func (a *alarms) close() {
 	if err := a.events.Close(); err != nil {
-		a.report.Alarm(Alarm{a.progress.Step, err.Error()})
+		a.report.Alarm(Alarm{Step: a.progress.Step, Text: err.Error()})
 	}
 }

@@ -229,7 +229,7 @@ func (j *Job) open(path string) (err error) {
 		j.Notes = append(j.Notes, fmt.Sprintf("%s has no checksums of the state in training (guard.memory was 0, or the version was an older one): only its files are known to be as they were written", filepath.Base(j.resume.Path())))
 	}
 	for _, a := range j.resume.SetAside() {
-		j.report.Alarm(Alarm{j.progress.Step, fmt.Sprintf("%v; going on from %s", a, filepath.Base(j.resume.Path()))})
+		j.report.Alarm(Alarm{Step: j.progress.Step, Text: fmt.Sprintf("%v; going on from %s", a, filepath.Base(j.resume.Path()))})
 	}
 	if j.progress.Step > j.cfg.Steps {
 		return fmt.Errorf("%s is at step %d, after the end of the run: give --steps %d or more", j.resume.Path(), j.progress.Step, j.progress.Step)

@@ -47,7 +47,7 @@ func (c *checkpointer) saveLast(ctx context.Context) error {
 		left := time.Duration(c.cfg.SaveRetry) - time.Since(begin)
 		if c.lead && left > 0 && told != failed.Error() {
 			told = failed.Error()
-			c.alarms.add(Alarm{step, fmt.Sprintf("%v%s. The state is still in memory: trying again for %v (--save-retry), until Ctrl-C", &UnsavedError{step, failed}, c.cfg.adviseSpace(c.saver.comm.Size()), left.Round(time.Second))})
+			c.alarms.add(Alarm{Step: step, Text: fmt.Sprintf("%v%s. The state is still in memory: trying again for %v (--save-retry), until Ctrl-C", &UnsavedError{step, failed}, c.cfg.adviseSpace(c.saver.comm.Size()), left.Round(time.Second))})
 		}
 		again, err := c.saver.pause(ctx, min(pause, left), left > 0)
 		if err != nil {

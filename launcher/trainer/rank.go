@@ -9,7 +9,6 @@ import (
 	"spmoe/collective/ep"
 	"spmoe/collective/mesh"
 	"spmoe/internal/fault"
-	"spmoe/internal/seal"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
@@ -184,7 +183,7 @@ func (r *rank) addTasks() error {
 	r.checkpoints = &checkpointer{
 		cfg: j.cfg, report: j.report, lead: r.lead(), state: r.trainState, memory: r.memory, stateGuard: r.stateGuard,
 		recorder: w.recorder, tracer: w.tracer, alarms: r.alarms, saver: saver, clock: j.clock,
-		config: sealedText{config, seal.Of(config)},
+		config: sealed(config),
 	}
 	return err
 }

@@ -155,7 +155,7 @@ func (c *recorder) handleError(err error) error {
 }
 
 func (c *recorder) alarm(format string, args ...any) {
-	c.alarms.add(Alarm{c.state.progress.Step, fmt.Sprintf(format, args...)})
+	c.alarms.add(Alarm{Step: c.state.progress.Step, Text: fmt.Sprintf(format, args...)})
 }
 
 // recordsSums reports whether the expert loads, operands and phases of a step are recorded. every

@@ -175,7 +175,7 @@ func (c *checkpointer) finish(r saveResult) (failed, err error) {
 		return r.failed, nil
 	}
 	for _, text := range r.changed {
-		c.alarms.add(Alarm{step, fmt.Sprintf("the checkpoint of step %d: %s", step, text)})
+		c.alarms.add(Alarm{Step: step, Text: fmt.Sprintf("the checkpoint of step %d: %s", step, text)})
 	}
 	if r.failed == nil {
 		if c.tracer.open && c.cfg.copies() {
@@ -185,10 +185,10 @@ func (c *checkpointer) finish(r saveResult) (failed, err error) {
 		c.report.Saved(Saved{Step: step, Path: filepath.Join(c.cfg.Out, fmt.Sprintf("step-%08d", step)), Stall: r.stall, Lag: r.lag})
 	} else if !r.last {
 		c.clock.again = errors.Is(r.failed, checkpoint.ErrChanged)
-		c.alarms.add(Alarm{step, fmt.Sprintf("the checkpoint of step %d was not saved, training goes on: %v", step, r.failed)})
+		c.alarms.add(Alarm{Step: step, Text: fmt.Sprintf("the checkpoint of step %d was not saved, training goes on: %v", step, r.failed)})
 	}
 	if r.untidy != nil {
-		c.alarms.add(Alarm{step, fmt.Sprintf("after saving the checkpoint of step %d: %v", step, r.untidy)})
+		c.alarms.add(Alarm{Step: step, Text: fmt.Sprintf("after saving the checkpoint of step %d: %v", step, r.untidy)})
 	}
 	return r.failed, nil
 }

@@ -58,10 +58,13 @@ type sealedText struct {
 	seal uint64
 }
 
+// sealed returns a text with its seal.
+func sealed(text []byte) sealedText { return sealedText{text, seal.Of(text)} }
+
 // sealText returns the JSON of x with its seal.
 func sealText(x any) (sealedText, error) {
 	text, err := json.Marshal(x)
-	return sealedText{text, seal.Of(text)}, err
+	return sealed(text), err
 }
 
 // pendingSave is a save whose result is not reported yet.
@@ -113,7 +116,7 @@ func newSaver(cfg Config, tokenizer []byte, files checkpoint.Files, held *system
 	ctx, cancel := context.WithCancel(context.Background())
 	return &saver{
 		comm: own, folders: shared, lock: lock, held: held, cfg: cfg, files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel,
-		tokenizer: sealedText{tokenizer, seal.Of(tokenizer)},
+		tokenizer: sealed(tokenizer),
 	}, nil
 }
 
