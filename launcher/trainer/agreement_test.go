@@ -182,7 +182,7 @@ func TestResumeElsewhereIsSaid(t *testing.T) {
 	own := goTree("// what people write about the code they write\n")
 	t.Setenv("GOROOT", own)
 	train(t, cfg, 1, "")
-	if p, _ := state(t, cfg, 1); p.Tier != cpu.Best() || p.Text != fmt.Sprintf("the Go sources in %s (go1.99, named by GOROOT)", filepath.Join(own, "src")) {
+	if p, _ := savedProgress(t, cfg, 1); p.Tier != cpu.Best() || p.Text != fmt.Sprintf("the Go sources in %s (go1.99, named by GOROOT)", filepath.Join(own, "src")) {
 		t.Errorf("the checkpoint has tier %q and text %q", p.Tier, p.Text)
 	}
 	cfg.Steps = 2

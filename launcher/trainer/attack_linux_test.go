@@ -65,7 +65,7 @@ func attackProcesses(t *testing.T, cfg Config, s *strike) (sum uint64, took time
 
 // checkpointSum returns a checksum of the last checkpoint.
 func checkpointSum(t *testing.T, cfg Config) (sum uint64) {
-	_, tensors := state(t, cfg, cfg.Steps)
+	_, tensors := savedProgress(t, cfg, cfg.Steps)
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		for _, x := range tensors[name] {
 			sum = sum*sumPrime ^ uint64(math.Float32bits(x))

@@ -75,7 +75,7 @@ func TestTokenFileTrains(t *testing.T) {
 	train(t, cfg, 4, "")
 	cfg.Data = []string{rows}
 	train(t, cfg, 2, filepath.Join(cfg.Out, "step-00000001"))
-	p, _ := state(t, cfg, 3)
+	p, _ := savedProgress(t, cfg, 3)
 	if last := want.steps[2]; !strings.Contains(last, fmt.Sprintf("loss %x", float64(p.Recent[2]))) {
 		t.Errorf("resumed from text after tokens: losses %v, want %s at the end", p.Recent, last)
 	}
@@ -90,7 +90,7 @@ func TestMixtureTrains(t *testing.T) {
 	cfg.Out, cfg.SaveEvery, cfg.Keep = t.TempDir(), 1, 9
 	train(t, cfg, 2, "")
 	train(t, cfg, 4, filepath.Join(cfg.Out, "step-00000001"))
-	p, _ := state(t, cfg, 3)
+	p, _ := savedProgress(t, cfg, 3)
 	if last := want.steps[2]; !strings.Contains(last, fmt.Sprintf("loss %x", float64(p.Recent[2]))) {
 		t.Errorf("resumed: losses %v, want %s at the end", p.Recent, last)
 	}

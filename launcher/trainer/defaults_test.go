@@ -145,7 +145,7 @@ func TestEvaluationsOfARun(t *testing.T) {
 		if first, last := got.evals[0].Step, got.evals[len(got.evals)-1].Step; first != 0 || last != 20 {
 			t.Errorf("eval_every %d: evaluations from step %d to %d", every, first, last)
 		}
-		_, tensors := state(t, cfg, 20)
+		_, tensors := savedProgress(t, cfg, 20)
 		if want == nil {
 			want = tensors
 		} else if !reflect.DeepEqual(tensors, want) {

@@ -154,7 +154,7 @@ func TestGradientGuard(t *testing.T) {
 				t.Errorf("step %+v, alarms %q", s, alarms)
 			}
 			unchanged(t, cfg, c.step)
-			p, _ := state(t, cfg, cfg.Steps)
+			p, _ := savedProgress(t, cfg, cfg.Steps)
 			if !slices.Equal(p.SkippedSteps, []int{c.step}) || p.Skipped != 1 || p.OptimizerSteps != cfg.Steps-1 || len(p.Norms) != cfg.Steps-1 {
 				t.Errorf("progress %+v", p)
 			}
@@ -171,8 +171,8 @@ func unchanged(t *testing.T, cfg Config, step int) {
 	if step == 1 {
 		return // there is no checkpoint of the state before
 	}
-	_, before := state(t, cfg, step-1)
-	_, after := state(t, cfg, step)
+	_, before := savedProgress(t, cfg, step-1)
+	_, after := savedProgress(t, cfg, step)
 	for name, x := range after {
 		if !slices.Equal(x, before[name]) {
 			t.Errorf("%s was changed by step %d, which was skipped", name, step)
@@ -268,8 +268,8 @@ func TestSkipLimit(t *testing.T) {
 	if len(got.steps) != 5 {
 		t.Errorf("%d steps", len(got.steps))
 	}
-	p, last := state(t, cfg, 5)
-	_, good := state(t, cfg, 2)
+	p, last := savedProgress(t, cfg, 5)
+	_, good := savedProgress(t, cfg, 2)
 	for name, x := range last {
 		if !slices.Equal(x, good[name]) {
 			t.Errorf("%s is not that of the last good step", name)

@@ -107,8 +107,8 @@ func train(t *testing.T, cfg Config, n int, resume string) *reports {
 	return r
 }
 
-// state reads the checkpoint of a step: the trainer's part, and all tensors.
-func state(t *testing.T, cfg Config, step int) (p progress, tensors map[string][]float32) {
+// savedProgress reads the checkpoint of a step: the trainer's part, and all tensors.
+func savedProgress(t *testing.T, cfg Config, step int) (p progress, tensors map[string][]float32) {
 	t.Helper()
 	r, err := checkpoint.Open(filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", step)))
 	if err != nil {

@@ -208,7 +208,7 @@ func TestHostsAgree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			one := tiny(t, change)
 			train(t, one, 4, "")
-			progress, want := state(t, one, one.Steps)
+			progress, want := savedProgress(t, one, one.Steps)
 			for _, hosts := range []int{2, 4} {
 				many := one
 				many.Out = filepath.Join(t.TempDir(), "run")
@@ -219,7 +219,7 @@ func TestHostsAgree(t *testing.T) {
 				if _, errs := trainOnHosts(t, 4/hosts, cfgs, ""); errors.Join(errs...) != nil {
 					t.Fatal(errs)
 				}
-				p, got := state(t, many, many.Steps)
+				p, got := savedProgress(t, many, many.Steps)
 				if !reflect.DeepEqual(got, want) {
 					t.Errorf("%d hosts: the checkpoint has other tensors than that of one", hosts)
 				}
@@ -237,7 +237,7 @@ func TestFoldersOfHosts(t *testing.T) {
 	t.Parallel()
 	whole := tiny(t, func(c *Config) { c.SaveEvery = 2 })
 	train(t, whole, 4, "")
-	_, want := state(t, whole, whole.Steps)
+	_, want := savedProgress(t, whole, whole.Steps)
 
 	var cfgs []Config
 	for range 2 {
@@ -249,7 +249,7 @@ func TestFoldersOfHosts(t *testing.T) {
 		t.Fatal(errs)
 	}
 	for h, cfg := range cfgs {
-		if _, half := state(t, cfg, 2); len(half) != len(want) {
+		if _, half := savedProgress(t, cfg, 2); len(half) != len(want) {
 			t.Errorf("host %d has a checkpoint of %d tensors, want %d", h, len(half), len(want))
 		}
 		if left, _ := filepath.Glob(filepath.Join(cfg.Out, ".*")); len(left) > 0 {
@@ -259,7 +259,7 @@ func TestFoldersOfHosts(t *testing.T) {
 	alone := cfgs[1] // the first host is lost
 	alone.Steps = whole.Steps
 	train(t, alone, 2, alone.Out)
-	if _, got := state(t, alone, alone.Steps); !reflect.DeepEqual(got, want) {
+	if _, got := savedProgress(t, alone, alone.Steps); !reflect.DeepEqual(got, want) {
 		t.Error("one host that goes on alone ends with other tensors than a run without a break")
 	}
 }

@@ -51,7 +51,7 @@ func TestSavesByTime(t *testing.T) {
 	t.Parallel()
 	straight := tiny(t, func(c *Config) { c.Steps, c.SaveEvery = 9, 0 })
 	train(t, straight, 1, "")
-	_, want := state(t, straight, 9)
+	_, want := savedProgress(t, straight, 9)
 	for _, ranks := range []int{1, 2, 4} {
 		cfg := straight
 		cfg.Out, cfg.SaveEvery, cfg.Keep = filepath.Join(t.TempDir(), "run"), Every(3*time.Minute), 9
@@ -73,7 +73,7 @@ func TestSavesByTime(t *testing.T) {
 		if !slices.Equal(saved, []int{4, 8, 9}) {
 			t.Errorf("%d ranks: saved after steps %v, want 4, 8 and 9", ranks, saved)
 		}
-		if _, got := state(t, cfg, 9); fmt.Sprint(got) != fmt.Sprint(want) {
+		if _, got := savedProgress(t, cfg, 9); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%d ranks: the state at the end differs from that of a run that saves once", ranks)
 		}
 	}

@@ -52,7 +52,7 @@ func TestLastSaveIsRepeated(t *testing.T) {
 			if len(said.saved) != 1 || said.saved[0].Step != want || len(said.done) != 1 {
 				t.Errorf("%s, stopped %t: saved %+v, done %+v", name, stopped, said.saved, said.done)
 			}
-			state(t, cfg, want)
+			savedProgress(t, cfg, want)
 			if len(said.alarms) != 1 || !strings.Contains(said.alarms[0].Text, "the last of this run, was not saved: ") || !repeats.MatchString(said.alarms[0].Text) {
 				t.Errorf("%s, stopped %t: alarms %+v, want one that says so", name, stopped, said.alarms)
 			}
@@ -84,5 +84,5 @@ func TestLastSaveIsGivenUp(t *testing.T) {
 	if len(said.saved) != 1 || len(said.alarms) != 1 || len(said.done) != 0 {
 		t.Errorf("%q", said.events)
 	}
-	state(t, cfg, 3)
+	savedProgress(t, cfg, 3)
 }

@@ -98,7 +98,7 @@ func TestToyOptimizer(t *testing.T) {
 		}
 		sameState(t, fmt.Sprintf("resumed on %d ranks", ranks), again, cfg, cfg.Steps)
 	}
-	if _, tensors := state(t, cfg, cfg.Steps); tensors["momentum_buffer/lm_head.weight"] == nil || tensors["exp_avg/lm_head.weight"] != nil {
+	if _, tensors := savedProgress(t, cfg, cfg.Steps); tensors["momentum_buffer/lm_head.weight"] == nil || tensors["exp_avg/lm_head.weight"] != nil {
 		t.Error("the checkpoint does not hold the state of the toy")
 	}
 }
@@ -218,8 +218,8 @@ func TestBF16Moments(t *testing.T) {
 	}
 	wide := tiny(t, func(c *Config) { short(c); c.Optimizer.Moments = "fp32" })
 	train(t, wide, 1, "")
-	_, narrowState := state(t, cfg, 4)
-	_, wideState := state(t, wide, 4)
+	_, narrowState := savedProgress(t, cfg, 4)
+	_, wideState := savedProgress(t, wide, 4)
 	if slices.Equal(narrowState["master/lm_head.weight"], wideState["master/lm_head.weight"]) {
 		t.Error("BF16 moments train to the bits of FP32 moments")
 	}
@@ -259,7 +259,7 @@ func TestResumeWithOtherMoments(t *testing.T) {
 // another configuration holds it.
 func convertState(t *testing.T, from, to Config) (states [2]map[string][]float32) {
 	t.Helper()
-	_, states[0] = state(t, from, from.Steps)
+	_, states[0] = savedProgress(t, from, from.Steps)
 	states[1] = map[string][]float32{}
 	onRanks(t, to, 1, filepath.Join(from.Out, fmt.Sprintf("step-%08d", from.Steps)), func(r *rank) error {
 		if err := r.begin(); err != nil {

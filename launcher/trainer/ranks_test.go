@@ -38,7 +38,7 @@ func outcomeFrom(t *testing.T, cfg Config, got *reports) (o outcome) {
 	for _, e := range got.evals {
 		o.evals = append(o.evals, e.Loss, e.Averaged)
 	}
-	_, tensors := state(t, cfg, cfg.Steps)
+	_, tensors := savedProgress(t, cfg, cfg.Steps)
 	crc := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		fmt.Fprint(crc, name)

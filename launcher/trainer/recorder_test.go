@@ -129,11 +129,11 @@ func TestRecordChangesNothing(t *testing.T) {
 	t.Parallel()
 	cfg := recorded(t, nil)
 	want := train(t, cfg, 2, "")
-	_, tensors := state(t, cfg, 6)
+	_, tensors := savedProgress(t, cfg, 6)
 	log := readRecord(t, cfg).Timeless()
 	cfg.RecordEvery, cfg.Out = 0, t.TempDir()
 	got := train(t, cfg, 2, "")
-	_, plain := state(t, cfg, 6)
+	_, plain := savedProgress(t, cfg, 6)
 	if !reflect.DeepEqual(plain, tensors) || !slices.Equal(got.events, want.events) {
 		t.Errorf("the checkpoint or the events differ: %q and %q", got.events, want.events)
 	}
@@ -283,7 +283,7 @@ func TestThreadsAgreeInMXFP8(t *testing.T) {
 		})
 		train(t, cfg, 2, "")
 		log, now := readRecord(t, cfg).Timeless(), map[string][]float32(nil)
-		if _, now = state(t, cfg, 3); threads == 1 {
+		if _, now = savedProgress(t, cfg, 3); threads == 1 {
 			want, tensors = log, now
 			continue
 		}

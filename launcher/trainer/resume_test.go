@@ -47,8 +47,8 @@ func run(r *rank) error { return r.run(context.Background()) }
 // sameState compares what two checkpoints hold, bit for bit.
 func sameState(t *testing.T, what string, got, want Config, step int) {
 	t.Helper()
-	p, tensors := state(t, got, step)
-	wantP, wantTensors := state(t, want, step)
+	p, tensors := savedProgress(t, got, step)
+	wantP, wantTensors := savedProgress(t, want, step)
 	if fmt.Sprint(p) != fmt.Sprint(wantP) {
 		t.Errorf("%s: progress\n%+v, want\n%+v", what, p, wantP)
 	}

@@ -160,11 +160,11 @@ func TestSkippedSteps(t *testing.T) {
 	if skipped < 2 || skipped > 5 || got.done[0].Step != 6 {
 		t.Fatalf("%d of 6 steps skipped, %d made: %v", skipped, got.done[0].Step, got.events)
 	}
-	p, after := state(t, cfg, 6)
+	p, after := savedProgress(t, cfg, 6)
 	if p.Skipped != skipped || len(p.SkippedSteps) != skipped || p.OptimizerSteps != 6-skipped || len(got.texts()) != skipped {
 		t.Errorf("%d skipped, namely %d, and %d made of 6, %d alarms; want %d skipped", p.Skipped, p.SkippedSteps, p.OptimizerSteps, len(got.texts()), skipped)
 	}
-	_, before := state(t, cfg, 5)
+	_, before := savedProgress(t, cfg, 5)
 	for name, x := range after {
 		if !slices.Equal(x, before[name]) {
 			t.Errorf("%s was changed by a step that was skipped", name)
@@ -182,7 +182,7 @@ func TestBalance(t *testing.T) {
 	for _, speed := range []float64{0, 0.01} {
 		cfg := tiny(t, func(c *Config) { c.Steps, c.Model.BiasSpeed = 1, speed })
 		got := train(t, cfg, 2, "")
-		_, tensors := state(t, cfg, 1)
+		_, tensors := savedProgress(t, cfg, 1)
 		bias := tensors["router_bias/model.layers.1.mlp.gate.e_score_correction_bias"]
 		var sum, most float64
 		for _, b := range bias {

@@ -161,7 +161,7 @@ func TestFailingSave(t *testing.T) {
 				t.Errorf("%d steps made, saved %+v", len(got.steps), got.saved)
 			}
 			for _, s := range []int{2, 6, 8} {
-				state(t, cfg, s)
+				savedProgress(t, cfg, s)
 			}
 			if left := folder(t, cfg.Out); !slices.Equal(left, []string{"config.toml", "events.jsonl", "metrics.jsonl", "step-00000002", "step-00000006", "step-00000008"}) {
 				t.Errorf("the run holds %q", left)

@@ -22,7 +22,7 @@ func TestInitFrom(t *testing.T) {
 	source := tiny(t, change)
 	ended := train(t, source, 2, "")
 	last := ended.evals[len(ended.evals)-1].Loss
-	_, want := state(t, source, 3)
+	_, want := savedProgress(t, source, 3)
 	exported := filepath.Join(t.TempDir(), "exported")
 	s, err := weights.Open(source.Out)
 	if err != nil {
@@ -41,7 +41,7 @@ func TestInitFrom(t *testing.T) {
 			started := cfg
 			started.Out = filepath.Join(t.TempDir(), "run")
 			onRanks(t, started, ranks, "", func(r *rank) error { return r.checkpoints.saveLast(context.Background()) })
-			if p, got := state(t, started, 0); p.Step != 0 {
+			if p, got := savedProgress(t, started, 0); p.Step != 0 {
 				t.Errorf("%s: step %d", what, p.Step)
 			} else {
 				for name, w := range want {
