@@ -33,7 +33,7 @@ func TestWithoutGo(t *testing.T) {
 	if out := succeed(t, "version"); !strings.Contains(out, "\ntext:   built-in, spmoe's own") {
 		t.Errorf("version: %s", out)
 	}
-	start := events(t, succeed(t, strings.Fields("train --log-format json --out json"+model+size)...), "start")[0]
+	start := jsonEvents(t, succeed(t, strings.Fields("train --log-format json --out json"+model+size)...), "start")[0]
 	if text, ok := start["text"].(string); !ok || !strings.HasPrefix(text, "built-in") {
 		t.Errorf("the JSON log has text %v", start["text"])
 	}

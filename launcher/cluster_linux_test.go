@@ -20,7 +20,7 @@ import (
 	"spmoe/internal/testing/hosts"
 	"spmoe/internal/testing/slurm"
 	"spmoe/launcher/checkpoint"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/save"
 )
 
 // mpis are those that the tests are made with.
@@ -68,7 +68,9 @@ func (l *awaited) await(t *testing.T, ctx context.Context, text string) {
 
 // trainingArgs is the command line of a short run.
 func trainingArgs(out string, more ...string) []string {
-	return append([]string{"train", "--flavor", "debug", "--steps", "3", "--eval-sequences", "8", "--sample-tokens", "0", "--out", out}, more...)
+	return append(
+		[]string{"train", "--flavor", "debug", "--steps", "3", "--eval-sequences", "8", "--sample-tokens", "0", "--out", out},
+		more...)
 }
 
 // ended runs a command and returns what it has printed.
@@ -110,7 +112,7 @@ func saved(t *testing.T, run string) string {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	sums, err := trainer.ReadStateSums(r)
+	sums, err := save.ReadStateSums(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +127,10 @@ func (built programs) agree(t *testing.T) {
 			program := built[mpi]
 			if want == "" {
 				out := filepath.Join(t.TempDir(), "run")
-				ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", fmt.Sprint(2 * n), "--ranks", "process"}, trainingArgs(out)...)...))
+				ended(
+					t,
+					exec.CommandContext(limited(t), program, append([]string{"-np", fmt.Sprint(2 * n), "--ranks", "process"}, trainingArgs(out)...)...),
+				)
 				want = saved(t, out)
 			}
 			t.Run(fmt.Sprintf("%s, %d hosts", mpi, n), func(t *testing.T) {
@@ -199,7 +204,22 @@ func (built programs) lose(t *testing.T) {
 			if err := cmd.Wait(); err == nil {
 				t.Error("the job has ended well")
 			}
-			rest := ended(t, exec.CommandContext(limited(t), program, "-np", "2", "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(newestStep(t, out)+1)))
+			rest := ended(
+				t,
+				exec.CommandContext(
+					limited(t),
+					program,
+					"-np",
+					"2",
+					"train",
+					"--resume",
+					"--allow-changes",
+					"--out",
+					out,
+					"--steps",
+					fmt.Sprint(newestStep(t, out)+1),
+				),
+			)
 			if !strings.Contains(rest, "done: ") {
 				t.Errorf("one host alone does not go on: %s", rest)
 			}
@@ -227,7 +247,10 @@ func (built programs) kill(t *testing.T) {
 				t.Fatalf("the job ends with %v, %v", err, ctx.Err())
 			}
 			step := newestStep(t, out)
-			again := ended(t, c.MPIRun(limited(t), mpi, 2, program, "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(step+1)))
+			again := ended(
+				t,
+				c.MPIRun(limited(t), mpi, 2, program, "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(step+1)),
+			)
 			if !strings.Contains(again, fmt.Sprintf("step-%08d", step)) {
 				t.Errorf("the second start does not go on from step %d: %s", step, again)
 			}
@@ -383,8 +406,15 @@ func (built programs) slurm(t *testing.T) {
 			c := slurm.Start(t, 4)
 			out := filepath.Join(t.TempDir(), "run")
 			kind := map[hosts.MPI]string{hosts.OpenMPI: "pmix", hosts.MPICH: "pmi2"}[mpi]
-			args := append([]string{"--nodes=1", "--ntasks-per-node=4", "--cpus-per-task=1", "--export=ALL,LAUNCHER=" + program + ",RUN=" + out + ",SLURM_MPI_TYPE=" + kind,
-				filepath.Join("..", "docs", "cluster", "train.sbatch")}, trainingArgs(out)[1:]...)
+			args := append(
+				[]string{
+					"--nodes=1",
+					"--ntasks-per-node=4",
+					"--cpus-per-task=1",
+					"--export=ALL,LAUNCHER=" + program + ",RUN=" + out + ",SLURM_MPI_TYPE=" + kind,
+					filepath.Join("..", "docs", "cluster", "train.sbatch"),
+				},
+				trainingArgs(out)[1:]...)
 			text, code := c.Submit(t, args...)
 			if code != 0 || !strings.Contains(text, "4 ranks of ") || !strings.Contains(text, "done: 3 steps") {
 				t.Errorf("the job ends with %d and prints\n%s", code, text)

@@ -9,15 +9,15 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"spmoe/launcher/cli"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 	"spmoe/moe"
 )
 
 // resolved returns the configuration that a command line would run.
-func resolved(t *testing.T, args ...string) trainer.Config {
+func resolved(t *testing.T, args ...string) config.Config {
 	t.Helper()
 	out := succeed(t, append([]string{"train", "--dry-run"}, args...)...)
-	var cfg trainer.Config
+	var cfg config.Config
 	if err := toml.Unmarshal([]byte(out), &cfg); err != nil {
 		t.Fatalf("%v in\n%s", err, out)
 	}
@@ -33,40 +33,40 @@ func TestPrecedence(t *testing.T) {
 	before := files(t, ".")
 	file := write(t, filepath.Join(t.TempDir(), "c.toml"),
 		"flavor = \"small\"\nsteps = 7\nseq = 64\ndata = [\"a\", \"b\"]\n[model]\nlayers = 5\n[optimizer]\nlr = 0.5\n")
-	debug, err := trainer.Default("debug")
+	debug, err := config.Default("debug")
 	if err != nil {
 		t.Fatal(err)
 	}
-	small, err := trainer.Default("small")
+	small, err := config.Default("small")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		args string
-		want func(*trainer.Config)
+		want func(*config.Config)
 	}{
-		"defaults":              {"", func(c *trainer.Config) { *c = debug }},
-		"flavor":                {"--flavor small", func(c *trainer.Config) { *c = small }},
-		"flavor, then flags":    {"--model.layers 3 --flavor small", func(c *trainer.Config) { *c = small; c.Model.Layers = 3 }},
-		"file":                  {"--config FILE", func(*trainer.Config) {}},
-		"file, then flags":      {"--config FILE --steps 9", func(c *trainer.Config) { c.Steps = 9 }},
-		"more steps in a flag":  {"--config FILE --steps 900", func(c *trainer.Config) { c.Steps, c.Optimizer.Warmup = 900, 90 }},
-		"a warm-up in a flag":   {"--config FILE --optimizer.warmup 500", func(c *trainer.Config) { c.Optimizer.Warmup = 500 }},
-		"flags, then file":      {"--steps 9 --config FILE", func(c *trainer.Config) { c.Steps = 9 }},
-		"flag of the model":     {"--config FILE --model.layers 6", func(c *trainer.Config) { c.Model.Layers = 6 }},
-		"flag of the optimizer": {"--config FILE --optimizer.lr 1e-3", func(c *trainer.Config) { c.Optimizer.LR = 1e-3 }},
-		"flavor over the file's": {"--config FILE --flavor debug", func(c *trainer.Config) {
+		"defaults":              {"", func(c *config.Config) { *c = debug }},
+		"flavor":                {"--flavor small", func(c *config.Config) { *c = small }},
+		"flavor, then flags":    {"--model.layers 3 --flavor small", func(c *config.Config) { *c = small; c.Model.Layers = 3 }},
+		"file":                  {"--config FILE", func(*config.Config) {}},
+		"file, then flags":      {"--config FILE --steps 9", func(c *config.Config) { c.Steps = 9 }},
+		"more steps in a flag":  {"--config FILE --steps 900", func(c *config.Config) { c.Steps, c.Optimizer.Warmup = 900, 90 }},
+		"a warm-up in a flag":   {"--config FILE --optimizer.warmup 500", func(c *config.Config) { c.Optimizer.Warmup = 500 }},
+		"flags, then file":      {"--steps 9 --config FILE", func(c *config.Config) { c.Steps = 9 }},
+		"flag of the model":     {"--config FILE --model.layers 6", func(c *config.Config) { c.Model.Layers = 6 }},
+		"flag of the optimizer": {"--config FILE --optimizer.lr 1e-3", func(c *config.Config) { c.Optimizer.LR = 1e-3 }},
+		"flavor over the file's": {"--config FILE --flavor debug", func(c *config.Config) {
 			*c = debug
 			c.Steps, c.Seq, c.Data, c.Model.Layers, c.Optimizer.LR = 7, 64, []string{"a", "b"}, 5, 0.5
 		}},
-		"a flag back to default":   {"--config FILE --seq 128", func(c *trainer.Config) { c.Seq = 128 }},
-		"the last flag wins":       {"--steps 8 --steps 9 --config FILE", func(c *trainer.Config) { c.Steps = 9 }},
-		"underscores":              {"--config FILE --save_every 3", func(c *trainer.Config) { c.SaveEvery = 3 }},
-		"dashes":                   {"--config FILE -save-every=3", func(c *trainer.Config) { c.SaveEvery = 3 }},
-		"data replaces the file's": {"--config FILE --data c", func(c *trainer.Config) { c.Data = []string{"c"} }},
-		"data in a list":           {"--config FILE --data c d --steps 9 e", func(c *trainer.Config) { c.Data, c.Steps = []string{"c", "d", "e"}, 9 }},
-		"data twice":               {"--config FILE --data c --data=d", func(c *trainer.Config) { c.Data = []string{"c", "d"} }},
-		"truth values":             {"--config FILE --model.norm-top-k=false", func(c *trainer.Config) { c.Model.NormTopK = false }},
+		"a flag back to default":   {"--config FILE --seq 128", func(c *config.Config) { c.Seq = 128 }},
+		"the last flag wins":       {"--steps 8 --steps 9 --config FILE", func(c *config.Config) { c.Steps = 9 }},
+		"underscores":              {"--config FILE --save_every 3", func(c *config.Config) { c.SaveEvery = 3 }},
+		"dashes":                   {"--config FILE -save-every=3", func(c *config.Config) { c.SaveEvery = 3 }},
+		"data replaces the file's": {"--config FILE --data c", func(c *config.Config) { c.Data = []string{"c"} }},
+		"data in a list":           {"--config FILE --data c d --steps 9 e", func(c *config.Config) { c.Data, c.Steps = []string{"c", "d", "e"}, 9 }},
+		"data twice":               {"--config FILE --data c --data=d", func(c *config.Config) { c.Data = []string{"c", "d"} }},
+		"truth values":             {"--config FILE --model.norm-top-k=false", func(c *config.Config) { c.Model.NormTopK = false }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := small

@@ -47,7 +47,8 @@ func TestConvert(t *testing.T) {
 func TestConvertWarns(t *testing.T) {
 	threeCheckpoints(t, "--model.score-func", "softmax", "--model.norm-eps", "1e-5")
 	got := launch("convert", "--from", "run", "--to", "hf")
-	if got.code != cli.ExitOK || strings.Count(got.errOut, "launcher: warning: ") != 2 || !strings.Contains(got.errOut, "router scores by softmax") {
+	if got.code != cli.ExitOK || strings.Count(got.errOut, "launcher: warning: ") != 2 ||
+		!strings.Contains(got.errOut, "router scores by softmax") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -95,11 +96,15 @@ func TestInitFrom(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	line := func(more ...string) []string {
-		return append(strings.Fields("train --steps 2 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --out run --log-format json --precision fp32 --log-every 1 --data "+data), more...)
+		return append(
+			strings.Fields(
+				"train --steps 2 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --out run --log-format json --precision fp32 --log-every 1 --data "+data,
+			),
+			more...)
 	}
 	var first float64
 	for _, np := range []string{"1", "2", "4"} {
-		start := events(t, succeed(t, line("-np", np, "--init-from", golden)...), "eval")[0]
+		start := jsonEvents(t, succeed(t, line("-np", np, "--init-from", golden)...), "eval")[0]
 		if loss := start.number("held_out_loss"); np == "1" {
 			first = loss
 		} else if !(math.Abs(loss-first) < 1e-6) {
@@ -128,7 +133,7 @@ func TestInitFrom(t *testing.T) {
 		}
 	}
 	a, b := succeed(t, line("--init-from", "first", "--out", "a")...), succeed(t, line("--init-from", "hf", "--out", "b")...)
-	if x, y := events(t, a, "eval")[0].number("held_out_loss"), events(t, b, "eval")[0].number("held_out_loss"); !(math.Abs(x-y) < 1e-2) {
+	if x, y := jsonEvents(t, a, "eval")[0].number("held_out_loss"), jsonEvents(t, b, "eval")[0].number("held_out_loss"); !(math.Abs(x-y) < 1e-2) {
 		t.Errorf("the first loss is %v, and %v from the same weights in BF16", x, y)
 	}
 
@@ -137,8 +142,20 @@ func TestInitFrom(t *testing.T) {
 	if out := succeed(t, args...); !strings.Contains(out, "bias_speed = 0.01") {
 		t.Errorf("the output is\n%s", out)
 	}
-	refuse(t, cli.ExitUsage, line("--init-from", golden, "--model.layers", "4"), golden, "have a different model", "model.layers is 3 there and 4 here")
-	refuse(t, cli.ExitUsage, line("--init-from", golden, "--model.yarn.factor", "4", "--model.yarn.original-positions", "64"), "model.yarn.factor is 0 there and 4 here")
+	refuse(
+		t,
+		cli.ExitUsage,
+		line("--init-from", golden, "--model.layers", "4"),
+		golden,
+		"have a different model",
+		"model.layers is 3 there and 4 here",
+	)
+	refuse(
+		t,
+		cli.ExitUsage,
+		line("--init-from", golden, "--model.yarn.factor", "4", "--model.yarn.original-positions", "64"),
+		"model.yarn.factor is 0 there and 4 here",
+	)
 	refuse(t, cli.ExitUsage, line("--init-from", golden, "--flavor", "debug"), "model.dim is 64 there and 256 here")
 	refuse(t, cli.ExitUsage, line("--init-from", "nowhere"), "init_from: ", "nowhere", "expected the folder of a run")
 	refuse(t, cli.ExitUsage, line("--init-from", golden, "--seq", "129"), "seq is 129: give 1 to 128")
@@ -150,7 +167,9 @@ func TestInitFromGone(t *testing.T) {
 	data := text(t)
 	golden := copied(t, goldenV3)
 	t.Chdir(t.TempDir())
-	args := strings.Fields("train --steps 4 --seq 32 --batch 4 --save-every 2 --eval-sequences 4 --sample-tokens 4 --out run --log-format json --log-every 1 -np 2 --init-from " + golden + " --data " + data)
+	args := strings.Fields(
+		"train --steps 4 --seq 32 --batch 4 --save-every 2 --eval-sequences 4 --sample-tokens 4 --out run --log-format json --log-every 1 -np 2 --init-from " + golden + " --data " + data,
+	)
 	succeed(t, args...)
 	want := files(t, "run")
 	if err := os.RemoveAll(golden); err != nil {
@@ -160,7 +179,7 @@ func TestInitFromGone(t *testing.T) {
 		if err := os.RemoveAll("run/step-00000004"); err != nil {
 			t.Fatal(err)
 		}
-		if start := events(t, succeed(t, args...), "start")[0]; start["from_step"] != 2.0 {
+		if start := jsonEvents(t, succeed(t, args...), "start")[0]; start["from_step"] != 2.0 {
 			t.Errorf("%s starts with %v", name, start)
 		}
 		got := files(t, "run")
@@ -184,11 +203,19 @@ func TestInitFromFP8(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(dir, "config.json"), strings.Replace(string(config), "{", `{"quantization_config":{"quant_method":"fp8","fmt":"e4m3","weight_block_size":[128,128]},`, 1))
+	write(
+		t,
+		filepath.Join(dir, "config.json"),
+		strings.Replace(string(config), "{", `{"quantization_config":{"quant_method":"fp8","fmt":"e4m3","weight_block_size":[128,128]},`, 1),
+	)
 	const name = "model.layers.0.mlp.down_proj.weight" // [64, 128], all of it 0.5 now
 	edit(t, filepath.Join(dir, "model.safetensors"), func(all map[string]safetensors.Tensor) {
 		all[name] = safetensors.Tensor{DType: safetensors.F8E4M3, Shape: []int{64, 128}, Data: []byte(strings.Repeat("\x38", 64*128))}
-		all[name+"_scale_inv"] = safetensors.Tensor{DType: safetensors.F32, Shape: []int{1, 1}, Data: binary.LittleEndian.AppendUint32(nil, 0x3f000000)}
+		all[name+"_scale_inv"] = safetensors.Tensor{
+			DType: safetensors.F32,
+			Shape: []int{1, 1},
+			Data:  binary.LittleEndian.AppendUint32(nil, 0x3f000000),
+		}
 	})
 	t.Chdir(t.TempDir())
 	line := strings.Fields("train --steps 1 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --log-format json -np 2 --data " + data)
@@ -204,7 +231,7 @@ func TestInitFromFP8(t *testing.T) {
 		t.Errorf("values %v (%v)", values[0], err)
 	}
 	converted := succeed(t, append(line, "--init-from", "plain", "--out", "b")...)
-	if a, b := events(t, direct, "eval")[0].number("held_out_loss"), events(t, converted, "eval")[0].number("held_out_loss"); a != b {
+	if a, b := jsonEvents(t, direct, "eval")[0].number("held_out_loss"), jsonEvents(t, converted, "eval")[0].number("held_out_loss"); a != b {
 		t.Errorf("the first loss is %v, of the converted model %v", a, b)
 	}
 }
@@ -220,8 +247,12 @@ func TestInitFromNaN(t *testing.T) {
 	})
 	t.Chdir(t.TempDir())
 	for _, np := range []string{"1", "2"} {
-		got := launch(strings.Fields("train --steps 4 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 -np " + np + " --init-from " + dir + " --data " + data)...)
-		if got.code != cli.ExitFailed || !strings.Contains(got.errOut, name) || !strings.Contains(got.errOut, "element 100 is NaN") || strings.Contains(got.out, "step:") {
+		got := launch(
+			strings.Fields(
+				"train --steps 4 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 -np " + np + " --init-from " + dir + " --data " + data,
+			)...)
+		if got.code != cli.ExitFailed || !strings.Contains(got.errOut, name) || !strings.Contains(got.errOut, "element 100 is NaN") ||
+			strings.Contains(got.out, "step:") {
 			t.Errorf("np %s: exit code %d, errors %q, output\n%s", np, got.code, got.errOut, got.out)
 		}
 	}

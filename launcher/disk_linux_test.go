@@ -12,7 +12,7 @@ import (
 
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // smallDisk mounts a disk with room for a number of the tiny run's checkpoints, and a bit more. It
@@ -52,7 +52,17 @@ func TestDiskTooSmall(t *testing.T) {
 	t.Chdir(t.TempDir())
 	run := smallDisk(t, 2)
 	args := tiny(data, "--out", run, "--keep", "3", "--optimizer.warmup", "2")
-	refuse(t, cli.ExitUsage, args, run+" has ", "of free space, but the checkpoints need about", "more: each takes", "give --out on another disk", "--save-every 0", "--keep 2")
+	refuse(
+		t,
+		cli.ExitUsage,
+		args,
+		run+" has ",
+		"of free space, but the checkpoints need about",
+		"more: each takes",
+		"give --out on another disk",
+		"--save-every 0",
+		"--keep 2",
+	)
 	if entries, err := os.ReadDir(filepath.Dir(run)); err != nil || len(entries) != 0 {
 		t.Errorf("%v is left (%v)", entries, err)
 	}
@@ -70,11 +80,14 @@ func TestDiskFullAtTheEnd(t *testing.T) {
 			run := smallDisk(t, 4)
 			filler := filepath.Join(filepath.Dir(run), "filler")
 			fill := &watcher{[]string{"step:  3 "}, func() { fillDisk(filler) }}
-			free := &watcher{[]string{"ALARM", "the last of this run, was not saved", "of free space: free some there", "trying again for"}, func() {
-				if err := os.Remove(filler); err != nil {
-					t.Error(err)
-				}
-			}}
+			free := &watcher{
+				[]string{"ALARM", "the last of this run, was not saved", "of free space: free some there", "trying again for"},
+				func() {
+					if err := os.Remove(filler); err != nil {
+						t.Error(err)
+					}
+				},
+			}
 			both := writers{fill, free}
 			got := launchTo(context.Background(), both, tiny(data, "-np", "2", "--ranks", kind, "--out", run, "--steps", "40")...)
 			if got.code != cli.ExitOK || fill.do != nil || free.do != nil {
@@ -107,7 +120,8 @@ func TestDiskStaysFull(t *testing.T) {
 			fill := &watcher{[]string{"step:  3 "}, func() { fillDisk(filepath.Join(filepath.Dir(run), "filler")) }}
 			giveUp := &watcher{[]string{"ALARM", "trying again for"}, cancel}
 			got := launchTo(ctx, writers{fill, giveUp}, tiny(data, "-np", "2", "--ranks", kind, "--out", run, "--steps", "40")...)
-			if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "the checkpoint of step 40, the last of this run, was not saved") || !strings.Contains(got.errOut, "no space left on device") {
+			if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "the checkpoint of step 40, the last of this run, was not saved") ||
+				!strings.Contains(got.errOut, "no space left on device") {
 				t.Errorf("exit code %d: %s\n%s", got.code, got.errOut, got.out)
 			}
 		})
@@ -127,8 +141,14 @@ func TestDiskStaysFullAfterFailures(t *testing.T) {
 		}
 	}}
 	giveUp := &watcher{[]string{"ALARM", "trying again for"}, cancel}
-	code := run(ctx, processRun(out, "--steps", "40", "--log-every", "1", "--restarts", "9"), io.MultiWriter(begun, writers{giveUp}), &begun.errOut)
-	if text := begun.errOut.String(); code != cli.ExitUnsaved || !strings.Contains(text, "replaces it") || !strings.Contains(text, "the checkpoint of step 40, the last of this run, was not saved") {
+	code := run(
+		ctx,
+		processRun(out, "--steps", "40", "--log-every", "1", "--restarts", "9"),
+		io.MultiWriter(begun, writers{giveUp}),
+		&begun.errOut,
+	)
+	if text := begun.errOut.String(); code != cli.ExitUnsaved || !strings.Contains(text, "replaces it") ||
+		!strings.Contains(text, "the checkpoint of step 40, the last of this run, was not saved") {
 		t.Errorf("exit code %d: %s", code, text)
 	}
 }
@@ -145,7 +165,7 @@ func (w writers) Write(line []byte) (int, error) {
 
 // The default saves by time, and the flag takes steps and times.
 func TestSaveEvery(t *testing.T) {
-	cfg, err := trainer.Default("debug")
+	cfg, err := config.Default("debug")
 	if err != nil || cfg.SaveEvery.String() != "10m" {
 		t.Errorf("the default is %v (%v)", cfg.SaveEvery, err)
 	}

@@ -8,7 +8,8 @@ import (
 
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 	"spmoe/moe"
 )
 
@@ -18,9 +19,22 @@ func TestFlavorsDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ranks := map[string]int{"300K": 2, "1M": 2, "3M": 2, "debug": 8, "small": 2, "500M": 2, "3B": 8, "16B": 16, "16B-slice": 2, "16B-slice-128G": 8, "671B-slice": 2, "671B-slice-128G": 2}
+	ranks := map[string]int{
+		"300K":            2,
+		"1M":              2,
+		"3M":              2,
+		"debug":           8,
+		"small":           2,
+		"500M":            2,
+		"3B":              8,
+		"16B":             16,
+		"16B-slice":       2,
+		"16B-slice-128G":  8,
+		"671B-slice":      2,
+		"671B-slice-128G": 2,
+	}
 	for _, f := range moe.Flavors() {
-		cfg, err := trainer.Default(f.Name)
+		cfg, err := config.Default(f.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,9 +43,21 @@ func TestFlavorsDocument(t *testing.T) {
 			on = 64
 		}
 		cfg.Threads = 1 // on every machine
-		m := cfg.EstimateMemory(on)
-		row := fmt.Sprintf("| `%s` | %s | %s | %d × %d × %d | %s | %g, %d | %s on %d |", f.Name, report.Count(n.Total), report.Count(n.Active),
-			cfg.Steps, cfg.Batch, cfg.Seq, report.Count(int64(cfg.Steps)*int64(cfg.Batch)*int64(cfg.Seq)), cfg.Optimizer.LR, cfg.Optimizer.Warmup, system.Bytes(int64(on)*m.Total()), on)
+		m := estimate.Memory(cfg, on)
+		row := fmt.Sprintf(
+			"| `%s` | %s | %s | %d × %d × %d | %s | %g, %d | %s on %d |",
+			f.Name,
+			report.Count(n.Total),
+			report.Count(n.Active),
+			cfg.Steps,
+			cfg.Batch,
+			cfg.Seq,
+			report.Count(int64(cfg.Steps)*int64(cfg.Batch)*int64(cfg.Seq)),
+			cfg.Optimizer.LR,
+			cfg.Optimizer.Warmup,
+			system.Bytes(int64(on)*m.Total()),
+			on,
+		)
 		if !strings.Contains(string(text), "\n"+row+"\n") {
 			t.Errorf("docs/flavors.md lacks the row\n%s", row)
 		}

@@ -6,17 +6,19 @@ import (
 
 	"spmoe/launcher/checking"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/events"
 )
 
 // Whatever a config file holds, it is refused with its name, or makes a configuration that is
 // refused, or one that can be printed, read again and sized.
 func FuzzConfig(f *testing.F) {
-	cfg, err := trainer.Default("debug")
+	cfg, err := config.Default("debug")
 	if err != nil {
 		f.Fatal(err)
 	}
-	text, err := trainer.ConfigTOML(cfg)
+	text, err := config.TOML(cfg)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -34,10 +36,10 @@ func FuzzConfig(f *testing.F) {
 		if cfg.Validate(int(ranks)) != nil {
 			return
 		}
-		if m := cfg.EstimateMemory(int(ranks)); min(m.Weights, m.Gradients, m.Optimizer, m.Activations, m.Total()) < 0 {
+		if m := estimate.Memory(cfg, int(ranks)); min(m.Weights, m.Gradients, m.Optimizer, m.Activations, m.Total()) < 0 {
 			t.Errorf("%q: %+v", text, m)
 		}
-		printed, err := trainer.ConfigTOML(cfg)
+		printed, err := config.TOML(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,8 +99,8 @@ func FuzzRelay(f *testing.F) {
 }
 
 // silent is a reporter that says nothing.
-type silent struct{ trainer.Reporter }
+type silent struct{ events.Reporter }
 
-func (silent) Start(trainer.Start) {}
+func (silent) Start(events.Start) {}
 
-func (silent) Step(trainer.Step) {}
+func (silent) Step(events.Step) {}

@@ -12,7 +12,8 @@ import (
 
 	"spmoe/launcher/cli"
 	"spmoe/launcher/inspecting"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 	"spmoe/moe"
 )
 
@@ -41,7 +42,22 @@ func TestInspectSums(t *testing.T) {
 		t.Run(c.flavor+" "+c.precision, func(t *testing.T) {
 			args := append([]string{c.flavor, "--precision", c.precision, "-np", strconv.Itoa(c.ranks)}, c.more...)
 			s := inspected(t, args...)
-			text := succeed(t, append([]string{"train", "--dry-run", "--flavor", c.flavor, "--precision", c.precision, "-np", strconv.Itoa(c.ranks), "--batch", strconv.Itoa(s.Batch)}, c.more...)...)
+			text := succeed(
+				t,
+				append(
+					[]string{
+						"train",
+						"--dry-run",
+						"--flavor",
+						c.flavor,
+						"--precision",
+						c.precision,
+						"-np",
+						strconv.Itoa(c.ranks),
+						"--batch",
+						strconv.Itoa(s.Batch),
+					},
+					c.more...)...)
 			cfg := resolvedFrom(t, text)
 			if got, want := s.Parameters, cfg.Model.Count(); got != want {
 				t.Errorf("counts are %+v, want %+v", got, want)
@@ -67,14 +83,18 @@ func TestInspectSums(t *testing.T) {
 			if got, want := sum.FLOPs.Total(), cfg.Model.FLOPsPerToken(cfg.Seq); got != want || s.FLOPs != want {
 				t.Errorf("%v FLOPs per token, %v in all, want %v", got, s.FLOPs, want)
 			}
-			if got, want := sum.Memory, cfg.EstimateMemory(c.ranks); got != want || s.Memory.Memory != want || s.Memory.All != want.Total() {
+			if got, want := sum.Memory, estimate.Memory(cfg, c.ranks); got != want || s.Memory.Memory != want ||
+				s.Memory.All != want.Total() {
 				t.Errorf("memory is %+v, in all %+v, want %+v", got, s.Memory, want)
 			}
-			if got, want := s.PerParameter.All, float64(c.ranks)*float64(sum.Memory.Total()-sum.Memory.Activations)/float64(sum.Params); math.Abs(got/want-1) > 1e-9 {
+			if got, want := s.PerParameter.All, float64(c.ranks)*float64(sum.Memory.Total()-sum.Memory.Activations)/float64(sum.Params); math.Abs(
+				got/want-1,
+			) > 1e-9 {
 				t.Errorf("%g bytes per parameter, want %g", got, want)
 			}
 			for _, line := range strings.Split(text, "\n") {
-				if line, ok := strings.CutPrefix(line, "# "); ok && !strings.Contains(line, "this machine") && !strings.HasPrefix(line, "NOTE:") && !strings.Contains(succeed(t, append([]string{"inspect"}, args...)...), line+"\n") {
+				if line, ok := strings.CutPrefix(line, "# "); ok && !strings.Contains(line, "this machine") && !strings.HasPrefix(line, "NOTE:") &&
+					!strings.Contains(succeed(t, append([]string{"inspect"}, args...)...), line+"\n") {
 					t.Errorf("inspect says otherwise than train --dry-run: %q", line)
 				}
 			}
@@ -83,7 +103,7 @@ func TestInspectSums(t *testing.T) {
 }
 
 // resolvedFrom returns the configuration that --dry-run prints.
-func resolvedFrom(t *testing.T, text string) trainer.Config {
+func resolvedFrom(t *testing.T, text string) config.Config {
 	t.Helper()
 	return resolved(t, "--config", write(t, filepath.Join(t.TempDir(), "config.toml"), text))
 }
@@ -120,7 +140,8 @@ func TestInspectText(t *testing.T) {
 	if strings.Contains(out, "\nMTP module") || strings.Count(out, "\nall ") != 4 {
 		t.Errorf("parts that are not there, or sums that are missing:\n%s", out)
 	}
-	if out := succeed(t, "inspect", "--model.mtp-layers", "1", "--model.shared-experts", "0"); strings.Count(out, "\nMTP module") != 4 || strings.Contains(out, "\nshared experts") {
+	if out := succeed(t, "inspect", "--model.mtp-layers", "1", "--model.shared-experts", "0"); strings.Count(out, "\nMTP module") != 4 ||
+		strings.Contains(out, "\nshared experts") {
 		t.Errorf("debug with an MTP module and without shared experts:\n%s", out)
 	}
 }
@@ -155,7 +176,8 @@ func TestInspectFolders(t *testing.T) {
 		m.Process = 0
 		return m
 	}
-	if got := inspected(t, "exported", "--seq", "32", "--batch", "4"); got.Flavor != "exported" || got.Parameters != want.Parameters || modelOnly(got.Memory) != modelOnly(want.Memory) {
+	if got := inspected(t, "exported", "--seq", "32", "--batch", "4"); got.Flavor != "exported" || got.Parameters != want.Parameters ||
+		modelOnly(got.Memory) != modelOnly(want.Memory) {
 		t.Errorf("exported, it has %+v", got)
 	}
 	if err := errors.Join(os.Mkdir("empty", 0o777), os.Mkdir("broken", 0o777)); err != nil {

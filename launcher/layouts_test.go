@@ -10,7 +10,7 @@ import (
 	"spmoe/collective/mesh"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/inspecting"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/estimate"
 )
 
 // listed returns what layouts prints as JSON.
@@ -44,7 +44,16 @@ func TestLayoutsOfPipelines(t *testing.T) {
 		}
 		messages := c.Sum(called("messages")).Memory
 		if len(c.Places) != c.PP || c.AllMemory != sum || c.Memory.All != most || (messages > 0) != (c.PP > 1) {
-			t.Errorf("%s: %d places, %d bytes of %d, %d of %d, messages of %g bytes", c.ID, len(c.Places), c.Memory.All, most, c.AllMemory, sum, messages)
+			t.Errorf(
+				"%s: %d places, %d bytes of %d, %d of %d, messages of %g bytes",
+				c.ID,
+				len(c.Places),
+				c.Memory.All,
+				most,
+				c.AllMemory,
+				sum,
+				messages,
+			)
 		}
 	}
 	if one, two := all[0].Memory, all[6].Memory; two.Optimizer < one.Optimizer || two.Optimizer > 2*one.Optimizer {
@@ -67,7 +76,7 @@ func TestLayoutsJSON(t *testing.T) {
 		var ids []string
 		for _, c := range all {
 			ids = append(ids, c.ID)
-			var sum trainer.Moved
+			var sum estimate.Moved
 			for _, m := range c.Movements {
 				sum = sum.Plus(m.Moved)
 			}
@@ -119,7 +128,8 @@ func TestLayoutsTrade(t *testing.T) {
 	tokens := called("dispatch", "combine")
 	for i, c := range all[:3] { // ep 4, 2, 1
 		exchanged, summed := c.Sum(tokens), c.Sum(called("buffers over replicas"))
-		if want := float64(c.EP-1) / float64(c.EP); math.Abs(exchanged.Peers-want*exchanged.Memory) > 1 || exchanged.Memory != all[0].Sum(tokens).Memory {
+		if want := float64(c.EP-1) / float64(c.EP); math.Abs(exchanged.Peers-want*exchanged.Memory) > 1 ||
+			exchanged.Memory != all[0].Sum(tokens).Memory {
 			t.Errorf("%s: %g of %g bytes from peers, want the share %g", c.ID, exchanged.Peers, exchanged.Memory, want)
 		}
 		if (summed.Memory > 0) != (i > 0) {
@@ -182,8 +192,8 @@ func TestLayoutsUsage(t *testing.T) {
 }
 
 // called selects movements whose names begin with one of some words.
-func called(words ...string) func(trainer.Movement) bool {
-	return func(m trainer.Movement) bool {
+func called(words ...string) func(estimate.Movement) bool {
+	return func(m estimate.Movement) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(m.Name, w) })
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"spmoe/bench/projection/hosts"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/measuring"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 	"spmoe/moe"
 )
 
@@ -33,8 +34,29 @@ func measuredHost(t *testing.T, flavor string) string {
 func TestProjectHosts(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "train.jsonl")
-	succeed(t, "-np", "2", "bench", "train", "--quick", "--seq", "32", "--batch", "2", "--precision", "bf16", "--data", text(t), "--json", file)
-	link := write(t, filepath.Join(dir, "link.jsonl"), `{"name":"link_gbytes_per_s","value":2.5}`+"\n"+`{"name":"link_latency_us","value":30}`)
+	succeed(
+		t,
+		"-np",
+		"2",
+		"bench",
+		"train",
+		"--quick",
+		"--seq",
+		"32",
+		"--batch",
+		"2",
+		"--precision",
+		"bf16",
+		"--data",
+		text(t),
+		"--json",
+		file,
+	)
+	link := write(
+		t,
+		filepath.Join(dir, "link.jsonl"),
+		`{"name":"link_gbytes_per_s","value":2.5}`+"\n"+`{"name":"link_latency_us","value":30}`,
+	)
 	out := succeed(t, "project", "hosts", "--train", file, "--link", link, "--hosts", "64")
 	for _, want := range []string{
 		"debug, bf16, on hosts of 2 ranks; steps of 16 sequences of 32 tokens per host (weak scaling)", "link 2.5 GB/s each way, 30 us",
@@ -51,7 +73,8 @@ func TestProjectHosts(t *testing.T) {
 	if err := json.Unmarshal([]byte(succeed(t, "project", "hosts", "--train", file, "--link", link, "--link-latency", "10us", "--batch", "2", "--json")), &p); err != nil {
 		t.Fatal(err)
 	}
-	if len(p.Rows) != 12 || p.Link != (hosts.Link{Bandwidth: 2.5e9, Latency: 10e-6}) || p.Batch != 2 || p.Seq != 32 || len(p.Assumptions) < 5 {
+	if len(p.Rows) != 12 || p.Link != (hosts.Link{Bandwidth: 2.5e9, Latency: 10e-6}) || p.Batch != 2 || p.Seq != 32 ||
+		len(p.Assumptions) < 5 {
 		t.Errorf("%+v", p)
 	}
 	if got := p.Rows[0].TokensPerSecond; math.Abs(got/p.Measured.TokensPerSecond-1) > 1e-9 {
@@ -61,7 +84,19 @@ func TestProjectHosts(t *testing.T) {
 
 // Flags change what is projected; another model is computed at the FLOP/s that were measured.
 func TestProjectHostsFlags(t *testing.T) {
-	base := []string{"project", "hosts", "--train", measuredHost(t, "small"), "--link-gbits", "25", "--link-latency", "20us", "--hosts", "8", "--json"}
+	base := []string{
+		"project",
+		"hosts",
+		"--train",
+		measuredHost(t, "small"),
+		"--link-gbits",
+		"25",
+		"--link-latency",
+		"20us",
+		"--hosts",
+		"8",
+		"--json",
+	}
 	read := func(more ...string) (p measuring.HostsProjection) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(succeed(t, append(base[:len(base):len(base)], more...)...)), &p); err != nil {
@@ -106,7 +141,11 @@ func TestProjectHostsFlags(t *testing.T) {
 			t.Errorf("%s: %+v", x.flags, p)
 		}
 	}
-	if out := succeed(t, append(base[:len(base)-1:len(base)-1], "--strong", "--host-memory", "0.001")...); !strings.Contains(out, "more hosts cannot share 8 sequences evenly") || !strings.Contains(out, "does not fit") {
+	if out := succeed(t, append(base[:len(base)-1:len(base)-1], "--strong", "--host-memory", "0.001")...); !strings.Contains(
+		out,
+		"more hosts cannot share 8 sequences evenly",
+	) ||
+		!strings.Contains(out, "does not fit") {
 		t.Errorf("%s", out)
 	}
 }
@@ -145,7 +184,7 @@ func TestProjectHostsRefused(t *testing.T) {
 func TestProjectHostsMemory(t *testing.T) {
 	for _, f := range moe.Flavors() {
 		for _, p := range moe.Precisions() {
-			cfg, err := trainer.Default(f.Name)
+			cfg, err := config.Default(f.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,11 +193,24 @@ func TestProjectHostsMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rows, err := hosts.Project(hosts.Recipe{Model: cfg.Model, Precision: p, Rule: rule, Ranks: 4, Seq: cfg.Seq, Batch: cfg.Batch, MicroBatch: cfg.MicroBatch, FLOPS: 1, Link: hosts.Link{Bandwidth: 1}}, 1)
+			rows, err := hosts.Project(
+				hosts.Recipe{
+					Model:      cfg.Model,
+					Precision:  p,
+					Rule:       rule,
+					Ranks:      4,
+					Seq:        cfg.Seq,
+					Batch:      cfg.Batch,
+					MicroBatch: cfg.MicroBatch,
+					FLOPS:      1,
+					Link:       hosts.Link{Bandwidth: 1},
+				},
+				1,
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
-			estimate := cfg.EstimateMemory(4)
+			estimate := estimate.Memory(cfg, 4)
 			if got, want := rows[0].Memory, float64(4*(estimate.Total()-estimate.Process)); math.Abs(got/want-1) > 1e-6 {
 				t.Errorf("%s, %s: %g bytes, train's estimate is %g", f.Name, p.Name, got, want)
 			}

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"spmoe/launcher/cli"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/training"
 )
 
@@ -49,13 +49,13 @@ func TestResume(t *testing.T) {
 					t.Errorf("step %d: loss %v in one part, %v in two", step+1, all[step+1], parts[step+1])
 				}
 			}
-			a, b := events(t, straight, "done")[0], events(t, second, "done")[0]
+			a, b := jsonEvents(t, straight, "done")[0], jsonEvents(t, second, "done")[0]
 			for _, field := range []string{"first_loss", "last_loss", "first_held_out_loss", "last_held_out_loss", "sample"} {
 				if a[field] != b[field] {
 					t.Errorf("%s is %v in one part, %v in two", field, a[field], b[field])
 				}
 			}
-			if start := events(t, second, "start")[0]; start["from_step"] != 3.0 || start["resumed"] != "run/step-00000003" {
+			if start := jsonEvents(t, second, "start")[0]; start["from_step"] != 3.0 || start["resumed"] != "run/step-00000003" {
 				t.Errorf("the second part starts with %v", start)
 			}
 		})
@@ -74,7 +74,7 @@ func TestSameCommand(t *testing.T) {
 	if err := os.RemoveAll("run/step-00000006"); err != nil {
 		t.Fatal(err)
 	}
-	if start := events(t, succeed(t, args...), "start")[0]; start["from_step"] != 4.0 {
+	if start := jsonEvents(t, succeed(t, args...), "start")[0]; start["from_step"] != 4.0 {
 		t.Errorf("the command, given again, starts with %v", start)
 	}
 	same(t, files(t, "."), want)
@@ -84,11 +84,11 @@ func TestSameCommand(t *testing.T) {
 // The configuration of an earlier version, which had other defaults of saving, is that of the same
 // command today.
 func TestSameConfig(t *testing.T) {
-	cfg, err := trainer.Default("debug")
+	cfg, err := config.Default("debug")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := trainer.ConfigTOML(cfg)
+	text, err := config.TOML(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,11 +107,11 @@ func TestSameConfig(t *testing.T) {
 // config.toml that is given as --config. A new run has the newest, and a configuration file of a
 // few keys too. A command whose run is under way keeps what the run has.
 func TestDataRules(t *testing.T) {
-	cfg, err := trainer.Default("debug")
+	cfg, err := config.Default("debug")
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := trainer.ConfigTOML(cfg)
+	config, err := config.TOML(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,23 +134,28 @@ func TestDataRules(t *testing.T) {
 	if err := os.RemoveAll("run/step-00000006"); err != nil {
 		t.Fatal(err)
 	}
-	if start := events(t, succeed(t, args...), "start")[0]; start["from_step"] != 4.0 {
+	if start := jsonEvents(t, succeed(t, args...), "start")[0]; start["from_step"] != 4.0 {
 		t.Errorf("the command, given again, starts with %v", start)
 	}
 	same(t, files(t, "."), want)
 	refuse(t, cli.ExitUsage, append(args, "--data-rules", "2"), "holds step-00000006 of an earlier run")
-	refuse(t, cli.ExitUsage, append([]string{"train", "--resume", "--data-rules", "2", "--out", "run"}, jsonLog...), "data_rules is 1 in run/step-00000006, not 2: a resumed run cannot change it")
+	refuse(
+		t,
+		cli.ExitUsage,
+		append([]string{"train", "--resume", "--data-rules", "2", "--out", "run"}, jsonLog...),
+		"data_rules is 1 in run/step-00000006, not 2: a resumed run cannot change it",
+	)
 	refuse(t, cli.ExitUsage, append(args, "--data-rules", "3"), "data_rules is 3: give 2, or 1 for the data of an old run")
 }
 
 // A checkpoint of a version without optimizer.moments has FP32 moments, also of a flavor that now
 // begins with BF16.
 func TestSameMoments(t *testing.T) {
-	cfg, err := trainer.Default("671B-slice")
+	cfg, err := config.Default("671B-slice")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := trainer.ConfigTOML(cfg)
+	text, err := config.TOML(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +189,10 @@ func TestResumeWithChanges(t *testing.T) {
 		t.Errorf("the output is\n%s", out)
 	}
 	// The checkpoint has the new settings, so nothing differs any more.
-	if out := succeed(t, "train", "--resume", "--out", "run", "--steps", "4", "--precision", "mxfp8", "--report=false"); strings.Count(out, "NOTE:") != 1 {
+	if out := succeed(t, "train", "--resume", "--out", "run", "--steps", "4", "--precision", "mxfp8", "--report=false"); strings.Count(
+		out,
+		"NOTE:",
+	) != 1 {
 		t.Errorf("the output is\n%s", out)
 	}
 	// More steps, other folders and text in another place need no permission.
@@ -214,7 +222,7 @@ func TestResumeElsewhere(t *testing.T) {
 		before := files(t, ".")
 		again := succeed(t, "train", "--resume", "-np", np, "--out", "run", "--log-format", "json")
 		same(t, files(t, "."), before)
-		a, b := events(t, log, "done")[0], events(t, again, "")
+		a, b := jsonEvents(t, log, "done")[0], jsonEvents(t, again, "")
 		if len(b) != 1 || b[0]["event"] != "complete" || b[0].number("step") != 6 || b[0]["last_held_out_loss"] != a["last_held_out_loss"] {
 			t.Errorf("nothing was left to do; it says %v, before %v", b, a)
 		}
@@ -238,7 +246,8 @@ func TestInterrupt(t *testing.T) {
 	if got.code != cli.ExitInterrupted || got.errOut != "" {
 		t.Errorf("exit code %d, errors %q; want %d and none", got.code, got.errOut, cli.ExitInterrupted)
 	}
-	if strings.Contains(got.out, "step: 4") || strings.Contains(got.out, "done:") || !strings.Contains(got.out, "saved my run's folder/step-00000003") {
+	if strings.Contains(got.out, "step: 4") || strings.Contains(got.out, "done:") ||
+		!strings.Contains(got.out, "saved my run's folder/step-00000003") {
 		t.Errorf("the run did not stop and save after the step under way:\n%s", got.out)
 	}
 	_, command, found := strings.Cut(got.out, "interrupted after step 3 of 6; to continue: launcher ")
@@ -274,11 +283,12 @@ func TestInterruptJSON(t *testing.T) {
 			if got.code != c.code || got.errOut != "" {
 				t.Errorf("exit code %d, errors %q; want %d and none", got.code, got.errOut, c.code)
 			}
-			done := events(t, got.out, "done")[0]
-			if len(events(t, got.out, "step")) != c.steps || done.number("step") != float64(c.steps) || done["interrupted"] != (c.code != cli.ExitOK) {
-				t.Errorf("%d steps, want %d; done says %v", len(events(t, got.out, "step")), c.steps, done)
+			done := jsonEvents(t, got.out, "done")[0]
+			if len(jsonEvents(t, got.out, "step")) != c.steps || done.number("step") != float64(c.steps) ||
+				done["interrupted"] != (c.code != cli.ExitOK) {
+				t.Errorf("%d steps, want %d; done says %v", len(jsonEvents(t, got.out, "step")), c.steps, done)
 			}
-			if saved := events(t, got.out, "saved"); len(saved) != 1 || saved[0].number("step") != float64(c.steps) {
+			if saved := jsonEvents(t, got.out, "saved"); len(saved) != 1 || saved[0].number("step") != float64(c.steps) {
 				t.Errorf("saved %v, want once, after step %d", saved, c.steps)
 			}
 		})
@@ -296,11 +306,16 @@ func TestFailure(t *testing.T) {
 		}
 		write(t, "run", "a file in the way")
 	}
-	got := launchTo(context.Background(), &watcher{[]string{"step: 2 "}, breakRun}, tiny(data, "-np", "2", "--out", "run", "--save-every", "4", "--save-retry", "0s")...)
+	got := launchTo(
+		context.Background(),
+		&watcher{[]string{"step: 2 "}, breakRun},
+		tiny(data, "-np", "2", "--out", "run", "--save-every", "4", "--save-retry", "0s")...)
 	if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "the checkpoint of step 6, the last of this run, was not saved") {
 		t.Errorf("exit code %d, errors %q", got.code, got.errOut)
 	}
-	if !strings.Contains(got.out, "ALARM: the checkpoint of step 4 was not saved, training goes on") || !strings.Contains(got.out, "step: 6 ") || strings.Contains(got.out, "done:") {
+	if !strings.Contains(got.out, "ALARM: the checkpoint of step 4 was not saved, training goes on") ||
+		!strings.Contains(got.out, "step: 6 ") ||
+		strings.Contains(got.out, "done:") {
 		t.Errorf("output\n%s", got.out)
 	}
 }
@@ -377,7 +392,8 @@ func TestResumeWithDamagedRecord(t *testing.T) {
 	}
 	write(t, "run/metrics.jsonl", "{\"step\":{\"step\":-1}}\n"+string(record)+"\n")
 	resume := []string{"train", "--resume", "--steps", "4", "--out", "run"}
-	if got := launch(resume...); got.code != cli.ExitOK || !strings.Contains(got.errOut, "the record of run has 2 damaged lines, now in metrics.jsonl.bad") {
+	if got := launch(resume...); got.code != cli.ExitOK ||
+		!strings.Contains(got.errOut, "the record of run has 2 damaged lines, now in metrics.jsonl.bad") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
 	succeed(t, "report", "run")
@@ -385,7 +401,9 @@ func TestResumeWithDamagedRecord(t *testing.T) {
 	if err := errors.Join(os.Remove("run/metrics.jsonl"), os.Symlink(secret, "run/metrics.jsonl")); err != nil {
 		t.Fatal(err)
 	}
-	if got := launch("train", "--resume", "--steps", "5", "--out", "run"); got.code != cli.ExitUsage || !strings.Contains(got.errOut, "run/metrics.jsonl: not a regular file") || strings.Contains(got.errOut, "@") {
+	if got := launch("train", "--resume", "--steps", "5", "--out", "run"); got.code != cli.ExitUsage ||
+		!strings.Contains(got.errOut, "run/metrics.jsonl: not a regular file") ||
+		strings.Contains(got.errOut, "@") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
 }

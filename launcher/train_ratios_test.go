@@ -11,11 +11,11 @@ import (
 
 	"spmoe/bench/ratios"
 	"spmoe/launcher/measuring"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // routed trains and returns what was measured.
-func routed(t *testing.T, ranks string, more ...string) (cfg trainer.Config, f ratios.File) {
+func routed(t *testing.T, ranks string, more ...string) (cfg config.Config, f ratios.File) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "run")
 	args := tiny(text(t), append([]string{"-np", ranks, "--record-ratios", "--out", out}, more...)...)

@@ -25,8 +25,8 @@ func (e event) number(name string) float64 {
 	return n
 }
 
-// events parses a JSON log and returns the events of a kind; all if kind is empty.
-func events(t *testing.T, log, kind string) []event {
+// jsonEvents parses a JSON log and returns the events of a kind; all if kind is empty.
+func jsonEvents(t *testing.T, log, kind string) []event {
 	t.Helper()
 	var all []event
 	for line := range strings.Lines(log) {
@@ -45,7 +45,7 @@ func events(t *testing.T, log, kind string) []event {
 func losses(t *testing.T, log string) map[int]float64 {
 	t.Helper()
 	all := map[int]float64{}
-	for _, e := range events(t, log, "step") {
+	for _, e := range jsonEvents(t, log, "step") {
 		all[int(e.number("step"))] = e.number("loss")
 	}
 	return all
@@ -59,7 +59,9 @@ func TestTrainText(t *testing.T) {
 	out := succeed(t, tiny(data, "-np", "2", "--steps", "60", "--optimizer.lr", "0.02", "--save-every", "40")...)
 
 	// The names and the order of TorchTitan's log.
-	line := regexp.MustCompile(`(?m)^step: +(\d+)  loss: +([\d.]+)  grad_norm: +[\d.]+  lr: [\d.e-]+  tps: [\d,]+  tflops: [\d.]+  mfu: [\d.]+%  memory: [\d.]+ [KMG]iB\([\d.]+%\)`)
+	line := regexp.MustCompile(
+		`(?m)^step: +(\d+)  loss: +([\d.]+)  grad_norm: +[\d.]+  lr: [\d.e-]+  tps: [\d,]+  tflops: [\d.]+  mfu: [\d.]+%  memory: [\d.]+ [KMG]iB\([\d.]+%\)`,
+	)
 	steps := line.FindAllStringSubmatch(out, -1)
 	if len(steps) != 60 || steps[59][1] != "60" {
 		t.Fatalf("%d step lines, want 60:\n%s", len(steps), out)
@@ -121,19 +123,75 @@ func TestTrainText(t *testing.T) {
 func TestTrainJSON(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	log := succeed(t, tiny(data, append(jsonLog, "-np", "2", "--eval-every", "4", "--model.mtp-layers", "1", "--model.balance-alpha", "0.01")...)...)
+	log := succeed(
+		t,
+		tiny(data, append(jsonLog, "-np", "2", "--eval-every", "4", "--model.mtp-layers", "1", "--model.balance-alpha", "0.01")...)...)
 	want := map[string][]string{
-		"start": {"flavor", "precision", "np", "mesh", "steps", "batch", "seq", "parameters", "active_parameters", "flops_per_token", "peak_flops", "cpu", "tier", "cores",
-			"train_bytes", "held_out_bytes", "documents", "losses", "tokenizer", "from_step", "resumed", "out"},
-		"step": {"step", "steps", "loss", "grad_norm", "lr", "tps", "tflops", "mfu", "memory_bytes", "memory_share", "imbalance", "epoch", "tokens", "elapsed_s", "eta_s",
-			"skipped", "skipped_total", "mtp_loss", "balance_loss"},
+		"start": {
+			"flavor",
+			"precision",
+			"np",
+			"mesh",
+			"steps",
+			"batch",
+			"seq",
+			"parameters",
+			"active_parameters",
+			"flops_per_token",
+			"peak_flops",
+			"cpu",
+			"tier",
+			"cores",
+			"train_bytes",
+			"held_out_bytes",
+			"documents",
+			"losses",
+			"tokenizer",
+			"from_step",
+			"resumed",
+			"out",
+		},
+		"step": {
+			"step",
+			"steps",
+			"loss",
+			"grad_norm",
+			"lr",
+			"tps",
+			"tflops",
+			"mfu",
+			"memory_bytes",
+			"memory_share",
+			"imbalance",
+			"epoch",
+			"tokens",
+			"elapsed_s",
+			"eta_s",
+			"skipped",
+			"skipped_total",
+			"mtp_loss",
+			"balance_loss",
+		},
 		"eval":  {"step", "held_out_loss", "held_out_bits_per_byte", "sequences"},
 		"saved": {"step", "path", "stall_s", "lag_s"},
-		"done": {"step", "steps", "np", "interrupted", "elapsed_s", "out", "first_loss", "last_loss", "first_held_out_loss", "last_held_out_loss",
-			"first_held_out_bits_per_byte", "last_held_out_bits_per_byte", "sample"},
+		"done": {
+			"step",
+			"steps",
+			"np",
+			"interrupted",
+			"elapsed_s",
+			"out",
+			"first_loss",
+			"last_loss",
+			"first_held_out_loss",
+			"last_held_out_loss",
+			"first_held_out_bits_per_byte",
+			"last_held_out_bits_per_byte",
+			"sample",
+		},
 	}
 	var kinds []string
-	for _, e := range events(t, log, "") {
+	for _, e := range jsonEvents(t, log, "") {
 		kind, _ := e["event"].(string)
 		kinds = append(kinds, kind)
 		for _, field := range want[kind] {
@@ -153,11 +211,11 @@ func TestTrainJSON(t *testing.T) {
 	for _, l := range all {
 		mean += l / 6
 	}
-	done := events(t, log, "done")[0]
+	done := jsonEvents(t, log, "done")[0]
 	if math.Abs(done.number("last_loss")-mean) > 1e-9 || done.number("first_loss") != all[1] {
 		t.Errorf("done says first %v, last %v; the steps say %v and, as a mean, %v", done["first_loss"], done["last_loss"], all[1], mean)
 	}
-	if last := events(t, log, "step")[5]; last.number("tokens") != 6*4*32 || last.number("eta_s") != 0 {
+	if last := jsonEvents(t, log, "step")[5]; last.number("tokens") != 6*4*32 || last.number("eta_s") != 0 {
 		t.Errorf("after 6 steps of 4 x 32 tokens: %v", last)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"spmoe/collective/mesh"
 	"spmoe/launcher/checking"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/save"
 )
 
 // layoutLine is what the tests read of a line of verify-layouts --json.
@@ -50,7 +50,11 @@ func layoutLines(t *testing.T, layouts int, args ...string) (all []layoutLine) {
 
 // All runs make the same passes: four, of four sequences each.
 func TestVerifyLayouts(t *testing.T) {
-	args := slices.Concat(strings.Fields("-np 4 --steps 2 --seq 32 --batch 16 --micro-batch 1 --precision mxfp8"), tinyModel, []string{"--model.experts", "8"})
+	args := slices.Concat(
+		strings.Fields("-np 4 --steps 2 --seq 32 --batch 16 --micro-batch 1 --precision mxfp8"),
+		tinyModel,
+		[]string{"--model.experts", "8"},
+	)
 	sums := map[string]int{}
 	for _, v := range layoutLines(t, 7, args...) {
 		sums[v.SHA256]++
@@ -125,7 +129,10 @@ func (f fakeRuns) Train(l checking.Trial) (end checking.LayoutEnd, err error) {
 }
 
 func (fakeRuns) Locate(_, _ checking.Trial) (checking.FirstDifference, error) {
-	return checking.FirstDifference{Step: 3, StateDifference: trainer.StateDifference{Layer: "layer 1", Tensor: "b", Tensors: 2, Distance: 0.5}}, nil
+	return checking.FirstDifference{
+		Step:            3,
+		StateDifference: save.StateDifference{Layer: "layer 1", Tensor: "b", Tensors: 2, Distance: 0.5},
+	}, nil
 }
 
 // A layout that ends in another state is named, and the exit code says so.
@@ -140,7 +147,8 @@ func TestVerifyLayoutsDiffer(t *testing.T) {
 	if cli.CodeOf(err) != cli.ExitFailed || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	if n := strings.Count(out.String(), "DIFFERS from step 3 on, in 2 tensors, most in layer 1: b (by 0.5)"); n != 2 || strings.Count(lines.String(), `"same":false`) != 2 {
+	if n := strings.Count(out.String(), "DIFFERS from step 3 on, in 2 tensors, most in layer 1: b (by 0.5)"); n != 2 ||
+		strings.Count(lines.String(), `"same":false`) != 2 {
 		t.Errorf("%s%s", out.String(), lines.String())
 	}
 	if n := strings.Count(lines.String(), `"first_difference":{"step":3,"layer":"layer 1","tensor":"b","distance":0.5,"tensors":2},"axis":"ep \u003e 1`); n != 2 {

@@ -23,6 +23,8 @@ import (
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 )
 
 // CompareFlags are the flags of compare that are not in the configuration.
@@ -48,11 +50,25 @@ func (f *CompareFlags) Define(fs *flag.FlagSet) cli.Action {
 	f.ranks.Define(fs)
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
 	f.Seeds.define(fs)
-	fs.StringVar(&f.sizes, "sizes", "", "`FOLDERS` train nothing: read finished comparisons of models of several sizes, joined by commas, and fit their differences against the size")
+	fs.StringVar(
+		&f.sizes,
+		"sizes",
+		"",
+		"`FOLDERS` train nothing: read finished comparisons of models of several sizes, joined by commas, and fit their differences against the size",
+	)
 	fs.IntVar(&f.jobs, "jobs", 1, "`N` runs to train at the same time")
-	fs.BoolVar(&f.quick, "quick", false, "train a small model for a few steps, 1 to 2 minutes on two cores: finds broken recipes, but does not predict long runs")
+	fs.BoolVar(
+		&f.quick,
+		"quick",
+		false,
+		"train a small model for a few steps, 1 to 2 minutes on two cores: finds broken recipes, but does not predict long runs",
+	)
 	fs.BoolVar(&f.keepState, "keep-checkpoints", false, "keep the last checkpoint of every run")
-	fs.Func("vary", "`NAME=LIST` vary a setting of the runs, the baseline's value first, as in optimizer.lr=1e-3,3e-3 (repeatable: all combinations, and each of --precision if given, otherwise bf16)", f.vary.add)
+	fs.Func(
+		"vary",
+		"`NAME=LIST` vary a setting of the runs, the baseline's value first, as in optimizer.lr=1e-3,3e-3 (repeatable: all combinations, and each of --precision if given, otherwise bf16)",
+		f.vary.add,
+	)
 	f.Given = cli.Bind(fs, convergence.Default)
 	f.vary.flags = fs
 	for name, usage := range map[string]string{
@@ -102,8 +118,15 @@ func (f *CompareFlags) run(ctx context.Context, env cli.Env) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
-	fmt.Fprintf(env.Out, "comparing %s: %s, %s, %s each, in %s\n", strings.Join(append([]string{c.Config.Precision}, c.Varied...), ", "), upTo(c, report.Plural(c.Runs(), "run")),
-		report.Plural(c.Design.Seeds(), "seed"), report.Plural(c.Config.Steps, "step"), c.Out)
+	fmt.Fprintf(
+		env.Out,
+		"comparing %s: %s, %s, %s each, in %s\n",
+		strings.Join(append([]string{c.Config.Precision}, c.Varied...), ", "),
+		upTo(c, report.Plural(c.Runs(), "run")),
+		report.Plural(c.Design.Seeds(), "seed"),
+		report.Plural(c.Config.Steps, "step"),
+		c.Out,
+	)
 	running.PrintBuiltinText(env.Out, c.Config.Data)
 	c.Looked = func(r convergence.Result) error { return writeResult(c, r) }
 	result, err := c.Run(ctx)
@@ -142,7 +165,7 @@ func upTo(c *convergence.Comparison, number string) string {
 
 // stopped completes the error of a comparison that ended early, or of its pilot.
 func stopped(c *convergence.Comparison, err error, out io.Writer) error {
-	if errors.Is(err, trainer.ErrInterrupted) {
+	if errors.Is(err, events.ErrInterrupted) {
 		fmt.Fprintf(out, "interrupted; to continue: %s\n", c.Command)
 		return cli.Fail(err, cli.ExitInterrupted)
 	}
@@ -252,9 +275,15 @@ func (f *CompareFlags) starter(env cli.Env) convergence.Start {
 			return err
 		}
 		defer side.End()
-		err = f.ranks.Run(ctx, runEnv, running.JobResources(job, s.Config.Out), []string{"--lock", claim.Lock.Identity()}, func(w spmd.World) error { return job.Run(ctx, w) })
+		err = f.ranks.Run(
+			ctx,
+			runEnv,
+			running.JobResources(job, s.Config.Out),
+			[]string{"--lock", claim.Lock.Identity()},
+			func(w spmd.World) error { return job.Run(ctx, w) },
+		)
 		if e := (cli.Failure{}); errors.As(err, &e) && e.Code == cli.ExitInterrupted {
-			return trainer.ErrInterrupted
+			return events.ErrInterrupted
 		}
 		return err
 	}
@@ -265,7 +294,7 @@ func (f *CompareFlags) starter(env cli.Env) convergence.Start {
 func (f *CompareFlags) processes(s convergence.Settings, env *cli.Env) (io.Closer, error) {
 	args := []string{"train", "--resume", "--out", s.Config.Out, "--threads", strconv.Itoa(s.Config.Threads)}
 	if s.From == "" {
-		text, err := trainer.ConfigTOML(s.Config)
+		text, err := config.TOML(s.Config)
 		if err != nil {
 			return nil, err
 		}
@@ -287,7 +316,7 @@ func (f *CompareFlags) processes(s convergence.Settings, env *cli.Env) (io.Close
 
 // Relay forwards the start and the steps in a run's JSON log to a reporter.
 type Relay struct {
-	To   trainer.Reporter
+	To   events.Reporter
 	Rest []byte
 }
 
@@ -318,9 +347,9 @@ func (r *Relay) Write(b []byte) (int, error) {
 		}
 		switch e.Event {
 		case "start":
-			r.To.Start(trainer.Start{From: e.FromStep})
+			r.To.Start(events.Start{From: e.FromStep})
 		case "step":
-			r.To.Step(trainer.Step{Step: e.Step, Steps: e.Steps, Loss: e.Loss})
+			r.To.Step(events.Step{Step: e.Step, Steps: e.Steps, Loss: e.Loss})
 		}
 	}
 }

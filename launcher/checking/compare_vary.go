@@ -13,7 +13,7 @@ import (
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/convergence"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // varyFlags are the uses of --vary.
@@ -109,7 +109,7 @@ func (f *varyFlags) settings() (lists [][]convergence.Setting) {
 	for _, v := range f.lists {
 		var list []convergence.Setting
 		for i, value := range v.values {
-			list = append(list, convergence.Setting{Name: v.name, Value: value, Apply: func(cfg *trainer.Config) { cli.Apply(cfg, v.given[i:i+1]) }})
+			list = append(list, convergence.Setting{Name: v.name, Value: value, Apply: func(cfg *config.Config) { cli.Apply(cfg, v.given[i:i+1]) }})
 		}
 		lists = append(lists, list)
 	}
@@ -118,7 +118,7 @@ func (f *varyFlags) settings() (lists [][]convergence.Setting) {
 
 // recipes returns the arms. With --vary, cfg takes the first values, and one precision is enough:
 // that of --precision or of the config file, otherwise the first of the default.
-func (f *CompareFlags) recipes(cfg *trainer.Config, text []byte, given []cli.Assignment) (all []convergence.Recipe, err error) {
+func (f *CompareFlags) recipes(cfg *config.Config, text []byte, given []cli.Assignment) (all []convergence.Recipe, err error) {
 	if len(f.vary.lists) == 0 {
 		all, err = convergence.ParseRecipes(cfg.Precision)
 	} else {
@@ -128,7 +128,7 @@ func (f *CompareFlags) recipes(cfg *trainer.Config, text []byte, given []cli.Ass
 			}
 			cli.Apply(cfg, v.given[:1])
 		}
-		var explicit trainer.Config
+		var explicit config.Config
 		if err := stricttoml.Unmarshal(cli.RenameKeys(text), &explicit); err != nil {
 			return nil, cli.Locate(f.config, err)
 		}

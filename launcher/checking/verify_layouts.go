@@ -23,7 +23,7 @@ import (
 	"spmoe/launcher/report"
 	"spmoe/launcher/running"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // verifyFlags are the flags of verify-layouts.
@@ -37,19 +37,62 @@ type verifyFlags struct {
 
 // DefineVerifyLayouts defines the flags of verify-layouts.
 func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
-	f, all := &verifyFlags{pp: inspecting.Degrees{List: []int{1}}, names: inspecting.Schedules{pipeline.Names()[0]}}, flag.NewFlagSet("", flag.ContinueOnError)
+	f, all := &verifyFlags{
+		pp:    inspecting.Degrees{List: []int{1}},
+		names: inspecting.Schedules{pipeline.Names()[0]},
+	}, flag.NewFlagSet(
+		"",
+		flag.ContinueOnError,
+	)
 	f.ranks.Define(all)
 	all.StringVar(&f.json, "json", "", "`FILE` write a JSON line per layout to FILE")
 	f.given = cli.Bind(all, verifyDefaults)
-	cli.SelectFlags(fs, all, []string{"np", "n", "ranks", "timeout", "json", "flavor", "steps", "seq", "batch", "micro-batch", "pp-microbatches", "pp-stages-per-rank", "pp-overlap", "recompute", "precision",
-		"ep-exchange", "ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask", "recipe", "nvfp4.", "fp8.", "mx.", "guard.", "optimizer.", "model."})
+	cli.SelectFlags(
+		fs,
+		all,
+		[]string{
+			"np",
+			"n",
+			"ranks",
+			"timeout",
+			"json",
+			"flavor",
+			"steps",
+			"seq",
+			"batch",
+			"micro-batch",
+			"pp-microbatches",
+			"pp-stages-per-rank",
+			"pp-overlap",
+			"recompute",
+			"precision",
+			"ep-exchange",
+			"ep-dispatch",
+			"ep-combine-backward",
+			"ep-capacity",
+			"threads",
+			"seed",
+			"init-from",
+			"tokenizer",
+			"data",
+			"data-field",
+			"document-mask",
+			"recipe",
+			"nvfp4.",
+			"fp8.",
+			"mx.",
+			"guard.",
+			"optimizer.",
+			"model.",
+		},
+	)
 	fs.Var(&f.pp, "pp", "`N,...` ranks of the pipelines to verify, such as 2,4; all: those of every length, and none")
 	fs.Var(&f.names, "pp-schedule", "`NAME,...` schedules of the pipelines; all: each of them")
 	return cli.NoArguments(f.run)
 }
 
 // verifyDefaults returns the default configuration of the runs.
-func verifyDefaults(flavor string, steps int) (trainer.Config, error) {
+func verifyDefaults(flavor string, steps int) (config.Config, error) {
 	const fewSteps = 5
 	if steps == 0 {
 		steps = fewSteps
@@ -83,7 +126,7 @@ func (t Trial) String() string {
 
 // configure returns the configuration of a run. cfg has the micro-batch of one rank, so that all
 // runs make the same passes.
-func (t Trial) configure(cfg trainer.Config) trainer.Config {
+func (t Trial) configure(cfg config.Config) config.Config {
 	cfg.SetLayout(t.Layout)
 	cfg.PPSchedule = t.schedule
 	if t.PP == 1 {
@@ -94,7 +137,7 @@ func (t Trial) configure(cfg trainer.Config) trainer.Config {
 }
 
 // trials returns what to verify, one rank first, and why it leaves out pipelines.
-func (f *verifyFlags) trials(cfg trainer.Config) (all []Trial, notes []string, err error) {
+func (f *verifyFlags) trials(cfg config.Config) (all []Trial, notes []string, err error) {
 	layouts, err := f.pp.Layouts(f.ranks.Count, cfg.Model.Experts)
 	if err != nil {
 		return nil, nil, err
@@ -123,20 +166,25 @@ func (f *verifyFlags) trials(cfg trainer.Config) (all []Trial, notes []string, e
 }
 
 // wholeBlocks returns an error if layouts cannot agree because ranks cut blocks of numbers.
-func wholeBlocks(cfg trainer.Config) error {
+func wholeBlocks(cfg config.Config) error {
 	precision, err := cfg.Recipe()
 	if err != nil {
 		return err
 	}
 	if n := precision.TokenBlock(); cfg.Seq%n != 0 {
-		return fmt.Errorf("seq is %d: in %s, blocks of gradients have %d tokens, and layouts would cut them in different places: give a --seq that is a multiple of %[3]d", cfg.Seq, precision.Name, n)
+		return fmt.Errorf(
+			"seq is %d: in %s, blocks of gradients have %d tokens, and layouts would cut them in different places: give a --seq that is a multiple of %[3]d",
+			cfg.Seq,
+			precision.Name,
+			n,
+		)
 	}
 	return nil
 }
 
 // onOneRank returns the configuration of the reference, with the passes of cfg, which has the
 // micro-batch of each of some ranks.
-func onOneRank(cfg trainer.Config, ranks int) (trainer.Config, error) {
+func onOneRank(cfg config.Config, ranks int) (config.Config, error) {
 	passes := cfg.PPMicrobatches
 	cfg.PPMicrobatches = 0
 	switch {
@@ -144,7 +192,13 @@ func onOneRank(cfg trainer.Config, ranks int) (trainer.Config, error) {
 		cfg.MicroBatch = min(cfg.MicroBatch, cfg.Batch) * ranks
 		return cfg, nil
 	case passes < 0 || cfg.Batch%(passes*ranks) != 0:
-		return cfg, fmt.Errorf("batch is %d: give a multiple of the %d ranks times the %d micro-batches, %d", cfg.Batch, ranks, passes, passes*ranks)
+		return cfg, fmt.Errorf(
+			"batch is %d: give a multiple of the %d ranks times the %d micro-batches, %d",
+			cfg.Batch,
+			ranks,
+			passes,
+			passes*ranks,
+		)
 	}
 	cfg.MicroBatch = cfg.Batch / passes
 	return cfg, nil
@@ -212,7 +266,7 @@ type layoutRuns struct {
 	runLine func(ctx context.Context, args []string, out, errOut io.Writer) int
 	ctx     context.Context
 	flags   *verifyFlags
-	cfg     trainer.Config
+	cfg     config.Config
 	dir     string
 	steps   string // the run of the reference that saved after every step; empty: none yet
 }
@@ -239,10 +293,10 @@ func (v *layoutRuns) Train(t Trial) (end LayoutEnd, err error) {
 }
 
 // start runs a train command in a layout.
-func (v *layoutRuns) start(cfg trainer.Config, t Trial, out string) error {
+func (v *layoutRuns) start(cfg config.Config, t Trial, out string) error {
 	cfg = t.configure(cfg)
 	cfg.Out = out
-	text, err := trainer.ConfigTOML(cfg)
+	text, err := config.TOML(cfg)
 	if err != nil {
 		return err
 	}
@@ -252,7 +306,18 @@ func (v *layoutRuns) start(cfg trainer.Config, t Trial, out string) error {
 	}
 	var errs bytes.Buffer
 	ranks := v.flags.ranks
-	args := []string{"train", "--config", config, "--report=false", "--np", strconv.Itoa(t.World), "--ranks", ranks.Kind, "--timeout", ranks.Wait.String()}
+	args := []string{
+		"train",
+		"--config",
+		config,
+		"--report=false",
+		"--np",
+		strconv.Itoa(t.World),
+		"--ranks",
+		ranks.Kind,
+		"--timeout",
+		ranks.Wait.String(),
+	}
 	if code := v.runLine(v.ctx, args, io.Discard, &errs); code != cli.ExitOK {
 		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
 		return cli.Fail(fmt.Errorf("%v on %d ranks: %s", t, t.World, lines[len(lines)-1]), code)

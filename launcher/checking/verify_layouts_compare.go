@@ -15,7 +15,9 @@ import (
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
 	"spmoe/launcher/report"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/save"
 )
 
 // Verified is the result of a layout.
@@ -38,16 +40,16 @@ type layoutRatios struct {
 }
 
 // ratiosOf returns the ratios of a run on one host.
-func ratiosOf(cfg trainer.Config, l mesh.Layout, u record.Usage) (layoutRatios, error) {
-	movements, err := cfg.LayoutTraffic(l, 1)
+func ratiosOf(cfg config.Config, l mesh.Layout, u record.Usage) (layoutRatios, error) {
+	movements, err := estimate.LayoutTraffic(cfg, l, 1)
 	if err != nil {
 		return layoutRatios{}, err
 	}
-	var moved trainer.Moved
+	var moved estimate.Moved
 	for _, m := range movements {
 		moved = moved.Plus(m.Moved)
 	}
-	held := cfg.AllMemory(l.World)
+	held := estimate.AllMemory(cfg, l.World)
 	return layoutRatios{
 		u.Moved / moved.Memory,
 		(u.Weights + u.Gradients + u.Optimizer) * float64(l.World) / float64(held.Weights+held.Gradients+held.Optimizer),
@@ -57,17 +59,24 @@ func ratiosOf(cfg trainer.Config, l mesh.Layout, u record.Usage) (layoutRatios, 
 // FirstDifference is the first step after which two states differ, and where they do.
 type FirstDifference struct {
 	Step int `json:"step"`
-	trainer.StateDifference
+	save.StateDifference
 }
 
 // String says where the states differ, and by how much.
 func (d FirstDifference) String() string {
-	return fmt.Sprintf("from step %d on, in %s, most in %s: %s (by %.2g)", d.Step, report.Plural(d.Tensors, "tensor"), d.Layer, d.Tensor, d.Distance)
+	return fmt.Sprintf(
+		"from step %d on, in %s, most in %s: %s (by %.2g)",
+		d.Step,
+		report.Plural(d.Tensors, "tensor"),
+		d.Layer,
+		d.Tensor,
+		d.Distance,
+	)
 }
 
 // LayoutEnd is how a run has ended.
 type LayoutEnd struct {
-	Sums   trainer.StateSums
+	Sums   save.StateSums
 	ratios layoutRatios
 }
 
@@ -106,7 +115,7 @@ func CompareLayouts(trials []Trial, runs layoutTrainer, out, lines io.Writer) er
 
 // verifyLayouts returns the results of layouts, until one fails to train.
 func verifyLayouts(trials []Trial, runs layoutTrainer, out io.Writer) (all []Verified, err error) {
-	var reference trainer.StateSums
+	var reference save.StateSums
 	width := len(slices.MaxFunc(trials, func(a, b Trial) int { return cmp.Compare(len(a.String()), len(b.String())) }).String())
 	for i, t := range trials {
 		end, err := runs.Train(t)
@@ -116,7 +125,14 @@ func verifyLayouts(trials []Trial, runs layoutTrainer, out io.Writer) (all []Ver
 		if i == 0 {
 			reference = end.Sums
 		}
-		v := Verified{Layout: t.Name(), Ranks: t.World, Mesh: t.Layout, SHA256: end.Sums.All, Same: end.Sums.All == reference.All, layoutRatios: end.ratios}
+		v := Verified{
+			Layout:       t.Name(),
+			Ranks:        t.World,
+			Mesh:         t.Layout,
+			SHA256:       end.Sums.All,
+			Same:         end.Sums.All == reference.All,
+			layoutRatios: end.ratios,
+		}
 		if t.PP > 1 {
 			v.Schedule = t.schedule
 		}

@@ -10,7 +10,7 @@ import (
 
 	"spmoe/collective/mesh"
 	"spmoe/launcher/checkpoint"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/save"
 )
 
 // Locate implements [layoutTrainer]. The runs save after every step.
@@ -36,7 +36,10 @@ func (v *layoutRuns) Locate(reference, t Trial) (d FirstDifference, err error) {
 			return d, err
 		}
 	}
-	return d, fmt.Errorf("%v has ended in two states: the runs of a layout differ, so their ranks race or the machine's memory is not reliable", t)
+	return d, fmt.Errorf(
+		"%v has ended in two states: the runs of a layout differ, so their ranks race or the machine's memory is not reliable",
+		t,
+	)
 }
 
 // startSaving runs a train command that saves after every step.
@@ -47,7 +50,7 @@ func (v *layoutRuns) startSaving(t Trial, out string) error {
 }
 
 // differenceOf returns where two checkpoints differ; nil: nowhere.
-func differenceOf(reference, other string) (diff *trainer.StateDifference, err error) {
+func differenceOf(reference, other string) (diff *save.StateDifference, err error) {
 	a, err := checkpoint.Open(reference)
 	if err != nil {
 		return nil, err
@@ -58,11 +61,11 @@ func differenceOf(reference, other string) (diff *trainer.StateDifference, err e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	first, err := trainer.ReadStateSums(a)
+	first, err := save.ReadStateSums(a)
 	if err != nil {
 		return nil, err
 	}
-	second, err := trainer.ReadStateSums(b)
+	second, err := save.ReadStateSums(b)
 	if err != nil {
 		return nil, err
 	}
@@ -70,17 +73,17 @@ func differenceOf(reference, other string) (diff *trainer.StateDifference, err e
 	if len(names) == 0 {
 		return nil, nil
 	}
-	d, err := trainer.CompareStates(a, b, names)
+	d, err := save.CompareStates(a, b, names)
 	return &d, err
 }
 
 // StateOf returns the checksums of the state in a checkpoint.
-func StateOf(path string) (sums trainer.StateSums, err error) {
+func StateOf(path string) (sums save.StateSums, err error) {
 	r, err := checkpoint.Open(path)
 	if err != nil {
 		return sums, err
 	}
-	sums, err = trainer.ReadStateSums(r)
+	sums, err = save.ReadStateSums(r)
 	return sums, errors.Join(err, r.Close())
 }
 

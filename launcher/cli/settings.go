@@ -16,7 +16,8 @@ import (
 	"spmoe/datasets"
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/observe"
 )
 
 // A run's configuration: the flavor's defaults, overridden by the config file, overridden by flags.
@@ -27,7 +28,7 @@ type Setting struct {
 	Field  []int // reflect index
 	Kind   reflect.Type
 	Given  *[]Assignment
-	models func() []trainer.Config // the defaults of all whole models
+	models func() []config.Config // the defaults of all whole models
 }
 
 // Assignment is a field and the value that a flag gave it.
@@ -125,11 +126,11 @@ var kindNames = map[reflect.Kind]string{
 
 // Defaults returns the configuration that a run of a flavor starts from. steps is the requested
 // number of steps, or 0 if none was given.
-type Defaults func(flavor string, steps int) (trainer.Config, error)
+type Defaults func(flavor string, steps int) (config.Config, error)
 
 // TrainDefaults returns the configuration of a flavor that a run has without flags.
-func TrainDefaults(flavor string, steps int) (trainer.Config, error) {
-	cfg, err := trainer.Default(flavor)
+func TrainDefaults(flavor string, steps int) (config.Config, error) {
+	cfg, err := config.Default(flavor)
 	if steps > 0 {
 		cfg.SetSteps(steps)
 	}
@@ -139,7 +140,7 @@ func TrainDefaults(flavor string, steps int) (trainer.Config, error) {
 // Bind defines a flag for every field of the configuration. It returns the list in which the flags
 // record their values.
 func Bind(fs *flag.FlagSet, from Defaults) *[]Assignment {
-	s := Setting{Given: new([]Assignment), models: sync.OnceValue(func() (all []trainer.Config) {
+	s := Setting{Given: new([]Assignment), models: sync.OnceValue(func() (all []config.Config) {
 		for _, flavor := range WholeModels() {
 			cfg, err := from(flavor, 0)
 			if err != nil {
@@ -150,7 +151,7 @@ func Bind(fs *flag.FlagSet, from Defaults) *[]Assignment {
 		}
 		return all
 	})}
-	s.bind(fs, reflect.TypeFor[trainer.Config](), "")
+	s.bind(fs, reflect.TypeFor[config.Config](), "")
 	return s.Given
 }
 
@@ -178,9 +179,9 @@ func (s Setting) bind(fs *flag.FlagSet, part reflect.Type, prefix string) {
 // placeholder names a flag's value in the help.
 func placeholder(t reflect.Type) string {
 	switch t {
-	case reflect.TypeFor[trainer.Interval]():
+	case reflect.TypeFor[config.Interval]():
 		return "`N|TIME` "
-	case reflect.TypeFor[trainer.Duration]():
+	case reflect.TypeFor[config.Duration]():
 		return "`TIME` "
 	}
 	switch t.Kind() {
@@ -198,7 +199,7 @@ func placeholder(t reflect.Type) string {
 
 // Apply sets the fields that flags gave. The first use of a list flag replaces the list, and later
 // ones append to it.
-func Apply(cfg *trainer.Config, given []Assignment) {
+func Apply(cfg *config.Config, given []Assignment) {
 	listed := map[string]bool{}
 	for _, a := range given {
 		field := reflect.ValueOf(cfg).Elem().FieldByIndex(a.Field)
@@ -214,10 +215,10 @@ func Apply(cfg *trainer.Config, given []Assignment) {
 
 // Resolve returns the defaults, overridden by the text of a config file (nil: none), overridden by
 // flags. name is the file's name for error messages.
-func Resolve(from Defaults, name string, text []byte, given []Assignment) (trainer.Config, error) {
+func Resolve(from Defaults, name string, text []byte, given []Assignment) (config.Config, error) {
 	text = RenameKeys(text)
 	// Flavor and steps come first, because the defaults depend on them.
-	picked := trainer.Config{Flavor: DefaultFlavor}
+	picked := config.Config{Flavor: DefaultFlavor}
 	if err := stricttoml.Unmarshal(text, &picked); err != nil {
 		return picked, Locate(name, err)
 	}
@@ -282,8 +283,11 @@ func checkWords(v reflect.Value, prefix string) error {
 func Locate(name string, err error) error {
 	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) {
 		if unknown.Key == "fp8.accumulate" {
-			return fmt.Errorf("%s:%d: fp8.accumulate is gone, because the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits",
-				name, unknown.Line)
+			return fmt.Errorf(
+				"%s:%d: fp8.accumulate is gone, because the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits",
+				name,
+				unknown.Line,
+			)
 		}
 		return fmt.Errorf("%s:%d: unknown key %.100q%s (launcher train --dry-run prints all keys)",
 			name, unknown.Line, unknown.Key, meantKey(unknown.Key))
@@ -333,7 +337,7 @@ func ReadConfig(path string) ([]byte, error) {
 }
 
 // ParseWindow parses --trace: steps=5..7, steps=5, or empty.
-func ParseWindow(text string) (w trainer.Window, err error) {
+func ParseWindow(text string) (w observe.Window, err error) {
 	if text == "" {
 		return w, nil
 	}
@@ -345,14 +349,14 @@ func ParseWindow(text string) (w trainer.Window, err error) {
 }
 
 // ParseSteps parses a range of steps: 5..7, or 5.
-func ParseSteps(text string) (w trainer.Window, ok bool) {
+func ParseSteps(text string) (w observe.Window, ok bool) {
 	first, last, both := strings.Cut(text, "..")
 	if !both {
 		last = first
 	}
 	a, errA := strconv.Atoi(first)
 	b, errB := strconv.Atoi(last)
-	return trainer.Window{First: a, Last: b}, errA == nil && errB == nil && a >= 1 && b >= a
+	return observe.Window{First: a, Last: b}, errA == nil && errB == nil && a >= 1 && b >= a
 }
 
 // AppendData adds the arguments to --data if it was given, so that --data takes several paths.

@@ -14,12 +14,14 @@ import (
 	"spmoe/launcher/record"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 	"spmoe/moe"
 )
 
 // Comparison describes the runs to compare and how to run them.
 type Comparison struct {
-	Config    trainer.Config // of all runs; each sets Precision and Out, and Seed is that of the first run
+	Config    config.Config // of all runs; each sets Precision and Out, and Seed is that of the first run
 	Ranks     int
 	Recipes   []Recipe           // the baseline first
 	Varied    []string           // the settings of VaryRecipes with their values, for the plan and the report
@@ -44,16 +46,16 @@ type Start func(ctx context.Context, job *trainer.Job, s Settings) error
 
 // Settings are the settings of one run.
 type Settings struct {
-	Config trainer.Config
+	Config config.Config
 	From   string // checkpoint to resume from; empty: none
-	Report trainer.Reporter
+	Report events.Reporter
 }
 
 // task is one run of the comparison.
 type task struct {
 	recipe Recipe
 	seed   uint64
-	cfg    trainer.Config
+	cfg    config.Config
 }
 
 func (t task) String() string { return fmt.Sprintf("%s, seed %d", t.recipe.Name, t.seed) }
@@ -84,7 +86,7 @@ func (c *Comparison) seeds() []uint64 {
 }
 
 // config returns the configuration of one run.
-func (c *Comparison) config(r Recipe, seed uint64) trainer.Config {
+func (c *Comparison) config(r Recipe, seed uint64) config.Config {
 	cfg := c.Config
 	r.apply(&cfg)
 	cfg.Seed, cfg.Out = seed, c.folder(r.Name, seed)
@@ -171,7 +173,7 @@ func (c *Comparison) run(ctx context.Context, t task, p *progress) (*record.Log,
 	wasFinished := s.finished()
 	if !wasFinished {
 		failed := c.train(ctx, t, s, p)
-		if errors.Is(failed, trainer.ErrInterrupted) {
+		if errors.Is(failed, events.ErrInterrupted) {
 			return nil, failed
 		}
 		if s, err = stateOf(t.cfg); err != nil {
@@ -218,7 +220,7 @@ func (s state) finished() bool {
 	return s.log != nil && s.log.Done != nil && s.log.Done.Step == s.steps
 }
 
-func stateOf(cfg trainer.Config) (s state, err error) {
+func stateOf(cfg config.Config) (s state, err error) {
 	s.steps = cfg.Steps
 	if s.log, err = record.Read(cfg.Out); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return s, fmt.Errorf("%w: to repeat this run, move %s away", err, cfg.Out)
@@ -230,7 +232,7 @@ func stateOf(cfg trainer.Config) (s state, err error) {
 }
 
 // dropCheckpoints deletes the checkpoints of a finished run, if its folder has no others.
-func dropCheckpoints(cfg trainer.Config) error {
+func dropCheckpoints(cfg config.Config) error {
 	held, err := system.LockFolder(cfg.Out)
 	if err != nil {
 		return err

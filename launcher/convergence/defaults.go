@@ -5,7 +5,7 @@ package convergence
 import (
 	"math"
 
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // DefaultSteps is the number of steps of each run, for flavors whose own runs see less than
@@ -16,7 +16,7 @@ const DefaultSteps = 1500
 // (Hoffmann et al., arXiv:2203.15556), less what rounding takes.
 const enoughTokens = 19.5
 
-func tokensPerParameter(cfg trainer.Config) float64 {
+func tokensPerParameter(cfg config.Config) float64 {
 	return float64(cfg.Steps) * float64(cfg.Batch) * float64(cfg.Seq) / float64(cfg.Model.Count().Total)
 }
 
@@ -31,8 +31,8 @@ const evalSequences = 256
 
 // Default returns the default configuration for a flavor. Its schedule has a warm-up, a stable and
 // a decay phase for any number of steps; 0 steps stand for the default.
-func Default(flavor string, steps int) (trainer.Config, error) {
-	cfg, err := trainer.Default(flavor)
+func Default(flavor string, steps int) (config.Config, error) {
+	cfg, err := config.Default(flavor)
 	if err != nil {
 		return cfg, err
 	}
@@ -48,7 +48,7 @@ func Default(flavor string, steps int) (trainer.Config, error) {
 	}
 	cfg.Precision, cfg.EvalSequences = "bf16,mxfp8", max(cfg.EvalSequences, evalSequences)
 	cfg.Optimizer.Warmup, cfg.Optimizer.DecayFrac = share(cfg.Steps, 0.05), 0.3
-	cfg.EvalEvery, cfg.RecordEvery, cfg.SaveEvery = share(cfg.Steps, 0.05), share(cfg.Steps, 0.02), trainer.Interval(share(cfg.Steps, 0.1))
+	cfg.EvalEvery, cfg.RecordEvery, cfg.SaveEvery = share(cfg.Steps, 0.05), share(cfg.Steps, 0.02), config.Interval(share(cfg.Steps, 0.1))
 	cfg.Keep, cfg.LogEvery, cfg.SampleTokens = 1, 1, 0
 	cfg.Guard.Spike, cfg.Guard.Skips = 0, cfg.Steps // show a recipe that diverges
 	return cfg, nil
@@ -61,7 +61,7 @@ func Default(flavor string, steps int) (trainer.Config, error) {
 // tokens. The step at which that begins depends on every rounding. Around it, the losses of equally
 // good runs differ by more than the margin. So Quick finds broken recipes, but does not show the
 // effect of small errors in a long run.
-func Quick(flavor string, steps int) (trainer.Config, error) {
+func Quick(flavor string, steps int) (config.Config, error) {
 	if steps == 0 {
 		steps = 200
 	}

@@ -13,6 +13,7 @@ import (
 	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 func TestMain(m *testing.M) {
@@ -45,7 +46,7 @@ func tiny(t testing.TB, data string, steps int, precision string) *Comparison {
 		t.Fatal(err)
 	}
 	cfg.Data, cfg.Seq, cfg.Batch, cfg.EvalSequences = []string{data}, 32, 8, 32
-	cfg.RecordEvery, cfg.EvalEvery, cfg.SaveEvery = steps, steps, trainer.Interval(steps)
+	cfg.RecordEvery, cfg.EvalEvery, cfg.SaveEvery = steps, steps, config.Interval(steps)
 	m := &cfg.Model
 	m.Dim, m.Layers, m.DenseInter, m.Heads, m.KVRank, m.NopeDim, m.RopeDim, m.ValueDim = 64, 2, 64, 2, 32, 16, 16, 32
 	m.Experts, m.TopK, m.ExpertInter = 4, 2, 32

@@ -10,7 +10,7 @@ import (
 
 	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/record"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/events"
 )
 
 // study holds the finished runs of a comparison.
@@ -86,7 +86,7 @@ func (s *study) train(ctx context.Context, tasks []task) error {
 	for i, t := range tasks {
 		group.Go(func() (err error) {
 			if within.Err() != nil {
-				return trainer.ErrInterrupted
+				return events.ErrInterrupted
 			}
 			logs[i], err = s.Comparison.run(within, t, s.progress)
 			return err

@@ -9,7 +9,7 @@ import (
 
 	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/record"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // tail returns the number of last steps that a run's final training loss averages: 5 % of them.
@@ -24,7 +24,7 @@ const warmAfter = 5
 // compare computes the result from the records of all tasks.
 func (c *Comparison) compare(tasks []task, logs []*record.Log) (Result, error) {
 	first := tasks[0].cfg
-	config, err := trainer.ConfigTOML(first)
+	config, err := config.TOML(first)
 	if err != nil {
 		return Result{}, err
 	}
@@ -126,7 +126,8 @@ func speed(seconds []float64, tokens int) float64 {
 	return float64(tokens) / median(seconds)
 }
 
-func trainLoss(r Run) float64   { return float64(r.Train) }
+func trainLoss(r Run) float64 { return float64(r.Train) }
+
 func heldOutLoss(r Run) float64 { return float64(r.HeldOut) }
 
 func losses(runs []Run, of func(Run) float64) []float64 {

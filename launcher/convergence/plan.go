@@ -19,7 +19,7 @@ import (
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // planFile is the name of the plan in the folder.
@@ -28,15 +28,15 @@ const planFile = "plan.toml"
 // plan is everything that the result depends on. It is written before the first run, and never
 // again.
 type plan struct {
-	Precision []string       `toml:"precision"` // baseline first
-	Varied    []string       `toml:"varied,omitempty"`
-	Losses    []string       `toml:"losses"` // that the verdict is about
-	Second    outcome        `toml:"second_outcome,omitempty"`
-	Margin    float64        `toml:"margin"` // percent
-	Ranks     int            `toml:"ranks"`
-	Seeds     []uint64       `toml:"seeds"` // at most, in the order of their runs
-	Config    trainer.Config `toml:"config"`
-	Tests     tests          `toml:"tests"`
+	Precision []string      `toml:"precision"` // baseline first
+	Varied    []string      `toml:"varied,omitempty"`
+	Losses    []string      `toml:"losses"` // that the verdict is about
+	Second    outcome       `toml:"second_outcome,omitempty"`
+	Margin    float64       `toml:"margin"` // percent
+	Ranks     int           `toml:"ranks"`
+	Seeds     []uint64      `toml:"seeds"` // at most, in the order of their runs
+	Config    config.Config `toml:"config"`
+	Tests     tests         `toml:"tests"`
 }
 
 // outcome is the entry of a second outcome in a plan.
@@ -64,7 +64,15 @@ func testsOf(d design.Design) tests {
 }
 
 // freeSettings do not change the losses of a run.
-var freeSettings = []string{"config.precision", "config.out", "config.threads", "config.save_every", "config.save_retry", "config.keep", "config.log_every"}
+var freeSettings = []string{
+	"config.precision",
+	"config.out",
+	"config.threads",
+	"config.save_every",
+	"config.save_retry",
+	"config.keep",
+	"config.log_every",
+}
 
 func (c *Comparison) plan() ([]byte, error) {
 	p := plan{
@@ -124,7 +132,11 @@ func (c *Comparison) checkFolder() error {
 		return err
 	}
 	if what := firstDifference(existing, wanted); what != "" {
-		return fmt.Errorf("%s holds a comparison in which %s: to resume it, give the flags it was started with, or give another --out", c.Out, what)
+		return fmt.Errorf(
+			"%s holds a comparison in which %s: to resume it, give the flags it was started with, or give another --out",
+			c.Out,
+			what,
+		)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"spmoe/launcher/report"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/events"
 )
 
 // progress collects the reports of runs, which may run concurrently.
@@ -81,7 +81,7 @@ type reporter struct {
 func (p *progress) begin(t task) *reporter { return &reporter{progress: p, task: t, last: time.Now()} }
 
 // Start implements [trainer.Reporter], like the following methods.
-func (r *reporter) Start(s trainer.Start) {
+func (r *reporter) Start(s events.Start) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.at = s.From
@@ -91,7 +91,7 @@ func (r *reporter) Start(s trainer.Start) {
 	}
 }
 
-func (r *reporter) Step(s trainer.Step) {
+func (r *reporter) Step(s events.Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, now := r.at, time.Now()
@@ -110,16 +110,22 @@ func (r *reporter) Step(s trainer.Step) {
 	}
 }
 
-func (r *reporter) Eval(trainer.Eval)           {}
-func (r *reporter) Saved(trainer.Saved)         {}
-func (r *reporter) Sample(trainer.Sample)       {}
-func (r *reporter) Alarm(a trainer.Alarm)       { r.printf("%s: ALARM: %s\n", r.task, a.Text) }
-func (r *reporter) Stopping(s trainer.Stopping) { r.printf("%s: %s\n", r.task, s) }
-func (r *reporter) Profile(trainer.Profile)     {}
-func (r *reporter) Done(trainer.Done)           {}
+func (r *reporter) Eval(events.Eval) {}
+
+func (r *reporter) Saved(events.Saved) {}
+
+func (r *reporter) Sample(events.Sample) {}
+
+func (r *reporter) Alarm(a events.Alarm) { r.printf("%s: ALARM: %s\n", r.task, a.Text) }
+
+func (r *reporter) Stopping(s events.Stopping) { r.printf("%s: %s\n", r.task, s) }
+
+func (r *reporter) Profile(events.Profile) {}
+
+func (r *reporter) Done(events.Done) {}
 
 // draw prints the live line.
-func (r *reporter) draw(s trainer.Step) {
+func (r *reporter) draw(s events.Step) {
 	r.isLive = true
 	const cells = 12
 	full := cells * s.Step / s.Steps
@@ -144,8 +150,16 @@ func (p *progress) finished(t task, run Run, wasFinished bool) {
 	if run.Diverged {
 		note += " DIVERGED"
 	}
-	p.printf("[%d/%d] %s: training loss %.4f, validation loss %.4f, %s tokens/s%s\n", p.done, p.runs, t, float64(run.Train), float64(run.HeldOut),
-		report.Thousands(run.Speed), note)
+	p.printf(
+		"[%d/%d] %s: training loss %.4f, validation loss %.4f, %s tokens/s%s\n",
+		p.done,
+		p.runs,
+		t,
+		float64(run.Train),
+		float64(run.HeldOut),
+		report.Thousands(run.Speed),
+		note,
+	)
 	if p.done == p.arms && !wasFinished && p.seeds > 1 {
 		seed := p.duration(p.arms * t.cfg.Steps)
 		p.printf("a seed takes %s, all %d seeds %s\n", report.Clock(seed), p.seeds, report.Clock(time.Duration(p.seeds)*seed))

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 	"spmoe/moe"
 )
 
@@ -30,30 +30,44 @@ type modifier struct {
 	setting     string // two modifiers of one setting exclude each other
 	quantized   bool   // applies only to precisions that quantize
 	only        string // the only precision that it applies to; empty: any
-	apply       func(*trainer.Config)
+	apply       func(*config.Config)
 }
 
 func modifiers() []modifier {
 	scale := func(rule string) modifier {
-		return modifier{rule, "block scales by " + strings.ToUpper(rule), "scale rule", true, "", func(c *trainer.Config) { c.MX.Scale = rule }}
+		return modifier{rule, "block scales by " + strings.ToUpper(rule), "scale rule", true, "", func(c *config.Config) { c.MX.Scale = rule }}
 	}
 	return append([]modifier{
-		{"e5m2", "gradients in E5M2", "gradient format", true, "", func(c *trainer.Config) { c.MX.Gradient = "e5m2" }},
+		{"e5m2", "gradients in E5M2", "gradient format", true, "", func(c *config.Config) { c.MX.Gradient = "e5m2" }},
 		scale("floor"), scale("ceil"), scale("even"),
-		{"wire", "MXFP8 between ranks", "exchange", false, "", func(c *trainer.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }},
-		{"standard", "two-sided exchange", "exchange", false, "", func(c *trainer.Config) { c.EPExchange = "standard" }},
-		{"bf16-moments", "AdamW's moments in BF16", "type of the moments", false, "", func(c *trainer.Config) { c.Optimizer.Moments = moe.MomentsBF16 }},
-		{"muon", "Muon for matrices", "optimizer", false, "", func(c *trainer.Config) { c.Optimizer.Name = "muon" }},
-		{"null", "the learning rate one FP32 unit higher, which must make no difference", "last place of the rate", false, "", func(c *trainer.Config) {
-			c.Optimizer.LR = float64(math.Nextafter32(float32(c.Optimizer.LR), 1))
-		}},
+		{"wire", "MXFP8 between ranks", "exchange", false, "", func(c *config.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }},
+		{"standard", "two-sided exchange", "exchange", false, "", func(c *config.Config) { c.EPExchange = "standard" }},
+		{
+			"bf16-moments",
+			"AdamW's moments in BF16",
+			"type of the moments",
+			false,
+			"",
+			func(c *config.Config) { c.Optimizer.Moments = moe.MomentsBF16 },
+		},
+		{"muon", "Muon for matrices", "optimizer", false, "", func(c *config.Config) { c.Optimizer.Name = "muon" }},
+		{
+			"null",
+			"the learning rate one FP32 unit higher, which must make no difference",
+			"last place of the rate",
+			false,
+			"",
+			func(c *config.Config) {
+				c.Optimizer.LR = float64(math.Nextafter32(float32(c.Optimizer.LR), 1))
+			},
+		},
 	}, ablations()...)
 }
 
 // ablations returns the modifiers of single recipes.
 func ablations() []modifier {
 	of := func(precision, name, about, setting string, apply func(*moe.Options)) modifier {
-		return modifier{name, about, setting, true, precision, func(c *trainer.Config) { apply(&c.Options) }}
+		return modifier{name, about, setting, true, precision, func(c *config.Config) { apply(&c.Options) }}
 	}
 	return []modifier{
 		of("nvfp4", "no-rht", "no Hadamard transform", "transform", func(o *moe.Options) { o.NVFP4.RHT = false }),
@@ -63,7 +77,13 @@ func ablations() []modifier {
 		of("nvfp4", "four-over-six", "4/6 for inputs and weights", "candidates of scales", func(o *moe.Options) { o.NVFP4.FourOverSix = true }),
 		of("nvfp4", "exact", "exact sums", "sum", func(o *moe.Options) { o.NVFP4.Sum = "exact" }),
 		of("fp8-block", "pow2", "scales that are powers of two", "scale", func(o *moe.Options) { o.FP8.Scale = "pow2" }),
-		of("fp8-block", "128x128-gradients", "gradients in blocks of 128x128", "blocks of gradients", func(o *moe.Options) { o.FP8.Gradient = "128x128" }),
+		of(
+			"fp8-block",
+			"128x128-gradients",
+			"gradients in blocks of 128x128",
+			"blocks of gradients",
+			func(o *moe.Options) { o.FP8.Gradient = "128x128" },
+		),
 	}
 }
 
@@ -73,7 +93,7 @@ func base(word string) (r Recipe, p moe.Precision, err error) {
 		p, err = moe.PrecisionByName(word)
 		return Recipe{precision: p.Name, About: p.About}, p, err
 	}
-	c := trainer.Config{RecipeFile: word}
+	c := config.Config{RecipeFile: word}
 	if err = c.ReadRecipe(); err == nil {
 		p, err = c.Recipe()
 	}
@@ -164,7 +184,7 @@ func indexOf(all []Recipe, name string) int {
 }
 
 // apply changes a configuration to that of the recipe.
-func (r Recipe) apply(cfg *trainer.Config) {
+func (r Recipe) apply(cfg *config.Config) {
 	cfg.Precision, cfg.RecipeFile = r.precision, r.file
 	for _, s := range r.settings {
 		s.Apply(cfg)

@@ -7,32 +7,32 @@ import (
 	"testing"
 
 	"spmoe/launcher/convergence/design"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 func TestParseRecipe(t *testing.T) {
 	for name, c := range map[string]struct {
 		canonical string
-		want      func(*trainer.Config)
+		want      func(*config.Config)
 	}{
-		"bf16":        {"bf16", func(c *trainer.Config) {}},
-		"mxfp8":       {"mxfp8", func(c *trainer.Config) { c.Precision = "mxfp8" }},
-		"mxfp8+e5m2":  {"mxfp8+e5m2", func(c *trainer.Config) { c.Precision, c.MX.Gradient = "mxfp8", "e5m2" }},
-		"mxint8+even": {"mxint8+even", func(c *trainer.Config) { c.Precision, c.MX.Scale = "mxint8", "even" }},
-		"nvfp4+no-2d+no-rht": {"nvfp4+no-rht+no-2d", func(c *trainer.Config) {
+		"bf16":        {"bf16", func(c *config.Config) {}},
+		"mxfp8":       {"mxfp8", func(c *config.Config) { c.Precision = "mxfp8" }},
+		"mxfp8+e5m2":  {"mxfp8+e5m2", func(c *config.Config) { c.Precision, c.MX.Gradient = "mxfp8", "e5m2" }},
+		"mxint8+even": {"mxint8+even", func(c *config.Config) { c.Precision, c.MX.Scale = "mxint8", "even" }},
+		"nvfp4+no-2d+no-rht": {"nvfp4+no-rht+no-2d", func(c *config.Config) {
 			c.Precision, c.NVFP4.RHT, c.NVFP4.Squares = "nvfp4", false, false
 		}},
-		"bf16+null":          {"bf16+null", func(c *trainer.Config) { c.Optimizer.LR = 0x1.89374ep-09 }}, // 3e-3 is 0x1.89374cp-09 in FP32
-		"fp8-block+pow2":     {"fp8-block+pow2", func(c *trainer.Config) { c.Precision, c.FP8.Scale = "fp8-block", "pow2" }},
-		"bf16+muon":          {"bf16+muon", func(c *trainer.Config) { c.Optimizer.Name = "muon" }},
-		"bf16+bf16-moments":  {"bf16+bf16-moments", func(c *trainer.Config) { c.Optimizer.Moments = "bf16" }},
-		"bf16+standard":      {"bf16+standard", func(c *trainer.Config) { c.EPExchange = "standard" }},
-		"mxfp8-experts+wire": {"mxfp8-experts+wire", func(c *trainer.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8-experts", "mxfp8", "mxfp8" }},
-		"mxfp8+wire+floor+e5m2": {"mxfp8+e5m2+floor+wire", func(c *trainer.Config) {
+		"bf16+null":          {"bf16+null", func(c *config.Config) { c.Optimizer.LR = 0x1.89374ep-09 }}, // 3e-3 is 0x1.89374cp-09 in FP32
+		"fp8-block+pow2":     {"fp8-block+pow2", func(c *config.Config) { c.Precision, c.FP8.Scale = "fp8-block", "pow2" }},
+		"bf16+muon":          {"bf16+muon", func(c *config.Config) { c.Optimizer.Name = "muon" }},
+		"bf16+bf16-moments":  {"bf16+bf16-moments", func(c *config.Config) { c.Optimizer.Moments = "bf16" }},
+		"bf16+standard":      {"bf16+standard", func(c *config.Config) { c.EPExchange = "standard" }},
+		"mxfp8-experts+wire": {"mxfp8-experts+wire", func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8-experts", "mxfp8", "mxfp8" }},
+		"mxfp8+wire+floor+e5m2": {"mxfp8+e5m2+floor+wire", func(c *config.Config) {
 			c.Precision, c.MX.Gradient, c.MX.Scale, c.EPDispatch, c.EPCombine = "mxfp8", "e5m2", "floor", "mxfp8", "mxfp8"
 		}},
-		"mxfp8-wgrad-bf16+ceil": {"mxfp8-wgrad-bf16+ceil", func(c *trainer.Config) { c.Precision, c.MX.Scale = "mxfp8-wgrad-bf16", "ceil" }},
-		"mxfp8+standard+e5m2+floor": {"mxfp8+e5m2+floor+standard", func(c *trainer.Config) {
+		"mxfp8-wgrad-bf16+ceil": {"mxfp8-wgrad-bf16+ceil", func(c *config.Config) { c.Precision, c.MX.Scale = "mxfp8-wgrad-bf16", "ceil" }},
+		"mxfp8+standard+e5m2+floor": {"mxfp8+e5m2+floor+standard", func(c *config.Config) {
 			c.Precision, c.MX.Gradient, c.MX.Scale, c.EPExchange = "mxfp8", "e5m2", "floor", "standard"
 		}},
 	} {
@@ -41,15 +41,15 @@ func TestParseRecipe(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		got, err := trainer.Default("debug")
+		got, err := config.Default("debug")
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := got
 		c.want(&want)
 		r.apply(&got)
-		a, _ := trainer.ConfigTOML(got)
-		b, _ := trainer.ConfigTOML(want)
+		a, _ := config.TOML(got)
+		b, _ := config.TOML(want)
 		if string(a) != string(b) || r.Name != c.canonical || r.About == "" {
 			t.Errorf("%s is %s (%s), its configuration\n%s\nwant\n%s", name, r.Name, r.About, a, b)
 		}
@@ -104,7 +104,7 @@ func TestRecipeErrors(t *testing.T) {
 
 // The schedule is whole whatever the length of the run.
 func TestDefaults(t *testing.T) {
-	for _, from := range []func(string, int) (trainer.Config, error){Default, Quick} {
+	for _, from := range []func(string, int) (config.Config, error){Default, Quick} {
 		for _, steps := range []int{1, 2, 10, 100, 1500, 10000} {
 			cfg, err := from("debug", steps)
 			if err != nil {

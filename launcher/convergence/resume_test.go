@@ -16,6 +16,8 @@ import (
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 )
 
 // essence is a result as text without what differs each time: folders and speeds.
@@ -39,7 +41,7 @@ func essence(t *testing.T, r Result) string {
 // A comparison that a version without data_rules has begun goes on by the first rules.
 func TestPlanWithoutRules(t *testing.T) {
 	c := tiny(t, "unread", 40, "bf16,mxfp8")
-	for _, want := range []trainer.Config{{DataRules: 2}, {DataRules: 1}} {
+	for _, want := range []config.Config{{DataRules: 2}, {DataRules: 1}} {
 		plan, err := c.plan()
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +49,8 @@ func TestPlanWithoutRules(t *testing.T) {
 		if want.DataRules == 1 {
 			plan = []byte(strings.Replace(string(plan), "data_rules = 2\n", "", 1))
 		}
-		if err := errors.Join(os.MkdirAll(c.Out, 0o777), os.WriteFile(filepath.Join(c.Out, planFile), plan, 0o666), c.checkFolder()); err != nil || c.Config.DataRules != want.DataRules {
+		if err := errors.Join(os.MkdirAll(c.Out, 0o777), os.WriteFile(filepath.Join(c.Out, planFile), plan, 0o666), c.checkFolder()); err != nil ||
+			c.Config.DataRules != want.DataRules {
 			t.Errorf("rules %d, want %d, %v", c.Config.DataRules, want.DataRules, err)
 		}
 	}
@@ -102,7 +105,7 @@ func TestGoOn(t *testing.T) {
 	var parts history
 	between, stop := context.WithCancel(t.Context())
 	cut.Start, cut.Console = parts.start, at{"[1/4]", stop}
-	if _, err := cut.Run(between); !errors.Is(err, trainer.ErrInterrupted) || len(parts) != 1 {
+	if _, err := cut.Run(between); !errors.Is(err, events.ErrInterrupted) || len(parts) != 1 {
 		t.Fatalf("interrupted after the first run: %v, runs %q", err, parts)
 	}
 	// In the middle of a run, without a word: the checkpoint of step 4 is what is left, and the
@@ -114,7 +117,8 @@ func TestGoOn(t *testing.T) {
 		}
 		return job.Run(ctx, spmd.Goroutines{N: 2})
 	}
-	if _, err := cut.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "mxfp8, seed 1") || !strings.Contains(err.Error(), "cut off") {
+	if _, err := cut.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "mxfp8, seed 1") ||
+		!strings.Contains(err.Error(), "cut off") {
 		t.Fatalf("cut off in the second run: %v", err)
 	}
 	if names, _ := filepath.Glob(filepath.Join(cut.Out, "*/*/step-*")); len(names) != 1 || filepath.Base(names[0]) != "step-00000004" {
@@ -125,7 +129,7 @@ func TestGoOn(t *testing.T) {
 	within, stop := context.WithCancel(t.Context())
 	stop()
 	cut.Start = func(_ context.Context, job *trainer.Job, s Settings) error { return parts.start(within, job, s) }
-	if _, err := cut.Run(t.Context()); !errors.Is(err, trainer.ErrInterrupted) {
+	if _, err := cut.Run(t.Context()); !errors.Is(err, events.ErrInterrupted) {
 		t.Fatalf("interrupted in the second run: %v", err)
 	}
 	cut.Start = parts.start
@@ -155,7 +159,7 @@ type stopper struct {
 	at int
 }
 
-func (s *stopper) Step(step trainer.Step) {
+func (s *stopper) Step(step events.Step) {
 	if step.Step == s.at {
 		panic("cut off")
 	}
@@ -181,7 +185,8 @@ func TestJobs(t *testing.T) {
 	// All start from the same weights and see the same tokens: the first loss of a seed is that of
 	// all, up to rounding.
 	for i, run := range got.Arms[0].Runs {
-		if first, second := run.Log.Steps[0].Loss, got.Arms[1].Runs[i].Log.Steps[0].Loss; first/second < 0.995 || first/second > 1.005 || first == second {
+		if first, second := run.Log.Steps[0].Loss, got.Arms[1].Runs[i].Log.Steps[0].Loss; first/second < 0.995 || first/second > 1.005 ||
+			first == second {
 			t.Errorf("seed %d begins with losses of %v and %v", run.Seed, first, second)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/record"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // difference compares losses with the baseline's, seed by seed. Both have the same length. It
@@ -169,9 +169,9 @@ var measured = []struct {
 
 // MeasuredScatter returns the scatter of runs of several precisions with a configuration, if it was
 // measured.
-func MeasuredScatter(cfg trainer.Config) (s design.Scatter, ok bool) {
+func MeasuredScatter(cfg config.Config) (s design.Scatter, ok bool) {
 	for _, m := range measured {
-		flavor, err := trainer.Default(m.flavor)
+		flavor, err := config.Default(m.flavor)
 		if err == nil && cfg.Model == flavor.Model && cfg.Steps == m.steps &&
 			cfg.Batch == m.batch && cfg.Seq == m.seq && cfg.Optimizer.LR == m.lr {
 			return m.scatter, true

@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strings"
 
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // Setting is a value of a setting that a comparison varies.
 type Setting struct {
 	Name, Value string // as a flag and its text: optimizer.lr, 3e-3
-	Apply       func(*trainer.Config)
+	Apply       func(*config.Config)
 }
 
 // VaryRecipes is [ParseRecipes] with every combination of settings for each recipe. Each list has
@@ -97,8 +97,8 @@ func (c *Comparison) checkArms() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", r.Name, err)
 		}
-		cfg.Out, cfg.MX, cfg.Options = "", trainer.MX{}, trainer.Config{}.Options
-		text, err := trainer.ConfigTOML(cfg)
+		cfg.Out, cfg.MX, cfg.Options = "", config.MX{}, config.Config{}.Options
+		text, err := config.TOML(cfg)
 		numbers, failed := json.Marshal(precision)
 		if err := errors.Join(err, failed); err != nil {
 			return err

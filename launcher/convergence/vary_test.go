@@ -7,27 +7,27 @@ import (
 	"testing"
 
 	"spmoe/launcher/record"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // topK and rate are settings with their values.
 func topK(values ...int) (list []Setting) {
 	for _, k := range values {
-		list = append(list, Setting{"model.top-k", strconv.Itoa(k), func(c *trainer.Config) { c.Model.TopK = k }})
+		list = append(list, Setting{"model.top-k", strconv.Itoa(k), func(c *config.Config) { c.Model.TopK = k }})
 	}
 	return list
 }
 
 func rate(values ...float64) (list []Setting) {
 	for _, v := range values {
-		list = append(list, Setting{"optimizer.lr", strconv.FormatFloat(v, 'g', -1, 64), func(c *trainer.Config) { c.Optimizer.LR = v }})
+		list = append(list, Setting{"optimizer.lr", strconv.FormatFloat(v, 'g', -1, 64), func(c *config.Config) { c.Optimizer.LR = v }})
 	}
 	return list
 }
 
 // The arms are all combinations, the baseline first. Names are unique and say what differs.
 func TestVaryRecipes(t *testing.T) {
-	other := []Setting{{"other.top-k", "1", func(*trainer.Config) {}}}
+	other := []Setting{{"other.top-k", "1", func(*config.Config) {}}}
 	for _, c := range []struct {
 		precisions string
 		lists      [][]Setting
@@ -60,7 +60,10 @@ func TestVariedConfigs(t *testing.T) {
 	var got []string
 	for _, r := range recipes {
 		cfg := c.config(r, 1)
-		got = append(got, strings.Join([]string{cfg.Precision, strconv.FormatFloat(cfg.Optimizer.LR, 'g', -1, 64), strconv.Itoa(cfg.Model.TopK)}, " "))
+		got = append(
+			got,
+			strings.Join([]string{cfg.Precision, strconv.FormatFloat(cfg.Optimizer.LR, 'g', -1, 64), strconv.Itoa(cfg.Model.TopK)}, " "),
+		)
 	}
 	want := []string{"bf16 0.1 2", "bf16 0.1 4", "bf16 0.2 2", "bf16 0.2 4", "mxfp8 0.1 2", "mxfp8 0.1 4", "mxfp8 0.2 2", "mxfp8 0.2 4"}
 	if !slices.Equal(got, want) {
@@ -75,7 +78,7 @@ func TestVariedConfigs(t *testing.T) {
 func TestSameArms(t *testing.T) {
 	gradient := func(formats ...string) (list []Setting) {
 		for _, f := range formats {
-			list = append(list, Setting{"mx.gradient", f, func(c *trainer.Config) { c.MX.Gradient = f }})
+			list = append(list, Setting{"mx.gradient", f, func(c *config.Config) { c.MX.Gradient = f }})
 		}
 		return list
 	}
@@ -108,7 +111,10 @@ func TestLowest(t *testing.T) {
 		}
 		return a
 	}
-	r := Result{Varied: []string{"lr=1,2,3"}, Arms: []Arm{arm("lr=1", Baseline, false, 2, 2), arm("lr=2", Undecided, false, 1.9, 1.9), arm("lr=3", Different, true, 1, 1)}}
+	r := Result{
+		Varied: []string{"lr=1,2,3"},
+		Arms:   []Arm{arm("lr=1", Baseline, false, 2, 2), arm("lr=2", Undecided, false, 1.9, 1.9), arm("lr=3", Different, true, 1, 1)},
+	}
 	if got := r.Lowest(); got != "lowest validation loss: lr=2, 1.9000 nats, -5.00 % against the baseline (undecided)" {
 		t.Error(got)
 	}

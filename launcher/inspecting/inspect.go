@@ -22,7 +22,8 @@ import (
 	"spmoe/launcher/report"
 	"spmoe/launcher/running"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 )
 
 // inspectFlags are the flags of inspect outside the configuration.
@@ -96,7 +97,7 @@ func (f *inspectFlags) run(_ context.Context, env cli.Env) error {
 }
 
 // configure finds the configuration to inspect: that of a flavor or of a folder.
-func (f *inspectFlags) configure(args []string) (cfg trainer.Config, err error) {
+func (f *inspectFlags) configure(args []string) (cfg config.Config, err error) {
 	switch {
 	case len(args) > 1:
 		return cfg, fmt.Errorf("inspect takes one flavor or folder, not %q", args)
@@ -106,7 +107,7 @@ func (f *inspectFlags) configure(args []string) (cfg trainer.Config, err error) 
 	name, from := f.config, cli.Defaults(cli.TrainDefaults)
 	text, err := cli.ReadConfig(f.config)
 	if len(args) == 1 && slices.Contains(cli.Flavors(), args[0]) {
-		from = func(_ string, steps int) (trainer.Config, error) { return cli.TrainDefaults(args[0], steps) }
+		from = func(_ string, steps int) (config.Config, error) { return cli.TrainDefaults(args[0], steps) }
 	} else if len(args) == 1 {
 		name, text, from, err = running.ReadFolder(args[0])
 	}
@@ -125,13 +126,13 @@ func (f *inspectFlags) configure(args []string) (cfg trainer.Config, err error) 
 
 // gives reports whether a flag sets a field of the configuration.
 func (f *inspectFlags) gives(name string) bool {
-	field, _ := reflect.TypeFor[trainer.Config]().FieldByName(name)
+	field, _ := reflect.TypeFor[config.Config]().FieldByName(name)
 	return slices.ContainsFunc(*f.given, func(a cli.Assignment) bool { return slices.Equal(a.Field, field.Index) })
 }
 
 // check returns an error if sizes cannot be computed for a configuration. It ignores what only
 // prevents a run.
-func (f *inspectFlags) check(cfg trainer.Config) error {
+func (f *inspectFlags) check(cfg config.Config) error {
 	if f.ranks < 1 || f.ranks > collective.MaxRanks {
 		return fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.ranks, collective.MaxRanks)
 	}
@@ -150,9 +151,9 @@ func (f *inspectFlags) check(cfg trainer.Config) error {
 }
 
 // Summarize prints totals of parameters, FLOPs and memory, each line after a prefix.
-func Summarize(out io.Writer, prefix string, cfg trainer.Config, ranks int) {
-	n, memory, machine := cfg.Model.Count(), cfg.EstimateMemory(ranks), system.ReadMemory()
-	flops, each := cfg.Model.FLOPsPerToken(cfg.Seq), cfg.BytesPerParameter(ranks)
+func Summarize(out io.Writer, prefix string, cfg config.Config, ranks int) {
+	n, memory, machine := cfg.Model.Count(), estimate.Memory(cfg, ranks), system.ReadMemory()
+	flops, each := cfg.Model.FLOPsPerToken(cfg.Seq), estimate.BytesPerParameter(cfg, ranks)
 	for _, line := range append(newTrainingSizes(cfg).lines(cfg),
 		fmt.Sprintf("parameters: %s total, %s active per token, %s in routed experts", report.Count(n.Total), report.Count(n.Active), report.Count(n.Routed)),
 		fmt.Sprintf("FLOPs: %.4g per token, %.4g per step of %d tokens", flops, flops*float64(cfg.Batch*cfg.Seq), cfg.Batch*cfg.Seq),
@@ -160,7 +161,7 @@ func Summarize(out io.Writer, prefix string, cfg trainer.Config, ranks int) {
 			system.Bytes(memory.Total()), system.Bytes(memory.Weights), system.Bytes(memory.Gradients), system.Bytes(memory.Optimizer), system.Bytes(memory.Activations), system.Bytes(memory.Snapshot), system.Bytes(memory.Process)),
 		fmt.Sprintf("bytes per parameter, of %s: %.1f without activations (weights %.1f, gradients %.1f, optimizer %.1f, snapshot %.1f, process %.1f)", report.Plural(ranks, "rank"),
 			each.All, each.Weights, each.Gradients, each.Optimizer, each.Snapshot, each.Process),
-		fmt.Sprintf("memory of all ranks: %s; this machine: %s available of %s, %s", system.Bytes(cfg.AllMemory(ranks).Total()),
+		fmt.Sprintf("memory of all ranks: %s; this machine: %s available of %s, %s", system.Bytes(estimate.AllMemory(cfg, ranks).Total()),
 			system.Bytes(machine.Available), system.Bytes(machine.Total), report.Plural(runtime.NumCPU(), "core")),
 	) {
 		fmt.Fprintf(out, "%s%s\n", prefix, line)
@@ -168,8 +169,16 @@ func Summarize(out io.Writer, prefix string, cfg trainer.Config, ranks int) {
 }
 
 // printSizes prints the totals, and tables per component.
-func printSizes(out io.Writer, cfg trainer.Config, ranks int) {
-	fmt.Fprintf(out, "%s, %s, on %s; steps of %s of %d tokens\n", cfg.Flavor, cfg.Precision, report.Plural(ranks, "rank"), report.Plural(cfg.Batch, "sequence"), cfg.Seq)
+func printSizes(out io.Writer, cfg config.Config, ranks int) {
+	fmt.Fprintf(
+		out,
+		"%s, %s, on %s; steps of %s of %d tokens\n",
+		cfg.Flavor,
+		cfg.Precision,
+		report.Plural(ranks, "rank"),
+		report.Plural(cfg.Batch, "sequence"),
+		cfg.Seq,
+	)
 	Summarize(out, "", cfg, ranks)
 	s := newSizes(cfg, ranks)
 	rows, total := s.rows()
@@ -182,7 +191,14 @@ func printSizes(out io.Writer, cfg trainer.Config, ranks int) {
 	table = cli.NewTable(out, unit.Name+"FLOP per token", "forward", "dgrad", "wgrad", "all", "share")
 	for _, p := range append(rows, total) {
 		f := p.FLOPs
-		table.Row(p.Part, unit.Of(f.Forward), unit.Of(f.Dgrad), unit.Of(f.Wgrad), unit.Of(f.Total()), cli.Percent(f.Total(), total.FLOPs.Total()))
+		table.Row(
+			p.Part,
+			unit.Of(f.Forward),
+			unit.Of(f.Dgrad),
+			unit.Of(f.Wgrad),
+			unit.Of(f.Total()),
+			cli.Percent(f.Total(), total.FLOPs.Total()),
+		)
 	}
 	fmt.Fprint(out, "  attention over the whole sequence, as if not causal; the MTP module is not counted in the FLOPs per token\n")
 	unit = cli.UnitOf(total.Bytes.Total())
@@ -191,18 +207,40 @@ func printSizes(out io.Writer, cfg trainer.Config, ranks int) {
 		b := p.Bytes
 		table.Row(p.Part, unit.Of(b.Forward), unit.Of(b.Dgrad), unit.Of(b.Wgrad), unit.Of(b.Total()), cli.Decimal{By: 1}.Of(p.Intensity))
 	}
-	fmt.Fprintf(out, "  lower bounds for passes of %s tokens per rank: each operand is read or written once\n", report.Thousands(float64(s.PassTokens)))
+	fmt.Fprintf(
+		out,
+		"  lower bounds for passes of %s tokens per rank: each operand is read or written once\n",
+		report.Thousands(float64(s.PassTokens)),
+	)
 	table = cli.NewTable(out, "memory per rank", "weights", "gradients", "optimizer", "activations", "snapshot", "all")
 	for _, p := range append(rows, s.process(), total) {
 		m := p.Memory
-		table.Row(p.Part, system.Bytes(m.Weights), system.Bytes(m.Gradients), system.Bytes(m.Optimizer), system.Bytes(m.Activations), system.Bytes(m.Snapshot), system.Bytes(m.Total()))
+		table.Row(
+			p.Part,
+			system.Bytes(m.Weights),
+			system.Bytes(m.Gradients),
+			system.Bytes(m.Optimizer),
+			system.Bytes(m.Activations),
+			system.Bytes(m.Snapshot),
+			system.Bytes(m.Total()),
+		)
 	}
-	fmt.Fprintf(out, "  with --ranks process: %s per rank survive its failure, and up to %s of shared memory are reserved, not used\n", system.Bytes(s.Vault), system.Bytes(s.Heap))
+	fmt.Fprintf(
+		out,
+		"  with --ranks process: %s per rank survive its failure, and up to %s of shared memory are reserved, not used\n",
+		system.Bytes(s.Vault),
+		system.Bytes(s.Heap),
+	)
 	c := s.Cache
 	if n := cfg.Model.KVHeads; n > 0 {
 		fmt.Fprintf(out, "\nKV cache per token: %d bytes, keys and values of %s\n", c.ExpandedBytes, report.Plural(n, "head"))
 		return
 	}
-	fmt.Fprintf(out, "\nKV cache per token: %d bytes compressed (latent vectors and rotary keys), %d expanded (keys and values), %.1f times as much\n",
-		c.CompressedBytes, c.ExpandedBytes, float64(c.ExpandedBytes)/float64(c.CompressedBytes))
+	fmt.Fprintf(
+		out,
+		"\nKV cache per token: %d bytes compressed (latent vectors and rotary keys), %d expanded (keys and values), %.1f times as much\n",
+		c.CompressedBytes,
+		c.ExpandedBytes,
+		float64(c.ExpandedBytes)/float64(c.CompressedBytes),
+	)
 }

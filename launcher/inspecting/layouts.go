@@ -17,7 +17,8 @@ import (
 	"spmoe/launcher/cli"
 	"spmoe/launcher/report"
 	"spmoe/launcher/running"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 )
 
 // layoutsFlags are the flags of layouts.
@@ -51,7 +52,11 @@ func (f *layoutsFlags) run(_ context.Context, env cli.Env) error {
 		return err
 	}
 	if f.hosts < 1 || f.ranks%f.hosts != 0 {
-		return fmt.Errorf("hosts is %d: give a divisor of the %s, so that all hosts have the same number", f.hosts, report.Plural(f.ranks, "rank"))
+		return fmt.Errorf(
+			"hosts is %d: give a divisor of the %s, so that all hosts have the same number",
+			f.hosts,
+			report.Plural(f.ranks, "rank"),
+		)
 	}
 	list, err := f.costs(cfg)
 	if err != nil {
@@ -81,7 +86,7 @@ func (f *layoutsFlags) chosen() (yes bool) {
 
 // layoutList is what layouts prints.
 type layoutList struct {
-	cfg          trainer.Config
+	cfg          config.Config
 	ranks, hosts int
 	chosen       bool // by flags: one layout
 	layouts      []LayoutCosts
@@ -89,7 +94,7 @@ type layoutList struct {
 }
 
 // costs returns the chosen layout, or all legal ones.
-func (f *layoutsFlags) costs(cfg trainer.Config) (list layoutList, err error) {
+func (f *layoutsFlags) costs(cfg config.Config) (list layoutList, err error) {
 	list = layoutList{cfg: cfg, ranks: f.ranks, hosts: f.hosts, chosen: f.chosen()}
 	of := mesh.Model{Batch: cfg.Batch}
 	if cfg.Model.MoELayers() > 0 {
@@ -130,7 +135,7 @@ func (f *layoutsFlags) costs(cfg trainer.Config) (list layoutList, err error) {
 }
 
 // one returns the layout that flags choose.
-func (f *layoutsFlags) one(cfg trainer.Config, of mesh.Model) (mesh.Layout, error) {
+func (f *layoutsFlags) one(cfg config.Config, of mesh.Model) (mesh.Layout, error) {
 	if len(f.pp.List) != 1 {
 		return mesh.Layout{}, fmt.Errorf("pp is %v: give one number with --%s", &f.pp, strings.Join(degreeFlags, ", --"))
 	}
@@ -150,19 +155,19 @@ type LayoutCosts struct {
 	DenseState  float64 `json:"dense_state_share"`  // of the optimizer's state of the dense weights
 	ExpertState float64 `json:"expert_state_share"` // of that of the rank's experts
 
-	Memory    MemorySizes        `json:"memory"`          // in a pipeline, of the rank that needs most
-	Places    []MemorySizes      `json:"memory_by_place"` // of the ranks of each place in the pipeline
-	AllMemory int64              `json:"memory_of_all_ranks"`
-	Moved     trainer.Moved      `json:"moved"` // the sum of the movements
-	Movements []trainer.Movement `json:"movements"`
+	Memory    MemorySizes         `json:"memory"`          // in a pipeline, of the rank that needs most
+	Places    []MemorySizes       `json:"memory_by_place"` // of the ranks of each place in the pipeline
+	AllMemory int64               `json:"memory_of_all_ranks"`
+	Moved     estimate.Moved      `json:"moved"` // the sum of the movements
+	Movements []estimate.Movement `json:"movements"`
 }
 
-func newLayoutCosts(cfg trainer.Config, l mesh.Layout, hosts int) (c LayoutCosts, err error) {
+func newLayoutCosts(cfg config.Config, l mesh.Layout, hosts int) (c LayoutCosts, err error) {
 	if l.PP > 1 && hosts > 1 {
 		return c, fmt.Errorf("%v on %d hosts: what stages send to other hosts is not counted: give --hosts 1 or --pp 1", l, hosts)
 	}
 	var all int64
-	for _, m := range cfg.RankMemory(l, hosts) {
+	for _, m := range estimate.RankMemory(cfg, l, hosts) {
 		c.Places = append(c.Places, MemorySizes{m, m.Total()})
 		all += int64(l.Batch()) * m.Total()
 	}
@@ -175,7 +180,7 @@ func newLayoutCosts(cfg trainer.Config, l mesh.Layout, hosts int) (c LayoutCosts
 	if cfg.Model.MoELayers() > 0 {
 		c.Experts = cfg.Model.Experts / l.EP
 	}
-	c.Movements, err = cfg.LayoutTraffic(l, hosts)
+	c.Movements, err = estimate.LayoutTraffic(cfg, l, hosts)
 	for _, m := range c.Movements {
 		c.Moved = c.Moved.Plus(m.Moved)
 	}

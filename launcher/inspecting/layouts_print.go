@@ -12,13 +12,23 @@ import (
 	"spmoe/launcher/cli"
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/events"
 )
 
 func (l layoutList) print(out io.Writer) {
 	cfg := l.cfg
-	fmt.Fprintf(out, "%s, %s, on %s of %s; steps of %s of %d tokens\n", cfg.Flavor, cfg.Precision, report.Plural(l.ranks, "rank"), report.Plural(l.hosts, "host"),
-		report.Plural(cfg.Batch, "sequence"), cfg.Seq)
+	fmt.Fprintf(
+		out,
+		"%s, %s, on %s of %s; steps of %s of %d tokens\n",
+		cfg.Flavor,
+		cfg.Precision,
+		report.Plural(l.ranks, "rank"),
+		report.Plural(l.hosts, "host"),
+		report.Plural(cfg.Batch, "sequence"),
+		cfg.Seq,
+	)
 	if l.chosen {
 		l.layouts[0].print(out, cfg)
 	} else {
@@ -33,14 +43,14 @@ func (l layoutList) print(out io.Writer) {
 // sums. The last column has all others too.
 var movedColumns = []struct {
 	title string
-	has   func(m trainer.Movement) bool
+	has   func(m estimate.Movement) bool
 }{
-	{"exchange", func(m trainer.Movement) bool {
+	{"exchange", func(m estimate.Movement) bool {
 		return m.Kind == collective.KindDispatch || m.Kind == collective.KindCombine || m.Kind == collective.KindAllGather
 	}},
-	{"gradients", func(m trainer.Movement) bool { return m.Gradients() && !m.Experts() }},
-	{"of experts", func(m trainer.Movement) bool { return m.Gradients() && m.Experts() }},
-	{"weights", func(m trainer.Movement) bool { return m.Kind == collective.KindAllGatherV }},
+	{"gradients", func(m estimate.Movement) bool { return m.Gradients() && !m.Experts() }},
+	{"of experts", func(m estimate.Movement) bool { return m.Gradients() && m.Experts() }},
+	{"weights", func(m estimate.Movement) bool { return m.Kind == collective.KindAllGatherV }},
 }
 
 // printTable prints one line per layout.
@@ -97,7 +107,7 @@ func (t layoutTable) add(c LayoutCosts) {
 func bytesOf(n float64) string { return system.Bytes(int64(n)) }
 
 // Sum returns the bytes of some movements.
-func (c LayoutCosts) Sum(has func(trainer.Movement) bool) (sum trainer.Moved) {
+func (c LayoutCosts) Sum(has func(estimate.Movement) bool) (sum estimate.Moved) {
 	for _, m := range c.Movements {
 		if has(m) {
 			sum = sum.Plus(m.Moved)
@@ -107,14 +117,21 @@ func (c LayoutCosts) Sum(has func(trainer.Movement) bool) (sum trainer.Moved) {
 }
 
 // print describes one layout.
-func (c LayoutCosts) print(out io.Writer, cfg trainer.Config) {
+func (c LayoutCosts) print(out io.Writer, cfg config.Config) {
 	standing := ""
 	if c.Default {
 		standing = ", the default"
 	}
 	fmt.Fprintf(out, "%v (%s%s): efsdp %d\n", c.Layout, c.ID, standing, c.Inner)
 	if c.Experts > 0 {
-		fmt.Fprintf(out, "experts: a rank holds %d of the %d of each layer, %s; %s of their optimizer state\n", c.Experts, cfg.Model.Experts, replicasOf(c.Copies), share(c.ExpertState))
+		fmt.Fprintf(
+			out,
+			"experts: a rank holds %d of the %d of each layer, %s; %s of their optimizer state\n",
+			c.Experts,
+			cfg.Model.Experts,
+			replicasOf(c.Copies),
+			share(c.ExpertState),
+		)
 	}
 	fmt.Fprintf(out, "dense weights: %s, and %s of their optimizer state\n", denseCopies(c.Hosts, cfg.FSDP), share(c.DenseState))
 	for _, axis := range []struct {
@@ -126,10 +143,17 @@ func (c LayoutCosts) print(out io.Writer, cfg trainer.Config) {
 			continue
 		}
 		groups := c.Groups(axis.axes...)
-		fmt.Fprintf(out, "groups of %s: %s of %s, the first with %s\n", axis.text, report.Plural(len(groups), "group"), report.Plural(len(groups[0]), "rank"), rankList(groups[0]))
+		fmt.Fprintf(
+			out,
+			"groups of %s: %s of %s, the first with %s\n",
+			axis.text,
+			report.Plural(len(groups), "group"),
+			report.Plural(len(groups[0]), "rank"),
+			rankList(groups[0]),
+		)
 	}
 	table := cli.NewTable(out, "memory", "weights", "gradients", "optimizer", "activations", "snapshot", "all")
-	var all trainer.Memory
+	var all events.Memory
 	for place, m := range c.Places {
 		name := "per rank"
 		if c.PP > 1 {
@@ -140,12 +164,12 @@ func (c LayoutCosts) print(out io.Writer, cfg trainer.Config) {
 	}
 	memoryRow(table, "of all ranks", all)
 	table = cli.NewTable(out, "moved per rank and step", "memory", "of peers", "network")
-	for _, m := range append(c.Movements, trainer.Movement{Name: "all", Moved: c.Moved}) {
+	for _, m := range append(c.Movements, estimate.Movement{Name: "all", Moved: c.Moved}) {
 		table.Row(m.Name, bytesOf(m.Memory), bytesOf(m.Peers), bytesOf(m.Network))
 	}
 }
 
-func memoryRow(t cli.Table, name string, m trainer.Memory) {
+func memoryRow(t cli.Table, name string, m events.Memory) {
 	var cells []string
 	for _, n := range []int64{m.Weights, m.Gradients, m.Optimizer, m.Activations, m.Snapshot, m.Total()} {
 		cells = append(cells, system.Bytes(n))

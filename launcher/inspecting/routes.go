@@ -18,25 +18,30 @@ import (
 	"spmoe/launcher/report"
 	"spmoe/launcher/routes"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/observe"
 )
 
 // routesFlags are the flags of routes.
 type routesFlags struct {
 	steps, export string
-	window        trainer.Window
+	window        observe.Window
 }
 
 // DefineRoutes defines the flags of routes.
 func DefineRoutes(fs *flag.FlagSet) cli.Action {
 	f := &routesFlags{}
 	fs.StringVar(&f.steps, "steps", "", "only steps A to B, such as 5..7, or 5; `A..B`")
-	fs.StringVar(&f.export, "export", "", "write a line per token and expert to `FILE`, as CSV: step, layer, source rank, token, expert, expert's rank, weight, bytes")
+	fs.StringVar(
+		&f.export,
+		"export",
+		"",
+		"write a line per token and expert to `FILE`, as CSV: step, layer, source rank, token, expert, expert's rank, weight, bytes",
+	)
 	return f.run
 }
 
 func (f *routesFlags) run(_ context.Context, env cli.Env) error {
-	f.window = trainer.Window{First: 1, Last: math.MaxInt}
+	f.window = observe.Window{First: 1, Last: math.MaxInt}
 	if f.steps != "" {
 		var ok bool
 		if f.window, ok = cli.ParseSteps(f.steps); !ok {
@@ -116,8 +121,20 @@ func (f *routesFlags) trace(from *routes.Reader) (err error) {
 
 // describeRoutes prints a line about a file.
 func describeRoutes(out io.Writer, h routes.Header) {
-	fmt.Fprintf(out, "%s, %s: %s with %d experts, top %d; %d tokens per step; %s, experts spread over %d\n",
-		cli.Printable(h.Flavor), cli.Printable(h.Precision), report.Plural(len(h.Layers), "layer"), h.Experts, h.TopK, h.Tokens(), report.Plural(h.Ranks, "rank"), h.EP)
+	fmt.Fprintf(
+		out,
+		"%s, %s: %s with %d experts, top %d; %d tokens per step; %s, experts spread over %d\n",
+		cli.Printable(
+			h.Flavor,
+		),
+		cli.Printable(h.Precision),
+		report.Plural(len(h.Layers), "layer"),
+		h.Experts,
+		h.TopK,
+		h.Tokens(),
+		report.Plural(h.Ranks, "rank"),
+		h.EP,
+	)
 }
 
 // loads prints how even the loads are over the steps.

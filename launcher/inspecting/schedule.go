@@ -16,7 +16,7 @@ import (
 	"spmoe/launcher/cli"
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // scheduleFlags are the flags of schedule.
@@ -35,8 +35,18 @@ func DefineSchedule(fs *flag.FlagSet) cli.Action {
 	fs.IntVar(&f.microbatches, "microbatches", 8, "`N` micro-batches")
 	fs.IntVar(&f.perRank, "stages-per-rank", 0, "`N` stages of a rank; 0: the least of the schedule, 1 or 2")
 	fs.StringVar(&f.file, "file", "", "check and describe the lists in `FILE`, JSON as --json writes it, instead of making some")
-	fs.StringVar(&f.costs, "costs", "1,1,1", "times of F, I and W of one stage, and of an overlapped pair if that is not their sum; `F,I,W[,FB]`")
-	fs.StringVar(&f.json, "json", "", "write the lists to `FILE` in the form of torch's pipeline_order; -: to standard output, without the rest")
+	fs.StringVar(
+		&f.costs,
+		"costs",
+		"1,1,1",
+		"times of F, I and W of one stage, and of an overlapped pair if that is not their sum; `F,I,W[,FB]`",
+	)
+	fs.StringVar(
+		&f.json,
+		"json",
+		"",
+		"write the lists to `FILE` in the form of torch's pipeline_order; -: to standard output, without the rest",
+	)
 	return cli.NoArguments(f.run)
 }
 
@@ -92,7 +102,7 @@ func (f *scheduleFlags) schedules() ([]*pipeline.Schedule, error) {
 	if len(made) > 0 {
 		return nil, fmt.Errorf("--file has lists, and %s makes others: give one or the other", strings.Join(made, " "))
 	}
-	return trainer.ReadSchedules(f.file)
+	return config.ReadSchedules(f.file)
 }
 
 // parseCosts parses the times of F, I and W, and of a pair.
@@ -131,7 +141,13 @@ func printSchedule(out io.Writer, s *pipeline.Schedule, t *pipeline.Timeline, c 
 				stages = append(stages, strconv.Itoa(stage))
 			}
 		}
-		table.Row(strconv.Itoa(rank), strings.Join(stages, ","), fmt.Sprintf("%.4g", t.Idle[rank]), fmt.Sprintf("%.4g", t.Waits[rank]), strconv.Itoa(t.InFlight[rank]))
+		table.Row(
+			strconv.Itoa(rank),
+			strings.Join(stages, ","),
+			fmt.Sprintf("%.4g", t.Idle[rank]),
+			fmt.Sprintf("%.4g", t.Waits[rank]),
+			strconv.Itoa(t.InFlight[rank]),
+		)
 	}
 	fmt.Fprintf(out, "\ntime %.6g; bubble %.2f%% of all ranks' time\n", t.End, 100*t.Bubble())
 	if p, ok := s.Formula(c); ok {

@@ -3,7 +3,9 @@ package inspecting
 import (
 	"encoding/json"
 
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/events"
 	"spmoe/moe"
 )
 
@@ -22,16 +24,16 @@ type Sizes struct {
 	FLOPs      float64         `json:"flops_per_token"`
 	Memory     MemorySizes     `json:"memory"` // per rank
 	// bytes of all ranks per parameter
-	PerParameter trainer.PerParameter `json:"bytes_per_parameter"`
-	Heap         int64                `json:"heap_bytes"`
-	Vault        int64                `json:"vault_bytes"`
-	Cache        cacheSizes           `json:"kv_cache"` // per token
-	Parts        []PartSizes          `json:"parts"`
+	PerParameter estimate.PerParameter `json:"bytes_per_parameter"`
+	Heap         int64                 `json:"heap_bytes"`
+	Vault        int64                 `json:"vault_bytes"`
+	Cache        cacheSizes            `json:"kv_cache"` // per token
+	Parts        []PartSizes           `json:"parts"`
 }
 
 // MemorySizes is an estimate of a rank's memory with its sum.
 type MemorySizes struct {
-	trainer.Memory
+	events.Memory
 	All int64 `json:"all"`
 }
 
@@ -44,25 +46,28 @@ type cacheSizes struct {
 
 // PartSizes are the sizes of one component. FLOPs and bytes are per token.
 type PartSizes struct {
-	Part      string         `json:"part"`
-	MTP       bool           `json:"mtp"`
-	Params    int64          `json:"parameters"`
-	Active    int64          `json:"active"`
-	FLOPs     moe.FLOPs      `json:"flops"`
-	Bytes     moe.Traffic    `json:"bytes"`
-	Intensity float64        `json:"flop_per_byte"`
-	Memory    trainer.Memory `json:"memory"` // per rank
+	Part      string        `json:"part"`
+	MTP       bool          `json:"mtp"`
+	Params    int64         `json:"parameters"`
+	Active    int64         `json:"active"`
+	FLOPs     moe.FLOPs     `json:"flops"`
+	Bytes     moe.Traffic   `json:"bytes"`
+	Intensity float64       `json:"flop_per_byte"`
+	Memory    events.Memory `json:"memory"` // per rank
 }
 
-func newSizes(cfg trainer.Config, ranks int) Sizes {
-	memory := cfg.EstimateMemory(ranks)
+func newSizes(cfg config.Config, ranks int) Sizes {
+	memory := estimate.Memory(cfg, ranks)
 	s := Sizes{
 		Flavor: cfg.Flavor, Precision: cfg.Precision, Ranks: ranks,
-		Batch: cfg.Batch, Seq: cfg.Seq, PassTokens: cfg.PassTokens(ranks),
+		Batch: cfg.Batch, Seq: cfg.Seq, PassTokens: estimate.PassTokens(cfg, ranks),
 		Training: newTrainingSizes(cfg), Parameters: cfg.Model.Count(), FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq),
-		Memory: MemorySizes{memory, memory.Total()}, PerParameter: cfg.BytesPerParameter(ranks), Heap: cfg.Heap(ranks), Vault: cfg.Vault(ranks),
+		Memory: MemorySizes{
+			memory,
+			memory.Total(),
+		}, PerParameter: estimate.BytesPerParameter(cfg, ranks), Heap: estimate.Heap(cfg, ranks), Vault: estimate.Vault(cfg, ranks),
 	}
-	for _, p := range cfg.Plan(ranks) {
+	for _, p := range estimate.Plan(cfg, ranks) {
 		part := PartSizes{string(p.Part), p.MTP, p.Params, p.Active, p.FLOPs, p.Traffic, 0, p.Memory}
 		s.Parts = append(s.Parts, part.rated())
 	}

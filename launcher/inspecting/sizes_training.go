@@ -8,7 +8,7 @@ import (
 
 	"spmoe/launcher/cli"
 	"spmoe/launcher/report"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 )
@@ -26,7 +26,7 @@ type trainingSizes struct {
 	EvaluationShare float64 `json:"evaluation_share"`
 }
 
-func newTrainingSizes(cfg trainer.Config) trainingSizes {
+func newTrainingSizes(cfg config.Config) trainingSizes {
 	s := trainingSizes{
 		Steps: cfg.Steps, MicroBatch: cfg.MicroBatch, Tokens: int64(cfg.Steps) * int64(cfg.Batch) * int64(cfg.Seq),
 		LearningRate: cfg.Optimizer.LR, Warmup: cfg.Optimizer.Warmup, Moments: cmp.Or(cfg.Optimizer.Moments, moe.MomentsFP32),
@@ -36,7 +36,7 @@ func newTrainingSizes(cfg trainer.Config) trainingSizes {
 }
 
 // lines describes the run.
-func (s trainingSizes) lines(cfg trainer.Config) []string {
+func (s trainingSizes) lines(cfg config.Config) []string {
 	o, passes, share := cfg.Optimizer, "in one pass", cli.Percent(s.EvaluationShare, 1)
 	if s.MicroBatch > 0 {
 		passes = "in passes of " + report.Plural(s.MicroBatch, "sequence") + " per rank"
@@ -53,9 +53,27 @@ func (s trainingSizes) lines(cfg trainer.Config) []string {
 		optimizer = fmt.Sprintf("muon (momentum %g, %s, Newton-Schulz in %v) for matrices and adamw with %s moments for the rest", rule.Momentum, rule.Scale, rule.NewtonSchulz, s.Moments)
 	}
 	return []string{
-		fmt.Sprintf("training: %s of %s of %d tokens, %s; %s tokens", report.Plural(s.Steps, "step"), report.Plural(cfg.Batch, "sequence"), cfg.Seq, passes, report.Count(s.Tokens)),
-		fmt.Sprintf("optimizer: %s, learning rate %g, warm-up of %s, %s decay to %g of the rate over the last %.0f%% of steps, betas %g and %g, weight decay %g, clip norm %g",
-			optimizer, o.LR, report.Plural(o.Warmup, "step"), o.Decay, o.MinFactor, 100*o.DecayFrac, o.Beta1, o.Beta2, o.WeightDecay, o.ClipNorm),
+		fmt.Sprintf(
+			"training: %s of %s of %d tokens, %s; %s tokens",
+			report.Plural(s.Steps, "step"),
+			report.Plural(cfg.Batch, "sequence"),
+			cfg.Seq,
+			passes,
+			report.Count(s.Tokens),
+		),
+		fmt.Sprintf(
+			"optimizer: %s, learning rate %g, warm-up of %s, %s decay to %g of the rate over the last %.0f%% of steps, betas %g and %g, weight decay %g, clip norm %g",
+			optimizer,
+			o.LR,
+			report.Plural(o.Warmup, "step"),
+			o.Decay,
+			o.MinFactor,
+			100*o.DecayFrac,
+			o.Beta1,
+			o.Beta2,
+			o.WeightDecay,
+			o.ClipNorm,
+		),
 		fmt.Sprintf("evaluation: %d times %s, %s of the FLOPs of all steps", s.Evaluations, report.Plural(cfg.EvalSequences, "sequence"), share),
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"spmoe/launcher/cli"
 	"spmoe/launcher/running"
 	"spmoe/launcher/spmd"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 	"spmoe/moe"
 )
 
@@ -57,7 +57,7 @@ func (f *benchFlags) ratios(ctx context.Context, env cli.Env) error {
 }
 
 // ratiosConfig returns the configuration of the model whose shapes are measured.
-func (f *benchFlags) ratiosConfig() (trainer.Config, error) {
+func (f *benchFlags) ratiosConfig() (config.Config, error) {
 	cfg, err := cli.Resolve(BenchDefaults, "", nil, *f.given)
 	if err != nil {
 		return cfg, err
@@ -73,7 +73,7 @@ func (f *benchFlags) ratiosConfig() (trainer.Config, error) {
 }
 
 // measureRatios runs on every rank. Only rank 0 returns the complete file.
-func measureRatios(ctx context.Context, c *collective.Comm, cfg trainer.Config, quick bool) (f ratios.File, err error) {
+func measureRatios(ctx context.Context, c *collective.Comm, cfg config.Config, quick bool) (f ratios.File, err error) {
 	m := cfg.Model
 	shape := ratioShape(cfg)
 	tokens := cfg.Batch / c.Size() * cfg.Seq
@@ -117,7 +117,17 @@ func layersOf(m moe.Config, tokens, ranks int) (all []bench.Layer) {
 
 // printRatios prints a file. It returns an error if a count differs from its expected value.
 func printRatios(w io.Writer, f ratios.File) error {
-	fmt.Fprintf(w, "%s on %d ranks: %d experts, top-%d; %s, %d cores, tier %s\n", f.Model.Name, f.Ranks, f.Model.Experts, f.Model.TopK, f.Machine.CPU, f.Machine.Cores, f.Machine.Tier)
+	fmt.Fprintf(
+		w,
+		"%s on %d ranks: %d experts, top-%d; %s, %d cores, tier %s\n",
+		f.Model.Name,
+		f.Ranks,
+		f.Model.Experts,
+		f.Model.TopK,
+		f.Machine.CPU,
+		f.Machine.Cores,
+		f.Machine.Tier,
+	)
 	fmt.Fprintf(w, "counts, which transfer to any machine:\n")
 	wrong := 0
 	for _, c := range f.Checks {

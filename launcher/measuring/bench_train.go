@@ -24,6 +24,8 @@ import (
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 	"spmoe/tensor/cpu"
 )
 
@@ -33,11 +35,11 @@ type TrainRounds struct{ rounds, warm, Steps int }
 
 // Block returns the number of steps in one sample. A sample covers one period of the memory guard,
 // whose check only some steps pay for, or all steps if the period is longer.
-func (s TrainRounds) Block(guard trainer.Guard) int { return min(max(guard.Memory, 1), s.Steps) }
+func (s TrainRounds) Block(guard config.Guard) int { return min(max(guard.Memory, 1), s.Steps) }
 
 // BenchDefaults returns the default configuration of a measured step.
-func BenchDefaults(flavor string, _ int) (trainer.Config, error) {
-	cfg, err := trainer.Default(flavor)
+func BenchDefaults(flavor string, _ int) (config.Config, error) {
+	cfg, err := config.Default(flavor)
 	if err == nil && flavor != cli.DefaultFlavor {
 		cfg.Seq, cfg.Batch, cfg.MicroBatch = 512, 8, 0
 	}
@@ -70,15 +72,36 @@ func (f *benchFlags) train(ctx context.Context, env cli.Env) error {
 		all = append(all, Samples{precision: p})
 	}
 	n := cfg.Model.Count()
-	fmt.Fprintf(table, "%s, %s parameters (%s active), %s; steps of %s of %d tokens; %s of %s, tier %s\n", cfg.Flavor, report.Count(n.Total), report.Count(n.Active),
-		report.Plural(f.ranks.Count, "rank"), report.Plural(cfg.Batch, "sequence"), cfg.Seq, report.Plural(spmd.Goroutines{N: f.ranks.Count}.Cores(), "core"), cpu.Model(), cpu.Best())
+	fmt.Fprintf(
+		table,
+		"%s, %s parameters (%s active), %s; steps of %s of %d tokens; %s of %s, tier %s\n",
+		cfg.Flavor,
+		report.Count(n.Total),
+		report.Count(n.Active),
+		report.Plural(
+			f.ranks.Count,
+			"rank",
+		),
+		report.Plural(cfg.Batch, "sequence"),
+		cfg.Seq,
+		report.Plural(spmd.Goroutines{N: f.ranks.Count}.Cores(), "core"),
+		cpu.Model(),
+		cpu.Best(),
+	)
 	running.PrintBuiltinText(table, cfg.Data)
 	unit := ""
 	if f.interleave {
 		unit = " step by step"
 	}
-	fmt.Fprintf(table, "%s of %d warm-up and %d measured steps, the precisions in turns%s; medians of blocks of %s\n", report.Plural(size.rounds, "round"), size.warm, size.Steps,
-		unit, report.Plural(size.Block(cfg.Guard), "step"))
+	fmt.Fprintf(
+		table,
+		"%s of %d warm-up and %d measured steps, the precisions in turns%s; medians of blocks of %s\n",
+		report.Plural(size.rounds, "round"),
+		size.warm,
+		size.Steps,
+		unit,
+		report.Plural(size.Block(cfg.Guard), "step"),
+	)
 	for range size.rounds {
 		if err := f.round(ctx, cfg, size, all); err != nil {
 			return errors.Join(err, done())
@@ -92,7 +115,7 @@ func (f *benchFlags) train(ctx context.Context, env cli.Env) error {
 }
 
 // trainConfig returns the configuration to measure. Its Precision is a list.
-func (f *benchFlags) trainConfig(env cli.Env) (cfg trainer.Config, err error) {
+func (f *benchFlags) trainConfig(env cli.Env) (cfg config.Config, err error) {
 	if err := f.ranks.Check(env); err != nil {
 		return cfg, err
 	}
@@ -122,7 +145,7 @@ func (f *benchFlags) trainRounds() TrainRounds {
 }
 
 // round measures all precisions once.
-func (f *benchFlags) round(ctx context.Context, cfg trainer.Config, size TrainRounds, all []Samples) error {
+func (f *benchFlags) round(ctx context.Context, cfg config.Config, size TrainRounds, all []Samples) error {
 	// the memory of the last round would count as taken
 	debug.FreeOSMemory()
 	if f.interleave {
@@ -144,7 +167,7 @@ func (f *benchFlags) round(ctx context.Context, cfg trainer.Config, size TrainRo
 
 // interleaved measures all precisions at once: each runs one step in turn. It compares them block
 // by block.
-func (f *benchFlags) interleaved(ctx context.Context, cfg trainer.Config, size TrainRounds, all []Samples) error {
+func (f *benchFlags) interleaved(ctx context.Context, cfg config.Config, size TrainRounds, all []Samples) error {
 	group, ctx := errgroup.WithContext(ctx)
 	order, results := trainer.NewTurns(len(all)), make([]trainer.Benchmark, len(all))
 	for i, t := range all {
@@ -167,7 +190,13 @@ func (f *benchFlags) interleaved(ctx context.Context, cfg trainer.Config, size T
 }
 
 // takeTurn measures one precision once.
-func (f *benchFlags) takeTurn(ctx context.Context, cfg trainer.Config, precision string, size TrainRounds, turn *trainer.Turn) (trainer.Benchmark, error) {
+func (f *benchFlags) takeTurn(
+	ctx context.Context,
+	cfg config.Config,
+	precision string,
+	size TrainRounds,
+	turn *trainer.Turn,
+) (trainer.Benchmark, error) {
 	turn.Begin()
 	defer turn.Leave()
 	cfg.Precision = precision
@@ -176,7 +205,7 @@ func (f *benchFlags) takeTurn(ctx context.Context, cfg trainer.Config, precision
 		return trainer.Benchmark{}, err
 	}
 	b, err := job.Benchmark(ctx, spmd.Goroutines{N: f.ranks.Count, Limits: f.ranks.Limits()}, size.warm, size.Steps, turn)
-	if errors.Is(err, trainer.ErrInterrupted) {
+	if errors.Is(err, events.ErrInterrupted) {
 		return b, cli.Fail(err, cli.ExitInterrupted)
 	} else if err != nil {
 		return b, cli.Fail(fmt.Errorf("%s: %w", precision, err), cli.ExitFailed)
@@ -227,17 +256,47 @@ type namedValue struct {
 
 // printTable prints one line per precision.
 func (f *benchFlags) printTable(w io.Writer, all []Samples) {
-	fmt.Fprintf(w, "%-18s %9s %9s %7s %9s %10s %11s %12s %11s\n", "precision", "tokens/s", "TFLOP/s", "MFU", "over "+all[0].precision, "memory", "activations", "objects/step", "collections")
+	fmt.Fprintf(
+		w,
+		"%-18s %9s %9s %7s %9s %10s %11s %12s %11s\n",
+		"precision",
+		"tokens/s",
+		"TFLOP/s",
+		"MFU",
+		"over "+all[0].precision,
+		"memory",
+		"activations",
+		"objects/step",
+		"collections",
+	)
 	for _, t := range all {
 		rate := bench.Median(t.Rates)
-		fmt.Fprintf(w, "%-18s %9s %9.3f %6.1f%% %9.2f %10s %11s %12.0f %11d\n", t.precision, report.Thousands(rate), rate*t.last.FLOPs/float64(t.last.Tokens)/1e12,
-			100*bench.Median(t.Mfus), bench.Median(t.over), system.Bytes(t.last.Memory), system.Bytes(slices.Max(t.last.Activations)), t.last.Objects, t.last.Collections)
+		fmt.Fprintf(
+			w,
+			"%-18s %9s %9.3f %6.1f%% %9.2f %10s %11s %12.0f %11d\n",
+			t.precision,
+			report.Thousands(rate),
+			rate*t.last.FLOPs/float64(t.last.Tokens)/1e12,
+			100*bench.Median(
+				t.Mfus,
+			),
+			bench.Median(t.over),
+			system.Bytes(t.last.Memory),
+			system.Bytes(slices.Max(t.last.Activations)),
+			t.last.Objects,
+			t.last.Collections,
+		)
 	}
 	measured, resident := "before each turn", "peak resident size"
 	if f.interleave {
 		measured, resident = "before the first step", resident+", of all precisions together"
 	}
-	fmt.Fprintf(w, "MFU: share of the peak multiply-add rate in the type of weights and activations, measured %s; memory: %s; activations: the largest of any rank\n", measured, resident)
+	fmt.Fprintf(
+		w,
+		"MFU: share of the peak multiply-add rate in the type of weights and activations, measured %s; memory: %s; activations: the largest of any rank\n",
+		measured,
+		resident,
+	)
 }
 
 // mostColumns is the number of ranks that have a column of their own.
@@ -298,7 +357,7 @@ func PrintStepWaits(w io.Writer, waits [][]time.Duration) {
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f", 1e3*d.Seconds()) }
 
 // writeJSON writes all results as JSON lines.
-func (f *benchFlags) writeJSON(lines io.Writer, cfg trainer.Config, all []Samples) (err error) {
+func (f *benchFlags) writeJSON(lines io.Writer, cfg config.Config, all []Samples) (err error) {
 	for _, t := range all {
 		for _, v := range t.values(all[0].precision) {
 			err = errors.Join(err, json.NewEncoder(lines).Encode(struct {

@@ -11,11 +11,11 @@ import (
 	"spmoe/bench/projection"
 	"spmoe/bench/ratios"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // CheckProjection returns an error before the run if train --project could not work after it.
-func CheckProjection(gpu string, cfg trainer.Config) error {
+func CheckProjection(gpu string, cfg config.Config) error {
 	if gpu == "" {
 		return nil
 	}

@@ -13,7 +13,8 @@ import (
 	"spmoe/bench/ratios"
 	"spmoe/collective"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 	"spmoe/tensor/cpu"
 )
 
@@ -30,27 +31,42 @@ func OpenRatios(path string) (f ratios.File, err error) {
 }
 
 // ratioShape is a run's model as a file of ratios describes it.
-func ratioShape(cfg trainer.Config) ratios.Shape {
+func ratioShape(cfg config.Config) ratios.Shape {
 	m := cfg.Model
-	return ratios.Shape{Name: cfg.Flavor, Dim: m.Dim, Layers: m.Layers, Experts: m.Experts, TopK: m.TopK, Groups: m.Groups, Limit: m.TopKGroups, Seq: cfg.Seq}
+	return ratios.Shape{
+		Name:    cfg.Flavor,
+		Dim:     m.Dim,
+		Layers:  m.Layers,
+		Experts: m.Experts,
+		TopK:    m.TopK,
+		Groups:  m.Groups,
+		Limit:   m.TopKGroups,
+		Seq:     cfg.Seq,
+	}
 }
 
 // thisMachine describes the machine for a file of ratios.
 func thisMachine(cores int) ratios.Machine {
-	return ratios.Machine{CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores, System: runtime.GOOS + "/" + runtime.GOARCH, Version: system.Version()}
+	return ratios.Machine{
+		CPU:     cpu.Model(),
+		Tier:    cpu.Best().String(),
+		Cores:   cores,
+		System:  runtime.GOOS + "/" + runtime.GOARCH,
+		Version: system.Version(),
+	}
 }
 
 // ratioMeter counts where the tokens of one rank go. It is a [trainer.RoutingMeter].
 type ratioMeter struct {
 	*ratios.Meter
-	of   trainer.Routing
-	cfg  trainer.Config
+	of   events.Routing
+	cfg  config.Config
 	held *system.FolderLock // the run's folder
 }
 
 // RoutingMeters returns a function that creates a rank's meter.
-func RoutingMeters(cfg trainer.Config, held *system.FolderLock) func(trainer.Routing) (trainer.RoutingMeter, error) {
-	return func(of trainer.Routing) (trainer.RoutingMeter, error) {
+func RoutingMeters(cfg config.Config, held *system.FolderLock) func(events.Routing) (events.RoutingMeter, error) {
+	return func(of events.Routing) (events.RoutingMeter, error) {
 		meter, err := ratios.NewMeter(ratioShape(cfg), of.Layers, of.Ranks)
 		return &ratioMeter{meter, of, cfg, held}, err
 	}
@@ -65,7 +81,7 @@ func (m *ratioMeter) Step(loads []int64, rows []int32) {
 }
 
 // Report implements [trainer.RoutingMeter]. The leading rank writes the file.
-func (m *ratioMeter) Report(c *collective.Comm, p trainer.Profile) error {
+func (m *ratioMeter) Report(c *collective.Comm, p events.Profile) error {
 	f, err := m.Gather(c)
 	if err != nil || c.Rank() != 0 {
 		return err

@@ -14,7 +14,7 @@ import (
 	"spmoe/launcher/record"
 	"spmoe/launcher/system"
 	"spmoe/launcher/tasks"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/events"
 )
 
 // Console prints a run for people, one line per event. A line of measurements that is wider than
@@ -28,7 +28,7 @@ type Console struct {
 func (c Console) printf(format string, args ...any) { fmt.Fprintf(c.W, format, args...) }
 
 // Start prints the model, the machine and the data of a run.
-func (c Console) Start(s trainer.Start) {
+func (c Console) Start(s events.Start) {
 	cfg := s.Config
 	c.printf("spmoe: %s, %s parameters (%s active), %s, %s\n",
 		cfg.Flavor, Count(s.Counts.Total), Count(s.Counts.Active), cfg.Precision, Plural(s.Ranks, "rank"))
@@ -56,7 +56,7 @@ func (c Console) Start(s trainer.Start) {
 }
 
 // Step prints one log line in TorchTitan's form.
-func (c Console) Step(s trainer.Step) {
+func (c Console) Step(s events.Step) {
 	fields := []string{fmt.Sprintf("step: %*d", len(strconv.Itoa(s.Steps)), s.Step)}
 	for _, q := range logged {
 		if x, ok := q.In(&s); ok && q.Console != "" {
@@ -64,16 +64,22 @@ func (c Console) Step(s trainer.Step) {
 		}
 	}
 	if s.Skipped {
-		fields = append(fields, fmt.Sprintf("%s its gradients are unusable, weights unchanged (%s so far)", c.Style.Bad("SKIPPED:"), Plural(s.SkippedTotal, "step")))
+		fields = append(
+			fields,
+			fmt.Sprintf("%s its gradients are unusable, weights unchanged (%s so far)", c.Style.Bad("SKIPPED:"), Plural(s.SkippedTotal, "step")),
+		)
 	}
 	c.printf("%s\n", wrap(fields, c.Width))
 }
 
 // logged are the quantities in the order of a log line.
-var logged = slices.SortedStableFunc(slices.Values(record.Quantities), func(a, b record.Quantity) int { return cmp.Compare(a.Place, b.Place) })
+var logged = slices.SortedStableFunc(
+	slices.Values(record.Quantities),
+	func(a, b record.Quantity) int { return cmp.Compare(a.Place, b.Place) },
+)
 
 // shown formats a quantity of a step.
-func shown(format record.Format, x float64, s trainer.Step) string {
+func shown(format record.Format, x float64, s events.Step) string {
 	switch format {
 	case record.Thousands:
 		return Thousands(x)
@@ -107,8 +113,15 @@ func wrap(fields []string, width int) string {
 }
 
 // Eval prints a validation loss, and a line per task.
-func (c Console) Eval(e trainer.Eval) {
-	c.printf("validation after step %d: loss %.4f nats, %.4f bits/byte%s (%s)\n", e.Step, e.Loss, e.BitsPerByte, averaged(e.Averaged), Plural(e.Sequences, "sequence"))
+func (c Console) Eval(e events.Eval) {
+	c.printf(
+		"validation after step %d: loss %.4f nats, %.4f bits/byte%s (%s)\n",
+		e.Step,
+		e.Loss,
+		e.BitsPerByte,
+		averaged(e.Averaged),
+		Plural(e.Sequences, "sequence"),
+	)
 	for _, t := range e.Tasks {
 		c.printf("task %s after step %d: %s (%s)\n", Printable(t.Task), e.Step, strings.Join(metrics(t), ", "), Plural(t.Items, "item"))
 	}
@@ -136,27 +149,33 @@ func Metric(m tasks.Metric) string {
 }
 
 // Sample prints text that the model wrote.
-func (c Console) Sample(s trainer.Sample) {
+func (c Console) Sample(s events.Sample) {
 	c.printf("sample after step %d, after %q:\n%s\n", s.Step, s.Prompt, indent(Printable(s.Text)))
 }
 
 // Saved prints the path of a checkpoint and the time that saving took.
-func (c Console) Saved(s trainer.Saved) {
+func (c Console) Saved(s events.Saved) {
 	c.printf("saved %s in %s, training paused for %s\n", s.Path, s.Lag.Round(time.Millisecond), s.Stall.Round(time.Millisecond))
 }
 
 // Alarm prints a problem that the run survived.
-func (c Console) Alarm(a trainer.Alarm) {
+func (c Console) Alarm(a events.Alarm) {
 	c.printf("%s %s\n", c.Style.Bad("ALARM:"), Printable(a.Text))
 }
 
 // Stopping prints when a run that was asked to stop will do so.
-func (c Console) Stopping(s trainer.Stopping) { c.printf("%s\n", s) }
+func (c Console) Stopping(s events.Stopping) { c.printf("%s\n", s) }
 
 // Done prints the run's summary.
-func (c Console) Done(d trainer.Done) {
+func (c Console) Done(d events.Done) {
 	if d.Interrupted {
-		c.printf("interrupted after step %d of %d; to continue: launcher -np %d train --resume --out %s\n", d.Step, d.Steps, d.Ranks, Shell(d.Out))
+		c.printf(
+			"interrupted after step %d of %d; to continue: launcher -np %d train --resume --out %s\n",
+			d.Step,
+			d.Steps,
+			d.Ranks,
+			Shell(d.Out),
+		)
 		return
 	}
 	c.printf("\n%s\n", c.Style.Bold(fmt.Sprintf("done: %s in %s", Plural(d.Step, "step"), Clock(d.Elapsed))))
@@ -171,7 +190,7 @@ func (c Console) Done(d trainer.Done) {
 	}
 }
 
-func (c Console) progress(name string, p trainer.Progress, about string) {
+func (c Console) progress(name string, p events.LossChange, about string) {
 	first, last := p.BitsPerByte()
 	c.printf("  %s: loss %.4f -> %.4f nats, %.4f -> %.4f bits/byte%s\n", name, p.First, p.Last, first, last, about)
 }

@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"spmoe/launcher/record"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/events"
 )
 
 // JSON prints a run as JSON lines. The field "event" names the kind of a line. NaN and infinities,
@@ -31,7 +31,7 @@ func (j JSON) print(event string, f fields) {
 }
 
 // Start prints the description of the run.
-func (j JSON) Start(s trainer.Start) {
+func (j JSON) Start(s events.Start) {
 	f := fields{
 		"flavor": s.Config.Flavor, "precision": s.Config.Precision, "np": s.Ranks, "mesh": s.Mesh, "steps": s.Config.Steps,
 		"batch": s.Config.Batch, "seq": s.Config.Seq, "parameters": s.Counts.Total, "active_parameters": s.Counts.Active,
@@ -51,7 +51,7 @@ func (j JSON) Start(s trainer.Start) {
 }
 
 // Step prints one optimizer step.
-func (j JSON) Step(s trainer.Step) {
+func (j JSON) Step(s events.Step) {
 	f := fields{"steps": s.Steps, "skipped": s.Skipped}
 	for _, q := range record.Quantities {
 		if x, ok := q.In(&s); ok && q.JSON != "" {
@@ -62,7 +62,7 @@ func (j JSON) Step(s trainer.Step) {
 }
 
 // Eval prints a validation loss, and a field per number of a task.
-func (j JSON) Eval(e trainer.Eval) {
+func (j JSON) Eval(e events.Eval) {
 	f := fields{"step": e.Step, "held_out_loss": e.Loss, "held_out_bits_per_byte": e.BitsPerByte, "sequences": e.Sequences}
 	if e.Averaged != 0 {
 		f["averaged_held_out_loss"] = e.Averaged
@@ -76,25 +76,25 @@ func (j JSON) Eval(e trainer.Eval) {
 }
 
 // Sample prints text that the model wrote.
-func (j JSON) Sample(s trainer.Sample) {
+func (j JSON) Sample(s events.Sample) {
 	j.print("sample", fields{"step": s.Step, "prompt": s.Prompt, "text": s.Text})
 }
 
 // Saved prints the path of a checkpoint.
-func (j JSON) Saved(s trainer.Saved) {
+func (j JSON) Saved(s events.Saved) {
 	j.print("saved", fields{"step": s.Step, "path": s.Path, "stall_s": s.Stall.Seconds(), "lag_s": s.Lag.Seconds()})
 }
 
 // Alarm prints a problem that the run survived.
-func (j JSON) Alarm(a trainer.Alarm) { j.print("alarm", fields{"step": a.Step, "text": a.Text}) }
+func (j JSON) Alarm(a events.Alarm) { j.print("alarm", fields{"step": a.Step, "text": a.Text}) }
 
 // Stopping prints when a run that was asked to stop will do so.
-func (j JSON) Stopping(s trainer.Stopping) {
+func (j JSON) Stopping(s events.Stopping) {
 	j.print("stopping", fields{"step": s.Step, "about_s": s.About.Seconds(), "text": s.String()})
 }
 
 // Done prints the run's summary.
-func (j JSON) Done(d trainer.Done) {
+func (j JSON) Done(d events.Done) {
 	f := fields{"step": d.Step, "steps": d.Steps, "np": d.Ranks, "interrupted": d.Interrupted, "elapsed_s": d.Elapsed.Seconds(), "out": d.Out}
 	if !d.Interrupted {
 		f["first_loss"], f["last_loss"] = d.Train.First, d.Train.Last

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/events"
 )
 
 // Live is a [trainer.Watcher] that draws on a terminal. Other text is written to it.
@@ -22,7 +22,7 @@ type Live struct {
 	mu         sync.Mutex
 	began      time.Time // start of the run; zero: not yet known
 	doing      string    // status until the first step
-	step       trainer.Step
+	step       events.Step
 	at         time.Time // time of the last step
 	validation string
 	saved      string
@@ -92,7 +92,7 @@ func (l *Live) Close() error {
 // show prints an event to the log and draws. Write errors are ignored: a run must not end because
 // its terminal is gone.
 func (l *Live) show(event any) {
-	if _, over := event.(trainer.Done); over {
+	if _, over := event.(events.Done); over {
 		l.Close()
 	}
 	l.mu.Lock()
@@ -108,13 +108,13 @@ func (l *Live) show(event any) {
 func (l *Live) update(event any) {
 	now := l.screen.now()
 	switch e := event.(type) {
-	case trainer.Start:
+	case events.Start:
 		l.began, l.doing = now, "starting"
 		if e.From == 0 {
 			l.doing = "first evaluation"
 		}
 		l.step.Step, l.step.Steps = e.From, e.Config.Steps
-	case trainer.Step:
+	case events.Step:
 		l.step, l.at, l.doing = e, now, ""
 		if l.began.IsZero() { // this launcher joined late
 			l.began = now.Add(-e.Elapsed)
@@ -123,15 +123,15 @@ func (l *Live) update(event any) {
 			l.alarm = fmt.Sprintf("step %d was skipped, %s so far", e.Step, Plural(e.SkippedTotal, "step"))
 		}
 	case between:
-		l.update(trainer.Step(e))
-	case trainer.Eval:
+		l.update(events.Step(e))
+	case events.Eval:
 		l.validation = fmt.Sprintf("validation %.4f", e.Loss)
 		if l.doing != "" {
 			l.doing = "first step"
 		}
-	case trainer.Saved:
+	case events.Saved:
 		l.saved = fmt.Sprintf("saved step %d", e.Step)
-	case trainer.Alarm:
+	case events.Alarm:
 		l.alarm = strings.Join(strings.Fields(Printable(e.Text)), " ")
 	}
 }

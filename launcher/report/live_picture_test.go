@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"spmoe/internal/testing/vt"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/events"
 	"spmoe/moe"
 )
 
@@ -45,8 +45,8 @@ func replay(t *testing.T, s *stage, step int) {
 	begin := s.clock
 	for in := bufio.NewScanner(bytes.NewReader(text)); in.Scan(); {
 		var values map[string]any
-		var run trainer.Start
-		var made trainer.Step
+		var run events.Start
+		var made events.Step
 		for _, to := range []any{&values, &run, &run.Config, &made} { // each takes the keys that it has
 			if err := json.Unmarshal(in.Bytes(), to); err != nil {
 				t.Fatal(err)
@@ -65,7 +65,7 @@ func replay(t *testing.T, s *stage, step int) {
 			run.Corpus.Documents = int(number("documents"))
 			s.Start(run)
 		case "eval":
-			s.later(time.Second).Eval(trainer.Eval{
+			s.later(time.Second).Eval(events.Eval{
 				Step: made.Step, Loss: number("held_out_loss"), BitsPerByte: number("held_out_bits_per_byte"), Sequences: int(number("sequences")),
 			})
 		case "step":

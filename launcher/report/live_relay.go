@@ -11,7 +11,7 @@ import (
 	"io"
 	"time"
 
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/events"
 )
 
 // watcher is a [trainer.Watcher] that passes each event to take.
@@ -22,46 +22,55 @@ type watcher struct {
 }
 
 // between is a step that is not in the log.
-type between trainer.Step
+type between events.Step
 
 // Wants limits the steps to those that are drawn.
 func (w *watcher) Wants() bool { return w.now().Sub(w.last) >= drawEvery }
 
-func (w *watcher) Step(e trainer.Step)         { w.last = w.now(); w.take(e) }
-func (w *watcher) Between(e trainer.Step)      { w.last = w.now(); w.take(between(e)) }
-func (w *watcher) Start(e trainer.Start)       { w.take(e) }
-func (w *watcher) Eval(e trainer.Eval)         { w.take(e) }
-func (w *watcher) Sample(e trainer.Sample)     { w.take(e) }
-func (w *watcher) Saved(e trainer.Saved)       { w.take(e) }
-func (w *watcher) Alarm(e trainer.Alarm)       { w.take(e) }
-func (w *watcher) Stopping(e trainer.Stopping) { w.take(e) }
-func (w *watcher) Profile(e trainer.Profile)   { w.take(e) }
-func (w *watcher) Done(e trainer.Done)         { w.take(e) }
+func (w *watcher) Step(e events.Step) { w.last = w.now(); w.take(e) }
+
+func (w *watcher) Between(e events.Step) { w.last = w.now(); w.take(between(e)) }
+
+func (w *watcher) Start(e events.Start) { w.take(e) }
+
+func (w *watcher) Eval(e events.Eval) { w.take(e) }
+
+func (w *watcher) Sample(e events.Sample) { w.take(e) }
+
+func (w *watcher) Saved(e events.Saved) { w.take(e) }
+
+func (w *watcher) Alarm(e events.Alarm) { w.take(e) }
+
+func (w *watcher) Stopping(e events.Stopping) { w.take(e) }
+
+func (w *watcher) Profile(e events.Profile) { w.take(e) }
+
+func (w *watcher) Done(e events.Done) { w.take(e) }
 
 // deliver reports an event.
-func deliver(to trainer.Reporter, event any) {
+func deliver(to events.Reporter, event any) {
 	switch e := event.(type) {
-	case trainer.Start:
+	case events.Start:
 		to.Start(e)
-	case trainer.Step:
+	case events.Step:
 		to.Step(e)
 	case between:
-		if w, ok := to.(trainer.Watcher); ok {
-			w.Between(trainer.Step(e))
+		if w, ok := to.(events.Watcher); ok {
+			w.Between(events.Step(e))
 		}
-	case trainer.Eval:
+	case events.Eval:
 		to.Eval(e)
-	case trainer.Sample:
+	case events.Sample:
 		to.Sample(e)
-	case trainer.Saved:
+	case events.Saved:
 		to.Saved(e)
-	case trainer.Alarm:
+	case events.Alarm:
 		to.Alarm(e)
-	case trainer.Stopping:
+	case events.Stopping:
 		to.Stopping(e)
-	case trainer.Profile:
+	case events.Profile:
 		to.Profile(e)
-	case trainer.Done:
+	case events.Done:
 		to.Done(e)
 	}
 }
@@ -78,15 +87,15 @@ type message struct{ Event any }
 // registerEvents tells gob the types of events, which it sends by name.
 func registerEvents() {
 	for _, e := range []any{
-		trainer.Start{}, trainer.Step{}, between{}, trainer.Eval{}, trainer.Sample{}, trainer.Saved{},
-		trainer.Alarm{}, trainer.Stopping{}, trainer.Profile{}, trainer.Done{},
+		events.Start{}, events.Step{}, between{}, events.Eval{}, events.Sample{}, events.Saved{},
+		events.Alarm{}, events.Stopping{}, events.Profile{}, events.Done{},
 	} {
 		gob.Register(e)
 	}
 }
 
 // Relay returns a [trainer.Watcher] that sends events to the launcher of this process.
-func Relay(w io.Writer) trainer.Watcher {
+func Relay(w io.Writer) events.Watcher {
 	registerEvents()
 	send := func(event any) {
 		var b bytes.Buffer
@@ -101,13 +110,13 @@ func Relay(w io.Writer) trainer.Watcher {
 
 // Receiver reports the events among the lines that are written to it and passes the other lines on.
 type Receiver struct {
-	to    trainer.Watcher
+	to    events.Watcher
 	other io.Writer
 	rest  []byte // an incomplete line
 }
 
 // NewReceiver returns a receiver of what [Relay] sends.
-func NewReceiver(to trainer.Watcher, other io.Writer) *Receiver {
+func NewReceiver(to events.Watcher, other io.Writer) *Receiver {
 	registerEvents()
 	return &Receiver{to: to, other: other}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"spmoe/launcher/record"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/events"
 )
 
 // note returns a watcher that appends events to a list.
@@ -18,19 +18,19 @@ func note(events *[]any) *watcher {
 }
 
 // tell reports a run.
-func tell(to trainer.Watcher) {
+func tell(to events.Watcher) {
 	infinite := step
 	infinite.GradNorm = record.Number(math.Inf(1))
 	to.Start(start)
-	to.Eval(trainer.Eval{})
+	to.Eval(events.Eval{})
 	to.Step(step)
 	to.Between(infinite)
-	to.Saved(trainer.Saved{Step: 3, Path: "a\nb", Stall: time.Second})
-	to.Sample(trainer.Sample{Step: 3, Prompt: "func ", Text: "\x1e\n\xff"})
-	to.Alarm(trainer.Alarm{Text: "\x1e\x00\xff"})
-	to.Stopping(trainer.Stopping{Step: 4, Again: "Ctrl-C"})
-	to.Profile(trainer.Profile{Steps: 2, Families: []trainer.FamilyTime{{Name: "rest", Mean: 5}}})
-	to.Done(trainer.Done{Step: 4, Sample: "x"})
+	to.Saved(events.Saved{Step: 3, Path: "a\nb", Stall: time.Second})
+	to.Sample(events.Sample{Step: 3, Prompt: "func ", Text: "\x1e\n\xff"})
+	to.Alarm(events.Alarm{Text: "\x1e\x00\xff"})
+	to.Stopping(events.Stopping{Step: 4, Again: "Ctrl-C"})
+	to.Profile(events.Profile{Steps: 2, Families: []events.FamilyTime{{Name: "rest", Mean: 5}}})
+	to.Done(events.Done{Step: 4, Sample: "x"})
 }
 
 // What a rank sends arrives as it was, in whatever pieces, and what it prints beside is passed on.

@@ -11,7 +11,8 @@ import (
 
 	"spmoe/internal/testing/vt"
 	"spmoe/launcher/record"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 )
 
 // stage is a view on a model of a terminal, with a clock that the test moves.
@@ -45,11 +46,11 @@ func (s *stage) sees(t *testing.T, want ...string) {
 }
 
 var (
-	liveStart = trainer.Start{
-		Config: trainer.Config{Flavor: "debug", Precision: "bf16", Steps: 100, Batch: 16, Seq: 128, Out: "runs/debug-1"},
+	liveStart = events.Start{
+		Config: config.Config{Flavor: "debug", Precision: "bf16", Steps: 100, Batch: 16, Seq: 128, Out: "runs/debug-1"},
 		Ranks:  2, Cores: 2, Tier: "avx2", CPU: "Some CPU",
 	}
-	liveStep = trainer.Step{
+	liveStep = events.Step{
 		Step: 25, Steps: 100, Loss: 3.25, GradNorm: 1.5, LR: 3e-3, TokensPerSec: 12345, MFU: 0.25,
 		Memory: 300 << 20, Imbalance: 1.5, ETA: 95 * time.Second,
 	}
@@ -58,8 +59,9 @@ var (
 func TestLive(t *testing.T) {
 	s := newStage(72, 12, false)
 	s.later(time.Second).Start(liveStart)
-	s.later(time.Second).Eval(trainer.Eval{Loss: 5.5, Sequences: 1})
-	if got := s.term.Screen(); !strings.Contains(got, "validation after step 0: loss 5.5000") || !strings.HasSuffix(got, "░░   0%  first step  0/100  1s so far") {
+	s.later(time.Second).Eval(events.Eval{Loss: 5.5, Sequences: 1})
+	if got := s.term.Screen(); !strings.Contains(got, "validation after step 0: loss 5.5000") ||
+		!strings.HasSuffix(got, "░░   0%  first step  0/100  1s so far") {
 		t.Errorf("before the first step:\n%s", got)
 	}
 	s.later(time.Second).Between(liveStep)
@@ -68,11 +70,14 @@ func TestLive(t *testing.T) {
 		"loss 3.2500  validation 5.5000  12,345 tokens/s  mfu 25.0%",
 		"    memory 300 MiB  grad norm 1.500  lr 3.00e-03  imbalance 1.50",
 	}
-	if got := s.term.Screen(); !strings.HasSuffix(got, "validation after step 0: loss 5.5000 nats, 0.0000 bits/byte (1 sequence)\n"+strings.Join(live, "\n")) {
+	if got := s.term.Screen(); !strings.HasSuffix(
+		got,
+		"validation after step 0: loss 5.5000 nats, 0.0000 bits/byte (1 sequence)\n"+strings.Join(live, "\n"),
+	) {
 		t.Errorf("after a step between log lines:\n%s\nwant at its end\n%s", got, strings.Join(live, "\n"))
 	}
-	s.later(time.Second).Saved(trainer.Saved{Step: 25, Path: "p"})
-	s.later(time.Second).Alarm(trainer.Alarm{Step: 25, Text: "no\x1b[2J\nroom"})
+	s.later(time.Second).Saved(events.Saved{Step: 25, Path: "p"})
+	s.later(time.Second).Alarm(events.Alarm{Step: 25, Text: "no\x1b[2J\nroom"})
 	got := s.term.Screen()
 	for _, want := range []string{
 		"saved p in 0s", "ALARM: no·[2J\nroom\n", "1m33s left  25/100  4s so far", "\nsaved step 25\nALARM no·[2J room",
@@ -81,9 +86,10 @@ func TestLive(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
-	s.later(0).Done(trainer.Done{Step: 100, Steps: 100, Ranks: 2, Elapsed: time.Minute})
+	s.later(0).Done(events.Done{Step: 100, Steps: 100, Ranks: 2, Elapsed: time.Minute})
 	got = s.term.Screen()
-	if strings.Contains(got, "█") || strings.Contains(got, "tokens/s") || !strings.Contains(got, "ALARM: no") || !strings.Contains(got, "\ndone: 100 steps in 1m00s\n  training: loss") {
+	if strings.Contains(got, "█") || strings.Contains(got, "tokens/s") || !strings.Contains(got, "ALARM: no") ||
+		!strings.Contains(got, "\ndone: 100 steps in 1m00s\n  training: loss") {
 		t.Errorf("after the end:\n%s", got)
 	}
 	if all := s.term.All(); strings.Count(all, "validation after step 0") != 1 || strings.Count(all, "saved p") != 1 {
@@ -95,9 +101,9 @@ func TestLive(t *testing.T) {
 func TestNarrow(t *testing.T) {
 	s := newStage(20, 30, false)
 	s.later(time.Second).Start(liveStart)
-	s.later(time.Second).Eval(trainer.Eval{Loss: 5.5})
+	s.later(time.Second).Eval(events.Eval{Loss: 5.5})
 	s.later(time.Second).Between(liveStep)
-	s.later(time.Second).Saved(trainer.Saved{Step: 20, Path: "p"})
+	s.later(time.Second).Saved(events.Saved{Step: 20, Path: "p"})
 	want := []string{
 		"███░░░░░░░░░░░  25%", "    1m34s left", "    25/100", "    3s so far", "loss 3.2500", "    validation 5.50", "    12,345 tokens/s",
 		"    mfu 25.0%", "    memory 300 MiB", "    grad norm 1.500", "    lr 3.00e-03", "    imbalance 1.50", "saved step 20",
@@ -215,7 +221,7 @@ func TestLiveStyle(t *testing.T) {
 		s := newStage(60, 30, style)
 		s.later(time.Second).Start(liveStart)
 		s.later(time.Second).Step(liveStep)
-		s.later(time.Second).Alarm(trainer.Alarm{Text: "smoke"})
+		s.later(time.Second).Alarm(events.Alarm{Text: "smoke"})
 		seen[i] = s.term.Screen()
 		if coloured := len(s.term.Styles) > 0; coloured != bool(style) || s.term.Err != nil {
 			t.Errorf("colours %t: asked for are %q, %v", style, s.term.Styles, s.term.Err)

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"time"
 
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/events"
 )
 
 // Profile prints a table of the time of a step by kind of work. A narrow terminal shows only the
 // columns that fit.
-func (c Console) Profile(p trainer.Profile) {
+func (c Console) Profile(p events.Profile) {
 	if p.Steps == 0 {
 		c.printf("profile: nothing was measured, because the first step does not count: make 2 or more\n")
 		return
@@ -45,7 +45,7 @@ func (c Console) row(name string, cells []string) {
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.3f", 1e3*d.Seconds()) }
 
 // Profile prints the time of a step by kind of work, in seconds.
-func (j JSON) Profile(p trainer.Profile) {
+func (j JSON) Profile(p events.Profile) {
 	mean, slowest := fields{}, fields{}
 	for _, f := range p.Families {
 		mean[f.Name], slowest[f.Name] = f.Mean.Seconds(), f.Slowest.Seconds()

@@ -11,51 +11,52 @@ import (
 	"spmoe/datasets"
 	"spmoe/launcher/record"
 	"spmoe/launcher/tasks"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 	"spmoe/moe"
 )
 
 var (
-	start = trainer.Start{
-		Config: trainer.Config{Flavor: "debug", Precision: "bf16", Steps: 360, Batch: 16, Seq: 128, Out: "runs/debug-1"},
+	start = events.Start{
+		Config: config.Config{Flavor: "debug", Precision: "bf16", Steps: 360, Batch: 16, Seq: 128, Out: "runs/debug-1"},
 		Ranks:  8, Mesh: mesh.Layout{World: 8, PP: 1, DPReplicate: 2, DPShard: 4, EP: 2}, Counts: moe.Counts{Total: 6274000, Active: 2735000}, FLOPs: 1.76e7, Peak: 465.4e9,
-		CPU: "Some CPU", Tier: "avx512bf16", Cores: 2, Corpus: trainer.Corpus{Train: 3 << 20, HeldOut: 1000, Documents: 12},
+		CPU: "Some CPU", Tier: "avx512bf16", Cores: 2, Corpus: events.Corpus{Train: 3 << 20, HeldOut: 1000, Documents: 12},
 	}
-	resumed = trainer.Start{
-		Config: trainer.Config{Flavor: "debug", Precision: "fp32", Steps: 1, Batch: 1, Seq: 1, Out: "o"},
+	resumed = events.Start{
+		Config: config.Config{Flavor: "debug", Precision: "fp32", Steps: 1, Batch: 1, Seq: 1, Out: "o"},
 		Ranks:  1, Mesh: mesh.Default(1), Cores: 1, Tier: "generic", From: 20, Resumed: "o/step-00000020",
-		Corpus:    trainer.Corpus{Documents: 1, Builtin: "built-in, x", Losses: datasets.Losses{Skipped: 58, NUL: 100, Replaced: 1}},
+		Corpus:    events.Corpus{Documents: 1, Builtin: "built-in, x", Losses: datasets.Losses{Skipped: 58, NUL: 100, Replaced: 1}},
 		Tokenizer: "own.json, 857 tokens; documents end with [EOS] (856), eos_token of tokenizer_config.json",
 	}
-	step = trainer.Step{
+	step = events.Step{
 		Step: 20, Steps: 360, Loss: 3.06612, GradNorm: 1.04218, LR: 3e-3, TokensPerSec: 17019.4, FLOPS: 0.123e12, MFU: 0.2694,
 		Memory: 350e6, MemoryShare: 0.0144, Imbalance: 3.851, Epoch: 0.25, Tokens: 40960, Elapsed: 3 * time.Second, ETA: 100 * time.Second,
 	}
-	skipped = trainer.Step{
+	skipped = events.Step{
 		Step: 3, Steps: 6, Loss: record.Number(math.NaN()), MTPLoss: 2.5, Balance: 1.25e-4, GradNorm: record.Number(math.Inf(1)), LR: 1e-4, TokensPerSec: 10,
 		FLOPS: 1e9, MFU: 0.5, Memory: 1 << 30, MemoryShare: 0.5, Imbalance: 1, Tokens: 3, Skipped: true, SkippedTotal: 2,
 	}
-	profile = trainer.Profile{
-		Steps: 9, Ranks: 2, Slowest: 1, Step: trainer.FamilyTime{Name: "step", Mean: 100 * time.Millisecond, Slowest: 66 * time.Millisecond},
-		Families: []trainer.FamilyTime{
+	profile = events.Profile{
+		Steps: 9, Ranks: 2, Slowest: 1, Step: events.FamilyTime{Name: "step", Mean: 100 * time.Millisecond, Slowest: 66 * time.Millisecond},
+		Families: []events.FamilyTime{
 			{Name: "bf16 grouped forward", Mean: 60 * time.Millisecond, Slowest: 65432 * time.Microsecond},
 			{Name: "waiting", Mean: 39500 * time.Microsecond},
 			{Name: "rest", Mean: 500 * time.Microsecond, Slowest: 568 * time.Microsecond},
 		},
 	}
-	done = trainer.Done{
-		Step: 360, Steps: 360, Ranks: 8, Mean: 10, Train: trainer.Progress{First: 8 * math.Ln2, Last: 2 * math.Ln2}, HeldOut: trainer.Progress{First: math.Ln2, Last: math.NaN()},
+	done = events.Done{
+		Step: 360, Steps: 360, Ranks: 8, Mean: 10, Train: events.LossChange{First: 8 * math.Ln2, Last: 2 * math.Ln2}, HeldOut: events.LossChange{First: math.Ln2, Last: math.NaN()},
 		Prompt: "func ", Sample: "main() {\n\treturn\x1b[2J}", Elapsed: 111 * time.Second, Out: "runs/debug-1",
 	}
 )
 
 // cases are all events in all their forms.
 var cases = map[string]struct {
-	report        func(trainer.Reporter)
+	report        func(events.Reporter)
 	console, json string
 }{
 	"start": {
-		func(r trainer.Reporter) { r.Start(start) },
+		func(r events.Reporter) { r.Start(start) },
 		"spmoe: debug, 6.274 M parameters (2.735 M active), bf16, 8 ranks\n" +
 			"machine: Some CPU, 2 cores, avx512bf16, peak 465 GFLOP/s measured\n" +
 			"data: 3 MiB for training, 1000 B for validation, 12 documents\n" +
@@ -64,7 +65,7 @@ var cases = map[string]struct {
 			`"mesh":{"world":8,"pp":1,"dp_replicate":2,"dp_shard":4,"ep":2},"np":8,"out":"runs/debug-1","parameters":6274000,"peak_flops":465400000000,"precision":"bf16","resumed":"","seq":128,"steps":360,"tier":"avx512bf16","train_bytes":3145728}`,
 	},
 	"resumed": {
-		func(r trainer.Reporter) { r.Start(resumed) },
+		func(r events.Reporter) { r.Start(resumed) },
 		"spmoe: debug, 0 parameters (0 active), fp32, 1 rank\n" +
 			"machine: , 1 core, generic, peak 0 GFLOP/s measured\n" +
 			"text: built-in, x\n" +
@@ -77,32 +78,32 @@ var cases = map[string]struct {
 			`"losses":{"skipped":58,"nul":100,"replaced":1},"mesh":{"world":1,"pp":1,"dp_replicate":1,"dp_shard":1,"ep":1},"np":1,"out":"o","parameters":0,"peak_flops":0,"precision":"fp32","resumed":"o/step-00000020","seq":1,"steps":1,"text":"built-in, x","tier":"generic","tokenizer":"own.json, 857 tokens; documents end with [EOS] (856), eos_token of tokenizer_config.json","train_bytes":0}`,
 	},
 	"step": {
-		func(r trainer.Reporter) { r.Step(step) },
+		func(r events.Reporter) { r.Step(step) },
 		"step:  20  loss:  3.0661  grad_norm:  1.0422  lr: 3.00e-03  tps: 17,019  tflops: 0.123  mfu: 26.9%  memory: 333.8 MiB(1.4%)  imbalance: 3.85  eta: 1m40s\n",
 		`{"elapsed_s":3,"epoch":0.25,"eta_s":100,"event":"step","grad_norm":1.04218,"imbalance":3.851,"loss":3.06612,"lr":0.003,"memory_bytes":350000000,"memory_share":0.0144,` +
 			`"mfu":0.2694,"skipped":false,"skipped_total":0,"step":20,"steps":360,"tflops":0.123,"tokens":40960,"tps":17019.4}`,
 	},
 	"step that dropped choices": {
-		func(r trainer.Reporter) { r.Step(trainer.Step{Step: 1, Steps: 1, Dropped: 1234}) },
+		func(r events.Reporter) { r.Step(events.Step{Step: 1, Steps: 1, Dropped: 1234}) },
 		"step: 1  loss:  0.0000  grad_norm:  0.0000  lr: 0.00e+00  tps: 0  tflops: 0.000  mfu: 0.0%  memory: 0 B(0.0%)  imbalance: 0.00  eta: 0s  dropped: 1,234\n",
 		`{"dropped":1234,"elapsed_s":0,"epoch":0,"eta_s":0,"event":"step","grad_norm":0,"imbalance":0,"loss":0,"lr":0,"memory_bytes":0,"memory_share":0,` +
 			`"mfu":0,"skipped":false,"skipped_total":0,"step":1,"steps":1,"tflops":0,"tokens":0,"tps":0}`,
 	},
 	"skipped step": {
-		func(r trainer.Reporter) { r.Step(skipped) },
+		func(r events.Reporter) { r.Step(skipped) },
 		"step: 3  loss:     NaN  grad_norm:    +Inf  lr: 1.00e-04  tps: 10  tflops: 0.001  mfu: 50.0%  memory: 1 GiB(50.0%)  imbalance: 1.00  eta: 0s" +
 			"  mtp: 2.5000  balance: 1.25e-04  SKIPPED: its gradients are unusable, weights unchanged (2 steps so far)\n",
 		`{"balance_loss":0.000125,"elapsed_s":0,"epoch":0,"eta_s":0,"event":"step","grad_norm":null,"imbalance":1,"loss":null,"lr":0.0001,"memory_bytes":1073741824,"memory_share":0.5,` +
 			`"mfu":0.5,"mtp_loss":2.5,"skipped":true,"skipped_total":2,"step":3,"steps":6,"tflops":0.001,"tokens":3,"tps":10}`,
 	},
 	"evaluation": {
-		func(r trainer.Reporter) { r.Eval(trainer.Eval{Step: 60, Loss: 1.5, BitsPerByte: 2.25, Sequences: 64}) },
+		func(r events.Reporter) { r.Eval(events.Eval{Step: 60, Loss: 1.5, BitsPerByte: 2.25, Sequences: 64}) },
 		"validation after step 60: loss 1.5000 nats, 2.2500 bits/byte (64 sequences)\n",
 		`{"event":"eval","held_out_bits_per_byte":2.25,"held_out_loss":1.5,"sequences":64,"step":60}`,
 	},
 	"evaluation with tasks": {
-		func(r trainer.Reporter) {
-			r.Eval(trainer.Eval{Step: 60, Loss: 1.5, BitsPerByte: 2.25, Sequences: 64, Tasks: []tasks.Result{
+		func(r events.Reporter) {
+			r.Eval(events.Eval{Step: 60, Loss: 1.5, BitsPerByte: 2.25, Sequences: 64, Tasks: []tasks.Result{
 				{Task: "words", Items: 41, Metrics: []tasks.Metric{{Name: "acc", Value: 0.25, StdErr: 0.125}, {Name: "perplexity", Value: 31.25}}},
 				{Task: "endings", Items: 1, Metrics: []tasks.Metric{{Name: "acc", Value: 1}}},
 			}})
@@ -114,33 +115,33 @@ var cases = map[string]struct {
 			`"task.endings.acc":1,"task.words.acc":0.25,"task.words.perplexity":31.25}`,
 	},
 	"evaluation of one": {
-		func(r trainer.Reporter) {
-			r.Eval(trainer.Eval{Loss: math.NaN(), BitsPerByte: math.Inf(-1), Sequences: 1})
+		func(r events.Reporter) {
+			r.Eval(events.Eval{Loss: math.NaN(), BitsPerByte: math.Inf(-1), Sequences: 1})
 		},
 		"validation after step 0: loss NaN nats, -Inf bits/byte (1 sequence)\n",
 		`{"event":"eval","held_out_bits_per_byte":null,"held_out_loss":null,"sequences":1,"step":0}`,
 	},
 	"sample": {
-		func(r trainer.Reporter) {
-			r.Sample(trainer.Sample{Step: 7, Prompt: "func ", Text: "main\n\x1b[2J"})
+		func(r events.Reporter) {
+			r.Sample(events.Sample{Step: 7, Prompt: "func ", Text: "main\n\x1b[2J"})
 		},
 		"sample after step 7, after \"func \":\n  | main\n  | \u00b7[2J\n",
 		`{"event":"sample","prompt":"func ","step":7,"text":"main\n\u001b[2J"}`,
 	},
 	"saved": {
-		func(r trainer.Reporter) {
-			r.Saved(trainer.Saved{Step: 7, Path: "runs/a/step-00000007", Stall: 12345 * time.Microsecond, Lag: 1234567 * time.Microsecond})
+		func(r events.Reporter) {
+			r.Saved(events.Saved{Step: 7, Path: "runs/a/step-00000007", Stall: 12345 * time.Microsecond, Lag: 1234567 * time.Microsecond})
 		},
 		"saved runs/a/step-00000007 in 1.235s, training paused for 12ms\n",
 		`{"event":"saved","lag_s":1.234567,"path":"runs/a/step-00000007","stall_s":0.012345,"step":7}`,
 	},
 	"alarm": {
-		func(r trainer.Reporter) { r.Alarm(trainer.Alarm{Step: 7, Text: "no space\x1b[2J left"}) },
+		func(r events.Reporter) { r.Alarm(events.Alarm{Step: 7, Text: "no space\x1b[2J left"}) },
 		"ALARM: no space\u00b7[2J left\n",
 		`{"event":"alarm","step":7,"text":"no space\u001b[2J left"}`,
 	},
 	"profile": {
-		func(r trainer.Reporter) { r.Profile(profile) },
+		func(r events.Reporter) { r.Profile(profile) },
 		"profile of a step: mean of 9 warm steps and 2 ranks  rank 1 waited least\n" +
 			"                               ms      share  rank 1 ms\n" +
 			"  bf16 grouped forward     60.000      60.0%     65.432\n" +
@@ -151,8 +152,15 @@ var cases = map[string]struct {
 			`"slowest_s":{"bf16 grouped forward":0.065432,"rest":0.000568,"waiting":0},"slowest_step_s":0.066,"step_s":0.1,"steps":9}`,
 	},
 	"profile of one rank": {
-		func(r trainer.Reporter) {
-			r.Profile(trainer.Profile{Steps: 1, Ranks: 1, Step: trainer.FamilyTime{Name: "step", Mean: 1e6, Slowest: 1e6}, Families: []trainer.FamilyTime{{Name: "rest", Mean: 1e6, Slowest: 1e6}}})
+		func(r events.Reporter) {
+			r.Profile(
+				events.Profile{
+					Steps:    1,
+					Ranks:    1,
+					Step:     events.FamilyTime{Name: "step", Mean: 1e6, Slowest: 1e6},
+					Families: []events.FamilyTime{{Name: "rest", Mean: 1e6, Slowest: 1e6}},
+				},
+			)
 		},
 		"profile of a step: mean of 1 warm step and 1 rank\n" +
 			"                               ms      share\n" +
@@ -161,12 +169,12 @@ var cases = map[string]struct {
 		`{"event":"profile","mean_s":{"rest":0.001},"np":1,"slowest_rank":0,"slowest_s":{"rest":0.001},"slowest_step_s":0.001,"step_s":0.001,"steps":1}`,
 	},
 	"profile without a warm step": {
-		func(r trainer.Reporter) { r.Profile(trainer.Profile{Ranks: 2}) },
+		func(r events.Reporter) { r.Profile(events.Profile{Ranks: 2}) },
 		"profile: nothing was measured, because the first step does not count: make 2 or more\n",
 		`{"event":"profile","mean_s":{},"np":2,"slowest_rank":0,"slowest_s":{},"slowest_step_s":0,"step_s":0,"steps":0}`,
 	},
 	"done": {
-		func(r trainer.Reporter) { r.Done(done) },
+		func(r events.Reporter) { r.Done(done) },
 		"\ndone: 360 steps in 1m51s\n" +
 			"  training: loss 5.5452 -> 1.3863 nats, 8.0000 -> 2.0000 bits/byte (mean of the last 10 steps)\n" +
 			"  validation: loss 0.6931 -> NaN nats, 1.0000 -> NaN bits/byte\n" +
@@ -175,14 +183,14 @@ var cases = map[string]struct {
 			`"last_held_out_bits_per_byte":null,"last_held_out_loss":null,"last_loss":1.3862943611198906,"np":8,"out":"runs/debug-1","sample":"main() {\n\treturn\u001b[2J}","step":360,"steps":360}`,
 	},
 	"done without sample": {
-		func(r trainer.Reporter) { r.Done(trainer.Done{Step: 1, Steps: 1, Ranks: 1, Out: "o"}) },
+		func(r events.Reporter) { r.Done(events.Done{Step: 1, Steps: 1, Ranks: 1, Out: "o"}) },
 		"\ndone: 1 step in 0s\n  training: loss 0.0000 -> 0.0000 nats, 0.0000 -> 0.0000 bits/byte\n  validation: loss 0.0000 -> 0.0000 nats, 0.0000 -> 0.0000 bits/byte\n",
 		`{"elapsed_s":0,"event":"done","first_held_out_bits_per_byte":0,"first_held_out_loss":0,"first_loss":0,"interrupted":false,` +
 			`"last_held_out_bits_per_byte":0,"last_held_out_loss":0,"last_loss":0,"np":1,"out":"o","sample":"","step":1,"steps":1}`,
 	},
 	"interrupted": {
-		func(r trainer.Reporter) {
-			r.Done(trainer.Done{Step: 40, Steps: 360, Ranks: 8, Out: "my runs/debug-1", Elapsed: time.Minute, Interrupted: true})
+		func(r events.Reporter) {
+			r.Done(events.Done{Step: 40, Steps: 360, Ranks: 8, Out: "my runs/debug-1", Elapsed: time.Minute, Interrupted: true})
 		},
 		"interrupted after step 40 of 360; to continue: launcher -np 8 train --resume --out 'my runs/debug-1'\n",
 		`{"elapsed_s":60,"event":"done","interrupted":true,"np":8,"out":"my runs/debug-1","step":40,"steps":360}`,

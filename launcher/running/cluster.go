@@ -16,6 +16,7 @@ import (
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/events"
 )
 
 // reportGrace is how long a failed rank that does not report the failure waits for the rank that
@@ -66,7 +67,10 @@ func (f *RankFlags) adoptCluster(env cli.Env) error {
 	case f.Count != 1 && f.Count != c.Ranks():
 		return fmt.Errorf("-np is %d, but %s has started %d ranks: leave -np out", f.Count, c.By(), c.Ranks())
 	case f.Kind != "goroutine" || f.Tag || f.bind != "none" || f.stacks || f.spares > 0:
-		return fmt.Errorf("--ranks, --tag-output, --bind-to, --get-stack-traces and --spares apply to ranks that this launcher starts: use the flags of %s instead", c.By())
+		return fmt.Errorf(
+			"--ranks, --tag-output, --bind-to, --get-stack-traces and --spares apply to ranks that this launcher starts: use the flags of %s instead",
+			c.By(),
+		)
 	}
 	f.Count = c.Ranks()
 	c.Watch(f.Silence, func(err error, runs bool) {
@@ -88,8 +92,11 @@ func refuseTorchrun(env cli.Env) error {
 	if err != nil || size < 2 || os.Getenv("RANK") == "" || os.Getenv("LOCAL_RANK") == "" {
 		return nil
 	}
-	return fmt.Errorf("RANK, LOCAL_RANK and WORLD_SIZE=%d say that torchrun has started this process as one of %[1]d, and each would be a run of its own: "+
-		"use launcher -np %[1]d on one host, or mpirun or srun on several (docs/cluster.md), or unset these variables", size)
+	return fmt.Errorf(
+		"RANK, LOCAL_RANK and WORLD_SIZE=%d say that torchrun has started this process as one of %[1]d, and each would be a run of its own: "+
+			"use launcher -np %[1]d on one host, or mpirun or srun on several (docs/cluster.md), or unset these variables",
+		size,
+	)
 }
 
 // ReportStop makes one rank per host print at once that the job has been asked to stop. The
@@ -109,12 +116,16 @@ func ReportStop(ctx context.Context, env cli.Env, folder string) (cancel func() 
 
 // WithCheckpoint adds the newest checkpoint to the error of a run on many hosts.
 func WithCheckpoint(err error, env cli.Env, folder string) error {
-	if err == nil || env.Cluster == nil || errors.Is(err, trainer.ErrInterrupted) || errors.As(err, new(*trainer.DisagreementError)) {
+	if err == nil || env.Cluster == nil || errors.Is(err, events.ErrInterrupted) || errors.As(err, new(*trainer.DisagreementError)) {
 		return err
 	}
 	path, none := checkpoint.Latest(folder)
 	if none != nil {
 		return fmt.Errorf("%w; there is no checkpoint yet in %s", err, folder)
 	}
-	return fmt.Errorf("%w; the newest checkpoint is %s: the same command continues from it on these hosts; add --resume to continue on other or fewer hosts", err, path)
+	return fmt.Errorf(
+		"%w; the newest checkpoint is %s: the same command continues from it on these hosts; add --resume to continue on other or fewer hosts",
+		err,
+		path,
+	)
 }

@@ -13,7 +13,8 @@ import (
 	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 )
 
 // DisplayFlags choose between the live view, log lines and JSON.
@@ -26,7 +27,7 @@ type DisplayFlags struct {
 
 // Display shows the progress of a run.
 type Display struct {
-	trainer.Reporter
+	events.Reporter
 	Env   cli.Env // its writers go through the display
 	Log   *logWriter
 	Ranks []string // flags to pass to rank processes
@@ -68,14 +69,30 @@ func (f *DisplayFlags) Open(env cli.Env, ranks RankFlags) (Display, error) {
 }
 
 // Complete says that nothing is left to do of a run.
-func (f *DisplayFlags) Complete(out io.Writer, end record.Done, cfg trainer.Config) {
+func (f *DisplayFlags) Complete(out io.Writer, end record.Done, cfg config.Config) {
 	if f.Format == "json" {
-		line, _ := json.Marshal(map[string]any{"event": "complete", "step": end.Step, "steps": cfg.Steps, "last_held_out_loss": cli.Finite(float64(end.HeldOut)), "out": cfg.Out})
+		line, _ := json.Marshal(
+			map[string]any{
+				"event":              "complete",
+				"step":               end.Step,
+				"steps":              cfg.Steps,
+				"last_held_out_loss": cli.Finite(float64(end.HeldOut)),
+				"out":                cfg.Out,
+			},
+		)
 		fmt.Fprintf(out, "%s\n", line)
 		return
 	}
-	fmt.Fprintf(out, "%s is complete: %d of %s, validation loss %.4f nats; to train on: launcher train --resume --out %s --steps N, with N above %d\n",
-		cfg.Out, end.Step, report.Plural(cfg.Steps, "step"), float64(end.HeldOut), report.Shell(cfg.Out), cfg.Steps)
+	fmt.Fprintf(
+		out,
+		"%s is complete: %d of %s, validation loss %.4f nats; to train on: launcher train --resume --out %s --steps N, with N above %d\n",
+		cfg.Out,
+		end.Step,
+		report.Plural(cfg.Steps, "step"),
+		float64(end.HeldOut),
+		report.Shell(cfg.Out),
+		cfg.Steps,
+	)
 }
 
 // isScreen reports whether w is a terminal that can move its cursor.

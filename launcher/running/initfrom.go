@@ -14,7 +14,7 @@ import (
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/weights"
 	"spmoe/moe"
 )
@@ -22,7 +22,7 @@ import (
 // ResolveNew is resolve for a run that may be new. A run with --init-from takes the model from
 // those weights, or from its own checkpoint once it has one, because the weights may be gone by
 // then.
-func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignment) (trainer.Config, error) {
+func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignment) (config.Config, error) {
 	text = cli.RenameKeys(text)
 	cfg, err := cli.Resolve(from, name, text, given)
 	if err != nil {
@@ -38,7 +38,7 @@ func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignm
 	if err != nil {
 		return cfg, fmt.Errorf("init_from: %w", err)
 	}
-	var explicit trainer.Config
+	var explicit config.Config
 	if err := stricttoml.Unmarshal(text, &explicit); err != nil {
 		return cfg, cli.Locate(name, err)
 	}
@@ -54,14 +54,18 @@ func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignm
 		}
 	}
 	if other := differences(reflect.ValueOf(cfg.Model), reflect.ValueOf(model), "model."); len(other) > 0 {
-		return cfg, fmt.Errorf("the weights in %s have a different model: %s: remove these settings, or start from other weights", source, strings.Join(other, ", "))
+		return cfg, fmt.Errorf(
+			"the weights in %s have a different model: %s: remove these settings, or start from other weights",
+			source,
+			strings.Join(other, ", "),
+		)
 	}
 	return cfg, nil
 }
 
 // DefaultsOf returns defaults for a model that no flavor names: those of the flavor of its size.
 func DefaultsOf(model moe.Config, from cli.Defaults) cli.Defaults {
-	return func(_ string, steps int) (trainer.Config, error) {
+	return func(_ string, steps int) (config.Config, error) {
 		cfg, err := from(moe.FlavorLike(model).Name, steps)
 		cfg.Model = model
 		return cfg, err
@@ -71,7 +75,7 @@ func DefaultsOf(model moe.Config, from cli.Defaults) cli.Defaults {
 // initialModel returns the model and the tokenizer of a run's first weights, or of its own
 // checkpoint once it has one, and the folder that they come from. tokenizer is empty if there is
 // none, and end is its token between documents if that has to be named.
-func initialModel(cfg trainer.Config) (source string, model moe.Config, tokenizer, end string, err error) {
+func initialModel(cfg config.Config) (source string, model moe.Config, tokenizer, end string, err error) {
 	if cfg.Out != "" {
 		step, text, err := NewestUnverified(cfg.Out)
 		if err == nil {

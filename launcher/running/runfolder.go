@@ -17,7 +17,7 @@ import (
 	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 	"spmoe/moe"
 )
 
@@ -46,20 +46,29 @@ func ReadFolder(path string) (name string, text []byte, from cli.Defaults, err e
 		return name, text, cli.TrainDefaults, err
 	}
 	if _, err := os.Stat(path); err != nil {
-		text := fmt.Sprintf("inspect %.*q: there is no such folder, and the flavors are %s", cli.LongestWord, path, strings.Join(cli.Flavors(), ", "))
+		text := fmt.Sprintf(
+			"inspect %.*q: there is no such folder, and the flavors are %s",
+			cli.LongestWord,
+			path,
+			strings.Join(cli.Flavors(), ", "),
+		)
 		if near := cli.Nearest(path[:min(len(path), cli.LongestWord)], cli.Flavors()); near != "" {
 			text += fmt.Sprintf(" (did you mean %s?)", near)
 		}
 		return name, nil, nil, errors.New(text)
 	}
 	if text, err = system.ReadFile(filepath.Join(path, "config.json"), mostConfig); err != nil {
-		return name, nil, nil, fmt.Errorf("%w: inspect a flavor (%s), a run, a checkpoint, or a folder with a Hugging Face model's config.json", err, strings.Join(cli.Flavors(), ", "))
+		return name, nil, nil, fmt.Errorf(
+			"%w: inspect a flavor (%s), a run, a checkpoint, or a folder with a Hugging Face model's config.json",
+			err,
+			strings.Join(cli.Flavors(), ", "),
+		)
 	}
 	model, err := moe.ParseHF(text)
 	if err != nil {
 		return name, nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return name, nil, func(string, int) (trainer.Config, error) {
+	return name, nil, func(string, int) (config.Config, error) {
 		cfg, err := DefaultsOf(model, cli.TrainDefaults)("", 0)
 		cfg.Flavor = filepath.Base(filepath.Clean(path))
 		return cfg, err
@@ -94,7 +103,12 @@ func (c *RunClaim) Take(folder string) (err error) {
 		return fmt.Errorf("--out %s: %w: give --out a folder that you can write to", folder, err)
 	}
 	if err := c.Lock.Unlocked(); err != nil {
-		fmt.Fprintf(c.Warn, "launcher: NOTE: the file system of %s has no locks (%v): two runs that are given this folder are not kept apart\n", folder, err)
+		fmt.Fprintf(
+			c.Warn,
+			"launcher: NOTE: the file system of %s has no locks (%v): two runs that are given this folder are not kept apart\n",
+			folder,
+			err,
+		)
 	}
 	return nil
 }

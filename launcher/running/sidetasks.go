@@ -19,7 +19,7 @@ import (
 	"spmoe/launcher/report/export"
 	"spmoe/launcher/report/page"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // SideTaskFlags choose the side tasks of a run.
@@ -46,7 +46,7 @@ const updateEvery = 2 * time.Second
 // sideTasks are the side tasks of one run.
 type sideTasks struct {
 	flags  *SideTaskFlags
-	cfg    trainer.Config
+	cfg    config.Config
 	held   *system.FolderLock // the run's folder
 	errOut io.Writer
 	server *page.Server // nil without --http
@@ -57,14 +57,14 @@ type sideTasks struct {
 
 // Start begins the side tasks of a run. The caller must call end when the run ends. In a rank
 // process it returns nil, on which end may be called too.
-func (f *SideTaskFlags) Start(cfg trainer.Config, held *system.FolderLock, env cli.Env) (*sideTasks, error) {
+func (f *SideTaskFlags) Start(cfg config.Config, held *system.FolderLock, env cli.Env) (*sideTasks, error) {
 	if (f.pprof || f.stay) && f.http == "" {
 		return nil, errors.New("--http-pprof and --http-stay need --http: add --http ADDR")
 	}
 	if !env.ReportsJob() {
 		return nil, nil
 	}
-	config, err := trainer.ConfigTOML(cfg)
+	config, err := config.TOML(cfg)
 	if err != nil {
 		return nil, err
 	}

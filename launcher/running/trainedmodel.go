@@ -20,7 +20,8 @@ import (
 	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 	"spmoe/launcher/weights"
 	"spmoe/moe"
 	"spmoe/tensor"
@@ -67,7 +68,12 @@ func (f *ModelFlags) Define(fs *flag.FlagSet) {
 	fs.StringVar(&f.checkpoint, "checkpoint", "", "`FOLDER` run, checkpoint or Hugging Face model to use; empty: the newest run")
 	DefineAveraged(fs, &f.averaged)
 	fs.StringVar(&f.tokenizer, "tokenizer", "", "`NAME` tokenizer, as in train --tokenizer; empty: the folder's")
-	fs.StringVar(&f.precision, "precision", "", "`TEXT` number formats, as in train --precision; empty: the run's, and bf16 for a Hugging Face model")
+	fs.StringVar(
+		&f.precision,
+		"precision",
+		"",
+		"`TEXT` number formats, as in train --precision; empty: the run's, and bf16 for a Hugging Face model",
+	)
 }
 
 // DefineAveraged defines the flag that selects averaged weights.
@@ -91,7 +97,7 @@ func OpenWeights(open func(path string) (*weights.Source, error), path string, a
 // TrainedModel is a trained model with the settings to run it.
 type TrainedModel struct {
 	Source    *weights.Source
-	Cfg       trainer.Config // the run's configuration, or the default one for a Hugging Face model
+	Cfg       config.Config // the run's configuration, or the default one for a Hugging Face model
 	IsRun     bool
 	recipe    moe.Precision
 	Tokenizer datasets.Tokenizer
@@ -143,7 +149,12 @@ func (m *TrainedModel) configure(f *ModelFlags) error {
 		return err
 	}
 	if ids, vocab := m.Tokenizer.VocabSize(), m.Cfg.Model.Vocab; ids > vocab {
-		return fmt.Errorf("tokenizer %s has %d ids but the model's vocabulary is %d: give the --tokenizer that it was trained with", m.Tokenizer.Name(), ids, vocab)
+		return fmt.Errorf(
+			"tokenizer %s has %d ids but the model's vocabulary is %d: give the --tokenizer that it was trained with",
+			m.Tokenizer.Name(),
+			ids,
+			vocab,
+		)
 	}
 	return m.fits()
 }
@@ -170,10 +181,15 @@ func (m *TrainedModel) fits() error {
 			return fmt.Errorf("-np %d: %s", m.Ranks, strings.TrimPrefix(err.Error(), "ep: "))
 		}
 	}
-	need, memory := int64(m.Ranks)*m.Cfg.EstimateMemory(m.Ranks).Weights, system.ReadMemory()
+	need, memory := int64(m.Ranks)*estimate.Memory(m.Cfg, m.Ranks).Weights, system.ReadMemory()
 	if memory.Total > 0 && need > memory.Available {
-		return fmt.Errorf("the weights need about %s of memory on %s, %s of %s is available: each rank holds all weights except the experts, so use fewer ranks or a smaller model",
-			system.Bytes(need), report.Plural(m.Ranks, "rank"), system.Bytes(memory.Available), system.Bytes(memory.Total))
+		return fmt.Errorf(
+			"the weights need about %s of memory on %s, %s of %s is available: each rank holds all weights except the experts, so use fewer ranks or a smaller model",
+			system.Bytes(need),
+			report.Plural(m.Ranks, "rank"),
+			system.Bytes(memory.Available),
+			system.Bytes(memory.Total),
+		)
 	}
 	return nil
 }

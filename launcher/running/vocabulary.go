@@ -11,6 +11,7 @@ import (
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
 )
 
 // vocabularyMultiple is the multiple that a vocabulary size is rounded up to, as in Megatron.
@@ -19,8 +20,8 @@ const vocabularyMultiple = 64
 
 // takeTokenizer sets the tokenizer to that of the token file among the data, unless the
 // configuration file or a flag sets it.
-func takeTokenizer(cfg *trainer.Config, text []byte, given []cli.Assignment) error {
-	var explicit trainer.Config
+func takeTokenizer(cfg *config.Config, text []byte, given []cli.Assignment) error {
+	var explicit config.Config
 	if err := stricttoml.Unmarshal(text, &explicit); err != nil {
 		return err
 	}
@@ -38,11 +39,11 @@ func takeTokenizer(cfg *trainer.Config, text []byte, given []cli.Assignment) err
 // size of the tokenizer, rounded up, unless the configuration file or a flag sets them. The byte
 // tokenizer keeps the flavor's size. A rank that joins late may find only the run's copy of the
 // tokenizer.
-func fitVocabulary(cfg *trainer.Config, text []byte, given []cli.Assignment) error {
+func fitVocabulary(cfg *config.Config, text []byte, given []cli.Assignment) error {
 	if cfg.Tokenizer == "" || cfg.Tokenizer == (datasets.Bytes{}).Name() {
 		return nil
 	}
-	var explicit trainer.Config
+	var explicit config.Config
 	if err := stricttoml.Unmarshal(text, &explicit); err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func fitVocabulary(cfg *trainer.Config, text []byte, given []cli.Assignment) err
 	}
 	cfg.EndToken = datasets.EndOf(t).Setting
 	if explicit.Model.Vocab != 0 {
-		return cfg.Holds(t)
+		return trainer.Holds(*cfg, t)
 	}
 	cfg.Model.Vocab = (t.VocabSize() + vocabularyMultiple - 1) / vocabularyMultiple * vocabularyMultiple
 	return nil

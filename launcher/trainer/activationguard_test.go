@@ -8,13 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/trainer/config"
 	"spmoe/tensor"
 )
 
 // flipSaved flips a random bit of what the passes of a rank have saved.
 func flipSaved(rng *rand.Rand, r *rank) {
 	var saved [][]byte
-	r.model.Memory(r.ex, func(kind string, b []byte) bool {
+	r.Model.Memory(r.ex, func(kind string, b []byte) bool {
 		if kind == "saved activations" {
 			saved = append(saved, b)
 		}
@@ -26,7 +27,7 @@ func flipSaved(rng *rand.Rand, r *rank) {
 
 // flipGradient flips a random bit of the gradients that a rank has computed.
 func flipGradient(rng *rand.Rand, r *rank) {
-	g := r.model.Groups[rng.IntN(len(r.model.Groups))]
+	g := r.Model.Groups[rng.IntN(len(r.Model.Groups))]
 	flip(rng, g.Grad.Slice(0, g.ParamLen()))
 }
 
@@ -35,21 +36,21 @@ func flipGradient(rng *rand.Rand, r *rank) {
 func TestActivationGuard(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change   func(*Config)
+		change   func(*config.Config)
 		gradient bool // flips are in gradients, else in activations
 		least    int  // alarms in 40 steps
 	}{
 		"activations":                  {nil, false, 30},
-		"activations, selective":       {func(c *Config) { c.Recompute = "selective" }, false, 30},
-		"activations, several passes":  {func(c *Config) { c.MicroBatch = 1 }, false, 30},
-		"activations, mxfp8, standard": {func(c *Config) { c.Precision, c.EPExchange = "mxfp8", "standard" }, false, 30},
-		"activations, replicas":        {func(c *Config) { c.EP = 1 }, false, 30},
+		"activations, selective":       {func(c *config.Config) { c.Recompute = "selective" }, false, 30},
+		"activations, several passes":  {func(c *config.Config) { c.MicroBatch = 1 }, false, 30},
+		"activations, mxfp8, standard": {func(c *config.Config) { c.Precision, c.EPExchange = "mxfp8", "standard" }, false, 30},
+		"activations, replicas":        {func(c *config.Config) { c.EP = 1 }, false, 30},
 		"gradients":                    {nil, true, 40},
-		"gradients, replicas":          {func(c *Config) { c.EP = 1 }, true, 40},
-		"gradients, several passes":    {func(c *Config) { c.MicroBatch = 1 }, true, 40},
+		"gradients, replicas":          {func(c *config.Config) { c.EP = 1 }, true, 40},
+		"gradients, several passes":    {func(c *config.Config) { c.MicroBatch = 1 }, true, 40},
 	} {
 		t.Run(name, func(t *testing.T) {
-			undisturbed := guardedConfig(t, func(cfg *Config) {
+			undisturbed := guardedConfig(t, func(cfg *config.Config) {
 				cfg.Steps, cfg.SaveEvery, cfg.Guard.Activations = 40, 0, 1
 				if c.change != nil {
 					c.change(cfg)
@@ -62,16 +63,16 @@ func TestActivationGuard(t *testing.T) {
 			cfg.Out = filepath.Join(t.TempDir(), "run")
 			var attempts tries
 			got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
-				rng := rand.New(rand.NewPCG(3, uint64(r.progress.Step)))
+				rng := rand.New(rand.NewPCG(3, uint64(r.Progress.Step)))
 				if rng.IntN(2) != r.comm.Rank() {
 					return
 				}
 				switch {
 				case !computed && attempts.next(r) == 1 && !c.gradient:
-					r.model.Observe(func(layer string, _ tensor.Tensor) {
+					r.Model.Observe(func(layer string, _ tensor.Tensor) {
 						if layer == "layer1_mlp" { // what the last block has left is used at once
 							flipSaved(rng, r)
-							r.model.Observe(nil)
+							r.Model.Observe(nil)
 						}
 					})
 				case computed && attempts[r.comm.Rank()].n == 1 && c.gradient:
@@ -86,7 +87,8 @@ func TestActivationGuard(t *testing.T) {
 				t.Errorf("%d alarms: %q", len(alarms), alarms)
 			}
 			for _, alarm := range alarms {
-				if !strings.HasSuffix(alarm, " changed in memory: the step is computed again") || strings.Contains(alarm, "gradients of rank") != c.gradient {
+				if !strings.HasSuffix(alarm, " changed in memory: the step is computed again") ||
+					strings.Contains(alarm, "gradients of rank") != c.gradient {
 					t.Error(alarm)
 				}
 			}
@@ -98,13 +100,13 @@ func TestActivationGuard(t *testing.T) {
 // An alarm names the step, the memory and the rank.
 func TestActivationAlarm(t *testing.T) {
 	t.Parallel()
-	cfg := guardedConfig(t, func(c *Config) { c.Guard.Activations = 1 })
+	cfg := guardedConfig(t, func(c *config.Config) { c.Guard.Activations = 1 })
 	var attempts tries
 	got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
-		if !computed || r.progress.Step != 4 || attempts.next(r) > 1 {
+		if !computed || r.Progress.Step != 4 || attempts.next(r) > 1 {
 			return
 		}
-		r.model.Groups[1+r.comm.Rank()].Grad.Bytes()[100] ^= 1
+		r.Model.Groups[1+r.comm.Rank()].Grad.Bytes()[100] ^= 1
 	})
 	want := []string{"step 5: dense gradients of rank 0; expert gradients of rank 1 changed in memory: the step is computed again"}
 	if err != nil || !slices.Equal(got.texts(), want) {
@@ -115,10 +117,10 @@ func TestActivationAlarm(t *testing.T) {
 // Memory that changes in every attempt ends the run.
 func TestActivationGuardEnds(t *testing.T) {
 	t.Parallel()
-	cfg := guardedConfig(t, func(c *Config) { c.Guard.Activations = 1 })
+	cfg := guardedConfig(t, func(c *config.Config) { c.Guard.Activations = 1 })
 	got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
-		if computed && r.progress.Step == 2 && r.comm.Rank() == 0 {
-			r.model.Groups[1].Grad.Bytes()[100] ^= 1 // which this rank has computed
+		if computed && r.Progress.Step == 2 && r.comm.Rank() == 0 {
+			r.Model.Groups[1].Grad.Bytes()[100] ^= 1 // which this rank has computed
 		}
 	})
 	want := "dense gradients of rank 0 changed in memory, as in 3 attempts before: this machine's memory is not reliable"
@@ -131,11 +133,11 @@ func TestActivationGuardEnds(t *testing.T) {
 func TestActivationPeriod(t *testing.T) {
 	t.Parallel()
 	for period, found := range map[int]int{0: 0, 1: 8, 3: 2} {
-		cfg := guardedConfig(t, func(c *Config) { c.SaveEvery, c.Guard.Activations = 0, period })
+		cfg := guardedConfig(t, func(c *config.Config) { c.SaveEvery, c.Guard.Activations = 0, period })
 		var attempts tries
 		got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
 			if computed && attempts.next(r) == 1 && r.comm.Rank() == 0 {
-				r.model.Groups[1].Grad.Bytes()[100] ^= 1
+				r.Model.Groups[1].Grad.Bytes()[100] ^= 1
 			}
 		})
 		if err != nil || len(got.texts()) != found {
@@ -146,7 +148,7 @@ func TestActivationPeriod(t *testing.T) {
 
 // By default every step is guarded.
 func TestActivationGuardIsOn(t *testing.T) {
-	if cfg, err := Default("debug"); err != nil || cfg.Guard.Activations != 1 {
+	if cfg, err := config.Default("debug"); err != nil || cfg.Guard.Activations != 1 {
 		t.Error(fmt.Sprint(cfg.Guard, err))
 	}
 }

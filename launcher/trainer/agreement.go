@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"spmoe/collective"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/state"
 	"spmoe/tensor/cpu"
 )
 
@@ -73,7 +75,7 @@ func (j *Job) agree(c *collective.Comm) error {
 	if err != nil {
 		return err
 	}
-	texts, err := gatherTexts(c, string(text))
+	texts, err := state.GatherTexts(c, string(text))
 	if err != nil {
 		return err
 	}
@@ -97,9 +99,9 @@ type rankSettings struct {
 
 // settings lists what must be the same on all ranks.
 func (j *Job) settings() (all []Setting, err error) {
-	eachSetting(reflect.ValueOf(j.cfg), "", func(key string, v any) {
+	config.EachSetting(reflect.ValueOf(j.cfg), "", func(key string, v any) {
 		if !mayDiffer[key] {
-			all = append(all, Setting{key, fmt.Sprintf("%#v", v), value(v)})
+			all = append(all, Setting{key, fmt.Sprintf("%#v", v), config.Value(v)})
 		}
 	})
 	all = append(all, j.Settings...)
@@ -139,7 +141,7 @@ type namedFile struct{ key, path string }
 // namedFiles lists the files whose content decides what a run computes. The text, the tokenizer and
 // the first weights have fingerprints of their own, and the configuration has the text of a recipe.
 func (j *Job) namedFiles() (all []namedFile) {
-	if c := j.cfg; c.PP > 1 && !isSchedule(c.PPSchedule) {
+	if c := j.cfg; c.PP > 1 && !config.IsSchedule(c.PPSchedule) {
 		all = append(all, namedFile{"pp_schedule", c.PPSchedule})
 	}
 	if j.cfg.ReplayRoutes != "" {

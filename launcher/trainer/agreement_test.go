@@ -12,6 +12,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/internal/stricttoml"
+	"spmoe/launcher/trainer/config"
 	"spmoe/tensor/cpu"
 )
 
@@ -76,8 +77,14 @@ func TestAgreeOnEveryKey(t *testing.T) {
 		}
 		other := &Job{cfg: cfg}
 		err := agreeOnHosts([2]*Job{one, other})
-		want := fmt.Sprintf("the ranks do not agree: %s is %s on rank 0 on host a, but %s on rank 1 on host b", key, value(was.Interface()), value(field.Interface()))
-		if mayDiffer[key] && err != nil || !mayDiffer[key] && (!errors.As(err, new(*DisagreementError)) || !strings.HasPrefix(err.Error(), want)) {
+		want := fmt.Sprintf(
+			"the ranks do not agree: %s is %s on rank 0 on host a, but %s on rank 1 on host b",
+			key,
+			config.Value(was.Interface()),
+			config.Value(field.Interface()),
+		)
+		if mayDiffer[key] && err != nil ||
+			!mayDiffer[key] && (!errors.As(err, new(*DisagreementError)) || !strings.HasPrefix(err.Error(), want)) {
 			t.Errorf("%s: error %v, want %q (may differ: %v)", key, err, want, mayDiffer[key])
 		}
 		field.Set(was)
@@ -135,7 +142,7 @@ func TestHostsWithOtherSettings(t *testing.T) {
 	want := train(t, cfg, 4, "")
 	other := cfg
 	other.Optimizer.LR *= 2
-	said, errs := trainOnHosts(t, 2, []Config{freshRun(t, cfg), freshRun(t, other)}, "")
+	said, errs := trainOnHosts(t, 2, []config.Config{freshRun(t, cfg), freshRun(t, other)}, "")
 	for h, err := range errs {
 		if !errors.As(err, new(*DisagreementError)) || !strings.Contains(err.Error(), "optimizer.lr is ") || len(said[h].steps) > 0 {
 			t.Errorf("host %d ends with %v after %d steps", h, err, len(said[h].steps))
@@ -145,7 +152,7 @@ func TestHostsWithOtherSettings(t *testing.T) {
 	other.Threads, other.Keep, other.LogEvery = 3, 7, 2
 	cfg.Out = filepath.Join(t.TempDir(), "run")
 	other.Out = cfg.Out
-	said, errs = trainOnHosts(t, 2, []Config{cfg, other}, "")
+	said, errs = trainOnHosts(t, 2, []config.Config{cfg, other}, "")
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +164,7 @@ func TestHostsWithOtherSettings(t *testing.T) {
 }
 
 // freshRun returns a configuration with a folder of its own.
-func freshRun(t *testing.T, cfg Config) Config {
+func freshRun(t *testing.T, cfg config.Config) config.Config {
 	cfg.Out = filepath.Join(t.TempDir(), "run")
 	return cfg
 }
@@ -182,7 +189,8 @@ func TestResumeElsewhereIsSaid(t *testing.T) {
 	own := goTree("// what people write about the code they write\n")
 	t.Setenv("GOROOT", own)
 	train(t, cfg, 1, "")
-	if p, _ := savedProgress(t, cfg, 1); p.Tier != cpu.Best() || p.Text != fmt.Sprintf("the Go sources in %s (go1.99, named by GOROOT)", filepath.Join(own, "src")) {
+	if p, _ := savedProgress(t, cfg, 1); p.Tier != cpu.Best() ||
+		p.Text != fmt.Sprintf("the Go sources in %s (go1.99, named by GOROOT)", filepath.Join(own, "src")) {
 		t.Errorf("the checkpoint has tier %q and text %q", p.Tier, p.Text)
 	}
 	cfg.Steps = 2

@@ -25,6 +25,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
 	"spmoe/tensor"
 )
 
@@ -167,7 +168,7 @@ func (s *fieldStrike) start(r *rank, done chan<- struct{}) {
 
 // fieldRun makes a run of tiny ranks, which a strike hits unless it is nil. result is everything
 // that must be right at the end.
-func fieldRun(cfg Config, s *fieldStrike) (result string, took time.Duration, alarms []string, err error) {
+func fieldRun(cfg config.Config, s *fieldStrike) (result string, took time.Duration, alarms []string, err error) {
 	report := &reports{}
 	job, err := Prepare(cfg, attackedRanks, "", report)
 	if err != nil {
@@ -180,7 +181,7 @@ func fieldRun(cfg Config, s *fieldStrike) (result string, took time.Duration, al
 		close(done)
 	} else {
 		job.corrupt = func(r *rank, computed bool) {
-			if r.progress.Step == 2 && r.comm.Rank() == int(s.seed%attackedRanks) && once.CompareAndSwap(false, true) {
+			if r.Progress.Step == 2 && r.comm.Rank() == int(s.seed%attackedRanks) && once.CompareAndSwap(false, true) {
 				s.start(r, done)
 			}
 		}
@@ -193,20 +194,20 @@ func fieldRun(cfg Config, s *fieldStrike) (result string, took time.Duration, al
 		if err != nil {
 			return err
 		}
-		defer r.data.loader.Close()
+		defer r.Data.Loader.Close()
 		var losses []float64
-		for r.progress.Step < cfg.Steps {
+		for r.Progress.Step < cfg.Steps {
 			begin := time.Now()
 			step, _, err := r.step(context.Background())
 			if err != nil {
 				return err
 			}
 			losses = append(losses, float64(step.Loss), float64(step.MTPLoss))
-			if r.lead() && r.progress.Step == cfg.Steps {
+			if r.lead() && r.Progress.Step == cfg.Steps {
 				took = time.Since(begin)
 			}
 		}
-		p := r.snapshot()
+		p := r.Snapshot()
 		p.Run = "" // random
 		results[c.Rank()] = fmt.Sprintf("%x %v %+v", stateSum(r), losses, p)
 		return nil
@@ -220,7 +221,7 @@ func fieldRun(cfg Config, s *fieldStrike) (result string, took time.Duration, al
 // fieldAttack makes the runs of seeds [from, to) and prints how each ended. "alarm" is an alarm and
 // other bits.
 func fieldAttack(t *testing.T, from, to int) {
-	cfg := tiny(t, func(c *Config) { c.Steps = 8 })
+	cfg := tiny(t, func(c *config.Config) { c.Steps = 8 })
 	cfg.Guard.Replay, _ = strconv.Atoi(os.Getenv("SPMOE_REPLAY"))
 	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
 		t.Fatal(err)
@@ -304,7 +305,8 @@ func TestAttackFields(t *testing.T) {
 	}
 	t.Log(counts, unnoticed)
 	harmful := flips - counts["harmless"]
-	if len(unnoticed) > 1+harmful/50 || slices.ContainsFunc(unnoticed, func(kind string) bool { return strings.Contains(kind, "RotaryTable") }) {
+	if len(unnoticed) > 1+harmful/50 ||
+		slices.ContainsFunc(unnoticed, func(kind string) bool { return strings.Contains(kind, "RotaryTable") }) {
 		t.Errorf("%d of %d harmful flips were not noticed: %q", len(unnoticed), harmful, unnoticed)
 	}
 }

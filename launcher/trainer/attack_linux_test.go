@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/state"
 )
 
 // struck runs a rank of a test that is a process, with a strike. It prints the kind of memory that
@@ -30,10 +33,14 @@ func struck(member *spmd.Member, job *Job, s strike) error {
 // printedSteps is a Reporter that also prints when steps ended.
 type printedSteps struct{ printed }
 
-func (printedSteps) Step(s Step) { fmt.Println("STEP:", time.Now().UnixNano()) }
+func (printedSteps) Step(s events.Step) { fmt.Println("STEP:", time.Now().UnixNano()) }
 
 // attackProcesses is an [attackRun] of rank processes.
-func attackProcesses(t *testing.T, cfg Config, s *strike) (sum uint64, took time.Duration, kind string, alarms []string, err error) {
+func attackProcesses(
+	t *testing.T,
+	cfg config.Config,
+	s *strike,
+) (sum uint64, took time.Duration, kind string, alarms []string, err error) {
 	cfg.LogEvery = 1
 	cfg.Out = filepath.Join(t.TempDir(), "run")
 	defer os.RemoveAll(cfg.Out)
@@ -64,11 +71,11 @@ func attackProcesses(t *testing.T, cfg Config, s *strike) (sum uint64, took time
 }
 
 // checkpointSum returns a checksum of the last checkpoint.
-func checkpointSum(t *testing.T, cfg Config) (sum uint64) {
+func checkpointSum(t *testing.T, cfg config.Config) (sum uint64) {
 	_, tensors := savedProgress(t, cfg, cfg.Steps)
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		for _, x := range tensors[name] {
-			sum = sum*sumPrime ^ uint64(math.Float32bits(x))
+			sum = sum*state.SumPrime ^ uint64(math.Float32bits(x))
 		}
 	}
 	return sum
@@ -79,7 +86,7 @@ func TestAttackProcesses(t *testing.T) { attack(t, attackedRanks, attackProcesse
 
 // Rank processes: no checkpoint verifies and is wrong.
 func TestAttackSavesProcesses(t *testing.T) {
-	attackSaves(t, saveFlips(6), func(t *testing.T, cfg Config, f *saveFlip) (alarms []string, err error) {
+	attackSaves(t, saveFlips(6), func(t *testing.T, cfg config.Config, f *saveFlip) (alarms []string, err error) {
 		if f == nil {
 			f = &saveFlip{} // which has no stage
 		}

@@ -20,6 +20,8 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/state"
 	"spmoe/tensor"
 )
 
@@ -43,7 +45,7 @@ func newStrike(seed uint64, step, ranks int, took time.Duration) strike {
 func (s strike) hook(hit func(kind string)) func(r *rank, computed bool) {
 	var once sync.Once
 	return func(r *rank, computed bool) {
-		if r.progress.Step+1 == s.Step && r.comm.Rank() == s.Rank {
+		if r.Progress.Step+1 == s.Step && r.comm.Rank() == s.Rank {
 			once.Do(func() {
 				go func() {
 					time.Sleep(s.Wait)
@@ -57,17 +59,17 @@ func (s strike) hook(hit func(kind string)) func(r *rank, computed bool) {
 // memory yields the memory that the strike may hit, with its kind.
 func (s strike) memory(r *rank, yield func(kind string, b []byte) bool) {
 	if !s.Rest {
-		r.model.Memory(r.ex, yield)
+		r.Model.Memory(r.ex, yield)
 		return
 	}
-	for _, g := range r.model.Groups {
+	for _, g := range r.Model.Groups {
 		for w := range g.Weights {
 			if !yield("weights", w.Bytes()) {
 				return
 			}
 		}
 	}
-	for _, x := range r.optim.State {
+	for _, x := range r.Optim.State {
 		if !yield("optimizer state", x.Bytes()) {
 			return
 		}
@@ -132,7 +134,7 @@ func (t attackTable) String() string {
 
 // attackRun makes a run that a strike hits, or an undisturbed one. It returns a checksum of all
 // state at the end, the time of the last step, the kind of memory that was hit, and the alarms.
-type attackRun func(t *testing.T, cfg Config, s *strike) (sum uint64, took time.Duration, kind string, alarms []string, err error)
+type attackRun func(t *testing.T, cfg config.Config, s *strike) (sum uint64, took time.Duration, kind string, alarms []string, err error)
 
 // attack makes SPMOE_FLIPS runs for each kind of attack and each setting, and prints how they
 // ended.
@@ -153,7 +155,7 @@ func attack(t *testing.T, ranks int, run attackRun) {
 	}
 	took := slices.Sorted(slices.Values(times))[len(times)/2]
 	for _, rest := range []bool{false, true} {
-		for _, guard := range []Guard{{Spike: cfg.Guard.Spike, Skips: cfg.Guard.Skips}, cfg.Guard} {
+		for _, guard := range []config.Guard{{Spike: cfg.Guard.Spike, Skips: cfg.Guard.Skips}, cfg.Guard} {
 			table := attackTable{}
 			for seed := range flips {
 				c, s := cfg, newStrike(uint64(seed), cfg.Steps-1, ranks, took)
@@ -170,9 +172,9 @@ func attack(t *testing.T, ranks int, run attackRun) {
 const attackedRanks = 4
 
 // attackConfig is a short run of the debug model with default settings.
-func attackConfig(t *testing.T) Config {
+func attackConfig(t *testing.T) config.Config {
 	text := tiny(t, nil)
-	cfg, err := Default("debug")
+	cfg, err := config.Default("debug")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +183,11 @@ func attackConfig(t *testing.T) Config {
 }
 
 // attackGoroutines is an [attackRun] of goroutine ranks.
-func attackGoroutines(t *testing.T, cfg Config, s *strike) (sum uint64, took time.Duration, kind string, alarms []string, err error) {
+func attackGoroutines(
+	t *testing.T,
+	cfg config.Config,
+	s *strike,
+) (sum uint64, took time.Duration, kind string, alarms []string, err error) {
 	report := &reports{}
 	job, err := Prepare(cfg, attackedRanks, "", report)
 	if err != nil {
@@ -203,8 +209,8 @@ func attackGoroutines(t *testing.T, cfg Config, s *strike) (sum uint64, took tim
 		if err != nil {
 			return err
 		}
-		defer r.data.loader.Close()
-		for r.progress.Step < cfg.Steps {
+		defer r.Data.Loader.Close()
+		for r.Progress.Step < cfg.Steps {
 			begin := time.Now()
 			if _, _, err := r.step(context.Background()); err != nil {
 				return err
@@ -217,7 +223,7 @@ func attackGoroutines(t *testing.T, cfg Config, s *strike) (sum uint64, took tim
 		return nil
 	})
 	for _, one := range sums {
-		sum = sum*sumPrime ^ one
+		sum = sum*state.SumPrime ^ one
 	}
 	if s != nil {
 		kind = <-hit
@@ -228,16 +234,16 @@ func attackGoroutines(t *testing.T, cfg Config, s *strike) (sum uint64, took tim
 // stateSum returns a checksum of a rank's optimizer state, weights and selection biases, without
 // the padding of groups, which nothing reads.
 func stateSum(r *rank) (sum uint64) {
-	for p := range r.optim.Pieces {
+	for p := range r.Optim.Pieces {
 		for _, v := range p.State {
-			sum = addSum(sum, r.ex, v.Data)
+			sum = state.AddSum(sum, r.ex, v.Data)
 		}
 	}
-	for _, g := range r.model.Groups {
-		sum = addSum(sum, r.ex, g.Work.Slice(0, min(g.ParamLen(), g.Len())))
+	for _, g := range r.Model.Groups {
+		sum = state.AddSum(sum, r.ex, g.Work.Slice(0, min(g.ParamLen(), g.Len())))
 	}
-	for _, route := range r.balancer.routings {
-		sum = addSum(sum, r.ex, route.Bias)
+	for _, route := range r.Balancer.Routings {
+		sum = state.AddSum(sum, r.ex, route.Bias)
 	}
 	return sum
 }

@@ -7,10 +7,11 @@ import (
 
 	"spmoe/collective/mesh"
 	"spmoe/launcher/record"
+	"spmoe/launcher/trainer/config"
 )
 
 // averagedRun is a run that averages its weights and evaluates them after every step.
-func averagedRun(t *testing.T) Config {
+func averagedRun(t *testing.T) config.Config {
 	cfg := layoutRun(t, "mxfp8")
 	cfg.EMA, cfg.EvalEvery, cfg.SaveEvery, cfg.Keep = 0.9, 1, 1, 9
 	return cfg
@@ -39,7 +40,8 @@ func TestAveragedWeights(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := straight.evals[len(straight.evals)-1].Averaged
-	if end := log.Evals[len(log.Evals)-1]; float64(log.Done.Averaged) != last || float64(end.Averaged) != last || straight.done[0].Averaged != last {
+	if end := log.Evals[len(log.Evals)-1]; float64(log.Done.Averaged) != last || float64(end.Averaged) != last ||
+		straight.done[0].Averaged != last {
 		t.Errorf("the record has %v and %v, want %g", end, log.Done.Averaged, last)
 	}
 	for _, l := range []mesh.Layout{
@@ -77,14 +79,14 @@ func TestAverageRefused(t *testing.T) {
 		"holds averaged weights (ema 0.9), which the run has to continue: leave --ema out": {0.9, 0},
 		"holds no averaged weights to continue: leave --ema out":                           {0, 0.9},
 	} {
-		cfg := tiny(t, func(c *Config) { c.EMA = emas[0] })
+		cfg := tiny(t, func(c *config.Config) { c.EMA = emas[0] })
 		train(t, cfg, 1, "")
 		cfg.EMA, cfg.Steps = emas[1], cfg.Steps+1
 		if _, err := Prepare(cfg, 1, cfg.Out, &reports{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	cfg := tiny(t, func(c *Config) { c.EMA = 1 })
+	cfg := tiny(t, func(c *config.Config) { c.EMA = 1 })
 	if err := cfg.Validate(1); err == nil || !strings.Contains(err.Error(), "ema is 1: give 0") {
 		t.Errorf("%v", err)
 	}

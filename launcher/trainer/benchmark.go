@@ -13,6 +13,7 @@ import (
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
+	"spmoe/launcher/trainer/events"
 	"spmoe/tensor"
 )
 
@@ -30,7 +31,7 @@ type Benchmark struct {
 	Activations []int64 // maximum bytes at once, per rank
 	Objects     float64 // Go heap allocations per step of all ranks
 	Collections int     // garbage collections during the steps
-	Profile     Profile
+	Profile     events.Profile
 	Waits       [][]time.Duration // time per step that a rank (row) waited for another (column)
 }
 
@@ -62,8 +63,8 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 		if err != nil {
 			return err
 		}
-		defer r.checkpoints.saver.close()
-		defer r.data.loader.Close()
+		defer r.checkpoints.Saver.Close()
+		defer r.Data.Loader.Close()
 		return r.benchmark(ctx, warm, steps, turn, &b)
 	})
 	b.Memory = system.MostResident()
@@ -72,7 +73,7 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 
 // benchmark runs the steps. The leading rank writes the results to b.
 func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Benchmark) error {
-	r.watch.rates.start(r.progress)
+	r.watch.Rates.Start(r.Progress)
 	for i := range warm {
 		if err := nextTurn(r.comm, turn, 1+i); err != nil {
 			return err
@@ -81,8 +82,8 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 			return err
 		}
 	}
-	r.watch.profiler.forget()
-	waits := r.links.waits()
+	r.watch.Profiler.Forget()
+	waits := r.links.Waits()
 	if r.lead() {
 		runtime.GC() // finish a collection that earlier steps have started
 	}
@@ -107,11 +108,11 @@ func (r *rank) benchmark(ctx context.Context, warm, steps int, turn *Turn, b *Be
 		objects += after.Mallocs - before.Mallocs
 		collections += after.NumGC - before.NumGC
 	}
-	profile, err := r.watch.profiler.gather(r.comm)
+	profile, err := r.watch.Profiler.Gather(r.comm)
 	if err != nil {
 		return err
 	}
-	for i, w := range r.links.waits() {
+	for i, w := range r.links.Waits() {
 		waits[i] = (w - waits[i]) / time.Duration(steps)
 	}
 	peaks := make([]int64, r.comm.Size())
@@ -164,7 +165,7 @@ func timedStep(ctx context.Context, r *rank, took *[]time.Duration, b *Benchmark
 	case err != nil:
 		return err
 	case stop:
-		return ErrInterrupted
+		return events.ErrInterrupted
 	}
 	if took != nil {
 		*took = append(*took, time.Since(begin))

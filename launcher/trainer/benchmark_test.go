@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 	"spmoe/moe"
 )
 
@@ -18,7 +20,7 @@ import (
 func TestBenchmark(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for _, p := range moe.Precisions() {
-		cfg := tiny(t, func(c *Config) { c.Precision = p.Name })
+		cfg := tiny(t, func(c *config.Config) { c.Precision = p.Name })
 		job, err := Prepare(cfg, 2, "", &reports{})
 		if err != nil {
 			t.Fatal(err)
@@ -27,14 +29,16 @@ func TestBenchmark(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(b.Steps) != 3 || b.Profile.Steps != 3 || len(b.Waits) != 2 || len(b.Waits[0]) != 2 || !(b.Loss > 0) || b.Tokens != cfg.Batch*cfg.Seq {
+		if len(b.Steps) != 3 || b.Profile.Steps != 3 || len(b.Waits) != 2 || len(b.Waits[0]) != 2 || !(b.Loss > 0) ||
+			b.Tokens != cfg.Batch*cfg.Seq {
 			t.Errorf("%s: %+v", p.Name, b)
 		}
 		if len(b.Activations) != 2 || slices.Min(b.Activations) <= 0 {
 			t.Errorf("%s: activations of %v bytes", p.Name, b.Activations)
 		}
 		most := 300.0 // more under load
-		if !strings.HasPrefix(p.Name, "bf16") && !strings.HasPrefix(p.Name, "fp32") && !strings.HasPrefix(p.Name, "mxfp8") && p.Name != "mxint8" {
+		if !strings.HasPrefix(p.Name, "bf16") && !strings.HasPrefix(p.Name, "fp32") && !strings.HasPrefix(p.Name, "mxfp8") &&
+			p.Name != "mxint8" {
 			most = 800 // formats without products of their own: decoded copies, and meetings about scales
 		}
 		if b.Objects >= most {
@@ -54,7 +58,7 @@ func TestBenchmarkInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := job.Benchmark(ctx, spmd.Goroutines{N: 2}, 2, 3, nil); !errors.Is(err, ErrInterrupted) {
+	if _, err := job.Benchmark(ctx, spmd.Goroutines{N: 2}, 2, 3, nil); !errors.Is(err, events.ErrInterrupted) {
 		t.Errorf("error %v", err)
 	}
 }

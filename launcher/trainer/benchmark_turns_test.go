@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
 )
 
 // Jobs take their turns in order, whoever leaves, in its turn or out of it.
@@ -63,7 +64,7 @@ func TestBenchmarkInTurns(t *testing.T) {
 				}
 				turn.Begin()
 				defer turn.Leave()
-				job, err := Prepare(tiny(t, func(c *Config) { c.Precision = p }), 2, "", &reports{})
+				job, err := Prepare(tiny(t, func(c *config.Config) { c.Precision = p }), 2, "", &reports{})
 				if err != nil {
 					t.Error(err)
 					return

@@ -5,61 +5,63 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/trainer/config"
 )
 
 // Every key of the configuration is classified, and nothing else is.
 func TestEffects(t *testing.T) {
 	keys := map[string]bool{}
-	eachSetting(reflect.ValueOf(Config{}), "", func(key string, _ any) {
+	config.EachSetting(reflect.ValueOf(config.Config{}), "", func(key string, _ any) {
 		keys[key] = true
 		for section := key; strings.Contains(section, "."); {
 			section = section[:strings.LastIndexByte(section, '.')]
 			keys[section] = true
 		}
-		if effectOf(key) == unclassified {
+		if config.EffectOf(key) == config.Unclassified {
 			t.Errorf("%s is not in effects: may a resumed run change it?", key)
 		}
 	})
-	for key := range effects {
+	for key := range config.Effects {
 		if !keys[key] {
 			t.Errorf("%s is classified, but is no key", key)
 		}
 	}
-	for key, want := range map[string]effect{
-		"optimizer.lr": meaningful, "optimizer.name": verified, "model.yarn.factor": meaningful, "model.layers": fixed, "guard.spike": harmless, "mx.scale": meaningful, "none": unclassified,
+	for key, want := range map[string]config.Effect{
+		"optimizer.lr": config.Meaningful, "optimizer.name": config.Verified, "model.yarn.factor": config.Meaningful, "model.layers": config.Fixed, "guard.spike": config.Harmless, "mx.scale": config.Meaningful, "none": config.Unclassified,
 	} {
-		if got := effectOf(key); got != want {
+		if got := config.EffectOf(key); got != want {
 			t.Errorf("%s has effect %d, want %d", key, got, want)
 		}
 	}
 }
 
 func TestChanges(t *testing.T) {
-	saved, err := Default("debug")
+	saved, err := config.Default("debug")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		change func(*Config)
+		change func(*config.Config)
 		want   string // changes, meaningful ones with an exclamation mark, or the error
 	}{
-		"none":             {func(*Config) {}, ""},
-		"another folder":   {func(c *Config) { c.Out = "elsewhere" }, ""},
-		"more steps":       {func(c *Config) { c.Steps = saved.Steps + 10 }, fmt.Sprintf("steps: %d -> %d", saved.Steps, saved.Steps+10)},
-		"fewer steps":      {func(c *Config) { c.Steps = saved.Steps - 10 }, fmt.Sprintf("!steps: %d -> %d", saved.Steps, saved.Steps-10)},
-		"several":          {func(c *Config) { c.Batch, c.Threads, c.Precision = 32, 3, "mxfp8" }, "!batch: 16 -> 32, !precision: bf16 -> mxfp8, threads: 0 -> 3"},
-		"data":             {func(c *Config) { c.Data = []string{"a", "b"} }, "data: [] -> [a b]"},
-		"deep":             {func(c *Config) { c.Model.YaRN.Factor, c.MX.Gradient = 4, "e5m2" }, `!mx.gradient: "" -> e5m2, !model.yarn.factor: 0 -> 4`},
-		"embedded":         {func(c *Config) { c.Optimizer.Beta2 = 0.5 }, fmt.Sprintf("!optimizer.beta2: %v -> 0.5", saved.Optimizer.Beta2)},
-		"moments":          {func(c *Config) { c.Optimizer.Moments = "bf16" }, "!optimizer.moments: fp32 -> bf16"},
-		"seed":             {func(c *Config) { c.Seed = 9 }, "seed is 1 in run/step-2, not 9: a resumed run cannot change it: leave --seed out"},
-		"initial weights":  {func(c *Config) { c.InitFrom = "x" }, `init_from is "" in run/step-2, not x: a resumed run cannot change it: leave --init-from out`},
-		"sequence":         {func(c *Config) { c.Seq = 64 }, "seq is 128 in"},
-		"guard and record": {func(c *Config) { c.Guard.Skips, c.RecordEvery = 7, 3 }, "record_every: 0 -> 3, guard.skips: 5 -> 7"},
+		"none":             {func(*config.Config) {}, ""},
+		"another folder":   {func(c *config.Config) { c.Out = "elsewhere" }, ""},
+		"more steps":       {func(c *config.Config) { c.Steps = saved.Steps + 10 }, fmt.Sprintf("steps: %d -> %d", saved.Steps, saved.Steps+10)},
+		"fewer steps":      {func(c *config.Config) { c.Steps = saved.Steps - 10 }, fmt.Sprintf("!steps: %d -> %d", saved.Steps, saved.Steps-10)},
+		"several":          {func(c *config.Config) { c.Batch, c.Threads, c.Precision = 32, 3, "mxfp8" }, "!batch: 16 -> 32, !precision: bf16 -> mxfp8, threads: 0 -> 3"},
+		"data":             {func(c *config.Config) { c.Data = []string{"a", "b"} }, "data: [] -> [a b]"},
+		"deep":             {func(c *config.Config) { c.Model.YaRN.Factor, c.MX.Gradient = 4, "e5m2" }, `!mx.gradient: "" -> e5m2, !model.yarn.factor: 0 -> 4`},
+		"embedded":         {func(c *config.Config) { c.Optimizer.Beta2 = 0.5 }, fmt.Sprintf("!optimizer.beta2: %v -> 0.5", saved.Optimizer.Beta2)},
+		"moments":          {func(c *config.Config) { c.Optimizer.Moments = "bf16" }, "!optimizer.moments: fp32 -> bf16"},
+		"seed":             {func(c *config.Config) { c.Seed = 9 }, "seed is 1 in run/step-2, not 9: a resumed run cannot change it: leave --seed out"},
+		"initial weights":  {func(c *config.Config) { c.InitFrom = "x" }, `init_from is "" in run/step-2, not x: a resumed run cannot change it: leave --init-from out`},
+		"sequence":         {func(c *config.Config) { c.Seq = 64 }, "seq is 128 in"},
+		"guard and record": {func(c *config.Config) { c.Guard.Skips, c.RecordEvery = 7, 3 }, "record_every: 0 -> 3, guard.skips: 5 -> 7"},
 	} {
 		cfg := saved
 		c.change(&cfg)
-		all, err := Changes(saved, cfg, "run/step-2")
+		all, err := config.Changes(saved, cfg, "run/step-2")
 		var got []string
 		for _, one := range all {
 			text := one.String()

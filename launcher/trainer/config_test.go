@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/trainer/config"
 	"spmoe/moe"
 )
 
 // The built-in flavors are valid on every number of ranks that divides their experts.
 func TestDefaults(t *testing.T) {
 	for _, f := range moe.Flavors() {
-		cfg, err := Default(f.Name)
+		cfg, err := config.Default(f.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -23,7 +24,7 @@ func TestDefaults(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Default("none"); err == nil {
+	if _, err := config.Default("none"); err == nil {
 		t.Error("there is no flavor none")
 	}
 }
@@ -33,43 +34,43 @@ func TestValidate(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]struct {
 		ranks  int
-		change func(*Config)
+		change func(*config.Config)
 	}{
-		"-np is 0: give 1 or more":                                                             {0, func(*Config) {}},
-		"steps is 0: give 1 or more":                                                           {1, func(c *Config) { c.Steps = 0 }},
-		"seq is 0: give 1 to 4096":                                                             {1, func(c *Config) { c.Seq = 0 }},
-		"seq is 4097: give 1 to 4096":                                                          {1, func(c *Config) { c.Seq = 4097 }},
-		"micro_batch is -1: give 0":                                                            {1, func(c *Config) { c.MicroBatch = -1 }},
-		"log_every is 0: give 1":                                                               {1, func(c *Config) { c.LogEvery = 0 }},
-		"save_every is -1: give a number of steps (500)":                                       {1, func(c *Config) { c.SaveEvery = -1 }},
-		"eval_every is -2: give -1 (ten evaluations), 0":                                       {1, func(c *Config) { c.EvalEvery = -2 }},
-		"keep is 0: give 1":                                                                    {1, func(c *Config) { c.Keep = 0 }},
-		"eval_sequences is 0: give 1":                                                          {1, func(c *Config) { c.EvalSequences = 0 }},
-		"record_every is -1: give 0":                                                           {1, func(c *Config) { c.RecordEvery = -1 }},
-		"a record holds the choices of at most 65536 experts":                                  {1, func(c *Config) { c.RecordEvery, c.Model.Experts = 1, 65537 }},
-		"sample_tokens is -1: give 0":                                                          {1, func(c *Config) { c.SampleTokens = -1 }},
-		"sample_prompt is empty: give text":                                                    {1, func(c *Config) { c.SamplePrompt = "" }},
-		"model.vocab is 255: the byte tokenizer needs 256":                                     {1, func(c *Config) { c.Model.Vocab = 255 }},
-		`precision is "fp16": use`:                                                             {1, func(c *Config) { c.Precision = "fp16" }},
-		"optimizer.lr is -1: give a positive":                                                  {1, func(c *Config) { c.Optimizer.LR = -1 }},
-		"optimizer.beta1 is 1: give 0 or more":                                                 {1, func(c *Config) { c.Optimizer.Beta1 = 1 }},
-		"model.top_k is 17: give 1 to 16":                                                      {1, func(c *Config) { c.Model.TopK = 17 }},
-		`ep_dispatch: rows in "fp8" cannot be exchanged: use bf16`:                             {1, func(c *Config) { c.EPDispatch = "fp8" }},
-		`ep_dispatch is "mxfp8": it needs ep_exchange onesided`:                                {1, func(c *Config) { c.EPExchange, c.EPDispatch = "standard", "mxfp8" }},
-		`ep_combine_backward is "mxfp8": it needs ep_exchange onesided`:                        {1, func(c *Config) { c.EPExchange, c.EPCombine = "standard", "mxfp8" }},
-		`recompute is "all": use one of none, selective, full`:                                 {1, func(c *Config) { c.Recompute = "all" }},
-		"ep_capacity is -1: give 0":                                                            {1, func(c *Config) { c.EPCapacity = -1 }},
-		"ep_capacity is 2: it needs ep_exchange onesided":                                      {1, func(c *Config) { c.EPExchange, c.EPCapacity = "standard", 2 }},
-		"batch is 0: give a multiple of the 4 ranks, such as 4":                                {4, func(c *Config) { c.Batch = 0 }},
-		"-np 5: 5 ranks divide neither 16 experts nor a batch of 16: use -np 1, 2, 4, 8 or 16": {5, func(*Config) {}},
-		"-np 5: 5 ranks do not divide 16 experts: use -np 1, 2 or 4, or -np 8 or 16 with a --batch that it divides": {5, func(c *Config) { c.Batch = 20 }},
-		"-np 3: 3 ranks do not divide 16 experts: use -np 1, or -np 2, 4, 8 or 16 with a --batch":                   {3, func(c *Config) { c.Batch = 3 }},
-		"batch is 6: give a multiple of the 4 ranks, such as 8, or use -np 1 or 2":                                  {4, func(c *Config) { c.Batch = 6 }},
-		"batch is 16: give a multiple of the 3 ranks, such as 18, or use -np 1, 2, 4, 8 or 16":                      {3, func(c *Config) { c.Model.DenseLayers = c.Model.Layers; c.Model.Experts = 0 }},
-		"seed is 9223372036854775808: give at most":                                                                 {1, func(c *Config) { c.Seed = math.MaxInt64 + 1 }},
-		`"a\xff" is not UTF-8`: {1, func(c *Config) { c.Data = []string{"a\xff"} }},
+		"-np is 0: give 1 or more":                                                             {0, func(*config.Config) {}},
+		"steps is 0: give 1 or more":                                                           {1, func(c *config.Config) { c.Steps = 0 }},
+		"seq is 0: give 1 to 4096":                                                             {1, func(c *config.Config) { c.Seq = 0 }},
+		"seq is 4097: give 1 to 4096":                                                          {1, func(c *config.Config) { c.Seq = 4097 }},
+		"micro_batch is -1: give 0":                                                            {1, func(c *config.Config) { c.MicroBatch = -1 }},
+		"log_every is 0: give 1":                                                               {1, func(c *config.Config) { c.LogEvery = 0 }},
+		"save_every is -1: give a number of steps (500)":                                       {1, func(c *config.Config) { c.SaveEvery = -1 }},
+		"eval_every is -2: give -1 (ten evaluations), 0":                                       {1, func(c *config.Config) { c.EvalEvery = -2 }},
+		"keep is 0: give 1":                                                                    {1, func(c *config.Config) { c.Keep = 0 }},
+		"eval_sequences is 0: give 1":                                                          {1, func(c *config.Config) { c.EvalSequences = 0 }},
+		"record_every is -1: give 0":                                                           {1, func(c *config.Config) { c.RecordEvery = -1 }},
+		"a record holds the choices of at most 65536 experts":                                  {1, func(c *config.Config) { c.RecordEvery, c.Model.Experts = 1, 65537 }},
+		"sample_tokens is -1: give 0":                                                          {1, func(c *config.Config) { c.SampleTokens = -1 }},
+		"sample_prompt is empty: give text":                                                    {1, func(c *config.Config) { c.SamplePrompt = "" }},
+		"model.vocab is 255: the byte tokenizer needs 256":                                     {1, func(c *config.Config) { c.Model.Vocab = 255 }},
+		`precision is "fp16": use`:                                                             {1, func(c *config.Config) { c.Precision = "fp16" }},
+		"optimizer.lr is -1: give a positive":                                                  {1, func(c *config.Config) { c.Optimizer.LR = -1 }},
+		"optimizer.beta1 is 1: give 0 or more":                                                 {1, func(c *config.Config) { c.Optimizer.Beta1 = 1 }},
+		"model.top_k is 17: give 1 to 16":                                                      {1, func(c *config.Config) { c.Model.TopK = 17 }},
+		`ep_dispatch: rows in "fp8" cannot be exchanged: use bf16`:                             {1, func(c *config.Config) { c.EPDispatch = "fp8" }},
+		`ep_dispatch is "mxfp8": it needs ep_exchange onesided`:                                {1, func(c *config.Config) { c.EPExchange, c.EPDispatch = "standard", "mxfp8" }},
+		`ep_combine_backward is "mxfp8": it needs ep_exchange onesided`:                        {1, func(c *config.Config) { c.EPExchange, c.EPCombine = "standard", "mxfp8" }},
+		`recompute is "all": use one of none, selective, full`:                                 {1, func(c *config.Config) { c.Recompute = "all" }},
+		"ep_capacity is -1: give 0":                                                            {1, func(c *config.Config) { c.EPCapacity = -1 }},
+		"ep_capacity is 2: it needs ep_exchange onesided":                                      {1, func(c *config.Config) { c.EPExchange, c.EPCapacity = "standard", 2 }},
+		"batch is 0: give a multiple of the 4 ranks, such as 4":                                {4, func(c *config.Config) { c.Batch = 0 }},
+		"-np 5: 5 ranks divide neither 16 experts nor a batch of 16: use -np 1, 2, 4, 8 or 16": {5, func(*config.Config) {}},
+		"-np 5: 5 ranks do not divide 16 experts: use -np 1, 2 or 4, or -np 8 or 16 with a --batch that it divides": {5, func(c *config.Config) { c.Batch = 20 }},
+		"-np 3: 3 ranks do not divide 16 experts: use -np 1, or -np 2, 4, 8 or 16 with a --batch":                   {3, func(c *config.Config) { c.Batch = 3 }},
+		"batch is 6: give a multiple of the 4 ranks, such as 8, or use -np 1 or 2":                                  {4, func(c *config.Config) { c.Batch = 6 }},
+		"batch is 16: give a multiple of the 3 ranks, such as 18, or use -np 1, 2, 4, 8 or 16":                      {3, func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers; c.Model.Experts = 0 }},
+		"seed is 9223372036854775808: give at most":                                                                 {1, func(c *config.Config) { c.Seed = math.MaxInt64 + 1 }},
+		`"a\xff" is not UTF-8`: {1, func(c *config.Config) { c.Data = []string{"a\xff"} }},
 	} {
-		cfg, err := Default("debug")
+		cfg, err := config.Default("debug")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +80,7 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	// A dense model runs on any number of ranks, and no prompt is needed without a sample.
-	cfg := tiny(t, func(c *Config) {
+	cfg := tiny(t, func(c *config.Config) {
 		c.Model.DenseLayers, c.Model.Experts, c.Batch, c.SampleTokens, c.SamplePrompt = 2, 0, 9, 0, ""
 	})
 	if err := cfg.Validate(3); err != nil {
@@ -98,19 +99,19 @@ func TestPrepare(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "other")
 	for want, c := range map[string]struct {
 		resume string
-		change func(*Config)
+		change func(*config.Config)
 	}{
-		"holds step-00000004 of an earlier run":              {"", func(*Config) {}},
-		"steps is 0":                                         {"", func(c *Config) { c.Steps = 0 }},
-		"flavor debug on -np 2 needs about":                  {"", func(c *Config) { c.Batch, c.Out = 1<<24, elsewhere }},
-		"training data: a sequence length of 4096":           {"", func(c *Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"alarms.go"} }},
-		"validation data: a sequence length of 2048":         {"", func(c *Config) { c.Seq, c.Out = 2048, elsewhere }},
-		"not a spmoe checkpoint":                             {t.TempDir(), func(*Config) {}},
-		"at step 4, after the end of the run":                {cfg.Out, func(c *Config) { c.Steps = 3 }},
-		"parameters, but the configuration describes one of": {cfg.Out, func(c *Config) { c.Model.ExpertInter = 16 }},
-		"sequence length of 32, here it is 16":               {cfg.Out, func(c *Config) { c.Seq = 16 }},
-		"trained with data seed 1, here it is 2":             {cfg.Out, func(c *Config) { c.Seed = 2 }},
-		"other data":                                         {cfg.Out, func(c *Config) { c.Data = []string{"config.go"} }},
+		"holds step-00000004 of an earlier run":              {"", func(*config.Config) {}},
+		"steps is 0":                                         {"", func(c *config.Config) { c.Steps = 0 }},
+		"flavor debug on -np 2 needs about":                  {"", func(c *config.Config) { c.Batch, c.Out = 1<<24, elsewhere }},
+		"training data: a sequence length of 4096":           {"", func(c *config.Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"job.go"} }},
+		"validation data: a sequence length of 2048":         {"", func(c *config.Config) { c.Seq, c.Out = 2048, elsewhere }},
+		"not a spmoe checkpoint":                             {t.TempDir(), func(*config.Config) {}},
+		"at step 4, after the end of the run":                {cfg.Out, func(c *config.Config) { c.Steps = 3 }},
+		"parameters, but the configuration describes one of": {cfg.Out, func(c *config.Config) { c.Model.ExpertInter = 16 }},
+		"sequence length of 32, here it is 16":               {cfg.Out, func(c *config.Config) { c.Seq = 16 }},
+		"trained with data seed 1, here it is 2":             {cfg.Out, func(c *config.Config) { c.Seed = 2 }},
+		"other data":                                         {cfg.Out, func(c *config.Config) { c.Data = []string{"job.go"} }},
 	} {
 		changed := cfg
 		c.change(&changed)

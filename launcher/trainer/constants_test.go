@@ -12,6 +12,8 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/guard"
 	"spmoe/tensor"
 )
 
@@ -37,14 +39,14 @@ var lasting = []place{
 	{"moe.router.load", "saved activations of layer "},
 	{"optim.Optimizer.ClipNorm", "the settings of the optimizer"}, {"optim.AdamW.Beta2", "the shards of the optimizer"},
 	{"optim.segment.begin", "the shards of the optimizer"}, {"optim.Optimizer.steps", "the counters of the optimizer"},
-	{"trainer.dataLoader.batch", "the settings of the loader"}, {"trainer.dataLoader.rows", "the tokens of the batch"},
-	{"trainer.progress.Tokens", "the progress"}, {"trainer.progress.Norms", "the progress"}, {"trainer.progress.Recent", "the progress"},
-	{"trainer.progress.Skipped", "the progress"},
+	{"state.DataLoader.Batch", "the settings of the loader"}, {"state.DataLoader.Rows", "the tokens of the batch"},
+	{"state.Progress.Tokens", "the progress"}, {"state.Progress.Norms", "the progress"}, {"state.Progress.Recent", "the progress"},
+	{"state.Progress.Skipped", "the progress"},
 }
 
 // passing are places that live for a part of a pass.
 var passing = []place{
-	{"trainer.dataLoader.inputs", "the tokens of a pass"}, {"trainer.dataLoader.targets", "the tokens of a pass"},
+	{"state.DataLoader.Inputs", "the tokens of a pass"}, {"state.DataLoader.Targets", "the tokens of a pass"},
 	{"ep.Handle.packed", "saved activations of layer "}, {"ep.Handle.weights", "saved activations of layer "},
 	{"ep.Handle.GroupEnds", "saved activations of layer "}, {"tensor.AttentionShape.Scale", "saved activations of layer "},
 }
@@ -60,7 +62,7 @@ func TestFlippedPlaces(t *testing.T) {
 	}{{begin, "onesided", lasting}, {end, "onesided", lasting}, {middle, "onesided", passing}, {middle, "standard", passing}} {
 		t.Run(c.moment+" "+c.exchange, func(t *testing.T) {
 			t.Parallel()
-			undisturbed := guardedConfig(t, func(cfg *Config) {
+			undisturbed := guardedConfig(t, func(cfg *config.Config) {
 				cfg.Steps, cfg.SaveEvery, cfg.EPExchange, cfg.Guard.Activations = len(c.places)+2, 0, c.exchange, 1
 			})
 			if got, err := guarded(t, undisturbed, 2, "", nil); err != nil || len(got.texts()) > 0 {
@@ -70,7 +72,7 @@ func TestFlippedPlaces(t *testing.T) {
 			cfg.Out = filepath.Join(t.TempDir(), "run")
 			var attempts tries
 			got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
-				i := r.progress.Step - 1 // a place per step, from the second on
+				i := r.Progress.Step - 1 // a place per step, from the second on
 				if i < 0 || i >= len(c.places) || i%2 != r.comm.Rank() {
 					return
 				}
@@ -83,10 +85,10 @@ func TestFlippedPlaces(t *testing.T) {
 				case first && (c.moment == begin && !computed || c.moment == end && computed):
 					flipKind(t, rng, r, c.places[i].kind)
 				case first && c.moment == middle && !computed:
-					r.model.Observe(func(layer string, _ tensor.Tensor) {
+					r.Model.Observe(func(layer string, _ tensor.Tensor) {
 						if layer == "layer1_mlp" { // all rows have come back to the last layer
 							flipKind(t, rng, r, c.places[i].kind)
-							r.model.Observe(nil)
+							r.Model.Observe(nil)
 						}
 					})
 				}
@@ -97,7 +99,8 @@ func TestFlippedPlaces(t *testing.T) {
 			alarms := got.texts()
 			for i, p := range c.places {
 				want := fmt.Sprintf("step %d: %s", i+2, p.name)
-				if i >= len(alarms) || !strings.HasPrefix(alarms[i], want) || !strings.HasSuffix(alarms[i], fmt.Sprintf(" of rank %d changed in memory: the step is computed again", i%2)) {
+				if i >= len(alarms) || !strings.HasPrefix(alarms[i], want) ||
+					!strings.HasSuffix(alarms[i], fmt.Sprintf(" of rank %d changed in memory: the step is computed again", i%2)) {
 					t.Errorf("%s: alarms %q, want %q", p.kind, alarms, want)
 				}
 			}
@@ -112,7 +115,7 @@ func TestFlippedPlaces(t *testing.T) {
 // Attempts with a damaged table must not outvote those without.
 func TestReplayWithDamagedTable(t *testing.T) {
 	t.Parallel()
-	undisturbed := guardedConfig(t, func(c *Config) { c.Guard.Memory, c.Guard.Replay, c.SaveEvery = 0, 1, 0 })
+	undisturbed := guardedConfig(t, func(c *config.Config) { c.Guard.Memory, c.Guard.Replay, c.SaveEvery = 0, 1, 0 })
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +124,7 @@ func TestReplayWithDamagedTable(t *testing.T) {
 		cfg.Out = filepath.Join(t.TempDir(), "run")
 		var attempts tries
 		got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
-			if !computed && r.comm.Rank() == 1 && r.progress.Step == 3 && attempts.next(r) == attempt {
+			if !computed && r.comm.Rank() == 1 && r.Progress.Step == 3 && attempts.next(r) == attempt {
 				flipKind(t, rand.New(rand.NewPCG(8, 1)), r, "tensor.RotaryTable.sin")
 			}
 		})
@@ -149,11 +152,11 @@ func TestSettingsInUpdate(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer r.data.loader.Close()
+		defer r.Data.Loader.Close()
 		if c.Rank() == 1 {
-			r.optim.ClipNorm /= 2
+			r.Optim.ClipNorm /= 2
 		}
-		return r.stateGuard.afterUpdate()
+		return r.stateGuard.AfterUpdate()
 	})
 	want := "the optimizer's state of rank 1 after step 0 has changed in memory: the settings of the optimizer: resume from the last checkpoint"
 	if err == nil || !strings.Contains(err.Error(), want) {
@@ -164,7 +167,7 @@ func TestSettingsInUpdate(t *testing.T) {
 // Gradients that change while other ranks read them are found.
 func TestGradientsInSum(t *testing.T) {
 	t.Parallel()
-	cfg := guardedConfig(t, func(c *Config) { c.Guard.Activations = 1 })
+	cfg := guardedConfig(t, func(c *config.Config) { c.Guard.Activations = 1 })
 	job, err := Prepare(cfg, 2, "", &reports{})
 	if err := cmp.Or(err, os.MkdirAll(cfg.Out, 0o777)); err != nil {
 		t.Fatal(err)
@@ -177,22 +180,22 @@ func TestGradientsInSum(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer r.data.loader.Close()
-		r.activations.begin()
+		defer r.Data.Loader.Close()
+		r.activations.Begin()
 		_, err = r.passes()
-		if err := cmp.Or(err, r.activations.meet()); err != nil {
+		if err := cmp.Or(err, r.activations.Meet()); err != nil {
 			return err
 		}
-		r.activations.check(false)
-		norms := r.model.Groups[0]
+		r.activations.Check(false)
+		norms := r.Model.Groups[0]
 		if r.lead() {
 			norms.Grad.F32()[norms.ParamLen()-1] += 1 // which rank 1 sums
 		}
-		if _, err := r.optim.Reduce(); err != nil {
+		if _, err := r.Optim.Reduce(); err != nil {
 			return err
 		}
-		r.activations.check(true)
-		if got, want := r.activations.damage(), map[bool]string{true: "norm gradients"}[r.lead()]; got != want {
+		r.activations.Check(true)
+		if got, want := r.activations.Damage(), map[bool]string{true: "norm gradients"}[r.lead()]; got != want {
 			t.Errorf("rank %d: damage %q, want %q", c.Rank(), got, want)
 		}
 		return nil
@@ -206,10 +209,10 @@ func TestGradientsInSum(t *testing.T) {
 // is right.
 func TestConstants(t *testing.T) {
 	table, number := []int32{1, 2, 3}, 4.5
-	var c constants
-	c.list("table", table)
-	c.list("number", &number)
-	c.take()
+	var c guard.Constants
+	c.List("table", table)
+	c.List("number", &number)
+	c.Take()
 	for _, step := range []struct {
 		damage  func()
 		changed []string
@@ -218,11 +221,11 @@ func TestConstants(t *testing.T) {
 		{func() {}, nil, ""},
 		{func() { table[1] ^= 64 }, []string{"table"}, ""},
 		{func() { number = 3; table[0] = 0 }, []string{"table", "number"}, ""},
-		{func() { c.copies[13] ^= 1 }, nil, ""},
-		{func() { c.copies[13] ^= 1; number = 2 }, nil, "number and their copy have changed in memory"},
+		{func() { c.Copies[13] ^= 1 }, nil, ""},
+		{func() { c.Copies[13] ^= 1; number = 2 }, nil, "number and their copy have changed in memory"},
 	} {
 		step.damage()
-		changed, err := c.check()
+		changed, err := c.Check()
 		if !slices.Equal(changed, step.changed) || (err == nil) != (step.err == "") || err != nil && !strings.HasPrefix(err.Error(), step.err) {
 			t.Errorf("changed %q, error %v, want %q and %q", changed, err, step.changed, step.err)
 		}

@@ -14,13 +14,15 @@ import (
 
 	"spmoe/collective/heap/heaptest"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 )
 
 // injury is what a rank process of a test does to its own state: when the gradients of a step are
 // computed, it flips a bit in vector number What of rank Rank. If Smash, it damages the vector
 // beyond repair. If Die, the process then ends.
 type injury struct {
-	Config           Config
+	Config           config.Config
 	Step, Rank, What int
 	Smash, Die       bool
 
@@ -69,7 +71,7 @@ func injured(member *spmd.Member, text string) error {
 		return job.Run(context.Background(), member)
 	}
 	job.corrupt = func(r *rank, computed bool) {
-		if !computed || r.progress.Step+1 != in.Step || r.comm.Rank() != in.Rank || member.Late() {
+		if !computed || r.Progress.Step+1 != in.Step || r.comm.Rank() != in.Rank || member.Late() {
 			return
 		}
 		if x := stateOf(r, in.What); in.Smash {
@@ -87,9 +89,11 @@ func injured(member *spmd.Member, text string) error {
 // printed is a Reporter that prints alarms.
 type printed struct{ *reports }
 
-func (p printed) Stopping(Stopping) {}
-func (p printed) Sample(Sample)     {}
-func (p printed) Alarm(a Alarm)     { fmt.Println("ALARM:", a.Text) }
+func (p printed) Stopping(events.Stopping) {}
+
+func (p printed) Sample(events.Sample) {}
+
+func (p printed) Alarm(a events.Alarm) { fmt.Println("ALARM:", a.Text) }
 
 // processes runs a job of two ranks that are processes.
 func processes(t *testing.T, in injury) (out string, events []spmd.Event, err error) {
@@ -118,7 +122,7 @@ func processes(t *testing.T, in injury) (out string, events []spmd.Event, err er
 // Rank processes restore a flipped bit like goroutine ranks: no process ends, and the run is the
 // undisturbed one, bit for bit. Damage beyond repair in the first step makes the run start over.
 func TestDamagedVault(t *testing.T) {
-	undisturbed := guardedConfig(t, func(c *Config) { c.SaveEvery = 0 })
+	undisturbed := guardedConfig(t, func(c *config.Config) { c.SaveEvery = 0 })
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +140,12 @@ func TestDamagedVault(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s in step %d: %v", c.name, c.step, err)
 		}
-		want := fmt.Sprintf("ALARM: a byte of the optimizer's state of rank %d after step %d had changed in memory: %s: it was restored from its checksum\n", c.rank, c.step-1, c.name)
+		want := fmt.Sprintf(
+			"ALARM: a byte of the optimizer's state of rank %d after step %d had changed in memory: %s: it was restored from its checksum\n",
+			c.rank,
+			c.step-1,
+			c.name,
+		)
 		if c.smash {
 			want = fmt.Sprintf("ALARM: the optimizer's state of rank %d after step %d has changed in memory: %s\n", c.rank, c.step-1, c.name)
 		}
@@ -154,7 +163,7 @@ func TestDamagedVault(t *testing.T) {
 // the process that replaces its owner.
 func TestLostVault(t *testing.T) {
 	for _, in := range []injury{{Smash: true}, {Die: true}, {Smash: true, Die: true}} {
-		cfg := guardedConfig(t, func(c *Config) { c.SaveEvery = 0 })
+		cfg := guardedConfig(t, func(c *config.Config) { c.SaveEvery = 0 })
 		in.Config, in.Step, in.Rank, in.What = cfg, 5, 1, 4
 		_, events, err := processes(t, in)
 		want := "the optimizer's state of rank 1 after step 4 has changed in memory: exp_avg of the dense group: resume from the last checkpoint"

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"spmoe/datasets"
+	"spmoe/launcher/trainer/config"
 )
 
 // shortRows writes a JSONL file of documents that are shorter than a sequence.
@@ -29,8 +30,8 @@ func shortRows(t *testing.T, seed uint64) string {
 	return path
 }
 
-func onRows(t *testing.T, data ...string) Config {
-	return tiny(t, func(c *Config) {
+func onRows(t *testing.T, data ...string) config.Config {
+	return tiny(t, func(c *config.Config) {
 		c.Steps, c.Seq, c.EvalSequences, c.Data, c.DataField = 3, 96, 8, data, "body"
 		c.Model.Experts, c.Model.MTPLayers = 8, 1
 	})
@@ -51,7 +52,7 @@ func TestDocumentMask(t *testing.T) {
 		t.Error("the mask changes nothing")
 	}
 	// The text of tiny is one document.
-	whole := tiny(t, func(c *Config) { c.Steps = 2 })
+	whole := tiny(t, func(c *config.Config) { c.Steps = 2 })
 	plain := outcomeOf(t, whole, 2)
 	whole.DocumentMask = true
 	outcomeOf(t, whole, 2).equals(t, "one document", plain)
@@ -99,11 +100,11 @@ func TestMixtureTrains(t *testing.T) {
 // TestDataErrors: what is wrong with the data is the user's to mend, before anything is started.
 func TestDataErrors(t *testing.T) {
 	t.Parallel()
-	for want, change := range map[string]func(*Config){
-		`no field "text"`:          func(c *Config) { c.DataField = "text" },
-		"has no weight, but":       func(c *Config) { c.Data = append(c.Data, c.Data[0]+"@1") },
-		"matches nothing":          func(c *Config) { c.Data = []string{filepath.Join(t.TempDir(), "*.jsonl")} },
-		"needs 100000 tokens, but": func(c *Config) { c.Seq, c.Model.MaxPositions = 99999, 1<<20 },
+	for want, change := range map[string]func(*config.Config){
+		`no field "text"`:          func(c *config.Config) { c.DataField = "text" },
+		"has no weight, but":       func(c *config.Config) { c.Data = append(c.Data, c.Data[0]+"@1") },
+		"matches nothing":          func(c *config.Config) { c.Data = []string{filepath.Join(t.TempDir(), "*.jsonl")} },
+		"needs 100000 tokens, but": func(c *config.Config) { c.Seq, c.Model.MaxPositions = 99999, 1<<20 },
 	} {
 		cfg := onRows(t, shortRows(t, 1))
 		change(&cfg)

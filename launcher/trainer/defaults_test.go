@@ -7,22 +7,35 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 )
 
 // The settings of the debug flavor, on which the published losses depend.
 func TestDebugDefaults(t *testing.T) {
-	cfg, err := Default("debug")
+	cfg, err := config.Default("debug")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if cfg.Steps != 360 || cfg.Seq != 128 || cfg.Batch != 16 || cfg.MicroBatch != 0 || cfg.EvalSequences != 32 || cfg.SampleTokens != 160 {
 		t.Errorf("%+v", cfg)
 	}
-	want := Optimizer{
-		optim.Schedule{LR: 3e-3, Warmup: 20, DecayFrac: 0.5, Decay: "linear", MinFactor: 0.1},
-		optim.Config{Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, Moments: "fp32", ClipNorm: 1, Momentum: 0.95, Scale: "match_rms_adamw", NewtonSchulz: "bf16", MatrixRate: 1},
+	want := config.Optimizer{
+		Schedule: optim.Schedule{LR: 3e-3, Warmup: 20, DecayFrac: 0.5, Decay: "linear", MinFactor: 0.1},
+		Config: optim.Config{
+			Beta1:        0.9,
+			Beta2:        0.95,
+			Eps:          1e-8,
+			WeightDecay:  0.1,
+			Moments:      "fp32",
+			ClipNorm:     1,
+			Momentum:     0.95,
+			Scale:        "match_rms_adamw",
+			NewtonSchulz: "bf16",
+			MatrixRate:   1,
+		},
 	}
 	if cfg.Optimizer != want {
 		t.Errorf("%+v, want %+v", cfg.Optimizer, want)
@@ -32,7 +45,7 @@ func TestDebugDefaults(t *testing.T) {
 // A run of a flavor takes its steps, sizes and rate from the flavor.
 func TestDefaultsOfFlavors(t *testing.T) {
 	for _, f := range moe.Flavors() {
-		cfg, err := Default(f.Name)
+		cfg, err := config.Default(f.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +71,7 @@ func TestSetSteps(t *testing.T) {
 		{"debug", 360, 20}, {"debug", 10, 20}, {"debug", 5000, 20},
 		{"16B", 20000, 2000}, {"16B", 3000, 300}, {"16B", 4, 20}, {"16B", 100000, 2000},
 	} {
-		cfg, err := Default(c.flavor)
+		cfg, err := config.Default(c.flavor)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,12 +89,12 @@ func TestMemoryOfFlavors(t *testing.T) {
 		flavor     string
 		ranks, gib int64
 	}{{"500M", 2, 24}, {"3B", 8, 128}} {
-		cfg, err := Default(c.flavor)
+		cfg, err := config.Default(c.flavor)
 		if err != nil {
 			t.Fatal(err)
 		}
 		cfg.SaveEvery, cfg.SaveAsync = 100, true
-		need, room := c.ranks*cfg.EstimateMemory(int(c.ranks)).Total(), c.gib<<30
+		need, room := c.ranks*estimate.Memory(cfg, int(c.ranks)).Total(), c.gib<<30
 		if need > room*8/10 || need < room/2 {
 			t.Errorf("%s on %d ranks needs %.1f GiB, want 50 to 80 %% of %d", c.flavor, c.ranks, float64(need)/(1<<30), c.gib)
 		}
@@ -91,7 +104,7 @@ func TestMemoryOfFlavors(t *testing.T) {
 // Every flavor evaluates ten times, in a small share of its run.
 func TestEvaluationsOfFlavors(t *testing.T) {
 	for _, f := range moe.Flavors() {
-		cfg, err := Default(f.Name)
+		cfg, err := config.Default(f.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,26 +119,26 @@ func TestEvaluationsOfFlavors(t *testing.T) {
 // The cost bounds how often a short run, or one of small batches, evaluates.
 func TestEvalInterval(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*Config)
+		change func(*config.Config)
 		want   int
 	}{
-		"a ninth of the steps":     {func(c *Config) {}, 40},
-		"rounded up":               {func(c *Config) { c.Steps = 361 }, 41},
-		"few steps":                {func(c *Config) { c.Steps = 50 }, 34},
-		"small batches":            {func(c *Config) { c.Batch = 2 }, 267},
-		"short evaluations":        {func(c *Config) { c.Steps, c.EvalSequences = 9, 1 }, 2},
-		"only at start and end":    {func(c *Config) { c.EvalEvery = 0 }, 0},
-		"a number":                 {func(c *Config) { c.EvalEvery = 7 }, 7},
-		"a batch that is not one":  {func(c *Config) { c.Batch = -5 }, 534},
-		"more sequences than fit":  {func(c *Config) { c.EvalSequences, c.Batch = maxCount, 1 }, maxCount + 1},
-		"of a run without a batch": {func(c *Config) { c.Batch, c.EvalSequences = 0, 3 }, 51},
+		"a ninth of the steps":     {func(c *config.Config) {}, 40},
+		"rounded up":               {func(c *config.Config) { c.Steps = 361 }, 41},
+		"few steps":                {func(c *config.Config) { c.Steps = 50 }, 34},
+		"small batches":            {func(c *config.Config) { c.Batch = 2 }, 267},
+		"short evaluations":        {func(c *config.Config) { c.Steps, c.EvalSequences = 9, 1 }, 2},
+		"only at start and end":    {func(c *config.Config) { c.EvalEvery = 0 }, 0},
+		"a number":                 {func(c *config.Config) { c.EvalEvery = 7 }, 7},
+		"a batch that is not one":  {func(c *config.Config) { c.Batch = -5 }, 534},
+		"more sequences than fit":  {func(c *config.Config) { c.EvalSequences, c.Batch = config.MaxCount, 1 }, config.MaxCount + 1},
+		"of a run without a batch": {func(c *config.Config) { c.Batch, c.EvalSequences = 0, 3 }, 51},
 	} {
-		cfg, err := Default("debug")
+		cfg, err := config.Default("debug")
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.change(&cfg)
-		if got := cfg.evalInterval(); got != c.want {
+		if got := cfg.EvalInterval(); got != c.want {
 			t.Errorf("%s: every %d steps, want %d", name, got, c.want)
 		}
 	}
@@ -135,8 +148,8 @@ func TestEvalInterval(t *testing.T) {
 func TestEvaluationsOfARun(t *testing.T) {
 	t.Parallel()
 	var want map[string][]float32
-	for _, every := range []int{0, AutoEval, 1} {
-		cfg := tiny(t, func(c *Config) { c.Steps, c.EvalSequences, c.EvalEvery = 20, 1, every })
+	for _, every := range []int{0, config.AutoEval, 1} {
+		cfg := tiny(t, func(c *config.Config) { c.Steps, c.EvalSequences, c.EvalEvery = 20, 1, every })
 		got := train(t, cfg, 2, "")
 		n, _ := cfg.EvalCost()
 		if len(got.evals) != n {
@@ -153,8 +166,8 @@ func TestEvaluationsOfARun(t *testing.T) {
 		}
 	}
 	counts := []int{}
-	for _, every := range []int{0, AutoEval, 1} {
-		cfg := tiny(t, func(c *Config) { c.Steps, c.EvalSequences, c.EvalEvery = 20, 1, every })
+	for _, every := range []int{0, config.AutoEval, 1} {
+		cfg := tiny(t, func(c *config.Config) { c.Steps, c.EvalSequences, c.EvalEvery = 20, 1, every })
 		n, _ := cfg.EvalCost()
 		counts = append(counts, n)
 	}

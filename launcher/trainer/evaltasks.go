@@ -5,7 +5,6 @@ package trainer
 import (
 	"fmt"
 
-	"spmoe/launcher/record"
 	"spmoe/launcher/tasks"
 	"spmoe/moe"
 )
@@ -23,9 +22,9 @@ func (j *Job) readTasks() error {
 // runTasks returns the results of the tasks. A pass has at most the tokens of one in training. It
 // is collective.
 func (e *evaluator) runTasks() (results []tasks.Result, err error) {
-	s := tasks.Scorer{Comm: e.comm, Readers: e.readers, Models: e.state.models(), Batch: e.state.data.micro()}
+	s := tasks.Scorer{Comm: e.comm, Readers: e.readers, Models: e.state.Models(), Batch: e.state.Data.Micro()}
 	s.Eval = func(b moe.Batch) error {
-		_, err := e.state.eval(e.ex, b)
+		_, err := e.state.Eval(e.ex, b)
 		return err
 	}
 	for i := range e.job.tasks {
@@ -36,16 +35,4 @@ func (e *evaluator) runTasks() (results []tasks.Result, err error) {
 		results = append(results, r)
 	}
 	return results, nil
-}
-
-// recordedTasks returns results as a record has them.
-func recordedTasks(results []tasks.Result) (all []record.Task) {
-	for _, r := range results {
-		t := record.Task{Task: r.Task, Form: r.Form, Items: r.Items, Metrics: map[string]record.Number{}}
-		for _, m := range r.Metrics {
-			t.Metrics[m.Name] = record.Number(m.Value)
-		}
-		all = append(all, t)
-	}
-	return all
 }

@@ -8,6 +8,10 @@ import (
 	"spmoe/collective"
 	"spmoe/datasets"
 	"spmoe/internal/fault"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/observe"
+	"spmoe/launcher/trainer/state"
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
@@ -18,9 +22,9 @@ type evaluator struct {
 	comm     *collective.Comm
 	readers  *collective.Comm // the ranks that read different windows
 	ex       *tensor.Exec
-	state    *trainState
-	recorder *recorder
-	tracer   *tracer
+	state    *state.TrainState
+	recorder *observe.Recorder
+	tracer   *observe.Tracer
 	windows  *datasets.Windows // of all ranks
 
 	step     int     // of the newest evaluation
@@ -39,14 +43,14 @@ type measurement struct {
 // due reports whether an evaluation is due after the last step. The final step of a run always has
 // one.
 func (e *evaluator) due() bool {
-	step, cfg := e.state.progress.Step, &e.job.cfg
-	return due(cfg.evalInterval(), step) && step < cfg.Steps
+	step, cfg := e.state.Progress.Step, &e.job.cfg
+	return config.Due(cfg.EvalInterval(), step) && step < cfg.Steps
 }
 
 // evaluate returns the mean loss over the validation windows, in nats per token. It reports this
 // loss and that of the averaged weights, if there are any. It is collective.
 func (e *evaluator) evaluate() (float64, error) {
-	defer e.tracer.during(traceEvaluation)()
+	defer e.tracer.During(observe.TraceEvaluation)()
 	m, err := e.measure()
 	if err != nil {
 		return 0, err
@@ -56,9 +60,9 @@ func (e *evaluator) evaluate() (float64, error) {
 		return 0, err
 	}
 	e.measured, e.averaged = m, averaged
-	eval := Eval{
-		Step: e.state.progress.Step, Loss: m.loss, Averaged: averaged,
-		BitsPerByte: bitsPerByte(m.loss, m.bytesPerToken), Sequences: e.windows.Total(),
+	eval := events.Eval{
+		Step: e.state.Progress.Step, Loss: m.loss, Averaged: averaged,
+		BitsPerByte: events.BitsPerByte(m.loss, m.bytesPerToken), Sequences: e.windows.Total(),
 	}
 	if eval.Tasks, err = e.runTasks(); err != nil {
 		return 0, err
@@ -66,7 +70,7 @@ func (e *evaluator) evaluate() (float64, error) {
 	if e.comm.Rank() == 0 {
 		e.job.report.Eval(eval)
 	}
-	if err := e.recorder.evaluation(eval); err != nil {
+	if err := e.recorder.Evaluation(eval); err != nil {
 		return 0, fmt.Errorf("recording the evaluation: %w", err)
 	}
 	return m.loss, nil
@@ -75,17 +79,17 @@ func (e *evaluator) evaluate() (float64, error) {
 // measureAverage returns the loss of the averaged weights; 0 if there are none. The working weights
 // are those of the last step again when it returns. It is collective.
 func (e *evaluator) measureAverage() (float64, error) {
-	if !e.state.optim.Averages() {
+	if !e.state.Optim.Averages() {
 		return 0, nil
 	}
-	if err := e.state.optim.PublishAverage(); err != nil {
+	if err := e.state.Optim.PublishAverage(); err != nil {
 		return 0, fmt.Errorf("averaged weights: %w", err)
 	}
 	m, err := e.measure()
 	if err != nil {
 		return 0, fmt.Errorf("averaged weights: %w", err)
 	}
-	return m.loss, e.state.optim.Publish()
+	return m.loss, e.state.Optim.Publish()
 }
 
 // measure runs the validation windows through the model. It is collective.
@@ -129,8 +133,8 @@ func (e *evaluator) sum(passes []passSum) error {
 // covers the next windows of all ranks, at most as many as sequences in training. So which windows
 // share a pass does not depend on the layout.
 func (e *evaluator) passes() (sums []passSum, err error) {
-	data, rank, ranks, total := e.state.data, e.readers.Rank(), e.readers.Size(), e.windows.Total()
-	micro, row := data.micro(), data.seq+1
+	data, rank, ranks, total := e.state.Data, e.readers.Rank(), e.readers.Size(), e.windows.Total()
+	micro, row := data.Micro(), data.Seq+1
 	rows := make([]int32, micro*row)
 	for first := 0; first < total; first += micro * ranks {
 		n := min(micro*ranks, total-first)
@@ -139,8 +143,8 @@ func (e *evaluator) passes() (sums []passSum, err error) {
 			e.windows.Read(rows[(i-lo)*row:][:row], i)
 		}
 		fault.Point(fault.InEvaluation)
-		batch := data.split(rows[:(hi-lo)*row], total)
-		loss, err := e.state.eval(e.ex, batch)
+		batch := data.Split(rows[:(hi-lo)*row], total)
+		loss, err := e.state.Eval(e.ex, batch)
 		if err != nil {
 			return nil, fmt.Errorf("evaluation: %w", err)
 		}

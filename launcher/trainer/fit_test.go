@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"spmoe/launcher/system"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 )
 
 // The error of a run that does not fit names its largest part, and flags with which it fits.
@@ -12,23 +14,23 @@ func TestFits(t *testing.T) {
 	for name, c := range map[string]struct {
 		flavor string
 		ranks  int
-		change func(*Config)
-		free   func(*Config) // as much memory is free as the run needs after this change
+		change func(*config.Config)
+		free   func(*config.Config) // as much memory is free as the run needs after this change
 		want   []string
 	}{
-		"fits":           {"debug", 4, func(*Config) {}, func(*Config) {}, nil},
-		"large batch":    {"debug", 1, func(c *Config) { c.Batch = 1 << 17 }, func(c *Config) { c.MicroBatch = 100 }, []string{"flavor debug on -np 1", "the largest part is activations", "give --micro-batch 64 ("}},
-		"state":          {"small", 1, func(c *Config) { c.Batch, c.SaveAsync, c.SaveEvery = 1, true, 10 }, func(c *Config) { c.SaveAsync = false }, []string{"the largest part is the optimizer's state", "give --save-async=false ("}},
-		"pipeline":       {"debug", 2, func(c *Config) { c.PP, c.Batch, c.PPMicrobatches, c.Recompute = 2, 1<<13, 8, "full" }, func(c *Config) { c.PPMicrobatches = 16 }, []string{"activations", "give --pp-microbatches 16 ("}},
-		"long sequences": {"debug", 1, func(c *Config) { c.Seq, c.Batch, c.Recompute = 4096, 1, "full" }, func(c *Config) { c.Seq = 1000 }, []string{"activations", "give --seq 512 "}},
-		"too many copies": {"small", 128, func(c *Config) {
+		"fits":           {"debug", 4, func(*config.Config) {}, func(*config.Config) {}, nil},
+		"large batch":    {"debug", 1, func(c *config.Config) { c.Batch = 1 << 17 }, func(c *config.Config) { c.MicroBatch = 100 }, []string{"flavor debug on -np 1", "the largest part is activations", "give --micro-batch 64 ("}},
+		"state":          {"small", 1, func(c *config.Config) { c.Batch, c.SaveAsync, c.SaveEvery = 1, true, 10 }, func(c *config.Config) { c.SaveAsync = false }, []string{"the largest part is the optimizer's state", "give --save-async=false ("}},
+		"pipeline":       {"debug", 2, func(c *config.Config) { c.PP, c.Batch, c.PPMicrobatches, c.Recompute = 2, 1<<13, 8, "full" }, func(c *config.Config) { c.PPMicrobatches = 16 }, []string{"activations", "give --pp-microbatches 16 ("}},
+		"long sequences": {"debug", 1, func(c *config.Config) { c.Seq, c.Batch, c.Recompute = 4096, 1, "full" }, func(c *config.Config) { c.Seq = 1000 }, []string{"activations", "give --seq 512 "}},
+		"too many copies": {"small", 128, func(c *config.Config) {
 			c.MicroBatch, c.Recompute, c.SaveAsync, c.Seq, c.Batch, c.Precision = 1, "full", false, 64, 128, "mxfp8"
 		}, nil, []string{"use fewer ranks"}},
-		"model too large": {"671B", 8, func(*Config) {}, nil, []string{"even with", "--recompute full", "TiB", "use a smaller --flavor, or more hosts"}},
-		"several flags": {"small", 1, func(c *Config) { c.Batch, c.Seq, c.SaveEvery, c.SaveAsync = 256, 512, 10, true }, func(c *Config) { c.SaveAsync, c.Recompute, c.MicroBatch = false, "full", 1 },
+		"model too large": {"671B", 8, func(*config.Config) {}, nil, []string{"even with", "--recompute full", "TiB", "use a smaller --flavor, or more hosts"}},
+		"several flags": {"small", 1, func(c *config.Config) { c.Batch, c.Seq, c.SaveEvery, c.SaveAsync = 256, 512, 10, true }, func(c *config.Config) { c.SaveAsync, c.Recompute, c.MicroBatch = false, "full", 1 },
 			[]string{"give --save-async=false --recompute full --micro-batch 1 ("}},
 	} {
-		cfg, err := Default(c.flavor)
+		cfg, err := config.Default(c.flavor)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,9 +40,9 @@ func TestFits(t *testing.T) {
 		if c.free != nil {
 			small := cfg
 			c.free(&small)
-			memory.Available = small.Need(c.ranks, goroutines(c.ranks))
+			memory.Available = estimate.Need(small, c.ranks, estimate.Goroutines(c.ranks))
 		}
-		err = cfg.fitsIn(memory, c.ranks, goroutines(c.ranks))
+		err = estimate.FitsIn(cfg, memory, c.ranks, estimate.Goroutines(c.ranks))
 		if (err == nil) != (c.want == nil) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -50,7 +52,7 @@ func TestFits(t *testing.T) {
 			}
 		}
 	}
-	if err := (Config{}).fitsIn(system.Memory{}, 1, goroutines(1)); err != nil {
+	if err := estimate.FitsIn((config.Config{}), system.Memory{}, 1, estimate.Goroutines(1)); err != nil {
 		t.Errorf("with unknown memory: %v", err)
 	}
 }
@@ -58,34 +60,34 @@ func TestFits(t *testing.T) {
 // Each further process needs memory for itself and, except the launcher, the text; ranks that are
 // replaced have a second state. All of them may read the text at the same time.
 func TestFitsInProcesses(t *testing.T) {
-	cfg, err := Default("debug")
+	cfg, err := config.Default("debug")
 	if err != nil {
 		t.Fatal(err)
 	}
 	const mib = 1 << 20
-	processes := Host{Ranks: 4, Processes: 6, Vaults: true}
-	need, text := cfg.Need(4, goroutines(4)), textBytes(nil)
-	if more, want := cfg.Need(4, processes)-need, 5*furtherBytes+4*text+cfg.AllMemory(4).Optimizer; more != want {
+	processes := estimate.Host{Ranks: 4, Processes: 6, Vaults: true}
+	need, text := estimate.Need(cfg, 4, estimate.Goroutines(4)), estimate.TextBytes(nil)
+	if more, want := estimate.Need(cfg, 4, processes)-need, 5*estimate.FurtherBytes+4*text+estimate.AllMemory(cfg, 4).Optimizer; more != want {
 		t.Errorf("six processes need %d bytes more than one, want %d", more, want)
 	}
 	tiny := cfg
 	tiny.Batch, tiny.Seq, tiny.Model.Dim, tiny.Model.Layers = 8, 32, 64, 2
-	if need := tiny.Need(4, processes); need < 5*readTimes*text {
+	if need := estimate.Need(tiny, 4, processes); need < 5*estimate.ReadTimes*text {
 		t.Errorf("%d bytes are less than five processes need to read %d bytes", need, text)
 	}
 	for name, c := range map[string]struct {
-		cfg  Config
+		cfg  config.Config
 		free int64
-		on   Host
+		on   estimate.Host
 		want []string // of the error; nil: none
 	}{
 		"goroutines fit":  {cfg, need, processes, []string{"give --ranks goroutine"}},
 		"no kind fits":    {cfg, need - 1, processes, []string{"even with --recompute full"}},
 		"reading":         {tiny, 200 * mib, processes, []string{"to read", "of text in 5 processes", "give --ranks goroutine, or tokenize it first (launcher data tokenize)"}},
-		"reading once":    {tiny, 50 * mib, goroutines(4), []string{"of text, 50 MiB of", "give less text, or tokenize it first"}},
-		"of the launcher": {cfg, 2 * need, Host{Ranks: 4, Processes: 5}, nil},
+		"reading once":    {tiny, 50 * mib, estimate.Goroutines(4), []string{"of text, 50 MiB of", "give less text, or tokenize it first"}},
+		"of the launcher": {cfg, 2 * need, estimate.Host{Ranks: 4, Processes: 5}, nil},
 	} {
-		err := c.cfg.fitsIn(system.Memory{Total: 1 << 40, Available: c.free}, 4, c.on)
+		err := estimate.FitsIn(c.cfg, system.Memory{Total: 1 << 40, Available: c.free}, 4, c.on)
 		if (err == nil) != (c.want == nil) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -96,10 +98,10 @@ func TestFitsInProcesses(t *testing.T) {
 		}
 	}
 	cfg.Batch = 1 << 24
-	if err := fits(cfg, 4, Host{Ranks: 4}); err != nil { // the memory is that which the other ranks have left
+	if err := estimate.Fits(cfg, 4, estimate.Host{Ranks: 4}); err != nil { // the memory is that which the other ranks have left
 		t.Errorf("a rank process checks memory again: %v", err)
 	}
-	if err := fits(cfg, 4, goroutines(4)); err == nil {
+	if err := estimate.Fits(cfg, 4, estimate.Goroutines(4)); err == nil {
 		t.Error("a batch of 2^24 sequences fits")
 	}
 }

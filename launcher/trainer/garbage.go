@@ -7,10 +7,9 @@ package trainer
 import (
 	"runtime/debug"
 	"sync"
-)
 
-// garbagePercent is the most garbage, in percent of the heap in use.
-const garbagePercent = 1
+	"spmoe/launcher/trainer/estimate"
+)
 
 // garbageBound counts the runs of this process that need the bound, because the collector has one
 // setting for all.
@@ -30,7 +29,7 @@ func (g *garbageBound) hold() (release func()) {
 	defer g.mu.Unlock()
 	debug.FreeOSMemory()
 	if g.runs++; g.runs == 1 {
-		g.before = debug.SetGCPercent(garbagePercent)
+		g.before = debug.SetGCPercent(estimate.GarbagePercent)
 	}
 	return func() {
 		g.mu.Lock()

@@ -13,11 +13,14 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/guard"
+	"spmoe/launcher/trainer/state"
 	"spmoe/tensor"
 )
 
 // guarded runs cfg on n ranks, which are injured, from a checkpoint unless resume is empty.
-func guarded(t *testing.T, cfg Config, n int, resume string, corrupt func(r *rank, computed bool)) (*reports, error) {
+func guarded(t *testing.T, cfg config.Config, n int, resume string, corrupt func(r *rank, computed bool)) (*reports, error) {
 	t.Helper()
 	report := &reports{}
 	job, err := Prepare(cfg, n, resume, report)
@@ -53,8 +56,8 @@ func (r *reports) texts() (all []string) {
 
 // guardedConfig is a run whose every step is saved. The guard of activations is off: it would find
 // what tests do to gradients before the other guards do.
-func guardedConfig(t *testing.T, change func(*Config)) Config {
-	return tiny(t, func(c *Config) {
+func guardedConfig(t *testing.T, change func(*config.Config)) config.Config {
+	return tiny(t, func(c *config.Config) {
 		c.Steps, c.Seq, c.Batch, c.EvalSequences, c.SaveEvery, c.Keep, c.SaveAsync, c.Model.BiasSpeed = 8, 16, 4, 2, 1, 99, false, 0.01
 		c.Guard.Memory, c.Guard.Activations = 1, 0
 		if change != nil {
@@ -69,8 +72,8 @@ type tries [4]struct{ step, n int }
 // next returns the number of the attempt that begins, from 1.
 func (all *tries) next(r *rank) int {
 	t := &all[r.comm.Rank()]
-	if t.step != r.progress.Step+1 {
-		t.step, t.n = r.progress.Step+1, 0
+	if t.step != r.Progress.Step+1 {
+		t.step, t.n = r.Progress.Step+1, 0
 	}
 	t.n++
 	return t.n
@@ -80,21 +83,21 @@ func (all *tries) next(r *rank) int {
 var faults = map[string]func(r *rank, begin bool){
 	"gradient of a matrix": func(r *rank, begin bool) {
 		if !begin {
-			g := r.model.Groups[1]
+			g := r.Model.Groups[1]
 			g.Grad.F32()[g.ParamLen()-1] = float32(math.NaN()) // of those that the last rank adds up
 		}
 	},
 	"gradient of an expert, infinite": func(r *rank, begin bool) {
 		if !begin {
-			r.model.Groups[2].Grad.F32()[5] = float32(math.Inf(-1))
+			r.Model.Groups[2].Grad.F32()[5] = float32(math.Inf(-1))
 		}
 	},
 	"activation": func(r *rank, begin bool) {
 		if !begin {
-			r.model.Observe(nil)
+			r.Model.Observe(nil)
 			return
 		}
-		r.model.Observe(func(name string, x tensor.Tensor) {
+		r.Model.Observe(func(name string, x tensor.Tensor) {
 			if name == "layer0_mlp_in" {
 				x.BF16()[3] = tensor.ToBFloat16(float32(math.NaN()))
 			}
@@ -123,7 +126,7 @@ func TestGradientGuard(t *testing.T) {
 			cfg.Out = filepath.Join(t.TempDir(), "run")
 			var attempts tries
 			corrupt := func(r *rank, computed bool) {
-				if r.progress.Step+1 != c.step || r.comm.Rank() != 1 {
+				if r.Progress.Step+1 != c.step || r.comm.Rank() != 1 {
 					return
 				}
 				if !computed {
@@ -132,7 +135,7 @@ func TestGradientGuard(t *testing.T) {
 				if attempts[1].n == 1 || c.persistent {
 					faults[c.fault](r, !computed)
 				} else {
-					r.model.Observe(nil)
+					r.Model.Observe(nil)
 				}
 			}
 			got, err := guarded(t, cfg, 2, "", corrupt)
@@ -166,7 +169,7 @@ func TestGradientGuard(t *testing.T) {
 }
 
 // unchanged checks that a step has changed no tensor.
-func unchanged(t *testing.T, cfg Config, step int) {
+func unchanged(t *testing.T, cfg config.Config, step int) {
 	t.Helper()
 	if step == 1 {
 		return // there is no checkpoint of the state before
@@ -182,7 +185,7 @@ func unchanged(t *testing.T, cfg Config, step int) {
 
 // resumedAlike checks that a run resumed before and after the skipped step 5 ends with the bits and
 // the list of skipped steps of the whole run.
-func resumedAlike(t *testing.T, cfg Config, corrupt func(r *rank, computed bool)) {
+func resumedAlike(t *testing.T, cfg config.Config, corrupt func(r *rank, computed bool)) {
 	t.Helper()
 	for _, k := range []int{4, 5} {
 		again := cfg
@@ -198,7 +201,7 @@ func resumedAlike(t *testing.T, cfg Config, corrupt func(r *rank, computed bool)
 // known after a resume too.
 func TestSpikes(t *testing.T) {
 	t.Parallel()
-	undisturbed := guardedConfig(t, func(c *Config) { c.Steps, c.SaveEvery, c.LogEvery = 40, 35, 50 })
+	undisturbed := guardedConfig(t, func(c *config.Config) { c.Steps, c.SaveEvery, c.LogEvery = 40, 35, 50 })
 	if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -221,8 +224,8 @@ func TestSpikes(t *testing.T) {
 				if r.comm.Rank() > 0 { // it shares the gradients, and the first rank adds up this one
 					return
 				}
-				if r.progress.Step+1 == c.step && computed && attempts.next(r) <= c.times {
-					r.model.Groups[1].Grad.F32()[9] += 1e4
+				if r.Progress.Step+1 == c.step && computed && attempts.next(r) <= c.times {
+					r.Model.Groups[1].Grad.F32()[9] += 1e4
 				}
 			}
 			got, err := guarded(t, cfg, 2, "", corrupt)
@@ -235,7 +238,8 @@ func TestSpikes(t *testing.T) {
 				}
 				return
 			}
-			if alarms := got.texts(); len(alarms) != 1 || !strings.Contains(alarms[0], c.want) || !strings.Contains(alarms[0], "more than 100 times the median of the last 3") {
+			if alarms := got.texts(); len(alarms) != 1 || !strings.Contains(alarms[0], c.want) ||
+				!strings.Contains(alarms[0], "more than 100 times the median of the last 3") {
 				t.Errorf("alarms %q", alarms)
 			}
 			if name == "transient" {
@@ -255,14 +259,15 @@ func TestSpikes(t *testing.T) {
 // More skips than are allowed end the run, with the weights of the last good step saved.
 func TestSkipLimit(t *testing.T) {
 	t.Parallel()
-	cfg := guardedConfig(t, func(c *Config) { c.SaveEvery, c.Guard.Skips, c.Steps = 2, 2, 50 })
+	cfg := guardedConfig(t, func(c *config.Config) { c.SaveEvery, c.Guard.Skips, c.Steps = 2, 2, 50 })
 	got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
-		if r.progress.Step >= 2 && computed {
-			r.model.Groups[0].Grad.F32()[0] = float32(math.NaN())
+		if r.Progress.Step >= 2 && computed {
+			r.Model.Groups[0].Grad.F32()[0] = float32(math.NaN())
 		}
 	})
-	var skips *SkipError
-	if !errors.As(err, &skips) || !slices.Equal(skips.Steps, []int{3, 4, 5}) || !strings.Contains(err.Error(), "steps 3 4 5 were skipped, more than 2 of 100") {
+	var skips *guard.SkipError
+	if !errors.As(err, &skips) || !slices.Equal(skips.Steps, []int{3, 4, 5}) ||
+		!strings.Contains(err.Error(), "steps 3 4 5 were skipped, more than 2 of 100") {
 		t.Fatalf("error %v", err)
 	}
 	if len(got.steps) != 5 {
@@ -317,10 +322,10 @@ func TestReplay(t *testing.T) {
 				if !computed {
 					return
 				}
-				step, n := r.progress.Step+1, attempts.next(r)
+				step, n := r.Progress.Step+1, attempts.next(r)
 				all[r.comm.Rank()].n++
 				if step == 6 && r.comm.Rank() == 1 {
-					grad := r.model.Groups[2].Grad.F32()
+					grad := r.Model.Groups[2].Grad.F32()
 					i := slices.IndexFunc(grad, func(x float32) bool { return x != 0 })
 					grad[i] = c.change[n-1](grad[i])
 				}
@@ -355,13 +360,13 @@ func TestReplayWithDamagedWeight(t *testing.T) {
 	cfg.Guard.Replay, cfg.Out = 3, filepath.Join(t.TempDir(), "run")
 	var attempts tries
 	got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
-		if computed || attempts.next(r) != 2 || r.progress.Step+1 != 6 || r.comm.Rank() != 1 {
+		if computed || attempts.next(r) != 2 || r.Progress.Step+1 != 6 || r.comm.Rank() != 1 {
 			return
 		}
-		for i, w := range r.model.Groups[2].Work.BF16() {
-			r.model.Groups[2].Work.BF16()[i] = w ^ 1<<15
+		for i, w := range r.Model.Groups[2].Work.BF16() {
+			r.Model.Groups[2].Work.BF16()[i] = w ^ 1<<15
 		}
-		r.memory.weightSums = r.memory.sumWeights(r.memory.weightSums[:0])
+		r.memory.WeightSums = r.memory.SumWeights(r.memory.WeightSums[:0])
 	})
 	if alarms := got.texts(); err != nil || len(alarms) != 1 || !strings.Contains(alarms[0], "step 6 had a transient fault") {
 		t.Errorf("error %v, alarms %q", err, alarms)
@@ -370,29 +375,29 @@ func TestReplayWithDamagedWeight(t *testing.T) {
 }
 
 func TestNorms(t *testing.T) {
-	var n norms
-	g := Guard{Spike: 10}
+	var n state.Norms
+	g := config.Guard{Spike: 10}
 	for i := range 100 {
-		if _, ok := n.median(); ok != (i >= 32) {
+		if _, ok := n.Median(); ok != (i >= 32) {
 			t.Errorf("%d norms: median known: %t", i, ok)
 		}
-		n.add(float64(i))
+		n.Add(float64(i))
 	}
-	if m, _ := n.median(); len(n) != 64 || m != 67 {
+	if m, _ := n.Median(); len(n) != 64 || m != 67 {
 		t.Errorf("the median of the last %d of 100 is %g", len(n), m)
 	}
 	for norm, want := range map[float64]bool{669: false, 670: false, 671: true, 0: false, math.Inf(1): true, math.NaN(): true} {
-		if fault := g.fault(norm, 1, n); (fault != "") != want {
+		if fault := guard.Fault(g, norm, 1, n); (fault != "") != want {
 			t.Errorf("norm %g: %q", norm, fault)
 		}
 	}
-	if fault := (Guard{}).fault(1e30, 1, n); fault != "" {
+	if fault := guard.Fault((config.Guard{}), 1e30, 1, n); fault != "" {
 		t.Errorf("without a limit: %q", fault)
 	}
-	if fault := (Guard{}).fault(math.NaN(), 1, nil); fault == "" {
+	if fault := guard.Fault((config.Guard{}), math.NaN(), 1, nil); fault == "" {
 		t.Error("NaN is used")
 	}
-	converged := slices.Repeat(norms{1e-7}, 64)
+	converged := slices.Repeat(state.Norms{1e-7}, 64)
 	for _, c := range []struct {
 		norm, clipNorm float64
 		want           bool
@@ -400,7 +405,7 @@ func TestNorms(t *testing.T) {
 		{1e-3, 1, false}, {1, 1, false}, {1.001, 1, true}, {1e-3, 1e-4, true}, {1.5, 2, false}, {2.5, 2, true},
 		{1, 0, false}, {1.001, 0, true}, {math.Inf(1), 1, true}, // clipping is off
 	} {
-		if fault := g.fault(c.norm, c.clipNorm, converged); (fault != "") != c.want {
+		if fault := guard.Fault(g, c.norm, c.clipNorm, converged); (fault != "") != c.want {
 			t.Errorf("a converged run, norm %g, clipped at %g: %q", c.norm, c.clipNorm, fault)
 		}
 	}
@@ -408,15 +413,15 @@ func TestNorms(t *testing.T) {
 
 func TestGuardValidate(t *testing.T) {
 	for _, c := range []struct {
-		guard Guard
+		guard config.Guard
 		want  string
 	}{
-		{Guard{}, ""}, {Guard{Spike: 1.5, Skips: 9, Memory: 7, Activations: 2, Replay: 2}, ""},
-		{Guard{Spike: 1}, "guard.spike is 1: give 0 (off)"}, {Guard{Spike: -2}, "guard.spike is -2"}, {Guard{Spike: math.NaN()}, "guard.spike is NaN"},
-		{Guard{Spike: math.Inf(1)}, "guard.spike is +Inf"},
-		{Guard{Skips: -1}, "guard.skips is -1"}, {Guard{Memory: -1}, "guard.memory is -1"}, {Guard{Activations: -1}, "guard.activations is -1: give 0 (never)"}, {Guard{Replay: -1}, "guard.replay is -1"},
+		{config.Guard{}, ""}, {config.Guard{Spike: 1.5, Skips: 9, Memory: 7, Activations: 2, Replay: 2}, ""},
+		{config.Guard{Spike: 1}, "guard.spike is 1: give 0 (off)"}, {config.Guard{Spike: -2}, "guard.spike is -2"}, {config.Guard{Spike: math.NaN()}, "guard.spike is NaN"},
+		{config.Guard{Spike: math.Inf(1)}, "guard.spike is +Inf"},
+		{config.Guard{Skips: -1}, "guard.skips is -1"}, {config.Guard{Memory: -1}, "guard.memory is -1"}, {config.Guard{Activations: -1}, "guard.activations is -1: give 0 (never)"}, {config.Guard{Replay: -1}, "guard.replay is -1"},
 	} {
-		err := tiny(t, func(cfg *Config) { cfg.Guard = c.guard }).Validate(2)
+		err := tiny(t, func(cfg *config.Config) { cfg.Guard = c.guard }).Validate(2)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.guard, err, c.want)
 		}
@@ -425,9 +430,9 @@ func TestGuardValidate(t *testing.T) {
 
 // The list of skipped steps is bounded, their number is not.
 func TestSkippedList(t *testing.T) {
-	var p progress
+	var p state.Progress
 	for i := range 2500 {
-		p.skip(i + 1)
+		p.Skip(i + 1)
 	}
 	if p.Skipped != 2500 || len(p.SkippedSteps) != 1000 || p.SkippedSteps[0] != 1501 || p.SkippedSteps[999] != 2500 {
 		t.Errorf("%d skipped, the last %d from %d", p.Skipped, len(p.SkippedSteps), p.SkippedSteps[0])

@@ -10,6 +10,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
 	"spmoe/tensor"
 )
 
@@ -17,33 +18,33 @@ import (
 // which they are not. A guarded pair of steps begins with all seals made at once.
 func BenchmarkGuards(b *testing.B) {
 	compareGuarded(b, func(r *rank, on int) {
-		r.memory.period, r.activations.period = on, 0
+		r.memory.Period, r.activations.Period = on, 0
 		if on == 1 {
-			r.optim.Seal()
+			r.Optim.Seal()
 			return
 		}
-		r.memory.taken = false
-		r.optim.Unseal()
+		r.memory.Taken = false
+		r.Optim.Unseal()
 	})
 }
 
 // BenchmarkAllGuards compares steps with all guards with steps without any.
 func BenchmarkAllGuards(b *testing.B) {
 	compareGuarded(b, func(r *rank, on int) {
-		r.memory.period, r.activations.period = on, on
+		r.memory.Period, r.activations.Period = on, on
 		if on == 1 {
-			r.optim.Seal()
+			r.Optim.Seal()
 			return
 		}
-		r.memory.taken = false
-		r.optim.Unseal()
+		r.memory.Taken = false
+		r.Optim.Unseal()
 	})
 }
 
 // BenchmarkGuardActivations compares steps whose activations and gradients are sealed with steps in
 // which they are not.
 func BenchmarkGuardActivations(b *testing.B) {
-	compareGuarded(b, func(r *rank, on int) { r.activations.period, r.memory.period = on, 0 })
+	compareGuarded(b, func(r *rank, on int) { r.activations.Period, r.memory.Period = on, 0 })
 }
 
 // compareGuarded compares guarded steps with unguarded ones, two by two in turns within one run:
@@ -55,7 +56,7 @@ func compareGuarded(b *testing.B, guard func(r *rank, on int)) {
 		ranks, batch int
 	}{{"debug", 2, 4}, {"debug", 2, 8}, {"debug", 8, 8}, {"small", 2, 4}, {"small", 2, 8}} {
 		b.Run(fmt.Sprintf("%s/np%d/batch%d", c.flavor, c.ranks, c.batch), func(b *testing.B) {
-			cfg, err := Default(c.flavor)
+			cfg, err := config.Default(c.flavor)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -76,8 +77,8 @@ func compareGuarded(b *testing.B, guard func(r *rank, on int)) {
 				for i := range 4 * b.N {
 					on := i / 2 % 2
 					guard(r, on)
-					r.constants.on = on == 1
-					r.constants.begin()
+					r.constants.On = on == 1
+					r.constants.Begin()
 					if err := c.Barrier(); err != nil {
 						return err
 					}

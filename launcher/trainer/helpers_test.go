@@ -13,42 +13,53 @@ import (
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/state"
 	"spmoe/moe"
 	"spmoe/tensor"
 )
 
 // reports keeps what is reported.
 type reports struct {
-	start   Start
-	steps   []Step
-	evals   []Eval
-	saved   []Saved
-	alarms  []Alarm
-	samples []Sample
+	start   events.Start
+	steps   []events.Step
+	evals   []events.Eval
+	saved   []events.Saved
+	alarms  []events.Alarm
+	samples []events.Sample
 
-	stopping []Stopping
-	prof     []Profile
-	done     []Done
-	events   []string   // kind and step of each, in order
-	onStep   func(Step) // called after every reported step, unless nil
+	stopping []events.Stopping
+	prof     []events.Profile
+	done     []events.Done
+	events   []string          // kind and step of each, in order
+	onStep   func(events.Step) // called after every reported step, unless nil
 }
 
 func (r *reports) note(kind string, step int) {
 	r.events = append(r.events, fmt.Sprintf("%s %d", kind, step))
 }
 
-func (r *reports) Start(s Start)   { r.start = s; r.note("start", s.From) }
-func (r *reports) Eval(e Eval)     { r.evals = append(r.evals, e); r.note("eval", e.Step) }
-func (r *reports) Saved(s Saved)   { r.saved = append(r.saved, s); r.note("saved", s.Step) }
-func (r *reports) Sample(s Sample) { r.samples = append(r.samples, s); r.note("sample", s.Step) }
-func (r *reports) Alarm(a Alarm)   { r.alarms = append(r.alarms, a); r.note("alarm", a.Step) }
-func (r *reports) Stopping(s Stopping) {
+func (r *reports) Start(s events.Start) { r.start = s; r.note("start", s.From) }
+
+func (r *reports) Eval(e events.Eval) { r.evals = append(r.evals, e); r.note("eval", e.Step) }
+
+func (r *reports) Saved(s events.Saved) { r.saved = append(r.saved, s); r.note("saved", s.Step) }
+
+func (r *reports) Sample(s events.Sample) { r.samples = append(r.samples, s); r.note("sample", s.Step) }
+
+func (r *reports) Alarm(a events.Alarm) { r.alarms = append(r.alarms, a); r.note("alarm", a.Step) }
+
+func (r *reports) Stopping(s events.Stopping) {
 	r.stopping = append(r.stopping, s)
 	r.note("stopping", s.Step)
 }
-func (r *reports) Profile(p Profile) { r.prof = append(r.prof, p); r.note("profile", p.Steps) }
-func (r *reports) Done(d Done)       { r.done = append(r.done, d); r.note("done", d.Step) }
-func (r *reports) Step(s Step) {
+
+func (r *reports) Profile(p events.Profile) { r.prof = append(r.prof, p); r.note("profile", p.Steps) }
+
+func (r *reports) Done(d events.Done) { r.done = append(r.done, d); r.note("done", d.Step) }
+
+func (r *reports) Step(s events.Step) {
 	r.steps = append(r.steps, s)
 	r.note("step", s.Step)
 	if r.onStep != nil {
@@ -68,9 +79,9 @@ func tinyModel() moe.Config {
 }
 
 // tiny is a run of milliseconds on text that is made for it.
-func tiny(t *testing.T, change func(*Config)) Config {
+func tiny(t *testing.T, change func(*config.Config)) config.Config {
 	t.Helper()
-	cfg, err := Default("debug")
+	cfg, err := config.Default("debug")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,21 +105,21 @@ func tiny(t *testing.T, change func(*Config)) Config {
 }
 
 // train runs cfg on n ranks, from a checkpoint unless resume is empty.
-func train(t *testing.T, cfg Config, n int, resume string) *reports {
+func train(t *testing.T, cfg config.Config, n int, resume string) *reports {
 	t.Helper()
 	r := &reports{}
 	job, err := Prepare(cfg, n, resume, r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := job.Run(context.Background(), spmd.Goroutines{N: job.ranks}); err != nil && !errors.Is(err, ErrInterrupted) {
+	if err := job.Run(context.Background(), spmd.Goroutines{N: job.ranks}); err != nil && !errors.Is(err, events.ErrInterrupted) {
 		t.Fatal(err)
 	}
 	return r
 }
 
 // savedProgress reads the checkpoint of a step: the trainer's part, and all tensors.
-func savedProgress(t *testing.T, cfg Config, step int) (p progress, tensors map[string][]float32) {
+func savedProgress(t *testing.T, cfg config.Config, step int) (p state.Progress, tensors map[string][]float32) {
 	t.Helper()
 	r, err := checkpoint.Open(filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", step)))
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/system"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 	"spmoe/tensor"
 )
 
@@ -25,15 +27,19 @@ type host struct {
 	leads bool
 }
 
-func (h host) Ranks() int  { return h.ranks }
-func (h host) Cores() int  { return runtime.GOMAXPROCS(0) }
-func (h host) Here() int   { return h.here }
+func (h host) Ranks() int { return h.ranks }
+
+func (h host) Cores() int { return runtime.GOMAXPROCS(0) }
+
+func (h host) Here() int { return h.here }
+
 func (h host) Leads() bool { return h.leads }
-func (h host) Late() bool  { return false }
+
+func (h host) Late() bool { return false }
 
 // trainOnHosts runs a configuration for each host, so many ranks on each, and returns what each
 // host has said.
-func trainOnHosts(t *testing.T, each int, cfgs []Config, from string) ([]*reports, []error) {
+func trainOnHosts(t *testing.T, each int, cfgs []config.Config, from string) ([]*reports, []error) {
 	t.Helper()
 	sizes := make([]int, len(cfgs))
 	for i := range sizes {
@@ -44,7 +50,7 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, from string) ([]*report
 	var wg sync.WaitGroup
 	for h, w := range worlds {
 		said[h] = &reports{}
-		job, err := PrepareOn(cfgs[h], each*len(cfgs), Host{Ranks: each, Processes: 1}, from, said[h])
+		job, err := PrepareOn(cfgs[h], each*len(cfgs), estimate.Host{Ranks: each, Processes: 1}, from, said[h])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,9 +60,9 @@ func trainOnHosts(t *testing.T, each int, cfgs []Config, from string) ([]*report
 	return said, errs
 }
 
-// onHosts calls body with every rank of a run, so many on each host, and returns what the first
+// OnHosts calls body with every rank of a run, so many on each host, and returns what the first
 // host has said. corrupt is that of the job.
-func onHosts(t *testing.T, cfg Config, hosts, each int, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
+func onHosts(t *testing.T, cfg config.Config, hosts, each int, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
 	t.Helper()
 	said := make([]reports, hosts)
 	if err := os.MkdirAll(cfg.Out, 0o777); err != nil {
@@ -65,7 +71,7 @@ func onHosts(t *testing.T, cfg Config, hosts, each int, corrupt func(r *rank, co
 	var wg sync.WaitGroup
 	errs := make([]error, hosts)
 	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, hosts)...) {
-		job, err := PrepareOn(cfg, hosts*each, Host{Ranks: each, Processes: 1}, "", &said[h])
+		job, err := PrepareOn(cfg, hosts*each, estimate.Host{Ranks: each, Processes: 1}, "", &said[h])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,12 +105,12 @@ func TestHostsDisagree(t *testing.T) {
 	cfg.Out = filepath.Join(t.TempDir(), "run")
 	var attempts tries
 	said := onHosts(t, cfg, 2, 2, func(r *rank, computed bool) {
-		if r.progress.Step+1 != 5 || computed || attempts.next(r) != 1 {
+		if r.Progress.Step+1 != 5 || computed || attempts.next(r) != 1 {
 			return
 		}
 		if r.comm.Rank() == 2 {
-			r.model.Groups[1].Work.Bytes()[0] ^= 1
-			r.memory.take(r.progress.Step) // as if it had been published so
+			r.Model.Groups[1].Work.Bytes()[0] ^= 1
+			r.memory.Take(r.Progress.Step) // as if it had been published so
 		}
 		if err := r.comm.Barrier(); err != nil {
 			t.Error(err)
@@ -127,7 +133,7 @@ func TestOneResultForAllHosts(t *testing.T) {
 		precision string
 		passes    int
 	}{{"bf16", 1}, {"mxfp8", 1}, {"bf16", 4}, {"mxfp8", 2}} {
-		run := func(ranks int) Config {
+		run := func(ranks int) config.Config {
 			cfg := layoutRun(t, c.precision)
 			cfg.Batch *= c.passes
 			cfg.MicroBatch = cfg.Batch / c.passes / ranks
@@ -145,7 +151,7 @@ func TestOneResultForAllHosts(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%d passes/%dx%d/fsdp %v", c.precision, c.passes, on[0], on[1], fsdp), func(t *testing.T) {
 					cfg := run(on[0] * on[1])
 					cfg.FSDP = fsdp
-					said, errs := trainOnHosts(t, on[1], slices.Repeat([]Config{cfg}, on[0]), "")
+					said, errs := trainOnHosts(t, on[1], slices.Repeat([]config.Config{cfg}, on[0]), "")
 					if err := errors.Join(errs...); err != nil {
 						t.Fatal(err)
 					}
@@ -167,10 +173,10 @@ func TestResumeOnOtherHosts(t *testing.T) {
 		hosts, each int
 		fsdp        bool
 	}
-	run := func(p placement, from string) Config {
+	run := func(p placement, from string) config.Config {
 		cfg := layoutRun(t, "mxfp8")
 		cfg.FSDP, cfg.SaveEvery, cfg.Keep = p.fsdp, 1, 9
-		if _, errs := trainOnHosts(t, p.each, slices.Repeat([]Config{cfg}, p.hosts), from); errors.Join(errs...) != nil {
+		if _, errs := trainOnHosts(t, p.each, slices.Repeat([]config.Config{cfg}, p.hosts), from); errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}
 		return cfg
@@ -199,11 +205,11 @@ func TestResumeOnOtherHosts(t *testing.T) {
 // quantized on the way.
 func TestHostsAgree(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*Config){
-		"fp32":              func(c *Config) { c.Precision = "fp32" },
-		"bf16":              func(c *Config) { c.Precision = "bf16" },
-		"mxfp8 on the wire": func(c *Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
-		"standard exchange": func(c *Config) { c.Precision, c.EPExchange = "bf16", "standard" },
+	for name, change := range map[string]func(*config.Config){
+		"fp32":              func(c *config.Config) { c.Precision = "fp32" },
+		"bf16":              func(c *config.Config) { c.Precision = "bf16" },
+		"mxfp8 on the wire": func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
+		"standard exchange": func(c *config.Config) { c.Precision, c.EPExchange = "bf16", "standard" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			one := tiny(t, change)
@@ -212,7 +218,7 @@ func TestHostsAgree(t *testing.T) {
 			for _, hosts := range []int{2, 4} {
 				many := one
 				many.Out = filepath.Join(t.TempDir(), "run")
-				cfgs := make([]Config, hosts)
+				cfgs := make([]config.Config, hosts)
 				for h := range cfgs {
 					cfgs[h] = many
 				}
@@ -235,11 +241,11 @@ func TestHostsAgree(t *testing.T) {
 // fewer too, go on.
 func TestFoldersOfHosts(t *testing.T) {
 	t.Parallel()
-	whole := tiny(t, func(c *Config) { c.SaveEvery = 2 })
+	whole := tiny(t, func(c *config.Config) { c.SaveEvery = 2 })
 	train(t, whole, 4, "")
 	_, want := savedProgress(t, whole, whole.Steps)
 
-	var cfgs []Config
+	var cfgs []config.Config
 	for range 2 {
 		cfg := whole
 		cfg.Out, cfg.Steps = filepath.Join(t.TempDir(), "run"), 2
@@ -267,7 +273,7 @@ func TestFoldersOfHosts(t *testing.T) {
 // Each host's folder is locked by its owner, and the marks that tell folders apart follow no link.
 func TestFoldersOfHostsAreLocked(t *testing.T) {
 	t.Parallel()
-	cfgs := []Config{tiny(t, nil), {}}
+	cfgs := []config.Config{tiny(t, nil), {}}
 	cfgs[1] = cfgs[0]
 	cfgs[1].Out = filepath.Join(t.TempDir(), "run")
 	held, err := system.LockFolder(cfgs[1].Out)

@@ -11,37 +11,42 @@ import (
 
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/save"
 )
 
 // An interval is a number of steps or a time, as text and in a config file, and is written as it is
 // read.
 func TestInterval(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]Interval{
-		"500": 500, "'500'": 500, "0": 0, "'0'": 0, "'10m'": Every(10 * time.Minute), "'90s'": Every(90 * time.Second), "'1h30m0s'": Every(90 * time.Minute), "'1h'": Every(time.Hour),
+	for text, want := range map[string]config.Interval{
+		"500": 500, "'500'": 500, "0": 0, "'0'": 0, "'10m'": config.Every(10 * time.Minute), "'90s'": config.Every(90 * time.Second), "'1h30m0s'": config.Every(90 * time.Minute), "'1h'": config.Every(time.Hour),
 	} {
 		cfg := tiny(t, nil)
 		if err := stricttoml.Unmarshal([]byte("save_every = "+text), &cfg); err != nil || cfg.SaveEvery != want {
 			t.Errorf("%s: %v, error %v, want %v", text, cfg.SaveEvery, err, want)
 		}
-		written, err := ConfigTOML(cfg)
+		written, err := config.TOML(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again Config
+		var again config.Config
 		if err := stricttoml.Unmarshal(written, &again); err != nil || again.SaveEvery != want || again.SaveRetry != cfg.SaveRetry {
 			t.Errorf("%s: read back %v and %v, error %v", text, again.SaveEvery, again.SaveRetry, err)
 		}
 	}
 	for _, text := range []string{"", "-1", "1.5", "often", "-10m", "1ms", "99999999999999999999", "10 m"} {
-		if err := new(Interval).UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "a number of steps (500), a time (10m, 90s, 2h) or 0") {
+		if err := new(config.Interval).UnmarshalText([]byte(text)); err == nil ||
+			!strings.Contains(err.Error(), "a number of steps (500), a time (10m, 90s, 2h) or 0") {
 			t.Errorf("%q: error %v", text, err)
 		}
 	}
 	for _, d := range []time.Duration{time.Second, time.Minute, 10 * time.Minute, time.Hour, 90 * time.Minute, 25*time.Hour + time.Second, 1500 * time.Millisecond} {
-		var i Interval
-		if err := i.UnmarshalText([]byte(Every(d).String())); err != nil || i.Time() != d {
-			t.Errorf("%v is written as %v and read as %v (%v)", d, Every(d), i.Time(), err)
+		var i config.Interval
+		if err := i.UnmarshalText([]byte(config.Every(d).String())); err != nil || i.Time() != d {
+			t.Errorf("%v is written as %v and read as %v (%v)", d, config.Every(d), i.Time(), err)
 		}
 	}
 }
@@ -49,19 +54,19 @@ func TestInterval(t *testing.T) {
 // Saves by time happen on all ranks at the step at which rank 0's clock says so, and change no bit.
 func TestSavesByTime(t *testing.T) {
 	t.Parallel()
-	straight := tiny(t, func(c *Config) { c.Steps, c.SaveEvery = 9, 0 })
+	straight := tiny(t, func(c *config.Config) { c.Steps, c.SaveEvery = 9, 0 })
 	train(t, straight, 1, "")
 	_, want := savedProgress(t, straight, 9)
 	for _, ranks := range []int{1, 2, 4} {
 		cfg := straight
-		cfg.Out, cfg.SaveEvery, cfg.Keep = filepath.Join(t.TempDir(), "run"), Every(3*time.Minute), 9
+		cfg.Out, cfg.SaveEvery, cfg.Keep = filepath.Join(t.TempDir(), "run"), config.Every(3*time.Minute), 9
 		now := time.Unix(0, 0)
-		said := &reports{onStep: func(Step) { now = now.Add(time.Minute) }}
+		said := &reports{onStep: func(events.Step) { now = now.Add(time.Minute) }}
 		job, err := Prepare(cfg, ranks, "", said)
 		if err != nil {
 			t.Fatal(err)
 		}
-		job.clock.now = func() time.Time { return now }
+		job.clock.Now = func() time.Time { return now }
 		if err := job.Run(t.Context(), spmd.Goroutines{N: ranks}); err != nil {
 			t.Fatal(err)
 		}
@@ -92,21 +97,21 @@ func TestSaveClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		clock  saveClock
+		clock  save.Clock
 		folder string
 		due    float64
 	}{
-		"a new run":              {saveClock{}, dir, 0},
-		"a process that joins":   {saveClock{late: true}, dir, 1},
-		"without configuration":  {saveClock{late: true}, filepath.Join(dir, "none"), 0},
-		"a process that goes on": {saveClock{saved: now.Add(-6 * time.Minute)}, dir, 1},
+		"a new run":              {save.Clock{}, dir, 0},
+		"a process that joins":   {save.Clock{Late: true}, dir, 1},
+		"without configuration":  {save.Clock{Late: true}, filepath.Join(dir, "none"), 0},
+		"a process that goes on": {save.Clock{Saved: now.Add(-6 * time.Minute)}, dir, 1},
 	} {
-		c.clock.now = func() time.Time { return now }
-		c.clock.start(c.folder)
-		if due := c.clock.due(5 * time.Minute); due != c.due {
+		c.clock.Now = func() time.Time { return now }
+		c.clock.Start(c.folder)
+		if due := c.clock.Due(5 * time.Minute); due != c.due {
 			t.Errorf("%s: a save every 5 minutes is due %v, want %v", name, due, c.due)
 		}
-		if c.clock.due(0) != 0 {
+		if c.clock.Due(0) != 0 {
 			t.Errorf("%s: due without an interval", name)
 		}
 	}
@@ -115,7 +120,7 @@ func TestSaveClock(t *testing.T) {
 // The space for checkpoints is what will be there at the same time, less what is there already.
 func TestCheckSpace(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *Config) { c.Steps, c.SaveEvery, c.Keep = 100, 10, 3 })
+	cfg := tiny(t, func(c *config.Config) { c.Steps, c.SaveEvery, c.Keep = 100, 10, 3 })
 	train(t, cfg, 2, "")
 	var real int64
 	files, err := filepath.Glob(filepath.Join(cfg.Out, "step-00000100", "*"))
@@ -125,12 +130,12 @@ func TestCheckSpace(t *testing.T) {
 	for _, f := range files {
 		real += int64(len(read(t, f)))
 	}
-	size := cfg.CheckpointBytes(2)
+	size := estimate.CheckpointBytes(cfg, 2)
 	if size > real*11/10 || size < real*8/10 { // names, checksums and padding show in a checkpoint this small
 		t.Errorf("a checkpoint is estimated at %d bytes and has %d", size, real)
 	}
 	for name, c := range map[string]struct {
-		change         func(*Config)
+		change         func(*config.Config)
 		step, existing int
 		sizes          int64
 	}{
@@ -138,25 +143,26 @@ func TestCheckSpace(t *testing.T) {
 		"keep 3, two there":      {nil, 20, 2, 2},
 		"keep 3, three there":    {nil, 30, 3, 1},
 		"keep 3, more there":     {nil, 90, 9, 1},
-		"keep 1 keeps 2":         {func(c *Config) { c.Keep = 1 }, 0, 0, 3},
-		"by time":                {func(c *Config) { c.SaveEvery = Every(time.Hour) }, 0, 0, 4},
-		"only at the end":        {func(c *Config) { c.SaveEvery = 0 }, 0, 0, 1},
-		"only two saves left":    {func(c *Config) { c.SaveEvery = 60 }, 0, 0, 2},
+		"keep 1 keeps 2":         {func(c *config.Config) { c.Keep = 1 }, 0, 0, 3},
+		"by time":                {func(c *config.Config) { c.SaveEvery = config.Every(time.Hour) }, 0, 0, 4},
+		"only at the end":        {func(c *config.Config) { c.SaveEvery = 0 }, 0, 0, 1},
+		"only two saves left":    {func(c *config.Config) { c.SaveEvery = 60 }, 0, 0, 2},
 		"nothing left to do":     {nil, 100, 2, 0},
-		"resumed at another end": {func(c *Config) { c.SaveEvery, c.Steps = 0, 200 }, 100, 1, 1},
+		"resumed at another end": {func(c *config.Config) { c.SaveEvery, c.Steps = 0, 200 }, 100, 1, 1},
 	} {
 		cfg := cfg
 		if c.change != nil {
 			c.change(&cfg)
 		}
-		if err := cfg.checkSpace(2, c.step, c.existing, c.sizes*size); err != nil {
+		if err := estimate.CheckSpace(cfg, 2, c.step, c.existing, c.sizes*size); err != nil {
 			t.Errorf("%s: %v, with space for %d checkpoints", name, err, c.sizes)
 		}
 		if c.sizes == 0 {
 			continue
 		}
-		err := cfg.checkSpace(2, c.step, c.existing, c.sizes*size-1)
-		if err == nil || !strings.Contains(err.Error(), cfg.Out) || strings.Contains(err.Error(), "--save-every 0") != (cfg.SaveEvery != 0) || strings.Contains(err.Error(), ", --keep 2") != (cfg.Keep > 2) {
+		err := estimate.CheckSpace(cfg, 2, c.step, c.existing, c.sizes*size-1)
+		if err == nil || !strings.Contains(err.Error(), cfg.Out) || strings.Contains(err.Error(), "--save-every 0") != (cfg.SaveEvery != 0) ||
+			strings.Contains(err.Error(), ", --keep 2") != (cfg.Keep > 2) {
 			t.Errorf("%s: error %v, with a byte less than %d checkpoints take", name, err, c.sizes)
 		}
 	}

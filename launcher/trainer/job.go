@@ -1,9 +1,11 @@
+// Package trainer runs the training loop on every rank: batches in, optimizer steps, metrics,
+// evaluation and checkpoints out. A job (job.go) starts ranks (start.go, rank.go), which run the
+// loop (loop.go) of steps (step.go).
 package trainer
 
 // A training job: what is checked and opened before its ranks start, and how they start.
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -17,8 +19,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
-
 	"spmoe/collective"
 	"spmoe/datasets"
 	"spmoe/launcher/checkpoint"
@@ -26,18 +26,35 @@ import (
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
 	"spmoe/launcher/tasks"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/observe"
+	"spmoe/launcher/trainer/save"
+	"spmoe/launcher/trainer/state"
 	"spmoe/launcher/weights"
 	"spmoe/moe"
 	"spmoe/tensor"
 	"spmoe/tensor/cpu"
 )
 
+// CheckDisk returns an error if the file system of the run's folder lacks the space for the
+// checkpoints that the run will hold at the same time: those that it keeps, and one that is being
+// written. Those that exist have their space already.
+func (j *Job) CheckDisk() error {
+	free, ok := system.FreeSpace(j.cfg.Out)
+	if !ok {
+		return nil
+	}
+	return estimate.CheckSpace(j.cfg, j.ranks, j.progress.Step, checkpoint.Count(j.cfg.Out), free)
+}
+
 // Job is a run that has been checked: its data is read, and the checkpoint that it resumes, if any,
 // is open and verified.
 type Job struct {
-	Profile bool     // report the time of a step by kind of work at the end
-	Trace   Window   // steps whose timeline is written to OUT/trace.json
-	Notes   []string // to report at the start, before those of the configuration
+	Profile bool           // report the time of a step by kind of work at the end
+	Trace   observe.Window // steps whose timeline is written to OUT/trace.json
+	Notes   []string       // to report at the start, before those of the configuration
 
 	// Folder is the run's folder, which this job holds; nil: Run holds the one at the path. If it
 	// loses its name or its lock, nothing is written there.
@@ -52,16 +69,16 @@ type Job struct {
 	Settings []Setting // beyond the configuration, that must be the same on all ranks
 
 	// Routing, if not nil, creates the meter of each rank's routing.
-	Routing func(of Routing) (RoutingMeter, error)
+	Routing func(of events.Routing) (events.RoutingMeter, error)
 
 	// corrupt, if not nil, is called on every rank before and after each computation of a step's
 	// gradients: tests use it to corrupt memory.
 	corrupt func(r *rank, computed bool)
 
-	cfg     Config
+	cfg     config.Config
 	ranks   int
-	report  Reporter
-	corpus  Corpus
+	report  events.Reporter
+	corpus  events.Corpus
 	data    *datasets.Data
 	train   datasets.Stream
 	heldOut datasets.Stream
@@ -75,8 +92,8 @@ type Job struct {
 	resume   *checkpoint.Reader // nil in a new run
 	source   *weights.Source    // first weights of a new run; nil: random
 	files    checkpoint.Files   // for writing checkpoints; nil: the run's folder
-	progress progress
-	clock    *saveClock
+	progress state.Progress
+	clock    *save.Clock
 	late     bool // this process has joined a running job
 
 	cores       int  // of all ranks; known when they run, as the next two
@@ -86,32 +103,28 @@ type Job struct {
 	// last training and validation loss, set by rank 0 at the end unless the run was interrupted
 	lossOfEnd [2]float64
 
-	meter  atomic.Pointer[meter] // of rank 0, once it runs in this process
+	meter  atomic.Pointer[observe.Meter] // of rank 0, once it runs in this process
 	differ atomic.Pointer[DisagreementError]
 }
-
-// ErrInterrupted says that a run ended at a step boundary before its last step, on request, with
-// all its state saved.
-var ErrInterrupted = errors.New("interrupted")
 
 // Prepare checks that n ranks can run cfg on this machine, and reads the data. resume is the
 // checkpoint or run folder to continue from, or empty. Its errors are user errors, and nothing has
 // been written.
-func Prepare(cfg Config, n int, resume string, report Reporter) (*Job, error) {
-	return PrepareOn(cfg, n, goroutines(n), resume, report)
+func Prepare(cfg config.Config, n int, resume string, report events.Reporter) (*Job, error) {
+	return PrepareOn(cfg, n, estimate.Goroutines(n), resume, report)
 }
 
 // PrepareOn is Prepare for ranks in other processes, or on several machines.
-func PrepareOn(cfg Config, n int, on Host, resume string, report Reporter) (*Job, error) {
+func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, report events.Reporter) (*Job, error) {
 	if err := cfg.Validate(n); err != nil {
 		return nil, err
 	}
 	if on.Ranks < n {
-		if err := cfg.onHosts(n); err != nil {
+		if err := cfg.OnHosts(n); err != nil {
 			return nil, err
 		}
 	}
-	if err := fits(cfg, n, on); err != nil {
+	if err := estimate.Fits(cfg, n, on); err != nil {
 		return nil, err
 	}
 	j := newJob(cfg, n, report)
@@ -134,14 +147,14 @@ func PrepareOn(cfg Config, n int, on Host, resume string, report Reporter) (*Job
 // Rejoin is Prepare for a process that replaces a rank of a running job and continues from the
 // state that the ranks keep. It accepts the files that the run has written, in the folder that the
 // job holds, and the memory that it uses.
-func Rejoin(cfg Config, n int, folder *system.FolderLock, report Reporter) (*Job, error) {
+func Rejoin(cfg config.Config, n int, folder *system.FolderLock, report events.Reporter) (*Job, error) {
 	j := newJob(cfg, n, report)
-	j.late, j.clock.late, j.Folder = true, true, folder
+	j.late, j.clock.Late, j.Folder = true, true, folder
 	return j, j.read(cfg.Out)
 }
 
-func newJob(cfg Config, n int, report Reporter) *Job {
-	return &Job{cfg: cfg, ranks: n, report: newSerialReporter(report), clock: &saveClock{now: time.Now}}
+func newJob(cfg config.Config, n int, report events.Reporter) *Job {
+	return &Job{cfg: cfg, ranks: n, report: newSerialReporter(report), clock: &save.Clock{Now: time.Now}}
 }
 
 // openStart opens what a running job has started from: its newest checkpoint, if there is one. It
@@ -174,10 +187,16 @@ func (j *Job) read(folder string) error {
 	if err := j.readTasks(); err != nil {
 		return fmt.Errorf("eval_tasks: %w", err)
 	}
-	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, j.cfg.dataOptions()); err != nil {
+	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, dataOptions(j.cfg)); err != nil {
 		return err
 	}
-	j.corpus = Corpus{j.data.TrainBytes, j.data.HeldOutBytes, j.data.Documents, j.data.Losses, j.data.Builtin}
+	j.corpus = events.Corpus{
+		Train:     j.data.TrainBytes,
+		HeldOut:   j.data.HeldOutBytes,
+		Documents: j.data.Documents,
+		Losses:    j.data.Losses,
+		Builtin:   j.data.Builtin,
+	}
 	j.train, j.heldOut = j.data.Train, j.data.HeldOut
 	if _, err = j.loader(0); err != nil {
 		err = fmt.Errorf("training data: %w", err)
@@ -190,13 +209,23 @@ func (j *Job) read(folder string) error {
 	return nil
 }
 
-// loader returns the training text of one of the ranks that read different sequences.
+// Loader returns the training text of one of the ranks that read different sequences.
 func (j *Job) loader(rank int) (*datasets.Loader, error) {
-	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.cfg.dataRanks(j.ranks), Micro: j.cfg.RankBatch(j.ranks), Seed: j.cfg.Seed})
+	return datasets.NewLoader(
+		j.train,
+		datasets.LoaderConfig{
+			Seq:         j.cfg.Seq,
+			GlobalBatch: j.cfg.Batch,
+			Rank:        rank,
+			Ranks:       j.cfg.DataRanks(j.ranks),
+			Micro:       j.cfg.RankBatch(j.ranks),
+			Seed:        j.cfg.Seed,
+		},
+	)
 }
 
 // dataOptions says how the text is read.
-func (c Config) dataOptions() datasets.Options {
+func dataOptions(c config.Config) datasets.Options {
 	return datasets.Options{Field: c.DataField, Rules: datasets.Rules(c.DataRules), TokenizerName: c.Tokenizer}
 }
 
@@ -221,24 +250,40 @@ func (j *Job) open(path string) (err error) {
 	if j.resume, err = checkpoint.Open(path); err != nil {
 		return fmt.Errorf("%w (a run resumes from its newest checkpoint: to go back to the previous one, move that folder away)", err)
 	}
-	if j.progress, err = readProgress(j.resume); err != nil {
+	if j.progress, err = state.ReadProgress(j.resume); err != nil {
 		return err
 	}
 	j.progress.Run = j.resume.Run()
 	if !j.resume.Sealed() {
-		j.Notes = append(j.Notes, fmt.Sprintf("%s has no checksums of the state in training (guard.memory was 0, or the version was an older one): only its files are known to be as they were written", filepath.Base(j.resume.Path())))
+		j.Notes = append(
+			j.Notes,
+			fmt.Sprintf(
+				"%s has no checksums of the state in training (guard.memory was 0, or the version was an older one): only its files are known to be as they were written",
+				filepath.Base(j.resume.Path()),
+			),
+		)
 	}
 	for _, a := range j.resume.SetAside() {
-		j.report.Alarm(Alarm{Step: j.progress.Step, Text: fmt.Sprintf("%v; going on from %s", a, filepath.Base(j.resume.Path()))})
+		j.report.Alarm(events.Alarm{Step: j.progress.Step, Text: fmt.Sprintf("%v; going on from %s", a, filepath.Base(j.resume.Path()))})
 	}
 	if j.progress.Step > j.cfg.Steps {
-		return fmt.Errorf("%s is at step %d, after the end of the run: give --steps %d or more", j.resume.Path(), j.progress.Step, j.progress.Step)
+		return fmt.Errorf(
+			"%s is at step %d, after the end of the run: give --steps %d or more",
+			j.resume.Path(),
+			j.progress.Step,
+			j.progress.Step,
+		)
 	}
-	if err := sameOptimizer(j.resume, j.cfg); err != nil {
+	if err := config.SameOptimizer(j.resume, j.cfg); err != nil {
 		return err
 	}
 	if has, want := parameters(j.resume), j.cfg.Model.Count().Total; has != want {
-		return fmt.Errorf("%s holds a model of %d parameters, but the configuration describes one of %d: leave the --model flags out, or start a new run", j.resume.Path(), has, want)
+		return fmt.Errorf(
+			"%s holds a model of %d parameters, but the configuration describes one of %d: leave the --model flags out, or start a new run",
+			j.resume.Path(),
+			has,
+			want,
+		)
 	}
 	l, err := j.loader(0)
 	if err != nil {
@@ -353,7 +398,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 		return differ
 	}
 	if err == nil && j.interrupted {
-		return ErrInterrupted
+		return events.ErrInterrupted
 	}
 	return err
 }
@@ -368,7 +413,7 @@ func (j *Job) Complete() (done record.Done, ok bool) {
 	if err != nil || log.Done == nil || log.Done.Step != j.progress.Step {
 		return done, false // the run makes up for it
 	}
-	j.lossOfEnd = [2]float64{j.progress.Recent.last(), float64(log.Done.HeldOut)}
+	j.lossOfEnd = [2]float64{j.progress.Recent.Last(), float64(log.Done.HeldOut)}
 	return *log.Done, true
 }
 
@@ -379,8 +424,12 @@ func (j *Job) Diverged() error {
 	if training-training == 0 && validation-validation == 0 {
 		return nil
 	}
-	return fmt.Errorf("the run ended with a training loss of %g and a validation loss of %g: its weights are of no use: %s shows at which step it went wrong; train again with a lower --optimizer.lr or a longer --optimizer.warmup",
-		training, validation, filepath.Join(j.cfg.Out, record.File))
+	return fmt.Errorf(
+		"the run ended with a training loss of %g and a validation loss of %g: its weights are of no use: %s shows at which step it went wrong; train again with a lower --optimizer.lr or a longer --optimizer.warmup",
+		training,
+		validation,
+		filepath.Join(j.cfg.Out, record.File),
+	)
 }
 
 // team creates the threads of this process's ranks.
@@ -389,27 +438,53 @@ func (j *Job) team(world spmd.World) *tensor.Team {
 	return tensor.NewTeam(j.here, j.threads)
 }
 
-// start returns the event that begins a run. peak is the machine's, in FLOP/s.
-func (j *Job) start(peak float64, cores int) Start {
-	s := Start{
-		Config: j.cfg, Ranks: j.ranks, Mesh: j.cfg.LayoutOrDefault(j.ranks), Counts: j.cfg.Model.Count(), Memory: j.cfg.EstimateMemory(j.ranks),
+// Start returns the event that begins a run. peak is the machine's, in FLOP/s.
+func (j *Job) start(peak float64, cores int) events.Start {
+	s := events.Start{
+		Config: j.cfg, Ranks: j.ranks, Mesh: j.cfg.LayoutOrDefault(j.ranks), Counts: j.cfg.Model.Count(), Memory: estimate.Memory(j.cfg, j.ranks),
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
 		Corpus: j.corpus, Tokenizer: j.describeTokenizer(), From: j.progress.Step,
-		Notes: slices.Concat(j.Notes, j.cfg.Notices(j.tokenizer), overlapNotice(j.data.Overlap)),
+		Notes: slices.Concat(j.Notes, estimate.Notices(j.cfg, j.tokenizer), estimate.OverlapNotice(j.data.Overlap)),
 	}
 	if j.resume != nil {
 		s.Resumed = j.resume.Path()
 		if was := j.progress.Tier; was != "" && was != cpu.Best() {
-			s.Notes = append(s.Notes, fmt.Sprintf("the run so far was computed with the instruction tier %.20q, this part of it with %s: its last bits differ from those of a run on one tier (%s names another)", was, cpu.Best(), cpu.EnvVar))
+			s.Notes = append(
+				s.Notes,
+				fmt.Sprintf(
+					"the run so far was computed with the instruction tier %.20q, this part of it with %s: its last bits differ from those of a run on one tier (%s names another)",
+					was,
+					cpu.Best(),
+					cpu.EnvVar,
+				),
+			)
 		}
 	}
 	return s
 }
 
-// ConfigTOML returns a valid configuration as a config file.
-func ConfigTOML(cfg Config) ([]byte, error) {
-	var buf bytes.Buffer
-	err := toml.NewEncoder(&buf).Encode(cfg)
-	return buf.Bytes(), err
+// Heap is [Config.Heap] of the job.
+func (j *Job) Heap() int64 { return estimate.Heap(j.cfg, j.ranks) }
+
+// Vault is [Config.Vault] of the job.
+func (j *Job) Vault() int64 { return estimate.Vault(j.cfg, j.ranks) }
+
+// Look checks what a run would read, without reading the text: tokenizer, data and initial weights.
+// from is the checkpoint that it would resume, or empty. It returns the run's notices.
+func Look(cfg config.Config, from string) (notices []string, err error) {
+	j := newJob(cfg, 1, nil)
+	defer func() { err = errors.Join(err, j.Close()) }()
+	if err := j.openTokenizer(from); err != nil {
+		return nil, err
+	}
+	if err := datasets.Check(cfg.Data, j.tokenizer, dataOptions(cfg)); err != nil {
+		return nil, err
+	}
+	if from == "" {
+		if err := j.openSource(); err != nil {
+			return nil, err
+		}
+	}
+	return estimate.Notices(cfg, j.tokenizer), nil
 }

@@ -8,6 +8,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/save"
 )
 
 // failing returns a disk on which an operation on some paths fails a number of times.
@@ -37,23 +41,24 @@ func TestLastSaveIsRepeated(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			if stopped {
-				want, said.onStep = 3, func(s Step) {
+				want, said.onStep = 3, func(s events.Step) {
 					if s.Step == 2 {
 						cancel()
 					}
 				}
 			}
 			disk.left.Store(max(disk.left.Load(), 1)) // the second time
-			cfg := tiny(t, func(c *Config) { c.Steps = 5 })
+			cfg := tiny(t, func(c *config.Config) { c.Steps = 5 })
 			err := runOn(t, ctx, disk, cfg, 2, said)
-			if stopped != errors.Is(err, ErrInterrupted) || !stopped && err != nil {
+			if stopped != errors.Is(err, events.ErrInterrupted) || !stopped && err != nil {
 				t.Fatalf("%s, stopped %t: %v", name, stopped, err)
 			}
 			if len(said.saved) != 1 || said.saved[0].Step != want || len(said.done) != 1 {
 				t.Errorf("%s, stopped %t: saved %+v, done %+v", name, stopped, said.saved, said.done)
 			}
 			savedProgress(t, cfg, want)
-			if len(said.alarms) != 1 || !strings.Contains(said.alarms[0].Text, "the last of this run, was not saved: ") || !repeats.MatchString(said.alarms[0].Text) {
+			if len(said.alarms) != 1 || !strings.Contains(said.alarms[0].Text, "the last of this run, was not saved: ") ||
+				!repeats.MatchString(said.alarms[0].Text) {
 				t.Errorf("%s, stopped %t: alarms %+v, want one that says so", name, stopped, said.alarms)
 			}
 		}
@@ -66,7 +71,7 @@ type stopper struct {
 	cancel func()
 }
 
-func (s *stopper) Alarm(a Alarm) {
+func (s *stopper) Alarm(a events.Alarm) {
 	s.reports.Alarm(a)
 	s.cancel()
 }
@@ -74,11 +79,12 @@ func (s *stopper) Alarm(a Alarm) {
 // A request to stop ends the attempts to save at once.
 func TestLastSaveIsGivenUp(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *Config) { c.SaveEvery = 3 })
+	cfg := tiny(t, func(c *config.Config) { c.SaveEvery = 3 })
 	ctx, cancel := context.WithCancel(context.Background())
 	said := &stopper{cancel: cancel}
 	err := runOn(t, ctx, broken{operation: "create", path: "step-00000004.tmp/rank-00001", err: syscall.ENOSPC}, cfg, 2, said)
-	if unsaved := (*UnsavedError)(nil); !errors.As(err, &unsaved) || unsaved.Step != 4 || !strings.Contains(err.Error(), "no space left on device") {
+	if unsaved := (*save.UnsavedError)(nil); !errors.As(err, &unsaved) || unsaved.Step != 4 ||
+		!strings.Contains(err.Error(), "no space left on device") {
 		t.Errorf("error %v", err)
 	}
 	if len(said.saved) != 1 || len(said.alarms) != 1 || len(said.done) != 0 {

@@ -12,17 +12,20 @@ import (
 
 	"spmoe/collective/mesh"
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/save"
 )
 
 // sumOf returns the checksum of the state that a run has ended with.
-func sumOf(t *testing.T, cfg Config) string {
+func sumOf(t *testing.T, cfg config.Config) string {
 	t.Helper()
 	r, err := checkpoint.Open(filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", cfg.Steps)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	sums, err := ReadStateSums(r)
+	sums, err := save.ReadStateSums(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,8 +34,8 @@ func sumOf(t *testing.T, cfg Config) string {
 
 // layoutRun is a run with all parts whose sums cross ranks. Experts have so many rows that products
 // of all of them and products of a replica's rows take different kernels.
-func layoutRun(t *testing.T, precision string) Config {
-	return tiny(t, func(c *Config) {
+func layoutRun(t *testing.T, precision string) config.Config {
+	return tiny(t, func(c *config.Config) {
 		c.Precision, c.Steps, c.Seq, c.EvalSequences, c.Optimizer.ClipNorm = precision, 3, 96, 8, 0.1
 		c.Model.Experts, c.Model.MTPLayers, c.Model.BalanceAlpha = 16, 1, 0.01
 	})
@@ -80,7 +83,7 @@ func TestOneResultForAllLayoutsOfPasses(t *testing.T) {
 				cfg := layoutRun(t, c.precision)
 				cfg.Batch, cfg.MicroBatch, cfg.Steps = c.batch, c.micro*most/l.World, 2
 				cfg.SetLayout(l)
-				if got := cfg.passes(l.World); got != c.times {
+				if got := cfg.Passes(l.World); got != c.times {
 					t.Fatalf("%v: %d passes, want %d", l, got, c.times)
 				}
 				got := outcomeFrom(t, cfg, train(t, cfg, l.World, ""))
@@ -96,17 +99,17 @@ func TestOneResultForAllLayoutsOfPasses(t *testing.T) {
 // Options of a run keep their meaning with replicas: those that change what is computed change it
 // in the same way.
 func TestReplicasWithOptions(t *testing.T) {
-	for name, change := range map[string]func(*Config){
-		"capacity":     func(c *Config) { c.EPCapacity = 1.1 },
-		"standard":     func(c *Config) { c.Precision, c.EPExchange, c.MicroBatch = "mxfp8", "standard", 1 },
-		"wires":        func(c *Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
-		"recompute":    func(c *Config) { c.Recompute = "full" },
-		"micro-batch":  func(c *Config) { c.MicroBatch = 1 },
-		"MXFP8 passes": func(c *Config) { c.Precision, c.MicroBatch, c.Recompute = "mxfp8", 1, "selective" },
-		"no shared":    func(c *Config) { c.Model.SharedExperts, c.Model.BalanceAlpha = 0, 0 },
-		"BF16 moments": func(c *Config) { c.Optimizer.Moments = "bf16" },
-		"documents":    func(c *Config) { c.DocumentMask = true },
-		"replay":       func(c *Config) { c.Guard.Replay = 1 },
+	for name, change := range map[string]func(*config.Config){
+		"capacity":     func(c *config.Config) { c.EPCapacity = 1.1 },
+		"standard":     func(c *config.Config) { c.Precision, c.EPExchange, c.MicroBatch = "mxfp8", "standard", 1 },
+		"wires":        func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
+		"recompute":    func(c *config.Config) { c.Recompute = "full" },
+		"micro-batch":  func(c *config.Config) { c.MicroBatch = 1 },
+		"MXFP8 passes": func(c *config.Config) { c.Precision, c.MicroBatch, c.Recompute = "mxfp8", 1, "selective" },
+		"no shared":    func(c *config.Config) { c.Model.SharedExperts, c.Model.BalanceAlpha = 0, 0 },
+		"BF16 moments": func(c *config.Config) { c.Optimizer.Moments = "bf16" },
+		"documents":    func(c *config.Config) { c.DocumentMask = true },
+		"replay":       func(c *config.Config) { c.Guard.Replay = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := func(ep int) outcome {
@@ -174,12 +177,12 @@ func TestResumeInAnotherLayout(t *testing.T) {
 }
 
 func TestLayoutRefused(t *testing.T) {
-	for want, change := range map[string]func(*Config){
-		"ep 2 does not divide dp_shard 1 (ep divides dp_shard): the nearest legal layout is": func(c *Config) { c.DPReplicate, c.EP = 4, 2 },
-		"dp_replicate 3 does not divide 4 ranks (world = pp · dp_replicate · dp_shard): no layout of 4 ranks divides a batch of 6 sequences either": func(c *Config) {
+	for want, change := range map[string]func(*config.Config){
+		"ep 2 does not divide dp_shard 1 (ep divides dp_shard): the nearest legal layout is": func(c *config.Config) { c.DPReplicate, c.EP = 4, 2 },
+		"dp_replicate 3 does not divide 4 ranks (world = pp · dp_replicate · dp_shard): no layout of 4 ranks divides a batch of 6 sequences either": func(c *config.Config) {
 			c.DPReplicate, c.Batch = 3, 6
 		},
-		"ep 4 does not divide 6 experts": func(c *Config) {
+		"ep 4 does not divide 6 experts": func(c *config.Config) {
 			c.DPShard, c.EP, c.Model.Experts = 8, 4, 6
 		},
 	} {
@@ -195,7 +198,8 @@ func TestLayoutRefused(t *testing.T) {
 	}
 	cfg := layoutRun(t, "bf16")
 	cfg.EP = 2
-	if _, err := PrepareOn(cfg, 4, Host{Ranks: 2, Processes: 1}, "", &reports{}); err == nil || !strings.Contains(err.Error(), "replicas of experts must be on one host: give --ep 4") {
+	if _, err := PrepareOn(cfg, 4, estimate.Host{Ranks: 2, Processes: 1}, "", &reports{}); err == nil ||
+		!strings.Contains(err.Error(), "replicas of experts must be on one host: give --ep 4") {
 		t.Errorf("on two hosts: %v", err)
 	}
 }

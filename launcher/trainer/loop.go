@@ -9,38 +9,39 @@ import (
 	"time"
 
 	"spmoe/launcher/record"
+	"spmoe/launcher/trainer/events"
 )
 
 // run is the life of a rank from its first step to its last.
 func (r *rank) run(ctx context.Context) (err error) {
 	begin := time.Now()
-	defer r.data.loader.Close()
-	if err := r.watch.recorder.open(r.vault.resumed); err != nil {
+	defer r.Data.Loader.Close()
+	if err := r.watch.Recorder.Open(r.vault.Resumed); err != nil {
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, r.routes.close(), r.watch.recorder.close())
-		r.alarms.close()
+		err = errors.Join(err, r.routes.close(), r.watch.Recorder.Close())
+		r.alarms.Close()
 	}()
-	r.checkpoints.prepare()
-	defer func() { err = r.checkpoints.close(err) }()
+	r.checkpoints.Prepare()
+	defer func() { err = r.checkpoints.Close(err) }()
 	if err := r.prologue(); err != nil {
 		return err
 	}
 	var interrupted bool
 	var tooMany error // too many steps were skipped
 	steps := r.job.cfg.Steps
-	r.watch.rates.start(r.progress)
-	for r.progress.Step < steps {
-		r.watch.rates.begin(r.progress.Step + 1)
+	r.watch.Rates.Start(r.Progress)
+	for r.Progress.Step < steps {
+		r.watch.Rates.Begin(r.Progress.Step + 1)
 		step, stop, err := r.step(ctx)
 		if err != nil {
 			return err
 		}
-		interrupted, tooMany = stop, r.gradients.tooManySkips(step)
-		last := r.progress.Step == steps || interrupted || tooMany != nil
+		interrupted, tooMany = stop, r.gradients.TooManySkips(step)
+		last := r.Progress.Step == steps || interrupted || tooMany != nil
 		if r.lead() {
-			r.watch.rates.show(r.job.report, step, last)
+			r.watch.Rates.Show(r.job.report, step, last)
 		}
 		if last {
 			break
@@ -49,8 +50,8 @@ func (r *rank) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if r.checkpoints.step != r.progress.Step {
-		err = r.checkpoints.saveLast(ctx)
+	if r.checkpoints.Step != r.Progress.Step {
+		err = r.checkpoints.SaveLast(ctx)
 	}
 	if err = cmp.Or(err, tooMany); err != nil {
 		return err
@@ -62,27 +63,27 @@ func (r *rank) run(ctx context.Context) (err error) {
 // undone, such as a sample.
 func (r *rank) prologue() (err error) {
 	e := r.evaluator
-	e.step, r.checkpoints.step = r.progress.Step, r.progress.Step
+	e.step, r.checkpoints.Step = r.Progress.Step, r.Progress.Step
 	switch {
-	case r.job.resume == nil && !r.vault.resumed:
+	case r.job.resume == nil && !r.vault.Resumed:
 		if e.loss, err = e.evaluate(); err != nil {
 			return err
 		}
-		r.progress.FirstHeldOut = record.Number(e.loss)
-	case e.due() || r.progress.Step == 0:
+		r.Progress.FirstHeldOut = record.Number(e.loss)
+	case e.due() || r.Progress.Step == 0:
 		// The run may have ended before this evaluation; then the record lacks it.
 		if _, err := e.evaluate(); err != nil {
 			return err
 		}
 	}
-	r.constants.next()
+	r.constants.Next()
 	if err := r.sampleIfDue(); err != nil {
 		return err
 	}
-	if !r.vault.resumed {
+	if !r.vault.Resumed {
 		return r.storeState()
 	}
-	return r.checkpoints.repeat()
+	return r.checkpoints.Repeat()
 }
 
 // betweenSteps evaluates, samples and saves when these are due.
@@ -92,33 +93,33 @@ func (r *rank) betweenSteps() (err error) {
 		if e.loss, err = e.evaluate(); err != nil {
 			return err
 		}
-		e.step = r.progress.Step
+		e.step = r.Progress.Step
 	}
 	if err := r.sampleIfDue(); err != nil {
 		return err
 	}
-	if err := r.checkpoints.poll(); err != nil {
+	if err := r.checkpoints.Poll(); err != nil {
 		return err
 	}
-	if err := r.checkpoints.saveIfDue(); err != nil {
+	if err := r.checkpoints.SaveIfDue(); err != nil {
 		return err
 	}
-	r.watch.rates.pause(time.Since(begin))
+	r.watch.Rates.Pause(time.Since(begin))
 	return nil
 }
 
 // finish runs after the last step: the trace, the profile and, unless the run was interrupted, an
 // evaluation and the sample. It is collective.
 func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
-	var show func(Profile)
+	var show func(events.Profile)
 	if r.job.Profile {
 		show = r.job.report.Profile
 	}
-	if err := r.watch.report(show, r.comm); err != nil {
+	if err := r.watch.Report(show, r.comm); err != nil {
 		return err
 	}
-	cfg, p, e := &r.job.cfg, r.progress, r.evaluator
-	done := Done{Step: p.Step, Steps: cfg.Steps, Ranks: r.comm.Size(), Interrupted: interrupted, Out: cfg.Out}
+	cfg, p, e := &r.job.cfg, r.Progress, r.evaluator
+	done := events.Done{Step: p.Step, Steps: cfg.Steps, Ranks: r.comm.Size(), Interrupted: interrupted, Out: cfg.Out}
 	if !interrupted && (e.step != p.Step || e.loss == 0) {
 		if e.loss, err = e.evaluate(); err != nil {
 			return err
@@ -135,20 +136,17 @@ func (r *rank) finish(begin time.Time, interrupted bool) (err error) {
 		return err
 	}
 	done.Mean = len(p.Recent)
-	done.Train = Progress{float64(p.FirstTrain), p.Recent.mean(), perToken}
-	done.HeldOut = Progress{float64(p.FirstHeldOut), e.loss, e.measured.bytesPerToken}
+	done.Train = events.LossChange{First: float64(p.FirstTrain), Last: p.Recent.Mean(), BytesPerToken: perToken}
+	done.HeldOut = events.LossChange{First: float64(p.FirstHeldOut), Last: e.loss, BytesPerToken: e.measured.bytesPerToken}
 	done.PassLosses, done.Averaged = e.measured.passLosses, e.averaged
 	done.Elapsed = time.Since(begin)
 	if r.lead() {
 		r.job.interrupted = interrupted
 		if !interrupted {
-			r.job.lossOfEnd = [2]float64{p.Recent.last(), e.loss}
+			r.job.lossOfEnd = [2]float64{p.Recent.Last(), e.loss}
 		}
-		r.watch.recorder.done(done)
+		r.watch.Recorder.Done(done)
 		r.job.report.Done(done)
 	}
 	return nil
 }
-
-// due reports whether an event that happens every n steps happens at this step.
-func due(n, step int) bool { return n > 0 && step%n == 0 }

@@ -8,26 +8,29 @@ import (
 	"testing"
 
 	"spmoe/collective"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/events"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
 )
 
 // held measures what every rank allocates for a step of cfg, and counts the parameters of all.
-func held(t *testing.T, cfg Config, ranks int) (each []Memory, parameters int64) {
+func held(t *testing.T, cfg config.Config, ranks int) (each []events.Memory, parameters int64) {
 	return heldOnHosts(t, cfg, 1, ranks)
 }
 
 // heldOnHosts is held for ranks on some hosts. It leaves out what hosts gather sharded weights
 // into.
-func heldOnHosts(t *testing.T, cfg Config, hosts, onHost int) (each []Memory, parameters int64) {
+func heldOnHosts(t *testing.T, cfg config.Config, hosts, onHost int) (each []events.Memory, parameters int64) {
 	ranks := hosts * onHost
 	t.Helper()
 	precision, err := cfg.Recipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	each = make([]Memory, ranks)
+	each = make([]events.Memory, ranks)
 	counts := make([]int64, ranks)
 	err = errors.Join(collective.NewHosts(slices.Repeat([]int{onHost}, hosts)...).Run(func(c *collective.Comm) error {
 		mesh, err := newMesh(cfg, c)
@@ -47,7 +50,7 @@ func heldOnHosts(t *testing.T, cfg Config, hosts, onHost int) (each []Memory, pa
 			return err
 		}
 		ex, n := tensor.NewExec(), cfg.RankBatch(ranks)
-		cfg.sizeArenas([]*moe.Model{model}, ex, cfg.LayoutOrDefault(ranks), hosts)
+		sizeArenas(cfg, []*moe.Model{model}, ex, cfg.LayoutOrDefault(ranks), hosts)
 		if model.Recompute, err = moe.ParseRecompute(cfg.Recompute); err != nil {
 			return err
 		}
@@ -76,7 +79,7 @@ func heldOnHosts(t *testing.T, cfg Config, hosts, onHost int) (each []Memory, pa
 }
 
 // heldBy measures the weights and gradients of a model, with the sums of earlier passes.
-func heldBy(model *moe.Model, ex *tensor.Exec) (m Memory) {
+func heldBy(model *moe.Model, ex *tensor.Exec) (m events.Memory) {
 	model.Memory(ex, func(kind string, b []byte) bool {
 		if kind == "gradients" {
 			m.Gradients += int64(len(b))
@@ -111,7 +114,7 @@ func owned(model *moe.Model) (n int64) {
 
 // closeTo checks the parts of an estimate. activations is the ratio by which activations may be
 // off.
-func (m Memory) closeTo(t *testing.T, what string, held Memory, activations float64) {
+func closeTo(m events.Memory, t *testing.T, what string, held events.Memory, activations float64) {
 	t.Helper()
 	for part, v := range map[string][3]float64{
 		"weights": {float64(m.Weights), float64(held.Weights), 1.001}, "gradients": {float64(m.Gradients), float64(held.Gradients), 1.03},
@@ -128,22 +131,22 @@ func (m Memory) closeTo(t *testing.T, what string, held Memory, activations floa
 func TestEstimateMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranks  []int
-		change func(*Config)
+		change func(*config.Config)
 	}{
-		"debug":           {[]int{1, 4}, func(*Config) {}},
-		"replicas":        {[]int{2, 4}, func(c *Config) { c.EP = 1 }},
-		"pairs, deferred": {[]int{4}, func(c *Config) { c.EP, c.Batch, c.MicroBatch = 2, 16, 1 }},
-		"many experts":    {[]int{2}, func(c *Config) { c.Batch, c.MicroBatch, c.Model.Experts, c.Model.Layers = 16, 1, 64, 2 }},
-		"MTP":             {[]int{2}, func(c *Config) { c.Model.MTPLayers = 1 }},
-		"vocabulary":      {[]int{1, 4}, func(c *Config) { c.Model.Vocab = 17_001 }},
-		"groups of MTP":   {[]int{2}, func(c *Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 17_001, 1, 300, 8 }},
-		"full":            {[]int{4}, func(c *Config) { c.Recompute = "full" }},
-		"mxfp8":           {[]int{2}, func(c *Config) { c.Precision = "mxfp8" }},
-		"nvfp4":           {[]int{2}, func(c *Config) { c.Precision = "nvfp4" }},
+		"debug":           {[]int{1, 4}, func(*config.Config) {}},
+		"replicas":        {[]int{2, 4}, func(c *config.Config) { c.EP = 1 }},
+		"pairs, deferred": {[]int{4}, func(c *config.Config) { c.EP, c.Batch, c.MicroBatch = 2, 16, 1 }},
+		"many experts":    {[]int{2}, func(c *config.Config) { c.Batch, c.MicroBatch, c.Model.Experts, c.Model.Layers = 16, 1, 64, 2 }},
+		"MTP":             {[]int{2}, func(c *config.Config) { c.Model.MTPLayers = 1 }},
+		"vocabulary":      {[]int{1, 4}, func(c *config.Config) { c.Model.Vocab = 17_001 }},
+		"groups of MTP":   {[]int{2}, func(c *config.Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 17_001, 1, 300, 8 }},
+		"full":            {[]int{4}, func(c *config.Config) { c.Recompute = "full" }},
+		"mxfp8":           {[]int{2}, func(c *config.Config) { c.Precision = "mxfp8" }},
+		"nvfp4":           {[]int{2}, func(c *config.Config) { c.Precision = "nvfp4" }},
 	} {
 		for _, ranks := range c.ranks {
 			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {
-				cfg, err := Default("debug")
+				cfg, err := config.Default("debug")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -153,18 +156,18 @@ func TestEstimateMemory(t *testing.T) {
 				if want := cfg.Model.Count().Total; parameters != want {
 					t.Errorf("the ranks hold %d parameters, counted are %d", parameters, want)
 				}
-				estimate := cfg.EstimateMemory(ranks)
-				var all Memory
+				estimated := estimate.Memory(cfg, ranks)
+				var all events.Memory
 				for rank, m := range each {
 					all = all.Plus(m)
 					off := 1.1
 					if ranks == 1 {
 						off = 1.01
 					}
-					estimate.closeTo(t, fmt.Sprintf("rank %d", rank), m, off)
+					closeTo(estimated, t, fmt.Sprintf("rank %d", rank), m, off)
 				}
 				held := float64(all.Total()-all.Activations) / float64(parameters)
-				if got := cfg.BytesPerParameter(ranks); math.Abs((got.All-got.Snapshot-got.Process)/held-1) > 0.05 {
+				if got := estimate.BytesPerParameter(cfg, ranks); math.Abs((got.All-got.Snapshot-got.Process)/held-1) > 0.05 {
 					t.Errorf("%+v bytes per parameter are estimated, held are %g", got, held)
 				}
 			})
@@ -174,13 +177,13 @@ func TestEstimateMemory(t *testing.T) {
 
 // On several hosts the estimate is as close.
 func TestEstimateMemoryOfHosts(t *testing.T) {
-	for name, change := range map[string]func(*Config){
-		"bf16":         func(*Config) {},
-		"mxfp8":        func(c *Config) { c.Precision = "mxfp8" },
-		"passes":       func(c *Config) { c.MicroBatch = 1 },
-		"fsdp":         func(c *Config) { c.FSDP = true },
-		"fsdp, mxfp8":  func(c *Config) { c.FSDP, c.Precision, c.Model.MTPLayers = true, "mxfp8", 1 },
-		"fsdp, passes": func(c *Config) { c.FSDP, c.MicroBatch = true, 1 },
+	for name, change := range map[string]func(*config.Config){
+		"bf16":         func(*config.Config) {},
+		"mxfp8":        func(c *config.Config) { c.Precision = "mxfp8" },
+		"passes":       func(c *config.Config) { c.MicroBatch = 1 },
+		"fsdp":         func(c *config.Config) { c.FSDP = true },
+		"fsdp, mxfp8":  func(c *config.Config) { c.FSDP, c.Precision, c.Model.MTPLayers = true, "mxfp8", 1 },
+		"fsdp, passes": func(c *config.Config) { c.FSDP, c.MicroBatch = true, 1 },
 	} {
 		places := [][2]int{{2, 2}, {2, 1}, {4, 2}}
 		if name != "bf16" && name != "fsdp, mxfp8" {
@@ -188,7 +191,7 @@ func TestEstimateMemoryOfHosts(t *testing.T) {
 		}
 		for _, on := range places {
 			t.Run(fmt.Sprintf("%s/%dx%d", name, on[0], on[1]), func(t *testing.T) {
-				cfg, err := Default("debug")
+				cfg, err := config.Default("debug")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -196,16 +199,16 @@ func TestEstimateMemoryOfHosts(t *testing.T) {
 				change(&cfg)
 				l := cfg.LayoutOrDefault(on[0] * on[1])
 				each, _ := heldOnHosts(t, cfg, on[0], on[1])
-				estimate := cfg.LayoutMemory(l, on[0])
-				var buffers Memory
-				for _, p := range cfg.plansOf(l, on[0])[0] {
+				estimated := estimate.LayoutMemory(cfg, l, on[0])
+				var buffers events.Memory
+				for _, p := range estimate.PlansOf(cfg, l, on[0])[0] {
 					if p.Part == "gathered" {
 						buffers = p.Memory
 					}
 				}
-				estimate.Weights, estimate.Gradients = estimate.Weights-buffers.Weights, estimate.Gradients-buffers.Gradients
+				estimated.Weights, estimated.Gradients = estimated.Weights-buffers.Weights, estimated.Gradients-buffers.Gradients
 				for rank, m := range each {
-					estimate.closeTo(t, fmt.Sprintf("rank %d", rank), m, 1.1)
+					closeTo(estimated, t, fmt.Sprintf("rank %d", rank), m, 1.1)
 				}
 			})
 		}
@@ -214,17 +217,17 @@ func TestEstimateMemoryOfHosts(t *testing.T) {
 
 // Sizes that no machine has are large, not negative.
 func TestEstimateOverflow(t *testing.T) {
-	cfg, err := Default("debug")
+	cfg, err := config.Default("debug")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, batch := range []int{1 << 40, 1 << 50, 1 << 60, math.MaxInt} {
 		cfg.Batch = batch
-		if got := cfg.EstimateMemory(1).Total(); got < 1<<50 {
+		if got := estimate.Memory(cfg, 1).Total(); got < 1<<50 {
 			t.Errorf("a batch of %d needs %d bytes", batch, got)
 		}
 	}
-	if got := product(3, 5, 7); got != 105 {
+	if got := events.Product(3, 5, 7); got != 105 {
 		t.Errorf("3·5·7 is %d", got)
 	}
 }

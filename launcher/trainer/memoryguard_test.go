@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/guard"
 	"spmoe/tensor"
 )
 
@@ -20,18 +22,18 @@ func flip(rng *rand.Rand, t tensor.Tensor) {
 
 // memory are the kinds of weights, by the name that an alarm gives them.
 var memory = map[string]func(r *rank, rng *rand.Rand) tensor.Tensor{
-	"norm weights":   func(r *rank, _ *rand.Rand) tensor.Tensor { return r.model.Groups[0].Work },
+	"norm weights":   func(r *rank, _ *rand.Rand) tensor.Tensor { return r.Model.Groups[0].Work },
 	"dense weights":  func(r *rank, rng *rand.Rand) tensor.Tensor { return anyOf(r, rng, 1) },
 	"expert weights": func(r *rank, rng *rand.Rand) tensor.Tensor { return anyOf(r, rng, 2) },
 	"selection biases": func(r *rank, rng *rand.Rand) tensor.Tensor {
-		return r.balancer.routings[rng.IntN(len(r.balancer.routings))].Bias
+		return r.Balancer.Routings[rng.IntN(len(r.Balancer.Routings))].Bias
 	},
 }
 
 // anyOf returns the working weights of a group, or something that is derived from them.
 func anyOf(r *rank, rng *rand.Rand, group int) tensor.Tensor {
 	var all []tensor.Tensor
-	for t := range r.model.Groups[group].Weights {
+	for t := range r.Model.Groups[group].Weights {
 		all = append(all, t)
 	}
 	return all[rng.IntN(len(all))]
@@ -43,7 +45,7 @@ func TestFlippedWeights(t *testing.T) {
 	t.Parallel()
 	for _, run := range []string{"bf16", "mxfp8", "bf16 replicas", "mxfp8 replicas"} {
 		precision, _, replicas := strings.Cut(run, " ")
-		undisturbed := guardedConfig(t, func(c *Config) {
+		undisturbed := guardedConfig(t, func(c *config.Config) {
 			if c.Precision, c.Steps, c.SaveEvery = precision, 50, 0; replicas {
 				c.EP = 1
 			}
@@ -58,7 +60,7 @@ func TestFlippedWeights(t *testing.T) {
 				var attempts tries
 				var done [2]int // steps in which each rank was injured
 				got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
-					step := r.progress.Step + 1
+					step := r.Progress.Step + 1
 					rng := rand.New(rand.NewPCG(7, uint64(step)))
 					where, late := rng.IntN(2), rng.IntN(3) == 0
 					if !computed {
@@ -109,7 +111,7 @@ func TestFlippedWeights(t *testing.T) {
 func TestFlippedState(t *testing.T) {
 	t.Parallel()
 	for _, precision := range []string{"bf16", "mxfp8"} {
-		undisturbed := guardedConfig(t, func(c *Config) { c.Precision, c.Steps, c.EvalSequences, c.SaveEvery = precision, 12, 1, 1 })
+		undisturbed := guardedConfig(t, func(c *config.Config) { c.Precision, c.Steps, c.EvalSequences, c.SaveEvery = precision, 12, 1, 1 })
 		if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 			t.Fatal(err)
 		}
@@ -118,14 +120,17 @@ func TestFlippedState(t *testing.T) {
 			cfg.Out = filepath.Join(t.TempDir(), "run")
 			var want []string
 			got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
-				rng := rand.New(rand.NewPCG(uint64(seed), uint64(r.progress.Step)))
+				rng := rand.New(rand.NewPCG(uint64(seed), uint64(r.Progress.Step)))
 				where, late, vector := rng.IntN(2), rng.IntN(2) == 0, rng.IntN(9)
 				if computed == late && r.comm.Rank() == where {
 					flip(rng, stateOf(r, vector))
 				}
 				if computed && r.lead() {
-					want = append(want, fmt.Sprintf("a byte of the optimizer's state of rank %d after step %d had changed in memory: %s: it was restored from its checksum",
-						where, r.progress.Step, vectorName(r, vector)))
+					want = append(
+						want,
+						fmt.Sprintf("a byte of the optimizer's state of rank %d after step %d had changed in memory: %s: it was restored from its checksum",
+							where, r.Progress.Step, vectorName(r, vector)),
+					)
 				}
 			})
 			if err != nil {
@@ -143,19 +148,19 @@ func TestFlippedState(t *testing.T) {
 // owner, and ends the run. Nothing is saved.
 func TestLostState(t *testing.T) {
 	t.Parallel()
-	base := guardedConfig(t, func(c *Config) { c.Steps, c.EvalSequences, c.SaveEvery = 3, 1, 1 })
+	base := guardedConfig(t, func(c *config.Config) { c.Steps, c.EvalSequences, c.SaveEvery = 3, 1, 1 })
 	for vector := range 9 {
 		cfg := base
 		cfg.Out = filepath.Join(t.TempDir(), "run")
 		step, where := 1+vector%3, vector%2
 		var name string
 		got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
-			if r.progress.Step+1 == step && !computed && r.comm.Rank() == where {
+			if r.Progress.Step+1 == step && !computed && r.comm.Rank() == where {
 				name = vectorName(r, vector)
 				smash(stateOf(r, vector))
 			}
 		})
-		var damage *DamageError
+		var damage *guard.DamageError
 		if !errors.As(err, &damage) || damage.Rank != where || damage.Step != step-1 || damage.What != name {
 			t.Fatalf("step %d: %q of rank %d was changed: error %v", step, name, where, err)
 		}
@@ -183,8 +188,8 @@ func TestNaNInMemory(t *testing.T) {
 	}
 	for _, step := range []int{1, 4, 8} {
 		for name, of := range map[string]func(r *rank) tensor.Tensor{
-			"selection bias": func(r *rank) tensor.Tensor { return r.balancer.routings[0].Bias },
-			"norm weights":   func(r *rank) tensor.Tensor { return r.model.Groups[0].Work },
+			"selection bias": func(r *rank) tensor.Tensor { return r.Balancer.Routings[0].Bias },
+			"norm weights":   func(r *rank) tensor.Tensor { return r.Model.Groups[0].Work },
 			"master weights": func(r *rank) tensor.Tensor { return stateOf(r, 3) },
 			"first moments":  func(r *rank) tensor.Tensor { return stateOf(r, 7) },
 			"second moments": func(r *rank) tensor.Tensor { return stateOf(r, 2) },
@@ -193,11 +198,12 @@ func TestNaNInMemory(t *testing.T) {
 			cfg.Out = filepath.Join(t.TempDir(), "run")
 			var attempts tries
 			got, err := guarded(t, cfg, 1, "", func(r *rank, computed bool) {
-				if r.progress.Step+1 == step && !computed && attempts.next(r) == 1 {
+				if r.Progress.Step+1 == step && !computed && attempts.next(r) == 1 {
 					copy(of(r).Bytes()[4:], []byte{0, 0, 0xc0, 0x7f})
 				}
 			})
-			if damaged := strings.HasSuffix(name, "moments") || name == "master weights"; damaged != errors.As(err, new(*DamageError)) || len(got.texts()) != 1 {
+			if damaged := strings.HasSuffix(name, "moments") || name == "master weights"; damaged != errors.As(err, new(*guard.DamageError)) ||
+				len(got.texts()) != 1 {
 				t.Errorf("%s in step %d: %v, alarms %q", name, step, err, got.texts())
 			} else if !damaged {
 				sameState(t, name, cfg, undisturbed, cfg.Steps)
@@ -208,7 +214,7 @@ func TestNaNInMemory(t *testing.T) {
 
 // stateOf returns vector number i of the optimizer's state.
 func stateOf(r *rank, i int) (x tensor.Tensor) {
-	for _, t := range r.optim.State {
+	for _, t := range r.Optim.State {
 		if i == 0 {
 			x = t
 		}
@@ -219,7 +225,7 @@ func stateOf(r *rank, i int) (x tensor.Tensor) {
 
 // vectorName returns the name of vector number i of the optimizer's state.
 func vectorName(r *rank, i int) (name string) {
-	for n := range r.optim.State {
+	for n := range r.Optim.State {
 		if i == 0 {
 			name = n
 		}
@@ -245,9 +251,9 @@ func TestDisagreement(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 1))
 		var attempts tries
 		got, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
-			if r.progress.Step+1 == 5 && !computed && attempts.next(r) == 1 && r.comm.Rank() == 2 {
+			if r.Progress.Step+1 == 5 && !computed && attempts.next(r) == 1 && r.comm.Rank() == 2 {
 				flip(rng, of(r, rng))
-				r.memory.take(r.progress.Step) // as if it had been published so
+				r.memory.Take(r.Progress.Step) // as if it had been published so
 			}
 		})
 		want := fmt.Sprintf("step 5: %s of rank 2 are not those of the other ranks: they are published again", name)
@@ -264,11 +270,13 @@ func TestMendingEnds(t *testing.T) {
 	cfg := guardedConfig(t, nil)
 	rng := rand.New(rand.NewPCG(1, 1))
 	got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
-		if r.progress.Step == 2 && computed && r.comm.Rank() == 1 {
-			flip(rng, r.model.Groups[1].Work)
+		if r.Progress.Step == 2 && computed && r.comm.Rank() == 1 {
+			flip(rng, r.Model.Groups[1].Work)
 		}
 	})
-	if err == nil || !strings.Contains(err.Error(), "dense weights of rank 1 have changed in memory: they were published again 3 times and changed again") || len(got.texts()) != 3 {
+	if err == nil ||
+		!strings.Contains(err.Error(), "dense weights of rank 1 have changed in memory: they were published again 3 times and changed again") ||
+		len(got.texts()) != 3 {
 		t.Errorf("error %v, alarms %q", err, got.texts())
 	}
 }
@@ -278,11 +286,11 @@ func TestMendingEnds(t *testing.T) {
 func TestMemoryPeriod(t *testing.T) {
 	t.Parallel()
 	for every, found := range map[int]int{0: 0, 1: 8, 2: 4, 3: 3} {
-		cfg := guardedConfig(t, func(c *Config) { c.Guard.Memory, c.SaveEvery = every, 0 })
+		cfg := guardedConfig(t, func(c *config.Config) { c.Guard.Memory, c.SaveEvery = every, 0 })
 		var attempts tries
 		got, err := guarded(t, cfg, 2, "", func(r *rank, computed bool) {
 			if computed && attempts.next(r) == 1 && r.comm.Rank() == 0 {
-				r.model.Groups[1].Work.Bytes()[100] ^= 1
+				r.Model.Groups[1].Work.Bytes()[100] ^= 1
 			}
 		})
 		if err != nil || len(got.texts()) != found {
@@ -300,7 +308,7 @@ func TestMinority(t *testing.T) {
 		{[]uint64{5}, nil, 0}, {[]uint64{5, 5}, nil, 0}, {[]uint64{5, 6}, []int{0, 1}, 0}, {[]uint64{5, 6, 6}, []int{0}, 1},
 		{[]uint64{5, 6, 6, 5}, []int{0, 1, 2, 3}, 0}, {[]uint64{7, 7, 7, 1}, []int{3}, 0}, {[]uint64{1, 2, 3}, []int{0, 1, 2}, 0},
 	} {
-		if odd, source := minority(c.sums); !slices.Equal(odd, c.odd) || source != c.source {
+		if odd, source := guard.Minority(c.sums); !slices.Equal(odd, c.odd) || source != c.source {
 			t.Errorf("%v: ranks %v, source %d, want %v and %d", c.sums, odd, source, c.odd, c.source)
 		}
 	}

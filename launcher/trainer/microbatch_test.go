@@ -3,17 +3,20 @@ package trainer
 import (
 	"slices"
 	"testing"
+
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/state"
 )
 
 // The target of a token is the one after it, in its own row.
 func TestBatch(t *testing.T) {
-	d := &dataLoader{seq: 3, inputs: make([]int32, 9), targets: make([]int32, 9)}
+	d := &state.DataLoader{Seq: 3, Inputs: make([]int32, 9), Targets: make([]int32, 9)}
 	for _, c := range []struct{ rows, inputs, targets []int32 }{
 		{[]int32{1, 2, 3, 4, 11, 12, 13, 14}, []int32{1, 2, 3, 11, 12, 13}, []int32{2, 3, 4, 12, 13, 14}},
 		{[]int32{5, 6, 7, 8}, []int32{5, 6, 7}, []int32{6, 7, 8}},
 		{nil, nil, nil},
 	} {
-		b := d.split(c.rows, 20)
+		b := d.Split(c.rows, 20)
 		if !slices.Equal(b.Inputs, c.inputs) || !slices.Equal(b.Targets, c.targets) || b.Seq != 3 || b.GlobalSequences != 20 {
 			t.Errorf("%v gives %+v, want inputs %v, targets %v", c.rows, b, c.inputs, c.targets)
 		}
@@ -24,16 +27,22 @@ func TestBatch(t *testing.T) {
 // follow.
 func TestPasses(t *testing.T) {
 	for _, c := range []struct{ sequences, micro, passes int }{{4, 4, 1}, {4, 2, 2}, {5, 2, 3}, {3, 1, 3}} {
-		d := &dataLoader{seq: 2, batch: 40, rows: make([]int32, 3*c.sequences), inputs: make([]int32, 2*c.micro), targets: make([]int32, 2*c.micro)}
-		for i := range d.rows {
-			d.rows[i] = int32(i)
+		d := &state.DataLoader{
+			Seq:     2,
+			Batch:   40,
+			Rows:    make([]int32, 3*c.sequences),
+			Inputs:  make([]int32, 2*c.micro),
+			Targets: make([]int32, 2*c.micro),
 		}
-		if d.passes() != c.passes {
-			t.Errorf("%+v: %d passes", c, d.passes())
+		for i := range d.Rows {
+			d.Rows[i] = int32(i)
+		}
+		if d.Passes() != c.passes {
+			t.Errorf("%+v: %d passes", c, d.Passes())
 		}
 		next := int32(0)
-		for i := range d.passes() {
-			b := d.microBatch(i, stepDraws{})
+		for i := range d.Passes() {
+			b := d.MicroBatch(i, state.StepDraws{})
 			if b.More != (i < c.passes-1) || b.GlobalSequences != 40 {
 				t.Errorf("%+v: pass %d: %+v", c, i, b)
 			}
@@ -47,8 +56,8 @@ func TestPasses(t *testing.T) {
 				}
 			}
 		}
-		if int(next) != len(d.rows) {
-			t.Errorf("%+v: %d of %d tokens", c, next, len(d.rows))
+		if int(next) != len(d.Rows) {
+			t.Errorf("%+v: %d of %d tokens", c, next, len(d.Rows))
 		}
 	}
 }
@@ -57,7 +66,7 @@ func TestMicroBatch(t *testing.T) {
 	for _, c := range []struct{ batch, micro, ranks, want int }{
 		{16, 0, 1, 16}, {16, 0, 4, 4}, {16, 3, 4, 3}, {16, 4, 4, 4}, {16, 1 << 50, 4, 4}, {4, 1, 4, 1},
 	} {
-		if got := (Config{Batch: c.batch, MicroBatch: c.micro}).RankBatch(c.ranks); got != c.want {
+		if got := (config.Config{Batch: c.batch, MicroBatch: c.micro}).RankBatch(c.ranks); got != c.want {
 			t.Errorf("batch %d, micro_batch %d on %d ranks: passes of %d, want %d", c.batch, c.micro, c.ranks, got, c.want)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"spmoe/datasets"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 )
 
 // sized is a tokenizer with a number of tokens.
@@ -17,12 +19,15 @@ func (s sized) VocabSize() int { return s.tokens }
 
 // TestEndNotice: no separator is the byte NUL without a word, except between bytes.
 func TestEndNotice(t *testing.T) {
-	cfg, err := Default("debug")
+	cfg, err := config.Default("debug")
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Tokenizer = "own.json"
-	if got := strings.Join(cfg.Notices(unended{}), "\n"); !strings.Contains(got, "tokenizer own.json names no token that ends documents, so the byte NUL (0) stands between them: name one with --end-token") {
+	if got := strings.Join(estimate.Notices(cfg, unended{}), "\n"); !strings.Contains(
+		got,
+		"tokenizer own.json names no token that ends documents, so the byte NUL (0) stands between them: name one with --end-token",
+	) {
 		t.Errorf("%q", got)
 	}
 }
@@ -35,23 +40,23 @@ func TestNotices(t *testing.T) {
 	for name, c := range map[string]struct {
 		flavor string
 		tokens int
-		change func(*Config)
+		change func(*config.Config)
 		want   []string // words of each notice
 	}{
-		"default":                     {"debug", 256, func(*Config) {}, nil},
-		"bytes in a large vocabulary": {"small", 256, func(c *Config) { c.Tokenizer = "bytes" }, []string{"tokenizer bytes uses 256 of the vocabulary's 8192 rows (3.1 %)", "launcher data train-tokenizer --vocab 8192 --out tokenizer.json", "--tokenizer"}},
-		"small tokenizer":             {"small", 1000, func(c *Config) { c.Tokenizer = "own.json" }, []string{"tokenizer own.json uses 1000 of", "leave --model.vocab out"}},
-		"half of the vocabulary":      {"small", 4096, func(c *Config) { c.Tokenizer = "own.json" }, nil},
-		"warm-up longer than the run": {"debug", 256, func(c *Config) { c.Steps, c.Optimizer.Warmup = 10, 500 }, []string{"optimizer.warmup is 500, but the run has 10 steps"}},
-		"warm-up as long as the run":  {"debug", 256, func(c *Config) { c.Steps, c.Optimizer.Warmup = 10, 10 }, nil},
+		"default":                     {"debug", 256, func(*config.Config) {}, nil},
+		"bytes in a large vocabulary": {"small", 256, func(c *config.Config) { c.Tokenizer = "bytes" }, []string{"tokenizer bytes uses 256 of the vocabulary's 8192 rows (3.1 %)", "launcher data train-tokenizer --vocab 8192 --out tokenizer.json", "--tokenizer"}},
+		"small tokenizer":             {"small", 1000, func(c *config.Config) { c.Tokenizer = "own.json" }, []string{"tokenizer own.json uses 1000 of", "leave --model.vocab out"}},
+		"half of the vocabulary":      {"small", 4096, func(c *config.Config) { c.Tokenizer = "own.json" }, nil},
+		"warm-up longer than the run": {"debug", 256, func(c *config.Config) { c.Steps, c.Optimizer.Warmup = 10, 500 }, []string{"optimizer.warmup is 500, but the run has 10 steps"}},
+		"warm-up as long as the run":  {"debug", 256, func(c *config.Config) { c.Steps, c.Optimizer.Warmup = 10, 10 }, nil},
 	} {
-		cfg, err := Default(c.flavor)
+		cfg, err := config.Default(c.flavor)
 		if err != nil {
 			t.Fatal(err)
 		}
 		cfg.Model.Vocab = map[string]int{"debug": 256, "small": 8192}[c.flavor]
 		c.change(&cfg)
-		got := strings.Join(cfg.Notices(sized{tokens: c.tokens}), "\n")
+		got := strings.Join(estimate.Notices(cfg, sized{tokens: c.tokens}), "\n")
 		if (got == "") != (c.want == nil) {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -72,7 +77,7 @@ func TestOverlapNotice(t *testing.T) {
 		{datasets.Overlap{Removed: 900, Left: 5, HeldOut: 1000}, ""},
 		{datasets.Overlap{Left: 250, HeldOut: 1000}, "25 % of the validation text occurs in the training text"},
 	} {
-		if got := strings.Join(overlapNotice(c.of), "\n"); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+		if got := strings.Join(estimate.OverlapNotice(c.of), "\n"); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%+v: %q, want %q", c.of, got, c.want)
 		}
 	}

@@ -3,12 +3,14 @@ package trainer
 import (
 	"path/filepath"
 	"testing"
+
+	"spmoe/launcher/trainer/config"
 )
 
 // The seals of the state work for any optimizer: damage is found by its name and restored.
 func TestVaultOfOptimizers(t *testing.T) {
 	for name, what := range map[string]int{"toy": 3, "muon": 7} { // numbers of the momentum of dense weights
-		undisturbed := guardedConfig(t, func(c *Config) { useToy(c); c.Optimizer.Name, c.SaveEvery = name, 0 })
+		undisturbed := guardedConfig(t, func(c *config.Config) { useToy(c); c.Optimizer.Name, c.SaveEvery = name, 0 })
 		if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 			t.Fatal(err)
 		}

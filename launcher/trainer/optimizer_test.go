@@ -16,6 +16,9 @@ import (
 	"spmoe/collective/mesh"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/state"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
@@ -74,7 +77,7 @@ func (t toy) Prepare(s optim.Step) optim.Update {
 	}
 }
 
-func useToy(c *Config) {
+func useToy(c *config.Config) {
 	c.Optimizer.Name, c.Optimizer.LR = "toy", 0.3
 	c.Steps, c.SaveEvery, c.Keep, c.Model.Experts = 4, 2, 9, 8
 }
@@ -98,13 +101,14 @@ func TestToyOptimizer(t *testing.T) {
 		}
 		sameState(t, fmt.Sprintf("resumed on %d ranks", ranks), again, cfg, cfg.Steps)
 	}
-	if _, tensors := savedProgress(t, cfg, cfg.Steps); tensors["momentum_buffer/lm_head.weight"] == nil || tensors["exp_avg/lm_head.weight"] != nil {
+	if _, tensors := savedProgress(t, cfg, cfg.Steps); tensors["momentum_buffer/lm_head.weight"] == nil ||
+		tensors["exp_avg/lm_head.weight"] != nil {
 		t.Error("the checkpoint does not hold the state of the toy")
 	}
 }
 
 // muonRun is a run with Muon that clips some heads.
-func muonRun(t *testing.T) Config {
+func muonRun(t *testing.T) config.Config {
 	cfg := layoutRun(t, "bf16")
 	cfg.Optimizer.Name, cfg.Optimizer.QKClip, cfg.Optimizer.LR = "muon", 0.02, 0.02
 	cfg.SaveEvery, cfg.Keep = 1, 9
@@ -155,7 +159,7 @@ func TestMuonOnHosts(t *testing.T) {
 	for _, fsdp := range []bool{false, true} {
 		cfg := muonRun(t)
 		cfg.FSDP = fsdp
-		if _, errs := trainOnHosts(t, 2, []Config{cfg, cfg}, ""); errors.Join(errs...) != nil {
+		if _, errs := trainOnHosts(t, 2, []config.Config{cfg, cfg}, ""); errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}
 		if got, want := sumOf(t, cfg), sumOf(t, whole); got != want {
@@ -168,18 +172,18 @@ func TestMuonOnHosts(t *testing.T) {
 // starts.
 func TestResumeWithAnotherOptimizer(t *testing.T) {
 	byToy := tiny(t, useToy)
-	byAdamW := tiny(t, func(c *Config) { useToy(c); c.Optimizer.Name = "" })
+	byAdamW := tiny(t, func(c *config.Config) { useToy(c); c.Optimizer.Name = "" })
 	train(t, byToy, 1, "")
 	train(t, byAdamW, 1, "")
 	for _, c := range []struct {
-		cfg    Config
-		change func(*Config)
+		cfg    config.Config
+		change func(*config.Config)
 		want   string
 	}{
-		{byToy, func(c *Config) { c.Optimizer.Name = "" }, "was trained with optimizer toy, not adamw: leave --optimizer.name out"},
-		{byAdamW, func(c *Config) { c.Optimizer.Name = "toy" }, "was trained with optimizer adamw, not toy"},
-		{byToy, func(c *Config) { c.Optimizer.Eps = wideEps }, "holds momentum_buffer (BF16) as the state of optimizer toy, which has momentum_buffer (F32) here"},
-		{byAdamW, func(c *Config) { c.Optimizer.Name = "adamw" }, ""},
+		{byToy, func(c *config.Config) { c.Optimizer.Name = "" }, "was trained with optimizer toy, not adamw: leave --optimizer.name out"},
+		{byAdamW, func(c *config.Config) { c.Optimizer.Name = "toy" }, "was trained with optimizer adamw, not toy"},
+		{byToy, func(c *config.Config) { c.Optimizer.Eps = wideEps }, "holds momentum_buffer (BF16) as the state of optimizer toy, which has momentum_buffer (F32) here"},
+		{byAdamW, func(c *config.Config) { c.Optimizer.Name = "adamw" }, ""},
 	} {
 		cfg := c.cfg
 		c.change(&cfg)
@@ -196,7 +200,7 @@ func TestResumeWithAnotherOptimizer(t *testing.T) {
 // A run with BF16 moments ends with the same bits on 1, 2 and 4 ranks, in place and with a second
 // state. It resumes as if it had not stopped, and its checkpoints hold BF16.
 func TestBF16Moments(t *testing.T) {
-	short := func(c *Config) {
+	short := func(c *config.Config) {
 		c.Optimizer.Moments, c.Steps, c.SaveEvery, c.Keep = "bf16", 4, 2, 9
 	}
 	cfg := tiny(t, short)
@@ -213,10 +217,10 @@ func TestBF16Moments(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if has := vectorList(vectorsIn(r)); has != "exp_avg (BF16), exp_avg_sq (BF16)" {
+	if has := config.VectorList(config.VectorsIn(r)); has != "exp_avg (BF16), exp_avg_sq (BF16)" {
 		t.Errorf("the checkpoint holds %s", has)
 	}
-	wide := tiny(t, func(c *Config) { short(c); c.Optimizer.Moments = "fp32" })
+	wide := tiny(t, func(c *config.Config) { short(c); c.Optimizer.Moments = "fp32" })
 	train(t, wide, 1, "")
 	_, narrowState := savedProgress(t, cfg, 4)
 	_, wideState := savedProgress(t, wide, 4)
@@ -228,7 +232,7 @@ func TestBF16Moments(t *testing.T) {
 // A run may change the type of the moments when it resumes. FP32 moments are then rounded to
 // nearest even, and BF16 moments widened. All other state is the same.
 func TestResumeWithOtherMoments(t *testing.T) {
-	wide := tiny(t, func(c *Config) { c.Steps, c.SaveEvery, c.Keep = 4, 2, 9 })
+	wide := tiny(t, func(c *config.Config) { c.Steps, c.SaveEvery, c.Keep = 4, 2, 9 })
 	train(t, wide, 1, "")
 	narrow := wide
 	narrow.Optimizer.Moments, narrow.Out = "bf16", filepath.Join(t.TempDir(), "narrow")
@@ -257,7 +261,7 @@ func TestResumeWithOtherMoments(t *testing.T) {
 
 // convertState returns the state of the last checkpoint of a run, and that state as a run of
 // another configuration holds it.
-func convertState(t *testing.T, from, to Config) (states [2]map[string][]float32) {
+func convertState(t *testing.T, from, to config.Config) (states [2]map[string][]float32) {
 	t.Helper()
 	_, states[0] = savedProgress(t, from, from.Steps)
 	states[1] = map[string][]float32{}
@@ -265,7 +269,7 @@ func convertState(t *testing.T, from, to Config) (states [2]map[string][]float32
 		if err := r.begin(); err != nil {
 			return err
 		}
-		for _, p := range r.pieces() {
+		for _, p := range r.Pieces() {
 			wide := p.Data
 			if half := p.BF16; half != nil {
 				wide = make([]float32, p.Len())
@@ -285,9 +289,9 @@ func convertState(t *testing.T, from, to Config) (states [2]map[string][]float32
 func TestOptimizerMemory(t *testing.T) {
 	for name, perWeight := range map[string][2]int64{"adamw": {12, 12}, "adamw bf16": {8, 8}, "toy": {6, 6}, "muon": {8, 12}, "muon bf16": {6, 8}} {
 		for _, ranks := range []int{1, 2, 4, 8} {
-			cfg := tiny(t, func(c *Config) { useToy(c); c.Optimizer.Name, c.Optimizer.Moments, _ = strings.Cut(name, " ") })
-			weights := cfg.EstimateMemory(ranks).Gradients / 4
-			if n := cfg.EstimateMemory(1).Optimizer; ranks == 1 && (n < perWeight[0]*weights || n > perWeight[1]*weights) {
+			cfg := tiny(t, func(c *config.Config) { useToy(c); c.Optimizer.Name, c.Optimizer.Moments, _ = strings.Cut(name, " ") })
+			weights := estimate.Memory(cfg, ranks).Gradients / 4
+			if n := estimate.Memory(cfg, 1).Optimizer; ranks == 1 && (n < perWeight[0]*weights || n > perWeight[1]*weights) {
 				t.Errorf("%s: %d bytes of state are estimated for %d weights", name, n, weights)
 			}
 			err := spmd.Goroutines{N: ranks}.Run(func(c *collective.Comm) error {
@@ -295,7 +299,7 @@ func TestOptimizerMemory(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if has, need := cfg.Vault(ranks), vaultBytes(cfg.Model, optim.StateBytes(cfg.rule(), model.Groups)); has < need {
+				if has, need := estimate.Vault(cfg, ranks), state.VaultBytes(cfg.Model, optim.StateBytes(estimate.Rule(cfg), model.Groups)); has < need {
 					t.Errorf("%s, np %d: the vault of rank %d has %d bytes, its state takes %d", name, ranks, c.Rank(), has, need)
 				}
 				return nil

@@ -20,11 +20,13 @@ import (
 	"spmoe/collective/pipeline"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 	"spmoe/tensor"
 )
 
 // pipelineRun is a run of 4 passes per step with enough layers for 8 stages.
-func pipelineRun(t *testing.T, precision string) Config {
+func pipelineRun(t *testing.T, precision string) config.Config {
 	cfg := layoutRun(t, precision)
 	cfg.Steps, cfg.Batch, cfg.MicroBatch, cfg.Seq, cfg.EvalSequences = 2, 16, 4, 32, 8
 	cfg.Model.Layers, cfg.Model.BiasSpeed = 7, 0.01
@@ -33,7 +35,7 @@ func pipelineRun(t *testing.T, precision string) Config {
 }
 
 // inStages puts a run on the ranks of a layout.
-func inStages(cfg Config, schedule string, l mesh.Layout) Config {
+func inStages(cfg config.Config, schedule string, l mesh.Layout) config.Config {
 	cfg.SetLayout(l)
 	cfg.PPSchedule, cfg.MicroBatch = schedule, cfg.MicroBatch/l.Batch()
 	return cfg
@@ -75,12 +77,12 @@ func TestOwnPipelines(t *testing.T) {
 	own := filepath.Join(t.TempDir(), "lists.json")
 	writeSchedules(t, own, pipeline.Random(rng, 2, 5, 3), pipeline.Random(rng, 2, 5, 4))
 	want := outcomeOf(t, pipelineRun(t, "bf16"), 1)
-	for name, change := range map[string]func(*Config){
-		"layout":          func(c *Config) { c.PPLayout = "E|tttttttmL" },
-		"MTP apart":       func(c *Config) { c.PPLayout, c.PPSchedule = "Et*4|(tt|)t,m|L", "ZBVZeroBubble" },
-		"two per rank":    func(c *Config) { c.PPLayout, c.PPSchedule = "Et|(tt|)*2ttmL", "ZBVZeroBubble" },
-		"three per rank":  func(c *Config) { c.PPStages, c.PPSchedule = 3, "Interleaved1F1B" },
-		"lists of a file": func(c *Config) { c.PPSchedule = own },
+	for name, change := range map[string]func(*config.Config){
+		"layout":          func(c *config.Config) { c.PPLayout = "E|tttttttmL" },
+		"MTP apart":       func(c *config.Config) { c.PPLayout, c.PPSchedule = "Et*4|(tt|)t,m|L", "ZBVZeroBubble" },
+		"two per rank":    func(c *config.Config) { c.PPLayout, c.PPSchedule = "Et|(tt|)*2ttmL", "ZBVZeroBubble" },
+		"three per rank":  func(c *config.Config) { c.PPStages, c.PPSchedule = 3, "Interleaved1F1B" },
+		"lists of a file": func(c *config.Config) { c.PPSchedule = own },
 	} {
 		cfg := inStages(pipelineRun(t, "bf16"), "1F1B", mesh.Layout{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1})
 		change(&cfg)
@@ -105,7 +107,11 @@ func TestPipelineResumes(t *testing.T) {
 	whole := pipelineRun(t, "bf16")
 	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
 	want.steps, want.evals = want.steps[1:], nil
-	layouts := []mesh.Layout{mesh.Default(1), {World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1}, {World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1}}
+	layouts := []mesh.Layout{
+		mesh.Default(1),
+		{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1},
+		{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1},
+	}
 	for _, from := range layouts {
 		saved := inStages(pipelineRun(t, "bf16"), "1F1B", from)
 		saved.SaveEvery, saved.Keep = 1, 9
@@ -127,8 +133,8 @@ func TestPipelineGuardsActivations(t *testing.T) {
 		cfg.Out = filepath.Join(t.TempDir(), "run")
 		var attempts tries
 		got, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
-			if computed && attempts.next(r) == 1 && r.progress.Step == 1 && r.comm.Rank() == 1+2*stage {
-				groups := r.models()[1].Groups // its second stage
+			if computed && attempts.next(r) == 1 && r.Progress.Step == 1 && r.comm.Rank() == 1+2*stage {
+				groups := r.Models()[1].Groups // its second stage
 				groups[1+stage].Grad.Bytes()[groups[1+stage].Grad.Len()*2] ^= 1
 			}
 		})
@@ -152,14 +158,14 @@ func TestPipelineGuardsMemory(t *testing.T) {
 		alarm string
 		of    func(r *rank) tensor.Tensor
 	}{
-		{"norm weights of rank 0 have changed in memory", func(r *rank) tensor.Tensor { return r.models()[1].Groups[0].Work }},
-		{"expert weights of rank 1 have changed in memory", func(r *rank) tensor.Tensor { return r.models()[0].Groups[2].Work }},
-		{"selection biases of rank 2 have changed in memory", func(r *rank) tensor.Tensor { return r.models()[1].Routings()[0].Bias }},
+		{"norm weights of rank 0 have changed in memory", func(r *rank) tensor.Tensor { return r.Models()[1].Groups[0].Work }},
+		{"expert weights of rank 1 have changed in memory", func(r *rank) tensor.Tensor { return r.Models()[0].Groups[2].Work }},
+		{"selection biases of rank 2 have changed in memory", func(r *rank) tensor.Tensor { return r.Models()[1].Routings()[0].Bias }},
 		{"exp_avg of the expert group", func(r *rank) tensor.Tensor { return stateOf(r, 16) }},
 	}
 	var attempts tries
 	got, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
-		if step := r.progress.Step; computed && attempts.next(r) == 1 && r.comm.Rank() == step {
+		if step := r.Progress.Step; computed && attempts.next(r) == 1 && r.comm.Rank() == step {
 			flips[step].of(r).Bytes()[9] ^= 4
 		}
 	})
@@ -214,11 +220,11 @@ func TestPipelineInterrupted(t *testing.T) {
 	cfg.Steps = 4
 	want := outcomeOf(t, cfg, 4)
 	ctx, cancel := context.WithCancel(t.Context())
-	job, err := Prepare(cfg, 4, "", &reports{onStep: func(Step) { cancel() }})
+	job, err := Prepare(cfg, 4, "", &reports{onStep: func(events.Step) { cancel() }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := job.Run(ctx, spmd.Goroutines{N: 4}); !errors.Is(err, ErrInterrupted) {
+	if err := job.Run(ctx, spmd.Goroutines{N: 4}); !errors.Is(err, events.ErrInterrupted) {
 		t.Fatal(err)
 	}
 	got := outcomeFrom(t, cfg, train(t, cfg, 4, cfg.Out))
@@ -233,7 +239,7 @@ func TestPipelineInterrupted(t *testing.T) {
 func TestPipelineRankFails(t *testing.T) {
 	cfg := inStages(pipelineRun(t, "bf16"), "1F1B", mesh.Layout{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1})
 	_, err := guarded(t, cfg, 4, "", func(r *rank, computed bool) {
-		if !computed && r.comm.Rank() == 2 && r.progress.Step == 1 {
+		if !computed && r.comm.Rank() == 2 && r.Progress.Step == 1 {
 			panic("a stage is gone")
 		}
 	})
@@ -251,17 +257,17 @@ func TestPipelineRefuses(t *testing.T) {
 	wrong.Ranks[1] = wrong.Ranks[1][1:]
 	writeSchedules(t, dir+"/wrong.json", wrong)
 	writeSchedules(t, dir+"/small.json", pipeline.Random(rand.New(rand.NewPCG(1, 2)), 2, 2, 3))
-	for want, change := range map[string]func(*Config){
-		"wrong.json: schedule 1F1B: ":                               func(c *Config) { c.PPSchedule = dir + "/wrong.json" },
-		"has no lists for 2 ranks (pp) and 4 micro-batches: it has": func(c *Config) { c.PPSchedule = dir + "/small.json" },
-		"none.json: no such file":                                   func(c *Config) { c.PPSchedule = dir + "/none.json" },
-		"character 3, 'x'":                                          func(c *Config) { c.PPLayout = "Etx" },
-		"has 3 stages":                                              func(c *Config) { c.PPLayout = "E|t*6|tmL" },
-		"1F1B has 1 per rank, not 3":                                func(c *Config) { c.PPStages = 3 },
-		"unknown schedule":                                          func(c *Config) { c.PPSchedule = "GPipe" },
-		"10 stages for a model of 7 layers":                         func(c *Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
-		"batch is 16: give a multiple":                              func(c *Config) { c.PPMicrobatches = 3 },
-		"pp_microbatches is -1":                                     func(c *Config) { c.PPMicrobatches = -1 },
+	for want, change := range map[string]func(*config.Config){
+		"wrong.json: schedule 1F1B: ":                               func(c *config.Config) { c.PPSchedule = dir + "/wrong.json" },
+		"has no lists for 2 ranks (pp) and 4 micro-batches: it has": func(c *config.Config) { c.PPSchedule = dir + "/small.json" },
+		"none.json: no such file":                                   func(c *config.Config) { c.PPSchedule = dir + "/none.json" },
+		"character 3, 'x'":                                          func(c *config.Config) { c.PPLayout = "Etx" },
+		"has 3 stages":                                              func(c *config.Config) { c.PPLayout = "E|t*6|tmL" },
+		"1F1B has 1 per rank, not 3":                                func(c *config.Config) { c.PPStages = 3 },
+		"unknown schedule":                                          func(c *config.Config) { c.PPSchedule = "GPipe" },
+		"10 stages for a model of 7 layers":                         func(c *config.Config) { c.PP, c.PPSchedule = 5, "ZBVZeroBubble" },
+		"batch is 16: give a multiple":                              func(c *config.Config) { c.PPMicrobatches = 3 },
+		"pp_microbatches is -1":                                     func(c *config.Config) { c.PPMicrobatches = -1 },
 	} {
 		cfg := pipelineRun(t, "bf16")
 		cfg.PP = 2
@@ -284,7 +290,7 @@ func TestPipelineRefuses(t *testing.T) {
 // Stages on different hosts, and stages that span hosts, give the bits of one rank in training,
 // evaluations and samples, also if pairs of actions overlap.
 func TestPipelinesOnHosts(t *testing.T) {
-	run := func() Config {
+	run := func() config.Config {
 		cfg := pipelineRun(t, "mxfp8")
 		cfg.Steps, cfg.Model.Layers, cfg.SampleTokens, cfg.EvalSequences = 1, 3, 5, 4
 		return cfg
@@ -293,16 +299,16 @@ func TestPipelinesOnHosts(t *testing.T) {
 	for _, c := range []struct {
 		hosts, each int
 		schedule    string
-		change      func(*Config)
+		change      func(*config.Config)
 	}{
-		{2, 2, "1F1B", func(*Config) {}},
-		{4, 1, "DualPipeV", func(c *Config) { c.PPOverlap = true }},
-		{4, 1, "ZBVZeroBubble", func(c *Config) { c.FSDP = true }},
+		{2, 2, "1F1B", func(*config.Config) {}},
+		{4, 1, "DualPipeV", func(c *config.Config) { c.PPOverlap = true }},
+		{4, 1, "ZBVZeroBubble", func(c *config.Config) { c.FSDP = true }},
 	} {
 		l := mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}
 		cfg := inStages(run(), c.schedule, l)
 		c.change(&cfg)
-		said, errs := trainOnHosts(t, c.each, slices.Repeat([]Config{cfg}, c.hosts), "")
+		said, errs := trainOnHosts(t, c.each, slices.Repeat([]config.Config{cfg}, c.hosts), "")
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}

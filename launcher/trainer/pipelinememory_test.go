@@ -6,6 +6,9 @@ import (
 
 	"spmoe/collective"
 	"spmoe/collective/mesh"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/events"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
@@ -13,9 +16,9 @@ import (
 
 // heldInStages measures what every rank of a pipeline holds in a step, except the boxes for
 // messages.
-func heldInStages(t *testing.T, cfg Config, ranks int) []Memory {
+func heldInStages(t *testing.T, cfg config.Config, ranks int) []events.Memory {
 	t.Helper()
-	each := make([]Memory, ranks)
+	each := make([]events.Memory, ranks)
 	rule, err := cfg.Rule()
 	if err != nil {
 		t.Fatal(err)
@@ -29,11 +32,11 @@ func heldInStages(t *testing.T, cfg Config, ranks int) []Memory {
 		if err := optim.New(ex, r.Groups(), c, rule).Init(1); err != nil {
 			return err
 		}
-		cfg.sizeArenas(r.Models, ex, cfg.LayoutOrDefault(ranks), 1)
+		sizeArenas(cfg, r.Models, ex, cfg.LayoutOrDefault(ranks), 1)
 		if _, err := r.Run(ex, squares(cfg, ranks, c.Rank())); err != nil {
 			return err
 		}
-		m := Memory{Optimizer: int64(optim.StateBytes(rule, r.Groups())), Activations: int64(r.ActivationPeak(ex))}
+		m := events.Memory{Optimizer: int64(optim.StateBytes(rule, r.Groups())), Activations: int64(r.ActivationPeak(ex))}
 		for _, model := range r.Models {
 			m = m.Plus(heldBy(model, ex))
 		}
@@ -47,12 +50,12 @@ func heldInStages(t *testing.T, cfg Config, ranks int) []Memory {
 }
 
 // squares returns the micro-batches of a rank.
-func squares(cfg Config, ranks, rank int) (parts []moe.Batch) {
-	tokens := make([]int32, cfg.PassTokens(ranks))
+func squares(cfg config.Config, ranks, rank int) (parts []moe.Batch) {
+	tokens := make([]int32, estimate.PassTokens(cfg, ranks))
 	for i := range tokens {
 		tokens[i] = int32(i*i+rank) % 256
 	}
-	for range cfg.passes(ranks) {
+	for range cfg.Passes(ranks) {
 		parts = append(parts, moe.Batch{Inputs: tokens, Targets: tokens, Seq: cfg.Seq, GlobalSequences: cfg.Batch})
 	}
 	return parts
@@ -65,34 +68,34 @@ func TestEstimateMemoryOfStages(t *testing.T) {
 	for name, c := range map[string]struct {
 		schedule string
 		layout   mesh.Layout
-		change   func(*Config)
+		change   func(*config.Config)
 	}{
-		"1F1B":          {"1F1B", pairs, func(*Config) {}},
-		"MTP":           {"Interleaved1F1B", alone, func(c *Config) { c.Model.MTPLayers = 1 }},
-		"MTP apart":     {"ZBVZeroBubble", pairs, func(c *Config) { c.Model.MTPLayers, c.PPLayout = 1, "Et|tt|tm|L" }},
-		"MTP alone":     {"DualPipeV", alone, func(c *Config) { c.Model.MTPLayers, c.PPLayout = 1, "Ettt|t|m|L" }},
-		"MXFP8":         {"InterleavedZeroBubble", pairs, func(c *Config) { c.Precision = "mxfp8" }},
-		"ZBVZeroBubble": {"ZBVZeroBubble", alone, func(*Config) {}},
-		"overlapped":    {"DualPipeV", pairs, func(c *Config) { c.PPOverlap = true }},
-		"selective":     {"DualPipeV", pairs, func(c *Config) { c.Recompute = "selective" }},
+		"1F1B":          {"1F1B", pairs, func(*config.Config) {}},
+		"MTP":           {"Interleaved1F1B", alone, func(c *config.Config) { c.Model.MTPLayers = 1 }},
+		"MTP apart":     {"ZBVZeroBubble", pairs, func(c *config.Config) { c.Model.MTPLayers, c.PPLayout = 1, "Et|tt|tm|L" }},
+		"MTP alone":     {"DualPipeV", alone, func(c *config.Config) { c.Model.MTPLayers, c.PPLayout = 1, "Ettt|t|m|L" }},
+		"MXFP8":         {"InterleavedZeroBubble", pairs, func(c *config.Config) { c.Precision = "mxfp8" }},
+		"ZBVZeroBubble": {"ZBVZeroBubble", alone, func(*config.Config) {}},
+		"overlapped":    {"DualPipeV", pairs, func(c *config.Config) { c.PPOverlap = true }},
+		"selective":     {"DualPipeV", pairs, func(c *config.Config) { c.Recompute = "selective" }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := Default("debug")
+			cfg, err := config.Default("debug")
 			if err != nil {
 				t.Fatal(err)
 			}
 			cfg.Batch, cfg.Seq, cfg.PPSchedule, cfg.PPMicrobatches, cfg.Model.Layers = 16, 64, c.schedule, 4, 4
 			cfg.SetLayout(c.layout)
 			c.change(&cfg)
-			all, err := cfg.holdings(c.layout.World)
+			all, err := estimate.Holdings(cfg, c.layout.World)
 			if err != nil {
 				t.Fatal(err)
 			}
-			boxes := all[0].boxes(1) * cfg.messageBytes(c.layout.World)
-			estimates := cfg.RankMemory(c.layout, 1)
+			boxes := all[0].Boxes(1) * estimate.MessageBytes(cfg, c.layout.World)
+			estimates := estimate.RankMemory(cfg, c.layout, 1)
 			for rank, m := range heldInStages(t, cfg, c.layout.World) {
 				m.Activations += int64(boxes)
-				estimates[c.layout.Coordinate(rank, mesh.PP)].closeTo(t, fmt.Sprintf("rank %d", rank), m, 1.1)
+				closeTo(estimates[c.layout.Coordinate(rank, mesh.PP)], t, fmt.Sprintf("rank %d", rank), m, 1.1)
 			}
 		})
 	}

@@ -8,6 +8,9 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/observe"
 	"spmoe/tensor/profile"
 )
 
@@ -19,7 +22,7 @@ func TestProfile(t *testing.T) {
 		"bf16":          {"bf16 forward", "bf16 dgrad", "bf16 wgrad", "bf16 grouped forward", "bf16 grouped dgrad", "bf16 grouped wgrad"},
 		"mxfp8-experts": {"bf16 forward", "bf16 wgrad", "mx grouped forward", "mx grouped dgrad", "mx grouped wgrad", "quantize"},
 	} {
-		cfg := tiny(t, func(c *Config) { c.Precision, c.EvalEvery, c.SaveEvery = precision, 2, 3 })
+		cfg := tiny(t, func(c *config.Config) { c.Precision, c.EvalEvery, c.SaveEvery = precision, 2, 3 })
 		r := &reports{}
 		job, err := Prepare(cfg, 2, "", r)
 		if err != nil {
@@ -39,7 +42,7 @@ func TestProfile(t *testing.T) {
 			t.Errorf("%s: %d steps of %d ranks, slowest %d", precision, p.Steps, p.Ranks, p.Slowest)
 		}
 		var names []string
-		var sum FamilyTime
+		var sum events.FamilyTime
 		for i, f := range p.Families {
 			names = append(names, f.Name)
 			sum.Mean, sum.Slowest = sum.Mean+f.Mean, sum.Slowest+f.Slowest
@@ -47,7 +50,20 @@ func TestProfile(t *testing.T) {
 				t.Errorf("%s: %s took longer than what stands above it", precision, f.Name)
 			}
 		}
-		want = append(want, "fp32 forward", "attention", "row operations", "router", "loss", "exchange", "collectives", "optimizer", "waiting", "data loading", "rest")
+		want = append(
+			want,
+			"fp32 forward",
+			"attention",
+			"row operations",
+			"router",
+			"loss",
+			"exchange",
+			"collectives",
+			"optimizer",
+			"waiting",
+			"data loading",
+			"rest",
+		)
 		for _, name := range want {
 			if !slices.Contains(names, name) {
 				t.Errorf("%s: no %s among %q", precision, name, names)
@@ -96,22 +112,25 @@ func TestProfileChangesNothing(t *testing.T) {
 func TestProfiler(t *testing.T) {
 	err := collective.NewWorld(1).Run(func(c *collective.Comm) error {
 		var now time.Duration
-		p := newProfiler(func() time.Duration { return now }, links{{Comm: c}}.met)
+		p := observe.NewProfiler(func() time.Duration { return now }, observe.Links{{Comm: c}}.Met)
 		for _, step := range []time.Duration{1000, 30, 50} {
 			p.Before(0)
-			before := p.timer.Switch(profile.Loss)
+			before := p.Timer.Switch(profile.Loss)
 			now += step
-			p.timer.Switch(before)
+			p.Timer.Switch(before)
 			now += 8
-			if err := p.After(finishedStep{spent: 7}); err != nil {
+			if err := p.After(observe.FinishedStep{Spent: 7}); err != nil {
 				return err
 			}
 			now += 500
 		}
-		got, err := p.gather(c)
-		want := Profile{
-			Steps: 2, Ranks: 1, Step: FamilyTime{"step", 41, 41, nil},
-			Families: []FamilyTime{{"loss", 40, 40, []time.Duration{40}}, {"rest", 1, 1, []time.Duration{1}}},
+		got, err := p.Gather(c)
+		want := events.Profile{
+			Steps: 2, Ranks: 1, Step: events.FamilyTime{Name: "step", Mean: 41, Slowest: 41, Ranks: nil},
+			Families: []events.FamilyTime{
+				{Name: "loss", Mean: 40, Slowest: 40, Ranks: []time.Duration{40}},
+				{Name: "rest", Mean: 1, Slowest: 1, Ranks: []time.Duration{1}},
+			},
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("profile %+v, want %+v", got, want)
@@ -129,17 +148,22 @@ func TestSummarize(t *testing.T) {
 		all[profile.Rest], all[profile.Rows], all[profile.Waiting] = rest, rows, waiting
 		return all
 	}
-	got := summarize([][]int64{times(2, 10, 90), times(1, 99, 3), times(3, 50, 50)}, 7)
-	want := Profile{
-		Steps: 7, Ranks: 3, Slowest: 1, Step: FamilyTime{"step", 53 + 47 + 2, 103, nil},
-		Families: []FamilyTime{
-			{"row operations", 53, 99, []time.Duration{10, 99, 50}}, {"waiting", 47, 3, []time.Duration{90, 3, 50}}, {"rest", 2, 1, []time.Duration{2, 1, 3}},
+	got := observe.Summarize([][]int64{times(2, 10, 90), times(1, 99, 3), times(3, 50, 50)}, 7)
+	want := events.Profile{
+		Steps: 7, Ranks: 3, Slowest: 1, Step: events.FamilyTime{Name: "step", Mean: 53 + 47 + 2, Slowest: 103, Ranks: nil},
+		Families: []events.FamilyTime{
+			{
+				Name:    "row operations",
+				Mean:    53,
+				Slowest: 99,
+				Ranks:   []time.Duration{10, 99, 50},
+			}, {Name: "waiting", Mean: 47, Slowest: 3, Ranks: []time.Duration{90, 3, 50}}, {Name: "rest", Mean: 2, Slowest: 1, Ranks: []time.Duration{2, 1, 3}},
 		},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("profile %+v, want %+v", got, want)
 	}
-	if got := summarize([][]int64{times(0, 0, 0)}, 0); got.Steps != 0 || len(got.Families) != 0 {
+	if got := observe.Summarize([][]int64{times(0, 0, 0)}, 0); got.Steps != 0 || len(got.Families) != 0 {
 		t.Errorf("without a warm step: %+v", got)
 	}
 }

@@ -9,19 +9,23 @@ import (
 
 	"spmoe/datasets"
 	"spmoe/launcher/record"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/observe"
+	"spmoe/launcher/trainer/state"
 )
 
 // A checkpoint's trainer state survives JSON, a loss that is not a number too.
 func TestProgress(t *testing.T) {
-	in := progress{
+	in := state.Progress{
 		Step: 3, OptimizerSteps: 2, Skipped: 1, Tokens: 96, Loader: datasets.State{Pos: 12, Seed: math.MaxUint64, Seq: 8, Fingerprint: "x"},
-		FirstTrain: 0.1, FirstHeldOut: record.Number(math.NaN()), Recent: recent{1.0 / 3, record.Number(math.Inf(1)), -math.MaxFloat64},
+		FirstTrain: 0.1, FirstHeldOut: record.Number(math.NaN()), Recent: state.Recent{1.0 / 3, record.Number(math.Inf(1)), -math.MaxFloat64},
 	}
 	data, err := json.Marshal(in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out progress
+	var out state.Progress
 	if err := json.Unmarshal(data, &out); err != nil {
 		t.Fatal(err)
 	}
@@ -38,15 +42,15 @@ func TestProgress(t *testing.T) {
 }
 
 func TestRecent(t *testing.T) {
-	var l recent
-	if !math.IsNaN(l.mean()) {
-		t.Errorf("the mean of nothing is %g", l.mean())
+	var l state.Recent
+	if !math.IsNaN(l.Mean()) {
+		t.Errorf("the mean of nothing is %g", l.Mean())
 	}
 	for i := range 25 {
-		l.add(float64(i))
+		l.Add(float64(i))
 		first := max(0, i-9)
-		if want := float64(first+i) / 2; l.mean() != want || len(l) != i-first+1 {
-			t.Errorf("the mean of the last of 0 to %d is %g of %d, want %g of %d", i, l.mean(), len(l), want, i-first+1)
+		if want := float64(first+i) / 2; l.Mean() != want || len(l) != i-first+1 {
+			t.Errorf("the mean of the last of 0 to %d is %g of %d, want %g of %d", i, l.Mean(), len(l), want, i-first+1)
 		}
 	}
 }
@@ -54,39 +58,51 @@ func TestRecent(t *testing.T) {
 // Rates are means since the line before, and time that is paused for belongs to none.
 func TestMeter(t *testing.T) {
 	m, clock := testMeter(t)
-	m.start(progress{Step: 10})
+	m.Start(state.Progress{Step: 10})
 	*clock = clock.Add(100 * time.Hour)
-	s := m.lap(Step{Step: 110, Steps: 310})
+	s := m.Lap(events.Step{Step: 110, Steps: 310})
 	want := 100 * 32 / (100 * 3600.0)
 	if s.TokensPerSec != want || s.FLOPS != 100*want || s.MFU != 100*want/1e6 || s.Elapsed != 100*time.Hour {
-		t.Errorf("100 steps of 32 tokens in 100 h: %g tokens/s, want %g; %g FLOP/s, MFU %g, elapsed %v", s.TokensPerSec, want, s.FLOPS, s.MFU, s.Elapsed)
+		t.Errorf(
+			"100 steps of 32 tokens in 100 h: %g tokens/s, want %g; %g FLOP/s, MFU %g, elapsed %v",
+			s.TokensPerSec,
+			want,
+			s.FLOPS,
+			s.MFU,
+			s.Elapsed,
+		)
 	}
 	*clock = clock.Add(110 * time.Hour)
-	m.pause(10 * time.Hour)
-	if s = m.lap(Step{Step: 210, Steps: 310}); s.TokensPerSec != want || s.Elapsed != 200*time.Hour {
+	m.Pause(10 * time.Hour)
+	if s = m.Lap(events.Step{Step: 210, Steps: 310}); s.TokensPerSec != want || s.Elapsed != 200*time.Hour {
 		t.Errorf("100 steps of 32 tokens in 100 h, without a pause: %g tokens/s, want %g; elapsed %v", s.TokensPerSec, want, s.Elapsed)
 	}
 }
 
 // testMeter returns a meter with a clock that the test moves.
-func testMeter(t *testing.T) (*meter, *time.Time) {
+func testMeter(t *testing.T) (*observe.Meter, *time.Time) {
 	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	return &meter{cfg: Config{Batch: 4, Seq: 8, LogEvery: 1}, peak: 1e6, flops: 100, now: func() time.Time { return clock }}, &clock
+	return &observe.Meter{
+		Cfg:   config.Config{Batch: 4, Seq: 8, LogEvery: 1},
+		Peak:  1e6,
+		Flops: 100,
+		Now:   func() time.Time { return clock },
+	}, &clock
 }
 
 // The time that is left follows the machine: it is that of the last steps, without pauses.
 func TestETA(t *testing.T) {
 	m, clock := testMeter(t)
-	m.start(progress{})
+	m.Start(state.Progress{})
 	step := 0
-	make := func(n int, each, paused time.Duration) Step {
+	make := func(n int, each, paused time.Duration) events.Step {
 		var r reports
 		for range n {
 			step++
 			*clock = clock.Add(each)
-			m.show(&r, Step{Step: step, Steps: 1000}, false)
+			m.Show(&r, events.Step{Step: step, Steps: 1000}, false)
 			*clock = clock.Add(paused)
-			m.pause(paused)
+			m.Pause(paused)
 		}
 		return r.steps[len(r.steps)-1]
 	}
@@ -101,30 +117,31 @@ func TestETA(t *testing.T) {
 // A request to stop is answered with the step that it stops after, and the time until then.
 func TestStoppingTime(t *testing.T) {
 	m, clock := testMeter(t)
-	m.start(progress{Step: 3})
-	if s := m.stopping(3, 5); s != (Stopping{Step: 4}) {
+	m.Start(state.Progress{Step: 3})
+	if s := m.Stopping(3, 5); s != (events.Stopping{Step: 4}) {
 		t.Errorf("before the first step: %+v", s)
 	}
-	m.begin(4)
+	m.Begin(4)
 	*clock = clock.Add(10 * time.Second)
-	if s := m.stopping(3, 5); s != (Stopping{Step: 4}) {
+	if s := m.Stopping(3, 5); s != (events.Stopping{Step: 4}) {
 		t.Errorf("in the first step: %+v", s)
 	}
-	m.show(&reports{}, Step{Step: 4, Steps: 5}, false)
-	m.begin(5)
+	m.Show(&reports{}, events.Step{Step: 4, Steps: 5}, false)
+	m.Begin(5)
 	*clock = clock.Add(4 * time.Second)
-	if s := m.stopping(3, 5); s != (Stopping{Step: 5, About: 6 * time.Second}) {
+	if s := m.Stopping(3, 5); s != (events.Stopping{Step: 5, About: 6 * time.Second}) {
 		t.Errorf("in the second step: %+v", s)
 	}
-	m.begin(6)
-	if s := m.stopping(3, 5); s != (Stopping{Step: 5, Done: true}) {
+	m.Begin(6)
+	if s := m.Stopping(3, 5); s != (events.Stopping{Step: 5, Done: true}) {
 		t.Errorf("after the ranks have looked in the last step: %+v", s)
 	}
 	var r reports
 	serial := newSerialReporter(&r)
-	serial.Saved(Saved{Lag: 5 * time.Second})
-	serial.Stopping(Stopping{Step: 4, About: 7 * time.Second, Again: "Ctrl-C"})
-	if want := "stopping after step 4 (about 12s); Ctrl-C again to stop now without saving"; len(r.stopping) != 1 || r.stopping[0].String() != want {
+	serial.Saved(events.Saved{Lag: 5 * time.Second})
+	serial.Stopping(events.Stopping{Step: 4, About: 7 * time.Second, Again: "Ctrl-C"})
+	if want := "stopping after step 4 (about 12s); Ctrl-C again to stop now without saving"; len(r.stopping) != 1 ||
+		r.stopping[0].String() != want {
 		t.Errorf("%v, want %q", r.stopping, want)
 	}
 }

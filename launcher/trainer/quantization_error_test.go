@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"spmoe/launcher/trainer/observe"
 	"spmoe/moe"
 	"spmoe/mx"
 	"spmoe/tensor"
@@ -23,7 +24,7 @@ func operandOf(ex *tensor.Exec, values []float32, cols int, dtype tensor.DType, 
 }
 
 // byDefinition is what measure computes, one element after the other in float64.
-func byDefinition(ex *tensor.Exec, q moe.Quantized) (sum quantizationError) {
+func byDefinition(ex *tensor.Exec, q moe.Quantized) (sum observe.QuantizationError) {
 	rows, cols := q.X.Rows, q.X.Cols
 	x, decoded := ex.New(tensor.FP32, rows, cols), ex.New(tensor.FP32, rows, cols)
 	tensor.Convert(ex, x.Mat(), q.X)
@@ -31,14 +32,14 @@ func byDefinition(ex *tensor.Exec, q moe.Quantized) (sum quantizationError) {
 	for i, v := range x.F32() {
 		d := decoded.F32()[i]
 		limit := q.Format.Max() * mx.DecodeScale(q.Rows.Scales.U8()[i/cols*q.Rows.Scales.Dim(1)+i%cols/format.MXBlock])
-		sum.elements++
-		sum.signal += float64(v) * float64(v)
-		sum.noise += (float64(v) - float64(d)) * (float64(v) - float64(d))
+		sum.Elements++
+		sum.Signal += float64(v) * float64(v)
+		sum.Noise += (float64(v) - float64(d)) * (float64(v) - float64(d))
 		if math.Abs(float64(v)) > float64(limit) {
-			sum.saturated++
+			sum.Saturated++
 		}
 		if v != 0 && d == 0 {
-			sum.flushed++
+			sum.Flushed++
 		}
 	}
 	return sum
@@ -68,14 +69,16 @@ func TestMeasure(t *testing.T) {
 						for i := range values {
 							values[i] /= magnitude
 						}
-						got, want := measure(ex, q), byDefinition(ex, q)
+						got, want := observe.Measure(ex, q), byDefinition(ex, q)
 						near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-5*b }
-						if got.elements != want.elements || got.saturated != want.saturated || got.flushed != want.flushed || !near(got.signal, want.signal) || !near(got.noise, want.noise) {
+						if got.Elements != want.Elements || got.Saturated != want.Saturated || got.Flushed != want.Flushed ||
+							!near(got.Signal, want.Signal) ||
+							!near(got.Noise, want.Noise) {
 							t.Errorf("%v %v %v %v, magnitude %g: %+v, want %+v", size, f, mode, dtype, magnitude, got, want)
 						}
-						saturated, flushed = saturated+want.saturated, flushed+want.flushed
-						if mode == mx.RCEIL && got.saturated > 0 {
-							t.Errorf("%v %v: RCEIL saturates %g values", size, f, got.saturated)
+						saturated, flushed = saturated+want.Saturated, flushed+want.Flushed
+						if mode == mx.RCEIL && got.Saturated > 0 {
+							t.Errorf("%v %v: RCEIL saturates %g values", size, f, got.Saturated)
 						}
 					}
 				}
@@ -94,17 +97,17 @@ func TestMeasureOnThreads(t *testing.T) {
 	for i := range values {
 		values[i] = float32(rng.NormFloat64())
 	}
-	var want quantizationError
+	var want observe.QuantizationError
 	for _, threads := range []int{1, 2, 4} {
 		ex := tensor.NewParallelExec(threads)
-		got := measure(ex, operandOf(ex, values, 96, tensor.BF16, mx.E4M3, mx.RCEIL))
+		got := observe.Measure(ex, operandOf(ex, values, 96, tensor.BF16, mx.E4M3, mx.RCEIL))
 		if ex.Close(); threads == 1 {
 			want = got
 		} else if got != want {
 			t.Errorf("%d threads: %+v, one: %+v", threads, got, want)
 		}
 	}
-	if sqnr := 10 * math.Log10(want.signal/want.noise); sqnr < 30 || sqnr > 33 {
+	if sqnr := 10 * math.Log10(want.Signal/want.Noise); sqnr < 30 || sqnr > 33 {
 		t.Errorf("normal numbers in E4M3: SQNR %.1f dB, want about 31.5", sqnr)
 	}
 }
@@ -112,8 +115,8 @@ func TestMeasureOnThreads(t *testing.T) {
 // A block that is not a number makes the sums none, and no panic.
 func TestMeasureNaN(t *testing.T) {
 	ex := tensor.NewExec()
-	got := measure(ex, operandOf(ex, []float32{1, float32(math.Inf(1)), 3}, 3, tensor.FP32, mx.E4M3, mx.RCEIL))
-	if got.elements != 3 || !math.IsNaN(got.signal) || !math.IsNaN(got.noise) {
+	got := observe.Measure(ex, operandOf(ex, []float32{1, float32(math.Inf(1)), 3}, 3, tensor.FP32, mx.E4M3, mx.RCEIL))
+	if got.Elements != 3 || !math.IsNaN(got.Signal) || !math.IsNaN(got.Noise) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -136,7 +139,7 @@ func BenchmarkMeasure(b *testing.B) {
 	b.Run("measure", func(b *testing.B) {
 		b.SetBytes(int64(len(values)))
 		for b.Loop() {
-			measure(ex, q)
+			observe.Measure(ex, q)
 		}
 	})
 }
@@ -151,9 +154,9 @@ func TestMeasureTransformed(t *testing.T) {
 	}
 	transformed := mx.MXFP4
 	transformed.Hadamard = 64
-	want := measure(ex, operandOf(ex, values, 128, tensor.BF16, mx.MXFP4, mx.FLOOR))
-	got := measure(ex, operandOf(ex, values, 128, tensor.BF16, transformed, mx.FLOOR))
-	if ratio := got.noise / want.noise; !(ratio > 0.9 && ratio < 1.1) {
+	want := observe.Measure(ex, operandOf(ex, values, 128, tensor.BF16, mx.MXFP4, mx.FLOOR))
+	got := observe.Measure(ex, operandOf(ex, values, 128, tensor.BF16, transformed, mx.FLOOR))
+	if ratio := got.Noise / want.Noise; !(ratio > 0.9 && ratio < 1.1) {
 		t.Errorf("the noise is %v of that without the transform", ratio)
 	}
 }

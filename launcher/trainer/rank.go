@@ -3,16 +3,45 @@ package trainer
 // One rank of a run and its parts.
 
 import (
-	"slices"
-
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/collective/mesh"
 	"spmoe/internal/fault"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/observe"
+	"spmoe/launcher/trainer/save"
+	"spmoe/launcher/trainer/state"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
 )
+
+// sizeArenas makes the arenas of a rank as large as its passes need, so that each is in one piece,
+// with room for experts that receive more rows than the mean. What is not used takes no memory, but
+// the system refuses a piece larger than all memory.
+func sizeArenas(c config.Config, models []*moe.Model, ex *tensor.Exec, l mesh.Layout, hosts int) {
+	const mostRoom = 512 << 20
+	withRoom := func(bytes float64) int { return int(min(bytes+min(bytes, mostRoom), events.MostBytes)) }
+	d, err := estimate.NewDryRank(c, l.Stage(), hosts, 0)
+	if err != nil {
+		return
+	}
+	var most moe.PassMemory
+	saved := 0.0
+	for _, m := range models {
+		n, err := d.KnownPasses(m.Stage())
+		if err != nil {
+			return
+		}
+		most, saved = most.Most(n.Pass), max(saved, n.Pass.AllSaved(), n.Split)
+	}
+	ex.First = withRoom(max(most.Scratch, estimate.UpdateScratch(c)))
+	for _, m := range models {
+		m.PassBytes = withRoom(saved)
+	}
+}
 
 // rank is one rank of a run: its part of the model, the optimizer and the data, and what guards,
 // saves and observes them.
@@ -20,16 +49,16 @@ type rank struct {
 	job   *Job
 	comm  *collective.Comm // all ranks
 	mesh  moe.Mesh
-	links links
+	links observe.Links
 	ex    *tensor.Exec
-	*trainState
+	*state.TrainState
 
 	guards
-	vault       *stateVault
+	vault       *state.Vault
 	evaluator   *evaluator
-	checkpoints *checkpointer
-	alarms      *alarms
-	watch       observers
+	checkpoints *save.Checkpointer
+	alarms      *state.Alarms
+	watch       observe.Observers
 	routes      *routeTable // nil: none are recorded or replayed
 }
 
@@ -46,20 +75,20 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		}
 	}
 	cfg := j.cfg
-	r := &rank{job: j, comm: c, ex: ex, trainState: &trainState{progress: j.progress.clone()}}
-	r.progress.Text = j.corpus.Builtin
-	r.alarms = &alarms{lead: r.lead(), progress: &r.progress, report: j.report}
-	r.alarms.events.Folder, r.alarms.events.Held = cfg.Out, j.Folder
-	r.watch.rates = newMeter(cfg, peak)
+	r := &rank{job: j, comm: c, ex: ex, TrainState: &state.TrainState{Progress: j.progress.Clone()}}
+	r.Progress.Text = j.corpus.Builtin
+	r.alarms = &state.Alarms{Lead: r.lead(), Progress: &r.Progress, Report: j.report}
+	r.alarms.Events.Folder, r.alarms.Events.Held = cfg.Out, j.Folder
+	r.watch.Rates = observe.NewMeter(cfg, peak)
 	if r.lead() {
-		j.meter.Store(r.watch.rates)
+		j.meter.Store(r.watch.Rates)
 	}
 	if err := r.build(); err != nil {
 		return nil, err
 	}
-	r.first, r.links = r.mesh.World.Rank() == 0, newLinks(c, r.mesh, r.pipe)
-	cfg.sizeArenas(r.models(), ex, cfg.LayoutOrDefault(c.Size()), len(c.Hosts()))
-	r.watch.operands = newOperandMeter(cfg.RecordEvery, j.Disturb, ex, r.models(), r.first)
+	r.First, r.links = r.mesh.World.Rank() == 0, observe.NewLinks(c, r.mesh, r.Pipe)
+	sizeArenas(cfg, r.Models(), ex, cfg.LayoutOrDefault(c.Size()), len(c.Hosts()))
+	r.watch.Operands = observe.NewOperandMeter(cfg.RecordEvery, j.Disturb, ex, r.Models(), r.First)
 	ex.Progress = c.Progress()
 	for _, c := range r.links {
 		c.SetHelper(ex)
@@ -68,26 +97,26 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if err != nil {
 		return nil, err
 	}
-	if r.vault, err = newStateVault(c.Vault(), cfg.Model, optim.StateBytes(rule, r.groups())); err != nil {
+	if r.vault, err = state.NewVault(c.Vault(), cfg.Model, optim.StateBytes(rule, r.Groups())); err != nil {
 		return nil, err
 	}
 	if cfg.Optimizer.QKClip > 0 {
-		for _, m := range r.models() {
+		for _, m := range r.Models() {
 			m.RecordScores()
 		}
 	}
-	r.optim = optim.New(ex, r.groups(), c, rule, r.vault.states...)
-	r.optim.ClipNorm = cfg.Optimizer.ClipNorm
-	r.balancer = newBalancer(c, ex, r.routers(), cfg.Model)
+	r.Optim = optim.New(ex, r.Groups(), c, rule, r.vault.States...)
+	r.Optim.ClipNorm = cfg.Optimizer.ClipNorm
+	r.Balancer = state.NewBalancer(c, ex, r.Routers(), cfg.Model)
 	text, err := j.loader(r.mesh.World.Rank())
 	if err != nil {
 		return nil, err
 	}
-	r.data = newDataLoader(cfg, text, j.separator, c.Size())
+	r.Data = state.NewDataLoader(cfg, text, j.separator, c.Size())
 	if r.routes, err = newRouteTable(r); err != nil {
 		return nil, err
 	}
-	r.data.routes = r.routes.pass
+	r.Data.Routes = r.routes.pass
 	r.guards = newGuards(r)
 	if err := r.addObservers(); err != nil {
 		return nil, err
@@ -99,31 +128,31 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	if err := r.begin(); err != nil {
 		return nil, err
 	}
-	r.vault.begun = r.progress.Step
+	r.vault.Begun = r.Progress.Step
 	r.guards.begin(r)
 	return r, c.Barrier() // guards.begin says why
 }
 
 // newMesh divides the ranks. It is collective.
-func newMesh(cfg Config, c *collective.Comm) (moe.Mesh, error) {
+func newMesh(cfg config.Config, c *collective.Comm) (moe.Mesh, error) {
 	l := cfg.LayoutOrDefault(c.Size())
-	if cfg.routedExperts() == 0 {
+	if cfg.RoutedExperts() == 0 {
 		l = mesh.Default(c.Size())
 	}
 	m, err := moe.NewMesh(c, l)
-	m.FSDP, m.Cut = cfg.FSDP, optim.Cut(cfg.rule())
+	m.FSDP, m.Cut = cfg.FSDP, optim.Cut(estimate.Rule(cfg))
 	return m, err
 }
 
 // newModel creates this rank's part of a stage. It is collective.
-func newModel(cfg Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, error) {
+func newModel(cfg config.Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 	precision, err := cfg.Recipe()
 	if err != nil {
 		return nil, err
 	}
 	var exchange ep.Exchange
 	if cfg.Model.MoELayers() > 0 {
-		options, err := cfg.exchange()
+		options, err := cfg.Exchange()
 		if err != nil {
 			return nil, err
 		}
@@ -142,25 +171,25 @@ func newModel(cfg Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, error) {
 // addObservers creates the observers of steps.
 func (r *rank) addObservers() (err error) {
 	w, j := &r.watch, r.job
-	w.usage = &usageMeter{comm: r.comm, links: r.links, state: r.trainState}
-	w.tracer = newTracer(j.Trace, j.cfg, r.links, r.pipe, r.alarms)
-	w.profiler = newProfiler(w.tracer.now, r.links.met)
-	w.tracer.timer, r.ex.Profile = w.profiler.timer, w.profiler.timer
-	w.stragglers = newStragglers(r.links, r.mesh, r.balancer, r.alarms, j.here, j.threads)
-	w.recorder = &recorder{
-		cfg: &j.cfg, folder: j.Folder, cores: j.cores, bytesPerToken: j.bytesPerToken,
-		comm: r.comm, peers: r.mesh.World, ex: r.ex, state: r.trainState, alarms: r.alarms,
-		operands: w.operands, profiler: w.profiler, rates: w.rates,
+	w.Usage = &observe.UsageMeter{Comm: r.comm, Links: r.links, State: r.TrainState}
+	w.Tracer = observe.NewTracer(j.Trace, j.cfg, r.links, r.Pipe, r.alarms)
+	w.Profiler = observe.NewProfiler(w.Tracer.Now, r.links.Met)
+	w.Tracer.Timer, r.ex.Profile = w.Profiler.Timer, w.Profiler.Timer
+	w.Stragglers = observe.NewStragglers(r.links, r.mesh, r.Balancer, r.alarms, j.here, j.threads)
+	w.Recorder = &observe.Recorder{
+		Cfg: &j.cfg, Folder: j.Folder, Cores: j.cores, BytesPerToken: j.bytesPerToken,
+		Comm: r.comm, Peers: r.mesh.World, Ex: r.ex, State: r.TrainState, Alarms: r.alarms,
+		Operands: w.Operands, Profiler: w.Profiler, Rates: w.Rates,
 	}
-	if w.recorder.probe, err = newProbe(&j.cfg, j.heldOut, j.separator); err != nil {
+	if w.Recorder.Probe, err = observe.NewProbe(&j.cfg, j.heldOut, j.separator); err != nil {
 		return err
 	}
-	of := Routing{Layers: r.balancer.layers, Ranks: r.mesh.World.Size(), Cores: j.cores, Separator: -1}
+	of := events.Routing{Layers: r.Balancer.Layers, Ranks: r.mesh.World.Size(), Cores: j.cores, Separator: -1}
 	if end := j.tokenizer.Encode([]byte{0}); len(end) == 1 {
 		of.Separator = end[0]
 	}
-	w.routing, err = newRoutingObserver(j.Routing, of, r.trainState)
-	w.order()
+	w.Routing, err = observe.NewRoutingObserver(j.Routing, of, r.TrainState)
+	w.Order()
 	return err
 }
 
@@ -172,18 +201,18 @@ func (r *rank) addTasks() error {
 		return err
 	}
 	r.evaluator = &evaluator{
-		job: j, comm: r.comm, readers: r.mesh.World, ex: r.ex, state: r.trainState,
-		recorder: w.recorder, tracer: w.tracer, windows: windows,
+		job: j, comm: r.comm, readers: r.mesh.World, ex: r.ex, state: r.TrainState,
+		recorder: w.Recorder, tracer: w.Tracer, windows: windows,
 	}
-	config, err := ConfigTOML(j.cfg)
+	config, err := config.TOML(j.cfg)
 	if err != nil {
 		return err
 	}
-	saver, err := newSaver(j.cfg, j.tokenizerFile, j.files, j.Folder, r.comm)
-	r.checkpoints = &checkpointer{
-		cfg: j.cfg, report: j.report, lead: r.lead(), state: r.trainState, memory: r.memory, stateGuard: r.stateGuard,
-		recorder: w.recorder, tracer: w.tracer, alarms: r.alarms, saver: saver, clock: j.clock,
-		config: sealed(config),
+	saver, err := save.NewSaver(j.cfg, j.tokenizerFile, j.files, j.Folder, r.comm)
+	r.checkpoints = &save.Checkpointer{
+		Cfg: j.cfg, Report: j.report, Lead: r.lead(), State: r.TrainState, Memory: r.memory, StateGuard: r.stateGuard,
+		Recorder: w.Recorder, Tracer: w.Tracer, Alarms: r.alarms, Saver: saver, Clock: j.clock,
+		Config: save.Sealed(config),
 	}
 	return err
 }
@@ -191,24 +220,18 @@ func (r *rank) addTasks() error {
 // storeState stores the state after the last step in the vault, where it survives this process. It
 // stores the record of the step first.
 func (r *rank) storeState() error {
-	if !r.vault.heals() {
-		return r.watch.recorder.show()
+	if !r.vault.Heals() {
+		return r.watch.Recorder.Show()
 	}
-	if err := r.watch.recorder.push(); err != nil {
+	if err := r.watch.Recorder.Push(); err != nil {
 		return err
 	}
-	n := notes{Run: r.progress.Run, Progress: r.snapshot(), Peak: r.watch.rates.peak, State: r.stateGuard.digests()}
-	for _, route := range r.balancer.routings {
+	n := state.Notes{Run: r.Progress.Run, Progress: r.Snapshot(), Peak: r.watch.Rates.Peak, State: r.stateGuard.Digests()}
+	for _, route := range r.Balancer.Routings {
 		n.Biases = append(n.Biases, route.Bias.F32())
 	}
-	return r.vault.store(n)
+	return r.vault.Store(n)
 }
 
 // lead reports whether this rank reports for all.
 func (r *rank) lead() bool { return r.comm.Rank() == 0 }
-
-// clone returns a deep copy of the progress.
-func (p progress) clone() progress {
-	p.Recent, p.Norms, p.SkippedSteps = slices.Clone(p.Recent), slices.Clone(p.Norms), slices.Clone(p.SkippedSteps)
-	return p
-}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"spmoe/collective/heap"
+	"spmoe/launcher/trainer/config"
 )
 
 // outcome is what does not depend on the time of day.
@@ -23,17 +24,29 @@ type outcome struct {
 	sample string
 }
 
-func outcomeOf(t *testing.T, cfg Config, ranks int) outcome {
+func outcomeOf(t *testing.T, cfg config.Config, ranks int) outcome {
 	t.Helper()
 	cfg.Out = t.TempDir()
 	return outcomeFrom(t, cfg, train(t, cfg, ranks, ""))
 }
 
 // outcomeFrom is the outcome of a run that has ended.
-func outcomeFrom(t *testing.T, cfg Config, got *reports) (o outcome) {
+func outcomeFrom(t *testing.T, cfg config.Config, got *reports) (o outcome) {
 	t.Helper()
 	for _, s := range got.steps {
-		o.steps = append(o.steps, fmt.Sprintf("step %d: loss %x, MTP %x, balance %x, norm %x, imbalance %x, lr %x", s.Step, s.Loss, s.MTPLoss, s.Balance, s.GradNorm, s.Imbalance, s.LR))
+		o.steps = append(
+			o.steps,
+			fmt.Sprintf(
+				"step %d: loss %x, MTP %x, balance %x, norm %x, imbalance %x, lr %x",
+				s.Step,
+				s.Loss,
+				s.MTPLoss,
+				s.Balance,
+				s.GradNorm,
+				s.Imbalance,
+				s.LR,
+			),
+		)
 	}
 	for _, e := range got.evals {
 		o.evals = append(o.evals, e.Loss, e.Averaged)
@@ -68,7 +81,14 @@ func (o outcome) equals(t *testing.T, what string, want outcome) {
 		t.Errorf("%s: sample %q, want %q", what, o.sample, want.sample)
 	}
 	if len(o.steps) != len(want.steps) || o.state != want.state {
-		t.Errorf("%s: %d steps end in weights and moments of checksum %08x; want %d and %08x", what, len(o.steps), o.state, len(want.steps), want.state)
+		t.Errorf(
+			"%s: %d steps end in weights and moments of checksum %08x; want %d and %08x",
+			what,
+			len(o.steps),
+			o.state,
+			len(want.steps),
+			want.state,
+		)
 	}
 }
 
@@ -77,7 +97,7 @@ func TestOneResultForAllRanks(t *testing.T) {
 	t.Setenv(heap.ParkVar, "")
 	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8"} {
 		t.Run(precision, func(t *testing.T) {
-			cfg := tiny(t, func(c *Config) {
+			cfg := tiny(t, func(c *config.Config) {
 				c.Precision, c.Steps, c.Seq, c.EvalSequences, c.Optimizer.ClipNorm = precision, 3, 96, 8, 0.1
 				c.Model.Experts, c.Model.MTPLayers, c.Model.BalanceAlpha = 8, 1, 0.01
 			})

@@ -7,6 +7,8 @@ import (
 
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 	"spmoe/tensor/profile"
 )
 
@@ -17,11 +19,11 @@ func TestRecompute(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		ranks  int
-		change func(*Config)
+		change func(*config.Config)
 	}{
-		"fp32":  {1, func(c *Config) { c.Precision = "fp32" }},
-		"bf16":  {4, func(c *Config) { c.Precision, c.Model.ForceBalance = "bf16", true }},
-		"mxfp8": {2, func(c *Config) { c.Precision = "mxfp8" }},
+		"fp32":  {1, func(c *config.Config) { c.Precision = "fp32" }},
+		"bf16":  {4, func(c *config.Config) { c.Precision, c.Model.ForceBalance = "bf16", true }},
+		"mxfp8": {2, func(c *config.Config) { c.Precision = "mxfp8" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := onRows(t, shortRows(t, 1))
@@ -29,7 +31,7 @@ func TestRecompute(t *testing.T) {
 			cfg.Model.MTPLayers, cfg.Model.BalanceAlpha = 1, 0.01
 			cfg.MicroBatch = cfg.Batch / c.ranks / 2
 			c.change(&cfg)
-			run := func(recompute string) (outcome, record.Log, []Alarm) {
+			run := func(recompute string) (outcome, record.Log, []events.Alarm) {
 				cfg := cfg
 				cfg.Recompute, cfg.Out = recompute, t.TempDir()
 				reported := train(t, cfg, c.ranks, "")
@@ -59,7 +61,7 @@ func TestRecomputeIsSeen(t *testing.T) {
 	t.Parallel()
 	var heaps []int64
 	for _, recompute := range []string{"none", "selective", "full"} {
-		cfg := tiny(t, func(c *Config) { c.Recompute, c.Model.Layers = recompute, 8 })
+		cfg := tiny(t, func(c *config.Config) { c.Recompute, c.Model.Layers = recompute, 8 })
 		job, err := Prepare(cfg, 2, "", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -69,7 +71,7 @@ func TestRecomputeIsSeen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		named := slices.ContainsFunc(b.Profile.Families, func(f FamilyTime) bool { return f.Name == profile.Recompute.String() })
+		named := slices.ContainsFunc(b.Profile.Families, func(f events.FamilyTime) bool { return f.Name == profile.Recompute.String() })
 		if named != (recompute != "none") {
 			t.Errorf("%s: the profile is %+v", recompute, b.Profile.Families)
 		}

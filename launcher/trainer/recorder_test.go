@@ -16,12 +16,15 @@ import (
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/observe"
 	"spmoe/moe"
 )
 
 // recorded is a tiny run in MXFP8 that writes a record.
-func recorded(t *testing.T, change func(*Config)) Config {
-	return tiny(t, func(c *Config) {
+func recorded(t *testing.T, change func(*config.Config)) config.Config {
+	return tiny(t, func(c *config.Config) {
 		c.Precision, c.Steps, c.RecordEvery, c.EvalEvery = "mxfp8", 6, 3, 2
 		if change != nil {
 			change(c)
@@ -29,7 +32,7 @@ func recorded(t *testing.T, change func(*Config)) Config {
 	})
 }
 
-func readRecord(t *testing.T, cfg Config) *record.Log {
+func readRecord(t *testing.T, cfg config.Config) *record.Log {
 	t.Helper()
 	log, err := record.Read(cfg.Out)
 	if err != nil {
@@ -42,7 +45,7 @@ func readRecord(t *testing.T, cfg Config) *record.Log {
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	for _, ranks := range []int{1, 2, 4} {
-		cfg := recorded(t, func(c *Config) { c.MicroBatch = 1 })
+		cfg := recorded(t, func(c *config.Config) { c.MicroBatch = 1 })
 		got := train(t, cfg, ranks, "")
 		log := readRecord(t, cfg)
 		for i, s := range log.Steps {
@@ -50,17 +53,29 @@ func TestRecord(t *testing.T) {
 			if !(s.Time > 1e9) {
 				t.Errorf("%d ranks: step %d ended at %v", ranks, s.Step, s.Time)
 			}
-			if s.Step != r.Step || s.Loss != r.Loss || s.GradNorm != r.GradNorm || s.LR != r.LR || s.Imbalance != r.Imbalance || s.Skipped || !(s.Seconds > 0) {
+			if s.Step != r.Step || s.Loss != r.Loss || s.GradNorm != r.GradNorm || s.LR != r.LR || s.Imbalance != r.Imbalance || s.Skipped ||
+				!(s.Seconds > 0) {
 				t.Errorf("%d ranks: %+v is recorded of %+v", ranks, s, r)
 			}
 		}
 		for i, e := range log.Evals {
-			if r := got.evals[i]; !reflect.DeepEqual(e, record.Eval{Step: r.Step, Loss: record.Number(r.Loss), BitsPerByte: record.Number(r.BitsPerByte), Sequences: r.Sequences}) {
+			if r := got.evals[i]; !reflect.DeepEqual(
+				e,
+				record.Eval{Step: r.Step, Loss: record.Number(r.Loss), BitsPerByte: record.Number(r.BitsPerByte), Sequences: r.Sequences},
+			) {
 				t.Errorf("%d ranks: %+v is recorded of %+v", ranks, e, r)
 			}
 		}
 		if len(log.Steps) != 6 || len(log.Evals) != 4 || len(log.Choices) != 4 || len(log.Loads) != 3 || len(log.Quantized) != 3*len(operands) {
-			t.Fatalf("%d ranks: %d steps, %d evaluations, %d choices, %d loads, %d operands", ranks, len(log.Steps), len(log.Evals), len(log.Choices), len(log.Loads), len(log.Quantized))
+			t.Fatalf(
+				"%d ranks: %d steps, %d evaluations, %d choices, %d loads, %d operands",
+				ranks,
+				len(log.Steps),
+				len(log.Evals),
+				len(log.Choices),
+				len(log.Loads),
+				len(log.Quantized),
+			)
 		}
 		want := record.Done{Step: 6, HeldOut: record.Number(got.done[0].HeldOut.Last), Passes: log.Done.Passes}
 		if !reflect.DeepEqual(*log.Done, want) || math.Abs(float64(meanOf(log.Done.Passes)-want.HeldOut)) > 1e-12 {
@@ -85,7 +100,8 @@ func TestRecord(t *testing.T) {
 		}
 		for i, q := range log.Quantized {
 			want := operands[i%len(operands)]
-			if name := fmt.Sprint(q.Layer, " ", q.Linear, " ", q.Tensor); q.Step != []int{1, 3, 6}[i/len(operands)] || name != want.name || q.Format != "e4m3" {
+			if name := fmt.Sprint(q.Layer, " ", q.Linear, " ", q.Tensor); q.Step != []int{1, 3, 6}[i/len(operands)] || name != want.name ||
+				q.Format != "e4m3" {
 				t.Errorf("%d ranks: step %d has %s in %s, want %s", ranks, q.Step, name, q.Format, want.name)
 			}
 			if q.Elements != want.elements || q.SQNR() < 28 || q.SQNR() > 40 || q.Saturated != 0 || q.Flushed > q.Elements/20 {
@@ -119,8 +135,14 @@ var operands = []struct {
 	{"1 self_attn.kv_b_proj input", 256 * 16}, {"1 self_attn.kv_b_proj weight", 48 * 16}, {"1 self_attn.kv_b_proj gradient", 256 * 48},
 	{"1 self_attn.o_proj input", 256 * 32}, {"1 self_attn.o_proj weight", 32 * 32}, {"1 self_attn.o_proj gradient", 256 * 32},
 	{"1 self_attn.q_proj input", 256 * 32}, {"1 self_attn.q_proj weight", 32 * 32}, {"1 self_attn.q_proj gradient", 256 * 32},
-	{"1 shared_experts.down_proj input", 256 * 32}, {"1 shared_experts.down_proj weight", 32 * 32}, {"1 shared_experts.down_proj gradient", 256 * 32},
-	{"1 shared_experts.gate_up_proj input", 256 * 32}, {"1 shared_experts.gate_up_proj weight", 64 * 32}, {"1 shared_experts.gate_up_proj gradient", 256 * 64},
+	{
+		"1 shared_experts.down_proj input",
+		256 * 32,
+	}, {"1 shared_experts.down_proj weight", 32 * 32}, {"1 shared_experts.down_proj gradient", 256 * 32},
+	{
+		"1 shared_experts.gate_up_proj input",
+		256 * 32,
+	}, {"1 shared_experts.gate_up_proj weight", 64 * 32}, {"1 shared_experts.gate_up_proj gradient", 256 * 64},
 }
 
 // A record changes nothing in the run: reports and checkpoint are the same to the bit, but for its
@@ -148,16 +170,17 @@ func TestRecordChangesNothing(t *testing.T) {
 // those of the steps between.
 func TestLoadEvery(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *Config) { c.Steps, c.LogEvery = 2*loadEvery+1, 100 })
+	cfg := tiny(t, func(c *config.Config) { c.Steps, c.LogEvery = 2*observe.LoadEvery+1, 100 })
 	train(t, cfg, 2, "")
 	log := readRecord(t, cfg)
-	if len(log.Loads) != 3 || log.Loads[1].Step != loadEvery || log.Loads[2].Step != 2*loadEvery {
+	if len(log.Loads) != 3 || log.Loads[1].Step != observe.LoadEvery || log.Loads[2].Step != 2*observe.LoadEvery {
 		t.Fatalf("loads %+v", log.Loads)
 	}
 	if b := log.Loads[2].Bias; slices.Max(b) == 0 && slices.Min(b) == 0 {
 		t.Error("no bias has moved")
 	}
-	if len(log.Phases) != 2 || log.Phases[0].Steps != loadEvery-1 || log.Phases[1].Steps != loadEvery || log.Phases[1].Step != 2*loadEvery {
+	if len(log.Phases) != 2 || log.Phases[0].Steps != observe.LoadEvery-1 || log.Phases[1].Steps != observe.LoadEvery ||
+		log.Phases[1].Step != 2*observe.LoadEvery {
 		t.Fatalf("phases %+v", log.Phases)
 	}
 	for _, p := range log.Phases {
@@ -170,7 +193,8 @@ func TestLoadEvery(t *testing.T) {
 		}
 	}
 	s := log.Starts[0]
-	if s.Ranks != 2 || s.Tokens != int64(cfg.Batch*cfg.Seq) || s.FLOPs != cfg.Model.FLOPsPerToken(cfg.Seq) || !(s.Peak > 0) || !(s.Time > 1e9) {
+	if s.Ranks != 2 || s.Tokens != int64(cfg.Batch*cfg.Seq) || s.FLOPs != cfg.Model.FLOPsPerToken(cfg.Seq) || !(s.Peak > 0) ||
+		!(s.Time > 1e9) {
 		t.Errorf("start %+v", s)
 	}
 }
@@ -181,7 +205,7 @@ func TestProbe(t *testing.T) {
 	t.Parallel()
 	var want []byte
 	for _, ranks := range []int{1, 2, 4} {
-		cfg := recorded(t, func(c *Config) { c.Steps, c.EvalSequences, c.Model.MTPLayers = 1, ranks, 1 })
+		cfg := recorded(t, func(c *config.Config) { c.Steps, c.EvalSequences, c.Model.MTPLayers = 1, ranks, 1 })
 		train(t, cfg, ranks, "")
 		log := readRecord(t, cfg)
 		if len(log.Choices) != 4 || log.Choices[1].Layer != 2 {
@@ -196,11 +220,11 @@ func TestProbe(t *testing.T) {
 }
 
 // interrupt runs cfg up to a step, to stop after which it is told during the one before.
-func interrupt(t *testing.T, cfg Config, ranks, after int) {
+func interrupt(t *testing.T, cfg config.Config, ranks, after int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	r := &reports{onStep: func(s Step) {
+	r := &reports{onStep: func(s events.Step) {
 		if s.Step == after-1 {
 			cancel()
 		}
@@ -209,8 +233,8 @@ func interrupt(t *testing.T, cfg Config, ranks, after int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := job.Run(ctx, spmd.Goroutines{N: ranks}); !errors.Is(err, ErrInterrupted) {
-		t.Fatalf("error %v, want %v", err, ErrInterrupted)
+	if err := job.Run(ctx, spmd.Goroutines{N: ranks}); !errors.Is(err, events.ErrInterrupted) {
+		t.Fatalf("error %v, want %v", err, events.ErrInterrupted)
 	}
 }
 
@@ -219,7 +243,7 @@ func interrupt(t *testing.T, cfg Config, ranks, after int) {
 func TestResumedRecord(t *testing.T) {
 	t.Parallel()
 	const ranks = 2
-	cfg := recorded(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })
+	cfg := recorded(t, func(c *config.Config) { c.SaveEvery, c.Keep = 1, 9 })
 	train(t, cfg, ranks, "")
 	want := readRecord(t, cfg).Timeless()
 	for after := 2; after <= 5; after++ {
@@ -278,7 +302,7 @@ func TestThreadsAgreeInMXFP8(t *testing.T) {
 	var tensors map[string][]float32
 	for _, threads := range []int{1, 2, 4} {
 		// Large enough for kernels to share their work out.
-		cfg := recorded(t, func(c *Config) {
+		cfg := recorded(t, func(c *config.Config) {
 			c.Threads, c.Seq, c.Batch, c.Model.Dim, c.Model.DenseInter, c.Steps = threads, 64, 16, 128, 256, 3
 		})
 		train(t, cfg, 2, "")
@@ -301,21 +325,21 @@ func TestThreadsAgreeInMXFP8(t *testing.T) {
 func TestRecordOfRecipes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change   func(*Config)
+		change   func(*config.Config)
 		operands int
 		format   string // of gradients
 		least    float64
 	}{
-		"bf16":                {func(c *Config) { c.Precision = "bf16" }, 0, "", 0},
-		"mxfp8-experts":       {func(c *Config) { c.Precision = "mxfp8-experts" }, 6, "e4m3", 28},
-		"mxfp8 with e5m2":     {func(c *Config) { c.MX.Gradient = "e5m2" }, len(operands), "e5m2", 22},
-		"mxint8":              {func(c *Config) { c.Precision = "mxint8" }, len(operands), "int8", 35},
-		"mxfp8 on the wire":   {func(c *Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }, len(operands), "e4m3", 28},
-		"floor":               {func(c *Config) { c.MX.Scale = "floor" }, len(operands), "e4m3", 24},
-		"no MoE layer at all": {func(c *Config) { c.Model.DenseLayers = c.Model.Layers }, 2 * 17, "e4m3", 28},
+		"bf16":                {func(c *config.Config) { c.Precision = "bf16" }, 0, "", 0},
+		"mxfp8-experts":       {func(c *config.Config) { c.Precision = "mxfp8-experts" }, 6, "e4m3", 28},
+		"mxfp8 with e5m2":     {func(c *config.Config) { c.MX.Gradient = "e5m2" }, len(operands), "e5m2", 22},
+		"mxint8":              {func(c *config.Config) { c.Precision = "mxint8" }, len(operands), "int8", 35},
+		"mxfp8 on the wire":   {func(c *config.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }, len(operands), "e4m3", 28},
+		"floor":               {func(c *config.Config) { c.MX.Scale = "floor" }, len(operands), "e4m3", 24},
+		"no MoE layer at all": {func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers }, 2 * 17, "e4m3", 28},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := recorded(t, func(cfg *Config) { cfg.Steps = 1; c.change(cfg) })
+			cfg := recorded(t, func(cfg *config.Config) { cfg.Steps = 1; c.change(cfg) })
 			train(t, cfg, 2, "")
 			log := readRecord(t, cfg)
 			if len(log.Quantized) != c.operands {
@@ -405,21 +429,21 @@ func TestRecordIsLost(t *testing.T) {
 		0: {"metrics.jsonl cannot be written, its lines wait in memory and training goes on: no space left", "metrics.jsonl is being written again", "cannot be written", "is not written to metrics.jsonl, training goes on"},
 		3: {"metrics.jsonl cannot be written", "metrics.jsonl is being written again"},
 	} {
-		cfg := recorded(t, func(c *Config) { c.RecordEvery = every })
+		cfg := recorded(t, func(c *config.Config) { c.RecordEvery = every })
 		failed := errors.New("no space left")
 		report := onRanks(t, cfg, 1, "", func(r *rank) error {
-			c := r.watch.recorder
+			c := r.watch.Recorder
 			for _, err := range []error{failed, failed, nil, nil} {
-				if err := c.handleError(err); err != nil {
+				if err := c.HandleError(err); err != nil {
 					t.Errorf("record_every %d: error %v", every, err)
 				}
 			}
 			for _, err := range []error{failed, fmt.Errorf("%w: %w", record.ErrEnded, failed), nil} {
-				if got := c.required(err); errors.Is(got, failed) != (every > 0 && err != nil) {
+				if got := c.Required(err); errors.Is(got, failed) != (every > 0 && err != nil) {
 					t.Errorf("record_every %d: %v becomes error %v", every, err, got)
 				}
 			}
-			if err := c.handleError(record.ErrEnded); (err != nil) != (every > 0) {
+			if err := c.HandleError(record.ErrEnded); (err != nil) != (every > 0) {
 				t.Errorf("record_every %d: error %v", every, err)
 			}
 			return nil

@@ -11,12 +11,13 @@ import (
 
 	"spmoe/collective"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
 	"spmoe/tensor"
 )
 
 // onRanks calls body on every rank of a job, prepared from a checkpoint unless resume is empty. The
 // machine's peak is not measured.
-func onRanks(t *testing.T, cfg Config, n int, resume string, body func(r *rank) error) *reports {
+func onRanks(t *testing.T, cfg config.Config, n int, resume string, body func(r *rank) error) *reports {
 	t.Helper()
 	report := &reports{}
 	job, err := Prepare(cfg, n, resume, report)
@@ -45,7 +46,7 @@ func onRanks(t *testing.T, cfg Config, n int, resume string, body func(r *rank) 
 func run(r *rank) error { return r.run(context.Background()) }
 
 // sameState compares what two checkpoints hold, bit for bit.
-func sameState(t *testing.T, what string, got, want Config, step int) {
+func sameState(t *testing.T, what string, got, want config.Config, step int) {
 	t.Helper()
 	p, tensors := savedProgress(t, got, step)
 	wantP, wantTensors := savedProgress(t, want, step)
@@ -70,7 +71,7 @@ func sameState(t *testing.T, what string, got, want Config, step int) {
 // every loss, and the state at the end, bit for bit.
 func TestResumeAtEveryStep(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *Config) {
+	cfg := tiny(t, func(c *config.Config) {
 		c.Steps, c.Seq, c.Batch, c.EvalSequences, c.SaveEvery, c.Keep, c.Model.BiasSpeed = 20, 16, 4, 2, 1, 30, 0.01
 	})
 	straight := onRanks(t, cfg, 2, "", run)
@@ -79,7 +80,7 @@ func TestResumeAtEveryStep(t *testing.T) {
 		again.Out, again.SaveEvery = filepath.Join(t.TempDir(), "run"), 0
 		got := onRanks(t, again, 2, filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", k)), func(r *rank) error {
 			if k == cfg.Steps { // where a run has nothing left to save
-				return r.checkpoints.saveLast(context.Background())
+				return r.checkpoints.SaveLast(context.Background())
 			}
 			return run(r)
 		})
@@ -88,7 +89,16 @@ func TestResumeAtEveryStep(t *testing.T) {
 		}
 		for i, s := range got.steps {
 			if w := straight.steps[k+i]; s.Step != w.Step || s.Loss != w.Loss || s.GradNorm != w.GradNorm || s.Imbalance != w.Imbalance {
-				t.Errorf("resumed at step %d: step %d with loss %v, norm %v; undisturbed step %d with %v, %v", k, s.Step, s.Loss, s.GradNorm, w.Step, w.Loss, w.GradNorm)
+				t.Errorf(
+					"resumed at step %d: step %d with loss %v, norm %v; undisturbed step %d with %v, %v",
+					k,
+					s.Step,
+					s.Loss,
+					s.GradNorm,
+					w.Step,
+					w.Loss,
+					w.GradNorm,
+				)
 			}
 		}
 		sameState(t, fmt.Sprintf("resumed at step %d", k), again, cfg, cfg.Steps)
@@ -100,7 +110,7 @@ func TestAnyNumberOfRanks(t *testing.T) {
 	t.Parallel()
 	counts := []int{1, 2, 4, 8}
 	for _, saved := range counts {
-		cfg := tiny(t, func(c *Config) { c.Steps, c.Model.Experts, c.Model.BiasSpeed, c.Precision = 3, 8, 0.01, "fp32" })
+		cfg := tiny(t, func(c *config.Config) { c.Steps, c.Model.Experts, c.Model.BiasSpeed, c.Precision = 3, 8, 0.01, "fp32" })
 		onRanks(t, cfg, saved, "", run)
 		longer := cfg
 		longer.Steps, longer.Out = 5, filepath.Join(t.TempDir(), "run")
@@ -109,7 +119,7 @@ func TestAnyNumberOfRanks(t *testing.T) {
 			name := fmt.Sprintf("%d to %d ranks", saved, loaded)
 			copied := cfg
 			copied.Out = filepath.Join(t.TempDir(), "run")
-			onRanks(t, copied, loaded, cfg.Out, func(r *rank) error { return r.checkpoints.saveLast(context.Background()) })
+			onRanks(t, copied, loaded, cfg.Out, func(r *rank) error { return r.checkpoints.SaveLast(context.Background()) })
 			sameState(t, name, copied, cfg, 3)
 			longer.Out = filepath.Join(t.TempDir(), "run")
 			for i, s := range onRanks(t, longer, loaded, cfg.Out, run).steps {
@@ -125,13 +135,14 @@ func TestAnyNumberOfRanks(t *testing.T) {
 // for the one that is not.
 func TestResumePastDamage(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })
+	cfg := tiny(t, func(c *config.Config) { c.SaveEvery, c.Keep = 1, 9 })
 	want := onRanks(t, cfg, 2, "", run)
 	if err := os.Remove(filepath.Join(cfg.Out, "step-00000004", "config.toml")); err != nil {
 		t.Fatal(err)
 	}
 	got := onRanks(t, cfg, 2, cfg.Out, run)
-	if len(got.alarms) != 1 || got.alarms[0].Step != 3 || !strings.Contains(got.alarms[0].Text, "config.toml is missing; it was set aside as step-00000004.bad; going on from step-00000003") {
+	if len(got.alarms) != 1 || got.alarms[0].Step != 3 ||
+		!strings.Contains(got.alarms[0].Text, "config.toml is missing; it was set aside as step-00000004.bad; going on from step-00000003") {
 		t.Errorf("alarms %+v", got.alarms)
 	}
 	if len(got.steps) != 1 || got.steps[0].Loss != want.steps[3].Loss {
@@ -142,7 +153,7 @@ func TestResumePastDamage(t *testing.T) {
 // Ranks that have opened different checkpoints do not start.
 func TestResumeFromDifferentSteps(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *Config) { c.SaveEvery, c.Keep = 1, 9 })
+	cfg := tiny(t, func(c *config.Config) { c.SaveEvery, c.Keep = 1, 9 })
 	onRanks(t, cfg, 2, "", run)
 	var jobs [2]*Job
 	for i := range jobs {
@@ -152,7 +163,8 @@ func TestResumeFromDifferentSteps(t *testing.T) {
 		}
 		defer jobs[i].Close()
 	}
-	if err := agreeOnHosts(jobs); err == nil || !strings.Contains(err.Error(), "the first state is step 2") || !strings.Contains(err.Error(), "on rank 0 on host a, but step 3") {
+	if err := agreeOnHosts(jobs); err == nil || !strings.Contains(err.Error(), "the first state is step 2") ||
+		!strings.Contains(err.Error(), "on rank 0 on host a, but step 3") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -12,10 +12,11 @@ import (
 	"spmoe/collective/mesh"
 	"spmoe/launcher/routes"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
 )
 
 // routesIn returns the routes that a run has recorded.
-func routesIn(t *testing.T, cfg Config) (all []routes.Step) {
+func routesIn(t *testing.T, cfg config.Config) (all []routes.Step) {
 	t.Helper()
 	r, err := routes.Open(filepath.Join(cfg.Out, RoutesFile))
 	if err != nil {
@@ -40,7 +41,7 @@ func sameSteps(a, b []routes.Step) bool {
 }
 
 // recording is a pipelineRun that records its routes.
-func recording(t *testing.T, precision string) Config {
+func recording(t *testing.T, precision string) config.Config {
 	cfg := pipelineRun(t, precision)
 	cfg.RecordRoutes = true
 	return cfg
@@ -127,22 +128,22 @@ func TestRoutesThatDoNotFit(t *testing.T) {
 	cfg.Steps = 1
 	train(t, cfg, 1, "")
 	file := filepath.Join(cfg.Out, RoutesFile)
-	for want, change := range map[string]func(*Config){
-		"no such file":                              func(c *Config) { c.ReplayRoutes = "gone.arrow" },
+	for want, change := range map[string]func(*config.Config){
+		"no such file":                              func(c *config.Config) { c.ReplayRoutes = "gone.arrow" },
 		"it has no routes":                          nil,
-		"seed 1, but this one has 2":                func(c *Config) { c.Seed = 2 },
-		"sequences per step 16, but":                func(c *Config) { c.Batch = 32 },
-		"experts per token 2, but":                  func(c *Config) { c.Model.TopK = 1 },
-		"experts in layers [1 2 3 4 5":              func(c *Config) { c.Model.Layers = 6 },
-		"replay_weights needs replay_routes":        func(c *Config) { c.ReplayRoutes, c.ReplayWeights = "", true },
-		"need a model with routed experts":          func(c *Config) { c.Model.DenseLayers, c.Model.MTPLayers = c.Model.Layers, 0 },
-		"end after step 1: they do not have step 2": func(c *Config) { c.Steps = 2 },
+		"seed 1, but this one has 2":                func(c *config.Config) { c.Seed = 2 },
+		"sequences per step 16, but":                func(c *config.Config) { c.Batch = 32 },
+		"experts per token 2, but":                  func(c *config.Config) { c.Model.TopK = 1 },
+		"experts in layers [1 2 3 4 5":              func(c *config.Config) { c.Model.Layers = 6 },
+		"replay_weights needs replay_routes":        func(c *config.Config) { c.ReplayRoutes, c.ReplayWeights = "", true },
+		"need a model with routed experts":          func(c *config.Config) { c.Model.DenseLayers, c.Model.MTPLayers = c.Model.Layers, 0 },
+		"end after step 1: they do not have step 2": func(c *config.Config) { c.Steps = 2 },
 	} {
 		other := recording(t, "bf16")
 		other.Steps, other.ReplayRoutes = 1, file
 		if change == nil {
 			other.ReplayRoutes = other.Data[0]
-			change = func(*Config) {}
+			change = func(*config.Config) {}
 			want = "routes " + other.Data[0]
 		}
 		change(&other)

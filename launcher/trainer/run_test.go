@@ -11,25 +11,27 @@ import (
 	"testing"
 
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 )
 
 // What is logged, evaluated and saved when.
 func TestCadence(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(*Config)
+		change func(*config.Config)
 		want   string
 		kept   string
 	}{
-		"defaults": {func(*Config) {}, "start 0, eval 0, step 1, step 2, step 3, step 4, saved 4, eval 4, done 4", "4"},
-		"all periods": {func(c *Config) { c.Steps, c.LogEvery, c.EvalEvery, c.SaveEvery = 9, 2, 3, 4 },
+		"defaults": {func(*config.Config) {}, "start 0, eval 0, step 1, step 2, step 3, step 4, saved 4, eval 4, done 4", "4"},
+		"all periods": {func(c *config.Config) { c.Steps, c.LogEvery, c.EvalEvery, c.SaveEvery = 9, 2, 3, 4 },
 			"start 0, eval 0, step 1, step 2, eval 3, step 4, saved 4, step 6, eval 6, step 8, saved 8, step 9, saved 9, eval 9, done 9", "8 9"},
-		"the last step is due anyway": {func(c *Config) { c.LogEvery, c.EvalEvery, c.SaveEvery = 2, 2, 2 },
+		"the last step is due anyway": {func(c *config.Config) { c.LogEvery, c.EvalEvery, c.SaveEvery = 2, 2, 2 },
 			"start 0, eval 0, step 1, step 2, eval 2, saved 2, step 4, saved 4, eval 4, done 4", "2 4"},
-		"keep one":        {func(c *Config) { c.LogEvery, c.SaveEvery, c.Keep = 9, 1, 1 }, "start 0, eval 0, step 1, saved 1, saved 2, saved 3, step 4, saved 4, eval 4, done 4", "3 4"},
-		"keep three":      {func(c *Config) { c.LogEvery, c.SaveEvery, c.Keep = 9, 1, 3 }, "start 0, eval 0, step 1, saved 1, saved 2, saved 3, step 4, saved 4, eval 4, done 4", "2 3 4"},
-		"a single step":   {func(c *Config) { c.Steps = 1 }, "start 0, eval 0, step 1, saved 1, eval 1, done 1", "1"},
-		"longer than all": {func(c *Config) { c.LogEvery, c.EvalEvery, c.SaveEvery = 50, 50, 50 }, "start 0, eval 0, step 1, step 4, saved 4, eval 4, done 4", "4"},
+		"keep one":        {func(c *config.Config) { c.LogEvery, c.SaveEvery, c.Keep = 9, 1, 1 }, "start 0, eval 0, step 1, saved 1, saved 2, saved 3, step 4, saved 4, eval 4, done 4", "3 4"},
+		"keep three":      {func(c *config.Config) { c.LogEvery, c.SaveEvery, c.Keep = 9, 1, 3 }, "start 0, eval 0, step 1, saved 1, saved 2, saved 3, step 4, saved 4, eval 4, done 4", "2 3 4"},
+		"a single step":   {func(c *config.Config) { c.Steps = 1 }, "start 0, eval 0, step 1, saved 1, eval 1, done 1", "1"},
+		"longer than all": {func(c *config.Config) { c.LogEvery, c.EvalEvery, c.SaveEvery = 50, 50, 50 }, "start 0, eval 0, step 1, step 4, saved 4, eval 4, done 4", "4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := tiny(t, c.change)
@@ -58,7 +60,7 @@ func TestCadence(t *testing.T) {
 // A global batch gives the same steps however it is spread over ranks and passes.
 func TestSameBatch(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *Config) { c.Precision, c.Model.MTPLayers, c.Model.BalanceAlpha = "fp32", 1, 0.01 })
+	cfg := tiny(t, func(c *config.Config) { c.Precision, c.Model.MTPLayers, c.Model.BalanceAlpha = "fp32", 1, 0.01 })
 	want := train(t, cfg, 1, "")
 	for _, c := range []struct{ ranks, micro int }{{1, 1}, {1, 3}, {1, 8}, {1, 100}, {2, 0}, {2, 3}, {4, 0}, {4, 1}} {
 		t.Run(fmt.Sprintf("np%d/micro%d", c.ranks, c.micro), func(t *testing.T) {
@@ -88,7 +90,7 @@ func TestSameBatch(t *testing.T) {
 func TestFewWindows(t *testing.T) {
 	t.Parallel()
 	for _, windows := range []int{1, 3, 5} {
-		cfg := tiny(t, func(c *Config) { c.Precision, c.EvalSequences, c.Steps = "fp32", windows, 1 })
+		cfg := tiny(t, func(c *config.Config) { c.Precision, c.EvalSequences, c.Steps = "fp32", windows, 1 })
 		want := train(t, cfg, 1, "").evals
 		cfg.Out, cfg.MicroBatch = t.TempDir(), 1
 		for i, got := range train(t, cfg, 4, "").evals {
@@ -102,7 +104,7 @@ func TestFewWindows(t *testing.T) {
 // What is reported is consistent with itself and with the configuration.
 func TestReport(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *Config) { c.Steps, c.SampleTokens, c.EvalEvery = 14, 12, 7 })
+	cfg := tiny(t, func(c *config.Config) { c.Steps, c.SampleTokens, c.EvalEvery = 14, 12, 7 })
 	got := train(t, cfg, 2, "")
 	var losses []float64
 	for i, s := range got.steps {
@@ -111,9 +113,18 @@ func TestReport(t *testing.T) {
 			t.Errorf("step %d: %+v", i+1, s)
 		}
 		if !(s.TokensPerSec > 0) || s.MFU != s.FLOPS/got.start.Peak || math.Abs(s.FLOPS/s.TokensPerSec/got.start.FLOPs-1) > 1e-12 {
-			t.Errorf("step %d: %g tokens/s, %g FLOP/s, MFU %g; %g FLOPs per token, peak %g", s.Step, s.TokensPerSec, s.FLOPS, s.MFU, got.start.FLOPs, got.start.Peak)
+			t.Errorf(
+				"step %d: %g tokens/s, %g FLOP/s, MFU %g; %g FLOPs per token, peak %g",
+				s.Step,
+				s.TokensPerSec,
+				s.FLOPS,
+				s.MFU,
+				got.start.FLOPs,
+				got.start.Peak,
+			)
 		}
-		if s.ETA < 0 || s.Elapsed <= 0 || (s.ETA == 0) != (s.Step == 14) || s.Memory <= 0 || !(s.MemoryShare > 0 && s.MemoryShare < 1) || s.Imbalance < 1 {
+		if s.ETA < 0 || s.Elapsed <= 0 || (s.ETA == 0) != (s.Step == 14) || s.Memory <= 0 || !(s.MemoryShare > 0 && s.MemoryShare < 1) ||
+			s.Imbalance < 1 {
 			t.Errorf("step %d: %+v", s.Step, s)
 		}
 	}
@@ -125,7 +136,8 @@ func TestReport(t *testing.T) {
 	for _, l := range losses[4:] {
 		mean += l / 10
 	}
-	if math.Abs(d.Train.Last-mean) > 1e-12 || d.Train.First != losses[0] || d.HeldOut.First != got.evals[0].Loss || d.HeldOut.Last != got.evals[2].Loss {
+	if math.Abs(d.Train.Last-mean) > 1e-12 || d.Train.First != losses[0] || d.HeldOut.First != got.evals[0].Loss ||
+		d.HeldOut.Last != got.evals[2].Loss {
 		t.Errorf("the end says %+v and %+v; losses %v, evaluations %+v", d.Train, d.HeldOut, losses, got.evals)
 	}
 	if d.Ranks != 2 || d.Out != cfg.Out || d.Prompt != cfg.SamplePrompt || len(d.Sample) != 12 || d.Interrupted {
@@ -142,7 +154,7 @@ func TestReport(t *testing.T) {
 func TestSkippedSteps(t *testing.T) {
 	t.Parallel()
 	// The first steps throw the weights so far that no later loss is finite.
-	cfg := tiny(t, func(c *Config) { c.Steps, c.SaveEvery, c.Keep, c.LogEvery, c.Optimizer.LR = 6, 1, 9, 100, 1e30 })
+	cfg := tiny(t, func(c *config.Config) { c.Steps, c.SaveEvery, c.Keep, c.LogEvery, c.Optimizer.LR = 6, 1, 9, 100, 1e30 })
 	cfg.Guard.Skips = 6
 	got := train(t, cfg, 2, "")
 	skipped := 0
@@ -162,7 +174,14 @@ func TestSkippedSteps(t *testing.T) {
 	}
 	p, after := savedProgress(t, cfg, 6)
 	if p.Skipped != skipped || len(p.SkippedSteps) != skipped || p.OptimizerSteps != 6-skipped || len(got.texts()) != skipped {
-		t.Errorf("%d skipped, namely %d, and %d made of 6, %d alarms; want %d skipped", p.Skipped, p.SkippedSteps, p.OptimizerSteps, len(got.texts()), skipped)
+		t.Errorf(
+			"%d skipped, namely %d, and %d made of 6, %d alarms; want %d skipped",
+			p.Skipped,
+			p.SkippedSteps,
+			p.OptimizerSteps,
+			len(got.texts()),
+			skipped,
+		)
 	}
 	_, before := savedProgress(t, cfg, 5)
 	for name, x := range after {
@@ -180,7 +199,7 @@ func TestSkippedSteps(t *testing.T) {
 func TestBalance(t *testing.T) {
 	t.Parallel()
 	for _, speed := range []float64{0, 0.01} {
-		cfg := tiny(t, func(c *Config) { c.Steps, c.Model.BiasSpeed = 1, speed })
+		cfg := tiny(t, func(c *config.Config) { c.Steps, c.Model.BiasSpeed = 1, speed })
 		got := train(t, cfg, 2, "")
 		_, tensors := savedProgress(t, cfg, 1)
 		bias := tensors["router_bias/model.layers.1.mlp.gate.e_score_correction_bias"]
@@ -200,7 +219,7 @@ func TestSampleContext(t *testing.T) {
 	t.Parallel()
 	samples := map[string]bool{}
 	for _, prompt := range []string{"rank 1 sends 2", "ends 2", "2"} {
-		cfg := tiny(t, func(c *Config) { c.Precision, c.Steps, c.SampleTokens, c.SamplePrompt = "fp32", 8, 100, prompt })
+		cfg := tiny(t, func(c *config.Config) { c.Precision, c.Steps, c.SampleTokens, c.SamplePrompt = "fp32", 8, 100, prompt })
 		samples[train(t, cfg, 2, "").done[0].Sample] = true
 	}
 	if len(samples) != 3 {
@@ -211,10 +230,10 @@ func TestSampleContext(t *testing.T) {
 // An end of the context stops all ranks after the same step, whichever notices first.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *Config) { c.Steps = 50 })
+	cfg := tiny(t, func(c *config.Config) { c.Steps = 50 })
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	r := &reports{onStep: func(s Step) {
+	r := &reports{onStep: func(s events.Step) {
 		if s.Step == 2 {
 			cancel()
 		}
@@ -223,8 +242,8 @@ func TestInterrupt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := job.Run(ctx, spmd.Goroutines{N: job.ranks}); !errors.Is(err, ErrInterrupted) {
-		t.Errorf("error %v, want %v", err, ErrInterrupted)
+	if err := job.Run(ctx, spmd.Goroutines{N: job.ranks}); !errors.Is(err, events.ErrInterrupted) {
+		t.Errorf("error %v, want %v", err, events.ErrInterrupted)
 	}
 	const stopping = "stopping 3" // at any time from the request on
 	got := strings.Join(slices.DeleteFunc(slices.Clone(r.events), func(e string) bool { return e == stopping }), ", ")
@@ -238,16 +257,16 @@ func TestInterrupt(t *testing.T) {
 func TestExchangeOptions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change  func(*Config)
+		change  func(*config.Config)
 		dropped bool
 	}{
-		"mxfp8 on the wire": {func(c *Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }, false},
-		"mxfp8 throughout":  {func(c *Config) { c.EPDispatch, c.EPCombine, c.Precision = "mxfp8", "mxfp8", "mxfp8" }, false},
-		"capacity":          {func(c *Config) { c.EPCapacity = 0.75 }, true},
+		"mxfp8 on the wire": {func(c *config.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }, false},
+		"mxfp8 throughout":  {func(c *config.Config) { c.EPDispatch, c.EPCombine, c.Precision = "mxfp8", "mxfp8", "mxfp8" }, false},
+		"capacity":          {func(c *config.Config) { c.EPCapacity = 0.75 }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			change := c.change
-			cfg := tiny(t, func(c *Config) { c.Steps = 30; change(c) })
+			cfg := tiny(t, func(c *config.Config) { c.Steps = 30; change(c) })
 			got := train(t, cfg, 2, "")
 			first, last := got.evals[0].Loss, got.evals[len(got.evals)-1].Loss
 			if !(last < 0.7*first) {

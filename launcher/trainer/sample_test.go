@@ -7,13 +7,15 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"spmoe/launcher/trainer/config"
 )
 
 // A run whose weights have been thrown so far that the model gives no numbers ends like any other:
 // without a sample.
 func TestSampleOfBrokenModel(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *Config) { c.Steps, c.SampleTokens, c.Optimizer.LR = 1, 12, 1e300 })
+	cfg := tiny(t, func(c *config.Config) { c.Steps, c.SampleTokens, c.Optimizer.LR = 1, 12, 1e300 })
 	for _, ranks := range []int{1, 2} {
 		got := train(t, cfg, ranks, "")
 		if d := got.done[0]; d.Sample != "" || d.Step != 1 || !math.IsNaN(d.HeldOut.Last) && !math.IsInf(d.HeldOut.Last, 0) {
@@ -32,7 +34,7 @@ func TestSamplesChangeNothing(t *testing.T) {
 		ranks, pp int
 	}{{"bf16", 1, 1}, {"mxfp8", 2, 1}, {"nvfp4", 1, 1}, {"bf16", 2, 2}} {
 		t.Run(fmt.Sprintf("%s on %d, pp %d", c.precision, c.ranks, c.pp), func(t *testing.T) {
-			plain := tiny(t, func(cfg *Config) {
+			plain := tiny(t, func(cfg *config.Config) {
 				cfg.Steps, cfg.Seq, cfg.Batch, cfg.EvalSequences, cfg.Precision, cfg.PP, cfg.SaveEvery, cfg.Model.BiasSpeed = 5, 16, 4, 2, c.precision, c.pp, 2, 0.01
 			})
 			sampled := plain
@@ -44,7 +46,8 @@ func TestSamplesChangeNothing(t *testing.T) {
 				t.Errorf("samples %+v", got.samples)
 			}
 			log := readRecord(t, sampled) // JSON has valid characters only
-			if n := len(log.Samples); n != 3 || log.Samples[0].Text != strings.ToValidUTF8(got.samples[0].Text, "\ufffd") || log.Samples[2].Text != strings.ToValidUTF8(got.done[0].Sample, "\ufffd") {
+			if n := len(log.Samples); n != 3 || log.Samples[0].Text != strings.ToValidUTF8(got.samples[0].Text, "\ufffd") ||
+				log.Samples[2].Text != strings.ToValidUTF8(got.done[0].Sample, "\ufffd") {
 				t.Errorf("recorded are %d, the first %+q, want %+q; the last is %+q", n, log.Samples[0].Text, got.samples[0].Text, got.done[0].Sample)
 			}
 			train(t, sampled, c.ranks, filepath.Join(sampled.Out, "step-00000004"))

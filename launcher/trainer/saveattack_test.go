@@ -17,6 +17,9 @@ import (
 	"testing"
 
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/save"
+	"spmoe/launcher/trainer/state"
 )
 
 // saveStages are the moments at which a bit flips.
@@ -46,11 +49,11 @@ func (f saveFlip) hook() func(r *rank, computed bool) {
 	return func(r *rank, computed bool) {
 		if r.comm.Rank() == f.Rank {
 			once.Do(func() {
-				s := r.checkpoints.saver
-				a := &saveAttack{saveFlip: f, rank: r, rng: rand.New(rand.NewPCG(20, f.Seed)), Files: s.files}
-				s.corrupt, s.files = a.begin, a
+				s := r.checkpoints.Saver
+				a := &saveAttack{saveFlip: f, rank: r, rng: rand.New(rand.NewPCG(20, f.Seed)), Files: s.Files}
+				s.Corrupt, s.Files = a.begin, a
 			})
-			if f.Stage == "progress" && computed && r.progress.Step == 1+f.Save%2 {
+			if f.Stage == "progress" && computed && r.Progress.Step == 1+f.Save%2 {
 				f.flipProgress(r)
 			}
 		}
@@ -97,21 +100,21 @@ func (a *saveAttack) begin(pieces []checkpoint.Piece) {
 }
 
 func (a *saveAttack) Create(path string) (checkpoint.Output, error) {
-	s := a.rank.checkpoints.saver
+	s := a.rank.checkpoints.Saver
 	switch name := filepath.Base(path); {
 	case strings.HasSuffix(name, ".safetensors"):
 		if a.now("copy") {
-			if s.cfg.copies() && !s.pending.last {
-				a.pieces = s.copied
+			if s.Cfg.Copies() && !s.Pending.Last {
+				a.pieces = s.Copied
 			}
 			a.flipPiece(a.pieces)
 		}
 		if a.now("meta") {
-			a.flip(s.pending.state.meta.text)
+			a.flip(s.Pending.State.Meta.Text)
 		}
 	case name == "config.toml":
 		if a.now("config") {
-			a.flip(s.pending.state.config.text)
+			a.flip(s.Pending.State.Config.Text)
 		}
 	}
 	out, err := a.Files.Create(path)
@@ -154,7 +157,7 @@ func (o attackedOutput) Sync() error {
 // flipProgress changes the trainer's own state while a step is computed.
 func (f saveFlip) flipProgress(r *rank) {
 	rng := rand.New(rand.NewPCG(21, f.Seed))
-	p := &r.progress
+	p := &r.Progress
 	switch rng.IntN(4) {
 	case 0:
 		p.Tokens ^= 1 << rng.IntN(40)
@@ -168,14 +171,14 @@ func (f saveFlip) flipProgress(r *rank) {
 }
 
 // savedState is what a checkpoint holds, as text.
-func savedState(cfg Config, path string) (string, error) {
+func savedState(cfg config.Config, path string) (string, error) {
 	r, err := checkpoint.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer r.Close()
-	var p progress
-	sums, err := ReadStateSums(r)
+	var p state.Progress
+	sums, err := save.ReadStateSums(r)
 	if err == nil {
 		err = r.Meta(&p)
 	}
@@ -187,29 +190,29 @@ type saveOutcomes struct{ same, alarmed, refused, missing, ended, wrong int }
 
 // attackSaves makes runs with a flip each, and compares their checkpoints with those of an
 // undisturbed run.
-func attackSaves(t *testing.T, flips int, run func(t *testing.T, cfg Config, f *saveFlip) (alarms []string, err error)) {
+func attackSaves(t *testing.T, flips int, run func(t *testing.T, cfg config.Config, f *saveFlip) (alarms []string, err error)) {
 	modes := []struct {
 		name   string
-		change func(*Config)
+		change func(*config.Config)
 		saves  int // of a run
 	}{
-		{"copy", func(c *Config) { c.SaveEvery = 1 }, 3},
-		{"in place", func(c *Config) { c.SaveEvery, c.SaveAsync = 1, false }, 3},
-		{"last", func(c *Config) { c.SaveEvery = 0 }, 1},
+		{"copy", func(c *config.Config) { c.SaveEvery = 1 }, 3},
+		{"in place", func(c *config.Config) { c.SaveEvery, c.SaveAsync = 1, false }, 3},
+		{"last", func(c *config.Config) { c.SaveEvery = 0 }, 1},
 	}
-	recipes := []func(*Config){
-		func(c *Config) { c.Precision = "bf16" },
-		func(c *Config) { c.Precision, c.EMA, c.Optimizer.Moments = "mxfp8", 0.9, "bf16" },
-		func(c *Config) { c.Optimizer.Name = "muon" },
+	recipes := []func(*config.Config){
+		func(c *config.Config) { c.Precision = "bf16" },
+		func(c *config.Config) { c.Precision, c.EMA, c.Optimizer.Moments = "mxfp8", 0.9, "bf16" },
+		func(c *config.Config) { c.Optimizer.Name = "muon" },
 	}
-	configs, wants := map[string]Config{}, map[string]map[int]string{}
+	configs, wants := map[string]config.Config{}, map[string]map[int]string{}
 	table := map[string]*saveOutcomes{}
 	for seed := range flips {
 		m, recipe := seed%len(modes), seed/len(modes)%len(recipes)
 		stage := saveStages[seed/len(modes)%len(saveStages)]
 		key := fmt.Sprint(m, recipe)
 		if wants[key] == nil {
-			clean := guardedConfig(t, func(c *Config) {
+			clean := guardedConfig(t, func(c *config.Config) {
 				c.Steps, c.EvalSequences, c.Keep = 3, 1, 9
 				c.SaveAsync = true
 				modes[m].change(c)
@@ -252,7 +255,7 @@ func attackSaves(t *testing.T, flips int, run func(t *testing.T, cfg Config, f *
 }
 
 // add counts a run.
-func (o *saveOutcomes) add(t *testing.T, stage, what string, cfg Config, want map[int]string, alarms []string, err error) {
+func (o *saveOutcomes) add(t *testing.T, stage, what string, cfg config.Config, want map[int]string, alarms []string, err error) {
 	if err != nil {
 		o.ended++
 		t.Logf("%s: %v", what, err)
@@ -298,7 +301,7 @@ func saveFlips(fewest int) int {
 
 // Goroutine ranks: no checkpoint verifies and is wrong.
 func TestAttackSaves(t *testing.T) {
-	attackSaves(t, saveFlips(3*len(saveStages)), func(t *testing.T, cfg Config, f *saveFlip) ([]string, error) {
+	attackSaves(t, saveFlips(3*len(saveStages)), func(t *testing.T, cfg config.Config, f *saveFlip) ([]string, error) {
 		var corrupt func(*rank, bool)
 		if f != nil {
 			corrupt = f.hook()

@@ -18,6 +18,10 @@ import (
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/save"
 )
 
 // Saves that go on during training hold what saves that stop it do, byte for byte, and all of them
@@ -26,7 +30,9 @@ func TestAsynchronousSaves(t *testing.T) {
 	t.Parallel()
 	var folders [2]string
 	for i, async := range []bool{false, true} {
-		cfg := tiny(t, func(c *Config) { c.Steps, c.SaveEvery, c.Keep, c.SaveAsync, c.Precision = 9, 2, 99, async, "mxfp8" })
+		cfg := tiny(t, func(c *config.Config) {
+			c.Steps, c.SaveEvery, c.Keep, c.SaveAsync, c.Precision = 9, 2, 99, async, "mxfp8"
+		})
 		got := train(t, cfg, 4, "")
 		folders[i] = cfg.Out
 		var saved []int
@@ -108,14 +114,14 @@ func (o brokenOutput) Write(p []byte) (int, error) {
 func (o brokenOutput) Sync() error { return errors.Join(o.disk.fail("sync", o.path), o.Output.Sync()) }
 
 // on runs cfg on n ranks with checkpoints on that disk.
-func on(t *testing.T, disk checkpoint.Files, cfg Config, n int) (*reports, error) {
+func on(t *testing.T, disk checkpoint.Files, cfg config.Config, n int) (*reports, error) {
 	t.Helper()
 	r := &reports{}
 	return r, runOn(t, context.Background(), disk, cfg, n, r)
 }
 
 // runOn is on with a context and a reporter.
-func runOn(t *testing.T, ctx context.Context, disk checkpoint.Files, cfg Config, n int, r Reporter) error {
+func runOn(t *testing.T, ctx context.Context, disk checkpoint.Files, cfg config.Config, n int, r events.Reporter) error {
 	t.Helper()
 	job, err := Prepare(cfg, n, "", r)
 	if err != nil {
@@ -148,13 +154,14 @@ func TestFailingSave(t *testing.T) {
 	} {
 		// The name becomes part of every path.
 		t.Run(c.operation+" "+strings.TrimPrefix(c.path, step), func(t *testing.T) {
-			cfg := tiny(t, func(c *Config) { c.Steps, c.SaveEvery, c.Keep = 8, 2, 99 })
+			cfg := tiny(t, func(c *config.Config) { c.Steps, c.SaveEvery, c.Keep = 8, 2, 99 })
 			cfg.SaveAsync = c.async
 			got, err := on(t, broken{operation: c.operation, path: c.path, err: c.err}, cfg, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(got.alarms) != 1 || got.alarms[0].Step != 4 || !strings.Contains(got.alarms[0].Text, c.err.Error()) || !strings.Contains(got.alarms[0].Text, "step 4 was not saved") {
+			if len(got.alarms) != 1 || got.alarms[0].Step != 4 || !strings.Contains(got.alarms[0].Text, c.err.Error()) ||
+				!strings.Contains(got.alarms[0].Text, "step 4 was not saved") {
 				t.Errorf("alarms %+v, want one about step 4 and %q", got.alarms, c.err)
 			}
 			if len(got.steps) != 8 || len(got.saved) != 3 {
@@ -163,7 +170,10 @@ func TestFailingSave(t *testing.T) {
 			for _, s := range []int{2, 6, 8} {
 				savedProgress(t, cfg, s)
 			}
-			if left := folder(t, cfg.Out); !slices.Equal(left, []string{"config.toml", "events.jsonl", "metrics.jsonl", "step-00000002", "step-00000006", "step-00000008"}) {
+			if left := folder(t, cfg.Out); !slices.Equal(
+				left,
+				[]string{"config.toml", "events.jsonl", "metrics.jsonl", "step-00000002", "step-00000006", "step-00000008"},
+			) {
 				t.Errorf("the run holds %q", left)
 			}
 			events, err := record.ReadEvents(cfg.Out)
@@ -177,14 +187,14 @@ func TestFailingSave(t *testing.T) {
 // A run whose last save fails has failed, and says why. What was saved before can be resumed.
 func TestFailingLastSave(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *Config) { c.Steps, c.SaveEvery, c.SaveRetry = 5, 2, 0 })
+	cfg := tiny(t, func(c *config.Config) { c.Steps, c.SaveEvery, c.SaveRetry = 5, 2, 0 })
 	got, err := on(t, broken{operation: "write", path: "step-00000005.tmp/rank-00001", err: syscall.ENOSPC}, cfg, 2)
 	for _, want := range []string{"checkpoint of step 5", "the last of this run", "rank-00001", "no space left on device"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
-	if unsaved := (*UnsavedError)(nil); !errors.As(err, &unsaved) || unsaved.Step != 5 {
+	if unsaved := (*save.UnsavedError)(nil); !errors.As(err, &unsaved) || unsaved.Step != 5 {
 		t.Errorf("error %v", err)
 	}
 	if len(got.steps) != 5 || len(got.done) != 0 || len(got.alarms) != 0 {
@@ -200,7 +210,7 @@ func TestFailingLastSave(t *testing.T) {
 func TestRankFailsWhileSaving(t *testing.T) {
 	t.Parallel()
 	for _, rank := range []string{"rank-00000", "rank-00001", "rank-00003"} {
-		cfg := tiny(t, func(c *Config) { c.Steps, c.SaveEvery = 500, 3 })
+		cfg := tiny(t, func(c *config.Config) { c.Steps, c.SaveEvery = 500, 3 })
 		_, err := on(t, broken{operation: "create", path: "step-00000006.tmp/" + rank}, cfg, 4)
 		if err == nil || !strings.Contains(err.Error(), "checkpoint of step 6") || !strings.Contains(err.Error(), "a broken disk") {
 			t.Errorf("%s: error %v", rank, err)
@@ -209,7 +219,10 @@ func TestRankFailsWhileSaving(t *testing.T) {
 		if again := train(t, cfg, 4, cfg.Out); again.start.From != 3 || len(again.saved) != 2 {
 			t.Errorf("%s: resumed from step %d: %v", rank, again.start.From, again.events)
 		}
-		if left := folder(t, cfg.Out); !slices.Equal(left, []string{"config.toml", "metrics.jsonl", "step-00000003", "step-00000006", "step-00000007"}) {
+		if left := folder(t, cfg.Out); !slices.Equal(
+			left,
+			[]string{"config.toml", "metrics.jsonl", "step-00000003", "step-00000006", "step-00000007"},
+		) {
 			t.Errorf("%s: the run holds %q", rank, left)
 		}
 	}
@@ -219,43 +232,26 @@ func TestRankFailsWhileSaving(t *testing.T) {
 func TestSnapshotMemory(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		every  Interval
+		every  config.Interval
 		async  bool
 		copies bool
-	}{{0, true, false}, {5, false, false}, {5, true, true}, {Every(time.Minute), true, false}} {
-		cfg := tiny(t, func(cfg *Config) { cfg.SaveEvery, cfg.SaveAsync = c.every, c.async })
+	}{{0, true, false}, {5, false, false}, {5, true, true}, {config.Every(time.Minute), true, false}} {
+		cfg := tiny(t, func(cfg *config.Config) { cfg.SaveEvery, cfg.SaveAsync = c.every, c.async })
 		onRanks(t, cfg, 2, "", func(r *rank) error {
 			var held int64
-			if r.job.cfg.copies() {
-				r.checkpoints.saver.allocateCopies(r.pieces())
-				for _, p := range r.checkpoints.saver.snapshot(r.pieces()) {
+			if r.job.cfg.Copies() {
+				r.checkpoints.Saver.AllocateCopies(r.Pieces())
+				for _, p := range r.checkpoints.Saver.Snapshot(r.Pieces()) {
 					held += 4 * int64(len(p.Data))
 				}
 			}
-			r.checkpoints.saver.close()
-			estimate := cfg.EstimateMemory(2).Snapshot
+			r.checkpoints.Saver.Close()
+			estimate := estimate.Memory(cfg, 2).Snapshot
 			if (estimate > 0) != c.copies || math.Abs(float64(estimate-held)) > 0.1*float64(held) {
 				t.Errorf("saving every %v, asynchronously %t: %d bytes are estimated, held are %d", c.every, c.async, estimate, held)
 			}
 			return nil
 		})
-	}
-}
-
-// Writing stops when the ranks have failed.
-func TestCancellable(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	out, err := cancellable{checkpoint.Disk{}, ctx, new(atomic.Uint64)}.Create(filepath.Join(t.TempDir(), "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	if n, err := out.Write([]byte("abc")); n != 3 || err != nil {
-		t.Errorf("wrote %d bytes, error %v", n, err)
-	}
-	cancel()
-	if n, err := out.Write([]byte("abc")); n != 0 || !errors.Is(err, context.Canceled) {
-		t.Errorf("wrote %d bytes after the end, error %v", n, err)
 	}
 }
 

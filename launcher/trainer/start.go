@@ -12,6 +12,8 @@ import (
 	"spmoe/internal/fault"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/trainer/guard"
+	"spmoe/launcher/trainer/state"
 	"spmoe/launcher/weights"
 	"spmoe/tensor"
 )
@@ -19,30 +21,30 @@ import (
 // begin sets this rank to the state before its first step. It is collective.
 func (r *rank) begin() error {
 	if step, ok := r.comm.Kept(); ok {
-		r.vault.resumed = true
+		r.vault.Resumed = true
 		return r.recall(step)
 	}
 	if err := r.identify(); err != nil {
 		return err
 	}
-	r.optim.Use(r.progress.Step)
+	r.Optim.Use(r.Progress.Step)
 	if r.job.resume != nil {
-		return r.trainState.restore(r.job.resume, r.comm, r.stateGuard)
+		return restore(r.TrainState, r.job.resume, r.comm, r.stateGuard)
 	}
-	return r.job.initialize(r.trainState, r.ex)
+	return r.job.initialize(r.TrainState, r.ex)
 }
 
 // identify gives a run its id: that of the checkpoint it resumes, if that has one. Otherwise rank 0
 // makes it up. It is collective.
 func (r *rank) identify() error {
 	id := make([]byte, runIDBytes)
-	if _, err := hex.Decode(id, []byte(r.progress.Run)); err != nil || r.progress.Run == "" {
+	if _, err := hex.Decode(id, []byte(r.Progress.Run)); err != nil || r.Progress.Run == "" {
 		rand.Read(id)
 	}
 	if err := collective.Bcast(r.comm, id, 0); err != nil {
 		return err
 	}
-	r.progress.Run = hex.EncodeToString(id)
+	r.Progress.Run = hex.EncodeToString(id)
 	return nil
 }
 
@@ -52,24 +54,24 @@ const runIDBytes = 8
 func (r *rank) recall(step int64) error {
 	fault.Point(fault.BeforeBack)
 	defer fault.Point(fault.AfterBack)
-	n, err := r.vault.recall(step)
+	n, err := r.vault.Recall(step)
 	if err != nil {
 		return err
 	}
 	fault.Point(fault.InBack)
-	r.progress, r.watch.rates.peak = n.Progress, n.Peak
-	r.optim.Use(r.progress.Step)
-	r.optim.SetSteps(r.progress.OptimizerSteps)
-	if err := r.stateGuard.compare(n.State); err != nil {
+	r.Progress, r.watch.Rates.Peak = n.Progress, n.Peak
+	r.Optim.Use(r.Progress.Step)
+	r.Optim.SetSteps(r.Progress.OptimizerSteps)
+	if err := r.stateGuard.Compare(n.State); err != nil {
 		return err
 	}
-	for i, route := range r.balancer.routings {
+	for i, route := range r.Balancer.Routings {
 		copy(route.Bias.F32(), n.Biases[i])
 	}
-	if err := r.data.loader.Restore(r.progress.Loader); err != nil {
+	if err := r.Data.Loader.Restore(r.Progress.Loader); err != nil {
 		return err
 	}
-	return r.optim.Publish()
+	return r.Optim.Publish()
 }
 
 // mostReads is how often state is read until it is what the checkpoint holds.
@@ -78,38 +80,38 @@ const mostReads = 3
 // readState reads the tensors of the state from a checkpoint. If it was saved in the same layout,
 // the seals of what is then in memory must be those that were saved. Otherwise they are made as
 // soon as it is read.
-func (s *trainState) readState(from *checkpoint.Reader, c *collective.Comm, guard *stateGuard) error {
+func readState(s *state.TrainState, from *checkpoint.Reader, c *collective.Comm, guard *guard.OptimizerState) error {
 	for range mostReads {
 		var want []checkpoint.Piece
-		for p := range s.optim.Pieces {
-			want = append(want, pieces(p, nil)...)
+		for p := range s.Optim.Pieces {
+			want = append(want, state.Pieces(p, nil)...)
 		}
-		for _, p := range append(want, s.biases()...) {
+		for _, p := range append(want, s.Biases()...) {
 			if err := readPiece(from, p); err != nil {
 				return err
 			}
 		}
-		guard.begin()
-		changed, _ := from.Differing(c.Rank(), s.pieces())
+		guard.Begin()
+		changed, _ := from.Differing(c.Rank(), s.Pieces())
 		if len(changed) == 0 {
 			return nil
 		}
-		guard.read = append(guard.read, changed...)
-		s.optim.Unseal()
+		guard.Read = append(guard.Read, changed...)
+		s.Optim.Unseal()
 	}
 	return fmt.Errorf("what was read differs from what is saved, %d times: this machine's memory is not reliable", mostReads)
 }
 
 // restore reads the state from a checkpoint. It is collective.
-func (s *trainState) restore(from *checkpoint.Reader, c *collective.Comm, guard *stateGuard) error {
-	if err := s.readState(from, c, guard); err != nil {
+func restore(s *state.TrainState, from *checkpoint.Reader, c *collective.Comm, guard *guard.OptimizerState) error {
+	if err := readState(s, from, c, guard); err != nil {
 		return fmt.Errorf("%s: %w", from.Path(), err)
 	}
-	s.optim.SetSteps(s.progress.OptimizerSteps)
-	if err := s.data.loader.Restore(s.progress.Loader); err != nil {
+	s.Optim.SetSteps(s.Progress.OptimizerSteps)
+	if err := s.Data.Loader.Restore(s.Progress.Loader); err != nil {
 		return fmt.Errorf("%s: %w", from.Path(), err)
 	}
-	return s.optim.Publish()
+	return s.Optim.Publish()
 }
 
 // readPiece fills a piece from a checkpoint. Moments that the checkpoint has in the other type are
@@ -142,16 +144,21 @@ func (j *Job) openSource() (err error) {
 		return fmt.Errorf("init_from: %w", err)
 	}
 	if has, want := j.source.Config().Count().Total, j.cfg.Model.Count().Total; has != want {
-		return fmt.Errorf("init_from: %s holds a model of %d parameters, but the configuration describes one of %d: leave the model's settings out", j.source.Path(), has, want)
+		return fmt.Errorf(
+			"init_from: %s holds a model of %d parameters, but the configuration describes one of %d: leave the model's settings out",
+			j.source.Path(),
+			has,
+			want,
+		)
 	}
 	return nil
 }
 
 // initialize sets a rank's state to the initial weights of a new run. It is collective.
-func (j *Job) initialize(s *trainState, ex *tensor.Exec) error {
+func (j *Job) initialize(s *state.TrainState, ex *tensor.Exec) error {
 	from := j.source
 	if from == nil {
-		return s.optim.Init(j.cfg.Seed)
+		return s.Optim.Init(j.cfg.Seed)
 	}
-	return from.Init(ex, s.optim, s.routers())
+	return from.Init(ex, s.Optim, s.Routers())
 }

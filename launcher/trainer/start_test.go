@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/weights"
 )
 
@@ -16,7 +17,7 @@ import (
 // on any number of ranks; the routers' biases are taken too. From there all make the same steps.
 func TestInitFrom(t *testing.T) {
 	t.Parallel()
-	change := func(c *Config) {
+	change := func(c *config.Config) {
 		c.Steps, c.Seq, c.EvalSequences, c.Model.Experts, c.Model.MTPLayers, c.Model.BiasSpeed = 3, 96, 8, 8, 1, 0.02
 	}
 	source := tiny(t, change)
@@ -40,7 +41,7 @@ func TestInitFrom(t *testing.T) {
 			what := fmt.Sprintf("from %s on %d ranks", from, ranks)
 			started := cfg
 			started.Out = filepath.Join(t.TempDir(), "run")
-			onRanks(t, started, ranks, "", func(r *rank) error { return r.checkpoints.saveLast(context.Background()) })
+			onRanks(t, started, ranks, "", func(r *rank) error { return r.checkpoints.SaveLast(context.Background()) })
 			if p, got := savedProgress(t, started, 0); p.Step != 0 {
 				t.Errorf("%s: step %d", what, p.Step)
 			} else {
@@ -83,7 +84,8 @@ func TestInitFromGone(t *testing.T) {
 		t.Errorf("%d steps", len(got.steps))
 	}
 	cfg.Out = filepath.Join(t.TempDir(), "other")
-	if _, err := Prepare(cfg, 2, "", &reports{}); err == nil || !strings.Contains(err.Error(), "init_from: ") || !strings.Contains(err.Error(), source.Out) {
+	if _, err := Prepare(cfg, 2, "", &reports{}); err == nil || !strings.Contains(err.Error(), "init_from: ") ||
+		!strings.Contains(err.Error(), source.Out) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -132,7 +134,8 @@ func TestInitFromOther(t *testing.T) {
 	train(t, source, 1, "")
 	cfg := source
 	cfg.InitFrom, cfg.Out, cfg.Model.Layers = source.Out, filepath.Join(t.TempDir(), "run"), 3
-	if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), "holds a model of") || !strings.Contains(err.Error(), "step-00000004") {
+	if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), "holds a model of") ||
+		!strings.Contains(err.Error(), "step-00000004") {
 		t.Errorf("error %v", err)
 	}
 	// A rank each opens the run for itself, which goes on between the two.
@@ -147,7 +150,8 @@ func TestInitFromOther(t *testing.T) {
 		source.Steps++
 		train(t, source, 1, source.Out)
 	}
-	if err := agreeOnHosts(jobs); err == nil || !strings.Contains(err.Error(), "the first state is "+filepath.Join(source.Out, "step-00000004")) {
+	if err := agreeOnHosts(jobs); err == nil ||
+		!strings.Contains(err.Error(), "the first state is "+filepath.Join(source.Out, "step-00000004")) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/save"
 )
 
 // stateAfter trains a step and opens its checkpoint.
-func stateAfter(t *testing.T, change func(*Config)) *checkpoint.Reader {
+func stateAfter(t *testing.T, change func(*config.Config)) *checkpoint.Reader {
 	t.Helper()
 	cfg := tiny(t, change)
 	cfg.Steps = 1
@@ -25,31 +27,32 @@ func stateAfter(t *testing.T, change func(*Config)) *checkpoint.Reader {
 // Moments are named before weights and weights before biases, unless all gradients differ by one
 // factor.
 func TestCompareStates(t *testing.T) {
-	unclipped := func(c *Config) { c.Optimizer.ClipNorm = 0 }
+	unclipped := func(c *config.Config) { c.Optimizer.ClipNorm = 0 }
 	for name, c := range map[string]struct {
-		base, change func(*Config)
+		base, change func(*config.Config)
 		layer        string
 		tensor       string // the beginning of its name
 		tensors      int    // 0: all
 	}{
-		"norm":         {func(*Config) {}, func(c *Config) { c.Optimizer.ClipNorm = 0.01 }, "all layers", AllGradients, 0},
-		"bf16 moments": {func(c *Config) { c.Optimizer.Moments = "bf16" }, func(c *Config) { c.Optimizer.Moments, c.Optimizer.ClipNorm = "bf16", 0.01 }, "all layers", AllGradients, 0},
-		"rate":         {unclipped, func(c *Config) { unclipped(c); c.Optimizer.LR *= 2 }, "layer ", "model.layers.", 0},
-		"biases":       {unclipped, func(c *Config) { unclipped(c); c.Model.BiasSpeed *= 2 }, "layer 1", "model.layers.1.mlp.gate.e_score_correction_bias", 1},
-		"seed":         {unclipped, func(c *Config) { unclipped(c); c.Seed++ }, "", "", 0},
+		"norm":         {func(*config.Config) {}, func(c *config.Config) { c.Optimizer.ClipNorm = 0.01 }, "all layers", save.AllGradients, 0},
+		"bf16 moments": {func(c *config.Config) { c.Optimizer.Moments = "bf16" }, func(c *config.Config) { c.Optimizer.Moments, c.Optimizer.ClipNorm = "bf16", 0.01 }, "all layers", save.AllGradients, 0},
+		"rate":         {unclipped, func(c *config.Config) { unclipped(c); c.Optimizer.LR *= 2 }, "layer ", "model.layers.", 0},
+		"biases":       {unclipped, func(c *config.Config) { unclipped(c); c.Model.BiasSpeed *= 2 }, "layer 1", "model.layers.1.mlp.gate.e_score_correction_bias", 1},
+		"seed":         {unclipped, func(c *config.Config) { unclipped(c); c.Seed++ }, "", "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := stateAfter(t, c.base), stateAfter(t, c.change)
-			var sums [2]StateSums
+			var sums [2]save.StateSums
 			for i, r := range []*checkpoint.Reader{a, b} {
 				var err error
-				if sums[i], err = ReadStateSums(r); err != nil {
+				if sums[i], err = save.ReadStateSums(r); err != nil {
 					t.Fatal(err)
 				}
 			}
 			names := sums[0].Differing(sums[1])
-			d, err := CompareStates(a, b, names)
-			if err != nil || !strings.HasPrefix(d.Layer, c.layer) || !strings.HasPrefix(d.Tensor, c.tensor) || !(d.Distance > 0 && d.Distance <= 2) {
+			d, err := save.CompareStates(a, b, names)
+			if err != nil || !strings.HasPrefix(d.Layer, c.layer) || !strings.HasPrefix(d.Tensor, c.tensor) ||
+				!(d.Distance > 0 && d.Distance <= 2) {
 				t.Errorf("%+v, %v; want %s, %s", d, err, c.layer, c.tensor)
 			}
 			if d.Tensors != len(names) || c.tensors > 0 && d.Tensors != c.tensors {
@@ -69,7 +72,7 @@ func TestLayerOf(t *testing.T) {
 		"model.norm.weight":                            "norm",
 		"lm_head.weight":                               "lm_head",
 	} {
-		if got := layerOf(parameter); got != want {
+		if got := save.LayerOf(parameter); got != want {
 			t.Errorf("%s: %s, want %s", parameter, got, want)
 		}
 	}

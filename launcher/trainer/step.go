@@ -9,20 +9,23 @@ import (
 
 	"spmoe/internal/fault"
 	"spmoe/launcher/record"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/guard"
+	"spmoe/launcher/trainer/state"
 )
 
-// step makes one optimizer step. stop says that all ranks agreed to end the run after it. It is
+// Step makes one optimizer step. stop says that all ranks agreed to end the run after it. It is
 // collective.
-func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
-	number := r.progress.Step + 1
-	fail := func(err error) (Step, bool, error) { return s, false, fmt.Errorf("step %d: %w", number, err) }
-	r.watch.before(number)
+func (r *rank) step(ctx context.Context) (s events.Step, stop bool, err error) {
+	number := r.Progress.Step + 1
+	fail := func(err error) (events.Step, bool, error) { return s, false, fmt.Errorf("step %d: %w", number, err) }
+	r.watch.Before(number)
 	begin := time.Now()
 	r.comm.SetStep(number)
 	fault.Point(fault.BeforeStep)
 
 	// Load: this rank's share of the global batch.
-	if err := r.data.load(r.ex, r.progress.Tokens, false); err != nil {
+	if err := r.Data.Load(r.ex, r.Progress.Tokens, false); err != nil {
 		return fail(err)
 	}
 	if err := r.routes.begin(number); err != nil {
@@ -30,10 +33,10 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	}
 
 	// Compute the gradients until the guards accept them or skip the step.
-	var a attempt
-	verdict := computeAgain
+	var a guard.Attempt
+	verdict := guard.ComputeAgain
 	r.guards.beforePasses()
-	for verdict == computeAgain {
+	for verdict == guard.ComputeAgain {
 		sum, err := r.passes() // forward and backward
 		if err != nil {
 			return fail(err)
@@ -48,20 +51,20 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 		if verdict, err = r.guards.judge(a); err != nil {
 			return fail(err)
 		}
-		if verdict == computeAgain {
+		if verdict == guard.ComputeAgain {
 			if err := r.discard(); err != nil {
 				return fail(err)
 			}
 		}
 	}
-	used := verdict == useGradients
+	used := verdict == guard.UseGradients
 	fault.Point(fault.BetweenPasses)
 
 	// Update the master weights and publish the working weights, or leave both unchanged.
-	lr := r.job.cfg.Optimizer.At(r.progress.Step, r.job.cfg.Steps)
+	lr := r.job.cfg.Optimizer.At(r.Progress.Step, r.job.cfg.Steps)
 	if !used {
-		r.optim.Skip()
-	} else if err := r.optim.Apply(lr, a.norm); err != nil {
+		r.Optim.Skip()
+	} else if err := r.Optim.Apply(lr, a.Norm); err != nil {
 		return fail(err)
 	}
 	if err := r.guards.afterUpdate(number); err != nil { // the ranks meet here
@@ -69,52 +72,52 @@ func (r *rank) step(ctx context.Context) (s Step, stop bool, err error) {
 	}
 
 	// Balance the load of the experts.
-	imbalance, err := r.balancer.balance(used)
+	imbalance, err := r.Balancer.Balance(used)
 	if err != nil {
 		return fail(err)
 	}
 	if s, err = r.count(a, used, lr, imbalance); err != nil {
 		return fail(err)
 	}
-	r.checkpoints.timeIsUp = a.totals.save > 0
+	r.checkpoints.TimeIsUp = a.Totals.Save > 0
 	if err := r.routes.end(number); err != nil {
 		return fail(err)
 	}
 
 	// Record the step and store the state after it.
 	fault.Point(fault.AfterStep)
-	if err := r.watch.after(s, time.Since(begin), r.data.rows); err != nil {
+	if err := r.watch.After(s, time.Since(begin), r.Data.Rows); err != nil {
 		return s, false, err
 	}
-	return s, a.totals.stop > 0, r.storeState()
+	return s, a.Totals.Stop > 0, r.storeState()
 }
 
 // passes computes the gradients of a step. It is collective.
-func (r *rank) passes() (sum totals, err error) {
+func (r *rank) passes() (sum state.Totals, err error) {
 	r.passFaults(false)
 	switch {
-	case r.pipe == nil:
-		for i := range r.data.passes() {
-			loss, err := r.model.Train(r.ex, r.data.microBatch(i, r.draws())) // forward and backward
+	case r.Pipe == nil:
+		for i := range r.Data.Passes() {
+			loss, err := r.Model.Train(r.ex, r.Data.MicroBatch(i, r.draws())) // forward and backward
 			if err != nil {
 				return sum, err
 			}
-			sum.add(loss)
+			sum.Add(loss)
 		}
 	default:
-		loss, err := r.pipe.Run(r.ex, r.data.microBatches(r.draws()))
+		loss, err := r.Pipe.Run(r.ex, r.Data.MicroBatches(r.draws()))
 		if err != nil {
 			return sum, err
 		}
-		sum.add(loss)
+		sum.Add(loss)
 	}
 	r.passFaults(true)
 	return sum, nil
 }
 
 // draws names the random numbers of the current step.
-func (r *rank) draws() stepDraws {
-	return stepDraws{seed: uint32(r.job.cfg.Seed), step: uint32(r.progress.Step + 1)}
+func (r *rank) draws() state.StepDraws {
+	return state.StepDraws{Seed: uint32(r.job.cfg.Seed), Step: uint32(r.Progress.Step + 1)}
 }
 
 // passFaults passes the places where tests damage the data of a step, before its gradients are
@@ -126,7 +129,7 @@ func (r *rank) passFaults(computed bool) {
 	if !fault.Armed() {
 		return
 	}
-	for _, g := range r.groups() {
+	for _, g := range r.Groups() {
 		if computed {
 			fault.Touch(fault.InGradient, g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes()) // without padding, which nothing reads
 			continue
@@ -138,66 +141,66 @@ func (r *rank) passFaults(computed bool) {
 	if computed {
 		return
 	}
-	for _, route := range r.balancer.routings {
+	for _, route := range r.Balancer.Routings {
 		fault.Touch(fault.InWeights, route.Bias.Bytes())
 	}
-	for _, t := range r.optim.State {
+	for _, t := range r.Optim.State {
 		fault.Touch(fault.InState, t.Bytes())
 	}
 }
 
 // reduce sums gradients, losses and stop requests over the ranks. It is collective.
-func (r *rank) reduce(ctx context.Context, local totals) (a attempt, err error) {
+func (r *rank) reduce(ctx context.Context, local state.Totals) (a guard.Attempt, err error) {
 	if err := r.guards.beforeReduce(); err != nil {
 		return a, err
 	}
-	if a.norm, err = r.optim.Reduce(); err != nil {
+	if a.Norm, err = r.Optim.Reduce(); err != nil {
 		return a, err
 	}
-	if local.damaged, err = r.guards.afterReduce(); err != nil {
+	if local.Damaged, err = r.guards.afterReduce(); err != nil {
 		return a, err
 	}
 	if ctx.Err() != nil {
-		local.stop = 1
+		local.Stop = 1
 	}
 	if r.lead() {
-		local.save = r.checkpoints.clock.due(r.job.cfg.SaveEvery.Time())
+		local.Save = r.checkpoints.Clock.Due(r.job.cfg.SaveEvery.Time())
 	}
-	if a.totals, err = local.sum(r.ex, r.comm); a.totals.stop == 0 {
-		r.watch.rates.begin(r.progress.Step + 2) // a request now ends the run after the next step
+	if a.Totals, err = local.Sum(r.ex, r.comm); a.Totals.Stop == 0 {
+		r.watch.Rates.Begin(r.Progress.Step + 2) // a request now ends the run after the next step
 	}
 	return a, err
 }
 
 // discard drops what an attempt has left behind, and loads the rows again.
 func (r *rank) discard() error {
-	r.optim.Discard()
-	r.balancer.discard()
-	r.watch.operands.discard()
-	return r.data.load(r.ex, r.progress.Tokens, true)
+	r.Optim.Discard()
+	r.Balancer.Discard()
+	r.watch.Operands.Discard()
+	return r.Data.Load(r.ex, r.Progress.Tokens, true)
 }
 
 // count adds a step to the progress and describes it. used says whether it has changed the weights.
-func (r *rank) count(a attempt, used bool, lr, imbalance float64) (s Step, err error) {
+func (r *rank) count(a guard.Attempt, used bool, lr, imbalance float64) (s events.Step, err error) {
 	if err := r.guards.beforeCount(); err != nil {
 		return s, err
 	}
 	defer r.guards.afterCount()
-	cfg, p := &r.job.cfg, &r.progress
+	cfg, p := &r.job.cfg, &r.Progress
 	p.Step++
 	p.Tokens += int64(cfg.Batch * cfg.Seq)
 	if used {
-		p.Norms.add(a.norm)
+		p.Norms.Add(a.Norm)
 	} else {
-		p.skip(p.Step)
+		p.Skip(p.Step)
 	}
-	s = a.totals.step()
-	p.Recent.add(float64(s.Loss))
+	s = a.Totals.Step()
+	p.Recent.Add(float64(s.Loss))
 	if p.Step == 1 {
 		p.FirstTrain = s.Loss
 	}
-	s.Step, s.Steps, s.Epoch, s.Tokens = p.Step, cfg.Steps, r.data.loader.Epoch(), float64(p.Tokens)
-	s.GradNorm, s.LR, s.Skipped, s.SkippedTotal = record.Number(a.norm), lr, !used, p.Skipped
+	s.Step, s.Steps, s.Epoch, s.Tokens = p.Step, cfg.Steps, r.Data.Loader.Epoch(), float64(p.Tokens)
+	s.GradNorm, s.LR, s.Skipped, s.SkippedTotal = record.Number(a.Norm), lr, !used, p.Skipped
 	s.Imbalance = imbalance
 	return s, nil
 }

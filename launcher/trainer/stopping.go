@@ -9,18 +9,19 @@ import (
 	"time"
 
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/events"
 )
 
 // serialReporter passes on events one at a time. The steps of a run and a request to stop it are
 // reported by different goroutines.
 type serialReporter struct {
-	to    Reporter
+	to    events.Reporter
 	mu    sync.Mutex
 	saved time.Duration // how long the last save took
 }
 
 // newSerialReporter wraps a reporter. Benchmarks have none.
-func newSerialReporter(to Reporter) Reporter {
+func newSerialReporter(to events.Reporter) events.Reporter {
 	if to == nil {
 		return nil
 	}
@@ -28,26 +29,27 @@ func newSerialReporter(to Reporter) Reporter {
 }
 
 // Start implements [Watcher], as the other methods do.
-func (r *serialReporter) Start(e Start) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Start(e) }
+func (r *serialReporter) Start(e events.Start) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Start(e) }
 
 // Step passes on a step.
-func (r *serialReporter) Step(e Step) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Step(e) }
+func (r *serialReporter) Step(e events.Step) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Step(e) }
 
 // Eval passes on an evaluation.
-func (r *serialReporter) Eval(e Eval) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Eval(e) }
+func (r *serialReporter) Eval(e events.Eval) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Eval(e) }
 
 // Alarm passes on an alarm.
-func (r *serialReporter) Sample(e Sample) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Sample(e) }
-func (r *serialReporter) Alarm(e Alarm)   { r.mu.Lock(); defer r.mu.Unlock(); r.to.Alarm(e) }
+func (r *serialReporter) Sample(e events.Sample) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Sample(e) }
+
+func (r *serialReporter) Alarm(e events.Alarm) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Alarm(e) }
 
 // Profile passes on a profile.
-func (r *serialReporter) Profile(e Profile) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Profile(e) }
+func (r *serialReporter) Profile(e events.Profile) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Profile(e) }
 
 // Done passes on the end.
-func (r *serialReporter) Done(e Done) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Done(e) }
+func (r *serialReporter) Done(e events.Done) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Done(e) }
 
 // Saved passes on a checkpoint.
-func (r *serialReporter) Saved(e Saved) {
+func (r *serialReporter) Saved(e events.Saved) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.saved = e.Lag
@@ -55,7 +57,7 @@ func (r *serialReporter) Saved(e Saved) {
 }
 
 // Stopping adds the time of the last save, and passes on the end.
-func (r *serialReporter) Stopping(e Stopping) {
+func (r *serialReporter) Stopping(e events.Stopping) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.About > 0 {
@@ -68,15 +70,15 @@ func (r *serialReporter) Stopping(e Stopping) {
 func (r *serialReporter) Wants() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w, ok := r.to.(Watcher)
+	w, ok := r.to.(events.Watcher)
 	return ok && w.Wants()
 }
 
 // Between passes on a step between the log lines.
-func (r *serialReporter) Between(e Step) {
+func (r *serialReporter) Between(e events.Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.to.(Watcher).Between(e)
+	r.to.(events.Watcher).Between(e)
 }
 
 // announceStop reports at once that the run was asked to stop, on the process of rank 0. The caller
@@ -88,9 +90,9 @@ func (j *Job) announceStop(ctx context.Context, world spmd.World) (end func()) {
 		if !world.Leads() || j.report == nil {
 			return
 		}
-		s := Stopping{Step: j.progress.Step + 1}
+		s := events.Stopping{Step: j.progress.Step + 1}
 		if m := j.meter.Load(); m != nil {
-			s = m.stopping(j.progress.Step, j.cfg.Steps)
+			s = m.Stopping(j.progress.Step, j.cfg.Steps)
 		}
 		if spmd.SignalOf(ctx) == syscall.SIGINT {
 			s.Again = "Ctrl-C"

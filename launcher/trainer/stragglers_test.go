@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"spmoe/collective"
+	"spmoe/launcher/trainer/observe"
+	"spmoe/launcher/trainer/state"
 	"spmoe/moe"
 )
 
@@ -32,7 +34,7 @@ func TestJudgeStragglers(t *testing.T) {
 		{[]float64{0.01, 0.02, 0.05}, nil},
 		{[]float64{0.01, 0.02, 0.05}, nil},
 	} {
-		got := s.judge(0, test.seconds, median(test.seconds), make([]float64, 3))
+		got := s.Judge(0, test.seconds, state.Median(test.seconds), make([]float64, 3))
 		if !slices.EqualFunc(got, test.want, strings.HasPrefix) {
 			t.Errorf("%d: %q, want %q", i, got, test.want)
 		}
@@ -59,8 +61,8 @@ func TestBusyMachine(t *testing.T) {
 	} {
 		s := observed(0, 4, c.here, c.threads)
 		var news []string
-		for range stragglerTimes {
-			news = append(news, s.compare(c.busy, c.processor, make([]float64, 4))...)
+		for range observe.StragglerTimes {
+			news = append(news, s.Compare(c.busy, c.processor, make([]float64, 4))...)
 		}
 		if slow := len(news) == 1 && strings.HasPrefix(news[0], "rank 0 is slow"); slow != c.slow || !slow && news != nil {
 			t.Errorf("%s: %q", name, news)
@@ -70,25 +72,33 @@ func TestBusyMachine(t *testing.T) {
 
 // The alarm about a slow rank says why it is slow, and what to do.
 func TestStragglerReason(t *testing.T) {
-	if got := reason([]float64{0, 0}, 1); !strings.Contains(got, "--bind-to core") {
+	if got := observe.Reason([]float64{0, 0}, 1); !strings.Contains(got, "--bind-to core") {
 		t.Errorf("without tokens: %q", got)
 	}
 	var tokens []float64
 	for rank := range 2 {
 		s := observed(rank, 2, 1, 1)
 		// 2 layers of 4 experts; the last 2 experts belong to rank 1
-		s.balancer = &balancer{experts: 4, layers: []int{1, 2}, routings: []moe.Routing{{Layer: 1}, {Layer: 2}}, loads: []int64{10, 10, 40, 40, 10, 10, 40, 40}}
-		for range stragglerSteps - 1 {
-			if err := s.After(finishedStep{}); err != nil {
+		s.Balancer = &state.Balancer{
+			Experts:  4,
+			Layers:   []int{1, 2},
+			Routings: []moe.Routing{{Layer: 1}, {Layer: 2}},
+			Loads:    []int64{10, 10, 40, 40, 10, 10, 40, 40},
+		}
+		for range observe.StragglerSteps - 1 {
+			if err := s.After(observe.FinishedStep{}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		tokens = append(tokens, s.tokens)
+		tokens = append(tokens, s.Tokens)
 	}
-	if got := reason(tokens, 1); !strings.Contains(got, "its experts get 1.6 times the mean number of tokens, a higher --model.bias-speed") {
+	if got := observe.Reason(tokens, 1); !strings.Contains(
+		got,
+		"its experts get 1.6 times the mean number of tokens, a higher --model.bias-speed",
+	) {
 		t.Errorf("with popular experts: %q", got)
 	}
-	if got := reason(tokens, 0); !strings.Contains(got, "--bind-to core") {
+	if got := observe.Reason(tokens, 0); !strings.Contains(got, "--bind-to core") {
 		t.Errorf("with unpopular experts: %q", got)
 	}
 }
@@ -96,10 +106,10 @@ func TestStragglerReason(t *testing.T) {
 // Ranks are compared with those that have the same stages.
 func TestStragglersOfStages(t *testing.T) {
 	s := observed(0, 4, 4, 1)
-	s.peers = 2
+	s.Peers = 2
 	var news []string
-	for range stragglerTimes {
-		news = append(news, s.compare([]float64{9, 9, 1, 3}, []float64{30, 30, 30, 30}, make([]float64, 4))...)
+	for range observe.StragglerTimes {
+		news = append(news, s.Compare([]float64{9, 9, 1, 3}, []float64{30, 30, 30, 30}, make([]float64, 4))...)
 	}
 	if len(news) != 1 || !strings.HasPrefix(news[0], "rank 3 is slow") {
 		t.Errorf("%q", news)
@@ -107,7 +117,7 @@ func TestStragglersOfStages(t *testing.T) {
 }
 
 // observed returns the detector of a rank.
-func observed(rank, ranks, here, threads int) *stragglers {
+func observed(rank, ranks, here, threads int) *observe.Stragglers {
 	c := collective.NewWorld(ranks).Comm(rank)
-	return newStragglers(links{{Comm: c}}, moe.OneGroup(c), &balancer{}, nil, here, threads)
+	return observe.NewStragglers(observe.Links{{Comm: c}}, moe.OneGroup(c), &state.Balancer{}, nil, here, threads)
 }

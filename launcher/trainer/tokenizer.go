@@ -5,12 +5,12 @@ package trainer
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 
 	"spmoe/datasets"
 	"spmoe/launcher/system"
+	"spmoe/launcher/trainer/config"
 )
 
 // openTokenizer opens the tokenizer that the configuration names. A running job has its own copy in
@@ -28,7 +28,7 @@ func (j *Job) openTokenizer(folder string) (err error) {
 	if folder == "" {
 		j.cfg.EndToken = datasets.EndOf(j.tokenizer).Setting
 	}
-	if err := j.cfg.Holds(j.tokenizer); err != nil {
+	if err := Holds(j.cfg, j.tokenizer); err != nil {
 		return err
 	}
 	if j.tokenizerFile, err = datasets.TokenizerCopy(j.tokenizer, name); err != nil {
@@ -47,9 +47,14 @@ func (j *Job) openTokenizer(folder string) (err error) {
 }
 
 // Holds returns an error if a tokenizer has more tokens than the model.
-func (c Config) Holds(t datasets.Tokenizer) error {
+func Holds(c config.Config, t datasets.Tokenizer) error {
 	if size := t.VocabSize(); c.Model.Vocab < size {
-		return fmt.Errorf("model.vocab is %d: tokenizer %q has %d tokens: leave it out, or give at least as many", c.Model.Vocab, c.Tokenizer, size)
+		return fmt.Errorf(
+			"model.vocab is %d: tokenizer %q has %d tokens: leave it out, or give at least as many",
+			c.Model.Vocab,
+			c.Tokenizer,
+			size,
+		)
 	}
 	return nil
 }
@@ -95,7 +100,7 @@ func (j *Job) bytesOf(tokens []int32) (n int64) {
 // measured on.
 const trainingWindows = 256
 
-// bytesPerToken returns the mean over windows that are spread over the training text.
+// BytesPerToken returns the mean over windows that are spread over the training text.
 func (j *Job) bytesPerToken() (float64, error) {
 	w, err := datasets.NewWindows(j.train, datasets.WindowsConfig{Seq: j.cfg.Seq, Count: trainingWindows, Ranks: 1})
 	if err != nil {
@@ -108,6 +113,3 @@ func (j *Job) bytesPerToken() (float64, error) {
 	}
 	return float64(n) / float64(w.Len()*j.cfg.Seq), nil
 }
-
-// bitsPerByte converts nats/token.
-func bitsPerByte(nats, bytesPerToken float64) float64 { return nats / (math.Ln2 * bytesPerToken) }

@@ -12,10 +12,12 @@ import (
 
 	"spmoe/datasets"
 	"spmoe/datasets/bpe"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
 )
 
 // withTokenizer is tiny with a tokenizer of size tokens that was trained on the run's text.
-func withTokenizer(t *testing.T, change func(*Config)) (cfg Config, size int) {
+func withTokenizer(t *testing.T, change func(*config.Config)) (cfg config.Config, size int) {
 	t.Helper()
 	cfg = tiny(t, change)
 	text, err := os.ReadFile(cfg.Data[0])
@@ -41,7 +43,7 @@ func withTokenizer(t *testing.T, change func(*Config)) (cfg Config, size int) {
 // stand for.
 func TestBitsPerByte(t *testing.T) {
 	t.Parallel()
-	cfg, _ := withTokenizer(t, func(c *Config) { c.Precision, c.Steps, c.EvalSequences = "fp32", 2, 3 })
+	cfg, _ := withTokenizer(t, func(c *config.Config) { c.Precision, c.Steps, c.EvalSequences = "fp32", 2, 3 })
 	tok, err := datasets.OpenTokenizer(cfg.Tokenizer)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +80,7 @@ func TestBitsPerByte(t *testing.T) {
 			t.Errorf("training text has %g bytes per token, validation text of the same kind %g", per, d.HeldOut.BytesPerToken)
 		}
 	}
-	if first, last := (Progress{First: math.Ln2, Last: 2 * math.Ln2}).BitsPerByte(); first != 1 || last != 2 {
+	if first, last := (events.LossChange{First: math.Ln2, Last: 2 * math.Ln2}).BitsPerByte(); first != 1 || last != 2 {
 		t.Errorf("%g and %g bits a byte, want 1 and 2", first, last)
 	}
 }
@@ -87,7 +89,7 @@ func TestBitsPerByte(t *testing.T) {
 // interruption, when the file that it was given is another or gone.
 func TestTokenizerIsKept(t *testing.T) {
 	t.Parallel()
-	cfg, size := withTokenizer(t, func(c *Config) { c.Steps, c.SaveEvery, c.SampleTokens = 4, 2, 8 })
+	cfg, size := withTokenizer(t, func(c *config.Config) { c.Steps, c.SaveEvery, c.SampleTokens = 4, 2, 8 })
 	given, err := os.ReadFile(cfg.Tokenizer)
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +127,7 @@ func TestTokenizerIsKept(t *testing.T) {
 // program is not kept.
 func TestTokenizerVocabulary(t *testing.T) {
 	t.Parallel()
-	cfg, size := withTokenizer(t, func(c *Config) { c.Steps = 1 })
+	cfg, size := withTokenizer(t, func(c *config.Config) { c.Steps = 1 })
 	cfg.Model.Vocab = size - 1
 	if _, err := Prepare(cfg, 1, "", &reports{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("has %d tokens", size)) {
 		t.Errorf("error %v", err)

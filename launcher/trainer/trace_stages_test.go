@@ -11,6 +11,7 @@ import (
 	"spmoe/collective/mesh"
 	"spmoe/collective/pipeline"
 	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/observe"
 )
 
 // A trace has a row for each stage of a pipeline, with the actions of the schedule in its order.
@@ -23,7 +24,7 @@ func TestTraceOfStages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	job.Profile, job.Trace = true, Window{step, step}
+	job.Profile, job.Trace = true, observe.Window{First: step, Last: step}
 	if err := job.Run(t.Context(), spmd.Goroutines{N: ranks}); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/trace"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/observe"
 )
 
 // traced is an object of a trace, times in microseconds.
@@ -90,13 +92,13 @@ func nested(t *testing.T, row []traced, each func(e traced, in []traced)) {
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	const ranks = 2
-	cfg := tiny(t, func(c *Config) { c.EvalEvery, c.SaveEvery = 2, 3 })
+	cfg := tiny(t, func(c *config.Config) { c.EvalEvery, c.SaveEvery = 2, 3 })
 	r := &reports{}
 	job, err := Prepare(cfg, ranks, "", r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	job.Profile, job.Trace = true, Window{2, 4} // all that the profile counts
+	job.Profile, job.Trace = true, observe.Window{First: 2, Last: 4} // all that the profile counts
 	if err := job.Run(t.Context(), spmd.Goroutines{N: ranks}); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +161,7 @@ func TestTraceArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	job.Trace = Window{2, 2}
+	job.Trace = observe.Window{First: 2, Last: 2}
 	if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +187,8 @@ func TestTraceArguments(t *testing.T) {
 			case strings.Contains(e.Name, "grouped forward"):
 				var m, n, k int
 				if _, err := fmt.Sscanf(e.Args.Shape, "%d x %d x %d", &m, &n, &k); err != nil || e.Args.Layer == nil || e.Args.Experts != cfg.Model.Experts/2 ||
-					e.Args.Busiest < (m+e.Args.Experts-1)/e.Args.Experts || e.Args.Busiest > m {
+					e.Args.Busiest < (m+e.Args.Experts-1)/e.Args.Experts ||
+					e.Args.Busiest > m {
 					t.Errorf("%s: %+v", e.Name, e.Args)
 				}
 				expertRows += m
@@ -217,10 +220,10 @@ func TestTraceArguments(t *testing.T) {
 // there is of it.
 func TestTraceWindow(t *testing.T) {
 	t.Parallel()
-	for w, want := range map[Window]string{
-		{}: "", {9, 12}: "", {4, 12}: "step 4", {1, 1}: "step 1", {3, 4}: "step 3 step 4",
+	for w, want := range map[observe.Window]string{
+		{}: "", {First: 9, Last: 12}: "", {First: 4, Last: 12}: "step 4", {First: 1, Last: 1}: "step 1", {First: 3, Last: 4}: "step 3 step 4",
 	} {
-		cfg := tiny(t, func(c *Config) { c.SampleTokens = 2 })
+		cfg := tiny(t, func(c *config.Config) { c.SampleTokens = 2 })
 		r := &reports{}
 		job, err := Prepare(cfg, 2, "", r)
 		if err != nil {
@@ -251,15 +254,16 @@ func TestTraceWindow(t *testing.T) {
 
 // A rank that has no room for more slices leaves the rest out, and the run says so.
 func TestTraceIsBounded(t *testing.T) {
-	tr := newTracer(Window{1, 2}, Config{}, links{{}}, nil, nil)
-	for i := range maxSlices + 5 {
-		tr.add(int64(i%3), 2, 3)
+	tr := observe.NewTracer(observe.Window{First: 1, Last: 2}, config.Config{}, observe.Links{{}}, nil, nil)
+	for i := range observe.MaxSlices + 5 {
+		tr.Add(int64(i%3), 2, 3)
 	}
-	if len(tr.slices) != maxSlices || !tr.cut {
-		t.Errorf("%d slices are kept, cut %v", len(tr.slices), tr.cut)
+	if len(tr.Slices) != observe.MaxSlices || !tr.Cut {
+		t.Errorf("%d slices are kept, cut %v", len(tr.Slices), tr.Cut)
 	}
-	row, apart := slicesOf(tr.slices[:1], 100)
-	if want := (trace.Slice{Name: "rest", Category: "family", From: 102, To: 103}); len(apart) != 0 || len(row) != 1 || !reflect.DeepEqual(row[0], want) {
+	row, apart := observe.SlicesOf(tr.Slices[:1], 100)
+	if want := (trace.Slice{Name: "rest", Category: "family", From: 102, To: 103}); len(apart) != 0 || len(row) != 1 ||
+		!reflect.DeepEqual(row[0], want) {
 		t.Errorf("%+v, want %+v", row, want)
 	}
 }

@@ -11,13 +11,19 @@ import (
 	"spmoe/collective"
 	"spmoe/collective/ep"
 	"spmoe/collective/mesh"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 	"spmoe/moe"
 )
 
 // movedBySteps returns the bytes of each kind that a rank moves in steps steps, and what it sends
 // to other hosts, the means of all ranks. Each host has some ranks. It compares a run with one that
 // has as many more steps, so that all else cancels out.
-func movedBySteps(t *testing.T, hosts, each, steps int, change func(*Config)) (cfg Config, moved map[collective.Kind]float64, sent float64) {
+func movedBySteps(
+	t *testing.T,
+	hosts, each, steps int,
+	change func(*config.Config),
+) (cfg config.Config, moved map[collective.Kind]float64, sent float64) {
 	t.Helper()
 	moved = map[collective.Kind]float64{}
 	for sign, run := range map[float64]int{-1: steps, 1: 2 * steps} {
@@ -46,36 +52,38 @@ func movedBySteps(t *testing.T, hosts, each, steps int, change func(*Config)) (c
 func TestTrafficIsWhatRanksMove(t *testing.T) {
 	for name, c := range map[string]struct {
 		ranks  int
-		change func(*Config)
+		change func(*config.Config)
 	}{
-		"1 rank":       {1, func(*Config) {}},
-		"1, 8 passes":  {1, func(c *Config) { c.MicroBatch = 1 }},
-		"2 ranks":      {2, func(*Config) {}},
-		"4 ranks":      {4, func(*Config) {}},
-		"wide":         {4, func(c *Config) { c.Model.DenseInter, c.Model.ExpertInter = 448, 96 }},
-		"micro-batch":  {2, func(c *Config) { c.MicroBatch = 1 }},
-		"MXFP8":        {2, func(c *Config) { c.Precision = "mxfp8" }},
-		"MXFP8 parts":  {4, func(c *Config) { c.Precision = "mxfp8-experts" }},
-		"FP32":         {2, func(c *Config) { c.Precision = "fp32" }},
-		"MTP":          {2, func(c *Config) { c.Model.MTPLayers = 1 }},
-		"wires":        {2, func(c *Config) { c.EPDispatch, c.EPCombine = ep.MXFP8.String(), ep.MXFP8.String() }},
-		"recompute":    {2, func(c *Config) { c.Recompute = moe.RecomputeFull.String() }},
-		"selective":    {2, func(c *Config) { c.Recompute = moe.RecomputeSelective.String() }},
-		"uneven batch": {2, func(c *Config) { c.Batch, c.MicroBatch = 6, 2 }},
-		"replicas":     {4, func(c *Config) { c.EP = 1 }},
-		"pairs":        {4, func(c *Config) { c.DPReplicate, c.EP, c.Precision = 2, 2, "mxfp8" }},
-		"pairs, parts": {4, func(c *Config) { c.EP, c.MicroBatch = 2, 1 }},
-		"dense":        {2, func(c *Config) { c.Model.DenseLayers = c.Model.Layers }},
-		"stages":       {2, func(c *Config) { c.PP, c.PPMicrobatches = 2, 4 }},
-		"stages, MTP":  {4, func(c *Config) { c.PP, c.PPMicrobatches, c.PPSchedule, c.Model.MTPLayers = 2, 4, "ZBVZeroBubble", 1 }},
-		"MTP apart": {4, func(c *Config) {
+		"1 rank":       {1, func(*config.Config) {}},
+		"1, 8 passes":  {1, func(c *config.Config) { c.MicroBatch = 1 }},
+		"2 ranks":      {2, func(*config.Config) {}},
+		"4 ranks":      {4, func(*config.Config) {}},
+		"wide":         {4, func(c *config.Config) { c.Model.DenseInter, c.Model.ExpertInter = 448, 96 }},
+		"micro-batch":  {2, func(c *config.Config) { c.MicroBatch = 1 }},
+		"MXFP8":        {2, func(c *config.Config) { c.Precision = "mxfp8" }},
+		"MXFP8 parts":  {4, func(c *config.Config) { c.Precision = "mxfp8-experts" }},
+		"FP32":         {2, func(c *config.Config) { c.Precision = "fp32" }},
+		"MTP":          {2, func(c *config.Config) { c.Model.MTPLayers = 1 }},
+		"wires":        {2, func(c *config.Config) { c.EPDispatch, c.EPCombine = ep.MXFP8.String(), ep.MXFP8.String() }},
+		"recompute":    {2, func(c *config.Config) { c.Recompute = moe.RecomputeFull.String() }},
+		"selective":    {2, func(c *config.Config) { c.Recompute = moe.RecomputeSelective.String() }},
+		"uneven batch": {2, func(c *config.Config) { c.Batch, c.MicroBatch = 6, 2 }},
+		"replicas":     {4, func(c *config.Config) { c.EP = 1 }},
+		"pairs":        {4, func(c *config.Config) { c.DPReplicate, c.EP, c.Precision = 2, 2, "mxfp8" }},
+		"pairs, parts": {4, func(c *config.Config) { c.EP, c.MicroBatch = 2, 1 }},
+		"dense":        {2, func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers }},
+		"stages":       {2, func(c *config.Config) { c.PP, c.PPMicrobatches = 2, 4 }},
+		"stages, MTP": {4, func(c *config.Config) {
+			c.PP, c.PPMicrobatches, c.PPSchedule, c.Model.MTPLayers = 2, 4, "ZBVZeroBubble", 1
+		}},
+		"MTP apart": {4, func(c *config.Config) {
 			c.PP, c.PPMicrobatches, c.PPSchedule, c.Model.MTPLayers, c.PPLayout = 2, 4, "DualPipeV", 1, "E|tt|m|L"
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const steps = 3
 			cfg, moved, _ := movedBySteps(t, 1, c.ranks, steps, c.change)
-			all, err := cfg.LayoutTraffic(cfg.LayoutOrDefault(c.ranks), 1)
+			all, err := estimate.LayoutTraffic(cfg, cfg.LayoutOrDefault(c.ranks), 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,14 +116,14 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 // Without experts, all that ranks of several hosts move can be counted: how many rows travel
 // depends on routing. Each call of a collective sends some bytes more.
 func TestTrafficBetweenHosts(t *testing.T) {
-	for name, change := range map[string]func(*Config){
-		"BF16":         func(*Config) {},
-		"MXFP8":        func(c *Config) { c.Precision = "mxfp8" },
-		"MTP":          func(c *Config) { c.Model.MTPLayers, c.Model.Experts = 1, 8 },
-		"passes":       func(c *Config) { c.MicroBatch = 1 },
-		"FSDP":         func(c *Config) { c.FSDP = true },
-		"FSDP, passes": func(c *Config) { c.FSDP, c.MicroBatch = true, 1 },
-		"FSDP, MTP":    func(c *Config) { c.FSDP, c.Model.MTPLayers, c.Model.Experts, c.Precision = true, 1, 8, "mxfp8" },
+	for name, change := range map[string]func(*config.Config){
+		"BF16":         func(*config.Config) {},
+		"MXFP8":        func(c *config.Config) { c.Precision = "mxfp8" },
+		"MTP":          func(c *config.Config) { c.Model.MTPLayers, c.Model.Experts = 1, 8 },
+		"passes":       func(c *config.Config) { c.MicroBatch = 1 },
+		"FSDP":         func(c *config.Config) { c.FSDP = true },
+		"FSDP, passes": func(c *config.Config) { c.FSDP, c.MicroBatch = true, 1 },
+		"FSDP, MTP":    func(c *config.Config) { c.FSDP, c.Model.MTPLayers, c.Model.Experts, c.Precision = true, 1, 8, "mxfp8" },
 	} {
 		places := [][2]int{{2, 1}, {2, 2}, {4, 2}}
 		if name != "BF16" && name != "FSDP, MTP" && os.Getenv("SPMOE_LAYOUTS") != "all" {
@@ -124,11 +132,11 @@ func TestTrafficBetweenHosts(t *testing.T) {
 		for _, on := range places {
 			t.Run(fmt.Sprintf("%s/%dx%d", name, on[0], on[1]), func(t *testing.T) {
 				const steps = 2
-				cfg, moved, sent := movedBySteps(t, on[0], on[1], steps, func(c *Config) {
+				cfg, moved, sent := movedBySteps(t, on[0], on[1], steps, func(c *config.Config) {
 					c.Model.DenseLayers, c.Model.DenseInter, c.Model.Vocab, c.Batch = c.Model.Layers, 512, 16384, 16
 					change(c)
 				})
-				all, err := cfg.LayoutTraffic(mesh.Default(on[0]*on[1]), on[0])
+				all, err := estimate.LayoutTraffic(cfg, mesh.Default(on[0]*on[1]), on[0])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -154,7 +162,7 @@ func TestTrafficBetweenHosts(t *testing.T) {
 // experts in every layout; between hosts every replica has its own. The optimizer's state is never
 // held twice.
 func TestLayoutMemory(t *testing.T) {
-	cfg, err := Default("debug")
+	cfg, err := config.Default("debug")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +182,7 @@ func TestLayoutMemory(t *testing.T) {
 		}
 	}
 	for _, l := range mesh.All(4, cfg.Model.Experts) {
-		one, two, apart := cfg.LayoutMemory(l, 1), cfg.LayoutMemory(l, 2), cfg.LayoutMemory(l, 4)
+		one, two, apart := estimate.LayoutMemory(cfg, l, 1), estimate.LayoutMemory(cfg, l, 2), estimate.LayoutMemory(cfg, l, 4)
 		near(l.Name()+" weights", 4*one.Weights, 2*(matrices+n.Routed)+4*4*single)
 		near(l.Name()+" gradients", 4*one.Gradients, 4*(matrices+n.Routed)+4*4*single)
 		near(l.Name()+" weights on 2 hosts", two.Weights, 2*(matrices/2+n.Routed/int64(l.EP))+4*single)
@@ -189,12 +197,12 @@ func TestLayoutMemory(t *testing.T) {
 		}
 	}
 	cfg.Precision = "mxfp8"
-	alone := cfg.LayoutMemory(mesh.Default(1), 1).Weights
+	alone := estimate.LayoutMemory(cfg, mesh.Default(1), 1).Weights
 	if least := n.Routed * quantizedBytes / 32; alone < least {
 		t.Fatalf("weights take %d bytes, want more than %d of quantized experts alone", alone, least)
 	}
 	for _, l := range mesh.All(4, cfg.Model.Experts) {
-		near(l.Name()+" quantized weights", 4*cfg.LayoutMemory(l, 1).Weights, alone+3*4*single)
+		near(l.Name()+" quantized weights", 4*estimate.LayoutMemory(cfg, l, 1).Weights, alone+3*4*single)
 	}
 }
 
@@ -214,7 +222,7 @@ func TestLayoutTrafficErrors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tiny(t, func(c *Config) { c.Batch = 12 }).LayoutTraffic(l, c.hosts); err == nil || err.Error() != c.want {
+		if _, err := estimate.LayoutTraffic(tiny(t, func(c *config.Config) { c.Batch = 12 }), l, c.hosts); err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}

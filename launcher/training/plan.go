@@ -15,23 +15,32 @@ import (
 	"spmoe/launcher/inspecting"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 )
 
 // noteRuns notes that the folder of a run that resumes from a checkpoint has those of other runs.
 func (f *TrainFlags) noteRuns(run, from string) {
 	if several := checkpoint.Several(run); several != "" && from != "" {
-		f.notes = append(f.notes, fmt.Sprintf("%s has checkpoints of several runs (%s): this one goes on from %s and deletes none of the others; move them to a folder of their own",
-			run, several, filepath.Base(from)))
+		f.notes = append(
+			f.notes,
+			fmt.Sprintf(
+				"%s has checkpoints of several runs (%s): this one goes on from %s and deletes none of the others; move them to a folder of their own",
+				run,
+				several,
+				filepath.Base(from),
+			),
+		)
 	}
 }
 
 // compare notes how a resumed run differs from its checkpoint. It returns an error for a change of
 // what the run computes, unless the user allows it, and for one that is impossible.
-func (f *TrainFlags) compare(saved, cfg trainer.Config, from string) error {
+func (f *TrainFlags) compare(saved, cfg config.Config, from string) error {
 	if err := cfg.Validate(f.ranks.Count); err != nil {
 		return err
 	}
-	changes, err := trainer.Changes(saved, cfg, from)
+	changes, err := config.Changes(saved, cfg, from)
 	if err != nil {
 		return err
 	}
@@ -48,14 +57,18 @@ func (f *TrainFlags) compare(saved, cfg trainer.Config, from string) error {
 		}
 	}
 	if len(meaningful) > 0 && !f.allowChanges {
-		return fmt.Errorf("%s was trained with other settings; these changes make another run of it:%s\nadd --allow-changes to go on like this, or leave these flags out", from, strings.Join(meaningful, ""))
+		return fmt.Errorf(
+			"%s was trained with other settings; these changes make another run of it:%s\nadd --allow-changes to go on like this, or leave these flags out",
+			from,
+			strings.Join(meaningful, ""),
+		)
 	}
 	return nil
 }
 
 // refuseOutInData returns an error if the folder of a new run lies in a folder of its data: when
 // the run resumes, its own files would be read as text.
-func refuseOutInData(cfg trainer.Config) error {
+func refuseOutInData(cfg config.Config) error {
 	out, err := filepath.Abs(cfg.Out)
 	if err != nil {
 		return err
@@ -73,15 +86,19 @@ func refuseOutInData(cfg trainer.Config) error {
 			return err
 		}
 		if inside, err := filepath.Rel(folder, out); err == nil && filepath.IsLocal(inside) {
-			return fmt.Errorf("the run's folder %s lies in the data, %s: when the run resumes, its files would be text, too: give --out a folder elsewhere, or --data the files, such as '%s'",
-				cfg.Out, path, filepath.Join(path, "*.txt"))
+			return fmt.Errorf(
+				"the run's folder %s lies in the data, %s: when the run resumes, its files would be text, too: give --out a folder elsewhere, or --data the files, such as '%s'",
+				cfg.Out,
+				path,
+				filepath.Join(path, "*.txt"),
+			)
 		}
 	}
 	return nil
 }
 
 // describe prints the configuration, sizes and costs of a run, after a look at what it reads.
-func (f *TrainFlags) describe(cfg trainer.Config, from string, env cli.Env) error {
+func (f *TrainFlags) describe(cfg config.Config, from string, env cli.Env) error {
 	if err := cfg.Validate(f.ranks.Count); err != nil {
 		return err
 	}
@@ -89,14 +106,19 @@ func (f *TrainFlags) describe(cfg trainer.Config, from string, env cli.Env) erro
 	if err != nil {
 		return err
 	}
-	text, err := trainer.ConfigTOML(cfg)
+	text, err := config.TOML(cfg)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(env.Out, "%s\n", text)
 	inspecting.Summarize(env.Out, "# ", cfg, f.ranks.Count)
 	if on := f.ranks.Host(env); on.Processes > 1 {
-		fmt.Fprintf(env.Out, "# memory of %d processes, with the launcher: %s\n", on.Processes, system.Bytes(cfg.Need(f.ranks.Count, on)))
+		fmt.Fprintf(
+			env.Out,
+			"# memory of %d processes, with the launcher: %s\n",
+			on.Processes,
+			system.Bytes(estimate.Need(cfg, f.ranks.Count, on)),
+		)
 	}
 	for _, note := range append(f.notes, notices...) {
 		fmt.Fprintf(env.Out, "# NOTE: %s\n", note)

@@ -26,6 +26,10 @@ import (
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/guard"
+	"spmoe/launcher/trainer/save"
 	"spmoe/moe"
 )
 
@@ -60,7 +64,12 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	f.ranks.Define(fs)
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
 	fs.BoolVar(&f.resume, "resume", false, "continue from the newest checkpoint of --out; default: of the newest run")
-	fs.BoolVar(&f.allowChanges, "allow-changes", false, "with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes")
+	fs.BoolVar(
+		&f.allowChanges,
+		"allow-changes",
+		false,
+		"with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes",
+	)
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print the configuration, sizes and costs, and exit")
 	fs.StringVar(&f.display.Format, "log-format", "text", "`FORMAT` log format: text or json")
 	fs.BoolVar(&f.display.Plain, "plain", false, "print log lines instead of the live view on a terminal")
@@ -177,11 +186,15 @@ func (f *TrainFlags) runJob(ctx context.Context, env cli.Env) error {
 }
 
 // observe sets what a job records besides training.
-func (f *TrainFlags) observe(job *trainer.Job, cfg trainer.Config) (err error) {
+func (f *TrainFlags) observe(job *trainer.Job, cfg config.Config) (err error) {
 	job.Profile, job.Notes, job.Settings = f.profile, append(job.Notes, f.notes...), f.Settings()
 	if f.ratios || f.project != "" {
 		if l, err := cfg.Layout(f.ranks.Count); err == nil && l.Replicas() > 1 {
-			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, l.Batch())
+			return fmt.Errorf(
+				"--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d",
+				l,
+				l.Batch(),
+			)
 		}
 		job.Routing = measuring.RoutingMeters(cfg, job.Folder)
 	}
@@ -193,7 +206,14 @@ func (f *TrainFlags) observe(job *trainer.Job, cfg trainer.Config) (err error) {
 
 // train starts the ranks of a job that is ready, or runs those of this process. It calls prepared
 // before.
-func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Display, job *trainer.Job, cfg trainer.Config, prepared func() bool) error {
+func (f *TrainFlags) train(
+	ctx context.Context,
+	env cli.Env,
+	shown running.Display,
+	job *trainer.Job,
+	cfg config.Config,
+	prepared func() bool,
+) error {
 	side, err := f.side.Start(cfg, job.Folder, shown.Env)
 	if err != nil {
 		return err
@@ -217,7 +237,7 @@ func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Displ
 	if errors.Is(err, spmd.ErrNotBegun) {
 		running.PrintNotBegun(shown.Env.ErrOut, cfg.Out, f.ranks.Count)
 	}
-	if errors.Is(err, trainer.ErrInterrupted) {
+	if errors.Is(err, events.ErrInterrupted) {
 		return cli.Fail(err, cli.ExitInterrupted)
 	}
 	if err == nil && f.project != "" && env.ReportsJob() {
@@ -249,9 +269,9 @@ func (f *TrainFlags) runHere(ctx context.Context, env cli.Env, job *trainer.Job,
 // trainCode returns the exit code of a failed run.
 func trainCode(err error) int {
 	switch {
-	case errors.As(err, new(*trainer.SkipError)):
+	case errors.As(err, new(*guard.SkipError)):
 		return spmd.DoNotRestart
-	case errors.As(err, new(*trainer.UnsavedError)):
+	case errors.As(err, new(*save.UnsavedError)):
 		return cli.ExitUnsaved
 	case errors.As(err, new(*trainer.DisagreementError)):
 		return cli.ExitUsage
@@ -289,7 +309,12 @@ func startProfile(path string) (stop func() error, err error) {
 // run starts from the configuration in its checkpoint. Warnings of damaged checkpoints go to warn.
 // A late process joins a run that is under way, and does not touch its checkpoints. The run's
 // folder is claimed before anything in it is changed.
-func (f *TrainFlags) configure(given []cli.Assignment, late bool, warn io.Writer, claim *running.RunClaim) (cfg trainer.Config, from string, err error) {
+func (f *TrainFlags) configure(
+	given []cli.Assignment,
+	late bool,
+	warn io.Writer,
+	claim *running.RunClaim,
+) (cfg config.Config, from string, err error) {
 	text, err := cli.ReadConfig(f.config)
 	if err != nil {
 		return cfg, "", err
@@ -325,7 +350,9 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, warn io.Writer
 		return cfg, from, err
 	}
 	if f.config != "" {
-		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values with flags")
+		return cfg, "", errors.New(
+			"--resume takes the configuration of the checkpoint: leave --config out, and override single values with flags",
+		)
 	}
 	run := cfg.Out
 	if run == "" {
@@ -363,8 +390,8 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, warn io.Writer
 
 // keepRules sets the data rules and the end token of a run under way in cfg.Out, unless the
 // configuration file or a flag sets them: the same command continues runs of earlier versions.
-func keepRules(cfg *trainer.Config, text []byte, given []cli.Assignment) error {
-	var explicit trainer.Config
+func keepRules(cfg *config.Config, text []byte, given []cli.Assignment) error {
+	var explicit config.Config
 	if err := stricttoml.Unmarshal(cli.RenameKeys(text), &explicit); err != nil {
 		return err
 	}
@@ -384,7 +411,7 @@ func keepRules(cfg *trainer.Config, text []byte, given []cli.Assignment) error {
 // sameRun returns the newest checkpoint in cfg.Out if its run has exactly this configuration, so
 // that repeating a command continues the run. Otherwise it returns an empty path, and a new run
 // refuses a folder with checkpoints.
-func sameRun(cfg trainer.Config, warn io.Writer) (from string, err error) {
+func sameRun(cfg config.Config, warn io.Writer) (from string, err error) {
 	if _, err := checkpoint.Latest(cfg.Out); errors.Is(err, checkpoint.ErrNone) {
 		return "", nil
 	}
@@ -397,22 +424,22 @@ func sameRun(cfg trainer.Config, warn io.Writer) (from string, err error) {
 
 // SameConfig reports whether the configuration in a checkpoint, which an earlier version may have
 // written, describes this run. When a run saves does not matter.
-func SameConfig(text []byte, cfg trainer.Config) bool {
+func SameConfig(text []byte, cfg config.Config) bool {
 	saved, err := cli.Resolve(savedDefaults, "", text, nil)
 	if err != nil {
 		return false
 	}
 	saved.SaveEvery, saved.SaveRetry = cfg.SaveEvery, cfg.SaveRetry
 	relative := saved.MakeAbsolute() // in runs of earlier versions
-	has, failed := trainer.ConfigTOML(saved)
-	want, err := trainer.ConfigTOML(cfg)
+	has, failed := config.TOML(saved)
+	want, err := config.TOML(cfg)
 	return errors.Join(relative, failed, err) == nil && bytes.Equal(has, want)
 }
 
 // savedDefaults returns the defaults of the configuration in a checkpoint. Versions that did not
 // know optimizer.moments had FP32, whatever the flavor's default is now, and those without
 // data_rules had the first.
-func savedDefaults(flavor string, steps int) (trainer.Config, error) {
+func savedDefaults(flavor string, steps int) (config.Config, error) {
 	cfg, err := cli.TrainDefaults(flavor, steps)
 	cfg.Optimizer.Moments = moe.MomentsFP32
 	cfg.DataRules = int(datasets.FirstRules)

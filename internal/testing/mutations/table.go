@@ -98,12 +98,12 @@ var Table = []Mutation{
 	},
 	{
 		Name: "divisor-mesh", Text: "the loss is divided by the tokens of an `ep` group",
-		File: "launcher/trainer/data.go", Old: `batch: cfg.Batch, separator`, New: `batch: cfg.Batch / ranks * cfg.layout(ranks).EP, separator`,
+		File: "launcher/trainer/state/data.go", Old: `Batch: cfg.Batch, separator`, New: `Batch: cfg.Batch / ranks * cfg.LayoutOrDefault(ranks).EP, separator`,
 		Axis: replicas, Tensor: allGradients,
 	},
 	{
 		Name: "divisor-local", Text: "the loss is divided by the tokens of the rank",
-		File: "launcher/trainer/data.go", Old: `batch: cfg.Batch, separator`, New: `batch: cfg.Batch / ranks, separator`,
+		File: "launcher/trainer/state/data.go", Old: `Batch: cfg.Batch, separator`, New: `Batch: cfg.Batch / ranks, separator`,
 		Axis: ranks, Tensor: allGradients,
 	},
 	{
@@ -118,12 +118,12 @@ var Table = []Mutation{
 	},
 	{
 		Name: "bias-local", Text: "selection biases follow the loads of the rank",
-		File: "launcher/trainer/balancer.go", Old: `AllReduce(b.comm, b.loads,`, New: `AllReduce(b.comm, b.loads[:0],`,
+		File: "launcher/trainer/state/balancer.go", Old: `AllReduce(b.comm, b.Loads,`, New: `AllReduce(b.comm, b.Loads[:0],`,
 		Axis: ranks, Tensor: selectionBias,
 	},
 	{
 		Name: "bias-group", Text: "selection biases follow the loads of an `ep` group",
-		File: "launcher/trainer/rank.go", Old: `newBalancer(c, ex`, New: `newBalancer(r.mesh.EP, ex`,
+		File: "launcher/trainer/rank.go", Old: `NewBalancer(c, ex`, New: `NewBalancer(r.mesh.EP, ex`,
 		Axis: replicas, Tensor: selectionBias,
 	},
 	{
@@ -188,7 +188,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "passes-by-rank", Text: "the passes of a rank divide its own rows, not those of a pass of all ranks",
-		File: "launcher/trainer/job.go", Old: `Micro: j.cfg.microBatch(j.ranks), `, New: ``,
+		File: "launcher/trainer/job.go", Old: `Micro:       j.cfg.RankBatch(j.ranks)`, New: `Micro:       0`,
 		Args: "--micro-batch 1", Axis: ranks, Tensor: anyWeight,
 	},
 	{
@@ -203,12 +203,12 @@ var Table = []Mutation{
 	},
 	{
 		Name: "shards-mirrored", Text: "a checkpoint has the pieces of a parameter in reverse order",
-		File: "launcher/trainer/save.go", Old: `Offset: int64(p.Offset)}`, New: `Offset: int64(p.Param.Len() - p.Offset - len(p.Master))}`,
+		File: "launcher/trainer/state/rank.go", Old: `Offset: int64(p.Offset)}`, New: `Offset: int64(p.Param.Len() - p.Offset - len(p.Master))}`,
 		Axis: ranks, Tensor: matrix,
 	},
 	{
 		Name: "moments-mirrored", Text: "a checkpoint has the moments of another piece of the parameter",
-		File: "launcher/trainer/save.go", Old: `if v.Data.DType() == tensor.BF16 {`,
+		File: "launcher/trainer/state/rank.go", Old: `if v.Data.DType() == tensor.BF16 {`,
 		New: `if v.Name == "exp_avg_sq" { c.Offset = int64(p.Param.Len() - p.Offset - len(p.Master)) }
 			if v.Data.DType() == tensor.BF16 {`,
 		Axis: ranks, Tensor: matrix,

@@ -1,0 +1,439 @@
+// Package config has the settings of a run: their defaults, what they allow, how they divide the
+// model and the batch among ranks, and what a resumed run may change.
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"spmoe/collective/ep"
+	"spmoe/datasets"
+	"spmoe/datasets/hub"
+	"spmoe/internal/stricttoml"
+	"spmoe/launcher/recipefile"
+	"spmoe/launcher/record"
+	"spmoe/launcher/routes"
+	"spmoe/launcher/system"
+	"spmoe/moe"
+	"spmoe/moe/optim"
+	"spmoe/mx"
+	"spmoe/tensor"
+)
+
+// Config is everything that defines a run except the number of ranks. The toml names are those of
+// config files and command-line flags (--steps 100, --model.layers 4).
+type Config struct {
+	Flavor     string `toml:"flavor"      help:"built-in model that the model section starts from"`
+	Steps      int    `toml:"steps"       help:"number of optimizer steps of the run"`
+	Seq        int    `toml:"seq"         help:"tokens per sequence"`
+	Batch      int    `toml:"batch"       help:"sequences per optimizer step of all ranks together (the global batch)"`
+	MicroBatch int    `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; the last bits of results depend on the number of passes per step"`
+	Recompute  string `toml:"recompute"   help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
+	Precision  string `toml:"precision"   help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
+
+	RecipeFile string `toml:"recipe,multiline" help:"file with a format and a rounding for each operand, instead of precision; launcher recipe prints a built-in one; a run's config has its text"`
+
+	DPReplicate int  `toml:"dp_replicate" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
+	DPShard     int  `toml:"dp_shard"     help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
+	FSDP        bool `toml:"fsdp"         help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
+	EP          int  `toml:"ep"           help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard; results are bit-identical"`
+
+	PP             int    `toml:"pp"                 help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
+	PPSchedule     string `toml:"pp_schedule"        help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV, or a FILE with lists as schedule --json writes them"`
+	PPStages       int    `toml:"pp_stages_per_rank" help:"stages of each of these ranks; 0: as pp_layout says, or the fewest that the schedule allows"`
+	PPLayout       string `toml:"pp_layout"          help:"layers of each stage in Megatron's notation, as Et*3|(tt|)*2,tmL: E embedding, t layer, m MTP module, L head; empty: stages of equal cost"`
+	PPMicrobatches int    `toml:"pp_microbatches"    help:"micro-batches per step, each a pass of all stages; 0: as micro_batch says"`
+	PPOverlap      bool   `toml:"pp_overlap"         help:"in the pairs of DualPipeV and of lists, a rank that waits for tokens of one pass continues with the other one; it needs more scratch memory; results are bit-identical"`
+
+	EPExchange string   `toml:"ep_exchange"         help:"token exchange between ranks: onesided or standard"`
+	EPDispatch string   `toml:"ep_dispatch"         help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
+	EPCombine  string   `toml:"ep_combine_backward" help:"format of gradients on their way to experts: bf16 (unchanged) or mxfp8"`
+	EPCapacity float64  `toml:"ep_capacity"         help:"maximum tokens per expert, as a multiple of the mean; further tokens are dropped, which changes the model; 0: no maximum"`
+	Threads    int      `toml:"threads"             help:"threads per rank; 0: cores divided by ranks"`
+	Seed       uint64   `toml:"seed"                help:"seed of the initial weights and of the data order"`
+	InitFrom   string   `toml:"init_from"           help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
+	Tokenizer  string   `toml:"tokenizer"           help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
+	EndToken   string   `toml:"end_token,omitempty" help:"token of the tokenizer that ends documents, such as <|endoftext|>; empty: that of its tokenizer_config.json, or else of its special tokens"`
+	Data       []string `toml:"data"                help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
+	DataField  string   `toml:"data_field"          help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
+
+	DataRules int `toml:"data_rules" help:"how files are read as documents, and documents divided: 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
+
+	DocumentMask bool `toml:"document_mask" help:"prevent attention between documents that are packed into one sequence"`
+
+	Out string `toml:"out" help:"folder of the run; empty: the next free runs/FLAVOR-N"`
+
+	SaveEvery Interval `toml:"save_every" help:"steps (500) or time (10m) between checkpoints; 0: only at the end"`
+	SaveAsync bool     `toml:"save_async" help:"write checkpoints that are due by steps from a copy of the state while training continues"`
+	SaveRetry Duration `toml:"save_retry" help:"how long to retry the last save of a run if it fails, for example on a full disk"`
+	Keep      int      `toml:"keep"       help:"checkpoints to keep (at least 2)"`
+
+	LogEvery      int `toml:"log_every"      help:"steps between log lines"`
+	EvalEvery     int `toml:"eval_every"     help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs; 0: only at start and end"`
+	EvalSequences int `toml:"eval_sequences" help:"validation sequences per evaluation"`
+
+	EvalTasks []string `toml:"eval_tasks,omitempty" help:"JSONL files with questions in the form of LAMBADA, HellaSwag or ARC to answer at each evaluation, as eval --tasks does"`
+
+	RecordEvery   int    `toml:"record_every"   help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
+	RecordRoutes  bool   `toml:"record_routes"  help:"write the experts of each token and their weights, in every step and layer, to OUT/routes.arrow, which launcher routes reads"`
+	ReplayRoutes  string `toml:"replay_routes"  help:"file of a run with record_routes on the same text, seed and batch: its experts replace the router's choices in training, forward and backward"`
+	ReplayWeights bool   `toml:"replay_weights" help:"replay the weights of these experts as well; the router learns as if they were its own"`
+	SampleEvery   int    `toml:"sample_every"   help:"steps between samples of the model's text while it trains; 0: only at the end"`
+	SampleTokens  int    `toml:"sample_tokens"  help:"tokens of a sample; 0: no samples"`
+	SamplePrompt  string `toml:"sample_prompt"  help:"prompt of the samples"`
+
+	EMA float64 `toml:"ema,omitempty" help:"decay per step of an exponential moving average of the weights, such as 0.99; evaluations measure its loss too; 0: no average"`
+
+	MX MX `toml:"mx"`
+	moe.Options
+	Guard     Guard      `toml:"guard"`
+	Optimizer Optimizer  `toml:"optimizer"`
+	Model     moe.Config `toml:"model"`
+}
+
+// MX varies the quantized recipes.
+type MX struct {
+	Gradient string `toml:"gradient" help:"format of quantized gradients, such as e4m3, e5m2 or int8; empty: the precision's"`
+	Scale    string `toml:"scale"    help:"rounding rule for block scales: rceil, floor, ceil or even"`
+}
+
+// Default returns the configuration of a run of a flavor, with the flavor's own training settings.
+func Default(flavor string) (Config, error) {
+	f, err := moe.FindFlavor(flavor)
+	if err != nil {
+		return Config{}, err
+	}
+	t, optimizer := f.Training, optim.DefaultConfig()
+	optimizer.Moments = cmp.Or(t.Moments, optimizer.Moments)
+	return Config{
+		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(), Precision: "bf16", DPReplicate: 1, DPShard: -1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField, DataRules: int(datasets.NewestRules),
+		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
+		SaveEvery: Every(
+			10 * time.Minute,
+		), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2, LogEvery: 20, EvalEvery: AutoEval, EvalSequences: t.EvalSequences, SampleTokens: 160, SamplePrompt: "// New returns ",
+		MX: MX{Scale: mx.RCEIL.String()}, Options: moe.DefaultOptions(),
+		Guard: Guard{Spike: 100, Skips: 5, Memory: 1, Activations: 1},
+		Optimizer: Optimizer{
+			optim.Schedule{LR: t.LR, Warmup: t.Warmup, DecayFrac: t.DecayFrac, Decay: t.Decay, MinFactor: t.MinFactor},
+			optimizer,
+		},
+		Model: f.Config,
+	}, nil
+}
+
+// SetSteps sets the number of steps. A warm-up longer than a tenth of them is cut to a tenth, but
+// not below 20 steps: the second moment of Adam with beta2 0.95 averages over about 20.
+func (c *Config) SetSteps(steps int) {
+	const least = 20
+	c.Steps = steps
+	c.Optimizer.Warmup = min(c.Optimizer.Warmup, max(steps/10, least))
+}
+
+// RankThreads returns the RankThreads of each rank.
+func (c Config) RankThreads(ranks, cores int) int {
+	if c.Threads > 0 {
+		return c.Threads
+	}
+	return max(1, cores/ranks)
+}
+
+// MakeAbsolute makes the paths of files that a run reads absolute, so that it can be resumed from
+// another working directory.
+func (c *Config) MakeAbsolute() error {
+	c.Data, c.EvalTasks = slices.Clone(c.Data), slices.Clone(c.EvalTasks)
+	paths := []*string{&c.InitFrom, &c.ReplayRoutes}
+	if datasets.TokenizerInFile(c.Tokenizer) {
+		paths = append(paths, &c.Tokenizer)
+	}
+	if !IsSchedule(c.PPSchedule) {
+		paths = append(paths, &c.PPSchedule)
+	}
+	for i := range c.EvalTasks {
+		paths = append(paths, &c.EvalTasks[i])
+	}
+	var weights []string // "@WEIGHT" after the paths of data
+	for i, given := range c.Data {
+		path, _, _ := datasets.SplitWeight(given)
+		weights = append(weights, given[len(path):])
+		if c.Data[i] = path; !strings.HasPrefix(path, hub.Prefix) && !datasets.Remote(path) {
+			paths = append(paths, &c.Data[i])
+		}
+	}
+	for _, path := range paths {
+		if *path == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*path)
+		if err != nil {
+			return fmt.Errorf("%s: %w: give absolute paths", *path, err)
+		}
+		*path = absolute
+	}
+	for i, weight := range weights {
+		c.Data[i] += weight
+	}
+	return nil
+}
+
+// ReadRecipe replaces the path of a recipe file by its text, and the precision by the recipe's
+// name.
+func (c *Config) ReadRecipe() error {
+	if c.RecipeFile == "" {
+		return nil
+	}
+	if !strings.Contains(c.RecipeFile, "\n") {
+		text, err := system.ReadFile(c.RecipeFile, stricttoml.MaxSize)
+		if err != nil {
+			return fmt.Errorf("recipe: %w: give a file (launcher recipe nvfp4 prints one)", err)
+		}
+		p, err := recipefile.Parse(string(text))
+		if err != nil {
+			return fmt.Errorf("recipe: %s: %w", c.RecipeFile, err)
+		}
+		c.RecipeFile, c.Precision = string(text)+"\n", p.Name
+	}
+	return nil
+}
+
+// Recipe returns the precision of the run: that of the recipe file, or a built-in one with the
+// variations in its sections.
+func (c Config) Recipe() (moe.Precision, error) {
+	if c.RecipeFile != "" {
+		return recipefile.Parse(c.RecipeFile)
+	}
+	p, err := c.Options.Precision(c.Precision)
+	if err != nil {
+		return p, err
+	}
+	scale, err := mx.ParseScaleMode(c.MX.Scale)
+	if err != nil {
+		return p, fmt.Errorf("mx.scale: %w", err)
+	}
+	var gradient *mx.Format
+	if c.MX.Gradient != "" {
+		f, err := mx.ParseFormat(c.MX.Gradient)
+		if err != nil {
+			return p, fmt.Errorf("mx.gradient: %w", err)
+		}
+		gradient = &f
+	}
+	p = p.With(gradient, scale)
+	return p, p.Validate()
+}
+
+// Exchange returns the options of the exchange.
+func (c Config) Exchange() (ep.Options, error) {
+	o := ep.Options{Capacity: c.EPCapacity}
+	var errs [2]error
+	for i, wire := range []struct {
+		name, value string
+		to          *ep.Wire
+	}{{"ep_dispatch", c.EPDispatch, &o.Dispatch}, {"ep_combine_backward", c.EPCombine, &o.CombineBackward}} {
+		var err error
+		if *wire.to, err = ep.ParseWire(wire.value); err != nil {
+			errs[i] = fmt.Errorf("%s: %w", wire.name, err)
+		} else if *wire.to != ep.Plain && c.EPExchange != "onesided" {
+			errs[i] = fmt.Errorf("%s is %q: it needs ep_exchange onesided", wire.name, wire.value)
+		}
+	}
+	return o, errors.Join(errs[:]...)
+}
+
+// DType returns the element type of weights and activations.
+func (c Config) DType() (tensor.DType, error) {
+	p, err := c.Recipe()
+	return p.DType, err
+}
+
+// Limits on counts, far above any run. They keep positions, which are products of counts, from
+// overflowing.
+const (
+	MaxCount  = 1 << 31
+	maxBatch  = 1 << 24
+	maxSample = 1 << 20
+)
+
+// Validate returns an error with every reason why n ranks cannot run this configuration.
+func (c Config) Validate(ranks int) error {
+	var errs []error
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	must(ranks >= 1, "-np is %d: give 1 or more ranks", ranks)
+	// A run could not be resumed from what a config file cannot hold.
+	must(c.Seed <= math.MaxInt64, "seed is %d: give at most %d, the largest that TOML holds", c.Seed, math.MaxInt64)
+	for _, text := range append([]string{c.Out, c.SamplePrompt, c.InitFrom, c.Tokenizer, c.EndToken, c.DataField, c.ReplayRoutes}, slices.Concat(c.Data, c.EvalTasks)...) {
+		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
+	}
+	must(c.Steps >= 1 && c.Steps <= MaxCount, "steps is %d: give 1 or more, at most %d", c.Steps, MaxCount)
+	must(
+		c.DataRules >= 1,
+		"data_rules is %d: give %d, or %d for the data of an old run",
+		c.DataRules,
+		datasets.NewestRules,
+		datasets.FirstRules,
+	)
+	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
+	must(c.Batch <= maxBatch, "batch is %d: give at most %d", c.Batch, maxBatch)
+	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
+	must(c.Threads >= 0 && c.Threads <= 1024, "threads is %d: give 0 (the cores divided by the ranks) to 1024", c.Threads)
+	must(slices.Contains(ep.Names(), c.EPExchange), "ep_exchange is %q: use %s", c.EPExchange, strings.Join(ep.Names(), " or "))
+	must(
+		c.EPCapacity >= 0 && !math.IsInf(c.EPCapacity, 0),
+		"ep_capacity is %v: give 0 (no limit) or a multiple of an expert's mean tokens, such as 1.25",
+		c.EPCapacity,
+	)
+	must(c.EPCapacity == 0 || c.EPExchange == "onesided", "ep_capacity is %v: it needs ep_exchange onesided", c.EPCapacity)
+	must(c.LogEvery >= 1, "log_every is %d: give 1 or more", c.LogEvery)
+	must(
+		c.SaveEvery >= 0 || c.SaveEvery.Time() >= leastInterval,
+		"save_every is %v: give a number of steps (500), a time (10m) or 0 (at the end only)",
+		c.SaveEvery,
+	)
+	must(
+		c.SaveRetry == 0 || c.SaveRetry >= Duration(time.Second),
+		"save_retry is %v: give a time of 1s or more such as 10m, or 0s",
+		c.SaveRetry,
+	)
+	must(c.EvalEvery >= AutoEval, "eval_every is %d: give -1 (ten evaluations), 0 (at start and end only) or more", c.EvalEvery)
+	must(c.Keep >= 1, "keep is %d: give 1 or more checkpoints", c.Keep)
+	must(c.EvalSequences >= 1 && c.EvalSequences <= MaxCount, "eval_sequences is %d: give 1 or more, at most %d", c.EvalSequences, MaxCount)
+	must(c.RecordEvery >= 0, "record_every is %d: give 0 (loads alone) or more", c.RecordEvery)
+	must(
+		c.RecordEvery == 0 || c.Model.Experts <= 1<<16,
+		"record_every is %d: a record holds the choices of at most %d experts, not %d",
+		c.RecordEvery,
+		1<<16,
+		c.Model.Experts,
+	)
+	must(
+		c.RecordEvery == 0 || c.Model.TopK <= record.MaxTopK,
+		"record_every is %d: a record holds at most %d experts per token, not %d",
+		c.RecordEvery,
+		record.MaxTopK,
+		c.Model.TopK,
+	)
+	must(
+		!c.RecordRoutes && c.ReplayRoutes == "" || c.Model.MoELayers() > 0,
+		"record_routes and replay_routes need a model with routed experts",
+	)
+	must(
+		!c.RecordRoutes || c.Model.Experts <= routes.MaxExperts,
+		"record_routes: a file holds the choices of at most %d experts, not %d",
+		routes.MaxExperts,
+		c.Model.Experts,
+	)
+	must(!c.ReplayWeights || c.ReplayRoutes != "", "replay_weights needs replay_routes")
+	must(c.EMA >= 0 && c.EMA < 1, "ema is %g: give 0 (no average of the weights) or a decay below 1, such as 0.99", c.EMA)
+	must(c.SampleEvery >= 0, "sample_every is %d: give 0 (at the end only) or more", c.SampleEvery)
+	must(
+		c.SampleTokens >= 0 && c.SampleTokens <= maxSample,
+		"sample_tokens is %d: give 0 (no sample) or more, at most %d",
+		c.SampleTokens,
+		maxSample,
+	)
+	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
+	must(
+		c.Model.Vocab >= datasets.Bytes{}.VocabSize(),
+		"model.vocab is %d: the byte tokenizer needs %d, all others more",
+		c.Model.Vocab,
+		datasets.Bytes{}.VocabSize(),
+	)
+	must(
+		c.Optimizer.QKClip == 0 || !c.Model.QKNorm && !c.Model.QKVBias,
+		"optimizer.qk_clip is %g: with model.qk_norm or model.qkv_bias, scores do not follow the weights that it scales: give 0",
+		c.Optimizer.QKClip,
+	)
+	recipe, err := c.Recipe()
+	if err == nil {
+		err = recipe.CheckLayers(c.Model)
+	}
+	_, wires := c.Exchange()
+	_, recompute := moe.ParseRecompute(c.Recompute)
+	errs = append(
+		errs,
+		err,
+		wires,
+		recompute,
+		c.Guard.validate(),
+		datasets.Rules(c.DataRules).Validate(),
+		c.Optimizer.Schedule.Validate(),
+		c.Optimizer.Config.Validate(),
+		c.Model.Validate(),
+	)
+	if ranks >= 1 {
+		errs = append(errs, c.divides(ranks), c.checkReplicas(ranks), c.checkPipeline(ranks))
+	}
+	return errors.Join(errs...)
+}
+
+// RankBatch returns the sequences per rank in one pass; the last pass of a step may have fewer.
+func (c Config) RankBatch(ranks int) int {
+	local := c.Batch / c.DataRanks(ranks)
+	switch {
+	case c.PPMicrobatches > 0:
+		return local / c.PPMicrobatches
+	case c.MicroBatch == 0:
+		return local
+	}
+	return min(c.MicroBatch, local)
+}
+
+// Passes returns the number of passes per step: all ranks run the same.
+func (c Config) Passes(ranks int) int {
+	micro := max(c.RankBatch(ranks), 1)
+	return (c.Batch/c.DataRanks(ranks) + micro - 1) / micro
+}
+
+// Guard is the configuration of the guards.
+type Guard struct {
+	Spike       float64 `toml:"spike"       help:"recompute a step whose gradient norm exceeds optimizer.clip_norm and this multiple of the median of the last 64, and skip it if the norm stays; 0: accept any finite norm"`
+	Skips       int     `toml:"skips"       help:"maximum number of skipped steps within 100; one more ends the run with exit code 93"`
+	Memory      int     `toml:"memory"      help:"steps between checks that weights have not changed by themselves (1: every step); the optimizer's state is checked at every step; 0: check neither"`
+	Activations int     `toml:"activations" help:"steps between those that check that activations and gradients do not change in memory while they wait; 1: every step, 0: never"`
+	Replay      int     `toml:"replay"      help:"compute the gradients of every Nth step twice and compare; 0: never"`
+}
+
+func (g Guard) validate() error {
+	switch {
+	case !(g.Spike == 0 || g.Spike > 1) || math.IsInf(g.Spike, 0):
+		return fmt.Errorf("guard.spike is %g: give 0 (off) or a multiple of the median gradient norm above 1, such as 100", g.Spike)
+	case g.Skips < 0:
+		return fmt.Errorf("guard.skips is %d: give 0 (the first skipped step ends the run) or more", g.Skips)
+	case g.Memory < 0:
+		return fmt.Errorf("guard.memory is %d: give 0 (never), 1 (at every step) or more", g.Memory)
+	case g.Activations < 0:
+		return fmt.Errorf("guard.activations is %d: give 0 (never), 1 (at every step) or more", g.Activations)
+	case g.Replay < 0:
+		return fmt.Errorf("guard.replay is %d: give 0 (never) or the steps between those that are computed twice", g.Replay)
+	}
+	return nil
+}
+
+// UnclippedSpike is the norm that a spike exceeds where gradients are not clipped: the default of
+// optimizer.clip_norm.
+const UnclippedSpike = 1
+
+// TOML returns a valid configuration as a config file.
+func TOML(cfg Config) ([]byte, error) {
+	var buf bytes.Buffer
+	err := toml.NewEncoder(&buf).Encode(cfg)
+	return buf.Bytes(), err
+}
+
+// Copies reports whether the state is copied, so that training can continue while it is written.
+// The last save of a run needs no copy. Saves by time, which are the default and rare, do without:
+// the copy would double the memory of the optimizer's state.
+func (c Config) Copies() bool { return c.SaveAsync && c.SaveEvery.Steps() > 0 }

@@ -1,0 +1,78 @@
+package config
+
+// How the ranks of a run divide the model, as collective/mesh describes it.
+
+import (
+	"errors"
+	"fmt"
+
+	"spmoe/collective/mesh"
+)
+
+// Layout returns how the ranks of the run divide the model. An error says which rule the settings
+// break. The default layout may not fit the number of experts: see divides.
+func (c Config) Layout(ranks int) (mesh.Layout, error) {
+	d := mesh.Degrees{PP: c.PP, DPReplicate: c.DPReplicate, DPShard: c.DPShard, EP: c.EP}
+	l, err := mesh.Resolve(ranks, d, mesh.Model{})
+	if err == nil && l == mesh.Default(ranks) {
+		return l, nil
+	}
+	return mesh.Resolve(ranks, d, mesh.Model{Experts: c.RoutedExperts(), Batch: c.Batch})
+}
+
+// RoutedExperts returns the number of routed experts per layer; 0: there are none.
+func (c Config) RoutedExperts() int {
+	if c.Model.MoELayers() == 0 {
+		return 0
+	}
+	return max(c.Model.Experts, 0)
+}
+
+// LayoutOrDefault is Layout for a valid configuration. For an invalid one, it returns the
+// default layout.
+func (c Config) LayoutOrDefault(ranks int) mesh.Layout {
+	l, err := c.Layout(ranks)
+	if err != nil {
+		return mesh.Default(max(ranks, 1))
+	}
+	return l
+}
+
+// SetLayout sets the configuration's layout.
+func (c *Config) SetLayout(l mesh.Layout) {
+	c.PP, c.DPReplicate, c.DPShard, c.EP = l.PP, l.DPReplicate, l.DPShard, l.EP
+}
+
+// DataRanks returns the number of ranks that read different sequences.
+func (c Config) DataRanks(ranks int) int { return c.LayoutOrDefault(ranks).Batch() }
+
+// checkReplicas returns an error if experts would have replicas that cannot give the bits of one
+// rank, or if the layout is not legal.
+func (c Config) checkReplicas(ranks int) error {
+	l, err := c.Layout(ranks)
+	var broken *mesh.Error
+	if errors.As(err, &broken) && broken.Rule == mesh.RuleBatch {
+		return nil // divides says so
+	}
+	if err != nil || l.Replicas() == 1 || c.RoutedExperts() == 0 {
+		return err
+	}
+	recipe, err := c.Recipe()
+	if err != nil {
+		return err
+	}
+	return recipe.CheckReplicas()
+}
+
+// OnHosts returns an error if there would be replicas of experts, for ranks on several hosts.
+func (c Config) OnHosts(ranks int) error {
+	if l := c.LayoutOrDefault(ranks); l.Replicas() > 1 && c.RoutedExperts() > 0 {
+		return fmt.Errorf(
+			"ep is %d for %d ranks with the same layers, on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1",
+			l.EP,
+			l.Batch(),
+			l.Batch(),
+		)
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package estimate
+
+// The space that checkpoints need on the disk.
+
+import (
+	"fmt"
+	"math"
+
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
+)
+
+// CheckpointBytes returns the approximate size of a checkpoint of the ranks.
+func CheckpointBytes(c config.Config, ranks int) int64 {
+	return AllMemory(c, ranks).Optimizer
+}
+
+// CheckSpace is CheckDisk for a run that continues after a step, with a number of checkpoints that
+// exist and of free bytes.
+func CheckSpace(c config.Config, ranks, step, existing int, free int64) error {
+	most := max(c.Keep, checkpoint.Fewest) + 1
+	more := min(most-min(existing, most-1), savesAfter(c, step))
+	size := CheckpointBytes(c, ranks)
+	need := events.Product(size, int64(more))
+	if need <= free {
+		return nil
+	}
+	shrink := ""
+	if c.SaveEvery != 0 {
+		shrink += ", --save-every 0 (one checkpoint, at the end)"
+	}
+	if c.Keep > checkpoint.Fewest {
+		shrink += fmt.Sprintf(", --keep %d", checkpoint.Fewest)
+	}
+	return fmt.Errorf(
+		"%s has %s of free space, but the checkpoints need about %s more: each takes %s, %d are kept (--keep) and one is being written: "+
+			"free space there, or give --out on another disk%s",
+		c.Out,
+		system.Bytes(free),
+		system.Bytes(need),
+		system.Bytes(size),
+		most-1,
+		shrink,
+	)
+}
+
+// savesAfter returns how many checkpoints a run writes after a step, at most.
+func savesAfter(c config.Config, step int) int {
+	switch left := c.Steps - step; {
+	case left <= 0:
+		return 0
+	case c.SaveEvery == 0:
+		return 1
+	case c.SaveEvery.Steps() > 0:
+		return left/c.SaveEvery.Steps() + 1
+	}
+	return math.MaxInt
+}
+
+// AdviseSpace says what to do if the disk lacks the space for one checkpoint. It is empty
+// otherwise.
+func AdviseSpace(c config.Config, ranks int) string {
+	need := CheckpointBytes(c, ranks)
+	free, ok := system.FreeSpace(c.Out)
+	if !ok || free >= need {
+		return ""
+	}
+	advice := fmt.Sprintf("; it needs about %s, and %s has %s of free space: free some there", system.Bytes(need), c.Out, system.Bytes(free))
+	if path, room := system.RoomElsewhere(c.Out, need); path != "" {
+		advice += fmt.Sprintf(" (files can move to %s, which has %s)", path, system.Bytes(room))
+	}
+	return advice
+}

@@ -1,0 +1,176 @@
+package estimate
+
+// Whether a run fits into this machine's memory, and what makes it fit.
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
+	"spmoe/moe"
+)
+
+// Host is a machine's share of a job.
+type Host struct {
+	Ranks int
+	// The processes that it has there. 0: this one is a rank. The launcher has checked the memory
+	// before it started the ranks, and they have taken some of it since.
+	Processes int
+	// Ranks that fail are replaced: another copy of the optimizer's state outlives them.
+	Vaults bool
+}
+
+// Fits returns an error if the job needs more memory or threads on this machine than it may have.
+func Fits(cfg config.Config, n int, on Host) error {
+	if on.Processes == 0 {
+		return nil
+	}
+	return cmp.Or(FitsIn(cfg, system.ReadMemory(), n, on), system.CheckThreads(on.threads()))
+}
+
+// threads returns the number of threads of the job on this machine. A process has one per core,
+// those of the runtime and those that wait in system calls; the launcher waits for each of the
+// others.
+func (h Host) threads() int {
+	const besides = 8
+	return h.Processes*(runtime.GOMAXPROCS(0)+besides) + h.Processes - 1
+}
+
+// FitsIn is fits for a machine with that much memory. The error names the largest part and the
+// settings that suffice.
+func FitsIn(c config.Config, memory system.Memory, n int, on Host) error {
+	need := Need(c, n, on)
+	if memory.Total == 0 || need <= memory.Available {
+		return system.CheckAddressSpace(need)
+	}
+	if need == readingNeed(c, on) {
+		in, advice := "", "give less text, or tokenize it first (launcher data tokenize)"
+		if on.Processes > 1 {
+			in = fmt.Sprintf(" in %d processes", on.Processes-1)
+			advice = "tokenize it first (launcher data tokenize): all processes share the file"
+			if Need(c, n, Goroutines(on.Ranks)) <= memory.Available {
+				advice = "give --ranks goroutine, or " + advice
+			}
+		}
+		return fmt.Errorf(
+			"flavor %s on -np %d needs about %s of memory here to read %s of text%s, %s of %s is available: %s",
+			c.Flavor,
+			n,
+			system.Bytes(need),
+			system.Bytes(TextBytes(c.Data)),
+			in,
+			system.Bytes(memory.Available),
+			system.Bytes(memory.Total),
+			advice,
+		)
+	}
+	parts := Memory(c, n)
+	parts.Process += need/int64(on.Ranks) - parts.Total()
+	part, size := parts.Largest()
+	return fmt.Errorf(
+		"flavor %s on -np %d needs about %s of memory here (%s per rank), %s of %s is available; the largest part is %s, %s per rank: %s (--dry-run lists all parts)",
+		c.Flavor,
+		n,
+		system.Bytes(need),
+		system.Bytes(need/int64(on.Ranks)),
+		system.Bytes(memory.Available),
+		system.Bytes(memory.Total),
+		part,
+		system.Bytes(size),
+		saving(c, memory.Available, n, on),
+	)
+}
+
+// Need returns the bytes that a job needs on this machine.
+func Need(c config.Config, n int, on Host) int64 {
+	return max(trainingNeed(c, n, on), readingNeed(c, on))
+}
+
+// trainingNeed returns the bytes that a job needs while it trains: the estimate of goroutine ranks,
+// the rows of the batch that is used and of the next one, and what further processes add.
+func trainingNeed(c config.Config, n int, on Host) int64 {
+	const rows, tokenBytes = 2, 4
+	need := events.Product(int64(on.Ranks), rows*tokenBytes, int64(c.Batch/c.DataRanks(n)), int64(c.Seq+1))
+	all := Memory(c, n).Times(on.Ranks)
+	if on.Ranks == n {
+		all = AllMemory(c, n)
+	}
+	need += all.Total()
+	if on.Vaults {
+		need += all.Optimizer
+	}
+	// the launcher does not hold the text
+	return need + int64(on.Processes-1)*FurtherBytes + events.Product(int64(max(on.Processes-2, 0)), TextBytes(c.Data))
+}
+
+// readingNeed returns the bytes that a job needs while all processes except the launcher read the
+// text at the same time.
+func readingNeed(c config.Config, on Host) int64 {
+	return programBytes + int64(on.Processes)*FurtherBytes + events.Product(int64(max(on.Processes-1, 1)), ReadTimes, TextBytes(c.Data))
+}
+
+// Goroutines is a host whose ranks share its process.
+func Goroutines(ranks int) Host { return Host{Ranks: ranks, Processes: 1} }
+
+// saving returns what to do so that a run needs at most the available memory: flags that suffice
+// alone, several together, or another model.
+func saving(c config.Config, available int64, n int, on Host) string {
+	fitting := func(c config.Config) bool { return Need(c, n, on) <= available }
+	var alone, together []string
+	if on.Processes > 1 && Need(c, n, Goroutines(on.Ranks)) <= available {
+		alone = append(alone, "--ranks goroutine")
+	}
+	all := c
+	try := func(flag string, change func(*config.Config)) {
+		one := c
+		change(&one)
+		change(&all)
+		together = append(together, flag)
+		if fitting(one) {
+			alone = append(alone, flag)
+		}
+	}
+	if c.Copies() {
+		try("--save-async=false", func(c *config.Config) { c.SaveAsync = false })
+	}
+	if full := moe.RecomputeFull.String(); c.Recompute != full {
+		try("--recompute "+full, func(c *config.Config) { c.Recompute = full })
+	}
+	switch micro := c.RankBatch(n); {
+	case c.PPMicrobatches > 0 && micro%2 == 0:
+		more := 2 * c.PPMicrobatches
+		try(fmt.Sprintf("--pp-microbatches %d", more), func(c *config.Config) { c.PPMicrobatches = more })
+	case c.PPMicrobatches == 0 && micro > 1:
+		one := c
+		for one.MicroBatch = micro / 2; one.MicroBatch > 1 && !fitting(one); {
+			one.MicroBatch /= 2
+		}
+		try(fmt.Sprintf("--micro-batch %d", one.MicroBatch), func(c *config.Config) { c.MicroBatch = one.MicroBatch })
+	}
+	switch {
+	case len(alone) > 0:
+		return "give " + strings.Join(alone, ", or ")
+	case fitting(all):
+		return "give " + strings.Join(together, " ")
+	}
+	with := ""
+	if len(together) > 0 {
+		with = fmt.Sprintf("even with %s it needs %s: ", strings.Join(together, " "), system.Bytes(Need(all, n, on)))
+	}
+	for shorter := all; shorter.Seq >= 2*shortestSeq; {
+		if shorter.Seq /= 2; fitting(shorter) {
+			return with + fmt.Sprintf("give --seq %d", shorter.Seq)
+		}
+	}
+	if on.Ranks == n && Need(all, 1, Goroutines(1)) <= available {
+		return with + "use fewer ranks, which hold fewer copies of what they share"
+	}
+	return with + "use a smaller --flavor, or more hosts (docs/cluster.md)"
+}
+
+// shortestSeq is the shortest sequence that saving advises.
+const shortestSeq = 64

@@ -1,0 +1,63 @@
+package estimate
+
+// What is possible, but probably not meant: a run says it before its first step.
+
+import (
+	"fmt"
+
+	"spmoe/datasets"
+	"spmoe/launcher/trainer/config"
+)
+
+// Notices describes what is odd about a configuration with a tokenizer.
+func Notices(c config.Config, t datasets.Tokenizer) (all []string) {
+	tokens := t.VocabSize()
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if vocab := c.Model.Vocab; tokens < vocab/2 {
+		const text = "tokenizer %s uses %d of the vocabulary's %d rows (%.2g %%); the others learn nothing: "
+		if c.Tokenizer == (datasets.Bytes{}).Name() {
+			add(
+				text+"make one with launcher data train-tokenizer --vocab %d --out tokenizer.json, and pass it with --tokenizer",
+				c.Tokenizer,
+				tokens,
+				vocab,
+				100*float64(tokens)/float64(vocab),
+				vocab,
+			)
+		} else {
+			add(text+"leave --model.vocab out", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab))
+		}
+	}
+	if end := datasets.EndOf(t); end.From == "" && t.Name() != (datasets.Bytes{}).Name() {
+		add(
+			"tokenizer %s names no token that ends documents, so the byte NUL (%d) stands between them: name one with --end-token",
+			c.Tokenizer,
+			end.ID,
+		)
+	}
+	if c.Optimizer.Warmup > c.Steps {
+		add(
+			"optimizer.warmup is %d, but the run has %d steps: the learning rate rises until the last step, without a constant part or a decay",
+			c.Optimizer.Warmup,
+			c.Steps,
+		)
+	}
+	return all
+}
+
+// mostOverlap is the share of the validation text that training text may have too without a notice.
+const mostOverlap = 0.005
+
+// OverlapNotice describes validation text that is not clean.
+func OverlapNotice(o datasets.Overlap) []string {
+	share := float64(o.Left) / float64(max(o.HeldOut, 1))
+	if share <= mostOverlap {
+		return nil
+	}
+	return []string{
+		fmt.Sprintf(
+			"%.0f %% of the validation text occurs in the training text: the text repeats itself, so the validation loss is too low: give more or other text",
+			100*share,
+		),
+	}
+}

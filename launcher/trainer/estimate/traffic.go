@@ -1,0 +1,153 @@
+package estimate
+
+// The bytes that a layout moves per step, from a dry run. Communicators of a real run count the
+// same bytes: see collective.Stats.
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"spmoe/collective"
+	"spmoe/collective/mesh"
+	"spmoe/launcher/trainer/config"
+	"spmoe/moe"
+)
+
+// Movement is what calls of one kind on one communicator of the mesh move in a step.
+type Movement struct {
+	Name string          `json:"name"` // "dispatch over ep"
+	Kind collective.Kind `json:"-"`
+	Moved
+}
+
+// Gradients reports whether it sums gradients, or reads their operands.
+func (m Movement) Gradients() bool {
+	return m.Kind == collective.KindBuffers || m.Kind == collective.KindReduceScatter
+}
+
+// Experts reports whether it is between replicas of experts.
+func (m Movement) Experts() bool { return strings.HasSuffix(m.Name, replicas) }
+
+const replicas = "replicas"
+
+// Moved holds bytes per rank, by link: the mean of all ranks.
+type Moved struct {
+	Memory  float64 `json:"memory_bytes"`  // within hosts, the rank's own memory included
+	Peers   float64 `json:"peer_bytes"`    // of Memory, what is in the memory of other ranks
+	Network float64 `json:"network_bytes"` // sent to other hosts
+}
+
+// Plus adds bytes link by link.
+func (m Moved) Plus(o Moved) Moved {
+	return Moved{m.Memory + o.Memory, m.Peers + o.Peers, m.Network + o.Network}
+}
+
+// times multiplies bytes.
+func (m Moved) times(by float64) Moved { return Moved{by * m.Memory, by * m.Peers, by * m.Network} }
+
+// movements lists what a rank moves, each name once.
+type movements []Movement
+
+// plus adds bytes to those of the same name.
+func (all *movements) plus(m Movement) {
+	for i := range *all {
+		if one := &(*all)[i]; one.Name == m.Name {
+			one.Moved = one.Plus(m.Moved)
+			return
+		}
+	}
+	*all = append(*all, m)
+}
+
+// away returns the share of n equal parts that is not the rank's own.
+func away(n int) float64 { return float64(n-1) / float64(n) }
+
+// add adds what the communicators of a mesh have counted.
+func (all *movements) add(m moe.Mesh, times float64) {
+	names := map[*collective.Comm]string{m.Host: "the host", m.Across: "hosts", m.EP: "ep", m.Replicas: replicas, m.Operands: "operands",
+		m.ExchangeHost: "ep of the host", m.World: "all ranks"}
+	for c := range m.Comms {
+		peers := away(len(c.Hosts()[c.Host()]))
+		for kind, s := range c.Stats() {
+			if k := collective.Kind(kind); s.Bytes > 0 {
+				bytes := times * float64(s.Bytes)
+				all.plus(Movement{fmt.Sprintf("%v over %s", k, names[c]), k, Moved{Memory: bytes, Peers: peers * bytes}})
+			}
+		}
+		if sent := c.Sent(); sent > 0 {
+			all.plus(Movement{"to other hosts, " + names[c], collective.KindBarrier, Moved{Network: times * float64(sent)}})
+		}
+	}
+}
+
+// LayoutTraffic returns what each rank of a layout moves per step, if the ranks are on some hosts
+// in equal numbers. It is that of the one-sided exchange without a capacity and with equally many
+// rows for every expert. It leaves out the guards, saves and evaluations. It returns an error if an
+// ep group covers hosts unevenly.
+func LayoutTraffic(c config.Config, l mesh.Layout, hosts int) ([]Movement, error) {
+	c.SetLayout(l)
+	all, err := Holdings(c, l.World)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", l, err)
+	}
+	stage := l.Stage()
+	if hosts < 1 || stage.World%hosts != 0 {
+		return nil, fmt.Errorf("%d hosts do not divide %d ranks", hosts, stage.World)
+	}
+	if perHost := stage.World / hosts; c.Model.MoELayers() > 0 && stage.EP%perHost != 0 && perHost%stage.EP != 0 {
+		return nil, fmt.Errorf("%v: the %d ranks of a host and ep must divide one another", stage, perHost)
+	}
+	ranks := 1 // of a stage: all of few, and of many, the first one for all
+	if stage.World*len(all) <= mostCounted {
+		ranks = stage.World
+	}
+	var sum movements
+	for _, h := range all {
+		for rank := range ranks {
+			d, err := NewDryRank(c, stage, hosts, rank)
+			if err != nil {
+				return nil, err
+			}
+			moved, err := d.moved(h)
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range moved {
+				m.Moved = m.times(1 / float64(ranks*len(all)))
+				sum.plus(m)
+			}
+		}
+		if h.plan != nil && l.PP > 1 && h.place == 0 {
+			bytes := float64(h.plan.Messages()*MessageBytes(c, l.World)) / float64(l.PP)
+			sum.plus(Movement{"messages between stages", collective.KindMessage, Moved{Memory: bytes, Peers: bytes}})
+		}
+	}
+	slices.SortFunc(sum, func(a, b Movement) int {
+		return cmp.Or(cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.Name, b.Name))
+	})
+	return sum, nil
+}
+
+// mostCounted is the largest number of ranks that are counted one by one.
+const mostCounted = 16
+
+// moved returns what a rank with some stages moves.
+func (d dryRank) moved(h holding) (all movements, err error) {
+	state, err := d.knownState(h.stages)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.Clone(state.moved)
+	for _, stage := range h.stages {
+		passes, err := d.KnownPasses(stage)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range passes.moved {
+			all.plus(m)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,201 @@
+// Package events has what a run reports to console, live view and pages.
+package events
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"spmoe/collective"
+	"spmoe/collective/mesh"
+	"spmoe/datasets"
+	"spmoe/launcher/record"
+	"spmoe/launcher/tasks"
+	"spmoe/launcher/trainer/config"
+	"spmoe/moe"
+)
+
+// Reporter receives the events of a run, one at a time.
+type Reporter interface {
+	Start(Start)
+	Step(Step)
+	Eval(Eval)
+	Sample(Sample)
+	Saved(Saved)
+	Alarm(Alarm)
+	Stopping(Stopping)
+	Profile(Profile) // if requested
+	Done(Done)
+}
+
+// Watcher is a Reporter that also receives steps between the log lines.
+type Watcher interface {
+	Reporter
+	Wants() bool // whether it wants the current step; called after every step
+	Between(Step)
+}
+
+// Start describes a run before its first step.
+type Start struct {
+	Config config.Config
+	Ranks  int
+	Mesh   mesh.Layout // how they divide the model
+	Counts moe.Counts
+	Memory Memory
+	FLOPs  float64 // per token
+	// measured FLOP/s of all cores of the machine, in the run's precision
+	Peak      float64
+	CPU, Tier string
+	Cores     int
+	Corpus    Corpus
+	Tokenizer string   // describes it
+	From      int      // number of steps already made
+	Resumed   string   // checkpoint that the run continues from, if any
+	Notes     []string // what the user should know before the first step
+}
+
+// Corpus describes the text of a run.
+type Corpus struct {
+	Train, HeldOut int64 // bytes
+	Documents      int
+	Losses         datasets.Losses
+	Builtin        string // describes the built-in text, if that is the text
+}
+
+// Step is one optimizer step. Its rates are means since the previous line.
+type Step = record.Step
+
+// Eval is a validation loss, with the results of the tasks that are to be run with it.
+type Eval struct {
+	Step        int
+	Loss        float64 // nats/token
+	Averaged    float64 // the same of the averaged weights; 0: there are none
+	BitsPerByte float64
+	Sequences   int
+	Tasks       []tasks.Result
+}
+
+// Sample is text that the model wrote after a prompt, during the run. That at the end is part of
+// Done.
+type Sample = record.Sample
+
+// Saved is a complete checkpoint.
+type Saved struct {
+	Step  int
+	Path  string
+	Stall time.Duration // time that training was paused
+	Lag   time.Duration // from the end of its step until it was durable
+}
+
+// Alarm is a problem that people should know of and that the run survives.
+type Alarm struct {
+	Step int
+	Text string
+}
+
+// Stopping says that a run was asked to stop.
+type Stopping struct {
+	Step  int           // after which it stops
+	Done  bool          // no step is left
+	About time.Duration // until then, with the save; 0: not known
+	Again string        // what stops the run at once; empty: nothing that a person can type
+}
+
+// String says when the run will stop.
+func (s Stopping) String() string {
+	text := fmt.Sprintf("stopping after step %d", s.Step)
+	if s.Done {
+		text = fmt.Sprintf("step %d was the last, the run is about to end", s.Step)
+	}
+	if s.About > 0 {
+		text += fmt.Sprintf(" (about %v)", max(s.About.Round(time.Second), time.Second))
+	}
+	if s.Again != "" {
+		text += fmt.Sprintf("; %s again to stop now without saving", s.Again)
+	}
+	return text
+}
+
+// Progress is a loss at the start and at the end of a run, in nats/token.
+type LossChange struct {
+	First, Last   float64
+	BytesPerToken float64 // of the text; 0 counts as 1
+}
+
+// BitsPerByte returns the same losses in bits per byte.
+func (p LossChange) BitsPerByte() (first, last float64) {
+	per := cmp.Or(p.BytesPerToken, 1)
+	return BitsPerByte(p.First, per), BitsPerByte(p.Last, per)
+}
+
+// Done ends a run.
+type Done struct {
+	Step, Steps    int
+	Ranks          int
+	Train, HeldOut LossChange
+	Averaged       float64   // validation loss of the averaged weights; 0: there are none
+	PassLosses     []float64 // of each pass of the last evaluation, nats per token
+	Mean           int       // number of the last steps whose mean loss is Train.Last
+	Prompt, Sample string
+	Elapsed        time.Duration // of this process
+	Out            string
+	Interrupted    bool
+}
+
+// ErrInterrupted says that a run ended at a step boundary before its last step, on request, with
+// all its state saved.
+var ErrInterrupted = errors.New("interrupted")
+
+// Profile is the time of an optimizer step by kind of work. It excludes evaluations, checkpoints
+// and the first step of a run, which allocates memory.
+type Profile struct {
+	Steps    int // number of measured steps; 0: there was none after the first
+	Ranks    int
+	Slowest  int          // the rank that others waited for: it waited least itself
+	Step     FamilyTime   // the whole step
+	Families []FamilyTime // longest mean first; without kinds that took no time
+}
+
+// FamilyTime is the time per step of one kind of work.
+type FamilyTime struct {
+	Name    string
+	Mean    time.Duration // over all ranks
+	Slowest time.Duration // of the slowest rank
+	Ranks   []time.Duration
+}
+
+// seconds returns the profile by name, as a record holds it.
+func (p Profile) Seconds() map[string]float64 {
+	by := map[string]float64{}
+	for _, f := range p.Families {
+		by[f.Name] = f.Mean.Seconds()
+	}
+	return by
+}
+
+// A RoutingMeter counts the destinations of one rank's tokens.
+type RoutingMeter interface {
+	// Choices counts topk, [tokens, slots] expert ids of this rank's tokens in a layer. -1 means no
+	// expert.
+	Choices(layer int, topk []int32, slots int)
+
+	// Step counts a step: loads, [layers, experts], of all ranks' tokens, and this rank's
+	// sequences, [n, seq+1].
+	Step(loads []int64, rows []int32)
+
+	// Report ends the measurement, with the profile of the run. It is collective.
+	Report(c *collective.Comm, p Profile) error
+}
+
+// Routing describes the run to a RoutingMeter.
+type Routing struct {
+	Layers    []int // that have experts
+	Ranks     int   // that exchange tokens with each other
+	Cores     int   // of all ranks
+	Separator int32 // the token between documents; -1: none
+}
+
+// bitsPerByte converts nats/token.
+func BitsPerByte(nats, bytesPerToken float64) float64 { return nats / (math.Ln2 * bytesPerToken) }

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package trainer
-
-import "time"
-
-// monotonic returns the time of a clock that all ranks share, in ns. Ranks are goroutines here.
-func monotonic() int64 { return time.Now().UnixNano() }

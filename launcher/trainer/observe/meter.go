@@ -1,0 +1,134 @@
+package observe
+
+// Rates: tokens and FLOPs per second, and the share of the machine's peak. The time that is left
+// follows from the last steps, because a machine may become slower or faster.
+
+import (
+	"sync"
+	"time"
+
+	"spmoe/launcher/system"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/state"
+)
+
+// Meter computes rates from steps. pause excludes the time between steps.
+type Meter struct {
+	Cfg     config.Config
+	Peak    float64 // of the machine, FLOP/s
+	Flops   float64 // per token
+	total   int64   // memory of the machine
+	Now     func() time.Time
+	began   time.Time
+	lapped  time.Time
+	lapStep int
+	last    time.Time // end of the last step
+	recent  stepTimes
+
+	mu       sync.Mutex
+	underway underway // other goroutines read it, with mu
+}
+
+// underway is the step that a run would stop after if it was asked to now.
+type underway struct {
+	step  int // 0 before the first
+	begin time.Time
+	usual time.Duration // of a step; 0: not known yet
+}
+
+// NewMeter returns a meter for a machine with this peak, in FLOP/s.
+func NewMeter(cfg config.Config, peak float64) *Meter {
+	return &Meter{Cfg: cfg, Peak: peak, Flops: cfg.Model.FLOPsPerToken(cfg.Seq), total: system.ReadMemory().Total, Now: time.Now}
+}
+
+// Start begins the time of the next step.
+func (m *Meter) Start(p state.Progress) {
+	m.began = m.Now()
+	m.lapped, m.last, m.lapStep = m.began, m.began, p.Step
+}
+
+// Pause excludes d from all rates.
+func (m *Meter) Pause(d time.Duration) {
+	m.began, m.lapped, m.last = m.began.Add(d), m.lapped.Add(d), m.last.Add(d)
+}
+
+// Begin says that a step begins, or that a request to stop would now end the run after that step.
+func (m *Meter) Begin(step int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.underway = underway{step, m.Now(), m.recent.mean()}
+}
+
+// Stopping returns when a run that has made some steps stops if it is asked to now.
+func (m *Meter) Stopping(made, steps int) events.Stopping {
+	m.mu.Lock()
+	u := m.underway
+	m.mu.Unlock()
+	if u.step > steps {
+		return events.Stopping{Step: steps, Done: true}
+	}
+	s := events.Stopping{Step: max(u.step, made+1)}
+	if u.usual > 0 {
+		s.About = max(u.usual-m.Now().Sub(u.begin), 1)
+	}
+	return s
+}
+
+// Lap adds the rates since the last lap to a step's report.
+func (m *Meter) Lap(s events.Step) events.Step {
+	now := m.Now()
+	s = m.rates(s, now)
+	m.lapped, m.lapStep = now, s.Step
+	return s
+}
+
+// rates adds the rates to a step's report without ending a lap.
+func (m *Meter) rates(s events.Step, now time.Time) events.Step {
+	tokens := float64(s.Step-m.lapStep) * float64(m.Cfg.Batch*m.Cfg.Seq)
+	s.TokensPerSec = tokens / max(now.Sub(m.lapped).Seconds(), 1e-9)
+	s.FLOPS = s.TokensPerSec * m.Flops
+	s.MFU = s.FLOPS / m.Peak
+	s.Elapsed = now.Sub(m.began)
+	s.ETA = m.recent.mean() * time.Duration(s.Steps-s.Step)
+	s.Memory = system.Resident()
+	s.MemoryShare = float64(s.Memory) / float64(max(m.total, 1))
+	return s
+}
+
+// Show counts a step. It reports the step if it is to be logged. Otherwise a watcher may look at
+// it.
+func (m *Meter) Show(to events.Reporter, s events.Step, last bool) {
+	now := m.Now()
+	m.recent.add(now.Sub(m.last))
+	m.last = now
+	if s.Step%m.Cfg.LogEvery == 0 || s.Step == 1 || last || s.Skipped {
+		to.Step(m.Lap(s))
+	} else if w, ok := to.(events.Watcher); ok && w.Wants() {
+		w.Between(m.rates(s, now))
+	}
+}
+
+// stepTimes holds the times of the last steps.
+type stepTimes struct {
+	times [32]time.Duration
+	count int // of all steps
+}
+
+func (t *stepTimes) add(d time.Duration) {
+	t.times[t.count%len(t.times)] = d
+	t.count++
+}
+
+// mean returns the mean time of the last steps; 0 if there are none.
+func (t *stepTimes) mean() time.Duration {
+	n := min(t.count, len(t.times))
+	if n == 0 {
+		return 0
+	}
+	var sum time.Duration
+	for _, d := range t.times[:n] {
+		sum += d
+	}
+	return sum / time.Duration(n)
+}

@@ -1,0 +1,53 @@
+package observe
+
+// The routing of a run's tokens, for the meter of a job.
+
+import (
+	"spmoe/collective"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/state"
+	"spmoe/tensor"
+)
+
+// RoutingObserver passes a model's routing to a meter. It is an [observer].
+type RoutingObserver struct {
+	meter events.RoutingMeter
+	state *state.TrainState
+}
+
+// NewRoutingObserver returns nil if create is nil or the model has no experts.
+func NewRoutingObserver(
+	create func(events.Routing) (events.RoutingMeter, error),
+	of events.Routing,
+	s *state.TrainState,
+) (*RoutingObserver, error) {
+	if create == nil || len(of.Layers) == 0 {
+		return nil, nil
+	}
+	meter, err := create(of)
+	return &RoutingObserver{meter, s}, err
+}
+
+// Before implements [observer].
+func (o *RoutingObserver) Before(int) {
+	o.state.Observe(func(name string, t tensor.Tensor) {
+		if layer, ok := layerOfChoices(name); ok {
+			o.meter.Choices(layer, t.I32(), t.Dim(1))
+		}
+	})
+}
+
+// After implements [observer].
+func (o *RoutingObserver) After(s FinishedStep) error {
+	o.state.Observe(nil)
+	o.meter.Step(o.state.Balancer.Loads, s.rows)
+	return nil
+}
+
+// report ends the measurement. It is collective.
+func (o *RoutingObserver) report(c *collective.Comm, p events.Profile) error {
+	if o == nil {
+		return nil
+	}
+	return o.meter.Report(c, p)
+}

@@ -1,0 +1,178 @@
+// Package save decides when a run saves, and writes what a checkpoint holds: FP32 master weights,
+// the vectors of the optimizer's rule, the routers' selection biases, the loader's position and the
+// configuration. The next step depends on nothing else.
+package save
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"spmoe/collective"
+	"spmoe/internal/seal"
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/events"
+	"spmoe/launcher/trainer/guard"
+	"spmoe/launcher/trainer/observe"
+	"spmoe/launcher/trainer/state"
+)
+
+// Checkpointer saves the state of a run between its steps.
+type Checkpointer struct {
+	Cfg        config.Config
+	Report     events.Reporter
+	Lead       bool
+	State      *state.TrainState
+	Memory     *guard.Weights
+	StateGuard *guard.OptimizerState
+	Recorder   *observe.Recorder
+	Tracer     *observe.Tracer
+	Alarms     *state.Alarms
+	Saver      *Saver
+	Clock      *Clock
+	Config     sealedText // config.toml
+	Step       int        // of the newest checkpoint
+	TimeIsUp   bool       // all ranks agree that a save by time is due
+}
+
+// Prepare starts the clock of saves by time. It starts to allocate memory for copies of the state,
+// if there will be any.
+func (c *Checkpointer) Prepare() {
+	if c.Lead {
+		c.Clock.Start(c.Cfg.Out)
+	}
+	if c.Cfg.Copies() {
+		c.Saver.AllocateCopies(c.State.Pieces())
+	}
+}
+
+// intact returns what a checkpoint of the present state holds, with its seals. The seals of what
+// has none in memory are made before the guards compare it, so they cannot be those of a change. It
+// is collective.
+func (c *Checkpointer) intact() (s runState, pieces []checkpoint.Piece, err error) {
+	s.step, s.run, s.Config = c.State.Progress.Step, c.State.Progress.Run, c.Config
+	if _, lost := seal.Check(s.Config.Text, &s.Config.seal); lost {
+		return s, nil, errors.New("the configuration has changed in memory: resume from the last checkpoint (--resume)")
+	}
+	for again := true; again; {
+		if s.Meta, err = sealText(c.State.Snapshot()); err != nil {
+			return s, nil, err
+		}
+		pieces = c.State.Pieces()
+		if again, err = c.Memory.Check(); err != nil {
+			return s, nil, err
+		}
+		restored, err := c.StateGuard.BeforeSave()
+		if err != nil {
+			return s, nil, err
+		}
+		again = again || restored
+	}
+	return s, pieces, nil
+}
+
+// save saves the state between two steps. It waits for the last save of a run. An earlier save that
+// fails raises an alarm, and the next may succeed. failed says why there is no checkpoint, if that
+// is known already; err ends the run. It is collective.
+func (c *Checkpointer) save(last bool) (failed, err error) {
+	defer c.Tracer.During(observe.TraceSave)()
+	begin := time.Now()
+	if err := c.wait(); err != nil {
+		return nil, err
+	}
+	s, pieces, err := c.intact()
+	if err != nil {
+		return nil, err
+	}
+	if c.Lead {
+		c.Clock.Saved, c.Clock.again = c.Clock.Now(), false
+	}
+	// The record is written to disk before the checkpoint of the same step. If that fails, the
+	// ranks agree on it as on any other failure.
+	c.Saver.start(s, pieces, c.Recorder.Flush(), begin, last)
+	if c.Cfg.Copies() && !last {
+		return nil, nil
+	}
+	return c.finish(c.Saver.wait())
+}
+
+// SaveIfDue saves the state after the last step if a save is due.
+func (c *Checkpointer) SaveIfDue() error {
+	step := c.State.Progress.Step
+	if !config.Due(c.Cfg.SaveEvery.Steps(), step) && !c.TimeIsUp {
+		return nil
+	}
+	c.Step, c.TimeIsUp = step, false
+	_, err := c.save(false)
+	return err
+}
+
+// Repeat saves the state that the vaults hold if a save is due, because the ranks may have failed
+// before they saved it.
+func (c *Checkpointer) Repeat() error {
+	c.Step = -1
+	if c.State.Progress.Step >= c.Cfg.Steps {
+		return nil
+	}
+	return c.SaveIfDue()
+}
+
+// wait waits for the save in progress, if there is one.
+func (c *Checkpointer) wait() error {
+	if c.Saver.Pending == nil {
+		return nil
+	}
+	_, err := c.finish(c.Saver.wait())
+	return err
+}
+
+// Poll reports the save in progress if it has ended.
+func (c *Checkpointer) Poll() error {
+	result, ok := c.Saver.poll()
+	if !ok {
+		return nil
+	}
+	_, err := c.finish(result)
+	return err
+}
+
+// Close is called with the run's error when it ends: nothing may be writing when this rank returns.
+func (c *Checkpointer) Close(err error) error {
+	defer c.Saver.Close()
+	if errors.As(err, new(*collective.AbortError)) {
+		c.Saver.cancel() // without the failed rank it cannot complete
+	}
+	return cmp.Or(err, c.wait())
+}
+
+// finish reports the end of a save. failed says why there is no checkpoint; err says that the ranks
+// cannot continue.
+func (c *Checkpointer) finish(r saveResult) (failed, err error) {
+	step := r.State.step
+	if r.broken != nil {
+		return nil, fmt.Errorf("saving the checkpoint of step %d: %w", step, r.broken)
+	}
+	if !c.Lead {
+		return r.failed, nil
+	}
+	for _, text := range r.changed {
+		c.Alarms.Add(events.Alarm{Step: step, Text: fmt.Sprintf("the checkpoint of step %d: %s", step, text)})
+	}
+	if r.failed == nil {
+		if c.Tracer.Open && c.Cfg.Copies() {
+			from := r.begin.Sub(c.Tracer.Begin)
+			c.Tracer.Add(observe.TraceWriting, from, from+r.lag)
+		}
+		c.Report.Saved(events.Saved{Step: step, Path: filepath.Join(c.Cfg.Out, fmt.Sprintf("step-%08d", step)), Stall: r.stall, Lag: r.lag})
+	} else if !r.Last {
+		c.Clock.again = errors.Is(r.failed, checkpoint.ErrChanged)
+		c.Alarms.Add(events.Alarm{Step: step, Text: fmt.Sprintf("the checkpoint of step %d was not saved, training goes on: %v", step, r.failed)})
+	}
+	if r.untidy != nil {
+		c.Alarms.Add(events.Alarm{Step: step, Text: fmt.Sprintf("after saving the checkpoint of step %d: %v", step, r.untidy)})
+	}
+	return r.failed, nil
+}

@@ -1,0 +1,54 @@
+package state
+
+// The sums over the passes of a step.
+
+import (
+	"fmt"
+
+	"spmoe/collective"
+	"spmoe/launcher/record"
+	"spmoe/launcher/trainer/events"
+	"spmoe/moe"
+	"spmoe/tensor"
+	"spmoe/tensor/profile"
+)
+
+// Totals sums the results of the ranks' passes. stop is positive if any rank wants to stop, save if
+// a save by time is due, and damaged if activations or gradients of a rank have changed in memory.
+type Totals struct {
+	Loss, tokens, mtp, mtpTokens, balance, dropped, Stop, Save, Damaged float64
+}
+
+// totalsNumbers is the number of fields of totals.
+const totalsNumbers = 9
+
+// Add adds the loss of a pass.
+func (t *Totals) Add(l moe.Loss) {
+	t.Loss += l.Sum
+	t.tokens += float64(l.Tokens)
+	t.mtp += l.MTP
+	t.mtpTokens += float64(l.MTPTokens)
+	t.balance += l.Balance
+	t.dropped += float64(l.Dropped)
+}
+
+// MeanLoss returns the mean loss per token.
+func (t Totals) MeanLoss() float64 { return t.Loss / max(t.tokens, 1) }
+
+// Step describes a step by its sums. Losses are means per token.
+func (t Totals) Step() events.Step {
+	return events.Step{
+		Loss: record.Number(t.MeanLoss()), MTPLoss: record.Number(t.mtp / max(t.mtpTokens, 1)),
+		Balance: record.Number(t.balance), Dropped: int64(t.dropped),
+	}
+}
+
+// Sum returns the totals of all ranks. It is collective.
+func (t Totals) Sum(ex *tensor.Exec, c *collective.Comm) (Totals, error) {
+	defer ex.Enter(ex.Enter(profile.Collectives))
+	buf := [totalsNumbers]float64{t.Loss, t.tokens, t.mtp, t.mtpTokens, t.balance, t.dropped, t.Stop, t.Save, t.Damaged}
+	if err := collective.AllReduce(c, buf[:], collective.Sum); err != nil {
+		return t, fmt.Errorf("summing the loss: %w", err)
+	}
+	return Totals{buf[0], buf[1], buf[2], buf[3], buf[4], buf[5], buf[6], buf[7], buf[8]}, nil
+}

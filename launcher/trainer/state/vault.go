@@ -1,0 +1,132 @@
+package state
+
+// The vault of a rank: state that survives its process, for recovery.
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+
+	"spmoe/collective/heap"
+	"spmoe/internal/fault"
+	"spmoe/moe"
+)
+
+// Vault stores the state of the last two steps so that it survives the process of a rank: even
+// steps in one half of its vault, odd steps in the other. The optimizer's state is computed there;
+// the rest, which is small, is copied at the end of a step. If a process dies, its replacement
+// continues from the newest step that all ranks have stored.
+type Vault struct {
+	vault heap.Vault
+	// memory of the optimizer's state, [2]; nil if nothing survives a process
+	States  [][]byte
+	notes   [2][]byte
+	Begun   int  // the step after which this process began
+	Resumed bool // it began with a state from the vaults
+}
+
+// Notes is what a vault holds in addition to the optimizer's state.
+type Notes struct {
+	Run      string      `json:"run"`
+	Progress Progress    `json:"progress"`
+	Peak     float64     `json:"peak"` // of the machine, FLOP/s
+	Biases   [][]float32 `json:"biases"`
+	// digests of the optimizer's state; nil if it is not guarded
+	State []uint64 `json:"state"`
+}
+
+// notesHeader is the size of the header of notes: their length and their CRC-32.
+const notesHeader = 8
+
+// notesBytes returns the size of notes, with biases as numbers of up to 12 digits.
+func notesBytes(model moe.Config) int {
+	return 64<<10 + 16*model.Experts*(model.MoELayers()+model.MTPLayers)
+}
+
+// VaultBytes returns the size of a vault for an optimizer's state of the given size.
+func VaultBytes(model moe.Config, state int) int64 {
+	return 2 * (int64(state) + int64(notesBytes(model)))
+}
+
+// NewVault lays out the vault for an optimizer's state of the given size.
+func NewVault(vault heap.Vault, model moe.Config, state int) (*Vault, error) {
+	memory, k := vault.Memory(), &Vault{vault: vault}
+	if len(memory) == 0 {
+		return k, nil
+	}
+	if need := VaultBytes(model, state); int64(len(memory)) < need {
+		return nil, fmt.Errorf("the vault of a rank has %d bytes, but its state takes %d", len(memory), need)
+	}
+	for range k.notes {
+		k.States = append(k.States, memory[:state])
+		memory = memory[state:]
+	}
+	for i := range k.notes {
+		k.notes[i] = memory[:notesBytes(model)]
+		memory = memory[notesBytes(model):]
+	}
+	return k, nil
+}
+
+// Heals reports whether failed ranks are replaced and continue from the vaults.
+func (k *Vault) Heals() bool { return k.States != nil }
+
+// Store completes the state of a step, which becomes the newest one.
+func (k *Vault) Store(n Notes) error {
+	fault.Point(fault.BeforeKeep)
+	text, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	to := k.notes[n.Progress.Step%2]
+	if len(text) > len(to)-notesHeader {
+		return fmt.Errorf("the notes of step %d take %d bytes, but there is room for %d", n.Progress.Step, len(text), len(to)-notesHeader)
+	}
+	binary.LittleEndian.PutUint32(to, uint32(len(text)))
+	binary.LittleEndian.PutUint32(to[4:], crc32.ChecksumIEEE(text))
+	copy(to[notesHeader:], text)
+	fault.Point(fault.InKeep)
+	k.vault.Keep(int64(n.Progress.Step))
+	fault.Point(fault.AfterKeep)
+	return nil
+}
+
+// Recall returns the notes of a step that all ranks have stored. It drops a later state of this
+// rank.
+func (k *Vault) Recall(step int64) (n Notes, err error) {
+	from := k.notes[step%2]
+	length, sum := int(binary.LittleEndian.Uint32(from)), binary.LittleEndian.Uint32(from[4:])
+	if length > len(from)-notesHeader {
+		return n, fmt.Errorf("the notes of step %d are damaged: they have %d bytes of %d", step, length, len(from)-notesHeader)
+	}
+	text := from[notesHeader:][:length]
+	if got := crc32.ChecksumIEEE(text); got != sum {
+		return n, fmt.Errorf("the notes of step %d are damaged: their checksum is %#x, not %#x", step, got, sum)
+	}
+	if err := json.Unmarshal(text, &n); err != nil {
+		return n, fmt.Errorf("the notes of step %d are damaged: %w", step, err)
+	}
+	if int64(n.Progress.Step) != step {
+		return n, fmt.Errorf("the notes of step %d are damaged: they belong to step %d", step, n.Progress.Step)
+	}
+	n.Progress.Run = n.Run
+	k.vault.Keep(step)
+	return n, nil
+}
+
+// Forget drops the damaged state after a step. The state before it is intact on all ranks if they
+// have made a step since they began and no update has overwritten it. Otherwise the run starts
+// over, if it is still in its first step and did not start from a state in the vaults. ok is false
+// if neither is possible.
+func (k *Vault) Forget(step int, overwritten bool) (ok bool) {
+	before := int64(step) - 1
+	if step == k.Begun || overwritten {
+		before = -1
+	}
+	if before < 0 && (k.Resumed || step > k.Begun) {
+		return false
+	}
+	k.vault.Keep(before)
+	return true
+}
