@@ -38,9 +38,11 @@ func (r *trained) sum() string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(r.state)) {
 		h.Write([]byte(name))
+		b := make([]byte, 0, 4*len(r.state[name]))
 		for _, x := range r.state[name] {
-			h.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(x)))
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
 		}
+		h.Write(b)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
