@@ -147,5 +147,8 @@ func (e *Error) suggest(world int, d Degrees, of Model) *Error {
 		return e
 	}
 	e.Nearest, e.Instead = near, "the nearest legal layout is "+near.String()
+	if d.PP > 1 && near.PP == 1 {
+		e.Instead = "the nearest legal layout is pp 1, " + near.String()
+	}
 	return e
 }

@@ -62,7 +62,7 @@ func TestBrokenRules(t *testing.T) {
 		{8, Degrees{PP: 2, DPReplicate: 3}, Model{}, RuleWorld, "pp2-dp4x1-ep1",
 			"dp_replicate 3 does not divide 4 ranks of a stage, of 2 stages (world = pp · dp_replicate · dp_shard): the nearest legal layout is pp 2, dp_replicate 4, dp_shard 1, ep 1"},
 		{8, Degrees{PP: 2, DPReplicate: 2, DPShard: 4}, Model{}, RuleWorld, "dp2x4-ep4",
-			"dp_replicate 2 · dp_shard 4 is not 4 ranks of a stage, of 2 stages (world = pp · dp_replicate · dp_shard): the nearest legal layout is dp_replicate 2, dp_shard 4, ep 4"},
+			"dp_replicate 2 · dp_shard 4 is not 4 ranks of a stage, of 2 stages (world = pp · dp_replicate · dp_shard): the nearest legal layout is pp 1, dp_replicate 2, dp_shard 4, ep 4"},
 		{8, Degrees{PP: math.MaxInt}, Model{}, RuleWorld, "pp8-dp1x1-ep1",
 			"pp 9223372036854775807 does not divide 8 ranks (world = pp · dp_replicate · dp_shard): the nearest legal layout is pp 8, dp_replicate 1, dp_shard 1, ep 1"},
 		{8, Degrees{EP: -2}, Model{}, RuleDegree, "dp1x8-ep8",

@@ -8,6 +8,7 @@ import (
 
 	"spmoe/bench/projection"
 	"spmoe/collective/ep"
+	"spmoe/collective/pipeline"
 	"spmoe/internal/fault"
 	"spmoe/moe"
 	"spmoe/moe/optim"
@@ -29,6 +30,7 @@ func FlagChoices(command, name string) []string {
 		return Flavors()
 	}
 	return map[string][]string{
+		"pp-schedule":             pipeline.Names(),
 		"precision":               moe.PrecisionNames(),
 		"recompute":               moe.RecomputeNames(),
 		"ep-exchange":             ep.Names(),

@@ -8,10 +8,12 @@ import (
 	"flag"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"spmoe/collective/ep"
+	"spmoe/collective/pipeline"
 )
 
 // LongestWord is the length in bytes up to which a word is compared with others: the time to
@@ -29,8 +31,18 @@ func UnknownCommand(cmds []Command, name string) error {
 }
 
 // ReplacedRun returns the error for run FILE of earlier versions, with the script that replaces it.
+// A configuration is no such file: train reads it.
 func ReplacedRun(args []string) error {
 	files := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasSuffix(arg, ".toml") })
+	if len(files) > 0 {
+		text, err := ReadConfig(files[0])
+		if err == nil {
+			_, err = Resolve(TrainDefaults, files[0], text, nil)
+		}
+		if err == nil {
+			return fmt.Errorf("run is no command any more: %s is the configuration of a training run: launcher train --config %[1]s", files[0])
+		}
+	}
 	name, more := "five-minutes-2-cores", ": give its commands the settings of your run file"
 	if len(files) > 0 {
 		given := strings.TrimSuffix(filepath.Base(files[0]), ".toml")
@@ -207,13 +219,16 @@ func flagOwners(cmd, name string) string {
 }
 
 // CheckValue returns an error if a value is nearly one that the flag takes. The command itself
-// checks other values.
+// checks other values, and knows a schedule in any letters.
 func CheckValue(command, name, value string) error {
 	values := []string{value}
 	if command == "bench train" && name == "precision" {
 		values = strings.Split(value, ",")
 	}
 	for _, v := range values {
+		if name == "pp-schedule" && slices.ContainsFunc(pipeline.Names(), func(s string) bool { return strings.EqualFold(s, v) }) {
+			continue
+		}
 		if err := checkWord("--"+name+" is", name, v, FlagChoices(command, name)); err != nil {
 			return err
 		}
@@ -225,6 +240,9 @@ func CheckValue(command, name, value string) error {
 // word is the value of a flag, or of none.
 func checkWord(subject, flag, word string, all []string) error {
 	near := Nearest(word, all)
+	if number.FindString(near) != number.FindString(word) {
+		near = "" // 3B is not what 8B means
+	}
 	for _, value := range Meanings(ValueSynonyms[flag], word) {
 		if slices.Contains(all, value) {
 			near = value
@@ -236,15 +254,18 @@ func checkWord(subject, flag, word string, all []string) error {
 	return fmt.Errorf("%s %q: use %s (did you mean %s?)", subject, word, OneOf(all), near)
 }
 
-// Nearest returns the candidate with the smallest edit distance, if that distance is small. A tie
-// goes to the first in alphabetical order.
+// number is the first number in a value.
+var number = regexp.MustCompile(`[0-9]+`)
+
+// Nearest returns the candidate with the smallest edit distance, if that distance is small. Upper
+// and lower case are the same. A tie goes to the first in alphabetical order.
 func Nearest(word string, candidates []string) string {
 	if len(word) > LongestWord {
 		return ""
 	}
 	best, bound := "", 1+len(word)/3
 	for _, c := range slices.Sorted(slices.Values(candidates)) {
-		if d := EditDistance(word, c); d <= bound {
+		if d := EditDistance(strings.ToLower(word), strings.ToLower(c)); d <= bound {
 			best, bound = c, d-1
 		}
 	}

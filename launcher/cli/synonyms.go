@@ -75,10 +75,10 @@ var FlagSynonyms = map[string]string{
 	"eval-sequences":         "eval-iters val-steps",
 	"config":                 "job.config-file config-file",
 	"np":                     "nproc-per-node nproc world-size",
-	"ep":                     "expert-parallel-degree expert-model-parallel-size ep-size",
+	"ep":                     "expert-parallel-degree expert-parallel-size expert-model-parallel-size ep-size",
 	"dp-replicate":           "data-parallel-replicate-degree",
 	"dp-shard":               "data-parallel-shard-degree",
-	"pp":                     "pipeline-parallel-degree pipeline-model-parallel-size",
+	"pp":                     "pipeline-parallel-degree pipeline-parallel-size pipeline-model-parallel-size",
 	"pp-schedule":            "pipeline-parallel-schedule",
 	"model.vocab":            "vocab-size",
 	"model.dim":              "hidden-size n-embd d-model",
@@ -103,8 +103,8 @@ var FlagAdvice = map[string]string{
 	"it is not supported: OUT/metrics.jsonl holds every step, and OUT/tensorboard the events": "wandb enable-wandb wandb-project report-to mlflow trackio",
 	"spmoe computes on CPUs: -np sets the ranks and --threads the threads of each":            "device devices gpu gpus num-gpus cuda use-cpu",
 	"start the launcher with mpirun or srun to use several hosts (docs/cluster.md)":           "nnodes num-nodes nodes node-rank master-addr master-port hostfile",
-	"--dp-replicate, --dp-shard, --ep and --pp divide the -np ranks: layers by pp, experts by ep, all else is data-parallel with a sharded optimizer": "tensor-parallel-degree tensor-model-parallel-size tp " +
-		"context-parallel-degree cp dp zero-stage deepspeed",
+	"--dp-replicate, --dp-shard, --ep and --pp divide the -np ranks: layers by pp, experts by ep, all else is data-parallel with a sharded optimizer": "tensor-parallel-degree tensor-parallel-size tensor-model-parallel-size tp " +
+		"context-parallel-degree context-parallel-size cp sequence-parallel data-parallel-size dp zero-stage deepspeed",
 	"launcher --version prints the version; --log-every 1 prints every step":                                      "v version",
 	"the sections are [model], [model.yarn], [optimizer], [guard] and [mx]; all other settings stand before them": "training job parallelism",
 	"the kernels are compiled already": "compile torch-compile",
@@ -115,6 +115,10 @@ var FlagAdvice = map[string]string{
 var ValueSynonyms = map[string]map[string]string{
 	"precision": {
 		"fp8-block": "fp8 float8", "nvfp4": "fp4", "mxfp6-e2m3": "mxfp6", "mxint8": "int8", "bf16": "bfloat16 fp16 float16 half", "fp32": "float32 float",
+	},
+	"pp-schedule": {
+		"1F1B": "gpipe pipedream one-forward-one-backward", "Interleaved1F1B": "interleaved vpp", "InterleavedZeroBubble": "zb zb1p zb-h1 zero-bubble",
+		"ZBVZeroBubble": "zbv zb-v", "DualPipeV": "dualpipe dual-pipe",
 	},
 	"dtype":                   floats,
 	"optimizer.moments":       floats,

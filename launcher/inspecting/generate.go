@@ -189,8 +189,14 @@ func (w *plainTexts) end(errOut io.Writer, t generate.Timing) {
 	if w.open {
 		fmt.Fprintln(w.out)
 	}
-	fmt.Fprintf(errOut, "prefill: %s, %s tokens/s; decode: %s, %s tokens/s\n",
-		report.Plural(t.Prefill.Tokens, "token"), report.Thousands(t.Prefill.PerSecond()), report.Plural(t.Decode.Tokens, "token"), report.Thousands(t.Decode.PerSecond()))
+	speed := func(what string, r generate.Rate) string {
+		return fmt.Sprintf("%s: %s, %s tokens/s", what, report.Plural(r.Tokens, "token"), report.Thousands(r.PerSecond()))
+	}
+	line := speed("prefill", t.Prefill)
+	if t.Decode.Tokens > 0 { // the first token of a text comes from the prefill
+		line += "; " + speed("decode", t.Decode)
+	}
+	fmt.Fprintln(errOut, line)
 }
 
 // firstWords returns the beginning of a prompt, quoted.

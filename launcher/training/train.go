@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 
+	"spmoe/collective/mesh"
 	"spmoe/datasets"
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/checkpoint"
@@ -130,7 +131,7 @@ func (f *TrainFlags) runJob(ctx context.Context, env cli.Env) error {
 	defer claim.Release()
 	cfg, from, err := f.configure(given, late, env.ErrOut, claim)
 	if err != nil {
-		return err
+		return withRanks(err, from, f.ranks.Count)
 	}
 	if from == "" && !late {
 		if err := refuseOutInData(cfg); err != nil {
@@ -183,6 +184,22 @@ func (f *TrainFlags) runJob(ctx context.Context, env cli.Env) error {
 		return err
 	}
 	return f.train(ctx, env, shown, job, cfg, prepared)
+}
+
+// withRanks adds to an error about the layout how many ranks a checkpoint is of, if others continue.
+func withRanks(err error, from string, ranks int) error {
+	if from == "" || !errors.As(err, new(*mesh.Error)) {
+		return err
+	}
+	saved, failed := checkpoint.Open(from)
+	if failed != nil {
+		return err
+	}
+	defer saved.Close()
+	if saved.Ranks() == ranks {
+		return err
+	}
+	return fmt.Errorf("%w; the run had -np %d: give that to continue as before", err, saved.Ranks())
 }
 
 // observe sets what a job records besides training.
