@@ -29,7 +29,8 @@ type Page struct {
 	Lead     []string  `json:"lead,omitempty"` // the most important sentences
 	Facts    []Fact    `json:"facts,omitempty"`
 	Sections []Section `json:"sections,omitempty"`
-	Live     bool      `json:"live,omitempty"` // the script asks the server for newer data
+	Live     bool      `json:"live,omitempty"`   // the script asks the server for newer data
+	Tokens   string    `json:"tokens,omitempty"` // losses per token of pages with other tokens are not comparable
 }
 
 // Judgments of what a badge or a cell says.

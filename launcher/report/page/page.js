@@ -113,14 +113,19 @@ function area(xs, low, high, {toX, toY}) {
 }
 const dashes = ["", "7 4", "2 3"];
 
+const unitOf = c => view.other && c.other || c.y?.name;
+
 // shown returns the curves of a chart as they are drawn: smoothed, and in the chosen unit.
 function shown(c) {
   const charts = (laidOver?.sections ?? []).flatMap(s => s.blocks).flatMap(b => b.charts ?? []);
-  const others = c.kind ? [] : charts.find(o => o.id === c.id)?.curves ?? [];
+  const over = c.kind ? null : charts.find(o => o.id === c.id), unit = unitOf(c);
+  // Bits per byte are comparable, and nats per token if the tokenizer is the same.
+  const comparable = o => unit === "bits/byte" ? o.scale || over.y.name === unit : over.y?.name === c.y?.name && (unit !== "nats/token" || laidOver.tokens === page.tokens);
+  const others = over?.curves?.filter(comparable) ?? [];
   let below = null;
   const beside = others.map(o => ({...o, name: `${o.name} (${laidOver.title})`, dash: 1, color: o.color + 3}));
   return c.curves.concat(beside).map(o => {
-    const by = view.other && o.scale ? o.scale : 1, window = c.smooth ? 1 + Math.floor(o.x.length * view.smooth / 600) : 1;
+    const by = unit === "bits/byte" && o.scale ? o.scale : 1, window = c.smooth ? 1 + Math.floor(o.x.length * view.smooth / 600) : 1;
     const scaled = list => list?.map(v => v === null ? null : v * by), smooth = list => list && smoothed(scaled(list), window);
     const curve = {...o, window, raw: scaled(o.y), y: smooth(o.y), low: smooth(o.low), high: smooth(o.high)};
     if (c.kind === "stack") {
@@ -269,7 +274,7 @@ function chart(c) {
   };
   const legend = c.curves?.length > 1 ? c.curves.map(o =>
     element("button", {class: view.hidden.has(key(o)) ? "off" : "", title: "show or hide", onclick: toggle(o)}, swatch(o), o.name)) : [];
-  const unit = element("span", {class: "axis"}, view.other && c.other || c.y?.name);
+  const unit = element("span", {class: "axis"}, unitOf(c));
   figure.append(element("h3", {}, c.title), element("div", {class: "legend"}, unit, legend), drawing, element("figcaption", {}, c.caption));
   return figure;
 }
@@ -309,7 +314,8 @@ function toolbar(charts) {
   const layOver = async e => {
     const html = await e.target.files[0]?.text(), data = html && new DOMParser().parseFromString(html, "text/html").getElementById("data");
     laidOver = data ? JSON.parse(data.textContent) : null;
-    redraw();
+    view.other ||= laidOver && laidOver.tokens !== page.tokens; // bits per byte are comparable
+    render();
   };
   const smooth = e => { view.smooth = Number(e.target.value); redraw(); }, whole = () => { view.zoom = {}; redraw(); };
   const range = element("input", {type: "range", id: "smooth", min: 0, max: 60, value: view.smooth, oninput: smooth});

@@ -3,6 +3,7 @@ package page
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -292,6 +293,7 @@ func TestRuns(t *testing.T) {
 		`[{"text":"optimizer.lr"},{"text":"0.003"},{"text":"0.001"}]`, `[{"text":"optimizer.nesterov"},{"text":"–"},{"text":"true"}]`, `{"text":"steps"}`,
 		`"validation"`, `"loss-time"`, `"grad-norm"`, `"speed"`, "minutes of training", `"other":"bits/byte"`,
 	}, []string{`{"text":"out"}`, `{"text":"batch"}`})
+	contains(t, data, []string{`{"text":"3.0000","small":"2.2500 bits/byte"}`, `"small":"nats/token, last"`, `"name":"nats/token"`, "The tokenizer is the same"}, nil)
 	list[1].Log.Starts[0].Tokens = 1e6
 	x, y := write(t, filepath.Join(dir, "x", "run"), 20, 1, 4), write(t, filepath.Join(dir, "y", "run"), 20, 1, 4)
 	_, data = check(t, runsPage(dir, append(list, read(t, x), read(t, y))))
@@ -300,6 +302,36 @@ func TestRuns(t *testing.T) {
 	contains(t, data, []string{"no step yet", "1: none", "2: none", "The runs have the same settings"}, []string{`"charts"`})
 	if err := WriteRuns(filepath.Join(dir, File), make([]Run, mostRuns+1)); err == nil || !strings.Contains(err.Error(), "give at most 64") {
 		t.Errorf("too many runs: %v", err)
+	}
+}
+
+// Losses of runs with different tokenizers are in bits per byte only, and missing for a run that
+// does not know its own.
+func TestRunsWithDifferentTokenizers(t *testing.T) {
+	dir := t.TempDir()
+	config := func(tokenizer string, vocab int) string {
+		return fmt.Sprintf("tokenizer = %q\n[model]\nvocab = %d\n", tokenizer, vocab)
+	}
+	a, b := write(t, filepath.Join(dir, "a"), 40, 1, 4), write(t, filepath.Join(dir, "b"), 40, 1, 4)
+	for _, other := range []string{config("t.json", 256), config("bytes", 4096)} {
+		put(t, a, "config.toml", config("bytes", 256))
+		put(t, b, "config.toml", other)
+		list := []Run{read(t, a), read(t, b)}
+		_, data := check(t, runsPage(dir, list))
+		contains(t, data, []string{`"small":"bits/byte, last"`, `{"text":"2.2500"}`, `"name":"bits/byte"`, "The tokenizers differ"}, []string{"nats", `"other"`, `"tokens":"`, `"text":"3.0000"`})
+
+		list[1].Log.Starts = nil
+		for i := range list[1].Log.Evals {
+			list[1].Log.Evals[i].BitsPerByte = 0
+		}
+		p := runsPage(dir, list)
+		_, data = check(t, p)
+		contains(t, data, []string{`{"text":"–"},{"text":"–"},{"text":"–"}`}, []string{"nats", `"text":"3.0000"`})
+		for _, c := range p.Sections[2].Blocks[0].Charts {
+			if len(c.Curves) != 1 || c.Curves[0].Name != "a" {
+				t.Errorf("%s has %d curves, want that of the run that knows bytes per token", c.ID, len(c.Curves))
+			}
+		}
 	}
 }
 
@@ -362,6 +394,11 @@ const use = `
 	laidOver = {...page, title: "older"};
 	redraw();
 	out.over = all("#loss .line").length;
+	laidOver.tokens = "of another tokenizer";
+	redraw();
+	out.inBits = all("#loss .line").length;
+	document.querySelector("#other").click();
+	out.inNats = all("#loss .line").length;
 	return out;`
 
 // A browser draws every chart of every page at the width of a desk and of a phone, without cutting
@@ -383,10 +420,10 @@ func TestBrowser(t *testing.T) {
 		var got struct {
 			Tip, Units                            string
 			Smoothed, Logarithmic, Zoomed, Hidden bool
-			Over                                  int
+			Over, InBits, InNats                  int
 		}
 		browser.Run(t, []byte(html), 1280, use, &got)
-		if got.Tip != tip || !got.Smoothed || !got.Logarithmic || !got.Zoomed || !got.Hidden || got.Units != "nats/token, bits/byte" || got.Over != 3 {
+		if got.Tip != tip || !got.Smoothed || !got.Logarithmic || !got.Zoomed || !got.Hidden || got.Units != "nats/token, bits/byte" || got.Over != 3 || got.InBits != 3 || got.InNats != 1 {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

@@ -38,8 +38,9 @@ type Run struct {
 
 // settings are the values of the configuration that a page shows. Those that are missing are zero.
 type settings struct {
-	Flavor, Precision string
-	Steps             int
+	Flavor, Precision, Tokenizer string
+	Steps                        int
+	Model                        struct{ Vocab int }
 }
 
 // runProjection is the projected throughput of a cluster of GPUs with a run's routing, as train
@@ -115,6 +116,11 @@ func WriteRun(folder string) error {
 	}
 	r.linked = true
 	return r.Page(false).Write(filepath.Join(folder, File))
+}
+
+// tokens names the tokens of the run's losses: those of runs with equal names are comparable.
+func (r Run) tokens() string {
+	return fmt.Sprintf("%s, %d", r.settings.Tokenizer, r.settings.Model.Vocab)
 }
 
 // startOf returns the start of the process that made a step.

@@ -19,7 +19,7 @@ import (
 
 // Page returns the page of a run. A live one follows the run.
 func (r Run) Page(live bool) Page {
-	p := Page{Title: r.name(), Badges: []Badge{{r.state(), Warn}}, Facts: r.facts(), Live: live}
+	p := Page{Title: r.name(), Badges: []Badge{{r.state(), Warn}}, Facts: r.facts(), Live: live, Tokens: r.tokens()}
 	if r.Log.Done != nil {
 		p.Badges[0].Class = Good
 	}

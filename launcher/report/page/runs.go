@@ -32,13 +32,17 @@ func WriteRuns(path string, list []Run) error {
 func runsPage(folder string, list []Run) Page {
 	names := namesOf(list)
 	results := Table{Head: Cells("run", "validation loss", "best", "training loss", "steps", "tokens", "time of steps", "tokens/s", "MFU")}
-	for i, about := range map[int]string{1: "nats per token, last", 3: "last 10 steps", 7: "median"} {
+	mixed := slices.ContainsFunc(list, func(r Run) bool { return r.tokens() != list[0].tokens() })
+	for i, about := range map[int]string{1: unit(mixed) + ", last", 3: "last 10 steps", 7: "median"} {
 		results.Head[i].Small = about
 	}
 	for i, r := range list {
-		results.Rows = append(results.Rows, r.row(folder, names[i], i+1))
+		results.Rows = append(results.Rows, r.row(folder, names[i], i+1, mixed))
 	}
 	p := Page{Title: report.Plural(len(list), "run"), Sections: []Section{{"Results", []Block{{Table: &results}}}, differences(list, names)}}
+	if !mixed && len(list) > 0 {
+		p.Tokens = list[0].tokens()
+	}
 	x := axisOf(list)
 	add := func(title string, charts ...Chart) {
 		charts = slices.DeleteFunc(charts, func(c Chart) bool { return len(c.Curves) == 0 })
@@ -46,44 +50,7 @@ func runsPage(folder string, list []Run) Page {
 			p.Sections = append(p.Sections, Section{title, []Block{{Charts: charts}}})
 		}
 	}
-	loss := func(id, title, caption string, x axis, dots bool, of func(Run) Series, scale func(Run) float64) Chart {
-		c := Chart{ID: id, Title: title, Caption: caption, Wide: true, Y: Axis{Name: "nats/token"}, Smooth: !dots}
-		c.Curves = x.curves(&c, list, names, of)
-		for i := range c.Curves {
-			r := list[slices.Index(names, c.Curves[i].Name)]
-			c.Curves[i].Dots, c.Curves[i].Scale = dots, scale(r)
-		}
-		if !slices.ContainsFunc(c.Curves, func(c Curve) bool { return c.Scale == 0 }) {
-			c.Other = "bits/byte"
-		}
-		return c
-	}
-	train := func(r Run) Series { return Steps(&r.Log, "loss") }
-	heldOut := func(r Run) Series { return HeldOut(&r.Log) }
-	ofTrain := func(r Run) float64 { scale, _ := r.bitsPerNat(); return scale }
-	ofHeldOut := func(r Run) float64 { _, scale := r.bitsPerNat(); return scale }
-	add(
-		"Loss",
-		loss(
-			"validation",
-			"Validation loss",
-			"Losses per token of runs with different tokenizers are not comparable; bits per byte of the same text are.",
-			x,
-			true,
-			heldOut,
-			ofHeldOut,
-		),
-		loss("loss", "Training loss", "", x, false, train, ofTrain),
-		loss(
-			"loss-time",
-			"Training loss over time",
-			"Over the time of the steps, without evaluations and checkpoints. Runs that shared a machine were slower than alone.",
-			minutes,
-			false,
-			train,
-			ofTrain,
-		),
-	)
+	add("Loss", losses(list, names, x, mixed)...)
 	for _, q := range record.Quantities {
 		if q.Compare != "" {
 			c := Chart{ID: q.Figure, Title: q.Title, Caption: q.Caption, Wide: true, Y: axisFor(q), Smooth: true}
@@ -92,6 +59,69 @@ func runsPage(folder string, list []Run) Page {
 		}
 	}
 	return p
+}
+
+// unit is the unit of losses.
+func unit(mixed bool) string {
+	if mixed {
+		return "bits/byte"
+	}
+	return "nats/token"
+}
+
+// losses returns the charts of losses. Runs with different tokenizers are mixed: their losses are
+// in bits per byte only, without those of runs whose record has none.
+func losses(list []Run, names []string, x axis, mixed bool) (all []Chart) {
+	tokenizers := "The tokenizer is the same in all runs, so losses per token are comparable."
+	if mixed {
+		tokenizers = "The tokenizers differ, so the losses are in bits per byte. These are comparable for the same text."
+	}
+	add := func(id, title, caption string, x axis, dots bool, of func(Run) (Series, float64)) {
+		c := Chart{ID: id, Title: title, Caption: caption, Wide: true, Y: Axis{Name: unit(mixed)}, Smooth: !dots}
+		c.Curves = x.curves(&c, list, names, func(r Run) Series {
+			s, scale := of(r)
+			return s.in(mixed, scale)
+		})
+		for i := range c.Curves {
+			_, scale := of(list[slices.Index(names, c.Curves[i].Name)])
+			if c.Curves[i].Dots = dots; !mixed {
+				c.Curves[i].Scale = scale
+			}
+		}
+		if !slices.ContainsFunc(c.Curves, func(c Curve) bool { return c.Scale == 0 }) {
+			c.Other = "bits/byte"
+		}
+		all = append(all, c)
+	}
+	add("validation", "Validation loss", tokenizers, x, true, Run.heldOut)
+	add("loss", "Training loss", "", x, false, Run.training)
+	const shared = "Over the time of the steps, without evaluations and checkpoints. Runs that shared a machine were slower than alone."
+	add("loss-time", "Training loss over time", shared, minutes, false, Run.training)
+	return all
+}
+
+// training returns the training loss and its bits per byte of 1 nat per token; 0: unknown.
+func (r Run) training() (Series, float64) {
+	scale, _ := r.bitsPerNat()
+	return Steps(&r.Log, "loss"), scale
+}
+
+// heldOut is training for the validation loss.
+func (r Run) heldOut() (Series, float64) {
+	_, scale := r.bitsPerNat()
+	return HeldOut(&r.Log), scale
+}
+
+// in returns losses in bits per byte, or as they are. Those in bits per byte are NaN without a
+// scale.
+func (s Series) in(bits bool, scale float64) Series {
+	switch {
+	case !bits:
+		return s
+	case scale == 0:
+		return s.Scaled(math.NaN())
+	}
+	return s.Scaled(scale)
 }
 
 // axis is what curves are drawn over.
@@ -167,17 +197,30 @@ func namesOf(list []Run) (names []string) {
 	return names
 }
 
-// row is the row of a run in the table of results.
-func (r Run) row(folder, name string, color int) []Cell {
-	last := func(s Series) (end, least float64) {
-		end, least = math.NaN(), math.NaN()
-		if v := s.Finite(); len(v) > 0 {
-			end, least = v[len(v)-1], slices.Min(v)
+// row is the row of a run in the table of results. Losses are in bits per byte if tokenizers are
+// mixed, and in both units otherwise.
+func (r Run) row(folder, name string, color int, mixed bool) []Cell {
+	last := func(s Series, scale float64) (end, least Cell) {
+		in := func(x float64) Cell {
+			switch bits := report.Loss(x * scale); {
+			case scale == 0 && mixed:
+				return Cell{Text: report.Missing}
+			case scale == 0:
+				return Cell{Text: report.Loss(x)}
+			case mixed:
+				return Cell{Text: bits}
+			default:
+				return Cell{Text: report.Loss(x), Small: bits + " bits/byte"}
+			}
 		}
-		return end, least
+		if v := s.Finite(); len(v) > 0 {
+			return in(v[len(v)-1]), in(slices.Min(v))
+		}
+		return Cell{Text: report.Missing}, Cell{Text: report.Missing}
 	}
-	validation, best := last(HeldOut(&r.Log))
-	train, _ := last(Steps(&r.Log, "loss").Trailing(10))
+	validation, best := last(r.heldOut())
+	loss, scale := r.training()
+	train, _ := last(loss.Trailing(10), scale)
 	seconds, speed, mfu := 0.0, report.Missing, report.Missing
 	for _, s := range r.Log.Steps {
 		seconds += s.Seconds
@@ -194,7 +237,7 @@ func (r Run) row(folder, name string, color int) []Cell {
 		first.Small += fmt.Sprintf("\n%s on %s, %s, %s", report.Plural(s.Ranks, "rank"), s.CPU, report.Plural(s.Cores, "core"), s.Tier)
 	}
 	clock := report.Clock(time.Duration(min(seconds, math.MaxInt64/1e9-1) * float64(time.Second)))
-	return append([]Cell{first}, Cells(report.Loss(validation), report.Loss(best), report.Loss(train), report.Thousands(float64(r.made())),
+	return append([]Cell{first, validation, best, train}, Cells(report.Thousands(float64(r.made())),
 		report.Thousands(float64(r.made())*r.tokensPerStep()), clock, speed, mfu)...)
 }
 
