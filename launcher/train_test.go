@@ -53,6 +53,37 @@ func losses(t *testing.T, log string) map[int]float64 {
 
 var jsonLog = []string{"--log-format", "json"}
 
+// A run that is complete names its report, and commands that work on it. Other runs and logs for
+// programs do not.
+func TestTrainNamesWhatIsNext(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	out := succeed(t, tiny(data, "--out", "my runs/one", "--report")...)
+	_, next, _ := strings.Cut(out, "\nnext:\n")
+	want := []string{
+		"  report: my runs/one/report.html", "  text:   launcher generate --checkpoint 'my runs/one' --prompt 'func '",
+		"  export: launcher convert --from 'my runs/one' --to 'my runs/one-hf'", "",
+	}
+	if !slices.Equal(strings.Split(next, "\n"), want) {
+		t.Fatalf("%q, want %q", next, want)
+	}
+	if got := launch("generate", "--checkpoint", "my runs/one", "--prompt", "func "); got.code != cli.ExitOK || !strings.HasPrefix(got.out, "func ") {
+		t.Errorf("generate: %+v", got)
+	}
+	succeed(t, "convert", "--from", "my runs/one", "--to", "my runs/one-hf")
+	for _, file := range []string{"my runs/one/report.html", "my runs/one-hf/config.json"} {
+		if _, err := os.Stat(file); err != nil {
+			t.Error(err)
+		}
+	}
+	if out := succeed(t, tiny(data, "--out", "plain")...); !strings.Contains(out, "\nnext:\n  text: ") {
+		t.Errorf("without a report: %s", out)
+	}
+	if out := succeed(t, tiny(data, "--log-format", "json")...); strings.Contains(out, "next:") {
+		t.Errorf("JSON: %s", out)
+	}
+}
+
 func TestTrainText(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
 	"spmoe/launcher/report"
+	"spmoe/launcher/report/page"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
@@ -93,6 +95,20 @@ func (f *DisplayFlags) Complete(out io.Writer, end record.Done, cfg config.Confi
 		report.Shell(cfg.Out),
 		cfg.Steps,
 	)
+}
+
+// Next prints what to do with a run that is complete.
+func (f *DisplayFlags) Next(out io.Writer, folder string) {
+	if f.Format == "json" {
+		return
+	}
+	fmt.Fprintln(out, "next:")
+	path := filepath.Join(folder, page.File)
+	if _, err := os.Stat(path); err == nil {
+		fmt.Fprintf(out, "  report: %s\n", path)
+	}
+	generate, export := report.Commands(folder)
+	fmt.Fprintf(out, "  text:   %s\n  export: %s\n", generate, export)
 }
 
 // isScreen reports whether w is a terminal that can move its cursor.

@@ -183,7 +183,13 @@ func (f *TrainFlags) runJob(ctx context.Context, env cli.Env) error {
 	if err := claim.Begin(from); err != nil {
 		return err
 	}
-	return f.train(ctx, env, shown, job, cfg, prepared)
+	if err := f.train(ctx, env, shown, job, cfg, prepared); err != nil {
+		return err
+	}
+	if env.ReportsJob() {
+		f.display.Next(shown.Env.Out, cfg.Out)
+	}
+	return nil
 }
 
 // withRanks adds to an error about the layout how many ranks a checkpoint is of, if others continue.

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -351,11 +350,12 @@ func (r Run) commands() []Block {
 	if r.Log.Done != nil {
 		resume += fmt.Sprintf(" --steps %d", 2*r.made())
 	}
+	generate, export := report.Commands(r.Folder)
 	line := func(purpose, text string) Term { return Term{purpose, []Cell{{Text: text, Class: Mono}}} }
 	return []Block{{Terms: []Term{
 		line("train further", resume),
-		line("write text", "launcher generate --checkpoint "+run+" --prompt 'func '"),
+		line("write text", generate),
 		line("measure the loss on other text", "launcher eval --checkpoint "+run+" --data FILE"),
-		line("export to Hugging Face", "launcher convert --from "+run+" --to "+report.Shell(filepath.Clean(r.Folder)+"-hf")),
+		line("export to Hugging Face", export),
 	}}}
 }
