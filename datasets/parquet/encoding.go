@@ -137,8 +137,9 @@ func plainStrings(b []byte, n int64) ([][]byte, error) {
 	return all, nil
 }
 
-// decode returns a function that returns the n strings of a page, one after the other.
-func decode(encoding int64, b []byte, n int64, dictionary [][]byte) (next func() ([]byte, error), err error) {
+// decode returns a function that returns the n strings of a page, one after the other. last is the
+// last string of the page before, for strings that share a prefix.
+func decode(encoding int64, b []byte, n int64, dictionary [][]byte, last *[]byte) (next func() ([]byte, error), err error) {
 	switch encoding {
 	case plain:
 		return func() (s []byte, err error) {
@@ -151,7 +152,7 @@ func decode(encoding int64, b []byte, n int64, dictionary [][]byte) (next func()
 		lengths, rest, err := deltaIntegers(b, n)
 		return cutter(lengths, rest), err
 	case deltaStrings:
-		return deltas(b, n)
+		return deltas(b, n, last)
 	}
 	return nil, fmt.Errorf("it is in encoding %d: expected plain, dictionary or delta strings", encoding)
 }
@@ -186,8 +187,9 @@ func cutter(lengths []int64, b []byte) func() ([]byte, error) {
 	}
 }
 
-// deltas returns strings that share a prefix with the previous one.
-func deltas(b []byte, n int64) (func() ([]byte, error), error) {
+// deltas returns strings that share a prefix with the previous one. The first string of a page
+// shares none, except in files of Arrow's Go library and of parquet-mr before 1.8 (PARQUET-246).
+func deltas(b []byte, n int64, last *[]byte) (func() ([]byte, error), error) {
 	shared, rest, err := deltaIntegers(b, n)
 	if err != nil {
 		return nil, err
@@ -198,7 +200,6 @@ func deltas(b []byte, n int64) (func() ([]byte, error), error) {
 	}
 	suffix := cutter(lengths, rest)
 	most := freeLength + mostRatio*int64(len(b)) // of all strings
-	var last []byte
 	return func() ([]byte, error) {
 		s, err := suffix()
 		if err != nil || len(shared) == 0 {
@@ -206,14 +207,14 @@ func deltas(b []byte, n int64) (func() ([]byte, error), error) {
 		}
 		n := shared[0]
 		shared = shared[1:]
-		if n < 0 || n > int64(len(last)) {
-			return nil, fmt.Errorf("a string shares %d bytes with one of %d", n, len(last))
+		if n < 0 || n > int64(len(*last)) {
+			return nil, fmt.Errorf("a string shares %d bytes with one of %d", n, len(*last))
 		}
-		last = append(last[:n:n], s...)
-		if most -= int64(len(last)); most < 0 {
+		*last = append((*last)[:n:n], s...)
+		if most -= int64(len(*last)); most < 0 {
 			return nil, errors.New("a page has strings that share more than text does")
 		}
-		return last, nil
+		return *last, nil
 	}, nil
 }
 

@@ -128,7 +128,8 @@ type group struct {
 	chunk
 	each       func([]byte) error
 	dictionary [][]byte
-	seen       int64 // values
+	last       []byte // string of the previous page
+	seen       int64  // values
 
 	begun int64  // rows, for lists, which may continue on the next page
 	list  []byte // the strings of the current one, nil: none
@@ -230,7 +231,7 @@ func (g *group) page(h pageHeader, b []byte) error {
 			return err
 		}
 	}
-	next, err := decode(h.encoding, b, present, g.dictionary)
+	next, err := decode(h.encoding, b, present, g.dictionary, &g.last)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // Make writes the test files of datasets next to it, with writers that share no code with its
 // readers: parquet-go and Apache Arrow's Go implementation. It is a separate module, so that spmoe
-// needs neither.
+// needs neither. Its tests compare the readers of datasets with Apache Arrow's.
 //
 //	cd datasets/testdata/make && go run . ..
 //
@@ -91,19 +91,21 @@ func main() {
 		write("pa-"+name+"-v2.parquet", arrowParquet(apache.WithCompression(c), apache.WithDataPageVersion(apache.DataPageV2), apache.WithDictionaryDefault(name != "zstd")))
 	}
 	write("others/pa-empty-groups.parquet", arrowParquet(apache.WithDictionaryDefault(true)))
+	// The strings of a page share prefixes with those of the page before.
+	write("others/pa-delta.parquet", arrowParquet(apache.WithDictionaryDefault(false), apache.WithEncodingFor("text", apache.Encodings.DeltaByteArray)))
 	for _, large := range []bool{false, true} {
 		for name, options := range map[string][]ipc.Option{"none": nil, "zstd": {ipc.WithZstd()}, "lz4": {ipc.WithLZ4()}} {
 			if large {
 				name = "large-" + name
 			}
 			write("stream-"+name+".arrow", stream(records(large), options))
-			write("file-"+name+".arrow", file(records(large), options))
+			write("file-"+name+".arrow", arrowFile(records(large), options))
 			if !large {
 				write("numbers-"+name+".arrow", stream(numbers(), options))
 			}
 		}
 	}
-	write("tokens.arrow", file(tokens(), nil))
+	write("tokens.arrow", arrowFile(tokens(), nil))
 }
 
 // tokens are two batches of lists, as in a token file.
@@ -253,7 +255,7 @@ func stream(all []arrow.Record, options []ipc.Option) []byte {
 	return b.Bytes()
 }
 
-func file(all []arrow.Record, options []ipc.Option) []byte {
+func arrowFile(all []arrow.Record, options []ipc.Option) []byte {
 	out, err := os.CreateTemp("", "file")
 	check(err)
 	defer os.Remove(out.Name())
