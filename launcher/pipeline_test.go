@@ -8,8 +8,8 @@ import (
 )
 
 // A run in stages, with the defaults of everything else, leaves a checkpoint that generate and eval
-// use without stages. They repeat the run's own sample and validation loss. One rank cannot continue
-// it, and the error names the number that can.
+// use without stages. They repeat the run's own sample and validation loss. One rank cannot
+// continue it, and the error names the number that can.
 func TestPipelinedRunIsUsed(t *testing.T) {
 	done := trainedRun(t, "-np", "4", "--pp", "2", "--pp-schedule", "ZBVZeroBubble", "--batch", "16", "--model.layers", "4", "--sample-tokens", "20")
 	one := texts(t, "--prompt", "// New returns ", "--max-tokens", "20", "--endless", "--slide")[0]
