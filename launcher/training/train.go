@@ -192,7 +192,8 @@ func (f *TrainFlags) runJob(ctx context.Context, env cli.Env) error {
 	return nil
 }
 
-// withRanks adds to an error about the layout how many ranks a checkpoint is of, if others continue.
+// withRanks adds to an error about the layout how many ranks a checkpoint is of, if others continue
+// it.
 func withRanks(err error, from string, ranks int) error {
 	if from == "" || !errors.As(err, new(*mesh.Error)) {
 		return err
