@@ -229,6 +229,13 @@ func Resolve(from Defaults, name string, text []byte, given []Assignment) (confi
 	if err != nil {
 		return cfg, err
 	}
+	if picked.ScheduleSteps > 0 {
+		planned, err := from(picked.Flavor, picked.ScheduleSteps)
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Optimizer.Warmup = planned.Optimizer.Warmup
+	}
 	if old {
 		cfg.DataRules = int(datasets.FirstRules)
 	}

@@ -87,12 +87,13 @@ func (f *DisplayFlags) Complete(out io.Writer, end record.Done, cfg config.Confi
 	}
 	fmt.Fprintf(
 		out,
-		"%s is complete: %d of %s, validation loss %.4f nats; to train on: launcher train --resume --out %s --steps N, with N above %d\n",
+		"%s is complete: %d of %s, validation loss %.4f nats; to train on: launcher train --resume --out %s --steps N --schedule-steps %d, with N above %d\n",
 		cfg.Out,
 		end.Step,
 		report.Plural(cfg.Steps, "step"),
 		float64(end.HeldOut),
 		report.Shell(cfg.Out),
+		cfg.PlannedSteps(),
 		cfg.Steps,
 	)
 }

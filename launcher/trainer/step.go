@@ -61,7 +61,7 @@ func (r *rank) step(ctx context.Context) (s events.Step, stop bool, err error) {
 	fault.Point(fault.BetweenPasses)
 
 	// Update the master weights and publish the working weights, or leave both unchanged.
-	lr := r.job.cfg.Optimizer.At(r.Progress.Step, r.job.cfg.Steps)
+	lr := r.job.cfg.LearningRate(r.Progress.Step)
 	if !used {
 		r.Optim.Skip()
 	} else if err := r.Optim.Apply(lr, a.Norm); err != nil {

@@ -56,6 +56,7 @@ func (f *TrainFlags) compare(saved, cfg config.Config, from string) error {
 			meaningful = append(meaningful, "\n  "+c.String())
 		}
 	}
+	f.notes = append(f.notes, rateNotes(saved, cfg, step)...)
 	if len(meaningful) > 0 && !f.allowChanges {
 		return fmt.Errorf(
 			"%s was trained with other settings; these changes make another run of it:%s\nadd --allow-changes to go on like this, or leave these flags out",
@@ -64,6 +65,24 @@ func (f *TrainFlags) compare(saved, cfg config.Config, from string) error {
 		)
 	}
 	return nil
+}
+
+// rateNotes notes that the learning rate rises after a step because the run resumes with other
+// settings.
+func rateNotes(saved, cfg config.Config, step int) []string {
+	const visible = 1.05
+	if step == 0 || step >= cfg.Steps {
+		return nil
+	}
+	before, next := saved.LearningRate(step-1), cfg.LearningRate(step)
+	if next <= visible*max(before, saved.LearningRate(step)) {
+		return nil
+	}
+	note := fmt.Sprintf("the learning rate rises from %.2e in step %d to %.2e in step %d", before, step, next, step+1)
+	if planned := saved.PlannedSteps(); cfg.PlannedSteps() != planned {
+		note += fmt.Sprintf(": its schedule was planned for %d steps: add --schedule-steps %[1]d to keep to it", planned)
+	}
+	return []string{note}
 }
 
 // refuseOutInData returns an error if the folder of a new run lies in a folder of its data: when

@@ -40,6 +40,7 @@ type Run struct {
 type settings struct {
 	Flavor, Precision, Tokenizer string
 	Steps                        int
+	ScheduleSteps                int `toml:"schedule_steps"`
 	Model                        struct{ Vocab int }
 }
 

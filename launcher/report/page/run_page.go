@@ -349,6 +349,9 @@ func (r Run) commands() []Block {
 	resume := fmt.Sprintf("launcher -np %d train --resume --out %s", ranks, run)
 	if r.Log.Done != nil {
 		resume += fmt.Sprintf(" --steps %d", 2*r.made())
+		if r.settings.ScheduleSteps == 0 && r.settings.Steps > 0 {
+			resume += fmt.Sprintf(" --schedule-steps %d", r.settings.Steps) // the learning rate stays
+		}
 	}
 	generate, export := report.Commands(r.Folder)
 	line := func(purpose, text string) Term { return Term{purpose, []Cell{{Text: text, Class: Mono}}} }

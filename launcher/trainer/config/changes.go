@@ -24,8 +24,8 @@ const (
 // Effects classifies every key of the configuration, or its section as a whole.
 var Effects = map[string]Effect{
 	"flavor": Fixed, "tokenizer": Fixed, "end_token": Fixed, "data_rules": Fixed, "init_from": Fixed, "seq": Fixed, "seed": Fixed,
-	"steps": Harmless,                         // fewer than before are meaningful: the decay begins earlier
-	"data":  Verified, "data_field": Verified, // the text must be the same, wherever it is
+	"steps": Harmless, "schedule_steps": Harmless, // a shorter schedule is meaningful: the decay begins earlier
+	"data": Verified, "data_field": Verified, // the text must be the same, wherever it is
 	"batch": Meaningful, "document_mask": Meaningful,
 	"precision": Meaningful, "recipe": Meaningful, "mx": Meaningful, "nvfp4": Meaningful, "fp8": Meaningful, "ep_dispatch": Meaningful, "ep_combine_backward": Meaningful, "ep_capacity": Meaningful,
 	"optimizer": Meaningful, "optimizer.name": Verified, "ema": Meaningful,
@@ -103,7 +103,7 @@ func Changes(saved, cfg Config, from string) (all []Change, err error) {
 			)
 			return
 		}
-		shorter := key == "steps" && cfg.Steps < saved.Steps
+		shorter := (key == "steps" || key == "schedule_steps") && cfg.PlannedSteps() < saved.PlannedSteps()
 		all = append(all, Change{key, was, v, shorter || EffectOf(key) == Meaningful})
 	})
 	return all, err

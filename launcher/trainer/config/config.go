@@ -33,8 +33,11 @@ import (
 // Config is everything that defines a run except the number of ranks. The toml names are those of
 // config files and command-line flags (--steps 100, --model.layers 4).
 type Config struct {
-	Flavor     string `toml:"flavor"      help:"built-in model that the model section starts from"`
-	Steps      int    `toml:"steps"       help:"number of optimizer steps of the run"`
+	Flavor string `toml:"flavor"      help:"built-in model that the model section starts from"`
+	Steps  int    `toml:"steps"       help:"number of optimizer steps of the run"`
+
+	ScheduleSteps int `toml:"schedule_steps,omitempty" help:"steps that the learning rate is planned for, whatever the steps of the run are; after them it stays as it was in the last of them; 0: those of the run"`
+
 	Seq        int    `toml:"seq"         help:"tokens per sequence"`
 	Batch      int    `toml:"batch"       help:"sequences per optimizer step of all ranks together (the global batch)"`
 	MicroBatch int    `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; the last bits of results depend on the number of passes per step"`
@@ -137,6 +140,15 @@ func (c *Config) SetSteps(steps int) {
 	const least = 20
 	c.Steps = steps
 	c.Optimizer.Warmup = min(c.Optimizer.Warmup, max(steps/10, least))
+}
+
+// PlannedSteps returns the number of steps that the learning rate is planned for.
+func (c Config) PlannedSteps() int { return cmp.Or(c.ScheduleSteps, c.Steps) }
+
+// LearningRate returns the learning rate of a step, counted from 0.
+func (c Config) LearningRate(step int) float64 {
+	planned := c.PlannedSteps()
+	return c.Optimizer.At(min(step, planned-1), planned)
 }
 
 // RankThreads returns the RankThreads of each rank.
@@ -297,6 +309,12 @@ func (c Config) Validate(ranks int) error {
 	)
 	must(c.EPCapacity == 0 || c.EPExchange == "onesided", "ep_capacity is %v: it needs ep_exchange onesided", c.EPCapacity)
 	must(c.LogEvery >= 1, "log_every is %d: give 1 or more", c.LogEvery)
+	must(
+		c.ScheduleSteps >= 0 && c.ScheduleSteps <= MaxCount,
+		"schedule_steps is %d: give 0 (those of the run) or more, at most %d",
+		c.ScheduleSteps,
+		MaxCount,
+	)
 	must(
 		c.SaveEvery >= 0 || c.SaveEvery.Time() >= leastInterval,
 		"save_every is %v: give a number of steps (500), a time (10m) or 0 (at the end only)",

@@ -35,11 +35,11 @@ func Notices(c config.Config, t datasets.Tokenizer) (all []string) {
 			end.ID,
 		)
 	}
-	if c.Optimizer.Warmup > c.Steps {
+	if steps := c.PlannedSteps(); c.Optimizer.Warmup > steps {
 		add(
 			"optimizer.warmup is %d, but the run has %d steps: the learning rate rises until the last step, without a constant part or a decay",
 			c.Optimizer.Warmup,
-			c.Steps,
+			steps,
 		)
 	}
 	return all
