@@ -218,6 +218,7 @@ func TestTrainJSON(t *testing.T) {
 			"last_held_out_loss",
 			"first_held_out_bits_per_byte",
 			"last_held_out_bits_per_byte",
+			"gzip_bits_per_byte",
 			"sample",
 		},
 	}

@@ -89,7 +89,7 @@ func (d Done) check() error {
 	if len(d.Passes) > maxPasses {
 		return fmt.Errorf("held_out_passes has %d numbers, expected at most %d", len(d.Passes), maxPasses)
 	}
-	rules := []error{counted("step and skipped", d.Step, d.Skipped), measured(float64(d.HeldOut), float64(d.Averaged))}
+	rules := []error{counted("step and skipped", d.Step, d.Skipped), measured(float64(d.HeldOut), float64(d.Averaged), float64(d.Gzip))}
 	for _, loss := range d.Passes {
 		rules = append(rules, measured(float64(loss)))
 	}

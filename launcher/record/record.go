@@ -149,6 +149,8 @@ type Done struct {
 	Averaged Number `json:"averaged_loss,omitempty"` // the same of the averaged weights; 0: there are none
 	Skipped  int    `json:"skipped"`                 // steps that changed no weight
 
+	Gzip Number `json:"gzip_bits_per_byte,omitempty"` // of validation text; 0: unknown
+
 	// Passes are the validation losses of the parts of the text that HeldOut is the loss of. Runs
 	// of one configuration on the same number of ranks have the same parts.
 	Passes []Number `json:"held_out_passes,omitempty"`

@@ -103,6 +103,9 @@ func (j JSON) Done(d events.Done) {
 		if d.Averaged != 0 {
 			f["averaged_held_out_loss"] = d.Averaged
 		}
+		if d.Gzip != 0 {
+			f["gzip_bits_per_byte"] = d.Gzip
+		}
 		f["sample"] = d.Sample
 	}
 	j.print("done", f)

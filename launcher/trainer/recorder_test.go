@@ -77,8 +77,8 @@ func TestRecord(t *testing.T) {
 				len(log.Quantized),
 			)
 		}
-		want := record.Done{Step: 6, HeldOut: record.Number(got.done[0].HeldOut.Last), Passes: log.Done.Passes}
-		if !reflect.DeepEqual(*log.Done, want) || math.Abs(float64(meanOf(log.Done.Passes)-want.HeldOut)) > 1e-12 {
+		want := record.Done{Step: 6, HeldOut: record.Number(got.done[0].HeldOut.Last), Gzip: record.Number(got.done[0].Gzip), Passes: log.Done.Passes}
+		if want.Gzip <= 0 || !reflect.DeepEqual(*log.Done, want) || math.Abs(float64(meanOf(log.Done.Passes)-want.HeldOut)) > 1e-12 {
 			t.Errorf("%d ranks: done %+v, want %+v", ranks, *log.Done, want)
 		}
 		for i, l := range log.Loads {

@@ -64,7 +64,7 @@ func write(t testing.TB, folder string, steps, layers, experts int) string {
 	}
 	w.Times(record.Times{Steps: steps, Seconds: 0.2, Families: map[string]float64{"bf16 forward": 0.15, "rest": 0.05}})
 	w.Sample(record.Sample{Step: steps, Prompt: "// New ", Text: hostile})
-	w.Done(record.Done{Step: steps, HeldOut: 3})
+	w.Done(record.Done{Step: steps, HeldOut: 3, Gzip: 2.5})
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -98,8 +98,11 @@ func (r Run) facts() (list []Fact) {
 	}
 	if n := len(log.Evals); n > 0 {
 		last := log.Evals[n-1]
-		add("validation loss", report.Loss(float64(last.Loss)),
-			bits(float64(last.Loss), heldOut)+fmt.Sprintf("after step %d; first %s", last.Step, report.Loss(float64(log.Evals[0].Loss))))
+		more := fmt.Sprintf("after step %d; first %s", last.Step, report.Loss(float64(log.Evals[0].Loss)))
+		if log.Done != nil && log.Done.Gzip > 0 {
+			more += fmt.Sprintf("; any bytes: 8 bits/byte, gzip: %s", report.Fixed(float64(log.Done.Gzip), 4))
+		}
+		add("validation loss", report.Loss(float64(last.Loss)), bits(float64(last.Loss), heldOut)+more)
 	}
 	if speeds := r.speeds().Finite(); len(speeds) > 0 {
 		more := "median step"

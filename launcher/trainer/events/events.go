@@ -136,6 +136,7 @@ type Done struct {
 	Ranks          int
 	Train, HeldOut LossChange
 	Averaged       float64   // validation loss of the averaged weights; 0: there are none
+	Gzip           float64   // bits per byte of validation text in a gzip file; 0: unknown
 	PassLosses     []float64 // of each pass of the last evaluation, nats per token
 	Mean           int       // number of the last steps whose mean loss is Train.Last
 	Prompt, Sample string

@@ -299,6 +299,7 @@ func (c *Recorder) Done(d events.Done) {
 		HeldOut:  record.Number(d.HeldOut.Last),
 		Averaged: record.Number(d.Averaged),
 		Skipped:  c.State.Progress.Skipped,
+		Gzip:     record.Number(d.Gzip),
 	}
 	for _, loss := range d.PassLosses {
 		end.Passes = append(end.Passes, record.Number(loss))
