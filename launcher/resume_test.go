@@ -410,8 +410,8 @@ func TestResumeWithDamagedRecord(t *testing.T) {
 }
 
 // A run that is resumed after its end rises to the rate of a longer schedule and says so, or goes
-// on with its last rate, as the message and the page of the complete run propose. One that makes the
-// first steps of a schedule resumes as if it had not stopped.
+// on with its last rate, as the message and the page of the complete run propose. One that makes
+// the first steps of a schedule resumes as if it had not stopped.
 func TestResumeSchedule(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())

@@ -11,8 +11,8 @@ import (
 // scaleBytes is the maximum amount of text that gzip compresses for the scale.
 const scaleBytes = 1 << 20
 
-// gzipBits returns the bits per byte of the validation text in a gzip file; 0 if it is not known. Of
-// a long text it takes windows that are spread over it.
+// gzipBits returns the bits per byte of the validation text in a gzip file. Of a long text it takes
+// windows that are spread over it.
 func (j *Job) gzipBits() (float64, error) {
 	w, err := datasets.NewWindows(j.heldOut, datasets.WindowsConfig{Seq: j.cfg.Seq, Count: max(scaleBytes/j.cfg.Seq, 1), Ranks: 1})
 	if err != nil {
