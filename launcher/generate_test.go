@@ -72,7 +72,8 @@ func TestGenerate(t *testing.T) {
 			t.Errorf("%s ranks: %q", ranks, plain.errOut)
 		}
 	}
-	if short := launch("generate", "--prompt", "func", "--max-tokens", "1"); short.code != cli.ExitOK || !strings.HasPrefix(short.errOut, "prefill: 4 tokens, ") || strings.Contains(short.errOut, "decode") {
+	short := launch("generate", "--prompt", "func", "--max-tokens", "1")
+	if short.code != cli.ExitOK || !strings.HasPrefix(short.errOut, "prefill: 4 tokens, ") || strings.Contains(short.errOut, "decode") {
 		t.Errorf("a token without a pass of its own: %+v", short)
 	}
 	if other := texts(t, append(as, "--seed", "2")...)[0]; other["text"] == one["text"] {

@@ -422,7 +422,8 @@ func TestResumeSchedule(t *testing.T) {
 		return all
 	}
 	begin := func(more ...string) []float64 {
-		return rates(succeed(t, tiny(data, append(more, "--optimizer.decay-frac", "0.5", "--optimizer.min-factor", "0", "--log-format", "json")...)...))
+		more = append(more, "--optimizer.decay-frac", "0.5", "--optimizer.min-factor", "0", "--log-format", "json")
+		return rates(succeed(t, tiny(data, more...)...))
 	}
 	whole := begin("--steps", "6", "--out", "run", "--report")
 	page, err := os.ReadFile("run/report.html")
@@ -452,8 +453,10 @@ func TestResumeSchedule(t *testing.T) {
 		t.Errorf("%d steps: %s", n, out)
 	}
 	out = succeed(t, "train", "--resume", "--out", "anew", "--steps", "12", "--report=false")
-	if want := "NOTE: the learning rate rises from 1.00e-03 in step 6 to 3.00e-03 in step 7: its schedule was planned for 6 steps: add --schedule-steps 6 to keep to it\n"; !strings.Contains(out, want) {
-		t.Errorf("%s\nwant %q", out, want)
+	const note = "NOTE: the learning rate rises from 1.00e-03 in step 6 to 3.00e-03 in step 7: " +
+		"its schedule was planned for 6 steps: add --schedule-steps 6 to keep to it\n"
+	if !strings.Contains(out, note) {
+		t.Errorf("%s\nwant %q", out, note)
 	}
 
 	part := begin("--steps", "2", "--schedule-steps", "6", "--out", "part")
@@ -461,5 +464,6 @@ func TestResumeSchedule(t *testing.T) {
 	if got := append(part, rates(rest)...); !slices.Equal(got, whole) || strings.Contains(rest, "rises") {
 		t.Errorf("in two parts %g, in one %g: %s", got, whole, rest)
 	}
-	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--out", "part", "--steps", "8", "--schedule-steps", "4"}, "schedule_steps: 6 -> 4", "--allow-changes")
+	shorter := []string{"train", "--resume", "--out", "part", "--steps", "8", "--schedule-steps", "4"}
+	refuse(t, cli.ExitUsage, shorter, "schedule_steps: 6 -> 4", "--allow-changes")
 }

@@ -67,7 +67,8 @@ func TestTrainNamesWhatIsNext(t *testing.T) {
 	if !slices.Equal(strings.Split(next, "\n"), want) {
 		t.Fatalf("%q, want %q", next, want)
 	}
-	if got := launch("generate", "--checkpoint", "my runs/one", "--prompt", "func "); got.code != cli.ExitOK || !strings.HasPrefix(got.out, "func ") {
+	got := launch("generate", "--checkpoint", "my runs/one", "--prompt", "func ")
+	if got.code != cli.ExitOK || !strings.HasPrefix(got.out, "func ") {
 		t.Errorf("generate: %+v", got)
 	}
 	succeed(t, "convert", "--from", "my runs/one", "--to", "my runs/one-hf")

@@ -117,8 +117,8 @@ var ValueSynonyms = map[string]map[string]string{
 		"fp8-block": "fp8 float8", "nvfp4": "fp4", "mxfp6-e2m3": "mxfp6", "mxint8": "int8", "bf16": "bfloat16 fp16 float16 half", "fp32": "float32 float",
 	},
 	"pp-schedule": {
-		"1F1B": "gpipe pipedream one-forward-one-backward", "Interleaved1F1B": "interleaved vpp", "InterleavedZeroBubble": "zb zb1p zb-h1 zero-bubble",
-		"ZBVZeroBubble": "zbv zb-v", "DualPipeV": "dualpipe dual-pipe",
+		"1F1B": "gpipe pipedream one-forward-one-backward", "Interleaved1F1B": "interleaved vpp",
+		"InterleavedZeroBubble": "zb zb1p zb-h1 zero-bubble", "ZBVZeroBubble": "zbv zb-v", "DualPipeV": "dualpipe dual-pipe",
 	},
 	"dtype":                   floats,
 	"optimizer.moments":       floats,

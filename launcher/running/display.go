@@ -87,7 +87,8 @@ func (f *DisplayFlags) Complete(out io.Writer, end record.Done, cfg config.Confi
 	}
 	fmt.Fprintf(
 		out,
-		"%s is complete: %d of %s, validation loss %.4f nats; to train on: launcher train --resume --out %s --steps N --schedule-steps %d, with N above %d\n",
+		"%s is complete: %d of %s, validation loss %.4f nats; "+
+			"to train on: launcher train --resume --out %s --steps N --schedule-steps %d, with N above %d\n",
 		cfg.Out,
 		end.Step,
 		report.Plural(cfg.Steps, "step"),

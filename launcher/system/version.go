@@ -98,5 +98,6 @@ func describeCheckout(folder string) string {
 // NamesSources reports whether a version says which sources were built: a release or a revision
 // without changes.
 func NamesSources(version string) bool {
-	return version != unknownVersion && version != noVersion && !strings.HasSuffix(version, modifiedMark) && !strings.HasSuffix(version, checkoutMark)
+	return version != unknownVersion && version != noVersion &&
+		!strings.HasSuffix(version, modifiedMark) && !strings.HasSuffix(version, checkoutMark)
 }

@@ -227,7 +227,8 @@ var kinds = []struct {
 	arrow.DataType
 	parquet bool
 }{
-	{arrow.BinaryTypes.String, true}, {arrow.BinaryTypes.LargeString, true}, {arrow.BinaryTypes.Binary, true}, {arrow.BinaryTypes.LargeBinary, true},
+	{arrow.BinaryTypes.String, true}, {arrow.BinaryTypes.LargeString, true},
+	{arrow.BinaryTypes.Binary, true}, {arrow.BinaryTypes.LargeBinary, true},
 	{arrow.BinaryTypes.StringView, false}, {arrow.BinaryTypes.BinaryView, false},
 	{&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}, true},
 	{&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Uint32, ValueType: arrow.BinaryTypes.String}, false},
@@ -313,10 +314,13 @@ func written(t *testing.T, rng *rand.Rand, kind arrow.DataType, records []arrow.
 	}) {
 		return all
 	}
-	codecs := []compress.Compression{compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Brotli, compress.Codecs.Zstd}
+	codecs := []compress.Compression{
+		compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Gzip, compress.Codecs.Brotli, compress.Codecs.Zstd,
+	}
 	encoding := []apache.Encoding{apache.Encodings.Plain, apache.Encodings.DeltaByteArray, apache.Encodings.DeltaLengthByteArray}[rng.IntN(3)]
 	properties := []apache.WriterProperty{
-		apache.WithCompression(codecs[rng.IntN(len(codecs))]), apache.WithDataPageSize(int64(1 + rng.IntN(2000))), apache.WithBatchSize(int64(1 + rng.IntN(50))),
+		apache.WithCompression(codecs[rng.IntN(len(codecs))]),
+		apache.WithDataPageSize(int64(1 + rng.IntN(2000))), apache.WithBatchSize(int64(1 + rng.IntN(50))),
 		apache.WithDictionaryDefault(rng.IntN(2) == 0), apache.WithDictionaryPageSizeLimit(int64(1 + rng.IntN(1000))),
 		apache.WithDataPageVersion([]apache.DataPageVersion{apache.DataPageV1, apache.DataPageV2}[rng.IntN(2)]),
 		apache.WithEncodingFor("text", encoding), apache.WithEncodingFor("text.list.element", encoding),

@@ -92,7 +92,8 @@ func main() {
 	}
 	write("others/pa-empty-groups.parquet", arrowParquet(apache.WithDictionaryDefault(true)))
 	// The strings of a page share prefixes with those of the page before.
-	write("others/pa-delta.parquet", arrowParquet(apache.WithDictionaryDefault(false), apache.WithEncodingFor("text", apache.Encodings.DeltaByteArray)))
+	delta := apache.WithEncodingFor("text", apache.Encodings.DeltaByteArray)
+	write("others/pa-delta.parquet", arrowParquet(apache.WithDictionaryDefault(false), delta))
 	for _, large := range []bool{false, true} {
 		for name, options := range map[string][]ipc.Option{"none": nil, "zstd": {ipc.WithZstd()}, "lz4": {ipc.WithLZ4()}} {
 			if large {
