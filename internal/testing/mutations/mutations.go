@@ -1,6 +1,7 @@
 // Package mutations has published mistakes of parallel training, each as a change of this program's
-// source. Its test builds the launcher with one change at a time and expects verify-layouts to find
-// and to name it. Nothing in the program knows of the changes: go build -overlay makes them.
+// source. Its test builds one launcher that has all of them, makes one at a time and expects
+// verify-layouts to find and to name it. Nothing in the program knows of the changes: go build
+// -overlay makes them.
 package mutations
 
 // Mutation is one mistake.

@@ -3,8 +3,12 @@ package mutations
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -19,19 +23,22 @@ import (
 // root is the root of the repository.
 const root = "../../.."
 
+// One launcher has all mistakes: the variable of the environment named by choice says which of them
+// it makes.
+const choice = "SPMOE_MISTAKE"
+
 // few are the mutations that run by default. SPMOE_MUTATIONS=all runs all.
 var few = []string{"dense-ep-lost", "expert-sum-missing"}
 
 func TestMutations(t *testing.T) {
-	text, all := writeText(t), os.Getenv("SPMOE_MUTATIONS") == "all"
+	text, launcher, all := writeText(t), build(t), os.Getenv("SPMOE_MUTATIONS") == "all"
 	for _, m := range Table {
 		t.Run(m.Name, func(t *testing.T) {
-			overlay := m.overlay(t)
 			if !all && !slices.Contains(few, m.Name) {
-				t.Skip("it fits the source; SPMOE_MUTATIONS=all builds and runs it")
+				t.Skip("it fits the source and is built; SPMOE_MUTATIONS=all runs it")
 			}
 			t.Parallel()
-			m.find(t, overlay, text)
+			m.find(t, launcher, text)
 		})
 	}
 }
@@ -66,32 +73,102 @@ func writeText(t *testing.T) string {
 	return path
 }
 
-// overlay writes the changed source and returns the file for go build -overlay.
-func (m Mutation) overlay(t *testing.T) string {
+// build builds the launcher with all mistakes and returns its path.
+func build(t *testing.T) (launcher string) {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join(root, m.File))
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(source), m.Old); n != 1 {
-		t.Fatalf("%s has %d times %q, want 1: adapt the mutation to the source", m.File, n, m.Old)
-	}
-	dir := t.TempDir()
-	changed, overlay := filepath.Join(dir, filepath.Base(m.File)), filepath.Join(dir, "overlay.json")
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string][]byte{changed: []byte(strings.Replace(string(source), m.Old, m.New, 1)), overlay: replace} {
-		if err := os.WriteFile(name, content, 0o666); err != nil {
+	replace, dir := map[string]string{}, t.TempDir()
+	write := func(path, content string) {
+		t.Helper()
+		path, err := filepath.Abs(filepath.Join(root, path))
+		if err != nil {
 			t.Fatal(err)
 		}
+		changed := filepath.Join(dir, fmt.Sprintf("%x.go", sha256.Sum256([]byte(path))))
+		if err := os.WriteFile(changed, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		replace[path] = changed
 	}
-	return overlay
+	files := map[string][]Mutation{}
+	for _, m := range Table {
+		files[m.File] = append(files[m.File], m)
+	}
+	for file, list := range files {
+		source, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := string(source)
+		for _, m := range list {
+			if changed, err = m.insert(changed, string(source)); err != nil {
+				t.Fatalf("%s: %s: %v", file, m.Name, err)
+			}
+		}
+		write(file, changed)
+		name := regexp.MustCompile(`(?m)^package \w+$`).FindString(changed)
+		write(filepath.Join(filepath.Dir(file), "mistake_chosen.go"), name+"\n\nimport \"os\"\n\nvar mistake = os.Getenv(\""+choice+"\")\n")
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	launcher, list := filepath.Join(dir, "launcher"), filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(list, overlay, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-overlay", list, "-o", launcher, "./launcher")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return launcher
+}
+
+// insert adds a copy of the function that has the mistake to a file. The function calls the copy if
+// the mistake is chosen. source is the file as it is.
+func (m Mutation) insert(file, source string) (string, error) {
+	if n := strings.Count(source, m.Old); n != 1 {
+		return "", fmt.Errorf("the source has %d times %q, want 1: adapt the mutation to the source", n, m.Old)
+	}
+	fset := token.NewFileSet()
+	parsed, err := parser.ParseFile(fset, "", source, 0)
+	if err != nil {
+		return "", err
+	}
+	at := token.Pos(fset.File(parsed.Pos()).Base() + strings.Index(source, m.Old))
+	for _, d := range parsed.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || at < f.Body.Pos() || at >= f.End() {
+			continue
+		}
+		offset := func(p token.Pos) int { return fset.Position(p).Offset }
+		name := fmt.Sprintf("%sMistake%x", f.Name.Name, sha256.Sum256([]byte(m.Name)))[:len(f.Name.Name)+15]
+		call := name
+		if f.Recv != nil {
+			call = f.Recv.List[0].Names[0].Name + "." + name
+		}
+		var arguments []string
+		for _, field := range f.Type.Params.List {
+			for _, n := range field.Names {
+				arguments = append(arguments, n.Name)
+				if _, ok := field.Type.(*ast.Ellipsis); ok {
+					arguments[len(arguments)-1] += "..."
+				}
+			}
+		}
+		call += "(" + strings.Join(arguments, ", ") + ")"
+		if f.Type.Results != nil {
+			call = "return " + call
+		} else {
+			call += "; return"
+		}
+		head := source[offset(f.Pos()) : offset(f.Body.Pos())+1]
+		wrong := source[offset(f.Pos()):offset(f.Name.Pos())] + name +
+			strings.Replace(source[offset(f.Name.End()):offset(f.End())], m.Old, m.New, 1)
+		file = strings.Replace(file, head, head+fmt.Sprintf("\nif mistake == %q { %s }\n", m.Name, call), 1)
+		return file + "\n" + wrong + "\n", nil
+	}
+	return "", fmt.Errorf("%q is in no function", m.Old)
 }
 
 // line is what the test reads of a line of verify-layouts --json.
@@ -111,18 +188,15 @@ var verify = strings.Fields(`-np 4 verify-layouts --steps 2 --seq 96 --batch 8 -
 	--model.dense-inter 64 --model.heads 2 --model.kv-rank 16 --model.nope-dim 8 --model.rope-dim 8 --model.value-dim 16 --model.experts 8
 	--model.top-k 2 --model.expert-inter 32`)
 
-// find builds the launcher with the mistake and checks what verify-layouts says about it.
-func (m Mutation) find(t *testing.T, overlay, text string) {
-	launcher, lines := filepath.Join(t.TempDir(), "launcher"), filepath.Join(t.TempDir(), "lines")
-	build := exec.Command("go", "build", "-overlay", overlay, "-o", launcher, "./launcher")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+// find runs the launcher with the mistake and checks what verify-layouts says about it.
+func (m Mutation) find(t *testing.T, launcher, text string) {
+	lines := filepath.Join(t.TempDir(), "lines")
 	args := slices.Concat(verify, []string{"--data", text, "--json", lines}, strings.Fields(m.Args))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a mistake may also make ranks wait
 	defer cancel()
-	out, err := exec.CommandContext(ctx, launcher, args...).CombinedOutput()
+	run := exec.CommandContext(ctx, launcher, args...)
+	run.Env = append(os.Environ(), choice+"="+m.Name)
+	out, err := run.CombinedOutput()
 	if failed, ok := err.(*exec.ExitError); !ok || failed.ExitCode() != 1 {
 		t.Fatalf("%v, want exit code 1: %s", err, out)
 	}
