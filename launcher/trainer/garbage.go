@@ -22,8 +22,8 @@ type garbageBound struct {
 var garbage garbageBound
 
 // hold returns memory that is not in use to the system, for example that of reading the text, and
-// bounds garbage until release, if no other run does already. release returns the memory of the ranks, so that what follows a
-// run, such as its report, does not add to it.
+// bounds garbage until release, if no other run does already. release returns the memory of the
+// ranks, so that what follows a run, such as its report, does not add to it.
 func (g *garbageBound) hold() (release func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
