@@ -3,15 +3,19 @@ package trainer
 // Evaluation on the validation text, whose windows are spread over the ranks.
 
 import (
+	"context"
 	"fmt"
 
 	"spmoe/collective"
 	"spmoe/datasets"
 	"spmoe/internal/fault"
+	"spmoe/launcher/generate"
+	"spmoe/launcher/tasks"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/observe"
 	"spmoe/launcher/trainer/state"
+	"spmoe/moe"
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
@@ -155,4 +159,74 @@ func (e *evaluator) passes() (sums []passSum, err error) {
 		sums = append(sums, sum)
 	}
 	return sums, nil
+}
+
+// Tasks at the evaluations of a run.
+
+// readTasks reads the tasks of the run. Their texts are cut where training's sequences end.
+func (j *Job) readTasks() error {
+	all, err := tasks.Read(j.cfg.EvalTasks)
+	if err != nil {
+		return err
+	}
+	j.tasks, err = tasks.Load(all, &tasks.Encoder{Tokenizer: j.tokenizer, Context: j.cfg.Seq})
+	return err
+}
+
+// runTasks returns the results of the tasks. A pass has at most the tokens of one in training. It
+// is collective.
+func (e *evaluator) runTasks() (results []tasks.Result, err error) {
+	s := tasks.Scorer{Comm: e.comm, Readers: e.readers, Models: e.state.Models(), Batch: e.state.Data.Micro()}
+	s.Eval = func(b moe.Batch) error {
+		_, err := e.state.Eval(e.ex, b)
+		return err
+	}
+	for i := range e.job.tasks {
+		r, err := e.job.tasks[i].Run(&s)
+		if err != nil {
+			return nil, fmt.Errorf("evaluation: %w", err)
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+// The samples that the model writes during a run and at its end.
+
+// sampleTemperature is the temperature of samples.
+const sampleTemperature = 0.7
+
+// sampleIfDue reports and records a sample if one is due after the last step. The end of a run has
+// a sample of its own. It changes nothing that training depends on. It is collective.
+func (r *rank) sampleIfDue() error {
+	cfg, step := &r.job.cfg, r.Progress.Step
+	if step == 0 || step == cfg.Steps || cfg.SampleTokens == 0 || !config.Due(cfg.SampleEvery, step) {
+		return nil
+	}
+	defer r.watch.Tracer.During(observe.TraceSample)()
+	text, err := r.sample()
+	if err != nil || !r.lead() {
+		return err
+	}
+	s := events.Sample{Step: step, Prompt: cfg.SamplePrompt, Text: text}
+	r.watch.Recorder.Sample(s)
+	r.job.report.Sample(s)
+	return nil
+}
+
+// sample continues the prompt, even past the end of a document. It is collective.
+func (r *rank) sample() (string, error) {
+	cfg := &r.job.cfg
+	g := generate.Generator{Ex: r.ex, Comm: r.comm, Peers: r.mesh.World, Model: r.Model, Tokenizer: r.job.tokenizer}
+	if r.Pipe != nil {
+		g.Model = r.Pipe
+	}
+	texts, _, err := g.Run(context.Background(), []string{cfg.SamplePrompt}, generate.Options{
+		Sampling:  generate.Sampling{Temperature: sampleTemperature, TopP: 1, Seed: cfg.Seed},
+		MaxTokens: cfg.SampleTokens, Context: cfg.Seq, Slide: true, Endless: true,
+	})
+	if err != nil {
+		return "", err
+	}
+	return texts[0].Text, nil
 }
