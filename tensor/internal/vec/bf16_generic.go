@@ -126,7 +126,7 @@ func squares16Generic(x []uint16) float32 {
 	var s [64]float32
 	for i, b := range x {
 		lane := &s[splitIndex(i%len(s))]
-		*lane = fma(widened(b), widened(b), *lane)
+		*lane = FMA(widened(b), widened(b), *lane)
 	}
 	return fold(s[:])
 }

@@ -38,12 +38,12 @@ func Exp(x float32) float32 {
 	if x < -expMost {
 		x = -expMost
 	}
-	shifted := fma(x, log2E, shifter)
-	r := fma(-(shifted - shifter), ln2, x)
-	p := fma(fma(c3, r, c2), float32(r*r), r)
+	shifted := FMA(x, log2E, shifter)
+	r := FMA(-(shifted - shifter), ln2, x)
+	p := FMA(FMA(c3, r, c2), float32(r*r), r)
 	bits := int32(math.Float32bits(shifted))
 	power := powers[bits&15]
-	p = fma(p, power, power)
+	p = FMA(p, power, power)
 	// 2**n may not be a float32, so scale by two factors. The first product is exact.
 	n := bits>>4 - int32(math.Float32bits(shifter))>>4
 	half := n >> 1
@@ -53,9 +53,9 @@ func Exp(x float32) float32 {
 // pow2 returns 2**n for n in the exponent range of normal numbers.
 func pow2(n int32) float32 { return math.Float32frombits(uint32(n+127) << 23) }
 
-// fma returns a·b + c, rounded once if the result is a normal number or exact. The product is exact
+// FMA returns a·b + c, rounded once if the result is a normal number or exact. The product is exact
 // in float64. Rounding the sum to float64 first is wrong only if that produced a tie.
-func fma(a, b, c float32) float32 {
+func FMA(a, b, c float32) float32 {
 	product := float64(a) * float64(b)
 	sum := product + float64(c)
 	const below = 1<<29 - 1 // the bits that float32 lacks

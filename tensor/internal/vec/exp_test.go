@@ -41,8 +41,8 @@ func TestFMA(t *testing.T) {
 		a, b, c := number(), number(), number()
 		exact := new(big.Float).SetPrec(200).Mul(big.NewFloat(float64(a)), big.NewFloat(float64(b)))
 		exact.Add(exact, big.NewFloat(float64(c)))
-		if want, _ := exact.Float32(); fma(a, b, c) != want {
-			t.Fatalf("fma(%v, %v, %v) = %v, want %v", a, b, c, fma(a, b, c), want)
+		if want, _ := exact.Float32(); FMA(a, b, c) != want {
+			t.Fatalf("FMA(%v, %v, %v) = %v, want %v", a, b, c, FMA(a, b, c), want)
 		}
 	}
 }
@@ -60,8 +60,8 @@ func TestFMAOffTie(t *testing.T) {
 	} {
 		exact := new(big.Float).SetPrec(200).Mul(big.NewFloat(float64(c.a)), big.NewFloat(float64(c.b)))
 		exact.Add(exact, big.NewFloat(float64(c.c)))
-		if want, _ := exact.Float32(); fma(c.a, c.b, c.c) != want {
-			t.Errorf("fma(%v, %v, %v) = %v, want %v", c.a, c.b, c.c, fma(c.a, c.b, c.c), want)
+		if want, _ := exact.Float32(); FMA(c.a, c.b, c.c) != want {
+			t.Errorf("FMA(%v, %v, %v) = %v, want %v", c.a, c.b, c.c, FMA(c.a, c.b, c.c), want)
 		}
 	}
 }

@@ -1,0 +1,282 @@
+package tensorcore
+
+// Bit-for-bit comparison with an H100 and a B200. testdata has the first rows of recorded products.
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/tensor/format"
+)
+
+// golden is an open file of recorded products.
+type golden struct {
+	*safetensors.File
+	t testing.TB
+}
+
+func openGolden(t testing.TB, name string) golden {
+	t.Helper()
+	f, err := safetensors.Open("testdata/" + name + ".safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return golden{f, t}
+}
+
+// A matrix is the rows of an operand, of the same length.
+type matrix struct {
+	values     []float32
+	rows, cols int
+	least      int // exponent of the smallest normal number
+}
+
+// matrix returns an operand.
+func (f golden) matrix(name string) matrix {
+	f.t.Helper()
+	info, ok := f.Info(name)
+	if !ok {
+		f.t.Fatalf("no tensor %s", name)
+	}
+	m := matrix{rows: info.Shape[0], cols: 1, least: leastNormal}
+	if len(info.Shape) > 1 {
+		m.cols = info.Shape[1]
+	}
+	var codes *format.Element
+	switch info.DType {
+	case safetensors.F8E4M3:
+		codes = format.E4M3
+	case safetensors.F8E5M2:
+		codes = format.E5M2
+	case safetensors.F16:
+		m.least = -14
+	}
+	var err error
+	if codes == nil {
+		m.values, err = f.Float32s(name)
+	} else {
+		var bytes []byte
+		bytes, err = f.Bytes(name)
+		for _, b := range bytes {
+			m.values = append(m.values, codes.Decode(b))
+		}
+		m.least = codes.MinExponent()
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return m
+}
+
+func (m matrix) row(i int) []float32 { return m.values[i*m.cols : (i+1)*m.cols] }
+
+// elements returns the elements of row i.
+func (m matrix) elements(i int) []Element {
+	all := make([]Element, m.cols)
+	for k, v := range m.row(i) {
+		all[k] = ElementOf(v, m.least)
+	}
+	return all
+}
+
+// products lists the prefixes of the products in the file.
+func (f golden) products() (prefixes []string) {
+	for _, info := range f.Tensors() {
+		if prefix, ok := strings.CutSuffix(info.Name, ".a"); ok {
+			prefixes = append(prefixes, prefix)
+		}
+	}
+	return prefixes
+}
+
+// kOf returns K of a product, which ends its prefix.
+func kOf(prefix string) int {
+	k, _ := strconv.Atoi(prefix[strings.LastIndexByte(prefix, '.')+1:])
+	return k
+}
+
+// differing counts the elements of out that differ from what dot returns for their rows.
+func (f golden) differing(prefix, out string, dot func(a, b []Element, i, j int) float32) (n int) {
+	a, b, want := f.matrix(prefix+".a"), f.matrix(prefix+".b"), f.matrix(prefix+"."+out)
+	columns := make([][]Element, want.cols)
+	for j := range columns {
+		columns[j] = b.elements(j)
+	}
+	for i := range want.rows {
+		row := a.elements(i)
+		for j, w := range want.row(i) {
+			if math.Float32bits(dot(row, columns[j], i, j)) != math.Float32bits(w) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// A recording is a file with the plans of its outputs.
+type recording struct {
+	file, out string
+	plan      Plan
+}
+
+var recordings = []recording{
+	{"h100_bf16", "out", H100BF16},
+	{"h100_e4m3", "out_chained", H100FastFP8},
+	{"h100_e4m3", "out_promoted", H100FP8},
+	{"h100_e5m2_mixed", "out_chained", H100FastFP8},
+	{"h100_e5m2_mixed", "out_promoted", H100FP8},
+}
+
+// differing counts the differing elements of all products of a recording by K.
+func (r recording) differing(t testing.TB, plan Plan) map[int]int {
+	f, byK := openGolden(t, r.file), map[int]int{}
+	for _, prefix := range f.products() {
+		byK[kOf(prefix)] += f.differing(prefix, r.out, func(a, b []Element, _, _ int) float32 { return plan.Dot(a, b) })
+	}
+	return byK
+}
+
+func TestGoldenProducts(t *testing.T) {
+	for _, r := range recordings {
+		byK := r.differing(t, r.plan)
+		if len(byK) < 2 {
+			t.Errorf("%s: products of %d lengths, want several", r.file, len(byK))
+		}
+		for k, n := range byK {
+			if n != 0 {
+				t.Errorf("%s, %s, K = %d: %d elements differ", r.file, r.out, k, n)
+			}
+		}
+	}
+}
+
+// dots are single blocks with an accumulator.
+var dots = []struct {
+	file, format string
+	unit         Unit
+}{
+	{"h100_dots", "bf16", HopperBF16},
+	{"h100_dots", "fp16", HopperBF16},
+	{"h100_dots", "e4m3", HopperFP8},
+	{"h100_dots", "e5m2", HopperFP8},
+	{"b200_dots", "bf16", BlackwellBF16},
+	{"b200_dots", "fp16", BlackwellBF16},
+}
+
+func TestGoldenBlocks(t *testing.T) {
+	for _, tt := range dots {
+		f := openGolden(t, tt.file)
+		if n := f.differingBlocks(tt.format, tt.unit); n != 0 {
+			t.Errorf("%s, %s: %d blocks differ", tt.file, tt.format, n)
+		}
+	}
+}
+
+func (f golden) differingBlocks(name string, unit Unit) (n int) {
+	a, b, c, d := f.matrix(name+".a"), f.matrix(name+".b"), f.matrix(name+".c"), f.matrix(name+".d")
+	if a.rows < 100 {
+		f.t.Fatalf("%s has %d blocks", name, a.rows)
+	}
+	for i := range a.rows {
+		if math.Float32bits(unit.Chain(c.values[i], a.elements(i), b.elements(i))) != math.Float32bits(d.values[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// scaled calls compare for each product in blocks of 128.
+func scaled(t testing.TB, compare func(f golden, prefix string, s func(i, j int) Scales)) {
+	f := openGolden(t, "h100_blockwise")
+	for _, prefix := range f.products() {
+		sa, sb := f.matrix(prefix+".scale_a"), f.matrix(prefix+".scale_b")
+		squares := strings.HasPrefix(prefix, "blocks_128x128")
+		compare(f, prefix, func(i, j int) Scales {
+			if squares {
+				j = 0
+			}
+			return Scales{A: sa.row(i), B: sb.row(j), Squares: squares}
+		})
+	}
+}
+
+func TestGoldenScaledProducts(t *testing.T) {
+	products := 0
+	scaled(t, func(f golden, prefix string, s func(i, j int) Scales) {
+		products++
+		n := f.differing(prefix, "out", func(a, b []Element, i, j int) float32 { return H100FP8.DotScaled(a, b, s(i, j)) })
+		if n != 0 {
+			t.Errorf("%s: %d elements differ", prefix, n)
+		}
+	})
+	if products != 12 {
+		t.Errorf("%d products, want 12", products)
+	}
+}
+
+// TestMistakes makes one mistake after the other. Each must change recorded elements.
+func TestMistakes(t *testing.T) {
+	with := func(p Plan, change func(*Plan)) Plan { change(&p); return p }
+	mistakes := []struct {
+		name   string
+		change func(*Plan)
+		fits   func(Plan) bool
+	}{
+		{"blocks of half as many terms", func(p *Plan) { p.Terms /= 2 }, nil},
+		{"blocks of twice as many terms", func(p *Plan) { p.Terms *= 2 }, nil},
+		{"rounding instead of truncation", func(p *Plan) { p.rounds = true }, nil},
+		{"normalized exponents", func(p *Plan) { p.normalizes = true }, nil},
+		{"one fractional bit more", func(p *Plan) { p.Fraction++ }, nil},
+		{"one fractional bit less", func(p *Plan) { p.Fraction-- }, nil},
+		{"no cut of the sum", func(p *Plan) { p.Mantissa = 23 }, func(p Plan) bool { return p.Mantissa < 23 }},
+		{"promotion every 64", func(p *Plan) { p.Promote = 64 }, nil},
+	}
+	for _, m := range mistakes {
+		for _, r := range recordings {
+			if m.fits != nil && !m.fits(r.plan) {
+				continue
+			}
+			total := 0
+			for _, n := range r.differing(t, with(r.plan, m.change)) {
+				total += n
+			}
+			if total == 0 {
+				t.Errorf("%s, %s: no element shows %s", r.file, r.out, m.name)
+			}
+		}
+		for _, d := range dots {
+			unit := with(Plan{Unit: d.unit}, m.change).Unit
+			if unit == d.unit || unit.Terms > d.unit.Terms {
+				continue
+			}
+			if openGolden(t, d.file).differingBlocks(d.format, unit) == 0 {
+				t.Errorf("%s, %s: no block shows %s", d.file, d.format, m.name)
+			}
+		}
+	}
+	scaleMistakes := []struct {
+		name   string
+		change func(*Scales)
+	}{
+		{"scales of squares multiplied one by one", func(s *Scales) { s.Squares = false }},
+		{"scales of columns multiplied first", func(s *Scales) { s.Squares = true }},
+		{"the other scale first", func(s *Scales) { s.A, s.B = s.B, s.A }},
+	}
+	for _, m := range scaleMistakes {
+		differing := 0
+		scaled(t, func(f golden, prefix string, s func(i, j int) Scales) {
+			differing += f.differing(prefix, "out", func(a, b []Element, i, j int) float32 {
+				wrong := s(i, j)
+				m.change(&wrong)
+				return H100FP8.DotScaled(a, b, wrong)
+			})
+		})
+		if differing == 0 {
+			t.Errorf("no element shows %s", m.name)
+		}
+	}
+}
