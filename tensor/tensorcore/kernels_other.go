@@ -1,0 +1,7 @@
+//go:build !amd64 || purego
+
+package tensorcore
+
+import "spmoe/tensor/cpu"
+
+var table = cpu.Table[*kernels]{cpu.Generic: generic}

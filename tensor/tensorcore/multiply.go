@@ -1,0 +1,197 @@
+package tensorcore
+
+// Products of matrices. The bits are those of Plan.Dot for each element.
+
+// What is packed at a time: elements along K, which are whole blocks and chains, rows of a, and
+// columns of the result that share them.
+const (
+	chunk    = 128
+	mostRows = 512
+	mostCols = 512
+)
+
+// Room is the memory that Multiply works in. The zero Room is ready, and grows to about 2 MB.
+type Room struct {
+	*kernels // nil: not ready
+	left     []leftRow
+	right    rightPanel
+	packer   packer
+	totals   []float32 // panel by panel, row by row
+	sums     []float32 // of the chains of a panel, if the plan promotes
+	spill    []float32
+	terms    []Term
+	factors  []float32 // per column
+}
+
+func (r *Room) prepare(k *kernels) {
+	if r.kernels == k {
+		return
+	}
+	*r = Room{
+		kernels: k,
+		left:    make([]leftRow, mostRows),
+		right:   rightPanel{k.columns, make([]float32, chunk*k.columns), make([]uint32, chunk*k.columns/2)},
+		packer: packer{kernels: k, leasts: make([]int32, mostRows), values: make([]float32, mostRows), exponents: make([]uint32, mostRows),
+			rows: make([]leftRow, k.columns)},
+		totals:  make([]float32, mostRows*mostCols),
+		sums:    make([]float32, mostRows*k.columns),
+		spill:   make([]float32, k.rows*k.columns),
+		terms:   make([]Term, 0, BlackwellFP8.Terms),
+		factors: make([]float32, k.columns),
+	}
+}
+
+// ChainScales are the FP32 scales of an operand, one per chain of a row. Rows rows share them, and
+// the operand begins with row First.
+type ChainScales struct {
+	Values               []float32
+	RowStride, RunStride int
+	Rows, First          int
+}
+
+func (s *ChainScales) at(row, run int) float32 {
+	return s.Values[(s.First+row)/s.Rows*s.RowStride+run*s.RunStride]
+}
+
+// A Job is a product a·bᵀ.
+type Job struct {
+	Plan
+	A, B             Source
+	ScalesA, ScalesB *ChainScales // both or none; the plan promotes
+}
+
+// Multiply sets out[i·stride+j] to element (row+i, col+j) of the product, for i < rows and j < cols.
+func (j *Job) Multiply(room *Room, out []float32, stride, row, rows, col, cols int) {
+	room.prepare(active)
+	for r := 0; r < rows; r += mostRows {
+		for c := 0; c < cols; c += mostCols {
+			t := tile{Job: j, Room: room, row: row + r, end: row + min(r+mostRows, rows), col: col + c, endCol: col + min(c+mostCols, cols)}
+			t.multiply()
+			t.store(out[r*stride+c:], stride)
+		}
+	}
+}
+
+// A tile is a part of the result that fits into a Room.
+type tile struct {
+	*Job
+	*Room
+	row, end, col, endCol int
+}
+
+// padded returns the rows of the tile in whole groups of the kernels.
+func (t *tile) padded() int {
+	return (t.end - t.row + t.rows - 1) / t.rows * t.rows
+}
+
+// panel returns the totals of the panel that begins with column col.
+func (t *tile) panel(col int) []float32 {
+	n := t.padded() * t.columns
+	i := (col - t.col) / t.columns
+	return t.totals[i*n : (i+1)*n]
+}
+
+func (t *tile) store(out []float32, stride int) {
+	for col := t.col; col < t.endCol; col += t.columns {
+		from := t.panel(col)
+		n := min(t.columns, t.endCol-col)
+		for r := range t.end - t.row {
+			copy(out[r*stride+col-t.col:][:n], from[r*t.columns:])
+		}
+	}
+}
+
+func (t *tile) multiply() {
+	clear(t.totals)
+	for k0 := 0; k0 < t.A.K; k0 += chunk {
+		k1 := min(k0+chunk, t.A.K)
+		n := (k1 - k0 + t.Terms - 1) / t.Terms * t.Terms
+		left := t.left[:t.padded()]
+		t.packing(&t.A, 0).packRows(left, t.row, t.end, k0, k1)
+		right := &rightPanel{t.columns, t.right.values[:n*t.columns], t.right.exponents[:n*t.columns/2]}
+		for col := t.col; col < t.endCol; col += t.columns {
+			t.packing(&t.B, bias).packColumns(right, col, t.endCol, k0, k1)
+			if t.Promote == 0 {
+				t.chains(t.panel(col), left, n, right)
+				continue
+			}
+			clear(t.sums)
+			t.chains(t.sums, left, n, right)
+			t.promote(t.panel(col), col, k0/chunk)
+		}
+	}
+}
+
+// packing returns the packer for an operand whose exponents have a bias.
+func (t *tile) packing(s *Source, bias int) *packer {
+	t.packer.Source, t.packer.bias = s, bias
+	return &t.packer
+}
+
+// chains adds n elements along K to the sums of a panel.
+func (t *tile) chains(sums []float32, left []leftRow, n int, right *rightPanel) {
+	for r := 0; r < len(left); r += t.rows {
+		t.chain(sums[r*t.columns:(r+t.rows)*t.columns], left[r:r+t.rows], n, right)
+	}
+}
+
+// chain adds n elements along K to the sums of the rows of a kernel.
+func (t *tile) chain(sums []float32, left []leftRow, n int, right *rightPanel) {
+	kernel := t.Room.kernels.chain(t.Unit)
+	for k := 0; k < n; k += t.Terms {
+		if kernel != nil {
+			rest := kernel(&sums[0], &left[0].values[k], &right.values[k*t.columns], &right.exponents[k*t.columns/2], &t.spill[0], (n-k)/t.Terms)
+			if rest == 0 {
+				return
+			}
+			k = n - rest*t.Terms
+		}
+		for i := range sums {
+			sums[i] = t.block(sums[i], &left[i/t.columns], i%t.columns, k, right)
+		}
+	}
+}
+
+// block adds the products [k, k+Terms) of a row and of column j of a panel to c.
+func (t *tile) block(c float32, row *leftRow, j, k int, right *rightPanel) float32 {
+	t.terms = t.terms[:0]
+	for ; len(t.terms) < t.Terms; k++ {
+		t.terms = append(t.terms, Product(row.element(k), right.element(j, k)))
+	}
+	return t.Add(c, t.terms)
+}
+
+// promote adds the sums of chain number run to the totals of a panel.
+func (t *tile) promote(totals []float32, col, run int) {
+	for c := range t.factors {
+		t.factors[c] = 1
+	}
+	for r := range t.end - t.row {
+		first := float32(1)
+		if t.ScalesA != nil {
+			first = t.setFactors(t.row+r, col, run)
+		}
+		t.Room.kernels.promote(totals[r*t.columns:(r+1)*t.columns], t.sums[r*t.columns:(r+1)*t.columns], first, t.factors)
+	}
+}
+
+// setFactors sets factors to the second factors of row's sums, and returns the first one, which all
+// columns share. Sums with a first factor per column are multiplied by it here.
+func (t *tile) setFactors(row, col, run int) float32 {
+	a, squares, single := t.ScalesA.at(row, run), t.ScalesA.Rows > 1 || t.ScalesB.Rows > 1, t.A.K <= t.Promote
+	sums := t.sums[(row-t.row)*t.columns:]
+	first := float32(1)
+	for c := range min(len(t.factors), t.endCol-col) {
+		b := t.ScalesB.at(col+c, run)
+		switch {
+		case squares:
+			t.factors[c] = a * b
+		case single:
+			sums[c] *= b
+			t.factors[c] = a
+		default:
+			first, t.factors[c] = a, b
+		}
+	}
+	return first
+}
