@@ -40,7 +40,8 @@ func benchmarkProduct(b *testing.B, plan Plan, kind numberKind, n int) {
 	bt := view(n * n)
 	bt.RowStride, bt.ColStride = 1, n
 	var scratch gemm.Scratch
-	room := new(Room)
+	memory := NewRoom(nil)
+	room := &memory
 	job := Job{Plan: plan, A: left.source(), B: right.source()}
 	job.Multiply(room, out, n, 0, n, 0, n)
 	gemm.BF16(&scratch, c, view(0), bt, false)

@@ -2,6 +2,8 @@ package tensorcore
 
 // Products of matrices. The bits are those of Plan.Dot for each element.
 
+import "unsafe"
+
 // What is packed at a time: elements along K, which are whole blocks and chains, rows of a, and
 // columns of the result that share them.
 const (
@@ -10,63 +12,81 @@ const (
 	mostCols = 512
 )
 
-// Room is the memory that Multiply works in. The zero Room is ready, and grows to about 2 MB.
+// Room is the memory that Multiply works in.
 type Room struct {
-	*kernels // nil: not ready
-	left     []leftRow
-	right    rightPanel
-	packer   packer
-	totals   []float32 // panel by panel, row by row
-	sums     []float32 // of the chains of a panel, if the plan promotes
-	spill    []float32
-	terms    []Term
-	factors  []float32 // per column
+	*kernels
+	left    []leftRow
+	right   rightPanel
+	packer  packer
+	totals  []float32 // panel by panel, row by row
+	sums    []float32 // of the chains of a panel, if the plan promotes
+	spill   []float32
+	terms   []Term
+	factors []float32 // per column
 }
 
-func (r *Room) prepare(k *kernels) {
-	if r.kernels == k {
-		return
+// RoomBytes is the size of a Room.
+func RoomBytes() int {
+	n := 0
+	newRoom(func(bytes int) unsafe.Pointer { n += bytes; return nil })
+	return n
+}
+
+// NewRoom returns a Room in memory of RoomBytes bytes, aligned to 64. Nil means memory of its own.
+func NewRoom(memory []byte) Room {
+	if memory == nil {
+		memory = make([]byte, RoomBytes())
 	}
-	*r = Room{
+	return newRoom(func(bytes int) unsafe.Pointer {
+		at := unsafe.Pointer(&memory[0])
+		memory = memory[bytes:]
+		return at
+	})
+}
+
+func newRoom(bytes func(n int) unsafe.Pointer) Room {
+	k := active
+	return Room{
 		kernels: k,
-		left:    make([]leftRow, mostRows),
-		right:   rightPanel{k.columns, make([]float32, chunk*k.columns), make([]uint32, chunk*k.columns/2)},
-		packer: packer{kernels: k, leasts: make([]int32, mostRows), values: make([]float32, mostRows), exponents: make([]uint32, mostRows),
-			rows: make([]leftRow, k.columns)},
-		totals:  make([]float32, mostRows*mostCols),
-		sums:    make([]float32, mostRows*k.columns),
-		spill:   make([]float32, k.rows*k.columns),
-		terms:   make([]Term, 0, BlackwellFP8.Terms),
-		factors: make([]float32, k.columns),
+		left:    carve[leftRow](bytes, mostRows),
+		right:   rightPanel{k.columns, carve[float32](bytes, chunk*k.columns), carve[uint32](bytes, chunk*k.columns/2)},
+		packer: packer{kernels: k, leasts: carve[int32](bytes, mostRows), values: carve[float32](bytes, mostRows), exponents: carve[uint32](bytes, mostRows),
+			rows: carve[leftRow](bytes, k.columns)},
+		totals:  carve[float32](bytes, mostRows*mostCols),
+		sums:    carve[float32](bytes, mostRows*k.columns),
+		spill:   carve[float32](bytes, k.rows*k.columns),
+		terms:   carve[Term](bytes, BlackwellFP8.Terms),
+		factors: carve[float32](bytes, k.columns),
 	}
 }
 
-// ChainScales are the FP32 scales of an operand, one per chain of a row. Rows rows share them, and
-// the operand begins with row First.
-type ChainScales struct {
-	Values               []float32
-	RowStride, RunStride int
-	Rows, First          int
-}
-
-func (s *ChainScales) at(row, run int) float32 {
-	return s.Values[(s.First+row)/s.Rows*s.RowStride+run*s.RunStride]
+// carve returns n elements of memory, or nil if there is none.
+func carve[T any](bytes func(n int) unsafe.Pointer, n int) []T {
+	var zero T
+	const line = 64
+	p := (*T)(bytes((n*int(unsafe.Sizeof(zero)) + line - 1) / line * line))
+	if p == nil {
+		return nil
+	}
+	return unsafe.Slice(p, n)
 }
 
 // A Job is a product a·bᵀ.
 type Job struct {
 	Plan
-	A, B             Source
-	ScalesA, ScalesB *ChainScales // both or none; the plan promotes
+	A, B Source
 }
 
 // Multiply sets out[i·stride+j] to element (row+i, col+j) of the product, for i < rows and j < cols.
 func (j *Job) Multiply(room *Room, out []float32, stride, row, rows, col, cols int) {
-	room.prepare(active)
 	for r := 0; r < rows; r += mostRows {
 		for c := 0; c < cols; c += mostCols {
 			t := tile{Job: j, Room: room, row: row + r, end: row + min(r+mostRows, rows), col: col + c, endCol: col + min(c+mostCols, cols)}
-			t.multiply()
+			if t.Unit == BlackwellFP4 {
+				t.multiplyGroups()
+			} else {
+				t.multiply()
+			}
 			t.store(out[r*stride+c:], stride)
 		}
 	}
@@ -91,6 +111,11 @@ func (t *tile) panel(col int) []float32 {
 	return t.totals[i*n : (i+1)*n]
 }
 
+func (t *tile) clearTotals() {
+	panels := (t.endCol - t.col + t.columns - 1) / t.columns
+	clear(t.totals[:panels*t.padded()*t.columns])
+}
+
 func (t *tile) store(out []float32, stride int) {
 	for col := t.col; col < t.endCol; col += t.columns {
 		from := t.panel(col)
@@ -102,7 +127,7 @@ func (t *tile) store(out []float32, stride int) {
 }
 
 func (t *tile) multiply() {
-	clear(t.totals)
+	t.clearTotals()
 	for k0 := 0; k0 < t.A.K; k0 += chunk {
 		k1 := min(k0+chunk, t.A.K)
 		n := (k1 - k0 + t.Terms - 1) / t.Terms * t.Terms
@@ -168,7 +193,7 @@ func (t *tile) promote(totals []float32, col, run int) {
 	}
 	for r := range t.end - t.row {
 		first := float32(1)
-		if t.ScalesA != nil {
+		if t.A.Scales.Type == ScaleFP32 {
 			first = t.setFactors(t.row+r, col, run)
 		}
 		t.Room.kernels.promote(totals[r*t.columns:(r+1)*t.columns], t.sums[r*t.columns:(r+1)*t.columns], first, t.factors)
@@ -178,11 +203,11 @@ func (t *tile) promote(totals []float32, col, run int) {
 // setFactors sets factors to the second factors of row's sums, and returns the first one, which all
 // columns share. Sums with a first factor per column are multiplied by it here.
 func (t *tile) setFactors(row, col, run int) float32 {
-	a, squares, single := t.ScalesA.at(row, run), t.ScalesA.Rows > 1 || t.ScalesB.Rows > 1, t.A.K <= t.Promote
+	a, squares, single := t.A.Scales.fp32(row, run), t.A.Scales.Rows > 1 || t.B.Scales.Rows > 1, t.A.K <= t.Promote
 	sums := t.sums[(row-t.row)*t.columns:]
 	first := float32(1)
 	for c := range min(len(t.factors), t.endCol-col) {
-		b := t.ScalesB.at(col+c, run)
+		b := t.B.Scales.fp32(col+c, run)
 		switch {
 		case squares:
 			t.factors[c] = a * b

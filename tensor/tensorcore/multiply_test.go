@@ -26,11 +26,24 @@ func (m matrix) source() Source {
 	return Source{Values: unsafe.Pointer(unsafe.SliceData(m.values)), Rows: m.rows, K: m.cols, RowStride: m.cols, ColStride: 1, Least: m.least}
 }
 
-// product returns the product of a and b.
+// scales returns the rows of m as scales of chains.
+func (m matrix) scales() BlockScales {
+	return BlockScales{Type: ScaleFP32, Data: unsafe.Pointer(&m.values[0]), RowStride: m.cols, RunStride: 1, Run: 128, Rows: 1}
+}
+
+// product returns the product of a and b with the scales of j, computed in four parts.
 func product(j Job, a, b matrix) matrix {
+	scales := [2]BlockScales{j.A.Scales, j.B.Scales}
 	j.A, j.B = a.source(), b.source()
+	j.A.Scales, j.B.Scales = scales[0], scales[1]
 	out := matrix{values: make([]float32, a.rows*b.rows), rows: a.rows, cols: b.rows}
-	j.Multiply(new(Room), out.values, out.cols, 0, out.rows, 0, out.cols)
+	room := NewRoom(nil)
+	row, col := out.rows/2, out.cols/3
+	for _, rows := range [][2]int{{0, row}, {row, out.rows}} {
+		for _, cols := range [][2]int{{0, col}, {col, out.cols}} {
+			j.Multiply(&room, out.values[rows[0]*out.cols+cols[0]:], out.cols, rows[0], rows[1]-rows[0], cols[0], cols[1]-cols[0])
+		}
+	}
 	return out
 }
 
@@ -57,10 +70,10 @@ func TestTiersGolden(t *testing.T) {
 		}
 		scaled(t, func(f golden, prefix string, s func(i, j int) Scales) {
 			sa, sb := f.matrix(prefix+".scale_a"), f.matrix(prefix+".scale_b")
-			j := Job{Plan: H100FP8, ScalesA: &ChainScales{Values: sa.values, RowStride: sa.cols, RunStride: 1, Rows: 1},
-				ScalesB: &ChainScales{Values: sb.values, RowStride: sb.cols, RunStride: 1, Rows: 1}}
+			j := Job{Plan: H100FP8}
+			j.A.Scales, j.B.Scales = sa.scales(), sb.scales()
 			if s(0, 0).Squares {
-				j.ScalesB.Rows = 128
+				j.B.Scales.Rows = 128
 			}
 			if n := differ(product(j, f.matrix(prefix+".a"), f.matrix(prefix+".b")), f.matrix(prefix+".out")); n != 0 {
 				t.Errorf("%s: %d elements differ", prefix, n)
@@ -149,6 +162,144 @@ func TestTiersRandom(t *testing.T) {
 						t.Errorf("%s: %s [%d, %d] by %s [%d, %d]: %d elements differ", p.Name, left.name, a.rows, k, right.name, b.rows, k, n)
 					}
 				}
+			}
+		}
+	})
+}
+
+// blockScaled is a matrix of codes with a scale of 8 bits per run of a row.
+type blockScaled struct {
+	matrix         // without the scales
+	scales []uint8 // row by row
+	run    int
+	kind   ScaleType
+}
+
+// randomScaled draws a matrix whose scales are codes that draw returns.
+func randomScaled(r *rand.Rand, kind numberKind, rows, cols, run int, scale ScaleType, draw func() uint8) blockScaled {
+	m := blockScaled{drawMatrix(r, kind, rows, cols), make([]uint8, rows*((cols+run-1)/run)), run, scale}
+	for i := range m.scales {
+		m.scales[i] = draw()
+	}
+	return m
+}
+
+func (m *blockScaled) runs() int { return (m.cols + m.run - 1) / m.run }
+
+// scale returns the scale of element k of row i.
+func (m *blockScaled) scale(i, k int) Element {
+	code := m.scales[i*m.runs()+k/m.run]
+	switch {
+	case m.kind == ScaleE4M3:
+		return ElementOf(format.E4M3.Decode(code), -6)
+	case code == 255:
+		return Element{Value: math.NaN()}
+	}
+	return Element{math.Ldexp(1, int(code)-127), int(code) - 127}
+}
+
+// elements returns the elements of row i times their scales.
+func (m *blockScaled) elements(i int) []Element {
+	all := m.matrix.elements(i)
+	for k := range all {
+		s := m.scale(i, k)
+		all[k] = Element{all[k].Value * s.Value, all[k].Exponent + s.Exponent}
+	}
+	return all
+}
+
+// source returns the operand in FP32. Values include the scales if with. If transposed, neighbors
+// of a column are neighbors in memory.
+func (m *blockScaled) source(with, transposed bool) Source {
+	rowStride, colStride, scaleRow, scaleRun := m.cols, 1, m.runs(), 1
+	if transposed {
+		rowStride, colStride, scaleRow, scaleRun = 1, m.rows, 1, m.rows
+	}
+	values, scales := make([]float32, m.rows*m.cols), make([]uint8, len(m.scales))
+	for i := range m.rows {
+		for k, v := range m.row(i) {
+			if with {
+				v *= float32(m.scale(i, k).Value)
+			}
+			values[i*rowStride+k*colStride] = v
+			scales[i*scaleRow+k/m.run*scaleRun] = m.scales[i*m.runs()+k/m.run]
+		}
+	}
+	return Source{Values: unsafe.Pointer(&values[0]), Rows: m.rows, K: m.cols, RowStride: rowStride, ColStride: colStride, Least: m.least,
+		Scales: BlockScales{Type: m.kind, Data: unsafe.Pointer(&scales[0]), RowStride: scaleRow, RunStride: scaleRun, Run: m.run, Rows: 1}}
+}
+
+// groupsDot is the product of rows of 4-bit codes by BlackwellFP4.
+func groupsDot(a, b *blockScaled, i, j int) (c float32) {
+	var terms []Term
+	for k := 0; k < a.cols; k += a.run {
+		end := min(k+a.run, a.cols)
+		terms = append(terms, Group(a.row(i)[k:end], b.row(j)[k:end], a.scale(i, k), b.scale(j, k)))
+		if end == a.cols || end%BlackwellFP4.Terms == 0 {
+			c, terms = BlackwellFP4.Add(c, terms), nil
+		}
+	}
+	return c
+}
+
+// TestTiersScaled compares products of operands with scales of 8 bits, in every layout.
+func TestTiersScaled(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	near := func() uint8 { return uint8(120 + r.IntN(12)) }
+	far := func() uint8 { return uint8(60 + r.IntN(130)) }
+	e4m3 := func() uint8 { return uint8(r.IntN(0x7f)) }
+	small := codes(format.E2M1)[0]
+	cases := []struct {
+		name  string
+		plan  Plan
+		kind  numberKind
+		run   int
+		scale ScaleType
+		draw  func() uint8
+	}{
+		{"MXFP8", B200FP8, codes(format.E4M3)[2], 32, ScaleE8M0, near},
+		{"MXFP8 with scattered scales", B200FP8, codes(format.E5M2)[2], 32, ScaleE8M0, far},
+		{"NVFP4", B200FP4, small, 16, ScaleE4M3, e4m3},
+		{"MXFP4", B200FP4, small, 32, ScaleE8M0, near},
+		{"MXFP4 with scattered scales", B200FP4, small, 32, ScaleE8M0, far},
+	}
+	eachTier(t, func(t *testing.T) {
+		for _, tt := range cases {
+			for layout := range 8 {
+				rows, cols, k := 1+r.IntN(9), 1+r.IntN(40), 1+r.IntN(300)
+				a := randomScaled(r, tt.kind, rows, k, tt.run, tt.scale, tt.draw)
+				b := randomScaled(r, tt.kind, cols, k, tt.run, tt.scale, tt.draw)
+				want, groups := matrix{rows: rows, cols: cols}, tt.plan == B200FP4
+				for i := range rows {
+					for j := range cols {
+						if groups {
+							want.values = append(want.values, groupsDot(&a, &b, i, j))
+						} else {
+							want.values = append(want.values, tt.plan.Dot(a.elements(i), b.elements(j)))
+						}
+					}
+				}
+				job := Job{tt.plan, a.source(!groups, layout&1 > 0), b.source(!groups, layout&2 > 0)}
+				got, room := matrix{values: make([]float32, rows*cols)}, NewRoom(nil)
+				job.Multiply(&room, got.values, cols, 0, rows, 0, cols)
+				if n := differ(got, want); n != 0 {
+					t.Errorf("%s, [%d, %d] by [%d, %d], layout %d: %d elements differ", tt.name, rows, k, cols, k, layout, n)
+				}
+			}
+		}
+	})
+}
+
+// TestLargeProduct has more rows, columns and elements along K than a Room.
+func TestLargeProduct(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	a, b := drawMatrix(r, bf16Kinds[0], 2*mostRows+70, 2*chunk+5), drawMatrix(r, bf16Kinds[1], 3*mostCols/2+130, 2*chunk+5)
+	eachTier(t, func(t *testing.T) {
+		got := product(Job{Plan: H100BF16}, a, b)
+		for range 2000 {
+			i, j := r.IntN(a.rows), r.IntN(b.rows)
+			if want := H100BF16.Dot(a.elements(i), b.elements(j)); math.Float32bits(got.values[i*got.cols+j]) != math.Float32bits(want) {
+				t.Fatalf("element (%d, %d) is %g, want %g", i, j, got.values[i*got.cols+j], want)
 			}
 		}
 	})

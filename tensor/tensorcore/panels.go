@@ -5,38 +5,84 @@ package tensorcore
 import (
 	"math"
 	"unsafe"
+
+	"spmoe/tensor/format"
 )
 
 // A Source is an operand of a product: a row for each row of a, or for each column of b.
 //
-// Each row has K elements in FP32 or BF16. They are numbers of a format with at most 11 significant
-// bits, and infinite or NaN. Least is the exponent of the format's smallest normal number. If the
-// format has scales in E8M0, values include them, and Scales has a byte for 32 elements of a row.
-// Strides are in elements, and one of RowStride and ColStride is 1.
+// Each row has K elements in FP32 or BF16: numbers of a format with at most 11 significant bits,
+// infinities and NaN. Least is the exponent of the format's smallest normal number. Strides are in
+// elements, and one of RowStride and ColStride is 1.
 type Source struct {
 	Values               unsafe.Pointer
 	BF16                 bool
 	Rows, K              int
 	RowStride, ColStride int
 	Least                int
-
-	Scales                         unsafe.Pointer // nil: none
-	ScaleRowStride, ScaleColStride int
+	Scales               BlockScales
 }
 
-// scaleRun is the number of elements of a row that share a scale in E8M0, which has a bias.
+// BlockScales are scales of an operand. Element k of a row belongs to run k/Run. Rows neighboring
+// rows share a scale, and the operand's first row is row First. Strides are in scales.
+//
+// Scales of type E8M0 are powers of two. Units of 8-bit formats add their exponents to those of
+// elements, and the operand's values include them. Units of 4-bit formats multiply groups of
+// products by scales of type E8M0 or E4M3, which values do not include. Scales in FP32 multiply the
+// sums of chains: see Scales.
+type BlockScales struct {
+	Type                 ScaleType
+	Data                 unsafe.Pointer
+	RowStride, RunStride int
+	Run, Rows, First     int
+}
+
+// ScaleType is the type of the scales of an operand.
+type ScaleType uint8
+
+// The types of scales.
 const (
-	scaleRun  = 32
-	scaleBias = 127
+	NoScales ScaleType = iota
+	ScaleE8M0
+	ScaleE4M3
+	ScaleFP32
 )
 
-// least returns the exponent of the smallest normal number with the scale of element k of a row.
+func (s *BlockScales) index(row, run int) int {
+	return (s.First+row)/s.Rows*s.RowStride + run*s.RunStride
+}
+
+// scaleBias is the bias of E8M0.
+const scaleBias = 127
+
+// element returns a scale of 8 bits.
+func (s *BlockScales) element(row, run int) Element {
+	code := *(*uint8)(unsafe.Add(s.Data, s.index(row, run)))
+	switch {
+	case s.Type == ScaleE4M3:
+		return ElementOf(format.E4M3.Values()[code], format.E4M3.MinExponent())
+	case code == nanScale:
+		return Element{Value: math.NaN()}
+	}
+	e := int(code) - scaleBias
+	return Element{math.Ldexp(1, e), e}
+}
+
+// nanScale is the NaN of E8M0.
+const nanScale = 255
+
+// fp32 returns a scale in FP32.
+func (s *BlockScales) fp32(row, run int) float32 {
+	return *(*float32)(unsafe.Add(s.Data, 4*s.index(row, run)))
+}
+
+// least returns the exponent of the smallest normal number, times the scale of element k of a row.
 func (s *Source) least(row, k int) int32 {
-	if s.Scales == nil {
+	if s.Scales.Type != ScaleE8M0 {
 		return int32(s.Least)
 	}
-	scale := *(*uint8)(unsafe.Add(s.Scales, row*s.ScaleRowStride+k/scaleRun*s.ScaleColStride))
-	return int32(s.Least + int(scale) - scaleBias)
+	code := *(*uint8)(unsafe.Add(s.Scales.Data, s.Scales.index(row, k/s.Scales.Run)))
+	return int32(s.Least + int(code) - scaleBias)
 }
 
 // at returns the memory of element k of a row.
@@ -157,9 +203,13 @@ func (p *packer) packRows(to []leftRow, row, end, k0, k1 int) {
 }
 
 func (p *packer) packRow(to *leftRow, row, k0, k1 int) {
-	for k := k0; k < k1; k += scaleRun {
+	run := chunk
+	if p.Scales.Type == ScaleE8M0 {
+		run = p.Scales.Run
+	}
+	for k := k0; k < k1; k += run {
 		least := p.least(row, k) + int32(p.bias)
-		for i := k; i < min(k+scaleRun, k1); i++ {
+		for i := k; i < min(k+run, k1); i++ {
 			p.leasts[i-k0] = least
 		}
 	}
@@ -181,7 +231,7 @@ func (p *packer) packTransposed(to []leftRow, row, k0, k1 int) {
 
 // setLeasts sets leasts for element k of rows [row, row+n). k0 is the first one of the loop.
 func (p *packer) setLeasts(row, n, k, k0 int) {
-	if k > k0 && k%scaleRun != 0 {
+	if k > k0 && (p.Scales.Type != ScaleE8M0 || k%p.Scales.Run != 0) {
 		return
 	}
 	for r := range n {
