@@ -34,8 +34,12 @@ func (s Sum) multiplier(a, b Tensor) multiplier {
 	if a.Format.Hadamard != b.Format.Hadamard {
 		panic(fmt.Sprintf("mx: a product of %v and %v: transform both operands or neither", a.Format, b.Format))
 	}
-	if s != SumFP32 {
+	switch s {
+	case SumExact:
 		return elementwise{}
+	case SumFP32:
+	default:
+		return cores{s}
 	}
 	for _, m := range multipliers {
 		if m.supports(a.Format, b.Format) {

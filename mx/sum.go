@@ -15,12 +15,18 @@ const (
 	// below 2^27, so that FP64 holds sums of up to 2^26 of them exactly. Other formats are added in
 	// order of increasing k.
 	SumExact
+	// SumH100 and SumB200 have the bits of cuBLAS on an H100 and a B200, for the formats that their
+	// tensor cores multiply: see Sum.Multiplies and package tensorcore. SumH100 promotes sums of FP8
+	// to FP32 every 128 elements. SumH100NoPromotion does not.
+	SumH100
+	SumH100NoPromotion
+	SumB200
 )
 
-var sumNames = [...]string{SumFP32: "fp32", SumExact: "exact"}
+var sumNames = [...]string{SumFP32: "fp32", SumExact: "exact", SumH100: "h100", SumH100NoPromotion: "h100-nopromotion", SumB200: "b200"}
 
 // Sums lists every sum.
-func Sums() []Sum { return []Sum{SumFP32, SumExact} }
+func Sums() []Sum { return []Sum{SumFP32, SumExact, SumH100, SumH100NoPromotion, SumB200} }
 
 // ParseSum returns the sum that String names.
 func ParseSum(name string) (Sum, error) {

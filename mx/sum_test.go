@@ -89,6 +89,9 @@ func TestSpansOfSums(t *testing.T) {
 	ex := tensor.NewExec()
 	dy, x := quantizeTo(ex, nvfp4RHT, mx.AlongCols, random(1, spans*span, n), nil), quantizeTo(ex, nvfp4RHT, mx.AlongCols, random(2, spans*span, k), nil)
 	for _, sum := range mx.Sums() {
+		if sum.Multiplies(dy.Format, x.Format) != nil {
+			continue
+		}
 		all, parts := tensor.New(tensor.FP32, n, k), tensor.New(tensor.FP32, spans, n, k)
 		sum.Wgrad(ex, all.Mat(), dy, x, span, false)
 		for i := range spans {
@@ -106,6 +109,6 @@ func TestSpansOfSums(t *testing.T) {
 // rowsOf returns whole blocks of rows of a matrix with blocks along columns.
 func rowsOf(q mx.Tensor, lo, hi int) mx.Tensor {
 	height, _ := q.BlockShape()
-	q.Codes, q.Scales = q.Codes.Slice(lo, hi), q.Scales.Slice(lo/height, hi/height)
+	q.Codes, q.Scales = q.Codes.Slice(lo, hi), q.Scales.Slice(lo/height, (hi+height-1)/height)
 	return q
 }

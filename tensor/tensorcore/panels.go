@@ -52,6 +52,19 @@ func (s *BlockScales) index(row, run int) int {
 	return (s.First+row)/s.Rows*s.RowStride + run*s.RunStride
 }
 
+// From returns the scales of the elements from k on, which is the first of a run.
+func (s BlockScales) From(k int) BlockScales {
+	size := 1
+	switch s.Type {
+	case NoScales:
+		return s
+	case ScaleFP32:
+		size = 4
+	}
+	s.Data = unsafe.Add(s.Data, size*(k/s.Run)*s.RunStride)
+	return s
+}
+
 // scaleBias is the bias of E8M0.
 const scaleBias = 127
 

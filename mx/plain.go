@@ -1,0 +1,93 @@
+package mx
+
+// Products of matrices that are not quantized, by a Sum. The methods are those of package tensor
+// with SumFP32.
+
+import (
+	"spmoe/tensor"
+)
+
+// Multiply computes c = a·b as tensor.MatMul does, with a Sum.
+//
+// a: [M, K] and b: [K, N] are BF16, of any layout. With SumFP32 they may be FP32. c: [M, N] is FP32
+// or BF16, rounded once from FP32.
+func (s Sum) Multiply(ex *tensor.Exec, c, a, b tensor.Matrix) {
+	if s == SumFP32 {
+		tensor.MatMul(ex, c, a, b)
+		return
+	}
+	s.plain(ex, c, a, b.T(), 0, false)
+}
+
+// MultiplyWgrad computes dw = dyᵀ·x, or adds it to dw, as tensor.Wgrad does, with a Sum.
+func (s Sum) MultiplyWgrad(ex *tensor.Exec, dw, dy, x tensor.Matrix, span int, accumulate bool) {
+	if s == SumFP32 {
+		tensor.Wgrad(ex, dw, dy, x, span, accumulate)
+		return
+	}
+	s.plain(ex, dw, dy.T(), x.T(), span, accumulate)
+}
+
+// MultiplyGroups computes y = x·w[g]ᵀ for the rows of each group as tensor.GroupedMatMul does, with
+// a Sum.
+func (s Sum) MultiplyGroups(ex *tensor.Exec, y, x tensor.Matrix, w tensor.Tensor, ends, whole []int32) {
+	if s == SumFP32 {
+		tensor.GroupedMatMul(ex, y, x, w, ends, whole)
+		return
+	}
+	for g := range ends {
+		lo, hi := group(ends, g)
+		s.plain(ex, y.RowSlice(lo, hi), x.RowSlice(lo, hi), w.Index(g).Mat(), 0, false)
+	}
+}
+
+// MultiplyGroupsDgrad computes dx = dy·w[g] for the rows of each group as tensor.GroupedDgrad does,
+// with a Sum.
+func (s Sum) MultiplyGroupsDgrad(ex *tensor.Exec, dx, dy tensor.Matrix, w tensor.Tensor, ends, whole []int32) {
+	if s == SumFP32 {
+		tensor.GroupedDgrad(ex, dx, dy, w, ends, whole)
+		return
+	}
+	for g := range ends {
+		lo, hi := group(ends, g)
+		s.plain(ex, dx.RowSlice(lo, hi), dy.RowSlice(lo, hi), w.Index(g).Mat().T(), 0, false)
+	}
+}
+
+// MultiplyGroupsWgrad computes dw[g] = dyᵀ·x over the rows of each group, or adds it to dw[g], as
+// tensor.GroupedWgrad does, with a Sum.
+func (s Sum) MultiplyGroupsWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x tensor.Matrix, ends []int32, accumulate bool) {
+	if s == SumFP32 {
+		tensor.GroupedWgrad(ex, dw, dy, x, ends, accumulate)
+		return
+	}
+	for g := range ends {
+		lo, hi := group(ends, g)
+		s.plain(ex, dw.Index(g).Mat(), dy.RowSlice(lo, hi).T(), x.RowSlice(lo, hi).T(), 0, accumulate)
+	}
+}
+
+// plain computes c = a·bᵀ for BF16 operands by a sum other than SumFP32.
+func (s Sum) plain(ex *tensor.Exec, c, a, b tensor.Matrix, span int, accumulate bool) {
+	if s == SumExact {
+		p := elementwiseProduct{ex: ex, mark: ex.Mark()}
+		defer p.release()
+		p.multiply(c, widened(ex, a), widened(ex, b), 1, span, accumulate)
+		return
+	}
+	plan, err := s.plan(Format{}, Format{})
+	if err != nil {
+		panic("mx: " + err.Error())
+	}
+	tensor.CoreMatMul(ex, c, tensor.BF16Operand(a), tensor.BF16Operand(b), tensor.CoreSum{Plan: plan, Span: span, Accumulate: accumulate})
+}
+
+// widened returns an FP32 copy of m in m's layout.
+func widened(ex *tensor.Exec, m tensor.Matrix) tensor.Matrix {
+	if _, rowStride, colStride := m.Memory(); colStride != 1 && rowStride == 1 {
+		return widened(ex, m.T()).T()
+	}
+	c := ex.New(tensor.FP32, m.Rows, m.Cols).Mat()
+	tensor.Convert(ex, c, m)
+	return c
+}
