@@ -16,8 +16,8 @@ const (
 	// order of increasing k.
 	SumExact
 	// SumH100 and SumB200 have the bits of cuBLAS on an H100 and a B200, for the formats that their
-	// tensor cores multiply: see Sum.Multiplies and package tensorcore. SumH100 promotes sums of FP8
-	// to FP32 every 128 elements. SumH100NoPromotion does not.
+	// tensor cores multiply: see Sum.Multiplies and package tensorcore. SumH100 promotes sums of
+	// FP8 to FP32 every 128 elements. SumH100NoPromotion does not.
 	SumH100
 	SumH100NoPromotion
 	SumB200

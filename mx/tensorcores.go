@@ -117,8 +117,8 @@ type coreProduct struct {
 	values   [2]tensor.Matrix // decoded, in the layout of the operands
 }
 
-func (c cores) product(ex *tensor.Exec, a, b Tensor) *coreProduct {
-	p := &coreProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{a, b}}
+func (c cores) product(ex *tensor.Exec, a, b Tensor) coreProduct {
+	p := coreProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{a, b}}
 	var err error
 	if p.plan, err = c.sum.plan(a.Format, b.Format); err != nil {
 		panic("mx: " + err.Error())

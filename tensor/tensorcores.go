@@ -61,10 +61,10 @@ func CoreMatMul(ex *Exec, c Matrix, a, b CoreOperand, s CoreSum) {
 		s.Span = a.Cols
 	}
 	job := coreJob{CoreSum: s, c: c, a: a, b: b, cols: coreCols}
-	for job.cells(ex) < 2*ex.threads(coreOps*flops(c, a.Matrix)) && job.cols > coreCols/8 {
+	for job.cells() < 2*ex.threads(coreOps*flops(c, a.Matrix)) && job.cols > coreCols/8 {
 		job.cols /= 2
 	}
-	Parallel(ex, job.cells(ex), coreOps*flops(c, a.Matrix), job, coreCells)
+	Parallel(ex, job.cells(), coreOps*flops(c, a.Matrix), job, coreCells)
 }
 
 // coreOps is about the cost of an operation on tensor cores, in operations of an FP32 product.
@@ -81,12 +81,12 @@ type coreJob struct {
 	cols int // of a cell
 }
 
-func (j *coreJob) cells(*Exec) int { return ceilDiv(j.c.Rows, coreRows) * ceilDiv(j.c.Cols, j.cols) }
+func (j *coreJob) cells() int { return ceilDiv(j.c.Rows, coreRows) * ceilDiv(j.c.Cols, j.cols) }
 
 // coreCells computes cells [lo, hi) of c.
 func coreCells(ex *Exec, j coreJob, lo, hi int) {
 	memory := ex.New(UINT8, tensorcore.RoomBytes())
-	sums := newCoreSums(ex, &j)
+	sums := newCoreSums(ex, j)
 	if ex.Dry() {
 		return
 	}
@@ -100,12 +100,12 @@ func coreCells(ex *Exec, j coreJob, lo, hi int) {
 
 // coreSums adds up the sums of the spans of a cell as a balanced binary tree.
 type coreSums struct {
-	*coreJob
+	coreJob
 	slots Tensor // FP32 [slots, elements of a cell]: pending sums. None has more leaves than the previous one
 	open  int    // pending sums
 }
 
-func newCoreSums(ex *Exec, j *coreJob) coreSums {
+func newCoreSums(ex *Exec, j coreJob) coreSums {
 	spans := ceilDiv(j.a.Cols, max(j.Span, 1))
 	return coreSums{coreJob: j, slots: ex.New(FP32, bits.Len(uint(spans))+1, min(coreRows, j.c.Rows)*min(j.cols, j.c.Cols))}
 }

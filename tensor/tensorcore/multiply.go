@@ -77,7 +77,8 @@ type Job struct {
 	A, B Source
 }
 
-// Multiply sets out[i·stride+j] to element (row+i, col+j) of the product, for i < rows and j < cols.
+// Multiply sets out[i·stride+j] to element (row+i, col+j) of the product, for i < rows and
+// j < cols.
 func (j *Job) Multiply(room *Room, out []float32, stride, row, rows, col, cols int) {
 	for r := 0; r < rows; r += mostRows {
 		for c := 0; c < cols; c += mostCols {
@@ -149,7 +150,7 @@ func (t *tile) multiply() {
 
 // packing returns the packer for an operand whose exponents have a bias.
 func (t *tile) packing(s *Source, bias int) *packer {
-	t.packer.Source, t.packer.bias = s, bias
+	t.packer.Source, t.packer.bias = *s, bias
 	return &t.packer
 }
 

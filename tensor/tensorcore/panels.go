@@ -182,7 +182,7 @@ func (p *rightPanel) element(j, k int) Element {
 
 // A packer has the memory for packing an operand.
 type packer struct {
-	*Source
+	Source
 	*kernels
 	bias      int
 	leasts    []int32   // of a run of elements
