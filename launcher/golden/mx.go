@@ -20,6 +20,9 @@ import (
 //	x, w, dy, y_f64, dx_f64, dw_f64, perhaps sizes        NVFP4: a linear layer, or groups of rows
 //	x_free_codes, x_free_scales, xT_, w_, y_free_f64, ... FP8 in blocks of 128; pow2: other scales
 //	x, e2m1_rceil_codes, e2m1_rceil_scales                MXFP4
+//	P.a, P.b, P.out, P.out_chained, P.out_promoted        products a·bᵀ of a GPU's tensor cores
+//	P.a, P.b, P.scale_a, P.scale_b, P.out                 the same for FP8 in blocks of 128
+//	P.a, P.b, P.c, P.d                                    single blocks of them: d = a·b + c
 func CheckMX(path string) ([]Line, error) {
 	file, err := safetensors.Open(path)
 	if err != nil {
@@ -28,6 +31,7 @@ func CheckMX(path string) ([]Line, error) {
 	defer file.Close()
 	c := &mxCheck{file: file, ex: tensor.NewExec()}
 	switch {
+	case c.tensorCores():
 	case c.recipes():
 	case c.has("group_end"):
 		c.groupedLinear()
