@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"spmoe/tensor/cpu"
-	"spmoe/tensor/internal/vec"
+	"spmoe/tensor/exact"
 )
 
 // A chainFunc adds blocks of products to the sums of a few rows and the columns of a panel. It
@@ -44,7 +44,7 @@ var generic = &kernels{columns: 16, rows: 2, split: splitGeneric, promote: promo
 
 func promoteGeneric(totals, sums []float32, a float32, b []float32) {
 	for i, s := range sums {
-		totals[i] = vec.FMA(float32(s*a), b[i], totals[i])
+		totals[i] = exact.FMA(float32(s*a), b[i], totals[i])
 	}
 }
 

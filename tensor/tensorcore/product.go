@@ -1,6 +1,6 @@
 package tensorcore
 
-import "spmoe/tensor/internal/vec"
+import "spmoe/tensor/exact"
 
 // A Plan says how cuBLAS makes a product over all of K from the blocks of a unit.
 type Plan struct {
@@ -60,7 +60,7 @@ func (p Plan) DotScaled(a, b []Element, s Scales) float32 {
 // there is only one chain.
 func (s Scales) add(total float32, i int, sum float32) float32 {
 	first, second := s.factors(i)
-	return vec.FMA(sum*first, second, total)
+	return exact.FMA(sum*first, second, total)
 }
 
 func (s Scales) factors(i int) (first, second float32) {

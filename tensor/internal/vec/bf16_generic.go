@@ -1,5 +1,7 @@
 package vec
 
+import "spmoe/tensor/exact"
+
 // The bfloat16 kernels in plain Go. They widen, compute as in vec_generic.go, and round.
 
 func add16Generic(dst, x, y []uint16) {
@@ -126,7 +128,7 @@ func squares16Generic(x []uint16) float32 {
 	var s [64]float32
 	for i, b := range x {
 		lane := &s[splitIndex(i%len(s))]
-		*lane = FMA(widened(b), widened(b), *lane)
+		*lane = exact.FMA(widened(b), widened(b), *lane)
 	}
 	return fold(s[:])
 }

@@ -2,7 +2,11 @@ package vec
 
 // The exponential function of one float32. The row kernels of all tiers compute it in the same way.
 
-import "math"
+import (
+	"math"
+
+	"spmoe/tensor/exact"
+)
 
 // Constants of Exp. The polynomial for e**r - 1 - r on ±ln(2)/32 is off by at most 1.6e-9.
 const (
@@ -38,12 +42,12 @@ func Exp(x float32) float32 {
 	if x < -expMost {
 		x = -expMost
 	}
-	shifted := FMA(x, log2E, shifter)
-	r := FMA(-(shifted - shifter), ln2, x)
-	p := FMA(FMA(c3, r, c2), float32(r*r), r)
+	shifted := exact.FMA(x, log2E, shifter)
+	r := exact.FMA(-(shifted - shifter), ln2, x)
+	p := exact.FMA(exact.FMA(c3, r, c2), float32(r*r), r)
 	bits := int32(math.Float32bits(shifted))
 	power := powers[bits&15]
-	p = FMA(p, power, power)
+	p = exact.FMA(p, power, power)
 	// 2**n may not be a float32, so scale by two factors. The first product is exact.
 	n := bits>>4 - int32(math.Float32bits(shifter))>>4
 	half := n >> 1
@@ -52,25 +56,3 @@ func Exp(x float32) float32 {
 
 // pow2 returns 2**n for n in the exponent range of normal numbers.
 func pow2(n int32) float32 { return math.Float32frombits(uint32(n+127) << 23) }
-
-// FMA returns a·b + c, rounded once if the result is a normal number or exact. The product is exact
-// in float64. Rounding the sum to float64 first is wrong only if that produced a tie.
-func FMA(a, b, c float32) float32 {
-	product := float64(a) * float64(b)
-	sum := product + float64(c)
-	const below = 1<<29 - 1 // the bits that float32 lacks
-	if math.Float64bits(sum)&below == 1<<28 {
-		sum = offTie(sum, product, float64(c))
-	}
-	return float32(sum)
-}
-
-// offTie moves the rounded sum of x and y one unit towards the exact sum.
-func offTie(sum, x, y float64) float64 {
-	z := sum - x
-	lost := (x - (sum - z)) + (y - z)
-	if lost == 0 {
-		return sum
-	}
-	return math.Nextafter(sum, math.Inf(int(math.Copysign(1, lost))))
-}

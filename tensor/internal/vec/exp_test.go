@@ -2,8 +2,6 @@ package vec
 
 import (
 	"math"
-	"math/big"
-	"math/rand/v2"
 	"testing"
 )
 
@@ -24,45 +22,6 @@ func TestExp(t *testing.T) {
 	}
 	if nan := Exp(float32(math.NaN())); nan == nan {
 		t.Errorf("Exp(NaN) = %v", nan)
-	}
-}
-
-// TestFMA compares fma with exact arithmetic, on sums that are close to ties too.
-func TestFMA(t *testing.T) {
-	rng := rand.New(rand.NewPCG(13, 14))
-	number := func() float32 {
-		mantissa := rng.Uint32() & (1<<23 - 1)
-		if rng.IntN(2) == 0 {
-			mantissa &= 0x700fff // few bits: ties and exact sums
-		}
-		return math.Float32frombits(rng.Uint32()&(1<<31) | uint32(127-rng.IntN(40))<<23 | mantissa)
-	}
-	for range 500_000 {
-		a, b, c := number(), number(), number()
-		exact := new(big.Float).SetPrec(200).Mul(big.NewFloat(float64(a)), big.NewFloat(float64(b)))
-		exact.Add(exact, big.NewFloat(float64(c)))
-		if want, _ := exact.Float32(); FMA(a, b, c) != want {
-			t.Fatalf("FMA(%v, %v, %v) = %v, want %v", a, b, c, FMA(a, b, c), want)
-		}
-	}
-}
-
-// TestFMAOffTie has sums that are not ties but become ties in float64.
-func TestFMAOffTie(t *testing.T) {
-	for _, c := range []struct{ a, b, c, want float32 }{
-		{1 + 0x1p-23, 1 + 0x1p-23, 0x1p23, 0x1p23 + 1},
-		{0x1p-60, 0x1p-60, 1 + 0x1p-23, 1 + 0x1p-23},
-		{0x1p-30, 0x1p-30, 1, 1},
-		{0x1.000002p-24, 1, 1, 1 + 0x1p-23},
-		{0x1.fffffep-25, 1, 1, 1},
-		{-0x1p-24, 1 - 0x1p-24, 1 + 0x1p-23, 1 + 0x1p-23},
-		{4097, 4097, 0x1p49, 0x1p49 + 0x1p26},
-	} {
-		exact := new(big.Float).SetPrec(200).Mul(big.NewFloat(float64(c.a)), big.NewFloat(float64(c.b)))
-		exact.Add(exact, big.NewFloat(float64(c.c)))
-		if want, _ := exact.Float32(); FMA(c.a, c.b, c.c) != want {
-			t.Errorf("FMA(%v, %v, %v) = %v, want %v", c.a, c.b, c.c, FMA(c.a, c.b, c.c), want)
-		}
 	}
 }
 

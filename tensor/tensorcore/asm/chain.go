@@ -25,6 +25,9 @@ const chunk = 128
 // zeroProduct is between the exponents of products and those of products with a factor of zero.
 const zeroProduct = -1000
 
+// step is the number of elements along k per round of a loop.
+const step = 4
+
 // half is the number of terms whose sum always fits into 32 bits at 25 fractional bits. Each is
 // below 4.
 const half = 16
@@ -34,6 +37,7 @@ type tile struct {
 	*kernel
 	unit
 	c, left, values, exponents, spill asmgen.Reg
+	at, count                         asmgen.Reg // of a loop along k: the left panel, and steps that are left
 
 	scales, sums [][vectors]asmgen.Vec // by row
 	bad          asmgen.Vec            // lanes that cannot be computed here have their sign bit set
@@ -49,6 +53,7 @@ func (m *machine) chain(u unit) {
 	t.c, t.left = k.Load("c"), k.Load("left")
 	t.values, t.exponents, t.spill = k.Load("values"), k.Load("exponents"), k.Load("spill")
 	blocks := k.Load("blocks")
+	t.at, t.count = k.GP(), k.GP()
 	k.I("VSTMXCSR", k.Slot("rest"))
 	k.I("VLDMXCSR", k.word("towardZero", 0x7f80))
 	stop := k.Label("stop")
@@ -60,8 +65,6 @@ func (m *machine) chain(u unit) {
 		}
 		t.finish(stop)
 		k.I("ADDQ", asmgen.Imm(4*u.terms), t.left)
-		k.I("ADDQ", asmgen.Imm(vectors*m.bytes*u.terms), t.values)
-		k.I("ADDQ", asmgen.Imm(m.bytes*u.terms), t.exponents)
 	})
 	k.Place(stop)
 	k.I("VLDMXCSR", k.Slot("rest"))
@@ -82,10 +85,21 @@ func (t *tile) take() {
 
 // value returns the memory of element k of a row of the left panel, a leftRow. Its exponents are
 // elements from chunk on.
-func (t *tile) value(row, k int) asmgen.Mem { return t.left.At(4 * (row*2*chunk + k)) }
+func (t *tile) value(row, k int) asmgen.Mem { return t.at.At(4 * (row*2*chunk + k)) }
 
-// at returns the memory of vector v of a row of the tile at p.
-func (t *tile) at(p asmgen.Reg, row, v int) asmgen.Mem {
+// along prints a loop over n elements from element first of the left panel on. The body is for step
+// of them, whose first is element 0.
+func (t *tile) along(first, n int, body func()) {
+	t.I("LEAQ", t.left.At(4*first), t.at)
+	t.I("MOVQ", asmgen.Imm(int64(n/step)), t.count)
+	t.CountDown(t.count, func() {
+		body()
+		t.I("ADDQ", asmgen.Imm(4*step), t.at)
+	})
+}
+
+// vector returns the memory of vector v of a row of the tile at p.
+func (t *tile) vector(p asmgen.Reg, row, v int) asmgen.Mem {
 	return p.At((row*vectors + v) * t.m.bytes)
 }
 
@@ -105,21 +119,21 @@ func (t *tile) align() {
 	for row := range largest {
 		largest[row] = t.sums[row][0] // free until add
 	}
+	for _, m := range largest {
+		t.load(t.word("lowest", -1<<31|1<<15), m)
+	}
 	t.scratch(2, func(s []asmgen.Vec) {
-		for k := range t.terms {
-			t.I("VMOVDQU"+t.suffix("64"), t.exponents.At(k*t.m.bytes), s[0])
-			for row, m := range largest {
-				to := s[1]
-				if k == 0 {
-					to = m
-				}
-				t.I("VPBROADCASTD", t.value(row, chunk+k), to)
-				t.I("VPADDW", s[0], to, to)
-				if k > 0 {
-					t.I("VPMAXSW", to, m, m)
+		t.along(0, t.terms, func() {
+			for k := range step {
+				t.I("VMOVDQU"+t.suffix("64"), t.exponents.At(k*t.m.bytes), s[0])
+				for row, m := range largest {
+					t.I("VPBROADCASTD", t.value(row, chunk+k), s[1])
+					t.I("VPADDW", s[0], s[1], s[1])
+					t.I("VPMAXSW", s[1], m, m)
 				}
 			}
-		}
+			t.I("ADDQ", asmgen.Imm(int64(step*t.m.bytes)), t.exponents)
+		})
 	})
 	t.I("VXORPS", t.bad, t.bad, t.bad)
 	t.scratch(3, func(s []asmgen.Vec) {
@@ -143,7 +157,7 @@ func (t *tile) alignVector(row, v int, largest, m, c, x asmgen.Vec) {
 	} else {
 		t.I("VPSRAD", asmgen.Imm(16), largest, m)
 	}
-	t.I("VMOVUPS", t.at(t.c, row, v), c)
+	t.I("VMOVUPS", t.vector(t.c, row, v), c)
 	t.I("VPADDD", c, c, c) // without its sign
 	t.I("VPSRLD", asmgen.Imm(24), c, x)
 	// zero: all products are zero and c is. Else the exponent must be in range.
@@ -170,33 +184,41 @@ func (t *tile) add(first int) {
 	t.each(func(row, v int) {
 		s := t.sums[row][v]
 		if first > 0 {
-			t.I("VMOVUPS", s, t.at(t.spill, row, v))
+			t.I("VMOVUPS", s, t.vector(t.spill, row, v))
 		}
 		t.I("VXORPS", s, s, s)
 	})
 	t.scratch(vectors+1+vectors, func(s []asmgen.Vec) {
 		b, a, p := s[:vectors], s[vectors], s[vectors+1:]
-		for k := first; k < first+half; k++ {
-			for v := range vectors {
-				t.I("VMOVUPS", t.values.At((k*vectors+v)*t.m.bytes), b[v])
+		t.along(first, half, func() {
+			for k := range step {
+				t.addTerm(k, b, a, p)
 			}
-			for row := range t.m.rows {
-				t.I("VBROADCASTSS", t.value(row, k), a)
-				for v := range vectors {
-					t.I("VMULPS", b[v], a, p[v])
-				}
-				for v := range vectors {
-					t.I("VMULPS", t.scales[row][v], p[v], p[v])
-				}
-				for v := range vectors {
-					t.I("VCVTTPS2DQ", p[v], p[v])
-				}
-				for v := range vectors {
-					t.I("VPADDD", p[v], t.sums[row][v], t.sums[row][v])
-				}
-			}
-		}
+			t.I("ADDQ", asmgen.Imm(int64(step*vectors*t.m.bytes)), t.values)
+		})
 	})
+}
+
+// addTerm adds element k along the sums.
+func (t *tile) addTerm(k int, b []asmgen.Vec, a asmgen.Vec, p []asmgen.Vec) {
+	for v := range vectors {
+		t.I("VMOVUPS", t.values.At((k*vectors+v)*t.m.bytes), b[v])
+	}
+	for row := range t.m.rows {
+		t.I("VBROADCASTSS", t.value(row, k), a)
+		for v := range vectors {
+			t.I("VMULPS", b[v], a, p[v])
+		}
+		for v := range vectors {
+			t.I("VMULPS", t.scales[row][v], p[v], p[v])
+		}
+		for v := range vectors {
+			t.I("VCVTTPS2DQ", p[v], p[v])
+		}
+		for v := range vectors {
+			t.I("VPADDD", p[v], t.sums[row][v], t.sums[row][v])
+		}
+	}
 }
 
 // finish adds c, cuts the sums and stores them, or jumps to stop.
@@ -205,10 +227,10 @@ func (t *tile) finish(stop asmgen.Label) {
 		t.each(func(row, v int) {
 			sum, scale, c := t.sums[row][v], t.scales[row][v], s[0]
 			if t.terms > half {
-				t.I("VMOVUPS", t.at(t.spill, row, v), c)
+				t.I("VMOVUPS", t.vector(t.spill, row, v), c)
 				t.addChecked(c, sum, s[1], s[2])
 			}
-			t.I("VMULPS", t.at(t.c, row, v), scale, c)
+			t.I("VMULPS", t.vector(t.c, row, v), scale, c)
 			t.I("VCVTTPS2DQ", c, c)
 			t.addChecked(c, sum, s[1], s[2])
 			t.load(t.word("inverse", 2*127<<23), c)
@@ -230,7 +252,7 @@ func (t *tile) finish(stop asmgen.Label) {
 	}
 	t.Free(flag)
 	t.I("JNE", stop)
-	t.each(func(row, v int) { t.I("VMOVUPS", t.sums[row][v], t.at(t.c, row, v)) })
+	t.each(func(row, v int) { t.I("VMOVUPS", t.sums[row][v], t.vector(t.c, row, v)) })
 }
 
 // addChecked adds x to sum. Where the sum does not fit into 32 bits, the lane is bad. With less
