@@ -24,9 +24,14 @@ func TestPrecisionFlags(t *testing.T) {
 		{"--mx.scale up", cli.ExitUsage, "rceil"},
 		{"--mx.gradient e6m1", cli.ExitUsage, "e5m2"},
 		{"--precision mxfp8 --mx.gradient e2m1", cli.ExitOK, "gradient = 'e2m1'"},
-		{"--precision nvfp4 --nvfp4.rht=false --nvfp4.bf16-tail 0.3 --nvfp4.sum exact", cli.ExitOK, "rht = false"},
+		{"--precision nvfp4 --nvfp4.rht=false --nvfp4.bf16-tail 0.3 --sum exact", cli.ExitOK, "rht = false"},
 		{"--precision nvfp4 --nvfp4.bf16-tail 2", cli.ExitUsage, "a share of the layers from 0 to 1"},
-		{"--precision nvfp4 --nvfp4.sum fp64", cli.ExitUsage, "fp32 or exact"},
+		{"--precision nvfp4 --sum fp64", cli.ExitUsage, "h100-nopromotion"},
+		{"--precision bf16 --sum h100", cli.ExitOK, "sum = 'h100'"},
+		{"--precision nvfp4 --sum h100", cli.ExitUsage, "an H100 has no block scales: use b200"},
+		{"--precision fp8-block --sum h100-nopromotion", cli.ExitUsage, "a chain cannot cross from one scale to the next: use h100"},
+		{"--precision mxint8 --sum b200", cli.ExitUsage, "b200 cannot multiply int8"},
+		{"--precision fp32 --sum b200", cli.ExitUsage, "use bf16"},
 		{"--precision nvfp4 --mx.gradient e5m2", cli.ExitUsage, "transform both operands"},
 		{"--precision fp8-block --fp8.scale pow2", cli.ExitOK, "scale = 'pow2'"},
 		{"--precision fp8-block --fp8.gradient 128x128 --dp-replicate 2 -np 2 --ep 1", cli.ExitUsage, "rows of an expert, which replicas would divide"},
@@ -40,7 +45,8 @@ func TestPrecisionFlags(t *testing.T) {
 	}
 }
 
-// TestOldSum: configurations of earlier versions set fp8.accumulate. The default is accepted.
+// TestOldSum: configurations of earlier versions set fp8.accumulate, of which the default is
+// accepted, and nvfp4.sum.
 func TestOldSum(t *testing.T) {
 	t.Chdir(t.TempDir())
 	file := write(t, "config.toml", "steps = 7\n[fp8]\nscale = 'pow2'\naccumulate = 'fp32'\ngradient = '1x128'\n")
@@ -50,6 +56,12 @@ func TestOldSum(t *testing.T) {
 	write(t, "config.toml", "[fp8]\naccumulate = '14bit'\n")
 	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--config", file}, "config.toml:2: fp8.accumulate is gone")
 	refuse(t, cli.ExitUsage, []string{"compare", "--precision", "bf16,fp8-block+14bit"}, `unknown modifier "14bit"`)
+	for _, c := range []struct{ precision, sum, want string }{{"nvfp4", "fp32", "fp32"}, {"nvfp4", "exact", "exact"}, {"mxfp8", "exact", "fp32"}} {
+		write(t, "config.toml", "precision = '"+c.precision+"'\nsteps = 7\n[nvfp4]\nrht = true\nsum = '"+c.sum+"'\n[fp8]\nscale = 'pow2'\n")
+		if cfg := resolved(t, "--config", file); cfg.Sum != c.want || cfg.Steps != 7 || cfg.FP8.Scale != "pow2" {
+			t.Errorf("%s with nvfp4.sum = %s: sum %s, want %s", c.precision, c.sum, cfg.Sum, c.want)
+		}
+	}
 }
 
 // TestRecipeFile: a built-in recipe, written to a file and changed, is what a run trains in, and

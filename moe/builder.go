@@ -117,6 +117,7 @@ func (b *builder) grouped(g *Group, l *linear, dims []int, params ...*Param) {
 
 // quantize sets the recipe of a layer, if it has one. p is the layer's first parameter.
 func (b *builder) quantize(g *Group, l *linear, class Class, p *Param) {
+	l.sum = b.precision.Sum
 	id := identify(p, g.Experts && (g.Ranks == nil || g.Ranks.Rank() == 0))
 	if how := b.precision.of(id.part(), id.layer, b.layers); how != nil {
 		l.mx = &mxLinear{Recipe: *how, inference: b.inference, identity: id, operands: b.operands, peers: b.mesh.Operands}

@@ -202,7 +202,7 @@ func (l *linear) rowwise(ex *tensor.Exec, y tensor.Tensor, x *activation) {
 			if l.mx.quantizesForward() {
 				l.mx.Sum.MatMul(ex, out, x.rows.GroupSlice(g, lo, hi), l.mx.rows.GroupSlice(g, g*n, (g+1)*n))
 			} else {
-				tensor.MatMul(ex, out, x.Slice(lo, hi).Mat(), l.W.Mat().RowSlice(g*n, (g+1)*n).T())
+				l.sum.Multiply(ex, out, x.Slice(lo, hi).Mat(), l.W.Mat().RowSlice(g*n, (g+1)*n).T())
 			}
 			lo = hi
 		}

@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"spmoe/mx"
 	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
@@ -20,6 +21,7 @@ import (
 type output struct {
 	weight weight // [vocab, dim]
 	sizes  outputSizes
+	sum    mx.Sum
 	loss   tensor.CrossEntropy // of the current chunk
 
 	partials []outputPartial // memory of outputGradient
@@ -162,7 +164,7 @@ func (o *output) losses(p phase, c *outputChunk) {
 	}
 	o.sizes.blocks(vocab, func(lo, hi int) {
 		logits := c.block(p, lo, hi)
-		tensor.MatMul(p.ex, logits, c.x, o.weight.W.Slice(lo, hi).Mat().T())
+		o.sum.Multiply(p.ex, logits, c.x, o.weight.W.Slice(lo, hi).Mat().T())
 		defer p.ex.Profiling(profile.Loss).End()
 		o.loss.Add(p.ex, logits, lo)
 	})
@@ -197,9 +199,9 @@ func (o *output) gradients(p phase, c *outputChunk, d blocked, at int) {
 		o.gradientBlock(p, c, part, lo)
 		w := o.weight.W.Slice(lo, hi).Mat()
 		if lo == 0 {
-			tensor.MatMul(p.ex, sum, part, w)
+			o.sum.Multiply(p.ex, sum, part, w)
 		} else {
-			tensor.MatMulAdd(p.ex, sum, part, w)
+			o.sum.MultiplyOn(p.ex, sum, part, w)
 		}
 	})
 	if sum != dx {
@@ -231,6 +233,6 @@ func rowAt(all []prediction, seq, at int) (a *prediction, token int) {
 // dim], after the norm.
 func (o *output) logits(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 	out := ex.New(tensor.FP32, x.Dim(0), o.weight.W.Dim(0))
-	tensor.MatMul(ex, out.Mat(), x.Mat(), o.weight.W.Mat().T())
+	o.sum.Multiply(ex, out.Mat(), x.Mat(), o.weight.W.Mat().T())
 	return out
 }

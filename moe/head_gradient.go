@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"spmoe/mx"
 	"spmoe/tensor"
 )
 
@@ -190,7 +191,7 @@ func (g *outputGradient) addOnce(p phase) {
 		for i := range g.ranks {
 			to, adds := sum.next()
 			if r := &g.ranks[i]; r.sequences > 0 {
-				r.operands.wgrad(p.ex, to.Mat(), block, own, r.sequences*r.whole, r.whole, adds)
+				r.operands.wgrad(p.ex, g.o.sum, to.Mat(), block, own, r.sequences*r.whole, r.whole, adds)
 			} else if !adds {
 				tensor.Zero(p.ex, to)
 			}
@@ -240,7 +241,7 @@ func (o *output) wgrad(ex *tensor.Exec, dw tensor.Tensor, r rowGradients, n, spa
 		first = o.weight.rows[0]
 	}
 	o.ownBlocks(func(block, own [2]int) {
-		r.wgrad(ex, dw.Slice(own[0]-first, own[1]-first).Mat(), block, own, n, span, accumulate)
+		r.wgrad(ex, o.sum, dw.Slice(own[0]-first, own[1]-first).Mat(), block, own, n, span, accumulate)
 	})
 }
 
@@ -262,12 +263,12 @@ func (o *output) ownBlocks(f func(block, own [2]int)) {
 // wgrad computes the gradient of some weights of a block from the first n rows: dw = dᵀ·x, or dw +=
 // dᵀ·x. With span, it is a tree over sequences of span rows; otherwise the rows continue the sum in
 // dw. dw: [weights, dim] FP32.
-func (r rowGradients) wgrad(ex *tensor.Exec, dw tensor.Matrix, block, own [2]int, n, span int, accumulate bool) {
+func (r rowGradients) wgrad(ex *tensor.Exec, sum mx.Sum, dw tensor.Matrix, block, own [2]int, n, span int, accumulate bool) {
 	d := r.dlogits.block(block[0], block[1]).RowSlice(0, n).ColSlice(own[0]-block[0], own[1]-block[0])
 	x := r.x.Slice(0, n).Mat()
 	if span > 0 {
-		tensor.Wgrad(ex, dw, d, x, span, accumulate)
+		sum.MultiplyWgrad(ex, dw, d, x, span, accumulate)
 	} else {
-		tensor.MatMulAdd(ex, dw, d.T(), x)
+		sum.MultiplyOn(ex, dw, d.T(), x)
 	}
 }

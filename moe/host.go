@@ -362,7 +362,7 @@ func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own 
 		dy, ok := rowsOf(list[0], w.dy.DType(), rows, l.W.Dim(-2))
 		x, fits := rowsOf(list[1], w.x.DType(), rows, l.W.Dim(-1))
 		if ok = ok && fits; ok {
-			tensor.Wgrad(p.ex, to.Mat(), dy.ColSlice(lo, hi), x, seq, adds)
+			l.sum.MultiplyWgrad(p.ex, to.Mat(), dy.ColSlice(lo, hi), x, seq, adds)
 		}
 		return ok
 	default:

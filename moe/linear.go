@@ -71,6 +71,7 @@ type linear struct {
 	part Part
 	bias *weight   // [N, 1] FP32 in every precision; nil: none
 	mx   *mxLinear // nil: no product is quantized, and all run in the type of W
+	sum  mx.Sum    // of products that are not quantized
 }
 
 // activation is an input of linear layers: rows of activations or of their gradients, [rows, K].
@@ -122,9 +123,9 @@ func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearStat
 // multiply is forward for a weight that is not quantized.
 func (l *linear) multiply(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 	if x.ends == nil {
-		tensor.MatMul(ex, y, x.Mat(), l.W.Mat().T())
+		l.sum.Multiply(ex, y, x.Mat(), l.W.Mat().T())
 	} else {
-		tensor.GroupedMatMul(ex, y, x.Mat(), l.W, x.ends, x.whole)
+		l.sum.MultiplyGroups(ex, y, x.Mat(), l.W, x.ends, x.whole)
 	}
 }
 
@@ -157,9 +158,9 @@ func (l *linear) backwardInput(ex *tensor.Exec, dx tensor.Matrix, dy *activation
 	case l.mx.quantizesDgrad():
 		l.mx.dgrad(ex, dx, dy)
 	case dy.ends == nil:
-		tensor.MatMul(ex, dx, dy.Mat(), l.W.Mat())
+		l.sum.Multiply(ex, dx, dy.Mat(), l.W.Mat())
 	default:
-		tensor.GroupedDgrad(ex, dx, dy.Mat(), l.W, dy.ends, dy.whole)
+		l.sum.MultiplyGroupsDgrad(ex, dx, dy.Mat(), l.W, dy.ends, dy.whole)
 	}
 }
 
@@ -205,9 +206,9 @@ func (l *linear) wgrad(ex *tensor.Exec, dy, x *activation, seq int) {
 	case l.mx.quantizesWgrad():
 		l.mx.wgrad(ex, &l.weight, dy, x, seq)
 	case x.ends == nil:
-		tensor.Wgrad(ex, l.Grad.Mat(), dy.Mat(), x.Mat(), seq, l.accumulate(ex))
+		l.sum.MultiplyWgrad(ex, l.Grad.Mat(), dy.Mat(), x.Mat(), seq, l.accumulate(ex))
 	default:
-		tensor.GroupedWgrad(ex, l.ownGroups(), dy.Mat(), x.Mat(), x.ends, l.accumulate(ex))
+		l.sum.MultiplyGroupsWgrad(ex, l.ownGroups(), dy.Mat(), x.Mat(), x.ends, l.accumulate(ex))
 	}
 }
 

@@ -17,8 +17,9 @@ import (
 // Options are the settings of recipes that have some. The zero value is not the default: see
 // DefaultOptions. The toml names are those of config files and flags (--nvfp4.rht=false).
 type Options struct {
-	NVFP4 NVFP4 `toml:"nvfp4"`
-	FP8   FP8   `toml:"fp8"`
+	Sum   string `toml:"sum" help:"how products are added: fp32, fast; exact, for quantized products, slow; h100, h100-nopromotion or b200, bit by bit as that GPU's tensor cores do"`
+	NVFP4 NVFP4  `toml:"nvfp4"`
+	FP8   FP8    `toml:"fp8"`
 }
 
 // NVFP4 varies precision nvfp4. Each setting is an ablation.
@@ -28,7 +29,6 @@ type NVFP4 struct {
 	Squares     bool    `toml:"2d" help:"quantize weights in 16x16 blocks, with the same codes in both directions, for nvfp4; else in rows of 16"`
 	BF16Tail    float64 `toml:"bf16_tail" help:"share of the layers, at the end, that compute in BF16, rounded up to whole layers, for nvfp4"`
 	FourOverSix bool    `toml:"four_over_six" help:"choose for each block of inputs and weights between scales that map its maximum to 6 and to 4, for nvfp4"`
-	Sum         string  `toml:"sum" help:"sums of products for nvfp4: fp32, or exact: one result on every machine, and slow"`
 }
 
 // FP8 varies precision fp8-block.
@@ -40,7 +40,8 @@ type FP8 struct {
 // DefaultOptions returns the settings of the published recipes.
 func DefaultOptions() Options {
 	return Options{
-		NVFP4: NVFP4{RHT: true, Stochastic: true, Squares: true, BF16Tail: 0.15, Sum: mx.SumFP32.String()},
+		Sum:   mx.SumFP32.String(),
+		NVFP4: NVFP4{RHT: true, Stochastic: true, Squares: true, BF16Tail: 0.15},
 		FP8:   FP8{Scale: scaleFree, Gradient: gradientRows},
 	}
 }
@@ -54,7 +55,7 @@ const (
 // Choices lists the values of the settings that are words, by their keys.
 func (Options) Choices() map[string][]string {
 	return map[string][]string{
-		"nvfp4.sum":    {mx.SumFP32.String(), mx.SumExact.String()},
+		"sum":          sumNames(),
 		"fp8.scale":    {scaleFree, scalePow2},
 		"fp8.gradient": {gradientRows, gradientSquares},
 	}
@@ -66,7 +67,7 @@ func (o Options) Validate() error {
 	if tail := o.NVFP4.BF16Tail; !(tail >= 0 && tail <= 1) {
 		errs = append(errs, fmt.Errorf("nvfp4.bf16_tail is %v: give a share of the layers from 0 to 1", tail))
 	}
-	for _, s := range [][2]string{{"nvfp4.sum", o.NVFP4.Sum}, {"fp8.scale", o.FP8.Scale}, {"fp8.gradient", o.FP8.Gradient}} {
+	for _, s := range [][2]string{{"sum", o.Sum}, {"fp8.scale", o.FP8.Scale}, {"fp8.gradient", o.FP8.Gradient}} {
 		if choices := o.Choices()[s[0]]; !slices.Contains(choices, s[1]) {
 			errs = append(errs, fmt.Errorf("%s is %q: use %s", s[0], s[1], strings.Join(choices, " or ")))
 		}
@@ -92,7 +93,7 @@ func (o NVFP4) precision() Precision {
 		const points = 16
 		xt.Format.Hadamard, dyt.Format.Hadamard = points, points
 	}
-	r := &Recipe{Forward: Product{x, w}, Dgrad: Product{dy, w}, Wgrad: Product{dyt, xt}, Sum: sumOf(o.Sum)}
+	r := &Recipe{Forward: Product{x, w}, Dgrad: Product{dy, w}, Wgrad: Product{dyt, xt}}
 	return Precision{
 		Name: "nvfp4", About: "NVFP4 in all three products of every linear layer and expert, the last layers in BF16",
 		DType: tensor.BF16, Linears: r, Experts: r, PlainTail: o.BF16Tail,
@@ -114,6 +115,14 @@ func (o FP8) precision() Precision {
 		Name: "fp8-block", About: "E4M3 in blocks of 128, as DeepSeek-V3 was trained in, in all three products of every linear layer and expert",
 		DType: tensor.BF16, Linears: r, Experts: r,
 	}
+}
+
+// sumNames lists the names of sums.
+func sumNames() (names []string) {
+	for _, s := range mx.Sums() {
+		names = append(names, s.String())
+	}
+	return names
 }
 
 // sumOf returns the sum of a valid name.

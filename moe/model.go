@@ -139,7 +139,7 @@ func (m *Model) addLayers(b *builder, at rankContext) {
 	}
 	if m.stage.Predict {
 		m.norm = newNorm(b, "model.norm", cfg.Dim, cfg.NormEps)
-		m.output.sizes = defaultOutputSizes()
+		m.output.sizes, m.output.sum = defaultOutputSizes(), b.precision.Sum
 		m.output.weight.unit = m.output.sizes.unit(cfg.Vocab)
 		b.beginUnit()
 		b.matrix(&m.output.weight, "lm_head", cfg.Vocab, cfg.Dim, headInit(cfg.Dim))

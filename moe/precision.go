@@ -26,6 +26,10 @@ type Precision struct {
 	// PlainTail is PlainLast as a share of the layers, rounded up. The larger number counts.
 	PlainTail float64
 
+	// Sum adds the products of linear layers, experts and the output that are in BF16. Those of the
+	// router and of attention are always added in FP32.
+	Sum mx.Sum
+
 	// Layers are the recipes of single layers, which override all of the above. If several select a
 	// layer, the last one counts.
 	Layers []LayerRecipe
@@ -74,7 +78,7 @@ func (o Options) Precision(name string) (Precision, error) {
 	}
 	for _, p := range o.Precisions() {
 		if p.Name == name {
-			return p, nil
+			return p.WithSum(sumOf(o.Sum)), nil
 		}
 	}
 	return Precision{}, fmt.Errorf("precision is %q: use one of %s", name, strings.Join(PrecisionNames(), ", "))
@@ -116,6 +120,9 @@ func (p Precision) Validate() error {
 	for _, r := range p.recipes() {
 		errs = append(errs, r.validate())
 	}
+	if p.Sum.OfGPU() && p.DType != tensor.BF16 {
+		errs = append(errs, fmt.Errorf("products in %v are not those of the tensor cores of %v: use bf16, or sum fp32", p.DType, p.Sum))
+	}
 	if p.PlainFirst < 0 || p.PlainLast < 0 {
 		errs = append(errs, fmt.Errorf("%d layers at the beginning and %d at the end are not quantized: give 0 or more", p.PlainFirst, p.PlainLast))
 	}
@@ -142,6 +149,25 @@ func (p Precision) With(gradient *mx.Format, mode mx.ScaleMode) Precision {
 	p.Linears, p.Experts, p.Layers = p.Linears.change(edit), p.Experts.change(edit), slices.Clone(p.Layers)
 	for i, rule := range p.Layers {
 		p.Layers[i].Recipe = rule.Recipe.change(edit)
+	}
+	return p
+}
+
+// WithSum returns the precision with another sum in all recipes. Only a GPU's applies to products
+// in BF16.
+func (p Precision) WithSum(s mx.Sum) Precision {
+	change := func(r *Recipe) *Recipe {
+		if r = r.change(func(Operand, *mx.Cast) {}); r != nil {
+			r.Sum = s
+		}
+		return r
+	}
+	p.Linears, p.Experts, p.Layers = change(p.Linears), change(p.Experts), slices.Clone(p.Layers)
+	for i, rule := range p.Layers {
+		p.Layers[i].Recipe = change(rule.Recipe)
+	}
+	if s.OfGPU() {
+		p.Sum = s
 	}
 	return p
 }

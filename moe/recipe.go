@@ -41,6 +41,9 @@ func (r *Recipe) validate() error {
 		if p.casts.Left.Quantizes() != p.casts.Right.Quantizes() {
 			errs = append(errs, fmt.Errorf("%s multiplies %v and %v: quantize both operands or neither", p.name, p.casts.Left.Format, p.casts.Right.Format))
 		}
+		if err := r.Sum.Multiplies(p.casts.Left.Format, p.casts.Right.Format); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
+		}
 		if p.casts.Left.Format.Hadamard != p.casts.Right.Format.Hadamard {
 			errs = append(errs, fmt.Errorf("%s multiplies %v and %v: transform both operands by the same number of points", p.name, p.casts.Left.Format, p.casts.Right.Format))
 		}

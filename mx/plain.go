@@ -19,6 +19,20 @@ func (s Sum) Multiply(ex *tensor.Exec, c, a, b tensor.Matrix) {
 	s.plain(ex, c, a, b.T(), 0, false)
 }
 
+// MultiplyOn computes c += a·b for an FP32 c, as tensor.MatMulAdd does, with a Sum. The chain of a
+// GPU goes on from c, as if one product had the elements of all. Then all but the last of these
+// products have whole blocks of it, 16 elements along K.
+func (s Sum) MultiplyOn(ex *tensor.Exec, c, a, b tensor.Matrix) {
+	switch s {
+	case SumFP32:
+		tensor.MatMulAdd(ex, c, a, b)
+	case SumExact:
+		s.plain(ex, c, a, b.T(), 0, true)
+	default:
+		s.onCores(ex, c, a, b.T(), tensor.CoreSum{Continue: true})
+	}
+}
+
 // MultiplyWgrad computes dw = dyᵀ·x, or adds it to dw, as tensor.Wgrad does, with a Sum.
 func (s Sum) MultiplyWgrad(ex *tensor.Exec, dw, dy, x tensor.Matrix, span int, accumulate bool) {
 	if s == SumFP32 {
@@ -75,11 +89,16 @@ func (s Sum) plain(ex *tensor.Exec, c, a, b tensor.Matrix, span int, accumulate 
 		p.multiply(c, widened(ex, a), widened(ex, b), 1, span, accumulate)
 		return
 	}
-	plan, err := s.plan(Format{}, Format{})
-	if err != nil {
+	s.onCores(ex, c, a, b, tensor.CoreSum{Span: span, Accumulate: accumulate})
+}
+
+// onCores computes c = a·bᵀ for BF16 operands by the sum of a GPU.
+func (s Sum) onCores(ex *tensor.Exec, c, a, b tensor.Matrix, sum tensor.CoreSum) {
+	var err error
+	if sum.Plan, err = s.plan(Format{}, Format{}); err != nil {
 		panic("mx: " + err.Error())
 	}
-	tensor.CoreMatMul(ex, c, tensor.BF16Operand(a), tensor.BF16Operand(b), tensor.CoreSum{Plan: plan, Span: span, Accumulate: accumulate})
+	tensor.CoreMatMul(ex, c, tensor.BF16Operand(a), tensor.BF16Operand(b), sum)
 }
 
 // widened returns an FP32 copy of m in m's layout.

@@ -28,6 +28,9 @@ var sumNames = [...]string{SumFP32: "fp32", SumExact: "exact", SumH100: "h100", 
 // Sums lists every sum.
 func Sums() []Sum { return []Sum{SumFP32, SumExact, SumH100, SumH100NoPromotion, SumB200} }
 
+// OfGPU says whether the sum is that of a GPU's tensor cores.
+func (s Sum) OfGPU() bool { return s >= SumH100 }
+
 // ParseSum returns the sum that String names.
 func ParseSum(name string) (Sum, error) {
 	for _, s := range Sums() {

@@ -42,7 +42,7 @@ func (s Sum) plan(a, b Format) (p tensorcore.Plan, err error) {
 // Multiplies returns an error if the GPU of a sum has no product of two formats. The zero Format
 // stands for BF16.
 func (s Sum) Multiplies(a, b Format) error {
-	if s == SumFP32 || s == SumExact {
+	if !s.OfGPU() {
 		return nil
 	}
 	_, err := s.plan(a, b)

@@ -263,6 +263,11 @@ func TestPlainTensorCores(t *testing.T) {
 			compare("forward", y.F32(), dots(sum, x, w, 0, k))
 			sum.Multiply(ex, dx.Mat(), dy.Mat(), w.Mat())
 			compare("dgrad", dx.F32(), dots(sum, dy, transpose(w), 0, n))
+			if sum.OfGPU() { // a chain goes on, in whole blocks
+				sum.Multiply(ex, y.Mat(), x.Mat().ColSlice(0, 16), w.Mat().T().RowSlice(0, 16))
+				sum.MultiplyOn(ex, y.Mat(), x.Mat().ColSlice(16, k), w.Mat().T().RowSlice(16, k))
+				compare("forward in two parts", y.F32(), dots(sum, x, w, 0, k))
+			}
 			leaves := sumOf(dots(sum, transpose(dy), transpose(x), 0, 100), dots(sum, transpose(dy), transpose(x), 100, m))
 			sum.MultiplyWgrad(ex, dw.Mat(), dy.Mat(), x.Mat(), 100, false)
 			compare("wgrad", dw.F32(), leaves)

@@ -45,6 +45,9 @@ type CoreSum struct {
 	Span       int
 	Alpha      float32 // multiplies each of these sums, rounded; 0 stands for 1
 	Accumulate bool    // add the total to c, in FP32
+	// Continue begins the sum with c, which is FP32, instead of zero. There are no spans and no
+	// Alpha then.
+	Continue bool
 }
 
 // CoreMatMul computes c = a·bᵀ, bit by bit as the plan's tensor cores do.
@@ -53,7 +56,7 @@ type CoreSum struct {
 // runs of scales, or covers all of K.
 func CoreMatMul(ex *Exec, c Matrix, a, b CoreOperand, s CoreSum) {
 	defer ex.ProfilingProduct(productFamily(a.Matrix, false, profile.Forward), c.Rows, c.Cols, a.Cols, nil).End()
-	if a.Cols != b.Cols || c.Rows != a.Rows || c.Cols != b.Rows || s.Accumulate && c.dtype != FP32 {
+	if a.Cols != b.Cols || c.Rows != a.Rows || c.Cols != b.Rows || (s.Accumulate || s.Continue) && c.dtype != FP32 {
 		panic(fmt.Sprintf("tensor: product of [%d, %d] and [%d, %d]ᵀ into [%d, %d] %v", a.Rows, a.Cols, b.Rows, b.Cols, c.Rows, c.Cols, c.dtype))
 	}
 	c.checkRows()
@@ -117,8 +120,11 @@ func (s *coreSums) compute(ex *Exec, room *tensorcore.Room, row, endRow, col, en
 	s.open = 0
 	for k, count := 0, 1; ; k, count = k+s.Span, count+1 {
 		end := min(k+s.Span, s.a.Cols)
-		job := tensorcore.Job{Plan: s.Plan, A: s.a.span(k, end).source(), B: s.b.span(k, end).source()}
+		job := tensorcore.Job{Plan: s.Plan, A: s.a.span(k, end).source(), B: s.b.span(k, end).source(), Continue: s.Continue}
 		sum := slot(s.open)
+		if s.Continue {
+			Convert(ex, sum.Reshape(rows, cols).Mat(), s.c.RowSlice(row, endRow).ColSlice(col, endCol))
+		}
 		job.Multiply(room, sum.F32(), cols, row, rows, col, cols)
 		if s.Alpha != 0 {
 			vec.Scale(sum.F32(), s.Alpha, sum.F32())

@@ -18,6 +18,7 @@ import (
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/observe"
+	"spmoe/mx"
 )
 
 // A run's configuration: the flavor's defaults, overridden by the config file, overridden by flags.
@@ -255,10 +256,25 @@ var oldExchange = regexp.MustCompile(`(?m)^ep( *= *['"])`)
 // oldSum is the key fp8.accumulate of earlier versions, with its default.
 var oldSum = regexp.MustCompile(`(?m)^accumulate *= *['"]fp32['"]$`)
 
+// oldNVFP4Sum is the key nvfp4.sum of earlier versions, which is sum now. Exact sums were those of
+// precision nvfp4 only.
+var (
+	oldNVFP4Sum = regexp.MustCompile(`(?m)(^\[nvfp4\]\n(?:[^\[\n].*\n)*?)^sum *= *['"](fp32|exact)['"]$`)
+	oldNVFP4    = regexp.MustCompile(`(?m)^precision *= *['"]nvfp4['"]$`)
+)
+
 // RenameKeys gives keys of earlier versions their present names, and blanks lines that say what is
 // always so now.
 func RenameKeys(text []byte) []byte {
-	return oldSum.ReplaceAll(oldExchange.ReplaceAll(text, []byte("ep_exchange$1")), nil)
+	text = oldSum.ReplaceAll(oldExchange.ReplaceAll(text, []byte("ep_exchange$1")), nil)
+	if m := oldNVFP4Sum.FindSubmatch(text); m != nil {
+		exact := string(m[2]) == mx.SumExact.String()
+		text = oldNVFP4Sum.ReplaceAll(text, []byte("$1"))
+		if exact {
+			text = oldNVFP4.ReplaceAll(text, []byte("$0\nsum = 'exact'"))
+		}
+	}
+	return text
 }
 
 // checkWords returns an error if the text of a key below a section is nearly one that the key

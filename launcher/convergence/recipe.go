@@ -37,11 +37,15 @@ func modifiers() []modifier {
 	scale := func(rule string) modifier {
 		return modifier{rule, "block scales by " + strings.ToUpper(rule), "scale rule", true, "", func(c *config.Config) { c.MX.Scale = rule }}
 	}
+	sum := func(name, about string) modifier {
+		return modifier{name, about, "sum", false, "", func(c *config.Config) { c.Sum = name }}
+	}
 	return append([]modifier{
 		{"e5m2", "gradients in E5M2", "gradient format", true, "", func(c *config.Config) { c.MX.Gradient = "e5m2" }},
 		scale("floor"), scale("ceil"), scale("even"),
 		{"wire", "MXFP8 between ranks", "exchange", false, "", func(c *config.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }},
 		{"standard", "two-sided exchange", "exchange", false, "", func(c *config.Config) { c.EPExchange = "standard" }},
+		sum("h100", "sums of an H100's tensor cores"), sum("h100-nopromotion", "sums of an H100 in one chain"), sum("b200", "sums of a B200's tensor cores"),
 		{
 			"bf16-moments",
 			"AdamW's moments in BF16",
@@ -75,7 +79,7 @@ func ablations() []modifier {
 		of("nvfp4", "no-2d", "weights in rows of 16", "blocks of weights", func(o *moe.Options) { o.NVFP4.Squares = false }),
 		of("nvfp4", "no-bf16-tail", "no layers in BF16", "last layers", func(o *moe.Options) { o.NVFP4.BF16Tail = 0 }),
 		of("nvfp4", "four-over-six", "4/6 for inputs and weights", "candidates of scales", func(o *moe.Options) { o.NVFP4.FourOverSix = true }),
-		of("nvfp4", "exact", "exact sums", "sum", func(o *moe.Options) { o.NVFP4.Sum = "exact" }),
+		of("nvfp4", "exact", "exact sums", "sum", func(o *moe.Options) { o.Sum = "exact" }),
 		of("fp8-block", "pow2", "scales that are powers of two", "scale", func(o *moe.Options) { o.FP8.Scale = "pow2" }),
 		of(
 			"fp8-block",

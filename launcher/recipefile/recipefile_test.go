@@ -12,7 +12,7 @@ import (
 // TestText: the text of each recipe describes it.
 func TestText(t *testing.T) {
 	options := moe.DefaultOptions()
-	options.NVFP4.FourOverSix, options.NVFP4.Sum = true, "exact"
+	options.NVFP4.FourOverSix, options.Sum = true, "exact"
 	for _, want := range append(moe.Precisions(), options.Precisions()...) {
 		if !want.Quantizes() {
 			continue

@@ -4,7 +4,6 @@ package tensorcore
 
 // multiplyGroups sets totals to the product of operands of BlackwellFP4. Groups are runs of scales.
 func (t *tile) multiplyGroups() {
-	t.clearTotals()
 	for k0 := 0; k0 < t.A.K; k0 += chunk {
 		k1 := min(k0+chunk, t.A.K)
 		left := t.left[:t.padded()]

@@ -74,7 +74,8 @@ func carve[T any](bytes func(n int) unsafe.Pointer, n int) []T {
 // A Job is a product a·bᵀ.
 type Job struct {
 	Plan
-	A, B Source
+	A, B     Source
+	Continue bool // totals begin with out, and not with zero
 }
 
 // Multiply sets out[i·stride+j] to element (row+i, col+j) of the product, for i < rows and
@@ -83,12 +84,16 @@ func (j *Job) Multiply(room *Room, out []float32, stride, row, rows, col, cols i
 	for r := 0; r < rows; r += mostRows {
 		for c := 0; c < cols; c += mostCols {
 			t := tile{Job: j, Room: room, row: row + r, end: row + min(r+mostRows, rows), col: col + c, endCol: col + min(c+mostCols, cols)}
+			t.clearTotals()
+			if j.Continue {
+				t.eachRow(out[r*stride+c:], stride, func(out, total []float32) { copy(total, out) })
+			}
 			if t.Unit == BlackwellFP4 {
 				t.multiplyGroups()
 			} else {
 				t.multiply()
 			}
-			t.store(out[r*stride+c:], stride)
+			t.eachRow(out[r*stride+c:], stride, func(out, total []float32) { copy(out, total) })
 		}
 	}
 }
@@ -117,18 +122,17 @@ func (t *tile) clearTotals() {
 	clear(t.totals[:panels*t.padded()*t.columns])
 }
 
-func (t *tile) store(out []float32, stride int) {
+// eachRow calls move for each row of each panel, with its elements in out and in the totals.
+func (t *tile) eachRow(out []float32, stride int, move func(out, total []float32)) {
 	for col := t.col; col < t.endCol; col += t.columns {
-		from := t.panel(col)
-		n := min(t.columns, t.endCol-col)
+		totals, n := t.panel(col), min(t.columns, t.endCol-col)
 		for r := range t.end - t.row {
-			copy(out[r*stride+col-t.col:][:n], from[r*t.columns:])
+			move(out[r*stride+col-t.col:][:n], totals[r*t.columns:][:n])
 		}
 	}
 }
 
 func (t *tile) multiply() {
-	t.clearTotals()
 	for k0 := 0; k0 < t.A.K; k0 += chunk {
 		k1 := min(k0+chunk, t.A.K)
 		n := (k1 - k0 + t.Terms - 1) / t.Terms * t.Terms

@@ -279,7 +279,7 @@ func TestTiersScaled(t *testing.T) {
 						}
 					}
 				}
-				job := Job{tt.plan, a.source(!groups, layout&1 > 0), b.source(!groups, layout&2 > 0)}
+				job := Job{Plan: tt.plan, A: a.source(!groups, layout&1 > 0), B: b.source(!groups, layout&2 > 0)}
 				got, room := matrix{values: make([]float32, rows*cols)}, NewRoom(nil)
 				job.Multiply(&room, got.values, cols, 0, rows, 0, cols)
 				if n := differ(got, want); n != 0 {
@@ -296,7 +296,7 @@ func TestLargeProduct(t *testing.T) {
 	a, b := drawMatrix(r, bf16Kinds[0], mostRows+9, chunk+5), drawMatrix(r, bf16Kinds[1], mostCols+20, chunk+5)
 	eachTier(t, func(t *testing.T) {
 		out, room := make([]float32, a.rows*b.rows), NewRoom(nil)
-		job := Job{H100BF16, a.source(), b.source()}
+		job := Job{Plan: H100BF16, A: a.source(), B: b.source()}
 		job.Multiply(&room, out, b.rows, 0, a.rows, 0, b.rows)
 		for range 2000 {
 			i, j := r.IntN(a.rows), r.IntN(b.rows)

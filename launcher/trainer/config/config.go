@@ -221,7 +221,7 @@ func (c *Config) ReadRecipe() error {
 // variations in its sections.
 func (c Config) Recipe() (moe.Precision, error) {
 	if c.RecipeFile != "" {
-		return recipefile.Parse(c.RecipeFile)
+		return c.recipeOfFile()
 	}
 	p, err := c.Options.Precision(c.Precision)
 	if err != nil {
@@ -240,6 +240,21 @@ func (c Config) Recipe() (moe.Precision, error) {
 		gradient = &f
 	}
 	p = p.With(gradient, scale)
+	return p, p.Validate()
+}
+
+// recipeOfFile returns the recipe of the recipe file. A sum other than the default replaces its
+// sums.
+func (c Config) recipeOfFile() (moe.Precision, error) {
+	p, err := recipefile.Parse(c.RecipeFile)
+	if err != nil || c.Sum == mx.SumFP32.String() {
+		return p, err
+	}
+	s, err := mx.ParseSum(c.Sum)
+	if err != nil {
+		return p, err
+	}
+	p = p.WithSum(s)
 	return p, p.Validate()
 }
 
