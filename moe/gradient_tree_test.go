@@ -4,6 +4,7 @@ package moe
 // the ranks' are added up.
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -34,7 +35,10 @@ func trainedBy(t *testing.T, cfg Config, precision, exchange string, b Batch, ra
 // hold all experts.
 func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchange string, b Batch, ranks, group, threads int) summed {
 	t.Helper()
-	p, err := PrecisionByName(precision)
+	precision, sum, _ := strings.Cut(precision, " by ")
+	options := DefaultOptions()
+	options.Sum = cmp.Or(sum, options.Sum)
+	p, err := options.Precision(precision)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +116,8 @@ func TestOneResultForAllRanks(t *testing.T) {
 		c.MTPLayers, c.BalanceAlpha, c.QRank, c.MaxPositions, c.TopK = 1, 0.1, 32, seq, 2
 	})
 	b := batchOf(17, sequences, seq, cfg.Vocab)
-	for _, name := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8", "bf16, grouped queries", "mxfp8, grouped queries"} {
+	for _, name := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8", "bf16, grouped queries", "mxfp8, grouped queries",
+		"bf16 by h100", "mxfp8 by b200"} {
 		t.Run(name, func(t *testing.T) {
 			precision, queries, _ := strings.Cut(name, ",")
 			cfg := cfg

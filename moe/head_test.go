@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"spmoe/mx"
 	"spmoe/tensor"
 )
 
@@ -231,4 +233,49 @@ func distance64(x []float32, want []float64) float64 {
 		all += w * w
 	}
 	return math.Sqrt(diff / all)
+}
+
+// TestHeadBySum: each product of the head is by its sum. The rows and elements of one product do not
+// show in the others.
+func TestHeadBySum(t *testing.T) {
+	for _, sizes := range []outputSizes{defaultOutputSizes(), smallSizes(16)} {
+		var loss [2]float64
+		var dx, dw [2][]float32
+		for i, sum := range []mx.Sum{mx.SumFP32, mx.SumH100} {
+			h := newHeadCase(tensor.BF16, sizes, 3, 40, 300, 201)
+			h.o.sum = sum
+			loss[i], dx[i], dw[i] = h.run(0.01)
+		}
+		if off := math.Abs(loss[1]/loss[0] - 1); off == 0 || off > 1e-4 {
+			t.Errorf("the losses are %v by fp32 and h100: want others that are close", loss)
+		}
+		for name, both := range map[string][2][]float32{"dx": dx, "dw": dw} {
+			if slices.Equal(both[0], both[1]) {
+				t.Errorf("%s is the same by fp32 and h100", name)
+			}
+		}
+	}
+}
+
+// TestLinearBySum: a layer in BF16 multiplies by its sum, in all passes.
+func TestLinearBySum(t *testing.T) {
+	const rows, n, k, seq = 48, 20, 300, 24
+	ex := tensor.NewExec()
+	h := newHeadCase(tensor.BF16, defaultOutputSizes(), 2, seq, k, n)
+	x, dy, dw, want := h.x, tensor.New(tensor.BF16, rows, n), tensor.New(tensor.FP32, n, k), tensor.New(tensor.FP32, n, k)
+	l := linear{weight: weight{W: h.o.weight.W, Grad: dw, stale: true, rows: [2]int{0, n}}, sum: mx.SumH100}
+	a := activation{Tensor: x}
+	l.multiply(ex, dy.Mat(), &a)
+	y, dx, wantDX := tensor.New(tensor.BF16, rows, n), tensor.New(tensor.BF16, rows, k), tensor.New(tensor.BF16, rows, k)
+	mx.SumH100.Multiply(ex, y.Mat(), x.Mat(), l.W.Mat().T())
+	g := activation{Tensor: dy}
+	l.backwardInput(ex, dx.Mat(), &g)
+	mx.SumH100.Multiply(ex, wantDX.Mat(), dy.Mat(), l.W.Mat())
+	l.wgrad(ex, &g, &a, seq)
+	mx.SumH100.MultiplyWgrad(ex, want.Mat(), dy.Mat(), x.Mat(), seq, false)
+	for name, both := range map[string][2]tensor.Tensor{"forward": {dy, y}, "dgrad": {dx, wantDX}, "wgrad": {dw, want}} {
+		if !slices.Equal(both[0].Bytes(), both[1].Bytes()) {
+			t.Errorf("%s is not that of mx.SumH100", name)
+		}
+	}
 }

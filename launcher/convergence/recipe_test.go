@@ -24,6 +24,9 @@ func TestParseRecipe(t *testing.T) {
 		}},
 		"bf16+null":          {"bf16+null", func(c *config.Config) { c.Optimizer.LR = 0x1.89374ep-09 }}, // 3e-3 is 0x1.89374cp-09 in FP32
 		"fp8-block+pow2":     {"fp8-block+pow2", func(c *config.Config) { c.Precision, c.FP8.Scale = "fp8-block", "pow2" }},
+		"bf16+h100":          {"bf16+h100", func(c *config.Config) { c.Sum = "h100" }},
+		"fp8-block+h100":     {"fp8-block+h100", func(c *config.Config) { c.Precision, c.Sum = "fp8-block", "h100" }},
+		"nvfp4+exact":        {"nvfp4+exact", func(c *config.Config) { c.Precision, c.Sum = "nvfp4", "exact" }},
 		"bf16+muon":          {"bf16+muon", func(c *config.Config) { c.Optimizer.Name = "muon" }},
 		"bf16+bf16-moments":  {"bf16+bf16-moments", func(c *config.Config) { c.Optimizer.Moments = "bf16" }},
 		"bf16+standard":      {"bf16+standard", func(c *config.Config) { c.EPExchange = "standard" }},
@@ -76,7 +79,7 @@ func TestParseRecipes(t *testing.T) {
 }
 
 func TestRecipeErrors(t *testing.T) {
-	modifiers := "e5m2, floor, ceil, even, wire, standard, bf16-moments, muon, null"
+	modifiers := "e5m2, floor, ceil, even, wire, standard, h100, h100-nopromotion, b200, bf16-moments, muon, null"
 	for names, want := range map[string][]string{
 		"bf16":                                   {`"bf16"`, "baseline", "bf16,mxfp8"},
 		"":                                       {"no name"},
@@ -90,6 +93,7 @@ func TestRecipeErrors(t *testing.T) {
 		"bf16,mxfp8+wire+standard":               {"wire and standard", "exchange"},
 		"bf16,mxfp8+e5m2+e5m2":                   {"e5m2 is given twice"},
 		"bf16,bf16+e5m2":                         {"bf16", "quantizes nothing"},
+		"bf16,nvfp4+b200+exact":                  {"b200 and exact", "sum"},
 		"bf16,mxfp8+no-rht":                      {"no-rht has no effect on mxfp8"},
 		"bf16,none.toml":                         {"none.toml", "launcher recipe nvfp4 prints one"},
 	} {
