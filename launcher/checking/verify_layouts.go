@@ -78,6 +78,7 @@ func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
 			"data-field",
 			"document-mask",
 			"recipe",
+			"sum",
 			"nvfp4.",
 			"fp8.",
 			"mx.",

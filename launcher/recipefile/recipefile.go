@@ -168,7 +168,7 @@ func Text(p moe.Precision) string {
 # rounding: nearest or stochastic. scale, of formats with powers of two: rceil, floor, ceil or even.
 # hadamard: points of the random Hadamard transform, the same for both operands of a product.
 # four_over_six: two candidates for each block scale of nvfp4. three_quarters: elements times 3/4.
-# A product without operands is computed in BF16. sum: fp32 or exact.
+# A product without operands is computed in BF16. sum: fp32, exact, h100 or b200.
 #
 # A group of layers may have a table of its own, after all others. The last one that selects a layer
 # counts. Without operands, its layers are in BF16:
