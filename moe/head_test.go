@@ -235,8 +235,7 @@ func distance64(x []float32, want []float64) float64 {
 	return math.Sqrt(diff / all)
 }
 
-// TestHeadBySum: each product of the head is by its sum. The rows and elements of one product do not
-// show in the others.
+// TestHeadBySum: another sum changes the loss and both gradients of the head.
 func TestHeadBySum(t *testing.T) {
 	for _, sizes := range []outputSizes{defaultOutputSizes(), smallSizes(16)} {
 		var loss [2]float64

@@ -24,6 +24,7 @@ import (
 	"spmoe/launcher/trainer/estimate"
 	"spmoe/launcher/weights"
 	"spmoe/moe"
+	"spmoe/mx"
 	"spmoe/tensor"
 )
 
@@ -140,7 +141,7 @@ func (m *TrainedModel) configure(f *ModelFlags) error {
 	m.Cfg.Model = m.Source.Config()
 	m.Cfg.Model.MTPLayers = 0 // the MTP module is for training only
 	if f.precision != "" {
-		m.Cfg.Precision, m.Cfg.RecipeFile = f.precision, ""
+		m.Cfg.Precision, m.Cfg.RecipeFile, m.Cfg.Sum = f.precision, "", mx.SumFP32.String()
 	}
 	if m.recipe, err = m.Cfg.Recipe(); err != nil {
 		return err
