@@ -20,11 +20,9 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-func main() { os.Exit(runProcess()) }
-
-// runProcess executes the command line of this process and returns the exit code.
-func runProcess() int {
-	return run(running.CatchSignals(context.Background()), os.Args[1:], os.Stdout, os.Stderr)
+func main() {
+	err := dispatch(running.CatchSignals(context.Background()), os.Args[1:], os.Stdout, os.Stderr)
+	os.Exit(cli.ExitCode(err, os.Stderr))
 }
 
 // run executes a command line and returns the exit code.

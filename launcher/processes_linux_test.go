@@ -24,6 +24,7 @@ import (
 	"spmoe/launcher/checking"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
+	"spmoe/launcher/running"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
 )
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 	_, rank := os.LookupEnv("SPMOE_RANK")
 	_, launcher := os.LookupEnv(asLauncher)
 	if rank || launcher {
-		code := runProcess()
+		code := run(running.CatchSignals(context.Background()), os.Args[1:], os.Stdout, os.Stderr)
 		if path := os.Getenv(peakFile); path != "" {
 			os.WriteFile(path, fmt.Append(nil, system.MostResident()), 0o600)
 		}

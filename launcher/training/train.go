@@ -106,12 +106,8 @@ func (f *TrainFlags) Settings() (all []trainer.Setting) {
 }
 
 // run trains, or prints what a run would be.
-func (f *TrainFlags) run(ctx context.Context, env cli.Env) error {
-	return f.side.Wait(ctx, f.runJob(ctx, env), env)
-}
-
-// runJob is run, except that nothing stays.
-func (f *TrainFlags) runJob(ctx context.Context, env cli.Env) error {
+func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
+	defer func() { err = f.side.Wait(ctx, err, env) }()
 	if err := f.ranks.Check(env); err != nil {
 		return err
 	}
@@ -250,13 +246,26 @@ func (f *TrainFlags) train(
 		return err
 	}
 	prepared()
-	if world == nil {
+	switch {
+	case world == nil:
 		if err := job.Close(); err != nil { // the ranks read what they need
 			return err
 		}
 		err = f.ranks.Launch(ctx, shown.Env, needed, more)
-	} else {
-		err = f.runHere(ctx, env, job, world, cfg.Out)
+	case env.Member == nil && ctx.Err() != nil:
+		err = cli.Fail(spmd.ErrNotBegun, cli.ExitInterrupted)
+	default:
+		stop, e := startProfile(profilePath(f.cpuFile, env))
+		if e != nil {
+			return e
+		}
+		defer running.ReportStop(ctx, env, cfg.Out)()
+		if err = errors.Join(job.Run(ctx, world), stop()); err == nil {
+			err = job.Diverged()
+		}
+		if err != nil {
+			err = cli.Fail(running.WithCheckpoint(err, env, cfg.Out), trainCode(err))
+		}
 	}
 	if errors.Is(err, spmd.ErrNotBegun) {
 		running.PrintNotBegun(shown.Env.ErrOut, cfg.Out, f.ranks.Count)
@@ -268,26 +277,6 @@ func (f *TrainFlags) train(
 		err = measuring.ProjectRun(shown.Env.Out, f.project, cfg.Out)
 	}
 	return err
-}
-
-// runHere runs the ranks of this process.
-func (f *TrainFlags) runHere(ctx context.Context, env cli.Env, job *trainer.Job, world spmd.World, folder string) error {
-	stop, err := startProfile(profilePath(f.cpuFile, env))
-	if err != nil {
-		return err
-	}
-	if env.Member == nil && ctx.Err() != nil {
-		return cli.Fail(errors.Join(spmd.ErrNotBegun, stop()), cli.ExitInterrupted)
-	}
-	cancel := running.ReportStop(ctx, env, folder)
-	defer cancel()
-	if err = errors.Join(job.Run(ctx, world), stop()); err == nil {
-		err = job.Diverged()
-	}
-	if err != nil {
-		return cli.Fail(running.WithCheckpoint(err, env, folder), trainCode(err))
-	}
-	return nil
 }
 
 // trainCode returns the exit code of a failed run.
