@@ -102,7 +102,11 @@ func TestChoices(t *testing.T) {
 	for _, name := range cli.FlagNames(fs) {
 		for _, v := range cli.FlagChoices("train", name) {
 			checked++
-			args := []string{"train", "--dry-run", "--precision", "mxfp8", "--" + name, v}
+			precision := "mxfp8"
+			if name == "sum" { // an H100 has no MXFP8
+				precision = "bf16"
+			}
+			args := []string{"train", "--dry-run", "--precision", precision, "--" + name, v}
 			if name == "bind-to" {
 				args = append(args, "--ranks", "process")
 			}

@@ -13,14 +13,15 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// A tier uses the same rows on every CPU: of matrix products, quantization, streams and vectors.
+// A tier uses the same rows on every CPU: of matrix products, quantization, streams,
+// tensor cores and vectors.
 func TestRowsOfTiers(t *testing.T) {
 	want := map[cpu.Tier]string{
-		cpu.Generic:    "generic generic generic generic",
-		cpu.AVX2:       "avx2 avx2 avx2 avx2",
-		cpu.AVX512:     "avx512 avx512 avx512 avx512",
-		cpu.AVX512BF16: "avx512bf16 avx512 avx512 avx512",
-		cpu.AMX:        "amx avx512 avx512 avx512",
+		cpu.Generic:    "generic generic generic generic generic",
+		cpu.AVX2:       "avx2 avx2 avx2 avx2 avx2",
+		cpu.AVX512:     "avx512 avx512 avx512 avx512 avx512",
+		cpu.AVX512BF16: "avx512bf16 avx512 avx512 avx512 avx512",
+		cpu.AMX:        "amx avx512 avx512 avx512 avx512",
 	}
 	for tier, want := range want {
 		var rows []string

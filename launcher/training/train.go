@@ -246,19 +246,16 @@ func (f *TrainFlags) train(
 		return err
 	}
 	prepared()
-	switch {
-	case world == nil:
+	if world == nil {
 		if err := job.Close(); err != nil { // the ranks read what they need
 			return err
 		}
 		err = f.ranks.Launch(ctx, shown.Env, needed, more)
-	case env.Member == nil && ctx.Err() != nil:
-		err = cli.Fail(spmd.ErrNotBegun, cli.ExitInterrupted)
-	default:
-		stop, e := startProfile(profilePath(f.cpuFile, env))
-		if e != nil {
-			return e
-		}
+	} else if stop, e := startProfile(profilePath(f.cpuFile, env)); e != nil {
+		return e
+	} else if env.Member == nil && ctx.Err() != nil {
+		err = cli.Fail(errors.Join(spmd.ErrNotBegun, stop()), cli.ExitInterrupted)
+	} else {
 		defer running.ReportStop(ctx, env, cfg.Out)()
 		if err = errors.Join(job.Run(ctx, world), stop()); err == nil {
 			err = job.Diverged()

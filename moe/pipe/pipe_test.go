@@ -471,7 +471,7 @@ func TestRandomLists(t *testing.T) {
 }
 
 // lists is the number of random lists.
-const lists = 100
+const lists = 60
 
 func TestRefuses(t *testing.T) {
 	s := setup{cfg: config(0), precision: moe.Unquantized(tensor.FP32), dp: 1, ep: 1}

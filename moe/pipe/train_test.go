@@ -183,13 +183,16 @@ func (t text) parts(step, parts, rank, ranks int) (all []moe.Batch) {
 	return all
 }
 
+// Every schedule and every layout of pipelines end in the state of one rank. TestBitsOfOneRank has
+// the gradients of every schedule in every layout, so here each schedule has one layout per
+// precision.
 func TestTrainingInLayouts(t *testing.T) {
 	const parts = 8
 	layouts := [][3]int{{2, 1, 1}, {4, 1, 1}, {2, 2, 2}, {4, 2, 1}} // pp, dp, ep
 	for precision, run := range map[string]struct {
 		schedules []string
-		layouts   [][3]int
-	}{"bf16": {pipeline.Names(), layouts}, "mxfp8": {pipeline.Names(), layouts}, "nvfp4": {[]string{"ZBVZeroBubble"}, layouts[3:]}} {
+		first     int // layout
+	}{"bf16": {pipeline.Names(), 0}, "mxfp8": {pipeline.Names(), 2}, "nvfp4": {[]string{"ZBVZeroBubble"}, 3}} {
 		s := setup{cfg: config(1)}
 		s.cfg.BiasSpeed = 0.01
 		var err error
@@ -198,20 +201,19 @@ func TestTrainingInLayouts(t *testing.T) {
 		}
 		all := newText(2*parts, s.cfg.Vocab)
 		want := s.trainAlone(t, all, parts)
-		for _, name := range run.schedules {
-			for _, c := range run.layouts {
-				if s.schedule, err = pipeline.New(name, c[0], 0, parts); err != nil {
-					t.Fatal(err)
-				}
-				s.dp, s.ep = c[1], c[2]
-				what := fmt.Sprintf("%s, %s, dp %d, ep %d", precision, s.schedule.Title(), s.dp, s.ep)
-				got := s.train(t, all)
-				if !slices.Equal(got.said, want.said) {
-					t.Errorf("%s:\n%q\nwant\n%q", what, got.said, want.said)
-				}
-				if got.sum() != want.sum() {
-					t.Errorf("%s: the state is %s, want %s", what, got.sum(), want.sum())
-				}
+		for i, name := range run.schedules {
+			c := layouts[(i+run.first)%len(layouts)]
+			if s.schedule, err = pipeline.New(name, c[0], 0, parts); err != nil {
+				t.Fatal(err)
+			}
+			s.dp, s.ep = c[1], c[2]
+			what := fmt.Sprintf("%s, %s, dp %d, ep %d", precision, s.schedule.Title(), s.dp, s.ep)
+			got := s.train(t, all)
+			if !slices.Equal(got.said, want.said) {
+				t.Errorf("%s:\n%q\nwant\n%q", what, got.said, want.said)
+			}
+			if got.sum() != want.sum() {
+				t.Errorf("%s: the state is %s, want %s", what, got.sum(), want.sum())
 			}
 		}
 	}
