@@ -56,6 +56,7 @@ var FlagSynonyms = map[string]string{
 	"optimizer.name":         "optimizer optim",
 	"batch":                  "batch-size global-batch-size bs",
 	"micro-batch":            "local-batch-size device-batch-size micro-batch-size per-device-train-batch-size gradient-accumulation-steps",
+	"sum":                    "nvfp4.sum fp8.accumulate accumulate",
 	"seq":                    "seq-len seq-length sequence-length max-seq-len block-size context-length",
 	"steps":                  "max-steps num-steps training-steps train-iters max-iters num-iterations iters",
 	"precision":              "dtype mixed-precision bf16 fp8 mxfp8",
