@@ -18,23 +18,7 @@ import (
 
 // Steps are measured in every precision that was asked for, and the figures agree with each other.
 func TestBenchTrain(t *testing.T) {
-	small := []string{
-		"-np",
-		"2",
-		"bench",
-		"train",
-		"--quick",
-		"--model.layers",
-		"2",
-		"--model.dim",
-		"32",
-		"--seq",
-		"32",
-		"--batch",
-		"4",
-		"--data",
-		text(t),
-	}
+	small := []string{"-np", "2", "bench", "train", "--quick", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--data", text(t)}
 	table := succeed(t, append(small, "--precision", "bf16,mxfp8-experts")...)
 	for _, want := range []string{"\nbf16 ", "\nmxfp8-experts ", "mxfp8-experts: ms per step", "optimizer", "rank 1"} {
 		if !strings.Contains(table, want) {
@@ -97,24 +81,7 @@ func TestBenchTrainWaits(t *testing.T) {
 // Precisions that take turns step by step are compared step by step; where one cannot go on, nobody
 // waits for it.
 func TestBenchTrainInterleaved(t *testing.T) {
-	small := []string{
-		"-np",
-		"2",
-		"bench",
-		"train",
-		"--quick",
-		"--interleave",
-		"--model.layers",
-		"2",
-		"--model.dim",
-		"32",
-		"--seq",
-		"32",
-		"--batch",
-		"4",
-		"--precision",
-		"bf16,mxfp8,mxint8",
-	}
+	small := []string{"-np", "2", "bench", "train", "--quick", "--interleave", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--precision", "bf16,mxfp8,mxint8"}
 	table := succeed(t, append(small, "--data", text(t))...)
 	for _, want := range []string{"1 round of 1 warm-up and 4 measured steps, the precisions in turns step by step; medians of blocks of 1 step\n", "\nmxint8 ", "of all precisions together"} {
 		if !strings.Contains(table, want) {

@@ -68,9 +68,7 @@ func (l *awaited) await(t *testing.T, ctx context.Context, text string) {
 
 // trainingArgs is the command line of a short run.
 func trainingArgs(out string, more ...string) []string {
-	return append(
-		[]string{"train", "--flavor", "debug", "--steps", "3", "--eval-sequences", "8", "--sample-tokens", "0", "--out", out},
-		more...)
+	return append([]string{"train", "--flavor", "debug", "--steps", "3", "--eval-sequences", "8", "--sample-tokens", "0", "--out", out}, more...)
 }
 
 // ended runs a command and returns what it has printed.
@@ -127,10 +125,7 @@ func (built programs) agree(t *testing.T) {
 			program := built[mpi]
 			if want == "" {
 				out := filepath.Join(t.TempDir(), "run")
-				ended(
-					t,
-					exec.CommandContext(limited(t), program, append([]string{"-np", fmt.Sprint(2 * n), "--ranks", "process"}, trainingArgs(out)...)...),
-				)
+				ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", fmt.Sprint(2 * n), "--ranks", "process"}, trainingArgs(out)...)...))
 				want = saved(t, out)
 			}
 			t.Run(fmt.Sprintf("%s, %d hosts", mpi, n), func(t *testing.T) {
@@ -204,22 +199,7 @@ func (built programs) lose(t *testing.T) {
 			if err := cmd.Wait(); err == nil {
 				t.Error("the job has ended well")
 			}
-			rest := ended(
-				t,
-				exec.CommandContext(
-					limited(t),
-					program,
-					"-np",
-					"2",
-					"train",
-					"--resume",
-					"--allow-changes",
-					"--out",
-					out,
-					"--steps",
-					fmt.Sprint(newestStep(t, out)+1),
-				),
-			)
+			rest := ended(t, exec.CommandContext(limited(t), program, "-np", "2", "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(newestStep(t, out)+1)))
 			if !strings.Contains(rest, "done: ") {
 				t.Errorf("one host alone does not go on: %s", rest)
 			}
@@ -247,10 +227,7 @@ func (built programs) kill(t *testing.T) {
 				t.Fatalf("the job ends with %v, %v", err, ctx.Err())
 			}
 			step := newestStep(t, out)
-			again := ended(
-				t,
-				c.MPIRun(limited(t), mpi, 2, program, "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(step+1)),
-			)
+			again := ended(t, c.MPIRun(limited(t), mpi, 2, program, "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(step+1)))
 			if !strings.Contains(again, fmt.Sprintf("step-%08d", step)) {
 				t.Errorf("the second start does not go on from step %d: %s", step, again)
 			}

@@ -96,11 +96,7 @@ func TestInitFrom(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	line := func(more ...string) []string {
-		return append(
-			strings.Fields(
-				"train --steps 2 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --out run --log-format json --precision fp32 --log-every 1 --data "+data,
-			),
-			more...)
+		return append(strings.Fields("train --steps 2 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --out run --log-format json --precision fp32 --log-every 1 --data "+data), more...)
 	}
 	var first float64
 	for _, np := range []string{"1", "2", "4"} {
@@ -142,20 +138,8 @@ func TestInitFrom(t *testing.T) {
 	if out := succeed(t, args...); !strings.Contains(out, "bias_speed = 0.01") {
 		t.Errorf("the output is\n%s", out)
 	}
-	refuse(
-		t,
-		cli.ExitUsage,
-		line("--init-from", golden, "--model.layers", "4"),
-		golden,
-		"have a different model",
-		"model.layers is 3 there and 4 here",
-	)
-	refuse(
-		t,
-		cli.ExitUsage,
-		line("--init-from", golden, "--model.yarn.factor", "4", "--model.yarn.original-positions", "64"),
-		"model.yarn.factor is 0 there and 4 here",
-	)
+	refuse(t, cli.ExitUsage, line("--init-from", golden, "--model.layers", "4"), golden, "have a different model", "model.layers is 3 there and 4 here")
+	refuse(t, cli.ExitUsage, line("--init-from", golden, "--model.yarn.factor", "4", "--model.yarn.original-positions", "64"), "model.yarn.factor is 0 there and 4 here")
 	refuse(t, cli.ExitUsage, line("--init-from", golden, "--flavor", "debug"), "model.dim is 64 there and 256 here")
 	refuse(t, cli.ExitUsage, line("--init-from", "nowhere"), "init_from: ", "nowhere", "expected the folder of a run")
 	refuse(t, cli.ExitUsage, line("--init-from", golden, "--seq", "129"), "seq is 129: give 1 to 128")
@@ -167,9 +151,7 @@ func TestInitFromGone(t *testing.T) {
 	data := text(t)
 	golden := copied(t, goldenV3)
 	t.Chdir(t.TempDir())
-	args := strings.Fields(
-		"train --steps 4 --seq 32 --batch 4 --save-every 2 --eval-sequences 4 --sample-tokens 4 --out run --log-format json --log-every 1 -np 2 --init-from " + golden + " --data " + data,
-	)
+	args := strings.Fields("train --steps 4 --seq 32 --batch 4 --save-every 2 --eval-sequences 4 --sample-tokens 4 --out run --log-format json --log-every 1 -np 2 --init-from " + golden + " --data " + data)
 	succeed(t, args...)
 	want := files(t, "run")
 	if err := os.RemoveAll(golden); err != nil {
@@ -203,19 +185,11 @@ func TestInitFromFP8(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(
-		t,
-		filepath.Join(dir, "config.json"),
-		strings.Replace(string(config), "{", `{"quantization_config":{"quant_method":"fp8","fmt":"e4m3","weight_block_size":[128,128]},`, 1),
-	)
+	write(t, filepath.Join(dir, "config.json"), strings.Replace(string(config), "{", `{"quantization_config":{"quant_method":"fp8","fmt":"e4m3","weight_block_size":[128,128]},`, 1))
 	const name = "model.layers.0.mlp.down_proj.weight" // [64, 128], all of it 0.5 now
 	edit(t, filepath.Join(dir, "model.safetensors"), func(all map[string]safetensors.Tensor) {
 		all[name] = safetensors.Tensor{DType: safetensors.F8E4M3, Shape: []int{64, 128}, Data: []byte(strings.Repeat("\x38", 64*128))}
-		all[name+"_scale_inv"] = safetensors.Tensor{
-			DType: safetensors.F32,
-			Shape: []int{1, 1},
-			Data:  binary.LittleEndian.AppendUint32(nil, 0x3f000000),
-		}
+		all[name+"_scale_inv"] = safetensors.Tensor{DType: safetensors.F32, Shape: []int{1, 1}, Data: binary.LittleEndian.AppendUint32(nil, 0x3f000000)}
 	})
 	t.Chdir(t.TempDir())
 	line := strings.Fields("train --steps 1 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --log-format json -np 2 --data " + data)
@@ -247,10 +221,7 @@ func TestInitFromNaN(t *testing.T) {
 	})
 	t.Chdir(t.TempDir())
 	for _, np := range []string{"1", "2"} {
-		got := launch(
-			strings.Fields(
-				"train --steps 4 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 -np " + np + " --init-from " + dir + " --data " + data,
-			)...)
+		got := launch(strings.Fields("train --steps 4 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 -np " + np + " --init-from " + dir + " --data " + data)...)
 		if got.code != cli.ExitFailed || !strings.Contains(got.errOut, name) || !strings.Contains(got.errOut, "element 100 is NaN") ||
 			strings.Contains(got.out, "step:") {
 			t.Errorf("np %s: exit code %d, errors %q, output\n%s", np, got.code, got.errOut, got.out)

@@ -35,15 +35,7 @@ func TestTrainTokenizer(t *testing.T) {
 	if tok, err := datasets.OpenTokenizer(first); err != nil || len(tok.Encode([]byte(" the rank"))) > 6 {
 		t.Errorf("words of the text take many tokens: %v", err)
 	}
-	got := launch(
-		"data",
-		"train-tokenizer",
-		filepath.Join(data, "0.txt"),
-		"--vocab",
-		"100000",
-		"--out",
-		filepath.Join(t.TempDir(), "large.json"),
-	)
+	got := launch("data", "train-tokenizer", filepath.Join(data, "0.txt"), "--vocab", "100000", "--out", filepath.Join(t.TempDir(), "large.json"))
 	if got.code != cli.ExitOK || !strings.Contains(got.errOut, "warning: only ") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
@@ -87,22 +79,9 @@ func TestTokenizerOfRun(t *testing.T) {
 	succeed(t, "train", "--resume", "--out", "run", "-np", "2", "--log-format", "json")
 	same(t, files(t, "."), want)
 
-	refuse(
-		t,
-		cli.ExitUsage,
-		[]string{"train", "--resume", "--out", "run", "-np", "2", "--tokenizer", "bytes"},
-		"tokenizer is "+own,
-		"not bytes",
-		"cannot change",
-	)
+	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--out", "run", "-np", "2", "--tokenizer", "bytes"}, "tokenizer is "+own, "not bytes", "cannot change")
 	refuse(t, cli.ExitUsage, tiny(data, "--out", "other", "--tokenizer", own), own, "use bytes, tiktoken:")
 	refuse(t, cli.ExitUsage, tiny(data, "--tokenizer", own+".gone", "--model.vocab", "256"), "model.vocab is 256", "has 300 tokens")
-	refuse(
-		t,
-		cli.ExitUsage,
-		[]string{"train", "--dry-run", "--tokenizer", own + ".gone", "--model.vocab", "256"},
-		"model.vocab is 256",
-		"has 300 tokens",
-	)
+	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--tokenizer", own + ".gone", "--model.vocab", "256"}, "model.vocab is 256", "has 300 tokens")
 	refuse(t, cli.ExitUsage, tiny(data, "--tokenizer", "tiktoken:none"), `no encoding "none"`)
 }

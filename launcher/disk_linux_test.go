@@ -52,17 +52,7 @@ func TestDiskTooSmall(t *testing.T) {
 	t.Chdir(t.TempDir())
 	run := smallDisk(t, 2)
 	args := tiny(data, "--out", run, "--keep", "3", "--optimizer.warmup", "2")
-	refuse(
-		t,
-		cli.ExitUsage,
-		args,
-		run+" has ",
-		"of free space, but the checkpoints need about",
-		"more: each takes",
-		"give --out on another disk",
-		"--save-every 0",
-		"--keep 2",
-	)
+	refuse(t, cli.ExitUsage, args, run+" has ", "of free space, but the checkpoints need about", "more: each takes", "give --out on another disk", "--save-every 0", "--keep 2")
 	if entries, err := os.ReadDir(filepath.Dir(run)); err != nil || len(entries) != 0 {
 		t.Errorf("%v is left (%v)", entries, err)
 	}
@@ -141,12 +131,7 @@ func TestDiskStaysFullAfterFailures(t *testing.T) {
 		}
 	}}
 	giveUp := &watcher{[]string{"ALARM", "trying again for"}, cancel}
-	code := run(
-		ctx,
-		processRun(out, "--steps", "40", "--log-every", "1", "--restarts", "9"),
-		io.MultiWriter(begun, writers{giveUp}),
-		&begun.errOut,
-	)
+	code := run(ctx, processRun(out, "--steps", "40", "--log-every", "1", "--restarts", "9"), io.MultiWriter(begun, writers{giveUp}), &begun.errOut)
 	if text := begun.errOut.String(); code != cli.ExitUnsaved || !strings.Contains(text, "replaces it") ||
 		!strings.Contains(text, "the checkpoint of step 40, the last of this run, was not saved") {
 		t.Errorf("exit code %d: %s", code, text)

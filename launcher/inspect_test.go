@@ -42,22 +42,7 @@ func TestInspectSums(t *testing.T) {
 		t.Run(c.flavor+" "+c.precision, func(t *testing.T) {
 			args := append([]string{c.flavor, "--precision", c.precision, "-np", strconv.Itoa(c.ranks)}, c.more...)
 			s := inspected(t, args...)
-			text := succeed(
-				t,
-				append(
-					[]string{
-						"train",
-						"--dry-run",
-						"--flavor",
-						c.flavor,
-						"--precision",
-						c.precision,
-						"-np",
-						strconv.Itoa(c.ranks),
-						"--batch",
-						strconv.Itoa(s.Batch),
-					},
-					c.more...)...)
+			text := succeed(t, append([]string{"train", "--dry-run", "--flavor", c.flavor, "--precision", c.precision, "-np", strconv.Itoa(c.ranks), "--batch", strconv.Itoa(s.Batch)}, c.more...)...)
 			cfg := resolvedFrom(t, text)
 			if got, want := s.Parameters, cfg.Model.Count(); got != want {
 				t.Errorf("counts are %+v, want %+v", got, want)
@@ -87,9 +72,7 @@ func TestInspectSums(t *testing.T) {
 				s.Memory.All != want.Total() {
 				t.Errorf("memory is %+v, in all %+v, want %+v", got, s.Memory, want)
 			}
-			if got, want := s.PerParameter.All, float64(c.ranks)*float64(sum.Memory.Total()-sum.Memory.Activations)/float64(sum.Params); math.Abs(
-				got/want-1,
-			) > 1e-9 {
+			if got, want := s.PerParameter.All, float64(c.ranks)*float64(sum.Memory.Total()-sum.Memory.Activations)/float64(sum.Params); math.Abs(got/want-1) > 1e-9 {
 				t.Errorf("%g bytes per parameter, want %g", got, want)
 			}
 			for _, line := range strings.Split(text, "\n") {

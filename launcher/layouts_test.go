@@ -44,16 +44,7 @@ func TestLayoutsOfPipelines(t *testing.T) {
 		}
 		messages := c.Sum(called("messages")).Memory
 		if len(c.Places) != c.PP || c.AllMemory != sum || c.Memory.All != most || (messages > 0) != (c.PP > 1) {
-			t.Errorf(
-				"%s: %d places, %d bytes of %d, %d of %d, messages of %g bytes",
-				c.ID,
-				len(c.Places),
-				c.Memory.All,
-				most,
-				c.AllMemory,
-				sum,
-				messages,
-			)
+			t.Errorf("%s: %d places, %d bytes of %d, %d of %d, messages of %g bytes", c.ID, len(c.Places), c.Memory.All, most, c.AllMemory, sum, messages)
 		}
 	}
 	if one, two := all[0].Memory, all[6].Memory; two.Optimizer < one.Optimizer || two.Optimizer > 2*one.Optimizer {

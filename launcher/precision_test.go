@@ -45,7 +45,7 @@ func TestPrecisionFlags(t *testing.T) {
 	}
 }
 
-// TestOldSum: configurations of earlier versions set fp8.accumulate, of which the default is
+// TestOldSum: configurations of earlier versions set fp8.accumulate, whose default is
 // accepted, and nvfp4.sum.
 func TestOldSum(t *testing.T) {
 	t.Chdir(t.TempDir())

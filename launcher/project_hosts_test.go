@@ -34,29 +34,8 @@ func measuredHost(t *testing.T, flavor string) string {
 func TestProjectHosts(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "train.jsonl")
-	succeed(
-		t,
-		"-np",
-		"2",
-		"bench",
-		"train",
-		"--quick",
-		"--seq",
-		"32",
-		"--batch",
-		"2",
-		"--precision",
-		"bf16",
-		"--data",
-		text(t),
-		"--json",
-		file,
-	)
-	link := write(
-		t,
-		filepath.Join(dir, "link.jsonl"),
-		`{"name":"link_gbytes_per_s","value":2.5}`+"\n"+`{"name":"link_latency_us","value":30}`,
-	)
+	succeed(t, "-np", "2", "bench", "train", "--quick", "--seq", "32", "--batch", "2", "--precision", "bf16", "--data", text(t), "--json", file)
+	link := write(t, filepath.Join(dir, "link.jsonl"), `{"name":"link_gbytes_per_s","value":2.5}`+"\n"+`{"name":"link_latency_us","value":30}`)
 	out := succeed(t, "project", "hosts", "--train", file, "--link", link, "--hosts", "64")
 	for _, want := range []string{
 		"debug, bf16, on hosts of 2 ranks; steps of 16 sequences of 32 tokens per host (weak scaling)", "link 2.5 GB/s each way, 30 us",
@@ -84,19 +63,7 @@ func TestProjectHosts(t *testing.T) {
 
 // Flags change what is projected; another model is computed at the FLOP/s that were measured.
 func TestProjectHostsFlags(t *testing.T) {
-	base := []string{
-		"project",
-		"hosts",
-		"--train",
-		measuredHost(t, "small"),
-		"--link-gbits",
-		"25",
-		"--link-latency",
-		"20us",
-		"--hosts",
-		"8",
-		"--json",
-	}
+	base := []string{"project", "hosts", "--train", measuredHost(t, "small"), "--link-gbits", "25", "--link-latency", "20us", "--hosts", "8", "--json"}
 	read := func(more ...string) (p measuring.HostsProjection) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(succeed(t, append(base[:len(base):len(base)], more...)...)), &p); err != nil {
@@ -193,20 +160,7 @@ func TestProjectHostsMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rows, err := hosts.Project(
-				hosts.Recipe{
-					Model:      cfg.Model,
-					Precision:  p,
-					Rule:       rule,
-					Ranks:      4,
-					Seq:        cfg.Seq,
-					Batch:      cfg.Batch,
-					MicroBatch: cfg.MicroBatch,
-					FLOPS:      1,
-					Link:       hosts.Link{Bandwidth: 1},
-				},
-				1,
-			)
+			rows, err := hosts.Project(hosts.Recipe{Model: cfg.Model, Precision: p, Rule: rule, Ranks: 4, Seq: cfg.Seq, Batch: cfg.Batch, MicroBatch: cfg.MicroBatch, FLOPS: 1, Link: hosts.Link{Bandwidth: 1}}, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -140,12 +140,7 @@ func TestDataRules(t *testing.T) {
 	}
 	same(t, files(t, "."), want)
 	refuse(t, cli.ExitUsage, append(args, "--data-rules", "2"), "holds step-00000006 of an earlier run")
-	refuse(
-		t,
-		cli.ExitUsage,
-		append([]string{"train", "--resume", "--data-rules", "2", "--out", "run"}, jsonLog...),
-		"data_rules is 1 in run/step-00000006, not 2: a resumed run cannot change it",
-	)
+	refuse(t, cli.ExitUsage, append([]string{"train", "--resume", "--data-rules", "2", "--out", "run"}, jsonLog...), "data_rules is 1 in run/step-00000006, not 2: a resumed run cannot change it")
 	refuse(t, cli.ExitUsage, append(args, "--data-rules", "3"), "data_rules is 3: give 2, or 1 for the data of an old run")
 }
 
@@ -190,10 +185,7 @@ func TestResumeWithChanges(t *testing.T) {
 		t.Errorf("the output is\n%s", out)
 	}
 	// The checkpoint has the new settings, so nothing differs any more.
-	if out := succeed(t, "train", "--resume", "--out", "run", "--steps", "4", "--precision", "mxfp8", "--report=false"); strings.Count(
-		out,
-		"NOTE:",
-	) != 1 {
+	if out := succeed(t, "train", "--resume", "--out", "run", "--steps", "4", "--precision", "mxfp8", "--report=false"); strings.Count(out, "NOTE:") != 1 {
 		t.Errorf("the output is\n%s", out)
 	}
 	// More steps, other folders and text in another place need no permission.
@@ -307,10 +299,7 @@ func TestFailure(t *testing.T) {
 		}
 		write(t, "run", "a file in the way")
 	}
-	got := launchTo(
-		context.Background(),
-		&watcher{[]string{"step: 2 "}, breakRun},
-		tiny(data, "-np", "2", "--out", "run", "--save-every", "4", "--save-retry", "0s")...)
+	got := launchTo(context.Background(), &watcher{[]string{"step: 2 "}, breakRun}, tiny(data, "-np", "2", "--out", "run", "--save-every", "4", "--save-retry", "0s")...)
 	if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "the checkpoint of step 6, the last of this run, was not saved") {
 		t.Errorf("exit code %d, errors %q", got.code, got.errOut)
 	}

@@ -91,9 +91,7 @@ func TestTrainText(t *testing.T) {
 	out := succeed(t, tiny(data, "-np", "2", "--steps", "60", "--optimizer.lr", "0.02", "--save-every", "40")...)
 
 	// The names and the order of TorchTitan's log.
-	line := regexp.MustCompile(
-		`(?m)^step: +(\d+)  loss: +([\d.]+)  grad_norm: +[\d.]+  lr: [\d.e-]+  tps: [\d,]+  tflops: [\d.]+  mfu: [\d.]+%  memory: [\d.]+ [KMG]iB\([\d.]+%\)`,
-	)
+	line := regexp.MustCompile(`(?m)^step: +(\d+)  loss: +([\d.]+)  grad_norm: +[\d.]+  lr: [\d.e-]+  tps: [\d,]+  tflops: [\d.]+  mfu: [\d.]+%  memory: [\d.]+ [KMG]iB\([\d.]+%\)`)
 	steps := line.FindAllStringSubmatch(out, -1)
 	if len(steps) != 60 || steps[59][1] != "60" {
 		t.Fatalf("%d step lines, want 60:\n%s", len(steps), out)
@@ -155,9 +153,7 @@ func TestTrainText(t *testing.T) {
 func TestTrainJSON(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	log := succeed(
-		t,
-		tiny(data, append(jsonLog, "-np", "2", "--eval-every", "4", "--model.mtp-layers", "1", "--model.balance-alpha", "0.01")...)...)
+	log := succeed(t, tiny(data, append(jsonLog, "-np", "2", "--eval-every", "4", "--model.mtp-layers", "1", "--model.balance-alpha", "0.01")...)...)
 	want := map[string][]string{
 		"start": {
 			"flavor",

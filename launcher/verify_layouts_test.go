@@ -50,11 +50,7 @@ func layoutLines(t *testing.T, layouts int, args ...string) (all []layoutLine) {
 
 // All runs make the same passes: four, of four sequences each.
 func TestVerifyLayouts(t *testing.T) {
-	args := slices.Concat(
-		strings.Fields("-np 4 --steps 2 --seq 32 --batch 16 --micro-batch 1 --precision mxfp8"),
-		tinyModel,
-		[]string{"--model.experts", "8"},
-	)
+	args := slices.Concat(strings.Fields("-np 4 --steps 2 --seq 32 --batch 16 --micro-batch 1 --precision mxfp8"), tinyModel, []string{"--model.experts", "8"})
 	sums := map[string]int{}
 	for _, v := range layoutLines(t, 7, args...) {
 		sums[v.SHA256]++
@@ -129,10 +125,7 @@ func (f fakeRuns) Train(l checking.Trial) (end checking.LayoutEnd, err error) {
 }
 
 func (fakeRuns) Locate(_, _ checking.Trial) (checking.FirstDifference, error) {
-	return checking.FirstDifference{
-		Step:            3,
-		StateDifference: save.StateDifference{Layer: "layer 1", Tensor: "b", Tensors: 2, Distance: 0.5},
-	}, nil
+	return checking.FirstDifference{Step: 3, StateDifference: save.StateDifference{Layer: "layer 1", Tensor: "b", Tensors: 2, Distance: 0.5}}, nil
 }
 
 // A layout that ends in another state is named, and the exit code says so.

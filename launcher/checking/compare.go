@@ -50,25 +50,11 @@ func (f *CompareFlags) Define(fs *flag.FlagSet) cli.Action {
 	f.ranks.Define(fs)
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
 	f.Seeds.define(fs)
-	fs.StringVar(
-		&f.sizes,
-		"sizes",
-		"",
-		"`FOLDERS` train nothing: read finished comparisons of models of several sizes, joined by commas, and fit their differences against the size",
-	)
+	fs.StringVar(&f.sizes, "sizes", "", "`FOLDERS` train nothing: read finished comparisons of models of several sizes, joined by commas, and fit their differences against the size")
 	fs.IntVar(&f.jobs, "jobs", 1, "`N` runs to train at the same time")
-	fs.BoolVar(
-		&f.quick,
-		"quick",
-		false,
-		"train a small model for a few steps, 1 to 2 minutes on two cores: finds broken recipes, but does not predict long runs",
-	)
+	fs.BoolVar(&f.quick, "quick", false, "train a small model for a few steps, 1 to 2 minutes on two cores: finds broken recipes, but does not predict long runs")
 	fs.BoolVar(&f.keepState, "keep-checkpoints", false, "keep the last checkpoint of every run")
-	fs.Func(
-		"vary",
-		"`NAME=LIST` vary a setting of the runs, the baseline's value first, as in optimizer.lr=1e-3,3e-3 (repeatable: all combinations, and each of --precision if given, otherwise bf16)",
-		f.vary.add,
-	)
+	fs.Func("vary", "`NAME=LIST` vary a setting of the runs, the baseline's value first, as in optimizer.lr=1e-3,3e-3 (repeatable: all combinations, and each of --precision if given, otherwise bf16)", f.vary.add)
 	f.Given = cli.Bind(fs, convergence.Default)
 	f.vary.flags = fs
 	for name, usage := range map[string]string{
@@ -275,13 +261,7 @@ func (f *CompareFlags) starter(env cli.Env) convergence.Start {
 			return err
 		}
 		defer side.End()
-		err = f.ranks.Run(
-			ctx,
-			runEnv,
-			running.JobResources(job, s.Config.Out),
-			[]string{"--lock", claim.Lock.Identity()},
-			func(w spmd.World) error { return job.Run(ctx, w) },
-		)
+		err = f.ranks.Run(ctx, runEnv, running.JobResources(job, s.Config.Out), []string{"--lock", claim.Lock.Identity()}, func(w spmd.World) error { return job.Run(ctx, w) })
 		if e := (cli.Failure{}); errors.As(err, &e) && e.Code == cli.ExitInterrupted {
 			return events.ErrInterrupted
 		}

@@ -37,13 +37,7 @@ type verifyFlags struct {
 
 // DefineVerifyLayouts defines the flags of verify-layouts.
 func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
-	f, all := &verifyFlags{
-		pp:    inspecting.Degrees{List: []int{1}},
-		names: inspecting.Schedules{pipeline.Names()[0]},
-	}, flag.NewFlagSet(
-		"",
-		flag.ContinueOnError,
-	)
+	f, all := &verifyFlags{pp: inspecting.Degrees{List: []int{1}}, names: inspecting.Schedules{pipeline.Names()[0]}}, flag.NewFlagSet("", flag.ContinueOnError)
 	f.ranks.Define(all)
 	all.StringVar(&f.json, "json", "", "`FILE` write a JSON line per layout to FILE")
 	f.given = cli.Bind(all, verifyDefaults)
@@ -173,12 +167,7 @@ func wholeBlocks(cfg config.Config) error {
 		return err
 	}
 	if n := precision.TokenBlock(); cfg.Seq%n != 0 {
-		return fmt.Errorf(
-			"seq is %d: in %s, blocks of gradients have %d tokens, and layouts would cut them in different places: give a --seq that is a multiple of %[3]d",
-			cfg.Seq,
-			precision.Name,
-			n,
-		)
+		return fmt.Errorf("seq is %d: in %s, blocks of gradients have %d tokens, and layouts would cut them in different places: give a --seq that is a multiple of %[3]d", cfg.Seq, precision.Name, n)
 	}
 	return nil
 }
@@ -193,13 +182,7 @@ func onOneRank(cfg config.Config, ranks int) (config.Config, error) {
 		cfg.MicroBatch = min(cfg.MicroBatch, cfg.Batch) * ranks
 		return cfg, nil
 	case passes < 0 || cfg.Batch%(passes*ranks) != 0:
-		return cfg, fmt.Errorf(
-			"batch is %d: give a multiple of the %d ranks times the %d micro-batches, %d",
-			cfg.Batch,
-			ranks,
-			passes,
-			passes*ranks,
-		)
+		return cfg, fmt.Errorf("batch is %d: give a multiple of the %d ranks times the %d micro-batches, %d", cfg.Batch, ranks, passes, passes*ranks)
 	}
 	cfg.MicroBatch = cfg.Batch / passes
 	return cfg, nil
@@ -307,18 +290,7 @@ func (v *layoutRuns) start(cfg config.Config, t Trial, out string) error {
 	}
 	var errs bytes.Buffer
 	ranks := v.flags.ranks
-	args := []string{
-		"train",
-		"--config",
-		config,
-		"--report=false",
-		"--np",
-		strconv.Itoa(t.World),
-		"--ranks",
-		ranks.Kind,
-		"--timeout",
-		ranks.Wait.String(),
-	}
+	args := []string{"train", "--config", config, "--report=false", "--np", strconv.Itoa(t.World), "--ranks", ranks.Kind, "--timeout", ranks.Wait.String()}
 	if code := v.runLine(v.ctx, args, io.Discard, &errs); code != cli.ExitOK {
 		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
 		return cli.Fail(fmt.Errorf("%v on %d ranks: %s", t, t.World, lines[len(lines)-1]), code)

@@ -64,14 +64,7 @@ type FirstDifference struct {
 
 // String says where the states differ, and by how much.
 func (d FirstDifference) String() string {
-	return fmt.Sprintf(
-		"from step %d on, in %s, most in %s: %s (by %.2g)",
-		d.Step,
-		report.Plural(d.Tensors, "tensor"),
-		d.Layer,
-		d.Tensor,
-		d.Distance,
-	)
+	return fmt.Sprintf("from step %d on, in %s, most in %s: %s (by %.2g)", d.Step, report.Plural(d.Tensors, "tensor"), d.Layer, d.Tensor, d.Distance)
 }
 
 // LayoutEnd is how a run has ended.
@@ -125,14 +118,7 @@ func verifyLayouts(trials []Trial, runs layoutTrainer, out io.Writer) (all []Ver
 		if i == 0 {
 			reference = end.Sums
 		}
-		v := Verified{
-			Layout:       t.Name(),
-			Ranks:        t.World,
-			Mesh:         t.Layout,
-			SHA256:       end.Sums.All,
-			Same:         end.Sums.All == reference.All,
-			layoutRatios: end.ratios,
-		}
+		v := Verified{Layout: t.Name(), Ranks: t.World, Mesh: t.Layout, SHA256: end.Sums.All, Same: end.Sums.All == reference.All, layoutRatios: end.ratios}
 		if t.PP > 1 {
 			v.Schedule = t.schedule
 		}

@@ -36,10 +36,7 @@ func (v *layoutRuns) Locate(reference, t Trial) (d FirstDifference, err error) {
 			return d, err
 		}
 	}
-	return d, fmt.Errorf(
-		"%v has ended in two states: the runs of a layout differ, so their ranks race or the machine's memory is not reliable",
-		t,
-	)
+	return d, fmt.Errorf("%v has ended in two states: the runs of a layout differ, so their ranks race or the machine's memory is not reliable", t)
 }
 
 // startSaving runs a train command that saves after every step.

@@ -64,15 +64,7 @@ func testsOf(d design.Design) tests {
 }
 
 // freeSettings do not change the losses of a run.
-var freeSettings = []string{
-	"config.precision",
-	"config.out",
-	"config.threads",
-	"config.save_every",
-	"config.save_retry",
-	"config.keep",
-	"config.log_every",
-}
+var freeSettings = []string{"config.precision", "config.out", "config.threads", "config.save_every", "config.save_retry", "config.keep", "config.log_every"}
 
 func (c *Comparison) plan() ([]byte, error) {
 	p := plan{
@@ -132,11 +124,7 @@ func (c *Comparison) checkFolder() error {
 		return err
 	}
 	if what := firstDifference(existing, wanted); what != "" {
-		return fmt.Errorf(
-			"%s holds a comparison in which %s: to resume it, give the flags it was started with, or give another --out",
-			c.Out,
-			what,
-		)
+		return fmt.Errorf("%s holds a comparison in which %s: to resume it, give the flags it was started with, or give another --out", c.Out, what)
 	}
 	return nil
 }

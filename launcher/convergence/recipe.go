@@ -46,14 +46,7 @@ func modifiers() []modifier {
 		{"wire", "MXFP8 between ranks", "exchange", false, "", func(c *config.Config) { c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8" }},
 		{"standard", "two-sided exchange", "exchange", false, "", func(c *config.Config) { c.EPExchange = "standard" }},
 		sum("h100", "sums of an H100's tensor cores"), sum("h100-nopromotion", "sums of an H100 in one chain"), sum("b200", "sums of a B200's tensor cores"),
-		{
-			"bf16-moments",
-			"AdamW's moments in BF16",
-			"type of the moments",
-			false,
-			"",
-			func(c *config.Config) { c.Optimizer.Moments = moe.MomentsBF16 },
-		},
+		{"bf16-moments", "AdamW's moments in BF16", "type of the moments", false, "", func(c *config.Config) { c.Optimizer.Moments = moe.MomentsBF16 }},
 		{"muon", "Muon for matrices", "optimizer", false, "", func(c *config.Config) { c.Optimizer.Name = "muon" }},
 		{
 			"null",
@@ -81,13 +74,7 @@ func ablations() []modifier {
 		of("nvfp4", "four-over-six", "4/6 for inputs and weights", "candidates of scales", func(o *moe.Options) { o.NVFP4.FourOverSix = true }),
 		of("nvfp4", "exact", "exact sums", "sum", func(o *moe.Options) { o.Sum = "exact" }),
 		of("fp8-block", "pow2", "scales that are powers of two", "scale", func(o *moe.Options) { o.FP8.Scale = "pow2" }),
-		of(
-			"fp8-block",
-			"128x128-gradients",
-			"gradients in blocks of 128x128",
-			"blocks of gradients",
-			func(o *moe.Options) { o.FP8.Gradient = "128x128" },
-		),
+		of("fp8-block", "128x128-gradients", "gradients in blocks of 128x128", "blocks of gradients", func(o *moe.Options) { o.FP8.Gradient = "128x128" }),
 	}
 }
 

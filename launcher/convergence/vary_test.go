@@ -60,10 +60,7 @@ func TestVariedConfigs(t *testing.T) {
 	var got []string
 	for _, r := range recipes {
 		cfg := c.config(r, 1)
-		got = append(
-			got,
-			strings.Join([]string{cfg.Precision, strconv.FormatFloat(cfg.Optimizer.LR, 'g', -1, 64), strconv.Itoa(cfg.Model.TopK)}, " "),
-		)
+		got = append(got, strings.Join([]string{cfg.Precision, strconv.FormatFloat(cfg.Optimizer.LR, 'g', -1, 64), strconv.Itoa(cfg.Model.TopK)}, " "))
 	}
 	want := []string{"bf16 0.1 2", "bf16 0.1 4", "bf16 0.2 2", "bf16 0.2 4", "mxfp8 0.1 2", "mxfp8 0.1 4", "mxfp8 0.2 2", "mxfp8 0.2 4"}
 	if !slices.Equal(got, want) {
@@ -111,10 +108,7 @@ func TestLowest(t *testing.T) {
 		}
 		return a
 	}
-	r := Result{
-		Varied: []string{"lr=1,2,3"},
-		Arms:   []Arm{arm("lr=1", Baseline, false, 2, 2), arm("lr=2", Undecided, false, 1.9, 1.9), arm("lr=3", Different, true, 1, 1)},
-	}
+	r := Result{Varied: []string{"lr=1,2,3"}, Arms: []Arm{arm("lr=1", Baseline, false, 2, 2), arm("lr=2", Undecided, false, 1.9, 1.9), arm("lr=3", Different, true, 1, 1)}}
 	if got := r.Lowest(); got != "lowest validation loss: lr=2, 1.9000 nats, -5.00 % against the baseline (undecided)" {
 		t.Error(got)
 	}

@@ -73,16 +73,7 @@ func listCheckpoints(out io.Writer, runs []string) error {
 			if e.Ranks > 0 {
 				ranks = fmt.Sprint(e.Ranks)
 			}
-			fmt.Fprintf(
-				table,
-				"%s\t%d\t%s\t%s\t%s\t%s\n",
-				filepath.Join(run, e.Name),
-				e.Step,
-				e.Time.Format(time.DateTime),
-				system.Bytes(e.Bytes),
-				ranks,
-				e.State(),
-			)
+			fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\n", filepath.Join(run, e.Name), e.Step, e.Time.Format(time.DateTime), system.Bytes(e.Bytes), ranks, e.State())
 		}
 	}
 	if err := table.Flush(); err != nil {
@@ -126,16 +117,7 @@ func verifyCheckpoints(ctx context.Context, out io.Writer, paths []string) error
 			if !r.Sealed() {
 				unsealed = ", without checksums of the state in training"
 			}
-			fmt.Fprintf(
-				out,
-				"ok     %s: step %d of %d ranks, %s read and verified in %v%s\n",
-				step,
-				r.Step(),
-				r.Ranks(),
-				system.Bytes(r.Size()),
-				took.Round(time.Millisecond),
-				unsealed,
-			)
+			fmt.Fprintf(out, "ok     %s: step %d of %d ranks, %s read and verified in %v%s\n", step, r.Step(), r.Ranks(), system.Bytes(r.Size()), took.Round(time.Millisecond), unsealed)
 			if err := r.Close(); err != nil {
 				return err
 			}

@@ -170,15 +170,7 @@ func Summarize(out io.Writer, prefix string, cfg config.Config, ranks int) {
 
 // printSizes prints the totals, and tables per component.
 func printSizes(out io.Writer, cfg config.Config, ranks int) {
-	fmt.Fprintf(
-		out,
-		"%s, %s, on %s; steps of %s of %d tokens\n",
-		cfg.Flavor,
-		cfg.Precision,
-		report.Plural(ranks, "rank"),
-		report.Plural(cfg.Batch, "sequence"),
-		cfg.Seq,
-	)
+	fmt.Fprintf(out, "%s, %s, on %s; steps of %s of %d tokens\n", cfg.Flavor, cfg.Precision, report.Plural(ranks, "rank"), report.Plural(cfg.Batch, "sequence"), cfg.Seq)
 	Summarize(out, "", cfg, ranks)
 	s := newSizes(cfg, ranks)
 	rows, total := s.rows()
@@ -191,14 +183,7 @@ func printSizes(out io.Writer, cfg config.Config, ranks int) {
 	table = cli.NewTable(out, unit.Name+"FLOP per token", "forward", "dgrad", "wgrad", "all", "share")
 	for _, p := range append(rows, total) {
 		f := p.FLOPs
-		table.Row(
-			p.Part,
-			unit.Of(f.Forward),
-			unit.Of(f.Dgrad),
-			unit.Of(f.Wgrad),
-			unit.Of(f.Total()),
-			cli.Percent(f.Total(), total.FLOPs.Total()),
-		)
+		table.Row(p.Part, unit.Of(f.Forward), unit.Of(f.Dgrad), unit.Of(f.Wgrad), unit.Of(f.Total()), cli.Percent(f.Total(), total.FLOPs.Total()))
 	}
 	fmt.Fprint(out, "  attention over the whole sequence, as if not causal; the MTP module is not counted in the FLOPs per token\n")
 	unit = cli.UnitOf(total.Bytes.Total())
@@ -207,30 +192,13 @@ func printSizes(out io.Writer, cfg config.Config, ranks int) {
 		b := p.Bytes
 		table.Row(p.Part, unit.Of(b.Forward), unit.Of(b.Dgrad), unit.Of(b.Wgrad), unit.Of(b.Total()), cli.Decimal{By: 1}.Of(p.Intensity))
 	}
-	fmt.Fprintf(
-		out,
-		"  lower bounds for passes of %s tokens per rank: each operand is read or written once\n",
-		report.Thousands(float64(s.PassTokens)),
-	)
+	fmt.Fprintf(out, "  lower bounds for passes of %s tokens per rank: each operand is read or written once\n", report.Thousands(float64(s.PassTokens)))
 	table = cli.NewTable(out, "memory per rank", "weights", "gradients", "optimizer", "activations", "snapshot", "all")
 	for _, p := range append(rows, s.process(), total) {
 		m := p.Memory
-		table.Row(
-			p.Part,
-			system.Bytes(m.Weights),
-			system.Bytes(m.Gradients),
-			system.Bytes(m.Optimizer),
-			system.Bytes(m.Activations),
-			system.Bytes(m.Snapshot),
-			system.Bytes(m.Total()),
-		)
+		table.Row(p.Part, system.Bytes(m.Weights), system.Bytes(m.Gradients), system.Bytes(m.Optimizer), system.Bytes(m.Activations), system.Bytes(m.Snapshot), system.Bytes(m.Total()))
 	}
-	fmt.Fprintf(
-		out,
-		"  with --ranks process: %s per rank survive its failure, and up to %s of shared memory are reserved, not used\n",
-		system.Bytes(s.Vault),
-		system.Bytes(s.Heap),
-	)
+	fmt.Fprintf(out, "  with --ranks process: %s per rank survive its failure, and up to %s of shared memory are reserved, not used\n", system.Bytes(s.Vault), system.Bytes(s.Heap))
 	c := s.Cache
 	if n := cfg.Model.KVHeads; n > 0 {
 		fmt.Fprintf(out, "\nKV cache per token: %d bytes, keys and values of %s\n", c.ExpandedBytes, report.Plural(n, "head"))

@@ -52,11 +52,7 @@ func (f *layoutsFlags) run(_ context.Context, env cli.Env) error {
 		return err
 	}
 	if f.hosts < 1 || f.ranks%f.hosts != 0 {
-		return fmt.Errorf(
-			"hosts is %d: give a divisor of the %s, so that all hosts have the same number",
-			f.hosts,
-			report.Plural(f.ranks, "rank"),
-		)
+		return fmt.Errorf("hosts is %d: give a divisor of the %s, so that all hosts have the same number", f.hosts, report.Plural(f.ranks, "rank"))
 	}
 	list, err := f.costs(cfg)
 	if err != nil {

@@ -124,14 +124,7 @@ func (c LayoutCosts) print(out io.Writer, cfg config.Config) {
 	}
 	fmt.Fprintf(out, "%v (%s%s): efsdp %d\n", c.Layout, c.ID, standing, c.Inner)
 	if c.Experts > 0 {
-		fmt.Fprintf(
-			out,
-			"experts: a rank holds %d of the %d of each layer, %s; %s of their optimizer state\n",
-			c.Experts,
-			cfg.Model.Experts,
-			replicasOf(c.Copies),
-			share(c.ExpertState),
-		)
+		fmt.Fprintf(out, "experts: a rank holds %d of the %d of each layer, %s; %s of their optimizer state\n", c.Experts, cfg.Model.Experts, replicasOf(c.Copies), share(c.ExpertState))
 	}
 	fmt.Fprintf(out, "dense weights: %s, and %s of their optimizer state\n", denseCopies(c.Hosts, cfg.FSDP), share(c.DenseState))
 	for _, axis := range []struct {
@@ -143,14 +136,7 @@ func (c LayoutCosts) print(out io.Writer, cfg config.Config) {
 			continue
 		}
 		groups := c.Groups(axis.axes...)
-		fmt.Fprintf(
-			out,
-			"groups of %s: %s of %s, the first with %s\n",
-			axis.text,
-			report.Plural(len(groups), "group"),
-			report.Plural(len(groups[0]), "rank"),
-			rankList(groups[0]),
-		)
+		fmt.Fprintf(out, "groups of %s: %s of %s, the first with %s\n", axis.text, report.Plural(len(groups), "group"), report.Plural(len(groups[0]), "rank"), rankList(groups[0]))
 	}
 	table := cli.NewTable(out, "memory", "weights", "gradients", "optimizer", "activations", "snapshot", "all")
 	var all events.Memory

@@ -31,12 +31,7 @@ type routesFlags struct {
 func DefineRoutes(fs *flag.FlagSet) cli.Action {
 	f := &routesFlags{}
 	fs.StringVar(&f.steps, "steps", "", "only steps A to B, such as 5..7, or 5; `A..B`")
-	fs.StringVar(
-		&f.export,
-		"export",
-		"",
-		"write a line per token and expert to `FILE`, as CSV: step, layer, source rank, token, expert, expert's rank, weight, bytes",
-	)
+	fs.StringVar(&f.export, "export", "", "write a line per token and expert to `FILE`, as CSV: step, layer, source rank, token, expert, expert's rank, weight, bytes")
 	return f.run
 }
 

@@ -35,18 +35,8 @@ func DefineSchedule(fs *flag.FlagSet) cli.Action {
 	fs.IntVar(&f.microbatches, "microbatches", 8, "`N` micro-batches")
 	fs.IntVar(&f.perRank, "stages-per-rank", 0, "`N` stages of a rank; 0: the least of the schedule, 1 or 2")
 	fs.StringVar(&f.file, "file", "", "check and describe the lists in `FILE`, JSON as --json writes it, instead of making some")
-	fs.StringVar(
-		&f.costs,
-		"costs",
-		"1,1,1",
-		"times of F, I and W of one stage, and of an overlapped pair if that is not their sum; `F,I,W[,FB]`",
-	)
-	fs.StringVar(
-		&f.json,
-		"json",
-		"",
-		"write the lists to `FILE` in the form of torch's pipeline_order; -: to standard output, without the rest",
-	)
+	fs.StringVar(&f.costs, "costs", "1,1,1", "times of F, I and W of one stage, and of an overlapped pair if that is not their sum; `F,I,W[,FB]`")
+	fs.StringVar(&f.json, "json", "", "write the lists to `FILE` in the form of torch's pipeline_order; -: to standard output, without the rest")
 	return cli.NoArguments(f.run)
 }
 
@@ -141,13 +131,7 @@ func printSchedule(out io.Writer, s *pipeline.Schedule, t *pipeline.Timeline, c 
 				stages = append(stages, strconv.Itoa(stage))
 			}
 		}
-		table.Row(
-			strconv.Itoa(rank),
-			strings.Join(stages, ","),
-			fmt.Sprintf("%.4g", t.Idle[rank]),
-			fmt.Sprintf("%.4g", t.Waits[rank]),
-			strconv.Itoa(t.InFlight[rank]),
-		)
+		table.Row(strconv.Itoa(rank), strings.Join(stages, ","), fmt.Sprintf("%.4g", t.Idle[rank]), fmt.Sprintf("%.4g", t.Waits[rank]), strconv.Itoa(t.InFlight[rank]))
 	}
 	fmt.Fprintf(out, "\ntime %.6g; bubble %.2f%% of all ranks' time\n", t.End, 100*t.Bubble())
 	if p, ok := s.Formula(c); ok {

@@ -53,14 +53,7 @@ func (s trainingSizes) lines(cfg config.Config) []string {
 		optimizer = fmt.Sprintf("muon (momentum %g, %s, Newton-Schulz in %v) for matrices and adamw with %s moments for the rest", rule.Momentum, rule.Scale, rule.NewtonSchulz, s.Moments)
 	}
 	return []string{
-		fmt.Sprintf(
-			"training: %s of %s of %d tokens, %s; %s tokens",
-			report.Plural(s.Steps, "step"),
-			report.Plural(cfg.Batch, "sequence"),
-			cfg.Seq,
-			passes,
-			report.Count(s.Tokens),
-		),
+		fmt.Sprintf("training: %s of %s of %d tokens, %s; %s tokens", report.Plural(s.Steps, "step"), report.Plural(cfg.Batch, "sequence"), cfg.Seq, passes, report.Count(s.Tokens)),
 		fmt.Sprintf(
 			"optimizer: %s, learning rate %g, warm-up of %s, %s decay to %g of the rate over the last %.0f%% of steps, betas %g and %g, weight decay %g, clip norm %g",
 			optimizer,

@@ -117,17 +117,7 @@ func layersOf(m moe.Config, tokens, ranks int) (all []bench.Layer) {
 
 // printRatios prints a file. It returns an error if a count differs from its expected value.
 func printRatios(w io.Writer, f ratios.File) error {
-	fmt.Fprintf(
-		w,
-		"%s on %d ranks: %d experts, top-%d; %s, %d cores, tier %s\n",
-		f.Model.Name,
-		f.Ranks,
-		f.Model.Experts,
-		f.Model.TopK,
-		f.Machine.CPU,
-		f.Machine.Cores,
-		f.Machine.Tier,
-	)
+	fmt.Fprintf(w, "%s on %d ranks: %d experts, top-%d; %s, %d cores, tier %s\n", f.Model.Name, f.Ranks, f.Model.Experts, f.Model.TopK, f.Machine.CPU, f.Machine.Cores, f.Machine.Tier)
 	fmt.Fprintf(w, "counts, which transfer to any machine:\n")
 	wrong := 0
 	for _, c := range f.Checks {

@@ -132,7 +132,7 @@ func (f *benchFlags) trainConfig(env cli.Env) (cfg config.Config, err error) {
 	return cfg, nil
 }
 
-// TrainRounds returns the amount of measurement that the flags ask for.
+// trainRounds returns the amount of measurement that the flags ask for.
 func (f *benchFlags) trainRounds() TrainRounds {
 	size := TrainRounds{3, 2, 4}
 	if f.quick {
@@ -190,13 +190,7 @@ func (f *benchFlags) interleaved(ctx context.Context, cfg config.Config, size Tr
 }
 
 // takeTurn measures one precision once.
-func (f *benchFlags) takeTurn(
-	ctx context.Context,
-	cfg config.Config,
-	precision string,
-	size TrainRounds,
-	turn *trainer.Turn,
-) (trainer.Benchmark, error) {
+func (f *benchFlags) takeTurn(ctx context.Context, cfg config.Config, precision string, size TrainRounds, turn *trainer.Turn) (trainer.Benchmark, error) {
 	turn.Begin()
 	defer turn.Leave()
 	cfg.Precision = precision
@@ -256,19 +250,7 @@ type namedValue struct {
 
 // printTable prints one line per precision.
 func (f *benchFlags) printTable(w io.Writer, all []Samples) {
-	fmt.Fprintf(
-		w,
-		"%-18s %9s %9s %7s %9s %10s %11s %12s %11s\n",
-		"precision",
-		"tokens/s",
-		"TFLOP/s",
-		"MFU",
-		"over "+all[0].precision,
-		"memory",
-		"activations",
-		"objects/step",
-		"collections",
-	)
+	fmt.Fprintf(w, "%-18s %9s %9s %7s %9s %10s %11s %12s %11s\n", "precision", "tokens/s", "TFLOP/s", "MFU", "over "+all[0].precision, "memory", "activations", "objects/step", "collections")
 	for _, t := range all {
 		rate := bench.Median(t.Rates)
 		fmt.Fprintf(
@@ -291,12 +273,7 @@ func (f *benchFlags) printTable(w io.Writer, all []Samples) {
 	if f.interleave {
 		measured, resident = "before the first step", resident+", of all precisions together"
 	}
-	fmt.Fprintf(
-		w,
-		"MFU: share of the peak multiply-add rate in the type of weights and activations, measured %s; memory: %s; activations: the largest of any rank\n",
-		measured,
-		resident,
-	)
+	fmt.Fprintf(w, "MFU: share of the peak multiply-add rate in the type of weights and activations, measured %s; memory: %s; activations: the largest of any rank\n", measured, resident)
 }
 
 // mostColumns is the number of ranks that have a column of their own.

@@ -33,27 +33,12 @@ func OpenRatios(path string) (f ratios.File, err error) {
 // ratioShape is a run's model as a file of ratios describes it.
 func ratioShape(cfg config.Config) ratios.Shape {
 	m := cfg.Model
-	return ratios.Shape{
-		Name:    cfg.Flavor,
-		Dim:     m.Dim,
-		Layers:  m.Layers,
-		Experts: m.Experts,
-		TopK:    m.TopK,
-		Groups:  m.Groups,
-		Limit:   m.TopKGroups,
-		Seq:     cfg.Seq,
-	}
+	return ratios.Shape{Name: cfg.Flavor, Dim: m.Dim, Layers: m.Layers, Experts: m.Experts, TopK: m.TopK, Groups: m.Groups, Limit: m.TopKGroups, Seq: cfg.Seq}
 }
 
 // thisMachine describes the machine for a file of ratios.
 func thisMachine(cores int) ratios.Machine {
-	return ratios.Machine{
-		CPU:     cpu.Model(),
-		Tier:    cpu.Best().String(),
-		Cores:   cores,
-		System:  runtime.GOOS + "/" + runtime.GOARCH,
-		Version: system.Version(),
-	}
+	return ratios.Machine{CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores, System: runtime.GOOS + "/" + runtime.GOARCH, Version: system.Version()}
 }
 
 // ratioMeter counts where the tokens of one rank go. It is a [trainer.RoutingMeter].

@@ -65,19 +65,13 @@ func (c Console) Step(s events.Step) {
 		}
 	}
 	if s.Skipped {
-		fields = append(
-			fields,
-			fmt.Sprintf("%s its gradients are unusable, weights unchanged (%s so far)", c.Style.Bad("SKIPPED:"), Plural(s.SkippedTotal, "step")),
-		)
+		fields = append(fields, fmt.Sprintf("%s its gradients are unusable, weights unchanged (%s so far)", c.Style.Bad("SKIPPED:"), Plural(s.SkippedTotal, "step")))
 	}
 	c.printf("%s\n", wrap(fields, c.Width))
 }
 
 // logged are the quantities in the order of a log line.
-var logged = slices.SortedStableFunc(
-	slices.Values(record.Quantities),
-	func(a, b record.Quantity) int { return cmp.Compare(a.Place, b.Place) },
-)
+var logged = slices.SortedStableFunc(slices.Values(record.Quantities), func(a, b record.Quantity) int { return cmp.Compare(a.Place, b.Place) })
 
 // shown formats a quantity of a step.
 func shown(format record.Format, x float64, s events.Step) string {
@@ -115,14 +109,7 @@ func wrap(fields []string, width int) string {
 
 // Eval prints a validation loss, and a line per task.
 func (c Console) Eval(e events.Eval) {
-	c.printf(
-		"validation after step %d: loss %.4f nats, %.4f bits/byte%s (%s)\n",
-		e.Step,
-		e.Loss,
-		e.BitsPerByte,
-		averaged(e.Averaged),
-		Plural(e.Sequences, "sequence"),
-	)
+	c.printf("validation after step %d: loss %.4f nats, %.4f bits/byte%s (%s)\n", e.Step, e.Loss, e.BitsPerByte, averaged(e.Averaged), Plural(e.Sequences, "sequence"))
 	for _, t := range e.Tasks {
 		c.printf("task %s after step %d: %s (%s)\n", Printable(t.Task), e.Step, strings.Join(metrics(t), ", "), Plural(t.Items, "item"))
 	}
@@ -170,13 +157,7 @@ func (c Console) Stopping(s events.Stopping) { c.printf("%s\n", s) }
 // Done prints the run's summary.
 func (c Console) Done(d events.Done) {
 	if d.Interrupted {
-		c.printf(
-			"interrupted after step %d of %d; to continue: launcher -np %d train --resume --out %s\n",
-			d.Step,
-			d.Steps,
-			d.Ranks,
-			Shell(d.Out),
-		)
+		c.printf("interrupted after step %d of %d; to continue: launcher -np %d train --resume --out %s\n", d.Step, d.Steps, d.Ranks, Shell(d.Out))
 		return
 	}
 	c.printf("\n%s\n", c.Style.Bold(fmt.Sprintf("done: %s in %s", Plural(d.Step, "step"), Clock(d.Elapsed))))

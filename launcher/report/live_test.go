@@ -70,10 +70,7 @@ func TestLive(t *testing.T) {
 		"loss 3.2500  validation 5.5000  12,345 tokens/s  mfu 25.0%",
 		"    memory 300 MiB  grad norm 1.500  lr 3.00e-03  imbalance 1.50",
 	}
-	if got := s.term.Screen(); !strings.HasSuffix(
-		got,
-		"validation after step 0: loss 5.5000 nats, 0.0000 bits/byte (1 sequence)\n"+strings.Join(live, "\n"),
-	) {
+	if got := s.term.Screen(); !strings.HasSuffix(got, "validation after step 0: loss 5.5000 nats, 0.0000 bits/byte (1 sequence)\n"+strings.Join(live, "\n")) {
 		t.Errorf("after a step between log lines:\n%s\nwant at its end\n%s", got, strings.Join(live, "\n"))
 	}
 	s.later(time.Second).Saved(events.Saved{Step: 25, Path: "p"})

@@ -153,14 +153,7 @@ var cases = map[string]struct {
 	},
 	"profile of one rank": {
 		func(r events.Reporter) {
-			r.Profile(
-				events.Profile{
-					Steps:    1,
-					Ranks:    1,
-					Step:     events.FamilyTime{Name: "step", Mean: 1e6, Slowest: 1e6},
-					Families: []events.FamilyTime{{Name: "rest", Mean: 1e6, Slowest: 1e6}},
-				},
-			)
+			r.Profile(events.Profile{Steps: 1, Ranks: 1, Step: events.FamilyTime{Name: "step", Mean: 1e6, Slowest: 1e6}, Families: []events.FamilyTime{{Name: "rest", Mean: 1e6, Slowest: 1e6}}})
 		},
 		"profile of a step: mean of 1 warm step and 1 rank\n" +
 			"                               ms      share\n" +

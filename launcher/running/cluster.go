@@ -67,10 +67,7 @@ func (f *RankFlags) adoptCluster(env cli.Env) error {
 	case f.Count != 1 && f.Count != c.Ranks():
 		return fmt.Errorf("-np is %d, but %s has started %d ranks: leave -np out", f.Count, c.By(), c.Ranks())
 	case f.Kind != "goroutine" || f.Tag || f.bind != "none" || f.stacks || f.spares > 0:
-		return fmt.Errorf(
-			"--ranks, --tag-output, --bind-to, --get-stack-traces and --spares apply to ranks that this launcher starts: use the flags of %s instead",
-			c.By(),
-		)
+		return fmt.Errorf("--ranks, --tag-output, --bind-to, --get-stack-traces and --spares apply to ranks that this launcher starts: use the flags of %s instead", c.By())
 	}
 	f.Count = c.Ranks()
 	c.Watch(f.Silence, func(err error, runs bool) {
@@ -123,9 +120,5 @@ func WithCheckpoint(err error, env cli.Env, folder string) error {
 	if none != nil {
 		return fmt.Errorf("%w; there is no checkpoint yet in %s", err, folder)
 	}
-	return fmt.Errorf(
-		"%w; the newest checkpoint is %s: the same command continues from it on these hosts; add --resume to continue on other or fewer hosts",
-		err,
-		path,
-	)
+	return fmt.Errorf("%w; the newest checkpoint is %s: the same command continues from it on these hosts; add --resume to continue on other or fewer hosts", err, path)
 }

@@ -73,15 +73,7 @@ func (f *DisplayFlags) Open(env cli.Env, ranks RankFlags) (Display, error) {
 // Complete says that nothing is left to do of a run.
 func (f *DisplayFlags) Complete(out io.Writer, end record.Done, cfg config.Config) {
 	if f.Format == "json" {
-		line, _ := json.Marshal(
-			map[string]any{
-				"event":              "complete",
-				"step":               end.Step,
-				"steps":              cfg.Steps,
-				"last_held_out_loss": cli.Finite(float64(end.HeldOut)),
-				"out":                cfg.Out,
-			},
-		)
+		line, _ := json.Marshal(map[string]any{"event": "complete", "step": end.Step, "steps": cfg.Steps, "last_held_out_loss": cli.Finite(float64(end.HeldOut)), "out": cfg.Out})
 		fmt.Fprintf(out, "%s\n", line)
 		return
 	}

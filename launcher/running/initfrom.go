@@ -54,11 +54,7 @@ func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignm
 		}
 	}
 	if other := differences(reflect.ValueOf(cfg.Model), reflect.ValueOf(model), "model."); len(other) > 0 {
-		return cfg, fmt.Errorf(
-			"the weights in %s have a different model: %s: remove these settings, or start from other weights",
-			source,
-			strings.Join(other, ", "),
-		)
+		return cfg, fmt.Errorf("the weights in %s have a different model: %s: remove these settings, or start from other weights", source, strings.Join(other, ", "))
 	}
 	return cfg, nil
 }

@@ -76,19 +76,9 @@ func (f *RankFlags) Define(fs *flag.FlagSet) {
 	fs.Int64Var(&f.heap, "heap-mib", 0, "`MIB` shared memory per rank process; 0: as the job is expected to need")
 	fs.DurationVar(&f.Wait, "timeout", 10*time.Minute, "`TIME` treat a rank as hung when another waits for it longer than TIME; 0: never")
 	fs.DurationVar(&f.Silence, "silence", spmd.DefaultSilence, "`TIME` treat a rank process as hung after TIME without a sign of life")
-	fs.DurationVar(
-		&f.lost,
-		"host-timeout",
-		10*time.Second,
-		"`TIME` treat a host of an mpirun or srun job as lost after TIME without a sign of life; 0: never",
-	)
+	fs.DurationVar(&f.lost, "host-timeout", 10*time.Second, "`TIME` treat a host of an mpirun or srun job as lost after TIME without a sign of life; 0: never")
 	fs.IntVar(&f.spares, "spares", 0, "`N` standby processes that replace failed ranks")
-	fs.IntVar(
-		&f.restarts,
-		"restarts",
-		defaultRestarts,
-		"`N` times to replace ranks that fail by themselves at one step, by a spare or a new process; 0: replace none",
-	)
+	fs.IntVar(&f.restarts, "restarts", defaultRestarts, "`N` times to replace ranks that fail by themselves at one step, by a spare or a new process; 0: replace none")
 }
 
 // defaultRestarts is the default of --restarts.
@@ -123,9 +113,7 @@ func (f *RankFlags) Check(env cli.Env) error {
 	case f.spares < 0 || f.spares > collective.MaxRanks || f.restarts < 0:
 		return fmt.Errorf("--spares is %d and --restarts %d: give 0 or more, at most %d spares", f.spares, f.restarts, collective.MaxRanks)
 	case f.spares > 0 && (f.restarts == 0 || f.stacks):
-		return errors.New(
-			"--spares has no effect with --restarts 0 or --get-stack-traces, which end the job at the first failure: leave one out",
-		)
+		return errors.New("--spares has no effect with --restarts 0 or --get-stack-traces, which end the job at the first failure: leave one out")
 	case f.heap < 0 || f.Wait < 0 || f.lost < 0 || f.Silence <= 0:
 		return errors.New("--heap-mib, --timeout and --host-timeout must not be negative, --silence must be positive")
 	case f.Kind == "goroutine" && env.Cluster == nil && (f.Silence != spmd.DefaultSilence || f.restarts != defaultRestarts && f.restarts != 0):

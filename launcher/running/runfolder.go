@@ -46,23 +46,14 @@ func ReadFolder(path string) (name string, text []byte, from cli.Defaults, err e
 		return name, text, cli.TrainDefaults, err
 	}
 	if _, err := os.Stat(path); err != nil {
-		text := fmt.Sprintf(
-			"inspect %.*q: there is no such folder, and the flavors are %s",
-			cli.LongestWord,
-			path,
-			strings.Join(cli.Flavors(), ", "),
-		)
+		text := fmt.Sprintf("inspect %.*q: there is no such folder, and the flavors are %s", cli.LongestWord, path, strings.Join(cli.Flavors(), ", "))
 		if near := cli.Nearest(path[:min(len(path), cli.LongestWord)], cli.Flavors()); near != "" {
 			text += fmt.Sprintf(" (did you mean %s?)", near)
 		}
 		return name, nil, nil, errors.New(text)
 	}
 	if text, err = system.ReadFile(filepath.Join(path, "config.json"), mostConfig); err != nil {
-		return name, nil, nil, fmt.Errorf(
-			"%w: inspect a flavor (%s), a run, a checkpoint, or a folder with a Hugging Face model's config.json",
-			err,
-			strings.Join(cli.Flavors(), ", "),
-		)
+		return name, nil, nil, fmt.Errorf("%w: inspect a flavor (%s), a run, a checkpoint, or a folder with a Hugging Face model's config.json", err, strings.Join(cli.Flavors(), ", "))
 	}
 	model, err := moe.ParseHF(text)
 	if err != nil {
@@ -103,12 +94,7 @@ func (c *RunClaim) Take(folder string) (err error) {
 		return fmt.Errorf("--out %s: %w: give --out a folder that you can write to", folder, err)
 	}
 	if err := c.Lock.Unlocked(); err != nil {
-		fmt.Fprintf(
-			c.Warn,
-			"launcher: NOTE: the file system of %s has no locks (%v): two runs that are given this folder are not kept apart\n",
-			folder,
-			err,
-		)
+		fmt.Fprintf(c.Warn, "launcher: NOTE: the file system of %s has no locks (%v): two runs that are given this folder are not kept apart\n", folder, err)
 	}
 	return nil
 }

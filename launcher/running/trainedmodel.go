@@ -69,12 +69,7 @@ func (f *ModelFlags) Define(fs *flag.FlagSet) {
 	fs.StringVar(&f.checkpoint, "checkpoint", "", "`FOLDER` run, checkpoint or Hugging Face model to use; empty: the newest run")
 	DefineAveraged(fs, &f.averaged)
 	fs.StringVar(&f.tokenizer, "tokenizer", "", "`NAME` tokenizer, as in train --tokenizer; empty: the folder's")
-	fs.StringVar(
-		&f.precision,
-		"precision",
-		"",
-		"`TEXT` number formats, as in train --precision; empty: the run's, and bf16 for a Hugging Face model",
-	)
+	fs.StringVar(&f.precision, "precision", "", "`TEXT` number formats, as in train --precision; empty: the run's, and bf16 for a Hugging Face model")
 }
 
 // DefineAveraged defines the flag that selects averaged weights.
@@ -150,12 +145,7 @@ func (m *TrainedModel) configure(f *ModelFlags) error {
 		return err
 	}
 	if ids, vocab := m.Tokenizer.VocabSize(), m.Cfg.Model.Vocab; ids > vocab {
-		return fmt.Errorf(
-			"tokenizer %s has %d ids but the model's vocabulary is %d: give the --tokenizer that it was trained with",
-			m.Tokenizer.Name(),
-			ids,
-			vocab,
-		)
+		return fmt.Errorf("tokenizer %s has %d ids but the model's vocabulary is %d: give the --tokenizer that it was trained with", m.Tokenizer.Name(), ids, vocab)
 	}
 	return m.fits()
 }

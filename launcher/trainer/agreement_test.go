@@ -77,12 +77,7 @@ func TestAgreeOnEveryKey(t *testing.T) {
 		}
 		other := &Job{cfg: cfg}
 		err := agreeOnHosts([2]*Job{one, other})
-		want := fmt.Sprintf(
-			"the ranks do not agree: %s is %s on rank 0 on host a, but %s on rank 1 on host b",
-			key,
-			config.Value(was.Interface()),
-			config.Value(field.Interface()),
-		)
+		want := fmt.Sprintf("the ranks do not agree: %s is %s on rank 0 on host a, but %s on rank 1 on host b", key, config.Value(was.Interface()), config.Value(field.Interface()))
 		if mayDiffer[key] && err != nil ||
 			!mayDiffer[key] && (!errors.As(err, new(*DisagreementError)) || !strings.HasPrefix(err.Error(), want)) {
 			t.Errorf("%s: error %v, want %q (may differ: %v)", key, err, want, mayDiffer[key])

@@ -36,11 +36,7 @@ type printedSteps struct{ printed }
 func (printedSteps) Step(s events.Step) { fmt.Println("STEP:", time.Now().UnixNano()) }
 
 // attackProcesses is an [attackRun] of rank processes.
-func attackProcesses(
-	t *testing.T,
-	cfg config.Config,
-	s *strike,
-) (sum uint64, took time.Duration, kind string, alarms []string, err error) {
+func attackProcesses(t *testing.T, cfg config.Config, s *strike) (sum uint64, took time.Duration, kind string, alarms []string, err error) {
 	cfg.LogEvery = 1
 	cfg.Out = filepath.Join(t.TempDir(), "run")
 	defer os.RemoveAll(cfg.Out)

@@ -183,11 +183,7 @@ func attackConfig(t *testing.T) config.Config {
 }
 
 // attackGoroutines is an [attackRun] of goroutine ranks.
-func attackGoroutines(
-	t *testing.T,
-	cfg config.Config,
-	s *strike,
-) (sum uint64, took time.Duration, kind string, alarms []string, err error) {
+func attackGoroutines(t *testing.T, cfg config.Config, s *strike) (sum uint64, took time.Duration, kind string, alarms []string, err error) {
 	report := &reports{}
 	job, err := Prepare(cfg, attackedRanks, "", report)
 	if err != nil {

@@ -144,12 +144,7 @@ func TestDamagedVault(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s in step %d: %v", c.name, c.step, err)
 		}
-		want := fmt.Sprintf(
-			"ALARM: a byte of the optimizer's state of rank %d after step %d had changed in memory: %s: it was restored from its checksum\n",
-			c.rank,
-			c.step-1,
-			c.name,
-		)
+		want := fmt.Sprintf("ALARM: a byte of the optimizer's state of rank %d after step %d had changed in memory: %s: it was restored from its checksum\n", c.rank, c.step-1, c.name)
 		if c.smash {
 			want = fmt.Sprintf("ALARM: the optimizer's state of rank %d after step %d has changed in memory: %s\n", c.rank, c.step-1, c.name)
 		}

@@ -39,16 +39,8 @@ func newGuards(r *rank) guards {
 	return guards{
 		activations: &guard.Activations{Comm: r.comm, Ex: r.ex, Models: r.Models(), Progress: p, Alarms: r.alarms, Period: cfg.Activations},
 		gradients:   &guard.Gradients{Guard: *cfg, Comm: r.comm, Ex: r.ex, Optim: r.Optim, Progress: p, Alarms: r.alarms},
-		memory: &guard.Weights{
-			Comm:   r.comm,
-			Peers:  r.mesh.World,
-			Layout: r.mesh.Layout,
-			Ex:     r.ex,
-			State:  r.TrainState,
-			Alarms: r.alarms,
-			Period: cfg.Memory,
-		},
-		stateGuard: &guard.OptimizerState{On: cfg.Memory > 0, Comm: r.comm, Optim: r.Optim, Progress: p, Vault: r.vault, Alarms: r.alarms},
+		memory:      &guard.Weights{Comm: r.comm, Peers: r.mesh.World, Layout: r.mesh.Layout, Ex: r.ex, State: r.TrainState, Alarms: r.alarms, Period: cfg.Memory},
+		stateGuard:  &guard.OptimizerState{On: cfg.Memory > 0, Comm: r.comm, Optim: r.Optim, Progress: p, Vault: r.vault, Alarms: r.alarms},
 	}
 }
 
@@ -99,7 +91,7 @@ func (g *guards) judge(a guard.Attempt) (guard.Verdict, error) {
 	return verdict, err
 }
 
-// AfterUpdate takes the checksums of the weights after a step, and reports what the update has
+// afterUpdate takes the checksums of the weights after a step, and reports what the update has
 // found in the state that it read. It is collective.
 func (g *guards) afterUpdate(step int) error {
 	g.memory.Take(step)

@@ -60,7 +60,7 @@ func trainOnHosts(t *testing.T, each int, cfgs []config.Config, from string) ([]
 	return said, errs
 }
 
-// OnHosts calls body with every rank of a run, so many on each host, and returns what the first
+// onHosts calls body with every rank of a run, a number on each host, and returns what the first
 // host has said. corrupt is that of the job.
 func onHosts(t *testing.T, cfg config.Config, hosts, each int, corrupt func(r *rank, computed bool), body func(r *rank) error) *reports {
 	t.Helper()

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -191,13 +190,7 @@ func (j *Job) read(folder string) error {
 	if j.data, err = datasets.Load(j.cfg.Data, j.tokenizer, dataOptions(j.cfg)); err != nil {
 		return err
 	}
-	j.corpus = events.Corpus{
-		Train:     j.data.TrainBytes,
-		HeldOut:   j.data.HeldOutBytes,
-		Documents: j.data.Documents,
-		Losses:    j.data.Losses,
-		Builtin:   j.data.Builtin,
-	}
+	j.corpus = events.Corpus{Train: j.data.TrainBytes, HeldOut: j.data.HeldOutBytes, Documents: j.data.Documents, Losses: j.data.Losses, Builtin: j.data.Builtin}
 	j.train, j.heldOut = j.data.Train, j.data.HeldOut
 	if _, err = j.loader(0); err != nil {
 		err = fmt.Errorf("training data: %w", err)
@@ -210,19 +203,9 @@ func (j *Job) read(folder string) error {
 	return nil
 }
 
-// Loader returns the training text of one of the ranks that read different sequences.
+// loader returns the training text of one of the ranks that read different sequences.
 func (j *Job) loader(rank int) (*datasets.Loader, error) {
-	return datasets.NewLoader(
-		j.train,
-		datasets.LoaderConfig{
-			Seq:         j.cfg.Seq,
-			GlobalBatch: j.cfg.Batch,
-			Rank:        rank,
-			Ranks:       j.cfg.DataRanks(j.ranks),
-			Micro:       j.cfg.RankBatch(j.ranks),
-			Seed:        j.cfg.Seed,
-		},
-	)
+	return datasets.NewLoader(j.train, datasets.LoaderConfig{Seq: j.cfg.Seq, GlobalBatch: j.cfg.Batch, Rank: rank, Ranks: j.cfg.DataRanks(j.ranks), Micro: j.cfg.RankBatch(j.ranks), Seed: j.cfg.Seed})
 }
 
 // dataOptions says how the text is read.
@@ -256,35 +239,19 @@ func (j *Job) open(path string) (err error) {
 	}
 	j.progress.Run = j.resume.Run()
 	if !j.resume.Sealed() {
-		j.Notes = append(
-			j.Notes,
-			fmt.Sprintf(
-				"%s has no checksums of the state in training (guard.memory was 0, or the version was an older one): only its files are known to be as they were written",
-				filepath.Base(j.resume.Path()),
-			),
-		)
+		j.Notes = append(j.Notes, fmt.Sprintf("%s has no checksums of the state in training (guard.memory was 0, or the version was an older one): only its files are known to be as they were written", filepath.Base(j.resume.Path())))
 	}
 	for _, a := range j.resume.SetAside() {
 		j.report.Alarm(events.Alarm{Step: j.progress.Step, Text: fmt.Sprintf("%v; going on from %s", a, filepath.Base(j.resume.Path()))})
 	}
 	if j.progress.Step > j.cfg.Steps {
-		return fmt.Errorf(
-			"%s is at step %d, after the end of the run: give --steps %d or more",
-			j.resume.Path(),
-			j.progress.Step,
-			j.progress.Step,
-		)
+		return fmt.Errorf("%s is at step %d, after the end of the run: give --steps %d or more", j.resume.Path(), j.progress.Step, j.progress.Step)
 	}
 	if err := config.SameOptimizer(j.resume, j.cfg); err != nil {
 		return err
 	}
 	if has, want := parameters(j.resume), j.cfg.Model.Count().Total; has != want {
-		return fmt.Errorf(
-			"%s holds a model of %d parameters, but the configuration describes one of %d: leave the --model flags out, or start a new run",
-			j.resume.Path(),
-			has,
-			want,
-		)
+		return fmt.Errorf("%s holds a model of %d parameters, but the configuration describes one of %d: leave the --model flags out, or start a new run", j.resume.Path(), has, want)
 	}
 	l, err := j.loader(0)
 	if err != nil {
@@ -439,7 +406,7 @@ func (j *Job) team(world spmd.World) *tensor.Team {
 	return tensor.NewTeam(j.here, j.threads)
 }
 
-// Start returns the event that begins a run. peak is the machine's, in FLOP/s.
+// start returns the event that begins a run. peak is the machine's, in FLOP/s.
 func (j *Job) start(peak float64, cores int) events.Start {
 	s := events.Start{
 		Config: j.cfg, Ranks: j.ranks, Mesh: j.cfg.LayoutOrDefault(j.ranks), Counts: j.cfg.Model.Count(), Memory: estimate.Memory(j.cfg, j.ranks),
@@ -451,15 +418,7 @@ func (j *Job) start(peak float64, cores int) events.Start {
 	if j.resume != nil {
 		s.Resumed = j.resume.Path()
 		if was := j.progress.Tier; was != "" && was != cpu.Best() {
-			s.Notes = append(
-				s.Notes,
-				fmt.Sprintf(
-					"the run so far was computed with the instruction tier %.20q, this part of it with %s: its last bits differ from those of a run on one tier (%s names another)",
-					was,
-					cpu.Best(),
-					cpu.EnvVar,
-				),
-			)
+			s.Notes = append(s.Notes, fmt.Sprintf("the run so far was computed with the instruction tier %.20q, this part of it with %s: its last bits differ from those of a run on one tier (%s names another)", was, cpu.Best(), cpu.EnvVar))
 		}
 	}
 	return s
@@ -488,38 +447,4 @@ func Look(cfg config.Config, from string) (notices []string, err error) {
 		}
 	}
 	return estimate.Notices(cfg, j.tokenizer), nil
-}
-
-// A bound on the garbage of Go's heap while ranks run. The collector lets garbage grow to a share
-// of all that is in use, by default as much again. Tensors are in that heap, so the share would be
-// gigabytes. Collections are cheap all the same: tensors hold no pointers.
-
-// garbageBound counts the runs of this process that need the bound, because the collector has one
-// setting for all.
-type garbageBound struct {
-	mu     sync.Mutex
-	runs   int
-	before int // the setting without runs
-}
-
-var garbage garbageBound
-
-// hold returns memory that is not in use to the system, for example that of reading the text, and
-// bounds garbage until release, if no other run does already. release returns the memory of the
-// ranks, so that what follows a run, such as its report, does not add to it.
-func (g *garbageBound) hold() (release func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.runs++; g.runs == 1 {
-		debug.FreeOSMemory()
-		g.before = debug.SetGCPercent(estimate.GarbagePercent)
-	}
-	return func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if g.runs--; g.runs == 0 {
-			debug.SetGCPercent(g.before)
-			debug.FreeOSMemory()
-		}
-	}
 }

@@ -27,13 +27,7 @@ func TestBatch(t *testing.T) {
 // follow.
 func TestPasses(t *testing.T) {
 	for _, c := range []struct{ sequences, micro, passes int }{{4, 4, 1}, {4, 2, 2}, {5, 2, 3}, {3, 1, 3}} {
-		d := &state.DataLoader{
-			Seq:     2,
-			Batch:   40,
-			Rows:    make([]int32, 3*c.sequences),
-			Inputs:  make([]int32, 2*c.micro),
-			Targets: make([]int32, 2*c.micro),
-		}
+		d := &state.DataLoader{Seq: 2, Batch: 40, Rows: make([]int32, 3*c.sequences), Inputs: make([]int32, 2*c.micro), Targets: make([]int32, 2*c.micro)}
 		for i := range d.Rows {
 			d.Rows[i] = int32(i)
 		}

@@ -107,11 +107,7 @@ func TestPipelineResumes(t *testing.T) {
 	whole := pipelineRun(t, "bf16")
 	want := outcomeFrom(t, whole, train(t, whole, 1, ""))
 	want.steps, want.evals = want.steps[1:], nil
-	layouts := []mesh.Layout{
-		mesh.Default(1),
-		{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1},
-		{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1},
-	}
+	layouts := []mesh.Layout{mesh.Default(1), {World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1}, {World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1}}
 	for _, from := range layouts {
 		saved := inStages(pipelineRun(t, "bf16"), "1F1B", from)
 		saved.SaveEvery, saved.Keep = 1, 9

@@ -50,20 +50,7 @@ func TestProfile(t *testing.T) {
 				t.Errorf("%s: %s took longer than what stands above it", precision, f.Name)
 			}
 		}
-		want = append(
-			want,
-			"fp32 forward",
-			"attention",
-			"row operations",
-			"router",
-			"loss",
-			"exchange",
-			"collectives",
-			"optimizer",
-			"waiting",
-			"data loading",
-			"rest",
-		)
+		want = append(want, "fp32 forward", "attention", "row operations", "router", "loss", "exchange", "collectives", "optimizer", "waiting", "data loading", "rest")
 		for _, name := range want {
 			if !slices.Contains(names, name) {
 				t.Errorf("%s: no %s among %q", precision, name, names)
@@ -127,10 +114,7 @@ func TestProfiler(t *testing.T) {
 		got, err := p.Gather(c)
 		want := events.Profile{
 			Steps: 2, Ranks: 1, Step: events.FamilyTime{Name: "step", Mean: 41, Slowest: 41, Ranks: nil},
-			Families: []events.FamilyTime{
-				{Name: "loss", Mean: 40, Slowest: 40, Ranks: []time.Duration{40}},
-				{Name: "rest", Mean: 1, Slowest: 1, Ranks: []time.Duration{1}},
-			},
+			Families: []events.FamilyTime{{Name: "loss", Mean: 40, Slowest: 40, Ranks: []time.Duration{40}}, {Name: "rest", Mean: 1, Slowest: 1, Ranks: []time.Duration{1}}},
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("profile %+v, want %+v", got, want)
@@ -152,12 +136,7 @@ func TestSummarize(t *testing.T) {
 	want := events.Profile{
 		Steps: 7, Ranks: 3, Slowest: 1, Step: events.FamilyTime{Name: "step", Mean: 53 + 47 + 2, Slowest: 103, Ranks: nil},
 		Families: []events.FamilyTime{
-			{
-				Name:    "row operations",
-				Mean:    53,
-				Slowest: 99,
-				Ranks:   []time.Duration{10, 99, 50},
-			}, {Name: "waiting", Mean: 47, Slowest: 3, Ranks: []time.Duration{90, 3, 50}}, {Name: "rest", Mean: 2, Slowest: 1, Ranks: []time.Duration{2, 1, 3}},
+			{Name: "row operations", Mean: 53, Slowest: 99, Ranks: []time.Duration{10, 99, 50}}, {Name: "waiting", Mean: 47, Slowest: 3, Ranks: []time.Duration{90, 3, 50}}, {Name: "rest", Mean: 2, Slowest: 1, Ranks: []time.Duration{2, 1, 3}},
 		},
 	}
 	if !reflect.DeepEqual(got, want) {

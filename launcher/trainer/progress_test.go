@@ -63,14 +63,7 @@ func TestMeter(t *testing.T) {
 	s := m.Lap(events.Step{Step: 110, Steps: 310})
 	want := 100 * 32 / (100 * 3600.0)
 	if s.TokensPerSec != want || s.FLOPS != 100*want || s.MFU != 100*want/1e6 || s.Elapsed != 100*time.Hour {
-		t.Errorf(
-			"100 steps of 32 tokens in 100 h: %g tokens/s, want %g; %g FLOP/s, MFU %g, elapsed %v",
-			s.TokensPerSec,
-			want,
-			s.FLOPS,
-			s.MFU,
-			s.Elapsed,
-		)
+		t.Errorf("100 steps of 32 tokens in 100 h: %g tokens/s, want %g; %g FLOP/s, MFU %g, elapsed %v", s.TokensPerSec, want, s.FLOPS, s.MFU, s.Elapsed)
 	}
 	*clock = clock.Add(110 * time.Hour)
 	m.Pause(10 * time.Hour)
@@ -82,12 +75,7 @@ func TestMeter(t *testing.T) {
 // testMeter returns a meter with a clock that the test moves.
 func testMeter(t *testing.T) (*observe.Meter, *time.Time) {
 	clock := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	return &observe.Meter{
-		Cfg:   config.Config{Batch: 4, Seq: 8, LogEvery: 1},
-		Peak:  1e6,
-		Flops: 100,
-		Now:   func() time.Time { return clock },
-	}, &clock
+	return &observe.Meter{Cfg: config.Config{Batch: 4, Seq: 8, LogEvery: 1}, Peak: 1e6, Flops: 100, Now: func() time.Time { return clock }}, &clock
 }
 
 // The time that is left follows the machine: it is that of the last steps, without pauses.

@@ -34,19 +34,7 @@ func outcomeOf(t *testing.T, cfg config.Config, ranks int) outcome {
 func outcomeFrom(t *testing.T, cfg config.Config, got *reports) (o outcome) {
 	t.Helper()
 	for _, s := range got.steps {
-		o.steps = append(
-			o.steps,
-			fmt.Sprintf(
-				"step %d: loss %x, MTP %x, balance %x, norm %x, imbalance %x, lr %x",
-				s.Step,
-				s.Loss,
-				s.MTPLoss,
-				s.Balance,
-				s.GradNorm,
-				s.Imbalance,
-				s.LR,
-			),
-		)
+		o.steps = append(o.steps, fmt.Sprintf("step %d: loss %x, MTP %x, balance %x, norm %x, imbalance %x, lr %x", s.Step, s.Loss, s.MTPLoss, s.Balance, s.GradNorm, s.Imbalance, s.LR))
 	}
 	for _, e := range got.evals {
 		o.evals = append(o.evals, e.Loss, e.Averaged)
@@ -81,14 +69,7 @@ func (o outcome) equals(t *testing.T, what string, want outcome) {
 		t.Errorf("%s: sample %q, want %q", what, o.sample, want.sample)
 	}
 	if len(o.steps) != len(want.steps) || o.state != want.state {
-		t.Errorf(
-			"%s: %d steps end in weights and moments of checksum %08x; want %d and %08x",
-			what,
-			len(o.steps),
-			o.state,
-			len(want.steps),
-			want.state,
-		)
+		t.Errorf("%s: %d steps end in weights and moments of checksum %08x; want %d and %08x", what, len(o.steps), o.state, len(want.steps), want.state)
 	}
 }
 

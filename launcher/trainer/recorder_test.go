@@ -59,23 +59,12 @@ func TestRecord(t *testing.T) {
 			}
 		}
 		for i, e := range log.Evals {
-			if r := got.evals[i]; !reflect.DeepEqual(
-				e,
-				record.Eval{Step: r.Step, Loss: record.Number(r.Loss), BitsPerByte: record.Number(r.BitsPerByte), Sequences: r.Sequences},
-			) {
+			if r := got.evals[i]; !reflect.DeepEqual(e, record.Eval{Step: r.Step, Loss: record.Number(r.Loss), BitsPerByte: record.Number(r.BitsPerByte), Sequences: r.Sequences}) {
 				t.Errorf("%d ranks: %+v is recorded of %+v", ranks, e, r)
 			}
 		}
 		if len(log.Steps) != 6 || len(log.Evals) != 4 || len(log.Choices) != 4 || len(log.Loads) != 3 || len(log.Quantized) != 3*len(operands) {
-			t.Fatalf(
-				"%d ranks: %d steps, %d evaluations, %d choices, %d loads, %d operands",
-				ranks,
-				len(log.Steps),
-				len(log.Evals),
-				len(log.Choices),
-				len(log.Loads),
-				len(log.Quantized),
-			)
+			t.Fatalf("%d ranks: %d steps, %d evaluations, %d choices, %d loads, %d operands", ranks, len(log.Steps), len(log.Evals), len(log.Choices), len(log.Loads), len(log.Quantized))
 		}
 		done := got.done[0]
 		want := record.Done{
@@ -138,14 +127,8 @@ var operands = []struct {
 	{"1 self_attn.kv_b_proj input", 256 * 16}, {"1 self_attn.kv_b_proj weight", 48 * 16}, {"1 self_attn.kv_b_proj gradient", 256 * 48},
 	{"1 self_attn.o_proj input", 256 * 32}, {"1 self_attn.o_proj weight", 32 * 32}, {"1 self_attn.o_proj gradient", 256 * 32},
 	{"1 self_attn.q_proj input", 256 * 32}, {"1 self_attn.q_proj weight", 32 * 32}, {"1 self_attn.q_proj gradient", 256 * 32},
-	{
-		"1 shared_experts.down_proj input",
-		256 * 32,
-	}, {"1 shared_experts.down_proj weight", 32 * 32}, {"1 shared_experts.down_proj gradient", 256 * 32},
-	{
-		"1 shared_experts.gate_up_proj input",
-		256 * 32,
-	}, {"1 shared_experts.gate_up_proj weight", 64 * 32}, {"1 shared_experts.gate_up_proj gradient", 256 * 64},
+	{"1 shared_experts.down_proj input", 256 * 32}, {"1 shared_experts.down_proj weight", 32 * 32}, {"1 shared_experts.down_proj gradient", 256 * 32},
+	{"1 shared_experts.gate_up_proj input", 256 * 32}, {"1 shared_experts.gate_up_proj weight", 64 * 32}, {"1 shared_experts.gate_up_proj gradient", 256 * 64},
 }
 
 // A record changes nothing in the run: reports and checkpoint are the same to the bit, but for its

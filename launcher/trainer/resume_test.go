@@ -89,16 +89,7 @@ func TestResumeAtEveryStep(t *testing.T) {
 		}
 		for i, s := range got.steps {
 			if w := straight.steps[k+i]; s.Step != w.Step || s.Loss != w.Loss || s.GradNorm != w.GradNorm || s.Imbalance != w.Imbalance {
-				t.Errorf(
-					"resumed at step %d: step %d with loss %v, norm %v; undisturbed step %d with %v, %v",
-					k,
-					s.Step,
-					s.Loss,
-					s.GradNorm,
-					w.Step,
-					w.Loss,
-					w.GradNorm,
-				)
+				t.Errorf("resumed at step %d: step %d with loss %v, norm %v; undisturbed step %d with %v, %v", k, s.Step, s.Loss, s.GradNorm, w.Step, w.Loss, w.GradNorm)
 			}
 		}
 		sameState(t, fmt.Sprintf("resumed at step %d", k), again, cfg, cfg.Steps)

@@ -113,15 +113,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("step %d: %+v", i+1, s)
 		}
 		if !(s.TokensPerSec > 0) || s.MFU != s.FLOPS/got.start.Peak || math.Abs(s.FLOPS/s.TokensPerSec/got.start.FLOPs-1) > 1e-12 {
-			t.Errorf(
-				"step %d: %g tokens/s, %g FLOP/s, MFU %g; %g FLOPs per token, peak %g",
-				s.Step,
-				s.TokensPerSec,
-				s.FLOPS,
-				s.MFU,
-				got.start.FLOPs,
-				got.start.Peak,
-			)
+			t.Errorf("step %d: %g tokens/s, %g FLOP/s, MFU %g; %g FLOPs per token, peak %g", s.Step, s.TokensPerSec, s.FLOPS, s.MFU, got.start.FLOPs, got.start.Peak)
 		}
 		if s.ETA < 0 || s.Elapsed <= 0 || (s.ETA == 0) != (s.Step == 14) || s.Memory <= 0 || !(s.MemoryShare > 0 && s.MemoryShare < 1) ||
 			s.Imbalance < 1 {
@@ -174,14 +166,7 @@ func TestSkippedSteps(t *testing.T) {
 	}
 	p, after := savedProgress(t, cfg, 6)
 	if p.Skipped != skipped || len(p.SkippedSteps) != skipped || p.OptimizerSteps != 6-skipped || len(got.texts()) != skipped {
-		t.Errorf(
-			"%d skipped, namely %d, and %d made of 6, %d alarms; want %d skipped",
-			p.Skipped,
-			p.SkippedSteps,
-			p.OptimizerSteps,
-			len(got.texts()),
-			skipped,
-		)
+		t.Errorf("%d skipped, namely %d, and %d made of 6, %d alarms; want %d skipped", p.Skipped, p.SkippedSteps, p.OptimizerSteps, len(got.texts()), skipped)
 	}
 	_, before := savedProgress(t, cfg, 5)
 	for name, x := range after {

@@ -14,7 +14,7 @@ import (
 	"spmoe/launcher/trainer/state"
 )
 
-// Step makes one optimizer step. stop says that all ranks agreed to end the run after it. It is
+// step makes one optimizer step. stop says that all ranks agreed to end the run after it. It is
 // collective.
 func (r *rank) step(ctx context.Context) (s events.Step, stop bool, err error) {
 	number := r.Progress.Step + 1

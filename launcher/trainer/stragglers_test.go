@@ -79,12 +79,7 @@ func TestStragglerReason(t *testing.T) {
 	for rank := range 2 {
 		s := observed(rank, 2, 1, 1)
 		// 2 layers of 4 experts; the last 2 experts belong to rank 1
-		s.Balancer = &state.Balancer{
-			Experts:  4,
-			Layers:   []int{1, 2},
-			Routings: []moe.Routing{{Layer: 1}, {Layer: 2}},
-			Loads:    []int64{10, 10, 40, 40, 10, 10, 40, 40},
-		}
+		s.Balancer = &state.Balancer{Experts: 4, Layers: []int{1, 2}, Routings: []moe.Routing{{Layer: 1}, {Layer: 2}}, Loads: []int64{10, 10, 40, 40, 10, 10, 40, 40}}
 		for range observe.StragglerSteps - 1 {
 			if err := s.After(observe.FinishedStep{}); err != nil {
 				t.Fatal(err)
@@ -92,10 +87,7 @@ func TestStragglerReason(t *testing.T) {
 		}
 		tokens = append(tokens, s.Tokens)
 	}
-	if got := observe.Reason(tokens, 1); !strings.Contains(
-		got,
-		"its experts get 1.6 times the mean number of tokens, a higher --model.bias-speed",
-	) {
+	if got := observe.Reason(tokens, 1); !strings.Contains(got, "its experts get 1.6 times the mean number of tokens, a higher --model.bias-speed") {
 		t.Errorf("with popular experts: %q", got)
 	}
 	if got := observe.Reason(tokens, 0); !strings.Contains(got, "--bind-to core") {

@@ -49,12 +49,7 @@ func (j *Job) openTokenizer(folder string) (err error) {
 // Holds returns an error if a tokenizer has more tokens than the model.
 func Holds(c config.Config, t datasets.Tokenizer) error {
 	if size := t.VocabSize(); c.Model.Vocab < size {
-		return fmt.Errorf(
-			"model.vocab is %d: tokenizer %q has %d tokens: leave it out, or give at least as many",
-			c.Model.Vocab,
-			c.Tokenizer,
-			size,
-		)
+		return fmt.Errorf("model.vocab is %d: tokenizer %q has %d tokens: leave it out, or give at least as many", c.Model.Vocab, c.Tokenizer, size)
 	}
 	return nil
 }
@@ -100,7 +95,7 @@ func (j *Job) bytesOf(tokens []int32) (n int64) {
 // measured on.
 const trainingWindows = 256
 
-// BytesPerToken returns the mean over windows that are spread over the training text.
+// bytesPerToken returns the mean over windows that are spread over the training text.
 func (j *Job) bytesPerToken() (float64, error) {
 	w, err := datasets.NewWindows(j.train, datasets.WindowsConfig{Seq: j.cfg.Seq, Count: trainingWindows, Ranks: 1})
 	if err != nil {

@@ -19,11 +19,7 @@ import (
 // movedBySteps returns the bytes of each kind that a rank moves in steps steps, and what it sends
 // to other hosts, the means of all ranks. Each host has some ranks. It compares a run with one that
 // has as many more steps, so that all else cancels out.
-func movedBySteps(
-	t *testing.T,
-	hosts, each, steps int,
-	change func(*config.Config),
-) (cfg config.Config, moved map[collective.Kind]float64, sent float64) {
+func movedBySteps(t *testing.T, hosts, each, steps int, change func(*config.Config)) (cfg config.Config, moved map[collective.Kind]float64, sent float64) {
 	t.Helper()
 	moved = map[collective.Kind]float64{}
 	for sign, run := range map[float64]int{-1: steps, 1: 2 * steps} {

@@ -58,11 +58,7 @@ func (f *TrainFlags) compare(saved, cfg config.Config, from string) error {
 	}
 	f.notes = append(f.notes, rateNotes(saved, cfg, step)...)
 	if len(meaningful) > 0 && !f.allowChanges {
-		return fmt.Errorf(
-			"%s was trained with other settings; these changes make another run of it:%s\nadd --allow-changes to go on like this, or leave these flags out",
-			from,
-			strings.Join(meaningful, ""),
-		)
+		return fmt.Errorf("%s was trained with other settings; these changes make another run of it:%s\nadd --allow-changes to go on like this, or leave these flags out", from, strings.Join(meaningful, ""))
 	}
 	return nil
 }

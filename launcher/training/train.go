@@ -65,12 +65,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	f.ranks.Define(fs)
 	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
 	fs.BoolVar(&f.resume, "resume", false, "continue from the newest checkpoint of --out; default: of the newest run")
-	fs.BoolVar(
-		&f.allowChanges,
-		"allow-changes",
-		false,
-		"with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes",
-	)
+	fs.BoolVar(&f.allowChanges, "allow-changes", false, "with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "print the configuration, sizes and costs, and exit")
 	fs.StringVar(&f.display.Format, "log-format", "text", "`FORMAT` log format: text or json")
 	fs.BoolVar(&f.display.Plain, "plain", false, "print log lines instead of the live view on a terminal")
@@ -210,11 +205,7 @@ func (f *TrainFlags) observe(job *trainer.Job, cfg config.Config) (err error) {
 	job.Profile, job.Notes, job.Settings = f.profile, append(job.Notes, f.notes...), f.Settings()
 	if f.ratios || f.project != "" {
 		if l, err := cfg.Layout(f.ranks.Count); err == nil && l.Replicas() > 1 {
-			return fmt.Errorf(
-				"--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d",
-				l,
-				l.Batch(),
-			)
+			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, l.Batch())
 		}
 		job.Routing = measuring.RoutingMeters(cfg, job.Folder)
 	}
@@ -226,14 +217,7 @@ func (f *TrainFlags) observe(job *trainer.Job, cfg config.Config) (err error) {
 
 // train starts the ranks of a job that is ready, or runs those of this process. It calls prepared
 // before.
-func (f *TrainFlags) train(
-	ctx context.Context,
-	env cli.Env,
-	shown running.Display,
-	job *trainer.Job,
-	cfg config.Config,
-	prepared func() bool,
-) error {
+func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Display, job *trainer.Job, cfg config.Config, prepared func() bool) error {
 	side, err := f.side.Start(cfg, job.Folder, shown.Env)
 	if err != nil {
 		return err
@@ -319,12 +303,7 @@ func startProfile(path string) (stop func() error, err error) {
 // run starts from the configuration in its checkpoint. Warnings of damaged checkpoints go to warn.
 // A late process joins a run that is under way, and does not touch its checkpoints. The run's
 // folder is claimed before anything in it is changed.
-func (f *TrainFlags) configure(
-	given []cli.Assignment,
-	late bool,
-	warn io.Writer,
-	claim *running.RunClaim,
-) (cfg config.Config, from string, err error) {
+func (f *TrainFlags) configure(given []cli.Assignment, late bool, warn io.Writer, claim *running.RunClaim) (cfg config.Config, from string, err error) {
 	text, err := cli.ReadConfig(f.config)
 	if err != nil {
 		return cfg, "", err
@@ -360,9 +339,7 @@ func (f *TrainFlags) configure(
 		return cfg, from, err
 	}
 	if f.config != "" {
-		return cfg, "", errors.New(
-			"--resume takes the configuration of the checkpoint: leave --config out, and override single values with flags",
-		)
+		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values with flags")
 	}
 	run := cfg.Out
 	if run == "" {

@@ -119,11 +119,12 @@ func Default(flavor string) (Config, error) {
 	t, optimizer := f.Training, optim.DefaultConfig()
 	optimizer.Moments = cmp.Or(t.Moments, optimizer.Moments)
 	return Config{
-		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(), Precision: "bf16", DPReplicate: 1, DPShard: -1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided", Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField, DataRules: int(datasets.NewestRules),
+		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(),
+		Precision: "bf16", DPReplicate: 1, DPShard: -1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided",
+		Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField, DataRules: int(datasets.NewestRules),
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
-		SaveEvery: Every(
-			10 * time.Minute,
-		), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2, LogEvery: 20, EvalEvery: AutoEval, EvalSequences: t.EvalSequences, SampleTokens: 160, SamplePrompt: "// New returns ",
+		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2,
+		LogEvery: 20, EvalEvery: AutoEval, EvalSequences: t.EvalSequences, SampleTokens: 160, SamplePrompt: "// New returns ",
 		MX: MX{Scale: mx.RCEIL.String()}, Options: moe.DefaultOptions(),
 		Guard: Guard{Spike: 100, Skips: 5, Memory: 1, Activations: 1},
 		Optimizer: Optimizer{
@@ -151,7 +152,7 @@ func (c Config) LearningRate(step int) float64 {
 	return c.Optimizer.At(min(step, planned-1), planned)
 }
 
-// RankThreads returns the RankThreads of each rank.
+// RankThreads returns the threads of each rank.
 func (c Config) RankThreads(ranks, cores int) int {
 	if c.Threads > 0 {
 		return c.Threads
@@ -305,23 +306,13 @@ func (c Config) Validate(ranks int) error {
 		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
 	}
 	must(c.Steps >= 1 && c.Steps <= MaxCount, "steps is %d: give 1 or more, at most %d", c.Steps, MaxCount)
-	must(
-		c.DataRules >= 1,
-		"data_rules is %d: give %d, or %d for the data of an old run",
-		c.DataRules,
-		datasets.NewestRules,
-		datasets.FirstRules,
-	)
+	must(c.DataRules >= 1, "data_rules is %d: give %d, or %d for the data of an old run", c.DataRules, datasets.NewestRules, datasets.FirstRules)
 	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
 	must(c.Batch <= maxBatch, "batch is %d: give at most %d", c.Batch, maxBatch)
 	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
 	must(c.Threads >= 0 && c.Threads <= 1024, "threads is %d: give 0 (the cores divided by the ranks) to 1024", c.Threads)
 	must(slices.Contains(ep.Names(), c.EPExchange), "ep_exchange is %q: use %s", c.EPExchange, strings.Join(ep.Names(), " or "))
-	must(
-		c.EPCapacity >= 0 && !math.IsInf(c.EPCapacity, 0),
-		"ep_capacity is %v: give 0 (no limit) or a multiple of an expert's mean tokens, such as 1.25",
-		c.EPCapacity,
-	)
+	must(c.EPCapacity >= 0 && !math.IsInf(c.EPCapacity, 0), "ep_capacity is %v: give 0 (no limit) or a multiple of an expert's mean tokens, such as 1.25", c.EPCapacity)
 	must(c.EPCapacity == 0 || c.EPExchange == "onesided", "ep_capacity is %v: it needs ep_exchange onesided", c.EPCapacity)
 	must(c.LogEvery >= 1, "log_every is %d: give 1 or more", c.LogEvery)
 	must(
@@ -330,60 +321,22 @@ func (c Config) Validate(ranks int) error {
 		c.ScheduleSteps,
 		MaxCount,
 	)
-	must(
-		c.SaveEvery >= 0 || c.SaveEvery.Time() >= leastInterval,
-		"save_every is %v: give a number of steps (500), a time (10m) or 0 (at the end only)",
-		c.SaveEvery,
-	)
-	must(
-		c.SaveRetry == 0 || c.SaveRetry >= Duration(time.Second),
-		"save_retry is %v: give a time of 1s or more such as 10m, or 0s",
-		c.SaveRetry,
-	)
+	must(c.SaveEvery >= 0 || c.SaveEvery.Time() >= leastInterval, "save_every is %v: give a number of steps (500), a time (10m) or 0 (at the end only)", c.SaveEvery)
+	must(c.SaveRetry == 0 || c.SaveRetry >= Duration(time.Second), "save_retry is %v: give a time of 1s or more such as 10m, or 0s", c.SaveRetry)
 	must(c.EvalEvery >= AutoEval, "eval_every is %d: give -1 (ten evaluations), 0 (at start and end only) or more", c.EvalEvery)
 	must(c.Keep >= 1, "keep is %d: give 1 or more checkpoints", c.Keep)
 	must(c.EvalSequences >= 1 && c.EvalSequences <= MaxCount, "eval_sequences is %d: give 1 or more, at most %d", c.EvalSequences, MaxCount)
 	must(c.RecordEvery >= 0, "record_every is %d: give 0 (loads alone) or more", c.RecordEvery)
-	must(
-		c.RecordEvery == 0 || c.Model.Experts <= 1<<16,
-		"record_every is %d: a record holds the choices of at most %d experts, not %d",
-		c.RecordEvery,
-		1<<16,
-		c.Model.Experts,
-	)
-	must(
-		c.RecordEvery == 0 || c.Model.TopK <= record.MaxTopK,
-		"record_every is %d: a record holds at most %d experts per token, not %d",
-		c.RecordEvery,
-		record.MaxTopK,
-		c.Model.TopK,
-	)
-	must(
-		!c.RecordRoutes && c.ReplayRoutes == "" || c.Model.MoELayers() > 0,
-		"record_routes and replay_routes need a model with routed experts",
-	)
-	must(
-		!c.RecordRoutes || c.Model.Experts <= routes.MaxExperts,
-		"record_routes: a file holds the choices of at most %d experts, not %d",
-		routes.MaxExperts,
-		c.Model.Experts,
-	)
+	must(c.RecordEvery == 0 || c.Model.Experts <= 1<<16, "record_every is %d: a record holds the choices of at most %d experts, not %d", c.RecordEvery, 1<<16, c.Model.Experts)
+	must(c.RecordEvery == 0 || c.Model.TopK <= record.MaxTopK, "record_every is %d: a record holds at most %d experts per token, not %d", c.RecordEvery, record.MaxTopK, c.Model.TopK)
+	must(!c.RecordRoutes && c.ReplayRoutes == "" || c.Model.MoELayers() > 0, "record_routes and replay_routes need a model with routed experts")
+	must(!c.RecordRoutes || c.Model.Experts <= routes.MaxExperts, "record_routes: a file holds the choices of at most %d experts, not %d", routes.MaxExperts, c.Model.Experts)
 	must(!c.ReplayWeights || c.ReplayRoutes != "", "replay_weights needs replay_routes")
 	must(c.EMA >= 0 && c.EMA < 1, "ema is %g: give 0 (no average of the weights) or a decay below 1, such as 0.99", c.EMA)
 	must(c.SampleEvery >= 0, "sample_every is %d: give 0 (at the end only) or more", c.SampleEvery)
-	must(
-		c.SampleTokens >= 0 && c.SampleTokens <= maxSample,
-		"sample_tokens is %d: give 0 (no sample) or more, at most %d",
-		c.SampleTokens,
-		maxSample,
-	)
+	must(c.SampleTokens >= 0 && c.SampleTokens <= maxSample, "sample_tokens is %d: give 0 (no sample) or more, at most %d", c.SampleTokens, maxSample)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
-	must(
-		c.Model.Vocab >= datasets.Bytes{}.VocabSize(),
-		"model.vocab is %d: the byte tokenizer needs %d, all others more",
-		c.Model.Vocab,
-		datasets.Bytes{}.VocabSize(),
-	)
+	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d, all others more", c.Model.Vocab, datasets.Bytes{}.VocabSize())
 	must(
 		c.Optimizer.QKClip == 0 || !c.Model.QKNorm && !c.Model.QKVBias,
 		"optimizer.qk_clip is %g: with model.qk_norm or model.qkv_bias, scores do not follow the weights that it scales: give 0",
@@ -395,17 +348,7 @@ func (c Config) Validate(ranks int) error {
 	}
 	_, wires := c.Exchange()
 	_, recompute := moe.ParseRecompute(c.Recompute)
-	errs = append(
-		errs,
-		err,
-		wires,
-		recompute,
-		c.Guard.validate(),
-		datasets.Rules(c.DataRules).Validate(),
-		c.Optimizer.Schedule.Validate(),
-		c.Optimizer.Config.Validate(),
-		c.Model.Validate(),
-	)
+	errs = append(errs, err, wires, recompute, c.Guard.validate(), datasets.Rules(c.DataRules).Validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.Config.Validate(), c.Model.Validate())
 	if ranks >= 1 {
 		errs = append(errs, c.divides(ranks), c.checkReplicas(ranks), c.checkPipeline(ranks))
 	}

@@ -67,12 +67,7 @@ func (c Config) checkReplicas(ranks int) error {
 // OnHosts returns an error if there would be replicas of experts, for ranks on several hosts.
 func (c Config) OnHosts(ranks int) error {
 	if l := c.LayoutOrDefault(ranks); l.Replicas() > 1 && c.RoutedExperts() > 0 {
-		return fmt.Errorf(
-			"ep is %d for %d ranks with the same layers, on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1",
-			l.EP,
-			l.Batch(),
-			l.Batch(),
-		)
+		return fmt.Errorf("ep is %d for %d ranks with the same layers, on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1", l.EP, l.Batch(), l.Batch())
 	}
 	return nil
 }

@@ -49,10 +49,7 @@ func SameOptimizer(from *checkpoint.Reader, cfg Config) error {
 	case saved.EMA != 0 && cfg.EMA == 0:
 		return fmt.Errorf("%s holds averaged weights (ema %g), which the run has to continue: leave --ema out", from.Path(), saved.EMA)
 	case saved.EMA == 0 && cfg.EMA != 0:
-		return fmt.Errorf(
-			"%s holds no averaged weights to continue: leave --ema out, or start a new run from its weights with --init-from",
-			from.Path(),
-		)
+		return fmt.Errorf("%s holds no averaged weights to continue: leave --ema out, or start a new run from its weights with --init-from", from.Path())
 	}
 	here := cfg
 	here.Optimizer.Moments = saved.Optimizer.Moments

@@ -64,9 +64,7 @@ var errAbsurd = errors.New("no machine has room for it")
 func countable(c config.Config, l mesh.Layout) error {
 	m, tokens := c.Model, float64(max(c.RankBatch(l.World), 1))*float64(c.Seq)
 	layers := float64(m.Layers + m.MTPLayers)
-	weights := layers * float64(
-		m.Dim,
-	) * (float64(m.Experts+m.SharedExperts)*3*float64(m.ExpertInter) + 3*float64(m.DenseInter) + 4*float64(m.Heads)*float64(m.KeyDim()+m.ValueDim))
+	weights := layers * float64(m.Dim) * (float64(m.Experts+m.SharedExperts)*3*float64(m.ExpertInter) + 3*float64(m.DenseInter) + 4*float64(m.Heads)*float64(m.KeyDim()+m.ValueDim))
 	weights += 2 * float64(m.Vocab) * float64(m.Dim)
 	const most = 1 << 50
 	if weights > most || tokens*float64(max(m.TopK, 1)) > 1<<28 || tokens*float64(m.Dim+m.Heads*m.KeyDim()) > most ||

@@ -61,7 +61,7 @@ type Part struct {
 const process moe.Part = "process"
 
 // Plan returns the parts of the model on each of the ranks, and the process as a part without
-// weights. Their memory sums to EstimateMemory.
+// weights. Their memory sums to that of Memory.
 func Plan(c config.Config, ranks int) []Part {
 	return slices.MaxFunc(PlansOf(c, c.LayoutOrDefault(ranks), 1), func(a, b []Part) int { return cmp.Compare(total(a), total(b)) })
 }

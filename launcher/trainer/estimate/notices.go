@@ -16,24 +16,13 @@ func Notices(c config.Config, t datasets.Tokenizer) (all []string) {
 	if vocab := c.Model.Vocab; tokens < vocab/2 {
 		const text = "tokenizer %s uses %d of the vocabulary's %d rows (%.2g %%); the others learn nothing: "
 		if c.Tokenizer == (datasets.Bytes{}).Name() {
-			add(
-				text+"make one with launcher data train-tokenizer --vocab %d --out tokenizer.json, and pass it with --tokenizer",
-				c.Tokenizer,
-				tokens,
-				vocab,
-				100*float64(tokens)/float64(vocab),
-				vocab,
-			)
+			add(text+"make one with launcher data train-tokenizer --vocab %d --out tokenizer.json, and pass it with --tokenizer", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab), vocab)
 		} else {
 			add(text+"leave --model.vocab out", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab))
 		}
 	}
 	if end := datasets.EndOf(t); end.From == "" && t.Name() != (datasets.Bytes{}).Name() {
-		add(
-			"tokenizer %s names no token that ends documents, so the byte NUL (%d) stands between them: name one with --end-token",
-			c.Tokenizer,
-			end.ID,
-		)
+		add("tokenizer %s names no token that ends documents, so the byte NUL (%d) stands between them: name one with --end-token", c.Tokenizer, end.ID)
 	}
 	if steps := c.PlannedSteps(); c.Optimizer.Warmup > steps {
 		add(
@@ -54,10 +43,5 @@ func OverlapNotice(o datasets.Overlap) []string {
 	if share <= mostOverlap {
 		return nil
 	}
-	return []string{
-		fmt.Sprintf(
-			"%.0f %% of the validation text occurs in the training text: the text repeats itself, so the validation loss is too low: give more or other text",
-			100*share,
-		),
-	}
+	return []string{fmt.Sprintf("%.0f %% of the validation text occurs in the training text: the text repeats itself, so the validation loss is too low: give more or other text", 100*share)}
 }

@@ -167,7 +167,7 @@ type FamilyTime struct {
 	Ranks   []time.Duration
 }
 
-// seconds returns the profile by name, as a record holds it.
+// Seconds returns the profile by name, as a record holds it.
 func (p Profile) Seconds() map[string]float64 {
 	by := map[string]float64{}
 	for _, f := range p.Families {
@@ -198,5 +198,5 @@ type Routing struct {
 	Separator int32 // the token between documents; -1: none
 }
 
-// bitsPerByte converts nats/token.
+// BitsPerByte converts nats/token.
 func BitsPerByte(nats, bytesPerToken float64) float64 { return nats / (math.Ln2 * bytesPerToken) }

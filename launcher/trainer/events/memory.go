@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// largest returns the name and the size of the largest part.
+// Largest returns the name and the size of the largest part.
 func (m Memory) Largest() (name string, size int64) {
 	type part struct {
 		name string
@@ -49,10 +49,10 @@ func (m Memory) Plus(o Memory) Memory {
 	}
 }
 
-// mostBytes is beyond any machine, and small enough that sums of estimates do not overflow.
+// MostBytes is beyond any machine, and small enough that sums of estimates do not overflow.
 const MostBytes = 1 << 56
 
-// product multiplies sizes, which users choose. It is capped at mostBytes, so that sums of products
+// Product multiplies sizes, which users choose. It is capped at mostBytes, so that sums of products
 // do not overflow.
 func Product(factors ...int64) int64 {
 	p, estimate := int64(1), 1.0

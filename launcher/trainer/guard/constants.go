@@ -120,10 +120,7 @@ func (c *Constants) Check() (changed []string, err error) {
 			other := slices.Clone(saved)
 			if copy(saved, r.memory); xxh3.Hash(c.Copies) != c.sum {
 				copy(saved, other)
-				return nil, fmt.Errorf(
-					"%v and their copy have changed in memory: this machine's memory is not reliable: resume from the last checkpoint (--resume)",
-					r.name,
-				)
+				return nil, fmt.Errorf("%v and their copy have changed in memory: this machine's memory is not reliable: resume from the last checkpoint (--resume)", r.name)
 			}
 			continue
 		}

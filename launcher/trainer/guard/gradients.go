@@ -120,12 +120,7 @@ func (g *Gradients) judgeSecond(first, second Attempt, replayed bool) Verdict {
 		g.Alarms.Raise("step %d is skipped and changes no weight: its gradient norm is %s, and %s when computed again", step, wrong, again)
 		return skipStep
 	case wrong != "":
-		g.Alarms.Raise(
-			"step %d had a transient fault: its gradient norm was %s; computed again it is %v, which is used",
-			step,
-			wrong,
-			second.Norm,
-		)
+		g.Alarms.Raise("step %d had a transient fault: its gradient norm was %s; computed again it is %v, which is used", step, wrong, second.Norm)
 	}
 	return UseGradients
 }
@@ -138,23 +133,10 @@ func (g *Gradients) judgeThird(first, second, third Attempt) Verdict {
 	step, wrong := g.Progress.Step+1, g.wrong(third)
 	switch majority := third.same(first) || third.same(second); {
 	case !majority:
-		g.Alarms.Raise(
-			"step %d is skipped and changes no weight: it gave three different results: %v; %v; %v: this machine does not compute reliably",
-			step,
-			first,
-			second,
-			third,
-		)
+		g.Alarms.Raise("step %d is skipped and changes no weight: it gave three different results: %v; %v; %v: this machine does not compute reliably", step, first, second, third)
 		return skipStep
 	case wrong != "":
-		g.Alarms.Raise(
-			"step %d is skipped and changes no weight: its gradient norm is %s in two of three attempts: %v; %v; %v",
-			step,
-			wrong,
-			first,
-			second,
-			third,
-		)
+		g.Alarms.Raise("step %d is skipped and changes no weight: its gradient norm is %s in two of three attempts: %v; %v; %v", step, wrong, first, second, third)
 		return skipStep
 	}
 	g.Alarms.Raise("step %d had a transient fault: two attempts gave %v and %v, a third %v, which is used", step, first, second, third)

@@ -114,11 +114,7 @@ func (g *Weights) Check() (repaired bool, err error) {
 		return false, err
 	}
 	if g.repairs++; g.repairs > maxRepairs {
-		return false, fmt.Errorf(
-			"%s: they were published again %d times and changed again: this machine's memory is not reliable",
-			strings.Join(what, "; "),
-			maxRepairs,
-		)
+		return false, fmt.Errorf("%s: they were published again %d times and changed again: this machine's memory is not reliable", strings.Join(what, "; "), maxRepairs)
 	}
 	g.Alarms.Raise("step %d: %s: they are published again", g.State.Progress.Step+1, strings.Join(what, "; "))
 	return true, g.repair(all)

@@ -102,7 +102,7 @@ func (c *Recorder) Open(recalled bool) (err error) {
 // it.
 func (c *Recorder) Close() error { return c.Required(c.out.Close()) }
 
-// Now returns the time as records store it, to the millisecond.
+// now returns the time as records store it, to the millisecond.
 func now() float64 { return float64(time.Now().UnixMilli()) / 1e3 }
 
 // Show makes the record visible to readers, but not after every step.
@@ -269,7 +269,7 @@ func (c *Recorder) loads(step int) (lines []record.Load) {
 // notFinite reports whether JSON cannot represent a number.
 func notFinite(x float32) bool { return x-x != 0 }
 
-// Usage adds what the ranks moved and held, if the run has made steps.
+// usage adds what the ranks moved and held, if the run has made steps.
 func (c *Recorder) usage(u record.Usage) {
 	if u.Steps > 0 {
 		c.out.Usage(u)

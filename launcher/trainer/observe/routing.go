@@ -16,11 +16,7 @@ type RoutingObserver struct {
 }
 
 // NewRoutingObserver returns nil if create is nil or the model has no experts.
-func NewRoutingObserver(
-	create func(events.Routing) (events.RoutingMeter, error),
-	of events.Routing,
-	s *state.TrainState,
-) (*RoutingObserver, error) {
+func NewRoutingObserver(create func(events.Routing) (events.RoutingMeter, error), of events.Routing, s *state.TrainState) (*RoutingObserver, error) {
 	if create == nil || len(of.Layers) == 0 {
 		return nil, nil
 	}

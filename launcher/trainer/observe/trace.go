@@ -78,27 +78,12 @@ func (s tracedSlice) appendTo(list []int64) []int64 {
 
 // tracedFrom returns the slice with the given integers.
 func tracedFrom(n []int64) tracedSlice {
-	return tracedSlice{
-		n[0],
-		n[1],
-		n[2],
-		profile.Work{Layer: int(n[3]), M: int(n[4]), N: int(n[5]), K: int(n[6]), Groups: int(n[7]), Largest: int(n[8])},
-	}
+	return tracedSlice{n[0], n[1], n[2], profile.Work{Layer: int(n[3]), M: int(n[4]), N: int(n[5]), K: int(n[6]), Groups: int(n[7]), Largest: int(n[8])}}
 }
 
 // NewTracer returns the tracer of the steps of a window.
 func NewTracer(w Window, cfg config.Config, l Links, p *pipe.Rank, a *state.Alarms) *Tracer {
-	t := &Tracer{
-		window: w,
-		path:   filepath.Join(cfg.Out, trace.File),
-		title:  cfg.Flavor,
-		seq:    cfg.Seq,
-		links:  l,
-		pipe:   p,
-		comm:   l[0].Comm,
-		alarms: a,
-		Begin:  time.Now(),
-	}
+	t := &Tracer{window: w, path: filepath.Join(cfg.Out, trace.File), title: cfg.Flavor, seq: cfg.Seq, links: l, pipe: p, comm: l[0].Comm, alarms: a, Begin: time.Now()}
 	t.zero = monotonic() - int64(t.Now())
 	return t
 }

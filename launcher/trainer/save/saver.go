@@ -271,12 +271,7 @@ func (s *Saver) writeShard(l *saveResult, w *checkpoint.Writer, pieces []checkpo
 	w.Changed = func(c checkpoint.Change) {
 		text := fmt.Sprintf("rank %d: %s was not written as it is in memory: it was written again", s.comm.Rank(), c.Vector)
 		if c.Memory {
-			text = fmt.Sprintf(
-				"rank %d: %s had changed in %s: it was restored from its checksum and written again",
-				s.comm.Rank(),
-				c.Vector,
-				memory,
-			)
+			text = fmt.Sprintf("rank %d: %s had changed in %s: it was restored from its checksum and written again", s.comm.Rank(), c.Vector, memory)
 		}
 		l.changed = append(l.changed, text)
 	}
