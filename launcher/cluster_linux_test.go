@@ -383,15 +383,8 @@ func (built programs) slurm(t *testing.T) {
 			c := slurm.Start(t, 4)
 			out := filepath.Join(t.TempDir(), "run")
 			kind := map[hosts.MPI]string{hosts.OpenMPI: "pmix", hosts.MPICH: "pmi2"}[mpi]
-			args := append(
-				[]string{
-					"--nodes=1",
-					"--ntasks-per-node=4",
-					"--cpus-per-task=1",
-					"--export=ALL,LAUNCHER=" + program + ",RUN=" + out + ",SLURM_MPI_TYPE=" + kind,
-					filepath.Join("..", "docs", "cluster", "train.sbatch"),
-				},
-				trainingArgs(out)[1:]...)
+			args := append([]string{"--nodes=1", "--ntasks-per-node=4", "--cpus-per-task=1", "--export=ALL,LAUNCHER=" + program + ",RUN=" + out + ",SLURM_MPI_TYPE=" + kind,
+				filepath.Join("..", "docs", "cluster", "train.sbatch")}, trainingArgs(out)[1:]...)
 			text, code := c.Submit(t, args...)
 			if code != 0 || !strings.Contains(text, "4 ranks of ") || !strings.Contains(text, "done: 3 steps") {
 				t.Errorf("the job ends with %d and prints\n%s", code, text)

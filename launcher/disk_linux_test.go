@@ -70,14 +70,11 @@ func TestDiskFullAtTheEnd(t *testing.T) {
 			run := smallDisk(t, 4)
 			filler := filepath.Join(filepath.Dir(run), "filler")
 			fill := &watcher{[]string{"step:  3 "}, func() { fillDisk(filler) }}
-			free := &watcher{
-				[]string{"ALARM", "the last of this run, was not saved", "of free space: free some there", "trying again for"},
-				func() {
-					if err := os.Remove(filler); err != nil {
-						t.Error(err)
-					}
-				},
-			}
+			free := &watcher{[]string{"ALARM", "the last of this run, was not saved", "of free space: free some there", "trying again for"}, func() {
+				if err := os.Remove(filler); err != nil {
+					t.Error(err)
+				}
+			}}
 			both := writers{fill, free}
 			got := launchTo(context.Background(), both, tiny(data, "-np", "2", "--ranks", kind, "--out", run, "--steps", "40")...)
 			if got.code != cli.ExitOK || fill.do != nil || free.do != nil {

@@ -31,20 +31,8 @@ func TestFlavorsDocument(t *testing.T) {
 		}
 		cfg.Threads = 1 // on every machine
 		m := estimate.Memory(cfg, on)
-		row := fmt.Sprintf(
-			"| `%s` | %s | %s | %d × %d × %d | %s | %g, %d | %s on %d |",
-			f.Name,
-			report.Count(n.Total),
-			report.Count(n.Active),
-			cfg.Steps,
-			cfg.Batch,
-			cfg.Seq,
-			report.Count(int64(cfg.Steps)*int64(cfg.Batch)*int64(cfg.Seq)),
-			cfg.Optimizer.LR,
-			cfg.Optimizer.Warmup,
-			system.Bytes(int64(on)*m.Total()),
-			on,
-		)
+		row := fmt.Sprintf("| `%s` | %s | %s | %d × %d × %d | %s | %g, %d | %s on %d |", f.Name, report.Count(n.Total), report.Count(n.Active),
+			cfg.Steps, cfg.Batch, cfg.Seq, report.Count(int64(cfg.Steps)*int64(cfg.Batch)*int64(cfg.Seq)), cfg.Optimizer.LR, cfg.Optimizer.Warmup, system.Bytes(int64(on)*m.Total()), on)
 		if !strings.Contains(string(text), "\n"+row+"\n") {
 			t.Errorf("docs/flavors.md lacks the row\n%s", row)
 		}

@@ -14,14 +14,7 @@ import (
 // Whatever a config file holds, it is refused with its name, or makes a configuration that is
 // refused, or one that can be printed, read again and sized.
 func FuzzConfig(f *testing.F) {
-	cfg, err := config.Default("debug")
-	if err != nil {
-		f.Fatal(err)
-	}
-	text, err := config.TOML(cfg)
-	if err != nil {
-		f.Fatal(err)
-	}
+	_, text := defaults(f, "debug")
 	f.Add(text, uint8(4))
 	f.Add([]byte("flavor = \"small\"\nsteps = 7\ndata = [\"a\", \"b\"]\n[model]\nlayers = 5\n[optimizer]\nlr = nan\n"), uint8(1))
 	f.Add([]byte("batch = 9223372036854775807\n[model.yarn]\nfactor = 40.0\noriginal_positions = 4096\n"), uint8(7))

@@ -82,10 +82,10 @@ func TestSameCommand(t *testing.T) {
 	refuse(t, cli.ExitUsage, append(args, "--seed", "9"), "holds step-00000006 of an earlier run")
 }
 
-// The configuration of an earlier version, which had other defaults of saving, is that of the same
-// command today.
-func TestSameConfig(t *testing.T) {
-	cfg, err := config.Default("debug")
+// defaults returns the settings of a flavor, and their text.
+func defaults(t testing.TB, flavor string) (config.Config, []byte) {
+	t.Helper()
+	cfg, err := config.Default(flavor)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,6 +93,13 @@ func TestSameConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return cfg, text
+}
+
+// The configuration of an earlier version, which had other defaults of saving, is that of the same
+// command today.
+func TestSameConfig(t *testing.T) {
+	cfg, text := defaults(t, "debug")
 	old := strings.Replace(strings.Replace(string(text), "save_every = '10m'", "save_every = 0", 1), "save_retry = '10m'\n", "", 1)
 	if len(old) > len(text)-20 {
 		t.Fatalf("the configuration has other keys than this test: %s", old)
@@ -108,14 +115,7 @@ func TestSameConfig(t *testing.T) {
 // config.toml that is given as --config. A new run has the newest, and a configuration file of a
 // few keys too. A command whose run is under way keeps what the run has.
 func TestDataRules(t *testing.T) {
-	cfg, err := config.Default("debug")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := config.TOML(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, config := defaults(t, "debug")
 	old := strings.Replace(string(config), "data_rules = 2\n", "", 1)
 	if old == string(config) {
 		t.Fatalf("a new run has other rules than this test: %s", config)
@@ -147,14 +147,7 @@ func TestDataRules(t *testing.T) {
 // A checkpoint of a version without optimizer.moments has FP32 moments, also of a flavor that now
 // begins with BF16.
 func TestSameMoments(t *testing.T) {
-	cfg, err := config.Default("671B-slice")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := config.TOML(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg, text := defaults(t, "671B-slice")
 	old := strings.Replace(string(text), "moments = 'bf16'\n", "", 1)
 	if old == string(text) {
 		t.Fatalf("the flavor has other moments than this test: %s", text)

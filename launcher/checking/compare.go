@@ -104,15 +104,8 @@ func (f *CompareFlags) run(ctx context.Context, env cli.Env) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
-	fmt.Fprintf(
-		env.Out,
-		"comparing %s: %s, %s, %s each, in %s\n",
-		strings.Join(append([]string{c.Config.Precision}, c.Varied...), ", "),
-		upTo(c, report.Plural(c.Runs(), "run")),
-		report.Plural(c.Design.Seeds(), "seed"),
-		report.Plural(c.Config.Steps, "step"),
-		c.Out,
-	)
+	fmt.Fprintf(env.Out, "comparing %s: %s, %s, %s each, in %s\n", strings.Join(append([]string{c.Config.Precision}, c.Varied...), ", "), upTo(c, report.Plural(c.Runs(), "run")),
+		report.Plural(c.Design.Seeds(), "seed"), report.Plural(c.Config.Steps, "step"), c.Out)
 	running.PrintBuiltinText(env.Out, c.Config.Data)
 	c.Looked = func(r convergence.Result) error { return writeResult(c, r) }
 	result, err := c.Run(ctx)

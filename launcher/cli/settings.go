@@ -306,11 +306,8 @@ func checkWords(v reflect.Value, prefix string) error {
 func Locate(name string, err error) error {
 	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) {
 		if unknown.Key == "fp8.accumulate" {
-			return fmt.Errorf(
-				"%s:%d: fp8.accumulate is gone, because the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits",
-				name,
-				unknown.Line,
-			)
+			return fmt.Errorf("%s:%d: fp8.accumulate is gone, because the sums of 14bit were not those of any GPU: remove the line to add in FP32, which gives other bits",
+				name, unknown.Line)
 		}
 		return fmt.Errorf("%s:%d: unknown key %.100q%s (launcher train --dry-run prints all keys)",
 			name, unknown.Line, unknown.Key, meantKey(unknown.Key))

@@ -150,16 +150,8 @@ func (p *progress) finished(t task, run Run, wasFinished bool) {
 	if run.Diverged {
 		note += " DIVERGED"
 	}
-	p.printf(
-		"[%d/%d] %s: training loss %.4f, validation loss %.4f, %s tokens/s%s\n",
-		p.done,
-		p.runs,
-		t,
-		float64(run.Train),
-		float64(run.HeldOut),
-		report.Thousands(run.Speed),
-		note,
-	)
+	p.printf("[%d/%d] %s: training loss %.4f, validation loss %.4f, %s tokens/s%s\n", p.done, p.runs, t, float64(run.Train), float64(run.HeldOut),
+		report.Thousands(run.Speed), note)
 	if p.done == p.arms && !wasFinished && p.seeds > 1 {
 		seed := p.duration(p.arms * t.cfg.Steps)
 		p.printf("a seed takes %s, all %d seeds %s\n", report.Clock(seed), p.seeds, report.Clock(time.Duration(p.seeds)*seed))

@@ -48,16 +48,9 @@ func modifiers() []modifier {
 		sum("h100", "sums of an H100's tensor cores"), sum("h100-nopromotion", "sums of an H100 in one chain"), sum("b200", "sums of a B200's tensor cores"),
 		{"bf16-moments", "AdamW's moments in BF16", "type of the moments", false, "", func(c *config.Config) { c.Optimizer.Moments = moe.MomentsBF16 }},
 		{"muon", "Muon for matrices", "optimizer", false, "", func(c *config.Config) { c.Optimizer.Name = "muon" }},
-		{
-			"null",
-			"the learning rate one FP32 unit higher, which must make no difference",
-			"last place of the rate",
-			false,
-			"",
-			func(c *config.Config) {
-				c.Optimizer.LR = float64(math.Nextafter32(float32(c.Optimizer.LR), 1))
-			},
-		},
+		{"null", "the learning rate one FP32 unit higher, which must make no difference", "last place of the rate", false, "", func(c *config.Config) {
+			c.Optimizer.LR = float64(math.Nextafter32(float32(c.Optimizer.LR), 1))
+		}},
 	}, ablations()...)
 }
 

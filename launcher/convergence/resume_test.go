@@ -185,8 +185,7 @@ func TestJobs(t *testing.T) {
 	// All start from the same weights and see the same tokens: the first loss of a seed is that of
 	// all, up to rounding.
 	for i, run := range got.Arms[0].Runs {
-		if first, second := run.Log.Steps[0].Loss, got.Arms[1].Runs[i].Log.Steps[0].Loss; first/second < 0.995 || first/second > 1.005 ||
-			first == second {
+		if first, second := run.Log.Steps[0].Loss, got.Arms[1].Runs[i].Log.Steps[0].Loss; first/second < 0.995 || first/second > 1.005 || first == second {
 			t.Errorf("seed %d begins with losses of %v and %v", run.Seed, first, second)
 		}
 	}

@@ -204,11 +204,6 @@ func printSizes(out io.Writer, cfg config.Config, ranks int) {
 		fmt.Fprintf(out, "\nKV cache per token: %d bytes, keys and values of %s\n", c.ExpandedBytes, report.Plural(n, "head"))
 		return
 	}
-	fmt.Fprintf(
-		out,
-		"\nKV cache per token: %d bytes compressed (latent vectors and rotary keys), %d expanded (keys and values), %.1f times as much\n",
-		c.CompressedBytes,
-		c.ExpandedBytes,
-		float64(c.ExpandedBytes)/float64(c.CompressedBytes),
-	)
+	fmt.Fprintf(out, "\nKV cache per token: %d bytes compressed (latent vectors and rotary keys), %d expanded (keys and values), %.1f times as much\n",
+		c.CompressedBytes, c.ExpandedBytes, float64(c.ExpandedBytes)/float64(c.CompressedBytes))
 }

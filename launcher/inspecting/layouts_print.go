@@ -19,16 +19,8 @@ import (
 
 func (l layoutList) print(out io.Writer) {
 	cfg := l.cfg
-	fmt.Fprintf(
-		out,
-		"%s, %s, on %s of %s; steps of %s of %d tokens\n",
-		cfg.Flavor,
-		cfg.Precision,
-		report.Plural(l.ranks, "rank"),
-		report.Plural(l.hosts, "host"),
-		report.Plural(cfg.Batch, "sequence"),
-		cfg.Seq,
-	)
+	fmt.Fprintf(out, "%s, %s, on %s of %s; steps of %s of %d tokens\n", cfg.Flavor, cfg.Precision, report.Plural(l.ranks, "rank"), report.Plural(l.hosts, "host"),
+		report.Plural(cfg.Batch, "sequence"), cfg.Seq)
 	if l.chosen {
 		l.layouts[0].print(out, cfg)
 	} else {

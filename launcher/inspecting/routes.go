@@ -116,20 +116,8 @@ func (f *routesFlags) trace(from *routes.Reader) (err error) {
 
 // describeRoutes prints a line about a file.
 func describeRoutes(out io.Writer, h routes.Header) {
-	fmt.Fprintf(
-		out,
-		"%s, %s: %s with %d experts, top %d; %d tokens per step; %s, experts spread over %d\n",
-		cli.Printable(
-			h.Flavor,
-		),
-		cli.Printable(h.Precision),
-		report.Plural(len(h.Layers), "layer"),
-		h.Experts,
-		h.TopK,
-		h.Tokens(),
-		report.Plural(h.Ranks, "rank"),
-		h.EP,
-	)
+	fmt.Fprintf(out, "%s, %s: %s with %d experts, top %d; %d tokens per step; %s, experts spread over %d\n",
+		cli.Printable(h.Flavor), cli.Printable(h.Precision), report.Plural(len(h.Layers), "layer"), h.Experts, h.TopK, h.Tokens(), report.Plural(h.Ranks, "rank"), h.EP)
 }
 
 // loads prints how even the loads are over the steps.

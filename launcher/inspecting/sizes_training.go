@@ -54,19 +54,8 @@ func (s trainingSizes) lines(cfg config.Config) []string {
 	}
 	return []string{
 		fmt.Sprintf("training: %s of %s of %d tokens, %s; %s tokens", report.Plural(s.Steps, "step"), report.Plural(cfg.Batch, "sequence"), cfg.Seq, passes, report.Count(s.Tokens)),
-		fmt.Sprintf(
-			"optimizer: %s, learning rate %g, warm-up of %s, %s decay to %g of the rate over the last %.0f%% of steps, betas %g and %g, weight decay %g, clip norm %g",
-			optimizer,
-			o.LR,
-			report.Plural(o.Warmup, "step"),
-			o.Decay,
-			o.MinFactor,
-			100*o.DecayFrac,
-			o.Beta1,
-			o.Beta2,
-			o.WeightDecay,
-			o.ClipNorm,
-		),
+		fmt.Sprintf("optimizer: %s, learning rate %g, warm-up of %s, %s decay to %g of the rate over the last %.0f%% of steps, betas %g and %g, weight decay %g, clip norm %g",
+			optimizer, o.LR, report.Plural(o.Warmup, "step"), o.Decay, o.MinFactor, 100*o.DecayFrac, o.Beta1, o.Beta2, o.WeightDecay, o.ClipNorm),
 		fmt.Sprintf("evaluation: %d times %s, %s of the FLOPs of all steps", s.Evaluations, report.Plural(cfg.EvalSequences, "sequence"), share),
 	}
 }

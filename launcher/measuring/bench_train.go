@@ -72,36 +72,15 @@ func (f *benchFlags) train(ctx context.Context, env cli.Env) error {
 		all = append(all, Samples{precision: p})
 	}
 	n := cfg.Model.Count()
-	fmt.Fprintf(
-		table,
-		"%s, %s parameters (%s active), %s; steps of %s of %d tokens; %s of %s, tier %s\n",
-		cfg.Flavor,
-		report.Count(n.Total),
-		report.Count(n.Active),
-		report.Plural(
-			f.ranks.Count,
-			"rank",
-		),
-		report.Plural(cfg.Batch, "sequence"),
-		cfg.Seq,
-		report.Plural(spmd.Goroutines{N: f.ranks.Count}.Cores(), "core"),
-		cpu.Model(),
-		cpu.Best(),
-	)
+	fmt.Fprintf(table, "%s, %s parameters (%s active), %s; steps of %s of %d tokens; %s of %s, tier %s\n", cfg.Flavor, report.Count(n.Total), report.Count(n.Active),
+		report.Plural(f.ranks.Count, "rank"), report.Plural(cfg.Batch, "sequence"), cfg.Seq, report.Plural(spmd.Goroutines{N: f.ranks.Count}.Cores(), "core"), cpu.Model(), cpu.Best())
 	running.PrintBuiltinText(table, cfg.Data)
 	unit := ""
 	if f.interleave {
 		unit = " step by step"
 	}
-	fmt.Fprintf(
-		table,
-		"%s of %d warm-up and %d measured steps, the precisions in turns%s; medians of blocks of %s\n",
-		report.Plural(size.rounds, "round"),
-		size.warm,
-		size.Steps,
-		unit,
-		report.Plural(size.Block(cfg.Guard), "step"),
-	)
+	fmt.Fprintf(table, "%s of %d warm-up and %d measured steps, the precisions in turns%s; medians of blocks of %s\n", report.Plural(size.rounds, "round"), size.warm, size.Steps,
+		unit, report.Plural(size.Block(cfg.Guard), "step"))
 	for range size.rounds {
 		if err := f.round(ctx, cfg, size, all); err != nil {
 			return errors.Join(err, done())
@@ -253,21 +232,8 @@ func (f *benchFlags) printTable(w io.Writer, all []Samples) {
 	fmt.Fprintf(w, "%-18s %9s %9s %7s %9s %10s %11s %12s %11s\n", "precision", "tokens/s", "TFLOP/s", "MFU", "over "+all[0].precision, "memory", "activations", "objects/step", "collections")
 	for _, t := range all {
 		rate := bench.Median(t.Rates)
-		fmt.Fprintf(
-			w,
-			"%-18s %9s %9.3f %6.1f%% %9.2f %10s %11s %12.0f %11d\n",
-			t.precision,
-			report.Thousands(rate),
-			rate*t.last.FLOPs/float64(t.last.Tokens)/1e12,
-			100*bench.Median(
-				t.Mfus,
-			),
-			bench.Median(t.over),
-			system.Bytes(t.last.Memory),
-			system.Bytes(slices.Max(t.last.Activations)),
-			t.last.Objects,
-			t.last.Collections,
-		)
+		fmt.Fprintf(w, "%-18s %9s %9.3f %6.1f%% %9.2f %10s %11s %12.0f %11d\n", t.precision, report.Thousands(rate), rate*t.last.FLOPs/float64(t.last.Tokens)/1e12,
+			100*bench.Median(t.Mfus), bench.Median(t.over), system.Bytes(t.last.Memory), system.Bytes(slices.Max(t.last.Activations)), t.last.Objects, t.last.Collections)
 	}
 	measured, resident := "before each turn", "peak resident size"
 	if f.interleave {

@@ -89,11 +89,8 @@ func refuseTorchrun(env cli.Env) error {
 	if err != nil || size < 2 || os.Getenv("RANK") == "" || os.Getenv("LOCAL_RANK") == "" {
 		return nil
 	}
-	return fmt.Errorf(
-		"RANK, LOCAL_RANK and WORLD_SIZE=%d say that torchrun has started this process as one of %[1]d, and each would be a run of its own: "+
-			"use launcher -np %[1]d on one host, or mpirun or srun on several (docs/cluster.md), or unset these variables",
-		size,
-	)
+	return fmt.Errorf("RANK, LOCAL_RANK and WORLD_SIZE=%d say that torchrun has started this process as one of %[1]d, and each would be a run of its own: "+
+		"use launcher -np %[1]d on one host, or mpirun or srun on several (docs/cluster.md), or unset these variables", size)
 }
 
 // ReportStop makes one rank per host print at once that the job has been asked to stop. The

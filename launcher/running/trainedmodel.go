@@ -174,13 +174,8 @@ func (m *TrainedModel) fits() error {
 	}
 	need, memory := int64(m.Ranks)*estimate.Memory(m.Cfg, m.Ranks).Weights, system.ReadMemory()
 	if memory.Total > 0 && need > memory.Available {
-		return fmt.Errorf(
-			"the weights need about %s of memory on %s, %s of %s is available: each rank holds all weights except the experts, so use fewer ranks or a smaller model",
-			system.Bytes(need),
-			report.Plural(m.Ranks, "rank"),
-			system.Bytes(memory.Available),
-			system.Bytes(memory.Total),
-		)
+		return fmt.Errorf("the weights need about %s of memory on %s, %s of %s is available: each rank holds all weights except the experts, so use fewer ranks or a smaller model",
+			system.Bytes(need), report.Plural(m.Ranks, "rank"), system.Bytes(memory.Available), system.Bytes(memory.Total))
 	}
 	return nil
 }

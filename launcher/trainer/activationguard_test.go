@@ -87,8 +87,7 @@ func TestActivationGuard(t *testing.T) {
 				t.Errorf("%d alarms: %q", len(alarms), alarms)
 			}
 			for _, alarm := range alarms {
-				if !strings.HasSuffix(alarm, " changed in memory: the step is computed again") ||
-					strings.Contains(alarm, "gradients of rank") != c.gradient {
+				if !strings.HasSuffix(alarm, " changed in memory: the step is computed again") || strings.Contains(alarm, "gradients of rank") != c.gradient {
 					t.Error(alarm)
 				}
 			}

@@ -38,8 +38,7 @@ func TestInterval(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "-1", "1.5", "often", "-10m", "1ms", "99999999999999999999", "10 m"} {
-		if err := new(config.Interval).UnmarshalText([]byte(text)); err == nil ||
-			!strings.Contains(err.Error(), "a number of steps (500), a time (10m, 90s, 2h) or 0") {
+		if err := new(config.Interval).UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "a number of steps (500), a time (10m, 90s, 2h) or 0") {
 			t.Errorf("%q: error %v", text, err)
 		}
 	}

@@ -126,11 +126,8 @@ func TestFlippedState(t *testing.T) {
 					flip(rng, stateOf(r, vector))
 				}
 				if computed && r.lead() {
-					want = append(
-						want,
-						fmt.Sprintf("a byte of the optimizer's state of rank %d after step %d had changed in memory: %s: it was restored from its checksum",
-							where, r.Progress.Step, vectorName(r, vector)),
-					)
+					want = append(want, fmt.Sprintf("a byte of the optimizer's state of rank %d after step %d had changed in memory: %s: it was restored from its checksum",
+						where, r.Progress.Step, vectorName(r, vector)))
 				}
 			})
 			if err != nil {

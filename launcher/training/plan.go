@@ -22,15 +22,8 @@ import (
 // noteRuns notes that the folder of a run that resumes from a checkpoint has those of other runs.
 func (f *TrainFlags) noteRuns(run, from string) {
 	if several := checkpoint.Several(run); several != "" && from != "" {
-		f.notes = append(
-			f.notes,
-			fmt.Sprintf(
-				"%s has checkpoints of several runs (%s): this one goes on from %s and deletes none of the others; move them to a folder of their own",
-				run,
-				several,
-				filepath.Base(from),
-			),
-		)
+		f.notes = append(f.notes, fmt.Sprintf("%s has checkpoints of several runs (%s): this one goes on from %s and deletes none of the others; move them to a folder of their own",
+			run, several, filepath.Base(from)))
 	}
 }
 
@@ -101,12 +94,8 @@ func refuseOutInData(cfg config.Config) error {
 			return err
 		}
 		if inside, err := filepath.Rel(folder, out); err == nil && filepath.IsLocal(inside) {
-			return fmt.Errorf(
-				"the run's folder %s lies in the data, %s: when the run resumes, its files would be text, too: give --out a folder elsewhere, or --data the files, such as '%s'",
-				cfg.Out,
-				path,
-				filepath.Join(path, "*.txt"),
-			)
+			return fmt.Errorf("the run's folder %s lies in the data, %s: when the run resumes, its files would be text, too: give --out a folder elsewhere, or --data the files, such as '%s'",
+				cfg.Out, path, filepath.Join(path, "*.txt"))
 		}
 	}
 	return nil

@@ -93,14 +93,8 @@ func Changes(saved, cfg Config, from string) (all []Change, err error) {
 			return
 		}
 		if EffectOf(key) == Fixed {
-			err = fmt.Errorf(
-				"%s is %s in %s, not %s: a resumed run cannot change it: leave --%s out, or start a new run (with --init-from for these weights)",
-				key,
-				Value(was),
-				from,
-				Value(v),
-				strings.ReplaceAll(key, "_", "-"),
-			)
+			err = fmt.Errorf("%s is %s in %s, not %s: a resumed run cannot change it: leave --%s out, or start a new run (with --init-from for these weights)",
+				key, Value(was), from, Value(v), strings.ReplaceAll(key, "_", "-"))
 			return
 		}
 		shorter := (key == "steps" || key == "schedule_steps") && cfg.PlannedSteps() < saved.PlannedSteps()

@@ -337,11 +337,8 @@ func (c Config) Validate(ranks int) error {
 	must(c.SampleTokens >= 0 && c.SampleTokens <= maxSample, "sample_tokens is %d: give 0 (no sample) or more, at most %d", c.SampleTokens, maxSample)
 	must(c.SampleTokens == 0 || c.SamplePrompt != "", "sample_prompt is empty: give text to continue, or sample_tokens 0")
 	must(c.Model.Vocab >= datasets.Bytes{}.VocabSize(), "model.vocab is %d: the byte tokenizer needs %d, all others more", c.Model.Vocab, datasets.Bytes{}.VocabSize())
-	must(
-		c.Optimizer.QKClip == 0 || !c.Model.QKNorm && !c.Model.QKVBias,
-		"optimizer.qk_clip is %g: with model.qk_norm or model.qkv_bias, scores do not follow the weights that it scales: give 0",
-		c.Optimizer.QKClip,
-	)
+	must(c.Optimizer.QKClip == 0 || !c.Model.QKNorm && !c.Model.QKVBias,
+		"optimizer.qk_clip is %g: with model.qk_norm or model.qkv_bias, scores do not follow the weights that it scales: give 0", c.Optimizer.QKClip)
 	recipe, err := c.Recipe()
 	if err == nil {
 		err = recipe.CheckLayers(c.Model)

@@ -34,16 +34,8 @@ func CheckSpace(c config.Config, ranks, step, existing int, free int64) error {
 	if c.Keep > checkpoint.Fewest {
 		shrink += fmt.Sprintf(", --keep %d", checkpoint.Fewest)
 	}
-	return fmt.Errorf(
-		"%s has %s of free space, but the checkpoints need about %s more: each takes %s, %d are kept (--keep) and one is being written: "+
-			"free space there, or give --out on another disk%s",
-		c.Out,
-		system.Bytes(free),
-		system.Bytes(need),
-		system.Bytes(size),
-		most-1,
-		shrink,
-	)
+	return fmt.Errorf("%s has %s of free space, but the checkpoints need about %s more: each takes %s, %d are kept (--keep) and one is being written: "+
+		"free space there, or give --out on another disk%s", c.Out, system.Bytes(free), system.Bytes(need), system.Bytes(size), most-1, shrink)
 }
 
 // savesAfter returns how many checkpoints a run writes after a step, at most.

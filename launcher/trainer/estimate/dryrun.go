@@ -229,28 +229,8 @@ func (d dryRank) key(stages []moe.Stage) string {
 		return *r
 	}
 	p, w := d.precision, d.layout.World
-	key := fmt.Sprint(
-		d.Model,
-		p.DType,
-		recipe(p.Linears),
-		recipe(p.Experts),
-		p.PlainFirst,
-		p.PlainLast,
-		p.PlainTail,
-		d.layout,
-		d.hosts,
-		d.rank,
-		d.options,
-		d.recompute,
-		d.rule,
-		d.FSDP,
-		d.Copies(),
-		d.Seq,
-		d.Batch,
-		d.RankBatch(w),
-		d.Config.Passes(w),
-		d.Optimizer.QKClip,
-	)
+	key := fmt.Sprint(d.Model, p.DType, recipe(p.Linears), recipe(p.Experts), p.PlainFirst, p.PlainLast, p.PlainTail,
+		d.layout, d.hosts, d.rank, d.options, d.recompute, d.rule, d.FSDP, d.Copies(), d.Seq, d.Batch, d.RankBatch(w), d.Config.Passes(w), d.Optimizer.QKClip)
 	for _, l := range p.Layers {
 		key += fmt.Sprint(l.Select, recipe(l.Recipe))
 	}

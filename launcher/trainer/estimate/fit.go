@@ -56,17 +56,8 @@ func FitsIn(c config.Config, memory system.Memory, n int, on Host) error {
 				advice = "give --ranks goroutine, or " + advice
 			}
 		}
-		return fmt.Errorf(
-			"flavor %s on -np %d needs about %s of memory here to read %s of text%s, %s of %s is available: %s",
-			c.Flavor,
-			n,
-			system.Bytes(need),
-			system.Bytes(TextBytes(c.Data)),
-			in,
-			system.Bytes(memory.Available),
-			system.Bytes(memory.Total),
-			advice,
-		)
+		return fmt.Errorf("flavor %s on -np %d needs about %s of memory here to read %s of text%s, %s of %s is available: %s",
+			c.Flavor, n, system.Bytes(need), system.Bytes(TextBytes(c.Data)), in, system.Bytes(memory.Available), system.Bytes(memory.Total), advice)
 	}
 	parts := Memory(c, n)
 	parts.Process += need/int64(on.Ranks) - parts.Total()

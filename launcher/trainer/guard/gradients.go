@@ -46,8 +46,7 @@ type Attempt struct {
 
 // same compares bit by bit.
 func (a Attempt) same(b Attempt) bool {
-	return a.sum == b.sum && math.Float64bits(a.Norm) == math.Float64bits(b.Norm) &&
-		math.Float64bits(a.Totals.Loss) == math.Float64bits(b.Totals.Loss)
+	return a.sum == b.sum && math.Float64bits(a.Norm) == math.Float64bits(b.Norm) && math.Float64bits(a.Totals.Loss) == math.Float64bits(b.Totals.Loss)
 }
 
 // String implements [fmt.Stringer].
@@ -174,12 +173,8 @@ type SkipError struct {
 
 // Error implements error.
 func (e *SkipError) Error() string {
-	return fmt.Sprintf(
-		"steps %s were skipped, more than %d of %d (guard.skips): the weights of the last good step are saved; lower optimizer.lr, or leave the data of these steps out",
-		strings.Trim(fmt.Sprint(e.Steps), "[]"),
-		e.Most,
-		state.SkipSteps,
-	)
+	return fmt.Sprintf("steps %s were skipped, more than %d of %d (guard.skips): the weights of the last good step are saved; lower optimizer.lr, or leave the data of these steps out",
+		strings.Trim(fmt.Sprint(e.Steps), "[]"), e.Most, state.SkipSteps)
 }
 
 // TooManySkips returns a [*SkipError] if the last step is one skip too many.

@@ -138,18 +138,8 @@ func (s *Stragglers) Judge(first int, seconds []float64, usual float64, tokens [
 		score := (usual + instant) / (t + instant)
 		if score < stragglerScore && t-usual >= stragglerSeconds {
 			if s.slow[r]++; s.slow[r] == StragglerTimes {
-				news = append(
-					news,
-					fmt.Sprintf(
-						"rank %d is slow: it computed for %.2f s of processor time in the last %d steps, most others for %.2f s or less (score %.2f): %s",
-						r,
-						t,
-						StragglerSteps,
-						usual,
-						score,
-						Reason(tokens, i),
-					),
-				)
+				news = append(news, fmt.Sprintf("rank %d is slow: it computed for %.2f s of processor time in the last %d steps, most others for %.2f s or less (score %.2f): %s",
+					r, t, StragglerSteps, usual, score, Reason(tokens, i)))
 			}
 			continue
 		}
