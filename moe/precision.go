@@ -118,7 +118,9 @@ func (p Precision) draws() bool {
 func (p Precision) Validate() error {
 	var errs []error
 	for _, r := range p.recipes() {
-		errs = append(errs, r.validate())
+		if err := r.validate(); err != nil && !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) {
+			errs = append(errs, err)
+		}
 	}
 	if p.Sum.OfGPU() && p.DType != tensor.BF16 {
 		errs = append(errs, fmt.Errorf("products in %v are not those of the tensor cores of %v: use bf16, or sum fp32", p.DType, p.Sum))
@@ -146,28 +148,30 @@ func (p Precision) With(gradient *mx.Format, mode mx.ScaleMode) Precision {
 			c.Format = *gradient
 		}
 	}
-	p.Linears, p.Experts, p.Layers = p.Linears.change(edit), p.Experts.change(edit), slices.Clone(p.Layers)
-	for i, rule := range p.Layers {
-		p.Layers[i].Recipe = rule.Recipe.change(edit)
-	}
-	return p
+	return p.changed(func(r *Recipe) *Recipe { return r.change(edit) })
 }
 
 // WithSum returns the precision with another sum in all recipes. Only a GPU's applies to products
 // in BF16.
 func (p Precision) WithSum(s mx.Sum) Precision {
-	change := func(r *Recipe) *Recipe {
-		if r = r.change(func(Operand, *mx.Cast) {}); r != nil {
-			r.Sum = s
-		}
-		return r
+	if s.OfGPU() {
+		p.Sum = s
 	}
+	return p.changed(func(r *Recipe) *Recipe {
+		if r == nil {
+			return nil
+		}
+		other := *r
+		other.Sum = s
+		return &other
+	})
+}
+
+// changed returns the precision with other recipes.
+func (p Precision) changed(change func(*Recipe) *Recipe) Precision {
 	p.Linears, p.Experts, p.Layers = change(p.Linears), change(p.Experts), slices.Clone(p.Layers)
 	for i, rule := range p.Layers {
 		p.Layers[i].Recipe = change(rule.Recipe)
-	}
-	if s.OfGPU() {
-		p.Sum = s
 	}
 	return p
 }

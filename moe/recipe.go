@@ -34,6 +34,7 @@ func cast(f mx.Format) mx.Cast { return mx.Cast{Format: f} }
 // validate returns an error if layers cannot multiply by the recipe.
 func (r *Recipe) validate() error {
 	var errs []error
+	var sum error
 	for _, p := range []struct {
 		name  string
 		casts Product
@@ -41,8 +42,8 @@ func (r *Recipe) validate() error {
 		if p.casts.Left.Quantizes() != p.casts.Right.Quantizes() {
 			errs = append(errs, fmt.Errorf("%s multiplies %v and %v: quantize both operands or neither", p.name, p.casts.Left.Format, p.casts.Right.Format))
 		}
-		if err := r.Sum.Multiplies(p.casts.Left.Format, p.casts.Right.Format); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", p.name, err))
+		if err := r.Sum.Multiplies(p.casts.Left.Format, p.casts.Right.Format); err != nil && sum == nil {
+			sum = err // of one product: the others of a recipe have the same
 		}
 		if p.casts.Left.Format.Hadamard != p.casts.Right.Format.Hadamard {
 			errs = append(errs, fmt.Errorf("%s multiplies %v and %v: transform both operands by the same number of points", p.name, p.casts.Left.Format, p.casts.Right.Format))
@@ -53,7 +54,7 @@ func (r *Recipe) validate() error {
 			errs = append(errs, fmt.Errorf("%v has blocks of %d rows: only weights and gradients may, because inputs may be one token", c.Format, c.Format.Block[0]))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, sum)...)
 }
 
 // change returns the recipe after edit has changed each cast. The first argument of edit is the
