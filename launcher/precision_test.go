@@ -30,6 +30,7 @@ func TestPrecisionFlags(t *testing.T) {
 		{"--precision bf16 --sum h100", cli.ExitOK, "sum = 'h100'"},
 		{"--precision nvfp4 --sum h100", cli.ExitUsage, "an H100 has no block scales: use b200"},
 		{"--precision fp8-block --sum h100-nopromotion", cli.ExitUsage, "a chain cannot cross from one scale to the next: use h100"},
+		{"--precision fp8-tensor --sum h100-nopromotion", cli.ExitOK, "precision = 'fp8-tensor'"},
 		{"--precision mxint8 --sum b200", cli.ExitUsage, "b200 cannot multiply int8"},
 		{"--precision fp32 --sum b200", cli.ExitUsage, "use bf16"},
 		{"--precision nvfp4 --mx.gradient e5m2", cli.ExitUsage, "transform both operands"},

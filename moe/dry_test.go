@@ -28,12 +28,13 @@ type dryCase struct {
 func TestDryRun(t *testing.T) {
 	base := dryCase{precision: "bf16", world: 1, ep: 1, hosts: 1, passes: 1, sequences: 2}
 	for name, change := range map[string]func(*dryCase){
-		"one rank":  func(*dryCase) {},
-		"mxfp8":     func(c *dryCase) { c.precision = "mxfp8" },
-		"nvfp4":     func(c *dryCase) { c.precision = "nvfp4" },
-		"fp8-block": func(c *dryCase) { c.precision = "fp8-block" },
-		"mxfp4":     func(c *dryCase) { c.precision = "mxfp4" },
-		"2 ranks":   func(c *dryCase) { c.world, c.ep, c.passes = 2, 2, 3 },
+		"one rank":   func(*dryCase) {},
+		"mxfp8":      func(c *dryCase) { c.precision = "mxfp8" },
+		"nvfp4":      func(c *dryCase) { c.precision = "nvfp4" },
+		"fp8-tensor": func(c *dryCase) { c.precision = "fp8-tensor" },
+		"fp8-block":  func(c *dryCase) { c.precision = "fp8-block" },
+		"mxfp4":      func(c *dryCase) { c.precision = "mxfp4" },
+		"2 ranks":    func(c *dryCase) { c.world, c.ep, c.passes = 2, 2, 3 },
 		"4 ranks, MTP": func(c *dryCase) {
 			c.world, c.ep, c.passes, c.precision = 4, 4, 2, "mxfp8"
 			c.change = func(m *Config) { m.MTPLayers = 1 }

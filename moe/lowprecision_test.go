@@ -21,7 +21,7 @@ func TestLowPrecisionGivesTheBitsOfOneRank(t *testing.T) {
 		c.Layers, c.MTPLayers, c.BalanceAlpha, c.QRank, c.MaxPositions, c.TopK = 3, 1, 0.1, 32, seq, 2
 	})
 	b := batchOf(17, sequences, seq, cfg.Vocab)
-	for _, name := range []string{"nvfp4", "fp8-block", "mxfp4-mxfp8", "nvfp4, grouped queries"} {
+	for _, name := range []string{"nvfp4", "fp8-block", "fp8-tensor", "mxfp4-mxfp8", "nvfp4, grouped queries"} {
 		t.Run(name, func(t *testing.T) {
 			precision, queries, _ := strings.Cut(name, ",")
 			cfg := cfg
@@ -143,7 +143,7 @@ func TestEveryPassDraws(t *testing.T) {
 func TestLowPrecisionLearns(t *testing.T) {
 	cfg := with(quantizable(64, 64), func(c *Config) { c.Layers, c.MTPLayers = 3, 0 })
 	_, want := learn(t, cfg, Unquantized(tensor.BF16), 10)
-	for _, name := range []string{"nvfp4", "fp8-block", "mxfp4", "mxfp6-e3m2"} {
+	for _, name := range []string{"nvfp4", "fp8-block", "fp8-tensor", "mxfp4", "mxfp6-e3m2"} {
 		p, err := PrecisionByName(name)
 		if err != nil {
 			t.Fatal(err)

@@ -42,6 +42,7 @@ func Precisions() []Precision { return DefaultOptions().Precisions() }
 func (o Options) Precisions() []Precision {
 	mxfp8, mxint8 := uniform(cast(mx.E4M3), cast(mx.E4M3)), uniform(cast(mx.INT8), cast(mx.INT8))
 	e2m3, e3m2 := uniform(cast(mx.E2M3), cast(mx.E2M3)), uniform(cast(mx.E3M2), cast(mx.E3M2))
+	fp8Tensor := uniform(cast(mx.FP8Tensor), cast(mx.FP8Tensor))
 	highWgrad := &Recipe{Forward: mxfp8.Forward, Dgrad: mxfp8.Dgrad}
 	return []Precision{
 		{Name: "fp32", About: "FP32 throughout", DType: tensor.FP32},
@@ -52,6 +53,7 @@ func (o Options) Precisions() []Precision {
 		{Name: "mxint8", About: "MXINT8 in all three products of every linear layer and expert", DType: tensor.BF16, Linears: mxint8, Experts: mxint8},
 		o.NVFP4.precision(),
 		o.FP8.precision(),
+		{Name: "fp8-tensor", About: "E4M3 with one scale per tensor in all three products of every linear layer and expert", DType: tensor.BF16, Linears: fp8Tensor, Experts: fp8Tensor},
 		mxfp4("mxfp4", "MXFP4 in the backward pass, stochastic and with a Hadamard transform; forward in BF16", Product{}),
 		mxfp4("mxfp4-mxfp8", "MXFP4 in the backward pass, stochastic and with a Hadamard transform; forward in MXFP8", mxfp8.Forward),
 		{Name: "mxfp6-e2m3", About: "MXFP6 (E2M3) in all three products of every linear layer and expert", DType: tensor.BF16, Linears: e2m3, Experts: e2m3},

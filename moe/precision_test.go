@@ -165,7 +165,7 @@ func quantizable(dim, inter int) Config {
 // largest.
 func TestPrecisionsFollowBF16(t *testing.T) {
 	least := map[string]float64{"fp32": 30, "mxfp8": 12, "mxfp8-experts": 18, "mxfp8-wgrad-bf16": 12, "mxint8": 20,
-		"nvfp4": 3, "fp8-block": 12, "mxfp4": 2, "mxfp4-mxfp8": 1.5, "mxfp6-e2m3": 11, "mxfp6-e3m2": 6}
+		"nvfp4": 3, "fp8-block": 12, "fp8-tensor": 12, "mxfp4": 2, "mxfp4-mxfp8": 1.5, "mxfp6-e2m3": 11, "mxfp6-e3m2": 6}
 	for _, cfg := range []Config{quantizable(64, 64), quantizable(72, 40)} {
 		reference := trainedIn(t, cfg, "bf16")
 		for _, p := range Precisions() {

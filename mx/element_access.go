@@ -49,7 +49,10 @@ type storedScale struct {
 // group scales, and 4/3 for those with Shrink.
 func (t Tensor) GroupScale(g int) float32 {
 	scale := float32(1)
-	if t.Amax.Valid() && t.Amax.F32()[g] != 0 {
+	switch {
+	case t.Format.Scale == ScaleNone:
+		scale = 1 / t.encodeScale(g)
+	case t.Amax.Valid() && t.Amax.F32()[g] != 0:
 		scale = t.Amax.F32()[g] / (t.Format.largestScale() * t.Format.Max())
 	}
 	if t.Format.Shrink {
@@ -59,17 +62,21 @@ func (t Tensor) GroupScale(g int) float32 {
 }
 
 func (t Tensor) setScale(row, col int, s storedScale) {
-	at := row*t.Scales.Dim(1) + col
-	if t.Format.Scale.dtype() == tensor.FP32 {
+	switch at := row*t.Scales.Dim(1) + col; t.Format.Scale {
+	case ScaleNone:
+	case ScaleFP32, ScalePow2:
 		t.Scales.F32()[at] = s.value
-	} else {
+	default:
 		t.Scales.U8()[at] = s.code
 	}
 }
 
-// Scale returns the scale of the block in the given row and column of blocks.
+// Scale returns the scale of the block in the given row and column of blocks. It is 1 with
+// ScaleNone.
 func (t Tensor) Scale(row, col int) float32 {
 	switch at := row*t.Scales.Dim(1) + col; t.Format.Scale {
+	case ScaleNone:
+		return 1
 	case ScaleE4M3:
 		return format.E4M3.Values()[t.Scales.U8()[at]]
 	case ScaleFP32, ScalePow2:

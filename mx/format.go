@@ -22,7 +22,7 @@ type Format struct {
 	Scale ScaleType // type of a block's scale
 
 	// TensorScale says that each group of rows has an FP32 scale (see Tensor.Amax). The scales of
-	// its blocks are relative to it and must be E4M3.
+	// its blocks are relative to it: E4M3, or none.
 	TensorScale bool
 
 	// FourOverSix says that the largest magnitude of a block becomes either the format's largest
@@ -54,6 +54,7 @@ const (
 	ScaleE4M3                  // the nearest E4M3 number, as in NVFP4
 	ScaleFP32                  // as in DeepSeek-V3
 	ScalePow2                  // FP32, rounded up to a power of two
+	ScaleNone                  // blocks have none, only tensors
 )
 
 // microscaling returns a format of OCP MX: blocks of 32 along the contracted dimension, E8M0
@@ -86,6 +87,10 @@ var (
 	FP8Tile     = fp8Format("fp8-128x128", 128, ScaleFP32)
 	FP8RowPow2  = fp8Format("fp8-1x128-pow2", 1, ScalePow2)
 	FP8TilePow2 = fp8Format("fp8-128x128-pow2", 128, ScalePow2)
+
+	// FP8Tensor is E4M3 with one scale per tensor, as in torchao's tensorwise scaling. Its codes
+	// are the same in both directions.
+	FP8Tensor = Format{Name: "fp8-tensor", Element: format.E4M3, Block: [2]int{1, 1}, Scale: ScaleNone, TensorScale: true}
 )
 
 func nvfp4Format(name string, height int) Format {
@@ -101,7 +106,7 @@ func MXFormats() []Format { return []Format{E4M3, E5M2, E2M3, E3M2, E2M1, INT8} 
 
 // Formats lists the built-in formats.
 func Formats() []Format {
-	return append(MXFormats(), MXFP4, NVFP4, NVFP4Tile, FP8Row, FP8Tile, FP8RowPow2, FP8TilePow2)
+	return append(MXFormats(), MXFP4, NVFP4, NVFP4Tile, FP8Row, FP8Tile, FP8RowPow2, FP8TilePow2, FP8Tensor)
 }
 
 // ParseFormat returns the built-in format of the given name.
@@ -138,7 +143,11 @@ func (f Format) Quantizes() bool { return f.Element != nil }
 
 // BytesPerElement returns the memory of an element, including its share of the block's scale.
 func (f Format) BytesPerElement() float64 {
-	return 1/float64(f.perByte()) + float64(f.Scale.dtype().Size())/float64(f.Block[0]*f.Block[1])
+	scale := float64(f.Scale.dtype().Size())
+	if f.Scale == ScaleNone {
+		scale = 0
+	}
+	return 1/float64(f.perByte()) + scale/float64(f.Block[0]*f.Block[1])
 }
 
 // BlocksIn returns the number of blocks for n elements along the contracted dimension.
@@ -166,13 +175,15 @@ func (f Format) Validate() error {
 		return fmt.Errorf("%s has blocks of %v elements: both extents must be at least 1", f.Name, f.Block)
 	case f.Packed && f.Bits() != 4:
 		return fmt.Errorf("%s packs codes of %d bits: only 4-bit codes can be packed", f.Name, f.Bits())
-	case f.TensorScale && f.Scale != ScaleE4M3:
-		return fmt.Errorf("%s has a tensor scale, which needs E4M3 block scales", f.Name)
-	case f.FourOverSix && !f.TensorScale:
+	case f.TensorScale && f.Scale != ScaleE4M3 && f.Scale != ScaleNone:
+		return fmt.Errorf("%s has a tensor scale, which needs E4M3 block scales or none", f.Name)
+	case f.Scale == ScaleNone && (!f.TensorScale || f.Block != [2]int{1, 1}):
+		return fmt.Errorf("%s has no block scales: it needs a tensor scale and blocks of one element", f.Name)
+	case f.FourOverSix && !(f.TensorScale && f.Scale == ScaleE4M3):
 		return fmt.Errorf("%s chooses between two scales per block, which needs a tensor scale", f.Name)
 	case f.Hadamard < 0 || f.Hadamard > maxHadamard || f.Hadamard&(f.Hadamard-1) != 0:
 		return fmt.Errorf("%s has a Hadamard transform of %d points: use a power of two of at most %d, or 0", f.Name, f.Hadamard, maxHadamard)
-	case f.Scale > ScalePow2:
+	case f.Scale > ScaleNone:
 		return fmt.Errorf("%s has scales of the unknown type %d", f.Name, f.Scale)
 	}
 	return nil

@@ -36,7 +36,7 @@ var (
 )
 
 func TestBytesPerElement(t *testing.T) {
-	for f, want := range map[Format]float64{E4M3: 33.0 / 32, NVFP4: 0.5 + 1.0/16, NVFP4Tile: 0.5 + 1.0/256, FP8Row: 1 + 4.0/128} {
+	for f, want := range map[Format]float64{E4M3: 33.0 / 32, NVFP4: 0.5 + 1.0/16, NVFP4Tile: 0.5 + 1.0/256, FP8Row: 1 + 4.0/128, FP8Tensor: 1} {
 		if got := f.BytesPerElement(); got != want {
 			t.Errorf("%v takes %v bytes per element, want %v", f, got, want)
 		}
@@ -49,7 +49,8 @@ func TestContradictoryFormats(t *testing.T) {
 		"blocks of [0 16]":             func(f *Format) { f.Block[0] = 0 },
 		"packs codes of 8 bits":        func(f *Format) { f.Element = format.E4M3 },
 		"needs E4M3 block scales":      func(f *Format) { f.Scale = ScaleFP32 },
-		"scales of the unknown type 4": func(f *Format) { f.Scale, f.TensorScale = 4, false },
+		"scales of the unknown type 5": func(f *Format) { f.Scale, f.TensorScale = 5, false },
+		"needs a tensor scale and":     func(f *Format) { f.Scale = ScaleNone },
 	} {
 		f := NVFP4
 		change(&f)

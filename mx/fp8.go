@@ -1,6 +1,7 @@
 package mx
 
-// FP8 with FP32 scales by its kernels: E4M3 codes of BF16 elements, as in DeepSeek-V3.
+// FP8 with FP32 scales of blocks, as in DeepSeek-V3, or of tensors by its kernels: E4M3 codes of
+// BF16 elements.
 
 import (
 	"unsafe"
@@ -12,7 +13,10 @@ import (
 
 // isFP8 says whether the kernels for E4M3 codes with FP32 scales can encode and decode f.
 func (f Format) isFP8() bool {
-	return kernels == quant.Tiles && f.Element == format.E4M3 && f.Scale.dtype() == tensor.FP32 && !f.hasGain()
+	if kernels != quant.Tiles || f.Element != format.E4M3 || f.Shrink {
+		return false
+	}
+	return f.Scale == ScaleNone || f.Scale.dtype() == tensor.FP32 && !f.TensorScale
 }
 
 // fp8Columns is the number of columns that an fp8Quantizer processes at a time. For blocks of 128
@@ -26,6 +30,7 @@ type fp8Quantizer struct {
 	height, width, unit int
 	most                int // columns at a time
 	amax, factors       []float32
+	encode              float32 // multiplies the elements if blocks have no scales
 }
 
 // newFP8Quantizer returns a quantizer, or false if the kernels do not take the blocks or x.
@@ -34,6 +39,9 @@ func (g *quantizeArgs) newFP8Quantizer(ex *tensor.Exec) (q fp8Quantizer, ok bool
 	q.height, q.width = g.t.BlockShape()
 	if q.height == 1 {
 		q.unit = format.MXBlock
+	}
+	if g.t.Format.Scale == ScaleNone {
+		q.width = q.unit // as if blocks had the scale of the tensor
 	}
 	whole := q.width%format.MXBlock == 0 || q.width == 1 && q.height > 1
 	if !whole || !g.t.Format.isFP8() || g.rounding != Nearest || g.x.DType() != tensor.BF16 || g.x.Cols%format.MXBlock != 0 {
@@ -47,10 +55,11 @@ func (g *quantizeArgs) newFP8Quantizer(ex *tensor.Exec) (q fp8Quantizer, ok bool
 // quantize quantizes rows [lo, hi) of blocks. It returns false if an element is NaN or infinite. In
 // that case some codes and scales are missing.
 func (q *fp8Quantizer) quantize(lo, hi int) bool {
-	if q.height == 1 {
+	if q.height == 1 && !q.t.Amax.Valid() {
 		return q.quantizeRows(lo, hi)
 	}
 	for at := range q.t.rowsOfBlocks(q.x.Rows, lo, hi) {
+		q.encode = q.t.encodeScale(at.group)
 		if !q.quantizeStretch(at, q.x.Cols) {
 			return false
 		}
@@ -96,7 +105,7 @@ func (q *fp8Quantizer) quantizeColumns(at blockRow, col, n int) bool {
 	} else {
 		quant.AmaxColumns(amax, x, stride, rows)
 	}
-	if !q.setScales(q.t.Scales.F32()[at.block*q.t.Scales.Dim(1)+col/q.width:], amax, factors) {
+	if !q.setScales(at.block, col/q.width, amax, factors) {
 		return false
 	}
 	if q.unit > 1 {
@@ -107,9 +116,17 @@ func (q *fp8Quantizer) quantizeColumns(at blockRow, col, n int) bool {
 	return true
 }
 
-// setScales chooses the scales and factors of blocks. It returns false if a block has none.
-func (q *fp8Quantizer) setScales(scales, amax, factors []float32) bool {
-	per := q.width / q.unit
+// setScales chooses the scales and factors of blocks of a row of blocks, from block col on. It
+// returns false if a block has none.
+func (q *fp8Quantizer) setScales(row, col int, amax, factors []float32) bool {
+	if q.t.Format.Scale == ScaleNone {
+		for i := range factors {
+			factors[i] = q.encode
+		}
+		most := largest(amax)
+		return most-most == 0
+	}
+	scales, per := q.t.Scales.F32()[row*q.t.Scales.Dim(1)+col:], q.width/q.unit
 	for b, first := 0, 0; first < len(amax); b, first = b+1, first+per {
 		end := min(first+per, len(amax))
 		most := largest(amax[first:end])

@@ -51,13 +51,14 @@ func decodeBlocks(ex *tensor.Exec, d decodeArgs, lo, hi int) {
 	if ex.Dry() {
 		return
 	}
-	if d.by == noScales {
+	plain := d.by == noScales || d.t.Format.Scale == ScaleNone
+	if plain {
 		for i := range r.scales {
 			r.scales[i] = 1
 		}
 	}
 	for at := range d.t.rowsOfBlocks(d.dst.Rows, lo, hi) {
-		if d.by != noScales {
+		if !plain {
 			r.loadScales(at.block)
 		}
 		for i := at.first; i < at.last; i++ {

@@ -180,7 +180,7 @@ func (p *panel) setScales(ex *tensor.Exec) {
 	p.odd = false
 	for b, amax := range p.amax[:p.blocks()] {
 		s, factor := p.scale(amax, encode)
-		p.odd = p.odd || amax-amax != 0
+		p.odd = p.odd || p.damaged(amax)
 		if p.t.Format.FourOverSix && amax-amax == 0 {
 			s.code, factor = chooser.choose(b, amax)
 		}
@@ -190,6 +190,15 @@ func (p *panel) setScales(ex *tensor.Exec) {
 			factors[i] = factor
 		}
 	}
+}
+
+// damaged says whether a block whose largest magnitude is amax has NaN codes only. A tensor's scale
+// is finite, so that an infinity saturates if blocks have none.
+func (p *panel) damaged(amax float32) bool {
+	if p.t.Format.Scale == ScaleNone {
+		return amax != amax
+	}
+	return amax-amax != 0
 }
 
 // encode sets the codes of all rows.
@@ -233,10 +242,10 @@ func (p *panel) drawRow(r int) []uint16 {
 	return p.draws
 }
 
-// fillNonFinite sets the codes of the blocks in a row that hold a NaN or an infinity.
+// fillNonFinite sets the codes of the damaged blocks in a row to NaN.
 func (p *panel) fillNonFinite() {
 	for b, amax := range p.amax[:p.blocks()] {
-		if amax-amax != 0 {
+		if p.damaged(amax) {
 			fill(p.codes[b*p.width:min((b+1)*p.width, p.cols)], p.t.Format.NaN())
 		}
 	}

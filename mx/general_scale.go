@@ -28,6 +28,8 @@ func (g *quantizeArgs) scale(amax, encode float32) (s storedScale, factor float3
 		return s, elementFactor(s.code, encode)
 	case ScaleFP32, ScalePow2:
 		return g.wideScale(amax)
+	case ScaleNone:
+		return s, encode
 	default:
 		s.code = g.rule.scale(math.Float32bits(amax))
 		factor = math.Float32frombits(powerOfTwo(max(254-int(s.code), 0)))
@@ -63,13 +65,20 @@ func elementFactor(code uint8, encode float32) float32 {
 // hasGroupScale says whether GroupScale may differ from 1.
 func (t Tensor) hasGroupScale() bool { return t.Amax.Valid() || t.Format.Shrink }
 
-// encodeScale returns the multiplier of a group's block scales before they are rounded. It is 1 if
-// the format has no group scales.
+// leastTensorAmax is the smallest maximum of a tensor whose blocks have no scales. Smaller maxima
+// are raised to it, as in torchao.
+const leastTensorAmax = 1e-12
+
+// encodeScale returns the multiplier of a group's block scales before they are rounded, or of its
+// elements if blocks have no scales. It is 1 if the format has no group scales.
 func (t Tensor) encodeScale(group int) float32 {
 	if !t.Amax.Valid() {
 		return 1
 	}
 	amax := t.Amax.F32()[group]
+	if t.Format.Scale == ScaleNone {
+		return t.Format.Max() / max(amax, leastTensorAmax)
+	}
 	encode := min(t.Format.largestScale()*t.Format.Max()/amax, math.MaxFloat32)
 	if amax == 0 || encode == 0 {
 		return 1

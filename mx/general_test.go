@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"spmoe/tensor"
+	"spmoe/tensor/format"
 )
 
 // TestOddBlocksOfAnyFormat: a NaN or an infinity makes its own block NaN. The codes of all other
@@ -44,7 +45,7 @@ func TestOddBlocksOfAnyFormat(t *testing.T) {
 // TestThreadsQuantizeAlike: a matrix of any format has the same codes for any number of threads.
 func TestThreadsQuantizeAlike(t *testing.T) {
 	x := filled(1, tensor.BF16, 300, 512, spread)
-	for _, f := range []Format{NVFP4, NVFP4Tile, FP8Row, FP8Tile} {
+	for _, f := range []Format{NVFP4, NVFP4Tile, FP8Row, FP8Tile, FP8Tensor} {
 		for _, d := range []Direction{AlongRows, AlongCols} {
 			var all []Tensor
 			for _, threads := range []int{1, 3} {
@@ -56,6 +57,51 @@ func TestThreadsQuantizeAlike(t *testing.T) {
 			}
 			if string(all[0].Codes.Bytes()) != string(all[1].Codes.Bytes()) || string(all[0].Scales.Bytes()) != string(all[1].Scales.Bytes()) {
 				t.Errorf("%v %v: three threads and one thread give different codes", f, d)
+			}
+		}
+	}
+}
+
+// TestFP8Tensor: elements are multiplied by 448 over the largest finite magnitude of their group
+// and rounded, in both directions alike. NaN stays in its element, and an infinity saturates.
+func TestFP8Tensor(t *testing.T) {
+	const rows, cols = 70, 64
+	ex, ends := tensor.NewExec(), []int32{20, 20, 69, rows}
+	for _, dtype := range []tensor.DType{tensor.FP32, tensor.BF16} {
+		values := filled(1, tensor.FP32, rows, cols, spread)
+		clear(values.F32()[69*cols:]) // the last group is zeros
+		odd := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e-30}
+		for i, v := range odd {
+			values.F32()[7*cols+i] = v
+		}
+		x := tensor.New(dtype, rows, cols)
+		tensor.Convert(ex, x.Mat(), values.Mat())
+		tensor.Convert(ex, values.Mat(), x.Mat())
+		for _, d := range []Direction{AlongRows, AlongCols} {
+			q, decoded := NewGrouped(nil, FP8Tensor, d, cols, ends), tensor.New(tensor.FP32, rows, cols)
+			Quantize(ex, q, x.Mat(), RCEIL)
+			Dequantize(ex, decoded.Mat(), q)
+			for g := range ends {
+				lo, hi := group(ends, g)
+				most := float32(1e-12)
+				for _, v := range values.F32()[lo*cols : hi*cols] {
+					if m := magnitude(v); m-m == 0 {
+						most = max(most, m)
+					}
+				}
+				factor := 448 / most
+				for i := lo * cols; i < hi*cols; i++ {
+					code := q.Code(i/cols, i%cols)
+					if want := format.E4M3.Encode(values.F32()[i] * factor); code != want {
+						t.Fatalf("%v %v: %g has code %#x, want %#x", dtype, d, values.F32()[i], code, want)
+					}
+					if want := format.E4M3.Values()[code] * (1 / factor); decoded.F32()[i] != want && want == want {
+						t.Fatalf("%v %v: %g is decoded as %g, want %g", dtype, d, values.F32()[i], decoded.F32()[i], want)
+					}
+				}
+			}
+			if q.Code(7, 0) != FP8Tensor.NaN() || q.Code(7, 1) != format.E4M3.Encode(448) {
+				t.Errorf("%v %v: NaN has code %#x, infinity %#x", dtype, d, q.Code(7, 0), q.Code(7, 1))
 			}
 		}
 	}

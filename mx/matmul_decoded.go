@@ -107,7 +107,7 @@ func (f Format) fitsBF16() bool {
 	switch f.Scale {
 	case ScaleE4M3:
 		return !f.IsInteger() && f.Mantissa()+1+format.E4M3.Mantissa()+1 <= 8
-	case ScalePow2:
+	case ScalePow2, ScaleNone:
 		return f.Bits() <= 8
 	}
 	return false

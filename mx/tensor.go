@@ -37,7 +37,7 @@ type Tensor struct {
 	Codes tensor.Tensor
 	// Scales has one scale per block: [block rows, block columns], UINT8 or FP32. For OCP MX that
 	// is [rows, ceil(cols/32)] along rows and [blocks, cols] along columns. The blocks of each
-	// group of rows follow those of the previous group.
+	// group of rows follow those of the previous group. With ScaleNone it is [rows, 0].
 	Scales tensor.Tensor
 	// Ends divides the rows into groups. Group g ends before row Ends[g], and a new block begins
 	// there. Nil means one group. Do not modify it.
@@ -87,8 +87,7 @@ func newTensor(a *tensor.Arena, f Format, d Direction, rows, cols int, ends []in
 		panic(fmt.Sprintf("mx: %d columns of %s: a byte holds %d codes, and a row must fill whole bytes", cols, f.Name, f.perByte()))
 	}
 	t := Tensor{Format: f, Blocks: d, Ends: ends, Codes: alloc(a, tensor.UINT8, rows, cols/f.perByte())}
-	_, across := t.BlockShape()
-	t.Scales = alloc(a, f.Scale.dtype(), t.blockRows(rows), ceilDiv(cols, across))
+	t.Scales = alloc(a, f.Scale.dtype(), t.blockRows(rows), t.scaleCols(cols))
 	if f.TensorScale {
 		t.Amax = alloc(a, tensor.FP32, t.groups())
 	}
@@ -140,6 +139,15 @@ func (t Tensor) BlockShape() (rows, cols int) {
 		return t.Format.Block[0], t.Format.Block[1]
 	}
 	return t.Format.Block[1], t.Format.Block[0]
+}
+
+// scaleCols returns the number of scales in a row of blocks that has the given number of columns.
+func (t Tensor) scaleCols(cols int) int {
+	if t.Format.Scale == ScaleNone {
+		return 0
+	}
+	_, across := t.BlockShape()
+	return ceilDiv(cols, across)
 }
 
 // groups returns the number of groups.
@@ -255,7 +263,6 @@ func (t Tensor) stored() tensor.Scaled {
 
 // check panics unless the fields are consistent and the matrix is rows by cols.
 func (t Tensor) check(d Direction, rows, cols int) {
-	_, across := t.BlockShape()
 	switch {
 	case t.Blocks != d:
 		panic(fmt.Sprintf("mx: the blocks run %v, but must run %v", t.Blocks, d))
@@ -263,7 +270,7 @@ func (t Tensor) check(d Direction, rows, cols int) {
 		panic(fmt.Sprintf("mx: groups end at %v, but the matrix has %d rows with blocks %v: the last group must end there", t.Ends, rows, d))
 	case t.Rows() != rows || t.Cols() != cols:
 		panic(fmt.Sprintf("mx: the matrix is [%d, %d], but must be [%d, %d]", t.Rows(), t.Cols(), rows, cols))
-	case t.Scales.Dim(0) != t.blockRows(rows) || t.Scales.Dim(1) != ceilDiv(cols, across):
+	case t.Scales.Dim(0) != t.blockRows(rows) || t.Scales.Dim(1) != t.scaleCols(cols):
 		panic(fmt.Sprintf("mx: scales of shape %v do not fit a [%d, %d] matrix with blocks %v", t.Scales.Dims(), rows, cols, d))
 	}
 }

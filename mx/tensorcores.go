@@ -18,6 +18,9 @@ func (s Sum) plan(a, b Format) (p tensorcore.Plan, err error) {
 	four := func(f Format) bool {
 		return f.Quantizes() && f.Element == format.E2M1 && (f.Scale == ScaleE8M0 && f.Block[1] == 32 || f.Scale == ScaleE4M3 && f.Block[1] == 16)
 	}
+	whole := func(f Format) bool {
+		return f.Scale == ScaleNone && (f.Element == format.E4M3 || f.Element == format.E5M2)
+	}
 	h100 := s == SumH100 || s == SumH100NoPromotion
 	switch {
 	case !a.Quantizes() && !b.Quantizes() && h100:
@@ -27,13 +30,15 @@ func (s Sum) plan(a, b Format) (p tensorcore.Plan, err error) {
 	case !a.Quantizes() || !b.Quantizes():
 	case s == SumH100NoPromotion && blocks(a) && blocks(b):
 		return p, fmt.Errorf("%v cannot multiply %v: a chain cannot cross from one scale to the next: use %v", s, a, SumH100)
-	case h100 && blocks(a) && blocks(b):
+	case s == SumH100NoPromotion && whole(a) && whole(b):
+		return tensorcore.H100FastFP8, nil
+	case h100 && (blocks(a) && blocks(b) || whole(a) && whole(b)):
 		return tensorcore.H100FP8, nil
 	case h100 && (a.isMX() || a.Scale == ScaleE4M3 || a.Packed):
 		return p, fmt.Errorf("%v cannot multiply %v: an H100 has no block scales: use %v", s, a, SumB200)
 	case !h100 && four(a) && four(b) && a.Scale == b.Scale:
 		return tensorcore.B200FP4, nil
-	case !h100 && eight(a) && eight(b):
+	case !h100 && (eight(a) && eight(b) || whole(a) && whole(b)):
 		return tensorcore.B200FP8, nil
 	}
 	return p, fmt.Errorf("%v cannot multiply %v and %v", s, a, b)
@@ -167,6 +172,9 @@ func (p *coreProduct) operand(i int, values tensor.Matrix, row, g int) tensor.Co
 // coreScales returns the scales of group g, which begins with the given row if t is not divided
 // into groups.
 func (t Tensor) coreScales(row, g int) tensorcore.BlockScales {
+	if t.Format.Scale == ScaleNone {
+		return tensorcore.BlockScales{}
+	}
 	if t.Ends != nil {
 		t, row = t.Group(g), 0
 	}

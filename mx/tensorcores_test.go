@@ -72,6 +72,8 @@ func coreDot(p tensorcore.Plan, a, b coreRow) float32 {
 		}
 	}
 	switch {
+	case a.t.Format.Scale == mx.ScaleNone:
+		return p.Dot(left, right) * (a.t.GroupScale(0) * b.t.GroupScale(0))
 	case p == tensorcore.B200FP4:
 		return c * (a.t.GroupScale(0) * b.t.GroupScale(0))
 	case p == tensorcore.H100FP8:
@@ -103,6 +105,9 @@ func TestTensorCores(t *testing.T) {
 		span        int
 	}{
 		{mx.SumH100, tensorcore.H100FP8, mx.FP8Row, mx.FP8Tile, mx.FP8Row, 128},
+		{mx.SumH100, tensorcore.H100FP8, mx.FP8Tensor, mx.FP8Tensor, mx.FP8Tensor, 128},
+		{mx.SumH100NoPromotion, tensorcore.H100FastFP8, mx.FP8Tensor, mx.FP8Tensor, mx.FP8Tensor, 128},
+		{mx.SumB200, tensorcore.B200FP8, mx.FP8Tensor, mx.FP8Tensor, mx.FP8Tensor, 100},
 		{mx.SumB200, tensorcore.B200FP8, mx.E4M3, mx.E4M3, mx.E5M2, 96},
 		{mx.SumB200, tensorcore.B200FP4, mx.NVFP4, mx.NVFP4Tile, nvfp4RHT, 80},
 		{mx.SumB200, tensorcore.B200FP4, mx.MXFP4, mx.MXFP4, mx.MXFP4, 96},

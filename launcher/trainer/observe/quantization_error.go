@@ -65,6 +65,9 @@ type comparison struct {
 func comparePanels(ex *tensor.Exec, c *comparison, lo, hi int) {
 	x, cols, perRow := c.x, c.x.Cols, c.codes.Scales.Dim(1)
 	_, width := c.codes.BlockShape()
+	if c.codes.Format.Scale == mx.ScaleNone {
+		width, perRow = cols, 1
+	}
 	wide, scratch := ex.New(tensor.FP32, panelRows, cols), ex.New(tensor.UINT8, cols).U8()
 	for p := lo; p < hi; p++ {
 		first, last := p*panelRows, min((p+1)*panelRows, x.Rows)
