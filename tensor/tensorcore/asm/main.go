@@ -39,6 +39,11 @@ func files() map[string]string {
 		m.promote()
 		all[m.file+".s"], all[m.file+".go"] = m.Asm(), m.Stubs()
 	}
+	neon := asmgen.NewFileARM64("tensorcore", "go run ./asm", "arm64 && !purego")
+	for _, u := range units {
+		neonChain(neon, u)
+	}
+	all["kernels_neon_arm64.s"], all["kernels_neon_arm64.go"] = neon.Asm(), neon.Stubs()
 	return all
 }
 
