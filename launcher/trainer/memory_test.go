@@ -126,6 +126,17 @@ func closeTo(m events.Memory, t *testing.T, what string, held events.Memory, act
 	}
 }
 
+// measurable is the debug model with a quarter of its weights, on short sequences.
+func measurable(t *testing.T) config.Config {
+	t.Helper()
+	cfg, err := config.Default("debug")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Seq, cfg.Model.Dim, cfg.Model.DenseInter, cfg.Model.ExpertInter = 64, cfg.Model.Dim/2, cfg.Model.DenseInter/2, cfg.Model.ExpertInter/2
+	return cfg
+}
+
 // The estimate is close to what a rank allocates, part by part, although experts of several ranks
 // receive unequal numbers of rows. With equal numbers it is exact: see TestDryRun in package moe.
 func TestEstimateMemory(t *testing.T) {
@@ -146,11 +157,8 @@ func TestEstimateMemory(t *testing.T) {
 	} {
 		for _, ranks := range c.ranks {
 			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {
-				cfg, err := config.Default("debug")
-				if err != nil {
-					t.Fatal(err)
-				}
-				cfg.Batch, cfg.Seq, cfg.Model.Layers = 8, 64, 3
+				cfg := measurable(t)
+				cfg.Batch, cfg.Model.Layers = 8, 3
 				c.change(&cfg)
 				each, parameters := held(t, cfg, ranks)
 				if want := cfg.Model.Count().Total; parameters != want {
@@ -191,11 +199,8 @@ func TestEstimateMemoryOfHosts(t *testing.T) {
 		}
 		for _, on := range places {
 			t.Run(fmt.Sprintf("%s/%dx%d", name, on[0], on[1]), func(t *testing.T) {
-				cfg, err := config.Default("debug")
-				if err != nil {
-					t.Fatal(err)
-				}
-				cfg.Batch, cfg.Seq = 16, 64
+				cfg := measurable(t)
+				cfg.Batch = 16
 				change(&cfg)
 				l := cfg.LayoutOrDefault(on[0] * on[1])
 				each, _ := heldOnHosts(t, cfg, on[0], on[1])

@@ -72,7 +72,7 @@ func TestEstimateMemoryOfStages(t *testing.T) {
 	}{
 		"1F1B":          {"1F1B", pairs, func(*config.Config) {}},
 		"MTP":           {"Interleaved1F1B", alone, func(c *config.Config) { c.Model.MTPLayers = 1 }},
-		"MTP apart":     {"ZBVZeroBubble", pairs, func(c *config.Config) { c.Model.MTPLayers, c.PPLayout = 1, "Et|tt|tm|L" }},
+		"MTP apart":     {"ZBVZeroBubble", pairs, func(c *config.Config) { c.Model.MTPLayers, c.Model.Dim, c.PPLayout = 1, 256, "Et|tt|tm|L" }},
 		"MTP alone":     {"DualPipeV", alone, func(c *config.Config) { c.Model.MTPLayers, c.PPLayout = 1, "Ettt|t|m|L" }},
 		"MXFP8":         {"InterleavedZeroBubble", pairs, func(c *config.Config) { c.Precision = "mxfp8" }},
 		"ZBVZeroBubble": {"ZBVZeroBubble", alone, func(*config.Config) {}},
@@ -80,11 +80,8 @@ func TestEstimateMemoryOfStages(t *testing.T) {
 		"selective":     {"DualPipeV", pairs, func(c *config.Config) { c.Recompute = "selective" }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := config.Default("debug")
-			if err != nil {
-				t.Fatal(err)
-			}
-			cfg.Batch, cfg.Seq, cfg.PPSchedule, cfg.PPMicrobatches, cfg.Model.Layers = 16, 64, c.schedule, 4, 4
+			cfg := measurable(t)
+			cfg.Batch, cfg.PPSchedule, cfg.PPMicrobatches, cfg.Model.Layers = 16, c.schedule, 4, 4
 			cfg.SetLayout(c.layout)
 			c.change(&cfg)
 			all, err := estimate.Holdings(cfg, c.layout.World)
