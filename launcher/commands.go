@@ -69,7 +69,7 @@ func commands() []cli.Command {
 			"project --gpu b200",
 			"project explain --stack titan_deepep --precision mxfp8-experts --duplicate 2",
 			"project validate",
-			"project sweep --gpu gb200 --stack megatron_overlap --precision mxfp8 --seq 4096 --out sweep",
+			"project --model 16B --layers 12 --gpu h100 --gpus 4 --seq 4096",
 			"project hosts --train train.jsonl --link-gbits 100 --link-latency 10us",
 		}},
 		{Name: "chaos", Group: cli.GroupCheck, About: "train while ranks fail, and compare the result with an undisturbed run", Define: checking.DefineChaos, Subcommands: checking.ChaosCommands(), Examples: []string{

@@ -55,7 +55,7 @@ func TestSuggestions(t *testing.T) {
 		{"bench kernels --", []string{"--help", "--quick", "--match", "--json"}, true},
 		{"bench exchange --sample", nil, true},
 		{"bench --json x exchange --ma", []string{"--match"}, true},
-		{"project --gpu b200 sweep --lay", []string{"--layouts"}, true},
+		{"project --gpu b200 explain --lay", []string{"--layers"}, true},
 		{"project --precision ", []string{"bf16", "mxfp8-experts", "mxfp8", "fp8", "nvfp4"}, true},
 		{"chaos points --action lo", []string{"loop"}, true},
 		{"data inspect ", []string{":file"}, true},

@@ -132,7 +132,7 @@ func TestProjectHostsRefused(t *testing.T) {
 		"no such file":                          append([]string{"project", "hosts", "--train", file + ".none"}, link...),
 		"0 hosts: give 1 to":                    with("--hosts", "0"),
 		"project hosts has no flag --gpu":       with("--gpu", "b200"),
-		"--train: it is a flag of project ho":   {"project", "sweep", "--train", file},
+		"--train: it is a flag of project ho":   {"project", "explain", "--train", file},
 		"project has no flag --ep-hosts: it":    {"project", "--ep-hosts", "2"},
 		"precision \"fp32\" was not measured":   with("--precision", "fp32"),
 		"--model: unknown flavor":               with("--model", "Kimi-K2"),

@@ -69,22 +69,19 @@ func (e *estimator) budget(memory Memory) Budget {
 // repeated returns the FLOPs per token that a step computes in addition to those of the convention,
 // for recomputation and for duplicated tokens. Scores are counted as the convention counts them.
 func (e *estimator) repeated() (sum float64) {
-	list := func(all []moe.LinearLayer, n int) {
-		for _, l := range all {
-			again := 0.0
-			if e.repeats(l) {
-				again = 1
-			}
+	scores := 0.0
+	for _, b := range slices.Concat(e.model.Blocks(), e.model.mtp()) {
+		for _, l := range b.Linears {
+			again := e.repeats(l)
 			if l.Part == moe.Routed {
 				again += (3 + again) * (e.repetitions() - 1)
 			}
-			sum += again * flops(l) * float64(n)
+			sum += again * flops(l) * float64(b.Layers)
+		}
+		if b.Scores {
+			scores += float64(b.Layers) * e.model.attentionFLOPs(e.run.Seq)
 		}
 	}
-	list(e.model.denseLayer(), e.model.DenseLayers)
-	list(e.model.moeLayer(), e.model.mainMoE())
-	list(e.model.mtp(), 1)
-	scores := float64(e.model.Layers+e.model.MTPLayers) * e.model.attentionFLOPs(e.run.Seq)
 	if !e.stack.Causal {
 		scores *= 2
 	}
@@ -115,7 +112,7 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 	t := Term{Symbol: s, MS: ms}
 	m, c := e.model, e.model.Count(e.run.Seq)
 	passes := 3 + e.full()
-	layers := m.MoELayers()
+	layers := m.mainMoE() + m.MTPLayers*max(1, m.MTPDepth)
 	param := func(i int) string { return fmt.Sprintf("%.4g", e.set[i]) }
 	switch s {
 	case Grouped:
@@ -147,6 +144,9 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 	case Rowwise:
 		t.Kind, t.Source = kindOf(rowwiseShare), Parameters()[rowwiseShare].Source
 		t.Formula = fmt.Sprintf("bytes of norms, residuals, rotary embedding, SwiGLU, logits / (%s · %.2f TB/s)", param(rowwiseShare), e.gpu.HBM.Value)
+		if m.Mamba != nil || m.Delta != nil {
+			t.Kind, t.Formula = Assumed, t.Formula+fmt.Sprintf(" and of scans / (%s · %.2f TB/s)", param(scanShare), e.gpu.HBM.Value)
+		}
 	case AllToAll:
 		x := e.exchange()
 		t.Kind = softest(e.to.Kind, Published, e.linkKind(e.nodes() > 1))
@@ -160,7 +160,7 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 		}
 	case TensorComm:
 		t.Kind, t.Source = e.gpu.NVLinkCollective.Kind, e.gpu.NVLinkCollective.Source
-		t.Formula = fmt.Sprintf("layers · %.0f · 2h·(TP-1) / (%.2f · %.0f GB/s), TP = %d", 8+4*e.full(), e.gpu.NVLinkCollective.Value, e.gpu.NVLink.Value, e.run.TP)
+		t.Formula = fmt.Sprintf("layers · %.0f · 2h·(TP-1) / (%.2f · %.0f GB/s), TP = %d; keys and values of CP = %d", 8+4*e.full(), e.gpu.NVLinkCollective.Value, e.gpu.NVLink.Value, e.run.TP, e.run.cp())
 	case Host:
 		t.Kind, t.Source = softest(e.stack.Kind, kindOf(launchMicros)), Parameters()[launchMicros].Source
 		t.Formula = fmt.Sprintf("layers · %.0f passes · %.3g row-wise kernels · %s us · %d GPUs / %d tokens of a microbatch, and the wait for calls", e.kernelPasses(), e.stack.Launches*launched[e.stack.Graphs], param(launchMicros), e.run.TP, e.run.MicroBatch*e.run.Seq)
@@ -172,7 +172,10 @@ func (e *estimator) term(s Symbol, ms float64) Term {
 		t.Formula = fmt.Sprintf("sum · (uneven stages · (1 + idle/busy) - 1), PP = %d, VP = %d, M = %.0f, bubble %.1f %%", e.run.PP, e.run.VP, e.run.microBatches(), 100*e.run.bubble())
 	case DataComm:
 		t.Kind, t.Source = softest(kindOf(nicCollective), e.linkKind(float64(e.run.GPUs) > e.gpu.Domain.Value)), Parameters()[nicCollective].Source
-		t.Formula = fmt.Sprintf("6 B per parameter of the GPU's stage / bandwidth, %.0f %% hidden, over %.0f tokens per step and GPU", 100*e.stack.DPHidden, e.run.tokensPerGPU())
+		t.Formula = fmt.Sprintf("6 B per parameter of the GPU's stage (8 B if sharded) / bandwidth, %.0f %% hidden, over %.0f tokens per step and GPU", 100*e.stack.DPHidden, e.run.tokensPerGPU())
+		if e.stack.Copies {
+			t.Formula += fmt.Sprintf("; and %s B of copies / (%s · %.2f TB/s)", param(shardBytes), param(rowwiseShare), e.gpu.HBM.Value)
+		}
 	case Update:
 		t.Kind, t.Source = kindOf(optimizerBytes), Parameters()[optimizerBytes].Source
 		t.Formula = fmt.Sprintf("%.2f G parameters / %d GPUs · %s B / (%s · %.2f TB/s) over %.0f tokens", c.Total/1e9, e.run.GPUs, param(optimizerBytes), param(rowwiseShare), e.gpu.HBM.Value, e.run.tokensPerGPU())

@@ -142,3 +142,29 @@ func TestPublishedRates(t *testing.T) {
 		}
 	}
 }
+
+// Hybrids, dense models and cut ones: sizes as their cards round them.
+func TestOtherModels(t *testing.T) {
+	for _, x := range []struct {
+		name          string
+		total, active float64 // 1e9
+	}{
+		{"Nemotron-3-Nano-30B-A3B", 31.6, 3.6}, {"Nemotron-3-Super-120B-A12B", 120, 12}, {"Qwen3-Next-80B-A3B", 80, 3.9}, {"Mixtral-8x22B", 141, 39},
+		{"Llama-3-8B", 8, 8}, {"Llama-3-70B", 70, 70}, {"Llama-3.1-405B", 405, 405}, {"GPT-OSS-20B", 21, 4.2},
+	} {
+		c := modelOf(t, x.name, false).Count(4096)
+		if math.Abs(c.Total/1e9/x.total-1) > 0.03 || math.Abs(c.Active/1e9/x.active-1) > 0.12 {
+			t.Errorf("%s has %.1f B parameters, %.2f active; its card says %g and %g", x.name, c.Total/1e9, c.Active/1e9, x.total, x.active)
+		}
+	}
+	whole, half := modelOf(t, "671B", false), modelOf(t, "671B", false).cutTo(2)
+	if half.Layers != 2 || half.DenseLayers != 1 || half.mainMoE() != 1 || half.Count(4096).Routed*58 != whole.Count(4096).Routed {
+		t.Errorf("two layers of 671B are %+v", half)
+	}
+	if m := modelOf(t, "Llama-3-8B", false).cutTo(4); m.DenseLayers != 4 || m.mainMoE() != 0 {
+		t.Errorf("four layers of a dense model are %+v", m.Config)
+	}
+	if m := modelOf(t, "Nemotron-3-Nano-30B-A3B", false).cutTo(26); m.Mamba.Layers != 12 || m.mainMoE() != 12 {
+		t.Errorf("half of a hybrid has %d scans and %d layers with experts", m.Mamba.Layers, m.mainMoE())
+	}
+}

@@ -20,9 +20,9 @@ import (
 	"spmoe/internal/strictjson"
 )
 
-// files are the data files and, for [CodeHash], the package itself.
+// files are the data files.
 //
-//go:embed *.go data
+//go:embed data
 var files embed.FS
 
 // contents is the decoded content of the data files.
@@ -34,7 +34,7 @@ type contents struct {
 	hash       string // of the parameter file
 	models     []publishedModel
 	published  publishedRows
-	software   software
+	effects    Effects
 	h200Rows   []calibrationRow
 }
 
@@ -72,7 +72,7 @@ func readContents(from fs.FS) (*contents, error) {
 	}
 	var calibration struct{ Rows []calibrationRow }
 	for name, to := range map[string]any{
-		"kernels_b200.json": &table, "models.json": &c.models, "published.json": &c.published, "h200.json": &calibration, "parameters.json": &c.parameters, "software.json": &c.software,
+		"kernels_b200.json": &table, "models.json": &c.models, "published.json": &c.published, "h200.json": &calibration, "parameters.json": &c.parameters, "effects.json": &c.effects,
 	} {
 		text, err := fs.ReadFile(from, "data/"+name)
 		if err != nil {

@@ -111,7 +111,7 @@ func TestDataFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied := fstest.MapFS{}
-	for _, name := range append(list, "data/h200.json", "data/kernels_b200.json", "data/models.json", "data/parameters.json", "data/published.json", "data/software.json") {
+	for _, name := range append(list, "data/h200.json", "data/kernels_b200.json", "data/models.json", "data/parameters.json", "data/published.json", "data/effects.json") {
 		text, err := fs.ReadFile(files, name)
 		if err != nil {
 			t.Fatal(err)

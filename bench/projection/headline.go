@@ -4,7 +4,6 @@ package projection
 // 859 and 918 are reproduced, never fitted: they were known while the model was written.
 
 import (
-	"fmt"
 	"strings"
 )
 
@@ -49,16 +48,6 @@ func Carried(r Run, set Settings) (float64, error) {
 	return Calibrate(Target(), PublishedBF16, set)
 }
 
-// publishedRun returns the run of a row.
-func publishedRun(id string) Run {
-	for _, r := range data().published.Rows {
-		if r.ID == id {
-			return r.Run
-		}
-	}
-	panic(fmt.Sprintf("projection: no published row %q", id))
-}
-
 // runs returns the runs of a scenario: BF16, with DeepEP, and with MXFP8 experts.
 func (s Scenario) runs() [3]Run {
 	base := Target()
@@ -83,9 +72,8 @@ func Calibrate(r Run, tokens float64, set Settings) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	b := e.blocks()
 	without := e.total()
-	return (1e3/tokens - without.sum()) / e.pipelineFactor(b), nil
+	return (1e3/tokens - without.sum()) / e.pipelineFactor(e.parts()), nil
 }
 
 // Headline is the projection of a scenario.
@@ -118,3 +106,7 @@ func (s Scenario) Project(set Settings) (Headline, error) {
 
 // Targets returns the published figures of the headline, in its order.
 func Targets() [3]float64 { return [3]float64{PublishedBF16, PublishedDeepEP, PublishedMXFP8} }
+
+// Range returns the 80 % interval around a throughput of the scenario: predicted steps from one
+// published figure of a framework to the next have missed by [Effects].Steps.
+func (h Headline) Range(i int) Range { return rangeOf(h.Budgets[i].Tokens, 0, data().effects.Steps) }

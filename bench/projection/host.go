@@ -4,7 +4,6 @@ package projection
 
 import (
 	"math"
-	"slices"
 
 	"spmoe/moe"
 )
@@ -27,15 +26,15 @@ func (e *estimator) kernelPasses() float64 { return 3 + e.full() }
 // perMicroBatch returns the GPU-milliseconds per token of something that takes each GPU some
 // microseconds per micro-batch.
 func (e *estimator) perMicroBatch(micros float64) float64 {
-	return micros / 1e3 / float64(e.run.MicroBatch*e.run.Seq) * float64(e.run.TP)
+	return micros / 1e3 / float64(e.run.MicroBatch*e.run.Seq) * float64(e.run.TP*e.run.cp())
 }
 
 // hostBound adds the time for which a layer's GPU waits for the host. The host needs a time for its
 // calls, and the GPU one for its kernels. A layer takes the fourth root of the sum of their fourth
 // powers: nearly the longer of both, and more where they are close. Stalls of the stack are added.
-func (e *estimator) hostBound(c *costs, list []moe.LinearLayer) {
-	calls := e.stack.Calls * called[e.stack.Graphs]
-	if hasExperts(list) && e.stack.Graphs != "full" {
+func (e *estimator) hostBound(c *costs, b Block) {
+	calls := e.stack.Calls * float64(b.Parts) / 2 * called[e.stack.Graphs]
+	if b.hasExperts() && e.stack.Graphs != "full" {
 		experts := e.stack.CallsPerExpert * float64(e.model.Experts/e.run.EP)
 		if e.quantized(moe.Routed) { // each expert's operands are quantized by kernels of their own
 			experts *= 2
@@ -46,8 +45,4 @@ func (e *estimator) hostBound(c *costs, list []moe.LinearLayer) {
 	busy := c.sum()
 	c[Host] += math.Pow(math.Pow(busy, 4)+math.Pow(host, 4), 0.25) - busy
 	c[Host] += c.sum() * e.stack.Stall / (1 - e.stack.Stall)
-}
-
-func hasExperts(list []moe.LinearLayer) bool {
-	return slices.ContainsFunc(list, func(l moe.LinearLayer) bool { return l.Part == moe.Routed })
 }

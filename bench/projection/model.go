@@ -31,6 +31,13 @@ type Variant struct {
 	OutputGroups int `json:"output_groups,omitempty"`
 	// residual streams of hyper-connections; 0: one
 	Streams int `json:"streams,omitempty"`
+	// an expert has two matrices, without a gate
+	Ungated bool `json:"ungated,omitempty"`
+	// width of the rows that routed experts read and write; 0: the hidden size
+	Latent   int    `json:"latent,omitempty"`
+	MTPDepth int    `json:"mtp_depth,omitempty"` // MTP modules; 0: one
+	Mamba    *Mamba `json:"mamba,omitempty"`
+	Delta    *Delta `json:"delta,omitempty"`
 }
 
 // flops returns the forward FLOPs per token in one layer.
@@ -69,25 +76,7 @@ func (m Model) lowRank() []moe.LinearLayer {
 	}
 }
 
-func (m Model) denseLayer() []moe.LinearLayer { return m.linears(false, moe.Projections, moe.Dense) }
-
-func (m Model) moeLayer() []moe.LinearLayer {
-	return m.linears(false, moe.Projections, moe.Router, moe.Shared, moe.Routed)
-}
-
 func (m Model) head() []moe.LinearLayer { return m.linears(false, moe.Head) }
-
-// mtp returns the linear layers of the MTP module: one more Mixture-of-Experts layer, the
-// projection that joins two hidden states, and the head.
-func (m Model) mtp() []moe.LinearLayer {
-	if m.MTPLayers == 0 {
-		return nil
-	}
-	return m.linears(true, moe.Projections, moe.Router, moe.Shared, moe.Routed, moe.Joint, moe.Head)
-}
-
-// mainMoE returns the number of layers with experts, without the MTP module's.
-func (m Model) mainMoE() int { return m.Layers - m.DenseLayers }
 
 // Counts are the costs of a model per token, in parameters and FLOPs. Source: 2 FLOPs per parameter
 // and token; scores and values 2·S·heads·(key + value dimension), half of it with a causal mask.
@@ -103,9 +92,9 @@ type Counts struct {
 // Count returns the counts for sequences of seq tokens.
 func (m Model) Count(seq int) Counts {
 	var c Counts
-	layer := func(list []moe.LinearLayer, n int) {
-		for _, l := range list {
-			layers, params := float64(n), float64(l.Params())
+	for _, b := range m.Blocks() {
+		for _, l := range b.Linears {
+			layers, params := float64(b.Layers), float64(l.Params())
 			if l.Part == moe.Routed {
 				c.Routed += layers * flops(l)
 			} else {
@@ -115,16 +104,18 @@ func (m Model) Count(seq int) Counts {
 			c.Active += layers * params * float64(l.Met)
 			c.Matmul += layers * params * float64(l.Met)
 		}
+		if b.Scores {
+			c.Attention += float64(b.Layers) * m.attentionFLOPs(seq)
+		}
 	}
-	layer(m.denseLayer(), m.DenseLayers)
-	layer(m.moeLayer(), m.mainMoE())
 	embedding := float64(m.Vocab) * float64(m.Dim)
 	c.Other += 2 * embedding
 	c.Matmul += embedding
 	c.Total, c.Active = c.Total+2*embedding+m.norms(), c.Active+2*embedding+m.norms()
-	c.Attention = float64(m.Layers) * m.attentionFLOPs(seq)
-	for _, l := range m.mtp() {
-		c.MTP += flops(l)
+	for _, b := range m.mtp() {
+		for _, l := range b.Linears {
+			c.MTP += float64(b.Layers) * flops(l)
+		}
 	}
 	return c
 }
@@ -154,7 +145,7 @@ func (m Model) TrainFLOPs(seq int, causal bool) float64 {
 	forward := 2*c.Matmul + c.MTP
 	attention := c.Attention
 	if m.MTPLayers > 0 {
-		attention += m.attentionFLOPs(seq)
+		attention += float64(max(1, m.MTPDepth)) * m.attentionFLOPs(seq)
 	}
 	if !causal {
 		attention *= 2
@@ -166,9 +157,9 @@ func (m Model) TrainFLOPs(seq int, causal bool) float64 {
 // per block of 32.
 func (m Model) RowBytes(wire string) float64 {
 	if wire == "mxfp8" {
-		return float64(m.Dim) * mx.E4M3.BytesPerElement()
+		return float64(m.routedDim()) * mx.E4M3.BytesPerElement()
 	}
-	return 2 * float64(m.Dim)
+	return 2 * float64(m.routedDim())
 }
 
 // ModelByName returns a flavor of the engine, with one MTP module if mtp, or a published model of

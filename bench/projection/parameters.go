@@ -6,8 +6,6 @@ package projection
 import (
 	"encoding/json"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"slices"
 )
 
@@ -17,7 +15,7 @@ type Parameter struct {
 	Value float64 `json:"value"`
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
-	// triangle, with its mode at Value; either Value or, with a probability of a fifth, High; fixed
+	// triangle: anywhere between Low and High; either Value or High; fixed
 	Dist   string `json:"dist"`
 	Unit   string `json:"unit"`
 	Kind   Kind   `json:"kind"`
@@ -57,7 +55,9 @@ type Stack struct {
 	Stall float64 `json:"stall"`
 	// weights and gradients are also sharded, if there is no pipeline
 	FSDP     bool    `json:"fsdp"`
+	Copies   bool    `json:"copies"`    // which the framework casts and copies with kernels of its own
 	DPHidden float64 `json:"dp_hidden"` // hidden share of the data-parallel traffic
+	TPHidden float64 `json:"tp_hidden"` // the same for tensor parallelism
 	HeadFP8  bool    `json:"head_fp8"`
 	// counts model FLOPs with causal attention and MTP, like Megatron
 	Causal bool   `json:"causal"`
@@ -79,7 +79,6 @@ type parameterFile struct {
 	Version    string      `json:"version"`
 	About      string      `json:"about"`
 	Parameters []Parameter `json:"parameters"`
-	Residuals  effects     `json:"residuals"`
 	// speed-up of grouped MXFP8 products, including casts, by rows per rank
 	Net       Curve                      `json:"mxfp8_net"`
 	Attention map[string]attentionKernel `json:"attention"`
@@ -153,6 +152,9 @@ const (
 	nicSpeed
 	hostCalls
 	nvfp4Speedup
+	shardBytes
+	scanShare
+	naturalStall
 	parameters
 )
 
@@ -175,34 +177,6 @@ func Parameters() []Parameter {
 		panic(fmt.Sprintf("projection: parameters.json has %d parameters, the model %d", len(list), parameters))
 	}
 	return list
-}
-
-// draw samples every prior.
-func draw(rng *rand.Rand) Settings {
-	var s Settings
-	for i, p := range Parameters() {
-		s[i] = p.draw(rng.Float64())
-	}
-	return s
-}
-
-// draw returns the quantile u of the prior.
-func (p Parameter) draw(u float64) float64 {
-	if p.Dist == "fixed" || p.High == p.Low {
-		return p.Value
-	}
-	if p.Dist == "either" {
-		if u < 0.8 {
-			return p.Value
-		}
-		return p.High
-	}
-	width := p.High - p.Low
-	if mode := (p.Value - p.Low) / width; u < mode {
-		return p.Low + width*math.Sqrt(u*mode)
-	} else {
-		return p.High - width*math.Sqrt((1-u)*(1-mode))
-	}
 }
 
 // kindOf returns the softest kind of several parameters.

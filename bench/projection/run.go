@@ -3,11 +3,9 @@ package projection
 // What to project: a model, a GPU, a parallel layout and a framework.
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"spmoe/collective/pipeline"
 )
@@ -26,9 +24,13 @@ type Run struct {
 	PP         int    `json:"pp"`
 	VP         int    `json:"vp"` // pipeline stages per GPU
 	// schedule of the pipeline, see package pipeline; empty: 1F1B or, if VP > 1, Interleaved1F1B
-	Schedule  string `json:"pp_schedule,omitempty"`
-	EP        int    `json:"ep"`
-	Recompute string `json:"recompute"` // none, selective, full, or modules joined by +: see [recomputed]
+	Schedule string `json:"pp_schedule,omitempty"`
+	EP       int    `json:"ep"`
+	// context-parallel degree: GPUs that share a sequence; 0: 1
+	CP int `json:"cp,omitempty"`
+	// transformer layers; 0: the model's
+	Layers    int    `json:"layers,omitempty"`
+	Recompute string `json:"recompute"` // none, selective, titan_op, full, or modules joined by +: see [recomputed]
 	Stack     string `json:"stack"`
 	Routing   string `json:"routing"`
 	// GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share the tokens
@@ -48,8 +50,10 @@ type Run struct {
 	Hidden       *float64 `json:"hidden,omitempty"` // hidden share of the exchange
 	NIC          float64  `json:"nic_gbs,omitempty"`
 	NVLinkDomain int      `json:"nvlink_domain,omitempty"`
+	HostMicros   float64  `json:"host_us,omitempty"` // of the host per kernel that it launches
 
 	Hardware *Hardware `json:"-"` // replaces the GPU's file
+	Shape    *Model    `json:"-"` // replaces the named model
 
 	Ratios   *Routed `json:"ratios,omitempty"`   // for routing "measured"
 	Residual float64 `json:"residual,omitempty"` // t_R, ms per token
@@ -72,10 +76,12 @@ func (r Run) quantizesAll() bool { return r.Precision != "bf16" && r.Precision !
 
 // tokensPerRank returns the tokens that one GPU dispatches per pass.
 func (r Run) tokensPerRank() int {
-	return r.MicroBatch * r.Seq / r.TP * max(r.Duplicate, 1)
+	return r.MicroBatch * r.Seq / (r.TP * r.cp()) * max(r.Duplicate, 1)
 }
 
-func (r Run) dp() int { return max(1, r.GPUs/(r.TP*r.PP)) }
+func (r Run) cp() int { return max(1, r.CP) }
+
+func (r Run) dp() int { return max(1, r.GPUs/(r.TP*r.PP*r.cp())) }
 
 // microBatches returns the microbatches of a pipeline per step.
 func (r Run) microBatches() float64 { return float64(r.Batch) / float64(r.dp()*r.MicroBatch) }
@@ -84,9 +90,14 @@ func (r Run) microBatches() float64 { return float64(r.Batch) / float64(r.dp()*r
 func (r Run) tokensPerGPU() float64 { return float64(r.Batch) * float64(r.Seq) / float64(r.GPUs) }
 
 func (r Run) model() (Model, error) {
-	m, err := ModelByName(r.Model, r.MTP)
-	if err != nil {
-		return m, err
+	var m Model
+	if r.Shape != nil {
+		m = *r.Shape
+	} else {
+		var err error
+		if m, err = ModelByName(r.Model, r.MTP); err != nil {
+			return m, err
+		}
 	}
 	if r.TopK > 0 {
 		m.TopK = r.TopK
@@ -94,11 +105,24 @@ func (r Run) model() (Model, error) {
 	if r.GroupLimit > 0 {
 		m.TopKGroups = r.GroupLimit
 	}
+	if r.Layers > 0 {
+		m = m.cutTo(r.Layers)
+	}
 	if m.TopK > m.Experts || m.TopKGroups > m.Groups || m.TopK > m.TopKGroups*m.Experts/m.Groups {
 		return m, fmt.Errorf("top-k %d within %d of %d groups of %d experts: give a top-k of at most %d and a limit of at most %d groups",
 			m.TopK, m.TopKGroups, m.Groups, m.Experts, min(m.TopKGroups, m.Groups)*m.Experts/m.Groups, m.Groups)
 	}
 	return m, nil
+}
+
+// Experts returns the number of routed experts of the run's model. It is 0 if there are none, or if
+// the model is unknown.
+func (r Run) Experts() int {
+	m, err := r.model()
+	if err != nil || m.mainMoE() == 0 {
+		return 0
+	}
+	return m.Experts
 }
 
 func (r Run) hardware() (Hardware, error) {
@@ -113,6 +137,9 @@ func (r Run) hardware() (Hardware, error) {
 func (h Hardware) with(r Run) Hardware {
 	if r.NIC > 0 {
 		h.NIC = Value{r.NIC, h.NIC.Unit, "what-if", Assumed}
+	}
+	if r.HostMicros > 0 {
+		h.HostMicros = Value{r.HostMicros, h.HostMicros.Unit, "what-if", Assumed}
 	}
 	if r.NVLinkDomain > 0 {
 		h.Domain = Value{float64(r.NVLinkDomain), h.Domain.Unit, "what-if", Assumed}
@@ -158,11 +185,13 @@ func (r Run) Check() error {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"gpus", r.GPUs}, {"seq", r.Seq}, {"batch", r.Batch}, {"micro-batch", r.MicroBatch}, {"tp", r.TP}, {"pp", r.PP}, {"vp", r.VP}, {"ep", r.EP}, {"duplicate", r.Duplicate}} {
+	}{{"gpus", r.GPUs}, {"seq", r.Seq}, {"batch", r.Batch}, {"micro-batch", r.MicroBatch}, {"tp", r.TP}, {"pp", r.PP}, {"vp", r.VP}, {"ep", r.EP}, {"duplicate", r.Duplicate}, {"cp", r.cp()}} {
 		must(f.value >= 1 && f.value <= most, "%s is %d: give 1 to %d", f.name, f.value, most)
 	}
 	must(h.Kernels != "h200" || r.Precision == "bf16" || r.Precision == "fp8", "precision %s on %s, which has no MX units: use fp8", r.Precision, r.GPU)
 	must((r.Routing == Natural) == (r.Imbalance > 0) && (r.Imbalance == 0 || r.Imbalance >= 1 && r.Imbalance <= most), "imbalance is %g with routing %s: give 1 or more with routing %s, and none otherwise", r.Imbalance, r.Routing, Natural)
+	must(r.Layers >= 0 && r.Layers <= 1000, "layers is %d: give 1 to 1000", r.Layers)
+	must(r.HostMicros >= 0 && r.HostMicros <= 1e6, "host-us is %g: give a positive number of microseconds", r.HostMicros)
 	must(r.Wire == "" || r.Wire == "bf16" || r.Wire == "mxfp8", "wire is %q: use bf16 or mxfp8", r.Wire)
 	must(r.Hidden == nil || *r.Hidden >= 0 && *r.Hidden <= 1, "the hidden share must be 0 to 1")
 	must(r.NIC >= 0 && !math.IsInf(r.NIC, 0) && !math.IsNaN(r.NIC) && r.NVLinkDomain >= 0 && r.NVLinkDomain <= most, "nic is %g and nvlink-domain %d: give positive numbers", r.NIC, r.NVLinkDomain)
@@ -184,11 +213,11 @@ func (r Run) Check() error {
 // indivisible describes what the layout does not divide evenly. It is empty if there is nothing.
 func (r Run) indivisible(m Model) string {
 	switch {
-	case r.GPUs%(r.TP*r.PP) != 0:
-		return fmt.Sprintf("tp %d times pp %d does not divide %d GPUs", r.TP, r.PP, r.GPUs)
+	case r.GPUs%(r.TP*r.PP*r.cp()) != 0:
+		return fmt.Sprintf("tp %d times pp %d times cp %d does not divide %d GPUs", r.TP, r.PP, r.cp(), r.GPUs)
 	case r.GPUs%(r.EP*r.PP) != 0:
 		return fmt.Sprintf("ep %d times pp %d does not divide %d GPUs", r.EP, r.PP, r.GPUs)
-	case m.Experts%r.EP != 0:
+	case m.Experts%r.EP != 0 && m.mainMoE() > 0:
 		return fmt.Sprintf("ep %d does not divide %d experts", r.EP, m.Experts)
 	case r.Batch%(r.dp()*r.MicroBatch) != 0:
 		return fmt.Sprintf("%d data-parallel replicas of micro-batch %d do not divide a batch of %d", r.dp(), r.MicroBatch, r.Batch)
@@ -200,37 +229,4 @@ func (r Run) indivisible(m Model) string {
 		return fmt.Sprintf("tp %d does not divide %d heads", r.TP, m.Heads)
 	}
 	return ""
-}
-
-// suggest returns an error that names the nearest layout that divides evenly and fits.
-func (r Run) suggest(m Model, why string) error {
-	near, ok := r.nearest(m)
-	if !ok {
-		return fmt.Errorf("%s, and no layout of %d GPUs does and fits: give another number of GPUs", why, r.GPUs)
-	}
-	return fmt.Errorf("%s; the nearest that does and fits: --tp %d --pp %d --vp %d --ep %d --micro-batch %d --recompute %s", why, near.TP, near.PP, near.VP, near.EP, near.MicroBatch, near.Recompute)
-}
-
-// nearest returns the layout, the fewest doublings away, that divides evenly and fits in memory.
-func (r Run) nearest(m Model) (Run, bool) {
-	h, err := r.hardware()
-	if err != nil {
-		return r, false
-	}
-	var fit []Run
-	for l := range layouts(m, r) {
-		if l.memory(m).Total() <= h.Memory.Value {
-			fit = append(fit, l)
-		}
-	}
-	if len(fit) == 0 {
-		return r, false
-	}
-	distance := func(l Run) (d float64) {
-		for _, p := range [][2]int{{l.TP, r.TP}, {l.PP, r.PP}, {l.VP, r.VP}, {l.EP, r.EP}, {l.MicroBatch, r.MicroBatch}} {
-			d += math.Abs(math.Log2(float64(p[0]) / float64(max(p[1], 1))))
-		}
-		return d + math.Abs(float64(slices.Index(Recomputes(), l.Recompute)-slices.Index(Recomputes(), r.Recompute)))
-	}
-	return slices.MinFunc(fit, func(a, b Run) int { return cmp.Compare(distance(a), distance(b)) }), true
 }

@@ -54,9 +54,17 @@ func newChecked(r Run, set Settings) (*estimator, error) {
 	}
 	d := data()
 	e.table = tables()[e.gpu.Kernels]
-	e.flash = d.parameters.Attention[e.stack.Attention]
-	if e.gpu.Kernels == "h200" {
-		e.flash = d.parameters.Attention["hopper"]
+	var own bool
+	if e.flash, own = d.parameters.Attention[e.stack.Attention+"@"+e.gpu.Kernels]; !own {
+		e.flash = d.parameters.Attention[e.stack.Attention]
+	}
+	if r.Routing == Natural { // loads that change end full graphs, and the host reads them
+		if r.Graphs == "" && e.stack.Graphs == "full" {
+			e.stack.Graphs = "partial"
+		}
+		if r.Graphs != "full" { // those that the run names read no loads
+			e.stack.Stall = max(e.stack.Stall, e.set[naturalStall])
+		}
 	}
 	if e.stack.DocumentMask {
 		e.fill = set[maskDensity]
@@ -80,7 +88,7 @@ func (e *estimator) quantized(p moe.Part) bool {
 
 // rate returns the FLOP/s of one product.
 func (e *estimator) rate(l moe.LinearLayer, p pass) float64 {
-	op, rows := "gemm", float64(e.run.MicroBatch*e.run.Seq)
+	op, rows := "gemm", float64(e.run.MicroBatch*e.run.Seq/e.run.cp())
 	if l.Part == moe.Routed {
 		op, rows = "grouped", e.rowsPerExpert()
 	}
@@ -145,10 +153,7 @@ func (e *estimator) linears(c *costs, list []moe.LinearLayer) {
 		if l.Part == moe.Routed {
 			symbol, times = Grouped, e.repetitions()*e.to.Imbalance
 		}
-		forwards := 1.0
-		if e.repeats(l) {
-			forwards = 2
-		}
+		forwards := 1 + e.repeats(l)
 		f := flops(l) * times
 		c[symbol] += millis(f*forwards, e.rate(l, forward)) + millis(f, e.rate(l, dgrad)) + millis(f, e.rate(l, wgrad))
 		if e.quantized(l.Part) && !(l.Part == moe.Routed && e.stack.NetSpeedup) {
@@ -191,22 +196,25 @@ func (e *estimator) ordered(times float64) float64 {
 	return 1
 }
 
-// rowwise adds what a layer reads and writes outside of products: two norms and two residual sums
-// over the hidden state, rotary embedding and assembly of queries, keys and values, and SwiGLU. The
-// backward pass moves twice as much.
-func (e *estimator) rowwise(c *costs, inter float64) {
+// rowwise adds what a block reads and writes outside of products: norms and residual sums over the
+// hidden state, rotary embedding and assembly of queries, keys and values, activation functions,
+// and scans. The backward pass moves twice as much.
+func (e *estimator) rowwise(c *costs, b Block) {
 	m := e.model
-	norms, residuals := 4*float64(m.Dim), 6*float64(m.Dim)
+	norms, residuals, heads := 2*float64(b.Parts*m.Dim), 3*float64(b.Parts*m.Dim), 0.0
 	if n := float64(m.Streams); n > 1 { // sums over all streams, and maps into and out of them
-		residuals = (6*n + 2*(n+1)) * float64(m.Dim)
+		residuals = (3*n + n + 1) * float64(b.Parts*m.Dim)
 	}
-	heads := float64(m.Heads * (4*m.KeyDim() + 2*m.ValueDim))
-	if m.KVHeads > 0 {
-		heads = float64(2 * (m.Heads + m.KVHeads) * m.ValueDim)
+	if b.Scores {
+		heads = float64(m.Heads * (4*m.KeyDim() + 2*m.ValueDim))
+		if m.KVHeads > 0 {
+			heads = float64(2 * (m.Heads + m.KVHeads) * m.ValueDim)
+		}
 	}
-	elements := 3*(norms+residuals+heads+3*inter) + e.full()*residuals +
-		e.again("layernorm")*norms + e.again("mla_up_proj")*heads + e.again("moe_act")*3*inter
-	c[Rowwise] += millis(2*elements*e.stack.RowwiseShare*e.ordered(1.15), e.set[rowwiseShare]*e.hbm())
+	elements := 3*(norms+residuals+heads+3*b.Inter) + e.full()*residuals +
+		e.again("layernorm")*norms + e.again("mla_up_proj")*heads + e.again("moe_act")*3*b.Inter
+	c[Rowwise] += millis(2*elements*e.stack.RowwiseShare*e.ordered(1.15), e.set[rowwiseShare]*e.hbm()) +
+		millis(2*(3+e.full())*b.Scan, e.set[scanShare]*e.hbm())
 }
 
 // exchange describes the all-to-alls of one layer.
@@ -251,18 +259,31 @@ func (e *estimator) routed(c *costs) {
 	}
 }
 
-// layer returns the costs that every layer has.
-func (e *estimator) layer(list []moe.LinearLayer, inter float64) (c costs) {
-	e.linears(&c, list)
-	e.scores(&c)
-	e.rowwise(&c, inter)
-	// all-gathers and reduce-scatters of the hidden state around attention and feed-forward, in
-	// both directions
-	if e.run.TP > 1 {
-		ops := 8 + 4*e.full()
-		bytes := ops * 2 * float64(e.model.Dim) * float64(e.run.TP-1)
-		c[TensorComm] += millis(bytes, e.gpu.NVLinkCollective.Value*e.gpu.NVLink.Value*1e9)
+// block returns the costs of one of its layers.
+func (e *estimator) block(b Block) (c costs) {
+	e.linears(&c, b.Linears)
+	if b.Scores {
+		e.scores(&c)
 	}
-	c[Host] += e.kernelPasses() * e.stack.Launches * launched[e.stack.Graphs] * e.perMicroBatch(e.set[launchMicros])
+	e.rowwise(&c, b)
+	e.parallel(&c, b)
+	if b.hasExperts() {
+		e.routed(&c)
+	}
+	c[Host] += e.kernelPasses() * e.stack.Launches * float64(b.Parts) / 2 * launched[e.stack.Graphs] * e.perMicroBatch(e.set[launchMicros])
+	e.hostBound(&c, b)
 	return c
+}
+
+// parallel adds the all-gathers and reduce-scatters of tensor parallelism, of the hidden state
+// around each sub-layer and in both directions, and of context parallelism, of keys and values.
+func (e *estimator) parallel(c *costs, b Block) {
+	rate := e.gpu.NVLinkCollective.Value * e.gpu.NVLink.Value * 1e9
+	if e.run.TP > 1 {
+		ops := float64(b.Parts) * (4 + 2*e.full())
+		c[TensorComm] += millis(ops*2*float64(e.model.Dim)*float64(e.run.TP-1)*(1-e.stack.TPHidden), rate)
+	}
+	if cp := e.run.cp(); cp > 1 && b.Scores { // keys and values twice, and their gradients
+		c[TensorComm] += millis(3*2*2*float64(max(e.model.KVHeads, 1)*e.model.ValueDim)*float64(cp-1), rate)
+	}
 }

@@ -3,69 +3,70 @@ package projection
 // The whole model from its parts, with the costs of its pipeline, its data parallelism and its
 // optimizer.
 
-// blocks holds the costs of the model's parts: a dense layer, one with experts, the head, the MTP
-// module.
-type blocks struct{ dense, moe, head, mtp costs }
+// part is a number of layers that cost the same, the head, or an MTP module.
+type part struct {
+	layers int
+	costs  costs
+}
 
-func (e *estimator) blocks() (b blocks) {
-	m := e.model
-	if m.DenseLayers > 0 {
-		b.dense = e.layer(m.denseLayer(), float64(m.DenseInter))
-		e.hostBound(&b.dense, m.denseLayer())
+// parts returns the costs of the model's layers, of its head, and of its MTP module.
+func (e *estimator) parts() (all []part) {
+	for _, b := range e.model.Blocks() {
+		all = append(all, part{b.Layers, e.block(b)})
 	}
-	inter := float64((m.TopK + m.SharedExperts) * m.ExpertInter)
-	if m.mainMoE() > 0 {
-		b.moe = e.layer(m.moeLayer(), inter)
-		e.routed(&b.moe)
-		e.hostBound(&b.moe, m.moeLayer())
-	}
-	e.linears(&b.head, m.head())
+	var head costs
+	e.linears(&head, e.model.head())
 	// Logits are written, read and replaced by their gradient.
 	touches := 6.0
 	if e.stack.FusedLoss {
 		touches = 2
 	}
-	b.head[Rowwise] += millis(touches*float64(m.Vocab), e.set[rowwiseShare]*e.hbm())
-	if m.MTPLayers > 0 {
-		b.mtp = e.layer(m.mtp(), inter)
-		e.routed(&b.mtp)
-		e.hostBound(&b.mtp, m.mtp())
-		b.mtp.add(costs{Rowwise: b.head[Rowwise]}, 1)
+	logits := costs{Rowwise: millis(touches*float64(e.model.Vocab), e.set[rowwiseShare]*e.hbm())}
+	head.add(logits, 1)
+	all = append(all, part{1, head})
+	for _, b := range e.model.mtp() {
+		c := e.block(b)
+		c.add(logits, 1)
+		all = append(all, part{b.Layers, c})
 	}
-	return b
+	return all
 }
 
 // total adds up the model and the costs of its pipeline, its data parallelism and its optimizer.
 // The residual is framework time and lies within the pipeline.
 func (e *estimator) total() costs {
-	b := e.blocks()
 	var c costs
-	c.add(b.dense, float64(e.model.DenseLayers))
-	c.add(b.moe, float64(e.model.mainMoE()))
-	c.add(b.head, 1)
-	c.add(b.mtp, 1)
+	all := e.parts()
+	for _, p := range all {
+		c.add(p.costs, float64(p.layers))
+	}
 	c[Residual] = e.run.Residual
-	c[Pipeline] = c.sum() * (e.pipelineFactor(b) - 1)
+	c[Pipeline] = c.sum() * (e.pipelineFactor(all) - 1)
 	c[DataComm], c[Update] = e.dataParallel()
 	return c
 }
 
 // pipelineFactor returns the time of a pipeline over that of GPUs that are all busy: uneven stages
-// times bubble.
-func (e *estimator) pipelineFactor(b blocks) float64 {
+// times bubble. Layers of several kinds alternate, unless they are dense ones before the others.
+func (e *estimator) pipelineFactor(all []part) float64 {
 	if e.run.PP == 1 {
 		return 1
 	}
 	var list []float64
-	for range e.model.DenseLayers {
-		list = append(list, b.dense.sum())
+	alternate, mean := e.model.Mamba != nil || e.model.Delta != nil, 0.0
+	for _, p := range all {
+		for range p.layers {
+			list = append(list, p.costs.sum())
+		}
 	}
-	for range e.model.mainMoE() {
-		list = append(list, b.moe.sum())
-	}
-	list = append(list, b.head.sum())
-	if e.model.MTPLayers > 0 {
-		list = append(list, b.mtp.sum())
+	if alternate {
+		layers := list[:e.model.Layers]
+		for _, ms := range layers {
+			mean += ms / float64(len(layers))
+		}
+		for i := range layers {
+			layers[i] = mean
+		}
 	}
 	return cut(list, e.run.stages()) * (1 + e.run.bubble())
 }
@@ -75,9 +76,9 @@ func (e *estimator) pipelineFactor(b blocks) float64 {
 func (e *estimator) dataParallel() (comm, update float64) {
 	r, m := e.run, e.model
 	c := m.Count(r.Seq)
-	routed := float64(m.mainMoE()*m.Experts) * 3 * float64(m.Dim) * float64(m.ExpertInter)
+	routed := m.routedParams()
 	dense := c.Total - routed
-	bytes := func(params float64, group, spanned int) float64 { // seconds
+	seconds := func(params, each float64, group, spanned int) float64 {
 		if group <= 1 {
 			return 0
 		}
@@ -85,15 +86,19 @@ func (e *estimator) dataParallel() (comm, update float64) {
 		if float64(spanned) > e.gpu.Domain.Value {
 			rate = e.set[nicCollective] * e.nic()
 		}
-		return params * 6 * float64(group-1) / float64(group) / rate
+		return params * each * float64(group-1) / float64(group) / rate
 	}
-	perStage := 1 / float64(r.PP)
-	seconds := bytes(dense*perStage/float64(r.TP), r.dp(), r.dp()*r.TP) + bytes(routed*perStage/float64(r.EP), r.GPUs/(r.EP*r.PP), r.GPUs/r.PP)
-	if r.PP == 1 && e.stack.FSDP { // weights are gathered once more for the backward pass
-		seconds *= 4.0 / 3
+	n, each := r.tokensPerGPU(), 6.0
+	sharded := r.PP == 1 && e.stack.FSDP // weights are gathered for both passes
+	if sharded {
+		each = 8
 	}
-	n := r.tokensPerGPU()
-	comm = 1e3 * seconds * (1 - e.stack.DPHidden) / n
+	held, mine := dense/float64(r.PP*r.TP), routed/float64(r.PP*r.EP)
+	moved := seconds(held, each, r.dp()*r.cp(), r.GPUs/r.PP) + seconds(mine, each, r.GPUs/(r.EP*r.PP), r.GPUs/r.PP)
+	comm = 1e3 * moved * (1 - e.stack.DPHidden) / n
+	if sharded && e.stack.Copies {
+		comm += r.microBatches() / n * millis((held+mine)*e.set[shardBytes], e.set[rowwiseShare]*e.hbm())
+	}
 	update = millis((dense+routed)/float64(r.GPUs)*e.set[optimizerBytes], e.set[rowwiseShare]*e.hbm()) / n
 	return comm, update
 }

@@ -24,11 +24,7 @@ type projectFlags struct {
 	dedup    string
 	overlap  float64
 	hardware string
-	in       string
 	ratios   string
-	samples  int
-	seed     uint64
-	layouts  int
 	json     bool
 	out      string
 	hosts    hostsFlags
@@ -39,7 +35,8 @@ type projectFlags struct {
 func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
 	f.run, f.set = projection.Target(), fs
 	r, all := &f.run, flag.NewFlagSet("", flag.ContinueOnError)
-	all.StringVar(&r.Model, "model", r.Model, "`NAME` built-in model, or a published one that project validate uses")
+	all.StringVar(&r.Model, "model", r.Model, "`NAME` built-in or published model, or the path of a Hugging Face config.json")
+	all.IntVar(&r.Layers, "layers", 0, "`N` transformer layers; 0: the model's")
 	all.StringVar(&r.GPU, "gpu", r.GPU, "`KIND` GPU: "+strings.Join(projection.GPUs(), ", "))
 	all.StringVar(&f.hardware, "hardware", "", "`FILE` describe another GPU by FILE, in the format of bench/projection/data/hardware")
 	all.IntVar(&r.GPUs, "gpus", r.GPUs, "`N` number of GPUs")
@@ -49,11 +46,13 @@ func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
 	all.IntVar(&r.MicroBatch, "micro-batch", r.MicroBatch, "`N` sequences per forward and backward pass")
 	all.BoolVar(&r.MTP, "mtp", r.MTP, "include the multi-token prediction module")
 	all.IntVar(&r.TP, "tp", r.TP, "`N` tensor-parallel degree, in GPUs")
+	all.IntVar(&r.CP, "cp", 1, "`N` context-parallel degree, in GPUs")
 	all.IntVar(&r.PP, "pp", r.PP, "`N` pipeline-parallel degree, in GPUs")
 	all.IntVar(&r.VP, "vp", r.VP, "`N` interleaved pipeline stages per GPU")
 	all.StringVar(&r.Schedule, "pp-schedule", "", "`NAME` schedule of the pipeline: "+strings.Join(pipeline.Names(), ", ")+"; empty: 1F1B or, if vp > 1, Interleaved1F1B")
 	all.IntVar(&r.EP, "ep", r.EP, "`N` expert-parallel degree, in GPUs")
-	all.StringVar(&r.Recompute, "recompute", r.Recompute, "`WHAT` recompute activations in the backward pass: none, selective, full, or modules joined by +: mla_up_proj, moe_act, mlp, layernorm, core_attn")
+	all.StringVar(&r.Recompute, "recompute", r.Recompute, "`WHAT` recompute activations in the backward pass: none, selective, titan_op "+
+		"(TorchTitan's selective checkpointing of operations), full, or modules joined by +: "+strings.Join(projection.Modules(), ", "))
 	all.StringVar(&r.Stack, "stack", r.Stack, "`NAME` framework whose overheads to assume: "+strings.Join(projection.Stacks(), ", "))
 	all.StringVar(&r.Routing, "routing", r.Routing, "`MODE` routing: round_robin (forced balance), uniform (random), natural (with --imbalance) or measured (from --ratios)")
 	all.Float64Var(&r.Imbalance, "imbalance", 0, "`RATIO` most loaded rank over the mean, with --routing natural")
@@ -68,11 +67,8 @@ func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
 	all.Float64Var(&r.NIC, "nic", 0, "`GB/S` bandwidth of a GPU's network card, each way; 0: the GPU's")
 	all.IntVar(&r.NVLinkDomain, "nvlink-domain", 0, "`N` GPUs per NVLink domain; 0: the GPU's")
 	all.StringVar(&f.ratios, "ratios", "", "`FILE` ratios from train --record-ratios or bench ratios; several files with commas, the first with the routing")
-	all.IntVar(&f.samples, "samples", 2000, "`N` samples of the priors for the intervals")
-	all.Uint64Var(&f.seed, "seed", 1, "`N` seed of the samples")
-	all.IntVar(&f.layouts, "layouts", 10000, "`N` maximum number of layouts to try; 0: all")
+	all.Float64Var(&r.HostMicros, "host-us", 0, "`US` time of the host per kernel that it launches; 0: the GPU's")
 	all.BoolVar(&f.json, "json", false, "print JSON")
-	all.StringVar(&f.in, "in", "", "`FILE` runs to predict, in the format of bench/projection/blind-runs.json")
 	all.StringVar(&f.out, "out", "", "`FOLDER` write a page and all numbers to FOLDER")
 	f.hosts.define(all)
 	cli.SelectFlags(fs, all, names)
@@ -80,8 +76,8 @@ func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
 
 // gpuFlagNames returns the flags of a recipe on a cluster of GPUs.
 func gpuFlagNames() []string {
-	return []string{"model", "gpu", "hardware", "gpus", "precision", "seq", "batch", "micro-batch", "mtp", "tp", "pp", "vp", "pp-schedule", "ep", "recompute", "stack", "routing",
-		"imbalance", "graphs", "deterministic", "duplicate", "top-k", "group-limit", "wire", "dedup", "overlap", "nic", "nvlink-domain", "ratios", "json", "out"}
+	return []string{"model", "gpu", "hardware", "gpus", "precision", "seq", "batch", "micro-batch", "mtp", "layers", "tp", "cp", "pp", "vp", "pp-schedule", "ep", "recompute", "stack", "routing",
+		"imbalance", "graphs", "deterministic", "duplicate", "top-k", "group-limit", "wire", "dedup", "overlap", "nic", "nvlink-domain", "host-us", "ratios", "json", "out"}
 }
 
 // DefineProject defines the flags of project.
@@ -90,11 +86,8 @@ func DefineProject(fs *flag.FlagSet) cli.Action { return defineProjection(fs, fa
 // defineProjection is project, or with explain project explain.
 func defineProjection(fs *flag.FlagSet, explain bool) cli.Action {
 	f := &projectFlags{}
-	f.define(fs, append(gpuFlagNames(), "samples", "seed"))
+	f.define(fs, gpuFlagNames())
 	return cli.NoArguments(func(_ context.Context, env cli.Env) error {
-		if err := f.checkSamples(); err != nil {
-			return err
-		}
 		file, err := f.complete()
 		if err != nil {
 			return err
@@ -109,23 +102,12 @@ func ProjectCommands() []cli.Command {
 		{Name: "project explain", About: "print a projection with the formula and the source of each term",
 			Examples: []string{"project explain --stack titan_deepep --precision mxfp8-experts --duplicate 2"},
 			Define:   func(fs *flag.FlagSet) cli.Action { return defineProjection(fs, true) }},
-		{Name: "project validate", About: "compare predicted with published throughput",
+		{Name: "project validate", About: "print how far predictions of published runs are off",
 			Examples: []string{"project validate"},
 			Define: func(fs *flag.FlagSet) cli.Action {
 				f := &projectFlags{}
-				f.define(fs, []string{"samples", "seed", "json"})
+				f.define(fs, []string{"json"})
 				return cli.NoArguments(func(_ context.Context, env cli.Env) error { return f.validate(env) })
-			}},
-		{Name: "project blind", About: "predict published runs whose throughput is kept apart",
-			Examples: []string{"project blind --in bench/projection/blind-runs.json --out predictions.json"},
-			Define:   defineProjectBlind},
-		{Name: "project sweep", About: "try the parallel layouts of a cluster and print the best in speed and memory",
-			Examples: []string{"project sweep --gpu gb200 --stack megatron_overlap --precision mxfp8 --seq 4096 --out sweep"},
-			Define: func(fs *flag.FlagSet) cli.Action {
-				f := &projectFlags{}
-				f.define(fs, append(gpuFlagNames(), "layouts"))
-				fs.Lookup("out").Usage = "`FOLDER` write all layouts that fit, as CSV and as a page, to FOLDER"
-				return cli.NoArguments(func(_ context.Context, env cli.Env) error { return f.sweep(env) })
 			}},
 		{Name: "project hosts", About: "project training onto CPU hosts in a network, from measurements of one host and its link",
 			Examples: []string{
@@ -136,20 +118,13 @@ func ProjectCommands() []cli.Command {
 	}
 }
 
-// mostSamples bounds --samples, so that a mistyped number does not run for hours.
-const mostSamples = 1_000_000
-
-// checkSamples returns an error if --samples is out of range.
-func (f *projectFlags) checkSamples() error {
-	if f.samples < 10 || f.samples > mostSamples {
-		return fmt.Errorf("--samples is %d: give 10 to %d", f.samples, mostSamples)
-	}
-	return nil
-}
-
 // complete completes the run that the flags describe and reads the files that they name. file is
 // nil without --ratios.
 func (f *projectFlags) complete() (file *ratios.File, err error) {
+	if err := f.readModel(); err != nil {
+		return nil, err
+	}
+	f.adapt()
 	switch f.dedup {
 	case "":
 	case "on", "off":
@@ -194,6 +169,57 @@ func (f *projectFlags) complete() (file *ratios.File, err error) {
 	return nil, nil
 }
 
+// readModel reads the model that --model names as a file.
+func (f *projectFlags) readModel() error {
+	path := f.run.Model
+	if !strings.HasSuffix(path, ".json") {
+		return nil
+	}
+	text, err := system.ReadFile(path, 16<<20)
+	if err != nil {
+		return fmt.Errorf("--model: %w", err)
+	}
+	m, err := projection.ParseModel(path, text, f.run.MTP)
+	f.run.Shape = &m
+	return err
+}
+
+// adapt replaces the defaults, which are those of 256 GPUs, by those of one host if the run has
+// one: no pipeline and no tensor parallelism, experts on all GPUs that divide them, one micro-batch
+// per step, and TorchTitan as shipped.
+func (f *projectFlags) adapt() {
+	r, of := &f.run, map[string]bool{}
+	for _, name := range f.given() {
+		of[name] = true
+	}
+	if r.GPUs > 8 || r.GPUs < 1 {
+		return
+	}
+	experts := r.Experts()
+	for _, d := range []struct {
+		flag  string
+		to    *int
+		value int
+	}{
+		{"tp", &r.TP, 1}, {"pp", &r.PP, 1}, {"vp", &r.VP, 1}, {"duplicate", &r.Duplicate, 1},
+		{"ep", &r.EP, gcd(r.GPUs, experts)}, {"batch", &r.Batch, r.MicroBatch * r.GPUs},
+	} {
+		if !of[d.flag] {
+			*d.to = d.value
+		}
+	}
+	if !of["stack"] {
+		r.Stack = "titan_fsdp"
+	}
+}
+
+func gcd(a, b int) int {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return max(a, 1)
+}
+
 // project prints the projection of the run, together with the headline scenarios.
 func (f *projectFlags) project(env cli.Env, file *ratios.File, explain bool) error {
 	r, err := f.compute()
@@ -215,13 +241,7 @@ func (f *projectFlags) project(env cli.Env, file *ratios.File, explain bool) err
 	if f.out == "" {
 		return nil
 	}
-	if r.Groups, err = projection.Validate(f.samples, f.seed); err != nil {
-		return err
-	}
-	if r.Gates, err = projection.Gates(r.Groups); err != nil {
-		return err
-	}
-	r.Excluded = projection.ExcludedRows()
+	r.Effects, r.Excluded = projection.PublishedEffects(), projection.ExcludedRows()
 	if err := r.Write(f.out); err != nil {
 		return cli.Fail(err, cli.ExitFailed)
 	}
@@ -243,26 +263,14 @@ func (f *projectFlags) compute() (r page.Projection, err error) {
 	if r.Budget, err = projection.Project(run, set); err != nil {
 		return r, err
 	}
-	sigma, err := projection.Discrepancy()
-	if err != nil {
-		return r, err
-	}
-	if r.Range, err = projection.RunInterval(run, f.samples, f.seed, sigma); err != nil {
-		return r, err
-	}
+	r.Range = r.Budget.Range()
 	for _, s := range projection.Scenarios() {
 		h, err := s.Project(set)
 		if err != nil {
 			return r, err
 		}
-		ranges, err := s.Intervals(f.samples, f.seed, sigma)
-		if err != nil {
-			return r, err
-		}
-		r.Headlines, r.Ranges = append(r.Headlines, h), append(r.Ranges, ranges)
-	}
-	if r.Readings, err = projection.ReadingIntervals(f.samples, f.seed, sigma); err != nil {
-		return r, err
+		calibrated := projection.Range{P10: projection.PublishedBF16, P50: projection.PublishedBF16, P90: projection.PublishedBF16}
+		r.Headlines, r.Ranges = append(r.Headlines, h), append(r.Ranges, [3]projection.Range{calibrated, h.Range(1), h.Range(2)})
 	}
 	r.Swings, err = projection.HeadlineTornado()
 	return r, err

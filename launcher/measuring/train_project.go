@@ -37,7 +37,7 @@ func ProjectRun(w io.Writer, gpu, out string) error {
 	if err != nil {
 		return cli.Fail(err, cli.ExitFailed)
 	}
-	f := projectFlags{run: projection.Target(), samples: 1000, seed: 1}
+	f := projectFlags{run: projection.Target()}
 	f.run.GPU, f.run.Routing, f.run.Stack = gpu, projection.FromRun, "titan_deepep"
 	if f.run.Ratios, err = projection.FromRatios(file, f.run.EP); err != nil {
 		return cli.Fail(err, cli.ExitFailed)

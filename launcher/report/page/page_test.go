@@ -351,9 +351,7 @@ func projected(t *testing.T) Projection {
 	if p.Swings, err = projection.HeadlineTornado(); err != nil {
 		t.Fatal(err)
 	}
-	if p.Groups, err = projection.Validate(10, 1); err != nil {
-		t.Fatal(err)
-	}
+	p.Effects = projection.PublishedEffects()
 	return p
 }
 

@@ -20,12 +20,10 @@ const projectionFile = "projection.json"
 type Projection struct {
 	Headlines []projection.Headline
 	Ranges    [][3]projection.Range // of the headline throughputs
-	Readings  [3]projection.Range   // of the same over all readings of the published runs
 	Budget    projection.Budget     // of the requested run
 	Range     projection.Range      // of its throughput
 	Swings    []projection.Swing    // of the DeepEP scenario
-	Groups    []projection.Group
-	Gates     []projection.Gate
+	Effects   projection.Effects    // errors on published rows
 	Excluded  []projection.Excluded
 	Version   string // of the parameters
 	Hash      string
@@ -83,12 +81,8 @@ func (p Projection) page() Page {
 		}
 		headline.Rows = append(headline.Rows, row)
 	}
-	readings := fmt.Sprintf(
-		"Over all readings of the published runs, by their weights: %s, with MXFP8 %s. No scenario's agreement is proof: "+
-			"as_run and simple come close for different reasons. Both figures were known while the model was written.",
-		between(p.Readings[1].P10, p.Readings[1].P90),
-		between(p.Readings[2].P10, p.Readings[2].P90),
-	)
+	const readings = "No scenario's agreement is proof: as_run and simple come close for different reasons. " +
+		"Both figures were known while the model was written."
 	notes = append(notes, Block{Table: &headline}, Block{Note: readings})
 	if len(p.Headlines) > 0 {
 		notes = append(notes, Block{Charts: []Chart{waterfall(p.Headlines[0])}})
@@ -98,24 +92,9 @@ func (p Projection) page() Page {
 	if len(p.Swings) > 0 && len(p.Headlines) > 0 {
 		add("What it depends on", Block{Charts: []Chart{tornado(p.Swings, p.Headlines[0].Budgets[1].Tokens)}})
 	}
-	if len(p.Groups) > 0 {
+	if len(p.Effects.Rows) > 0 {
 		add("Against published figures", p.validation()...)
 	}
-	gates := Table{Head: Cells("what", "reached", "limit", "aim", "")}
-	for _, g := range p.Gates {
-		limit, aim, holds := number(g.Upper), Cell{Text: g.Aim.String()}, Cell{Text: "holds"}
-		if g.Least != 0 {
-			limit = number(g.Least) + " to " + limit
-		}
-		if aim.Text != "" && !g.Reached() {
-			aim.Small = "missed"
-		}
-		if !g.Holds() {
-			holds = Cell{Text: "missed", Class: Bad}
-		}
-		gates.Rows = append(gates.Rows, []Cell{{Text: g.What, Class: Words}, {Text: number(g.Value)}, {Text: limit}, aim, holds})
-	}
-	add("Requirements", Block{Table: &gates})
 	return out
 }
 
@@ -216,59 +195,40 @@ func tornado(swings []projection.Swing, center float64) Chart {
 // validation compares predictions with published figures.
 func (p Projection) validation() (list []Block) {
 	chart := Chart{
-		ID: "validation", Title: "Predicted against published throughput, for rows that nothing was fitted to", Wide: true,
+		ID: "validation", Title: "Predicted against published throughput, each cluster from the others", Wide: true,
 		X: Axis{Name: "published tokens/s of one GPU", Log: true}, Y: Axis{Name: "predicted", Log: true},
 		Caption: "The gray line is equality; thin lines are 80 % intervals.",
 	}
 	low, high := math.Inf(1), 0.0
-	for i, g := range p.Groups {
-		c := Curve{Name: fmt.Sprintf("%s: mean absolute error %s", g.Name, percent(g.MAPE)), Color: 1 + i%(Colors-1), Dots: true, NoLine: true}
-		for _, r := range g.Rows {
-			c.X, c.Y = append(c.X, r.Published), append(c.Y, r.Predicted)
-			c.Low, c.High = append(c.Low, r.Interval[0]), append(c.High, r.Interval[1])
-			low, high = min(low, r.Published), max(high, r.Published)
-		}
-		chart.Curves = append(chart.Curves, c)
-	}
-	chart.Curves = append(chart.Curves, Curve{Name: "equal", X: Values{low, high}, Y: Values{low, high}})
-	list = append(list, Block{Charts: []Chart{chart}})
-	for _, g := range p.Groups {
-		table := Table{Head: Cells("row", "published", "predicted", "error", "interval", "source")}
-		for _, r := range g.Rows {
-			row := Cells(r.ID, whole(r.Published), whole(r.Predicted), signed(r.Error), between(r.Interval[0], r.Interval[1]), r.Source)
-			if row[0].Small = r.Note; r.Fit != "" {
-				row[0].Small = "fit: " + r.Fit + "\n" + r.Note
+	tables := []Block{}
+	for i, t := range p.Effects.Tiers {
+		name := fmt.Sprintf("%s, %s: mean absolute error %s", t.Name, t.About, percent(t.Error))
+		c := Curve{Name: name, Color: 1 + i%(Colors-1), Dots: true, NoLine: true}
+		table := Table{Head: Cells("row", "published", "predicted", "error", "interval")}
+		for _, r := range p.Effects.Rows {
+			if r.Tier != t.Name {
+				continue
 			}
-			if row[0].Class, row[5].Class = Words, Words; !r.Inside {
+			c.X, c.Y = append(c.X, r.Published), append(c.Y, r.Predicted)
+			c.Low, c.High = append(c.Low, r.Low), append(c.High, r.High)
+			low, high = min(low, r.Published), max(high, r.Published)
+			row := Cells(r.ID, whole(r.Published), whole(r.Predicted), signed(r.Predicted/r.Published-1), between(r.Low, r.High))
+			if row[0].Class = Words; !r.Inside() {
 				row[4].Small = "outside"
 			}
 			table.Rows = append(table.Rows, row)
 		}
-		list = append(list, Block{Text: fmt.Sprintf("%s: %s", g.Name, g.About)}, Block{Note: fmt.Sprintf(
-			"%d rows, %d predictions that differ and are no fits: mean absolute error %s, bias %s, %s inside the 80 %% intervals",
-			len(g.Rows), g.Distinct, percent(g.MAPE), signed(g.Bias), percent(g.Coverage))}, Block{Table: &table})
+		note := fmt.Sprintf("%s, %s: %d rows of %d clusters: mean absolute error %s (blind: %s), bias %s, %s inside the 80 %% intervals",
+			t.Name, t.About, t.Rows, t.Clusters, percent(t.Error), percent(t.Blind), signed(t.Bias), percent(t.Inside))
+		tables = append(tables, Block{Note: note})
+		if len(table.Rows) > 0 {
+			chart.Curves, tables = append(chart.Curves, c), append(tables, Block{Table: &table})
+		}
 	}
+	chart.Curves = append(chart.Curves, Curve{Name: "equal", X: Values{low, high}, Y: Values{low, high}})
+	list = append([]Block{{Charts: []Chart{chart}}}, tables...)
 	for _, e := range p.Excluded {
 		list = append(list, Block{Note: fmt.Sprintf("Not predicted: %s: %s.", e.Rows, e.Why)})
 	}
 	return list
-}
-
-// WriteSweep writes the page of the layouts of a sweep to a folder: throughput over memory, with
-// the Pareto-optimal layouts.
-func WriteSweep(folder string, points []projection.Point) error {
-	all, best := Curve{Name: "layouts that fit", Dots: true, NoLine: true}, Curve{Name: "Pareto-optimal", Color: 1, Dots: true}
-	for _, p := range points {
-		c := &all
-		if p.Best {
-			c = &best
-		}
-		c.X, c.Y = append(c.X, p.Memory), append(c.Y, p.Tokens)
-	}
-	chart := Chart{
-		ID: "sweep", Wide: true, Curves: []Curve{all, best},
-		X: Axis{Name: "GB of the fullest GPU"}, Y: Axis{Name: "tokens/s of one GPU", Min: new(float64)},
-	}
-	out := Page{Title: "Layouts that fit", Sections: []Section{{"Throughput over memory", []Block{{Charts: []Chart{chart}}}}}}
-	return out.Write(filepath.Join(folder, "sweep.html"))
 }
