@@ -114,8 +114,8 @@ func (h hfModel) check() error {
 			return fmt.Errorf("%s is %d: give 1 to %d", f.name, f.value, most)
 		}
 	}
-	if h.Layers > 1000 || h.Experts > 1<<16 || h.Dense > h.Layers || h.Experts > 0 && h.TopK > h.Experts {
-		return fmt.Errorf("%d layers, %d of them dense, and %d of %d experts per token: give at most 1000 layers and 65536 experts",
+	if h.Layers > 1000 || h.Experts > 1<<14 || h.TopK > 256 || h.Dense > h.Layers || h.Experts > 0 && h.TopK > h.Experts {
+		return fmt.Errorf("%d layers, %d of them dense, and %d of %d experts per token: give at most 1000 layers and 256 of 16384 experts",
 			h.Layers, h.Dense, h.TopK, h.Experts)
 	}
 	if h.Pattern != "" && (len(h.Pattern) != h.Layers || strings.Trim(h.Pattern, "ME*") != "") {

@@ -42,3 +42,27 @@ func TestParseModel(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a config.json holds, it is an error or a model that can be computed with.
+func FuzzParseModel(f *testing.F) {
+	f.Add([]byte(`{"hidden_size":64,"num_hidden_layers":3,"num_attention_heads":4,"vocab_size":99,"intermediate_size":64,"num_experts":8,"num_experts_per_tok":2}`))
+	f.Add([]byte(`{"text_config":{"hidden_size":64,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":99,"intermediate_size":64,"mamba_num_heads":2,
+		"mamba_head_dim":8,"ssm_state_size":8,"num_experts":4,"hybrid_override_pattern":"M*","moe_latent_size":16}}`))
+	f.Add([]byte(`{"hidden_size":64,"num_hidden_layers":4,"num_attention_heads":4,"vocab_size":99,"intermediate_size":64,"num_experts":8,"full_attention_interval":9,
+		"linear_num_value_heads":4,"linear_value_head_dim":8,"kv_lora_rank":8,"qk_rope_head_dim":4,"v_head_dim":4,"n_group":3,"topk_group":9}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, err := ParseModel("fuzz.json", text, true)
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "fuzz.json: ") {
+				t.Errorf("the error does not name the file: %v", err)
+			}
+			return
+		}
+		r := Run{Model: m.Name, Shape: &m, GPU: "B200", GPUs: 1, Precision: "mxfp8", Seq: 128, Batch: 1, MicroBatch: 1, TP: 1, PP: 1, VP: 1, EP: 1,
+			Recompute: "selective", Stack: "titan_fsdp", Routing: RoundRobin, Duplicate: 1}
+		v, err := throughput(r, Central())
+		if err == nil && !(v > 0) || r.memory(m).Total() <= 0 {
+			t.Errorf("%g tokens/s, %g GB with %s", v, r.memory(m).Total(), text)
+		}
+	})
+}

@@ -54,7 +54,6 @@ func whole(v float64) string      { return fmt.Sprintf("%.0f", v) }
 func signed(part float64) string  { return fmt.Sprintf("%+.1f %%", 100*part) }
 func percent(part float64) string { return fmt.Sprintf("%.1f %%", 100*part) }
 func between(a, b float64) string { return whole(a) + " to " + whole(b) }
-func number(v float64) string     { return fmt.Sprintf("%.4g", v) }
 func (p Projection) page() Page {
 	run := p.Budget.Run
 	out := Page{
