@@ -46,7 +46,7 @@ func layouts(m Model, r Run) iter.Seq[Run] {
 func (r Run) suggest(m Model, why string) error {
 	near, ok := r.nearest(m)
 	if !ok {
-		return fmt.Errorf("%s, and no layout of %d GPUs does and fits: give another number of GPUs", why, r.GPUs)
+		return fmt.Errorf("%s, and no layout of %d GPUs does and fits: give another number of GPUs, or fewer --layers", why, r.GPUs)
 	}
 	return fmt.Errorf("%s; the nearest that does and fits: --tp %d --pp %d --vp %d --ep %d --micro-batch %d --recompute %s", why, near.TP, near.PP, near.VP, near.EP, near.MicroBatch, near.Recompute)
 }
