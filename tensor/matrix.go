@@ -22,6 +22,12 @@ func MatrixFromBytes(b []byte, dtype DType, rows, cols int) Matrix {
 	return Matrix{Rows: rows, Cols: cols, data: unsafe.Pointer(unsafe.SliceData(b)), rowStride: cols, colStride: 1, dtype: dtype}
 }
 
+// MatrixAt returns a matrix with contiguous columns at an address. rowStride is the distance of two
+// rows in elements. The memory is as in At.
+func MatrixAt(data unsafe.Pointer, dtype DType, rows, cols, rowStride int) Matrix {
+	return Matrix{Rows: rows, Cols: cols, data: data, rowStride: rowStride, colStride: 1, dtype: dtype}
+}
+
 // Mat views the tensor as a matrix. The last dimension becomes the columns, and all others the
 // rows.
 func (t Tensor) Mat() Matrix {

@@ -64,6 +64,12 @@ func FromBytes(b []byte, dtype DType, dims ...int) Tensor {
 	return view(memory.NewBufferBytes(b), 0, dtype, dims)
 }
 
+// At returns a tensor at an address outside Go's heap, such as that of a NumPy array. The memory
+// may have any alignment and must outlive the tensor.
+func At(data unsafe.Pointer, dtype DType, dims ...int) Tensor {
+	return view(memory.NewBufferBytes(unsafe.Slice((*byte)(data), checkedLen(dims)*dtype.Size())), 0, dtype, dims)
+}
+
 // view returns the tensor whose first byte is at offset off in buf.
 func view(buf *memory.Buffer, off int, dtype DType, dims []int) Tensor {
 	t := Tensor{buf: buf, dtype: dtype, ndim: int8(len(dims))}

@@ -47,7 +47,7 @@ func (f *checkFlags) run(ctx context.Context, env cli.Env) error {
 
 // check compares the build with one folder or file and returns the number of misses.
 func (f *checkFlags) check(path string, out io.Writer) (misses int, err error) {
-	lines, err := f.lines(path)
+	lines, err := golden.CheckPath(path, f.ranks)
 	if err != nil {
 		return 0, err
 	}
@@ -56,32 +56,6 @@ func (f *checkFlags) check(path string, out io.Writer) (misses int, err error) {
 		err = cli.Fail(fmt.Errorf("%s: nothing was compared: the model has none of the reference's tensors", path), cli.ExitFailed)
 	}
 	return misses, err
-}
-
-// lines compares the model with a folder, or package mx with a file.
-func (f *checkFlags) lines(path string) ([]golden.Line, error) {
-	if golden.IsMX(path) {
-		return golden.CheckMX(path)
-	}
-	folder, err := golden.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer folder.Close()
-	lines, err := folder.Check(f.ranks)
-	if err != nil || !folder.HasTrajectory() {
-		return lines, wrap(path, err)
-	}
-	deviations, err := folder.Replay(f.ranks)
-	return append(lines, golden.Lines(deviations)...), wrap(path, err)
-}
-
-// wrap names the path in an error, if there is one.
-func wrap(path string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", path, err)
 }
 
 // printLines prints a table and returns how many lines hold a comparison and how many of those miss

@@ -21,6 +21,29 @@ func (l Line) Compared() bool { return l.Rule != "" }
 // OK reports whether the error is within the bound. A NaN is not.
 func (l Line) OK() bool { return l.Error <= l.Bound }
 
+// CheckPath compares a golden folder on n ranks, with its training run if it has one. A file is one
+// for CheckMX.
+func CheckPath(path string, n int) ([]Line, error) {
+	if IsMX(path) {
+		return CheckMX(path)
+	}
+	folder, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	lines, err := folder.Check(n)
+	if err == nil && folder.HasTrajectory() {
+		var deviations []Deviation
+		deviations, err = folder.Replay(n)
+		lines = append(lines, Lines(deviations)...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return lines, nil
+}
+
 // The bounds of a float32 build against a float32 reference.
 const (
 	absBound      = 2e-5 // of an activation, plus relBound of the reference's magnitude
