@@ -12,7 +12,7 @@ import (
 // and of the folders below it that have no box. collective/ep stands apart from collective, because
 // it is built on mx and tensor and collective is not.
 var groupFolders = []string{
-	"launcher", "bench", "datasets", "moe", "collective/ep", "mx", "collective", "tensor", "internal",
+	"python", "launcher", "bench", "datasets", "moe", "collective/ep", "mx", "collective", "tensor", "internal",
 }
 
 // leftOut are folders that the picture does not show: they hold tests and documentation.

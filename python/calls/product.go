@@ -1,0 +1,180 @@
+package calls
+
+import (
+	"fmt"
+	"unsafe"
+
+	"spmoe/mx"
+	"spmoe/tensor"
+	"spmoe/tensor/tensorcore"
+)
+
+// MatMul computes out = a·b or, if accumulate is set, out + a·b. The sum of a GPU then goes on from
+// out.
+//
+// a: [M, K], b: [K, N], out: [M, N] FP32 or BF16. Either operand may be transposed.
+//
+// With groups, which end at ends, it computes a[rows of g]·b[g] if b is [groups, K, N], and
+// a[columns of g]·b[rows of g] if out is [groups, M, N].
+func MatMul(out, a, b *Array, groups unsafe.Pointer, sum string, accumulate bool, threads int32) error {
+	s, err := mx.ParseSum(sum)
+	if err != nil {
+		return err
+	}
+	if s.OfGPU() {
+		_, err = planOf(s, a.DType, b.DType)
+	} else if a.DType == FP32 && b.DType == FP32 && s == mx.SumExact {
+		err = fmt.Errorf("sum exact of FP32 operands: their products do not fit FP64: give BF16, FP16 or FP8")
+	}
+	if err != nil {
+		return err
+	}
+	return run(threads, elements(out, a, b), func(ex *tensor.Exec) error {
+		p := product{ex: ex, sum: s, a: a, b: b}
+		p.left, _ = a.operand(ex)
+		p.right, p.weights = b.operand(ex)
+		switch {
+		case b.Groups > 0:
+			p.groups(out, ends(groups, b.Groups))
+		case out.Groups > 0:
+			p.gradients(out, ends(groups, out.Groups))
+		default:
+			p.multiply(out.matrix(), p.left, p.right, accumulate)
+		}
+		return nil
+	})
+}
+
+// product is a product of matrices without scales.
+type product struct {
+	ex          *tensor.Exec
+	sum         mx.Sum
+	a, b        *Array
+	left, right tensor.Matrix
+	weights     tensor.Tensor // b of groups, as it lies in memory
+}
+
+// multiply computes c = a·b, or adds it.
+func (p *product) multiply(c, a, b tensor.Matrix, accumulate bool) {
+	switch {
+	case p.sum.OfGPU():
+		plan, _ := planOf(p.sum, p.a.DType, p.b.DType)
+		left, right := tensor.CoreOperand{Matrix: a, Least: p.a.DType.least()}, tensor.CoreOperand{Matrix: b.T(), Least: p.b.DType.least()}
+		tensor.CoreMatMul(p.ex, c, left, right, tensor.CoreSum{Plan: plan, Continue: accumulate})
+	case accumulate:
+		p.sum.MultiplyOn(p.ex, c, a, b)
+	default:
+		p.sum.Multiply(p.ex, c, a, b)
+	}
+}
+
+// groups computes out[rows of g] = a[rows of g]·b[g].
+func (p *product) groups(out *Array, ends []int32) {
+	switch c := out.matrix(); {
+	case p.sum.OfGPU():
+		for g, lo := 0, 0; g < len(ends); g++ {
+			hi, b := int(ends[g]), p.weights.Index(g).Mat()
+			if p.b.Transposed != 0 {
+				b = b.T()
+			}
+			if hi > lo {
+				p.multiply(c.RowSlice(lo, hi), p.left.RowSlice(lo, hi), b, false)
+			}
+			lo = hi
+		}
+	case p.b.Transposed != 0:
+		p.sum.MultiplyGroups(p.ex, c, p.left, p.weights, ends, nil)
+	default:
+		p.sum.MultiplyGroupsDgrad(p.ex, c, p.left, p.weights, ends, nil)
+	}
+}
+
+// gradients computes out[g] = a[columns of g]·b[rows of g].
+func (p *product) gradients(out *Array, ends []int32) {
+	dw := out.tensor()
+	if !p.sum.OfGPU() {
+		p.sum.MultiplyGroupsWgrad(p.ex, dw, p.left.T(), p.right, ends, false)
+		return
+	}
+	tensor.ZeroEmptyGroups(p.ex, dw, ends)
+	for g, lo := 0, 0; g < len(ends); g++ {
+		hi := int(ends[g])
+		if hi > lo {
+			p.multiply(dw.Index(g).Mat(), p.left.ColSlice(lo, hi), p.right.RowSlice(lo, hi), false)
+		}
+		lo = hi
+	}
+}
+
+// planOf returns how a GPU multiplies operands without block scales.
+func planOf(s mx.Sum, a, b DType) (p tensorcore.Plan, err error) {
+	eight, b200 := a.element() != nil && b.element() != nil, s == mx.SumB200
+	switch {
+	case !eight && (a != b || a == FP32):
+		return p, fmt.Errorf("sum %v: a GPU multiplies BF16 by BF16, FP16 by FP16 and FP8 by FP8: convert the operands", s)
+	case eight && b200:
+		return tensorcore.B200FP8, nil
+	case eight && s == mx.SumH100:
+		return tensorcore.H100FP8, nil
+	case eight:
+		return tensorcore.H100FastFP8, nil
+	case b200:
+		return tensorcore.B200BF16, nil
+	}
+	return tensorcore.H100BF16, nil
+}
+
+// MatMulQuantized computes out = a·b. Both operands have their blocks along the dimension that the
+// product sums over.
+//
+// In memory, the operands are a [M, K] and b [N, K], with b transposed; or a [M, K] and b [K, N].
+// Or they are a [K, M] and b [K, N], with a transposed, for an FP32 out. With n groups, b has
+// groups of rows in the first two cases, and out is [n, M, N] in the last one.
+func MatMulQuantized(out *Array, a, b *Quantized, groups unsafe.Pointer, n int64, sum string, threads int32) error {
+	s, err := mx.ParseSum(sum)
+	if err != nil {
+		return err
+	}
+	return run(threads, a.Rows*a.Cols+b.Rows*b.Cols+elements(out), func(ex *tensor.Exec) error {
+		x, err := a.tensor()
+		if err != nil {
+			return err
+		}
+		w, err := b.tensor()
+		if err != nil {
+			return err
+		}
+		if err := s.Multiplies(x.Format, w.Format); err != nil {
+			return err
+		}
+		rows := func(t mx.Tensor) mx.Tensor { return directed(t, mx.AlongRows) }
+		cols := func(t mx.Tensor) mx.Tensor { return directed(t, mx.AlongCols) }
+		wgrad, forward, ends := a.Transposed != 0, b.Transposed != 0, ends(groups, n)
+		switch {
+		case wgrad && forward:
+			return fmt.Errorf("a product of two transposed matrices: quantize b along its first dimension instead")
+		case wgrad && n > 0:
+			s.GroupedWgrad(ex, out.tensor(), cols(x), cols(w), false)
+		case wgrad:
+			s.Wgrad(ex, out.matrix(), cols(x), cols(w), 0, false)
+		case forward && n > 0:
+			s.GroupedMatMul(ex, out.matrix(), rows(x), rows(w), ends, nil)
+		case forward:
+			s.MatMul(ex, out.matrix(), rows(x), rows(w))
+		case n > 0:
+			s.GroupedDgrad(ex, out.matrix(), rows(x), cols(w), ends, nil)
+		default:
+			s.Dgrad(ex, out.matrix(), rows(x), cols(w))
+		}
+		return nil
+	})
+}
+
+// directed returns t with its blocks in direction d, if they are squares. The products panic on
+// other blocks in the wrong direction.
+func directed(t mx.Tensor, d mx.Direction) mx.Tensor {
+	if t.Blocks != d && t.Format.Block[0] == t.Format.Block[1] {
+		return t.WithBlocks(d)
+	}
+	return t
+}
