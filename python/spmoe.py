@@ -272,8 +272,8 @@ class Quantized:
 
     format: its name, such as "e4m3" (MXFP8) or "nvfp4+rht16"; "float8_e4m3fn" has no scales.
     codes: uint8 of the matrix's shape; half the columns for 4-bit formats, the even one in the low bits.
-    scales: uint8 (E8M0, E4M3) or float32, [rows, blocks], or [blocks, K] for dim=-2. Groups follow each other.
-    amax: float32, the largest magnitude of each group, for NVFP4; else None.
+    scales: uint8 (E8M0, E4M3) or float32, [rows, blocks], or [blocks, K] for dim=-2. Groups follow each other. None for "fp8-tensor".
+    amax: float32, the largest magnitude of each group, for NVFP4 and "fp8-tensor"; else None.
     dim: -1 if blocks run along the last dimension, -2 if along the one before.
     offs: the ends of groups of rows, each of which begins a block; None: there is one group.
 
@@ -302,7 +302,7 @@ class Quantized:
         shapes = _layout(self.format, self._memory, self.dim, self.offs)
         for name, part, shape, dtypes in (("codes", codes, shapes[0], ("uint8", view.dtype)), ("scales", scales, shapes[1], (shapes[2],)),
                                           ("amax", amax, shapes[3], ("float32",))):
-            if shape == (0,):
+            if 0 in shape:
                 continue
             part = _View(part, name).typed(*dtypes)
             size = part.item
@@ -376,7 +376,7 @@ def quantize(x, format="mxfp8", dim=-1, *, scaling_mode=None, offs=None, seed=0,
 
     x: float32, bfloat16 or float16, its last dimension contiguous.
     format: "mxfp8", "mxfp8-e5m2", "mxfp4", "mxfp6-e2m3", "mxfp6-e3m2", "mxint8", "nvfp4", "nvfp4-16x16", "fp8-1x128",
-        "fp8-128x128" (with "-pow2": scales that are powers of two); an operand of a recipe as RECIPE.PRODUCT.OPERAND,
+        "fp8-128x128" (with "-pow2": scales that are powers of two), "fp8-tensor"; an operand of a recipe as RECIPE.PRODUCT.OPERAND,
         such as "nvfp4.wgrad.dy"; "float8_e4m3fn" or "float8_e5m2": elements without scales. A suffix adds "+rht16" (random
         Hadamard transform) or "+4/6".
     dim: -1: blocks along the last dimension; -2: along the one before, for a product that sums over it.
@@ -420,7 +420,8 @@ def quantize(x, format="mxfp8", dim=-1, *, scaling_mode=None, offs=None, seed=0,
         codes, scales, scale, amax = _layout(name, view.shape, dim, ends)
         codes = _new((*view.shape[:-1], codes[1]), np.uint8)
         q = object.__new__(Quantized)
-        q.format, q.codes, q.scales, q.amax = name, codes, _new(scales, scale), None if amax == (0,) else _new(amax, np.float32)
+        q.format, q.codes, q.scales = name, codes, None if 0 in scales else _new(scales, scale)
+        q.amax = None if 0 in amax else _new(amax, np.float32)
         q.dim, q.offs, q.transposed, q._memory = dim, ends, False, view.shape
     a.rows, a.groups = a.rows * max(a.groups, 1), 0
     _call("quantize", ctypes.byref(q._struct()), ctypes.byref(a), mode, cast.get("rounding") == "stochastic", seed, step, threads)

@@ -61,7 +61,7 @@ class Products(unittest.TestCase):
     def test_quantized(self):
         """Products of codes are those of the decoded matrices, in all three directions."""
         x, w, dy = bf16(64, 128), bf16(256, 128), bf16(64, 256)
-        for fmt in ("mxfp8", "mxfp4", "nvfp4", "fp8-1x128", "mxint8"):
+        for fmt in ("mxfp8", "mxfp4", "nvfp4", "fp8-1x128", "mxint8", "fp8-tensor"):
             tile = {"nvfp4": "nvfp4-16x16", "fp8-1x128": "fp8-128x128"}.get(fmt, fmt)
             (qx, xt), (qdy, dyt) = ([spmoe.quantize(v, fmt, dim) for dim in (-1, -2)] for v in (x, dy))
             for a, b in ((qx, spmoe.quantize(w, tile).T), (qdy, spmoe.quantize(w, tile, -2)), (dyt.T, xt)):
