@@ -155,10 +155,10 @@ func grouped(f format, out tensor.DType, experts, rows, n, k int) kernel {
 			x, w, y := s.operand(f, experts*rows, k), s.operand(f, experts*n, k), s.ex.New(out, experts*rows, n)
 			ends := mx.EqualGroups(experts, rows)
 			if f.quantized {
-				return func() { mx.SumFP32.GroupedMatMul(s.ex, y.Mat(), x.blocks, w.blocks, ends, nil) }
+				return func() { mx.SumFP32.GroupedMatMul(s.ex, y.Mat(), x.blocks, w.blocks, ends) }
 			}
 			weights := w.plain.Reshape(experts, n, k)
-			return func() { tensor.GroupedMatMul(s.ex, y.Mat(), x.plain.Mat(), weights, ends, nil) }
+			return func() { tensor.GroupedMatMul(s.ex, y.Mat(), x.plain.Mat(), weights, ends) }
 		},
 	}
 }

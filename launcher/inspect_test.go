@@ -47,7 +47,7 @@ func TestInspectSums(t *testing.T) {
 			if got, want := s.Parameters, cfg.Model.Count(); got != want {
 				t.Errorf("counts are %+v, want %+v", got, want)
 			}
-			if dtype, err := cfg.DType(); err != nil || s.Cache.CompressedBytes != int64(cfg.Model.CacheBytes(dtype)) {
+			if dtype, err := cfg.DType(); err != nil || s.Cache.CompressedBytes != int64(cfg.Model.CacheBytes(dtype, true)) {
 				t.Errorf("a token in the cache takes %d bytes, %v", s.Cache.CompressedBytes, err)
 			}
 			var sum inspecting.PartSizes

@@ -13,7 +13,7 @@ import (
 	"spmoe/tensor"
 )
 
-// absorbed is a layer's absorbed attention. It implements [attentionDecoder].
+// absorbed is a layer's absorbed attention.
 type absorbed struct {
 	*latentAttention
 	key    tensor.Tensor // [heads, kvRank, nopeDim]: W_kᵀ
@@ -21,9 +21,9 @@ type absorbed struct {
 	latent *mxLinear     // how the training pass quantizes latents before it expands them; nil: it does not
 }
 
-// decoder splits the expansion of a. If the expansion is quantized, it takes the values of the
+// absorb splits the expansion of a. If the expansion is quantized, it takes the values of the
 // codes.
-func (a *latentAttention) decoder(ex *tensor.Exec) attentionDecoder {
+func (a *latentAttention) absorb(ex *tensor.Exec) *absorbed {
 	c, w := a.cfg, a.kvUp.W
 	q := a.kvUp.mx
 	if q.quantizesForward() {
@@ -52,24 +52,29 @@ func transpose[T any](dst, src []T, rows, cols int) {
 	}
 }
 
-// extend implements [attentionDecoder].
-func (a *absorbed) extend(p phase, layer int, x tensor.Tensor, state attentionState) tensor.Tensor {
-	ex, c, d, s, tokens := p.ex, a.cfg, p.decoding, state.(*latentState), x.Dim(0)
+// extend is [latentAttention.forward] for x, the new tokens of the sequences of a pass, one
+// sequence after the other.
+func (a *absorbed) extend(p phase, x tensor.Tensor, state attentionState) tensor.Tensor {
+	ex, c, s, tokens := p.ex, a.cfg, state.(*latentState), x.Dim(0)
 	s.x = activation{Tensor: x}
 	q := a.queries(p, s)
 	down := a.kvDown.forward(p, p.scratch, &s.x, &s.linear.kvDown)
-	key := down.Mat().ColSlice(c.KVRank, c.cacheRow())
+	key := down.Mat().ColSlice(c.KVRank, c.compressed())
 	latent := a.kvNorm.forward(p, p.scratch, down.Mat().ColSlice(0, c.KVRank), &s.kvNorm)
 	a.roundLatents(ex, latent.Mat())
-	sequences := a.appendToCache(ex, d, layer, q.Mat(), latent.Mat(), key)
+	for h := range c.Heads {
+		p.rotate(a.rope, a.rotary(q.Mat(), h))
+	}
+	p.rotate(a.rope, key)
+	sequences := a.appendToCache(p, latent.Mat(), key)
 
-	queries := ex.New(x.DType(), tokens, c.Heads*c.cacheRow())
+	queries := ex.New(x.DType(), tokens, c.Heads*c.compressed())
 	sums := ex.New(x.DType(), tokens, c.Heads*c.KVRank)
 	s.o = activation{Tensor: ex.New(x.DType(), tokens, c.Heads*c.ValueDim)}
 	work := func(dim int) int { return 2 * tokens * c.Heads * c.KVRank * dim }
-	heads := absorbedHeads{absorbed: a, few: d.few, q: q.Mat(), queries: queries.Mat(), sums: sums.Mat(), o: s.o.Mat()}
+	heads := absorbedHeads{absorbed: a, q: q.Mat(), queries: queries.Mat(), sums: sums.Mat(), o: s.o.Mat()}
 	tensor.Parallel(ex, c.Heads, work(c.NopeDim), heads, absorbQueries)
-	tensor.CachedAttention(ex, sums.Reshape(tokens*c.Heads, c.KVRank).Mat(), queries.Reshape(tokens*c.Heads, c.cacheRow()).Mat(), c.Heads, a.scale, sequences)
+	tensor.CachedAttention(ex, sums.Reshape(tokens*c.Heads, c.KVRank).Mat(), queries.Reshape(tokens*c.Heads, c.compressed()).Mat(), c.Heads, a.scale, sequences)
 	tensor.Parallel(ex, c.Heads, work(c.ValueDim), heads, expandSums)
 	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
@@ -85,31 +90,22 @@ func (w *absorbed) roundLatents(ex *tensor.Exec, latent tensor.Matrix) {
 	mx.Dequantize(ex, latent, codes)
 }
 
-// appendToCache rotates queries and keys to their positions, and appends latents and keys to the
-// caches.
-func (a *latentAttention) appendToCache(ex *tensor.Exec, d *decodePass, layer int, q, latent, key tensor.Matrix) []tensor.CachedRows {
-	rows := make([]tensor.CachedRows, len(d.sequences))
-	lo := 0
-	for i, s := range d.sequences {
-		hi := lo + s.tokens
-		table := d.decoder.rope.From(s.cache.tokens)
-		table.Rotate(ex, key.RowSlice(lo, hi), s.tokens)
-		for h := range a.cfg.Heads {
-			table.Rotate(ex, a.rotary(q, h).RowSlice(lo, hi), s.tokens)
-		}
-		added, all := s.row(layer)
-		tensor.Convert(ex, added.ColSlice(0, a.cfg.KVRank), latent.RowSlice(lo, hi))
-		tensor.Convert(ex, added.ColSlice(a.cfg.KVRank, a.cfg.cacheRow()), key.RowSlice(lo, hi))
-		rows[i] = tensor.CachedRows{Rows: all, Tokens: s.tokens}
-		lo = hi
-	}
+// appendToCache appends latents and rotated keys to the caches.
+func (a *latentAttention) appendToCache(p phase, latent, key tensor.Matrix) (rows []tensor.CachedRows) {
+	p.decoding.each(func(e extension, lo, hi int) {
+		end := e.cache.tokens + e.tokens
+		all := e.cache.layers[p.layer].rows.Slice(0, end).Mat()
+		added := all.RowSlice(e.cache.tokens, end)
+		tensor.Convert(p.ex, added.ColSlice(0, a.cfg.KVRank), latent.RowSlice(lo, hi))
+		tensor.Convert(p.ex, added.ColSlice(a.cfg.KVRank, a.cfg.compressed()), key.RowSlice(lo, hi))
+		rows = append(rows, tensor.CachedRows{Rows: all, Tokens: e.tokens})
+	})
 	return rows
 }
 
 // absorbedHeads holds the inputs and outputs of the heads: [tokens, ...], head next to head.
 type absorbedHeads struct {
 	*absorbed
-	few     bool
 	q       tensor.Matrix // rotated output of the projection
 	queries tensor.Matrix // in latents' coordinates | rotary
 	sums, o tensor.Matrix // of latents, of values
@@ -117,9 +113,9 @@ type absorbedHeads struct {
 
 // absorbQueries multiplies the queries of heads [lo, hi) with W_k.
 func absorbQueries(ex *tensor.Exec, j absorbedHeads, lo, hi int) {
-	rank, width := j.cfg.KVRank, j.cfg.cacheRow()
+	rank, width := j.cfg.KVRank, j.cfg.compressed()
 	for h := lo; h < hi; h++ {
-		matMul(ex, j.queries.ColSlice(h*width, h*width+rank), j.nope(j.q, h), j.key.Index(h).Mat().T(), j.few)
+		tensor.MatMul(ex, j.queries.ColSlice(h*width, h*width+rank), j.nope(j.q, h), j.key.Index(h).Mat().T())
 		tensor.Convert(ex, j.queries.ColSlice(h*width+rank, (h+1)*width), j.rotary(j.q, h))
 	}
 }
@@ -129,6 +125,6 @@ func expandSums(ex *tensor.Exec, j absorbedHeads, lo, hi int) {
 	rank, nope, values := j.cfg.KVRank, j.cfg.NopeDim, j.cfg.ValueDim
 	for h := lo; h < hi; h++ {
 		end := (h + 1) * (nope + values)
-		matMul(ex, j.value(j.o, h), j.sums.ColSlice(h*rank, (h+1)*rank), j.up.RowSlice(end-values, end).T(), j.few)
+		tensor.MatMul(ex, j.value(j.o, h), j.sums.ColSlice(h*rank, (h+1)*rank), j.up.RowSlice(end-values, end).T())
 	}
 }

@@ -22,9 +22,6 @@ type attention interface {
 	// recompute restores what was in cheap memory, from the input.
 	recompute(p phase, x tensor.Tensor, s attentionState)
 
-	// decoder returns what extends sequences by the present weights.
-	decoder(ex *tensor.Exec) attentionDecoder
-
 	// record makes training passes raise top, [heads], to the largest score of each head.
 	record(top []float32)
 
@@ -34,13 +31,6 @@ type attention interface {
 // attentionState is the state of an attention layer in a pass: a pointer to its own type.
 type attentionState any
 
-// attentionDecoder is attention for tokens that are appended to sequences.
-type attentionDecoder interface {
-	// extend is forward for x, the new tokens of the sequences of a pass, one sequence after the
-	// other. It adds a row of attentionKind.cacheRow elements per token to the caches of a layer.
-	extend(p phase, layer int, x tensor.Tensor, s attentionState) tensor.Tensor
-}
-
 // attentionKind is what a configuration says about its attention.
 type attentionKind interface {
 	validate(must func(ok bool, format string, args ...any))
@@ -48,8 +38,9 @@ type attentionKind interface {
 	linears(add func(name string, in, out int, expands bool))
 	// vectors returns the norms and biases of some layers.
 	vectors(layers int64) Module
-	// cacheRow returns the number of elements per layer and token that decoding needs.
-	cacheRow() int
+	// compressed returns the number of elements per layer and token from which keys and values can
+	// be computed; 0: keys and values are not compressed.
+	compressed() int
 	// rotary returns the table that rotates queries and keys, from one of interleaved pairs.
 	rotary(t *tensor.RotaryTable) *tensor.RotaryTable
 	// build adds the parameters of a layer to b. prefix begins their names.
@@ -82,10 +73,25 @@ type scoreState struct {
 	shape tensor.AttentionShape
 }
 
+// rotate rotates x, [tokens, 2·pairs], to the positions of the pass's tokens.
+func (p phase) rotate(table *tensor.RotaryTable, x tensor.Matrix) {
+	if p.decoding == nil {
+		table.Rotate(p.ex, x, p.batch.Seq)
+		return
+	}
+	p.decoding.each(func(e extension, lo, hi int) {
+		p.decoding.decoder.rope.From(e.cache.tokens).Rotate(p.ex, x.RowSlice(lo, hi), e.tokens)
+	})
+}
+
 // attend computes the attention of all heads. It raises top, unless it is nil, to the largest
 // scores of a training pass.
 func (s *scoreState) attend(p phase, c Config, scale float32, top []float32) {
 	p.begin(Scores)
+	if p.decoding != nil {
+		s.attendCached(p, c, scale)
+		return
+	}
 	seq, tokens := p.batch.Seq, s.q.Dim(0)
 	s.shape = c.scoreShape(seq, scale)
 	s.shape.Batch, s.shape.First = tokens/seq, p.batch.First

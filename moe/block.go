@@ -96,12 +96,14 @@ func (l *block) mix(p phase, x tensor.Tensor, s *blockState) tensor.Tensor {
 	return a
 }
 
-// attend runs attention in the form that the pass needs.
+// attend runs attention in the form that the pass needs: absorbed, or that of training.
 func (l *block) attend(p phase, x tensor.Tensor, s attentionState) tensor.Tensor {
-	if p.decoding == nil {
-		return l.attention.forward(p, x, s)
+	if p.decoding != nil {
+		if fast := p.decoding.decoder.absorbed[l.layer]; fast != nil {
+			return fast.extend(p, x, s)
+		}
 	}
-	return p.decoding.decoder.layers[l.layer].extend(p, l.layer, x, s)
+	return l.attention.forward(p, x, s)
 }
 
 // backward returns the gradient of the input, given dy, the gradient of the output. A fused phase

@@ -3,7 +3,11 @@ package moe
 // Parameters, FLOPs and bytes of each part of a model. Counts and FLOPs of the whole model are sums
 // over its parts.
 
-import "spmoe/mx"
+import (
+	"cmp"
+
+	"spmoe/mx"
+)
 
 // Part names a part of a model: all layers of one kind.
 type Part string
@@ -277,10 +281,11 @@ func (m Module) OnRank(ranks int) int64 {
 	return m.Params
 }
 
-// KVCache returns the elements per token of a cache for generation: as decoding keeps them, in
-// latent attention compressed as latent vectors and rotary keys, and expanded, as keys and values
-// of all their heads. The MTP module is not part of generation.
+// KVCache returns the elements per token of a cache for generation: compressed, in latent attention
+// to latent vectors and rotary keys, and expanded, as keys and values of all their heads. The MTP
+// module is not part of generation.
 func (c Config) KVCache() (compressed, expanded int64) {
 	layers := int64(c.Layers)
-	return layers * int64(c.kind().cacheRow()), layers * int64(c.keyHeads()*(c.KeyDim()+c.ValueDim))
+	expanded = int64(c.keyHeads() * (c.KeyDim() + c.ValueDim))
+	return layers * cmp.Or(int64(c.kind().compressed()), expanded), layers * expanded
 }

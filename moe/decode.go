@@ -1,7 +1,9 @@
 package moe
 
 // Decoding extends texts by a few tokens at a time from the cached state of the earlier tokens
-// (cache.go, absorbed.go), and returns the scores of the next token.
+// (cache.go), and returns the scores of the next token. It is the forward pass of training with a
+// cache: a row's result does not depend on the other rows, so neither do the scores. The
+// absorbed form (absorbed.go) is faster and rounds differently.
 
 import (
 	"fmt"
@@ -13,11 +15,16 @@ import (
 // calls are collective. Every rank makes the same calls in the same order, without sequences if it
 // has none to extend, because the other ranks need its experts.
 type Decoder struct {
-	stages []*Model // of this rank, in the order of the model
-	relay  Relay
-	rope   *tensor.RotaryTable
-	layers []attentionDecoder // by layer, of those on this rank
-	logits tensor.Tensor      // [sequences, vocab] FP32, of the last call
+	stages   []*Model // of this rank, in the order of the model
+	relay    Relay
+	rope     *tensor.RotaryTable
+	absorbed []*absorbed   // by layer; nil: attention is that of training
+	logits   tensor.Tensor // [sequences, vocab] FP32, of the last call
+	loss     tensor.CrossEntropy
+
+	// Routes is optional: it records or replaces the choices of experts of each call's tokens, one
+	// sequence after the other.
+	Routes *Routes
 }
 
 // Relay passes the hidden states of a Decoder from stage to stage.
@@ -31,24 +38,30 @@ type Relay interface {
 
 // NewDecoder returns a decoder for sequences of up to context tokens. context is at most
 // Config.MaxPositions, which may be more than the model was built for.
-func (m *Model) NewDecoder(ex *tensor.Exec, context int) (*Decoder, error) {
-	return NewStageDecoder(ex, context, []*Model{m}, nil)
+//
+// Scores have the bits of a training pass over the whole text, for any batch, any parts of the text
+// and any ranks, if [Precision.CheckDecoding] allows it. A fast decoder caches what MLA compresses
+// tokens to. It reads less memory, and its scores agree to rounding.
+func (m *Model) NewDecoder(ex *tensor.Exec, context int, fast bool) (*Decoder, error) {
+	return NewStageDecoder(ex, context, fast, []*Model{m}, nil)
 }
 
 // NewStageDecoder is NewDecoder for the stages of this rank, in the order of the model. The ranks
 // of a pipeline pass the same tokens. Only the one with the head gets scores.
-func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay) (*Decoder, error) {
+func NewStageDecoder(ex *tensor.Exec, context int, fast bool, stages []*Model, relay Relay) (*Decoder, error) {
 	c := stages[0].Config
 	if context < 1 || context > c.MaxPositions {
 		return nil, fmt.Errorf("the context is %d tokens: give 1 to %d (model.max_positions)", context, c.MaxPositions)
 	}
-	d := &Decoder{stages: stages, relay: relay, rope: c.rotaryTable(context), layers: make([]attentionDecoder, c.Layers)}
+	d := &Decoder{stages: stages, relay: relay, rope: c.rotaryTable(context), absorbed: make([]*absorbed, c.Layers)}
 	for _, m := range stages {
 		for i, b := range m.blocks {
 			if err := m.sharded.gather(ex, m.blockUnit(i)); err != nil {
 				return nil, err
 			}
-			d.layers[b.layer] = b.attention.decoder(ex)
+			if a, ok := b.attention.(*latentAttention); ok && fast {
+				d.absorbed[b.layer] = a.absorb(ex)
+			}
 		}
 	}
 	return d, nil
@@ -56,6 +69,18 @@ func NewStageDecoder(ex *tensor.Exec, context int, stages []*Model, relay Relay)
 
 // Context returns the maximum number of tokens per sequence.
 func (d *Decoder) Context() int { return d.rope.Len() }
+
+// Experts returns the number of experts that a token chooses in all layers together.
+func (d *Decoder) Experts() int {
+	c := d.stages[0].Config
+	return (c.Layers - c.DenseLayers) * c.TopK
+}
+
+// ExpertsBefore returns the number of those in the layers before one.
+func (d *Decoder) ExpertsBefore(layer int) int {
+	c := d.stages[0].Config
+	return (layer - c.DenseLayers) * c.TopK
+}
 
 // extension is the part of a sequence that a pass adds.
 type extension struct {
@@ -67,19 +92,25 @@ type extension struct {
 type decodePass struct {
 	decoder   *Decoder
 	sequences []extension // of this rank
-	few       bool        // see rowwise
+}
+
+// each calls f for each sequence with its rows [lo, hi) of the pass.
+func (d *decodePass) each(f func(e extension, lo, hi int)) {
+	lo := 0
+	for _, e := range d.sequences {
+		f(e, lo, lo+e.tokens)
+		lo += e.tokens
+	}
 }
 
 // Extend appends tokens to one sequence and returns the scores of the token after the last one:
 // [vocab] FP32, valid until the next call. The other ranks pass no cache and no tokens and get nil.
-// Appending in parts gives the same numbers as appending all tokens at once, and the same bits in
-// FP32.
 func (d *Decoder) Extend(ex *tensor.Exec, c *Cache, tokens []int32) ([]float32, error) {
 	var sequences []extension
 	if c != nil {
 		sequences = []extension{{c, len(tokens)}}
 	}
-	logits, err := d.run(ex, sequences, tokens, false)
+	logits, err := d.run(ex, sequences, tokens)
 	if err != nil || c == nil || !logits.Valid() {
 		return nil, err
 	}
@@ -87,24 +118,22 @@ func (d *Decoder) Extend(ex *tensor.Exec, c *Cache, tokens []int32) ([]float32, 
 }
 
 // Step appends one token to each of this rank's sequences and returns the scores of the next
-// tokens: [len(caches), vocab] FP32, valid until the next call. The bits of a sequence's scores do
-// not depend on other sequences or on the ranks that they are on, unless the precision has scales
-// per tensor.
+// tokens: [len(caches), vocab] FP32, valid until the next call.
 func (d *Decoder) Step(ex *tensor.Exec, caches []*Cache, tokens []int32) (tensor.Tensor, error) {
 	sequences := make([]extension, len(caches))
 	for i, c := range caches {
 		sequences[i] = extension{c, 1}
 	}
-	return d.run(ex, sequences, tokens, true)
+	return d.run(ex, sequences, tokens)
 }
 
 // run extends sequences. It returns the scores, or an invalid tensor on a rank without the head.
-func (d *Decoder) run(ex *tensor.Exec, sequences []extension, tokens []int32, few bool) (logits tensor.Tensor, err error) {
+func (d *Decoder) run(ex *tensor.Exec, sequences []extension, tokens []int32) (logits tensor.Tensor, err error) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	d.check(sequences, tokens)
 	for _, m := range d.stages {
-		if logits, err = d.runStage(ex, m, &decodePass{decoder: d, sequences: sequences, few: few}, tokens); err != nil {
+		if logits, err = d.runStage(ex, m, &decodePass{decoder: d, sequences: sequences}, tokens); err != nil {
 			return logits, err
 		}
 	}
@@ -122,7 +151,7 @@ func (d *Decoder) runStage(ex *tensor.Exec, m *Model, as *decodePass, tokens []i
 			return logits, err
 		}
 	}
-	pass := m.newPass(ex, Batch{Inputs: tokens, Seq: max(len(tokens), 1), GlobalSequences: 1}, false)
+	pass := m.newPass(ex, Batch{Inputs: tokens, Seq: max(len(tokens), 1), GlobalSequences: 1, Routes: d.Routes}, false)
 	defer pass.release()
 	pass.decoding = as
 	p := pass.forwardPhase(ex)
@@ -153,8 +182,20 @@ func (d *Decoder) score(p phase, m *Model, h tensor.Tensor) (tensor.Tensor, erro
 	if err := m.sharded.gather(ex, m.headUnit()); err != nil {
 		return logits, err
 	}
-	matMul(ex, logits.Mat(), m.norm.forward(p, p.scratch, last.Mat(), &p.norm).Mat(), m.output.weight.W.Mat().T(), p.decoding.few)
+	m.output.sum.Multiply(ex, logits.Mat(), m.norm.forward(p, p.scratch, last.Mat(), &p.norm).Mat(), m.output.weight.W.Mat().T())
 	return logits, nil
+}
+
+// LogProbs sets probs to the natural logarithms of the probabilities of tokens, one for each row of
+// scores that the last call has returned. They are summed as the losses of training are. A negative
+// token has none.
+func (d *Decoder) LogProbs(ex *tensor.Exec, probs []float64, tokens []int32) {
+	o, logits := &d.stages[len(d.stages)-1].output, d.logits.Slice(0, len(tokens))
+	d.loss.Reset(tokens, logits.Dim(1))
+	o.sizes.blocks(logits.Dim(1), func(lo, hi int) { d.loss.Add(ex, logits.Mat().ColSlice(lo, hi), lo) })
+	for i := range tokens {
+		probs[i] = -d.loss.Loss(i, i+1)
+	}
 }
 
 func (d *Decoder) check(sequences []extension, tokens []int32) {
@@ -167,44 +208,5 @@ func (d *Decoder) check(sequences []extension, tokens []int32) {
 	}
 	if n != len(tokens) {
 		panic(fmt.Sprintf("moe: %d tokens for sequences that grow by %d", len(tokens), n))
-	}
-}
-
-// rowwise reports whether a row's bits must not depend on the number of other rows. BF16 products
-// sum in one order for few rows and in another for many. Such a pass multiplies only few enough
-// rows at a time for the first order.
-func (d *decodePass) rowwise() bool { return d != nil && d.few }
-
-// matMul computes c = a·b, few rows at a time if the bits of a row must not depend on the number of
-// rows.
-func matMul(ex *tensor.Exec, c, a, b tensor.Matrix, few bool) {
-	size := c.Rows
-	if few {
-		size = min(size, tensor.BatchInvariantRows())
-	}
-	for lo := 0; lo < c.Rows; lo += size {
-		hi := min(lo+size, c.Rows)
-		tensor.MatMul(ex, c.RowSlice(lo, hi), a.RowSlice(lo, hi), b)
-	}
-}
-
-// rowwise is forward for few rows of a group at a time.
-func (l *linear) rowwise(ex *tensor.Exec, y tensor.Tensor, x *activation) {
-	n, ends := l.W.Dim(-2), x.ends
-	if ends == nil {
-		ends = []int32{int32(x.Dim(0))}
-	}
-	lo, size := 0, min(x.Dim(0), tensor.BatchInvariantRows())
-	for g, end := range ends {
-		for lo < int(end) {
-			hi := min(lo+size, int(end))
-			out := y.Slice(lo, hi).Mat()
-			if l.mx.quantizesForward() {
-				l.mx.Sum.MatMul(ex, out, x.rows.GroupSlice(g, lo, hi), l.mx.rows.GroupSlice(g, g*n, (g+1)*n))
-			} else {
-				l.sum.Multiply(ex, out, x.Slice(lo, hi).Mat(), l.W.Mat().RowSlice(g*n, (g+1)*n).T())
-			}
-			lo = hi
-		}
 	}
 }

@@ -1,6 +1,7 @@
 package moe
 
-// Texts that are computed a few tokens at a time, against passes over all of them.
+// Texts that are computed a few tokens at a time by fast decoders, against passes over all of them.
+// Those of others are in decode_exact_test.go.
 
 import (
 	"fmt"
@@ -43,10 +44,10 @@ func (m *member) inParts(d *Decoder, text []int32, ends ...int) ([][]float32, er
 	return rows, nil
 }
 
-// decoder returns a decoder for the longest sequences.
+// decoder returns a fast decoder for the longest sequences.
 func (m *member) decoder(t testing.TB) *Decoder {
 	t.Helper()
-	d, err := m.model.NewDecoder(m.ex, m.model.Config.MaxPositions)
+	d, err := m.model.NewDecoder(m.ex, m.model.Config.MaxPositions, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,17 +367,27 @@ func TestCacheBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := cfg.CacheBytes(tensor.BF16); got != want {
+		if got := cfg.CacheBytes(tensor.BF16, true); got != want {
 			t.Errorf("%s: %d bytes per token, want %d", name, got, want)
 		}
 	}
 	m := alone(t, tiny(), tensor.BF16, 8)
-	bytes := 0
-	for _, rows := range m.decoder(t).NewCache(5).rows {
-		bytes += len(rows.Bytes())
-	}
-	if want := 5 * m.model.Config.CacheBytes(tensor.BF16); bytes != want {
-		t.Errorf("a cache for 5 tokens has %d bytes, want %d", bytes, want)
+	for _, fast := range []bool{false, true} {
+		d, err := m.model.NewDecoder(m.ex, 8, fast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes := 0
+		for _, l := range d.NewCache(5).layers {
+			for _, part := range []tensor.Tensor{l.keys, l.values, l.rows} {
+				if part.Valid() {
+					bytes += len(part.Bytes())
+				}
+			}
+		}
+		if want := 5 * m.model.Config.CacheBytes(tensor.BF16, fast); bytes != want {
+			t.Errorf("fast %t: a cache for 5 tokens has %d bytes, want %d", fast, bytes, want)
+		}
 	}
 }
 
@@ -407,10 +418,10 @@ func TestCacheReset(t *testing.T) {
 func TestDecoderRefuses(t *testing.T) {
 	m := alone(t, tiny(), tensor.FP32, 8)
 	for _, context := range []int{0, 65} {
-		_, err := m.model.NewDecoder(m.ex, context)
+		_, err := m.model.NewDecoder(m.ex, context, true)
 		contains(t, err, fmt.Sprintf("context is %d", context), "1 to 64 (model.max_positions)")
 	}
-	d, err := m.model.NewDecoder(m.ex, 10)
+	d, err := m.model.NewDecoder(m.ex, 10, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,8 +66,7 @@ func (c groupedKind) vectors(layers int64) (all Module) {
 	return all
 }
 
-// cacheRow is the rotated keys and the values of all heads.
-func (c groupedKind) cacheRow() int { return 2 * c.KVHeads * c.KeyDim() }
+func (c groupedKind) compressed() int { return 0 }
 
 func (c groupedKind) rotary(t *tensor.RotaryTable) *tensor.RotaryTable { return t.Halves() }
 
@@ -140,9 +139,9 @@ func (a *groupedAttention) project(p phase, x tensor.Tensor, s *groupedState) {
 // turn computes queries and keys from those before their norms.
 func (a *groupedAttention) turn(p phase, s *groupedState) {
 	s.q = a.qNorm.forwardHeads(p, s.rawQ, &s.qNorm)
-	a.rotate(p.ex, a.rope, s.q.Mat(), p.batch.Seq) // before a norm seals it
+	a.rotate(p, s.q.Mat()) // before a norm seals it
 	s.k = a.kNorm.forwardHeads(p, s.rawK, &s.kNorm)
-	a.rotate(p.ex, a.rope, s.k.Mat(), p.batch.Seq)
+	a.rotate(p, s.k.Mat())
 }
 
 // recompute implements [attention].
@@ -201,9 +200,9 @@ func (a *groupedAttention) heads(m tensor.Matrix, first, n int) tensor.Matrix {
 }
 
 // rotate rotates the first elements of all heads of x.
-func (a *groupedAttention) rotate(ex *tensor.Exec, table *tensor.RotaryTable, x tensor.Matrix, seq int) {
+func (a *groupedAttention) rotate(p phase, x tensor.Matrix) {
 	for h := range x.Cols / a.cfg.KeyDim() {
-		table.Rotate(ex, a.heads(x, h, 1).ColSlice(0, a.cfg.RopeDim), seq)
+		p.rotate(a.rope, a.heads(x, h, 1).ColSlice(0, a.cfg.RopeDim))
 	}
 }
 
@@ -211,31 +210,4 @@ func (a *groupedAttention) rotateBack(ex *tensor.Exec, x tensor.Matrix, seq int)
 	for h := range x.Cols / a.cfg.KeyDim() {
 		a.rope.RotateBack(ex, a.heads(x, h, 1).ColSlice(0, a.cfg.RopeDim), seq)
 	}
-}
-
-func (a *groupedAttention) decoder(*tensor.Exec) attentionDecoder { return a }
-
-// extend implements [attentionDecoder], with the kernel that trains.
-func (a *groupedAttention) extend(p phase, layer int, x tensor.Tensor, state attentionState) tensor.Tensor {
-	ex, c, s := p.ex, a.cfg, state.(*groupedState)
-	a.project(p, x, s)
-	q, k := a.qNorm.forwardHeads(p, s.rawQ, &s.qNorm), a.kNorm.forwardHeads(p, s.rawK, &s.kNorm)
-	s.o = activation{Tensor: like(p.scratch, q)}
-	lse := ex.New(tensor.FP32, x.Dim(0)*c.Heads).F32()
-	lo := 0
-	for _, e := range p.decoding.sequences {
-		hi := lo + e.tokens
-		table := p.decoding.decoder.rope.From(e.cache.tokens)
-		a.rotate(ex, table, q.Mat().RowSlice(lo, hi), e.tokens)
-		a.rotate(ex, table, k.Mat().RowSlice(lo, hi), e.tokens)
-		added, all := e.row(layer)
-		tensor.Convert(ex, a.heads(added, 0, c.KVHeads), k.Mat().RowSlice(lo, hi))
-		tensor.Convert(ex, a.heads(added, c.KVHeads, c.KVHeads), s.v.Mat().RowSlice(lo, hi))
-		shape := c.scoreShape(all.Rows, a.scale)
-		shape.Batch, shape.Queries = 1, e.tokens
-		tensor.CausalAttention(ex, s.o.Mat().RowSlice(lo, hi), lse[lo*c.Heads:hi*c.Heads], q.Mat().RowSlice(lo, hi),
-			a.heads(all, 0, c.KVHeads), a.heads(all, c.KVHeads, c.KVHeads), shape)
-		lo = hi
-	}
-	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }

@@ -171,6 +171,11 @@ func (o *output) losses(p phase, c *outputChunk) {
 	if p.ex.Dry() {
 		return
 	}
+	if probs := p.batch.LogProbs; probs != nil && !c.mtp {
+		for r := range c.x.Rows {
+			probs[c.token+r] = -o.loss.Loss(r, r+1)
+		}
+	}
 	seq := p.batch.Seq
 	for r, n := 0, 0; r < c.x.Rows; r += n {
 		t := c.token + r

@@ -89,8 +89,7 @@ type activation struct {
 type rowGroups struct {
 	ends   []int32 // of the groups of rows; nil: there are no groups
 	first  int     // number of the first group among the experts of this rank
-	whole  []int32 // rows of each group together with those of its expert's replicas; empty: there are none
-	before []int32 // rows of whole that precede those of this rank; empty: none do
+	before []int32 // rows of the expert's replicas that precede those of this rank; empty: none do
 }
 
 // linearState is the state of a linear layer in a pass.
@@ -107,8 +106,6 @@ func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearStat
 	p.seal()
 	y := to.New(x.DType(), x.Dim(0), l.W.Dim(-2))
 	switch {
-	case p.decoding.rowwise():
-		l.rowwise(p.ex, y, x)
 	case l.mx.quantizesForward():
 		l.mx.forward(p.ex, y.Mat(), x)
 	default:
@@ -125,7 +122,7 @@ func (l *linear) multiply(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 	if x.ends == nil {
 		l.sum.Multiply(ex, y, x.Mat(), l.W.Mat().T())
 	} else {
-		l.sum.MultiplyGroups(ex, y, x.Mat(), l.W, x.ends, x.whole)
+		l.sum.MultiplyGroups(ex, y, x.Mat(), l.W, x.ends)
 	}
 }
 
@@ -160,7 +157,7 @@ func (l *linear) backwardInput(ex *tensor.Exec, dx tensor.Matrix, dy *activation
 	case dy.ends == nil:
 		l.sum.Multiply(ex, dx, dy.Mat(), l.W.Mat())
 	default:
-		l.sum.MultiplyGroupsDgrad(ex, dx, dy.Mat(), l.W, dy.ends, dy.whole)
+		l.sum.MultiplyGroupsDgrad(ex, dx, dy.Mat(), l.W, dy.ends)
 	}
 }
 

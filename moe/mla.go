@@ -61,8 +61,8 @@ func (c latentKind) vectors(layers int64) Module {
 	return norm(layers, c.KVRank).plus(norm(layers, c.QRank))
 }
 
-// cacheRow is a normalized latent, from which keys and values are expanded, and the rotated key.
-func (c latentKind) cacheRow() int { return c.KVRank + c.RopeDim }
+// compressed is a normalized latent, from which keys and values are expanded, and the rotated key.
+func (c latentKind) compressed() int { return c.KVRank + c.RopeDim }
 
 func (c latentKind) rotary(t *tensor.RotaryTable) *tensor.RotaryTable { return t }
 
@@ -105,15 +105,15 @@ func (a *latentAttention) constants(list func(name string, values ...any)) {
 //	k = k_nope | key                         of each head
 //	out = Wo·softmax(scale·q·kᵀ)·v
 func (a *latentAttention) forward(p phase, x tensor.Tensor, state attentionState) tensor.Tensor {
-	ex, seq, c, s := p.ex, p.batch.Seq, a.cfg, state.(*latentState)
+	c, s := a.cfg, state.(*latentState)
 	s.x = activation{Tensor: x}
 	s.q = a.queries(p, s)
 	for h := range c.Heads {
-		a.rope.Rotate(ex, a.rotary(s.q.Mat(), h), seq)
+		p.rotate(a.rope, a.rotary(s.q.Mat(), h))
 	}
 	s.down = a.kvDown.forward(p, p.saved, &s.x, &s.linear.kvDown)
 	latent, key := a.latentKey(s.down.Mat())
-	a.rope.Rotate(ex, key, seq)
+	p.rotate(a.rope, key)
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, latent, &s.kvNorm)}
 	a.expand(p, s)
 	s.attend(p, c.Config, a.scale, a.queryRows.Top)

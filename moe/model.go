@@ -190,6 +190,10 @@ type Batch struct {
 
 	// Routes is optional: it records or replaces the choices of experts.
 	Routes *Routes
+
+	// LogProbs is optional, [sequences·Seq]: the pass sets it to the natural logarithm of the
+	// probability of each target that counts, without the MTP module.
+	LogProbs []float64
 }
 
 // Train runs forward and backward. It adds the gradients of the objective to all gradients, or sets

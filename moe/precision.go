@@ -178,6 +178,20 @@ func (p Precision) changed(change func(*Recipe) *Recipe) Precision {
 	return p
 }
 
+// CheckDecoding returns an error if a row of a forward pass depends on the others, so that decoding
+// cannot have the bits of training.
+func (p Precision) CheckDecoding() error {
+	for _, r := range p.recipes() {
+		switch x := r.Forward.Left; {
+		case x.Quantizes() && x.Format.TensorScale:
+			return fmt.Errorf("precision %s: the scale of an input in %v is that of all tokens of a pass, so the numbers of a token depend on the others", p.Name, x.Format)
+		case x.Rounding == mx.Stochastic:
+			return fmt.Errorf("precision %s: inputs in %v are rounded by random numbers of their place in a training step", p.Name, x.Format)
+		}
+	}
+	return nil
+}
+
 // CheckReplicas returns an error if a block may have rows of several replicas of an expert, which
 // would have scales of their own.
 func (p Precision) CheckReplicas() error {

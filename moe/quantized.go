@@ -31,7 +31,7 @@ func (q *mxLinear) forward(ex *tensor.Exec, y tensor.Matrix, x *activation) {
 	if x.ends == nil {
 		q.Sum.MatMul(ex, y, x.rows, q.rows)
 	} else {
-		q.Sum.GroupedMatMul(ex, y, x.rows, q.rows, x.ends, x.whole)
+		q.Sum.GroupedMatMul(ex, y, x.rows, q.rows, x.ends)
 	}
 }
 
@@ -40,7 +40,7 @@ func (q *mxLinear) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy *activation) {
 	if dy.ends == nil {
 		q.Sum.Dgrad(ex, dx, dy.rows, q.cols.Group(0))
 	} else {
-		q.Sum.GroupedDgrad(ex, dx, dy.rows, q.cols, dy.ends, dy.whole)
+		q.Sum.GroupedDgrad(ex, dx, dy.rows, q.cols, dy.ends)
 	}
 }
 

@@ -134,11 +134,11 @@ func TestGoldenGroupedNVFP4(t *testing.T) {
 	weights := grouped(mx.NVFP4Tile, mx.AlongRows, w.Mat(), mx.EqualGroups(experts, n))
 
 	y := tensor.New(tensor.FP32, x.Dim(0), n)
-	mx.SumFP32.GroupedMatMul(ex, y.Mat(), grouped(mx.NVFP4, mx.AlongRows, x.Mat(), ends), weights, ends, nil)
+	mx.SumFP32.GroupedMatMul(ex, y.Mat(), grouped(mx.NVFP4, mx.AlongRows, x.Mat(), ends), weights, ends)
 	compareF64(t, "y", y.F32(), f.f64("y_f64"))
 
 	dx := tensor.New(tensor.FP32, x.Dim(0), k)
-	mx.SumFP32.GroupedDgrad(ex, dx.Mat(), grouped(mx.NVFP4, mx.AlongRows, dy.Mat(), ends), weights.WithBlocks(mx.AlongCols), ends, nil)
+	mx.SumFP32.GroupedDgrad(ex, dx.Mat(), grouped(mx.NVFP4, mx.AlongRows, dy.Mat(), ends), weights.WithBlocks(mx.AlongCols), ends)
 	compareF64(t, "dx", dx.F32(), f.f64("dx_f64"))
 
 	dw := tensor.New(tensor.FP32, experts, n, k)

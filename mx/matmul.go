@@ -58,25 +58,25 @@ func (s Sum) WgradRows(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, s
 // one expert. Group g ends before row ends[g] and may be empty.
 //
 // x: [rows, K] and w: [G·N, K] have blocks AlongRows. w is the weights of all groups in order. y:
-// [rows, N]. whole is as in tensor.GroupedMatMul.
-func (s Sum) GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []int32) {
+// [rows, N].
+func (s Sum) GroupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, len(ends) > 1, profile.Forward), y.Rows, y.Cols, x.Cols(), ends).End()
 	checkEnds(ends, y.Rows)
 	x.check(AlongRows, y.Rows, x.Cols())
 	w.check(AlongRows, len(ends)*y.Cols, x.Cols())
-	s.multiplier(x, w).groupedMatMul(ex, y, x, w, ends, whole)
+	s.multiplier(x, w).groupedMatMul(ex, y, x, w, ends)
 }
 
 // GroupedDgrad computes dx = dy·w[g] for the rows of each group g.
 //
 // dy: [rows, N] has blocks AlongRows. w: [G·N, K] has blocks AlongCols in G groups of N rows (see
-// EqualGroups). dx: [rows, K]. whole is as in tensor.GroupedMatMul.
-func (s Sum) GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, whole []int32) {
+// EqualGroups). dx: [rows, K].
+func (s Sum) GroupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
 	defer ex.ProfilingProduct(profile.Product(profile.MX, len(ends) > 1, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols(), ends).End()
 	checkEnds(ends, dx.Rows)
 	dy.check(AlongRows, dx.Rows, dy.Cols())
 	w.check(AlongCols, len(ends)*dy.Cols(), dx.Cols)
-	s.multiplier(dy, w).groupedDgrad(ex, dx, dy, w, ends, whole)
+	s.multiplier(dy, w).groupedDgrad(ex, dx, dy, w, ends)
 }
 
 // GroupedWgrad computes dw[g] = dyᵀ·x over the rows of each group g, or dw[g] += dyᵀ·x if

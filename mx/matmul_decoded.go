@@ -18,7 +18,7 @@ func (decoded) supports(Format, Format) bool { return true }
 
 func (decoded) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	if streams(y, x, w, 1) {
-		multiplyStreamed(ex, y, x, w, nil, nil)
+		multiplyStreamed(ex, y, x, w, nil)
 		return
 	}
 	p := decode(ex, x, w)
@@ -45,23 +45,23 @@ func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, spa
 	tensor.WgradTimes(ex, dw, p.a.Mat().ColSlice(first, first+dw.Rows), p.b.Mat(), span, p.scale(), accumulate)
 }
 
-func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []int32) {
+func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
 	if streams(y, x, w, len(ends)) {
-		multiplyStreamed(ex, y, x, w, ends, whole)
+		multiplyStreamed(ex, y, x, w, ends)
 		return
 	}
 	p := decode(ex, x, w)
 	defer p.release()
 	sum := p.destination(y)
-	tensor.GroupedMatMulTimes(ex, sum, p.a.Mat(), p.groups(len(ends)), ends, whole, p.scales(len(ends)))
+	tensor.GroupedMatMulTimes(ex, sum, p.a.Mat(), p.groups(len(ends)), ends, p.scales(len(ends)))
 	p.finish(y, sum)
 }
 
-func (decoded) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, whole []int32) {
+func (decoded) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
 	p := decode(ex, dy, w)
 	defer p.release()
 	sum := p.destination(dx)
-	tensor.GroupedDgradTimes(ex, sum, p.a.Mat(), p.groups(len(ends)), ends, whole, p.scales(len(ends)))
+	tensor.GroupedDgradTimes(ex, sum, p.a.Mat(), p.groups(len(ends)), ends, p.scales(len(ends)))
 	p.finish(dx, sum)
 }
 

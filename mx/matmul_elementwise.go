@@ -32,7 +32,7 @@ func (e elementwise) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, firs
 	p.multiply(dw, p.a.ColSlice(first, first+dw.Rows).T(), p.b.T(), p.scale(0), span, accumulate)
 }
 
-func (e elementwise) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, _ []int32) {
+func (e elementwise) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
 	p := e.product(ex, x, w)
 	defer p.release()
 	for g := range ends {
@@ -41,7 +41,7 @@ func (e elementwise) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor
 	}
 }
 
-func (e elementwise) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, _ []int32) {
+func (e elementwise) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
 	p := e.product(ex, dy, w)
 	defer p.release()
 	n := p.a.Cols

@@ -47,7 +47,7 @@ func (promoted) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, sp
 	tensor.WgradPromoted(ex, dw, p.a.ColSlice(first, first+dw.Rows), p.b, scales, span, accumulate)
 }
 
-func (promoted) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, _ []int32) {
+func (promoted) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
 	p := promote(ex, x, w)
 	defer p.release()
 	for g := range ends {
@@ -56,7 +56,7 @@ func (promoted) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, end
 	}
 }
 
-func (promoted) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, _ []int32) {
+func (promoted) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
 	p := promote(ex, dy, w)
 	defer p.release()
 	for g := range ends {

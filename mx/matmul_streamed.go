@@ -22,12 +22,12 @@ const (
 
 // streamed holds the arguments of a product of groups of rows with NVFP4 weights.
 type streamed struct {
-	y, x        tensor.Matrix // x is decoded, without group scales
-	w           Tensor        // [groups*outputs, k] along rows
-	ends, whole []int32
-	scales      []float32 // of the products of groups; nil: 1
-	outputs     int       // of a group
-	tile        int       // outputs that are decoded together
+	y, x    tensor.Matrix // x is decoded, without group scales
+	w       Tensor        // [groups*outputs, k] along rows
+	ends    []int32
+	scales  []float32 // of the products of groups; nil: 1
+	outputs int       // of a group
+	tile    int       // outputs that are decoded together
 }
 
 // streams reports whether a product of x with the weights of some groups can and should be
@@ -38,7 +38,7 @@ func streams(y tensor.Matrix, x, w Tensor, groups int) bool {
 }
 
 // multiplyStreamed computes y = x·w[g]ᵀ for the rows of each group g. nil ends stand for one group.
-func multiplyStreamed(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []int32) {
+func multiplyStreamed(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
 	groups := max(len(ends), 1)
 	p := decodedProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{x, w}, inBF16: true}
 	defer p.release()
@@ -46,7 +46,7 @@ func multiplyStreamed(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole
 		ends = ex.Ints(1)
 		ends[0] = int32(y.Rows)
 	}
-	s := streamed{y: y, x: decodedCopy(ex, tensor.BF16, x).Mat(), w: w, ends: ends, whole: whole, scales: p.scales(groups), outputs: w.Rows() / groups}
+	s := streamed{y: y, x: decodedCopy(ex, tensor.BF16, x).Mat(), w: w, ends: ends, scales: p.scales(groups), outputs: w.Rows() / groups}
 	rows := max(streamedTile/(2*max(w.Cols(), 1))/nvfp4.Block, 1) * nvfp4.Block
 	s.tile = min(rows, s.outputs)
 	work := max(2*y.Rows, generalOpsPerElement*groups) * s.outputs * w.Cols()
@@ -61,7 +61,6 @@ func streamTiles(ex *tensor.Exec, s streamed, lo, hi int) {
 	d := newTileDecoder(ex, s.w)
 	memory := ex.New(tensor.BF16, s.tile*s.w.Cols())
 	end := ex.New(tensor.INT32, 1).I32()
-	f := s.newFused(ex)
 	if ex.Dry() {
 		return
 	}
@@ -76,16 +75,11 @@ func streamTiles(ex *tensor.Exec, s streamed, lo, hi int) {
 			continue
 		}
 		n := min(s.tile, s.outputs-first)
-		if f.takes(rows, s.whole, g) {
-			f.load(s.x.RowSlice(begin, begin+rows), g)
-			f.multiply(&d, s.y.RowSlice(begin, begin+rows).ColSlice(first, first+n), g*s.outputs+first, only(s.scales, g))
-			continue
-		}
 		tile := memory.Slice(0, n*s.w.Cols()).Reshape(1, n, s.w.Cols())
 		d.decode(tile.Index(0).Mat(), g*s.outputs+first, n)
 		end[0] = int32(rows)
 		y := s.y.RowSlice(begin, begin+rows).ColSlice(first, first+n)
-		tensor.GroupedMatMulTimes(ex, y, s.x.RowSlice(begin, begin+rows), tile, end, only(s.whole, g), only(s.scales, g))
+		tensor.GroupedMatMulTimes(ex, y, s.x.RowSlice(begin, begin+rows), tile, end, only(s.scales, g))
 	}
 }
 

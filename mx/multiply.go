@@ -20,8 +20,8 @@ type multiplier interface {
 	// spans: see tensor.Wgrad. A span of 0 covers all rows.
 	wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool)
 
-	groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []int32)
-	groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, whole []int32)
+	groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32)
+	groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32)
 	groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool)
 }
 
@@ -74,12 +74,12 @@ func (blockScaled) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first,
 	}
 }
 
-func (blockScaled) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, whole []int32) {
-	tensor.GroupedMatMulScaled(ex, y, x.Operand(), w.Operand(), ends, whole)
+func (blockScaled) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
+	tensor.GroupedMatMulScaled(ex, y, x.Operand(), w.Operand(), ends)
 }
 
-func (blockScaled) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, whole []int32) {
-	tensor.GroupedDgradScaled(ex, dx, dy.Operand(), w.stored(), ends, whole)
+func (blockScaled) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
+	tensor.GroupedDgradScaled(ex, dx, dy.Operand(), w.stored(), ends)
 }
 
 func (blockScaled) groupedWgrad(ex *tensor.Exec, dw tensor.Tensor, dy, x Tensor, accumulate bool) {

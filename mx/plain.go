@@ -44,9 +44,9 @@ func (s Sum) MultiplyWgrad(ex *tensor.Exec, dw, dy, x tensor.Matrix, span int, a
 
 // MultiplyGroups computes y = x·w[g]ᵀ for the rows of each group as tensor.GroupedMatMul does, with
 // a Sum.
-func (s Sum) MultiplyGroups(ex *tensor.Exec, y, x tensor.Matrix, w tensor.Tensor, ends, whole []int32) {
+func (s Sum) MultiplyGroups(ex *tensor.Exec, y, x tensor.Matrix, w tensor.Tensor, ends []int32) {
 	if s == SumFP32 {
-		tensor.GroupedMatMul(ex, y, x, w, ends, whole)
+		tensor.GroupedMatMul(ex, y, x, w, ends)
 		return
 	}
 	for g := range ends {
@@ -57,9 +57,9 @@ func (s Sum) MultiplyGroups(ex *tensor.Exec, y, x tensor.Matrix, w tensor.Tensor
 
 // MultiplyGroupsDgrad computes dx = dy·w[g] for the rows of each group as tensor.GroupedDgrad does,
 // with a Sum.
-func (s Sum) MultiplyGroupsDgrad(ex *tensor.Exec, dx, dy tensor.Matrix, w tensor.Tensor, ends, whole []int32) {
+func (s Sum) MultiplyGroupsDgrad(ex *tensor.Exec, dx, dy tensor.Matrix, w tensor.Tensor, ends []int32) {
 	if s == SumFP32 {
-		tensor.GroupedDgrad(ex, dx, dy, w, ends, whole)
+		tensor.GroupedDgrad(ex, dx, dy, w, ends)
 		return
 	}
 	for g := range ends {

@@ -33,12 +33,12 @@ func TestStreamed(t *testing.T) {
 			}
 			p := decode(ex, x, w)
 			want := tensor.New(tensor.BF16, rows, c.outputs)
-			tensor.GroupedMatMulTimes(ex, want.Mat(), p.a.Mat(), p.groups(groups), c.ends, nil, p.scales(groups))
+			tensor.GroupedMatMulTimes(ex, want.Mat(), p.a.Mat(), p.groups(groups), c.ends, p.scales(groups))
 			p.release()
 			for _, threads := range []int{1, 2} {
 				ex := tensor.NewParallelExec(threads)
 				clear(y.Bytes())
-				multiplyStreamed(ex, y.Mat(), x, w, c.ends, nil)
+				multiplyStreamed(ex, y.Mat(), x, w, c.ends)
 				ex.Close()
 				if !bytes.Equal(y.Bytes(), want.Bytes()) {
 					t.Errorf("%v %v: other bits on %d threads", format, c, threads)
@@ -67,8 +67,8 @@ func BenchmarkStreamed(b *testing.B) {
 			}
 			y := tensor.New(tensor.BF16, groups*rows, outputs)
 			bytes := float64(len(qw.Codes.Bytes()) + len(qw.Scales.Bytes())) // of weights
-			speed.Report(b, "GB/s", bytes, func() { SumFP32.GroupedMatMul(ex, y.Mat(), qx, qw, ends, nil) }, speed.Copy(64<<20, 64<<20),
-				speed.Work("of-bf16", bytes, func() { tensor.GroupedMatMul(ex, y.Mat(), x.Mat(), w.Reshape(groups, outputs, k), ends, nil) }))
+			speed.Report(b, "GB/s", bytes, func() { SumFP32.GroupedMatMul(ex, y.Mat(), qx, qw, ends) }, speed.Copy(64<<20, 64<<20),
+				speed.Work("of-bf16", bytes, func() { tensor.GroupedMatMul(ex, y.Mat(), x.Mat(), w.Reshape(groups, outputs, k), ends) }))
 		})
 	}
 }

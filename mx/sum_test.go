@@ -62,9 +62,9 @@ func exactProducts(ex *tensor.Exec) string {
 	product([]int{m, n}, func(y tensor.Tensor) { s.MatMul(ex, y.Mat(), rows(x, nil), tile) })
 	product([]int{m, k}, func(dx tensor.Tensor) { s.Dgrad(ex, dx.Mat(), rows(dy, nil), tile.WithBlocks(mx.AlongCols)) })
 	product([]int{n, k}, func(dw tensor.Tensor) { s.Wgrad(ex, dw.Mat(), cols(dy, nil), cols(x, nil), m/2, false) })
-	product([]int{m, n}, func(y tensor.Tensor) { s.GroupedMatMul(ex, y.Mat(), rows(x, ends), tiles, ends, nil) })
+	product([]int{m, n}, func(y tensor.Tensor) { s.GroupedMatMul(ex, y.Mat(), rows(x, ends), tiles, ends) })
 	product([]int{m, k}, func(dx tensor.Tensor) {
-		s.GroupedDgrad(ex, dx.Mat(), rows(dy, ends), tiles.WithBlocks(mx.AlongCols), ends, nil)
+		s.GroupedDgrad(ex, dx.Mat(), rows(dy, ends), tiles.WithBlocks(mx.AlongCols), ends)
 	})
 	product([]int{groups, n, k}, func(dw tensor.Tensor) { s.GroupedWgrad(ex, dw, cols(dy, ends), cols(x, ends), false) })
 	return hex.EncodeToString(hash.Sum(nil))

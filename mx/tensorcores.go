@@ -85,7 +85,7 @@ func (c cores) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, spa
 	p.multiply(dw, left, p.cols(1, 0, x.Rows(), 0), 0, span, accumulate)
 }
 
-func (c cores) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends, _ []int32) {
+func (c cores) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {
 	p := c.product(ex, x, w)
 	defer p.release()
 	for g := range ends {
@@ -94,7 +94,7 @@ func (c cores) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends
 	}
 }
 
-func (c cores) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends, _ []int32) {
+func (c cores) groupedDgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor, ends []int32) {
 	p := c.product(ex, dy, w)
 	defer p.release()
 	n := dy.Cols()

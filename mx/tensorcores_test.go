@@ -164,8 +164,8 @@ func TestTensorCores(t *testing.T) {
 			xs, ws, wt := rows(x, tt.row, rowEnds), rows(experts, tt.weight, weightEnds), cols(experts, tt.weight, weightEnds)
 			dys, dyt, xt := rows(dy, tt.row, rowEnds), cols(dy, tt.inWgrad, rowEnds), cols(x, tt.inWgrad, rowEnds)
 			dws := tensor.New(tensor.FP32, 3, n, k)
-			tt.sum.GroupedMatMul(ex, y.Mat(), xs, ws, ends, nil)
-			tt.sum.GroupedDgrad(ex, dx.Mat(), dys, wt, ends, nil)
+			tt.sum.GroupedMatMul(ex, y.Mat(), xs, ws, ends)
+			tt.sum.GroupedDgrad(ex, dx.Mat(), dys, wt, ends)
 			tt.sum.GroupedWgrad(ex, dws, dyt, xt, false)
 			var forward, dgrad, wgrad []float32
 			for g := range ends {
@@ -278,8 +278,8 @@ func TestPlainTensorCores(t *testing.T) {
 			compare("wgrad", dw.F32(), leaves)
 			sum.MultiplyWgrad(ex, dw.Mat(), dy.Mat(), x.Mat(), 100, true)
 			compare("wgrad added", dw.F32(), sumOf(leaves, leaves))
-			sum.MultiplyGroups(ex, y.Mat(), x.Mat(), experts, ends, nil)
-			sum.MultiplyGroupsDgrad(ex, dx.Mat(), dy.Mat(), experts, ends, nil)
+			sum.MultiplyGroups(ex, y.Mat(), x.Mat(), experts, ends)
+			sum.MultiplyGroupsDgrad(ex, dx.Mat(), dy.Mat(), experts, ends)
 			sum.MultiplyGroupsWgrad(ex, dws, dy.Mat(), x.Mat(), ends, false)
 			var forward, dgrad, wgrad []float32
 			for g, end := range ends {

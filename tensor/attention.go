@@ -37,6 +37,10 @@ type AttentionShape struct {
 	// means all. A backward pass has all.
 	Queries int
 
+	// Room, if not 0, says that k and v lie head by head, each in Room rows of which the first Seq
+	// count, rather than side by side: [batch·kvHeads·Room, dim].
+	Room int
+
 	// First, [batch·seq], is the first position in its sequence that each row attends to. With
 	// several documents packed into a sequence, it is the start of the row's document. It does not
 	// decrease within a sequence. It lies between 0 and the row's own position. Nil means 0 for all
@@ -63,6 +67,23 @@ func (s AttentionShape) queryBlocks() int { return ceilDiv(s.queries(), s.queryR
 // head returns the rows of sequence b, of seq each, and the columns of head h, of dim each.
 func head(m Matrix, b, h, seq, dim int) Matrix {
 	return m.RowSlice(b*seq, (b+1)*seq).ColSlice(h*dim, (h+1)*dim)
+}
+
+// keyHead is head for keys or values.
+func (s AttentionShape) keyHead(m Matrix, b, h, dim int) Matrix {
+	if s.Room == 0 {
+		return head(m, b, h, s.Seq, dim)
+	}
+	at := (b*s.kvHeads() + h) * s.Room
+	return m.RowSlice(at, at+s.Seq)
+}
+
+// keyShape returns the rows and columns of keys or values.
+func (s AttentionShape) keyShape(dim int) (rows, cols int) {
+	if s.Room == 0 {
+		return s.Batch * s.Seq, s.kvHeads() * dim
+	}
+	return s.Batch * s.kvHeads() * s.Room, dim
 }
 
 // first returns the first position that row i of sequence b attends to.
@@ -95,10 +116,12 @@ func (s AttentionShape) checkFirst() {
 
 func (s AttentionShape) check(q, k, v, o Matrix, lse []float32) {
 	s.checkFirst()
-	rows, keys := s.Batch*s.queries(), s.Batch*s.Seq
-	if q.Rows != rows || k.Rows != keys || v.Rows != keys || o.Rows != rows ||
-		q.Cols != s.Heads*s.KeyDim || k.Cols != s.kvHeads()*s.KeyDim || v.Cols != s.kvHeads()*s.ValueDim || o.Cols != s.Heads*s.ValueDim ||
-		len(lse) != rows*s.Heads || s.Heads%s.kvHeads() != 0 || s.Queries > s.Seq {
+	rows := s.Batch * s.queries()
+	keys, keyCols := s.keyShape(s.KeyDim)
+	values, valueCols := s.keyShape(s.ValueDim)
+	if q.Rows != rows || k.Rows != keys || v.Rows != values || o.Rows != rows ||
+		q.Cols != s.Heads*s.KeyDim || k.Cols != keyCols || v.Cols != valueCols || o.Cols != s.Heads*s.ValueDim ||
+		len(lse) != rows*s.Heads || s.Heads%s.kvHeads() != 0 || s.Queries > s.Seq || s.Room != 0 && s.Room < s.Seq {
 		s.First = nil
 		panic(fmt.Sprintf("tensor: attention %+v over q [%d, %d], k [%d, %d], v [%d, %d], o [%d, %d], lse [%d]",
 			s, q.Rows, q.Cols, k.Rows, k.Cols, v.Rows, v.Cols, o.Rows, o.Cols, len(lse)))
@@ -143,7 +166,7 @@ func (c *attentionCall) problem(n int) headProblem {
 	key := func(m Matrix) Matrix { return head(m, b, h, rows, s.KeyDim) }
 	value := func(m Matrix) Matrix { return head(m, b, h, rows, s.ValueDim) }
 	p := headProblem{
-		AttentionShape: s, q: key(c.q), k: head(c.k, b, kv, s.Seq, s.KeyDim), v: head(c.v, b, kv, s.Seq, s.ValueDim), o: value(c.o),
+		AttentionShape: s, q: key(c.q), k: s.keyHead(c.k, b, kv, s.KeyDim), v: s.keyHead(c.v, b, kv, s.ValueDim), o: value(c.o),
 		lse: c.lse[n*rows:][:rows], sequence: b, before: s.Seq - rows,
 	}
 	if c.top != nil {

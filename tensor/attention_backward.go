@@ -23,16 +23,15 @@ const backwardKeys = 256
 //
 // The outer loop is over key blocks, so dk and dv of a block stay in L2. Sums are in FP32: dk, dv
 // over query rows in ascending order, dq over keys in ascending order. They are rounded once. The
-// bits do not depend on the sizes of blocks, except that products with few rows have an order of
-// their own (tensor/internal/gemm): the last query block may have few.
+// bits do not depend on the sizes of blocks.
 func CausalAttentionBackward(ex *Exec, dq, dk, dv, do, q, k, v, o Matrix, lse []float32, s AttentionShape) {
 	defer ex.ProfilingRows(profile.Attention, q.Rows, q.Cols).End()
 	s.check(q, k, v, o, lse)
 	gradients := s
 	gradients.KVHeads = 0
 	gradients.check(dq, dk, dv, do, lse)
-	if s.queries() != s.Seq {
-		panic(fmt.Sprintf("tensor: attention with %d queries in sequences of %d has no gradient", s.Queries, s.Seq))
+	if s.queries() != s.Seq || s.Room != 0 {
+		panic(fmt.Sprintf("tensor: attention with %d queries in sequences of %d, or with a cache of %d rows, has no gradient", s.queries(), s.Seq, s.Room))
 	}
 	if do.dtype != o.dtype {
 		panic(fmt.Sprintf("tensor: attention of %v with gradients of %v", o.dtype, do.dtype))

@@ -13,19 +13,16 @@ import (
 // GroupedMatMul computes y = x·w[g]ᵀ for the rows of each group g.
 //
 // x: [rows, K], y: [rows, N], w: [G, N, K], ends: [G].
-//
-// The rows may be a part of larger groups, of whole[g] rows each. Results then have the bits that
-// they would have there. This matters because the order of summation may depend on the number of
-// rows. whole is nil if the groups are whole.
-func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends, whole []int32) {
-	GroupedMatMulTimes(ex, y, x, w, ends, whole, nil)
+// The bits of a row do not depend on other rows.
+func GroupedMatMul(ex *Exec, y, x Matrix, w Tensor, ends []int32) {
+	GroupedMatMulTimes(ex, y, x, w, ends, nil)
 }
 
 // GroupedMatMulTimes is GroupedMatMul with the product of group g multiplied by alphas[g], after it
 // is rounded to FP32. Nil alphas stand for 1.
-func GroupedMatMulTimes(ex *Exec, y, x Matrix, w Tensor, ends, whole []int32, alphas []float32) {
+func GroupedMatMulTimes(ex *Exec, y, x Matrix, w Tensor, ends []int32, alphas []float32) {
 	defer ex.ProfilingProduct(productFamily(x, len(ends) > 1, profile.Forward), y.Rows, y.Cols, x.Cols, ends).End()
-	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends, whole: whole, alphas: alphas}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(y.Cols, tileCols, flops(y, x), operands{c: y, a: x, w: w, ends: ends, alphas: alphas}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				b := o.w.Index(p.group).Mat().T().ColSlice(p.col, p.endCol)
@@ -35,16 +32,16 @@ func GroupedMatMulTimes(ex *Exec, y, x Matrix, w Tensor, ends, whole []int32, al
 	})
 }
 
-// GroupedDgrad computes dx = dy·w[g] for the rows of each group g. Shapes and whole are as in
+// GroupedDgrad computes dx = dy·w[g] for the rows of each group g. Shapes are as in
 // GroupedMatMul.
-func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends, whole []int32) {
-	GroupedDgradTimes(ex, dx, dy, w, ends, whole, nil)
+func GroupedDgrad(ex *Exec, dx, dy Matrix, w Tensor, ends []int32) {
+	GroupedDgradTimes(ex, dx, dy, w, ends, nil)
 }
 
 // GroupedDgradTimes is GroupedDgrad with alphas as in GroupedMatMulTimes.
-func GroupedDgradTimes(ex *Exec, dx, dy Matrix, w Tensor, ends, whole []int32, alphas []float32) {
+func GroupedDgradTimes(ex *Exec, dx, dy Matrix, w Tensor, ends []int32, alphas []float32) {
 	defer ex.ProfilingProduct(productFamily(dy, len(ends) > 1, profile.Dgrad), dx.Rows, dx.Cols, dy.Cols, ends).End()
-	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends, whole: whole, alphas: alphas}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(dx.Cols, tileCols, flops(dx, dy), operands{c: dx, a: dy, w: w, ends: ends, alphas: alphas}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				b := o.w.Index(p.group).Mat().ColSlice(p.col, p.endCol)
@@ -58,9 +55,7 @@ func GroupedDgradTimes(ex *Exec, dx, dy Matrix, w Tensor, ends, whole []int32, a
 func (o *operands) multiplyPart(ex *Exec, p groupPart, b Matrix) {
 	c, a := o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.a.RowSlice(p.row, p.endRow)
 	checkMatMul(c, a, b)
-	left := a.gemmView()
-	left.Whole = o.wholeRows(p.group)
-	multiplyViews(ex, c, left, b.gemmView(), a.dtype, o.alphaOf(p.group), false)
+	multiplyViews(ex, c, a.gemmView(), b.gemmView(), a.dtype, o.alphaOf(p.group), false)
 }
 
 // alphaOf returns the factor of the product of group g.
@@ -69,15 +64,6 @@ func (o *operands) alphaOf(g int) float32 {
 		return 0
 	}
 	return o.alphas[g]
-}
-
-// wholeRows returns the number of rows of the group that the rows of group g are a part of; 0: they
-// are all.
-func (o *operands) wholeRows(g int) int {
-	if len(o.whole) == 0 {
-		return 0
-	}
-	return int(o.whole[g])
 }
 
 // streamedGradient is the number of elements from which the gradients of all groups are stored past

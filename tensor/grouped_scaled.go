@@ -11,16 +11,16 @@ import (
 )
 
 // GroupedMatMulScaled computes y = x·w[g]ᵀ for the rows of each group g, which ends before row
-// ends[g]. A group may be empty. whole is as in GroupedMatMul.
+// ends[g]. A group may be empty.
 //
 // x: [rows, K]. w: [G·N, K], the weights of all groups one below the other. y: [rows, N], FP32 or
 // BF16.
-func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends, whole []int32) {
+func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends []int32) {
 	x.check()
 	w.check()
 	checkExtent(w.Codes.Rows, len(ends)*y.Cols, "rows of weights")
 	checkExtent(x.Codes.Cols, w.Codes.Cols, "elements along k")
-	ex.byGroups(y.Cols, tileCols, flops(y, x.Codes), operands{c: y, scaled: [2]Scaled{x, w}, ends: ends, whole: whole}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(y.Cols, tileCols, flops(y, x.Codes), operands{c: y, scaled: [2]Scaled{x, w}, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {
 				first := p.group * o.c.Cols
@@ -33,22 +33,20 @@ func GroupedMatMulScaled(ex *Exec, y Matrix, x, w Scaled, ends, whole []int32) {
 // multiplyScaledPart is multiplyPart for block-scaled operands.
 func (o *operands) multiplyScaledPart(ex *Exec, p groupPart, b Scaled) {
 	c, a := o.c.RowSlice(p.row, p.endRow).ColSlice(p.col, p.endCol), o.scaled[0].RowSlice(p.row, p.endRow).gemmView()
-	a.Codes.Whole = o.wholeRows(p.group)
 	multiplyScaled(ex, c, a, b.gemmView(), false)
 }
 
-// GroupedDgradScaled computes dx = dy·w[g] for the rows of each group g. whole is as in
-// GroupedMatMul.
+// GroupedDgradScaled computes dx = dy·w[g] for the rows of each group g.
 //
 // dy: [rows, N]. w: codes [G·N, K] with scales [G·ceil(N/32), K] of blocks along N. dx: [rows, K],
 // FP32 or BF16.
-func GroupedDgradScaled(ex *Exec, dx Matrix, dy, w Scaled, ends, whole []int32) {
+func GroupedDgradScaled(ex *Exec, dx Matrix, dy, w Scaled, ends []int32) {
 	dy.check()
 	n := dy.Codes.Cols
 	checkExtent(w.Codes.Rows, len(ends)*n, "rows of weights")
 	checkExtent(w.Codes.Cols, dx.Cols, "columns of weights")
 	checkExtent(w.Scales.Rows, len(ends)*ceilDiv(n, format.MXBlock), "blocks of weights")
-	ex.byGroups(dx.Cols, tileCols, flops(dx, dy.Codes), operands{c: dx, scaled: [2]Scaled{dy, w}, ends: ends, whole: whole}, func(ex *Exec, o operands, from, to int) {
+	ex.byGroups(dx.Cols, tileCols, flops(dx, dy.Codes), operands{c: dx, scaled: [2]Scaled{dy, w}, ends: ends}, func(ex *Exec, o operands, from, to int) {
 		n := o.scaled[0].Codes.Cols
 		for i := from; i < to; i++ {
 			if p, ok := o.groupPart(i, o.c.Cols); ok {

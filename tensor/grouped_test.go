@@ -48,7 +48,7 @@ func TestGroupedMatMul(t *testing.T) {
 	eachLayout(t, func(t *testing.T, g *generator) {
 		w, x, y := experts(g), g.matrix(groupRows, groupK), g.matrix(groupRows, groupN)
 		want, mag := grouped(values(x.Matrix), values(y.Matrix), func(e int) dense { return values(w.Index(e).Mat().T()) })
-		GroupedMatMul(ex, y.Matrix, x.Matrix, w, groupEnds, nil)
+		GroupedMatMul(ex, y.Matrix, x.Matrix, w, groupEnds)
 		near(t, "y", y.Matrix, want, scaled(mag, groupK*eps32))
 		y.intact(t)
 	})
@@ -59,7 +59,7 @@ func TestGroupedDgrad(t *testing.T) {
 	eachLayout(t, func(t *testing.T, g *generator) {
 		w, dy, dx := experts(g), g.matrix(groupRows, groupN), g.matrix(groupRows, groupK)
 		want, mag := grouped(values(dy.Matrix), values(dx.Matrix), func(e int) dense { return values(w.Index(e).Mat()) })
-		GroupedDgrad(ex, dx.Matrix, dy.Matrix, w, groupEnds, nil)
+		GroupedDgrad(ex, dx.Matrix, dy.Matrix, w, groupEnds)
 		near(t, "dx", dx.Matrix, want, scaled(mag, groupN*eps32))
 		dx.intact(t)
 	})
@@ -101,7 +101,7 @@ func TestGroupedIsMatMulPerGroup(t *testing.T) {
 	eachLayout(t, func(t *testing.T, g *generator) {
 		w, x := experts(g), g.matrix(groupRows, groupK)
 		y, one := g.matrix(groupRows, groupN), g.matrix(1, groupN)
-		GroupedMatMul(ex, y.Matrix, x.Matrix, w, groupEnds, nil)
+		GroupedMatMul(ex, y.Matrix, x.Matrix, w, groupEnds)
 		for r := range int(groupEnds[len(groupEnds)-1]) {
 			MatMul(ex, one.Matrix, x.RowSlice(r, r+1), w.Index(groupOf(r)).Mat().T())
 			same(t, "row", y.RowSlice(r, r+1), values(one.Matrix))
@@ -135,16 +135,15 @@ func TestGroupedPanics(t *testing.T) {
 		"rows [1, 5) of a matrix of 4 rows":            {1, 5},
 		"slice [2, 3) of a first dimension of 2":       {1, 2, 3},
 	} {
-		mustPanic(t, want, func() { GroupedMatMul(ex, y, x, w, ends, nil) })
+		mustPanic(t, want, func() { GroupedMatMul(ex, y, x, w, ends) })
 	}
 }
 
-// TestGroupedParts: parts of groups have the bits of the whole groups, although the order of
-// summation of few rows differs from that of many.
+// TestGroupedParts: parts of groups, which have few rows, have the bits of the whole groups.
 func TestGroupedParts(t *testing.T) {
 	ex := NewExec()
 	const rows, wide, narrow = 3 * 90, 1024, 48 // 90 rows per group are many, 9 are few
-	ends, whole, tenth := []int32{90, 180, 270}, []int32{90, 90, 90}, []int32{9, 18, 27}
+	ends, tenth := []int32{90, 180, 270}, []int32{9, 18, 27}
 	for _, dtype := range []DType{FP32, BF16} {
 		t.Run(dtype.String(), func(t *testing.T) {
 			normal := rand.New(rand.NewPCG(5, 6)).NormFloat64
@@ -156,8 +155,8 @@ func TestGroupedParts(t *testing.T) {
 			x, w := filled(rows, wide), filled(3, narrow, wide)
 			y, dx := New(FP32, rows, narrow), New(FP32, rows, wide)
 			dy := filled(rows, narrow)
-			GroupedMatMul(ex, y.Mat(), x.Mat(), w, ends, nil)
-			GroupedDgrad(ex, dx.Mat(), dy.Mat(), w, ends, nil)
+			GroupedMatMul(ex, y.Mat(), x.Mat(), w, ends)
+			GroupedDgrad(ex, dx.Mat(), dy.Mat(), w, ends)
 			partY, partDx, partX, partDy := New(FP32, 27, narrow), New(FP32, 27, wide), New(dtype, 27, wide), New(dtype, 27, narrow)
 			for part := range 10 {
 				each := func(do func(whole, part int)) {
@@ -171,8 +170,8 @@ func TestGroupedParts(t *testing.T) {
 					Convert(ex, partX.Slice(to, to+1).Mat(), x.Slice(from, from+1).Mat())
 					Convert(ex, partDy.Slice(to, to+1).Mat(), dy.Slice(from, from+1).Mat())
 				})
-				GroupedMatMul(ex, partY.Mat(), partX.Mat(), w, tenth, whole)
-				GroupedDgrad(ex, partDx.Mat(), partDy.Mat(), w, tenth, whole)
+				GroupedMatMul(ex, partY.Mat(), partX.Mat(), w, tenth)
+				GroupedDgrad(ex, partDx.Mat(), partDy.Mat(), w, tenth)
 				each(func(from, to int) {
 					same(t, "y", partY.Slice(to, to+1).Mat(), values(y.Slice(from, from+1).Mat()))
 					same(t, "dx", partDx.Slice(to, to+1).Mat(), values(dx.Slice(from, from+1).Mat()))

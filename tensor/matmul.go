@@ -149,11 +149,6 @@ func checkMatMul(c, a, b Matrix) {
 	c.checkRows()
 }
 
-// BatchInvariantRows returns the largest number of rows of a for which each row of a·b has the same
-// bits, whatever the number of rows. Products of few rows of BF16 or codes may use another order of
-// summation than those of many rows.
-func BatchInvariantRows() int { return gemm.BatchInvariantRows() }
-
 func (m Matrix) gemmView() gemm.View {
 	return gemm.View{Ptr: m.data, Rows: m.Rows, Cols: m.Cols, RowStride: m.rowStride, ColStride: m.colStride}
 }

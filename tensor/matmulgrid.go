@@ -9,8 +9,7 @@ package tensor
 type grid struct{ rows, cols int }
 
 // tileCols and tileRows are the size of the tiles that make up a cell. A result is not divided into
-// cells of fewer than leastRows rows: products with few rows use another kernel, which gives other
-// bits.
+// cells of fewer than leastRows rows, because each packs the right operand again.
 const (
 	tileCols  = 32
 	tileRows  = 32

@@ -28,9 +28,9 @@ func TestEnter(t *testing.T) {
 		{profile.Product(profile.BF16, false, profile.Dgrad), func() { MatMul(ex, x.Mat(), y.Mat(), w.Mat()) }},
 		{profile.Product(profile.BF16, false, profile.Wgrad), func() { MatMulAdd(ex, dw.Index(0).Mat(), y.Mat().T(), x.Mat()) }},
 		{profile.Product(profile.FP32, false, profile.Wgrad), func() { MatMulAdd(ex, New(FP32, 16, 16).Mat(), wide.Mat().T(), wide.Mat()) }},
-		{profile.Product(profile.BF16, true, profile.Forward), func() { GroupedMatMul(ex, y.Mat(), x.Mat(), grouped, two, nil) }},
-		{profile.Product(profile.BF16, false, profile.Forward), func() { GroupedMatMul(ex, y.Mat(), x.Mat(), grouped.Slice(0, 1), one, nil) }},
-		{profile.Product(profile.BF16, true, profile.Dgrad), func() { GroupedDgrad(ex, x.Mat(), y.Mat(), grouped, two, nil) }},
+		{profile.Product(profile.BF16, true, profile.Forward), func() { GroupedMatMul(ex, y.Mat(), x.Mat(), grouped, two) }},
+		{profile.Product(profile.BF16, false, profile.Forward), func() { GroupedMatMul(ex, y.Mat(), x.Mat(), grouped.Slice(0, 1), one) }},
+		{profile.Product(profile.BF16, true, profile.Dgrad), func() { GroupedDgrad(ex, x.Mat(), y.Mat(), grouped, two) }},
 		{profile.Product(profile.BF16, true, profile.Wgrad), func() { GroupedWgrad(ex, dw, y.Mat(), x.Mat(), two, true) }},
 		{profile.Attention, func() { CausalAttention(ex, x.Mat(), New(FP32, 8).F32(), x.Mat(), x.Mat(), x.Mat(), shape) }},
 	} {

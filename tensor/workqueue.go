@@ -123,7 +123,6 @@ type operands struct {
 	c, a, b    Matrix
 	w          Tensor
 	ends       []int32
-	whole      []int32   // see GroupedMatMul
 	scaled     [2]Scaled // block-scaled a and b
 	accumulate bool
 	span       int

@@ -56,8 +56,8 @@ func productsWith(ex *Exec, dtype DType, m, n, k int) (results [][]byte) {
 	for range 2 {
 		MatMulAdd(ex, sum.Mat(), dy.Mat().T(), x.Mat())
 	}
-	GroupedMatMul(ex, y.Mat(), x.Mat(), w, ends, nil)
-	GroupedDgrad(ex, dx.Mat(), dy.Mat(), w, ends, nil)
+	GroupedMatMul(ex, y.Mat(), x.Mat(), w, ends)
+	GroupedDgrad(ex, dx.Mat(), dy.Mat(), w, ends)
 	GroupedWgrad(ex, dw, dy.Mat(), x.Mat(), ends, false)
 	results = append(results, attentionOn(ex, random)...)
 	return append(results, sum.Bytes(), y.Bytes(), dx.Bytes(), dw.Bytes())

@@ -33,6 +33,7 @@ type batch struct {
 	texts         []Text // of all prompts
 	reported      int    // number of texts passed to the observer
 	timing        Timing
+	measured      *measured // nil: log-probabilities are not asked for
 }
 
 // sequence is one text.
@@ -45,6 +46,9 @@ type sequence struct {
 	cache  *moe.Cache
 	known  int   // tokens in the cache; the same on all ranks
 	drawn  int32 // the next token, on the rank that sampled it: drawnNothing or above
+
+	next    Token // on the ranks that computed it
+	sampled []Token
 }
 
 // The encoding of a sampled token in the sum over the ranks, only one of which has sampled it.
@@ -54,7 +58,7 @@ const (
 )
 
 func (b *batch) newSequence(index int, prompt string) *sequence {
-	tokens := encode(b.Tokenizer, prompt)
+	tokens := Encode(b.Tokenizer, prompt)
 	return &sequence{
 		index: index, tokens: tokens, first: len(tokens), mine: index%b.Peers.Size() == b.Peers.Rank(),
 		text: text{tokenizer: b.Tokenizer, stops: b.options.Stop},
@@ -91,6 +95,9 @@ func (b *batch) round() error {
 	drawn, stopped, err := b.share()
 	b.timing.Decode.add(0, begin)
 	if err != nil {
+		return err
+	}
+	if err := b.measured.share(b, drawn); err != nil {
 		return err
 	}
 	b.take(drawn, stopped)
@@ -133,6 +140,7 @@ func (b *batch) step() (n int, err error) {
 			b.draw(s, scores.Index(i).F32())
 		}
 	}
+	b.measured.note(b, len(mine), mine...)
 	return n, nil
 }
 
@@ -167,6 +175,9 @@ func (b *batch) prefill(s *sequence) (stopped bool, err error) {
 		}
 		if scores != nil && len(tokens) == 0 {
 			b.draw(s, scores)
+		}
+		if s.mine && len(tokens) == 0 {
+			b.measured.note(b, len(part), s)
 		}
 	}
 	return false, nil
@@ -269,6 +280,7 @@ func (b *batch) finish(s *sequence, why Reason) {
 	s.cache = nil
 	b.texts[s.index] = Text{
 		Index: s.index, PromptTokens: s.first, Tokens: s.tokens[s.first:], Text: string(s.text.written), Reason: why,
+		Sampled: s.sampled,
 	}
 }
 

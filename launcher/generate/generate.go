@@ -23,6 +23,8 @@ type Options struct {
 	Slide     bool     // continue a full context with its second half; otherwise the text ends
 	Stop      []string // stop texts, which are not part of the result
 	Endless   bool     // the end-of-document token does not end a text
+	Fast      bool     // see [moe.Model.NewDecoder]
+	LogProbs  bool     // return Text.Sampled
 }
 
 // Reason is the reason why a text has ended.
@@ -45,6 +47,16 @@ type Text struct {
 	Tokens       []int32
 	Text         string // of the tokens, without a stop text
 	Reason       Reason
+
+	// Sampled has, with Options.LogProbs, each token and the one that ended the document.
+	Sampled []Token
+}
+
+// Token is a sampled token.
+type Token struct {
+	ID      int32
+	LogProb float64 // natural logarithm of its probability, before temperature, top-k and top-p
+	Experts []int32 // of the token before it, layer by layer: [layers·topK]
 }
 
 // Timing holds the measurements of rank 0.
@@ -75,7 +87,7 @@ type Observer struct {
 
 // Model is a model, or this rank's stages of one.
 type Model interface {
-	NewDecoder(ex *tensor.Exec, context int) (*moe.Decoder, error)
+	NewDecoder(ex *tensor.Exec, context int, fast bool) (*moe.Decoder, error)
 }
 
 // Generator is one rank's part of a generation.
@@ -110,16 +122,16 @@ func Check(cfg moe.Config, t datasets.Tokenizer, prompts []string, o Options) er
 		}
 	}
 	for i, p := range prompts {
-		if n := len(encode(t, p)); n > o.Context && !o.Slide {
+		if n := len(Encode(t, p)); n > o.Context && !o.Slide {
 			return fmt.Errorf("prompt %d has %d tokens, but the context is %d: give a shorter one or a longer context", i+1, n, o.Context)
 		}
 	}
 	return nil
 }
 
-// encode returns the tokens of a prompt. An empty prompt begins a document, after the end of
+// Encode returns the tokens of a prompt. An empty prompt begins a document, after the end of
 // another one.
-func encode(t datasets.Tokenizer, prompt string) []int32 {
+func Encode(t datasets.Tokenizer, prompt string) []int32 {
 	if prompt == "" {
 		return t.Encode([]byte{0})
 	}
@@ -130,13 +142,16 @@ func encode(t datasets.Tokenizer, prompt string) []int32 {
 // After a cancellation it returns the texts so far. Run is collective, and returns the same texts
 // on all ranks.
 func (g *Generator) Run(ctx context.Context, prompts []string, o Options) ([]Text, Timing, error) {
-	decoder, err := g.Model.NewDecoder(g.Ex, o.Context)
+	decoder, err := g.Model.NewDecoder(g.Ex, o.Context, o.Fast)
 	if err != nil {
 		return nil, Timing{}, err
 	}
 	b := &batch{Generator: g, ctx: ctx, options: o, decoder: decoder, end: -1, sampler: sampler{Sampling: o.Sampling}, texts: make([]Text, len(prompts))}
 	if end := g.Tokenizer.Encode([]byte{0}); len(end) == 1 && !o.Endless {
 		b.end = end[0]
+	}
+	if o.LogProbs {
+		b.measure()
 	}
 	for i, p := range prompts {
 		b.waiting = append(b.waiting, b.newSequence(i, p))

@@ -69,7 +69,7 @@ func TestAgainstReference(t *testing.T) {
 			if err := source.Load(ex, m); err != nil {
 				t.Fatal(err)
 			}
-			d, err := m.NewDecoder(ex, ref.seq)
+			d, err := m.NewDecoder(ex, ref.seq, false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -192,8 +192,8 @@ func (c *mxCheck) groupedLinear() {
 		}
 	}
 	o, da, dw := c.ex.New(tensor.BF16, m, n), c.ex.New(tensor.BF16, m, k), tensor.New(tensor.FP32, g, n, k)
-	mx.SumFP32.GroupedMatMul(c.ex, o.Mat(), c.rows(a.Mat()), c.rows(w.Mat()), ends, nil)
-	mx.SumFP32.GroupedDgrad(c.ex, da.Mat(), c.rows(do.Mat()), c.cols(w.Mat(), mx.EqualGroups(g, n)), ends, nil)
+	mx.SumFP32.GroupedMatMul(c.ex, o.Mat(), c.rows(a.Mat()), c.rows(w.Mat()), ends)
+	mx.SumFP32.GroupedDgrad(c.ex, da.Mat(), c.rows(do.Mat()), c.cols(w.Mat(), mx.EqualGroups(g, n)), ends)
 	mx.SumFP32.GroupedWgrad(c.ex, dw, c.cols(do.Mat(), ends), c.cols(a.Mat(), ends), false)
 	c.product("o", o)
 	c.product("da", da)

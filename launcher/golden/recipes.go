@@ -199,8 +199,8 @@ func (c *mxCheck) products(suffix string, row, tile, column mx.Format, ends []in
 	inputCols, gradientCols := c.quantized(column, mx.AlongCols, paddedX.Mat(), mx.RCEIL, paddedEnds), c.quantized(column, mx.AlongCols, paddedDY.Mat(), mx.RCEIL, paddedEnds)
 	for _, sum := range []mx.Sum{mx.SumFP32, mx.SumExact} {
 		y, dx, dw := tensor.New(tensor.FP32, m, n), tensor.New(tensor.FP32, m, k), tensor.New(tensor.FP32, groups, n, k)
-		sum.GroupedMatMul(c.ex, y.Mat(), inputs, weight, ends, nil)
-		sum.GroupedDgrad(c.ex, dx.Mat(), gradients, across, ends, nil)
+		sum.GroupedMatMul(c.ex, y.Mat(), inputs, weight, ends)
+		sum.GroupedDgrad(c.ex, dx.Mat(), gradients, across, ends)
 		sum.GroupedWgrad(c.ex, dw, gradientCols, inputCols, false)
 		c.exact("y"+suffix, sum, y, m, n)
 		c.exact("dx"+suffix, sum, dx, m, k)

@@ -28,6 +28,8 @@ type generateFlags struct {
 	promptFile string
 	options    generate.Options
 	json       bool
+	logProbs   string
+	check      bool
 }
 
 // DefineGenerate defines the flags of generate.
@@ -54,6 +56,9 @@ func (f *generateFlags) define(fs *flag.FlagSet) cli.Action {
 	fs.BoolVar(&f.options.Endless, "endless", false, "continue when the model ends the document")
 	fs.IntVar(&f.options.Context, "context", 0, "`N` context length in tokens; 0: the run's --seq, or that of a Hugging Face model's config.json")
 	fs.BoolVar(&f.options.Slide, "slide", false, "when the context is full, continue with its second half")
+	fs.BoolVar(&f.options.Fast, "fast", false, "cache compressed latents: less memory, but numbers that agree with training to rounding only")
+	fs.StringVar(&f.logProbs, "logprobs", "", "`FILE` write a JSON line per token: id, log-probability, experts")
+	fs.BoolVar(&f.check, "check", false, "compare the log-probabilities with those of a training step's forward pass, in another batch and on other ranks")
 	fs.BoolVar(&f.json, "json", false, "print JSON lines: one per text, and one with times")
 	return f.run
 }
@@ -84,6 +89,10 @@ func (f *generateFlags) run(ctx context.Context, env cli.Env) error {
 	if err := generate.Check(m.Cfg.Model, m.Tokenizer, asked, o); err != nil {
 		return err
 	}
+	if err := f.exactness(env.ErrOut, m); err != nil {
+		return err
+	}
+	o.LogProbs = f.logProbs != "" || f.check
 	w := f.writer(env.Out, prompts)
 	observer := w.observer()
 	var texts []generate.Text
@@ -100,7 +109,18 @@ func (f *generateFlags) run(ctx context.Context, env cli.Env) error {
 		return cli.Fail(err, cli.ExitFailed)
 	}
 	w.end(env.ErrOut, timing)
-	return f.outcome(env.ErrOut, texts, o, m.Cfg.Model)
+	if err := f.outcome(env.ErrOut, texts, o, m.Cfg.Model); err != nil {
+		return err
+	}
+	if f.logProbs != "" {
+		if err := writeLogProbs(f.logProbs, texts, m.Cfg.Model.TopK); err != nil {
+			return cli.Fail(fmt.Errorf("--logprobs: %w", err), cli.ExitFailed)
+		}
+	}
+	if f.check {
+		return checkLogProbs(ctx, env.ErrOut, m, asked, texts)
+	}
+	return nil
 }
 
 // mostPrompts bounds the size of a file of prompts, in bytes.

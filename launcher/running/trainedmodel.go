@@ -185,14 +185,28 @@ func (m *TrainedModel) Close() error { return m.Source.Close() }
 
 // Run loads the model, for sequences of up to seq tokens, and runs body on every rank.
 func (m *TrainedModel) Run(seq int, body func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error) error {
-	world := spmd.Goroutines{N: m.Ranks}
-	team := tensor.NewTeam(m.Ranks, max(1, world.Cores()/m.Ranks))
+	return m.run(m.Ranks, seq, moe.NewInference, body)
+}
+
+// RunTraining is Run on other ranks, with a model that can be trained.
+func (m *TrainedModel) RunTraining(ranks, seq int, body func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error) error {
+	return m.run(ranks, seq, moe.New, body)
+}
+
+func (m *TrainedModel) run(ranks, seq int, build func(moe.Config, moe.Precision, int, *collective.Comm, ep.Exchange) (*moe.Model, error),
+	body func(c *collective.Comm, ex *tensor.Exec, model *moe.Model) error) error {
+	world := spmd.Goroutines{N: ranks}
+	team := tensor.NewTeam(ranks, max(1, world.Cores()/ranks))
 	defer team.Close()
 	return world.Run(func(c *collective.Comm) error {
 		ex := team.Join()
 		defer ex.Close()
 		c.SetHelper(ex)
-		model, err := moe.NewInference(m.Cfg.Model, m.recipe, seq, c, nil)
+		exchange, err := m.exchange(c)
+		if err != nil {
+			return err
+		}
+		model, err := build(m.Cfg.Model, m.recipe, seq, c, exchange)
 		if err != nil {
 			return err
 		}
@@ -201,4 +215,28 @@ func (m *TrainedModel) Run(seq int, body func(c *collective.Comm, ex *tensor.Exe
 		}
 		return body(c, ex, model)
 	})
+}
+
+// exchange returns the exchange of a training step, which has no limit on the load of experts.
+func (m *TrainedModel) exchange(c *collective.Comm) (ep.Exchange, error) {
+	if m.Cfg.Model.MoELayers() == 0 {
+		return nil, nil
+	}
+	options, err := m.Cfg.Exchange()
+	if err != nil {
+		return nil, err
+	}
+	options.Capacity = 0
+	return moe.OneGroup(c).NewExchange(m.Cfg.EPExchange, m.Cfg.Model.Experts, options)
+}
+
+// CheckExact returns an error if decoding cannot have the bits of the run's training steps.
+func (m *TrainedModel) CheckExact() error {
+	switch {
+	case m.Cfg.EPCapacity > 0:
+		return fmt.Errorf("ep_capacity is %v: a training step drops the tokens of an expert that its batch overloads, so the numbers of a token depend on the others", m.Cfg.EPCapacity)
+	case m.Cfg.Model.ForceBalance:
+		return errors.New("model.force_balance is on: it chooses experts by a token's place in the batch")
+	}
+	return m.recipe.CheckDecoding()
 }

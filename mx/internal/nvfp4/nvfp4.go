@@ -76,16 +76,6 @@ func LookUp(dst []uint16, codes []uint8, tables []uint16) {
 	lookUpAVX512(data(dst), data(codes[:len(dst)/2]), data(tables[:len(dst)]), len(dst)/(2*Block))
 }
 
-// Rows and Columns are the rows of a and of codes that Multiply takes.
-const Rows, Columns = 8, 2
-
-// Multiply sets sums, [Rows, Columns], to the products of a with rows of codes, which are stride
-// bytes apart. a has 32 elements of each of Rows rows in turn. The CPU must have VDPBF16PS. An
-// element is summed as in products of few rows of package gemm.
-func Multiply(sums *[Rows * Columns]float32, a []uint16, codes []uint8, stride int, tables []uint16) {
-	multiplyAVX512(unsafe.Pointer(sums), data(a[:Rows*len(tables)]), data(codes[:stride+len(tables)/2]), stride, data(tables), len(tables)/(2*Block))
-}
-
 // HadamardCols replaces 16 rows of FP32 by their Hadamard transform along columns: H·diag(s)/4. Bit
 // i of signs says whether s is -1 in row i.
 func HadamardCols(x []float32, signs uint16) {

@@ -56,12 +56,6 @@ func decodeColsAVX512(dst unsafe.Pointer, codes unsafe.Pointer, scales unsafe.Po
 //go:noescape
 func lookUpAVX512(dst unsafe.Pointer, codes unsafe.Pointer, tables unsafe.Pointer, n int)
 
-// multiplyAVX512 sets sums, [8, 2], to the products of 8 rows of a, in vectors of 32 elements of
-// each, with two rows of codes. They take n steps.
-//
-//go:noescape
-func multiplyAVX512(sums unsafe.Pointer, a unsafe.Pointer, codes unsafe.Pointer, stride int, tables unsafe.Pointer, n int)
-
 // hadamardAVX512 transforms 16 rows of n vectors in place. The rows are stride bytes apart. Bit i
 // of signs negates row i first.
 //

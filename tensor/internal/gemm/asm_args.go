@@ -9,7 +9,7 @@ import "unsafe"
 type calls struct {
 	tile       tile
 	decoding   decoding
-	direct     [2]direct
+	direct     direct
 	panel      columnPanel
 	offsets    [16]int
 	paddedTail [64]uint16 // the padded end of a row
@@ -66,46 +66,18 @@ type notes struct {
 	bad      [64]uint8 // bit 0 of some byte is set: a code is infinite or NaN
 }
 
-// direct multiplies groups of rows of b with all rows of a. The kernel sets the size of a group.
+// direct holds the arguments of a kernel for few rows of a.
 type direct struct {
-	// Vectors of BF16: for every 32 elements of k, one vector per row.
-	a                   unsafe.Pointer
-	b, sum              unsafe.Pointer // at the first group
-	scales              unsafe.Pointer // if b holds codes
-	codes               *directCodes
-	stride, scaleStride int // bytes between rows of b
-	sumStride           int // bytes between rows of sum
-	ahead               int // bytes from the start of b to the start of its prefetch
-	// For kernels that fetch lines at a distance: bytes from one line to the next, from the end of
-	// a step's lines to those of the next step, and from the end of a group to the next group.
-	fetchStride, fetchBack, fetchJump int
-	scalesAhead                       int            // bytes from the scales being read to those being prefetched
-	near                              int            // not 0: prefetch the next group to L1
-	partial                           unsafe.Pointer // vectors of sums, kept between two runs along k
-	load, finish                      int            // load 0: start at zero; finish 0: leave vectors of sums
-	steps                             int            // whole vectors in a row of b
-	tail                              uint64         // mask of the elements of a partial last vector
-	groups                            int            // groups left
-	blocks                            int            // blocks of up to 512 codes
-	//lint:ignore U1000 only the assembly uses it
-	left                    int // steps, while counting
-	moved                   moves
-	wholeScales, lastScales uint64 // masks of the scales of a block and of the last block
-	notes
-	//lint:ignore U1000 only the assembly uses it
-	rowSteps [8][16]uint32
-	//lint:ignore U1000 only the assembly uses it
-	second [8][32]uint16
-
-	rows, columns int // of a, and of b in a group; the assembly does not use them
-}
-
-// moves counts the bytes from pointers to the current positions. The pointers themselves do not
-// move, since they must not leave their matrices.
-type moves struct {
-	//lint:ignore U1000 only the assembly uses them
-	b, sum, scales int
-	partial        int
+	a, b, sum unsafe.Pointer // row panel of a, first column of b, FP32 sums
+	// Bytes between columns of b or, if these are adjacent, between steps of k.
+	stride    int
+	sumStride int // bytes between rows of sum
+	load      int // 0: start at zero
+	// Runs along k and units left over. If columns are adjacent: pairs of steps, and a last step.
+	runs, units int
+	// Bytes from b to what is prefetched, from line to line, and from the last line of a run back
+	// to the first one of the next.
+	ahead, fetchLine, fetchBack int
 }
 
 // columnPanel describes rows of b. A run of them along k is packed into a column panel.
@@ -115,12 +87,4 @@ type columnPanel struct {
 	k                   int // elements along k
 	ahead               int // bytes from src to the prefetched address
 	notes
-}
-
-// directCodes holds the tables with which kernels decode codes.
-type directCodes struct {
-	codeTables
-	// In every byte: a bound. Codes for which 2·code - 16 is not below it are looked up.
-	rare [64]uint8
-	top  uint32 // as in lookup, minus 7
 }

@@ -10,7 +10,8 @@
 //
 //	panels      Pack blocks of both; a microkernel multiplies them tile by tile. Any shape and
 //	            layout.
-//	direct      Few rows of a, k contiguous in both: read b once, in place, and sum along vectors.
+//	direct      Few rows of a, AVX2: read b in place. Lanes are columns; a b that is contiguous
+//	            along k is transposed in registers.
 //	transposed  Few rows of a, k contiguous in b, AMX only: cᵀ = b·aᵀ, so that tiles read b in
 //	            place.
 //	integers    MXINT8 in both: exact sums of blocks, as bytes (VPDPBUSD, SMMLA, SDOT), as 16-bit
@@ -25,30 +26,27 @@
 //
 // The first line that fits applies. Its terms:
 //
-//   - Rows are those of a, columns those of c. If a is a part of a larger operand (View.Whole), its
-//     rows count for "few" in direct products.
-//   - "b along" means that b is contiguous along k, as weights are in forward products.
+//   - Rows are those of a, columns those of c.
+//   - "along" means that b is contiguous along k, as weights are in forward products. "across"
+//     means that its columns are adjacent.
 //   - "codes" are E4M3, E5M2 or MXINT8 in one operand only. Scales have the same layout as their
 //     codes.
 //   - "plain" means that the product is not added to c and has no spans.
-//   - "few", for AVX-512 with BF16, is rows <= max(12, min(k/16, 64)). With spans, k is the length
-//     of a span.
 //
-// The last column names the order of summation, which is defined below.
+// The last column names the order of summation, which is defined below. On each tier it is the same
+// for any number of rows, so a row of the result does not depend on the others.
 //
 //	operands     tier                  rows, layout, columns             algorithm         order
 //	FP32         all but generic       any                               panels            chain
-//	BF16, codes  AMX                   <= 32, b along, plain             transposed        tiles
+//	BF16, codes  AMX                   <= 32, along, plain               transposed        tiles
 //	             AMX                   any                               panels            tiles
-//	             AVX-512 with BF16     few, both along                   direct            sixteen
-//	             AVX-512 without BF16  <= 8, both along                  direct of AVX2    sixteen
-//	             AVX2                  <= 16, both along                 direct            sixteen
-//	             NEON                  <= 16, both along                 direct            sixteen
+//	             AVX2, AVX-512 without <= 16, along, >= 16, k%8 = 0      direct            chain
+//	             BF16                  <= 6, across, >= 32, BF16         direct            chain
 //	             NEON with BF16        any                               panels            odd pairs
 //	             all but generic       any                               panels            chain
-//	MXINT8       AMX, AVX-512          <= 12, b along, >= 16, no spans   direct integers   blocks
+//	MXINT8       AMX, AVX-512          <= 12, along, >= 16, no spans     direct integers   blocks
 //	             AMX                   any                               panels of BF16    blocks
-//	             AVX2                  <= 96, b along, >= 32, plain      16-bit, in runs   blocks
+//	             AVX2                  <= 96, along, >= 32, plain        16-bit, in runs   blocks
 //	             all but generic       any                               panels            blocks
 //	any          generic               any                               portable          chain
 //
@@ -59,21 +57,18 @@
 //   - On AMX, MXINT8 multiplies as bytes where a product or sum as BF16 might not be exact.
 //   - On Intel CPUs with AVX-512 BF16 but without AMX, products are those without BF16. FP32
 //     multiply-adds are twice as fast there as VDPBF16PS, with the same bits.
-//   - Few rows with MXINT8 in one operand use decoded copies if there is no direct kernel. The
-//     order must not depend on the layout.
 //   - Codes that do not decode exactly to normal BF16 numbers (codes_exact.go) use decoded copies.
-//     On AVX2, scales above 134 use panels.
+//   - Columns past the last whole group of a direct product use panels. So do products with spans.
 //
 // # Orders of summation
 //
-// The order in which an element is summed depends on rows, k, formats and strides. It never depends
-// on columns. A few lines of plain Go define each order, and tests hold all tiers to them.
+// The order in which an element is summed depends on the tier and on formats only. A few lines of
+// plain Go define each order, and tests hold all tiers to them.
 //
 //	chain     One chain of fused multiply-adds along k. For BF16, the second of each pair (k, k+1)
 //	          comes first, as in VDPBF16PS: chain in panels_order_test.go, for FP32 chainFP32
 //	tiles     For every 32 elements one chain of the even ones and one of the odd ones. Their sum
 //	          is added: tileChains in panels_order_test.go
-//	sixteen   Sixteen chains, added up at the end: sixteenChains in fewrows_order_test.go
 //	odd pairs One chain along k. The products of each pair (k, k+1) are added, and their sum is added
 //	          to the chain. Both additions round to odd, as BFMMLA does: oddPairs in
 //	          panels_order_test.go
@@ -83,20 +78,17 @@
 //	          spans_test.go
 //
 // Blocking does not change the result. Spans do, by design. For BF16, all tiers except AMX and NEON
-// with BF16 agree bit for bit as long as the product is not direct and no operand, product or sum
-// is subnormal. VDPBF16PS, AMX and BFMMLA read subnormal operands as zero and flush subnormal sums;
-// the other instructions keep them. The tiers avx2 and neon take the same order for every product
-// of BF16, FP32, E4M3 and E5M2, so their bits are the same.
+// with BF16 agree bit for bit as long as no operand, product or sum is subnormal. VDPBF16PS, AMX
+// and BFMMLA read subnormal operands as zero and flush subnormal sums; the other instructions keep
+// them. The tiers avx2 and neon take the same order for every product of BF16, FP32, E4M3 and E5M2,
+// so their bits are the same.
 //
 // # Measurements
 //
 // Measurements are in bench/results: kernels.txt and kernels-intel.txt compare panels with the peak
 // of a core, and peers.txt compares with other libraries. log.md has these entries.
 //
-//	direct      "58. Few rows fetch the next run along k, each panel its own rows"
-//	            "15. Weights along k (forward): cheaper ends of sums"
-//	            "34. Forward products with few rows read weights in place"
-//	            "35. Up to 8 rows by the in-place kernels of AVX2, without BF16"
+//	direct      "65. Few rows have the order of many"
 //	transposed  "36. Read weights in place"
 //	            "38. Decode, fetch and multiply few rows at the same time"
 //	            "51. Go along k in chunks, 32 rows of weights at a time"
@@ -115,7 +107,7 @@
 //
 // Another architecture needs kernels_<arch>.go with its kernels, roundGroups, one recipe per
 // tier, and the assembly. What microkernels, packers and decoders require is in
-// panels_microkernel.go, fewrows_direct_kernels.go and codes_decode.go.
+// panels_microkernel.go, fewrows_direct.go and codes_decode.go.
 // asm_args.go has the structs that the assembly reads, by the names in go_asm.h.
 // kernels_other.go is for architectures without assembly.
 package gemm

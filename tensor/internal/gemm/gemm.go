@@ -4,7 +4,6 @@ package gemm
 
 import (
 	"fmt"
-	"math"
 
 	"spmoe/tensor/cpu"
 )
@@ -89,13 +88,6 @@ type kernels struct {
 
 	recipe *recipe // nil: block-scaled operands are decoded in plain Go
 
-	// packed holds the kernels for products whose rows are not few. It is nil if they are the same.
-	// few reports whether a product with that number of rows of a is bound by reading b rather than
-	// by arithmetic, so that b may be read in place. It ignores the columns: an element's bits must
-	// not depend on what else is computed.
-	packed *kernels
-	few    func(rows, k int) bool
-
 	tiles bool // packed BF16 products are summed in the order of AMX
 	quads bool // packed BF16 products are summed and rounded in the order of BFMMLA
 
@@ -108,23 +100,6 @@ var active = cpu.Choose("matrix products", table)
 
 // chained reports whether packed BF16 products have the order of FP32 products.
 func (ks *kernels) chained() bool { return !ks.tiles && !ks.quads }
-
-// BatchInvariantRows returns the largest number of rows of a for which products are
-// batch-invariant: the bits of a row of the result do not depend on the number of rows, for any k.
-func BatchInvariantRows() int { return batchInvariantRows }
-
-var batchInvariantRows = active.batchInvariantRows()
-
-func (ks *kernels) batchInvariantRows() int {
-	if ks.few == nil || !ks.few(1, 1) {
-		return math.MaxInt
-	}
-	n := 1
-	for ks.few(n+1, 1) {
-		n++
-	}
-	return n
-}
 
 // check panics on shapes that do not match. It reports whether c has any elements.
 func check(c, a, b View) bool {

@@ -246,12 +246,12 @@ func TestDecodedInt8EqualsPlain(t *testing.T) {
 						s.poison()
 						for _, accumulate := range []bool{false, true} {
 							want, got := initial.clone(), initial.clone()
-							ks.multiplyDecoded(&plain, want.View, View{}, a.Scaled, b.Scaled, mode{add: accumulate})
+							ks.fallback(&plain)(want.View, View{}, a.Scaled, b.Scaled, mode{add: accumulate})
 							ks.mx(&s, got.View, View{}, a.Scaled, b.Scaled, mode{add: accumulate})
 							checkSame(t, got.elements(t), want.elements(t))
 						}
 						want, got := newMatrix[uint16](sh.m, sh.n, false, 7), newMatrix[uint16](sh.m, sh.n, false, 7)
-						ks.multiplyDecoded(&plain, View{}, want.View, a.Scaled, b.Scaled, mode{})
+						ks.fallback(&plain)(View{}, want.View, a.Scaled, b.Scaled, mode{})
 						ks.mx(&s, View{}, got.View, a.Scaled, b.Scaled, mode{})
 						checkSame(t, got.elements(t), want.elements(t))
 					})

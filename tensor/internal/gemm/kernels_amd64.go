@@ -32,35 +32,37 @@ var (
 	}
 )
 
+// directAVX2 are the kernels for few rows.
+var directAVX2 = directKernels{
+	along: directLayout{most: 16, columns: directAlongColumns, kernels: []func(*direct){nil, directAlongx1AVX2, directAlongx2AVX2,
+		directAlongx3AVX2, directAlongx4AVX2, directAlongx5AVX2}},
+	across: directLayout{most: 6, columns: directAcrossColumns, kernels: []func(*direct){nil, directAcrossx1AVX2, directAcrossx2AVX2, directAcrossx3AVX2}},
+}
+
 // recipes describes the tiers. A tier without an entry uses that of the best tier it includes.
 var recipes = map[cpu.Tier]*recipe{
 	cpu.AVX2: {
-		bf16: &bf16SplitAVX2, fp32: &fp32AVX2, few: upTo(16), direct: directAVX2Of,
+		bf16: &bf16SplitAVX2, fp32: &fp32AVX2, direct: &directAVX2,
 		decoders: decodersAVX2, integers: &int8AVX2,
 		peakBF16: peakFP32AVX2, peakFP32: peakFP32AVX2, peakInt8: peakInt8AVX2,
 	},
 	cpu.AVX512: {
-		bf16: &bf16SplitAVX512, fp32: &fp32AVX512, few: upTo(8), direct: directAVX2Of,
+		bf16: &bf16SplitAVX512, fp32: &fp32AVX512, direct: &directAVX2,
 		decoders: decodersAVX2, integers: &int8AVX512,
 		peakBF16: peakFP32AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
 	},
 	cpu.AVX512BF16: {
-		bf16: &bf16AVX512, fp32: &fp32AVX512, few: few, direct: directAVX512Of,
+		bf16: &bf16AVX512, fp32: &fp32AVX512,
 		decoders: decodersAVX512, integers: &int8AVX512,
 		peakBF16: peakBF16AVX512, peakFP32: peakFP32AVX512, peakInt8: peakInt8AVX512,
 	},
 	cpu.AMX: {
 		// Tiles can also read b in place, with their usual order of sums.
-		bf16: &bf16AMX, fp32: &fp32AVX512, few: upTo(0), direct: directAVX512Of,
+		bf16: &bf16AMX, fp32: &fp32AVX512,
 		decoders: decodersAVX512, integers: &int8AVX512,
 		peakBF16: peakBF16AMX, peakFP32: peakFP32AVX512, peakInt8: peakInt8AMX,
 	},
 }
-
-// few is kernels.few where reading b in place pays. It pays for up to somewhat more rows than
-// arithmetic needs to catch up with reading. Beyond 12 rows the sums must also be long, so that
-// adding up the vectors of each is little work.
-func few(rows, k int) bool { return rows <= max(12, min(k/16, 64)) }
 
 // The FLOPs of a peak loop: rounds · instructions · lanes · 2 per multiply-add.
 

@@ -14,16 +14,14 @@ import (
 func TestKernelsOfKnownCPUs(t *testing.T) {
 	type choice struct {
 		bf16, fp32, integers *microkernel
-		direct               *directKernels // of BF16
-		decoders             uintptr        // see address
-		few                  int            // rows that are few with the shortest sums
-		longSums             bool           // 64 rows are few with long sums
+		direct               *directKernels
+		decoders             uintptr // see address
 	}
 	var (
-		avx2     = choice{&bf16SplitAVX2, &fp32AVX2, &int8AVX2, &directAVX2, address(decodersAVX2), 16, false}
-		iceLake  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directAVX2, address(decodersAVX2), 8, false}
-		zen4     = choice{&bf16AVX512, &fp32AVX512, &int8AVX512, &directBF16AVX512, address(decodersAVX512), 12, true}
-		withAMX  = choice{&bf16AMX, &fp32AVX512, &int8AVX512, &directBF16AVX512, address(decodersAVX512), 0, false}
+		avx2     = choice{&bf16SplitAVX2, &fp32AVX2, &int8AVX2, &directAVX2, address(decodersAVX2)}
+		iceLake  = choice{&bf16SplitAVX512, &fp32AVX512, &int8AVX512, &directAVX2, address(decodersAVX2)}
+		zen4     = choice{&bf16AVX512, &fp32AVX512, &int8AVX512, nil, address(decodersAVX512)}
+		withAMX  = choice{&bf16AMX, &fp32AVX512, &int8AVX512, nil, address(decodersAVX512)}
 		expected = map[string]choice{
 			"Sandy Bridge": {}, "Haswell": avx2, "Alder Lake": avx2, "Skylake-X": avx2, "Cascade Lake": avx2, "Cannon Lake": avx2, "Cooper Lake": avx2,
 			"Ice Lake": iceLake, "Sapphire Rapids without permission for tiles": iceLake, "Sapphire Rapids": withAMX, "Granite Rapids": withAMX,
@@ -39,10 +37,7 @@ func TestKernelsOfKnownCPUs(t *testing.T) {
 		var got choice
 		if row := table.Row(c.Features.Best()); row != cpu.Generic {
 			r := recipes[row]
-			for r.few(got.few+1, 1) {
-				got.few++
-			}
-			got = choice{r.bf16, r.fp32, r.integers, r.direct(operand{}), address(r.decoders), got.few, r.few(64, 1024)}
+			got = choice{r.bf16, r.fp32, r.integers, r.direct, address(r.decoders)}
 		}
 		if got != want {
 			t.Errorf("%s uses %+v, want %+v", c.Name, got, want)

@@ -21,36 +21,17 @@ var (
 		tiles:   []func(*tile){nil, bf16NEONTiles1, bf16NEONTiles2, bf16NEONTiles3, bf16NEONTiles4, bf16NEONTiles5, bf16NEONTiles6, bf16NEONTiles7, bf16NEONTiles8},
 		packing: packing{elem: 2, quads: true, rows: packer{8, alongQuads8, acrossQuads}, columns: packer{12, alongQuads12, acrossQuads}},
 	}
-	directNEON = directKernels{
-		kernels: []func(*direct){nil, directBF16x1NEON, directBF16x2NEON, directBF16x3NEON, directBF16x4NEON, directBF16x5NEON, directBF16x6NEON},
-		columns: directNEONColumns,
-		elem:    2, unit: 32,
-		run:    func(int) int { return 1024 },
-		vector: 128, put: pairsNEON,
-		whole: true,
-	}
-	directLongNEON = directKernels{
-		kernels: []func(*direct){nil, directLongx1NEON, directLongx2NEON, directLongx3NEON, directLongx4NEON, directLongx5NEON, directLongx6NEON},
-		columns: directNEONColumns,
-		elem:    2, unit: 32,
-		run:    func(int) int { return 1024 },
-		vector: 64, put: copyVectors,
-		whole: true,
-	}
 )
 
-// directNEONColumns is the table of the generator.
-func directNEONColumns(rows int) int { return [...]int{1: 12, 2: 6, 3: 4, 4: 3, 5: 2, 6: 2}[rows] }
-
-// recipes describes the tiers. Few rows are those of AVX2, so that the bits are the same.
+// recipes describes the tiers.
 var recipes = map[cpu.Tier]*recipe{
 	cpu.NEON: {
-		bf16: &bf16SplitNEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directNEON },
+		bf16: &bf16SplitNEON, fp32: &fp32NEON,
 		decoders: decodersNEON, integers: &int8SDOT,
 		peakBF16: peakFP32NEON, peakFP32: peakFP32NEON, peakInt8: peakSDOT,
 	},
 	cpu.NEONBF16: {
-		bf16: &bf16NEON, fp32: &fp32NEON, few: upTo(16), direct: func(operand) *directKernels { return &directLongNEON },
+		bf16: &bf16NEON, fp32: &fp32NEON,
 		decoders: decodersNEON, integers: &int8SMMLA,
 		peakBF16: peakBF16NEON, peakFP32: peakFP32NEON, peakInt8: peakSMMLA,
 	},

@@ -22,9 +22,6 @@ func TestKernelsOfKnownCPUs(t *testing.T) {
 		var got products
 		if row := table.Row(c.Features.Best()); row != cpu.Generic {
 			got = products{recipes[row].bf16, recipes[row].integers}
-			if few := recipes[row].few; !few(16, 1) || few(17, 1<<20) {
-				t.Errorf("%s: few rows are not those of AVX2, 16", c.Name)
-			}
 		}
 		if got != expected[c.Name] {
 			t.Errorf("%s multiplies BF16 and MXINT8 by %p, want %p", c.Name, got, expected[c.Name])

@@ -49,10 +49,6 @@ func chainFP32(a, b View, i, j int, sum float32) float32 {
 // order returns element (i, j) of a BF16 product of these operands plus c, in the tier's order of
 // summation.
 func (ks *kernels) order(a, b View, i, j int, c float32) float32 {
-	inPlace := a.Cols > 0 && a.rowMajor() && b.transposed().rowMajor()
-	if ks.packed != nil && ks.few(a.Rows, a.Cols) && inPlace {
-		return sixteenChains(a, b, i, j, c)
-	}
 	if ks.quads {
 		return oddPairs(a, b, i, j, c)
 	}

@@ -54,7 +54,7 @@ func TestRetained(t *testing.T) {
 // Panels that do not fit are refused before memory is overwritten.
 func TestRetainedRoom(t *testing.T) {
 	eachTier(t, func(t *testing.T, ks *kernels) {
-		if ks.packed == nil {
+		if ks.recipe == nil {
 			return // it has no panels
 		}
 		defer func() {

@@ -46,11 +46,7 @@ func TestPromotedRuns(t *testing.T) {
 							for from := k; from < min(k+span, sh.k); from += run {
 								n := min(run, sh.k-from)
 								part := newMatrix[float32](sh.m, sh.n, false, guard)
-								packed := ks
-								if ks.packed != nil {
-									packed = ks.packed
-								}
-								packed.bf16(&s, part.View, a.slice(2, 0, from, sh.m, n), b.slice(2, from, 0, n, sh.n), mode{})
+								ks.bf16(&s, part.View, a.slice(2, 0, from, sh.m, n), b.slice(2, from, 0, n, sh.n), mode{})
 								scales.add(leaf.View, part.View, 0, 0, from/run)
 							}
 							leaves = append(leaves, leaf)

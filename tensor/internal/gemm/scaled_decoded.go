@@ -12,13 +12,6 @@ import (
 // decodedRows bounds the rows of an operand that are decoded at a time.
 const decodedRows = 128
 
-// multiplyDecoded computes a·bᵀ. It stores BF16 in out if out is not empty, and FP32 in sum
-// otherwise.
-func (ks *kernels) multiplyDecoded(s *Scratch, sum, out View, a, b Scaled, m mode) {
-	packed := ks.forRows(a.Codes.rowsOfProduct(), m.length(a.Codes.Cols))
-	packed.fallback(s)(sum, out, a, b, m)
-}
-
 // fallback returns multiplyBlocks, applied to each span separately if there are spans.
 func (ks *kernels) fallback(s *Scratch) fallback {
 	return bySpan(s, func(sum, out View, a, b Scaled, m mode) { ks.multiplyBlocks(s, sum, out, a, b, m.add, decodedRows) })
@@ -37,15 +30,6 @@ func bySpan(s *Scratch, slow fallback) fallback {
 		}
 		s.scaledSpans(sum, a, b, m, func(dst View, a, b Scaled) { slow(dst, View{}, a, b, mode{}) })
 	}
-}
-
-// forRows returns the kernels for a whole product of rows rows, regardless of the height of its
-// blocks.
-func (ks *kernels) forRows(rows, k int) *kernels {
-	if ks.packed != nil && !ks.few(rows, k) {
-		return ks.packed
-	}
-	return ks
 }
 
 // multiplyBlocks multiplies blocks of at most limit rows.

@@ -10,14 +10,7 @@ type View struct {
 	Ptr                  unsafe.Pointer
 	Rows, Cols           int
 	RowStride, ColStride int
-
-	// Whole is the number of rows of the whole product, if a is a part of its left operand; 0: a is
-	// all of it. The part is summed in the order of the whole product. Slices lose it.
-	Whole int
 }
-
-// rowsOfProduct returns the number of rows that determines the order of summation.
-func (v View) rowsOfProduct() int { return max(v.Rows, v.Whole) }
 
 func strided(p unsafe.Pointer, rows, cols, rowStride, colStride int) View {
 	return View{Ptr: p, Rows: rows, Cols: cols, RowStride: rowStride, ColStride: colStride}
@@ -35,6 +28,14 @@ func (v View) transposed() View {
 // slice returns the part with rows rows and cols columns at (i, j). An element has elem bytes.
 func (v View) slice(elem, i, j, rows, cols int) View {
 	return strided(unsafe.Add(v.Ptr, elem*(i*v.RowStride+j*v.ColStride)), rows, cols, v.RowStride, v.ColStride)
+}
+
+// columnsFrom returns the part from column j on. An empty view stays empty.
+func (v View) columnsFrom(elem, j int) View {
+	if v.Ptr == nil {
+		return v
+	}
+	return v.slice(elem, 0, j, v.Rows, v.Cols-j)
 }
 
 func at[T uint8 | uint16 | float32](v View, i, j int) *T {

@@ -25,7 +25,6 @@ func files() map[string]string {
 		decode(f, along)
 	}
 	lookUp(f)
-	multiply(f)
 	hadamard(f)
 	draw(f)
 	return map[string]string{"nvfp4_avx512_amd64.s": f.Asm(), "nvfp4_avx512_amd64.go": f.Stubs()}

@@ -1,8 +1,7 @@
 package main
 
-// Products with few rows of a on AVX2. BF16 is converted to FP32 when it is read; for a, this is
-// done beforehand. The registers hold eight of the sixteen chains of a sum. So the rows of a group
-// are read once for the first eight chains and again for the others. L1 holds these rows.
+// Products with few rows of a on AVX2, which read b where it lies. Lanes are columns of the result,
+// so a sum is one chain along k, as in panels. a is packed as a row panel of FP32.
 
 import (
 	"fmt"
@@ -11,169 +10,204 @@ import (
 	"spmoe/tensor/asmgen"
 )
 
-// directAVX2Columns is the number of rows of b that the kernels for 1 to 4 rows of a take at once.
-// It gives enough chains to hide the latency of additions.
-var directAVX2Columns = [...]int{1: 8, 2: 6, 3: 4, 4: 3}
+const (
+	directAlongRows  = 5 // most rows of a for a b that is contiguous along k: 2 sums each, and 6 registers
+	directAcrossRows = 3 // and for one that is contiguous across: 4 sums each, and 2 registers
+
+	directAlongColumns  = 16
+	directAcrossColumns = 32
+
+	directUnit = 8 // elements along k that are transposed at once
+	directRun  = 4 // units between two counts
+)
+
+// directKernel is the frame of such a kernel.
+type directKernel struct {
+	fn    *asmgen.Func
+	t, a  asmgen.Reg
+	count asmgen.Reg
+	sums  [][]asmgen.Vec // by row
+	x     asmgen.Vec     // an element of a in all lanes
+	high  asmgen.Mem     // a mask of the second elements of pairs
+}
 
 func directAVX2(f *asmgen.File) {
 	high := f.Data32("highHalves", slices.Repeat([]uint32{0xffff_0000}, 8)...)
-	for rows := 1; rows < len(directAVX2Columns); rows++ {
-		k := newDirect(f, fmt.Sprintf("directBF16x%dAVX2", rows), "BF16, in whole vectors; a holds FP32", rows, directAVX2Columns[rows])
-		for range rows {
-			k.sums = append(k.sums, k.fn.Ys(k.columns))
-		}
-		k.halves(func(half int) { k.half(half, high) })
+	for rows := 1; rows <= directAlongRows; rows++ {
+		directAlong(newDirect(f, "Along", rows, directAlongColumns, high))
 	}
-	pairsAVX2(f, high)
+	for rows := 1; rows <= directAcrossRows; rows++ {
+		directAcross(newDirect(f, "Across", rows, directAcrossColumns, high))
+	}
+	f.Constant("directAlongColumns", directAlongColumns)
+	f.Constant("directAcrossColumns", directAcrossColumns)
+	f.Constant("directUnit", directUnit)
+	f.Constant("directRun", directRun)
 }
 
-// halves generates the kernel. body multiplies half of every vector along k.
-func (k *directKernel) halves(body func(half int)) {
-	k.eachGroup(func() {
-		for half := range 2 {
-			if half > 0 {
-				k.begin()
-			}
-			k.summed(32*half, func() { body(half) }, func() { k.finishHalf(half) })
+func newDirect(f *asmgen.File, layout string, rows, columns int, high asmgen.Mem) *directKernel {
+	name := fmt.Sprintf("direct%sx%dAVX2", layout, rows)
+	fn := f.Func(name, fmt.Sprintf("%s multiplies %d rows of a with %d columns of b.", name, rows, columns), asmgen.Arg("d", "*direct"))
+	k := &directKernel{fn: fn, t: fn.Load("d"), a: fn.GP(), count: fn.GP(), x: fn.Y(), high: high}
+	fn.I("MOVQ", k.t.Field("direct_a"), k.a)
+	for range rows {
+		k.sums = append(k.sums, fn.Ys(columns/8))
+	}
+	zero, loaded := fn.Label("zero"), fn.Label("loaded")
+	fn.I("CMPQ", k.t.Field("direct_load"), asmgen.Imm(0))
+	fn.I("JEQ", zero)
+	k.eachSum(func(at asmgen.Mem, v asmgen.Vec) { fn.I("VMOVUPS", at, v) })
+	fn.I("JMP", loaded)
+	fn.Place(zero)
+	for _, row := range k.sums {
+		for _, v := range row {
+			fn.I("VXORPS", v, v, v)
 		}
-	})
+	}
+	fn.Place(loaded)
+	return k
+}
+
+// eachSum calls f with the sums and their places in the result.
+func (k *directKernel) eachSum(f func(at asmgen.Mem, v asmgen.Vec)) {
+	k.fn.I("MOVQ", k.t.Field("direct_sum"), k.count)
+	for _, row := range k.sums {
+		for i, v := range row {
+			f(k.count.At(32*i), v)
+		}
+		k.fn.I("ADDQ", k.t.Field("direct_sumStride"), k.count)
+	}
+}
+
+// finish stores the sums.
+func (k *directKernel) finish() {
+	k.eachSum(func(at asmgen.Mem, v asmgen.Vec) { k.fn.I("VMOVUPS", v, at) })
 	k.fn.Return()
 }
 
-// pass moves on along k by bytes bytes of each row. The first half prefetches the next data.
-func (k *directKernel) pass(half, bytes int) {
-	if half == 0 {
-		k.advance(bytes)
-	} else {
-		k.forward(bytes)
+// multiply adds the products of step step of a, in its panel, with vectors of b: the columns from
+// vector first on.
+func (k *directKernel) multiply(step, first int, bs ...asmgen.Vec) {
+	for i, row := range k.sums {
+		k.fn.I("VBROADCASTSS", k.a.At(4*(step*len(k.sums)+i)), k.x)
+		for j, b := range bs {
+			k.fn.I("VFMADD231PS", k.x, b, row[first+j])
+		}
 	}
 }
 
-// half multiplies half of every vector along k: of each pair the second element, then the first.
-func (k *directKernel) half(half int, high asmgen.Mem) {
-	fn := k.fn
-	ofA := func(i, part int, v asmgen.Vec) { fn.I("VMOVUPS", k.a.At(128*i+64*half+32*part), v) }
-	ofB := func(j, part int, v asmgen.Vec) {
-		fn.I("VMOVUPS", k.row(j).Plus(32*half), v)
-		widenPairs(fn, v, part, high)
+// repeat runs body a number of times, which a field holds. It may be 0.
+func (k *directKernel) repeat(field asmgen.Field, body func()) {
+	none := k.fn.Label("none")
+	k.fn.I("MOVQ", k.t.Field(field), k.count)
+	k.fn.I("TESTQ", k.count, k.count)
+	k.fn.I("JZ", none)
+	k.fn.CountDown(k.count, body)
+	k.fn.Place(none)
+}
+
+// directAlong is for a b that is contiguous along k. It transposes 8 by 8 elements in registers.
+func directAlong(k *directKernel) {
+	fn, rows := k.fn, len(k.sums)
+	stride, three, fetch, line, lines := fn.GP(), fn.GP(), fn.GP(), fn.GP(), fn.GP()
+	bases := []asmgen.Reg{fn.GP(), fn.GP(), fn.GP(), fn.GP()} // rows 0, 4, 8 and 12 of b
+	fn.I("MOVQ", k.t.Field("direct_stride"), stride)
+	fn.I("LEAQ", stride.At(0).Index(stride, 2), three)
+	fn.I("MOVQ", k.t.Field("direct_b"), bases[0])
+	for i := range bases[1:] {
+		fn.I("LEAQ", bases[i].At(0).Index(stride, 4), bases[i+1])
 	}
-	// The operand with fewer vectors stays in registers. The vectors of the other are loaded one
-	// after the other.
-	hold, stream, sum := ofA, ofB, func(held, one int) asmgen.Vec { return k.sums[held][one] }
-	if k.rows > k.columns {
-		hold, stream, sum = ofB, ofA, func(held, one int) asmgen.Vec { return k.sums[one][held] }
+	fn.I("MOVQ", bases[0], fetch)
+	fn.I("ADDQ", k.t.Field("direct_ahead"), fetch)
+	fn.I("MOVQ", k.t.Field("direct_fetchLine"), line)
+	fn.I("LEAQ", line.At(0).Index(line, 2), lines)
+	row := func(base asmgen.Reg, i, at int) asmgen.Mem {
+		switch m := base.At(at); i {
+		case 0:
+			return m
+		case 3:
+			return m.Index(three, 1)
+		default:
+			return m.Index(stride, i)
+		}
 	}
-	held, one := fn.Ys(min(k.rows, k.columns)), fn.Y()
-	fn.I("MOVQ", k.t.Field("direct_steps"), k.steps)
-	fn.CountDown(k.steps, func() {
-		for part := range 2 {
-			for i, v := range held {
-				hold(i, part, v)
+	vs := fn.Ys(5)
+	unit := func(u int) {
+		for g := range directAlongColumns / 8 {
+			for i, v := range vs[:4] {
+				fn.I("VMOVUPS", row(bases[2*g], i, 2*directUnit*u), v.X())
+				fn.I("VINSERTF128", asmgen.Imm(1), row(bases[2*g+1], i, 2*directUnit*u), v, v)
 			}
-			for j := range max(k.rows, k.columns) {
-				stream(j, part, one)
-				for i, v := range held {
-					fn.I("VFMADD231PS", v, one, sum(i, j))
-				}
+			free := vs[2]
+			for pair, v := range transposeLanes(fn, vs) {
+				fn.I("VPAND", k.high, v, free)
+				k.multiply(directUnit*u+2*pair, g, free)
+				fn.I("VPSLLD", asmgen.Imm(16), v, v)
+				k.multiply(directUnit*u+2*pair+1, g, v)
 			}
 		}
-		fn.I("ADDQ", asmgen.Imm(int64(128*k.rows)), k.a)
-		k.pass(half, 64)
+	}
+	forward := func(units int) {
+		for _, b := range bases {
+			fn.I("ADDQ", asmgen.Imm(int64(2*directUnit*units)), b)
+		}
+		fn.I("ADDQ", asmgen.Imm(int64(4*directUnit*units*rows)), k.a)
+	}
+	k.repeat("direct_runs", func() {
+		for u := range directRun {
+			fn.I("PREFETCHT1", fetch.At(0))
+			fn.I("PREFETCHT1", fetch.At(0).Index(line, 1))
+			fn.I("PREFETCHT1", fetch.At(0).Index(line, 2))
+			fn.I("PREFETCHT1", fetch.At(0).Index(lines, 1))
+			fn.I("LEAQ", fetch.At(0).Index(line, 4), fetch)
+			unit(u)
+		}
+		fn.I("ADDQ", k.t.Field("direct_fetchBack"), fetch)
+		forward(directRun)
 	})
-	fn.Free(append(operands(held), one)...)
-}
-
-// widenPairs converts the second elements of v's pairs to FP32 (part 0), or the first.
-func widenPairs(fn *asmgen.Func, v asmgen.Vec, part int, high asmgen.Mem) {
-	if part == 0 {
-		fn.I("VPAND", high, v, v)
-	} else {
-		fn.I("VPSLLD", asmgen.Imm(16), v, v)
-	}
-}
-
-// finishHalf adds up the lanes of each sum. It stores the totals four at a time or adds those of
-// the other half to them. Totals past the columns are not used.
-func (k *directKernel) finishHalf(half int) {
-	fn, sum := k.fn, k.steps
-	temp := fn.Y()
-	defer fn.Free(temp)
-	fn.I("MOVQ", k.t.Field("direct_sum"), sum)
-	fn.I("ADDQ", k.t.Field("direct_moved+moves_sum"), sum)
-	if k.columns == 1 {
-		k.finishColumn(half, temp)
-		return
-	}
-	for _, s := range k.sums {
-		for j := 0; j < len(s); j += 4 {
-			v := total4(fn, s[j:min(j+4, len(s))], temp)
-			if half > 0 {
-				fn.I("VADDPS", sum.At(4*j), v.X(), v.X())
-			}
-			fn.I("VMOVUPS", v.X(), sum.At(4*j))
-		}
-		fn.I("ADDQ", k.t.Field("direct_sumStride"), sum)
-	}
-}
-
-// finishColumn is finishHalf for one column: four rows at a time. The totals of the first half are
-// held in the call's arguments.
-func (k *directKernel) finishColumn(half int, temp asmgen.Vec) {
-	fn, sum := k.fn, k.steps
-	var column []asmgen.Vec
-	for _, s := range k.sums {
-		column = append(column, s[0])
-	}
-	for i := 0; i < len(column); i += 4 {
-		rows := min(4, len(column)-i)
-		v, kept := total4(fn, column[i:i+rows], temp), k.t.Field("direct_rowSteps").Plus(4*i)
-		if half == 0 {
-			fn.I("VMOVUPS", v.X(), kept)
-			continue
-		}
-		fn.I("VADDPS", kept, v.X(), v.X())
-		for r := range rows {
-			fn.I("VEXTRACTPS", asmgen.Imm(int64(r)), v.X(), sum.At(0))
-			fn.I("ADDQ", k.t.Field("direct_sumStride"), sum)
-		}
-	}
-}
-
-// total4 returns a vector whose lanes 0 to 3 are the sums of the lanes of up to four vectors, in
-// the order of directKernel.total. It overwrites the vectors.
-func total4(fn *asmgen.Func, vs []asmgen.Vec, temp asmgen.Vec) asmgen.Vec {
-	merge := func(x, y asmgen.Vec, low, high string) {
-		fn.I(low, y, x, temp)
-		fn.I(high, y, x, x)
-		fn.I("VADDPS", temp, x, x)
-	}
-	last := vs[len(vs)-1]
-	merge(vs[0], vs[min(1, len(vs)-1)], "VUNPCKLPS", "VUNPCKHPS")
-	if len(vs) > 2 {
-		merge(vs[2], last, "VUNPCKLPS", "VUNPCKHPS")
-	}
-	merge(vs[0], vs[min(2, len(vs)-1)], "VUNPCKLPD", "VUNPCKHPD")
-	fn.I("VEXTRACTF128", asmgen.Imm(1), vs[0], temp.X())
-	fn.I("VADDPS", temp.X(), vs[0].X(), vs[0].X())
-	return vs[0]
-}
-
-// pairsAVX2 converts rows of BF16 to the form of a that these kernels take: four vectors of FP32
-// for each 32 elements.
-func pairsAVX2(f *asmgen.File, high asmgen.Mem) {
-	fn := f.Func("pairsAVX2", "pairsAVX2 converts steps (> 0) times 32 BF16 to FP32, step bytes apart. Each half has the second elements of its pairs and then the first.",
-		asmgen.Arg("dst", "unsafe.Pointer"), asmgen.Arg("src", "unsafe.Pointer"), asmgen.Arg("steps", "int"), asmgen.Arg("step", "int"))
-	dst, src, steps, step, v := fn.Load("dst"), fn.Load("src"), fn.Load("steps"), fn.Load("step"), fn.Y()
-	fn.CountDown(steps, func() {
-		for half := range 2 {
-			for part := range 2 {
-				fn.I("VMOVUPS", src.At(32*half), v)
-				widenPairs(fn, v, part, high)
-				fn.I("VMOVUPS", v, dst.At(64*half+32*part))
-			}
-		}
-		fn.I("ADDQ", asmgen.Imm(64), src)
-		fn.I("ADDQ", step, dst)
+	k.repeat("direct_units", func() {
+		unit(0)
+		forward(1)
 	})
-	fn.Return()
+	k.finish()
+}
+
+// transposeLanes transposes the 4 by 4 dwords in each half of four vectors, the first of vs. The
+// third of vs is free afterwards.
+func transposeLanes(fn *asmgen.Func, vs []asmgen.Vec) []asmgen.Vec {
+	fn.I("VUNPCKLPS", vs[1], vs[0], vs[4])
+	fn.I("VUNPCKHPS", vs[1], vs[0], vs[0])
+	fn.I("VUNPCKLPS", vs[3], vs[2], vs[1])
+	fn.I("VUNPCKHPS", vs[3], vs[2], vs[2])
+	fn.I("VUNPCKLPD", vs[1], vs[4], vs[3])
+	fn.I("VUNPCKHPD", vs[1], vs[4], vs[4])
+	fn.I("VUNPCKLPD", vs[2], vs[0], vs[1])
+	fn.I("VUNPCKHPD", vs[2], vs[0], vs[0])
+	return []asmgen.Vec{vs[3], vs[4], vs[1], vs[0]}
+}
+
+// directAcross is for a b whose columns are adjacent in memory.
+func directAcross(k *directKernel) {
+	fn, rows := k.fn, len(k.sums)
+	b, stride, v := fn.GP(), fn.GP(), fn.Y()
+	fn.I("MOVQ", k.t.Field("direct_b"), b)
+	fn.I("MOVQ", k.t.Field("direct_stride"), stride)
+	step := func(at asmgen.Mem, step int) {
+		for j := range directAcrossColumns / 8 {
+			fn.I("VPMOVZXWD", at.Plus(16*j), v)
+			fn.I("VPSLLD", asmgen.Imm(16), v, v)
+			for i, row := range k.sums {
+				fn.I("VBROADCASTSS", k.a.At(4*(step*rows+i)), k.x)
+				fn.I("VFMADD231PS", k.x, v, row[j])
+			}
+		}
+	}
+	k.repeat("direct_runs", func() {
+		step(b.At(0).Index(stride, 1), 0)
+		step(b.At(0), 1)
+		fn.I("LEAQ", b.At(0).Index(stride, 2), b)
+		fn.I("ADDQ", asmgen.Imm(int64(8*rows)), k.a)
+	})
+	k.repeat("direct_units", func() { step(b.At(0), 1) }) // an odd last element
+	k.finish()
 }

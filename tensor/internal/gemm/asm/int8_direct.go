@@ -8,6 +8,9 @@ package main
 
 import "spmoe/tensor/asmgen"
 
+// directRows is the largest number of rows of a.
+const directRows = 12
+
 func directInt8(f *asmgen.File) {
 	f.Constant("directHeight", directRows)
 	flip := f.Data32("flip", 0x80808080)

@@ -1,0 +1,258 @@
+package moe
+
+// Generation with the bits of training.
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"spmoe/collective"
+	"spmoe/collective/mesh"
+	"spmoe/tensor"
+)
+
+// longText is longer than a block of keys.
+const longText = 560
+
+// onLayout runs body on ranks whose groups of ep ranks hold all experts.
+func onLayout(t *testing.T, cfg Config, precision string, ranks, ep, seq int, body func(m *member) error) {
+	t.Helper()
+	p, err := PrecisionByName(precision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
+		on, err := NewMesh(c, mesh.Layout{World: ranks, PP: 1, DPReplicate: ranks / ep, DPShard: ep, EP: ep})
+		if err != nil {
+			return err
+		}
+		model, err := NewOn(on, cfg, p, seq, nil)
+		if err != nil {
+			return err
+		}
+		spread(model)
+		if model.host != nil {
+			if err := model.host.comm.Barrier(); err != nil {
+				return err
+			}
+		}
+		m := &member{c, tensor.NewExec(), model}
+		for _, g := range model.Groups {
+			g.Refresh(m.ex)
+		}
+		return body(m)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// trainedLogProbs returns the log-probability of each token of texts except the first, from the
+// forward pass of a training step in which each rank has an equal share of the texts, padded.
+func trainedLogProbs(t *testing.T, cfg Config, precision string, ranks, ep int, texts [][]int32) [][]float64 {
+	t.Helper()
+	all := make([][]float64, len(texts))
+	onLayout(t, cfg, precision, ranks, ep, longText, func(m *member) error {
+		n := len(texts) / ranks
+		b := Batch{Seq: longText, GlobalSequences: len(texts), LogProbs: make([]float64, n*longText)}
+		for _, text := range texts[m.comm.Rank()*n : (m.comm.Rank()+1)*n] {
+			inputs, targets, unscored := make([]int32, longText), make([]int32, longText), make([]bool, longText)
+			copy(inputs, text[:len(text)-1])
+			copy(targets, text[1:])
+			for i := len(text) - 1; i < longText; i++ {
+				unscored[i] = true
+			}
+			b.Inputs, b.Targets, b.Unscored = append(b.Inputs, inputs...), append(b.Targets, targets...), append(b.Unscored, unscored...)
+		}
+		if _, err := m.model.Forward(m.ex, b); err != nil {
+			return err
+		}
+		for i := range n {
+			text := m.comm.Rank()*n + i
+			all[text] = b.LogProbs[i*longText:][:len(texts[text])-1]
+		}
+		return nil
+	})
+	return all
+}
+
+// place is a place in one of some texts.
+type place struct{ text, token int }
+
+// decodedLogProbs returns log-probabilities of the tokens at some places. Texts are dealt to the
+// ranks by chance. Each begins with parts of any lengths, and goes on by steps together with
+// others.
+func decodedLogProbs(t *testing.T, cfg Config, precision string, ranks int, seed uint64, texts [][]int32) map[place]float64 {
+	t.Helper()
+	var mu sync.Mutex
+	all := map[place]float64{}
+	onLayout(t, cfg, precision, ranks, ranks, 8, func(m *member) error {
+		rng := rand.New(rand.NewPCG(seed, 3)) // the same on all ranks
+		d, err := m.model.NewDecoder(m.ex, longText, false)
+		if err != nil {
+			return err
+		}
+		caches, known := make([]*Cache, len(texts)), make([]int, len(texts))
+		note := func(which ...int) {
+			next, probs := make([]int32, len(which)), make([]float64, len(which))
+			for i, text := range which {
+				next[i] = texts[text][known[text]]
+			}
+			d.LogProbs(m.ex, probs, next)
+			mu.Lock()
+			defer mu.Unlock()
+			for i, text := range which {
+				all[place{text, known[text]}] = probs[i]
+			}
+		}
+		for text, tokens := range texts {
+			if rng.IntN(ranks) == m.comm.Rank() {
+				caches[text] = d.NewCache(len(tokens))
+			}
+			for parts := 1 + rng.IntN(4); parts > 0; parts-- {
+				rest := len(tokens) - 1 - known[text]
+				if rest == 0 {
+					break
+				}
+				n := 1 + rng.IntN(rest)
+				var part []int32
+				if caches[text] != nil {
+					part = tokens[known[text] : known[text]+n]
+				}
+				if _, err := d.Extend(m.ex, caches[text], part); err != nil {
+					return err
+				}
+				if known[text] += n; caches[text] != nil {
+					note(text)
+				}
+			}
+		}
+		for range 6 {
+			var which []int
+			var mine []*Cache
+			var tokens []int32
+			for text := range texts {
+				if known[text]+1 >= len(texts[text]) || rng.IntN(4) == 0 {
+					continue
+				}
+				if known[text]++; caches[text] != nil {
+					which, mine, tokens = append(which, text), append(mine, caches[text]), append(tokens, texts[text][known[text]-1])
+				}
+			}
+			if _, err := d.Step(m.ex, mine, tokens); err != nil {
+				return err
+			}
+			note(which...)
+		}
+		return nil
+	})
+	return all
+}
+
+// Log-probabilities of decoding are those of the forward pass of training, bit for bit: for any
+// batch, parts of prompts, ranks and layouts, in all precisions whose scales do not span tokens.
+func TestDecodingHasTheBitsOfTraining(t *testing.T) {
+	latent := with(decodable(), func(c *Config) { c.MaxPositions = longText })
+	for i, p := range Precisions() {
+		if err := p.CheckDecoding(); err != nil {
+			if p.Name != "nvfp4" {
+				t.Error(err)
+			}
+			continue
+		}
+		cfg, name := latent, p.Name
+		if i%2 == 1 {
+			cfg, name = with(latent, sharedKeys), p.Name+", grouped queries"
+		}
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(uint64(i), 2))
+			var texts [][]int32
+			for n := range 8 {
+				length := 2 + rng.IntN(longText-1)
+				if n == 0 {
+					length = longText
+				}
+				tokens, _ := text(rng.Uint64(), 1, length, cfg.Vocab)
+				texts = append(texts, tokens)
+			}
+			layouts := [][2]int{{2, 2}, {4, 4}, {4, 2}}
+			if p.CheckReplicas() != nil {
+				layouts = layouts[:2]
+			}
+			want := trainedLogProbs(t, cfg, p.Name, 1, 1, texts)
+			on := layouts[rng.IntN(len(layouts))]
+			for i, probs := range trainedLogProbs(t, cfg, p.Name, on[0], on[1], texts) {
+				if !slices.Equal(probs, want[i]) {
+					t.Errorf("text %d of %d tokens has other bits in training on %d ranks, ep %d", i, len(texts[i]), on[0], on[1])
+				}
+			}
+			compared := map[place]bool{}
+			for _, ranks := range []int{1, 2, 4} {
+				got := decodedLogProbs(t, cfg, p.Name, ranks, rng.Uint64(), texts)
+				for at, prob := range got {
+					compared[at] = true
+					if want := want[at.text][at.token-1]; prob != want {
+						t.Errorf("%d ranks: token %d of %d of text %d has %v, in training %v", ranks, at.token, len(texts[at.text]), at.text, prob, want)
+					}
+				}
+			}
+			if n := len(slices.Collect(maps.Keys(compared))); n < 60 {
+				t.Errorf("%d tokens were compared", n)
+			}
+		})
+	}
+}
+
+// A sampler's record goes back to training: a step that replays the experts of a decoded text has
+// its log-probabilities, and chooses the same experts if it is left to itself.
+func TestTrainingReplaysDecoding(t *testing.T) {
+	cfg := decodable()
+	text, _ := text(4, 1, 40, cfg.Vocab)
+	layers := cfg.Layers - cfg.DenseLayers
+	experts := make([][]int32, cfg.Layers) // by layer: [tokens, topK]
+	probs := make([]float64, len(text)-1)
+	onLayout(t, cfg, "bf16", 1, 1, 8, func(m *member) error {
+		d, err := m.model.NewDecoder(m.ex, len(text), false)
+		if err != nil {
+			return err
+		}
+		d.Routes = &Routes{Record: func(layer int, chosen []int32, _ []float32) { experts[layer] = append(experts[layer], chosen...) }}
+		cache := d.NewCache(len(text))
+		for i := range probs {
+			if _, err := d.Step(m.ex, []*Cache{cache}, text[i:i+1]); err != nil {
+				return err
+			}
+			d.LogProbs(m.ex, probs[i:i+1], text[i+1:i+2])
+		}
+		return nil
+	})
+	replay := func(layer int) ([]int32, []float32) { return experts[layer], nil }
+	for _, replayed := range []bool{false, true} {
+		onLayout(t, cfg, "bf16", 1, 1, len(probs), func(m *member) error {
+			b := Batch{Inputs: text[:len(probs)], Targets: text[1:], Seq: len(probs), GlobalSequences: 1, LogProbs: make([]float64, len(probs)), Routes: &Routes{}}
+			if replayed {
+				b.Routes.Replay = replay
+			}
+			seen := 0
+			b.Routes.Record = func(layer int, chosen []int32, _ []float32) {
+				if seen++; !slices.Equal(chosen, experts[layer]) {
+					t.Errorf("replayed %t: layer %d has other experts", replayed, layer)
+				}
+			}
+			if _, err := m.model.Forward(m.ex, b); err != nil {
+				return err
+			}
+			if !slices.Equal(b.LogProbs, probs) {
+				t.Errorf("replayed %t: other log-probabilities", replayed)
+			}
+			if seen != layers {
+				return fmt.Errorf("%d layers with experts, want %d", seen, layers)
+			}
+			return nil
+		})
+	}
+}
