@@ -59,14 +59,46 @@ func (c Config) CacheBytes(dtype tensor.DType, fast bool) int {
 func (s *scoreState) attendCached(p phase, c Config, scale float32) {
 	s.o = activation{Tensor: p.saved.New(s.q.DType(), s.q.Dim(0), c.Heads*c.ValueDim)}
 	s.lse = p.saved.New(tensor.FP32, s.q.Dim(0)*c.Heads)
-	p.decoding.each(func(e extension, lo, hi int) {
-		begin, end, l := e.cache.tokens, e.cache.tokens+e.tokens, e.cache.layers[p.layer]
-		for h := range c.keyHeads() {
-			tensor.Convert(p.ex, l.keys.Index(h).Slice(begin, end).Mat(), s.k.Mat().RowSlice(lo, hi).ColSlice(h*c.KeyDim(), (h+1)*c.KeyDim()))
-			tensor.Convert(p.ex, l.values.Index(h).Slice(begin, end).Mat(), s.v.Mat().RowSlice(lo, hi).ColSlice(h*c.ValueDim, (h+1)*c.ValueDim))
-		}
-		shape := c.scoreShape(end, scale)
-		shape.Batch, shape.Queries, shape.Room = 1, e.tokens, e.cache.capacity
-		tensor.CausalAttention(p.ex, s.o.Mat().RowSlice(lo, hi), s.lse.F32()[lo*c.Heads:hi*c.Heads], s.q.Mat().RowSlice(lo, hi), l.keys.Mat(), l.values.Mat(), shape)
+	job, work := cachedJob{scoreState: s, phase: p, cfg: c, scale: scale}, 0
+	p.decoding.each(func(e extension, lo, _ int) {
+		job.first = append(job.first, lo)
+		work += 2 * e.tokens * (e.cache.tokens + e.tokens) * c.Heads * (c.KeyDim() + c.ValueDim)
 	})
+	if n := len(job.first); n > 1 { // threads take whole sequences
+		tensor.Parallel(p.ex, n, work, job, attendSequences)
+	} else {
+		attendSequences(p.ex, job, 0, n)
+	}
+}
+
+// cachedJob holds the arguments of attendSequences.
+type cachedJob struct {
+	*scoreState
+	phase phase
+	cfg   Config
+	scale float32
+	first []int // row of each sequence
+}
+
+// attendSequences appends to the caches of sequences [from, to) and computes their attention.
+func attendSequences(ex *tensor.Exec, j cachedJob, from, to int) {
+	c, heads := j.cfg, j.cfg.keyHeads()
+	for i := from; i < to; i++ {
+		e := j.phase.decoding.sequences[i]
+		lo, hi, begin, end := j.first[i], j.first[i]+e.tokens, e.cache.tokens, e.cache.tokens+e.tokens
+		l := e.cache.layers[j.phase.layer]
+		for h := range heads {
+			appendHead(ex, l.keys.Index(h).Slice(begin, end), j.k.Slice(lo, hi), h)
+			appendHead(ex, l.values.Index(h).Slice(begin, end), j.v.Slice(lo, hi), h)
+		}
+		shape := c.scoreShape(end, j.scale)
+		shape.Batch, shape.Queries, shape.Room = 1, e.tokens, e.cache.capacity
+		tensor.CausalAttention(ex, j.o.Slice(lo, hi).Mat(), j.lse.F32()[lo*c.Heads:hi*c.Heads], j.q.Slice(lo, hi).Mat(), l.keys.Mat(), l.values.Mat(), shape)
+	}
+}
+
+// appendHead copies head h of all, [tokens, heads·dim], to to: [tokens, dim].
+func appendHead(ex *tensor.Exec, to, all tensor.Tensor, h int) {
+	dim := to.Dim(1)
+	tensor.Convert(ex, to.Mat(), all.Mat().ColSlice(h*dim, (h+1)*dim))
 }
