@@ -7,14 +7,13 @@ import "unsafe"
 
 // calls holds the arguments of assembly calls. Separate arguments would be allocated on each call.
 type calls struct {
-	tile       tile
-	decoding   decoding
-	direct     direct
-	panel      columnPanel
-	offsets    [16]int
-	paddedTail [64]uint16 // the padded end of a row
-	blocks     BlockScales
-	flip       uint32 // the bits that turn signed byte codes into unsigned ones
+	tile     tile
+	decoding decoding
+	direct   direct
+	panel    columnPanel
+	offsets  [16]int
+	blocks   BlockScales
+	flip     uint32 // the bits that turn signed byte codes into unsigned ones
 }
 
 // tile holds the arguments of a microkernel.

@@ -11,7 +11,7 @@ type Scratch struct {
 	// FP32 sums before they are rounded or added into a result. The products that make them may use
 	// sums.
 	unrounded buffer
-	partial   buffer    // vectors of sums of a direct product
+	partial   buffer    // what microkernels leave at tile.out
 	spans     buffer    // sums of spans of k (see tree)
 	edge      buffer    // a column of tiles that extends past the columns of c
 	chunks    buffer    // a decoded chunk of a scaled operand

@@ -54,14 +54,6 @@ func (m mode) round(out, sums View) {
 	}
 }
 
-// length returns how many of k elements are summed together.
-func (m mode) length(k int) int {
-	if m.span > 0 {
-		return min(m.span, k)
-	}
-	return k
-}
-
 // tree adds up tiles that are made one after the other. Let 2^i be the largest power of two below
 // n, the number of tiles. For n > 1, the first 2^i tiles are one half of the sum and the rest are
 // the other half. Each half is a tree itself.
