@@ -83,9 +83,9 @@ func (p *product) groups(out *Array, ends []int32) {
 			lo = hi
 		}
 	case p.b.Transposed != 0:
-		p.sum.MultiplyGroups(p.ex, c, p.left, p.weights, ends, nil)
+		p.sum.MultiplyGroups(p.ex, c, p.left, p.weights, ends)
 	default:
-		p.sum.MultiplyGroupsDgrad(p.ex, c, p.left, p.weights, ends, nil)
+		p.sum.MultiplyGroupsDgrad(p.ex, c, p.left, p.weights, ends)
 	}
 }
 
@@ -158,11 +158,11 @@ func MatMulQuantized(out *Array, a, b *Quantized, groups unsafe.Pointer, n int64
 		case wgrad:
 			s.Wgrad(ex, out.matrix(), cols(x), cols(w), 0, false)
 		case forward && n > 0:
-			s.GroupedMatMul(ex, out.matrix(), rows(x), rows(w), ends, nil)
+			s.GroupedMatMul(ex, out.matrix(), rows(x), rows(w), ends)
 		case forward:
 			s.MatMul(ex, out.matrix(), rows(x), rows(w))
 		case n > 0:
-			s.GroupedDgrad(ex, out.matrix(), rows(x), cols(w), ends, nil)
+			s.GroupedDgrad(ex, out.matrix(), rows(x), cols(w), ends)
 		default:
 			s.Dgrad(ex, out.matrix(), rows(x), cols(w))
 		}
