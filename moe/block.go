@@ -55,6 +55,9 @@ func newBlock(b *builder, cfg Config, at rankContext, layer int, rope *tensor.Ro
 		router: l.router, exchange: at.exchange,
 		routed: newExperts(b, cfg, prefix, layer, at.comm.Rank()*perRank, perRank),
 	}
+	if b.precision.draws() {
+		m.passRows = &passRows{}
+	}
 	if cfg.SharedExperts > 0 {
 		m.shared = newDenseFFN(b, cfg, prefix+"shared_experts.", layer, cfg.SharedExperts*cfg.ExpertInter)
 	}

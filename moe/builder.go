@@ -176,9 +176,9 @@ func (b *builder) groups() ([]*Group, error) {
 			if p.group.sharded == nil {
 				p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
 			}
-			p.w.stale = true
 			p.w.host = p.group.host
 			p.w.rows = p.w.host.divide(p.w.Grad.Mat().Rows, p.w.unit)
+			p.w.passes, p.w.chain = newPassTree(p.w.own()), p.group.Experts
 		}
 	}
 	for _, g := range groups {

@@ -1,22 +1,35 @@
 package moe
 
-// Deferred weight gradients of routed experts, which cover several passes of a step. If a pass
-// gives an expert few rows, their product takes less time than reading and writing the FP32 sums
-// that it is added to. So rows are saved over passes until there are enough of them, and then
-// multiplied together.
+// Weight gradients of routed experts in a step of several passes. The gradient of an expert is one
+// chain of sums over its rows, in the order of the global batch. It goes on from pass to pass,
+// since an FP32 gradient holds a partial sum exactly. Only whole blocks of rows are multiplied
+// before the last pass, because kernels and formats work in blocks. The rest waits (restRows). So
+// the bits depend neither on the number of passes nor on when rows are multiplied.
+//
+// If a pass gives an expert few rows, their product takes less time than reading and writing the
+// FP32 sums that it is added to. So rows are saved over passes until there are enough of them, and
+// then multiplied together.
 
-import "spmoe/tensor"
+import (
+	"math"
+
+	"spmoe/tensor"
+)
 
 // enoughRows is the average number of rows per expert that a deferred gradient waits for. The
 // product then takes longer than the update of the sums, and the rows take a fraction of their
 // memory.
 const enoughRows = 128
 
-// WgradPasses returns the number of passes that one weight gradient of the routed experts covers,
-// if a step has that many. A pass has tokens tokens on all ranks together.
-func (c Config) WgradPasses(tokens int) int {
+// WgradPasses returns the number of passes that one product for the weight gradients of the routed
+// experts covers, if a step has that many. A pass has tokens tokens on all ranks together. A
+// product covers all passes if a later one could not go on with its sums.
+func (c Config) WgradPasses(p Precision, tokens int) int {
 	rows := tokens * c.TopK // of all experts of a layer
-	if rows < 1 {
+	switch {
+	case !p.continuesSums():
+		return math.MaxInt32
+	case rows < 1:
 		return 1
 	}
 	return max((enoughRows*c.Experts+rows-1)/rows, 1)
@@ -31,25 +44,13 @@ type wgradRows struct {
 	sealed [2]seal // dy and x, if they wait for another pass
 }
 
-// rowStore holds the rows of a step's passes whose gradients are not computed yet. Passes are
-// planned in the order in which they begin, and store their rows in that order: see
-// Pass.BackwardWeight.
+// rowStore holds the rows of a step's passes that are not multiplied yet. Passes store their rows
+// in the order of their places: see Pass.BackwardWeight.
 type rowStore struct {
 	tensor.Arena
-	planned int                     // passes begun that leave their rows to the next one
-	rows    map[*linear][]wgradRows // pass by pass
-}
-
-// plan decides, for a pass that begins, whether its weight gradients are deferred, and whether it
-// computes them for itself and the passes that leave their rows to it. At most the given number of
-// passes share a gradient.
-func (r *rowStore) plan(leaving int, more bool, passes int) (gathered, due bool) {
-	due = !more || leaving+1 >= passes
-	gathered = !due || leaving > 0
-	if r.planned = leaving + 1; due {
-		r.planned = 0
-	}
-	return gathered, due
+	rows  map[*linear][]wgradRows // pass by pass
+	rest  map[*linear]*restRows
+	rests *tensor.Arena // of rest; nil: there is none yet
 }
 
 // clear drops all rows.
@@ -58,6 +59,22 @@ func (r *rowStore) clear() {
 		r.rows[l] = r.rows[l][:0]
 	}
 	r.Reset()
+}
+
+// reset drops all rows, at the beginning of a step.
+func (r *rowStore) reset() {
+	r.clear()
+	for _, rest := range r.rest {
+		rest.reset()
+	}
+}
+
+// bytes returns the memory of rows: the most of those of passes, and that of rests.
+func (r *rowStore) bytes() int {
+	if r.rests == nil {
+		return r.Peak()
+	}
+	return r.Peak() + r.rests.Peak()
 }
 
 // save copies rows of a layer, since their pass ends before the gradient is computed.
@@ -86,11 +103,11 @@ func (r *rowStore) copy(ex *tensor.Exec, x tensor.Tensor) tensor.Tensor {
 func (p phase) defersWgrad(ends []int32) bool { return ends != nil && p.deferred }
 
 // deferWgrad saves the rows that this pass contributes to the weight's gradient or, if this pass
-// computes it, adds the gradient of these rows and all saved ones.
+// multiplies, adds the gradient of these rows and all saved ones.
 func (l *linear) deferWgrad(p phase, s *linearState) {
 	store := &p.model.rowStore
 	rows := wgradRows{dy: s.dy.Tensor, x: s.x.Tensor, ends: s.x.ends}
-	if !p.flush {
+	if !p.multiplies {
 		store.save(p, l, rows)
 		return
 	}
@@ -100,7 +117,7 @@ func (l *linear) deferWgrad(p phase, s *linearState) {
 		return
 	}
 	l.concatenatedWgrad(p, store.rows[l], 0, len(rows.ends))
-	p.sealGrad(&l.weight)
+	p.pushGrad(&l.weight)
 	p.verifyRows(store.rows[l])
 }
 
@@ -117,33 +134,48 @@ func (l *linear) concatenatedWgrad(p phase, parts []wgradRows, lo, hi int) {
 	ex := p.ex
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	all := concatenate(ex, parts, lo, hi)
-	groups := rowGroups{ends: all.ends, first: lo}
+	rest := p.restOf(l, parts[0], hi-lo)
+	all := concatenate(ex, parts, lo, hi, rest, p.batch.More)
+	if p.batch.More {
+		rest.seal(p)
+	}
+	groups := rowGroups{ends: all.ends, first: lo, before: rest.multiplied()}
 	dy, x := activation{Tensor: all.dy, rowGroups: groups}, activation{Tensor: all.x, rowGroups: groups}
 	if l.mx.quantizesWgrad() {
 		l.mx.quantizeDeferred(p, Gradient, l.mx.Wgrad.Left, &dy)
 		l.mx.quantizeDeferred(p, Input, l.mx.Wgrad.Right, &x)
 	}
-	l.wgrad(ex, &dy, &x, 0)
+	l.wgrad(p, &dy, &x, 0)
+	rest.advance(all.ends)
 }
 
-// concatenate returns the rows of all parts for groups [lo, hi), group by group, those of a group
-// in the order of the parts.
-func concatenate(ex *tensor.Exec, parts []wgradRows, lo, hi int) wgradRows {
-	first := parts[0]
-	ends := ex.Ints(hi - lo)
+// concatenate returns the rows of rest and then those of all parts for groups [lo, hi), group by
+// group, those of a group in the order of the parts. If more rows follow in later passes, each
+// group has whole blocks, and the other rows become the rest.
+func concatenate(ex *tensor.Exec, parts []wgradRows, lo, hi int, rest *restRows, more bool) wgradRows {
+	c := concatenation{parts: parts, first: lo, rest: rest, left: make([]int32, hi-lo)}
+	c.all.ends = ex.Ints(hi - lo)
 	rows := int32(0)
-	for i := range ends {
+	for i := range c.left {
+		n := rest.count(i)
 		for _, p := range parts {
 			from, end := p.group(lo + i)
-			rows += int32(end - from)
+			n += int32(end - from)
 		}
-		ends[i] = rows
+		if more {
+			c.left[i] = n % rest.unit
+		}
+		rows += n - c.left[i]
+		c.all.ends[i] = rows
 	}
+	first := parts[0]
 	n, k := first.dy.Dim(1), first.x.Dim(1)
-	all := wgradRows{dy: ex.New(first.dy.DType(), int(rows), n), x: ex.New(first.x.DType(), int(rows), k), ends: ends}
-	tensor.Parallel(ex, len(ends), int(rows)*(n+k), concatenation{parts, lo, all}, concatenateGroups)
-	return all
+	c.all.dy, c.all.x = ex.New(first.dy.DType(), int(rows), n), ex.New(first.x.DType(), int(rows), k)
+	tensor.Parallel(ex, len(c.left), int(rows)*(n+k), c, concatenateGroups)
+	if rest != nil {
+		copy(rest.counts, c.left)
+	}
+	return c.all
 }
 
 // concatenation holds the arguments of concatenateGroups.
@@ -151,21 +183,39 @@ type concatenation struct {
 	parts []wgradRows
 	first int // the group of parts that is group 0 of all
 	all   wgradRows
+	rest  *restRows
+	left  []int32 // rows of each group that become the rest
 }
 
 // concatenateGroups copies groups [lo, hi) of the result.
 func concatenateGroups(_ *tensor.Exec, c concatenation, lo, hi int) {
 	for g := lo; g < hi; g++ {
-		to, _ := c.all.group(g)
+		to, end := c.all.group(g)
+		left := int(c.rest.count(g)) // rows that stay, or become the rest
+		if to < end && left > 0 {
+			c.all.copy(to, &c.rest.wgradRows, c.rest.begin(g), left)
+			to, left = to+left, 0
+		}
 		for _, p := range c.parts {
-			from, end := p.group(c.first + g)
-			next := to + end - from
-			tensor.CopyStreaming(rowBytes(c.all.dy, to, next), rowBytes(p.dy, from, end))
-			tensor.CopyStreaming(rowBytes(c.all.x, to, next), rowBytes(p.x, from, end))
-			to = next
+			from, last := p.group(c.first + g)
+			n := min(last-from, end-to)
+			c.all.copy(to, &p, from, n)
+			to, from = to+n, from+n
+			if n := last - from; n > 0 {
+				c.rest.copy(c.rest.begin(g)+left, &p, from, n)
+				left += n
+			}
 		}
 	}
 	tensor.StreamingFence()
+}
+
+// copy copies n rows of from, beginning with row first, to row at and those after it.
+func (r *wgradRows) copy(at int, from *wgradRows, first, n int) {
+	if n > 0 {
+		tensor.CopyStreaming(rowBytes(r.dy, at, at+n), rowBytes(from.dy, first, first+n))
+		tensor.CopyStreaming(rowBytes(r.x, at, at+n), rowBytes(from.x, first, first+n))
+	}
 }
 
 // rowBytes returns rows [lo, hi) of a matrix as bytes.

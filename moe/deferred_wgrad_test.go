@@ -19,7 +19,7 @@ func TestWgradPasses(t *testing.T) {
 		{32, 4, 4096, 1}, {32, 4, 1024, 1}, {32, 4, 1023, 2}, {256, 4, 512, 16}, {256, 8, 512, 8}, {256, 8, 700, 6}, {8, 2, 1, 512}, {8, 2, 0, 1},
 	} {
 		cfg := with(tiny(), func(m *Config) { m.Experts, m.TopK = c.experts, c.topK })
-		if got := cfg.WgradPasses(c.tokens); got != c.want {
+		if got := cfg.WgradPasses(Unquantized(tensor.BF16), c.tokens); got != c.want {
 			t.Errorf("%d of %d experts, passes of %d tokens: %d at once, want %d", c.topK, c.experts, c.tokens, got, c.want)
 		}
 	}
@@ -86,7 +86,7 @@ func (c gatherCase) step(t *testing.T, gathered bool, before func(m *member) err
 		if err := m.intact(); err != nil {
 			return err
 		}
-		if left := (tensor.Mark{}); model.rowStore.passes() != 0 || model.rowStore.planned != 0 || model.rowStore.Mark() != left {
+		if left := (tensor.Mark{}); model.rowStore.passes() != 0 || model.rowStore.Mark() != left {
 			t.Errorf("rank %d keeps the rows of %d passes", comm.Rank(), model.rowStore.passes())
 		}
 		if kept := model.rowStore.Peak() > 0; kept != gathered {
@@ -117,9 +117,8 @@ func (r *rowStore) passes() (n int) {
 
 func ofExpert(name string) bool { return strings.Contains(name, ".experts.") }
 
-// What several passes leave is multiplied as if it had come in one: the experts' gradients agree
-// with those of pass after pass, to rounding and, where they are quantized, to that, and all others
-// have the same bits.
+// What several passes leave is multiplied as if it had come in one: the gradients agree with those
+// of pass after pass, to rounding and, where an expert's are quantized, to that.
 func TestGatheredGradients(t *testing.T) {
 	// An expert has 32 rows of each sequence, so 4 passes of a rank are gathered, and 2 of two
 	// ranks.
@@ -146,7 +145,7 @@ func TestGatheredGradients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, want := c.step(t, true, nil), c.step(t, false, nil)
 			for name, g := range want {
-				if d := distance(got[name], g); ofExpert(name) && d > c.within || !ofExpert(name) && d != 0 {
+				if d := distance(got[name], g); ofExpert(name) && d > c.within || !ofExpert(name) && d > 1e-6 {
 					t.Errorf("the gradient of %s is off by %.2g", name, d)
 				}
 			}
@@ -161,15 +160,14 @@ func TestGatheredGradients(t *testing.T) {
 	}
 }
 
-// A step whose passes are all gathered gives an expert the gradient of one large pass, bit for bit,
-// quantized or not, since its rows are the same in the same order. With fewer rows of an expert in
-// a pass, another kernel would make its results.
+// A step whose passes are all gathered gives the gradients of one large pass, bit for bit,
+// quantized or not. With fewer rows of an expert in a pass, another kernel would make its results.
 func TestGatheredIsOnePass(t *testing.T) {
 	const passes = 4
 	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8"} {
 		t.Run(precision, func(t *testing.T) {
 			c := gatherCase{quantizable(64, 64), precision, RecomputeNone, ep.Options{}, 1, 1, passes}
-			if n := c.cfg.WgradPasses(gatherSeq); n != passes {
+			if n := c.cfg.WgradPasses(Unquantized(tensor.BF16), gatherSeq); n != passes {
 				t.Fatalf("%d passes are gathered", n)
 			}
 			got := c.step(t, true, nil)
@@ -181,11 +179,8 @@ func TestGatheredIsOnePass(t *testing.T) {
 				t.Fatal(err)
 			}
 			for name, g := range m.gradients() {
-				switch d := distance(got[name], g); {
-				case ofExpert(name) && d != 0:
+				if d := distance(got[name], g); d != 0 {
 					t.Errorf("the gradient of %s has other bits: off by %.2g", name, d)
-				case d > 1e-5 && (precision == "fp32" || precision == "bf16"):
-					t.Errorf("the gradient of %s is off by %.2g", name, d)
 				}
 			}
 		})

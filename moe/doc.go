@@ -14,14 +14,15 @@
 // does not need.
 //
 //	owner         weights                   what, and when
-//	rowStore      routed experts, if a      rows of dy and x of each pass, not multiplied yet: from
-//	              pass has few rows each    linear.backwardWeight until a pass that has enough rows,
-//	                                        or the last one
+//	rowStore      routed experts, if a      rows of dy and x, not multiplied yet: from
+//	              step has several passes   linear.backwardWeight until there are enough rows, or the
+//	                                        last pass; rows that fill no block until a later product
 //	host.waiting  shared by a host's ranks  operands of a pass, not multiplied yet: from
 //	                                        linear.backwardWeight until computeShared, at the end of
 //	                                        a half of a block or of block.backwardWeight
-//	weight.Grad   all                       the sum over this rank's tokens or, of this rank's rows,
-//	                                        over those of the host: from the product until ZeroGrad,
+//	passTree      all                       the sum over this rank's tokens or, of this rank's rows,
+//	                                        over those of the host, as a tree over passes in
+//	                                        weight.Grad and copies: from the product until ZeroGrad,
 //	                                        or until one of the next two takes it
 //	sharded       dense, with FSDP          this rank's slice of the sum over hosts and passes: from
 //	                                        the end of a unit of a pass until ZeroGrad

@@ -1,9 +1,11 @@
 package moe
 
 // The random numbers of stochastic rounding. That of an element depends on its place in the global
-// batch and not on the rank that has it, so codes have the same bits in every layout. The place of
-// a token is its pass and its row among those of all ranks. That of an expert's row is the expert,
-// the pass, and the row among those of all replicas.
+// batch and not on the rank or the pass that has it, so codes have the same bits in every layout
+// and for any number of passes. The place of a token is its row among those of all ranks and
+// passes. That of an expert's row is the expert, and the row among those of all replicas and
+// passes. Inputs in a forward product are the exception: passes may begin in any order, so there
+// it is the pass, and the row in it.
 
 import (
 	"fmt"
@@ -14,17 +16,29 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Bits of a row's index from which on it holds the pass, and the expert.
+// Bits of a row's index from which on it holds the pass, if it does, and the expert.
 const (
 	passBit   = 32
 	expertBit = 48
 )
 
-// locate counts the rows of earlier ranks in this pass, if the precision draws random numbers. It
-// is collective.
+// locate counts the rows of earlier passes, and of earlier ranks in this one, if the precision
+// draws random numbers. Passes before the last one have equally many rows. It is collective.
 func (p phase) locate() error {
 	m := p.model
-	if p.earlier = 0; m.mesh.Operands == nil || !m.precision.draws() {
+	if p.earlier = 0; !m.precision.draws() {
+		return nil
+	}
+	rows := uint64(len(p.batch.Inputs))
+	defer func() {
+		if p.train {
+			if m.begun == 1 {
+				m.passRows = rows
+			}
+			p.earlier += uint64(p.place) * m.passRows
+		}
+	}()
+	if m.mesh.Operands == nil {
 		return nil
 	}
 	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
@@ -33,8 +47,12 @@ func (p phase) locate() error {
 	if err := collective.AllGather(c, all, mine[:]); err != nil {
 		return fmt.Errorf("counting the tokens of ranks: %w", err)
 	}
-	for _, n := range all[:c.Rank()] {
-		p.earlier += uint64(n)
+	rows = 0
+	for r, n := range all {
+		if r == c.Rank() {
+			p.earlier = rows
+		}
+		rows += uint64(n)
 	}
 	return nil
 }
@@ -45,10 +63,13 @@ func (q *mxLinear) draws(p phase, o Operand, d mx.Direction, by mx.Cast, a *acti
 		return mx.Draws{}
 	}
 	draws := mx.Draws{Seed: p.batch.Seed, Step: p.batch.Step, Stream: q.stream(o, d)}
-	pass := uint64(p.place) << passBit
 	if a.ends == nil {
-		draws.First = pass + p.earlier
+		draws.First = p.earlier
 		return draws
+	}
+	pass := uint64(0)
+	if o == Input && d == mx.AlongRows {
+		pass = uint64(p.place) << passBit
 	}
 	draws.Rows = p.rows[:0]
 	from := int32(0)
@@ -57,6 +78,9 @@ func (q *mxLinear) draws(p phase, o Operand, d mx.Direction, by mx.Cast, a *acti
 		if len(a.before) > 0 {
 			at += uint64(a.before[g])
 		}
+		if o == Gradient {
+			at += a.inPasses.before(p.place, g)
+		}
 		for ; from < end; from++ {
 			draws.Rows = append(draws.Rows, at)
 			at++
@@ -64,6 +88,39 @@ func (q *mxLinear) draws(p phase, o Operand, d mx.Direction, by mx.Cast, a *acti
 	}
 	p.rows = draws.Rows
 	return draws
+}
+
+// passRows are the rows of a layer's experts on this rank and its replicas in the passes of a step,
+// by their places. It is nil if the precision draws no random numbers.
+type passRows struct{ counts [][]int32 }
+
+// record sets the rows of a pass.
+func (r *passRows) record(p phase, groups rowGroups) {
+	if r == nil || !p.train || p.recomputing || p.ex.Dry() {
+		return
+	}
+	for len(r.counts) <= p.place {
+		r.counts = append(r.counts, make([]int32, len(groups.ends)))
+	}
+	if len(groups.whole) > 0 {
+		copy(r.counts[p.place], groups.whole)
+		return
+	}
+	from := int32(0)
+	for g, end := range groups.ends {
+		r.counts[p.place][g], from = end-from, end
+	}
+}
+
+// before returns the rows of a group in passes before one. A nil r has none.
+func (r *passRows) before(place, group int) (n uint64) {
+	if r == nil {
+		return 0
+	}
+	for _, rows := range r.counts[:place] {
+		n += uint64(rows[group])
+	}
+	return n
 }
 
 // stream tells the operands of a model apart.

@@ -208,7 +208,7 @@ func parseLabel(s string) PartKey {
 
 // PassMemory returns what the passes so far have held at once.
 func (d *DryRun) PassMemory(seq int) PassMemory {
-	m := PassMemory{Saved: map[PartKey]float64{}, Rows: float64(d.rowStore.Peak()), Scratch: float64(d.Ex.Peak()), Packing: d.Ex.PackingBytes()}
+	m := PassMemory{Saved: map[PartKey]float64{}, Rows: float64(d.rowStore.bytes()), Scratch: float64(d.Ex.Peak()), Packing: d.Ex.PackingBytes()}
 	for _, a := range d.arenas.all {
 		most, _ := a.Labels()
 		for label, n := range most {
@@ -277,8 +277,38 @@ func (g *Group) held(c Config, yield func(part PartKey, weights, gradients float
 			yield(PartKey{l.part, l.mx.identity.layer == c.Layers}, float64(formBytes([]*linear{l}))/share, 0)
 		}
 	}
+	g.heldPasses(c, share, yield)
+}
+
+// heldPasses yields the bytes of sums over passes that are not in Grad.
+func (g *Group) heldPasses(c Config, share float64, yield func(part PartKey, weights, gradients float64)) {
+	at, copies := 0, map[int]int{} // of each parameter
+	for _, w := range g.weights {
+		copies[w.at] = len(w.passes.copies())
+	}
+	last := 0
+	for _, p := range g.Params {
+		if n, begins := copies[at]; begins {
+			last = n
+		}
+		if at += p.Len(); last > 0 {
+			yield(c.Part(p), 0, 4*float64(last*p.Len())/share)
+		}
+	}
+	sum := 0
+	count := func(t *passTree) {
+		for _, s := range t.copies() {
+			sum += 4 * s.Len()
+		}
+	}
 	for i := range g.sums {
-		yield(c.Part(g.Params[0]), 0, 4*float64(g.sums[i].earlier.Len()))
+		count(&g.sums[i].passes)
+	}
+	for i := range g.sharded.all() {
+		count(&g.sharded.units[i].passes)
+	}
+	if sum > 0 {
+		yield(c.Part(g.Params[0]), 0, float64(sum))
 	}
 }
 
@@ -293,7 +323,27 @@ func formBytes(layers []*linear) (sum int) {
 	return sum
 }
 
-// SumPass makes the sums of a pass that another one follows: see [Group.Divide].
-func (d *DryRun) SumPass() error {
-	return (&Pass{model: d.Model}).sumPass(d.Ex)
+// SumPasses makes the sums of all passes of a step except the last: see [Group.Divide].
+func (d *DryRun) SumPasses(passes int) error {
+	p := phase{Pass: &Pass{model: d.Model, batch: Batch{More: true}}, ex: d.Ex}
+	for range passes - 1 {
+		for _, g := range d.Groups {
+			for _, w := range g.weights {
+				w.nextGrad(p)
+				p.pushGrad(w)
+			}
+			for i := range g.sharded.all() {
+				u := &g.sharded.units[i]
+				u.passes.next(d.Ex, false)
+				u.passes.push(d.Ex, false, false)
+				for _, w := range u.weights {
+					w.passes.restart()
+				}
+			}
+		}
+		if err := p.sumPass(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ type gradientTree struct {
 	ex      *tensor.Exec
 	sum     tensor.Tensor            // the result
 	adds    bool                     // the result is added to what sum holds
+	inSum   bool                     // pending[0] is in sum
 	fused   bool                     // a contribution can be added to a sum: it is a product, or a tree of them
 	pending [treeDepth]tensor.Tensor // partial sums, the last ones over fewer contributions
 	slots   int                      // sums that have memory
@@ -26,21 +27,22 @@ const treeDepth = 64
 // newGradientTree returns a tree for the given number of contributions.
 func newGradientTree(ex *tensor.Exec, sum tensor.Tensor, adds bool, leaves int, fused bool) gradientTree {
 	t := gradientTree{ex: ex, sum: sum, leaves: leaves, fused: fused, adds: adds}
-	if leaves == 1 || !adds {
+	if t.inSum = !adds || leaves == 1 && fused; t.inSum {
 		t.pending[0], t.slots = sum, 1
 	}
 	return t
 }
 
-// gradientTree returns a tree for this rank's rows of the gradient.
-func (w *weight) gradientTree(ex *tensor.Exec, leaves int, fused bool) gradientTree {
-	return newGradientTree(ex, w.own(), w.accumulate(ex), leaves, fused)
+// gradientTree returns a tree for this rank's rows of the gradient of a pass.
+func (w *weight) gradientTree(p phase, leaves int, fused bool) gradientTree {
+	to, adds := w.nextGrad(p)
+	return newGradientTree(p.ex, to, adds, leaves, fused)
 }
 
 // next returns where to put the next contribution, and whether to add it there.
 func (t *gradientTree) next() (to tensor.Tensor, accumulate bool) {
 	switch {
-	case t.leaves == 1:
+	case t.leaves == 1 && t.inSum:
 		return t.sum, t.adds
 	case t.fused && t.count%2 == 1:
 		return t.pending[t.open-1], true
@@ -69,7 +71,7 @@ func (t *gradientTree) push() {
 		for t.open > 1 {
 			t.merge()
 		}
-		if t.adds && t.leaves > 1 {
+		if t.adds && !t.inSum {
 			add(t.ex, t.sum, t.pending[0])
 		}
 	}

@@ -28,12 +28,12 @@ type summed struct {
 // aside.
 func trainedBy(t *testing.T, cfg Config, precision, exchange string, b Batch, ranks, threads int) summed {
 	t.Helper()
-	return trainedWith(t, cfg, defaultOutputSizes(), precision, exchange, b, ranks, ranks, threads)
+	return trainedWith(t, cfg, defaultOutputSizes(), precision, exchange, b, ranks, ranks, threads, 1)
 }
 
-// trainedWith is trainedBy with other sizes of the output's blocks, and groups of some ranks that
-// hold all experts.
-func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchange string, b Batch, ranks, group, threads int) summed {
+// trainedWith is trainedBy with other sizes of the output's blocks, groups of some ranks that hold
+// all experts, and several passes, which cover b one after the other.
+func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchange string, b Batch, ranks, group, threads, passes int) summed {
 	t.Helper()
 	precision, sum, _ := strings.Cut(precision, " by ")
 	options := DefaultOptions()
@@ -58,16 +58,27 @@ func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchang
 			return err
 		}
 		spread(m)
-		m.output.sizes, m.output.weight.rows = sizes, m.host.divide(cfg.Vocab, sizes.unit(cfg.Vocab))
+		head := &m.output.weight
+		m.output.sizes, head.rows = sizes, m.host.divide(cfg.Vocab, sizes.unit(cfg.Vocab))
+		head.passes = newPassTree(head.own())
 		ex := tensor.NewParallelExec(threads)
 		defer ex.Close()
 		for _, g := range m.Groups {
 			g.Refresh(ex)
+			if g.Ranks != nil && !g.Shared {
+				divideEvenly(g)
+			}
 		}
-		all := b.GlobalSequences
-		loss, err := m.Train(ex, b.part(c.Rank()*all/ranks, (c.Rank()+1)*all/ranks))
-		if err != nil {
-			return err
+		var loss Loss
+		for i := range passes {
+			n := b.GlobalSequences / passes
+			part := b.part(i*n+c.Rank()*n/ranks, i*n+(c.Rank()+1)*n/ranks)
+			part.More = i+1 < passes
+			one, err := m.Train(ex, part)
+			if err != nil {
+				return err
+			}
+			loss.Add(one)
 		}
 		sums := []float64{loss.Sum, loss.MTP, loss.Balance}
 		if err := collective.AllReduce(c, sums, collective.Sum); err != nil {
@@ -75,7 +86,11 @@ func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchang
 		}
 		for _, g := range m.Groups {
 			if g.Ranks != nil && !g.Shared {
-				if err := collective.AllReduce(c, g.Grad.F32(), collective.Sum); err != nil {
+				if err := g.SumGrad(ex); err != nil {
+					return err
+				}
+				n, all := g.Len()/ranks, g.Grad.F32()
+				if err := collective.AllGather(c, all, slices.Clone(all[n*c.Rank():][:n])); err != nil {
 					return err
 				}
 			}

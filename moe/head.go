@@ -109,7 +109,7 @@ func (o *output) train(p phase, all []prediction) error {
 		}
 		p.verify(waiting[:])
 	}
-	p.sealGrad(&o.weight)
+	p.pushGrad(&o.weight)
 	return nil
 }
 

@@ -74,7 +74,7 @@ func (o *output) newGradient(p phase, all []prediction) outputGradient {
 	}
 	if o.weight.host == nil {
 		o.partials = append(o.partials[:0], outputPartial{
-			outputRounds: mine, tree: o.weight.gradientTree(p.ex, mine.groups(), mine.parts() == 1),
+			outputRounds: mine, tree: o.weight.gradientTree(p, mine.groups(), mine.parts() == 1),
 		})
 		g.ranks = o.partials
 	} else {
@@ -127,7 +127,7 @@ func (g *outputGradient) begin(p phase, lists [][][]byte) error {
 	if g.rounds == 1 || w.rows[0] == w.rows[1] {
 		return nil
 	}
-	g.sum = w.gradientTree(p.ex, len(lists), true)
+	g.sum = w.gradientTree(p, len(lists), true)
 	for i := range g.ranks {
 		r, to := &g.ranks[i], p.ex.New(tensor.FP32, w.own().Dims()...)
 		if r.sequences == 0 {
@@ -183,11 +183,11 @@ func (g *outputGradient) bytesRead(round int) (sum int) {
 // a block.
 func (g *outputGradient) addOnce(p phase) {
 	w := &g.o.weight
-	adds := w.accumulate(p.ex)
+	to, adds := w.nextGrad(p)
 	g.o.ownBlocks(func(block, own [2]int) {
 		mark := p.ex.Mark()
 		defer p.ex.Release(mark)
-		sum := newGradientTree(p.ex, w.Grad.Slice(own[0], own[1]), adds, len(g.ranks), true)
+		sum := newGradientTree(p.ex, to.Slice(own[0]-w.rows[0], own[1]-w.rows[0]), adds, len(g.ranks), true)
 		for i := range g.ranks {
 			to, adds := sum.next()
 			if r := &g.ranks[i]; r.sequences > 0 {

@@ -31,12 +31,12 @@ func TestOneResultInBlocks(t *testing.T) {
 			for _, precision := range []string{"bf16", "fp32"} {
 				cfg := headModel(mtp)
 				b := batchOf(18, sequences, seq, cfg.Vocab)
-				want := trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, 1, 1, 1)
+				want := trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, 1, 1, 1, 1)
 				for _, ranks := range []int{2, 4, 8} {
-					trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, ranks, ranks, 1).
+					trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, ranks, ranks, 1, 1).
 						equals(t, fmt.Sprintf("%s, mtp %d, %d rows, np %d", precision, mtp, rows, ranks), want)
 				}
-				trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, 2, 2, 2).
+				trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, 2, 2, 2, 1).
 					equals(t, fmt.Sprintf("%s, mtp %d, %d rows, 2 threads", precision, mtp, rows), want)
 			}
 		}
@@ -53,12 +53,12 @@ func TestSharedHeadGradient(t *testing.T) {
 	for _, rows := range []int{4 * seq, seq, 16} {
 		sizes := smallSizes(rows)
 		sizes.block = 128
-		want, near := trainedWith(t, cfg, sizes, "bf16", "onesided", even, 1, 1, 1), trainedWith(t, cfg, sizes, "fp32", "onesided", odd, 1, 1, 1)
+		want, near := trainedWith(t, cfg, sizes, "bf16", "onesided", even, 1, 1, 1, 1), trainedWith(t, cfg, sizes, "fp32", "onesided", odd, 1, 1, 1, 1)
 		for _, sizes.shared = range []int{0, 1 << 20} {
 			for _, ranks := range []int{2, 4, 8} {
 				what := fmt.Sprintf("%d rows, at most %d, np %d", rows, sizes.shared, ranks)
-				trainedWith(t, cfg, sizes, "bf16", "onesided", even, ranks, ranks, 1).equals(t, what, want)
-				got := trainedWith(t, cfg, sizes, "fp32", "onesided", odd, ranks, ranks, 1)
+				trainedWith(t, cfg, sizes, "bf16", "onesided", even, ranks, ranks, 1, 1).equals(t, what, want)
+				got := trainedWith(t, cfg, sizes, "fp32", "onesided", odd, ranks, ranks, 1, 1)
 				if d := distance(got.grads["lm_head.weight"], near.grads["lm_head.weight"]); d > 1e-6 {
 					t.Errorf("%s, 3 sequences: the gradient is off by %.2g", what, d)
 				}
@@ -74,7 +74,7 @@ func TestBlocksDoNotMatter(t *testing.T) {
 	b := batchOf(4, sequences, seq, cfg.Vocab)
 	want := trainedBy(t, cfg, "fp32", "onesided", b, 1, 1)
 	for _, rows := range []int{1000, 82, 16} {
-		got := trainedWith(t, cfg, smallSizes(rows), "fp32", "onesided", b, 1, 1, 1)
+		got := trainedWith(t, cfg, smallSizes(rows), "fp32", "onesided", b, 1, 1, 1, 1)
 		if math.Abs(got.loss.Sum/want.loss.Sum-1) > 1e-6 || math.Abs(got.loss.MTP/want.loss.MTP-1) > 1e-6 {
 			t.Errorf("%d rows: losses %+v, want %+v", rows, got.loss, want.loss)
 		}
@@ -189,7 +189,8 @@ func newHeadCase(dtype tensor.DType, sizes outputSizes, sequences, seq, dim, voc
 		tensor.Convert(nil, to.Mat(), from.Mat())
 		return to
 	}
-	h.o = output{weight: weight{W: fill(1, vocab, 0.3), Grad: tensor.New(tensor.FP32, vocab, dim), stale: true}, sizes: sizes}
+	h.o = output{weight: weight{W: fill(1, vocab, 0.3), Grad: tensor.New(tensor.FP32, vocab, dim), rows: [2]int{0, vocab}}, sizes: sizes}
+	h.o.weight.passes = newPassTree(h.o.weight.Grad)
 	h.x = fill(2, sequences*seq, 1)
 	for i := range sequences * seq {
 		h.targets = append(h.targets, int32(i*67%(vocab+1))-1)
@@ -262,7 +263,7 @@ func TestLinearBySum(t *testing.T) {
 	ex := tensor.NewExec()
 	h := newHeadCase(tensor.BF16, defaultOutputSizes(), 2, seq, k, n)
 	x, dy, dw, want := h.x, tensor.New(tensor.BF16, rows, n), tensor.New(tensor.FP32, n, k), tensor.New(tensor.FP32, n, k)
-	l := linear{weight: weight{W: h.o.weight.W, Grad: dw, stale: true, rows: [2]int{0, n}}, sum: mx.SumH100}
+	l := linear{weight: weight{W: h.o.weight.W, Grad: dw, passes: newPassTree(dw), rows: [2]int{0, n}}, sum: mx.SumH100}
 	a := activation{Tensor: x}
 	l.multiply(ex, dy.Mat(), &a)
 	y, dx, wantDX := tensor.New(tensor.BF16, rows, n), tensor.New(tensor.BF16, rows, k), tensor.New(tensor.BF16, rows, k)
@@ -270,7 +271,7 @@ func TestLinearBySum(t *testing.T) {
 	g := activation{Tensor: dy}
 	l.backwardInput(ex, dx.Mat(), &g)
 	mx.SumH100.Multiply(ex, wantDX.Mat(), dy.Mat(), l.W.Mat())
-	l.wgrad(ex, &g, &a, seq)
+	l.wgrad(phase{Pass: &Pass{}, ex: ex}, &g, &a, seq)
 	mx.SumH100.MultiplyWgrad(ex, want.Mat(), dy.Mat(), x.Mat(), seq, false)
 	for name, both := range map[string][2]tensor.Tensor{"forward": {dy, y}, "dgrad": {dx, wantDX}, "wgrad": {dw, want}} {
 		if !slices.Equal(both[0].Bytes(), both[1].Bytes()) {

@@ -295,7 +295,7 @@ func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
 	case w.rows != nil:
 		return w.computeExperts(p, lists, at)
 	case l.rows[0] < l.rows[1]:
-		sum := l.gradientTree(p.ex, len(lists), true)
+		sum := l.gradientTree(p, len(lists), true)
 		for r, list := range lists {
 			to, adds := sum.next()
 			if !w.product(p, to, adds, list[at:at+n], r == l.host.comm.Rank()) {
@@ -304,7 +304,7 @@ func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
 			sum.push()
 		}
 	}
-	p.sealGrad(&w.layer.weight)
+	p.pushGrad(&w.layer.weight)
 	return nil
 }
 
@@ -392,8 +392,8 @@ func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error 
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	if h == nil {
-		tensor.EmbedBackward(p.ex, embedding.sum(p.ex).Mat(), p.batch.Seq, matrices(uses))
-		p.sealGrad(embedding)
+		tensor.EmbedBackward(p.ex, embedding.addGrad(p).Mat(), p.batch.Seq, matrices(uses))
+		p.pushGrad(embedding)
 		return nil
 	}
 	var mine [][]byte
@@ -423,9 +423,9 @@ func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error 
 		}
 	}
 	if embedding.rows[0] < embedding.rows[1] {
-		tensor.EmbedBackwardRows(p.ex, embedding.sum(p.ex).Mat(), embedding.rows[0], p.batch.Seq, batches)
+		tensor.EmbedBackwardRows(p.ex, embedding.addGrad(p).Mat(), embedding.rows[0], p.batch.Seq, batches)
 	}
-	p.sealGrad(embedding)
+	p.pushGrad(embedding)
 	return peers.close(p, nil)
 }
 

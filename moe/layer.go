@@ -35,6 +35,7 @@ type moeLayer struct {
 	exchange ep.Exchange
 	routed   *ffn // this rank's experts
 	shared   *denseFFN
+	passRows *passRows
 }
 
 // forward returns shared(x) + Σ_k weight_k·expert_k(x). A recomputation leaves out the shared
@@ -58,7 +59,8 @@ func (l *moeLayer) forward(p phase, x tensor.Tensor, s *feedState) (tensor.Tenso
 		l.showDispatched(p.ex, arrival, x)
 	}
 	// The peers of Combine read y in place, now and in the backward pass.
-	groups := rowGroups{ends: s.handle.GroupEnds, before: s.handle.Before}
+	groups := rowGroups{ends: s.handle.GroupEnds, whole: s.handle.Whole, before: s.handle.Before, inPasses: l.passRows}
+	l.passRows.record(p, groups)
 	y := l.routed.forward(p, p.saved, activation{Tensor: rows, rowGroups: groups, rows: arrival.MX}, &s.routed)
 	out := like(p.scratch, x)
 	if err := l.combine(p, y, weights, out, s); err != nil {

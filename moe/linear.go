@@ -14,30 +14,32 @@ type weight struct {
 	host *host         // shares Grad; nil: it is this rank's own
 	rows [2]int        // the rows [lo, hi) of Grad that this rank computes: all, unless it is shared
 	unit int           // rows that only one rank computes, together; 0: of no importance
-	// Grad is from an earlier step: the first gradient of this step is stored, later ones are added
-	// to it
-	stale bool
-
-	sealed seal // Grad, after the last pass has added to it
-	broken bool // Grad has changed by itself since ZeroGrad
+	// Grad's rows that this rank computes, as a sum over the passes of a step. What Grad holds from
+	// an earlier step is overwritten.
+	passes passTree
+	chain  bool // passes are added one after the other: their products go on where the last one ended
 }
 
-// accumulate reports whether the next product is added to Grad. A stored product has the bits that
-// adding it to zeros would give, except for the sign of zeros: a sum of negative products that
-// underflow is -0.
-func (w *weight) accumulate(ex *tensor.Exec) bool {
-	stale := w.stale
-	w.checkGrad(ex)
-	w.stale = false
-	return !stale
+// nextGrad returns where a pass puts its gradient of the rows that this rank computes, and whether
+// it adds it there. pushGrad completes it. A stored product has the bits that adding it to zeros
+// would give, except for the sign of zeros: a sum of negative products that underflow is -0.
+func (w *weight) nextGrad(p phase) (to tensor.Tensor, adds bool) {
+	return w.passes.next(p.ex, w.chain || !p.batch.More)
 }
 
-// sum returns Grad for callers that can only add to it.
-func (w *weight) sum(ex *tensor.Exec) tensor.Tensor {
-	if !w.accumulate(ex) {
-		tensor.Zero(ex, w.own())
+// addGrad is nextGrad for callers that can only add.
+func (w *weight) addGrad(p phase) tensor.Tensor {
+	to, adds := w.nextGrad(p)
+	if !adds {
+		tensor.Zero(p.ex, to)
 	}
-	return w.own()
+	return to
+}
+
+// pushGrad completes what a pass adds to the gradient of a weight. Each pass does so for every
+// weight, except for those of experts, in the order of the passes.
+func (p phase) pushGrad(w *weight) {
+	w.passes.push(p.ex, w.chain || !p.batch.More, p.sealing())
 }
 
 // own returns the rows of Grad that this rank computes: [rows, K].
@@ -49,13 +51,10 @@ func (w *weight) own() tensor.Tensor {
 	return w.Grad.Reshape(m.Rows, m.Cols).Slice(w.rows[0], w.rows[1])
 }
 
-// ownGroups is own for a weight of groups: [groups, N, K].
-func (w *weight) ownGroups() tensor.Tensor {
-	if w.host == nil {
-		return w.Grad
-	}
-	n := w.Grad.Dim(1)
-	return w.Grad.Slice(w.rows[0]/n, w.rows[1]/n)
+// byGroups views rows of the gradient of a weight of groups as [groups, N, K].
+func (w *weight) byGroups(rows tensor.Tensor) tensor.Tensor {
+	n, k := w.W.Dim(-2), w.W.Dim(-1)
+	return rows.Reshape(rows.Len()/(n*k), n, k)
 }
 
 // ownRows returns the number of rows whose gradient this rank computes.
@@ -89,7 +88,10 @@ type activation struct {
 type rowGroups struct {
 	ends   []int32 // of the groups of rows; nil: there are no groups
 	first  int     // number of the first group among the experts of this rank
-	before []int32 // rows of the expert's replicas that precede those of this rank; empty: none do
+	whole  []int32 // rows of each group together with those of its expert's replicas; empty: there are none
+	before []int32 // rows of whole that precede those of this rank; empty: none do
+	// of all passes of the step; nil: the rows are those of the step
+	inPasses *passRows
 }
 
 // linearState is the state of a linear layer in a pass.
@@ -176,8 +178,8 @@ func (l *linear) backwardWeight(p phase, s *linearState) {
 		l.host.add(l, s)
 		return
 	}
-	l.wgrad(p.ex, &s.dy, s.x, p.batch.Seq)
-	p.sealGrad(&l.weight)
+	l.wgrad(p, &s.dy, s.x, p.batch.Seq)
+	p.pushGrad(&l.weight)
 }
 
 // biasGradient adds the sum of the rows of dy to the bias's gradient of this step. It is the
@@ -193,19 +195,23 @@ func (l *linear) biasGradient(p phase, dy tensor.Tensor) {
 		one.F32()[0] = 1
 	}
 	tensor.Convert(p.ex, ones.Mat(), one.Broadcast(dy.Dim(0)))
-	tensor.Wgrad(p.ex, l.bias.Grad.Mat(), dy.Mat(), ones.Mat(), p.batch.Seq, l.bias.accumulate(p.ex))
-	p.sealGrad(l.bias)
+	to, adds := l.bias.nextGrad(p)
+	tensor.Wgrad(p.ex, to.Mat(), dy.Mat(), ones.Mat(), p.batch.Seq, adds)
+	p.pushGrad(l.bias)
 }
 
 // wgrad adds dyᵀ·x to W's gradient: seq rows at a time, or by group.
-func (l *linear) wgrad(ex *tensor.Exec, dy, x *activation, seq int) {
-	switch {
-	case l.mx.quantizesWgrad():
-		l.mx.wgrad(ex, &l.weight, dy, x, seq)
+func (l *linear) wgrad(p phase, dy, x *activation, seq int) {
+	to, adds := l.nextGrad(p)
+	switch quantized := l.mx.quantizesWgrad(); {
+	case quantized && x.ends == nil:
+		l.mx.Sum.Wgrad(p.ex, to.Mat(), dy.cols, x.cols, l.mx.wholeBlocks(seq, dy.Dim(0)), adds)
+	case quantized:
+		l.mx.Sum.GroupedWgrad(p.ex, l.byGroups(to), dy.cols, x.cols, adds)
 	case x.ends == nil:
-		l.sum.MultiplyWgrad(ex, l.Grad.Mat(), dy.Mat(), x.Mat(), seq, l.accumulate(ex))
+		l.sum.MultiplyWgrad(p.ex, to.Mat(), dy.Mat(), x.Mat(), seq, adds)
 	default:
-		l.sum.MultiplyGroupsWgrad(ex, l.ownGroups(), dy.Mat(), x.Mat(), x.ends, l.accumulate(ex))
+		l.sum.MultiplyGroupsWgrad(p.ex, l.byGroups(to), dy.Mat(), x.Mat(), x.ends, adds)
 	}
 }
 

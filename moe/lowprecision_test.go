@@ -30,7 +30,7 @@ func TestLowPrecisionGivesTheBitsOfOneRank(t *testing.T) {
 			}
 			want := trainedBy(t, cfg, precision, "onesided", b, 1, 1)
 			for _, c := range [][2]int{{4, 2}, {8, 1}} {
-				got := trainedWith(t, cfg, defaultOutputSizes(), precision, "onesided", b, c[0], c[1], 1)
+				got := trainedWith(t, cfg, defaultOutputSizes(), precision, "onesided", b, c[0], c[1], 1, 1)
 				got.equals(t, fmt.Sprintf("np %d, ep %d", c[0], c[1]), want)
 			}
 			trainedBy(t, cfg, precision, "standard", b, 4, 1).equals(t, "np 4, standard exchange", want)
@@ -113,15 +113,16 @@ func TestEveryPassDraws(t *testing.T) {
 			t.Errorf("%s: the mean of %d passes has %.2f times the error of one, want about 0.29", name, len(all), ratio)
 		}
 	}
-	// No two rows share an index: a pass may have 2^32 rows, and an expert 2^16 passes.
-	index := func(place int, a *activation) mx.Draws {
-		return (&mxLinear{}).draws(phase{Pass: &Pass{place: place}}, Gradient, mx.AlongRows, mx.Cast{Rounding: mx.Stochastic}, a)
+	// No two rows of a gradient share an index: a row follows those of earlier passes. Rows of an
+	// input have 2^16 passes of 2^32 rows.
+	index := func(place int, o Operand) []uint64 {
+		a := &activation{rowGroups: rowGroups{ends: []int32{1, 2}, inPasses: &passRows{[][]int32{{5, 7}, {3, 2}}}}}
+		return (&mxLinear{}).draws(phase{Pass: &Pass{place: place}}, o, mx.AlongRows, mx.Cast{Rounding: mx.Stochastic}, a).Rows
 	}
-	dense, experts := new(activation), &activation{rowGroups: rowGroups{ends: []int32{1, 2}}}
-	if first, next := index(0, dense), index(1, dense); next.First-first.First < 1<<32 {
-		t.Errorf("passes begin with rows %d and %d", first.First, next.First)
+	if first, later := index(0, Gradient), index(2, Gradient); !slices.Equal(later, []uint64{first[0] + 8, first[1] + 9}) {
+		t.Errorf("experts 0 and 1 have rows %d in the first pass and %d in the third", first, later)
 	}
-	if first, next := index(0, experts).Rows, index(1<<16-1, experts).Rows; first[0] >= next[0] || next[0]+1<<32 > first[1] || first[1] >= next[1] {
+	if first, next := index(0, Input), index(1<<16-1, Input); first[0] >= next[0] || next[0]+1<<32 > first[1] || first[1] >= next[1] {
 		t.Errorf("experts 0 and 1 have rows %d in the first pass and %d in the last", first, next)
 	}
 	for _, layer := range []int{0, 1} {

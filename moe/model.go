@@ -46,6 +46,8 @@ type Model struct {
 	idle     []*Pass        // passes that hold no state
 	inFlight []*Pass        // training passes, by their places
 	begun    int            // training passes of this step
+	several  bool           // a pass of this step has had Batch.More
+	passRows uint64         // of all ranks in a pass of this step: see locate
 	damaged  int            // see Damage
 	zeroed   int            // total calls of Group.ZeroGrad before the current step
 	measured []sequenceLoss // by the last pass
@@ -179,9 +181,8 @@ type Batch struct {
 	// step. A recipe without it ignores them.
 	Seed, Step uint32
 
-	// More says that another pass of the same step follows. Until a pass without it, the gradients
-	// of routed experts may be incomplete. They cover several passes at once, [Config.WgradPasses],
-	// and have other bits than gradients computed pass by pass.
+	// More says that another pass of the same step follows. Until a pass without it, gradients are
+	// incomplete: sums over some passes are elsewhere, and so are rows of routed experts.
 	More bool
 
 	// Unscored is optional, for evaluations: the targets that do not count in the losses. The MTP
@@ -298,7 +299,7 @@ func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
 	if !p.train {
 		return nil
 	}
-	return m.sharded.reduce(p.ex, m.headUnit())
+	return m.sharded.reduce(p, m.headUnit())
 }
 
 // scoredTargets returns the targets of a batch, with -1 for those that do not count, and sets n to

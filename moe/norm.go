@@ -71,6 +71,6 @@ func (l *rmsNorm) backward(p phase, dx, dy tensor.Matrix, addToDX bool, s *normS
 }
 
 func (l *rmsNorm) backwardWeight(p phase, s *normState) {
-	add(p.ex, l.weight.sum(p.ex), s.dw)
-	p.sealGrad(&l.weight)
+	add(p.ex, l.weight.addGrad(p), s.dw)
+	p.pushGrad(&l.weight)
 }

@@ -41,6 +41,7 @@ func TestLinearSQNR(t *testing.T) {
 				for i, form := range []*mxLinear{nil, {Recipe: *how}} {
 					l := linear{mx: form}
 					l.W, l.Grad = w, tensor.New(tensor.FP32, w.Dims()...)
+					l.passes = newPassTree(l.Grad)
 					if form != nil {
 						form.allocate(nil, w)
 						form.refresh(ex, w)

@@ -86,32 +86,62 @@ func (g *Group) Host() *collective.Comm {
 // after the last parameter.
 func (g *Group) ZeroGrad() {
 	g.zeroed++
-	for _, w := range g.weights {
-		w.stale, w.sealed, w.broken = true, seal{}, false
+	for t := range g.passTrees {
+		t.reset()
 	}
 	for i := range g.sums {
 		g.sums[i].reset()
 	}
-	switch {
-	case g.sharded != nil:
-		for i := range g.sharded.units {
-			g.sharded.units[i].stale = true
-		}
-	case g.host.first():
+	if g.sharded == nil && g.host.first() {
 		g.Grad.Slice(g.ParamLen(), g.Grad.Len()).Zero()
 	}
 }
 
+// passTrees yields the sums over passes of the group.
+func (g *Group) passTrees(yield func(*passTree) bool) {
+	for _, w := range g.weights {
+		if !yield(&w.passes) {
+			return
+		}
+	}
+	for i := range g.sums {
+		if !yield(&g.sums[i].passes) {
+			return
+		}
+	}
+	for i := range g.sharded.all() {
+		if !yield(&g.sharded.units[i].passes) {
+			return
+		}
+	}
+}
+
+// PassBytes returns the bytes of sums over passes that this rank holds apart from Grad.
+func (g *Group) PassBytes() (n int) {
+	for t := range g.passTrees {
+		for _, sum := range t.copies() {
+			n += len(sum.Bytes())
+		}
+	}
+	return n
+}
+
 // completeGrad zeroes the gradients that no pass has stored since ZeroGrad, because nothing
 // depended on them.
-func (g *Group) completeGrad(ex *tensor.Exec) {
+func (g *Group) completeGrad(p phase) {
 	if g.sharded != nil {
 		return // each pass completes its own
 	}
 	for _, w := range g.weights {
-		if w.stale {
-			w.sum(ex)
-		}
+		w.complete(p)
+	}
+}
+
+// complete zeroes the gradient if no pass has stored one.
+func (w *weight) complete(p phase) {
+	if w.passes.open == 0 {
+		w.addGrad(p)
+		p.pushGrad(w)
 	}
 }
 

@@ -30,8 +30,8 @@ type Pass struct {
 	observer  func(name string, t tensor.Tensor)
 	decoding  *decodePass // nil: sequences are computed as a whole
 
-	deferred bool // weight gradients of routed experts cover several passes
-	flush    bool // the last of those passes, or the only one: it computes them
+	deferred   bool // the step has several passes, or the experts have replicas: see deferWgrad
+	multiplies bool // it multiplies the rows of routed experts that passes have saved
 
 	sealed   bool        // memory that waits is sealed
 	unsealed tensor.Mark // what was saved before is sealed, or is not to be
@@ -57,7 +57,7 @@ type Pass struct {
 	sequences []sequenceLoss // of this rank
 	loss      Loss
 
-	earlier uint64   // rows of earlier ranks in this pass: see locate
+	earlier uint64   // rows of earlier passes, and of earlier ranks in this one: see locate
 	rows    []uint64 // memory for the indices of rows: see draws
 
 	// the first failure of a collective inside a layer; what the pass computes after it has no
@@ -83,27 +83,23 @@ const (
 // adds that of the head's weight.
 func (m *Model) Forward(ex *tensor.Exec, b Batch) (*Pass, error) {
 	m.beginStep()
-	return m.begin(ex, b, m.begun, m.rowStore.planned).forward(ex, Boundary{})
+	m.several = m.several || b.More
+	return m.begin(ex, b, m.begun, m.several).forward(ex, Boundary{})
 }
 
-// begin begins a training pass. Of the passes before it, some leave rows of experts to it.
-func (m *Model) begin(ex *tensor.Exec, b Batch, place, leaving int) *Pass {
+// begin begins a training pass. several says that the step has other passes, and that all except
+// the last have [Batch.More].
+func (m *Model) begin(ex *tensor.Exec, b Batch, place int, several bool) *Pass {
 	p := m.newPass(ex, b, true)
 	p.sealBatch(ex)
 	p.place = place
 	m.begun++
 	at, _ := slices.BinarySearchFunc(m.inFlight, place, func(p *Pass, place int) int { return p.place - place })
 	m.inFlight = slices.Insert(m.inFlight, at, p)
-	p.deferred, p.flush = m.rowStore.plan(leaving, b.More, m.wgradPasses(b))
-	if m.replicated() {
-		p.deferred = true // the gradients of experts need the rows of their replicas
-	}
+	together := m.Config.WgradPasses(m.precision, len(b.Inputs)*m.mesh.World.Size())
+	p.deferred = several || m.replicated()
+	p.multiplies = !b.More || (place+1)%together == 0
 	return p
-}
-
-// wgradPasses returns the number of passes like b that a gradient of the routed experts covers.
-func (m *Model) wgradPasses(b Batch) int {
-	return m.Config.WgradPasses(len(b.Inputs) * m.mesh.World.Size())
 }
 
 // forward runs the forward pass. A pass that fails has ended.
@@ -238,7 +234,7 @@ func (m *Model) backwardUnit(b phase, unit int, run func() error) error {
 	if err := cmp.Or(run(), b.failed); err != nil || !b.fused {
 		return err
 	}
-	return m.sharded.reduce(b.ex, unit)
+	return m.sharded.reduce(b, unit)
 }
 
 // catchUp computes the weight gradients of the passes whose turn has come.
@@ -267,7 +263,7 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 		if err := cmp.Or(m.mtp.backwardWeight(w, &p.mtp), p.failed); err != nil {
 			return err
 		}
-		if err := m.sharded.reduce(ex, m.mtpUnit()); err != nil {
+		if err := m.sharded.reduce(w, m.mtpUnit()); err != nil {
 			return err
 		}
 	}
@@ -276,7 +272,7 @@ func (p *Pass) backwardWeight(ex *tensor.Exec) (err error) {
 		if err := cmp.Or(l.backwardWeight(w, &p.blocks[i]), p.failed); err != nil {
 			return err
 		}
-		if err := m.sharded.reduce(ex, m.blockUnit(i)); err != nil {
+		if err := m.sharded.reduce(w, m.blockUnit(i)); err != nil {
 			return err
 		}
 	}
@@ -304,15 +300,15 @@ func (p *Pass) complete(ex *tensor.Exec) error {
 		p.headNorms[i].backwardWeight(w)
 	}
 	if p.batch.More {
-		if err := p.sumPass(ex); err != nil {
+		if err := w.sumPass(); err != nil {
 			return err
 		}
 	} else {
 		for _, g := range m.Groups {
-			g.completeGrad(ex)
+			g.completeGrad(w)
 		}
 	}
-	if p.flush {
+	if p.multiplies {
 		m.rowStore.clear()
 		m.rowStore.Trim()
 	}
@@ -330,7 +326,7 @@ func (p *Pass) embedBackward(w phase) error {
 	if err := m.host.embedBackward(w, &m.embedding, p.embedded); err != nil {
 		return err
 	}
-	return m.sharded.reduce(w.ex, embeddingUnit)
+	return m.sharded.reduce(w, embeddingUnit)
 }
 
 // newPass begins a pass in the memory of one that has ended.
@@ -350,7 +346,7 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 	}
 	p.arena = m.arenas.take(ex, m.PassBytes)
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
-	p.deferred, p.flush, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
+	p.deferred, p.multiplies, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
 	p.out, p.dh, p.dembedded, p.dmtp = Boundary{}, tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{}
 	p.failed = nil
 	p.sealed, p.unsealed, p.waiting = train && m.Guard, tensor.Mark{}, p.waiting[:0]
@@ -400,8 +396,8 @@ func (m *Model) beginStep() {
 	for len(m.inFlight) > 0 {
 		m.inFlight[0].end()
 	}
-	m.begun, m.rowStore.planned = 0, 0
-	m.rowStore.clear()
+	m.begun, m.several = 0, false
+	m.rowStore.reset()
 }
 
 // ActivationPeak returns the maximum bytes that the passes of m with this Exec have held: in its
@@ -412,7 +408,7 @@ func (m *Model) ActivationPeak(ex *tensor.Exec) int { return ActivationPeak(ex, 
 func ActivationPeak(ex *tensor.Exec, stages ...*Model) int {
 	n := ex.Peak() + stages[0].arenas.peak()
 	for _, m := range stages {
-		n += m.rowStore.Peak()
+		n += m.rowStore.bytes()
 	}
 	return n
 }
@@ -427,12 +423,15 @@ func (m *Model) Memory(ex *tensor.Exec, yield func(kind string, memory []byte) b
 		a.Used(each("saved activations"))
 	}
 	m.rowStore.Used(each("saved activations"))
+	if m.rowStore.rests != nil {
+		m.rowStore.rests.Used(each("saved activations"))
+	}
 	ex.Used(each("scratch memory"))
 	for _, g := range m.Groups {
 		yield("gradients", g.Grad.Slice(0, min(g.ParamLen(), g.Len())).Bytes())
-		for _, s := range g.sums {
-			if s.any {
-				yield("gradients", s.earlier.Bytes())
+		for t := range g.passTrees {
+			for _, sum := range t.sums[t.first:max(t.open, t.first)] {
+				yield("gradients", sum.Bytes())
 			}
 		}
 	}

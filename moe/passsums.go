@@ -1,9 +1,9 @@
 package moe
 
 // Gradients that each of several ranks has for its own tokens, of norms and routers, or each host
-// for those of its ranks, of dense weights. They are summed pass by pass, because that is the order
-// of one rank: the gradient of a pass is a tree over the sequences of all ranks, and passes are
-// added one after the other. A rank that added up its own passes first would have another sum.
+// for those of its ranks, of dense weights. They are summed over the ranks pass by pass: a pass has
+// the next sequences of the global batch, so its sum is a subtree of that of the step. A rank that
+// added up its own passes first would have another sum.
 //
 // The sum of the last pass of a step is left to the optimizer, which needs it at once.
 
@@ -21,13 +21,9 @@ type passSums struct {
 	counts []int         // elements of Grad that each of peers owns
 	all    tensor.Tensor // the elements of Grad that peers own
 	own    tensor.Tensor // those of this rank
-	// the sum of the passes of this step that were summed over ranks: as long as own, and valid if
-	// any is set
-	earlier tensor.Tensor
-	any     bool
-	sealed  seal    // earlier
-	others  [2]seal // what peers read, before and after own
-	broken  bool    // earlier has changed by itself since ZeroGrad
+	passes passTree      // the sum of own over earlier passes of this step
+	others [2]seal       // what peers read, before and after own
+	broken bool          // what they read has changed by itself since ZeroGrad
 }
 
 // Division says which elements of a flat vector each of some ranks owns, one range after the other
@@ -57,6 +53,7 @@ func (g *Group) Divide(peers *collective.Comm, parts ...Division) {
 		s := passSums{peers: peers, counts: d.Counts, all: g.Grad.Slice(d.First, d.End())}
 		own := Division{d.First, d.Counts[:peers.Rank()]}.End()
 		s.own = g.Grad.Slice(own, own+d.Counts[peers.Rank()])
+		s.passes.dims = s.own.Dims()
 		g.sums = append(g.sums, s)
 	}
 }
@@ -67,15 +64,16 @@ func (g *Group) Divide(peers *collective.Comm, parts ...Division) {
 func (g *Group) SumGrad(ex *tensor.Exec) error {
 	defer ex.Enter(ex.Enter(profile.Collectives))
 	for i := range g.sums {
-		if err := g.sums[i].complete(ex); err != nil {
+		if err := g.sums[i].reduce(ex); err != nil {
 			return fmt.Errorf("summing %s gradients: %w", g.Name, err)
 		}
+		g.sums[i].passes.addTo(ex, g.sums[i].own)
 	}
 	return nil
 }
 
-// complete sums the gradients of the last pass over the ranks and adds those of earlier passes.
-func (s *passSums) complete(ex *tensor.Exec) error {
+// reduce sums the gradients of a pass over the ranks.
+func (s *passSums) reduce(ex *tensor.Exec) error {
 	if err := collective.ReduceScatter(s.peers, s.own.F32(), s.all.F32(), s.counts, collective.Sum); err != nil {
 		return err
 	}
@@ -83,9 +81,6 @@ func (s *passSums) complete(ex *tensor.Exec) error {
 		s.broken = s.broken || s.others[i].broken(ex)
 	}
 	s.others = [2]seal{}
-	if s.any {
-		tensor.Add(ex, s.own.Mat(), s.earlier.Mat(), s.own.Mat())
-	}
 	return nil
 }
 
@@ -104,12 +99,13 @@ func (g *Group) SealSums(ex *tensor.Exec) {
 
 // sumPass sums the gradients of a pass over the ranks and adds them to those of earlier passes. The
 // next pass stores its own.
-func (p *Pass) sumPass(ex *tensor.Exec) error {
+func (p phase) sumPass() error {
+	ex := p.ex
 	for i, g := range p.model.Groups {
 		if len(g.sums) == 0 || g.sums[0].peers.Size() < 2 {
 			continue // one rank adds up its passes itself
 		}
-		g.completeGrad(ex)
+		g.completeGrad(p)
 		if p.sealed {
 			// A rank that compared before slower ranks are here would miss what changes meanwhile.
 			if err := g.Ranks.Barrier(); err != nil {
@@ -120,37 +116,34 @@ func (p *Pass) sumPass(ex *tensor.Exec) error {
 		if err := g.meet(ex); err != nil { // others may still complete or check their rows
 			return err
 		}
-		if err := g.SumGrad(ex); err != nil {
-			return err
-		}
 		for j := range g.sums {
-			g.sums[j].save(ex, p.sealed)
+			if err := g.sums[j].sumPass(p); err != nil {
+				return fmt.Errorf("summing %s gradients: %w", g.Name, err)
+			}
 		}
 		for _, w := range g.weights {
-			w.stale = true
+			w.passes.restart()
 		}
 	}
 	return nil
 }
 
-// save saves the sums up to a pass, since the next one overwrites Grad.
-func (s *passSums) save(ex *tensor.Exec, seal bool) {
-	if !s.earlier.Valid() {
-		s.earlier = ex.NewLasting(tensor.FP32, s.own.Len())
+// sumPass sums the gradients of a pass over the ranks and saves them, since the next pass
+// overwrites Grad.
+func (s *passSums) sumPass(p phase) error {
+	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
+	if err := s.reduce(p.ex); err != nil {
+		return err
 	}
-	if !ex.Dry() {
-		copy(s.earlier.Bytes(), s.own.Bytes())
+	sum, adds := s.passes.next(p.ex, false)
+	if adds {
+		add(p.ex, sum, s.own)
+	} else {
+		tensor.Convert(p.ex, sum.Mat(), s.own.Mat())
 	}
-	if s.any = true; seal {
-		s.sealed = newSeal(ex, s.earlier.Bytes())
-	}
+	s.passes.push(p.ex, false, p.sealed)
+	return nil
 }
 
-// reset drops the sums of a step.
-func (s *passSums) reset() { s.any, s.sealed, s.others, s.broken = false, seal{}, [2]seal{}, false }
-
-// check compares the saved sums with their seal, and removes it.
-func (s *passSums) check(ex *tensor.Exec) {
-	s.broken = s.broken || s.sealed.broken(ex)
-	s.sealed = seal{}
-}
+// reset drops the sums of a step. Its pass tree is reset with those of weights.
+func (s *passSums) reset() { s.others, s.broken = [2]seal{}, false }

@@ -14,7 +14,7 @@ func TestPassSumsAreGuarded(t *testing.T) {
 	b := batchOf(5, 4, seq, cfg.Vocab)
 	for name, waiting := range map[string]func(m *Model, p *Pass) tensor.Tensor{
 		"":                nil,
-		"sums":            func(m *Model, _ *Pass) tensor.Tensor { return m.Groups[0].sums[0].earlier },
+		"sums":            func(m *Model, _ *Pass) tensor.Tensor { return m.Groups[0].sums[0].passes.sums[0] },
 		"norm's gradient": func(_ *Model, p *Pass) tensor.Tensor { return p.headNorms[0].state.dw },
 	} {
 		onRanks(t, 2, cfg, tensor.FP32, seq, func(m *member) error {
@@ -33,6 +33,10 @@ func TestPassSumsAreGuarded(t *testing.T) {
 				waiting(m.model, p).Bytes()[5] ^= 1
 			}
 			if err := p.Backward(m.ex); err != nil {
+				return err
+			}
+			m.model.CheckGrad(m.ex, 0) // SumGrad changes Grad
+			if err := m.model.Groups[0].SumGrad(m.ex); err != nil {
 				return err
 			}
 			m.model.CheckGrad(m.ex, 0)

@@ -205,6 +205,22 @@ func (p Precision) CheckReplicas() error {
 	return nil
 }
 
+// DependsOnPasses reports whether results depend on the number of passes of a step, because scales
+// belong to all rows of a pass: those of a tensor, or of an expert's blocks of several rows.
+func (p Precision) DependsOnPasses() bool { return p.scalesTensors() || p.CheckReplicas() != nil }
+
+// continuesSums reports whether the weight gradients of routed experts in a later pass can go on
+// with the sums of earlier ones. Otherwise the rows of all passes are multiplied together.
+func (p Precision) continuesSums() bool {
+	plain := Recipe{Sum: p.Sum}
+	for _, r := range append(p.recipesOf(Expert), &plain) {
+		if !r.Sum.Continues(r.Wgrad.Left.Format, r.Wgrad.Right.Format) {
+			return false
+		}
+	}
+	return true
+}
+
 // TokenBlock returns the number of tokens that share a block or a transform when gradients of
 // weights are computed. Every layout has the same bits if it divides the length of a sequence.
 // Otherwise a block has tokens of several sequences, and ranks cut it.

@@ -70,6 +70,7 @@ func TestQuantizedLinear(t *testing.T) {
 				if !grouped {
 					l.W, l.Grad = l.W.Index(0), l.Grad.Index(0)
 				}
+				l.passes = newPassTree(l.Grad)
 				x, dy := gaussians(ex, rng, 77, k), gaussians(ex, rng, 77, n)
 				l.mx.allocate(nil, l.W)
 				l.mx.refresh(ex, l.W)

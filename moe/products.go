@@ -33,7 +33,7 @@ func (l *Products) Compute(ex *tensor.Exec, p Precision, sum mx.Sum) error {
 	if l.Ends != nil {
 		class = Expert
 	}
-	layer := linear{weight: weight{W: l.W, Grad: l.DW, stale: true}, sum: sum}
+	layer := linear{weight: weight{W: l.W, Grad: l.DW}, sum: sum}
 	if how := p.Of(class); how != nil {
 		recipe := *how
 		recipe.Sum = sum
@@ -62,7 +62,8 @@ func (l *Products) Compute(ex *tensor.Exec, p Precision, sum mx.Sum) error {
 	dy := &activation{Tensor: l.DY, rowGroups: x.rowGroups}
 	layer.mx.quantizeGradient(f, dy)
 	if l.DW.Valid() {
-		layer.wgrad(ex, dy, x, pass.batch.Seq)
+		layer.passes = newPassTree(l.DW)
+		layer.wgrad(f, dy, x, pass.batch.Seq)
 	}
 	if l.DX.Rows > 0 {
 		layer.backwardInput(ex, l.DX, dy)

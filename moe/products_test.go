@@ -29,6 +29,7 @@ func TestProducts(t *testing.T) {
 				w = w.Reshape(groups, n, k)
 			}
 			l := linear{weight: weight{W: w, Grad: tensor.New(tensor.FP32, w.Dims()...)}}
+			l.passes = newPassTree(l.Grad)
 			if how := p.Of(class); how != nil {
 				l.mx = &mxLinear{Recipe: *how}
 				l.mx.allocate(nil, w)

@@ -44,15 +44,6 @@ func (q *mxLinear) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy *activation) {
 	}
 }
 
-// wgrad adds dyᵀ·x to the gradient of w; both are quantized along their columns.
-func (q *mxLinear) wgrad(ex *tensor.Exec, w *weight, dy, x *activation, seq int) {
-	if x.ends == nil {
-		q.Sum.Wgrad(ex, w.Grad.Mat(), dy.cols, x.cols, q.wholeBlocks(seq, dy.Dim(0)), w.accumulate(ex))
-	} else {
-		q.Sum.GroupedWgrad(ex, w.ownGroups(), dy.cols, x.cols, w.accumulate(ex))
-	}
-}
-
 // wholeBlocks returns the number of rows that one product sums: a sequence, or all rows if blocks
 // extend from one sequence into the next.
 func (q *mxLinear) wholeBlocks(seq, rows int) int {

@@ -33,6 +33,7 @@ func TestSharedInput(t *testing.T) {
 				l := &layers[i]
 				l.mx = &mxLinear{Recipe: *how, operands: count}
 				l.W, l.Grad = gaussians(ex, rng, n, k), tensor.New(tensor.FP32, n, k)
+				l.passes = newPassTree(l.Grad)
 				l.mx.allocate(nil, l.W)
 				l.mx.refresh(ex, l.W)
 			}

@@ -73,7 +73,6 @@ func learn(t *testing.T, cfg Config, p Precision, steps int) (first, last float6
 			first = last
 		}
 		for _, g := range m.model.Groups {
-			g.completeGrad(m.ex)
 			descend(m.ex, g, 0.5)
 			g.ZeroGrad()
 			g.Refresh(m.ex)

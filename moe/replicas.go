@@ -95,7 +95,7 @@ func (w wgrad) computeExperts(p phase, lists [][][]byte, at int) error {
 	if n := l.W.Dim(1); l.rows[0] < l.rows[1] {
 		l.concatenatedWgrad(p, parts, l.rows[0]/n, l.rows[1]/n)
 	}
-	p.sealGrad(&l.weight)
+	p.pushGrad(&l.weight)
 	p.verifyRows(w.rows)
 	return nil
 }

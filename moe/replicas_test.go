@@ -24,7 +24,7 @@ func TestReplicasGiveTheBitsOfOneRank(t *testing.T) {
 		t.Run(precision, func(t *testing.T) {
 			want := trainedBy(t, cfg, precision, "onesided", b, 1, 1)
 			for _, c := range [][2]int{{2, 1}, {4, 1}, {4, 2}, {8, 1}, {8, 2}, {8, 4}} {
-				got := trainedWith(t, cfg, defaultOutputSizes(), precision, "onesided", b, c[0], c[1], 1)
+				got := trainedWith(t, cfg, defaultOutputSizes(), precision, "onesided", b, c[0], c[1], 1, 1)
 				got.equals(t, fmt.Sprintf("np %d, ep %d", c[0], c[1]), want)
 			}
 		})

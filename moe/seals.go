@@ -144,29 +144,19 @@ func (p *Pass) sealBatch(ex *tensor.Exec) {
 	}
 }
 
-// sealGrad seals this rank's rows of the gradient of a weight, to which this pass has added.
-func (p phase) sealGrad(w *weight) {
-	w.sealed = p.newSeal(w.own())
-}
-
-// checkGrad compares a sealed gradient and removes the seal.
-func (w *weight) checkGrad(ex *tensor.Exec) {
-	w.broken = w.broken || w.sealed.broken(ex)
-	w.sealed = seal{}
-}
-
 // CheckGrad compares the gradients of a group with what the last pass has left there. Their seals
 // count once; later calls find what SumGrad has found. [Model.Damage] has the result.
 func (m *Model) CheckGrad(ex *tensor.Exec, group int) {
 	g := m.Groups[group]
 	broken := false
+	for _, w := range g.weights {
+		w.passes.checkAll(ex)
+	}
 	for i := range g.sums {
-		g.sums[i].check(ex)
 		broken = broken || g.sums[i].broken
 	}
-	for _, w := range g.weights {
-		w.checkGrad(ex)
-		broken = broken || w.broken
+	for t := range g.passTrees {
+		broken = broken || t.broken
 	}
 	if broken {
 		m.damage(1 + m.layers() + slices.Index(groupNames[:], g.Name))

@@ -65,7 +65,7 @@ type unit struct {
 	counts    []int     // lengths of the slices of ranks with this rank's place, one per host
 	first     int       // where these begin in the unit
 	own       [2]int    // this rank's slice in the group's Work and Grad
-	stale     bool      // the next sum is stored, and not added
+	passes    passTree  // the sum of this rank's slice over passes
 }
 
 // newSharded divides a group into units that begin at some elements, and its ranks' slices of them
@@ -82,7 +82,7 @@ func newSharded(g *Group, begins []int, cut func([]*Param, int) []int) (*sharded
 		place = g.host.comm.Rank()
 	}
 	for i, lo := range begins {
-		u := unit{lo: lo, hi: g.ParamLen(), stale: true}
+		u := unit{lo: lo, hi: g.ParamLen()}
 		if i+1 < len(begins) {
 			u.hi = begins[i+1]
 		}
@@ -135,6 +135,10 @@ func (s *sharded) allocate(from memory.Allocator, dtype tensor.DType) error {
 	}
 	held := s.units[len(s.units)-1].own[1]
 	g.Work, g.Grad = tensor.NewIn(from, dtype, held), tensor.NewIn(from, tensor.FP32, held)
+	for i := range s.units {
+		u := &s.units[i]
+		u.passes = newPassTree(g.Grad.Slice(u.own[0], u.own[1]))
+	}
 	work, err := g.host.allocate(from, most*dtype.Size())
 	if err != nil {
 		return err
@@ -228,23 +232,22 @@ func (u *unit) end() (at int) {
 }
 
 // reduce adds the gradients of a unit in this pass to the ranks' slices. It is collective.
-func (s *sharded) reduce(ex *tensor.Exec, number int) error {
+func (s *sharded) reduce(p phase, number int) error {
 	if s == nil {
 		return nil
 	}
+	ex := p.ex
 	mark := ex.Mark()
 	defer ex.Release(mark)
 	u, g := &s.units[number], s.group
 	for _, w := range u.weights {
-		if w.stale {
-			w.sum(ex)
-		}
-		w.checkGrad(ex)
-		w.stale = true // the next pass stores its own
+		w.complete(p)
+		w.passes.checkAll(ex)
+		w.passes.restart() // the next pass stores its own
 	}
 	err := g.meet(ex)
 	if err == nil {
-		err = s.reduceScatter(ex, u)
+		err = s.reduceScatter(p, u)
 	}
 	if err == nil {
 		err = g.meet(ex) // the next unit overwrites the buffer
@@ -255,19 +258,28 @@ func (s *sharded) reduce(ex *tensor.Exec, number int) error {
 	return nil
 }
 
-func (s *sharded) reduceScatter(ex *tensor.Exec, u *unit) error {
+func (s *sharded) reduceScatter(p phase, u *unit) error {
+	ex := p.ex
 	defer ex.Enter(ex.Enter(profile.Collectives))
-	own := s.group.Grad.Slice(u.own[0], u.own[1])
-	to := own
-	if !u.stale {
-		to = ex.New(tensor.FP32, own.Len())
+	sum, adds := u.passes.next(ex, !p.batch.More)
+	to := sum
+	if adds {
+		to = ex.New(tensor.FP32, sum.Len())
 	}
 	err := collective.ReduceScatter(s.group.Across, to.F32(), s.grad.F32()[u.first:u.end()], u.counts, collective.Sum)
-	if !u.stale {
-		tensor.Add(ex, own.Mat(), own.Mat(), to.Mat())
+	if adds {
+		add(ex, sum, to)
 	}
-	u.stale = false
+	u.passes.push(ex, !p.batch.More, p.sealing())
 	return err
+}
+
+// all returns the units; nil: the group is not sharded.
+func (s *sharded) all() []unit {
+	if s == nil {
+		return nil
+	}
+	return s.units
 }
 
 // held returns the ranges of the flat vectors of which this rank holds slices, in their order.

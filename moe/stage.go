@@ -90,7 +90,7 @@ func (m *Model) ForwardStage(ex *tensor.Exec, b Batch, place int, in Boundary) (
 	if m.stage.Predict && place != m.begun {
 		panic(fmt.Sprintf("moe: pass %d begins after %d others in the stage with the head", place, m.begun))
 	}
-	return m.begin(ex, b, place, place%m.wgradPasses(b)).forward(ex, in)
+	return m.begin(ex, b, place, b.More || place > 0).forward(ex, in)
 }
 
 // EvalStage is Eval for a stage. It returns what other stages need, in the arena of ex.

@@ -16,6 +16,9 @@ type decoded struct{}
 
 func (decoded) supports(Format, Format) bool { return true }
 
+// continues excludes group scales, which multiply complete sums.
+func (decoded) continues(a, b Format) bool { return !a.hasGain() && !b.hasGain() }
+
 func (decoded) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	if streams(y, x, w, 1) {
 		multiplyStreamed(ex, y, x, w, nil)

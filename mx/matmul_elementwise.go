@@ -12,7 +12,8 @@ import (
 // elementwise adds the products of decoded elements as SumExact does.
 type elementwise struct{}
 
-func (elementwise) supports(Format, Format) bool { return true }
+func (elementwise) supports(Format, Format) bool  { return true }
+func (elementwise) continues(Format, Format) bool { return false }
 
 func (e elementwise) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	p := e.product(ex, x, w)

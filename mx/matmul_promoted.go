@@ -24,6 +24,9 @@ func (f Format) promotes() bool {
 // hasGain says whether group scales or a constant multiply the elements.
 func (f Format) hasGain() bool { return f.TensorScale || f.Shrink }
 
+// continues is false: the scaled sums of runs are complete before they are added to the result.
+func (promoted) continues(_, _ Format) bool { return false }
+
 func (promoted) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	p := promote(ex, x, w)
 	defer p.release()

@@ -13,6 +13,8 @@ import (
 type multiplier interface {
 	// supports says whether it multiplies operands in these formats.
 	supports(a, b Format) bool
+	// continues says whether groupedWgrad goes on with the sums in dw: see Sum.Continues.
+	continues(a, b Format) bool
 
 	matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor)
 	dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor)
@@ -34,6 +36,10 @@ func (s Sum) multiplier(a, b Tensor) multiplier {
 	if a.Format.Hadamard != b.Format.Hadamard {
 		panic(fmt.Sprintf("mx: a product of %v and %v: transform both operands or neither", a.Format, b.Format))
 	}
+	return s.multiplierOf(a.Format, b.Format)
+}
+
+func (s Sum) multiplierOf(a, b Format) multiplier {
 	switch s {
 	case SumExact:
 		return elementwise{}
@@ -42,17 +48,29 @@ func (s Sum) multiplier(a, b Tensor) multiplier {
 		return cores{s}
 	}
 	for _, m := range multipliers {
-		if m.supports(a.Format, b.Format) {
+		if m.supports(a, b) {
 			return m
 		}
 	}
-	panic("mx: nothing multiplies " + a.Format.Name + " and " + b.Format.Name)
+	panic("mx: nothing multiplies " + a.Name + " and " + b.Name)
+}
+
+// Continues reports whether GroupedWgrad, or MultiplyGroupsWgrad for zero Formats, goes on with the
+// sums in dw if it accumulates. Several calls then have the bits of one call over all rows, if in
+// all except the last one the groups have whole blocks of both formats and multiples of 32 rows.
+// Otherwise dw is added to the sum over the rows of a call.
+func (s Sum) Continues(a, b Format) bool {
+	if !a.Quantizes() {
+		return s == SumFP32
+	}
+	return s.multiplierOf(a, b).continues(a, b)
 }
 
 // blockScaled multiplies the formats of OCP MX by the kernels of package tensor.
 type blockScaled struct{}
 
-func (blockScaled) supports(a, b Format) bool { return a.isMX() && b.isMX() }
+func (blockScaled) supports(a, b Format) bool  { return a.isMX() && b.isMX() }
+func (blockScaled) continues(_, _ Format) bool { return true }
 
 func (blockScaled) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	tensor.MatMulScaled(ex, y, x.Operand(), w.Operand())

@@ -65,6 +65,7 @@ func (s Sum) Model(a, b Format) bool {
 type cores struct{ sum Sum }
 
 func (c cores) supports(a, b Format) bool { return c.sum.Multiplies(a, b) == nil }
+func (cores) continues(_, _ Format) bool  { return false }
 
 func (c cores) matMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor) {
 	p := c.product(ex, x, w)

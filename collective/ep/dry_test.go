@@ -49,7 +49,7 @@ func (d dryCase) exchange(s Exchange, ex *tensor.Exec, rows *tensor.Arena, set f
 	h := &handles[1]
 	got = exchanged{
 		peak: ex.Peak(), rowsPeak: rows.Peak(), received: h.Received, sent: h.Sent, dropped: h.Dropped,
-		ends: h.GroupEnds, before: h.Before, sends: h.SendCounts, receives: h.RecvCounts,
+		ends: h.GroupEnds, whole: h.Whole, before: h.Before, sends: h.SendCounts, receives: h.RecvCounts,
 		network: comms[0].Sent() - sent,
 	}
 	for i, c := range comms {

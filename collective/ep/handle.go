@@ -26,9 +26,12 @@ type Handle struct {
 	// rows in the same order for any number of ranks.
 	GroupEnds []int32
 
-	// Before has, for every expert of this rank, how many rows of its copies on other ranks precede
-	// those of this rank, in the order of a single group of ranks; nil if there are no copies. See
-	// [Exchange].
+	// Whole has, for every expert of this rank, the number of rows that the expert gets on all
+	// ranks that hold a copy of it; nil if only this rank does. See [Exchange].
+	Whole []int32
+
+	// Before has, for every expert of this rank, how many of these rows precede those of this rank,
+	// in the order of a single group of ranks; nil if Whole is nil.
 	Before []int32
 
 	// rows received from all ranks, N, including rows of zeros for Options.Alignment
@@ -73,7 +76,7 @@ type rowRange struct{ from, to int32 }
 func (h *Handle) Checksums() (routing, weights uint64) {
 	sum := uint64(len(h.SendCounts))
 	add := func(list []int32) { sum = sum*checksumPrime ^ xxh3.Hash(bytesOf(list)) }
-	for _, list := range [...][]int32{h.GroupEnds, h.Before, h.packed, h.owners, h.perRank, h.blockRows, h.routes.near, h.routes.back, h.routes.backOwners} {
+	for _, list := range [...][]int32{h.GroupEnds, h.Whole, h.Before, h.packed, h.owners, h.perRank, h.blockRows, h.routes.near, h.routes.back, h.routes.backOwners} {
 		add(list)
 	}
 	for i := range h.routes.to {

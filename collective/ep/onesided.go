@@ -292,7 +292,7 @@ func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 	}
 	s.assignRows(h, topk)
 	s.receive(h)
-	s.replicas.countBefore(h, s.layout, s.comm.Rank())
+	s.replicas.countWhole(h, s.layout, s.comm.Rank())
 	if s.hosts != nil {
 		s.hosts.plan(h, topk)
 	}

@@ -44,18 +44,22 @@ func (r *replicas) count(chosen []int32, limit Options) ([]int32, error) {
 	return r.all[r.first*experts:], nil
 }
 
-// countBefore sets the handle's counts of the rows of copies of the experts of a rank of the group.
-func (r *replicas) countBefore(h *Handle, layout Layout, rank int) {
+// countWhole sets the handle's counts of the rows of all copies of the experts of a rank of the
+// group.
+func (r *replicas) countWhole(h *Handle, layout Layout, rank int) {
 	if r.world == nil {
-		h.Before = nil
+		h.Whole, h.Before = nil, nil
 		return
 	}
 	lo, hi := layout.Local(rank)
-	h.Before = resize(h.Before, hi-lo)
-	clear(h.Before)
-	for source := range r.first {
+	h.Whole, h.Before = resize(h.Whole, hi-lo), resize(h.Before, hi-lo)
+	clear(h.Whole)
+	for source := range r.world.Size() {
+		if source == r.first {
+			copy(h.Before, h.Whole)
+		}
 		for e := lo; e < hi; e++ {
-			h.Before[e-lo] += r.all[source*layout.Experts+e]
+			h.Whole[e-lo] += r.all[source*layout.Experts+e]
 		}
 	}
 }

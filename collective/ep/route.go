@@ -23,7 +23,7 @@ func (s *Standard) route(h *Handle, topk []int32, tokens, slots int) error {
 	}
 	s.placeSent(h, topk)
 	s.placeReceived(h)
-	s.replicas.countBefore(h, s.layout, s.comm.Rank())
+	s.replicas.countWhole(h, s.layout, s.comm.Rank())
 	return nil
 }
 

@@ -64,7 +64,7 @@ func heldOnHosts(t *testing.T, cfg config.Config, hosts, onHost int) (each []eve
 				return err
 			}
 		}
-		m := heldBy(model, ex)
+		m := heldBy(model)
 		m.Optimizer, m.Activations = int64(optim.StateBytes(rule, model.Groups)), int64(model.ActivationPeak(ex))
 		each[c.Rank()], counts[c.Rank()] = m, owned(model)
 		return nil
@@ -78,21 +78,15 @@ func heldOnHosts(t *testing.T, cfg config.Config, hosts, onHost int) (each []eve
 	return each, parameters
 }
 
-// heldBy measures the weights and gradients of a model, with the sums of earlier passes.
-func heldBy(model *moe.Model, ex *tensor.Exec) (m events.Memory) {
-	model.Memory(ex, func(kind string, b []byte) bool {
-		if kind == "gradients" {
-			m.Gradients += int64(len(b))
-		}
-		return true
-	})
+// heldBy measures the weights and gradients of a model, with the sums of passes.
+func heldBy(model *moe.Model) (m events.Memory) {
 	for _, g := range model.Groups {
 		copies := 1 // ranks that hold one
 		if g.Shared {
 			copies = g.Host().Size()
 		}
 		m.Weights += int64(g.Len() * g.Work.DType().Size() / copies)
-		m.Gradients -= int64(4*min(g.ParamLen(), g.Len()) - 4*g.Len()/copies)
+		m.Gradients += int64(4*g.Len()/copies + g.PassBytes())
 		for w := range g.Weights {
 			if w.Buffer() != g.Work.Buffer() { // a quantized copy
 				m.Weights += int64(len(w.Bytes()) / copies)

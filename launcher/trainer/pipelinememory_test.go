@@ -38,7 +38,7 @@ func heldInStages(t *testing.T, cfg config.Config, ranks int) []events.Memory {
 		}
 		m := events.Memory{Optimizer: int64(optim.StateBytes(rule, r.Groups())), Activations: int64(r.ActivationPeak(ex))}
 		for _, model := range r.Models {
-			m = m.Plus(heldBy(model, ex))
+			m = m.Plus(heldBy(model))
 		}
 		each[c.Rank()] = m
 		return c.Barrier()

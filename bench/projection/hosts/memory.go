@@ -29,11 +29,11 @@ func (r Recipe) memory(hosts, group int) float64 {
 	}
 	optim.NewDry(tensor.NewDryExec(), whole.Groups, on.World, rule)
 	once, err := moe.NewDryRun(on, r.Model, r.Precision, r.Seq, options, r.Model.Whole(), true)
-	if err == nil && passes > 1 {
-		err = whole.SumPass()
+	if err == nil {
+		err = whole.SumPasses(passes)
 	}
 	if err == nil {
-		err = once.Step(slices.Repeat([]int{sequences}, min(passes, r.Model.WgradPasses(sequences*r.Seq*n)+1)), r.Seq, false)
+		err = once.Step(slices.Repeat([]int{sequences}, min(passes, r.Model.WgradPasses(r.Precision, sequences*r.Seq*n)+1)), r.Seq, false)
 	}
 	if err != nil {
 		return 0

@@ -40,7 +40,7 @@ type Config struct {
 
 	Seq        int    `toml:"seq"         help:"tokens per sequence"`
 	Batch      int    `toml:"batch"       help:"sequences per optimizer step of all ranks together (the global batch)"`
-	MicroBatch int    `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; the last bits of results depend on the number of passes per step"`
+	MicroBatch int    `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; results do not depend on it, except for the recipes that docs/layouts.md names"`
 	Recompute  string `toml:"recompute"   help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
 	Precision  string `toml:"precision"   help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
 

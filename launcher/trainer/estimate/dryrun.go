@@ -94,7 +94,7 @@ type stageCount struct {
 func (d dryRank) passes(stage moe.Stage) (n stageCount, err error) {
 	all, micro := max(d.Batch/d.layout.World, 1), max(d.RankBatch(d.layout.World), 1)
 	const longest = 256 // no run is known whose experts wait for rows of more passes
-	most := min(max(d.Model.WgradPasses(micro*d.Seq*d.layout.World)+1, 2), longest)
+	most := min(max(d.Model.WgradPasses(d.precision, micro*d.Seq*d.layout.World)+1, 2), longest)
 	var passes []int
 	some := 0
 	for ; some < all && len(passes) < most; some += passes[len(passes)-1] {
@@ -146,13 +146,10 @@ func (d dryRank) state(stages []moe.Stage) (n stateCount, err error) {
 		runs, groups = append(runs, run), append(groups, run.Groups...)
 	}
 	opt := optim.NewDry(ex, groups, on.World, d.rule)
-	if passes := d.Config.Passes(d.layout.World); passes > 1 {
-		for _, run := range runs {
-			if err := run.SumPass(); err != nil {
-				return n, err
-			}
+	for _, run := range runs {
+		if err := run.SumPasses(d.Config.Passes(d.layout.World)); err != nil {
+			return n, err
 		}
-		n.moved.add(on, float64(passes-2)) // and once at the end
 	}
 	if err := d.update(ex, on.World, opt); err != nil {
 		return n, err

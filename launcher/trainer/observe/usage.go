@@ -33,9 +33,10 @@ func (u *UsageMeter) After(FinishedStep) error {
 }
 
 // held returns the bytes that this rank holds. Those of a shared group count for the first of its
-// ranks.
+// ranks, except for sums over passes: each rank has those of its own rows.
 func (u *UsageMeter) held() (m events.Memory) {
 	for _, g := range u.State.Groups() {
+		m.Gradients += int64(g.PassBytes())
 		if g.Shared && g.Ranks.Rank() > 0 {
 			continue
 		}

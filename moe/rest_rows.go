@@ -1,0 +1,91 @@
+package moe
+
+import "spmoe/tensor/format"
+
+// restRows are the last rows of each expert in the passes so far, which do not fill a block. Their
+// memory is allocated by the first step that needs it, and has room for one row less than a block.
+type restRows struct {
+	wgradRows         // group g has room for unit-1 rows
+	unit      int32   // rows of a block
+	counts    []int32 // rows of each group
+	done      []int32 // rows of each group that are multiplied
+}
+
+// wgradUnit returns the number of rows of an expert that are multiplied together, or a divisor of
+// it: those of a block of the recipe, and of the kernels' sums.
+func (l *linear) wgradUnit() int {
+	if !l.mx.quantizesWgrad() {
+		return format.MXBlock
+	}
+	dy, x := l.mx.Wgrad.Left.Format, l.mx.Wgrad.Right.Format
+	return max(format.MXBlock, dy.Block[1], x.Block[1], dy.Hadamard)
+}
+
+// restOf returns the rows of a layer that earlier passes of the step have left over, of some groups
+// of rows like those given. It is nil if the step has one pass.
+func (p phase) restOf(l *linear, like wgradRows, groups int) *restRows {
+	store := &p.model.rowStore
+	rest := store.rest[l]
+	if rest == nil && p.batch.More {
+		unit := l.wgradUnit()
+		rest = &restRows{unit: int32(unit), counts: make([]int32, groups), done: make([]int32, groups)}
+		rows := groups * (unit - 1)
+		if store.rest == nil {
+			store.rest, store.rests = map[*linear]*restRows{}, p.ex.NewArena(0)
+		}
+		rest.dy = store.rests.New(like.dy.DType(), rows, like.dy.Dim(1))
+		rest.x = store.rests.New(like.x.DType(), rows, like.x.Dim(1))
+		store.rest[l] = rest
+	}
+	if rest != nil {
+		p.verify(rest.sealed[:])
+		rest.sealed = [2]seal{}
+	}
+	return rest
+}
+
+// seal seals the rows until the next product.
+func (r *restRows) seal(p phase) { r.sealed = [2]seal{p.newSeal(r.dy), p.newSeal(r.x)} }
+
+// count returns the rows of a group. A nil rest has none.
+func (r *restRows) count(group int) int32 {
+	if r == nil {
+		return 0
+	}
+	return r.counts[group]
+}
+
+// begin returns the first row of a group.
+func (r *restRows) begin(group int) int {
+	if r == nil {
+		return 0
+	}
+	return group * int(r.unit-1)
+}
+
+// multiplied returns the rows of each group that are multiplied; nil: none are.
+func (r *restRows) multiplied() []int32 {
+	if r == nil {
+		return nil
+	}
+	return r.done
+}
+
+// advance counts rows of groups that end at ends as multiplied.
+func (r *restRows) advance(ends []int32) {
+	if r == nil {
+		return
+	}
+	last := int32(0)
+	for g, end := range ends {
+		r.done[g] += end - last
+		last = end
+	}
+}
+
+// reset drops the rows at the beginning of a step.
+func (r *restRows) reset() {
+	clear(r.counts)
+	clear(r.done)
+	r.sealed = [2]seal{}
+}
