@@ -60,6 +60,28 @@ func TestVerifyLayouts(t *testing.T) {
 	}
 }
 
+// Each layout makes two numbers of passes. Experts of whole blocks of sequences get enough rows for
+// one kernel.
+func TestVerifyLayoutsWithPasses(t *testing.T) {
+	args := slices.Concat(strings.Fields("-np 2 --steps 1 --seq 128 --batch 4 --passes 1,2 --precision mxfp8"), tinyModel)
+	for _, v := range layoutLines(t, 8, args...) {
+		if v.Memory < 0.9 || v.Memory > 1.1 { // padding is large in this model
+			t.Errorf("%s: %g of the memory of the formulas", v.Layout, v.Memory)
+		}
+	}
+	for args, want := range map[string]string{
+		"--passes 1,2 --micro-batch 1":   "--passes says what --micro-batch and --pp-microbatches say",
+		"--passes 1,2 --precision nvfp4": "precision nvfp4 has scales that belong to all rows of a pass",
+		"--passes 1,x":                   "give numbers of passes such as 1,2,4",
+		"--passes 1,2 --ep-capacity 1.2": "--ep-capacity drops tokens by their pass",
+	} {
+		got := launch(slices.Concat(strings.Fields("-np 2 verify-layouts --batch 8 --seq 32 "+args), tinyModel, []string{"--data", ownText})...)
+		if got.code != cli.ExitUsage || !strings.Contains(got.errOut, want) {
+			t.Errorf("%s: exit code %d: %s", args, got.code, got.errOut)
+		}
+	}
+}
+
 // Sequences of parts of blocks have other bits in every layout: that is no mistake of a layout.
 func TestVerifyLayoutsNeedsWholeBlocks(t *testing.T) {
 	for precision, seq := range map[string]string{"mxfp8": "48", "nvfp4": "24", "fp8-block": "64"} {

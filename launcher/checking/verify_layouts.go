@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,6 +34,8 @@ type verifyFlags struct {
 	given *[]cli.Assignment
 	pp    inspecting.Degrees
 	names inspecting.Schedules // of pipelines
+	// numbers of passes to verify; nil: micro-batch says
+	passes []int
 }
 
 // DefineVerifyLayouts defines the flags of verify-layouts.
@@ -82,6 +85,7 @@ func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
 		},
 	)
 	fs.Var(&f.pp, "pp", "`N,...` ranks of the pipelines to verify, such as 2,4; all: those of every length, and none")
+	fs.Func("passes", "`P,...` numbers of passes per step to verify in each layout, such as 1,2,4; default: one, as micro-batch says", f.setPasses)
 	fs.Var(&f.names, "pp-schedule", "`NAME,...` schedules of the pipelines; all: each of them")
 	return cli.NoArguments(f.run)
 }
@@ -97,35 +101,48 @@ func verifyDefaults(flavor string, steps int) (config.Config, error) {
 	return cfg, err
 }
 
-// Trial is a layout to verify, with the schedule of its pipeline if it has one.
+// Trial is a layout to verify, with the schedule of its pipeline if it has one, and the number of
+// passes per step if it is not that of all trials.
 type Trial struct {
 	mesh.Layout
 	schedule string
+	passes   int
 }
 
 // Name returns a short name that no other trial has.
 func (t Trial) Name() string {
-	if t.PP == 1 {
-		return t.Layout.Name()
+	name := t.Layout.Name()
+	if t.PP > 1 {
+		name += "-" + t.schedule
 	}
-	return t.Layout.Name() + "-" + t.schedule
+	if t.passes > 0 {
+		name += fmt.Sprintf("-passes%d", t.passes)
+	}
+	return name
 }
 
-// String names the layout and the schedule.
+// String names the layout, the schedule and the number of passes.
 func (t Trial) String() string {
-	if t.PP == 1 {
-		return t.Layout.String()
+	name := t.Layout.String()
+	if t.PP > 1 {
+		name += ", " + t.schedule
 	}
-	return t.Layout.String() + ", " + t.schedule
+	if t.passes > 0 {
+		name += fmt.Sprintf(", passes %d", t.passes)
+	}
+	return name
 }
 
 // configure returns the configuration of a run. cfg has the micro-batch of one rank, so that all
-// runs make the same passes.
+// runs make the same passes, unless the trial has its own number of them.
 func (t Trial) configure(cfg config.Config) config.Config {
 	cfg.SetLayout(t.Layout)
 	cfg.PPSchedule = t.schedule
 	if t.PP == 1 {
 		cfg.PPStages = 0
+	}
+	if t.passes > 0 {
+		cfg.MicroBatch = cfg.Batch / t.passes
 	}
 	cfg.MicroBatch /= t.Batch()
 	return cfg
@@ -138,7 +155,11 @@ func (f *verifyFlags) trials(cfg config.Config) (all []Trial, notes []string, er
 		return nil, nil, err
 	}
 	if alone := mesh.Default(1); len(layouts) == 0 || layouts[0] != alone {
-		all = append(all, Trial{Layout: alone})
+		layouts = slices.Insert(layouts, 0, alone)
+	}
+	passes := f.passes
+	if passes == nil {
+		passes = []int{0}
 	}
 	for _, l := range layouts {
 		names := f.names
@@ -146,18 +167,64 @@ func (f *verifyFlags) trials(cfg config.Config) (all []Trial, notes []string, er
 			names = names[:1]
 		}
 		for _, name := range names {
-			t := Trial{l, name}
-			if _, _, err := t.configure(cfg).Pipeline(l.World); l.PP > 1 && err != nil {
-				notes = append(notes, fmt.Sprintf("not verified: %v: %v", t, err))
-				continue
+			for _, n := range passes {
+				t := Trial{l, name, n}
+				if err := t.fits(cfg); err != nil {
+					notes = append(notes, fmt.Sprintf("not verified: %v: %v", t, err))
+					continue
+				}
+				all = append(all, t)
 			}
-			all = append(all, t)
 		}
 	}
 	if len(all) == 1 && len(notes) > 0 {
 		return nil, nil, errors.New(notes[0])
 	}
 	return all, notes, nil
+}
+
+// setPasses parses the numbers of passes.
+func (f *verifyFlags) setPasses(text string) error {
+	f.passes = nil
+	for _, word := range strings.Split(text, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 1 {
+			return errors.New("give numbers of passes such as 1,2,4")
+		}
+		f.passes = append(f.passes, n)
+	}
+	return nil
+}
+
+// fits returns an error if the batch does not divide into the passes, or the pipeline does not fit.
+func (t Trial) fits(cfg config.Config) error {
+	if n := t.passes * t.Batch(); n > 0 && cfg.Batch%n != 0 {
+		return fmt.Errorf("a batch of %d does not divide into passes of %d ranks", cfg.Batch, t.Batch())
+	}
+	if t.PP == 1 {
+		return nil
+	}
+	_, _, err := t.configure(cfg).Pipeline(t.World)
+	return err
+}
+
+// anyPasses returns an error if the number of passes changes results, or is given twice.
+func (f *verifyFlags) anyPasses(cfg config.Config) error {
+	if f.passes == nil {
+		return nil
+	}
+	precision, err := cfg.Recipe()
+	switch {
+	case err != nil:
+		return err
+	case cfg.MicroBatch > 0 || cfg.PPMicrobatches > 0:
+		return errors.New("--passes says what --micro-batch and --pp-microbatches say: give one of them")
+	case precision.DependsOnPasses():
+		return fmt.Errorf("precision %s has scales that belong to all rows of a pass, so its results depend on the number of passes: leave out --passes", precision.Name)
+	case cfg.EPCapacity > 0:
+		return errors.New("--ep-capacity drops tokens by their pass, so results depend on the number of passes: leave out --passes")
+	}
+	return nil
 }
 
 // wholeBlocks returns an error if layouts cannot agree because ranks cut blocks of numbers.
@@ -201,6 +268,9 @@ func (f *verifyFlags) run(ctx context.Context, env cli.Env) (err error) {
 		return err
 	}
 	if err := wholeBlocks(cfg); err != nil {
+		return err
+	}
+	if err := f.anyPasses(cfg); err != nil {
 		return err
 	}
 	if cfg, err = onOneRank(cfg, f.ranks.Count); err != nil {

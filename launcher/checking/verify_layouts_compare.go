@@ -26,6 +26,7 @@ type Verified struct {
 	Ranks    int         `json:"np"`
 	Mesh     mesh.Layout `json:"mesh"`
 	Schedule string      `json:"pp_schedule,omitempty"`
+	Passes   int         `json:"passes,omitempty"` // per step, if they are verified
 	SHA256   string      `json:"sha256"`
 	Same     bool        `json:"same"` // as the state of one rank
 	layoutRatios
@@ -85,6 +86,9 @@ type layoutTrainer interface {
 func CompareLayouts(trials []Trial, runs layoutTrainer, out, lines io.Writer) error {
 	all, err := verifyLayouts(trials, runs, out)
 	axis, agree, different := NameAxis(all)
+	if n, only := onlyPasses(all); only {
+		axis, agree = fmt.Sprintf("passes other than %d", n), 0
+	}
 	encoder := json.NewEncoder(lines)
 	for _, v := range all {
 		if !v.Same {
@@ -106,6 +110,22 @@ func CompareLayouts(trials []Trial, runs layoutTrainer, out, lines io.Writer) er
 	return nil
 }
 
+// onlyPasses reports whether the layouts that differ are exactly those with some numbers of passes,
+// and returns the number of the reference.
+func onlyPasses(all []Verified) (reference int, only bool) {
+	same := map[int]bool{}
+	for i, v := range all {
+		if i == 0 {
+			reference = v.Passes
+		}
+		if before, known := same[v.Passes]; known && before != v.Same {
+			return reference, false
+		}
+		same[v.Passes] = v.Same
+	}
+	return reference, len(same) > 1
+}
+
 // verifyLayouts returns the results of layouts, until one fails to train.
 func verifyLayouts(trials []Trial, runs layoutTrainer, out io.Writer) (all []Verified, err error) {
 	var reference save.StateSums
@@ -118,7 +138,7 @@ func verifyLayouts(trials []Trial, runs layoutTrainer, out io.Writer) (all []Ver
 		if i == 0 {
 			reference = end.Sums
 		}
-		v := Verified{Layout: t.Name(), Ranks: t.World, Mesh: t.Layout, SHA256: end.Sums.All, Same: end.Sums.All == reference.All, layoutRatios: end.ratios}
+		v := Verified{Layout: t.Name(), Ranks: t.World, Mesh: t.Layout, Passes: t.passes, SHA256: end.Sums.All, Same: end.Sums.All == reference.All, layoutRatios: end.ratios}
 		if t.PP > 1 {
 			v.Schedule = t.schedule
 		}
