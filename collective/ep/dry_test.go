@@ -15,7 +15,7 @@ import (
 // exchanged is what a rank allocates, counts and knows of its rows after some passes of a layer.
 type exchanged struct {
 	peak, rowsPeak, received, sent, dropped int
-	ends, before                            []int32
+	ends, whole, before                     []int32
 	sends, receives                         []int
 	calls, bytes                            [][]int64 // by communicator and kind
 	network                                 int64
