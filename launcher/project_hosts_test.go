@@ -155,7 +155,7 @@ func TestProjectHostsMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			cfg.Precision, cfg.SaveAsync, cfg.Batch, cfg.MicroBatch = p.Name, false, 32, 2
+			cfg.Precision, cfg.SaveAsync, cfg.ChainPasses, cfg.Batch, cfg.MicroBatch = p.Name, false, false, 32, 2
 			rule, err := cfg.Optimizer.Rule()
 			if err != nil {
 				t.Fatal(err)

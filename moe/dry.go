@@ -334,8 +334,8 @@ func (d *DryRun) SumPasses(passes int) error {
 			}
 			for i := range g.sharded.all() {
 				u := &g.sharded.units[i]
-				u.passes.next(d.Ex, false)
-				u.passes.push(d.Ex, false, false)
+				u.passes.next(d.Ex, p.completes())
+				u.passes.push(d.Ex, p.completes(), false)
 				for _, w := range u.weights {
 					w.passes.restart()
 				}

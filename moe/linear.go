@@ -24,8 +24,11 @@ type weight struct {
 // it adds it there. pushGrad completes it. A stored product has the bits that adding it to zeros
 // would give, except for the sign of zeros: a sum of negative products that underflow is -0.
 func (w *weight) nextGrad(p phase) (to tensor.Tensor, adds bool) {
-	return w.passes.next(p.ex, w.chain || !p.batch.More)
+	return w.passes.next(p.ex, w.chain || p.completes())
 }
+
+// completes reports whether the sums over passes end with this pass: see passTree.next.
+func (p phase) completes() bool { return !p.batch.More || p.model.ChainPasses }
 
 // addGrad is nextGrad for callers that can only add.
 func (w *weight) addGrad(p phase) tensor.Tensor {
@@ -39,7 +42,7 @@ func (w *weight) addGrad(p phase) tensor.Tensor {
 // pushGrad completes what a pass adds to the gradient of a weight. Each pass does so for every
 // weight, except for those of experts, in the order of the passes.
 func (p phase) pushGrad(w *weight) {
-	w.passes.push(p.ex, w.chain || !p.batch.More, p.sealing())
+	w.passes.push(p.ex, w.chain || p.completes(), p.sealing())
 }
 
 // own returns the rows of Grad that this rank computes: [rows, K].

@@ -22,6 +22,9 @@ type Model struct {
 	// Recompute is the policy for recomputing activations in training passes. It may change between
 	// passes.
 	Recompute Recompute
+	// ChainPasses adds the dense gradients of passes one after another. That needs less memory than
+	// a tree, but their bits depend on the number of passes.
+	ChainPasses bool
 
 	// PassBytes is the expected size of what a pass saves. The memory of a pass is in one piece if
 	// it suffices.

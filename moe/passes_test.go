@@ -86,6 +86,25 @@ func TestPassTree(t *testing.T) {
 	}
 }
 
+// Passes in a chain need no copies, and are added in their order.
+func TestPassChain(t *testing.T) {
+	ex := tensor.NewExec()
+	tree, want := newPassTree(tensor.New(tensor.FP32, 1)), float32(0)
+	for i := range 8 {
+		x := 1 + float32(i)/3
+		to, adds := tree.next(ex, true)
+		if !adds {
+			to.F32()[0] = 0
+		}
+		to.F32()[0] += x
+		tree.push(ex, true, true)
+		want += x
+	}
+	if got := tree.sums[0].F32()[0]; got != want || len(tree.copies()) > 0 || tree.broken {
+		t.Errorf("%v with %d copies, want %v; broken %v", got, len(tree.copies()), want, tree.broken)
+	}
+}
+
 // balanced is the sum of x as a balanced tree.
 func balanced(x []float32) float32 {
 	if len(x) == 1 {

@@ -261,7 +261,7 @@ func (s *sharded) reduce(p phase, number int) error {
 func (s *sharded) reduceScatter(p phase, u *unit) error {
 	ex := p.ex
 	defer ex.Enter(ex.Enter(profile.Collectives))
-	sum, adds := u.passes.next(ex, !p.batch.More)
+	sum, adds := u.passes.next(ex, p.completes())
 	to := sum
 	if adds {
 		to = ex.New(tensor.FP32, sum.Len())
@@ -270,7 +270,7 @@ func (s *sharded) reduceScatter(p phase, u *unit) error {
 	if adds {
 		add(ex, sum, to)
 	}
-	u.passes.push(ex, !p.batch.More, p.sealing())
+	u.passes.push(ex, p.completes(), p.sealing())
 	return err
 }
 

@@ -21,7 +21,7 @@ func slice(name, about string, of Flavor, layers, experts int) Flavor {
 func trainSlice(of Training) Training {
 	t := trainSmall()
 	t.Steps, t.Seq, t.MicroBatch, t.EvalSequences = 300, 1024, 1, 16
-	t.LR, t.Warmup, t.Moments = of.LR, 30, MomentsBF16
+	t.LR, t.Warmup, t.Moments, t.ChainPasses = of.LR, 30, MomentsBF16, true
 	return t
 }
 

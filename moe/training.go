@@ -16,6 +16,7 @@ type Training struct {
 	Decay         string  // shape of the decay
 	MinFactor     float64 // final rate as a share of the peak
 	Moments       string  // type of AdamW's moments; empty: MomentsFP32
+	ChainPasses   bool    // see Model
 }
 
 // The types of AdamW's moments.

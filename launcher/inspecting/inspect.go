@@ -58,7 +58,7 @@ func (f *inspectFlags) define(fs *flag.FlagSet, names []string) {
 
 // sizeFlags are the flags outside the model section that sizes depend on.
 var sizeFlags = []string{
-	"seq", "batch", "micro-batch", "precision", "recipe", "recompute", "threads", "dp-replicate", "dp-shard", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-layout", "pp-microbatches", "pp-overlap", "save-every",
+	"seq", "batch", "micro-batch", "chain-passes", "precision", "recipe", "recompute", "threads", "dp-replicate", "dp-shard", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-layout", "pp-microbatches", "pp-overlap", "save-every",
 	"save-async", "optimizer.name", "optimizer.moments",
 }
 

@@ -53,7 +53,7 @@ func TestDefaultsOfFlavors(t *testing.T) {
 		got := moe.Training{
 			Steps: cfg.Steps, Seq: cfg.Seq, Batch: cfg.Batch, MicroBatch: cfg.MicroBatch, EvalSequences: cfg.EvalSequences,
 			LR: s.LR, Warmup: s.Warmup, DecayFrac: s.DecayFrac, Decay: s.Decay, MinFactor: s.MinFactor,
-			Moments: cfg.Optimizer.Moments,
+			Moments: cfg.Optimizer.Moments, ChainPasses: cfg.ChainPasses,
 		}
 		f.Training.Moments = cmp.Or(f.Training.Moments, moe.MomentsFP32)
 		if got != f.Training {

@@ -51,6 +51,7 @@ func heldOnHosts(t *testing.T, cfg config.Config, hosts, onHost int) (each []eve
 		}
 		ex, n := tensor.NewExec(), cfg.RankBatch(ranks)
 		sizeArenas(cfg, []*moe.Model{model}, ex, cfg.LayoutOrDefault(ranks), hosts)
+		model.ChainPasses = cfg.ChainPasses
 		if model.Recompute, err = moe.ParseRecompute(cfg.Recompute); err != nil {
 			return err
 		}
@@ -140,7 +141,8 @@ func TestEstimateMemory(t *testing.T) {
 	}{
 		"debug":           {[]int{1, 4}, func(*config.Config) {}},
 		"replicas":        {[]int{2, 4}, func(c *config.Config) { c.EP = 1 }},
-		"pairs, deferred": {[]int{4}, func(c *config.Config) { c.EP, c.Batch, c.MicroBatch = 2, 16, 1 }},
+		"pairs, deferred": {[]int{4}, func(c *config.Config) { c.EP, c.Batch, c.MicroBatch, c.Model.Dim = 2, 16, 1, 256 }},
+		"chain of passes": {[]int{1}, func(c *config.Config) { c.MicroBatch, c.ChainPasses = 1, true }},
 		"many experts":    {[]int{2}, func(c *config.Config) { c.Batch, c.MicroBatch, c.Model.Experts, c.Model.Layers = 16, 1, 64, 2 }},
 		"MTP":             {[]int{2}, func(c *config.Config) { c.Model.MTPLayers = 1 }},
 		"vocabulary":      {[]int{1, 4}, func(c *config.Config) { c.Model.Vocab = 17_001 }},

@@ -76,8 +76,8 @@ func TestEstimateMemoryOfStages(t *testing.T) {
 		"MTP alone":     {"DualPipeV", alone, func(c *config.Config) { c.Model.MTPLayers, c.PPLayout = 1, "Ettt|t|m|L" }},
 		"MXFP8":         {"InterleavedZeroBubble", pairs, func(c *config.Config) { c.Precision = "mxfp8" }},
 		"ZBVZeroBubble": {"ZBVZeroBubble", alone, func(*config.Config) {}},
-		"overlapped":    {"DualPipeV", pairs, func(c *config.Config) { c.PPOverlap = true }},
-		"selective":     {"DualPipeV", pairs, func(c *config.Config) { c.Recompute = "selective" }},
+		"overlapped":    {"DualPipeV", pairs, func(c *config.Config) { c.PPOverlap, c.Model.Dim = true, 256 }},
+		"selective":     {"DualPipeV", pairs, func(c *config.Config) { c.Recompute, c.Model.Dim = "selective", 256 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := measurable(t)

@@ -165,6 +165,7 @@ func newModel(cfg config.Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, er
 	if err != nil {
 		return nil, err
 	}
+	model.ChainPasses = cfg.ChainPasses
 	model.Recompute, err = moe.ParseRecompute(cfg.Recompute)
 	return model, err
 }

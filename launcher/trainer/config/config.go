@@ -38,11 +38,13 @@ type Config struct {
 
 	ScheduleSteps int `toml:"schedule_steps,omitempty" help:"steps that the learning rate is planned for, whatever the steps of the run are; after them it stays as it was in the last of them; 0: those of the run"`
 
-	Seq        int    `toml:"seq"         help:"tokens per sequence"`
-	Batch      int    `toml:"batch"       help:"sequences per optimizer step of all ranks together (the global batch)"`
-	MicroBatch int    `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; results do not depend on it, except for the recipes that docs/layouts.md names"`
-	Recompute  string `toml:"recompute"   help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
-	Precision  string `toml:"precision"   help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
+	Seq         int  `toml:"seq"         help:"tokens per sequence"`
+	Batch       int  `toml:"batch"       help:"sequences per optimizer step of all ranks together (the global batch)"`
+	MicroBatch  int  `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; results do not depend on it, except for the recipes that docs/layouts.md names"`
+	ChainPasses bool `toml:"chain_passes" help:"add the dense gradients of a step's passes one after another, not as a tree: saves FP32 copies of them, but the last bits of results then depend on micro_batch"`
+
+	Recompute string `toml:"recompute"   help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
+	Precision string `toml:"precision"   help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
 
 	RecipeFile string `toml:"recipe,multiline" help:"file with a format and a rounding for each operand, instead of precision; launcher recipe prints a built-in one; a run's config has its text"`
 
@@ -119,7 +121,7 @@ func Default(flavor string) (Config, error) {
 	t, optimizer := f.Training, optim.DefaultConfig()
 	optimizer.Moments = cmp.Or(t.Moments, optimizer.Moments)
 	return Config{
-		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, Recompute: moe.RecomputeNone.String(),
+		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, ChainPasses: t.ChainPasses, Recompute: moe.RecomputeNone.String(),
 		Precision: "bf16", DPReplicate: 1, DPShard: -1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided",
 		Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField, DataRules: int(datasets.NewestRules),
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),

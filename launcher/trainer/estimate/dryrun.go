@@ -108,7 +108,7 @@ func (d dryRank) passes(stage moe.Stage) (n stageCount, err error) {
 		if err != nil {
 			return n, err
 		}
-		run.Recompute = d.recompute
+		run.Recompute, run.ChainPasses = d.recompute, d.Config.ChainPasses
 		if d.Optimizer.QKClip > 0 {
 			run.RecordScores()
 		}
@@ -143,6 +143,7 @@ func (d dryRank) state(stages []moe.Stage) (n stateCount, err error) {
 		if err != nil {
 			return n, err
 		}
+		run.ChainPasses = d.Config.ChainPasses
 		runs, groups = append(runs, run), append(groups, run.Groups...)
 	}
 	opt := optim.NewDry(ex, groups, on.World, d.rule)

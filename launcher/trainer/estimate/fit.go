@@ -128,6 +128,9 @@ func saving(c config.Config, available int64, n int, on Host) string {
 	if c.Copies() {
 		try("--save-async=false", func(c *config.Config) { c.SaveAsync = false })
 	}
+	if c.Passes(n) > 3 && !c.ChainPasses { // a tree of four passes is the first with a copy of its own
+		try("--chain-passes", func(c *config.Config) { c.ChainPasses = true })
+	}
 	if full := moe.RecomputeFull.String(); c.Recompute != full {
 		try("--recompute "+full, func(c *config.Config) { c.Recompute = full })
 	}
