@@ -84,6 +84,39 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
+// Every token has the log-probability of a training step on another number of ranks, and a line of
+// its own with its experts.
+func TestGenerateCheck(t *testing.T) {
+	trainedRun(t, "--precision", "bf16")
+	args := []string{"generate", "--prompt", "rank ", "--prompt", "weights of", "--max-tokens", "12", "--endless", "--check", "--logprobs", "probs.jsonl"}
+	for ranks, other := range map[string]string{"1": "1 rank, compared with training on 2 ranks", "2": "2 ranks, compared with training on 1 rank"} {
+		got := launch(append(args, "-np", ranks)...)
+		if want := "24 tokens: 24 log-probabilities equal to the last bit; generated on " + other; got.code != cli.ExitOK || !strings.Contains(got.out+got.errOut, want) {
+			t.Errorf("exit code %d: %s%s, want %q", got.code, got.out, got.errOut, want)
+		}
+		text, err := os.ReadFile("probs.jsonl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		for _, line := range lines {
+			var token struct {
+				LogProb float64
+				Experts [][]int32
+			}
+			if err := json.Unmarshal([]byte(line), &token); err != nil || !(token.LogProb < 0) || len(token.Experts) != 1 || len(token.Experts[0]) == 0 {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+		if len(lines) != 24 {
+			t.Errorf("%d lines, want 24", len(lines))
+		}
+	}
+	refuse(t, cli.ExitUsage, append(args, "--fast"), "--check compares the bits of training, which --fast does not have")
+	refuse(t, cli.ExitUsage, append(args, "--slide"), "--check needs each text as one sequence")
+	refuse(t, cli.ExitUsage, append(args, "--precision", "nvfp4"), "--check: ")
+}
+
 // Several texts are printed in order, each under its number.
 func TestGenerateBatch(t *testing.T) {
 	trainedRun(t)
