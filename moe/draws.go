@@ -29,32 +29,38 @@ func (p phase) locate() error {
 	if p.earlier = 0; !m.precision.draws() {
 		return nil
 	}
-	rows := uint64(len(p.batch.Inputs))
-	defer func() {
-		if p.train {
-			if m.begun == 1 {
-				m.passRows = rows
-			}
-			p.earlier += uint64(p.place) * m.passRows
-		}
-	}()
-	if m.mesh.Operands == nil {
-		return nil
-	}
-	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
-	c := m.mesh.Operands
-	mine, all := [1]int64{int64(len(p.batch.Inputs))}, make([]int64, c.Size())
-	if err := collective.AllGather(c, all, mine[:]); err != nil {
+	earlier, all, err := p.countRows()
+	if err != nil {
 		return fmt.Errorf("counting the tokens of ranks: %w", err)
 	}
-	rows = 0
-	for r, n := range all {
-		if r == c.Rank() {
-			p.earlier = rows
+	p.earlier = earlier
+	if p.train {
+		if m.begun == 1 {
+			m.passRows = all
 		}
-		rows += uint64(n)
+		p.earlier += uint64(p.place) * m.passRows
 	}
 	return nil
+}
+
+// countRows returns the rows of earlier ranks in this pass, and those of all ranks.
+func (p phase) countRows() (earlier, all uint64, err error) {
+	mine, c := len(p.batch.Inputs), p.model.mesh.Operands
+	if c == nil {
+		return 0, uint64(mine), nil
+	}
+	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
+	counts := make([]int64, c.Size())
+	if err := collective.AllGather(c, counts, []int64{int64(mine)}); err != nil {
+		return 0, 0, err
+	}
+	for r, n := range counts {
+		if r < c.Rank() {
+			earlier += uint64(n)
+		}
+		all += uint64(n)
+	}
+	return earlier, all, nil
 }
 
 // draws names the random numbers for an operand, if its cast needs them.

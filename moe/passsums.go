@@ -135,13 +135,13 @@ func (s *passSums) sumPass(p phase) error {
 	if err := s.reduce(p.ex); err != nil {
 		return err
 	}
-	sum, adds := s.passes.next(p.ex, false)
+	sum, adds := s.passes.next(p.ex, p.completes())
 	if adds {
 		add(p.ex, sum, s.own)
 	} else {
 		tensor.Convert(p.ex, sum.Mat(), s.own.Mat())
 	}
-	s.passes.push(p.ex, false, p.sealed)
+	s.passes.push(p.ex, p.completes(), p.sealed)
 	return nil
 }
 

@@ -205,9 +205,12 @@ func (p Precision) CheckReplicas() error {
 	return nil
 }
 
-// DependsOnPasses reports whether results depend on the number of passes of a step, because scales
-// belong to all rows of a pass: those of a tensor, or of an expert's blocks of several rows.
-func (p Precision) DependsOnPasses() bool { return p.scalesTensors() || p.CheckReplicas() != nil }
+// DependsOnPasses reports whether results depend on the number of passes of a step: because scales
+// belong to all rows of a pass, those of a tensor or of an expert's blocks of several rows, or
+// because random numbers round inputs of forward products, which are those of the pass.
+func (p Precision) DependsOnPasses() bool {
+	return p.scalesTensors() || p.CheckReplicas() != nil || p.CheckDecoding() != nil
+}
 
 // continuesSums reports whether the weight gradients of routed experts in a later pass can go on
 // with the sums of earlier ones. Otherwise the rows of all passes are multiplied together.

@@ -95,7 +95,7 @@ func (s Sum) plain(ex *tensor.Exec, c, a, b tensor.Matrix, span int, accumulate 
 // onCores computes c = a·bᵀ for BF16 operands by the sum of a GPU.
 func (s Sum) onCores(ex *tensor.Exec, c, a, b tensor.Matrix, sum tensor.CoreSum) {
 	var err error
-	if sum.Plan, err = s.plan(Format{}, Format{}); err != nil {
+	if sum.Plan, err = s.Plan(Format{}, Format{}); err != nil {
 		panic("mx: " + err.Error())
 	}
 	tensor.CoreMatMul(ex, c, tensor.BF16Operand(a), tensor.BF16Operand(b), sum)

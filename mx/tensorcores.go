@@ -11,8 +11,8 @@ import (
 	"spmoe/tensor/tensorcore"
 )
 
-// plan returns how a GPU multiplies two formats. The zero Format stands for BF16.
-func (s Sum) plan(a, b Format) (p tensorcore.Plan, err error) {
+// Plan returns how the GPU of a sum multiplies two formats. The zero Format stands for BF16.
+func (s Sum) Plan(a, b Format) (p tensorcore.Plan, err error) {
 	blocks := func(f Format) bool { return f.promotes() && f.Element == format.E4M3 && f.Block[1] == 128 }
 	eight := func(f Format) bool { return f.isMX() && !f.IsInteger() }
 	four := func(f Format) bool {
@@ -50,14 +50,14 @@ func (s Sum) Multiplies(a, b Format) error {
 	if !s.OfGPU() {
 		return nil
 	}
-	_, err := s.plan(a, b)
+	_, err := s.Plan(a, b)
 	return err
 }
 
 // Model says whether products of two formats rest on a published model of the GPU, and have not
 // been compared with one.
 func (s Sum) Model(a, b Format) bool {
-	p, err := s.plan(a, b)
+	p, err := s.Plan(a, b)
 	return err == nil && p.Model
 }
 
@@ -126,7 +126,7 @@ type coreProduct struct {
 func (c cores) product(ex *tensor.Exec, a, b Tensor) coreProduct {
 	p := coreProduct{ex: ex, mark: ex.Mark(), operands: [2]Tensor{a, b}}
 	var err error
-	if p.plan, err = c.sum.plan(a.Format, b.Format); err != nil {
+	if p.plan, err = c.sum.Plan(a.Format, b.Format); err != nil {
 		panic("mx: " + err.Error())
 	}
 	for i, t := range p.operands {

@@ -37,8 +37,8 @@ type AttentionShape struct {
 	// means all. A backward pass has all.
 	Queries int
 
-	// Room, if not 0, says that k and v lie head by head, each in Room rows of which the first Seq
-	// count, rather than side by side: [batch·kvHeads·Room, dim].
+	// Room is the number of rows of each head of k and v, if heads lie one after another:
+	// [batch·kvHeads·Room, dim]. The first Seq of them are read. 0: heads lie side by side.
 	Room int
 
 	// First, [batch·seq], is the first position in its sequence that each row attends to. With

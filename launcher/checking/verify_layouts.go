@@ -44,46 +44,12 @@ func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
 	f.ranks.Define(all)
 	all.StringVar(&f.json, "json", "", "`FILE` write a JSON line per layout to FILE")
 	f.given = cli.Bind(all, verifyDefaults)
-	cli.SelectFlags(
-		fs,
-		all,
-		[]string{
-			"np",
-			"n",
-			"ranks",
-			"timeout",
-			"json",
-			"flavor",
-			"steps",
-			"seq",
-			"batch",
-			"micro-batch",
-			"pp-microbatches",
-			"pp-stages-per-rank",
-			"pp-overlap",
-			"recompute",
-			"precision",
-			"ep-exchange",
-			"ep-dispatch",
-			"ep-combine-backward",
-			"ep-capacity",
-			"threads",
-			"seed",
-			"init-from",
-			"tokenizer",
-			"data",
-			"data-field",
-			"document-mask",
-			"recipe",
-			"sum",
-			"nvfp4.",
-			"fp8.",
-			"mx.",
-			"guard.",
-			"optimizer.",
-			"model.",
-		},
-	)
+	cli.SelectFlags(fs, all, []string{
+		"np", "n", "ranks", "timeout", "json", "flavor", "steps", "seq", "batch", "micro-batch", "pp-microbatches",
+		"pp-stages-per-rank", "pp-overlap", "recompute", "precision", "ep-exchange", "ep-dispatch", "ep-combine-backward",
+		"ep-capacity", "threads", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask", "recipe", "sum", "nvfp4.",
+		"fp8.", "mx.", "guard.", "optimizer.", "model.",
+	})
 	fs.Var(&f.pp, "pp", "`N,...` ranks of the pipelines to verify, such as 2,4; all: those of every length, and none")
 	fs.Func("passes", "`P,...` numbers of passes per step to verify in each layout, such as 1,2,4; default: one, as micro-batch says", f.setPasses)
 	fs.Var(&f.names, "pp-schedule", "`NAME,...` schedules of the pipelines; all: each of them")
@@ -110,25 +76,18 @@ type Trial struct {
 }
 
 // Name returns a short name that no other trial has.
-func (t Trial) Name() string {
-	name := t.Layout.Name()
-	if t.PP > 1 {
-		name += "-" + t.schedule
-	}
-	if t.passes > 0 {
-		name += fmt.Sprintf("-passes%d", t.passes)
-	}
-	return name
-}
+func (t Trial) Name() string { return t.named(t.Layout.Name(), "-%s", "-passes%d") }
 
 // String names the layout, the schedule and the number of passes.
-func (t Trial) String() string {
-	name := t.Layout.String()
+func (t Trial) String() string { return t.named(t.Layout.String(), ", %s", ", passes %d") }
+
+// named appends the schedule and the number of passes to a name, as far as the trial has them.
+func (t Trial) named(name, schedule, passes string) string {
 	if t.PP > 1 {
-		name += ", " + t.schedule
+		name += fmt.Sprintf(schedule, t.schedule)
 	}
 	if t.passes > 0 {
-		name += fmt.Sprintf(", passes %d", t.passes)
+		name += fmt.Sprintf(passes, t.passes)
 	}
 	return name
 }
@@ -220,7 +179,7 @@ func (f *verifyFlags) anyPasses(cfg config.Config) error {
 	case cfg.MicroBatch > 0 || cfg.PPMicrobatches > 0:
 		return errors.New("--passes says what --micro-batch and --pp-microbatches say: give one of them")
 	case precision.DependsOnPasses():
-		return fmt.Errorf("precision %s has scales that belong to all rows of a pass, so its results depend on the number of passes: leave out --passes", precision.Name)
+		return fmt.Errorf("precision %s has scales that belong to all rows of a pass, or random numbers that belong to a pass, so its results depend on the number of passes: leave out --passes", precision.Name)
 	case cfg.EPCapacity > 0:
 		return errors.New("--ep-capacity drops tokens by their pass, so results depend on the number of passes: leave out --passes")
 	}
@@ -273,6 +232,7 @@ func (f *verifyFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := f.anyPasses(cfg); err != nil {
 		return err
 	}
+	cfg.ChainPasses = cfg.ChainPasses && f.passes == nil // slices add passes as a chain
 	if cfg, err = onOneRank(cfg, f.ranks.Count); err != nil {
 		return err
 	}
@@ -363,7 +323,11 @@ func (v *layoutRuns) start(cfg config.Config, t Trial, out string) error {
 	args := []string{"train", "--config", config, "--report=false", "--np", strconv.Itoa(t.World), "--ranks", ranks.Kind, "--timeout", ranks.Wait.String()}
 	if code := v.runLine(v.ctx, args, io.Discard, &errs); code != cli.ExitOK {
 		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
-		return cli.Fail(fmt.Errorf("%v on %d ranks: %s", t, t.World, lines[len(lines)-1]), code)
+		why := lines[len(lines)-1]
+		if v.ctx.Err() != nil {
+			why = "interrupted; the layouts above are compared"
+		}
+		return cli.Fail(fmt.Errorf("%v on %d ranks: %s", t, t.World, why), code)
 	}
 	return nil
 }

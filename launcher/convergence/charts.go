@@ -323,17 +323,8 @@ func linearOrder(linear string) int {
 	module, name, _ := strings.Cut(linear, ".")
 	modules := []string{"self_attn", "mlp", "shared_experts", "experts"}
 	names := []string{
-		"q_proj",
-		"q_a_proj",
-		"q_b_proj",
-		"kv_a_proj_with_mqa",
-		"kv_a_proj",
-		"kv_b_proj",
-		"o_proj",
-		"gate_up_proj",
-		"gate_proj",
-		"up_proj",
-		"down_proj",
+		"q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_a_proj", "kv_b_proj", "o_proj", "gate_up_proj", "gate_proj",
+		"up_proj", "down_proj",
 	}
 	at := func(list []string, s string) int {
 		if i := slices.Index(list, s); i >= 0 {

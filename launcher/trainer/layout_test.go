@@ -71,15 +71,17 @@ func TestOneResultForAllLayoutsOfPasses(t *testing.T) {
 	for name, c := range map[string]struct {
 		precision           string
 		batch, micro, times int
+		chain               bool
 	}{
-		"mxfp8 4":       {"mxfp8", 4 * most, 1, 4},
-		"bf16 2 uneven": {"bf16", 3 * most, 2, 2},
+		"mxfp8 4":       {"mxfp8", 4 * most, 1, 4, false},
+		"bf16 2 uneven": {"bf16", 3 * most, 2, 2, false},
+		"bf16 4 chain":  {"bf16", 4 * most, 1, 4, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var want outcome
 			for i, l := range layouts {
 				cfg := layoutRun(t, c.precision)
-				cfg.Batch, cfg.MicroBatch, cfg.Steps = c.batch, c.micro*most/l.World, 2
+				cfg.Batch, cfg.MicroBatch, cfg.Steps, cfg.ChainPasses = c.batch, c.micro*most/l.World, 2, c.chain
 				cfg.SetLayout(l)
 				if got := cfg.Passes(l.World); got != c.times {
 					t.Fatalf("%v: %d passes, want %d", l, got, c.times)

@@ -39,6 +39,16 @@ func (d DType) element() *format.Element {
 	return nil
 }
 
+// format returns the format of 8-bit elements with one scale, which is 1. The zero Format stands
+// for more bits.
+func (d DType) format() (f mx.Format) {
+	if e := d.element(); e != nil {
+		f = mx.FP8Tensor
+		f.Element = e
+	}
+	return f
+}
+
 // least returns the exponent of the smallest normal number.
 func (d DType) least() int {
 	switch d {

@@ -106,22 +106,12 @@ func (p *product) gradients(out *Array, ends []int32) {
 	}
 }
 
-// planOf returns how a GPU multiplies operands without block scales.
+// planOf returns how a GPU multiplies operands without block scales. FP16 is added as BF16 is.
 func planOf(s mx.Sum, a, b DType) (p tensorcore.Plan, err error) {
-	eight, b200 := a.element() != nil && b.element() != nil, s == mx.SumB200
-	switch {
-	case !eight && (a != b || a == FP32):
+	if eight := a.element() != nil && b.element() != nil; !eight && (a != b || a == FP32) {
 		return p, fmt.Errorf("sum %v: a GPU multiplies BF16 by BF16, FP16 by FP16 and FP8 by FP8: convert the operands", s)
-	case eight && b200:
-		return tensorcore.B200FP8, nil
-	case eight && s == mx.SumH100:
-		return tensorcore.H100FP8, nil
-	case eight:
-		return tensorcore.H100FastFP8, nil
-	case b200:
-		return tensorcore.B200BF16, nil
 	}
-	return tensorcore.H100BF16, nil
+	return s.Plan(a.format(), b.format())
 }
 
 // MatMulQuantized computes out = a·b. Both operands have their blocks along the dimension that the
