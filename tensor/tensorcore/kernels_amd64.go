@@ -37,6 +37,9 @@ func (s splitter) split(values []float32, exponents []uint32, leasts []int32, fr
 		split(&values[0], &exponents[0], &leasts[0], from, int32(b), n)
 	}
 	done := n * s.lanes
+	if done == len(values) {
+		return // from+done may be outside the operand's memory, where the collector allows no pointer
+	}
 	splitGeneric(values[done:], exponents[done:], leasts[done:], unsafe.Add(from, done*size), isBF16, b)
 }
 
