@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -31,10 +32,25 @@ func TestFlavorsDocument(t *testing.T) {
 		}
 		cfg.Threads = 1 // on every machine
 		m := estimate.Memory(cfg, on)
-		row := fmt.Sprintf("| `%s` | %s | %s | %d × %d × %d | %s | %g, %d | %s on %d |", f.Name, report.Count(n.Total), report.Count(n.Active),
-			cfg.Steps, cfg.Batch, cfg.Seq, report.Count(int64(cfg.Steps)*int64(cfg.Batch)*int64(cfg.Seq)), cfg.Optimizer.LR, cfg.Optimizer.Warmup, system.Bytes(int64(on)*m.Total()), on)
-		if !strings.Contains(string(text), "\n"+row+"\n") {
-			t.Errorf("docs/flavors.md lacks the row\n%s", row)
+		row := fmt.Sprintf("\n| `%s` | %s | %s | %d × %d × %d | %s | %g, %d | ", f.Name, report.Count(n.Total), report.Count(n.Active),
+			cfg.Steps, cfg.Batch, cfg.Seq, report.Count(int64(cfg.Steps)*int64(cfg.Batch)*int64(cfg.Seq)), cfg.Optimizer.LR, cfg.Optimizer.Warmup)
+		memory := fmt.Sprintf("%s on %d |", system.Bytes(int64(on)*m.Total()), on)
+		if _, rest, ok := strings.Cut(string(text), row); !ok || !near(rest, memory) {
+			t.Errorf("docs/flavors.md lacks the row%s%s", row, memory)
 		}
 	}
+}
+
+// near reports whether two texts begin with nearly the same number and the same three words. Panels of
+// products, which differ by instruction tier, are up to a hundredth of a run's memory.
+func near(text, want string) bool {
+	parse := func(s string) (x float64, words [3]string) {
+		if _, err := fmt.Sscan(s, &x, &words[0], &words[1], &words[2]); err != nil {
+			return 0, words
+		}
+		return x, words
+	}
+	x, words := parse(text)
+	y, wanted := parse(want)
+	return words == wanted && math.Abs(x-y) < 0.02*y
 }
