@@ -41,8 +41,8 @@ func TestFlavorsDocument(t *testing.T) {
 	}
 }
 
-// near reports whether two texts begin with nearly the same number and the same three words. Panels of
-// products, which differ by instruction tier, are up to a hundredth of a run's memory.
+// near reports whether two texts begin with nearly the same number and the same three words. Panels
+// of products, which differ by instruction tier, are up to a hundredth of a run's memory.
 func near(text, want string) bool {
 	parse := func(s string) (x float64, words [3]string) {
 		if _, err := fmt.Sscan(s, &x, &words[0], &words[1], &words[2]); err != nil {
