@@ -253,7 +253,7 @@ func TestNewLoaderErrors(t *testing.T) {
 		_, err := NewLoader(tc.stream, tc.cfg)
 		wantError(t, err, tc.want...)
 	}
-	// The advice must be right.
+	// The length that the error suggests must load.
 	if _, err := NewLoader(s, LoaderConfig{Seq: 99, GlobalBatch: 1, Ranks: 1}); err != nil {
 		t.Error(err)
 	}

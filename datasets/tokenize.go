@@ -128,8 +128,8 @@ func newTokenWriter(dir string, t Tokenizer, rules Rules) (w *tokenWriter, err e
 			if s.files[k], err = os.CreateTemp(dir, ".tokens-*"); err != nil {
 				return nil, errors.Join(err, w.close())
 			}
-			// If a file can lose its name while it is open, nothing is left of it in any case.
-			// Otherwise close removes it.
+			// Where the system allows it, an open file has no name, so that a crash leaves none.
+			// Elsewhere close removes it.
 			_ = os.Remove(s.files[k].Name())
 		}
 		s.offsets, s.ids = bufio.NewWriterSize(s.files[0], 1<<16), bufio.NewWriterSize(s.files[1], 1<<20)

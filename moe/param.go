@@ -55,7 +55,7 @@ type Group struct {
 	Grad tensor.Tensor
 
 	host      *host    // of a shared group, or of what the ranks of a host share of a sharded one
-	sharded   *sharded // over hosts; nil: this rank's flat vectors are whole
+	sharded   *sharded // this rank's shard; nil if the group is not sharded over hosts
 	weights   []*weight
 	quantized []*linear
 	mine      []*linear  // of these, those that this rank quantizes

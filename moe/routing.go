@@ -20,8 +20,8 @@ type Routing struct {
 // layer with experts, by the model's number of the layer, in the order of the forward pass. A
 // recomputation does not record. The slices hold [tokens, topK] and must not be changed.
 type Routes struct {
-	// Replay, if not nil, returns the experts of the batch's tokens, different ones for each token,
-	// and their weights, or nil for the router's own: the scores of these experts. The scores get
+	// Replay, if not nil, returns distinct experts for each token of the batch, and their weights.
+	// Nil weights are the router's own: the scores of these experts. The scores get
 	// the gradient that they have if the router itself gives these weights to these experts. So a
 	// pass that replays its own routes has its own bits. A recomputation calls Replay again, and it
 	// must return the same.

@@ -110,7 +110,7 @@ func newRetained(ex *Exec, i int, dtype DType, k, n int) *retainedOperand {
 	return &ex.retained[i]
 }
 
-// set makes b the operand.
+// set makes b the operand of the following products. The first one packs it.
 func (r *retainedOperand) set(b Matrix) { r.Set(b.gemmView()) }
 
 // times computes c = a·b or c += a·b on the calling thread, where b is a part of the operand. Only

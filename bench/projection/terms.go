@@ -245,7 +245,7 @@ func (e *estimator) exchange() Exchange {
 	return x
 }
 
-// nodes returns the nodes of an expert-parallel group, or NVLink domains.
+// nodes counts the NVLink domains, or nodes, that an expert-parallel group spans.
 func (e *estimator) nodes() float64 { return math.Ceil(float64(e.run.EP) / e.gpu.Domain.Value) }
 
 // routed adds the costs that only a layer with experts has.

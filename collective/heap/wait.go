@@ -34,7 +34,7 @@ type Idler interface {
 	Help() bool
 }
 
-// Await returns when ready reports true. Some rank makes it true before it rings for this one.
+// Await returns when ready reports true. The rank that makes it true then rings for this one.
 // ready is called from this goroutine only, and after each ring. Meanwhile a rank with its own
 // processor works for its Idler, if that is not nil. Checked by internal/model.
 func (h *Heap) Await(rank int, i Idler, ready func() bool) {

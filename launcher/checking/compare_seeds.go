@@ -1,6 +1,6 @@
 package checking
 
-// The seeds of a comparison: a fixed number, one for a chance, or looks until it is decided.
+// The seeds of a comparison: fixed, chosen for a given power, or added until a verdict.
 
 import (
 	"context"

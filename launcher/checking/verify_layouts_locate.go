@@ -101,8 +101,8 @@ var meshAxes = []struct {
 	{"several ranks", func(l mesh.Layout) bool { return l.World > 1 }},
 }
 
-// NameAxis lists the layouts that differ. It names the axes that all of these have, and as few as
-// possible of the others: agree counts those.
+// NameAxis lists the layouts that differ. It names the axes that all of these have and few others
+// do: agree is the number of those others.
 func NameAxis(all []Verified) (axis string, agree int, different []string) {
 	for _, v := range all {
 		if !v.Same {

@@ -275,8 +275,8 @@ func MedianSQNR(operands []record.Quantized) float64 {
 	return median(all)
 }
 
-// Verdict returns the verdict over all arms. A single arm that is different decides it, then one
-// that is undecided. It is "" if there is only the baseline.
+// Verdict returns the verdict over all arms: different if any arm is, else undecided if any is,
+// else equivalent. It is "" if there is only the baseline.
 func (r Result) Verdict() (verdict string) {
 	for i, a := range r.Arms {
 		switch {

@@ -9,7 +9,7 @@ import (
 	"spmoe/moe"
 )
 
-// Gradients: each rank compares those that it is responsible for. The remaining gradients of the
+// Gradients: each rank compares those that it owns. The remaining gradients of the
 // file are listed as not compared.
 
 const gradientPrefix = "gradient "

@@ -173,7 +173,7 @@ func (c *mxCheck) nvfp4Products(ends []int32) {
 }
 
 // products compares y, dx and dw with the exact products of the decoded operands, whose names have
-// the suffix. Each is computed with every sum of at least FP32.
+// the suffix. Each product is made with every sum of at least FP32.
 func (c *mxCheck) products(suffix string, row, tile, column mx.Format, ends []int32) {
 	x, w := c.tensor("x", tensor.BF16, -1, -1), c.weights(ends)
 	m, k, groups := x.Dim(0), x.Dim(1), max(len(ends), 1)

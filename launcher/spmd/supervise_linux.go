@@ -143,7 +143,7 @@ func (l *launch) ended(p *process) {
 	}
 }
 
-// signal returns the signal that has killed a process that has ended; 0 if none has.
+// signal returns the signal that killed the process, or 0.
 func (p *process) signal() syscall.Signal {
 	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return status.Signal()

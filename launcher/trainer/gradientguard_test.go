@@ -105,8 +105,8 @@ var faults = map[string]func(r *rank, begin bool){
 	},
 }
 
-// What is wrong once leaves no trace but an alarm. What is wrong again costs the step, which is
-// remembered.
+// A gradient that is wrong once only raises an alarm. One that is wrong again costs the step, which
+// is remembered.
 func TestGradientGuard(t *testing.T) {
 	t.Parallel()
 	undisturbed := guardedConfig(t, nil)

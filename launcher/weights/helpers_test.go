@@ -47,7 +47,7 @@ func all(t testing.TB, s *Source, name string) []float32 {
 	return values
 }
 
-// refused reports an error that lacks one of words.
+// refused fails the test unless err has all of the words.
 func refused(t testing.TB, err error, words ...string) {
 	t.Helper()
 	for _, w := range words {

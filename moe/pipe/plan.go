@@ -116,7 +116,7 @@ func (p *Plan) numberParts() {
 	}
 }
 
-// Part returns which part of the batch a micro-batch of the schedule is. Parts are numbered in the
+// Part maps a micro-batch of the schedule to its part of the batch. Parts are numbered in the
 // order of the last stage's forward passes, which add to the gradient of the head. In the schedules
 // that pipeline.New makes, micro-batch i is part i. The gradient of every weight is the sum over
 // the parts in their order.

@@ -407,7 +407,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// A record that cannot be read is an error, and so is a folder where there can be none.
+// A record that cannot be read is an error, and so is a folder that cannot exist.
 func TestUpdateFails(t *testing.T) {
 	run := t.TempDir()
 	if err := os.WriteFile(filepath.Join(run, record.File), []byte("{}\n"), 0o666); err != nil {

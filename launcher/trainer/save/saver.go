@@ -216,7 +216,8 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 	step, lead := int64(l.State.step), s.folders.owns()
 	var w *checkpoint.Writer
 	defer func() {
-		// Without an agreement, a rank may still be writing there. The next writer removes it.
+		// If the ranks did not agree that all are done, one may still be writing there. The next
+		// writer removes the folder.
 		if lead && w != nil && failed != nil && broken == nil {
 			failed = errors.Join(failed, w.Abort())
 		}
