@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,9 +29,9 @@ func config(mtp int) moe.Config {
 	if err != nil {
 		panic(err)
 	}
-	c.Vocab, c.Dim, c.Layers, c.DenseLayers, c.DenseInter = 64, 64, 8, 1, 64
-	c.Heads, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = 2, 32, 16, 4, 32
-	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = 8, 2, 64, 1
+	c.Vocab, c.Dim, c.Layers, c.DenseLayers, c.DenseInter = 64, 32, 8, 1, 32
+	c.Heads, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = 2, 32, 16, 4, 16
+	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = 8, 2, 32, 1
 	c.MTPLayers, c.BalanceAlpha, c.MaxPositions = mtp, 0.01, 64
 	return c
 }
@@ -128,6 +129,15 @@ func sum(ex *tensor.Exec, m *moe.Model) error {
 	return nil
 }
 
+// drawnValues holds what draw has drawn, because drawing takes longer than a step.
+var drawnValues sync.Map
+
+// drawKey tells the weights of drawnValues apart.
+type drawKey struct {
+	name string
+	len  int
+}
+
 // draw sets the weights and selection biases of a stage, so large that all of them matter, and
 // zeroes what the last step has left. It is collective.
 func draw(ex *tensor.Exec, m *moe.Model) error {
@@ -140,14 +150,21 @@ func draw(ex *tensor.Exec, m *moe.Model) error {
 			if len(p.Dims) == 2 && p.Init.Kind != moe.Normal {
 				drawn.Init.Std = 1 / math.Sqrt(float64(p.Dims[1]))
 			}
-			values := tensor.New(tensor.FP32, p.Len())
-			drawn.Fill(values.F32(), 0, 7)
-			if len(p.Dims) == 1 {
-				for i := range values.F32() {
-					values.F32()[i]++
+			draw := func() tensor.Tensor {
+				values := tensor.New(tensor.FP32, p.Len())
+				drawn.Fill(values.F32(), 0, 7)
+				if len(p.Dims) == 1 {
+					for i := range values.F32() {
+						values.F32()[i]++
+					}
 				}
+				return values
 			}
-			tensor.Convert(nil, p.Work.Reshape(p.Len()).Mat(), values.Mat())
+			values, ok := drawnValues.Load(drawKey{p.Name, p.Len()})
+			if !ok {
+				values, _ = drawnValues.LoadOrStore(drawKey{p.Name, p.Len()}, draw())
+			}
+			tensor.Convert(nil, p.Work.Reshape(p.Len()).Mat(), values.(tensor.Tensor).Mat())
 		}
 		if g.Ranks != nil {
 			if err := g.Ranks.Barrier(); err != nil {
