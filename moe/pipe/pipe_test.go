@@ -340,10 +340,11 @@ func (s setup) build(c *collective.Comm, plan *Plan) (*Rank, error) {
 	})
 }
 
-// All schedules, with stages of one and of several ranks.
+// All schedules, with stages of one and of several ranks. Each setting has half of the schedules in
+// each size.
 func TestBitsOfOneRank(t *testing.T) {
 	cases := 0
-	for _, c := range []struct {
+	for setting, c := range []struct {
 		precision             string
 		mtp, microbatches, dp int
 	}{{"bf16", 0, 4, 1}, {"bf16", 1, 8, 2}, {"mxfp8", 1, 4, 2}, {"mxfp8", 1, 8, 1}} {
@@ -354,8 +355,11 @@ func TestBitsOfOneRank(t *testing.T) {
 		}
 		all := newText(c.microbatches*c.dp, s.cfg.Vocab)
 		want := alone(t, s.cfg, s.precision, all, c.microbatches)
-		for _, name := range pipeline.Names() {
-			for _, size := range [][2]int{{2, 0}, {4, 0}, {2, 3}} {
+		for i, name := range pipeline.Names() {
+			for j, size := range [][2]int{{2, 0}, {4, 0}, {2, 3}} {
+				if (setting+i+j)%2 > 0 {
+					continue
+				}
 				if s.schedule, err = pipeline.New(name, size[0], size[1], c.microbatches); err != nil {
 					continue // such as DualPipeV of 4 ranks, which needs 8 micro-batches
 				}
@@ -368,7 +372,7 @@ func TestBitsOfOneRank(t *testing.T) {
 			}
 		}
 	}
-	if cases < 60 {
+	if cases < 30 {
 		t.Errorf("%d cases", cases)
 	}
 }
@@ -488,7 +492,7 @@ func TestRandomLists(t *testing.T) {
 }
 
 // lists is the number of random lists.
-const lists = 60
+const lists = 20
 
 func TestRefuses(t *testing.T) {
 	s := setup{cfg: config(0), precision: moe.Unquantized(tensor.FP32), dp: 1, ep: 1}
