@@ -106,7 +106,10 @@ func TestSeals(t *testing.T) {
 		if queries != "" {
 			sharedKeys(&cfg)
 		}
-		for _, mode := range []Recompute{RecomputeNone, RecomputeSelective, RecomputeFull} {
+		for j, mode := range []Recompute{RecomputeNone, RecomputeSelective, RecomputeFull} {
+			if i > 0 && i != j {
+				continue
+			}
 			m, err := quantizedMember(collective.NewWorld(1).Comm(0), cfg, precision, 32)
 			if err != nil {
 				t.Fatal(err)
