@@ -28,9 +28,7 @@ func TestChaos(t *testing.T) {
 		config chaos.Config
 		faults int
 	}{
-		"kills":                    {"kill", chaos.Config{Count: 2}, 2},
-		"stops":                    {"stop", chaos.Config{Count: 2}, 2},
-		"one of each kind":         {"mix", chaos.Config{Ranks: 4, Every: 100 * time.Millisecond, For: 1600 * time.Millisecond}, 16},
+		"one of each kind":         {"mix", chaos.Config{Ranks: 4, Every: time.Millisecond, For: 16 * time.Millisecond}, 16},
 		"points":                   {"points", chaos.Config{Count: 1, Action: "kill"}, 1},
 		"too early an end":         {"points", chaos.Config{Count: 1, Action: "exit0", At: "park/before"}, 1},
 		"panics in checkpoints":    {"points", chaos.Config{Count: 1, Action: "panic", At: "checkpoint/"}, 1},
@@ -41,7 +39,6 @@ func TestChaos(t *testing.T) {
 		"nothing":                  {"quiet", chaos.Config{For: 500 * time.Millisecond}, 0},
 		"stages, kills":            {"kill", chaos.Config{Count: 1, Model: stages}, 1},
 		"stages, stops":            {"stop", chaos.Config{Count: 1, Model: stages}, 1},
-		"stages, bits":             {"bits", chaos.Config{Count: 1, Model: stages}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("TMPDIR", t.TempDir())

@@ -46,7 +46,7 @@ func layoutsOfProcesses(t *testing.T, settings []string) {
 		return stateSum(t, out, steps), outcomes(t, out)
 	}
 	want, losses := finished("--ranks", "goroutine")
-	for _, layout := range []string{"--ep 2", "--ep 1", "--dp-replicate 2", "--dp-replicate 4 --dp-shard 1"} {
+	for _, layout := range []string{"--ep 1", "--dp-replicate 2 --ep 2"} {
 		if got, of := finished(strings.Fields(layout)...); got != want || !bytes.Equal(of, losses) {
 			t.Errorf("%s: state %s, want %s", layout, got, want)
 		}

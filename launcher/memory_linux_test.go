@@ -28,7 +28,7 @@ func TestDryRunMemory(t *testing.T) {
 		// help others, and so use memory of their own for it.
 		allowance = 12 << 20
 	)
-	own := []string{"--data", ownText}
+	own := []string{"--data", text(t)}
 	for name, c := range map[string]struct {
 		ranks, flags string
 		data         []string

@@ -60,8 +60,8 @@ func processRun(out string, more ...string) []string {
 // whatever travels.
 func TestProcessesAndGoroutinesAgree(t *testing.T) {
 	for name, ways := range map[string][][]string{
-		"bf16":  {{"--ranks", "goroutine"}, {}, {"--ep-exchange", "standard"}, {"--bind-to", "core", "--tag-output"}},
-		"mxfp8": {{"--ranks", "goroutine"}, {}, {"--ep-exchange", "standard"}, {"--recompute", "selective"}, {"--recompute", "full"}},
+		"bf16":  {{"--ranks", "goroutine"}, {"--ep-exchange", "standard"}, {"--bind-to", "core", "--tag-output"}},
+		"mxfp8": {{"--ranks", "goroutine"}, {}, {"--recompute", "full"}},
 		"mxfp8 on the wire": {
 			{"--ranks", "goroutine", "--ep-dispatch", "mxfp8", "--ep-combine-backward", "mxfp8"}, {"--ep-dispatch", "mxfp8", "--ep-combine-backward", "mxfp8"},
 		},
@@ -211,9 +211,9 @@ func TestEndsOfProcesses(t *testing.T) {
 // Ranks that die or stop, whichever they are and several at once, are replaced, and the run ends
 // with the bits of one that nothing disturbed.
 func TestHealing(t *testing.T) {
-	const steps = 40
+	const steps = 20
 	args := func(out string, more ...string) []string {
-		return processRun(out, append([]string{"--steps", strconv.Itoa(steps), "--log-every", "1", "--record-every", "7", "--save-every", "16"}, more...)...)
+		return processRun(out, append([]string{"--steps", strconv.Itoa(steps), "--log-every", "1", "--record-every", "7", "--save-every", "8"}, more...)...)
 	}
 	undisturbed := filepath.Join(t.TempDir(), "run")
 	if got := launch(args(undisturbed)...); got.code != cli.ExitOK {
@@ -225,7 +225,6 @@ func TestHealing(t *testing.T) {
 		more   []string
 	}{
 		"rank 0":          {func(pids []int) { syscall.Kill(pids[0], syscall.SIGKILL) }, 1, nil},
-		"rank 3":          {func(pids []int) { syscall.Kill(pids[3], syscall.SIGKILL) }, 1, nil},
 		"stopped":         {func(pids []int) { syscall.Kill(pids[1], syscall.SIGSTOP) }, 1, []string{"--spares", "1"}},
 		"two, one spare":  {func(pids []int) { syscall.Kill(pids[1], syscall.SIGKILL); syscall.Kill(pids[2], syscall.SIGKILL) }, 2, []string{"--spares", "1"}},
 		"all, two spares": {func(pids []int) { killAll(pids) }, 4, []string{"--spares", "2"}},

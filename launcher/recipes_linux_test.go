@@ -21,7 +21,7 @@ var shortRecipe = []struct{ old, new string }{
 // recipeScript returns a command that runs a script of docs/recipes in its short form.
 func recipeScript(t *testing.T, name string, args ...string) (*exec.Cmd, *lockedBuffer) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(ownText, "../docs/recipes", name))
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(ownText), "../docs/recipes", name))
 	if err != nil {
 		t.Fatal(err)
 	}

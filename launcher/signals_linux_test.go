@@ -58,7 +58,7 @@ func endCode(cmd *exec.Cmd) int {
 // of the signal and has saved its last step. The same command ends with the bits of a run that was
 // left alone.
 func TestSignals(t *testing.T) {
-	tries := 4
+	tries := 3
 	if text := os.Getenv(signalTries); text != "" {
 		var err error
 		if tries, err = strconv.Atoi(text); err != nil {

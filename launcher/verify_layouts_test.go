@@ -92,19 +92,8 @@ func TestVerifyLayoutsNeedsWholeBlocks(t *testing.T) {
 	}
 }
 
-// Runs move and hold what the formulas say. Guards move a little more.
-func TestVerifyLayoutsMeasures(t *testing.T) {
-	for _, precision := range []string{"bf16", "mxfp8"} {
-		args := strings.Fields("-np 2 --steps 1 --seq 64 --batch 2 --model.dim 128 --model.expert-inter 64 --precision " + precision)
-		for _, v := range layoutLines(t, 4, args...) {
-			if v.Bytes < 0.999 || v.Bytes > 1.005 || v.Memory < 0.999 || v.Memory > 1.005 {
-				t.Errorf("%s, %s: %g of the bytes and %g of the memory of the formulas", v.Layout, precision, v.Bytes, v.Memory)
-			}
-		}
-	}
-}
-
-// Pipelines end in the state of one rank, and move and hold what the formulas say.
+// Pipelines end in the state of one rank. All layouts move and hold what the formulas say; guards
+// move a little more.
 func TestVerifyPipelines(t *testing.T) {
 	args := "-np 2 --pp all --pp-schedule 1F1B,dualpipev --pp-microbatches 4 --steps 1 --seq 64 --batch 8 --model.dim 128 --model.expert-inter 64 --precision mxfp8"
 	var names []string

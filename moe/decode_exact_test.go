@@ -171,7 +171,7 @@ func TestDecodingHasTheBitsOfTraining(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(i), 2))
 			var texts [][]int32
-			for n := range 8 {
+			for n := range 4 {
 				length := 2 + rng.IntN(longText-1)
 				if n == 0 {
 					length = longText
@@ -191,7 +191,7 @@ func TestDecodingHasTheBitsOfTraining(t *testing.T) {
 				}
 			}
 			compared := map[place]bool{}
-			for _, ranks := range []int{1, 2, 4} {
+			for _, ranks := range []int{1, 4} {
 				got := decodedLogProbs(t, cfg, p.Name, ranks, rng.Uint64(), texts)
 				for at, prob := range got {
 					compared[at] = true
@@ -200,7 +200,7 @@ func TestDecodingHasTheBitsOfTraining(t *testing.T) {
 					}
 				}
 			}
-			if n := len(slices.Collect(maps.Keys(compared))); n < 60 {
+			if n := len(slices.Collect(maps.Keys(compared))); n < 30 {
 				t.Errorf("%d tokens were compared", n)
 			}
 		})

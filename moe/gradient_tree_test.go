@@ -131,8 +131,8 @@ func TestOneResultForAllRanks(t *testing.T) {
 		c.MTPLayers, c.BalanceAlpha, c.QRank, c.MaxPositions, c.TopK = 1, 0.1, 32, seq, 2
 	})
 	b := batchOf(17, sequences, seq, cfg.Vocab)
-	for _, name := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8", "bf16, grouped queries", "mxfp8, grouped queries",
-		"bf16 by h100", "mxfp8 by b200"} {
+	for _, name := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "bf16, grouped queries", "mxfp8, grouped queries", "bf16 by h100",
+		"mxfp8 by b200"} {
 		t.Run(name, func(t *testing.T) {
 			precision, queries, _ := strings.Cut(name, ",")
 			cfg := cfg
@@ -143,7 +143,7 @@ func TestOneResultForAllRanks(t *testing.T) {
 			if !(want.loss.Sum > 0 && want.loss.MTP > 0 && want.loss.Balance > 0) {
 				t.Fatalf("measured %+v", want.loss)
 			}
-			for _, ranks := range []int{2, 4, 8} {
+			for _, ranks := range []int{2, 8} {
 				trainedBy(t, cfg, precision, "onesided", b, ranks, 1).equals(t, fmt.Sprintf("np %d", ranks), want)
 			}
 			trainedBy(t, cfg, precision, "standard", b, 4, 1).equals(t, "np 4, standard exchange", want)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"spmoe/collective"
@@ -131,11 +132,27 @@ func (m *Model) shared(name string) bool {
 
 func (m *member) shared(name string) bool { return m.model.shared(name) }
 
+// drawnValues holds what draw has drawn, because drawing takes longer than most steps.
+var drawnValues sync.Map
+
+// drawKey tells the values of drawnValues apart.
+type drawKey struct {
+	name string
+	init Init
+	n    int
+	seed uint64
+}
+
 // draw returns the first n initial values.
 func (p *Param) draw(n int, seed uint64) []float32 {
-	values := make([]float32, n)
-	p.Fill(values, 0, seed)
-	return values
+	key := drawKey{p.Name, p.Init, n, seed}
+	values, ok := drawnValues.Load(key)
+	if !ok {
+		drawn := make([]float32, n)
+		p.Fill(drawn, 0, seed)
+		values, _ = drawnValues.LoadOrStore(key, drawn)
+	}
+	return slices.Clone(values.([]float32))
 }
 
 // set rounds values into the working weights.

@@ -21,7 +21,7 @@ func TestLowPrecisionGivesTheBitsOfOneRank(t *testing.T) {
 		c.Layers, c.MTPLayers, c.BalanceAlpha, c.QRank, c.MaxPositions, c.TopK = 3, 1, 0.1, 32, seq, 2
 	})
 	b := batchOf(17, sequences, seq, cfg.Vocab)
-	for _, name := range []string{"nvfp4", "fp8-block", "fp8-tensor", "mxfp4-mxfp8", "nvfp4, grouped queries"} {
+	for _, name := range []string{"nvfp4", "fp8-block", "fp8-tensor", "nvfp4, grouped queries"} {
 		t.Run(name, func(t *testing.T) {
 			precision, queries, _ := strings.Cut(name, ",")
 			cfg := cfg
@@ -29,7 +29,7 @@ func TestLowPrecisionGivesTheBitsOfOneRank(t *testing.T) {
 				sharedKeys(&cfg)
 			}
 			want := trainedBy(t, cfg, precision, "onesided", b, 1, 1)
-			for _, c := range [][2]int{{4, 2}, {8, 1}} {
+			for _, c := range [][2]int{{4, 2}} {
 				got := trainedWith(t, cfg, defaultOutputSizes(), precision, "onesided", b, c[0], c[1], 1, 1)
 				got.equals(t, fmt.Sprintf("np %d, ep %d", c[0], c[1]), want)
 			}

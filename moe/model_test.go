@@ -251,13 +251,13 @@ func TestSequenceLosses(t *testing.T) {
 // without rows; the second adds to them.
 func TestZeroGrad(t *testing.T) {
 	cfg := with(quantizable(64, 64), func(c *Config) { c.MTPLayers, c.QRank, c.TopK = 1, 32, 2 })
-	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16", "mxint8"} {
+	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxint8"} {
 		for name, c := range map[string]struct {
 			cfg            Config
 			sequences, seq int
 		}{
 			"no tokens": {cfg, 0, 8}, "one token": {cfg, 1, 1}, "three sequences": {cfg, 3, 32}, "documents": {cfg, 4, 13},
-			"in chunks": {with(cfg, func(c *Config) { c.Vocab = 180_000 }), 2, 48},
+			"in chunks": {with(tiny(), func(c *Config) { c.Vocab, c.MTPLayers = 180_000, 1 }), 2, 48},
 		} {
 			t.Run(precision+"/"+name, func(t *testing.T) {
 				if c.cfg.Vocab > cfg.Vocab && precision != "bf16" {
@@ -275,8 +275,9 @@ func TestZeroGrad(t *testing.T) {
 				}
 				want := train()
 				for _, g := range m.model.Groups {
-					for i := range g.Grad.F32() {
-						g.Grad.F32()[i] = float32(math.NaN())
+					grad := g.Grad.F32()
+					for i := range grad {
+						grad[i] = float32(math.NaN())
 					}
 				}
 				m.model.ZeroGrad()

@@ -131,6 +131,9 @@ func TestRecompute(t *testing.T) {
 		"no norms":         {with(spreadModel(), sharingKeys["no norms"]), recipe{"bf16", "onesided", ep.Options{}}},
 	} {
 		for _, ranks := range []int{1, 4} {
+			if ranks == 1 && name != "bf16" && name != "mxfp8" {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {
 				want := trainRecomputed(t, c.cfg, c.how, ranks, RecomputeNone, nil)
 				dropped := 0

@@ -16,11 +16,15 @@ func TestGeneralTiersAgree(t *testing.T) {
 		rows, cols int
 		ends       []int32
 	}{{40, 90, nil}, {16, 2, nil}, {1, 46, nil}, {77, 320, []int32{0, 3, 35, 77}}, {33, 1334, []int32{16, 33}}, {2, 64, nil}, {131, 672, []int32{0, 130, 131}}}
-	for _, f := range []Format{NVFP4, NVFP4Tile, transformed, shrunk, wide4, sixteen, FP8Row, FP8RowPow2, FP8Tile, FP8TilePow2, FP8Tensor} {
-		for _, d := range []Direction{AlongRows, AlongCols} {
-			for i, shape := range shapes {
-				for name, fill := range map[string]filler{"normal": normal, "spread": spread, "drifting": drifting, "damaged": damaged} {
-					x := filled(uint64(i), []tensor.DType{tensor.BF16, tensor.FP32}[i%2], shape.rows, shape.cols, fill)
+	formats := []Format{NVFP4, NVFP4Tile, transformed, shrunk, wide4, sixteen, FP8Row, FP8RowPow2, FP8Tile, FP8TilePow2, FP8Tensor}
+	for i, shape := range shapes {
+		for name, fill := range map[string]filler{"normal": normal, "spread": spread, "drifting": drifting, "damaged": damaged} {
+			if large := shape.rows*shape.cols > 20000; large && name != "damaged" {
+				continue // they have more blocks, but the same numbers
+			}
+			x := filled(uint64(i), []tensor.DType{tensor.BF16, tensor.FP32}[i%2], shape.rows, shape.cols, fill)
+			for _, f := range formats {
+				for _, d := range []Direction{AlongRows, AlongCols} {
 					for _, rounding := range Roundings() {
 						c := Cast{Format: f, Mode: FLOOR, Rounding: rounding}
 						var want [4][]byte

@@ -161,7 +161,7 @@ func tiersAgree(t *testing.T, name string, x tensor.Matrix, f Format, mode Scale
 func TestAllBFloat16(t *testing.T) {
 	const perBlock = format.MXBlock - 1
 	rows := (1<<16 + perBlock - 1) / perBlock
-	for _, companion := range []float32{1, 1.75, 1.9921875, 0x1p-85, 0x1p-126, 0x1p100, 0} {
+	for _, companion := range []float32{1.75, 1.9921875, 0x1p-126, 0x1p100, 0} {
 		x := tensor.New(tensor.BF16, rows, 2*format.MXBlock)
 		for i := range x.BF16() {
 			if i%format.MXBlock == 0 {

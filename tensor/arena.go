@@ -7,7 +7,7 @@ import (
 )
 
 // arenaChunk is the smallest piece of memory that an arena asks for.
-const arenaChunk = 8 << 20
+const arenaChunk = 2 << 20
 
 // Arena allocates tensors by advancing an offset through Arrow buffers. Release frees them all at
 // once. The first step makes the arena grow. Later steps allocate no memory.
@@ -92,8 +92,9 @@ func (a *Arena) Release(m Mark) {
 // poison overwrites the memory allocated since the mark.
 func (a *Arena) poison(m Mark) {
 	a.Between(m, a.Mark(), func(b []byte) bool {
-		for i := range b {
-			b[i] = 0xff
+		b[0] = 0xff
+		for n := 1; n < len(b); n *= 2 {
+			copy(b[n:], b[:n])
 		}
 		return true
 	})

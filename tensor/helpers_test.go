@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"unsafe"
 )
 
 var floats = []DType{FP32, BF16}
@@ -25,20 +26,28 @@ func unit(dtype DType) float64 {
 
 // set and get reach one element of a matrix of any layout.
 func set(m Matrix, i, j int, x float64) {
-	e := m.RowSlice(i, i+1).ColSlice(j, j+1)
+	e := element(m, i, j)
 	if m.dtype == BF16 {
-		e.bf16Row(0)[0] = uint16(ToBFloat16(float32(x)))
+		*(*BFloat16)(e) = ToBFloat16(float32(x))
 	} else {
-		e.f32Row(0)[0] = float32(x)
+		*(*float32)(e) = float32(x)
 	}
 }
 
 func get(m Matrix, i, j int) float64 {
-	e := m.RowSlice(i, i+1).ColSlice(j, j+1)
+	e := element(m, i, j)
 	if m.dtype == BF16 {
-		return float64(BFloat16(e.bf16Row(0)[0]).Float32())
+		return float64((*(*BFloat16)(e)).Float32())
 	}
-	return float64(e.f32Row(0)[0])
+	return float64(*(*float32)(e))
+}
+
+// element returns the address of an element of a float matrix.
+func element(m Matrix, i, j int) unsafe.Pointer {
+	if uint(i) >= uint(m.Rows) || uint(j) >= uint(m.Cols) || !m.dtype.float() {
+		panic(fmt.Sprintf("element (%d, %d) of a [%d, %d] matrix of %v", i, j, m.Rows, m.Cols, m.dtype))
+	}
+	return unsafe.Add(m.data, (i*m.rowStride+j*m.colStride)*m.dtype.Size())
 }
 
 // region is a matrix with margin guard rows and columns on each side, all NaN: what reads them

@@ -41,7 +41,7 @@ func writeData(folder string) (string, error) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 8 {
 		var text strings.Builder
-		for text.Len() < 32<<10 {
+		for text.Len() < 8<<10 {
 			text.WriteString(words[rng.IntN(len(words))] + " ")
 		}
 		if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("%d.txt", i)), []byte(text.String()), 0o666); err != nil {

@@ -55,7 +55,7 @@ func TestAveragedWeights(t *testing.T) {
 		outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, l.Name(), want)
 		again := whole
 		again.Out = filepath.Join(t.TempDir(), "run")
-		resumed := train(t, again, 1, filepath.Join(cfg.Out, "step-00000002"))
+		resumed := train(t, again, 1, filepath.Join(cfg.Out, "step-00000001"))
 		if end := resumed.done[0]; end.Averaged != last {
 			t.Errorf("resumed from %s: averaged weights have loss %g, want %g", l.Name(), end.Averaged, last)
 		}

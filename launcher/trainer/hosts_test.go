@@ -125,14 +125,21 @@ func TestHostsDisagree(t *testing.T) {
 }
 
 // Hosts with 1, 2 and 4 ranks train to the bits of one rank, in one pass per step and in several,
-// whether each host holds the dense weights or a part of them. Only the first case has all numbers
-// of hosts and ranks.
+// whether each host holds the dense weights or a part of them.
 func TestOneResultForAllHosts(t *testing.T) {
 	t.Parallel()
-	for i, c := range []struct {
+	type placement struct {
+		hosts, each int
+		fsdp        bool
+	}
+	for _, c := range []struct {
 		precision string
 		passes    int
-	}{{"bf16", 1}, {"mxfp8", 1}, {"bf16", 4}, {"mxfp8", 2}} {
+		places    []placement
+	}{
+		{"bf16", 1, []placement{{2, 2, false}, {2, 2, true}, {2, 1, true}, {4, 1, false}}},
+		{"mxfp8", 2, []placement{{4, 2, true}, {2, 4, false}}},
+	} {
 		run := func(ranks int) config.Config {
 			cfg := layoutRun(t, c.precision)
 			cfg.Batch *= c.passes
@@ -142,28 +149,19 @@ func TestOneResultForAllHosts(t *testing.T) {
 		one := run(1)
 		want := outcomeFrom(t, one, train(t, one, 1, ""))
 		sum := sumOf(t, one)
-		places := [][2]int{{2, 2}, {4, 2}, {2, 1}, {2, 4}, {4, 1}}
-		if i > 0 {
-			places = places[:2]
-		}
-		for _, on := range places {
-			for _, fsdp := range []bool{false, true} {
-				if i > 0 && fsdp != (on[0] == 4) {
-					continue
+		for _, p := range c.places {
+			t.Run(fmt.Sprintf("%s/%d passes/%dx%d/fsdp %v", c.precision, c.passes, p.hosts, p.each, p.fsdp), func(t *testing.T) {
+				cfg := run(p.hosts * p.each)
+				cfg.FSDP = p.fsdp
+				said, errs := trainOnHosts(t, p.each, slices.Repeat([]config.Config{cfg}, p.hosts), "")
+				if err := errors.Join(errs...); err != nil {
+					t.Fatal(err)
 				}
-				t.Run(fmt.Sprintf("%s/%d passes/%dx%d/fsdp %v", c.precision, c.passes, on[0], on[1], fsdp), func(t *testing.T) {
-					cfg := run(on[0] * on[1])
-					cfg.FSDP = fsdp
-					said, errs := trainOnHosts(t, on[1], slices.Repeat([]config.Config{cfg}, on[0]), "")
-					if err := errors.Join(errs...); err != nil {
-						t.Fatal(err)
-					}
-					outcomeFrom(t, cfg, said[0]).equals(t, "on hosts", want)
-					if got := sumOf(t, cfg); got != sum {
-						t.Errorf("the state has checksum %s, that of one rank %s", got, sum)
-					}
-				})
-			}
+				outcomeFrom(t, cfg, said[0]).equals(t, "on hosts", want)
+				if got := sumOf(t, cfg); got != sum {
+					t.Errorf("the state has checksum %s, that of one rank %s", got, sum)
+				}
+			})
 		}
 	}
 }
@@ -204,13 +202,11 @@ func TestResumeOnOtherHosts(t *testing.T) {
 	}
 }
 
-// Training on several hosts gives the bits of training on one, in every precision and with rows
-// quantized on the way.
+// Training on several hosts gives the bits of training on one, also with rows quantized on the way
+// and with the standard exchange.
 func TestHostsAgree(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*config.Config){
-		"fp32":              func(c *config.Config) { c.Precision = "fp32" },
-		"bf16":              func(c *config.Config) { c.Precision = "bf16" },
 		"mxfp8 on the wire": func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
 		"standard exchange": func(c *config.Config) { c.Precision, c.EPExchange = "bf16", "standard" },
 	} {
@@ -218,23 +214,17 @@ func TestHostsAgree(t *testing.T) {
 			one := tiny(t, change)
 			train(t, one, 4, "")
 			progress, want := savedProgress(t, one, one.Steps)
-			for _, hosts := range []int{2, 4} {
-				many := one
-				many.Out = filepath.Join(t.TempDir(), "run")
-				cfgs := make([]config.Config, hosts)
-				for h := range cfgs {
-					cfgs[h] = many
-				}
-				if _, errs := trainOnHosts(t, 4/hosts, cfgs, ""); errors.Join(errs...) != nil {
-					t.Fatal(errs)
-				}
-				p, got := savedProgress(t, many, many.Steps)
-				if !reflect.DeepEqual(got, want) {
-					t.Errorf("%d hosts: the checkpoint has other tensors than that of one", hosts)
-				}
-				if p.Loader != progress.Loader || p.Step != progress.Step {
-					t.Errorf("%d hosts: %+v, want %+v", hosts, p, progress)
-				}
+			many := one
+			many.Out = filepath.Join(t.TempDir(), "run")
+			if _, errs := trainOnHosts(t, 2, []config.Config{many, many}, ""); errors.Join(errs...) != nil {
+				t.Fatal(errs)
+			}
+			p, got := savedProgress(t, many, many.Steps)
+			if !reflect.DeepEqual(got, want) {
+				t.Error("the checkpoint of two hosts has other tensors than that of one")
+			}
+			if p.Loader != progress.Loader || p.Step != progress.Step {
+				t.Errorf("two hosts: %+v, want %+v", p, progress)
 			}
 		})
 	}

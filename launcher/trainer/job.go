@@ -297,14 +297,21 @@ func (j *Job) Close() (err error) {
 	return err
 }
 
-// corePeaks caches the measured peaks by type, for the next runs of this process.
+// peakMeasurement is a measurement of the peak of this process's cores.
+type peakMeasurement struct {
+	dtype tensor.DType
+	takes time.Duration
+}
+
+// corePeaks caches the measured peaks by measurement, for the next runs of this process.
 var corePeaks sync.Map
 
 // corePeak returns the peak of the cores of this process, in FLOP/s.
-func corePeak(dtype tensor.DType) float64 {
-	known, ok := corePeaks.Load(dtype)
+func corePeak(dtype tensor.DType, takes time.Duration) float64 {
+	m := peakMeasurement{dtype, takes}
+	known, ok := corePeaks.Load(m)
 	if !ok {
-		known, _ = corePeaks.LoadOrStore(dtype, tensor.Peak(dtype, 50*time.Millisecond))
+		known, _ = corePeaks.LoadOrStore(m, tensor.Peak(dtype, takes))
 	}
 	return known.(float64)
 }
@@ -341,7 +348,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 			return err
 		}
 		// The cores that this process may use are a sample of all.
-		peak = corePeak(dtype) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
+		peak = corePeak(dtype, 50*time.Millisecond) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
 		j.report.Start(j.start(peak, world.Cores()))
 	}
 	team := j.team(world)

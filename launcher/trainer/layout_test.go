@@ -36,28 +36,27 @@ func sumOf(t *testing.T, cfg config.Config) string {
 // of all of them and products of a replica's rows take different kernels.
 func layoutRun(t *testing.T, precision string) config.Config {
 	return tiny(t, func(c *config.Config) {
-		c.Precision, c.Steps, c.Seq, c.EvalSequences, c.Optimizer.ClipNorm = precision, 3, 96, 8, 0.1
+		c.Precision, c.Steps, c.Seq, c.EvalSequences, c.Optimizer.ClipNorm = precision, 2, 96, 8, 0.1
 		c.Model.Experts, c.Model.MTPLayers, c.Model.BalanceAlpha = 16, 1, 0.01
 	})
 }
 
+// The layouts have replicas of everything, of experts only, of both and of neither. Package moe
+// compares the gradients of more layouts, in more precisions.
 func TestOneResultForAllLayouts(t *testing.T) {
-	for _, precision := range []string{"bf16", "mxfp8"} {
-		t.Run(precision, func(t *testing.T) {
-			want := outcomeOf(t, layoutRun(t, precision), 1)
-			sums := map[string]int{}
-			for _, ranks := range []int{1, 2, 4, 8} {
-				for _, l := range mesh.All(ranks, 16) {
-					cfg := layoutRun(t, precision)
-					cfg.SetLayout(l)
-					outcomeFrom(t, cfg, train(t, cfg, ranks, "")).equals(t, fmt.Sprintf("np %d, %v", ranks, l), want)
-					sums[sumOf(t, cfg)]++
-				}
-			}
-			if len(sums) != 1 {
-				t.Errorf("the states have %d different checksums: %v", len(sums), sums)
-			}
-		})
+	one := layoutRun(t, "mxfp8")
+	want := outcomeFrom(t, one, train(t, one, 1, ""))
+	sum := sumOf(t, one)
+	for _, l := range []mesh.Layout{
+		{World: 2, PP: 1, DPReplicate: 2, DPShard: 1, EP: 1}, {World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2},
+		{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 4}, {World: 8, PP: 1, DPReplicate: 2, DPShard: 4, EP: 2},
+	} {
+		cfg := layoutRun(t, "mxfp8")
+		cfg.SetLayout(l)
+		outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, l.Name(), want)
+		if got := sumOf(t, cfg); got != sum {
+			t.Errorf("%s: checksum %s, want %s", l.Name(), got, sum)
+		}
 	}
 }
 
@@ -65,15 +64,14 @@ func TestOneResultForAllLayouts(t *testing.T) {
 // smaller. Micro-batches are those of 8 ranks.
 func TestOneResultForAllLayoutsOfPasses(t *testing.T) {
 	const most = 8
-	layouts := []mesh.Layout{mesh.Default(1), mesh.Default(2), {World: 2, PP: 1, DPReplicate: 2, DPShard: 1, EP: 1},
-		mesh.Default(4), {World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2}, mesh.Default(most),
-		{World: most, PP: 1, DPReplicate: 2, DPShard: 4, EP: 2}, {World: most, PP: 1, DPReplicate: 1, DPShard: most, EP: 1}}
+	layouts := []mesh.Layout{mesh.Default(1), {World: 2, PP: 1, DPReplicate: 2, DPShard: 1, EP: 1},
+		{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2}, mesh.Default(most)}
 	for name, c := range map[string]struct {
 		precision           string
 		batch, micro, times int
 		chain               bool
 	}{
-		"mxfp8 4":       {"mxfp8", 4 * most, 1, 4, false},
+		"mxfp8 2":       {"mxfp8", 2 * most, 1, 2, false},
 		"bf16 2 uneven": {"bf16", 3 * most, 2, 2, false},
 		"bf16 4 chain":  {"bf16", 4 * most, 1, 4, true},
 	} {
@@ -104,7 +102,6 @@ func TestReplicasWithOptions(t *testing.T) {
 		"standard":     func(c *config.Config) { c.Precision, c.EPExchange, c.MicroBatch = "mxfp8", "standard", 1 },
 		"wires":        func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
 		"recompute":    func(c *config.Config) { c.Recompute = "full" },
-		"micro-batch":  func(c *config.Config) { c.MicroBatch = 1 },
 		"MXFP8 passes": func(c *config.Config) { c.Precision, c.MicroBatch, c.Recompute = "mxfp8", 1, "selective" },
 		"no shared":    func(c *config.Config) { c.Model.SharedExperts, c.Model.BalanceAlpha = 0, 0 },
 		"BF16 moments": func(c *config.Config) { c.Optimizer.Moments = "bf16" },
@@ -122,10 +119,7 @@ func TestReplicasWithOptions(t *testing.T) {
 				}
 				return outcomeFrom(t, cfg, got)
 			}
-			want := run(4)
-			for _, ep := range []int{1, 2} {
-				run(ep).equals(t, fmt.Sprintf("ep %d", ep), want)
-			}
+			run(2).equals(t, "ep 2", run(4))
 		})
 	}
 }
@@ -138,7 +132,7 @@ func resumed(t *testing.T) (some []mesh.Layout) {
 	if os.Getenv("SPMOE_LAYOUTS") == "all" {
 		return all
 	}
-	for _, name := range []string{"dp1x1-ep1", "dp1x2-ep1", "dp1x4-ep4", "dp2x2-ep2", "dp1x8-ep2", "dp4x2-ep1"} {
+	for _, name := range []string{"dp1x1-ep1", "dp1x4-ep4", "dp2x2-ep2", "dp1x8-ep1"} {
 		i := slices.IndexFunc(all, func(l mesh.Layout) bool { return l.Name() == name })
 		if i < 0 {
 			t.Fatalf("no layout is %s", name)

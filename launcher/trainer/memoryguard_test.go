@@ -43,10 +43,11 @@ func anyOf(r *rank, rng *rand.Rand, group int) tensor.Tensor {
 // found in the same step and mended: the run is the undisturbed one, bit for bit.
 func TestFlippedWeights(t *testing.T) {
 	t.Parallel()
-	for _, run := range []string{"bf16", "mxfp8", "bf16 replicas", "mxfp8 replicas"} {
+	const steps = 20
+	for _, run := range []string{"mxfp8", "bf16 replicas"} {
 		precision, _, replicas := strings.Cut(run, " ")
 		undisturbed := guardedConfig(t, func(c *config.Config) {
-			if c.Precision, c.Steps, c.SaveEvery = precision, 50, 0; replicas {
+			if c.Precision, c.Steps, c.SaveEvery = precision, steps, 0; replicas {
 				c.EP = 1
 			}
 		})
@@ -79,10 +80,10 @@ func TestFlippedWeights(t *testing.T) {
 					t.Fatal(err)
 				}
 				alarms := got.texts()
-				if done[0]+done[1] != 50 || done[0]*done[1] == 0 {
+				if done[0]+done[1] != steps || done[0]*done[1] == 0 {
 					t.Fatalf("%d flips", done)
 				}
-				for step := 1; step <= 50; step++ {
+				for step := 1; step <= steps; step++ {
 					rng := rand.New(rand.NewPCG(7, uint64(step)))
 					where, late := rng.IntN(2), rng.IntN(3) == 0
 					want := func(rank int) string {
@@ -111,11 +112,11 @@ func TestFlippedWeights(t *testing.T) {
 func TestFlippedState(t *testing.T) {
 	t.Parallel()
 	for _, precision := range []string{"bf16", "mxfp8"} {
-		undisturbed := guardedConfig(t, func(c *config.Config) { c.Precision, c.Steps, c.EvalSequences, c.SaveEvery = precision, 12, 1, 1 })
+		undisturbed := guardedConfig(t, func(c *config.Config) { c.Precision, c.Steps, c.EvalSequences, c.SaveEvery = precision, 8, 1, 1 })
 		if _, err := guarded(t, undisturbed, 2, "", nil); err != nil {
 			t.Fatal(err)
 		}
-		for seed := range 4 {
+		for seed := range 3 {
 			cfg := undisturbed
 			cfg.Out = filepath.Join(t.TempDir(), "run")
 			var want []string
@@ -183,7 +184,7 @@ func TestNaNInMemory(t *testing.T) {
 	if _, err := guarded(t, undisturbed, 1, "", nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, step := range []int{1, 4, 8} {
+	for _, step := range []int{1, 8} {
 		for name, of := range map[string]func(r *rank) tensor.Tensor{
 			"selection bias": func(r *rank) tensor.Tensor { return r.Balancer.Routings[0].Bias },
 			"norm weights":   func(r *rank) tensor.Tensor { return r.Model.Groups[0].Work },

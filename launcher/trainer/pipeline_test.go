@@ -41,7 +41,12 @@ func inStages(cfg config.Config, schedule string, l mesh.Layout) config.Config {
 	return cfg
 }
 
+// Package pipe compares all schedules.
 func TestOneResultForAllPipelines(t *testing.T) {
+	layouts := []mesh.Layout{
+		{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1}, {World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2},
+		{World: 8, PP: 2, DPReplicate: 2, DPShard: 2, EP: 2},
+	}
 	for precision, schedules := range map[string][]string{
 		"bf16":  {"1F1B", "ZBVZeroBubble", "InterleavedZeroBubble"},
 		"mxfp8": {"Interleaved1F1B", "DualPipeV"},
@@ -52,18 +57,9 @@ func TestOneResultForAllPipelines(t *testing.T) {
 				t.Fatal("no sample")
 			}
 			for i, schedule := range schedules {
-				for j, l := range []mesh.Layout{
-					{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1},
-					{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1},
-					{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2},
-					{World: 8, PP: 2, DPReplicate: 2, DPShard: 2, EP: 2},
-				} {
-					if (i+j)%2 == 1 || schedule == "DualPipeV" && l.PP > 2 { // DualPipeV would need 8 micro-batches
-						continue
-					}
-					cfg := inStages(pipelineRun(t, precision), schedule, l)
-					outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, fmt.Sprintf("%s, %v", schedule, l), want)
-				}
+				l := layouts[i]
+				cfg := inStages(pipelineRun(t, precision), schedule, l)
+				outcomeFrom(t, cfg, train(t, cfg, l.World, "")).equals(t, fmt.Sprintf("%s, %v", schedule, l), want)
 			}
 		})
 	}
@@ -113,6 +109,9 @@ func TestPipelineResumes(t *testing.T) {
 		saved.SaveEvery, saved.Keep = 1, 9
 		train(t, saved, from.World, "")
 		for _, to := range layouts {
+			if from == to {
+				continue
+			}
 			cfg := inStages(pipelineRun(t, "bf16"), "ZBVZeroBubble", to)
 			got := outcomeFrom(t, cfg, train(t, cfg, to.World, filepath.Join(saved.Out, "step-00000001")))
 			got.evals = nil

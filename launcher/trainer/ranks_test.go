@@ -76,17 +76,17 @@ func (o outcome) equals(t *testing.T, what string, want outcome) {
 // Ranks poll and help each other here, as they do outside of tests.
 func TestOneResultForAllRanks(t *testing.T) {
 	t.Setenv(heap.ParkVar, "")
-	for _, precision := range []string{"fp32", "bf16", "mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxint8"} {
+	for _, precision := range []string{"bf16", "mxfp8-experts"} {
 		t.Run(precision, func(t *testing.T) {
 			cfg := tiny(t, func(c *config.Config) {
-				c.Precision, c.Steps, c.Seq, c.EvalSequences, c.Optimizer.ClipNorm = precision, 3, 96, 8, 0.1
+				c.Precision, c.Steps, c.Seq, c.EvalSequences, c.Optimizer.ClipNorm = precision, 2, 96, 8, 0.1
 				c.Model.Experts, c.Model.MTPLayers, c.Model.BalanceAlpha = 8, 1, 0.01
 			})
 			want := outcomeOf(t, cfg, 1)
 			for _, ranks := range []int{2, 4, 8} {
 				outcomeOf(t, cfg, ranks).equals(t, fmt.Sprintf("np %d", ranks), want)
 			}
-			if precision != "bf16" && precision != "mxfp8" {
+			if precision != "bf16" {
 				return
 			}
 			cfg.EPExchange = "standard"

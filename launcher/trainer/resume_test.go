@@ -67,12 +67,12 @@ func sameState(t *testing.T, what string, got, want config.Config, step int) {
 	}
 }
 
-// A run that is resumed by a new job after any of its 20 steps is the run that was left alone:
-// every loss, and the state at the end, bit for bit.
+// A run that is resumed by a new job after any of its steps is the run that was left alone: every
+// loss, and the state at the end, bit for bit.
 func TestResumeAtEveryStep(t *testing.T) {
 	t.Parallel()
 	cfg := tiny(t, func(c *config.Config) {
-		c.Steps, c.Seq, c.Batch, c.EvalSequences, c.SaveEvery, c.Keep, c.Model.BiasSpeed = 20, 16, 4, 2, 1, 30, 0.01
+		c.Steps, c.Seq, c.Batch, c.EvalSequences, c.SaveEvery, c.Keep, c.Model.BiasSpeed = 6, 16, 4, 2, 1, 30, 0.01
 	})
 	straight := onRanks(t, cfg, 2, "", run)
 	for k := 1; k <= cfg.Steps; k++ {
@@ -99,8 +99,7 @@ func TestResumeAtEveryStep(t *testing.T) {
 // What N ranks save, M ranks load and save again, byte for byte, and go on with.
 func TestAnyNumberOfRanks(t *testing.T) {
 	t.Parallel()
-	counts := []int{1, 2, 4, 8}
-	for _, saved := range counts {
+	for saved, counts := range map[int][]int{1: {4}, 4: {1, 2}, 2: {8}} {
 		cfg := tiny(t, func(c *config.Config) { c.Steps, c.Model.Experts, c.Model.BiasSpeed, c.Precision = 3, 8, 0.01, "fp32" })
 		onRanks(t, cfg, saved, "", run)
 		longer := cfg

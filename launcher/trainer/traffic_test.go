@@ -77,7 +77,7 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const steps = 3
+			const steps = 1
 			cfg, moved, _ := movedBySteps(t, 1, c.ranks, steps, c.change)
 			all, err := estimate.LayoutTraffic(cfg, cfg.LayoutOrDefault(c.ranks), 1)
 			if err != nil {
@@ -127,9 +127,9 @@ func TestTrafficBetweenHosts(t *testing.T) {
 		}
 		for _, on := range places {
 			t.Run(fmt.Sprintf("%s/%dx%d", name, on[0], on[1]), func(t *testing.T) {
-				const steps = 2
+				const steps = 1
 				cfg, moved, sent := movedBySteps(t, on[0], on[1], steps, func(c *config.Config) {
-					c.Model.DenseLayers, c.Model.DenseInter, c.Model.Vocab, c.Batch = c.Model.Layers, 512, 16384, 16
+					c.Model.DenseLayers, c.Model.DenseInter, c.Model.Vocab, c.Batch = c.Model.Layers, 512, 4096, 16
 					change(c)
 				})
 				all, err := estimate.LayoutTraffic(cfg, mesh.Default(on[0]*on[1]), on[0])

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,9 +29,9 @@ func config(mtp int) moe.Config {
 	if err != nil {
 		panic(err)
 	}
-	c.Vocab, c.Dim, c.Layers, c.DenseLayers, c.DenseInter = 64, 64, 8, 1, 64
-	c.Heads, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = 2, 32, 16, 4, 32
-	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = 8, 2, 64, 1
+	c.Vocab, c.Dim, c.Layers, c.DenseLayers, c.DenseInter = 64, 32, 8, 1, 32
+	c.Heads, c.KVRank, c.NopeDim, c.RopeDim, c.ValueDim = 2, 32, 16, 4, 16
+	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = 8, 2, 32, 1
 	c.MTPLayers, c.BalanceAlpha, c.MaxPositions = mtp, 0.01, 64
 	return c
 }
@@ -128,6 +129,15 @@ func sum(ex *tensor.Exec, m *moe.Model) error {
 	return nil
 }
 
+// drawnValues holds what draw has drawn, because drawing takes longer than a step.
+var drawnValues sync.Map
+
+// drawKey tells the weights of drawnValues apart.
+type drawKey struct {
+	name string
+	len  int
+}
+
 // draw sets the weights and selection biases of a stage, so large that all of them matter, and
 // zeroes what the last step has left. It is collective.
 func draw(ex *tensor.Exec, m *moe.Model) error {
@@ -140,14 +150,21 @@ func draw(ex *tensor.Exec, m *moe.Model) error {
 			if len(p.Dims) == 2 && p.Init.Kind != moe.Normal {
 				drawn.Init.Std = 1 / math.Sqrt(float64(p.Dims[1]))
 			}
-			values := tensor.New(tensor.FP32, p.Len())
-			drawn.Fill(values.F32(), 0, 7)
-			if len(p.Dims) == 1 {
-				for i := range values.F32() {
-					values.F32()[i]++
+			draw := func() tensor.Tensor {
+				values := tensor.New(tensor.FP32, p.Len())
+				drawn.Fill(values.F32(), 0, 7)
+				if len(p.Dims) == 1 {
+					for i := range values.F32() {
+						values.F32()[i]++
+					}
 				}
+				return values
 			}
-			tensor.Convert(nil, p.Work.Reshape(p.Len()).Mat(), values.Mat())
+			values, ok := drawnValues.Load(drawKey{p.Name, p.Len()})
+			if !ok {
+				values, _ = drawnValues.LoadOrStore(drawKey{p.Name, p.Len()}, draw())
+			}
+			tensor.Convert(nil, p.Work.Reshape(p.Len()).Mat(), values.(tensor.Tensor).Mat())
 		}
 		if g.Ranks != nil {
 			if err := g.Ranks.Barrier(); err != nil {
@@ -323,10 +340,11 @@ func (s setup) build(c *collective.Comm, plan *Plan) (*Rank, error) {
 	})
 }
 
-// All schedules, with stages of one and of several ranks.
+// All schedules, with stages of one and of several ranks. Each setting has half of the schedules in
+// each size.
 func TestBitsOfOneRank(t *testing.T) {
 	cases := 0
-	for _, c := range []struct {
+	for setting, c := range []struct {
 		precision             string
 		mtp, microbatches, dp int
 	}{{"bf16", 0, 4, 1}, {"bf16", 1, 8, 2}, {"mxfp8", 1, 4, 2}, {"mxfp8", 1, 8, 1}} {
@@ -337,8 +355,11 @@ func TestBitsOfOneRank(t *testing.T) {
 		}
 		all := newText(c.microbatches*c.dp, s.cfg.Vocab)
 		want := alone(t, s.cfg, s.precision, all, c.microbatches)
-		for _, name := range pipeline.Names() {
-			for _, size := range [][2]int{{2, 0}, {4, 0}, {2, 3}} {
+		for i, name := range pipeline.Names() {
+			for j, size := range [][2]int{{2, 0}, {4, 0}, {2, 3}} {
+				if (setting+i+j)%2 > 0 {
+					continue
+				}
 				if s.schedule, err = pipeline.New(name, size[0], size[1], c.microbatches); err != nil {
 					continue // such as DualPipeV of 4 ranks, which needs 8 micro-batches
 				}
@@ -351,7 +372,7 @@ func TestBitsOfOneRank(t *testing.T) {
 			}
 		}
 	}
-	if cases < 60 {
+	if cases < 30 {
 		t.Errorf("%d cases", cases)
 	}
 }
@@ -471,7 +492,7 @@ func TestRandomLists(t *testing.T) {
 }
 
 // lists is the number of random lists.
-const lists = 60
+const lists = 20
 
 func TestRefuses(t *testing.T) {
 	s := setup{cfg: config(0), precision: moe.Unquantized(tensor.FP32), dp: 1, ep: 1}

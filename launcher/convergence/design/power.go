@@ -1,5 +1,7 @@
 package design
 
+import "sync"
+
 // How many seeds a fixed design needs.
 
 // studiesOfPower is the number of simulated studies behind a chance: its error is below 1 %.
@@ -28,10 +30,26 @@ func FixedChances(margin float64, scatter Scatter, most int) []float64 {
 	return chances
 }
 
+// fixedDesigns are those of which fixedChances has chances.
+type fixedDesigns struct {
+	margin  float64
+	scatter Scatter
+	most    int
+}
+
+// fixedChances caches results of FixedChances, because a page asks several times for each of them.
+var fixedChances sync.Map
+
 // SeedsFor returns the least number of seeds, up to most, with which a fixed design has a chance to
 // show equivalence if there is no difference. It returns false if most do not suffice.
 func SeedsFor(chance, margin float64, scatter Scatter, most int) (seeds int, ok bool) {
-	for seeds, c := range FixedChances(margin, scatter, most) {
+	designs := fixedDesigns{margin, scatter, most}
+	chances, ok := fixedChances.Load(designs)
+	if !ok {
+		chances = FixedChances(margin, scatter, most)
+		fixedChances.Store(designs, chances)
+	}
+	for seeds, c := range chances.([]float64) {
 		if c >= chance {
 			return seeds, true
 		}

@@ -227,7 +227,7 @@ func TestDecodedInt8EqualsPlain(t *testing.T) {
 			bit := func(j int) bool { return l>>j&1 == 1 }
 			for _, f := range pairs {
 				size := sh.m * sh.n * sh.k
-				if f[0] == f[1] && sh.k%format.MXBlock == 0 || size > 200000 && (bit(0) != bit(1) || bit(2) != bit(3)) || shortened(size, 25000) {
+				if f[0] == f[1] && sh.k%format.MXBlock == 0 || size > 50000 && (bit(0) != bit(1) || bit(2) != bit(3)) || shortened(size, 25000) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%dx%dx%d,%v,%v,%d", sh.m, sh.n, sh.k, f[0], f[1], l), func(t *testing.T) {

@@ -18,8 +18,10 @@ func TestRetainedBlocks(t *testing.T) {
 	for _, m := range []int{80, 32*retainedBlocks + 20} {
 		a := newScaled(format.E4M3, m, k, false, false, finite(r, format.E4M3), near(r))
 		b := newScaled(format.E4M3, n, k, true, true, finite(r, format.E4M3), near(r))
-		for _, j := range []int{3, 33, 34} {
-			*at[uint8](b.Scales, j, 0) = 1
+		if m < 32*retainedBlocks { // else nothing is held
+			for _, j := range []int{3, 33} {
+				*at[uint8](b.Scales, j, 0) = 1
+			}
 		}
 		t.Run(fmt.Sprint(m), func(t *testing.T) {
 			eachTier(t, func(t *testing.T, ks *kernels) {
