@@ -178,8 +178,8 @@ func TestResumeInAnotherLayout(t *testing.T) {
 
 func TestLayoutRefused(t *testing.T) {
 	for want, change := range map[string]func(*config.Config){
-		"ep 2 does not divide dp_shard 1 (ep divides dp_shard): the nearest legal layout is": func(c *config.Config) { c.DPReplicate, c.EP = 4, 2 },
-		"dp_replicate 3 does not divide 4 ranks (world = pp · dp_replicate · dp_shard): no layout of 4 ranks divides a batch of 6 sequences either": func(c *config.Config) {
+		"ep 2 does not divide dp_shard 1 (ep divides dp_shard · cp): the nearest legal layout is": func(c *config.Config) { c.DPReplicate, c.EP = 4, 2 },
+		"dp_replicate 3 does not divide 4 ranks (world = pp · dp_replicate · dp_shard · cp): no layout of 4 ranks divides a batch of 6 sequences either": func(c *config.Config) {
 			c.DPReplicate, c.Batch = 3, 6
 		},
 		"ep 4 does not divide 6 experts": func(c *config.Config) {
