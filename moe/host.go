@@ -295,13 +295,20 @@ func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
 	case w.rows != nil:
 		return w.computeExperts(p, lists, at)
 	case l.rows[0] < l.rows[1]:
-		sum := l.gradientTree(p, len(lists), true)
+		parts := p.cp.parts() // ranks in a row that have parts of one sequence, whose sum is one chain
+		sum := l.gradientTree(p, len(lists)/parts, parts == 1)
+		var to tensor.Tensor
+		var adds bool
 		for r, list := range lists {
-			to, adds := sum.next()
-			if !w.product(p, to, adds, list[at:at+n], r == l.host.comm.Rank()) {
+			if r%parts == 0 {
+				to, adds = sum.next()
+			}
+			if !w.product(p, to, adds || r%parts > 0, list[at:at+n], r == l.host.comm.Rank()) {
 				return fmt.Errorf("the operands of rank %d do not fit", r)
 			}
-			sum.push()
+			if r%parts == parts-1 {
+				sum.push()
+			}
 		}
 	}
 	p.pushGrad(&w.layer.weight)
@@ -346,8 +353,9 @@ func rowsOf(b []byte, dtype tensor.DType, rows, cols int) (m tensor.Matrix, ok b
 	return tensor.MatrixFromBytes(b, dtype, rows, cols), true
 }
 
-// product computes this rank's rows of the gradient over the tokens of one rank. It returns false
-// if the operands in list do not fit the weight. own says that the rank is this one.
+// product computes this rank's rows of the gradient over the tokens of one rank. If it adds a part
+// of a sequence, it goes on with the chain of sums in to. It returns false if the operands in list
+// do not fit the weight. own says that the rank is this one.
 func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own bool) bool {
 	l, seq := w.layer, p.batch.Seq
 	lo, hi := l.rows[0], l.rows[1]
@@ -361,7 +369,9 @@ func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own 
 	case len(list) == 2:
 		dy, ok := rowsOf(list[0], w.dy.DType(), rows, l.W.Dim(-2))
 		x, fits := rowsOf(list[1], w.x.DType(), rows, l.W.Dim(-1))
-		if ok = ok && fits; ok {
+		if ok = ok && fits; ok && p.cp != nil {
+			continueWgrad(p.ex, l.sum, to.Mat(), dy.ColSlice(lo, hi), x, adds)
+		} else if ok {
 			l.sum.MultiplyWgrad(p.ex, to.Mat(), dy.ColSlice(lo, hi), x, seq, adds)
 		}
 		return ok
@@ -373,8 +383,12 @@ func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own 
 			x, fits = w.x.cols.Like(rows, list[3], list[4], list[5])
 			ok = ok && fits
 		}
+		span := l.mx.wholeBlocks(seq, rows)
+		if p.cp != nil {
+			span = 0
+		}
 		if ok {
-			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy, x, lo, l.mx.wholeBlocks(seq, rows), adds)
+			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy, x, lo, span, adds)
 		}
 		return ok
 	}
@@ -423,7 +437,7 @@ func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error 
 		}
 	}
 	if embedding.rows[0] < embedding.rows[1] {
-		tensor.EmbedBackwardRows(p.ex, embedding.addGrad(p).Mat(), embedding.rows[0], p.batch.Seq, batches)
+		tensor.EmbedBackwardRows(p.ex, embedding.addGrad(p).Mat(), embedding.rows[0], p.batch.Seq, p.cp.parts(), batches)
 	}
 	p.pushGrad(embedding)
 	return peers.close(p, nil)

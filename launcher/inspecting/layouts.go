@@ -165,12 +165,12 @@ func newLayoutCosts(cfg config.Config, l mesh.Layout, hosts int) (c LayoutCosts,
 	var all int64
 	for _, m := range estimate.RankMemory(cfg, l, hosts) {
 		c.Places = append(c.Places, MemorySizes{m, m.Total()})
-		all += int64(l.Batch()) * m.Total()
+		all += int64(l.StageRanks()) * m.Total()
 	}
 	memory := slices.MaxFunc(c.Places, func(a, b MemorySizes) int { return cmp.Compare(a.All, b.All) })
 	c = LayoutCosts{Places: c.Places,
 		ID: l.Name(), Layout: l, Inner: l.EFSDP(), Default: l == mesh.Default(l.World), Hosts: hosts, Copies: l.Replicas(),
-		DenseState: 1 / float64(l.Batch()), ExpertState: 1 / float64(l.Replicas()),
+		DenseState: 1 / float64(l.StageRanks()), ExpertState: 1 / float64(l.Replicas()),
 		Memory: memory, AllMemory: all,
 	}
 	if cfg.Model.MoELayers() > 0 {

@@ -138,7 +138,7 @@ func (c LayoutCosts) print(out io.Writer, cfg config.Config) {
 			name = fmt.Sprintf("per rank, %d of pp", place)
 		}
 		memoryRow(table, name, m.Memory)
-		all = all.Plus(m.Memory.Times(c.Batch()))
+		all = all.Plus(m.Memory.Times(c.StageRanks()))
 	}
 	memoryRow(table, "of all ranks", all)
 	table = cli.NewTable(out, "moved per rank and step", "memory", "of peers", "network")

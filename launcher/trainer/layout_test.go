@@ -203,3 +203,33 @@ func TestLayoutRefused(t *testing.T) {
 		t.Errorf("on two hosts: %v", err)
 	}
 }
+
+// contextRun is layoutRun with sequences that up to 4 ranks can share, and as many heads.
+func contextRun(t *testing.T, precision string) config.Config {
+	cfg := layoutRun(t, precision)
+	cfg.Seq, cfg.Model.Heads = 128, 4
+	return cfg
+}
+
+// Ranks that share sequences have the bits of one rank.
+func TestOneResultForAllContexts(t *testing.T) {
+	for _, precision := range []string{"bf16", "mxfp8", "mxint8"} {
+		t.Run(precision, func(t *testing.T) {
+			want := outcomeOf(t, contextRun(t, precision), 1)
+			sums := map[string]int{}
+			for _, ranks := range []int{2, 4, 8} {
+				for _, cp := range []int{2, 4} {
+					for _, l := range mesh.Contexts(ranks, cp, 16) {
+						cfg := contextRun(t, precision)
+						cfg.SetLayout(l)
+						outcomeFrom(t, cfg, train(t, cfg, ranks, "")).equals(t, fmt.Sprintf("np %d, %v", ranks, l), want)
+						sums[sumOf(t, cfg)]++
+					}
+				}
+			}
+			if len(sums) != 1 {
+				t.Errorf("the states have %d different checksums: %v", len(sums), sums)
+			}
+		})
+	}
+}

@@ -19,8 +19,8 @@ import (
 // divides returns an error if experts or sequences do not divide evenly among ranks. It names all
 // that must change, and the numbers of ranks that need no other change.
 func (c Config) divides(ranks int) error {
-	if c.Pipelined() {
-		return nil // see checkPipeline
+	if c.Pipelined() || c.CP > 1 {
+		return nil // see checkPipeline and checkContext
 	}
 	experts := c.RoutedExperts()
 	l, err := c.Layout(ranks)
