@@ -233,3 +233,57 @@ func TestOneResultForAllContexts(t *testing.T) {
 		})
 	}
 }
+
+// Options of a run keep their meaning if ranks share sequences.
+func TestContextsWithOptions(t *testing.T) {
+	grouped := func(c *config.Config) {
+		c.Model.KVHeads, c.Model.QRank, c.Model.KVRank = 4, 0, 0
+		c.Model.Heads, c.Model.ValueDim = 8, c.Model.KeyDim()
+	}
+	for name, change := range map[string]func(*config.Config){
+		"capacity":           func(c *config.Config) { c.EPCapacity, c.Batch, c.Model.MTPLayers = 1.1, 2, 0 },
+		"standard":           func(c *config.Config) { c.Precision, c.EPExchange = "mxfp8", "standard" },
+		"wires":              func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
+		"recompute":          func(c *config.Config) { c.Recompute = "full" },
+		"MXFP8 recompute":    func(c *config.Config) { c.Precision, c.Recompute = "mxfp8", "selective" },
+		"no shared":          func(c *config.Config) { c.Model.SharedExperts, c.Model.BalanceAlpha, c.Model.MTPLayers = 0, 0, 0 },
+		"no experts":         func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers; c.Model.MTPLayers = 0 },
+		"BF16 moments":       func(c *config.Config) { c.Optimizer.Moments = "bf16" },
+		"documents":          func(c *config.Config) { c.DocumentMask = true },
+		"replay":             func(c *config.Config) { c.Guard.Replay = 1 },
+		"Muon and QK-clip":   func(c *config.Config) { c.Optimizer.Name, c.Optimizer.QKClip = "muon", 0.001 },
+		"FP32":               func(c *config.Config) { c.Precision = "fp32" },
+		"queries compressed": func(c *config.Config) { c.Model.QRank = 24 },
+		"grouped":            func(c *config.Config) { grouped(c) },
+		"grouped, recompute": func(c *config.Config) {
+			grouped(c)
+			c.Recompute, c.Model.QKNorm, c.Model.QKVBias, c.Model.OutputBias = "selective", true, true, true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := func(cp, ep, replicate int) outcome {
+				cfg := contextRun(t, "bf16")
+				cfg.CP, cfg.EP, cfg.DPReplicate = cp, ep, replicate
+				change(&cfg)
+				if cp == 1 { // the passes that groups of 4 ranks make
+					cfg.MicroBatch = 1
+				}
+				got := train(t, cfg, max(cp, 1)*replicate, "")
+				if drops := got.steps[0].Dropped > 0; drops != (cfg.EPCapacity > 0) {
+					t.Errorf("%d choices were dropped", got.steps[0].Dropped)
+				}
+				o := outcomeFrom(t, cfg, got)
+				if cfg.EPCapacity > 0 {
+					o.evals, o.sample = nil, "" // of other numbers of sequences in a pass
+				}
+				return o
+			}
+			want := run(1, 1, 1)
+			run(4, 2, 1).equals(t, "cp 4, ep 2", want)
+			run(4, 4, 1).equals(t, "cp 4, ep 4", want)
+			if name != "capacity" { // which depends on the sequences of a pass
+				run(2, 2, 2).equals(t, "dp_replicate 2, cp 2, ep 2", want)
+			}
+		})
+	}
+}
