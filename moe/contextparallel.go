@@ -231,14 +231,8 @@ func (l *rmsNorm) contextBackward(p phase, dx, dy tensor.Matrix, addToDX bool, s
 // each other, read them where they lie and write their gradients there.
 func (o *output) contextTrain(p phase, all []prediction) error {
 	whole := len(all) * p.batch.Seq
-	var losses tensor.Tensor // of all rows, on the first rank
-	var mine [][]byte
-	if p.cp.rank == 0 || p.ex.Dry() {
-		losses = p.scratch.New(tensor.UINT8, 8*whole)
-		mine = append(mine, losses.Bytes())
-	} else {
-		mine = append(mine, nil)
-	}
+	losses := p.scratch.New(tensor.UINT8, 8*whole) // of all rows, on the first rank
+	mine := [][]byte{losses.Bytes()}
 	for _, a := range all {
 		mine = append(mine, a.x.Bytes(), a.dx.Bytes())
 	}
