@@ -73,12 +73,21 @@ func (c Config) checkContext(ranks int) error {
 	if _, err := c.Layout(ranks); errors.As(err, &broken) && broken.Rule == mesh.RuleBatch {
 		return err // checkReplicas leaves it out
 	}
+	return c.CheckContext(1)
+}
+
+// CheckContext returns an error if ranks on some hosts cannot share sequences, whatever their number.
+func (c Config) CheckContext(hosts int) error {
+	if c.CP < 2 {
+		return nil
+	}
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
+	must(hosts == 1, "cp is %d: the ranks that share a sequence must be on one host: give --cp 1 on several", c.CP)
 	must(!c.Pipelined(), "cp is %d and pp %d: ranks of a pipeline do not share sequences yet: give cp 1 or pp 1", c.CP, c.PP)
 	must(c.MicroBatch <= 1, "micro_batch is %d: the ranks that share sequences (cp) have one sequence in a pass: give 0 or 1", c.MicroBatch)
 	must(!c.RecordRoutes && c.ReplayRoutes == "", "cp is %d: routes are recorded and replayed by whole sequences: give cp 1", c.CP)
@@ -91,8 +100,8 @@ func (c Config) checkContext(ranks int) error {
 // OnHosts returns an error if there would be replicas of experts or shared sequences, for ranks on
 // several hosts.
 func (c Config) OnHosts(ranks int) error {
-	if c.CP > 1 {
-		return fmt.Errorf("cp is %d: the ranks that share a sequence must be on one host: give --cp 1 on several", c.CP)
+	if err := c.CheckContext(2); err != nil {
+		return err
 	}
 	if l := c.LayoutOrDefault(ranks); l.Replicas() > 1 && c.RoutedExperts() > 0 {
 		return fmt.Errorf("ep is %d for %d ranks with the same layers, on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1", l.EP, l.Batch(), l.Batch())
