@@ -1,7 +1,7 @@
 package moe
 
-// Context parallelism. In a training pass, the ranks of a cp group share one sequence: each has the
-// tokens of one part of it, in the order of the ranks. So rows of ranks still follow each other in
+// Context parallelism. In a pass, the ranks of a cp group share one sequence: each has the tokens of
+// one part of it, in the order of the ranks. So rows of ranks still follow each other in
 // the order of the global batch, and whatever depends on that order is as without cp: the rows of
 // experts, their capacity, random numbers, scales of tensors.
 //
@@ -14,8 +14,6 @@ package moe
 //	router, biases   one rank of the group computes the gradient, and the others add zeros
 //	head             the rows of a round are next to each other, whoever has their tokens
 //	losses           one rank adds up those of all tokens
-//
-// Evaluations have whole sequences.
 
 import (
 	"fmt"
@@ -69,7 +67,7 @@ func (p Precision) CheckContext(c Config, cp, seq int) error {
 
 // contextOf returns this rank's part of a pass over b; nil: b is its own.
 func (m *Model) contextOf(b Batch, train bool) *contextPart {
-	if m.context == nil || !train {
+	if m.context == nil || !train && !b.Shared || len(b.Inputs) == 0 {
 		return nil
 	}
 	comm := m.context.comm
@@ -227,13 +225,18 @@ func (l *rmsNorm) contextBackward(p phase, dx, dy tensor.Matrix, addToDX bool, s
 	})
 }
 
-// contextTrain is train for a sequence that ranks share. In each round they take rows that are next to
-// each other, read them where they lie and write their gradients there.
-func (o *output) contextTrain(p phase, all []prediction) error {
+// contextForward computes losses and, in training, gradients for a sequence that ranks share. In each
+// round of training they take rows that are next to each other, read them where they lie and write
+// their gradients there. In an evaluation each rank takes its own.
+func (o *output) contextForward(p phase, all []prediction) error {
 	whole := len(all) * p.batch.Seq
 	losses := p.scratch.New(tensor.UINT8, 8*whole) // of all rows, on the first rank
 	mine := [][]byte{losses.Bytes()}
-	for _, a := range all {
+	for i := range all {
+		a := &all[i]
+		if !p.train {
+			a.dx = a.x // which nobody writes
+		}
 		mine = append(mine, a.x.Bytes(), a.dx.Bytes())
 	}
 	peers, err := p.cp.group.open(p, mine)
@@ -253,9 +256,17 @@ func (o *output) contextTrain(p phase, all []prediction) error {
 		}
 	}
 	o.rowLosses = float64s(peers.lists[0][0])
-	err = o.train(p, all)
+	if p.train {
+		err = o.train(p, all)
+		peers.bytes = whole / p.cp.ranks * (2*len(all[0].x.Bytes())/p.cp.tokens + 8)
+	} else {
+		for i := range all {
+			lo := i*p.batch.Seq + p.cp.first()
+			o.rows(p, all, lo, lo+p.cp.tokens, rowGradients{})
+		}
+		peers.bytes = 8 * whole / p.cp.ranks
+	}
 	o.rowLosses = nil
-	peers.bytes = whole / p.cp.ranks * (2*len(all[0].x.Bytes())/p.cp.tokens + 8)
 	if err = peers.close(p, err); err == nil && p.cp.rank == 0 && !p.ex.Dry() {
 		o.sumRows(p, all, float64s(losses.Bytes()))
 	}

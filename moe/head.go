@@ -80,6 +80,9 @@ func (o *output) forward(p phase, all []prediction) error {
 		a := &all[i]
 		a.x = a.norm.forward(p, p.scratch, a.h.Mat(), &a.state)
 	}
+	if p.cp != nil && !p.train {
+		return o.contextForward(p, all)
+	}
 	if !p.train {
 		o.rows(p, all, 0, len(p.sequences)*len(all)*p.batch.Seq, rowGradients{})
 		return nil
@@ -89,7 +92,7 @@ func (o *output) forward(p phase, all []prediction) error {
 	}
 	train := o.train
 	if p.cp != nil {
-		train = o.contextTrain
+		train = o.contextForward
 	}
 	if err := train(p, all); err != nil {
 		return err
