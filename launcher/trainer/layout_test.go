@@ -287,3 +287,54 @@ func TestContextsWithOptions(t *testing.T) {
 		})
 	}
 }
+
+// Checkpoints move between layouts in which ranks share sequences and those in which they do not.
+func TestResumeInAnotherContext(t *testing.T) {
+	whole := contextRun(t, "mxfp8")
+	end := outcomeFrom(t, whole, train(t, whole, 1, ""))
+	end.steps, end.evals = end.steps[1:], nil
+	layouts := []mesh.Layout{
+		mesh.Default(2), {World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 4},
+		{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 4, EP: 1}, {World: 8, PP: 1, DPReplicate: 2, DPShard: 2, CP: 2, EP: 2},
+	}
+	for i, from := range layouts {
+		saved := contextRun(t, "mxfp8")
+		saved.SetLayout(from)
+		saved.SaveEvery, saved.Keep = 1, 9
+		train(t, saved, from.World, "")
+		to := layouts[(i+1)%len(layouts)]
+		cfg := contextRun(t, "mxfp8")
+		cfg.SetLayout(to)
+		o := outcomeFrom(t, cfg, train(t, cfg, to.World, filepath.Join(saved.Out, "step-00000001")))
+		o.evals = nil
+		o.equals(t, fmt.Sprintf("saved in %s, resumed in %s", from.Name(), to.Name()), end)
+	}
+}
+
+func TestContextRefused(t *testing.T) {
+	for want, change := range map[string]func(*config.Config){
+		"seq is 96: the 2 ranks that share a sequence (cp) take whole blocks of 32 tokens each: give a multiple of 64": func(c *config.Config) { c.Seq = 96 },
+		"cp is 4: the ranks that share a sequence divide the heads of attention, and model.heads is 2":                 func(c *config.Config) { c.CP, c.Model.Heads = 4, 2 },
+		"precision fp8-block: with the sum fp32, the gradient of a weight cannot go on":                                func(c *config.Config) { c.Precision, c.Seq = "fp8-block", 256 },
+		"precision bf16: with the sum h100, the gradient of a weight cannot go on":                                     func(c *config.Config) { c.Sum = "h100" },
+		"cp is 2 and pp 2: ranks of a pipeline do not share sequences yet: give cp 1 or pp 1":                          func(c *config.Config) { c.PP = 2 },
+		"micro_batch is 2: the ranks that share sequences (cp) have one sequence in a pass: give 0 or 1":               func(c *config.Config) { c.MicroBatch = 2 },
+		"cp is 2: routes are recorded and replayed by whole sequences: give cp 1":                                      func(c *config.Config) { c.RecordRoutes = true },
+		"cp is 3 (cp is a power of two)": func(c *config.Config) { c.CP = 3 },
+		"dp_replicate 1 · dp_shard 2 does not divide a batch of 3 sequences (dp_replicate · dp_shard divides the batch)": func(c *config.Config) { c.Batch = 3 },
+		"ep 4 does not divide 6 experts": func(c *config.Config) { c.Model.Experts = 6 },
+	} {
+		cfg := contextRun(t, "bf16")
+		cfg.CP = 2
+		change(&cfg)
+		if err := cfg.Validate(4); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	cfg := contextRun(t, "bf16")
+	cfg.CP = 2
+	if _, err := PrepareOn(cfg, 4, estimate.Host{Ranks: 2, Processes: 1}, "", &reports{}); err == nil ||
+		!strings.Contains(err.Error(), "cp is 2: the ranks that share a sequence must be on one host: give --cp 1 on several") {
+		t.Errorf("on two hosts: %v", err)
+	}
+}
