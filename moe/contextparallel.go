@@ -56,12 +56,6 @@ func (p Precision) CheckContext(c Config, cp, seq int) error {
 		}
 		return fmt.Errorf("cp is %d: the ranks that share a sequence divide the heads of attention, and %s is %d: give a cp that divides it", cp, name, heads)
 	}
-	plain := Recipe{Sum: p.Sum}
-	for _, r := range append(p.recipesOf(Linear), &plain) {
-		if left, right := r.Wgrad.Left.Format, r.Wgrad.Right.Format; !r.Sum.Continues(left, right) {
-			return fmt.Errorf("precision %s: with the sum %v, the gradient of a weight cannot go on from one part of a sequence to the next: give cp 1, or precision bf16 or mxfp8 with sum fp32", p.Name, r.Sum)
-		}
-	}
 	return nil
 }
 
@@ -157,6 +151,59 @@ func (p phase) exchange(list []exchanged, toHeads bool) {
 	})
 }
 
+// computeParts is compute for ranks that have parts of sequences. The gradient of a sequence is one
+// chain over its parts. If sums cannot go on, the parts are joined first.
+func (w wgrad) computeParts(p phase, lists [][][]byte, at, n int) error {
+	l, parts := w.layer, p.cp.ranks
+	chain := l.goesOn()
+	sum := l.gradientTree(p, len(lists)/parts, false)
+	for first := 0; first < len(lists); first += parts {
+		to, _ := sum.next()
+		some := lists[first : first+parts]
+		if !chain {
+			some = [][][]byte{joined(p.ex, some, at, n)}
+		}
+		for i, list := range some {
+			if chain {
+				list = list[at : at+n]
+			}
+			if !w.product(p, to, false, i > 0, list, chain && first+i == l.host.comm.Rank()) {
+				return fmt.Errorf("the operands of ranks %d to %d do not fit", first, first+parts-1)
+			}
+		}
+		sum.push()
+	}
+	p.pushGrad(&l.weight)
+	return nil
+}
+
+// goesOn reports whether a sum over rows can go on with that of earlier ones: see mx.Sum.Continues.
+func (l *linear) goesOn() bool {
+	if !l.mx.quantizesWgrad() {
+		return l.sum.Continues(mx.Format{}, mx.Format{}) || l.sum.OfGPU()
+	}
+	return l.mx.Sum.Continues(l.mx.Wgrad.Left.Format, l.mx.Wgrad.Right.Format)
+}
+
+// joined returns n buffers of ranks, from number at on, each as one buffer with the rows of all.
+func joined(ex *tensor.Exec, lists [][][]byte, at, n int) (all [][]byte) {
+	for i := at; i < at+n; i++ {
+		first := lists[0][i]
+		if n > 2 && (i-at)%3 == 2 { // the largest magnitude, which is that of all ranks
+			all = append(all, first)
+			continue
+		}
+		to := ex.New(tensor.UINT8, len(lists)*len(first)).Bytes()
+		for r, list := range lists {
+			if !ex.Dry() {
+				copy(to[r*len(first):], list[i])
+			}
+		}
+		all = append(all, to)
+	}
+	return all
+}
+
 // contextWgrad adds dyᵀ·x over the whole sequence to the gradient of a weight that each rank has for
 // itself. One rank of the group does so, and the others add zeros. dy and x have this rank's tokens.
 func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
@@ -180,7 +227,11 @@ func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
 			if !ok || !fits {
 				return bytes, fmt.Errorf("the operands of rank %d do not fit", r)
 			}
-			continueWgrad(p.ex, mx.SumFP32, sum.Mat(), left, right, r > 0)
+			if r > 0 {
+				tensor.MatMulAdd(p.ex, sum.Mat(), left.T(), right)
+			} else {
+				tensor.Wgrad(p.ex, sum.Mat(), left, right, p.cp.tokens, false)
+			}
 			bytes += len(list[0]) + len(list[1])
 		}
 		return bytes, nil
@@ -189,16 +240,6 @@ func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
 		add(p.ex, to, sum)
 	}
 	p.pushGrad(w)
-}
-
-// continueWgrad computes dw = dyᵀ·x, or goes on with the sums in dw as if one product had the rows
-// of both.
-func continueWgrad(ex *tensor.Exec, sum mx.Sum, dw, dy, x tensor.Matrix, goesOn bool) {
-	if goesOn {
-		sum.MultiplyOn(ex, dw, dy.T(), x)
-	} else {
-		sum.MultiplyWgrad(ex, dw, dy, x, max(x.Rows, 1), false)
-	}
 }
 
 // contextBackward is backward for a part of a sequence. The sums of runs of rows are those of one

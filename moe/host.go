@@ -295,20 +295,16 @@ func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
 	case w.rows != nil:
 		return w.computeExperts(p, lists, at)
 	case l.rows[0] < l.rows[1]:
-		parts := p.cp.parts() // ranks in a row that have parts of one sequence, whose sum is one chain
-		sum := l.gradientTree(p, len(lists)/parts, parts == 1)
-		var to tensor.Tensor
-		var adds bool
+		if p.cp != nil {
+			return w.computeParts(p, lists, at, n)
+		}
+		sum := l.gradientTree(p, len(lists), true)
 		for r, list := range lists {
-			if r%parts == 0 {
-				to, adds = sum.next()
-			}
-			if !w.product(p, to, adds || r%parts > 0, list[at:at+n], r == l.host.comm.Rank()) {
+			to, adds := sum.next()
+			if !w.product(p, to, adds, false, list[at:at+n], r == l.host.comm.Rank()) {
 				return fmt.Errorf("the operands of rank %d do not fit", r)
 			}
-			if r%parts == parts-1 {
-				sum.push()
-			}
+			sum.push()
 		}
 	}
 	p.pushGrad(&w.layer.weight)
@@ -353,10 +349,10 @@ func rowsOf(b []byte, dtype tensor.DType, rows, cols int) (m tensor.Matrix, ok b
 	return tensor.MatrixFromBytes(b, dtype, rows, cols), true
 }
 
-// product computes this rank's rows of the gradient over the tokens of one rank. If it adds a part
-// of a sequence, it goes on with the chain of sums in to. It returns false if the operands in list
-// do not fit the weight. own says that the rank is this one.
-func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own bool) bool {
+// product computes this rank's rows of the gradient over the tokens of one rank. goesOn says that
+// they go on with the chain of sums in to. It returns false if the operands in list do not fit the
+// weight. own says that the rank is this one.
+func (w wgrad) product(p phase, to tensor.Tensor, adds, goesOn bool, list [][]byte, own bool) bool {
 	l, seq := w.layer, p.batch.Seq
 	lo, hi := l.rows[0], l.rows[1]
 	rows := len(list[0]) / w.rowBytes()
@@ -369,8 +365,8 @@ func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own 
 	case len(list) == 2:
 		dy, ok := rowsOf(list[0], w.dy.DType(), rows, l.W.Dim(-2))
 		x, fits := rowsOf(list[1], w.x.DType(), rows, l.W.Dim(-1))
-		if ok = ok && fits; ok && p.cp != nil {
-			continueWgrad(p.ex, l.sum, to.Mat(), dy.ColSlice(lo, hi), x, adds)
+		if ok = ok && fits; ok && goesOn {
+			l.sum.MultiplyOn(p.ex, to.Mat(), dy.ColSlice(lo, hi).T(), x)
 		} else if ok {
 			l.sum.MultiplyWgrad(p.ex, to.Mat(), dy.ColSlice(lo, hi), x, seq, adds)
 		}
@@ -384,11 +380,11 @@ func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own 
 			ok = ok && fits
 		}
 		span := l.mx.wholeBlocks(seq, rows)
-		if p.cp != nil {
+		if goesOn {
 			span = 0
 		}
 		if ok {
-			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy, x, lo, span, adds)
+			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy, x, lo, span, adds || goesOn)
 		}
 		return ok
 	}
