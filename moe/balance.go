@@ -91,8 +91,8 @@ func (b balanceArgs) token(t int, share []float64) (inner float64) {
 	return inner
 }
 
-// contextBalance is balanceLoss for a part of a sequence. The counts are those of all parts, and one
-// rank adds up the losses of all tokens.
+// contextBalance is balanceLoss for a part of a sequence. The counts are those of all parts, and
+// one rank adds up the losses of all tokens.
 func (r *router) contextBalance(p phase, s *routerState, losses []sequenceLoss, dscores tensor.Tensor) {
 	tensor.Zero(p.ex, dscores)
 	if r.cfg.BalanceAlpha == 0 {

@@ -1,8 +1,8 @@
 package moe
 
-// Context parallelism. In a pass, the ranks of a cp group share one sequence: each has the tokens of
-// one part of it, in the order of the ranks. So rows of ranks still follow each other in
-// the order of the global batch, and whatever depends on that order is as without cp: the rows of
+// Context parallelism. In a pass, the ranks of a cp group share one sequence: each has the tokens
+// of one part of it, in the order of the ranks. So rows of ranks still follow each other in the
+// order of the global batch, and whatever depends on that order is as without cp: the rows of
 // experts, their capacity, random numbers, scales of tensors.
 //
 // Rows are computed by the rank that has the token. What mixes tokens of a sequence is exchanged
@@ -12,7 +12,7 @@ package moe
 //	gradients        of dense weights are one chain over the parts: see host
 //	norms            the sums of runs of rows are added up in order, some columns by each rank
 //	router, biases   one rank of the group computes the gradient, and the others add zeros
-//	head             the rows of a round are next to each other, whoever has their tokens
+//	head             the rows of a round are next to each other, with the tokens of any rank
 //	losses           one rank adds up those of all tokens
 
 import (
@@ -204,8 +204,9 @@ func joined(ex *tensor.Exec, lists [][][]byte, at, n int) (all [][]byte) {
 	return all
 }
 
-// contextWgrad adds dyᵀ·x over the whole sequence to the gradient of a weight that each rank has for
-// itself. One rank of the group does so, and the others add zeros. dy and x have this rank's tokens.
+// contextWgrad adds dyᵀ·x over the whole sequence to the gradient of a weight that each rank has
+// for itself. One rank of the group does so, and the others add zeros. dy and x have this rank's
+// tokens.
 func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
@@ -266,9 +267,9 @@ func (l *rmsNorm) contextBackward(p phase, dx, dy tensor.Matrix, addToDX bool, s
 	})
 }
 
-// contextForward computes losses and, in training, gradients for a sequence that ranks share. In each
-// round of training they take rows that are next to each other, read them where they lie and write
-// their gradients there. In an evaluation each rank takes its own.
+// contextForward computes losses and, in training, gradients for a sequence that ranks share. In
+// each round of training they take rows that are next to each other, read them where they lie and
+// write their gradients there. In an evaluation each rank takes its own.
 func (o *output) contextForward(p phase, all []prediction) error {
 	whole := len(all) * p.batch.Seq
 	losses := p.scratch.New(tensor.UINT8, 8*whole) // of all rows, on the first rank
@@ -276,7 +277,7 @@ func (o *output) contextForward(p phase, all []prediction) error {
 	for i := range all {
 		a := &all[i]
 		if !p.train {
-			a.dx = a.x // which nobody writes
+			a.dx = a.x // it is not written
 		}
 		mine = append(mine, a.x.Bytes(), a.dx.Bytes())
 	}

@@ -32,3 +32,28 @@ func TestContextsInBlocks(t *testing.T) {
 		}
 	}
 }
+
+// Attention stays within documents, which begin anywhere.
+func TestContextsWithDocuments(t *testing.T) {
+	const sequences, seq = 2, 128
+	cfg := with(headModel(0), func(c *Config) { c.Heads, c.MaxPositions = 4, seq })
+	b := batchOf(29, sequences, seq, cfg.Vocab)
+	plain := trainedWith(t, cfg, defaultOutputSizes(), "bf16", "onesided", b, 1, 1, 1, 1)
+	for i := range sequences * seq {
+		first := 0
+		for _, begin := range []int{23, 64, 101} {
+			if i%seq >= begin {
+				first = begin
+			}
+		}
+		b.First = append(b.First, int32(first))
+	}
+	want := trainedWith(t, cfg, defaultOutputSizes(), "bf16", "onesided", b, 1, 1, 1, 1)
+	if want.loss == plain.loss {
+		t.Fatal("documents change nothing")
+	}
+	for _, cp := range []int{2, 4} {
+		l := mesh.Layout{World: cp, PP: 1, DPReplicate: 1, DPShard: 1, CP: cp, EP: cp}
+		trainedOn(t, cfg, defaultOutputSizes(), "bf16", "onesided", b, l, 1, sequences).equals(t, fmt.Sprint(l), want)
+	}
+}

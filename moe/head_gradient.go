@@ -269,8 +269,8 @@ func (r *outputPartial) add(p phase, o *output, round int) {
 	}
 }
 
-// wgrad adds the rows of a round to the gradient of some weights of a block, or sets it to them. The
-// parts of a sequence go on with one sum, whether rounds or ranks have them.
+// wgrad adds the rows of a round to the gradient of some weights of a block, or sets it to them.
+// The parts of a sequence go on with one sum, whether rounds or ranks have them.
 func (r *outputPartial) wgrad(ex *tensor.Exec, sum mx.Sum, dw tensor.Matrix, block, own [2]int, round int, accumulate bool) {
 	span := r.whole
 	if r.parts() > 1 {

@@ -196,8 +196,8 @@ type Batch struct {
 	// module's losses count all.
 	Unscored []bool // [sequences·Seq]
 
-	// Shared says in an evaluation that the ranks of a cp group have the same sequence, or none, and
-	// share it. Training passes always do.
+	// Shared says in an evaluation that the ranks of a cp group have the same sequence, or none,
+	// and share it. Training passes always do.
 	Shared bool
 
 	// Routes is optional: it records or replaces the choices of experts.

@@ -32,8 +32,8 @@ func list(world, pp, cp, experts int) []Layout {
 	return once
 }
 
-// legal lists the layouts of this many stages and ranks per sequence, with all values of ep that the
-// experts allow. Without experts that is every divisor of dp_shard · cp.
+// legal lists the layouts of this many stages and ranks per sequence, with all values of ep that
+// the experts allow. Without experts that is every divisor of dp_shard · cp.
 func legal(world, pp, cp, experts int) (all []Layout) {
 	stage := world / pp / cp
 	for replicate := 1; replicate <= stage; replicate++ {

@@ -15,9 +15,9 @@
 // a batch is that of its place in dp_replicate × dp_shard. The ranks of a cp group share each of
 // its sequences (context parallelism).
 //
-// The ranks of a stage are neighbors, and form a layout of their own: see [Layout.Stage]. tp (tensor
-// parallelism) is a reserved name. In TorchTitan it is a further axis of the dense mesh, and ep
-// divides dp_shard · cp · tp.
+// The ranks of a stage are neighbors, and form a layout of their own: see [Layout.Stage]. tp
+// (tensor parallelism) is a reserved name. In TorchTitan it is a further axis of the dense mesh,
+// and ep divides dp_shard · cp · tp.
 package mesh
 
 import (

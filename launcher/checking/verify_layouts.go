@@ -179,8 +179,8 @@ func (t Trial) fits(cfg config.Config) error {
 	return err
 }
 
-// sharesSequences returns an error if ranks cannot share sequences, or if results depend on the number
-// of passes, which is not that of one rank.
+// sharesSequences returns an error if ranks cannot share sequences, or if results depend on the
+// number of passes, which is not that of one rank.
 func (t Trial) sharesSequences(cfg config.Config) error {
 	precision, err := cfg.Recipe()
 	if err != nil {

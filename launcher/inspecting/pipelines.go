@@ -79,8 +79,8 @@ func (d *Degrees) rule() string {
 	return ""
 }
 
-// Layouts returns the legal layouts of a number of ranks with these degrees. Ranks of pipelines share
-// no sequences.
+// Layouts returns the legal layouts of a number of ranks with these degrees. Ranks of pipelines
+// share no sequences.
 func Layouts(ranks, experts int, pp, cp *Degrees) (all []mesh.Layout, err error) {
 	stages, err := pp.of(ranks)
 	if err != nil {

@@ -355,8 +355,8 @@ func (c Config) Validate(ranks int) error {
 	return errors.Join(errs...)
 }
 
-// RankBatch returns the sequences per rank in one pass; the last pass of a step may have fewer. Ranks
-// that share sequences have one.
+// RankBatch returns the sequences per rank in one pass; the last pass of a step may have fewer.
+// Ranks that share sequences have one.
 func (c Config) RankBatch(ranks int) int {
 	local := c.Batch / c.DataRanks(ranks)
 	switch {

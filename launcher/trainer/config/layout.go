@@ -76,7 +76,8 @@ func (c Config) checkContext(ranks int) error {
 	return c.CheckContext(1)
 }
 
-// CheckContext returns an error if ranks on some hosts cannot share sequences, whatever their number.
+// CheckContext returns an error if ranks on some hosts cannot share sequences, whatever their
+// number.
 func (c Config) CheckContext(hosts int) error {
 	if c.CP < 2 {
 		return nil
