@@ -119,7 +119,27 @@ func (s *scoreState) attend(p phase, c Config, scale float32, top []float32) {
 	s.o = activation{Tensor: p.local(p.saved).New(s.q.DType(), tokens, s.shape.Heads*c.ValueDim)}
 	s.lse = p.saved.New(tensor.FP32, tokens*s.shape.Heads)
 	s.score(p, top)
-	p.toRows(exchanged{&s.o.Tensor, p.saved})
+	if p.cp != nil {
+		s.o.Tensor = p.toRows(exchanged{s.o.Tensor, p.saved})[0]
+	}
+}
+
+// gather replaces queries, keys and values of this rank's tokens, if it shares a sequence, by those of
+// its heads, in the given arenas. A nil arena leaves a matrix as it is.
+func (s *scoreState) gather(p phase, q, k, v *tensor.Arena) {
+	if p.cp == nil {
+		return
+	}
+	var list []exchanged
+	var to []*tensor.Tensor
+	for i, x := range [...]*tensor.Tensor{&s.q, &s.k, &s.v} {
+		if in := [...]*tensor.Arena{q, k, v}[i]; in != nil {
+			list, to = append(list, exchanged{*x, in}), append(to, x)
+		}
+	}
+	for i, x := range p.toHeads(list...) {
+		*to[i] = x
+	}
 }
 
 // score computes outputs and largest scores.

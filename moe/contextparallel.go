@@ -104,39 +104,36 @@ func (p phase) share(mine [][]byte, read func(lists [][][]byte) (bytes int, err 
 
 // exchanged is a matrix that changes hands, and the arena for what replaces it.
 type exchanged struct {
-	x  *tensor.Tensor
+	x  tensor.Tensor
 	to *tensor.Arena
 }
 
-// toHeads replaces matrices with all heads of this rank's tokens, [tokens, heads·n], by matrices
-// with this rank's heads of all tokens, [seq, heads/cp·n]. Without cp it does nothing.
-func (p phase) toHeads(list ...exchanged) { p.exchange(list, true) }
+// toHeads returns, for matrices with all heads of this rank's tokens, [tokens, heads·n], those with
+// this rank's heads of all tokens, [seq, heads/cp·n].
+func (p phase) toHeads(list ...exchanged) []tensor.Tensor { return p.exchange(list, true) }
 
 // toRows is the inverse of toHeads.
-func (p phase) toRows(list ...exchanged) { p.exchange(list, false) }
+func (p phase) toRows(list ...exchanged) []tensor.Tensor { return p.exchange(list, false) }
 
-func (p phase) exchange(list []exchanged, toHeads bool) {
-	if p.cp == nil {
-		return
-	}
+func (p phase) exchange(list []exchanged, toHeads bool) (all []tensor.Tensor) {
 	var mine [][]byte
-	old, c := make([]tensor.Tensor, len(list)), p.cp
-	for i, e := range list {
-		old[i], mine = *e.x, append(mine, e.x.Bytes())
+	c := p.cp
+	for _, e := range list {
+		mine = append(mine, e.x.Bytes())
 		rows, cols := e.x.Dim(0)*c.ranks, e.x.Dim(1)/c.ranks
 		if !toHeads {
 			rows, cols = e.x.Dim(0)/c.ranks, e.x.Dim(1)*c.ranks
 		}
-		*e.x = e.to.New(e.x.DType(), rows, cols)
+		all = append(all, e.to.New(e.x.DType(), rows, cols))
 	}
 	p.share(mine, func(lists [][][]byte) (bytes int, err error) {
 		for i, e := range list {
 			for r, of := range lists {
-				from, ok := rowsOf(of[i], old[i].DType(), old[i].Dim(0), old[i].Dim(1))
+				from, ok := rowsOf(of[i], e.x.DType(), e.x.Dim(0), e.x.Dim(1))
 				if !ok {
 					return bytes, fmt.Errorf("the matrices of rank %d do not fit", r)
 				}
-				to, rows, cols := e.x.Mat(), c.tokens, e.x.Dim(1)
+				to, rows, cols := all[i].Mat(), c.tokens, all[i].Dim(1)
 				if toHeads {
 					to, from = to.RowSlice(r*rows, (r+1)*rows), from.ColSlice(c.rank*cols, (c.rank+1)*cols)
 				} else {
@@ -149,6 +146,7 @@ func (p phase) exchange(list []exchanged, toHeads bool) {
 		}
 		return bytes, nil
 	})
+	return all
 }
 
 // computeParts is compute for ranks that have parts of sequences. The gradient of a sequence is one

@@ -118,7 +118,7 @@ func (a *groupedAttention) forward(p phase, x tensor.Tensor, state attentionStat
 	s := state.(*groupedState)
 	a.project(p, x, s)
 	a.turn(p, s)
-	p.toHeads(exchanged{&s.q, a.turned(p)}, exchanged{&s.k, a.turned(p)}, exchanged{&s.v, p.saved})
+	s.gather(p, a.turned(p), a.turned(p), p.saved)
 	s.attend(p, a.cfg.Config, a.scale, a.queryRows.Top)
 	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
@@ -163,7 +163,7 @@ func (a *groupedAttention) recompute(p phase, x tensor.Tensor, state attentionSt
 	s := state.(*groupedState)
 	if s.x.restore(x); a.qNorm != nil {
 		a.turn(p, s)
-		p.toHeads(exchanged{&s.q, p.cheap}, exchanged{&s.k, p.cheap})
+		s.gather(p, p.cheap, p.cheap, nil)
 	}
 }
 
@@ -175,12 +175,18 @@ func (a *groupedAttention) backward(p phase, dy tensor.Tensor, state attentionSt
 	dall := p.saved.New(dy.DType(), dy.Dim(0), c.width())
 	toQ, toK, toV := a.parts(dall.Mat())
 	o := s.o.Tensor
-	p.toHeads(exchanged{&do, p.scratch}, exchanged{&o, p.scratch})
+	if p.cp != nil {
+		heads := p.toHeads(exchanged{do, p.scratch}, exchanged{o, p.scratch})
+		do, o = heads[0], heads[1]
+	}
 	dq, dk := like(p.scratch, s.q), p.scratch.New(s.k.DType(), dy.Dim(0), c.KVHeads*c.KeyDim())
 	perHead := [2]tensor.Tensor{like(p.scratch, s.q), like(p.scratch, s.q)} // of k and v
 	tensor.CausalAttentionBackward(ex, dq.Mat(), perHead[0].Mat(), perHead[1].Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), o.Mat(), s.lse.F32(), s.shape)
-	p.toRows(exchanged{&dq, p.scratch}, exchanged{&perHead[0], p.scratch}, exchanged{&perHead[1], p.scratch})
+	if p.cp != nil {
+		rows := p.toRows(exchanged{dq, p.scratch}, exchanged{perHead[0], p.scratch}, exchanged{perHead[1], p.scratch})
+		dq, perHead = rows[0], [2]tensor.Tensor(rows[1:])
+	}
 	group := c.Heads / c.KVHeads
 	for h := range c.KVHeads {
 		tensor.SumBlocks(ex, a.heads(dk.Mat(), h, 1), a.heads(perHead[0].Mat(), h*group, group), group, c.KeyDim())

@@ -90,17 +90,21 @@ func (o *output) forward(p phase, all []prediction) error {
 	for i := range all {
 		all[i].dx = like(p.scratch, all[i].x)
 	}
-	train := o.train
-	if p.cp != nil {
-		train = o.contextForward
-	}
-	if err := train(p, all); err != nil {
+	if err := o.trainRows(p, all); err != nil {
 		return err
 	}
 	for i := range all {
 		all[i].backwardNorm(p)
 	}
 	return nil
+}
+
+// trainRows computes losses and gradients of all rows.
+func (o *output) trainRows(p phase, all []prediction) error {
+	if p.cp != nil {
+		return o.contextForward(p, all)
+	}
+	return o.train(p, all)
 }
 
 // headNorm is a norm before the head whose weight's gradient waits for the end of the pass, when

@@ -98,9 +98,10 @@ func (o *output) newGradient(p phase, all []prediction) outputGradient {
 		kept: rowGradients{newBlocked(p.scratch, dtype, room, vocab), p.scratch.New(dtype, room, dim)},
 	}
 	if o.weight.host == nil {
-		o.partials = append(o.partials[:0], outputPartial{
-			outputRounds: mine, tree: o.weight.gradientTree(p, mine.groups(), mine.parts() == 1),
-		})
+		o.partials = slices.Grow(o.partials[:0], 1)[:1]
+		o.partials[0] = outputPartial{
+			outputRounds: mine, tree: o.weight.gradientTree(p, mine.groups(), mine.parts() == 1), operands: o.partials[0].operands,
+		}
 		g.ranks = o.partials
 	} else {
 		g.rounds = max(g.rounds, 1) // in which the others tell how many they have

@@ -116,7 +116,7 @@ func (a *latentAttention) forward(p phase, x tensor.Tensor, state attentionState
 	p.rotate(a.rope, key)
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, latent, &s.kvNorm)}
 	a.expand(p, s)
-	p.toHeads(exchanged{&s.q, p.saved}, exchanged{&s.k, p.cheap}, exchanged{&s.v, p.cheap})
+	s.gather(p, p.saved, p.cheap, p.cheap)
 	s.attend(p, c.Config, a.scale, a.queryRows.Top)
 	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
@@ -130,7 +130,7 @@ func (a *latentAttention) recompute(p phase, x tensor.Tensor, state attentionSta
 	}
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, s.kvNorm.x, &s.kvNorm)} // expand quantizes it again
 	a.expand(p, s)
-	p.toHeads(exchanged{&s.k, p.cheap}, exchanged{&s.v, p.cheap})
+	s.gather(p, nil, p.cheap, p.cheap)
 }
 
 // queries returns the queries of all heads before rotation.
@@ -165,11 +165,17 @@ func (a *latentAttention) backward(p phase, dy tensor.Tensor, state attentionSta
 	do := a.out.backward(p, p.scratch, activation{Tensor: dy}, &s.linear.out)
 	p.in(Scores)
 	o := s.o.Tensor
-	p.toHeads(exchanged{&do, p.scratch}, exchanged{&o, p.scratch})
+	if p.cp != nil {
+		heads := p.toHeads(exchanged{do, p.scratch}, exchanged{o, p.scratch})
+		do, o = heads[0], heads[1]
+	}
 	dq, dk, dv := like(p.local(p.saved), s.q), like(p.scratch, s.k), like(p.scratch, s.v)
 	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
 		s.q.Mat(), s.k.Mat(), s.v.Mat(), o.Mat(), s.lse.F32(), s.shape)
-	p.toRows(exchanged{&dq, p.saved}, exchanged{&dk, p.scratch}, exchanged{&dv, p.scratch})
+	if p.cp != nil {
+		rows := p.toRows(exchanged{dq, p.saved}, exchanged{dk, p.scratch}, exchanged{dv, p.scratch})
+		dq, dk, dv = rows[0], rows[1], rows[2]
+	}
 
 	dUp := p.saved.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
 	for h := range c.Heads {
