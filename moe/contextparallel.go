@@ -71,6 +71,14 @@ func (m *Model) contextOf(b Batch, train bool) *contextPart {
 	return &contextPart{group: m.context, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
 }
 
+// PassTokens returns the tokens of a pass over b that this rank has: with cp, a part of a sequence.
+func (m *Model) PassTokens(b Batch, train bool) int {
+	if c := m.contextOf(b, train); c != nil {
+		return c.tokens
+	}
+	return len(b.Inputs)
+}
+
 // cut returns this rank's tokens of the sequence. Attention has those of all ranks.
 func (c *contextPart) cut() Batch {
 	b, lo, hi := c.whole, c.first(), c.first()+c.tokens

@@ -9,13 +9,11 @@ package mesh
 func All(world, experts int) []Layout { return Pipelines(world, 1, experts) }
 
 // Pipelines is All for pipelines of pp ranks. There are none unless pp divides the ranks.
-func Pipelines(world, pp, experts int) []Layout { return list(world, pp, 1, experts) }
+func Pipelines(world, pp, experts int) []Layout { return Contexts(world, pp, 1, experts) }
 
-// Contexts is All for layouts in which cp ranks share each sequence. There are none unless cp
+// Contexts is Pipelines for layouts in which cp ranks share each sequence. There are none unless cp
 // divides the ranks.
-func Contexts(world, cp, experts int) []Layout { return list(world, 1, cp, experts) }
-
-func list(world, pp, cp, experts int) []Layout {
+func Contexts(world, pp, cp, experts int) []Layout {
 	if world%(pp*cp) != 0 {
 		return nil
 	}

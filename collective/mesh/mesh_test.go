@@ -117,7 +117,7 @@ func anyLayout(t *rapid.T) Layout {
 	if world%cp != 0 {
 		cp = 1
 	}
-	return rapid.SampledFrom(Contexts(world, cp, experts)).Draw(t, "layout")
+	return rapid.SampledFrom(Contexts(world, 1, cp, experts)).Draw(t, "layout")
 }
 
 // TestGroupsPartitionTheWorld: along any axes of a mesh, each rank is in one group, all groups have

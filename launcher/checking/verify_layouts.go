@@ -107,7 +107,7 @@ func (t Trial) configure(cfg config.Config) config.Config {
 		cfg.MicroBatch = cfg.Batch / t.passes
 	}
 	if cfg.MicroBatch /= t.Batch(); t.CP > 1 {
-		cfg.MicroBatch = 0
+		cfg.MicroBatch = 0 // one sequence in each pass
 	}
 	return cfg
 }
@@ -170,7 +170,9 @@ func (t Trial) fits(cfg config.Config) error {
 		return fmt.Errorf("a batch of %d does not divide into passes of %d ranks", cfg.Batch, t.Batch())
 	}
 	if t.CP > 1 {
-		return t.sharesSequences(cfg)
+		if err := t.sharesSequences(cfg); err != nil {
+			return err
+		}
 	}
 	if t.PP == 1 {
 		return nil

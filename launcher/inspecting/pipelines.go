@@ -79,8 +79,7 @@ func (d *Degrees) rule() string {
 	return ""
 }
 
-// Layouts returns the legal layouts of a number of ranks with these degrees. Ranks of pipelines
-// share no sequences.
+// Layouts returns the legal layouts of a number of ranks with these degrees.
 func Layouts(ranks, experts int, pp, cp *Degrees) (all []mesh.Layout, err error) {
 	stages, err := pp.of(ranks)
 	if err != nil {
@@ -92,12 +91,7 @@ func Layouts(ranks, experts int, pp, cp *Degrees) (all []mesh.Layout, err error)
 	}
 	for _, pp := range stages {
 		for _, cp := range contexts {
-			switch {
-			case pp == 1:
-				all = append(all, mesh.Contexts(ranks, cp, experts)...)
-			case cp == 1:
-				all = append(all, mesh.Pipelines(ranks, pp, experts)...)
-			}
+			all = append(all, mesh.Contexts(ranks, pp, cp, experts)...)
 		}
 	}
 	return all, nil

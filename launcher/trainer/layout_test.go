@@ -219,7 +219,7 @@ func TestOneResultForAllContexts(t *testing.T) {
 			sums := map[string]int{}
 			for _, ranks := range []int{2, 4, 8} {
 				for _, cp := range []int{2, 4} {
-					for _, l := range mesh.Contexts(ranks, cp, 16) {
+					for _, l := range mesh.Contexts(ranks, 1, cp, 16) {
 						cfg := contextRun(t, precision)
 						cfg.SetLayout(l)
 						outcomeFrom(t, cfg, train(t, cfg, ranks, "")).equals(t, fmt.Sprintf("np %d, %v", ranks, l), want)
@@ -328,7 +328,6 @@ func TestContextRefused(t *testing.T) {
 		"seq is 96: the 2 ranks that share a sequence (cp) take whole blocks of 32 tokens each: give a multiple of 64":    func(c *config.Config) { c.Seq = 96 },
 		"cp is 4: the ranks that share a sequence divide the heads of attention, and model.heads is 2":                    func(c *config.Config) { c.CP, c.Model.Heads = 4, 2 },
 		"seq is 128: the 2 ranks that share a sequence (cp) take whole blocks of 128 tokens each: give a multiple of 256": func(c *config.Config) { c.Precision = "fp8-block" },
-		"cp is 2 and pp 2: ranks of a pipeline do not share sequences yet: give cp 1 or pp 1":                             func(c *config.Config) { c.PP = 2 },
 		"micro_batch is 2: the ranks that share sequences (cp) have one sequence in a pass: give 0 or 1":                  func(c *config.Config) { c.MicroBatch = 2 },
 		"cp is 2: routes are recorded and replayed by whole sequences: give cp 1":                                         func(c *config.Config) { c.RecordRoutes = true },
 		"cp is 3 (cp is a power of two)": func(c *config.Config) { c.CP = 3 },

@@ -73,6 +73,7 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 		}},
 		"cp, replicas": {4, func(c *config.Config) { c.CP, c.EP, c.Seq, c.Recompute = 2, 1, 64, "selective" }},
 		"dense":        {2, func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers }},
+		"cp, stages":   {4, func(c *config.Config) { c.PP, c.CP, c.Seq, c.Model.MTPLayers = 2, 2, 64, 1 }},
 		"stages":       {2, func(c *config.Config) { c.PP, c.PPMicrobatches = 2, 4 }},
 		"stages, MTP": {4, func(c *config.Config) {
 			c.PP, c.PPMicrobatches, c.PPSchedule, c.Model.MTPLayers = 2, 4, "ZBVZeroBubble", 1

@@ -89,7 +89,6 @@ func (c Config) CheckContext(hosts int) error {
 		}
 	}
 	must(hosts == 1, "cp is %d: the ranks that share a sequence must be on one host: give --cp 1 on several", c.CP)
-	must(!c.Pipelined(), "cp is %d and pp %d: ranks of a pipeline do not share sequences yet: give cp 1 or pp 1", c.CP, c.PP)
 	must(c.MicroBatch <= 1, "micro_batch is %d: the ranks that share sequences (cp) have one sequence in a pass: give 0 or 1", c.MicroBatch)
 	must(!c.RecordRoutes && c.ReplayRoutes == "", "cp is %d: routes are recorded and replayed by whole sequences: give cp 1", c.CP)
 	if recipe, err := c.Recipe(); err == nil {

@@ -149,7 +149,7 @@ func countRank(c config.Config, h holding, l mesh.Layout, hosts int) (n rankCoun
 		saved[part] = times * bytes
 	}
 	twin := 0.0 // of the second action of a pair
-	if h.plan != nil && h.plan.Overlaps(l.Batch()) {
+	if h.plan != nil && h.plan.Overlaps(l.StageRanks()) {
 		twin = n.pass.Scratch
 	}
 	n.pass.Saved, n.pass.Scratch = saved, max(n.pass.Scratch, UpdateScratch(c))+twin
