@@ -124,8 +124,8 @@ func (s *scoreState) attend(p phase, c Config, scale float32, top []float32) {
 	}
 }
 
-// gather replaces queries, keys and values of this rank's tokens, if it shares a sequence, by those of
-// its heads, in the given arenas. A nil arena leaves a matrix as it is.
+// gather replaces queries, keys and values of this rank's tokens, if it shares a sequence, by those
+// of its heads, in the given arenas. A nil arena leaves a matrix as it is.
 func (s *scoreState) gather(p phase, q, k, v *tensor.Arena) {
 	if p.cp == nil {
 		return
