@@ -82,6 +82,33 @@ func TestVerifyLayoutsWithPasses(t *testing.T) {
 	}
 }
 
+// Layouts in which ranks share sequences end in the state of one rank. Those that cannot are named.
+func TestVerifyContexts(t *testing.T) {
+	args := "-np 4 --cp 2,4 --pp 1,2 --steps 1 --seq 128 --batch 4 --model.dim 128 --model.heads 2 --model.expert-inter 64 --precision mxfp8"
+	var names []string
+	for _, v := range layoutLines(t, 8, strings.Fields(args)...) {
+		names = append(names, v.Layout)
+		if v.Bytes < 0.999 || v.Bytes > 1.005 || v.Memory < 0.995 || v.Memory > 1.005 {
+			t.Errorf("%s: %g of the bytes and %g of the memory of the formulas", v.Layout, v.Bytes, v.Memory)
+		}
+	}
+	if want := []string{"dp1x1-ep1", "dp1x2-cp2-ep4", "dp1x2-cp2-ep2", "dp1x2-cp2-ep1", "dp2x1-cp2-ep2", "dp2x1-cp2-ep1", "pp2-dp1x1-cp2-ep2-1F1B", "pp2-dp1x1-cp2-ep1-1F1B"}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
+	}
+	for args, want := range map[string]string{
+		"--cp 3":                          "cp 3 does not divide 4 ranks, or is no power of two",
+		"--cp 4 --model.heads 2":          "the ranks that share a sequence divide the heads of attention, and model.heads is 2",
+		"--cp 2 --precision nvfp4":        "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",
+		"--cp 2 --ep-capacity 1.2":        "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",
+		"--cp 4 --seq 64 --model.heads 4": "take whole blocks of 32 tokens each: give a multiple of 128",
+	} {
+		got := launch(slices.Concat(strings.Fields("-np 4 verify-layouts --batch 4 --seq 128"), tinyModel, strings.Fields(args), []string{"--data", ownText})...)
+		if got.code != cli.ExitUsage || !strings.Contains(got.errOut, want) {
+			t.Errorf("%s: exit code %d: %s", args, got.code, got.errOut)
+		}
+	}
+}
+
 // Sequences of parts of blocks have other bits in every layout: that is no mistake of a layout.
 func TestVerifyLayoutsNeedsWholeBlocks(t *testing.T) {
 	for precision, seq := range map[string]string{"mxfp8": "48", "nvfp4": "24", "fp8-block": "64"} {
@@ -194,6 +221,11 @@ func TestRatiosNeedOneGroup(t *testing.T) {
 	got := launch(slices.Concat(strings.Fields("-np 2 train --steps 1 --seq 32 --batch 4 --ep 1 --record-ratios"), tinyModel,
 		[]string{"--data", ownText, "--out", filepath.Join(t.TempDir(), "run")})...)
 	if got.code != cli.ExitUsage || !strings.Contains(got.errOut, "give --dp-replicate 1 --ep 2") {
+		t.Errorf("exit code %d: %s", got.code, got.errOut)
+	}
+	got = launch(slices.Concat(strings.Fields("-np 2 train --steps 1 --seq 64 --batch 4 --cp 2 --record-ratios"), tinyModel,
+		[]string{"--data", ownText, "--out", filepath.Join(t.TempDir(), "run")})...)
+	if got.code != cli.ExitUsage || !strings.Contains(got.errOut, "leave them out, or give --cp 1") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
 }

@@ -75,7 +75,11 @@ type scoreState struct {
 
 // rotate rotates x, [tokens, 2·pairs], to the positions of the pass's tokens.
 func (p phase) rotate(table *tensor.RotaryTable, x tensor.Matrix) {
-	if p.decoding == nil {
+	switch {
+	case p.cp != nil:
+		table.From(p.cp.first()).Rotate(p.ex, x, p.cp.tokens)
+		return
+	case p.decoding == nil:
 		table.Rotate(p.ex, x, p.batch.Seq)
 		return
 	}
@@ -84,8 +88,18 @@ func (p phase) rotate(table *tensor.RotaryTable, x tensor.Matrix) {
 	})
 }
 
+// rotateBack applies the transpose of rotate.
+func (p phase) rotateBack(table *tensor.RotaryTable, x tensor.Matrix) {
+	if p.cp != nil {
+		table.From(p.cp.first()).RotateBack(p.ex, x, p.cp.tokens)
+		return
+	}
+	table.RotateBack(p.ex, x, p.batch.Seq)
+}
+
 // attend computes the attention of all heads. It raises top, unless it is nil, to the largest
-// scores of a training pass.
+// scores of a training pass. The ranks that share a sequence compute some of the heads each: q, k
+// and v, and lse, are then those of this rank's heads.
 func (s *scoreState) attend(p phase, c Config, scale float32, top []float32) {
 	p.begin(Scores)
 	if p.decoding != nil {
@@ -95,9 +109,41 @@ func (s *scoreState) attend(p phase, c Config, scale float32, top []float32) {
 	seq, tokens := p.batch.Seq, s.q.Dim(0)
 	s.shape = c.scoreShape(seq, scale)
 	s.shape.Batch, s.shape.First = tokens/seq, p.batch.First
+	if p.cp != nil {
+		s.shape.Heads, s.shape.KVHeads, s.shape.First = c.Heads/p.cp.ranks, c.keyHeads()/p.cp.ranks, p.cp.whole.First
+		if top != nil {
+			top = top[p.cp.rank*s.shape.Heads:][:s.shape.Heads]
+		}
+	}
 	sealValue(p, &s.shape)
-	s.o = activation{Tensor: p.saved.New(s.q.DType(), tokens, c.Heads*c.ValueDim)}
-	s.lse = p.saved.New(tensor.FP32, tokens*c.Heads)
+	s.o = activation{Tensor: p.local(p.saved).New(s.q.DType(), tokens, s.shape.Heads*c.ValueDim)}
+	s.lse = p.saved.New(tensor.FP32, tokens*s.shape.Heads)
+	s.score(p, top)
+	if p.cp != nil {
+		s.o.Tensor = p.toRows(exchanged{s.o.Tensor, p.saved})[0]
+	}
+}
+
+// gather replaces queries, keys and values of this rank's tokens, if it shares a sequence, by those
+// of its heads, in the given arenas. A nil arena leaves a matrix as it is.
+func (s *scoreState) gather(p phase, q, k, v *tensor.Arena) {
+	if p.cp == nil {
+		return
+	}
+	var list []exchanged
+	var to []*tensor.Tensor
+	for i, x := range [...]*tensor.Tensor{&s.q, &s.k, &s.v} {
+		if in := [...]*tensor.Arena{q, k, v}[i]; in != nil {
+			list, to = append(list, exchanged{*x, in}), append(to, x)
+		}
+	}
+	for i, x := range p.toHeads(list...) {
+		*to[i] = x
+	}
+}
+
+// score computes outputs and largest scores.
+func (s *scoreState) score(p phase, top []float32) {
 	if top == nil || !p.train || p.recomputing {
 		tensor.CausalAttention(p.ex, s.o.Mat(), s.lse.F32(), s.q.Mat(), s.k.Mat(), s.v.Mat(), s.shape)
 		return
@@ -110,7 +156,7 @@ func (s *scoreState) attend(p phase, c Config, scale float32, top []float32) {
 		return
 	}
 	for i := range s.shape.Batch * s.shape.Heads {
-		largest := &top[i%c.Heads]
-		*largest = max(*largest, slices.Max(scores[i*seq:(i+1)*seq]))
+		largest := &top[i%s.shape.Heads]
+		*largest = max(*largest, slices.Max(scores[i*s.shape.Seq:(i+1)*s.shape.Seq]))
 	}
 }

@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"fmt"
 	"math"
 
 	"spmoe/tensor"
@@ -43,39 +44,120 @@ func balanceSequences(_ *tensor.Exec, b balanceArgs, from, to int) {
 	for i := from; i < to; i++ {
 		loss := b.sequence(i)
 		if b.losses != nil {
-			b.losses[i].balance += math.RoundToEven(loss*0x1p48) * 0x1p-48 // see Loss
+			b.losses[i].addBalance(loss)
 		}
 	}
 }
 
+// addBalance adds the loss of a layer, rounded: see Loss.
+func (l *sequenceLoss) addBalance(loss float64) {
+	l.balance += math.RoundToEven(loss*0x1p48) * 0x1p-48
+}
+
 // sequence handles the tokens of sequence i and returns its loss.
-func (b balanceArgs) sequence(i int) float64 {
-	seq, lo, dscores := b.seq, i*b.seq, b.dscores.Slice(i*b.seq, (i+1)*b.seq)
-	share := b.share[i*b.cfg.Experts:][:b.cfg.Experts]
+func (b balanceArgs) sequence(i int) (loss float64) {
+	lo, share := i*b.seq, b.share[i*b.cfg.Experts:][:b.cfg.Experts]
 	clear(share)
-	for _, e := range b.experts.Slice(lo, lo+seq).I32() {
+	for _, e := range b.experts.Slice(lo, lo+b.seq).I32() {
 		share[e]++
 	}
-	// It holds counts first and then alpha·f/T, the gradient of the normalized score of any token.
-	for e := range share {
-		share[e] *= b.alpha * float64(b.cfg.Experts) / float64(b.cfg.TopK*seq) / float64(seq)
-	}
-	var loss float64
-	for t := range seq {
-		scores := b.scores.Index(lo + t).F32()
-		total := float64(sum(scores))
-		var inner float64
-		for e, s := range scores {
-			inner += float64(share[e] * float64(s)) // not fused on any CPU
-		}
-		inner /= total
-		loss += inner
-		d := dscores.Index(t).F32()
-		for e := range d {
-			d[e] = float32((share[e] - inner) / total)
-		}
+	b.weigh(share)
+	for t := range b.seq {
+		loss += b.token(lo+t, share)
 	}
 	return loss
+}
+
+// weigh turns the counts of a sequence into alpha·f/T, the gradient of the normalized score of any
+// token.
+func (b balanceArgs) weigh(share []float64) {
+	for e := range share {
+		share[e] *= b.alpha * float64(b.cfg.Experts) / float64(b.cfg.TopK*b.seq) / float64(b.seq)
+	}
+}
+
+// token sets the gradient of a token's scores and returns its part of the loss.
+func (b balanceArgs) token(t int, share []float64) (inner float64) {
+	scores := b.scores.Index(t).F32()
+	total := float64(sum(scores))
+	for e, s := range scores {
+		inner += float64(share[e] * float64(s)) // not fused on any CPU
+	}
+	inner /= total
+	d := b.dscores.Index(t).F32()
+	for e := range d {
+		d[e] = float32((share[e] - inner) / total)
+	}
+	return inner
+}
+
+// contextBalance is balanceLoss for a part of a sequence. The counts are those of all parts, and
+// one rank adds up the losses of all tokens.
+func (r *router) contextBalance(p phase, s *routerState, losses []sequenceLoss, dscores tensor.Tensor) {
+	tensor.Zero(p.ex, dscores)
+	if r.cfg.BalanceAlpha == 0 {
+		return
+	}
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	b := balanceArgs{r, s, losses, dscores, p.batch.Seq, r.cfg.BalanceAlpha / float64(p.batch.GlobalSequences)}
+	counts, each := p.ex.New(tensor.INT32, r.cfg.Experts), p.ex.New(tensor.UINT8, 8*p.cp.tokens)
+	if len(s.share) < r.cfg.Experts {
+		s.share = make([]float64, r.cfg.Experts)
+	}
+	share := s.share[:r.cfg.Experts]
+	if !p.ex.Dry() {
+		counts.Zero()
+		for _, e := range s.experts.I32() {
+			counts.I32()[e]++
+		}
+	}
+	p.share([][]byte{counts.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
+		clear(share)
+		for rank, list := range lists {
+			if len(list[0]) != len(counts.Bytes()) {
+				return bytes, fmt.Errorf("the counts of rank %d do not fit", rank)
+			}
+			bytes += len(list[0])
+			if p.ex.Dry() {
+				continue
+			}
+			for e, n := range tensor.FromBytes(list[0], tensor.INT32, len(share)).I32() {
+				share[e] += float64(n)
+			}
+		}
+		return bytes, nil
+	})
+	if !p.ex.Dry() {
+		b.weigh(share)
+		of := float64s(each.Bytes())
+		for t := range of {
+			of[t] = b.token(t, share)
+		}
+	}
+	if losses == nil {
+		return
+	}
+	p.share([][]byte{each.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
+		if p.cp.rank > 0 {
+			return 0, nil
+		}
+		loss := 0.0
+		for rank, list := range lists {
+			if len(list[0]) != len(each.Bytes()) {
+				return bytes, fmt.Errorf("the losses of rank %d do not fit", rank)
+			}
+			bytes += len(list[0])
+			if p.ex.Dry() {
+				continue
+			}
+			for _, one := range float64s(list[0]) {
+				loss += one
+			}
+		}
+		losses[0].addBalance(loss)
+		return bytes, nil
+	})
 }
 
 // balance moves the selection biases against the load since the last call: up by speed for an

@@ -34,6 +34,9 @@ func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
 	if m.EP = m.World; l.Replicas() > 1 {
 		m.EP, m.Replicas = comm(l.EPGroup(rank)), comm(l.ExpertReplicas(rank))
 	}
+	if l.CP > 1 {
+		m.CP = comm(m.contextGroup())
+	}
 	if perHost := l.World / hosts; hosts > 1 && l.World%hosts == 0 {
 		first := host(rank) * perHost
 		if perHost > 1 {
@@ -132,8 +135,8 @@ func (m *Model) repeat(ex *tensor.Exec, times int) {
 func (d *DryRun) Step(passes []int, seq int, split bool) error {
 	for i, sequences := range passes {
 		ids := tensor.NewDry(tensor.INT32, sequences*seq).I32()
-		row := tensor.NewDry(d.precision.DType, sequences*seq, d.Config.Dim)
 		b := Batch{Inputs: ids, Targets: ids, Seq: seq, GlobalSequences: 1, More: i < len(passes)-1}
+		row := tensor.NewDry(d.precision.DType, d.PassTokens(b, true), d.Config.Dim)
 		p, err := d.ForwardStage(d.Ex, b, i, Boundary{row, row, row})
 		if err != nil {
 			return err

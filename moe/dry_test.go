@@ -16,6 +16,7 @@ import (
 type dryCase struct {
 	precision         string
 	world, ep, hosts  int
+	cp                int // 0: none
 	passes, sequences int // of a rank
 	stages            int // of a pipeline; 0: none
 	split, fsdp, once bool
@@ -60,7 +61,16 @@ func TestDryRun(t *testing.T) {
 			c.world, c.ep, c.passes, c.precision, c.change = 2, 2, 2, "mxfp8", sharedKeys
 		},
 		"grouped queries, selective": func(c *dryCase) { c.recompute, c.split, c.change = RecomputeSelective, true, sharedKeys },
-		"deferred":                   func(c *dryCase) { c.passes = 4; c.change = func(m *Config) { m.Experts = 64 } },
+		"cp":                         func(c *dryCase) { c.world, c.ep, c.cp, c.passes, c.precision = 4, 4, 2, 2, "mxfp8" },
+		"cp, MTP": func(c *dryCase) {
+			c.world, c.ep, c.cp = 4, 2, 2
+			c.change = func(m *Config) { m.MTPLayers, m.BalanceAlpha = 1, 0.1 }
+		},
+		"cp, split, full": func(c *dryCase) { c.world, c.ep, c.cp, c.split, c.recompute = 2, 2, 2, true, RecomputeFull },
+		"cp, grouped queries": func(c *dryCase) {
+			c.world, c.ep, c.cp, c.recompute, c.change = 2, 2, 2, RecomputeSelective, sharedKeys
+		},
+		"deferred": func(c *dryCase) { c.passes = 4; c.change = func(m *Config) { m.Experts = 64 } },
 	} {
 		c := base
 		change(&c)
@@ -82,7 +92,10 @@ func (c dryCase) test(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layout, err := mesh.New(c.world, 1, -1, c.ep)
+	layout, err := mesh.Resolve(c.world, mesh.Degrees{CP: c.cp, EP: c.ep}, mesh.Model{})
+	if c.cp > 1 {
+		c.sequences = 1
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

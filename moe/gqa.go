@@ -118,6 +118,7 @@ func (a *groupedAttention) forward(p phase, x tensor.Tensor, state attentionStat
 	s := state.(*groupedState)
 	a.project(p, x, s)
 	a.turn(p, s)
+	s.gather(p, a.turned(p), a.turned(p), p.saved)
 	s.attend(p, a.cfg.Config, a.scale, a.queryRows.Top)
 	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
@@ -127,13 +128,26 @@ func (a *groupedAttention) project(p phase, x tensor.Tensor, s *groupedState) {
 	s.x = activation{Tensor: x}
 	all := a.qkv.forward(p, p.scratch, &s.x, &s.linear.qkv)
 	q, k, v := a.parts(all.Mat())
+	raw := p.saved // the norms read it in the backward pass
+	if a.qNorm == nil {
+		raw = p.local(p.saved)
+	}
 	for _, part := range [...]struct {
 		to   *tensor.Tensor
 		from tensor.Matrix
-	}{{&s.rawQ, q}, {&s.rawK, k}, {&s.v, v}} {
-		*part.to = p.saved.New(all.DType(), part.from.Rows, part.from.Cols)
+		in   *tensor.Arena
+	}{{&s.rawQ, q, raw}, {&s.rawK, k, raw}, {&s.v, v, p.local(p.saved)}} {
+		*part.to = part.in.New(all.DType(), part.from.Rows, part.from.Cols)
 		tensor.Convert(p.ex, part.to.Mat(), part.from)
 	}
+}
+
+// turned returns the arena for queries and keys after norm and rotation.
+func (a *groupedAttention) turned(p phase) *tensor.Arena {
+	if a.qNorm == nil {
+		return p.saved
+	}
+	return p.cheap
 }
 
 // turn computes queries and keys from those before their norms.
@@ -149,6 +163,7 @@ func (a *groupedAttention) recompute(p phase, x tensor.Tensor, state attentionSt
 	s := state.(*groupedState)
 	if s.x.restore(x); a.qNorm != nil {
 		a.turn(p, s)
+		s.gather(p, p.cheap, p.cheap, nil)
 	}
 }
 
@@ -159,17 +174,26 @@ func (a *groupedAttention) backward(p phase, dy tensor.Tensor, state attentionSt
 	p.in(Scores)
 	dall := p.saved.New(dy.DType(), dy.Dim(0), c.width())
 	toQ, toK, toV := a.parts(dall.Mat())
-	dq, dk := like(p.scratch, s.q), like(p.scratch, s.k)
+	o := s.o.Tensor
+	if p.cp != nil {
+		heads := p.toHeads(exchanged{do, p.scratch}, exchanged{o, p.scratch})
+		do, o = heads[0], heads[1]
+	}
+	dq, dk := like(p.scratch, s.q), p.scratch.New(s.k.DType(), dy.Dim(0), c.KVHeads*c.KeyDim())
 	perHead := [2]tensor.Tensor{like(p.scratch, s.q), like(p.scratch, s.q)} // of k and v
 	tensor.CausalAttentionBackward(ex, dq.Mat(), perHead[0].Mat(), perHead[1].Mat(), do.Mat(),
-		s.q.Mat(), s.k.Mat(), s.v.Mat(), s.o.Mat(), s.lse.F32(), s.shape)
+		s.q.Mat(), s.k.Mat(), s.v.Mat(), o.Mat(), s.lse.F32(), s.shape)
+	if p.cp != nil {
+		rows := p.toRows(exchanged{dq, p.scratch}, exchanged{perHead[0], p.scratch}, exchanged{perHead[1], p.scratch})
+		dq, perHead = rows[0], [2]tensor.Tensor(rows[1:])
+	}
 	group := c.Heads / c.KVHeads
 	for h := range c.KVHeads {
 		tensor.SumBlocks(ex, a.heads(dk.Mat(), h, 1), a.heads(perHead[0].Mat(), h*group, group), group, c.KeyDim())
 		tensor.SumBlocks(ex, a.heads(toV, h, 1), a.heads(perHead[1].Mat(), h*group, group), group, c.KeyDim())
 	}
-	a.rotateBack(ex, dq.Mat(), s.shape.Seq)
-	a.rotateBack(ex, dk.Mat(), s.shape.Seq)
+	a.rotateBack(p, dq.Mat())
+	a.rotateBack(p, dk.Mat())
 	a.qNorm.backwardHeads(p, dq, &s.qNorm)
 	a.kNorm.backwardHeads(p, dk, &s.kNorm)
 	tensor.Convert(ex, toQ, dq.Mat())
@@ -206,8 +230,8 @@ func (a *groupedAttention) rotate(p phase, x tensor.Matrix) {
 	}
 }
 
-func (a *groupedAttention) rotateBack(ex *tensor.Exec, x tensor.Matrix, seq int) {
+func (a *groupedAttention) rotateBack(p phase, x tensor.Matrix) {
 	for h := range x.Cols / a.cfg.KeyDim() {
-		a.rope.RotateBack(ex, a.heads(x, h, 1).ColSlice(0, a.cfg.RopeDim), seq)
+		p.rotateBack(a.rope, a.heads(x, h, 1).ColSlice(0, a.cfg.RopeDim))
 	}
 }

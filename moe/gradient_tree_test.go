@@ -35,6 +35,13 @@ func trainedBy(t *testing.T, cfg Config, precision, exchange string, b Batch, ra
 // all experts, and several passes, which cover b one after the other.
 func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchange string, b Batch, ranks, group, threads, passes int) summed {
 	t.Helper()
+	return trainedOn(t, cfg, sizes, precision, exchange, b, mesh.Layout{World: ranks, PP: 1, DPReplicate: 1, DPShard: ranks, EP: group}, threads, passes)
+}
+
+// trainedOn is trainedWith in a layout.
+func trainedOn(t *testing.T, cfg Config, sizes outputSizes, precision, exchange string, b Batch, l mesh.Layout, threads, passes int) summed {
+	t.Helper()
+	ranks := l.World
 	precision, sum, _ := strings.Cut(precision, " by ")
 	options := DefaultOptions()
 	options.Sum = cmp.Or(sum, options.Sum)
@@ -45,7 +52,7 @@ func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchang
 	out := summed{grads: map[string][]float32{}}
 	var mu sync.Mutex
 	err = collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
-		on, err := NewMesh(c, mesh.Layout{World: ranks, PP: 1, DPReplicate: 1, DPShard: ranks, EP: group})
+		on, err := NewMesh(c, l)
 		if err != nil {
 			return err
 		}
@@ -72,7 +79,8 @@ func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchang
 		var loss Loss
 		for i := range passes {
 			n := b.GlobalSequences / passes
-			part := b.part(i*n+c.Rank()*n/ranks, i*n+(c.Rank()+1)*n/ranks)
+			reader := c.Rank() / l.Context()
+			part := b.part(i*n+reader*n/l.Batch(), i*n+(reader+1)*n/l.Batch())
 			part.More = i+1 < passes
 			one, err := m.Train(ex, part)
 			if err != nil {

@@ -24,7 +24,8 @@ type output struct {
 	sum    mx.Sum
 	loss   tensor.CrossEntropy // of the current chunk
 
-	partials []outputPartial // memory of outputGradient
+	partials  []outputPartial // memory of outputGradient
+	rowLosses []float64       // where rows of a shared sequence leave their losses; nil: there is none
 }
 
 // prediction holds the inputs and outputs of one prediction from hidden states.
@@ -37,6 +38,31 @@ type prediction struct {
 
 	state normState
 	x, dx tensor.Tensor // after the norm
+	// x and dx of the ranks that share the sequence, one after the other; nil: those of this rank.
+	// With them, targets has those of the sequence.
+	peers []predictionRows
+}
+
+// predictionRows are rows after the norm, with their gradients.
+type predictionRows struct{ x, dx tensor.Matrix }
+
+// rows returns up to n rows from a token on.
+func (a *prediction) rows(token, n int) predictionRows {
+	if a.peers == nil {
+		return predictionRows{a.x.Slice(token, token+n).Mat(), a.dxRows(token, n)}
+	}
+	each := a.x.Dim(0)
+	of, first := a.peers[token/each], token%each
+	n = min(n, each-first)
+	return predictionRows{of.x.RowSlice(first, first+n), of.dx.RowSlice(first, first+n)}
+}
+
+// dxRows returns rows of dx, which an evaluation does not have.
+func (a *prediction) dxRows(token, n int) (dx tensor.Matrix) {
+	if a.dx.Valid() {
+		dx = a.dx.Slice(token, token+n).Mat()
+	}
+	return dx
 }
 
 // forward adds the cross-entropy of each token that has a target to the losses of its sequence. In
@@ -54,6 +80,9 @@ func (o *output) forward(p phase, all []prediction) error {
 		a := &all[i]
 		a.x = a.norm.forward(p, p.scratch, a.h.Mat(), &a.state)
 	}
+	if p.cp != nil && !p.train {
+		return o.contextForward(p, all)
+	}
 	if !p.train {
 		o.rows(p, all, 0, len(p.sequences)*len(all)*p.batch.Seq, rowGradients{})
 		return nil
@@ -61,13 +90,21 @@ func (o *output) forward(p phase, all []prediction) error {
 	for i := range all {
 		all[i].dx = like(p.scratch, all[i].x)
 	}
-	if err := o.train(p, all); err != nil {
+	if err := o.trainRows(p, all); err != nil {
 		return err
 	}
 	for i := range all {
 		all[i].backwardNorm(p)
 	}
 	return nil
+}
+
+// trainRows computes losses and gradients of all rows.
+func (o *output) trainRows(p phase, all []prediction) error {
+	if p.cp != nil {
+		return o.contextForward(p, all)
+	}
+	return o.train(p, all)
 }
 
 // headNorm is a norm before the head whose weight's gradient waits for the end of the pass, when
@@ -100,7 +137,7 @@ func (o *output) train(p phase, all []prediction) error {
 	sum := o.newGradient(p, all)
 	for i := 0; i < sum.rounds; i++ {
 		if i < sum.mine.count() {
-			lo, hi := sum.mine.rows(i)
+			lo, hi := sum.mine.part(i, sum.mine.rank)
 			o.rows(p, all, lo, hi, sum.kept)
 		}
 		waiting := sum.kept.seal(p)
@@ -117,19 +154,17 @@ func (o *output) train(p phase, all []prediction) error {
 func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	most := min(o.sizes.chunkRows(o.weight.W.Dim(0), len(all), p.batch.Seq), hi-lo)
+	most := o.chunkRows(len(all), p.batch.Seq, lo, hi)
 	logits := o.newLogits(p, most)
 	for at, n := lo, 0; at < hi; at += n {
 		a, token := rowAt(all, p.batch.Seq, at)
-		n = min(most, hi-at)
-		if left := p.batch.Seq - at%p.batch.Seq; n < p.batch.Seq || len(all) > 1 {
-			n = min(n, left)
-		}
-		c := outputChunk{prediction: *a, token: token, x: a.x.Slice(token, token+n).Mat(), logits: logits}
+		rows := a.rows(token, chunkAt(len(all), p.batch.Seq, at, hi, most))
+		n = rows.x.Rows
+		c := outputChunk{prediction: *a, row: at, token: token, predictionRows: rows, logits: logits}
 		o.losses(p, &c)
 		waiting := p.newSeal(logits.data)
 		if p.train {
-			tensor.Convert(p.ex, held.x.Slice(at-lo, at-lo+n).Mat(), c.x)
+			tensor.Convert(p.ex, held.x.Slice(at-lo, at-lo+n).Mat(), rows.x)
 			o.gradients(p, &c, held.dlogits, at-lo)
 			p.compare(&waiting)
 		}
@@ -139,12 +174,27 @@ func (o *output) rows(p phase, all []prediction, lo, hi int, held rowGradients) 
 	}
 }
 
+// chunkRows returns the largest number of rows of a chunk of rows [lo, hi).
+func (o *output) chunkRows(predictions, seq, lo, hi int) int {
+	return min(o.sizes.chunkRows(o.weight.W.Dim(0), predictions, seq), hi-lo)
+}
+
+// chunkAt returns the number of rows of the chunk that begins at a row, of rows up to hi.
+func chunkAt(predictions, seq, at, hi, most int) int {
+	n := min(most, hi-at)
+	if left := seq - at%seq; n < seq || predictions > 1 {
+		n = min(n, left)
+	}
+	return n
+}
+
 // outputChunk is some rows of one prediction, from token on.
 type outputChunk struct {
 	prediction
+	predictionRows
+	row    int // the first one
 	token  int
-	x      tensor.Matrix // [rows, dim]
-	logits blocked       // with room for its rows or more
+	logits blocked // with room for its rows or more
 }
 
 // newLogits returns room for the logits of a chunk. An evaluation needs those of one block only.
@@ -160,11 +210,11 @@ func (o *output) newLogits(p phase, rows int) blocked {
 func (o *output) losses(p phase, c *outputChunk) {
 	vocab := o.weight.W.Dim(0)
 	if !p.ex.Dry() {
-		o.loss.Reset(c.targets[c.token:c.token+c.x.Rows], vocab)
+		o.loss.Reset(c.targets[c.token:c.token+c.count()], vocab)
 	}
 	o.sizes.blocks(vocab, func(lo, hi int) {
 		logits := c.block(p, lo, hi)
-		o.sum.Multiply(p.ex, logits, c.x, o.weight.W.Slice(lo, hi).Mat().T())
+		o.sum.Multiply(p.ex, logits, c.predictionRows.x, o.weight.W.Slice(lo, hi).Mat().T())
 		defer p.ex.Profiling(profile.Loss).End()
 		o.loss.Add(p.ex, logits, lo)
 	})
@@ -172,14 +222,20 @@ func (o *output) losses(p phase, c *outputChunk) {
 		return
 	}
 	if probs := p.batch.LogProbs; probs != nil && !c.mtp {
-		for r := range c.x.Rows {
+		for r := range c.count() {
 			probs[c.token+r] = -o.loss.Loss(r, r+1)
 		}
 	}
+	if o.rowLosses != nil {
+		for r := range c.count() {
+			o.rowLosses[c.row+r] = o.loss.Loss(r, r+1)
+		}
+		return
+	}
 	seq := p.batch.Seq
-	for r, n := 0, 0; r < c.x.Rows; r += n {
+	for r, n := 0, 0; r < c.count(); r += n {
 		t := c.token + r
-		n = min(seq-t%seq, c.x.Rows-r)
+		n = min(seq-t%seq, c.count()-r)
 		sequence := &p.sequences[t/seq]
 		*sequence.of(c.mtp) += o.loss.Loss(r, r+n)
 		if !c.mtp {
@@ -193,8 +249,8 @@ func (o *output) losses(p phase, c *outputChunk) {
 func (o *output) gradients(p phase, c *outputChunk, d blocked, at int) {
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	vocab, n := o.weight.W.Dim(0), c.x.Rows
-	dx := c.dx.Slice(c.token, c.token+n).Mat()
+	vocab, n := o.weight.W.Dim(0), c.count()
+	dx := c.predictionRows.dx
 	sum := dx
 	if o.sizes.blockSize(vocab) < vocab && dx.DType() != tensor.FP32 {
 		sum = p.scratch.New(tensor.FP32, n, dx.Cols).Mat()
@@ -220,12 +276,15 @@ func (o *output) gradientBlock(p phase, c *outputChunk, d tensor.Matrix, first i
 	o.loss.Gradient(p.ex, d, c.block(p, first, first+d.Cols), first, c.scale)
 }
 
+// count returns the number of rows.
+func (c *outputChunk) count() int { return c.predictionRows.x.Rows }
+
 // block returns the chunk's logits of tokens [lo, hi).
 func (c *outputChunk) block(p phase, lo, hi int) tensor.Matrix {
 	if !p.train { // there is room for one block
 		lo, hi = 0, hi-lo
 	}
-	return c.logits.block(lo, hi).RowSlice(0, c.x.Rows)
+	return c.logits.block(lo, hi).RowSlice(0, c.count())
 }
 
 // rowAt returns the prediction and the token of a row.

@@ -6,6 +6,7 @@ import (
 
 	"spmoe/mx"
 	"spmoe/tensor"
+	"spmoe/tensor/format"
 )
 
 // outputRounds divides the rows of a rank in a pass into rounds, each a group of 2^i sequences or a
@@ -15,6 +16,26 @@ type outputRounds struct {
 	whole     int // rows per sequence
 	group     int // sequences per round; 1 if a round is a part of a sequence
 	held      int // rows per round, at most
+
+	// the rows of a round are divided among ranks ranks, of this number; 0: they are not
+	ranks, rank int
+}
+
+// room returns the most rows of a round that a rank has.
+func (r outputRounds) room() int {
+	if r.ranks == 0 {
+		return r.held
+	}
+	const whole = format.MXBlock // so that sums go on where they would be with one rank
+	return (r.held + r.ranks*whole - 1) / (r.ranks * whole) * whole
+}
+
+// part returns the rows [lo, hi) of a round that a rank has.
+func (r outputRounds) part(round, rank int) (lo, hi int) {
+	if lo, hi = r.rows(round); r.ranks == 0 {
+		return lo, hi
+	}
+	return min(lo+rank*r.room(), hi), min(lo+(rank+1)*r.room(), hi)
 }
 
 // parts returns the number of rounds of a group.
@@ -59,8 +80,8 @@ type outputGradient struct {
 // outputPartial is the gradient from the rows of one rank.
 type outputPartial struct {
 	outputRounds
-	operands rowGradients // of the current round
-	tree     gradientTree // over groups
+	operands []rowGradients // of the current round, of each rank that has rows of it
+	tree     gradientTree   // over groups
 	into     tensor.Tensor
 	adds     bool // the current group is added to what into holds
 }
@@ -68,14 +89,19 @@ type outputPartial struct {
 func (o *output) newGradient(p phase, all []prediction) outputGradient {
 	vocab, dim, dtype := o.weight.W.Dim(0), o.weight.W.Dim(1), all[0].x.DType()
 	mine := o.sizes.rounds(vocab, len(all)*p.batch.Seq, len(p.sequences), o.weight.host != nil)
+	if p.cp != nil {
+		mine.ranks, mine.rank = p.cp.ranks, p.cp.rank
+	}
+	room := mine.room()
 	g := outputGradient{
 		o: o, mine: mine, rounds: mine.count(),
-		kept: rowGradients{newBlocked(p.scratch, dtype, mine.held, vocab), p.scratch.New(dtype, mine.held, dim)},
+		kept: rowGradients{newBlocked(p.scratch, dtype, room, vocab), p.scratch.New(dtype, room, dim)},
 	}
 	if o.weight.host == nil {
-		o.partials = append(o.partials[:0], outputPartial{
-			outputRounds: mine, tree: o.weight.gradientTree(p, mine.groups(), mine.parts() == 1),
-		})
+		o.partials = slices.Grow(o.partials[:0], 1)[:1]
+		o.partials[0] = outputPartial{
+			outputRounds: mine, tree: o.weight.gradientTree(p, mine.groups(), mine.parts() == 1), operands: o.partials[0].operands,
+		}
 		g.ranks = o.partials
 	} else {
 		g.rounds = max(g.rounds, 1) // in which the others tell how many they have
@@ -87,7 +113,8 @@ func (o *output) newGradient(p phase, all []prediction) outputGradient {
 func (g *outputGradient) add(p phase, round int) error {
 	h := g.o.weight.host
 	if h == nil {
-		g.ranks[0].add(p, g.o, round, g.kept)
+		g.ranks[0].operands = append(g.ranks[0].operands[:0], g.kept)
+		g.ranks[0].add(p, g.o, round)
 		return nil
 	}
 	sequences := p.ex.New(tensor.INT32, 1)
@@ -110,9 +137,11 @@ func (g *outputGradient) add(p phase, round int) error {
 
 // begin learns the rounds of all ranks.
 func (g *outputGradient) begin(p phase, lists [][][]byte) error {
-	g.o.partials = slices.Grow(g.o.partials[:0], len(lists))[:len(lists)]
+	n := len(lists) / p.cp.parts()
+	g.o.partials = slices.Grow(g.o.partials[:0], n)[:n]
 	g.ranks = g.o.partials
-	for r, list := range lists {
+	for r := range g.ranks {
+		list := lists[r*p.cp.parts()]
 		if len(list[2]) != 4 {
 			return fmt.Errorf("rank %d does not tell the number of its sequences", r)
 		}
@@ -120,38 +149,45 @@ func (g *outputGradient) begin(p phase, lists [][][]byte) error {
 		if !p.ex.Dry() {
 			n = int(tensor.FromBytes(list[2], tensor.INT32, 1).I32()[0])
 		}
-		g.ranks[r] = outputPartial{outputRounds: g.o.sizes.rounds(g.o.weight.W.Dim(0), g.mine.whole, n, true)}
+		g.ranks[r] = outputPartial{outputRounds: g.o.sizes.rounds(g.o.weight.W.Dim(0), g.mine.whole, n, true), operands: g.ranks[r].operands}
+		g.ranks[r].ranks = g.mine.ranks
 		g.rounds = max(g.rounds, g.ranks[r].count())
 	}
 	w := &g.o.weight
 	if g.rounds == 1 || w.rows[0] == w.rows[1] {
 		return nil
 	}
-	g.sum = w.gradientTree(p, len(lists), true)
+	g.sum = w.gradientTree(p, len(g.ranks), true)
 	for i := range g.ranks {
 		r, to := &g.ranks[i], p.ex.New(tensor.FP32, w.own().Dims()...)
 		if r.sequences == 0 {
 			tensor.Zero(p.ex, to)
 		}
-		r.tree = newGradientTree(p.ex, to, false, r.groups(), r.parts() == 1)
+		r.tree = newGradientTree(p.ex, to, false, r.groups(), r.parts() == 1 && r.ranks == 0)
 	}
 	return nil
 }
 
 // addAll adds the rows of a round of all ranks, and after the last round adds up the ranks.
 func (g *outputGradient) addAll(p phase, round int, lists [][][]byte) error {
-	for i := range g.ranks {
-		r, ok := &g.ranks[i], false
-		if r.operands, ok = g.of(lists[i], r.held); !ok {
+	parts := p.cp.parts()
+	for i, list := range lists {
+		r := &g.ranks[i/parts]
+		if i%parts == 0 {
+			r.operands = r.operands[:0]
+		}
+		operands, ok := g.of(list, r.room())
+		if !ok {
 			return fmt.Errorf("the operands of rank %d do not fit", i)
 		}
+		r.operands = append(r.operands, operands)
 	}
 	if g.rounds == 1 {
 		g.addOnce(p)
 		return nil
 	}
 	for i := range g.ranks {
-		g.ranks[i].add(p, g.o, round, g.ranks[i].operands)
+		g.ranks[i].add(p, g.o, round)
 	}
 	if round == g.rounds-1 {
 		for i := range g.ranks {
@@ -187,11 +223,11 @@ func (g *outputGradient) addOnce(p phase) {
 	g.o.ownBlocks(func(block, own [2]int) {
 		mark := p.ex.Mark()
 		defer p.ex.Release(mark)
-		sum := newGradientTree(p.ex, to.Slice(own[0]-w.rows[0], own[1]-w.rows[0]), adds, len(g.ranks), true)
+		sum := newGradientTree(p.ex, to.Slice(own[0]-w.rows[0], own[1]-w.rows[0]), adds, len(g.ranks), p.cp == nil)
 		for i := range g.ranks {
 			to, adds := sum.next()
 			if r := &g.ranks[i]; r.sequences > 0 {
-				r.operands.wgrad(p.ex, g.o.sum, to.Mat(), block, own, r.sequences*r.whole, r.whole, adds)
+				r.wgrad(p.ex, g.o.sum, to.Mat(), block, own, 0, adds)
 			} else if !adds {
 				tensor.Zero(p.ex, to)
 			}
@@ -212,37 +248,44 @@ func (g *outputGradient) of(list [][]byte, held int) (r rowGradients, ok bool) {
 
 // add adds the rows of a round, unless the rank had fewer rounds. The parts of a sequence continue
 // one sum.
-func (r *outputPartial) add(p phase, o *output, round int, operands rowGradients) {
+func (r *outputPartial) add(p phase, o *output, round int) {
 	if round >= r.count() {
 		return
 	}
-	lo, hi := r.rows(round)
-	part, span := round%r.parts(), r.whole
+	part := round % r.parts()
 	if part == 0 {
-		r.into, r.adds = r.tree.next()
-	}
-	if r.parts() > 1 {
-		span = 0
-		if part == 0 && !r.adds {
+		if r.into, r.adds = r.tree.next(); r.parts() > 1 && !r.adds {
 			tensor.Zero(p.ex, r.into)
 		}
 	}
-	o.wgrad(p.ex, r.into, operands, hi-lo, span, r.adds)
-	if part == r.parts()-1 {
-		r.tree.push()
-	}
-}
-
-// wgrad computes this rank's rows of the weight's gradient, dw, from the first n rows of r, block
-// by block.
-func (o *output) wgrad(ex *tensor.Exec, dw tensor.Tensor, r rowGradients, n, span int, accumulate bool) {
 	first := 0
 	if o.weight.host != nil {
 		first = o.weight.rows[0]
 	}
 	o.ownBlocks(func(block, own [2]int) {
-		r.wgrad(ex, o.sum, dw.Slice(own[0]-first, own[1]-first).Mat(), block, own, n, span, accumulate)
+		r.wgrad(p.ex, o.sum, r.into.Slice(own[0]-first, own[1]-first).Mat(), block, own, round, r.adds)
 	})
+	if part == r.parts()-1 {
+		r.tree.push()
+	}
+}
+
+// wgrad adds the rows of a round to the gradient of some weights of a block, or sets it to them.
+// The parts of a sequence go on with one sum, whether rounds or ranks have them.
+func (r *outputPartial) wgrad(ex *tensor.Exec, sum mx.Sum, dw tensor.Matrix, block, own [2]int, round int, accumulate bool) {
+	span := r.whole
+	if r.parts() > 1 {
+		span = 0
+	}
+	for rank, operands := range r.operands {
+		lo, hi := r.part(round, rank)
+		if rank > 0 {
+			span = 0
+		}
+		if lo < hi {
+			operands.wgrad(ex, sum, dw, block, own, hi-lo, span, accumulate)
+		}
+	}
 }
 
 // ownBlocks calls f for the blocks of the vocabulary, and the part of each whose gradient this rank

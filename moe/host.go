@@ -295,10 +295,13 @@ func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
 	case w.rows != nil:
 		return w.computeExperts(p, lists, at)
 	case l.rows[0] < l.rows[1]:
+		if p.cp != nil {
+			return w.computeParts(p, lists, at, n)
+		}
 		sum := l.gradientTree(p, len(lists), true)
 		for r, list := range lists {
 			to, adds := sum.next()
-			if !w.product(p, to, adds, list[at:at+n], r == l.host.comm.Rank()) {
+			if !w.product(p, to, adds, false, list[at:at+n], r == l.host.comm.Rank()) {
 				return fmt.Errorf("the operands of rank %d do not fit", r)
 			}
 			sum.push()
@@ -346,9 +349,10 @@ func rowsOf(b []byte, dtype tensor.DType, rows, cols int) (m tensor.Matrix, ok b
 	return tensor.MatrixFromBytes(b, dtype, rows, cols), true
 }
 
-// product computes this rank's rows of the gradient over the tokens of one rank. It returns false
-// if the operands in list do not fit the weight. own says that the rank is this one.
-func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own bool) bool {
+// product computes this rank's rows of the gradient over the tokens of one rank. goesOn says that
+// they go on with the chain of sums in to. It returns false if the operands in list do not fit the
+// weight. own says that the rank is this one.
+func (w wgrad) product(p phase, to tensor.Tensor, adds, goesOn bool, list [][]byte, own bool) bool {
 	l, seq := w.layer, p.batch.Seq
 	lo, hi := l.rows[0], l.rows[1]
 	rows := len(list[0]) / w.rowBytes()
@@ -361,7 +365,9 @@ func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own 
 	case len(list) == 2:
 		dy, ok := rowsOf(list[0], w.dy.DType(), rows, l.W.Dim(-2))
 		x, fits := rowsOf(list[1], w.x.DType(), rows, l.W.Dim(-1))
-		if ok = ok && fits; ok {
+		if ok = ok && fits; ok && goesOn {
+			l.sum.MultiplyOn(p.ex, to.Mat(), dy.ColSlice(lo, hi).T(), x)
+		} else if ok {
 			l.sum.MultiplyWgrad(p.ex, to.Mat(), dy.ColSlice(lo, hi), x, seq, adds)
 		}
 		return ok
@@ -373,8 +379,12 @@ func (w wgrad) product(p phase, to tensor.Tensor, adds bool, list [][]byte, own 
 			x, fits = w.x.cols.Like(rows, list[3], list[4], list[5])
 			ok = ok && fits
 		}
+		span := l.mx.wholeBlocks(seq, rows)
+		if goesOn {
+			span = 0
+		}
 		if ok {
-			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy, x, lo, l.mx.wholeBlocks(seq, rows), adds)
+			l.mx.Sum.WgradRows(p.ex, to.Mat(), dy, x, lo, span, adds || goesOn)
 		}
 		return ok
 	}
@@ -423,7 +433,7 @@ func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error 
 		}
 	}
 	if embedding.rows[0] < embedding.rows[1] {
-		tensor.EmbedBackwardRows(p.ex, embedding.addGrad(p).Mat(), embedding.rows[0], p.batch.Seq, batches)
+		tensor.EmbedBackwardRows(p.ex, embedding.addGrad(p).Mat(), embedding.rows[0], p.batch.Seq, p.cp.parts(), batches)
 	}
 	p.pushGrad(embedding)
 	return peers.close(p, nil)

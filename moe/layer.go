@@ -86,7 +86,11 @@ func (l *moeLayer) route(p phase, x tensor.Tensor, s *feedState) (chosen, weight
 		r.count(p, &s.router)
 	}
 	s.dscores = p.saved.New(tensor.FP32, x.Dim(0), r.cfg.Experts)
-	r.balanceLoss(p.ex, &s.router, losses, s.dscores, p.batch.Seq, p.batch.GlobalSequences)
+	if p.cp != nil {
+		r.contextBalance(p, &s.router, losses, s.dscores)
+	} else {
+		r.balanceLoss(p.ex, &s.router, losses, s.dscores, p.batch.Seq, p.batch.GlobalSequences)
+	}
 	return chosen, weights
 }
 

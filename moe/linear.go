@@ -177,8 +177,12 @@ func (l *linear) backwardWeight(p phase, s *linearState) {
 		return
 	}
 	l.mx.completeInput(p, s.x)
-	if l.host != nil {
+	switch {
+	case l.host != nil:
 		l.host.add(l, s)
+		return
+	case p.cp != nil && s.x.ends == nil:
+		l.contextWgrad(p, s.dy.Tensor, s.x.Tensor)
 		return
 	}
 	l.wgrad(p, &s.dy, s.x, p.batch.Seq)
@@ -198,6 +202,10 @@ func (l *linear) biasGradient(p phase, dy tensor.Tensor) {
 		one.F32()[0] = 1
 	}
 	tensor.Convert(p.ex, ones.Mat(), one.Broadcast(dy.Dim(0)))
+	if p.cp != nil {
+		l.bias.contextWgrad(p, dy, ones)
+		return
+	}
 	to, adds := l.bias.nextGrad(p)
 	tensor.Wgrad(p.ex, to.Mat(), dy.Mat(), ones.Mat(), p.batch.Seq, adds)
 	p.pushGrad(l.bias)

@@ -116,6 +116,7 @@ func (a *latentAttention) forward(p phase, x tensor.Tensor, state attentionState
 	p.rotate(a.rope, key)
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, latent, &s.kvNorm)}
 	a.expand(p, s)
+	s.gather(p, p.saved, p.cheap, p.cheap)
 	s.attend(p, c.Config, a.scale, a.queryRows.Top)
 	return a.out.forward(p, p.saved, &s.o, &s.linear.out)
 }
@@ -129,16 +130,17 @@ func (a *latentAttention) recompute(p phase, x tensor.Tensor, state attentionSta
 	}
 	s.kvLatent = activation{Tensor: a.kvNorm.forward(p, p.cheap, s.kvNorm.x, &s.kvNorm)} // expand quantizes it again
 	a.expand(p, s)
+	s.gather(p, nil, p.cheap, p.cheap)
 }
 
 // queries returns the queries of all heads before rotation.
 func (a *latentAttention) queries(p phase, s *latentState) tensor.Tensor {
 	if a.qNorm == nil {
-		return a.q.forward(p, p.saved, &s.x, &s.linear.q)
+		return a.q.forward(p, p.local(p.saved), &s.x, &s.linear.q)
 	}
 	down := a.qDown.forward(p, p.saved, &s.x, &s.linear.qDown)
 	s.qLatent = activation{Tensor: a.qNorm.forward(p, p.cheap, down.Mat(), &s.qNorm)}
-	return a.qUp.forward(p, p.saved, &s.qLatent, &s.linear.qUp)
+	return a.qUp.forward(p, p.local(p.saved), &s.qLatent, &s.linear.qUp)
 }
 
 // expand computes keys and values of all heads from the latents and the rotary key.
@@ -147,8 +149,8 @@ func (a *latentAttention) expand(p phase, s *latentState) {
 	up := a.kvUp.forward(p, p.scratch, &s.kvLatent, &s.linear.kvUp)
 	_, key := a.latentKey(s.down.Mat())
 	p.in(Scores)
-	s.k = p.cheap.New(up.DType(), up.Dim(0), c.Heads*c.KeyDim())
-	s.v = p.cheap.New(up.DType(), up.Dim(0), c.Heads*c.ValueDim)
+	s.k = p.local(p.cheap).New(up.DType(), up.Dim(0), c.Heads*c.KeyDim())
+	s.v = p.local(p.cheap).New(up.DType(), up.Dim(0), c.Heads*c.ValueDim)
 	for h := range c.Heads {
 		nope, value := a.keyValue(up.Mat(), h)
 		tensor.Convert(ex, a.nope(s.k.Mat(), h), nope)
@@ -162,13 +164,22 @@ func (a *latentAttention) backward(p phase, dy tensor.Tensor, state attentionSta
 	ex, c, s := p.ex, a.cfg, state.(*latentState)
 	do := a.out.backward(p, p.scratch, activation{Tensor: dy}, &s.linear.out)
 	p.in(Scores)
-	dq, dk, dv := like(p.saved, s.q), like(p.scratch, s.k), like(p.scratch, s.v)
+	o := s.o.Tensor
+	if p.cp != nil {
+		heads := p.toHeads(exchanged{do, p.scratch}, exchanged{o, p.scratch})
+		do, o = heads[0], heads[1]
+	}
+	dq, dk, dv := like(p.local(p.saved), s.q), like(p.scratch, s.k), like(p.scratch, s.v)
 	tensor.CausalAttentionBackward(ex, dq.Mat(), dk.Mat(), dv.Mat(), do.Mat(),
-		s.q.Mat(), s.k.Mat(), s.v.Mat(), s.o.Mat(), s.lse.F32(), s.shape)
+		s.q.Mat(), s.k.Mat(), s.v.Mat(), o.Mat(), s.lse.F32(), s.shape)
+	if p.cp != nil {
+		rows := p.toRows(exchanged{dq, p.saved}, exchanged{dk, p.scratch}, exchanged{dv, p.scratch})
+		dq, dk, dv = rows[0], rows[1], rows[2]
+	}
 
 	dUp := p.saved.New(dy.DType(), dy.Dim(0), c.Heads*(c.NopeDim+c.ValueDim))
 	for h := range c.Heads {
-		a.rope.RotateBack(ex, a.rotary(dq.Mat(), h), s.shape.Seq)
+		p.rotateBack(a.rope, a.rotary(dq.Mat(), h))
 		nope, value := a.keyValue(dUp.Mat(), h)
 		tensor.Convert(ex, nope, a.nope(dk.Mat(), h))
 		tensor.Convert(ex, value, a.value(dv.Mat(), h))
@@ -176,7 +187,7 @@ func (a *latentAttention) backward(p phase, dy tensor.Tensor, state attentionSta
 	dDown := p.saved.New(dy.DType(), dy.Dim(0), c.KVRank+c.RopeDim)
 	dLatent, dKey := a.latentKey(dDown.Mat())
 	tensor.SumBlocks(ex, dKey, dk.Mat().ColSlice(c.NopeDim, c.Heads*c.KeyDim()), c.Heads, c.KeyDim())
-	a.rope.RotateBack(ex, dKey, s.shape.Seq)
+	p.rotateBack(a.rope, dKey)
 	dkvLatent := a.kvUp.backward(p, p.scratch, activation{Tensor: dUp}, &s.linear.kvUp)
 	a.kvNorm.backward(p, dLatent, dkvLatent.Mat(), false, &s.kvNorm)
 

@@ -34,6 +34,7 @@ type Model struct {
 	mesh      Mesh
 	stage     Stage    // the part of the model that this is
 	host      *host    // shares the dense group; nil: each rank has its own
+	context   *host    // the ranks that share each sequence; nil: none do
 	sharded   *sharded // the dense group, over hosts; nil: it is not sharded
 	embedding weight   // [vocab, dim]; only in a stage that embeds
 	blocks    []*block
@@ -103,6 +104,9 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 			return nil, err
 		}
 	}
+	if err := b.precision.CheckContext(cfg, mesh.Layout.Context(), seq); err != nil {
+		return nil, err
+	}
 	if err := mesh.agree(b.precision); err != nil {
 		return nil, err
 	}
@@ -110,7 +114,7 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	if !b.inference {
 		b.share()
 	}
-	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, arenas: &passArenas{}}
+	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, context: newHost(mesh.CP, nil), arenas: &passArenas{}}
 	if b.dry != nil {
 		m.rope, m.rowStore.Arena = tensor.NewDryRotaryTable(seq, cfg.RopeDim/2), *b.dry.NewArena(0)
 	} else {
@@ -191,6 +195,10 @@ type Batch struct {
 	// Unscored is optional, for evaluations: the targets that do not count in the losses. The MTP
 	// module's losses count all.
 	Unscored []bool // [sequences·Seq]
+
+	// Shared says in an evaluation that the ranks of a cp group have the same sequence, or none,
+	// and share it. Training passes always do.
+	Shared bool
 
 	// Routes is optional: it records or replaces the choices of experts.
 	Routes *Routes
@@ -283,6 +291,9 @@ func (m *Model) embed(p phase, ids []int32, sent tensor.Tensor) (tensor.Tensor, 
 // the gradient.
 func (m *Model) predict(p phase, h, dh tensor.Tensor, in Boundary) error {
 	targets := scoredTargets(p.scratch, p.batch, &p.loss.Tokens)
+	if p.cp != nil {
+		targets = p.cp.whole.Targets
+	}
 	all := [2]prediction{{norm: m.norm, h: h, dh: dh, targets: targets, scale: p.scale()}}
 	n := 1
 	if m.mtpNorm != nil {

@@ -84,7 +84,13 @@ func (m *Model) mtpHidden(p phase, h tensor.Tensor, in Boundary) (tensor.Tensor,
 func (m *Model) mtpPrediction(p phase, h tensor.Tensor) prediction {
 	p.dmtp = like(p.arena, h)
 	p.loss.MTPTokens = h.Dim(0) - h.Dim(0)/p.batch.Seq
-	return prediction{norm: m.mtpNorm, h: h, dh: p.dmtp, targets: laterTargets(p.ex, p.batch), scale: p.scaleMTP(), mtp: true}
+	all := p.batch
+	if p.cp != nil {
+		if all = p.cp.whole; p.cp.rank == p.cp.ranks-1 {
+			p.loss.MTPTokens-- // the last token of the sequence
+		}
+	}
+	return prediction{norm: m.mtpNorm, h: h, dh: p.dmtp, targets: laterTargets(p.ex, all), scale: p.scaleMTP(), mtp: true}
 }
 
 // laterTargets returns the targets one position later; the last token of each sequence has none.

@@ -28,7 +28,8 @@ type Pass struct {
 	train     bool
 	recompute Recompute
 	observer  func(name string, t tensor.Tensor)
-	decoding  *decodePass // nil: sequences are computed as a whole
+	decoding  *decodePass  // nil: sequences are computed as a whole
+	cp        *contextPart // this rank's part of the sequence; nil: batch has whole ones
 
 	deferred   bool // the step has several passes, or the experts have replicas: see deferWgrad
 	multiplies bool // it multiplies the rows of routed experts that passes have saved
@@ -96,7 +97,7 @@ func (m *Model) begin(ex *tensor.Exec, b Batch, place int, several bool) *Pass {
 	m.begun++
 	at, _ := slices.BinarySearchFunc(m.inFlight, place, func(p *Pass, place int) int { return p.place - place })
 	m.inFlight = slices.Insert(m.inFlight, at, p)
-	together := m.Config.WgradPasses(m.precision, len(b.Inputs)*m.mesh.World.Size())
+	together := m.Config.WgradPasses(m.precision, len(p.batch.Inputs)*m.mesh.World.Size())
 	p.deferred = several || m.replicated()
 	p.multiplies = !b.More || (place+1)%together == 0
 	return p
@@ -345,12 +346,15 @@ func (m *Model) newPass(ex *tensor.Exec, b Batch, train bool) *Pass {
 		m.passes = append(m.passes, p)
 	}
 	p.arena = m.arenas.take(ex, m.PassBytes)
+	n := len(b.Inputs) / b.Seq
+	if p.cp = m.contextOf(b, train); p.cp != nil {
+		b = p.cp.cut()
+	}
 	p.batch, p.train, p.recompute, p.observer = b, train, m.Recompute, m.observer
 	p.deferred, p.multiplies, p.added, p.decoding, p.loss, p.headNorms = false, false, false, nil, Loss{}, p.headNorms[:0]
 	p.out, p.dh, p.dembedded, p.dmtp = Boundary{}, tensor.Tensor{}, tensor.Tensor{}, tensor.Tensor{}
 	p.failed = nil
 	p.sealed, p.unsealed, p.waiting = train && m.Guard, tensor.Mark{}, p.waiting[:0]
-	n := len(b.Inputs) / b.Seq
 	if cap(p.sequences) < n {
 		p.sequences = make([]sequenceLoss, n)
 	}

@@ -141,6 +141,9 @@ func (p *Pass) sealBatch(ex *tensor.Exec) {
 		for _, x := range [...][]byte{bytesOf(b.Inputs), bytesOf(b.Targets), bytesOf(b.First), bytesOf(unsafe.Slice(b, 1))} {
 			p.tokens = append(p.tokens, newSeal(ex, x))
 		}
+		if p.cp != nil {
+			p.tokens = append(p.tokens, newSeal(ex, bytesOf(p.cp.whole.Targets)), newSeal(ex, bytesOf(p.cp.whole.First)), newSeal(ex, bytesOf(unsafe.Slice(p.cp, 1))))
+		}
 	}
 }
 

@@ -36,7 +36,8 @@ func (s Sum) Dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 //
 // dy: [M, N] and x: [M, K] have blocks AlongCols. dw: [N, K] is FP32. The rows are summed in spans,
 // as in tensor.Wgrad. A span is the rows of one sequence and whole blocks of both operands. It may
-// also be all rows, which 0 stands for.
+// also be all rows, which 0 stands for. Then accumulate goes on with the sums in dw if
+// [Sum.Continues] says so, as GroupedWgrad does.
 func (s Sum) Wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, span int, accumulate bool) {
 	dy.check(AlongCols, dy.Rows(), dw.Rows)
 	s.WgradRows(ex, dw, dy, x, 0, span, accumulate)

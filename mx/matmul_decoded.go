@@ -42,10 +42,15 @@ func (decoded) dgrad(ex *tensor.Exec, dx tensor.Matrix, dy, w Tensor) {
 func (decoded) wgrad(ex *tensor.Exec, dw tensor.Matrix, dy, x Tensor, first, span int, accumulate bool) {
 	p := decode(ex, dy, x)
 	defer p.release()
+	left := p.a.Mat().ColSlice(first, first+dw.Rows)
+	if span == 0 && accumulate && !dy.Format.hasGain() && !x.Format.hasGain() {
+		tensor.MatMulAdd(ex, dw, left.T(), p.b.Mat())
+		return
+	}
 	if span == 0 {
 		span = max(dy.Rows(), 1)
 	}
-	tensor.WgradTimes(ex, dw, p.a.Mat().ColSlice(first, first+dw.Rows), p.b.Mat(), span, p.scale(), accumulate)
+	tensor.WgradTimes(ex, dw, left, p.b.Mat(), span, p.scale(), accumulate)
 }
 
 func (decoded) groupedMatMul(ex *tensor.Exec, y tensor.Matrix, x, w Tensor, ends []int32) {

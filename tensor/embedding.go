@@ -48,22 +48,26 @@ func EmbedBackward(ex *Exec, dtable Matrix, span int, uses []Embedded) {
 		}
 	}
 	ex.embedded = append(ex.embedded[:0], uses)
-	EmbedBackwardRows(ex, dtable, 0, span, ex.embedded)
+	EmbedBackwardRows(ex, dtable, 0, span, 1, ex.embedded)
 	clear(ex.embedded)
 }
 
 // EmbedBackwardRows is EmbedBackward for the rows of a table's gradient from row first on, which
 // dtable holds, and for several batches. It leaves out other rows. A balanced binary tree adds up
-// the sums of the batches, as in Wgrad. A batch may be empty.
-func EmbedBackwardRows(ex *Exec, dtable Matrix, first, span int, batches [][]Embedded) {
+// the sums of the batches, as in Wgrad. A batch may be empty. Each parts batches that follow each
+// other, of equally many rows, count as one batch with the rows of all.
+func EmbedBackwardRows(ex *Exec, dtable Matrix, first, span, parts int, batches [][]Embedded) {
 	dtable.checkFP32Rows()
 	if span < 1 {
 		panic(fmt.Sprintf("tensor: embedding by spans of %d rows, want 1 or more", span))
 	}
-	s := embedGrad{dtable: dtable, firstID: first, batches: batches, span: span, uses: len(batches[0])}
-	for _, uses := range batches {
+	s := embedGrad{dtable: dtable, firstID: first, batches: batches, parts: parts, span: span, uses: len(batches[0])}
+	for i, uses := range batches {
 		s.check(uses)
-		s.batchSpans = max(s.batchSpans, ceilDiv(uses[0].Grad.Rows, span))
+		if whole := batches[i/parts*parts]; uses[0].Grad.Rows != whole[0].Grad.Rows {
+			panic(fmt.Sprintf("tensor: parts of %d and %d rows of one batch of embeddings", whole[0].Grad.Rows, uses[0].Grad.Rows))
+		}
+		s.batchSpans = max(s.batchSpans, ceilDiv(parts*uses[0].Grad.Rows, span))
 	}
 	if s.batchSpans > 1 {
 		s.batchSpans = 1 << bits.Len(uint(s.batchSpans-1))
@@ -80,6 +84,7 @@ type embedGrad struct {
 	dtable     Matrix
 	firstID    int // of dtable
 	batches    [][]Embedded
+	parts      int // batches that count as one
 	uses       int // per batch
 	span       int
 	batchSpans int     // spans per batch, rounded up to a power of two: the tree is that of batches
@@ -111,11 +116,13 @@ func (s *embedGrad) rowsPerSpan() int { return s.span * s.uses }
 func (s *embedGrad) locate(gradRow int32) (use *Embedded, row int) {
 	perSpan := s.rowsPerSpan()
 	batch, rest := int(gradRow)/(s.batchSpans*perSpan), int(gradRow)%(s.batchSpans*perSpan)
-	uses := s.batches[batch]
+	parts := s.batches[batch*s.parts:][:s.parts]
+	each := parts[0][0].Grad.Rows
 	first := rest / perSpan * s.span
-	length := min(s.span, uses[0].Grad.Rows-first)
+	length := min(s.span, s.parts*each-first)
 	rest %= perSpan
-	return &uses[rest/length], first + rest%length
+	row = first + rest%length
+	return &parts[row/each][rest/length], row % each
 }
 
 // spanOf returns the span of a gradient row, counted over all batches.
@@ -148,9 +155,9 @@ func (s *embedGrad) sort(ex *Exec) {
 		s.ends[row+1] += s.ends[row]
 	}
 	s.order = ex.New(INT32, int(s.ends[s.dtable.Rows])).I32()
-	for b, uses := range s.batches {
-		begin := int32(b * s.batchSpans * s.rowsPerSpan())
-		for gradRow := begin; gradRow < begin+int32(uses[0].Grad.Rows*s.uses); gradRow++ {
+	for b := 0; b < len(s.batches); b += s.parts {
+		begin := int32(b / s.parts * s.batchSpans * s.rowsPerSpan())
+		for gradRow := begin; gradRow < begin+int32(s.parts*s.batches[b][0].Grad.Rows*s.uses); gradRow++ {
 			use, at := s.locate(gradRow)
 			if row, ok := s.index(use.IDs[at]); ok {
 				s.order[s.ends[row]] = gradRow
@@ -166,7 +173,7 @@ func embedGradColumns(ex *Exec, s embedGrad, lo, hi int) {
 		hi = ceilDiv(s.dtable.Cols, tileCols)
 	}
 	dtable := columns(s.dtable, lo, hi)
-	spans := s.batchSpans * len(s.batches)
+	spans := s.batchSpans * len(s.batches) / s.parts
 	t := embedGradTree{embedGrad: s, lo: lo, hi: hi, levelSums: ex.New(FP32, bits.Len(uint(spans))+1, dtable.Cols).Mat()}
 	if ex.dry {
 		return

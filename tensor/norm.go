@@ -81,7 +81,7 @@ func RMSNormBackward(ex *Exec, dx Matrix, dw []float32, dy, x Matrix, w, rstd []
 	defer ex.Release(mark)
 	span = min(span, x.Rows)
 	spans := (x.Rows + span - 1) / span
-	n := normJob{x: x, dy: dy, dx: dx, w: w, rstd: rstd, addToDX: addToDX, span: span, dw: ex.New(FP32, spans*normRuns(span), x.Cols).Mat()}
+	n := normJob{x: x, dy: dy, dx: dx, w: w, rstd: rstd, addToDX: addToDX, span: span, dw: ex.New(FP32, spans*NormRuns(span), x.Cols).Mat()}
 	defer ex.describeRows(x).End()
 	forRows(ex, n.dw.Rows, x.Rows*x.Cols, n, normBackwardRuns)
 	if !ex.dry {
@@ -89,9 +89,39 @@ func RMSNormBackward(ex *Exec, dx Matrix, dw []float32, dy, x Matrix, w, rstd []
 	}
 }
 
+// RMSNormBackwardRuns is RMSNormBackward for a part of a span, which begins with a run of it. It
+// leaves the sums of runs in runs, [NormRuns(rows), n] FP32, for SumNormRuns.
+func RMSNormBackwardRuns(ex *Exec, dx, runs, dy, x Matrix, w, rstd []float32, addToDX bool) {
+	sameShape(dx, x)
+	sameShape(dy, x)
+	checkNorm(x, w, rstd)
+	runs.checkFP32Rows()
+	if runs.Rows != NormRuns(x.Rows) || runs.Cols != x.Cols {
+		panic(fmt.Sprintf("tensor: runs [%d, %d] of a norm of [%d, %d]", runs.Rows, runs.Cols, x.Rows, x.Cols))
+	}
+	defer ex.describeRows(x).End()
+	n := normJob{x: x, dy: dy, dx: dx, w: w, rstd: rstd, addToDX: addToDX, span: max(x.Rows, 1), dw: runs}
+	forRows(ex, runs.Rows, x.Rows*x.Cols, n, normBackwardRuns)
+}
+
+// SumNormRuns adds the runs of a span, from RMSNormBackwardRuns for each part of it, to dw.
+func SumNormRuns(ex *Exec, dw []float32, parts []Matrix) {
+	if ex.dry {
+		return
+	}
+	sum := ex.scratchRow(0, len(dw))
+	clear(sum)
+	for _, runs := range parts {
+		for i := range runs.Rows {
+			vec.Add(sum, sum, runs.f32Row(i))
+		}
+	}
+	vec.Add(dw, dw, sum)
+}
+
 // weightGradient adds up the runs of each span in order, and the spans in a binary tree.
 func (n normJob) weightGradient(spans int) []float32 {
-	runs := normRuns(n.span)
+	runs := NormRuns(n.span)
 	for s := range spans {
 		first := n.dw.f32Row(s * runs)
 		for i := 1; i < runs; i++ {
@@ -111,12 +141,12 @@ func (n normJob) weightGradient(spans int) []float32 {
 // on the number of threads.
 const normRun = 32
 
-// normRuns returns the number of runs in a span.
-func normRuns(span int) int { return (span + normRun - 1) / normRun }
+// NormRuns returns the number of runs in a span.
+func NormRuns(span int) int { return (span + normRun - 1) / normRun }
 
 // normBackwardRuns computes runs [lo, hi). Runs past the end of a short last span are empty.
 func normBackwardRuns(ex *Exec, n normJob, lo, hi int) {
-	runs := normRuns(n.span)
+	runs := NormRuns(n.span)
 	for i := lo; i < hi; i++ {
 		begin := i / runs * n.span
 		from := begin + i%runs*normRun

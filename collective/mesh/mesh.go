@@ -2,9 +2,9 @@
 //
 // The names and the rules are those of TorchTitan (torchtitan/distributed/parallel_dims.py):
 //
-//	world       = pp · dp_replicate · dp_shard
-//	efsdp       = dp_shard / ep
-//	dense mesh  = [pp, dp_replicate, dp_shard]
+//	world       = pp · dp_replicate · dp_shard · cp
+//	efsdp       = dp_shard · cp / ep
+//	dense mesh  = [pp, dp_replicate, dp_shard, cp]
 //	sparse mesh = [pp, dp_replicate, efsdp, ep]
 //
 // Both meshes number the same ranks in row-major order, so ep is the fastest axis of the sparse
@@ -12,11 +12,12 @@
 //
 // The routed experts are sharded over ep. Ranks with the same coordinate in ep hold the same
 // experts: they are expert replicas, one for each place in dp_replicate × efsdp. A rank's share of
-// a batch is that of its place in dp_replicate × dp_shard.
+// a batch is that of its place in dp_replicate × dp_shard. The ranks of a cp group share each of
+// its sequences (context parallelism).
 //
-// The ranks of a stage are neighbors, and form a layout of their own: see [Layout.Stage]. cp
-// (context parallelism) and tp (tensor parallelism) are reserved names. In TorchTitan they are
-// further axes of the dense mesh, and ep divides dp_shard · cp · tp.
+// The ranks of a stage are neighbors, and form a layout of their own: see [Layout.Stage]. tp
+// (tensor parallelism) is a reserved name. In TorchTitan it is a further axis of the dense mesh,
+// and ep divides dp_shard · cp · tp.
 package mesh
 
 import (
@@ -31,13 +32,14 @@ const (
 	PP          Axis = "pp"           // stages of a pipeline; both meshes
 	DPReplicate Axis = "dp_replicate" // copies of the whole model; both meshes
 	DPShard     Axis = "dp_shard"     // shards of dense weights; dense mesh
-	EFSDP       Axis = "efsdp"        // expert replicas inside dp_shard; sparse mesh
+	CP          Axis = "cp"           // parts of a sequence; dense mesh
+	EFSDP       Axis = "efsdp"        // expert replicas inside dp_shard · cp; sparse mesh
 	EP          Axis = "ep"           // shards of the experts; sparse mesh
 )
 
 // Dense and Sparse list the axes of the two meshes, the slowest first.
 var (
-	Dense  = [...]Axis{PP, DPReplicate, DPShard}
+	Dense  = [...]Axis{PP, DPReplicate, DPShard, CP}
 	Sparse = [...]Axis{PP, DPReplicate, EFSDP, EP}
 )
 
@@ -47,6 +49,7 @@ type Layout struct {
 	PP          int `json:"pp"`
 	DPReplicate int `json:"dp_replicate"`
 	DPShard     int `json:"dp_shard"`
+	CP          int `json:"cp,omitempty"` // 0: no sequence is shared, as 1
 	EP          int `json:"ep"`
 }
 
@@ -55,8 +58,14 @@ func Default(world int) Layout {
 	return Layout{World: world, PP: 1, DPReplicate: 1, DPShard: world, EP: world}
 }
 
-// EFSDP returns the number of expert replicas in one dp_shard group.
-func (l Layout) EFSDP() int { return l.DPShard / l.EP }
+// Context returns the number of ranks that share a sequence.
+func (l Layout) Context() int { return max(l.CP, 1) }
+
+// Shards returns the number of ranks that hold one copy of the model, over which ep is formed.
+func (l Layout) Shards() int { return l.DPShard * l.Context() }
+
+// EFSDP returns the number of expert replicas that these ranks hold.
+func (l Layout) EFSDP() int { return l.Shards() / l.EP }
 
 // Replicas returns the number of ranks that hold the same experts.
 func (l Layout) Replicas() int { return l.DPReplicate * l.EFSDP() }
@@ -64,9 +73,12 @@ func (l Layout) Replicas() int { return l.DPReplicate * l.EFSDP() }
 // Batch returns the number of ranks that read different sequences.
 func (l Layout) Batch() int { return l.DPReplicate * l.DPShard }
 
+// StageRanks returns the number of ranks of one stage.
+func (l Layout) StageRanks() int { return l.Batch() * l.Context() }
+
 // Stage returns the layout of the ranks of one stage.
 func (l Layout) Stage() Layout {
-	l.World, l.PP = l.Batch(), 1
+	l.World, l.PP = l.StageRanks(), 1
 	return l
 }
 
@@ -79,6 +91,8 @@ func (l Layout) Degree(axis Axis) int {
 		return l.DPReplicate
 	case DPShard:
 		return l.DPShard
+	case CP:
+		return l.Context()
 	case EFSDP:
 		return l.EFSDP()
 	case EP:
@@ -89,7 +103,11 @@ func (l Layout) Degree(axis Axis) int {
 
 // String returns the degrees in words: "dp_replicate 2, dp_shard 4, ep 2".
 func (l Layout) String() string {
-	text := fmt.Sprintf("dp_replicate %d, dp_shard %d, ep %d", l.DPReplicate, l.DPShard, l.EP)
+	text := fmt.Sprintf("dp_replicate %d, dp_shard %d, ", l.DPReplicate, l.DPShard)
+	if l.CP > 1 {
+		text += fmt.Sprintf("cp %d, ", l.CP)
+	}
+	text += fmt.Sprintf("ep %d", l.EP)
 	if l.PP > 1 {
 		text = fmt.Sprintf("pp %d, %s", l.PP, text)
 	}
@@ -99,7 +117,11 @@ func (l Layout) String() string {
 // Name returns a short name that is stable and fit for a folder: "dp2x4-ep2" is dp_replicate 2,
 // dp_shard 4 and ep 2. No two layouts have the same name.
 func (l Layout) Name() string {
-	name := "dp" + strconv.Itoa(l.DPReplicate) + "x" + strconv.Itoa(l.DPShard) + "-ep" + strconv.Itoa(l.EP)
+	name := "dp" + strconv.Itoa(l.DPReplicate) + "x" + strconv.Itoa(l.DPShard)
+	if l.CP > 1 {
+		name += "-cp" + strconv.Itoa(l.CP)
+	}
+	name += "-ep" + strconv.Itoa(l.EP)
 	if l.PP > 1 {
 		name = "pp" + strconv.Itoa(l.PP) + "-" + name
 	}

@@ -13,6 +13,7 @@ import (
 type example struct {
 	layout                         Layout
 	replicate, shard, efsdp, ep    [][]int
+	context                        [][]int // nil: each rank alone
 	replicas                       [][]int
 	last                           map[Axis]int // coordinates of the last rank
 	text, name                     string
@@ -63,6 +64,18 @@ var examples = []example{{
 	text:         "pp 2, dp_replicate 2, dp_shard 2, ep 2",
 	name:         "pp2-dp2x2-ep2",
 	replicaCount: 2, efsdpCount: 1, data: 4,
+}, { // ranks 0 and 1 share a sequence, and ep crosses from one sequence to the next
+	layout:       Layout{World: 8, PP: 1, DPReplicate: 2, DPShard: 2, CP: 2, EP: 4},
+	replicate:    [][]int{{0, 4}, {1, 5}, {2, 6}, {3, 7}},
+	shard:        [][]int{{0, 2}, {1, 3}, {4, 6}, {5, 7}},
+	context:      [][]int{{0, 1}, {2, 3}, {4, 5}, {6, 7}},
+	efsdp:        [][]int{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}},
+	ep:           [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}},
+	replicas:     [][]int{{0, 4}, {1, 5}, {2, 6}, {3, 7}},
+	last:         map[Axis]int{PP: 0, DPReplicate: 1, DPShard: 1, CP: 1, EFSDP: 0, EP: 3},
+	text:         "dp_replicate 2, dp_shard 2, cp 2, ep 4",
+	name:         "dp2x2-cp2-ep4",
+	replicaCount: 2, efsdpCount: 1, data: 4,
 }}
 
 func TestWrittenOutMeshes(t *testing.T) {
@@ -86,6 +99,9 @@ func TestWrittenOutMeshes(t *testing.T) {
 					t.Errorf("along %v: %v, want %v", along.axes, got, along.want)
 				}
 			}
+			if got := l.Groups(CP); e.context != nil && fmt.Sprint(got) != fmt.Sprint(e.context) || len(got)*l.Context() != l.World {
+				t.Errorf("along cp: %v, want %v", got, e.context)
+			}
 			for axis, want := range e.last {
 				if got := l.Coordinates(l.World - 1)[axis]; got != want {
 					t.Errorf("the last rank's place along %s is %d, want %d", axis, got, want)
@@ -97,7 +113,11 @@ func TestWrittenOutMeshes(t *testing.T) {
 
 func anyLayout(t *rapid.T) Layout {
 	world := rapid.IntRange(1, 48).Draw(t, "world")
-	return rapid.SampledFrom(All(world, rapid.IntRange(1, 64).Draw(t, "experts"))).Draw(t, "layout")
+	experts, cp := rapid.IntRange(1, 64).Draw(t, "experts"), 1<<rapid.IntRange(0, 2).Draw(t, "cp")
+	if world%cp != 0 {
+		cp = 1
+	}
+	return rapid.SampledFrom(Contexts(world, 1, cp, experts)).Draw(t, "layout")
 }
 
 // TestGroupsPartitionTheWorld: along any axes of a mesh, each rank is in one group, all groups have

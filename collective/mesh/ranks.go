@@ -12,13 +12,15 @@ func (l Layout) Coordinate(rank int, axis Axis) int {
 	l.checkRank(rank)
 	switch axis {
 	case PP:
-		return rank / (l.DPReplicate * l.DPShard)
+		return rank / l.StageRanks()
 	case DPReplicate:
-		return rank / l.DPShard % l.DPReplicate
+		return rank / l.Shards() % l.DPReplicate
 	case DPShard:
-		return rank % l.DPShard
+		return rank / l.Context() % l.DPShard
+	case CP:
+		return rank % l.Context()
 	case EFSDP:
-		return rank % l.DPShard / l.EP
+		return rank % l.Shards() / l.EP
 	case EP:
 		return rank % l.EP
 	}
@@ -28,7 +30,7 @@ func (l Layout) Coordinate(rank int, axis Axis) int {
 // Coordinates returns a rank's places along the axes of both meshes.
 func (l Layout) Coordinates(rank int) map[Axis]int {
 	places := map[Axis]int{}
-	for _, axis := range [...]Axis{PP, DPReplicate, DPShard, EFSDP, EP} {
+	for _, axis := range [...]Axis{PP, DPReplicate, DPShard, CP, EFSDP, EP} {
 		places[axis] = l.Coordinate(rank, axis)
 	}
 	return places

@@ -5,7 +5,7 @@ package mesh
 import "fmt"
 
 // Degrees are what a user gives. 0 leaves a degree to its default: 1 in general, for DPShard the
-// ranks that remain, and for EP all of DPShard. -1 does so for DPShard and EP.
+// ranks that remain, and for EP all of DPShard · CP. -1 does so for DPShard and EP.
 type Degrees struct {
 	PP, DPReplicate, DPShard, CP, TP, EP int
 }
@@ -21,9 +21,10 @@ type Rule string
 
 const (
 	RuleDegree  Rule = "a degree is 1 or more"                     // or 0 or -1, for its default
-	RuleFuture  Rule = "cp and tp are 1"                           // until the engine has them
-	RuleWorld   Rule = "world = pp · dp_replicate · dp_shard"      // each rank has one place
-	RuleEP      Rule = "ep divides dp_shard"                       // efsdp is their ratio
+	RuleFuture  Rule = "tp is 1"                                   // until the engine has it
+	RuleCP      Rule = "cp is a power of two"                      // sums over ranks are binary trees
+	RuleWorld   Rule = "world = pp · dp_replicate · dp_shard · cp" // each rank has one place
+	RuleEP      Rule = "ep divides dp_shard · cp"                  // efsdp is their ratio
 	RuleExperts Rule = "ep divides the number of routed experts"   // ranks hold equal numbers
 	RuleBatch   Rule = "dp_replicate · dp_shard divides the batch" // ranks read equal numbers
 )
@@ -50,17 +51,20 @@ func Resolve(world int, d Degrees, of Model) (Layout, error) {
 	if world < 1 {
 		return Layout{}, &Error{Rule: RuleDegree, Given: fmt.Sprintf("world is %d", world), Instead: "use 1 rank or more"}
 	}
-	for _, rule := range [...]func(int, Degrees) *Error{degreesCount, noFuture, fillsWorld} {
+	for _, rule := range [...]func(int, Degrees) *Error{degreesCount, noFuture, sharesSequences, fillsWorld} {
 		if err := rule(world, d); err != nil {
 			return Layout{}, err.suggest(world, d, of)
 		}
 	}
 	l := Layout{World: world, PP: max(d.PP, 1), DPReplicate: max(d.DPReplicate, 1), DPShard: d.DPShard, EP: d.EP}
+	if d.CP > 1 {
+		l.CP = d.CP
+	}
 	if l.DPShard < 1 {
-		l.DPShard = world / l.PP / l.DPReplicate
+		l.DPShard = world / l.PP / l.DPReplicate / l.Context()
 	}
 	if l.EP < 1 {
-		l.EP = l.DPShard
+		l.EP = l.Shards()
 	}
 	if err := l.divides(of); err != nil {
 		return Layout{}, err.suggest(world, d, of)
@@ -84,15 +88,18 @@ func degreesCount(_ int, d Degrees) *Error {
 	return nil
 }
 
-// noFuture refuses the axes that the engine does not have yet.
+// noFuture refuses the axis that the engine does not have yet.
 func noFuture(_ int, d Degrees) *Error {
-	for _, one := range [...]struct {
-		axis, name string
-		degree     int
-	}{{"cp", "context", d.CP}, {"tp", "tensor", d.TP}} {
-		if one.degree > 1 {
-			return &Error{Rule: RuleFuture, Given: fmt.Sprintf("%s is %d, but %s parallelism is not there yet", one.axis, one.degree, one.name)}
-		}
+	if d.TP > 1 {
+		return &Error{Rule: RuleFuture, Given: fmt.Sprintf("tp is %d, but tensor parallelism is not there yet", d.TP)}
+	}
+	return nil
+}
+
+// sharesSequences refuses a cp with which sums over ranks would have other bits.
+func sharesSequences(_ int, d Degrees) *Error {
+	if d.CP > 1 && d.CP&(d.CP-1) != 0 {
+		return &Error{Rule: RuleCP, Given: fmt.Sprintf("cp is %d", d.CP)}
 	}
 	return nil
 }
@@ -105,9 +112,17 @@ func fillsWorld(world int, d Degrees) *Error {
 	if pp > 1 {
 		what = fmt.Sprintf("%d ranks of a stage, of %d stages", stage, pp)
 	}
+	cp := max(d.CP, 1)
 	switch {
 	case world%pp != 0:
 		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("pp %d does not divide %d ranks", pp, world)}
+	case stage%cp != 0:
+		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("cp %d does not divide %s", cp, what)}
+	}
+	if stage /= cp; cp > 1 {
+		what = fmt.Sprintf("%d groups of cp %d ranks", stage, cp)
+	}
+	switch {
 	case stage%replicate != 0:
 		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("dp_replicate %d does not divide %s", replicate, what)}
 	case shard > 0 && stage/replicate != shard:
@@ -119,7 +134,9 @@ func fillsWorld(world int, d Degrees) *Error {
 // divides refuses an ep that does not divide what is sharded over it.
 func (l Layout) divides(of Model) *Error {
 	switch {
-	case l.DPShard%l.EP != 0:
+	case l.Shards()%l.EP != 0 && l.CP > 1:
+		return &Error{Rule: RuleEP, Given: fmt.Sprintf("ep %d does not divide dp_shard %d · cp %d", l.EP, l.DPShard, l.CP)}
+	case l.Shards()%l.EP != 0:
 		return &Error{Rule: RuleEP, Given: fmt.Sprintf("ep %d does not divide dp_shard %d", l.EP, l.DPShard)}
 	case of.Experts > 0 && of.Experts%l.EP != 0:
 		return &Error{Rule: RuleExperts, Given: fmt.Sprintf("ep %d does not divide %d experts", l.EP, of.Experts)}
@@ -128,7 +145,7 @@ func (l Layout) divides(of Model) *Error {
 }
 
 // checkBatch returns an error if the sequences of a step cannot be divided evenly. All layouts of a
-// number of ranks and stages divide a batch alike, so it suggests another batch.
+// number of ranks, stages and cp divide a batch alike, so it suggests another batch.
 func (l Layout) checkBatch(batch int) *Error {
 	n := l.Batch()
 	if batch < 1 || batch%n == 0 {

@@ -33,6 +33,7 @@ type verifyFlags struct {
 	json  string
 	given *[]cli.Assignment
 	pp    inspecting.Degrees
+	cp    inspecting.Degrees
 	names inspecting.Schedules // of pipelines
 	// numbers of passes to verify; nil: micro-batch says
 	passes []int
@@ -40,7 +41,8 @@ type verifyFlags struct {
 
 // DefineVerifyLayouts defines the flags of verify-layouts.
 func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
-	f, all := &verifyFlags{pp: inspecting.Degrees{List: []int{1}}, names: inspecting.Schedules{pipeline.Names()[0]}}, flag.NewFlagSet("", flag.ContinueOnError)
+	pp, cp := inspecting.Degrees{Axis: mesh.PP, List: []int{1}}, inspecting.Degrees{Axis: mesh.CP, List: []int{1}}
+	f, all := &verifyFlags{pp: pp, cp: cp, names: inspecting.Schedules{pipeline.Names()[0]}}, flag.NewFlagSet("", flag.ContinueOnError)
 	f.ranks.Define(all)
 	all.StringVar(&f.json, "json", "", "`FILE` write a JSON line per layout to FILE")
 	f.given = cli.Bind(all, verifyDefaults)
@@ -51,6 +53,7 @@ func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
 		"fp8.", "mx.", "guard.", "optimizer.", "model.",
 	})
 	fs.Var(&f.pp, "pp", "`N,...` ranks of the pipelines to verify, such as 2,4; all: those of every length, and none")
+	fs.Var(&f.cp, "cp", "`N,...` ranks that share each sequence, in the layouts to verify, such as 1,2,4; all: every power of two")
 	fs.Func("passes", "`P,...` numbers of passes per step to verify in each layout, such as 1,2,4; default: one, as micro-batch says", f.setPasses)
 	fs.Var(&f.names, "pp-schedule", "`NAME,...` schedules of the pipelines; all: each of them")
 	return cli.NoArguments(f.run)
@@ -103,13 +106,15 @@ func (t Trial) configure(cfg config.Config) config.Config {
 	if t.passes > 0 {
 		cfg.MicroBatch = cfg.Batch / t.passes
 	}
-	cfg.MicroBatch /= t.Batch()
+	if cfg.MicroBatch /= t.Batch(); t.CP > 1 {
+		cfg.MicroBatch = 0 // one sequence in each pass
+	}
 	return cfg
 }
 
 // trials returns what to verify, one rank first, and why it leaves out pipelines.
 func (f *verifyFlags) trials(cfg config.Config) (all []Trial, notes []string, err error) {
-	layouts, err := f.pp.Layouts(f.ranks.Count, cfg.Model.Experts)
+	layouts, err := inspecting.Layouts(f.ranks.Count, cfg.Model.Experts, &f.pp, &f.cp)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -124,6 +129,10 @@ func (f *verifyFlags) trials(cfg config.Config) (all []Trial, notes []string, er
 		names := f.names
 		if l.PP == 1 {
 			names = names[:1]
+		}
+		passes := passes
+		if l.CP > 1 {
+			passes = []int{0} // one sequence in each
 		}
 		for _, name := range names {
 			for _, n := range passes {
@@ -160,11 +169,30 @@ func (t Trial) fits(cfg config.Config) error {
 	if n := t.passes * t.Batch(); n > 0 && cfg.Batch%n != 0 {
 		return fmt.Errorf("a batch of %d does not divide into passes of %d ranks", cfg.Batch, t.Batch())
 	}
+	if t.CP > 1 {
+		if err := t.sharesSequences(cfg); err != nil {
+			return err
+		}
+	}
 	if t.PP == 1 {
 		return nil
 	}
 	_, _, err := t.configure(cfg).Pipeline(t.World)
 	return err
+}
+
+// sharesSequences returns an error if ranks cannot share sequences, or if results depend on the
+// number of passes, which is not that of one rank.
+func (t Trial) sharesSequences(cfg config.Config) error {
+	precision, err := cfg.Recipe()
+	if err != nil {
+		return err
+	}
+	shared := t.configure(cfg)
+	if n, alone := shared.Passes(t.World), cfg.Passes(1); n != alone && (precision.DependsOnPasses() || cfg.EPCapacity > 0) {
+		return fmt.Errorf("with one sequence in a pass, a step has %d passes, and with one rank %d: results depend on it", n, alone)
+	}
+	return shared.CheckContext(1)
 }
 
 // anyPasses returns an error if the number of passes changes results, or is given twice.
@@ -232,7 +260,7 @@ func (f *verifyFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := f.anyPasses(cfg); err != nil {
 		return err
 	}
-	cfg.ChainPasses = cfg.ChainPasses && f.passes == nil // slices add passes as a chain
+	cfg.ChainPasses = cfg.ChainPasses && f.passes == nil && slices.Equal(f.cp.List, []int{1}) // slices add passes as a chain
 	if cfg, err = onOneRank(cfg, f.ranks.Count); err != nil {
 		return err
 	}

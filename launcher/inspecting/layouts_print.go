@@ -123,8 +123,8 @@ func (c LayoutCosts) print(out io.Writer, cfg config.Config) {
 		text string
 		axes []mesh.Axis
 	}{{"ep, which exchange tokens", []mesh.Axis{mesh.EP}}, {"expert replicas, which sum gradients", []mesh.Axis{mesh.DPReplicate, mesh.EFSDP}},
-		{"pp, which have all stages together", []mesh.Axis{mesh.PP}}, {"dp_shard", []mesh.Axis{mesh.DPShard}}, {"dp_replicate", []mesh.Axis{mesh.DPReplicate}}} {
-		if c.PP == 1 && axis.axes[0] == mesh.PP {
+		{"pp, which have all stages together", []mesh.Axis{mesh.PP}}, {"cp, which share sequences", []mesh.Axis{mesh.CP}}, {"dp_shard", []mesh.Axis{mesh.DPShard}}, {"dp_replicate", []mesh.Axis{mesh.DPReplicate}}} {
+		if first := axis.axes[0]; c.Degree(first) == 1 && (first == mesh.PP || first == mesh.CP) {
 			continue
 		}
 		groups := c.Groups(axis.axes...)
@@ -138,7 +138,7 @@ func (c LayoutCosts) print(out io.Writer, cfg config.Config) {
 			name = fmt.Sprintf("per rank, %d of pp", place)
 		}
 		memoryRow(table, name, m.Memory)
-		all = all.Plus(m.Memory.Times(c.Batch()))
+		all = all.Plus(m.Memory.Times(c.StageRanks()))
 	}
 	memoryRow(table, "of all ranks", all)
 	table = cli.NewTable(out, "moved per rank and step", "memory", "of peers", "network")

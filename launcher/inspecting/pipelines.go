@@ -12,8 +12,9 @@ import (
 	"spmoe/collective/pipeline"
 )
 
-// Degrees is a flag.Value: numbers of pipeline ranks, or all.
+// Degrees is a flag.Value: numbers of ranks along an axis, or all.
 type Degrees struct {
+	Axis mesh.Axis
 	all  bool
 	List []int
 }
@@ -34,7 +35,7 @@ const allOfThem = "all"
 
 // Set implements [flag.Value].
 func (d *Degrees) Set(text string) error {
-	if *d = (Degrees{all: text == allOfThem}); d.all {
+	if *d = (Degrees{Axis: d.Axis, all: text == allOfThem}); d.all {
 		return nil
 	}
 	for _, word := range strings.Split(text, ",") {
@@ -50,28 +51,50 @@ func (d *Degrees) Set(text string) error {
 // of returns the degrees of a number of ranks.
 func (d *Degrees) of(ranks int) (list []int, err error) {
 	if !d.all {
-		for _, pp := range d.List {
-			if ranks%pp != 0 {
-				return nil, fmt.Errorf("pp %d does not divide %d ranks", pp, ranks)
+		for _, n := range d.List {
+			if !d.legal(n, ranks) {
+				return nil, fmt.Errorf("%s %d does not divide %d ranks%s", d.Axis, n, ranks, d.rule())
 			}
 		}
 		return d.List, nil
 	}
-	for pp := 1; pp <= ranks; pp++ {
-		if ranks%pp == 0 {
-			list = append(list, pp)
+	for n := 1; n <= ranks; n++ {
+		if d.legal(n, ranks) {
+			list = append(list, n)
 		}
 	}
 	return list, nil
 }
 
-// Layouts returns the legal layouts of a number of ranks with these degrees.
-func (d *Degrees) Layouts(ranks, experts int) (all []mesh.Layout, err error) {
-	list, err := d.of(ranks)
-	for _, pp := range list {
-		all = append(all, mesh.Pipelines(ranks, pp, experts)...)
+// legal reports whether some ranks have layouts with the degree n.
+func (d *Degrees) legal(n, ranks int) bool {
+	return ranks%n == 0 && (d.Axis != mesh.CP || n&(n-1) == 0)
+}
+
+// rule says what else a degree must be.
+func (d *Degrees) rule() string {
+	if d.Axis == mesh.CP {
+		return ", or is no power of two"
 	}
-	return all, err
+	return ""
+}
+
+// Layouts returns the legal layouts of a number of ranks with these degrees.
+func Layouts(ranks, experts int, pp, cp *Degrees) (all []mesh.Layout, err error) {
+	stages, err := pp.of(ranks)
+	if err != nil {
+		return nil, err
+	}
+	contexts, err := cp.of(ranks)
+	if err != nil {
+		return nil, err
+	}
+	for _, pp := range stages {
+		for _, cp := range contexts {
+			all = append(all, mesh.Contexts(ranks, pp, cp, experts)...)
+		}
+	}
+	return all, nil
 }
 
 // Schedules is a flag.Value: names of schedules, or all.

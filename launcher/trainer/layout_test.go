@@ -172,8 +172,8 @@ func TestResumeInAnotherLayout(t *testing.T) {
 
 func TestLayoutRefused(t *testing.T) {
 	for want, change := range map[string]func(*config.Config){
-		"ep 2 does not divide dp_shard 1 (ep divides dp_shard): the nearest legal layout is": func(c *config.Config) { c.DPReplicate, c.EP = 4, 2 },
-		"dp_replicate 3 does not divide 4 ranks (world = pp · dp_replicate · dp_shard): no layout of 4 ranks divides a batch of 6 sequences either": func(c *config.Config) {
+		"ep 2 does not divide dp_shard 1 (ep divides dp_shard · cp): the nearest legal layout is": func(c *config.Config) { c.DPReplicate, c.EP = 4, 2 },
+		"dp_replicate 3 does not divide 4 ranks (world = pp · dp_replicate · dp_shard · cp): no layout of 4 ranks divides a batch of 6 sequences either": func(c *config.Config) {
 			c.DPReplicate, c.Batch = 3, 6
 		},
 		"ep 4 does not divide 6 experts": func(c *config.Config) {
@@ -194,6 +194,151 @@ func TestLayoutRefused(t *testing.T) {
 	cfg.EP = 2
 	if _, err := PrepareOn(cfg, 4, estimate.Host{Ranks: 2, Processes: 1}, "", &reports{}); err == nil ||
 		!strings.Contains(err.Error(), "replicas of experts must be on one host: give --ep 4") {
+		t.Errorf("on two hosts: %v", err)
+	}
+}
+
+// contextRun is layoutRun with sequences that up to 4 ranks can share, and as many heads.
+func contextRun(t *testing.T, precision string) config.Config {
+	cfg := layoutRun(t, precision)
+	cfg.Seq, cfg.Model.Heads = 128, 4
+	return cfg
+}
+
+// Ranks that share sequences have the bits of one rank.
+func TestOneResultForAllContexts(t *testing.T) {
+	for _, precision := range []string{"bf16", "mxfp8", "mxint8"} {
+		t.Run(precision, func(t *testing.T) {
+			want := outcomeOf(t, contextRun(t, precision), 1)
+			sums := map[string]int{}
+			for _, ranks := range []int{2, 4, 8} {
+				for _, cp := range []int{2, 4} {
+					for _, l := range mesh.Contexts(ranks, 1, cp, 16) {
+						cfg := contextRun(t, precision)
+						cfg.SetLayout(l)
+						outcomeFrom(t, cfg, train(t, cfg, ranks, "")).equals(t, fmt.Sprintf("np %d, %v", ranks, l), want)
+						sums[sumOf(t, cfg)]++
+					}
+				}
+			}
+			if len(sums) != 1 {
+				t.Errorf("the states have %d different checksums: %v", len(sums), sums)
+			}
+		})
+	}
+}
+
+// Options of a run keep their meaning if ranks share sequences.
+func TestContextsWithOptions(t *testing.T) {
+	grouped := func(c *config.Config) {
+		c.Model.KVHeads, c.Model.QRank, c.Model.KVRank = 4, 0, 0
+		c.Model.Heads, c.Model.ValueDim = 8, c.Model.KeyDim()
+	}
+	for name, change := range map[string]func(*config.Config){
+		"capacity":           func(c *config.Config) { c.EPCapacity, c.Batch, c.Model.MTPLayers = 1.1, 2, 0 },
+		"standard":           func(c *config.Config) { c.Precision, c.EPExchange = "mxfp8", "standard" },
+		"wires":              func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
+		"recompute":          func(c *config.Config) { c.Recompute = "full" },
+		"MXFP8 recompute":    func(c *config.Config) { c.Precision, c.Recompute = "mxfp8", "selective" },
+		"no shared":          func(c *config.Config) { c.Model.SharedExperts, c.Model.BalanceAlpha, c.Model.MTPLayers = 0, 0, 0 },
+		"no experts":         func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers; c.Model.MTPLayers = 0 },
+		"BF16 moments":       func(c *config.Config) { c.Optimizer.Moments = "bf16" },
+		"documents":          func(c *config.Config) { c.DocumentMask = true },
+		"replay":             func(c *config.Config) { c.Guard.Replay = 1 },
+		"Muon and QK-clip":   func(c *config.Config) { c.Optimizer.Name, c.Optimizer.QKClip = "muon", 0.001 },
+		"fp8-block":          func(c *config.Config) { c.Precision, c.Seq = "fp8-block", 256 },
+		"nvfp4":              func(c *config.Config) { c.Precision, c.Batch = "nvfp4", 2 },
+		"fp8-tensor":         func(c *config.Config) { c.Precision, c.Batch = "fp8-tensor", 2 },
+		"mxfp4":              func(c *config.Config) { c.Precision, c.Seq = "mxfp4", 256 },
+		"mxfp6":              func(c *config.Config) { c.Precision = "mxfp6-e2m3" },
+		"H100":               func(c *config.Config) { c.Sum = "h100" },
+		"MXFP8 of a B200":    func(c *config.Config) { c.Precision, c.Sum = "mxfp8", "b200" },
+		"exact MXFP8":        func(c *config.Config) { c.Precision, c.Sum = "mxfp8", "exact" },
+		"FP32":               func(c *config.Config) { c.Precision = "fp32" },
+		"queries compressed": func(c *config.Config) { c.Model.QRank = 24 },
+		"grouped":            func(c *config.Config) { grouped(c) },
+		"grouped, recompute": func(c *config.Config) {
+			grouped(c)
+			c.Recompute, c.Model.QKNorm, c.Model.QKVBias, c.Model.OutputBias = "selective", true, true, true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := func(cp, ep, replicate int) outcome {
+				cfg := contextRun(t, "bf16")
+				cfg.CP, cfg.EP, cfg.DPReplicate = cp, ep, replicate
+				change(&cfg)
+				if cp == 1 { // the passes that groups of 4 ranks make
+					cfg.MicroBatch = 1
+				}
+				got := train(t, cfg, max(cp, 1)*replicate, "")
+				if drops := got.steps[0].Dropped > 0; drops != (cfg.EPCapacity > 0) {
+					t.Errorf("%d choices were dropped", got.steps[0].Dropped)
+				}
+				o := outcomeFrom(t, cfg, got)
+				if cfg.EPCapacity > 0 {
+					o.evals, o.sample = nil, "" // of other numbers of sequences in a pass
+				}
+				return o
+			}
+			want := run(1, 1, 1)
+			most := 4
+			if name == "fp8-block" { // its blocks have 128 tokens
+				most = 2
+			}
+			run(most, 2, 1).equals(t, "cp, ep 2", want)
+			run(most, most, 1).equals(t, "cp, ep of all ranks", want)
+			if !slices.Contains([]string{"capacity", "nvfp4", "fp8-tensor"}, name) { // they depend on the sequences of a pass
+				run(2, 2, 2).equals(t, "dp_replicate 2, cp 2, ep 2", want)
+			}
+		})
+	}
+}
+
+// Checkpoints move between layouts in which ranks share sequences and those in which they do not.
+func TestResumeInAnotherContext(t *testing.T) {
+	whole := contextRun(t, "mxfp8")
+	end := outcomeFrom(t, whole, train(t, whole, 1, ""))
+	end.steps, end.evals = end.steps[1:], nil
+	layouts := []mesh.Layout{
+		mesh.Default(2), {World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 4},
+		{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 4, EP: 1}, {World: 8, PP: 1, DPReplicate: 2, DPShard: 2, CP: 2, EP: 2},
+	}
+	for i, from := range layouts {
+		saved := contextRun(t, "mxfp8")
+		saved.SetLayout(from)
+		saved.SaveEvery, saved.Keep = 1, 9
+		train(t, saved, from.World, "")
+		to := layouts[(i+1)%len(layouts)]
+		cfg := contextRun(t, "mxfp8")
+		cfg.SetLayout(to)
+		o := outcomeFrom(t, cfg, train(t, cfg, to.World, filepath.Join(saved.Out, "step-00000001")))
+		o.evals = nil
+		o.equals(t, fmt.Sprintf("saved in %s, resumed in %s", from.Name(), to.Name()), end)
+	}
+}
+
+func TestContextRefused(t *testing.T) {
+	for want, change := range map[string]func(*config.Config){
+		"seq is 96: the 2 ranks that share a sequence (cp) take whole blocks of 32 tokens each: give a multiple of 64":    func(c *config.Config) { c.Seq = 96 },
+		"cp is 4: the ranks that share a sequence divide the heads of attention, and model.heads is 2":                    func(c *config.Config) { c.CP, c.Model.Heads = 4, 2 },
+		"seq is 128: the 2 ranks that share a sequence (cp) take whole blocks of 128 tokens each: give a multiple of 256": func(c *config.Config) { c.Precision = "fp8-block" },
+		"micro_batch is 2: the ranks that share sequences (cp) have one sequence in a pass: give 0 or 1":                  func(c *config.Config) { c.MicroBatch = 2 },
+		"cp is 2: routes are recorded and replayed by whole sequences: give cp 1":                                         func(c *config.Config) { c.RecordRoutes = true },
+		"cp is 3 (cp is a power of two)": func(c *config.Config) { c.CP = 3 },
+		"dp_replicate 1 · dp_shard 2 does not divide a batch of 3 sequences (dp_replicate · dp_shard divides the batch)": func(c *config.Config) { c.Batch = 3 },
+		"ep 4 does not divide 6 experts": func(c *config.Config) { c.Model.Experts = 6 },
+	} {
+		cfg := contextRun(t, "bf16")
+		cfg.CP = 2
+		change(&cfg)
+		if err := cfg.Validate(4); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	cfg := contextRun(t, "bf16")
+	cfg.CP = 2
+	if _, err := PrepareOn(cfg, 4, estimate.Host{Ranks: 2, Processes: 1}, "", &reports{}); err == nil ||
+		!strings.Contains(err.Error(), "cp is 2: the ranks that share a sequence must be on one host: give --cp 1 on several") {
 		t.Errorf("on two hosts: %v", err)
 	}
 }

@@ -59,7 +59,7 @@ func heldOnHosts(t *testing.T, cfg config.Config, hosts, onHost int) (each []eve
 		for i := range tokens {
 			tokens[i] = int32(i*i+c.Rank()) % 256
 		}
-		for left := cfg.Batch / ranks; left > 0; left -= n {
+		for left := cfg.Batch / cfg.DataRanks(ranks); left > 0; left -= n {
 			b := moe.Batch{Inputs: tokens, Targets: tokens, Seq: cfg.Seq, GlobalSequences: cfg.Batch, More: left > n}
 			if _, err := model.Train(ex, b); err != nil {
 				return err
@@ -147,6 +147,9 @@ func TestEstimateMemory(t *testing.T) {
 		"MTP":             {[]int{2}, func(c *config.Config) { c.Model.MTPLayers = 1 }},
 		"groups of MTP":   {[]int{2}, func(c *config.Config) { c.Model.Vocab, c.Model.MTPLayers, c.Seq, c.Batch = 17_001, 1, 300, 8 }},
 		"full":            {[]int{4}, func(c *config.Config) { c.Recompute = "full" }},
+		"cp":              {[]int{2, 4}, func(c *config.Config) { c.CP, c.Seq, c.Batch = 2, 256, 2 }},
+		"cp, MTP":         {[]int{4}, func(c *config.Config) { c.CP, c.Seq, c.Batch, c.Model.MTPLayers, c.Precision = 4, 256, 2, 1, "mxfp8" }},
+		"cp, recompute":   {[]int{4}, func(c *config.Config) { c.CP, c.EP, c.Seq, c.Batch, c.Recompute = 2, 1, 256, 2, "selective" }},
 		"mxfp8":           {[]int{2}, func(c *config.Config) { c.Precision = "mxfp8" }},
 		"nvfp4":           {[]int{2}, func(c *config.Config) { c.Precision = "nvfp4" }},
 	} {

@@ -310,3 +310,27 @@ func TestPipelinesOnHosts(t *testing.T) {
 		outcomeFrom(t, cfg, said[0]).equals(t, fmt.Sprintf("%d hosts of %d ranks, %s", c.hosts, c.each, c.schedule), want)
 	}
 }
+
+// The ranks of a stage may share sequences.
+func TestOneResultForPipelinesWithContexts(t *testing.T) {
+	run := func() config.Config {
+		cfg := pipelineRun(t, "mxfp8")
+		cfg.Seq, cfg.Batch, cfg.MicroBatch = 64, 8, 0
+		return cfg
+	}
+	want := outcomeOf(t, run(), 1)
+	for _, c := range []struct {
+		schedule string
+		layout   mesh.Layout
+		overlap  bool
+	}{
+		{"1F1B", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, EP: 2}, false},
+		{"ZBVZeroBubble", mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, CP: 2, EP: 4}, false},
+		{"InterleavedZeroBubble", mesh.Layout{World: 8, PP: 2, DPReplicate: 2, DPShard: 1, CP: 2, EP: 1}, false},
+		{"DualPipeV", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, EP: 1}, true},
+	} {
+		cfg := inStages(run(), c.schedule, c.layout)
+		cfg.PPOverlap = c.overlap
+		outcomeFrom(t, cfg, train(t, cfg, c.layout.World, "")).equals(t, fmt.Sprintf("%s, %v", c.schedule, c.layout), want)
+	}
+}

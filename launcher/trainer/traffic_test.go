@@ -67,7 +67,13 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 		"replicas":     {4, func(c *config.Config) { c.EP = 1 }},
 		"pairs":        {4, func(c *config.Config) { c.DPReplicate, c.EP, c.Precision = 2, 2, "mxfp8" }},
 		"pairs, parts": {4, func(c *config.Config) { c.EP, c.MicroBatch = 2, 1 }},
+		"cp":           {2, func(c *config.Config) { c.CP, c.Seq = 2, 64 }},
+		"cp, MTP": {4, func(c *config.Config) {
+			c.CP, c.Seq, c.Precision, c.Model.MTPLayers, c.Model.BalanceAlpha = 2, 64, "mxfp8", 1, 0.1
+		}},
+		"cp, replicas": {4, func(c *config.Config) { c.CP, c.EP, c.Seq, c.Recompute = 2, 1, 64, "selective" }},
 		"dense":        {2, func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers }},
+		"cp, stages":   {4, func(c *config.Config) { c.PP, c.CP, c.Seq, c.Model.MTPLayers = 2, 2, 64, 1 }},
 		"stages":       {2, func(c *config.Config) { c.PP, c.PPMicrobatches = 2, 4 }},
 		"stages, MTP": {4, func(c *config.Config) {
 			c.PP, c.PPMicrobatches, c.PPSchedule, c.Model.MTPLayers = 2, 4, "ZBVZeroBubble", 1

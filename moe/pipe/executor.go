@@ -2,6 +2,7 @@ package pipe
 
 import (
 	"fmt"
+	"slices"
 
 	"spmoe/collective"
 	"spmoe/collective/pipeline"
@@ -81,7 +82,7 @@ func (e *Executor) Run(ex *tensor.Exec, parts []moe.Batch) (moe.Loss, error) {
 	if len(parts) != s.Microbatches {
 		return moe.Loss{}, fmt.Errorf("%d parts of a batch for a schedule of %d micro-batches", len(parts), s.Microbatches)
 	}
-	e.begin(len(parts[0].Inputs))
+	e.begin(e.tokensOf(parts[0], true))
 	e.batches = parts
 	list := s.Ranks[e.rank]
 	for i, slot := range list {
@@ -97,6 +98,12 @@ func (e *Executor) Run(ex *tensor.Exec, parts []moe.Batch) (moe.Loss, error) {
 	return e.loss, nil
 }
 
+// tokensOf returns the tokens of a batch that this rank has.
+func (e *Executor) tokensOf(b moe.Batch, train bool) int {
+	i := slices.IndexFunc(e.stages, func(m *moe.Model) bool { return m != nil })
+	return e.stages[i].PassTokens(b, train)
+}
+
 // begin forgets what an earlier call may have left when it failed.
 func (e *Executor) begin(tokens int) {
 	e.tokens, e.loss, e.most = tokens, moe.Loss{}, 0
@@ -109,7 +116,7 @@ func (e *Executor) begin(tokens int) {
 func (e *Executor) Eval(ex *tensor.Exec, b moe.Batch) (moe.Loss, error) {
 	mark := ex.Mark()
 	defer ex.Release(mark)
-	e.begin(len(b.Inputs))
+	e.begin(e.tokensOf(b, false))
 	for i, m := range e.stages {
 		if m == nil {
 			continue

@@ -28,13 +28,13 @@ func (p *Plan) Build(c *collective.Comm, l mesh.Layout, bytes int, build func(mo
 		return nil, fmt.Errorf("pp %d for schedule %s", l.PP, s.Title())
 	}
 	place := l.Coordinate(c.Rank(), mesh.PP)
-	line, err := c.Split(c.Rank()%l.Batch(), c.Rank())
+	line, err := c.Split(c.Rank()%l.StageRanks(), c.Rank())
 	if err != nil {
 		return nil, err
 	}
 	r := &Rank{Line: line}
 	var turns *collective.Turns
-	if p.Overlaps(l.Batch()) {
+	if p.Overlaps(l.StageRanks()) {
 		turns = &collective.Turns{}
 		turns.Add(line)
 	}

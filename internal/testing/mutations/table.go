@@ -4,6 +4,7 @@ package mutations
 const (
 	ranks    = "dp_replicate · dp_shard > 1"
 	replicas = "dp_replicate · efsdp > 1"
+	shares   = "cp > 1"
 )
 
 // Regular expressions for weights of the test's model.
@@ -21,6 +22,9 @@ const (
 // groupedQueries are flags of a model with grouped-query attention.
 const groupedQueries = "--model.heads 4 --model.kv-heads 2 --model.kv-rank 0 --model.qk-norm --model.qkv-bias"
 
+// contexts are flags of runs in which ranks share sequences, or not.
+const contexts = "--cp 1,2 --seq 128"
+
 var (
 	anyWeight     = Tensor{"any weight", `layer [01]`, `.*`}
 	denseWeight   = Tensor{"a dense weight", `layer [01]`, attention + `|` + shared + `|` + network}
@@ -30,6 +34,7 @@ var (
 	sharedExpert  = Tensor{"the shared expert", `layer 1`, shared}
 	router        = Tensor{"the router", `layer 1`, gate}
 	selectionBias = Tensor{"the selection bias", `layer 1`, `model\.layers\.1\.mlp\.gate\.e_score_correction_bias`}
+	aNorm         = Tensor{"a norm", `layer [01]`, norm}
 	normOrGate    = Tensor{"a norm or the router", `layer [01]`, norm + `|` + gate}
 	attentionBias = Tensor{"a bias of attention", `layer [01]`, bias}
 	headNorm      = Tensor{"a norm of heads", `layer [01]`, heads}
@@ -183,7 +188,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "data-order", Text: "the ranks of an `ep` group read the same rows",
-		File: "launcher/trainer/rank.go", Old: `j.loader(r.mesh.World.Rank())`, New: `j.loader(r.mesh.World.Rank() / r.mesh.Layout.EP * r.mesh.Layout.EP)`,
+		File: "launcher/trainer/rank.go", Old: `j.loader(r.mesh.World.Rank() /`, New: `j.loader(r.mesh.World.Rank() / r.mesh.Layout.EP * r.mesh.Layout.EP /`,
 		Axis: "ep > 1", Tensor: anyWeight,
 	},
 	{
@@ -212,5 +217,45 @@ var Table = []Mutation{
 		New: `if v.Name == "exp_avg_sq" { c.Offset = int64(p.Param.Len() - p.Offset - len(p.Master)) }
 			if v.Data.DType() == tensor.BF16 {`,
 		Axis: ranks, Tensor: matrix,
+	},
+	{
+		Name: "context-norm-lost", Text: "with shared sequences, the gradient of a norm has the rank's own part of the sequence",
+		File: "moe/contextparallel.go", Old: `s.dw.F32()[lo:hi], all)`, New: `s.dw.F32()[lo:hi], all[c.rank:c.rank+1])`,
+		Args: contexts, Axis: shares, Tensor: aNorm,
+	},
+	{
+		Name: "context-dense-lost", Text: "a dense gradient has the first part of each shared sequence only",
+		File: "moe/contextparallel.go", Old: `some := lists[first : first+parts]`, New: `some := lists[first : first+1]`,
+		Args: contexts, Axis: shares, Tensor: denseWeight,
+	},
+	{
+		Name: "context-dense-twice", Text: "a dense gradient has the first part of each shared sequence twice",
+		File: "moe/contextparallel.go", Old: `some := lists[first : first+parts]`, New: `some := append(lists[first:first+parts:first+parts], lists[first])`,
+		Args: contexts, Axis: shares, Tensor: denseWeight,
+	},
+	{
+		Name: "context-router-all", Text: "all ranks that share a sequence count the router's gradient",
+		File: "moe/contextparallel.go", Old: `if p.cp.rank != p.layer%p.cp.ranks {`, New: `if p.cp.rank < 0 {`,
+		Args: contexts, Axis: shares, Tensor: router,
+	},
+	{
+		Name: "context-embedding", Text: "with shared sequences, the embedding's gradient has the tokens of the first ranks only",
+		File: "moe/host.go", Old: `p.batch.Seq, p.cp.parts(), batches)`, New: `p.batch.Seq, p.cp.parts(), batches[:len(batches)/p.cp.parts()])`,
+		Args: contexts, Axis: shares, Tensor: embedding,
+	},
+	{
+		Name: "context-positions", Text: "rotary positions begin at 0 in each part of a sequence",
+		File: "moe/attention.go", Old: `table.From(p.cp.first()).Rotate(`, New: `table.From(0).Rotate(`,
+		Args: contexts, Axis: shares, Tensor: anyWeight,
+	},
+	{
+		Name: "context-heads", Text: "a rank that shares a sequence computes the heads of its neighbor",
+		File: "moe/contextparallel.go", Old: `from.ColSlice(c.rank*cols, (c.rank+1)*cols)`, New: `from.ColSlice((c.ranks-1-c.rank)*cols, (c.ranks-c.rank)*cols)`,
+		Args: contexts, Axis: shares, Tensor: anyWeight,
+	},
+	{
+		Name: "context-balance", Text: "the balance loss counts the choices in the rank's part of a sequence",
+		File: "moe/balance.go", Old: `share[e] += float64(n)`, New: `if rank == p.cp.rank { share[e] += float64(n) }`,
+		Args: contexts + " --model.balance-alpha 0.01", Axis: shares, Tensor: router,
 	},
 }

@@ -30,7 +30,7 @@ func FixedChances(margin float64, scatter Scatter, most int) []float64 {
 	return chances
 }
 
-// fixedDesigns are those of which fixedChances has chances.
+// fixedDesigns are those whose chances fixedChances has.
 type fixedDesigns struct {
 	margin  float64
 	scatter Scatter

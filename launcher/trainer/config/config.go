@@ -51,7 +51,8 @@ type Config struct {
 	DPReplicate int  `toml:"dp_replicate" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
 	DPShard     int  `toml:"dp_shard"     help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
 	FSDP        bool `toml:"fsdp"         help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
-	EP          int  `toml:"ep"           help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard; results are bit-identical"`
+	CP          int  `toml:"cp"           help:"consecutive ranks that share each sequence (context parallelism), a power of two; ep is at most dp_shard * cp; on one host; results are bit-identical"`
+	EP          int  `toml:"ep"           help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp; results are bit-identical"`
 
 	PP             int    `toml:"pp"                 help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
 	PPSchedule     string `toml:"pp_schedule"        help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV, or a FILE with lists as schedule --json writes them"`
@@ -122,7 +123,7 @@ func Default(flavor string) (Config, error) {
 	optimizer.Moments = cmp.Or(t.Moments, optimizer.Moments)
 	return Config{
 		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, ChainPasses: t.ChainPasses, Recompute: moe.RecomputeNone.String(),
-		Precision: "bf16", DPReplicate: 1, DPShard: -1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided",
+		Precision: "bf16", DPReplicate: 1, DPShard: -1, CP: 1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided",
 		Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField, DataRules: int(datasets.NewestRules),
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2,
@@ -349,15 +350,18 @@ func (c Config) Validate(ranks int) error {
 	_, recompute := moe.ParseRecompute(c.Recompute)
 	errs = append(errs, err, wires, recompute, c.Guard.validate(), datasets.Rules(c.DataRules).Validate(), c.Optimizer.Schedule.Validate(), c.Optimizer.Config.Validate(), c.Model.Validate())
 	if ranks >= 1 {
-		errs = append(errs, c.divides(ranks), c.checkReplicas(ranks), c.checkPipeline(ranks))
+		errs = append(errs, c.divides(ranks), c.checkReplicas(ranks), c.checkPipeline(ranks), c.checkContext(ranks))
 	}
 	return errors.Join(errs...)
 }
 
 // RankBatch returns the sequences per rank in one pass; the last pass of a step may have fewer.
+// Ranks that share sequences have one.
 func (c Config) RankBatch(ranks int) int {
 	local := c.Batch / c.DataRanks(ranks)
 	switch {
+	case c.CP > 1:
+		return min(1, local)
 	case c.PPMicrobatches > 0:
 		return local / c.PPMicrobatches
 	case c.MicroBatch == 0:

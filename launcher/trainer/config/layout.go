@@ -12,7 +12,7 @@ import (
 // Layout returns how the ranks of the run divide the model. An error says which rule the settings
 // break. The default layout may not fit the number of experts: see divides.
 func (c Config) Layout(ranks int) (mesh.Layout, error) {
-	d := mesh.Degrees{PP: c.PP, DPReplicate: c.DPReplicate, DPShard: c.DPShard, EP: c.EP}
+	d := mesh.Degrees{PP: c.PP, DPReplicate: c.DPReplicate, DPShard: c.DPShard, CP: c.CP, EP: c.EP}
 	l, err := mesh.Resolve(ranks, d, mesh.Model{})
 	if err == nil && l == mesh.Default(ranks) {
 		return l, nil
@@ -40,7 +40,7 @@ func (c Config) LayoutOrDefault(ranks int) mesh.Layout {
 
 // SetLayout sets the configuration's layout.
 func (c *Config) SetLayout(l mesh.Layout) {
-	c.PP, c.DPReplicate, c.DPShard, c.EP = l.PP, l.DPReplicate, l.DPShard, l.EP
+	c.PP, c.DPReplicate, c.DPShard, c.CP, c.EP = l.PP, l.DPReplicate, l.DPShard, l.Context(), l.EP
 }
 
 // DataRanks returns the number of ranks that read different sequences.
@@ -64,8 +64,45 @@ func (c Config) checkReplicas(ranks int) error {
 	return recipe.CheckReplicas()
 }
 
-// OnHosts returns an error if there would be replicas of experts, for ranks on several hosts.
+// checkContext returns an error if ranks cannot share sequences.
+func (c Config) checkContext(ranks int) error {
+	if c.CP < 2 {
+		return nil
+	}
+	var broken *mesh.Error
+	if _, err := c.Layout(ranks); errors.As(err, &broken) && broken.Rule == mesh.RuleBatch {
+		return err // checkReplicas leaves it out
+	}
+	return c.CheckContext(1)
+}
+
+// CheckContext returns an error if ranks on some hosts cannot share sequences, whatever their
+// number.
+func (c Config) CheckContext(hosts int) error {
+	if c.CP < 2 {
+		return nil
+	}
+	var errs []error
+	must := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	must(hosts == 1, "cp is %d: the ranks that share a sequence must be on one host: give --cp 1 on several", c.CP)
+	must(c.MicroBatch <= 1, "micro_batch is %d: the ranks that share sequences (cp) have one sequence in a pass: give 0 or 1", c.MicroBatch)
+	must(!c.RecordRoutes && c.ReplayRoutes == "", "cp is %d: routes are recorded and replayed by whole sequences: give cp 1", c.CP)
+	if recipe, err := c.Recipe(); err == nil {
+		errs = append(errs, recipe.CheckContext(c.Model, c.CP, c.Seq))
+	}
+	return errors.Join(errs...)
+}
+
+// OnHosts returns an error if there would be replicas of experts or shared sequences, for ranks on
+// several hosts.
 func (c Config) OnHosts(ranks int) error {
+	if err := c.CheckContext(2); err != nil {
+		return err
+	}
 	if l := c.LayoutOrDefault(ranks); l.Replicas() > 1 && c.RoutedExperts() > 0 {
 		return fmt.Errorf("ep is %d for %d ranks with the same layers, on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1", l.EP, l.Batch(), l.Batch())
 	}

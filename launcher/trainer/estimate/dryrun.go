@@ -39,12 +39,12 @@ func NewDryRank(c config.Config, l mesh.Layout, hosts, rank int) (d dryRank, err
 	if e := c.RoutedExperts(); e > 0 {
 		for e%l.EP != 0 { // such a layout is refused: count a similar one
 			l.EP--
-			for l.DPShard%l.EP != 0 {
+			for l.Shards()%l.EP != 0 {
 				l.EP--
 			}
 		}
 	}
-	l.DPReplicate, l.DPShard = 1, l.World // the same ranks hold the same
+	l.DPReplicate, l.DPShard = 1, l.World/l.Context() // the same ranks hold the same
 	c.SetLayout(l)
 	d = dryRank{Config: c, layout: l, hosts: hosts, rank: rank, rule: Rule(c)}
 	if err := countable(c, l); err != nil {
@@ -92,9 +92,9 @@ type stageCount struct {
 // passes counts the passes of a step through a stage. It leaves out passes that repeat earlier
 // ones.
 func (d dryRank) passes(stage moe.Stage) (n stageCount, err error) {
-	all, micro := max(d.Batch/d.layout.World, 1), max(d.RankBatch(d.layout.World), 1)
+	all, micro := max(d.Batch/d.layout.Batch(), 1), max(d.RankBatch(d.layout.World), 1)
 	const longest = 256 // no run is known whose experts wait for rows of more passes
-	most := min(max(d.Model.WgradPasses(d.precision, micro*d.Seq*d.layout.World)+1, 2), longest)
+	most := min(max(d.Model.WgradPasses(d.precision, micro*d.Seq*d.layout.Batch())+1, 2), longest)
 	var passes []int
 	some := 0
 	for ; some < all && len(passes) < most; some += passes[len(passes)-1] {

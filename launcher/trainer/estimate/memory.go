@@ -48,7 +48,9 @@ func BytesPerParameter(c config.Config, ranks int) PerParameter {
 }
 
 // PassTokens returns the tokens per rank in one forward and backward pass.
-func PassTokens(c config.Config, ranks int) int { return max(c.RankBatch(ranks), 1) * c.Seq }
+func PassTokens(c config.Config, ranks int) int {
+	return max(c.RankBatch(ranks), 1) * c.Seq / c.LayoutOrDefault(ranks).Context()
+}
 
 // Part holds what a part of the model needs on a rank and its cost per token.
 type Part struct {
@@ -147,7 +149,7 @@ func countRank(c config.Config, h holding, l mesh.Layout, hosts int) (n rankCoun
 		saved[part] = times * bytes
 	}
 	twin := 0.0 // of the second action of a pair
-	if h.plan != nil && h.plan.Overlaps(l.Batch()) {
+	if h.plan != nil && h.plan.Overlaps(l.StageRanks()) {
 		twin = n.pass.Scratch
 	}
 	n.pass.Saved, n.pass.Scratch = saved, max(n.pass.Scratch, UpdateScratch(c))+twin

@@ -87,7 +87,7 @@ func RankMemory(c config.Config, l mesh.Layout, hosts int) (all []events.Memory)
 func AllMemory(c config.Config, ranks int) (sum events.Memory) {
 	l := c.LayoutOrDefault(ranks)
 	for _, m := range RankMemory(c, l, 1) {
-		sum = sum.Plus(m.Times(l.Batch()))
+		sum = sum.Plus(m.Times(l.StageRanks()))
 	}
 	return sum
 }

@@ -1,0 +1,357 @@
+package moe
+
+// Context parallelism. In a pass, the ranks of a cp group share one sequence: each has the tokens
+// of one part of it, in the order of the ranks. So rows of ranks still follow each other in the
+// order of the global batch, and whatever depends on that order is as without cp: the rows of
+// experts, their capacity, random numbers, scales of tensors.
+//
+// Rows are computed by the rank that has the token. What mixes tokens of a sequence is exchanged
+// through shared memory, in the order of one rank:
+//
+//	attention        each rank computes some of the heads, for the whole sequence
+//	gradients        of dense weights are one chain over the parts: see host
+//	norms            the sums of runs of rows are added up in order, some columns by each rank
+//	router, biases   one rank of the group computes the gradient, and the others add zeros
+//	head             the rows of a round are next to each other, with the tokens of any rank
+//	losses           one rank adds up those of all tokens
+
+import (
+	"fmt"
+	"unsafe"
+
+	"spmoe/collective/mesh"
+	"spmoe/mx"
+	"spmoe/tensor"
+	"spmoe/tensor/format"
+)
+
+// contextPart is this rank's part of the sequence of a pass.
+type contextPart struct {
+	group       *host // the ranks of the cp group
+	rank, ranks int   // of the group
+	tokens      int   // of each rank
+	whole       Batch // of the group: one sequence
+}
+
+// first returns the position of the part's first token.
+func (c *contextPart) first() int { return c.rank * c.tokens }
+
+// contextUnit returns the number of tokens that ranks cannot divide: a block of the recipe, and of
+// the sums of products and norms.
+func (p Precision) contextUnit() int { return max(p.TokenBlock(), format.MXBlock) }
+
+// CheckContext returns an error if ranks cannot share sequences of seq tokens with the bits of one
+// rank. cp is the number of ranks per sequence.
+func (p Precision) CheckContext(c Config, cp, seq int) error {
+	if cp < 2 {
+		return nil
+	}
+	if unit := cp * p.contextUnit(); seq%unit != 0 {
+		return fmt.Errorf("seq is %d: the %d ranks that share a sequence (cp) take whole blocks of %d tokens each: give a multiple of %d", seq, cp, p.contextUnit(), unit)
+	}
+	if heads := c.keyHeads(); heads%cp != 0 {
+		name := "model.heads"
+		if c.KVHeads != 0 {
+			name = "model.kv_heads"
+		}
+		return fmt.Errorf("cp is %d: the ranks that share a sequence divide the heads of attention, and %s is %d: give a cp that divides it", cp, name, heads)
+	}
+	return nil
+}
+
+// contextOf returns this rank's part of a pass over b; nil: b is its own.
+func (m *Model) contextOf(b Batch, train bool) *contextPart {
+	if m.context == nil || !train && !b.Shared || len(b.Inputs) == 0 {
+		return nil
+	}
+	comm := m.context.comm
+	if len(b.Inputs) != b.Seq {
+		panic(fmt.Sprintf("moe: a pass of %d tokens with cp %d: give one sequence of %d", len(b.Inputs), comm.Size(), b.Seq))
+	}
+	return &contextPart{group: m.context, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
+}
+
+// PassTokens returns the tokens of a pass over b that this rank has: with cp, a part of a sequence.
+func (m *Model) PassTokens(b Batch, train bool) int {
+	if c := m.contextOf(b, train); c != nil {
+		return c.tokens
+	}
+	return len(b.Inputs)
+}
+
+// cut returns this rank's tokens of the sequence. Attention has those of all ranks.
+func (c *contextPart) cut() Batch {
+	b, lo, hi := c.whole, c.first(), c.first()+c.tokens
+	b.Inputs, b.Targets, b.First = b.Inputs[lo:hi], b.Targets[lo:hi], nil
+	return b
+}
+
+// local returns the arena for rows that other ranks of the group copy at once: scratch memory. It
+// returns saved if there are none.
+func (p phase) local(saved *tensor.Arena) *tensor.Arena {
+	if p.cp != nil {
+		return p.scratch
+	}
+	return saved
+}
+
+// share opens buffers to the ranks of the cp group and calls read with those of all of them. read
+// returns the bytes that it has read. share is collective in the group. If it fails, so does the
+// pass.
+func (p phase) share(mine [][]byte, read func(lists [][][]byte) (bytes int, err error)) {
+	if p.failed != nil {
+		return
+	}
+	peers, err := p.cp.group.open(p, mine)
+	if err == nil {
+		peers.bytes, err = read(peers.lists)
+		err = peers.close(p, err)
+	}
+	p.failed = err
+}
+
+// exchanged is a matrix that changes hands, and the arena for what replaces it.
+type exchanged struct {
+	x  tensor.Tensor
+	to *tensor.Arena
+}
+
+// toHeads returns, for matrices with all heads of this rank's tokens, [tokens, heads·n], those with
+// this rank's heads of all tokens, [seq, heads/cp·n].
+func (p phase) toHeads(list ...exchanged) []tensor.Tensor { return p.exchange(list, true) }
+
+// toRows is the inverse of toHeads.
+func (p phase) toRows(list ...exchanged) []tensor.Tensor { return p.exchange(list, false) }
+
+func (p phase) exchange(list []exchanged, toHeads bool) (all []tensor.Tensor) {
+	var mine [][]byte
+	c := p.cp
+	for _, e := range list {
+		mine = append(mine, e.x.Bytes())
+		rows, cols := e.x.Dim(0)*c.ranks, e.x.Dim(1)/c.ranks
+		if !toHeads {
+			rows, cols = e.x.Dim(0)/c.ranks, e.x.Dim(1)*c.ranks
+		}
+		all = append(all, e.to.New(e.x.DType(), rows, cols))
+	}
+	p.share(mine, func(lists [][][]byte) (bytes int, err error) {
+		for i, e := range list {
+			for r, of := range lists {
+				from, ok := rowsOf(of[i], e.x.DType(), e.x.Dim(0), e.x.Dim(1))
+				if !ok {
+					return bytes, fmt.Errorf("the matrices of rank %d do not fit", r)
+				}
+				to, rows, cols := all[i].Mat(), c.tokens, all[i].Dim(1)
+				if toHeads {
+					to, from = to.RowSlice(r*rows, (r+1)*rows), from.ColSlice(c.rank*cols, (c.rank+1)*cols)
+				} else {
+					cols /= c.ranks
+					to, from = to.ColSlice(r*cols, (r+1)*cols), from.RowSlice(c.rank*rows, (c.rank+1)*rows)
+				}
+				tensor.Convert(p.ex, to, from)
+				bytes += to.Rows * to.Cols * to.DType().Size()
+			}
+		}
+		return bytes, nil
+	})
+	return all
+}
+
+// computeParts is compute for ranks that have parts of sequences. The gradient of a sequence is one
+// chain over its parts. If sums cannot go on, the parts are joined first.
+func (w wgrad) computeParts(p phase, lists [][][]byte, at, n int) error {
+	l, parts := w.layer, p.cp.ranks
+	chain := l.goesOn()
+	sum := l.gradientTree(p, len(lists)/parts, false)
+	for first := 0; first < len(lists); first += parts {
+		to, _ := sum.next()
+		some := lists[first : first+parts]
+		if !chain {
+			some = [][][]byte{joined(p.ex, some, at, n)}
+		}
+		for i, list := range some {
+			if chain {
+				list = list[at : at+n]
+			}
+			if !w.product(p, to, false, i > 0, list, chain && first+i == l.host.comm.Rank()) {
+				return fmt.Errorf("the operands of ranks %d to %d do not fit", first, first+parts-1)
+			}
+		}
+		sum.push()
+	}
+	p.pushGrad(&l.weight)
+	return nil
+}
+
+// goesOn reports whether a sum over rows can go on with that of earlier ones: see mx.Sum.Continues.
+func (l *linear) goesOn() bool {
+	if !l.mx.quantizesWgrad() {
+		return l.sum.Continues(mx.Format{}, mx.Format{}) || l.sum.OfGPU()
+	}
+	return l.mx.Sum.Continues(l.mx.Wgrad.Left.Format, l.mx.Wgrad.Right.Format)
+}
+
+// joined returns n buffers of ranks, from number at on, each as one buffer with the rows of all.
+func joined(ex *tensor.Exec, lists [][][]byte, at, n int) (all [][]byte) {
+	for i := at; i < at+n; i++ {
+		first := lists[0][i]
+		if n > 2 && (i-at)%3 == 2 { // the largest magnitude, which is that of all ranks
+			all = append(all, first)
+			continue
+		}
+		to := ex.New(tensor.UINT8, len(lists)*len(first)).Bytes()
+		for r, list := range lists {
+			if !ex.Dry() {
+				copy(to[r*len(first):], list[i])
+			}
+		}
+		all = append(all, to)
+	}
+	return all
+}
+
+// contextWgrad adds dyᵀ·x over the whole sequence to the gradient of a weight that each rank has
+// for itself. One rank of the group does so, and the others add zeros. dy and x have this rank's
+// tokens.
+func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	to, adds := w.nextGrad(p)
+	sum := to
+	if adds {
+		sum = p.ex.New(tensor.FP32, to.Dims()...)
+	}
+	p.share([][]byte{dy.Bytes(), x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
+		if p.cp.rank != p.layer%p.cp.ranks {
+			if !p.ex.Dry() {
+				sum.Zero()
+			}
+			return 0, nil
+		}
+		for r, list := range lists {
+			left, ok := rowsOf(list[0], dy.DType(), dy.Dim(0), dy.Dim(1))
+			right, fits := rowsOf(list[1], x.DType(), x.Dim(0), x.Dim(1))
+			if !ok || !fits {
+				return bytes, fmt.Errorf("the operands of rank %d do not fit", r)
+			}
+			if r > 0 {
+				tensor.MatMulAdd(p.ex, sum.Mat(), left.T(), right)
+			} else {
+				tensor.Wgrad(p.ex, sum.Mat(), left, right, p.cp.tokens, false)
+			}
+			bytes += len(list[0]) + len(list[1])
+		}
+		return bytes, nil
+	})
+	if adds {
+		add(p.ex, to, sum)
+	}
+	p.pushGrad(w)
+}
+
+// contextBackward is backward for a part of a sequence. The sums of runs of rows are those of one
+// rank. Each rank adds up some columns of them and leaves zeros in the others.
+func (l *rmsNorm) contextBackward(p phase, dx, dy tensor.Matrix, addToDX bool, s *normState) {
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	c, n := p.cp, s.x.Cols
+	runs := p.ex.New(tensor.FP32, tensor.NormRuns(s.x.Rows), n)
+	tensor.RMSNormBackwardRuns(p.ex, dx, runs.Mat(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX)
+	lo, hi := n*c.rank/c.ranks, n*(c.rank+1)/c.ranks
+	p.share([][]byte{runs.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
+		all := make([]tensor.Matrix, len(lists))
+		for r, list := range lists {
+			part, ok := rowsOf(list[0], tensor.FP32, runs.Dim(0), n)
+			if !ok {
+				return 0, fmt.Errorf("the gradients of rank %d do not fit", r)
+			}
+			all[r] = part.ColSlice(lo, hi)
+			bytes += len(list[0]) / n * (hi - lo)
+		}
+		tensor.SumNormRuns(p.ex, s.dw.F32()[lo:hi], all)
+		return bytes, nil
+	})
+}
+
+// contextForward computes losses and, in training, gradients for a sequence that ranks share. In
+// each round of training they take rows that are next to each other, read them where they lie and
+// write their gradients there. In an evaluation each rank takes its own.
+func (o *output) contextForward(p phase, all []prediction) error {
+	whole := len(all) * p.batch.Seq
+	losses := p.scratch.New(tensor.UINT8, 8*whole) // of all rows, on the first rank
+	mine := [][]byte{losses.Bytes()}
+	for i := range all {
+		a := &all[i]
+		if !p.train {
+			a.dx = a.x // it is not written
+		}
+		mine = append(mine, a.x.Bytes(), a.dx.Bytes())
+	}
+	peers, err := p.cp.group.open(p, mine)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		a := &all[i]
+		a.peers = nil
+		for r, list := range peers.lists {
+			x, ok := rowsOf(list[1+2*i], a.x.DType(), a.x.Dim(0), a.x.Dim(1))
+			dx, fits := rowsOf(list[2+2*i], a.dx.DType(), a.dx.Dim(0), a.dx.Dim(1))
+			if !ok || !fits || len(peers.lists[0][0]) != 8*whole {
+				return peers.close(p, fmt.Errorf("the hidden states of rank %d do not fit", r))
+			}
+			a.peers = append(a.peers, predictionRows{x, dx})
+		}
+	}
+	o.rowLosses = float64s(peers.lists[0][0])
+	if p.train {
+		err = o.train(p, all)
+		peers.bytes = whole / p.cp.ranks * (2*len(all[0].x.Bytes())/p.cp.tokens + 8)
+	} else {
+		for i := range all {
+			lo := i*p.batch.Seq + p.cp.first()
+			o.rows(p, all, lo, lo+p.cp.tokens, rowGradients{})
+		}
+		peers.bytes = 8 * whole / p.cp.ranks
+	}
+	o.rowLosses = nil
+	if err = peers.close(p, err); err == nil && p.cp.rank == 0 && !p.ex.Dry() {
+		o.sumRows(p, all, float64s(losses.Bytes()))
+	}
+	return err
+}
+
+// sumRows adds the losses of all rows to those of the sequence, chunk by chunk as one rank does.
+func (o *output) sumRows(p phase, all []prediction, losses []float64) {
+	seq := p.batch.Seq
+	rounds := o.sizes.rounds(o.weight.W.Dim(0), len(losses), 1, true)
+	for i := range rounds.count() {
+		lo, hi := rounds.rows(i)
+		most := o.chunkRows(len(all), seq, lo, hi)
+		for at, n := lo, 0; at < hi; at += n {
+			n = chunkAt(len(all), seq, at, hi, most)
+			sum := 0.0
+			for _, loss := range losses[at : at+n] {
+				sum += loss
+			}
+			a, _ := rowAt(all, seq, at)
+			*p.sequences[0].of(a.mtp) += sum
+		}
+	}
+}
+
+// float64s returns memory as numbers.
+func float64s(b []byte) []float64 {
+	return unsafe.Slice((*float64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
+}
+
+// parts returns the number of ranks that share a sequence.
+func (c *contextPart) parts() int {
+	if c == nil {
+		return 1
+	}
+	return c.ranks
+}
+
+// contextGroup returns the ranks with which a rank shares sequences.
+func (m Mesh) contextGroup() []int { return m.Layout.Group(m.World.Rank(), mesh.CP) }
