@@ -65,8 +65,8 @@ func (m *Model) contextOf(b Batch, train bool) *contextPart {
 		return nil
 	}
 	comm := m.context.comm
-	if len(b.Inputs) != b.Seq {
-		panic(fmt.Sprintf("moe: a pass of %d tokens with cp %d: give one sequence of %d", len(b.Inputs), comm.Size(), b.Seq))
+	if unit := comm.Size() * m.precision.contextUnit(); len(b.Inputs) != b.Seq || b.Seq%unit != 0 {
+		panic(fmt.Sprintf("moe: a pass of %d tokens with cp %d: give one sequence of %d, a multiple of %d", len(b.Inputs), comm.Size(), b.Seq, unit))
 	}
 	return &contextPart{group: m.context, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
 }
