@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"testing"
 )
@@ -174,21 +173,6 @@ func TestRowKernelsOnThreadsAllocateNothing(t *testing.T) {
 		run()
 		if n := testing.AllocsPerRun(10, func() { run() }); n > 0 {
 			t.Errorf("%s: %v allocations", name, n)
-		}
-	}
-}
-
-// BenchmarkRowKernels runs the kernels with one thread and with one for each core.
-func BenchmarkRowKernels(b *testing.B) {
-	for threads := 1; threads <= runtime.GOMAXPROCS(0); threads++ {
-		ex := NewParallelExec(threads)
-		defer ex.Close()
-		for name, run := range newRowJob(BF16, 0).kernels(ex) {
-			b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
-				for b.Loop() {
-					run()
-				}
-			})
 		}
 	}
 }

@@ -102,15 +102,3 @@ func TestSpecialTerms(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkAdd(b *testing.B) {
-	r := rand.New(rand.NewPCG(7, 8))
-	terms := make([]float64, 1024)
-	for i := range terms {
-		terms[i] = r.ExpFloat64() * 1e-6
-	}
-	var s Sum
-	for i := 0; b.Loop(); i++ {
-		s.Add(terms[i%1024])
-	}
-}
