@@ -17,8 +17,8 @@ import (
 
 // BenchmarkAtOnce runs the same work on one core and on all cores at once, each with operands of
 // its own: multiply-adds in registers, the tiles' microkernel with operands in L1, and products. It
-// reports GFLOP/s of the slowest, the median and the fastest core, and the median's share of that of
-// multiply-adds in registers, on as many cores.
+// reports GFLOP/s of the slowest, the median and the fastest core. The median's share is that of
+// multiply-adds in registers on as many cores.
 func BenchmarkAtOnce(b *testing.B) {
 	for _, cores := range []int{1, runtime.NumCPU()} {
 		peak := 0.0
