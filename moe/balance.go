@@ -1,7 +1,6 @@
 package moe
 
 import (
-	"fmt"
 	"math"
 
 	"spmoe/tensor"
@@ -106,27 +105,17 @@ func (r *router) contextBalance(p phase, s *routerState, losses []sequenceLoss, 
 		s.share = make([]float64, r.cfg.Experts)
 	}
 	share := s.share[:r.cfg.Experts]
+	clear(share)
 	if !p.ex.Dry() {
 		counts.Zero()
 		for _, e := range s.experts.I32() {
 			counts.I32()[e]++
 		}
 	}
-	p.share([][]byte{counts.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
-		clear(share)
-		for rank, list := range lists {
-			if len(list[0]) != len(counts.Bytes()) {
-				return bytes, fmt.Errorf("the counts of rank %d do not fit", rank)
-			}
-			bytes += len(list[0])
-			if p.ex.Dry() {
-				continue
-			}
-			for e, n := range tensor.FromBytes(list[0], tensor.INT32, len(share)).I32() {
-				share[e] += float64(n)
-			}
+	p.gather(counts, func(of tensor.Tensor) {
+		for e, n := range of.I32() {
+			share[e] += float64(n)
 		}
-		return bytes, nil
 	})
 	if !p.ex.Dry() {
 		b.weigh(share)
@@ -138,26 +127,17 @@ func (r *router) contextBalance(p phase, s *routerState, losses []sequenceLoss, 
 	if losses == nil {
 		return
 	}
-	p.share([][]byte{each.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
-		if p.cp.rank > 0 {
-			return 0, nil
+	if p.cp.rank > 0 {
+		p.gather(each, nil)
+		return
+	}
+	loss := 0.0
+	p.gather(each, func(of tensor.Tensor) {
+		for _, one := range float64s(of.Bytes()) {
+			loss += one
 		}
-		loss := 0.0
-		for rank, list := range lists {
-			if len(list[0]) != len(each.Bytes()) {
-				return bytes, fmt.Errorf("the losses of rank %d do not fit", rank)
-			}
-			bytes += len(list[0])
-			if p.ex.Dry() {
-				continue
-			}
-			for _, one := range float64s(list[0]) {
-				loss += one
-			}
-		}
-		losses[0].addBalance(loss)
-		return bytes, nil
 	})
+	losses[0].addBalance(loss)
 }
 
 // balance moves the selection biases against the load since the last call: up by speed for an

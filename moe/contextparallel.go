@@ -110,6 +110,25 @@ func (p phase) share(mine [][]byte, read func(lists [][][]byte) (bytes int, err 
 	p.failed = err
 }
 
+// gather calls read with x of each rank of the cp group in turn. All have the same shape. A rank
+// whose read is nil only shows its own.
+func (p phase) gather(x tensor.Tensor, read func(x tensor.Tensor)) {
+	p.share([][]byte{x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
+		if read == nil {
+			return 0, nil
+		}
+		for rank, list := range lists {
+			if len(list[0]) != len(x.Bytes()) {
+				return bytes, fmt.Errorf("rank %d shows %d bytes, want %d", rank, len(list[0]), len(x.Bytes()))
+			}
+			if bytes += len(list[0]); !p.ex.Dry() {
+				read(tensor.FromBytes(list[0], x.DType(), x.Len()))
+			}
+		}
+		return bytes, nil
+	})
+}
+
 // exchanged is a matrix that changes hands, and the arena for what replaces it.
 type exchanged struct {
 	x  tensor.Tensor

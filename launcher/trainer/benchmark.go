@@ -15,6 +15,7 @@ import (
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/events"
+	"spmoe/tensor"
 )
 
 // Benchmark is the result of measuring the steps of a job alone: without evaluation, record or
@@ -51,7 +52,7 @@ func (j *Job) Benchmark(ctx context.Context, world spmd.Goroutines, warm, steps 
 	}
 	b.Tokens = j.cfg.Batch * j.cfg.Seq
 	b.FLOPs = j.cfg.Model.FLOPsPerToken(j.cfg.Seq) * float64(b.Tokens)
-	b.Peak = corePeak(dtype, 200*time.Millisecond)
+	b.Peak = tensor.Peak(dtype, 200*time.Millisecond)
 	runtime.GC()
 	system.ForgetMostResident()
 	team := j.team(world)

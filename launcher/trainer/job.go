@@ -297,21 +297,14 @@ func (j *Job) Close() (err error) {
 	return err
 }
 
-// peakMeasurement is a measurement of the peak of this process's cores.
-type peakMeasurement struct {
-	dtype tensor.DType
-	takes time.Duration
-}
-
-// corePeaks caches the measured peaks by measurement, for the next runs of this process.
+// corePeaks caches the measured peaks by type, for the next runs of this process.
 var corePeaks sync.Map
 
 // corePeak returns the peak of the cores of this process, in FLOP/s.
-func corePeak(dtype tensor.DType, takes time.Duration) float64 {
-	m := peakMeasurement{dtype, takes}
-	known, ok := corePeaks.Load(m)
+func corePeak(dtype tensor.DType) float64 {
+	known, ok := corePeaks.Load(dtype)
 	if !ok {
-		known, _ = corePeaks.LoadOrStore(m, tensor.Peak(dtype, takes))
+		known, _ = corePeaks.LoadOrStore(dtype, tensor.Peak(dtype, 50*time.Millisecond))
 	}
 	return known.(float64)
 }
@@ -348,7 +341,7 @@ func (j *Job) Run(ctx context.Context, world spmd.World) error {
 			return err
 		}
 		// The cores that this process may use are a sample of all.
-		peak = corePeak(dtype, 50*time.Millisecond) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
+		peak = corePeak(dtype) * float64(world.Cores()) / float64(runtime.GOMAXPROCS(0))
 		j.report.Start(j.start(peak, world.Cores()))
 	}
 	team := j.team(world)

@@ -255,7 +255,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "context-balance", Text: "the balance loss counts the choices in the rank's part of a sequence",
-		File: "moe/balance.go", Old: `share[e] += float64(n)`, New: `if rank == p.cp.rank { share[e] += float64(n) }`,
+		File: "moe/balance.go", Old: `range of.I32()`, New: `range counts.I32()`,
 		Args: contexts + " --model.balance-alpha 0.01", Axis: shares, Tensor: router,
 	},
 }
