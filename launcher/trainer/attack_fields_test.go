@@ -261,7 +261,8 @@ func fieldAttack(t *testing.T, from, to int) {
 
 // TestAttackFields attacks kinds of fields. It races with the ranks on purpose. By default there
 // are few flips, in places that guards cover; SPMOE_FLIPS is a number of flips in any kinds, or in
-// those that match SPMOE_KINDS.
+// those that match SPMOE_KINDS. A flip in a handle of the exchange can make ranks wait for ever, so
+// by default there is none.
 func TestAttackFields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(attackedRanks + 1)) // the attack must not wait for ranks
 	if given := os.Getenv("SPMOE_SEEDS"); given != "" {
@@ -270,7 +271,7 @@ func TestAttackFields(t *testing.T) {
 		fieldAttack(t, from, to)
 		return
 	}
-	flips, kinds := 24, "RotaryTable|dataLoader|Handle|LoaderConfig|AdamW|Schedule|rmsNorm|progress|router.load"
+	flips, kinds := 24, "RotaryTable|dataLoader|LoaderConfig|AdamW|Schedule|rmsNorm|progress|router.load"
 	if given, _ := strconv.Atoi(os.Getenv("SPMOE_FLIPS")); given > 0 {
 		flips, kinds = given, os.Getenv("SPMOE_KINDS")
 	}

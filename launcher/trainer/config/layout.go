@@ -69,9 +69,12 @@ func (c Config) checkContext(ranks int) error {
 	if c.CP < 2 {
 		return nil
 	}
-	var broken *mesh.Error
-	if _, err := c.Layout(ranks); errors.As(err, &broken) && broken.Rule == mesh.RuleBatch {
-		return err // checkReplicas leaves it out
+	if _, err := c.Layout(ranks); err != nil {
+		var broken *mesh.Error
+		if errors.As(err, &broken) && broken.Rule == mesh.RuleBatch {
+			return err
+		}
+		return nil // checkReplicas says it
 	}
 	return c.CheckContext(1)
 }
