@@ -42,7 +42,7 @@ func (f *chaosFlags) define(fs *flag.FlagSet, mode chaos.Mode) {
 	}
 }
 
-// chaosActions are the values of --action.
+// DefineChaos defines the flags of the mix.
 func DefineChaos(fs *flag.FlagSet) cli.Action { return chaosAction(fs, chaos.Modes()[0]) }
 
 // ChaosCommands are the subcommands of chaos: its modes, except the mix.
