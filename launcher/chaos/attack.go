@@ -46,8 +46,8 @@ type row struct {
 	inject injector
 }
 
-// faults is the table of the faults that are injected into processes. Each failure of a process, and
-// a flipped bit at each place with data that every step passes, are faults without a row.
+// faults is the table of the faults that are injected into processes. Each failure of a process is
+// a fault without a row, and so is a flipped bit at each place with data that every step passes.
 func faults() map[string]row {
 	table := map[string]row{
 		"kill":     {"mix kill", killRank},
