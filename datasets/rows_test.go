@@ -202,6 +202,8 @@ func TestJSONAndCSV(t *testing.T) {
 		{"m.csv", mark + "id,text\r\n1,\"a, \"\"b\"\"\r\nc\"\r\n2,d\n\n3,\"\"\r4,e", "", map[string]string{"m.csv#1": "a, \"b\"\r\nc", "m.csv#2": "d", "m.csv#4": "e"}, nil},
 		{"n.tsv", "text\tid\na, b\t1\n", "", map[string]string{"n.tsv#1": "a, b"}, nil},
 		{"o.csv", "one\na \"quoted\" word\n", "one", map[string]string{"o.csv#1": "a \"quoted\" word"}, nil},
+		{"s.csv", "id;text\n1;x\n", "", nil, []string{"s.csv", `no column "text"`, `"id;text"`, "with ',', not ';'"}},
+		{"t.tsv", "id|text\n1|x\n", "", nil, []string{"t.tsv", "with '\\t', not '|'"}},
 		{"p.csv", "id,body\n1,x\n", "", nil, []string{"p.csv", `no column "text"`, `it has "id", "body"`, "--data-field"}},
 		{"q.csv", "id,text\n1,x,y\n", "", nil, []string{"record 1 has 3 fields, the first line 2"}},
 		{"r.csv", "text\n\"x\n", "", nil, []string{"record 1: it ends within quotes"}},
