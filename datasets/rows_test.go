@@ -364,21 +364,26 @@ func TestFoldersOfRows(t *testing.T) {
 	for _, c := range []struct {
 		paths []string
 		want  []string
+		other int // files that are left out
 	}{
-		{[]string{at("set")}, []string{"set/data/a.jsonl#1", "set/data/b.jsonl#1"}},
-		{[]string{at("text")}, []string{"text/README.md", "text/config.json", "text/few.jsonl", "text/more.txt", "text/tables/c.jsonl.bak"}},
-		{[]string{at("set"), at("text/more.txt")}, []string{"more.txt", "set/data/a.jsonl#1", "set/data/b.jsonl#1"}},
-		{[]string{at("set/data/*.jsonl")}, []string{"a.jsonl#1", "b.jsonl#1"}},
-		{[]string{at("set/data/[b-z].jsonl")}, []string{"b.jsonl#1"}},
-		{[]string{at("*/README.md")}, []string{"README.md", "README.md"}},
+		{[]string{at("set")}, []string{"set/data/a.jsonl#1", "set/data/b.jsonl#1"}, 3},
+		{[]string{at("text")}, []string{"text/README.md", "text/config.json", "text/few.jsonl", "text/more.txt", "text/tables/c.jsonl.bak"}, 0},
+		{[]string{at("set"), at("text/more.txt")}, []string{"more.txt", "set/data/a.jsonl#1", "set/data/b.jsonl#1"}, 3},
+		{[]string{at("set/data/*.jsonl")}, []string{"a.jsonl#1", "b.jsonl#1"}, 0},
+		{[]string{at("set/data/[b-z].jsonl")}, []string{"b.jsonl#1"}, 0},
+		{[]string{at("*/README.md")}, []string{"README.md", "README.md"}, 0},
 	} {
 		s, err := find(c.paths, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		if _, err := s.each(t.Context(), func(d Document) error { got = append(got, d.Name); return nil }); err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%q: %q, %v, want %q", c.paths, got, err, c.want)
+		losses, err := s.each(t.Context(), func(d Document) error { got = append(got, d.Name); return nil })
+		if err != nil || !slices.Equal(got, c.want) || losses.Other != c.other {
+			t.Errorf("%q: %q, %d others, %v, want %q and %d", c.paths, got, losses.Other, err, c.want, c.other)
+		}
+		if all, err := s.texts(0); err != nil || all.losses.Other != c.other {
+			t.Errorf("%q: %d others, %v, want %d", c.paths, all.losses.Other, err, c.other)
 		}
 	}
 	_, err := Open([]string{at("set/*.parquet")}, Options{})
