@@ -193,6 +193,7 @@ func TestJSONAndCSV(t *testing.T) {
 		{"b.json", "{\n  \"text\": \"pretty\"\n}", "", map[string]string{"b.json#1": "pretty"}, nil},
 		{"e.json", mark + " [{\"text\":\"one\"},\n\n {\"id\":1,\"text\":null}, {\"text\":[\"two\",null,\"\",\"three\"]}] \n", "", map[string]string{"e.json#1": "one", "e.json#3": "two\n\nthree"}, nil},
 		{"f.json", `["one","two [\u005d"]`, "", map[string]string{"f.json#1": "one", "f.json#2": "two []"}, nil},
+		{"n.json", `[null,"one",null,{"text":"two"}]`, "", map[string]string{"n.json#2": "one", "n.json#4": "two"}, nil},
 		{"g.json", "{\n\"text\":\"one\"}{\"text\":\n\"two\"}\n", "", map[string]string{"g.json#1": "one", "g.json#2": "two"}, nil},
 		{"h.json", "{\n \"data\": [{\"text\":\"one\"}]}", "", nil, []string{"h.json: value 1:", `no field "text"`, `it has "data"`}},
 		{"i.json", `[{"text":"one"}, 7]`, "", nil, []string{"i.json: value 2:", "no JSON object"}},
