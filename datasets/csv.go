@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 )
 
 // records calls each with the column of that name of every record after the first, which names the
@@ -25,6 +26,11 @@ func records(in *bufio.Reader, comma byte, column string, each func(text []byte)
 		var names []string
 		for _, f := range r.fields {
 			names = append(names, string(f))
+		}
+		for _, other := range ";\t|" {
+			if len(names) == 1 && strings.ContainsRune(names[0], other) {
+				return fmt.Errorf("there is no column %q: the first line is %.50q: separate fields with %q, not %q (tabs in .tsv)", column, names[0], comma, other)
+			}
 		}
 		return fmt.Errorf("there is no column %q: %s", column, hasFields(names))
 	}

@@ -37,6 +37,7 @@ type file struct {
 	kind    kind
 	packing packing
 	text    []byte // of a file inside the program; nil: it is on disk
+	others  int    // files of its folder that are left out, see textsOrRows; of one file per folder
 }
 
 // read returns the text of f, or nil for a binary file that the user did not name.
@@ -104,6 +105,9 @@ func (s source) texts(maxBytes int64) (t texts, err error) {
 	}
 	files := slices.Clone(s.files)
 	sortByNameHash(files, func(f file) string { return f.name })
+	for _, f := range files {
+		t.losses.Other += f.others
+	}
 	var docs []Document
 	for rest := files; len(rest) > 0; {
 		batch, n := fitting(rest, room)

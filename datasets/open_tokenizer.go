@@ -68,9 +68,13 @@ func openTokenizer(name, end string, beside bool) (Tokenizer, error) {
 		return nil, fmt.Errorf("tokenizer %w", err)
 	}
 	from := "end_token of the configuration"
-	if end == "" && beside {
-		if end, from, err = endBeside(filepath.Dir(path)); err != nil {
+	if beside {
+		named, where, err := endBeside(filepath.Dir(path))
+		switch {
+		case end == "" && err != nil:
 			return nil, err
+		case end == "" || end == named: // a configuration may have it from there
+			end, from = named, where
 		}
 	}
 	return endedBy(t, end, from, nil)

@@ -81,6 +81,8 @@ func TestEndToken(t *testing.T) {
 		{`{"bos_token":"<|bos|>"}`, "", "", End{301, "<|bos|>", "bos_token of tokenizer_config.json", "<|bos|>"}, ""},
 		{`{}`, `{"eos_token":"[EOS]"}`, "", End{300, "[EOS]", "eos_token of special_tokens_map.json", "[EOS]"}, ""},
 		{`{"eos_token":"[EOS]"}`, "", "<|bos|>", End{301, "<|bos|>", "end_token of the configuration", "<|bos|>"}, ""},
+		{`{"eos_token":"[EOS]"}`, "", "[EOS]", End{300, "[EOS]", "eos_token of tokenizer_config.json", "[EOS]"}, ""},
+		{`{`, "", "[EOS]", End{300, "[EOS]", "end_token of the configuration", "[EOS]"}, ""},
 		{`{"eos_token":"</s>"}`, "", "", End{}, `no token "</s>" to end documents with (eos_token of tokenizer_config.json): name one that it has with --end-token`},
 		{`{`, "", "", End{}, "tokenizer_config.json: unexpected end"},
 	} {

@@ -249,7 +249,9 @@ func textsOrRows(files []file) []file {
 		}
 	}
 	if rows > all/2 {
-		return slices.DeleteFunc(files, func(f file) bool { return !f.kind.rows() })
+		kept := slices.DeleteFunc(files, func(f file) bool { return !f.kind.rows() })
+		kept[0].others = len(files) - len(kept)
+		return kept
 	}
 	for i := range files {
 		if f := &files[i]; f.kind.rows() {

@@ -220,14 +220,16 @@ func (v *valueReader) Read(b []byte) (int, error) {
 }
 
 // textOf returns a field of a JSON object: a string, or a list of strings, which are joined with
-// line ends. The text is nil if it is null.
+// line ends. The text is nil if it is null, or the object is.
 func textOf(object []byte, field string) (r row, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil {
 		return r, fmt.Errorf("it is no JSON object (%v): expected one a line", err)
 	}
 	value, ok := fields[field]
-	if !ok {
+	if fields == nil {
+		return r, nil
+	} else if !ok {
 		return r, fmt.Errorf("there is no field %q: %s", field, hasFields(slices.Sorted(maps.Keys(fields))))
 	}
 	if value[0] != '[' {

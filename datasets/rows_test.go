@@ -193,6 +193,7 @@ func TestJSONAndCSV(t *testing.T) {
 		{"b.json", "{\n  \"text\": \"pretty\"\n}", "", map[string]string{"b.json#1": "pretty"}, nil},
 		{"e.json", mark + " [{\"text\":\"one\"},\n\n {\"id\":1,\"text\":null}, {\"text\":[\"two\",null,\"\",\"three\"]}] \n", "", map[string]string{"e.json#1": "one", "e.json#3": "two\n\nthree"}, nil},
 		{"f.json", `["one","two [\u005d"]`, "", map[string]string{"f.json#1": "one", "f.json#2": "two []"}, nil},
+		{"n.json", `[null,"one",null,{"text":"two"}]`, "", map[string]string{"n.json#2": "one", "n.json#4": "two"}, nil},
 		{"g.json", "{\n\"text\":\"one\"}{\"text\":\n\"two\"}\n", "", map[string]string{"g.json#1": "one", "g.json#2": "two"}, nil},
 		{"h.json", "{\n \"data\": [{\"text\":\"one\"}]}", "", nil, []string{"h.json: value 1:", `no field "text"`, `it has "data"`}},
 		{"i.json", `[{"text":"one"}, 7]`, "", nil, []string{"i.json: value 2:", "no JSON object"}},
@@ -202,6 +203,8 @@ func TestJSONAndCSV(t *testing.T) {
 		{"m.csv", mark + "id,text\r\n1,\"a, \"\"b\"\"\r\nc\"\r\n2,d\n\n3,\"\"\r4,e", "", map[string]string{"m.csv#1": "a, \"b\"\r\nc", "m.csv#2": "d", "m.csv#4": "e"}, nil},
 		{"n.tsv", "text\tid\na, b\t1\n", "", map[string]string{"n.tsv#1": "a, b"}, nil},
 		{"o.csv", "one\na \"quoted\" word\n", "one", map[string]string{"o.csv#1": "a \"quoted\" word"}, nil},
+		{"s.csv", "id;text\n1;x\n", "", nil, []string{"s.csv", `no column "text"`, `"id;text"`, "with ',', not ';'"}},
+		{"t.tsv", "id|text\n1|x\n", "", nil, []string{"t.tsv", "with '\\t', not '|'"}},
 		{"p.csv", "id,body\n1,x\n", "", nil, []string{"p.csv", `no column "text"`, `it has "id", "body"`, "--data-field"}},
 		{"q.csv", "id,text\n1,x,y\n", "", nil, []string{"record 1 has 3 fields, the first line 2"}},
 		{"r.csv", "text\n\"x\n", "", nil, []string{"record 1: it ends within quotes"}},
@@ -362,21 +365,26 @@ func TestFoldersOfRows(t *testing.T) {
 	for _, c := range []struct {
 		paths []string
 		want  []string
+		other int // files that are left out
 	}{
-		{[]string{at("set")}, []string{"set/data/a.jsonl#1", "set/data/b.jsonl#1"}},
-		{[]string{at("text")}, []string{"text/README.md", "text/config.json", "text/few.jsonl", "text/more.txt", "text/tables/c.jsonl.bak"}},
-		{[]string{at("set"), at("text/more.txt")}, []string{"more.txt", "set/data/a.jsonl#1", "set/data/b.jsonl#1"}},
-		{[]string{at("set/data/*.jsonl")}, []string{"a.jsonl#1", "b.jsonl#1"}},
-		{[]string{at("set/data/[b-z].jsonl")}, []string{"b.jsonl#1"}},
-		{[]string{at("*/README.md")}, []string{"README.md", "README.md"}},
+		{[]string{at("set")}, []string{"set/data/a.jsonl#1", "set/data/b.jsonl#1"}, 3},
+		{[]string{at("text")}, []string{"text/README.md", "text/config.json", "text/few.jsonl", "text/more.txt", "text/tables/c.jsonl.bak"}, 0},
+		{[]string{at("set"), at("text/more.txt")}, []string{"more.txt", "set/data/a.jsonl#1", "set/data/b.jsonl#1"}, 3},
+		{[]string{at("set/data/*.jsonl")}, []string{"a.jsonl#1", "b.jsonl#1"}, 0},
+		{[]string{at("set/data/[b-z].jsonl")}, []string{"b.jsonl#1"}, 0},
+		{[]string{at("*/README.md")}, []string{"README.md", "README.md"}, 0},
 	} {
 		s, err := find(c.paths, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		if _, err := s.each(t.Context(), func(d Document) error { got = append(got, d.Name); return nil }); err != nil || !slices.Equal(got, c.want) {
-			t.Errorf("%q: %q, %v, want %q", c.paths, got, err, c.want)
+		losses, err := s.each(t.Context(), func(d Document) error { got = append(got, d.Name); return nil })
+		if err != nil || !slices.Equal(got, c.want) || losses.Other != c.other {
+			t.Errorf("%q: %q, %d others, %v, want %q and %d", c.paths, got, losses.Other, err, c.want, c.other)
+		}
+		if all, err := s.texts(0); err != nil || all.losses.Other != c.other {
+			t.Errorf("%q: %d others, %v, want %d", c.paths, all.losses.Other, err, c.other)
 		}
 	}
 	_, err := Open([]string{at("set/*.parquet")}, Options{})

@@ -61,13 +61,14 @@ func (r Rules) cleaned(text []byte) (clean []byte, changed bool) {
 
 // Losses counts what reading leaves out or replaces.
 type Losses struct {
-	Skipped  int `json:"skipped"`  // documents and files without text, or binary, generated or beyond MaxBytes
-	NUL      int `json:"nul"`      // documents that have lost NUL bytes
-	Replaced int `json:"replaced"` // documents of JSON in which U+FFFD stands for invalid characters
+	Skipped  int `json:"skipped"`         // documents and files without text, or binary, generated or beyond MaxBytes
+	NUL      int `json:"nul"`             // documents that have lost NUL bytes
+	Replaced int `json:"replaced"`        // documents of JSON in which U+FFFD stands for invalid characters
+	Other    int `json:"other,omitempty"` // files without rows in folders with rows
 }
 
 func (l Losses) plus(m Losses) Losses {
-	return Losses{l.Skipped + m.Skipped, l.NUL + m.NUL, l.Replaced + m.Replaced}
+	return Losses{l.Skipped + m.Skipped, l.NUL + m.NUL, l.Replaced + m.Replaced, l.Other + m.Other}
 }
 
 // count counts a document.

@@ -50,6 +50,7 @@ func (s source) each(ctx context.Context, f func(Document) error) (losses Losses
 	files := slices.Clone(s.files)
 	slices.SortStableFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
 	for _, in := range files {
+		losses.Other += in.others
 		err := s.documents(in, func(d Document) error {
 			losses.count(d)
 			if len(d.Text) == 0 {

@@ -54,9 +54,15 @@ func TestTrainTokenizer(t *testing.T) {
 func TestTokenizerOfRun(t *testing.T) {
 	data := text(t)
 	own := trainedTokenizer(t, data)
+	if err := os.WriteFile(filepath.Join(filepath.Dir(own), "tokenizer_config.json"), []byte(`{"eos_token": "<|endoftext|>"}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	t.Chdir(t.TempDir())
 	args := tiny(data, append(jsonLog, "-np", "2", "--out", "run", "--save-every", "2", "--tokenizer", own)...)
 	whole := succeed(t, args...)
+	if start := jsonEvents(t, whole, "start")[0]; start["tokenizer"] != own+", 300 tokens; documents end with <|endoftext|> (0), eos_token of tokenizer_config.json" {
+		t.Errorf("the log says %v", start["tokenizer"])
+	}
 	if eval := jsonEvents(t, whole, "eval")[0]; !(eval.number("held_out_bits_per_byte") < eval.number("held_out_loss")) {
 		t.Errorf("a token is no more than a byte: %v", eval)
 	}

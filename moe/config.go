@@ -29,25 +29,25 @@ type Config struct {
 	OutputBias bool `toml:"output_bias" help:"add a bias to the output of grouped-query attention"`
 
 	Experts       int     `toml:"experts" help:"routed experts"`
-	TopK          int     `toml:"top_k" help:"routed experts per token"`
+	TopK          int     `toml:"top_k" resume:"meaningful" help:"routed experts per token"`
 	ExpertInter   int     `toml:"expert_inter" help:"width of an expert"`
 	SharedExperts int     `toml:"shared_experts" help:"shared experts, which every token visits"`
-	Groups        int     `toml:"groups" help:"expert groups (nodes) for limited routing"`
-	TopKGroups    int     `toml:"top_k_groups" help:"maximum expert groups per token"`
-	ScoreFunc     string  `toml:"score_func" help:"router scores: sigmoid or softmax"`
-	NormTopK      bool    `toml:"norm_top_k" help:"normalize the weights of the selected experts"`
-	RouteScale    float64 `toml:"route_scale" help:"factor on the weights of the routed experts"`
+	Groups        int     `toml:"groups" resume:"meaningful" help:"expert groups (nodes) for limited routing"`
+	TopKGroups    int     `toml:"top_k_groups" resume:"meaningful" help:"maximum expert groups per token"`
+	ScoreFunc     string  `toml:"score_func" resume:"meaningful" help:"router scores: sigmoid or softmax"`
+	NormTopK      bool    `toml:"norm_top_k" resume:"meaningful" help:"normalize the weights of the selected experts"`
+	RouteScale    float64 `toml:"route_scale" resume:"meaningful" help:"factor on the weights of the routed experts"`
 
-	ForceBalance bool    `toml:"force_balance" help:"assign tokens to experts in turns, regardless of scores, as published speed measurements do"`
-	BiasSpeed    float64 `toml:"bias_speed" help:"step of the router's selection bias (auxiliary-loss-free balancing); 0: off"`
-	BalanceAlpha float64 `toml:"balance_alpha" help:"weight of the sequence-wise balance loss; 0: off"`
+	ForceBalance bool    `toml:"force_balance" resume:"meaningful" help:"assign tokens to experts in turns, regardless of scores, as published speed measurements do"`
+	BiasSpeed    float64 `toml:"bias_speed" resume:"meaningful" help:"step of the router's selection bias (auxiliary-loss-free balancing); 0: off"`
+	BalanceAlpha float64 `toml:"balance_alpha" resume:"meaningful" help:"weight of the sequence-wise balance loss; 0: off"`
 	MTPLayers    int     `toml:"mtp_layers" help:"multi-token prediction modules: 0 or 1"`
-	MTPWeight    float64 `toml:"mtp_weight" help:"weight of the multi-token prediction loss"`
+	MTPWeight    float64 `toml:"mtp_weight" resume:"meaningful" help:"weight of the multi-token prediction loss"`
 
-	NormEps      float64 `toml:"norm_eps" help:"epsilon of RMSNorm"`
-	MaxPositions int     `toml:"max_positions" help:"maximum sequence length"`
-	RopeTheta    float64 `toml:"rope_theta" help:"base of the rotary frequencies"`
-	YaRN         YaRN    `toml:"yarn"`
+	NormEps      float64 `toml:"norm_eps" resume:"meaningful" help:"epsilon of RMSNorm"`
+	MaxPositions int     `toml:"max_positions" resume:"harmless" help:"maximum sequence length"`
+	RopeTheta    float64 `toml:"rope_theta" resume:"meaningful" help:"base of the rotary frequencies"`
+	YaRN         YaRN    `toml:"yarn" resume:"meaningful"`
 }
 
 // YaRN extends rotary embedding to longer contexts (arXiv:2309.00071). Factor 0 or 1 turns it off.

@@ -12,6 +12,7 @@ const (
 	heals                    // passed only after a failure
 	data                     // passed with data that can be changed
 	fails                    // passed by operations that can fail, such as on files
+	sums                     // its data are terms of sums, which may round a change away
 )
 
 // The places, roughly in the order in which a step passes them.
@@ -24,18 +25,18 @@ var (
 	AfterReduction  = place("collective/reduce/after", often)
 	InGather        = place("collective/gather/inside", often)
 	BeforePut       = place("ep/put/before", often)
-	InPut           = place("ep/put/inside", often)       // some rows are stored at their owners
-	InMessage       = place("ep/put/message", often|data) // data: a row that has just been stored there
+	InPut           = place("ep/put/inside", often)            // some rows are stored at their owners
+	InMessage       = place("ep/put/message", often|data|sums) // data: a row that has just been stored there
 	AfterPut        = place("ep/put/after", often)
 	BeforeGet       = place("ep/get/before", often)
 	InGet           = place("ep/get/inside", often)
 	AfterGet        = place("ep/get/after", often)
 	BeforeStep      = place("trainer/step/before", often)
-	InWeights       = place("trainer/step/weights", often|data)  // data: weights and router biases of this rank, between two steps
-	InState         = place("trainer/step/state", often|data)    // data: master weights and moments, between two steps
-	InGradient      = place("trainer/step/gradient", often|data) // data: of this rank, not yet summed
-	BetweenPasses   = place("trainer/step/inside", often)        // forward and backward are done, the update is not
-	InUpdate        = place("optim/update/inside", often)        // some of the new state is written
+	InWeights       = place("trainer/step/weights", often|data)       // data: weights and router biases of this rank, between two steps
+	InState         = place("trainer/step/state", often|data)         // data: master weights and moments, between two steps
+	InGradient      = place("trainer/step/gradient", often|data|sums) // data: of this rank, not yet summed
+	BetweenPasses   = place("trainer/step/inside", often)             // forward and backward are done, the update is not
+	InUpdate        = place("optim/update/inside", often)             // some of the new state is written
 	InPublishing    = place("optim/publish/inside", often)
 	AfterStep       = place("trainer/step/after", often)
 	BeforeRecord    = place("record/push/before", often|leads)
@@ -95,6 +96,12 @@ func (p Place) Leads() bool { return p.has(leads) }
 
 // Heals reports whether the place is passed only after a failure.
 func (p Place) Heals() bool { return p.has(heals) }
+
+// Data reports whether the place is passed with data that can be changed.
+func (p Place) Data() bool { return p.has(data) }
+
+// Sums reports whether these data are terms of sums, which may round a change away.
+func (p Place) Sums() bool { return p.has(sums) }
 
 // Places lists all places.
 func Places() (all []Place) {

@@ -7,6 +7,7 @@ package chaos
 import (
 	"context"
 	"math/rand/v2"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -45,16 +46,12 @@ type row struct {
 	inject injector
 }
 
-// faults is the table of the faults that are injected into processes.
+// faults is the table of the faults that are injected into processes. Each failure of a process is
+// a fault without a row, and so is a flipped bit at each place with data that every step passes.
 func faults() map[string]row {
-	return map[string]row{
+	table := map[string]row{
 		"kill":     {"mix kill", killRank},
 		"stop":     {"mix stop", stopRank},
-		"segv":     {"mix", failAnywhere(fault.Segv)},
-		"exit0":    {"mix", failAnywhere(fault.Exit0)},
-		"exit1":    {"mix", failAnywhere(fault.Exit1)},
-		"panic":    {"mix", failAnywhere(fault.Panic)},
-		"loop":     {"mix", failAnywhere(fault.Loop)},
 		"slow":     {"mix", slowRank},
 		"two":      {"mix", killTwo},
 		"spare":    {"mix", killSpare},
@@ -62,11 +59,23 @@ func faults() map[string]row {
 		"save":     {"mix", killSaving},
 		"full":     {"mix", corrupt(fault.Full, fault.InWrite, 1)},
 		"nan":      {"mix", corrupt(fault.NaN, fault.InGradient, anyOf)},
-		"weight":   {"mix bits", corrupt(fault.Flip, fault.InWeights, anyOf)},
-		"state":    {"mix bits", corrupt(fault.Flip, fault.InState, anyOf)},
-		"gradient": {"bits", mayVanish(corrupt(fault.Flip, fault.InGradient, anyOf))},
-		"message":  {"bits", mayVanish(corrupt(fault.Flip, fault.InMessage, anyOf))},
 	}
+	for action := range fault.Slow {
+		if _, has := table[action.String()]; !has {
+			table[action.String()] = row{"mix", failAnywhere(action)}
+		}
+	}
+	for _, p := range fault.Places() {
+		name, flip := path.Base(p.String()), corrupt(fault.Flip, p, anyOf)
+		switch {
+		case !p.Often() || !p.Data():
+		case p.Sums():
+			table[name] = row{"bits", mayVanish(flip)}
+		default:
+			table[name] = row{"mix bits", flip}
+		}
+	}
+	return table
 }
 
 // faultsOf returns the names of the faults of a mode.

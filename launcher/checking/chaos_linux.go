@@ -29,7 +29,7 @@ type chaosFlags struct{ chaos.Config }
 func (f *chaosFlags) define(fs *flag.FlagSet, mode chaos.Mode) {
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	running.DefineRankCount(all, &f.Ranks, 4)
-	all.IntVar(&f.Spares, "spares", 1, "`N` standby processes that replace failed ranks")
+	all.IntVar(&f.Spares, "spares", 1, "(ranks) `N` standby processes that replace failed ranks")
 	all.Uint64Var(&f.Seed, "seed", 1, "`N` seed of the choice of faults")
 	all.IntVar(&f.Count, "count", mode.Count, "`N` faults to inject; 0: the default")
 	all.DurationVar(&f.Every, "every", 2*time.Second, "`TIME` average time between faults")
@@ -42,7 +42,7 @@ func (f *chaosFlags) define(fs *flag.FlagSet, mode chaos.Mode) {
 	}
 }
 
-// chaosActions are the values of --action.
+// DefineChaos defines the flags of the mix.
 func DefineChaos(fs *flag.FlagSet) cli.Action { return chaosAction(fs, chaos.Modes()[0]) }
 
 // ChaosCommands are the subcommands of chaos: its modes, except the mix.

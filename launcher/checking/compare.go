@@ -48,7 +48,7 @@ func DefineCompare(fs *flag.FlagSet) cli.Action {
 // Define defines the flags, and returns what runs them.
 func (f *CompareFlags) Define(fs *flag.FlagSet) cli.Action {
 	f.ranks.Define(fs)
-	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
+	fs.StringVar(&f.config, "config", "", "(run) `FILE` read the configuration from the TOML file FILE; flags override it")
 	f.Seeds.define(fs)
 	fs.StringVar(&f.sizes, "sizes", "", "`FOLDERS` train nothing: read finished comparisons of models of several sizes, joined by commas, and fit their differences against the size")
 	fs.IntVar(&f.jobs, "jobs", 1, "`N` runs to train at the same time")

@@ -189,7 +189,7 @@ func flagValues(command string, f *flag.Flag) []string {
 	if all := FlagChoices(command, f.Name); len(all) > 0 {
 		return all
 	}
-	placeholder, _ := flag.UnquoteUsage(f)
+	_, placeholder, _ := splitUsage(f)
 	switch {
 	case placeholder == "FOLDER", placeholder == "DIR", f.Name == "out" && placeholder == "TEXT":
 		return []string{pathFolder}

@@ -11,8 +11,10 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 
 	"spmoe/launcher/system"
+	"spmoe/launcher/trainer/config"
 )
 
 // DefineHelp defines the flags of help.
@@ -173,24 +175,31 @@ const CommonFlags = "np flavor data tokenizer steps batch micro-batch seq precis
 
 const fewFlags = 40
 
-type topic struct{ name, flags string }
+// flagGroups are the groups of the flags of commands with many, in the order of the help. The group
+// of a setting is in the tag of its field in [config.Config]. That of another flag stands before
+// its usage, as in "(ranks) `N` ranks to start".
+var flagGroups = []string{"run", "layout", "ranks", "saving", "evaluation", "output", "routes", "guard", "model", "optimizer", "formats"}
 
-// topics are the groups of flags of commands with many, by name or by section.
-var topics = []topic{
-	{"run", "flavor config recipe precision data data-field data-rules document-mask tokenizer end-token init-from " +
-		"steps schedule-steps batch micro-batch chain-passes seq seed recompute dry-run allow-changes"},
-	{"layout", "dp-replicate dp-shard cp ep ep-capacity ep-combine-backward ep-dispatch ep-exchange fsdp " +
-		"pp pp-layout pp-microbatches pp-overlap pp-schedule pp-stages-per-rank threads"},
-	{"ranks", "bind-to get-stack-traces heap-mib host-timeout n np ranks restarts silence spares tag-output timeout"},
-	{"saving", "out resume keep save-async save-every save-retry"},
-	{"evaluation", "ema eval-every eval-sequences eval-tasks sample-every sample-prompt sample-tokens"},
-	{"output", "color log-every log-format plain http http-pprof http-stay profile cpuprofile trace report project " +
-		"record-every record-ratios"},
-	{"routes", "record-routes replay-routes replay-weights"},
-	{"guard", "guard."},
-	{"model", "model. model.yarn."},
-	{"optimizer", "optimizer."},
-	{"formats", "sum mx. fp8. nvfp4."},
+// settingGroups has the groups of settings, by the names of their flags.
+var settingGroups = sync.OnceValue(func() map[string]string {
+	groups := map[string]string{}
+	config.EachSetting(config.Config{}, func(key config.Key, _ any) {
+		groups[strings.ReplaceAll(key.Name, "_", "-")] = key.Group
+	})
+	return groups
+})
+
+// splitUsage returns the group of a flag, the placeholder of its value, and its description, which
+// stands alone.
+func splitUsage(f *flag.Flag) (group, value, about string) {
+	bare := *f
+	if rest, ok := strings.CutPrefix(f.Usage, "("); ok {
+		group, bare.Usage, _ = strings.Cut(rest, ") ")
+	} else {
+		group = settingGroups()[f.Name]
+	}
+	value, about = flag.UnquoteUsage(&bare)
+	return cmp.Or(group, ownFlags), value, strings.TrimPrefix(about, value+" ")
 }
 
 // section is a part of the flags of a command.
@@ -200,30 +209,20 @@ type section struct {
 }
 
 // sections returns the flags of a command that are for users: the common ones again, those in no
-// topic, and those of each topic.
+// group, and those of each group.
 func (c Command) sections() (all []section) {
 	fs, _ := c.Flags()
-	add := func(title string, has func(name string) bool) {
+	for _, title := range slices.Concat([]string{common, ownFlags}, flagGroups) {
 		s := section{title: title}
 		fs.VisitAll(func(f *flag.Flag) {
-			if has(f.Name) && !strings.HasPrefix(f.Usage, Internal) {
+			group, _, _ := splitUsage(f)
+			if group == title || title == common && slices.Contains(strings.Fields(CommonFlags), f.Name) {
 				s.flags = append(s.flags, f)
 			}
 		})
 		if len(s.flags) > 0 {
 			all = append(all, s)
 		}
-	}
-	of := func(list, name string) bool {
-		section := name[:strings.LastIndexByte(name, '.')+1]
-		return slices.Contains(strings.Fields(list), cmp.Or(section, name))
-	}
-	add(common, func(name string) bool { return slices.Contains(strings.Fields(CommonFlags), name) })
-	add(ownFlags, func(name string) bool {
-		return !slices.ContainsFunc(topics, func(t topic) bool { return of(t.flags, name) })
-	})
-	for _, t := range topics {
-		add(t.name, func(name string) bool { return of(t.flags, name) })
 	}
 	return all
 }
@@ -247,15 +246,13 @@ func (c Command) Topics() (names []string) {
 
 // FlagUsage returns a flag and the placeholder of its value, as they are typed.
 func FlagUsage(f *flag.Flag) string {
-	value, _ := flag.UnquoteUsage(f)
+	_, value, _ := splitUsage(f)
 	return strings.TrimSpace("--" + f.Name + " " + value)
 }
 
 // flagHelp returns the description of a flag, and its default, in a flavor if that is not empty.
-// The usage is the placeholder in backquotes followed by a description that stands alone.
 func flagHelp(f *flag.Flag, flavor string) string {
-	value, usage := flag.UnquoteUsage(f)
-	usage = strings.TrimPrefix(usage, value+" ")
+	_, _, usage := splitUsage(f)
 	initial := f.DefValue
 	if s, ok := f.Value.(*Setting); ok {
 		initial = s.initial(flavor)

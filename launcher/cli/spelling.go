@@ -138,8 +138,7 @@ func meantFlag(fs *flag.FlagSet, name string) *flag.Flag {
 
 // describeFlag returns the first clause of a flag's help.
 func describeFlag(f *flag.Flag) string {
-	value, usage := flag.UnquoteUsage(f)
-	usage = strings.TrimPrefix(usage, value+" ")
+	_, _, usage := splitUsage(f)
 	if end := strings.IndexAny(usage, ";:("); end > 0 {
 		usage = strings.TrimSpace(usage[:end])
 	}

@@ -45,7 +45,7 @@ func DefineInspect(fs *flag.FlagSet) cli.Action {
 // define defines all flags but the number of ranks. names are those of the configuration outside
 // the model section.
 func (f *inspectFlags) define(fs *flag.FlagSet, names []string) {
-	fs.StringVar(&f.config, "config", "", "`FILE` read the configuration from the TOML file FILE; flags override it")
+	fs.StringVar(&f.config, "config", "", "(run) `FILE` read the configuration from the TOML file FILE; flags override it")
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	f.given = cli.Bind(all, cli.TrainDefaults)

@@ -43,8 +43,8 @@ type RankFlags struct {
 // DefineRankCount defines --np and mpirun's -n.
 func DefineRankCount(fs *flag.FlagSet, ranks *int, initial int) {
 	*ranks = initial
-	fs.Var((*rankCount)(ranks), "np", "`N` ranks to start")
-	fs.Var(alias{(*rankCount)(ranks)}, "n", "`N` short for --np")
+	fs.Var((*rankCount)(ranks), "np", "(ranks) `N` ranks to start")
+	fs.Var(alias{(*rankCount)(ranks)}, "n", "(ranks) `N` short for --np")
 }
 
 // alias is a second name of a flag. Help prints the default with the first.
@@ -69,16 +69,16 @@ func (n *rankCount) Set(text string) error {
 // Define defines the flags.
 func (f *RankFlags) Define(fs *flag.FlagSet) {
 	DefineRankCount(fs, &f.Count, 1)
-	fs.StringVar(&f.Kind, "ranks", "goroutine", "`KIND` run each rank as a goroutine or as a process")
-	fs.BoolVar(&f.Tag, "tag-output", false, "prefix each line of a rank process with its rank")
-	fs.StringVar(&f.bind, "bind-to", "none", "`WHAT` bind rank processes to a core each, or to none")
-	fs.BoolVar(&f.stacks, "get-stack-traces", false, "print the goroutine stacks of all ranks when a rank process fails")
-	fs.Int64Var(&f.heap, "heap-mib", 0, "`MIB` shared memory per rank process; 0: as the job is expected to need")
-	fs.DurationVar(&f.Wait, "timeout", 10*time.Minute, "`TIME` treat a rank as hung when another waits for it longer than TIME; 0: never")
-	fs.DurationVar(&f.Silence, "silence", spmd.DefaultSilence, "`TIME` treat a rank process as hung after TIME without a sign of life")
-	fs.DurationVar(&f.lost, "host-timeout", 10*time.Second, "`TIME` treat a host of an mpirun or srun job as lost after TIME without a sign of life; 0: never")
-	fs.IntVar(&f.spares, "spares", 0, "`N` standby processes that replace failed ranks")
-	fs.IntVar(&f.restarts, "restarts", defaultRestarts, "`N` times to replace ranks that fail by themselves at one step, by a spare or a new process; 0: replace none")
+	fs.StringVar(&f.Kind, "ranks", "goroutine", "(ranks) `KIND` run each rank as a goroutine or as a process")
+	fs.BoolVar(&f.Tag, "tag-output", false, "(ranks) prefix each line of a rank process with its rank")
+	fs.StringVar(&f.bind, "bind-to", "none", "(ranks) `WHAT` bind rank processes to a core each, or to none")
+	fs.BoolVar(&f.stacks, "get-stack-traces", false, "(ranks) print the goroutine stacks of all ranks when a rank process fails")
+	fs.Int64Var(&f.heap, "heap-mib", 0, "(ranks) `MIB` shared memory per rank process; 0: as the job is expected to need")
+	fs.DurationVar(&f.Wait, "timeout", 10*time.Minute, "(ranks) `TIME` treat a rank as hung when another waits for it longer than TIME; 0: never")
+	fs.DurationVar(&f.Silence, "silence", spmd.DefaultSilence, "(ranks) `TIME` treat a rank process as hung after TIME without a sign of life")
+	fs.DurationVar(&f.lost, "host-timeout", 10*time.Second, "(ranks) `TIME` treat a host of an mpirun or srun job as lost after TIME without a sign of life; 0: never")
+	fs.IntVar(&f.spares, "spares", 0, "(ranks) `N` standby processes that replace failed ranks")
+	fs.IntVar(&f.restarts, "restarts", defaultRestarts, "(ranks) `N` times to replace ranks that fail by themselves at one step, by a spare or a new process; 0: replace none")
 }
 
 // defaultRestarts is the default of --restarts.

@@ -34,10 +34,10 @@ type SideTaskFlags struct {
 
 // Define defines the flags.
 func (f *SideTaskFlags) Define(fs *flag.FlagSet) {
-	fs.BoolVar(&f.report, "report", true, "write OUT/report.html when the run ends")
-	fs.StringVar(&f.http, "http", "", "`ADDR` serve a live page and Prometheus /metrics at ADDR, e.g. 127.0.0.1:6006; port 0: any free one")
-	fs.BoolVar(&f.stay, "http-stay", false, "keep serving the page of --http as the run's report when the run has ended, until Ctrl-C")
-	fs.BoolVar(&f.pprof, "http-pprof", false, "also serve Go profiles of this process at the address of --http, under /debug/pprof/")
+	fs.BoolVar(&f.report, "report", true, "(output) write OUT/report.html when the run ends")
+	fs.StringVar(&f.http, "http", "", "(output) `ADDR` serve a live page and Prometheus /metrics at ADDR, e.g. 127.0.0.1:6006; port 0: any free one")
+	fs.BoolVar(&f.stay, "http-stay", false, "(output) keep serving the page of --http as the run's report when the run has ended, until Ctrl-C")
+	fs.BoolVar(&f.pprof, "http-pprof", false, "(output) also serve Go profiles of this process at the address of --http, under /debug/pprof/")
 }
 
 // updateEvery is the time between two reads of the run's records.

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -99,9 +98,9 @@ type rankSettings struct {
 
 // settings lists what must be the same on all ranks.
 func (j *Job) settings() (all []Setting, err error) {
-	config.EachSetting(reflect.ValueOf(j.cfg), "", func(key string, v any) {
-		if !mayDiffer[key] {
-			all = append(all, Setting{key, fmt.Sprintf("%#v", v), config.Value(v)})
+	config.EachSetting(j.cfg, func(key config.Key, v any) {
+		if !mayDiffer[key.Name] {
+			all = append(all, Setting{key.Name, fmt.Sprintf("%#v", v), config.Value(v)})
 		}
 	})
 	all = append(all, j.Settings...)

@@ -2,36 +2,27 @@ package trainer
 
 import (
 	"fmt"
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"spmoe/launcher/trainer/config"
 )
 
-// Every key of the configuration is classified, and nothing else is.
+// Every setting says what another value does to a resumed run, or its section does.
 func TestEffects(t *testing.T) {
-	keys := map[string]bool{}
-	config.EachSetting(reflect.ValueOf(config.Config{}), "", func(key string, _ any) {
-		keys[key] = true
-		for section := key; strings.Contains(section, "."); {
-			section = section[:strings.LastIndexByte(section, '.')]
-			keys[section] = true
-		}
-		if config.EffectOf(key) == config.Unclassified {
-			t.Errorf("%s is not in effects: may a resumed run change it?", key)
+	effects := map[string]config.Effect{}
+	config.EachSetting(config.Config{}, func(key config.Key, _ any) {
+		effects[key.Name] = key.Effect
+		if !slices.Contains([]config.Effect{config.Harmless, config.Verified, config.Meaningful, config.Fixed}, key.Effect) {
+			t.Errorf("%s has resume:%q: may a resumed run change it?", key.Name, key.Effect)
 		}
 	})
-	for key := range config.Effects {
-		if !keys[key] {
-			t.Errorf("%s is classified, but is no key", key)
-		}
-	}
 	for key, want := range map[string]config.Effect{
-		"optimizer.lr": config.Meaningful, "optimizer.name": config.Verified, "model.yarn.factor": config.Meaningful, "model.layers": config.Fixed, "guard.spike": config.Harmless, "mx.scale": config.Meaningful, "none": config.Unclassified,
+		"optimizer.lr": config.Meaningful, "optimizer.name": config.Verified, "model.yarn.factor": config.Meaningful, "model.layers": config.Fixed, "guard.spike": config.Harmless, "mx.scale": config.Meaningful,
 	} {
-		if got := config.EffectOf(key); got != want {
-			t.Errorf("%s has effect %d, want %d", key, got, want)
+		if got := effects[key]; got != want {
+			t.Errorf("%s is %s, want %s", key, got, want)
 		}
 	}
 }

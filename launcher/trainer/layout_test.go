@@ -198,10 +198,10 @@ func TestLayoutRefused(t *testing.T) {
 	}
 }
 
-// contextRun is layoutRun with sequences that up to 4 ranks can share, and as many heads.
+// contextRun is layoutRun with few sequences that up to 4 ranks can share, and as many heads.
 func contextRun(t *testing.T, precision string) config.Config {
 	cfg := layoutRun(t, precision)
-	cfg.Seq, cfg.Model.Heads = 128, 4
+	cfg.Seq, cfg.Batch, cfg.EvalSequences, cfg.Model.Heads = 128, 4, 4, 4
 	return cfg
 }
 

@@ -48,6 +48,8 @@ func TestNotices(t *testing.T) {
 		"small tokenizer":             {"small", 1000, func(c *config.Config) { c.Tokenizer = "own.json" }, []string{"tokenizer own.json uses 1000 of", "leave --model.vocab out"}},
 		"half of the vocabulary":      {"small", 4096, func(c *config.Config) { c.Tokenizer = "own.json" }, nil},
 		"warm-up longer than the run": {"debug", 256, func(c *config.Config) { c.Steps, c.Optimizer.Warmup = 10, 500 }, []string{"optimizer.warmup is 500, but the run has 10 steps"}},
+		"warm-up beyond the schedule": {"debug", 256, func(c *config.Config) { c.Steps, c.ScheduleSteps, c.Optimizer.Warmup = 50, 10, 20 }, []string{"but its schedule has 10 steps:"}},
+		"one step":                    {"debug", 256, func(c *config.Config) { c.Steps, c.Optimizer.Warmup = 1, 20 }, []string{"but the run has 1 step:"}},
 		"warm-up as long as the run":  {"debug", 256, func(c *config.Config) { c.Steps, c.Optimizer.Warmup = 10, 10 }, nil},
 	} {
 		cfg, err := config.Default(c.flavor)

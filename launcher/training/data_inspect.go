@@ -48,7 +48,9 @@ func printInspections(out io.Writer, all []datasets.Inspection) error {
 		if one.Weight > 0 {
 			line("weight", "%g", one.Weight)
 		}
-		line("files", "%d", one.Files)
+		if line("files", "%d", one.Files); one.Other > 0 {
+			line("left out", "%d files without rows, because the others of their folder have rows", one.Other)
+		}
 		line("documents", "%d (%d duplicates; %d more skipped: empty or binary)", one.Documents, one.Duplicates, one.Skipped)
 		if one.NUL+one.Replaced > 0 {
 			line("changed", "%d documents without their NUL bytes; %d with U+FFFD for invalid characters", one.NUL, one.Replaced)

@@ -43,6 +43,9 @@ func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
 	if sum.Skipped > 0 {
 		fmt.Fprintf(env.Out, "skipped: %d empty, binary or generated documents\n", sum.Skipped)
 	}
+	if sum.Other > 0 {
+		fmt.Fprintf(env.Out, "left out: %d files without rows, because the others of their folder have rows\n", sum.Other)
+	}
 	if sum.NUL+sum.Replaced > 0 {
 		fmt.Fprintf(env.Out, "changed: %d documents without their NUL bytes; %d with U+FFFD for invalid characters\n", sum.NUL, sum.Replaced)
 	}

@@ -15,7 +15,7 @@ import (
 // Config selects an optimizer and holds the settings of all optimizers. The toml names are those of
 // config files and flags.
 type Config struct {
-	Name        string  `toml:"name,omitempty" help:"optimizer: adamw, or muon for the matrices of layers and adamw for the rest; empty: adamw"`
+	Name        string  `toml:"name,omitempty" resume:"verified" help:"optimizer: adamw, or muon for the matrices of layers and adamw for the rest; empty: adamw"`
 	Beta1       float64 `toml:"beta1" help:"decay of the first moment"`
 	Beta2       float64 `toml:"beta2" help:"decay of the second moment"`
 	Eps         float64 `toml:"eps" help:"term added to the root of the second moment"`

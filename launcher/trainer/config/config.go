@@ -33,78 +33,78 @@ import (
 // Config is everything that defines a run except the number of ranks. The toml names are those of
 // config files and command-line flags (--steps 100, --model.layers 4).
 type Config struct {
-	Flavor string `toml:"flavor"      help:"built-in model that the model section starts from"`
-	Steps  int    `toml:"steps"       help:"number of optimizer steps of the run"`
+	Flavor string `toml:"flavor" group:"run" resume:"fixed" help:"built-in model that the model section starts from"`
+	Steps  int    `toml:"steps" group:"run" resume:"harmless" help:"number of optimizer steps of the run"`
 
-	ScheduleSteps int `toml:"schedule_steps,omitempty" help:"steps that the learning rate is planned for, whatever the steps of the run are; after them it stays as it was in the last of them; 0: those of the run"`
+	ScheduleSteps int `toml:"schedule_steps,omitempty" group:"run" resume:"harmless" help:"steps that the learning rate is planned for, whatever the steps of the run are; after them it stays as it was in the last of them; 0: those of the run"`
 
-	Seq         int  `toml:"seq"         help:"tokens per sequence"`
-	Batch       int  `toml:"batch"       help:"sequences per optimizer step of all ranks together (the global batch)"`
-	MicroBatch  int  `toml:"micro_batch" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; results do not depend on it, except for the recipes that docs/layouts.md names"`
-	ChainPasses bool `toml:"chain_passes" help:"add the dense gradients of a step's passes one after another, not as a tree: saves FP32 copies of them, but the last bits of results then depend on micro_batch"`
+	Seq         int  `toml:"seq" group:"run" resume:"fixed" help:"tokens per sequence"`
+	Batch       int  `toml:"batch" group:"run" resume:"meaningful" help:"sequences per optimizer step of all ranks together (the global batch)"`
+	MicroBatch  int  `toml:"micro_batch" group:"run" resume:"harmless" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; results do not depend on it, except for the recipes that docs/layouts.md names"`
+	ChainPasses bool `toml:"chain_passes" group:"run" resume:"harmless" help:"add the dense gradients of a step's passes one after another, not as a tree: saves FP32 copies of them, but the last bits of results then depend on micro_batch"`
 
-	Recompute string `toml:"recompute"   help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
-	Precision string `toml:"precision"   help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
+	Recompute string `toml:"recompute" group:"run" resume:"harmless" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
+	Precision string `toml:"precision" group:"run" resume:"meaningful" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
 
-	RecipeFile string `toml:"recipe,multiline" help:"file with a format and a rounding for each operand, instead of precision; launcher recipe prints a built-in one; a run's config has its text"`
+	RecipeFile string `toml:"recipe,multiline" group:"run" resume:"meaningful" help:"file with a format and a rounding for each operand, instead of precision; launcher recipe prints a built-in one; a run's config has its text"`
 
-	DPReplicate int  `toml:"dp_replicate" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
-	DPShard     int  `toml:"dp_shard"     help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
-	FSDP        bool `toml:"fsdp"         help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
-	CP          int  `toml:"cp"           help:"consecutive ranks that share each sequence (context parallelism), a power of two; ep is at most dp_shard * cp; on one host; results are bit-identical"`
-	EP          int  `toml:"ep"           help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp; results are bit-identical"`
+	DPReplicate int  `toml:"dp_replicate" group:"layout" resume:"harmless" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
+	DPShard     int  `toml:"dp_shard" group:"layout" resume:"harmless" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
+	FSDP        bool `toml:"fsdp" group:"layout" resume:"harmless" help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
+	CP          int  `toml:"cp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence (context parallelism), a power of two; ep is at most dp_shard * cp; on one host; results are bit-identical"`
+	EP          int  `toml:"ep" group:"layout" resume:"harmless" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp; results are bit-identical"`
 
-	PP             int    `toml:"pp"                 help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
-	PPSchedule     string `toml:"pp_schedule"        help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV, or a FILE with lists as schedule --json writes them"`
-	PPStages       int    `toml:"pp_stages_per_rank" help:"stages of each of these ranks; 0: as pp_layout says, or the fewest that the schedule allows"`
-	PPLayout       string `toml:"pp_layout"          help:"layers of each stage in Megatron's notation, as Et*3|(tt|)*2,tmL: E embedding, t layer, m MTP module, L head; empty: stages of equal cost"`
-	PPMicrobatches int    `toml:"pp_microbatches"    help:"micro-batches per step, each a pass of all stages; 0: as micro_batch says"`
-	PPOverlap      bool   `toml:"pp_overlap"         help:"in the pairs of DualPipeV and of lists, a rank that waits for tokens of one pass continues with the other one; it needs more scratch memory; results are bit-identical"`
+	PP             int    `toml:"pp" group:"layout" resume:"harmless" help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
+	PPSchedule     string `toml:"pp_schedule" group:"layout" resume:"harmless" help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV, or a FILE with lists as schedule --json writes them"`
+	PPStages       int    `toml:"pp_stages_per_rank" group:"layout" resume:"harmless" help:"stages of each of these ranks; 0: as pp_layout says, or the fewest that the schedule allows"`
+	PPLayout       string `toml:"pp_layout" group:"layout" resume:"harmless" help:"layers of each stage in Megatron's notation, as Et*3|(tt|)*2,tmL: E embedding, t layer, m MTP module, L head; empty: stages of equal cost"`
+	PPMicrobatches int    `toml:"pp_microbatches" group:"layout" resume:"harmless" help:"micro-batches per step, each a pass of all stages; 0: as micro_batch says"`
+	PPOverlap      bool   `toml:"pp_overlap" group:"layout" resume:"harmless" help:"in the pairs of DualPipeV and of lists, a rank that waits for tokens of one pass continues with the other one; it needs more scratch memory; results are bit-identical"`
 
-	EPExchange string   `toml:"ep_exchange"         help:"token exchange between ranks: onesided or standard"`
-	EPDispatch string   `toml:"ep_dispatch"         help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
-	EPCombine  string   `toml:"ep_combine_backward" help:"format of gradients on their way to experts: bf16 (unchanged) or mxfp8"`
-	EPCapacity float64  `toml:"ep_capacity"         help:"maximum tokens per expert, as a multiple of the mean; further tokens are dropped, which changes the model; 0: no maximum"`
-	Threads    int      `toml:"threads"             help:"threads per rank; 0: cores divided by ranks"`
-	Seed       uint64   `toml:"seed"                help:"seed of the initial weights and of the data order"`
-	InitFrom   string   `toml:"init_from"           help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
-	Tokenizer  string   `toml:"tokenizer"           help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
-	EndToken   string   `toml:"end_token,omitempty" help:"token of the tokenizer that ends documents, such as <|endoftext|>; empty: that of its tokenizer_config.json, or else of its special tokens"`
-	Data       []string `toml:"data"                help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
-	DataField  string   `toml:"data_field"          help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
+	EPExchange string   `toml:"ep_exchange" group:"layout" resume:"harmless" help:"token exchange between ranks: onesided or standard"`
+	EPDispatch string   `toml:"ep_dispatch" group:"layout" resume:"meaningful" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
+	EPCombine  string   `toml:"ep_combine_backward" group:"layout" resume:"meaningful" help:"format of gradients on their way to experts: bf16 (unchanged) or mxfp8"`
+	EPCapacity float64  `toml:"ep_capacity" group:"layout" resume:"meaningful" help:"maximum tokens per expert, as a multiple of the mean; further tokens are dropped, which changes the model; 0: no maximum"`
+	Threads    int      `toml:"threads" group:"layout" resume:"harmless" help:"threads per rank; 0: cores divided by ranks"`
+	Seed       uint64   `toml:"seed" group:"run" resume:"fixed" help:"seed of the initial weights and of the data order"`
+	InitFrom   string   `toml:"init_from" group:"run" resume:"fixed" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
+	Tokenizer  string   `toml:"tokenizer" group:"run" resume:"fixed" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
+	EndToken   string   `toml:"end_token,omitempty" group:"run" resume:"fixed" help:"token of the tokenizer that ends documents, such as <|endoftext|>; empty: that of its tokenizer_config.json, or else of its special tokens"`
+	Data       []string `toml:"data" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
+	DataField  string   `toml:"data_field" group:"run" resume:"verified" help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
 
-	DataRules int `toml:"data_rules" help:"how files are read as documents, and documents divided: 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
+	DataRules int `toml:"data_rules" group:"run" resume:"fixed" help:"how files are read as documents, and documents divided: 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
 
-	DocumentMask bool `toml:"document_mask" help:"prevent attention between documents that are packed into one sequence"`
+	DocumentMask bool `toml:"document_mask" group:"run" resume:"meaningful" help:"prevent attention between documents that are packed into one sequence"`
 
-	Out string `toml:"out" help:"folder of the run; empty: the next free runs/FLAVOR-N"`
+	Out string `toml:"out" group:"saving" resume:"harmless" help:"folder of the run; empty: the next free runs/FLAVOR-N"`
 
-	SaveEvery Interval `toml:"save_every" help:"steps (500) or time (10m) between checkpoints; 0: only at the end"`
-	SaveAsync bool     `toml:"save_async" help:"write checkpoints that are due by steps from a copy of the state while training continues"`
-	SaveRetry Duration `toml:"save_retry" help:"how long to retry the last save of a run if it fails, for example on a full disk"`
-	Keep      int      `toml:"keep"       help:"checkpoints to keep (at least 2)"`
+	SaveEvery Interval `toml:"save_every" group:"saving" resume:"harmless" help:"steps (500) or time (10m) between checkpoints; 0: only at the end"`
+	SaveAsync bool     `toml:"save_async" group:"saving" resume:"harmless" help:"write checkpoints that are due by steps from a copy of the state while training continues"`
+	SaveRetry Duration `toml:"save_retry" group:"saving" resume:"harmless" help:"how long to retry the last save of a run if it fails, for example on a full disk"`
+	Keep      int      `toml:"keep" group:"saving" resume:"harmless" help:"checkpoints to keep (at least 2)"`
 
-	LogEvery      int `toml:"log_every"      help:"steps between log lines"`
-	EvalEvery     int `toml:"eval_every"     help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs; 0: only at start and end"`
-	EvalSequences int `toml:"eval_sequences" help:"validation sequences per evaluation"`
+	LogEvery      int `toml:"log_every" group:"output" resume:"harmless" help:"steps between log lines"`
+	EvalEvery     int `toml:"eval_every" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs; 0: only at start and end"`
+	EvalSequences int `toml:"eval_sequences" group:"evaluation" resume:"harmless" help:"validation sequences per evaluation"`
 
-	EvalTasks []string `toml:"eval_tasks,omitempty" help:"JSONL files with questions in the form of LAMBADA, HellaSwag or ARC to answer at each evaluation, as eval --tasks does"`
+	EvalTasks []string `toml:"eval_tasks,omitempty" group:"evaluation" resume:"harmless" help:"JSONL files with questions in the form of LAMBADA, HellaSwag or ARC to answer at each evaluation, as eval --tasks does"`
 
-	RecordEvery   int    `toml:"record_every"   help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
-	RecordRoutes  bool   `toml:"record_routes"  help:"write the experts of each token and their weights, in every step and layer, to OUT/routes.arrow, which launcher routes reads"`
-	ReplayRoutes  string `toml:"replay_routes"  help:"file of a run with record_routes on the same text, seed and batch: its experts replace the router's choices in training, forward and backward"`
-	ReplayWeights bool   `toml:"replay_weights" help:"replay the weights of these experts as well; the router learns as if they were its own"`
-	SampleEvery   int    `toml:"sample_every"   help:"steps between samples of the model's text while it trains; 0: only at the end"`
-	SampleTokens  int    `toml:"sample_tokens"  help:"tokens of a sample; 0: no samples"`
-	SamplePrompt  string `toml:"sample_prompt"  help:"prompt of the samples"`
+	RecordEvery   int    `toml:"record_every" group:"output" resume:"harmless" help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
+	RecordRoutes  bool   `toml:"record_routes" group:"routes" resume:"harmless" help:"write the experts of each token and their weights, in every step and layer, to OUT/routes.arrow, which launcher routes reads"`
+	ReplayRoutes  string `toml:"replay_routes" group:"routes" resume:"meaningful" help:"file of a run with record_routes on the same text, seed and batch: its experts replace the router's choices in training, forward and backward"`
+	ReplayWeights bool   `toml:"replay_weights" group:"routes" resume:"meaningful" help:"replay the weights of these experts as well; the router learns as if they were its own"`
+	SampleEvery   int    `toml:"sample_every" group:"evaluation" resume:"harmless" help:"steps between samples of the model's text while it trains; 0: only at the end"`
+	SampleTokens  int    `toml:"sample_tokens" group:"evaluation" resume:"harmless" help:"tokens of a sample; 0: no samples"`
+	SamplePrompt  string `toml:"sample_prompt" group:"evaluation" resume:"harmless" help:"prompt of the samples"`
 
-	EMA float64 `toml:"ema,omitempty" help:"decay per step of an exponential moving average of the weights, such as 0.99; evaluations measure its loss too; 0: no average"`
+	EMA float64 `toml:"ema,omitempty" group:"evaluation" resume:"meaningful" help:"decay per step of an exponential moving average of the weights, such as 0.99; evaluations measure its loss too; 0: no average"`
 
-	MX MX `toml:"mx"`
-	moe.Options
-	Guard     Guard      `toml:"guard"`
-	Optimizer Optimizer  `toml:"optimizer"`
-	Model     moe.Config `toml:"model"`
+	MX          MX `toml:"mx" group:"formats" resume:"meaningful"`
+	moe.Options `group:"formats" resume:"meaningful"`
+	Guard       Guard      `toml:"guard" group:"guard" resume:"harmless"`
+	Optimizer   Optimizer  `toml:"optimizer" group:"optimizer" resume:"meaningful"`
+	Model       moe.Config `toml:"model" group:"model" resume:"fixed"`
 }
 
 // MX varies the quantized recipes.

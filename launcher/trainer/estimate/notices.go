@@ -25,11 +25,14 @@ func Notices(c config.Config, t datasets.Tokenizer) (all []string) {
 		add("tokenizer %s names no token that ends documents, so the byte NUL (%d) stands between them: name one with --end-token", c.Tokenizer, end.ID)
 	}
 	if steps := c.PlannedSteps(); c.Optimizer.Warmup > steps {
-		add(
-			"optimizer.warmup is %d, but the run has %d steps: the learning rate rises until the last step, without a constant part or a decay",
-			c.Optimizer.Warmup,
-			steps,
-		)
+		what, length := "the run", "1 step"
+		if c.ScheduleSteps > 0 {
+			what = "its schedule"
+		}
+		if steps != 1 {
+			length = fmt.Sprint(steps, " steps")
+		}
+		add("optimizer.warmup is %d, but %s has %s: the learning rate rises until the last step, without a constant part or a decay", c.Optimizer.Warmup, what, length)
 	}
 	return all
 }
