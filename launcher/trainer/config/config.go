@@ -40,7 +40,7 @@ type Config struct {
 
 	Seq         int  `toml:"seq" group:"run" resume:"fixed" help:"tokens per sequence"`
 	Batch       int  `toml:"batch" group:"run" resume:"meaningful" help:"sequences per optimizer step of all ranks together (the global batch)"`
-	MicroBatch  int  `toml:"micro_batch" group:"run" resume:"harmless" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; -1: as many tokens as the flavor's own; results do not depend on it, except for the recipes that docs/layouts.md names"`
+	MicroBatch  int  `toml:"micro_batch" group:"run" resume:"harmless" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; -1: the tokens of the flavor's own passes; results do not depend on it, except for the recipes that docs/layouts.md names"`
 	ChainPasses bool `toml:"chain_passes" group:"run" resume:"harmless" help:"add the dense gradients of a step's passes one after another, not as a tree: saves FP32 copies of them, but the last bits of results then depend on micro_batch"`
 
 	Recompute string `toml:"recompute" group:"run" resume:"harmless" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
@@ -312,7 +312,7 @@ func (c Config) Validate(ranks int) error {
 	must(c.DataRules >= 1, "data_rules is %d: give %d, or %d for the data of an old run", c.DataRules, datasets.NewestRules, datasets.FirstRules)
 	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
 	must(c.Batch <= maxBatch, "batch is %d: give at most %d", c.Batch, maxBatch)
-	must(c.MicroBatch >= AutoMicro, "micro_batch is %d: give -1 (as many tokens as the flavor's own), 0 (the rank's whole batch) or more sequences", c.MicroBatch)
+	must(c.MicroBatch >= AutoMicro, "micro_batch is %d: give -1 (the tokens of the flavor's own passes), 0 (the rank's whole batch) or more sequences", c.MicroBatch)
 	must(c.Threads >= 0 && c.Threads <= 1024, "threads is %d: give 0 (the cores divided by the ranks) to 1024", c.Threads)
 	must(slices.Contains(ep.Names(), c.EPExchange), "ep_exchange is %q: use %s", c.EPExchange, strings.Join(ep.Names(), " or "))
 	must(c.EPCapacity >= 0 && !math.IsInf(c.EPCapacity, 0), "ep_capacity is %v: give 0 (no limit) or a multiple of an expert's mean tokens, such as 1.25", c.EPCapacity)
@@ -371,7 +371,7 @@ func (c Config) RankBatch(ranks int) int {
 	return local
 }
 
-// AutoMicro as micro_batch means that a pass has as many tokens as with the sequences of the
+// AutoMicro as micro_batch means that a pass has the tokens that it has with sequences of the
 // flavor's own length. See Micro.
 const AutoMicro = -1
 
