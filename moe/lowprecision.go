@@ -133,7 +133,7 @@ func (o FP8) precision() Precision {
 
 // precision is MXFP4 in the three products, or in one of them, as in the study of arXiv 2605.09825.
 func (o MXFP4) precision() Precision {
-	xw := cast(mx.E2M1)
+	xw := cast(mx.MXFP4)
 	if o.Hadamard != hadamardNone {
 		xw.Format.Hadamard, xw.Format.NoSigns = 16, o.Hadamard == hadamardPlain
 	}
@@ -148,7 +148,7 @@ func (o MXFP4) precision() Precision {
 		}
 	}
 	return Precision{
-		Name: "mxfp4-e2m1", About: "MXFP4 (E2M1) in all three products of every linear layer and expert",
+		Name: "mxfp4-e2m1", About: "MXFP4 (E2M1) rounded to nearest in all three products of every linear layer and expert",
 		DType: tensor.BF16, Linears: r, Experts: r,
 	}
 }

@@ -159,7 +159,7 @@ func TestLowPrecisionLearns(t *testing.T) {
 
 // TestMXFP4Settings: each setting changes the operands that it names and no others.
 func TestMXFP4Settings(t *testing.T) {
-	plain := mx.Cast{Format: mx.E2M1}
+	plain := mx.Cast{Format: mx.MXFP4}
 	transformed, signed, drawn := plain, plain, plain
 	transformed.Format.Hadamard, transformed.Format.NoSigns = 16, true
 	signed.Format.Hadamard = 16
