@@ -69,6 +69,7 @@ func drawGaps(path string, arms []arm) error {
 func drawCourses(path string, lines []line) error {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text, p.Legend.Top = "million tokens", "difference in training loss, %", true
+	p.Legend.Left = true // differences begin near zero
 	for i, l := range lines {
 		var xy plotter.XYs
 		for j, y := range l.percent {
@@ -91,7 +92,7 @@ func write(path string, p *plot.Plot, height vg.Length) error {
 		style.Font.Variant = "Sans"
 	}
 	canvas := vgsvg.New(720, height)
-	p.Draw(draw.New(canvas))
+	p.Draw(draw.Crop(draw.New(canvas), 8, -12, 4, -8))
 	var svg bytes.Buffer
 	if _, err := canvas.WriteTo(&svg); err != nil {
 		return err
