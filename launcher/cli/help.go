@@ -190,7 +190,7 @@ var topics = []topic{
 	{"guard", "guard."},
 	{"model", "model. model.yarn."},
 	{"optimizer", "optimizer."},
-	{"formats", "sum mx. fp8. nvfp4."},
+	{"formats", "sum mx. fp8. nvfp4. mxfp4."},
 }
 
 // section is a part of the flags of a command.

@@ -27,7 +27,7 @@ var Effects = map[string]Effect{
 	"steps": Harmless, "schedule_steps": Harmless, // a shorter schedule is meaningful: the decay begins earlier
 	"data": Verified, "data_field": Verified, // the text must be the same, wherever it is
 	"batch": Meaningful, "document_mask": Meaningful,
-	"precision": Meaningful, "sum": Meaningful, "recipe": Meaningful, "mx": Meaningful, "nvfp4": Meaningful, "fp8": Meaningful, "ep_dispatch": Meaningful, "ep_combine_backward": Meaningful, "ep_capacity": Meaningful,
+	"precision": Meaningful, "sum": Meaningful, "recipe": Meaningful, "mx": Meaningful, "nvfp4": Meaningful, "mxfp4": Meaningful, "fp8": Meaningful, "ep_dispatch": Meaningful, "ep_combine_backward": Meaningful, "ep_capacity": Meaningful,
 	"optimizer": Meaningful, "optimizer.name": Verified, "ema": Meaningful,
 
 	"model":       Fixed, // its parameters, that is
