@@ -115,12 +115,15 @@ func pairs(base, other convergence.Arm, of func(convergence.Run) float64) (all [
 func training(r convergence.Run) float64   { return float64(r.Train) }
 func validation(r convergence.Run) float64 { return float64(r.HeldOut) }
 
+// against joins the names of two arms.
+const against = " against "
+
 // compare returns the differences of an arm from another one. Two losses may show a difference, so
 // the smaller p counts twice.
 func compare(study string, base, other convergence.Arm) arm {
 	a := arm{study: study, name: other.Name, train: sample(pairs(base, other, training)), heldOut: sample(pairs(base, other, validation))}
 	if base.Verdict != convergence.Baseline {
-		a.name += " against " + base.Name
+		a.name += against + base.Name
 	}
 	a.p = min(1, 2*min(twoSided(a.train), twoSided(a.heldOut)))
 	return a
@@ -130,12 +133,15 @@ func armNamed(r convergence.Result, name string) int {
 	return slices.IndexFunc(r.Arms, func(a convergence.Arm) bool { return a.Name == name })
 }
 
-// families divides comparisons into those that Holm corrects together: all of a study, the plans of
-// one folder being one study.
+// families divides comparisons into those that Holm corrects together: all with the baseline of a
+// study, and all between two arms. The plans of one folder are one study.
 func families(all []arm) map[string][]*arm {
 	of := map[string][]*arm{}
 	for i := range all {
 		name, _, _ := strings.Cut(all[i].study, "/")
+		if strings.Contains(all[i].name, against) {
+			name += against
+		}
 		of[name] = append(of[name], &all[i])
 	}
 	return of

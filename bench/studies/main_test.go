@@ -44,8 +44,8 @@ func TestHolm(t *testing.T) {
 			t.Errorf("p = %v became %v, want %v", arms[i].p, arms[i].holm, want)
 		}
 	}
-	family := families([]arm{{study: "a"}, {study: "a/more"}, {study: "b"}})
-	if len(family["a"]) != 2 || len(family["b"]) != 1 {
+	family := families([]arm{{study: "a"}, {study: "a/more"}, {study: "b"}, {study: "a", name: "x against y"}})
+	if len(family["a"]) != 2 || len(family["b"]) != 1 || len(family) != 3 {
 		t.Errorf("%v", family)
 	}
 }
