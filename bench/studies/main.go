@@ -7,8 +7,10 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"math"
 	"os"
@@ -68,7 +70,7 @@ func sumUp(w io.Writer) error {
 	read := map[string]convergence.Result{}
 	for _, study := range studies {
 		r, err := convergence.ReadResult(filepath.Join(results, study))
-		if os.IsNotExist(err) {
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // it has not been run
 		} else if err != nil {
 			return err
