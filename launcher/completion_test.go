@@ -27,7 +27,7 @@ func TestSuggestions(t *testing.T) {
 		{"train --optimizer.moments ", []string{"fp32", "bf16"}, true},
 		{"train --recompute ", []string{"none", "selective", "full"}, true},
 		{"train --precision ", []string{"bf16", "mxfp8-experts", "mxint8"}, false},
-		{"train --precision mxf", []string{"mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxfp4", "mxfp4-mxfp8", "mxfp6-e2m3", "mxfp6-e3m2"}, true},
+		{"train --precision mxf", []string{"mxfp8", "mxfp8-experts", "mxfp8-wgrad-bf16", "mxfp4", "mxfp4-mxfp8", "mxfp4-e2m1", "mxfp6-e2m3", "mxfp6-e3m2"}, true},
 		{"train --precision=mxi", []string{"--precision=mxint8"}, true},
 		{"train --precision = mxi", []string{"mxint8"}, true},
 		{"train --precision =", []string{"bf16", "fp32"}, false},

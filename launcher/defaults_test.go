@@ -15,8 +15,8 @@ import (
 func TestHelpShowsDefaultsOfFlavors(t *testing.T) {
 	out := succeed(t, "help", "train", "--all")
 	for _, want := range []string{
-		"peak learning rate (default 0.008 for 300K, 0.002 for 1M/3M, 0.003 for debug, 0.001 for small, 0.00076 for 500M, 0.00062 for 3B, 0.00042 for 16B, 0.0004 for 30B-A3B, 0.00024 for 236B, 0.00022 for 671B)\n",
-		"tokens per sequence (default 128 for 300K/1M/3M/debug, 512 for small, 1024 for 500M/3B, 4096 for 16B/30B-A3B/236B/671B)\n",
+		"peak learning rate (default 0.008 for 300K, 0.002 for 1M/3M, 0.001 for wide/small, 0.003 for debug, 0.00076 for 500M, 0.00062 for 3B, 0.00042 for 16B, 0.0004 for 30B-A3B, 0.00024 for 236B, 0.00022 for 671B)\n",
+		"tokens per sequence (default 128 for 300K/1M/3M/debug, 256 for wide, 512 for small, 1024 for 500M/3B, 4096 for 16B/30B-A3B/236B/671B)\n",
 		"decoupled weight decay of all parameters (default 0.1)\n",
 		"built-in model that the model section starts from (default debug)\n",
 		"(the global batch)",

@@ -71,6 +71,23 @@ func TestMidsizeCounts(t *testing.T) {
 	}
 }
 
+// No forward or dgrad product of wide sums over fewer than 256 terms, and its run has two tokens
+// per parameter.
+func TestWideFlavor(t *testing.T) {
+	f := mustFlavor(t, "wide")
+	for _, l := range f.Config.Linears() {
+		if l.Part != Router && min(l.In, l.Out) < 256 {
+			t.Errorf("%s is %d x %d", l.Name, l.Out, l.In)
+		}
+	}
+	if n := f.Config.Count(); n.Total != 2_510_592 || n.Active != 1_330_944 || n.Routed != 1_572_864 {
+		t.Errorf("%d parameters, %d active, %d in routed experts", n.Total, n.Active, n.Routed)
+	}
+	if tokens := int64(f.Training.Steps * f.Training.Batch * f.Training.Seq); tokens < 2*f.Config.Count().Total {
+		t.Errorf("%d tokens", tokens)
+	}
+}
+
 // The formulas against the tensors of models that were really built.
 func TestCountOfBuiltModels(t *testing.T) {
 	for name, cfg := range withSharedKeys(map[string]Config{

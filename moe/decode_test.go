@@ -208,7 +208,7 @@ func TestExtendQuantized(t *testing.T) {
 // BF16 may carry an activation over to the next code, which is a sixteenth away in E4M3.
 var quantizedBounds = map[string]float64{
 	"fp32": 1e-5, "bf16": 0.02, "mxfp8": 0.06, "mxfp8-experts": 0.04, "mxfp8-wgrad-bf16": 0.06, "mxint8": 0.03,
-	"nvfp4": 0.3, "fp8-block": 0.08, "fp8-tensor": 0.08, "mxfp4": 0.02, "mxfp4-mxfp8": 0.06, "mxfp6-e2m3": 0.1, "mxfp6-e3m2": 0.15,
+	"nvfp4": 0.3, "fp8-block": 0.08, "fp8-tensor": 0.08, "mxfp4": 0.02, "mxfp4-mxfp8": 0.06, "mxfp4-e2m1": 0.3, "mxfp6-e2m3": 0.1, "mxfp6-e3m2": 0.15,
 }
 
 // The bits of a sequence's scores depend neither on the other sequences of the batch nor on where

@@ -27,6 +27,7 @@ func Flavors() []Flavor {
 		whole("300K", "0.3 M parameters, 16 experts: 20 tokens per parameter in under a minute on two cores", shape300K(), train300K()),
 		whole("1M", "1 M parameters, 16 experts: 20 tokens per parameter in minutes", shape1M(), train1M()),
 		whole("3M", "2.7 M parameters, 16 experts: 20 tokens per parameter in half an hour", shape3M(), train3M()),
+		whole("wide", "2.5 M parameters, 8 experts: sums of at least 256 terms in every product", shapeWide(), trainWide()),
 		whole("debug", "6 M parameters, byte vocabulary: trains in a minute or two on two cores", debug(), trainDebug()),
 		whole("small", "107 M parameters, 32 experts: the training benchmark", small(), trainSmall()),
 		whole("500M", "500 M parameters, 64 experts: trains on 2 ranks in 24 GiB of memory", shape500M(), train500M()),
@@ -113,6 +114,15 @@ func shape1M() Config {
 func shape3M() Config {
 	c := studied()
 	c.Dim, c.Layers, c.Heads, c.KVRank, c.DenseInter, c.ExpertInter = 192, 4, 6, 64, 512, 64
+	return c
+}
+
+// shapeWide has as few parameters as MLA, a dense layer and a layer of 8 experts allow. No forward
+// or dgrad product sums over fewer than 256 terms, which are two blocks of 128 or eight of 32.
+func shapeWide() Config {
+	c := debug()
+	c.Layers, c.DenseInter, c.KVRank = 2, 256, 256
+	c.Experts, c.TopK, c.ExpertInter, c.SharedExperts = 8, 2, 256, 0
 	return c
 }
 

@@ -20,6 +20,7 @@ type Options struct {
 	Sum   string `toml:"sum" help:"how products are added: fp32, fast; exact, for quantized products, slow; h100, h100-nopromotion or b200, bit by bit as that GPU's tensor cores do"`
 	NVFP4 NVFP4  `toml:"nvfp4"`
 	FP8   FP8    `toml:"fp8"`
+	MXFP4 MXFP4  `toml:"mxfp4"`
 }
 
 // NVFP4 varies precision nvfp4. Each setting is an ablation.
@@ -37,12 +38,20 @@ type FP8 struct {
 	Gradient string `toml:"gradient" help:"blocks of output gradients for fp8-block: 1x128, or 128x128, with which training is known to diverge"`
 }
 
+// MXFP4 varies precision mxfp4-e2m1.
+type MXFP4 struct {
+	Products   string `toml:"products" help:"products that mxfp4-e2m1 quantizes: all, forward, dgrad or wgrad; the others are in BF16"`
+	Hadamard   string `toml:"hadamard" help:"Hadamard transform of 16 points on both operands of the products of mxfp4-e2m1: none, plain, or signs (with random but fixed signs)"`
+	Stochastic bool   `toml:"stochastic" help:"round gradients stochastically, for mxfp4-e2m1"`
+}
+
 // DefaultOptions returns the settings of the published recipes.
 func DefaultOptions() Options {
 	return Options{
 		Sum:   mx.SumFP32.String(),
 		NVFP4: NVFP4{RHT: true, Stochastic: true, Squares: true, BF16Tail: 0.15},
 		FP8:   FP8{Scale: scaleFree, Gradient: gradientRows},
+		MXFP4: MXFP4{Products: productsAll, Hadamard: hadamardNone},
 	}
 }
 
@@ -50,14 +59,19 @@ func DefaultOptions() Options {
 const (
 	scaleFree, scalePow2          = "free", "pow2"
 	gradientRows, gradientSquares = "1x128", "128x128"
+
+	productsAll, productsForward, productsDgrad, productsWgrad = "all", "forward", "dgrad", "wgrad"
+	hadamardNone, hadamardPlain, hadamardSigns                 = "none", "plain", "signs"
 )
 
 // Choices lists the values of the settings that are words, by their keys.
 func (Options) Choices() map[string][]string {
 	return map[string][]string{
-		"sum":          sumNames(),
-		"fp8.scale":    {scaleFree, scalePow2},
-		"fp8.gradient": {gradientRows, gradientSquares},
+		"sum":            sumNames(),
+		"fp8.scale":      {scaleFree, scalePow2},
+		"fp8.gradient":   {gradientRows, gradientSquares},
+		"mxfp4.products": {productsAll, productsForward, productsDgrad, productsWgrad},
+		"mxfp4.hadamard": {hadamardNone, hadamardPlain, hadamardSigns},
 	}
 }
 
@@ -67,7 +81,7 @@ func (o Options) Validate() error {
 	if tail := o.NVFP4.BF16Tail; !(tail >= 0 && tail <= 1) {
 		errs = append(errs, fmt.Errorf("nvfp4.bf16_tail is %v: give a share of the layers from 0 to 1", tail))
 	}
-	for _, s := range [][2]string{{"sum", o.Sum}, {"fp8.scale", o.FP8.Scale}, {"fp8.gradient", o.FP8.Gradient}} {
+	for _, s := range [][2]string{{"sum", o.Sum}, {"fp8.scale", o.FP8.Scale}, {"fp8.gradient", o.FP8.Gradient}, {"mxfp4.products", o.MXFP4.Products}, {"mxfp4.hadamard", o.MXFP4.Hadamard}} {
 		if choices := o.Choices()[s[0]]; !slices.Contains(choices, s[1]) {
 			errs = append(errs, fmt.Errorf("%s is %q: use %s", s[0], s[1], strings.Join(choices, " or ")))
 		}
@@ -113,6 +127,28 @@ func (o FP8) precision() Precision {
 	r := &Recipe{Forward: Product{x, w}, Dgrad: Product{dy, w}, Wgrad: Product{dy, x}}
 	return Precision{
 		Name: "fp8-block", About: "E4M3 in blocks of 128, as DeepSeek-V3 was trained in, in all three products of every linear layer and expert",
+		DType: tensor.BF16, Linears: r, Experts: r,
+	}
+}
+
+// precision is MXFP4 in the three products, or in one of them, as in the study of arXiv 2605.09825.
+func (o MXFP4) precision() Precision {
+	xw := cast(mx.MXFP4)
+	if o.Hadamard != hadamardNone {
+		xw.Format.Hadamard, xw.Format.NoSigns = 16, o.Hadamard == hadamardPlain
+	}
+	dy := xw
+	if o.Stochastic {
+		dy.Rounding = mx.Stochastic
+	}
+	r := uniform(xw, dy)
+	for name, p := range map[string]*Product{productsForward: &r.Forward, productsDgrad: &r.Dgrad, productsWgrad: &r.Wgrad} {
+		if o.Products != name && o.Products != productsAll {
+			*p = Product{}
+		}
+	}
+	return Precision{
+		Name: "mxfp4-e2m1", About: "MXFP4 (E2M1) rounded to nearest in all three products of every linear layer and expert",
 		DType: tensor.BF16, Linears: r, Experts: r,
 	}
 }

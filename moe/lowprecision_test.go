@@ -144,7 +144,7 @@ func TestEveryPassDraws(t *testing.T) {
 func TestLowPrecisionLearns(t *testing.T) {
 	cfg := with(quantizable(64, 64), func(c *Config) { c.Layers, c.MTPLayers = 3, 0 })
 	_, want := learn(t, cfg, Unquantized(tensor.BF16), 10)
-	for _, name := range []string{"nvfp4", "fp8-block", "fp8-tensor", "mxfp4", "mxfp6-e3m2"} {
+	for _, name := range []string{"nvfp4", "fp8-block", "fp8-tensor", "mxfp4", "mxfp4-e2m1", "mxfp6-e3m2"} {
 		p, err := PrecisionByName(name)
 		if err != nil {
 			t.Fatal(err)
@@ -153,6 +153,37 @@ func TestLowPrecisionLearns(t *testing.T) {
 		t.Logf("%s: loss %.3f -> %.3f, in BF16 %.3f", name, first, last, want)
 		if !(last < first-0.5) || last > want+0.25 {
 			t.Errorf("%s: the loss went from %.3f to %.3f, that of BF16 to %.3f", name, first, last, want)
+		}
+	}
+}
+
+// TestMXFP4Settings: each setting changes the operands that it names and no others.
+func TestMXFP4Settings(t *testing.T) {
+	plain := mx.Cast{Format: mx.MXFP4}
+	transformed, signed, drawn := plain, plain, plain
+	transformed.Format.Hadamard, transformed.Format.NoSigns = 16, true
+	signed.Format.Hadamard = 16
+	drawn.Rounding = mx.Stochastic
+	for o, want := range map[MXFP4]Recipe{
+		{"all", "none", false}:     {Forward: Product{plain, plain}, Dgrad: Product{plain, plain}, Wgrad: Product{plain, plain}},
+		{"all", "none", true}:      {Forward: Product{plain, plain}, Dgrad: Product{drawn, plain}, Wgrad: Product{drawn, plain}},
+		{"forward", "none", false}: {Forward: Product{plain, plain}},
+		{"dgrad", "plain", false}:  {Dgrad: Product{transformed, transformed}},
+		{"wgrad", "signs", false}:  {Wgrad: Product{signed, signed}},
+		{"wgrad", "none", true}:    {Wgrad: Product{drawn, plain}},
+	} {
+		options := DefaultOptions()
+		options.MXFP4 = o
+		p, err := options.Precision("mxfp4-e2m1")
+		if err != nil || *p.Linears != want || *p.Experts != want {
+			t.Errorf("%+v: %+v, %v; want %+v", o, p.Linears, err, want)
+		}
+	}
+	for _, o := range []MXFP4{{"backward", "none", false}, {"all", "rht", false}} {
+		options := DefaultOptions()
+		options.MXFP4 = o
+		if _, err := options.Precision("mxfp4-e2m1"); err == nil || !strings.Contains(err.Error(), "mxfp4.") {
+			t.Errorf("%+v: %v, want an error that names the setting", o, err)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func passesModel(seq int) Config {
 
 func TestOneResultForAllPasses(t *testing.T) {
 	const sequences = 8
-	for i, name := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16", "mxint8", "mxfp6-e2m3", "bf16 by h100", "mxfp4", "fp8-block"} {
+	for i, name := range []string{"fp32", "bf16", "mxfp8", "mxfp8-wgrad-bf16", "mxint8", "mxfp6-e2m3", "bf16 by h100", "mxfp4", "fp8-block", "mxfp4-e2m1"} {
 		t.Run(name, func(t *testing.T) {
 			seq := 64
 			if name == "fp8-block" {

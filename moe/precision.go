@@ -56,6 +56,7 @@ func (o Options) Precisions() []Precision {
 		{Name: "fp8-tensor", About: "E4M3 with one scale per tensor in all three products of every linear layer and expert", DType: tensor.BF16, Linears: fp8Tensor, Experts: fp8Tensor},
 		mxfp4("mxfp4", "MXFP4 in the backward pass, stochastic and with a Hadamard transform; forward in BF16", Product{}),
 		mxfp4("mxfp4-mxfp8", "MXFP4 in the backward pass, stochastic and with a Hadamard transform; forward in MXFP8", mxfp8.Forward),
+		o.MXFP4.precision(),
 		{Name: "mxfp6-e2m3", About: "MXFP6 (E2M3) in all three products of every linear layer and expert", DType: tensor.BF16, Linears: e2m3, Experts: e2m3},
 		{Name: "mxfp6-e3m2", About: "MXFP6 (E3M2) in all three products of every linear layer and expert", DType: tensor.BF16, Linears: e3m2, Experts: e3m2},
 	}

@@ -45,8 +45,8 @@ func (r *Recipe) validate() error {
 		if err := r.Sum.Multiplies(p.casts.Left.Format, p.casts.Right.Format); err != nil && sum == nil {
 			sum = err // of one product: the others of a recipe have the same
 		}
-		if p.casts.Left.Format.Hadamard != p.casts.Right.Format.Hadamard {
-			errs = append(errs, fmt.Errorf("%s multiplies %v and %v: transform both operands by the same number of points", p.name, p.casts.Left.Format, p.casts.Right.Format))
+		if !p.casts.Left.Format.TransformsLike(p.casts.Right.Format) {
+			errs = append(errs, fmt.Errorf("%s multiplies %v and %v: transform both operands by the same number of points and with the same signs", p.name, p.casts.Left.Format, p.casts.Right.Format))
 		}
 	}
 	for _, c := range []mx.Cast{r.Forward.Left, r.Wgrad.Right} {

@@ -36,9 +36,12 @@ type Format struct {
 	// bias. The matrix stands for 4/3 of its codes times scales.
 	Shrink bool
 
-	// Hadamard is the number of points of the random Hadamard transform that a matrix has gone
-	// through along its blocks before its elements were rounded. 0 means none. See [Hadamard].
+	// Hadamard is the number of points of the Hadamard transform that a matrix has gone through
+	// along its blocks before its elements were rounded. 0 means none. See [Hadamard].
 	Hadamard int
+
+	// NoSigns says that the transform has no random signs.
+	NoSigns bool
 
 	// Packed says that a byte holds the 4-bit codes of two columns, the even one in the low bits.
 	// Otherwise each code has a byte.
@@ -120,7 +123,7 @@ func ParseFormat(name string) (Format, error) {
 }
 
 // String returns the name of the format, followed by what has been added to the format of that
-// name: "nvfp4+rht16".
+// name: "nvfp4+rht16", or "nvfp4+h16" without signs.
 func (f Format) String() string {
 	if !f.Quantizes() {
 		return "not quantized"
@@ -132,7 +135,10 @@ func (f Format) String() string {
 	if f.Shrink {
 		name += "+3/4"
 	}
-	if f.Hadamard > 0 {
+	switch {
+	case f.NoSigns:
+		name += fmt.Sprintf("+h%d", f.Hadamard)
+	case f.Hadamard > 0:
 		name += fmt.Sprintf("+rht%d", f.Hadamard)
 	}
 	return name
@@ -140,6 +146,12 @@ func (f Format) String() string {
 
 // Quantizes says whether f is a format at all.
 func (f Format) Quantizes() bool { return f.Element != nil }
+
+// TransformsLike says whether a product of matrices in both formats is that of the matrices before
+// their transforms.
+func (f Format) TransformsLike(other Format) bool {
+	return f.Hadamard == other.Hadamard && f.NoSigns == other.NoSigns
+}
 
 // BytesPerElement returns the memory of an element, including its share of the block's scale.
 func (f Format) BytesPerElement() float64 {
@@ -183,6 +195,8 @@ func (f Format) Validate() error {
 		return fmt.Errorf("%s chooses between two scales per block, which needs a tensor scale", f.Name)
 	case f.Hadamard < 0 || f.Hadamard > maxHadamard || f.Hadamard&(f.Hadamard-1) != 0:
 		return fmt.Errorf("%s has a Hadamard transform of %d points: use a power of two of at most %d, or 0", f.Name, f.Hadamard, maxHadamard)
+	case f.NoSigns && f.Hadamard == 0:
+		return fmt.Errorf("%s has no signs and no Hadamard transform: give its points too", f.Name)
 	case f.Scale > ScaleNone:
 		return fmt.Errorf("%s has scales of the unknown type %d", f.Name, f.Scale)
 	}

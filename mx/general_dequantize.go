@@ -21,7 +21,7 @@ func dequantizeAny(ex *tensor.Exec, dst tensor.Matrix, t Tensor) {
 	defer ex.Release(mark)
 	h := ex.New(tensor.FP32, dst.Rows, dst.Cols).Mat()
 	dequantizeGeneral(ex, h, t, allScales)
-	InverseHadamard(ex, dst, h, t.Format.Hadamard, t.Blocks, t.Ends)
+	InverseHadamard(ex, dst, h, t.Format, t.Blocks, t.Ends)
 }
 
 // dequantizeGeneral decodes a matrix of any format. It does not undo a Hadamard transform.

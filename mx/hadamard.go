@@ -1,6 +1,6 @@
 package mx
 
-// The random Hadamard transform along the blocks of a matrix.
+// The Hadamard transform along the blocks of a matrix, with random signs or without.
 
 import (
 	"math"
@@ -14,30 +14,31 @@ import (
 // maxHadamard is the largest number of points of a transform.
 const maxHadamard = 128
 
-// Hadamard sets dst to the random Hadamard transform of x, in the type of dst: H·diag(s)/√points
-// for each run of points elements along d, where H is Sylvester's matrix and s are fixed signs. The
-// transform is orthogonal: a product of two transformed operands equals that of the operands.
+// Hadamard sets dst to the Hadamard transform of a format of x, in the type of dst: H·diag(s)/√n
+// for each run of n = f.Hadamard elements along d, where H is Sylvester's matrix. The signs s are
+// random but fixed, or 1 with f.NoSigns. The transform is orthogonal: a product of two transformed
+// operands equals that of the operands.
 //
-// points is a power of two of at most 128. ends divides the rows into groups as in Tensor.Ends. A
-// run does not extend over two groups. Where a group or a row ends within a run, the rest is
-// transformed in runs of ever smaller powers of two.
+// ends divides the rows into groups as in Tensor.Ends. A run does not extend over two groups. Where
+// a group or a row ends within a run, the rest is transformed in runs of ever smaller powers of
+// two.
 //
-// For 16 points, s is that of Transformer Engine.
-func Hadamard(ex *tensor.Exec, dst, x tensor.Matrix, points int, d Direction, ends []int32) {
-	transformRuns(ex, dst, x, points, d, ends, false)
+// For 16 points, the random s is that of Transformer Engine.
+func Hadamard(ex *tensor.Exec, dst, x tensor.Matrix, f Format, d Direction, ends []int32) {
+	transformRuns(ex, dst, x, f, d, ends, false)
 }
 
 // InverseHadamard is the inverse of Hadamard.
-func InverseHadamard(ex *tensor.Exec, dst, x tensor.Matrix, points int, d Direction, ends []int32) {
-	transformRuns(ex, dst, x, points, d, ends, true)
+func InverseHadamard(ex *tensor.Exec, dst, x tensor.Matrix, f Format, d Direction, ends []int32) {
+	transformRuns(ex, dst, x, f, d, ends, true)
 }
 
-func transformRuns(ex *tensor.Exec, dst, x tensor.Matrix, points int, d Direction, ends []int32, inverse bool) {
-	h := hadamard{dst: dst, x: x, points: points, signs: hadamardSigns(points), along: d, ends: ends, inverse: inverse}
+func transformRuns(ex *tensor.Exec, dst, x tensor.Matrix, f Format, d Direction, ends []int32, inverse bool) {
+	h := hadamard{dst: dst, x: x, points: f.Hadamard, signs: f.hadamardSigns(), along: d, ends: ends, inverse: inverse}
 	units := x.Rows
 	if d == AlongCols {
 		units = 0
-		for range panels(ends, x.Rows, points) {
+		for range panels(ends, x.Rows, h.points) {
 			units++
 		}
 	}
@@ -53,32 +54,27 @@ func transformed(ex *tensor.Exec, t Tensor, x tensor.Matrix) tensor.Matrix {
 		return x
 	}
 	h := ex.New(x.DType(), x.Rows, x.Cols).Mat()
-	Hadamard(ex, h, x, t.Format.Hadamard, t.Blocks, t.Ends)
+	Hadamard(ex, h, x, t.Format, t.Blocks, t.Ends)
 	return h
 }
 
-// hadamardBits16 says which signs are -1 for 16 points.
-const hadamardBits16 = 0xd7e8
-
-// hadamardSigns returns the signs of a transform. Those of 16 points are Transformer Engine's, and
-// the others are random bits.
-func hadamardSigns(points int) [maxHadamard]float32 {
-	bits := [4]uint32{hadamardBits16}
-	if points != 16 {
-		bits = philox.Block([2]uint32{}, [4]uint32{})
+// hadamardSigns returns bits that say which signs of a format's transform are -1. The random ones
+// of 16 points are Transformer Engine's.
+func (f Format) hadamardSigns() [maxHadamard / 32]uint32 {
+	switch {
+	case f.NoSigns:
+		return [4]uint32{}
+	case f.Hadamard == 16:
+		return [4]uint32{0xd7e8}
 	}
-	var signs [maxHadamard]float32
-	for i := range signs {
-		signs[i] = 1 - 2*float32(bits[i/32]>>(i%32)&1)
-	}
-	return signs
+	return philox.Block([2]uint32{}, [4]uint32{})
 }
 
 // hadamard holds the arguments of transformRange.
 type hadamard struct {
 	dst, x  tensor.Matrix
 	points  int
-	signs   [maxHadamard]float32
+	signs   [maxHadamard / 32]uint32
 	along   Direction
 	ends    []int32
 	inverse bool
@@ -128,7 +124,7 @@ const hadamardCols = 512
 // transformCols transforms rows of the given width along columns.
 func (h *hadamard) transformCols(rows []float32, width int) {
 	if len(rows) == nvfp4.Block*width && h.points == nvfp4.Block && !h.inverse && kernels == quant.Tiles {
-		nvfp4.HadamardCols(rows, hadamardBits16)
+		nvfp4.HadamardCols(rows, uint16(h.signs[0]))
 		return
 	}
 	h.transform(rows, width)
@@ -158,7 +154,7 @@ func (h *hadamard) transform(v []float32, width int) {
 // flip multiplies the elements of a run by their signs.
 func (h *hadamard) flip(run []float32, width int) {
 	for i := range len(run) / width {
-		if h.signs[i] < 0 {
+		if h.signs[i/32]>>(i%32)&1 != 0 {
 			element := run[i*width : (i+1)*width]
 			tensor.Scale(element, -1, element)
 		}

@@ -33,8 +33,8 @@ var multipliers = []multiplier{blockScaled{}, promoted{}, decoded{}}
 
 // multiplier returns the first implementation for the formats of a and b.
 func (s Sum) multiplier(a, b Tensor) multiplier {
-	if a.Format.Hadamard != b.Format.Hadamard {
-		panic(fmt.Sprintf("mx: a product of %v and %v: transform both operands or neither", a.Format, b.Format))
+	if !a.Format.TransformsLike(b.Format) {
+		panic(fmt.Sprintf("mx: a product of %v and %v: transform both operands alike or neither", a.Format, b.Format))
 	}
 	return s.multiplierOf(a.Format, b.Format)
 }

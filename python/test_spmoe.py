@@ -232,7 +232,7 @@ class Fuzz(unittest.TestCase):
         rng, guards, kinds = random.Random(7), [Guarded() for _ in range(4)], {}
         info = spmoe.info()
         formats = info["formats"] * 3 + ["mxfp8", "nvfp4"] * 4 + [
-            "nvfp4.wgrad.dy", "mxfp4.dgrad.w", "nvfp4+rht16", "float8_e5m2", "e4m3+rht3", "bf16", ""]
+            "nvfp4.wgrad.dy", "mxfp4.dgrad.w", "nvfp4+rht16", "nvfp4+h16", "float8_e5m2", "e4m3+rht3", "bf16", ""]
 
         def array(guard):
             shape = [rng.choice((1, 2, 3, 8, 16, 31, 32, 33, 64, 128, 130)) for _ in range(rng.choice([2] * 18 + [1, 3]))]

@@ -58,7 +58,7 @@ func (f *CompareFlags) Define(fs *flag.FlagSet) cli.Action {
 	f.Given = cli.Bind(fs, convergence.Default)
 	f.vary.flags = fs
 	for name, usage := range map[string]string{
-		"precision": "`LIST` precisions to compare, the baseline first; +e5m2, +floor, +ceil, +even, +wire, +standard, +h100, +h100-nopromotion, +b200, +bf16-moments and +muon vary one, as in mxfp8+e5m2; bf16+null is BF16 again, with other rounding errors; +no-rht, +no-stochastic, +no-2d, +no-bf16-tail and +four-over-six vary nvfp4; a recipe file such as mine.toml is one too",
+		"precision": "`LIST` precisions to compare, the baseline first; +e5m2, +floor, +ceil, +even, +wire, +standard, +h100, +h100-nopromotion, +b200, +bf16-moments and +muon vary one, as in mxfp8+e5m2; bf16+null is BF16 again, with other rounding errors; +no-rht, +no-stochastic, +no-2d, +no-bf16-tail and +four-over-six vary nvfp4; +forward-only, +dgrad-only, +wgrad-only, +hadamard, +rht and +stochastic vary mxfp4-e2m1; a recipe file such as mine.toml is one too",
 		"seed":      "`N` first seed of initial weights and data order",
 		"out":       "`FOLDER` write the comparison to FOLDER, or continue the one there; empty: the next free runs/compare-N",
 	} {

@@ -49,7 +49,7 @@ func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
 	cli.SelectFlags(fs, all, []string{
 		"np", "n", "ranks", "timeout", "json", "flavor", "steps", "seq", "batch", "micro-batch", "pp-microbatches",
 		"pp-stages-per-rank", "pp-overlap", "recompute", "precision", "ep-exchange", "ep-dispatch", "ep-combine-backward",
-		"ep-capacity", "threads", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask", "recipe", "sum", "nvfp4.",
+		"ep-capacity", "threads", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask", "recipe", "sum", "nvfp4.", "mxfp4.",
 		"fp8.", "mx.", "guard.", "optimizer.", "model.",
 	})
 	fs.Var(&f.pp, "pp", "`N,...` ranks of the pipelines to verify, such as 2,4; all: those of every length, and none")

@@ -59,6 +59,7 @@ func ablations() []modifier {
 	of := func(precision, name, about, setting string, apply func(*moe.Options)) modifier {
 		return modifier{name, about, setting, true, precision, func(c *config.Config) { apply(&c.Options) }}
 	}
+	const mxfp4 = "mxfp4-e2m1"
 	return []modifier{
 		of("nvfp4", "no-rht", "no Hadamard transform", "transform", func(o *moe.Options) { o.NVFP4.RHT = false }),
 		of("nvfp4", "no-stochastic", "gradients rounded to nearest", "rounding", func(o *moe.Options) { o.NVFP4.Stochastic = false }),
@@ -68,6 +69,12 @@ func ablations() []modifier {
 		of("nvfp4", "exact", "exact sums", "sum", func(o *moe.Options) { o.Sum = "exact" }),
 		of("fp8-block", "pow2", "scales that are powers of two", "scale", func(o *moe.Options) { o.FP8.Scale = "pow2" }),
 		of("fp8-block", "128x128-gradients", "gradients in blocks of 128x128", "blocks of gradients", func(o *moe.Options) { o.FP8.Gradient = "128x128" }),
+		of(mxfp4, "forward-only", "backward in BF16", "products", func(o *moe.Options) { o.MXFP4.Products = "forward" }),
+		of(mxfp4, "dgrad-only", "forward and wgrad in BF16", "products", func(o *moe.Options) { o.MXFP4.Products = "dgrad" }),
+		of(mxfp4, "wgrad-only", "forward and dgrad in BF16", "products", func(o *moe.Options) { o.MXFP4.Products = "wgrad" }),
+		of(mxfp4, "hadamard", "a Hadamard transform of 16 points", "transform", func(o *moe.Options) { o.MXFP4.Hadamard = "plain" }),
+		of(mxfp4, "rht", "a Hadamard transform of 16 points with random but fixed signs", "transform", func(o *moe.Options) { o.MXFP4.Hadamard = "signs" }),
+		of(mxfp4, "stochastic", "gradients rounded stochastically", "rounding", func(o *moe.Options) { o.MXFP4.Stochastic = true }),
 	}
 }
 

@@ -22,15 +22,19 @@ func TestParseRecipe(t *testing.T) {
 		"nvfp4+no-2d+no-rht": {"nvfp4+no-rht+no-2d", func(c *config.Config) {
 			c.Precision, c.NVFP4.RHT, c.NVFP4.Squares = "nvfp4", false, false
 		}},
-		"bf16+null":          {"bf16+null", func(c *config.Config) { c.Optimizer.LR = 0x1.89374ep-09 }}, // 3e-3 is 0x1.89374cp-09 in FP32
-		"fp8-block+pow2":     {"fp8-block+pow2", func(c *config.Config) { c.Precision, c.FP8.Scale = "fp8-block", "pow2" }},
-		"bf16+h100":          {"bf16+h100", func(c *config.Config) { c.Sum = "h100" }},
-		"fp8-block+h100":     {"fp8-block+h100", func(c *config.Config) { c.Precision, c.Sum = "fp8-block", "h100" }},
-		"nvfp4+exact":        {"nvfp4+exact", func(c *config.Config) { c.Precision, c.Sum = "nvfp4", "exact" }},
-		"bf16+muon":          {"bf16+muon", func(c *config.Config) { c.Optimizer.Name = "muon" }},
-		"bf16+bf16-moments":  {"bf16+bf16-moments", func(c *config.Config) { c.Optimizer.Moments = "bf16" }},
-		"bf16+standard":      {"bf16+standard", func(c *config.Config) { c.EPExchange = "standard" }},
-		"mxfp8-experts+wire": {"mxfp8-experts+wire", func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8-experts", "mxfp8", "mxfp8" }},
+		"bf16+null":         {"bf16+null", func(c *config.Config) { c.Optimizer.LR = 0x1.89374ep-09 }}, // 3e-3 is 0x1.89374cp-09 in FP32
+		"fp8-block+pow2":    {"fp8-block+pow2", func(c *config.Config) { c.Precision, c.FP8.Scale = "fp8-block", "pow2" }},
+		"bf16+h100":         {"bf16+h100", func(c *config.Config) { c.Sum = "h100" }},
+		"fp8-block+h100":    {"fp8-block+h100", func(c *config.Config) { c.Precision, c.Sum = "fp8-block", "h100" }},
+		"nvfp4+exact":       {"nvfp4+exact", func(c *config.Config) { c.Precision, c.Sum = "nvfp4", "exact" }},
+		"bf16+muon":         {"bf16+muon", func(c *config.Config) { c.Optimizer.Name = "muon" }},
+		"bf16+bf16-moments": {"bf16+bf16-moments", func(c *config.Config) { c.Optimizer.Moments = "bf16" }},
+		"mxfp4-e2m1+stochastic+wgrad-only+rht": {"mxfp4-e2m1+wgrad-only+rht+stochastic", func(c *config.Config) {
+			c.Precision, c.MXFP4.Products, c.MXFP4.Hadamard, c.MXFP4.Stochastic = "mxfp4-e2m1", "wgrad", "signs", true
+		}},
+		"mxfp4-e2m1+hadamard": {"mxfp4-e2m1+hadamard", func(c *config.Config) { c.Precision, c.MXFP4.Hadamard = "mxfp4-e2m1", "plain" }},
+		"bf16+standard":       {"bf16+standard", func(c *config.Config) { c.EPExchange = "standard" }},
+		"mxfp8-experts+wire":  {"mxfp8-experts+wire", func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8-experts", "mxfp8", "mxfp8" }},
 		"mxfp8+wire+floor+e5m2": {"mxfp8+e5m2+floor+wire", func(c *config.Config) {
 			c.Precision, c.MX.Gradient, c.MX.Scale, c.EPDispatch, c.EPCombine = "mxfp8", "e5m2", "floor", "mxfp8", "mxfp8"
 		}},
@@ -95,6 +99,9 @@ func TestRecipeErrors(t *testing.T) {
 		"bf16,bf16+e5m2":                         {"bf16", "quantizes nothing"},
 		"bf16,nvfp4+b200+exact":                  {"b200 and exact", "sum"},
 		"bf16,mxfp8+no-rht":                      {"no-rht has no effect on mxfp8"},
+		"bf16,mxfp4-e2m1+hadamard+rht":           {"hadamard and rht", "transform"},
+		"bf16,mxfp4-e2m1+dgrad-only+wgrad-only":  {"dgrad-only and wgrad-only", "products"},
+		"bf16,mxfp8+wgrad-only":                  {"wgrad-only has no effect on mxfp8"},
 		"bf16,none.toml":                         {"none.toml", "launcher recipe nvfp4 prints one"},
 	} {
 		_, err := ParseRecipes(names)

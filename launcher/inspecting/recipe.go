@@ -17,7 +17,7 @@ type recipeFlags struct{ given *[]cli.Assignment }
 func DefineRecipe(fs *flag.FlagSet) cli.Action {
 	f, all := &recipeFlags{}, flag.NewFlagSet("", flag.ContinueOnError)
 	f.given = cli.Bind(all, cli.TrainDefaults)
-	cli.SelectFlags(fs, all, []string{"sum", "nvfp4.", "fp8.", "mx."})
+	cli.SelectFlags(fs, all, []string{"sum", "nvfp4.", "mxfp4.", "fp8.", "mx."})
 	return f.run
 }
 

@@ -68,6 +68,8 @@ func TestMistakes(t *testing.T) {
 		{"name = 'mine'\n[experts]\nforward.weight.format = 'e4m3'\n", "quantize both operands or neither"},
 		{"name = 'mine'\n[linears]\nsum = 'fp16'\n" + both, `linears.sum: "fp16"`},
 		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', hadamard = 5 }\n", "a power of two"},
+		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', no_signs = true }\n", "give its points too"},
+		{"name = 'mine'\n[linears]\nwgrad.gradient = { format = 'e2m1', hadamard = 16, no_signs = true }\nwgrad.input = { format = 'e2m1', hadamard = 16 }\n", "the same signs"},
 		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', four_over_six = true }\n", "needs a tensor scale"},
 		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', rounding = 'up' }\n", `"up" is not a rounding`},
 		{"name = 'mine'\n[linears]\nforward.input = { format = 'e4m3', scale = 'up' }\n", `"up" is not`},

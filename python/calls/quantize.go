@@ -20,18 +20,23 @@ func ParseFormat(name string) (mx.Format, error) {
 		return f, err
 	}
 	for part := range strings.SplitSeq(rest, "+") {
-		points, transform := strings.CutPrefix(part, "rht")
+		points, random := strings.CutPrefix(part, "rht")
+		plain := false
+		if !random {
+			points, plain = strings.CutPrefix(part, "h")
+		}
 		switch {
 		case part == "4/6":
 			f.FourOverSix = true
 		case part == "3/4":
 			f.Shrink = true
-		case transform:
+		case random, plain:
+			f.NoSigns = plain
 			if f.Hadamard, err = strconv.Atoi(points); err != nil {
-				return f, fmt.Errorf("format %q: %q is not a transform: give one such as rht16", name, part)
+				return f, fmt.Errorf("format %q: %q is not a transform: give one such as rht16 or h16", name, part)
 			}
 		default:
-			return f, fmt.Errorf("format %q: %q is unknown: use 4/6, 3/4 or rht16", name, part)
+			return f, fmt.Errorf("format %q: %q is unknown: use 4/6, 3/4, rht16 or h16", name, part)
 		}
 	}
 	return f, f.Validate()

@@ -44,7 +44,7 @@ func Measure(ex *tensor.Exec, q moe.Quantized) (sum QuantizationError) {
 		mark := ex.Mark()
 		defer ex.Release(mark)
 		c.x = ex.New(q.X.DType(), q.X.Rows, q.X.Cols).Mat()
-		mx.Hadamard(ex, c.x, q.X, f.Hadamard, c.codes.Blocks, c.codes.Ends)
+		mx.Hadamard(ex, c.x, q.X, f, c.codes.Blocks, c.codes.Ends)
 	}
 	tensor.Parallel(ex, len(c.panels), measureWork*q.X.Rows*q.X.Cols, &c, comparePanels)
 	for _, p := range c.panels {
