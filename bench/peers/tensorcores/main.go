@@ -83,7 +83,7 @@ func (o options) run(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	w := writer{out: out, names: names(cfg), dim: cfg.Dim, ex: tensor.NewParallelExec(o.threads)}
+	w := writer{out: out, names: names(cfg), ex: tensor.NewParallelExec(o.threads)}
 	defer w.ex.Close()
 	ex.OnCores = func(c tensor.Matrix, a, b tensor.CoreOperand, s tensor.CoreSum) {
 		if w.err == nil && c.Rows > 0 && a.Cols > 0 {
@@ -157,7 +157,6 @@ func names(c moe.Config) map[[2]int]string {
 type writer struct {
 	out      io.Writer
 	names    map[[2]int]string
-	dim      int
 	ex       *tensor.Exec // of the results in FP32
 	products int
 	err      error
@@ -323,8 +322,8 @@ func (w *writer) kind(c tensor.Matrix, a tensor.CoreOperand) (kind, weight strin
 		var f runtime.Frame
 		f, more = frames.Next()
 		name := strings.ToLower(f.Function[strings.LastIndexByte(f.Function, '.')+1:])
-		for _, k := range []string{"wgrad", "dgrad"} {
-			if kind == "" && strings.HasSuffix(name, k) {
+		for suffix, k := range map[string]string{"wgrad": "wgrad", "dgrad": "dgrad", "backwardinput": "dgrad", "gradients": "dgrad"} {
+			if kind == "" && strings.HasSuffix(name, suffix) {
 				kind = k
 			}
 		}
@@ -333,8 +332,8 @@ func (w *writer) kind(c tensor.Matrix, a tensor.CoreOperand) (kind, weight strin
 	switch {
 	case kind == "wgrad":
 		shape = [2]int{c.Rows, c.Cols}
-	case kind == "dgrad", a.Cols != w.dim && w.names[shape] == "":
-		kind, shape = "dgrad", [2]int{a.Cols, c.Cols}
+	case kind == "dgrad":
+		shape = [2]int{a.Cols, c.Cols}
 	default:
 		kind = "forward"
 	}

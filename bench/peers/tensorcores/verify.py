@@ -11,6 +11,7 @@ far as PyTorch asks for it: K to 16 (BF16), 32 (FP8) or 128 (blocks). Experts ar
 """
 import collections
 import json
+import re
 import sys
 
 import torch
@@ -68,8 +69,7 @@ def kernels(run, known={}, key=None):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as p:
             run()
             torch.cuda.synchronize()
-        names = {e.key for e in p.key_averages() if "memset" not in e.key.lower() and "memcpy" not in e.key.lower()}
-        known[key] = "+".join(sorted(n[:100] for n in names))
+        known[key] = "+".join(sorted({e.key[:100] for e in p.key_averages() if re.search("gemm|nvjet|cutlass", e.key)}))
     return known[key]
 
 
@@ -78,9 +78,10 @@ def differing(x, y):
 
 
 def main():
+    torch.backends.cuda.preferred_blas_library("cublaslt")  # which alone can leave split-K out
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = (False, False)
     stream, total, wrong = sys.stdin.buffer, 0, 0
-    table = collections.defaultdict(lambda: [0, set(), 0, 0, collections.Counter(), 0])
+    table = collections.defaultdict(lambda: [0, set(), 0, 0, collections.Counter(), 0, set()])
     later = collections.Counter()
     while line := stream.readline():
         h = json.loads(line)
@@ -101,6 +102,8 @@ def main():
             row[1].add((m, n, span))
             row[2] += m * n
             row[3] += different
+            if different:
+                row[6].add((m, n, span))
             total, wrong = total + m * n, wrong + different
             if leaf == 0:
                 for mutant, corner in mutants.items():
@@ -116,10 +119,11 @@ def main():
                 later["elements in which these two differ"] += differing(more, first + got)
             leaf += span
     print(f"{torch.__version__}, CUDA {torch.version.cuda}, {torch.cuda.get_device_name()}")
-    for (weight, kind, name), (count, shapes, elements, different, mutated, of) in sorted(table.items()):
+    for (weight, kind, name), (count, shapes, elements, different, mutated, of, differ) in sorted(table.items()):
         low, high = min(shapes), max(shapes)
         shape = "x".join(map(str, low)) + ("" if low == high else " to " + "x".join(map(str, high)))
-        print(f"{weight:24} {kind:16} {count:5} products {shape:36} {elements:12} elements {different:9} differ; mutants {', '.join(str(v) for v in mutated.values())} of {of}; {name}")
+        print(f"{weight:24} {kind:16} {count:5} products {shape:36} {elements:12} elements {different:9} differ; mutants {', '.join(str(v) for v in mutated.values())} of {of}; {name}"
+              + "".join("\n    differs: " + "x".join(map(str, s)) for s in sorted(differ)))
     if later:
         print("a later pass, torch.addmm(c, ...):", ", ".join(f"{v} {name}" for name, v in later.items()))
     print(f"all: {total} elements, {wrong} differ")
