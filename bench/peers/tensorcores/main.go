@@ -5,8 +5,8 @@
 //	go build -o /tmp/tensorcores ./bench/peers/tensorcores
 //	/tmp/tensorcores --precision fp8-block --sum h100 | python3 bench/peers/tensorcores/verify.py
 //
-// A dense weight gradient is written leaf by leaf: one product per sequence. The program checks that
-// the step's own result is that of the products written.
+// A dense weight gradient is written leaf by leaf: one product per sequence. The program checks
+// that the step's own result is that of the products written.
 package main
 
 import (
