@@ -213,7 +213,7 @@ func TestOneResultForAllContexts(t *testing.T) {
 			sums := map[string]int{}
 			for _, ranks := range []int{2, 4, 8} {
 				for _, cp := range []int{2, 4} {
-					for _, l := range mesh.Contexts(ranks, 1, cp, 16) {
+					for _, l := range mesh.Sharing(ranks, 1, cp, 1, 16) {
 						cfg := contextRun(t, precision)
 						cfg.SetLayout(l)
 						outcomeFrom(t, cfg, train(t, cfg, ranks, "")).equals(t, fmt.Sprintf("np %d, %v", ranks, l), want)

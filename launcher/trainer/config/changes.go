@@ -37,7 +37,7 @@ var Effects = map[string]Effect{
 	"model.norm_eps": Meaningful, "model.rope_theta": Meaningful, "model.yarn": Meaningful, "model.max_positions": Harmless,
 
 	"micro_batch":  Harmless, // another number of passes gives the same bits, or the same sums to rounding in recipes that scale tensors
-	"chain_passes": Harmless, "recompute": Harmless, "dp_replicate": Harmless, "dp_shard": Harmless, "cp": Harmless, "fsdp": Harmless, "ep": Harmless, "pp": Harmless, "pp_schedule": Harmless, "pp_stages_per_rank": Harmless, "pp_layout": Harmless, "pp_microbatches": Harmless, "pp_overlap": Harmless, "ep_exchange": Harmless, "threads": Harmless,
+	"chain_passes": Harmless, "recompute": Harmless, "dp_replicate": Harmless, "dp_shard": Harmless, "cp": Harmless, "tp": Harmless, "fsdp": Harmless, "ep": Harmless, "pp": Harmless, "pp_schedule": Harmless, "pp_stages_per_rank": Harmless, "pp_layout": Harmless, "pp_microbatches": Harmless, "pp_overlap": Harmless, "ep_exchange": Harmless, "threads": Harmless,
 	"out": Harmless, "save_every": Harmless, "save_async": Harmless, "save_retry": Harmless, "keep": Harmless,
 	"log_every": Harmless, "eval_every": Harmless, "eval_sequences": Harmless, "eval_tasks": Harmless, "record_every": Harmless,
 	"record_routes": Harmless, "replay_routes": Meaningful, "replay_weights": Meaningful,

@@ -51,8 +51,9 @@ type Config struct {
 	DPReplicate int  `toml:"dp_replicate" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
 	DPShard     int  `toml:"dp_shard"     help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
 	FSDP        bool `toml:"fsdp"         help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
-	CP          int  `toml:"cp"           help:"consecutive ranks that share each sequence (context parallelism), a power of two; ep is at most dp_shard * cp; on one host; results are bit-identical"`
-	EP          int  `toml:"ep"           help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp; results are bit-identical"`
+	CP          int  `toml:"cp"           help:"consecutive ranks that share each sequence (context parallelism), a power of two; on one host; results are bit-identical"`
+	TP          int  `toml:"tp"           help:"consecutive ranks that share each sequence and the products of its dense layers (tensor parallelism), a power of two; ep is at most dp_shard * cp * tp; on one host; results are bit-identical"`
+	EP          int  `toml:"ep"           help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp * tp; results are bit-identical"`
 
 	PP             int    `toml:"pp"                 help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
 	PPSchedule     string `toml:"pp_schedule"        help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV, or a FILE with lists as schedule --json writes them"`
@@ -360,7 +361,7 @@ func (c Config) Validate(ranks int) error {
 func (c Config) RankBatch(ranks int) int {
 	local := c.Batch / c.DataRanks(ranks)
 	switch {
-	case c.CP > 1:
+	case c.SharesSequences():
 		return min(1, local)
 	case c.PPMicrobatches > 0:
 		return local / c.PPMicrobatches

@@ -44,7 +44,7 @@ func NewDryRank(c config.Config, l mesh.Layout, hosts, rank int) (d dryRank, err
 			}
 		}
 	}
-	l.DPReplicate, l.DPShard = 1, l.World/l.Context() // the same ranks hold the same
+	l.DPReplicate, l.DPShard = 1, l.World/l.Sharers() // the same ranks hold the same
 	c.SetLayout(l)
 	d = dryRank{Config: c, layout: l, hosts: hosts, rank: rank, rule: Rule(c)}
 	if err := countable(c, l); err != nil {
