@@ -162,7 +162,7 @@ func TestLayoutsUsage(t *testing.T) {
 		"--dp-shard -2":                 {"dp_shard is -2", "a degree is 1 or more"},
 		"--ep 8 --model.experts 12":     {"ep 8 does not divide 12 experts", "ep 4"},
 		"--ep two":                      {`"two"`, "ep", "whole number"},
-		"--tp 2":                        {"--tp"},
+		"--tp 3":                        {"tp 3 does not divide 8 ranks, or is no power of two"},
 		"--pp 3":                        {"pp 3 does not divide 8 ranks"},
 		"--pp 2,4 --ep 2":               {"pp is 2,4", "--ep"},
 		"--pp 2 --hosts 2":              {"is not counted"},
