@@ -1,7 +1,7 @@
 package moe
 
-// Context parallelism. In a pass, the ranks of cp · tp share one sequence: each has the tokens of one
-// part of it, in the order of the ranks. So rows of ranks still follow each other in the
+// Context parallelism. In a pass, the ranks of cp · tp share one sequence: each has the tokens of
+// one part of it, in the order of the ranks. So rows of ranks still follow each other in the
 // order of the global batch, and whatever depends on that order is as without cp: the rows of
 // experts, their capacity, random numbers, scales of tensors.
 //

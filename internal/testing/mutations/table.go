@@ -5,6 +5,7 @@ const (
 	ranks    = "dp_replicate · dp_shard > 1"
 	replicas = "dp_replicate · efsdp > 1"
 	shares   = "cp > 1"
+	divides  = "tp > 1"
 )
 
 // Regular expressions for weights of the test's model.
@@ -24,6 +25,9 @@ const groupedQueries = "--model.heads 4 --model.kv-heads 2 --model.kv-rank 0 --m
 
 // contexts are flags of runs in which ranks share sequences, or not.
 const contexts = "--cp 1,2 --seq 128"
+
+// products are flags of runs in which ranks divide products, or not.
+const products = "--tp 1,2 --seq 128"
 
 var (
 	anyWeight     = Tensor{"any weight", `layer [01]`, `.*`}
@@ -257,5 +261,97 @@ var Table = []Mutation{
 		Name: "context-balance", Text: "the balance loss counts the choices in the rank's part of a sequence",
 		File: "moe/balance.go", Old: `range of.I32()`, New: `range counts.I32()`,
 		Args: contexts + " --model.balance-alpha 0.01", Axis: shares, Tensor: router,
+	},
+	{
+		Name: "context-mask", Text: "a token of a shared sequence attends to its own part only",
+		File: "moe/attention.go", Old: `sealValue(p, &s.shape)`,
+		New:  `if p.cp != nil { s.shape.Seq, s.shape.Batch = p.cp.tokens, p.cp.ranks }; sealValue(p, &s.shape)`,
+		Args: contexts, Axis: shares, Tensor: anyWeight,
+	},
+	{
+		Name: "tensor-gather", Text: "with divided products, a rank multiplies its own rows in place of those of others",
+		File: "moe/tensorparallel.go", Old: `whole, ok := x.gathered(p.ex, lists)`,
+		New: `own := make([][][]byte, len(lists)); for i := range own { own[i] = lists[h.comm.Rank()] }
+		whole, ok := x.gathered(p.ex, own)`,
+		Args: products, Axis: divides, Tensor: anyWeight,
+	},
+	{
+		Name: "tensor-columns", Text: "a rank stores its columns of a product in the place of those of another rank",
+		File: "moe/tensorparallel.go", Old: `to.ColSlice(lo, hi), part`, New: `to.ColSlice(y.Dim(1)-hi, y.Dim(1)-lo), part`,
+		Args: products, Axis: divides, Tensor: anyWeight,
+	},
+	{
+		Name: "tensor-outputs", Text: "the gradient of an input is the sum over the rank's outputs only",
+		File: "moe/tensorparallel.go", Old: `l.sum.Multiply(p.ex, to, dy.Mat(), l.W.Mat().ColSlice(lo, hi))`,
+		New: `n := dy.Dim(1) / p.cp.tensor.comm.Size()
+			first := n * p.cp.tensor.comm.Rank()
+			l.sum.Multiply(p.ex, to, dy.Mat().ColSlice(first, first+n), l.W.Mat().RowSlice(first, first+n).ColSlice(lo, hi))`,
+		Args: products, Axis: divides, Tensor: anyWeight,
+	},
+	{
+		Name: "tensor-doubled", Text: "with divided products, the gradient of an input is doubled",
+		File: "moe/tensorparallel.go", Old: `l.sum.Multiply(p.ex, to, dy.Mat(), l.W.Mat().ColSlice(lo, hi))`,
+		New:  `l.sum.Multiply(p.ex, to, dy.Mat(), l.W.Mat().ColSlice(lo, hi)); tensor.Add(p.ex, to, to, to)`,
+		Args: products, Axis: divides, Tensor: anyWeight,
+	},
+	{
+		Name: "tensor-weight-all", Text: "a dense gradient has each sequence once per rank that divides its products",
+		File: "moe/contextparallel.go", Old: `chain := l.goesOn()`,
+		New: `all := lists; lists = nil
+	for i := 0; i < len(all); i += parts {
+		for range p.model.mesh.Layout.Tensor() { lists = append(lists, all[i:i+parts]...) }
+	}
+	chain := l.goesOn()`,
+		Args: products, Axis: divides, Tensor: denseWeight,
+	},
+	{
+		Name: "tensor-norm", Text: "the gradient norm lacks the experts of every second rank that divides products",
+		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`, New: `if !s.group.Experts || o.comm.Rank()%2 == 0 { sum.Add(x) }`,
+		Args: "--tp 2 --seq 128 --optimizer.clip-norm 0.01", Axis: divides, Tensor: allGradients,
+	},
+	{
+		Name: "tensor-expert-scale", Text: "with divided products, the gradients of experts without replicas are divided by `tp`",
+		File: "moe/pass.go", Old: `g.completeGrad(w)`,
+		New: `if g.Experts && m.mesh.Replicas == nil {
+				for i := range g.Grad.F32() { g.Grad.F32()[i] /= float32(m.mesh.Layout.Tensor()) }
+			}
+			g.completeGrad(w)`,
+		Args: products, Axis: divides, Tensor: anExpert,
+	},
+	{
+		Name: "tensor-expert-sum", Text: "at ep 1, the gradients of experts are not summed over ranks that divide products",
+		File: "moe/replicas.go", Old: `for r, list := range lists {`,
+		New: `for r, list := range lists {
+			if n := p.model.mesh.Layout.Tensor(); p.model.mesh.Layout.EP == 1 && r%n != l.host.comm.Rank()%n { continue }`,
+		Args: products, Axis: divides, Tensor: anExpert,
+	},
+	{
+		Name: "tensor-router-part", Text: "at ep 1, the router's gradient has the tokens of one rank of those that divide products",
+		File: "moe/contextparallel.go", Old: `left, ok := rowsOf(list[0], dy.DType()`,
+		New:  `if l := p.model.mesh.Layout; l.TP > 1 && l.EP == 1 && r > 0 { continue }; left, ok := rowsOf(list[0], dy.DType()`,
+		Args: products, Axis: divides, Tensor: router,
+	},
+	{
+		Name: "router-detached", Text: "the router has no gradient of choices whose expert another rank has",
+		File: "moe/layer.go", Old: `routed := r.backward(p, dweights, s.dscores, &s.router)`,
+		New: `for i, e := range s.router.experts.I32() {
+		if int(e)/(r.cfg.Experts/p.model.mesh.Layout.EP) != p.model.mesh.EP.Rank() { dweights.F32()[i] = 0 }
+	}
+	routed := r.backward(p, dweights, s.dscores, &s.router)`,
+		Axis: "ep > 1", Tensor: router,
+	},
+	{
+		Name: "router-times-ep", Text: "the router's gradient through the choices counts `ep` times",
+		File: "moe/layer.go", Old: `routed := r.backward(p, dweights, s.dscores, &s.router)`,
+		New: `for i := range dweights.F32() { dweights.F32()[i] *= float32(p.model.mesh.Layout.EP) }
+	routed := r.backward(p, dweights, s.dscores, &s.router)`,
+		Axis: "ep > 1", Tensor: router,
+	},
+	{
+		Name: "expert-twice", Text: "at ep > 1, the gradient of an expert is added twice",
+		File: "moe/layer.go", Old: `drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)`,
+		New: `drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
+	if p.model.mesh.Layout.EP > 1 { l.routed.backwardWeight(p, &s.routed) }`,
+		Axis: "ep > 1", Tensor: anExpert,
 	},
 }
