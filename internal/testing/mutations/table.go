@@ -312,11 +312,11 @@ var Table = []Mutation{
 	{
 		Name: "tensor-expert-scale", Text: "with divided products, the gradients of experts without replicas are divided by `tp`",
 		File: "moe/pass.go", Old: `g.completeGrad(w)`,
-		New: `if g.Experts && m.mesh.Replicas == nil {
+		New: `if g.Experts && m.mesh.Replicas == nil && !ex.Dry() {
 				for i := range g.Grad.F32() { g.Grad.F32()[i] /= float32(m.mesh.Layout.Tensor()) }
 			}
 			g.completeGrad(w)`,
-		Args: products, Axis: divides, Tensor: anExpert,
+		Args: products + " --guard.memory 0 --guard.activations 0", Axis: divides, Tensor: anExpert,
 	},
 	{
 		Name: "tensor-expert-sum", Text: "at ep 1, the gradients of experts are not summed over ranks that divide products",
@@ -335,7 +335,7 @@ var Table = []Mutation{
 		Name: "router-detached", Text: "the router has no gradient of choices whose expert another rank has",
 		File: "moe/layer.go", Old: `routed := r.backward(p, dweights, s.dscores, &s.router)`,
 		New: `for i, e := range s.router.experts.I32() {
-		if int(e)/(r.cfg.Experts/p.model.mesh.Layout.EP) != p.model.mesh.EP.Rank() { dweights.F32()[i] = 0 }
+		if !ex.Dry() && int(e)/(r.cfg.Experts/p.model.mesh.Layout.EP) != p.model.mesh.EP.Rank() { dweights.F32()[i] = 0 }
 	}
 	routed := r.backward(p, dweights, s.dscores, &s.router)`,
 		Axis: "ep > 1", Tensor: router,
@@ -343,7 +343,7 @@ var Table = []Mutation{
 	{
 		Name: "router-times-ep", Text: "the router's gradient through the choices counts `ep` times",
 		File: "moe/layer.go", Old: `routed := r.backward(p, dweights, s.dscores, &s.router)`,
-		New: `for i := range dweights.F32() { dweights.F32()[i] *= float32(p.model.mesh.Layout.EP) }
+		New: `for i := range dweights.F32() { if ex.Dry() { break }; dweights.F32()[i] *= float32(p.model.mesh.Layout.EP) }
 	routed := r.backward(p, dweights, s.dscores, &s.router)`,
 		Axis: "ep > 1", Tensor: router,
 	},
