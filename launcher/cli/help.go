@@ -179,7 +179,7 @@ type topic struct{ name, flags string }
 var topics = []topic{
 	{"run", "flavor config recipe precision data data-field data-rules document-mask tokenizer end-token init-from " +
 		"steps schedule-steps batch micro-batch chain-passes seq seed recompute dry-run allow-changes"},
-	{"layout", "dp-replicate dp-shard cp ep ep-capacity ep-combine-backward ep-dispatch ep-exchange fsdp " +
+	{"layout", "dp-replicate dp-shard cp tp ep ep-capacity ep-combine-backward ep-dispatch ep-exchange fsdp " +
 		"pp pp-layout pp-microbatches pp-overlap pp-schedule pp-stages-per-rank threads"},
 	{"ranks", "bind-to get-stack-traces heap-mib host-timeout n np ranks restarts silence spares tag-output timeout"},
 	{"saving", "out resume keep save-async save-every save-retry"},

@@ -124,7 +124,7 @@ func Default(flavor string) (Config, error) {
 	optimizer.Moments = cmp.Or(t.Moments, optimizer.Moments)
 	return Config{
 		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, ChainPasses: t.ChainPasses, Recompute: moe.RecomputeNone.String(),
-		Precision: "bf16", DPReplicate: 1, DPShard: -1, CP: 1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided",
+		Precision: "bf16", DPReplicate: 1, DPShard: -1, CP: 1, TP: 1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided",
 		Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField, DataRules: int(datasets.NewestRules),
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2,
