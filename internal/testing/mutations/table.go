@@ -11,7 +11,7 @@ const (
 // Regular expressions for weights of the test's model.
 const (
 	attention = `model\.layers\.\d\.self_attn\.\w+(_proj|_mqa)\.weight`
-	expert    = `model\.layers\.1\.mlp\.experts\.\d\.\w+\.weight`
+	expert    = `model\.layers\.1\.mlp\.experts\.\d+\.\w+\.weight`
 	shared    = `model\.layers\.1\.mlp\.shared_experts\.\w+\.weight`
 	network   = `model\.layers\.0\.mlp\.\w+\.weight`
 	gate      = `model\.layers\.1\.mlp\.gate\.weight`
@@ -353,5 +353,16 @@ var Table = []Mutation{
 		New: `drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
 	if p.model.mesh.Layout.EP > 1 { l.routed.backwardWeight(p, &s.routed) }`,
 		Axis: "ep > 1", Tensor: anExpert,
+	},
+	{
+		Name: "expert-without-rows", Text: "at ep > 1, an expert without tokens keeps the gradient of the step before",
+		File: "moe/linear.go", Old: `l.sum.MultiplyGroupsWgrad(p.ex, l.byGroups(to), dy.Mat(), x.Mat(), x.ends, adds)`,
+		New: `var before []float32
+		if !p.ex.Dry() && p.model.mesh.Layout.EP > 1 { before = append(before, to.F32()...) }
+		l.sum.MultiplyGroupsWgrad(p.ex, l.byGroups(to), dy.Mat(), x.Mat(), x.ends, adds)
+		for g, n := 0, len(before)/len(x.ends); n > 0 && g < len(x.ends); g++ {
+			if x.ends[g] == 0 || g > 0 && x.ends[g] == x.ends[g-1] { copy(to.F32()[g*n:(g+1)*n], before[g*n:]) }
+		}`,
+		Args: "--model.experts 128 --seq 32 --batch 4", Axis: "ep > 1", Tensor: anExpert,
 	},
 }
