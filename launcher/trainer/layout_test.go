@@ -300,7 +300,9 @@ func TestContextsWithOptions(t *testing.T) {
 	}
 }
 
-// Checkpoints move between layouts in which ranks share sequences and those in which they do not.
+// Checkpoints move between layouts in which ranks share sequences and those in which they do not:
+// from each to the next. With SPMOE_LAYOUTS=all it visits all layouts of 2, 4 and 8 ranks in which
+// at most 4 share a sequence.
 func TestResumeInAnotherContext(t *testing.T) {
 	whole := contextRun(t, "mxfp8")
 	end := outcomeFrom(t, whole, train(t, whole, 1, ""))
@@ -308,6 +310,15 @@ func TestResumeInAnotherContext(t *testing.T) {
 	layouts := []mesh.Layout{
 		mesh.Default(2), {World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 4},
 		{World: 4, PP: 1, DPReplicate: 1, DPShard: 2, TP: 2, EP: 2}, {World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 1}, {World: 8, PP: 1, DPReplicate: 2, DPShard: 2, CP: 2, EP: 2},
+	}
+	if os.Getenv("SPMOE_LAYOUTS") == "all" {
+		layouts = nil
+		for _, ranks := range []int{2, 8, 4} {
+			for _, degrees := range [][2]int{{1, 1}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 4}} {
+				layouts = append(layouts, mesh.Sharing(ranks, 1, degrees[0], degrees[1], 16)...)
+			}
+		}
+		t.Logf("%d layouts", len(layouts))
 	}
 	for i, from := range layouts {
 		saved := contextRun(t, "mxfp8")
