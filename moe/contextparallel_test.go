@@ -23,7 +23,7 @@ func TestContextsInBlocks(t *testing.T) {
 					{World: 2, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, EP: 2},
 					{World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 2},
 					{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 4, EP: 1},
-					{World: 8, PP: 1, DPReplicate: 2, DPShard: 1, CP: 4, EP: 4},
+					{World: 8, PP: 1, DPReplicate: 2, DPShard: 1, CP: 2, TP: 2, EP: 4},
 				} {
 					trainedOn(t, cfg, smallSizes(rows), precision, "onesided", b, l, 1, sequences/l.Batch()).
 						equals(t, fmt.Sprintf("%s, mtp %d, %d rows, np %d, %v", precision, mtp, rows, l.World, l), want)
@@ -52,8 +52,10 @@ func TestContextsWithDocuments(t *testing.T) {
 	if want.loss == plain.loss {
 		t.Fatal("documents change nothing")
 	}
-	for _, cp := range []int{2, 4} {
-		l := mesh.Layout{World: cp, PP: 1, DPReplicate: 1, DPShard: 1, CP: cp, EP: cp}
+	for _, l := range []mesh.Layout{
+		{World: 2, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, EP: 2}, {World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 4, EP: 4},
+		{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, TP: 4, EP: 2},
+	} {
 		trainedOn(t, cfg, defaultOutputSizes(), "bf16", "onesided", b, l, 1, sequences).equals(t, fmt.Sprint(l), want)
 	}
 }
