@@ -9,14 +9,19 @@ package moe
 //	dW = dyᵀ·x   each rank of the host computes some rows of dW: see host
 //
 // Between these products, rows are divided: norms, residuals, routers and biases. So a product
-// gathers its input, and stores its columns in the results of all ranks of the group. Columns
-// are whole blocks of the recipe, and ranks may have unequal numbers of them.
+// reads the inputs of all ranks of the group, and stores its columns in their results. Columns are
+// whole blocks of the recipe, and ranks may have unequal numbers of them.
 
 import (
 	"fmt"
 
 	"spmoe/tensor"
 )
+
+// gatheredRows is the number of rows up to which a product gathers those of several ranks, so that
+// they are multiplied together and a weight is packed once. A product of more rows reads them where
+// they lie.
+const gatheredRows = 512
 
 // columnTile is the number of columns that ranks cannot divide: a tile of a product.
 const columnTile = 32
@@ -35,77 +40,111 @@ func (h *host) columns(n, unit int) (lo, hi int) {
 
 // forwardColumns is the product of forward for a tp group. It is collective in the group.
 func (l *linear) forwardColumns(p phase, y tensor.Tensor, x *activation) {
-	unit, quantized := columnTile, l.mx.quantizesForward()
-	if quantized {
+	part := columnPart{y: y, x: x, quantized: l.mx.quantizesForward()}
+	if !part.quantized {
+		part.lo, part.hi = p.cp.tensor.columns(y.Dim(1), columnTile)
+		w := l.W.Mat().RowSlice(part.lo, part.hi)
+		part.product = func(to tensor.Matrix, x *activation) { l.sum.Multiply(p.ex, to, x.Mat(), w.T()) }
+	} else {
 		height, _ := l.mx.rows.BlockShape()
-		unit = max(unit, height)
+		part.lo, part.hi = p.cp.tensor.columns(y.Dim(1), max(columnTile, height))
+		w := l.mx.rows.Whole().RowSlice(part.lo, part.hi)
+		part.product = func(to tensor.Matrix, x *activation) { l.mx.Sum.MatMul(p.ex, to, x.rows, w) }
 	}
-	p.byColumns(y, x, quantized, unit, func(to tensor.Matrix, x *activation, lo, hi int) {
-		if quantized {
-			l.mx.Sum.MatMul(p.ex, to, x.rows, l.mx.rows.Whole().RowSlice(lo, hi))
-		} else {
-			l.sum.Multiply(p.ex, to, x.Mat(), l.W.Mat().RowSlice(lo, hi).T())
-		}
-	})
+	part.compute(p)
 }
 
 // backwardColumns is backwardInput for a tp group. It is collective in the group.
 func (l *linear) backwardColumns(p phase, dx tensor.Tensor, dy *activation) {
-	unit, quantized := columnTile, l.mx.quantizesDgrad()
-	if quantized {
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	part := columnPart{y: dx, x: dy, quantized: l.mx.quantizesDgrad()}
+	if !part.quantized {
+		part.lo, part.hi = p.cp.tensor.columns(dx.Dim(1), columnTile)
+		w := l.W.Mat().ColSlice(part.lo, part.hi)
+		part.product = func(to tensor.Matrix, dy *activation) { l.sum.Multiply(p.ex, to, dy.Mat(), w) }
+	} else {
 		_, width := l.mx.cols.BlockShape()
-		unit = max(unit, width)
+		part.lo, part.hi = p.cp.tensor.columns(dx.Dim(1), max(columnTile, width))
+		w := l.mx.cols.Whole().ColSlice(p.ex, part.lo, part.hi)
+		part.product = func(to tensor.Matrix, dy *activation) { l.mx.Sum.Dgrad(p.ex, to, dy.rows, w) }
 	}
-	p.byColumns(dx, dy, quantized, unit, func(to tensor.Matrix, dy *activation, lo, hi int) {
-		if quantized {
-			l.mx.Sum.Dgrad(p.ex, to, dy.rows, l.mx.cols.Whole().ColSlice(p.ex, lo, hi))
-		} else {
-			l.sum.Multiply(p.ex, to, dy.Mat(), l.W.Mat().ColSlice(lo, hi))
-		}
-	})
+	part.compute(p)
 }
 
-// byColumns computes this rank's columns of a product, for the rows x of all ranks of the tp group,
-// and stores them in y of each. y has this rank's rows. quantized says that the product reads the
-// codes of x.
-func (p phase) byColumns(y tensor.Tensor, x *activation, quantized bool, unit int, product func(to tensor.Matrix, x *activation, lo, hi int)) {
-	h, rows := p.cp.tensor, y.Dim(0)
-	lo, hi := h.columns(y.Dim(1), unit)
-	mine := [][]byte{y.Bytes(), x.Bytes()}
-	if quantized {
-		mine = append(mine[:1], x.rows.Codes.Bytes(), x.rows.Scales.Bytes(), nil)
-		if x.rows.Amax.Valid() {
-			mine[3] = x.rows.Amax.Bytes()
+// columnPart is this rank's part of a product, the columns [lo, hi) of y for the rows of all ranks
+// of the tp group. y and x have this rank's rows.
+type columnPart struct {
+	y         tensor.Tensor
+	x         *activation
+	quantized bool // the product reads the codes of x
+	lo, hi    int
+	product   func(to tensor.Matrix, x *activation)
+}
+
+// compute computes the columns and stores them in y of all ranks.
+func (c columnPart) compute(p phase) {
+	mine := [][]byte{c.y.Bytes(), c.x.Bytes()}
+	if c.quantized {
+		mine = append(mine[:1], c.x.rows.Codes.Bytes(), c.x.rows.Scales.Bytes(), nil)
+		if c.x.rows.Amax.Valid() {
+			mine[3] = c.x.rows.Amax.Bytes()
 		}
 	}
-	p.share(h, mine, func(lists [][][]byte) (bytes int, err error) {
-		if lo == hi {
+	p.share(p.cp.tensor, mine, func(lists [][][]byte) (bytes int, err error) {
+		if c.lo == c.hi {
 			return 0, nil
 		}
-		mark := p.ex.Mark()
-		defer p.ex.Release(mark)
-		whole, ok := x.gathered(p.ex, lists)
-		if !ok {
-			return 0, fmt.Errorf("the inputs of ranks do not fit")
+		n := 1 // ranks whose rows are multiplied together
+		for 2*n <= len(lists) && 2*n*c.y.Dim(0) <= gatheredRows {
+			n *= 2
 		}
-		part := p.ex.New(y.DType(), rows*len(lists), hi-lo)
-		product(part.Mat(), &whole, lo, hi)
-		for r, list := range lists {
-			to, ok := rowsOf(list[0], y.DType(), rows, y.Dim(1))
-			if !ok {
-				return bytes, fmt.Errorf("the result of rank %d does not fit", r)
+		for r := 0; r < len(lists); r += n {
+			if !c.multiply(p.ex, lists[r:r+n]) {
+				return bytes, fmt.Errorf("the rows of ranks %d to %d of the tp group do not fit", r, r+n-1)
 			}
-			tensor.Convert(p.ex, to.ColSlice(lo, hi), part.Slice(r*rows, (r+1)*rows).Mat())
-			for _, b := range list[1:] {
-				bytes += len(b)
+			for _, list := range lists[r : r+n] {
+				for _, b := range list[1:] {
+					bytes += len(b)
+				}
+				bytes += len(list[0]) / c.y.Dim(1) * (c.hi - c.lo)
 			}
 		}
-		return bytes + len(part.Bytes()), nil
+		return bytes, nil
 	})
 }
 
-// gathered returns the rows of ranks as one matrix. The lists have, after another buffer, those of
-// x: its elements, or its codes, scales and largest magnitude.
+// multiply computes the columns for the rows of some ranks. It returns false if their buffers do
+// not fit.
+func (c columnPart) multiply(ex *tensor.Exec, lists [][][]byte) bool {
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	x, ok := c.x.gathered(ex, lists)
+	rows, all := c.y.Dim(0), tensor.Matrix{}
+	if len(lists) > 1 {
+		all = ex.New(c.y.DType(), rows*len(lists), c.hi-c.lo).Mat()
+	}
+	for r, list := range lists {
+		to, fits := rowsOf(list[0], c.y.DType(), rows, c.y.Dim(1))
+		if !ok || !fits {
+			return false
+		}
+		to = to.ColSlice(c.lo, c.hi)
+		switch {
+		case len(lists) == 1:
+			c.product(to, &x)
+			continue
+		case r == 0:
+			c.product(all, &x)
+		}
+		tensor.Convert(ex, to, all.RowSlice(r*rows, (r+1)*rows))
+	}
+	return true
+}
+
+// gathered returns the rows of ranks as one matrix, which is a copy unless there is one rank. The
+// lists have, after another buffer, those of x: its elements, or its codes, scales and largest
+// magnitude.
 func (x *activation) gathered(ex *tensor.Exec, lists [][][]byte) (all activation, ok bool) {
 	for _, list := range lists {
 		for i, b := range list[1:] {
@@ -114,7 +153,10 @@ func (x *activation) gathered(ex *tensor.Exec, lists [][][]byte) (all activation
 			}
 		}
 	}
-	parts, rows := joined(ex, lists, 1, len(lists[0])-1), x.Dim(0)*len(lists)
+	parts, rows := lists[0][1:], x.Dim(0)*len(lists)
+	if len(lists) > 1 {
+		parts = joined(ex, lists, 1, len(parts))
+	}
 	if len(parts) == 1 {
 		if ok = len(parts[0]) == rows*x.Dim(1)*x.DType().Size(); ok {
 			all.Tensor = tensor.FromBytes(parts[0], x.DType(), rows, x.Dim(1))

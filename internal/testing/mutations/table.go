@@ -270,28 +270,30 @@ var Table = []Mutation{
 	},
 	{
 		Name: "tensor-gather", Text: "with divided products, a rank multiplies its own rows in place of those of others",
-		File: "moe/tensorparallel.go", Old: `whole, ok := x.gathered(p.ex, lists)`,
-		New: `own := make([][][]byte, len(lists)); for i := range own { own[i] = lists[h.comm.Rank()] }
-		whole, ok := x.gathered(p.ex, own)`,
+		File: "moe/tensorparallel.go", Old: `if c.lo == c.hi {`,
+		New: `for i := range lists { // results go where they belong
+			lists[i] = append(lists[i][:1:1], mine[1:]...)
+		}
+		if c.lo == c.hi {`,
 		Args: products, Axis: divides, Tensor: anyWeight,
 	},
 	{
 		Name: "tensor-columns", Text: "a rank stores its columns of a product in the place of those of another rank",
-		File: "moe/tensorparallel.go", Old: `to.ColSlice(lo, hi), part`, New: `to.ColSlice(y.Dim(1)-hi, y.Dim(1)-lo), part`,
+		File: "moe/tensorparallel.go", Old: `to = to.ColSlice(c.lo, c.hi)`, New: `to = to.ColSlice(c.y.Dim(1)-c.hi, c.y.Dim(1)-c.lo)`,
 		Args: products, Axis: divides, Tensor: anyWeight,
 	},
 	{
 		Name: "tensor-outputs", Text: "the gradient of an input is the sum over the rank's outputs only",
-		File: "moe/tensorparallel.go", Old: `l.sum.Multiply(p.ex, to, dy.Mat(), l.W.Mat().ColSlice(lo, hi))`,
+		File: "moe/tensorparallel.go", Old: `l.sum.Multiply(p.ex, to, dy.Mat(), w)`,
 		New: `n := dy.Dim(1) / p.cp.tensor.comm.Size()
 			first := n * p.cp.tensor.comm.Rank()
-			l.sum.Multiply(p.ex, to, dy.Mat().ColSlice(first, first+n), l.W.Mat().RowSlice(first, first+n).ColSlice(lo, hi))`,
+			l.sum.Multiply(p.ex, to, dy.Mat().ColSlice(first, first+n), w.RowSlice(first, first+n))`,
 		Args: products, Axis: divides, Tensor: anyWeight,
 	},
 	{
 		Name: "tensor-doubled", Text: "with divided products, the gradient of an input is doubled",
-		File: "moe/tensorparallel.go", Old: `l.sum.Multiply(p.ex, to, dy.Mat(), l.W.Mat().ColSlice(lo, hi))`,
-		New:  `l.sum.Multiply(p.ex, to, dy.Mat(), l.W.Mat().ColSlice(lo, hi)); tensor.Add(p.ex, to, to, to)`,
+		File: "moe/tensorparallel.go", Old: `l.sum.Multiply(p.ex, to, dy.Mat(), w)`,
+		New:  `l.sum.Multiply(p.ex, to, dy.Mat(), w); tensor.Add(p.ex, to, to, to)`,
 		Args: products, Axis: divides, Tensor: anyWeight,
 	},
 	{
