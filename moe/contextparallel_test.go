@@ -59,3 +59,19 @@ func TestContextsWithDocuments(t *testing.T) {
 		trainedOn(t, cfg, defaultOutputSizes(), "bf16", "onesided", b, l, 1, sequences).equals(t, fmt.Sprint(l), want)
 	}
 }
+
+// Products of a tp group read rows where they lie if ranks have many of them.
+func TestTensorGroupWithManyRows(t *testing.T) {
+	const seq = 4 * (gatheredRows/2 + 32)
+	for _, precision := range []string{"bf16", "mxfp8", "fp8-tensor"} {
+		cfg := with(headModel(1), func(c *Config) { c.Heads, c.MaxPositions = 4, seq })
+		b := batchOf(31, 1, seq, cfg.Vocab)
+		want := trainedWith(t, cfg, defaultOutputSizes(), precision, "onesided", b, 1, 1, 1, 1)
+		for _, l := range []mesh.Layout{
+			{World: 2, PP: 1, DPReplicate: 1, DPShard: 1, TP: 2, EP: 2}, {World: 4, PP: 1, DPReplicate: 1, DPShard: 1, TP: 4, EP: 1},
+			{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 4},
+		} {
+			trainedOn(t, cfg, defaultOutputSizes(), precision, "onesided", b, l, 1, 1).equals(t, fmt.Sprint(precision, l), want)
+		}
+	}
+}
