@@ -38,6 +38,7 @@ func TestChaos(t *testing.T) {
 		"damaged files":            {"files", chaos.Config{Count: 1}, 1},
 		"nothing":                  {"quiet", chaos.Config{For: 500 * time.Millisecond}, 0},
 		"stages, kills":            {"kill", chaos.Config{Count: 1, Model: stages}, 1},
+		"shared products, kills":   {"kill", chaos.Config{Count: 1, Model: strings.Fields("--tp 2 --seq 64")}, 1},
 		"stages, stops":            {"stop", chaos.Config{Count: 1, Model: stages}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,8 +34,11 @@ func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
 	if m.EP = m.World; l.Replicas() > 1 {
 		m.EP, m.Replicas = comm(l.EPGroup(rank)), comm(l.ExpertReplicas(rank))
 	}
-	if l.CP > 1 {
-		m.CP = comm(m.contextGroup())
+	if l.Sharers() > 1 {
+		m.Sequence = comm(m.sharers())
+	}
+	if l.TP > 1 {
+		m.TP = comm(m.tensorGroup())
 	}
 	if perHost := l.World / hosts; hosts > 1 && l.World%hosts == 0 {
 		first := host(rank) * perHost

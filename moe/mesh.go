@@ -29,8 +29,11 @@ type Mesh struct {
 	// Replicas has the ranks with the same experts as this one, in the order of World; nil: no
 	// other rank has them.
 	Replicas *collective.Comm
-	// CP has the ranks that share each sequence of this one, in its order; nil: none do.
-	CP *collective.Comm
+	// Sequence has the ranks that share each sequence of this one, those of cp · tp, in its order;
+	// nil: none do.
+	Sequence *collective.Comm
+	// TP has the ranks that divide the products of dense layers with this one; nil: none do.
+	TP *collective.Comm
 	// Operands has the ranks of World, for what they agree on before they quantize. That may be
 	// while World exchanges tokens. A model creates it if its precision needs it; nil: it does not.
 	Operands *collective.Comm
@@ -50,17 +53,22 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	switch {
 	case l.World != c.Size():
 		return m, fmt.Errorf("a layout of %d ranks is not one of %d", l.World, c.Size())
-	case l.Replicas() == 1 && l.CP < 2:
+	case l.Replicas() == 1 && l.Sharers() < 2:
 		m = OneGroup(c)
 		return m, m.divideHosts()
-	case len(c.Hosts()) > 1 && l.CP > 1:
-		return m, fmt.Errorf("%d ranks share each sequence (cp), and ranks are on several hosts: give cp 1", l.CP)
+	case len(c.Hosts()) > 1 && l.Sharers() > 1:
+		return m, fmt.Errorf("%d ranks share each sequence (%s), and ranks are on several hosts: give cp 1 and tp 1", l.Sharers(), l.SharersName())
 	case len(c.Hosts()) > 1:
 		return m, fmt.Errorf("%d ranks on several hosts hold replicas of experts: exchange tokens among all ranks (ep %[1]d)", c.Size())
 	}
 	m.Layout, m.World, m.EP = l, c, c
-	if l.CP > 1 {
-		if m.CP, err = c.Split(m.contextGroup()[0], c.Rank()); err != nil {
+	if l.Sharers() > 1 {
+		if m.Sequence, err = c.Split(m.sharers()[0], c.Rank()); err != nil {
+			return m, err
+		}
+	}
+	if l.TP > 1 {
+		if m.TP, err = c.Split(m.tensorGroup()[0], c.Rank()); err != nil {
 			return m, err
 		}
 	}
@@ -99,7 +107,7 @@ func (m *Mesh) place() int {
 
 // Comms yields the communicators of the mesh, each once.
 func (m Mesh) Comms(yield func(*collective.Comm) bool) {
-	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.CP, m.Operands, m.ExchangeHost}
+	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.Sequence, m.TP, m.Operands, m.ExchangeHost}
 	if m.EP == m.World {
 		all[3] = nil
 	}
@@ -123,8 +131,10 @@ func (m Mesh) RanksOf(c *collective.Comm) (ranks []int) {
 			ranks = append(ranks, local[m.place()])
 		}
 		return ranks
-	case m.CP:
-		return m.contextGroup()
+	case m.Sequence:
+		return m.sharers()
+	case m.TP:
+		return m.tensorGroup()
 	case m.EP:
 		return m.Layout.EPGroup(m.World.Rank())
 	default:

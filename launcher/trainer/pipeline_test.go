@@ -328,6 +328,8 @@ func TestOneResultForPipelinesWithContexts(t *testing.T) {
 		{"ZBVZeroBubble", mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, CP: 2, EP: 4}, false},
 		{"InterleavedZeroBubble", mesh.Layout{World: 8, PP: 2, DPReplicate: 2, DPShard: 1, CP: 2, EP: 1}, false},
 		{"DualPipeV", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, EP: 1}, true},
+		{"1F1B", mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, TP: 2, EP: 2}, false},
+		{"DualPipeV", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, TP: 2, EP: 2}, true},
 	} {
 		cfg := inStages(run(), c.schedule, c.layout)
 		cfg.PPOverlap = c.overlap

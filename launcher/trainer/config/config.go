@@ -51,8 +51,9 @@ type Config struct {
 	DPReplicate int  `toml:"dp_replicate" group:"layout" resume:"harmless" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
 	DPShard     int  `toml:"dp_shard" group:"layout" resume:"harmless" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
 	FSDP        bool `toml:"fsdp" group:"layout" resume:"harmless" help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
-	CP          int  `toml:"cp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence (context parallelism), a power of two; ep is at most dp_shard * cp; on one host; results are bit-identical"`
-	EP          int  `toml:"ep" group:"layout" resume:"harmless" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp; results are bit-identical"`
+	CP          int  `toml:"cp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence (context parallelism), a power of two; on one host; results are bit-identical"`
+	TP          int  `toml:"tp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence and the products of its dense layers (tensor parallelism), a power of two; ep is at most dp_shard * cp * tp; on one host; results are bit-identical"`
+	EP          int  `toml:"ep" group:"layout" resume:"harmless" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp * tp; results are bit-identical"`
 
 	PP             int    `toml:"pp" group:"layout" resume:"harmless" help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
 	PPSchedule     string `toml:"pp_schedule" group:"layout" resume:"harmless" help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV, or a FILE with lists as schedule --json writes them"`
@@ -123,7 +124,7 @@ func Default(flavor string) (Config, error) {
 	optimizer.Moments = cmp.Or(t.Moments, optimizer.Moments)
 	return Config{
 		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: defaultMicro(t), ChainPasses: t.ChainPasses, Recompute: moe.RecomputeNone.String(),
-		Precision: "bf16", DPReplicate: 1, DPShard: -1, CP: 1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided",
+		Precision: "bf16", DPReplicate: 1, DPShard: -1, CP: 1, TP: 1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided",
 		Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField, DataRules: int(datasets.NewestRules),
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2,
@@ -360,7 +361,7 @@ func (c Config) Validate(ranks int) error {
 func (c Config) RankBatch(ranks int) int {
 	local := c.Batch / c.DataRanks(ranks)
 	switch {
-	case c.CP > 1:
+	case c.SharesSequences():
 		return min(1, local)
 	case c.PPMicrobatches > 0:
 		return local / c.PPMicrobatches
