@@ -149,7 +149,7 @@ func TestFormats(t *testing.T) {
 			}
 		}
 	}
-	// Without a name that says so, a file is known by its beginning.
+	// A file whose name has no known ending is recognized by its first bytes.
 	for name, kind := range map[string]kind{"pg-delta.parquet": parquetFile, "file-none.arrow": arrowData} {
 		f := file{name: "blob", path: filepath.Join("testdata", name), given: true}
 		if err := f.identify(Options{}); err != nil || f.kind != kind {
