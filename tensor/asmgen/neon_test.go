@@ -61,8 +61,8 @@ func checkWords(t *testing.T, lines []string) {
 	}
 }
 
-// Each instruction of the table is encoded to llvm-mc's word, with each register as each operand and
-// with each lane.
+// Each instruction of the table is encoded to llvm-mc's word, with each register as each operand
+// and with each lane.
 func TestEncodeNeon(t *testing.T) {
 	var lines []string
 	for mnemonic, forms := range neonOps {
