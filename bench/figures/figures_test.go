@@ -344,6 +344,20 @@ func TestCommitsAreFound(t *testing.T) {
 	}
 }
 
+// The README of the results names each file.
+func TestResultsAreListed(t *testing.T) {
+	list := read(t, filepath.Join(root, "bench/results/README.md"))
+	for _, path := range files(t) {
+		file, err := filepath.Rel(filepath.Join(root, "bench/results"), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name := filepath.ToSlash(file); name != "README.md" && !strings.Contains(list, "]("+name+")") {
+			t.Errorf("bench/results/README.md does not link %s", name)
+		}
+	}
+}
+
 // changed returns the lines of Go that were added to folders and removed since a commit, tests
 // excluded; 0 if the commit is not in this clone.
 func changed(commit string, folders []string) (lines int) {
