@@ -200,7 +200,7 @@ func missing(value, text string) (all []string) {
 	return all
 }
 
-// parse returns a number and the value of a unit of its last digit.
+// parse returns a number and the unit of its last digit: 0.1 for 2.5.
 func parse(text string) (value, digit float64) {
 	text = strings.ToLower(strings.ReplaceAll(text, ",", ""))
 	value, _ = strconv.ParseFloat(text, 64)
