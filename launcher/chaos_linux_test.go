@@ -18,8 +18,8 @@ import (
 	"spmoe/launcher/report"
 )
 
-// Short forms of all tests that chaos makes: whatever fails, the bits are those of an undisturbed
-// run, and nothing is left behind.
+// Each subcommand of chaos, shortened: whatever fails, the bits are those of an undisturbed run,
+// and no process or file is left.
 func TestChaos(t *testing.T) {
 	stages := strings.Fields("--model.layers 4 --batch 8 --micro-batch 1 --pp 2 --pp-schedule ZBVZeroBubble")
 	references := chaos.References{}

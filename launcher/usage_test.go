@@ -111,7 +111,7 @@ func TestUsageErrors(t *testing.T) {
 		{"checkpoint export " + empty + " --out x --dtype fp8", []string{`"fp8"`, "bf16 or fp32"}},
 		{"checkpoint ls " + empty + " --out x", []string{"ls has no flag --out: it is a flag of checkpoint export"}},
 
-		// What was probably meant.
+		// Suggestions for misspelled commands.
 		{"hlep", []string{"did you mean help?"}},
 		{"chat", []string{"did you mean generate?"}},
 		{"Infer --np 2", []string{"did you mean generate?"}},

@@ -210,15 +210,15 @@ func (h *host) compute(p phase) error {
 	return peers.close(p, err)
 }
 
-// opened is a window, and the buffers of each rank.
-type opened struct {
+// openBuffers is a window, and the buffers of each rank.
+type openBuffers struct {
 	window collective.Buffers
 	lists  [][][]byte
 	bytes  int // that this rank has read from them
 }
 
 // open opens buffers of this rank to the others. All ranks open the same number of them.
-func (h *host) open(p phase, mine [][]byte) (o opened, err error) {
+func (h *host) open(p phase, mine [][]byte) (o openBuffers, err error) {
 	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
 	o.lists = h.lists[:0]
 	if o.window, err = h.comm.OpenBuffers(mine); err != nil {
@@ -242,7 +242,7 @@ func (h *host) open(p phase, mine [][]byte) (o opened, err error) {
 }
 
 // close returns when all ranks have computed their rows. err is what this rank has failed with.
-func (o *opened) close(p phase, err error) error {
+func (o *openBuffers) close(p phase, err error) error {
 	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
 	if closed := o.window.Close(o.bytes); err == nil {
 		err = closed

@@ -65,8 +65,8 @@ func TestOneResultForAllPipelines(t *testing.T) {
 	}
 }
 
-// Stages of the user's own, and lists from a file, give the bits of one rank. Ranks poll and help
-// each other here, as they do outside of tests.
+// Stages that the user chose, and schedules from a file, give the bits of one rank. Ranks poll and
+// help each other here, as outside of tests.
 func TestOwnPipelines(t *testing.T) {
 	t.Setenv(heap.ParkVar, "")
 	rng := rand.New(rand.NewPCG(1, 2))
