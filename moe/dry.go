@@ -18,17 +18,8 @@ import (
 // DryMesh returns the mesh of a rank of a layout whose other ranks do not exist, on some hosts with
 // equal numbers of ranks.
 func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
+	comm := func(ranks []int) *collective.Comm { return dryComm(ranks, l.World, hosts, rank) }
 	host := func(r int) int { return r * hosts / l.World }
-	comm := func(ranks []int) *collective.Comm {
-		var on [][]int
-		for i, r := range ranks {
-			if i == 0 || host(r) != host(ranks[i-1]) {
-				on = append(on, nil)
-			}
-			on[len(on)-1] = append(on[len(on)-1], i)
-		}
-		return collective.NewDry(on, slices.Index(ranks, rank))
-	}
 	all := everyRank(l.World)
 	m := Mesh{Layout: l, World: comm(all), Operands: comm(all)}
 	if m.EP = m.World; l.Replicas() > 1 {
@@ -52,6 +43,22 @@ func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
 		m.Across = comm(across)
 	}
 	return m
+}
+
+// DryWorld returns a rank's end of the communicator of all n ranks on some hosts.
+func DryWorld(n, hosts, rank int) *collective.Comm { return dryComm(everyRank(n), n, hosts, rank) }
+
+// dryComm returns the end of a rank of the communicator of some of n ranks on some hosts.
+func dryComm(ranks []int, n, hosts, rank int) *collective.Comm {
+	host := func(r int) int { return r * hosts / n }
+	var on [][]int
+	for i, r := range ranks {
+		if i == 0 || host(r) != host(ranks[i-1]) {
+			on = append(on, nil)
+		}
+		on[len(on)-1] = append(on[len(on)-1], i)
+	}
+	return collective.NewDry(on, slices.Index(ranks, rank))
 }
 
 // DryRun is a stage of a model on a rank that has no memory.

@@ -85,3 +85,10 @@ func (l Layout) checkRank(rank int) {
 		panic(fmt.Sprintf("mesh: rank %d of %d", rank, l.World))
 	}
 }
+
+// IsCut reports whether the ranks of a stage are on several hosts. first has the first rank of each
+// host.
+func (l Layout) IsCut(stage int, first []int) bool {
+	begin, end := stage*l.StageRanks(), (stage+1)*l.StageRanks()
+	return slices.ContainsFunc(first, func(rank int) bool { return begin < rank && rank < end })
+}

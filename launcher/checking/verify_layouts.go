@@ -193,7 +193,7 @@ func (t Trial) sharesSequences(cfg config.Config) error {
 	if n, alone := shared.Passes(t.World), cfg.Passes(1); n != alone && (precision.DependsOnPasses() || cfg.EPCapacity > 0) {
 		return fmt.Errorf("with one sequence in a pass, a step has %d passes, and with one rank %d: results depend on it", n, alone)
 	}
-	return shared.CheckContext(1)
+	return shared.CheckContext()
 }
 
 // anyPasses returns an error if the number of passes changes results, or is given twice.

@@ -165,12 +165,10 @@ type LayoutCosts struct {
 }
 
 func newLayoutCosts(cfg config.Config, l mesh.Layout, hosts int) (c LayoutCosts, err error) {
-	if l.PP > 1 && hosts > 1 {
-		return c, fmt.Errorf("%v on %d hosts: what stages send to other hosts is not counted: give --hosts 1 or --pp 1", l, hosts)
-	}
 	if l.Sharers() > 1 {
 		cfg.SetLayout(l)
-		if err := cfg.CheckContext(hosts); err != nil {
+		on := estimate.Host{Ranks: l.World / hosts}
+		if err := cmp.Or(cfg.CheckContext(), cfg.OnHosts(l.World, on.FirstRanks(l.World))); err != nil {
 			return c, fmt.Errorf("%v: %w", l, err)
 		}
 	}

@@ -135,7 +135,7 @@ func (f *RankFlags) Limits() collective.Limits {
 func (f *RankFlags) Host(env cli.Env) estimate.Host {
 	switch {
 	case env.Cluster != nil:
-		return estimate.Host{Ranks: env.Cluster.RanksHere(), Processes: 1}
+		return estimate.Host{Ranks: env.Cluster.RanksHere(), First: env.Cluster.FirstRanks(), Processes: 1}
 	case env.Member != nil:
 		return estimate.Host{Ranks: f.Count}
 	case f.Kind == "goroutine":

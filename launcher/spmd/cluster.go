@@ -78,6 +78,9 @@ func (c *Cluster) Late() bool { return false }
 // RanksHere returns the number of ranks on this host.
 func (c *Cluster) RanksHere() int { return c.process.Placement.Part(c.process.Host).Ranks }
 
+// FirstRanks returns the first rank of each host.
+func (c *Cluster) FirstRanks() []int { return c.process.Placement.First }
+
 // LeadsHost reports whether this is the first rank of its host.
 func (c *Cluster) LeadsHost() bool {
 	return c.process.Rank == c.process.Placement.First[c.process.Host]

@@ -41,20 +41,27 @@ func (h host) Late() bool { return false }
 // host has said.
 func trainOnHosts(t *testing.T, each int, cfgs []config.Config, from string) ([]*reports, []error) {
 	t.Helper()
-	sizes := make([]int, len(cfgs))
-	for i := range sizes {
-		sizes[i] = each
+	return trainOnUnequalHosts(t, slices.Repeat([]int{each}, len(cfgs)), cfgs, from)
+}
+
+// trainOnUnequalHosts is trainOnHosts for hosts with these numbers of ranks.
+func trainOnUnequalHosts(t *testing.T, sizes []int, cfgs []config.Config, from string) ([]*reports, []error) {
+	t.Helper()
+	var first []int
+	n := 0
+	for _, each := range sizes {
+		first, n = append(first, n), n+each
 	}
 	worlds := collective.NewHosts(sizes...)
 	said, errs := make([]*reports, len(cfgs)), make([]error, len(cfgs))
 	var wg sync.WaitGroup
 	for h, w := range worlds {
 		said[h] = &reports{}
-		job, err := PrepareOn(cfgs[h], each*len(cfgs), estimate.Host{Ranks: each, Processes: 1}, from, said[h])
+		job, err := PrepareOn(cfgs[h], n, estimate.Host{Ranks: sizes[h], First: first, Processes: 1}, from, said[h])
 		if err != nil {
 			t.Fatal(err)
 		}
-		wg.Go(func() { errs[h] = job.Run(context.Background(), host{w, each * len(cfgs), each, h == 0}) })
+		wg.Go(func() { errs[h] = job.Run(context.Background(), host{w, n, sizes[h], h == 0}) })
 	}
 	wg.Wait()
 	return said, errs

@@ -119,10 +119,8 @@ func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, report
 	if err := cfg.Validate(n); err != nil {
 		return nil, err
 	}
-	if on.Ranks < n {
-		if err := cfg.OnHosts(n); err != nil {
-			return nil, err
-		}
+	if err := cfg.OnHosts(n, on.FirstRanks(n)); err != nil {
+		return nil, err
 	}
 	if err := estimate.Fits(cfg, n, on); err != nil {
 		return nil, err

@@ -282,35 +282,6 @@ func TestPipelineRefuses(t *testing.T) {
 	}
 }
 
-// Stages on different hosts, and stages that span hosts, give the bits of one rank in training,
-// evaluations and samples, also if pairs of actions overlap.
-func TestPipelinesOnHosts(t *testing.T) {
-	run := func() config.Config {
-		cfg := pipelineRun(t, "mxfp8")
-		cfg.Steps, cfg.Model.Layers, cfg.SampleTokens, cfg.EvalSequences = 1, 3, 5, 4
-		return cfg
-	}
-	want := outcomeOf(t, run(), 1)
-	for _, c := range []struct {
-		hosts, each int
-		schedule    string
-		change      func(*config.Config)
-	}{
-		{2, 2, "1F1B", func(*config.Config) {}},
-		{4, 1, "DualPipeV", func(c *config.Config) { c.PPOverlap = true }},
-		{4, 1, "ZBVZeroBubble", func(c *config.Config) { c.FSDP = true }},
-	} {
-		l := mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}
-		cfg := inStages(run(), c.schedule, l)
-		c.change(&cfg)
-		said, errs := trainOnHosts(t, c.each, slices.Repeat([]config.Config{cfg}, c.hosts), "")
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
-		outcomeFrom(t, cfg, said[0]).equals(t, fmt.Sprintf("%d hosts of %d ranks, %s", c.hosts, c.each, c.schedule), want)
-	}
-}
-
 // The ranks of a stage may share sequences.
 func TestOneResultForPipelinesWithContexts(t *testing.T) {
 	run := func() config.Config {

@@ -88,7 +88,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 		return nil, err
 	}
 	r.First, r.links = r.mesh.World.Rank() == 0, observe.NewLinks(c, r.mesh, r.Pipe)
-	sizeArenas(cfg, r.Models(), ex, cfg.LayoutOrDefault(c.Size()), len(c.Hosts()))
+	sizeArenas(cfg, r.Models(), ex, cfg.LayoutOrDefault(c.Size()), len(r.mesh.World.Hosts()))
 	r.watch.Operands = observe.NewOperandMeter(cfg.RecordEvery, j.Disturb, ex, r.Models(), r.First)
 	ex.Progress = c.Progress()
 	for _, c := range r.links {

@@ -162,6 +162,48 @@ func TestTrafficBetweenHosts(t *testing.T) {
 	}
 }
 
+// What stages send to other hosts can be counted: messages and short vectors, and what the ranks of
+// a stage on several hosts sum.
+func TestTrafficOfStagesBetweenHosts(t *testing.T) {
+	for name, c := range map[string]struct {
+		hosts, each int
+		change      func(*config.Config)
+	}{
+		"a rank per host":     {2, 1, func(c *config.Config) { c.PP = 2 }},
+		"replicas":            {2, 2, func(c *config.Config) { c.PP, c.EP = 2, 1 }},
+		"MTP apart":           {2, 2, func(c *config.Config) { c.PP, c.Model.MTPLayers, c.PPLayout = 4, 1, "E|tt|m|L" }},
+		"two stages per host": {2, 2, func(c *config.Config) { c.PP, c.PPSchedule, c.Precision = 4, "1F1B", "mxfp8" }},
+		"two per rank":        {2, 1, func(c *config.Config) { c.PP, c.PPSchedule, c.Model.Layers = 2, "ZBVZeroBubble", 4 }},
+		"four hosts":          {4, 1, func(c *config.Config) { c.PP, c.Model.Layers = 4, 4 }},
+		"stages on hosts":     {4, 1, func(c *config.Config) { c.PP, c.Model.DenseLayers = 2, c.Model.Layers }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const steps = 1
+			cfg, moved, sent := movedBySteps(t, c.hosts, c.each, steps, func(cfg *config.Config) {
+				cfg.PPMicrobatches, cfg.Batch, cfg.Seq, cfg.Model.Dim = 8, 64, 256, 128
+				c.change(cfg)
+			})
+			all, err := estimate.LayoutTraffic(cfg, cfg.LayoutOrDefault(c.hosts*c.each), c.hosts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			messages, network := 0.0, 0.0
+			for _, m := range all {
+				if network += steps * m.Network; m.Kind == collective.KindMessage {
+					messages += steps * m.Memory
+				}
+			}
+			if moved[collective.KindMessage] != messages {
+				t.Errorf("messages of %.0f bytes per rank, want %.0f", moved[collective.KindMessage], messages)
+			}
+			if network == 0 || math.Abs(sent/network-1) > 0.01 {
+				t.Errorf("%.0f bytes sent to other hosts per rank, want %.0f: %.4f times as many", sent, network, sent/network)
+			}
+			t.Logf("%.4f times as many bytes between hosts", sent/network)
+		})
+	}
+}
+
 // The ranks of a host hold each matrix once, and each its own norms. On one host that is true of
 // experts in every layout; between hosts every replica has its own. The optimizer's state is never
 // held twice.

@@ -7,7 +7,6 @@ package optim
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"spmoe/collective"
 	"spmoe/internal/fault"
@@ -321,7 +320,7 @@ func (o *Optimizer) Publish() error {
 
 // publish rounds a vector of each shard's newest state to the working weights of all ranks.
 func (o *Optimizer) publish(vector func(state) tensor.Tensor) error {
-	if err := o.meet(); err != nil { // a slower rank may still read shared weights
+	if err := o.comm.Barrier(); err != nil { // a slower rank may still read shared weights
 		return fmt.Errorf("publishing weights: %w", err)
 	}
 	for _, s := range o.shards {
@@ -350,14 +349,6 @@ func (o *Optimizer) distribute(updated func(shard) bool) error {
 		fault.Point(fault.InPublishing)
 	}
 	return nil
-}
-
-// meet returns when all ranks have called it, if they share a group.
-func (o *Optimizer) meet() error {
-	if !slices.ContainsFunc(o.shards, func(s shard) bool { return s.group.Shared }) {
-		return nil
-	}
-	return o.comm.Barrier()
 }
 
 // allGather makes the weights of all slices known to all ranks of the group.

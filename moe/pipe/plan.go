@@ -122,11 +122,39 @@ func (p *Plan) numberParts() {
 // the parts in their order.
 func (p *Plan) Part(microbatch int) int { return p.parts[microbatch] }
 
+// LastInFlight returns the most passes of the last stage that are in flight at once.
+func (p *Plan) LastInFlight() (most int) {
+	last, now := p.Schedule.Stages-1, 0
+	for _, slot := range p.Schedule.Ranks[p.holders[last]] {
+		for _, a := range slot {
+			switch {
+			case a.Stage != last:
+			case a.Kind == pipeline.Forward:
+				now++
+				most = max(most, now)
+			case a.Kind == pipeline.Backward || a.Kind == pipeline.WeightGrad:
+				now--
+			}
+		}
+	}
+	return most
+}
+
+// Holders returns the place of each stage in the pipeline.
+func (p *Plan) Holders() []int { return p.holders }
+
 // Stages returns the stages of the model, in their order.
 func (p *Plan) Stages() []moe.Stage { return p.stages }
 
-// Messages returns the number of messages of a step.
-func (p *Plan) Messages() int { return len(p.boxes) }
+// MessagesBetween returns the number of messages of a step, of those between ranks that count.
+func (p *Plan) MessagesBetween(count func(from, to int) bool) (n int) {
+	for m := range p.boxes {
+		if count(p.holders[p.sender(m)], p.holders[m.to]) {
+			n++
+		}
+	}
+	return n
+}
 
 // Boxes returns the number of boxes that a rank needs for messages.
 func (p *Plan) Boxes() int { return p.most }

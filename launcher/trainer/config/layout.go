@@ -85,12 +85,11 @@ func (c Config) checkContext(ranks int) error {
 		}
 		return nil // checkReplicas says it
 	}
-	return c.CheckContext(1)
+	return c.CheckContext()
 }
 
-// CheckContext returns an error if ranks on some hosts cannot share sequences, whatever their
-// number.
-func (c Config) CheckContext(hosts int) error {
+// CheckContext returns an error if ranks cannot share sequences, whatever their number.
+func (c Config) CheckContext() error {
 	if !c.SharesSequences() {
 		return nil
 	}
@@ -102,7 +101,6 @@ func (c Config) CheckContext(hosts int) error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	must(hosts == 1, "%s is %d: the ranks that share a sequence must be on one host: give --cp 1 and --tp 1 on several", name, n)
 	must(c.MicroBatch <= 1, "micro_batch is %d: the ranks that share sequences (%s) have one sequence in a pass: give 0 or 1", c.MicroBatch, name)
 	must(!c.RecordRoutes && c.ReplayRoutes == "", "%s is %d: routes are recorded and replayed by whole sequences: give cp 1 and tp 1", name, n)
 	if recipe, err := c.Recipe(); err == nil {
@@ -111,14 +109,40 @@ func (c Config) CheckContext(hosts int) error {
 	return errors.Join(errs...)
 }
 
-// OnHosts returns an error if there would be replicas of experts or shared sequences, for ranks on
-// several hosts.
-func (c Config) OnHosts(ranks int) error {
-	if err := c.CheckContext(2); err != nil {
-		return err
-	}
-	if l := c.LayoutOrDefault(ranks); l.Replicas() > 1 && c.RoutedExperts() > 0 {
-		return fmt.Errorf("ep is %d for %d ranks with the same layers, on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1", l.EP, l.Batch(), l.Batch())
+// OnHosts returns an error if ranks on several hosts cannot train in the layout. first has the
+// first rank of each host. The ranks of a stage can share sequences, or hold replicas of experts,
+// if they are on one host.
+func (c Config) OnHosts(ranks int, first []int) error {
+	l := c.LayoutOrDefault(ranks)
+	for stage := range l.PP {
+		if !l.IsCut(stage, first) {
+			continue
+		}
+		where := fmt.Sprintf("stage %d (ranks %d to %d) is", stage, stage*l.StageRanks(), (stage+1)*l.StageRanks()-1)
+		if l.PP == 1 {
+			where = fmt.Sprintf("ranks 0 to %d are", ranks-1)
+		}
+		instead := fmt.Sprintf("or a --pp that is a multiple of %d", wholeStages(ranks, first))
+		switch {
+		case l.Sharers() > 1:
+			return fmt.Errorf("%s is %d, and %s on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1 and --tp 1, %s", l.SharersName(), l.Sharers(), where, instead)
+		case l.Replicas() > 1 && c.RoutedExperts() > 0:
+			return fmt.Errorf("ep is %d, and %s on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1, %s", l.EP, where, l.StageRanks(), instead)
+		}
+		if plan, err := c.PipelinePlan(ranks); c.Pipelined() && err == nil && plan.Holders()[len(plan.Holders())-1] == stage && plan.LastInFlight() > 1 {
+			return fmt.Errorf("pp_schedule is %s, and %s on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has %d passes of the last stage in flight: give another --pp-schedule, %s", c.PPSchedule, where, plan.LastInFlight(), instead)
+		}
 	}
 	return nil
+}
+
+// wholeStages returns the least number of ranks of a pipeline with which each stage is on one host.
+func wholeStages(ranks int, first []int) int {
+	common := ranks
+	for _, rank := range first {
+		for rank > 0 {
+			common, rank = rank, common%rank
+		}
+	}
+	return ranks / common
 }

@@ -27,10 +27,13 @@ type dryRank struct {
 	layout        mesh.Layout
 	hosts         int
 	rank          int // of the layout
-	precision     moe.Precision
-	options       ep.Options
-	recompute     moe.Recompute
-	rule          optim.Rule
+	// of all ranks of a pipeline, which meet at the end of a step, and the rank's place in it
+	whole           mesh.Layout
+	allHosts, place int
+	precision       moe.Precision
+	options         ep.Options
+	recompute       moe.Recompute
+	rule            optim.Rule
 }
 
 // NewDryRank returns an error for settings that nothing can be counted for. l is the layout of the
@@ -146,16 +149,23 @@ func (d dryRank) state(stages []moe.Stage) (n stateCount, err error) {
 		run.ChainPasses = d.Config.ChainPasses
 		runs, groups = append(runs, run), append(groups, run.Groups...)
 	}
-	opt := optim.NewDry(ex, groups, on.World, d.rule)
+	all := on.World
+	if d.allHosts > 1 && d.whole.PP > 1 {
+		all = moe.DryWorld(d.whole.World, d.allHosts, d.place*d.layout.World+d.rank)
+	}
+	opt := optim.NewDry(ex, groups, all, d.rule)
 	for _, run := range runs {
 		if err := run.SumPasses(d.Config.Passes(d.layout.World)); err != nil {
 			return n, err
 		}
 	}
-	if err := d.update(ex, on.World, opt); err != nil {
+	if err := d.update(ex, all, opt); err != nil {
 		return n, err
 	}
 	n.moved.add(on, 1)
+	if all != on.World {
+		n.moved.addComm(all, "all stages", 1)
+	}
 	held := map[moe.PartKey][2]float64{}
 	for _, run := range runs {
 		run.Held(func(part moe.PartKey, weights, gradients float64) {
@@ -228,7 +238,7 @@ func (d dryRank) key(stages []moe.Stage) string {
 	}
 	p, w := d.precision, d.layout.World
 	key := fmt.Sprint(d.Model, p.DType, recipe(p.Linears), recipe(p.Experts), p.PlainFirst, p.PlainLast, p.PlainTail,
-		d.layout, d.hosts, d.rank, d.options, d.recompute, d.rule, d.FSDP, d.Copies(), d.Seq, d.Batch, d.RankBatch(w), d.Config.Passes(w), d.Optimizer.QKClip)
+		d.layout, d.hosts, d.rank, d.whole, d.allHosts, d.place, d.options, d.recompute, d.rule, d.FSDP, d.Copies(), d.Seq, d.Batch, d.RankBatch(w), d.Config.Passes(w), d.Optimizer.QKClip)
 	for _, l := range p.Layers {
 		key += fmt.Sprint(l.Select, recipe(l.Recipe))
 	}

@@ -17,11 +17,24 @@ import (
 // Host is a machine's share of a job.
 type Host struct {
 	Ranks int
+	First []int // the first rank of each host; nil: every host has Ranks ranks
 	// The processes that it has there. 0: this one is a rank. The launcher has checked the memory
 	// before it started the ranks, and they have taken some of it since.
 	Processes int
 	// Ranks that fail are replaced: another copy of the optimizer's state outlives them.
 	Vaults bool
+}
+
+// FirstRanks returns the first rank of each host of a job of n ranks.
+func (h Host) FirstRanks(n int) []int {
+	if h.First != nil {
+		return h.First
+	}
+	var first []int
+	for rank := 0; rank < n; rank += h.Ranks {
+		first = append(first, rank)
+	}
+	return first
 }
 
 // Fits returns an error if the job needs more memory or threads on this machine than it may have.

@@ -81,7 +81,7 @@ func planOf(c config.Config, h holding, l mesh.Layout, hosts int) []Part {
 	all := l.World
 	l = l.Stage()
 	c.SetLayout(l)
-	n, err := countRank(c, h, l, hosts)
+	n, err := countRank(c, h, l, stageHosts(all, l.World, hosts))
 	if err != nil { // nothing can be counted: the settings are invalid, or no machine has room
 		n.pass.Saved = map[moe.PartKey]float64{{Part: moe.Embedding}: 0}
 		if errors.Is(err, errAbsurd) {

@@ -70,6 +70,18 @@ func (h holding) Boxes(hosts int) int {
 	return h.plan.Boxes()
 }
 
+// stageHosts returns on how many hosts the ranks of a stage are, if all ranks are on some hosts in
+// equal numbers. Hosts that cut stages unevenly count as if each stage were on all of them.
+func stageHosts(ranks, ofStage, hosts int) int {
+	switch perHost := max(ranks/hosts, 1); {
+	case perHost%ofStage == 0:
+		return 1
+	case ofStage%perHost == 0:
+		return ofStage / perHost
+	}
+	return hosts
+}
+
 // RankMemory returns what ranks of a layout need if they are on some hosts, in equal numbers: one
 // for each place in the pipeline.
 func RankMemory(c config.Config, l mesh.Layout, hosts int) (all []events.Memory) {

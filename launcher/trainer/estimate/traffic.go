@@ -13,6 +13,7 @@ import (
 	"spmoe/collective/mesh"
 	"spmoe/launcher/trainer/config"
 	"spmoe/moe"
+	"spmoe/moe/pipe"
 )
 
 // Movement is what calls of one kind on one communicator of the mesh move in a step.
@@ -71,23 +72,28 @@ func (all *movements) add(m moe.Mesh, times float64) {
 	names := map[*collective.Comm]string{m.Host: "the host", m.Across: "hosts", m.EP: "ep", m.Replicas: replicas, m.Sequence: m.Layout.SharersName(), m.TP: string(mesh.TP), m.Operands: "operands",
 		m.ExchangeHost: "ep of the host", m.World: "all ranks"}
 	for c := range m.Comms {
-		peers := away(len(c.Hosts()[c.Host()]))
-		for kind, s := range c.Stats() {
-			if k := collective.Kind(kind); s.Bytes > 0 {
-				bytes := times * float64(s.Bytes)
-				all.plus(Movement{fmt.Sprintf("%v over %s", k, names[c]), k, Moved{Memory: bytes, Peers: peers * bytes}})
-			}
+		all.addComm(c, names[c], times)
+	}
+}
+
+// addComm adds what a communicator has counted.
+func (all *movements) addComm(c *collective.Comm, name string, times float64) {
+	peers := away(len(c.Hosts()[c.Host()]))
+	for kind, s := range c.Stats() {
+		if k := collective.Kind(kind); s.Bytes > 0 {
+			bytes := times * float64(s.Bytes)
+			all.plus(Movement{fmt.Sprintf("%v over %s", k, name), k, Moved{Memory: bytes, Peers: peers * bytes}})
 		}
-		if sent := c.Sent(); sent > 0 {
-			all.plus(Movement{"to other hosts, " + names[c], collective.KindBarrier, Moved{Network: times * float64(sent)}})
-		}
+	}
+	if sent := c.Sent(); sent > 0 {
+		all.plus(Movement{"to other hosts, " + name, collective.KindBarrier, Moved{Network: times * float64(sent)}})
 	}
 }
 
 // LayoutTraffic returns what each rank of a layout moves per step, if the ranks are on some hosts
 // in equal numbers. It is that of the one-sided exchange without a capacity and with equally many
-// rows for every expert. It leaves out the guards, saves and evaluations. It returns an error if an
-// ep group covers hosts unevenly.
+// rows for every expert. It leaves out the guards, saves and evaluations. It returns an error if a
+// stage or an ep group covers hosts unevenly.
 func LayoutTraffic(c config.Config, l mesh.Layout, hosts int) ([]Movement, error) {
 	c.SetLayout(l)
 	all, err := Holdings(c, l.World)
@@ -95,11 +101,15 @@ func LayoutTraffic(c config.Config, l mesh.Layout, hosts int) ([]Movement, error
 		return nil, fmt.Errorf("%v: %w", l, err)
 	}
 	stage := l.Stage()
-	if hosts < 1 || stage.World%hosts != 0 {
-		return nil, fmt.Errorf("%d hosts do not divide %d ranks", hosts, stage.World)
+	if hosts < 1 || l.World%hosts != 0 {
+		return nil, fmt.Errorf("%d hosts do not divide %d ranks", hosts, l.World)
 	}
-	if perHost := stage.World / hosts; c.Model.MoELayers() > 0 && stage.EP%perHost != 0 && perHost%stage.EP != 0 {
-		return nil, fmt.Errorf("%v: the %d ranks of a host and ep must divide one another", stage, perHost)
+	perHost := l.World / hosts
+	if perHost%stage.World != 0 && stage.World%perHost != 0 {
+		return nil, fmt.Errorf("%v: the %d ranks of a host and the %d of a stage must divide one another", l, perHost, stage.World)
+	}
+	if onHost := min(perHost, stage.World); c.Model.MoELayers() > 0 && stage.EP%onHost != 0 && onHost%stage.EP != 0 {
+		return nil, fmt.Errorf("%v: the %d ranks of a host and ep must divide one another", stage, onHost)
 	}
 	ranks := 1 // of a stage: all of few, and of many, the first one for all
 	if stage.World*len(all) <= mostCounted {
@@ -108,10 +118,11 @@ func LayoutTraffic(c config.Config, l mesh.Layout, hosts int) ([]Movement, error
 	var sum movements
 	for _, h := range all {
 		for rank := range ranks {
-			d, err := NewDryRank(c, stage, hosts, rank)
+			d, err := NewDryRank(c, stage, stageHosts(l.World, stage.World, hosts), rank)
 			if err != nil {
 				return nil, err
 			}
+			d.whole, d.allHosts, d.place = l, hosts, h.place
 			moved, err := d.moved(h)
 			if err != nil {
 				return nil, err
@@ -122,14 +133,30 @@ func LayoutTraffic(c config.Config, l mesh.Layout, hosts int) ([]Movement, error
 			}
 		}
 		if h.plan != nil && l.PP > 1 && h.place == 0 {
-			bytes := float64(h.plan.Messages()*MessageBytes(c, l.World)) / float64(l.PP)
-			sum.plus(Movement{"messages between stages", collective.KindMessage, Moved{Memory: bytes, Peers: bytes}})
+			sum.addMessages(c, h.plan, l, hosts)
 		}
 	}
 	slices.SortFunc(sum, func(a, b Movement) int {
 		return cmp.Or(cmp.Compare(b.Memory, a.Memory), cmp.Compare(a.Name, b.Name))
 	})
 	return sum, nil
+}
+
+// addMessages adds the messages between the stages of a layout. One to another host has a byte
+// more, because the network does not carry an empty one.
+func (all *movements) addMessages(c config.Config, plan *pipe.Plan, l mesh.Layout, hosts int) {
+	perHost := l.World / hosts
+	host := func(place int) int { return place * l.StageRanks() / perHost }
+	count := func(counts func(from, to int) bool) float64 {
+		return float64(plan.MessagesBetween(counts)) / float64(l.PP)
+	}
+	bytes := float64(MessageBytes(c, l.World))
+	local := bytes * count(func(from, to int) bool { return host(from) == host(to) })
+	everywhere := bytes * count(func(int, int) bool { return true })
+	all.plus(Movement{"messages between stages", collective.KindMessage, Moved{
+		Memory: everywhere, Peers: local,
+		Network: (bytes + 1) * count(func(from, to int) bool { return host(from) != host(to) }),
+	}})
 }
 
 // mostCounted is the largest number of ranks that are counted one by one.

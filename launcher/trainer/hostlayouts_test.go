@@ -1,0 +1,147 @@
+package trainer
+
+// Layouts on several hosts give the bits of one host.
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"spmoe/collective/mesh"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
+)
+
+// hostsRun is a run of two steps of 4 passes, with layers for up to 4 stages. Ranks may share its
+// sequences.
+func hostsRun(t *testing.T, precision string) config.Config {
+	cfg := pipelineRun(t, precision)
+	cfg.Model.Layers, cfg.SampleTokens, cfg.EvalSequences, cfg.Seq = 3, 5, 8, 64
+	return cfg
+}
+
+// placed is a layout on hosts with these numbers of ranks. Without a pipeline, schedule is empty.
+type placed struct {
+	hosts    []int
+	schedule string
+	layout   mesh.Layout
+	change   func(*config.Config)
+}
+
+func (p placed) String() string {
+	return fmt.Sprintf("%s%s on hosts of %v", p.layout.Name(), p.schedule, p.hosts)
+}
+
+// configure sets the layout of a run.
+func (p placed) configure(cfg config.Config) config.Config {
+	if cfg.SetLayout(p.layout); p.layout.PP > 1 {
+		cfg.PPSchedule = p.schedule
+	}
+	if cfg.MicroBatch /= p.layout.Batch(); p.layout.CP > 1 {
+		cfg.MicroBatch = 0 // a sequence per pass
+	}
+	if p.change != nil {
+		p.change(&cfg)
+	}
+	return cfg
+}
+
+// train runs a configuration on the hosts, which share the run's folder.
+func (p placed) train(t *testing.T, cfg config.Config, from string) *reports {
+	t.Helper()
+	said, errs := trainOnUnequalHosts(t, p.hosts, slices.Repeat([]config.Config{cfg}, len(p.hosts)), from)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatalf("%v: %v", p, err)
+	}
+	return said[0]
+}
+
+// stagesOnHosts are pipelines whose stages are on different hosts, each on one host or on several.
+var stagesOnHosts = []placed{
+	{hosts: []int{1, 1}, schedule: "1F1B", layout: mesh.Layout{World: 2, PP: 2, DPReplicate: 1, DPShard: 1, EP: 1}},
+	{hosts: []int{2, 2}, schedule: "Interleaved1F1B", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}},
+	{hosts: []int{2, 2}, schedule: "ZBVZeroBubble", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1}},
+	{hosts: []int{2, 2}, schedule: "InterleavedZeroBubble", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 2, DPShard: 1, EP: 1}},
+	{hosts: []int{2, 2}, schedule: "1F1B", layout: mesh.Layout{World: 4, PP: 4, DPReplicate: 1, DPShard: 1, EP: 1}},
+	{hosts: []int{2, 2}, schedule: "DualPipeV", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, EP: 2}},
+	{hosts: []int{2, 4}, schedule: "1F1B", layout: mesh.Layout{World: 6, PP: 3, DPReplicate: 1, DPShard: 2, EP: 1}},
+	{hosts: []int{3, 1}, schedule: "Interleaved1F1B", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}},
+	{hosts: []int{4, 4}, schedule: "ZBVZeroBubble", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 2, DPShard: 2, EP: 2},
+		change: func(c *config.Config) { c.PPOverlap = true }},
+	{hosts: []int{1, 1, 1, 1}, schedule: "DualPipeV", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2},
+		change: func(c *config.Config) { c.PPOverlap = true }},
+	{hosts: []int{1, 1, 1, 1}, schedule: "ZBVZeroBubble", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2},
+		change: func(c *config.Config) { c.FSDP = true }},
+	{hosts: []int{2, 2, 2, 2}, schedule: "1F1B", layout: mesh.Layout{World: 8, PP: 4, DPReplicate: 1, DPShard: 2, EP: 1}},
+	{hosts: []int{2, 2, 2, 2}, schedule: "ZBVZeroBubble", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 4, EP: 4}},
+}
+
+// Stages on different hosts, and stages that span hosts, give the bits of one rank in training,
+// evaluations and samples.
+func TestOneResultForAllPipelinesOnHosts(t *testing.T) {
+	sameOnHosts(t, stagesOnHosts)
+}
+
+// sameOnHosts compares layouts on hosts with one rank, in BF16 and MXFP8.
+func sameOnHosts(t *testing.T, all []placed) {
+	for _, precision := range []string{"bf16", "mxfp8"} {
+		one := hostsRun(t, precision)
+		want, sum := outcomeFrom(t, one, train(t, one, 1, "")), sumOf(t, one)
+		for _, p := range all {
+			t.Run(precision+"/"+p.String(), func(t *testing.T) {
+				cfg := p.configure(hostsRun(t, precision))
+				got := outcomeFrom(t, cfg, p.train(t, cfg, ""))
+				got.equals(t, p.String(), want)
+				if has := sumOf(t, cfg); has != sum {
+					t.Errorf("the state has checksum %s, that of one rank %s", has, sum)
+				}
+			})
+		}
+	}
+}
+
+// A checkpoint of stages on hosts resumes on one host, and the other way round.
+func TestPipelinesOnHostsResume(t *testing.T) {
+	whole := hostsRun(t, "mxfp8")
+	train(t, whole, 1, "")
+	want := sumOf(t, whole)
+	places := []placed{{hosts: []int{1}, layout: mesh.Default(1)}, stagesOnHosts[2], stagesOnHosts[9]}
+	for i, from := range places {
+		saved := from.configure(hostsRun(t, "mxfp8"))
+		saved.SaveEvery, saved.Keep = 1, 9
+		from.train(t, saved, "")
+		to := places[(i+1)%len(places)]
+		cfg := to.configure(hostsRun(t, "mxfp8"))
+		to.train(t, cfg, filepath.Join(saved.Out, "step-00000001"))
+		if got := sumOf(t, cfg); got != want {
+			t.Errorf("%v resumed as %v ends with checksum %s, want %s", from, to, got, want)
+		}
+	}
+}
+
+// What hosts cut is refused, with what to give instead.
+func TestLayoutsOnHostsRefused(t *testing.T) {
+	for want, p := range map[string]placed{
+		"cp is 2, and ranks 0 to 3 are on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1 and --tp 1, or a --pp that is a multiple of 2": {
+			hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 2}},
+		"cp is 2, and stage 1 (ranks 4 to 7) is on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1 and --tp 1, or a --pp that is a multiple of 4": {
+			hosts: []int{6, 2}, schedule: "1F1B", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, CP: 2, EP: 2}},
+		"ep is 1, and stage 0 (ranks 0 to 1) is on several hosts: replicas of experts must be on one host: give --ep 2 --dp-replicate 1, or a --pp that is a multiple of 4": {
+			hosts: []int{1, 3}, schedule: "1F1B", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1}},
+		"pp_schedule is InterleavedZeroBubble, and stage 1 (ranks 2 to 3) is on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has 2 passes of the last stage in flight: give another --pp-schedule, or a --pp that is a multiple of 4": {
+			hosts: []int{3, 1}, schedule: "InterleavedZeroBubble", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}},
+	} {
+		var first []int
+		n := 0
+		for _, each := range p.hosts {
+			first, n = append(first, n), n+each
+		}
+		cfg := p.configure(hostsRun(t, "bf16"))
+		if _, err := PrepareOn(cfg, n, estimate.Host{Ranks: p.hosts[0], First: first, Processes: 1}, "", &reports{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %s", p, err, want)
+		}
+	}
+}
