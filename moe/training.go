@@ -68,7 +68,7 @@ func train3M() Training {
 // sequence first. Its rate was not tuned.
 func trainWide() Training {
 	t := train300K()
-	t.Steps, t.Seq, t.Batch, t.Warmup, t.LR = 616, 256, 32, 31, 1e-3
+	t.Steps, t.Seq, t.EvalSequences, t.Warmup, t.LR = 616, 256, 96, 31, 1e-3
 	return t
 }
 
