@@ -207,7 +207,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "seed-by-rank", Text: "ranks draw first weights with seeds of their own",
-		File: "moe/optim/optimizer.go", Old: `p.Offset, seed)`, New: `p.Offset, seed+uint64(o.comm.Rank()))`,
+		File: "moe/optim/optimizer.go", Old: `filling{p, seed}`, New: `filling{p, seed + uint64(o.comm.Rank())}`,
 		Axis: ranks, Tensor: anyWeight,
 	},
 	{
