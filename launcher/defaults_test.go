@@ -36,7 +36,7 @@ func TestHelpShowsDefaultsOfFlavors(t *testing.T) {
 func TestSliceKeepsTraining(t *testing.T) {
 	t.Chdir(t.TempDir())
 	cfg := resolved(t, strings.Fields("-np 2 --flavor 16B --model.layers 3 --seq 128 --batch 16 --steps 4")...)
-	if s := cfg.Optimizer.Schedule; s.LR != 4.2e-4 || s.Warmup != 20 || cfg.Model.Layers != 3 || cfg.Micro() != 32 {
+	if s := cfg.Optimizer.Schedule; s.LR != 4.2e-4 || s.Warmup != 20 || cfg.Model.Layers != 3 || cfg.MicroBatch != 1 {
 		t.Errorf("%+v", cfg)
 	}
 	own := write(t, "own.toml", "flavor = \"671B\"\nsteps = 500\n[optimizer]\nwarmup = 3\n")
@@ -87,7 +87,7 @@ func TestTrainingOfForeignModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Optimizer.LR != 4.2e-4 || cfg.Model != model || cfg.Seq != 4096 || cfg.Micro() != 1 {
+	if cfg.Optimizer.LR != 4.2e-4 || cfg.Model != model || cfg.Seq != 4096 || cfg.MicroBatch != 1 {
 		t.Errorf("%+v", cfg)
 	}
 }

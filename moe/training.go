@@ -8,7 +8,7 @@ type Training struct {
 	Steps         int
 	Seq           int     // tokens per sequence
 	Batch         int     // sequences per optimizer step of all ranks; a multiple of 16
-	MicroBatch    int     // sequences of Seq tokens per rank in one pass; 0: all
+	MicroBatch    int     // sequences per rank in one pass; 0: all
 	EvalSequences int     // validation sequences per evaluation
 	LR            float64 // peak learning rate
 	Warmup        int     // steps, at most a tenth of Steps

@@ -2,8 +2,8 @@
 // FP32 results, and results of rules with a mistake. Verify.py multiplies the same operands on that
 // GPU and compares every bit.
 //
-//	go build -o /tmp/tensorcores ./bench/peers/tensorcores
-//	/tmp/tensorcores --precision fp8-block --sum h100 | python3 bench/peers/tensorcores/verify.py
+//	go build ./bench/peers/tensorcores
+//	./tensorcores --precision fp8-block --sum h100 | python3 bench/peers/tensorcores/verify.py
 //
 // A dense weight gradient is written leaf by leaf: one product per sequence. The program checks
 // that the step's own result is that of the products written.
@@ -97,13 +97,11 @@ func (o options) run(out io.Writer) error {
 
 // fill sets the initial weights of seed 1.
 func fill(ex *tensor.Exec, m *moe.Model) error {
-	var values []float32
 	for _, g := range m.Groups {
 		for _, p := range g.Params {
 			mark := ex.Mark()
 			t := ex.New(tensor.FP32, 1, p.Len())
-			values = t.F32()
-			p.Fill(values, 0, 1)
+			p.Fill(t.F32(), 0, 1)
 			tensor.Convert(ex, p.Work.Reshape(1, p.Len()).Mat(), t.Mat())
 			ex.Release(mark)
 		}
@@ -313,8 +311,8 @@ func transpose[T any](dst, src []T, cols int) {
 	}
 }
 
-// kind returns which product of which weight it is, by the functions that called for it and the
-// shapes.
+// kind returns a product's kind and its weight. The functions that called for it tell the gradients
+// apart, and shapes the weights.
 func (w *writer) kind(c tensor.Matrix, a tensor.CoreOperand) (kind, weight string) {
 	callers := make([]uintptr, 32)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])

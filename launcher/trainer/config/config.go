@@ -40,7 +40,7 @@ type Config struct {
 
 	Seq         int  `toml:"seq" group:"run" resume:"fixed" help:"tokens per sequence"`
 	Batch       int  `toml:"batch" group:"run" resume:"meaningful" help:"sequences per optimizer step of all ranks together (the global batch)"`
-	MicroBatch  int  `toml:"micro_batch" group:"run" resume:"harmless" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; -1: the tokens of the flavor's own passes; results do not depend on it, except for the recipes that docs/layouts.md names"`
+	MicroBatch  int  `toml:"micro_batch" group:"run" resume:"harmless" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; results do not depend on it, except for the recipes that docs/layouts.md names"`
 	ChainPasses bool `toml:"chain_passes" group:"run" resume:"harmless" help:"add the dense gradients of a step's passes one after another, not as a tree: saves FP32 copies of them, but the last bits of results then depend on micro_batch"`
 
 	Recompute string `toml:"recompute" group:"run" resume:"harmless" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
@@ -123,7 +123,7 @@ func Default(flavor string) (Config, error) {
 	t, optimizer := f.Training, optim.DefaultConfig()
 	optimizer.Moments = cmp.Or(t.Moments, optimizer.Moments)
 	return Config{
-		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: defaultMicro(t), ChainPasses: t.ChainPasses, Recompute: moe.RecomputeNone.String(),
+		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, ChainPasses: t.ChainPasses, Recompute: moe.RecomputeNone.String(),
 		Precision: "bf16", DPReplicate: 1, DPShard: -1, CP: 1, TP: 1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided",
 		Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField, DataRules: int(datasets.NewestRules),
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
@@ -313,7 +313,7 @@ func (c Config) Validate(ranks int) error {
 	must(c.DataRules >= 1, "data_rules is %d: give %d, or %d for the data of an old run", c.DataRules, datasets.NewestRules, datasets.FirstRules)
 	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
 	must(c.Batch <= maxBatch, "batch is %d: give at most %d", c.Batch, maxBatch)
-	must(c.MicroBatch >= AutoMicro, "micro_batch is %d: give -1 (the tokens of the flavor's own passes), 0 (the rank's whole batch) or more sequences", c.MicroBatch)
+	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
 	must(c.Threads >= 0 && c.Threads <= 1024, "threads is %d: give 0 (the cores divided by the ranks) to 1024", c.Threads)
 	must(slices.Contains(ep.Names(), c.EPExchange), "ep_exchange is %q: use %s", c.EPExchange, strings.Join(ep.Names(), " or "))
 	must(c.EPCapacity >= 0 && !math.IsInf(c.EPCapacity, 0), "ep_capacity is %v: give 0 (no limit) or a multiple of an expert's mean tokens, such as 1.25", c.EPCapacity)
@@ -365,37 +365,10 @@ func (c Config) RankBatch(ranks int) int {
 		return min(1, local)
 	case c.PPMicrobatches > 0:
 		return local / c.PPMicrobatches
+	case c.MicroBatch == 0:
+		return local
 	}
-	if micro := c.Micro(); micro > 0 {
-		return min(micro, local)
-	}
-	return local
-}
-
-// AutoMicro as micro_batch means that a pass has the tokens that it has with sequences of the
-// flavor's own length. See Micro.
-const AutoMicro = -1
-
-// Micro returns the maximum number of sequences per rank in one pass; 0: all.
-func (c Config) Micro() int {
-	if c.MicroBatch != AutoMicro {
-		return c.MicroBatch
-	}
-	f, _ := moe.FindFlavor(c.Flavor)
-	t := f.Training
-	if c.PP > 1 || t.MicroBatch == 0 { // a pipeline wants many micro-batches
-		return t.MicroBatch
-	}
-	return max(t.MicroBatch*t.Seq/max(c.Seq, 1), 1)
-}
-
-// defaultMicro returns a flavor's micro_batch. Results with chain_passes depend on it, so that it
-// does not follow the length of sequences there.
-func defaultMicro(t moe.Training) int {
-	if t.MicroBatch == 0 || t.ChainPasses {
-		return t.MicroBatch
-	}
-	return AutoMicro
+	return min(c.MicroBatch, local)
 }
 
 // Passes returns the number of passes per step: all ranks run the same.
