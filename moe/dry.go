@@ -23,7 +23,12 @@ func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
 	all := everyRank(l.World)
 	m := Mesh{Layout: l, World: comm(all), Operands: comm(all)}
 	if m.EP = m.World; l.Replicas() > 1 {
-		m.EP, m.Replicas = comm(l.EPGroup(rank)), comm(l.ExpertReplicas(rank))
+		replicas := l.ExpertReplicas(rank)
+		m.EP, m.Replicas = comm(l.EPGroup(rank)), comm(replicas)
+		here := slices.DeleteFunc(replicas, func(r int) bool { return host(r) != host(rank) })
+		if len(here) > 1 && len(m.Replicas.Hosts()) > 1 {
+			m.ReplicasHost = comm(here)
+		}
 	}
 	if l.CP > 1 {
 		m.CP = comm(m.contextGroup())
@@ -79,7 +84,7 @@ func NewDryRun(on Mesh, cfg Config, p Precision, seq int, options ep.Options, st
 	var exchange ep.Exchange
 	if cfg.MoELayers() > 0 {
 		dry := ep.NewDry(on.EP, cfg.Experts, options)
-		if on.Replicas != nil && len(on.World.Hosts()) == 1 { // no real run has replicas on several
+		if on.Replicas != nil {
 			if err := dry.Replicate(on.World); err != nil {
 				return nil, err
 			}

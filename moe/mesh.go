@@ -29,6 +29,8 @@ type Mesh struct {
 	// Replicas has the ranks with the same experts as this one, in the order of World; nil: no
 	// other rank has them.
 	Replicas *collective.Comm
+	// ReplicasHost has those of Replicas on this host; nil: all of them are, or this rank alone is.
+	ReplicasHost *collective.Comm
 	// CP has the ranks that share each sequence of this one, in its order; nil: none do.
 	CP *collective.Comm
 	// Operands has the ranks of World, for what they agree on before they quantize. That may be
@@ -50,15 +52,15 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	switch {
 	case l.World != c.Size():
 		return m, fmt.Errorf("a layout of %d ranks is not one of %d", l.World, c.Size())
-	case l.Replicas() == 1 && l.CP < 2:
-		m = OneGroup(c)
-		return m, m.divideHosts()
 	case len(c.Hosts()) > 1 && l.CP > 1:
 		return m, fmt.Errorf("%d ranks share each sequence (cp), and ranks are on several hosts: give cp 1", l.CP)
-	case len(c.Hosts()) > 1:
-		return m, fmt.Errorf("%d ranks on several hosts hold replicas of experts: exchange tokens among all ranks (ep %[1]d)", c.Size())
+	case l.Replicas() == 1 && l.CP < 2:
+		l = mesh.Default(c.Size())
 	}
 	m.Layout, m.World, m.EP = l, c, c
+	if err := m.divideHosts(); err != nil {
+		return m, err
+	}
 	if l.CP > 1 {
 		if m.CP, err = c.Split(m.contextGroup()[0], c.Rank()); err != nil {
 			return m, err
@@ -70,7 +72,13 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	if m.EP, err = c.Split(l.EPGroup(c.Rank())[0], c.Rank()); err != nil {
 		return m, err
 	}
-	m.Replicas, err = c.Split(l.ExpertReplicas(c.Rank())[0], c.Rank())
+	if m.Replicas, err = c.Split(l.ExpertReplicas(c.Rank())[0], c.Rank()); err != nil || len(m.Replicas.Hosts()) == 1 {
+		return m, err
+	}
+	here, err := m.Replicas.Split(m.Replicas.Host(), c.Rank())
+	if err == nil && here.Size() > 1 {
+		m.ReplicasHost = here
+	}
 	return m, err
 }
 
@@ -99,7 +107,7 @@ func (m *Mesh) place() int {
 
 // Comms yields the communicators of the mesh, each once.
 func (m Mesh) Comms(yield func(*collective.Comm) bool) {
-	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.CP, m.Operands, m.ExchangeHost}
+	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.ReplicasHost, m.CP, m.Operands, m.ExchangeHost}
 	if m.EP == m.World {
 		all[3] = nil
 	}
@@ -127,9 +135,12 @@ func (m Mesh) RanksOf(c *collective.Comm) (ranks []int) {
 		return m.contextGroup()
 	case m.EP:
 		return m.Layout.EPGroup(m.World.Rank())
-	default:
-		return m.Layout.ExpertReplicas(m.World.Rank())
 	}
+	ranks = m.Layout.ExpertReplicas(m.World.Rank())
+	if c == m.ReplicasHost {
+		ranks = slices.DeleteFunc(ranks, func(r int) bool { return m.World.HostOf(r) != m.World.Host() })
+	}
+	return ranks
 }
 
 func everyRank(n int) (ranks []int) {

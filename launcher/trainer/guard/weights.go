@@ -179,20 +179,49 @@ func (g *Weights) changes(all []finding, i int, name, kind string) (what []strin
 // firstPeer returns the rank of the first peer among all ranks. Peers are neighbors.
 func (g *Weights) firstPeer() int { return g.Comm.Rank() - g.Peers.Rank() }
 
-// holders returns the sets of peers that hold the same weights of a group.
+// holders returns the sets of peers that each hold the same weights of a group for themselves.
 func (g *Weights) holders(group *moe.Group) [][]int {
 	switch {
 	case group.Ranks == nil || group.Held() != nil:
 		return nil
 	case group.Experts:
-		return g.Layout.Groups(mesh.DPReplicate, mesh.EFSDP)
+		return g.replicas(func(onHost int) bool { return onHost == 1 })
 	}
 	return [][]int{state.EveryRank(g.Layout.World)}
+}
+
+// replicas returns the sets of peers with the same experts and the same place among these on hosts
+// with equal numbers of them, of numbers that count.
+func (g *Weights) replicas(counts func(onHost int) bool) (sets [][]int) {
+	for _, all := range g.Layout.Groups(mesh.DPReplicate, mesh.EFSDP) {
+		type position struct{ onHost, place int }
+		byHost, byPosition := map[int][]int{}, map[position][]int{}
+		for _, rank := range all {
+			host := g.Peers.HostOf(rank)
+			byHost[host] = append(byHost[host], rank)
+		}
+		for _, rank := range all {
+			here := byHost[g.Peers.HostOf(rank)]
+			at := position{len(here), slices.Index(here, rank)}
+			byPosition[at] = append(byPosition[at], rank)
+		}
+		for _, rank := range all { // in the order of the ranks
+			here := byHost[g.Peers.HostOf(rank)]
+			at := position{len(here), slices.Index(here, rank)}
+			if set := byPosition[at]; set[0] == rank && counts(at.onHost) {
+				sets = append(sets, set)
+			}
+		}
+	}
+	return sets
 }
 
 // places returns the sets of peers that have the same place on each host. Of a group that hosts
 // hold once each, they check the same part.
 func (g *Weights) places(group *moe.Group) (sets [][]int) {
+	if group.Experts && group.Ranks != nil {
+		return g.replicas(func(onHost int) bool { return onHost > 1 })
+	}
 	if group.Across == nil || group.Held() != nil {
 		return nil
 	}
