@@ -89,8 +89,8 @@ func allGather[T Element](c *Comm, k call, dst, src []T, part func(j int) (lo, h
 			continue
 		}
 		lo, hi := part(j)
-		if to, from := dst[lo:hi], published[T](c, j, 0, hi-lo); !same(to, from) { // ranks may share dst
-			spreadCopy(c, to, from)
+		if to := dst[lo:hi]; !same(to, src) {
+			spreadCopy(c, to, published[T](c, j, 0, hi-lo))
 		}
 		fault.Point(fault.InGather)
 	}

@@ -45,7 +45,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"Agrees": built.agree, "Stages": built.stages, "Loses a host": built.lose, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
+		"Agrees": built.agree, "Stages": built.stages, "Replicas": built.replicas, "Loses a host": built.lose, "Fewer hosts": built.fewer, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
 	}
@@ -105,7 +105,13 @@ func newestStep(t *testing.T, run string) (step int) {
 // saved is the checksum of the state at the end, however ranks divide it.
 func saved(t *testing.T, run string) string {
 	t.Helper()
-	r, err := checkpoint.Open(filepath.Join(run, "step-00000003"))
+	return savedAt(t, run, 3)
+}
+
+// savedAt is saved for a run of some steps.
+func savedAt(t *testing.T, run string, steps int) string {
+	t.Helper()
+	r, err := checkpoint.Open(filepath.Join(run, fmt.Sprintf("step-%08d", steps)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,6 +181,30 @@ func (built programs) stages(t *testing.T) {
 	}
 }
 
+// Replicas of experts on several hosts, which are processes here, end with the bits of one host.
+func (built programs) replicas(t *testing.T) {
+	in := func(out string) []string { return trainingArgs(out, "--ep", "2", "--precision", "mxfp8") }
+	var want string
+	for _, mpi := range mpis {
+		program := built[mpi]
+		if want == "" {
+			out := filepath.Join(t.TempDir(), "run")
+			ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "8", "--ranks", "process"}, in(out)...)...))
+			want = saved(t, out)
+		}
+		for _, each := range []int{4, 2} {
+			t.Run(fmt.Sprintf("%s, %d ranks per host", mpi, each), func(t *testing.T) {
+				c := hosts.New(t, 8/each, hosts.Link{Rate: 1e9})
+				out := filepath.Join(t.TempDir(), "run")
+				ended(t, c.MPIRun(limited(t), mpi, each, program, in(out)...))
+				if saved(t, out) != want {
+					t.Error("the checkpoint differs from that of one host")
+				}
+			})
+		}
+	}
+}
+
 // A host that is cut off ends the job, which says which host, and from which checkpoint fewer hosts
 // go on.
 func (built programs) lose(t *testing.T) {
@@ -202,6 +232,56 @@ func (built programs) lose(t *testing.T) {
 			rest := ended(t, exec.CommandContext(limited(t), program, "-np", "2", "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(newestStep(t, out)+1)))
 			if !strings.Contains(rest, "done: ") {
 				t.Errorf("one host alone does not go on: %s", rest)
+			}
+		})
+	}
+}
+
+// One of four hosts is cut off. All others end and name it. The run goes on with three hosts, as a
+// pipeline, and with two, to the bits of a run that nothing has disturbed.
+func (built programs) fewer(t *testing.T) {
+	const planned = "100000"
+	args := func(out string, more ...string) []string {
+		return trainingArgs(out, append([]string{"--schedule-steps", planned, "--eval-every", "0", "--model.layers", "3"}, more...)...)
+	}
+	for _, mpi := range mpis {
+		t.Run(string(mpi), func(t *testing.T) {
+			program := built[mpi]
+			out := filepath.Join(t.TempDir(), "run")
+			ctx, stop := context.WithCancel(limited(t))
+			defer stop()
+			var text awaited
+			c := hosts.New(t, 4, hosts.Link{})
+			cmd := c.MPIRun(ctx, mpi, 1, program, args(out, "--steps", planned, "--ep", "2", "--save-every", "1", "--keep", "3", "--host-timeout", "3s")...)
+			cmd.Stdout, cmd.Stderr = &text, &text
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			text.await(t, ctx, "saved "+out)
+			c.Hosts[3].Cut()
+			cut := time.Now()
+			for h := range 3 {
+				text.await(t, ctx, fmt.Sprintf("launcher: rank %d on host host%[1]d: rank 3: host host3 (rank 3) has been silent for 3s", h))
+			}
+			t.Logf("the other hosts end %v after the cut", time.Since(cut).Round(time.Millisecond))
+			stop() // Open MPI's own end may take a minute
+			if err := cmd.Wait(); err == nil {
+				t.Error("the job has ended well")
+			}
+			end := newestStep(t, out) + 2
+			steps := fmt.Sprint(end)
+			whole := filepath.Join(t.TempDir(), "run")
+			ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "4"}, args(whole, "--steps", steps)...)...))
+			want := savedAt(t, whole, end)
+			for ranks, how := range map[int][]string{3: {"--pp", "3", "--pp-microbatches", "4"}, 2: {"--ep", "1"}} {
+				run := filepath.Join(t.TempDir(), "run")
+				if err := os.CopyFS(run, os.DirFS(out)); err != nil {
+					t.Fatal(err)
+				}
+				ended(t, hosts.New(t, ranks, hosts.Link{}).MPIRun(limited(t), mpi, 1, program, args(run, append(how, "--steps", steps, "--resume", "--allow-changes")...)...))
+				if savedAt(t, run, end) != want {
+					t.Errorf("%d hosts go on to another state than a run without a break", ranks)
+				}
 			}
 		})
 	}

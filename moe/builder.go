@@ -53,14 +53,16 @@ func newBuilder(p Precision, m Mesh) *builder {
 // share makes the ranks of a host hold the matrices once that several of them have.
 func (b *builder) share() {
 	b.dense.host = newHost(b.mesh.World, b.mesh.Host)
-	b.experts.host = newHost(b.mesh.Replicas, b.mesh.ReplicasHost)
+	if b.experts.Across = b.mesh.ReplicasAcross; b.experts.Across != nil || b.mesh.ReplicasHost == nil {
+		b.experts.host = newHost(b.mesh.Replicas, b.mesh.ReplicasHost)
+	}
 	b.dense.Shared, b.experts.Shared = b.dense.host != nil && !b.shards(), b.experts.host != nil
 	if b.dense.Shared || b.shards() {
 		b.dense.Across = b.mesh.Across
 	}
 	b.dense.together, b.experts.together = b.dense.host, b.experts.host
 	if r := b.mesh.Replicas; r != nil && len(r.Hosts()) > 1 {
-		b.experts.together = &host{comm: r, remote: newRemoteRows(r, b.mesh.ReplicasHost)}
+		b.experts.together = &host{comm: r, remote: newRemoteRows(b.mesh)}
 	}
 }
 

@@ -25,9 +25,16 @@ func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
 	if m.EP = m.World; l.Replicas() > 1 {
 		replicas := l.ExpertReplicas(rank)
 		m.EP, m.Replicas = comm(l.EPGroup(rank)), comm(replicas)
-		here := slices.DeleteFunc(replicas, func(r int) bool { return host(r) != host(rank) })
-		if len(here) > 1 && len(m.Replicas.Hosts()) > 1 {
-			m.ReplicasHost = comm(here)
+		on := m.Replicas.Hosts()
+		if here := on[m.Replicas.Host()]; len(here) > 1 && len(on) > 1 {
+			m.ReplicasHost = comm(pick(replicas, here))
+			var across []int
+			for _, ranks := range equalHosts(m.Replicas) {
+				across = append(across, ranks[m.ReplicasHost.Rank()])
+			}
+			if across != nil {
+				m.ReplicasAcross = comm(pick(replicas, across))
+			}
 		}
 	}
 	if l.CP > 1 {

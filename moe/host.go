@@ -155,8 +155,8 @@ func (h *host) divide(n, unit int) [][2]int {
 	all := make([][2]int, ranks)
 	for part := range parts {
 		rank := (part + h.offset) % ranks
-		if h.remote != nil { // its slices are in the order of the ranks
-			rank = (part*ranks + h.offset) / parts
+		if h.remote != nil { // parts follow each other in this order
+			rank = h.remote.order[(part*ranks+h.offset)/parts]
 		}
 		all[rank] = [2]int{min(units*part/parts*unit, n), min(units*(part+1)/parts*unit, n)}
 	}

@@ -31,6 +31,9 @@ type Mesh struct {
 	Replicas *collective.Comm
 	// ReplicasHost has those of Replicas on this host; nil: all of them are, or this rank alone is.
 	ReplicasHost *collective.Comm
+	// ReplicasAcross has those with the same place in ReplicasHost, in the order of World; nil: hosts
+	// have unequal numbers of them, or one each.
+	ReplicasAcross *collective.Comm
 	// CP has the ranks that share each sequence of this one, in its order; nil: none do.
 	CP *collective.Comm
 	// Operands has the ranks of World, for what they agree on before they quantize. That may be
@@ -76,22 +79,33 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 		return m, err
 	}
 	here, err := m.Replicas.Split(m.Replicas.Host(), c.Rank())
-	if err == nil && here.Size() > 1 {
-		m.ReplicasHost = here
+	if err != nil || here.Size() == 1 {
+		return m, err
+	}
+	if m.ReplicasHost = here; len(equalHosts(m.Replicas)) > 0 {
+		m.ReplicasAcross, err = m.Replicas.Split(here.Rank(), c.Rank())
 	}
 	return m, err
+}
+
+// equalHosts returns the ranks of a communicator by host if hosts have equal numbers of them, and
+// nil otherwise.
+func equalHosts(c *collective.Comm) [][]int {
+	hosts := c.Hosts()
+	if slices.ContainsFunc(hosts, func(ranks []int) bool { return len(ranks) != len(hosts[0]) }) {
+		return nil
+	}
+	return hosts
 }
 
 // divideHosts finds the ranks of this host and those with the same place on each host.
 func (m *Mesh) divideHosts() (err error) {
 	c := m.World
 	hosts := c.Hosts()
-	local := hosts[c.Host()]
-	uneven := func(ranks []int) bool { return len(ranks) != len(local) }
-	if len(hosts) == 1 || slices.ContainsFunc(hosts, uneven) {
+	if len(hosts) == 1 || equalHosts(c) == nil {
 		return nil
 	}
-	if len(local) > 1 {
+	if len(hosts[0]) > 1 {
 		if m.Host, err = c.Split(c.Host(), c.Rank()); err != nil {
 			return err
 		}
@@ -107,7 +121,7 @@ func (m *Mesh) place() int {
 
 // Comms yields the communicators of the mesh, each once.
 func (m Mesh) Comms(yield func(*collective.Comm) bool) {
-	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.ReplicasHost, m.CP, m.Operands, m.ExchangeHost}
+	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.ReplicasHost, m.ReplicasAcross, m.CP, m.Operands, m.ExchangeHost}
 	if m.EP == m.World {
 		all[3] = nil
 	}
@@ -137,10 +151,25 @@ func (m Mesh) RanksOf(c *collective.Comm) (ranks []int) {
 		return m.Layout.EPGroup(m.World.Rank())
 	}
 	ranks = m.Layout.ExpertReplicas(m.World.Rank())
-	if c == m.ReplicasHost {
-		ranks = slices.DeleteFunc(ranks, func(r int) bool { return m.World.HostOf(r) != m.World.Host() })
+	switch on := m.Replicas.Hosts(); c {
+	case m.ReplicasHost:
+		return pick(ranks, on[m.Replicas.Host()])
+	case m.ReplicasAcross:
+		var across []int
+		for _, here := range on {
+			across = append(across, here[m.ReplicasHost.Rank()])
+		}
+		return pick(ranks, across)
 	}
 	return ranks
+}
+
+// pick returns the elements of a list with some indices.
+func pick(list, indices []int) (some []int) {
+	for _, i := range indices {
+		some = append(some, list[i])
+	}
+	return some
 }
 
 func everyRank(n int) (ranks []int) {

@@ -1,9 +1,9 @@
 package moe
 
-// Rows of experts whose replicas are on several hosts. Each rank computes the gradients of its share
-// of the experts from the rows of all replicas, as on one host. Rows of replicas on its host are
-// read in place. Those on other hosts send it theirs: the rows of an expert are contiguous, so each
-// message is a part of an operand.
+// Rows of experts whose replicas are on several hosts. Each rank computes the gradients of its
+// share of the experts from the rows of all replicas, as on one host. Rows of replicas on its host
+// are read in place. Those on other hosts send it theirs: the rows of an expert are contiguous, so
+// each message is a part of an operand.
 //
 // The gradient could instead travel from host to host as a chain of FP32 sums, since a product adds
 // row by row. Of an expert with R rows per product on H hosts, whose weight is [N, K], all links
@@ -20,11 +20,24 @@ import (
 // remoteRows moves rows between the replicas of experts on several hosts.
 type remoteRows struct {
 	here           *host // the replicas on this host; nil: this rank alone is
+	order          []int // of the ranks' shares: see [Group.Slices]
 	sent, received *collective.Messages
 }
 
-func newRemoteRows(replicas, here *collective.Comm) *remoteRows {
-	return &remoteRows{newHost(here, nil), replicas.NewMessages(collective.KindBuffers), replicas.NewMessages(collective.KindBuffers)}
+func newRemoteRows(m Mesh) *remoteRows {
+	r := &remoteRows{
+		here: newHost(m.ReplicasHost, nil), order: everyRank(m.Replicas.Size()),
+		sent: m.Replicas.NewMessages(collective.KindBuffers), received: m.Replicas.NewMessages(collective.KindBuffers),
+	}
+	if m.ReplicasAcross != nil { // ranks with the same place are neighbors
+		r.order = nil
+		for place := range m.ReplicasHost.Size() {
+			for _, ranks := range m.Replicas.Hosts() {
+				r.order = append(r.order, ranks[place])
+			}
+		}
+	}
+	return r
 }
 
 // openRows is open for the weights that wait, whose rows are in mine. Of ranks of other hosts, it
@@ -53,8 +66,8 @@ func (h *host) openRows(p phase, mine [][]byte) (o opened, err error) {
 	return o, nil
 }
 
-// exchangeEnds returns the ends of the groups of rows of each rank: those of each weight that waits,
-// pass by pass.
+// exchangeEnds returns the ends of the groups of rows of each rank: those of each weight that
+// waits, pass by pass.
 func (h *host) exchangeEnds(p phase) (all [][]int32, err error) {
 	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
 	n := 0

@@ -112,8 +112,8 @@ func TestOneResultForReplicasOnHosts(t *testing.T) {
 	sameOnHosts(t, replicasOnHosts)
 }
 
-// On hosts with unequal numbers of ranks, sums have another order than on one host. With and without
-// replicas it is the same.
+// On hosts with unequal numbers of ranks, sums have another order than on one host. With and
+// without replicas it is the same.
 func TestReplicasOnUnequalHosts(t *testing.T) {
 	var want string
 	for _, ep := range []int{4, 2, 1} {

@@ -190,6 +190,8 @@ func TestEstimateMemoryOfHosts(t *testing.T) {
 		"fsdp":         func(c *config.Config) { c.FSDP = true },
 		"fsdp, mxfp8":  func(c *config.Config) { c.FSDP, c.Precision, c.Model.MTPLayers = true, "mxfp8", 1 },
 		"fsdp, passes": func(c *config.Config) { c.FSDP, c.MicroBatch = true, 1 },
+		"replicas":     func(c *config.Config) { c.EP = 2 },
+		"two per host": func(c *config.Config) { c.EP, c.Precision, c.MicroBatch = 1, "mxfp8", 1 },
 	} {
 		places := [][2]int{{2, 2}, {4, 2}}
 		if name != "fsdp, mxfp8" {

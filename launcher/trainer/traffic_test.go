@@ -202,8 +202,8 @@ func TestTrafficOfStagesBetweenHosts(t *testing.T) {
 	}
 }
 
-// Replicas of experts on several hosts send the rows that others multiply, and the weights that they
-// update. Experts have equally many rows here, as in the count.
+// Replicas of experts on several hosts send the rows that others multiply, and the weights that
+// they update. Experts have equally many rows here, as in the count.
 func TestTrafficOfReplicasBetweenHosts(t *testing.T) {
 	for name, c := range map[string]struct {
 		hosts, each int
@@ -238,9 +238,8 @@ func TestTrafficOfReplicasBetweenHosts(t *testing.T) {
 	}
 }
 
-// The ranks of a host hold each matrix once, and each its own norms. That is true of experts in every
-// layout. The optimizer's state is never
-// held twice.
+// The ranks of a host hold each matrix once, and each its own norms. That is true of experts in
+// every layout. The optimizer's state is never held twice.
 func TestLayoutMemory(t *testing.T) {
 	cfg, err := config.Default("debug")
 	if err != nil {

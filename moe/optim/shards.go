@@ -103,7 +103,7 @@ func (s *shard) take(counts []int) {
 		first := g.Host().Rank() * hosts
 		rank = first + g.Across.Rank()
 		s.peers, s.division = g.Across, moe.Division{First: start(first), Counts: counts[first : first+hosts]}
-	case !g.Shared || s.counts != nil:
+	case !g.Shared:
 		s.peers, s.division = g.Ranks, moe.Division{First: s.begin, Counts: counts}
 	}
 	s.lo, s.hi = start(rank), start(rank+1)

@@ -98,8 +98,8 @@ func (c Config) CheckContext() error {
 	return errors.Join(errs...)
 }
 
-// OnHosts returns an error if ranks on several hosts cannot train in the layout. first has the first
-// rank of each host. The ranks of a stage can share sequences if they are on one host.
+// OnHosts returns an error if ranks on several hosts cannot train in the layout. first has the
+// first rank of each host. The ranks of a stage can share sequences if they are on one host.
 func (c Config) OnHosts(ranks int, first []int) error {
 	l := c.LayoutOrDefault(ranks)
 	for stage := range l.PP {

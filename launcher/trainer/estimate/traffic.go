@@ -68,7 +68,7 @@ func away(n int) float64 { return float64(n-1) / float64(n) }
 
 // add adds what the communicators of a mesh have counted.
 func (all *movements) add(m moe.Mesh, times float64) {
-	names := map[*collective.Comm]string{m.Host: "the host", m.Across: "hosts", m.EP: "ep", m.Replicas: replicas, m.ReplicasHost: replicas, m.CP: context, m.Operands: "operands",
+	names := map[*collective.Comm]string{m.Host: "the host", m.Across: "hosts", m.EP: "ep", m.Replicas: replicas, m.ReplicasHost: replicas, m.ReplicasAcross: replicas, m.CP: context, m.Operands: "operands",
 		m.ExchangeHost: "ep of the host", m.World: "all ranks"}
 	for c := range m.Comms {
 		all.addComm(c, names[c], times)
@@ -141,8 +141,8 @@ func LayoutTraffic(c config.Config, l mesh.Layout, hosts int) ([]Movement, error
 	return sum, nil
 }
 
-// addMessages adds the messages between the stages of a layout. One to another host has a byte more,
-// because the network does not carry an empty one.
+// addMessages adds the messages between the stages of a layout. One to another host has a byte
+// more, because the network does not carry an empty one.
 func (all *movements) addMessages(c config.Config, plan *pipe.Plan, l mesh.Layout, hosts int) {
 	perHost := l.World / hosts
 	host := func(place int) int { return place * l.StageRanks() / perHost }

@@ -185,42 +185,45 @@ func (g *Weights) holders(group *moe.Group) [][]int {
 	case group.Ranks == nil || group.Held() != nil:
 		return nil
 	case group.Experts:
-		return g.replicas(func(onHost int) bool { return onHost == 1 })
+		own, _ := g.replicas()
+		return own
 	}
 	return [][]int{state.EveryRank(g.Layout.World)}
 }
 
-// replicas returns the sets of peers with the same experts and the same place among these on hosts
-// with equal numbers of them, of numbers that count.
-func (g *Weights) replicas(counts func(onHost int) bool) (sets [][]int) {
+// replicas returns the sets of peers with the same experts: own, whose ranks have copies of their
+// own, and shared, which have the same place on hosts that hold one copy each.
+func (g *Weights) replicas() (own, shared [][]int) {
 	for _, all := range g.Layout.Groups(mesh.DPReplicate, mesh.EFSDP) {
-		type position struct{ onHost, place int }
-		byHost, byPosition := map[int][]int{}, map[position][]int{}
-		for _, rank := range all {
-			host := g.Peers.HostOf(rank)
-			byHost[host] = append(byHost[host], rank)
-		}
-		for _, rank := range all {
-			here := byHost[g.Peers.HostOf(rank)]
-			at := position{len(here), slices.Index(here, rank)}
-			byPosition[at] = append(byPosition[at], rank)
-		}
-		for _, rank := range all { // in the order of the ranks
-			here := byHost[g.Peers.HostOf(rank)]
-			at := position{len(here), slices.Index(here, rank)}
-			if set := byPosition[at]; set[0] == rank && counts(at.onHost) {
-				sets = append(sets, set)
+		var hosts [][]int
+		for i, rank := range all {
+			if i == 0 || g.Peers.HostOf(rank) != g.Peers.HostOf(all[i-1]) {
+				hosts = append(hosts, nil)
 			}
+			hosts[len(hosts)-1] = append(hosts[len(hosts)-1], rank)
+		}
+		each := len(hosts[0])
+		if uneven := slices.ContainsFunc(hosts, func(h []int) bool { return len(h) != each }); uneven || each == 1 {
+			own = append(own, all)
+			continue
+		}
+		for place := range each {
+			var ranks []int
+			for _, h := range hosts {
+				ranks = append(ranks, h[place])
+			}
+			shared = append(shared, ranks)
 		}
 	}
-	return sets
+	return own, shared
 }
 
 // places returns the sets of peers that have the same place on each host. Of a group that hosts
 // hold once each, they check the same part.
 func (g *Weights) places(group *moe.Group) (sets [][]int) {
 	if group.Experts && group.Ranks != nil {
-		return g.replicas(func(onHost int) bool { return onHost > 1 })
+		_, shared := g.replicas()
+		return shared
 	}
 	if group.Across == nil || group.Held() != nil {
 		return nil
