@@ -38,7 +38,7 @@ type Comm struct {
 	peers     []peer          // what the current call may use of each rank
 	waits     []time.Duration // per rank
 
-	wait    waiting
+	wait    waiter
 	meeting meeting // the one that this rank waits for
 	turns   *Turns  // nil: waiting passes no turn
 }

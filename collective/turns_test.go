@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// Two tasks of each rank meet others on communicators of their own, in numbers of meetings that
-// differ. All meetings take place, and the sums are right.
-// A communicator works as usual between runs.
+// Each rank runs two tasks, each with a communicator of its own and another number of all-reduces.
+// All of them end, with the right sums. The rank's communicator works between such runs.
 func TestTurns(t *testing.T) {
 	const rounds = 20
 	task := func(c *Comm, log *[]int, number, rounds int) error {
@@ -63,7 +62,7 @@ func TestTurns(t *testing.T) {
 	forKinds(t, hostKinds, alternate)
 }
 
-// alone checks that a communicator works as usual between the runs of tasks.
+// alone checks that a communicator works between runs of tasks.
 func alone(c, was *Comm) error {
 	all := make([]int64, was.Size())
 	if err := AllGather(was, all, []int64{int64(was.Rank())}); err != nil {

@@ -24,8 +24,8 @@ type Helper interface {
 	Share(n, bytes int, do func(lo, hi int))
 }
 
-// waiting is the state of the current wait, and its observers.
-type waiting struct {
+// waiter is the state of the current wait, and its observers.
+type waiter struct {
 	kind    Kind
 	start   time.Time // of the current interval of pure waiting
 	idle    time.Duration

@@ -57,8 +57,8 @@ func TestBuiltinErrors(t *testing.T) {
 	wantError(t, err, "no Go files", "--data PATH")
 }
 
-// Without a Go installation there is the text inside the program. It is the same text for all that
-// read it, and says what it is.
+// Without a Go installation, the text inside the program is read. It is the same for all readers,
+// and its description says so.
 func TestBuiltinWithoutGo(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "gone")
 	t.Setenv("PATH", t.TempDir())

@@ -62,8 +62,8 @@ func TestMixtureShares(t *testing.T) {
 	}
 }
 
-// TestMixtureResumes: as every other stream, a mixture gives one order for all numbers of ranks,
-// and goes on where it stood.
+// TestMixtureResumes: like other streams, a mixture has one order for any number of ranks, and
+// resumes where it stopped.
 func TestMixtureResumes(t *testing.T) {
 	const seq, batch, steps = 4, 8, 40
 	s := coloured(t, []int{seq*19 + 1, seq*5 + 2, seq*230 + 1}, 0.5, 0.2, 0.3)

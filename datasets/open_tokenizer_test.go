@@ -11,7 +11,7 @@ import (
 	"spmoe/datasets/bpe"
 )
 
-// trained writes a small tokenizer to a folder and returns it.
+// trained trains a small tokenizer, writes it to a folder and returns it.
 func trained(t *testing.T, dir, text string) Tokenizer {
 	t.Helper()
 	tok, err := bpe.Train(t.Context(), slices.Values([][]byte{[]byte(text)}), 300)

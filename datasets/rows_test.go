@@ -15,7 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// compressed returns text as a packed file has it.
+// compressed returns text compressed in the way of a packed file.
 func compressed(t testing.TB, how packing, text []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -149,7 +149,7 @@ func TestFormats(t *testing.T) {
 			}
 		}
 	}
-	// Without a name that says so, a file is known by its beginning.
+	// A file whose name has no known ending is recognized by its first bytes.
 	for name, kind := range map[string]kind{"pg-delta.parquet": parquetFile, "file-none.arrow": arrowData} {
 		f := file{name: "blob", path: filepath.Join("testdata", name), given: true}
 		if err := f.identify(Options{}); err != nil || f.kind != kind {
@@ -232,7 +232,7 @@ func TestJSONAndCSV(t *testing.T) {
 	}
 }
 
-// TestLosses: what is left out or replaced is counted.
+// TestLosses: rows that are left out and characters that are replaced are counted.
 func TestLosses(t *testing.T) {
 	dir := writeTree(t, map[string]string{
 		"a.jsonl": strings.Join([]string{

@@ -21,14 +21,14 @@ type WindowsConfig struct {
 // token that two adjacent windows share. In a mixture this holds for each part separately, and the
 // parts follow each other.
 type Windows struct {
-	parts    []picked
+	parts    []windowPart
 	seq      int
 	total    int64 // windows of the evaluation
 	from, to int64 // this rank's part of them
 }
 
-// picked is the windows from a part of the stream.
-type picked struct {
+// windowPart is the windows from a part of the stream.
+type windowPart struct {
 	stream   Stream
 	in       int64 // windows of the part
 	from, to int64 // windows of the evaluation that come from it
@@ -48,7 +48,7 @@ func NewWindows(s Stream, cfg WindowsConfig) (*Windows, error) {
 		count := max((wanted*p.slots+slots/2)/slots, 1)
 		from := w.total
 		w.total += min(count, in)
-		w.parts = append(w.parts, picked{p.stream, in, from, w.total})
+		w.parts = append(w.parts, windowPart{p.stream, in, from, w.total})
 	}
 	if err := checkRank(cfg.Rank, cfg.Ranks); err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ import (
 	"spmoe/launcher/report"
 )
 
-// Short forms of all tests that chaos makes: whatever fails, the bits are those of an undisturbed
-// run, and nothing is left behind.
+// Each subcommand of chaos, shortened: whatever fails, the bits are those of an undisturbed run,
+// and no process or file is left.
 func TestChaos(t *testing.T) {
 	stages := strings.Fields("--model.layers 4 --batch 8 --micro-batch 1 --pp 2 --pp-schedule ZBVZeroBubble")
 	references := chaos.References{}
@@ -38,6 +38,7 @@ func TestChaos(t *testing.T) {
 		"damaged files":            {"files", chaos.Config{Count: 1}, 1},
 		"nothing":                  {"quiet", chaos.Config{For: 500 * time.Millisecond}, 0},
 		"stages, kills":            {"kill", chaos.Config{Count: 1, Model: stages}, 1},
+		"shared products, kills":   {"kill", chaos.Config{Count: 1, Model: strings.Fields("--tp 2 --seq 64")}, 1},
 		"stages, stops":            {"stop", chaos.Config{Count: 1, Model: stages}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -82,7 +82,7 @@ func ended(t *testing.T, cmd *exec.Cmd) string {
 	return text.String()
 }
 
-// limited is a context for what may hang.
+// limited returns a context with a time limit, for programs that may hang.
 func limited(t *testing.T) context.Context {
 	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(stop)

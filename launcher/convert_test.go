@@ -145,8 +145,8 @@ func TestInitFrom(t *testing.T) {
 	refuse(t, cli.ExitUsage, line("--init-from", golden, "--seq", "129"), "seq is 129: give 1 to 128")
 }
 
-// Once a run that started from weights has a checkpoint it goes on without them: the same command
-// again, --resume, and a process that takes another's place.
+// A run that started from weights does not need them once it has a checkpoint: neither the same
+// command again, nor --resume, nor a process that replaces a rank.
 func TestInitFromGone(t *testing.T) {
 	data := text(t)
 	golden := copied(t, goldenV3)

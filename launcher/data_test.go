@@ -46,7 +46,7 @@ func TestDataTokenize(t *testing.T) {
 	refuse(t, cli.ExitUsage, []string{"data", "tokenize", out, "--out", out + "2"}, "holds tokens already")
 }
 
-// A token file brings its tokenizer along, and another one is refused by the names of the files.
+// A token file contains its tokenizer. Another tokenizer is refused, with the names of both files.
 func TestTokenFileTokenizer(t *testing.T) {
 	data := text(t)
 	own, tokens := trainedTokenizer(t, data), filepath.Join(t.TempDir(), "corpus.arrow")

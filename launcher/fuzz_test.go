@@ -91,7 +91,7 @@ func FuzzRelay(f *testing.F) {
 	})
 }
 
-// silent is a reporter that says nothing.
+// silent is a reporter without output.
 type silent struct{ events.Reporter }
 
 func (silent) Start(events.Start) {}

@@ -117,7 +117,7 @@ func TestGenerateCheck(t *testing.T) {
 	refuse(t, cli.ExitUsage, append(args, "--precision", "nvfp4"), "--check: ")
 }
 
-// Several texts are printed in order, each under its number.
+// Several texts are printed in order, each with its number above it.
 func TestGenerateBatch(t *testing.T) {
 	trainedRun(t)
 	file := write(t, "prompts", "first\r\n\nsecond one\n")
@@ -279,7 +279,7 @@ func TestEval(t *testing.T) {
 	}
 }
 
-// Where training keeps documents apart, so does eval.
+// eval keeps documents apart if training did.
 func TestEvalOfDocuments(t *testing.T) {
 	short := t.TempDir() // documents, of which several are in a window
 	for i := range 300 {

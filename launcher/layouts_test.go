@@ -157,12 +157,12 @@ func TestLayoutsText(t *testing.T) {
 func TestLayoutsUsage(t *testing.T) {
 	for args, want := range map[string][]string{
 		"--ep 3":                           {"ep 3 does not divide dp_shard 8", "the nearest legal layout is dp_replicate 1, dp_shard 8, ep 4"},
-		"--dp-replicate 3":                 {"dp_replicate 3 does not divide 8 ranks", "world = pp · dp_replicate · dp_shard · cp", "dp_replicate 4, dp_shard 2, ep 2"},
+		"--dp-replicate 3":                 {"dp_replicate 3 does not divide 8 ranks", "world = pp · dp_replicate · dp_shard · cp · tp", "dp_replicate 4, dp_shard 2, ep 2"},
 		"--dp-replicate 2 --dp-shard 3":    {"dp_replicate 2 · dp_shard 3 is not 8 ranks", "dp_replicate 2, dp_shard 4, ep 4"},
 		"--dp-shard -2":                    {"dp_shard is -2", "a degree is 1 or more"},
 		"--ep 8 --model.experts 12":        {"ep 8 does not divide 12 experts", "ep 4"},
 		"--ep two":                         {`"two"`, "ep", "whole number"},
-		"--tp 2":                           {"--tp"},
+		"--tp 3":                           {"tp 3 does not divide 8 ranks, or is no power of two"},
 		"--pp 3":                           {"pp 3 does not divide 8 ranks"},
 		"--pp 2,4 --ep 2":                  {"pp is 2,4", "--ep"},
 		"-np 6 --pp 3 --hosts 2 --batch 6": {"the 3 ranks of a host and the 2 of a stage must divide one another"},

@@ -51,7 +51,7 @@ func TestThreads(t *testing.T) {
 	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	// dash and bash disagree on the letter.
+	// dash and bash have different letters for this limit.
 	cmd := exec.Command("sh", "-c", `{ ulimit -p 30 2>/dev/null || ulimit -u 30; } && exec /proc/self/fd/3 -np 4 train --ranks process`)
 	cmd.Env, cmd.Dir, cmd.ExtraFiles = append(os.Environ(), asLauncher+"=1"), dir, []*os.File{self}
 	if os.Getuid() == 0 {

@@ -381,8 +381,7 @@ func TestLauncherKilled(t *testing.T) {
 	}
 }
 
-// processAlive reports whether a process is more than a zombie, which may wait for a parent to take
-// notice.
+// processAlive reports whether a process exists and is no zombie. A zombie waits for its parent.
 func processAlive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z")

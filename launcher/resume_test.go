@@ -63,7 +63,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// The same command again goes on with a run that was cut off; another one, into the same folder, is
+// The same command again continues an interrupted run. Another command with the same folder is
 // refused.
 func TestSameCommand(t *testing.T) {
 	data := text(t)

@@ -77,7 +77,7 @@ func TestRunFolder(t *testing.T) {
 		t.Errorf("%s differs (%v)", export.CSVFile, err)
 	}
 
-	// The commands that the report names work.
+	// Each command that the report shows works.
 	html, err := os.ReadFile(filepath.Join("run", page.File))
 	if err != nil {
 		t.Fatal(err)

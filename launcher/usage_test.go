@@ -111,7 +111,7 @@ func TestUsageErrors(t *testing.T) {
 		{"checkpoint export " + empty + " --out x --dtype fp8", []string{`"fp8"`, "bf16 or fp32"}},
 		{"checkpoint ls " + empty + " --out x", []string{"ls has no flag --out: it is a flag of checkpoint export"}},
 
-		// What was probably meant.
+		// Suggestions for misspelled commands.
 		{"hlep", []string{"did you mean help?"}},
 		{"chat", []string{"did you mean generate?"}},
 		{"Infer --np 2", []string{"did you mean generate?"}},
@@ -137,7 +137,8 @@ func TestUsageErrors(t *testing.T) {
 		{"-np 2 train --pp 2 --pp-schedule zbv", []string{"did you mean ZBVZeroBubble?"}},
 		{"-np 2 train --pp 2 --pp-schedule GPipe", []string{"did you mean 1F1B?"}},
 		{"-np 2 train --pp 2 --pp-schedule dualpipe", []string{"did you mean DualPipeV?"}},
-		{"train --tensor-parallel-size 2", []string{"there is no flag --tensor-parallel-size: --dp-replicate"}},
+		{"train --data-parallel-size 2", []string{"there is no flag --data-parallel-size: --dp-replicate"}},
+		{"train --tensor-parallel-size 2", []string{"did you mean --tp "}},
 		{"train --expert-parallel-size 2", []string{"did you mean --ep "}},
 		{"train --tokenizer gpt2", []string{"did you mean tiktoken:gpt2?"}},
 		{"train --mx.scale celi", []string{"did you mean ceil?"}},

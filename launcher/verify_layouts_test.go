@@ -101,7 +101,12 @@ func TestVerifyContexts(t *testing.T) {
 	if want := []string{"dp1x1-ep1", "dp1x2-cp2-ep4", "dp1x2-cp2-ep2", "dp1x2-cp2-ep1", "dp2x1-cp2-ep2", "dp2x1-cp2-ep1", "pp2-dp1x1-cp2-ep2-1F1B", "pp2-dp1x1-cp2-ep1-1F1B"}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
+	names = namedLayouts(t, 3, "-np 2 --cp 1,2 --tp 2 --steps 1 --seq 64 --batch 4 --model.dim 128 --model.heads 2 --model.expert-inter 64")
+	if want := []string{"dp1x1-ep1", "dp1x1-tp2-ep2", "dp1x1-tp2-ep1"}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
+	}
 	for args, want := range map[string]string{
+		"--tp 3":                          "tp 3 does not divide 4 ranks, or is no power of two",
 		"--cp 3":                          "cp 3 does not divide 4 ranks, or is no power of two",
 		"--cp 4 --model.heads 2":          "the ranks that share a sequence divide the heads of attention, and model.heads is 2",
 		"--cp 2 --precision nvfp4":        "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",

@@ -1,7 +1,7 @@
 package moe
 
-// Context parallelism. In a pass, the ranks of a cp group share one sequence: each has the tokens
-// of one part of it, in the order of the ranks. So rows of ranks still follow each other in the
+// Context parallelism. In a pass, the ranks of cp · tp share one sequence: each has the tokens of
+// one part of it, in the order of the ranks. So rows of ranks still follow each other in the
 // order of the global batch, and whatever depends on that order is as without cp: the rows of
 // experts, their capacity, random numbers, scales of tensors.
 //
@@ -27,7 +27,8 @@ import (
 
 // contextPart is this rank's part of the sequence of a pass.
 type contextPart struct {
-	group       *host // the ranks of the cp group
+	group       *host // the ranks that share the sequence
+	tensor      *host // of these, the ranks of the tp group; nil: this one alone
 	rank, ranks int   // of the group
 	tokens      int   // of each rank
 	whole       Batch // of the group: one sequence
@@ -41,20 +42,21 @@ func (c *contextPart) first() int { return c.rank * c.tokens }
 func (p Precision) contextUnit() int { return max(p.TokenBlock(), format.MXBlock) }
 
 // CheckContext returns an error if ranks cannot share sequences of seq tokens with the bits of one
-// rank. cp is the number of ranks per sequence.
-func (p Precision) CheckContext(c Config, cp, seq int) error {
-	if cp < 2 {
+// rank.
+func (p Precision) CheckContext(c Config, l mesh.Layout, seq int) error {
+	n := l.Sharers()
+	if n < 2 {
 		return nil
 	}
-	if unit := cp * p.contextUnit(); seq%unit != 0 {
-		return fmt.Errorf("seq is %d: the %d ranks that share a sequence (cp) take whole blocks of %d tokens each: give a multiple of %d", seq, cp, p.contextUnit(), unit)
+	if unit := n * p.contextUnit(); seq%unit != 0 {
+		return fmt.Errorf("seq is %d: the %d ranks that share a sequence (%s) take whole blocks of %d tokens each: give a multiple of %d", seq, n, l.SharersName(), p.contextUnit(), unit)
 	}
-	if heads := c.keyHeads(); heads%cp != 0 {
+	if heads := c.keyHeads(); heads%n != 0 {
 		name := "model.heads"
 		if c.KVHeads != 0 {
 			name = "model.kv_heads"
 		}
-		return fmt.Errorf("cp is %d: the ranks that share a sequence divide the heads of attention, and %s is %d: give a cp that divides it", cp, name, heads)
+		return fmt.Errorf("%s is %d: the ranks that share a sequence divide the heads of attention, and %s is %d: give degrees whose product divides it", l.SharersName(), n, name, heads)
 	}
 	return nil
 }
@@ -66,9 +68,9 @@ func (m *Model) contextOf(b Batch, train bool) *contextPart {
 	}
 	comm := m.context.comm
 	if unit := comm.Size() * m.precision.contextUnit(); len(b.Inputs) != b.Seq || b.Seq%unit != 0 {
-		panic(fmt.Sprintf("moe: a pass of %d tokens with cp %d: give one sequence of %d, a multiple of %d", len(b.Inputs), comm.Size(), b.Seq, unit))
+		panic(fmt.Sprintf("moe: a pass of %d tokens for %d ranks: give one sequence of %d, a multiple of %d", len(b.Inputs), comm.Size(), b.Seq, unit))
 	}
-	return &contextPart{group: m.context, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
+	return &contextPart{group: m.context, tensor: m.tensor, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
 }
 
 // PassTokens returns the tokens of a pass over b that this rank has: with cp, a part of a sequence.
@@ -95,14 +97,14 @@ func (p phase) local(saved *tensor.Arena) *tensor.Arena {
 	return saved
 }
 
-// share opens buffers to the ranks of the cp group and calls read with those of all of them. read
-// returns the bytes that it has read. share is collective in the group. If it fails, so does the
-// pass.
-func (p phase) share(mine [][]byte, read func(lists [][][]byte) (bytes int, err error)) {
+// share opens buffers to the ranks of a group and calls read with those of all of them. read
+// returns the bytes that it has read or written. share is collective in the group. If it fails, so
+// does the pass.
+func (p phase) share(group *host, mine [][]byte, read func(lists [][][]byte) (bytes int, err error)) {
 	if p.failed != nil {
 		return
 	}
-	peers, err := p.cp.group.open(p, mine)
+	peers, err := group.open(p, mine)
 	if err == nil {
 		peers.bytes, err = read(peers.lists)
 		err = peers.close(p, err)
@@ -113,7 +115,7 @@ func (p phase) share(mine [][]byte, read func(lists [][][]byte) (bytes int, err 
 // gather calls read with x of each rank of the cp group in turn. All have the same shape. A rank
 // whose read is nil only shows its own.
 func (p phase) gather(x tensor.Tensor, read func(x tensor.Tensor)) {
-	p.share([][]byte{x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
+	p.share(p.cp.group, [][]byte{x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
 		if read == nil {
 			return 0, nil
 		}
@@ -153,7 +155,7 @@ func (p phase) exchange(list []exchanged, toHeads bool) (all []tensor.Tensor) {
 		}
 		all = append(all, e.to.New(e.x.DType(), rows, cols))
 	}
-	p.share(mine, func(lists [][][]byte) (bytes int, err error) {
+	p.share(p.cp.group, mine, func(lists [][][]byte) (bytes int, err error) {
 		for i, e := range list {
 			for r, of := range lists {
 				from, ok := rowsOf(of[i], e.x.DType(), e.x.Dim(0), e.x.Dim(1))
@@ -240,7 +242,7 @@ func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
 	if adds {
 		sum = p.ex.New(tensor.FP32, to.Dims()...)
 	}
-	p.share([][]byte{dy.Bytes(), x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
+	p.share(p.cp.group, [][]byte{dy.Bytes(), x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
 		if p.cp.rank != p.layer%p.cp.ranks {
 			if !p.ex.Dry() {
 				sum.Zero()
@@ -277,7 +279,7 @@ func (l *rmsNorm) contextBackward(p phase, dx, dy tensor.Matrix, addToDX bool, s
 	runs := p.ex.New(tensor.FP32, tensor.NormRuns(s.x.Rows), n)
 	tensor.RMSNormBackwardRuns(p.ex, dx, runs.Mat(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX)
 	lo, hi := n*c.rank/c.ranks, n*(c.rank+1)/c.ranks
-	p.share([][]byte{runs.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
+	p.share(p.cp.group, [][]byte{runs.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
 		all := make([]tensor.Matrix, len(lists))
 		for r, list := range lists {
 			part, ok := rowsOf(list[0], tensor.FP32, runs.Dim(0), n)
@@ -372,5 +374,8 @@ func (c *contextPart) parts() int {
 	return c.ranks
 }
 
-// contextGroup returns the ranks with which a rank shares sequences.
-func (m Mesh) contextGroup() []int { return m.Layout.Group(m.World.Rank(), mesh.CP) }
+// sharers returns the ranks with which a rank shares sequences.
+func (m Mesh) sharers() []int { return m.Layout.Group(m.World.Rank(), mesh.CP, mesh.TP) }
+
+// tensorGroup returns the ranks with which a rank divides products.
+func (m Mesh) tensorGroup() []int { return m.Layout.Group(m.World.Rank(), mesh.TP) }

@@ -23,7 +23,7 @@ func TestContextsInBlocks(t *testing.T) {
 					{World: 2, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, EP: 2},
 					{World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 2},
 					{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 4, EP: 1},
-					{World: 8, PP: 1, DPReplicate: 2, DPShard: 1, CP: 4, EP: 4},
+					{World: 8, PP: 1, DPReplicate: 2, DPShard: 1, CP: 2, TP: 2, EP: 4},
 				} {
 					trainedOn(t, cfg, smallSizes(rows), precision, "onesided", b, l, 1, sequences/l.Batch()).
 						equals(t, fmt.Sprintf("%s, mtp %d, %d rows, np %d, %v", precision, mtp, rows, l.World, l), want)
@@ -52,8 +52,26 @@ func TestContextsWithDocuments(t *testing.T) {
 	if want.loss == plain.loss {
 		t.Fatal("documents change nothing")
 	}
-	for _, cp := range []int{2, 4} {
-		l := mesh.Layout{World: cp, PP: 1, DPReplicate: 1, DPShard: 1, CP: cp, EP: cp}
+	for _, l := range []mesh.Layout{
+		{World: 2, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, EP: 2}, {World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 4, EP: 4},
+		{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, TP: 4, EP: 2},
+	} {
 		trainedOn(t, cfg, defaultOutputSizes(), "bf16", "onesided", b, l, 1, sequences).equals(t, fmt.Sprint(l), want)
+	}
+}
+
+// Products of a tp group read rows where they lie if ranks have many of them.
+func TestTensorGroupWithManyRows(t *testing.T) {
+	const seq = 4 * (gatheredRows/2 + 32)
+	for _, precision := range []string{"bf16", "mxfp8", "fp8-tensor"} {
+		cfg := with(headModel(1), func(c *Config) { c.Heads, c.MaxPositions = 4, seq })
+		b := batchOf(31, 1, seq, cfg.Vocab)
+		want := trainedWith(t, cfg, defaultOutputSizes(), precision, "onesided", b, 1, 1, 1, 1)
+		for _, l := range []mesh.Layout{
+			{World: 2, PP: 1, DPReplicate: 1, DPShard: 1, TP: 2, EP: 2}, {World: 4, PP: 1, DPReplicate: 1, DPShard: 1, TP: 4, EP: 1},
+			{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 4},
+		} {
+			trainedOn(t, cfg, defaultOutputSizes(), precision, "onesided", b, l, 1, 1).equals(t, fmt.Sprint(precision, l), want)
+		}
 	}
 }

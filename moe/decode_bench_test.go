@@ -69,8 +69,8 @@ func (m *member) filled(b *testing.B, d *Decoder, tokens []int32, kept, room int
 	return c
 }
 
-// BenchmarkStep is one token for each of some sequences. GB/s counts the weights that a token of
-// each reads at least once, those of experts as if all tokens chose others, and the caches.
+// BenchmarkStep generates one token per sequence. GB/s counts each weight once, the caches, and the
+// weights of experts as if all tokens chose different ones.
 func BenchmarkStep(b *testing.B) {
 	const room = 64
 	eachDecoder(b, func(b *testing.B, m *member, d *Decoder, tokens []int32) {

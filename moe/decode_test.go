@@ -359,8 +359,8 @@ func TestGreedy(t *testing.T) {
 	}
 }
 
-// A cache of DeepSeek-V3 takes 70 KB per token, as published (arXiv:2505.09343, table 1), and a
-// cache takes what it says.
+// A cache of DeepSeek-V3 takes 70 KB per token, as published (arXiv:2505.09343, table 1). A real
+// cache has the size that was computed for it.
 func TestCacheBytes(t *testing.T) {
 	for name, want := range map[string]int{"671B": 70272, "236B": 69120, "16B": 31104} {
 		cfg, err := FlavorByName(name)

@@ -37,8 +37,11 @@ func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
 			}
 		}
 	}
-	if l.CP > 1 {
-		m.CP = comm(m.contextGroup())
+	if l.Sharers() > 1 {
+		m.Sequence = comm(m.sharers())
+	}
+	if l.TP > 1 {
+		m.TP = comm(m.tensorGroup())
 	}
 	if perHost := l.World / hosts; hosts > 1 && l.World%hosts == 0 {
 		first := host(rank) * perHost

@@ -16,7 +16,7 @@ import (
 type dryCase struct {
 	precision         string
 	world, ep, hosts  int
-	cp                int // 0: none
+	cp, tp            int // 0: none
 	passes, sequences int // of a rank
 	stages            int // of a pipeline; 0: none
 	split, fsdp, once bool
@@ -70,7 +70,14 @@ func TestDryRun(t *testing.T) {
 		"cp, grouped queries": func(c *dryCase) {
 			c.world, c.ep, c.cp, c.recompute, c.change = 2, 2, 2, RecomputeSelective, sharedKeys
 		},
-		"deferred": func(c *dryCase) { c.passes = 4; c.change = func(m *Config) { m.Experts = 64 } },
+		"tp":                 func(c *dryCase) { c.world, c.ep, c.tp, c.passes, c.precision = 4, 4, 2, 2, "mxfp8" },
+		"tp, decoded copies": func(c *dryCase) { c.world, c.ep, c.tp, c.precision = 2, 1, 2, "nvfp4" },
+		"tp, selective": func(c *dryCase) {
+			c.world, c.ep, c.tp, c.recompute = 2, 2, 2, RecomputeSelective
+			c.change = func(m *Config) { m.MTPLayers, m.BalanceAlpha = 1, 0.1 }
+		},
+		"tp, split": func(c *dryCase) { c.world, c.ep, c.tp, c.split = 2, 2, 2, true },
+		"deferred":  func(c *dryCase) { c.passes = 4; c.change = func(m *Config) { m.Experts = 64 } },
 	} {
 		c := base
 		change(&c)
@@ -92,8 +99,8 @@ func (c dryCase) test(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layout, err := mesh.Resolve(c.world, mesh.Degrees{CP: c.cp, EP: c.ep}, mesh.Model{})
-	if c.cp > 1 {
+	layout, err := mesh.Resolve(c.world, mesh.Degrees{CP: c.cp, TP: c.tp, EP: c.ep}, mesh.Model{})
+	if layout.Sharers() > 1 {
 		c.sequences = 1
 	}
 	if err != nil {

@@ -133,7 +133,7 @@ func TestGradientsOfEdgeShapes(t *testing.T) {
 	}
 }
 
-// TestGradientsOfPackedDocuments: no attention from one document of a sequence to another.
+// TestGradientsOfPackedDocuments: documents of a sequence do not attend to each other.
 func TestGradientsOfPackedDocuments(t *testing.T) {
 	cfg := with(tiny(), func(c *Config) { c.MTPLayers, c.MTPWeight, c.QRank = 1, 0.4, 10 })
 	b := batchOf(6, 4, 7, cfg.Vocab)

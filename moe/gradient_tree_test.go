@@ -82,7 +82,7 @@ func trainedOn(t *testing.T, cfg Config, sizes outputSizes, precision, exchange 
 		var loss Loss
 		for i := range passes {
 			n := b.GlobalSequences / passes
-			reader := c.Rank() / l.Context()
+			reader := c.Rank() / l.Sharers()
 			part := b.part(i*n+reader*n/l.Batch(), i*n+(reader+1)*n/l.Batch())
 			part.More = i+1 < passes
 			one, err := m.Train(ex, part)

@@ -303,8 +303,8 @@ func TestParseHFGroupedQueries(t *testing.T) {
 	}
 }
 
-// FuzzParseHF feeds anything: whatever is accepted is a valid model whose counts do not overflow
-// and whose config.json says the same again.
+// FuzzParseHF: any text is refused, or describes a valid model whose counts do not overflow and
+// whose own config.json describes the same model.
 func FuzzParseHF(f *testing.F) {
 	for _, flavor := range Flavors() {
 		data, err := flavor.Config.MarshalHF()

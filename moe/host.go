@@ -227,8 +227,8 @@ func (h *host) compute(p phase) error {
 	return peers.close(p, err)
 }
 
-// opened is a window, and the buffers of each rank.
-type opened struct {
+// openBuffers is a window, and the buffers of each rank.
+type openBuffers struct {
 	window collective.Buffers
 	remote *remoteRows // rows are on their way to other hosts; nil: none are
 	alone  bool        // there is no window
@@ -237,7 +237,7 @@ type opened struct {
 }
 
 // open opens buffers of this rank to the others. All ranks open the same number of them.
-func (h *host) open(p phase, mine [][]byte) (o opened, err error) {
+func (h *host) open(p phase, mine [][]byte) (o openBuffers, err error) {
 	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
 	o.lists = h.lists[:0]
 	if o.window, err = h.comm.OpenBuffers(mine); err != nil {
@@ -261,7 +261,7 @@ func (h *host) open(p phase, mine [][]byte) (o opened, err error) {
 }
 
 // close returns when all ranks have computed their rows. err is what this rank has failed with.
-func (o *opened) close(p phase, err error) error {
+func (o *openBuffers) close(p phase, err error) error {
 	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
 	if o.remote != nil {
 		if sent := o.remote.sent.Wait(); err == nil {

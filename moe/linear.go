@@ -112,6 +112,8 @@ func (l *linear) forward(p phase, to *tensor.Arena, x *activation, s *linearStat
 	p.seal()
 	y := to.New(x.DType(), x.Dim(0), l.W.Dim(-2))
 	switch {
+	case p.dividesColumns(l, x):
+		l.forwardColumns(p, y, x)
 	case l.mx.quantizesForward():
 		l.mx.forward(p.ex, y.Mat(), x)
 	default:
@@ -151,7 +153,11 @@ func (l *linear) backward(p phase, to *tensor.Arena, dy activation, s *linearSta
 	if p.fused {
 		l.backwardWeight(p, s) // first, so that the next layer finds dx in the caches
 	}
-	l.backwardInput(p.ex, dx.Mat(), &s.dy)
+	if p.dividesColumns(l, &s.dy) {
+		l.backwardColumns(p, dx, &s.dy)
+	} else {
+		l.backwardInput(p.ex, dx.Mat(), &s.dy)
+	}
 	return dx
 }
 

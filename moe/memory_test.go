@@ -63,8 +63,8 @@ func TestWarmTrainHardlyAllocates(t *testing.T) {
 	}
 }
 
-// No tensor is read after its arena has taken it back: with NaNs in its place all results have the
-// bits that they had.
+// No tensor is read after its arena was reset: if the arena writes NaNs over it, no bit of any
+// result changes.
 func TestNothingOutlivesItsMemory(t *testing.T) {
 	shallow := with(quantizable(64, 64), func(c *Config) { c.TopK, c.QRank, c.MaxPositions = 3, 32, 64 })
 	b := batchOf(51, 2, 32, shallow.Vocab)

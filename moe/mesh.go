@@ -34,8 +34,11 @@ type Mesh struct {
 	// ReplicasAcross has those with the same place in ReplicasHost, in the order of World; nil: hosts
 	// have unequal numbers of them, or one each.
 	ReplicasAcross *collective.Comm
-	// CP has the ranks that share each sequence of this one, in its order; nil: none do.
-	CP *collective.Comm
+	// Sequence has the ranks that share each sequence of this one, those of cp · tp, in its order;
+	// nil: none do.
+	Sequence *collective.Comm
+	// TP has the ranks that divide the products of dense layers with this one; nil: none do.
+	TP *collective.Comm
 	// Operands has the ranks of World, for what they agree on before they quantize. That may be
 	// while World exchanges tokens. A model creates it if its precision needs it; nil: it does not.
 	Operands *collective.Comm
@@ -55,17 +58,22 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	switch {
 	case l.World != c.Size():
 		return m, fmt.Errorf("a layout of %d ranks is not one of %d", l.World, c.Size())
-	case len(c.Hosts()) > 1 && l.CP > 1:
-		return m, fmt.Errorf("%d ranks share each sequence (cp), and ranks are on several hosts: give cp 1", l.CP)
-	case l.Replicas() == 1 && l.CP < 2:
+	case len(c.Hosts()) > 1 && l.Sharers() > 1:
+		return m, fmt.Errorf("%d ranks share each sequence (%s), and ranks are on several hosts: give cp 1 and tp 1", l.Sharers(), l.SharersName())
+	case l.Replicas() == 1 && l.Sharers() < 2:
 		l = mesh.Default(c.Size())
 	}
 	m.Layout, m.World, m.EP = l, c, c
 	if err := m.divideHosts(); err != nil {
 		return m, err
 	}
-	if l.CP > 1 {
-		if m.CP, err = c.Split(m.contextGroup()[0], c.Rank()); err != nil {
+	if l.Sharers() > 1 {
+		if m.Sequence, err = c.Split(m.sharers()[0], c.Rank()); err != nil {
+			return m, err
+		}
+	}
+	if l.TP > 1 {
+		if m.TP, err = c.Split(m.tensorGroup()[0], c.Rank()); err != nil {
 			return m, err
 		}
 	}
@@ -121,7 +129,7 @@ func (m *Mesh) place() int {
 
 // Comms yields the communicators of the mesh, each once.
 func (m Mesh) Comms(yield func(*collective.Comm) bool) {
-	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.ReplicasHost, m.ReplicasAcross, m.CP, m.Operands, m.ExchangeHost}
+	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.ReplicasHost, m.ReplicasAcross, m.Sequence, m.TP, m.Operands, m.ExchangeHost}
 	if m.EP == m.World {
 		all[3] = nil
 	}
@@ -145,8 +153,10 @@ func (m Mesh) RanksOf(c *collective.Comm) (ranks []int) {
 			ranks = append(ranks, local[m.place()])
 		}
 		return ranks
-	case m.CP:
-		return m.contextGroup()
+	case m.Sequence:
+		return m.sharers()
+	case m.TP:
+		return m.tensorGroup()
 	case m.EP:
 		return m.Layout.EPGroup(m.World.Rank())
 	}

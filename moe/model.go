@@ -35,6 +35,7 @@ type Model struct {
 	stage     Stage    // the part of the model that this is
 	host      *host    // shares the dense group; nil: each rank has its own
 	context   *host    // the ranks that share each sequence; nil: none do
+	tensor    *host    // the ranks that divide products of dense layers; nil: none do
 	sharded   *sharded // the dense group, over hosts; nil: it is not sharded
 	embedding weight   // [vocab, dim]; only in a stage that embeds
 	blocks    []*block
@@ -104,7 +105,7 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 			return nil, err
 		}
 	}
-	if err := b.precision.CheckContext(cfg, mesh.Layout.Context(), seq); err != nil {
+	if err := b.precision.CheckContext(cfg, mesh.Layout, seq); err != nil {
 		return nil, err
 	}
 	if err := mesh.agree(b.precision); err != nil {
@@ -114,7 +115,7 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	if !b.inference {
 		b.share()
 	}
-	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, context: newHost(mesh.CP, nil), arenas: &passArenas{}}
+	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, context: newHost(mesh.Sequence, nil), tensor: newHost(mesh.TP, nil), arenas: &passArenas{}}
 	if b.dry != nil {
 		m.rope, m.rowStore.Arena = tensor.NewDryRotaryTable(seq, cfg.RopeDim/2), *b.dry.NewArena(0)
 	} else {
@@ -196,7 +197,7 @@ type Batch struct {
 	// module's losses count all.
 	Unscored []bool // [sequences·Seq]
 
-	// Shared says in an evaluation that the ranks of a cp group have the same sequence, or none,
+	// Shared says in an evaluation that the ranks of cp · tp have the same sequence, or none,
 	// and share it. Training passes always do.
 	Shared bool
 

@@ -157,9 +157,9 @@ func TestObserverCanBreakOperands(t *testing.T) {
 	}
 }
 
-// Rows that come as codes are shown where they are multiplied, and by their senders, who alone know
-// what they were: together each choice of a token once for the gradient, and each token once for
-// the input.
+// Rows that arrive as codes are measured where they are multiplied, and by their senders, which
+// alone have the unquantized rows. In all, a gradient is measured once per choice of a token, an
+// input once per token.
 func TestRowsOnTheWireAreShown(t *testing.T) {
 	cfg := quantizable(64, 64)
 	type seen struct {

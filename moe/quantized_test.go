@@ -60,8 +60,8 @@ func TestSharedInput(t *testing.T) {
 	}
 }
 
-// TestSharingNeedsOneFormat: layers whose inputs are not quantized alike cannot share them, unless
-// one is not quantized.
+// TestSharingNeedsOneFormat: layers share an input only if they quantize it in the same way, or one
+// of them does not quantize it.
 func TestSharingNeedsOneFormat(t *testing.T) {
 	plain, e4m3, int8 := &linear{}, &linear{mx: &mxLinear{Recipe: *inMXFP8}}, &linear{mx: &mxLinear{Recipe: *inMXINT8}}
 	for _, c := range []struct {

@@ -44,7 +44,7 @@ func TestToyFormat(t *testing.T) {
 	}
 }
 
-// aloneIn builds a model of one rank with weights, not yet quantized.
+// aloneIn builds a model of one rank, whose weights are not quantized yet.
 func aloneIn(t *testing.T, cfg Config, p Precision) *member {
 	t.Helper()
 	c := collective.NewWorld(1).Comm(0)

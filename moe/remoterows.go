@@ -42,7 +42,7 @@ func newRemoteRows(m Mesh) *remoteRows {
 
 // openRows is open for the weights that wait, whose rows are in mine. Of ranks of other hosts, it
 // returns the rows of this rank's share of the experts.
-func (h *host) openRows(p phase, mine [][]byte) (o opened, err error) {
+func (h *host) openRows(p phase, mine [][]byte) (o openBuffers, err error) {
 	ends, err := h.exchangeEnds(p)
 	if err != nil {
 		return o, err

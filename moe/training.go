@@ -8,7 +8,7 @@ type Training struct {
 	Steps         int
 	Seq           int     // tokens per sequence
 	Batch         int     // sequences per optimizer step of all ranks; a multiple of 16
-	MicroBatch    int     // sequences of Seq tokens per rank in one pass; 0: all
+	MicroBatch    int     // sequences per rank in one pass; 0: all
 	EvalSequences int     // validation sequences per evaluation
 	LR            float64 // peak learning rate
 	Warmup        int     // steps, at most a tenth of Steps
@@ -68,7 +68,7 @@ func train3M() Training {
 // sequence first. Its rate was not tuned.
 func trainWide() Training {
 	t := train300K()
-	t.Steps, t.Seq, t.Batch, t.Warmup, t.LR = 616, 256, 32, 31, 1e-3
+	t.Steps, t.Seq, t.EvalSequences, t.Warmup, t.LR = 616, 256, 96, 31, 1e-3
 	return t
 }
 

@@ -8,8 +8,8 @@ import (
 	"spmoe/tensor/format"
 )
 
-// TestOddBlocksOfAnyFormat: a NaN or an infinity makes its own block NaN. The codes of all other
-// blocks do not change.
+// TestOddBlocksOfAnyFormat: a NaN or an infinity makes its block NaN, and changes no code of other
+// blocks.
 func TestOddBlocksOfAnyFormat(t *testing.T) {
 	const rows, cols = 40, 64
 	ex := tensor.NewExec()

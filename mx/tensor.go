@@ -189,14 +189,55 @@ func (t Tensor) Rows() int { return t.Codes.Dim(0) }
 // Cols returns the number of columns.
 func (t Tensor) Cols() int { return t.Codes.Dim(1) * t.Format.perByte() }
 
-// RowSlice returns rows [lo, hi) and shares their memory. The matrix must have one group and blocks
-// of one row.
+// RowSlice returns rows [lo, hi) and shares their memory. The matrix must have one group, and the
+// rows must be whole blocks.
 func (t Tensor) RowSlice(lo, hi int) Tensor {
-	if height, _ := t.BlockShape(); height != 1 || t.Ends != nil {
-		panic("mx: RowSlice needs one group and blocks of one row: use Group")
+	height, _ := t.BlockShape()
+	if t.Ends != nil || lo%height != 0 || hi%height != 0 && hi != t.Rows() {
+		panic("mx: RowSlice needs one group and whole blocks: use Group")
 	}
-	t.Codes, t.Scales = t.Codes.Slice(lo, hi), t.Scales.Slice(lo, hi)
+	t.Codes, t.Scales = t.Codes.Slice(lo, hi), t.Scales.Slice(lo/height, ceilDiv(hi, height))
 	return t
+}
+
+// ColSlice returns a copy of columns [lo, hi) in the arena of ex. The matrix must have one group,
+// and the columns must be whole blocks and bytes.
+func (t Tensor) ColSlice(ex *tensor.Exec, lo, hi int) Tensor {
+	_, width := t.BlockShape()
+	if n := t.Format.perByte(); t.Ends != nil || lo%width != 0 || hi%width != 0 && hi != t.Cols() || lo%n != 0 || hi%n != 0 {
+		panic("mx: ColSlice needs one group, whole blocks and whole bytes")
+	}
+	c := t
+	c.Codes = colSlice(ex, t.Codes, lo/t.Format.perByte(), hi/t.Format.perByte())
+	if t.Format.Scale != ScaleNone {
+		c.Scales = colSlice(ex, t.Scales, lo/width, ceilDiv(hi, width))
+	}
+	return c
+}
+
+// colSlice returns a copy of columns [lo, hi).
+func colSlice(ex *tensor.Exec, t tensor.Tensor, lo, hi int) tensor.Tensor {
+	rows, cols, size := t.Dim(0), t.Dim(1), t.DType().Size()
+	c := ex.New(t.DType(), rows, hi-lo)
+	if ex.Dry() {
+		return c
+	}
+	from, to := t.Bytes(), c.Bytes()
+	for i := range rows {
+		copy(to[i*(hi-lo)*size:(i+1)*(hi-lo)*size], from[(i*cols+lo)*size:])
+	}
+	return c
+}
+
+// Whole returns a matrix whose rows are one group without its Ends.
+func (t Tensor) Whole() Tensor {
+	if t.Ends == nil {
+		return t
+	}
+	if len(t.Ends) != 1 {
+		panic("mx: a matrix in several groups is not one: use Group")
+	}
+	return t.Group(0)
 }
 
 // Group returns the rows of group g of a matrix with Ends. It shares their memory.

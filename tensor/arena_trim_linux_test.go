@@ -2,7 +2,7 @@ package tensor
 
 import "testing"
 
-// Trim gives back what the last round has not used, and only that.
+// Trim gives back the memory that the last round has not used, and no other.
 func TestArenaTrim(t *testing.T) {
 	const n = 16 << 20
 	a := Arena{First: 4 * n}

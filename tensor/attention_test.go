@@ -337,7 +337,7 @@ func TestAttentionScratch(t *testing.T) {
 // TestAttentionKeepsDocumentsApart: nothing of another document changes a bit of a row's output, or
 // of the gradients that it gives.
 func TestAttentionKeepsDocumentsApart(t *testing.T) {
-	// begin and end are those of the document that stays.
+	// Tokens begin to end are the document that both runs have.
 	for _, c := range []struct{ seq, begin, end int }{{200, 70, 140}, {1400, 500, 1100}} {
 		testDocumentsApart(t, c.seq, c.begin, c.end)
 	}
@@ -388,8 +388,7 @@ func TestFirstPositionsPanic(t *testing.T) {
 	}
 }
 
-// TestAttentionIsCausal: what follows a row, in its block or behind it, and other sequences do
-// not change a bit of its output.
+// TestAttentionIsCausal: no bit of a row's output depends on later rows or on other sequences.
 func TestAttentionIsCausal(t *testing.T) {
 	s := AttentionShape{Batch: 2, Seq: forwardKeys + 30, Heads: 2, KeyDim: 8, ValueDim: 8, Scale: 0.4}
 	for _, dtype := range floats {

@@ -132,7 +132,7 @@ func eachDTypeBench(b *testing.B, f func(b *testing.B, dtype DType)) {
 	}
 }
 
-// reportFLOPs compares f with the peak loop of one core.
+// reportFLOPs reports the rate of f, and its share of the rate of multiply-adds in registers.
 func reportFLOPs(b *testing.B, dtype DType, flops float64, f func()) {
 	speed.Report(b, "GFLOP/s", flops, f, speed.Limit{Share: "of-peak", Rate: func() float64 { return PeakCore(dtype, 100*time.Microsecond) }})
 }

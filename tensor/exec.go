@@ -37,6 +37,9 @@ type Exec struct {
 
 	// Profile measures where the time of the goroutine that owns the Exec goes. It may be nil.
 	Profile *profile.Timer
+
+	// OnCores is called after each product on tensor cores, with its arguments. It may be nil.
+	OnCores func(c Matrix, a, b CoreOperand, s CoreSum)
 }
 
 // NewExec returns an Exec with one thread. Its arena grows on first use.

@@ -43,15 +43,15 @@ func (j *rowJob) on(threads int) map[string][]byte {
 	return results
 }
 
-// rowJob is what the row kernels are tried on.
+// rowJob holds the operands of all row kernels.
 type rowJob struct {
 	loss            CrossEntropy
-	half            [5]Tensor // of the type that is tried
+	half            [5]Tensor // of the tested type
 	wide, dtable    Tensor    // FP32
 	master, m, v, g Tensor
 	work            Tensor // BF16
 	w, dw, rstd     Tensor
-	seeds           []Tensor // what they begin with
+	seeds           []Tensor // initial values of all tensors
 	ids             []int32
 	cols            int
 	table           *RotaryTable

@@ -117,7 +117,7 @@ func TestEmbedBackwardOrder(t *testing.T) {
 	}
 }
 
-// treeOf adds up leaves, the largest power of two of them that leaves some first.
+// treeOf adds up leaves: the first 2^i of them, with the largest i that leaves some, and the rest.
 func treeOf(leaves [][]float32) []float32 {
 	if len(leaves) == 1 {
 		return leaves[0]

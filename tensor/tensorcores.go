@@ -68,6 +68,9 @@ func CoreMatMul(ex *Exec, c Matrix, a, b CoreOperand, s CoreSum) {
 		job.cols /= 2
 	}
 	Parallel(ex, job.cells(), coreOps*flops(c, a.Matrix), job, coreCells)
+	if ex.OnCores != nil {
+		ex.OnCores(c, a, b, s)
+	}
 }
 
 // coreOps is about the cost of an operation on tensor cores, in operations of an FP32 product.

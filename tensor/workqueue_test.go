@@ -95,8 +95,8 @@ func TestParallelParts(t *testing.T) {
 	}
 }
 
-// TestParallelPanics: a panic in any part reaches the caller when no part is under way any more,
-// and the threads work on.
+// TestParallelPanics: a panic in any part reaches the caller after all parts have ended. The
+// threads can be used again.
 func TestParallelPanics(t *testing.T) {
 	ex := NewParallelExec(3)
 	defer ex.Close()

@@ -13,6 +13,9 @@
 // figures that are no measurements of this project. A mark must stand where a text links
 // bench/results, or has a unit of measurements such as tokens/s.
 //
+// A cited commit is in the history of the repository, or "(not in the history)" follows it: such
+// figures are dated.
+//
 // Names such as BF16, top-8, 32x2048 and code are no figures. The numbers of a value stand above it
 // in its file too, rounded or not.
 package figures
@@ -48,6 +51,7 @@ var (
 
 	header   = regexp.MustCompile(`(?m)^(?:    |# )?(command|commit|machine|date|measures)s?: +(.*)$`)
 	hash     = regexp.MustCompile(`\b[0-9a-f]{7,40}\b`)
+	lost     = " (not in the history)" // follows a commit that was never merged
 	measures = regexp.MustCompile(`^(\S.*), (\d+) lines$`)
 	stat     = regexp.MustCompile(`(\d+) (?:ins|del)`)
 )
@@ -196,7 +200,7 @@ func missing(value, text string) (all []string) {
 	return all
 }
 
-// parse returns a number and the value of a unit of its last digit.
+// parse returns a number and the unit of its last digit: 0.1 for 2.5.
 func parse(text string) (value, digit float64) {
 	text = strings.ToLower(strings.ReplaceAll(text, ",", ""))
 	value, _ = strconv.ParseFloat(text, 64)
@@ -261,6 +265,9 @@ func TestResultsAreCurrent(t *testing.T) {
 				section[m[1]] = m[2]
 			}
 			limit := measures.FindStringSubmatch(section["measures"])
+			if len(found) > 0 && strings.Contains(section["commit"], lost) && section["measures"] != "dated" {
+				t.Errorf("%s: measures: %q: a commit%s cannot be compared with the code: write measures: dated", path, section["measures"], lost)
+			}
 			switch commit := hash.FindString(section["commit"]); {
 			case len(found) == 0 || commit == "" || section["measures"] == "" || section["measures"] == "dated":
 			case limit == nil:
@@ -277,6 +284,76 @@ func TestResultsAreCurrent(t *testing.T) {
 			if section[key] == "" {
 				t.Errorf("%s has no line %q", path, key+":")
 			}
+		}
+	}
+}
+
+// Every commit that a result or a page cites is in the history, or is marked.
+func TestCitedCommitsExist(t *testing.T) {
+	shallow, err := exec.Command("git", "-C", root, "rev-parse", "--is-shallow-repository").Output()
+	if err != nil || strings.TrimSpace(string(shallow)) != "false" {
+		t.Skip("this copy of the repository lacks its history")
+	}
+	output, err := exec.Command("git", "-C", root, "rev-list", "HEAD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Fields(string(output))
+	slices.Sort(all)
+	n := 0
+	for _, path := range slices.Concat(files(t), glob(t, "*.md"), glob(t, "docs/*.md"), glob(t, "*/*.md"), glob(t, "*/*/*.md")) {
+		for i, line := range strings.Split(read(t, path), "\n") {
+			for _, commit := range commits(line) {
+				n++
+				at, _ := slices.BinarySearch(all, commit)
+				known := at < len(all) && strings.HasPrefix(all[at], commit)
+				if marked := strings.Contains(line, commit+lost); known == marked {
+					t.Errorf("%s:%d: commit %s: in the history: %t, marked with %q: %t", path, i+1, commit, known, lost, marked)
+				}
+			}
+		}
+	}
+	if n < 50 {
+		t.Errorf("only %d commits are cited", n)
+	}
+}
+
+// commits returns the commits that a line cites. A word of 7 to 12 or 40 hexadecimal digits is one
+// if it has a letter and a decimal digit and is no number; behind "commit:", in any case. Checksums
+// have other lengths.
+func commits(line string) (all []string) {
+	sure := strings.HasPrefix(strings.TrimSpace(line), "commit:")
+	for _, word := range hash.FindAllString(line, -1) {
+		_, err := strconv.ParseFloat(word, 64)
+		cited := err != nil && strings.ContainsAny(word, "0123456789") && (len(word) <= 12 || len(word) == 40)
+		if sure || cited {
+			all = append(all, word)
+		}
+	}
+	return all
+}
+
+func TestCommitsAreFound(t *testing.T) {
+	for line, want := range map[string]int{
+		"commit:  1234567 before, a95cfa6 after": 2, "since commit fb0c2ed": 1, "1292e12 FLOP/s, 1234567 tokens": 0,
+		"SHA-256 cdf419d84635bce9": 0, "a defaced page": 0, "c0ffee1c0ffee1c0ffee1c0ffee1c0ffee1c0ffee12": 0,
+	} {
+		if got := commits(line); len(got) != want {
+			t.Errorf("%q: found %q, want %d", line, got, want)
+		}
+	}
+}
+
+// The README of the results names each file.
+func TestResultsAreListed(t *testing.T) {
+	list := read(t, filepath.Join(root, "bench/results/README.md"))
+	for _, path := range files(t) {
+		file, err := filepath.Rel(filepath.Join(root, "bench/results"), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name := filepath.ToSlash(file); name != "README.md" && !strings.Contains(list, "]("+name+")") {
+			t.Errorf("bench/results/README.md does not link %s", name)
 		}
 	}
 }

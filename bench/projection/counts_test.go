@@ -124,7 +124,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// What published tokens a second mean in TFLOP/s.
+// Published tokens/s, converted to TFLOP/s.
 func TestPublishedRates(t *testing.T) {
 	v3, mtp := modelOf(t, "671B", false), modelOf(t, "671B", true)
 	for _, x := range []struct {

@@ -87,8 +87,8 @@ func TestReference(t *testing.T) {
 	rounded(t, "with bubble and optimizer", 1000/(layer*64.5/(1-2.06/19.926-0.29/19.926)), 1744, 0)
 }
 
-// The full model reduces to the simplified one: with its own exchange times and rates put in, its
-// scenarios give the same throughput but for what the pipeline stretches.
+// The full model reduces to the simplified one: with the exchange times and rates of the full
+// model, both give the same throughput, except for what the pipeline stretches.
 func TestScenariosAreTheSimplifiedOnes(t *testing.T) {
 	s := simplified{modelOf(t, "671B", false), 1000.0 / 651}
 	for _, scenario := range Scenarios() {

@@ -276,7 +276,7 @@ func TestFromRatios(t *testing.T) {
 	}
 }
 
-// What the parameter file takes from the H200's measurements follows from them.
+// The values that the parameter file derives from measurements of an H200 are computed again.
 func TestDerived(t *testing.T) {
 	var bf16, fp8, standard, allToAll float64 // us
 	for _, r := range data().h200Rows {

@@ -41,7 +41,7 @@ func TestAlignment(t *testing.T) {
 	}
 }
 
-// The same with codes on the wire: zeros mean zero.
+// The same with codes on the wire, where padding is codes of zero.
 func TestAlignmentOfCodes(t *testing.T) {
 	b := newBatch(24, 64, 2, 8, normal)
 	for _, by := range oneSidedWays {

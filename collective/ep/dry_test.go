@@ -91,8 +91,8 @@ func (d dryCase) pass(s Exchange, ex *tensor.Exec, h *Handle, set func(tensor.Te
 	return s.DispatchBackward(ex, h, row(), token())
 }
 
-// inTurn chooses experts in turn, as a router with forced balance does. All other numbers are 0: an
-// infinity or a NaN takes more memory to quantize.
+// inTurn assigns experts round-robin, like a router with forced balance. Other tensors are 0,
+// because an infinity or a NaN takes more memory to quantize.
 func (d dryCase) inTurn(t tensor.Tensor) {
 	t.Zero()
 	if t.DType() == tensor.INT32 {

@@ -8,7 +8,7 @@ import (
 	"spmoe/tensor"
 )
 
-// cases are the routings that go wrong first.
+// cases are routings at the limits.
 func cases() map[string]*batch {
 	all := map[string]*batch{
 		"mixed":      newBatch(37, 12, 3, 16, small),

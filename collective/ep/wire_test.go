@@ -173,8 +173,8 @@ func TestMXFP8Codes(t *testing.T) {
 	}
 }
 
-// Work between the two halves of a call, which stays away from the communicator, sees nothing of
-// the exchange and does not disturb it.
+// Work between the two halves of a call neither sees nor disturbs the exchange, as long as it does
+// not use the communicator.
 func TestStartAndWait(t *testing.T) {
 	b := newBatch(37, 12, 3, 16, small)
 	for _, by := range append(slices.Clone(ways), oneSidedWays[0].with("mxfp8", bothMXFP8)) {

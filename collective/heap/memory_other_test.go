@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Without Linux, a heap for processes says what to use instead. That of goroutines works.
+// Except on Linux, a heap for processes is an error that names the alternative. A heap for
+// goroutines works.
 func TestProcessesNeedLinux(t *testing.T) {
 	_, created := Create(Whole(2), 0, 0, 0)
 	_, opened := Open(nil)

@@ -9,15 +9,15 @@ package mesh
 func All(world, experts int) []Layout { return Pipelines(world, 1, experts) }
 
 // Pipelines is All for pipelines of pp ranks. There are none unless pp divides the ranks.
-func Pipelines(world, pp, experts int) []Layout { return Contexts(world, pp, 1, experts) }
+func Pipelines(world, pp, experts int) []Layout { return Sharing(world, pp, 1, 1, experts) }
 
-// Contexts is Pipelines for layouts in which cp ranks share each sequence. There are none unless cp
-// divides the ranks.
-func Contexts(world, pp, cp, experts int) []Layout {
-	if world%(pp*cp) != 0 {
+// Sharing is Pipelines for layouts in which cp · tp ranks share each sequence. There are none
+// unless they divide the ranks.
+func Sharing(world, pp, cp, tp, experts int) []Layout {
+	if world%(pp*cp*tp) != 0 {
 		return nil
 	}
-	all := legal(world, pp, cp, experts)
+	all := legal(world, pp, cp, tp, experts)
 	if experts > 0 {
 		return all
 	}
@@ -30,19 +30,22 @@ func Contexts(world, pp, cp, experts int) []Layout {
 	return once
 }
 
-// legal lists the layouts of this many stages and ranks per sequence, with all values of ep that
-// the experts allow. Without experts that is every divisor of dp_shard · cp.
-func legal(world, pp, cp, experts int) (all []Layout) {
-	stage := world / pp / cp
+// legal lists the layouts with these degrees and all values of ep that the experts allow. Without
+// experts that is every divisor of dp_shard · cp · tp.
+func legal(world, pp, cp, tp, experts int) (all []Layout) {
+	stage := world / pp / cp / tp
 	for replicate := 1; replicate <= stage; replicate++ {
 		if stage%replicate != 0 {
 			continue
 		}
 		shard := stage / replicate
-		for ep := shard * cp; ep >= 1; ep-- {
+		for ep := shard * cp * tp; ep >= 1; ep-- {
 			l := Layout{World: world, PP: pp, DPReplicate: replicate, DPShard: shard, EP: ep}
 			if cp > 1 {
 				l.CP = cp
+			}
+			if tp > 1 {
+				l.TP = tp
 			}
 			if l.divides(Model{Experts: experts}) == nil {
 				all = append(all, l)
@@ -54,29 +57,39 @@ func legal(world, pp, cp, experts int) (all []Layout) {
 
 // nearest returns the legal layout with the least distance from degrees, and of several the first.
 // A distance is the product of the factors by which the degrees that were given change. Without a
-// pp, there is one stage, and without a cp, no sequence is shared.
+// pp, there is one stage, and without cp and tp, no sequence is shared.
 func nearest(world int, d Degrees, experts int) (best Layout) {
-	least, stages, contexts := 0.0, 1, 1
+	least, stages, contexts, tensors := 0.0, 1, 1, 1
 	if d.PP > 1 {
 		stages = world
 	}
 	if d.CP > 1 {
 		contexts = world
 	}
+	if d.TP > 1 {
+		tensors = world
+	}
 	for pp := 1; pp <= stages; pp++ {
 		for cp := 1; cp <= contexts; cp *= 2 {
-			if world%(pp*cp) != 0 {
-				continue
-			}
-			for _, l := range legal(world, pp, cp, experts) {
-				distance := factor(d.PP, l.PP) * factor(d.DPReplicate, l.DPReplicate) * factor(d.DPShard, l.DPShard) * factor(d.CP, l.Context()) * factor(d.EP, l.EP)
-				if best.World == 0 || distance < least {
-					best, least = l, distance
+			for tp := 1; tp <= tensors; tp *= 2 {
+				if world%(pp*cp*tp) != 0 {
+					continue
+				}
+				for _, l := range legal(world, pp, cp, tp, experts) {
+					if distance := d.distance(l); best.World == 0 || distance < least {
+						best, least = l, distance
+					}
 				}
 			}
 		}
 	}
 	return best
+}
+
+// distance returns the product of the factors by which degrees change to those of a layout.
+func (d Degrees) distance(l Layout) float64 {
+	return factor(d.PP, l.PP) * factor(d.DPReplicate, l.DPReplicate) * factor(d.DPShard, l.DPShard) *
+		factor(d.CP, l.Context()) * factor(d.TP, l.Tensor()) * factor(d.EP, l.EP)
 }
 
 // factor returns the ratio of two degrees, at least 1. A degree below 1 was not given.

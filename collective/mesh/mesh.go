@@ -2,9 +2,9 @@
 //
 // The names and the rules are those of TorchTitan (torchtitan/distributed/parallel_dims.py):
 //
-//	world       = pp · dp_replicate · dp_shard · cp
-//	efsdp       = dp_shard · cp / ep
-//	dense mesh  = [pp, dp_replicate, dp_shard, cp]
+//	world       = pp · dp_replicate · dp_shard · cp · tp
+//	efsdp       = dp_shard · cp · tp / ep
+//	dense mesh  = [pp, dp_replicate, dp_shard, cp, tp]
 //	sparse mesh = [pp, dp_replicate, efsdp, ep]
 //
 // Both meshes number the same ranks in row-major order, so ep is the fastest axis of the sparse
@@ -12,12 +12,11 @@
 //
 // The routed experts are sharded over ep. Ranks with the same coordinate in ep hold the same
 // experts: they are expert replicas, one for each place in dp_replicate × efsdp. A rank's share of
-// a batch is that of its place in dp_replicate × dp_shard. The ranks of a cp group share each of
-// its sequences (context parallelism).
+// a batch is that of its place in dp_replicate × dp_shard. The ranks of cp × tp share each of its
+// sequences: those of a cp group attention (context parallelism), and those of a tp group also the
+// products of dense layers (tensor parallelism).
 //
-// The ranks of a stage are neighbors, and form a layout of their own: see [Layout.Stage]. tp
-// (tensor parallelism) is a reserved name. In TorchTitan it is a further axis of the dense mesh,
-// and ep divides dp_shard · cp · tp.
+// The ranks of a stage are neighbors, and form a layout of their own: see [Layout.Stage].
 package mesh
 
 import (
@@ -33,13 +32,14 @@ const (
 	DPReplicate Axis = "dp_replicate" // copies of the whole model; both meshes
 	DPShard     Axis = "dp_shard"     // shards of dense weights; dense mesh
 	CP          Axis = "cp"           // parts of a sequence; dense mesh
-	EFSDP       Axis = "efsdp"        // expert replicas inside dp_shard · cp; sparse mesh
+	TP          Axis = "tp"           // parts of the products of dense layers; dense mesh
+	EFSDP       Axis = "efsdp"        // expert replicas inside dp_shard · cp · tp; sparse mesh
 	EP          Axis = "ep"           // shards of the experts; sparse mesh
 )
 
 // Dense and Sparse list the axes of the two meshes, the slowest first.
 var (
-	Dense  = [...]Axis{PP, DPReplicate, DPShard, CP}
+	Dense  = [...]Axis{PP, DPReplicate, DPShard, CP, TP}
 	Sparse = [...]Axis{PP, DPReplicate, EFSDP, EP}
 )
 
@@ -49,7 +49,8 @@ type Layout struct {
 	PP          int `json:"pp"`
 	DPReplicate int `json:"dp_replicate"`
 	DPShard     int `json:"dp_shard"`
-	CP          int `json:"cp,omitempty"` // 0: no sequence is shared, as 1
+	CP          int `json:"cp,omitempty"` // 0: as 1
+	TP          int `json:"tp,omitempty"` // 0: as 1
 	EP          int `json:"ep"`
 }
 
@@ -58,11 +59,28 @@ func Default(world int) Layout {
 	return Layout{World: world, PP: 1, DPReplicate: 1, DPShard: world, EP: world}
 }
 
-// Context returns the number of ranks that share a sequence.
+// Context returns the number of parts of a sequence that cp makes.
 func (l Layout) Context() int { return max(l.CP, 1) }
 
+// Tensor returns the number of ranks that share the products of dense layers.
+func (l Layout) Tensor() int { return max(l.TP, 1) }
+
+// Sharers returns the number of ranks that share a sequence.
+func (l Layout) Sharers() int { return l.Context() * l.Tensor() }
+
+// SharersName names the degrees whose product is Sharers: "cp", "tp" or "cp · tp".
+func (l Layout) SharersName() string {
+	switch {
+	case l.Tensor() == 1:
+		return string(CP)
+	case l.Context() == 1:
+		return string(TP)
+	}
+	return "cp · tp"
+}
+
 // Shards returns the number of ranks that hold one copy of the model, over which ep is formed.
-func (l Layout) Shards() int { return l.DPShard * l.Context() }
+func (l Layout) Shards() int { return l.DPShard * l.Sharers() }
 
 // EFSDP returns the number of expert replicas that these ranks hold.
 func (l Layout) EFSDP() int { return l.Shards() / l.EP }
@@ -74,7 +92,7 @@ func (l Layout) Replicas() int { return l.DPReplicate * l.EFSDP() }
 func (l Layout) Batch() int { return l.DPReplicate * l.DPShard }
 
 // StageRanks returns the number of ranks of one stage.
-func (l Layout) StageRanks() int { return l.Batch() * l.Context() }
+func (l Layout) StageRanks() int { return l.Batch() * l.Sharers() }
 
 // Stage returns the layout of the ranks of one stage.
 func (l Layout) Stage() Layout {
@@ -93,6 +111,8 @@ func (l Layout) Degree(axis Axis) int {
 		return l.DPShard
 	case CP:
 		return l.Context()
+	case TP:
+		return l.Tensor()
 	case EFSDP:
 		return l.EFSDP()
 	case EP:
@@ -107,6 +127,9 @@ func (l Layout) String() string {
 	if l.CP > 1 {
 		text += fmt.Sprintf("cp %d, ", l.CP)
 	}
+	if l.TP > 1 {
+		text += fmt.Sprintf("tp %d, ", l.TP)
+	}
 	text += fmt.Sprintf("ep %d", l.EP)
 	if l.PP > 1 {
 		text = fmt.Sprintf("pp %d, %s", l.PP, text)
@@ -120,6 +143,9 @@ func (l Layout) Name() string {
 	name := "dp" + strconv.Itoa(l.DPReplicate) + "x" + strconv.Itoa(l.DPShard)
 	if l.CP > 1 {
 		name += "-cp" + strconv.Itoa(l.CP)
+	}
+	if l.TP > 1 {
+		name += "-tp" + strconv.Itoa(l.TP)
 	}
 	name += "-ep" + strconv.Itoa(l.EP)
 	if l.PP > 1 {

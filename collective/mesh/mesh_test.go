@@ -13,7 +13,7 @@ import (
 type example struct {
 	layout                         Layout
 	replicate, shard, efsdp, ep    [][]int
-	context                        [][]int // nil: each rank alone
+	context, tensor                [][]int // nil: each rank alone
 	replicas                       [][]int
 	last                           map[Axis]int // coordinates of the last rank
 	text, name                     string
@@ -76,6 +76,19 @@ var examples = []example{{
 	text:         "dp_replicate 2, dp_shard 2, cp 2, ep 4",
 	name:         "dp2x2-cp2-ep4",
 	replicaCount: 2, efsdpCount: 1, data: 4,
+}, { // four ranks share a sequence, two of them each the products of dense layers
+	layout:       Layout{World: 8, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, TP: 2, EP: 8},
+	replicate:    [][]int{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}},
+	shard:        [][]int{{0, 4}, {1, 5}, {2, 6}, {3, 7}},
+	context:      [][]int{{0, 2}, {1, 3}, {4, 6}, {5, 7}},
+	tensor:       [][]int{{0, 1}, {2, 3}, {4, 5}, {6, 7}},
+	efsdp:        [][]int{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}},
+	ep:           [][]int{{0, 1, 2, 3, 4, 5, 6, 7}},
+	replicas:     [][]int{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}},
+	last:         map[Axis]int{PP: 0, DPReplicate: 0, DPShard: 1, CP: 1, TP: 1, EFSDP: 0, EP: 7},
+	text:         "dp_replicate 1, dp_shard 2, cp 2, tp 2, ep 8",
+	name:         "dp1x2-cp2-tp2-ep8",
+	replicaCount: 1, efsdpCount: 1, data: 2,
 }}
 
 func TestWrittenOutMeshes(t *testing.T) {
@@ -102,6 +115,9 @@ func TestWrittenOutMeshes(t *testing.T) {
 			if got := l.Groups(CP); e.context != nil && fmt.Sprint(got) != fmt.Sprint(e.context) || len(got)*l.Context() != l.World {
 				t.Errorf("along cp: %v, want %v", got, e.context)
 			}
+			if got := l.Groups(TP); e.tensor != nil && fmt.Sprint(got) != fmt.Sprint(e.tensor) || len(got)*l.Tensor() != l.World {
+				t.Errorf("along tp: %v, want %v", got, e.tensor)
+			}
 			for axis, want := range e.last {
 				if got := l.Coordinates(l.World - 1)[axis]; got != want {
 					t.Errorf("the last rank's place along %s is %d, want %d", axis, got, want)
@@ -113,11 +129,12 @@ func TestWrittenOutMeshes(t *testing.T) {
 
 func anyLayout(t *rapid.T) Layout {
 	world := rapid.IntRange(1, 48).Draw(t, "world")
-	experts, cp := rapid.IntRange(1, 64).Draw(t, "experts"), 1<<rapid.IntRange(0, 2).Draw(t, "cp")
-	if world%cp != 0 {
-		cp = 1
+	experts := rapid.IntRange(1, 64).Draw(t, "experts")
+	cp, tp := 1<<rapid.IntRange(0, 2).Draw(t, "cp"), 1<<rapid.IntRange(0, 2).Draw(t, "tp")
+	if world%(cp*tp) != 0 {
+		cp, tp = 1, 1
 	}
-	return rapid.SampledFrom(Contexts(world, 1, cp, experts)).Draw(t, "layout")
+	return rapid.SampledFrom(Sharing(world, 1, cp, tp, experts)).Draw(t, "layout")
 }
 
 // TestGroupsPartitionTheWorld: along any axes of a mesh, each rank is in one group, all groups have

@@ -16,9 +16,11 @@ func (l Layout) Coordinate(rank int, axis Axis) int {
 	case DPReplicate:
 		return rank / l.Shards() % l.DPReplicate
 	case DPShard:
-		return rank / l.Context() % l.DPShard
+		return rank / l.Sharers() % l.DPShard
 	case CP:
-		return rank % l.Context()
+		return rank / l.Tensor() % l.Context()
+	case TP:
+		return rank % l.Tensor()
 	case EFSDP:
 		return rank % l.Shards() / l.EP
 	case EP:
@@ -30,7 +32,7 @@ func (l Layout) Coordinate(rank int, axis Axis) int {
 // Coordinates returns a rank's places along the axes of both meshes.
 func (l Layout) Coordinates(rank int) map[Axis]int {
 	places := map[Axis]int{}
-	for _, axis := range [...]Axis{PP, DPReplicate, DPShard, CP, EFSDP, EP} {
+	for _, axis := range [...]Axis{PP, DPReplicate, DPShard, CP, TP, EFSDP, EP} {
 		places[axis] = l.Coordinate(rank, axis)
 	}
 	return places

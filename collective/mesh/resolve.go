@@ -5,7 +5,7 @@ package mesh
 import "fmt"
 
 // Degrees are what a user gives. 0 leaves a degree to its default: 1 in general, for DPShard the
-// ranks that remain, and for EP all of DPShard · CP. -1 does so for DPShard and EP.
+// ranks that remain, and for EP all of DPShard · CP · TP. -1 does so for DPShard and EP.
 type Degrees struct {
 	PP, DPReplicate, DPShard, CP, TP, EP int
 }
@@ -20,13 +20,12 @@ type Model struct {
 type Rule string
 
 const (
-	RuleDegree  Rule = "a degree is 1 or more"                     // or 0 or -1, for its default
-	RuleFuture  Rule = "tp is 1"                                   // until the engine has it
-	RuleCP      Rule = "cp is a power of two"                      // sums over ranks are binary trees
-	RuleWorld   Rule = "world = pp · dp_replicate · dp_shard · cp" // each rank has one place
-	RuleEP      Rule = "ep divides dp_shard · cp"                  // efsdp is their ratio
-	RuleExperts Rule = "ep divides the number of routed experts"   // ranks hold equal numbers
-	RuleBatch   Rule = "dp_replicate · dp_shard divides the batch" // ranks read equal numbers
+	RuleDegree  Rule = "a degree is 1 or more"                          // or 0 or -1, for its default
+	RuleSharers Rule = "cp and tp are powers of two"                    // sums over ranks are binary trees
+	RuleWorld   Rule = "world = pp · dp_replicate · dp_shard · cp · tp" // each rank has one place
+	RuleEP      Rule = "ep divides dp_shard · cp · tp"                  // efsdp is their ratio
+	RuleExperts Rule = "ep divides the number of routed experts"        // ranks hold equal numbers
+	RuleBatch   Rule = "dp_replicate · dp_shard divides the batch"      // ranks read equal numbers
 )
 
 // Error says which rule degrees break.
@@ -51,7 +50,7 @@ func Resolve(world int, d Degrees, of Model) (Layout, error) {
 	if world < 1 {
 		return Layout{}, &Error{Rule: RuleDegree, Given: fmt.Sprintf("world is %d", world), Instead: "use 1 rank or more"}
 	}
-	for _, rule := range [...]func(int, Degrees) *Error{degreesCount, noFuture, sharesSequences, fillsWorld} {
+	for _, rule := range [...]func(int, Degrees) *Error{degreesCount, sharesSequences, fillsWorld} {
 		if err := rule(world, d); err != nil {
 			return Layout{}, err.suggest(world, d, of)
 		}
@@ -60,8 +59,11 @@ func Resolve(world int, d Degrees, of Model) (Layout, error) {
 	if d.CP > 1 {
 		l.CP = d.CP
 	}
+	if d.TP > 1 {
+		l.TP = d.TP
+	}
 	if l.DPShard < 1 {
-		l.DPShard = world / l.PP / l.DPReplicate / l.Context()
+		l.DPShard = world / l.PP / l.DPReplicate / l.Sharers()
 	}
 	if l.EP < 1 {
 		l.EP = l.Shards()
@@ -88,18 +90,13 @@ func degreesCount(_ int, d Degrees) *Error {
 	return nil
 }
 
-// noFuture refuses the axis that the engine does not have yet.
-func noFuture(_ int, d Degrees) *Error {
-	if d.TP > 1 {
-		return &Error{Rule: RuleFuture, Given: fmt.Sprintf("tp is %d, but tensor parallelism is not there yet", d.TP)}
-	}
-	return nil
-}
-
-// sharesSequences refuses a cp with which sums over ranks would have other bits.
+// sharesSequences refuses a cp or tp with which sums over ranks would have other bits.
 func sharesSequences(_ int, d Degrees) *Error {
 	if d.CP > 1 && d.CP&(d.CP-1) != 0 {
-		return &Error{Rule: RuleCP, Given: fmt.Sprintf("cp is %d", d.CP)}
+		return &Error{Rule: RuleSharers, Given: fmt.Sprintf("cp is %d", d.CP)}
+	}
+	if d.TP > 1 && d.TP&(d.TP-1) != 0 {
+		return &Error{Rule: RuleSharers, Given: fmt.Sprintf("tp is %d", d.TP)}
 	}
 	return nil
 }
@@ -112,15 +109,19 @@ func fillsWorld(world int, d Degrees) *Error {
 	if pp > 1 {
 		what = fmt.Sprintf("%d ranks of a stage, of %d stages", stage, pp)
 	}
-	cp := max(d.CP, 1)
-	switch {
-	case world%pp != 0:
+	if world%pp != 0 {
 		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("pp %d does not divide %d ranks", pp, world)}
-	case stage%cp != 0:
-		return &Error{Rule: RuleWorld, Given: fmt.Sprintf("cp %d does not divide %s", cp, what)}
 	}
-	if stage /= cp; cp > 1 {
-		what = fmt.Sprintf("%d groups of cp %d ranks", stage, cp)
+	for _, shared := range [...]struct {
+		axis   string
+		degree int
+	}{{"cp", max(d.CP, 1)}, {"tp", max(d.TP, 1)}} {
+		if stage%shared.degree != 0 {
+			return &Error{Rule: RuleWorld, Given: fmt.Sprintf("%s %d does not divide %s", shared.axis, shared.degree, what)}
+		}
+		if stage /= shared.degree; shared.degree > 1 {
+			what = fmt.Sprintf("%d groups of %s %d ranks", stage, shared.axis, shared.degree)
+		}
 	}
 	switch {
 	case stage%replicate != 0:
@@ -134,10 +135,15 @@ func fillsWorld(world int, d Degrees) *Error {
 // divides refuses an ep that does not divide what is sharded over it.
 func (l Layout) divides(of Model) *Error {
 	switch {
-	case l.Shards()%l.EP != 0 && l.CP > 1:
-		return &Error{Rule: RuleEP, Given: fmt.Sprintf("ep %d does not divide dp_shard %d · cp %d", l.EP, l.DPShard, l.CP)}
 	case l.Shards()%l.EP != 0:
-		return &Error{Rule: RuleEP, Given: fmt.Sprintf("ep %d does not divide dp_shard %d", l.EP, l.DPShard)}
+		given := fmt.Sprintf("ep %d does not divide dp_shard %d", l.EP, l.DPShard)
+		if l.CP > 1 {
+			given += fmt.Sprintf(" · cp %d", l.CP)
+		}
+		if l.TP > 1 {
+			given += fmt.Sprintf(" · tp %d", l.TP)
+		}
+		return &Error{Rule: RuleEP, Given: given}
 	case of.Experts > 0 && of.Experts%l.EP != 0:
 		return &Error{Rule: RuleExperts, Given: fmt.Sprintf("ep %d does not divide %d experts", l.EP, of.Experts)}
 	}
@@ -145,7 +151,7 @@ func (l Layout) divides(of Model) *Error {
 }
 
 // checkBatch returns an error if the sequences of a step cannot be divided evenly. All layouts of a
-// number of ranks, stages and cp divide a batch alike, so it suggests another batch.
+// number of ranks, stages, cp and tp divide a batch alike, so it suggests another batch.
 func (l Layout) checkBatch(batch int) *Error {
 	n := l.Batch()
 	if batch < 1 || batch%n == 0 {

@@ -46,39 +46,43 @@ func TestBrokenRules(t *testing.T) {
 		want    string
 	}{
 		{8, Degrees{DPReplicate: 2, DPShard: 3}, Model{}, RuleWorld, "dp2x4-ep4",
-			"dp_replicate 2 · dp_shard 3 is not 8 ranks (world = pp · dp_replicate · dp_shard · cp): the nearest legal layout is dp_replicate 2, dp_shard 4, ep 4"},
+			"dp_replicate 2 · dp_shard 3 is not 8 ranks (world = pp · dp_replicate · dp_shard · cp · tp): the nearest legal layout is dp_replicate 2, dp_shard 4, ep 4"},
 		{8, Degrees{DPReplicate: 3}, Model{}, RuleWorld, "dp4x2-ep2",
-			"dp_replicate 3 does not divide 8 ranks (world = pp · dp_replicate · dp_shard · cp): the nearest legal layout is dp_replicate 4, dp_shard 2, ep 2"},
+			"dp_replicate 3 does not divide 8 ranks (world = pp · dp_replicate · dp_shard · cp · tp): the nearest legal layout is dp_replicate 4, dp_shard 2, ep 2"},
 		{8, Degrees{DPReplicate: 2, EP: 8}, Model{}, RuleEP, "dp1x8-ep8",
-			"ep 8 does not divide dp_shard 4 (ep divides dp_shard · cp): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
+			"ep 8 does not divide dp_shard 4 (ep divides dp_shard · cp · tp): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
 		{8, Degrees{EP: 3}, Model{}, RuleEP, "dp1x8-ep4",
-			"ep 3 does not divide dp_shard 8 (ep divides dp_shard · cp): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 4"},
+			"ep 3 does not divide dp_shard 8 (ep divides dp_shard · cp · tp): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 4"},
 		{8, Degrees{}, Model{Experts: 12}, RuleExperts, "dp1x8-ep4",
 			"ep 8 does not divide 12 experts (ep divides the number of routed experts): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 4"},
-		{8, Degrees{TP: 2}, Model{Experts: 8}, RuleFuture, "dp1x8-ep8",
-			"tp is 2, but tensor parallelism is not there yet (tp is 1): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
-		{12, Degrees{CP: 3, EP: 2}, Model{}, RuleCP, "dp1x3-cp4-ep2",
-			"cp is 3 (cp is a power of two): the nearest legal layout is dp_replicate 1, dp_shard 3, cp 4, ep 2"},
+		{12, Degrees{TP: 3, EP: 2}, Model{}, RuleSharers, "dp1x3-tp4-ep2",
+			"tp is 3 (cp and tp are powers of two): the nearest legal layout is dp_replicate 1, dp_shard 3, tp 4, ep 2"},
+		{8, Degrees{CP: 2, TP: 8}, Model{}, RuleWorld, "dp1x1-tp8-ep8",
+			"tp 8 does not divide 4 groups of cp 2 ranks (world = pp · dp_replicate · dp_shard · cp · tp): the nearest legal layout is dp_replicate 1, dp_shard 1, tp 8, ep 8"},
+		{8, Degrees{TP: 2, DPReplicate: 4, EP: 4}, Model{}, RuleEP, "dp2x2-tp2-ep4",
+			"ep 4 does not divide dp_shard 1 · tp 2 (ep divides dp_shard · cp · tp): the nearest legal layout is dp_replicate 2, dp_shard 2, tp 2, ep 4"},
+		{12, Degrees{CP: 3, EP: 2}, Model{}, RuleSharers, "dp1x3-cp4-ep2",
+			"cp is 3 (cp and tp are powers of two): the nearest legal layout is dp_replicate 1, dp_shard 3, cp 4, ep 2"},
 		{8, Degrees{CP: 16}, Model{}, RuleWorld, "dp1x1-cp8-ep8",
-			"cp 16 does not divide 8 ranks (world = pp · dp_replicate · dp_shard · cp): the nearest legal layout is dp_replicate 1, dp_shard 1, cp 8, ep 8"},
+			"cp 16 does not divide 8 ranks (world = pp · dp_replicate · dp_shard · cp · tp): the nearest legal layout is dp_replicate 1, dp_shard 1, cp 8, ep 8"},
 		{8, Degrees{CP: 2, DPReplicate: 4, EP: 4}, Model{}, RuleEP, "dp2x2-cp2-ep4",
-			"ep 4 does not divide dp_shard 1 · cp 2 (ep divides dp_shard · cp): the nearest legal layout is dp_replicate 2, dp_shard 2, cp 2, ep 4"},
+			"ep 4 does not divide dp_shard 1 · cp 2 (ep divides dp_shard · cp · tp): the nearest legal layout is dp_replicate 2, dp_shard 2, cp 2, ep 4"},
 		{8, Degrees{CP: 2, DPReplicate: 3}, Model{}, RuleWorld, "dp4x1-cp2-ep2",
-			"dp_replicate 3 does not divide 4 groups of cp 2 ranks (world = pp · dp_replicate · dp_shard · cp): the nearest legal layout is dp_replicate 4, dp_shard 1, cp 2, ep 2"},
+			"dp_replicate 3 does not divide 4 groups of cp 2 ranks (world = pp · dp_replicate · dp_shard · cp · tp): the nearest legal layout is dp_replicate 4, dp_shard 1, cp 2, ep 2"},
 		{8, Degrees{PP: 3}, Model{}, RuleWorld, "pp4-dp1x2-ep2",
-			"pp 3 does not divide 8 ranks (world = pp · dp_replicate · dp_shard · cp): the nearest legal layout is pp 4, dp_replicate 1, dp_shard 2, ep 2"},
+			"pp 3 does not divide 8 ranks (world = pp · dp_replicate · dp_shard · cp · tp): the nearest legal layout is pp 4, dp_replicate 1, dp_shard 2, ep 2"},
 		{8, Degrees{PP: 2, DPReplicate: 3}, Model{}, RuleWorld, "pp2-dp4x1-ep1",
-			"dp_replicate 3 does not divide 4 ranks of a stage, of 2 stages (world = pp · dp_replicate · dp_shard · cp): the nearest legal layout is pp 2, dp_replicate 4, dp_shard 1, ep 1"},
+			"dp_replicate 3 does not divide 4 ranks of a stage, of 2 stages (world = pp · dp_replicate · dp_shard · cp · tp): the nearest legal layout is pp 2, dp_replicate 4, dp_shard 1, ep 1"},
 		{8, Degrees{PP: 2, DPReplicate: 2, DPShard: 4}, Model{}, RuleWorld, "dp2x4-ep4",
-			"dp_replicate 2 · dp_shard 4 is not 4 ranks of a stage, of 2 stages (world = pp · dp_replicate · dp_shard · cp): the nearest legal layout is pp 1, dp_replicate 2, dp_shard 4, ep 4"},
+			"dp_replicate 2 · dp_shard 4 is not 4 ranks of a stage, of 2 stages (world = pp · dp_replicate · dp_shard · cp · tp): the nearest legal layout is pp 1, dp_replicate 2, dp_shard 4, ep 4"},
 		{8, Degrees{PP: math.MaxInt}, Model{}, RuleWorld, "pp8-dp1x1-ep1",
-			"pp 9223372036854775807 does not divide 8 ranks (world = pp · dp_replicate · dp_shard · cp): the nearest legal layout is pp 8, dp_replicate 1, dp_shard 1, ep 1"},
+			"pp 9223372036854775807 does not divide 8 ranks (world = pp · dp_replicate · dp_shard · cp · tp): the nearest legal layout is pp 8, dp_replicate 1, dp_shard 1, ep 1"},
 		{8, Degrees{EP: -2}, Model{}, RuleDegree, "dp1x8-ep8",
 			"ep is -2 (a degree is 1 or more): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
 		{8, Degrees{DPReplicate: -1}, Model{}, RuleDegree, "dp1x8-ep8",
 			"dp_replicate is -1 (a degree is 1 or more): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
 		{8, Degrees{DPReplicate: math.MaxInt, DPShard: math.MaxInt}, Model{}, RuleWorld, "dp1x8-ep8",
-			"dp_replicate 9223372036854775807 does not divide 8 ranks (world = pp · dp_replicate · dp_shard · cp): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
+			"dp_replicate 9223372036854775807 does not divide 8 ranks (world = pp · dp_replicate · dp_shard · cp · tp): the nearest legal layout is dp_replicate 1, dp_shard 8, ep 8"},
 		{0, Degrees{}, Model{}, RuleDegree, "", "world is 0 (a degree is 1 or more): use 1 rank or more"},
 		{8, Degrees{EP: 2}, Model{Batch: 13}, RuleBatch, "",
 			"dp_replicate 1 · dp_shard 8 does not divide a batch of 13 sequences (dp_replicate · dp_shard divides the batch): the nearest legal batch is 16"},
@@ -107,10 +111,10 @@ func TestNearestIsLegal(t *testing.T) {
 		degree := rapid.IntRange(-2, 20)
 		of := Model{Experts: rapid.IntRange(1, 64).Draw(t, "experts")}
 		world := rapid.IntRange(1, 32).Draw(t, "world")
-		given := Degrees{DPReplicate: degree.Draw(t, "replicate"), DPShard: degree.Draw(t, "shard"), EP: degree.Draw(t, "ep"), TP: degree.Draw(t, "tp"), PP: rapid.IntRange(-2, 5).Draw(t, "pp")}
+		given := Degrees{DPReplicate: degree.Draw(t, "replicate"), DPShard: degree.Draw(t, "shard"), EP: degree.Draw(t, "ep"), CP: rapid.IntRange(-1, 5).Draw(t, "cp"), TP: degree.Draw(t, "tp"), PP: rapid.IntRange(-2, 5).Draw(t, "pp")}
 		l, err := Resolve(world, given, of)
 		if err == nil {
-			for _, one := range [...][2]int{{given.DPReplicate, l.DPReplicate}, {given.DPShard, l.DPShard}, {given.EP, l.EP}, {given.TP, 1}, {given.PP, l.PP}} {
+			for _, one := range [...][2]int{{given.DPReplicate, l.DPReplicate}, {given.DPShard, l.DPShard}, {given.EP, l.EP}, {given.CP, l.Context()}, {given.TP, l.Tensor()}, {given.PP, l.PP}} {
 				if one[0] > 0 && one[0] != one[1] {
 					t.Fatalf("%+v on %d ranks became %v", given, world, l)
 				}
@@ -118,10 +122,10 @@ func TestNearestIsLegal(t *testing.T) {
 		} else {
 			l = err.(*Error).Nearest
 		}
-		if l.World != world || l.PP*l.Batch() != world || !slices.Contains(All(world/l.PP, of.Experts), l.Stage()) {
+		if l.World != world || l.PP*l.StageRanks() != world || !slices.Contains(Sharing(world/l.PP, 1, l.Context(), l.Tensor(), of.Experts), l.Stage()) {
 			t.Fatalf("%v is not a legal layout of %d ranks and %d experts", l, world, of.Experts)
 		}
-		again, err := Resolve(world, Degrees{PP: l.PP, DPReplicate: l.DPReplicate, DPShard: l.DPShard, EP: l.EP}, of)
+		again, err := Resolve(world, Degrees{PP: l.PP, DPReplicate: l.DPReplicate, DPShard: l.DPShard, CP: l.CP, TP: l.TP, EP: l.EP}, of)
 		if err != nil || again != l {
 			t.Fatalf("%v became %v, %v", l, again, err)
 		}
@@ -149,6 +153,15 @@ func TestAll(t *testing.T) {
 	}
 	if n := len(All(8, 64)) + len(All(16, 64)); n != 25 {
 		t.Errorf("8 and 16 ranks have %d layouts, want 10 + 15", n)
+	}
+	n := 0
+	for _, cp := range []int{1, 2, 4, 8} {
+		for _, tp := range []int{1, 2, 4, 8} {
+			n += len(Sharing(8, 1, cp, tp, 64))
+		}
+	}
+	if n != 65 {
+		t.Errorf("8 ranks have %d layouts with cp and tp, want 65", n)
 	}
 }
 

@@ -51,7 +51,7 @@ func (c NumberColumn) nodes() (nodes, buffers int) {
 
 // NumberWriter writes a stream.
 type NumberWriter struct {
-	out     counted
+	out     countingWriter
 	columns []NumberColumn
 	zstd    *zstd.Encoder
 }
@@ -62,7 +62,7 @@ func NewNumberWriter(w io.Writer, columns []NumberColumn, metadata []string) (*N
 	if err != nil {
 		return nil, err
 	}
-	s := &NumberWriter{counted{w: w}, columns, encoder}
+	s := &NumberWriter{countingWriter{w: w}, columns, encoder}
 	s.out.message(headerSchema, schemaOfNumbers(columns, metadata), 0)
 	return s, s.out.err
 }

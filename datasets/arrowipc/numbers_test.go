@@ -84,7 +84,7 @@ func TestStreamsWithoutNumbers(t *testing.T) {
 	}
 }
 
-// TestDamagedNumbers: whatever is changed, there is an error or the expected number of numbers.
+// TestDamagedNumbers: a damaged file is an error, or has the expected number of values.
 func TestDamagedNumbers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for _, good := range [][]byte{writtenNumbers(t), content(t, "numbers-none.arrow")} {

@@ -118,8 +118,8 @@ func TestTokensThatAreNone(t *testing.T) {
 	}
 }
 
-// TestDamagedTokens: whatever byte of the metadata is changed, there is an error or lists within
-// the file.
+// TestDamagedTokens: if a byte of the metadata changes, reading fails or the lists are within the
+// file.
 func TestDamagedTokens(t *testing.T) {
 	good := written(t, 2)
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -23,7 +23,7 @@ const alignment = 64
 // integers of width bytes, 2 or 4. metadata has keys and values in turn. All readers are read to
 // their end. It returns an error if one holds a different number of bytes than its part says.
 func WriteTokens(w io.Writer, field string, width int, metadata []string, parts []Part) error {
-	out := &counted{w: w}
+	out := &countingWriter{w: w}
 	out.write([]byte(Magic + "\x00\x00"))
 	schema := schemaOf(field, width, metadata)
 	out.message(headerSchema, schema, 0)
@@ -76,14 +76,14 @@ func batchOf(p Part, offsets, values int64) (header fields, body int64) {
 	return fields{long(p.Lists), nodes, regions}, body
 }
 
-// counted counts the bytes written and stops at the first error.
-type counted struct {
+// countingWriter counts the bytes written and stops at the first error.
+type countingWriter struct {
 	w   io.Writer
 	n   int64
 	err error
 }
 
-func (c *counted) write(b []byte) {
+func (c *countingWriter) write(b []byte) {
 	if c.err == nil {
 		_, c.err = c.w.Write(b)
 		c.n += int64(len(b))
@@ -91,7 +91,7 @@ func (c *counted) write(b []byte) {
 }
 
 // message writes the metadata of a message, padded so that its body is aligned.
-func (c *counted) message(kind uint8, header fields, body int64) {
+func (c *countingWriter) message(kind uint8, header fields, body int64) {
 	metadata := flatbuffer(fields{short(metadataV5), byteOf(kind), header, long(body)})
 	for (c.n+8+int64(len(metadata)))%alignment != 0 {
 		metadata = append(metadata, 0)
@@ -101,10 +101,10 @@ func (c *counted) message(kind uint8, header fields, body int64) {
 }
 
 // end writes the end of the stream.
-func (c *counted) end() { c.write([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}) }
+func (c *countingWriter) end() { c.write([]byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}) }
 
 // copy writes n bytes of r and pads them.
-func (c *counted) copy(what string, r io.Reader, n int64) {
+func (c *countingWriter) copy(what string, r io.Reader, n int64) {
 	if c.err != nil {
 		return
 	}

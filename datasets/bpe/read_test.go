@@ -216,7 +216,7 @@ func TestSetEnd(t *testing.T) {
 	wantError(t, own.SetEnd(""), "no token")
 }
 
-// FuzzParse: what is taken for a tokenizer encodes any text into its ids.
+// FuzzParse: any file is refused, or is a tokenizer that encodes any text into its own ids.
 func FuzzParse(f *testing.F) {
 	data := must(must(Train(f.Context(), lines(trainingText()), 300)).JSON())
 	f.Add(data, []byte("ta 東\x00"))

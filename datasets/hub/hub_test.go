@@ -171,7 +171,7 @@ func TestCaches(t *testing.T) {
 	}
 }
 
-// No name leads out of the caches.
+// No name of a data set leads to a file outside of the caches.
 func FuzzFind(f *testing.F) {
 	f.Add("org/flat")
 	f.Add("allenai/c4:en/validation")

@@ -21,8 +21,7 @@ var shortened = []struct{ old, new string }{
 	{"go run ./launcher", "launcher"},
 	{"-np 8 train ", "-np 8 train --steps 3 --eval-sequences 8 --sample-tokens 8 "},
 	{"--flavor small --data", "--flavor small --steps 1 --batch 2 --seq 64 --eval-sequences 2 --sample-tokens 2 --data"},
-	{"--precision nvfp4", "--precision nvfp4 --steps 2 --batch 4 --seq 64 --eval-sequences 2 --sample-tokens 2"},
-	{"--pp-schedule ZBVZeroBubble", "--pp-schedule ZBVZeroBubble --steps 2 --batch 8 --seq 64 --eval-sequences 2 --sample-tokens 2"},
+	{"--precision nvfp4", "--precision nvfp4 --steps 2 --batch 8 --seq 64 --eval-sequences 2 --sample-tokens 2"},
 	{"--spares 1 train  ", "--spares 1 train --steps 2 --batch 8 --seq 64 --eval-sequences 8 --sample-tokens 2 "},
 	{"verify-layouts ", "verify-layouts --steps 1 --batch 8 --seq 32 "},
 	{"-np 8 compare ", "-np 8 compare --quick --steps 4 --seeds 2 --eval-sequences 8 || [ $? = 3 ] "}, // undecided

@@ -34,6 +34,7 @@ type verifyFlags struct {
 	given *[]cli.Assignment
 	pp    inspecting.Degrees
 	cp    inspecting.Degrees
+	tp    inspecting.Degrees
 	names inspecting.Schedules // of pipelines
 	// numbers of passes to verify; nil: micro-batch says
 	passes []int
@@ -41,8 +42,7 @@ type verifyFlags struct {
 
 // DefineVerifyLayouts defines the flags of verify-layouts.
 func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
-	pp, cp := inspecting.Degrees{Axis: mesh.PP, List: []int{1}}, inspecting.Degrees{Axis: mesh.CP, List: []int{1}}
-	f, all := &verifyFlags{pp: pp, cp: cp, names: inspecting.Schedules{pipeline.Names()[0]}}, flag.NewFlagSet("", flag.ContinueOnError)
+	f, all := &verifyFlags{pp: inspecting.One(mesh.PP), cp: inspecting.One(mesh.CP), tp: inspecting.One(mesh.TP), names: inspecting.Schedules{pipeline.Names()[0]}}, flag.NewFlagSet("", flag.ContinueOnError)
 	f.ranks.Define(all)
 	all.StringVar(&f.json, "json", "", "`FILE` write a JSON line per layout to FILE")
 	f.given = cli.Bind(all, verifyDefaults)
@@ -54,6 +54,7 @@ func DefineVerifyLayouts(fs *flag.FlagSet) cli.Action {
 	})
 	fs.Var(&f.pp, "pp", "`N,...` ranks of the pipelines to verify, such as 2,4; all: those of every length, and none")
 	fs.Var(&f.cp, "cp", "`N,...` ranks that share each sequence, in the layouts to verify, such as 1,2,4; all: every power of two")
+	fs.Var(&f.tp, "tp", "`N,...` ranks that share the products of dense layers, in the layouts to verify, such as 1,2,4; all: every power of two")
 	fs.Func("passes", "`P,...` numbers of passes per step to verify in each layout, such as 1,2,4; default: one, as micro-batch says", f.setPasses)
 	fs.Var(&f.names, "pp-schedule", "`NAME,...` schedules of the pipelines; all: each of them")
 	return cli.NoArguments(f.run)
@@ -106,7 +107,7 @@ func (t Trial) configure(cfg config.Config) config.Config {
 	if t.passes > 0 {
 		cfg.MicroBatch = cfg.Batch / t.passes
 	}
-	if cfg.MicroBatch /= t.Batch(); t.CP > 1 {
+	if cfg.MicroBatch /= t.Batch(); t.Sharers() > 1 {
 		cfg.MicroBatch = 0 // one sequence in each pass
 	}
 	return cfg
@@ -114,7 +115,7 @@ func (t Trial) configure(cfg config.Config) config.Config {
 
 // trials returns what to verify, one rank first, and why it leaves out pipelines.
 func (f *verifyFlags) trials(cfg config.Config) (all []Trial, notes []string, err error) {
-	layouts, err := inspecting.Layouts(f.ranks.Count, cfg.Model.Experts, &f.pp, &f.cp)
+	layouts, err := inspecting.Layouts(f.ranks.Count, cfg.Model.Experts, &f.pp, &f.cp, &f.tp)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -131,7 +132,7 @@ func (f *verifyFlags) trials(cfg config.Config) (all []Trial, notes []string, er
 			names = names[:1]
 		}
 		passes := passes
-		if l.CP > 1 {
+		if l.Sharers() > 1 {
 			passes = []int{0} // one sequence in each
 		}
 		for _, name := range names {
@@ -169,7 +170,7 @@ func (t Trial) fits(cfg config.Config) error {
 	if n := t.passes * t.Batch(); n > 0 && cfg.Batch%n != 0 {
 		return fmt.Errorf("a batch of %d does not divide into passes of %d ranks", cfg.Batch, t.Batch())
 	}
-	if t.CP > 1 {
+	if t.Sharers() > 1 {
 		if err := t.sharesSequences(cfg); err != nil {
 			return err
 		}
@@ -260,7 +261,7 @@ func (f *verifyFlags) run(ctx context.Context, env cli.Env) (err error) {
 	if err := f.anyPasses(cfg); err != nil {
 		return err
 	}
-	cfg.ChainPasses = cfg.ChainPasses && f.passes == nil && slices.Equal(f.cp.List, []int{1}) // slices add passes as a chain
+	cfg.ChainPasses = cfg.ChainPasses && f.passes == nil && f.cp.One() && f.tp.One() // slices add passes as a chain
 	if cfg, err = onOneRank(cfg, f.ranks.Count); err != nil {
 		return err
 	}

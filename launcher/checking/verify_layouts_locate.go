@@ -94,6 +94,8 @@ var meshAxes = []struct {
 	{"ep > 1", func(l mesh.Layout) bool { return l.EP > 1 }},
 	{"dp_shard > 1", func(l mesh.Layout) bool { return l.DPShard > 1 }},
 	{"cp > 1", func(l mesh.Layout) bool { return l.CP > 1 }},
+	{"tp > 1", func(l mesh.Layout) bool { return l.TP > 1 }},
+	{"cp · tp > 1", func(l mesh.Layout) bool { return l.Sharers() > 1 }},
 	{"dp_replicate · efsdp > 1", func(l mesh.Layout) bool { return l.Replicas() > 1 }},
 	{"ep > 1 and dp_replicate · efsdp > 1", func(l mesh.Layout) bool { return l.EP > 1 && l.Replicas() > 1 }},
 	{"ep > 1 and efsdp > 1", func(l mesh.Layout) bool { return l.EP > 1 && l.EFSDP() > 1 }},

@@ -124,7 +124,7 @@ func (t tree) after(ops []operation, n int, c cut) tree {
 // hashSeed is the same for all that are compared.
 var hashSeed = maphash.MakeSeed()
 
-// write makes the tree's folder id at path, and hash identifies what it would make.
+// write makes the tree's folder id at path. hash identifies its content without making it.
 func (t tree) write(tb testing.TB, id int, path string) {
 	tb.Helper()
 	n := t[id]

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// trainerState stands for what the trainer puts beside the tensors.
+// trainerState stands for the state that the trainer saves next to the tensors.
 type trainerState struct {
 	Step int64
 	LR   float64

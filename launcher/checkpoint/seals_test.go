@@ -66,7 +66,8 @@ func saveSealed(t *testing.T, change func(rank int, pieces []Piece, vectors []*V
 	return filepath.Join(dir, stepName(5)), changes, nil
 }
 
-// What has changed in memory since it was sealed is restored before it is saved, or is not saved.
+// State that has changed in memory since it was sealed is restored before it is saved. If that is
+// impossible, the save fails.
 func TestSealedShards(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(pieces []Piece, vectors []*Vector)

@@ -42,7 +42,7 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
-// Shards are plain files of the ecosystem's format: its reader alone finds the values.
+// Shards are plain safetensors files: the package of that format finds the values.
 func TestShardIsPlainSafetensors(t *testing.T) {
 	path := save(t, t.TempDir(), 1, 2)
 	f, err := safetensors.Open(filepath.Join(path, "rank-00001-of-00002.safetensors"))

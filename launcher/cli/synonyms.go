@@ -78,6 +78,7 @@ var FlagSynonyms = map[string]string{
 	"np":                     "nproc-per-node nproc world-size",
 	"ep":                     "expert-parallel-degree expert-parallel-size expert-model-parallel-size ep-size",
 	"cp":                     "context-parallel-degree context-parallel-size context-parallel",
+	"tp":                     "tensor-parallel-degree tensor-parallel-size tensor-model-parallel-size tensor-parallel",
 	"dp-replicate":           "data-parallel-replicate-degree",
 	"dp-shard":               "data-parallel-shard-degree",
 	"pp":                     "pipeline-parallel-degree pipeline-parallel-size pipeline-model-parallel-size",
@@ -105,8 +106,7 @@ var FlagAdvice = map[string]string{
 	"it is not supported: OUT/metrics.jsonl holds every step, and OUT/tensorboard the events": "wandb enable-wandb wandb-project report-to mlflow trackio",
 	"spmoe computes on CPUs: -np sets the ranks and --threads the threads of each":            "device devices gpu gpus num-gpus cuda use-cpu",
 	"start the launcher with mpirun or srun to use several hosts (docs/cluster.md)":           "nnodes num-nodes nodes node-rank master-addr master-port hostfile",
-	"--dp-replicate, --dp-shard, --cp, --ep and --pp divide the -np ranks: layers by pp, sequences by cp, experts by ep, all else is data-parallel with a sharded optimizer": "tensor-parallel-degree tensor-parallel-size tensor-model-parallel-size tp " +
-		"sequence-parallel data-parallel-size dp zero-stage deepspeed",
+	"--dp-replicate, --dp-shard, --cp, --tp, --ep and --pp divide the -np ranks: layers by pp, sequences by cp, those and products by tp, experts by ep, all else is data-parallel with a sharded optimizer": "sequence-parallel data-parallel-size dp zero-stage deepspeed",
 	"launcher --version prints the version; --log-every 1 prints every step":                                      "v version",
 	"the sections are [model], [model.yarn], [optimizer], [guard] and [mx]; all other settings stand before them": "training job parallelism",
 	"the kernels are compiled already": "compile torch-compile",

@@ -178,7 +178,7 @@ func TestJobs(t *testing.T) {
 	if a, b := essence(t, want), essence(t, got); a != b {
 		t.Errorf("one after the other\n%s\nside by side\n%s", a, b)
 	}
-	// The exchanges differ in nothing that can be seen in a loss.
+	// All exchanges give the same losses.
 	if d := got.Arms[2].Train; got.Arms[2].Verdict != Equivalent || d.Mean != 0 || d.SD != 0 || d.P != 0 {
 		t.Errorf("another exchange: %s, %+v", got.Arms[2].Verdict, d)
 	}

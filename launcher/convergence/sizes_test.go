@@ -12,12 +12,12 @@ import (
 func TestTrend(t *testing.T) {
 	small := &Difference{Seeds: 3, Mean: 0.001, SD: 0.003}
 	large := &Difference{Seeds: 3, Mean: 0.004, SD: 0.006}
-	got, ok := trendOf([]sized{{1e6, small}, {1e7, large}})
+	got, ok := trendOf([]sizeGap{{1e6, small}, {1e7, large}})
 	half := 2.7764451 * math.Sqrt(0.003*0.003/3+0.006*0.006/3)
 	if !ok || math.Abs(got.Slope-0.003) > 1e-12 || math.Abs(got.CI95[0]-(0.003-half)) > 1e-9 || math.Abs(got.CI95[1]-(0.003+half)) > 1e-9 {
 		t.Errorf("%+v, want 0.003 ± %v", got, half)
 	}
-	for name, all := range map[string][]sized{"none": nil, "one size": {{1e6, small}}, "one size twice": {{1e6, small}, {1e6, large}}} {
+	for name, all := range map[string][]sizeGap{"none": nil, "one size": {{1e6, small}}, "one size twice": {{1e6, small}, {1e6, large}}} {
 		if got, ok := trendOf(all); ok {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -29,14 +29,14 @@ func TestTrendCovers(t *testing.T) {
 	const studies, slope = 4000, 0.002
 	random, covered := rand.New(rand.NewPCG(5, 6)), 0
 	for range studies {
-		var all []sized
+		var all []sizeGap
 		for i, parameters := range []int64{3e5, 1e6, 3e6} {
 			pairs := make([]float64, 8)
 			for j := range pairs {
 				pairs[j] = slope*math.Log10(float64(parameters)) + 0.002*float64(i+1)*random.NormFloat64()
 			}
 			s := sampleOf(pairs)
-			all = append(all, sized{parameters, &Difference{Seeds: s.Pairs, Mean: s.Mean, SD: s.SD}})
+			all = append(all, sizeGap{parameters, &Difference{Seeds: s.Pairs, Mean: s.Mean, SD: s.SD}})
 		}
 		if trend, _ := trendOf(all); trend.CI95[0] < slope && slope < trend.CI95[1] {
 			covered++

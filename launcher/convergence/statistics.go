@@ -267,16 +267,16 @@ type Trend struct {
 	CI95  [2]float64 // of Slope
 }
 
-// sized is the difference of a loss at a model size.
-type sized struct {
+// sizeGap is the difference of a loss at a model size.
+type sizeGap struct {
 	parameters int64
 	*Difference
 }
 
 // trendOf fits a line to differences against the logarithm of the size. It returns false without
 // two sizes.
-func trendOf(all []sized) (t Trend, ok bool) {
-	if !slices.ContainsFunc(all, func(d sized) bool { return d.parameters != all[0].parameters }) {
+func trendOf(all []sizeGap) (t Trend, ok bool) {
+	if !slices.ContainsFunc(all, func(d sizeGap) bool { return d.parameters != all[0].parameters }) {
 		return t, false
 	}
 	var weights, x, y, pairs float64
@@ -297,4 +297,4 @@ func trendOf(all []sized) (t Trend, ok bool) {
 	return t, true
 }
 
-func (s sized) size() float64 { return math.Log10(float64(s.parameters)) }
+func (s sizeGap) size() float64 { return math.Log10(float64(s.parameters)) }

@@ -161,20 +161,20 @@ func WriteSizes(w io.Writer, results []Result) error {
 
 // bySize returns the differences of an arm to the baseline of the first result, smallest model
 // first. It leaves out those that have no scatter.
-func bySize(results []Result, name string, of func(Arm) *Difference) (all []sized) {
+func bySize(results []Result, name string, of func(Arm) *Difference) (all []sizeGap) {
 	for _, r := range results {
 		for _, arm := range r.Arms {
 			d := of(arm)
 			if arm.Name == name && d != nil && d.Seeds > 1 && d.SD > 0 && r.Arms[0].Name == results[0].Arms[0].Name {
-				all = append(all, sized{r.Setup.Parameters, d})
+				all = append(all, sizeGap{r.Setup.Parameters, d})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b sized) int { return cmp.Compare(a.parameters, b.parameters) })
+	slices.SortFunc(all, func(a, b sizeGap) int { return cmp.Compare(a.parameters, b.parameters) })
 	return all
 }
 
-func writeTrend(w io.Writer, loss string, all []sized) {
+func writeTrend(w io.Writer, loss string, all []sizeGap) {
 	for _, d := range all {
 		fmt.Fprintf(w, "  %-10s %10s parameters, %8s: %+.3f %%, 95 %% interval %+.3f to %+.3f\n", loss, report.Count(d.parameters),
 			report.Plural(d.Seeds, "seed"), 100*d.Mean, 100*d.CI95[0], 100*d.CI95[1])

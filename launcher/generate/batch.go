@@ -33,7 +33,7 @@ type batch struct {
 	texts         []Text // of all prompts
 	reported      int    // number of texts passed to the observer
 	timing        Timing
-	measured      *measured // nil: log-probabilities are not asked for
+	measured      *passExperts // nil: log-probabilities are not asked for
 }
 
 // sequence is one text.

@@ -9,12 +9,12 @@ import (
 	"spmoe/moe"
 )
 
-// measured holds the experts of the tokens of this rank's last pass.
-type measured struct{ layers map[int][]int32 } // by layer: [tokens, topK]
+// passExperts holds the experts of the tokens of this rank's last pass.
+type passExperts struct{ layers map[int][]int32 } // by layer: [tokens, topK]
 
 // measure makes the passes of the decoder record experts.
 func (b *batch) measure() {
-	m := &measured{layers: map[int][]int32{}}
+	m := &passExperts{layers: map[int][]int32{}}
 	b.measured = m
 	b.decoder.Routes = &moe.Routes{Record: func(layer int, experts []int32, _ []float32) {
 		m.layers[layer] = append(m.layers[layer][:0], experts...)
@@ -23,7 +23,7 @@ func (b *batch) measure() {
 
 // note keeps what the last pass has computed for texts. The pass had some tokens of this rank. Its
 // last ones are the last tokens of the texts.
-func (m *measured) note(b *batch, tokens int, texts ...*sequence) {
+func (m *passExperts) note(b *batch, tokens int, texts ...*sequence) {
 	if m == nil || len(texts) == 0 {
 		return
 	}
@@ -46,7 +46,7 @@ func (m *measured) note(b *batch, tokens int, texts ...*sequence) {
 }
 
 // share gives all ranks the measurements of this round's tokens.
-func (m *measured) share(b *batch, drawn []int32) error {
+func (m *passExperts) share(b *batch, drawn []int32) error {
 	if m == nil {
 		return nil
 	}

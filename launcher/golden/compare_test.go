@@ -95,7 +95,7 @@ func TestReorder(t *testing.T) {
 	}
 }
 
-// The early steps of a replay are held to a tight bound, the later ones to a loose one.
+// The early steps of a replay have a tight bound, the later ones a loose one.
 func TestLines(t *testing.T) {
 	for _, c := range []struct {
 		steps int

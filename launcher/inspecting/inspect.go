@@ -58,12 +58,12 @@ func (f *inspectFlags) define(fs *flag.FlagSet, names []string) {
 
 // sizeFlags are the flags outside the model section that sizes depend on.
 var sizeFlags = []string{
-	"seq", "batch", "micro-batch", "chain-passes", "precision", "recipe", "recompute", "threads", "dp-replicate", "dp-shard", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-layout", "pp-microbatches", "pp-overlap", "save-every",
+	"seq", "batch", "micro-batch", "chain-passes", "precision", "recipe", "recompute", "threads", "dp-replicate", "dp-shard", "cp", "tp", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-layout", "pp-microbatches", "pp-overlap", "save-every",
 	"save-async", "optimizer.name", "optimizer.moments",
 }
 
 // stageSizeFlags are sizeFlags without those that a command has as lists.
-var stageSizeFlags = slices.DeleteFunc(slices.Clone(sizeFlags), func(name string) bool { return name == "pp" })
+var stageSizeFlags = slices.DeleteFunc(slices.Clone(sizeFlags), func(name string) bool { return name == "pp" || name == "cp" || name == "tp" })
 
 func (f *inspectFlags) run(_ context.Context, env cli.Env) error {
 	cfg, err := f.configure(env.Args)

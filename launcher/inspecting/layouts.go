@@ -27,6 +27,7 @@ type layoutsFlags struct {
 	hosts int
 	pp    Degrees
 	cp    Degrees
+	tp    Degrees
 	set   *flag.FlagSet
 }
 
@@ -35,12 +36,13 @@ var degreeFlags = []string{"dp-replicate", "dp-shard", "ep"}
 
 // DefineLayouts defines the flags of layouts.
 func DefineLayouts(fs *flag.FlagSet) cli.Action {
-	f := &layoutsFlags{set: fs, pp: Degrees{Axis: mesh.PP, List: []int{1}}, cp: Degrees{Axis: mesh.CP, List: []int{1}}}
+	f := &layoutsFlags{set: fs, pp: One(mesh.PP), cp: One(mesh.CP), tp: One(mesh.TP)}
 	running.DefineRankCount(fs, &f.ranks, 8)
 	f.define(fs, append([]string{"flavor", "recompute", "fsdp", "ep-dispatch", "ep-combine-backward"}, stageSizeFlags...))
 	fs.Lookup("json").Usage = "print JSON, one layout per line"
 	fs.Var(&f.pp, "pp", "`N,...` ranks of a pipeline, such as 2,4; all: pipelines of every length, and none")
 	fs.Var(&f.cp, "cp", "`N,...` ranks that share each sequence, such as 2,4; all: every power of two, and none")
+	fs.Var(&f.tp, "tp", "`N,...` ranks that share the products of dense layers, such as 2,4; all: every power of two, and none")
 	fs.IntVar(&f.hosts, "hosts", 1, "`N` hosts with equal numbers of ranks")
 	return cli.NoArguments(f.run)
 }
@@ -98,7 +100,7 @@ func (f *layoutsFlags) costs(cfg config.Config) (list layoutList, err error) {
 	if cfg.Model.MoELayers() > 0 {
 		of.Experts = cfg.Model.Experts
 	}
-	layouts, err := Layouts(f.ranks, of.Experts, &f.pp, &f.cp)
+	layouts, err := Layouts(f.ranks, of.Experts, &f.pp, &f.cp, &f.tp)
 	if err != nil {
 		return list, err
 	}
@@ -131,12 +133,12 @@ func (f *layoutsFlags) costs(cfg config.Config) (list layoutList, err error) {
 
 // one returns the layout that flags choose.
 func (f *layoutsFlags) one(cfg config.Config, of mesh.Model) (mesh.Layout, error) {
-	for _, d := range [...]*Degrees{&f.pp, &f.cp} {
+	for _, d := range [...]*Degrees{&f.pp, &f.cp, &f.tp} {
 		if len(d.List) != 1 {
 			return mesh.Layout{}, fmt.Errorf("%s is %v: give one number with --%s", d.Axis, d, strings.Join(degreeFlags, ", --"))
 		}
 	}
-	return mesh.Resolve(f.ranks, mesh.Degrees{PP: f.pp.List[0], CP: f.cp.List[0], DPReplicate: cfg.DPReplicate, DPShard: cfg.DPShard, EP: cfg.EP}, of)
+	return mesh.Resolve(f.ranks, mesh.Degrees{PP: f.pp.List[0], CP: f.cp.List[0], TP: f.tp.List[0], DPReplicate: cfg.DPReplicate, DPShard: cfg.DPShard, EP: cfg.EP}, of)
 }
 
 // LayoutCosts is what a layout needs and moves. Memory is per rank, movements are per rank and
@@ -160,7 +162,7 @@ type LayoutCosts struct {
 }
 
 func newLayoutCosts(cfg config.Config, l mesh.Layout, hosts int) (c LayoutCosts, err error) {
-	if l.CP > 1 {
+	if l.Sharers() > 1 {
 		cfg.SetLayout(l)
 		on := estimate.Host{Ranks: l.World / hosts}
 		if err := cmp.Or(cfg.CheckContext(), cfg.OnHosts(l.World, on.FirstRanks(l.World))); err != nil {

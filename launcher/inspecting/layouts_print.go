@@ -123,8 +123,8 @@ func (c LayoutCosts) print(out io.Writer, cfg config.Config) {
 		text string
 		axes []mesh.Axis
 	}{{"ep, which exchange tokens", []mesh.Axis{mesh.EP}}, {"expert replicas, which sum gradients", []mesh.Axis{mesh.DPReplicate, mesh.EFSDP}},
-		{"pp, which have all stages together", []mesh.Axis{mesh.PP}}, {"cp, which share sequences", []mesh.Axis{mesh.CP}}, {"dp_shard", []mesh.Axis{mesh.DPShard}}, {"dp_replicate", []mesh.Axis{mesh.DPReplicate}}} {
-		if first := axis.axes[0]; c.Degree(first) == 1 && (first == mesh.PP || first == mesh.CP) {
+		{"pp, which have all stages together", []mesh.Axis{mesh.PP}}, {"cp, which share sequences", []mesh.Axis{mesh.CP}}, {"tp, which share sequences and products", []mesh.Axis{mesh.TP}}, {"dp_shard", []mesh.Axis{mesh.DPShard}}, {"dp_replicate", []mesh.Axis{mesh.DPReplicate}}} {
+		if first := axis.axes[0]; c.Degree(first) == 1 && (first == mesh.PP || first == mesh.CP || first == mesh.TP) {
 			continue
 		}
 		groups := c.Groups(axis.axes...)

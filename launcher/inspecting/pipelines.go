@@ -19,6 +19,12 @@ type Degrees struct {
 	List []int
 }
 
+// One returns the list of one rank along an axis.
+func One(axis mesh.Axis) Degrees { return Degrees{Axis: axis, List: []int{1}} }
+
+// One reports whether the list has one rank only.
+func (d *Degrees) One() bool { return !d.all && slices.Equal(d.List, []int{1}) }
+
 // String implements flag.Value.
 func (d *Degrees) String() string {
 	if d.all {
@@ -68,30 +74,30 @@ func (d *Degrees) of(ranks int) (list []int, err error) {
 
 // legal reports whether some ranks have layouts with the degree n.
 func (d *Degrees) legal(n, ranks int) bool {
-	return ranks%n == 0 && (d.Axis != mesh.CP || n&(n-1) == 0)
+	return ranks%n == 0 && (d.Axis == mesh.PP || n&(n-1) == 0)
 }
 
 // rule says what else a degree must be.
 func (d *Degrees) rule() string {
-	if d.Axis == mesh.CP {
+	if d.Axis != mesh.PP {
 		return ", or is no power of two"
 	}
 	return ""
 }
 
 // Layouts returns the legal layouts of a number of ranks with these degrees.
-func Layouts(ranks, experts int, pp, cp *Degrees) (all []mesh.Layout, err error) {
-	stages, err := pp.of(ranks)
-	if err != nil {
-		return nil, err
+func Layouts(ranks, experts int, pp, cp, tp *Degrees) (all []mesh.Layout, err error) {
+	var lists [3][]int
+	for i, d := range [...]*Degrees{pp, cp, tp} {
+		if lists[i], err = d.of(ranks); err != nil {
+			return nil, err
+		}
 	}
-	contexts, err := cp.of(ranks)
-	if err != nil {
-		return nil, err
-	}
-	for _, pp := range stages {
-		for _, cp := range contexts {
-			all = append(all, mesh.Contexts(ranks, pp, cp, experts)...)
+	for _, pp := range lists[0] {
+		for _, cp := range lists[1] {
+			for _, tp := range lists[2] {
+				all = append(all, mesh.Sharing(ranks, pp, cp, tp, experts)...)
+			}
 		}
 	}
 	return all, nil

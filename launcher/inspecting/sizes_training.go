@@ -28,7 +28,7 @@ type trainingSizes struct {
 
 func newTrainingSizes(cfg config.Config) trainingSizes {
 	s := trainingSizes{
-		Steps: cfg.Steps, MicroBatch: cfg.Micro(), Tokens: int64(cfg.Steps) * int64(cfg.Batch) * int64(cfg.Seq),
+		Steps: cfg.Steps, MicroBatch: cfg.MicroBatch, Tokens: int64(cfg.Steps) * int64(cfg.Batch) * int64(cfg.Seq),
 		LearningRate: cfg.Optimizer.LR, Warmup: cfg.Optimizer.Warmup, Moments: cmp.Or(cfg.Optimizer.Moments, moe.MomentsFP32),
 	}
 	s.Evaluations, s.EvaluationShare = cfg.EvalCost()

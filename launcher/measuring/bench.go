@@ -53,7 +53,7 @@ func BenchCommands() []cli.Command {
 		}}
 	}
 	model := []string{"flavor", "model.", "seq", "batch"}
-	step := []string{"precision", "micro-batch", "chain-passes", "recompute", "dp-replicate", "dp-shard", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-layout", "pp-microbatches", "pp-overlap", "ep-exchange", "ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "sum", "nvfp4.", "mxfp4.", "fp8.", "mx.",
+	step := []string{"precision", "micro-batch", "chain-passes", "recompute", "dp-replicate", "dp-shard", "cp", "tp", "ep", "pp", "pp-schedule", "pp-stages-per-rank", "pp-layout", "pp-microbatches", "pp-overlap", "ep-exchange", "ep-dispatch", "ep-combine-backward", "ep-capacity", "threads", "sum", "nvfp4.", "mxfp4.", "fp8.", "mx.",
 		"optimizer.", "guard.", "seed", "init-from", "tokenizer", "data", "data-field", "document-mask"}
 	return []cli.Command{
 		sub("kernels", "measure one core's kernels against the peaks of the same core",

@@ -137,7 +137,7 @@ func (s *Start) check() error {
 	if s.Mesh != nil {
 		l = *s.Mesh
 	}
-	return errors.Join(counted("degrees of the mesh", int64(l.World), int64(l.PP), int64(l.DPReplicate), int64(l.DPShard), int64(l.CP), int64(l.EP)),
+	return errors.Join(counted("degrees of the mesh", int64(l.World), int64(l.PP), int64(l.DPReplicate), int64(l.DPShard), int64(l.CP), int64(l.TP), int64(l.EP)),
 		counted("step, cores, ranks and tokens", int64(s.Step), int64(s.Cores), int64(s.Ranks), s.Tokens), named(s.CPU, s.Tier, s.Version),
 		measured(s.Time, s.BytesPerToken, s.FLOPs, s.Peak))
 }

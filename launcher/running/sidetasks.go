@@ -76,11 +76,11 @@ func (f *SideTaskFlags) Start(cfg config.Config, held *system.FolderLock, env cl
 		fmt.Fprintf(env.ErrOut, "launcher: live page at http://%s/\n", t.server.Addr())
 	}
 	t.files.Go(func() {
-		t.follow(export.TensorBoardFolder, func(fresh bool) derived {
+		t.follow(export.TensorBoardFolder, func(fresh bool) derivedFile {
 			return export.OpenTensorBoard(cfg.Out, fresh, func() string { return string(config) })
 		})
 	})
-	t.files.Go(func() { t.follow(export.CSVFile, func(bool) derived { return export.OpenCSV(cfg.Out) }) })
+	t.files.Go(func() { t.follow(export.CSVFile, func(bool) derivedFile { return export.OpenCSV(cfg.Out) }) })
 	return t, nil
 }
 
@@ -94,8 +94,8 @@ func pageConnections() int {
 	return most
 }
 
-// derived is a file, or a folder, that follows from the run's record.
-type derived interface {
+// derivedFile is a file, or a folder, that follows from the run's record.
+type derivedFile interface {
 	Update() error // adds what follows from new lines of the record
 	Close() error
 }
@@ -103,7 +103,7 @@ type derived interface {
 // follow keeps a derived file up to date until end is called. After an error it waits for the end,
 // writes the whole file again, and warns if that fails too. fresh says that new events begin a new
 // file.
-func (t *sideTasks) follow(name string, open func(fresh bool) derived) {
+func (t *sideTasks) follow(name string, open func(fresh bool) derivedFile) {
 	to := open(true)
 	look := time.NewTicker(updateEvery)
 	defer look.Stop()

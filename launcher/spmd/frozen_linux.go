@@ -34,7 +34,7 @@ func frozen(pid int) bool {
 }
 
 // looksFrozen reports whether a process that has used no processor for a while is frozen.
-func (w *watched) looksFrozen(pid int, now time.Time, silence time.Duration) bool {
+func (w *processWatch) looksFrozen(pid int, now time.Time, silence time.Duration) bool {
 	if now.Sub(w.idle) < silence || now.Sub(w.looked) < frozenEvery {
 		return false
 	}

@@ -96,7 +96,7 @@ func TestDeathsInRecovery(t *testing.T) {
 	}
 	for i := range 3 {
 		p := l.ranks[0]
-		p.watched.since = time.Now() // the launcher has seen it
+		p.processWatch.since = time.Now() // the launcher has seen it
 		end(p)
 		if l.count.own != 2+i {
 			t.Errorf("after death %d in recovery: %d failures", i+1, l.count.own)

@@ -25,8 +25,8 @@ const (
 	sleepTime = 60 * time.Second
 )
 
-// watched is the monitor's record of a rank's process.
-type watched struct {
+// processWatch is the monitor's record of a rank's process.
+type processWatch struct {
 	work    uint64        // its progress when it was last seen to rise
 	since   time.Time     // the time of that
 	used    time.Duration // processor time used by then
@@ -39,7 +39,7 @@ type watched struct {
 }
 
 // stuckFor returns how long a process has been stuck in the kernel, where no signal reaches it.
-func (w *watched) stuckFor() time.Duration {
+func (w *processWatch) stuckFor() time.Duration {
 	if w.stuck.IsZero() {
 		return 0
 	}
@@ -48,7 +48,7 @@ func (w *watched) stuckFor() time.Duration {
 
 // hangs describes what is wrong with a rank; empty if nothing is. silence is how long it may be
 // stopped, asleep how long it may sleep outside a collective.
-func (w *watched) hangs(h *heap.Heap, rank, pid int, silence, asleep time.Duration) string {
+func (w *processWatch) hangs(h *heap.Heap, rank, pid int, silence, asleep time.Duration) string {
 	state, used, ok := processState(pid)
 	if !ok {
 		return ""

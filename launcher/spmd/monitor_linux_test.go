@@ -21,7 +21,7 @@ func TestFirstLook(t *testing.T) {
 	}
 	defer h.Close()
 	h.SetState(0, heap.Running)
-	var w watched
+	var w processWatch
 	for range 2 {
 		if why := w.hangs(h, 0, os.Getpid(), time.Hour, time.Hour); why != "" {
 			t.Errorf("it was said to hang: %s", why)

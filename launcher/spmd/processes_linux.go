@@ -87,7 +87,7 @@ type process struct {
 	ended  bool
 
 	generation uint32 // the first that it takes part in
-	watched
+	processWatch
 
 	hung      string // the reason why it was killed
 	killedAt  time.Time

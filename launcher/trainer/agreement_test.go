@@ -47,8 +47,8 @@ func eachField(v reflect.Value, prefix string, visit func(key string, field refl
 	}
 }
 
-// Hosts with another value of any key do not start, and are told which and both values, unless the
-// key is on the list.
+// Hosts that differ in the value of a key refuse to start, and name the key and both values. Keys
+// on the list may differ.
 func TestAgreeOnEveryKey(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")

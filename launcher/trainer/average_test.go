@@ -72,7 +72,7 @@ func TestAveragedWeightsOnHosts(t *testing.T) {
 	outcomeFrom(t, parts, onHosts(t, parts, 2, 2, nil, run)).equals(t, "two hosts", want)
 }
 
-// The average cannot begin or end within a run.
+// A resumed run with another --ema, or without one, is refused.
 func TestAverageRefused(t *testing.T) {
 	t.Parallel()
 	for want, emas := range map[string][2]float64{

@@ -40,7 +40,7 @@ func TestValidate(t *testing.T) {
 		"steps is 0: give 1 or more":                                                           {1, func(c *config.Config) { c.Steps = 0 }},
 		"seq is 0: give 1 to 4096":                                                             {1, func(c *config.Config) { c.Seq = 0 }},
 		"seq is 4097: give 1 to 4096":                                                          {1, func(c *config.Config) { c.Seq = 4097 }},
-		"micro_batch is -2: give -1":                                                           {1, func(c *config.Config) { c.MicroBatch = -2 }},
+		"micro_batch is -1: give 0":                                                            {1, func(c *config.Config) { c.MicroBatch = -1 }},
 		"log_every is 0: give 1":                                                               {1, func(c *config.Config) { c.LogEvery = 0 }},
 		"save_every is -1: give a number of steps (500)":                                       {1, func(c *config.Config) { c.SaveEvery = -1 }},
 		"eval_every is -2: give -1 (ten evaluations), 0":                                       {1, func(c *config.Config) { c.EvalEvery = -2 }},

@@ -112,7 +112,7 @@ func TestFlippedPlaces(t *testing.T) {
 	}
 }
 
-// Attempts with a damaged table must not outvote those without.
+// Two attempts with a damaged table must not outvote one without damage.
 func TestReplayWithDamagedTable(t *testing.T) {
 	t.Parallel()
 	undisturbed := guardedConfig(t, func(c *config.Config) { c.Guard.Memory, c.Guard.Replay, c.SaveEvery = 0, 1, 0 })

@@ -51,7 +51,7 @@ func TestDefaultsOfFlavors(t *testing.T) {
 		}
 		s := cfg.Optimizer.Schedule
 		got := moe.Training{
-			Steps: cfg.Steps, Seq: cfg.Seq, Batch: cfg.Batch, MicroBatch: cfg.Micro(), EvalSequences: cfg.EvalSequences,
+			Steps: cfg.Steps, Seq: cfg.Seq, Batch: cfg.Batch, MicroBatch: cfg.MicroBatch, EvalSequences: cfg.EvalSequences,
 			LR: s.LR, Warmup: s.Warmup, DecayFrac: s.DecayFrac, Decay: s.Decay, MinFactor: s.MinFactor,
 			Moments: cfg.Optimizer.Moments, ChainPasses: cfg.ChainPasses,
 		}

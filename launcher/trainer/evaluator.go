@@ -137,8 +137,8 @@ func (e *evaluator) sum(passes []passSum) error {
 // covers the next windows of all ranks, at most as many as sequences in training. So which windows
 // share a pass does not depend on the layout, unless ranks share windows.
 func (e *evaluator) passes() (sums []passSum, err error) {
-	data, total, context := e.state.Data, e.windows.Total(), max(e.job.cfg.CP, 1)
-	rank, ranks := e.readers.Rank()/context, e.readers.Size()/context
+	data, total, sharers := e.state.Data, e.windows.Total(), e.job.cfg.Sharers()
+	rank, ranks := e.readers.Rank()/sharers, e.readers.Size()/sharers
 	micro, row := data.Micro(), data.Seq+1
 	rows := make([]int32, micro*row)
 	for first := 0; first < total; first += micro * ranks {
@@ -149,13 +149,13 @@ func (e *evaluator) passes() (sums []passSum, err error) {
 		}
 		fault.Point(fault.InEvaluation)
 		batch := data.Split(rows[:(hi-lo)*row], total)
-		batch.Shared = context > 1
+		batch.Shared = sharers > 1
 		loss, err := e.state.Eval(e.ex, batch)
 		if err != nil {
 			return nil, fmt.Errorf("evaluation: %w", err)
 		}
 		sum := passSum{loss: loss.Sum, tokens: float64(loss.Tokens)}
-		if loss.Tokens > 0 && e.readers.Rank()%context == 0 { // not in a stage without the head
+		if loss.Tokens > 0 && e.readers.Rank()%sharers == 0 { // not in a stage without the head
 			sum.bytes = float64(e.job.bytesOf(batch.Targets))
 		}
 		sums = append(sums, sum)

@@ -118,7 +118,7 @@ func train(t *testing.T, cfg config.Config, n int, resume string) *reports {
 	return r
 }
 
-// savedProgress reads the checkpoint of a step: the trainer's part, and all tensors.
+// savedProgress returns the trainer's progress and all tensors from the checkpoint of a step.
 func savedProgress(t *testing.T, cfg config.Config, step int) (p state.Progress, tensors map[string][]float32) {
 	t.Helper()
 	r, err := checkpoint.Open(filepath.Join(cfg.Out, fmt.Sprintf("step-%08d", step)))

@@ -202,9 +202,9 @@ func TestReplicasOnHostsDisagree(t *testing.T) {
 // What hosts cut is refused, with what to give instead.
 func TestLayoutsOnHostsRefused(t *testing.T) {
 	for want, p := range map[string]placed{
-		"cp is 2, and ranks 0 to 3 are on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1, or a --pp that is a multiple of 2": {
+		"cp is 2, and ranks 0 to 3 are on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1 and --tp 1, or a --pp that is a multiple of 2": {
 			hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 2}},
-		"cp is 2, and stage 1 (ranks 4 to 7) is on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1, or a --pp that is a multiple of 4": {
+		"cp is 2, and stage 1 (ranks 4 to 7) is on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1 and --tp 1, or a --pp that is a multiple of 4": {
 			hosts: []int{6, 2}, schedule: "1F1B", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, CP: 2, EP: 2}},
 		"pp_schedule is InterleavedZeroBubble, and stage 1 (ranks 2 to 3) is on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has 2 passes of the last stage in flight: give another --pp-schedule, or a --pp that is a multiple of 4": {
 			hosts: []int{3, 1}, schedule: "InterleavedZeroBubble", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}},

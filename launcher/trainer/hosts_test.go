@@ -237,8 +237,8 @@ func TestHostsAgree(t *testing.T) {
 	}
 }
 
-// Hosts that have folders of their own each have the whole checkpoint, from which other hosts,
-// fewer too, go on.
+// Hosts with folders of their own each save the whole checkpoint. Other hosts resume from it, also
+// fewer ones.
 func TestFoldersOfHosts(t *testing.T) {
 	t.Parallel()
 	whole := tiny(t, func(c *config.Config) { c.SaveEvery = 2 })

@@ -171,8 +171,8 @@ func TestResumeInAnotherLayout(t *testing.T) {
 
 func TestLayoutRefused(t *testing.T) {
 	for want, change := range map[string]func(*config.Config){
-		"ep 2 does not divide dp_shard 1 (ep divides dp_shard · cp): the nearest legal layout is": func(c *config.Config) { c.DPReplicate, c.EP = 4, 2 },
-		"dp_replicate 3 does not divide 4 ranks (world = pp · dp_replicate · dp_shard · cp): no layout of 4 ranks divides a batch of 6 sequences either": func(c *config.Config) {
+		"ep 2 does not divide dp_shard 1 (ep divides dp_shard · cp · tp): the nearest legal layout is": func(c *config.Config) { c.DPReplicate, c.EP = 4, 2 },
+		"dp_replicate 3 does not divide 4 ranks (world = pp · dp_replicate · dp_shard · cp · tp): no layout of 4 ranks divides a batch of 6 sequences either": func(c *config.Config) {
 			c.DPReplicate, c.Batch = 3, 6
 		},
 		"ep 4 does not divide 6 experts": func(c *config.Config) {
@@ -198,15 +198,19 @@ func contextRun(t *testing.T, precision string) config.Config {
 	return cfg
 }
 
-// Ranks that share sequences have the bits of one rank.
-func TestOneResultForAllContexts(t *testing.T) {
+// Ranks that share sequences, and those that also share products, have the bits of one rank.
+func TestOneResultForSharedSequences(t *testing.T) {
 	for _, precision := range []string{"bf16", "mxfp8", "mxint8"} {
 		t.Run(precision, func(t *testing.T) {
 			want := outcomeOf(t, contextRun(t, precision), 1)
 			sums := map[string]int{}
 			for _, ranks := range []int{2, 4, 8} {
-				for _, cp := range []int{2, 4} {
-					for _, l := range mesh.Contexts(ranks, 1, cp, 16) {
+				for _, degrees := range [][2]int{{2, 1}, {4, 1}, {1, 2}, {1, 4}, {2, 2}} {
+					cp, tp := degrees[0], degrees[1]
+					if tp > 1 && ranks == 8 && precision != "bf16" {
+						continue
+					}
+					for _, l := range mesh.Sharing(ranks, 1, cp, tp, 16) {
 						cfg := contextRun(t, precision)
 						cfg.SetLayout(l)
 						outcomeFrom(t, cfg, train(t, cfg, ranks, "")).equals(t, fmt.Sprintf("np %d, %v", ranks, l), want)
@@ -232,14 +236,14 @@ func TestContextsWithOptions(t *testing.T) {
 		"standard":         func(c *config.Config) { c.Precision, c.EPExchange = "mxfp8", "standard" },
 		"wires":            func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
 		"recompute":        func(c *config.Config) { c.Recompute = "full" },
-		"MXFP8 recompute":  func(c *config.Config) { c.Precision, c.Recompute = "mxfp8", "selective" },
+		"MXFP8 recompute":  func(c *config.Config) { c.Precision, c.Recompute, c.Model.DenseInter = "mxfp8", "selective", 160 },
 		"no shared":        func(c *config.Config) { c.Model.SharedExperts, c.Model.BalanceAlpha, c.Model.MTPLayers = 0, 0, 0 },
 		"no experts":       func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers; c.Model.MTPLayers = 0 },
 		"BF16 moments":     func(c *config.Config) { c.Optimizer.Moments = "bf16" },
 		"documents":        func(c *config.Config) { c.DocumentMask = true },
 		"replay":           func(c *config.Config) { c.Guard.Replay = 1 },
 		"Muon and QK-clip": func(c *config.Config) { c.Optimizer.Name, c.Optimizer.QKClip = "muon", 0.001 },
-		"fp8-block":        func(c *config.Config) { c.Precision, c.Seq = "fp8-block", 256 },
+		"fp8-block":        func(c *config.Config) { c.Precision, c.Seq, c.Model.DenseInter = "fp8-block", 256, 384 },
 		"nvfp4":            func(c *config.Config) { c.Precision, c.Batch = "nvfp4", 2 },
 		"fp8-tensor":       func(c *config.Config) { c.Precision, c.Batch = "fp8-tensor", 2 },
 		"mxfp4":            func(c *config.Config) { c.Precision, c.Seq = "mxfp4", 256 },
@@ -259,14 +263,14 @@ func TestContextsWithOptions(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run := func(cp, ep, replicate int) outcome {
+			run := func(l mesh.Layout) outcome {
 				cfg := contextRun(t, "bf16")
-				cfg.CP, cfg.EP, cfg.DPReplicate = cp, ep, replicate
+				cfg.SetLayout(l)
 				change(&cfg)
-				if cp == 1 { // the passes that groups of 4 ranks make
+				if l.Sharers() == 1 { // the passes that groups of 4 ranks make
 					cfg.MicroBatch = 1
 				}
-				got := train(t, cfg, max(cp, 1)*replicate, "")
+				got := train(t, cfg, l.World, "")
 				if drops := got.steps[0].Dropped > 0; drops != (cfg.EPCapacity > 0) {
 					t.Errorf("%d choices were dropped", got.steps[0].Dropped)
 				}
@@ -276,28 +280,41 @@ func TestContextsWithOptions(t *testing.T) {
 				}
 				return o
 			}
-			want := run(1, 1, 1)
+			want := run(mesh.Default(1))
 			most := 4
 			if name == "fp8-block" { // its blocks have 128 tokens
 				most = 2
 			}
-			run(most, 2, 1).equals(t, "cp, ep 2", want)
-			run(most, most, 1).equals(t, "cp, ep of all ranks", want)
+			run(mesh.Layout{World: most, PP: 1, DPReplicate: 1, DPShard: 1, CP: most, EP: 2}).equals(t, "cp, ep 2", want)
+			run(mesh.Layout{World: most, PP: 1, DPReplicate: 1, DPShard: 1, TP: most, EP: most}).equals(t, "tp, ep of all ranks", want)
+			run(mesh.Layout{World: most, PP: 1, DPReplicate: 1, DPShard: 1, CP: most / 2, TP: 2, EP: 2}).equals(t, "cp, tp, ep 2", want)
 			if !slices.Contains([]string{"capacity", "nvfp4", "fp8-tensor"}, name) { // they depend on the sequences of a pass
-				run(2, 2, 2).equals(t, "dp_replicate 2, cp 2, ep 2", want)
+				run(mesh.Layout{World: 4, PP: 1, DPReplicate: 2, DPShard: 1, CP: 2, EP: 2}).equals(t, "dp_replicate 2, cp 2, ep 2", want)
+				run(mesh.Layout{World: 4, PP: 1, DPReplicate: 2, DPShard: 1, TP: 2, EP: 1}).equals(t, "dp_replicate 2, tp 2, ep 1", want)
 			}
 		})
 	}
 }
 
-// Checkpoints move between layouts in which ranks share sequences and those in which they do not.
+// Checkpoints move between layouts in which ranks share sequences and those in which they do not:
+// from each to the next. With SPMOE_LAYOUTS=all it visits all layouts of 2, 4 and 8 ranks in which
+// at most 4 share a sequence.
 func TestResumeInAnotherContext(t *testing.T) {
 	whole := contextRun(t, "mxfp8")
 	end := outcomeFrom(t, whole, train(t, whole, 1, ""))
 	end.steps, end.evals = end.steps[1:], nil
 	layouts := []mesh.Layout{
 		mesh.Default(2), {World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 4},
-		{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 4, EP: 1}, {World: 8, PP: 1, DPReplicate: 2, DPShard: 2, CP: 2, EP: 2},
+		{World: 4, PP: 1, DPReplicate: 1, DPShard: 2, TP: 2, EP: 2}, {World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 1}, {World: 8, PP: 1, DPReplicate: 2, DPShard: 2, CP: 2, EP: 2},
+	}
+	if os.Getenv("SPMOE_LAYOUTS") == "all" {
+		layouts = nil
+		for _, ranks := range []int{2, 8, 4} {
+			for _, degrees := range [][2]int{{1, 1}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {1, 4}} {
+				layouts = append(layouts, mesh.Sharing(ranks, 1, degrees[0], degrees[1], 16)...)
+			}
+		}
+		t.Logf("%d layouts", len(layouts))
 	}
 	for i, from := range layouts {
 		saved := contextRun(t, "mxfp8")
@@ -319,8 +336,15 @@ func TestContextRefused(t *testing.T) {
 		"cp is 4: the ranks that share a sequence divide the heads of attention, and model.heads is 2":                    func(c *config.Config) { c.CP, c.Model.Heads = 4, 2 },
 		"seq is 128: the 2 ranks that share a sequence (cp) take whole blocks of 128 tokens each: give a multiple of 256": func(c *config.Config) { c.Precision = "fp8-block" },
 		"micro_batch is 2: the ranks that share sequences (cp) have one sequence in a pass: give 0 or 1":                  func(c *config.Config) { c.MicroBatch = 2 },
-		"cp is 2: routes are recorded and replayed by whole sequences: give cp 1":                                         func(c *config.Config) { c.RecordRoutes = true },
-		"cp is 3 (cp is a power of two)": func(c *config.Config) { c.CP = 3 },
+		"cp is 2: routes are recorded and replayed by whole sequences: give cp 1 and tp 1":                                func(c *config.Config) { c.RecordRoutes = true },
+		"cp is 3 (cp and tp are powers of two)":       func(c *config.Config) { c.CP = 3 },
+		"tp is 3 (cp and tp are powers of two)":       func(c *config.Config) { c.TP = 3 },
+		"tp 4 does not divide 2 groups of cp 2 ranks": func(c *config.Config) { c.TP = 4 },
+		"cp · tp is 4: the ranks that share a sequence divide the heads of attention, and model.kv_heads is 2: give degrees whose product divides it": func(c *config.Config) {
+			c.TP, c.Model.KVHeads, c.Model.QRank, c.Model.KVRank = 2, 2, 0, 0
+			c.Model.ValueDim = c.Model.KeyDim()
+		},
+		"micro_batch is 2: the ranks that share sequences (tp) have one sequence in a pass: give 0 or 1":                 func(c *config.Config) { c.CP, c.TP, c.MicroBatch = 1, 2, 2 },
 		"dp_replicate 1 · dp_shard 2 does not divide a batch of 3 sequences (dp_replicate · dp_shard divides the batch)": func(c *config.Config) { c.Batch = 3 },
 		"ep 4 does not divide 6 experts": func(c *config.Config) { c.Model.Experts = 6 },
 	} {

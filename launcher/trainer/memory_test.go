@@ -150,8 +150,12 @@ func TestEstimateMemory(t *testing.T) {
 		"cp":              {[]int{2, 4}, func(c *config.Config) { c.CP, c.Seq, c.Batch = 2, 256, 2 }},
 		"cp, MTP":         {[]int{4}, func(c *config.Config) { c.CP, c.Seq, c.Batch, c.Model.MTPLayers, c.Precision = 4, 256, 2, 1, "mxfp8" }},
 		"cp, recompute":   {[]int{4}, func(c *config.Config) { c.CP, c.EP, c.Seq, c.Batch, c.Recompute = 2, 1, 256, 2, "selective" }},
-		"mxfp8":           {[]int{2}, func(c *config.Config) { c.Precision = "mxfp8" }},
-		"nvfp4":           {[]int{2}, func(c *config.Config) { c.Precision = "nvfp4" }},
+		"tp":              {[]int{2, 4}, func(c *config.Config) { c.TP, c.Seq, c.Batch = 2, 256, 2 }},
+		"cp, tp, MTP": {[]int{4}, func(c *config.Config) {
+			c.CP, c.TP, c.Seq, c.Batch, c.Model.MTPLayers, c.Precision = 2, 2, 256, 2, 1, "mxfp8"
+		}},
+		"mxfp8": {[]int{2}, func(c *config.Config) { c.Precision = "mxfp8" }},
+		"nvfp4": {[]int{2}, func(c *config.Config) { c.Precision = "nvfp4" }},
 	} {
 		for _, ranks := range c.ranks {
 			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {

@@ -65,23 +65,3 @@ func TestMicroBatch(t *testing.T) {
 		}
 	}
 }
-
-// With short sequences a pass has as many tokens as with the flavor's own. A pipeline's has one
-// sequence, and so has that of a flavor whose results depend on the passes.
-func TestAutoMicro(t *testing.T) {
-	for _, c := range []struct {
-		flavor        string
-		seq, pp, want int
-	}{
-		{"16B", 4096, 1, 1}, {"16B", 512, 1, 8}, {"16B", 16384, 1, 1}, {"16B", 512, 2, 1}, {"3B", 512, 1, 2}, {"16B-slice", 512, 1, 1}, {"small", 64, 1, 0},
-	} {
-		cfg, err := config.Default(c.flavor)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg.Seq, cfg.PP = c.seq, c.pp
-		if got := cfg.Micro(); got != c.want {
-			t.Errorf("%s with sequences of %d tokens, pp %d: %d per pass, want %d", c.flavor, c.seq, c.pp, got, c.want)
-		}
-	}
-}

@@ -17,7 +17,8 @@ type sized struct {
 
 func (s sized) VocabSize() int { return s.tokens }
 
-// TestEndNotice: no separator is the byte NUL without a word, except between bytes.
+// TestEndNotice: if documents end with the byte NUL, a notice says so, except with a tokenizer of
+// bytes.
 func TestEndNotice(t *testing.T) {
 	cfg, err := config.Default("debug")
 	if err != nil {

@@ -65,8 +65,8 @@ func TestOneResultForAllPipelines(t *testing.T) {
 	}
 }
 
-// Stages of the user's own, and lists from a file, give the bits of one rank. Ranks poll and help
-// each other here, as they do outside of tests.
+// Stages that the user chose, and schedules from a file, give the bits of one rank. Ranks poll and
+// help each other here, as outside of tests.
 func TestOwnPipelines(t *testing.T) {
 	t.Setenv(heap.ParkVar, "")
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -299,6 +299,8 @@ func TestOneResultForPipelinesWithContexts(t *testing.T) {
 		{"ZBVZeroBubble", mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, CP: 2, EP: 4}, false},
 		{"InterleavedZeroBubble", mesh.Layout{World: 8, PP: 2, DPReplicate: 2, DPShard: 1, CP: 2, EP: 1}, false},
 		{"DualPipeV", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, EP: 1}, true},
+		{"1F1B", mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, TP: 2, EP: 2}, false},
+		{"DualPipeV", mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, TP: 2, EP: 2}, true},
 	} {
 		cfg := inStages(run(), c.schedule, c.layout)
 		cfg.PPOverlap = c.overlap

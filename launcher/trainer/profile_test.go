@@ -68,7 +68,7 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// Without the flag, nothing is measured or reported; with it, the run is the same to the bit.
+// Without --profile nothing is measured or reported. With it the run has the same bits.
 func TestProfileChangesNothing(t *testing.T) {
 	t.Parallel()
 	var losses [2][]float64

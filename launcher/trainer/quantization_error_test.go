@@ -45,8 +45,8 @@ func byDefinition(ex *tensor.Exec, q moe.Quantized) (sum observe.QuantizationErr
 	return sum
 }
 
-// Every format, scale rule and type of numbers, on sizes that leave part blocks and part panels,
-// with numbers of all magnitudes.
+// Each format, scale rule and input type, with numbers of all magnitudes, on sizes that are no
+// multiples of blocks and panels.
 func TestMeasure(t *testing.T) {
 	ex, rng := tensor.NewExec(), rand.New(rand.NewPCG(1, 2))
 	saturated, flushed := 0.0, 0.0

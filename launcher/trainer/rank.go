@@ -109,7 +109,7 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 	r.Optim = optim.New(ex, r.Groups(), c, rule, r.vault.States...)
 	r.Optim.ClipNorm = cfg.Optimizer.ClipNorm
 	r.Balancer = state.NewBalancer(c, ex, r.Routers(), cfg.Model)
-	text, err := j.loader(r.mesh.World.Rank() / r.mesh.Layout.Context())
+	text, err := j.loader(r.mesh.World.Rank() / r.mesh.Layout.Sharers())
 	if err != nil {
 		return nil, err
 	}
@@ -138,10 +138,9 @@ func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, 
 func newMesh(cfg config.Config, c *collective.Comm) (moe.Mesh, error) {
 	l := cfg.LayoutOrDefault(c.Size())
 	if cfg.RoutedExperts() == 0 {
-		shared := l.CP
-		if l = mesh.Default(c.Size()); shared > 1 {
-			l.DPShard, l.CP = l.World/shared, shared
-		}
+		shared := l
+		l = mesh.Default(c.Size())
+		l.CP, l.TP, l.DPShard = shared.CP, shared.TP, l.World/shared.Sharers()
 	}
 	m, err := moe.NewMesh(c, l)
 	m.FSDP, m.Cut = cfg.FSDP, optim.Cut(estimate.Rule(cfg))

@@ -72,6 +72,8 @@ func TestTrafficIsWhatRanksMove(t *testing.T) {
 			c.CP, c.Seq, c.Precision, c.Model.MTPLayers, c.Model.BalanceAlpha = 2, 64, "mxfp8", 1, 0.1
 		}},
 		"cp, replicas": {4, func(c *config.Config) { c.CP, c.EP, c.Seq, c.Recompute = 2, 1, 64, "selective" }},
+		"tp":           {2, func(c *config.Config) { c.TP, c.Seq, c.Precision = 2, 64, "mxfp8" }},
+		"cp, tp":       {4, func(c *config.Config) { c.CP, c.TP, c.EP, c.Seq, c.Model.Heads, c.Model.MTPLayers = 2, 2, 1, 128, 4, 1 }},
 		"dense":        {2, func(c *config.Config) { c.Model.DenseLayers = c.Model.Layers }},
 		"cp, stages":   {4, func(c *config.Config) { c.PP, c.CP, c.Seq, c.Model.MTPLayers = 2, 2, 64, 1 }},
 		"stages":       {2, func(c *config.Config) { c.PP, c.PPMicrobatches = 2, 4 }},

@@ -206,8 +206,8 @@ func (f *TrainFlags) observe(job *trainer.Job, cfg config.Config) (err error) {
 	if f.ratios || f.project != "" {
 		if l, err := cfg.Layout(f.ranks.Count); err == nil && l.Replicas() > 1 {
 			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, l.StageRanks())
-		} else if err == nil && l.CP > 1 {
-			return fmt.Errorf("--record-ratios and --project count the tokens of whole sequences on each rank, but the layout is %v: leave them out, or give --cp 1", l)
+		} else if err == nil && l.Sharers() > 1 {
+			return fmt.Errorf("--record-ratios and --project count the tokens of whole sequences on each rank, but the layout is %v: leave them out, or give --cp 1 --tp 1", l)
 		}
 		job.Routing = measuring.RoutingMeters(cfg, job.Folder)
 	}

@@ -52,7 +52,7 @@ func (s *Source) openCheckpoint() error {
 	s.config, s.tokenizer, s.endToken, s.run, s.step = run.Model, run.Tokenizer, run.EndToken, r.ConfigTOML(), r.Step()
 	for name, shape := range r.Tensors() {
 		if weight, ok := weightName(name); ok {
-			s.entries[weight] = entry{Tensor{weight, safetensors.F32, shape}, saved{r, name, shape}}
+			s.entries[weight] = entry{Tensor{weight, safetensors.F32, shape}, savedTensor{r, name, shape}}
 		}
 	}
 	s.shareWithMTP()
@@ -63,7 +63,7 @@ func (s *Source) openCheckpoint() error {
 // have none and stay.
 func (s *Source) UseAverage() error {
 	for name, e := range s.entries {
-		last, ok := e.values.(saved)
+		last, ok := e.values.(savedTensor)
 		if !ok {
 			return fmt.Errorf("%s is a Hugging Face model, which has no averaged weights next to its own: give a run or a checkpoint", s.path)
 		}
@@ -155,13 +155,13 @@ func parseConfig(text []byte) (c runConfig, err error) {
 	return c, c.Model.Validate()
 }
 
-// saved is a tensor of a checkpoint.
-type saved struct {
+// savedTensor is a tensor of a checkpoint.
+type savedTensor struct {
 	from  *checkpoint.Reader
 	name  string
 	shape []int
 }
 
-func (s saved) floats(dst []float32, offset int64) error {
+func (s savedTensor) floats(dst []float32, offset int64) error {
 	return s.from.ReadInto(checkpoint.Piece{Name: s.name, Shape: s.shape, Offset: offset, Data: dst})
 }

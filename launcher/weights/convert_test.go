@@ -18,7 +18,7 @@ import (
 	"spmoe/tensor"
 )
 
-// names lists a folder.
+// names returns the names of the files in a folder.
 func names(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

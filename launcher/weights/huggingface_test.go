@@ -147,8 +147,7 @@ func FuzzParseIndex(f *testing.F) {
 	})
 }
 
-// Whatever a folder of FP8 weights claims, it is refused with its name, or all of its tensors are
-// read.
+// Any folder of FP8 weights is refused, by an error with its name, or all of its tensors are read.
 func FuzzFP8(f *testing.F) {
 	f.Add(uint16(3), uint16(5), uint16(2), uint16(2), 2, 3, uint8(0), []byte{0x38, 0x7f, 0xfe})
 	f.Add(uint16(130), uint16(200), uint16(2), uint16(2), 128, 128, uint8(1), []byte{0x01})

@@ -287,7 +287,7 @@ func TestDTypesOfFiles(t *testing.T) {
 	refused(t, s.ReadInto("whole", []int{1}, 0, make([]float32, 1)), dir, singleName, `"whole" is I64`)
 }
 
-// Whatever a run's configuration says, it is refused, or makes a model that can be built.
+// Any configuration of a run is refused, or describes a model that can be built.
 func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte("flavor = 'debug'\ntokenizer = 'bytes'\nsteps = 3\n[model]\nlayers = 9\n[model.yarn]\nfactor = 4.0\noriginal_positions = 64\n"))
 	f.Add([]byte("flavor = 'small'\nmodel = { layers = 3, experts = 7 }\n"))

@@ -52,7 +52,7 @@ type rank struct {
 	opt   *Optimizer
 }
 
-// onRanks runs body on n ranks with a model each, its weights zero.
+// onRanks runs body on n ranks, each with a model whose weights are zero.
 func onRanks(t testing.TB, n int, dtype tensor.DType, rule Rule, body func(r *rank) error) {
 	t.Helper()
 	model := tiny(t)

@@ -104,9 +104,26 @@ func (o *Optimizer) Counters(list func(name string, values ...any)) {
 func (o *Optimizer) Init(seed uint64) error {
 	for p := range o.Pieces {
 		o.ex.Enter(o.ex.Enter(profile.Optimizer)) // so that the profile shows it as the optimizer's
-		p.Param.Fill(p.Master, p.Offset, seed)
+		runs := (len(p.Master) + fillRun - 1) / fillRun
+		tensor.Parallel(o.ex, runs, len(p.Master)*drawWork, filling{p, seed}, fillRuns)
 	}
 	return o.Publish()
+}
+
+// fillRun is the number of initial weights that a thread draws at a time. Drawing one takes about
+// as long as drawWork operations of a product.
+const fillRun, drawWork = 1 << 16, 1000
+
+// filling holds the arguments of fillRuns.
+type filling struct {
+	Piece
+	seed uint64
+}
+
+// fillRuns draws runs [lo, hi) of a piece.
+func fillRuns(_ *tensor.Exec, f filling, lo, hi int) {
+	first, last := lo*fillRun, min(hi*fillRun, len(f.Master))
+	f.Param.Fill(f.Master[first:last], f.Offset+first, f.seed)
 }
 
 // Result is the outcome of a step.

@@ -47,8 +47,8 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// Whatever the schedule, no step is without learning and none exceeds the peak; past the end the
-// rate stays at its last value or the floor.
+// With each schedule, the rate is above 0 and at most the peak in all steps. After the end it stays
+// at its last value or the floor.
 func TestScheduleBounds(t *testing.T) {
 	for decay := range decays {
 		for _, warmup := range []int{0, 1, 7, 50} {

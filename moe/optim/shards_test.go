@@ -384,8 +384,8 @@ func newMemory(rule Rule, groups []*moe.Group) []byte {
 	return tensor.New(tensor.UINT8, StateBytes(rule, groups)).Bytes()
 }
 
-// With two copies of the state, an update makes the same new state, and leaves the one before as it
-// was; so does a skipped step.
+// With two copies of the state, an update writes the same new state to one copy and leaves the old
+// state in the other. So does a skipped step.
 func TestTwoCopies(t *testing.T) {
 	for name, rule := range testRules {
 		t.Run(name, func(t *testing.T) { testTwoCopies(t, rule) })

@@ -340,8 +340,7 @@ func (s setup) build(c *collective.Comm, plan *Plan) (*Rank, error) {
 	})
 }
 
-// All schedules, with stages of one and of several ranks. Each setting has half of the schedules in
-// each size.
+// All schedules, with stages of one and of several ranks. Each setting runs every second pair.
 func TestBitsOfOneRank(t *testing.T) {
 	cases := 0
 	for setting, c := range []struct {

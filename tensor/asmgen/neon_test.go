@@ -61,8 +61,8 @@ func checkWords(t *testing.T, lines []string) {
 	}
 }
 
-// Every instruction of the table, with every register at every place and every element, has the
-// word of llvm-mc.
+// Each instruction of the table is encoded to llvm-mc's word, with each register as each operand
+// and with each lane.
 func TestEncodeNeon(t *testing.T) {
 	var lines []string
 	for mnemonic, forms := range neonOps {
@@ -79,7 +79,8 @@ func TestEncodeNeon(t *testing.T) {
 	checkWords(t, slices.Compact(lines))
 }
 
-// neonLines returns an instruction with register id at place at, and V1, V2 and V3 at the others.
+// neonLines returns an instruction per lane. Its operand at has register id, the others have V1, V2
+// and V3.
 func neonLines(t *testing.T, mnemonic string, kinds []string, at, id int) (lines []string) {
 	for lane := range 4 {
 		var ops []Operand

@@ -208,11 +208,11 @@ func (t *tile) promote(totals []float32, col, run int) {
 // setFactors sets factors to the second factors of row's sums, and returns the first one, which all
 // columns share. Sums with a first factor per column are multiplied by it here.
 func (t *tile) setFactors(row, col, run int) float32 {
-	a, squares, single := t.A.Scales.fp32(row, run), t.A.Scales.Rows > 1 || t.B.Scales.Rows > 1, t.A.K <= t.Promote
+	a, squares, single := t.A.Scales.FP32(row, run), t.A.Scales.Rows > 1 || t.B.Scales.Rows > 1, t.A.K <= t.Promote
 	sums := t.sums[(row-t.row)*t.columns:]
 	first := float32(1)
 	for c := range min(len(t.factors), t.endCol-col) {
-		b := t.B.Scales.fp32(col+c, run)
+		b := t.B.Scales.FP32(col+c, run)
 		switch {
 		case squares:
 			t.factors[c] = a * b

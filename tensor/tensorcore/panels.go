@@ -84,8 +84,8 @@ func (s *BlockScales) element(row, run int) Element {
 // nanScale is the NaN of E8M0.
 const nanScale = 255
 
-// fp32 returns a scale in FP32.
-func (s *BlockScales) fp32(row, run int) float32 {
+// FP32 returns scale run of a row, which is in FP32.
+func (s *BlockScales) FP32(row, run int) float32 {
 	return *(*float32)(unsafe.Add(s.Data, 4*s.index(row, run)))
 }
 

@@ -62,7 +62,7 @@ func ours(content []byte, field string) (rows []string, err error) {
 	return rows, column.Rows(each)
 }
 
-// theirs returns the rows of a column as Apache Arrow's library has them.
+// theirs returns the rows of a column that Apache Arrow's library reads.
 func theirs(content []byte, field string) (rows []string, err error) {
 	in := bytes.NewReader(content)
 	add := func(r arrow.Record) error {

@@ -5,12 +5,13 @@ const (
 	ranks    = "dp_replicate · dp_shard > 1"
 	replicas = "dp_replicate · efsdp > 1"
 	shares   = "cp > 1"
+	divides  = "tp > 1"
 )
 
 // Regular expressions for weights of the test's model.
 const (
 	attention = `model\.layers\.\d\.self_attn\.\w+(_proj|_mqa)\.weight`
-	expert    = `model\.layers\.1\.mlp\.experts\.\d\.\w+\.weight`
+	expert    = `model\.layers\.1\.mlp\.experts\.\d+\.\w+\.weight`
 	shared    = `model\.layers\.1\.mlp\.shared_experts\.\w+\.weight`
 	network   = `model\.layers\.0\.mlp\.\w+\.weight`
 	gate      = `model\.layers\.1\.mlp\.gate\.weight`
@@ -24,6 +25,9 @@ const groupedQueries = "--model.heads 4 --model.kv-heads 2 --model.kv-rank 0 --m
 
 // contexts are flags of runs in which ranks share sequences, or not.
 const contexts = "--cp 1,2 --seq 128"
+
+// products are flags of runs in which ranks divide products, or not.
+const products = "--tp 1,2 --seq 128"
 
 var (
 	anyWeight     = Tensor{"any weight", `layer [01]`, `.*`}
@@ -203,7 +207,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "seed-by-rank", Text: "ranks draw first weights with seeds of their own",
-		File: "moe/optim/optimizer.go", Old: `p.Offset, seed)`, New: `p.Offset, seed+uint64(o.comm.Rank()))`,
+		File: "moe/optim/optimizer.go", Old: `filling{p, seed}`, New: `filling{p, seed + uint64(o.comm.Rank())}`,
 		Axis: ranks, Tensor: anyWeight,
 	},
 	{
@@ -257,5 +261,110 @@ var Table = []Mutation{
 		Name: "context-balance", Text: "the balance loss counts the choices in the rank's part of a sequence",
 		File: "moe/balance.go", Old: `range of.I32()`, New: `range counts.I32()`,
 		Args: contexts + " --model.balance-alpha 0.01", Axis: shares, Tensor: router,
+	},
+	{
+		Name: "context-mask", Text: "a token of a shared sequence attends to its own part only",
+		File: "moe/attention.go", Old: `sealValue(p, &s.shape)`,
+		New:  `if p.cp != nil { s.shape.Seq, s.shape.Batch = p.cp.tokens, p.cp.ranks }; sealValue(p, &s.shape)`,
+		Args: contexts, Axis: shares, Tensor: anyWeight,
+	},
+	{
+		Name: "tensor-gather", Text: "with divided products, a rank multiplies its own rows in place of those of others",
+		File: "moe/tensorparallel.go", Old: `if c.lo == c.hi {`,
+		New: `for i := range lists { // results go where they belong
+			lists[i] = append(lists[i][:1:1], mine[1:]...)
+		}
+		if c.lo == c.hi {`,
+		Args: products, Axis: divides, Tensor: anyWeight,
+	},
+	{
+		Name: "tensor-columns", Text: "a rank stores its columns of a product in the place of those of another rank",
+		File: "moe/tensorparallel.go", Old: `to = to.ColSlice(c.lo, c.hi)`, New: `to = to.ColSlice(c.y.Dim(1)-c.hi, c.y.Dim(1)-c.lo)`,
+		Args: products, Axis: divides, Tensor: anyWeight,
+	},
+	{
+		Name: "tensor-outputs", Text: "the gradient of an input is the sum over the rank's outputs only",
+		File: "moe/tensorparallel.go", Old: `l.sum.Multiply(p.ex, to, dy.Mat(), w)`,
+		New: `n := dy.Dim(1) / p.cp.tensor.comm.Size()
+			first := n * p.cp.tensor.comm.Rank()
+			l.sum.Multiply(p.ex, to, dy.Mat().ColSlice(first, first+n), w.RowSlice(first, first+n))`,
+		Args: products, Axis: divides, Tensor: anyWeight,
+	},
+	{
+		Name: "tensor-doubled", Text: "with divided products, the gradient of an input is doubled",
+		File: "moe/tensorparallel.go", Old: `l.sum.Multiply(p.ex, to, dy.Mat(), w)`,
+		New:  `l.sum.Multiply(p.ex, to, dy.Mat(), w); tensor.Add(p.ex, to, to, to)`,
+		Args: products, Axis: divides, Tensor: anyWeight,
+	},
+	{
+		Name: "tensor-weight-all", Text: "a dense gradient has each sequence once per rank that divides its products",
+		File: "moe/contextparallel.go", Old: `chain := l.goesOn()`,
+		New: `all := lists; lists = nil
+	for i := 0; i < len(all); i += parts {
+		for range p.model.mesh.Layout.Tensor() { lists = append(lists, all[i:i+parts]...) }
+	}
+	chain := l.goesOn()`,
+		Args: products, Axis: divides, Tensor: denseWeight,
+	},
+	{
+		Name: "tensor-norm", Text: "the gradient norm lacks the experts of every second rank that divides products",
+		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`, New: `if !s.group.Experts || o.comm.Rank()%2 == 0 { sum.Add(x) }`,
+		Args: "--tp 2 --seq 128 --optimizer.clip-norm 0.01", Axis: divides, Tensor: allGradients,
+	},
+	{
+		Name: "tensor-expert-scale", Text: "with divided products, the gradients of experts without replicas are divided by `tp`",
+		File: "moe/pass.go", Old: `g.completeGrad(w)`,
+		New: `if g.Experts && m.mesh.Replicas == nil && !ex.Dry() {
+				for i := range g.Grad.F32() { g.Grad.F32()[i] /= float32(m.mesh.Layout.Tensor()) }
+			}
+			g.completeGrad(w)`,
+		Args: products + " --guard.memory 0 --guard.activations 0", Axis: divides, Tensor: anExpert,
+	},
+	{
+		Name: "tensor-expert-sum", Text: "at ep 1, the gradients of experts are not summed over ranks that divide products",
+		File: "moe/replicas.go", Old: `for r, list := range lists {`,
+		New: `for r, list := range lists {
+			if n := p.model.mesh.Layout.Tensor(); p.model.mesh.Layout.EP == 1 && r%n != l.host.comm.Rank()%n { continue }`,
+		Args: products, Axis: divides, Tensor: anExpert,
+	},
+	{
+		Name: "tensor-router-part", Text: "at ep 1, the router's gradient has the tokens of one rank of those that divide products",
+		File: "moe/contextparallel.go", Old: `left, ok := rowsOf(list[0], dy.DType()`,
+		New:  `if l := p.model.mesh.Layout; l.TP > 1 && l.EP == 1 && r > 0 { continue }; left, ok := rowsOf(list[0], dy.DType()`,
+		Args: products, Axis: divides, Tensor: router,
+	},
+	{
+		Name: "router-detached", Text: "the router has no gradient of choices whose expert another rank has",
+		File: "moe/layer.go", Old: `routed := r.backward(p, dweights, s.dscores, &s.router)`,
+		New: `for i, e := range s.router.experts.I32() {
+		if !ex.Dry() && int(e)/(r.cfg.Experts/p.model.mesh.Layout.EP) != p.model.mesh.EP.Rank() { dweights.F32()[i] = 0 }
+	}
+	routed := r.backward(p, dweights, s.dscores, &s.router)`,
+		Axis: "ep > 1", Tensor: router,
+	},
+	{
+		Name: "router-times-ep", Text: "the router's gradient through the choices counts `ep` times",
+		File: "moe/layer.go", Old: `routed := r.backward(p, dweights, s.dscores, &s.router)`,
+		New: `for i := range dweights.F32() { if ex.Dry() { break }; dweights.F32()[i] *= float32(p.model.mesh.Layout.EP) }
+	routed := r.backward(p, dweights, s.dscores, &s.router)`,
+		Axis: "ep > 1", Tensor: router,
+	},
+	{
+		Name: "expert-twice", Text: "at ep > 1, the gradient of an expert is added twice",
+		File: "moe/layer.go", Old: `drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)`,
+		New: `drows = l.routed.backward(p, activation{Tensor: drows, rows: arrival.MX}, &s.routed)
+	if p.model.mesh.Layout.EP > 1 { l.routed.backwardWeight(p, &s.routed) }`,
+		Axis: "ep > 1", Tensor: anExpert,
+	},
+	{
+		Name: "expert-without-rows", Text: "at ep > 1, an expert without tokens keeps the gradient of the step before",
+		File: "moe/linear.go", Old: `l.sum.MultiplyGroupsWgrad(p.ex, l.byGroups(to), dy.Mat(), x.Mat(), x.ends, adds)`,
+		New: `var before []float32
+		if !p.ex.Dry() && p.model.mesh.Layout.EP > 1 { before = append(before, to.F32()...) }
+		l.sum.MultiplyGroupsWgrad(p.ex, l.byGroups(to), dy.Mat(), x.Mat(), x.ends, adds)
+		for g, n := 0, len(before)/len(x.ends); n > 0 && g < len(x.ends); g++ {
+			if x.ends[g] == 0 || g > 0 && x.ends[g] == x.ends[g-1] { copy(to.F32()[g*n:(g+1)*n], before[g*n:]) }
+		}`,
+		Args: "--model.experts 128 --seq 32 --batch 4", Axis: "ep > 1", Tensor: anExpert,
 	},
 }

@@ -40,7 +40,7 @@ type Config struct {
 
 	Seq         int  `toml:"seq" group:"run" resume:"fixed" help:"tokens per sequence"`
 	Batch       int  `toml:"batch" group:"run" resume:"meaningful" help:"sequences per optimizer step of all ranks together (the global batch)"`
-	MicroBatch  int  `toml:"micro_batch" group:"run" resume:"harmless" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; -1: the tokens of the flavor's own passes; results do not depend on it, except for the recipes that docs/layouts.md names"`
+	MicroBatch  int  `toml:"micro_batch" group:"run" resume:"harmless" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; results do not depend on it, except for the recipes that docs/layouts.md names"`
 	ChainPasses bool `toml:"chain_passes" group:"run" resume:"harmless" help:"add the dense gradients of a step's passes one after another, not as a tree: saves FP32 copies of them, but the last bits of results then depend on micro_batch"`
 
 	Recompute string `toml:"recompute" group:"run" resume:"harmless" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
@@ -51,8 +51,9 @@ type Config struct {
 	DPReplicate int  `toml:"dp_replicate" group:"layout" resume:"harmless" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
 	DPShard     int  `toml:"dp_shard" group:"layout" resume:"harmless" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
 	FSDP        bool `toml:"fsdp" group:"layout" resume:"harmless" help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
-	CP          int  `toml:"cp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence (context parallelism), a power of two; ep is at most dp_shard * cp; all ranks of a stage on one host; results are bit-identical"`
-	EP          int  `toml:"ep" group:"layout" resume:"harmless" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp; results are bit-identical"`
+	CP          int  `toml:"cp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence (context parallelism), a power of two; all ranks of a stage on one host; results are bit-identical"`
+	TP          int  `toml:"tp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence and the products of its dense layers (tensor parallelism), a power of two; ep is at most dp_shard * cp * tp; all ranks of a stage on one host; results are bit-identical"`
+	EP          int  `toml:"ep" group:"layout" resume:"harmless" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp * tp; results are bit-identical"`
 
 	PP             int    `toml:"pp" group:"layout" resume:"harmless" help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
 	PPSchedule     string `toml:"pp_schedule" group:"layout" resume:"harmless" help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV, or a FILE with lists as schedule --json writes them"`
@@ -122,8 +123,8 @@ func Default(flavor string) (Config, error) {
 	t, optimizer := f.Training, optim.DefaultConfig()
 	optimizer.Moments = cmp.Or(t.Moments, optimizer.Moments)
 	return Config{
-		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: defaultMicro(t), ChainPasses: t.ChainPasses, Recompute: moe.RecomputeNone.String(),
-		Precision: "bf16", DPReplicate: 1, DPShard: -1, CP: 1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided",
+		Flavor: flavor, Steps: t.Steps, Seq: t.Seq, Batch: t.Batch, MicroBatch: t.MicroBatch, ChainPasses: t.ChainPasses, Recompute: moe.RecomputeNone.String(),
+		Precision: "bf16", DPReplicate: 1, DPShard: -1, CP: 1, TP: 1, PP: 1, PPSchedule: "1F1B", EPExchange: "onesided",
 		Seed: 1, Tokenizer: datasets.Bytes{}.Name(), DataField: datasets.DefaultField, DataRules: int(datasets.NewestRules),
 		EPDispatch: ep.Plain.String(), EPCombine: ep.Plain.String(),
 		SaveEvery: Every(10 * time.Minute), SaveAsync: true, SaveRetry: Duration(10 * time.Minute), Keep: 2,
@@ -312,7 +313,7 @@ func (c Config) Validate(ranks int) error {
 	must(c.DataRules >= 1, "data_rules is %d: give %d, or %d for the data of an old run", c.DataRules, datasets.NewestRules, datasets.FirstRules)
 	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
 	must(c.Batch <= maxBatch, "batch is %d: give at most %d", c.Batch, maxBatch)
-	must(c.MicroBatch >= AutoMicro, "micro_batch is %d: give -1 (the tokens of the flavor's own passes), 0 (the rank's whole batch) or more sequences", c.MicroBatch)
+	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
 	must(c.Threads >= 0 && c.Threads <= 1024, "threads is %d: give 0 (the cores divided by the ranks) to 1024", c.Threads)
 	must(slices.Contains(ep.Names(), c.EPExchange), "ep_exchange is %q: use %s", c.EPExchange, strings.Join(ep.Names(), " or "))
 	must(c.EPCapacity >= 0 && !math.IsInf(c.EPCapacity, 0), "ep_capacity is %v: give 0 (no limit) or a multiple of an expert's mean tokens, such as 1.25", c.EPCapacity)
@@ -360,41 +361,14 @@ func (c Config) Validate(ranks int) error {
 func (c Config) RankBatch(ranks int) int {
 	local := c.Batch / c.DataRanks(ranks)
 	switch {
-	case c.CP > 1:
+	case c.SharesSequences():
 		return min(1, local)
 	case c.PPMicrobatches > 0:
 		return local / c.PPMicrobatches
+	case c.MicroBatch == 0:
+		return local
 	}
-	if micro := c.Micro(); micro > 0 {
-		return min(micro, local)
-	}
-	return local
-}
-
-// AutoMicro as micro_batch means that a pass has the tokens that it has with sequences of the
-// flavor's own length. See Micro.
-const AutoMicro = -1
-
-// Micro returns the maximum number of sequences per rank in one pass; 0: all.
-func (c Config) Micro() int {
-	if c.MicroBatch != AutoMicro {
-		return c.MicroBatch
-	}
-	f, _ := moe.FindFlavor(c.Flavor)
-	t := f.Training
-	if c.PP > 1 || t.MicroBatch == 0 { // a pipeline wants many micro-batches
-		return t.MicroBatch
-	}
-	return max(t.MicroBatch*t.Seq/max(c.Seq, 1), 1)
-}
-
-// defaultMicro returns a flavor's micro_batch. Results with chain_passes depend on it, so that it
-// does not follow the length of sequences there.
-func defaultMicro(t moe.Training) int {
-	if t.MicroBatch == 0 || t.ChainPasses {
-		return t.MicroBatch
-	}
-	return AutoMicro
+	return min(c.MicroBatch, local)
 }
 
 // Passes returns the number of passes per step: all ranks run the same.

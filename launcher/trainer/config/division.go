@@ -19,7 +19,7 @@ import (
 // divides returns an error if experts or sequences do not divide evenly among ranks. It names all
 // that must change, and the numbers of ranks that need no other change.
 func (c Config) divides(ranks int) error {
-	if c.Pipelined() || c.CP > 1 {
+	if c.Pipelined() || c.SharesSequences() {
 		return nil // see checkPipeline and checkContext
 	}
 	experts := c.RoutedExperts()
@@ -111,8 +111,8 @@ func (c Config) Pipeline(ranks int) (*pipeline.Schedule, []moe.Stage, error) {
 	}
 	if n := max(l.Batch()*microbatches, 1); c.Batch < 1 || c.Batch%n != 0 {
 		return nil, nil, fmt.Errorf("batch is %d: give a multiple of the micro-batches of all ranks with the same stage, %d", c.Batch, n)
-	} else if c.CP > 1 && c.Batch != n {
-		return nil, nil, fmt.Errorf("pp_microbatches is %d: the ranks that share sequences (cp) have one sequence in a micro-batch: give %d, or 0", microbatches, c.Batch/l.Batch())
+	} else if c.SharesSequences() && c.Batch != n {
+		return nil, nil, fmt.Errorf("pp_microbatches is %d: the ranks that share sequences (%s) have one sequence in a micro-batch: give %d, or 0", microbatches, l.SharersName(), c.Batch/l.Batch())
 	}
 	return c.divide(microbatches)
 }

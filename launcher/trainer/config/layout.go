@@ -12,7 +12,7 @@ import (
 // Layout returns how the ranks of the run divide the model. An error says which rule the settings
 // break. The default layout may not fit the number of experts: see divides.
 func (c Config) Layout(ranks int) (mesh.Layout, error) {
-	d := mesh.Degrees{PP: c.PP, DPReplicate: c.DPReplicate, DPShard: c.DPShard, CP: c.CP, EP: c.EP}
+	d := mesh.Degrees{PP: c.PP, DPReplicate: c.DPReplicate, DPShard: c.DPShard, CP: c.CP, TP: c.TP, EP: c.EP}
 	l, err := mesh.Resolve(ranks, d, mesh.Model{})
 	if err == nil && l == mesh.Default(ranks) {
 		return l, nil
@@ -40,8 +40,17 @@ func (c Config) LayoutOrDefault(ranks int) mesh.Layout {
 
 // SetLayout sets the configuration's layout.
 func (c *Config) SetLayout(l mesh.Layout) {
-	c.PP, c.DPReplicate, c.DPShard, c.CP, c.EP = l.PP, l.DPReplicate, l.DPShard, l.Context(), l.EP
+	c.PP, c.DPReplicate, c.DPShard, c.CP, c.TP, c.EP = l.PP, l.DPReplicate, l.DPShard, l.Context(), l.Tensor(), l.EP
 }
+
+// Sharers returns the number of ranks that share each sequence.
+func (c Config) Sharers() int { return c.sharing().Sharers() }
+
+// SharesSequences reports whether there are several.
+func (c Config) SharesSequences() bool { return c.Sharers() > 1 }
+
+// sharing returns a layout with the degrees of sharing only.
+func (c Config) sharing() mesh.Layout { return mesh.Layout{CP: c.CP, TP: c.TP} }
 
 // DataRanks returns the number of ranks that read different sequences.
 func (c Config) DataRanks(ranks int) int { return c.LayoutOrDefault(ranks).Batch() }
@@ -66,7 +75,7 @@ func (c Config) checkReplicas(ranks int) error {
 
 // checkContext returns an error if ranks cannot share sequences.
 func (c Config) checkContext(ranks int) error {
-	if c.CP < 2 {
+	if !c.SharesSequences() {
 		return nil
 	}
 	if _, err := c.Layout(ranks); err != nil {
@@ -81,19 +90,21 @@ func (c Config) checkContext(ranks int) error {
 
 // CheckContext returns an error if ranks cannot share sequences, whatever their number.
 func (c Config) CheckContext() error {
-	if c.CP < 2 {
+	if !c.SharesSequences() {
 		return nil
 	}
+	l := c.sharing()
+	name, n := l.SharersName(), l.Sharers()
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	must(c.MicroBatch <= 1, "micro_batch is %d: the ranks that share sequences (cp) have one sequence in a pass: give 0 or 1", c.MicroBatch)
-	must(!c.RecordRoutes && c.ReplayRoutes == "", "cp is %d: routes are recorded and replayed by whole sequences: give cp 1", c.CP)
+	must(c.MicroBatch <= 1, "micro_batch is %d: the ranks that share sequences (%s) have one sequence in a pass: give 0 or 1", c.MicroBatch, name)
+	must(!c.RecordRoutes && c.ReplayRoutes == "", "%s is %d: routes are recorded and replayed by whole sequences: give cp 1 and tp 1", name, n)
 	if recipe, err := c.Recipe(); err == nil {
-		errs = append(errs, recipe.CheckContext(c.Model, c.CP, c.Seq))
+		errs = append(errs, recipe.CheckContext(c.Model, l, c.Seq))
 	}
 	return errors.Join(errs...)
 }
@@ -111,9 +122,8 @@ func (c Config) OnHosts(ranks int, first []int) error {
 			where = fmt.Sprintf("ranks 0 to %d are", ranks-1)
 		}
 		instead := fmt.Sprintf("or a --pp that is a multiple of %d", wholeStages(ranks, first))
-		switch {
-		case l.CP > 1:
-			return fmt.Errorf("cp is %d, and %s on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1, %s", l.CP, where, instead)
+		if l.Sharers() > 1 {
+			return fmt.Errorf("%s is %d, and %s on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1 and --tp 1, %s", l.SharersName(), l.Sharers(), where, instead)
 		}
 		if plan, err := c.PipelinePlan(ranks); c.Pipelined() && err == nil && plan.Holders()[len(plan.Holders())-1] == stage && plan.LastInFlight() > 1 {
 			return fmt.Errorf("pp_schedule is %s, and %s on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has %d passes of the last stage in flight: give another --pp-schedule, %s", c.PPSchedule, where, plan.LastInFlight(), instead)

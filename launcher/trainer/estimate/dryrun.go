@@ -47,7 +47,7 @@ func NewDryRank(c config.Config, l mesh.Layout, hosts, rank int) (d dryRank, err
 			}
 		}
 	}
-	l.DPReplicate, l.DPShard = 1, l.World/l.Context() // the same ranks hold the same
+	l.DPReplicate, l.DPShard = 1, l.World/l.Sharers() // the same ranks hold the same
 	c.SetLayout(l)
 	d = dryRank{Config: c, layout: l, hosts: hosts, rank: rank, rule: Rule(c)}
 	if err := countable(c, l); err != nil {
@@ -243,6 +243,7 @@ func (d dryRank) key(stages []moe.Stage) string {
 		key += fmt.Sprint(l.Select, recipe(l.Recipe))
 	}
 	for _, s := range stages {
+		key += fmt.Sprint(s.First % d.layout.Sharers()) // ranks take turns with the gradient of a router
 		if p.PlainFirst == 0 && p.PlainLast == 0 && p.PlainTail == 0 && len(p.Layers) == 0 {
 			// Stages with equally many layers of each kind hold and move the same.
 			dense := max(min(s.End, d.Model.DenseLayers)-s.First, 0)

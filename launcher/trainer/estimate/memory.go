@@ -49,7 +49,7 @@ func BytesPerParameter(c config.Config, ranks int) PerParameter {
 
 // PassTokens returns the tokens per rank in one forward and backward pass.
 func PassTokens(c config.Config, ranks int) int {
-	return max(c.RankBatch(ranks), 1) * c.Seq / c.LayoutOrDefault(ranks).Context()
+	return max(c.RankBatch(ranks), 1) * c.Seq / c.LayoutOrDefault(ranks).Sharers()
 }
 
 // Part holds what a part of the model needs on a rank and its cost per token.

@@ -25,14 +25,15 @@ type Movement struct {
 
 // Gradients reports whether it sums gradients, or reads their operands.
 func (m Movement) Gradients() bool {
-	return m.Kind == collective.KindBuffers && !strings.HasSuffix(m.Name, context) || m.Kind == collective.KindReduceScatter
+	shared := strings.HasSuffix(m.Name, string(mesh.CP)) || strings.HasSuffix(m.Name, string(mesh.TP))
+	return m.Kind == collective.KindBuffers && !shared || m.Kind == collective.KindReduceScatter
 }
 
 // Experts reports whether it is between replicas of experts.
 func (m Movement) Experts() bool { return strings.HasSuffix(m.Name, replicas) }
 
-// Names of communicators: of ranks with the same experts, and of those that share sequences.
-const replicas, context = "replicas", "cp"
+// replicas is the name of the communicator of ranks with the same experts.
+const replicas = "replicas"
 
 // Moved holds bytes per rank, by link: the mean of all ranks.
 type Moved struct {
@@ -68,7 +69,8 @@ func away(n int) float64 { return float64(n-1) / float64(n) }
 
 // add adds what the communicators of a mesh have counted.
 func (all *movements) add(m moe.Mesh, times float64) {
-	names := map[*collective.Comm]string{m.Host: "the host", m.Across: "hosts", m.EP: "ep", m.Replicas: replicas, m.ReplicasHost: replicas, m.ReplicasAcross: replicas, m.CP: context, m.Operands: "operands",
+	names := map[*collective.Comm]string{m.Host: "the host", m.Across: "hosts", m.EP: "ep", m.Replicas: replicas, m.ReplicasHost: replicas, m.ReplicasAcross: replicas,
+		m.Sequence: m.Layout.SharersName(), m.TP: string(mesh.TP), m.Operands: "operands",
 		m.ExchangeHost: "ep of the host", m.World: "all ranks"}
 	for c := range m.Comms {
 		all.addComm(c, names[c], times)

@@ -13,18 +13,18 @@ import (
 // Profiler sums the times of the steps of one rank. It is an [observer].
 type Profiler struct {
 	Timer *profile.Timer
-	cold  bool     // no step was made yet
-	all   measured // since the first step
-	lap   measured // since the last lap
+	cold  bool       // no step was made yet
+	all   profileSum // since the first step
+	lap   profileSum // since the last lap
 }
 
-// measured is the time of some steps.
-type measured struct {
+// profileSum is the time of some steps.
+type profileSum struct {
 	steps int
 	times profile.Times
 }
 
-func (m *measured) add(times *profile.Times) {
+func (m *profileSum) add(times *profile.Times) {
 	m.steps++
 	m.times.Add(times)
 }
@@ -52,7 +52,7 @@ func (p *Profiler) After(s FinishedStep) error {
 }
 
 // Forget starts over, with a warm step.
-func (p *Profiler) Forget() { p.cold, p.all = false, measured{} }
+func (p *Profiler) Forget() { p.cold, p.all = false, profileSum{} }
 
 // Gather returns the profile of all ranks. It is collective.
 func (p *Profiler) Gather(c *collective.Comm) (events.Profile, error) { return p.all.gather(c) }
@@ -60,14 +60,14 @@ func (p *Profiler) Gather(c *collective.Comm) (events.Profile, error) { return p
 // gatherLap is gather for the steps since the last gatherLap.
 func (p *Profiler) gatherLap(c *collective.Comm) (events.Profile, error) {
 	lap := p.lap
-	p.lap = measured{}
+	p.lap = profileSum{}
 	if lap.steps == 0 { // on all ranks
 		return events.Profile{}, nil
 	}
 	return lap.gather(c)
 }
 
-func (m *measured) gather(c *collective.Comm) (events.Profile, error) {
+func (m *profileSum) gather(c *collective.Comm) (events.Profile, error) {
 	mine := make([]int64, profile.Families)
 	for f, d := range m.times {
 		mine[f] = int64(d) / int64(max(m.steps, 1))

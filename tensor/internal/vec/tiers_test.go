@@ -11,7 +11,7 @@ import (
 	"spmoe/tensor/cpu/cputest"
 )
 
-// eachTier runs f with the kernels of each tier in place.
+// eachTier runs f with the kernels of each tier.
 func eachTier(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	cputest.Each(t, table, func(t *testing.T, ks kernels) {

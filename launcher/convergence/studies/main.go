@@ -1,8 +1,8 @@
 // Studies sums up the comparisons of bench/results/convergence: the difference of each arm with
 // Holm's correction, arms that several studies repeat, and differences as a function of tokens.
 //
-//	go run ./bench/studies                    prints the tables and draws the figures
-//	go run ./bench/studies RUNS losses.csv.gz writes the losses of a comparison's runs
+//	go run ./launcher/convergence/studies                    prints the tables and draws the figures
+//	go run ./launcher/convergence/studies RUNS losses.csv.gz writes the losses of a comparison's runs
 package main
 
 import (

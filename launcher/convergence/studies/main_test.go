@@ -13,7 +13,7 @@ import (
 
 // The pooled estimates against numbers that another program computed from the same results.
 func TestPool(t *testing.T) {
-	t.Chdir("../..")
+	t.Chdir("../../..")
 	read := map[string]convergence.Result{}
 	for _, study := range repeated {
 		r, err := convergence.ReadResult(filepath.Join(results, study))

@@ -1,0 +1,170 @@
+package moe
+
+// Tensor parallelism. The ranks of a tp group share sequences as those of a cp group do: see
+// contextparallel.go. They also divide the products of dense layers, so that each reads and packs a
+// part of the weights, which the host has once. No sum is divided:
+//
+//	y = x·Wᵀ     each rank computes some columns of y, for the rows of all ranks
+//	dx = dy·W    each rank computes some columns of dx, whose sums go over all outputs
+//	dW = dyᵀ·x   each rank of the host computes some rows of dW: see host
+//
+// Between these products, rows are divided: norms, residuals, routers and biases. So a product
+// reads the inputs of all ranks of the group, and stores its columns in their results. Columns are
+// whole blocks of the recipe, and ranks may have unequal numbers of them.
+
+import (
+	"fmt"
+
+	"spmoe/tensor"
+)
+
+// gatheredRows is the number of rows up to which a product gathers those of several ranks, so that
+// they are multiplied together and a weight is packed once. A product of more rows reads them where
+// they lie.
+const gatheredRows = 512
+
+// columnTile is the number of columns that ranks cannot divide: a tile of a product.
+const columnTile = 32
+
+// dividesColumns reports whether the ranks of a tp group divide the products of a layer with input
+// x.
+func (p phase) dividesColumns(l *linear, x *activation) bool {
+	return p.cp != nil && p.cp.tensor != nil && l.host != nil && x.ends == nil
+}
+
+// columns returns the columns [lo, hi) of n that this rank computes, in whole units.
+func (h *host) columns(n, unit int) (lo, hi int) {
+	units, rank, ranks := (n+unit-1)/unit, h.comm.Rank(), h.comm.Size()
+	return min(units*rank/ranks*unit, n), min(units*(rank+1)/ranks*unit, n)
+}
+
+// forwardColumns is the product of forward for a tp group. It is collective in the group.
+func (l *linear) forwardColumns(p phase, y tensor.Tensor, x *activation) {
+	part := columnPart{y: y, x: x, quantized: l.mx.quantizesForward()}
+	if !part.quantized {
+		part.lo, part.hi = p.cp.tensor.columns(y.Dim(1), columnTile)
+		w := l.W.Mat().RowSlice(part.lo, part.hi)
+		part.product = func(to tensor.Matrix, x *activation) { l.sum.Multiply(p.ex, to, x.Mat(), w.T()) }
+	} else {
+		height, _ := l.mx.rows.BlockShape()
+		part.lo, part.hi = p.cp.tensor.columns(y.Dim(1), max(columnTile, height))
+		w := l.mx.rows.Whole().RowSlice(part.lo, part.hi)
+		part.product = func(to tensor.Matrix, x *activation) { l.mx.Sum.MatMul(p.ex, to, x.rows, w) }
+	}
+	part.compute(p)
+}
+
+// backwardColumns is backwardInput for a tp group. It is collective in the group.
+func (l *linear) backwardColumns(p phase, dx tensor.Tensor, dy *activation) {
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	part := columnPart{y: dx, x: dy, quantized: l.mx.quantizesDgrad()}
+	if !part.quantized {
+		part.lo, part.hi = p.cp.tensor.columns(dx.Dim(1), columnTile)
+		w := l.W.Mat().ColSlice(part.lo, part.hi)
+		part.product = func(to tensor.Matrix, dy *activation) { l.sum.Multiply(p.ex, to, dy.Mat(), w) }
+	} else {
+		_, width := l.mx.cols.BlockShape()
+		part.lo, part.hi = p.cp.tensor.columns(dx.Dim(1), max(columnTile, width))
+		w := l.mx.cols.Whole().ColSlice(p.ex, part.lo, part.hi)
+		part.product = func(to tensor.Matrix, dy *activation) { l.mx.Sum.Dgrad(p.ex, to, dy.rows, w) }
+	}
+	part.compute(p)
+}
+
+// columnPart is this rank's part of a product, the columns [lo, hi) of y for the rows of all ranks
+// of the tp group. y and x have this rank's rows.
+type columnPart struct {
+	y         tensor.Tensor
+	x         *activation
+	quantized bool // the product reads the codes of x
+	lo, hi    int
+	product   func(to tensor.Matrix, x *activation)
+}
+
+// compute computes the columns and stores them in y of all ranks.
+func (c columnPart) compute(p phase) {
+	mine := [][]byte{c.y.Bytes(), c.x.Bytes()}
+	if c.quantized {
+		mine = append(mine[:1], c.x.rows.Codes.Bytes(), c.x.rows.Scales.Bytes(), nil)
+		if c.x.rows.Amax.Valid() {
+			mine[3] = c.x.rows.Amax.Bytes()
+		}
+	}
+	p.share(p.cp.tensor, mine, func(lists [][][]byte) (bytes int, err error) {
+		if c.lo == c.hi {
+			return 0, nil
+		}
+		n := 1 // ranks whose rows are multiplied together
+		for 2*n <= len(lists) && 2*n*c.y.Dim(0) <= gatheredRows {
+			n *= 2
+		}
+		for r := 0; r < len(lists); r += n {
+			if !c.multiply(p.ex, lists[r:r+n]) {
+				return bytes, fmt.Errorf("the rows of ranks %d to %d of the tp group do not fit", r, r+n-1)
+			}
+			for _, list := range lists[r : r+n] {
+				for _, b := range list[1:] {
+					bytes += len(b)
+				}
+				bytes += len(list[0]) / c.y.Dim(1) * (c.hi - c.lo)
+			}
+		}
+		return bytes, nil
+	})
+}
+
+// multiply computes the columns for the rows of some ranks. It returns false if their buffers do
+// not fit.
+func (c columnPart) multiply(ex *tensor.Exec, lists [][][]byte) bool {
+	mark := ex.Mark()
+	defer ex.Release(mark)
+	x, ok := c.x.gathered(ex, lists)
+	rows, all := c.y.Dim(0), tensor.Matrix{}
+	if len(lists) > 1 {
+		all = ex.New(c.y.DType(), rows*len(lists), c.hi-c.lo).Mat()
+	}
+	for r, list := range lists {
+		to, fits := rowsOf(list[0], c.y.DType(), rows, c.y.Dim(1))
+		if !ok || !fits {
+			return false
+		}
+		to = to.ColSlice(c.lo, c.hi)
+		switch {
+		case len(lists) == 1:
+			c.product(to, &x)
+			continue
+		case r == 0:
+			c.product(all, &x)
+		}
+		tensor.Convert(ex, to, all.RowSlice(r*rows, (r+1)*rows))
+	}
+	return true
+}
+
+// gathered returns the rows of ranks as one matrix, which is a copy unless there is one rank. The
+// lists have, after another buffer, those of x: its elements, or its codes, scales and largest
+// magnitude.
+func (x *activation) gathered(ex *tensor.Exec, lists [][][]byte) (all activation, ok bool) {
+	for _, list := range lists {
+		for i, b := range list[1:] {
+			if len(b) != len(lists[0][1+i]) {
+				return all, false
+			}
+		}
+	}
+	parts, rows := lists[0][1:], x.Dim(0)*len(lists)
+	if len(lists) > 1 {
+		parts = joined(ex, lists, 1, len(parts))
+	}
+	if len(parts) == 1 {
+		if ok = len(parts[0]) == rows*x.Dim(1)*x.DType().Size(); ok {
+			all.Tensor = tensor.FromBytes(parts[0], x.DType(), rows, x.Dim(1))
+		}
+		return all, ok
+	}
+	codes := x.rows
+	codes.Ends = nil
+	all.rows, ok = codes.Like(rows, parts[0], parts[1], parts[2])
+	return all, ok
+}
