@@ -237,7 +237,7 @@ func (built programs) lose(t *testing.T) {
 	}
 }
 
-// One of four hosts is cut off. All others end and name it. The run goes on with three hosts, as a
+// One of four hosts is cut off. The others end and name it. The run goes on with three hosts, as a
 // pipeline, and with two, to the bits of a run that nothing has disturbed.
 func (built programs) fewer(t *testing.T) {
 	const planned = "100000"
@@ -260,8 +260,11 @@ func (built programs) fewer(t *testing.T) {
 			text.await(t, ctx, "saved "+out)
 			c.Hosts[3].Cut()
 			cut := time.Now()
-			for h := range 3 {
-				text.await(t, ctx, fmt.Sprintf("launcher: rank %d on host host%[1]d: rank 3: host host3 (rank 3) has been silent for 3s", h))
+			silent := "rank 3: host host3 (rank 3) has been silent for 3s"
+			if text.await(t, ctx, silent); mpi == hosts.OpenMPI { // MPICH's job ends with the first rank
+				for h := range 3 {
+					text.await(t, ctx, fmt.Sprintf("launcher: rank %d on host host%[1]d: %s", h, silent))
+				}
 			}
 			t.Logf("the other hosts end %v after the cut", time.Since(cut).Round(time.Millisecond))
 			stop() // Open MPI's own end may take a minute
@@ -273,7 +276,7 @@ func (built programs) fewer(t *testing.T) {
 			whole := filepath.Join(t.TempDir(), "run")
 			ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "4"}, args(whole, "--steps", steps)...)...))
 			want := savedAt(t, whole, end)
-			for ranks, how := range map[int][]string{3: {"--pp", "3", "--pp-microbatches", "4"}, 2: {"--ep", "1"}} {
+			for ranks, how := range map[int][]string{3: {"--pp", "3", "--pp-microbatches", "4", "--ep", "1"}, 2: {"--ep", "1"}} {
 				run := filepath.Join(t.TempDir(), "run")
 				if err := os.CopyFS(run, os.DirFS(out)); err != nil {
 					t.Fatal(err)

@@ -31,8 +31,8 @@ type Mesh struct {
 	Replicas *collective.Comm
 	// ReplicasHost has those of Replicas on this host; nil: all of them are, or this rank alone is.
 	ReplicasHost *collective.Comm
-	// ReplicasAcross has those with the same place in ReplicasHost, in the order of World; nil: hosts
-	// have unequal numbers of them, or one each.
+	// ReplicasAcross has those with the same place in ReplicasHost, in the order of World; nil:
+	// hosts have unequal numbers of them, or one each.
 	ReplicasAcross *collective.Comm
 	// Sequence has the ranks that share each sequence of this one, those of cp · tp, in its order;
 	// nil: none do.
