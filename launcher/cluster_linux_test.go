@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"spmoe/bench/exchange"
+	"spmoe/collective/mesh"
 	"spmoe/internal/testing/hosts"
 	"spmoe/internal/testing/slurm"
 	"spmoe/launcher/checkpoint"
@@ -45,7 +46,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"Agrees": built.agree, "Stages": built.stages, "Replicas": built.replicas, "Loses a host": built.lose, "Fewer hosts": built.fewer, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
+		"Agrees": built.agree, "Stages": built.stages, "Replicas": built.replicas, "Layout bytes": built.layoutBytes, "Loses a host": built.lose, "Fewer hosts": built.fewer, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
 	}
@@ -181,26 +182,94 @@ func (built programs) stages(t *testing.T) {
 	}
 }
 
-// Replicas of experts on several hosts, which are processes here, end with the bits of one host.
+// Replicas of experts on several hosts end with the bits of one host. SPMOE_LAYOUTS=all does it with
+// all 20 layouts of 8 ranks, pipelines too, in BF16 and MXFP8.
 func (built programs) replicas(t *testing.T) {
-	in := func(out string) []string { return trainingArgs(out, "--ep", "2", "--precision", "mxfp8") }
-	var want string
-	for _, mpi := range mpis {
-		program := built[mpi]
-		if want == "" {
-			out := filepath.Join(t.TempDir(), "run")
-			ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "8", "--ranks", "process"}, in(out)...)...))
-			want = saved(t, out)
+	all := os.Getenv("SPMOE_LAYOUTS") == "all"
+	n := 0
+	for _, precision := range []string{"mxfp8", "bf16"} {
+		in := func(out string, l mesh.Layout) []string {
+			return trainingArgs(out, append(layoutArgs(l), "--precision", precision, "--model.layers", "8")...)
 		}
-		for _, each := range []int{4, 2} {
-			t.Run(fmt.Sprintf("%s, %d ranks per host", mpi, each), func(t *testing.T) {
-				c := hosts.New(t, 8/each, hosts.Link{Rate: 1e9})
-				out := filepath.Join(t.TempDir(), "run")
-				ended(t, c.MPIRun(limited(t), mpi, each, program, in(out)...))
-				if saved(t, out) != want {
-					t.Error("the checkpoint differs from that of one host")
+		one := filepath.Join(t.TempDir(), "run")
+		ended(t, exec.CommandContext(limited(t), built[mpis[0]], append([]string{"-np", "8", "--ranks", "process"}, in(one, mesh.Default(8))...)...))
+		want := saved(t, one)
+		for _, pp := range []int{1, 2, 4, 8} {
+			for _, l := range mesh.Pipelines(8, pp, 16) {
+				for _, each := range []int{4, 2} {
+					if n++; !all && (precision != "mxfp8" || l.Name() != "dp1x8-ep2") {
+						continue
+					}
+					mpi := mpis[n/2%len(mpis)]
+					t.Run(fmt.Sprintf("%s, %s, %d ranks per host, %s", precision, l.Name(), each, mpi), func(t *testing.T) {
+						c := hosts.New(t, 8/each, hosts.Link{Rate: 1e9})
+						out := filepath.Join(t.TempDir(), "run")
+						ended(t, c.MPIRun(limited(t), mpi, each, built[mpi], in(out, l)...))
+						if saved(t, out) != want {
+							t.Error("the checkpoint differs from that of one host")
+						}
+					})
 				}
-			})
+			}
+		}
+	}
+}
+
+// layoutArgs are the flags of a layout.
+func layoutArgs(l mesh.Layout) []string {
+	args := strings.Fields(fmt.Sprintf("--dp-replicate %d --ep %d", l.DPReplicate, l.EP))
+	if l.PP > 1 {
+		args = append(args, strings.Fields(fmt.Sprintf("--pp %d --pp-microbatches 8", l.PP))...)
+	}
+	return args
+}
+
+// The links carry per step what the formulas say, with the headers of TCP and MPI.
+func (built programs) layoutBytes(t *testing.T) {
+	const first, last = 2, 6 // steps of two runs, whose difference has no start, evaluation or save
+	shape := strings.Fields("--flavor debug --model.layers 4 --model.dim 256 --model.expert-inter 256 --seq 128 --batch 64 --model.force-balance")
+	for _, pp := range []int{1, 2} {
+		for _, l := range mesh.Pipelines(8, pp, 16) {
+			if l.DPReplicate > 1 && os.Getenv("SPMOE_LAYOUTS") != "all" {
+				continue
+			}
+			for _, n := range []int{2, 4} {
+				t.Run(fmt.Sprintf("%s, %d hosts", l.Name(), n), func(t *testing.T) {
+					program := built[hosts.OpenMPI]
+					args := append([]string{"-np", "8", "layouts", "--json", "--hosts", fmt.Sprint(n)}, append(shape, layoutArgs(l)...)...)
+					var says struct {
+						Layout string
+						Moved  struct {
+							Network float64 `json:"network_bytes"`
+						}
+					}
+					text := ended(t, exec.CommandContext(limited(t), program, args...))
+					for line := range strings.Lines(text) {
+						if err := json.Unmarshal([]byte(line), &says); err != nil {
+							t.Fatalf("%v: %s", err, text)
+						}
+						if says.Layout == l.Name() {
+							break
+						}
+					}
+					if says.Layout != l.Name() {
+						t.Fatalf("%s is not in %s", l.Name(), text)
+					}
+					sent := 0.0
+					for steps, sign := range map[int]float64{first: -1, last: 1} {
+						c := hosts.New(t, n, hosts.Link{Rate: 10e9})
+						args := append([]string{"train", "--steps", fmt.Sprint(steps), "--eval-every", "0", "--eval-sequences", "8", "--sample-tokens", "0", "--out", filepath.Join(t.TempDir(), "run")}, append(shape, layoutArgs(l)...)...)
+						ended(t, c.MPIRun(limited(t), hosts.OpenMPI, 8/n, program, args...))
+						for _, h := range c.Hosts {
+							sent += sign * float64(h.Sent())
+						}
+					}
+					want := 8 * (last - first) * says.Moved.Network
+					if t.Logf("%.1f MB per step, %.4f of the formula", sent/(last-first)/1e6, sent/want); sent < want || sent > 1.01*want {
+						t.Errorf("the links carry %.4f times the bytes of the formula", sent/want)
+					}
+				})
+			}
 		}
 	}
 }

@@ -216,6 +216,7 @@ func TestTrafficOfReplicasBetweenHosts(t *testing.T) {
 		"two per host":         {2, 2, func(c *config.Config) { c.EP = 1 }},
 		"four hosts":           {4, 1, func(c *config.Config) { c.EP = 1 }},
 		"groups of two ranks":  {4, 2, func(c *config.Config) { c.EP = 2 }},
+		"groups of two hosts":  {4, 2, func(c *config.Config) { c.EP = 4 }},
 		"stages with replicas": {4, 1, func(c *config.Config) { c.PP, c.EP, c.PPMicrobatches = 2, 1, 4 }},
 	} {
 		t.Run(name, func(t *testing.T) {
