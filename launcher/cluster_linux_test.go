@@ -182,8 +182,8 @@ func (built programs) stages(t *testing.T) {
 	}
 }
 
-// Replicas of experts on several hosts end with the bits of one host. SPMOE_LAYOUTS=all does it with
-// all 20 layouts of 8 ranks, pipelines too, in BF16 and MXFP8.
+// Replicas of experts on several hosts end with the bits of one host. SPMOE_LAYOUTS=all does it
+// with all 20 layouts of 8 ranks, pipelines too, in BF16 and MXFP8.
 func (built programs) replicas(t *testing.T) {
 	all := os.Getenv("SPMOE_LAYOUTS") == "all"
 	n := 0
