@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,7 +47,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"Agrees": built.agree, "Stages": built.stages, "Replicas": built.replicas, "Layout bytes": built.layoutBytes, "Loses a host": built.lose, "Fewer hosts": built.fewer, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
+		"Agrees": built.agree, "Stages": built.stages, "Replicas": built.replicas, "Layout bytes": built.layoutBytes, "Slow": built.slow, "Uneven": built.uneven, "Loses a host": built.lose, "Fewer hosts": built.fewer, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
 	}
@@ -219,7 +220,7 @@ func (built programs) replicas(t *testing.T) {
 func layoutArgs(l mesh.Layout) []string {
 	args := strings.Fields(fmt.Sprintf("--dp-replicate %d --ep %d", l.DPReplicate, l.EP))
 	if l.PP > 1 {
-		args = append(args, strings.Fields(fmt.Sprintf("--pp %d --pp-microbatches 8", l.PP))...)
+		args = append(args, strings.Fields(fmt.Sprintf("--pp %d --pp-microbatches %d", l.PP, 2*l.PP))...)
 	}
 	return args
 }
@@ -270,6 +271,99 @@ func (built programs) layoutBytes(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// A slow link and a slow host change the time of a step, and no bit. The times are in the log.
+func (built programs) slow(t *testing.T) {
+	program, mpi := built[hosts.OpenMPI], hosts.OpenMPI
+	layouts := map[string][]string{"replicas": {"--ep", "2"}}
+	if os.Getenv("SPMOE_LAYOUTS") == "all" {
+		layouts["exchange"], layouts["stages"] = nil, []string{"--pp", "2", "--pp-microbatches", "8", "--ep", "2"}
+	}
+	for name, layout := range layouts {
+		in := func(out string) []string {
+			return append(trainingArgs(out, "--steps", "8", "--eval-every", "0", "--model.layers", "4", "--seq", "256"), layout...)
+		}
+		one := filepath.Join(t.TempDir(), "run")
+		ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "4", "--ranks", "process"}, in(one)...)...))
+		want := savedAt(t, one, 8)
+		t.Logf("%s: one host, %.2f s per step", name, secondsPerStep(t, one))
+		for _, c := range []struct {
+			what   string
+			second hosts.Link // of host1
+			stops  bool       // half of the time
+		}{
+			{"10 Gbit/s", hosts.Link{Rate: 10e9}, false},
+			{"10 and 1 Gbit/s", hosts.Link{Rate: 1e9}, false},
+			{"10 and 0.1 Gbit/s", hosts.Link{Rate: 1e8}, false},
+			{"10 Gbit/s, one host stops half of the time", hosts.Link{Rate: 10e9}, true},
+		} {
+			on := hosts.New(t, 2, hosts.Link{Rate: 10e9})
+			on.Hosts[1].Limit(c.second)
+			out := filepath.Join(t.TempDir(), "run")
+			ctx, stop := context.WithCancel(limited(t))
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for ; c.stops && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+					on.Hosts[1].Signal(program, syscall.SIGSTOP)
+					time.Sleep(50 * time.Millisecond)
+					on.Hosts[1].Signal(program, syscall.SIGCONT)
+				}
+			}()
+			ended(t, on.MPIRun(ctx, mpi, 2, program, in(out)...))
+			stop()
+			<-done
+			if savedAt(t, out, 8) != want {
+				t.Errorf("%s, %s: the checkpoint differs from that of one host", name, c.what)
+			}
+			t.Logf("%s: %s, %.2f s per step", name, c.what, secondsPerStep(t, out))
+		}
+	}
+}
+
+// secondsPerStep is the median of a run's steps, without the first two.
+func secondsPerStep(t *testing.T, run string) float64 {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(run, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []float64
+	for line := range strings.Lines(string(text)) {
+		var r struct{ Step *struct{ Seconds float64 } }
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Step != nil {
+			all = append(all, r.Step.Seconds)
+		}
+	}
+	if len(all) < 3 {
+		t.Fatalf("%s has %d steps", run, len(all))
+	}
+	all = all[2:]
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// Hosts with 3 and 5 ranks end with the same bits in every layout, and resume on one host.
+func (built programs) uneven(t *testing.T) {
+	for _, mpi := range mpis {
+		var want string
+		for _, ep := range []string{"8", "2"} {
+			out := filepath.Join(t.TempDir(), "run")
+			ended(t, hosts.New(t, 2, hosts.Link{Rate: 1e9}).MPIRunOn(limited(t), mpi, []int{3, 5}, built[mpi], trainingArgs(out, "--ep", ep)...))
+			got := saved(t, out)
+			if want == "" {
+				want = got
+			}
+			if got != want {
+				t.Errorf("%s: with --ep %s the checkpoint differs", mpi, ep)
+			}
+			ended(t, exec.CommandContext(limited(t), built[mpi], "-np", "4", "train", "--resume", "--allow-changes", "--ep", "0", "--out", out, "--steps", "4"))
 		}
 	}
 }
