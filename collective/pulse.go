@@ -108,13 +108,15 @@ func (p *pulse) run() {
 			p.notify()
 			return
 		}
-		if finished && !leaving && p.world.heap.AllFinished() && p.sendAll(leaves) {
+		if finished && !leaving && p.world.heap.AllFinished() && p.sent() {
+			p.send(leaves)
 			leaving = true
 		}
 		if leaving && p.allLeft() {
 			return
 		}
-		if !leaving && now.Sub(beat) >= pulseTime && p.sendAll(beats) {
+		if !leaving && now.Sub(beat) >= pulseTime {
+			p.send(beats)
 			beat = now
 		}
 	}
@@ -152,19 +154,24 @@ func (p *pulse) listen(now time.Time) {
 	}
 }
 
-// sendAll sends a message of this length to every host, unless a host has not received the previous
-// one yet.
-func (p *pulse) sendAll(bytes int) bool {
+// sent reports whether every host has received the previous message.
+func (p *pulse) sent() bool {
 	for i := range p.hosts {
 		if !p.hosts[i].out.done.Load() {
 			return false
 		}
 	}
-	for i := range p.hosts {
-		h := &p.hosts[i]
-		p.start(&h.out, h.first, false, h.words[:bytes])
-	}
 	return true
+}
+
+// send sends a message of this length to every host that has received the previous one: a host that
+// is cut off never does.
+func (p *pulse) send(bytes int) {
+	for i := range p.hosts {
+		if h := &p.hosts[i]; h.out.done.Load() {
+			p.start(&h.out, h.first, false, h.words[:bytes])
+		}
+	}
 }
 
 func (p *pulse) allLeft() bool {

@@ -11,12 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"spmoe/bench/exchange"
+	"spmoe/collective/mesh"
 	"spmoe/internal/testing/hosts"
 	"spmoe/internal/testing/slurm"
 	"spmoe/launcher/checkpoint"
@@ -45,7 +47,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"Agrees": built.agree, "Stages": built.stages, "Loses a host": built.lose, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
+		"Agrees": built.agree, "Stages": built.stages, "Replicas": built.replicas, "Layout bytes": built.layoutBytes, "Slow": built.slow, "Uneven": built.uneven, "Loses a host": built.lose, "Fewer hosts": built.fewer, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
 	}
@@ -105,7 +107,13 @@ func newestStep(t *testing.T, run string) (step int) {
 // saved is the checksum of the state at the end, however ranks divide it.
 func saved(t *testing.T, run string) string {
 	t.Helper()
-	r, err := checkpoint.Open(filepath.Join(run, "step-00000003"))
+	return savedAt(t, run, 3)
+}
+
+// savedAt is saved for a run of some steps.
+func savedAt(t *testing.T, run string, steps int) string {
+	t.Helper()
+	r, err := checkpoint.Open(filepath.Join(run, fmt.Sprintf("step-%08d", steps)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,6 +183,191 @@ func (built programs) stages(t *testing.T) {
 	}
 }
 
+// Replicas of experts on several hosts end with the bits of one host. SPMOE_LAYOUTS=all does it
+// with all 20 layouts of 8 ranks, pipelines too, in BF16 and MXFP8.
+func (built programs) replicas(t *testing.T) {
+	all := os.Getenv("SPMOE_LAYOUTS") == "all"
+	n := 0
+	for _, precision := range []string{"mxfp8", "bf16"} {
+		in := func(out string, l mesh.Layout) []string {
+			return trainingArgs(out, append(layoutArgs(l), "--precision", precision, "--model.layers", "8")...)
+		}
+		one := filepath.Join(t.TempDir(), "run")
+		ended(t, exec.CommandContext(limited(t), built[mpis[0]], append([]string{"-np", "8", "--ranks", "process"}, in(one, mesh.Default(8))...)...))
+		want := saved(t, one)
+		for _, pp := range []int{1, 2, 4, 8} {
+			for _, l := range mesh.Pipelines(8, pp, 16) {
+				for _, each := range []int{4, 2} {
+					if n++; !all && (precision != "mxfp8" || l.Name() != "dp1x8-ep2") {
+						continue
+					}
+					mpi := mpis[n/2%len(mpis)]
+					t.Run(fmt.Sprintf("%s, %s, %d ranks per host, %s", precision, l.Name(), each, mpi), func(t *testing.T) {
+						c := hosts.New(t, 8/each, hosts.Link{Rate: 1e9})
+						out := filepath.Join(t.TempDir(), "run")
+						ended(t, c.MPIRun(limited(t), mpi, each, built[mpi], in(out, l)...))
+						if saved(t, out) != want {
+							t.Error("the checkpoint differs from that of one host")
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// layoutArgs are the flags of a layout.
+func layoutArgs(l mesh.Layout) []string {
+	args := strings.Fields(fmt.Sprintf("--dp-replicate %d --ep %d", l.DPReplicate, l.EP))
+	if l.PP > 1 {
+		args = append(args, strings.Fields(fmt.Sprintf("--pp %d --pp-microbatches %d", l.PP, 2*l.PP))...)
+	}
+	return args
+}
+
+// The links carry per step what the formulas say, with the headers of TCP and MPI.
+func (built programs) layoutBytes(t *testing.T) {
+	const first, last = 2, 6 // steps of two runs, whose difference has no start, evaluation or save
+	shape := strings.Fields("--flavor debug --model.layers 4 --model.dim 256 --model.expert-inter 256 --seq 128 --batch 64 --model.force-balance")
+	for _, pp := range []int{1, 2} {
+		for _, l := range mesh.Pipelines(8, pp, 16) {
+			if l.DPReplicate > 1 && os.Getenv("SPMOE_LAYOUTS") != "all" {
+				continue
+			}
+			for _, n := range []int{2, 4} {
+				t.Run(fmt.Sprintf("%s, %d hosts", l.Name(), n), func(t *testing.T) {
+					program := built[hosts.OpenMPI]
+					args := append([]string{"-np", "8", "layouts", "--json", "--hosts", fmt.Sprint(n)}, append(shape, layoutArgs(l)...)...)
+					var says struct {
+						Layout string
+						Moved  struct {
+							Network float64 `json:"network_bytes"`
+						}
+					}
+					text := ended(t, exec.CommandContext(limited(t), program, args...))
+					for line := range strings.Lines(text) {
+						if err := json.Unmarshal([]byte(line), &says); err != nil {
+							t.Fatalf("%v: %s", err, text)
+						}
+						if says.Layout == l.Name() {
+							break
+						}
+					}
+					if says.Layout != l.Name() {
+						t.Fatalf("%s is not in %s", l.Name(), text)
+					}
+					sent := 0.0
+					for steps, sign := range map[int]float64{first: -1, last: 1} {
+						c := hosts.New(t, n, hosts.Link{Rate: 10e9})
+						args := append([]string{"train", "--steps", fmt.Sprint(steps), "--eval-every", "0", "--eval-sequences", "8", "--sample-tokens", "0", "--out", filepath.Join(t.TempDir(), "run")}, append(shape, layoutArgs(l)...)...)
+						ended(t, c.MPIRun(limited(t), hosts.OpenMPI, 8/n, program, args...))
+						for _, h := range c.Hosts {
+							sent += sign * float64(h.Sent())
+						}
+					}
+					want := 8 * (last - first) * says.Moved.Network
+					if t.Logf("%.1f MB per step, %.4f of the formula", sent/(last-first)/1e6, sent/want); sent < want || sent > 1.01*want {
+						t.Errorf("the links carry %.4f times the bytes of the formula", sent/want)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A slow link and a slow host change the time of a step, and no bit. The times are in the log.
+func (built programs) slow(t *testing.T) {
+	program, mpi := built[hosts.OpenMPI], hosts.OpenMPI
+	layouts := map[string][]string{"replicas": {"--ep", "2"}}
+	if os.Getenv("SPMOE_LAYOUTS") == "all" {
+		layouts["exchange"], layouts["stages"] = nil, []string{"--pp", "2", "--pp-microbatches", "8", "--ep", "2"}
+	}
+	for name, layout := range layouts {
+		in := func(out string) []string {
+			return append(trainingArgs(out, "--steps", "8", "--eval-every", "0", "--model.layers", "4", "--seq", "256"), layout...)
+		}
+		one := filepath.Join(t.TempDir(), "run")
+		ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "4", "--ranks", "process"}, in(one)...)...))
+		want := savedAt(t, one, 8)
+		t.Logf("%s: one host, %.2f s per step", name, secondsPerStep(t, one))
+		for _, c := range []struct {
+			what   string
+			second hosts.Link // of host1
+			stops  bool       // half of the time
+		}{
+			{"10 Gbit/s", hosts.Link{Rate: 10e9}, false},
+			{"10 and 1 Gbit/s", hosts.Link{Rate: 1e9}, false},
+			{"10 and 0.1 Gbit/s", hosts.Link{Rate: 1e8}, false},
+			{"10 Gbit/s, one host stops half of the time", hosts.Link{Rate: 10e9}, true},
+		} {
+			on := hosts.New(t, 2, hosts.Link{Rate: 10e9})
+			on.Hosts[1].Limit(c.second)
+			out := filepath.Join(t.TempDir(), "run")
+			ctx, stop := context.WithCancel(limited(t))
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for ; c.stops && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+					on.Hosts[1].Signal(program, syscall.SIGSTOP)
+					time.Sleep(50 * time.Millisecond)
+					on.Hosts[1].Signal(program, syscall.SIGCONT)
+				}
+			}()
+			ended(t, on.MPIRun(ctx, mpi, 2, program, in(out)...))
+			stop()
+			<-done
+			if savedAt(t, out, 8) != want {
+				t.Errorf("%s, %s: the checkpoint differs from that of one host", name, c.what)
+			}
+			t.Logf("%s: %s, %.2f s per step", name, c.what, secondsPerStep(t, out))
+		}
+	}
+}
+
+// secondsPerStep is the median of a run's steps, without the first two.
+func secondsPerStep(t *testing.T, run string) float64 {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(run, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []float64
+	for line := range strings.Lines(string(text)) {
+		var r struct{ Step *struct{ Seconds float64 } }
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Step != nil {
+			all = append(all, r.Step.Seconds)
+		}
+	}
+	if len(all) < 3 {
+		t.Fatalf("%s has %d steps", run, len(all))
+	}
+	all = all[2:]
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// Hosts with 3 and 5 ranks end with the same bits in every layout, and resume on one host.
+func (built programs) uneven(t *testing.T) {
+	for _, mpi := range mpis {
+		var want string
+		for _, ep := range []string{"8", "2"} {
+			out := filepath.Join(t.TempDir(), "run")
+			ended(t, hosts.New(t, 2, hosts.Link{Rate: 1e9}).MPIRunOn(limited(t), mpi, []int{3, 5}, built[mpi], trainingArgs(out, "--ep", ep)...))
+			got := saved(t, out)
+			if want == "" {
+				want = got
+			}
+			if got != want {
+				t.Errorf("%s: with --ep %s the checkpoint differs", mpi, ep)
+			}
+			ended(t, exec.CommandContext(limited(t), built[mpi], "-np", "4", "train", "--resume", "--allow-changes", "--ep", "0", "--out", out, "--steps", "4"))
+		}
+	}
+}
+
 // A host that is cut off ends the job, which says which host, and from which checkpoint fewer hosts
 // go on.
 func (built programs) lose(t *testing.T) {
@@ -202,6 +395,59 @@ func (built programs) lose(t *testing.T) {
 			rest := ended(t, exec.CommandContext(limited(t), program, "-np", "2", "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(newestStep(t, out)+1)))
 			if !strings.Contains(rest, "done: ") {
 				t.Errorf("one host alone does not go on: %s", rest)
+			}
+		})
+	}
+}
+
+// One of four hosts is cut off. The others end and name it. The run goes on with three hosts, as a
+// pipeline, and with two, to the bits of a run that nothing has disturbed.
+func (built programs) fewer(t *testing.T) {
+	const planned = "100000"
+	args := func(out string, more ...string) []string {
+		return trainingArgs(out, append([]string{"--schedule-steps", planned, "--eval-every", "0", "--model.layers", "3"}, more...)...)
+	}
+	for _, mpi := range mpis {
+		t.Run(string(mpi), func(t *testing.T) {
+			program := built[mpi]
+			out := filepath.Join(t.TempDir(), "run")
+			ctx, stop := context.WithCancel(limited(t))
+			defer stop()
+			var text awaited
+			c := hosts.New(t, 4, hosts.Link{})
+			cmd := c.MPIRun(ctx, mpi, 1, program, args(out, "--steps", planned, "--ep", "2", "--save-every", "1", "--keep", "3", "--host-timeout", "3s")...)
+			cmd.Stdout, cmd.Stderr = &text, &text
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			text.await(t, ctx, "saved "+out)
+			c.Hosts[3].Cut()
+			cut := time.Now()
+			silent := "rank 3: host host3 (rank 3) has been silent for 3s"
+			if text.await(t, ctx, silent); mpi == hosts.OpenMPI { // MPICH's job ends with the first rank
+				for h := range 3 {
+					text.await(t, ctx, fmt.Sprintf("launcher: rank %d on host host%[1]d: %s", h, silent))
+				}
+			}
+			t.Logf("the other hosts end %v after the cut", time.Since(cut).Round(time.Millisecond))
+			stop() // Open MPI's own end may take a minute
+			if err := cmd.Wait(); err == nil {
+				t.Error("the job has ended well")
+			}
+			end := newestStep(t, out) + 2
+			steps := fmt.Sprint(end)
+			whole := filepath.Join(t.TempDir(), "run")
+			ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "4"}, args(whole, "--steps", steps)...)...))
+			want := savedAt(t, whole, end)
+			for ranks, how := range map[int][]string{3: {"--pp", "3", "--pp-microbatches", "4", "--ep", "1"}, 2: {"--ep", "1"}} {
+				run := filepath.Join(t.TempDir(), "run")
+				if err := os.CopyFS(run, os.DirFS(out)); err != nil {
+					t.Fatal(err)
+				}
+				ended(t, hosts.New(t, ranks, hosts.Link{}).MPIRun(limited(t), mpi, 1, program, args(run, append(how, "--steps", steps, "--resume", "--allow-changes")...)...))
+				if savedAt(t, run, end) != want {
+					t.Errorf("%d hosts go on to another state than a run without a break", ranks)
+				}
 			}
 		})
 	}

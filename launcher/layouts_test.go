@@ -133,7 +133,7 @@ func TestLayoutsText(t *testing.T) {
 	for args, want := range map[string][]string{
 		"-np 4 layouts": {"debug, bf16, on 4 ranks of 1 host; steps of 16 sequences of 128 tokens\n", "\n* dp1x4-ep4 ", "\n  dp2x2-ep1 ", "\n  dp4x1-ep1 ",
 			"dp4x1-ep1: dp_replicate 4, dp_shard 1, ep 1; *: the default", "a rank holds 1/4"},
-		"-np 4 layouts --hosts 2": {" network\n", "to other hosts per step", "NOTE: train accepts layouts with expert replicas on one host only\n"},
+		"-np 4 layouts --hosts 2": {" network\n", "to other hosts per step"},
 		"-np 4 layouts --dp-replicate 2 --ep 1": {"dp_replicate 2, dp_shard 2, ep 1 (dp2x2-ep1): efsdp 2\n", "16 of the 16 of each layer, with 4 replicas; 1/4 of their optimizer state",
 			"one copy for all ranks, and 1/4", "expert replicas, which sum gradients: 1 group of 4 ranks, the first with 0 1 2 3", "dp_replicate: 2 groups of 2 ranks, the first with 0 2\n", "\nbuffers over replicas "},
 		"-np 4 layouts --ep 4":     {"(dp1x4-ep4, the default): efsdp 1", "without replicas; all of their"},

@@ -53,10 +53,16 @@ func newBuilder(p Precision, m Mesh) *builder {
 // share makes the ranks of a host hold the matrices once that several of them have.
 func (b *builder) share() {
 	b.dense.host = newHost(b.mesh.World, b.mesh.Host)
-	b.experts.host = newHost(b.mesh.Replicas, nil)
+	if b.experts.Across = b.mesh.ReplicasAcross; b.experts.Across != nil || b.mesh.ReplicasHost == nil {
+		b.experts.host = newHost(b.mesh.Replicas, b.mesh.ReplicasHost)
+	}
 	b.dense.Shared, b.experts.Shared = b.dense.host != nil && !b.shards(), b.experts.host != nil
 	if b.dense.Shared || b.shards() {
 		b.dense.Across = b.mesh.Across
+	}
+	b.dense.together, b.experts.together = b.dense.host, b.experts.host
+	if r := b.mesh.Replicas; r != nil && len(r.Hosts()) > 1 {
+		b.experts.together = &host{comm: r, remote: newRemoteRows(b.mesh)}
 	}
 }
 
@@ -176,8 +182,8 @@ func (b *builder) groups() ([]*Group, error) {
 			if p.group.sharded == nil {
 				p.w.Grad = p.group.Grad.Slice(p.at, end).Reshape(p.dims...)
 			}
-			p.w.host = p.group.host
-			p.w.rows = p.w.host.divide(p.w.Grad.Mat().Rows, p.w.unit)
+			p.w.host = p.group.together
+			p.w.divideRows()
 			p.w.passes, p.w.chain = newPassTree(p.w.own()), p.group.Experts
 		}
 	}

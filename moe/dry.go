@@ -23,7 +23,19 @@ func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
 	all := everyRank(l.World)
 	m := Mesh{Layout: l, World: comm(all), Operands: comm(all)}
 	if m.EP = m.World; l.Replicas() > 1 {
-		m.EP, m.Replicas = comm(l.EPGroup(rank)), comm(l.ExpertReplicas(rank))
+		replicas := l.ExpertReplicas(rank)
+		m.EP, m.Replicas = comm(l.EPGroup(rank)), comm(replicas)
+		on := m.Replicas.Hosts()
+		if here := on[m.Replicas.Host()]; len(here) > 1 && len(on) > 1 {
+			m.ReplicasHost = comm(pick(replicas, here))
+			var across []int
+			for _, ranks := range equalHosts(m.Replicas) {
+				across = append(across, ranks[m.ReplicasHost.Rank()])
+			}
+			if across != nil {
+				m.ReplicasAcross = comm(pick(replicas, across))
+			}
+		}
 	}
 	if l.Sharers() > 1 {
 		m.Sequence = comm(m.sharers())
@@ -82,7 +94,7 @@ func NewDryRun(on Mesh, cfg Config, p Precision, seq int, options ep.Options, st
 	var exchange ep.Exchange
 	if cfg.MoELayers() > 0 {
 		dry := ep.NewDry(on.EP, cfg.Experts, options)
-		if on.Replicas != nil && len(on.World.Hosts()) == 1 { // no real run has replicas on several
+		if on.Replicas != nil {
 			if err := dry.Replicate(on.World); err != nil {
 				return nil, err
 			}

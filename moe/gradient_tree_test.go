@@ -66,7 +66,10 @@ func trainedOn(t *testing.T, cfg Config, sizes outputSizes, precision, exchange 
 		}
 		spread(m)
 		head := &m.output.weight
-		m.output.sizes, head.rows = sizes, m.host.divide(cfg.Vocab, sizes.unit(cfg.Vocab))
+		m.output.sizes = sizes
+		if head.rows = [2]int{0, cfg.Vocab}; m.host != nil {
+			head.rows = m.host.divide(cfg.Vocab, sizes.unit(cfg.Vocab))[m.host.comm.Rank()]
+		}
 		head.passes = newPassTree(head.own())
 		ex := tensor.NewParallelExec(threads)
 		defer ex.Close()

@@ -30,6 +30,7 @@ type host struct {
 	lists   [][][]byte // of the ranks, while a window is open
 	mine    [][]byte
 	waiting []wgrad
+	remote  *remoteRows // nil: all ranks are on this host
 }
 
 // wgrad is the gradient of a layer's weight, whose operands are complete and do not change until it
@@ -142,24 +143,36 @@ const (
 	wgradTile      = 32
 )
 
-// divide returns the rows of the next weight that this rank computes, of n, in whole units. If
+// divide returns the rows of the next weight that each rank computes, of n, in whole units. If
 // there are too few for all ranks, the first rank to get some changes from weight to weight.
-func (h *host) divide(n, unit int) [2]int {
-	if h == nil {
-		return [2]int{0, n}
-	}
+func (h *host) divide(n, unit int) [][2]int {
 	ranks := h.comm.Size()
 	if unit == 0 {
 		unit = wgradTile
 	}
 	parts := max(min(n/max(leastWgradRows, unit), ranks), 1)
-	part := (h.comm.Rank() - h.offset + ranks) % ranks
-	h.offset = (h.offset + parts) % ranks
-	if part >= parts {
-		return [2]int{}
-	}
 	units := (n + unit - 1) / unit
-	return [2]int{min(units*part/parts*unit, n), min(units*(part+1)/parts*unit, n)}
+	all := make([][2]int, ranks)
+	for part := range parts {
+		rank := (part + h.offset) % ranks
+		if h.remote != nil { // parts follow each other in this order
+			rank = h.remote.order[(part*ranks+h.offset)/parts]
+		}
+		all[rank] = [2]int{min(units*part/parts*unit, n), min(units*(part+1)/parts*unit, n)}
+	}
+	h.offset = (h.offset + parts) % ranks
+	return all
+}
+
+// divideRows sets which rows of the gradient this rank computes.
+func (w *weight) divideRows() {
+	n := w.Grad.Mat().Rows
+	if w.host == nil {
+		w.rows = [2]int{0, n}
+		return
+	}
+	w.shares = w.host.divide(n, w.unit)
+	w.rows = w.shares[w.host.comm.Rank()]
 }
 
 // add leaves the gradient of a layer's weight to the next call of compute.
@@ -170,7 +183,7 @@ func (h *host) add(l *linear, s *linearState) {
 // computeShared computes the gradients that wait, of all groups that ranks share. It is collective.
 func (m *Model) computeShared(p phase) error {
 	for _, g := range m.Groups {
-		if err := g.host.compute(p); err != nil {
+		if err := g.together.compute(p); err != nil {
 			return err
 		}
 	}
@@ -194,7 +207,11 @@ func (h *host) compute(p phase) error {
 		mine = w.buffers(p.ex, mine)
 	}
 	h.mine = mine
-	peers, err := h.open(p, mine)
+	open := h.open
+	if h.remote != nil {
+		open = h.openRows
+	}
+	peers, err := open(p, mine)
 	if err != nil {
 		return err
 	}
@@ -213,6 +230,8 @@ func (h *host) compute(p phase) error {
 // openBuffers is a window, and the buffers of each rank.
 type openBuffers struct {
 	window collective.Buffers
+	remote *remoteRows // rows are on their way to other hosts; nil: none are
+	alone  bool        // there is no window
 	lists  [][][]byte
 	bytes  int // that this rank has read from them
 }
@@ -244,8 +263,15 @@ func (h *host) open(p phase, mine [][]byte) (o openBuffers, err error) {
 // close returns when all ranks have computed their rows. err is what this rank has failed with.
 func (o *openBuffers) close(p phase, err error) error {
 	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
-	if closed := o.window.Close(o.bytes); err == nil {
-		err = closed
+	if o.remote != nil {
+		if sent := o.remote.sent.Wait(); err == nil {
+			err = sent
+		}
+	}
+	if !o.alone {
+		if closed := o.window.Close(o.bytes); err == nil {
+			err = closed
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("gradients of weights: %w", err)

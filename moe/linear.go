@@ -8,12 +8,13 @@ import (
 // weight is the weight of a layer: one parameter, or several adjacent ones as one tensor (gate and
 // up projection as one; all local experts as one).
 type weight struct {
-	W    tensor.Tensor // [N, K], or [groups, N, K]
-	Grad tensor.Tensor // FP32
-	at   int           // its offset in the flat vectors of its group
-	host *host         // shares Grad; nil: it is this rank's own
-	rows [2]int        // the rows [lo, hi) of Grad that this rank computes: all, unless it is shared
-	unit int           // rows that only one rank computes, together; 0: of no importance
+	W      tensor.Tensor // [N, K], or [groups, N, K]
+	Grad   tensor.Tensor // FP32
+	at     int           // its offset in the flat vectors of its group
+	host   *host         // shares Grad; nil: it is this rank's own
+	rows   [2]int        // the rows [lo, hi) of Grad that this rank computes: all, unless it is shared
+	shares [][2]int      // rows of all ranks of host
+	unit   int           // rows that only one rank computes, together; 0: of no importance
 	// Grad's rows that this rank computes, as a sum over the passes of a step. What Grad holds from
 	// an earlier step is overwritten.
 	passes passTree

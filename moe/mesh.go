@@ -29,6 +29,11 @@ type Mesh struct {
 	// Replicas has the ranks with the same experts as this one, in the order of World; nil: no
 	// other rank has them.
 	Replicas *collective.Comm
+	// ReplicasHost has those of Replicas on this host; nil: all of them are, or this rank alone is.
+	ReplicasHost *collective.Comm
+	// ReplicasAcross has those with the same place in ReplicasHost, in the order of World; nil:
+	// hosts have unequal numbers of them, or one each.
+	ReplicasAcross *collective.Comm
 	// Sequence has the ranks that share each sequence of this one, those of cp · tp, in its order;
 	// nil: none do.
 	Sequence *collective.Comm
@@ -53,15 +58,15 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	switch {
 	case l.World != c.Size():
 		return m, fmt.Errorf("a layout of %d ranks is not one of %d", l.World, c.Size())
-	case l.Replicas() == 1 && l.Sharers() < 2:
-		m = OneGroup(c)
-		return m, m.divideHosts()
 	case len(c.Hosts()) > 1 && l.Sharers() > 1:
 		return m, fmt.Errorf("%d ranks share each sequence (%s), and ranks are on several hosts: give cp 1 and tp 1", l.Sharers(), l.SharersName())
-	case len(c.Hosts()) > 1:
-		return m, fmt.Errorf("%d ranks on several hosts hold replicas of experts: exchange tokens among all ranks (ep %[1]d)", c.Size())
+	case l.Replicas() == 1 && l.Sharers() < 2:
+		l = mesh.Default(c.Size())
 	}
 	m.Layout, m.World, m.EP = l, c, c
+	if err := m.divideHosts(); err != nil {
+		return m, err
+	}
 	if l.Sharers() > 1 {
 		if m.Sequence, err = c.Split(m.sharers()[0], c.Rank()); err != nil {
 			return m, err
@@ -78,20 +83,37 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	if m.EP, err = c.Split(l.EPGroup(c.Rank())[0], c.Rank()); err != nil {
 		return m, err
 	}
-	m.Replicas, err = c.Split(l.ExpertReplicas(c.Rank())[0], c.Rank())
+	if m.Replicas, err = c.Split(l.ExpertReplicas(c.Rank())[0], c.Rank()); err != nil || len(m.Replicas.Hosts()) == 1 {
+		return m, err
+	}
+	here, err := m.Replicas.Split(m.Replicas.Host(), c.Rank())
+	if err != nil || here.Size() == 1 {
+		return m, err
+	}
+	if m.ReplicasHost = here; len(equalHosts(m.Replicas)) > 0 {
+		m.ReplicasAcross, err = m.Replicas.Split(here.Rank(), c.Rank())
+	}
 	return m, err
+}
+
+// equalHosts returns the ranks of a communicator by host if hosts have equal numbers of them, and
+// nil otherwise.
+func equalHosts(c *collective.Comm) [][]int {
+	hosts := c.Hosts()
+	if slices.ContainsFunc(hosts, func(ranks []int) bool { return len(ranks) != len(hosts[0]) }) {
+		return nil
+	}
+	return hosts
 }
 
 // divideHosts finds the ranks of this host and those with the same place on each host.
 func (m *Mesh) divideHosts() (err error) {
 	c := m.World
 	hosts := c.Hosts()
-	local := hosts[c.Host()]
-	uneven := func(ranks []int) bool { return len(ranks) != len(local) }
-	if len(hosts) == 1 || slices.ContainsFunc(hosts, uneven) {
+	if len(hosts) == 1 || equalHosts(c) == nil {
 		return nil
 	}
-	if len(local) > 1 {
+	if len(hosts[0]) > 1 {
 		if m.Host, err = c.Split(c.Host(), c.Rank()); err != nil {
 			return err
 		}
@@ -107,7 +129,7 @@ func (m *Mesh) place() int {
 
 // Comms yields the communicators of the mesh, each once.
 func (m Mesh) Comms(yield func(*collective.Comm) bool) {
-	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.Sequence, m.TP, m.Operands, m.ExchangeHost}
+	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.ReplicasHost, m.ReplicasAcross, m.Sequence, m.TP, m.Operands, m.ExchangeHost}
 	if m.EP == m.World {
 		all[3] = nil
 	}
@@ -137,9 +159,27 @@ func (m Mesh) RanksOf(c *collective.Comm) (ranks []int) {
 		return m.tensorGroup()
 	case m.EP:
 		return m.Layout.EPGroup(m.World.Rank())
-	default:
-		return m.Layout.ExpertReplicas(m.World.Rank())
 	}
+	ranks = m.Layout.ExpertReplicas(m.World.Rank())
+	switch on := m.Replicas.Hosts(); c {
+	case m.ReplicasHost:
+		return pick(ranks, on[m.Replicas.Host()])
+	case m.ReplicasAcross:
+		var across []int
+		for _, here := range on {
+			across = append(across, here[m.ReplicasHost.Rank()])
+		}
+		return pick(ranks, across)
+	}
+	return ranks
+}
+
+// pick returns the elements of a list with some indices.
+func pick(list, indices []int) (some []int) {
+	for _, i := range indices {
+		some = append(some, list[i])
+	}
+	return some
 }
 
 func everyRank(n int) (ranks []int) {

@@ -54,6 +54,7 @@ type Group struct {
 	// [Len] FP32; the zero Tensor in a model for inference
 	Grad tensor.Tensor
 
+	together  *host    // the ranks that compute the gradients together: host or, of experts with replicas on other hosts, all replicas
 	host      *host    // of a shared group, or of what the ranks of a host share of a sharded one
 	sharded   *sharded // this rank's shard; nil if the group is not sharded over hosts
 	weights   []*weight

@@ -58,6 +58,25 @@ func (g *Group) Divide(peers *collective.Comm, parts ...Division) {
 	}
 }
 
+// Slices says, weight by weight, which elements of the flat vectors each rank computes the
+// gradients of, if these are experts with replicas on several hosts. Their gradients are complete,
+// and exist on the host of that rank only. Slices follow each other in the order of Ranks or, with
+// Across, in that of the places on hosts. nil: it is another group.
+func (g *Group) Slices() (all []Division) {
+	if g.together == nil || g.together.remote == nil {
+		return nil
+	}
+	for _, w := range g.weights {
+		d, cols := Division{First: w.at}, w.Grad.Mat().Cols
+		for _, rank := range g.together.remote.order {
+			rows := w.shares[rank]
+			d.Counts = append(d.Counts, (rows[1]-rows[0])*cols)
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
 // SumGrad completes the sums over ranks and passes after the last pass of a step. They are in this
 // rank's elements of Grad. The others then hold what is of no use. SumGrad is collective among the
 // peers. All ranks that share Grad must have completed it.

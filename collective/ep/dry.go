@@ -188,33 +188,43 @@ func (d *Dry) route(h *Handle, tokens, slots int) error {
 	return nil
 }
 
-// setCounts sets the counts of all ranks, which their all-gather leaves as they are.
+// setCounts sets the counts of all ranks, which their all-gathers leave as they are.
 func (d *Dry) setCounts(tokens, slots int) {
 	s := d.one
-	all, each, own, experts := s.all, s.layout.Experts, s.comm.Rank(), s.layout.Experts
-	switch {
-	case s.hosts != nil:
-		all, each = s.hosts.all, len(s.hosts.mine)
-	case s.replicas.world != nil:
-		all, own = s.replicas.all, s.replicas.world.Rank()
-	}
 	if d.Rows == nil {
 		d.balance(tokens, slots)
 	}
-	for source := range len(all) / each {
-		rows := d.balanced
-		if d.Rows != nil {
-			rows = d.Rows(source)
-		}
-		if source == own {
-			d.chosen = append(d.chosen[:0], rows...)
-		}
-		at := all[source*each:][:each]
-		copy(at[:experts], rows)
-		if s.hosts != nil {
-			d.setVisits(at[experts:], source, rows, tokens, slots)
+	first, own := 0, s.comm.Rank()
+	if s.replicas.world != nil {
+		first = s.replicas.first
+	}
+	d.chosen = append(d.chosen[:0], d.rows(first+own)...)
+	if s.hosts != nil {
+		each := len(s.hosts.mine)
+		for source := range s.comm.Size() {
+			at, rows := s.hosts.all[source*each:][:each], d.rows(first+source)
+			copy(at, rows)
+			d.setVisits(at[s.layout.Experts:], source, rows, tokens, slots)
 		}
 	}
+	all := s.all
+	switch {
+	case s.replicas.world != nil:
+		all, first = s.replicas.all, 0
+	case s.hosts != nil:
+		return
+	}
+	for source := range len(all) / s.layout.Experts {
+		copy(all[source*s.layout.Experts:], d.rows(first+source))
+	}
+}
+
+// rows are those that a rank sends to each expert.
+func (d *Dry) rows(rank int) []int32 {
+	if d.Rows == nil {
+		return d.balanced
+	}
+	return d.Rows(rank)
 }
 
 // balance sets the rows that a rank sends to each expert, and its tokens that visit each host, if

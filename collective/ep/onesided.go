@@ -301,15 +301,17 @@ func (s *OneSided) route(h *Handle, topk []int32, tokens, slots int) error {
 
 // count tells all ranks how many rows each rank has per expert.
 func (s *OneSided) count(topk []int32, slots int) error {
-	switch {
-	case s.hosts != nil:
-		return s.hosts.count(topk, slots)
-	case s.replicas.world != nil:
-		all, err := s.replicas.count(s.chosen, s.Options)
-		copy(s.all, all)
-		return err
+	if s.hosts != nil {
+		if err := s.hosts.count(topk, slots); err != nil || s.replicas.world == nil {
+			return err
+		}
 	}
-	return collective.AllGather(s.comm, s.all, s.chosen)
+	if s.replicas.world == nil {
+		return collective.AllGather(s.comm, s.all, s.chosen)
+	}
+	all, err := s.replicas.count(s.chosen, s.Options)
+	copy(s.all, all)
+	return err
 }
 
 // checkPlaces returns an error if a choice has a place that its owner does not have: the handle has

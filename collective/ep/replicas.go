@@ -5,7 +5,6 @@ package ep
 // counts that the ranks exchange are those of all groups.
 
 import (
-	"errors"
 	"fmt"
 
 	"spmoe/collective"
@@ -24,14 +23,11 @@ func newReplicas(world, comm *collective.Comm, experts int) (replicas, error) {
 	if world.Size()%n != 0 || first%n != 0 {
 		return replicas{}, fmt.Errorf("ep: rank %d of %d is rank %d of a group of %d: groups are consecutive ranks of equal number", world.Rank(), world.Size(), comm.Rank(), n)
 	}
-	if len(world.Hosts()) > 1 {
-		return replicas{}, errors.New("ep: copies of experts must be on one host: exchange tokens among all ranks")
-	}
 	return replicas{world, first, make([]int32, world.Size()*experts)}, nil
 }
 
 // count tells the ranks of all groups the rows of this rank per expert, chosen. It applies the
-// limit, and returns the rows of the ranks of this group, [ranks, experts].
+// limit, and returns the rows of this group's ranks and those after them, [ranks, experts].
 func (r *replicas) count(chosen []int32, limit Options) ([]int32, error) {
 	experts := len(chosen)
 	if err := collective.AllGather(r.world, r.all, chosen); err != nil {

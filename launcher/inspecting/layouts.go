@@ -128,9 +128,6 @@ func (f *layoutsFlags) costs(cfg config.Config) (list layoutList, err error) {
 	if len(list.layouts) == 0 {
 		return list, fmt.Errorf("no layout fits: %s", list.notes[len(list.notes)-1])
 	}
-	if f.hosts > 1 && of.Experts > 0 {
-		list.notes = append(list.notes, "train accepts layouts with expert replicas on one host only")
-	}
 	return list, nil
 }
 

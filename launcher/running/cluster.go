@@ -19,9 +19,14 @@ import (
 	"spmoe/launcher/trainer/events"
 )
 
-// reportGrace is how long a failed rank that does not report the failure waits for the rank that
-// does.
-const reportGrace = 5 * time.Second
+const (
+	// reportGrace is how long a failed rank that does not report the failure waits for the rank
+	// that does.
+	reportGrace = 5 * time.Second
+	// printTime is how long what a rank prints may take to reach mpiexec. MPICH's can lose it
+	// if the rank ends sooner.
+	printTime = 500 * time.Millisecond
+)
 
 // PerformOnCluster runs a command line as one rank of a cluster.
 func PerformOnCluster(
@@ -46,7 +51,11 @@ func PerformOnCluster(
 		fmt.Fprintf(errOut, "launcher: rank %d on host %s: %v\n", c.Number(), c.Host(), err)
 	}
 	together := code == cli.ExitOK || code == cli.ExitInterrupted || code == cli.ExitUsage
-	if !together && !reports {
+	switch {
+	case together:
+	case reports:
+		time.Sleep(printTime)
+	default:
 		time.Sleep(reportGrace) // the whole job ends when the reporting rank does
 	}
 	c.Leave(code, together)

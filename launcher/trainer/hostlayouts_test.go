@@ -85,6 +85,49 @@ func TestOneResultForAllPipelinesOnHosts(t *testing.T) {
 	sameOnHosts(t, stagesOnHosts)
 }
 
+// replicasOnHosts are layouts whose experts have replicas on several hosts: one or several on each,
+// in groups that exchange tokens on one host or between hosts.
+var replicasOnHosts = []placed{
+	{hosts: []int{1, 1}, layout: mesh.Layout{World: 2, PP: 1, DPReplicate: 2, DPShard: 1, EP: 1}},
+	{hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 2, DPShard: 2, EP: 2}},
+	{hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 1}},
+	{hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 4, DPShard: 1, EP: 1},
+		change: func(c *config.Config) { c.MicroBatch = 0 }},
+	{hosts: []int{4, 4}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 2, DPShard: 4, EP: 2},
+		change: func(c *config.Config) { c.MicroBatch, c.FSDP = 1, true }},
+	{hosts: []int{4, 4}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 1, DPShard: 8, EP: 4},
+		change: func(c *config.Config) { c.MicroBatch, c.EPExchange = 1, "standard" }},
+	{hosts: []int{2, 2}, schedule: "ZBVZeroBubble", layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 2, DPShard: 2, EP: 1},
+		change: func(c *config.Config) { c.Recompute = "full" }},
+	{hosts: []int{1, 1, 1, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: 2}},
+	{hosts: []int{1, 1, 1, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 4, DPShard: 1, EP: 1}},
+	{hosts: []int{2, 2, 2, 2}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 2, DPShard: 4, EP: 4},
+		change: func(c *config.Config) { c.MicroBatch = 1 }},
+	{hosts: []int{1, 1, 1, 1}, schedule: "DualPipeV", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 2, DPShard: 1, EP: 1},
+		change: func(c *config.Config) { c.PPOverlap = true }},
+}
+
+// Replicas of experts on several hosts have the gradients of one rank.
+func TestOneResultForReplicasOnHosts(t *testing.T) {
+	sameOnHosts(t, replicasOnHosts)
+}
+
+// On hosts with unequal numbers of ranks, sums have another order than on one host. With and
+// without replicas it is the same.
+func TestReplicasOnUnequalHosts(t *testing.T) {
+	var want string
+	for _, ep := range []int{4, 2, 1} {
+		p := placed{hosts: []int{3, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 4, EP: ep}}
+		cfg := p.configure(hostsRun(t, "mxfp8"))
+		p.train(t, cfg, "")
+		if sum := sumOf(t, cfg); want == "" {
+			want = sum
+		} else if sum != want {
+			t.Errorf("%v: checksum %s, without replicas %s", p, sum, want)
+		}
+	}
+}
+
 // sameOnHosts compares layouts on hosts with one rank, in BF16 and MXFP8.
 func sameOnHosts(t *testing.T, all []placed) {
 	for _, precision := range []string{"bf16", "mxfp8"} {
@@ -103,12 +146,12 @@ func sameOnHosts(t *testing.T, all []placed) {
 	}
 }
 
-// A checkpoint of stages on hosts resumes on one host, and the other way round.
-func TestPipelinesOnHostsResume(t *testing.T) {
+// A checkpoint of stages or of replicas on hosts resumes on one host and on other hosts.
+func TestLayoutsOnHostsResume(t *testing.T) {
 	whole := hostsRun(t, "mxfp8")
 	train(t, whole, 1, "")
 	want := sumOf(t, whole)
-	places := []placed{{hosts: []int{1}, layout: mesh.Default(1)}, stagesOnHosts[2], stagesOnHosts[9]}
+	places := []placed{{hosts: []int{1}, layout: mesh.Default(1)}, stagesOnHosts[2], stagesOnHosts[9], replicasOnHosts[2], replicasOnHosts[7]}
 	for i, from := range places {
 		saved := from.configure(hostsRun(t, "mxfp8"))
 		saved.SaveEvery, saved.Keep = 1, 9
@@ -122,6 +165,40 @@ func TestPipelinesOnHostsResume(t *testing.T) {
 	}
 }
 
+// A copy of experts that differs from that of another host is found, whether ranks share it or not,
+// and both get it again.
+func TestReplicasOnHostsDisagree(t *testing.T) {
+	for name, c := range map[string]struct {
+		hosts, each, ep int
+		odd             int
+	}{
+		"own copies":    {2, 2, 2, 3},
+		"shared copies": {2, 2, 1, 2},
+	} {
+		undisturbed := guardedConfig(t, func(cfg *config.Config) { cfg.EP = c.ep })
+		onHosts(t, undisturbed, c.hosts, c.each, nil, run)
+		cfg := undisturbed
+		cfg.Out = filepath.Join(t.TempDir(), "run")
+		var attempts tries
+		said := onHosts(t, cfg, c.hosts, c.each, func(r *rank, computed bool) {
+			if r.Progress.Step+1 != 5 || computed || attempts.next(r) != 1 {
+				return
+			}
+			if r.comm.Rank() == c.odd {
+				r.Model.Groups[2].Work.Bytes()[0] ^= 1
+				r.memory.Take(r.Progress.Step) // as if it had been published so
+			}
+			if err := r.comm.Barrier(); err != nil {
+				t.Error(err)
+			}
+		}, run)
+		if alarms := said.texts(); len(alarms) != 1 || !strings.Contains(alarms[0], fmt.Sprintf("expert weights of rank %d are not those of the other ranks", c.odd)) {
+			t.Errorf("%s: alarms %q", name, alarms)
+		}
+		sameState(t, name, cfg, undisturbed, cfg.Steps)
+	}
+}
+
 // What hosts cut is refused, with what to give instead.
 func TestLayoutsOnHostsRefused(t *testing.T) {
 	for want, p := range map[string]placed{
@@ -129,8 +206,6 @@ func TestLayoutsOnHostsRefused(t *testing.T) {
 			hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 2}},
 		"cp is 2, and stage 1 (ranks 4 to 7) is on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1 and --tp 1, or a --pp that is a multiple of 4": {
 			hosts: []int{6, 2}, schedule: "1F1B", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, CP: 2, EP: 2}},
-		"ep is 1, and stage 0 (ranks 0 to 1) is on several hosts: replicas of experts must be on one host: give --ep 2 --dp-replicate 1, or a --pp that is a multiple of 4": {
-			hosts: []int{1, 3}, schedule: "1F1B", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 1}},
 		"pp_schedule is InterleavedZeroBubble, and stage 1 (ranks 2 to 3) is on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has 2 passes of the last stage in flight: give another --pp-schedule, or a --pp that is a multiple of 4": {
 			hosts: []int{3, 1}, schedule: "InterleavedZeroBubble", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}},
 	} {

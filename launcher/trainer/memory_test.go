@@ -194,9 +194,16 @@ func TestEstimateMemoryOfHosts(t *testing.T) {
 		"fsdp":         func(c *config.Config) { c.FSDP = true },
 		"fsdp, mxfp8":  func(c *config.Config) { c.FSDP, c.Precision, c.Model.MTPLayers = true, "mxfp8", 1 },
 		"fsdp, passes": func(c *config.Config) { c.FSDP, c.MicroBatch = true, 1 },
+		"replicas":     func(c *config.Config) { c.EP = 2 },
+		"two per host": func(c *config.Config) { c.EP, c.Precision, c.MicroBatch = 1, "mxfp8", 1 },
+		"two hosts":    func(c *config.Config) { c.EP = 4 },
 	} {
 		places := [][2]int{{2, 2}, {4, 2}}
-		if name != "fsdp, mxfp8" {
+		switch name {
+		case "fsdp, mxfp8":
+		case "two hosts": // of each group
+			places = places[1:]
+		default:
 			places = places[:1]
 		}
 		for _, on := range places {

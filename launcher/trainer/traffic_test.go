@@ -204,9 +204,45 @@ func TestTrafficOfStagesBetweenHosts(t *testing.T) {
 	}
 }
 
-// The ranks of a host hold each matrix once, and each its own norms. On one host that is true of
-// experts in every layout; between hosts every replica has its own. The optimizer's state is never
-// held twice.
+// Replicas of experts on several hosts send the rows that others multiply, and the weights that
+// they update. Experts have equally many rows here, as in the count.
+func TestTrafficOfReplicasBetweenHosts(t *testing.T) {
+	for name, c := range map[string]struct {
+		hosts, each int
+		change      func(*config.Config)
+	}{
+		"a replica per host":   {2, 1, func(c *config.Config) { c.EP = 1 }},
+		"MXFP8, passes":        {2, 2, func(c *config.Config) { c.EP, c.Precision, c.MicroBatch = 2, "mxfp8", 2 }},
+		"two per host":         {2, 2, func(c *config.Config) { c.EP = 1 }},
+		"four hosts":           {4, 1, func(c *config.Config) { c.EP = 1 }},
+		"groups of two ranks":  {4, 2, func(c *config.Config) { c.EP = 2 }},
+		"groups of two hosts":  {4, 2, func(c *config.Config) { c.EP = 4 }},
+		"stages with replicas": {4, 1, func(c *config.Config) { c.PP, c.EP, c.PPMicrobatches = 2, 1, 4 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const steps = 1
+			cfg, _, sent := movedBySteps(t, c.hosts, c.each, steps, func(cfg *config.Config) {
+				cfg.Batch, cfg.Seq, cfg.Model.Dim, cfg.Model.ExpertInter, cfg.Model.ForceBalance = 32, 128, 128, 128, true
+				c.change(cfg)
+			})
+			all, err := estimate.LayoutTraffic(cfg, cfg.LayoutOrDefault(c.hosts*c.each), c.hosts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			network := 0.0
+			for _, m := range all {
+				network += steps * m.Network
+			}
+			if network == 0 || math.Abs(sent/network-1) > 0.01 {
+				t.Errorf("%.0f bytes sent to other hosts per rank, want %.0f: %.4f times as many", sent, network, sent/network)
+			}
+			t.Logf("%.4f times as many bytes between hosts", sent/network)
+		})
+	}
+}
+
+// The ranks of a host hold each matrix once, and each its own norms. That is true of experts in
+// every layout. The optimizer's state is never held twice.
 func TestLayoutMemory(t *testing.T) {
 	cfg, err := config.Default("debug")
 	if err != nil {
@@ -231,14 +267,15 @@ func TestLayoutMemory(t *testing.T) {
 		one, two, apart := estimate.LayoutMemory(cfg, l, 1), estimate.LayoutMemory(cfg, l, 2), estimate.LayoutMemory(cfg, l, 4)
 		near(l.Name()+" weights", 4*one.Weights, 2*(matrices+n.Routed)+4*4*single)
 		near(l.Name()+" gradients", 4*one.Gradients, 4*(matrices+n.Routed)+4*4*single)
-		near(l.Name()+" weights on 2 hosts", two.Weights, 2*(matrices/2+n.Routed/int64(l.EP))+4*single)
-		near(l.Name()+" gradients on 2 hosts", two.Gradients, 4*(matrices/2+n.Routed/int64(l.EP)+single))
+		sharers := int64(max(2/l.EP, 1)) // of an expert on a host
+		near(l.Name()+" weights on 2 hosts", two.Weights, 2*(matrices/2+n.Routed/int64(l.EP)/sharers)+4*single)
+		near(l.Name()+" gradients on 2 hosts", two.Gradients, 4*(matrices/2+n.Routed/int64(l.EP)/sharers+single))
 		near(l.Name()+" weights on 4 hosts", apart.Weights, 2*(matrices+n.Routed/int64(l.EP))+4*single)
 		near(l.Name()+" gradients on 4 hosts", apart.Gradients, 4*(matrices+n.Routed/int64(l.EP)+single))
 		near(l.Name()+" state", 4*one.Optimizer, 12*n.Total)
 		near(l.Name()+" state on 4 hosts", 4*apart.Optimizer, 12*n.Total)
-		// on one host, a weight's gradient is a sum over ranks
-		if one.Activations < apart.Activations || one.Snapshot != one.Optimizer && one.Snapshot != 0 {
+		// on one host, a weight's gradient is a sum over ranks; on several, rows of replicas arrive
+		if l.Replicas() == 1 && one.Activations < apart.Activations || one.Snapshot != one.Optimizer && one.Snapshot != 0 {
 			t.Errorf("%v: %+v on one host, %+v on four", l, one, apart)
 		}
 	}

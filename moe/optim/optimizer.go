@@ -75,7 +75,7 @@ func (o *Optimizer) DryStep() error {
 func divide(shards []shard) {
 	var parts []moe.Division // of the group
 	for _, s := range shards {
-		if s.peers != nil {
+		if s.peers != nil && s.counts == nil {
 			parts = append(parts, s.division)
 		}
 		if s.last && parts != nil {

@@ -41,13 +41,20 @@ type segment struct {
 	params     []*moe.Param
 	begin, end int  // of the flat vectors; the last segment of a group ends with the padding
 	last       bool // of its group
+	// the slice of each rank that has the group, if its gradients are complete on these ranks: see
+	// [moe.Group.Slices]
+	counts []int
 }
 
 // segmentsOf divides a group into segments.
 func segmentsOf(g *moe.Group, rule Rule) (all []segment) {
 	at, first := 0, 0
+	slices := g.Slices()
 	for i, p := range g.Params {
-		if i == 0 || p.Class != g.Params[i-1].Class && rule.Of(p.Class) != rule.Of(g.Params[i-1].Class) {
+		if len(slices) > 0 && slices[0].First == at {
+			all, first = append(all, segment{group: g, rule: rule.Of(p.Class), begin: at, counts: slices[0].Counts}), i
+			slices = slices[1:]
+		} else if i == 0 || p.Class != g.Params[i-1].Class && rule.Of(p.Class) != rule.Of(g.Params[i-1].Class) {
 			all, first = append(all, segment{group: g, rule: rule.Of(p.Class), begin: at}), i
 		}
 		s := &all[len(all)-1]
@@ -55,7 +62,11 @@ func segmentsOf(g *moe.Group, rule Rule) (all []segment) {
 		s.params, s.end = g.Params[first:i+1], at
 	}
 	if n := len(all); n > 0 {
-		all[n-1].end, all[n-1].last = max(at, g.Len()), true // Len is that of what is held if hosts shard the group
+		s := &all[n-1]
+		if s.counts != nil {
+			s.counts[len(s.counts)-1] += max(at, g.Len()) - at
+		}
+		s.end, s.last = max(at, g.Len()), true // Len is that of what is held if hosts shard the group
 	}
 	return all
 }
@@ -68,6 +79,8 @@ func shardsOf(groups []*moe.Group, rule Rule) (all []shard) {
 			switch held := g.Held(); {
 			case held != nil:
 				s.hold(held)
+			case segment.counts != nil:
+				s.take(segment.counts)
 			case g.Ranks != nil:
 				s.take(segment.split(g.Ranks.Size()))
 			}

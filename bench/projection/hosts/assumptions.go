@@ -32,7 +32,7 @@ func (r Recipe) Assumptions() []string {
 	all = append(all,
 		fmt.Sprintf("routing is uniform%s: among %d hosts a token goes to %.2f others, once to each, %s, and comes back once for each of %.2f choices there", limit, r.mostEP(), hosts, row, choices),
 		r.overlap())
-	return append(all, fmt.Sprintf("at most %d hosts share the experts; more are replicas, which sum their experts' gradients in FP32 (reduce-scatter and all-gather) and each keep their optimizer state: this engine has no such replicas yet", r.mostEP()))
+	return append(all, fmt.Sprintf("at most %d hosts share the experts; more are replicas, which send rows of products to where gradients of weights are computed, behind nothing, and divide their experts' optimizer state and products, expert by expert: with more replicas than a rank has experts, others wait", r.mostEP()))
 }
 
 func (r Recipe) overlap() string {

@@ -50,6 +50,7 @@ type Row struct {
 	Tokens          int      `json:"tokens"`            // per step, all hosts together
 	Step            float64  `json:"step_s"`            // seconds
 	Compute         float64  `json:"compute_s"`         // of Step, without the network
+	Uneven          float64  `json:"uneven_s"`          // of Step: ranks wait for those with more products of replicas
 	TokensPerSecond float64  `json:"tokens_per_s"`      // of all hosts
 	Efficiency      float64  `json:"efficiency"`        // relative to this number of independent hosts
 	Sent            float64  `json:"sent_bytes"`        // by each host per step, which receives the same
@@ -97,7 +98,8 @@ func (r Recipe) row(hosts int) Row {
 	group := r.groupOf(hosts)
 	row := Row{Hosts: hosts, EPHosts: group, Replicas: hosts / group, Tokens: hosts * r.sequences(hosts) * r.Seq}
 	row.Compute = float64(row.Tokens/hosts) / r.rate()
-	row.Step = row.Compute
+	row.Uneven = r.uneven(hosts, group)
+	row.Step = row.Compute + row.Uneven
 	row.Motions = r.motions(hosts, group)
 	for _, m := range row.Motions {
 		row.Step += m.Exposed()
@@ -105,8 +107,30 @@ func (r Recipe) row(hosts int) Row {
 	}
 	row.TokensPerSecond = float64(row.Tokens) / row.Step
 	row.Efficiency = row.Compute / row.Step
-	row.Exposed = 1 - row.Efficiency
+	row.Exposed = 1 - (row.Compute+row.Uneven)/row.Step
 	return row
+}
+
+// uneven returns the seconds per step that the rank with most experts computes gradients of weights
+// longer than on one host. D replicas divide the e experts of a rank of each layer, whole, so one
+// of them gets ceil(e/D), with the rows of all D. The two weights of an expert are for different
+// ranks if there are enough; the first is two thirds of them.
+func (r Recipe) uneven(hosts, group int) float64 {
+	replicas, experts := hosts/group, r.Model.Experts/(group*r.Ranks)
+	if replicas == 1 || r.Model.MoELayers() == 0 {
+		return 0
+	}
+	wgrad := 0.0
+	for _, m := range r.Model.Modules(r.Seq) {
+		if m.Class == moe.Expert {
+			wgrad += m.FLOPs.Wgrad
+		}
+	}
+	most := float64((experts+replicas-1)/replicas*replicas) / float64(experts)
+	if 2*experts <= replicas {
+		most *= 2. / 3
+	}
+	return (most - 1) * wgrad * float64(r.sequences(hosts)*r.Seq) / r.FLOPS
 }
 
 // sequences returns the sequences of one host per step.

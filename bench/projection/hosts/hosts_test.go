@@ -82,9 +82,10 @@ func TestByHand(t *testing.T) {
 		{Name: "combine", Times: 1, Messages: 3, Bytes: tokens * 1.5 * 128},
 		{Name: "combine backward", Times: 1, Messages: 9, Bytes: tokens * (visited*128 + 1.5*8)},
 		{Name: "dispatch backward", Times: 1, Messages: 3, Bytes: tokens * 1.5 * 128},
+		{Name: "expert rows", Times: 1, Messages: 5, Bytes: tokens*2*(3*32+2*64) + 2*4*2},
 		{Name: "gradients", Times: 1, Messages: 28, Bytes: 7. / 8 * 4 * replicated},
 		{Name: "weights", Times: 1, Messages: 28, Bytes: 7. / 8 * (2*replicated + 2*single)},
-		{Name: "expert gradients", Times: 1, Messages: 3, Bytes: routed / 4 * 4},
+		{Name: "expert weights", Times: 1, Messages: 2, Bytes: routed / 4},
 		{Name: "router loads", Times: 1, Messages: 7, Bytes: 7 * 2 * 8 * 8},
 		{Name: "gradient norm", Times: 1, Messages: 7, Bytes: 7 * 2 * 8 * 69},
 		{Name: "loss", Times: 1, Messages: 7, Bytes: 7 * 2 * 8 * 8},
@@ -94,11 +95,16 @@ func TestByHand(t *testing.T) {
 	}
 	flops := 3 * 2 * float64(replicated-256*64+2*3*64*32) // embedding looked up, two experts a token
 	flops += 6 * 2 * 2 * (16 + 16) * 32
-	shared := 2 * 3 * 64 * 32 * tokens / 1e9 // seconds of its forward pass
+	shared := 2 * 3 * 64 * 32 * tokens / 1e9              // seconds of its forward pass
+	uneven := 1. / 3 * 2 * 2 * 3 * 64 * 32 * tokens / 1e9 // two of three matrices with the rows of two replicas
 	step, sent := flops*tokens/1e9, 0.0
 	if math.Abs(row.Compute/step-1) > 1e-12 {
 		t.Errorf("computing takes %g s, want %g", row.Compute, step)
 	}
+	if math.Abs(row.Uneven/uneven-1) > 1e-12 {
+		t.Errorf("ranks wait %g s for others, want %g", row.Uneven, uneven)
+	}
+	step += uneven
 	for i, m := range row.Motions {
 		w := want[i]
 		if m.Name != w.Name || m.Times != w.Times || m.Messages != w.Messages || math.Abs(m.Bytes-w.Bytes) > 1e-6 {
@@ -113,6 +119,22 @@ func TestByHand(t *testing.T) {
 	}
 	if math.Abs(row.Step/step-1) > 1e-12 || math.Abs(row.Sent/sent-1) > 1e-12 || math.Abs(row.TokensPerSecond*step/(8*tokens)-1) > 1e-12 {
 		t.Errorf("%g tokens/s, a step of %g s and %g bytes, want %g s and %g", row.TokensPerSecond, row.Step, row.Sent, step, sent)
+	}
+}
+
+// Replicas divide whole experts, evenly up to as many ranks as there are experts.
+func TestUneven(t *testing.T) {
+	for ranks, want := range map[int][5]float64{ // as a share of their products, on 1, 2, 4, 8, 16 hosts
+		1: {0, 0, 0, 0, 1. / 3}, 2: {0, 0, 0, 1. / 3, 5. / 3}, 4: {0, 0, 1. / 3, 5. / 3, 13. / 3},
+	} {
+		r := small(t)
+		r.Ranks, r.EPHosts = ranks, 1
+		products := 2 * 2 * 3 * 64 * 32 * float64(r.Batch*r.Seq) / r.FLOPS
+		for i, row := range project(t, r, 16) {
+			if got := row.Uneven / products; math.Abs(got-want[i]) > 1e-12 {
+				t.Errorf("%d ranks on %d hosts wait %g times their products, want %g", ranks, row.Hosts, got, want[i])
+			}
+		}
 	}
 }
 
@@ -265,16 +287,17 @@ func TestDense(t *testing.T) {
 	}
 }
 
+// More hosts need less each, until replicas of experts get more rows of each other than they save.
 func TestMemory(t *testing.T) {
 	r := small(t)
-	rows := project(t, r, 16)
+	rows := project(t, r, 8)
 	for i := 1; i < len(rows); i++ {
 		if rows[i].Memory >= rows[i-1].Memory {
 			t.Errorf("%d hosts need %g bytes each, %d %g", rows[i].Hosts, rows[i].Memory, rows[i-1].Hosts, rows[i-1].Memory)
 		}
 	}
 	r.Memory = rows[1].Memory
-	for i, row := range project(t, r, 16) {
+	for i, row := range project(t, r, 8) {
 		if row.Fits != (i >= 1) {
 			t.Errorf("%d hosts: fits is %t", row.Hosts, row.Fits)
 		}

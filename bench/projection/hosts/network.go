@@ -81,6 +81,7 @@ func (r Recipe) sent(hosts, group int) (all []Motion) {
 		}
 	}
 	add(r.Model.MoELayers()*passes, r.ofLayer(group, float64(r.sequences(hosts)*r.Seq)/float64(passes)))
+	add(r.Model.MoELayers(), []Motion{r.expertRows(hosts, group)})
 	add(passes, []Motion{r.gradients(hosts)})
 	add(1, r.ofStep(hosts, group))
 	return all
@@ -111,6 +112,25 @@ func (r Recipe) ofLayer(group int, tokens float64) []Motion {
 	}
 }
 
+// expertRows is what replicas of experts send of a layer in a step, to the hosts that compute
+// gradients of weights. Of D replicas, with size the bytes of an element:
+//
+//	(D-1)/D · tokens · choices · size · (3 · width of an expert + 2 · hidden size)
+//
+// Each choice has a row of the inputs and one of the outputs' gradients, of an expert's two
+// weights. The ends of each expert's rows are another 4 bytes per weight and pass.
+func (r Recipe) expertRows(hosts, group int) Motion {
+	_, passes := r.pass(hosts)
+	others := hosts/group - 1
+	rows := float64(others) / float64(others+1) * float64(r.sequences(hosts)*r.Seq*r.Model.TopK)
+	m := r.Model
+	ends := 2 * 4 * passes * m.Experts / group * others
+	return Motion{
+		Name: "expert rows", Messages: (2*2*passes + 1) * others,
+		Bytes: rows*float64(r.Precision.DType.Size()*(3*m.ExpertInter+2*m.Dim)) + float64(ends),
+	}
+}
+
 const vectors = 2 // of replicated parameters: FP32 ones, and matrices in the working type
 
 // gradients is the sum of the gradients of replicated parameters in one pass: (H-1)/H · 4 B each.
@@ -122,7 +142,7 @@ func (r Recipe) gradients(hosts int) Motion {
 // ofStep lists the other exchanges around the optimizer.
 //
 //	weights: (H-1)/H · 2 or 4 B per replicated parameter
-//	expert gradients: 2·(D-1)/D · 4 B per parameter of the host's experts, D replicas of the group
+//	expert weights: (D-1)/D · 2 B per parameter of the host's experts, D replicas of the group
 //	loads, norm, loss: the vectors of all ranks to every other host
 //
 // A long vector is reduce-scattered and all-gathered, as gradients are. A reduce-scatter and an
@@ -133,7 +153,7 @@ func (r Recipe) ofStep(hosts, group int) []Motion {
 	away := float64(others) / float64(hosts)
 	return []Motion{
 		{Name: "weights", Messages: vectors * 2 * others, Bytes: away * r.weightBytes()},
-		{Name: "expert gradients", Messages: 3 * (hosts/group - 1), Bytes: 2 * (replicas - 1) / replicas * 4 * float64(counts.Routed) / float64(group)},
+		{Name: "expert weights", Messages: 2 * (hosts/group - 1), Bytes: (replicas - 1) / replicas * float64(r.Precision.DType.Size()) * float64(counts.Routed) / float64(group)},
 		r.allReduce("router loads", hosts, 8*r.Model.MoELayers()*r.Model.Experts),
 		r.allReduce("gradient norm", hosts, 8*len(exact.Sum{})),
 		r.allReduce("loss", hosts, 8*lossNumbers),

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"spmoe/collective/ep"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 )
 
 // Over all choices of experts that the router may make, tokens of all hosts visit other hosts, and
@@ -130,6 +132,29 @@ func TestDispatch(t *testing.T) {
 		m := r.ofLayer(2, 1000)[1]
 		if want := 1000 * (visits*x.row + choices*x.choice); m.Name != dispatch || m.Messages != x.messages || math.Abs(m.Bytes-want) > 1e-6 {
 			t.Errorf("%v, %d experts: %+v, want %d messages and %g bytes", x.wire, x.experts, m, x.messages, want)
+		}
+	}
+}
+
+// Where hosts hold all experts, so that no routing is expected, they send what layouts counts.
+func TestAgainstLayouts(t *testing.T) {
+	for _, x := range []struct{ hosts, ranks, micro int }{{2, 2, 0}, {2, 4, 0}, {4, 1, 0}, {8, 2, 0}, {2, 2, 1}} {
+		c, err := config.Default("debug")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Recipe{Model: c.Model, Precision: precision(t, "bf16"), Ranks: x.ranks, Seq: 128, Batch: 16, MicroBatch: x.micro, EPHosts: 1, FLOPS: 1e9, Link: Link{Bandwidth: 1e6}}
+		c.Seq, c.Batch, c.MicroBatch, c.EP, c.Precision = r.Seq, r.Batch*x.hosts, x.micro, x.ranks, "bf16"
+		moved, err := estimate.LayoutTraffic(c, c.LayoutOrDefault(x.hosts*x.ranks), x.hosts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 0.0
+		for _, m := range moved {
+			want += float64(x.ranks) * m.Network
+		}
+		if got := r.row(x.hosts).Sent; math.Abs(got/want-1) > 0.01 {
+			t.Errorf("%+v: a host sends %.0f bytes, layouts says %.0f: %.4f times as many", x, got, want, got/want)
 		}
 	}
 }

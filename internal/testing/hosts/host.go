@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -39,6 +41,25 @@ func (h *Host) Kill() {
 	h.cluster.t.Helper()
 	if err := h.spaces.kill(); err != nil {
 		h.cluster.t.Fatalf("kill %s: %v", h.Name, err)
+	}
+}
+
+// Signal sends a signal to the processes on the host that run a program.
+func (h *Host) Signal(program string, sig syscall.Signal) {
+	space := func(pid string) string {
+		name, _ := os.Readlink("/proc/" + pid + "/ns/net")
+		return name
+	}
+	own := space(strconv.Itoa(h.spaces.pid))
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, folder := range processes {
+		name := filepath.Base(folder)
+		if exe, _ := os.Readlink(folder + "/exe"); exe != program || space(name) != own {
+			continue
+		}
+		if pid, err := strconv.Atoi(name); err == nil {
+			syscall.Kill(pid, sig) // it may have ended
+		}
 	}
 }
 
@@ -86,7 +107,7 @@ func (h *Host) traffic() (received, sent int64) {
 	return 0, 0
 }
 
-// plug connects the host to the switch by a link, which is limited to its rate in both directions.
+// plug connects the host to the switch by a link.
 func (h *Host) plug(link Link) {
 	t, hub := h.cluster.t, h.cluster.hub
 	t.Helper()
@@ -95,6 +116,13 @@ func (h *Host) plug(link Link) {
 	hub.run(t, "ip", "link", "set", h.port, "addrgenmode", "none", "master", "switch", "up")
 	h.spaces.run(t, "ip", "link", "set", "eth0", "addrgenmode", "none", "up")
 	h.spaces.run(t, "ip", "address", "add", h.Address+"/24", "dev", "eth0")
+	h.Limit(link)
+}
+
+// Limit changes the host's link, in both directions.
+func (h *Host) Limit(link Link) {
+	t, hub := h.cluster.t, h.cluster.hub
+	t.Helper()
 	if link.Rate == 0 {
 		return
 	}
@@ -103,6 +131,6 @@ func (h *Host) plug(link Link) {
 	burst := max(128<<10, link.Rate/8/1000)
 	queue := max(512<<10, link.Rate/8/50)
 	shape := []string{"root", "tbf", "rate", fmt.Sprintf("%dbit", link.Rate), "burst", fmt.Sprint(burst), "limit", fmt.Sprint(burst + queue)}
-	hub.run(t, "tc", append([]string{"qdisc", "add", "dev", h.port}, shape...)...)
-	h.spaces.run(t, "tc", append([]string{"qdisc", "add", "dev", "eth0"}, shape...)...)
+	hub.run(t, "tc", append([]string{"qdisc", "replace", "dev", h.port}, shape...)...)
+	h.spaces.run(t, "tc", append([]string{"qdisc", "replace", "dev", "eth0"}, shape...)...)
 }

@@ -9,6 +9,7 @@ import (
 	_ "embed"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -42,17 +43,25 @@ func (m MPI) Launcher() string {
 // the test, like [New], without that MPI.
 func (c *Cluster) MPIRun(ctx context.Context, mpi MPI, ranksPerHost int, program string, args ...string) *exec.Cmd {
 	c.t.Helper()
+	return c.MPIRunOn(ctx, mpi, slices.Repeat([]int{ranksPerHost}, len(c.Hosts)), program, args...)
+}
+
+// MPIRunOn is MPIRun with a number of ranks for each host.
+func (c *Cluster) MPIRunOn(ctx context.Context, mpi MPI, ranks []int, program string, args ...string) *exec.Cmd {
+	c.t.Helper()
 	for _, tool := range []string{mpi.Launcher(), mpi.Compiler()} {
 		if _, err := exec.LookPath(tool); err != nil {
 			lacks(c.t, "there is no %s", tool)
 		}
 	}
 	var slots []string
-	for _, h := range c.Hosts {
-		slots = append(slots, fmt.Sprintf("%s:%d", h.Name, ranksPerHost))
+	n := 0
+	for i, h := range c.Hosts {
+		slots = append(slots, fmt.Sprintf("%s:%d", h.Name, ranks[i]))
+		n += ranks[i]
 	}
 	flags := map[MPI]func(hosts string) []string{OpenMPI: c.openMPI, MPICH: c.mpich}[mpi](strings.Join(slots, ","))
-	flags = append(flags, "-np", strconv.Itoa(ranksPerHost*len(c.Hosts)), program)
+	flags = append(flags, "-np", strconv.Itoa(n), program)
 	cmd := c.Hosts[0].Command(ctx, mpi.Launcher(), append(flags, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	return cmd

@@ -110,8 +110,7 @@ func (c Config) CheckContext() error {
 }
 
 // OnHosts returns an error if ranks on several hosts cannot train in the layout. first has the
-// first rank of each host. The ranks of a stage can share sequences, or hold replicas of experts,
-// if they are on one host.
+// first rank of each host. The ranks of a stage can share sequences if they are on one host.
 func (c Config) OnHosts(ranks int, first []int) error {
 	l := c.LayoutOrDefault(ranks)
 	for stage := range l.PP {
@@ -123,11 +122,8 @@ func (c Config) OnHosts(ranks int, first []int) error {
 			where = fmt.Sprintf("ranks 0 to %d are", ranks-1)
 		}
 		instead := fmt.Sprintf("or a --pp that is a multiple of %d", wholeStages(ranks, first))
-		switch {
-		case l.Sharers() > 1:
+		if l.Sharers() > 1 {
 			return fmt.Errorf("%s is %d, and %s on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1 and --tp 1, %s", l.SharersName(), l.Sharers(), where, instead)
-		case l.Replicas() > 1 && c.RoutedExperts() > 0:
-			return fmt.Errorf("ep is %d, and %s on several hosts: replicas of experts must be on one host: give --ep %d --dp-replicate 1, %s", l.EP, where, l.StageRanks(), instead)
 		}
 		if plan, err := c.PipelinePlan(ranks); c.Pipelined() && err == nil && plan.Holders()[len(plan.Holders())-1] == stage && plan.LastInFlight() > 1 {
 			return fmt.Errorf("pp_schedule is %s, and %s on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has %d passes of the last stage in flight: give another --pp-schedule, %s", c.PPSchedule, where, plan.LastInFlight(), instead)

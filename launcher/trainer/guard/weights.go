@@ -179,20 +179,52 @@ func (g *Weights) changes(all []finding, i int, name, kind string) (what []strin
 // firstPeer returns the rank of the first peer among all ranks. Peers are neighbors.
 func (g *Weights) firstPeer() int { return g.Comm.Rank() - g.Peers.Rank() }
 
-// holders returns the sets of peers that hold the same weights of a group.
+// holders returns the sets of peers that each hold the same weights of a group for themselves.
 func (g *Weights) holders(group *moe.Group) [][]int {
 	switch {
 	case group.Ranks == nil || group.Held() != nil:
 		return nil
 	case group.Experts:
-		return g.Layout.Groups(mesh.DPReplicate, mesh.EFSDP)
+		own, _ := g.replicas()
+		return own
 	}
 	return [][]int{state.EveryRank(g.Layout.World)}
+}
+
+// replicas returns the sets of peers with the same experts: own, whose ranks have copies of their
+// own, and shared, which have the same place on hosts that hold one copy each.
+func (g *Weights) replicas() (own, shared [][]int) {
+	for _, all := range g.Layout.Groups(mesh.DPReplicate, mesh.EFSDP) {
+		var hosts [][]int
+		for i, rank := range all {
+			if i == 0 || g.Peers.HostOf(rank) != g.Peers.HostOf(all[i-1]) {
+				hosts = append(hosts, nil)
+			}
+			hosts[len(hosts)-1] = append(hosts[len(hosts)-1], rank)
+		}
+		each := len(hosts[0])
+		if uneven := slices.ContainsFunc(hosts, func(h []int) bool { return len(h) != each }); uneven || each == 1 {
+			own = append(own, all)
+			continue
+		}
+		for place := range each {
+			var ranks []int
+			for _, h := range hosts {
+				ranks = append(ranks, h[place])
+			}
+			shared = append(shared, ranks)
+		}
+	}
+	return own, shared
 }
 
 // places returns the sets of peers that have the same place on each host. Of a group that hosts
 // hold once each, they check the same part.
 func (g *Weights) places(group *moe.Group) (sets [][]int) {
+	if group.Experts && group.Ranks != nil {
+		_, shared := g.replicas()
+		return shared
+	}
 	if group.Across == nil || group.Held() != nil {
 		return nil
 	}

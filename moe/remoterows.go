@@ -1,0 +1,152 @@
+package moe
+
+// Rows of experts whose replicas are on several hosts. Each rank computes the gradients of its
+// share of the experts from the rows of all replicas, as on one host. Rows of replicas on its host
+// are read in place. Those on other hosts send it theirs: the rows of an expert are contiguous, so
+// each message is a part of an operand.
+//
+// The gradient could instead travel from host to host as a chain of FP32 sums, since a product adds
+// row by row. Of an expert with R rows per product on H hosts, whose weight is [N, K], all links
+// together would then carry 4·N·K·(H-1) bytes. Rows take 2·R·(N+K)·(H-1)/H: less up to
+// R = 2·H·N·K/(N+K). They also fit every recipe, of which some cannot go on with a sum, and no host
+// waits for the sums of another one.
+
+import (
+	"spmoe/collective"
+	"spmoe/tensor"
+	"spmoe/tensor/profile"
+)
+
+// remoteRows moves rows between the replicas of experts on several hosts.
+type remoteRows struct {
+	here           *host // the replicas on this host; nil: this rank alone is
+	order          []int // of the ranks' shares: see [Group.Slices]
+	sent, received *collective.Messages
+}
+
+func newRemoteRows(m Mesh) *remoteRows {
+	r := &remoteRows{
+		here: newHost(m.ReplicasHost, nil), order: everyRank(m.Replicas.Size()),
+		sent: m.Replicas.NewMessages(collective.KindBuffers), received: m.Replicas.NewMessages(collective.KindBuffers),
+	}
+	if m.ReplicasAcross != nil { // ranks with the same place are neighbors
+		r.order = nil
+		for place := range m.ReplicasHost.Size() {
+			for _, ranks := range m.Replicas.Hosts() {
+				r.order = append(r.order, ranks[place])
+			}
+		}
+	}
+	return r
+}
+
+// openRows is open for the weights that wait, whose rows are in mine. Of ranks of other hosts, it
+// returns the rows of this rank's share of the experts.
+func (h *host) openRows(p phase, mine [][]byte) (o openBuffers, err error) {
+	ends, err := h.exchangeEnds(p)
+	if err != nil {
+		return o, err
+	}
+	lists := make([][][]byte, h.comm.Size())
+	h.transferRows(p, ends, lists)
+	if lists[h.comm.Rank()] = mine; h.remote.here == nil {
+		o.alone = true
+	} else if o, err = h.remote.here.open(p, mine); err != nil {
+		return o, err
+	} else {
+		for i, r := range h.comm.Hosts()[h.comm.Host()] {
+			lists[r] = o.lists[i]
+		}
+	}
+	o.lists, o.remote = lists, h.remote
+	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
+	if err := h.remote.received.Wait(); err != nil {
+		return o, o.close(p, err)
+	}
+	return o, nil
+}
+
+// exchangeEnds returns the ends of the groups of rows of each rank: those of each weight that
+// waits, pass by pass.
+func (h *host) exchangeEnds(p phase) (all [][]int32, err error) {
+	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
+	n := 0
+	for _, w := range h.waiting {
+		n += len(w.rows) * len(w.rows[0].ends)
+	}
+	own, flat := p.ex.New(tensor.INT32, n), p.ex.New(tensor.INT32, n*h.comm.Size())
+	if !p.ex.Dry() {
+		at := own.I32()
+		for _, w := range h.waiting {
+			for _, r := range w.rows {
+				at = at[copy(at, r.ends):]
+			}
+		}
+	}
+	if err := collective.AllGather(h.comm, flat.I32(), own.I32()); err != nil {
+		return nil, err
+	}
+	for r := range h.comm.Size() {
+		if all = append(all, nil); !p.ex.Dry() {
+			all[r] = flat.I32()[r*n:][:n]
+			continue
+		}
+		for _, w := range h.waiting {
+			for _, rows := range w.rows {
+				all[r] = append(all[r], rows.ends...)
+			}
+		}
+	}
+	return all, nil
+}
+
+// transferRows starts to send rows to the ranks of other hosts, and to receive theirs, for which it
+// sets the lists of buffers.
+func (h *host) transferRows(p phase, ends [][]int32, lists [][][]byte) {
+	for r := range lists {
+		if h.comm.HostOf(r) == h.comm.Host() {
+			continue
+		}
+		theirs := ends[r]
+		for _, w := range h.waiting {
+			experts := w.layer.W.Dim(1)
+			to, own := w.layer.shares[r], w.layer.rows
+			for _, rows := range w.rows {
+				lo, hi := groupsOf(rows.ends, to[0]/experts, to[1]/experts)
+				h.remote.sent.Send(r, rowBytes(rows.dy, lo, hi))
+				h.remote.sent.Send(r, rowBytes(rows.x, lo, hi))
+				n := len(rows.ends)
+				lists[r] = append(lists[r], h.receiveRows(p, r, rows, theirs[:n], own[0]/experts, own[1]/experts)...)
+				theirs = theirs[n:]
+			}
+		}
+	}
+}
+
+// receiveRows starts to receive the rows of experts [first, end) from another rank, whose groups of
+// rows end at ends. It returns the buffers of a rank that has only these rows.
+func (h *host) receiveRows(p phase, from int, like wgradRows, ends []int32, first, end int) [][]byte {
+	lo, hi := groupsOf(ends, first, end)
+	dy, x := p.ex.New(like.dy.DType(), hi-lo, like.dy.Dim(1)), p.ex.New(like.x.DType(), hi-lo, like.x.Dim(1))
+	h.remote.received.Recv(from, dy.Bytes())
+	h.remote.received.Recv(from, x.Bytes())
+	if p.ex.Dry() {
+		return like.buffers(p.ex, nil)
+	}
+	part := wgradRows{dy: dy, x: x, ends: p.ex.Ints(len(ends))}
+	for g, e := range ends {
+		part.ends[g] = min(max(e-int32(lo), 0), int32(hi-lo))
+	}
+	return part.buffers(p.ex, nil)
+}
+
+// groupsOf returns the rows of groups [first, end), of groups that end at ends.
+func groupsOf(ends []int32, first, end int) (lo, hi int) {
+	if first == end {
+		return 0, 0
+	}
+	if first > 0 {
+		lo = int(ends[first-1])
+	}
+	return lo, int(ends[end-1])
+}
