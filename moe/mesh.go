@@ -58,8 +58,10 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	switch {
 	case l.World != c.Size():
 		return m, fmt.Errorf("a layout of %d ranks is not one of %d", l.World, c.Size())
-	case len(c.Hosts()) > 1 && l.Sharers() > 1:
-		return m, fmt.Errorf("%d ranks share each sequence (%s), and ranks are on several hosts: give cp 1 and tp 1", l.Sharers(), l.SharersName())
+	case l.Sharers() > 1 && equalHosts(c) == nil:
+		return m, fmt.Errorf("%d ranks share each sequence (%s), and hosts have unequal numbers of ranks: give cp 1 and tp 1", l.Sharers(), l.SharersName())
+	case len(c.Hosts()[0])%l.Sharers() != 0:
+		return m, fmt.Errorf("%d ranks share each sequence (%s), and some of them are on different hosts: give a degree that divides the %d ranks of a host", l.Sharers(), l.SharersName(), len(c.Hosts()[0]))
 	case l.Replicas() == 1 && l.Sharers() < 2:
 		l = mesh.Default(c.Size())
 	}

@@ -196,6 +196,8 @@ func TestEstimateMemoryOfHosts(t *testing.T) {
 		"fsdp, passes": func(c *config.Config) { c.FSDP, c.MicroBatch = true, 1 },
 		"replicas":     func(c *config.Config) { c.EP = 2 },
 		"two per host": func(c *config.Config) { c.EP, c.Precision, c.MicroBatch = 1, "mxfp8", 1 },
+		"cp":           func(c *config.Config) { c.CP, c.Seq, c.MicroBatch = 2, 256, 1 },
+		"tp, fsdp":     func(c *config.Config) { c.TP, c.Seq, c.FSDP, c.Precision, c.MicroBatch = 2, 256, true, "mxfp8", 1 },
 	} {
 		places := [][2]int{{2, 2}, {4, 2}}
 		if name != "fsdp, mxfp8" {

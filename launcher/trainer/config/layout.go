@@ -5,6 +5,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"spmoe/collective/mesh"
 )
@@ -110,11 +111,12 @@ func (c Config) CheckContext() error {
 }
 
 // OnHosts returns an error if ranks on several hosts cannot train in the layout. first has the
-// first rank of each host. The ranks of a stage can share sequences if they are on one host.
+// first rank of each host.
 func (c Config) OnHosts(ranks int, first []int) error {
 	l := c.LayoutOrDefault(ranks)
 	for stage := range l.PP {
-		if !l.IsCut(stage, first) {
+		on := l.OnHosts(stage, first)
+		if len(on) == 1 {
 			continue
 		}
 		where := fmt.Sprintf("stage %d (ranks %d to %d) is", stage, stage*l.StageRanks(), (stage+1)*l.StageRanks()-1)
@@ -122,12 +124,26 @@ func (c Config) OnHosts(ranks int, first []int) error {
 			where = fmt.Sprintf("ranks 0 to %d are", ranks-1)
 		}
 		instead := fmt.Sprintf("or a --pp that is a multiple of %d", wholeStages(ranks, first))
-		if l.Sharers() > 1 {
-			return fmt.Errorf("%s is %d, and %s on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1 and --tp 1, %s", l.SharersName(), l.Sharers(), where, instead)
+		if err := checkSharersOnHosts(l, on, where, instead); err != nil {
+			return err
 		}
 		if plan, err := c.PipelinePlan(ranks); c.Pipelined() && err == nil && plan.Holders()[len(plan.Holders())-1] == stage && plan.LastInFlight() > 1 {
 			return fmt.Errorf("pp_schedule is %s, and %s on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has %d passes of the last stage in flight: give another --pp-schedule, %s", c.PPSchedule, where, plan.LastInFlight(), instead)
 		}
+	}
+	return nil
+}
+
+// checkSharersOnHosts returns an error if hosts with these numbers of ranks of a stage cut a group
+// of ranks that share a sequence, or have unequal numbers of them.
+func checkSharersOnHosts(l mesh.Layout, on []int, where, instead string) error {
+	n, name := l.Sharers(), l.SharersName()
+	switch {
+	case n == 1:
+	case slices.Min(on) != slices.Max(on):
+		return fmt.Errorf("%s is %d, and %s on hosts with unequal numbers of them, %v: ranks share sequences on equal hosts: give each as many, or --cp 1 and --tp 1, %s", name, n, where, on, instead)
+	case on[0]%n != 0:
+		return fmt.Errorf("%s is %d, and %s on several hosts, %d on each: the ranks that share a sequence must be on one host: give degrees whose product divides %d, %s", name, n, where, on[0], on[0], instead)
 	}
 	return nil
 }
