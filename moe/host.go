@@ -147,21 +147,29 @@ const (
 // there are too few for all ranks, the first rank to get some changes from weight to weight.
 func (h *host) divide(n, unit int) [][2]int {
 	ranks := h.comm.Size()
-	if unit == 0 {
-		unit = wgradTile
-	}
-	parts := max(min(n/max(leastWgradRows, unit), ranks), 1)
-	units := (n + unit - 1) / unit
+	parts := divideRows(n, ranks, unit)
 	all := make([][2]int, ranks)
 	for part := range parts {
 		rank := (part + h.offset) % ranks
 		if h.remote != nil { // parts follow each other in this order
-			rank = h.remote.order[(part*ranks+h.offset)/parts]
+			rank = h.remote.order[(part*ranks+h.offset)/len(parts)]
 		}
-		all[rank] = [2]int{min(units*part/parts*unit, n), min(units*(part+1)/parts*unit, n)}
+		all[rank] = parts[part]
 	}
-	h.offset = (h.offset + parts) % ranks
+	h.offset = (h.offset + len(parts)) % ranks
 	return all
+}
+
+// divideRows divides n rows of a gradient into up to most parts, in whole units.
+func divideRows(n, most, unit int) (parts [][2]int) {
+	if unit == 0 {
+		unit = wgradTile
+	}
+	count, units := max(min(n/max(leastWgradRows, unit), most), 1), (n+unit-1)/unit
+	for part := range count {
+		parts = append(parts, [2]int{min(units*part/count*unit, n), min(units*(part+1)/count*unit, n)})
+	}
+	return parts
 }
 
 // divideRows sets which rows of the gradient this rank computes.
@@ -215,23 +223,23 @@ func (h *host) compute(p phase) error {
 	if err != nil {
 		return err
 	}
-	at := 0 // of the buffers of a weight
+	at, chain := 0, h.beginChain(p) // at the buffers of a weight
 	for _, w := range all {
 		n := w.buffersLen()
-		if err = w.compute(p, peers.lists, at, n); err != nil {
+		if err = w.compute(p, peers.lists, at, n, chain); err != nil {
 			break
 		}
 		peers.bytes += w.bytesRead(p.ex, peers.lists, at, n)
 		at += n
 	}
-	return peers.close(p, err)
+	return peers.close(p, chain.end(p, err))
 }
 
 // openBuffers is a window, and the buffers of each rank.
 type openBuffers struct {
 	window collective.Buffers
-	remote *remoteRows // rows are on their way to other hosts; nil: none are
-	alone  bool        // there is no window
+	remote *remote // messages are on their way to other hosts; nil: none are
+	alone  bool    // there is no window
 	lists  [][][]byte
 	bytes  int // that this rank has read from them
 }
@@ -313,13 +321,15 @@ func (w wgrad) buffers(ex *tensor.Exec, to [][]byte) [][]byte {
 
 // compute computes this rank's rows from the operands of all ranks: n buffers each, from number at
 // on.
-func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
+func (w wgrad) compute(p phase, lists [][][]byte, at, n int, chain *sumChain) error {
 	l := w.layer
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	switch {
 	case w.rows != nil:
 		return w.computeExperts(p, lists, at)
+	case chain != nil:
+		return chain.compute(p, w, lists, at, n)
 	case l.rows[0] < l.rows[1]:
 		if p.cp != nil {
 			return w.computeParts(p, lists, at, n)
@@ -440,7 +450,7 @@ func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error 
 		}
 		mine = append(mine, u.grad.Bytes(), ids.Bytes())
 	}
-	peers, err := h.open(p, mine)
+	peers, err := h.openTokens(p, mine)
 	if err != nil {
 		return err
 	}
@@ -458,11 +468,39 @@ func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error 
 			batches[r] = append(batches[r], one)
 		}
 	}
-	if embedding.rows[0] < embedding.rows[1] {
-		tensor.EmbedBackwardRows(p.ex, embedding.addGrad(p).Mat(), embedding.rows[0], p.batch.Seq, p.cp.parts(), batches)
+	if own > 0 {
+		to := embedding.addGrad(p)
+		if len(batches) > 0 {
+			tensor.EmbedBackwardRows(p.ex, to.Mat(), embedding.rows[0], p.batch.Seq, p.cp.parts(), batches)
+		}
 	}
 	p.pushGrad(embedding)
 	return peers.close(p, nil)
+}
+
+// openTokens opens the embedded tokens of this rank to the others. If a sequence is on several
+// hosts, they travel to the last one, which computes the gradient. The others get none.
+func (h *host) openTokens(p phase, mine [][]byte) (o openBuffers, err error) {
+	if p.cp == nil || p.cp.remote == nil {
+		return h.open(p, mine)
+	}
+	r := p.cp.remote
+	last := len(r.comm.Hosts()) - 1
+	others, err := r.toHosts(p, mine, func(host int) bool { return host == last })
+	if err != nil {
+		return o, err
+	}
+	if o, err = h.open(p, append(slices.Clip(mine), others...)); err != nil {
+		return o, err
+	}
+	var lists [][][]byte
+	for rank := range r.comm.Size() {
+		if place, number := r.copyOf(rank); r.comm.Host() == last {
+			lists = append(lists, o.lists[place][number*len(mine):][:len(mine)])
+		}
+	}
+	o.lists = lists
+	return o, nil
 }
 
 func matrices(uses []embedded) (all []tensor.Embedded) {

@@ -202,12 +202,16 @@ func TestReplicasOnHostsDisagree(t *testing.T) {
 // What hosts cut is refused, with what to give instead.
 func TestLayoutsOnHostsRefused(t *testing.T) {
 	for want, p := range map[string]placed{
-		"cp is 4, and ranks 0 to 3 are on several hosts, 2 on each: the ranks that share a sequence must be on one host: give degrees whose product divides 2, or a --pp that is a multiple of 2": {
-			hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 4, EP: 2}},
-		"cp is 2, and ranks 0 to 7 are on hosts with unequal numbers of them, [6 2]: ranks share sequences on equal hosts: give each as many, or --cp 1 and --tp 1, or a --pp that is a multiple of 4": {
+		"ranks 0 to 3 are on several hosts: tp is 4, and hosts have 2 ranks each: the ranks that divide products must be on one host: give a tp that divides 2, or a --pp that is a multiple of 2": {
+			hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, TP: 4, EP: 2}},
+		"ranks 0 to 7 are on several hosts: cp is 2, and hosts have unequal numbers of ranks, [6 2]: ranks share sequences on equal hosts: give each host as many, or a --pp that is a multiple of 4": {
 			hosts: []int{6, 2}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 1, DPShard: 4, CP: 2, EP: 2}},
-		"cp · tp is 4, and stage 1 (ranks 4 to 7) is on several hosts, 2 on each: the ranks that share a sequence must be on one host: give degrees whose product divides 2, or a --pp that is a multiple of 4": {
-			hosts: []int{6, 2}, schedule: "1F1B", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 2}},
+		"stage 1 (ranks 4 to 7) is on several hosts: cp · tp is 4, and hosts have unequal numbers of ranks, [1 3]: ranks share sequences on equal hosts: give each host as many, or a --pp that is a multiple of 8": {
+			hosts: []int{5, 3}, schedule: "1F1B", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 2}},
+		"ranks 0 to 11 are on several hosts: cp is 4, and hosts have 6 ranks each: one must divide the other, or a --pp that is a multiple of 2": {
+			hosts: []int{6, 6}, layout: mesh.Layout{World: 12, PP: 1, DPReplicate: 1, DPShard: 3, CP: 4, EP: 2}, change: func(c *config.Config) { c.Batch = 12 }},
+		"ranks 0 to 1 are on several hosts: precision nvfp4 with sum fp32: sums of weight gradients cannot go on with the next part of a sequence, so the ranks that share one must be on one host, or a --pp that is a multiple of 2": {
+			hosts: []int{1, 1}, layout: mesh.Layout{World: 2, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, EP: 2}, change: func(c *config.Config) { c.Precision = "nvfp4" }},
 		"pp_schedule is InterleavedZeroBubble, and stage 1 (ranks 2 to 3) is on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has 2 passes of the last stage in flight: give another --pp-schedule, or a --pp that is a multiple of 4": {
 			hosts: []int{3, 1}, schedule: "InterleavedZeroBubble", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}},
 	} {

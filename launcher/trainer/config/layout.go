@@ -5,9 +5,9 @@ package config
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"spmoe/collective/mesh"
+	"spmoe/moe"
 )
 
 // Layout returns how the ranks of the run divide the model. An error says which rule the settings
@@ -124,8 +124,8 @@ func (c Config) OnHosts(ranks int, first []int) error {
 			where = fmt.Sprintf("ranks 0 to %d are", ranks-1)
 		}
 		instead := fmt.Sprintf("or a --pp that is a multiple of %d", wholeStages(ranks, first))
-		if err := checkSharersOnHosts(l, on, where, instead); err != nil {
-			return err
+		if err := c.checkSharersOnHosts(l, on); err != nil {
+			return fmt.Errorf("%s on several hosts: %w, %s", where, err, instead)
 		}
 		if plan, err := c.PipelinePlan(ranks); c.Pipelined() && err == nil && plan.Holders()[len(plan.Holders())-1] == stage && plan.LastInFlight() > 1 {
 			return fmt.Errorf("pp_schedule is %s, and %s on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has %d passes of the last stage in flight: give another --pp-schedule, %s", c.PPSchedule, where, plan.LastInFlight(), instead)
@@ -134,18 +134,17 @@ func (c Config) OnHosts(ranks int, first []int) error {
 	return nil
 }
 
-// checkSharersOnHosts returns an error if hosts with these numbers of ranks of a stage cut a group
-// of ranks that share a sequence, or have unequal numbers of them.
-func checkSharersOnHosts(l mesh.Layout, on []int, where, instead string) error {
-	n, name := l.Sharers(), l.SharersName()
-	switch {
-	case n == 1:
-	case slices.Min(on) != slices.Max(on):
-		return fmt.Errorf("%s is %d, and %s on hosts with unequal numbers of them, %v: ranks share sequences on equal hosts: give each as many, or --cp 1 and --tp 1, %s", name, n, where, on, instead)
-	case on[0]%n != 0:
-		return fmt.Errorf("%s is %d, and %s on several hosts, %d on each: the ranks that share a sequence must be on one host: give degrees whose product divides %d, %s", name, n, where, on[0], on[0], instead)
+// checkSharersOnHosts returns an error if hosts with these numbers of ranks of a stage cannot share
+// sequences.
+func (c Config) checkSharersOnHosts(l mesh.Layout, on []int) error {
+	if err := moe.CheckSharers(l, on); err != nil || l.Sharers() <= on[0] {
+		return err
 	}
-	return nil
+	recipe, err := c.Recipe()
+	if err != nil {
+		return err
+	}
+	return recipe.CheckChains()
 }
 
 // wholeStages returns the least number of ranks of a pipeline with which each stage is on one host.
