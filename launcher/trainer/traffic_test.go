@@ -162,18 +162,25 @@ func TestTrafficBetweenHosts(t *testing.T) {
 	}
 }
 
-// Ranks that share sequences on one host add nothing to what hosts exchange.
+// Ranks that share sequences on one host add nothing to what hosts exchange. On several, they send
+// parts of sequences and sums.
 func TestTrafficOfSharedSequencesBetweenHosts(t *testing.T) {
 	for name, c := range map[string]struct {
 		hosts, each int
 		change      func(*config.Config)
 	}{
-		"cp":           {2, 2, func(c *config.Config) { c.CP = 2 }},
-		"tp, MXFP8":    {2, 2, func(c *config.Config) { c.TP, c.Precision = 2, "mxfp8" }},
-		"cp, tp, FSDP": {2, 4, func(c *config.Config) { c.CP, c.TP, c.FSDP, c.Model.MTPLayers, c.Model.Experts = 2, 2, true, 1, 8 }},
-		"four hosts":   {4, 2, func(c *config.Config) { c.CP = 2 }},
-		"stages":       {4, 2, func(c *config.Config) { c.PP, c.TP = 2, 2 }},
-		"experts":      {2, 2, func(c *config.Config) { c.CP, c.EP, c.Model.DenseLayers, c.Model.ForceBalance = 2, 1, 1, true }},
+		"cp":                  {2, 2, func(c *config.Config) { c.CP = 2 }},
+		"tp, MXFP8":           {2, 2, func(c *config.Config) { c.TP, c.Precision = 2, "mxfp8" }},
+		"cp, tp, FSDP":        {2, 4, func(c *config.Config) { c.CP, c.TP, c.FSDP, c.Model.MTPLayers, c.Model.Experts = 2, 2, true, 1, 8 }},
+		"four hosts":          {4, 2, func(c *config.Config) { c.CP = 2 }},
+		"stages":              {4, 2, func(c *config.Config) { c.PP, c.TP = 2, 2 }},
+		"cp over hosts":       {2, 2, func(c *config.Config) { c.CP = 4 }},
+		"one rank per host":   {2, 1, func(c *config.Config) { c.CP, c.Precision, c.Model.BalanceAlpha = 2, "mxfp8", 0.1 }},
+		"cp over hosts, FSDP": {4, 2, func(c *config.Config) { c.CP, c.TP, c.FSDP, c.Recompute = 2, 2, true, "selective" }},
+		"cp over four hosts":  {4, 1, func(c *config.Config) { c.CP, c.Model.MTPLayers = 4, 1 }},
+		"stages over hosts":   {4, 1, func(c *config.Config) { c.PP, c.CP = 2, 2 }},
+		"experts over hosts":  {2, 2, func(c *config.Config) { c.CP, c.EP, c.Model.DenseLayers, c.Model.ForceBalance = 4, 2, 1, true }},
+		"experts":             {2, 2, func(c *config.Config) { c.CP, c.EP, c.Model.DenseLayers, c.Model.ForceBalance = 2, 1, 1, true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const steps = 1
