@@ -151,7 +151,7 @@ func TestLayoutsOnHostsResume(t *testing.T) {
 	whole := hostsRun(t, "mxfp8")
 	train(t, whole, 1, "")
 	want := sumOf(t, whole)
-	places := []placed{{hosts: []int{1}, layout: mesh.Default(1)}, stagesOnHosts[2], stagesOnHosts[9], replicasOnHosts[2], sharingOnHosts[0], replicasOnHosts[7], sharingOnHosts[1]}
+	places := []placed{{hosts: []int{1}, layout: mesh.Default(1)}, stagesOnHosts[2], stagesOnHosts[9], replicasOnHosts[2], sharingOnHosts[0], replicasOnHosts[7], sharingOnHosts[1], splitOnHosts[1], splitOnHosts[3]}
 	for i, from := range places {
 		saved := from.configure(hostsRun(t, "mxfp8"))
 		saved.SaveEvery, saved.Keep = 1, 9

@@ -3,10 +3,12 @@ package trainer
 // Ranks that share sequences, in stages that span hosts, give the bits of one host.
 
 import (
+	"fmt"
 	"testing"
 
 	"spmoe/collective/mesh"
 	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/estimate"
 )
 
 // sharedRun is hostsRun for up to 4 ranks that share a sequence and divide the rows of a dense
@@ -68,4 +70,71 @@ var splitOnHosts = []placed{
 // Sequences that are on several hosts give the bits of one rank.
 func TestOneResultForSequencesOnSeveralHosts(t *testing.T) {
 	sameOnHosts(t, sharedRun, splitOnHosts)
+}
+
+// Options of a run keep their meaning if sequences are on several hosts.
+func TestSequencesOnSeveralHostsWithOptions(t *testing.T) {
+	refused := 0
+	for name, change := range contextOptions() {
+		cut := contextRun(t, "bf16")
+		change(&cut)
+		if cut.CP = 2; cut.OnHosts(2, []int{0, 1}) != nil { // sums cannot go on
+			t.Logf("%s is refused", name)
+			refused++
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			run := func(p placed) outcome {
+				cfg := contextRun(t, "bf16")
+				cfg.SetLayout(p.layout)
+				change(&cfg)
+				if cfg.Model.DenseInter = max(cfg.Model.DenseInter, 256); p.layout.Sharers() == 1 {
+					cfg.MicroBatch = 1 // the passes of ranks that share them
+				}
+				o := outcomeFrom(t, cfg, p.train(t, cfg, ""))
+				if cfg.EPCapacity > 0 {
+					o.evals, o.sample = nil, "" // of other numbers of sequences in a pass
+				}
+				return o
+			}
+			want := run(placed{hosts: []int{1}, layout: mesh.Default(1)})
+			for _, p := range []placed{
+				{hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 4, EP: 4}},
+				{hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 2}},
+				{hosts: []int{1, 1}, layout: mesh.Layout{World: 2, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, EP: 1}},
+			} {
+				run(p).equals(t, p.String(), want)
+			}
+		})
+	}
+	if refused != 6 {
+		t.Errorf("%d are refused", refused)
+	}
+}
+
+// With equally many rows per expert, ranks that share sequences on several hosts hold what the
+// estimate says.
+func TestEstimateMemoryOfSequencesOnHosts(t *testing.T) {
+	for name, change := range map[string]func(*config.Config){
+		"cp 4":            func(c *config.Config) { c.CP = 4 },
+		"cp 4, MXFP8":     func(c *config.Config) { c.CP, c.Precision = 4, "mxfp8" },
+		"cp 2, tp 2":      func(c *config.Config) { c.CP, c.TP, c.Model.MTPLayers = 2, 2, 1 },
+		"cp 4, recompute": func(c *config.Config) { c.CP, c.Recompute = 4, "full" },
+		"cp 2":            func(c *config.Config) { c.CP = 2 },
+	} {
+		for _, on := range [][2]int{{2, 2}, {4, 1}} {
+			t.Run(fmt.Sprintf("%s/%dx%d", name, on[0], on[1]), func(t *testing.T) {
+				cfg := measurable(t)
+				cfg.Batch, cfg.Seq, cfg.MicroBatch, cfg.Model.ForceBalance = 4, 256, 1, true
+				if change(&cfg); cfg.TP > on[1] {
+					t.Skip("hosts would cut tp groups")
+				}
+				each, _ := heldOnHosts(t, cfg, on[0], on[1])
+				estimated := estimate.LayoutMemory(cfg, cfg.LayoutOrDefault(on[0]*on[1]), on[0])
+				for rank, m := range each {
+					closeTo(estimated, t, fmt.Sprintf("rank %d", rank), m, 1.01)
+				}
+			})
+		}
+	}
 }

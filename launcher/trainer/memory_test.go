@@ -198,8 +198,10 @@ func TestEstimateMemoryOfHosts(t *testing.T) {
 		"two per host": func(c *config.Config) { c.EP, c.Precision, c.MicroBatch = 1, "mxfp8", 1 },
 		"cp":           func(c *config.Config) { c.CP, c.Seq, c.MicroBatch = 2, 256, 1 },
 		"cp over":      func(c *config.Config) { c.CP, c.Seq, c.MicroBatch = 4, 256, 1 },
-		"cp, tp over":  func(c *config.Config) { c.CP, c.TP, c.Seq, c.Precision, c.MicroBatch, c.Model.MTPLayers = 2, 2, 256, "mxfp8", 1, 1 },
-		"tp, fsdp":     func(c *config.Config) { c.TP, c.Seq, c.FSDP, c.Precision, c.MicroBatch = 2, 256, true, "mxfp8", 1 },
+		"cp, tp over": func(c *config.Config) {
+			c.CP, c.TP, c.Seq, c.Precision, c.MicroBatch, c.Model.MTPLayers = 2, 2, 256, "mxfp8", 1, 1
+		},
+		"tp, fsdp": func(c *config.Config) { c.TP, c.Seq, c.FSDP, c.Precision, c.MicroBatch = 2, 256, true, "mxfp8", 1 },
 	} {
 		places := [][2]int{{2, 2}, {4, 2}}
 		if name != "fsdp, mxfp8" {
