@@ -378,5 +378,12 @@ func (m Mesh) sequenceHost() (here *host, all *remote) {
 // sharers returns the ranks with which a rank shares sequences.
 func (m Mesh) sharers() []int { return m.Layout.Group(m.World.Rank(), mesh.CP, mesh.TP) }
 
-// tensorGroup returns the ranks with which a rank divides products.
-func (m Mesh) tensorGroup() []int { return m.Layout.Group(m.World.Rank(), mesh.TP) }
+// tensorGroup returns the ranks of this host with which a rank divides products.
+func (m Mesh) tensorGroup() (here []int) {
+	for _, rank := range m.Layout.Group(m.World.Rank(), mesh.TP) {
+		if m.World.HostOf(rank) == m.World.Host() {
+			here = append(here, rank)
+		}
+	}
+	return here
+}

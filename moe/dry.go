@@ -42,8 +42,8 @@ func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
 			m.SequenceHost = comm(all[l.World/hosts*host(rank):][:l.World/hosts])
 		}
 	}
-	if l.TP > 1 {
-		m.TP = comm(m.tensorGroup())
+	if tp := m.tensorGroup(); len(tp) > 1 {
+		m.TP = comm(tp)
 	}
 	if perHost := l.World / hosts; hosts > 1 && l.World%hosts == 0 {
 		first := host(rank) * perHost

@@ -39,7 +39,8 @@ type Mesh struct {
 	Sequence *collective.Comm
 	// SequenceHost has those of Sequence on this host; nil: all of them are.
 	SequenceHost *collective.Comm
-	// TP has the ranks that divide the products of dense layers with this one; nil: none do.
+	// TP has the ranks of this host that divide the products of dense layers with this one; nil: none
+	// do.
 	TP *collective.Comm
 	// Operands has the ranks of World, for what they agree on before they quantize. That may be
 	// while World exchanges tokens. A model creates it if its precision needs it; nil: it does not.
@@ -132,8 +133,8 @@ func (m *Mesh) shareSequences() (err error) {
 			return err
 		}
 	}
-	if l.TP > 1 {
-		m.TP, err = c.Split(m.tensorGroup()[0], c.Rank())
+	if tp := m.tensorGroup(); len(tp) > 1 { // on all hosts, or on none
+		m.TP, err = c.Split(tp[0], c.Rank())
 	}
 	return err
 }
@@ -146,8 +147,6 @@ func CheckSharers(l mesh.Layout, on []int) error {
 	case n == 1 || len(on) == 1:
 	case slices.Min(on) != slices.Max(on):
 		return fmt.Errorf("%s is %d, and hosts have unequal numbers of ranks, %v: ranks share sequences on equal hosts: give each host as many", l.SharersName(), n, on)
-	case each%l.Tensor() != 0:
-		return fmt.Errorf("tp is %d, and hosts have %d ranks each: the ranks that divide products must be on one host: give a tp that divides %d", l.Tensor(), each, each)
 	case each%n != 0 && n%each != 0:
 		return fmt.Errorf("%s is %d, and hosts have %d ranks each: one must divide the other", l.SharersName(), n, each)
 	}

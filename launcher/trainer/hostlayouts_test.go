@@ -202,8 +202,6 @@ func TestReplicasOnHostsDisagree(t *testing.T) {
 // What hosts cut is refused, with what to give instead.
 func TestLayoutsOnHostsRefused(t *testing.T) {
 	for want, p := range map[string]placed{
-		"ranks 0 to 3 are on several hosts: tp is 4, and hosts have 2 ranks each: the ranks that divide products must be on one host: give a tp that divides 2, or a --pp that is a multiple of 2": {
-			hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, TP: 4, EP: 2}},
 		"ranks 0 to 7 are on several hosts: cp is 2, and hosts have unequal numbers of ranks, [6 2]: ranks share sequences on equal hosts: give each host as many, or a --pp that is a multiple of 4": {
 			hosts: []int{6, 2}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 1, DPShard: 4, CP: 2, EP: 2}},
 		"stage 1 (ranks 4 to 7) is on several hosts: cp · tp is 4, and hosts have unequal numbers of ranks, [1 3]: ranks share sequences on equal hosts: give each host as many, or a --pp that is a multiple of 8": {

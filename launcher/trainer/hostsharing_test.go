@@ -60,6 +60,15 @@ var splitOnHosts = []placed{
 		change: func(c *config.Config) { c.FSDP, c.Recompute = true, "full" }},
 	{hosts: []int{1, 1, 1, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 4, EP: 1},
 		change: func(c *config.Config) { c.FSDP, c.Recompute = true, "selective" }},
+	{hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, TP: 4, EP: 4}},
+	{hosts: []int{1, 1}, layout: mesh.Layout{World: 2, PP: 1, DPReplicate: 1, DPShard: 1, TP: 2, EP: 1},
+		change: func(c *config.Config) { c.FSDP = true }},
+	{hosts: []int{2, 2, 2, 2}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 1, DPShard: 2, TP: 4, EP: 4},
+		change: func(c *config.Config) { c.FSDP = true }},
+	{hosts: []int{1, 1, 1, 1}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 2},
+		change: func(c *config.Config) { c.FSDP, c.Recompute = true, "full" }},
+	{hosts: []int{2, 2, 2, 2}, schedule: "1F1B", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 1, TP: 4, EP: 4},
+		change: func(c *config.Config) { c.FSDP = true }},
 	{hosts: []int{1, 1, 1, 1}, schedule: "1F1B", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, EP: 2}},
 	{hosts: []int{2, 2, 2, 2}, schedule: "ZBVZeroBubble", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 1, CP: 4, EP: 4},
 		change: func(c *config.Config) { c.FSDP = true }},
@@ -121,14 +130,13 @@ func TestEstimateMemoryOfSequencesOnHosts(t *testing.T) {
 		"cp 2, tp 2":      func(c *config.Config) { c.CP, c.TP, c.Model.MTPLayers = 2, 2, 1 },
 		"cp 4, recompute": func(c *config.Config) { c.CP, c.Recompute = 4, "full" },
 		"cp 2":            func(c *config.Config) { c.CP = 2 },
+		"tp 4":            func(c *config.Config) { c.TP = 4 },
 	} {
 		for _, on := range [][2]int{{2, 2}, {4, 1}} {
 			t.Run(fmt.Sprintf("%s/%dx%d", name, on[0], on[1]), func(t *testing.T) {
 				cfg := measurable(t)
 				cfg.Batch, cfg.Seq, cfg.MicroBatch, cfg.Model.ForceBalance = 4, 256, 1, true
-				if change(&cfg); cfg.TP > on[1] {
-					t.Skip("hosts would cut tp groups")
-				}
+				change(&cfg)
 				each, _ := heldOnHosts(t, cfg, on[0], on[1])
 				estimated := estimate.LayoutMemory(cfg, cfg.LayoutOrDefault(on[0]*on[1]), on[0])
 				for rank, m := range each {

@@ -177,6 +177,7 @@ func TestTrafficOfSharedSequencesBetweenHosts(t *testing.T) {
 		"cp over hosts":       {2, 2, func(c *config.Config) { c.CP = 4 }},
 		"one rank per host":   {2, 1, func(c *config.Config) { c.CP, c.Precision, c.Model.BalanceAlpha = 2, "mxfp8", 0.1 }},
 		"cp over hosts, FSDP": {4, 2, func(c *config.Config) { c.CP, c.TP, c.FSDP, c.Recompute = 2, 2, true, "selective" }},
+		"tp over hosts, FSDP": {2, 2, func(c *config.Config) { c.TP, c.FSDP, c.Precision = 4, true, "mxfp8" }},
 		"cp over four hosts":  {4, 1, func(c *config.Config) { c.CP, c.Model.MTPLayers = 4, 1 }},
 		"stages over hosts":   {4, 1, func(c *config.Config) { c.PP, c.CP = 2, 2 }},
 		"experts over hosts":  {2, 2, func(c *config.Config) { c.CP, c.EP, c.Model.DenseLayers, c.Model.ForceBalance = 4, 2, 1, true }},
