@@ -1,14 +1,15 @@
 package moe
 
-// Gradients of dense weights for sequences that ranks share. The gradient of a sequence is one chain
-// of sums over its parts, in their order.
+// Gradients of dense weights for sequences that ranks share. The gradient of a sequence is one
+// chain of sums over its parts, in their order.
 //
 // If a sequence is on several hosts, the chain goes from host to host: the FP32 sums of a weight
 // travel from each rank to the one with the same place on the next host, which goes on with them.
 // The last host has the gradient, and the others add zeros. Of a weight [N, K] each host sends
-// 4·N·K bytes per pass. If x and the columns of dy travelled instead, of T tokens per host to H
-// hosts, these would be 2·T·(K·(H-1) + N·(H-1)/H) bytes: more for 16B on two hosts from T = 3,400 on,
-// and cp is for long sequences. While one host computes a weight, the next computes the one before.
+// 4·N·K bytes per pass. If x and the columns of dy travelled instead, for T tokens per host on G
+// hosts, a host would receive 2·T·(K·(G-1) + N·(G-1)/G) bytes: more for 16B on two hosts from
+// T = 3,400 on, and cp is for long sequences. While one host computes a weight, the next computes
+// the one before.
 
 import (
 	"fmt"
@@ -17,14 +18,15 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// computeParts is compute for ranks that have parts of sequences. If sums cannot go on, the parts of
-// a sequence are joined first.
+// computeParts is compute for ranks that have parts of sequences. If sums cannot go on, the parts
+// of a sequence are joined first.
 func (w wgrad) computeParts(p phase, lists [][][]byte, at, n int) error {
 	l, parts := w.layer, p.cp.ranks
 	sum := l.gradientTree(p, len(lists)/parts, false)
 	for first := 0; first < len(lists); first += parts {
 		to, _ := sum.next()
-		if err := w.addParts(p, to, lists[first:first+parts], at, n, first, false); err != nil {
+		some := lists[first : first+parts]
+		if err := w.addParts(p, to, some, at, n, first, false); err != nil {
 			return err
 		}
 		sum.push()

@@ -1,9 +1,9 @@
 package moe
 
 // The head for sequences that ranks share. In each round of training, the ranks take rows that are
-// next to each other, with the tokens of any rank: so the gradient of the weight has the sums of one
-// rank. They read hidden states where they lie, and write their gradients there. In an evaluation
-// each rank takes its own tokens.
+// next to each other, with the tokens of any rank. So the gradient of the weight has the sums of
+// one rank. They read hidden states where they lie, and write their gradients there. In an
+// evaluation each rank takes its own tokens.
 //
 // If a sequence is on several hosts, the hidden states of all tokens travel to each host, and their
 // gradients return. The gradient of the weight needs those of all logits, 2·vocab bytes per token.

@@ -368,8 +368,8 @@ func (o *output) ownBlocks(f func(block, own [2]int)) {
 	})
 }
 
-// wgrad computes the gradient of some weights from the first rows, of which d has the gradients of
-// their logits: dw = dᵀ·x, or dw += dᵀ·x. With span, it is a tree over sequences of span rows;
+// wgrad computes the gradient of some weights from the first rows, with d, the gradients of their
+// logits: dw = dᵀ·x, or dw += dᵀ·x. With span, it is a tree over sequences of span rows;
 // otherwise the rows continue the sum in dw. dw: [weights, dim] FP32.
 func (r rowGradients) wgrad(ex *tensor.Exec, sum mx.Sum, dw, d tensor.Matrix, span int, accumulate bool) {
 	x := r.x.Slice(0, d.Rows).Mat()

@@ -13,7 +13,8 @@ import (
 type Mesh struct {
 	Layout mesh.Layout
 	World  *collective.Comm // all ranks
-	// Host has the ranks of this host; nil: it has one rank and shares no sequence, or Across is nil.
+	// Host has the ranks of this host; nil: it has one rank and shares no sequence, or Across is
+	// nil.
 	Host *collective.Comm
 	// Across has the ranks with the same place on each host, in the order of World; nil: there is
 	// one host, or hosts have unequal numbers of ranks.
@@ -31,16 +32,16 @@ type Mesh struct {
 	Replicas *collective.Comm
 	// ReplicasHost has those of Replicas on this host; nil: all of them are, or this rank alone is.
 	ReplicasHost *collective.Comm
-	// ReplicasAcross has those with the same place in ReplicasHost, in the order of World; nil: hosts
-	// have unequal numbers of them, or one each.
+	// ReplicasAcross has those with the same place in ReplicasHost, in the order of World; nil:
+	// hosts have unequal numbers of them, or one each.
 	ReplicasAcross *collective.Comm
 	// Sequence has the ranks that share each sequence of this one, those of cp · tp, in its order;
 	// nil: none do.
 	Sequence *collective.Comm
 	// SequenceHost has those of Sequence on this host; nil: all of them are.
 	SequenceHost *collective.Comm
-	// TP has the ranks of this host that divide the products of dense layers with this one; nil: none
-	// do.
+	// TP has the ranks of this host that divide the products of dense layers with this one; nil:
+	// none do.
 	TP *collective.Comm
 	// Operands has the ranks of World, for what they agree on before they quantize. That may be
 	// while World exchanges tokens. A model creates it if its precision needs it; nil: it does not.

@@ -58,10 +58,10 @@ func (g *Group) Divide(peers *collective.Comm, parts ...Division) {
 	}
 }
 
-// Slices says, weight by weight, which elements of the flat vectors each rank computes the gradients
-// of, if these are experts with replicas on several hosts. Their gradients are complete, and exist on
-// the host of that rank only. Slices follow each other in the order of Ranks or, with Across, in that
-// of the places on hosts. nil: it is another group.
+// Slices says, weight by weight, which elements of the flat vectors each rank computes the
+// gradients of, if these are experts with replicas on several hosts. Their gradients are complete,
+// and exist on the host of that rank only. Slices follow each other in the order of Ranks or, with
+// Across, in that of the places on hosts. nil: it is another group.
 func (g *Group) Slices() (all []Division) {
 	if g.together == nil || g.together.remote == nil {
 		return nil

@@ -77,7 +77,7 @@ func (c *CrossEntropy) Softmax(to []float64) {
 	}
 }
 
-// Resume begins rows of which Softmax has these, for Gradient.
+// Resume begins rows with these results of Softmax, for Gradient.
 func (c *CrossEntropy) Resume(targets []int32, softmax []float64) {
 	c.targets = append(c.targets[:0], targets...)
 	c.rows = slices.Grow(c.rows[:0], len(targets))[:len(targets)]
