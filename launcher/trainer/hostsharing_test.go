@@ -4,6 +4,8 @@ package trainer
 
 import (
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"spmoe/collective/mesh"
@@ -145,4 +147,30 @@ func TestEstimateMemoryOfSequencesOnHosts(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Of a host that differs from others with one rank each, the copy of dense weights is published
+// again.
+func TestSharersOnHostsDisagree(t *testing.T) {
+	undisturbed := guardedConfig(t, func(c *config.Config) { c.CP, c.Seq = 2, 64 })
+	onHosts(t, undisturbed, 2, 1, nil, run)
+	cfg := undisturbed
+	cfg.Out = filepath.Join(t.TempDir(), "run")
+	var attempts tries
+	said := onHosts(t, cfg, 2, 1, func(r *rank, computed bool) {
+		if r.Progress.Step+1 != 5 || computed || attempts.next(r) != 1 {
+			return
+		}
+		if r.comm.Rank() == 1 {
+			r.Model.Groups[1].Work.Bytes()[0] ^= 1
+			r.memory.Take(r.Progress.Step) // as if it had been published so
+		}
+		if err := r.comm.Barrier(); err != nil {
+			t.Error(err)
+		}
+	}, run)
+	if alarms := said.texts(); len(alarms) != 1 || !strings.Contains(alarms[0], "dense weights of rank 1 are not those of the other ranks") {
+		t.Errorf("alarms %q", alarms)
+	}
+	sameState(t, "hosts that share sequences", cfg, undisturbed, cfg.Steps)
 }
