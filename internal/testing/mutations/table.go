@@ -68,7 +68,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "embedding-group", Text: "the embedding's gradient has own tokens instead of those of other `ep` groups",
-		File: "moe/host.go", Old: `one, ok := u.of(list[2*i]`,
+		File: "moe/embedded.go", Old: `one, ok := u.of(list[2*i]`,
 		New:  `if n := p.model.mesh.Layout.EP; r/n != h.comm.Rank()/n { list = peers.lists[h.comm.Rank()] }; one, ok := u.of(list[2*i]`,
 		Axis: replicas, Tensor: embedding,
 	},
@@ -244,7 +244,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "context-embedding", Text: "with shared sequences, the embedding's gradient has the tokens of the first ranks only",
-		File: "moe/host.go", Old: `p.batch.Seq, p.cp.parts(), batches)`, New: `p.batch.Seq, p.cp.parts(), batches[:len(batches)/p.cp.parts()])`,
+		File: "moe/embedded.go", Old: `p.batch.Seq, p.cp.parts(), batches)`, New: `p.batch.Seq, p.cp.parts(), batches[:len(batches)/p.cp.parts()])`,
 		Args: contexts, Axis: shares, Tensor: embedding,
 	},
 	{

@@ -70,7 +70,7 @@ func away(n int) float64 { return float64(n-1) / float64(n) }
 // add adds what the communicators of a mesh have counted.
 func (all *movements) add(m moe.Mesh, times float64) {
 	names := map[*collective.Comm]string{m.Host: "the host", m.Across: "hosts", m.EP: "ep", m.Replicas: replicas, m.ReplicasHost: replicas, m.ReplicasAcross: replicas,
-		m.Sequence: m.Layout.SharersName(), m.TP: string(mesh.TP), m.Operands: "operands",
+		m.Sequence: m.Layout.SharersName(), m.SequenceHost: m.Layout.SharersName(), m.TP: string(mesh.TP), m.Operands: "operands",
 		m.ExchangeHost: "ep of the host", m.World: "all ranks"}
 	for c := range m.Comms {
 		all.addComm(c, names[c], times)
