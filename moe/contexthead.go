@@ -190,13 +190,13 @@ func (o *output) sumRows(p phase, all []prediction, losses []float64) {
 
 // logitsAgain computes the gradients of the logits of some tokens for rows [lo, hi), which another
 // host has computed: [rows, tokens].
-func (g *outputGradient) logitsAgain(p phase, rows rowGradients, lo, hi int, tokens [2]int) tensor.Matrix {
-	o, n, cols := g.o, hi-lo, tokens[1]-tokens[0]
+func (o *output) logitsAgain(p phase, all []prediction, rows rowGradients, lo, hi int, tokens [2]int) tensor.Matrix {
+	n, cols := hi-lo, tokens[1]-tokens[0]
 	logits, d := p.ex.New(tensor.FP32, n, cols).Mat(), p.ex.New(rows.x.DType(), n, cols).Mat()
 	o.sum.Multiply(p.ex, logits, rows.x.Slice(0, n).Mat(), o.weight.W.Slice(tokens[0], tokens[1]).Mat().T())
 	seq := p.batch.Seq
 	for at, n := lo, 0; at < hi && !p.ex.Dry(); at += n {
-		a, token := rowAt(g.all, seq, at)
+		a, token := rowAt(all, seq, at)
 		n = min(hi-at, seq-token)
 		from, end := at-lo, at-lo+n
 		o.again.Resume(a.targets[token:token+n], float64s(rows.softmax.Bytes())[2*from:2*end])
@@ -206,18 +206,19 @@ func (g *outputGradient) logitsAgain(p phase, rows rowGradients, lo, hi int, tok
 }
 
 // addOfHosts is add if sequences are on several hosts.
-func (g *outputGradient) addOfHosts(p phase, round int, mine [][]byte) error {
+func (g *outputGradient) addOfHosts(p phase, all []prediction, round int, mine [][]byte) error {
 	if round == 0 {
 		if err := g.begin(p, nil); err != nil {
 			return err
 		}
+		o, all := g.o, slices.Clone(all) // so that all need not be on the heap in other runs
 		g.ranks[0].again = func(rows rowGradients, lo, hi int, tokens [2]int) tensor.Matrix {
-			return g.logitsAgain(p, rows, lo, hi, tokens)
+			return o.logitsAgain(p, all, rows, lo, hi, tokens)
 		}
 	}
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
-	peers, err := g.exchangeRound(p, round, mine)
+	peers, err := g.exchangeRound(p, all, round, mine)
 	if err != nil {
 		return err
 	}
@@ -246,8 +247,8 @@ func (g *outputGradient) bytesReadHere(p phase, round int) (sum int) {
 
 // exchangeRound opens the rows of a round to the ranks of this host: own, this rank's, and those of
 // the ranks with its place on other hosts. It sets the operands to those of all ranks.
-func (g *outputGradient) exchangeRound(p phase, round int, own [][]byte) (o openBuffers, err error) {
-	r, room, seq, all := p.cp.remote, g.mine.room(), p.batch.Seq, &g.ranks[0].operands
+func (g *outputGradient) exchangeRound(p phase, all []prediction, round int, own [][]byte) (o openBuffers, err error) {
+	r, room, seq, operands := p.cp.remote, g.mine.room(), p.batch.Seq, &g.ranks[0].operands
 	softmax, err := r.toHosts(p, [][]byte{g.kept.softmax.Bytes()}, everywhere)
 	if err != nil {
 		return o, err
@@ -260,7 +261,7 @@ func (g *outputGradient) exchangeRound(p phase, round int, own [][]byte) (o open
 		x := like(&p.ex.Arena, g.kept.x)
 		lo, hi := g.mine.part(round, rank)
 		for at, n := lo, 0; at < hi; at += n {
-			a, token := rowAt(g.all, seq, at)
+			a, token := rowAt(all, seq, at)
 			from := a.rows(token, min(hi-at, seq-token)).x
 			n = from.Rows
 			tensor.Convert(p.ex, x.Slice(at-lo, at-lo+n).Mat(), from)
@@ -270,7 +271,7 @@ func (g *outputGradient) exchangeRound(p phase, round int, own [][]byte) (o open
 	if o, err = g.o.weight.host.open(p, mine); err != nil {
 		return o, err
 	}
-	*all = (*all)[:0]
+	*operands = (*operands)[:0]
 	for rank := range r.comm.Size() {
 		place, number := r.copyOf(rank)
 		list, rows, ok := o.lists[place], rowGradients{}, false
@@ -282,7 +283,7 @@ func (g *outputGradient) exchangeRound(p phase, round int, own [][]byte) (o open
 			rows.x, ok = g.hiddenOf(list[len(softmax)], room)
 			ok = ok && len(list[0]) == len(g.kept.softmax.Bytes())
 		}
-		if *all = append(*all, rows); !ok {
+		if *operands = append(*operands, rows); !ok {
 			return o, o.close(p, fmt.Errorf("the operands of rank %d do not fit", rank))
 		}
 	}

@@ -145,7 +145,7 @@ func (o *output) train(p phase, all []prediction) error {
 			o.rows(p, all, lo, hi, sum.kept)
 		}
 		waiting := sum.kept.seal(p)
-		if err := sum.add(p, i); err != nil {
+		if err := sum.add(p, all, i); err != nil {
 			return err
 		}
 		p.verify(waiting[:])

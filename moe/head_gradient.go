@@ -73,7 +73,6 @@ func (r rowGradients) seal(p phase) [2]seal {
 // multiplies its own columns of the logits' gradients of all ranks.
 type outputGradient struct {
 	o      *output
-	all    []prediction
 	mine   outputRounds
 	kept   rowGradients    // of this rank in the current round
 	rounds int             // of the rank with the most
@@ -86,7 +85,7 @@ type outputPartial struct {
 	outputRounds
 	operands []rowGradients // of the current round, of each rank that has rows of it
 	tree     gradientTree   // over groups
-	// computes gradients of logits that another host has: see outputGradient.logitsAgain
+	// computes gradients of logits that another host has: see output.logitsAgain
 	again func(rows rowGradients, lo, hi int, tokens [2]int) tensor.Matrix
 	into  tensor.Tensor
 	adds  bool // the current group is added to what into holds
@@ -97,7 +96,7 @@ func (o *output) newGradient(p phase, all []prediction) outputGradient {
 	mine := o.rounds(p, all)
 	room := mine.room()
 	g := outputGradient{
-		o: o, all: all, mine: mine, rounds: mine.count(),
+		o: o, mine: mine, rounds: mine.count(),
 		kept: rowGradients{dlogits: newBlocked(p.scratch, dtype, room, vocab), x: p.scratch.New(dtype, room, dim)},
 	}
 	if o.piece = nil; p.cp != nil && p.cp.remote != nil {
@@ -137,7 +136,7 @@ func (o *output) pieceOf(r *remote) *[2]int {
 }
 
 // add adds the rows in kept. It is collective if ranks share the gradient.
-func (g *outputGradient) add(p phase, round int) error {
+func (g *outputGradient) add(p phase, all []prediction, round int) error {
 	h := g.o.weight.host
 	if h == nil {
 		g.ranks[0].operands = append(g.ranks[0].operands[:0], g.kept)
@@ -150,7 +149,7 @@ func (g *outputGradient) add(p phase, round int) error {
 	}
 	mine := [][]byte{g.kept.dlogits.data.Bytes(), g.kept.x.Bytes(), sequences.Bytes()}
 	if p.cp != nil && p.cp.remote != nil {
-		return g.addOfHosts(p, round, mine)
+		return g.addOfHosts(p, all, round, mine)
 	}
 	peers, err := h.open(p, mine)
 	if err != nil {
