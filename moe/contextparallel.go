@@ -70,7 +70,7 @@ func (m *Model) contextOf(b Batch, train bool) *contextPart {
 	if unit := comm.Size() * m.precision.contextUnit(); len(b.Inputs) != b.Seq || b.Seq%unit != 0 {
 		panic(fmt.Sprintf("moe: a pass of %d tokens for %d ranks: give one sequence of %d, a multiple of %d", len(b.Inputs), comm.Size(), b.Seq, unit))
 	}
-	return &contextPart{group: m.context, remote: m.contextRemote, tensor: m.tensor, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
+	return &contextPart{group: m.context, remote: m.remote, tensor: m.tensor, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
 }
 
 // PassTokens returns the tokens of a pass over b that this rank has: with cp, a part of a sequence.

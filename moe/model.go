@@ -30,20 +30,20 @@ type Model struct {
 	// it suffices.
 	PassBytes int
 
-	precision     Precision
-	mesh          Mesh
-	stage         Stage    // the part of the model that this is
-	host          *host    // shares the dense group; nil: each rank has its own
-	context       *host    // the ranks of this host that share each sequence; nil: none do
-	contextRemote *remote  // all that share each sequence, on several hosts; nil: they are on this one
-	tensor        *host    // the ranks that divide products of dense layers; nil: none do
-	sharded       *sharded // the dense group, over hosts; nil: it is not sharded
-	embedding     weight   // [vocab, dim]; only in a stage that embeds
-	blocks        []*block
-	mtp           *mtp     // nil in a stage without it
-	norm          *rmsNorm // nil in a stage that does not predict
-	mtpNorm       *rmsNorm // the same for the MTP module's prediction; nil if there is none
-	output        output   // only in a stage that predicts
+	precision Precision
+	mesh      Mesh
+	stage     Stage    // the part of the model that this is
+	host      *host    // shares the dense group; nil: each rank has its own
+	context   *host    // the ranks of this host that share each sequence; nil: none do
+	remote    *remote  // all that share each sequence, on several hosts; nil: they are on this one
+	tensor    *host    // the ranks that divide products of dense layers; nil: none do
+	sharded   *sharded // the dense group, over hosts; nil: it is not sharded
+	embedding weight   // [vocab, dim]; only in a stage that embeds
+	blocks    []*block
+	mtp       *mtp     // nil in a stage without it
+	norm      *rmsNorm // nil in a stage that does not predict
+	mtpNorm   *rmsNorm // the same for the MTP module's prediction; nil if there is none
+	output    output   // only in a stage that predicts
 
 	rope *tensor.RotaryTable
 
@@ -122,7 +122,7 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 		b.share()
 	}
 	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, tensor: newHost(mesh.TP, nil), arenas: &passArenas{}}
-	m.context, m.contextRemote = mesh.sequenceHost()
+	m.context, m.remote = mesh.sequenceHost()
 	if b.dry != nil {
 		m.rope, m.rowStore.Arena = tensor.NewDryRotaryTable(seq, cfg.RopeDim/2), *b.dry.NewArena(0)
 	} else {
