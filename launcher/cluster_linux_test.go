@@ -47,7 +47,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"Agrees": built.agree, "Stages": built.stages, "Replicas": built.replicas, "Layout bytes": built.layoutBytes, "Slow": built.slow, "Uneven": built.uneven, "Loses a host": built.lose, "Fewer hosts": built.fewer, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
+		"Agrees": built.agree, "Stages": built.stages, "Replicas": built.replicas, "Shared sequences": built.sequences, "Layout bytes": built.layoutBytes, "Slow": built.slow, "Uneven": built.uneven, "Loses a host": built.lose, "Fewer hosts": built.fewer, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
 	}
@@ -364,6 +364,32 @@ func (built programs) uneven(t *testing.T) {
 				t.Errorf("%s: with --ep %s the checkpoint differs", mpi, ep)
 			}
 			ended(t, exec.CommandContext(limited(t), built[mpi], "-np", "4", "train", "--resume", "--allow-changes", "--ep", "0", "--out", out, "--steps", "4"))
+		}
+	}
+}
+
+// Sequences on several hosts, whose ranks are processes here, end with the bits of one host.
+func (built programs) sequences(t *testing.T) {
+	in := func(out string) []string {
+		return trainingArgs(out, "--cp", "2", "--tp", "2", "--fsdp", "--precision", "mxfp8", "--seq", "256", "--batch", "4")
+	}
+	var want string
+	for _, mpi := range mpis {
+		program := built[mpi]
+		if want == "" {
+			out := filepath.Join(t.TempDir(), "run")
+			ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "4", "--ranks", "process"}, in(out)...)...))
+			want = saved(t, out)
+		}
+		for _, each := range []int{2, 1} {
+			t.Run(fmt.Sprintf("%s, %d ranks per host", mpi, each), func(t *testing.T) {
+				c := hosts.New(t, 4/each, hosts.Link{Rate: 1e9})
+				out := filepath.Join(t.TempDir(), "run")
+				ended(t, c.MPIRun(limited(t), mpi, each, program, in(out)...))
+				if saved(t, out) != want {
+					t.Error("the checkpoint differs from that of one host")
+				}
+			})
 		}
 	}
 }

@@ -112,7 +112,7 @@ func (r *router) contextBalance(p phase, s *routerState, losses []sequenceLoss, 
 			counts.I32()[e]++
 		}
 	}
-	p.gather(counts, func(of tensor.Tensor) {
+	p.gather(counts, false, func(of tensor.Tensor) {
 		for e, n := range of.I32() {
 			share[e] += float64(n)
 		}
@@ -127,12 +127,8 @@ func (r *router) contextBalance(p phase, s *routerState, losses []sequenceLoss, 
 	if losses == nil {
 		return
 	}
-	if p.cp.rank > 0 {
-		p.gather(each, nil)
-		return
-	}
-	loss := 0.0
-	p.gather(each, func(of tensor.Tensor) {
+	loss := 0.0 // on the first rank
+	p.gather(each, true, func(of tensor.Tensor) {
 		for _, one := range float64s(of.Bytes()) {
 			loss += one
 		}

@@ -53,6 +53,9 @@ func newBuilder(p Precision, m Mesh) *builder {
 // share makes the ranks of a host hold the matrices once that several of them have.
 func (b *builder) share() {
 	b.dense.host = newHost(b.mesh.World, b.mesh.Host)
+	if b.mesh.SequenceHost != nil {
+		b.dense.host = &host{comm: b.mesh.Host}
+	}
 	if b.experts.Across = b.mesh.ReplicasAcross; b.experts.Across != nil || b.mesh.ReplicasHost == nil {
 		b.experts.host = newHost(b.mesh.Replicas, b.mesh.ReplicasHost)
 	}

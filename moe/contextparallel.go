@@ -20,18 +20,18 @@ import (
 	"unsafe"
 
 	"spmoe/collective/mesh"
-	"spmoe/mx"
 	"spmoe/tensor"
 	"spmoe/tensor/format"
 )
 
 // contextPart is this rank's part of the sequence of a pass.
 type contextPart struct {
-	group       *host // the ranks that share the sequence
-	tensor      *host // of these, the ranks of the tp group; nil: this one alone
-	rank, ranks int   // of the group
-	tokens      int   // of each rank
-	whole       Batch // of the group: one sequence
+	group       *host   // the ranks of this host that share the sequence
+	remote      *remote // all that share it, on several hosts; nil: they are on this one
+	tensor      *host   // the ranks of the tp group; nil: this one alone
+	rank, ranks int     // of the group
+	tokens      int     // of each rank
+	whole       Batch   // of the group: one sequence
 }
 
 // first returns the position of the part's first token.
@@ -66,11 +66,11 @@ func (m *Model) contextOf(b Batch, train bool) *contextPart {
 	if m.context == nil || !train && !b.Shared || len(b.Inputs) == 0 {
 		return nil
 	}
-	comm := m.context.comm
+	comm := m.mesh.Sequence
 	if unit := comm.Size() * m.precision.contextUnit(); len(b.Inputs) != b.Seq || b.Seq%unit != 0 {
 		panic(fmt.Sprintf("moe: a pass of %d tokens for %d ranks: give one sequence of %d, a multiple of %d", len(b.Inputs), comm.Size(), b.Seq, unit))
 	}
-	return &contextPart{group: m.context, tensor: m.tensor, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
+	return &contextPart{group: m.context, remote: m.remote, tensor: m.tensor, rank: comm.Rank(), ranks: comm.Size(), tokens: b.Seq / comm.Size(), whole: b}
 }
 
 // PassTokens returns the tokens of a pass over b that this rank has: with cp, a part of a sequence.
@@ -97,38 +97,73 @@ func (p phase) local(saved *tensor.Arena) *tensor.Arena {
 	return saved
 }
 
-// share opens buffers to the ranks of a group and calls read with those of all of them. read
-// returns the bytes that it has read or written. share is collective in the group. If it fails, so
-// does the pass.
+// share opens buffers to the ranks of a group on this host, and calls read with those of all of
+// them. read returns the bytes that it has read or written. share is collective in the group. If it
+// fails, so does the pass.
 func (p phase) share(group *host, mine [][]byte, read func(lists [][][]byte) (bytes int, err error)) {
-	if p.failed != nil {
-		return
+	if p.failed == nil {
+		p.failed = p.read(read, func() (openBuffers, error) { return group.open(p, mine) })
 	}
-	peers, err := group.open(p, mine)
-	if err == nil {
-		peers.bytes, err = read(peers.lists)
-		err = peers.close(p, err)
-	}
-	p.failed = err
 }
 
-// gather calls read with x of each rank of the cp group in turn. All have the same shape. A rank
-// whose read is nil only shows its own.
-func (p phase) gather(x tensor.Tensor, read func(x tensor.Tensor)) {
-	p.share(p.cp.group, [][]byte{x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
-		if read == nil {
+// shareParts is share for the ranks that share a sequence. If they are on several hosts, to and
+// from say what those on other hosts need of each other. The lists have that in place of buffers.
+func (p phase) shareParts(mine [][]byte, to, from parts, read func(lists [][][]byte) (bytes int, err error)) {
+	r := p.cp.remote
+	if r == nil {
+		p.share(p.cp.group, mine, read)
+	} else if p.failed == nil {
+		mark := p.ex.Mark()
+		defer p.ex.Release(mark)
+		p.failed = p.read(read, func() (openBuffers, error) { return r.open(p, mine, r.exchange(to, from)) })
+	}
+}
+
+func (p phase) read(read func(lists [][][]byte) (bytes int, err error), open func() (openBuffers, error)) error {
+	peers, err := open()
+	if err != nil {
+		return err
+	}
+	peers.bytes, err = read(peers.lists)
+	return peers.close(p, err)
+}
+
+// gather calls read with x of each rank of the cp group in turn. All have the same shape. With
+// first, only the first rank reads.
+func (p phase) gather(x tensor.Tensor, first bool, read func(x tensor.Tensor)) {
+	whole := func(reads bool) [][]byte {
+		if !reads {
+			return nil
+		}
+		return [][]byte{x.Bytes()}
+	}
+	to := func(rank int) [][]byte { return whole(!first || rank == 0) }
+	from := func(int) [][]byte { return p.roomFor(whole(!first || p.cp.rank == 0)) }
+	p.shareParts([][]byte{x.Bytes()}, to, from, func(lists [][][]byte) (bytes int, err error) {
+		if first && p.cp.rank > 0 {
 			return 0, nil
 		}
 		for rank, list := range lists {
 			if len(list[0]) != len(x.Bytes()) {
 				return bytes, fmt.Errorf("rank %d shows %d bytes, want %d", rank, len(list[0]), len(x.Bytes()))
 			}
-			if bytes += len(list[0]); !p.ex.Dry() {
+			if p.cp.remote.isHere(rank) {
+				bytes += len(list[0])
+			}
+			if !p.ex.Dry() {
 				read(tensor.FromBytes(list[0], x.DType(), x.Len()))
 			}
 		}
 		return bytes, nil
 	})
+}
+
+// roomFor returns new buffers as long as others.
+func (p phase) roomFor(like [][]byte) (all [][]byte) {
+	for _, b := range like {
+		all = append(all, p.ex.New(tensor.UINT8, len(b)).Bytes())
+	}
+	return all
 }
 
 // exchanged is a matrix that changes hands, and the arena for what replaces it.
@@ -145,6 +180,7 @@ func (p phase) toHeads(list ...exchanged) []tensor.Tensor { return p.exchange(li
 func (p phase) toRows(list ...exchanged) []tensor.Tensor { return p.exchange(list, false) }
 
 func (p phase) exchange(list []exchanged, toHeads bool) (all []tensor.Tensor) {
+	x := partExchange{phase: p, list: list, toHeads: toHeads}
 	var mine [][]byte
 	c := p.cp
 	for _, e := range list {
@@ -153,82 +189,81 @@ func (p phase) exchange(list []exchanged, toHeads bool) (all []tensor.Tensor) {
 		if !toHeads {
 			rows, cols = e.x.Dim(0)/c.ranks, e.x.Dim(1)*c.ranks
 		}
-		all = append(all, e.to.New(e.x.DType(), rows, cols))
+		x.all = append(x.all, e.to.New(e.x.DType(), rows, cols))
 	}
-	p.share(p.cp.group, mine, func(lists [][][]byte) (bytes int, err error) {
-		for i, e := range list {
-			for r, of := range lists {
-				from, ok := rowsOf(of[i], e.x.DType(), e.x.Dim(0), e.x.Dim(1))
-				if !ok {
-					return bytes, fmt.Errorf("the matrices of rank %d do not fit", r)
+	p.shareParts(mine, x.send, x.receive, x.read)
+	return x.all
+}
+
+// partExchange is an exchange of heads and rows. Between hosts, each pair of ranks exchanges what
+// one needs of the other: [tokens, heads/cp·n].
+type partExchange struct {
+	phase
+	list    []exchanged
+	all     []tensor.Tensor // what replaces the list
+	toHeads bool
+}
+
+// send returns what another rank needs of the list.
+func (x partExchange) send(rank int) (part [][]byte) {
+	for i, e := range x.list {
+		if !x.toHeads {
+			part = append(part, rowBytes(e.x, rank*x.cp.tokens, (rank+1)*x.cp.tokens))
+			continue
+		}
+		cols := x.all[i].Dim(1)
+		packed := x.ex.New(e.x.DType(), x.cp.tokens, cols)
+		tensor.Convert(x.ex, packed.Mat(), e.x.Mat().ColSlice(rank*cols, (rank+1)*cols))
+		part = append(part, packed.Bytes())
+	}
+	return part
+}
+
+// receive returns the memory for what another rank sends: the rows of heads have their place.
+func (x partExchange) receive(rank int) (part [][]byte) {
+	for i, e := range x.list {
+		if x.toHeads {
+			part = append(part, rowBytes(x.all[i], rank*x.cp.tokens, (rank+1)*x.cp.tokens))
+			continue
+		}
+		part = append(part, x.ex.New(e.x.DType(), x.cp.tokens, e.x.Dim(1)).Bytes())
+	}
+	return part
+}
+
+// read copies the parts of all ranks.
+func (x partExchange) read(lists [][][]byte) (bytes int, err error) {
+	c := x.cp
+	for i, e := range x.list {
+		for r, of := range lists {
+			here := c.remote.isHere(r)
+			if !here && x.toHeads {
+				continue
+			}
+			n := e.x.Dim(0)
+			if !here {
+				n = c.tokens
+			}
+			from, ok := rowsOf(of[i], e.x.DType(), n, e.x.Dim(1))
+			if !ok {
+				return bytes, fmt.Errorf("the matrices of rank %d do not fit", r)
+			}
+			to, rows, cols := x.all[i].Mat(), c.tokens, x.all[i].Dim(1)
+			if x.toHeads {
+				to, from = to.RowSlice(r*rows, (r+1)*rows), from.ColSlice(c.rank*cols, (c.rank+1)*cols)
+			} else {
+				cols /= c.ranks
+				if to = to.ColSlice(r*cols, (r+1)*cols); here {
+					from = from.RowSlice(c.rank*rows, (c.rank+1)*rows)
 				}
-				to, rows, cols := all[i].Mat(), c.tokens, all[i].Dim(1)
-				if toHeads {
-					to, from = to.RowSlice(r*rows, (r+1)*rows), from.ColSlice(c.rank*cols, (c.rank+1)*cols)
-				} else {
-					cols /= c.ranks
-					to, from = to.ColSlice(r*cols, (r+1)*cols), from.RowSlice(c.rank*rows, (c.rank+1)*rows)
-				}
-				tensor.Convert(p.ex, to, from)
+			}
+			tensor.Convert(x.ex, to, from)
+			if here {
 				bytes += to.Rows * to.Cols * to.DType().Size()
 			}
 		}
-		return bytes, nil
-	})
-	return all
-}
-
-// computeParts is compute for ranks that have parts of sequences. The gradient of a sequence is one
-// chain over its parts. If sums cannot go on, the parts are joined first.
-func (w wgrad) computeParts(p phase, lists [][][]byte, at, n int) error {
-	l, parts := w.layer, p.cp.ranks
-	chain := l.goesOn()
-	sum := l.gradientTree(p, len(lists)/parts, false)
-	for first := 0; first < len(lists); first += parts {
-		to, _ := sum.next()
-		some := lists[first : first+parts]
-		if !chain {
-			some = [][][]byte{joined(p.ex, some, at, n)}
-		}
-		for i, list := range some {
-			if chain {
-				list = list[at : at+n]
-			}
-			if !w.product(p, to, false, i > 0, list, chain && first+i == l.host.comm.Rank()) {
-				return fmt.Errorf("the operands of ranks %d to %d do not fit", first, first+parts-1)
-			}
-		}
-		sum.push()
 	}
-	p.pushGrad(&l.weight)
-	return nil
-}
-
-// goesOn reports whether a sum over rows can go on with that of earlier ones: see mx.Sum.Continues.
-func (l *linear) goesOn() bool {
-	if !l.mx.quantizesWgrad() {
-		return l.sum.Continues(mx.Format{}, mx.Format{}) || l.sum.OfGPU()
-	}
-	return l.mx.Sum.Continues(l.mx.Wgrad.Left.Format, l.mx.Wgrad.Right.Format)
-}
-
-// joined returns n buffers of ranks, from number at on, each as one buffer with the rows of all.
-func joined(ex *tensor.Exec, lists [][][]byte, at, n int) (all [][]byte) {
-	for i := at; i < at+n; i++ {
-		first := lists[0][i]
-		if n > 2 && (i-at)%3 == 2 { // the largest magnitude, which is that of all ranks
-			all = append(all, first)
-			continue
-		}
-		to := ex.New(tensor.UINT8, len(lists)*len(first)).Bytes()
-		for r, list := range lists {
-			if !ex.Dry() {
-				copy(to[r*len(first):], list[i])
-			}
-		}
-		all = append(all, to)
-	}
-	return all
+	return bytes, nil
 }
 
 // contextWgrad adds dyᵀ·x over the whole sequence to the gradient of a weight that each rank has
@@ -242,8 +277,16 @@ func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
 	if adds {
 		sum = p.ex.New(tensor.FP32, to.Dims()...)
 	}
-	p.share(p.cp.group, [][]byte{dy.Bytes(), x.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
-		if p.cp.rank != p.layer%p.cp.ranks {
+	reader, operands := p.layer%p.cp.ranks, [][]byte{dy.Bytes(), x.Bytes()}
+	send := func(rank int) [][]byte {
+		if rank != reader {
+			return nil
+		}
+		return operands
+	}
+	receive := func(int) [][]byte { return p.roomFor(send(p.cp.rank)) }
+	p.shareParts(operands, send, receive, func(lists [][][]byte) (bytes int, err error) {
+		if p.cp.rank != reader {
 			if !p.ex.Dry() {
 				sum.Zero()
 			}
@@ -260,7 +303,9 @@ func (w *weight) contextWgrad(p phase, dy, x tensor.Tensor) {
 			} else {
 				tensor.Wgrad(p.ex, sum.Mat(), left, right, p.cp.tokens, false)
 			}
-			bytes += len(list[0]) + len(list[1])
+			if p.cp.remote.isHere(r) {
+				bytes += len(list[0]) + len(list[1])
+			}
 		}
 		return bytes, nil
 	})
@@ -278,87 +323,34 @@ func (l *rmsNorm) contextBackward(p phase, dx, dy tensor.Matrix, addToDX bool, s
 	c, n := p.cp, s.x.Cols
 	runs := p.ex.New(tensor.FP32, tensor.NormRuns(s.x.Rows), n)
 	tensor.RMSNormBackwardRuns(p.ex, dx, runs.Mat(), dy, s.x, l.weight.W.F32(), s.rstd.F32(), addToDX)
-	lo, hi := n*c.rank/c.ranks, n*(c.rank+1)/c.ranks
-	p.share(p.cp.group, [][]byte{runs.Bytes()}, func(lists [][][]byte) (bytes int, err error) {
+	own := func(rank int) (lo, hi int) { return n * rank / c.ranks, n * (rank + 1) / c.ranks }
+	lo, hi := own(c.rank)
+	send := func(rank int) [][]byte {
+		lo, hi := own(rank)
+		packed := p.ex.New(tensor.FP32, runs.Dim(0), hi-lo)
+		tensor.Convert(p.ex, packed.Mat(), runs.Mat().ColSlice(lo, hi))
+		return [][]byte{packed.Bytes()}
+	}
+	receive := func(int) [][]byte { return [][]byte{p.ex.New(tensor.FP32, runs.Dim(0), hi-lo).Bytes()} }
+	p.shareParts([][]byte{runs.Bytes()}, send, receive, func(lists [][][]byte) (bytes int, err error) {
 		all := make([]tensor.Matrix, len(lists))
 		for r, list := range lists {
-			part, ok := rowsOf(list[0], tensor.FP32, runs.Dim(0), n)
+			cols, here := n, c.remote.isHere(r)
+			if !here {
+				cols = hi - lo
+			}
+			part, ok := rowsOf(list[0], tensor.FP32, runs.Dim(0), cols)
 			if !ok {
 				return 0, fmt.Errorf("the gradients of rank %d do not fit", r)
 			}
-			all[r] = part.ColSlice(lo, hi)
-			bytes += len(list[0]) / n * (hi - lo)
+			if all[r] = part; here {
+				all[r] = part.ColSlice(lo, hi)
+				bytes += len(list[0]) / n * (hi - lo)
+			}
 		}
 		tensor.SumNormRuns(p.ex, s.dw.F32()[lo:hi], all)
 		return bytes, nil
 	})
-}
-
-// contextForward computes losses and, in training, gradients for a sequence that ranks share. In
-// each round of training they take rows that are next to each other, read them where they lie and
-// write their gradients there. In an evaluation each rank takes its own.
-func (o *output) contextForward(p phase, all []prediction) error {
-	whole := len(all) * p.batch.Seq
-	losses := p.scratch.New(tensor.UINT8, 8*whole) // of all rows, on the first rank
-	mine := [][]byte{losses.Bytes()}
-	for i := range all {
-		a := &all[i]
-		if !p.train {
-			a.dx = a.x // it is not written
-		}
-		mine = append(mine, a.x.Bytes(), a.dx.Bytes())
-	}
-	peers, err := p.cp.group.open(p, mine)
-	if err != nil {
-		return err
-	}
-	for i := range all {
-		a := &all[i]
-		a.peers = nil
-		for r, list := range peers.lists {
-			x, ok := rowsOf(list[1+2*i], a.x.DType(), a.x.Dim(0), a.x.Dim(1))
-			dx, fits := rowsOf(list[2+2*i], a.dx.DType(), a.dx.Dim(0), a.dx.Dim(1))
-			if !ok || !fits || len(peers.lists[0][0]) != 8*whole {
-				return peers.close(p, fmt.Errorf("the hidden states of rank %d do not fit", r))
-			}
-			a.peers = append(a.peers, predictionRows{x, dx})
-		}
-	}
-	o.rowLosses = float64s(peers.lists[0][0])
-	if p.train {
-		err = o.train(p, all)
-		peers.bytes = whole / p.cp.ranks * (2*len(all[0].x.Bytes())/p.cp.tokens + 8)
-	} else {
-		for i := range all {
-			lo := i*p.batch.Seq + p.cp.first()
-			o.rows(p, all, lo, lo+p.cp.tokens, rowGradients{})
-		}
-		peers.bytes = 8 * whole / p.cp.ranks
-	}
-	o.rowLosses = nil
-	if err = peers.close(p, err); err == nil && p.cp.rank == 0 && !p.ex.Dry() {
-		o.sumRows(p, all, float64s(losses.Bytes()))
-	}
-	return err
-}
-
-// sumRows adds the losses of all rows to those of the sequence, chunk by chunk as one rank does.
-func (o *output) sumRows(p phase, all []prediction, losses []float64) {
-	seq := p.batch.Seq
-	rounds := o.sizes.rounds(o.weight.W.Dim(0), len(losses), 1, true)
-	for i := range rounds.count() {
-		lo, hi := rounds.rows(i)
-		most := o.chunkRows(len(all), seq, lo, hi)
-		for at, n := lo, 0; at < hi; at += n {
-			n = chunkAt(len(all), seq, at, hi, most)
-			sum := 0.0
-			for _, loss := range losses[at : at+n] {
-				sum += loss
-			}
-			a, _ := rowAt(all, seq, at)
-			*p.sequences[0].of(a.mtp) += sum
-		}
-	}
 }
 
 // float64s returns memory as numbers.
@@ -374,8 +366,24 @@ func (c *contextPart) parts() int {
 	return c.ranks
 }
 
+// sequenceHost returns the ranks of this host that share a sequence and, if there are others, all.
+func (m Mesh) sequenceHost() (here *host, all *remote) {
+	if m.SequenceHost == nil {
+		return newHost(m.Sequence, nil), nil
+	}
+	here = &host{comm: m.SequenceHost}
+	return here, newRemote(m.Sequence, here)
+}
+
 // sharers returns the ranks with which a rank shares sequences.
 func (m Mesh) sharers() []int { return m.Layout.Group(m.World.Rank(), mesh.CP, mesh.TP) }
 
-// tensorGroup returns the ranks with which a rank divides products.
-func (m Mesh) tensorGroup() []int { return m.Layout.Group(m.World.Rank(), mesh.TP) }
+// tensorGroup returns the ranks of this host with which a rank divides products.
+func (m Mesh) tensorGroup() (here []int) {
+	for _, rank := range m.Layout.Group(m.World.Rank(), mesh.TP) {
+		if m.World.HostOf(rank) == m.World.Host() {
+			here = append(here, rank)
+		}
+	}
+	return here
+}

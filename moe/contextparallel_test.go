@@ -75,3 +75,30 @@ func TestTensorGroupWithManyRows(t *testing.T) {
 		}
 	}
 }
+
+// Sequences on several hosts have the bits of one rank, in blocks and rounds of any size.
+func TestContextsOnHostsInBlocks(t *testing.T) {
+	const sequences, seq = 4, 128
+	for _, mtp := range []int{0, 1} {
+		cfg := with(headModel(mtp), func(c *Config) { c.Heads, c.MaxPositions, c.BalanceAlpha, c.Vocab = 4, seq, 0.1, 517 })
+		b := batchOf(23, sequences, seq, cfg.Vocab)
+		for _, rows := range []int{seq * (1 + mtp), 96, 48} {
+			for _, precision := range []string{"bf16", "fp32"} {
+				want := trainedWith(t, cfg, smallSizes(rows), precision, "onesided", b, 1, 1, 1, 1)
+				for _, c := range []struct {
+					hosts  int
+					layout mesh.Layout
+				}{
+					{2, mesh.Layout{World: 2, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, EP: 2}},
+					{2, mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 4, EP: 4}},
+					{4, mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 4}},
+					{4, mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 4, EP: 4}},
+					{2, mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 4}},
+				} {
+					trainedOnHosts(t, cfg, smallSizes(rows), precision, "onesided", b, c.layout, c.hosts, 1, sequences/c.layout.Batch()).
+						equals(t, fmt.Sprintf("%s, mtp %d, %d rows, %v on %d hosts", precision, mtp, rows, c.layout, c.hosts), want)
+				}
+			}
+		}
+	}
+}

@@ -38,14 +38,16 @@ func DryMesh(l mesh.Layout, hosts, rank int) Mesh {
 		}
 	}
 	if l.Sharers() > 1 {
-		m.Sequence = comm(m.sharers())
+		if m.Sequence = comm(m.sharers()); len(m.Sequence.Hosts()) > 1 {
+			m.SequenceHost = comm(all[l.World/hosts*host(rank):][:l.World/hosts])
+		}
 	}
-	if l.TP > 1 {
-		m.TP = comm(m.tensorGroup())
+	if tp := m.tensorGroup(); len(tp) > 1 {
+		m.TP = comm(tp)
 	}
 	if perHost := l.World / hosts; hosts > 1 && l.World%hosts == 0 {
 		first := host(rank) * perHost
-		if perHost > 1 {
+		if perHost > 1 || l.Sharers() > 1 {
 			m.Host = comm(all[first : first+perHost])
 		}
 		var across []int

@@ -5,6 +5,7 @@ package moe
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -41,6 +42,12 @@ func trainedWith(t *testing.T, cfg Config, sizes outputSizes, precision, exchang
 // trainedOn is trainedWith in a layout.
 func trainedOn(t *testing.T, cfg Config, sizes outputSizes, precision, exchange string, b Batch, l mesh.Layout, threads, passes int) summed {
 	t.Helper()
+	return trainedOnHosts(t, cfg, sizes, precision, exchange, b, l, 1, threads, passes)
+}
+
+// trainedOnHosts is trainedOn for ranks on some hosts. Experts have no replicas on other hosts.
+func trainedOnHosts(t *testing.T, cfg Config, sizes outputSizes, precision, exchange string, b Batch, l mesh.Layout, hosts, threads, passes int) summed {
+	t.Helper()
 	ranks := l.World
 	precision, sum, _ := strings.Cut(precision, " by ")
 	options := DefaultOptions()
@@ -51,7 +58,7 @@ func trainedOn(t *testing.T, cfg Config, sizes outputSizes, precision, exchange 
 	}
 	out := summed{grads: map[string][]float32{}}
 	var mu sync.Mutex
-	err = collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
+	err = errors.Join(collective.NewHosts(slices.Repeat([]int{ranks / hosts}, hosts)...).Run(func(c *collective.Comm) error {
 		on, err := NewMesh(c, l)
 		if err != nil {
 			return err
@@ -66,17 +73,18 @@ func trainedOn(t *testing.T, cfg Config, sizes outputSizes, precision, exchange 
 		}
 		spread(m)
 		head := &m.output.weight
+		head.unit = sizes.unit(cfg.Vocab)
 		m.output.sizes = sizes
 		if head.rows = [2]int{0, cfg.Vocab}; m.host != nil {
-			head.rows = m.host.divide(cfg.Vocab, sizes.unit(cfg.Vocab))[m.host.comm.Rank()]
+			head.rows = m.host.divide(cfg.Vocab, head.unit)[m.host.comm.Rank()]
 		}
 		head.passes = newPassTree(head.own())
 		ex := tensor.NewParallelExec(threads)
 		defer ex.Close()
 		for _, g := range m.Groups {
 			g.Refresh(ex)
-			if g.Ranks != nil && !g.Shared {
-				divideEvenly(g)
+			if peers, division := evenDivision(g); peers != nil {
+				g.Divide(peers, division)
 			}
 		}
 		var loss Loss
@@ -96,15 +104,20 @@ func trainedOn(t *testing.T, cfg Config, sizes outputSizes, precision, exchange 
 			return err
 		}
 		for _, g := range m.Groups {
-			if g.Ranks != nil && !g.Shared {
-				if err := g.SumGrad(ex); err != nil {
-					return err
-				}
-				n, all := g.Len()/ranks, g.Grad.F32()
-				if err := collective.AllGather(c, all, slices.Clone(all[n*c.Rank():][:n])); err != nil {
-					return err
-				}
+			peers, division := evenDivision(g)
+			if peers == nil {
+				continue
 			}
+			if err := g.SumGrad(ex); err != nil {
+				return err
+			}
+			n, all := division.Counts[0], g.Grad.F32()[division.First:division.End()]
+			if err := collective.AllGather(peers, all, slices.Clone(all[n*peers.Rank():][:n])); err != nil {
+				return err
+			}
+		}
+		if err := c.Barrier(); err != nil { // others complete what this host shares
+			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -113,11 +126,24 @@ func trainedOn(t *testing.T, cfg Config, sizes outputSizes, precision, exchange 
 			out.grads[param.Name] = slices.Clone(param.Grad.F32())
 		}
 		return nil
-	})
+	})...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// evenDivision returns the ranks that sum a group's gradients, and their even shares; nil: there is
+// nothing to sum.
+func evenDivision(g *Group) (*collective.Comm, Division) {
+	switch {
+	case g.Ranks == nil || g.Shared && g.Across == nil:
+		return nil, Division{}
+	case !g.Shared:
+		return g.Ranks, Division{Counts: slices.Repeat([]int{g.Len() / g.Ranks.Size()}, g.Ranks.Size())}
+	}
+	hosts, n := g.Across.Size(), g.Len()/g.Ranks.Size()
+	return g.Across, Division{First: g.host.comm.Rank() * hosts * n, Counts: slices.Repeat([]int{n}, hosts)}
 }
 
 func (s summed) equals(t *testing.T, what string, want summed) {

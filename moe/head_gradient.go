@@ -58,6 +58,9 @@ func (r outputRounds) rows(round int) (lo, hi int) {
 type rowGradients struct {
 	dlogits blocked
 	x       tensor.Tensor // [rows, dim]
+	// of a sequence on several hosts: the sum and the maximum of each row. Rows of other hosts have
+	// them in place of dlogits
+	softmax tensor.Tensor
 }
 
 // seal seals the operands until all ranks have read them.
@@ -82,20 +85,23 @@ type outputPartial struct {
 	outputRounds
 	operands []rowGradients // of the current round, of each rank that has rows of it
 	tree     gradientTree   // over groups
-	into     tensor.Tensor
-	adds     bool // the current group is added to what into holds
+	// computes gradients of logits that another host has: see output.logitsAgain
+	again func(rows rowGradients, lo, hi int, tokens [2]int) tensor.Matrix
+	into  tensor.Tensor
+	adds  bool // the current group is added to what into holds
 }
 
 func (o *output) newGradient(p phase, all []prediction) outputGradient {
 	vocab, dim, dtype := o.weight.W.Dim(0), o.weight.W.Dim(1), all[0].x.DType()
-	mine := o.sizes.rounds(vocab, len(all)*p.batch.Seq, len(p.sequences), o.weight.host != nil)
-	if p.cp != nil {
-		mine.ranks, mine.rank = p.cp.ranks, p.cp.rank
-	}
+	mine := o.rounds(p, all)
 	room := mine.room()
 	g := outputGradient{
 		o: o, mine: mine, rounds: mine.count(),
-		kept: rowGradients{newBlocked(p.scratch, dtype, room, vocab), p.scratch.New(dtype, room, dim)},
+		kept: rowGradients{dlogits: newBlocked(p.scratch, dtype, room, vocab), x: p.scratch.New(dtype, room, dim)},
+	}
+	if o.piece = nil; p.cp != nil && p.cp.remote != nil {
+		g.kept.softmax = p.scratch.New(tensor.UINT8, 16*room)
+		o.piece = o.pieceOf(p.cp.remote)
 	}
 	if o.weight.host == nil {
 		o.partials = slices.Grow(o.partials[:0], 1)[:1]
@@ -109,8 +115,28 @@ func (o *output) newGradient(p phase, all []prediction) outputGradient {
 	return g
 }
 
+// rounds returns the rounds of this rank in a pass.
+func (o *output) rounds(p phase, all []prediction) outputRounds {
+	r := o.sizes.rounds(o.weight.W.Dim(0), len(all)*p.batch.Seq, len(p.sequences), o.weight.host != nil)
+	if p.cp != nil {
+		r.ranks, r.rank = p.cp.ranks, p.cp.rank
+	}
+	return r
+}
+
+// pieceOf returns which rows of the weight this rank computes, if a sequence is on several hosts:
+// a part of those that ranks with its place have on each host.
+func (o *output) pieceOf(r *remote) *[2]int {
+	w := &o.weight
+	own, parts := w.rows, divideRows(w.ownRows(), len(r.comm.Hosts()), w.unit)
+	if host := r.comm.Host(); host < len(parts) {
+		return &[2]int{own[0] + parts[host][0], own[0] + parts[host][1]}
+	}
+	return &[2]int{}
+}
+
 // add adds the rows in kept. It is collective if ranks share the gradient.
-func (g *outputGradient) add(p phase, round int) error {
+func (g *outputGradient) add(p phase, all []prediction, round int) error {
 	h := g.o.weight.host
 	if h == nil {
 		g.ranks[0].operands = append(g.ranks[0].operands[:0], g.kept)
@@ -121,7 +147,11 @@ func (g *outputGradient) add(p phase, round int) error {
 	if !p.ex.Dry() {
 		sequences.I32()[0] = int32(g.mine.sequences)
 	}
-	peers, err := h.open(p, [][]byte{g.kept.dlogits.data.Bytes(), g.kept.x.Bytes(), sequences.Bytes()})
+	mine := [][]byte{g.kept.dlogits.data.Bytes(), g.kept.x.Bytes(), sequences.Bytes()}
+	if p.cp != nil && p.cp.remote != nil {
+		return g.addOfHosts(p, all, round, mine)
+	}
+	peers, err := h.open(p, mine)
 	if err != nil {
 		return err
 	}
@@ -135,19 +165,15 @@ func (g *outputGradient) add(p phase, round int) error {
 	return peers.close(p, err)
 }
 
-// begin learns the rounds of all ranks.
+// begin learns the rounds of all ranks. Of a sequence on several hosts, it needs no lists.
 func (g *outputGradient) begin(p phase, lists [][][]byte) error {
-	n := len(lists) / p.cp.parts()
+	n := max(len(lists)/p.cp.parts(), 1)
 	g.o.partials = slices.Grow(g.o.partials[:0], n)[:n]
 	g.ranks = g.o.partials
 	for r := range g.ranks {
-		list := lists[r*p.cp.parts()]
-		if len(list[2]) != 4 {
-			return fmt.Errorf("rank %d does not tell the number of its sequences", r)
-		}
-		n := g.mine.sequences
-		if !p.ex.Dry() {
-			n = int(tensor.FromBytes(list[2], tensor.INT32, 1).I32()[0])
+		n, err := g.sequencesOf(p, lists, r)
+		if err != nil {
+			return err
 		}
 		g.ranks[r] = outputPartial{outputRounds: g.o.sizes.rounds(g.o.weight.W.Dim(0), g.mine.whole, n, true), operands: g.ranks[r].operands}
 		g.ranks[r].ranks = g.mine.ranks
@@ -168,7 +194,19 @@ func (g *outputGradient) begin(p phase, lists [][][]byte) error {
 	return nil
 }
 
-// addAll adds the rows of a round of all ranks, and after the last round adds up the ranks.
+// sequencesOf returns the number of sequences of a group of ranks that share them.
+func (g *outputGradient) sequencesOf(p phase, lists [][][]byte, group int) (int, error) {
+	if lists == nil || p.ex.Dry() {
+		return g.mine.sequences, nil
+	}
+	told := lists[group*p.cp.parts()][2]
+	if len(told) != 4 {
+		return 0, fmt.Errorf("rank %d does not tell the number of its sequences", group)
+	}
+	return int(tensor.FromBytes(told, tensor.INT32, 1).I32()[0]), nil
+}
+
+// addAll adds the rows of a round of all ranks.
 func (g *outputGradient) addAll(p phase, round int, lists [][][]byte) error {
 	parts := p.cp.parts()
 	for i, list := range lists {
@@ -182,9 +220,15 @@ func (g *outputGradient) addAll(p phase, round int, lists [][][]byte) error {
 		}
 		r.operands = append(r.operands, operands)
 	}
+	g.addRound(p, round)
+	return nil
+}
+
+// addRound adds the operands of a round, and after the last round adds up the ranks.
+func (g *outputGradient) addRound(p phase, round int) {
 	if g.rounds == 1 {
 		g.addOnce(p)
-		return nil
+		return
 	}
 	for i := range g.ranks {
 		g.ranks[i].add(p, g.o, round)
@@ -200,7 +244,6 @@ func (g *outputGradient) addAll(p phase, round int, lists [][][]byte) error {
 			g.sum.push()
 		}
 	}
-	return nil
 }
 
 // bytesRead returns the bytes of the ranks' operands that addAll reads in a round.
@@ -220,6 +263,9 @@ func (g *outputGradient) bytesRead(round int) (sum int) {
 func (g *outputGradient) addOnce(p phase) {
 	w := &g.o.weight
 	to, adds := w.nextGrad(p)
+	if g.o.piece != nil && !adds {
+		tensor.Zero(p.ex, to) // outside of the piece
+	}
 	g.o.ownBlocks(func(block, own [2]int) {
 		mark := p.ex.Mark()
 		defer p.ex.Release(mark)
@@ -238,12 +284,21 @@ func (g *outputGradient) addOnce(p phase) {
 
 // of returns a peer's operands of at most held rows. It returns false if the lengths do not fit.
 func (g *outputGradient) of(list [][]byte, held int) (r rowGradients, ok bool) {
-	vocab, dim, dtype := g.o.weight.W.Dim(0), g.o.weight.W.Dim(1), g.kept.x.DType()
-	if len(list[0]) != held*vocab*dtype.Size() || len(list[1]) != held*dim*dtype.Size() {
+	vocab, dtype := g.o.weight.W.Dim(0), g.kept.x.DType()
+	x, ok := g.hiddenOf(list[1], held)
+	if !ok || len(list[0]) != held*vocab*dtype.Size() {
 		return r, false
 	}
-	d := blocked{tensor.FromBytes(list[0], dtype, held*vocab), held}
-	return rowGradients{d, tensor.FromBytes(list[1], dtype, held, dim)}, true
+	return rowGradients{dlogits: blocked{tensor.FromBytes(list[0], dtype, held*vocab), held}, x: x}, true
+}
+
+// hiddenOf returns a peer's hidden states: see of.
+func (g *outputGradient) hiddenOf(b []byte, held int) (x tensor.Tensor, ok bool) {
+	dim, dtype := g.o.weight.W.Dim(1), g.kept.x.DType()
+	if len(b) != held*dim*dtype.Size() {
+		return x, false
+	}
+	return tensor.FromBytes(b, dtype, held, dim), true
 }
 
 // add adds the rows of a round, unless the rank had fewer rounds. The parts of a sequence continue
@@ -282,9 +337,16 @@ func (r *outputPartial) wgrad(ex *tensor.Exec, sum mx.Sum, dw tensor.Matrix, blo
 		if rank > 0 {
 			span = 0
 		}
-		if lo < hi {
-			operands.wgrad(ex, sum, dw, block, own, hi-lo, span, accumulate)
+		if lo == hi {
+			continue
 		}
+		if mark := ex.Mark(); !operands.dlogits.data.Valid() {
+			operands.wgrad(ex, sum, dw, r.again(operands, lo, hi, own), span, accumulate)
+			ex.Release(mark)
+			continue
+		}
+		d := operands.dlogits.block(block[0], block[1]).RowSlice(0, hi-lo)
+		operands.wgrad(ex, sum, dw, d.ColSlice(own[0]-block[0], own[1]-block[0]), span, accumulate)
 	}
 }
 
@@ -293,7 +355,9 @@ func (r *outputPartial) wgrad(ex *tensor.Exec, sum mx.Sum, dw tensor.Matrix, blo
 func (o *output) ownBlocks(f func(block, own [2]int)) {
 	vocab := o.weight.W.Dim(0)
 	rows := [2]int{0, vocab}
-	if o.weight.host != nil {
+	if o.piece != nil {
+		rows = *o.piece
+	} else if o.weight.host != nil {
 		rows = o.weight.rows
 	}
 	o.sizes.blocks(vocab, func(lo, hi int) {
@@ -303,12 +367,11 @@ func (o *output) ownBlocks(f func(block, own [2]int)) {
 	})
 }
 
-// wgrad computes the gradient of some weights of a block from the first n rows: dw = dᵀ·x, or dw +=
-// dᵀ·x. With span, it is a tree over sequences of span rows; otherwise the rows continue the sum in
-// dw. dw: [weights, dim] FP32.
-func (r rowGradients) wgrad(ex *tensor.Exec, sum mx.Sum, dw tensor.Matrix, block, own [2]int, n, span int, accumulate bool) {
-	d := r.dlogits.block(block[0], block[1]).RowSlice(0, n).ColSlice(own[0]-block[0], own[1]-block[0])
-	x := r.x.Slice(0, n).Mat()
+// wgrad computes the gradient of some weights from the first rows, with d, the gradients of their
+// logits: dw = dᵀ·x, or dw += dᵀ·x. With span, it is a tree over sequences of span rows;
+// otherwise the rows continue the sum in dw. dw: [weights, dim] FP32.
+func (r rowGradients) wgrad(ex *tensor.Exec, sum mx.Sum, dw, d tensor.Matrix, span int, accumulate bool) {
+	x := r.x.Slice(0, d.Rows).Mat()
 	if span > 0 {
 		sum.MultiplyWgrad(ex, dw, d, x, span, accumulate)
 	} else {

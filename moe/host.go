@@ -147,21 +147,29 @@ const (
 // there are too few for all ranks, the first rank to get some changes from weight to weight.
 func (h *host) divide(n, unit int) [][2]int {
 	ranks := h.comm.Size()
-	if unit == 0 {
-		unit = wgradTile
-	}
-	parts := max(min(n/max(leastWgradRows, unit), ranks), 1)
-	units := (n + unit - 1) / unit
+	parts := divideRows(n, ranks, unit)
 	all := make([][2]int, ranks)
 	for part := range parts {
 		rank := (part + h.offset) % ranks
 		if h.remote != nil { // parts follow each other in this order
-			rank = h.remote.order[(part*ranks+h.offset)/parts]
+			rank = h.remote.order[(part*ranks+h.offset)/len(parts)]
 		}
-		all[rank] = [2]int{min(units*part/parts*unit, n), min(units*(part+1)/parts*unit, n)}
+		all[rank] = parts[part]
 	}
-	h.offset = (h.offset + parts) % ranks
+	h.offset = (h.offset + len(parts)) % ranks
 	return all
+}
+
+// divideRows divides n rows of a gradient into up to most parts, in whole units.
+func divideRows(n, most, unit int) (parts [][2]int) {
+	if unit == 0 {
+		unit = wgradTile
+	}
+	count, units := max(min(n/max(leastWgradRows, unit), most), 1), (n+unit-1)/unit
+	for part := range count {
+		parts = append(parts, [2]int{min(units*part/count*unit, n), min(units*(part+1)/count*unit, n)})
+	}
+	return parts
 }
 
 // divideRows sets which rows of the gradient this rank computes.
@@ -215,23 +223,23 @@ func (h *host) compute(p phase) error {
 	if err != nil {
 		return err
 	}
-	at := 0 // of the buffers of a weight
+	at, chain := 0, h.beginChain(p) // at the buffers of a weight
 	for _, w := range all {
 		n := w.buffersLen()
-		if err = w.compute(p, peers.lists, at, n); err != nil {
+		if err = w.compute(p, peers.lists, at, n, chain); err != nil {
 			break
 		}
 		peers.bytes += w.bytesRead(p.ex, peers.lists, at, n)
 		at += n
 	}
-	return peers.close(p, err)
+	return peers.close(p, chain.end(p, err))
 }
 
 // openBuffers is a window, and the buffers of each rank.
 type openBuffers struct {
 	window collective.Buffers
-	remote *remoteRows // rows are on their way to other hosts; nil: none are
-	alone  bool        // there is no window
+	remote *remote // messages are on their way to other hosts; nil: none are
+	alone  bool    // there is no window
 	lists  [][][]byte
 	bytes  int // that this rank has read from them
 }
@@ -313,13 +321,15 @@ func (w wgrad) buffers(ex *tensor.Exec, to [][]byte) [][]byte {
 
 // compute computes this rank's rows from the operands of all ranks: n buffers each, from number at
 // on.
-func (w wgrad) compute(p phase, lists [][][]byte, at, n int) error {
+func (w wgrad) compute(p phase, lists [][][]byte, at, n int, chain *sumChain) error {
 	l := w.layer
 	mark := p.ex.Mark()
 	defer p.ex.Release(mark)
 	switch {
 	case w.rows != nil:
 		return w.computeExperts(p, lists, at)
+	case chain != nil:
+		return chain.compute(p, w, lists, at, n)
 	case l.rows[0] < l.rows[1]:
 		if p.cp != nil {
 			return w.computeParts(p, lists, at, n)
@@ -414,69 +424,4 @@ func (w wgrad) product(p phase, to tensor.Tensor, adds, goesOn bool, list [][]by
 		}
 		return ok
 	}
-}
-
-// embedded is the gradient of the output of one look-up of embeddings: row r is that of ids[r].
-type embedded struct {
-	grad tensor.Tensor // [tokens, dim]
-	ids  []int32
-}
-
-// embedBackward adds to the gradient of the embedding: this rank's rows, from the tokens of all
-// ranks. uses are those of this rank. It is collective if the gradient is shared.
-func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error {
-	mark := p.ex.Mark()
-	defer p.ex.Release(mark)
-	if h == nil {
-		tensor.EmbedBackward(p.ex, embedding.addGrad(p).Mat(), p.batch.Seq, matrices(uses))
-		p.pushGrad(embedding)
-		return nil
-	}
-	var mine [][]byte
-	for _, u := range uses {
-		ids := p.ex.New(tensor.INT32, len(u.ids)) // the caller's may be memory that peers cannot read
-		if !p.ex.Dry() {
-			copy(ids.I32(), u.ids)
-		}
-		mine = append(mine, u.grad.Bytes(), ids.Bytes())
-	}
-	peers, err := h.open(p, mine)
-	if err != nil {
-		return err
-	}
-	batches := make([][]tensor.Embedded, len(peers.lists))
-	own, vocab := embedding.ownRows(), embedding.W.Dim(0)
-	for r, list := range peers.lists {
-		for i, u := range uses {
-			if own > 0 {
-				peers.bytes += len(list[2*i])*own/vocab + len(list[2*i+1]) // the rows of its tokens, and all ids
-			}
-			one, ok := u.of(list[2*i], list[2*i+1])
-			if !ok {
-				return peers.close(p, fmt.Errorf("the embedded tokens of rank %d do not fit", r))
-			}
-			batches[r] = append(batches[r], one)
-		}
-	}
-	if embedding.rows[0] < embedding.rows[1] {
-		tensor.EmbedBackwardRows(p.ex, embedding.addGrad(p).Mat(), embedding.rows[0], p.batch.Seq, p.cp.parts(), batches)
-	}
-	p.pushGrad(embedding)
-	return peers.close(p, nil)
-}
-
-func matrices(uses []embedded) (all []tensor.Embedded) {
-	for _, u := range uses {
-		all = append(all, tensor.Embedded{Grad: u.grad.Mat(), IDs: u.ids})
-	}
-	return all
-}
-
-// of returns a peer's part of the same look-up. It returns false if the lengths do not fit.
-func (u embedded) of(grad, ids []byte) (e tensor.Embedded, ok bool) {
-	if len(ids) > 0 {
-		e.IDs = tensor.FromBytes(ids, tensor.INT32, len(ids)/4).I32()
-	}
-	e.Grad, ok = rowsOf(grad, u.grad.DType(), len(e.IDs), u.grad.Dim(1))
-	return e, ok
 }

@@ -13,7 +13,8 @@ import (
 type Mesh struct {
 	Layout mesh.Layout
 	World  *collective.Comm // all ranks
-	// Host has the ranks of this host; nil: it has one rank, or Across is nil.
+	// Host has the ranks of this host; nil: it has one rank and shares no sequence, or Across is
+	// nil.
 	Host *collective.Comm
 	// Across has the ranks with the same place on each host, in the order of World; nil: there is
 	// one host, or hosts have unequal numbers of ranks.
@@ -37,7 +38,10 @@ type Mesh struct {
 	// Sequence has the ranks that share each sequence of this one, those of cp · tp, in its order;
 	// nil: none do.
 	Sequence *collective.Comm
-	// TP has the ranks that divide the products of dense layers with this one; nil: none do.
+	// SequenceHost has those of Sequence on this host; nil: all of them are.
+	SequenceHost *collective.Comm
+	// TP has the ranks of this host that divide the products of dense layers with this one; nil:
+	// none do.
 	TP *collective.Comm
 	// Operands has the ranks of World, for what they agree on before they quantize. That may be
 	// while World exchanges tokens. A model creates it if its precision needs it; nil: it does not.
@@ -58,8 +62,6 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	switch {
 	case l.World != c.Size():
 		return m, fmt.Errorf("a layout of %d ranks is not one of %d", l.World, c.Size())
-	case len(c.Hosts()) > 1 && l.Sharers() > 1:
-		return m, fmt.Errorf("%d ranks share each sequence (%s), and ranks are on several hosts: give cp 1 and tp 1", l.Sharers(), l.SharersName())
 	case l.Replicas() == 1 && l.Sharers() < 2:
 		l = mesh.Default(c.Size())
 	}
@@ -67,15 +69,8 @@ func NewMesh(c *collective.Comm, l mesh.Layout) (m Mesh, err error) {
 	if err := m.divideHosts(); err != nil {
 		return m, err
 	}
-	if l.Sharers() > 1 {
-		if m.Sequence, err = c.Split(m.sharers()[0], c.Rank()); err != nil {
-			return m, err
-		}
-	}
-	if l.TP > 1 {
-		if m.TP, err = c.Split(m.tensorGroup()[0], c.Rank()); err != nil {
-			return m, err
-		}
+	if err := m.shareSequences(); err != nil {
+		return m, err
 	}
 	if l.Replicas() == 1 {
 		return m, nil
@@ -113,13 +108,58 @@ func (m *Mesh) divideHosts() (err error) {
 	if len(hosts) == 1 || equalHosts(c) == nil {
 		return nil
 	}
-	if len(hosts[0]) > 1 {
+	if len(hosts[0]) > 1 || m.Layout.Sharers() > 1 {
 		if m.Host, err = c.Split(c.Host(), c.Rank()); err != nil {
 			return err
 		}
 	}
 	m.Across, err = c.Split(m.place(), c.Rank())
 	return err
+}
+
+// shareSequences finds the ranks that share sequences with this one.
+func (m *Mesh) shareSequences() (err error) {
+	c, l := m.World, m.Layout
+	if l.Sharers() < 2 {
+		return nil
+	}
+	if err := CheckSharers(l, hostSizes(c)); err != nil {
+		return err
+	}
+	if m.Sequence, err = c.Split(m.sharers()[0], c.Rank()); err != nil {
+		return err
+	}
+	if len(m.Sequence.Hosts()) > 1 {
+		if m.SequenceHost, err = c.Split(c.Host(), c.Rank()); err != nil {
+			return err
+		}
+	}
+	if tp := m.tensorGroup(); len(tp) > 1 { // on all hosts, or on none
+		m.TP, err = c.Split(tp[0], c.Rank())
+	}
+	return err
+}
+
+// CheckSharers returns an error if ranks cannot share sequences in a layout of a stage, on hosts
+// with these numbers of its ranks.
+func CheckSharers(l mesh.Layout, on []int) error {
+	n, each := l.Sharers(), on[0]
+	switch {
+	case n == 1 || len(on) == 1:
+	case slices.Min(on) != slices.Max(on):
+		return fmt.Errorf("%s is %d, and hosts have unequal numbers of ranks, %v: ranks share sequences on equal hosts: give each host as many", l.SharersName(), n, on)
+	case each%n != 0 && n%each != 0:
+		return fmt.Errorf("%s is %d, and hosts have %d ranks each: one must divide the other", l.SharersName(), n, each)
+	}
+	return nil
+}
+
+// hostSizes returns the number of ranks on each host.
+func hostSizes(c *collective.Comm) (on []int) {
+	for _, ranks := range c.Hosts() {
+		on = append(on, len(ranks))
+	}
+	return on
 }
 
 // place returns the place of this rank among those of its host.
@@ -129,7 +169,7 @@ func (m *Mesh) place() int {
 
 // Comms yields the communicators of the mesh, each once.
 func (m Mesh) Comms(yield func(*collective.Comm) bool) {
-	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.ReplicasHost, m.ReplicasAcross, m.Sequence, m.TP, m.Operands, m.ExchangeHost}
+	all := [...]*collective.Comm{m.World, m.Host, m.Across, m.EP, m.Replicas, m.ReplicasHost, m.ReplicasAcross, m.Sequence, m.SequenceHost, m.TP, m.Operands, m.ExchangeHost}
 	if m.EP == m.World {
 		all[3] = nil
 	}
@@ -146,7 +186,7 @@ func (m Mesh) RanksOf(c *collective.Comm) (ranks []int) {
 	switch c {
 	case m.World, m.Operands:
 		return everyRank(c.Size())
-	case m.Host:
+	case m.Host, m.SequenceHost:
 		return hosts[m.World.Host()]
 	case m.Across:
 		for _, local := range hosts {

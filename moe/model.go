@@ -34,7 +34,8 @@ type Model struct {
 	mesh      Mesh
 	stage     Stage    // the part of the model that this is
 	host      *host    // shares the dense group; nil: each rank has its own
-	context   *host    // the ranks that share each sequence; nil: none do
+	context   *host    // the ranks of this host that share each sequence; nil: none do
+	remote    *remote  // all that share each sequence, on several hosts; nil: they are on this one
 	tensor    *host    // the ranks that divide products of dense layers; nil: none do
 	sharded   *sharded // the dense group, over hosts; nil: it is not sharded
 	embedding weight   // [vocab, dim]; only in a stage that embeds
@@ -108,6 +109,11 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	if err := b.precision.CheckContext(cfg, mesh.Layout, seq); err != nil {
 		return nil, err
 	}
+	if mesh.SequenceHost != nil {
+		if err := b.precision.CheckChains(); err != nil {
+			return nil, err
+		}
+	}
 	if err := mesh.agree(b.precision); err != nil {
 		return nil, err
 	}
@@ -115,7 +121,8 @@ func build(b *builder, mesh Mesh, cfg Config, seq int, exchange ep.Exchange, sta
 	if !b.inference {
 		b.share()
 	}
-	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, context: newHost(mesh.Sequence, nil), tensor: newHost(mesh.TP, nil), arenas: &passArenas{}}
+	m := &Model{Config: cfg, precision: b.precision, mesh: mesh, stage: stage, host: b.dense.host, tensor: newHost(mesh.TP, nil), arenas: &passArenas{}}
+	m.context, m.remote = mesh.sequenceHost()
 	if b.dry != nil {
 		m.rope, m.rowStore.Arena = tensor.NewDryRotaryTable(seq, cfg.RopeDim/2), *b.dry.NewArena(0)
 	} else {

@@ -19,16 +19,12 @@ import (
 
 // remoteRows moves rows between the replicas of experts on several hosts.
 type remoteRows struct {
-	here           *host // the replicas on this host; nil: this rank alone is
-	order          []int // of the ranks' shares: see [Group.Slices]
-	sent, received *collective.Messages
+	*remote
+	order []int // of the ranks' shares: see [Group.Slices]
 }
 
 func newRemoteRows(m Mesh) *remoteRows {
-	r := &remoteRows{
-		here: newHost(m.ReplicasHost, nil), order: everyRank(m.Replicas.Size()),
-		sent: m.Replicas.NewMessages(collective.KindBuffers), received: m.Replicas.NewMessages(collective.KindBuffers),
-	}
+	r := &remoteRows{newRemote(m.Replicas, newHost(m.ReplicasHost, nil)), everyRank(m.Replicas.Size())}
 	if m.ReplicasAcross != nil { // ranks with the same place are neighbors
 		r.order = nil
 		for place := range m.ReplicasHost.Size() {
@@ -47,23 +43,7 @@ func (h *host) openRows(p phase, mine [][]byte) (o openBuffers, err error) {
 	if err != nil {
 		return o, err
 	}
-	lists := make([][][]byte, h.comm.Size())
-	h.transferRows(p, ends, lists)
-	if lists[h.comm.Rank()] = mine; h.remote.here == nil {
-		o.alone = true
-	} else if o, err = h.remote.here.open(p, mine); err != nil {
-		return o, err
-	} else {
-		for i, r := range h.comm.Hosts()[h.comm.Host()] {
-			lists[r] = o.lists[i]
-		}
-	}
-	o.lists, o.remote = lists, h.remote
-	defer p.ex.Enter(p.ex.Enter(profile.Collectives))
-	if err := h.remote.received.Wait(); err != nil {
-		return o, o.close(p, err)
-	}
-	return o, nil
+	return h.remote.open(p, mine, h.transferRows(p, ends))
 }
 
 // exchangeEnds returns the ends of the groups of rows of each rank: those of each weight that
@@ -100,11 +80,12 @@ func (h *host) exchangeEnds(p phase) (all [][]int32, err error) {
 	return all, nil
 }
 
-// transferRows starts to send rows to the ranks of other hosts, and to receive theirs, for which it
-// sets the lists of buffers.
-func (h *host) transferRows(p phase, ends [][]int32, lists [][][]byte) {
+// transferRows starts to send rows to the ranks of other hosts, and to receive theirs. It returns
+// the lists of their buffers.
+func (h *host) transferRows(p phase, ends [][]int32) [][][]byte {
+	lists := make([][][]byte, h.comm.Size())
 	for r := range lists {
-		if h.comm.HostOf(r) == h.comm.Host() {
+		if h.remote.isHere(r) {
 			continue
 		}
 		theirs := ends[r]
@@ -121,6 +102,7 @@ func (h *host) transferRows(p phase, ends [][]int32, lists [][][]byte) {
 			}
 		}
 	}
+	return lists
 }
 
 // receiveRows starts to receive the rows of experts [first, end) from another rank, whose groups of

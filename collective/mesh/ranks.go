@@ -86,9 +86,15 @@ func (l Layout) checkRank(rank int) {
 	}
 }
 
-// IsCut reports whether the ranks of a stage are on several hosts. first has the first rank of each
-// host.
-func (l Layout) IsCut(stage int, first []int) bool {
+// OnHosts returns the number of ranks of a stage on each of its hosts. first has the first rank of
+// each host.
+func (l Layout) OnHosts(stage int, first []int) (ranks []int) {
 	begin, end := stage*l.StageRanks(), (stage+1)*l.StageRanks()
-	return slices.ContainsFunc(first, func(rank int) bool { return begin < rank && rank < end })
+	for _, rank := range append(slices.Clone(first), end) {
+		if begin < rank && rank <= end {
+			ranks = append(ranks, rank-begin)
+			begin = rank
+		}
+	}
+	return ranks
 }

@@ -40,7 +40,7 @@ func (p placed) configure(cfg config.Config) config.Config {
 	if cfg.SetLayout(p.layout); p.layout.PP > 1 {
 		cfg.PPSchedule = p.schedule
 	}
-	if cfg.MicroBatch /= p.layout.Batch(); p.layout.CP > 1 {
+	if cfg.MicroBatch /= p.layout.Batch(); p.layout.Sharers() > 1 {
 		cfg.MicroBatch = 0 // a sequence per pass
 	}
 	if p.change != nil {
@@ -82,7 +82,7 @@ var stagesOnHosts = []placed{
 // Stages on different hosts, and stages that span hosts, give the bits of one rank in training,
 // evaluations and samples.
 func TestOneResultForAllPipelinesOnHosts(t *testing.T) {
-	sameOnHosts(t, stagesOnHosts)
+	sameOnHosts(t, hostsRun, stagesOnHosts)
 }
 
 // replicasOnHosts are layouts whose experts have replicas on several hosts: one or several on each,
@@ -109,7 +109,7 @@ var replicasOnHosts = []placed{
 
 // Replicas of experts on several hosts have the gradients of one rank.
 func TestOneResultForReplicasOnHosts(t *testing.T) {
-	sameOnHosts(t, replicasOnHosts)
+	sameOnHosts(t, hostsRun, replicasOnHosts)
 }
 
 // On hosts with unequal numbers of ranks, sums have another order than on one host. With and
@@ -129,13 +129,13 @@ func TestReplicasOnUnequalHosts(t *testing.T) {
 }
 
 // sameOnHosts compares layouts on hosts with one rank, in BF16 and MXFP8.
-func sameOnHosts(t *testing.T, all []placed) {
+func sameOnHosts(t *testing.T, run func(*testing.T, string) config.Config, all []placed) {
 	for _, precision := range []string{"bf16", "mxfp8"} {
-		one := hostsRun(t, precision)
+		one := run(t, precision)
 		want, sum := outcomeFrom(t, one, train(t, one, 1, "")), sumOf(t, one)
 		for _, p := range all {
 			t.Run(precision+"/"+p.String(), func(t *testing.T) {
-				cfg := p.configure(hostsRun(t, precision))
+				cfg := p.configure(run(t, precision))
 				got := outcomeFrom(t, cfg, p.train(t, cfg, ""))
 				got.equals(t, p.String(), want)
 				if has := sumOf(t, cfg); has != sum {
@@ -151,7 +151,7 @@ func TestLayoutsOnHostsResume(t *testing.T) {
 	whole := hostsRun(t, "mxfp8")
 	train(t, whole, 1, "")
 	want := sumOf(t, whole)
-	places := []placed{{hosts: []int{1}, layout: mesh.Default(1)}, stagesOnHosts[2], stagesOnHosts[9], replicasOnHosts[2], replicasOnHosts[7]}
+	places := []placed{{hosts: []int{1}, layout: mesh.Default(1)}, stagesOnHosts[2], stagesOnHosts[9], replicasOnHosts[2], sharingOnHosts[0], replicasOnHosts[7], sharingOnHosts[1], splitOnHosts[1], splitOnHosts[3]}
 	for i, from := range places {
 		saved := from.configure(hostsRun(t, "mxfp8"))
 		saved.SaveEvery, saved.Keep = 1, 9
@@ -202,10 +202,14 @@ func TestReplicasOnHostsDisagree(t *testing.T) {
 // What hosts cut is refused, with what to give instead.
 func TestLayoutsOnHostsRefused(t *testing.T) {
 	for want, p := range map[string]placed{
-		"cp is 2, and ranks 0 to 3 are on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1 and --tp 1, or a --pp that is a multiple of 2": {
-			hosts: []int{2, 2}, layout: mesh.Layout{World: 4, PP: 1, DPReplicate: 1, DPShard: 2, CP: 2, EP: 2}},
-		"cp is 2, and stage 1 (ranks 4 to 7) is on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1 and --tp 1, or a --pp that is a multiple of 4": {
-			hosts: []int{6, 2}, schedule: "1F1B", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 2, CP: 2, EP: 2}},
+		"ranks 0 to 7 are on several hosts: cp is 2, and hosts have unequal numbers of ranks, [6 2]: ranks share sequences on equal hosts: give each host as many, or a --pp that is a multiple of 4": {
+			hosts: []int{6, 2}, layout: mesh.Layout{World: 8, PP: 1, DPReplicate: 1, DPShard: 4, CP: 2, EP: 2}},
+		"stage 1 (ranks 4 to 7) is on several hosts: cp · tp is 4, and hosts have unequal numbers of ranks, [1 3]: ranks share sequences on equal hosts: give each host as many, or a --pp that is a multiple of 8": {
+			hosts: []int{5, 3}, schedule: "1F1B", layout: mesh.Layout{World: 8, PP: 2, DPReplicate: 1, DPShard: 1, CP: 2, TP: 2, EP: 2}},
+		"ranks 0 to 11 are on several hosts: cp is 4, and hosts have 6 ranks each: one must divide the other, or a --pp that is a multiple of 2": {
+			hosts: []int{6, 6}, layout: mesh.Layout{World: 12, PP: 1, DPReplicate: 1, DPShard: 3, CP: 4, EP: 2}, change: func(c *config.Config) { c.Batch = 12 }},
+		"ranks 0 to 1 are on several hosts: precision nvfp4 with sum fp32: sums of weight gradients cannot go on with the next part of a sequence, so the ranks that share one must be on one host, or a --pp that is a multiple of 2": {
+			hosts: []int{1, 1}, layout: mesh.Layout{World: 2, PP: 1, DPReplicate: 1, DPShard: 1, CP: 2, EP: 2}, change: func(c *config.Config) { c.Precision = "nvfp4" }},
 		"pp_schedule is InterleavedZeroBubble, and stage 1 (ranks 2 to 3) is on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has 2 passes of the last stage in flight: give another --pp-schedule, or a --pp that is a multiple of 4": {
 			hosts: []int{3, 1}, schedule: "InterleavedZeroBubble", layout: mesh.Layout{World: 4, PP: 2, DPReplicate: 1, DPShard: 2, EP: 2}},
 	} {
@@ -214,7 +218,7 @@ func TestLayoutsOnHostsRefused(t *testing.T) {
 		for _, each := range p.hosts {
 			first, n = append(first, n), n+each
 		}
-		cfg := p.configure(hostsRun(t, "bf16"))
+		cfg := p.configure(sharedRun(t, "bf16"))
 		if _, err := PrepareOn(cfg, n, estimate.Host{Ranks: p.hosts[0], First: first, Processes: 1}, "", &reports{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %s", p, err, want)
 		}

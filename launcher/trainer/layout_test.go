@@ -225,13 +225,13 @@ func TestOneResultForSharedSequences(t *testing.T) {
 	}
 }
 
-// Options of a run keep their meaning if ranks share sequences.
-func TestContextsWithOptions(t *testing.T) {
+// contextOptions are options of runs whose ranks share sequences.
+func contextOptions() map[string]func(*config.Config) {
 	grouped := func(c *config.Config) {
 		c.Model.KVHeads, c.Model.QRank, c.Model.KVRank = 4, 0, 0
 		c.Model.Heads, c.Model.ValueDim = 8, c.Model.KeyDim()
 	}
-	for name, change := range map[string]func(*config.Config){
+	return map[string]func(*config.Config){
 		"capacity":         func(c *config.Config) { c.EPCapacity, c.Batch, c.Model.MTPLayers = 1.1, 2, 0 },
 		"standard":         func(c *config.Config) { c.Precision, c.EPExchange = "mxfp8", "standard" },
 		"wires":            func(c *config.Config) { c.Precision, c.EPDispatch, c.EPCombine = "mxfp8", "mxfp8", "mxfp8" },
@@ -261,7 +261,12 @@ func TestContextsWithOptions(t *testing.T) {
 			grouped(c)
 			c.Recompute, c.Model.QKNorm, c.Model.QKVBias, c.Model.OutputBias = "selective", true, true, true
 		},
-	} {
+	}
+}
+
+// Options of a run keep their meaning if ranks share sequences.
+func TestContextsWithOptions(t *testing.T) {
+	for name, change := range contextOptions() {
 		t.Run(name, func(t *testing.T) {
 			run := func(l mesh.Layout) outcome {
 				cfg := contextRun(t, "bf16")

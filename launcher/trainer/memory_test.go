@@ -197,6 +197,12 @@ func TestEstimateMemoryOfHosts(t *testing.T) {
 		"replicas":     func(c *config.Config) { c.EP = 2 },
 		"two per host": func(c *config.Config) { c.EP, c.Precision, c.MicroBatch = 1, "mxfp8", 1 },
 		"two hosts":    func(c *config.Config) { c.EP = 4 },
+		"cp":           func(c *config.Config) { c.CP, c.Seq, c.MicroBatch = 2, 256, 1 },
+		"cp over":      func(c *config.Config) { c.CP, c.Seq, c.MicroBatch = 4, 256, 1 },
+		"cp, tp over": func(c *config.Config) {
+			c.CP, c.TP, c.Seq, c.Precision, c.MicroBatch, c.Model.MTPLayers = 2, 2, 256, "mxfp8", 1, 1
+		},
+		"tp, fsdp": func(c *config.Config) { c.TP, c.Seq, c.FSDP, c.Precision, c.MicroBatch = 2, 256, true, "mxfp8", 1 },
 	} {
 		places := [][2]int{{2, 2}, {4, 2}}
 		switch name {

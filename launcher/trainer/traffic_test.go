@@ -162,6 +162,57 @@ func TestTrafficBetweenHosts(t *testing.T) {
 	}
 }
 
+// Ranks that share sequences on one host add nothing to what hosts exchange. On several, they send
+// parts of sequences and sums.
+func TestTrafficOfSharedSequencesBetweenHosts(t *testing.T) {
+	for name, c := range map[string]struct {
+		hosts, each int
+		change      func(*config.Config)
+	}{
+		"cp":                  {2, 2, func(c *config.Config) { c.CP = 2 }},
+		"tp, MXFP8":           {2, 2, func(c *config.Config) { c.TP, c.Precision = 2, "mxfp8" }},
+		"cp, tp, FSDP":        {2, 4, func(c *config.Config) { c.CP, c.TP, c.FSDP, c.Model.MTPLayers, c.Model.Experts = 2, 2, true, 1, 8 }},
+		"four hosts":          {4, 2, func(c *config.Config) { c.CP = 2 }},
+		"stages":              {4, 2, func(c *config.Config) { c.PP, c.TP = 2, 2 }},
+		"cp over hosts":       {2, 2, func(c *config.Config) { c.CP = 4 }},
+		"one rank per host":   {2, 1, func(c *config.Config) { c.CP, c.Precision, c.Model.BalanceAlpha = 2, "mxfp8", 0.1 }},
+		"cp over hosts, FSDP": {4, 2, func(c *config.Config) { c.CP, c.TP, c.FSDP, c.Recompute = 2, 2, true, "selective" }},
+		"tp over hosts, FSDP": {2, 2, func(c *config.Config) { c.TP, c.FSDP, c.Precision = 4, true, "mxfp8" }},
+		"cp over four hosts":  {4, 1, func(c *config.Config) { c.CP, c.Model.MTPLayers = 4, 1 }},
+		"stages over hosts":   {4, 1, func(c *config.Config) { c.PP, c.CP = 2, 2 }},
+		"experts over hosts":  {2, 2, func(c *config.Config) { c.CP, c.EP, c.Model.DenseLayers, c.Model.ForceBalance = 4, 2, 1, true }},
+		"experts":             {2, 2, func(c *config.Config) { c.CP, c.EP, c.Model.DenseLayers, c.Model.ForceBalance = 2, 1, 1, true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const steps = 1
+			cfg, moved, sent := movedBySteps(t, c.hosts, c.each, steps, func(cfg *config.Config) {
+				cfg.Batch, cfg.Seq, cfg.Model.Dim, cfg.Model.DenseInter, cfg.Model.Heads, cfg.Model.Vocab = 16, 256, 128, 512, 4, 4096
+				cfg.Model.DenseLayers = cfg.Model.Layers
+				c.change(cfg)
+				cfg.MicroBatch = 0
+			})
+			all, err := estimate.LayoutTraffic(cfg, cfg.LayoutOrDefault(c.hosts*c.each), c.hosts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, network := map[collective.Kind]float64{}, 0.0
+			for _, m := range all {
+				want[m.Kind] += steps * m.Memory
+				network += steps * m.Network
+			}
+			for _, kind := range []collective.Kind{collective.KindBuffers, collective.KindReduceScatter, collective.KindAllGatherV} {
+				if math.Abs(moved[kind]-want[kind]) > 1e-3*want[kind] {
+					t.Errorf("%v: %.0f bytes per rank, want %.0f", kind, moved[kind], want[kind])
+				}
+			}
+			if network == 0 || math.Abs(sent/network-1) > 0.01 {
+				t.Errorf("%.0f bytes sent to other hosts per rank, want %.0f: %.4f times as many", sent, network, sent/network)
+			}
+			t.Logf("%.4f times as many bytes between hosts", sent/network)
+		})
+	}
+}
+
 // What stages send to other hosts can be counted: messages and short vectors, and what the ranks of
 // a stage on several hosts sum.
 func TestTrafficOfStagesBetweenHosts(t *testing.T) {

@@ -68,7 +68,7 @@ var Table = []Mutation{
 	},
 	{
 		Name: "embedding-group", Text: "the embedding's gradient has own tokens instead of those of other `ep` groups",
-		File: "moe/host.go", Old: `one, ok := u.of(list[2*i]`,
+		File: "moe/embedded.go", Old: `one, ok := u.of(list[2*i]`,
 		New:  `if n := p.model.mesh.Layout.EP; r/n != h.comm.Rank()/n { list = peers.lists[h.comm.Rank()] }; one, ok := u.of(list[2*i]`,
 		Axis: replicas, Tensor: embedding,
 	},
@@ -229,22 +229,22 @@ var Table = []Mutation{
 	},
 	{
 		Name: "context-dense-lost", Text: "a dense gradient has the first part of each shared sequence only",
-		File: "moe/contextparallel.go", Old: `some := lists[first : first+parts]`, New: `some := lists[first : first+1]`,
+		File: "moe/contextgradients.go", Old: `some := lists[first : first+parts]`, New: `some := lists[first : first+1]`,
 		Args: contexts, Axis: shares, Tensor: denseWeight,
 	},
 	{
 		Name: "context-dense-twice", Text: "a dense gradient has the first part of each shared sequence twice",
-		File: "moe/contextparallel.go", Old: `some := lists[first : first+parts]`, New: `some := append(lists[first:first+parts:first+parts], lists[first])`,
+		File: "moe/contextgradients.go", Old: `some := lists[first : first+parts]`, New: `some := append(lists[first:first+parts:first+parts], lists[first])`,
 		Args: contexts, Axis: shares, Tensor: denseWeight,
 	},
 	{
 		Name: "context-router-all", Text: "all ranks that share a sequence count the router's gradient",
-		File: "moe/contextparallel.go", Old: `if p.cp.rank != p.layer%p.cp.ranks {`, New: `if p.cp.rank < 0 {`,
+		File: "moe/contextparallel.go", Old: `if p.cp.rank != reader {`, New: `if p.cp.rank < 0 {`,
 		Args: contexts, Axis: shares, Tensor: router,
 	},
 	{
 		Name: "context-embedding", Text: "with shared sequences, the embedding's gradient has the tokens of the first ranks only",
-		File: "moe/host.go", Old: `p.batch.Seq, p.cp.parts(), batches)`, New: `p.batch.Seq, p.cp.parts(), batches[:len(batches)/p.cp.parts()])`,
+		File: "moe/embedded.go", Old: `p.batch.Seq, p.cp.parts(), batches)`, New: `p.batch.Seq, p.cp.parts(), batches[:len(batches)/p.cp.parts()])`,
 		Args: contexts, Axis: shares, Tensor: embedding,
 	},
 	{
@@ -298,12 +298,12 @@ var Table = []Mutation{
 	},
 	{
 		Name: "tensor-weight-all", Text: "a dense gradient has each sequence once per rank that divides its products",
-		File: "moe/contextparallel.go", Old: `chain := l.goesOn()`,
+		File: "moe/contextgradients.go", Old: `sum := l.gradientTree(p, len(lists)/parts, false)`,
 		New: `all := lists; lists = nil
 	for i := 0; i < len(all); i += parts {
 		for range p.model.mesh.Layout.Tensor() { lists = append(lists, all[i:i+parts]...) }
 	}
-	chain := l.goesOn()`,
+	sum := l.gradientTree(p, len(lists)/parts, false)`,
 		Args: products, Axis: divides, Tensor: denseWeight,
 	},
 	{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"spmoe/collective/mesh"
+	"spmoe/moe"
 )
 
 // Layout returns how the ranks of the run divide the model. An error says which rule the settings
@@ -110,11 +111,12 @@ func (c Config) CheckContext() error {
 }
 
 // OnHosts returns an error if ranks on several hosts cannot train in the layout. first has the
-// first rank of each host. The ranks of a stage can share sequences if they are on one host.
+// first rank of each host.
 func (c Config) OnHosts(ranks int, first []int) error {
 	l := c.LayoutOrDefault(ranks)
 	for stage := range l.PP {
-		if !l.IsCut(stage, first) {
+		on := l.OnHosts(stage, first)
+		if len(on) == 1 {
 			continue
 		}
 		where := fmt.Sprintf("stage %d (ranks %d to %d) is", stage, stage*l.StageRanks(), (stage+1)*l.StageRanks()-1)
@@ -122,14 +124,27 @@ func (c Config) OnHosts(ranks int, first []int) error {
 			where = fmt.Sprintf("ranks 0 to %d are", ranks-1)
 		}
 		instead := fmt.Sprintf("or a --pp that is a multiple of %d", wholeStages(ranks, first))
-		if l.Sharers() > 1 {
-			return fmt.Errorf("%s is %d, and %s on several hosts: ranks that share a sequence must be on one host, with all ranks of their stage: give --cp 1 and --tp 1, %s", l.SharersName(), l.Sharers(), where, instead)
+		if err := c.checkSharersOnHosts(l, on); err != nil {
+			return fmt.Errorf("%s on several hosts: %w, %s", where, err, instead)
 		}
 		if plan, err := c.PipelinePlan(ranks); c.Pipelined() && err == nil && plan.Holders()[len(plan.Holders())-1] == stage && plan.LastInFlight() > 1 {
 			return fmt.Errorf("pp_schedule is %s, and %s on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has %d passes of the last stage in flight: give another --pp-schedule, %s", c.PPSchedule, where, plan.LastInFlight(), instead)
 		}
 	}
 	return nil
+}
+
+// checkSharersOnHosts returns an error if hosts with these numbers of ranks of a stage cannot share
+// sequences.
+func (c Config) checkSharersOnHosts(l mesh.Layout, on []int) error {
+	if err := moe.CheckSharers(l, on); err != nil || l.Sharers() <= on[0] {
+		return err
+	}
+	recipe, err := c.Recipe()
+	if err != nil {
+		return err
+	}
+	return recipe.CheckChains()
 }
 
 // wholeStages returns the least number of ranks of a pipeline with which each stage is on one host.

@@ -70,7 +70,7 @@ func away(n int) float64 { return float64(n-1) / float64(n) }
 // add adds what the communicators of a mesh have counted.
 func (all *movements) add(m moe.Mesh, times float64) {
 	names := map[*collective.Comm]string{m.Host: "the host", m.Across: "hosts", m.EP: "ep", m.Replicas: replicas, m.ReplicasHost: replicas, m.ReplicasAcross: replicas,
-		m.Sequence: m.Layout.SharersName(), m.TP: string(mesh.TP), m.Operands: "operands",
+		m.Sequence: m.Layout.SharersName(), m.SequenceHost: m.Layout.SharersName(), m.TP: string(mesh.TP), m.Operands: "operands",
 		m.ExchangeHost: "ep of the host", m.World: "all ranks"}
 	for c := range m.Comms {
 		all.addComm(c, names[c], times)
@@ -112,13 +112,10 @@ func LayoutTraffic(c config.Config, l mesh.Layout, hosts int) ([]Movement, error
 	if onHost := min(perHost, stage.World); c.Model.MoELayers() > 0 && stage.EP%onHost != 0 && onHost%stage.EP != 0 {
 		return nil, fmt.Errorf("%v: the %d ranks of a host and ep must divide one another", stage, onHost)
 	}
-	ranks := 1 // of a stage: all of few, and of many, the first one for all
-	if stage.World*len(all) <= mostCounted {
-		ranks = stage.World
-	}
+	ranks := countedRanks(stage, stage.World*len(all), perHost)
 	var sum movements
 	for _, h := range all {
-		for rank := range ranks {
+		for _, rank := range ranks {
 			d, err := NewDryRank(c, stage, stageHosts(l.World, stage.World, hosts), rank)
 			if err != nil {
 				return nil, err
@@ -129,7 +126,7 @@ func LayoutTraffic(c config.Config, l mesh.Layout, hosts int) ([]Movement, error
 				return nil, err
 			}
 			for _, m := range moved {
-				m.Moved = m.times(1 / float64(ranks*len(all)))
+				m.Moved = m.times(1 / float64(len(ranks)*len(all)))
 				sum.plus(m)
 			}
 		}
@@ -162,6 +159,22 @@ func (all *movements) addMessages(c config.Config, plan *pipe.Plan, l mesh.Layou
 
 // mostCounted is the largest number of ranks that are counted one by one.
 const mostCounted = 16
+
+// countedRanks returns the ranks of a stage that stand for all: all of few. Of many, the first one
+// does, or the first on each host that shares its sequences, because these send different sums.
+func countedRanks(stage mesh.Layout, all, perHost int) (ranks []int) {
+	last, step := 0, 1
+	switch {
+	case all <= mostCounted:
+		last = stage.World - 1
+	case stage.Sharers() > perHost:
+		last, step = stage.Sharers()-1, perHost
+	}
+	for rank := 0; rank <= last; rank += step {
+		ranks = append(ranks, rank)
+	}
+	return ranks
+}
 
 // moved returns what a rank with some stages moves.
 func (d dryRank) moved(h holding) (all movements, err error) {

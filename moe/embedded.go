@@ -1,0 +1,103 @@
+package moe
+
+// The gradient of the embedding, which ranks of a host compute together.
+
+import (
+	"fmt"
+	"slices"
+
+	"spmoe/tensor"
+)
+
+// embedded is the gradient of the output of one look-up of embeddings: row r is that of ids[r].
+type embedded struct {
+	grad tensor.Tensor // [tokens, dim]
+	ids  []int32
+}
+
+// embedBackward adds to the gradient of the embedding: this rank's rows, from the tokens of all
+// ranks. uses are those of this rank. It is collective if the gradient is shared.
+func (h *host) embedBackward(p phase, embedding *weight, uses []embedded) error {
+	mark := p.ex.Mark()
+	defer p.ex.Release(mark)
+	if h == nil {
+		tensor.EmbedBackward(p.ex, embedding.addGrad(p).Mat(), p.batch.Seq, matrices(uses))
+		p.pushGrad(embedding)
+		return nil
+	}
+	var mine [][]byte
+	for _, u := range uses {
+		ids := p.ex.New(tensor.INT32, len(u.ids)) // the caller's may be memory that peers cannot read
+		if !p.ex.Dry() {
+			copy(ids.I32(), u.ids)
+		}
+		mine = append(mine, u.grad.Bytes(), ids.Bytes())
+	}
+	peers, err := h.openTokens(p, mine)
+	if err != nil {
+		return err
+	}
+	batches := make([][]tensor.Embedded, len(peers.lists))
+	own, vocab := embedding.ownRows(), embedding.W.Dim(0)
+	for r, list := range peers.lists {
+		for i, u := range uses {
+			if own > 0 {
+				peers.bytes += len(list[2*i])*own/vocab + len(list[2*i+1]) // the rows of its tokens, and all ids
+			}
+			one, ok := u.of(list[2*i], list[2*i+1])
+			if !ok {
+				return peers.close(p, fmt.Errorf("the embedded tokens of rank %d do not fit", r))
+			}
+			batches[r] = append(batches[r], one)
+		}
+	}
+	if own > 0 {
+		to := embedding.addGrad(p)
+		if len(batches) > 0 {
+			tensor.EmbedBackwardRows(p.ex, to.Mat(), embedding.rows[0], p.batch.Seq, p.cp.parts(), batches)
+		}
+	}
+	p.pushGrad(embedding)
+	return peers.close(p, nil)
+}
+
+// openTokens opens the embedded tokens of this rank to the others. If a sequence is on several
+// hosts, they travel to the last one, which computes the gradient. The others get none.
+func (h *host) openTokens(p phase, mine [][]byte) (o openBuffers, err error) {
+	if p.cp == nil || p.cp.remote == nil {
+		return h.open(p, mine)
+	}
+	r := p.cp.remote
+	last := len(r.comm.Hosts()) - 1
+	others, err := r.toHosts(p, mine, func(host int) bool { return host == last })
+	if err != nil {
+		return o, err
+	}
+	if o, err = h.open(p, append(slices.Clip(mine), others...)); err != nil {
+		return o, err
+	}
+	var lists [][][]byte
+	for rank := range r.comm.Size() {
+		if place, number := r.copyOf(rank); r.comm.Host() == last {
+			lists = append(lists, o.lists[place][number*len(mine):][:len(mine)])
+		}
+	}
+	o.lists = lists
+	return o, nil
+}
+
+func matrices(uses []embedded) (all []tensor.Embedded) {
+	for _, u := range uses {
+		all = append(all, tensor.Embedded{Grad: u.grad.Mat(), IDs: u.ids})
+	}
+	return all
+}
+
+// of returns a peer's part of the same look-up. It returns false if the lengths do not fit.
+func (u embedded) of(grad, ids []byte) (e tensor.Embedded, ok bool) {
+	if len(ids) > 0 {
+		e.IDs = tensor.FromBytes(ids, tensor.INT32, len(ids)/4).I32()
+	}
+	e.Grad, ok = rowsOf(grad, u.grad.DType(), len(e.IDs), u.grad.Dim(1))
+	return e, ok
+}
