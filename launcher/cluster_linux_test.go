@@ -225,8 +225,8 @@ func layoutArgs(l mesh.Layout) []string {
 	return args
 }
 
-// The links carry per step what the formulas say, with the headers of TCP and MPI. SPMOE_LAYOUTS=all
-// does it for every ep.
+// The links carry per step what the formulas say, with the headers of TCP and MPI.
+// SPMOE_LAYOUTS=all does it for every ep.
 func (built programs) layoutBytes(t *testing.T) {
 	const first, last = 2, 6 // steps of two runs, whose difference has no start, evaluation or save
 	shape := strings.Fields("--flavor debug --model.layers 4 --model.dim 256 --model.expert-inter 256 --seq 128 --batch 64 --model.force-balance")
