@@ -197,7 +197,7 @@ func TestResumeOnOtherHosts(t *testing.T) {
 			want = sumOf(t, saved)
 		}
 		others := placements
-		if os.Getenv("SPMOE_LAYOUTS") != "all" {
+		if !allLayouts() {
 			next := (i + 1) % len(placements)
 			others = placements[next : next+1]
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"sync"
 	"testing"
 
@@ -130,7 +129,7 @@ func TestTrafficBetweenHosts(t *testing.T) {
 		"FSDP, MTP":    func(c *config.Config) { c.FSDP, c.Model.MTPLayers, c.Model.Experts, c.Precision = true, 1, 8, "mxfp8" },
 	} {
 		places := [][2]int{{2, 1}, {2, 2}, {4, 2}}
-		if name != "BF16" && name != "FSDP, MTP" && os.Getenv("SPMOE_LAYOUTS") != "all" {
+		if name != "BF16" && name != "FSDP, MTP" && !allLayouts() {
 			places = places[1:2]
 		}
 		for _, on := range places {
@@ -186,7 +185,7 @@ func TestTrafficOfSharedSequencesBetweenHosts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const steps = 1
 			cfg, moved, sent := movedBySteps(t, c.hosts, c.each, steps, func(cfg *config.Config) {
-				cfg.Batch, cfg.Seq, cfg.Model.Dim, cfg.Model.DenseInter, cfg.Model.Heads, cfg.Model.Vocab = 16, 256, 128, 512, 4, 4096
+				cfg.Batch, cfg.Seq, cfg.Model.Dim, cfg.Model.DenseInter, cfg.Model.Heads, cfg.Model.Vocab = 8, 256, 128, 512, 4, 4096
 				cfg.Model.DenseLayers = cfg.Model.Layers
 				c.change(cfg)
 				cfg.MicroBatch = 0
