@@ -54,22 +54,28 @@ func (built programs) agree(t *testing.T) {
 // A pipeline ends with the bits of one host if its stages are on different hosts, and if the ranks
 // of a stage are.
 func (built programs) stages(t *testing.T) {
-	in := func(out string) []string {
-		return trainingArgs(out, "--pp", "2", "--pp-schedule", "DualPipeV", "--pp-microbatches", "4", "--pp-overlap", "--model.layers", "4")
-	}
-	var want string
+	built.endAlike(t, "--pp", "2", "--pp-schedule", "DualPipeV", "--pp-microbatches", "4", "--pp-overlap", "--model.layers", "4")
+}
+
+// Sequences on several hosts, whose ranks are processes here, end with the bits of one host.
+func (built programs) sequences(t *testing.T) {
+	built.endAlike(t, "--cp", "2", "--tp", "2", "--fsdp", "--precision", "mxfp8", "--seq", "256", "--batch", "4")
+}
+
+// endAlike trains 4 ranks on one host, and on 2 and 4 hosts with each MPI. The checkpoints are the
+// same.
+func (built programs) endAlike(t *testing.T, options ...string) {
+	t.Helper()
+	in := func(out string) []string { return trainingArgs(out, options...) }
+	one := filepath.Join(t.TempDir(), "run")
+	ended(t, exec.CommandContext(limited(t), built[mpis[0]], append([]string{"-np", "4", "--ranks", "process"}, in(one)...)...))
+	want := saved(t, one)
 	for _, mpi := range mpis {
-		program := built[mpi]
-		if want == "" {
-			out := filepath.Join(t.TempDir(), "run")
-			ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "4", "--ranks", "process"}, in(out)...)...))
-			want = saved(t, out)
-		}
 		for _, each := range []int{2, 1} {
 			t.Run(fmt.Sprintf("%s, %d ranks per host", mpi, each), func(t *testing.T) {
 				c := hosts.New(t, 4/each, hosts.Link{Rate: 1e9})
 				out := filepath.Join(t.TempDir(), "run")
-				ended(t, c.MPIRun(limited(t), mpi, each, program, in(out)...))
+				ended(t, c.MPIRun(limited(t), mpi, each, built[mpi], in(out)...))
 				if saved(t, out) != want {
 					t.Error("the checkpoint differs from that of one host")
 				}
@@ -265,32 +271,6 @@ func (built programs) uneven(t *testing.T) {
 				t.Errorf("%s: with --ep %s the checkpoint differs", mpi, ep)
 			}
 			ended(t, exec.CommandContext(limited(t), built[mpi], "-np", "4", "train", "--resume", "--allow-changes", "--ep", "0", "--out", out, "--steps", "4"))
-		}
-	}
-}
-
-// Sequences on several hosts, whose ranks are processes here, end with the bits of one host.
-func (built programs) sequences(t *testing.T) {
-	in := func(out string) []string {
-		return trainingArgs(out, "--cp", "2", "--tp", "2", "--fsdp", "--precision", "mxfp8", "--seq", "256", "--batch", "4")
-	}
-	var want string
-	for _, mpi := range mpis {
-		program := built[mpi]
-		if want == "" {
-			out := filepath.Join(t.TempDir(), "run")
-			ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "4", "--ranks", "process"}, in(out)...)...))
-			want = saved(t, out)
-		}
-		for _, each := range []int{2, 1} {
-			t.Run(fmt.Sprintf("%s, %d ranks per host", mpi, each), func(t *testing.T) {
-				c := hosts.New(t, 4/each, hosts.Link{Rate: 1e9})
-				out := filepath.Join(t.TempDir(), "run")
-				ended(t, c.MPIRun(limited(t), mpi, each, program, in(out)...))
-				if saved(t, out) != want {
-					t.Error("the checkpoint differs from that of one host")
-				}
-			})
 		}
 	}
 }

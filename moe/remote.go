@@ -8,7 +8,6 @@ import (
 	"cmp"
 
 	"spmoe/collective"
-	"spmoe/tensor"
 	"spmoe/tensor/profile"
 )
 
@@ -94,13 +93,11 @@ func (r *remote) toHosts(p phase, mine [][]byte, wanted func(host int) bool) (al
 			return nil
 		}
 		return mine
-	}, func(rank int) (theirs [][]byte) {
+	}, func(rank int) [][]byte {
 		if r.place(rank) != place || !wanted(here) {
 			return nil
 		}
-		for _, b := range mine {
-			theirs = append(theirs, p.ex.New(tensor.UINT8, len(b)).Bytes())
-		}
+		theirs := p.roomFor(mine)
 		all = append(all, theirs...)
 		return theirs
 	})

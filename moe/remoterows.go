@@ -8,8 +8,8 @@ package moe
 // The gradient could instead travel from host to host as a chain of FP32 sums, since a product adds
 // row by row. Of an expert with R rows per product on H hosts, whose weight is [N, K], all links
 // together would then carry 4·N·K·(H-1) bytes. Rows take 2·R·(N+K)·(H-1)/H: less up to
-// R = 2·H·N·K/(N+K). They also fit every recipe, of which some cannot go on with a sum, and no host
-// waits for the sums of another one.
+// R = 2·H·N·K/(N+K). Rows also fit recipes that cannot go on with a sum, and no host waits for the
+// sums of another one.
 
 import (
 	"spmoe/collective"
