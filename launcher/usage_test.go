@@ -67,7 +67,7 @@ func TestUsageErrors(t *testing.T) {
 		{"train --optimizer.decay exp", []string{`"exp"`, "cosine, linear, sqrt"}},
 		{"train --seed 18446744073709551615", []string{"TOML", "18446744073709551615"}},
 		{"train --sample-prompt \xff", []string{`"\xff"`, "not UTF-8"}},
-		{"train --steps 0 --keep 0 --log-every 0", []string{"steps is 0", "keep is 0", "log_every is 0"}},
+		{"train --steps 0 --keep -1 --log-every 0", []string{"steps is 0", "keep is -1", "log_every is 0"}},
 
 		{"train --config " + config("key.toml", "seq = 8\nsetps = 4\n"), []string{"key.toml:2", `"setps"`, "--dry-run"}},
 		{"train --config " + config("deep.toml", "[model]\nlayer = 4\n"), []string{"deep.toml:2", `"model.layer"`}},

@@ -5,10 +5,11 @@
 #   STEPS=100 OUT=runs/mine docs/recipes/16B-32-cores.sh ~/text
 #
 # It needs 229 GiB of memory and 120 GB of disk, because one checkpoint is 117 GiB. With 512 GiB, leave
-# --optimizer.moments out and give -np 16 --batch 64. To continue, run it again with more STEPS and
-# with room for a second checkpoint.
+# --optimizer.moments out and give -np 16 --batch 64. To continue, run it again with more STEPS, and
+# with KEEP=0 if there is no room for a second checkpoint: then the first one is removed before the
+# second is written.
 #
-# Expect 2 minutes to the first step and 46 seconds per step on an Intel Xeon with AMX (32 of its virtual
+# Expect 1 to 2 minutes to the first step and 46 seconds per step on an Intel Xeon with AMX (32 of its virtual
 # cores). bench/results/16B.md has the two steps that were recorded; nothing longer has been run.
 set -eu
 out=${OUT:-runs/16B}
@@ -21,4 +22,4 @@ test -e "$out/model/config.toml" && resume=--resume
 launcher -np 8 train $resume --data "$out/tokens.arrow" --out "$out/model" \
   --flavor 16B --steps "${STEPS:-20}" --seq 512 --batch 32 --micro-batch 1 --recompute selective \
   --optimizer.moments bf16 --optimizer.warmup 20 --log-every 1 --eval-every 0 --eval-sequences 16 \
-  --sample-tokens 0 --save-every 0
+  --sample-tokens 0 --save-every 0 --keep "${KEEP:-2}"

@@ -33,7 +33,7 @@ func Latest(dir string) (path string, err error) {
 }
 
 // Fewest is the minimum number of complete checkpoints to retain, because the newest may turn out
-// to be damaged.
+// to be damaged. Only a run that keeps 0 retains none while it writes the next.
 const Fewest = 2
 
 // Count returns the number of steps with a complete checkpoint in the run folder dir. A folder that
@@ -52,13 +52,16 @@ func Count(dir string) (n int) {
 	return n
 }
 
-// Prune deletes the oldest complete checkpoints of a run in the folder dir except the newest keep.
-// keep must be at least 1, and at least 2 checkpoints are retained. It does not delete incomplete
-// folders, checkpoints of other runs, or those that a Reader has open. Checkpoints without an id
-// count as the run's: it was resumed from them.
+// Prune deletes the oldest complete checkpoints of a run in the folder dir except the newest keep,
+// which are at least 2, or all of them if keep is 0. It does not delete incomplete folders,
+// checkpoints of other runs, or those that a Reader has open. Checkpoints without an id count as
+// the run's: it was resumed from them.
 func Prune(fs Files, dir, run string, keep int) error {
-	if keep < 1 {
-		return fmt.Errorf("prune %s: keep %d checkpoints: expected at least 1", dir, keep)
+	switch {
+	case keep < 0:
+		return fmt.Errorf("prune %s: keep %d checkpoints: expected at least 0", dir, keep)
+	case keep > 0:
+		keep = max(keep, Fewest)
 	}
 	steps, err := list(dir)
 	if err != nil {
@@ -72,7 +75,7 @@ func Prune(fs Files, dir, run string, keep int) error {
 		switch {
 		case err == nil && !m.belongsTo(run):
 		case s.step != last && err != nil:
-		case s.step != last && kept < max(keep, Fewest):
+		case s.step != last && kept < keep:
 			kept, last = kept+1, s.step
 		case !inUse(filepath.Join(path, manifestName)): // a second folder of the same step is a replaced one, or the remains of one
 			old = append(old, s)

@@ -47,7 +47,7 @@ func TestPrune(t *testing.T) {
 	writeFolder(t, filepath.Join(dir, hiddenName(9, prunedSuffix)), map[string][]byte{configName: nil})
 	w := writeShards(t, dir, 5, 1)
 
-	checkError(t, Prune(Disk{}, dir, "", 0), "at least 1")
+	checkError(t, Prune(Disk{}, dir, "", -1), "at least 0")
 	for _, c := range []struct {
 		keep int
 		want []string
@@ -55,6 +55,7 @@ func TestPrune(t *testing.T) {
 		{9, []string{".step-00000005.tmp", "step-00000000", "step-00000001", "step-00000002", "step-00000003", "step-00000004"}},
 		{3, []string{".step-00000005.tmp", "step-00000001", "step-00000002", "step-00000003", "step-00000004"}},
 		{1, []string{".step-00000005.tmp", "step-00000002", "step-00000003", "step-00000004"}}, // 2 in any case
+		{0, []string{".step-00000005.tmp", "step-00000002"}},
 	} {
 		if err := Prune(Disk{}, dir, "", c.keep); err != nil {
 			t.Fatal(err)

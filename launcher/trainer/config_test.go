@@ -44,7 +44,7 @@ func TestValidate(t *testing.T) {
 		"log_every is 0: give 1":                                                               {1, func(c *config.Config) { c.LogEvery = 0 }},
 		"save_every is -1: give a number of steps (500)":                                       {1, func(c *config.Config) { c.SaveEvery = -1 }},
 		"eval_every is -2: give -1 (ten evaluations), 0":                                       {1, func(c *config.Config) { c.EvalEvery = -2 }},
-		"keep is 0: give 1":                                                                    {1, func(c *config.Config) { c.Keep = 0 }},
+		"keep is -1: give 1":                                                                   {1, func(c *config.Config) { c.Keep = -1 }},
 		"eval_sequences is 0: give 1":                                                          {1, func(c *config.Config) { c.EvalSequences = 0 }},
 		"record_every is -1: give 0":                                                           {1, func(c *config.Config) { c.RecordEvery = -1 }},
 		"a record holds the choices of at most 65536 experts":                                  {1, func(c *config.Config) { c.RecordEvery, c.Model.Experts = 1, 65537 }},

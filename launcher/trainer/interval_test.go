@@ -147,6 +147,8 @@ func TestCheckSpace(t *testing.T) {
 		"only at the end":        {func(c *config.Config) { c.SaveEvery = 0 }, 0, 0, 1},
 		"only two saves left":    {func(c *config.Config) { c.SaveEvery = 60 }, 0, 0, 2},
 		"nothing left to do":     {nil, 100, 2, 0},
+		"keep 0":                 {func(c *config.Config) { c.Keep = 0 }, 0, 0, 1},
+		"keep 0, one there":      {func(c *config.Config) { c.Keep = 0 }, 20, 1, 0},
 		"resumed at another end": {func(c *config.Config) { c.SaveEvery, c.Steps = 0, 200 }, 100, 1, 1},
 	} {
 		cfg := cfg
@@ -160,8 +162,8 @@ func TestCheckSpace(t *testing.T) {
 			continue
 		}
 		err := estimate.CheckSpace(cfg, 2, c.step, c.existing, c.sizes*size-1)
-		if err == nil || !strings.Contains(err.Error(), cfg.Out) || strings.Contains(err.Error(), "--save-every 0") != (cfg.SaveEvery != 0) ||
-			strings.Contains(err.Error(), ", --keep 2") != (cfg.Keep > 2) {
+		if err == nil || !strings.Contains(err.Error(), cfg.Out) || strings.Contains(err.Error(), "--save-every 0") != (cfg.SaveEvery != 0 && cfg.Keep > 0) ||
+			strings.Contains(err.Error(), ", --keep 2") != (cfg.Keep > 2) || strings.Contains(err.Error(), ", --keep 0") != (cfg.Keep > 0 && c.existing > 0) {
 			t.Errorf("%s: error %v, with a byte less than %d checkpoints take", name, err, c.sizes)
 		}
 	}

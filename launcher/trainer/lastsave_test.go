@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/save"
@@ -91,4 +92,33 @@ func TestLastSaveIsGivenUp(t *testing.T) {
 		t.Errorf("%q", said.events)
 	}
 	savedProgress(t, cfg, 3)
+}
+
+// crowded is a disk that notes how many checkpoints a folder has while the next one is written.
+type crowded struct {
+	checkpoint.Disk
+	dir  string
+	most *atomic.Int32
+}
+
+func (c crowded) Create(path string) (checkpoint.Output, error) {
+	c.most.Store(max(c.most.Load(), int32(checkpoint.Count(c.dir))))
+	return c.Disk.Create(path)
+}
+
+// A run that keeps no checkpoint needs the space of one.
+func TestKeepNone(t *testing.T) {
+	t.Parallel()
+	for keep, want := range map[int][2]int{0: {0, 1}, 1: {2, 2}} {
+		cfg := tiny(t, func(c *config.Config) { c.Keep, c.SaveEvery, c.Steps, c.SaveAsync = keep, 2, 6, false })
+		disk := crowded{dir: cfg.Out, most: new(atomic.Int32)}
+		said, err := on(t, disk, cfg, 2)
+		if err != nil || len(said.saved) != 3 {
+			t.Fatalf("keep %d: %v, saved %+v", keep, err, said.saved)
+		}
+		savedProgress(t, cfg, 6)
+		if got := [2]int{int(disk.most.Load()), checkpoint.Count(cfg.Out)}; got != want {
+			t.Errorf("keep %d: %d checkpoints during saves and at the end, want %d", keep, got, want)
+		}
+	}
 }

@@ -20,8 +20,12 @@ func CheckpointBytes(c config.Config, ranks int) int64 {
 // CheckSpace is CheckDisk for a run that continues after a step, with a number of checkpoints that
 // exist and of free bytes.
 func CheckSpace(c config.Config, ranks, step, existing int, free int64) error {
-	most := max(c.Keep, checkpoint.Fewest) + 1
-	more := min(most-min(existing, most-1), savesAfter(c, step))
+	kept := max(c.Keep, checkpoint.Fewest)
+	most := kept + 1
+	if c.Keep == 0 {
+		kept, most = 1, 1
+	}
+	more := min(most-min(existing, kept), savesAfter(c, step))
 	size := CheckpointBytes(c, ranks)
 	need := events.Product(size, int64(more))
 	if need <= free {
@@ -34,8 +38,15 @@ func CheckSpace(c config.Config, ranks, step, existing int, free int64) error {
 	if c.Keep > checkpoint.Fewest {
 		shrink += fmt.Sprintf(", --keep %d", checkpoint.Fewest)
 	}
+	if c.Keep == 0 {
+		return fmt.Errorf("%s has %s of free space, but a checkpoint needs %s: free space there, or give --out on another disk",
+			c.Out, system.Bytes(free), system.Bytes(size))
+	}
+	if existing > 0 {
+		shrink += ", --keep 0 (the old checkpoint is removed before the next is written, so a crash in between loses both)"
+	}
 	return fmt.Errorf("%s has %s of free space, but the checkpoints need about %s more: each takes %s, %d are kept (--keep) and one is being written: "+
-		"free space there, or give --out on another disk%s", c.Out, system.Bytes(free), system.Bytes(need), system.Bytes(size), most-1, shrink)
+		"free space there, or give --out on another disk%s", c.Out, system.Bytes(free), system.Bytes(need), system.Bytes(size), kept, shrink)
 }
 
 // savesAfter returns how many checkpoints a run writes after a step, at most.

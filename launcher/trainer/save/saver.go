@@ -223,6 +223,9 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 		}
 	}()
 	err := ready
+	if lead && err == nil && s.Cfg.Keep == 0 {
+		err = checkpoint.Prune(s.Files, s.Cfg.Out, l.State.run, 0)
+	}
 	if lead && err == nil {
 		w, err = checkpoint.NewWriter(s.Files, s.Cfg.Out, step, s.comm.Size())
 	}
@@ -256,7 +259,7 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 			if l.untidy = s.held.Check(); l.untidy == nil {
 				l.untidy = errors.Join(
 					system.WriteFile(filepath.Join(s.Cfg.Out, "config.toml"), l.State.Config.Text),
-					checkpoint.Prune(s.Files, s.Cfg.Out, w.Run, s.Cfg.Keep))
+					checkpoint.Prune(s.Files, s.Cfg.Out, w.Run, max(s.Cfg.Keep, 1)))
 			}
 		}
 	}
