@@ -104,7 +104,7 @@ func TestNoFallBack(t *testing.T) {
 	}
 }
 
-// A checkpoint that is open is not pruned, whatever its age.
+// A checkpoint that is open is not pruned, whatever its age, until it is released.
 func TestPruneSparesWhatIsInUse(t *testing.T) {
 	dir := t.TempDir()
 	r, err := Open(save(t, dir, 1, 1))
@@ -131,8 +131,11 @@ func TestPruneSparesWhatIsInUse(t *testing.T) {
 	if got := names(t, dir); !slices.Equal(got, []string{"step-00000001", "step-00000004", "step-00000005"}) {
 		t.Errorf("the run holds %q", got)
 	}
+	if err := errors.Join(r.Release(), Prune(Disk{}, dir, "", 2)); err != nil {
+		t.Fatal(err)
+	}
 	checkReads(t, r, testState(1)[0])
-	if err := errors.Join(r.Close(), Prune(Disk{}, dir, "", 2)); err != nil {
+	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, dir); !slices.Equal(got, []string{"step-00000004", "step-00000005"}) {

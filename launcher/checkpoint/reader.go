@@ -13,18 +13,20 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/system"
 )
 
 // Reader is an open, verified checkpoint. It is safe for concurrent use until Close. While it is
-// open, Prune does not delete the checkpoint.
+// open, Prune does not delete the checkpoint, unless it is released.
 type Reader struct {
 	path     string
 	manifest *manifest
 	config   []byte
-	lock     *os.File   // the manifest
+	lock     *os.File // the manifest
+	release  sync.Once
 	files    []*os.File // in the order of the manifest
 	shards   []*safetensors.File
 	seals    []*sealing        // of the shards; nil: it has none
@@ -218,11 +220,22 @@ func (r *Reader) Digest() string {
 
 // Close closes the files. No method may be called afterwards.
 func (r *Reader) Close() error {
-	var errs []error
-	for _, f := range append(r.files, r.lock) {
+	errs := []error{r.Release()}
+	for _, f := range r.files {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Release lets Prune delete the checkpoint although it is open: a run does not need what it
+// continues from any more once all ranks have read it.
+func (r *Reader) Release() (err error) {
+	r.release.Do(func() {
+		if r.lock != nil {
+			err = r.lock.Close()
+		}
+	})
+	return err
 }

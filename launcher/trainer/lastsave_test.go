@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/save"
@@ -106,19 +107,29 @@ func (c crowded) Create(path string) (checkpoint.Output, error) {
 	return c.Disk.Create(path)
 }
 
-// A run that keeps no checkpoint needs the space of one.
+// A run that keeps no checkpoint needs the space of one, also after it has been resumed.
 func TestKeepNone(t *testing.T) {
 	t.Parallel()
 	for keep, want := range map[int][2]int{0: {0, 1}, 1: {2, 2}} {
-		cfg := tiny(t, func(c *config.Config) { c.Keep, c.SaveEvery, c.Steps, c.SaveAsync = keep, 2, 6, false })
+		cfg := tiny(t, func(c *config.Config) { c.Keep, c.SaveEvery, c.SaveAsync = keep, 2, false })
 		disk := crowded{dir: cfg.Out, most: new(atomic.Int32)}
-		said, err := on(t, disk, cfg, 2)
-		if err != nil || len(said.saved) != 3 {
-			t.Fatalf("keep %d: %v, saved %+v", keep, err, said.saved)
-		}
-		savedProgress(t, cfg, 6)
-		if got := [2]int{int(disk.most.Load()), checkpoint.Count(cfg.Out)}; got != want {
-			t.Errorf("keep %d: %d checkpoints during saves and at the end, want %d", keep, got, want)
+		for _, run := range []struct {
+			from  string
+			steps int
+		}{{"", 6}, {cfg.Out, 10}} {
+			cfg.Steps = run.steps
+			job, err := Prepare(cfg, 2, run.from, &reports{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			job.files = disk
+			if err := errors.Join(job.Run(context.Background(), spmd.Goroutines{N: 2}), job.Close()); err != nil {
+				t.Fatal(err)
+			}
+			savedProgress(t, cfg, run.steps)
+			if got := [2]int{int(disk.most.Load()), checkpoint.Count(cfg.Out)}; got != want {
+				t.Errorf("keep %d, to step %d: %d checkpoints during saves and at the end, want %d", keep, run.steps, got, want)
+			}
 		}
 	}
 }

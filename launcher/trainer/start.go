@@ -6,6 +6,7 @@ package trainer
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"spmoe/collective"
@@ -28,8 +29,8 @@ func (r *rank) begin() error {
 		return err
 	}
 	r.Optim.Use(r.Progress.Step)
-	if r.job.resume != nil {
-		return restore(r.TrainState, r.job.resume, r.comm, r.stateGuard)
+	if from := r.job.resume; from != nil {
+		return errors.Join(restore(r.TrainState, from, r.comm, r.stateGuard), from.Release())
 	}
 	return r.job.initialize(r.TrainState, r.ex)
 }
