@@ -78,21 +78,28 @@ func (s *stopper) Alarm(a events.Alarm) {
 	s.cancel()
 }
 
-// A request to stop ends the attempts to save at once.
+// A request to stop ends the attempts to save at once. The checkpoint before stays, also if none is
+// kept, when the next one cannot begin.
 func TestLastSaveIsGivenUp(t *testing.T) {
 	t.Parallel()
-	cfg := tiny(t, func(c *config.Config) { c.SaveEvery = 3 })
-	ctx, cancel := context.WithCancel(context.Background())
-	said := &stopper{cancel: cancel}
-	err := runOn(t, ctx, broken{operation: "create", path: "step-00000004.tmp/rank-00001", err: syscall.ENOSPC}, cfg, 2, said)
-	if unsaved := (*save.UnsavedError)(nil); !errors.As(err, &unsaved) || unsaved.Step != 4 ||
-		!strings.Contains(err.Error(), "no space left on device") {
-		t.Errorf("error %v", err)
+	for keep, disk := range map[int]broken{
+		2: {operation: "create", path: "step-00000004.tmp/rank-00001", err: syscall.ENOSPC},
+		0: {operation: "mkdir", path: "step-00000004.tmp", err: syscall.ENOSPC},
+	} {
+		cfg := tiny(t, func(c *config.Config) { c.Keep, c.SaveEvery = keep, 3 })
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		said := &stopper{cancel: cancel}
+		err := runOn(t, ctx, disk, cfg, 2, said)
+		if unsaved := (*save.UnsavedError)(nil); !errors.As(err, &unsaved) || unsaved.Step != 4 ||
+			!strings.Contains(err.Error(), "no space left on device") {
+			t.Errorf("keep %d: error %v", keep, err)
+		}
+		if len(said.saved) != 1 || len(said.alarms) != 1 || len(said.done) != 0 {
+			t.Errorf("keep %d: %q", keep, said.events)
+		}
+		savedProgress(t, cfg, 3)
 	}
-	if len(said.saved) != 1 || len(said.alarms) != 1 || len(said.done) != 0 {
-		t.Errorf("%q", said.events)
-	}
-	savedProgress(t, cfg, 3)
 }
 
 // crowded is a disk that notes how many checkpoints a folder has while the next one is written.

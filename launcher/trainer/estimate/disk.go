@@ -31,16 +31,16 @@ func CheckSpace(c config.Config, ranks, step, existing int, free int64) error {
 	if need <= free {
 		return nil
 	}
+	if c.Keep == 0 {
+		return fmt.Errorf("%s has %s of free space, but a checkpoint needs %s: free space there, or give --out on another disk",
+			c.Out, system.Bytes(free), system.Bytes(size))
+	}
 	shrink := ""
 	if c.SaveEvery != 0 {
 		shrink += ", --save-every 0 (one checkpoint, at the end)"
 	}
 	if c.Keep > checkpoint.Fewest {
 		shrink += fmt.Sprintf(", --keep %d", checkpoint.Fewest)
-	}
-	if c.Keep == 0 {
-		return fmt.Errorf("%s has %s of free space, but a checkpoint needs %s: free space there, or give --out on another disk",
-			c.Out, system.Bytes(free), system.Bytes(size))
 	}
 	if existing > 0 {
 		shrink += ", --keep 0 (the old checkpoint is removed before the next is written, so a crash in between loses both)"

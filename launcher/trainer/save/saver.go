@@ -223,14 +223,19 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 		}
 	}()
 	err := ready
-	if lead && err == nil && s.Cfg.Keep == 0 {
-		err = checkpoint.Prune(s.Files, s.Cfg.Out, l.State.run, 0)
-	}
 	if lead && err == nil {
 		w, err = checkpoint.NewWriter(s.Files, s.Cfg.Out, step, s.comm.Size())
 	}
 	if failed, broken = s.agree(err); failed != nil || broken != nil {
 		return failed, broken
+	}
+	if s.Cfg.Keep == 0 { // given up once all ranks can save, before one of them needs its space
+		if lead {
+			err = checkpoint.Prune(s.Files, s.Cfg.Out, l.State.run, 0)
+		}
+		if failed, broken = s.agree(err); failed != nil || broken != nil {
+			return failed, broken
+		}
 	}
 	if !lead {
 		w, err = checkpoint.Join(s.Files, s.Cfg.Out, step, s.comm.Size())
