@@ -72,10 +72,6 @@ func commands() []cli.Command {
 			"project --model 16B --layers 12 --gpu h100 --gpus 4 --seq 4096",
 			"project hosts --train train.jsonl --link-gbits 100 --link-latency 10us",
 		}},
-		{Name: "chaos", Group: cli.GroupCheck, About: "train while ranks fail, and compare the result with an undisturbed run", Define: checking.DefineChaos, Subcommands: checking.ChaosCommands(), Examples: []string{
-			"-np 4 chaos --for 1m",
-			"-np 4 chaos kill --count 50",
-		}},
 		{Name: "data", Group: cli.GroupTrain, About: "inspect or tokenize text, or train a tokenizer", Subcommands: training.DataCommands(), Examples: []string{
 			"data inspect corpus/",
 			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json",

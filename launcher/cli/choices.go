@@ -9,7 +9,6 @@ import (
 	"spmoe/bench/projection"
 	"spmoe/collective/ep"
 	"spmoe/collective/pipeline"
-	"spmoe/internal/fault"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/mx"
@@ -50,7 +49,6 @@ func FlagChoices(command, name string) []string {
 		"color":                   {"auto", "always", "never"},
 		"dtype":                   {"bf16", "fp32"},
 		"wire":                    {"bf16", "mxfp8"},
-		"action":                  fault.Failures(),
 	}[name]
 }
 
