@@ -1,6 +1,6 @@
 package main
 
-// Attacks on jobs: rank processes fail wherever the code passes a fault point, data are damaged, and
+// Attacks on jobs: rank processes fail wherever the code passes a fault point, data are damaged,
 // the launcher is killed. Each run must end with the bits of one that nothing disturbed.
 
 import (
