@@ -1,10 +1,9 @@
-package main
+package docs
 
 // What the packages of this module import, read from their source files.
 
 import (
 	"go/ast"
-	"go/doc"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -22,13 +21,10 @@ const module = "spmoe/"
 // it.
 type importGraph map[string]map[string]string
 
-// synopses maps folders to the first sentence of their package documentation.
-type synopses map[string]string
-
-// readPackages returns the imports and the synopses of all folders below root. It leaves out tests
+// readPackages returns the imports of all folders below root. It leaves out tests
 // and reads the files of all architectures and build tags.
-func readPackages(root string) (importGraph, synopses, error) {
-	graph, said := importGraph{}, synopses{}
+func readPackages(root string) (importGraph, error) {
+	graph := importGraph{}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -46,17 +42,14 @@ func readPackages(root string) (importGraph, synopses, error) {
 		if err != nil {
 			return err
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly|parser.ParseComments)
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
 		if err != nil {
 			return err
 		}
 		relative = filepath.ToSlash(relative)
-		if file.Doc != nil {
-			said[path.Dir(relative)] = synopsis(file)
-		}
 		return graph.add(file, relative)
 	})
-	return graph, said, err
+	return graph, err
 }
 
 // add records the imports of a file, which stands at relative below the root.
@@ -73,12 +66,6 @@ func (g importGraph) add(file *ast.File, relative string) error {
 		g[folder][imported] = relative
 	}
 	return nil
-}
-
-// synopsis returns the first sentence of a file's package documentation without its "Package name".
-func synopsis(file *ast.File) string {
-	sentence := new(doc.Package).Synopsis(file.Doc.Text())
-	return strings.TrimPrefix(sentence, "Package "+file.Name.Name+" ")
 }
 
 // local returns, in order, the folders of this module that a folder imports.
