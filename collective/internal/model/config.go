@@ -8,7 +8,6 @@ type Config struct {
 	Processes bool   // otherwise goroutines
 	Calls     []Call // what every rank calls
 	Spins     bool   // a waiter may look any number of times before it parks
-	Weak      bool   // memory is weakly ordered, as on arm64
 
 	// number of rank processes that may die at any step; the launcher notices
 	Deaths int
@@ -45,24 +44,16 @@ const (
 	PublishBeforeRefusal          // a call is published before a failure refuses it
 	ClaimedFailure                // a failure is claimed in one step and declared in the next
 	SilentSecondFailure           // the second to declare a failure does not ring
-
-	// Atomic operations with too weak an order, which only Config.Weak shows.
-	ArrivalBeforeStores // an arrival may be visible before the slot that it publishes
-	ArrivalBeforeLoads  // an arrival may be visible before buffers have been read
-	ArrivalAfterLook    // a rank may look for the others' arrivals before they see its own
-	DecisionUnordered   // a slot may be read before the decision that publishes it
-	WaiterAfterLook     // a waiter may look again before others see that it waits
 )
 
 var mutationNames = []string{"correct", "no second look", "ring before store", "one slot", "abortable sync", "late arrival", "stored decision",
-	"publish before refusal", "claimed failure", "silent second failure",
-	"arrival before stores", "arrival before loads", "arrival after look", "decision unordered", "waiter after look"}
+	"publish before refusal", "claimed failure", "silent second failure"}
 
 // String describes the mistake in a few words.
 func (m Mutation) String() string { return mutationNames[m] }
 
 func newSystem(c Config) *system {
-	m := &system{Config: c, views: newViewTable()}
+	m := &system{Config: c}
 	for r := range c.Ranks {
 		p := &program{system: m, me: r}
 		p.run()

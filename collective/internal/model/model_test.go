@@ -58,42 +58,11 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
-// TestWeakMemory checks the protocol where stores are buffered and loads move, as on arm64.
-func TestWeakMemory(t *testing.T) {
-	three := []Call{Window, Gather, Window}
-	for _, test := range []struct {
-		name   string
-		config Config
-		large  bool
-	}{
-		{"2 ranks", Config{Ranks: 2, Calls: three}, false},
-		{"2 ranks, more calls", Config{Ranks: 2, Calls: five}, true},
-		{"2 ranks that spin", Config{Ranks: 2, Calls: three, Spins: true}, false},
-		{"2 ranks, one fails", Config{Ranks: 2, Calls: three, Errors: map[int]int{0: 2}, Insists: true}, false},
-		{"2 ranks, the world fails", Config{Ranks: 2, Calls: two, Outsider: true, Insists: true}, true},
-		{"2 processes, one dies", Config{Ranks: 2, Processes: true, Calls: three[1:], Deaths: 1, Insists: true}, false},
-		{"2 processes, one fails, any die", Config{Ranks: 2, Processes: true, Calls: other, Deaths: 2, Errors: map[int]int{0: 4}}, true},
-		{"3 ranks", Config{Ranks: 3, Calls: []Call{Gather}}, true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if !*full && test.large {
-				t.Skip("with -full only")
-			}
-			test.config.Weak = true
-			r := Check(test.config)
-			if t.Log(r); r.Problem != "" {
-				t.Fail()
-			}
-		})
-	}
-}
-
 // Every mutation breaks a promise, and the checker finds it.
 func TestMutations(t *testing.T) {
 	plain := Config{Ranks: 2, Calls: five}
 	fails := Config{Ranks: 2, Calls: five, Outsider: true, Insists: true}
 	dies := Config{Ranks: 2, Processes: true, Calls: five, Errors: map[int]int{0: 2}, Deaths: 1}
-	weak := Config{Ranks: 2, Calls: []Call{Window, Gather}, Weak: true}
 	const deadlock = "waits for ever"
 	for _, test := range []struct {
 		mutation Mutation
@@ -109,11 +78,6 @@ func TestMutations(t *testing.T) {
 		{PublishBeforeRefusal, fails, "in the slot"},
 		{ClaimedFailure, dies, deadlock},
 		{SilentSecondFailure, dies, deadlock},
-		{ArrivalBeforeStores, weak, "in the slot"},
-		{ArrivalBeforeLoads, weak, "uses the buffer"},
-		{ArrivalAfterLook, weak, deadlock},
-		{DecisionUnordered, weak, "in the slot"},
-		{WaiterAfterLook, weak, deadlock},
 	} {
 		t.Run(test.mutation.String(), func(t *testing.T) {
 			if r := Check(test.config); r.Problem != "" {
