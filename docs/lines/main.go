@@ -5,7 +5,7 @@
 //	go run ./docs/lines -write   writes what has gone down; without a file, all numbers
 //
 // L counts the lines of hand-written Go without tests, and tokens those of go/scanner in L without
-// automatic semicolons. "other" are scripts and C. A Go file is generated if its first line says so:
+// automatic semicolons. "other" are scripts and C. A Go file whose first line says so is generated;
 // .ci/run generates it again. "grant ISSUE L TESTS" allows more lines in all folders together.
 package main
 

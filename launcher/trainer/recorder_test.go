@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -182,26 +181,6 @@ func TestLoadEvery(t *testing.T) {
 	if s.Ranks != 2 || s.Tokens != int64(cfg.Batch*cfg.Seq) || s.FLOPs != cfg.Model.FLOPsPerToken(cfg.Seq) || !(s.Peak > 0) ||
 		!(s.Time > 1e9) {
 		t.Errorf("start %+v", s)
-	}
-}
-
-// The probe is the same text for any number of ranks: an untrained model's tokens choose the same
-// experts.
-func TestProbe(t *testing.T) {
-	t.Parallel()
-	var want []byte
-	for _, ranks := range []int{1, 2, 4} {
-		cfg := recorded(t, func(c *config.Config) { c.Steps, c.EvalSequences, c.Model.MTPLayers = 1, ranks, 1 })
-		train(t, cfg, ranks, "")
-		log := readRecord(t, cfg)
-		if len(log.Choices) != 4 || log.Choices[1].Layer != 2 {
-			t.Fatalf("%d ranks: %d choices", ranks, len(log.Choices))
-		}
-		if all := append(slices.Clone(log.Choices[0].Experts), log.Choices[1].Experts...); ranks == 1 {
-			want = all
-		} else if !bytes.Equal(all, want) {
-			t.Errorf("%d ranks: the tokens of the probe choose other experts than with one", ranks)
-		}
 	}
 }
 
