@@ -45,7 +45,7 @@ func job(out string, steps int, more ...string) []string {
 		--record-every 10 --log-format json --log-every 1`, steps)), more...)...)
 }
 
-// Places by what passes them. Only rank 0 passes those that are left out here.
+// Places of random kills, those of every step first.
 var (
 	stepPlaces = []fault.Place{
 		fault.BeforeMeeting, fault.InMeeting, fault.AfterMeeting, fault.BeforeReduction, fault.InReduction, fault.AfterReduction, fault.InGather,
@@ -53,7 +53,7 @@ var (
 		fault.BeforeStep, fault.InWeights, fault.InState, fault.InGradient, fault.BetweenPasses, fault.InUpdate, fault.InPublishing, fault.AfterStep,
 		fault.BeforeKeep, fault.InKeep, fault.AfterKeep,
 	}
-	// Of these, only the first pass: a later one may be in the last checkpoint.
+	// At these, the first pass counts: a later one may be in the last checkpoint.
 	rarePlaces = []fault.Place{
 		fault.InEvaluation, fault.InSnapshot, fault.InCreate, fault.InWrite, fault.InSync, fault.InManifest, fault.InRename, fault.AfterRename, fault.InPrune,
 		fault.BeforeRecord, fault.AfterRecord, fault.BeforeJoin, fault.AfterJoin, fault.InStart,
