@@ -200,7 +200,7 @@ var goldenBombs = map[string][]bomb{
 			"config.json describes a model of 4398"},
 		{"2^62 layers", content(`{"model_type":"deepseek_v3","num_hidden_layers":4611686018427387904}`), "model.layers is 4611686018427387904"},
 		{"negative heads", content(`{"model_type":"deepseek_v3","num_attention_heads":-8}`), "model.heads is -8"},
-		{"epsilon of 1e999", content(`{"model_type":"deepseek_v3","rms_norm_eps":1e999}`), "cannot unmarshal number"},
+		{"epsilon of 1e999", content(`{"model_type":"deepseek_v3","rms_norm_eps":1e999}`), "rms_norm_eps: number 1e999 given"},
 		{"type of 10^5", content(`{"model_type":"` + strings.Repeat("x", 100_000) + `"}`), "model_type is"},
 	}, notFiles...),
 	"model.safetensors": append([]bomb{{"1 TB", sparse("\x02\x00\x00\x00\x00\x00\x00\x00{}", tbyte), "must end together"}}, notFiles[:4]...),

@@ -25,7 +25,7 @@ func (f *evalFlags) runTasks(ctx context.Context, env cli.Env) error {
 	if len(f.data) > 0 || f.field != "" || f.maxTokens != 0 {
 		return errors.New("--tasks answers the questions in its files: leave out --data, --data-field and --max-tokens")
 	}
-	m, err := f.model.Open()
+	m, err := f.model.Open(env.ErrOut)
 	if err != nil {
 		return err
 	}

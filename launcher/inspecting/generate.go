@@ -71,7 +71,7 @@ func (f *generateFlags) run(ctx context.Context, env cli.Env) error {
 	if err != nil {
 		return err
 	}
-	m, err := f.model.Open()
+	m, err := f.model.Open(env.ErrOut)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func ReadFolder(path string) (name string, text []byte, from cli.Defaults, err e
 	if text, err = system.ReadFile(filepath.Join(path, "config.json"), mostConfig); err != nil {
 		return name, nil, nil, fmt.Errorf("%w: inspect a flavor (%s), a run, a checkpoint, or a folder with a Hugging Face model's config.json", err, strings.Join(cli.Flavors(), ", "))
 	}
-	model, err := moe.ParseHF(text)
+	model, _, err := moe.ParseHF(text)
 	if err != nil {
 		return name, nil, nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -90,6 +91,13 @@ func OpenWeights(open func(path string) (*weights.Source, error), path string, a
 	return source, nil
 }
 
+// PrintNotes prints what was assumed of the weights, and what of them is not used.
+func PrintNotes(warn io.Writer, source *weights.Source) {
+	for _, note := range source.Notes() {
+		fmt.Fprintf(warn, "launcher: NOTE: %s\n", note)
+	}
+}
+
 // TrainedModel is a trained model with the settings to run it.
 type TrainedModel struct {
 	Source    *weights.Source
@@ -100,8 +108,8 @@ type TrainedModel struct {
 	Ranks     int
 }
 
-// Open opens the model. Its errors are user errors.
-func (f *ModelFlags) Open() (m *TrainedModel, err error) {
+// Open opens the model, and prints to warn what was assumed. Its errors are user errors.
+func (f *ModelFlags) Open(warn io.Writer) (m *TrainedModel, err error) {
 	if f.ranks < 1 || f.ranks > collective.MaxRanks {
 		return nil, fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.ranks, collective.MaxRanks)
 	}
@@ -115,6 +123,7 @@ func (f *ModelFlags) Open() (m *TrainedModel, err error) {
 	if m.Source, err = OpenWeights(weights.Open, path, f.averaged); err != nil {
 		return nil, err
 	}
+	PrintNotes(warn, m.Source)
 	if err := m.configure(f); err != nil {
 		m.Source.Close()
 		return nil, err

@@ -407,7 +407,7 @@ func (j *Job) start(peak float64, cores int) events.Start {
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
 		Corpus: j.corpus, Tokenizer: j.describeTokenizer(), From: j.progress.Step,
-		Notes: slices.Concat(j.Notes, estimate.Notices(j.cfg, j.tokenizer), estimate.OverlapNotice(j.data.Overlap)),
+		Notes: slices.Concat(j.Notes, estimate.Notices(j.cfg, j.tokenizer), estimate.LayoutNotices(j.cfg, j.ranks), estimate.OverlapNotice(j.data.Overlap)),
 	}
 	if j.resume != nil {
 		s.Resumed = j.resume.Path()
@@ -440,5 +440,5 @@ func Look(cfg config.Config, from string) (notices []string, err error) {
 			return nil, err
 		}
 	}
-	return estimate.Notices(cfg, j.tokenizer), nil
+	return append(j.Notes, estimate.Notices(cfg, j.tokenizer)...), nil
 }

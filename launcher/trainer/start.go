@@ -144,6 +144,7 @@ func (j *Job) openSource() (err error) {
 	if j.source, err = weights.Open(j.cfg.InitFrom); err != nil {
 		return fmt.Errorf("init_from: %w", err)
 	}
+	j.Notes = append(j.Notes, j.source.Notes()...)
 	if has, want := j.source.Config().Count().Total, j.cfg.Model.Count().Total; has != want {
 		return fmt.Errorf("init_from: %s holds a model of %d parameters, but the configuration describes one of %d: leave the model's settings out", j.source.Path(), has, want)
 	}

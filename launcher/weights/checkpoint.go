@@ -81,6 +81,9 @@ func (s *Source) UseAverage() error {
 	return nil
 }
 
+// mtpShares are the parts of an MTP module that are the model's, under both names.
+var mtpShares = map[string]string{"embed_tokens.weight": "model.embed_tokens.weight", "shared_head.head.weight": "lm_head.weight"}
+
 // shareWithMTP adds what the MTP module shares with the model under its own names, too, as DeepSeek
 // publishes it.
 func (s *Source) shareWithMTP() {
@@ -88,7 +91,7 @@ func (s *Source) shareWithMTP() {
 		return
 	}
 	prefix := fmt.Sprintf("model.layers.%d.", s.config.Layers)
-	for own, shared := range map[string]string{"embed_tokens.weight": "model.embed_tokens.weight", "shared_head.head.weight": "lm_head.weight"} {
+	for own, shared := range mtpShares {
 		if e, ok := s.entries[shared]; ok {
 			e.Name = prefix + own
 			s.entries[e.Name] = e

@@ -38,6 +38,7 @@ const (
 
 // storage is the part of config.json about the storage of weights.
 type storage struct {
+	Family       string        `json:"model_type"`
 	Quantization *quantization `json:"quantization_config"`
 }
 
@@ -51,12 +52,13 @@ func (s *Source) openHuggingFace() error {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	var how storage
-	if s.config, err = moe.ParseHF(s.json); err != nil {
+	if s.config, s.notes, err = moe.ParseHF(s.json); err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	if err := strictjson.Unmarshal(s.json, &how); err != nil {
 		return fmt.Errorf("%s: %s: %w", s.path, configName, err)
 	}
+	s.family = how.Family
 	stored, err := s.openShards(root)
 	if err == nil {
 		err = s.addStored(stored, how.Quantization)

@@ -169,8 +169,8 @@ func FuzzFP8(f *testing.F) {
 		k := int(kind) % len(dtypes)
 		writeFile(t, filepath.Join(dir, configName), edited(t, config, fp8Config(blockRows, blockCols)))
 		err := safetensors.Write(filepath.Join(dir, singleName), []safetensors.Tensor{
-			{Name: "w", DType: safetensors.F8E4M3, Shape: []int{int(rows), int(cols)}, Data: fill(int(rows) * int(cols))},
-			{Name: "w_scale_inv", DType: dtypes[k], Shape: []int{int(down), int(across)}, Data: fill(int(down) * int(across) * widths[k])},
+			{Name: "lm_head.weight", DType: safetensors.F8E4M3, Shape: []int{int(rows), int(cols)}, Data: fill(int(rows) * int(cols))},
+			{Name: "lm_head.weight_scale_inv", DType: dtypes[k], Shape: []int{int(down), int(across)}, Data: fill(int(down) * int(across) * widths[k])},
 		}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -186,11 +186,11 @@ func FuzzFP8(f *testing.F) {
 		if k > 1 {
 			t.Errorf("scales of %s were taken", dtypes[k])
 		}
-		whole := all(t, s, "w")
+		whole := all(t, s, "lm_head.weight")
 		if n := len(whole); n > 0 {
 			from := int(kind) % n
 			part := make([]float32, n-from)
-			if err := s.ReadInto("w", []int{int(rows), int(cols)}, int64(from), part); err != nil {
+			if err := s.ReadInto("lm_head.weight", []int{int(rows), int(cols)}, int64(from), part); err != nil {
 				t.Fatal(err)
 			}
 			for i, x := range part {

@@ -51,8 +51,8 @@ type Config struct {
 	DPReplicate int  `toml:"dp_replicate" group:"layout" resume:"harmless" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
 	DPShard     int  `toml:"dp_shard" group:"layout" resume:"harmless" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
 	FSDP        bool `toml:"fsdp" group:"layout" resume:"harmless" help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
-	CP          int  `toml:"cp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence (context parallelism), a power of two; results are bit-identical"`
-	TP          int  `toml:"tp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence and the products of its dense layers (tensor parallelism), a power of two; ep is at most dp_shard * cp * tp; hosts divide products each by itself; results are bit-identical"`
+	CP          int  `toml:"cp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence (context parallelism), a power of two; results are bit-identical, except for recipes with a scale per tensor (nvfp4, fp8-tensor)"`
+	TP          int  `toml:"tp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence and the products of its dense layers (tensor parallelism), a power of two; ep is at most dp_shard * cp * tp; hosts divide products each by itself; results are bit-identical, except for recipes with a scale per tensor (nvfp4, fp8-tensor)"`
 	EP          int  `toml:"ep" group:"layout" resume:"harmless" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp * tp; results are bit-identical"`
 
 	PP             int    `toml:"pp" group:"layout" resume:"harmless" help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`

@@ -5,6 +5,7 @@ package estimate
 import (
 	"fmt"
 
+	"spmoe/collective/mesh"
 	"spmoe/datasets"
 	"spmoe/launcher/trainer/config"
 )
@@ -33,6 +34,20 @@ func Notices(c config.Config, t datasets.Tokenizer) (all []string) {
 			length = fmt.Sprint(steps, " steps")
 		}
 		add("optimizer.warmup is %d, but %s has %s: the learning rate rises until the last step, without a constant part or a decay", c.Optimizer.Warmup, what, length)
+	}
+	return all
+}
+
+// LayoutNotices describes results whose bits depend on the layout.
+func LayoutNotices(c config.Config, ranks int) (all []string) {
+	one := c
+	one.SetLayout(mesh.Default(1))
+	precision, _ := c.Recipe() // it was checked
+	if n, alone := c.Passes(ranks), one.Passes(1); n != alone && (precision.DependsOnPasses() || c.EPCapacity > 0) {
+		all = append(all, fmt.Sprintf("a step has %d passes in this layout, and %d on one rank with the same settings: results of %s depend on that number, so their bits are not those of one rank", n, alone, precision.Name))
+	}
+	if n := precision.TokenBlock(); c.Seq%n != 0 {
+		all = append(all, fmt.Sprintf("%s has blocks of %d tokens, and a sequence has %d: another number of ranks cuts blocks in other places, so results have other bits: give a --seq that is a multiple of %d", precision.Name, n, c.Seq, n))
 	}
 	return all
 }
