@@ -46,9 +46,9 @@ func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 		d.Train, d.HeldOut = train[0], heldOut[0]
 		return d, nil
 	}
-	d.Train, err = Mix(train, weights)
+	d.Train, err = Mix(train, weights, opts.Rules)
 	if err == nil {
-		d.HeldOut, err = Mix(heldOut, weights)
+		d.HeldOut, err = Mix(heldOut, weights, opts.Rules)
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.Close())

@@ -36,14 +36,16 @@ type State struct {
 // every rank. So pass p covers the same samples for all M and R with the same product. A Loader is
 // not safe for concurrent use; loaders of several ranks may share a stream.
 //
-// In a mixture, a permutation of the 10000 slots of each period selects the part of a sample, and
-// the k-th sample of a part is that part's sample k in the sense above.
+// In a mixture, the turns of a period of 10000 samples select the part of a sample, and the k-th
+// sample of a part is that part's sample k in the sense above. By rules before [EpochRules], a
+// permutation of the period selects the part, and k is the sample's place in it: the samples of a
+// part are in the order of its epochs only from period to period.
 type Loader struct {
 	stream Stream
 	cfg    LoaderConfig
 	parts  []reader
 	pos    int64
-	slots  shuffle // of a mixture
+	slots  shuffle // of a mixture without turns
 }
 
 // reader is a part of the stream, and the order of its windows.
@@ -143,6 +145,10 @@ func (l *Loader) pick(g int64) (part int, i int64) {
 	if l.stream.parts == nil {
 		return 0, g
 	}
+	if l.stream.turns != nil {
+		t := l.stream.turns[g%slots]
+		return int(t.part), g/slots*l.parts[t.part].part.slots + int64(t.before)
+	}
 	slot := l.slots.at(g)
 	for slot >= l.parts[part].before+l.parts[part].part.slots {
 		part++
@@ -154,7 +160,7 @@ func (l *Loader) pick(g int64) (part int, i int64) {
 // Constants lists the memory that does not change while the loader is used: slices, and pointers to
 // values. It leaves out the text.
 func (l *Loader) Constants() (all []any) {
-	all = append(all, &l.cfg, &l.slots)
+	all = append(all, &l.cfg, &l.slots, l.stream.turns)
 	for i := range l.parts {
 		p := &l.parts[i]
 		all = append(all, &p.part.slots, &p.before, &p.windows, &p.order, &p.stream.vocab)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func newLoader(t testing.TB, s Stream, cfg LoaderConfig) *Loader {
+func newLoader(t tb, s Stream, cfg LoaderConfig) *Loader {
 	t.Helper()
 	l, err := NewLoader(s, cfg)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // coloured returns a mixture of counting streams that begin at different multiples of a million.
-func coloured(t testing.TB, lengths []int, weights ...float64) Stream {
+func coloured(t tb, lengths []int, weights ...float64) Stream {
 	t.Helper()
 	var parts []Stream
 	for i, n := range lengths {
@@ -19,7 +19,7 @@ func coloured(t testing.TB, lengths []int, weights ...float64) Stream {
 		s.fingerprint += fmt.Sprint(" of colour ", i)
 		parts = append(parts, s)
 	}
-	m, err := Mix(parts, weights)
+	m, err := Mix(parts, weights, NewestRules)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestMixtureErrors(t *testing.T) {
 	for want, weights := range map[string][]float64{
 		"of 2 streams with 1 weights": {1}, "a weight of 0": {1, 0}, "a weight of -1": {-1, 1}, "a weight of NaN": {math.NaN(), 1}, "a weight of +Inf": {1, math.Inf(1)},
 	} {
-		_, err := Mix([]Stream{countingStream(9), countingStream(9)}, weights)
+		_, err := Mix([]Stream{countingStream(9), countingStream(9)}, weights, NewestRules)
 		wantError(t, err, want)
 	}
 	_, err := NewLoader(coloured(t, []int{100, 4}, 1, 1), LoaderConfig{Seq: 8, GlobalBatch: 1, Ranks: 1})

@@ -116,11 +116,11 @@ func TestSameConfig(t *testing.T) {
 // few keys too. A command whose run is under way keeps what the run has.
 func TestDataRules(t *testing.T) {
 	_, config := defaults(t, "debug")
-	old := strings.Replace(string(config), "data_rules = 2\n", "", 1)
+	old := strings.Replace(string(config), "data_rules = 3\n", "", 1)
 	if old == string(config) {
 		t.Fatalf("a new run has other rules than this test: %s", config)
 	}
-	for text, want := range map[string]int{string(config): 2, old: 1, "seq = 64\nbatch = 4\n": 2, "": 2} {
+	for text, want := range map[string]int{string(config): 3, old: 1, "seq = 64\nbatch = 4\n": 3, "": 3, "data_rules = 2\n": 2} {
 		if got, err := cli.Resolve(cli.TrainDefaults, "", []byte(text), nil); err != nil || got.DataRules != want {
 			t.Errorf("rules %d, %v, want %d: %.60s", got.DataRules, err, want, text)
 		}
@@ -141,7 +141,7 @@ func TestDataRules(t *testing.T) {
 	same(t, files(t, "."), want)
 	refuse(t, cli.ExitUsage, append(args, "--data-rules", "2"), "holds step-00000006 of an earlier run")
 	refuse(t, cli.ExitUsage, append([]string{"train", "--resume", "--data-rules", "2", "--out", "run"}, jsonLog...), "data_rules is 1 in run/step-00000006, not 2: a resumed run cannot change it")
-	refuse(t, cli.ExitUsage, append(args, "--data-rules", "3"), "data_rules is 3: give 2, or 1 for the data of an old run")
+	refuse(t, cli.ExitUsage, append(args, "--data-rules", "4"), "data_rules is 4: give 1 to 3; new runs have the last")
 }
 
 // A checkpoint of a version without optimizer.moments has FP32 moments, also of a flavor that now
