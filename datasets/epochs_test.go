@@ -31,8 +31,8 @@ func newTally(s Stream, windows []int) *tally {
 	return t
 }
 
-// add counts a row of seq+1 tokens, and returns an error if the readings are not those of epochs, or
-// if a part has a sample too many or too few.
+// add counts a row of seq+1 tokens, and returns an error if the readings are not those of epochs,
+// or if a part has a sample too many or too few.
 func (t *tally) add(row []int32) error {
 	part, window := colour(row), int(row[0]%1e6)/(len(row)-1)
 	t.samples++

@@ -78,6 +78,7 @@ func Inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, sam
 }
 
 func inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, samples int) (one Inspection, err error) {
+	opts.tokenizer = t
 	if len(paths) > 0 {
 		s, err := find(paths, opts)
 		if err != nil {

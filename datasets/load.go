@@ -29,6 +29,7 @@ type Data struct {
 // next to other paths needs a weight, too.
 func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 	d := &Data{}
+	opts.tokenizer = t
 	groups, weights, err := group(paths)
 	if err != nil {
 		return nil, err
@@ -208,7 +209,7 @@ func (s source) tokens() (*tokenFile, error) {
 func openSource(paths []string, opts Options) (s source, err error) {
 	if len(paths) == 0 {
 		s, err = builtinSource()
-		s.rules = opts.Rules
+		s.rules, s.tokenizer = opts.Rules, opts.tokenizer
 		return s, err
 	}
 	for _, p := range paths {

@@ -33,8 +33,8 @@ type turn struct{ part, before uint16 }
 //
 // With s of S slots, sample k of a part must come at floor(kS/s) or later, and before
 // ceil((k+1)S/s). The sample with the earliest end comes first (Baruah, Cohen, Plaxton and Varvel,
-// "Proportionate Progress", 1996: there is always one, and none comes too late). Of equal ends, that
-// of the first part does.
+// "Proportionate Progress", 1996: there is always one, and none comes too late). Of equal ends,
+// that of the first part does.
 func takeTurns(parts []part) []turn {
 	turns, taken := make([]turn, slots), make([]int64, len(parts))
 	for at := range turns {

@@ -43,7 +43,12 @@ func openTokenizer(name, end string, beside bool) (Tokenizer, error) {
 		return nil, fmt.Errorf("end_token is %.100q: tokenizer %s ends documents in its own way: leave it out, or give a %s", end, cmp.Or(name, Bytes{}.Name()), TokenizerFile)
 	}
 	if encoding, ok := strings.CutPrefix(name, tiktokenPrefix); ok {
-		return opened(bpe.Tiktoken(encoding))
+		encoding, taken := strings.CutSuffix(encoding, bpe.Taken) // of a token file
+		t, err := opened(bpe.Tiktoken(encoding))
+		if taken && err == nil {
+			TakeSpecial(t)
+		}
+		return t, err
 	}
 	if !TokenizerInFile(name) {
 		return Bytes{}, nil
@@ -206,13 +211,4 @@ func TokenizerJSON(t Tokenizer) ([]byte, error) {
 		return t.JSON()
 	}
 	return nil, fmt.Errorf("tokenizer %s has no %s", t.Name(), TokenizerFile)
-}
-
-// EncodePrompt returns the ids of text in which special tokens, such as <|endoftext|>, stand for
-// themselves, if the tokenizer has any. It is for a user's prompts, not for untrusted text.
-func EncodePrompt(t Tokenizer, text []byte) []int32 {
-	if s, ok := t.(interface{ EncodeSpecial(text []byte) []int32 }); ok {
-		return s.EncodeSpecial(text)
-	}
-	return t.Encode(text)
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -248,7 +249,7 @@ func TestLosses(t *testing.T) {
 			t.Fatal(err)
 		}
 		one, err := Inspect(t.Context(), []string{path}, Bytes{}, Options{}, 0)
-		if err != nil || c.Losses != want || one[0].Losses != want {
+		if err != nil || !reflect.DeepEqual(c.Losses, want) || !reflect.DeepEqual(one[0].Losses, want) {
 			t.Errorf("%s: %+v, inspected %+v, %v: want %+v", name, c.Losses, one, err, want)
 		}
 		for _, d := range append(c.Train.Documents(), c.HeldOut.Documents()...) {

@@ -52,6 +52,7 @@ func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, 
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return sum, err
 	}
+	opts.tokenizer = t
 	s, err := openSource(paths, opts)
 	if err != nil {
 		return sum, err

@@ -25,6 +25,7 @@ type Tokenizer struct {
 	nfc    bool   // text is normalized to NFC
 	end    int32  // the id of a NUL byte, the end of a document
 	named  string // the name of that token, if it was found by its name
+	taken  bool   // special tokens in text stand for themselves
 
 	source  []byte // the tokenizer.json that it was read from, if any
 	pattern string // of its only stage, otherwise empty
@@ -34,7 +35,34 @@ type Tokenizer struct {
 
 // Name returns "tiktoken:" and the name of the encoding, or "bpe:" and the beginning of the SHA-256
 // of the tokenizer.json. If [Tokenizer.SetEnd] has changed the end of documents, its id follows.
-func (t *Tokenizer) Name() string { return t.name }
+// [Taken] stands at the end of a tokenizer that takes special tokens.
+func (t *Tokenizer) Name() string {
+	if t.taken {
+		return t.name + Taken
+	}
+	return t.name
+}
+
+// Taken is the end of the name of a tokenizer after [Tokenizer.TakeSpecial].
+const Taken = "+special"
+
+// TakeSpecial makes Encode be [Tokenizer.EncodeSpecial]. It must be called before anything is
+// encoded.
+func (t *Tokenizer) TakeSpecial() { t.taken = true }
+
+// TakesSpecial reports whether [Tokenizer.TakeSpecial] was called.
+func (t *Tokenizer) TakesSpecial() bool { return t.taken }
+
+// FindSpecial returns the first special token that is spelled in text, and its range; empty: none.
+func (t *Tokenizer) FindSpecial(text []byte) (token string, start, end int) {
+	for at := 0; at < len(text); at += end {
+		var a addedToken
+		if a, start, end = t.finder.find(text[at:], true); a.Special {
+			return a.Content, at + start, at + end
+		}
+	}
+	return "", len(text), len(text)
+}
 
 // VocabSize returns one more than the largest id. Ids without a token decode to nothing.
 func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
@@ -63,9 +91,10 @@ func (t *Tokenizer) SetEnd(token string) error {
 	return nil
 }
 
-// Encode returns the ids of text, in which special tokens are ordinary text. A NUL byte becomes the
-// end of a document: the tokenizer's special token for it, or the byte if it has none.
-func (t *Tokenizer) Encode(text []byte) []int32 { return t.encode(text, false) }
+// Encode returns the ids of text, in which special tokens are ordinary text unless
+// [Tokenizer.TakeSpecial] says otherwise. A NUL byte becomes the end of a document: the tokenizer's
+// special token for it, or the byte if it has none.
+func (t *Tokenizer) Encode(text []byte) []int32 { return t.encode(text, t.taken) }
 
 // EncodeSpecial is Encode for text in which special tokens stand for themselves, as in Hugging
 // Face's tokenizers. It is for prompts, not for untrusted text.

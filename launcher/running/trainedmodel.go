@@ -7,9 +7,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"spmoe/collective"
@@ -38,11 +41,17 @@ func WriteFailure(err error) error {
 }
 
 // Prompts returns the prompts with the text that the model expects first, such as a
-// beginning-of-sequence token.
-func (m *TrainedModel) Prompts(all []string) ([]string, error) {
+// beginning-of-sequence token. The tokenizer of a Hugging Face model takes special tokens from then
+// on. For a run, which takes them if it was trained so, a note goes to warn if it does not.
+func (m *TrainedModel) Prompts(all []string, warn io.Writer) ([]string, error) {
 	if m.IsRun {
+		counts := datasets.CountSpecial(m.Tokenizer, []byte(strings.Join(all, "\n")))
+		if len(counts) > 0 && !m.Cfg.SpecialTokens {
+			fmt.Fprintf(warn, "launcher: note: the run was trained without --special-tokens: what prompts spell is encoded as letters, as in its text: %s\n", strings.Join(slices.Sorted(maps.Keys(counts)), ", "))
+		}
 		return all, nil
 	}
+	datasets.TakeSpecial(m.Tokenizer)
 	begin, err := generate.Beginning(m.Source.Path())
 	if begin == "" || err != nil {
 		return all, err
@@ -143,6 +152,9 @@ func (m *TrainedModel) configure(f *ModelFlags) error {
 	}
 	if m.Tokenizer, err = m.openTokenizer(folder, f.tokenizer); err != nil {
 		return err
+	}
+	if m.Cfg.SpecialTokens {
+		datasets.TakeSpecial(m.Tokenizer)
 	}
 	if ids, vocab := m.Tokenizer.VocabSize(), m.Cfg.Model.Vocab; ids > vocab {
 		return fmt.Errorf("tokenizer %s has %d ids but the model's vocabulary is %d: give the --tokenizer that it was trained with", m.Tokenizer.Name(), ids, vocab)

@@ -407,7 +407,7 @@ func (j *Job) start(peak float64, cores int) events.Start {
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
 		Corpus: j.corpus, Tokenizer: j.describeTokenizer(), From: j.progress.Step,
-		Notes: slices.Concat(j.Notes, estimate.Notices(j.cfg, j.tokenizer), estimate.OverlapNotice(j.data.Overlap)),
+		Notes: slices.Concat(j.Notes, estimate.Notices(j.cfg, j.tokenizer), estimate.TextNotices(j.data, j.tokenizer)),
 	}
 	if j.resume != nil {
 		s.Resumed = j.resume.Path()
