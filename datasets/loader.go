@@ -21,6 +21,7 @@ type LoaderConfig struct {
 // depend on their number or on the batch size. Both may change when a run is resumed.
 type State struct {
 	Pos         int64  `json:"pos"` // samples consumed since the start by all ranks
+	Start       int64  `json:"start,omitempty"` // those before the first of this stream
 	Seed        uint64 `json:"seed"`
 	Seq         int    `json:"seq"`
 	Fingerprint string `json:"fingerprint"` // of the token stream
@@ -45,6 +46,7 @@ type Loader struct {
 	cfg    LoaderConfig
 	parts  []reader
 	pos    int64
+	start  int64 // see State
 	slots  shuffle // of a mixture without turns
 }
 
@@ -135,7 +137,7 @@ func (l *Loader) check(dst []int32) {
 
 // sample fills dst, [Seq+1], with sample g.
 func (l *Loader) sample(dst []int32, g int64) error {
-	part, i := l.pick(g)
+	part, i := l.pick(g - l.start)
 	p := &l.parts[part]
 	return p.stream.window(dst, p.order.at(i))
 }
@@ -160,7 +162,7 @@ func (l *Loader) pick(g int64) (part int, i int64) {
 // Constants lists the memory that does not change while the loader is used: slices, and pointers to
 // values. It leaves out the text.
 func (l *Loader) Constants() (all []any) {
-	all = append(all, &l.cfg, &l.slots, l.stream.turns)
+	all = append(all, &l.cfg, &l.start, &l.slots, l.stream.turns)
 	for i := range l.parts {
 		p := &l.parts[i]
 		all = append(all, &p.part.slots, &p.before, &p.windows, &p.order, &p.stream.vocab)
@@ -170,7 +172,7 @@ func (l *Loader) Constants() (all []any) {
 
 // State returns the position of the loader: the next batch was not read yet.
 func (l *Loader) State() State {
-	return State{Pos: l.pos, Seed: l.cfg.Seed, Seq: l.cfg.Seq, Fingerprint: l.stream.fingerprint}
+	return State{Pos: l.pos, Start: l.start, Seed: l.cfg.Seed, Seq: l.cfg.Seq, Fingerprint: l.stream.fingerprint}
 }
 
 // Restore continues from s. It refuses a state for other data, another tokenizer, sequence length
@@ -179,7 +181,7 @@ func (l *Loader) Restore(s State) error {
 	here := l.State()
 	switch {
 	case s.Fingerprint != here.Fingerprint:
-		return fmt.Errorf("fingerprint: the checkpoint was trained on other data or with another tokenizer (%.12q, here %.12q): pass the same data, or start a new run",
+		return fmt.Errorf("fingerprint: the checkpoint was trained on other data, or with another tokenizer or data_rules (%.12q, here %.12q): pass the same data, or start a new run",
 			s.Fingerprint, here.Fingerprint)
 	case s.Seq != here.Seq:
 		return fmt.Errorf("seq: the checkpoint was trained with a sequence length of %d, here it is %d: use %d, or start a new run",
@@ -187,10 +189,10 @@ func (l *Loader) Restore(s State) error {
 	case s.Seed != here.Seed:
 		return fmt.Errorf("seed: the checkpoint was trained with data seed %d, here it is %d: use %d, or start a new run",
 			s.Seed, here.Seed, s.Seed)
-	case s.Pos < 0 || s.Pos > math.MaxInt64/2:
-		return fmt.Errorf("pos: the checkpoint stands at sample %d, which no run reaches: it is damaged, use another one", s.Pos)
+	case s.Start < 0 || s.Start > s.Pos || s.Pos > math.MaxInt64/2:
+		return fmt.Errorf("pos: the checkpoint stands at sample %d, of data from sample %d on, which no run reaches: it is damaged, use another one", s.Pos, s.Start)
 	}
-	l.pos = s.Pos
+	l.pos, l.start = s.Pos, s.Start
 	return nil
 }
 
@@ -198,12 +200,12 @@ func (l *Loader) Restore(s State) error {
 // mixture it is that of the part that is read most often.
 func (l *Loader) Epoch() float64 {
 	if l.stream.parts == nil {
-		return float64(l.pos) / float64(l.parts[0].windows)
+		return float64(l.pos-l.start) / float64(l.parts[0].windows)
 	}
 	most := 0.0
 	for i := range l.parts {
 		p := &l.parts[i]
-		most = max(most, float64(l.pos)*float64(p.part.slots)/slots/float64(p.windows))
+		most = max(most, float64(l.pos-l.start)*float64(p.part.slots)/slots/float64(p.windows))
 	}
 	return most
 }

@@ -77,7 +77,7 @@ type Config struct {
 	Data      []string `toml:"data" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
 	DataField string   `toml:"data_field" group:"run" resume:"verified" help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
 
-	DataRules int `toml:"data_rules" group:"run" resume:"fixed" help:"how files are read as documents, documents divided, and mixtures read: 3: lines that are <|endoftext|> or the end token end a document of a text file, and each source of a mixture is read by epochs; 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
+	DataRules int `toml:"data_rules" group:"run" resume:"verified" help:"how files are read as documents, documents divided, and mixtures read: 3: lines that are <|endoftext|> or the end token end a document of a text file, and each source of a mixture is read by epochs; 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
 
 	DocumentMask bool `toml:"document_mask" group:"run" resume:"meaningful" help:"prevent attention between documents that are packed into one sequence"`
 
