@@ -118,7 +118,7 @@ func inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, sam
 	}
 	encode()
 	if len(hashes) == 0 {
-		return one, noText(s.name, len(s.files), 0, losses)
+		return one, s.noText(0, losses)
 	}
 	sides, err := s.rules.divide(c.lengths, hashes)
 	if err != nil {

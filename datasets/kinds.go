@@ -204,8 +204,13 @@ const (
 func (p packing) reader(r io.Reader) (unpacked io.Reader, done func(), err error) {
 	switch p {
 	case gzipped:
-		z, err := gzip.NewReader(r)
-		return z, func() {}, packed(err)
+		in := bufio.NewReader(r)
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, nil, packed(err)
+		}
+		z.Multistream(false)
+		return members{in, z}, func() {}, nil
 	case zstandard:
 		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(mostWindow))
 		if err != nil {
@@ -214,6 +219,32 @@ func (p packing) reader(r io.Reader) (unpacked io.Reader, done func(), err error
 		return z, z.Close, nil
 	}
 	return r, func() {}, nil
+}
+
+// members reads the members of a gzip file. Bytes of zero between them and at the end are skipped:
+// tape drives and some copies of files leave them.
+type members struct {
+	in     *bufio.Reader
+	member *gzip.Reader
+}
+
+func (m members) Read(b []byte) (int, error) {
+	n, err := m.member.Read(b)
+	if err != io.EOF {
+		return n, err
+	}
+	for {
+		next, err := m.in.ReadByte()
+		switch {
+		case err != nil:
+			return n, err
+		case next == 0:
+			continue
+		}
+		err = errors.Join(m.in.UnreadByte(), m.member.Reset(m.in))
+		m.member.Multistream(false)
+		return n, err
+	}
 }
 
 // packed converts an error of decompression.

@@ -20,7 +20,7 @@ type LoaderConfig struct {
 // State is the position of a loader, for a checkpoint. It is the same on all ranks, and does not
 // depend on their number or on the batch size. Both may change when a run is resumed.
 type State struct {
-	Pos         int64  `json:"pos"` // samples consumed since the start by all ranks
+	Pos         int64  `json:"pos"`             // samples consumed since the start by all ranks
 	Start       int64  `json:"start,omitempty"` // those before the first of this stream
 	Seed        uint64 `json:"seed"`
 	Seq         int    `json:"seq"`
@@ -46,7 +46,7 @@ type Loader struct {
 	cfg    LoaderConfig
 	parts  []reader
 	pos    int64
-	start  int64 // see State
+	start  int64   // see State
 	slots  shuffle // of a mixture without turns
 }
 

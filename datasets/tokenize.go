@@ -90,7 +90,7 @@ func (s source) scan(ctx context.Context, progress func(TokenizeProgress)) (size
 		return nil
 	})
 	if err == nil && len(sizes) == 0 {
-		err = noText(s.name, len(s.files), 0, losses)
+		err = s.noText(0, losses)
 	}
 	if err == nil {
 		sides, err = s.rules.divide(sizes, hashes)

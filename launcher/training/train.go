@@ -65,7 +65,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	f.ranks.Define(fs)
 	fs.StringVar(&f.config, "config", "", "(run) `FILE` read the configuration from the TOML file FILE; flags override it")
 	fs.BoolVar(&f.resume, "resume", false, "(saving) continue from the newest checkpoint of --out; default: of the newest run")
-	fs.BoolVar(&f.allowChanges, "allow-changes", false, "(run) with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes")
+	fs.BoolVar(&f.allowChanges, "allow-changes", false, "(run) with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes; with --data, with other data from its start")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "(run) print the configuration, sizes and costs, and exit")
 	fs.StringVar(&f.display.Format, "log-format", "text", "(output) `FORMAT` log format: text or json")
 	fs.BoolVar(&f.display.Plain, "plain", false, "(output) print log lines instead of the live view on a terminal")

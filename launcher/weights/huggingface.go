@@ -17,6 +17,7 @@ import (
 
 	"spmoe/internal/strictjson"
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/system"
 	"spmoe/moe"
 )
 
@@ -158,9 +159,9 @@ func openRegular(root *os.Root, name string) (file *os.File, size int64, err err
 	}
 	switch link, lerr := root.Lstat(name); {
 	case err != nil && lerr == nil && link.Mode()&fs.ModeSymlink != 0:
-		return nil, 0, fmt.Errorf("%s: not a regular file of this folder, but a link: %w (cp -rL makes a folder with the files that links lead to)", name, err)
+		return nil, 0, fmt.Errorf("%w: not a regular file of this folder, but a link (cp -rL makes a folder with the files that links lead to)", system.InRoot(name, err))
 	case err != nil:
-		return nil, 0, fmt.Errorf("%s: %w", name, err)
+		return nil, 0, system.InRoot(name, err)
 	case !stat.Mode().IsRegular():
 		if file != nil {
 			file.Close()
