@@ -210,7 +210,7 @@ func (p packing) reader(r io.Reader) (unpacked io.Reader, done func(), err error
 			return nil, nil, packed(err)
 		}
 		z.Multistream(false)
-		return members{in, z}, func() {}, nil
+		return members{z, in}, func() {}, nil
 	case zstandard:
 		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(mostWindow))
 		if err != nil {
@@ -221,30 +221,26 @@ func (p packing) reader(r io.Reader) (unpacked io.Reader, done func(), err error
 	return r, func() {}, nil
 }
 
-// members reads the members of a gzip file. Bytes of zero between them and at the end are skipped:
-// tape drives and some copies of files leave them.
+// members reads the members of a gzip file, and skips bytes of zero between and behind them.
 type members struct {
-	in     *bufio.Reader
-	member *gzip.Reader
+	*gzip.Reader
+	in *bufio.Reader
 }
 
 func (m members) Read(b []byte) (int, error) {
-	n, err := m.member.Read(b)
+	n, err := m.Reader.Read(b)
 	if err != io.EOF {
 		return n, err
 	}
-	for {
-		next, err := m.in.ReadByte()
-		switch {
-		case err != nil:
-			return n, err
-		case next == 0:
-			continue
-		}
-		err = errors.Join(m.in.UnreadByte(), m.member.Reset(m.in))
-		m.member.Multistream(false)
-		return n, err
+	next := byte(0)
+	for err = nil; err == nil && next == 0; {
+		next, err = m.in.ReadByte()
 	}
+	if err == nil {
+		err = errors.Join(m.in.UnreadByte(), m.Reset(m.in))
+		m.Multistream(false)
+	}
+	return n, err
 }
 
 // packed converts an error of decompression.

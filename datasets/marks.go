@@ -1,14 +1,12 @@
 package datasets
 
 // Special tokens that are spelled in text. They are counted. Where the end of a document is
-// spelled, text is divided, if it stands alone in a line of a text file, or if the tokenizer takes
-// it for a token.
+// spelled, text is divided: if it is a line of a text file, or if the tokenizer takes it as a token.
 
 import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -16,55 +14,39 @@ import (
 	"spmoe/datasets/bpe"
 )
 
-// speller is a tokenizer with special tokens. As long as it does not take them, their spellings in
-// text and in prompts are ordinary text.
-type speller interface {
-	FindSpecial(text []byte) (token string, start, end int)
-	TakeSpecial()
-	TakesSpecial() bool
+// bpeOf returns the byte-level BPE that a tokenizer is; nil: it is none.
+func bpeOf(t Tokenizer) *bpe.Tokenizer {
+	switch t := t.(type) {
+	case endedTokenizer:
+		return t.Tokenizer
+	case *bpe.Tokenizer:
+		return t
+	}
+	return nil
 }
 
 // TakeSpecial makes special tokens that are spelled in text stand for themselves: in training text,
-// which documents' ends then divide, and in prompts. It must be called before anything is encoded.
-// ok is false if the tokenizer has no special tokens.
-func TakeSpecial(t Tokenizer) (ok bool) {
-	s, ok := t.(speller)
-	if ok {
-		s.TakeSpecial()
+// which the ends of documents then divide, and in prompts. It must be called before anything is
+// encoded.
+func TakeSpecial(t Tokenizer) error {
+	b := bpeOf(t)
+	if b == nil {
+		return fmt.Errorf("special_tokens: tokenizer %s has no special tokens: leave it out", t.Name())
 	}
-	return ok
+	b.TakeSpecial = true
+	return nil
 }
 
 // TakesSpecial reports whether special tokens that are spelled in text stand for themselves.
 func TakesSpecial(t Tokenizer) bool {
-	s, ok := t.(speller)
-	return ok && s.TakesSpecial()
-}
-
-// spelling is a special token in text.
-type spelling struct {
-	token      string
-	start, end int
-}
-
-// spellings returns the special tokens in text.
-func spellings(t Tokenizer, text []byte) iter.Seq[spelling] {
-	return func(yield func(spelling) bool) {
-		s, ok := t.(speller)
-		for at := 0; ok && at < len(text); {
-			token, start, end := s.FindSpecial(text[at:])
-			if token == "" || !yield(spelling{token, at + start, at + end}) {
-				return
-			}
-			at += end
-		}
-	}
+	b := bpeOf(t)
+	return b != nil && b.TakeSpecial
 }
 
 // CountSpecial returns how often special tokens are spelled in text; nil: never.
 func CountSpecial(t Tokenizer, text []byte) (counts map[string]int) {
-	for s := range spellings(t, text) {
-		counts = plus(counts, map[string]int{s.token: 1})
+	for _, mark := range bpeOf(t).Special(text) {
+		counts = plus(counts, map[string]int{mark.Token: 1})
 	}
 	return counts
 }
@@ -94,7 +76,7 @@ func SpecialNote(t Tokenizer, counts map[string]int) string {
 	case len(tokens) == 0:
 		return ""
 	case len(tokens) > most:
-		named = append(named, fmt.Sprintf("%d other special tokens", len(tokens)-most))
+		named = append(named, "and others")
 	}
 	what := "encoded as letters; --special-tokens takes special tokens as such, in text and in prompts"
 	if TakesSpecial(t) {
@@ -105,44 +87,35 @@ func SpecialNote(t Tokenizer, counts map[string]int) string {
 
 // divide passes on the documents that a text consists of, with the counts of its special tokens. If
 // lines is set, lines that are the end token of the tokenizer, or <|endoftext|> as in most files of
-// several texts, end a document. The line ends around them belong to none.
+// several texts, end a document.
 func (s source) divide(d Document, lines bool, each func(Document) error) error {
-	t := s.tokenizer
-	if t == nil {
-		t = Bytes{}
+	b, ends := bpeOf(s.tokenizer), []string{bpe.EndOfText}
+	if b != nil {
+		ends = append(ends, EndOf(s.tokenizer).Text)
 	}
-	end, taken := EndOf(t), TakesSpecial(t)
-	texts := [][]byte{d.Text}
+	texts, parts := [][]byte{d.Text}, [][]byte(nil)
 	if lines {
-		texts = cutLines(d.Text, end)
-	}
-	var parts [][]byte
-	add := func(part []byte) {
-		if len(part) > 0 {
-			parts = append(parts, part)
-		}
+		texts = cutLines(d.Text, ends)
 	}
 	for _, text := range texts {
 		from := 0
-		for mark := range spellings(t, text) {
-			d.special = plus(d.special, map[string]int{mark.token: 1})
-			if taken && mark.token == end.Text {
-				add(text[from:mark.start])
-				from = mark.end
+		for _, mark := range b.Special(text) {
+			d.special = plus(d.special, map[string]int{mark.Token: 1})
+			if b.TakeSpecial && mark.Token == ends[1] {
+				parts, from = append(parts, text[from:mark.From]), mark.To
 			}
 		}
-		add(text[from:])
+		parts = append(parts, text[from:])
 	}
-	if len(parts) == 0 {
-		parts = [][]byte{nil}
+	parts = slices.DeleteFunc(parts, func(part []byte) bool { return len(part) == 0 })
+	if len(parts) <= 1 {
+		d.Text = append(parts, nil)[0]
+		return each(d)
 	}
 	for i, text := range parts {
-		part := d
-		if part.Text = text; len(parts) > 1 {
-			part.Name, part.file, part.row = fmt.Sprintf("%s#%d", d.Name, i+1), cmp.Or(d.file, d.Name), cmp.Or(d.row, i+1)
-		}
-		if i > 0 { // what is counted is counted once
-			part.nul, part.replaced, part.special = false, false, nil
+		part := Document{Name: fmt.Sprintf("%s#%d", d.Name, i+1), Text: text, file: cmp.Or(d.file, d.Name), row: cmp.Or(d.row, i+1)}
+		if i == 0 { // what is counted is counted once
+			part.nul, part.replaced, part.special = d.nul, d.replaced, d.special
 		}
 		if err := each(part); err != nil {
 			return err
@@ -151,29 +124,18 @@ func (s source) divide(d Document, lines bool, each func(Document) error) error 
 	return nil
 }
 
-// cutLines returns the texts between the lines that end documents; the whole text if it has none.
-func cutLines(text []byte, end End) (all [][]byte) {
-	marks := [][]byte{[]byte(bpe.EndOfText)}
-	if end.From != "" {
-		marks = append(marks, []byte(end.Text))
-	}
-	is := func(line []byte) bool {
-		return slices.ContainsFunc(marks, func(mark []byte) bool { return bytes.Equal(line, mark) })
-	}
-	if !slices.ContainsFunc(marks, func(mark []byte) bool { return bytes.Contains(text, mark) }) {
-		return [][]byte{text}
-	}
+// cutLines returns the texts between lines that are one of ends. The line ends around these belong
+// to no text.
+func cutLines(text []byte, ends []string) (all [][]byte) {
 	from, at := 0, 0
 	for line := range bytes.Lines(text) {
-		if is(bytes.TrimRight(line, "\r\n")) {
-			all, from = append(all, text[from:at]), at+len(line)
+		if slices.Contains(ends, string(bytes.TrimRight(line, "\r\n"))) {
+			all, from = append(all, bytes.Trim(text[from:at], "\r\n")), at+len(line)
 		}
 		at += len(line)
 	}
-	if all = append(all, text[from:]); len(all) > 1 {
-		for i := range all {
-			all[i] = bytes.Trim(all[i], "\r\n")
-		}
+	if from > 0 {
+		return append(all, bytes.Trim(text[from:], "\r\n"))
 	}
-	return all
+	return [][]byte{text}
 }

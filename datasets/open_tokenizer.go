@@ -46,7 +46,7 @@ func openTokenizer(name, end string, beside bool) (Tokenizer, error) {
 		encoding, taken := strings.CutSuffix(encoding, bpe.Taken) // of a token file
 		t, err := opened(bpe.Tiktoken(encoding))
 		if taken && err == nil {
-			TakeSpecial(t)
+			err = TakeSpecial(t)
 		}
 		return t, err
 	}

@@ -137,11 +137,8 @@ func (t *tokenFile) fits(with Tokenizer, name string) error {
 	if t.tokenizer == with.Name() && t.vocab == with.VocabSize() {
 		return nil
 	}
-	if bare, taken := strings.CutSuffix(t.tokenizer, bpe.Taken); bare == strings.TrimSuffix(with.Name(), bpe.Taken) {
-		if taken {
-			return fmt.Errorf("token file %s was made with --special-tokens: add it, or tokenize the text again", t.path)
-		}
-		return fmt.Errorf("token file %s was made without --special-tokens: leave it out, or tokenize the text again", t.path)
+	if strings.TrimSuffix(t.tokenizer, bpe.Taken) == strings.TrimSuffix(with.Name(), bpe.Taken) {
+		return fmt.Errorf("token file %s was made by %s, not %s: add --special-tokens or leave it out, or tokenize the text again", t.path, t.tokenizer, with.Name())
 	}
 	advice := "leave --tokenizer out, which uses the one in the file"
 	if t.inName() {
@@ -217,7 +214,7 @@ func carriedTokenizer(path string) (t Tokenizer, ok bool, err error) {
 		t, err = opened(bpe.Parse([]byte(file.carried)))
 		t, err = endedBy(t, file.end, "end_token of "+filepath.Base(path), err)
 		if err == nil && strings.HasSuffix(file.tokenizer, bpe.Taken) {
-			TakeSpecial(t)
+			err = TakeSpecial(t)
 		}
 	}
 	return t, true, errors.Join(err, file.unmap())

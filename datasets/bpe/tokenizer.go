@@ -13,6 +13,9 @@ import (
 
 // Tokenizer maps text to ids and back. It is safe for concurrent use.
 type Tokenizer struct {
+	// Encode is EncodeSpecial. It must be set before anything is encoded.
+	TakeSpecial bool
+
 	name   string
 	tokens [][]byte      // the text of each id; nil for an id without a token
 	bytes  [256]int32    // the id of each byte
@@ -25,7 +28,6 @@ type Tokenizer struct {
 	nfc    bool   // text is normalized to NFC
 	end    int32  // the id of a NUL byte, the end of a document
 	named  string // the name of that token, if it was found by its name
-	taken  bool   // special tokens in text stand for themselves
 
 	source  []byte // the tokenizer.json that it was read from, if any
 	pattern string // of its only stage, otherwise empty
@@ -35,33 +37,33 @@ type Tokenizer struct {
 
 // Name returns "tiktoken:" and the name of the encoding, or "bpe:" and the beginning of the SHA-256
 // of the tokenizer.json. If [Tokenizer.SetEnd] has changed the end of documents, its id follows.
-// [Taken] stands at the end of a tokenizer that takes special tokens.
+// [Taken] stands at the end if special tokens are taken.
 func (t *Tokenizer) Name() string {
-	if t.taken {
+	if t.TakeSpecial {
 		return t.name + Taken
 	}
 	return t.name
 }
 
-// Taken is the end of the name of a tokenizer after [Tokenizer.TakeSpecial].
+// Taken is the end of the name of a tokenizer that takes special tokens.
 const Taken = "+special"
 
-// TakeSpecial makes Encode be [Tokenizer.EncodeSpecial]. It must be called before anything is
-// encoded.
-func (t *Tokenizer) TakeSpecial() { t.taken = true }
+// Span is a special token that is spelled in text[From:To].
+type Span struct {
+	Token    string
+	From, To int
+}
 
-// TakesSpecial reports whether [Tokenizer.TakeSpecial] was called.
-func (t *Tokenizer) TakesSpecial() bool { return t.taken }
-
-// FindSpecial returns the first special token that is spelled in text, and its range; empty: none.
-func (t *Tokenizer) FindSpecial(text []byte) (token string, start, end int) {
-	for at := 0; at < len(text); at += end {
-		var a addedToken
-		if a, start, end = t.finder.find(text[at:], true); a.Special {
-			return a.Content, at + start, at + end
+// Special returns the special tokens that are spelled in text; none if t is nil.
+func (t *Tokenizer) Special(text []byte) (all []Span) {
+	for at := 0; t != nil && at < len(text); {
+		a, from, to := t.finder.find(text[at:], true)
+		if a.Special {
+			all = append(all, Span{a.Content, at + from, at + to})
 		}
+		at += to
 	}
-	return "", len(text), len(text)
+	return all
 }
 
 // VocabSize returns one more than the largest id. Ids without a token decode to nothing.
@@ -92,9 +94,9 @@ func (t *Tokenizer) SetEnd(token string) error {
 }
 
 // Encode returns the ids of text, in which special tokens are ordinary text unless
-// [Tokenizer.TakeSpecial] says otherwise. A NUL byte becomes the end of a document: the tokenizer's
+// TakeSpecial is set. A NUL byte becomes the end of a document: the tokenizer's
 // special token for it, or the byte if it has none.
-func (t *Tokenizer) Encode(text []byte) []int32 { return t.encode(text, t.taken) }
+func (t *Tokenizer) Encode(text []byte) []int32 { return t.encode(text, t.TakeSpecial) }
 
 // EncodeSpecial is Encode for text in which special tokens stand for themselves, as in Hugging
 // Face's tokenizers. It is for prompts, not for untrusted text.

@@ -83,7 +83,7 @@ func (f *evalFlags) loadTasks(m *running.TrainedModel) ([]tasks.Loaded, error) {
 		return nil, err
 	}
 	if !m.IsRun {
-		datasets.TakeSpecial(m.Tokenizer)
+		_ = datasets.TakeSpecial(m.Tokenizer) // if it has any
 		if e.Begin, err = generate.Beginning(m.Source.Path()); err != nil {
 			return nil, err
 		}

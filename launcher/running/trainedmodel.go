@@ -3,16 +3,15 @@ package running
 // What the commands that use a trained model share: its folder, tokenizer, precision and ranks.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"spmoe/collective"
@@ -41,17 +40,16 @@ func WriteFailure(err error) error {
 }
 
 // Prompts returns the prompts with the text that the model expects first, such as a
-// beginning-of-sequence token. The tokenizer of a Hugging Face model takes special tokens from then
-// on. For a run, which takes them if it was trained so, a note goes to warn if it does not.
+// beginning-of-sequence token. A run takes special tokens in them if it was trained so; a note says
+// that it does not. From then on, the tokenizer of a Hugging Face model takes them.
 func (m *TrainedModel) Prompts(all []string, warn io.Writer) ([]string, error) {
 	if m.IsRun {
-		counts := datasets.CountSpecial(m.Tokenizer, []byte(strings.Join(all, "\n")))
-		if len(counts) > 0 && !m.Cfg.SpecialTokens {
-			fmt.Fprintf(warn, "launcher: note: the run was trained without --special-tokens: what prompts spell is encoded as letters, as in its text: %s\n", strings.Join(slices.Sorted(maps.Keys(counts)), ", "))
+		if !m.Cfg.SpecialTokens && datasets.CountSpecial(m.Tokenizer, []byte(strings.Join(all, "\n"))) != nil {
+			fmt.Fprintln(warn, "launcher: note: special tokens in prompts are encoded as letters, as in the text of the run, which has no --special-tokens")
 		}
 		return all, nil
 	}
-	datasets.TakeSpecial(m.Tokenizer)
+	_ = datasets.TakeSpecial(m.Tokenizer) // if it has any
 	begin, err := generate.Beginning(m.Source.Path())
 	if begin == "" || err != nil {
 		return all, err
@@ -154,12 +152,12 @@ func (m *TrainedModel) configure(f *ModelFlags) error {
 		return err
 	}
 	if m.Cfg.SpecialTokens {
-		datasets.TakeSpecial(m.Tokenizer)
+		err = datasets.TakeSpecial(m.Tokenizer)
 	}
 	if ids, vocab := m.Tokenizer.VocabSize(), m.Cfg.Model.Vocab; ids > vocab {
 		return fmt.Errorf("tokenizer %s has %d ids but the model's vocabulary is %d: give the --tokenizer that it was trained with", m.Tokenizer.Name(), ids, vocab)
 	}
-	return m.fits()
+	return cmp.Or(err, m.fits())
 }
 
 func (m *TrainedModel) openTokenizer(folder, name string) (datasets.Tokenizer, error) {

@@ -164,7 +164,7 @@ func TestNewData(t *testing.T) {
 			checksum = fmt.Sprint(tensors)
 		}
 		log, err := record.Read(cfg.Out)
-		if err != nil || !strings.HasPrefix(log.Starts[0].NewData, "other data from step 4 on") || fmt.Sprint(tensors) != checksum || p.Loader.Start != 24 || len(p.Earlier) != 1 {
+		if err != nil || !strings.HasPrefix(log.Starts[0].NewData, "other data from step 4 on") || fmt.Sprint(tensors) != checksum || p.Loader.Start != 24 || p.Before.Pos != 24 {
 			t.Errorf("np %d: the record says %+v (%v), progress %+v", ranks, log.Starts, err, p)
 		}
 		// Without a word, the run goes on in the new data. That of the beginning is refused.
@@ -174,7 +174,7 @@ func TestNewData(t *testing.T) {
 			t.Errorf("np %d: resumed at step %d with loss %v, want %v; notes %v", ranks, got.Step, got.Loss, want.Loss, again.start.Notes)
 		}
 		cfg.Data = first
-		if _, err := goOn(cfg, ranks, middle, false); err == nil || !strings.Contains(err.Error(), "the run left this data after step 3: leave --data out") {
+		if _, err := goOn(cfg, ranks, middle, false); err == nil || !strings.Contains(err.Error(), "the run left this data after 24 sequences: leave --data out") {
 			t.Errorf("back to the first data: %v", err)
 		}
 	}

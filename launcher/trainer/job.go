@@ -269,10 +269,8 @@ func (j *Job) open(path string) (err error) {
 		if j.progress.Loader.Fingerprint != j.train.Fingerprint() {
 			err = fmt.Errorf("%w, or add --allow-changes to --data to go on with this data from its start", err)
 		}
-		for _, e := range j.progress.Earlier {
-			if e.Fingerprint == j.train.Fingerprint() {
-				err = fmt.Errorf("%w (the run left this data after step %d: leave --data out to go on with what it reads since)", err, e.Until)
-			}
+		if before := j.progress.Before; before != nil && before.Fingerprint == j.train.Fingerprint() {
+			err = fmt.Errorf("%w (the run left this data after %d sequences: leave --data out to go on with what it reads since)", err, before.Pos)
 		}
 		if was, is := j.progress.Text, j.corpus.Builtin; is != "" && was != "" {
 			err = fmt.Errorf("%w (without --data it was trained on %.300q; here that is %q)", err, was, is)

@@ -25,8 +25,10 @@ func (j *Job) openTokenizer(folder string) (err error) {
 	if err != nil {
 		return err
 	}
-	if j.cfg.SpecialTokens && !datasets.TakeSpecial(j.tokenizer) {
-		return fmt.Errorf("special_tokens: tokenizer %s has no special tokens: leave it out", j.tokenizer.Name())
+	if j.cfg.SpecialTokens {
+		if err := datasets.TakeSpecial(j.tokenizer); err != nil {
+			return err
+		}
 	}
 	if folder == "" {
 		j.cfg.EndToken, j.cfg.SpecialTokens = datasets.EndOf(j.tokenizer).Setting, datasets.TakesSpecial(j.tokenizer)

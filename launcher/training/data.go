@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 
 	"spmoe/datasets"
 	"spmoe/launcher/cli"
@@ -52,8 +51,8 @@ func (f *dataFlags) options() datasets.Options {
 // open opens the tokenizer.
 func (f *dataFlags) open() (datasets.Tokenizer, error) {
 	t, err := datasets.NewTokenizer(f.tokenizer, f.endToken)
-	if err == nil && f.special && !datasets.TakeSpecial(t) {
-		err = fmt.Errorf("--special-tokens: tokenizer %s has no special tokens: leave it out", t.Name())
+	if err == nil && f.special {
+		err = datasets.TakeSpecial(t)
 	}
 	return t, err
 }

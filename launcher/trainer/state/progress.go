@@ -55,38 +55,30 @@ type Progress struct {
 	SkippedSteps   []int          `json:"skipped"`       // the last 1000 of them
 	Tokens         int64          `json:"tokens"`
 	Loader         datasets.State `json:"loader"`
-	Earlier        []EarlierData  `json:"earlier_data,omitempty"` // the last 100
-	FirstTrain     record.Number  `json:"first_train_loss"`
-	FirstHeldOut   record.Number  `json:"first_held_out_loss"`
-	Recent         Recent         `json:"recent_losses"`
-	Norms          Norms          `json:"recent_norms"`   // of gradients
-	Tier           cpu.Tier       `json:"tier,omitempty"` // of the instructions of the last step
-	Text           string         `json:"text,omitempty"` // describes the built-in text, if it was trained on
-}
 
-// EarlierData is text that a run was trained on before it went on with other text.
-type EarlierData struct {
-	Fingerprint string `json:"fingerprint"`
-	Until       int    `json:"until"` // the last step on it
-}
+	Before *datasets.State `json:"before,omitempty"` // where the run left other text for that of the loader
 
-const rememberedData = 100
+	FirstTrain   record.Number `json:"first_train_loss"`
+	FirstHeldOut record.Number `json:"first_held_out_loss"`
+	Recent       Recent        `json:"recent_losses"`
+	Norms        Norms         `json:"recent_norms"`   // of gradients
+	Tier         cpu.Tier      `json:"tier,omitempty"` // of the instructions of the last step
+	Text         string        `json:"text,omitempty"` // describes the built-in text, if it was trained on
+}
 
 // BeginData makes the next step read the first sample of other text.
 func (p *Progress) BeginData(fingerprint string) {
-	p.Earlier = append(p.Earlier, EarlierData{p.Loader.Fingerprint, p.Step})
-	p.Earlier = p.Earlier[max(0, len(p.Earlier)-rememberedData):]
-	p.Loader.Fingerprint, p.Loader.Start = fingerprint, p.Loader.Pos
+	was := p.Loader
+	p.Before, p.Loader.Fingerprint, p.Loader.Start = &was, fingerprint, was.Pos
 }
 
 // DataChange describes the change if the next step is the first on other text; empty: it is not.
 func (p Progress) DataChange() string {
-	n := len(p.Earlier)
-	if n == 0 || p.Earlier[n-1].Until != p.Step {
+	if p.Before == nil || p.Loader.Start != p.Tokens/int64(p.Loader.Seq) {
 		return ""
 	}
 	return fmt.Sprintf("other data from step %d on: %.12s from its start, after %.12s; validation losses are of its own validation part from then on, and do not compare with those before",
-		p.Step+1, p.Loader.Fingerprint, p.Earlier[n-1].Fingerprint)
+		p.Step+1, p.Loader.Fingerprint, p.Before.Fingerprint)
 }
 
 // ReadProgress returns the progress in a checkpoint, which must agree with the rest of it.
@@ -159,6 +151,5 @@ func (l Recent) Last() float64 {
 // Clone returns a deep copy of the progress.
 func (p Progress) Clone() Progress {
 	p.Recent, p.Norms, p.SkippedSteps = slices.Clone(p.Recent), slices.Clone(p.Norms), slices.Clone(p.SkippedSteps)
-	p.Earlier = slices.Clone(p.Earlier)
 	return p
 }
