@@ -43,14 +43,6 @@ func TakesSpecial(t Tokenizer) bool {
 	return b != nil && b.TakeSpecial
 }
 
-// CountSpecial returns how often special tokens are spelled in text; nil: never.
-func CountSpecial(t Tokenizer, text []byte) (counts map[string]int) {
-	for _, mark := range bpeOf(t).Special(text) {
-		counts = plus(counts, map[string]int{mark.Token: 1})
-	}
-	return counts
-}
-
 // plus adds counts.
 func plus(a, b map[string]int) map[string]int {
 	if len(a) == 0 {
@@ -63,49 +55,46 @@ func plus(a, b map[string]int) map[string]int {
 	return a
 }
 
+// CutSpecial counts the special tokens that are spelled in text; nil: none. If the tokenizer takes
+// them, those that end documents cut the text into parts.
+func CutSpecial(t Tokenizer, text []byte) (parts [][]byte, special map[string]int) {
+	if b := bpeOf(t); b != nil {
+		return b.Cut(text)
+	}
+	return [][]byte{text}, nil
+}
+
 // SpecialNote says which special tokens are spelled in text, and what becomes of them. It is empty
 // without any.
 func SpecialNote(t Tokenizer, counts map[string]int) string {
 	const most = 3
-	tokens := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(counts[b]-counts[a], strings.Compare(a, b)) })
-	var named []string
-	for _, token := range tokens[:min(len(tokens), most)] {
-		named = append(named, fmt.Sprintf("%d times %.50s", counts[token], token))
+	var all []string
+	for token, n := range counts {
+		all = append(all, fmt.Sprintf("%d times %.50s", n, token))
+	}
+	if slices.Sort(all); len(all) > most {
+		all = append(all[:most], "others")
 	}
 	switch {
-	case len(tokens) == 0:
+	case len(all) == 0:
 		return ""
-	case len(tokens) > most:
-		named = append(named, "and others")
+	case TakesSpecial(t):
+		return strings.Join(all, ", ") + " in the text: taken as special tokens"
 	}
-	what := "encoded as letters; --special-tokens takes special tokens as such, in text and in prompts"
-	if TakesSpecial(t) {
-		what = "taken as special tokens"
-	}
-	return fmt.Sprintf("%s in the text: %s", strings.Join(named, ", "), what)
+	return strings.Join(all, ", ") + " in the text: encoded as letters; --special-tokens takes special tokens as such, in text and in prompts"
 }
 
 // divide passes on the documents that a text consists of, with the counts of its special tokens. If
 // lines is set, lines that are the end token of the tokenizer, or <|endoftext|> as in most files of
 // several texts, end a document.
 func (s source) divide(d Document, lines bool, each func(Document) error) error {
-	b, ends := bpeOf(s.tokenizer), []string{bpe.EndOfText}
-	if b != nil {
-		ends = append(ends, EndOf(s.tokenizer).Text)
-	}
 	texts, parts := [][]byte{d.Text}, [][]byte(nil)
 	if lines {
-		texts = cutLines(d.Text, ends)
+		texts = cutLines(d.Text, s.tokenizer)
 	}
 	for _, text := range texts {
-		from := 0
-		for _, mark := range b.Special(text) {
-			d.special = plus(d.special, map[string]int{mark.Token: 1})
-			if b.TakeSpecial && mark.Token == ends[1] {
-				parts, from = append(parts, text[from:mark.From]), mark.To
-			}
-		}
-		parts = append(parts, text[from:])
+		cut, special := CutSpecial(s.tokenizer, text)
+		parts, d.special = append(parts, cut...), plus(d.special, special)
 	}
 	parts = slices.DeleteFunc(parts, func(part []byte) bool { return len(part) == 0 })
 	if len(parts) <= 1 {
@@ -124,18 +113,21 @@ func (s source) divide(d Document, lines bool, each func(Document) error) error 
 	return nil
 }
 
-// cutLines returns the texts between lines that are one of ends. The line ends around these belong
-// to no text.
-func cutLines(text []byte, ends []string) (all [][]byte) {
-	from, at := 0, 0
+// cutLines returns the texts between lines that end documents. The line ends around these belong to
+// no text.
+func cutLines(text []byte, t Tokenizer) (all [][]byte) {
+	ends, from, at := []string{bpe.EndOfText}, 0, 0
+	if bpeOf(t) != nil {
+		ends = append(ends, EndOf(t).Text)
+	}
 	for line := range bytes.Lines(text) {
 		if slices.Contains(ends, string(bytes.TrimRight(line, "\r\n"))) {
 			all, from = append(all, bytes.Trim(text[from:at], "\r\n")), at+len(line)
 		}
 		at += len(line)
 	}
-	if from > 0 {
-		return append(all, bytes.Trim(text[from:], "\r\n"))
+	if from == 0 {
+		return [][]byte{text}
 	}
-	return [][]byte{text}
+	return append(all, bytes.Trim(text[from:], "\r\n"))
 }

@@ -48,22 +48,24 @@ func (t *Tokenizer) Name() string {
 // Taken is the end of the name of a tokenizer that takes special tokens.
 const Taken = "+special"
 
-// Span is a special token that is spelled in text[From:To].
-type Span struct {
-	Token    string
-	From, To int
-}
-
-// Special returns the special tokens that are spelled in text; none if t is nil.
-func (t *Tokenizer) Special(text []byte) (all []Span) {
-	for at := 0; t != nil && at < len(text); {
-		a, from, to := t.finder.find(text[at:], true)
-		if a.Special {
-			all = append(all, Span{a.Content, at + from, at + to})
+// Cut counts the special tokens that are spelled in text; nil: none. If they are taken, those that
+// end documents cut the text into parts.
+func (t *Tokenizer) Cut(text []byte) (parts [][]byte, special map[string]int) {
+	from := 0
+	for at := 0; at < len(text); {
+		token, start, end := t.finder.find(text[at:], true)
+		if token.Special && special == nil {
+			special = map[string]int{}
 		}
-		at += to
+		if token.Special {
+			special[token.Content]++
+		}
+		if token.Special && token.ID == t.end && t.TakeSpecial {
+			parts, from = append(parts, text[from:at+start]), at+end
+		}
+		at += end
 	}
-	return all
+	return append(parts, text[from:]), special
 }
 
 // VocabSize returns one more than the largest id. Ids without a token decode to nothing.

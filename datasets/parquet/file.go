@@ -181,12 +181,14 @@ func (c *Column) schema(d *decoder, field string) (index int, err error) {
 			names = append(names, fmt.Sprintf("%.50q", e.name))
 		}
 		if found == nil {
+			if level > 1 {
+				e.name = above[level-1].name + "." + e.name
+			}
 			above = append(above[:level], e)
 		}
 		if level <= inside {
 			inside = 0
-		}
-		if found == nil && level > 0 && path(above[1:]) == field {
+		} else if found == nil && level > 0 && e.name == field {
 			inside, index = level, leaves
 		}
 		if inside > 0 {
@@ -211,15 +213,6 @@ func (c *Column) schema(d *decoder, field string) (index int, err error) {
 		c.definition += uint32(e.repetition)
 	}
 	return index, c.suits(field, found)
-}
-
-// path returns the name of the last element, with those of the structures that it is in.
-func path(above []element) string {
-	var names []string
-	for _, e := range above {
-		names = append(names, e.name)
-	}
-	return strings.Join(names, ".")
 }
 
 // NoMessages says what to do with chats.
@@ -262,7 +255,7 @@ func (c *Column) suits(field string, path []element) error {
 	for i, e := range path {
 		chain := e.leaf == (i == len(path)-1) && (e.leaf || e.children == 1)
 		// A repeated group of that name is itself the element, a structure.
-		structure := i == 1 && !e.leaf && (e.name == "array" || e.name == path[0].name+"_tuple")
+		structure := i == 1 && !e.leaf && (e.name == "array" || e.name == field[strings.LastIndexByte(field, '.')+1:]+"_tuple")
 		switch {
 		case i == 0 && !e.leaf && !e.list && e.repetition != repeated && len(path) > 1 && path[1].repetition != repeated:
 			return fmt.Errorf("column %q is a structure: name one of its fields, such as %s.%s", field, field, path[1].name)

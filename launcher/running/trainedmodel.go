@@ -44,7 +44,7 @@ func WriteFailure(err error) error {
 // that it does not. From then on, the tokenizer of a Hugging Face model takes them.
 func (m *TrainedModel) Prompts(all []string, warn io.Writer) ([]string, error) {
 	if m.IsRun {
-		if !m.Cfg.SpecialTokens && datasets.CountSpecial(m.Tokenizer, []byte(strings.Join(all, "\n"))) != nil {
+		if _, spelled := datasets.CutSpecial(m.Tokenizer, []byte(strings.Join(all, "\n"))); spelled != nil && !m.Cfg.SpecialTokens {
 			fmt.Fprintln(warn, "launcher: note: special tokens in prompts are encoded as letters, as in the text of the run, which has no --special-tokens")
 		}
 		return all, nil
