@@ -6,6 +6,8 @@ package datasets
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -35,6 +37,11 @@ func newTally(s Stream, windows []int) *tally {
 // or if a part has a sample too many or too few.
 func (t *tally) add(row []int32) error {
 	part, window := colour(row), int(row[0]%1e6)/(len(row)-1)
+	for i, id := range row {
+		if id != row[0]+int32(i) || int(row[0]%1e6)%(len(row)-1) != 0 {
+			return fmt.Errorf("%v is no window", row)
+		}
+	}
 	t.samples++
 	t.of[part][window]++
 	for i, of := range t.of {
@@ -78,27 +85,32 @@ func TestEpochs(t *testing.T) {
 		}
 		ranks, share := rapid.IntRange(1, 4).Draw(t, "ranks"), rapid.IntRange(1, 6).Draw(t, "rows per rank")
 		cfg := LoaderConfig{Seq: seq, GlobalBatch: ranks * share, Ranks: ranks, Micro: rapid.IntRange(0, share).Draw(t, "micro"), Seed: seed}
-		from := State{Pos: int64(rapid.IntRange(0, len(all)).Draw(t, "resumed at")), Seq: seq, Seed: seed, Fingerprint: s.Fingerprint()}
-		var got [][]int32
+		done, start := rapid.IntRange(0, len(all)).Draw(t, "resumed at"), rapid.Int64Range(0, 1<<40).Draw(t, "samples of other data")
+		saved, _ := json.Marshal(State{Pos: start + int64(done), Start: start, Seq: seq, Seed: seed, Fingerprint: s.Fingerprint()})
+		steps := make([][][]int32, (len(all)-done)/cfg.GlobalBatch)
 		for cfg.Rank = range ranks {
-			l := NewAhead(newLoader(t, s, cfg))
+			l, rows, from := NewAhead(newLoader(t, s, cfg)), make([]int32, share*(seq+1)), State{}
 			defer l.Close()
-			if err := l.Restore(from); err != nil {
+			if err := errors.Join(l.Next(rows), json.Unmarshal(saved, &from)); err != nil {
 				t.Fatal(err)
 			}
-			rows := make([]int32, share*(seq+1))
-			for at := int(from.Pos); at+cfg.GlobalBatch <= len(all); at += cfg.GlobalBatch {
+			if err := l.Restore(from); err != nil { // which undoes the step
+				t.Fatal(err)
+			}
+			for i := range steps {
 				if err := l.Next(rows); err != nil {
 					t.Fatal(err)
 				}
-				got = slices.AppendSeq(got, slices.Chunk(slices.Clone(rows), seq+1))
+				steps[i] = slices.AppendSeq(steps[i], slices.Chunk(slices.Clone(rows), seq+1))
 			}
 		}
-		want := slices.Clone(all[from.Pos:][:len(got)])
-		slices.SortFunc(got, slices.Compare)
-		slices.SortFunc(want, slices.Compare)
-		if !slices.EqualFunc(got, want, slices.Equal) {
-			t.Fatalf("%d ranks read other samples from %d on: %v, one reads %v", ranks, from.Pos, got, want)
+		for i, got := range steps {
+			want := slices.Clone(all[done+i*cfg.GlobalBatch:][:cfg.GlobalBatch])
+			slices.SortFunc(got, slices.Compare)
+			slices.SortFunc(want, slices.Compare)
+			if !slices.EqualFunc(got, want, slices.Equal) {
+				t.Fatalf("step %d of %d ranks from sample %d on: %v, one reads %v", i, ranks, done, got, want)
+			}
 		}
 	})
 }
