@@ -14,23 +14,12 @@ import (
 	"spmoe/datasets/bpe"
 )
 
-// bpeOf returns the byte-level BPE that a tokenizer is; nil: it is none.
-func bpeOf(t Tokenizer) *bpe.Tokenizer {
-	switch t := t.(type) {
-	case endedTokenizer:
-		return t.Tokenizer
-	case *bpe.Tokenizer:
-		return t
-	}
-	return nil
-}
-
 // TakeSpecial makes special tokens that are spelled in text stand for themselves: in training text,
 // which the ends of documents then divide, and in prompts. It must be called before anything is
 // encoded.
 func TakeSpecial(t Tokenizer) error {
-	b := bpeOf(t)
-	if b == nil {
+	b, ok := t.(*bpe.Tokenizer)
+	if !ok {
 		return fmt.Errorf("special_tokens: tokenizer %s has no special tokens: leave it out", t.Name())
 	}
 	b.TakeSpecial = true
@@ -39,8 +28,8 @@ func TakeSpecial(t Tokenizer) error {
 
 // TakesSpecial reports whether special tokens that are spelled in text stand for themselves.
 func TakesSpecial(t Tokenizer) bool {
-	b := bpeOf(t)
-	return b != nil && b.TakeSpecial
+	b, ok := t.(*bpe.Tokenizer)
+	return ok && b.TakeSpecial
 }
 
 // plus adds counts.
@@ -58,7 +47,7 @@ func plus(a, b map[string]int) map[string]int {
 // CutSpecial counts the special tokens that are spelled in text; nil: none. If the tokenizer takes
 // them, those that end documents cut the text into parts.
 func CutSpecial(t Tokenizer, text []byte) (parts [][]byte, special map[string]int) {
-	if b := bpeOf(t); b != nil {
+	if b, ok := t.(*bpe.Tokenizer); ok {
 		return b.Cut(text)
 	}
 	return [][]byte{text}, nil
@@ -117,8 +106,9 @@ func (s source) divide(d Document, lines bool, each func(Document) error) error 
 // no text.
 func cutLines(text []byte, t Tokenizer) (all [][]byte) {
 	ends, from, at := []string{bpe.EndOfText}, 0, 0
-	if bpeOf(t) != nil {
-		ends = append(ends, EndOf(t).Text)
+	if b, ok := t.(*bpe.Tokenizer); ok {
+		_, end, _ := b.End()
+		ends = append(ends, cmp.Or(end, bpe.EndOfText))
 	}
 	for line := range bytes.Lines(text) {
 		if slices.Contains(ends, string(bytes.TrimRight(line, "\r\n"))) {

@@ -27,7 +27,8 @@ type Tokenizer struct {
 	finder *addedTokens
 	nfc    bool   // text is normalized to NFC
 	end    int32  // the id of a NUL byte, the end of a document
-	named  string // the name of that token, if it was found by its name
+	named  string // the text of that token, unless it is a NUL
+	from   string // see End
 
 	source  []byte // the tokenizer.json that it was read from, if any
 	pattern string // of its only stage, otherwise empty
@@ -71,14 +72,17 @@ func (t *Tokenizer) Cut(text []byte) (parts [][]byte, special map[string]int) {
 // VocabSize returns one more than the largest id. Ids without a token decode to nothing.
 func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
 
-// End returns the id that ends documents, and the name by which it was found among the special
-// tokens; empty: it is that of the byte NUL, or was given to [Tokenizer.SetEnd].
-func (t *Tokenizer) End() (id int32, named string) { return t.end, t.named }
+// End returns the id that ends documents, its text, and who named it: [ByName], or as
+// [Tokenizer.SetEnd] was told; empty: nothing did, so it is that of the byte NUL.
+func (t *Tokenizer) End() (id int32, text, from string) { return t.end, t.named, t.from }
+
+// ByName says that a special token with a known name ends documents.
+const ByName = "by its name"
 
 // SetEnd makes a token end documents: an added token, or else one of the vocabulary, as it is
 // spelled there or as text. If that was another one, the tokenizer gets another name. It must be
 // called before anything is encoded.
-func (t *Tokenizer) SetEnd(token string) error {
+func (t *Tokenizer) SetEnd(token, from string) error {
 	id := int32(-1)
 	if i := slices.IndexFunc(t.added, func(a addedToken) bool { return a.Content == token }); i >= 0 {
 		id = t.added[i].ID
@@ -91,7 +95,7 @@ func (t *Tokenizer) SetEnd(token string) error {
 	if id != t.end {
 		t.end, t.name = id, fmt.Sprintf("%s+end%d", t.name, id)
 	}
-	t.named = ""
+	t.named, t.from = token, from
 	return nil
 }
 

@@ -29,15 +29,6 @@ func OpenOwn(folder, name string, flags int) (*os.File, error) {
 	return OpenIn(root, name, flags)
 }
 
-// InRoot returns an error of a method of [os.Root] as one about path. These methods name system
-// calls, such as statat, and paths below the root.
-func InRoot(path string, err error) error {
-	if of := (*fs.PathError)(nil); errors.As(err, &of) {
-		return fmt.Errorf("%s: %w", path, of.Err)
-	}
-	return err
-}
-
 // OpenIn is [OpenOwn] for an open folder.
 func OpenIn(root *os.Root, name string, flags int) (*os.File, error) {
 	path := filepath.Join(root.Name(), name)
@@ -46,11 +37,11 @@ func OpenIn(root *os.Root, name string, flags int) (*os.File, error) {
 		err = regular(path, before)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, InRoot(path, err)
+		return nil, err
 	}
 	file, err := root.OpenFile(name, flags|syscall.O_NONBLOCK, 0o666)
 	if err != nil {
-		return nil, InRoot(path, err)
+		return nil, err
 	}
 	// Another file may have replaced it between the two calls.
 	after, err := file.Stat()
