@@ -1,7 +1,8 @@
 package datasets
 
 // Special tokens that are spelled in text. They are counted. Where the end of a document is
-// spelled, text is divided: if it is a line of a text file, or if the tokenizer takes it as a token.
+// spelled, text is divided: if it is a line of a text file, or if the tokenizer takes it as a
+// token.
 
 import (
 	"bytes"

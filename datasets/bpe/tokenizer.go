@@ -72,7 +72,7 @@ func (t *Tokenizer) Cut(text []byte) (parts [][]byte, special map[string]int) {
 // VocabSize returns one more than the largest id. Ids without a token decode to nothing.
 func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
 
-// End returns the id that ends documents, its text, and who named it: [ByName], or as
+// End returns the id that ends documents, its text, and where it was named: [ByName], or as
 // [Tokenizer.SetEnd] was told; empty: nothing did, so it is that of the byte NUL.
 func (t *Tokenizer) End() (id int32, text, from string) { return t.end, t.named, t.from }
 
