@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -278,21 +277,6 @@ func (j *Job) open(path string) (err error) {
 		return err
 	}
 	return nil
-}
-
-// parameters returns the size of the model in a checkpoint.
-func parameters(r *checkpoint.Reader) (total int64) {
-	for name, shape := range r.Tensors() {
-		if !strings.HasPrefix(name, weights.MasterPrefix) {
-			continue
-		}
-		n := int64(1)
-		for _, d := range shape {
-			n *= int64(d)
-		}
-		total += n
-	}
-	return total
 }
 
 // Close closes the checkpoint, the initial weights and the data. It may be called more than once.
