@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"spmoe/collective"
+	"spmoe/datasets"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/evaluation"
 	"spmoe/launcher/generate"
@@ -82,6 +83,7 @@ func (f *evalFlags) loadTasks(m *running.TrainedModel) ([]tasks.Loaded, error) {
 		return nil, err
 	}
 	if !m.IsRun {
+		_ = datasets.TakeSpecial(m.Tokenizer) // if it has any
 		if e.Begin, err = generate.Beginning(m.Source.Path()); err != nil {
 			return nil, err
 		}

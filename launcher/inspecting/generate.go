@@ -82,7 +82,7 @@ func (f *generateFlags) run(ctx context.Context, env cli.Env) error {
 			o.Context = m.Cfg.Seq
 		}
 	}
-	asked, err := m.Prompts(prompts)
+	asked, err := m.Prompts(prompts, env.ErrOut)
 	if err != nil {
 		return err
 	}

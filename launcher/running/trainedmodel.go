@@ -3,6 +3,7 @@ package running
 // What the commands that use a trained model share: its folder, tokenizer, precision and ranks.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -39,11 +40,16 @@ func WriteFailure(err error) error {
 }
 
 // Prompts returns the prompts with the text that the model expects first, such as a
-// beginning-of-sequence token.
-func (m *TrainedModel) Prompts(all []string) ([]string, error) {
+// beginning-of-sequence token. A run takes special tokens in them if it was trained so; a note says
+// that it does not. From then on, the tokenizer of a Hugging Face model takes them.
+func (m *TrainedModel) Prompts(all []string, warn io.Writer) ([]string, error) {
 	if m.IsRun {
+		if _, spelled := datasets.CutSpecial(m.Tokenizer, []byte(strings.Join(all, "\n"))); spelled != nil && !m.Cfg.SpecialTokens {
+			fmt.Fprintln(warn, "launcher: note: special tokens in prompts are encoded as letters, as in the text of the run, which has no --special-tokens")
+		}
 		return all, nil
 	}
+	_ = datasets.TakeSpecial(m.Tokenizer) // if it has any
 	begin, err := generate.Beginning(m.Source.Path())
 	if begin == "" || err != nil {
 		return all, err
@@ -153,10 +159,13 @@ func (m *TrainedModel) configure(f *ModelFlags) error {
 	if m.Tokenizer, err = m.openTokenizer(folder, f.tokenizer); err != nil {
 		return err
 	}
+	if m.Cfg.SpecialTokens {
+		err = datasets.TakeSpecial(m.Tokenizer)
+	}
 	if ids, vocab := m.Tokenizer.VocabSize(), m.Cfg.Model.Vocab; ids > vocab {
 		return fmt.Errorf("tokenizer %s has %d ids but the model's vocabulary is %d: give the --tokenizer that it was trained with", m.Tokenizer.Name(), ids, vocab)
 	}
-	return m.fits()
+	return cmp.Or(err, m.fits())
 }
 
 func (m *TrainedModel) openTokenizer(folder, name string) (datasets.Tokenizer, error) {

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,6 +94,7 @@ type Job struct {
 	progress state.Progress
 	clock    *save.Clock
 	late     bool // this process has joined a running job
+	newData  bool // other data than that of the checkpoint may begin
 
 	cores       int  // of all ranks; known when they run, as the next two
 	here        int  // ranks of this process
@@ -111,11 +111,12 @@ type Job struct {
 // checkpoint or run folder to continue from, or empty. Its errors are user errors, and nothing has
 // been written.
 func Prepare(cfg config.Config, n int, resume string, report events.Reporter) (*Job, error) {
-	return PrepareOn(cfg, n, estimate.Goroutines(n), resume, report)
+	return PrepareOn(cfg, n, estimate.Goroutines(n), resume, false, report)
 }
 
-// PrepareOn is Prepare for ranks in other processes, or on several machines.
-func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, report events.Reporter) (*Job, error) {
+// PrepareOn is Prepare for ranks in other processes, or on several machines. With newData, data
+// that is not that of the checkpoint is read from its start.
+func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, newData bool, report events.Reporter) (*Job, error) {
 	if err := cfg.Validate(n); err != nil {
 		return nil, err
 	}
@@ -126,6 +127,7 @@ func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, report
 		return nil, err
 	}
 	j := newJob(cfg, n, report)
+	j.newData = newData
 	if err := j.read(resume); err != nil {
 		return nil, err
 	}
@@ -145,9 +147,9 @@ func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, report
 // Rejoin is Prepare for a process that replaces a rank of a running job and continues from the
 // state that the ranks keep. It accepts the files that the run has written, in the folder that the
 // job holds, and the memory that it uses.
-func Rejoin(cfg config.Config, n int, folder *system.FolderLock, report events.Reporter) (*Job, error) {
+func Rejoin(cfg config.Config, n int, folder *system.FolderLock, newData bool, report events.Reporter) (*Job, error) {
 	j := newJob(cfg, n, report)
-	j.late, j.clock.Late, j.Folder = true, true, folder
+	j.late, j.clock.Late, j.Folder, j.newData = true, true, folder, newData
 	return j, j.read(cfg.Out)
 }
 
@@ -255,29 +257,26 @@ func (j *Job) open(path string) (err error) {
 	if err != nil {
 		return err
 	}
+	if j.newData && j.progress.Loader.Fingerprint != j.train.Fingerprint() {
+		j.progress.BeginData(j.train.Fingerprint())
+	}
+	if change := j.progress.DataChange(); change != "" {
+		j.Notes = append(j.Notes, change)
+	}
 	if err := l.Restore(j.progress.Loader); err != nil {
 		err = fmt.Errorf("%s does not fit this run: %w", j.resume.Path(), err)
+		if j.progress.Loader.Fingerprint != j.train.Fingerprint() {
+			err = fmt.Errorf("%w, or add --allow-changes to --data to go on with this data from its start", err)
+		}
+		if before := j.progress.Before; before != nil && before.Fingerprint == j.train.Fingerprint() {
+			err = fmt.Errorf("%w (the run left this data after %d sequences: leave --data out to go on with what it reads since)", err, before.Pos)
+		}
 		if was, is := j.progress.Text, j.corpus.Builtin; is != "" && was != "" {
 			err = fmt.Errorf("%w (without --data it was trained on %.300q; here that is %q)", err, was, is)
 		}
 		return err
 	}
 	return nil
-}
-
-// parameters returns the size of the model in a checkpoint.
-func parameters(r *checkpoint.Reader) (total int64) {
-	for name, shape := range r.Tensors() {
-		if !strings.HasPrefix(name, weights.MasterPrefix) {
-			continue
-		}
-		n := int64(1)
-		for _, d := range shape {
-			n *= int64(d)
-		}
-		total += n
-	}
-	return total
 }
 
 // Close closes the checkpoint, the initial weights and the data. It may be called more than once.
@@ -407,7 +406,7 @@ func (j *Job) start(peak float64, cores int) events.Start {
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
 		Corpus: j.corpus, Tokenizer: j.describeTokenizer(), From: j.progress.Step,
-		Notes: slices.Concat(j.Notes, estimate.Notices(j.cfg, j.tokenizer), estimate.LayoutNotices(j.cfg, j.ranks), estimate.OverlapNotice(j.data.Overlap)),
+		Notes: slices.Concat(j.Notes, estimate.Notices(j.cfg, j.tokenizer), estimate.LayoutNotices(j.cfg, j.ranks), estimate.TextNotices(j.data, j.tokenizer)),
 	}
 	if j.resume != nil {
 		s.Resumed = j.resume.Path()

@@ -65,7 +65,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	f.ranks.Define(fs)
 	fs.StringVar(&f.config, "config", "", "(run) `FILE` read the configuration from the TOML file FILE; flags override it")
 	fs.BoolVar(&f.resume, "resume", false, "(saving) continue from the newest checkpoint of --out; default: of the newest run")
-	fs.BoolVar(&f.allowChanges, "allow-changes", false, "(run) with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes")
+	fs.BoolVar(&f.allowChanges, "allow-changes", false, "(run) with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes; with --data, with other data from its start")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "(run) print the configuration, sizes and costs, and exit")
 	fs.StringVar(&f.display.Format, "log-format", "text", "(output) `FORMAT` log format: text or json")
 	fs.BoolVar(&f.display.Plain, "plain", false, "(output) print log lines instead of the live view on a terminal")
@@ -147,9 +147,9 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	prepared = running.HandleStop(ctx, shown, env, cfg.Out, f.ranks.Count)
 	var job *trainer.Job
 	if late {
-		job, err = trainer.Rejoin(cfg, f.ranks.Count, held, shown.Reporter)
+		job, err = trainer.Rejoin(cfg, f.ranks.Count, held, f.newData(), shown.Reporter)
 	} else {
-		job, err = trainer.PrepareOn(cfg, f.ranks.Count, f.ranks.Host(env), from, shown.Reporter)
+		job, err = trainer.PrepareOn(cfg, f.ranks.Count, f.ranks.Host(env), from, f.newData(), shown.Reporter)
 	}
 	if err != nil {
 		return err
@@ -181,6 +181,12 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 		f.display.Next(shown.Env.Out, cfg.Out)
 	}
 	return nil
+}
+
+// newData reports whether data that is not that of the checkpoint may begin: it must be named.
+func (f *TrainFlags) newData() (named bool) {
+	f.all.Visit(func(given *flag.Flag) { named = named || given.Name == "data" || given.Name == "data-field" })
+	return named && f.allowChanges
 }
 
 // withRanks adds to an error about the layout how many ranks a checkpoint is of, if others continue

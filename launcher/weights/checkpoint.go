@@ -110,10 +110,13 @@ func newest(path string) (string, error) {
 
 // runConfig is the part of a run's configuration that concerns its weights.
 type runConfig struct {
-	Flavor    string     `toml:"flavor"`
-	Tokenizer string     `toml:"tokenizer"` // for datasets.RunTokenizer
-	EndToken  string     `toml:"end_token"`
-	Model     moe.Config `toml:"model"`
+	Flavor    string `toml:"flavor"`
+	Tokenizer string `toml:"tokenizer"` // for datasets.RunTokenizer
+	EndToken  string `toml:"end_token"`
+
+	SpecialTokens bool `toml:"special_tokens"`
+
+	Model moe.Config `toml:"model"`
 }
 
 // readCheckpoint returns the configuration and the folder of a checkpoint, or of a run's newest

@@ -158,6 +158,9 @@ func openRegular(root *os.Root, name string) (file *os.File, size int64, err err
 	if file != nil {
 		stat, err = file.Stat() // another file may have replaced it
 	}
+	if of, ok := errors.AsType[*fs.PathError](err); ok {
+		err = of.Err // which names no call of the system
+	}
 	switch link, lerr := root.Lstat(name); {
 	case err != nil && lerr == nil && link.Mode()&fs.ModeSymlink != 0:
 		return nil, 0, fmt.Errorf("%s: not a regular file of this folder, but a link: %w (cp -rL makes a folder with the files that links lead to)", name, err)

@@ -84,6 +84,11 @@ func TestShardsRefused(t *testing.T) {
 			}
 		}, []string{first, "truncated?"}},
 		"empty shard": {replaced(func(path string) error { return os.WriteFile(path, nil, 0o666) }), []string{first, "too short"}},
+		"neither": {func(dir string) {
+			if err := os.Remove(filepath.Join(dir, indexName)); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"there is neither model.safetensors nor model.safetensors.index.json: no such file"}},
 		"empty index": {index(func(files map[string]string) { clear(files) }), []string{indexName, "weight_map is missing or empty"}},
 		"no index":    {func(dir string) { writeFile(t, filepath.Join(dir, indexName), []byte("[]")) }, []string{indexName, "offset"}},
 		"name twice": {func(dir string) {
@@ -105,6 +110,9 @@ func TestShardsRefused(t *testing.T) {
 				s.Close()
 			}
 			refused(t, err, append(c.words, dir)...)
+			if strings.Contains(err.Error(), "statat") || strings.Contains(err.Error(), "openat") {
+				t.Errorf("%v names a system call", err)
+			}
 		})
 	}
 }

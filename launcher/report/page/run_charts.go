@@ -75,6 +75,11 @@ func (r Run) loss() (Chart, bool) {
 		Caption: "Both curves are smoothed; thin lines are not. " +
 			"A growing gap between training and validation loss means that the run memorizes its text.",
 	}
+	for _, s := range r.Log.Starts {
+		if s.NewData != "" {
+			c.Caption += " This run has " + s.NewData + "."
+		}
+	}
 	if train.Scale > 0 && heldOut.Scale > 0 {
 		c.Other = "bits/byte"
 	}

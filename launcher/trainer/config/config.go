@@ -62,19 +62,22 @@ type Config struct {
 	PPMicrobatches int    `toml:"pp_microbatches" group:"layout" resume:"harmless" help:"micro-batches per step, each a pass of all stages; 0: as micro_batch says"`
 	PPOverlap      bool   `toml:"pp_overlap" group:"layout" resume:"harmless" help:"in the pairs of DualPipeV and of lists, a rank that waits for tokens of one pass continues with the other one; it needs more scratch memory; results are bit-identical"`
 
-	EPExchange string   `toml:"ep_exchange" group:"layout" resume:"harmless" help:"token exchange between ranks: onesided or standard"`
-	EPDispatch string   `toml:"ep_dispatch" group:"layout" resume:"meaningful" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
-	EPCombine  string   `toml:"ep_combine_backward" group:"layout" resume:"meaningful" help:"format of gradients on their way to experts: bf16 (unchanged) or mxfp8"`
-	EPCapacity float64  `toml:"ep_capacity" group:"layout" resume:"meaningful" help:"maximum tokens per expert, as a multiple of the mean; further tokens are dropped, which changes the model; 0: no maximum"`
-	Threads    int      `toml:"threads" group:"layout" resume:"harmless" help:"threads per rank; 0: cores divided by ranks"`
-	Seed       uint64   `toml:"seed" group:"run" resume:"fixed" help:"seed of the initial weights and of the data order"`
-	InitFrom   string   `toml:"init_from" group:"run" resume:"fixed" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
-	Tokenizer  string   `toml:"tokenizer" group:"run" resume:"fixed" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
-	EndToken   string   `toml:"end_token,omitempty" group:"run" resume:"fixed" help:"token of the tokenizer that ends documents, such as <|endoftext|>; empty: that of its tokenizer_config.json, or else of its special tokens"`
-	Data       []string `toml:"data" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
-	DataField  string   `toml:"data_field" group:"run" resume:"verified" help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
+	EPExchange string  `toml:"ep_exchange" group:"layout" resume:"harmless" help:"token exchange between ranks: onesided or standard"`
+	EPDispatch string  `toml:"ep_dispatch" group:"layout" resume:"meaningful" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
+	EPCombine  string  `toml:"ep_combine_backward" group:"layout" resume:"meaningful" help:"format of gradients on their way to experts: bf16 (unchanged) or mxfp8"`
+	EPCapacity float64 `toml:"ep_capacity" group:"layout" resume:"meaningful" help:"maximum tokens per expert, as a multiple of the mean; further tokens are dropped, which changes the model; 0: no maximum"`
+	Threads    int     `toml:"threads" group:"layout" resume:"harmless" help:"threads per rank; 0: cores divided by ranks"`
+	Seed       uint64  `toml:"seed" group:"run" resume:"fixed" help:"seed of the initial weights and of the data order"`
+	InitFrom   string  `toml:"init_from" group:"run" resume:"fixed" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
+	Tokenizer  string  `toml:"tokenizer" group:"run" resume:"fixed" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
+	EndToken   string  `toml:"end_token,omitempty" group:"run" resume:"fixed" help:"token of the tokenizer that ends documents, such as <|endoftext|>; empty: that of its tokenizer_config.json, or else of its special tokens"`
 
-	DataRules int `toml:"data_rules" group:"run" resume:"fixed" help:"how files are read as documents, and documents divided: 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
+	SpecialTokens bool `toml:"special_tokens,omitempty" group:"run" resume:"fixed" help:"special tokens of the tokenizer that are spelled in text stand for themselves, in training text and in prompts; the end of a document divides text; default: they are ordinary text"`
+
+	Data      []string `toml:"data" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
+	DataField string   `toml:"data_field" group:"run" resume:"verified" help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
+
+	DataRules int `toml:"data_rules" group:"run" resume:"verified" help:"how files are read as documents, documents divided, and mixtures read: 3: lines that are <|endoftext|> or the end token end a document of a text file, and each source of a mixture is read by epochs; 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
 
 	DocumentMask bool `toml:"document_mask" group:"run" resume:"meaningful" help:"prevent attention between documents that are packed into one sequence"`
 
@@ -310,7 +313,7 @@ func (c Config) Validate(ranks int) error {
 		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
 	}
 	must(c.Steps >= 1 && c.Steps <= MaxCount, "steps is %d: give 1 or more, at most %d", c.Steps, MaxCount)
-	must(c.DataRules >= 1, "data_rules is %d: give %d, or %d for the data of an old run", c.DataRules, datasets.NewestRules, datasets.FirstRules)
+	must(c.DataRules >= 1, "data_rules is %d: give %d to %d; new runs have the last", c.DataRules, datasets.FirstRules, datasets.NewestRules)
 	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
 	must(c.Batch <= maxBatch, "batch is %d: give at most %d", c.Batch, maxBatch)
 	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)

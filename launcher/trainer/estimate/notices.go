@@ -55,11 +55,15 @@ func LayoutNotices(c config.Config, ranks int) (all []string) {
 // mostOverlap is the share of the validation text that training text may have too without a notice.
 const mostOverlap = 0.005
 
-// OverlapNotice describes validation text that is not clean.
-func OverlapNotice(o datasets.Overlap) []string {
-	share := float64(o.Left) / float64(max(o.HeldOut, 1))
-	if share <= mostOverlap {
-		return nil
+// TextNotices describes text in which special tokens are spelled, and validation text that is not
+// clean.
+func TextNotices(d *datasets.Data, t datasets.Tokenizer) (all []string) {
+	if note := datasets.SpecialNote(t, d.Special); note != "" {
+		all = append(all, note)
 	}
-	return []string{fmt.Sprintf("%.0f %% of the validation text occurs in the training text: the text repeats itself, so the validation loss is too low: give more or other text", 100*share)}
+	share := float64(d.Overlap.Left) / float64(max(d.Overlap.HeldOut, 1))
+	if share <= mostOverlap {
+		return all
+	}
+	return append(all, fmt.Sprintf("%.0f %% of the validation text occurs in the training text: the text repeats itself, so the validation loss is too low: give more or other text", 100*share))
 }
