@@ -72,6 +72,9 @@ func ParseModel(name string, text []byte, mtp bool) (Model, error) {
 	if err != nil {
 		return Model{}, fmt.Errorf("%s: %w", name, err)
 	}
+	if h.Type == "deepseek_v4" {
+		return Model{}, fmt.Errorf("%s: a configuration of DeepSeek-V4, whose indexer and hash layers have other fields: give the name DeepSeek-V4-Flash or DeepSeek-V4-Pro, with --layers if it has fewer", name)
+	}
 	h.Experts = cmp.Or(h.Experts, h.NumExperts, h.LocalExperts)
 	if h.Experts > 0 {
 		h.ExpertInter = cmp.Or(h.ExpertInter, h.Inter)

@@ -48,14 +48,14 @@ type settings struct {
 // --project writes it to the run's folder.
 type runProjection struct {
 	Budget struct {
-		Tokens float64 // per second and GPU
-		Run    struct {
+		Tokens    float64 // per second and GPU
+		Low, High float64 // 80 % interval of Tokens
+		Run       struct {
 			Model string
 			GPU   string
 			GPUs  int
 		}
 	}
-	Range struct{ P10, P90 float64 } // the 80 % interval of Tokens
 }
 
 // shownFiles are the files and folders that a page names, if they exist.

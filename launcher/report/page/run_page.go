@@ -120,7 +120,7 @@ func (r Run) facts() (list []Fact) {
 			"projected",
 			report.Thousands(p.Budget.Tokens),
 			fmt.Sprintf("tokens/s per GPU of %s on %d %s with this run’s routing; 80 %% interval %s to %s",
-				p.Budget.Run.Model, p.Budget.Run.GPUs, p.Budget.Run.GPU, report.Thousands(p.Range.P10), report.Thousands(p.Range.P90)),
+				p.Budget.Run.Model, p.Budget.Run.GPUs, p.Budget.Run.GPU, report.Thousands(p.Budget.Low), report.Thousands(p.Budget.High)),
 		)
 	}
 	skipped := 0
