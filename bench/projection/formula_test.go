@@ -61,7 +61,7 @@ func TestAccounting(t *testing.T) {
 	}
 }
 
-// round is a table of constants with which the arithmetic can be done by hand: half of the peak for
+// round is a table of constants with which the arithmetic can be done by hand: half the peak for
 // every product, all of the bandwidths, and nothing hidden.
 func round() Constants {
 	k := Constants{}
@@ -116,8 +116,8 @@ func TestByHand(t *testing.T) {
 			t.Errorf("%s is %.6f ms per token, by hand %.6f", x.what, c[x.what], x.want)
 		}
 	}
-	// Routed: 654 B over 64 GPUs hold a copy each, and no other GPU of a node has the same. Others: 17 B
-	// over pairs, four replicas per node.
+	// Routed: 654 B over 64 GPUs, and no other GPU of a node has the same. Others: 17 B over four,
+	// with four replicas per node.
 	dense, held := 17.2e9/4/4, 653.9e9/64
 	if want := 6 * (dense + held) / (0.85 * 50e6) / 131072; math.Abs(c[DataComm]/want-1) > 0.01 {
 		t.Errorf("t_dp is %.6f ms per token, by hand %.6f", c[DataComm], want)
@@ -161,7 +161,7 @@ func TestSettings(t *testing.T) {
 	if c := costOf(t, k, r); math.Abs(c[Imbalance]/(c[Dense]+c[Grouped]+c[Attention]+c[Memory]+c[Shuffle]+c[AllToAll]+c[TensorComm])-0.2) > 1e-9 {
 		t.Errorf("an imbalance of 1.4 costs %.4f", c[Imbalance])
 	}
-	// 61 layers of 12 ms and 464 experts of 0.25 ms, a third of a pass again, over 4096 tokens per GPU.
+	// 61 layers of 12 ms and 464 experts of 0.25 ms, a third of a pass again, over 4096 tokens.
 	set("host_layer", 12)
 	set("host_expert", 0.25)
 	gpu, host := base.sum()-base[Pipeline]-base[DataComm]-base[Update], (61*12+58*8*0.25*0.3)*4/3/4096.0

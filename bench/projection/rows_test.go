@@ -19,7 +19,7 @@ func score(rows []Row, of func(Row) (err float64, inside bool)) (absolute, bias,
 	return absolute / n, bias / n, share / n
 }
 
-// What was predicted before the rows of the two blind sets were opened is as far off as README says.
+// What was predicted before the two blind sets were opened is as far off as README says.
 func TestBlindPredictions(t *testing.T) {
 	for set, want := range map[int][4]float64{1: {109, 0.170, 0.124, 0.743}, 2: {110, 0.287, -0.105, 0.591}} {
 		rows := slices.DeleteFunc(slices.Clone(Rows()), func(r Row) bool { return r.Set != set })

@@ -180,7 +180,8 @@ func (r Run) countExchange(w *work, m Model, h Hardware) error {
 
 // sparseBytes returns what sparse attention moves per token and layer: the indexer's FP32 scores of
 // every key, six times, and the keys that each query gathers for itself, 3.5 times. In DeepSeek-V4
-// every other layer has an indexer, over groups of four tokens. Its hash layers cost nothing.
+// every other layer has an indexer, over groups of four tokens; those of other models count the
+// same. V4's hash layers cost nothing.
 func (m Model) sparseBytes(seq int) float64 {
 	if m.IndexHeads == 0 {
 		return 0

@@ -161,8 +161,8 @@ func (f *projectFlags) readModel() error {
 	return err
 }
 
-// adapt replaces defaults that other flags make wrong. Those of the layout are of 256 GPUs: one host
-// has no pipeline and no tensor parallelism, experts on all GPUs that divide them, and one
+// adapt replaces defaults that other flags make wrong. Those of the layout are of 256 GPUs. One
+// host has no pipeline and no tensor parallelism, experts on all GPUs that divide them, and one
 // micro-batch per step. Only plain PyTorch shards weights unless the flag says so.
 func (f *projectFlags) adapt() {
 	r, given := &f.run, map[string]bool{}
