@@ -49,7 +49,7 @@ func Project(r Run) (Budget, error) {
 		return Budget{}, err
 	}
 	c := data().constants.cost(r, e.gpu, e.work)
-	b := Budget{Run: r, MS: c.sum(), Kind: r.Kind(e.model), GB: r.memory(e.model), Fit: Fit()}
+	b := Budget{Run: r, MS: c.sum(), Kind: e.kind(), GB: r.memory(e.model), Fit: Fit()}
 	for s, ms := range c {
 		if ms == 0 {
 			continue
@@ -88,6 +88,23 @@ func newEstimate(r Run) (e estimate, err error) {
 	}
 	e.work, err = r.count(e.model, e.gpu)
 	return e, err
+}
+
+// kind is the kind of run, which decides how wide its interval is.
+func (e estimate) kind() string {
+	switch {
+	case e.model.IndexHeads > 0:
+		return "sparse attention"
+	case e.gpu.Chip == "chip_amd":
+		return "AMD"
+	case e.model.mainMoE() == 0:
+		return "dense"
+	case e.run.imbalance() > 1:
+		return "learned router"
+	case e.model.Mamba != nil || e.model.Delta != nil:
+		return "hybrid"
+	}
+	return "experts"
 }
 
 // uses returns the names of the constants in a term of this run.

@@ -4,6 +4,7 @@ package projection
 // out.
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -40,7 +41,8 @@ type Scores struct {
 	Constants string             `json:"constants"` // SHA-256 of the fitted table
 	Widths    map[string]float64 `json:"widths"`    // half the logarithmic width of an interval, by kind of run
 	Groups    []Score            `json:"groups"`
-	Left      map[string]float64 `json:"left"` // ln(predicted / published) of each row from the other frameworks
+	// ln(formula / published) of each row, fitted and with its framework left out
+	Rows map[string][2]float64 `json:"rows"`
 }
 
 // Score is how far predictions of some rows are off: of the logarithm.
@@ -55,6 +57,24 @@ type Score struct {
 
 // PublishedScores returns the scores of the fit.
 func PublishedScores() Scores { return data().scores }
+
+// LeftOut is the name of the score of rows whose framework is left out.
+const LeftOut = "each framework left out"
+
+// Group returns a score by its name.
+func (s Scores) Group(name string) Score {
+	i := slices.IndexFunc(s.Groups, func(g Score) bool { return g.Name == name })
+	if i < 0 {
+		panic("projection: data/scores.json lacks " + name)
+	}
+	return s.Groups[i]
+}
+
+// Limits says in a line how far to trust a projection.
+func Limits() string {
+	return fmt.Sprintf("runs of frameworks that the constants were not fitted to are off by %.0f %% on average; software alone makes a factor of five on one GPU",
+		100*data().scores.Group(LeftOut).Error)
+}
 
 // Beside returns at most n published rows that resemble a run: the same model on the same GPU, the
 // likest first.
@@ -104,7 +124,7 @@ func NewFits() (f Fits, err error) {
 // Kinds returns the kind of each row.
 func (f Fits) Kinds() (all []string) {
 	for _, e := range f.estimates {
-		all = append(all, e.run.Kind(e.model))
+		all = append(all, e.kind())
 	}
 	return all
 }

@@ -5,7 +5,6 @@ package projection
 
 import (
 	"slices"
-	"strings"
 
 	"spmoe/moe"
 	"spmoe/mx"
@@ -189,21 +188,4 @@ func (m Model) sparseBytes(seq int) float64 {
 	const group, layersPerIndexer = 4, 2
 	index := float64(m.IndexHeads) * float64(seq) / group * 4 * 6 / layersPerIndexer
 	return index + float64(m.Window)*2*float64(max(m.KVHeads, 1)*m.ValueDim)*3.5
-}
-
-// Kind is the kind of run, which decides how wide its interval is.
-func (r Run) Kind(m Model) string {
-	switch {
-	case m.IndexHeads > 0:
-		return "sparse attention"
-	case strings.HasPrefix(strings.ToUpper(r.GPU), "MI"):
-		return "AMD"
-	case m.mainMoE() == 0:
-		return "dense"
-	case r.Routing == Natural || r.Routing == FromRun:
-		return "learned router"
-	case m.Mamba != nil || m.Delta != nil:
-		return "hybrid"
-	}
-	return "experts"
 }

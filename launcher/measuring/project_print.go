@@ -46,7 +46,7 @@ func printBudget(w io.Writer, r page.Projection, explain bool) {
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "  %s\n", n)
 	}
-	fmt.Fprintf(w, "  %s\n  constants SHA-256 %s\n", page.Limits(), b.Fit)
+	fmt.Fprintf(w, "  %s\n  constants SHA-256 %s\n", projection.Limits(), b.Fit)
 }
 
 // validate prints how far predictions of published runs are off, by group and by row.
@@ -64,8 +64,8 @@ func (f *projectFlags) validate(env cli.Env) error {
 	fmt.Fprintf(w, "\n  each row from the other frameworks\n  %-36s %-22s %3s %-4s %9s %7s %10s\n", "", "framework", "set", "tier", "published", "error", "then blind")
 	for _, r := range projection.Rows() {
 		line := fmt.Sprintf("  %-36s %-22s %3d %-4s %9.0f", r.ID, r.Framework, r.Set, r.Tier, r.Published)
-		if e, ok := scores.Left[r.ID]; ok {
-			line += fmt.Sprintf(" %+6.1f%%", 100*e)
+		if e, ok := scores.Rows[r.ID]; ok {
+			line += fmt.Sprintf(" %+6.1f%%", 100*e[1])
 		} else {
 			line += " not fitted: " + r.Unfitted
 		}

@@ -169,13 +169,21 @@ def main():
     text = lines(fit.table)
     (DATA / "constants.json").write_text(text)
     own, _ = widths(errors, fit.kinds)
-    left = {r["id"]: round(float(e), 3) for r, e in zip(fit.rows, errors)}
-    result = {"constants": hashlib.sha256(text.encode()).hexdigest(), "widths": {k: round(v, 3) for k, v in own.items()}, "groups": scores, "left": left}
-    (DATA / "scores.json").write_text(json.dumps(result, indent=1) + "\n")
+    fitted = fit.formula([c["value"] for c in fit.table]) - fit.published
+    rows = {r["id"]: [round(float(f), 4), round(float(e), 4)] for r, f, e in zip(fit.rows, fitted, errors)}
+    parts = {"constants": hashlib.sha256(text.encode()).hexdigest(), "widths": {k: round(v, 3) for k, v in own.items()}, "groups": scores, "rows": rows}
+    (DATA / "scores.json").write_text("{\n" + ",\n".join(f' "{k}": {spread(v)}' for k, v in parts.items()) + "\n}\n")
 
 
 def lines(table):
+    """JSON with a line for each element."""
     return "[\n" + ",\n".join(" " + json.dumps(c, ensure_ascii=False) for c in table) + "\n]\n"
+
+
+def spread(value):
+    if isinstance(value, dict):
+        return "{\n" + ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()) + "\n }"
+    return lines(value).strip() if isinstance(value, list) else json.dumps(value)
 
 
 if __name__ == "__main__":

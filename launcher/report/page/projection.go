@@ -29,12 +29,6 @@ type PublishedRun struct {
 	Low, High            float64
 }
 
-// Limits says what a projection does not know.
-func Limits() string {
-	s := projection.PublishedScores()
-	return fmt.Sprintf("runs of frameworks that the constants were not fitted to are off by %.0f %% on average; software alone makes a factor of five on one GPU", 100*s.Groups[1].Error)
-}
-
 // Write writes the page and all numbers to a folder, which it creates if necessary.
 func (p Projection) Write(folder string) error {
 	if err := os.MkdirAll(folder, 0o777); err != nil {
@@ -67,7 +61,7 @@ func (p Projection) page() Page {
 	for _, r := range p.Published {
 		published.Rows = append(published.Rows, Cells(r.ID, r.Framework, fmt.Sprintf("%.0f", r.Published), fmt.Sprintf("%.0f (%.0f to %.0f)", r.Projected, r.Low, r.High)))
 	}
-	blocks := []Block{{Charts: []Chart{chart}}, {Table: &terms}, {Table: &published}, {Note: Limits()}}
+	blocks := []Block{{Charts: []Chart{chart}}, {Table: &terms}, {Table: &published}, {Note: projection.Limits()}}
 	for _, note := range append(p.Notes, fmt.Sprintf("Constants SHA-256 %.12s", b.Fit)) {
 		blocks = append(blocks, Block{Note: note})
 	}
