@@ -144,7 +144,8 @@ def main():
     scores = [score("fitted, none left out", everything, fitted, half), score("each framework left out", everything, errors, half),
               score("the same, blind sets", blind, errors, half), score("the same, blind sets without AMD and DeepSeek-V4", blind & plain, errors, half)]
     together = fit.error_without(core)
-    scores += [score("all of Megatron-Core left out", core, together, half), score("the same, blind sets, Megatron-Core", blind & core, together, half)]
+    others = half_widths(errors, fit.kinds, np.where(core, "Megatron-Core", fit.framework))
+    scores += [score("all of Megatron-Core left out", core, together, others), score("the same, blind sets, Megatron-Core", blind & core, together, others)]
     families = np.array([family(r["model"]) for r in run])
     by_family = left_out(fit, families)
     scores.append(score("each family of models left out", everything, by_family, half_widths(by_family, fit.kinds, families)))
