@@ -19,7 +19,7 @@ func TestProject(t *testing.T) {
 		want []string
 	}{
 		{nil, []string{
-			"671B on 256 B200, bf16, pytorch, standard exchange: seq 8192", "tokens/s per GPU, 80 % interval", "t_A    all-to-all", "t_dp   data parallel",
+			"671B on 256 B200, bf16, torchtitan, standard exchange: seq 8192", "tokens/s per GPU, 80 % interval", "t_A    all-to-all", "t_dp   data parallel",
 			"nebius-bf16                  TorchTitan                   651", "nebius-deepep", "nebius-mxfp8", "constants SHA-256 " + projection.Fit(),
 			"runs of frameworks that the constants were not fitted to are off by",
 		}},

@@ -40,12 +40,12 @@ var terms = [symbols]term{
 	{"t_D", "other matmul", "FLOPs / (dense · s · chip · peak · w/(w + width)), w = hidden size / TP", []string{"dense", "width", "fp8", "fp8_hopper", "fp4"}},
 	{"t_G", "routed GEMM", "d · FLOPs / (grouped · s · chip · peak · w/(w + width) · n/(n + rows)), n = rows per expert", []string{"grouped", "width", "rows", "fp8", "fp8_hopper", "fp4"}},
 	{"t_F", "attention", "(3.5 + recomputed) · causal FLOPs / (attention · chip · peak)", []string{"attention"}},
-	{"t_M", "memory-bound", "(rowwise · norms, residuals, activations, logits + scan · scans + sparse · indexers + cast · casts) / HBM", []string{"rowwise", "scan", "sparse", "cast"}},
+	{"t_M", "memory-bound", "(rowwise · norms, residuals, activations, logits + scan · scans + sparse · indexers + cast · casts, or cast_apart of TorchAO) / HBM", []string{"rowwise", "scan", "sparse", "cast", "cast_apart"}},
 	{"t_L", "local shuffle", "d · shuffle · touches · top-k rows / HBM", []string{"shuffle"}},
-	{"t_A", "all-to-all", "d · max(bytes / (nic_exchange · NIC), bytes / (nvlink_exchange · NVLink)) · (1 - hidden)", []string{"nic_exchange", "nvlink_exchange", "hidden"}},
+	{"t_A", "all-to-all", "d · max(bytes / (nic_exchange · NIC, or nic_deepep of DeepEP outside of Megatron), bytes / (nvlink_exchange · NVLink)) · (1 - hidden)", []string{"nic_exchange", "nic_deepep", "nvlink_exchange", "hidden"}},
 	{"t_T", "tensor parallel", "tensor · bytes / (collective · NVLink)", []string{"tensor", "collective"}},
 	{"t_I", "imbalance", "natural · (I - 1) · (all above)", []string{"natural"}},
-	{"t_H", "host", "(gpu⁴ + host⁴)^¼ - gpu, host = graphs · (layers · host_layer + experts · host_expert) / tokens of a pass", []string{"host_layer", "host_expert", "graphs_partial", "graphs_full"}},
+	{"t_H", "host", "(gpu⁴ + host⁴)^¼ - gpu, host = graphs · (layers · host_layer + experts · host_expert) / tokens of a pass, times host_eager in TorchTitan", []string{"host_layer", "host_expert", "host_eager", "graphs_partial", "graphs_full"}},
 	{"t_S", "software", "(e^(untuned · share) · (1 + deterministic) - 1) · (all above)", []string{"untuned", "deterministic"}},
 	{"t_P", "pipeline", "(PP - 1) / (micro-batches · VP) · (all above)", nil},
 	{"t_W", "scale", "scale · log₂(GPUs / 512) · (all above)", []string{"scale"}},
@@ -96,9 +96,14 @@ func (k Constants) cost(r Run, h Hardware, w work) (c costs) {
 	full := reached(w.width, k.at("width")) * reached(w.rows, k.at("rows"))
 	c[Grouped] = d * w.routed / (peak * k.at("grouped") * faster(moe.Routed) * full)
 	c[Attention] = w.scores / (peak * k.at("attention"))
-	c[Memory] = (w.rowwise*k.at("rowwise") + w.scan*k.at("scan") + w.sparse*k.at("sparse") + w.cast*k.at("cast")) / hbm
+	c[Memory] = (w.rowwise*k.at("rowwise") + w.scan*k.at("scan") + w.sparse*k.at("sparse") + w.cast*k.at("cast") +
+		w.apart*k.at("cast_apart")) / hbm
 	c[Shuffle] = d * w.touched * k.at("shuffle") / hbm
-	c[AllToAll] = d * max(w.nic/(nic*k.at("nic_exchange")), w.nvlink/(nvlink*k.at("nvlink_exchange")))
+	card := k.at("nic_exchange")
+	if r.Exchange == "dedup" && r.Software != "megatron" {
+		card = k.at("nic_deepep")
+	}
+	c[AllToAll] = d * max(w.nic/(nic*card), w.nvlink/(nvlink*k.at("nvlink_exchange")))
 	if r.Overlap {
 		c[AllToAll] *= 1 - k.at("hidden")
 	}
@@ -121,11 +126,15 @@ func (k Constants) cost(r Run, h Hardware, w work) (c costs) {
 }
 
 // hostTime returns the time of the host's calls per token. Plain PyTorch calls a third as often for
-// experts, because its grouped products are one kernel.
+// experts, because its grouped products are one kernel. TorchTitan does not compile an MoE layer's
+// dispatch and combine (1a36996, parallelize.py), and waits for the counts of rows in each.
 func (k Constants) hostTime(r Run, w work) float64 {
 	passes := 1.0
 	if r.whole() {
 		passes = 4.0 / 3
+	}
+	if r.Software == "torchtitan" && w.experts > 0 {
+		passes *= k.at("host_eager")
 	}
 	graphs, experts := 1.0, 1.0
 	switch r.Graphs {
@@ -137,7 +146,7 @@ func (k Constants) hostTime(r Run, w work) float64 {
 	if r.quantized(moe.Routed) { // each expert's operands are quantized by kernels of their own
 		experts *= 2
 	}
-	if r.Software == "pytorch" {
+	if r.Software != "megatron" {
 		experts *= 0.3
 	}
 	return passes * (graphs*w.layers*k.at("host_layer") + experts*w.experts*k.at("host_expert")) / r.tokensPerPass()

@@ -68,8 +68,9 @@ func round() Constants {
 	for _, c := range Table() {
 		c.Value = map[string]float64{
 			"dense": 0.5, "grouped": 0.5, "attention": 0.5, "fp8": 2, "fp8_hopper": 2, "fp4": 4, "optimizer": 30,
-			"chip_gb200": 1, "chip_gb300": 1, "chip_hopper": 1, "chip_amd": 1, "rowwise": 1, "scan": 1, "sparse": 1, "cast": 1, "shuffle": 1,
-			"nic_exchange": 1, "nvlink_exchange": 1, "collective": 1, "tensor": 1, "nic_data": 1, "nvlink_data": 1, "sharded": 1, "hidden": 0.75,
+			"chip_gb200": 1, "chip_gb300": 1, "chip_hopper": 1, "chip_amd": 1, "rowwise": 1, "scan": 1, "sparse": 1, "cast": 1, "cast_apart": 2, "shuffle": 1,
+			"host_eager":   1,
+			"nic_exchange": 1, "nic_deepep": 0.5, "nvlink_exchange": 1, "collective": 1, "tensor": 1, "nic_data": 1, "nvlink_data": 1, "sharded": 1, "hidden": 0.75,
 		}[c.Name]
 		k[c.Name] = c
 	}
@@ -106,8 +107,8 @@ func TestByHand(t *testing.T) {
 		{Grouped, 4 * routed / half, 1e-9},
 		{Dense, (4*other + plain) / half, 1e-9},
 		{Attention, 4.5 * scores / half, 1e-9},
-		{Shuffle, 58 * 35 * 8 * row * 4 / 3 / 7.7e9, 1e-9},
-		{AllToAll, 58 * 6 * 8 * row * 0.75 / 50e6, 1e-9}, // three quarters leave the node
+		{Shuffle, 58 * (48 + 19) * 8 * row * 4 / 3 / 7.7e9, 1e-9}, // both ranks of a pair sum all choices
+		{AllToAll, 58 * 6 * 8 * row * 0.75 / 50e6, 1e-9},          // three quarters leave the node
 		{TensorComm, 61 * 12 * row / 900e6, 1e-9},
 		{Pipeline, (c.sum() - c[Pipeline] - c[DataComm] - c[Update]) / 128, 1e-9}, // (PP - 1)/(micro-batches · VP)
 		{Update, 671.03e9 * 30 / 256 / 7.7e9 / 131072, 1e-3},
@@ -138,8 +139,9 @@ func TestSettings(t *testing.T) {
 		{"4 bits", func(r *Run) { r.Precision = "nvfp4" }, Grouped, 0.25},
 		{"dispatched twice", func(r *Run) { r.Duplicate = 2 }, AllToAll, 2},
 		{"hidden", func(r *Run) { r.Overlap = true }, AllToAll, 0.25},
-		{"one copy per node", func(r *Run) { r.Exchange = "dedup" }, AllToAll, 0.125}, // all eight experts are on one rank
-		{"fewer touches", func(r *Run) { r.Exchange = "dedup" }, Shuffle, 15.0 / 35},
+		{"one copy per node", func(r *Run) { r.Exchange = "dedup" }, AllToAll, 0.125 * 2}, // all eight experts are on one rank, DeepEP at half the rate
+		{"one copy per node, Megatron", func(r *Run) { r.Exchange, r.Software = "dedup", "megatron" }, AllToAll, 0.125},
+		{"fewer touches", func(r *Run) { r.Exchange = "dedup" }, Shuffle, 27.0 / 67},
 		{"a faster card", func(r *Run) { r.NIC = 100 }, AllToAll, 0.5},
 		{"nothing recomputed", func(r *Run) { r.Recompute = "none" }, Grouped, 0.75},
 		{"half of the batch", func(r *Run) { r.Batch /= 2 }, Update, 2},
@@ -164,9 +166,29 @@ func TestSettings(t *testing.T) {
 	// 61 layers of 12 ms and 464 experts of 0.25 ms, a third of a pass again, over 4096 tokens.
 	set("host_layer", 12)
 	set("host_expert", 0.25)
-	gpu, host := base.sum()-base[Pipeline]-base[DataComm]-base[Update], (61*12+58*8*0.25*0.3)*4/3/4096.0
+	set("host_eager", 3)
+	gpu, host := base.sum()-base[Pipeline]-base[DataComm]-base[Update], 3*(61*12+58*8*0.25*0.3)*4/3/4096.0
 	if c, want := costOf(t, k, Target()), math.Pow(math.Pow(gpu, 4)+math.Pow(host, 4), 0.25)-gpu; math.Abs(c[Host]/want-1) > 1e-6 {
 		t.Errorf("the host costs %.6f ms per token, by hand %.6f", c[Host], want)
+	}
+}
+
+// Quantizing the operands of experts costs, and twice as much if both ranks of a pair compute them:
+// for two products, gate and up together, with a recomputed forward pass.
+func TestCasts(t *testing.T) {
+	in, out := 7168+2048.0, 2*2048+7168.0
+	weights := 3 * 7168 * 2048 * 8.0 // of the eight experts of a rank
+	for software, want := range map[string]float64{
+		"pytorch":    58 * 2 * 8 * (2*in + out) * (2 + 2*33/32.0),
+		"torchtitan": 2 * 58 * (2*8*(3*in+2*out) + 3*weights/4096) * (2 + 33/32.0),
+	} {
+		r := Target()
+		r.Software, r.Exchange, r.Duplicate = software, "dedup", 2
+		plain := costOf(t, round(), r)
+		r.Precision = "mxfp8-experts"
+		if got := costOf(t, round(), r)[Memory] - plain[Memory]; math.Abs(got*7.7e9/want-1) > 1e-9 {
+			t.Errorf("%s moves %.4g bytes per token to quantize, by hand %.4g", software, got*7.7e9, want)
+		}
 	}
 }
 
@@ -190,7 +212,7 @@ func TestRefused(t *testing.T) {
 	}{
 		{func(r *Run) { r.Model = "70B" }, `model "70B" is unknown: use one of`},
 		{func(r *Run) { r.GPU = "B100" }, `GPU "B100" is unknown: use one of B200`},
-		{func(r *Run) { r.Software = "jax" }, `software "jax" is unknown: use one of megatron, pytorch`},
+		{func(r *Run) { r.Software = "jax" }, `software "jax" is unknown: use one of megatron, pytorch, torchtitan`},
 		{func(r *Run) { r.Exchange = "deepep" }, `exchange "deepep" is unknown: use one of standard, dedup`},
 		{func(r *Run) { r.Precision = "fp4" }, `precision "fp4"`},
 		{func(r *Run) { r.GPU, r.Precision = "H200", "mxfp8" }, "which has no MX units: use fp8"},

@@ -28,7 +28,7 @@ type Run struct {
 	Layers     int    `json:"layers,omitempty"` // transformer layers; 0: the model's
 	Recompute  string `json:"recompute"`        // see [Recomputes], or modules joined by +
 
-	Software string  `json:"software"` // megatron or pytorch: see [Softwares]
+	Software string  `json:"software"` // see [Softwares]
 	Exchange string  `json:"exchange"` // standard or dedup: see [Exchanges]
 	Overlap  bool    `json:"overlap,omitempty"`
 	Graphs   string  `json:"graphs,omitempty"`  // CUDA graphs: see [Graphs]; empty: none
@@ -73,9 +73,10 @@ func Target() Run {
 // Precisions lists the precisions that can be projected: all linears, or only experts, in 8 bits.
 func Precisions() []string { return []string{"bf16", "mxfp8-experts", "mxfp8", "fp8", "nvfp4"} }
 
-// Softwares lists the kinds of software: Megatron-Core with TransformerEngine, or plain PyTorch
-// (TorchTitan, AutoModel).
-func Softwares() []string { return []string{"megatron", "pytorch"} }
+// Softwares lists the kinds of software: Megatron-Core with TransformerEngine; plain PyTorch with
+// fused permutation (AutoModel, PithTrain, TorchTitan with HybridEP or since April 2026); and
+// TorchTitan before, with its own operators around the exchange and TorchAO's quantization.
+func Softwares() []string { return []string{"megatron", "pytorch", "torchtitan"} }
 
 // Exchanges lists the exchanges: an all-to-all of all copies, or one copy per rank and node
 // (DeepEP, HybridEP).

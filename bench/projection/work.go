@@ -20,7 +20,8 @@ type work struct {
 	rowwise float64 // bytes of norms, residuals, rotary embedding, activation functions, logits
 	scan    float64 // bytes of Mamba-2 and Gated DeltaNet
 	sparse  float64 // bytes of indexers and gathered keys
-	cast    float64 // bytes of quantization
+	cast    float64 // bytes of quantization, rows and columns in one kernel
+	apart   float64 // the same in kernels of their own, which read 16 bits each time
 	touched float64 // bytes of permuting routed rows
 
 	nic, nvlink float64 // bytes of the exchange between GPUs, per link
@@ -80,13 +81,16 @@ func (r Run) once(module string) float64 {
 }
 
 // touches is the number of times that routed rows are read or written outside of products, forward
-// and backward. TorchTitan's are counted in its code (torchtitan 1a36996, moe.py,
-// expert_parallel.py), Megatron's with and without fused permutation.
+// and backward. Megatron's are counted in its code, those of plain PyTorch in TorchTitan's, as if
+// its kernels reached the bandwidth of others. TorchTitan's own operators (1a36996: moe.py,
+// moe/utils.py, deepep.py) were timed on an H200: see docs/projection.md. In its standard exchange,
+// each rank of a tensor-parallel group sums the choices of all tokens of the group.
 func (r Run) touches() float64 {
-	counted := map[[2]string]float64{
+	count := map[[2]string]float64{
 		{"megatron", "standard"}: 16, {"megatron", "dedup"}: 8, {"pytorch", "standard"}: 35, {"pytorch", "dedup"}: 15,
+		{"torchtitan", "standard"}: 48 + 19*float64(r.TP-1), {"torchtitan", "dedup"}: 27,
 	}
-	return counted[[2]string{r.Software, r.Exchange}]
+	return count[[2]string{r.Software, r.Exchange}]
 }
 
 // count returns the work of a run that has passed Check.
@@ -125,8 +129,7 @@ func (r Run) countBlock(w *work, m Model, b Block) {
 		}
 		*to += n * flops(l) * (3 + r.repeats(l))
 		if r.quantized(l.Part) {
-			elements := (float64(l.In)*(1+r.repeats(l)) + float64(l.Out)) * float64(l.Met)
-			w.cast += n * elements * (2 + 2*mx.E4M3.BytesPerElement())
+			r.countCasts(w, l, n)
 		}
 	}
 	norms, residuals, heads := 2*float64(b.Parts*m.Dim), 3*float64(b.Parts*m.Dim), 0.0
@@ -157,6 +160,23 @@ func (r Run) countBlock(w *work, m Model, b Block) {
 		w.touched += n * r.touches() * float64(m.TopK) * 2 * float64(m.routedDim()) * (3 + whole) / 3
 		w.experts += n * float64(m.Experts/r.EP)
 	}
+}
+
+// countCasts adds the bytes that quantizing the operands of n layers' product reads and writes. A
+// rank that computes a token's experts again quantizes for them again. TransformerEngine quantizes
+// rows and columns at once and keeps weights in 8 bits. TorchAO takes one direction at a time, and
+// weights too, for each of the three products.
+func (r Run) countCasts(w *work, l moe.LinearLayer, n float64) {
+	code, again := mx.E4M3.BytesPerElement(), r.repeats(l)
+	in, out, weights := float64(l.In*l.Met), float64(l.Out*l.Met), float64(l.In*l.Out)/float64(r.TP)
+	if l.Part == moe.Routed {
+		in, out, weights = in*r.repetitions(), out*r.repetitions(), float64(l.In*l.Out*l.Held)/float64(r.EP)
+	}
+	if r.Software != "torchtitan" {
+		w.cast += n * (in*(1+again) + out) * (2 + 2*code)
+		return
+	}
+	w.apart += n * (in*(2+again) + 2*out + weights*(2+again)/r.tokensPerPass()) * (2 + code)
 }
 
 // countExchange adds the all-to-alls: dispatch and combine in both directions, and the forward two

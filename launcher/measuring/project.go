@@ -51,7 +51,7 @@ func (f *projectFlags) define(fs *flag.FlagSet, names ...string) {
 	all.IntVar(&r.EP, "ep", r.EP, "`N` expert-parallel degree, in GPUs")
 	all.StringVar(&r.Recompute, "recompute", r.Recompute, "`WHAT` recompute activations in the backward pass: none, selective, titan_op "+
 		"(TorchTitan's selective checkpointing of operations), full, or modules joined by +: "+or(projection.Modules()))
-	all.StringVar(&r.Software, "software", r.Software, "`KIND` megatron (Megatron-Core, TransformerEngine) or pytorch (TorchTitan, AutoModel)")
+	all.StringVar(&r.Software, "software", r.Software, "`KIND` megatron (Megatron-Core, TransformerEngine), pytorch (fused permutation: AutoModel, later TorchTitan) or torchtitan (up to March 2026)")
 	all.StringVar(&r.Exchange, "exchange", r.Exchange, "`KIND` standard (all copies of a token) or dedup (one per rank and node: DeepEP, HybridEP)")
 	all.BoolVar(&r.Overlap, "overlap", false, "hide the exchange behind computation")
 	all.StringVar(&r.Graphs, "graphs", "", "`KIND` CUDA graphs: none, partial (attention and router) or full; empty: none")
@@ -168,7 +168,7 @@ func (f *projectFlags) adapt() {
 	r, given := &f.run, map[string]bool{}
 	f.set.Visit(func(one *flag.Flag) { given[one.Name] = true })
 	if !given["fsdp"] {
-		r.FSDP = r.Software == "pytorch"
+		r.FSDP = r.Software != "megatron"
 	}
 	if r.GPUs > 8 || r.GPUs < 1 {
 		return
