@@ -58,3 +58,28 @@ func (f *diskFile) set(direct bool) bool {
 	f.direct = direct
 	return true
 }
+
+// Reserve implements [Output]. A file system that cannot do so reserves nothing.
+func (f *diskFile) Reserve(size int64) {
+	unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, f.at, max(1, size-f.at))
+}
+
+// freed returns the bytes that deleting a file gives back to its disk. If there are none, why says
+// the reason.
+func freed(path string) (bytes int64, why string) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, ": " + err.Error()
+	}
+	defer f.Close() // ends the lease
+	var s unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &s); err != nil || s.Nlink > 1 {
+		return 0, ": its files have other names, too (hard links)"
+	}
+	// The kernel refuses a lease on a file that is open elsewhere.
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); errors.Is(err, unix.EAGAIN) {
+		return 0, ": another process has its files open"
+	}
+	const unit = 512 // of Blocks
+	return s.Blocks * unit, ""
+}
