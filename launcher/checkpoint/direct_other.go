@@ -11,10 +11,10 @@ type diskFile struct{ *os.File }
 func (diskFile) Reserve(int64) {}
 
 // freed returns the bytes that deleting a file gives back to its disk.
-func freed(path string) (bytes int64, why string) {
+func freed(path string) int64 {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return 0, ": " + err.Error()
+		return 0
 	}
-	return info.Size(), ""
+	return info.Size()
 }

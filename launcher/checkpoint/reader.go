@@ -90,8 +90,9 @@ func openStep(path string, whole bool, checks []func(*Reader) error) (*Reader, e
 	return r, nil
 }
 
-// load reads the headers and, with whole, verifies everything. After an error, Close closes what is open. Files are verified
-// and read through the same open file, so that they cannot be replaced in between.
+// load reads the headers and, with whole, verifies everything. After an error, Close closes what is
+// open. Files are verified and read through the same open file, so that they cannot be replaced in
+// between.
 func (r *Reader) load(root *os.Root, whole bool) error {
 	if err := r.open(root); err != nil {
 		return err

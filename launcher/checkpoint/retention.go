@@ -48,8 +48,8 @@ func Count(dir string) (n int) {
 	return n
 }
 
-// Prune deletes the oldest complete checkpoints of a run in the folder dir except the newest keep.
-// It does not delete incomplete folders, checkpoints of other runs, or those that a Reader has open.
+// Prune deletes the complete checkpoints of a run in the folder dir except the newest keep. It does
+// not delete incomplete folders, checkpoints of other runs, or those that a Reader has open.
 // Checkpoints without an id count as the run's: it was resumed from them.
 func Prune(fs Files, dir, run string, keep int) error {
 	if keep < 0 {

@@ -3,7 +3,6 @@ package checkpoint
 // The space of checkpoints on a disk.
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,11 +30,11 @@ func (w *Writer) Written() (n int64) {
 	return n
 }
 
-// CheckFreed returns an error unless deleting the checkpoints of a run in the folder dir gives the
-// disk so many bytes, as far as this machine can tell.
+// CheckFreed returns an error unless deleting the checkpoints of a run in the folder dir frees need
+// bytes of its disk, as far as this machine can tell.
 func CheckFreed(dir, run string, need int64) error {
 	steps, err := list(dir)
-	there, why := "", ""
+	there := ""
 	for _, s := range steps {
 		path := filepath.Join(dir, s.name)
 		m, err := complete(path)
@@ -43,13 +42,10 @@ func CheckFreed(dir, run string, need int64) error {
 			continue
 		}
 		there = s.name
-		if inUse(filepath.Join(path, manifestName)) {
-			why = ": another process reads it"
-			continue
-		}
 		for _, f := range m.files() {
-			bytes, held := freed(filepath.Join(path, f.Name))
-			need, why = need-bytes, cmp.Or(held, why)
+			if !inUse(filepath.Join(path, manifestName)) {
+				need -= freed(filepath.Join(path, f.Name))
+			}
 		}
 	}
 	switch {
@@ -58,5 +54,5 @@ func CheckFreed(dir, run string, need int64) error {
 	case there == "":
 		return syscall.ENOSPC
 	}
-	return fmt.Errorf("%w for it, also without %s, which therefore stays%s", syscall.ENOSPC, there, why)
+	return fmt.Errorf("%w for it, also without %s, which therefore stays: files that are open elsewhere, or have other names (hard links), would free nothing", syscall.ENOSPC, there)
 }

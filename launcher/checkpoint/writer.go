@@ -30,7 +30,7 @@ type Writer struct {
 	// right. 0: nothing is known.
 	Seals struct{ Meta, Config, Tokenizer uint64 }
 
-	// Checks are called by Commit with what has been written. An error says why it cannot be loaded.
+	// Checks are called by Commit with what was written. An error says why it cannot be loaded.
 	Checks []func(*Reader) error
 
 	// Changed, if not nil, is called by WriteShard for what had changed since training has sealed

@@ -41,11 +41,7 @@ import (
 // checkpoints that the run will hold at the same time: those that it keeps, and one that is being
 // written. Those that exist have their space already. It deletes what killed saves have left.
 func (j *Job) CheckDisk() error {
-	var files checkpoint.Files = checkpoint.Disk{}
-	if j.Folder != nil {
-		files = checkpoint.Held{Folder: j.Folder}
-	}
-	if err := checkpoint.Tidy(files, j.cfg.Out); err != nil {
+	if err := checkpoint.Tidy(checkpoint.NewHeld(j.Folder), j.cfg.Out); err != nil {
 		return err
 	}
 	free, ok := system.FreeSpace(j.cfg.Out)

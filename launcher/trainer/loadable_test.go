@@ -13,27 +13,6 @@ import (
 	"spmoe/launcher/trainer/state"
 )
 
-// The configuration of a checkpoint describes what runs of every kind and layout save.
-func TestContents(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*config.Config){
-		"muon, mtp": func(c *config.Config) { c.Optimizer.Name, c.Model.MTPLayers = "muon", 1 },
-		"ema, bf16": func(c *config.Config) { c.EMA, c.Optimizer.Moments, c.Precision = 0.9, "bf16", "mxfp8" },
-		"pp":        func(c *config.Config) { c.PP, c.MicroBatch = 2, 1 },
-		"tp":        func(c *config.Config) { c.TP, c.Seq = 2, 64 },
-		"cp":        func(c *config.Config) { c.CP, c.Seq = 2, 64 },
-		"replicas":  func(c *config.Config) { c.DPReplicate = 2 },
-		"gqa": func(c *config.Config) {
-			c.Model.KVHeads, c.Model.QRank, c.Model.KVRank, c.Model.QKNorm, c.Model.QKVBias = 2, 0, 0, true, true
-		},
-	} {
-		cfg := tiny(t, func(c *config.Config) { c.Steps = 1; change(c) })
-		if got := train(t, cfg, 2, ""); len(got.saved) != 1 || len(got.alarms) > 0 {
-			t.Errorf("%s: saved %v, alarms %v", name, got.saved, got.alarms)
-		}
-	}
-}
-
 // A checkpoint whose tensors are not those of its configuration is not committed. If it is there
 // nevertheless, it does not verify, and a run continues from the one before.
 func TestTensorsOfAnotherModel(t *testing.T) {

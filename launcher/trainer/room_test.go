@@ -15,8 +15,8 @@ import (
 	"spmoe/launcher/trainer/state"
 )
 
-// tightDisk has room for a number of bytes in a folder. It fails after a number of operations, as if
-// the job had been killed.
+// tightDisk has room for some bytes in a folder. It fails after a number of operations, as if the
+// job had been killed.
 type tightDisk struct {
 	checkpoint.Disk
 	dir string

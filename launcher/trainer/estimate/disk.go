@@ -24,7 +24,7 @@ func CheckSpace(c config.Config, ranks, step, existing int, free int64) error {
 	if c.Keep == 0 {
 		most = 1
 	}
-	more := min(most-min(existing, kept), savesAfter(c, step))
+	more := max(0, min(most-existing, savesAfter(c, step))) // a save deletes older ones first
 	size := CheckpointBytes(c, ranks)
 	need := events.Product(size, int64(more))
 	if need <= free {

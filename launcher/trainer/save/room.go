@@ -15,11 +15,10 @@ import (
 
 // room is what a rank knows of the room for the checkpoint that it saves.
 type room struct {
-	w              *checkpoint.Writer
-	run            string
-	part           int64 // bytes of this rank's part, at most
-	met            bool  // the ranks have met in makeRoom
-	failed, broken error
+	w    *checkpoint.Writer
+	run  string
+	part int64 // bytes of this rank's part, at most
+	met  bool  // the ranks have met in makeRoom
 }
 
 // makeRoom deletes the older checkpoint if the disk lacks room for the new one. Each rank calls it
@@ -27,11 +26,7 @@ type room struct {
 // all ranks have written what they can, and the owner of a folder decides. It is collective.
 func (s *Saver) makeRoom(full bool, err error) (failed, broken error) {
 	r, owner := &s.room, s.folders.owner
-	if r.met {
-		return r.failed, r.broken
-	}
 	r.met = true
-	defer func() { r.failed, r.broken = failed, broken }()
 	if failed, broken = s.agree(err); failed != nil || broken != nil {
 		return failed, broken
 	}
@@ -61,22 +56,34 @@ func (s *Saver) makeRoom(full bool, err error) (failed, broken error) {
 	return s.agree(err)
 }
 
-// mostWaits is how many seconds a disk may take to free what is deleted.
-const mostWaits = 10
+// leastWrite is the smallest part of a write that a full disk is offered: a direct write may take
+// all or nothing. mostWaits is how many seconds a disk may take to free what is deleted.
+const leastWrite, mostWaits = 64 << 10, 10
 
-// write writes to a file of the checkpoint, and goes on when there is room again on a full disk.
-func (r *room) write(s *Saver, to cancellableOutput, p []byte) (int, error) {
-	n, err := to.Output.Write(p)
-	for wait := 0; s.Cfg.Keep == 0 && wait < mostWaits && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)); wait++ {
-		if r.met {
+// writeWithRoom writes to a file of a checkpoint, and goes on if a full disk can have room for it.
+func (s *Saver) writeWithRoom(to cancellableOutput, p []byte) (n int, err error) {
+	most := len(p)
+	for waits := 0; n < len(p); {
+		more, err := to.Output.Write(p[n:min(n+most, len(p))])
+		n += more
+		full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+		switch {
+		case err == nil:
+		case !full || s.Cfg.Keep > 0 || waits == mostWaits:
+			return n, err
+		case most > leastWrite:
+			most /= 2
+		case s.room.met:
 			time.Sleep(time.Second)
-		} else if failed, broken := s.makeRoom(true, nil); failed != nil || broken != nil {
-			return n, errors.Join(failed, broken)
-		} else if to.shard {
-			to.Reserve(r.part)
+			waits++
+		default:
+			if failed, broken := s.makeRoom(true, nil); failed != nil || broken != nil {
+				return n, errors.Join(failed, broken)
+			}
+			if most = len(p); to.shard {
+				to.Reserve(s.room.part)
+			}
 		}
-		more, again := to.Output.Write(p[n:])
-		n, err = n+more, again
 	}
-	return n, err
+	return n, nil
 }

@@ -4,6 +4,7 @@ package save
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"spmoe/collective"
@@ -108,18 +110,14 @@ func NewSaver(cfg config.Config, tokenizer []byte, files checkpoint.Files, held 
 	if err != nil {
 		return nil, errors.Join(err, lock.Release())
 	}
-	switch {
-	case files != nil:
-	case held == nil: // nothing outside of Run holds it
-		files = checkpoint.Disk{}
-	default:
-		files = faulty{checkpoint.Held{Folder: held}}
+	if files == nil {
+		files = faulty{checkpoint.NewHeld(held)}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Saver{
 		comm: own, folders: shared, lock: lock, held: held, Cfg: cfg, ctx: ctx, cancel: cancel, tokenizer: Sealed(tokenizer),
 	}
-	s.Files = cancellable{files, s}
+	s.Files = cancellable{files, ctx, own.Progress(), s}
 	return s, nil
 }
 
@@ -226,8 +224,8 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 	err := ready
 	if lead && err == nil {
 		w, err = checkpoint.NewWriter(s.Files, s.Cfg.Out, step, s.comm.Size())
-		if err == nil && s.Cfg.Keep == 0 {
-			err = checkpoint.Prune(s.Files, s.Cfg.Out, l.State.run, 1)
+		if err == nil { // a killed launcher may have left one more than it keeps
+			err = checkpoint.Prune(s.Files, s.Cfg.Out, l.State.run, s.Cfg.Kept())
 		}
 	}
 	if failed, broken = s.agree(err); failed != nil || broken != nil {
@@ -244,10 +242,11 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 	if err == nil {
 		err = s.writeShard(l, w, pieces)
 	}
-	if s.Cfg.Keep == 0 {
-		if failed, broken = s.makeRoom(false, err); failed != nil || broken != nil {
-			return failed, broken
+	if s.Cfg.Keep == 0 && !s.room.met {
+		if failed, broken = s.makeRoom(false, err); broken != nil {
+			return nil, broken
 		}
+		err = cmp.Or(err, failed)
 	}
 	if failed, broken = s.agreeOnShards(l, err); failed != nil || broken != nil {
 		return failed, broken
@@ -373,21 +372,23 @@ func (e agreedError) Error() string { return e.text }
 
 func (e agreedError) Unwrap() error { return e.kind }
 
-// cancellable is a file system on which writes fail when the saver's ctx has ended. Writing is
-// progress: a rank that waits for it is not hung.
+// cancellable is a file system on which writes fail when ctx has ended. Writing is progress: a rank
+// that waits for it is not hung.
 type cancellable struct {
 	checkpoint.Files
-	of *Saver
+	ctx      context.Context
+	progress *atomic.Uint64
+	saver    *Saver
 }
 
 func (c cancellable) Create(path string) (checkpoint.Output, error) {
 	out, err := c.Files.Create(path)
-	return cancellableOutput{out, c.of, strings.HasSuffix(path, ".safetensors")}, err
+	return cancellableOutput{out, c, strings.HasSuffix(path, ".safetensors")}, err
 }
 
 type cancellableOutput struct {
 	checkpoint.Output
-	of    *Saver
+	of    cancellable
 	shard bool
 }
 
@@ -395,6 +396,6 @@ func (o cancellableOutput) Write(p []byte) (int, error) {
 	if err := o.of.ctx.Err(); err != nil {
 		return 0, err
 	}
-	o.of.comm.Progress().Add(1)
-	return o.of.room.write(o.of, o, p)
+	o.of.progress.Add(1)
+	return o.of.saver.writeWithRoom(o, p)
 }

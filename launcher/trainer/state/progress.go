@@ -92,8 +92,8 @@ func ReadProgress(from *checkpoint.Reader) (p Progress, err error) {
 	return p, nil
 }
 
-// CheckState returns an error unless a run can load a checkpoint: its progress can be that of a run,
-// and its tensors are those of its configuration.
+// CheckState returns an error unless a run can load a checkpoint: its progress can be that of a
+// run, and its tensors are those of its configuration.
 func CheckState(from *checkpoint.Reader) error {
 	if _, err := ReadProgress(from); err != nil {
 		return err
