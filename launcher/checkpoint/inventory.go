@@ -94,9 +94,11 @@ func Several(dir string) string {
 // parseEntry returns the entry for the name of a folder.
 func parseEntry(name string) (e Entry, ok bool) {
 	e.Name = name
-	if e.Step, ok = parseHidden(name, tempSuffix); ok {
-		e.unfinished = true
-		return e, true
+	for _, suffix := range []string{tempSuffix, prunedSuffix} {
+		if e.Step, ok = parseHidden(name, suffix); ok {
+			e.unfinished = suffix == tempSuffix
+			return e, true
+		}
 	}
 	var number string
 	name, number, e.aside = strings.Cut(name, badSuffix)

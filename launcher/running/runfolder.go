@@ -18,13 +18,14 @@ import (
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/state"
 	"spmoe/moe"
 )
 
 // NewestWhole returns the newest undamaged checkpoint of a run and the configuration in it. It sets
 // newer, damaged ones aside and writes a warning to warn.
 func NewestWhole(run string, warn io.Writer) (path string, config []byte, err error) {
-	r, err := checkpoint.Open(run)
+	r, err := checkpoint.Open(run, state.CheckState)
 	if errors.Is(err, checkpoint.ErrNone) || errors.Is(err, fs.ErrNotExist) {
 		return "", nil, fmt.Errorf("nothing to resume in %s: %w", run, err)
 	} else if err != nil {

@@ -39,8 +39,11 @@ import (
 
 // CheckDisk returns an error if the file system of the run's folder lacks the space for the
 // checkpoints that the run will hold at the same time: those that it keeps, and one that is being
-// written. Those that exist have their space already.
+// written. Those that exist have their space already. It deletes what killed saves have left.
 func (j *Job) CheckDisk() error {
+	if err := checkpoint.Tidy(checkpoint.NewHeld(j.Folder), j.cfg.Out); err != nil {
+		return err
+	}
 	free, ok := system.FreeSpace(j.cfg.Out)
 	if !ok {
 		return nil
@@ -90,6 +93,7 @@ type Job struct {
 
 	resume   *checkpoint.Reader // nil in a new run
 	source   *weights.Source    // first weights of a new run; nil: random
+	started  atomic.Bool        // all ranks have read these, and they are closed
 	files    checkpoint.Files   // for writing checkpoints; nil: the run's folder
 	progress state.Progress
 	clock    *save.Clock
@@ -231,7 +235,7 @@ func (j *Job) openNew() error {
 
 // open reads and verifies the checkpoint, and compares it with the configuration.
 func (j *Job) open(path string) (err error) {
-	if j.resume, err = checkpoint.Open(path); err != nil {
+	if j.resume, err = checkpoint.Open(path, state.CheckState); err != nil {
 		return fmt.Errorf("%w (a run resumes from its newest checkpoint: to go back to the previous one, move that folder away)", err)
 	}
 	if j.progress, err = state.ReadProgress(j.resume); err != nil {
@@ -249,9 +253,6 @@ func (j *Job) open(path string) (err error) {
 	}
 	if err := config.SameOptimizer(j.resume, j.cfg); err != nil {
 		return err
-	}
-	if has, want := parameters(j.resume), j.cfg.Model.Count().Total; has != want {
-		return fmt.Errorf("%s holds a model of %d parameters, but the configuration describes one of %d: leave the --model flags out, or start a new run", j.resume.Path(), has, want)
 	}
 	l, err := j.loader(0)
 	if err != nil {
@@ -281,12 +282,7 @@ func (j *Job) open(path string) (err error) {
 
 // Close closes the checkpoint, the initial weights and the data. It may be called more than once.
 func (j *Job) Close() (err error) {
-	if j.resume != nil {
-		err = j.resume.Close()
-	}
-	if j.source != nil {
-		err = errors.Join(err, j.source.Close())
-	}
+	err = j.closeStart()
 	if j.data != nil {
 		err = errors.Join(err, j.data.Close())
 	}

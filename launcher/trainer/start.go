@@ -30,10 +30,19 @@ func (r *rank) begin() error {
 		return err
 	}
 	r.Optim.Use(r.Progress.Step)
+	var err error
 	if from := r.job.resume; from != nil {
-		return errors.Join(restore(r.TrainState, from, r.comm, r.stateGuard), from.Release())
+		err = restore(r.TrainState, from, r.comm, r.stateGuard)
+	} else {
+		err = r.job.initialize(r.TrainState, r.ex)
 	}
-	return r.job.initialize(r.TrainState, r.ex)
+	if err != nil {
+		return err
+	}
+	if err := r.comm.Barrier(); err != nil { // all ranks have read
+		return err
+	}
+	return r.job.closeStart()
 }
 
 // identify gives a run its id: that of the checkpoint it resumes, if that has one. Otherwise rank 0
@@ -165,6 +174,21 @@ func (j *Job) openSource() (err error) {
 		return fmt.Errorf("init_from: %s holds a model of %d parameters, but the configuration describes one of %d: leave the model's settings out", j.source.Path(), has, want)
 	}
 	return nil
+}
+
+// closeStart closes the files of the checkpoint or the weights that the run starts from. Until then
+// a checkpoint takes its space even if it is deleted.
+func (j *Job) closeStart() (err error) {
+	if j.started.Swap(true) {
+		return nil
+	}
+	if j.resume != nil {
+		err = j.resume.Close()
+	}
+	if j.source != nil {
+		err = errors.Join(err, j.source.Close())
+	}
+	return err
 }
 
 // initialize sets a rank's state to the initial weights of a new run. It is collective.

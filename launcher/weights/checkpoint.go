@@ -161,6 +161,12 @@ func parseConfig(text []byte) (c runConfig, err error) {
 	return c, c.Model.Validate()
 }
 
+// ParseModel returns the model of a run's configuration.
+func ParseModel(config []byte) (moe.Config, error) {
+	c, err := parseConfig(config)
+	return c.Model, err
+}
+
 // savedTensor is a tensor of a checkpoint.
 type savedTensor struct {
 	from  *checkpoint.Reader

@@ -86,7 +86,7 @@ type Config struct {
 	SaveEvery Interval `toml:"save_every" group:"saving" resume:"harmless" help:"steps (500) or time (10m) between checkpoints; 0: only at the end"`
 	SaveAsync bool     `toml:"save_async" group:"saving" resume:"harmless" help:"write checkpoints that are due by steps from a copy of the state while training continues"`
 	SaveRetry Duration `toml:"save_retry" group:"saving" resume:"harmless" help:"how long to retry the last save of a run if it fails, for example on a full disk"`
-	Keep      int      `toml:"keep" group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: each is removed before the next is written, so a crash in between loses all"`
+	Keep      int      `toml:"keep" group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: one, and if the next fills the disk, it is removed before that is complete, so a crash in between loses both"`
 
 	LogEvery      int `toml:"log_every" group:"output" resume:"harmless" help:"steps between log lines"`
 	EvalEvery     int `toml:"eval_every" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs; 0: only at start and end"`
@@ -290,6 +290,11 @@ func (c Config) DType() (tensor.DType, error) {
 	return p.DType, err
 }
 
+// FewestKept is the minimum number of checkpoints that a run keeps, because the newest may turn out
+// to be damaged. Only a run that keeps 0 has a single one, and gives it up for the next if the disk
+// has no room for both.
+const FewestKept = 2
+
 // Limits on counts, far above any run. They keep positions, which are products of counts, from
 // overflowing.
 const (
@@ -331,7 +336,7 @@ func (c Config) Validate(ranks int) error {
 	must(c.SaveEvery >= 0 || c.SaveEvery.Time() >= leastInterval, "save_every is %v: give a number of steps (500), a time (10m) or 0 (at the end only)", c.SaveEvery)
 	must(c.SaveRetry == 0 || c.SaveRetry >= Duration(time.Second), "save_retry is %v: give a time of 1s or more such as 10m, or 0s", c.SaveRetry)
 	must(c.EvalEvery >= AutoEval, "eval_every is %d: give -1 (ten evaluations), 0 (at start and end only) or more", c.EvalEvery)
-	must(c.Keep >= 0, "keep is %d: give 1 or more checkpoints, or 0 to remove each before the next is written", c.Keep)
+	must(c.Keep >= 0, "keep is %d: give 1 or more checkpoints, or 0 for one, which is removed before the next is complete if the disk has no room for both", c.Keep)
 	must(c.EvalSequences >= 1 && c.EvalSequences <= MaxCount, "eval_sequences is %d: give 1 or more, at most %d", c.EvalSequences, MaxCount)
 	must(c.RecordEvery >= 0, "record_every is %d: give 0 (loads alone) or more", c.RecordEvery)
 	must(c.RecordEvery == 0 || c.Model.Experts <= 1<<16, "record_every is %d: a record holds the choices of at most %d experts, not %d", c.RecordEvery, 1<<16, c.Model.Experts)
@@ -414,6 +419,14 @@ func TOML(cfg Config) ([]byte, error) {
 	var buf bytes.Buffer
 	err := toml.NewEncoder(&buf).Encode(cfg)
 	return buf.Bytes(), err
+}
+
+// Kept returns the number of checkpoints that a run keeps after a save.
+func (c Config) Kept() int {
+	if c.Keep == 0 {
+		return 1
+	}
+	return max(c.Keep, FewestKept)
 }
 
 // Copies reports whether the state is copied, so that training can continue while it is written.

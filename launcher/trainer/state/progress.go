@@ -92,10 +92,20 @@ func ReadProgress(from *checkpoint.Reader) (p Progress, err error) {
 	return p, nil
 }
 
-// CheckState returns an error if the trainer's state in a checkpoint cannot be that of a run.
+// CheckState returns an error unless a run can load a checkpoint: its progress can be that of a
+// run, and its tensors are those of its configuration.
 func CheckState(from *checkpoint.Reader) error {
-	_, err := ReadProgress(from)
-	return err
+	if _, err := ReadProgress(from); err != nil {
+		return err
+	}
+	want, err := config.Contents(from.ConfigTOML())
+	if err != nil {
+		return fmt.Errorf("%s: config.toml: %w", from.Path(), err)
+	}
+	if err := from.Match(want); err != nil {
+		return fmt.Errorf("%s is a %w: by its configuration, %w", from.Path(), checkpoint.ErrDamaged, err)
+	}
+	return nil
 }
 
 // check compares the numbers of a progress with the step of its checkpoint and with each other.
