@@ -87,11 +87,11 @@ func (p *pulse) run() {
 	look := time.NewTicker(lookTime)
 	defer look.Stop()
 	beat, last, done := time.Now(), time.Now(), p.done
-	finished, leaving := false, false
+	finished, leaving, end := false, false, time.Time{}
 	for {
 		select {
 		case <-done:
-			finished, done = true, nil
+			finished, done, end = true, nil, time.Now()
 			look.Reset(leaveTime)
 		case <-look.C:
 		}
@@ -114,6 +114,9 @@ func (p *pulse) run() {
 		}
 		if leaving && p.allLeft() {
 			return
+		}
+		if limit := p.world.limits.Wait; finished && limit > 0 && now.Sub(end) >= limit {
+			p.world.abort(p.missing(), p.own, lateError(fmt.Sprintf("it has not ended within %v after rank %d had", limit, p.own)))
 		}
 		if !leaving && now.Sub(beat) >= pulseTime {
 			p.send(beats)
@@ -181,6 +184,20 @@ func (p *pulse) allLeft() bool {
 		}
 	}
 	return true
+}
+
+// missing returns a rank of this host that has not finished, or the first rank of a host that has
+// not left.
+func (p *pulse) missing() int {
+	if r, ok := p.world.heap.Unfinished(); ok {
+		return r
+	}
+	for i := range p.hosts {
+		if h := &p.hosts[i]; !h.left {
+			return h.first
+		}
+	}
+	return p.own
 }
 
 // notify tells all hosts that still listen about a failure.

@@ -10,7 +10,6 @@ package collective
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -126,63 +125,86 @@ func (w *World) failed() *failure {
 	return &failure{declared.Rank, errors.New(declared.Text)}
 }
 
-// contain makes the panic of a rank an error of it, so that the other ranks of this process end.
-func (w *World) contain(rank int) {
-	if cause := recover(); cause != nil {
-		defer func() { recover() }() // of the heap, if its own numbers have changed in memory
-		w.Abort(rank, fmt.Errorf("panic: %v", cause))
-	}
-}
-
 // Run calls f once for every rank of this process, each in its own goroutine, and waits for all. A
 // rank whose f returns an error aborts the world. So does a rank that waits for a rank whose f has
-// returned. Run returns a [RankError] of the rank that failed first, on any host. Checked by
+// returned. Run returns a [RankError] of the rank that failed first, on any host. With a limit, it
+// does so even if a goroutine computes on: then the caller should end the process. Checked by
 // internal/model.
 func (w *World) Run(f func(c *Comm) error) error {
-	var wg sync.WaitGroup
 	w.setState(heap.Running)
-	if w.limits.Wait > 0 {
-		done, ended := make(chan struct{}), make(chan struct{})
-		go func() {
-			w.watch(done)
-			close(ended)
-		}()
-		defer func() {
-			close(done)
-			<-ended
-		}()
-	}
 	stop := w.startPulse()
-	ranks := 0
-	for _, c := range w.comms {
+	running := map[int]bool{}
+	for rank, c := range w.comms {
 		if c != nil {
-			ranks++
+			running[rank] = true
 		}
 	}
-	for rank, c := range w.comms { // the rank's own number may have changed in memory
-		if c == nil {
-			continue
-		}
-		wg.Go(func() {
-			if ranks > 1 { // a process of one rank ends with its panic, and is replaced
-				defer w.contain(rank)
-			}
-			if err := f(c); err != nil {
-				w.Abort(rank, err)
-			}
-			fault.Point(fault.BeforeLeave)
-			w.heap.SetState(rank, heap.Finished)
-		})
+	ended, contains := make(chan int, len(running)), len(running) > 1
+	for rank := range running { // the rank's own number may have changed in memory
+		go w.runRank(rank, contains, f, ended)
 	}
-	wg.Wait()
+	late := w.awaitRanks(running, ended)
 	stop()
+	if late != nil {
+		return late
+	}
+	w.finish()
 	if fail := w.failed(); fail != nil {
 		return &RankError{fail.rank, fail.err}
 	}
-	if !w.heap.Shared() {
+	return nil
+}
+
+// finish makes the world of use again after a run without a failure.
+func (w *World) finish() {
+	defer w.contain()
+	for rank, c := range w.comms {
+		if c != nil && w.heap.StateOf(rank) != heap.Finished {
+			w.Abort(rank, errVanished)
+		}
+	}
+	if !w.heap.Shared() && w.failed() == nil {
 		w.setState(heap.Absent)
 	}
-	return nil
+}
+
+// contain makes a panic outside of ranks a failure: the heap's own numbers have changed in memory.
+func (w *World) contain() {
+	if cause := recover(); cause != nil {
+		w.failure.CompareAndSwap(nil, &failure{0, fmt.Errorf("panic: %v", cause)})
+	}
+}
+
+// errVanished is the failure of a rank whose goroutine has called [runtime.Goexit].
+var errVanished = errors.New("its goroutine has ended without a result")
+
+// runRank runs f as one rank, and declares how it has ended. If contains is set, a panic is an error
+// of the rank, so that the other ranks of this process end too. A process of one rank ends with its
+// panic, and is replaced.
+func (w *World) runRank(rank int, contains bool, f func(c *Comm) error, ended chan<- int) {
+	defer func() { ended <- rank }()
+	err := errVanished
+	if contains {
+		defer func() {
+			if cause := recover(); cause != nil {
+				err = fmt.Errorf("panic: %v", cause)
+			}
+			w.leave(rank, err)
+		}()
+	}
+	if err = f(w.comms[rank]); !contains {
+		w.leave(rank, err)
+	}
+}
+
+// leave declares that a rank has ended, with err unless it is nil.
+func (w *World) leave(rank int, err error) {
+	defer func() { recover() }() // of the heap, if its own numbers have changed in memory
+	if err != nil {
+		w.Abort(rank, err)
+	}
+	fault.Point(fault.BeforeLeave)
+	w.heap.SetState(rank, heap.Finished)
 }
 
 func (w *World) setState(s heap.State) {

@@ -30,7 +30,7 @@ func (h *Heap) Park(rank int, g uint32) {
 func (h *Heap) Begin() {
 	clear(h.control)
 	h.header.failure.clear()
-	for r := range h.ranks {
+	for r := range h.part.Ranks {
 		l := h.line(h.part.First + r)
 		l.state.Store(uint32(Absent))
 		l.waiting.Store(0)
@@ -42,11 +42,21 @@ func (h *Heap) Begin() {
 // AllFinished reports whether every rank has finished.
 func (h *Heap) AllFinished() bool { return h.all(Finished) }
 
+// Unfinished returns the first rank that has not finished, if there is one.
+func (h *Heap) Unfinished() (rank int, ok bool) {
+	for rank = h.part.First; rank < h.part.First+h.part.Ranks; rank++ {
+		if h.StateOf(rank) != Finished {
+			return rank, true
+		}
+	}
+	return 0, false
+}
+
 // AllParked reports whether every rank waits for the next generation.
 func (h *Heap) AllParked() bool { return h.all(Parked) }
 
 func (h *Heap) all(s State) bool {
-	for r := range h.ranks {
+	for r := range h.part.Ranks {
 		if h.StateOf(h.part.First+r) != s {
 			return false
 		}
@@ -70,7 +80,7 @@ func (v Vault) Memory() []byte {
 	if h.vault == 0 {
 		return nil
 	}
-	return unsafe.Slice((*byte)(h.At(h.start+int64(h.ranks)*h.region+int64(h.index(v.rank))*h.vault)), h.vault)
+	return unsafe.Slice((*byte)(h.At(h.start+int64(h.part.Ranks)*h.region+int64(h.index(v.rank))*h.vault)), h.vault)
 }
 
 // Keep says that the vault now holds the state after a step, in addition to the previous one.
@@ -80,7 +90,7 @@ func (v Vault) Keep(step int64) { v.heap.line(v.rank).kept.Store(step + 1) }
 // is at most one step ahead of another, so it holds that state too.
 func (h *Heap) Kept() (step int64, ok bool) {
 	least := h.line(h.part.First).kept.Load()
-	for r := range h.ranks {
+	for r := range h.part.Ranks {
 		least = min(least, h.line(h.part.First+r).kept.Load())
 	}
 	return least - 1, least > 0

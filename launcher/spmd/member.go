@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/heap"
@@ -166,8 +167,16 @@ func (m *Member) Run(body func(c *collective.Comm) error) error {
 	}
 }
 
-// leave waits until all ranks have finished, or one has failed.
+// leave waits until all ranks have finished, or one has failed. One that takes longer than the limit
+// has failed.
 func (m *Member) leave() error {
+	if limit := m.limits.Wait; limit > 0 {
+		defer time.AfterFunc(limit, func() {
+			if r, ok := m.heap.Unfinished(); ok {
+				m.heap.Fail(r, m.Rank, fmt.Sprintf("it has not ended within %v after rank %d had", limit, m.Rank))
+			}
+		}).Stop()
+	}
 	m.heap.Await(m.Rank, nil, func() bool { return m.heap.Failed() || m.heap.AllFinished() })
 	if f, failed := m.heap.Failure(); failed && !m.heap.AllFinished() {
 		return fmt.Errorf("rank %d failed: %s", f.Rank, f.Text)
