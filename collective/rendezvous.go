@@ -52,8 +52,8 @@ func newGroup(w *World, name string, id int, worldRanks []int, memory unsafe.Poi
 }
 
 // meet waits until every rank of this host has arrived at this rank's next meeting. If the meeting
-// is abortable, a failure ends the wait. Otherwise it ends if all ranks that are missing have ended.
-// Checked by internal/model.
+// is abortable, a failure ends the wait. Otherwise it ends if all ranks that are missing have
+// ended. Checked by internal/model.
 func (c *Comm) meet(kind Kind, abortable bool) error {
 	if c.group.dry {
 		return nil

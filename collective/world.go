@@ -178,8 +178,8 @@ func (w *World) contain() {
 // errVanished is the failure of a rank whose goroutine has called [runtime.Goexit].
 var errVanished = errors.New("its goroutine has ended without a result")
 
-// runRank runs f as one rank, and declares how it has ended. If contains is set, a panic is an error
-// of the rank, so that the other ranks of this process end too. A process of one rank ends with its
+// runRank runs f as one rank, and declares how it has ended. With contains, a panic is an error of
+// the rank, so that the other ranks of this process end too. A process of one rank ends with its
 // panic, and is replaced.
 func (w *World) runRank(rank int, contains bool, f func(c *Comm) error, ended chan<- int) {
 	defer func() { ended <- rank }()

@@ -167,8 +167,8 @@ func (m *Member) Run(body func(c *collective.Comm) error) error {
 	}
 }
 
-// leave waits until all ranks have finished, or one has failed. One that takes longer than the limit
-// has failed.
+// leave waits until all ranks have finished, or one has failed. One that takes longer than the
+// limit has failed.
 func (m *Member) leave() error {
 	if limit := m.limits.Wait; limit > 0 {
 		defer time.AfterFunc(limit, func() {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"spmoe/collective"
+	"spmoe/internal/alloc"
 	"spmoe/tensor"
 )
 
@@ -41,7 +42,7 @@ func GatherTexts(c *collective.Comm, mine string) ([]string, error) {
 	for _, n := range lengths {
 		counts, total = append(counts, int(n)), total+int(n)
 	}
-	flat := make([]byte, total)
+	flat := alloc.Make[byte](total)
 	if err := collective.AllGatherV(c, flat, []byte(mine), counts); err != nil {
 		return nil, err
 	}
