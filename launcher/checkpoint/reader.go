@@ -76,7 +76,7 @@ func isRun(path string) (bool, error) {
 
 // openStep opens the checkpoint in the folder path.
 func openStep(path string) (*Reader, error) {
-	root, err := os.OpenRoot(path)
+	root, err := system.OpenRoot(path)
 	if err != nil {
 		return nil, err
 	}
