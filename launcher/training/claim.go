@@ -1,6 +1,6 @@
 package training
 
-// The folder of a run: who chooses and claims it.
+// The folder of a run: which rank chooses and claims it.
 
 import (
 	"cmp"
