@@ -205,7 +205,7 @@ func (m *Mailboxes) failed(rank int, start time.Time) *failure {
 		return &failure{there, errLeft}
 	}
 	if limit := w.limits.Wait; limit > 0 && time.Since(start) >= limit {
-		err := lateError(fmt.Sprintf("rank %d has not heard from it within %v", g.worldRanks[m.c.rank], limit))
+		err := fmt.Errorf("rank %d has not heard from it within %v", g.worldRanks[m.c.rank], limit)
 		w.abort(there, g.worldRanks[m.c.rank], err)
 		return &failure{there, err}
 	}

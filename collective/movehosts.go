@@ -27,7 +27,7 @@ func (c *Comm) collect(dst []byte, recvCounts, recvDispls []int, src []byte, sen
 	if limit := w.limits.Wait; limit > 0 { // the network waits by itself
 		peer := w.placement.First[(c.group.here+1)%len(w.placement.First)]
 		defer time.AfterFunc(limit, func() {
-			w.abort(peer, c.rank, lateError(fmt.Sprintf("nothing has come from %s within %v", w.describeHost(peer), limit)))
+			w.abort(peer, c.rank, fmt.Errorf("nothing has come from %s within %v", w.describeHost(peer), limit))
 		}).Stop()
 	}
 	err = n.AllToAllV(dst, inBytes(recvCounts), inBytes(recvDispls), src, inBytes(sendCounts), inBytes(sendDispls))

@@ -112,11 +112,15 @@ func (p *pulse) run() {
 			p.send(leaves)
 			leaving = true
 		}
-		if leaving && p.allLeft() {
+		if leaving && p.staying() < 0 {
 			return
 		}
 		if limit := p.world.limits.Wait; finished && limit > 0 && now.Sub(end) >= limit {
-			p.world.abort(p.missing(), p.own, lateError(fmt.Sprintf("it has not ended within %v after rank %d had", limit, p.own)))
+			late := p.world.heap.Unfinished()
+			if late < 0 {
+				late = p.staying()
+			}
+			p.world.abort(late, p.own, fmt.Errorf("it has not ended within %v after rank %d had", limit, p.own))
 		}
 		if !leaving && now.Sub(beat) >= pulseTime {
 			p.send(beats)
@@ -177,27 +181,14 @@ func (p *pulse) send(bytes int) {
 	}
 }
 
-func (p *pulse) allLeft() bool {
+// staying returns the first rank of a host that has not left; -1: all have.
+func (p *pulse) staying() int {
 	for i := range p.hosts {
 		if !p.hosts[i].left || !p.hosts[i].out.done.Load() {
-			return false
+			return p.hosts[i].first
 		}
 	}
-	return true
-}
-
-// missing returns a rank of this host that has not finished, or the first rank of a host that has
-// not left.
-func (p *pulse) missing() int {
-	if r, ok := p.world.heap.Unfinished(); ok {
-		return r
-	}
-	for i := range p.hosts {
-		if h := &p.hosts[i]; !h.left {
-			return h.first
-		}
-	}
-	return p.own
+	return -1
 }
 
 // notify tells all hosts that still listen about a failure.

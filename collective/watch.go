@@ -4,7 +4,6 @@ package collective
 // have stopped silently.
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,14 +23,8 @@ const lookTime = 50 * time.Millisecond
 // SetLimits is called before Run.
 func (w *World) SetLimits(l Limits) { w.limits = l }
 
-// endTime is how long goroutine ranks may compute on after one was found to be late.
-const endTime = time.Second
-
-// lateError says that a rank has computed for longer than the limit.
-type lateError string
-
-// Error implements error.
-func (e lateError) Error() string { return string(e) }
+// endTime is how long goroutine ranks may compute on after a failure.
+const endTime = 30 * time.Second
 
 // awaitRanks waits for the ranks of this process, and lets their waits check their limits. A
 // goroutine cannot be killed: if one computes on for too long after another rank has failed or
@@ -50,34 +43,23 @@ func (w *World) awaitRanks(running map[int]bool, ended <-chan int) error {
 			delete(running, rank)
 		case now := <-look:
 			w.wake()
-			f := w.failed()
-			if since.IsZero() && (f != nil || len(running) < ranks) {
+			f, limit := w.failed(), w.limits.Wait
+			if f != nil {
+				limit = min(limit, endTime)
+			}
+			switch late := slices.Min(slices.Collect(maps.Keys(running))); {
+			case w.heap.Shared() || f == nil && len(running) == ranks:
+			case since.IsZero():
 				since = now
-			}
-			limit := w.limits.Wait
-			if f != nil && errors.As(f.err, new(lateError)) {
-				limit = endTime
-			}
-			if !since.IsZero() && now.Sub(since) >= limit && !w.heap.Shared() {
-				return w.tooLate(slices.Min(slices.Collect(maps.Keys(running))), f)
+			case now.Sub(since) < limit:
+			case f == nil:
+				w.Abort(late, fmt.Errorf("it has not ended within %v after another rank had", limit))
+			default:
+				return &RankError{f.rank, fmt.Errorf("%w; rank %d has not ended since", f.err, late)}
 			}
 		}
 	}
 	return nil
-}
-
-// tooLate returns the error of a rank that computes on after a failure; nil: after another rank has
-// finished.
-func (w *World) tooLate(rank int, f *failure) error {
-	if f == nil {
-		err := lateError(fmt.Sprintf("it has not ended within %v after another rank had", w.limits.Wait))
-		w.Abort(rank, err)
-		return &RankError{rank, err}
-	}
-	if f.rank == rank {
-		return &RankError{rank, f.err}
-	}
-	return &RankError{f.rank, fmt.Errorf("%w; rank %d has not ended since", f.err, rank)}
 }
 
 // wake makes the ranks of this process look at their limits.
@@ -102,7 +84,8 @@ func (c *Comm) overdue(start time.Time) {
 	}
 	for _, r := range c.group.locals() {
 		if world := c.group.worldRanks[r]; c.group.board.arrival(r).round.Load() < c.round {
-			w.abort(world, c.group.worldRanks[c.rank], lateError(fmt.Sprintf("it has not come to %s within %v", c.slot(c.rank).describe(c.Size()), w.limits.Wait)))
+			err := fmt.Errorf("it has not come to %s within %v", c.slot(c.rank).describe(c.Size()), w.limits.Wait)
+			w.abort(world, c.group.worldRanks[c.rank], err)
 			return
 		}
 	}

@@ -10,6 +10,7 @@ package collective
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 	"unsafe"
 
@@ -27,6 +28,7 @@ type World struct {
 	network   Network // to the other hosts; nil if there are none
 	comms     []*Comm // by rank; nil if the rank is another process
 	limits    Limits
+	contains  bool // panics of ranks
 	failure   atomic.Pointer[failure]
 	sent      []atomic.Int64 // bytes sent to other hosts, by rank
 	nextGroup atomic.Int64   // lower bound of the id of the next communicator
@@ -57,7 +59,7 @@ func NewWorld(n int) *World {
 // newWorld creates the ranks of one host, as goroutines.
 func newWorld(p *Placement, host int) *World {
 	part := p.Part(host)
-	w := &World{heap: heap.New(part, ControlBytes(p.Ranks)), placement: p, comms: make([]*Comm, p.Ranks), sent: make([]atomic.Int64, p.Ranks)}
+	w := &World{heap: heap.New(part, ControlBytes(p.Ranks)), placement: p, contains: true, comms: make([]*Comm, p.Ranks), sent: make([]atomic.Int64, p.Ranks)}
 	g := w.worldGroup()
 	for r := part.First; r < part.First+part.Ranks; r++ {
 		w.comms[r] = newComm(g, r)
@@ -133,40 +135,30 @@ func (w *World) failed() *failure {
 func (w *World) Run(f func(c *Comm) error) error {
 	w.setState(heap.Running)
 	stop := w.startPulse()
-	running := map[int]bool{}
-	for rank, c := range w.comms {
+	running, ended := map[int]bool{}, make(chan int, len(w.comms))
+	for rank, c := range w.comms { // the rank's own number may have changed in memory
 		if c != nil {
 			running[rank] = true
+			go w.runRank(rank, f, ended)
 		}
-	}
-	ended, contains := make(chan int, len(running)), len(running) > 1
-	for rank := range running { // the rank's own number may have changed in memory
-		go w.runRank(rank, contains, f, ended)
 	}
 	late := w.awaitRanks(running, ended)
 	stop()
 	if late != nil {
 		return late
 	}
-	w.finish()
+	if !w.heap.Shared() && w.failed() == nil {
+		w.setState(heap.Absent)
+	}
 	if fail := w.failed(); fail != nil {
 		return &RankError{fail.rank, fail.err}
 	}
 	return nil
 }
 
-// finish makes the world of use again after a run without a failure.
-func (w *World) finish() {
-	defer w.contain()
-	for rank, c := range w.comms {
-		if c != nil && w.heap.StateOf(rank) != heap.Finished {
-			w.Abort(rank, errVanished)
-		}
-	}
-	if !w.heap.Shared() && w.failed() == nil {
-		w.setState(heap.Absent)
-	}
-}
+// ContainPanics makes the panic of a rank an error of it, which ends the world, as it always is if
+// ranks are goroutines. Otherwise it ends the process, which can be replaced.
+func (w *World) ContainPanics() { w.contains = true }
 
 // contain makes a panic outside of ranks a failure: the heap's own numbers have changed in memory.
 func (w *World) contain() {
@@ -178,21 +170,21 @@ func (w *World) contain() {
 // errVanished is the failure of a rank whose goroutine has called [runtime.Goexit].
 var errVanished = errors.New("its goroutine has ended without a result")
 
-// runRank runs f as one rank, and declares how it has ended. With contains, a panic is an error of
-// the rank, so that the other ranks of this process end too. A process of one rank ends with its
-// panic, and is replaced.
-func (w *World) runRank(rank int, contains bool, f func(c *Comm) error, ended chan<- int) {
+// runRank runs f as one rank, and declares how it has ended. It contains accesses to memory that
+// does not exist like panics: an address may have changed in memory.
+func (w *World) runRank(rank int, f func(c *Comm) error, ended chan<- int) {
 	defer func() { ended <- rank }()
 	err := errVanished
-	if contains {
+	if w.contains {
+		debug.SetPanicOnFault(true)
 		defer func() {
 			if cause := recover(); cause != nil {
-				err = fmt.Errorf("panic: %v", cause)
+				err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
 			}
 			w.leave(rank, err)
 		}()
 	}
-	if err = f(w.comms[rank]); !contains {
+	if err = f(w.comms[rank]); !w.contains {
 		w.leave(rank, err)
 	}
 }
@@ -208,6 +200,7 @@ func (w *World) leave(rank int, err error) {
 }
 
 func (w *World) setState(s heap.State) {
+	defer w.contain()
 	for r, c := range w.comms {
 		if c != nil {
 			w.heap.SetState(r, s)

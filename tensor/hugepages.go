@@ -14,7 +14,7 @@ type largePages struct{ memory.GoAllocator }
 
 // Allocate returns size zeroed bytes, aligned to a cache line.
 func (a *largePages) Allocate(size int) []byte {
-	alloc.Check(size)
+	alloc.Check(size, 1)
 	b := a.GoAllocator.Allocate(size)
 	pages.Advise(b)
 	return b

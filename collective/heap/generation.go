@@ -40,28 +40,22 @@ func (h *Heap) Begin() {
 }
 
 // AllFinished reports whether every rank has finished.
-func (h *Heap) AllFinished() bool { return h.all(Finished) }
+func (h *Heap) AllFinished() bool { return h.lacking(Finished) < 0 }
 
-// Unfinished returns the first rank that has not finished, if there is one.
-func (h *Heap) Unfinished() (rank int, ok bool) {
-	for rank = h.part.First; rank < h.part.First+h.part.Ranks; rank++ {
-		if h.StateOf(rank) != Finished {
-			return rank, true
-		}
-	}
-	return 0, false
-}
+// Unfinished returns the first rank that has not finished; -1: all have.
+func (h *Heap) Unfinished() int { return h.lacking(Finished) }
 
 // AllParked reports whether every rank waits for the next generation.
-func (h *Heap) AllParked() bool { return h.all(Parked) }
+func (h *Heap) AllParked() bool { return h.lacking(Parked) < 0 }
 
-func (h *Heap) all(s State) bool {
+// lacking returns the first rank that is not in a state; -1: all are.
+func (h *Heap) lacking(s State) int {
 	for r := range h.part.Ranks {
 		if h.StateOf(h.part.First+r) != s {
-			return false
+			return h.part.First + r
 		}
 	}
-	return true
+	return -1
 }
 
 // Vault is memory that outlives the process of a rank. It holds the state of two steps in turns:

@@ -17,18 +17,7 @@ func TestMake(t *testing.T) {
 			Make[[2]int64](n)
 		}()
 	}
-	if got := Make[int32](3); len(got) != 3 || len(Make[struct{}](1<<50)) != 1<<50 {
+	if got := Make[int32](3); len(got) != 3 || len(Make[struct{}](3)) != 3 {
 		t.Errorf("got %v", got)
-	}
-}
-
-// Without the sizes, as on other systems, there is no bound.
-func TestParse(t *testing.T) {
-	for text, want := range map[string]int{
-		"MemTotal:  2 kB\nMemFree: 1 kB\nSwapTotal: 3 kB\n": 5 << 10, "MemTotal: lots\n": math.MaxInt, "": math.MaxInt,
-	} {
-		if got := parse(text); got != want {
-			t.Errorf("%q: %d bytes, want %d", text, got, want)
-		}
 	}
 }

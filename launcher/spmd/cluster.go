@@ -122,9 +122,10 @@ func (c *Cluster) Run(body func(c *collective.Comm) error) error {
 		return err
 	}
 	w.SetLimits(c.limits)
+	w.ContainPanics()
 	c.world.Store(w)
 	defer c.world.Store(nil)
-	return w.Run(recovered(body))
+	return w.Run(body)
 }
 
 // next returns the rank on this host whose process this one watches: the next, and the first after

@@ -153,7 +153,8 @@ func (m *Member) Run(body func(c *collective.Comm) error) error {
 		w.SetLimits(m.limits)
 		fault.Point(fault.AfterJoin)
 		if !m.heals {
-			return w.Run(recovered(body))
+			w.ContainPanics()
+			return w.Run(body)
 		}
 		if err = w.Run(body); err == nil { // a panic is a crash like any other: it must end the process, not the job
 			fault.Point(fault.InLeave)
@@ -172,7 +173,7 @@ func (m *Member) Run(body func(c *collective.Comm) error) error {
 func (m *Member) leave() error {
 	if limit := m.limits.Wait; limit > 0 {
 		defer time.AfterFunc(limit, func() {
-			if r, ok := m.heap.Unfinished(); ok {
+			if r := m.heap.Unfinished(); r >= 0 {
 				m.heap.Fail(r, m.Rank, fmt.Sprintf("it has not ended within %v after rank %d had", limit, m.Rank))
 			}
 		}).Stop()
