@@ -10,33 +10,28 @@ import (
 	"spmoe/launcher/trainer/config"
 )
 
-// claimFolder returns the folder of the run, which it claims.
-func (f *TrainFlags) claimFolder(cfg config.Config, claim *running.RunClaim) (run string, err error) {
+// claimFolder returns the folder of the run, which it claims. Of ranks that mpirun or srun has
+// started, rank 0 chooses and claims it, and those whose flags name none take the same one.
+func (f *TrainFlags) claimFolder(cfg config.Config, env cli.Env, claim *running.RunClaim) (run string, err error) {
 	run = cfg.Out
+	follows := env.Cluster != nil && !env.Cluster.Leads()
 	switch {
+	case follows:
 	case run == "" && !f.resume:
-		return claim.TakeFree(cfg.Flavor)
+		run, err = claim.TakeFree(cfg.Flavor)
 	case !f.resume:
-		return run, claim.Take(run)
+		err = claim.Take(run)
 	case run == "":
 		if run, err = running.NewestRun("give its folder with --out"); err != nil {
 			return "", err
 		}
+		fallthrough
+	default:
+		err = claim.TakeExisting(run)
 	}
-	return run, claim.TakeExisting(run)
-}
-
-// claimTogether is claimFolder. Of ranks that mpirun or srun has started, rank 0 chooses and claims
-// the folder, and those whose flags name none take the same one.
-func (f *TrainFlags) claimTogether(cfg config.Config, env cli.Env, claim *running.RunClaim) (run string, err error) {
-	if env.Cluster == nil {
-		return f.claimFolder(cfg, claim)
+	if err != nil || env.Cluster == nil {
+		return run, err // other ranks get an error from Choose
 	}
-	if env.Cluster.Leads() {
-		if run, err = f.claimFolder(cfg, claim); err != nil {
-			return "", err // the others learn of it
-		}
-	}
-	run, err = env.Cluster.Choose(run)
-	return cmp.Or(cfg.Out, run), err
+	chosen, err := env.Cluster.Choose(run)
+	return cmp.Or(run, chosen), err
 }

@@ -332,7 +332,7 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, env cli.Env, c
 	if f.resume && f.config != "" {
 		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values with flags")
 	}
-	run, err := f.claimTogether(cfg, env, claim)
+	run, err := f.claimFolder(cfg, env, claim)
 	if err != nil {
 		return cfg, "", err
 	}
