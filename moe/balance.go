@@ -3,8 +3,8 @@ package moe
 import (
 	"math"
 
-	"spmoe/internal/alloc"
 	"spmoe/tensor"
+	"spmoe/tensor/alloc"
 )
 
 // The sequence-wise balance loss of DeepSeek-V3 (arXiv:2412.19437, 2.1.2). For each sequence it is

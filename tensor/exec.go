@@ -3,7 +3,7 @@ package tensor
 import (
 	"sync/atomic"
 
-	"spmoe/internal/alloc"
+	"spmoe/tensor/alloc"
 	"spmoe/tensor/internal/gemm"
 	"spmoe/tensor/internal/vec"
 	"spmoe/tensor/profile"

@@ -3,7 +3,7 @@ package tensor
 import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
-	"spmoe/internal/alloc"
+	"spmoe/tensor/alloc"
 	"spmoe/tensor/internal/pages"
 )
 

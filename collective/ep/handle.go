@@ -8,8 +8,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"spmoe/internal/alloc"
 	"spmoe/tensor"
+	"spmoe/tensor/alloc"
 )
 
 // Handle is the routing of one Dispatch, which the later calls for the same rows need. The zero

@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"spmoe/collective"
-	"spmoe/internal/alloc"
 	"spmoe/tensor"
+	"spmoe/tensor/alloc"
 )
 
 // SumPrime combines checksums: FNV's prime.

@@ -3,7 +3,7 @@ package gemm
 import (
 	"unsafe"
 
-	"spmoe/internal/alloc"
+	"spmoe/tensor/alloc"
 )
 
 // Scratch holds one worker's packing buffers. They grow once to a fixed bound, so a warm call
