@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"spmoe/launcher/system"
 )
 
 // Entry is a folder of a run that is, was or was to become a checkpoint.
@@ -42,7 +44,7 @@ func (e Entry) State() string {
 
 // List returns the checkpoint folders in the run folder dir, by step.
 func List(dir string) ([]Entry, error) {
-	folders, err := os.ReadDir(dir)
+	folders, err := system.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +115,7 @@ func (e *Entry) inspect(path string) error {
 		return err
 	}
 	e.Time = stat.ModTime()
-	files, err := os.ReadDir(path)
+	files, err := system.ReadDir(path)
 	if err != nil {
 		return err
 	}
@@ -122,7 +124,7 @@ func (e *Entry) inspect(path string) error {
 			e.Bytes += info.Size()
 		}
 	}
-	root, err := os.OpenRoot(path)
+	root, err := system.OpenRoot(path)
 	if err != nil {
 		return err
 	}

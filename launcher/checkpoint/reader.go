@@ -74,7 +74,7 @@ func isRun(path string) (bool, error) {
 
 // openStep opens the checkpoint in the folder path. Without whole it reads the headers only.
 func openStep(path string, whole bool, checks []func(*Reader) error) (*Reader, error) {
-	root, err := os.OpenRoot(path)
+	root, err := system.OpenRoot(path)
 	if err != nil {
 		return nil, err
 	}

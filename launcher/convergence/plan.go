@@ -90,7 +90,7 @@ func (c *Comparison) existingPlan() ([]byte, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return text, err
 	}
-	entries, err := os.ReadDir(c.Out)
+	entries, err := system.ReadDir(c.Out)
 	others := slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == system.LockFile || e.Name() == pilotFolder })
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):

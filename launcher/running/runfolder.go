@@ -163,7 +163,7 @@ func NewestUnverified(run string) (path string, config []byte, err error) {
 // NewestRun returns the folder in runs/ that was changed last and has a checkpoint. advice says how
 // to name another one.
 func NewestRun(advice string) (string, error) {
-	entries, err := os.ReadDir(runsFolder)
+	entries, err := system.ReadDir(runsFolder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}

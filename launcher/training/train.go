@@ -120,7 +120,7 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	late := env.Member != nil && env.Member.Late()
 	claim := &running.RunClaim{Wanted: env.ReportsJob() && !f.dryRun, Warn: env.ErrOut}
 	defer claim.Release()
-	cfg, from, err := f.configure(given, late, env.ErrOut, claim)
+	cfg, from, err := f.configure(given, late, env, claim)
 	if err != nil {
 		return withRanks(err, from, f.ranks.Count)
 	}
@@ -311,7 +311,7 @@ func startProfile(path string) (stop func() error, err error) {
 // run starts from the configuration in its checkpoint. Warnings of damaged checkpoints go to warn.
 // A late process joins a run that is under way, and does not touch its checkpoints. The run's
 // folder is claimed before anything in it is changed.
-func (f *TrainFlags) configure(given []cli.Assignment, late bool, warn io.Writer, claim *running.RunClaim) (cfg config.Config, from string, err error) {
+func (f *TrainFlags) configure(given []cli.Assignment, late bool, env cli.Env, claim *running.RunClaim) (cfg config.Config, from string, err error) {
 	text, err := cli.ReadConfig(f.config)
 	if err != nil {
 		return cfg, "", err
@@ -329,39 +329,31 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, warn io.Writer
 	if f.allowChanges && !f.resume {
 		return cfg, "", errors.New("--allow-changes is for --resume: leave it out, or add --resume")
 	}
+	if f.resume && f.config != "" {
+		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values with flags")
+	}
+	run, err := f.claimFolder(cfg, env, claim)
+	if err != nil {
+		return cfg, "", err
+	}
 	if !f.resume {
 		if cfg.Out == "" {
-			cfg.Out, err = claim.TakeFree(cfg.Flavor)
-			return cfg, "", err
-		}
-		if err := claim.Take(cfg.Out); err != nil {
-			return cfg, "", err
+			cfg.Out = run
+			return cfg, "", nil
 		}
 		if err := keepRules(&cfg, text, given); err != nil {
 			return cfg, "", err
 		}
 		if !late {
-			from, err = sameRun(cfg, warn)
+			from, err = sameRun(cfg, env.ErrOut)
 			f.noteRuns(cfg.Out, from)
 		}
 		return cfg, from, err
 	}
-	if f.config != "" {
-		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values with flags")
-	}
-	run := cfg.Out
-	if run == "" {
-		if run, err = running.NewestRun("give its folder with --out"); err != nil {
-			return cfg, "", err
-		}
-	}
-	if err := claim.TakeExisting(run); err != nil {
-		return cfg, "", err
-	}
 	if late {
 		from, text, err = running.NewestUnverified(run)
 	} else {
-		from, text, err = running.NewestWhole(run, warn)
+		from, text, err = running.NewestWhole(run, env.ErrOut)
 	}
 	if err != nil {
 		return cfg, "", err

@@ -6,7 +6,6 @@ package weights
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -14,6 +13,7 @@ import (
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/system"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 )
@@ -125,7 +125,7 @@ func readCheckpoint(path string) (c runConfig, step string, err error) {
 	if step, err = newest(path); err != nil {
 		return c, "", err
 	}
-	root, err := os.OpenRoot(step)
+	root, err := system.OpenRoot(step)
 	if err != nil {
 		return c, "", err
 	}

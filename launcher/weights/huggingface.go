@@ -17,6 +17,7 @@ import (
 
 	"spmoe/internal/strictjson"
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/system"
 	"spmoe/moe"
 )
 
@@ -43,7 +44,7 @@ type storage struct {
 }
 
 func (s *Source) openHuggingFace() error {
-	root, err := os.OpenRoot(s.path)
+	root, err := system.OpenRoot(s.path)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ type Config struct {
 	Deaths int
 	Errors map[int]int // a rank returns an error after this number of calls
 	Leaves map[int]int // a rank returns without an error after this number of calls
+	Panics map[int]int // a rank fails in the window with this number, in which it has used buffers
 	// an actor outside the communicator declares a failure at any time
 	Outsider bool
 	Insists  bool // a rank whose call has failed makes two more calls before it returns
@@ -39,6 +40,7 @@ const (
 	RingBeforeStore               // a ringer looks for waiters before it stores what they wait for
 	OneSlot                       // a rank publishes every call in the same slot
 	AbortableSync                 // goroutines can be released from the second meeting
+	EndlessSync                   // goroutines wait in it for a rank that has ended
 	LateArrival                   // a rank checks whether all have arrived before it shows its own arrival
 	StoredDecision                // a decision is stored regardless of an earlier one
 	PublishBeforeRefusal          // a call is published before a failure refuses it
@@ -46,7 +48,7 @@ const (
 	SilentSecondFailure           // the second to declare a failure does not ring
 )
 
-var mutationNames = []string{"correct", "no second look", "ring before store", "one slot", "abortable sync", "late arrival", "stored decision",
+var mutationNames = []string{"correct", "no second look", "ring before store", "one slot", "abortable sync", "endless sync", "late arrival", "stored decision",
 	"publish before refusal", "claimed failure", "silent second failure"}
 
 // String describes the mistake in a few words.
@@ -68,4 +70,6 @@ func newSystem(c Config) *system {
 }
 
 // mayFail reports whether anything can go wrong.
-func (c Config) mayFail() bool { return c.Deaths > 0 || len(c.Errors)+len(c.Leaves) > 0 || c.Outsider }
+func (c Config) mayFail() bool {
+	return c.Deaths > 0 || len(c.Errors)+len(c.Leaves)+len(c.Panics) > 0 || c.Outsider
+}

@@ -31,6 +31,9 @@ func (p *program) run() {
 	if n, ok := p.Errors[p.me]; ok {
 		calls, erring = calls[:n], true
 	}
+	if n, ok := p.Panics[p.me]; ok {
+		calls = calls[:n]
+	}
 	returned, failed, round := &label{}, &label{}, 0
 	for i, kind := range calls {
 		round = p.call(kind, i+1, round, failed)
@@ -54,6 +57,9 @@ func (p *program) call(kind Call, seq, round int, failed *label) int {
 	last := round + 1
 	if kind == Window {
 		p.touch(seq)
+		if p.Panics[p.me] == seq {
+			p.jump(failed)
+		}
 		last++
 		p.sync(last, syncAborted)
 		p.do(func(_ *state, me *actor) {
@@ -210,6 +216,20 @@ func (p *program) complete(s *state, round int) bool {
 	return true
 }
 
+// abandoned is collective.group.abandoned.
+func (p *program) abandoned(s *state, round int) (gone bool) {
+	for r := range p.Ranks {
+		if r == p.me || int(s.actors[r].round) >= round {
+			continue
+		}
+		if !s.actors[r].is(finished) || p.Mutation == EndlessSync {
+			return false
+		}
+		gone = true
+	}
+	return gone
+}
+
 // failed is collective.group.failed.
 func (p *program) failed(s *state, round int) bool {
 	for r := range p.Ranks {
@@ -231,16 +251,14 @@ func (p *program) ready(round int, abortable bool, yes, no *label) {
 		switch {
 		case decided(s):
 			return yes
-		case abortable && p.failed(s, round):
+		case abortable && p.failed(s, round), !abortable && p.abandoned(s, round):
 			return abort
 		}
 		return no
 	}, "looks whether meeting %d is decided", round)
-	if abortable {
-		p.at(abort)
-		p.decide(round, true, again)
-		p.at(again)
-		p.when(decided, yes, no, "looks again whether meeting %d is decided", round)
-	}
+	p.at(abort)
+	p.decide(round, true, again)
+	p.at(again)
+	p.when(decided, yes, no, "looks again whether meeting %d is decided", round)
 	p.at(after)
 }

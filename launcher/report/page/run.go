@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -71,7 +72,7 @@ const (
 func ReadRun(folder string) (Run, error) {
 	r := Run{Folder: folder}
 	log, err := record.Read(folder)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return r, fmt.Errorf("%w: give the folder of a run", err)
 	} else if err != nil {
 		return r, err
