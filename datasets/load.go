@@ -11,8 +11,7 @@ import (
 // Data is the training and the validation data of a run.
 type Data struct {
 	Train, HeldOut           Stream
-	TrainBytes, HeldOutBytes int64   // of text
-	Overlap                  Overlap // of the text; nothing is known of token files
+	TrainBytes, HeldOutBytes int64 // of text
 	Documents                int
 	Losses
 	Builtin string // see Corpus
@@ -172,7 +171,6 @@ func (d *Data) streams(parts []dataPart, t Tokenizer) (train, heldOut []Stream) 
 }
 
 func (d *Data) addCorpus(c *Corpus) {
-	d.Overlap = d.Overlap.plus(c.Overlap)
 	d.TrainBytes += c.Train.Bytes()
 	d.HeldOutBytes += c.HeldOut.Bytes()
 	d.Documents += len(c.Train.docs) + len(c.HeldOut.docs)
@@ -183,8 +181,11 @@ func (d *Data) addCorpus(c *Corpus) {
 func (d *Data) addTokens(f *tokenFile) {
 	d.TrainBytes += f.bytes[0]
 	d.HeldOutBytes += f.bytes[1]
-	d.Documents += len(f.lists[0].Offsets) + len(f.lists[1].Offsets) - 2
+	d.Documents += f.documents()
 }
+
+// documents returns the number of documents on both sides.
+func (f *tokenFile) documents() int { return len(f.lists[0].Offsets) + len(f.lists[1].Offsets) - 2 }
 
 // tokens returns the token file of a source, or nil if it has none. A token file next to other
 // files is an error.

@@ -64,7 +64,7 @@ func TestStories(t *testing.T) {
 		if err != nil {
 			t.Fatal(what, err)
 		}
-		one, err := Inspect(t.Context(), []string{path}, c.by, opts, 0)
+		one, err := Inspect(t.Context(), []string{path}, c.by, opts)
 		if err != nil {
 			t.Fatal(what, err)
 		}

@@ -28,17 +28,6 @@ const (
 	leastClean = 0.25
 )
 
-// Overlap counts validation text that training text has too, in bytes.
-type Overlap struct {
-	Removed int64 `json:"removed"`
-	Left    int64 `json:"left"`     // in runs of five lines that training text has too
-	HeldOut int64 `json:"held_out"` // all validation text after the removal
-}
-
-func (o Overlap) plus(p Overlap) Overlap {
-	return Overlap{o.Removed + p.Removed, o.Left + p.Left, o.HeldOut + p.HeldOut}
-}
-
 // overlapIndex has the runs of lines and words of validation documents, and remembers which of them
 // occur in training documents.
 type overlapIndex struct {
@@ -110,7 +99,7 @@ func (x *overlapIndex) addAll(docs []Document) {
 }
 
 // clean returns the parts of validation documents that do not occur in training text, in order.
-func (x *overlapIndex) clean(heldOut []Document) ([]Document, Overlap) {
+func (x *overlapIndex) clean(heldOut []Document) []Document {
 	var kept []Document
 	for _, d := range heldOut {
 		for _, part := range x.unshared(d) {
@@ -119,18 +108,10 @@ func (x *overlapIndex) clean(heldOut []Document) ([]Document, Overlap) {
 			}
 		}
 	}
-	all := totalBytes(heldOut)
-	if float64(totalBytes(kept)) < leastClean*float64(all) {
-		kept = heldOut
+	if float64(totalBytes(kept)) < leastClean*float64(totalBytes(heldOut)) {
+		return heldOut
 	}
-	o := Overlap{HeldOut: totalBytes(kept)}
-	o.Removed = all - o.HeldOut
-	for _, d := range kept {
-		for _, run := range x.copied(d.Text) {
-			o.Left += int64(run[1] - run[0])
-		}
-	}
-	return kept, o
+	return kept
 }
 
 // copied returns the ranges of bytes of text that consist of runs of lines of training text.

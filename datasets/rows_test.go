@@ -251,7 +251,7 @@ func TestLosses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		one, err := Inspect(t.Context(), []string{path}, Bytes{}, Options{}, 0)
+		one, err := Inspect(t.Context(), []string{path}, Bytes{}, Options{})
 		if err != nil || !reflect.DeepEqual(c.Losses, want) || !reflect.DeepEqual(one[0].Losses, want) {
 			t.Errorf("%s: %+v, inspected %+v, %v: want %+v", name, c.Losses, one, err, want)
 		}
@@ -261,7 +261,7 @@ func TestLosses(t *testing.T) {
 			}
 		}
 	}
-	_, err := Inspect(t.Context(), []string{filepath.Join(writeTree(t, map[string]string{"a.jsonl": `{"text":"\u0000"}`}), "a.jsonl")}, Bytes{}, Options{}, 0)
+	_, err := Inspect(t.Context(), []string{filepath.Join(writeTree(t, map[string]string{"a.jsonl": `{"text":"\u0000"}`}), "a.jsonl")}, Bytes{}, Options{})
 	wantError(t, err, "no text in", "in any of 1 rows (1 have NUL bytes only")
 }
 

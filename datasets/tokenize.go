@@ -32,7 +32,6 @@ type TokenizeProgress struct {
 // TokenizeSummary describes a token file.
 type TokenizeSummary struct {
 	Train, HeldOut Side
-	Overlap        Overlap
 	Losses
 }
 
@@ -65,8 +64,8 @@ func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, 
 		return sum, err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	d, err := s.divided(ctx, progress, func(d Document) error { return w.add(0, d) })
-	for _, h := range d.heldOut {
+	heldOut, losses, err := s.divided(ctx, progress, func(d Document) error { return w.add(0, d) })
+	for _, h := range heldOut {
 		err = errors.Join(err, w.add(1, h))
 	}
 	if err == nil {
@@ -75,7 +74,7 @@ func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, 
 	if err != nil {
 		return sum, err
 	}
-	sum = TokenizeSummary{w.sides[0].Side, w.sides[1].Side, d.overlap, d.losses}
+	sum = TokenizeSummary{w.sides[0].Side, w.sides[1].Side, losses}
 	return sum, w.write(path)
 }
 

@@ -20,41 +20,22 @@ func Walk(ctx context.Context, paths []string, opts Options, train, heldOut func
 	if err != nil {
 		return err
 	}
-	d, err := s.divided(ctx, func(TokenizeProgress) {}, func(d Document) error { return train(d.Text) })
-	for _, h := range d.heldOut {
+	all, _, err := s.divided(ctx, func(TokenizeProgress) {}, func(d Document) error { return train(d.Text) })
+	for _, h := range all {
 		err = errors.Join(err, heldOut(h.Text))
 	}
 	return err
 }
 
-// dividedSource is what is known of a source when its training documents have been read.
-type dividedSource struct {
-	heldOut []Document // de-duplicated
-	overlap Overlap
-	losses  Losses
-}
-
-// divided reads all documents three times: to divide them, for the validation documents, and to
-// call train with the training documents in the order of a [Split]. Documents that change meanwhile
-// are an error.
-func (s source) divided(ctx context.Context, progress func(TokenizeProgress), train func(Document) error) (d dividedSource, err error) {
+// divided reads all documents three times: to divide them, for the validation documents, which it
+// returns de-duplicated, and to call train with the training documents in the order of a [Split].
+// Documents that change meanwhile are an error.
+func (s source) divided(ctx context.Context, progress func(TokenizeProgress), train func(Document) error) (heldOut []Document, losses Losses, err error) {
 	sizes, sides, losses, err := s.scan(ctx, progress)
 	if err != nil {
-		return d, err
+		return nil, losses, err
 	}
-	d.losses = losses
-	d.heldOut, d.overlap, err = s.deduplicated(ctx, sizes, sides, func(part Document, done int64) error {
-		progress(TokenizeProgress{"tokenizing", done})
-		return train(part)
-	})
-	return d, err
-}
-
-// deduplicated returns the validation documents. It calls train with each training document, after
-// done bytes of text.
-func (s source) deduplicated(ctx context.Context, sizes []int64, sides division, train func(part Document, done int64) error) ([]Document, Overlap, error) {
-	var heldOut []Document
-	err := s.again(ctx, sizes, sides, func(_, out Document, _ int64) error {
+	err = s.again(ctx, sizes, sides, func(_, out Document, _ int64) error {
 		if len(out.Text) > 0 {
 			out.Text = bytes.Clone(out.Text)
 			heldOut = append(heldOut, out)
@@ -62,7 +43,7 @@ func (s source) deduplicated(ctx context.Context, sizes []int64, sides division,
 		return nil
 	})
 	if err != nil {
-		return nil, Overlap{}, err
+		return nil, losses, err
 	}
 	slices.SortStableFunc(heldOut, Document.compare)
 	index := newOverlapIndex(heldOut)
@@ -71,13 +52,13 @@ func (s source) deduplicated(ctx context.Context, sizes []int64, sides division,
 			return nil
 		}
 		index.add(part.Text)
-		return train(part, done)
+		progress(TokenizeProgress{"tokenizing", done})
+		return train(part)
 	})
 	if err != nil {
-		return nil, Overlap{}, err
+		return nil, losses, err
 	}
-	heldOut, overlap := index.clean(heldOut)
-	return heldOut, overlap, nil
+	return index.clean(heldOut), losses, nil
 }
 
 // again reads the documents of a scan again, and calls f with the parts of each on both sides.

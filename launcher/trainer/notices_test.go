@@ -70,18 +70,3 @@ func TestNotices(t *testing.T) {
 		}
 	}
 }
-
-func TestTextNotices(t *testing.T) {
-	for _, c := range []struct {
-		of   datasets.Overlap
-		want string
-	}{
-		{datasets.Overlap{}, ""},
-		{datasets.Overlap{Removed: 900, Left: 5, HeldOut: 1000}, ""},
-		{datasets.Overlap{Left: 250, HeldOut: 1000}, "25 % of the validation text occurs in the training text"},
-	} {
-		if got := strings.Join(estimate.TextNotices(&datasets.Data{Overlap: c.of}, datasets.Bytes{}), "\n"); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
-			t.Errorf("%+v: %q, want %q", c.of, got, c.want)
-		}
-	}
-}

@@ -21,7 +21,6 @@ type dataFlags struct {
 	rules     int
 	out       string
 	vocab     int
-	samples   int
 	json      bool
 }
 
@@ -39,7 +38,6 @@ func (f *dataFlags) define(fs *flag.FlagSet, names []string) {
 	all.IntVar(&f.rules, "data-rules", int(datasets.NewestRules), "`N` how files are read, as in train --data-rules")
 	all.StringVar(&f.out, "out", "", "`FILE` write to FILE")
 	all.IntVar(&f.vocab, "vocab", 8192, "`N` vocabulary size of the new tokenizer")
-	all.IntVar(&f.samples, "samples", 3, "`N` documents per source to print the beginning of")
 	all.BoolVar(&f.json, "json", false, "print JSON")
 	cli.SelectFlags(fs, all, names)
 }
@@ -77,7 +75,7 @@ func DataCommands() []cli.Command {
 		}}
 	}
 	return []cli.Command{
-		sub("inspect", "print statistics and samples of text", []string{"tokenizer", "end-token", "special-tokens", "samples", "json"}, (*dataFlags).inspect,
+		sub("inspect", "print the amounts of text and of its tokens", []string{"tokenizer", "end-token", "special-tokens", "json"}, (*dataFlags).inspect,
 			"data inspect corpus/"),
 		sub("tokenize", "write the tokens of text to a file that train --data maps into memory", []string{"tokenizer", "end-token", "special-tokens", "out"}, (*dataFlags).tokenize,
 			"data tokenize --data corpus/ --tokenizer tokenizer.json --out corpus.arrow"),

@@ -38,9 +38,6 @@ func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
 		sum.Train.Tokens, report.Plural(int(sum.Train.Documents), "document"), sum.HeldOut.Tokens, report.Plural(int(sum.HeldOut.Documents), "document"),
 		float64(sum.Train.Bytes+sum.HeldOut.Bytes)/float64(max(sum.Train.Tokens+sum.HeldOut.Tokens, 1)),
 		system.Bytes(int64(float64(sum.Train.Bytes+sum.HeldOut.Bytes)/seconds)))
-	if sum.Overlap.Removed+sum.Overlap.Left > 0 {
-		fmt.Fprintf(env.Out, "overlap: %s\n", overlap(sum.Overlap))
-	}
 	if note := datasets.SpecialNote(tokenizer, sum.Special); note != "" {
 		fmt.Fprintf(env.Out, "special: %s\n", note)
 	}

@@ -52,18 +52,10 @@ func LayoutNotices(c config.Config, ranks int) (all []string) {
 	return all
 }
 
-// mostOverlap is the share of the validation text that training text may have too without a notice.
-const mostOverlap = 0.005
-
-// TextNotices describes text in which special tokens are spelled, and validation text that is not
-// clean.
+// TextNotices describes text in which special tokens are spelled.
 func TextNotices(d *datasets.Data, t datasets.Tokenizer) (all []string) {
 	if note := datasets.SpecialNote(t, d.Special); note != "" {
 		all = append(all, note)
 	}
-	share := float64(d.Overlap.Left) / float64(max(d.Overlap.HeldOut, 1))
-	if share <= mostOverlap {
-		return all
-	}
-	return append(all, fmt.Sprintf("%.0f %% of the validation text occurs in the training text: the text repeats itself, so the validation loss is too low: give more or other text", 100*share))
+	return all
 }
