@@ -49,7 +49,7 @@ func (s *Source) openCheckpoint() error {
 	if err != nil {
 		return fmt.Errorf("%s: config.toml: %w", step, err)
 	}
-	s.config, s.tokenizer, s.endToken, s.run, s.step = run.Model, run.Tokenizer, run.EndToken, r.ConfigTOML(), r.Step()
+	s.config, s.tokenizer, s.endToken = run.Model, run.Tokenizer, run.EndToken
 	for name, shape := range r.Tensors() {
 		if weight, ok := weightName(name); ok {
 			s.entries[weight] = entry{Tensor{weight, safetensors.F32, shape}, savedTensor{r, name, shape}}

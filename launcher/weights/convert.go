@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"spmoe/datasets"
 	"spmoe/launcher/system"
@@ -23,7 +22,7 @@ import (
 
 // companions are the files that belong to the weights, if they exist.
 var companions = []string{
-	"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "chat_template.jinja", cardName,
+	"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.json", "merges.txt", "chat_template.jinja", "README.md",
 }
 
 // mostCompanion bounds the size of one, in bytes.
@@ -36,8 +35,7 @@ type Result struct {
 }
 
 // Convert writes the source to the folder to, which must not exist: config.json, model.safetensors
-// or shards with their index, the tokenizer's files, if there are any, and the model card. The
-// folder appears when
+// or shards with their index, and the tokenizer's files, if there are any. The folder appears when
 // it is complete, and is durable when Convert returns. After an error, or when ctx is cancelled,
 // nothing is left behind.
 func (s *Source) Convert(ctx context.Context, to string, o Options) (r Result, err error) {
@@ -203,10 +201,6 @@ func (s *Source) writeConfig(dir string, o Options) error {
 	s.setDType(keys, o)
 	if s.json == nil {
 		if err := s.writeTokenizer(dir, keys); err != nil {
-			return err
-		}
-		dtype, _ := strconv.Unquote(string(keys["torch_dtype"]))
-		if err := s.writeCard(dir, dtype, s.tokenizer); err != nil {
 			return err
 		}
 	}

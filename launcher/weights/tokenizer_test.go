@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"path/filepath"
@@ -42,6 +43,20 @@ func TestTokenizer(t *testing.T) {
 		if ids := got.Encode(text); !slices.Equal(ids, datasets.Bytes{}.Encode(text)) {
 			t.Errorf("%q is %v", text, ids)
 		}
+	}
+
+	// The library finds the token that ends documents.
+	for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json"} {
+		var file struct {
+			EOS string `json:"eos_token"`
+			Pad string `json:"pad_token"`
+		}
+		if err := json.Unmarshal(readFile(t, filepath.Join(to, name)), &file); err != nil || file.EOS != "Ā" || file.Pad != file.EOS {
+			t.Errorf("%s has %+v (%v)", name, file, err)
+		}
+	}
+	if token, ok := spelling([]byte(`{"added_tokens":[{"id":7,"content":"<|end|>"}],"model":{"vocab":{"x":7}}}`), 7); !ok || token != "<|end|>" {
+		t.Errorf("an added token is %q (%t)", token, ok)
 	}
 
 	// A run whose tokenizer is a file has it in its folder, or in that of the checkpoint.

@@ -61,8 +61,6 @@ type Source struct {
 
 	tokenizer string // from a checkpoint's configuration, as the next one
 	endToken  string
-	run       []byte // a checkpoint's configuration, as TOML
-	step      int64  // of a checkpoint
 	entries   map[string]entry
 	opened    []io.Closer
 }
