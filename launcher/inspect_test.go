@@ -47,7 +47,8 @@ func TestInspectSums(t *testing.T) {
 			if got, want := s.Parameters, cfg.Model.Count(); got != want {
 				t.Errorf("counts are %+v, want %+v", got, want)
 			}
-			if dtype, err := cfg.DType(); err != nil || s.Cache.CompressedBytes != int64(cfg.Model.CacheBytes(dtype, true)) {
+			compressed, _ := cfg.Model.KVCache()
+			if dtype, err := cfg.DType(); err != nil || s.Cache.CompressedBytes != compressed*int64(dtype.Size()) {
 				t.Errorf("a token in the cache takes %d bytes, %v", s.Cache.CompressedBytes, err)
 			}
 			var sum inspecting.PartSizes

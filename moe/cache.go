@@ -18,7 +18,7 @@ type layerCache struct {
 }
 
 // NewCache returns a cache for a sequence of up to capacity tokens. It takes
-// capacity·Config.CacheBytes bytes on all ranks of a pipeline together.
+// capacity times the elements of Config.KVCache on all ranks of a pipeline together.
 func (d *Decoder) NewCache(capacity int) *Cache {
 	c := &Cache{layers: make([]layerCache, len(d.absorbed)), capacity: capacity}
 	for _, m := range d.stages {
@@ -43,16 +43,6 @@ func (c *Cache) Capacity() int { return c.capacity }
 
 // Reset forgets all tokens.
 func (c *Cache) Reset() { c.tokens = 0 }
-
-// CacheBytes returns the bytes per token of a Cache with elements of dtype, of a fast decoder or of
-// another.
-func (c Config) CacheBytes(dtype tensor.DType, fast bool) int {
-	compressed, expanded := c.KVCache()
-	if fast {
-		return int(compressed) * dtype.Size()
-	}
-	return int(expanded) * dtype.Size()
-}
 
 // attendCached appends the keys and values of the pass's tokens to the caches, and computes
 // attention over all that these hold then, with the kernel and the blocks of training.

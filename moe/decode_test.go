@@ -367,12 +367,13 @@ func TestCacheBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := cfg.CacheBytes(tensor.BF16, true); got != want {
-			t.Errorf("%s: %d bytes per token, want %d", name, got, want)
+		if compressed, _ := cfg.KVCache(); 2*int(compressed) != want {
+			t.Errorf("%s: %d bytes per token, want %d", name, 2*compressed, want)
 		}
 	}
 	m := alone(t, tiny(), tensor.BF16, 8)
-	for _, fast := range []bool{false, true} {
+	compressed, expanded := m.model.Config.KVCache()
+	for fast, elements := range map[bool]int64{false: expanded, true: compressed} {
 		d, err := m.model.NewDecoder(m.ex, 8, fast)
 		if err != nil {
 			t.Fatal(err)
@@ -385,7 +386,7 @@ func TestCacheBytes(t *testing.T) {
 				}
 			}
 		}
-		if want := 5 * m.model.Config.CacheBytes(tensor.BF16, fast); bytes != want {
+		if want := 5 * 2 * int(elements); bytes != want {
 			t.Errorf("fast %t: a cache for 5 tokens has %d bytes, want %d", fast, bytes, want)
 		}
 	}

@@ -1,6 +1,7 @@
 package mx
 
 import (
+	"slices"
 	"testing"
 
 	"spmoe/mx/internal/quant"
@@ -12,7 +13,7 @@ import (
 // the tier they belong to.
 func eachTier(f func(tier string)) {
 	for _, tier := range quant.Table.Tiers() {
-		if cpu.Has(tier) {
+		if slices.Contains(cpu.Tiers(), tier) {
 			with(quant.Table[tier], func() { f(tier.String()) })
 		}
 	}

@@ -25,14 +25,12 @@ type Arrival struct {
 	bytes int // moved by this rank
 }
 
-// newArrival allocates the rows that this rank receives, of the type and width of like, including
-// rows of zeros for alignment.
+// newArrival allocates the rows that this rank receives, of the type and width of like.
 func newArrival(ex *tensor.Exec, call string, wire Wire, h *Handle, like tensor.Tensor) Arrival {
 	n, hidden := h.Received, like.Dim(1)
 	arena := h.arena(ex)
 	a := Arrival{call: call, rows: arena.New(like.DType(), n, hidden)}
 	if a.room = a.rows; wire == Plain {
-		h.fill(a.rows)
 		return a
 	}
 	at, scales := scalesAt(n, hidden), rowScales(hidden)
@@ -42,17 +40,7 @@ func newArrival(ex *tensor.Exec, call string, wire Wire, h *Handle, like tensor.
 		Codes:  a.room.Slice(0, n*hidden).Reshape(n, hidden),
 		Scales: a.room.Slice(at, at+n*scales).Reshape(n, scales),
 	}
-	h.fill(a.MX.Codes)
-	h.fill(a.MX.Scales)
 	return a
-}
-
-// fill zeroes the rows that no rank sends.
-func (h *Handle) fill(rows tensor.Tensor) {
-	size, bytes := rowBytes(rows), rows.Bytes()
-	for _, s := range h.filling {
-		clear(bytes[int(s.from)*size : int(s.to)*size])
-	}
 }
 
 // rowScales returns the number of scales per row.

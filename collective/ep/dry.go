@@ -174,7 +174,6 @@ func (d *Dry) route(h *Handle, tokens, slots int) error {
 	if err := s.route(h, nil, tokens, slots); err != nil {
 		return err
 	}
-	h.filling = h.filling[:0] // rows of zeros have no memory
 	for _, n := range d.chosen {
 		h.Dropped += int(n)
 	}

@@ -110,7 +110,7 @@ func newDryExec() (*tensor.Exec, *tensor.Arena) {
 
 var dryCases = func() (all []dryCase) {
 	for _, o := range []Options{
-		{}, bothMXFP8, {Dispatch: MXFP8}, {Capacity: 0.6}, {Alignment: 32}, {CombineBackward: MXFP8, Capacity: 0.9, Alignment: 8},
+		{}, bothMXFP8, {Dispatch: MXFP8}, {Capacity: 0.6}, {CombineBackward: MXFP8, Capacity: 0.9},
 	} {
 		for _, tokens := range []int{0, 29} {
 			all = append(all, dryCase{tokens, 3, 16, 64, tensor.BF16, o})

@@ -35,8 +35,7 @@ type Handle struct {
 	// in the order of a single group of ranks; nil if Whole is nil.
 	Before []int32
 
-	// rows received from all ranks, N, including rows of zeros for Options.Alignment
-	Received int
+	Received int // rows received from all ranks, N
 	Sent     int // rows sent to all ranks: choices that are not masked
 	// choices of this rank dropped because of Options.Capacity, which count as masked
 	Dropped    int
@@ -50,8 +49,7 @@ type Handle struct {
 	// owners[t*slots+k]. It is -1 for a masked choice.
 	packed, owners []int32
 
-	perRank []int32    // rows that each rank receives; OneSided only
-	filling []rowRange // rows of zeros among those of this rank
+	perRank []int32 // rows that each rank receives; OneSided only
 
 	// blockRows[r*experts+e] is the number of rows that rank r sends to local expert e. Their order
 	// on the wire is r, e.
@@ -68,9 +66,6 @@ type Handle struct {
 	// and y
 	bases [3][]unsafe.Pointer
 }
-
-// rowRange is rows [from, to).
-type rowRange struct{ from, to int32 }
 
 // Checksums returns checksums of what later calls read, except rows: of the routing, which Dispatch
 // sets, and of the weights, which Combine sets.
@@ -94,7 +89,7 @@ func (h *Handle) Checksums() (routing, weights uint64) {
 	for i := range h.SendCounts {
 		sum = sum*checksumPrime ^ uint64(h.SendCounts[i])<<32 ^ uint64(h.RecvCounts[i])
 	}
-	return sum*checksumPrime ^ xxh3.Hash(bytesOf(h.filling)), xxh3.Hash(bytesOf(h.weights))
+	return sum, xxh3.Hash(bytesOf(h.weights))
 }
 
 const checksumPrime = 1<<40 + 1<<8 + 0xb3 // FNV's

@@ -378,7 +378,6 @@ func (s *OneSided) starts(rank, owner int, next []int32) (end int32) {
 			}
 			end += s.all[r*s.layout.Experts+e]
 		}
-		end = s.Options.aligned(end)
 	}
 	return end
 }
@@ -387,7 +386,6 @@ func (s *OneSided) starts(rank, owner int, next []int32) (end int32) {
 func (s *OneSided) receive(h *Handle) {
 	h.RecvCounts, h.GroupEnds = resize(h.RecvCounts, s.layout.Ranks), resize(h.GroupEnds, s.layout.PerRank)
 	clear(h.RecvCounts)
-	h.filling = h.filling[:0]
 	lo, hi := s.layout.Local(s.comm.Rank())
 	end := int32(0)
 	for e := lo; e < hi; e++ {
@@ -396,11 +394,6 @@ func (s *OneSided) receive(h *Handle) {
 			h.RecvCounts[r] += int(n)
 			end += n
 		}
-		filled := s.Options.aligned(end)
-		if filled > end {
-			h.filling = append(h.filling, rowRange{end, filled})
-		}
-		end = filled
 		h.GroupEnds[e-lo] = end
 	}
 	h.Received = int(end)

@@ -1,6 +1,6 @@
 package ep
 
-// The options of an exchange: quantized transport, capacity and alignment.
+// The options of an exchange: quantized transport and capacity.
 
 import (
 	"fmt"
@@ -61,11 +61,6 @@ type Options struct {
 	// number of ranks. A choice that is not accepted counts as masked from there on, which changes
 	// what the model computes.
 	Capacity float64
-
-	// Alignment makes the number of rows of each expert a multiple of it, by adding rows of zeros;
-	// 0 is no alignment. The engine's own products need none. Those of other libraries, and of the
-	// published MXFP8 recipe, need multiples of 32.
-	Alignment int
 }
 
 // validate checks the options for the exchange of this name.
@@ -73,25 +68,11 @@ func (o Options) validate(exchange string) error {
 	if !(o.Capacity >= 0) || math.IsInf(o.Capacity, 1) {
 		return fmt.Errorf("ep: the capacity is %v times the mean: give 0 (no limit) or more", o.Capacity)
 	}
-	if o.Alignment < 0 || o.Alignment > mostAlignment {
-		return fmt.Errorf("ep: the alignment is %d rows: give 0 (none) to %d", o.Alignment, mostAlignment)
-	}
 	if exchange != "onesided" && o != (Options{}) {
-		return fmt.Errorf("ep: dispatch in %v, combine backward in %v, capacity %v and alignment %d need the onesided exchange, not %s",
-			o.Dispatch, o.CombineBackward, o.Capacity, o.Alignment, exchange)
+		return fmt.Errorf("ep: dispatch in %v, combine backward in %v and capacity %v need the onesided exchange, not %s",
+			o.Dispatch, o.CombineBackward, o.Capacity, exchange)
 	}
 	return nil
-}
-
-const mostAlignment = 1 << 16
-
-// aligned returns the aligned end of a group whose rows end at end.
-func (o Options) aligned(end int32) int32 {
-	if o.Alignment == 0 {
-		return end
-	}
-	a := int32(o.Alignment)
-	return (end + a - 1) / a * a
 }
 
 // limit reduces counts [ranks, experts] of rows to those that the experts accept.

@@ -62,8 +62,8 @@ func countChosen(chosen, topk []int32, slots int) error {
 	return nil
 }
 
-// mostRows is the maximum number of rows that all ranks together can move, because places of rows,
-// including rows of zeros for [Options.Alignment], are int32.
+// mostRows is the maximum number of rows that all ranks together can move, because places of rows
+// are int32.
 const mostRows = math.MaxInt32 / 2
 
 // checkCounts checks numbers of rows that came from the ranks, each numbers per rank, because a

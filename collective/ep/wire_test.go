@@ -237,7 +237,7 @@ func (l *layer) splitStep() error {
 }
 
 func TestMXFP8WarmStepsDoNotAllocate(t *testing.T) {
-	testWarmSteps(t, oneSidedWays[0].with("mxfp8", Options{MXFP8, MXFP8, 1.5, 32}))
+	testWarmSteps(t, oneSidedWays[0].with("mxfp8", Options{MXFP8, MXFP8, 1.5}))
 }
 
 // Ranks that disagree about the wire are told so.
@@ -276,13 +276,11 @@ func TestOptions(t *testing.T) {
 		options  Options
 		want     string
 	}{
-		{"onesided", Options{MXFP8, MXFP8, 1.25, 32}, ""},
+		{"onesided", Options{MXFP8, MXFP8, 1.25}, ""},
 		{"standard", Options{}, ""},
-		{"standard", Options{Dispatch: MXFP8}, "dispatch in mxfp8, combine backward in bf16, capacity 0 and alignment 0 need the onesided exchange, not standard"},
-		{"standard", Options{Capacity: 2}, "capacity 2 and alignment 0 need the onesided exchange"},
+		{"standard", Options{Dispatch: MXFP8}, "dispatch in mxfp8, combine backward in bf16 and capacity 0 need the onesided exchange, not standard"},
+		{"standard", Options{Capacity: 2}, "capacity 2 need the onesided exchange"},
 		{"onesided", Options{Capacity: -1}, "the capacity is -1 times the mean: give 0 (no limit) or more"},
-		{"standard", Options{Alignment: 32}, "alignment 32 need the onesided exchange"},
-		{"onesided", Options{Alignment: -1}, "the alignment is -1 rows: give 0 (none) to 65536"},
 		{"ring", Options{}, `the exchange is "ring": use onesided or standard`},
 	} {
 		_, err := New(test.exchange, c, 4, test.options)

@@ -119,7 +119,7 @@ func TestWrittenOutMeshes(t *testing.T) {
 				t.Errorf("along tp: %v, want %v", got, e.tensor)
 			}
 			for axis, want := range e.last {
-				if got := l.Coordinates(l.World - 1)[axis]; got != want {
+				if got := l.Coordinate(l.World-1, axis); got != want {
 					t.Errorf("the last rank's place along %s is %d, want %d", axis, got, want)
 				}
 			}

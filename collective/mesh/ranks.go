@@ -29,15 +29,6 @@ func (l Layout) Coordinate(rank int, axis Axis) int {
 	panic(fmt.Sprintf("mesh: no axis has the name %q", string(axis)))
 }
 
-// Coordinates returns a rank's places along the axes of both meshes.
-func (l Layout) Coordinates(rank int) map[Axis]int {
-	places := map[Axis]int{}
-	for _, axis := range [...]Axis{PP, DPReplicate, DPShard, CP, TP, EFSDP, EP} {
-		places[axis] = l.Coordinate(rank, axis)
-	}
-	return places
-}
-
 // Group returns the ranks, in ascending order, that differ from a rank along the given axes only.
 // The rank is one of them. The axes must belong to one of the two meshes.
 func (l Layout) Group(rank int, axes ...Axis) []int {

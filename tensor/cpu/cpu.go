@@ -33,9 +33,6 @@ func Detected() Features { return here }
 // Tiers lists every tier of this CPU in order of preference, whatever the value of SPMOE_CPU.
 func Tiers() []Tier { return here.Tiers() }
 
-// Has reports whether this CPU has a tier, whatever the value of SPMOE_CPU.
-func Has(t Tier) bool { return slices.Contains(Tiers(), t) }
-
 // choose returns the tier for a value of SPMOE_CPU. If the value is not usable, it returns the best
 // tier and an error.
 func choose(env string, have Features) (Tier, error) {

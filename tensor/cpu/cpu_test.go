@@ -61,7 +61,7 @@ func TestKnownCPUs(t *testing.T) {
 
 func TestTiersOfThisCPU(t *testing.T) {
 	have := cpu.Tiers()
-	if have[0] != cpu.Generic || !slices.Contains(have, cpu.Best()) || !cpu.Has(cpu.Detected().Best()) {
+	if have[0] != cpu.Generic || !slices.Contains(have, cpu.Best()) || !slices.Contains(have, cpu.Detected().Best()) {
 		t.Errorf("Tiers() = %v, Best() = %v", have, cpu.Best())
 	}
 	if cpu.Model() == "" {
