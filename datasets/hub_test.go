@@ -52,7 +52,6 @@ func TestOpenOfHub(t *testing.T) {
 	for range 2 {
 		home := t.TempDir()
 		t.Setenv("HF_HUB_CACHE", filepath.Join(home, "hub"))
-		t.Setenv("HF_DATASETS_CACHE", filepath.Join(home, "datasets"))
 		linkToBlob(t, filepath.Join(home, "hub"), "org/rows", "data/train-00000-of-00001.parquet", content)
 		c, err := Open([]string{"hf:org/rows"}, Options{})
 		if err != nil {

@@ -38,7 +38,7 @@ import (
 // their path below it, so that a corpus keeps its fingerprint when it is moved. Bytes are not
 // interpreted: any encoding without NUL is fine.
 //
-// hf:NAME[:CONFIG][/SPLIT] is a dataset in the caches of Hugging Face's libraries, see [hub.Find].
+// hf:NAME[:CONFIG][/SPLIT] is a dataset in the cache of huggingface_hub, see [hub.Find].
 // Its documents are named after the dataset and the file's path in the repository.
 //
 // A path that is missing, unreadable or empty is an error that names it, and so is a binary file
@@ -86,7 +86,7 @@ func find(paths []string, opts Options) (source, error) {
 	return s, nil
 }
 
-// filesOfHub lists the files of a dataset in Hugging Face's caches, where files are links.
+// filesOfHub lists the files of a dataset in huggingface_hub's cache, where files are links.
 func filesOfHub(name string, opts Options, seen map[string]bool) (files []file, err error) {
 	all, err := hub.Find(name)
 	if err != nil {

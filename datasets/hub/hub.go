@@ -1,15 +1,16 @@
-// Package hub finds datasets in the caches that Hugging Face's libraries keep on disk. It reads no
-// network. Two caches are searched: that of huggingface_hub, which has the files of repositories,
-// and that of datasets, which has Arrow files made from them.
+// Package hub finds datasets in the cache on disk of huggingface_hub, which has the files of
+// repositories. It reads no network.
 package hub
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -20,6 +21,9 @@ const Prefix = "hf:"
 // syntax says how a dataset is named.
 const syntax = "expected hf:NAME[:CONFIG][/SPLIT], such as hf:roneneldan/TinyStories/train or hf:allenai/c4:en"
 
+// repositoryPrefix begins the folders of datasets. Their names have -- for a slash.
+const repositoryPrefix = "datasets--"
+
 // File is a file of a dataset.
 type File struct {
 	Name string // NAME/PATH: the same wherever the cache is
@@ -27,29 +31,37 @@ type File struct {
 }
 
 // Find returns the files of a dataset, in the order of their names. name is NAME[:CONFIG][/SPLIT]
-// without [Prefix]. CONFIG is a configuration or a folder of the repository, SPLIT a split or an
-// alias of one. Without SPLIT it is train, or all files if no file belongs to train. Errors list
-// what the cache has.
+// without [Prefix]. CONFIG is a folder of the repository, SPLIT a split or an alias of one. Without
+// SPLIT it is train, or all files if no file belongs to train. Errors list what there is.
 func Find(name string) ([]File, error) {
 	all, err := interpretations(name)
 	if err != nil {
 		return nil, err
 	}
-	caches := findCaches()
+	cache := cacheFolder()
 	var failed error // the first one
 	for _, s := range all {
-		for _, look := range []func(selection) ([]File, error){caches.repository, caches.prepared} {
-			files, err := look(s)
-			if len(files) > 0 {
-				return files, nil
-			}
-			failed = cmp.Or(failed, err)
+		folder := filepath.Join(cache, repositoryPrefix+strings.ReplaceAll(s.name, "/", "--"))
+		if _, err := os.Stat(folder); err != nil {
+			continue
 		}
+		files, err := s.files(folder)
+		if err == nil {
+			return files, nil
+		}
+		failed = cmp.Or(failed, err)
 	}
 	if failed != nil {
 		return nil, fmt.Errorf("%s%s: %w", Prefix, name, failed)
 	}
-	return nil, fmt.Errorf("%s%s is not in the cache: %s", Prefix, name, caches.contents(all[0].name))
+	var have []string
+	for _, folder := range list(cache) {
+		if dataset, ok := strings.CutPrefix(folder, repositoryPrefix); ok {
+			have = append(have, strings.ReplaceAll(dataset, "--", "/"))
+		}
+	}
+	return nil, fmt.Errorf("%s%s is not in the cache %s, which has %d datasets, %s: set HF_HOME or HF_HUB_CACHE if the cache is elsewhere, or download it with: hf download --repo-type dataset %s",
+		Prefix, name, cache, len(have), strings.Join(have[:min(len(have), 20)], ", "), all[0].name)
 }
 
 // selection is what a name says.
@@ -80,55 +92,12 @@ func interpretations(name string) ([]selection, error) {
 	return []selection{{name: dataset}}, nil
 }
 
-// caches are the folders of the two caches.
-type caches struct{ hub, datasets string }
-
-// findCaches returns the folders that Hugging Face's libraries use with the same environment.
-func findCaches() caches {
-	home := os.Getenv("HF_HOME")
-	if home == "" {
-		base := os.Getenv("XDG_CACHE_HOME")
-		if base == "" {
-			user, _ := os.UserHomeDir() // without one the cache is relative, and most likely empty
-			base = filepath.Join(user, ".cache")
-		}
-		home = filepath.Join(base, "huggingface")
-	}
-	return caches{
-		cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub")),
-		cmp.Or(os.Getenv("HF_DATASETS_CACHE"), filepath.Join(home, "datasets")),
-	}
-}
-
-// repositoryPrefix begins the folders of datasets in the cache of repositories. Their names have --
-// for a slash.
-const repositoryPrefix = "datasets--"
-
-// mostListed is the maximum number of datasets that an error lists.
-const mostListed = 20
-
-// contents says what the caches have, and how to add a dataset.
-func (c caches) contents(missing string) string {
-	var names []string
-	for _, entry := range list(c.hub) {
-		if name, ok := strings.CutPrefix(entry, repositoryPrefix); ok {
-			names = append(names, strings.ReplaceAll(name, "--", "/"))
-		}
-	}
-	for _, entry := range list(c.datasets) {
-		names = append(names, strings.ReplaceAll(entry, "___", "/"))
-	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	have := "no datasets"
-	if n := len(names); n > 0 {
-		have = strings.Join(names[:min(n, mostListed)], ", ")
-		if n > mostListed {
-			have += fmt.Sprintf(" and %d more", n-mostListed)
-		}
-	}
-	return fmt.Sprintf("%s and %s have %s: set HF_HOME or HF_HUB_CACHE if the cache is elsewhere, or download it with: hf download --repo-type dataset %s",
-		c.hub, c.datasets, have, missing)
+// cacheFolder returns the folder that huggingface_hub uses with the same environment.
+func cacheFolder() string {
+	user, _ := os.UserHomeDir() // without one the cache is relative, and most likely empty
+	base := cmp.Or(os.Getenv("XDG_CACHE_HOME"), filepath.Join(user, ".cache"))
+	home := cmp.Or(os.Getenv("HF_HOME"), filepath.Join(base, "huggingface"))
+	return cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub"))
 }
 
 // list returns the folders in a folder, sorted; none if it cannot be read.
@@ -142,83 +111,193 @@ func list(folder string) (names []string) {
 	return names
 }
 
-// repository returns files of a dataset in the cache of repositories; none if it is not there.
-func (c caches) repository(s selection) ([]File, error) {
-	folder := filepath.Join(c.hub, repositoryPrefix+strings.ReplaceAll(s.name, "/", "--"))
-	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	revision, err := revision(folder)
+// files returns the files of a selection in the folder of a repository.
+func (s selection) files(folder string) (files []File, err error) {
+	root, err := snapshot(folder)
 	if err != nil {
 		return nil, err
 	}
-	d := dataset{name: s.name, root: filepath.Join(folder, "snapshots", revision)}
-	return d.selected(s)
+	names, err := dataFiles(root)
+	if err == nil {
+		names, err = s.inConfig(names)
+	}
+	if err == nil {
+		names, err = s.inSplit(names)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		files = append(files, File{path.Join(s.name, name), filepath.Join(root, filepath.FromSlash(name))})
+	}
+	return files, nil
 }
 
-// prepared returns files of a dataset in the cache of Arrow files, which are in the folder
-// ORG___NAME/CONFIG/VERSION/HASH; none if it is not there.
-func (c caches) prepared(s selection) ([]File, error) {
-	at := slices.IndexFunc(list(c.datasets), func(entry string) bool {
-		return plain(strings.ReplaceAll(entry, "___", "/")) == plain(s.name)
+// snapshot returns the folder of the revision main, or of the only one.
+func snapshot(folder string) (string, error) {
+	const mostBytes = 1 << 10 // in the file that names a revision
+	have := list(filepath.Join(folder, "snapshots"))
+	main := filepath.Join(folder, "refs", "main")
+	if info, err := os.Stat(main); err == nil && info.Mode().IsRegular() && info.Size() <= mostBytes { // a pipe would block
+		text, _ := os.ReadFile(main)
+		if name := strings.TrimSpace(string(text)); slices.Contains(have, name) {
+			have = []string{name}
+		}
+	}
+	if len(have) != 1 {
+		return "", fmt.Errorf("%s has %d snapshots, and none of them is that of refs/main: download it again, or give the files of one, in its folder snapshots", folder, len(have))
+	}
+	return filepath.Join(folder, "snapshots", have[0]), nil
+}
+
+// extensions are those of files with data, and descriptions are JSON files about a dataset.
+var (
+	extensions   = []string{".parquet", ".jsonl", ".ndjson", ".json", ".arrow", ".txt", ".csv"}
+	descriptions = []string{"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json", "config.json"}
+)
+
+// kindOf returns the extension of a file with data, without that of its compression; empty for
+// others.
+func kindOf(name string) string {
+	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
+	if kind := path.Ext(name); slices.Contains(extensions, kind) && !slices.Contains(descriptions, path.Base(name)) {
+		return kind
+	}
+	return ""
+}
+
+// dataFiles returns the paths of the files with data below a folder, of the most frequent kind,
+// sorted.
+func dataFiles(root string) ([]string, error) {
+	byKind := map[string][]string{}
+	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		hidden := name != "." && strings.HasPrefix(entry.Name(), ".")
+		if hidden && entry.IsDir() {
+			return fs.SkipDir
+		}
+		if kind := kindOf(name); kind != "" && !hidden && !entry.IsDir() {
+			byKind[kind] = append(byKind[kind], name)
+		}
+		return nil
 	})
-	if at < 0 {
-		return nil, nil
+	if err != nil {
+		return nil, err
 	}
-	folder := filepath.Join(c.datasets, list(c.datasets)[at])
-	configs := list(folder)
-	config := s.config
-	if config == "" && len(configs) == 1 {
-		config = configs[0]
+	if len(byKind) == 0 {
+		return nil, fmt.Errorf("%s has no Parquet, JSON, CSV, Arrow or text file: download its data too", root)
 	}
-	if !slices.Contains(configs, config) {
-		return nil, fmt.Errorf("give one of its configurations: %s", strings.Join(configs, ", "))
-	}
-	root := newestVersion(filepath.Join(folder, config))
-	if root == "" {
-		return nil, fmt.Errorf("%s has no complete version: prepare it again", filepath.Join(folder, config))
-	}
-	d := dataset{name: s.name, root: root}
-	return d.selected(selection{name: s.name, split: s.split})
+	kinds := slices.SortedFunc(maps.Keys(byKind), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(byKind[b]), len(byKind[a])), cmp.Compare(a, b))
+	})
+	return slices.Sorted(slices.Values(byKind[kinds[0]])), nil
 }
 
-// newestVersion returns the folder VERSION/HASH that was completed last; empty: none.
-func newestVersion(config string) (newest string) {
-	var time int64
-	for _, version := range list(config) {
-		for _, hash := range list(filepath.Join(config, version)) {
-			folder := filepath.Join(config, version, hash)
-			if info, err := os.Stat(filepath.Join(folder, infoFile)); err == nil && info.ModTime().UnixNano() > time {
-				newest, time = folder, info.ModTime().UnixNano()
+// inConfig returns the files of a configuration: those in its folder, which may be in the folder
+// data. Without a configuration, it returns the files that are in no configuration's folder, or
+// those of the only configuration.
+func (s selection) inConfig(all []string) (chosen []string, err error) {
+	configs := map[string][]string{}
+	for _, name := range all {
+		configs[configOf(name)] = append(configs[configOf(name)], name)
+		if s.config != "" && (isBelow(name, s.config) || isBelow(strings.TrimPrefix(name, "data/"), s.config)) {
+			chosen = append(chosen, name)
+		}
+	}
+	if s.config == "" {
+		if chosen = configs[""]; len(chosen) == 0 && len(configs) == 1 {
+			chosen = all
+		}
+	}
+	if len(chosen) == 0 {
+		delete(configs, "")
+		return nil, missing("configuration", s.config, configs)
+	}
+	return chosen, nil
+}
+
+// isBelow reports whether a file is in the folder of a configuration. The configuration sample-10BT
+// may be in the folder sample/10BT.
+func isBelow(name, config string) bool {
+	return len(name) > len(config) && name[len(config)] == '/' &&
+		(name[:len(config)] == config || strings.ReplaceAll(name[:len(config)], "/", "-") == config)
+}
+
+// configOf returns the configuration of a file: the first folder on its way that is neither the
+// folder data nor one of a split. It is empty for files without one.
+func configOf(name string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path.Dir(name)+"/", "data/"), "/")
+	if first == "." || first == "default" || aliases[strings.ToLower(first)] != "" {
+		return ""
+	}
+	return first
+}
+
+// aliases are the words that name a split in the path of a file.
+var aliases = map[string]string{
+	"train": "train", "training": "train",
+	"validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
+	"test": "test", "testing": "test", "eval": "test", "evaluation": "test",
+}
+
+// shard matches names such as test_sft-00000-of-00001.parquet, whose last part before the numbers
+// is a split.
+var shard = regexp.MustCompile(`^(?:.*-)?([^-]+)-\d{5}-of-\d{5}\.`)
+
+// notLetters separates the words in a path.
+var notLetters = regexp.MustCompile(`[^a-z]+`)
+
+// splitOf returns the split of a file; empty: none. The name of a shard says it. Otherwise it is a
+// word in the name, or in the innermost folder that has such a word. A shard in such a folder
+// belongs to the folder's split, if its own name is no alias of one.
+func splitOf(name string) string {
+	elements := strings.Split(name, "/")
+	own := "" // what the name of a shard says
+	if m := shard.FindStringSubmatch(path.Base(name)); m != nil {
+		own = m[1]
+		if split := aliases[strings.ToLower(own)]; split != "" {
+			return split
+		}
+		elements = elements[:len(elements)-1]
+	}
+	for _, element := range slices.Backward(elements) {
+		for _, word := range notLetters.Split(strings.ToLower(element), -1) {
+			if split := aliases[word]; split != "" {
+				return split
 			}
 		}
 	}
-	return newest
+	return own
 }
 
-// plain returns a name without what the library changes in names of folders.
-func plain(name string) string {
-	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))
+// inSplit returns the files of a split. Without one, it returns those of train or, if there are
+// none, all files.
+func (s selection) inSplit(all []string) ([]string, error) {
+	splits := map[string][]string{}
+	for _, name := range all {
+		splits[splitOf(name)] = append(splits[splitOf(name)], name)
+	}
+	wanted := cmp.Or(aliases[strings.ToLower(s.split)], s.split, "train")
+	if chosen := splits[wanted]; len(chosen) > 0 {
+		return chosen, nil
+	}
+	if s.split == "" || wanted == "train" && len(splits) == 1 && splits[""] != nil {
+		return all, nil
+	}
+	delete(splits, "")
+	return nil, missing("split", s.split, splits)
 }
 
-// mostRevision bounds the length of the file that names a revision.
-const mostRevision = 1 << 10
-
-// revision returns the snapshot of main, or the only one.
-func revision(folder string) (string, error) {
-	have := list(filepath.Join(folder, "snapshots"))
-	main := filepath.Join(folder, "refs", "main")
-	if info, err := os.Stat(main); err == nil && info.Mode().IsRegular() && info.Size() <= mostRevision { // a pipe would block
-		text, _ := os.ReadFile(main)
-		if name := strings.TrimSpace(string(text)); slices.Contains(have, name) {
-			return name, nil
-		}
+// missing refuses a configuration or a split that is not among those of a dataset.
+func missing(what, given string, have map[string][]string) error {
+	names := strings.Join(slices.Sorted(maps.Keys(have)), ", ")
+	switch {
+	case names == "":
+		return fmt.Errorf("it has no %s %q and no other: leave it out", what, given)
+	case given == "":
+		return fmt.Errorf("it has several %ss: give one of %s (%s)", what, names, syntax)
 	}
-	switch len(have) {
-	case 0:
-		return "", fmt.Errorf("%s has no snapshot: download it again", folder)
-	case 1:
-		return have[0], nil
-	}
-	return "", fmt.Errorf("%s has %d snapshots, and none of them is that of refs/main: give the files of one, in its folder snapshots", folder, len(have))
+	return fmt.Errorf("there is no %s %q: give one of %s", what, given, names)
 }

@@ -41,10 +41,10 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// cache makes caches with some datasets and selects them.
+// cache makes a cache with some datasets and selects it.
 func cache(t *testing.T) (home string) {
 	home = t.TempDir()
-	for _, name := range []string{"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_DATASETS_CACHE", "XDG_CACHE_HOME"} {
+	for _, name := range []string{"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HF_HOME", home)
@@ -60,11 +60,6 @@ func cache(t *testing.T) (home string) {
 	addRepository(t, hub, "org/one", "fr/x.jsonl")
 	addRepository(t, hub, "org/tables", "a.csv")
 	addRepository(t, hub, "org/none", "README.md")
-	prepared := filepath.Join(home, "datasets", "roneneldan___tiny_shakespeare", "default", "1.0.0", "b0")
-	for _, name := range []string{"dataset_info.json", "tiny_shakespeare-train-00000-of-00002.arrow", "tiny_shakespeare-train-00001-of-00002.arrow", "tiny_shakespeare-test.arrow", "cache-1.arrow"} {
-		write(t, filepath.Join(prepared, name), "x")
-	}
-	write(t, filepath.Join(home, "datasets", "roneneldan___tiny_shakespeare", "default", "1.0.0", "a0.incomplete", "x-train.arrow"), "x")
 	return home
 }
 
@@ -88,9 +83,7 @@ func TestFind(t *testing.T) {
 		"org/web:sample-100BT":              "org/web/sample/100BT/000_00000.parquet",
 		"org/web:CC-1":                      "org/web/data/CC-1/000_00000.parquet",
 		"org/one":                           "org/one/fr/x.jsonl",
-
-		"roneneldan/tiny_shakespeare":              "roneneldan/tiny_shakespeare/tiny_shakespeare-train-00000-of-00002.arrow roneneldan/tiny_shakespeare/tiny_shakespeare-train-00001-of-00002.arrow",
-		"roneneldan/tiny_shakespeare:default/test": "roneneldan/tiny_shakespeare/tiny_shakespeare-test.arrow",
+		"org/tables":                        "org/tables/a.csv",
 	} {
 		files, err := Find(name)
 		var got []string
@@ -112,22 +105,20 @@ func TestFindErrors(t *testing.T) {
 	write(t, filepath.Join(home, "hub", "datasets--org--two", "snapshots", "a", "x.jsonl"), "x")
 	write(t, filepath.Join(home, "hub", "datasets--org--two", "snapshots", "b", "x.jsonl"), "x")
 	for name, want := range map[string][]string{
-		"org/missing":                   {"is not in the cache", home, "allenai/c4, org/chat", "roneneldan/tiny_shakespeare", "HF_HOME", "hf download --repo-type dataset org/missing"},
-		"":                              {"expected hf:NAME[:CONFIG][/SPLIT]"},
-		"a/b/c/d":                       {"expected hf:NAME"},
-		"../x":                          {"expected hf:NAME"},
-		"a/b:":                          {"expected hf:NAME"},
-		"allenai/c4":                    {"several configurations: give one of en, realnewslike, such as hf:allenai/c4:en"},
-		"allenai/c4:fr":                 {`no configuration "fr"`, "give one of en, realnewslike"},
-		"allenai/c4:en/test":            {`no split "test"`, "train, validation"},
-		"org/chat/train":                {`no split "train"`, "test_sft, train_gen, train_sft"},
-		"org/flat:x":                    {`no configuration "x"`, "leave it out"},
-		"org/flat/test":                 {"no split: leave the split out"},
-		"org/tables":                    {".csv files", "JSONL or Parquet"},
-		"org/none":                      {"no Parquet, JSONL, Arrow or text file"},
-		"org/gone":                      {"no snapshot"},
-		"org/two":                       {"2 snapshots"},
-		"roneneldan/tiny_shakespeare:x": {"give one of its configurations: default"},
+		"org/missing":        {"is not in the cache", home, "allenai/c4, org/chat", "HF_HOME", "hf download --repo-type dataset org/missing"},
+		"":                   {"expected hf:NAME[:CONFIG][/SPLIT]"},
+		"a/b/c/d":            {"expected hf:NAME"},
+		"../x":               {"expected hf:NAME"},
+		"a/b:":               {"expected hf:NAME"},
+		"allenai/c4":         {"several configurations: give one of en, realnewslike", "hf:NAME[:CONFIG]"},
+		"allenai/c4:fr":      {`no configuration "fr"`, "give one of en, realnewslike"},
+		"allenai/c4:en/test": {`no split "test"`, "train, validation"},
+		"org/chat/train":     {`no split "train"`, "test_sft, train_gen, train_sft"},
+		"org/flat:x":         {`no configuration "x"`, "leave it out"},
+		"org/flat/test":      {`no split "test" and no other: leave it out`},
+		"org/none":           {"no Parquet, JSON, CSV, Arrow or text file"},
+		"org/gone":           {"0 snapshots"},
+		"org/two":            {"2 snapshots"},
 	} {
 		_, err := Find(name)
 		for _, part := range want {
@@ -150,23 +141,20 @@ func TestPipeAsRevision(t *testing.T) {
 	}
 }
 
-// The libraries' variables select the caches.
-func TestCaches(t *testing.T) {
-	for _, c := range []struct {
-		set  map[string]string
-		want caches
-	}{
-		{map[string]string{"HF_HOME": "/h"}, caches{"/h/hub", "/h/datasets"}},
-		{map[string]string{"HF_HOME": "/h", "HF_HUB_CACHE": "/c"}, caches{"/c", "/h/datasets"}},
-		{map[string]string{"HUGGINGFACE_HUB_CACHE": "/c", "HF_DATASETS_CACHE": "/d"}, caches{"/c", "/d"}},
-		{map[string]string{"XDG_CACHE_HOME": "/x"}, caches{"/x/huggingface/hub", "/x/huggingface/datasets"}},
-		{map[string]string{"HOME": "/u"}, caches{"/u/.cache/huggingface/hub", "/u/.cache/huggingface/datasets"}},
+// The library's variables select the cache.
+func TestCacheFolder(t *testing.T) {
+	for want, set := range map[string]map[string]string{
+		"/h/hub":                    {"HF_HOME": "/h"},
+		"/c":                        {"HF_HOME": "/h", "HF_HUB_CACHE": "/c"},
+		"/old":                      {"HUGGINGFACE_HUB_CACHE": "/old"},
+		"/x/huggingface/hub":        {"XDG_CACHE_HOME": "/x"},
+		"/u/.cache/huggingface/hub": {"HOME": "/u"},
 	} {
-		for _, name := range []string{"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_DATASETS_CACHE", "XDG_CACHE_HOME", "HOME"} {
-			t.Setenv(name, c.set[name])
+		for _, name := range []string{"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "HOME"} {
+			t.Setenv(name, set[name])
 		}
-		if got := findCaches(); got != c.want {
-			t.Errorf("%v: %v, want %v", c.set, got, c.want)
+		if got := cacheFolder(); got != want {
+			t.Errorf("%v: %v, want %v", set, got, want)
 		}
 	}
 }
