@@ -103,6 +103,9 @@ func TestEpochs(t *testing.T) {
 				}
 				steps[i] = slices.AppendSeq(steps[i], slices.Chunk(slices.Clone(rows), seq+1))
 			}
+			if got, want := l.State().Pos, start+int64(done+len(steps)*cfg.GlobalBatch); got != want || l.Restore(State{}) == nil {
+				t.Fatalf("rank %d stands at sample %d, want %d", cfg.Rank, got, want)
+			}
 		}
 		for i, got := range steps {
 			want := slices.Clone(all[done+i*cfg.GlobalBatch:][:cfg.GlobalBatch])

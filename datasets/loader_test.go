@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
-	"sync"
 	"testing"
 )
 
@@ -173,39 +172,6 @@ func TestNextAllocatesNothing(t *testing.T) {
 		}
 		if l.Epoch() < 2 {
 			t.Errorf("%s: %v epochs, want the run to pass the end of one", name, l.Epoch())
-		}
-	}
-}
-
-// TestRanksShareAStream runs the ranks as goroutines, for the race detector.
-func TestRanksShareAStream(t *testing.T) {
-	const ranks, steps = 8, 20
-	c, err := newCorpus(numbered(100, 40), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := Tokenize(c.Train, Bytes{})
-	cfg := LoaderConfig{Seq: 32, GlobalBatch: 16, Ranks: 1, Seed: 6}
-	want := globalBatches(t, s, cfg, steps)
-	cfg.Ranks = ranks
-	var got [ranks][][]int32
-	var group sync.WaitGroup
-	for rank := range ranks {
-		l := newLoader(t, s, LoaderConfig{Seq: 32, GlobalBatch: 16, Rank: rank, Ranks: ranks, Seed: 6})
-		group.Go(func() {
-			for range steps {
-				got[rank] = append(got[rank], next(l))
-			}
-		})
-	}
-	group.Wait()
-	for step := range steps {
-		var batch []int32
-		for rank := range ranks {
-			batch = append(batch, got[rank][step]...)
-		}
-		if !slices.Equal(batch, want[step]) {
-			t.Fatalf("ranks side by side read another batch at step %d", step)
 		}
 	}
 }

@@ -13,31 +13,6 @@ import (
 	"spmoe/launcher/checkpoint/safetensors"
 )
 
-// Every 97th bit of every file, one at a time: Open must name the file.
-func TestBitFlips(t *testing.T) {
-	path := save(t, t.TempDir(), 9, 2)
-	for name, data := range readFolder(t, path) {
-		file := filepath.Join(path, name)
-		for bit := 0; bit < 8*len(data); bit += 97 {
-			data[bit/8] ^= 1 << (bit % 8)
-			if err := os.WriteFile(file, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			r, err := Open(path)
-			if err == nil {
-				r.Close()
-				t.Fatalf("bit %d of %s flipped, and the checkpoint opens", bit, name)
-			}
-			checkError(t, err, name)
-			data[bit/8] ^= 1 << (bit % 8)
-		}
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	checkLoads(t, path, 9)
-}
-
 // Every bit of the manifest, and every length it could be cut to.
 func TestDamagedManifest(t *testing.T) {
 	data := readFolder(t, save(t, t.TempDir(), 9, 2))[manifestName]
