@@ -41,14 +41,6 @@ func ParseWire(name string) (Wire, error) {
 // String returns the name: "mxfp8".
 func (w Wire) String() string { return wireNames[w] }
 
-// CodeBytes returns the bytes per element of rows that travel as codes, and 0 for the plain wire.
-func (w Wire) CodeBytes() float64 {
-	if w == Plain {
-		return 0
-	}
-	return wireCast.Format.BytesPerElement()
-}
-
 // Options vary what an exchange moves. They must be the same on all ranks. With the zero Options
 // every row moves unchanged.
 type Options struct {
