@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"spmoe/launcher/cli"
-	"spmoe/launcher/report/export"
 	"spmoe/launcher/report/page"
 	"spmoe/launcher/running"
 )
@@ -44,8 +43,7 @@ func (f *reportFlags) run(_ context.Context, env cli.Env) error {
 		return err
 	}
 	for _, r := range list {
-		events, rows := export.OpenTensorBoard(r.Folder, false, func() string { return r.Config }), export.OpenCSV(r.Folder)
-		if err := errors.Join(events.Update(), events.Close(), rows.Update(), rows.Close(), page.WriteRun(r.Folder)); err != nil {
+		if err := page.WriteRun(r.Folder, 0); err != nil {
 			return cli.Fail(err, cli.ExitFailed)
 		}
 		fmt.Fprintf(env.Out, "%s\n", filepath.Join(r.Folder, page.File))

@@ -14,7 +14,6 @@ import (
 	"spmoe/bench/ratios"
 	"spmoe/collective/pipeline"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/report/page"
 	"spmoe/launcher/system"
 )
 
@@ -250,7 +249,7 @@ func (f *projectFlags) project(env cli.Env, file *ratios.File, explain bool) err
 }
 
 // compute computes everything about the run and the headline except the validation.
-func (f *projectFlags) compute() (r page.Projection, err error) {
+func (f *projectFlags) compute() (r Projection, err error) {
 	r.Version, r.Hash = projection.ParameterVersion(), projection.ParameterHash()
 	set := projection.Central()
 	if err := f.run.Check(); err != nil {
@@ -277,7 +276,7 @@ func (f *projectFlags) compute() (r page.Projection, err error) {
 }
 
 // addNotes adds notes about a file of ratios to the report.
-func (f *projectFlags) addNotes(r *page.Projection, file ratios.File) error {
+func (f *projectFlags) addNotes(r *Projection, file ratios.File) error {
 	if f.run.Ratios != nil {
 		m, err := projection.ModelByName(f.run.Model, f.run.MTP)
 		if err != nil {

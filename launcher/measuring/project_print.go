@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
-
-	"spmoe/launcher/report/page"
 )
 
-func printHeadline(w io.Writer, r page.Projection) {
+func printHeadline(w io.Writer, r Projection) {
 	fmt.Fprintf(w, "parameters of %s, SHA-256 %s\n", r.Version, r.Hash)
 	fmt.Fprintf(w, "\nDeepSeek-V3 671B on 256 B200, calibrated only on 651 tokens/s per GPU (BF16, standard all-to-all):\n")
 	fmt.Fprintf(w, "  %-13s %7s %8s %18s   %7s %8s %18s\n", "scenario", "DeepEP", "of 859", "80 % interval", "+MXFP8", "of 918", "80 % interval")
@@ -27,7 +25,7 @@ func printHeadline(w io.Writer, r page.Projection) {
 	}
 }
 
-func printBudget(w io.Writer, r page.Projection, explain bool) {
+func printBudget(w io.Writer, r Projection, explain bool) {
 	b, run := r.Budget, r.Budget.Run
 	fmt.Fprintf(w, "\n%s on %d %s, %s, %s: seq %d, batch %d, micro-batch %d, TP %d, PP %d x %d, EP %d, recompute %s, routing %s, duplicate %d\n",
 		run.Model, run.GPUs, run.GPU, run.Precision, run.Stack, run.Seq, run.Batch, run.MicroBatch, run.TP, run.PP, run.VP, run.EP, run.Recompute, run.Routing, run.Duplicate)

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"time"
 
 	"spmoe/collective/mesh"
 )
@@ -176,10 +177,31 @@ type Log struct {
 func (log Log) Timeless() Log {
 	log.Starts, log.Phases, log.Usage, log.Times, log.Steps = nil, nil, nil, nil, slices.Clone(log.Steps)
 	for i := range log.Steps {
-		log.Steps[i].Seconds, log.Steps[i].Time = 0, 0
+		log.Steps[i].Seconds, log.Steps[i].Time, log.Steps[i].Memory = 0, 0, 0
 	}
 	return log
 }
+
+// recentSteps is the number of steps whose mean time predicts the remaining time.
+const recentSteps = 20
+
+// Left returns the time that a run of some steps has left, without evaluations and checkpoints; 0
+// if that is unknown.
+func (log Log) Left(steps int) time.Duration {
+	recent := log.Steps[max(0, len(log.Steps)-recentSteps):]
+	if len(recent) == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, s := range recent {
+		sum += s.Seconds
+	}
+	left := sum / float64(len(recent)) * float64(steps-recent[len(recent)-1].Step)
+	return time.Duration(min(max(left, 0), maxLeft) * float64(time.Second))
+}
+
+// maxLeft is the longest predicted time in seconds.
+const maxLeft = 1e9
 
 // Number is a float64 whose NaN and infinities, which JSON lacks, are written as null and read as
 // NaN. A run with such a loss must still be able to write.

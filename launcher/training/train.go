@@ -87,7 +87,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 var MayDiffer = []string{
 	"np", "n", "ranks", "tag-output", "bind-to", "get-stack-traces", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
 	"config", // what it says is compared
-	"log-format", "plain", "color", "relay", "cpuprofile", "report", "http", "http-stay", "http-pprof", "lock",
+	"log-format", "plain", "color", "relay", "cpuprofile", "report", "lock",
 }
 
 // Settings lists the flags that must be the same on all ranks, in addition to the configuration.
@@ -102,7 +102,6 @@ func (f *TrainFlags) Settings() (all []trainer.Setting) {
 
 // run trains, or prints what a run would be.
 func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
-	defer func() { err = f.side.Wait(ctx, err, env) }()
 	if err := f.ranks.Check(env); err != nil {
 		return err
 	}

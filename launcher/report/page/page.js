@@ -1,9 +1,8 @@
 // Draws a page from its data: the JSON in the element "data", with the types of Go's package page.
 "use strict";
 const main = document.querySelector("main");
-let page = JSON.parse(document.getElementById("data").textContent);
-let laidOver = null; // the page of another run
-const view = {smooth: 10, log: false, other: false, zoom: {}, hidden: new Set()}; // zoom: ranges of x, by the name of the axis
+const page = JSON.parse(document.getElementById("data").textContent);
+const view = {smooth: 10, log: false, zoom: {}, hidden: new Set(), open: new Set()}; // zoom: ranges of x, by the name of the axis
 const narrow = () => main.clientWidth < 560;
 const colorOf = o => `c${(o.color ?? 0) % 7}`;
 
@@ -113,60 +112,46 @@ function area(xs, low, high, {toX, toY}) {
 }
 const dashes = ["", "7 4", "2 3"];
 
-const unitOf = c => view.other && c.other || c.y?.name;
-
-// shown returns the curves of a chart as they are drawn: smoothed, and in the chosen unit.
+// shown returns the curves of a chart as they are drawn. Of few smoothed curves, the values
+// themselves are drawn too, as thin lines.
 function shown(c) {
-  const charts = (laidOver?.sections ?? []).flatMap(s => s.blocks).flatMap(b => b.charts ?? []);
-  const over = c.kind ? null : charts.find(o => o.id === c.id), unit = unitOf(c);
-  // Bits per byte are comparable, and nats per token if the tokenizer is the same.
-  const comparable = o => unit === "bits/byte" ? o.scale || over.y.name === unit : over.y?.name === c.y?.name && (unit !== "nats/token" || laidOver.tokens === page.tokens);
-  const others = over?.curves?.filter(comparable) ?? [];
-  let below = null;
-  const beside = others.map(o => ({...o, name: `${o.name} (${laidOver.title})`, dash: 1, color: o.color + 3}));
-  return c.curves.concat(beside).map(o => {
-    const by = unit === "bits/byte" && o.scale ? o.scale : 1, window = c.smooth ? 1 + Math.floor(o.x.length * view.smooth / 600) : 1;
-    const scaled = list => list?.map(v => v === null ? null : v * by), smooth = list => list && smoothed(scaled(list), window);
-    const curve = {...o, window, raw: scaled(o.y), y: smooth(o.y), low: smooth(o.low), high: smooth(o.high)};
-    if (c.kind === "stack") {
-      curve.low = below ?? o.x.map(() => 0);
-      curve.high = below = curve.y.map((v, i) => (v ?? 0) + curve.low[i]);
-    }
-    return curve;
+  return c.curves.map(o => {
+    const window = c.smooth ? 1 + Math.floor(o.x.length * view.smooth / 600) : 1, smooth = list => list && smoothed(list, window);
+    const thin = window > 1 && c.curves.length < 4 ? o.y : null;
+    return {...o, thin, y: smooth(o.y), low: smooth(o.low), high: smooth(o.high)};
   }).filter(o => !view.hidden.has(`${c.id} ${o.name}`));
 }
-// ranges returns the ranges of both axes. A curve that leaves the others far above does not set the
-// scale, because a run may diverge.
+// ranges returns the ranges of both axes, which have all that is drawn. A curve that leaves the
+// others far above does not set the scale, because a run may diverge.
 function ranges(c, curves, log) {
   const zoom = view.zoom[c.x?.name];
   let x = zoom ?? extent(curves.flatMap(o => o.x));
   if (!(x[0] <= x[1])) x = [0, 1];
   if (x[0] === x[1]) x = [x[0] - 0.5, x[0] + 0.5];
-  const inside = o => [c.kind === "stack" ? o.high : o.y, o.noLine ? o.low ?? [] : [], o.noLine ? o.high ?? [] : []].flatMap(
-    list => list.filter((v, i) => o.x[i] >= x[0] && o.x[i] <= x[1] && (!log || v > 0)));
+  const inside = o => [o.y, o.thin, o.low, o.high].flatMap(
+    list => (list ?? []).filter((v, i) => o.x[i] >= x[0] && o.x[i] <= x[1] && (!log || v > 0)));
   let y = extent(curves.flatMap(inside));
   if (c.y?.range && !zoom) return [x, c.y.range];
-  if (curves.length > 1 && !c.kind && !curves.some(o => o.noLine)) {
+  if (curves.length > 1 && !curves.some(o => o.noLine)) {
     const tops = curves.map(o => extent(inside(o))[1]).filter(isFinite).sort((a, b) => a - b);
     if (tops[0] > 0) y[1] = Math.min(y[1], 3 * tops[Math.floor((tops.length - 1) / 2)]);
   }
   if (!(y[0] <= y[1])) return [x, log ? [0.5, 1] : [0, 1]];
   if (log) return [x, [y[0] / 1.04, y[1] * 1.04]];
-  const pad = 0.04 * (y[1] - y[0]) || 0.02 * Math.abs(y[1]) || 1, from = c.kind === "stack" ? 0 : c.y?.min;
+  const pad = 0.04 * (y[1] - y[0]) || 0.02 * Math.abs(y[1]) || 1, from = c.y?.min;
   return [x, [from === undefined ? y[0] - pad : Math.min(from, y[0]), y[1] + pad]];
 }
 function drawCurves(c, drawing, width) {
-  const curves = shown(c), log = c.y?.log || view.log && !c.zone && !c.kind, [x, y] = ranges(c, curves, log);
+  const curves = shown(c), log = c.y?.log || view.log && !c.zone, [x, y] = ranges(c, curves, log);
   const f = frame({...c, y: {...c.y, log}}, width, narrow() ? 230 : c.wide ? 300 : 250, x, y), {marks, toX, toY} = f;
   const draw = (name, attributes) => marks.append(element(`svg:${name}`, attributes));
   if (c.zone) draw("rect", {class: "zone", x: f.left, width: f.right - f.left, y: toY(c.zone[1]), height: toY(c.zone[0]) - toY(c.zone[1])});
   for (const o of curves) {
     const color = colorOf(o);
-    if (c.kind === "stack") { draw("path", {class: `stack ${color}`, d: area(o.x, o.low, o.high, f)}); continue; }
     if (o.low && o.noLine) {
       o.x.forEach((v, i) => draw("line", {class: `thin ${color}`, x1: toX(v), x2: toX(v), y1: toY(o.low[i]), y2: toY(o.high[i])}));
     } else if (o.low) draw("path", {class: `band ${color}`, d: area(o.x, o.low, o.high, f)});
-    if (o.window > 1 && curves.length < 4) draw("path", {class: `thin ${color}`, d: path(o.x, o.raw, f)});
+    if (o.thin) draw("path", {class: `thin ${color}`, d: path(o.x, o.thin, f)});
     if (!o.noLine && (!o.dots || o.x.length > 4)) { // few points would show a course that was not measured
       draw("path", {class: `line ${color}`, d: path(o.x, o.y, f), "stroke-dasharray": dashes[(o.dash ?? 0) % 3], "stroke-width": o.width});
     }
@@ -205,10 +190,10 @@ function follow(c, drawing, {svg, toX, fromX, left, right, top, bottom}, curves)
   svg.onpointerup = e => {
     const ends = from === null ? [] : [from, place(e)].sort((a, b) => a - b);
     hide();
-    if (ends[1] - ends[0] > 8) { view.zoom[axis] = ends.map(fromX); redraw(); }
+    if (ends[1] - ends[0] > 8) { view.zoom[axis] = ends.map(fromX); keep(); redraw(); }
   };
   svg.onpointerleave = hide;
-  svg.ondblclick = () => { delete view.zoom[axis]; redraw(); };
+  svg.ondblclick = () => { delete view.zoom[axis]; keep(); redraw(); };
   drawing.append(svg, tip);
 }
 function drawRows(c, drawing, width) {
@@ -240,14 +225,14 @@ function drawRows(c, drawing, width) {
   drawing.append(f.svg);
 }
 function drawHeat(c, drawing, width) {
-  const {rows, groups, steps, values, most, log} = c.cells, per = rows.length / groups.length, style = getComputedStyle(main);
+  const {rows, groups, steps, values, most} = c.cells, per = rows.length / groups.length, style = getComputedStyle(main);
   const columns = room => steps.map((s, i) => [i + 0.5, format(s)]).filter((_, i) => i % Math.ceil(steps.length / (room / 80)) === 0);
   const names = groups.map((name, i) => [i * per + per / 2 - 0.5, name]), height = Math.max(110, Math.min(440, rows.length * 5)) + 40;
   const f = frame({...c, columns}, width, height, [0, steps.length], [rows.length - 0.5, -0.5], names);
   const map = element("canvas", {width: steps.length, height: rows.length, class: "heat"}), pen = map.getContext("2d");
   const tip = element("div", {class: "tip", hidden: "hidden"});
   values.forEach((row, i) => row.forEach((v, j) => {
-    const t = v === null ? 0 : log ? Math.log(Math.max(v, 1e-9)) / Math.log(most) : v / most;
+    const t = v === null ? 0 : Math.log(Math.max(v, 1e-9)) / Math.log(most);
     pen.globalAlpha = Math.min(1, Math.abs(t));
     pen.fillStyle = style.getPropertyValue(t < 0 ? "--arm1" : "--arm2");
     pen.fillRect(j, i, 1, 1);
@@ -270,17 +255,44 @@ function chart(c) {
   const key = o => `${c.id} ${o.name}`, toggle = o => e => {
     if (!view.hidden.delete(key(o))) view.hidden.add(key(o));
     e.currentTarget.classList.toggle("off");
+    keep();
     figure.draw();
   };
   const legend = c.curves?.length > 1 ? c.curves.map(o =>
     element("button", {class: view.hidden.has(key(o)) ? "off" : "", title: "show or hide", onclick: toggle(o)}, swatch(o), o.name)) : [];
-  const unit = element("span", {class: "axis"}, unitOf(c));
+  const unit = element("span", {class: "axis"}, c.y?.name);
   figure.append(element("h3", {}, c.title), element("div", {class: "legend"}, unit, legend), drawing, element("figcaption", {}, c.caption));
   return figure;
 }
 function redraw() {
   document.querySelectorAll("figure").forEach(f => f.draw());
   document.querySelector("#unzoom")?.toggleAttribute("hidden", !Object.keys(view.zoom).length);
+  const facts = document.querySelector(".facts");
+  if (facts) { // rows of about the same number of cards
+    const fit = Math.max(1, Math.floor((facts.clientWidth + 12) / (narrow() ? 160 : 222))), n = page.facts.length;
+    facts.style.gridTemplateColumns = `repeat(${Math.ceil(n / Math.ceil(n / fit))}, minmax(0, 1fr))`;
+  }
+}
+
+// The controls are kept in the hash of the URL.
+
+function keep() {
+  const hash = new URLSearchParams();
+  if (view.smooth !== 10) hash.set("smooth", view.smooth);
+  if (view.log) hash.set("log", "1");
+  for (const [axis, range] of Object.entries(view.zoom)) hash.append("zoom", `${range.map(v => v.toPrecision(6)).join(" ")} ${axis}`);
+  for (const name of view.hidden) hash.append("hide", name);
+  for (const id of view.open) hash.append("open", id);
+  history.replaceState(null, "", `#${hash}`);
+}
+function restore() {
+  const hash = new URLSearchParams(location.hash.slice(1)), smooth = Number(hash.get("smooth") ?? 10);
+  Object.assign(view, {smooth: smooth >= 0 && smooth <= 60 ? smooth : 10, log: hash.get("log") === "1", zoom: {},
+    hidden: new Set(hash.getAll("hide")), open: new Set(hash.getAll("open"))});
+  for (const text of hash.getAll("zoom")) {
+    const [from, to, ...axis] = text.split(" "), range = [Number(from), Number(to)];
+    if (range[0] < range[1]) view.zoom[axis.join(" ")] = range;
+  }
 }
 
 // The page.
@@ -298,64 +310,39 @@ function cell(c, name = "td") {
 function block(b, id) {
   const row = (cells, name) => element("tr", {}, cells.map(c => cell(c, name)));
   const parts = [b.text && element("p", {}, b.text), b.note && element("p", {class: "note"}, b.note), b.code && element("pre", {}, b.code),
-    b.sample && element("pre", {class: "sample"}, element("b", {}, b.sample[0]), b.sample[1]),
     b.table && element("div", {class: "scroll"}, element("table", {},
       element("thead", {}, row(b.table.head, "th")), element("tbody", {}, b.table.rows?.map(r => row(r))))),
     b.terms && element("dl", {}, b.terms.flatMap(t => [element("dt", {}, t.name), ...(t.texts ?? []).map(c => cell(c, "dd"))])),
     b.charts && element("div", {class: "charts"}, b.charts.map(chart))];
-  return b.summary ? element("details", {id}, element("summary", {}, b.summary), parts) : parts;
+  if (!b.summary) return parts;
+  const ontoggle = e => { if (e.target.open) view.open.add(id); else view.open.delete(id); keep(); };
+  return element("details", {open: view.open.has(id) && "open", ontoggle}, element("summary", {}, b.summary), parts);
 }
 function toolbar(charts) {
   if (!charts.some(c => c.smooth)) return "";
-  const box = (id, words) => {
-    const onchange = e => { view[id] = e.target.checked; render(); };
-    return element("label", {}, element("input", {type: "checkbox", id, checked: view[id], onchange}), words);
-  };
-  const layOver = async e => {
-    const html = await e.target.files[0]?.text(), data = html && new DOMParser().parseFromString(html, "text/html").getElementById("data");
-    laidOver = data ? JSON.parse(data.textContent) : null;
-    view.other ||= laidOver && laidOver.tokens !== page.tokens; // bits per byte are comparable
-    render();
-  };
-  const smooth = e => { view.smooth = Number(e.target.value); redraw(); }, whole = () => { view.zoom = {}; redraw(); };
-  const range = element("input", {type: "range", id: "smooth", min: 0, max: 60, value: view.smooth, oninput: smooth});
-  const file = element("input", {type: "file", id: "over", accept: ".html", onchange: layOver}), other = charts.find(c => c.other)?.other;
-  return element("div", {class: "tools"}, element("label", {}, "smoothing", range), box("log", "logarithmic"), other && box("other", other),
-    element("label", {}, "lay over the report of another run", file),
+  const smooth = e => { view.smooth = Number(e.target.value); keep(); redraw(); }, whole = () => { view.zoom = {}; keep(); redraw(); };
+  const log = e => { view.log = e.target.checked; keep(); redraw(); };
+  return element("div", {class: "tools"},
+    element("label", {}, "smoothing", element("input", {type: "range", id: "smooth", min: 0, max: 60, value: view.smooth, oninput: smooth})),
+    element("label", {}, element("input", {type: "checkbox", id: "log", checked: view.log, onchange: log}), "logarithmic"),
     element("button", {id: "unzoom", hidden: "hidden", onclick: whole}, "whole range"),
     element("span", {class: "note"}, "Drag over a chart to zoom; a double click returns."));
 }
 function render() {
-  const open = Array.from(main.querySelectorAll("details[open]"), d => d.id), sections = page.sections ?? [];
-  const charts = sections.flatMap(s => s.blocks).flatMap(b => b.charts ?? []);
+  const sections = page.sections ?? [], charts = sections.flatMap(s => s.blocks).flatMap(b => b.charts ?? []);
   const first = sections.findIndex(s => s.blocks.some(b => b.charts));
   const parts = [element("h1", {}, page.title),
     page.badges && element("p", {}, page.badges.map(b => element("span", {class: `badge ${b.class ?? ""}`}, b.text))),
-    page.progress && element("div", {class: "progress"}, element("span", {style: `width:${100 * page.progress.share}%`})),
-    page.progress && element("p", {class: "note"}, page.progress.text),
     (page.lead ?? []).map(words => element("p", {class: "lead"}, words)),
     page.facts && element("div", {class: "facts"}, page.facts.map(f =>
       element("div", {}, element("small", {}, f.name), element("b", {}, f.value), element("small", {}, f.more)))),
     sections.map((s, i) => [element("h2", {}, s.title), i === first && toolbar(charts),
-      s.blocks.map((b, j) => block(b, `fold-${i}-${j}`))])];
+      s.blocks.map((b, j) => block(b, `${s.title} ${j}`))])];
   main.replaceChildren(...parts.flat(Infinity).filter(Boolean));
-  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
   redraw();
 }
-// update asks the server for newer data while the run goes on.
-async function update() {
-  const begin = performance.now();
-  try {
-    const response = await fetch("report.json"), data = await response.text();
-    if (response.ok && data !== update.last) { page = JSON.parse(update.last = data); render(); }
-  } catch {
-    main.querySelector("h1").after(element("p", {class: "note"},
-      "The launcher of this run has ended: this page no longer changes. report.html in the folder of the run has all of it."));
-    return;
-  }
-  const took = performance.now() - begin; // the page takes a twentieth of the time of the ranks at most
-  if (page.live) setTimeout(update, Math.max(document.hidden ? 30000 : 5000, 20 * took));
-}
+restore();
 render();
 addEventListener("resize", redraw);
-if (page.live) setTimeout(update, 5000);
+addEventListener("hashchange", () => { restore(); render(); });
+if (page.reload) setTimeout(() => location.reload(), 1000 * page.reload);

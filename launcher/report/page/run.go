@@ -3,21 +3,19 @@ package page
 // The content of a run's folder.
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"math"
 	"path/filepath"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
-	"spmoe/launcher/report/export"
+	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trace"
 )
 
 // Run is the content of a run's folder.
@@ -28,12 +26,9 @@ type Run struct {
 	Events []spmd.Event
 
 	Checkpoints []checkpoint.Entry
-	Projection  *runProjection // nil: none
-	Notes       []string       // what could not be read
-	Files       []string       // other files and folders of the run that exist
+	Notes       []string // what could not be read
 
 	settings settings
-	linked   bool // the page lies in the folder, so that it can link to files
 }
 
 // settings are the values of the configuration that a page shows. Those that are missing are zero.
@@ -44,28 +39,8 @@ type settings struct {
 	Model                        struct{ Vocab int }
 }
 
-// runProjection is the projected throughput of a cluster of GPUs with a run's routing, as train
-// --project writes it to the run's folder.
-type runProjection struct {
-	Budget struct {
-		Tokens float64 // per second and GPU
-		Run    struct {
-			Model string
-			GPU   string
-			GPUs  int
-		}
-	}
-	Range struct{ P10, P90 float64 } // the 80 % interval of Tokens
-}
-
-// shownFiles are the files and folders that a page names, if they exist.
-var shownFiles = []string{"config.toml", record.File, record.EventsFile, trace.File, export.CSVFile, export.TensorBoardFolder + "/"}
-
-// Limits far above the sizes of files in bytes.
-const (
-	maxConfig     = 1 << 20
-	maxProjection = 4 << 20
-)
+// maxConfig is far above the size of a configuration in bytes.
+const maxConfig = 1 << 20
 
 // ReadRun reads the folder of a run. It returns an [fs.ErrNotExist] if the folder has no record.
 func ReadRun(folder string) (Run, error) {
@@ -77,8 +52,13 @@ func ReadRun(folder string) (Run, error) {
 		return r, err
 	}
 	r.Log = *log
+	next := 0 // of the starts
+	var start record.Start
 	for i, s := range r.Log.Steps {
-		r.Log.Steps[i] = s.With(r.startOf(s.Step))
+		for next < len(r.Log.Starts) && r.Log.Starts[next].Step < s.Step {
+			start, next = r.Log.Starts[next], next+1
+		}
+		r.Log.Steps[i] = s.With(start)
 	}
 	note := func(err error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -94,44 +74,12 @@ func ReadRun(folder string) (Run, error) {
 	note(err)
 	r.Checkpoints, err = checkpoint.List(folder)
 	note(err)
-	text, err = system.ReadFile(filepath.Join(folder, projectionFile), maxProjection)
-	if note(err); err == nil {
-		if err := json.Unmarshal(text, &r.Projection); err != nil {
-			note(fmt.Errorf("%s: %w", projectionFile, err))
-			r.Projection = nil
-		}
-	}
-	for _, name := range shownFiles {
-		if _, err := os.Stat(filepath.Join(folder, name)); err == nil {
-			r.Files = append(r.Files, name)
-		}
-	}
 	return r, nil
-}
-
-// WriteRun writes the page of a run to its folder.
-func WriteRun(folder string) error {
-	r, err := ReadRun(folder)
-	if err != nil {
-		return err
-	}
-	r.linked = true
-	return r.Page(false).Write(filepath.Join(folder, File))
 }
 
 // tokens names the tokens of the run's losses: those of runs with equal names are comparable.
 func (r Run) tokens() string {
 	return fmt.Sprintf("%s, %d", r.settings.Tokenizer, r.settings.Model.Vocab)
-}
-
-// startOf returns the start of the process that made a step.
-func (r Run) startOf(step int) (s record.Start) {
-	for _, start := range r.Log.Starts {
-		if start.Step < step {
-			s = start
-		}
-	}
-	return s
 }
 
 // name returns the name of the run's folder.
@@ -151,6 +99,27 @@ func (r Run) made() int {
 	return 0
 }
 
+// state says how far the run is.
+func (r Run) state() string {
+	switch {
+	case r.Log.Done != nil:
+		return "done"
+	case r.made() == 0:
+		return "no step yet"
+	case r.settings.Steps > 0:
+		return fmt.Sprintf("step %d of %d", r.made(), r.settings.Steps)
+	}
+	return report.Plural(r.made(), "step") + " made"
+}
+
+// start returns the newest start; the zero value if there is none.
+func (r Run) start() (s record.Start) {
+	if n := len(r.Log.Starts); n > 0 {
+		s = r.Log.Starts[n-1]
+	}
+	return s
+}
+
 // tokensPerStep returns the tokens of a step; 0 if unknown.
 func (r Run) tokensPerStep() float64 {
 	if len(r.Log.Starts) == 0 {
@@ -159,25 +128,37 @@ func (r Run) tokensPerStep() float64 {
 	return float64(r.Log.Starts[0].Tokens)
 }
 
-// file returns the name of a file or folder of the run, with a link if the page can have one.
-func (r Run) file(name, address string) Cell {
-	if r.linked {
-		return Cell{Text: name, Link: address}
-	}
-	return Cell{Text: name}
+// loss is a kind of loss, with the bits per byte of 1 nat per token; 0: unknown.
+type loss struct {
+	Series
+	bits float64
 }
 
-func (r Run) speeds() Series { return Steps(&r.Log, "tps") }
-
-// utilization is the model's FLOP/s as a percentage of the measured peak.
-func (r Run) utilization() Series { return Steps(&r.Log, "mfu").Scaled(100) }
-
-// count returns the number of events of a kind.
-func (r Run) count(kind spmd.Kind) (n int) {
-	for _, e := range r.Events {
-		if e.Kind == kind {
-			n++
-		}
+// training returns the training loss.
+func (r Run) training() loss {
+	l := loss{Series: Steps(&r.Log, "loss")}
+	if b := r.start().BytesPerToken; b > 0 {
+		l.bits = 1 / (math.Ln2 * b)
 	}
-	return n
+	return l
+}
+
+// heldOut returns the validation loss.
+func (r Run) heldOut() loss {
+	l := loss{Series: HeldOut(&r.Log)}
+	if n := len(r.Log.Evals); n > 0 && r.Log.Evals[n-1].Loss > 0 && r.Log.Evals[n-1].BitsPerByte > 0 {
+		l.bits = float64(r.Log.Evals[n-1].BitsPerByte / r.Log.Evals[n-1].Loss)
+	}
+	return l
+}
+
+// in returns the loss in bits per byte, or in nats per token. It is NaN in an unknown unit.
+func (l loss) in(bits bool) Series {
+	switch {
+	case !bits:
+		return l.Series
+	case l.bits == 0:
+		return l.Scaled(math.NaN())
+	}
+	return l.Scaled(l.bits)
 }

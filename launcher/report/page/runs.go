@@ -1,15 +1,14 @@
 package page
 
-// The page of several runs: their results, settings that differ, and curves.
+// The page of runs: their results, the settings that differ, and their curves over each other. The
+// page of a single run has more: see details.go.
 
 import (
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -19,6 +18,18 @@ import (
 
 // mostRuns is the maximum number of runs on a page.
 const mostRuns = 64
+
+// WriteRun writes the page of a run to its folder. reload is the number of seconds after which it
+// will be written again; 0: never.
+func WriteRun(folder string, reload float64) error {
+	r, err := ReadRun(folder)
+	if err != nil {
+		return err
+	}
+	p := r.page()
+	p.Reload = reload
+	return p.Write(filepath.Join(folder, File))
+}
 
 // WriteRuns writes the page of several runs to a file.
 func WriteRuns(path string, list []Run) error {
@@ -30,142 +41,123 @@ func WriteRuns(path string, list []Run) error {
 
 // runsPage returns the page of some runs for a folder, from which its links begin.
 func runsPage(folder string, list []Run) Page {
-	names := namesOf(list)
-	results := Table{Head: Cells("run", "validation loss", "best", "training loss", "steps", "tokens", "time of steps", "tokens/s", "MFU")}
-	mixed := slices.ContainsFunc(list, func(r Run) bool { return r.tokens() != list[0].tokens() })
-	for i, about := range map[int]string{1: unit(mixed) + ", last", 3: "last 10 steps", 7: "median"} {
+	c := newCharts(list)
+	results := Table{Head: Cells("run", "validation loss", "best", "training loss", "steps", "tokens", "tokens/s", "MFU")}
+	for i, about := range map[int]string{1: c.unit() + ", last", 3: "last 10 steps", 6: "median"} {
 		results.Head[i].Small = about
 	}
 	for i, r := range list {
-		results.Rows = append(results.Rows, r.row(folder, names[i], i+1, mixed))
+		results.Rows = append(results.Rows, r.row(folder, c.names[i], i+1, c.bits))
 	}
-	p := Page{Title: report.Plural(len(list), "run"), Sections: []Section{{"Results", []Block{{Table: &results}}}, differences(list, names)}}
-	if !mixed && len(list) > 0 {
-		p.Tokens = list[0].tokens()
+	p := Page{Title: report.Plural(len(list), "run"), Sections: []Section{{"Results", []Block{{Table: &results}}}, differences(list, c.names)}}
+	if c.bits {
+		p.Lead = []string{"The tokenizers differ, so losses are in bits per byte. These are comparable for the same text."}
 	}
-	x := axisOf(list)
-	add := func(title string, charts ...Chart) {
-		charts = slices.DeleteFunc(charts, func(c Chart) bool { return len(c.Curves) == 0 })
-		if len(charts) > 0 {
-			p.Sections = append(p.Sections, Section{title, []Block{{Charts: charts}}})
-		}
-	}
-	add("Loss", losses(list, names, x, mixed)...)
-	for _, q := range record.Quantities {
-		if q.Compare != "" {
-			c := Chart{ID: q.Figure, Title: q.Title, Caption: q.Caption, Wide: true, Y: axisFor(q), Smooth: true}
-			c.Curves = x.curves(&c, list, names, func(r Run) Series { return Steps(&r.Log, q.JSON) })
-			add(q.Compare, c)
-		}
-	}
+	p.Sections = append(p.Sections, c.sections()...)
 	return p
 }
 
+// charts draws curves of some runs over each other.
+type charts struct {
+	list  []Run
+	names []string
+	bits  bool // losses are in bits per byte, because the tokenizers differ
+	x     Axis
+	per   func(Run) float64 // from steps to values of x
+}
+
+func newCharts(list []Run) charts {
+	c := charts{list: list, names: namesOf(list), x: Axis{Name: "step"}, per: func(Run) float64 { return 1 }}
+	for _, r := range list {
+		c.bits = c.bits || r.tokens() != list[0].tokens()
+		if r.tokensPerStep() != list[0].tokensPerStep() {
+			c.x, c.per = Axis{Name: "tokens (millions)"}, func(r Run) float64 { return r.tokensPerStep() / 1e6 }
+		}
+	}
+	return c
+}
+
 // unit is the unit of losses.
-func unit(mixed bool) string {
-	if mixed {
+func (c charts) unit() string {
+	if c.bits {
 		return "bits/byte"
 	}
 	return "nats/token"
 }
 
-// losses returns the charts of losses. Runs with different tokenizers are mixed: their losses are
-// in bits per byte only, without those of runs whose record has none.
-func losses(list []Run, names []string, x axis, mixed bool) (all []Chart) {
-	tokenizers := "The tokenizer is the same in all runs, so losses per token are comparable."
-	if mixed {
-		tokenizers = "The tokenizers differ, so the losses are in bits per byte. These are comparable for the same text."
+// sections returns the sections that all runs have: losses, and the quantities with a figure.
+func (c charts) sections() (list []Section) {
+	add := func(section string, chart Chart) {
+		if len(chart.Curves) == 0 && chart.Cells == nil {
+			return
+		}
+		if n := len(list); n == 0 || list[n-1].Title != section {
+			list = append(list, Section{section, []Block{{}}})
+		}
+		blocks := list[len(list)-1].Blocks
+		blocks[0].Charts = append(blocks[0].Charts, chart)
 	}
-	add := func(id, title, caption string, x axis, dots bool, of func(Run) (Series, float64)) {
-		c := Chart{ID: id, Title: title, Caption: caption, Wide: true, Y: Axis{Name: unit(mixed)}, Smooth: !dots}
-		c.Curves = x.curves(&c, list, names, func(r Run) Series {
-			s, scale := of(r)
-			return s.in(mixed, scale)
-		})
-		for i := range c.Curves {
-			_, scale := of(list[slices.Index(names, c.Curves[i].Name)])
-			if c.Curves[i].Dots = dots; !mixed {
-				c.Curves[i].Scale = scale
+	for _, chart := range c.losses() {
+		add("Loss", chart)
+	}
+	for _, section := range []string{"Loss", experts, "Speed and memory"} {
+		for _, q := range record.Quantities {
+			if q.Section != section {
+				continue
+			}
+			y := Axis{Name: q.Unit, Log: q.Log}
+			if !q.Log {
+				y.Min = &q.Floor
+			}
+			curves := c.curves(func(r Run) Series { return quantity(&r.Log, q) })
+			add(section, Chart{ID: q.Figure, Title: q.Title, Caption: q.Caption, X: c.x, Y: y, Smooth: true, Curves: curves})
+		}
+		if section == experts && len(c.list) == 1 {
+			if chart, ok := c.list[0].loads(); ok {
+				add(section, chart)
 			}
 		}
-		if !slices.ContainsFunc(c.Curves, func(c Curve) bool { return c.Scale == 0 }) {
-			c.Other = "bits/byte"
-		}
-		all = append(all, c)
 	}
-	add("validation", "Validation loss", tokenizers, x, true, Run.heldOut)
-	add("loss", "Training loss", "", x, false, Run.training)
-	const shared = "Over the time of the steps, without evaluations and checkpoints. Runs that shared a machine were slower than alone."
-	add("loss-time", "Training loss over time", shared, minutes, false, Run.training)
-	return all
+	return list
 }
 
-// training returns the training loss and its bits per byte of 1 nat per token; 0: unknown.
-func (r Run) training() (Series, float64) {
-	scale, _ := r.bitsPerNat()
-	return Steps(&r.Log, "loss"), scale
-}
-
-// heldOut is training for the validation loss.
-func (r Run) heldOut() (Series, float64) {
-	_, scale := r.bitsPerNat()
-	return HeldOut(&r.Log), scale
-}
-
-// in returns losses in bits per byte, or as they are. Those in bits per byte are NaN without a
-// scale.
-func (s Series) in(bits bool, scale float64) Series {
-	switch {
-	case !bits:
-		return s
-	case scale == 0:
-		return s.Scaled(math.NaN())
+// losses returns the charts of losses: one of a single run, because the gap between its curves says
+// most, or one per kind.
+func (c charts) losses() []Chart {
+	train := c.curves(func(r Run) Series { return r.training().in(c.bits) })
+	heldOut := c.curves(func(r Run) Series { return r.heldOut().in(c.bits) })
+	for i := range heldOut {
+		heldOut[i].Dots = true
 	}
-	return s.Scaled(scale)
-}
-
-// axis is what curves are drawn over.
-type axis struct {
-	name string
-	at   func(r Run, steps Values) Values
-}
-
-// axisOf returns the axis of steps if the steps of all runs have the same number of tokens, or else
-// that of tokens.
-func axisOf(list []Run) axis {
-	for _, r := range list {
-		if r.tokensPerStep() != list[0].tokensPerStep() {
-			return axis{"tokens (millions)", func(r Run, steps Values) Values {
-				for i := range steps {
-					steps[i] *= r.tokensPerStep() / 1e6
-				}
-				return steps
-			}}
-		}
+	chart := Chart{ID: "loss", Title: "Training loss", Wide: true, X: c.x, Y: Axis{Name: c.unit()}, Smooth: true, Curves: train}
+	other := chart
+	other.ID, other.Title, other.Curves = "validation", "Validation loss", heldOut
+	if len(c.list) > 1 {
+		return []Chart{chart, other}
 	}
-	return axis{"step", func(_ Run, steps Values) Values { return steps }}
+	for i := range train {
+		train[i].Name = "training text"
+	}
+	for i := range heldOut {
+		heldOut[i].Name, heldOut[i].Color = "validation text", 2
+	}
+	chart.Title, chart.Curves = "Loss", append(train, heldOut...)
+	chart.Caption = "Thick lines are smoothed. A growing gap between training and validation loss means that the run memorizes its text."
+	return []Chart{chart}
 }
 
-// minutes is the axis of the time in which a run has trained, without evaluations and checkpoints.
-var minutes = axis{"minutes of training", func(r Run, steps Values) Values {
-	spent, next := 0.0, 0
-	for i, step := range steps {
-		for ; next < len(r.Log.Steps) && float64(r.Log.Steps[next].Step) <= step; next++ {
-			spent += r.Log.Steps[next].Seconds / 60
+// curves returns a quantity of the runs that have it.
+func (c charts) curves(quantity func(Run) Series) (curves []Curve) {
+	for i, r := range c.list {
+		curve, ok := Over([]Series{quantity(r)})
+		if !ok {
+			continue
 		}
-		steps[i] = spent
-	}
-	return steps
-}}
-
-// curves returns a quantity of the runs that have it, as curves of a chart over the axis.
-func (x axis) curves(of *Chart, list []Run, names []string, quantity func(Run) Series) (curves []Curve) {
-	of.X.Name = x.name
-	for i, r := range list {
-		if c, ok := curve(names[i], i+1, quantity(r)); ok {
-			c.X, c.Dash = x.at(r, c.X), (i+1)/Colors
-			curves = append(curves, c)
+		for k := range curve.X {
+			curve.X[k] *= c.per(r)
 		}
+		curve.Name, curve.Color, curve.Dash = c.names[i], i+1, (i+1)/Colors
+		curves = append(curves, curve)
 	}
 	return curves
 }
@@ -197,73 +189,52 @@ func namesOf(list []Run) (names []string) {
 	return names
 }
 
-// row is the row of a run in the table of results. Losses are in bits per byte if tokenizers are
-// mixed, and in both units otherwise.
-func (r Run) row(folder, name string, color int, mixed bool) []Cell {
-	last := func(s Series, scale float64) (end, least Cell) {
-		in := func(x float64) Cell {
-			switch bits := report.Loss(x * scale); {
-			case scale == 0 && mixed:
-				return Cell{Text: report.Missing}
-			case scale == 0:
-				return Cell{Text: report.Loss(x)}
-			case mixed:
-				return Cell{Text: bits}
-			default:
-				return Cell{Text: report.Loss(x), Small: bits + " bits/byte"}
-			}
-		}
+// row is the row of a run in the table of results.
+func (r Run) row(folder, name string, color int, bits bool) []Cell {
+	last := func(s Series) (end, least string) {
 		if v := s.Finite(); len(v) > 0 {
-			return in(v[len(v)-1]), in(slices.Min(v))
+			return report.Loss(v[len(v)-1]), report.Loss(slices.Min(v))
 		}
-		return Cell{Text: report.Missing}, Cell{Text: report.Missing}
+		return report.Missing, report.Missing
 	}
-	validation, best := last(r.heldOut())
-	loss, scale := r.training()
-	train, _ := last(loss.Trailing(10), scale)
-	seconds, speed, mfu := 0.0, report.Missing, report.Missing
-	for _, s := range r.Log.Steps {
-		seconds += s.Seconds
-	}
-	if v := r.speeds().Finite(); len(v) > 0 {
+	validation, best := last(r.heldOut().in(bits))
+	train, _ := last(r.training().in(bits).Trailing(10))
+	speed, mfu := report.Missing, report.Missing
+	if v := Steps(&r.Log, "tps").Finite(); len(v) > 0 {
 		speed = report.Thousands(report.Median(v))
 	}
-	if v := r.utilization().Finite(); len(v) > 0 {
-		mfu = fmt.Sprintf("%.1f%%", report.Median(v))
+	if v := Steps(&r.Log, "mfu").Finite(); len(v) > 0 {
+		mfu = report.Percentage(report.Median(v), 1)
 	}
-	first := Cell{Text: name, Small: r.state(), Link: r.link(folder), Color: &color}
-	if n := len(r.Log.Starts); n > 0 {
-		s := r.Log.Starts[n-1]
+	first := Cell{Text: name, Small: r.state(), Color: &color}
+	if s := r.start(); s.Ranks > 0 {
 		first.Small += fmt.Sprintf("\n%s on %s, %s, %s", report.Plural(s.Ranks, "rank"), s.CPU, report.Plural(s.Cores, "core"), s.Tier)
 	}
-	clock := report.Clock(time.Duration(min(seconds, math.MaxInt64/1e9-1) * float64(time.Second)))
-	return append([]Cell{first, validation, best, train}, Cells(report.Thousands(float64(r.made())),
-		report.Thousands(float64(r.made())*r.tokensPerStep()), clock, speed, mfu)...)
+	if _, err := os.Stat(filepath.Join(r.Folder, File)); err == nil {
+		first.Link = relative(folder, filepath.Join(r.Folder, File))
+	}
+	return append([]Cell{first}, Cells(validation, best, train, report.Thousands(float64(r.made())),
+		report.Thousands(float64(r.made())*r.tokensPerStep()), speed, mfu)...)
 }
 
-// link returns the address of a run's report in a page of a folder; empty if there is none.
-func (r Run) link(folder string) string {
-	path := filepath.Join(r.Folder, File)
-	if _, err := os.Stat(path); err != nil {
-		return ""
-	}
+// relative returns the address of a file in a page of a folder; empty if there is none.
+func relative(folder, path string) string {
 	from, err := filepath.Abs(folder)
 	to, failed := filepath.Abs(path)
 	if err != nil || failed != nil {
 		return ""
 	}
-	relative, err := filepath.Rel(from, to)
+	address, err := filepath.Rel(from, to)
 	if err != nil {
 		return ""
 	}
-	return "./" + filepath.ToSlash(relative) // a name with a colon is no scheme
+	return "./" + filepath.ToSlash(address) // a name with a colon is no scheme
 }
 
 // differences is the section of the settings whose values differ between runs, by key. The folder
 // of a run is not a setting.
 func differences(list []Run, names []string) Section {
-	values := make([]map[string]string, len(list))
-	keys := map[string]bool{}
+	values, keys := make([]map[string]string, len(list)), map[string]bool{}
 	for i, r := range list {
 		values[i] = map[string]string{}
 		var root map[string]any
@@ -289,10 +260,11 @@ func differences(list []Run, names []string) Section {
 			table.Rows = append(table.Rows, row)
 		}
 	}
+	block := Block{Table: &table}
 	if len(table.Rows) == 0 {
-		return Section{"Settings that differ", []Block{{Text: "The runs have the same settings, except their folders."}}}
+		block = Block{Text: "The runs have the same settings, except their folders."}
 	}
-	return Section{"Settings that differ", []Block{{Table: &table}}}
+	return Section{"Settings that differ", []Block{block}}
 }
 
 // flatten adds the values of a table to flat by their full keys, such as optimizer.lr.

@@ -24,10 +24,12 @@ func (s *Series) Add(step int, value float64) {
 	s.Steps, s.Values = append(s.Steps, step), append(s.Values, value)
 }
 
-// Steps returns a quantity of the steps that have it, by its key in JSON lines. One whose axis
-// begins above 0 is never 0: the record of a model without it says so.
-func Steps(log *record.Log, key string) (s Series) {
-	q := record.Named(key)
+// Steps returns a quantity of the steps that have it, by its key in JSON lines.
+func Steps(log *record.Log, key string) Series { return quantity(log, record.Named(key)) }
+
+// quantity returns a quantity of the steps that have it. One whose axis begins above 0 is never 0:
+// the record of a model without it says so.
+func quantity(log *record.Log, q record.Quantity) (s Series) {
 	for _, step := range log.Steps {
 		if x, ok := q.In(&step); ok && (x != 0 || q.Floor == 0) {
 			s.Add(step.Step, x)
@@ -97,7 +99,7 @@ func (s Series) Finite() (list []float64) {
 }
 
 // mostPoints is the maximum number of points of a curve in a page.
-const mostPoints = 1000
+const mostPoints = 2000
 
 // Over returns the curve of the means of several runs, with the range from the least to the
 // greatest value. If a value is not finite, the mean is NaN, because a mean of the other runs would
@@ -135,12 +137,5 @@ func Over(runs []Series) (c Curve, ok bool) {
 	if len(runs) < 2 && size < 2 {
 		c.Low, c.High = nil, nil
 	}
-	return c, ok
-}
-
-// curve returns the curve of one run.
-func curve(name string, color int, s Series) (Curve, bool) {
-	c, ok := Over([]Series{s})
-	c.Name, c.Color = name, color
 	return c, ok
 }
