@@ -35,7 +35,7 @@ func soon(t *testing.T, args ...string) outcome {
 func TestLinksInRun(t *testing.T) {
 	data := text(t)
 	for _, name := range []string{
-		"tensorboard", "report.html", "config.toml", "metrics.jsonl", "metrics.csv", "events.jsonl", "trace.json", ".lock", "step-00000002", ".step-00000002.tmp", "tokenizer.json",
+		"tensorboard", "report.html", "config.toml", "metrics.jsonl", "events.jsonl", "trace.json", ".lock", "step-00000002", ".step-00000002.tmp", "tokenizer.json",
 		"tensorboard/events.out.tfevents.spmoe", "metrics.jsonl.old",
 	} {
 		t.Run(strings.ReplaceAll(name, "/", " "), func(t *testing.T) {

@@ -37,10 +37,6 @@ func commands() []cli.Command {
 			"-np 8 verify-layouts",
 			"-np 4 verify-layouts --ranks process --precision mxfp8 --json layouts.jsonl",
 		}},
-		{Name: "report", Group: cli.GroupInspect, Args: "[RUN...]", About: "write the report pages of runs again, and one page of several runs", Define: inspecting.DefineReport, Examples: []string{
-			"report runs/debug-1",
-			"report runs/*",
-		}},
 		{Name: "checkpoint", Group: cli.GroupInspect, About: "list, verify or export checkpoints", Subcommands: inspecting.CheckpointCommands(), Examples: []string{
 			"checkpoint ls runs/debug-1",
 			"checkpoint verify runs/debug-1",
@@ -81,10 +77,11 @@ func commands() []cli.Command {
 			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json",
 			"data tokenize --data corpus/ --tokenizer tokenizer.json --out corpus.arrow",
 		}},
-		{Name: "inspect", Group: cli.GroupInspect, Args: "[FLAVOR|RUN|CHECKPOINT|FOLDER]", About: "print a model's parameters, memory, FLOPs and bytes per component", Define: inspecting.DefineInspect, Examples: []string{
+		{Name: "inspect", Group: cli.GroupInspect, Args: "[FLAVOR|RUN...|CHECKPOINT|FOLDER]", About: "print a model's parameters, memory, FLOPs and bytes per component, or write pages of runs", Define: inspecting.DefineInspect, Examples: []string{
 			"inspect 671B",
 			"-np 64 inspect 16B --seq 4096 --batch 64 --precision mxfp8",
 			"inspect runs/debug-1 --json",
+			"inspect runs/* --html",
 		}},
 		{Name: "layouts", Group: cli.GroupInspect, About: "list the parallel layouts of some ranks with their memory and traffic", Define: inspecting.DefineLayouts, Examples: []string{
 			"-np 8 layouts",

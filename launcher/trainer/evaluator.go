@@ -54,7 +54,7 @@ func (e *evaluator) due() bool {
 // evaluate returns the mean loss over the validation windows, in nats per token. It reports this
 // loss and that of the averaged weights, if there are any. It is collective.
 func (e *evaluator) evaluate() (float64, error) {
-	defer e.tracer.During(observe.TraceEvaluation)()
+	defer e.tracer.During("evaluation")()
 	m, err := e.measure()
 	if err != nil {
 		return 0, err
@@ -205,7 +205,7 @@ func (r *rank) sampleIfDue() error {
 	if step == 0 || step == cfg.Steps || cfg.SampleTokens == 0 || !config.Due(cfg.SampleEvery, step) {
 		return nil
 	}
-	defer r.watch.Tracer.During(observe.TraceSample)()
+	defer r.watch.Tracer.During("sample")()
 	text, err := r.sample()
 	if err != nil || !r.lead() {
 		return err

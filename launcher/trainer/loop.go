@@ -215,21 +215,6 @@ func (r *serialReporter) Stopping(e events.Stopping) {
 	r.to.Stopping(e)
 }
 
-// Wants reports whether the wrapped reporter looks at steps between the log lines now.
-func (r *serialReporter) Wants() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w, ok := r.to.(events.Watcher)
-	return ok && w.Wants()
-}
-
-// Between passes on a step between the log lines.
-func (r *serialReporter) Between(e events.Step) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.to.(events.Watcher).Between(e)
-}
-
 // announceStop reports at once that the run was asked to stop, on the process of rank 0. The caller
 // must call end when the run ends.
 func (j *Job) announceStop(ctx context.Context, world spmd.World) (end func()) {

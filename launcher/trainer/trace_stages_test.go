@@ -1,10 +1,8 @@
 package trainer
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +12,7 @@ import (
 	"spmoe/launcher/trainer/observe"
 )
 
-// A trace has a row for each stage of a pipeline, with the actions of the schedule in its order.
+// A trace has a row for the pipeline of each rank, with the actions of the schedule in its order.
 // Waiting for messages is in the rows of ranks, and in the profile.
 func TestTraceOfStages(t *testing.T) {
 	const ranks, step = 2, 2
@@ -28,41 +26,31 @@ func TestTraceOfStages(t *testing.T) {
 	if err := job.Run(t.Context(), spmd.Goroutines{N: ranks}); err != nil {
 		t.Fatal(err)
 	}
-	rows, names := readTrace(t, cfg.Out)
-	actions, waits := make([][]traced, ranks), time.Duration(0)
-	begins := map[string]float64{}
-	for i, name := range names {
-		var stage, rank int
-		if _, err := fmt.Sscanf(name, "stage %d, rank %d", &stage, &rank); err != nil {
-			for _, e := range rows[i] {
-				if e.Name == "waiting in message" {
-					waits += time.Duration(1e3 * e.Duration)
-				}
+	rows, _ := readTrace(t, cfg.Out)
+	waits, begins := time.Duration(0), map[string]float64{}
+	for rank := range ranks {
+		for _, e := range rows[2*rank] {
+			if e.Name == "waiting in message" {
+				waits += time.Duration(1e3 * e.Duration)
 			}
-			continue
-		}
-		for _, e := range rows[i] {
-			begins[fmt.Sprint(stage, " ", strings.TrimSuffix(e.Name, " in a pair"))] = e.Time
-			e.Name = fmt.Sprint(stage, e.Name)
-			actions[rank] = append(actions[rank], e)
 		}
 	}
 	s, err := pipeline.New("DualPipeV", ranks, 0, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for rank, list := range actions {
-		slices.SortFunc(list, func(a, b traced) int { return cmp.Compare(a.Time, b.Time) })
+	for rank := range ranks {
 		var got []string
-		for _, e := range list {
-			got = append(got, e.Name)
+		for _, e := range rows[2*rank+1] {
+			got = append(got, e.Name+e.Category)
+			begins[e.Name] = e.Time
 		}
 		if want := namesOf(s.Ranks[rank]); !slices.Equal(got, want) {
 			t.Errorf("rank %d: %q, want %q", rank, got, want)
 		}
 	}
 	for stage := 1; stage < s.Stages; stage++ {
-		if from, to := begins[fmt.Sprint(stage-1, " F 3")], begins[fmt.Sprint(stage, " F 3")]; from >= to {
+		if from, to := begins[fmt.Sprintf("F 3, stage %d", stage-1)], begins[fmt.Sprintf("F 3, stage %d", stage)]; from >= to {
 			t.Errorf("micro-batch 3 is at stage %d at %v and at the next one at %v", stage-1, from, to)
 		}
 	}
@@ -77,13 +65,13 @@ func TestTraceOfStages(t *testing.T) {
 	}
 }
 
-// namesOf lists the actions of a rank as a trace names them, after their stage.
+// namesOf lists the actions of a rank as a trace names them.
 func namesOf(list []pipeline.Slot) (names []string) {
 	for _, slot := range list {
 		for _, a := range slot {
-			name := fmt.Sprintf("%d%v %d", a.Stage, a.Kind, a.Microbatch)
+			name := fmt.Sprintf("%v %d, stage %d", a.Kind, a.Microbatch, a.Stage)
 			if len(slot) > 1 {
-				name += " in a pair"
+				name += "paired"
 			}
 			names = append(names, name)
 		}

@@ -30,13 +30,6 @@ type Reporter interface {
 	Done(Done)
 }
 
-// Watcher is a Reporter that also receives steps between the log lines.
-type Watcher interface {
-	Reporter
-	Wants() bool // whether it wants the current step; called after every step
-	Between(Step)
-}
-
 // Start describes a run before its first step.
 type Start struct {
 	Config config.Config

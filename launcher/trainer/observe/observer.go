@@ -17,6 +17,9 @@ type observer interface {
 	After(s FinishedStep) error
 }
 
+// Window is a range of steps, from the first to the last. The zero value is empty.
+type Window struct{ First, Last int }
+
 // FinishedStep is what observers receive about a step.
 type FinishedStep struct {
 	events.Step

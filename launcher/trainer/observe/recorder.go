@@ -176,7 +176,7 @@ func (c *Recorder) After(s FinishedStep) error {
 	begin := time.Now()
 	if c.lead() {
 		line := s.Step
-		line.Seconds, line.Time = s.took.Seconds(), now()
+		line.Seconds, line.Time, line.Memory = s.took.Seconds(), now(), system.Resident()
 		c.out.Step(line)
 	}
 	if recordsSums(c.Cfg.RecordEvery, s.Step.Step) {

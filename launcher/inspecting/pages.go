@@ -1,11 +1,9 @@
 package inspecting
 
-// report: the reports of runs, written again from their records, and one page of several runs.
+// inspect --html: the pages of runs, written from their records, and one page of several runs.
 
 import (
-	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -17,22 +15,11 @@ import (
 	"spmoe/launcher/running"
 )
 
-// reportFlags are the flags of report.
-type reportFlags struct{ out string }
-
-// DefineReport defines the flags of report.
-func DefineReport(fs *flag.FlagSet) cli.Action {
-	f := &reportFlags{}
-	fs.StringVar(&f.out, "out", "", "page of several runs to write to `FILE`; default: report.html in the folder that holds the first run")
-	return f.run
-}
-
-// run writes the report, metrics.csv and TensorBoard events of each run again, and a page of
-// all runs if there are several.
-func (f *reportFlags) run(_ context.Context, env cli.Env) error {
-	folders := env.Args
+// writePages writes the page of each run again, and a page of all runs if there are several: next to
+// the folder of the first one, unless out is the path of a file.
+func writePages(folders []string, out string, env cli.Env) error {
 	if len(folders) == 0 {
-		run, err := running.NewestRun("give its folder, as in launcher report RUN")
+		run, err := running.NewestRun("give its folder, as in launcher inspect RUN --html")
 		if err != nil {
 			return err
 		}
@@ -48,16 +35,16 @@ func (f *reportFlags) run(_ context.Context, env cli.Env) error {
 		}
 		fmt.Fprintf(env.Out, "%s\n", filepath.Join(r.Folder, page.File))
 	}
-	if f.out == "" && len(list) == 1 {
+	if out == "" && len(list) == 1 {
 		return nil
 	}
-	if f.out == "" {
-		f.out = filepath.Join(filepath.Dir(filepath.Clean(list[0].Folder)), page.File)
+	if out == "" {
+		out = filepath.Join(filepath.Dir(filepath.Clean(list[0].Folder)), page.File)
 	}
-	if err := page.WriteRuns(f.out, list); err != nil {
+	if err := page.WriteRuns(out, list); err != nil {
 		return cli.Fail(err, cli.ExitFailed)
 	}
-	fmt.Fprintf(env.Out, "%s\n", f.out)
+	fmt.Fprintf(env.Out, "%s\n", out)
 	return nil
 }
 
@@ -78,7 +65,7 @@ func readRuns(paths []string, env cli.Env) (list []page.Run, err error) {
 		}
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("none of %d paths is the folder of a run: give runs, as in launcher report runs/*", len(paths))
+		return nil, fmt.Errorf("none of %d paths is the folder of a run: give runs, as in launcher inspect runs/* --html", len(paths))
 	}
 	return list, nil
 }
