@@ -80,13 +80,13 @@ func TestBesideFlags(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
 	for want, args := range map[string][]string{
-		`--trace is "steps=5..7", but the run has 6 steps`:   {"--trace", "steps=5..7"},
-		`--silence and --restarts are about rank processes`:  {"--restarts", "9"},
-		`which can be replaced: add --ranks process`:         {"--silence", "9s"},
-		`--trace is "5": give steps=5..7`:                    {"--trace", "5"},
-		`--trace is "steps=0..2"`:                            {"--trace", "steps=0..2"},
-		`--trace is "steps=3..2"`:                            {"--trace", "steps=3..2"},
-		`--trace is "steps=x"`:                               {"--trace", "steps=x"},
+		`--trace is "steps=5..7", but the run has 6 steps`:  {"--trace", "steps=5..7"},
+		`--silence and --restarts are about rank processes`: {"--restarts", "9"},
+		`which can be replaced: add --ranks process`:        {"--silence", "9s"},
+		`--trace is "5": give steps=5..7`:                   {"--trace", "5"},
+		`--trace is "steps=0..2"`:                           {"--trace", "steps=0..2"},
+		`--trace is "steps=3..2"`:                           {"--trace", "steps=3..2"},
+		`--trace is "steps=x"`:                              {"--trace", "steps=x"},
 	} {
 		refuse(t, cli.ExitUsage, tiny(data, append(args, "--out", "run")...), want)
 	}

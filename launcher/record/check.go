@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode"
@@ -34,38 +35,19 @@ const (
 
 // check returns an error if a line breaks a rule.
 func (l Line) check() error {
-	var keys int
-	var rules []error
-	for _, key := range []struct {
-		there bool
-		check func() error
-	}{
-		{l.Start != nil, func() error { return l.Start.check() }},
-		{l.Step != nil, func() error { return l.Step.check() }},
-		{l.Eval != nil, func() error { return l.Eval.check() }},
-		{l.Load != nil, func() error { return l.Load.check() }},
-		{l.Quantized != nil, func() error { return l.Quantized.check() }},
-		{l.Choices != nil, func() error { return l.Choices.check() }},
-		{l.Phases != nil, func() error {
-			return errors.Join(counted("step", l.Phases.Step), families(l.Phases.Steps, l.Phases.Seconds, l.Phases.Families))
-		}},
-		{l.Sample != nil, func() error { return l.Sample.check() }},
-		{l.Usage != nil, func() error { return l.Usage.check() }},
-		{l.Times != nil, func() error { return families(l.Times.Steps, l.Times.Seconds, l.Times.Families) }},
-		{l.Done != nil, func() error { return l.Done.check() }},
-	} {
-		if key.there {
-			keys++
-			rules = append(rules, key.check())
+	var errs []error
+	for i, fields := 0, reflect.ValueOf(l); i < fields.NumField(); i++ {
+		if kind := fields.Field(i); !kind.IsNil() {
+			errs = append(errs, kind.Interface().(interface{ check() error }).check())
 		}
 	}
-	switch keys {
+	switch len(errs) {
 	case 0:
 		return errors.New("it has none of the known keys")
 	case 1:
-		return errors.Join(rules...)
+		return errs[0]
 	}
-	return fmt.Errorf("it has %d keys, expected one", keys)
+	return fmt.Errorf("it has %d keys, expected one", len(errs))
 }
 
 func (e *Eval) check() error {
@@ -85,7 +67,7 @@ func (e *Eval) check() error {
 	return errors.Join(rules...)
 }
 
-func (d Done) check() error {
+func (d *Done) check() error {
 	if len(d.Passes) > maxPasses {
 		return fmt.Errorf("held_out_passes has %d numbers, expected at most %d", len(d.Passes), maxPasses)
 	}
@@ -160,6 +142,12 @@ func (c *Choices) check() error {
 	}
 	return layered(c.Step, c.Layer)
 }
+
+func (p *Phases) check() error {
+	return errors.Join(counted("step", p.Step), families(p.Steps, p.Seconds, p.Families))
+}
+
+func (t *Times) check() error { return families(t.Steps, t.Seconds, t.Families) }
 
 // families checks times by kind of work.
 func families(steps int, seconds float64, by map[string]float64) error {

@@ -7,13 +7,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
 	"spmoe/internal/strictjson"
-	"spmoe/launcher/system"
 )
 
 // Line is one object of the file: exactly one field is set.
@@ -63,10 +60,7 @@ func (l Line) before(step int) bool {
 	return l.Done == nil && l != (Line{}) && l.Number() <= step
 }
 
-func (l Line) addTo(log *Log) error {
-	if err := l.check(); err != nil {
-		return err
-	}
+func (l Line) addTo(log *Log) {
 	switch {
 	case l.Start != nil:
 		log.Starts = append(log.Starts, *l.Start)
@@ -91,60 +85,50 @@ func (l Line) addTo(log *Log) error {
 	case l.Done != nil:
 		log.Done = l.Done
 	}
-	return nil
 }
 
 // Read returns the record in the folder of a run. It ignores an incomplete last line, which a crash
 // leaves. It returns an fs.ErrNotExist if there is no record.
 func Read(run string) (*Log, error) {
-	path := find(run)
-	lines, err := read(path)
+	if _, err := os.Lstat(filepath.Join(run, File)); err != nil {
+		return nil, err
+	}
+	lines, _, err := Follow(run).Next()
 	if err != nil {
 		return nil, err
 	}
-	return collect(path, lines)
-}
-
-// find returns the path of a run's record, including an old run's. If there is none it returns the
-// path of a new record.
-func find(run string) string {
-	path, old := filepath.Join(run, File), filepath.Join(run, oldFile)
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Lstat(old); err == nil {
-			return old
-		}
+	log := new(Log)
+	for _, l := range lines {
+		l.addTo(log)
 	}
-	return path
-}
-
-func read(path string) ([]Line, error) {
-	file, err := system.OpenOwn(filepath.Dir(path), filepath.Base(path), os.O_RDONLY)
-	if err != nil {
-		return nil, err
+	if err := log.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(run, File), err)
 	}
-	defer file.Close()
-	return parse(path, file)
+	return log, nil
 }
 
-// parse returns the lines of a file.
-func parse(path string, file io.Reader) (lines []Line, err error) {
-	in := bufio.NewScanner(file)
+// parse reads the complete lines of a text that begins after some lines. It returns their length.
+func parse(path string, text []byte, after int) (lines []Line, length int, err error) {
+	in := bufio.NewScanner(bytes.NewReader(text))
 	in.Buffer(nil, maxLine)
 	in.Split(endedLines)
 	for in.Scan() {
 		var l Line
-		if err := strictjson.Unmarshal(in.Bytes(), &l); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, len(lines)+1, err)
+		if err = strictjson.Unmarshal(in.Bytes(), &l); err == nil {
+			err = l.check()
 		}
-		lines = append(lines, l)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%s:%d: %w", path, after+len(lines)+1, err)
+		}
+		lines, length = append(lines, l), length+len(in.Bytes())+1
 	}
 	if err = in.Err(); errors.Is(err, bufio.ErrTooLong) {
 		err = fmt.Errorf("a line has more than %d bytes", maxLine-1)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s:%d: %w", path, len(lines)+1, err)
+		return nil, 0, fmt.Errorf("%s:%d: %w", path, after+len(lines)+1, err)
 	}
-	return lines, nil
+	return lines, length, nil
 }
 
 // endedLines is a [bufio.SplitFunc] for complete lines, without their line ends. It drops an
@@ -157,17 +141,4 @@ func endedLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 		return len(data), nil, nil
 	}
 	return 0, nil, nil
-}
-
-func collect(path string, lines []Line) (*Log, error) {
-	log := new(Log)
-	for i, l := range lines {
-		if err := l.addTo(log); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, i+1, err)
-		}
-	}
-	if err := log.check(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return log, nil
 }

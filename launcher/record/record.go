@@ -19,9 +19,6 @@ import (
 // File is the name of a record in the folder of its run.
 const File = "metrics.jsonl"
 
-// oldFile is the earlier name of File.
-const oldFile = "record.jsonl"
-
 // Start says where a run began or was resumed. Fields that old records lack are 0.
 type Start struct {
 	Step    int     `json:"step"`           // steps made before

@@ -168,70 +168,6 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Where the end of a record shows where to cut it, the rest is not read, and the result is the
-// same: after a crash in any place, for any step to go on from.
-func TestCut(t *testing.T) {
-	run := t.TempDir()
-	w, err := Open(run, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Start(Start{})
-	for step := 1; step <= 40; step++ {
-		w.Step(Step{Step: step, Loss: 2, Seconds: 1})
-		if step%10 == 0 {
-			w.Load(Load{Step: step, Layer: 1, Tokens: make([]int64, 10_000)}) // so that the file has more than a tail
-			w.Eval(Eval{Step: step, Loss: 3, Sequences: 1})
-		}
-		if step == 20 {
-			w.Times(Times{Steps: 3, Seconds: 1, Families: map[string]float64{}})
-			w.Start(Start{Step: 20})
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(run, File)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	simple := 0
-	for step := 0; step < 42; step += 3 {
-		for _, lost := range []int{0, 1, 30, 5000} {
-			results := [2][]byte{}
-			for i, open := range []func(string, int) (*Writer, error){Open, rewrite} {
-				if err := os.WriteFile(path, whole[:len(whole)-lost], 0o666); err != nil {
-					t.Fatal(err)
-				}
-				if i == 0 {
-					if file, _ := cut(run, step); file != nil {
-						simple++
-						file.Close()
-					}
-				}
-				w, err := open(run, step)
-				if err != nil {
-					t.Fatal(step, lost, err)
-				}
-				w.Step(Step{Step: step + 1, Loss: 1, Seconds: 1})
-				if err := w.Close(); err != nil {
-					t.Fatal(err)
-				}
-				if results[i], err = os.ReadFile(path); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if !bytes.Equal(results[0], results[1]) {
-				t.Errorf("step %d, %d bytes lost: the record differs", step, lost)
-			}
-		}
-	}
-	if simple < 10 {
-		t.Errorf("only %d records were cut", simple)
-	}
-}
-
 // A last line that was cut off is left out, whatever is missing of it.
 func TestCutOff(t *testing.T) {
 	run, log := t.TempDir(), sample()
@@ -309,21 +245,17 @@ func FuzzParse(f *testing.F) {
 	f.Add(written(f, lines)[:300])
 	f.Add([]byte("{\"step\":{\"loss\":null}}\n{\"done\":{}}\n{"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		lines, err := parse(File, bytes.NewReader(data))
+		lines, _, err := parse(File, data, 0)
 		if err != nil {
 			return
 		}
-		first, err := collect(File, lines)
-		if err != nil {
-			return
-		}
-		for _, c := range first.Choices {
-			for token := range c.Tokens() {
-				c.Expert(token, c.TopK-1)
+		for _, l := range lines {
+			for token := 0; l.Choices != nil && token < l.Choices.Tokens(); token++ {
+				l.Choices.Expert(token, l.Choices.TopK-1)
 			}
 		}
 		text := written(t, lines)
-		again, err := parse(File, bytes.NewReader(text))
+		again, _, err := parse(File, text, 0)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}

@@ -9,11 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
-	"unicode/utf8"
 
 	"spmoe/internal/strictjson"
 	"spmoe/launcher/system"
@@ -51,96 +48,40 @@ const (
 // ErrEnded says that a record has ended early: lines are lost, and none can follow.
 var ErrEnded = errors.New("the record has ended")
 
-// Open begins the record of a run, or continues it after a step. It removes lines of later steps,
-// from before the run went back to its checkpoint. It also removes evaluations of that step itself,
-// which the run repeats.
+// Open begins the record of a run, or continues it after a step. It cuts off the lines of later
+// steps, from before the run went back to its checkpoint. It also cuts off evaluations of that step
+// itself, which the run repeats.
 func Open(run string, step int) (*Writer, error) {
-	if file, end := cut(run, step); file != nil {
-		return &Writer{file: file, end: end, synced: end}, nil
-	}
-	return rewrite(run, step)
-}
-
-// rewrite is Open for any record.
-func rewrite(run string, step int) (*Writer, error) {
-	path := filepath.Join(run, File)
-	var kept []Line
-	if step > 0 {
-		lines, err := read(find(run))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		for _, l := range lines {
-			if l.before(step) {
-				kept = append(kept, l)
-			}
-		}
-	}
-	file, err := system.CreateNew(run, ".record-")
+	file, err := system.OpenOwn(run, File, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{file: file}
-	for _, l := range kept {
-		w.add(l)
-	}
-	if err := errors.Join(w.Flush(), os.Rename(file.Name(), path)); err != nil {
-		return nil, errors.Join(err, file.Close(), os.RemoveAll(file.Name()))
-	}
-	if err := os.Remove(filepath.Join(run, oldFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.Join(err, file.Close())
-	}
-	return w, nil
-}
-
-// tailBytes is the size of the end of a record that is searched before all of it is read.
-const tailBytes = 64 << 10
-
-// cut truncates the record in place if the lines to remove are its last few, as after a rank
-// failure in the middle of a step. It returns the file and its new end, or nil if that does not
-// suffice.
-func cut(run string, step int) (file *os.File, end int64) {
-	file, err := system.OpenOwn(run, File, os.O_RDWR)
-	if err != nil {
-		return nil, 0
-	}
-	end, err = lastBefore(file, step)
+	end, err := lastBefore(file, step)
 	if err == nil {
 		err = file.Truncate(end)
 	}
 	if err != nil {
-		file.Close()
-		return nil, 0
+		return nil, errors.Join(err, file.Close())
 	}
-	return file, end
+	return &Writer{file: file, end: end, synced: end}, nil
 }
 
-var errNotSimple = errors.New("the end of the record does not show where to cut it")
-
 // lastBefore returns the end of the last line that was written before a checkpoint of that step.
-func lastBefore(file *os.File, step int) (end int64, err error) {
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return 0, errNotSimple
+// Lines behind it are of later steps, or of the end of the run.
+func lastBefore(file io.Reader, step int) (end int64, err error) {
+	if step == 0 {
+		return 0, nil
 	}
-	tail := make([]byte, min(info.Size(), tailBytes))
-	start := info.Size() - int64(len(tail))
-	if _, err := file.ReadAt(tail, start); err != nil {
-		return 0, err
-	}
-	tail = tail[:bytes.LastIndexByte(tail, '\n')+1] // ignore an incomplete line
-	for len(tail) > 0 {
-		begin := bytes.LastIndexByte(tail[:len(tail)-1], '\n') + 1
+	text, err := io.ReadAll(file)
+	for text = text[:bytes.LastIndexByte(text, '\n')+1]; len(text) > 0 && err == nil; {
+		begin := bytes.LastIndexByte(text[:len(text)-1], '\n') + 1
 		var l Line
-		if begin == 0 || strictjson.Unmarshal(tail[begin:len(tail)-1], &l) != nil || l.Usage != nil || l.Times != nil || l.Done != nil {
-			return 0, errNotSimple // it may be further up, or the run had ended
+		if strictjson.Unmarshal(text[begin:len(text)-1], &l) == nil && l.before(step) && l.Usage == nil && l.Times == nil {
+			break
 		}
-		if l.before(step) {
-			return start + int64(len(tail)), nil
-		}
-		tail = tail[:begin]
+		text = text[:begin]
 	}
-	return 0, errNotSimple
+	return int64(len(text)), err
 }
 
 // Start appends a start or a resumption.
@@ -170,21 +111,11 @@ func (w *Writer) Usage(u Usage) { w.add(Line{Usage: &u}) }
 // Times appends the time of a warm step.
 func (w *Writer) Times(t Times) { w.add(Line{Times: &t}) }
 
-// Sample appends text of the model, truncated to what a record can hold.
+// Sample appends text of the model, as UTF-8 and truncated to what a record can hold.
 func (w *Writer) Sample(s Sample) {
+	brief := func(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxSample/3)], "\uFFFD") }
 	s.Prompt, s.Text = brief(s.Prompt), brief(s.Text)
 	w.add(Line{Sample: &s})
-}
-
-// brief truncates a text, as UTF-8.
-func brief(text string) string {
-	text = strings.ToValidUTF8(text[:min(len(text), maxSample)], "\uFFFD")
-	for cut := maxSample; len(text) > maxSample; cut-- { // replacing invalid UTF-8 has made it longer
-		if utf8.RuneStart(text[cut]) {
-			text = text[:cut]
-		}
-	}
-	return text
 }
 
 // Done ends the record.

@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -63,8 +62,8 @@ func TestRecord(t *testing.T) {
 				t.Errorf("%d ranks: %+v is recorded of %+v", ranks, e, r)
 			}
 		}
-		if len(log.Steps) != 6 || len(log.Evals) != 4 || len(log.Choices) != 4 || len(log.Loads) != 3 || len(log.Quantized) != 3*len(operands) {
-			t.Fatalf("%d ranks: %d steps, %d evaluations, %d choices, %d loads, %d operands", ranks, len(log.Steps), len(log.Evals), len(log.Choices), len(log.Loads), len(log.Quantized))
+		if len(log.Steps) != 6 || len(log.Evals) != 4 || len(log.Loads) != 3 || len(log.Quantized) != 3*len(operands) {
+			t.Fatalf("%d ranks: %d steps, %d evaluations, %d loads, %d operands", ranks, len(log.Steps), len(log.Evals), len(log.Loads), len(log.Quantized))
 		}
 		done := got.done[0]
 		want := record.Done{
@@ -83,11 +82,6 @@ func TestRecord(t *testing.T) {
 			}
 			if l.Step != []int{1, 3, 6}[i] || l.Layer != 1 || len(l.Tokens) != cfg.Model.Experts || all != int64(cfg.Batch*cfg.Seq*cfg.Model.TopK) {
 				t.Errorf("%d ranks: load %+v", ranks, l)
-			}
-		}
-		for _, c := range log.Choices {
-			if c.Layer != 1 || c.TopK != cfg.Model.TopK || c.Tokens() != 12*cfg.Seq { // all windows of a short text
-				t.Errorf("%d ranks: %d tokens choose %d experts of layer %d", ranks, c.Tokens(), c.TopK, c.Layer)
 			}
 		}
 		for i, q := range log.Quantized {
@@ -146,7 +140,7 @@ func TestRecordChangesNothing(t *testing.T) {
 		t.Errorf("the checkpoint or the events differ: %q and %q", got.events, want.events)
 	}
 	// What costs next to nothing is recorded anyway: loads of the first step, and every so many.
-	log.Quantized, log.Choices, log.Loads = nil, nil, log.Loads[:1]
+	log.Quantized, log.Loads = nil, log.Loads[:1]
 	if without := readRecord(t, cfg).Timeless(); !reflect.DeepEqual(without, log) {
 		t.Errorf("unasked, a run records\n%.2000s, want\n%.2000s", fmt.Sprintf("%+v", without), fmt.Sprintf("%+v", log))
 	}
@@ -182,26 +176,6 @@ func TestLoadEvery(t *testing.T) {
 	if s.Ranks != 2 || s.Tokens != int64(cfg.Batch*cfg.Seq) || s.FLOPs != cfg.Model.FLOPsPerToken(cfg.Seq) || !(s.Peak > 0) ||
 		!(s.Time > 1e9) {
 		t.Errorf("start %+v", s)
-	}
-}
-
-// The probe is the same text for any number of ranks: an untrained model's tokens choose the same
-// experts.
-func TestProbe(t *testing.T) {
-	t.Parallel()
-	var want []byte
-	for _, ranks := range []int{1, 2, 4} {
-		cfg := recorded(t, func(c *config.Config) { c.Steps, c.EvalSequences, c.Model.MTPLayers = 1, ranks, 1 })
-		train(t, cfg, ranks, "")
-		log := readRecord(t, cfg)
-		if len(log.Choices) != 4 || log.Choices[1].Layer != 2 {
-			t.Fatalf("%d ranks: %d choices", ranks, len(log.Choices))
-		}
-		if all := append(slices.Clone(log.Choices[0].Experts), log.Choices[1].Experts...); ranks == 1 {
-			want = all
-		} else if !bytes.Equal(all, want) {
-			t.Errorf("%d ranks: the tokens of the probe choose other experts than with one", ranks)
-		}
 	}
 }
 
@@ -341,8 +315,8 @@ func TestRecordOfRecipes(t *testing.T) {
 			if (saturated > 0) != (name == "floor") {
 				t.Errorf("%d values saturated", saturated)
 			}
-			if moeLayers := cfg.Model.MoELayers(); len(log.Loads) != moeLayers || len(log.Choices) != 2*moeLayers {
-				t.Errorf("%d loads and %d choices of %d layers", len(log.Loads), len(log.Choices), moeLayers)
+			if moeLayers := cfg.Model.MoELayers(); len(log.Loads) != moeLayers {
+				t.Errorf("%d loads of %d layers", len(log.Loads), moeLayers)
 			}
 		})
 	}

@@ -1,5 +1,5 @@
 // Package observe has what only watches the steps of a run: the bytes that move, the times of kinds
-// of work, the trace, slow ranks, the record, the meter of routing.
+// of work, the trace, the record, the meter of routing.
 package observe
 
 import (
@@ -30,14 +30,13 @@ type FinishedStep struct {
 
 // Observers are the observers of one rank.
 type Observers struct {
-	Usage      *UsageMeter
-	Operands   *OperandMeter
-	Profiler   *Profiler
-	Tracer     *Tracer
-	Stragglers *Stragglers
-	Recorder   *Recorder
-	Routing    *RoutingObserver // nil: none
-	Rates      *Meter
+	Usage    *UsageMeter
+	Operands *OperandMeter
+	Profiler *Profiler
+	Tracer   *Tracer
+	Recorder *Recorder
+	Routing  *RoutingObserver // nil: none
+	Rates    *Meter
 
 	// list has the innermost observer first: Before is called from last to first, After from first
 	// to last. So the trace of a step encloses the profiler's kinds of work.
@@ -50,7 +49,7 @@ func (o *Observers) Order() {
 	if o.Routing != nil {
 		o.list = append(o.list, o.Routing)
 	}
-	o.list = append(o.list, o.Stragglers, o.Recorder)
+	o.list = append(o.list, o.Recorder)
 }
 
 // Before is called before each step.

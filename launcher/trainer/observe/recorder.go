@@ -5,6 +5,7 @@ package observe
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -39,7 +40,6 @@ type Recorder struct {
 	Rates    *Meter
 
 	out   *record.Writer // on the leading rank, while it runs
-	Probe *Probe         // nil: none
 	waits bool           // lines could not be written yet
 	ended bool           // lines are lost
 	shown time.Time      // when the file was last flushed for readers
@@ -220,6 +220,23 @@ func (c *Recorder) sums(step int) error {
 		c.out.Phases(record.Phases{Step: step, Steps: lap.Steps, Seconds: lap.Step.Mean.Seconds(), Families: lap.Seconds()})
 	}
 	return nil
+}
+
+// gatherLines returns the lines of all ranks, in their order. It is collective.
+func gatherLines[T any](c *collective.Comm, mine []T) (all []T, err error) {
+	text, err := json.Marshal(mine)
+	if err != nil {
+		return nil, err
+	}
+	texts, err := state.GatherTexts(c, string(text))
+	for _, text := range texts {
+		var lines []T
+		if err := json.Unmarshal([]byte(text), &lines); err != nil {
+			return nil, err
+		}
+		all = append(all, lines...)
+	}
+	return all, err
 }
 
 // quantized returns the lines of the operands of a step in this rank's stages. Of the ranks with

@@ -3,6 +3,8 @@ package observe
 // The routing of a run's tokens, for the meter of a job.
 
 import (
+	"fmt"
+
 	"spmoe/collective"
 	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/state"
@@ -46,4 +48,11 @@ func (o *RoutingObserver) report(c *collective.Comm, p events.Profile) error {
 		return nil
 	}
 	return o.meter.Report(c, p)
+}
+
+// layerOfChoices returns the layer whose expert choices an activation with this name holds:
+// [tokens, top-k] INT32.
+func layerOfChoices(name string) (layer int, ok bool) {
+	n, err := fmt.Sscanf(name, "layer%d_topk_index", &layer)
+	return layer, n == 1 && err == nil
 }
