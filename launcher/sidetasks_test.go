@@ -58,7 +58,7 @@ func TestRunFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := regexp.MustCompile(`"text":"launcher ([^"]*)","class":"mono"`).FindAllStringSubmatch(string(html), -1)
+	lines := regexp.MustCompile(`\["[^"]*","launcher ([^"]*)"\]`).FindAllStringSubmatch(string(html), -1)
 	if len(lines) != 4 {
 		t.Errorf("the report has the commands %q", lines)
 	}

@@ -3,8 +3,10 @@ package convergence
 // The files of a result: its page, one figure, and all numbers as JSON.
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -235,7 +237,7 @@ func (r Result) times() []page.Block {
 	if len(measured) == 0 {
 		return nil
 	}
-	kinds := page.ByTime(longest)
+	kinds := slices.SortedFunc(maps.Keys(longest), func(a, b string) int { return cmp.Or(cmp.Compare(longest[b], longest[a]), strings.Compare(a, b)) })
 	for _, kind := range kinds {
 		row := page.Cells(kind)
 		for _, i := range measured {

@@ -51,6 +51,9 @@ type Page struct {
 	Facts    []Fact    `json:"facts,omitempty"`
 	Sections []Section `json:"sections,omitempty"`
 	Reload   float64   `json:"reload,omitempty"` // seconds after which there is a newer page; 0: never
+
+	Runs    []Run    `json:"runs,omitempty"` // the script makes the rest of their page
+	Figures []Figure `json:"figures,omitempty"`
 }
 
 // Judgments of what a badge or a cell says.

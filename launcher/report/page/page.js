@@ -295,6 +295,152 @@ function restore() {
   }
 }
 
+// The pages of runs: what they show follows from the data of the runs.
+
+const missing = "–";
+const fixed = (v, places) => there(v) ? v.toFixed(places).replace("-", "−") : missing;
+const whole = v => there(v) ? Math.round(v).toLocaleString("en") : missing;
+const percent = v => there(v) ? `${Number((100 * v).toFixed(1))}%` : missing;
+const plural = (n, thing) => `${n} ${thing}${n === 1 ? "" : "s"}`;
+const cells = (...texts) => texts.map(text => ({text: String(text ?? "")}));
+// duration formats seconds: 1h02m03s, 4m05s, 6s.
+function duration(seconds) {
+  const s = Math.round(seconds), two = n => String(n).padStart(2, "0");
+  if (s >= 3600) return `${Math.floor(s / 3600)}h${two(Math.floor(s / 60) % 60)}m${two(s % 60)}s`;
+  return s >= 60 ? `${Math.floor(s / 60)}m${two(s % 60)}s` : `${s}s`;
+}
+const started = r => r.starts?.at(-1) ?? {};
+const tokensPerStep = r => r.starts?.[0]?.tokens ?? 0;
+const machine = s => `${s.cpu}, ${plural(s.cores, "core")}, ${s.tier}`;
+const last = list => list?.findLast(there);
+const least = list => extent(list ?? [])[0];
+
+function state(r) {
+  const steps = Number(r.settings.steps);
+  if (r.done) return "done";
+  if (!r.made) return "no step yet";
+  return (steps > 0 ? `step ${r.made} of ${steps}` : `${plural(r.made, "step")} made`) + (r.left ? `, about ${duration(r.left)} left` : "");
+}
+function facts(r) {
+  const list = [], add = (name, value, more) => list.push({name, value, more}), s = started(r), validation = r.curves.validation;
+  const inBits = (nats, bits) => bits && there(nats) ? `${fixed(nats * bits, 4)} bits/byte; ` : "";
+  if (r.settings.flavor) add("model", r.settings.flavor, `in ${r.settings.precision}`);
+  if (r.curves.loss) {
+    add("training loss", fixed(r.tail, 4), `${inBits(r.tail, r.bits[0])}nats/token, mean of the last 10 steps; first ${fixed(r.first, 4)}`);
+  }
+  if (r.made) {
+    const planned = Number(r.settings.steps) > r.made ? ` of ${whole(Number(r.settings.steps))}` : "";
+    add("steps", whole(r.made) + planned, tokensPerStep(r) ? `${whole(r.made * tokensPerStep(r))} tokens` : "");
+  }
+  if (validation) {
+    const loss = last(validation.y), gzip = r.done?.gzip_bits_per_byte;
+    add("validation loss", fixed(loss, 4), `${inBits(loss, r.bits[1])}after step ${whole(validation.x.at(-1))}; first ${fixed(validation.y[0], 4)}` +
+      (gzip ? `; any bytes: 8 bits/byte, gzip: ${fixed(gzip, 4)}` : ""));
+  }
+  if (there(r.speed)) add("tokens/s", whole(r.speed), there(r.mfu) ? `${percent(r.mfu)} of the machine’s measured peak (MFU)` : "median step");
+  if (s.ranks) add("ranks", s.ranks, machine(s));
+  if (r.skipped) add("skipped steps", r.skipped, "their gradients were not fit for use");
+  return list;
+}
+function badges(r) {
+  const list = [{text: state(r), class: r.done ? "good" : "warn"}], count = kind => r.events?.filter(e => e.event === kind).length;
+  if (count("detected")) list.push({text: `${count("detected")} failed and replaced`, class: "bad"});
+  if (count("alarm")) list.push({text: `alarms: ${count("alarm")}`, class: "warn"});
+  return list;
+}
+// curveSections returns the charts of some runs over each other, with losses in bits per byte if
+// the tokenizers differ.
+function curveSections(runs, figures, bits) {
+  const sections = [], mixed = runs.some(r => tokensPerStep(r) !== tokensPerStep(runs[0])), one = runs.length === 1;
+  const x = {name: mixed ? "tokens (millions)" : "step"}, per = r => mixed ? tokensPerStep(r) / 1e6 : 1;
+  const curves = (id, scale = () => 1) => runs.flatMap((r, i) => {
+    const c = r.curves[id], by = scale(r);
+    if (!c || !by) return [];
+    const times = list => list?.map(v => v === null ? null : v * by);
+    return [{...c, name: r.name, color: i + 1, dash: Math.floor((i + 1) / 7), x: c.x.map(v => v * per(r)), y: times(c.y), low: times(c.low), high: times(c.high)}];
+  });
+  const add = (section, chart) => {
+    if (!chart.curves?.length && !chart.cells) return;
+    if (sections.at(-1)?.title !== section) sections.push({title: section, blocks: [{charts: []}]});
+    sections.at(-1).blocks[0].charts.push({x, smooth: true, ...chart});
+  };
+  const train = curves("loss", r => bits ? r.bits[0] : 1), validation = curves("validation", r => bits ? r.bits[1] : 1).map(c => ({...c, dots: true}));
+  const loss = {id: "loss", title: "Loss", wide: true, y: {name: bits ? "bits/byte" : "nats/token"}};
+  if (one) {
+    train.forEach(c => { c.name = "training text"; });
+    validation.forEach(c => Object.assign(c, {name: "validation text", color: 2}));
+    add("Loss", {...loss, curves: train.concat(validation), caption: "Thick lines are smoothed. A growing gap between training and " +
+      "validation loss means that the run memorizes its text."});
+  } else {
+    add("Loss", {...loss, title: "Training loss", curves: train});
+    add("Loss", {...loss, id: "validation", title: "Validation loss", curves: validation});
+  }
+  for (const section of new Set(figures.map(f => f.section))) {
+    for (const f of figures.filter(f => f.section === section)) add(section, {...f, curves: curves(f.id)});
+    if (section === "Experts" && one) {
+      add(section, {id: "loads", title: "Tokens of each expert", kind: "heat", x: {name: "step"}, cells: runs[0].loads,
+        caption: "One row per expert, one column per recorded step; white is the mean of the layer, blue a quarter of it or less, orange four " +
+          "times the mean or more. Rows that stay orange are overloaded experts; rows that stay blue are experts that hardly learn."});
+    }
+  }
+  return sections;
+}
+// details returns the sections that only the page of a single run has.
+function details(r) {
+  const sections = [], add = (title, ...blocks) => blocks.length && sections.push({title, blocks}), utc = t => t.slice(0, 19).replace("T", " ");
+  if (r.times?.seconds > 0) {
+    const kinds = Object.entries(r.times.families ?? {}).sort((a, b) => b[1] - a[1]), ms = v => fixed(1e3 * v, 2);
+    const rows = kinds.map(([kind, v]) => [...cells(kind, ms(v), percent(v / r.times.seconds)), {bar: Math.max(v, 0) / Math.max(kinds[0][1], 1e-12)}]);
+    add("Where the time goes", {text: "Milliseconds of a warm step by kind of work: mean over steps and ranks. Matrix products are named by format and pass."},
+      {table: {head: cells("kind of work", "ms", "share", ""), rows: [...rows, cells("step", ms(r.times.seconds), "", "")]}});
+  }
+  if (r.events?.length) {
+    const rows = r.events.map(e => [...cells(utc(e.time), e.event.replaceAll("_", " "), e.rank < 0 ? "" : e.rank, e.step < 0 ? "" : e.step),
+      {class: "words", text: e.reason || (e.after_ns ? `${fixed(e.after_ns / 1e6, 1)} ms after the failure was detected` : "")}]);
+    add("Alarms and failures", {table: {head: cells("time (UTC)", "event", "rank", "after step", "what"), rows}});
+  }
+  add("Sample", ...(r.samples ?? []).toReversed().map((s, i) => ({summary: i ? `after step ${s.step}` : "", code: s.prompt + s.text,
+    note: i ? "" : `written by the model after step ${s.step}, after the prompt ${JSON.stringify(s.prompt)}`})));
+  const machines = new Set((r.starts ?? []).map(s => `${machine(s)}; version ${s.version}` + (s.ranks ? `; ${plural(s.ranks, "rank")}` : "") +
+    (s.peak ? `; peak ${whole(s.peak / 1e9)} GFLOP/s measured` : "")));
+  const terms = [{name: "machine", texts: cells(...machines)}, {name: "resumed after steps", texts: cells(...(r.starts ?? []).slice(1).map(s => s.step))},
+    {name: "not shown", texts: cells(...(r.notes ?? []))}].filter(t => t.texts.length);
+  add("Setup", {terms}, ...(r.config ? [{summary: "configuration", code: r.config}] : []));
+  if (r.checkpoints) {
+    add("Checkpoints", {table: {head: cells("folder", "step", "written (UTC)", "size", "state"), rows: r.checkpoints.map(row => cells(...row))}});
+    add("What next", {terms: r.commands.map(([name, text]) => ({name, texts: [{text, class: "mono"}]}))});
+  }
+  return sections;
+}
+// results returns the table of some runs.
+function results(runs, bits) {
+  const head = cells("run", "validation loss", "best", "training loss", "steps", "tokens", "tokens/s", "MFU");
+  for (const [i, small] of [[1, `${bits ? "bits/byte" : "nats/token"}, last`], [3, "last 10 steps"], [6, "median"]]) head[i].small = small;
+  const rows = runs.map((r, i) => {
+    const s = started(r), train = bits ? r.bits[0] || NaN : 1, validation = bits ? r.bits[1] || NaN : 1, y = r.curves.validation?.y;
+    const small = state(r) + (s.ranks ? `\n${plural(s.ranks, "rank")} on ${machine(s)}` : "");
+    return [{text: r.name, small, link: r.link, color: i + 1}, ...cells(fixed(last(y) * validation, 4), fixed(least(y) * validation, 4),
+      there(r.tail) ? fixed(r.tail * train, 4) : missing, whole(r.made), whole(r.made * tokensPerStep(r)), whole(r.speed), percent(r.mfu))];
+  });
+  return {title: "Results", blocks: [{table: {head, rows}}]};
+}
+// differences returns the settings whose values differ between runs. The folder of a run is not a
+// setting.
+function differences(runs) {
+  const keys = [...new Set(runs.flatMap(r => Object.keys(r.settings)))].filter(k => k !== "out").sort();
+  const rows = keys.map(k => [k, ...runs.map(r => r.settings[k] ?? missing)]).filter(row => new Set(row.slice(1)).size > 1);
+  return {title: "Settings that differ", blocks: [rows.length
+    ? {table: {head: cells("setting", ...runs.map(r => r.name)), rows: rows.map(row => cells(...row))}}
+    : {text: "The runs have the same settings, except their folders."}]};
+}
+function compose({runs, figures}) {
+  const tokens = r => `${r.settings.tokenizer} ${r.settings["model.vocab"]}`, bits = runs.some(r => tokens(r) !== tokens(runs[0]));
+  const curves = curveSections(runs, figures, bits);
+  if (runs.length === 1) return {badges: badges(runs[0]), facts: facts(runs[0]), sections: [...curves, ...details(runs[0])]};
+  return {lead: bits ? ["The tokenizers differ, so losses are in bits per byte. These are comparable for the same text."] : [],
+    sections: [results(runs, bits), differences(runs), ...curves]};
+}
+
 // The page.
 
 function cell(c, name = "td") {
@@ -341,6 +487,7 @@ function render() {
   main.replaceChildren(...parts.flat(Infinity).filter(Boolean));
   redraw();
 }
+if (page.runs) Object.assign(page, compose(page));
 restore();
 render();
 addEventListener("resize", redraw);

@@ -147,82 +147,94 @@ func contains(t *testing.T, data string, has, lacks []string) {
 	}
 }
 
-// The page of a run has everything that its folder tells. That of a run under way says how much is
-// left, and loads itself again.
+// The page of a run has a chart of each quantity, and is as small for a large model and a long run.
 func TestRun(t *testing.T) {
-	run := write(t, t.TempDir(), 100, 3, 16)
-	if err := WriteRun(run, 0); err != nil {
+	run := write(t, t.TempDir(), 1200, 58, 256)
+	if err := WriteRun(run, 30); err != nil {
 		t.Fatal(err)
 	}
-	first, err := os.ReadFile(filepath.Join(run, File))
+	written, err := os.ReadFile(filepath.Join(run, File))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := read(t, run)
-	text, data := check(t, r.page())
-	if string(first) != text {
-		t.Error("two pages of one run differ")
+	p := runsPage(r)
+	p.Reload = 30
+	if text, _ := check(t, p); text != string(written) || len(text) > 1<<20 {
+		t.Errorf("the page has %d bytes, the file %d", len(text), len(written))
 	}
-	for _, q := range record.Quantities {
-		if q.Figure != "" && !strings.Contains(data, `"id":"`+q.Figure+`"`) {
-			t.Errorf("the page lacks the chart %s", q.Figure)
+	for _, f := range append(figures(), Figure{ID: "loss"}, Figure{ID: "validation"}) {
+		if len(r.Curves[f.ID].X) == 0 {
+			t.Errorf("the run has no curve %s", f.ID)
 		}
 	}
-	contains(t, data, []string{
-		`{"text":"done","class":"good"}`, "1 failed and replaced", "alarms: 1", `"debug","more":"in bf16"`, "2.4095", "204,800 tokens",
-		`"10,240","more":"43.5% of the machine’s measured peak (MFU)"`, `"1","more":"their gradients were not fit`, "4ms after the failure was detected",
-		"step 7 is skipped", "killed </script></pre>", `// New </script>`, "75%", "peak 400 GFLOP/s measured",
-		`"resumed after steps","texts":[{"text":"49"}]`, "precision = 'bf16'", "2.2500 bits/byte; after step 100", `"loads"`,
-	}, []string{`"reload"`})
-	if len(text) > 1<<18 {
-		t.Errorf("the page has %d bytes", len(text))
+	if n := len(r.Loads.Values); n != 160 || len(r.Loads.Groups) != 5 || len(r.Loads.Steps) > 80 {
+		t.Errorf("%d rows of %q in %d steps", n, r.Loads.Groups, len(r.Loads.Steps))
 	}
-	r.Log.Done, r.settings.Steps = nil, 150
-	p := r.page()
-	p.Reload = 30
-	_, data = check(t, p)
-	contains(t, data, []string{`"step 100 of 150, about 10s left","class":"warn"`, `"reload":30`}, nil) // 50 steps of 0.2 s
+	if err := WriteRuns(filepath.Join(t.TempDir(), File), make([]Run, mostRuns+1)); err == nil || !strings.Contains(err.Error(), "give at most 64") {
+		t.Errorf("too many runs: %v", err)
+	}
 }
 
-// However large the model and long the run, the page stays small.
-func TestSize(t *testing.T) {
-	text, data := check(t, read(t, write(t, t.TempDir(), 1200, 58, 256)).page())
-	if len(text) > 1<<20 {
-		t.Errorf("the page has %d bytes", len(text))
+// compose returns what the script makes of some pages of runs.
+func compose(t *testing.T, pages map[string]Page) (composed map[string]string) {
+	t.Helper()
+	data, err := json.Marshal(pages)
+	if err != nil {
+		t.Fatal(err)
 	}
-	contains(t, data, []string{"Of 58 layers, 5 are shown.", "A row is the mean of 8 experts."}, nil)
+	html, _ := check(t, Page{})
+	browser.Run(t, []byte(html), 1280,
+		fmt.Sprintf("return Object.fromEntries(Object.entries(%s).map(([name, p]) => [name, JSON.stringify(compose(p))]))", data), &composed)
+	return composed
 }
 
 // Whatever is missing or broken in a run's folder, the rest is shown.
-func TestIncomplete(t *testing.T) {
+func TestBrowserIncomplete(t *testing.T) {
 	line := func(text string) func(run string) { return func(run string) { put(t, run, record.File, text) } }
 	remove := func(name string) func(run string) { return func(run string) { os.Remove(filepath.Join(run, name)) } }
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		change     func(run string)
 		has, lacks []string
 	}{
+		"whole": {func(string) {}, []string{
+			`{"text":"done","class":"good"}`, "1 failed and replaced", "alarms: 1", `"debug","more":"in bf16"`, "2.5375", "122,880 tokens",
+			`"10,240","more":"43.5% of the machine’s measured peak (MFU)"`, `"value":1,"more":"their gradients were not fit`, "4.0 ms after the failure was detected",
+			"step 7 is skipped", "killed </script></pre>", `// New </script>`, "75%", "peak 400 GFLOP/s measured", `"resumed after steps","texts":[{"text":"29"}]`,
+			"precision = 'bf16'", "2.2500 bits/byte; after step 60", `"id":"loads"`,
+		}, nil},
+		"under way": {func(run string) {
+			text, err := os.ReadFile(filepath.Join(run, record.File))
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, run, record.File, string(regexp.MustCompile(`(?m)^\{"done".*\n`).ReplaceAll(text, nil)))
+			put(t, run, "config.toml", "flavor = 'debug'\nsteps = 100\n")
+		}, []string{`"step 60 of 100, about 8s left","class":"warn"`, `"60 of 100"`}, []string{`"done"`}}, // 40 steps of 0.2 s
 		"empty record": {line(""), []string{"no step yet"}, []string{`"charts"`, "Where the time goes"}},
 		"only a start": {line(`{"start":{"step":0}}` + "\n"), []string{"no step yet"}, []string{`"charts"`}},
-		"one step":     {line(`{"step":{"step":1,"loss":3,"seconds":1}}` + "\n"), []string{"1 step made", `"loss"`}, []string{`"speed"`, `"loads"`, "bits/byte"}},
+		"one step":     {line(`{"step":{"step":1,"loss":3,"seconds":1}}` + "\n"), []string{"1 step made", `"id":"loss"`}, []string{`"id":"speed"`, `"id":"loads"`, "bits/byte"}},
 		"old record": {line(`{"start":{"step":0,"cpu":"x"}}` + "\n" + `{"step":{"step":1,"loss":3,"grad_norm":1,"seconds":1}}` + "\n"),
-			[]string{`"grad-norm"`}, []string{`"tokens/s"`}},
+			[]string{`"grad-norm"`}, []string{`"tokens/s"`, `"memory"`}},
 		"nothing finite": {line(`{"step":{"step":1,"loss":null,"grad_norm":null}}` + "\n" + `{"eval":{"step":1,"loss":null}}` + "\n"),
 			[]string{"1 step made"}, []string{`"id":"loss"`}},
-		"no time": {line(`{"start":{"step":0,"tokens":5,"peak":0}}` + "\n" + `{"step":{"step":1,"loss":3,"seconds":0}}` + "\n"), nil, []string{`"speed"`}},
-		"loads of nothing": {line(`{"load":{"step":1,"layer":1,"tokens":[0,0]}}` + "\n" + `{"load":{"step":2,"layer":1,"tokens":[]}}` + "\n"),
-			[]string{`"loads"`}, nil},
-		"huge numbers": {line(`{"step":{"step":9007199254740992,"loss":-1e100,"grad_norm":1e100,"lr":-1e100,"seconds":1e-300}}` + "\n"),
-			[]string{`"loss"`}, nil},
-		"no configuration": {remove("config.toml"), []string{`"loss"`}, []string{`"summary":"configuration"`}},
+		"no time":          {line(`{"start":{"step":0,"tokens":5,"peak":0}}` + "\n" + `{"step":{"step":1,"loss":3,"seconds":0}}` + "\n"), nil, []string{`"id":"speed"`}},
+		"loads of nothing": {line(`{"load":{"step":1,"layer":1,"tokens":[0,0]}}` + "\n" + `{"load":{"step":2,"layer":1,"tokens":[]}}` + "\n"), []string{`"id":"loads"`}, nil},
+		"huge numbers":     {line(`{"step":{"step":9007199254740992,"loss":-1e100,"grad_norm":1e100,"lr":-1e100,"seconds":1e-300}}` + "\n"), []string{`"id":"loss"`}, nil},
+		"no configuration": {remove("config.toml"), []string{`"id":"loss"`}, []string{`"summary":"configuration"`}},
 		"broken events":    {func(run string) { put(t, run, record.EventsFile, "x\n") }, []string{"not shown", "events.jsonl:1"}, []string{"Alarms and failures"}},
 		"no events":        {remove(record.EventsFile), nil, []string{"Alarms and failures", "alarms:"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			run := write(t, t.TempDir(), 60, 1, 4)
-			c.change(run)
-			_, data := check(t, read(t, run).page())
-			contains(t, data, c.has, c.lacks)
-		})
+	}
+	pages := map[string]Page{}
+	for name, c := range cases {
+		run := write(t, t.TempDir(), 60, 1, 4)
+		c.change(run)
+		pages[name] = runsPage(read(t, run))
+		check(t, pages[name])
+	}
+	composed := compose(t, pages)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) { contains(t, composed[name], c.has, c.lacks) })
 	}
 	if _, err := ReadRun(t.TempDir()); err == nil || !strings.Contains(err.Error(), "give the folder of a run") {
 		t.Errorf("no record: error %v", err)
@@ -230,59 +242,42 @@ func TestIncomplete(t *testing.T) {
 }
 
 // The page of several runs has their results, the settings that differ, and curves over a common
-// axis. Runs whose folders have equal names are named by their paths.
-func TestRuns(t *testing.T) {
+// axis. Losses of runs with different tokenizers are in bits per byte, and missing for a run that
+// does not know its own.
+func TestBrowserRuns(t *testing.T) {
 	dir := t.TempDir()
 	a, b := write(t, filepath.Join(dir, "a"), 40, 1, 4), write(t, filepath.Join(dir, "b<script>"), 30, 1, 4)
 	put(t, a, "config.toml", "out = 'a'\nbatch = 16\nsteps = 40\n[optimizer]\nlr = 3e-3\n")
 	put(t, b, "config.toml", "out = 'b'\nbatch = 16\nsteps = 60\n[optimizer]\nlr = 1e-3\nnesterov = true\n")
 	put(t, b, File, "")
 	list := []Run{read(t, a), read(t, b)}
-	_, data := check(t, runsPage(dir, list))
-	contains(t, data, []string{
-		`"text":"a","small":"done\n2 ranks on some CPU`, `"link":"./b<script>/report.html"`, `{"text":"40"},{"text":"81,920"},{"text":"10,240"}`,
+	if err := WriteRuns(filepath.Join(dir, File), list); err != nil || list[1].Link != "./b<script>/report.html" || list[0].Link != "" {
+		t.Errorf("links %q and %q, %v", list[0].Link, list[1].Link, err)
+	}
+	wide := read(t, write(t, filepath.Join(dir, "x", "a"), 20, 1, 4))
+	wide.Starts[0].Tokens = 1e6
+	same := []Run{list[0], wide}
+	if err := WriteRuns(filepath.Join(dir, File), same); err != nil || !strings.HasPrefix(same[0].Name, "1: ") || !strings.HasSuffix(same[1].Name, "x/a") {
+		t.Errorf("names %q and %q, %v", same[0].Name, same[1].Name, err)
+	}
+	put(t, b, "config.toml", "tokenizer = 't.json'\n")
+	other, unknown := read(t, b), read(t, b)
+	unknown.Bits = [2]float64{}
+	put(t, a, record.File, "")
+	empty := read(t, a)
+	composed := compose(t, map[string]Page{
+		"two": runsPage(list...), "tokens": runsPage(list[0], wide), "bits": runsPage(list[0], other), "unknown": runsPage(list[0], unknown),
+		"none": runsPage(empty, empty),
+	})
+	contains(t, composed["two"], []string{
+		`"small":"done\n2 ranks on some CPU`, `"link":"./b<script>/report.html"`, `{"text":"40"},{"text":"81,920"},{"text":"10,240"}`,
 		`[{"text":"optimizer.lr"},{"text":"0.003"},{"text":"0.001"}]`, `[{"text":"optimizer.nesterov"},{"text":"–"},{"text":"true"}]`, `{"text":"steps"}`,
-		`"validation"`, `"grad-norm"`, `"speed"`, `"memory"`, `{"text":"3.0000"}`, `"small":"nats/token, last"`, `"name":"nats/token"`,
-	}, []string{`{"text":"out"}`, `{"text":"batch"}`, `"loads"`})
-	list[1].Log.Starts[0].Tokens = 1e6
-	x, y := write(t, filepath.Join(dir, "x", "run"), 20, 1, 4), write(t, filepath.Join(dir, "y", "run"), 20, 1, 4)
-	_, data = check(t, runsPage(dir, append(list, read(t, x), read(t, y))))
-	contains(t, data, []string{"tokens (millions)", "x/run", "y/run"}, nil)
-	_, data = check(t, runsPage(dir, []Run{{Folder: "none"}, {Folder: "none"}}))
-	contains(t, data, []string{"no step yet", "1: none", "2: none", "The runs have the same settings"}, []string{`"charts"`})
-	if err := WriteRuns(filepath.Join(dir, File), make([]Run, mostRuns+1)); err == nil || !strings.Contains(err.Error(), "give at most 64") {
-		t.Errorf("too many runs: %v", err)
-	}
-}
-
-// Losses of runs with different tokenizers are in bits per byte only, and missing for a run that
-// does not know its own.
-func TestRunsWithDifferentTokenizers(t *testing.T) {
-	dir := t.TempDir()
-	config := func(tokenizer string, vocab int) string {
-		return fmt.Sprintf("tokenizer = %q\n[model]\nvocab = %d\n", tokenizer, vocab)
-	}
-	a, b := write(t, filepath.Join(dir, "a"), 40, 1, 4), write(t, filepath.Join(dir, "b"), 40, 1, 4)
-	for _, other := range []string{config("t.json", 256), config("bytes", 4096)} {
-		put(t, a, "config.toml", config("bytes", 256))
-		put(t, b, "config.toml", other)
-		list := []Run{read(t, a), read(t, b)}
-		_, data := check(t, runsPage(dir, list))
-		contains(t, data, []string{`"small":"bits/byte, last"`, `{"text":"2.2500"}`, `"name":"bits/byte"`, "The tokenizers differ"}, []string{"nats", `"text":"3.0000"`})
-
-		list[1].Log.Starts = nil
-		for i := range list[1].Log.Evals {
-			list[1].Log.Evals[i].BitsPerByte = 0
-		}
-		p := runsPage(dir, list)
-		_, data = check(t, p)
-		contains(t, data, []string{`{"text":"–"},{"text":"–"},{"text":"–"}`}, []string{"nats", `"text":"3.0000"`})
-		for _, c := range p.Sections[2].Blocks[0].Charts[:2] {
-			if len(c.Curves) != 1 || c.Curves[0].Name != "a" {
-				t.Errorf("%s has %d curves, want that of the run that knows bytes per token", c.ID, len(c.Curves))
-			}
-		}
-	}
+		`"id":"validation"`, `"id":"grad-norm"`, `"id":"speed"`, `"id":"memory"`, `{"text":"3.0000"}`, `"small":"nats/token, last"`, `"name":"nats/token"`,
+	}, []string{`{"text":"out"}`, `{"text":"batch"}`, `"id":"loads"`})
+	contains(t, composed["tokens"], []string{"tokens (millions)"}, nil)
+	contains(t, composed["bits"], []string{`"small":"bits/byte, last"`, `{"text":"2.2500"}`, `"name":"bits/byte"`, "The tokenizers differ"}, []string{"nats", `"text":"3.0000"`})
+	contains(t, composed["unknown"], []string{`{"text":"–"},{"text":"–"},{"text":"–"}`}, []string{"nats", `"text":"3.0000"`})
+	contains(t, composed["none"], []string{"no step yet", "The runs have the same settings"}, []string{`"charts"`})
 }
 
 // A browser draws every chart of every page at the width of a desk and of a phone, without cutting
@@ -291,16 +286,17 @@ func TestBrowser(t *testing.T) {
 	dir := t.TempDir()
 	a, b := read(t, write(t, filepath.Join(dir, "a"), 200, 3, 16)), read(t, write(t, filepath.Join(dir, "b"), 150, 3, 16))
 	for name, c := range map[string]struct {
-		page Page
-		tip  string
+		page   Page
+		charts int
+		tip    string
 	}{
-		"run":  {a.page(), "step 200training text 2.2828validation text 3"},
-		"runs": {runsPage(dir, []Run{a, b}), "step 200a 2.2828b 2.3266"},
+		"run":  {runsPage(a), 8, "step 200training text 2.2828validation text 3"},
+		"runs": {runsPage(a, b), 8, "step 200a 2.2828b 2.3266"},
 	} {
-		html, data := check(t, c.page)
+		html, _ := check(t, c.page)
 		for _, width := range []int{1280, 390} {
-			if got, want := browser.Check(t, []byte(html), width), strings.Count(data, `"id":"`); len(got) != want || want < 4 {
-				t.Errorf("%s: %d of %d charts: %q", name, len(got), want, got)
+			if got := browser.Check(t, []byte(html), width); len(got) != c.charts {
+				t.Errorf("%s: %d charts: %q", name, len(got), got)
 			}
 		}
 		if tip := browser.Controls(t, []byte(html), "loss"); tip != c.tip {
@@ -323,6 +319,6 @@ func FuzzPage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		check(t, r.page())
+		check(t, runsPage(r))
 	})
 }

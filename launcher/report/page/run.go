@@ -1,6 +1,6 @@
 package page
 
-// The content of a run's folder.
+// The data of a run's folder, which the script draws.
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -18,47 +20,57 @@ import (
 	"spmoe/launcher/system"
 )
 
-// Run is the content of a run's folder.
+// Run is what the page of a run, or of several, shows of one.
 type Run struct {
-	Folder string
-	Config string // TOML; empty if missing
-	Log    record.Log
-	Events []spmd.Event
+	Name     string            `json:"name"`
+	Link     string            `json:"link,omitempty"` // to its own page
+	Config   string            `json:"config,omitempty"`
+	Settings map[string]string `json:"settings"` // those of Config by key
+	Notes    []string          `json:"notes,omitempty"`
 
-	Checkpoints []checkpoint.Entry
-	Notes       []string // what could not be read
+	Starts []record.Start `json:"starts,omitempty"`
+	Made   int            `json:"made"` // steps
+	Left   float64        `json:"left"` // seconds; 0: unknown
+	Done   *record.Done   `json:"done,omitempty"`
 
-	settings settings
+	First   record.Number `json:"first"`   // training loss
+	Tail    record.Number `json:"tail"`    // its mean over the last 10 steps
+	Speed   record.Number `json:"speed"`   // of the median step, tokens/s
+	MFU     record.Number `json:"mfu"`     // likewise
+	Skipped int           `json:"skipped"` // steps
+	Bits    [2]float64    `json:"bits"`    // per byte of 1 nat per token, of training and validation text; 0: unknown
+
+	Curves map[string]Curve `json:"curves"` // by the quantity's figure; and loss, validation
+	Loads  *HeatMap         `json:"loads,omitempty"`
+	Times  *record.Times    `json:"times,omitempty"`
+	Events []spmd.Event     `json:"events,omitempty"`
+
+	Samples     []record.Sample `json:"samples,omitempty"`
+	Checkpoints [][]string      `json:"checkpoints,omitempty"` // rows of a table
+	Commands    [][2]string     `json:"commands,omitempty"`    // what for, and the command
+
+	Folder string `json:"-"`
 }
 
-// settings are the values of the configuration that a page shows. Those that are missing are zero.
-type settings struct {
-	Flavor, Precision, Tokenizer string
-	Steps                        int
-	ScheduleSteps                int `toml:"schedule_steps"`
-	Model                        struct{ Vocab int }
-}
-
-// maxConfig is far above the size of a configuration in bytes.
-const maxConfig = 1 << 20
+// Limits of what a page shows of a run: the newest.
+const (
+	maxConfig   = 1 << 20 // bytes
+	mostEvents  = 200
+	mostSamples = 50
+	lossTail    = 10 // steps
+)
 
 // ReadRun reads the folder of a run. It returns an [fs.ErrNotExist] if the folder has no record.
 func ReadRun(folder string) (Run, error) {
-	r := Run{Folder: folder}
+	r := Run{Folder: folder, Name: filepath.Base(folder), Settings: map[string]string{}}
+	if path, err := filepath.Abs(folder); err == nil {
+		r.Name = filepath.Base(path)
+	}
 	log, err := record.Read(folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, fmt.Errorf("%w: give the folder of a run", err)
 	} else if err != nil {
 		return r, err
-	}
-	r.Log = *log
-	next := 0 // of the starts
-	var start record.Start
-	for i, s := range r.Log.Steps {
-		for next < len(r.Log.Starts) && r.Log.Starts[next].Step < s.Step {
-			start, next = r.Log.Starts[next], next+1
-		}
-		r.Log.Steps[i] = s.With(start)
 	}
 	note := func(err error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -67,98 +79,188 @@ func ReadRun(folder string) (Run, error) {
 	}
 	text, err := system.ReadFile(filepath.Join(folder, "config.toml"), maxConfig)
 	note(err)
-	if r.Config = string(text); toml.Unmarshal(text, &r.settings) != nil {
-		r.settings = settings{}
+	var settings struct {
+		Steps         int
+		ScheduleSteps int `toml:"schedule_steps"`
 	}
+	var root map[string]any
+	if r.Config = string(text); toml.Unmarshal(text, &root) == nil && toml.Unmarshal(text, &settings) == nil {
+		r.flatten("", root)
+	}
+	r.addLog(log, settings.Steps)
 	r.Events, err = record.ReadEvents(folder)
 	note(err)
-	r.Checkpoints, err = checkpoint.List(folder)
+	r.Events = r.Events[max(0, len(r.Events)-mostEvents):]
+	saved, err := checkpoint.List(folder)
 	note(err)
+	for _, c := range saved {
+		r.Checkpoints = append(r.Checkpoints, []string{c.Name, fmt.Sprint(c.Step), c.Time.UTC().Format(time.DateTime), system.Bytes(c.Bytes), c.State()})
+	}
+	if len(saved) > 0 {
+		r.addCommands(settings.Steps, settings.ScheduleSteps)
+	}
 	return r, nil
 }
 
-// tokens names the tokens of the run's losses: those of runs with equal names are comparable.
-func (r Run) tokens() string {
-	return fmt.Sprintf("%s, %d", r.settings.Tokenizer, r.settings.Model.Vocab)
-}
-
-// name returns the name of the run's folder.
-func (r Run) name() string {
-	path, err := filepath.Abs(r.Folder)
-	if err != nil {
-		path = r.Folder
+// flatten adds the values of a table to the settings by their full keys, such as optimizer.lr.
+func (r *Run) flatten(prefix string, table map[string]any) {
+	for key, value := range table {
+		if inner, ok := value.(map[string]any); ok {
+			r.flatten(prefix+key+".", inner)
+		} else {
+			r.Settings[prefix+key] = fmt.Sprint(value)
+		}
 	}
-	return filepath.Base(path)
 }
 
-// made returns the number of steps that are made.
-func (r Run) made() int {
-	if n := len(r.Log.Steps); n > 0 {
-		return r.Log.Steps[n-1].Step
+// addLog adds what the record says of a run of some steps.
+func (r *Run) addLog(log *record.Log, steps int) {
+	next, start := 0, record.Start{}
+	for i, s := range log.Steps {
+		for next < len(log.Starts) && log.Starts[next].Step < s.Step {
+			start, next = log.Starts[next], next+1
+		}
+		log.Steps[i] = s.With(start)
+		if r.Made = s.Step; s.Skipped {
+			r.Skipped++
+		}
 	}
-	return 0
-}
-
-// state says how far the run is.
-func (r Run) state() string {
-	switch {
-	case r.Log.Done != nil:
-		return "done"
-	case r.made() == 0:
-		return "no step yet"
-	case r.settings.Steps > 0:
-		return fmt.Sprintf("step %d of %d", r.made(), r.settings.Steps)
+	if r.Done = log.Done; r.Done == nil {
+		r.Left = log.Left(steps).Seconds()
 	}
-	return report.Plural(r.made(), "step") + " made"
-}
-
-// start returns the newest start; the zero value if there is none.
-func (r Run) start() (s record.Start) {
-	if n := len(r.Log.Starts); n > 0 {
-		s = r.Log.Starts[n-1]
+	r.Starts, r.Times, r.Loads = log.Starts, log.Times, loads(log.Loads)
+	r.Samples = log.Samples[max(0, len(log.Samples)-mostSamples):]
+	r.Curves = map[string]Curve{}
+	add := func(figure string, s Series) {
+		if c, ok := Over([]Series{s}); ok {
+			r.Curves[figure] = c
+		}
 	}
-	return s
-}
-
-// tokensPerStep returns the tokens of a step; 0 if unknown.
-func (r Run) tokensPerStep() float64 {
-	if len(r.Log.Starts) == 0 {
-		return 0
+	for _, q := range record.Quantities {
+		if q.Figure != "" {
+			add(q.Figure, quantity(log, q))
+		}
 	}
-	return float64(r.Log.Starts[0].Tokens)
-}
-
-// loss is a kind of loss, with the bits per byte of 1 nat per token; 0: unknown.
-type loss struct {
-	Series
-	bits float64
-}
-
-// training returns the training loss.
-func (r Run) training() loss {
-	l := loss{Series: Steps(&r.Log, "loss")}
-	if b := r.start().BytesPerToken; b > 0 {
-		l.bits = 1 / (math.Ln2 * b)
+	losses := Steps(log, "loss")
+	add("loss", losses)
+	add("validation", HeldOut(log))
+	r.First, r.Tail = record.Number(math.NaN()), record.Number(math.NaN())
+	if n := len(losses.Values); n > 0 {
+		r.First = record.Number(losses.Values[0])
+		tail := losses.Trailing(lossTail).Values
+		r.Tail = record.Number(tail[len(tail)-1])
 	}
-	return l
+	r.Speed, r.MFU = median(Steps(log, "tps")), median(Steps(log, "mfu"))
+	if b := start.BytesPerToken; b > 0 {
+		r.Bits[0] = 1 / (math.Ln2 * b)
+	}
+	if n := len(log.Evals); n > 0 && log.Evals[n-1].Loss > 0 && log.Evals[n-1].BitsPerByte > 0 {
+		r.Bits[1] = float64(log.Evals[n-1].BitsPerByte / log.Evals[n-1].Loss)
+	}
 }
 
-// heldOut returns the validation loss.
-func (r Run) heldOut() loss {
-	l := loss{Series: HeldOut(&r.Log)}
-	if n := len(r.Log.Evals); n > 0 && r.Log.Evals[n-1].Loss > 0 && r.Log.Evals[n-1].BitsPerByte > 0 {
-		l.bits = float64(r.Log.Evals[n-1].BitsPerByte / r.Log.Evals[n-1].Loss)
+// median returns the median of the finite values; NaN if there are none.
+func median(s Series) record.Number {
+	if v := s.Finite(); len(v) > 0 {
+		return record.Number(report.Median(v))
 	}
-	return l
+	return record.Number(math.NaN())
 }
 
-// in returns the loss in bits per byte, or in nats per token. It is NaN in an unknown unit.
-func (l loss) in(bits bool) Series {
-	switch {
-	case !bits:
-		return l.Series
-	case l.bits == 0:
-		return l.Scaled(math.NaN())
+// addCommands adds what to do with a run of some steps next. A longer one keeps the learning rates.
+func (r *Run) addCommands(steps, scheduled int) {
+	run, ranks := report.Shell(r.Folder), 1
+	if n := len(r.Starts); n > 0 {
+		ranks = max(r.Starts[n-1].Ranks, 1)
 	}
-	return l.Scaled(l.bits)
+	resume := fmt.Sprintf("launcher -np %d train --resume --out %s", ranks, run)
+	if r.Done != nil {
+		if resume += fmt.Sprintf(" --steps %d", 2*r.Made); scheduled == 0 && steps > 0 {
+			resume += fmt.Sprintf(" --schedule-steps %d", steps)
+		}
+	}
+	generate, export := report.Commands(r.Folder)
+	r.Commands = [][2]string{{"train further", resume}, {"write text", generate},
+		{"measure the loss on other text", "launcher eval --checkpoint " + run + " --data FILE"}, {"export to Hugging Face", export}}
+}
+
+// Limits of the map of loads.
+const (
+	heatColumns = 80
+	heatRows    = 160
+	layerRows   = 32 // where there are more experts, a row is the mean of several
+)
+
+// loads returns the map of each expert's share of tokens to the mean of its layer: one row per
+// expert, one column per recorded step.
+func loads(list []record.Load) *HeatMap {
+	shares := map[[2]int][]float64{} // by layer and step
+	var steps, layers []int
+	count := 0
+	for _, l := range list {
+		if len(l.Tokens) > 0 {
+			shares[[2]int{l.Layer, l.Step}], count = relativeLoads(l.Tokens), max(count, len(l.Tokens))
+			steps, layers = append(steps, l.Step), append(layers, l.Layer)
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	slices.Sort(steps)
+	slices.Sort(layers)
+	group := (count + layerRows - 1) / layerRows
+	rows := (count + group - 1) / group
+	steps, layers = thin(slices.Compact(steps), heatColumns), thin(slices.Compact(layers), max(1, heatRows/rows))
+	h := &HeatMap{Most: 4}
+	for _, step := range steps {
+		h.Steps = append(h.Steps, float64(step))
+	}
+	for _, layer := range layers {
+		h.Groups = append(h.Groups, fmt.Sprintf("layer %d", layer))
+		for row := range rows {
+			name := fmt.Sprintf("layer %d, expert %d", layer, row*group)
+			if group > 1 {
+				name += fmt.Sprintf(" to %d, mean", min((row+1)*group, count)-1)
+			}
+			line := make(Values, len(steps))
+			for i, step := range steps {
+				line[i] = mean(shares[[2]int{layer, step}], row*group, (row+1)*group)
+			}
+			h.Rows, h.Values = append(h.Rows, name), append(h.Values, line)
+		}
+	}
+	return h
+}
+
+// thin keeps at most about n elements, among them the last.
+func thin[T any](list []T, n int) (some []T) {
+	every := (len(list) + n - 1) / n
+	for i, x := range list {
+		if (len(list)-1-i)%every == 0 {
+			some = append(some, x)
+		}
+	}
+	return some
+}
+
+// relativeLoads divides the tokens of experts by their mean.
+func relativeLoads(tokens []int64) []float64 {
+	var all int64
+	for _, n := range tokens {
+		all += n
+	}
+	shares := make([]float64, len(tokens))
+	for i, n := range tokens {
+		shares[i] = float64(n) * float64(len(tokens)) / float64(max(all, 1))
+	}
+	return shares
+}
+
+// mean averages some values, to four digits. It is NaN if there are none.
+func mean(values []float64, from, to int) float64 {
+	sum, n := 0.0, 0.0
+	for _, v := range values[min(from, len(values)):min(to, len(values))] {
+		sum, n = sum+v, n+1
+	}
+	return math.Round(1e4*sum/n) / 1e4
 }
