@@ -89,11 +89,6 @@ func commands() []cli.Command {
 			"-np 16 layouts --flavor small --dp-replicate 2 --ep 4",
 			"-np 16 layouts --flavor small --json",
 		}},
-		{Name: "routes", Group: cli.GroupInspect, Args: "[FILE [FILE]]", About: "print how tokens were routed, compare two runs, or export a trace", Define: inspecting.DefineRoutes, Examples: []string{
-			"routes runs/debug-1/routes.arrow",
-			"routes runs/bf16/routes.arrow runs/mxfp8/routes.arrow",
-			"routes runs/debug-1/routes.arrow --steps 100..101 --export trace.csv",
-		}},
 		{Name: "recipe", Group: cli.GroupInspect, Args: "NAME", About: "print a built-in low-precision recipe as a file for train --recipe", Define: inspecting.DefineRecipe, Examples: []string{
 			"recipe nvfp4",
 			"recipe nvfp4 --nvfp4.rht=false > my.toml",

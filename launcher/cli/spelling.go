@@ -36,6 +36,7 @@ func UnknownCommand(cmds []Command, name string) error {
 // removedCommands says what to do instead of commands of earlier versions.
 var removedCommands = map[string]string{
 	"report": "launcher inspect RUN... --html writes the pages of runs",
+	"routes": "OUT/routes.arrow is an Arrow stream, which pyarrow reads (docs/routes.md); the page of a run shows its loads",
 }
 
 // ReplacedRun returns the error for run FILE of earlier versions, with the script that replaces it.

@@ -23,7 +23,7 @@ var step = page.Axis{Name: "step"}
 // curves returns the curve of each arm that has the series.
 func (c charts) curves(of func(Arm) []page.Series) (list []page.Curve) {
 	for i, a := range c.Arms {
-		if curve, ok := page.Over(of(a)); ok {
+		if curve, ok := over(of(a)); ok {
 			curve.Name, curve.Color, curve.Dash = a.Name, i, i/page.Colors
 			if i == 0 {
 				curve.Width = 3.2 // visible below lines that coincide with it
@@ -54,7 +54,7 @@ func (c charts) paired(of func(*record.Log) page.Series) func(Arm) []page.Series
 		for _, run := range a.Runs {
 			i := slices.IndexFunc(base.Runs, func(b Run) bool { return b.Seed == run.Seed })
 			if a.Verdict != Baseline && i >= 0 && run.Log != nil && base.Runs[i].Log != nil {
-				list = append(list, of(run.Log).Relative(of(base.Runs[i].Log)).Scaled(100))
+				list = append(list, scaled(relative(of(run.Log), of(base.Runs[i].Log)), 100))
 			}
 		}
 		return list
@@ -92,7 +92,7 @@ func (c charts) overTraining() []page.Chart {
 		c.difference(
 			"difference",
 			fmt.Sprintf("Training loss against %s, seed by seed", c.Arms[0].Name),
-			c.paired(func(log *record.Log) page.Series { return loss(log).Trailing(window) }),
+			c.paired(func(log *record.Log) page.Series { return trailing(loss(log), window) }),
 			fmt.Sprintf(
 				"The line should stay in the green zone, the margin of ±%s, without a trend away from zero. "+
 					"It shows differences of means over the last %s, "+
@@ -333,4 +333,85 @@ func linearOrder(linear string) int {
 		return len(list)
 	}
 	return at(modules, module)*(len(names)+1) + at(names, name)
+}
+
+// relative returns (s-base)/base at the steps that both series have.
+func relative(s, base page.Series) (out page.Series) {
+	at := make(map[int]float64, len(base.Steps))
+	for i, step := range base.Steps {
+		at[step] = base.Values[i]
+	}
+	for i, step := range s.Steps {
+		if b, ok := at[step]; ok {
+			out.Add(step, s.Values[i]/b-1)
+		}
+	}
+	return out
+}
+
+// scaled multiplies all values.
+func scaled(s page.Series, by float64) page.Series {
+	out := page.Series{Steps: s.Steps, Values: slices.Clone(s.Values)}
+	for i := range out.Values {
+		out.Values[i] *= by
+	}
+	return out
+}
+
+// over returns the curve of the means of several runs, with the range from the least to the
+// greatest value. If a value is not finite, the mean is NaN, because a mean of the other runs would
+// favor them. It reports whether there is anything to draw. Of a long curve, a point is the mean of
+// some steps.
+func over(runs []page.Series) (c page.Curve, ok bool) {
+	type sum struct{ total, count, low, high float64 }
+	at := map[int]*sum{}
+	var steps []int
+	for _, run := range runs {
+		for i, step := range run.Steps {
+			s := at[step]
+			if s == nil {
+				s = &sum{low: math.Inf(1), high: math.Inf(-1)}
+				at[step], steps = s, append(steps, step)
+			}
+			v := run.Values[i]
+			if s.total, s.count = s.total+v, s.count+1; finite(v) {
+				s.low, s.high, ok = min(s.low, v), max(s.high, v), true
+			}
+		}
+	}
+	slices.Sort(steps)
+	size := (len(steps) + 1000 - 1) / 1000
+	for part := range slices.Chunk(steps, max(size, 1)) {
+		mean := sum{low: math.Inf(1), high: math.Inf(-1)}
+		for _, step := range part {
+			s := at[step]
+			mean.total += s.total / s.count / float64(len(part))
+			mean.low, mean.high = min(mean.low, s.low), max(mean.high, s.high)
+		}
+		c.X, c.Y = append(c.X, float64(part[len(part)-1])), append(c.Y, mean.total)
+		c.Low, c.High = append(c.Low, mean.low), append(c.High, mean.high)
+	}
+	if len(runs) < 2 && size < 2 {
+		c.Low, c.High = nil, nil
+	}
+	return c, ok
+}
+
+// trailing returns the means of n consecutive values each, from the first n values to the last n.
+// They are NaN where the last of the values is.
+func trailing(s page.Series, n int) (out page.Series) {
+	n = max(1, min(n, len(s.Values)))
+	for i := n - 1; i < len(s.Values); i++ {
+		sum, count := 0.0, 0.0
+		for _, v := range s.Values[i+1-n : i+1] {
+			if finite(v) {
+				sum, count = sum+v, count+1
+			}
+		}
+		if !finite(s.Values[i]) {
+			sum = math.NaN()
+		}
+		out.Add(s.Steps[i], sum/count)
+	}
+	return out
 }

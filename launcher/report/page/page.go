@@ -17,9 +17,8 @@
 //		{Charts: []page.Chart{{ID: "loss", Title: "Loss", X: page.Axis{Name: "step"}, Curves: curves}}},
 //	}}}}.Write("report.html")
 //
-// [Over] turns the [Series] of some runs into a curve of at most 2,000 points, the mean of the runs
-// with their range. [Steps] and [HeldOut] return the series of a record. [WriteRuns] writes the page
-// of runs.
+// A curve of a run has at most 2,000 points. [WriteRuns] writes the page of runs, whose sections the
+// script makes from their data.
 //
 // Smoothing, axis, zoom and hidden curves are controls of the reader. The URL's hash keeps them, so
 // that they survive a reload and can be sent with a link.

@@ -132,7 +132,7 @@ func (r *Run) addLog(log *record.Log, steps int) {
 	r.Samples = log.Samples[max(0, len(log.Samples)-mostSamples):]
 	r.Curves = map[string]Curve{}
 	add := func(figure string, s Series) {
-		if c, ok := Over([]Series{s}); ok {
+		if c, ok := curve(s); ok {
 			r.Curves[figure] = c
 		}
 	}
@@ -144,12 +144,11 @@ func (r *Run) addLog(log *record.Log, steps int) {
 	losses := Steps(log, "loss")
 	add("loss", losses)
 	add("validation", HeldOut(log))
-	r.First, r.Tail = record.Number(math.NaN()), record.Number(math.NaN())
-	if n := len(losses.Values); n > 0 {
+	r.First = record.Number(math.NaN())
+	if len(losses.Values) > 0 {
 		r.First = record.Number(losses.Values[0])
-		tail := losses.Trailing(lossTail).Values
-		r.Tail = record.Number(tail[len(tail)-1])
 	}
+	r.Tail = record.Number(mean(Series{Values: losses.Values[max(0, len(losses.Values)-lossTail):]}.Finite()))
 	r.Speed, r.MFU = median(Steps(log, "tps")), median(Steps(log, "mfu"))
 	if b := start.BytesPerToken; b > 0 {
 		r.Bits[0] = 1 / (math.Ln2 * b)
@@ -224,7 +223,8 @@ func loads(list []record.Load) *HeatMap {
 			}
 			line := make(Values, len(steps))
 			for i, step := range steps {
-				line[i] = mean(shares[[2]int{layer, step}], row*group, (row+1)*group)
+				values := shares[[2]int{layer, step}]
+				line[i] = math.Round(1e4*mean(values[min(row*group, len(values)):min((row+1)*group, len(values))])) / 1e4
 			}
 			h.Rows, h.Values = append(h.Rows, name), append(h.Values, line)
 		}
@@ -254,13 +254,4 @@ func relativeLoads(tokens []int64) []float64 {
 		shares[i] = float64(n) * float64(len(tokens)) / float64(max(all, 1))
 	}
 	return shares
-}
-
-// mean averages some values, to four digits. It is NaN if there are none.
-func mean(values []float64, from, to int) float64 {
-	sum, n := 0.0, 0.0
-	for _, v := range values[min(from, len(values)):min(to, len(values))] {
-		sum, n = sum+v, n+1
-	}
-	return math.Round(1e4*sum/n) / 1e4
 }

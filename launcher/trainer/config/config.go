@@ -92,7 +92,7 @@ type Config struct {
 	EvalTasks []string `toml:"eval_tasks,omitempty" group:"evaluation" resume:"harmless" help:"JSONL files with questions in the form of LAMBADA, HellaSwag or ARC to answer at each evaluation, as eval --tasks does"`
 
 	RecordEvery   int    `toml:"record_every" group:"output" resume:"harmless" help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
-	RecordRoutes  bool   `toml:"record_routes" group:"routes" resume:"harmless" help:"write the experts of each token and their weights, in every step and layer, to OUT/routes.arrow, which launcher routes reads"`
+	RecordRoutes  bool   `toml:"record_routes" group:"routes" resume:"harmless" help:"write the experts of each token and their weights, in every step and layer, to OUT/routes.arrow"`
 	ReplayRoutes  string `toml:"replay_routes" group:"routes" resume:"meaningful" help:"file of a run with record_routes on the same text, seed and batch: its experts replace the router's choices in training, forward and backward"`
 	ReplayWeights bool   `toml:"replay_weights" group:"routes" resume:"meaningful" help:"replay the weights of these experts as well; the router learns as if they were its own"`
 	SampleEvery   int    `toml:"sample_every" group:"evaluation" resume:"harmless" help:"steps between samples of the model's text while it trains; 0: only at the end"`
