@@ -88,7 +88,7 @@ func TestUsageErrors(t *testing.T) {
 		{"train --data " + config("tiny.txt", "a few words"), []string{"training data", "129 tokens", "more data"}},
 
 		{"train --resume", []string{"no run with a checkpoint", "--out"}},
-		{"report", []string{"no run with a checkpoint", "launcher report RUN"}},
+		{"inspect --html", []string{"no run with a checkpoint", "launcher inspect RUN --html"}},
 		{"generate --prompt x", []string{"no run with a checkpoint", "--checkpoint"}},
 		{"train --resume --out " + data, []string{"nothing to resume", data}},
 		{"train --resume --out " + filepath.Join(other, "none"), []string{"nothing to resume", "none"}},

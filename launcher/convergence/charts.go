@@ -145,9 +145,6 @@ func (c charts) routing() []page.Chart {
 	one := 1.0
 	agreement := "The share of a validation token's experts that are the same as with " + c.Arms[0].Name + ": the mean over layers, " +
 		"with a band from the lowest layer to the highest. A slow fall is rounding that training amplifies, a sudden one a broken router."
-	if chance := c.chance(); chance > 0 {
-		agreement += fmt.Sprintf(" Chance would be %s.", report.Percentage(chance, 1))
-	}
 	return with(
 		page.Chart{
 			ID:     "imbalance",
@@ -183,18 +180,6 @@ func byLayer(a Arm) (list []page.Series) {
 		list[i].Add(agreed.Step, 100*agreed.Share)
 	}
 	return list
-}
-
-// chance is the share of choices that two unrelated routers agree on, or 0 if the logs lack it.
-func (c charts) chance() float64 {
-	for _, a := range c.Arms {
-		for _, run := range a.Runs {
-			if log := run.Log; log != nil && len(log.Choices) > 0 && len(log.Loads) > 0 && len(log.Loads[0].Tokens) > 0 {
-				return float64(log.Choices[0].TopK) / float64(len(log.Loads[0].Tokens))
-			}
-		}
-	}
-	return 0
 }
 
 // operands are the operands of a linear layer that a recipe quantizes.

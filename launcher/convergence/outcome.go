@@ -152,7 +152,6 @@ func (a *Arm) judge(baseline Arm, d design.Design) {
 	a.Train = difference(losses(a.Runs, trainLoss), losses(pairs, trainLoss), d)
 	a.HeldOut = difference(losses(a.Runs, heldOutLoss), losses(pairs, heldOutLoss), d)
 	a.Course, a.TextError = course(a.Runs, pairs), textError(a.Runs, pairs)
-	a.Agreement = agreement(a.Runs, pairs)
 	a.Verdict = a.verdict(pairs, d, a.Train, a.HeldOut)
 }
 
@@ -180,52 +179,6 @@ func (a *Arm) divergesAlone(baseline []Run) bool {
 		}
 	}
 	return false
-}
-
-// agreement compares the experts chosen by both runs of a seed, at the steps and layers that both
-// have recorded.
-func agreement(runs, baseline []Run) []Agreement {
-	type moment struct{ step, layer int }
-	shares := map[moment][]float64{}
-	for i := range runs {
-		reference := map[moment]record.Choices{}
-		for _, c := range baseline[i].Log.Choices {
-			reference[moment{c.Step, c.Layer}] = c
-		}
-		for _, c := range runs[i].Log.Choices {
-			at := moment{c.Step, c.Layer}
-			if b, ok := reference[at]; ok && b.TopK == c.TopK && b.Tokens() == c.Tokens() && c.Tokens() > 0 {
-				shares[at] = append(shares[at], shared(c, b))
-			}
-		}
-	}
-	var all []Agreement
-	for at, s := range shares {
-		mean, _ := meanSD(s)
-		all = append(all, Agreement{at.step, at.layer, mean})
-	}
-	slices.SortFunc(all, func(a, b Agreement) int {
-		if a.Step != b.Step {
-			return a.Step - b.Step
-		}
-		return a.Layer - b.Layer
-	})
-	return all
-}
-
-// shared returns the fraction of a token's experts that both have chosen, as a mean over tokens.
-func shared(a, b record.Choices) float64 {
-	n := 0
-	for token := range a.Tokens() {
-		for i := range a.TopK {
-			for j := range b.TopK {
-				if a.Expert(token, i) == b.Expert(token, j) {
-					n++
-				}
-			}
-		}
-	}
-	return float64(n) / float64(a.Tokens()*a.TopK)
 }
 
 // LastAgreement returns the agreement after the last step, as a mean over layers. It returns false

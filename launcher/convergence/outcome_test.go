@@ -167,39 +167,6 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// choices writes down the experts of tokens, two each.
-func choices(step, layer int, experts ...int) record.Choices {
-	c := record.Choices{Step: step, Layer: layer, TopK: 2}
-	for _, e := range experts {
-		c.Experts = append(c.Experts, byte(e), byte(e>>8))
-	}
-	return c
-}
-
-func TestAgreement(t *testing.T) {
-	run := func(all ...record.Choices) Run { return Run{Log: &record.Log{Choices: all}} }
-	baseline := []Run{
-		run(choices(0, 1, 1, 2, 3, 4), choices(0, 2, 1, 2, 3, 4), choices(5, 1, 300, 2, 3, 4)),
-		run(choices(0, 1, 1, 2, 3, 4), choices(7, 1, 1, 2)),
-	}
-	arm := []Run{
-		run(choices(0, 1, 2, 1, 3, 5), choices(0, 2, 7, 8, 9, 10), choices(5, 1, 44, 2, 3, 4), choices(6, 1, 1, 2)),
-		run(choices(0, 1, 5, 6, 3, 4), choices(7, 1, 1, 2, 3, 4)),
-	}
-	got := agreement(arm, baseline)
-	want := []Agreement{{0, 1, (0.75 + 0.5) / 2}, {0, 2, 0}, {5, 1, 0.75}} // 300 and 44 differ in the upper byte alone
-	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	a := Arm{Agreement: []Agreement{{0, 1, 1}, {5, 1, 0.5}, {5, 2, 0.7}}}
-	if share, ok := a.LastAgreement(); !ok || math.Abs(share-0.6) > 1e-12 {
-		t.Errorf("last: %v, %v", share, ok)
-	}
-	if _, ok := (Arm{}).LastAgreement(); ok {
-		t.Error("an arm without routers agrees")
-	}
-}
-
 func TestSQNR(t *testing.T) {
 	var log record.Log
 	for _, noise := range []record.Number{1, 10, 1000} {

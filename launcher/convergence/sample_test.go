@@ -92,7 +92,6 @@ func sampleRun(c recipe, arm, seed int, setup Setup) Run {
 		log.Evals = append(log.Evals, record.Eval{Step: step, Loss: record.Number(loss), Sequences: 64})
 		run.HeldOut = record.Number(loss)
 		for layer := 1; layer < 6; layer++ {
-			log.Choices = append(log.Choices, record.Choices{Step: step, Layer: layer, TopK: 2, Experts: make([]byte, 2*2*8)})
 			log.Loads = append(log.Loads, record.Load{Step: step, Layer: layer, Tokens: make([]int64, 16)})
 		}
 		if c.sqnr > 0 {

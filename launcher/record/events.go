@@ -152,5 +152,5 @@ func checkEvent(e spmd.Event) error {
 	case len(e.Reason) > maxReason:
 		return fmt.Errorf("a reason of %d bytes is longer than %d", len(e.Reason), maxReason)
 	}
-	return named(string(e.Kind))
+	return named("event", string(e.Kind))
 }

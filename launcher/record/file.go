@@ -3,14 +3,10 @@ package record
 // Reading a record.
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
-	"fmt"
+	"encoding/json"
 	"os"
 	"path/filepath"
-
-	"spmoe/internal/strictjson"
+	"reflect"
 )
 
 // Line is one object of the file: exactly one field is set.
@@ -20,33 +16,23 @@ type Line struct {
 	Eval      *Eval      `json:"eval,omitempty"`
 	Load      *Load      `json:"load,omitempty"`
 	Quantized *Quantized `json:"quantised,omitempty"`
-	Choices   *Choices   `json:"choices,omitempty"`
 	Phases    *Phases    `json:"phases,omitempty"`
 	Sample    *Sample    `json:"sample,omitempty"`
 	Usage     *Usage     `json:"usage,omitempty"`
 	Times     *Times     `json:"times,omitempty"`
 	Done      *Done      `json:"done,omitempty"`
+
+	Choices *json.RawMessage `json:"choices,omitempty"` // of earlier versions
 }
 
 // Number returns the step of a line; 0 if it has none.
 func (l Line) Number() int {
-	switch {
-	case l.Start != nil:
-		return l.Start.Step
-	case l.Step != nil:
-		return l.Step.Step
-	case l.Eval != nil:
-		return l.Eval.Step
-	case l.Load != nil:
-		return l.Load.Step
-	case l.Quantized != nil:
-		return l.Quantized.Step
-	case l.Choices != nil:
-		return l.Choices.Step
-	case l.Phases != nil:
-		return l.Phases.Step
-	case l.Sample != nil:
-		return l.Sample.Step
+	for i, fields := 0, reflect.ValueOf(l); i < fields.NumField(); i++ {
+		if kind := fields.Field(i); !kind.IsNil() && kind.Elem().Kind() == reflect.Struct {
+			if step := kind.Elem().FieldByName("Step"); step.IsValid() {
+				return int(step.Int())
+			}
+		}
 	}
 	return 0
 }
@@ -54,7 +40,7 @@ func (l Line) Number() int {
 // before reports whether the line was written before a checkpoint of that step. A run that resumes
 // there does not write the line again.
 func (l Line) before(step int) bool {
-	if l.Start != nil || l.Eval != nil || l.Choices != nil || l.Sample != nil {
+	if l.Start != nil || l.Eval != nil || l.Sample != nil {
 		return l.Number() < step
 	}
 	return l.Done == nil && l != (Line{}) && l.Number() <= step
@@ -72,8 +58,6 @@ func (l Line) addTo(log *Log) {
 		log.Loads = append(log.Loads, *l.Load)
 	case l.Quantized != nil:
 		log.Quantized = append(log.Quantized, *l.Quantized)
-	case l.Choices != nil:
-		log.Choices = append(log.Choices, *l.Choices)
 	case l.Phases != nil:
 		log.Phases = append(log.Phases, *l.Phases)
 	case l.Sample != nil:
@@ -101,44 +85,5 @@ func Read(run string) (*Log, error) {
 	for _, l := range lines {
 		l.addTo(log)
 	}
-	if err := log.check(); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(run, File), err)
-	}
 	return log, nil
-}
-
-// parse reads the complete lines of a text that begins after some lines. It returns their length.
-func parse(path string, text []byte, after int) (lines []Line, length int, err error) {
-	in := bufio.NewScanner(bytes.NewReader(text))
-	in.Buffer(nil, maxLine)
-	in.Split(endedLines)
-	for in.Scan() {
-		var l Line
-		if err = strictjson.Unmarshal(in.Bytes(), &l); err == nil {
-			err = l.check()
-		}
-		if err != nil {
-			return nil, 0, fmt.Errorf("%s:%d: %w", path, after+len(lines)+1, err)
-		}
-		lines, length = append(lines, l), length+len(in.Bytes())+1
-	}
-	if err = in.Err(); errors.Is(err, bufio.ErrTooLong) {
-		err = fmt.Errorf("a line has more than %d bytes", maxLine-1)
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("%s:%d: %w", path, after+len(lines)+1, err)
-	}
-	return lines, length, nil
-}
-
-// endedLines is a [bufio.SplitFunc] for complete lines, without their line ends. It drops an
-// incomplete last line.
-func endedLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return i + 1, data[:i], nil
-	}
-	if atEOF {
-		return len(data), nil, nil
-	}
-	return 0, nil, nil
 }

@@ -3,14 +3,17 @@ package record
 // Reading a record while its run continues, possibly in another process.
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
+	"spmoe/internal/strictjson"
 	"spmoe/launcher/system"
 )
 
@@ -52,15 +55,39 @@ func (f *Follower) Next() (lines []Line, again bool, err error) {
 		again = true
 		*f = Follower{run: f.run}
 	}
-	text, err := io.ReadAll(io.NewSectionReader(file, f.at, stat.Size()-f.at))
-	if err != nil {
-		return nil, again, err
+	in := bufio.NewScanner(io.NewSectionReader(file, f.at, stat.Size()-f.at))
+	in.Buffer(nil, maxLine)
+	in.Split(endedLines)
+	for in.Scan() {
+		var l Line
+		if err = strictjson.Unmarshal(in.Bytes(), &l); err == nil {
+			err = l.check()
+		}
+		if err != nil {
+			break
+		}
+		lines = append(lines, l)
+		f.lines, f.at = f.lines+1, f.at+int64(len(in.Bytes()))+1
+		f.mark = append(append(f.mark, in.Bytes()...), '\n')
+		f.mark = append(f.mark[:0], f.mark[max(0, len(f.mark)-markBytes):]...)
 	}
-	lines, length, err := parse(filepath.Join(f.run, File), text, f.lines)
-	if err != nil {
-		return nil, again, err
+	if errors.Is(in.Err(), bufio.ErrTooLong) {
+		err = fmt.Errorf("a line has more than %d bytes", maxLine-1)
 	}
-	f.at, f.lines, f.mark = f.at+int64(length), f.lines+len(lines), append(f.mark, text[:length]...)
-	f.mark = slices.Clone(f.mark[max(0, len(f.mark)-markBytes):])
+	if err = cmp.Or(err, in.Err()); err != nil {
+		return nil, again, fmt.Errorf("%s:%d: %w: delete the line, the others stay valid", filepath.Join(f.run, File), f.lines+1, err)
+	}
 	return lines, again, nil
+}
+
+// endedLines is a [bufio.SplitFunc] for complete lines, without their line ends. It drops an
+// incomplete last line.
+func endedLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF {
+		return len(data), nil, nil
+	}
+	return 0, nil, nil
 }

@@ -74,7 +74,7 @@ func TestRecordEnds(t *testing.T) {
 	w := open(t, run, 0)
 	w.file = &sick{File: w.file.(*os.File), room: 1000}
 	for step := 1; w.err == nil; step++ {
-		w.Choices(Choices{Step: step, Layer: 1, TopK: 8, Experts: make([]byte, 1<<18)})
+		w.Load(Load{Step: step, Layer: 1, Tokens: make([]int64, 1<<18)})
 		if len(w.waiting) > mostWaiting+maxLine {
 			t.Fatalf("%d bytes wait", len(w.waiting))
 		}

@@ -4,7 +4,6 @@ package record
 // here.
 
 import (
-	"errors"
 	"math"
 	"slices"
 	"time"
@@ -51,23 +50,10 @@ func (s Step) With(start Start) Step {
 	return s
 }
 
-func (s *Step) check() error {
-	var rules []error
-	for _, q := range Quantities {
-		if x := q.Of(s); q.Count {
-			rules = append(rules, counted(q.JSON, int64(x)))
-		} else {
-			rules = append(rules, measured(x))
-		}
-	}
-	return errors.Join(rules...)
-}
-
 // Quantity declares a number of each step: its name in each output, and how it is shown. Outputs
 // for which it has no name lack it.
 type Quantity struct {
-	Of    func(*Step) float64
-	Count bool // an integer from 0
+	Of func(*Step) float64
 
 	Console     string // label in a log line
 	Format      Format
@@ -111,9 +97,9 @@ const (
 
 // Quantities declares all quantities of a step.
 var Quantities = []Quantity{
-	{Of: func(s *Step) float64 { return float64(s.Step) }, Count: true, JSON: "step"},
-	{Of: func(s *Step) float64 { return s.Tokens }, Count: true, JSON: "tokens"},
-	{Of: func(s *Step) float64 { return float64(s.SkippedTotal) }, Count: true, JSON: "skipped_total"},
+	{Of: func(s *Step) float64 { return float64(s.Step) }, JSON: "step"},
+	{Of: func(s *Step) float64 { return s.Tokens }, JSON: "tokens"},
+	{Of: func(s *Step) float64 { return float64(s.SkippedTotal) }, JSON: "skipped_total"},
 	{Of: func(s *Step) float64 { return float64(s.Loss) }, Console: "loss", Format: "%7.4f", JSON: "loss", TensorBoard: "loss/train"},
 	{Of: func(s *Step) float64 { return float64(s.GradNorm) }, Console: "grad_norm", Format: "%7.4f", JSON: "grad_norm", TensorBoard: "optimizer/grad_norm",
 		Figure: "grad-norm", Section: "Loss", Title: "Gradient norm before clipping", Log: true,
@@ -129,7 +115,7 @@ var Quantities = []Quantity{
 	{Of: func(s *Step) float64 { return s.FLOPS / 1e12 }, Place: Rates, Console: "tflops", Format: "%.3f", JSON: "tflops"},
 	{Of: func(s *Step) float64 { return s.MFU }, Place: Rates, Console: "mfu", Format: Percent, JSON: "mfu", TensorBoard: "speed/mfu",
 		Figure: "mfu", Section: "Speed and memory", Title: "MFU", Unit: "share of the peak", Caption: "The model’s FLOP/s over the peak measured at the start of the run."},
-	{Of: func(s *Step) float64 { return float64(s.Memory) }, Place: Rates, Count: true, Console: "memory", Format: Memory, JSON: "memory_bytes"},
+	{Of: func(s *Step) float64 { return float64(s.Memory) }, Place: Rates, Console: "memory", Format: Memory, JSON: "memory_bytes"},
 	{Of: func(s *Step) float64 { return float64(s.Memory) / (1 << 30) }, Place: Optional,
 		TensorBoard: "memory/resident_gib", Figure: "memory", Section: "Speed and memory", Title: "Memory", Unit: "GiB", Caption: "Resident memory of the process that has rank 0."},
 	{Of: func(s *Step) float64 { return s.MemoryShare }, JSON: "memory_share"},
@@ -138,7 +124,7 @@ var Quantities = []Quantity{
 	{Of: func(s *Step) float64 { return s.ETA.Seconds() }, Place: Closing, Console: "eta", Format: Clock, JSON: "eta_s"},
 	{Of: func(s *Step) float64 { return float64(s.MTPLoss) }, Place: Optional, Console: "mtp", Format: "%.4f", JSON: "mtp_loss", TensorBoard: "loss/mtp"},
 	{Of: func(s *Step) float64 { return float64(s.Balance) }, Place: Optional, Console: "balance", Format: "%.2e", JSON: "balance_loss", TensorBoard: "loss/balance"},
-	{Of: func(s *Step) float64 { return float64(s.Dropped) }, Place: Optional, Count: true, Console: "dropped", Format: Thousands, JSON: "dropped", TensorBoard: "experts/dropped"},
+	{Of: func(s *Step) float64 { return float64(s.Dropped) }, Place: Optional, Console: "dropped", Format: Thousands, JSON: "dropped", TensorBoard: "experts/dropped"},
 	{Of: func(s *Step) float64 { return s.Time }},
 }
 

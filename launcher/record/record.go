@@ -91,23 +91,6 @@ type Quantized struct {
 // without noise.
 func (q Quantized) SQNR() float64 { return 10 * math.Log10(float64(q.Signal)/float64(q.Noise)) }
 
-// Choices are the experts that the tokens of a fixed piece of validation text chose, best first.
-type Choices struct {
-	Step    int    `json:"step"`
-	Layer   int    `json:"layer"`
-	TopK    int    `json:"top_k"`
-	Experts []byte `json:"experts"` // [tokens, TopK], two bytes each, little-endian
-}
-
-// Expert returns choice k of a token.
-func (c Choices) Expert(token, k int) int {
-	at := 2 * (token*c.TopK + k)
-	return int(c.Experts[at]) | int(c.Experts[at+1])<<8
-}
-
-// Tokens returns the number of tokens.
-func (c Choices) Tokens() int { return len(c.Experts) / 2 / c.TopK }
-
 // Times is the time of a warm step by kind of work, averaged over steps and ranks.
 type Times struct {
 	Steps    int                `json:"steps"`
@@ -161,7 +144,6 @@ type Log struct {
 	Evals     []Eval
 	Loads     []Load
 	Quantized []Quantized
-	Choices   []Choices
 	Phases    []Phases
 	Samples   []Sample
 	Usage     *Usage // the last one; nil: none

@@ -66,22 +66,36 @@ func Open(run string, step int) (*Writer, error) {
 	return &Writer{file: file, end: end, synced: end}, nil
 }
 
+// mostLater bounds the bytes behind the line that a run goes on after.
+const mostLater = 1 << 28
+
 // lastBefore returns the end of the last line that was written before a checkpoint of that step.
-// Lines behind it are of later steps, or of the end of the run.
-func lastBefore(file io.Reader, step int) (end int64, err error) {
-	if step == 0 {
-		return 0, nil
+// Lines behind it are of later steps, of the end of the run, or damaged.
+func lastBefore(file *os.File, step int) (end int64, err error) {
+	stat, err := file.Stat()
+	if err != nil || step == 0 {
+		return 0, err
 	}
-	text, err := io.ReadAll(file)
-	for text = text[:bytes.LastIndexByte(text, '\n')+1]; len(text) > 0 && err == nil; {
-		begin := bytes.LastIndexByte(text[:len(text)-1], '\n') + 1
-		var l Line
-		if strictjson.Unmarshal(text[begin:len(text)-1], &l) == nil && l.before(step) && l.Usage == nil && l.Times == nil {
-			break
+	for size := int64(maxLine); ; size *= 4 {
+		start := max(stat.Size()-size, 0)
+		tail := make([]byte, stat.Size()-start)
+		if _, err := file.ReadAt(tail, start); err != nil {
+			return 0, err
 		}
-		text = text[:begin]
+		for tail = tail[:bytes.LastIndexByte(tail, '\n')+1]; len(tail) > 0; {
+			begin := bytes.LastIndexByte(tail[:len(tail)-1], '\n') + 1
+			var l Line
+			if strictjson.Unmarshal(tail[begin:len(tail)-1], &l) == nil && l.before(step) && l.Usage == nil && l.Times == nil {
+				return start + int64(len(tail)), nil
+			}
+			tail = tail[:begin]
+		}
+		if start == 0 {
+			return 0, nil
+		} else if size > mostLater {
+			return 0, fmt.Errorf("%s has no line of a step up to %d in its last %d bytes: move it away", file.Name(), step, size)
+		}
 	}
-	return int64(len(text)), err
 }
 
 // Start appends a start or a resumption.
@@ -98,9 +112,6 @@ func (w *Writer) Load(l Load) { w.add(Line{Load: &l}) }
 
 // Quantized appends the quantization error of an operand.
 func (w *Writer) Quantized(q Quantized) { w.add(Line{Quantized: &q}) }
-
-// Choices appends expert choices.
-func (w *Writer) Choices(c Choices) { w.add(Line{Choices: &c}) }
 
 // Phases appends the time of recent steps.
 func (w *Writer) Phases(p Phases) { w.add(Line{Phases: &p}) }

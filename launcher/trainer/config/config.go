@@ -21,7 +21,6 @@ import (
 	"spmoe/datasets/hub"
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/recipefile"
-	"spmoe/launcher/record"
 	"spmoe/launcher/routes"
 	"spmoe/launcher/system"
 	"spmoe/moe"
@@ -332,7 +331,6 @@ func (c Config) Validate(ranks int) error {
 	must(c.EvalSequences >= 1 && c.EvalSequences <= MaxCount, "eval_sequences is %d: give 1 or more, at most %d", c.EvalSequences, MaxCount)
 	must(c.RecordEvery >= 0, "record_every is %d: give 0 (loads alone) or more", c.RecordEvery)
 	must(c.RecordEvery == 0 || c.Model.Experts <= 1<<16, "record_every is %d: a record holds the choices of at most %d experts, not %d", c.RecordEvery, 1<<16, c.Model.Experts)
-	must(c.RecordEvery == 0 || c.Model.TopK <= record.MaxTopK, "record_every is %d: a record holds at most %d experts per token, not %d", c.RecordEvery, record.MaxTopK, c.Model.TopK)
 	must(!c.RecordRoutes && c.ReplayRoutes == "" || c.Model.MoELayers() > 0, "record_routes and replay_routes need a model with routed experts")
 	must(!c.RecordRoutes || c.Model.Experts <= routes.MaxExperts, "record_routes: a file holds the choices of at most %d experts, not %d", routes.MaxExperts, c.Model.Experts)
 	must(!c.ReplayWeights || c.ReplayRoutes != "", "replay_weights needs replay_routes")
