@@ -400,3 +400,12 @@ func trailing(s page.Series, n int) (out page.Series) {
 	}
 	return out
 }
+
+// signed is report.Fixed with a plus sign for positive numbers.
+func signed(v float64, decimals int) string {
+	text := report.Fixed(v, decimals)
+	if v > 0 && strings.Trim(text, "0.") != "" {
+		text = "+" + text
+	}
+	return text
+}

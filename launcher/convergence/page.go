@@ -126,10 +126,10 @@ func differenceCells(d *Difference) (cell page.Cell, p string) {
 	case d == nil:
 		return page.Cell{Text: report.Missing}, ""
 	case d.Seeds < 2:
-		return page.Cell{Text: report.Signed(100*d.Mean, 3)}, ""
+		return page.Cell{Text: signed(100*d.Mean, 3)}, ""
 	}
-	interval := fmt.Sprintf("[%s, %s]", report.Signed(100*d.CI95[0], 3), report.Signed(100*d.CI95[1], 3))
-	return page.Cell{Text: report.Signed(100*d.Mean, 3), Small: interval}, probability(d.P)
+	interval := fmt.Sprintf("[%s, %s]", signed(100*d.CI95[0], 3), signed(100*d.CI95[1], 3))
+	return page.Cell{Text: signed(100*d.Mean, 3), Small: interval}, probability(d.P)
 }
 
 func (r Result) spreadNote() page.Block {

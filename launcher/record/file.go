@@ -18,11 +18,11 @@ type Line struct {
 	Quantized *Quantized `json:"quantised,omitempty"`
 	Phases    *Phases    `json:"phases,omitempty"`
 	Sample    *Sample    `json:"sample,omitempty"`
-	Usage     *Usage     `json:"usage,omitempty"`
 	Times     *Times     `json:"times,omitempty"`
 	Done      *Done      `json:"done,omitempty"`
 
-	Choices *json.RawMessage `json:"choices,omitempty"` // of earlier versions
+	Choices *json.RawMessage `json:"choices,omitempty"` // of earlier versions, as Usage
+	Usage   *json.RawMessage `json:"usage,omitempty"`
 }
 
 // Number returns the step of a line; 0 if it has none.
@@ -62,8 +62,6 @@ func (l Line) addTo(log *Log) {
 		log.Phases = append(log.Phases, *l.Phases)
 	case l.Sample != nil:
 		log.Samples = append(log.Samples, *l.Sample)
-	case l.Usage != nil:
-		log.Usage = l.Usage
 	case l.Times != nil:
 		log.Times = l.Times
 	case l.Done != nil:

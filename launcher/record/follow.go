@@ -5,7 +5,6 @@ package record
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -55,29 +54,45 @@ func (f *Follower) Next() (lines []Line, again bool, err error) {
 		again = true
 		*f = Follower{run: f.run}
 	}
-	in := bufio.NewScanner(io.NewSectionReader(file, f.at, stat.Size()-f.at))
-	in.Buffer(nil, maxLine)
-	in.Split(endedLines)
-	for in.Scan() {
+	err = scan(filepath.Join(f.run, File), io.NewSectionReader(file, f.at, stat.Size()-f.at), f.lines, func(text []byte) error {
 		var l Line
-		if err = strictjson.Unmarshal(in.Bytes(), &l); err == nil {
-			err = l.check()
-		}
-		if err != nil {
-			break
+		if err := strictjson.Unmarshal(text, &l); err != nil {
+			return err
+		} else if err = l.check(); err != nil {
+			return err
 		}
 		lines = append(lines, l)
-		f.lines, f.at = f.lines+1, f.at+int64(len(in.Bytes()))+1
-		f.mark = append(append(f.mark, in.Bytes()...), '\n')
+		f.lines, f.at = f.lines+1, f.at+int64(len(text))+1
+		f.mark = append(append(f.mark, text...), '\n')
 		f.mark = append(f.mark[:0], f.mark[max(0, len(f.mark)-markBytes):]...)
-	}
-	if errors.Is(in.Err(), bufio.ErrTooLong) {
-		err = fmt.Errorf("a line has more than %d bytes", maxLine-1)
-	}
-	if err = cmp.Or(err, in.Err()); err != nil {
-		return nil, again, fmt.Errorf("%s:%d: %w: delete the line, the others stay valid", filepath.Join(f.run, File), f.lines+1, err)
+		return nil
+	})
+	if err != nil {
+		return nil, again, err
 	}
 	return lines, again, nil
+}
+
+// scan calls each with the complete lines of a file, after some that it has before them. An
+// incomplete last line, which a crash leaves, is no line.
+func scan(path string, file io.Reader, before int, each func(line []byte) error) error {
+	in := bufio.NewScanner(file)
+	in.Buffer(nil, maxLine)
+	in.Split(endedLines)
+	for n := before + 1; in.Scan(); n++ {
+		before = n
+		if err := each(in.Bytes()); err != nil {
+			return fmt.Errorf("%s:%d: %w: delete the line, the others stay valid", path, n, err)
+		}
+	}
+	err := in.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = fmt.Errorf("a line has more than %d bytes", maxLine-1)
+	}
+	if err != nil {
+		return fmt.Errorf("%s:%d: %w", path, before+1, err)
+	}
+	return nil
 }
 
 // endedLines is a [bufio.SplitFunc] for complete lines, without their line ends. It drops an

@@ -117,7 +117,7 @@ func TestSampleIsBounded(t *testing.T) {
 // changes.
 func TestTimeless(t *testing.T) {
 	a, b := sample(), sample()
-	b.Starts, b.Phases, b.Usage, b.Times = nil, nil, nil, nil
+	b.Starts, b.Phases, b.Times = nil, nil, nil
 	for i := range b.Steps {
 		b.Steps[i].Seconds, b.Steps[i].Time = 7, 8
 	}

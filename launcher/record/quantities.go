@@ -53,19 +53,28 @@ func (s Step) With(start Start) Step {
 // Quantity declares a number of each step: its name in each output, and how it is shown. Outputs
 // for which it has no name lack it.
 type Quantity struct {
-	Of func(*Step) float64
+	Of func(*Step) float64 `json:"-"`
 
-	Console     string // label in a log line
-	Format      Format
-	Place       Place
-	JSON        string // key in a log line
-	TensorBoard string // tag
+	Console     string `json:"-"` // label in a log line
+	Format      Format `json:"-"`
+	Place       Place  `json:"-"`
+	JSON        string `json:"-"` // key in a log line
+	TensorBoard string `json:"-"` // tag
 
 	// Figure is the name of its chart in a Section of a page: a curve over the steps, with an axis
 	// from Floor or a logarithmic one.
-	Figure, Section, Title, Unit, Caption string
-	Floor                                 float64
-	Log                                   bool
+	Figure  string  `json:"id"`
+	Section string  `json:"section"`
+	Title   string  `json:"title"`
+	Unit    string  `json:"unit,omitempty"`
+	Caption string  `json:"caption,omitempty"`
+	Floor   float64 `json:"floor"`
+	Log     bool    `json:"log,omitempty"`
+}
+
+// Figures returns the quantities with a chart.
+func Figures() []Quantity {
+	return slices.DeleteFunc(slices.Clone(Quantities), func(q Quantity) bool { return q.Figure == "" })
 }
 
 // In returns the quantity of a step. It is false if the step lacks it.

@@ -55,13 +55,11 @@ type Task struct {
 	Metrics map[string]Number `json:"metrics"`
 }
 
-// Load holds the number of tokens of a step per expert of a layer, and the selection biases after
-// the step.
+// Load holds the number of tokens of a step per expert of a layer.
 type Load struct {
-	Step   int       `json:"step"`
-	Layer  int       `json:"layer"`
-	Tokens []int64   `json:"tokens"`         // [experts]
-	Bias   []float32 `json:"bias,omitempty"` // [experts], or nil
+	Step   int     `json:"step"`
+	Layer  int     `json:"layer"`
+	Tokens []int64 `json:"tokens"` // [experts]
 }
 
 // Kinds of quantized tensors.
@@ -96,15 +94,6 @@ type Times struct {
 	Steps    int                `json:"steps"`
 	Seconds  float64            `json:"seconds"`  // per step
 	Families map[string]float64 `json:"families"` // seconds per step, by kind of work
-}
-
-// Usage is what the ranks moved and held, the mean of all ranks, in bytes.
-type Usage struct {
-	Steps     int     `json:"steps"`     // that this process has made
-	Moved     float64 `json:"moved"`     // per step: what communicators counted
-	Weights   float64 `json:"weights"`   // working weights and their quantized copies
-	Gradients float64 `json:"gradients"` // FP32
-	Optimizer float64 `json:"optimizer"` // master weights and the vectors of the rule, once
 }
 
 // Phases is the time of the steps since the last Phases by kind of work, averaged over those steps
@@ -146,7 +135,6 @@ type Log struct {
 	Quantized []Quantized
 	Phases    []Phases
 	Samples   []Sample
-	Usage     *Usage // the last one; nil: none
 	Times     *Times // the last one; nil: none
 	Done      *Done  // nil: the run has not ended
 }
@@ -154,7 +142,7 @@ type Log struct {
 // Timeless returns the part of a log that is the same for every run of one configuration:
 // everything except times, the machine and its ranks.
 func (log Log) Timeless() Log {
-	log.Starts, log.Phases, log.Usage, log.Times, log.Steps = nil, nil, nil, nil, slices.Clone(log.Steps)
+	log.Starts, log.Phases, log.Times, log.Steps = nil, nil, nil, slices.Clone(log.Steps)
 	for i := range log.Steps {
 		log.Steps[i].Seconds, log.Steps[i].Time, log.Steps[i].Memory = 0, 0, 0
 	}

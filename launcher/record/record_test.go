@@ -17,7 +17,6 @@ import (
 func sample() Log {
 	log := Log{
 		Starts: []Start{{CPU: "some CPU", Tier: "avx2", Cores: 8, Version: "0123456789ab"}},
-		Usage:  &Usage{Steps: 2, Moved: 1 << 20, Weights: 100.5, Gradients: 200, Optimizer: 600},
 		Times:  &Times{Steps: 1, Seconds: 0.25, Families: map[string]float64{"exchange": 0.05, "rest": 0.2}},
 		Done:   &Done{Step: 2, HeldOut: 5.25, Skipped: 1, Passes: []Number{5, 5.5}},
 
@@ -27,7 +26,7 @@ func sample() Log {
 		log.Evals = append(log.Evals, Eval{Step: step, Loss: Number(5.5 - float64(step)/8), Sequences: 64})
 		if step > 0 {
 			log.Steps = append(log.Steps, Step{Step: step, Loss: 5.125, GradNorm: 0.1, LR: 3e-3, Imbalance: 1.5, Seconds: 0.3, Skipped: step == 2})
-			log.Loads = append(log.Loads, Load{Step: step, Layer: 1, Tokens: []int64{7, 0, 1 << 40}, Bias: []float32{0.001, 0, -0.1}})
+			log.Loads = append(log.Loads, Load{Step: step, Layer: 1, Tokens: []int64{7, 0, 1 << 40}})
 			log.Phases = append(log.Phases, Phases{Step: step, Steps: 1, Seconds: 0.25, Families: map[string]float64{"exchange": 0.25}})
 			log.Quantized = append(log.Quantized, Quantized{
 				Step: step, Layer: 1, Linear: "experts.down_proj", Tensor: Gradient, Format: "e4m3", Elements: 4096, Signal: 1e-40, Noise: 1e-43, Saturated: 2, Flushed: 3,
@@ -57,7 +56,6 @@ func write(w *Writer, log Log, from, to int) {
 }
 
 func finish(w *Writer, log Log) {
-	w.Usage(*log.Usage)
 	w.Times(*log.Times)
 	w.Sample(log.Samples[0])
 	w.Done(*log.Done)
@@ -231,7 +229,7 @@ func FuzzParse(f *testing.F) {
 	log := sample()
 	lines := []Line{
 		{Step: &log.Steps[1]}, {Eval: &log.Evals[0]}, {Load: &log.Loads[0]}, {Quantized: &log.Quantized[0]},
-		{Usage: log.Usage}, {Times: log.Times}, {Done: log.Done}, {Start: &log.Starts[0]}, {Phases: &log.Phases[0]}, {Sample: &log.Samples[0]},
+		{Times: log.Times}, {Done: log.Done}, {Start: &log.Starts[0]}, {Phases: &log.Phases[0]}, {Sample: &log.Samples[0]},
 	}
 	f.Add(written(f, lines))
 	f.Add(written(f, lines)[:300])

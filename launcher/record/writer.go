@@ -116,9 +116,6 @@ func (w *Writer) Quantized(q Quantized) { w.add(Line{Quantized: &q}) }
 // Phases appends the time of recent steps.
 func (w *Writer) Phases(p Phases) { w.add(Line{Phases: &p}) }
 
-// Usage appends what the ranks moved and held.
-func (w *Writer) Usage(u Usage) { w.add(Line{Usage: &u}) }
-
 // Times appends the time of a warm step.
 func (w *Writer) Times(t Times) { w.add(Line{Times: &t}) }
 

@@ -57,7 +57,7 @@ func TestOutputs(t *testing.T) {
 		w.Step(s)
 		w.Load(record.Load{Step: step, Layer: 1, Tokens: []int64{1, 2}})
 	}
-	board := export.OpenTensorBoard(run, "")
+	board := export.OpenTensorBoard(run)
 	for _, write := range []func() error{
 		w.Close, board.Update, board.Close,
 		func() error { return page.WriteRun(run, 0) },

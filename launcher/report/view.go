@@ -43,8 +43,6 @@ type View struct {
 	began  time.Time
 	recent record.Log // the last steps
 	losses []float64  // of all steps
-	eval   record.Eval
-	start  record.Start
 }
 
 // NewView returns a view on the terminal w. size returns its current columns and rows.
@@ -115,25 +113,19 @@ func (v *View) update() {
 		return
 	}
 	if again {
-		v.recent, v.losses, v.eval = record.Log{}, nil, record.Eval{}
+		v.recent, v.losses = record.Log{}, nil
 	}
 	for _, l := range lines {
-		switch {
-		case l.Start != nil:
-			v.start = *l.Start
-		case l.Step != nil:
-			v.recent.Steps = append(v.recent.Steps[max(0, len(v.recent.Steps)-100):], l.Step.With(v.start))
+		if l.Step != nil {
+			v.recent.Steps = append(v.recent.Steps[max(0, len(v.recent.Steps)-100):], *l.Step)
 			v.losses = append(v.losses, float64(l.Step.Loss))
-		case l.Eval != nil:
-			v.eval = *l.Eval
-		case l.Done != nil:
+		} else if l.Done != nil {
 			v.recent.Done = l.Done
 		}
 	}
 }
 
-// lines returns the lines for a terminal of the given width: progress, the newest step, the curve
-// of the loss.
+// lines returns the lines for a terminal of the given width: progress, and the course of the loss.
 func (v *View) lines(columns int) []string {
 	if v.from == nil || v.recent.Done != nil {
 		return nil
@@ -143,23 +135,12 @@ func (v *View) lines(columns int) []string {
 		return []string{row(columns, bar(0, columns), "starting", elapsed)}
 	}
 	s := v.recent.Steps[len(v.recent.Steps)-1]
-	left := "last step"
-	if s.Step < v.steps {
-		left = Clock(v.recent.Left(v.steps)) + " left"
+	left := Clock(v.recent.Left(v.steps)) + " left"
+	loss := "loss " + Loss(float64(s.Loss))
+	return []string{
+		row(columns, bar(float64(s.Step)/float64(v.steps), columns), left, fmt.Sprintf("%d/%d", s.Step, v.steps), elapsed),
+		row(columns, loss, spark(v.losses, columns-len(loss)-2)),
 	}
-	newest := []string{"loss " + Loss(float64(s.Loss))}
-	if v.eval.Sequences > 0 {
-		newest = append(newest, "validation "+Loss(float64(v.eval.Loss)))
-	}
-	if Finite(s.TokensPerSec) {
-		newest = append(newest, Thousands(s.TokensPerSec)+" tokens/s")
-	}
-	newest = append(newest, "memory "+system.Bytes(s.Memory), fmt.Sprintf("grad norm %.3f", float64(s.GradNorm)), fmt.Sprintf("lr %.2e", s.LR))
-	all := []string{row(columns, bar(float64(s.Step)/float64(v.steps), columns), left, fmt.Sprintf("%d/%d", s.Step, v.steps), elapsed), row(columns, newest...)}
-	if curve := spark(v.losses, min(columns, 72)); curve != "" {
-		all = append(all, curve)
-	}
-	return all
 }
 
 // row joins those fields that fit.
@@ -185,33 +166,26 @@ func bar(share float64, columns int) string {
 }
 
 // spark draws the course of values in one line, between the least and the greatest. A column is the
-// mean of its steps. It is empty for less than two columns.
-func spark(values []float64, columns int) string {
-	columns = min(columns, len(values))
-	var means []float64
-	low, high := math.Inf(1), math.Inf(-1)
-	for i := range columns {
-		sum, n := 0.0, 0.0 // of those that are finite
-		for _, x := range values[i*len(values)/columns : (i+1)*len(values)/columns] {
-			if Finite(x) {
-				sum, n = sum+x, n+1
-			}
+// mean of its steps.
+func spark(values []float64, columns int) (text string) {
+	columns = max(min(columns, len(values), 72), 0)
+	means, low, high := make([]float64, columns), math.Inf(1), math.Inf(-1)
+	for i := range means {
+		part := values[i*len(values)/columns : (i+1)*len(values)/columns]
+		for _, x := range part {
+			means[i] += x / float64(len(part))
 		}
-		means = append(means, sum/n)
-		if n > 0 {
-			low, high = min(low, sum/n), max(high, sum/n)
+		if Finite(means[i]) {
+			low, high = min(low, means[i]), max(high, means[i])
 		}
 	}
-	if !(low < high) {
-		return ""
-	}
-	levels, text := []rune("▁▂▃▄▅▆▇█"), ""
+	levels := []rune("▁▂▃▄▅▆▇█")
 	for _, x := range means {
-		if !Finite(x) {
+		if Finite(x) {
+			text += string(levels[int((x-low)/max(high-low, 1e-30)*float64(len(levels)-1)+0.5)])
+		} else {
 			text += "!"
-			continue
 		}
-		text += string(levels[int((x-low)/(high-low)*float64(len(levels)-1)+0.5)])
 	}
 	return text
 }

@@ -40,7 +40,6 @@ const (
 type sideTasks struct {
 	flags  SideTaskFlags
 	run    string // its folder
-	config string // TOML
 	held   *system.FolderLock
 	errOut io.Writer
 	stop   chan struct{}
@@ -53,11 +52,7 @@ func (f *SideTaskFlags) Start(cfg config.Config, held *system.FolderLock, env cl
 	if !env.ReportsJob() {
 		return nil, nil
 	}
-	text, err := config.TOML(cfg)
-	if err != nil {
-		return nil, err
-	}
-	t := &sideTasks{flags: *f, run: cfg.Out, config: string(text), held: held, errOut: env.ErrOut, stop: make(chan struct{})}
+	t := &sideTasks{flags: *f, run: cfg.Out, held: held, errOut: env.ErrOut, stop: make(chan struct{})}
 	t.ended.Go(t.follow)
 	return t, nil
 }
@@ -73,7 +68,7 @@ func (t *sideTasks) End() {
 // follow writes events and pages until the run ends. After an error of the events it waits for the
 // end, writes all of them again, and warns if that fails too.
 func (t *sideTasks) follow() {
-	board := export.OpenTensorBoard(t.run, t.config)
+	board := export.OpenTensorBoard(t.run)
 	look := time.NewTicker(eventsEvery)
 	defer look.Stop()
 	var failed error
@@ -86,7 +81,7 @@ func (t *sideTasks) follow() {
 		}
 		if stopped && failed != nil {
 			board.Close()
-			board, failed = export.OpenTensorBoard(t.run, t.config), nil
+			board, failed = export.OpenTensorBoard(t.run), nil
 		}
 		if failed == nil {
 			if failed = t.held.Check(); failed == nil {

@@ -175,7 +175,6 @@ func newModel(cfg config.Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, er
 // addObservers creates the observers of steps.
 func (r *rank) addObservers() (err error) {
 	w, j := &r.watch, r.job
-	w.Usage = &observe.UsageMeter{Comm: r.comm, Links: r.links, State: r.TrainState}
 	w.Tracer = observe.NewTracer(j.Trace, j.cfg, r.links, r.Pipe, r.alarms)
 	w.Profiler = observe.NewProfiler(w.Tracer.Now, r.links.Met)
 	w.Tracer.Timer, r.ex.Profile = w.Profiler.Timer, w.Profiler.Timer
@@ -189,7 +188,6 @@ func (r *rank) addObservers() (err error) {
 		of.Separator = end[0]
 	}
 	w.Routing, err = observe.NewRoutingObserver(j.Routing, of, r.TrainState)
-	w.Order()
 	return err
 }
 

@@ -77,9 +77,6 @@ func TestRecord(t *testing.T) {
 			for _, n := range l.Tokens {
 				all += n
 			}
-			if len(l.Bias) != cfg.Model.Experts {
-				t.Errorf("%d ranks: biases %v", ranks, l.Bias)
-			}
 			if l.Step != []int{1, 3, 6}[i] || l.Layer != 1 || len(l.Tokens) != cfg.Model.Experts || all != int64(cfg.Batch*cfg.Seq*cfg.Model.TopK) {
 				t.Errorf("%d ranks: load %+v", ranks, l)
 			}
@@ -155,9 +152,6 @@ func TestLoadEvery(t *testing.T) {
 	log := readRecord(t, cfg)
 	if len(log.Loads) != 3 || log.Loads[1].Step != observe.LoadEvery || log.Loads[2].Step != 2*observe.LoadEvery {
 		t.Fatalf("loads %+v", log.Loads)
-	}
-	if b := log.Loads[2].Bias; slices.Max(b) == 0 && slices.Min(b) == 0 {
-		t.Error("no bias has moved")
 	}
 	if len(log.Phases) != 2 || log.Phases[0].Steps != observe.LoadEvery-1 || log.Phases[1].Steps != observe.LoadEvery ||
 		log.Phases[1].Step != 2*observe.LoadEvery {
@@ -381,12 +375,11 @@ func TestRecordFails(t *testing.T) {
 }
 
 // A run goes on while its record cannot be written, and says so once, and when it can be again. A
-// run that was asked for a record ends when lines are lost, or if they are missing where the record
-// must be complete. Any other run does without the rest.
+// run that was asked for a record ends when lines are lost. Any other run does without the rest.
 func TestRecordIsLost(t *testing.T) {
 	t.Parallel()
 	for every, want := range map[int][]string{
-		0: {"metrics.jsonl cannot be written, its lines wait in memory and training goes on: no space left", "metrics.jsonl is being written again", "cannot be written", "is not written to metrics.jsonl, training goes on"},
+		0: {"metrics.jsonl cannot be written, its lines wait in memory and training goes on: no space left", "metrics.jsonl is being written again", "is not written to metrics.jsonl, training goes on"},
 		3: {"metrics.jsonl cannot be written", "metrics.jsonl is being written again"},
 	} {
 		cfg := recorded(t, func(c *config.Config) { c.RecordEvery = every })
@@ -396,11 +389,6 @@ func TestRecordIsLost(t *testing.T) {
 			for _, err := range []error{failed, failed, nil, nil} {
 				if err := c.HandleError(err); err != nil {
 					t.Errorf("record_every %d: error %v", every, err)
-				}
-			}
-			for _, err := range []error{failed, fmt.Errorf("%w: %w", record.ErrEnded, failed), nil} {
-				if got := c.Required(err); errors.Is(got, failed) != (every > 0 && err != nil) {
-					t.Errorf("record_every %d: %v becomes error %v", every, err, got)
 				}
 			}
 			if err := c.HandleError(record.ErrEnded); (err != nil) != (every > 0) {

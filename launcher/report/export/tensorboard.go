@@ -7,6 +7,7 @@ package export
 // later steps when it finds an earlier one.
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -26,17 +27,16 @@ const TensorBoardFolder = "tensorboard"
 
 // TensorBoard keeps the events of a run up to date. It is not safe for concurrent use.
 type TensorBoard struct {
-	run    string
-	config string // TOML
-	from   *record.Follower
-	file   *os.File // nil: no event yet
-	start  record.Start
-	now    float64 // of the last event, in seconds since 1970
+	run   string
+	from  *record.Follower
+	file  *os.File // nil: no event yet
+	start record.Start
+	now   float64 // of the last event, in seconds since 1970
 }
 
-// OpenTensorBoard returns a writer for the record in the folder of a run with a configuration.
-func OpenTensorBoard(run, config string) *TensorBoard {
-	return &TensorBoard{run: run, config: config, from: record.Follow(run)}
+// OpenTensorBoard returns a writer for the record in the folder of a run.
+func OpenTensorBoard(run string) *TensorBoard {
+	return &TensorBoard{run: run, from: record.Follow(run)}
 }
 
 // Update adds the events that follow from new lines of the record.
@@ -105,16 +105,8 @@ func eventFiles(dir string) (paths []string, seconds int64, err error) {
 
 // nameOf returns the name of an event file of this process, as TensorFlow forms it.
 func nameOf(seconds int64) string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "localhost"
-	}
-	host = strings.Map(func(r rune) rune {
-		if r == '/' || r <= ' ' {
-			return '-'
-		}
-		return r
-	}, host)
+	host, _ := os.Hostname()
+	host = strings.NewReplacer("/", "-", " ", "-").Replace(cmp.Or(host, "localhost"))
 	return fmt.Sprintf("events.out.tfevents.%010d.%s.%d.0", seconds, host, os.Getpid())
 }
 
@@ -134,9 +126,6 @@ func (w *TensorBoard) events(lines []record.Line) (content []byte) {
 func (w *TensorBoard) values(e *event, l record.Line) {
 	switch {
 	case l.Start != nil:
-		if w.now == 0 {
-			e.text("config", code(w.config))
-		}
 		w.start, w.now = *l.Start, max(w.now, l.Start.Time)
 	case l.Step != nil:
 		if w.now += l.Step.Seconds; l.Step.Time > 0 { // old records lack the time
@@ -161,12 +150,5 @@ func (w *TensorBoard) values(e *event, l record.Line) {
 		for _, name := range slices.Sorted(maps.Keys(l.Phases.Families)) {
 			e.scalar("seconds/"+strings.ReplaceAll(name, " ", "_"), l.Phases.Families[name])
 		}
-	case l.Sample != nil:
-		e.text("sample", code(l.Sample.Prompt+l.Sample.Text))
 	}
-}
-
-// code formats text as a Markdown code block.
-func code(text string) string {
-	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
 }

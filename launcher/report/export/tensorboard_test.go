@@ -108,7 +108,6 @@ func doubles(packed any) (list []float64) {
 type shown struct {
 	scalars    map[string]map[int]float32 // by tag and step
 	histograms map[string]map[int]fields
-	texts      map[string]string
 	times      []float64
 	steps      []int
 }
@@ -116,7 +115,7 @@ type shown struct {
 func read(t *testing.T, run string) shown {
 	t.Helper()
 	content := content(t, run)
-	s := shown{map[string]map[int]float32{}, map[string]map[int]fields{}, map[string]string{}, nil, nil}
+	s := shown{map[string]map[int]float32{}, map[string]map[int]fields{}, nil, nil}
 	for i, data := range frames(t, content) {
 		e := parse(t, data)
 		s.times = append(s.times, double(e[1][0]))
@@ -145,12 +144,6 @@ func read(t *testing.T, run string) shown {
 					s.histograms[tag] = map[int]fields{}
 				}
 				s.histograms[tag][step] = v.message(t, 5)
-			case v[8] != nil:
-				tensor, metadata := v.message(t, 8), v.message(t, 9)
-				if metadata.message(t, 1).text(1) != "text" || tensor[1][0] != uint64(7) {
-					t.Errorf("%s is no text: %v, %v", tag, metadata, tensor)
-				}
-				s.texts[tag] = tensor.text(8)
 			default:
 				t.Errorf("%s has no value: %v", tag, v)
 			}
@@ -207,12 +200,10 @@ func content(t *testing.T, run string) []byte {
 	return text
 }
 
-const config = "flavor = 'debug'\nsteps = 4\n"
-
 // What a reader finds is what the record says.
 func TestEvents(t *testing.T) {
 	run := t.TempDir()
-	w := OpenTensorBoard(run, config)
+	w := OpenTensorBoard(run)
 	update(t, w) // nothing is there
 	if _, err := os.Stat(filepath.Join(run, TensorBoardFolder)); err == nil {
 		t.Error("there are events of no record")
@@ -243,9 +234,6 @@ func TestEvents(t *testing.T) {
 	if _, ok := s.scalars["loss/train"][3]; ok || len(s.scalars["loss/train"]) != 3 {
 		t.Errorf("losses %v: that of step 3 is no number", s.scalars["loss/train"])
 	}
-	if want := "    flavor = 'debug'\n    steps = 4"; s.texts["config"] != want {
-		t.Errorf("the configuration is %q, want %q", s.texts["config"], want)
-	}
 	h := s.histograms["experts/layer 01"][4]
 	if min, max, n, sum, squares := double(h[1][0]), double(h[2][0]), double(h[3][0]), double(h[4][0]), double(h[5][0]); min != -0.5 || max != 2.5 || n != 7 || sum != 8 || squares != 16 {
 		t.Errorf("a histogram from %v to %v of %v numbers, sums %v and %v", min, max, n, sum, squares)
@@ -272,7 +260,7 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := OpenTensorBoard(run, config)
+	w := OpenTensorBoard(run)
 	for _, c := range []struct {
 		what     string
 		again    bool // in another process
@@ -284,11 +272,11 @@ func TestFiles(t *testing.T) {
 			if err := w.Close(); err != nil {
 				t.Fatal(err)
 			}
-			w = OpenTensorBoard(run, config)
+			w = OpenTensorBoard(run)
 		}
 		recordedRun(t, run, c.from, c.to)
 		update(t, w)
-		if s := read(t, run); len(s.scalars["optimizer/lr"]) != c.to || s.texts["config"] == "" {
+		if s := read(t, run); len(s.scalars["optimizer/lr"]) != c.to {
 			t.Errorf("%s: steps %v", c.what, s.steps)
 		}
 	}
@@ -306,7 +294,7 @@ func TestUpdateFails(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(run, record.File), []byte("{}\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := OpenTensorBoard(run, config).Update(); err == nil || !strings.Contains(err.Error(), record.File+":1") {
+	if err := OpenTensorBoard(run).Update(); err == nil || !strings.Contains(err.Error(), record.File+":1") {
 		t.Errorf("error %v", err)
 	}
 	run = t.TempDir()
@@ -314,7 +302,7 @@ func TestUpdateFails(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(run, TensorBoardFolder), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := OpenTensorBoard(run, config).Update(); err == nil || !strings.Contains(err.Error(), TensorBoardFolder) {
+	if err := OpenTensorBoard(run).Update(); err == nil || !strings.Contains(err.Error(), TensorBoardFolder) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -326,13 +314,13 @@ func TestTensorBoardReads(t *testing.T) {
 	}
 	run := t.TempDir()
 	recordedRun(t, run, 0, 4)
-	w := OpenTensorBoard(run, config)
+	w := OpenTensorBoard(run)
 	update(t, w)
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("python3", "../../../bench/peers/tensorboard/read.py", filepath.Join(run, TensorBoardFolder)).CombinedOutput()
-	for _, want := range []string{"optimizer/lr: 4 scalars, step 1 0.001 to step 4 0.001", "experts/layer 01: 2 histograms, step 4: 7 choices of 3 experts", "flavor = 'debug'"} {
+	for _, want := range []string{"optimizer/lr: 4 scalars, step 1 0.001 to step 4 0.001", "experts/layer 01: 2 histograms, step 4: 7 choices of 3 experts"} {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("it lacks %q (%v):\n%s", want, err, out)
 		}

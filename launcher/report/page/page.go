@@ -35,6 +35,7 @@ import (
 	"strconv"
 	"strings"
 
+	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
 )
@@ -51,8 +52,8 @@ type Page struct {
 	Sections []Section `json:"sections,omitempty"`
 	Reload   float64   `json:"reload,omitempty"` // seconds after which there is a newer page; 0: never
 
-	Runs    []Run    `json:"runs,omitempty"` // the script makes the rest of their page
-	Figures []Figure `json:"figures,omitempty"`
+	Runs    []Run             `json:"runs,omitempty"` // the script makes the rest of their page
+	Figures []record.Quantity `json:"figures,omitempty"`
 }
 
 // Judgments of what a badge or a cell says.
@@ -280,18 +281,12 @@ func (p Page) HTML() ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", p.Title, err)
 	}
 	return []byte(strings.NewReplacer(
-		"{policy}",
-		policy(),
-		"{title}",
-		html.EscapeString(report.Printable(p.Title)),
-		"{icon}",
-		base64.StdEncoding.EncodeToString([]byte(icon)),
-		"{sheet}",
-		sheet,
-		"{data}",
-		string(data),
-		"{script}",
-		script,
+		"{policy}", policy(),
+		"{title}", html.EscapeString(report.Printable(p.Title)),
+		"{icon}", base64.StdEncoding.EncodeToString([]byte(icon)),
+		"{sheet}", sheet,
+		"{data}", string(data),
+		"{script}", script,
 	).Replace(frame)), nil
 }
 

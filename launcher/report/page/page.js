@@ -376,11 +376,11 @@ function curveSections(runs, figures, bits) {
     add("Loss", {...loss, id: "validation", title: "Validation loss", curves: validation});
   }
   for (const section of new Set(figures.map(f => f.section))) {
-    for (const f of figures.filter(f => f.section === section)) add(section, {...f, curves: curves(f.id)});
+    for (const f of figures.filter(f => f.section === section)) add(section, {...f, y: {name: f.unit, log: f.log, min: f.log ? undefined : f.floor}, curves: curves(f.id)});
     if (section === "Experts" && one) {
       add(section, {id: "loads", title: "Tokens of each expert", kind: "heat", x: {name: "step"}, cells: runs[0].loads,
         caption: "One row per expert, one column per recorded step; white is the mean of the layer, blue a quarter of it or less, orange four " +
-          "times the mean or more. Rows that stay orange are overloaded experts; rows that stay blue are experts that hardly learn."});
+          "times the mean or more. Rows that stay orange are overloaded experts; rows that stay blue are experts that hardly learn. Of many layers and experts, some are left out."});
     }
   }
   return sections;
@@ -408,7 +408,6 @@ function details(r) {
   add("Setup", {terms}, ...(r.config ? [{summary: "configuration", code: r.config}] : []));
   if (r.checkpoints) {
     add("Checkpoints", {table: {head: cells("folder", "step", "written (UTC)", "size", "state"), rows: r.checkpoints.map(row => cells(...row))}});
-    add("What next", {terms: r.commands.map(([name, text]) => ({name, texts: [{text, class: "mono"}]}))});
   }
   return sections;
 }

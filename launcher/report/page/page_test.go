@@ -51,7 +51,7 @@ func write(t testing.TB, folder string, steps, layers, experts int) string {
 			for layer := 1; layer <= layers; layer++ {
 				load := record.Load{Step: step, Layer: layer}
 				for e := range experts {
-					load.Tokens, load.Bias = append(load.Tokens, int64(e*step)), append(load.Bias, float32(e-experts/2)*1e-3)
+					load.Tokens = append(load.Tokens, int64(e*step))
 				}
 				w.Load(load)
 			}
@@ -163,12 +163,12 @@ func TestRun(t *testing.T) {
 	if text, _ := check(t, p); text != string(written) || len(text) > 1<<20 {
 		t.Errorf("the page has %d bytes, the file %d", len(text), len(written))
 	}
-	for _, f := range append(figures(), Figure{ID: "loss"}, Figure{ID: "validation"}) {
-		if len(r.Curves[f.ID].X) == 0 {
-			t.Errorf("the run has no curve %s", f.ID)
+	for _, q := range append(record.Figures(), record.Quantity{Figure: "loss"}, record.Quantity{Figure: "validation"}) {
+		if len(r.Curves[q.Figure].X) == 0 {
+			t.Errorf("the run has no curve %s", q.Figure)
 		}
 	}
-	if n := len(r.Loads.Values); n != 160 || len(r.Loads.Groups) != 5 || len(r.Loads.Steps) > 80 {
+	if n := len(r.Loads.Values); n != 128 || len(r.Loads.Groups) != 1 || len(r.Loads.Steps) > 80 {
 		t.Errorf("%d rows of %q in %d steps", n, r.Loads.Groups, len(r.Loads.Steps))
 	}
 	if err := WriteRuns(filepath.Join(t.TempDir(), File), make([]Run, mostRuns+1)); err == nil || !strings.Contains(err.Error(), "give at most 64") {

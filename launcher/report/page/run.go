@@ -47,7 +47,6 @@ type Run struct {
 
 	Samples     []record.Sample `json:"samples,omitempty"`
 	Checkpoints [][]string      `json:"checkpoints,omitempty"` // rows of a table
-	Commands    [][2]string     `json:"commands,omitempty"`    // what for, and the command
 
 	Folder string `json:"-"`
 }
@@ -79,15 +78,12 @@ func ReadRun(folder string) (Run, error) {
 	}
 	text, err := system.ReadFile(filepath.Join(folder, "config.toml"), maxConfig)
 	note(err)
-	var settings struct {
-		Steps         int
-		ScheduleSteps int `toml:"schedule_steps"`
-	}
 	var root map[string]any
-	if r.Config = string(text); toml.Unmarshal(text, &root) == nil && toml.Unmarshal(text, &settings) == nil {
+	if r.Config = string(text); toml.Unmarshal(text, &root) == nil {
 		r.flatten("", root)
 	}
-	r.addLog(log, settings.Steps)
+	steps, _ := root["steps"].(int64)
+	r.addLog(log, int(steps))
 	r.Events, err = record.ReadEvents(folder)
 	note(err)
 	r.Events = r.Events[max(0, len(r.Events)-mostEvents):]
@@ -95,9 +91,6 @@ func ReadRun(folder string) (Run, error) {
 	note(err)
 	for _, c := range saved {
 		r.Checkpoints = append(r.Checkpoints, []string{c.Name, fmt.Sprint(c.Step), c.Time.UTC().Format(time.DateTime), system.Bytes(c.Bytes), c.State()})
-	}
-	if len(saved) > 0 {
-		r.addCommands(settings.Steps, settings.ScheduleSteps)
 	}
 	return r, nil
 }
@@ -136,10 +129,8 @@ func (r *Run) addLog(log *record.Log, steps int) {
 			r.Curves[figure] = c
 		}
 	}
-	for _, q := range record.Quantities {
-		if q.Figure != "" {
-			add(q.Figure, quantity(log, q))
-		}
+	for _, q := range record.Figures() {
+		add(q.Figure, quantity(log, q))
 	}
 	losses := Steps(log, "loss")
 	add("loss", losses)
@@ -166,67 +157,41 @@ func median(s Series) record.Number {
 	return record.Number(math.NaN())
 }
 
-// addCommands adds what to do with a run of some steps next. A longer one keeps the learning rates.
-func (r *Run) addCommands(steps, scheduled int) {
-	run, ranks := report.Shell(r.Folder), 1
-	if n := len(r.Starts); n > 0 {
-		ranks = max(r.Starts[n-1].Ranks, 1)
-	}
-	resume := fmt.Sprintf("launcher -np %d train --resume --out %s", ranks, run)
-	if r.Done != nil {
-		if resume += fmt.Sprintf(" --steps %d", 2*r.Made); scheduled == 0 && steps > 0 {
-			resume += fmt.Sprintf(" --schedule-steps %d", steps)
-		}
-	}
-	generate, export := report.Commands(r.Folder)
-	r.Commands = [][2]string{{"train further", resume}, {"write text", generate},
-		{"measure the loss on other text", "launcher eval --checkpoint " + run + " --data FILE"}, {"export to Hugging Face", export}}
-}
-
-// Limits of the map of loads.
-const (
-	heatColumns = 80
-	heatRows    = 160
-	layerRows   = 32 // where there are more experts, a row is the mean of several
-)
-
 // loads returns the map of each expert's share of tokens to the mean of its layer: one row per
-// expert, one column per recorded step.
+// expert, one column per recorded step. Of many, some are left out.
 func loads(list []record.Load) *HeatMap {
-	shares := map[[2]int][]float64{} // by layer and step
+	const columns, rows = 80, 160
+	shares := map[[2]int]Values{} // by layer and step
 	var steps, layers []int
-	count := 0
+	experts := 0
 	for _, l := range list {
-		if len(l.Tokens) > 0 {
-			shares[[2]int{l.Layer, l.Step}], count = relativeLoads(l.Tokens), max(count, len(l.Tokens))
-			steps, layers = append(steps, l.Step), append(layers, l.Layer)
-		}
+		shares[[2]int{l.Layer, l.Step}], experts = relativeLoads(l.Tokens), max(experts, len(l.Tokens))
+		steps, layers = append(steps, l.Step), append(layers, l.Layer)
 	}
-	if count == 0 {
+	if experts == 0 {
 		return nil
 	}
 	slices.Sort(steps)
 	slices.Sort(layers)
-	group := (count + layerRows - 1) / layerRows
-	rows := (count + group - 1) / group
-	steps, layers = thin(slices.Compact(steps), heatColumns), thin(slices.Compact(layers), max(1, heatRows/rows))
+	steps, layers = thin(slices.Compact(steps), columns), thin(slices.Compact(layers), max(1, rows/min(experts, rows)))
 	h := &HeatMap{Most: 4}
 	for _, step := range steps {
 		h.Steps = append(h.Steps, float64(step))
 	}
+	numbers := make([]int, experts)
+	for e := range numbers {
+		numbers[e] = e
+	}
 	for _, layer := range layers {
 		h.Groups = append(h.Groups, fmt.Sprintf("layer %d", layer))
-		for row := range rows {
-			name := fmt.Sprintf("layer %d, expert %d", layer, row*group)
-			if group > 1 {
-				name += fmt.Sprintf(" to %d, mean", min((row+1)*group, count)-1)
-			}
+		for _, e := range thin(numbers, rows) {
 			line := make(Values, len(steps))
 			for i, step := range steps {
-				values := shares[[2]int{layer, step}]
-				line[i] = math.Round(1e4*mean(values[min(row*group, len(values)):min((row+1)*group, len(values))])) / 1e4
+				if line[i] = math.NaN(); e < len(shares[[2]int{layer, step}]) {
+					line[i] = shares[[2]int{layer, step}][e]
+				}
 			}
-			h.Rows, h.Values = append(h.Rows, name), append(h.Values, line)
+			h.Rows, h.Values = append(h.Rows, fmt.Sprintf("layer %d, expert %d", layer, e)), append(h.Values, line)
 		}
 	}
 	return h
@@ -243,15 +208,14 @@ func thin[T any](list []T, n int) (some []T) {
 	return some
 }
 
-// relativeLoads divides the tokens of experts by their mean.
-func relativeLoads(tokens []int64) []float64 {
+// relativeLoads divides the tokens of experts by their mean, to four digits.
+func relativeLoads(tokens []int64) (shares Values) {
 	var all int64
 	for _, n := range tokens {
 		all += n
 	}
-	shares := make([]float64, len(tokens))
-	for i, n := range tokens {
-		shares[i] = float64(n) * float64(len(tokens)) / float64(max(all, 1))
+	for _, n := range tokens {
+		shares = append(shares, math.Round(1e4*float64(n)*float64(len(tokens))/float64(max(all, 1)))/1e4)
 	}
 	return shares
 }

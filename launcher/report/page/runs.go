@@ -14,32 +14,9 @@ import (
 // mostRuns is the maximum number of runs on a page.
 const mostRuns = 64
 
-// Figure declares the chart of a quantity of runs.
-type Figure struct {
-	ID      string `json:"id"`
-	Section string `json:"section"`
-	Title   string `json:"title"`
-	Caption string `json:"caption,omitempty"`
-	Y       Axis   `json:"y"`
-}
-
-// figures returns the charts of the declared quantities.
-func figures() (list []Figure) {
-	for _, q := range record.Quantities {
-		if q.Figure != "" {
-			f := Figure{q.Figure, q.Section, q.Title, q.Caption, Axis{Name: q.Unit, Log: q.Log}}
-			if !q.Log {
-				f.Y.Min = &q.Floor
-			}
-			list = append(list, f)
-		}
-	}
-	return list
-}
-
 // runsPage returns the page of some runs.
 func runsPage(list ...Run) Page {
-	p := Page{Title: report.Plural(len(list), "run"), Runs: list, Figures: figures()}
+	p := Page{Title: report.Plural(len(list), "run"), Runs: list, Figures: record.Figures()}
 	if len(list) == 1 {
 		p.Title = list[0].Name
 	}

@@ -100,26 +100,15 @@ func (m *Meter) Show(to events.Reporter, s events.Step, last bool) {
 	}
 }
 
-// stepTimes holds the times of the last steps.
-type stepTimes struct {
-	times [32]time.Duration
-	count int // of all steps
-}
+// stepTimes are the times of the last steps.
+type stepTimes []time.Duration
 
-func (t *stepTimes) add(d time.Duration) {
-	t.times[t.count%len(t.times)] = d
-	t.count++
-}
+func (t *stepTimes) add(d time.Duration) { *t = append((*t)[max(0, len(*t)-31):], d) }
 
 // mean returns the mean time of the last steps; 0 if there are none.
-func (t *stepTimes) mean() time.Duration {
-	n := min(t.count, len(t.times))
-	if n == 0 {
-		return 0
-	}
-	var sum time.Duration
-	for _, d := range t.times[:n] {
+func (t stepTimes) mean() (sum time.Duration) {
+	for _, d := range t {
 		sum += d
 	}
-	return sum / time.Duration(n)
+	return sum / time.Duration(max(len(t), 1))
 }

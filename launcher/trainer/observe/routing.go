@@ -11,7 +11,7 @@ import (
 	"spmoe/tensor"
 )
 
-// RoutingObserver passes a model's routing to a meter. It is an [observer].
+// RoutingObserver passes a model's routing to a meter.
 type RoutingObserver struct {
 	meter events.RoutingMeter
 	state *state.TrainState
@@ -26,8 +26,7 @@ func NewRoutingObserver(create func(events.Routing) (events.RoutingMeter, error)
 	return &RoutingObserver{meter, s}, err
 }
 
-// Before implements [observer].
-func (o *RoutingObserver) Before(int) {
+func (o *RoutingObserver) before() {
 	o.state.Observe(func(name string, t tensor.Tensor) {
 		if layer, ok := layerOfChoices(name); ok {
 			o.meter.Choices(layer, t.I32(), t.Dim(1))
@@ -35,11 +34,9 @@ func (o *RoutingObserver) Before(int) {
 	})
 }
 
-// After implements [observer].
-func (o *RoutingObserver) After(s FinishedStep) error {
+func (o *RoutingObserver) after(rows []int32) {
 	o.state.Observe(nil)
-	o.meter.Step(o.state.Balancer.Loads, s.rows)
-	return nil
+	o.meter.Step(o.state.Balancer.Loads, rows)
 }
 
 // report ends the measurement. It is collective.

@@ -23,7 +23,7 @@ const TraceFile = "trace.json"
 // mostTrace bounds the bytes of a rank. Later slices are left out, and an alarm says so.
 const mostTrace = 16 << 20
 
-// Tracer collects the slices of one rank. It is an [observer].
+// Tracer collects the slices of one rank.
 type Tracer struct {
 	window Window
 	cfg    config.Config
@@ -33,14 +33,14 @@ type Tracer struct {
 	alarms *state.Alarms
 	open   bool          // between the first and the last step
 	begin  time.Time     // of this rank's clock
-	zero   int64         // the same time on the clock of all processes, in ns
+	zero   int64         // the same time in ns since 1970, a clock that all processes share
 	step   time.Duration // beginning of the current step
 	text   []byte        // JSON objects, each with a comma
 }
 
 // NewTracer returns the tracer of the steps of a window.
 func NewTracer(w Window, cfg config.Config, l Links, p *pipe.Rank, a *state.Alarms) *Tracer {
-	return &Tracer{window: w, cfg: cfg, links: l, pipe: p, alarms: a, begin: time.Now(), zero: monotonic()}
+	return &Tracer{window: w, cfg: cfg, links: l, pipe: p, alarms: a, begin: time.Now(), zero: time.Now().UnixNano()}
 }
 
 // Now returns the time since the tracer was created.
@@ -70,8 +70,7 @@ func (t *Tracer) During(what string) (end func()) {
 	return func() { t.add(0, "between steps", what, profile.Work{}, from, t.Now()) }
 }
 
-// Before implements [observer].
-func (t *Tracer) Before(step int) {
+func (t *Tracer) before(step int) {
 	if t.window.First < 1 || step < t.window.First || step > t.window.Last {
 		return
 	}
@@ -101,14 +100,14 @@ func (t *Tracer) action(a pipeline.Action, paired bool) (end func()) {
 	return func() { t.add(1, map[bool]string{true: "paired"}[paired], name, profile.Work{}, from, t.Now()) }
 }
 
-// After implements [observer]. It writes the trace after the last step of the window.
-func (t *Tracer) After(s FinishedStep) error {
+// after writes the trace after the last step of the window.
+func (t *Tracer) after(step int, rows []int32) error {
 	if t.open {
 		t.Timer.Trace = nil
 		t.observe(nil, nil)
-		t.add(0, "step", fmt.Sprintf("step %d", s.Step.Step), profile.Work{M: len(s.rows) / (t.cfg.Seq + 1), N: t.cfg.Seq}, t.step, t.Now())
+		t.add(0, "step", fmt.Sprintf("step %d", step), profile.Work{M: len(rows) / (t.cfg.Seq + 1), N: t.cfg.Seq}, t.step, t.Now())
 	}
-	if s.Step.Step < t.window.Last {
+	if step < t.window.Last {
 		return nil
 	}
 	return t.end()

@@ -73,13 +73,3 @@ func (l Links) Met() (sum time.Duration) {
 	}
 	return sum
 }
-
-// moved returns the bytes that this rank has moved.
-func (l Links) moved() (sum int64) {
-	for _, c := range l {
-		for _, s := range c.Stats() {
-			sum += s.Bytes
-		}
-	}
-	return sum
-}
