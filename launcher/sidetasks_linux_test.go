@@ -45,7 +45,7 @@ func TestPageOutlivesRankZero(t *testing.T) {
 		t.Errorf("the page of the run that went on does not load itself again: %.300s", k.page)
 	}
 	text, err := os.ReadFile(filepath.Join(k.run, page.File))
-	if err != nil || !strings.Contains(string(text), "1 failed and replaced") || !strings.Contains(string(text), "was killed by signal 9") || strings.Contains(string(text), `"reload":`) {
+	if err != nil || strings.Count(string(text), `"event":"detected"`) != 1 || !strings.Contains(string(text), "was killed by signal 9") || strings.Contains(string(text), `"reload":`) {
 		t.Errorf("the report does not tell of the failure (%v)", err)
 	}
 	if text, err = os.ReadFile(filepath.Join(k.run, observe.TraceFile)); err != nil {

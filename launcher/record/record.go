@@ -91,6 +91,7 @@ func (q Quantized) SQNR() float64 { return 10 * math.Log10(float64(q.Signal)/flo
 
 // Times is the time of a warm step by kind of work, averaged over steps and ranks.
 type Times struct {
+	Step     int                `json:"step"` // the last of them; 0 in old records
 	Steps    int                `json:"steps"`
 	Seconds  float64            `json:"seconds"`  // per step
 	Families map[string]float64 `json:"families"` // seconds per step, by kind of work

@@ -85,7 +85,7 @@ func lastBefore(file *os.File, step int) (end int64, err error) {
 		for tail = tail[:bytes.LastIndexByte(tail, '\n')+1]; len(tail) > 0; {
 			begin := bytes.LastIndexByte(tail[:len(tail)-1], '\n') + 1
 			var l Line
-			if strictjson.Unmarshal(tail[begin:len(tail)-1], &l) == nil && l.before(step) && l.Usage == nil && l.Times == nil {
+			if strictjson.Unmarshal(tail[begin:len(tail)-1], &l) == nil && l.before(step) && (l.Times == nil || l.Times.Step > 0) {
 				return start + int64(len(tail)), nil
 			}
 			tail = tail[:begin]

@@ -69,7 +69,7 @@ func readTrace(t *testing.T, run string) (rows map[int][]traced, names map[int]s
 // with those that it lies in.
 func nested(t *testing.T, row []traced, each func(e traced, in []traced)) {
 	t.Helper()
-	const rounding = 1e-6 // of a sum of two decimal numbers
+	const rounding = 1e-4 // of a sum of two decimal numbers
 	var open []traced
 	for i, e := range row {
 		if i > 0 && e.Time < row[i-1].Time {

@@ -269,7 +269,7 @@ func (c *Recorder) loads(step int) (lines []record.Load) {
 // times adds the profile of the run's warm steps, if there are any.
 func (c *Recorder) times(p events.Profile) {
 	if p.Steps > 0 {
-		c.out.Times(record.Times{Steps: p.Steps, Seconds: p.Step.Mean.Seconds(), Families: p.Seconds()})
+		c.out.Times(record.Times{Step: c.State.Progress.Step, Steps: p.Steps, Seconds: p.Step.Mean.Seconds(), Families: p.Seconds()})
 	}
 }
 

@@ -33,14 +33,14 @@ type Tracer struct {
 	alarms *state.Alarms
 	open   bool          // between the first and the last step
 	begin  time.Time     // of this rank's clock
-	zero   int64         // the same time in ns since 1970, a clock that all processes share
+	zero   int64         // the same on the clock of all processes, in ns modulo 2^50: JSON numbers hold them
 	step   time.Duration // beginning of the current step
 	text   []byte        // JSON objects, each with a comma
 }
 
 // NewTracer returns the tracer of the steps of a window.
 func NewTracer(w Window, cfg config.Config, l Links, p *pipe.Rank, a *state.Alarms) *Tracer {
-	return &Tracer{window: w, cfg: cfg, links: l, pipe: p, alarms: a, begin: time.Now(), zero: time.Now().UnixNano()}
+	return &Tracer{window: w, cfg: cfg, links: l, pipe: p, alarms: a, begin: time.Now(), zero: time.Now().UnixNano() % (1 << 50)}
 }
 
 // Now returns the time since the tracer was created.
