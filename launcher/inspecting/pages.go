@@ -15,8 +15,8 @@ import (
 	"spmoe/launcher/running"
 )
 
-// writePages writes the page of each run again, and a page of all runs if there are several: next to
-// the folder of the first one, unless out is the path of a file.
+// writePages writes the page of each run again, and a page of all runs if there are several: next
+// to the folder of the first one, unless out is the path of a file.
 func writePages(folders []string, out string, env cli.Env) error {
 	if len(folders) == 0 {
 		run, err := running.NewestRun("give its folder, as in launcher inspect RUN --html")

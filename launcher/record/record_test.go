@@ -1,7 +1,6 @@
 package record
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -222,40 +221,6 @@ func TestNotNumbers(t *testing.T) {
 	if s := readBack(t, run).Steps[0]; !math.IsNaN(float64(s.Loss)) || !math.IsNaN(float64(s.GradNorm)) {
 		t.Errorf("comes back as %+v", s)
 	}
-}
-
-// Whatever a file holds, it is refused or read to what can be written and read again.
-func FuzzParse(f *testing.F) {
-	log := sample()
-	lines := []Line{
-		{Step: &log.Steps[1]}, {Eval: &log.Evals[0]}, {Load: &log.Loads[0]}, {Quantized: &log.Quantized[0]},
-		{Times: log.Times}, {Done: log.Done}, {Start: &log.Starts[0]}, {Phases: &log.Phases[0]}, {Sample: &log.Samples[0]},
-	}
-	f.Add(written(f, lines))
-	f.Add(written(f, lines)[:300])
-	f.Add([]byte("{\"step\":{\"loss\":null}}\n{\"done\":{}}\n{\"choices\":{\"step\":1,\"layer\":1,\"top_k\":2,\"experts\":\"AAE=\"}}\n{"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		run := t.TempDir()
-		parse := func(text []byte) ([]Line, error) {
-			if err := os.WriteFile(filepath.Join(run, File), text, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			lines, _, err := Follow(run).Next()
-			return lines, err
-		}
-		lines, err := parse(data)
-		if err != nil {
-			return
-		}
-		text := written(t, lines)
-		again, err := parse(text)
-		if err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-		if back := written(t, again); !bytes.Equal(back, text) {
-			t.Errorf("%s comes back as %s", text, back)
-		}
-	})
 }
 
 func written(t testing.TB, lines []Line) []byte {

@@ -20,8 +20,8 @@ import (
 
 // View draws on a terminal. The log is written to it.
 //
-// It changes no mode of the terminal, and the cursor rests at the start of the line below its lines.
-// So nothing has to be restored when the program ends for any reason.
+// It changes no mode of the terminal, and the cursor rests at the start of the line below its
+// lines. So nothing has to be restored when the program ends for any reason.
 type View struct {
 	w     io.Writer
 	size  func() (columns, rows int)

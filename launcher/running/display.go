@@ -1,6 +1,7 @@
 package running
 
-// How train shows its progress: log lines with a view below them on a terminal, log lines otherwise.
+// How train shows its progress: log lines with a view below them on a terminal, log lines
+// otherwise.
 
 import (
 	"encoding/json"

@@ -1,7 +1,7 @@
 package running
 
-// Side tasks of a run, in the process that the user started: TensorBoard's events and the page. They
-// read the run's record only, so it does not matter which processes are its ranks.
+// Side tasks of a run, in the process that the user started: TensorBoard's events and the page.
+// They read the run's record only, so it does not matter which processes are its ranks.
 
 import (
 	"errors"

@@ -2,9 +2,9 @@
 package export
 
 // The events follow from the record alone. Each process that makes steps writes a file of its own
-// with all of them, and so does one whose run went back to an earlier step. The newest file replaces
-// the others: a reader finds no event twice. A TensorBoard that has read an older file drops its
-// later steps when it finds an earlier one.
+// with all of them, and so does one whose run went back to an earlier step. The newest file
+// replaces the others: a reader finds no event twice. A TensorBoard that has read an older file
+// drops its later steps when it finds an earlier one.
 
 import (
 	"cmp"

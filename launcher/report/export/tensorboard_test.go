@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -324,24 +323,5 @@ func TestTensorBoardReads(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("it lacks %q (%v):\n%s", want, err, out)
 		}
-	}
-}
-
-// The wire format of an event, byte by byte.
-func TestMarshal(t *testing.T) {
-	e := event{time: 1, step: 300}
-	e.scalar("a", 0.5)
-	e.scalar("none", math.NaN())
-	want := []byte{
-		0x09, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f, // wall_time
-		0x10, 0xac, 0x02, // step
-		0x2a, 0x0a, // summary
-		0x0a, 0x08, 0x0a, 0x01, 'a', 0x15, 0, 0, 0, 0x3f, // value: tag, simple_value
-	}
-	if got := e.marshal(); !reflect.DeepEqual(got, want) {
-		t.Errorf("% x, want % x", got, want)
-	}
-	if got := appendFrame(nil, nil); fmt.Sprintf("% x", got) != "00 00 00 00 00 00 00 00 29 03 98 07 d8 ea 82 a2" {
-		t.Errorf("an empty record is % x", got)
 	}
 }

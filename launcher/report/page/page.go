@@ -3,7 +3,7 @@
 //
 // A page is declared, not drawn:
 //
-//	Page     Title, Badges, Lead (the most important sentences), Facts (numbers as cards), Sections
+//	Page     Title, Badges, Lead (sentences), Facts (numbers as cards), Sections
 //	Section  Title, Blocks
 //	Block    one of Text, Note, Code, Table, Terms and Charts; with a Summary it is folded
 //	Table    Head and Rows of Cells
@@ -12,13 +12,14 @@
 //	         Rows   Rows of marks over a common axis: bars, or intervals and dots (a forest plot)
 //	         Heat   a map of Cells
 //
-//	err := page.Page{Title: "two arms", Sections: []page.Section{{Title: "Losses", Blocks: []page.Block{
+//	losses := page.Section{Title: "Losses", Blocks: []page.Block{
 //		{Table: &page.Table{Head: page.Cells("arm", "loss"), Rows: rows}},
-//		{Charts: []page.Chart{{ID: "loss", Title: "Loss", X: page.Axis{Name: "step"}, Curves: curves}}},
-//	}}}}.Write("report.html")
+//		{Charts: []page.Chart{{ID: "loss", Title: "Loss", Curves: curves}}},
+//	}}
+//	err := page.Page{Title: "two arms", Sections: []page.Section{losses}}.Write("report.html")
 //
-// A curve of a run has at most 2,000 points. [WriteRuns] writes the page of runs, whose sections the
-// script makes from their data.
+// A curve of a run has at most 2,000 points. [WriteRuns] writes the page of runs, whose sections
+// the script makes from their data.
 //
 // Smoothing, axis, zoom and hidden curves are controls of the reader. The URL's hash keeps them, so
 // that they survive a reload and can be sent with a link.

@@ -76,7 +76,7 @@ function frame(c, width, height, x, y, names, right = 12) {
   };
   const [toX, fromX] = scale(x, c.x?.log, left, end), [toY] = scale(y, c.y?.log, bottom, top);
   const svg = element("svg:svg", {role: "img", "aria-label": c.title, viewBox: `0 0 ${width} ${height}`, width, height});
-  const inner = element("svg:rect", {x: left, y: top - 4, width: end - left, height: bottom - top + 8});
+  const inner = element("svg:rect", {x: left - 4, y: top - 4, width: end - left + 8, height: bottom - top + 8});
   const clip = element("svg:clipPath", {id: `clip-${c.id}`}, inner);
   const marks = element("svg:g", {"clip-path": `url(#clip-${c.id})`});
   for (const [v, label] of rows) {

@@ -35,8 +35,8 @@ func WriteRun(folder string, reload float64) error {
 	return p.Write(filepath.Join(folder, File))
 }
 
-// WriteRuns writes the page of several runs to a file. Runs whose folders have equal names are named
-// by their paths.
+// WriteRuns writes the page of several runs to a file. Runs whose folders have equal names are
+// named by their paths.
 func WriteRuns(path string, list []Run) error {
 	if len(list) > mostRuns {
 		return fmt.Errorf("%d runs are too many for one page: give at most %d", len(list), mostRuns)

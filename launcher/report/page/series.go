@@ -59,8 +59,9 @@ func (s Series) Finite() (list []float64) {
 // mostPoints is the maximum number of points of a curve in a page.
 const mostPoints = 2000
 
-// curve returns the curve of a series, and whether there is anything to draw. Of a long one, a point
-// is the mean of the finite values of some steps, with the range from the least to the greatest.
+// curve returns the curve of a series, and whether there is anything to draw. Of a long one, a
+// point is the mean of the finite values of some steps, with the range from the least to the
+// greatest.
 func curve(s Series) (c Curve, ok bool) {
 	size := max(1, (len(s.Steps)+mostPoints-1)/mostPoints)
 	for from := 0; from < len(s.Steps); from += size {

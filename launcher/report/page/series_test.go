@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A curve has every step of a short run. A long one has few points, each with the range of its steps.
-// What is not finite is a gap.
+// A curve has every step of a short run. A long one has few points, each with the range of its
+// steps. What is not finite is a gap.
 func TestCurve(t *testing.T) {
 	var short, long Series
 	for i, v := range []float64{1, math.NaN(), math.Inf(1), 3} {

@@ -85,7 +85,7 @@ type Config struct {
 	Keep      int      `toml:"keep" group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: each is removed before the next is written, so a crash in between loses all"`
 
 	LogEvery      int `toml:"log_every" group:"output" resume:"harmless" help:"steps between log lines"`
-	EvalEvery     int `toml:"eval_every" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs; 0: only at start and end"`
+	EvalEvery     int `toml:"eval_every" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs, but five if that is at most 10 %; 0: only at start and end"`
 	EvalSequences int `toml:"eval_sequences" group:"evaluation" resume:"harmless" help:"validation sequences per evaluation"`
 
 	EvalTasks []string `toml:"eval_tasks,omitempty" group:"evaluation" resume:"harmless" help:"JSONL files with questions in the form of LAMBADA, HellaSwag or ARC to answer at each evaluation, as eval --tasks does"`

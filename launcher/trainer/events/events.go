@@ -1,4 +1,4 @@
-// Package events has what a run reports to console, live view and pages.
+// Package events has what a run reports to the console.
 package events
 
 import (
