@@ -24,7 +24,6 @@ type Writer struct {
 
 	file    disk
 	end     int64  // bytes of complete lines in the file
-	synced  int64  // those of them that have been on the disk
 	waiting []byte // complete lines that are not in the file yet
 	err     error  // why the record has ended early
 }
@@ -63,7 +62,7 @@ func Open(run string, step int) (*Writer, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &Writer{file: file, end: end, synced: end}, nil
+	return &Writer{file: file, end: end}, nil
 }
 
 // mostLater bounds the bytes behind the line that a run goes on after.
@@ -189,22 +188,7 @@ func (w *Writer) Flush() error {
 	if err := w.Push(); w == nil || err != nil {
 		return err
 	}
-	if err := w.file.Sync(); err != nil {
-		return errors.Join(err, w.recall())
-	}
-	w.synced = w.end
-	return nil
-}
-
-// recall makes the lines wait again that a failed Sync may have lost: the next Sync may report
-// success without them.
-func (w *Writer) recall() error {
-	lines := make([]byte, w.end-w.synced)
-	if n, err := w.file.ReadAt(lines, w.synced); n < len(lines) {
-		return err
-	}
-	w.waiting, w.end = append(lines, w.waiting...), w.synced
-	return nil
+	return w.file.Sync()
 }
 
 // Close flushes and ends the record.

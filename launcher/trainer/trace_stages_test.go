@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"spmoe/collective/mesh"
 	"spmoe/collective/pipeline"
@@ -13,7 +12,6 @@ import (
 )
 
 // A trace has a row for the pipeline of each rank, with the actions of the schedule in its order.
-// Waiting for messages is in the rows of ranks, and in the profile.
 func TestTraceOfStages(t *testing.T) {
 	const ranks, step = 2, 2
 	cfg := inStages(pipelineRun(t, "bf16"), "DualPipeV", mesh.Layout{World: ranks, PP: ranks, DPReplicate: 1, DPShard: 1, EP: 1})
@@ -27,14 +25,6 @@ func TestTraceOfStages(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows, _ := readTrace(t, cfg.Out)
-	waits := time.Duration(0)
-	for rank := range ranks {
-		for _, e := range rows[2*rank] {
-			if e.Name == "waiting in message" {
-				waits += time.Duration(1e3 * e.Duration)
-			}
-		}
-	}
 	s, err := pipeline.New("DualPipeV", ranks, 0, 4)
 	if err != nil {
 		t.Fatal(err)
@@ -47,15 +37,6 @@ func TestTraceOfStages(t *testing.T) {
 		if want := namesOf(s.Ranks[rank]); !slices.Equal(got, want) {
 			t.Errorf("rank %d: %q, want %q", rank, got, want)
 		}
-	}
-	messages := time.Duration(0) // of the same step: the first one is not in the profile
-	for _, f := range r.prof[0].Families {
-		if f.Name == "messages" {
-			messages = f.Ranks[0] + f.Ranks[1]
-		}
-	}
-	if waits == 0 || messages < waits*99/100 {
-		t.Errorf("%v of messages in the profile, %v of waiting for them in the trace", messages, waits)
 	}
 }
 
