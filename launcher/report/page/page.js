@@ -112,11 +112,12 @@ function area(xs, low, high, {toX, toY}) {
 }
 const dashes = ["", "7 4", "2 3"];
 
-// shown returns the curves of a chart as they are drawn. Of few smoothed curves, the values
-// themselves are drawn too, as thin lines.
+// shown returns the curves of a chart as they are drawn. Few points, with dots, are not smoothed. Of
+// few smoothed curves, the values themselves are drawn too, as thin lines.
 function shown(c) {
+  const points = Math.max(...c.curves.map(o => o.x.length)); // curves of one chart are smoothed alike
   return c.curves.map(o => {
-    const window = c.smooth ? 1 + Math.floor(o.x.length * view.smooth / 600) : 1, smooth = list => list && smoothed(list, window);
+    const window = c.smooth && !o.dots ? 1 + Math.floor(points * view.smooth / 600) : 1, smooth = list => list && smoothed(list, window);
     const thin = window > 1 && c.curves.length < 4 ? o.y : null;
     return {...o, thin, y: smooth(o.y), low: smooth(o.low), high: smooth(o.high)};
   }).filter(o => !view.hidden.has(`${c.id} ${o.name}`));
@@ -260,7 +261,7 @@ function chart(c) {
   };
   const legend = c.curves?.length > 1 ? c.curves.map(o =>
     element("button", {class: view.hidden.has(key(o)) ? "off" : "", title: "show or hide", onclick: toggle(o)}, swatch(o), o.name)) : [];
-  const unit = element("span", {class: "axis"}, c.y?.name);
+  const unit = c.y?.name && element("span", {class: "axis"}, c.y.name);
   figure.append(element("h3", {}, c.title), element("div", {class: "legend"}, unit, legend), drawing, element("figcaption", {}, c.caption));
   return figure;
 }
@@ -432,7 +433,8 @@ function differences(runs) {
     ? {table: {head: cells("setting", ...runs.map(r => r.name)), rows: rows.map(row => cells(...row))}}
     : {text: "The runs have the same settings, except their folders."}]};
 }
-function compose({runs, figures}) {
+function compose({runs, figures, reload}) {
+  if (!reload) runs.forEach(r => { r.left = 0; }); // it may have stopped
   const tokens = r => `${r.settings.tokenizer} ${r.settings["model.vocab"]}`, bits = runs.some(r => tokens(r) !== tokens(runs[0]));
   const curves = curveSections(runs, figures, bits);
   if (runs.length === 1) return {badges: badges(runs[0]), facts: facts(runs[0]), sections: [...curves, ...details(runs[0])]};

@@ -229,8 +229,10 @@ func TestBrowserIncomplete(t *testing.T) {
 	for name, c := range cases {
 		run := write(t, t.TempDir(), 60, 1, 4)
 		c.change(run)
-		pages[name] = runsPage(read(t, run))
-		check(t, pages[name])
+		p := runsPage(read(t, run))
+		p.Reload = 30
+		pages[name] = p
+		check(t, p)
 	}
 	composed := compose(t, pages)
 	for name, c := range cases {
