@@ -98,6 +98,7 @@ func TestBrowser(t *testing.T) {
 			t.Errorf("charts %q", got)
 		}
 	}
+	browser.Controls(t, html, "loss")
 }
 
 // Whatever is missing or broken in a result, the rest is written.

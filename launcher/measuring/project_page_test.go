@@ -7,7 +7,8 @@ import (
 	"spmoe/internal/testing/browser"
 )
 
-// A browser draws every chart of the page of a projection, at the width of a desk and of a phone.
+// A browser draws every chart of the page of a projection, at the width of a desk and of a phone,
+// and its controls work.
 func TestBrowserProjection(t *testing.T) {
 	p := Projection{Version: "v", Hash: "h", Notes: []string{`<b>note & "quotes"</b>`}}
 	for _, s := range projection.Scenarios() {
@@ -32,4 +33,5 @@ func TestBrowserProjection(t *testing.T) {
 			t.Errorf("%d pixels: charts %q", width, charts)
 		}
 	}
+	browser.Controls(t, html, "validation")
 }

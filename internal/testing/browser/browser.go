@@ -111,10 +111,10 @@ const controls = `
 	point("pointermove", 1);
 	const tip = chart.querySelector(".tip").textContent, smooth = at("#smooth");
 	point("pointerleave", 1);
-	changes("smoothing", "smooth=60", () => { smooth.value = 60; smooth.oninput({target: smooth}); });
-	if (!at("#log").checked) changes("the logarithmic axis", "log=1", () => at("#log").click());
+	if (smooth) changes("smoothing", "smooth=60", () => { smooth.value = 60; smooth.oninput({target: smooth}); });
+	if (smooth && !at("#log").checked) changes("the logarithmic axis", "log=1", () => at("#log").click());
 	changes("zooming", "zoom=", () => { point("pointerdown", 0.5); point("pointermove", 0.8); point("pointerup", 0.8); });
-	if (at("#unzoom").hidden) problems.push("there is no way back from a zoom");
+	if (smooth && at("#unzoom").hidden) problems.push("there is no way back from a zoom");
 	if (chart.querySelector("button")) changes("hiding a curve", "hide=" + id, () => chart.querySelector("button").click());
 	restore();
 	render();
