@@ -248,7 +248,8 @@ func (c *Comm) enter(k call) error {
 }
 
 // sync waits until every rank of this host has done its part of a call that all have entered. It
-// fails only if a rank process dies. Checked by internal/model.
+// fails only if a rank process dies, or the goroutine of a rank has ended. Checked by
+// internal/model.
 func (c *Comm) sync(kind Kind) error { return c.meet(kind, c.Shared()) }
 
 // retire ends a call: it drops the published reference and counts the call.

@@ -23,7 +23,13 @@ func (c *Comm) collect(dst []byte, recvCounts, recvDispls []int, src []byte, sen
 		}
 		return all
 	}
-	start := time.Now()
+	start, w := time.Now(), c.group.world
+	if limit := w.limits.Wait; limit > 0 { // the network waits by itself
+		peer := w.placement.First[(c.group.here+1)%len(w.placement.First)]
+		defer time.AfterFunc(limit, func() {
+			w.abort(peer, c.rank, fmt.Errorf("nothing has come from %s within %v", w.describeHost(peer), limit))
+		}).Stop()
+	}
 	err = n.AllToAllV(dst, inBytes(recvCounts), inBytes(recvDispls), src, inBytes(sendCounts), inBytes(sendDispls))
 	c.stats[KindAllToAllV].Wait += time.Since(start)
 	c.countSent(c.allToAllSent(func(j int) int { return sendCounts[j] * elem }))

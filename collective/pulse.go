@@ -87,11 +87,11 @@ func (p *pulse) run() {
 	look := time.NewTicker(lookTime)
 	defer look.Stop()
 	beat, last, done := time.Now(), time.Now(), p.done
-	finished, leaving := false, false
+	finished, leaving, end := false, false, time.Time{}
 	for {
 		select {
 		case <-done:
-			finished, done = true, nil
+			finished, done, end = true, nil, time.Now()
 			look.Reset(leaveTime)
 		case <-look.C:
 		}
@@ -112,8 +112,15 @@ func (p *pulse) run() {
 			p.send(leaves)
 			leaving = true
 		}
-		if leaving && p.allLeft() {
+		if leaving && p.staying() < 0 {
 			return
+		}
+		if limit := p.world.limits.Wait; finished && limit > 0 && now.Sub(end) >= limit {
+			late := p.world.heap.Unfinished()
+			if late < 0 {
+				late = p.staying()
+			}
+			p.world.abort(late, p.own, fmt.Errorf("it has not ended within %v after rank %d had", limit, p.own))
 		}
 		if !leaving && now.Sub(beat) >= pulseTime {
 			p.send(beats)
@@ -174,13 +181,14 @@ func (p *pulse) send(bytes int) {
 	}
 }
 
-func (p *pulse) allLeft() bool {
+// staying returns the first rank of a host that has not left; -1: all have.
+func (p *pulse) staying() int {
 	for i := range p.hosts {
 		if !p.hosts[i].left || !p.hosts[i].out.done.Load() {
-			return false
+			return p.hosts[i].first
 		}
 	}
-	return true
+	return -1
 }
 
 // notify tells all hosts that still listen about a failure.

@@ -6,10 +6,10 @@ package collective
 // A collective has three parts: enter (all have published their calls, and each rank checks that
 // they match), the ranks' work on each other's memory, and sync (all ranks of this host have
 // finished; messages tell about other hosts). A meeting is decided once for all ranks: either all
-// have arrived or, if a rank failed before it arrived, the meeting is aborted. Goroutine ranks can
-// only be released from enter. After it every peer runs code of this package and is bound to
-// arrive, and an early return would free memory that a peer still reads. A process may die
-// anywhere, and its memory in the heap survives it.
+// have arrived or, if a rank failed before it arrived, the meeting is aborted. A failure releases
+// goroutine ranks from enter only. After it an early return would free memory that a peer still
+// reads: they are released from sync once all ranks that have not arrived have ended. A process may
+// die anywhere, and its memory in the heap survives it.
 
 import (
 	"errors"
@@ -52,7 +52,8 @@ func newGroup(w *World, name string, id int, worldRanks []int, memory unsafe.Poi
 }
 
 // meet waits until every rank of this host has arrived at this rank's next meeting. If the meeting
-// is abortable, a failure ends the wait. Checked by internal/model.
+// is abortable, a failure ends the wait. Otherwise it ends if all ranks that are missing have
+// ended. Checked by internal/model.
 func (c *Comm) meet(kind Kind, abortable bool) error {
 	if c.group.dry {
 		return nil
@@ -98,9 +99,9 @@ func (m *meeting) met() bool {
 	if decision.Load()>>1 >= c.round {
 		return true
 	}
-	if m.abortable {
-		c.overdue(m.start)
-		if g.failed(c.round) != nil && g.decide(c.round, true) {
+	c.overdue(m.start)
+	if m.abortable && g.failed(c.round) != nil || !m.abortable && g.abandoned(c.round) {
+		if g.decide(c.round, true) {
 			g.ring(c.rank)
 		}
 	}
@@ -163,6 +164,22 @@ func (g *group) failed(round uint64) *failure {
 		}
 	}
 	return nil
+}
+
+// abandoned reports whether ranks are missing at a meeting, and all of these have ended. Checked by
+// internal/model.
+func (g *group) abandoned(round uint64) (gone bool) {
+	for _, r := range g.locals() {
+		ended := g.world.heap.StateOf(g.worldRanks[r]) == heap.Finished
+		if g.board.arrival(r).round.Load() >= round {
+			continue
+		}
+		if !ended {
+			return false
+		}
+		gone = true
+	}
+	return gone
 }
 
 // aborted returns the error of a call that a failure has aborted.

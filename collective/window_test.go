@@ -1,10 +1,11 @@
 package collective
 
 import (
-	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 )
 
@@ -128,23 +129,71 @@ func TestWindowMismatch(t *testing.T) {
 }
 
 // A process that fails inside of a window does not keep its peers in it.
+// However a rank ends with a window open, the others do not wait for it.
 func TestWindowOfFailed(t *testing.T) {
 	const failed = 2
-	err := runMapped([]int{4}, func(c *Comm) error {
-		w, err := c.Open(KindDispatch, 8, 8, bytesOf(shared(c, 1)), nil)
-		if err != nil {
-			return err
+	for how, end := range map[string]func() error{
+		errDisk.Error():       func() error { return errDisk },
+		"panic: out of paper": func() error { panic("out of paper") },
+		errVanished.Error():   func() error { runtime.Goexit(); return nil },
+	} {
+		for kind, run := range kinds {
+			if kind != "goroutines" && how != errDisk.Error() {
+				continue // a panic ends the process
+			}
+			err := run(4, func(c *Comm) error {
+				w, err := c.Open(KindDispatch, 8, 8, bytesOf(shared(c, 1)), nil)
+				if err != nil {
+					return err
+				}
+				if c.Rank() == failed {
+					return end()
+				}
+				err = w.Close(0)
+				if a, ok := as[*AbortError](err); !ok || a.Rank != failed || !strings.HasPrefix(a.Err.Error(), how) || !strings.HasPrefix(a.Waiting, "dispatch #1") {
+					t.Errorf("%s, %s: rank %d got %v", kind, how, c.Rank(), err)
+				}
+				return nil
+			})
+			if a, ok := as[*RankError](err); !ok || a.Rank != failed || !strings.HasPrefix(a.Err.Error(), how) {
+				t.Errorf("%s, %s: got %v", kind, how, err)
+			}
 		}
-		if c.Rank() == failed {
-			return errDisk
+	}
+}
+
+// A rank that computes for longer than the limit ends the run by name, wherever the others wait for
+// it, although its goroutine goes on.
+func TestEndlessRank(t *testing.T) {
+	const endless = 1
+	for where, test := range map[string]struct {
+		prepare, wait func(c *Comm) error
+		want          string
+	}{
+		"before a call": {nil, (*Comm).Barrier, "rank 1: it has not come to barrier #1 within "},
+		"in a window": {func(c *Comm) error { _, err := c.Open(KindDispatch, 8, 8, nil, nil); return err },
+			func(c *Comm) error { return Window{c, KindDispatch}.Close(0) }, "rank 1: it has not come to dispatch #1"},
+		"after the last call": {(*Comm).Barrier, func(*Comm) error { return nil }, "rank 1: it has not ended within "},
+		"after a failure":     {(*Comm).Barrier, func(c *Comm) error { return errDisk }, "disk on fire; rank 1 has not ended since"},
+	} {
+		goOn := make(chan struct{})
+		w := NewWorld(3)
+		w.SetLimits(Limits{Wait: 100 * time.Millisecond})
+		err := w.Run(func(c *Comm) error {
+			if test.prepare != nil {
+				if err := test.prepare(c); err != nil {
+					return err
+				}
+			}
+			if c.Rank() == endless {
+				<-goOn
+				return nil
+			}
+			return test.wait(c)
+		})
+		close(goOn)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", where, err, test.want)
 		}
-		err = w.Close(0)
-		if a, ok := as[*AbortError](err); !ok || a.Rank != failed || a.Err.Error() != errDisk.Error() || !strings.HasPrefix(a.Waiting, "dispatch #1") {
-			t.Errorf("rank %d got %v", c.Rank(), err)
-		}
-		return nil
-	})
-	if !errors.Is(err, errDisk) {
-		t.Errorf("got %v", err)
 	}
 }

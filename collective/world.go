@@ -10,7 +10,7 @@ package collective
 import (
 	"errors"
 	"fmt"
-	"sync"
+	"runtime/debug"
 	"sync/atomic"
 	"unsafe"
 
@@ -28,6 +28,7 @@ type World struct {
 	network   Network // to the other hosts; nil if there are none
 	comms     []*Comm // by rank; nil if the rank is another process
 	limits    Limits
+	contains  bool // panics of ranks
 	failure   atomic.Pointer[failure]
 	sent      []atomic.Int64 // bytes sent to other hosts, by rank
 	nextGroup atomic.Int64   // lower bound of the id of the next communicator
@@ -58,7 +59,7 @@ func NewWorld(n int) *World {
 // newWorld creates the ranks of one host, as goroutines.
 func newWorld(p *Placement, host int) *World {
 	part := p.Part(host)
-	w := &World{heap: heap.New(part, ControlBytes(p.Ranks)), placement: p, comms: make([]*Comm, p.Ranks), sent: make([]atomic.Int64, p.Ranks)}
+	w := &World{heap: heap.New(part, ControlBytes(p.Ranks)), placement: p, contains: true, comms: make([]*Comm, p.Ranks), sent: make([]atomic.Int64, p.Ranks)}
 	g := w.worldGroup()
 	for r := part.First; r < part.First+part.Ranks; r++ {
 		w.comms[r] = newComm(g, r)
@@ -126,66 +127,80 @@ func (w *World) failed() *failure {
 	return &failure{declared.Rank, errors.New(declared.Text)}
 }
 
-// contain makes the panic of a rank an error of it, so that the other ranks of this process end.
-func (w *World) contain(rank int) {
-	if cause := recover(); cause != nil {
-		defer func() { recover() }() // of the heap, if its own numbers have changed in memory
-		w.Abort(rank, fmt.Errorf("panic: %v", cause))
-	}
-}
-
 // Run calls f once for every rank of this process, each in its own goroutine, and waits for all. A
 // rank whose f returns an error aborts the world. So does a rank that waits for a rank whose f has
-// returned. Run returns a [RankError] of the rank that failed first, on any host. Checked by
+// returned. Run returns a [RankError] of the rank that failed first, on any host. With a limit, it
+// does so even if a goroutine computes on: then the caller should end the process. Checked by
 // internal/model.
 func (w *World) Run(f func(c *Comm) error) error {
-	var wg sync.WaitGroup
 	w.setState(heap.Running)
-	if w.limits.Wait > 0 {
-		done, ended := make(chan struct{}), make(chan struct{})
-		go func() {
-			w.watch(done)
-			close(ended)
-		}()
-		defer func() {
-			close(done)
-			<-ended
-		}()
-	}
 	stop := w.startPulse()
-	ranks := 0
-	for _, c := range w.comms {
-		if c != nil {
-			ranks++
-		}
-	}
+	running, ended := map[int]bool{}, make(chan int, len(w.comms))
 	for rank, c := range w.comms { // the rank's own number may have changed in memory
-		if c == nil {
-			continue
+		if c != nil {
+			running[rank] = true
+			go w.runRank(rank, f, ended)
 		}
-		wg.Go(func() {
-			if ranks > 1 { // a process of one rank ends with its panic, and is replaced
-				defer w.contain(rank)
-			}
-			if err := f(c); err != nil {
-				w.Abort(rank, err)
-			}
-			fault.Point(fault.BeforeLeave)
-			w.heap.SetState(rank, heap.Finished)
-		})
 	}
-	wg.Wait()
+	late := w.awaitRanks(running, ended)
 	stop()
+	if late != nil {
+		return late
+	}
+	if !w.heap.Shared() && w.failed() == nil {
+		w.setState(heap.Absent)
+	}
 	if fail := w.failed(); fail != nil {
 		return &RankError{fail.rank, fail.err}
-	}
-	if !w.heap.Shared() {
-		w.setState(heap.Absent)
 	}
 	return nil
 }
 
+// ContainPanics makes the panic of a rank an error of it, which ends the world, as it always is if
+// ranks are goroutines. Otherwise it ends the process, which can be replaced.
+func (w *World) ContainPanics() { w.contains = true }
+
+// contain makes a panic outside of ranks a failure: the heap's own numbers have changed in memory.
+func (w *World) contain() {
+	if cause := recover(); cause != nil {
+		w.failure.CompareAndSwap(nil, &failure{0, fmt.Errorf("panic: %v", cause)})
+	}
+}
+
+// errVanished is the failure of a rank whose goroutine has called [runtime.Goexit].
+var errVanished = errors.New("its goroutine has ended without a result")
+
+// runRank runs f as one rank, and declares how it has ended. It contains accesses to memory that
+// does not exist like panics: an address may have changed in memory.
+func (w *World) runRank(rank int, f func(c *Comm) error, ended chan<- int) {
+	defer func() { ended <- rank }()
+	err := errVanished
+	if w.contains {
+		debug.SetPanicOnFault(true)
+		defer func() {
+			if cause := recover(); cause != nil {
+				err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+			}
+			w.leave(rank, err)
+		}()
+	}
+	if err = f(w.comms[rank]); !w.contains {
+		w.leave(rank, err)
+	}
+}
+
+// leave declares that a rank has ended, with err unless it is nil.
+func (w *World) leave(rank int, err error) {
+	defer func() { recover() }() // of the heap, if its own numbers have changed in memory
+	if err != nil {
+		w.Abort(rank, err)
+	}
+	fault.Point(fault.BeforeLeave)
+	w.heap.SetState(rank, heap.Finished)
+}
+
 func (w *World) setState(s heap.State) {
+	defer w.contain()
 	for r, c := range w.comms {
 		if c != nil {
 			w.heap.SetState(r, s)

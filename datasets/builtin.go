@@ -52,7 +52,7 @@ func builtinTexts(opts Options) (texts, error) {
 	if err != nil {
 		return texts{}, err
 	}
-	s.rules = opts.Rules
+	s.rules, s.tokenizer = opts.Rules, opts.tokenizer
 	return s.texts(cmp.Or(opts.MaxBytes, BuiltinMaxBytes))
 }
 

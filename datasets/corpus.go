@@ -27,6 +27,7 @@ type Document struct {
 
 	order         uint64 // comes before the name, for validation documents by [TextRules]
 	nul, replaced bool   // see Losses
+	special       map[string]int
 }
 
 // compare orders validation documents by their hash, if it has chosen them, and others by name, and
@@ -83,6 +84,8 @@ type Options struct {
 
 	// Rules are those of the run that reads the source.
 	Rules Rules
+
+	tokenizer Tokenizer // whose special tokens divide text and are counted; nil: Bytes
 
 	// TokenizerName is what the user calls the tokenizer, for errors; empty means its own name.
 	TokenizerName string

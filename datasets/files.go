@@ -5,6 +5,7 @@ package datasets
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -130,7 +131,7 @@ func (s source) texts(maxBytes int64) (t texts, err error) {
 		}
 	}
 	if len(docs) == 0 {
-		return t, noText(s.name, len(files), maxBytes, t.losses)
+		return t, s.noText(maxBytes, t.losses)
 	}
 	t.builtin, t.rules = s.builtin, s.rules
 	t.train, t.heldOut, err = s.rules.split(docs)
@@ -177,11 +178,16 @@ func (s source) readAll(files []file) ([][]Document, error) {
 	return all, group.Wait()
 }
 
-func noText(source string, files int, maxBytes int64, losses Losses) error {
+// noText says that no document of a source has text.
+func (s source) noText(maxBytes int64, losses Losses) error {
 	limit := ""
 	if maxBytes > 0 {
 		limit = fmt.Sprintf(" of at most %d bytes", maxBytes)
 	}
+	if !slices.ContainsFunc(s.files, func(f file) bool { return !f.kind.rows() }) {
+		return fmt.Errorf("no text in %s: %q has no text%s in any of %d rows (%d have NUL bytes only; the others are empty or null): give other data, or another --data-field",
+			s.name, cmp.Or(s.field, DefaultField), limit, losses.Skipped, losses.NUL)
+	}
 	return fmt.Errorf("no text in %s: none of %d files is a non-empty text file%s; hidden and binary files do not count; %d rows and files have no text (%d have NUL bytes only)",
-		source, files, limit, losses.Skipped, losses.NUL)
+		s.name, len(s.files), limit, losses.Skipped, losses.NUL)
 }

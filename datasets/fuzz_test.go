@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -23,6 +24,9 @@ func FuzzOpen(f *testing.F) {
 			if err := os.WriteFile(path, text, 0o666); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if bytes.Contains(slices.Concat(first, second), []byte("<|end")) {
+			t.Skip("lines may divide the text")
 		}
 		want := 0
 		for _, text := range [][]byte{first, second} {

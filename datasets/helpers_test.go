@@ -77,3 +77,9 @@ func wantError(t *testing.T, err error, parts ...string) {
 		}
 	}
 }
+
+// tb is what helpers need of a test, of rapid's too.
+type tb interface {
+	Helper()
+	Fatal(args ...any)
+}

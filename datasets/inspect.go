@@ -78,6 +78,7 @@ func Inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, sam
 }
 
 func inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, samples int) (one Inspection, err error) {
+	opts.tokenizer = t
 	if len(paths) > 0 {
 		s, err := find(paths, opts)
 		if err != nil {
@@ -117,7 +118,7 @@ func inspect(ctx context.Context, paths []string, t Tokenizer, opts Options, sam
 	}
 	encode()
 	if len(hashes) == 0 {
-		return one, noText(s.name, len(s.files), 0, losses)
+		return one, s.noText(0, losses)
 	}
 	sides, err := s.rules.divide(c.lengths, hashes)
 	if err != nil {

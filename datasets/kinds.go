@@ -204,8 +204,13 @@ const (
 func (p packing) reader(r io.Reader) (unpacked io.Reader, done func(), err error) {
 	switch p {
 	case gzipped:
-		z, err := gzip.NewReader(r)
-		return z, func() {}, packed(err)
+		in := bufio.NewReader(r)
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return nil, nil, packed(err)
+		}
+		z.Multistream(false)
+		return members{z, in}, func() {}, nil
 	case zstandard:
 		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(mostWindow))
 		if err != nil {
@@ -214,6 +219,28 @@ func (p packing) reader(r io.Reader) (unpacked io.Reader, done func(), err error
 		return z, z.Close, nil
 	}
 	return r, func() {}, nil
+}
+
+// members reads the members of a gzip file, and skips bytes of zero between and behind them.
+type members struct {
+	*gzip.Reader
+	in *bufio.Reader
+}
+
+func (m members) Read(b []byte) (int, error) {
+	n, err := m.Reader.Read(b)
+	if err != io.EOF {
+		return n, err
+	}
+	next := byte(0)
+	for err = nil; err == nil && next == 0; {
+		next, err = m.in.ReadByte()
+	}
+	if err == nil {
+		err = errors.Join(m.in.UnreadByte(), m.Reset(m.in))
+		m.Multistream(false)
+	}
+	return n, err
 }
 
 // packed converts an error of decompression.

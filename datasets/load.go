@@ -29,6 +29,7 @@ type Data struct {
 // next to other paths needs a weight, too.
 func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 	d := &Data{}
+	opts.tokenizer = t
 	groups, weights, err := group(paths)
 	if err != nil {
 		return nil, err
@@ -46,9 +47,9 @@ func Load(paths []string, t Tokenizer, opts Options) (*Data, error) {
 		d.Train, d.HeldOut = train[0], heldOut[0]
 		return d, nil
 	}
-	d.Train, err = Mix(train, weights)
+	d.Train, err = Mix(train, weights, opts.Rules)
 	if err == nil {
-		d.HeldOut, err = Mix(heldOut, weights)
+		d.HeldOut, err = Mix(heldOut, weights, opts.Rules)
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -208,7 +209,7 @@ func (s source) tokens() (*tokenFile, error) {
 func openSource(paths []string, opts Options) (s source, err error) {
 	if len(paths) == 0 {
 		s, err = builtinSource()
-		s.rules = opts.Rules
+		s.rules, s.tokenizer = opts.Rules, opts.tokenizer
 		return s, err
 	}
 	for _, p := range paths {

@@ -20,7 +20,8 @@ type LoaderConfig struct {
 // State is the position of a loader, for a checkpoint. It is the same on all ranks, and does not
 // depend on their number or on the batch size. Both may change when a run is resumed.
 type State struct {
-	Pos         int64  `json:"pos"` // samples consumed since the start by all ranks
+	Pos         int64  `json:"pos"`             // samples consumed since the start by all ranks
+	Start       int64  `json:"start,omitempty"` // those before the first of this stream
 	Seed        uint64 `json:"seed"`
 	Seq         int    `json:"seq"`
 	Fingerprint string `json:"fingerprint"` // of the token stream
@@ -36,14 +37,17 @@ type State struct {
 // every rank. So pass p covers the same samples for all M and R with the same product. A Loader is
 // not safe for concurrent use; loaders of several ranks may share a stream.
 //
-// In a mixture, a permutation of the 10000 slots of each period selects the part of a sample, and
-// the k-th sample of a part is that part's sample k in the sense above.
+// In a mixture, the turns of a period of 10000 samples select the part of a sample, and the k-th
+// sample of a part is that part's sample k in the sense above. By rules before [EpochRules], a
+// permutation of the period selects the part, and k is the sample's place in it: the samples of a
+// part are in the order of its epochs only from period to period.
 type Loader struct {
 	stream Stream
 	cfg    LoaderConfig
 	parts  []reader
 	pos    int64
-	slots  shuffle // of a mixture
+	start  int64   // see State
+	slots  shuffle // of a mixture without turns
 }
 
 // reader is a part of the stream, and the order of its windows.
@@ -133,7 +137,7 @@ func (l *Loader) check(dst []int32) {
 
 // sample fills dst, [Seq+1], with sample g.
 func (l *Loader) sample(dst []int32, g int64) error {
-	part, i := l.pick(g)
+	part, i := l.pick(g - l.start)
 	p := &l.parts[part]
 	return p.stream.window(dst, p.order.at(i))
 }
@@ -142,6 +146,10 @@ func (l *Loader) sample(dst []int32, g int64) error {
 func (l *Loader) pick(g int64) (part int, i int64) {
 	if l.stream.parts == nil {
 		return 0, g
+	}
+	if l.stream.turns != nil {
+		t := l.stream.turns[g%slots]
+		return int(t.part), g/slots*l.parts[t.part].part.slots + int64(t.before)
 	}
 	slot := l.slots.at(g)
 	for slot >= l.parts[part].before+l.parts[part].part.slots {
@@ -154,7 +162,7 @@ func (l *Loader) pick(g int64) (part int, i int64) {
 // Constants lists the memory that does not change while the loader is used: slices, and pointers to
 // values. It leaves out the text.
 func (l *Loader) Constants() (all []any) {
-	all = append(all, &l.cfg, &l.slots)
+	all = append(all, &l.cfg, &l.start, &l.slots, l.stream.turns)
 	for i := range l.parts {
 		p := &l.parts[i]
 		all = append(all, &p.part.slots, &p.before, &p.windows, &p.order, &p.stream.vocab)
@@ -164,7 +172,7 @@ func (l *Loader) Constants() (all []any) {
 
 // State returns the position of the loader: the next batch was not read yet.
 func (l *Loader) State() State {
-	return State{Pos: l.pos, Seed: l.cfg.Seed, Seq: l.cfg.Seq, Fingerprint: l.stream.fingerprint}
+	return State{Pos: l.pos, Start: l.start, Seed: l.cfg.Seed, Seq: l.cfg.Seq, Fingerprint: l.stream.fingerprint}
 }
 
 // Restore continues from s. It refuses a state for other data, another tokenizer, sequence length
@@ -173,7 +181,7 @@ func (l *Loader) Restore(s State) error {
 	here := l.State()
 	switch {
 	case s.Fingerprint != here.Fingerprint:
-		return fmt.Errorf("fingerprint: the checkpoint was trained on other data or with another tokenizer (%.12q, here %.12q): pass the same data, or start a new run",
+		return fmt.Errorf("fingerprint: the checkpoint was trained on other data, or with another tokenizer or data_rules (%.12q, here %.12q): pass the same data, or start a new run",
 			s.Fingerprint, here.Fingerprint)
 	case s.Seq != here.Seq:
 		return fmt.Errorf("seq: the checkpoint was trained with a sequence length of %d, here it is %d: use %d, or start a new run",
@@ -181,10 +189,10 @@ func (l *Loader) Restore(s State) error {
 	case s.Seed != here.Seed:
 		return fmt.Errorf("seed: the checkpoint was trained with data seed %d, here it is %d: use %d, or start a new run",
 			s.Seed, here.Seed, s.Seed)
-	case s.Pos < 0 || s.Pos > math.MaxInt64/2:
-		return fmt.Errorf("pos: the checkpoint stands at sample %d, which no run reaches: it is damaged, use another one", s.Pos)
+	case s.Start < 0 || s.Start > s.Pos || s.Pos > math.MaxInt64/2:
+		return fmt.Errorf("pos: the checkpoint stands at sample %d, of data from sample %d on, which no run reaches: it is damaged, use another one", s.Pos, s.Start)
 	}
-	l.pos = s.Pos
+	l.pos, l.start = s.Pos, s.Start
 	return nil
 }
 
@@ -192,12 +200,12 @@ func (l *Loader) Restore(s State) error {
 // mixture it is that of the part that is read most often.
 func (l *Loader) Epoch() float64 {
 	if l.stream.parts == nil {
-		return float64(l.pos) / float64(l.parts[0].windows)
+		return float64(l.pos-l.start) / float64(l.parts[0].windows)
 	}
 	most := 0.0
 	for i := range l.parts {
 		p := &l.parts[i]
-		most = max(most, float64(l.pos)*float64(p.part.slots)/slots/float64(p.windows))
+		most = max(most, float64(l.pos-l.start)*float64(p.part.slots)/slots/float64(p.windows))
 	}
 	return most
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func newLoader(t testing.TB, s Stream, cfg LoaderConfig) *Loader {
+func newLoader(t tb, s Stream, cfg LoaderConfig) *Loader {
 	t.Helper()
 	l, err := NewLoader(s, cfg)
 	if err != nil {
@@ -37,35 +37,6 @@ func globalBatches(t testing.TB, s Stream, cfg LoaderConfig, steps int) [][]int3
 	return batches
 }
 
-func TestEveryTokenIsATargetOnceAnEpoch(t *testing.T) {
-	const seq, windows, batch = 7, 24, 4
-	for _, extra := range []int{0, 1, seq - 1} { // tokens too few for another window
-		s := countingStream(seq*windows + 1 + extra)
-		targets := make([]int, s.Len())
-		for epoch := 1; epoch <= 3; epoch++ {
-			for _, rows := range globalBatches(t, s, LoaderConfig{Seq: seq, GlobalBatch: batch, Ranks: 2, Seed: 9}, epoch*windows/batch)[(epoch-1)*windows/batch:] {
-				for row := range slices.Chunk(rows, seq+1) {
-					for i, target := range row[1:] {
-						if target != row[i]+1 {
-							t.Fatalf("row %d is not a window of the stream", row)
-						}
-						targets[target]++
-					}
-				}
-			}
-			for token, n := range targets {
-				want := epoch
-				if token == 0 || token > seq*windows {
-					want = 0
-				}
-				if n != want {
-					t.Fatalf("after %d epochs token %d was a target %d times, want %d", epoch, token, n, want)
-				}
-			}
-		}
-	}
-}
-
 func TestEpochsAndSeedsDifferInOrder(t *testing.T) {
 	const seq, windows = 4, 50
 	s := countingStream(seq*windows + 1)
@@ -82,21 +53,6 @@ func TestEpochsAndSeedsDifferInOrder(t *testing.T) {
 		}
 		if slices.IsSorted(a) {
 			t.Errorf("order %d is that of the stream", i)
-		}
-	}
-}
-
-func TestGlobalBatchDoesNotDependOnRanks(t *testing.T) {
-	const seq, batch, steps = 5, 24, 9
-	s := countingStream(seq*50 + 3) // 50 windows: batches run over the ends of epochs
-	cfg := LoaderConfig{Seq: seq, GlobalBatch: batch, Ranks: 1, Seed: 3}
-	want := globalBatches(t, s, cfg, steps)
-	for _, ranks := range []int{2, 3, 4, 6, 8, 12, 24} {
-		cfg.Ranks = ranks
-		for i, got := range globalBatches(t, s, cfg, steps) {
-			if !slices.Equal(got, want[i]) {
-				t.Errorf("%d ranks read another batch at step %d", ranks, i)
-			}
 		}
 	}
 }
@@ -123,85 +79,6 @@ func TestPassesDoNotDependOnRanks(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%d ranks in passes of %d read %v, want %v", c.ranks, c.micro, got, want)
 		}
-	}
-}
-
-// TestResumeRepeatsAndSkipsNothing interrupts a run at every step, through JSON, and goes on with
-// every number of ranks.
-func TestResumeRepeatsAndSkipsNothing(t *testing.T) {
-	const seq, batch, steps = 6, 8, 12
-	s := countingStream(seq*37 + 1)
-	want := globalBatches(t, s, LoaderConfig{Seq: seq, GlobalBatch: batch, Ranks: 1, Seed: 4}, steps)
-	for _, before := range []int{1, 2, 4, 8} {
-		for _, after := range []int{1, 2, 4, 8} {
-			for stop := range steps + 1 {
-				first := newLoader(t, s, LoaderConfig{Seq: seq, GlobalBatch: batch, Rank: before - 1, Ranks: before, Seed: 4})
-				for range stop {
-					next(first)
-				}
-				saved, err := json.Marshal(first.State())
-				if err != nil {
-					t.Fatal(err)
-				}
-				got := make([][]int32, steps-stop)
-				for rank := range after {
-					l := newLoader(t, s, LoaderConfig{Seq: seq, GlobalBatch: batch, Rank: rank, Ranks: after, Seed: 4})
-					next(l) // Restore must undo what was read before
-					var state State
-					if err := json.Unmarshal(saved, &state); err != nil {
-						t.Fatal(err)
-					}
-					if err := l.Restore(state); err != nil {
-						t.Fatal(err)
-					}
-					if l.State() != first.State() {
-						t.Fatalf("state %+v after restoring %+v", l.State(), first.State())
-					}
-					for i := range got {
-						got[i] = append(got[i], next(l)...)
-					}
-				}
-				for i := range got {
-					if !slices.Equal(got[i], want[stop+i]) {
-						t.Fatalf("%d ranks, stopped at %d, %d ranks: another batch at step %d", before, stop, after, stop+i)
-					}
-				}
-			}
-		}
-	}
-}
-
-// TestResumeWithAnotherBatchSize reads on, sample by sample, where the first run stopped.
-func TestResumeWithAnotherBatchSize(t *testing.T) {
-	const seq = 3
-	s := countingStream(seq*20 + 1)
-	want := globalBatches(t, s, LoaderConfig{Seq: seq, GlobalBatch: 60, Ranks: 1}, 1)[0]
-	l := newLoader(t, s, LoaderConfig{Seq: seq, GlobalBatch: 7, Ranks: 1})
-	got := append(next(l), next(l)...)
-	m := newLoader(t, s, LoaderConfig{Seq: seq, GlobalBatch: 23, Ranks: 1})
-	if err := m.Restore(l.State()); err != nil {
-		t.Fatal(err)
-	}
-	got = append(append(got, next(m)...), next(m)...)
-	if !slices.Equal(got, want) {
-		t.Error("14 samples in batches of 7 and 46 in batches of 23 are not the first 60")
-	}
-}
-
-// TestRestoreGoesBack takes a loader back over the end of an epoch, as a run does that recovers
-// from an earlier save.
-func TestRestoreGoesBack(t *testing.T) {
-	const seq = 4
-	l := newLoader(t, countingStream(seq*10+1), LoaderConfig{Seq: seq, GlobalBatch: 5, Ranks: 1, Seed: 2})
-	start, first := l.State(), next(l)
-	for range 5 {
-		next(l)
-	}
-	if err := l.Restore(start); err != nil {
-		t.Fatal(err)
-	}
-	if again := next(l); !slices.Equal(again, first) {
-		t.Errorf("after going back the first batch is %d, want %d", again, first)
 	}
 }
 

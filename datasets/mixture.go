@@ -13,8 +13,8 @@ import (
 )
 
 // slots is the length of the period of a mixture. In this many samples each stream has its share
-// exactly, to the nearest slot, in the order of a permutation. It is part of what a checkpoint
-// promises and must never change.
+// exactly, to the nearest slot, in the order of its turns. It is part of what a checkpoint promises
+// and must never change.
 const slots = 10000
 
 // part is a stream of a mixture.
@@ -24,14 +24,42 @@ type part struct {
 	before int64 // slots of the parts before it
 }
 
+// turn is the place of a sample in its period: its part, and how many samples of the period come
+// before it from that part.
+type turn struct{ part, before uint16 }
+
+// takeTurns returns the turns of a period. After any n samples, each part has had less than one
+// sample more or less than its share of n.
+//
+// With s of S slots, sample k of a part must come at floor(kS/s) or later, and before
+// ceil((k+1)S/s). The sample with the earliest end comes first (Baruah, Cohen, Plaxton and Varvel,
+// "Proportionate Progress", 1996: there is always one, and none comes too late). Of equal ends,
+// that of the first part does.
+func takeTurns(parts []part) []turn {
+	turns, taken := make([]turn, slots), make([]int64, len(parts))
+	for at := range turns {
+		next, end := 0, int64(math.MaxInt64)
+		for i, p := range parts {
+			k := taken[i]
+			if e := ((k+1)*slots + p.slots - 1) / p.slots; k*slots/p.slots <= int64(at) && e < end {
+				next, end = i, e
+			}
+		}
+		turns[at] = turn{uint16(next), uint16(taken[next])}
+		taken[next]++
+	}
+	return turns
+}
+
 // mostParts is the maximum number of streams of a mixture, so that each has a slot.
 const mostParts = 100
 
 // Mix returns a mixture of streams. A [Loader] draws samples from each stream in proportion to its
 // weight, regardless of the streams' lengths. A stream that is read to its end begins again on its
 // own, in another order. Weights need not add up to 1. Shares are rounded to multiples of 1/10000,
-// and are at least that. [Windows] of a mixture have the same shares.
-func Mix(streams []Stream, weights []float64) (Stream, error) {
+// and are at least that. [Windows] of a mixture have the same shares. By [EpochRules], a stream has
+// its share of any number of samples, to less than one.
+func Mix(streams []Stream, weights []float64, rules Rules) (Stream, error) {
 	if len(streams) == 0 || len(streams) != len(weights) || len(streams) > mostParts {
 		return Stream{}, fmt.Errorf("a mixture of %d streams with %d weights: expected 1 to %d, with a weight each", len(streams), len(weights), mostParts)
 	}
@@ -49,6 +77,10 @@ func Mix(streams []Stream, weights []float64) (Stream, error) {
 		mixed.parts = append(mixed.parts, part{s, shares[i], before})
 		before += shares[i]
 		identity = append(identity, s.fingerprint, strconv.FormatInt(shares[i], 10))
+	}
+	if rules.byEpochs() {
+		identity[0] = "mixture of turns"
+		mixed.turns = takeTurns(mixed.parts)
 	}
 	mixed.fingerprint = digest(identity...)
 	return mixed, nil

@@ -8,7 +8,7 @@ import (
 )
 
 // coloured returns a mixture of counting streams that begin at different multiples of a million.
-func coloured(t testing.TB, lengths []int, weights ...float64) Stream {
+func coloured(t tb, lengths []int, weights ...float64) Stream {
 	t.Helper()
 	var parts []Stream
 	for i, n := range lengths {
@@ -19,7 +19,7 @@ func coloured(t testing.TB, lengths []int, weights ...float64) Stream {
 		s.fingerprint += fmt.Sprint(" of colour ", i)
 		parts = append(parts, s)
 	}
-	m, err := Mix(parts, weights)
+	m, err := Mix(parts, weights, NewestRules)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,84 +28,18 @@ func coloured(t testing.TB, lengths []int, weights ...float64) Stream {
 
 func colour(row []int32) int { return int(row[0] / 1e6) }
 
-// TestMixtureShares: in every period each part has its share exactly, and each of its windows is
-// read once an epoch of its own.
-func TestMixtureShares(t *testing.T) {
-	const seq = 3
-	lengths := []int{seq*500 + 1, seq*4000 + 1, seq*7 + 1}
-	s := coloured(t, lengths, 6, 3.99, 0.01)
-	l := newLoader(t, s, LoaderConfig{Seq: seq, GlobalBatch: slots, Ranks: 1, Seed: 5})
-	counts := map[int32]int{}
-	for period := range 3 {
-		got := make([]int, 3)
-		order := []int{}
-		for row := range slices.Chunk(next(l), seq+1) {
-			got[colour(row)]++
-			order = append(order, colour(row))
-			counts[row[0]]++
-		}
-		if want := []int{6000, 3990, 10}; !slices.Equal(got, want) {
-			t.Errorf("period %d has %v windows of the parts, want %v", period, got, want)
-		}
-		if slices.IsSorted(order) {
-			t.Error("the parts follow each other")
-		}
-	}
-	for window, n := range counts {
-		mean := []float64{36, 3 * 3990 / 4000., 30 / 7.}[window/1e6]
-		if math.Abs(float64(n)-mean) >= 1 {
-			t.Errorf("the window at %d was read %d times, want %v", window, n, mean)
-		}
-	}
-	if got, want := l.Epoch(), 36.0; got != want {
-		t.Errorf("epoch %v, want %v", got, want)
-	}
-}
-
-// TestMixtureResumes: like other streams, a mixture has one order for any number of ranks, and
-// resumes where it stopped.
-func TestMixtureResumes(t *testing.T) {
-	const seq, batch, steps = 4, 8, 40
-	s := coloured(t, []int{seq*19 + 1, seq*5 + 2, seq*230 + 1}, 0.5, 0.2, 0.3)
-	want := globalBatches(t, s, LoaderConfig{Seq: seq, GlobalBatch: batch, Ranks: 1, Seed: 4}, steps)
-	for _, ranks := range []int{1, 2, 4, 8} {
-		cfg := LoaderConfig{Seq: seq, GlobalBatch: batch, Ranks: ranks, Seed: 4}
-		for i, got := range globalBatches(t, s, cfg, steps) {
-			if !slices.Equal(got, want[i]) {
-				t.Fatalf("%d ranks read another batch at step %d", ranks, i)
-			}
-		}
-		for stop := range steps {
-			first := newLoader(t, s, LoaderConfig{Seq: seq, GlobalBatch: batch, Ranks: 1, Seed: 4})
-			for range stop {
-				next(first)
-			}
-			var got []int32
-			for cfg.Rank = range ranks {
-				l := newLoader(t, s, cfg)
-				next(l)
-				if err := l.Restore(first.State()); err != nil {
-					t.Fatal(err)
-				}
-				got = append(got, next(l)...)
-			}
-			cfg.Rank = 0
-			if !slices.Equal(got, want[stop]) {
-				t.Fatalf("%d ranks: another batch at step %d", ranks, stop)
-			}
-		}
-	}
-	other := coloured(t, []int{seq*19 + 1, seq*5 + 2, seq*230 + 1}, 0.5, 0.21, 0.29)
-	err := newLoader(t, other, LoaderConfig{Seq: seq, GlobalBatch: 1, Ranks: 1, Seed: 4}).
-		Restore(newLoader(t, s, LoaderConfig{Seq: seq, GlobalBatch: 1, Ranks: 1, Seed: 4}).State())
-	wantError(t, err, "other data")
+// TestMixtureRefusesOtherShares: the order of samples is another one.
+func TestMixtureRefusesOtherShares(t *testing.T) {
+	s, other := coloured(t, []int{20, 9, 30}, 0.5, 0.2, 0.3), coloured(t, []int{20, 9, 30}, 0.5, 0.21, 0.29)
+	cfg := LoaderConfig{Seq: 4, GlobalBatch: 1, Ranks: 1, Seed: 4}
+	wantError(t, newLoader(t, other, cfg).Restore(newLoader(t, s, cfg).State()), "other data")
 }
 
 func TestMixtureErrors(t *testing.T) {
 	for want, weights := range map[string][]float64{
 		"of 2 streams with 1 weights": {1}, "a weight of 0": {1, 0}, "a weight of -1": {-1, 1}, "a weight of NaN": {math.NaN(), 1}, "a weight of +Inf": {1, math.Inf(1)},
 	} {
-		_, err := Mix([]Stream{countingStream(9), countingStream(9)}, weights)
+		_, err := Mix([]Stream{countingStream(9), countingStream(9)}, weights, NewestRules)
 		wantError(t, err, want)
 	}
 	_, err := NewLoader(coloured(t, []int{100, 4}, 1, 1), LoaderConfig{Seq: 8, GlobalBatch: 1, Ranks: 1})

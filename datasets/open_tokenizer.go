@@ -43,7 +43,12 @@ func openTokenizer(name, end string, beside bool) (Tokenizer, error) {
 		return nil, fmt.Errorf("end_token is %.100q: tokenizer %s ends documents in its own way: leave it out, or give a %s", end, cmp.Or(name, Bytes{}.Name()), TokenizerFile)
 	}
 	if encoding, ok := strings.CutPrefix(name, tiktokenPrefix); ok {
-		return opened(bpe.Tiktoken(encoding))
+		encoding, taken := strings.CutSuffix(encoding, bpe.Taken) // of a token file
+		t, err := opened(bpe.Tiktoken(encoding))
+		if taken && err == nil {
+			err = TakeSpecial(t)
+		}
+		return t, err
 	}
 	if !TokenizerInFile(name) {
 		return Bytes{}, nil
@@ -89,28 +94,19 @@ func notTokenizer(path string) string {
 	return "it is no JSON"
 }
 
-// endedTokenizer is a tokenizer whose end of documents was given.
-type endedTokenizer struct {
-	*bpe.Tokenizer
-	text, from string
-}
-
 // endedBy makes a token end documents, unless it is empty.
 func endedBy(t Tokenizer, end, from string, err error) (Tokenizer, error) {
 	if err != nil || end == "" {
 		return t, err
 	}
 	own, ok := t.(*bpe.Tokenizer)
-	if e, ended := t.(endedTokenizer); ended {
-		own, ok = e.Tokenizer, true
-	}
 	if !ok {
 		return nil, fmt.Errorf("end_token is %.100q: tokenizer %s ends documents in its own way: leave it out", end, t.Name())
 	}
-	if err := own.SetEnd(end); err != nil {
+	if err := own.SetEnd(end, from); err != nil {
 		return nil, fmt.Errorf("%w (%s): name one that it has with --end-token", err, from)
 	}
-	return endedTokenizer{own, end, from}, nil
+	return t, nil
 }
 
 // End describes what ends the documents of a tokenizer.
@@ -125,13 +121,11 @@ type End struct {
 // EndOf returns what ends the documents of a tokenizer: the token that was given, that of the files
 // next to it, the special token with a known name, or the byte NUL.
 func EndOf(t Tokenizer) End {
-	switch t := t.(type) {
-	case endedTokenizer:
-		id, _ := t.End()
-		return End{id, t.text, t.from, t.text}
-	case *bpe.Tokenizer:
-		if id, named := t.End(); named != "" {
-			return End{ID: id, Text: named, From: "by its name"}
+	if b, ok := t.(*bpe.Tokenizer); ok {
+		if id, text, from := b.End(); from == bpe.ByName {
+			return End{ID: id, Text: text, From: from}
+		} else if from != "" {
+			return End{id, text, from, text}
 		}
 	}
 	ids := t.Encode([]byte{separator})
@@ -206,13 +200,4 @@ func TokenizerJSON(t Tokenizer) ([]byte, error) {
 		return t.JSON()
 	}
 	return nil, fmt.Errorf("tokenizer %s has no %s", t.Name(), TokenizerFile)
-}
-
-// EncodePrompt returns the ids of text in which special tokens, such as <|endoftext|>, stand for
-// themselves, if the tokenizer has any. It is for a user's prompts, not for untrusted text.
-func EncodePrompt(t Tokenizer, text []byte) []int32 {
-	if s, ok := t.(interface{ EncodeSpecial(text []byte) []int32 }); ok {
-		return s.EncodeSpecial(text)
-	}
-	return t.Encode(text)
 }

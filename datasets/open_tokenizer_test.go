@@ -179,19 +179,6 @@ func TestTokenizerJSON(t *testing.T) {
 	wantError(t, err, "pairs has no tokenizer.json")
 }
 
-func TestEncodePrompt(t *testing.T) {
-	tok, err := OpenTokenizer("tiktoken:gpt2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := EncodePrompt(tok, []byte("a<|endoftext|>")), []int32{64, 50256}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	if got := EncodePrompt(Bytes{}, []byte("<|")); !slices.Equal(got, []int32{'<', '|'}) {
-		t.Errorf("bytes: %v", got)
-	}
-}
-
 // A stream of another tokenizer decodes to the same text as that of bytes, documents' ends
 // included.
 func TestTokenizeBPE(t *testing.T) {

@@ -20,14 +20,15 @@ import (
 // Open reads a corpus from files, folders and glob patterns such as c4/*.jsonl.zst. It reads a
 // folder with all its sub-folders.
 //
-// A file is a document, unless it has one document per row: JSON Lines (.jsonl, .jsonlines,
-// .ndjson), JSON with an array of objects or with objects one after the other (.json), CSV (.csv,
-// .tsv), Parquet (.parquet, .pq) and Arrow, as a stream or a file (.arrow, .arrows, .feather,
-// .ipc). Their text is in the field or column that opts names: a string, or a list of strings,
-// which are joined with line ends. The items of a JSON array may be the texts themselves. All of
-// these, and text, may be compressed with gzip (.gz) or zstd (.zst). If files of rows have most of
-// the bytes of a folder, only they are read, because other files next to them describe them.
-// Otherwise all its texts are read. Rows without text are skipped, and NUL bytes in rows are
+// A file is a document, or several if lines that are <|endoftext|> stand between them, as in
+// TinyStories; see [EpochRules]. Some files have one document per row: JSON Lines (.jsonl,
+// .jsonlines, .ndjson), JSON with an array of objects or with objects one after the other (.json),
+// CSV (.csv, .tsv), Parquet (.parquet, .pq) and Arrow, as a stream or a file (.arrow, .arrows,
+// .feather, .ipc). Their text is in the field or column that opts names: a string, or a list of
+// strings, which are joined with line ends. The items of a JSON array may be the texts themselves.
+// All of these, and text, may be compressed with gzip (.gz) or zstd (.zst). If files of rows have
+// most of the bytes of a folder, only they are read, because other files next to them describe
+// them. Otherwise all its texts are read. Rows without text are skipped, and NUL bytes in rows are
 // removed.
 //
 // In a folder, it skips hidden files, binary files (with a NUL byte; it reads the first 8 KB before
@@ -59,7 +60,7 @@ func find(paths []string, opts Options) (source, error) {
 	if len(paths) == 0 {
 		return source{}, fmt.Errorf("no data was given: expected at least one text file or folder of them")
 	}
-	s := source{name: strings.Join(paths, ", "), field: opts.Field, rules: opts.Rules, keep: func([]byte) bool { return true }}
+	s := source{name: strings.Join(paths, ", "), field: opts.Field, rules: opts.Rules, tokenizer: opts.tokenizer, keep: func([]byte) bool { return true }}
 	seen := make(map[string]bool) // real paths
 	for _, given := range paths {
 		if name, ok := strings.CutPrefix(given, hub.Prefix); ok {

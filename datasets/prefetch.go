@@ -114,7 +114,13 @@ func (a *Ahead) Constants() []any { return a.loader.Constants() }
 func (a *Ahead) State() State { return a.loader.State() }
 
 // Restore is [Loader.Restore]. It drops what was read ahead.
-func (a *Ahead) Restore(s State) error { return a.loader.Restore(s) }
+func (a *Ahead) Restore(s State) error {
+	if a.busy {
+		<-a.ready
+		a.busy = false
+	}
+	return a.loader.Restore(s)
+}
 
 // Epoch is [Loader.Epoch].
 func (a *Ahead) Epoch() float64 { return a.loader.Epoch() }

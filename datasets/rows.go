@@ -220,7 +220,8 @@ func (v *valueReader) Read(b []byte) (int, error) {
 }
 
 // textOf returns a field of a JSON object: a string, or a list of strings, which are joined with
-// line ends. The text is nil if it is null, or the object is.
+// line ends. The text is nil if it is null, or the object is. OUTER.FIELD is the field of an object
+// in a field.
 func textOf(object []byte, field string) (r row, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(object, &fields); err != nil {
@@ -229,6 +230,10 @@ func textOf(object []byte, field string) (r row, err error) {
 	value, ok := fields[field]
 	if fields == nil {
 		return r, nil
+	}
+	outer, inner, _ := strings.Cut(field, ".")
+	if of := fields[outer]; !ok && of != nil && (of[0] == '{' || of[0] == 'n') {
+		return textOf(of, inner)
 	} else if !ok {
 		return r, fmt.Errorf("there is no field %q: %s", field, hasFields(slices.Sorted(maps.Keys(fields))))
 	}
@@ -239,6 +244,9 @@ func textOf(object []byte, field string) (r row, err error) {
 	}
 	if err != nil {
 		err = fmt.Errorf("field %q is %.50q: expected a string or a list of strings", field, value)
+		if begin := bytes.TrimLeft(value[1:], " \t\r\n"); value[0] == '[' && len(begin) > 0 && begin[0] == '{' {
+			err = fmt.Errorf("%w: %s", err, parquet.NoMessages)
+		}
 	}
 	return r, err
 }

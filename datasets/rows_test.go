@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -215,7 +216,10 @@ func TestJSONAndCSV(t *testing.T) {
 		{"a.jsonl", "{\"text\":\"x\"}\n[1]", "", nil, []string{"line 2:", "no JSON object", "expected one a line"}},
 		{"a.jsonl", `{"text":"x"`, "", nil, []string{"line 1:", "no JSON object"}},
 		{"a.jsonl", `{"text":["x",7]}`, "", nil, []string{"line 1:", `field "text" is`, "expected a string"}},
-		{"a.jsonl", `{"text":null}`, "", nil, []string{"no text in", "none of 1 files"}},
+		{"a.jsonl", `{"text":null}`, "", nil, []string{"no text in", `"text" has no text in any of 1 rows (0 have NUL bytes only; the others are empty or null)`, "another --data-field"}},
+		{"u.jsonl", `{"doc":{"text":"x"},"text":"no"}` + "\n" + `{"doc":null}` + "\n" + `{"doc.text":"y","doc":{"text":"no"}}`, "doc.text", map[string]string{"u.jsonl#1": "x", "u.jsonl#3": "y"}, nil},
+		{"v.jsonl", `{"doc":{"body":"x"}}`, "doc.text", nil, []string{"line 1:", `no field "text"`, `it has "body"`}},
+		{"w.jsonl", `{"messages":[ {"role":"user","content":"x"}]}`, "messages", nil, []string{"line 1:", "lists of messages are not read: write each row as one text"}},
 		{"a.jsonl", strings.Repeat("x", mostLine+1), "", nil, []string{"line 1 has more than 67108864 bytes"}},
 	} {
 		path := filepath.Join(writeTree(t, map[string]string{c.name: c.content}), c.name)
@@ -248,7 +252,7 @@ func TestLosses(t *testing.T) {
 			t.Fatal(err)
 		}
 		one, err := Inspect(t.Context(), []string{path}, Bytes{}, Options{}, 0)
-		if err != nil || c.Losses != want || one[0].Losses != want {
+		if err != nil || !reflect.DeepEqual(c.Losses, want) || !reflect.DeepEqual(one[0].Losses, want) {
 			t.Errorf("%s: %+v, inspected %+v, %v: want %+v", name, c.Losses, one, err, want)
 		}
 		for _, d := range append(c.Train.Documents(), c.HeldOut.Documents()...) {
@@ -258,7 +262,7 @@ func TestLosses(t *testing.T) {
 		}
 	}
 	_, err := Inspect(t.Context(), []string{filepath.Join(writeTree(t, map[string]string{"a.jsonl": `{"text":"\u0000"}`}), "a.jsonl")}, Bytes{}, Options{}, 0)
-	wantError(t, err, "no text in", "1 rows and files have no text")
+	wantError(t, err, "no text in", "in any of 1 rows (1 have NUL bytes only")
 }
 
 // TestFilesThatAreNotRead: the error says what to do.
@@ -284,9 +288,12 @@ func TestFilesThatAreNotRead(t *testing.T) {
 
 func TestCompressedText(t *testing.T) {
 	dir := t.TempDir()
-	for name, how := range map[string]packing{"book.txt.gz": gzipped, "book.zst": zstandard} {
+	for name, content := range map[string][]byte{
+		"book.txt.gz": compressed(t, gzipped, []byte("a whole book")), "book.zst": compressed(t, zstandard, []byte("a whole book")),
+		"members.gz": slices.Concat(compressed(t, gzipped, []byte("a whole ")), make([]byte, 9000), compressed(t, gzipped, []byte("book")), make([]byte, 512)),
+	} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, compressed(t, how, []byte("a whole book")), 0o666); err != nil {
+		if err := os.WriteFile(path, content, 0o666); err != nil {
 			t.Fatal(err)
 		}
 		c, err := Open([]string{path}, Options{})
@@ -305,6 +312,7 @@ func TestCompressedText(t *testing.T) {
 		"plain.gz":      {[]byte("not compressed"), []string{"plain.gz", "cannot be unpacked"}},
 		"plain.zst":     {[]byte("not compressed"), []string{"plain.zst", "cannot be unpacked"}},
 		"cut.txt.gz":    {compressed(t, gzipped, []byte("a whole book"))[:20], []string{"cut.txt.gz", "cannot be unpacked", "unexpected EOF"}},
+		"more.txt.gz":   {append(compressed(t, gzipped, []byte("a whole book")), "\x00\x00behind it"...), []string{"more.txt.gz", "cannot be unpacked"}},
 		"cut.jsonl.zst": {compressed(t, zstandard, []byte(`{"text":"`+strings.Repeat("abc", 1000)+`"}`))[:18], []string{"cut.jsonl.zst: line 1"}},
 		"empty.gz":      {nil, []string{"empty.gz is empty"}},
 	} {

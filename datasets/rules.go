@@ -25,20 +25,29 @@ const (
 	// rows. Fingerprints depend on the text and its order, but not on names.
 	TextRules Rules = 2
 
+	// EpochRules read each part of a mixture by epochs: its k-th sample is sample k of its own
+	// order. Before them, some windows of a part came up to twice as often as others within 10000
+	// samples. Lines of a text file that are the end token of the tokenizer, or <|endoftext|>,
+	// divide it into documents.
+	EpochRules Rules = 3
+
 	// NewestRules are those of new runs.
-	NewestRules = TextRules
+	NewestRules = EpochRules
 )
 
 // Validate returns an error for unknown rules.
 func (r Rules) Validate() error {
 	if r < 0 || r > NewestRules {
-		return fmt.Errorf("data_rules is %d: give %d, or %d for the data of an old run", r, NewestRules, FirstRules)
+		return fmt.Errorf("data_rules is %d: give %d to %d; new runs have the last", r, FirstRules, NewestRules)
 	}
 	return nil
 }
 
 // byName reports whether validation documents are chosen by their names.
 func (r Rules) byName() bool { return cmp.Or(r, NewestRules) == FirstRules }
+
+// byEpochs reports whether the parts of a mixture are read by epochs, and text files divided.
+func (r Rules) byEpochs() bool { return cmp.Or(r, NewestRules) >= EpochRules }
 
 // hash returns the hash that chooses validation documents.
 func (r Rules) hash(d Document) uint64 {
@@ -65,14 +74,17 @@ type Losses struct {
 	NUL      int `json:"nul"`             // documents that have lost NUL bytes
 	Replaced int `json:"replaced"`        // documents of JSON in which U+FFFD stands for invalid characters
 	Other    int `json:"other,omitempty"` // files without rows in folders with rows
+
+	Special map[string]int `json:"special_tokens,omitempty"` // spellings in the documents, see SpecialNote
 }
 
 func (l Losses) plus(m Losses) Losses {
-	return Losses{l.Skipped + m.Skipped, l.NUL + m.NUL, l.Replaced + m.Replaced, l.Other + m.Other}
+	return Losses{l.Skipped + m.Skipped, l.NUL + m.NUL, l.Replaced + m.Replaced, l.Other + m.Other, plus(l.Special, m.Special)}
 }
 
 // count counts a document.
 func (l *Losses) count(d Document) {
+	l.Special = plus(l.Special, d.special)
 	if d.nul {
 		l.NUL++
 	}

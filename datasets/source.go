@@ -16,7 +16,9 @@ type source struct {
 	files []file
 	field string // for rows
 	rules Rules
-	keep  func(text []byte) bool
+
+	tokenizer Tokenizer // see Options
+	keep      func(text []byte) bool
 
 	builtin string // describes the built-in corpus, if this is it
 }
@@ -32,11 +34,11 @@ func (s source) documents(f file, each func(Document) error) error {
 		if !s.keep(text) {
 			text = nil
 		}
-		return each(Document{Name: f.name, Text: text})
+		return s.divide(Document{Name: f.name, Text: text}, s.rules.byEpochs(), each)
 	}
 	err := f.eachRow(cmp.Or(s.field, DefaultField), func(r row) error {
 		text, nul := s.rules.cleaned(r.text)
-		return each(Document{Name: fmt.Sprintf("%s#%d", f.name, r.number), Text: text, file: f.name, row: r.number, nul: nul, replaced: r.replaced})
+		return s.divide(Document{Name: fmt.Sprintf("%s#%d", f.name, r.number), Text: text, file: f.name, row: r.number, nul: nul, replaced: r.replaced}, false, each)
 	})
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", f.path, err)

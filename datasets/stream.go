@@ -25,6 +25,7 @@ type Stream struct {
 	seals       []uint64 // checksums of blocks of the ids; nil: they are in a file
 
 	parts []part // for a mixture, which has no ids of its own
+	turns []turn // of its parts; nil: see [EpochRules]
 }
 
 // Tokenize encodes the documents of s. With [Bytes] it shares the memory of s and costs nothing.

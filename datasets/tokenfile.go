@@ -12,6 +12,7 @@ import (
 	"math"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"spmoe/datasets/arrowipc"
 	"spmoe/datasets/bpe"
@@ -136,6 +137,9 @@ func (t *tokenFile) fits(with Tokenizer, name string) error {
 	if t.tokenizer == with.Name() && t.vocab == with.VocabSize() {
 		return nil
 	}
+	if strings.TrimSuffix(t.tokenizer, bpe.Taken) == strings.TrimSuffix(with.Name(), bpe.Taken) {
+		return fmt.Errorf("token file %s was made by %s, not %s: add --special-tokens or leave it out, or tokenize the text again", t.path, t.tokenizer, with.Name())
+	}
 	advice := "leave --tokenizer out, which uses the one in the file"
 	if t.inName() {
 		advice = "give --tokenizer " + t.tokenizer
@@ -209,6 +213,9 @@ func carriedTokenizer(path string) (t Tokenizer, ok bool, err error) {
 	default:
 		t, err = opened(bpe.Parse([]byte(file.carried)))
 		t, err = endedBy(t, file.end, "end_token of "+filepath.Base(path), err)
+		if err == nil && strings.HasSuffix(file.tokenizer, bpe.Taken) {
+			err = TakeSpecial(t)
+		}
 	}
 	return t, true, errors.Join(err, file.unmap())
 }

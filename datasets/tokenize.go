@@ -52,6 +52,7 @@ func WriteTokens(ctx context.Context, path string, paths []string, t Tokenizer, 
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return sum, err
 	}
+	opts.tokenizer = t
 	s, err := openSource(paths, opts)
 	if err != nil {
 		return sum, err
@@ -89,7 +90,7 @@ func (s source) scan(ctx context.Context, progress func(TokenizeProgress)) (size
 		return nil
 	})
 	if err == nil && len(sizes) == 0 {
-		err = noText(s.name, len(s.files), 0, losses)
+		err = s.noText(0, losses)
 	}
 	if err == nil {
 		sides, err = s.rules.divide(sizes, hashes)

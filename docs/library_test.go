@@ -4,24 +4,24 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// TestLibrary: the program in library.md is the one in the repository, and it trains.
+// TestLibrary: the program in library.md trains.
 func TestLibrary(t *testing.T) {
 	guide, err := os.ReadFile("library.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile("library/main.go")
-	if err != nil {
+	_, program, _ := strings.Cut(string(guide), "```go\n")
+	program, _, _ = strings.Cut(program, "```\n")
+	file := filepath.Join(t.TempDir(), "library.go")
+	if err := os.WriteFile(file, []byte(program), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(guide), "```go\n"+string(program)+"```\n") {
-		t.Error("the program in docs/library.md is not docs/library/main.go")
-	}
-	out, err := exec.Command("go", "run", "./library").CombinedOutput()
+	out, err := exec.Command("go", "run", file).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -19,7 +19,7 @@ const (
 
 var (
 	figure  = regexp.MustCompile(`[0-9][0-9,.]*`)
-	remark  = regexp.MustCompile(`<!--[^>]*-->`) // not displayed
+	remark  = regexp.MustCompile("<!--[^>]*-->|`[0-9a-f]{8}`") // not displayed, or a commit
 	link    = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]*))?\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	dropped = regexp.MustCompile(`[^\pL\pN _-]`) // from the anchors of headings, by GitHub

@@ -72,7 +72,7 @@ func verdicts(out string) map[string]int {
 // compared returns the numbers of a check's last line.
 func compared(t *testing.T, out string) (compared, misses int) {
 	t.Helper()
-	m := regexp.MustCompile(`(?m)^\d+ compared, \d+ out of bounds$`).FindString(out)
+	m := regexp.MustCompile(`(?m)^\d+ compared, \d+ out of bounds`).FindString(out)
 	if _, err := fmt.Sscanf(m, "%d compared, %d out of bounds", &compared, &misses); err != nil {
 		t.Fatalf("no summary in\n%s", out)
 	}
@@ -193,7 +193,7 @@ func put(data []byte, i int, x float64) {
 	binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(float32(x)))
 }
 
-// Names that the model lacks are listed and not counted.
+// Names that the model lacks are listed with those that it has, and fail the check.
 func TestCheckUnknownNames(t *testing.T) {
 	all, _ := compared(t, succeed(t, "check", goldenLite))
 	dir := copied(t, goldenLite)
@@ -205,13 +205,17 @@ func TestCheckUnknownNames(t *testing.T) {
 		all["odd"] = safetensors.Tensor{DType: safetensors.F32, Shape: []int{3}, Data: make([]byte, 12)}
 	})
 	edit(t, filepath.Join(dir, "gradients.safetensors"), rename("model.norm.weight", "model.final_norm.weight"))
-	out := succeed(t, "check", dir)
+	got := launch("check", dir)
+	out := got.out
+	if got.code != cli.ExitFailed || !strings.Contains(got.errOut, "3 out of bounds or of unknown names") {
+		t.Errorf("exit code %d: %s", got.code, got.errOut)
+	}
 	if n, _ := compared(t, out); n != all-2 {
 		t.Errorf("%d compared, want %d", n, all-2)
 	}
 	for _, want := range []string{
-		`layer0_feed_forward +- +not compared: the model has no such activation`, `odd +- +not compared`,
-		`gradient model\.final_norm\.weight +- +not compared: the model has no such parameter`, `gradient model\.norm\.weight +- +not compared: the reference lacks it`,
+		`layer0_feed_forward +UNKNOWN +the model has no such activation, it has .*layerN_mlp, .*logits, loss`, `odd +UNKNOWN`,
+		`gradient model\.final_norm\.weight +UNKNOWN +the model has no such parameter`, `gradient model\.norm\.weight +- +not compared: the reference lacks it`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("the check lacks %q:\n%s", want, out)

@@ -44,7 +44,7 @@ func TestCluster(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"Agrees": built.agree, "Stages": built.stages, "Replicas": built.replicas, "Shared sequences": built.sequences,
 		"Layout bytes": built.layoutBytes, "Slow": built.slow, "Uneven": built.uneven, "Loses a host": built.lose,
-		"Fewer hosts": built.fewer, "Host killed": built.kill, "Bytes": built.bytes, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
+		"Fewer hosts": built.fewer, "Host killed": built.kill, "Bytes": built.bytes, "Folder": built.folder, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
 	}
@@ -230,6 +230,34 @@ func (built programs) kill(t *testing.T) {
 			again := ended(t, c.MPIRun(limited(t), mpi, 2, program, "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(step+1)))
 			if !strings.Contains(again, fmt.Sprintf("step-%08d", step)) {
 				t.Errorf("the second start does not go on from step %d: %s", step, again)
+			}
+		})
+	}
+}
+
+// Ranks that are given no folder take the one that rank 0 has chosen, a new one or the newest run.
+func (built programs) folder(t *testing.T) {
+	const starts = 4
+	args := trainingArgs("")
+	args = args[:len(args)-2]
+	for _, mpi := range mpis {
+		t.Run(string(mpi), func(t *testing.T) {
+			dir := t.TempDir()
+			start := func(more ...string) {
+				t.Helper()
+				command := append([]string{"-c", `cd "$0" && exec "$@"`, dir, built[mpi]}, append(args, more...)...)
+				ended(t, hosts.New(t, 1, hosts.Link{}).MPIRun(limited(t), mpi, 4, "sh", command...))
+			}
+			for range starts {
+				start()
+			}
+			runs, err := os.ReadDir(filepath.Join(dir, "runs"))
+			if err != nil || len(runs) != starts {
+				t.Errorf("%d starts have made %v, %v", starts, runs, err)
+			}
+			start("--resume", "--steps", "4")
+			if newest := newestStep(t, filepath.Join(dir, "runs", fmt.Sprintf("debug-%d", starts))); newest != 4 {
+				t.Errorf("the newest run has gone on to step %d, not 4", newest)
 			}
 		})
 	}

@@ -61,16 +61,11 @@ func commands() []cli.Command {
 			"-np 2 bench train --flavor small",
 			"bench kernels --match ^mxfp8_gemm --json kernels.jsonl",
 		}},
-		{Name: "project", Group: cli.GroupMeasure, About: "project training onto a cluster of GPUs or CPU hosts", Define: measuring.DefineProject, Subcommands: measuring.ProjectCommands(), Examples: []string{
+		{Name: "project", Group: cli.GroupMeasure, About: "project training onto a cluster of GPUs", Define: measuring.DefineProject, Subcommands: measuring.ProjectCommands(), Examples: []string{
 			"project --gpu b200",
-			"project explain --stack titan_deepep --precision mxfp8-experts --duplicate 2",
+			"project explain --exchange dedup --precision mxfp8-experts --duplicate 2",
 			"project validate",
 			"project --model 16B --layers 12 --gpu h100 --gpus 4 --seq 4096",
-			"project hosts --train train.jsonl --link-gbits 100 --link-latency 10us",
-		}},
-		{Name: "chaos", Group: cli.GroupCheck, About: "train while ranks fail, and compare the result with an undisturbed run", Define: checking.DefineChaos, Subcommands: checking.ChaosCommands(), Examples: []string{
-			"-np 4 chaos --for 1m",
-			"-np 4 chaos kill --count 50",
 		}},
 		{Name: "data", Group: cli.GroupTrain, About: "inspect or tokenize text, or train a tokenizer", Subcommands: training.DataCommands(), Examples: []string{
 			"data inspect corpus/",

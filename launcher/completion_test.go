@@ -57,7 +57,6 @@ func TestSuggestions(t *testing.T) {
 		{"bench --json x exchange --ma", []string{"--match"}, true},
 		{"project --gpu b200 explain --lay", []string{"--layers"}, true},
 		{"project --precision ", []string{"bf16", "mxfp8-experts", "mxfp8", "fp8", "nvfp4"}, true},
-		{"chaos points --action lo", []string{"loop"}, true},
 		{"data inspect ", []string{":file"}, true},
 		{"completion ", []string{"bash", "zsh", "fish"}, true},
 		{"version ", nil, true},

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -90,4 +92,45 @@ func TestTokenizerOfRun(t *testing.T) {
 	refuse(t, cli.ExitUsage, tiny(data, "--tokenizer", own+".gone", "--model.vocab", "256"), "model.vocab is 256", "has 300 tokens")
 	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--tokenizer", own + ".gone", "--model.vocab", "256"}, "model.vocab is 256", "has 300 tokens")
 	refuse(t, cli.ExitUsage, tiny(data, "--tokenizer", "tiktoken:none"), `no encoding "none"`)
+}
+
+// Special tokens that rows spell are letters or tokens, in training and in prompts alike, as the
+// run was told or its token file was; runs that begin with its weights do the same.
+func TestSpecialTokens(t *testing.T) {
+	own, rows := trainedTokenizer(t, text(t)), filepath.Join(t.TempDir(), "rows.jsonl")
+	write(t, rows, strings.Repeat(`{"text":"every rank sends the gradient to some expert<|endoftext|>"}`+"\n", 300))
+	t.Chdir(t.TempDir())
+	inspected := succeed(t, "data", "inspect", "--data", rows, "--tokenizer", own, "--special-tokens")
+	made := succeed(t, "data", "tokenize", rows, "--tokenizer", own, "--special-tokens", "--out", "tokens.arrow")
+	for _, out := range []string{inspected, made} {
+		if !strings.Contains(out, "300 times <|endoftext|> in the text: taken as special tokens") {
+			t.Errorf("it says %s", out)
+		}
+	}
+	for run, c := range map[string]struct {
+		args  []string
+		said  string
+		taken bool
+	}{
+		"letters": {[]string{"--data", rows, "--tokenizer", own}, "300 times <|endoftext|> in the text: encoded as letters; --special-tokens takes", false},
+		"taken":   {[]string{"--data", rows, "--tokenizer", own, "--special-tokens"}, "300 times <|endoftext|> in the text: taken as special tokens", true},
+		"file":    {[]string{"--data", "tokens.arrow"}, "", true},
+	} {
+		args := slices.Concat([]string{"train", "--report=false", "--out", run}, tinyRun(rows)[2:], c.args, jsonLog, []string{"--seq", "16"})
+		if said := fmt.Sprint(jsonEvents(t, succeed(t, args...), "start")[0]["notes"]); !strings.Contains(said, c.said) {
+			t.Errorf("%s: the notes are %s", run, said)
+		}
+		for _, from := range []string{run, run + "-next"} {
+			got := launch("generate", "--checkpoint", from, "--prompt", "<|endoftext|>", "--max-tokens", "1", "--json")
+			if prompt := jsonEvents(t, got.out, "text")[0]["prompt_tokens"]; (prompt == 1.0) != c.taken || strings.Contains(got.errOut, "encoded as letters") == c.taken {
+				t.Errorf("%s: a prompt of one special token has %v tokens: %s", from, prompt, got.errOut)
+			}
+			if from == run {
+				succeed(t, slices.Concat([]string{"train", "--report=false", "--init-from", run, "--out", run + "-next"}, tinyRun(rows)[:14], []string{"--seq", "16", "--steps", "1"})...)
+			}
+		}
+	}
+	refuse(t, cli.ExitUsage, []string{"train", "--special-tokens", "--data", rows}, "special_tokens: tokenizer bytes has no special tokens")
+	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--special-tokens", "--out", "letters"}, "special_tokens is false in letters/step-00000006, not true")
+	refuse(t, cli.ExitUsage, []string{"train", "--tokenizer", own, "--data", "tokens.arrow"}, "add --special-tokens or leave it out")
 }

@@ -135,6 +135,74 @@ func TestDiskStaysFullAfterFailures(t *testing.T) {
 	}
 }
 
+// resumeUntil continues a run to a step, without output.
+func resumeUntil(run, keep string, steps int, more ...string) []string {
+	return append([]string{"train", "--resume", "--out", run, "--keep", keep, "--steps", fmt.Sprint(steps), "--report=false", "--sample-tokens", "0"}, more...)
+}
+
+// A run on a disk without room for a checkpoint more than it keeps goes on when it is resumed: what
+// it has read takes no space once it is deleted.
+func TestResumeOnFullDisk(t *testing.T) {
+	for keep, room := range map[string]float64{"0": 1.4, "1": 3.3, "2": 3.3} {
+		for _, kind := range []string{"goroutine", "process"} {
+			t.Run(keep+" "+kind, func(t *testing.T) {
+				data := text(t)
+				t.Chdir(t.TempDir())
+				run := smallDisk(t, room)
+				succeed(t, tiny(data, "--out", run, "--steps", "2", "--keep", keep, "--save-every", "1")...)
+				for _, steps := range []int{6, 8} {
+					got := launch(resumeUntil(run, keep, steps, "-np", "2", "--ranks", kind, "--save-every", "1")...)
+					if got.code != cli.ExitOK || strings.Contains(got.out+got.errOut, "ALARM") {
+						t.Fatalf("to step %d: exit code %d: %s\n%s", steps, got.code, got.errOut, got.out)
+					}
+				}
+				succeed(t, "checkpoint", "verify", run)
+			})
+		}
+	}
+}
+
+// A run that keeps no older checkpoint does not give up the only one for nothing: not if others
+// fill the disk, and not if its files are open elsewhere. It comes back from a launcher that was
+// killed before anything was deleted.
+func TestOnlyCheckpointStays(t *testing.T) {
+	data := text(t)
+	t.Chdir(t.TempDir())
+	run := smallDisk(t, 1.4)
+	succeed(t, tiny(data, "--out", run, "--steps", "2", "--keep", "0", "--save-every", "0")...)
+	first := filepath.Join(run, "step-00000002")
+	shards, err := filepath.Glob(filepath.Join(first, "rank-*"))
+	if err != nil || len(shards) != 1 {
+		t.Fatal(shards, err)
+	}
+	open, err := os.Open(shards[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := launch(resumeUntil(run, "0", 3, "--save-retry", "1s")...)
+	if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "also without step-00000002, which therefore stays: files that are open elsewhere") {
+		t.Errorf("exit code %d: %s", got.code, got.errOut)
+	}
+	succeed(t, "checkpoint", "verify", run)
+	if err := open.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(first, filepath.Join(run, ".step-00000002.pruned")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(run, ".step-00000003.tmp"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	fillDisk(filepath.Join(run, ".step-00000003.tmp", "rank-00000-of-00001.safetensors"))
+	if got := launch(resumeUntil(run, "0", 3)...); got.code != cli.ExitOK {
+		t.Fatalf("exit code %d: %s", got.code, got.errOut)
+	}
+	succeed(t, "checkpoint", "verify", run)
+	if left, _ := filepath.Glob(filepath.Join(run, "*step-*")); len(left) != 1 || filepath.Base(left[0]) != "step-00000003" {
+		t.Errorf("%q is left", left)
+	}
+}
+
 // writers passes on every line to several writers.
 type writers []*watcher
 

@@ -15,8 +15,6 @@ import (
 
 	"spmoe/internal/fault"
 	"spmoe/internal/testing/vt"
-	"spmoe/launcher/chaos"
-	"spmoe/launcher/checking"
 	"spmoe/launcher/cli"
 )
 
@@ -116,12 +114,12 @@ func TestLiveView(t *testing.T) {
 			})
 			args := tiny(data, append(strings.Fields(c.args), "-np", "2", "--steps", "1000000", "--log-every", "100", "--out", strings.ReplaceAll(name, " ", "-"))...)
 			die := fault.Order{Action: fault.Kill, Place: fault.AfterStep, Count: 20}
-			code := checking.LaunchTrain(ctx, args, chaos.Hooks{Fault: func(rank int, generation uint32) string {
+			code := launchTrain(ctx, args, func(rank int, generation uint32) string {
 				if c.kill && rank == 0 && generation == 0 {
-					return fault.Setting(&die, "")
+					return die.String()
 				}
 				return ""
-			}}, terminal.File, terminal.File)
+			}, terminal.File, terminal.File)
 			all, screen := terminal.seen(t)
 			if picture == "" || code != cli.ExitInterrupted {
 				t.Fatalf("exit code %d, and no picture, but at the end\n%s", code, screen)

@@ -188,7 +188,7 @@ func TestInspectFolders(t *testing.T) {
 // The model in the JSON output is the configuration that was inspected, flags included.
 func TestInspectModel(t *testing.T) {
 	s := inspected(t, "671B", "--model.layers", "5", "--model.vocab", "100277")
-	got, err := moe.ParseHF(s.Model)
+	got, _, err := moe.ParseHF(s.Model)
 	if err != nil {
 		t.Fatal(err)
 	}

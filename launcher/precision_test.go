@@ -56,6 +56,8 @@ func TestOldSum(t *testing.T) {
 	}
 	write(t, "config.toml", "[fp8]\naccumulate = '14bit'\n")
 	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--config", file}, "config.toml:2: fp8.accumulate is gone")
+	model := write(t, "config.json", "{\n  \"model_type\": \"deepseek_v3\"\n}")
+	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--config", model}, "config.json is JSON, as a model's config.json, not TOML: give the folder of a Hugging Face model to --init-from")
 	refuse(t, cli.ExitUsage, []string{"compare", "--precision", "bf16,fp8-block+14bit"}, `unknown modifier "14bit"`)
 	for _, c := range []struct{ precision, sum, want string }{{"nvfp4", "fp32", "fp32"}, {"nvfp4", "exact", "exact"}, {"mxfp8", "exact", "fp32"}} {
 		write(t, "config.toml", "precision = '"+c.precision+"'\nsteps = 7\n[nvfp4]\nrht = true\nsum = '"+c.sum+"'\n[fp8]\nscale = 'pow2'\n")

@@ -20,8 +20,6 @@ import (
 
 	"spmoe/collective/heap/heaptest"
 	"spmoe/internal/fault"
-	"spmoe/launcher/chaos"
-	"spmoe/launcher/checking"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
 	"spmoe/launcher/running"
@@ -278,12 +276,12 @@ func TestPoison(t *testing.T) {
 	var out, errOut lockedBuffer
 	args := tiny(ownText, "--ranks", "process", "-np", "2", "--out", filepath.Join(t.TempDir(), "run"), "--restarts", "2")
 	fail := fault.Order{Action: fault.Exit1, Place: fault.AfterStep, Count: 1}
-	code := checking.LaunchTrain(t.Context(), args, chaos.Hooks{Fault: func(rank int, _ uint32) string {
+	code := launchTrain(t.Context(), args, func(rank int, _ uint32) string {
 		if rank == 1 {
-			return fault.Setting(&fail, "")
+			return fail.String()
 		}
 		return ""
-	}}, &out, &errOut)
+	}, &out, &errOut)
 	if text := errOut.String(); code != spmd.DoNotRestart || !strings.Contains(text, "it is failure number 3 without a step in between") {
 		t.Errorf("exit code %d: %s", code, text)
 	}

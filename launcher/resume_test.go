@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -116,11 +115,11 @@ func TestSameConfig(t *testing.T) {
 // few keys too. A command whose run is under way keeps what the run has.
 func TestDataRules(t *testing.T) {
 	_, config := defaults(t, "debug")
-	old := strings.Replace(string(config), "data_rules = 2\n", "", 1)
+	old := strings.Replace(string(config), "data_rules = 3\n", "", 1)
 	if old == string(config) {
 		t.Fatalf("a new run has other rules than this test: %s", config)
 	}
-	for text, want := range map[string]int{string(config): 2, old: 1, "seq = 64\nbatch = 4\n": 2, "": 2} {
+	for text, want := range map[string]int{string(config): 3, old: 1, "seq = 64\nbatch = 4\n": 3, "": 3, "data_rules = 2\n": 2} {
 		if got, err := cli.Resolve(cli.TrainDefaults, "", []byte(text), nil); err != nil || got.DataRules != want {
 			t.Errorf("rules %d, %v, want %d: %.60s", got.DataRules, err, want, text)
 		}
@@ -140,8 +139,8 @@ func TestDataRules(t *testing.T) {
 	}
 	same(t, files(t, "."), want)
 	refuse(t, cli.ExitUsage, append(args, "--data-rules", "2"), "holds step-00000006 of an earlier run")
-	refuse(t, cli.ExitUsage, append([]string{"train", "--resume", "--data-rules", "2", "--out", "run"}, jsonLog...), "data_rules is 1 in run/step-00000006, not 2: a resumed run cannot change it")
-	refuse(t, cli.ExitUsage, append(args, "--data-rules", "3"), "data_rules is 3: give 2, or 1 for the data of an old run")
+	refuse(t, cli.ExitUsage, append([]string{"train", "--resume", "--data-rules", "2", "--out", "run"}, jsonLog...), "run/step-00000006 does not fit this run: fingerprint: the checkpoint was trained on other data, or with another tokenizer or data_rules")
+	refuse(t, cli.ExitUsage, append(args, "--data-rules", "4"), "data_rules is 4: give 1 to 3; new runs have the last")
 }
 
 // A checkpoint of a version without optimizer.moments has FP32 moments, also of a flavor that now
@@ -163,6 +162,10 @@ func TestSameMoments(t *testing.T) {
 // A run resumes with other settings if it is told to, and says each of them.
 func TestResumeWithChanges(t *testing.T) {
 	data := text(t)
+	first, err := os.ReadFile(filepath.Join(data, "0.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Chdir(t.TempDir())
 	succeed(t, tiny(data, "--out", "run", "--steps", "2")...)
 	args := strings.Fields("train --resume --out run --precision mxfp8 --optimizer.lr 0.001 --steps 3 --report=false --allow-changes")
@@ -181,12 +184,33 @@ func TestResumeWithChanges(t *testing.T) {
 	if out := succeed(t, "train", "--resume", "--out", "run", "--steps", "4", "--precision", "mxfp8", "--report=false"); strings.Count(out, "NOTE:") != 1 {
 		t.Errorf("the output is\n%s", out)
 	}
+	// Other text begins at its start, if it is named; a plain --resume then goes on in it.
+	other := text(t)
+	write(t, filepath.Join(other, "0.txt"), strings.Repeat("none of this was in the text before; ", 100))
+	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--out", "run", "--steps", "5", "--data", other}, "add --allow-changes to --data to go on with this data from its start")
+	succeed(t, "train", "--report=false", "--resume", "--out", "run", "--steps", "5")
+	out = succeed(t, "train", "--report=false", "--resume", "--out", "run", "--keep", "9", "--steps", "7", "--allow-changes", "--data", other)
+	if !strings.Contains(out, "NOTE: other data from step 6 on: ") || strings.Index(out, "validation after step 5") > strings.Index(out, "step: 6 ") {
+		t.Errorf("the output is\n%s", out)
+	}
+	if out := succeed(t, "train", "--report=false", "--resume", "--out", "run", "--steps", "8"); !strings.Contains(out, "step: 8 ") || strings.Contains(out, "other data") {
+		t.Errorf("the output is\n%s", out)
+	}
+	for _, step := range []string{"7", "8"} {
+		if err := os.RemoveAll("run/step-0000000" + step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Text that has changed, without a word about it, is no other text to go on with.
+	write(t, filepath.Join(data, "0.txt"), "changed")
+	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--out", "run", "--steps", "6", "--allow-changes"}, "the checkpoint was trained on other data")
+	write(t, filepath.Join(data, "0.txt"), string(first))
 	// More steps, other folders and text in another place need no permission.
 	moved := filepath.Join(t.TempDir(), filepath.Base(data))
 	if err := os.Rename(data, moved); err != nil {
 		t.Fatal(err)
 	}
-	succeed(t, "train", "--resume", "--out", "run", "--steps", "5", "--data", moved, "--keep", "3", "--threads", "1", "--report=false")
+	succeed(t, "train", "--resume", "--out", "run", "--steps", "6", "--data", moved, "--keep", "3", "--threads", "1", "--report=false")
 }
 
 // A finished run can be resumed with nothing left to do, and with another number of ranks.
@@ -387,55 +411,4 @@ func TestResumeWithDamagedRecord(t *testing.T) {
 		strings.Contains(got.errOut, "@") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
-}
-
-// A run that is resumed after its end rises to the rate of a longer schedule and says so, or goes
-// on with its last rate, as the message of the complete run proposes. One that makes
-// the first steps of a schedule resumes as if it had not stopped.
-func TestResumeSchedule(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	rates := func(out string) (all []float64) {
-		for _, e := range jsonEvents(t, out, "step") {
-			all = append(all, e.number("lr"))
-		}
-		return all
-	}
-	begin := func(more ...string) []float64 {
-		more = append(more, "--optimizer.decay-frac", "0.5", "--optimizer.min-factor", "0", "--log-format", "json")
-		return rates(succeed(t, tiny(data, more...)...))
-	}
-	whole := begin("--steps", "6", "--out", "run")
-	again := succeed(t, tiny(data, "--out", "run", "--optimizer.decay-frac", "0.5", "--optimizer.min-factor", "0")...)
-	if want := "launcher train --resume --out run --steps N --schedule-steps 6, with N above 6"; !strings.Contains(again, want) {
-		t.Errorf("%q, want %q", again, want)
-	}
-	if err := os.CopyFS("anew", os.DirFS("run")); err != nil {
-		t.Fatal(err)
-	}
-
-	out := succeed(t, strings.Fields("train --resume --out run --steps 12 --schedule-steps 6 --report=false --log-format json")...)
-	for _, rate := range rates(out) {
-		if rate != whole[5] {
-			t.Errorf("the proposal goes on with rates %g, after %g", rates(out), whole)
-			break
-		}
-	}
-	if n := len(rates(out)); n != 6 || strings.Contains(out, "rises") {
-		t.Errorf("%d steps: %s", n, out)
-	}
-	out = succeed(t, "train", "--resume", "--out", "anew", "--steps", "12", "--report=false")
-	const note = "NOTE: the learning rate rises from 1.00e-03 in step 6 to 3.00e-03 in step 7: " +
-		"its schedule was planned for 6 steps: add --schedule-steps 6 to keep to it\n"
-	if !strings.Contains(out, note) {
-		t.Errorf("%s\nwant %q", out, note)
-	}
-
-	part := begin("--steps", "2", "--schedule-steps", "6", "--out", "part")
-	rest := succeed(t, "train", "--resume", "--out", "part", "--steps", "6", "--report=false", "--log-format", "json")
-	if got := append(part, rates(rest)...); !slices.Equal(got, whole) || strings.Contains(rest, "rises") {
-		t.Errorf("in two parts %g, in one %g: %s", got, whole, rest)
-	}
-	shorter := []string{"train", "--resume", "--out", "part", "--steps", "8", "--schedule-steps", "4"}
-	refuse(t, cli.ExitUsage, shorter, "schedule_steps: 6 -> 4", "--allow-changes")
 }

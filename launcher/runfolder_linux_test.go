@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -29,11 +31,14 @@ func readOnly(t *testing.T) string {
 	return dir
 }
 
-// mount mounts a new file system in memory at a folder until the test ends. It skips the test if it
-// may not.
+// mount mounts a new file system in memory at a folder until the test ends. If it may not, the test
+// passes or fails as root of a user namespace, or is skipped.
 func mount(t *testing.T, dir string, flags uintptr, options string) {
 	t.Helper()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", flags, options); err != nil {
+		if os.Getuid() != 0 {
+			runAsRoot(t)
+		}
 		t.Skipf("mounting a file system: %v", err)
 	}
 	t.Cleanup(func() {
@@ -41,6 +46,25 @@ func mount(t *testing.T, dir string, flags uintptr, options string) {
 			t.Errorf("unmounting %s: %v", dir, err)
 		}
 	})
+}
+
+// runAsRoot runs this test as root of a user namespace, and ends it here.
+func runAsRoot(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.v")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	switch {
+	case errors.As(err, new(*exec.ExitError)):
+		t.Fatalf("as root of a user namespace: %v\n%s", err, out)
+	case err != nil:
+		t.Skipf("no user namespace to mount a file system in: %v", err)
+	}
+	t.Skipf("passed as root of a user namespace:\n%s", out)
 }
 
 // The launcher alone holds the lock of a run of processes: it ends with the launcher.

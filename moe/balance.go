@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"spmoe/tensor"
+	"spmoe/tensor/alloc"
 )
 
 // The sequence-wise balance loss of DeepSeek-V3 (arXiv:2412.19437, 2.1.2). For each sequence it is
@@ -23,7 +24,7 @@ func (r *router) balanceLoss(ex *tensor.Exec, s *routerState, losses []sequenceL
 	job := balanceArgs{r, s, losses, dscores, seq, alpha / float64(globalSequences)}
 	n := dscores.Dim(0) / seq
 	if len(s.share) < n*r.cfg.Experts {
-		s.share = make([]float64, n*r.cfg.Experts)
+		s.share = alloc.Make[float64](n * r.cfg.Experts)
 	}
 	tensor.Parallel(ex, n, r.work(n*seq), job, balanceSequences)
 }
@@ -102,7 +103,7 @@ func (r *router) contextBalance(p phase, s *routerState, losses []sequenceLoss, 
 	b := balanceArgs{r, s, losses, dscores, p.batch.Seq, r.cfg.BalanceAlpha / float64(p.batch.GlobalSequences)}
 	counts, each := p.ex.New(tensor.INT32, r.cfg.Experts), p.ex.New(tensor.UINT8, 8*p.cp.tokens)
 	if len(s.share) < r.cfg.Experts {
-		s.share = make([]float64, r.cfg.Experts)
+		s.share = alloc.Make[float64](r.cfg.Experts)
 	}
 	share := s.share[:r.cfg.Experts]
 	clear(share)

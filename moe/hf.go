@@ -2,6 +2,7 @@ package moe
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -18,11 +19,9 @@ type hfFamily interface {
 	common() *hfCommon
 }
 
-// hfFamilies returns the families by model_type, each with the library's defaults.
+// hfFamilies returns the families by model_type.
 func hfFamilies() map[string]hfFamily {
-	return map[string]hfFamily{
-		"deepseek_v3": newHFDeepSeek(), "deepseek_v2": newHFDeepSeek(), "qwen3_moe": &hfQwen3{hfCommon: hfDefaults()}, "glm4_moe": newHFGLM4(),
-	}
+	return map[string]hfFamily{"deepseek_v3": &hfDeepSeek{}, "deepseek_v2": &hfDeepSeek{}, "qwen3_moe": &hfQwen3{}, "glm4_moe": &hfGLM4{}}
 }
 
 // hfCommon is what all families have under the names of Hugging Face's config.json.
@@ -48,44 +47,42 @@ type hfCommon struct {
 	RopeTheta      *decimal        `json:"rope_theta,omitempty"`
 	RopeScaling    *ropeParameters `json:"rope_scaling"`
 	RopeParameters *ropeParameters `json:"rope_parameters,omitempty"`
+	Partial        *decimal        `json:"partial_rotary_factor,omitempty"`
 	TieEmbeddings  bool            `json:"tie_word_embeddings"`
 	AttentionBias  bool            `json:"attention_bias"`
 }
-
-func hfDefaults() hfCommon { return hfCommon{NormEps: 1e-6, MaxPositions: 4096, HiddenAct: "silu"} }
 
 func (h *hfCommon) common() *hfCommon { return h }
 
 // ParseHF reads a Hugging Face config.json of a model of one of the families, as newer or older
 // versions of the library write it. Settings that the format lacks (bias speed, loss weights) get
-// this package's defaults.
-func ParseHF(data []byte) (Config, error) {
-	c, err := parseHF(data)
-	if err != nil {
-		return Config{}, fmt.Errorf("config.json: %w", err)
+// this package's defaults. The notes say what was assumed or ignored.
+func ParseHF(data []byte) (c Config, notes []string, err error) {
+	if c, notes, err = parseHF(data); err != nil {
+		return Config{}, nil, fmt.Errorf("config.json: %w", err)
 	}
-	return c, c.Validate()
+	return c, notes, c.Validate()
 }
 
-func parseHF(data []byte) (c Config, err error) {
-	var named struct {
-		Type string `json:"model_type"`
-	}
-	if err := strictjson.Unmarshal(data, &named); err != nil {
-		return c, err
+func parseHF(data []byte) (c Config, notes []string, err error) {
+	keys, kind := hfKeys{}, ""
+	if err := strictjson.Unmarshal(data, &keys); err != nil {
+		return c, nil, err
 	}
 	families := hfFamilies()
-	h, ok := families[named.Type]
+	_ = json.Unmarshal(keys["model_type"], &kind) // what is no text is no family
+	h, ok := families[kind]
 	if !ok {
-		return c, fmt.Errorf("model_type is %.100q: only %s are supported", named.Type, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
+		return c, nil, fmt.Errorf("model_type is %.100q: only %s are supported", kind, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
 	}
-	if err := strictjson.Unmarshal(data, h); err != nil {
-		return c, err
+	if notes, err = decodeHF(h, kind, keys); err != nil {
+		return c, nil, err
 	}
 	if err := h.common().supported(); err != nil {
-		return c, err
+		return c, nil, err
 	}
-	return h.config()
+	c, err = h.config()
+	return c, notes, err
 }
 
 // HFModelType returns the model_type of the family that MarshalHF writes.
@@ -143,7 +140,11 @@ func (h *hfCommon) apply(c *Config) {
 	c.Vocab, c.Dim, c.Layers, c.DenseInter, c.Heads = h.Vocab, h.Dim, h.Layers, h.DenseInter, h.Heads
 	c.TopK, c.ExpertInter, c.NormTopK = h.TopK, h.ExpertInter, h.NormTopK
 	c.NormEps, c.MaxPositions = float64(h.NormEps), h.MaxPositions
-	h.rope(c)
+	r := h.ropeParameters()
+	c.RopeTheta = float64(or(r.Theta, or(h.RopeTheta, decimal(c.RopeTheta))))
+	if r.kind() == "yarn" {
+		c.YaRN = r.yarn(c.MaxPositions)
+	}
 }
 
 func (h *hfCommon) supported() error {
@@ -153,10 +154,10 @@ func (h *hfCommon) supported() error {
 	case h.TieEmbeddings:
 		return fmt.Errorf("tie_word_embeddings is true: only untied heads are supported")
 	}
-	if r := h.ropeParameters(); r != nil {
-		return r.supported()
+	if a, b := h.RopeScaling, h.RopeParameters; !a.empty() && !b.empty() && (a.kind() != b.kind() || a.yarn(0) != b.yarn(0)) {
+		return fmt.Errorf("rope_scaling and rope_parameters differ: remove one of the two")
 	}
-	return nil
+	return h.ropeParameters().supported()
 }
 
 // decimal is a number that is written with a decimal point, because transformers refuses an integer
@@ -188,10 +189,14 @@ type ropeParameters struct {
 	Truncate          *bool    `json:"truncate,omitempty"`
 }
 
+func (r *ropeParameters) empty() bool { return r == nil || *r == ropeParameters{} }
+
 func (r *ropeParameters) supported() error {
 	switch kind := r.kind(); {
 	case kind != "yarn" && kind != "default":
 		return fmt.Errorf("rope type is %.100q: only default and yarn are supported", kind)
+	case kind == "default" && r.Factor != 0 && r.Factor != 1:
+		return fmt.Errorf("rope_scaling has a factor, %g, and its type is default: give the type yarn, or no factor", r.Factor)
 	case kind == "yarn" && r.Factor == 0:
 		return fmt.Errorf("the rope type is yarn but factor is missing: give the context extension factor")
 	case kind == "yarn" && r.AttentionFactor != nil:
@@ -202,37 +207,24 @@ func (r *ropeParameters) supported() error {
 	return nil
 }
 
+// ropeParameters returns the settings that count, as the library chooses them. It is not nil.
 func (h *hfCommon) ropeParameters() *ropeParameters {
-	if h.RopeParameters != nil {
-		return h.RopeParameters
-	}
-	return h.RopeScaling
-}
-
-func (r *ropeParameters) kind() string {
-	for _, s := range []string{r.Type, r.OldType} {
-		if s != "" {
-			return s
+	for _, r := range []*ropeParameters{h.RopeScaling, h.RopeParameters} {
+		if !r.empty() {
+			return r
 		}
 	}
-	return "default"
+	return &ropeParameters{}
 }
 
-func (h *hfCommon) rope(c *Config) {
-	theta := or(h.RopeTheta, decimal(c.RopeTheta))
-	r := h.ropeParameters()
-	if r != nil {
-		theta = or(r.Theta, theta)
-	}
-	if c.RopeTheta = float64(theta); r == nil {
-		return
-	}
-	if r.kind() == "yarn" {
-		c.YaRN = YaRN{
-			Factor: float64(r.Factor), OriginalPositions: or(r.OriginalPositions, c.MaxPositions),
-			BetaFast: float64(or(r.BetaFast, 32)), BetaSlow: float64(or(r.BetaSlow, 1)),
-			MScale: float64(or(r.MScale, 0)), MScaleAllDim: float64(or(r.MScaleAllDim, 0)),
-		}
+func (r *ropeParameters) kind() string { return cmp.Or(r.Type, r.OldType, "default") }
+
+// yarn returns the extension of a model for a number of positions.
+func (r *ropeParameters) yarn(positions int) YaRN {
+	return YaRN{
+		Factor: float64(r.Factor), OriginalPositions: or(r.OriginalPositions, positions),
+		BetaFast: float64(or(r.BetaFast, 32)), BetaSlow: float64(or(r.BetaSlow, 1)),
+		MScale: float64(or(r.MScale, 0)), MScaleAllDim: float64(or(r.MScaleAllDim, 0)),
 	}
 }
 

@@ -5,6 +5,7 @@ package moe
 // are written here have both.
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -27,13 +28,13 @@ func (h *hfQwen3) config() (Config, error) {
 	switch r := h.ropeParameters(); {
 	case h.SlidingWindow:
 		return c, fmt.Errorf("use_sliding_window is true: only attention over all tokens is supported")
-	case r != nil && or(r.Partial, 1) != 1:
-		return c, fmt.Errorf("partial_rotary_factor is %g: a Qwen3-MoE model rotates whole heads", *r.Partial)
+	case or(r.Partial, or(h.Partial, 1)) != 1:
+		return c, fmt.Errorf("partial_rotary_factor is %g: a Qwen3-MoE model rotates whole heads", or(r.Partial, or(h.Partial, 1)))
 	}
 	if err := h.applyHeads(&c, h.HeadDim, 1); err != nil {
 		return c, err
 	}
-	c.Experts = or(h.Experts, or(h.OldExperts, 0))
+	c.Experts = or(h.Experts, 0)
 	c.QKNorm, c.QKVBias, c.OutputBias = true, h.AttentionBias, h.AttentionBias
 	c.ScoreFunc, c.BiasSpeed = Softmax, 0
 	step := or(h.SparseStep, 1)
@@ -73,9 +74,8 @@ func (c Config) hfQwen3() *hfQwen3 {
 // hfGLM4 is the configuration of a GLM-4.5 model.
 type hfGLM4 struct {
 	hfCommon
-	HeadDim *int     `json:"head_dim,omitempty"`
-	Partial *decimal `json:"partial_rotary_factor,omitempty"`
-	QKNorm  bool     `json:"use_qk_norm"`
+	HeadDim *int `json:"head_dim,omitempty"`
+	QKNorm  bool `json:"use_qk_norm"`
 
 	DenseLayers   int     `json:"first_k_dense_replace"`
 	Experts       int     `json:"n_routed_experts"`
@@ -87,25 +87,15 @@ type hfGLM4 struct {
 	MTPLayers     int     `json:"num_nextn_predict_layers"`
 }
 
-func newHFGLM4() *hfGLM4 {
-	h := &hfGLM4{hfCommon: hfDefaults(), DenseLayers: 1, SharedExperts: 1, Groups: 1, TopKGroups: 1, ScoreFunc: Sigmoid, RouteScale: 1}
-	h.NormTopK = true
-	return h
-}
-
 func (h *hfGLM4) config() (Config, error) {
 	c := base()
 	h.apply(&c)
-	partial := or(h.Partial, 0.5)
-	if r := h.ropeParameters(); r != nil {
-		partial = or(r.Partial, partial)
-	}
-	if err := h.applyHeads(&c, h.HeadDim, float64(partial)); err != nil {
+	if err := h.applyHeads(&c, h.HeadDim, float64(or(h.ropeParameters().Partial, or(h.Partial, 0.5)))); err != nil {
 		return c, err
 	}
 	c.QKNorm, c.QKVBias = h.QKNorm, h.AttentionBias
 	c.DenseLayers, c.Experts, c.SharedExperts, c.MTPLayers = h.DenseLayers, h.Experts, h.SharedExperts, h.MTPLayers
-	c.Groups, c.TopKGroups, c.ScoreFunc, c.RouteScale = h.Groups, h.TopKGroups, h.ScoreFunc, float64(h.RouteScale)
+	c.Groups, c.TopKGroups, c.ScoreFunc, c.RouteScale = h.Groups, h.TopKGroups, cmp.Or(h.ScoreFunc, Sigmoid), float64(h.RouteScale)
 	return c, nil
 }
 

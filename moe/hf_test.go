@@ -2,6 +2,8 @@ package moe
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,7 +13,9 @@ import (
 // no selection bias.
 func inHF(cfg Config) Config {
 	d := base()
-	cfg.BalanceAlpha, cfg.MTPWeight = d.BalanceAlpha, d.MTPWeight
+	if cfg.MTPWeight = d.MTPWeight; cfg.KVHeads > 0 {
+		cfg.BalanceAlpha = d.BalanceAlpha
+	}
 	if cfg.HFModelType() != "qwen3_moe" {
 		cfg.BiasSpeed = d.BiasSpeed
 	}
@@ -71,7 +75,7 @@ func TestHFRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ParseHF(data)
+		got, _, err := ParseHF(data)
 		if err != nil {
 			t.Errorf("%s: %v\n%s", name, err, data)
 		} else if want := inHF(cfg); got != want {
@@ -92,9 +96,59 @@ func edited(t testing.TB, edit object) []byte {
 
 type object = map[string]any
 
+// null is a value that edited does not take for the removal of a key.
+var null = json.RawMessage("null")
+
+// A config.json of nothing but its type has the sizes of its class in transformers 5.17, and a note
+// names each key. The values are typed from the classes' source.
+func TestHFDefaults(t *testing.T) {
+	v3 := Config{
+		Vocab: 129280, Dim: 7168, Layers: 61, DenseLayers: 3, DenseInter: 18432, Heads: 128, QRank: 1536, KVRank: 512, NopeDim: 128, RopeDim: 64, ValueDim: 128,
+		Experts: 256, TopK: 8, ExpertInter: 2048, SharedExperts: 1, Groups: 8, TopKGroups: 4, ScoreFunc: Sigmoid, NormTopK: true, RouteScale: 2.5,
+		BiasSpeed: 1e-3, MTPLayers: 1, MTPWeight: 0.3, NormEps: 1e-6, MaxPositions: 4096, RopeTheta: 10000,
+	}
+	for kind, c := range map[string]struct {
+		more string
+		keys int
+		want Config
+	}{
+		"deepseek_v3": {``, 26, v3},
+		"deepseek_v2": {`, "num_experts_per_tok": 6`, 25, with(v3, func(c *Config) {
+			c.Vocab, c.Dim, c.Layers, c.DenseLayers, c.DenseInter, c.Heads, c.MaxPositions = 102400, 4096, 32, 0, 11008, 32, 2048
+			c.Experts, c.TopK, c.ExpertInter, c.SharedExperts, c.Groups, c.TopKGroups, c.ScoreFunc, c.NormTopK, c.RouteScale, c.MTPLayers = 64, 6, 1407, 2, 1, 1, Softmax, false, 1, 0
+		})},
+		"qwen3_moe": {``, 19, with(base(), func(c *Config) {
+			c.Vocab, c.Dim, c.Layers, c.DenseInter, c.Heads, c.KVHeads, c.RopeDim, c.ValueDim, c.QKNorm, c.MaxPositions = 151936, 2048, 24, 6144, 32, 4, 64, 64, true, 32768
+			c.Experts, c.TopK, c.ExpertInter, c.ScoreFunc, c.NormTopK, c.BiasSpeed = 128, 8, 768, Softmax, false, 0
+		})},
+		"glm4_moe": {`, "hidden_size": 4608`, 23, with(base(), func(c *Config) { // the class's own 4,096 is no multiple of twice its 96 heads
+			c.Vocab, c.Dim, c.Layers, c.DenseLayers, c.DenseInter, c.Heads, c.KVHeads, c.NopeDim, c.RopeDim, c.ValueDim = 151552, 4608, 46, 1, 10944, 96, 8, 24, 24, 48
+			c.Experts, c.TopK, c.ExpertInter, c.SharedExperts, c.MTPLayers, c.NormEps, c.MaxPositions = 128, 8, 1408, 1, 1, 1e-5, 131072
+		})},
+	} {
+		got, notes, err := ParseHF(fmt.Appendf(nil, `{"model_type": %q%s}`, kind, c.more))
+		if err != nil || got != c.want {
+			t.Errorf("%s: %v, read as\n%+v, want\n%+v", kind, err, got, c.want)
+		}
+		if len(notes) != 1 || strings.Count(notes[0], ",") != c.keys-1 || !strings.Contains(notes[0], "norm_topk_prob "+fmt.Sprint(c.want.NormTopK)) {
+			t.Errorf("%s: notes %q, want one of %d keys", kind, notes, c.keys)
+		}
+	}
+	_, notes, err := ParseHF(editedText(t, qwen3Text, object{"router_aux_loss_coef": 0.001, "output_router_logits": false, "some_switch": 0}))
+	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "some_switch") {
+		t.Errorf("%v, notes %q", err, notes)
+	}
+}
+
 func TestParseHFReads(t *testing.T) {
 	yarn := YaRN{Factor: 4, OriginalPositions: 16, BetaFast: 32, BetaSlow: 1, MScale: 0.5, MScaleAllDim: 0.25}
 	plain := inHF(tiny())
+	v2 := object{"model_type": "deepseek_v2", "scoring_func": nil, "topk_method": nil, "norm_topk_prob": nil}
+	with2 := func(a, b object) object {
+		a = maps.Clone(a)
+		maps.Copy(a, b)
+		return a
+	}
 	for name, c := range map[string]struct {
 		edit object
 		want func(c *Config)
@@ -107,9 +161,11 @@ func TestParseHFReads(t *testing.T) {
 			object{"rope_theta": nil, "rope_scaling": nil, "rope_parameters": object{"rope_type": "yarn", "rope_theta": 5000, "factor": 4, "original_max_position_embeddings": 16, "beta_fast": 32, "beta_slow": 1, "mscale": 0.5, "mscale_all_dim": 0.25}},
 			func(c *Config) { c.RopeTheta, c.YaRN = 5000, yarn },
 		},
-		"rope_parameters before rope_scaling": {
-			object{"rope_parameters": object{"rope_type": "default", "rope_theta": 5000}, "rope_scaling": object{"type": "yarn", "factor": 4}},
-			func(c *Config) { c.RopeTheta = 5000 },
+		"rope_parameters like rope_scaling": {
+			object{"rope_parameters": object{"rope_type": "yarn", "rope_theta": 9000, "factor": 4.0}, "rope_scaling": object{"type": "yarn", "factor": 4, "rope_theta": 5000}},
+			func(c *Config) {
+				c.RopeTheta, c.YaRN = 5000, YaRN{Factor: 4, OriginalPositions: 64, BetaFast: 32, BetaSlow: 1}
+			},
 		},
 		"default rope_parameters": {
 			object{"rope_theta": nil, "rope_parameters": object{"rope_type": "default"}},
@@ -121,19 +177,22 @@ func TestParseHFReads(t *testing.T) {
 				c.YaRN = YaRN{Factor: 4, OriginalPositions: 64, BetaFast: 32, BetaSlow: 1}
 			},
 		},
-		"null rope_scaling":  {object{"rope_scaling": nil}, func(c *Config) {}},
-		"null q_lora_rank":   {object{"q_lora_rank": nil}, func(c *Config) { c.QRank = 0 }},
-		"v2 means softmax":   {object{"model_type": "deepseek_v2", "scoring_func": nil}, func(c *Config) { c.ScoreFunc = Softmax }},
+		"null rope_scaling":  {object{"rope_scaling": null}, func(c *Config) {}},
+		"null q_lora_rank":   {object{"q_lora_rank": null}, func(c *Config) { c.QRank = 0 }},
+		"v2 means softmax":   {v2, func(c *Config) { c.ScoreFunc, c.NormTopK = Softmax, false }},
 		"v3 means sigmoid":   {object{"scoring_func": nil}, func(c *Config) { c.ScoreFunc = Sigmoid }},
-		"no groups":          {object{"n_group": nil, "topk_group": nil}, func(c *Config) {}},
-		"no shared experts":  {object{"n_shared_experts": nil}, func(c *Config) { c.SharedExperts = 0 }},
-		"defaults":           {object{"rms_norm_eps": nil, "routed_scaling_factor": nil, "max_position_embeddings": nil, "hidden_act": nil, "moe_layer_freq": nil}, func(c *Config) { c.RouteScale, c.MaxPositions = 1, 4096 }},
-		"greedy in groups":   {object{"topk_method": "greedy", "n_group": 4, "topk_group": 2}, func(c *Config) {}},
+		"no groups":          {object{"n_group": null, "topk_group": null}, func(c *Config) {}},
+		"no shared experts":  {object{"n_shared_experts": null}, func(c *Config) { c.SharedExperts = 0 }},
+		"defaults":           {object{"rms_norm_eps": nil, "max_position_embeddings": nil, "hidden_act": nil, "moe_layer_freq": nil, "rope_theta": nil}, func(c *Config) { c.MaxPositions = 4096 }},
+		"v3's own defaults":  {object{"norm_topk_prob": nil, "routed_scaling_factor": nil, "n_shared_experts": nil, "n_group": nil, "topk_group": nil}, func(c *Config) { c.RouteScale, c.Groups, c.TopKGroups = 2.5, 8, 4 }},
+		"greedy in groups":   {with2(v2, object{"topk_method": "greedy", "n_group": 4, "topk_group": 2}), func(c *Config) { c.ScoreFunc, c.NormTopK = Softmax, false }},
 		"limited, one group": {object{"topk_method": "group_limited_greedy"}, func(c *Config) {}},
-		"unknown keys":       {object{"use_cache": true, "quantization_config": object{"fmt": "e4m3"}}, func(c *Config) {}},
+		"other names":        {object{"n_routed_experts": nil, "num_local_experts": 8, "num_mtp_layers": 0}, func(c *Config) {}},
+		"balance loss":       {object{"aux_loss_alpha": 0.01, "seq_aux": true}, func(c *Config) { c.BalanceAlpha = 0.01 }},
+		"harmless keys":      {object{"use_cache": true, "quantization_config": object{"fmt": "e4m3"}, "attention_dropout": 0.0, "head_dim": 4, "qk_head_dim": 10, "some_switch": false}, func(c *Config) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseHF(edited(t, c.edit))
+			got, _, err := ParseHF(edited(t, c.edit))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,18 +241,28 @@ func TestParseHFRefuses(t *testing.T) {
 		"truncate":           {yarn("truncate", false), []string{"truncate is false"}},
 		"scoring_func":       {object{"scoring_func": "tanh"}, []string{`model.score_func is "tanh"`}},
 		"two mtp layers":     {object{"num_nextn_predict_layers": 2}, []string{"model.mtp_layers is 2"}},
-		"missing size":       {object{"hidden_size": nil}, []string{"model.dim is 0"}},
+		"unknown key":        {object{"swiglu_limit": 7.0, "use_mla_gate": true}, []string{"swiglu_limit 7, use_mla_gate true", "(2 in all)"}},
+		"nested key":         {yarn("low_freq_factor", 2), []string{"low_freq_factor 2"}},
+		"head_dim":           {object{"head_dim": 64}, []string{"head_dim is 64 with a qk_rope_head_dim of 4"}},
+		"null":               {object{"norm_topk_prob": null}, []string{"norm_topk_prob is null", "transformers 5.17"}},
+		"two names":          {object{"num_local_experts": 4}, []string{"n_routed_experts is there under two names", "remove one"}},
+		"two ropes":          {object{"rope_parameters": object{"rope_type": "default"}, "rope_scaling": object{"type": "yarn", "factor": 4}}, []string{"rope_scaling and rope_parameters differ"}},
+		"factor, no type":    {object{"rope_scaling": object{"factor": 4}}, []string{"its type is default"}},
+		"balance by batch":   {object{"aux_loss_alpha": 0.01, "seq_aux": false}, []string{"aux_loss_alpha is 0.01 with seq_aux false"}},
+		"v3 greedy":          {object{"topk_method": "greedy", "n_group": 4}, []string{"greedy with 4 groups"}},
+		"v2 normalizes":      {object{"model_type": "deepseek_v2", "topk_method": nil, "scoring_func": nil}, []string{"norm_topk_prob is true"}},
+		"v2 sigmoid":         {object{"model_type": "deepseek_v2", "topk_method": nil, "norm_topk_prob": nil}, []string{`scoring_func is "sigmoid"`}},
 		"absurd size":        {object{"vocab_size": 1 << 60}, []string{"model.vocab is 1152921504606846976"}},
 		"number as a string": {object{"hidden_size": "16"}, []string{"config.json", "hidden_size"}},
 		"fraction":           {object{"num_hidden_layers": 1.5}, []string{"config.json", "num_hidden_layers"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseHF(edited(t, c.edit))
+			_, _, err := ParseHF(edited(t, c.edit))
 			contains(t, err, c.words...)
 		})
 	}
 	for _, text := range []string{"", "[]", "{", "null", `"x"`, `{"vocab_size": 1e400}`} {
-		if _, err := ParseHF([]byte(text)); err == nil {
+		if _, _, err := ParseHF([]byte(text)); err == nil {
 			t.Errorf("%q was read without an error", text)
 		}
 	}
@@ -267,7 +336,7 @@ func TestParseHFGroupedQueries(t *testing.T) {
 		"no norms":          {glm4Text, glm, object{"use_qk_norm": nil, "attention_bias": false}, func(c *Config) { c.QKNorm, c.QKVBias = false, false }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseHF(editedText(t, c.text, c.edit))
+			got, _, err := ParseHF(editedText(t, c.text, c.edit))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -281,20 +350,21 @@ func TestParseHFGroupedQueries(t *testing.T) {
 		edit object
 		want string
 	}{
-		"no key heads":   {qwen3Text, object{"num_key_value_heads": 0}, "num_key_value_heads is 0"},
-		"odd heads":      {qwen3Text, object{"num_key_value_heads": 3}, "model.kv_heads is 3: it must divide model.heads, 4"},
-		"sliding window": {qwen3Text, object{"use_sliding_window": true}, "use_sliding_window is true"},
-		"dense later":    {qwen3Text, object{"mlp_only_layers": []int{1}}, "layer 1 is dense and layer 0 is not"},
-		"sparse step":    {qwen3Text, object{"decoder_sparse_step": 2}, "layer 2 is dense and layer 1 is not"},
-		"no step":        {qwen3Text, object{"decoder_sparse_step": 0}, "decoder_sparse_step is 0"},
-		"partial":        {qwen3Text, object{"rope_parameters": object{"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"},
-		"share":          {glm4Text, object{"rope_parameters": nil, "partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5"},
-		"no share":       {glm4Text, object{"rope_parameters": object{"partial_rotary_factor": 0}}, "partial_rotary_factor is 0"},
-		"odd share":      {glm4Text, object{"rope_parameters": object{"partial_rotary_factor": 0.4}}, "model.rope_dim is 3"},
-		"tied":           {qwen3Text, object{"tie_word_embeddings": true}, "tie_word_embeddings is true"},
-		"activation":     {glm4Text, object{"hidden_act": "gelu"}, "hidden_act"},
+		"no key heads":    {qwen3Text, object{"num_key_value_heads": 0}, "num_key_value_heads is 0"},
+		"odd heads":       {qwen3Text, object{"num_key_value_heads": 3}, "model.kv_heads is 3: it must divide model.heads, 4"},
+		"sliding window":  {qwen3Text, object{"use_sliding_window": true}, "use_sliding_window is true"},
+		"dense later":     {qwen3Text, object{"mlp_only_layers": []int{1}}, "layer 1 is dense and layer 0 is not"},
+		"sparse step":     {qwen3Text, object{"decoder_sparse_step": 2}, "layer 2 is dense and layer 1 is not"},
+		"no step":         {qwen3Text, object{"decoder_sparse_step": 0}, "decoder_sparse_step is 0"},
+		"loss of routers": {qwen3Text, object{"router_aux_loss_coef": 0.001, "output_router_logits": true}, "output_router_logits true"},
+		"partial":         {qwen3Text, object{"rope_parameters": object{"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"},
+		"share":           {glm4Text, object{"rope_parameters": nil, "partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5"},
+		"no share":        {glm4Text, object{"rope_parameters": object{"partial_rotary_factor": 0}}, "partial_rotary_factor is 0"},
+		"odd share":       {glm4Text, object{"rope_parameters": object{"partial_rotary_factor": 0.4}}, "model.rope_dim is 3"},
+		"tied":            {qwen3Text, object{"tie_word_embeddings": true}, "tie_word_embeddings is true"},
+		"activation":      {glm4Text, object{"hidden_act": "gelu"}, "hidden_act"},
 	} {
-		if _, err := ParseHF(editedText(t, c.text, c.edit)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := ParseHF(editedText(t, c.text, c.edit)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
 		}
 	}
@@ -319,7 +389,7 @@ func FuzzParseHF(f *testing.F) {
 	f.Add([]byte(glm4Text))
 	f.Add([]byte(`{"model_type": "deepseek_v2", "q_lora_rank": null, "rope_scaling": {}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		cfg, err := ParseHF(data)
+		cfg, _, err := ParseHF(data)
 		if err != nil {
 			return
 		}
@@ -333,7 +403,7 @@ func FuzzParseHF(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := ParseHF(again)
+		back, _, err := ParseHF(again)
 		if err != nil {
 			t.Fatalf("accepted, but its own config.json is not: %v\n%s", err, again)
 		}

@@ -212,6 +212,39 @@ func TestWgradSpansNest(t *testing.T) {
 	}
 }
 
+// TestWgradRows: parts of a gradient's rows have the bits of one product, with each format and sum.
+func TestWgradRows(t *testing.T) {
+	const rows, n, k, span = 256, 384, 128, 128
+	ex := tensor.NewExec()
+	x, dy := filled(1, tensor.BF16, rows, k, spread), filled(2, tensor.BF16, rows, n, spread)
+	for i := range dy.BF16() {
+		dy.BF16()[i] = tensor.ToBFloat16(dy.BF16()[i].Float32() * float32(i%n/32+1)) // other scales in other columns
+	}
+	for _, f := range Formats() {
+		cols := func(x tensor.Tensor) Tensor {
+			q := New(nil, f, AlongCols, rows, x.Dim(1))
+			Cast{Format: f}.Quantize(ex, q, x.Mat(), Draws{})
+			return q
+		}
+		left, right := cols(dy), cols(x)
+		for _, sum := range Sums() {
+			if sum.Multiplies(f, f) != nil {
+				continue
+			}
+			whole, parts := tensor.New(tensor.FP32, n, k), tensor.New(tensor.FP32, n, k)
+			for _, accumulate := range []bool{false, true} {
+				sum.Wgrad(ex, whole.Mat(), left, right, span, accumulate)
+				for _, cut := range [][2]int{{0, 128}, {128, 256}, {256, 384}} {
+					sum.WgradRows(ex, parts.Mat().RowSlice(cut[0], cut[1]), left, right, cut[0], span, accumulate)
+				}
+				if !slices.Equal(parts.F32(), whole.F32()) {
+					t.Errorf("%v, %v, added %t: the rows in parts differ from one product", f, sum, accumulate)
+				}
+			}
+		}
+	}
+}
+
 // TestMisuse checks that programming mistakes panic with a clear message.
 func TestMisuse(t *testing.T) {
 	ex := tensor.NewExec()

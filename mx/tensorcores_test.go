@@ -179,6 +179,11 @@ func TestTensorCores(t *testing.T) {
 			compare("grouped forward", y.F32(), forward)
 			compare("grouped dgrad", dx.F32(), dgrad)
 			compare("grouped wgrad", dws.F32(), wgrad)
+			tt.sum.GroupedWgrad(ex, dws, dyt, xt, true)
+			for i := range wgrad {
+				wgrad[i] += wgrad[i]
+			}
+			compare("grouped wgrad added", dws.F32(), wgrad)
 		})
 	}
 }

@@ -137,6 +137,10 @@ class _View:
             end += stride * (extent - 1)
         return self.address, end
 
+    def place(self):
+        """Returns what must not change between a check and the use."""
+        return self.address, self.shape, self.strides, self.dtype
+
     def numpy(self):
         """Returns a NumPy array of the same memory."""
         memory = (ctypes.c_char * (self.span()[1] - self.address)).from_address(self.address)
@@ -279,28 +283,30 @@ class Quantized:
     offs: the ends of groups of rows, each of which begins a block; None: there is one group.
 
     T (or mT) is the transposed operand of a product, without a copy. A matrix from elsewhere is
-    Quantized(format, codes, scales); codes and scales must be contiguous.
+    Quantized(format, codes, scales); codes and scales must be contiguous. Attributes cannot be set, and
+    offs cannot be written to. Elements of the other arrays can change, their memory and shape cannot.
     """
 
+    __slots__ = ("format", "codes", "scales", "amax", "dim", "offs", "transposed", "_memory", "_made")
+
     def __init__(self, format, codes, scales=None, amax=None, dim=-1, offs=None):
-        self.format, self.codes, self.scales, self.amax, self.dim = _resolved(format)["format"], codes, scales, amax, dim
-        self.transposed = False
+        format = _resolved(format)["format"]
         if dim not in (-1, -2):
             raise ValueError(f"dim is {dim!r}: give -1 or -2, the dimension along which blocks run")
         view = _View(codes, "codes").typed("uint8", "float8_e4m3fn", "float8_e5m2")
         if len(view.shape) not in (2, 3):
             raise ValueError(f"codes has the shape {view.shape}: 2 dimensions are expected, or 3 for groups")
-        self._memory = view.shape
-        if self.format in _FP8:
-            self.offs = None
+        if format in _FP8:
+            self._set(format, codes, None, None, dim, None, view.shape)
             return
-        if self.format.split("+")[0] in ("mxfp4", "nvfp4", "nvfp4-16x16"):
-            self._memory = (*view.shape[:-1], 2 * view.shape[-1])
-        *groups, rows, _ = self._memory
+        memory = view.shape
+        if format.split("+")[0] in ("mxfp4", "nvfp4", "nvfp4-16x16"):
+            memory = (*view.shape[:-1], 2 * view.shape[-1])
+        *groups, rows, _ = memory
         if groups and offs is not None:
             raise ValueError("offs is given for groups of equal size: their ends are known")
-        self.offs = np.arange(1, groups[0] + 1, dtype=np.int32) * np.int32(rows) if groups else _ends(offs, rows)
-        shapes = _layout(self.format, self._memory, self.dim, self.offs)
+        offs = np.arange(1, groups[0] + 1, dtype=np.int32) * np.int32(rows) if groups else _ends(offs, rows)
+        shapes = _layout(format, memory, dim, offs)
         for name, part, shape, dtypes in (("codes", codes, shapes[0], ("uint8", view.dtype)), ("scales", scales, shapes[1], (shapes[2],)),
                                           ("amax", amax, shapes[3], ("float32",))):
             if 0 in shape:
@@ -312,6 +318,26 @@ class Quantized:
                     raise ValueError(f"{name} has the strides {part.strides}: it must be contiguous, {_COPY}")
                 size *= d
             part.of(*(part.shape if name == "codes" else shape))
+        self._set(format, codes, scales, amax, dim, offs, memory)
+
+    def _set(self, format, codes, scales, amax, dim, offs, memory, transposed=False):
+        if offs is not None:
+            offs = np.frombuffer(offs.tobytes(), np.int32)  # a copy that cannot be made writable
+        parts = (("codes", codes), ("scales", scales), ("amax", amax))
+        made = {name: _View(part, name).place() for name, part in parts if part is not None}
+        for name, value in zip(self.__slots__, (format, codes, scales, amax, dim, offs, transposed, memory, made)):
+            object.__setattr__(self, name, value)
+        return self
+
+    def __setattr__(self, name, value=None):
+        raise AttributeError(f"{name} of a Quantized cannot change: make another one")
+
+    __delattr__ = __setattr__
+
+    def __reduce__(self):
+        if self.transposed:
+            return operator.attrgetter("T"), (self.T,)
+        return Quantized, (self.format, self.codes, self.scales, self.amax, self.dim, None if len(self._memory) == 3 else self.offs)
 
     def __iter__(self):
         return iter((self.codes, self.scales))
@@ -326,9 +352,7 @@ class Quantized:
 
     @property
     def mT(self):
-        other = object.__new__(Quantized)
-        other.__dict__.update(self.__dict__, transposed=not self.transposed)
-        return other
+        return object.__new__(Quantized)._set(self.format, self.codes, self.scales, self.amax, self.dim, self.offs, self._memory, not self.transposed)
 
     T = mT
 
@@ -336,15 +360,19 @@ class Quantized:
         *groups, rows, cols = self._memory
         for d in groups:
             rows *= d
-        return _Quantized(_address(self.codes), _address(self.scales), _address(self.amax), _pointer(self.offs), rows, cols,
+        codes, scales, amax = (self._view(name).address if name in self._made else None for name in ("codes", "scales", "amax"))
+        return _Quantized(codes, scales, amax, _pointer(self.offs), rows, cols,
                           0 if self.offs is None else len(self.offs), self.dim == -2, self.transposed, self.format.encode())
 
+    def _view(self, name):
+        """Returns the view of a part, whose memory and shape must be those that were checked."""
+        view = _View(getattr(self, name), "the " + name)
+        if view.place() != self._made[name]:
+            raise ValueError(f"{name} of a Quantized has another memory or shape than when it was made: make another one")
+        return view
+
     def _views(self):
-        return [_View(x, name) for x, name in ((self.codes, "the codes"), (self.scales, "the scales")) if x is not None]
-
-
-def _address(x):
-    return None if x is None else _View(x, "a part").address
+        return [self._view(name) for name in ("codes", "scales") if name in self._made]
 
 
 def _layout(format, memory, dim, offs):
@@ -420,10 +448,8 @@ def quantize(x, format="mxfp8", dim=-1, *, scaling_mode=None, offs=None, seed=0,
     else:
         codes, scales, scale, amax = _layout(name, view.shape, dim, ends)
         codes = _new((*view.shape[:-1], codes[1]), np.uint8)
-        q = object.__new__(Quantized)
-        q.format, q.codes, q.scales = name, codes, None if 0 in scales else _new(scales, scale)
-        q.amax = None if 0 in amax else _new(amax, np.float32)
-        q.dim, q.offs, q.transposed, q._memory = dim, ends, False, view.shape
+        q = object.__new__(Quantized)._set(name, codes, None if 0 in scales else _new(scales, scale), None if 0 in amax else _new(amax, np.float32),
+                                           dim, ends, view.shape)
     a.rows, a.groups = a.rows * max(a.groups, 1), 0
     _call("quantize", ctypes.byref(q._struct()), ctypes.byref(a), mode, cast.get("rounding") == "stochastic", seed, step, threads)
     return q
@@ -433,7 +459,7 @@ def _filled(out, kind, ends, x):
     """Returns out, which quantize fills, if it is of a kind and has memory of its own."""
     if not isinstance(out, Quantized) or out.transposed or (out.format, out._memory, out.dim) != kind or not _same_ends(out.offs, ends):
         raise ValueError(f"out is {out!r}: give a Quantized of {kind[0]}, shape {kind[1]}, dim {kind[2]} and the same offs")
-    for part in [*out._views(), *([] if out.amax is None else [_View(out.amax, "amax")])]:
+    for part in [out._view(name) for name in out._made]:
         if not part.writable or part.span()[0] < x.span()[1] and x.span()[0] < part.span()[1]:
             raise ValueError("out is read-only or overlaps x: give memory of its own")
     return out
@@ -469,8 +495,8 @@ def _plain(x, name):
     if not isinstance(x, Quantized):
         view = _View(x, name)
         return view, view.operand()
-    view = _View(x.codes, name)
-    view.dtype = x.format
+    view = x._view("codes")
+    view.name, view.dtype = name, x.format
     if x.transposed:
         view.shape, view.strides = (*view.shape[:-2], *view.shape[:-3:-1]), (*view.strides[:-2], *view.strides[:-3:-1])
     return view, view.array()

@@ -1,8 +1,10 @@
 """Shapes, strides, types and errors, PyTorch tensors by duck typing, and a fuzz loop."""
 
+import copy
 import ctypes
 import mmap
 import os
+import pickle
 import random
 import unittest
 
@@ -141,6 +143,39 @@ class Products(unittest.TestCase):
             np.testing.assert_array_equal(got, part)
         with self.assertRaisesRegex(ValueError, "give a Quantized of e4m3"):
             spmoe.quantize(y, "mxfp8", out=q)
+
+    def test_unchangeable(self):
+        """What was checked when a Quantized was made holds when it is used, and copies are whole."""
+        offs = np.array([32, 64], np.int32)
+        for q in (spmoe.quantize(bf16(64, 64), "mxfp8", offs=offs), spmoe.quantize(bf16(64, 64), "nvfp4").T,
+                  spmoe.Quantized("mxfp8", np.zeros((64, 64), np.uint8), np.zeros((64, 2), np.uint8), offs=offs),
+                  spmoe.quantize(bf16(2, 32, 64), "mxfp8"), spmoe.quantize(bf16(64, 64), "float8_e4m3fn")):
+            want = spmoe.dequantize(q)
+            for name, value in (("codes", np.zeros((1, 1), np.uint8)), ("scales", None), ("amax", None), ("dim", -2), ("format", "nvfp4"),
+                                ("offs", [-5, 64]), ("transposed", True), ("_memory", (1 << 20, 64)), ("more", 1)):
+                with self.assertRaisesRegex(AttributeError, name):
+                    setattr(q, name, value)
+                with self.assertRaisesRegex(AttributeError, name):
+                    delattr(q, name)
+            if q.offs is not None:
+                with self.assertRaises(ValueError):
+                    q.offs[0] = 2**31 - 1
+                with self.assertRaises(ValueError):
+                    q.offs.setflags(write=True)
+            offs[0] = 2**31 - 1  # of the caller
+            np.testing.assert_array_equal(spmoe.dequantize(q), want)
+            offs[0] = 32
+            for other in (copy.copy(q), copy.deepcopy(q), pickle.loads(pickle.dumps(q))):
+                self.assertEqual(repr(other), repr(q))
+                np.testing.assert_array_equal(spmoe.dequantize(other), want)
+        for fmt in ("mxfp8", "float8_e4m3fn"):
+            for change in (lambda codes: codes.resize((1, 1), refcheck=False), lambda codes: setattr(codes, "shape", (1, 4096))):
+                codes = np.zeros((64, 64), np.uint8)
+                q = spmoe.Quantized(fmt, codes, None if fmt == "float8_e4m3fn" else np.zeros((64, 2), np.uint8))
+                change(codes)
+                for use in (spmoe.dequantize, lambda q: spmoe.matmul(q, q.T)):
+                    with self.assertRaisesRegex(ValueError, "codes of a Quantized has another memory or shape"):
+                        use(q)
 
     def test_schedule(self):
         lists = spmoe.schedule("1F1B", 2, 3)

@@ -3,6 +3,7 @@ package tensor
 import (
 	"sync/atomic"
 
+	"spmoe/tensor/alloc"
 	"spmoe/tensor/internal/gemm"
 	"spmoe/tensor/internal/vec"
 	"spmoe/tensor/profile"
@@ -86,7 +87,7 @@ func (ex *Exec) packing() *gemm.Scratch {
 // scratchRow returns FP32 scratch buffer i with n elements.
 func (ex *Exec) scratchRow(i, n int) []float32 {
 	if cap(ex.rows[i]) < n {
-		ex.rows[i] = make([]float32, n)
+		ex.rows[i] = alloc.Make[float32](n)
 	}
 	return ex.rows[i][:n]
 }
@@ -94,7 +95,7 @@ func (ex *Exec) scratchRow(i, n int) []float32 {
 // scratchSums returns scratch memory for n sums.
 func (ex *Exec) scratchSums(n int) []float64 {
 	if cap(ex.sums) < n {
-		ex.sums = make([]float64, n)
+		ex.sums = alloc.Make[float64](n)
 	}
 	return ex.sums[:n]
 }
@@ -102,7 +103,7 @@ func (ex *Exec) scratchSums(n int) []float64 {
 // scratchProgress returns the progress of n key blocks, and none has begun.
 func (ex *Exec) scratchProgress(n int) keyBlockProgress {
 	if cap(ex.done) < n {
-		ex.done = make(keyBlockProgress, n)
+		ex.done = alloc.Make[atomic.Int64](n)
 	}
 	done := ex.done[:n]
 	for i := range done {

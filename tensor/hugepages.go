@@ -3,6 +3,7 @@ package tensor
 import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 
+	"spmoe/tensor/alloc"
 	"spmoe/tensor/internal/pages"
 )
 
@@ -13,6 +14,7 @@ type largePages struct{ memory.GoAllocator }
 
 // Allocate returns size zeroed bytes, aligned to a cache line.
 func (a *largePages) Allocate(size int) []byte {
+	alloc.Check(size, 1)
 	b := a.GoAllocator.Allocate(size)
 	pages.Advise(b)
 	return b

@@ -31,6 +31,7 @@ type hfModel struct {
 	Rope    int `json:"qk_rope_head_dim"`
 	Value   int `json:"v_head_dim"`
 	Top     int `json:"index_topk"` // keys that a query reads
+	Index   int `json:"index_n_heads"`
 
 	Window     int      `json:"sliding_window"`
 	Types      []string `json:"layer_types"`
@@ -72,6 +73,9 @@ func ParseModel(name string, text []byte, mtp bool) (Model, error) {
 	if err != nil {
 		return Model{}, fmt.Errorf("%s: %w", name, err)
 	}
+	if h.Type == "deepseek_v4" {
+		return Model{}, fmt.Errorf("%s: a configuration of DeepSeek-V4, whose indexer and hash layers have other fields: give the name DeepSeek-V4-Flash or DeepSeek-V4-Pro, with --layers if it has fewer", name)
+	}
 	h.Experts = cmp.Or(h.Experts, h.NumExperts, h.LocalExperts)
 	if h.Experts > 0 {
 		h.ExpertInter = cmp.Or(h.ExpertInter, h.Inter)
@@ -104,7 +108,7 @@ func (h hfModel) check() error {
 		{"num_experts", h.Experts, false}, {"num_key_value_heads", h.KVHeads, true}, {"kv_lora_rank", h.KVRank, false},
 		{"q_lora_rank", h.QRank, false},
 		{"qk_nope_head_dim", h.Nope, false}, {"qk_rope_head_dim", h.Rope, h.KVRank > 0}, {"v_head_dim", h.Value, h.KVRank > 0},
-		{"n_shared_experts", h.Shared, false}, {"sliding_window", h.Window, false}, {"moe_latent_size", h.Latent, false},
+		{"n_shared_experts", h.Shared, false}, {"sliding_window", h.Window, false}, {"index_topk", h.Top, false}, {"index_n_heads", h.Index, false}, {"moe_latent_size", h.Latent, false},
 		{"mamba_num_heads", h.MambaHeads, h.Pattern != ""}, {"mamba_head_dim", h.MambaHeadDim, h.Pattern != ""},
 		{"ssm_state_size", h.State, h.Pattern != ""}, {"n_group", h.Groups, false}, {"topk_group", h.TopKGroups, false},
 		{"first_k_dense_replace", h.Dense, false}, {"linear_num_key_heads", h.DeltaKeys, false},
@@ -153,7 +157,7 @@ func (h hfModel) variant() (v Variant) {
 		}
 	}
 	if h.Top > 0 {
-		v.Window, v.Windowed = h.Top, 1
+		v.Window, v.Windowed, v.IndexHeads = h.Top, 1, max(h.Index, 1)
 	}
 	if h.Pattern != "" {
 		v.Mamba = &Mamba{

@@ -173,15 +173,3 @@ func (m Model) cutTo(layers int) Model {
 	m.Layers = layers
 	return m
 }
-
-// routedParams returns the parameters of the routed experts, without the MTP module's.
-func (m Model) routedParams() (n float64) {
-	for _, b := range m.Blocks() {
-		for _, l := range b.Linears {
-			if l.Part == moe.Routed {
-				n += float64(b.Layers) * float64(l.Held) * float64(l.Params())
-			}
-		}
-	}
-	return n
-}

@@ -4,8 +4,6 @@ package projection
 
 import (
 	"fmt"
-	"math"
-	"slices"
 	"strings"
 
 	"spmoe/bench/ratios"
@@ -41,36 +39,4 @@ func Mismatch(f ratios.File, m Model) string {
 		return ""
 	}
 	return "the measured router has " + strings.Join(list, ", ") + ": its imbalance is an assumption here"
-}
-
-// EngineOnly projects the two later runs of the headline only from this machine's time ratios: it
-// shortens the exchange's and the grouped products' shares of the step by their ratios. It shows
-// what such a projection is worth, and is not part of the model.
-func EngineOnly(f ratios.File) (deepEP, mxfp8 float64, ok bool) {
-	exchange, grouped := f.Phases["exchange"], 0.0
-	for name, share := range f.Phases {
-		if strings.Contains(name, "grouped") {
-			grouped += share
-		}
-	}
-	var products, exchanges []float64
-	for _, p := range f.Products {
-		if strings.HasPrefix(p.Name, "experts") {
-			products = append(products, p.Time)
-		}
-	}
-	for _, x := range f.Exchange {
-		exchanges = append(exchanges, x.Time)
-	}
-	if exchange == 0 || grouped == 0 || len(products) == 0 || len(exchanges) == 0 {
-		return 0, 0, false
-	}
-	t := 1 - exchange*(1-middle(exchanges))
-	u := t - grouped*(1-middle(products))
-	return PublishedBF16 / t, PublishedBF16 / u, !math.IsNaN(t) && u > 0
-}
-
-func middle(x []float64) float64 {
-	slices.Sort(x)
-	return x[len(x)/2]
 }

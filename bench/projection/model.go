@@ -5,9 +5,9 @@ package projection
 
 import (
 	"fmt"
+	"slices"
 
 	"spmoe/moe"
-	"spmoe/mx"
 )
 
 // Model is a model to project: a configuration of this engine, or a variant of one, as in some
@@ -29,6 +29,8 @@ type Variant struct {
 	QueryRank    int `json:"query_rank,omitempty"`
 	OutputRank   int `json:"output_rank,omitempty"`
 	OutputGroups int `json:"output_groups,omitempty"`
+	// heads of the indexer of sparse attention; 0: none
+	IndexHeads int `json:"index_heads,omitempty"`
 	// residual streams of hyper-connections; 0: one
 	Streams int `json:"streams,omitempty"`
 	// an expert has two matrices, without a gate
@@ -76,48 +78,20 @@ func (m Model) lowRank() []moe.LinearLayer {
 	}
 }
 
-func (m Model) head() []moe.LinearLayer { return m.linears(false, moe.Head) }
-
-// Counts are the costs of a model per token, in parameters and FLOPs. Source: 2 FLOPs per parameter
-// and token; scores and values 2·S·heads·(key + value dimension), half of it with a causal mask.
-type Counts struct {
-	Total, Active float64 // parameters, including embeddings, without the MTP module
-	Matmul        float64 // parameters that a token is multiplied with: Active without the look-up
-	Routed        float64 // forward FLOPs of the routed experts, without MTP
-	Other         float64 // of all other products
-	MTP           float64 // of the MTP module without its attention; 0 if there is none
-	Attention     float64 // scores and values, causal, of all layers except the MTP module's
-}
-
-// Count returns the counts for sequences of seq tokens.
-func (m Model) Count(seq int) Counts {
-	var c Counts
+// parameters returns the parameters without the MTP module: those of the routed experts, and the
+// others with embedding and head.
+func (m Model) parameters() (dense, routed float64) {
 	for _, b := range m.Blocks() {
 		for _, l := range b.Linears {
-			layers, params := float64(b.Layers), float64(l.Params())
+			params := float64(b.Layers) * float64(l.Params()) * float64(l.Held)
 			if l.Part == moe.Routed {
-				c.Routed += layers * flops(l)
+				routed += params
 			} else {
-				c.Other += layers * flops(l)
+				dense += params
 			}
-			c.Total += layers * params * float64(l.Held)
-			c.Active += layers * params * float64(l.Met)
-			c.Matmul += layers * params * float64(l.Met)
-		}
-		if b.Scores {
-			c.Attention += float64(b.Layers) * m.attentionFLOPs(seq)
 		}
 	}
-	embedding := float64(m.Vocab) * float64(m.Dim)
-	c.Other += 2 * embedding
-	c.Matmul += embedding
-	c.Total, c.Active = c.Total+2*embedding+m.norms(), c.Active+2*embedding+m.norms()
-	for _, b := range m.mtp() {
-		for _, l := range b.Linears {
-			c.MTP += float64(b.Layers) * flops(l)
-		}
-	}
-	return c
+	return dense + 2*float64(m.Vocab)*float64(m.Dim) + m.norms(), routed
 }
 
 // norms returns the parameters of all norms and biases, without those of the MTP module.
@@ -137,29 +111,18 @@ func (m Model) attentionFLOPs(seq int) float64 {
 	return 2 * keys * float64(m.Heads) * float64(m.KeyDim()+m.ValueDim)
 }
 
-// TrainFLOPs returns the training FLOPs per token by convention: three times the forward pass,
-// without recomputation. Megatron counts causal scores and the MTP module; TorchTitan counts all
-// scores and no MTP.
-func (m Model) TrainFLOPs(seq int, causal bool) float64 {
-	c := m.Count(seq)
-	forward := 2*c.Matmul + c.MTP
-	attention := c.Attention
-	if m.MTPLayers > 0 {
-		attention += float64(max(1, m.MTPDepth)) * m.attentionFLOPs(seq)
+// TrainFLOPs returns the training FLOPs per token as Megatron counts them: three times the forward
+// pass without recomputation, causal scores, and the MTP module.
+func (m Model) TrainFLOPs(seq int) (sum float64) {
+	for _, b := range slices.Concat(m.Blocks(), m.mtp()) {
+		for _, l := range b.Linears {
+			sum += 3 * float64(b.Layers) * flops(l)
+		}
+		if b.Scores {
+			sum += 3 * float64(b.Layers) * m.attentionFLOPs(seq)
+		}
 	}
-	if !causal {
-		attention *= 2
-	}
-	return 3 * (forward + attention)
-}
-
-// RowBytes returns the size of one copy of a token on the wire: BF16, or MXFP8 codes with a scale
-// per block of 32.
-func (m Model) RowBytes(wire string) float64 {
-	if wire == "mxfp8" {
-		return float64(m.routedDim()) * mx.E4M3.BytesPerElement()
-	}
-	return 2 * float64(m.routedDim())
+	return sum + 6*float64(m.Vocab)*float64(m.Dim)
 }
 
 // ModelByName returns a flavor of the engine, with one MTP module if mtp, or a published model of

@@ -26,8 +26,6 @@ type Spread struct {
 	RemoteNodes float64 // distinct nodes other than its own
 	Choices     float64 // copies without removing duplicates: top-k
 	RemoteShare float64 // share of those copies that leave the node
-	Imbalance   float64 // most loaded rank over the mean rank
-	Kind        Kind
 }
 
 // Distinct returns the expected number of groups of size each, of n in total, that k distinct
@@ -87,7 +85,7 @@ func (r Run) spread(m Model, perNode int) (Spread, error) {
 	nodes := max(1, (ep+perNode-1)/perNode)
 	inNode := min(ep, perNode)
 	each := m.Experts / ep
-	s := Spread{Choices: float64(m.TopK), RemoteShare: 1 - 1/float64(nodes), Imbalance: 1, Kind: Exact}
+	s := Spread{Choices: float64(m.TopK), RemoteShare: 1 - 1/float64(nodes)}
 	switch r.Routing {
 	case RoundRobin:
 		s.Ranks, s.RemoteNodes = roundRobinSpread(m.Experts, m.TopK, each, each*inNode, ep, nodes)
@@ -96,16 +94,10 @@ func (r Run) spread(m Model, perNode int) (Spread, error) {
 		// By symmetry the token's own node is as likely as any other.
 		visited := DistinctLimited(nodes, m.Experts/nodes, m.TopK, m.Groups, m.TopKGroups)
 		s.RemoteNodes = visited * float64(nodes-1) / float64(nodes)
-		s.Imbalance = uniformImbalance(float64(r.tokensPerRank()), float64(m.TopK), ep)
-		if r.Routing == Natural {
-			s.Kind, s.Imbalance = Assumed, r.Imbalance
-		}
 		if r.Routing == FromRun {
 			if r.Ratios == nil {
 				return s, fmt.Errorf("routing %s needs ratios that a run has measured: give --ratios FILE", FromRun)
 			}
-			s.Kind = Measured
-			s.Imbalance = max(1, r.Ratios.RankImbalance)
 			s.Ranks = clamp(s.Ranks*r.Ratios.DistinctOverUniform, 1, float64(min(ep, m.TopK)))
 			s.RemoteNodes = clamp(s.RemoteNodes*r.Ratios.DistinctOverUniform, 0, float64(nodes-1))
 		}
@@ -113,6 +105,17 @@ func (r Run) spread(m Model, perNode int) (Spread, error) {
 		return s, oneOf("routing", r.Routing, Routings())
 	}
 	return s, nil
+}
+
+// imbalance returns the load of the fullest rank over the mean.
+func (r Run) imbalance() float64 {
+	switch {
+	case r.Routing == Natural:
+		return r.Imbalance
+	case r.Routing == FromRun && r.Ratios != nil:
+		return max(1, r.Ratios.RankImbalance)
+	}
+	return 1
 }
 
 // roundRobinSpread counts the ranks and remote nodes of a token over one period of the pattern.
@@ -138,14 +141,6 @@ func gcd(a, b int) int {
 	return a
 }
 
-// uniformImbalance returns the expected maximum of n loads over their mean, each the sum of draws
-// choices: a normal approximation whose maximum is √(2·ln n) deviations from the mean.
-func uniformImbalance(tokens, k float64, ranks int) float64 {
-	if ranks < 2 || tokens <= 0 {
-		return 1
-	}
-	mean := tokens * k // choices that a rank receives on average if each rank has tokens tokens
-	return 1 + math.Sqrt(2*math.Log(float64(ranks))*(1-1/float64(ranks))/mean)
-}
-
 func clamp(v, low, high float64) float64 { return min(max(v, low), high) }
+
+func positive(v float64) bool { return v > 0 && !math.IsInf(v, 0) }

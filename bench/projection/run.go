@@ -1,13 +1,13 @@
 package projection
 
-// What to project: a model, a GPU, a parallel layout and a framework.
+// What to project: a model, a GPU, a parallel layout, and what the software does.
 
 import (
 	"errors"
 	"fmt"
 	"math"
-
-	"spmoe/collective/pipeline"
+	"slices"
+	"strings"
 )
 
 // Run is one training recipe on one cluster.
@@ -15,48 +15,40 @@ type Run struct {
 	Model      string `json:"model"`
 	GPU        string `json:"gpu"`
 	GPUs       int    `json:"gpus"`
-	Precision  string `json:"precision"`   // bf16, mxfp8 (all linears), mxfp8-experts, fp8, nvfp4
+	Precision  string `json:"precision"`   // see [Precisions]
 	Seq        int    `json:"seq"`         // tokens per sequence
 	Batch      int    `json:"batch"`       // sequences per optimizer step, all GPUs together
 	MicroBatch int    `json:"micro_batch"` // sequences per pass
-	MTP        bool   `json:"mtp"`
+	MTP        bool   `json:"mtp,omitempty"`
 	TP         int    `json:"tp"`
 	PP         int    `json:"pp"`
 	VP         int    `json:"vp"` // pipeline stages per GPU
-	// schedule of the pipeline, see package pipeline; empty: 1F1B or, if VP > 1, Interleaved1F1B
-	Schedule string `json:"pp_schedule,omitempty"`
-	EP       int    `json:"ep"`
-	// context-parallel degree: GPUs that share a sequence; 0: 1
-	CP int `json:"cp,omitempty"`
-	// transformer layers; 0: the model's
-	Layers    int    `json:"layers,omitempty"`
-	Recompute string `json:"recompute"` // none, selective, titan_op, full, or modules joined by +: see [recomputed]
-	Stack     string `json:"stack"`
-	Routing   string `json:"routing"`
-	// GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share the tokens
-	Duplicate int `json:"duplicate"`
-	// CUDA graphs: none, partial (attention, router and permutation) or full; empty: the stack's
-	Graphs string `json:"graphs,omitempty"`
-	// results do not depend on the order in which threads finish: slower attention and sums
-	Deterministic bool `json:"deterministic,omitempty"`
-	// fullest rank over the mean, for routing "natural"
-	Imbalance float64 `json:"imbalance,omitempty"`
+	EP         int    `json:"ep"`
+	CP         int    `json:"cp,omitempty"`     // context-parallel degree; 0: 1
+	Layers     int    `json:"layers,omitempty"` // transformer layers; 0: the model's
+	Recompute  string `json:"recompute"`        // see [Recomputes], or modules joined by +
 
-	// What-if values; zero: those of the model, the hardware and the stack.
-	TopK         int      `json:"top_k,omitempty"`
-	GroupLimit   int      `json:"group_limit,omitempty"` // groups that a token may visit
-	Wire         string   `json:"wire,omitempty"`        // for the forward dispatch: bf16 or mxfp8
-	Dedup        *bool    `json:"dedup,omitempty"`
-	Hidden       *float64 `json:"hidden,omitempty"` // hidden share of the exchange
-	NIC          float64  `json:"nic_gbs,omitempty"`
-	NVLinkDomain int      `json:"nvlink_domain,omitempty"`
-	HostMicros   float64  `json:"host_us,omitempty"` // of the host per kernel that it launches
+	Software string  `json:"software"` // see [Softwares]
+	Exchange string  `json:"exchange"` // standard or dedup: see [Exchanges]
+	Overlap  bool    `json:"overlap,omitempty"`
+	Graphs   string  `json:"graphs,omitempty"`  // CUDA graphs: see [Graphs]; empty: none
+	FSDP     bool    `json:"fsdp,omitempty"`    // weights are sharded, if there is no pipeline
+	Untuned  float64 `json:"untuned,omitempty"` // share of the framework's optimizations that are off
+	// GPUs of a tensor-parallel group that each dispatch all tokens; 0: they share the tokens
+	Duplicate     int     `json:"duplicate,omitempty"`
+	Deterministic bool    `json:"deterministic,omitempty"`
+	Routing       string  `json:"routing"`             // see [Routings]
+	Imbalance     float64 `json:"imbalance,omitempty"` // fullest rank over the mean, for routing "natural"
 
-	Hardware *Hardware `json:"-"` // replaces the GPU's file
+	// What-if values; zero: those of the model and the hardware.
+	TopK         int     `json:"top_k,omitempty"`
+	GroupLimit   int     `json:"group_limit,omitempty"` // groups that a token may visit
+	NIC          float64 `json:"nic_gbs,omitempty"`
+	NVLinkDomain int     `json:"nvlink_domain,omitempty"`
+
+	Hardware *Hardware `json:"-"` // replaces the named GPU
 	Shape    *Model    `json:"-"` // replaces the named model
-
-	Ratios   *Routed `json:"ratios,omitempty"`   // for routing "measured"
-	Residual float64 `json:"residual,omitempty"` // t_R, ms per token
+	Ratios   *Routed   `json:"ratios,omitempty"`
 }
 
 // Routed is the routing that a run of the engine measured.
@@ -68,36 +60,70 @@ type Routed struct {
 	Origin              string  `json:"origin"`
 }
 
-// Precisions lists the precisions that can be projected.
-func Precisions() []string { return []string{"bf16", "mxfp8-experts", "mxfp8", "fp8", "nvfp4"} }
-
-// quantizesAll reports whether the products of all linears run in less than 16 bits.
-func (r Run) quantizesAll() bool { return r.Precision != "bf16" && r.Precision != "mxfp8-experts" }
-
-// tokensPerRank returns the tokens that one GPU dispatches per pass.
-func (r Run) tokensPerRank() int {
-	return r.MicroBatch * r.Seq / (r.TP * r.cp()) * max(r.Duplicate, 1)
+// Target is the recipe of the published 651 tokens/s: DeepSeek-V3 671B on 256 B200.
+func Target() Run {
+	for _, r := range Rows() {
+		if r.ID == "nebius-bf16" {
+			return r.Run
+		}
+	}
+	panic("projection: data/rows.json lacks nebius-bf16")
 }
 
-func (r Run) cp() int { return max(1, r.CP) }
+// Precisions lists the precisions that can be projected: all linears, or only experts, in 8 bits.
+func Precisions() []string { return []string{"bf16", "mxfp8-experts", "mxfp8", "fp8", "nvfp4"} }
 
-func (r Run) dp() int { return max(1, r.GPUs/(r.TP*r.PP*r.cp())) }
+// Softwares lists the kinds of software: Megatron-Core with TransformerEngine; plain PyTorch with
+// fused permutation (AutoModel, PithTrain, TorchTitan with HybridEP or since April 2026); and
+// TorchTitan before, with its own operators around the exchange and TorchAO's quantization.
+func Softwares() []string { return []string{"megatron", "pytorch", "torchtitan"} }
 
-// microBatches returns the microbatches of a pipeline per step.
-func (r Run) microBatches() float64 { return float64(r.Batch) / float64(r.dp()*r.MicroBatch) }
+// Exchanges lists the exchanges: an all-to-all of all copies, or one copy per rank and node
+// (DeepEP, HybridEP).
+func Exchanges() []string { return []string{"standard", "dedup"} }
 
-// tokensPerGPU returns N of the formula: tokens per step over GPUs.
-func (r Run) tokensPerGPU() float64 { return float64(r.Batch) * float64(r.Seq) / float64(r.GPUs) }
+// Graphs lists the kinds of CUDA graphs: none, over attention and router, or over a whole step.
+func Graphs() []string { return []string{"none", "partial", "full"} }
 
-func (r Run) model() (Model, error) {
-	var m Model
+// modules are the parts of a layer that can be recomputed alone, by Megatron-Core's names.
+var modules = []string{"core_attn", "layernorm", "mhc", "mla_up_proj", "mlp", "moe", "moe_act", "shared_expert"}
+
+// Modules lists the parts of a layer that can be recomputed alone.
+func Modules() []string { return modules }
+
+// Recomputes lists the recompute policies that are not lists of modules. titan_op is TorchTitan's
+// selective checkpointing of operations: it saves attention and every second product, but no
+// grouped one.
+func Recomputes() []string { return []string{"none", "selective", "titan_op", "full"} }
+
+// again reports what the backward pass computes again.
+func (r Run) again(module string) bool {
+	switch r.Recompute {
+	case "full":
+		return true
+	case "titan_op":
+		return module != "core_attn"
+	case "selective":
+		return module == "mla_up_proj" || module == "moe_act" || module == "layernorm"
+	}
+	return slices.Contains(strings.Split(r.Recompute, "+"), module)
+}
+
+// whole reports whether all of a layer is computed again, except for saved results.
+func (r Run) whole() bool { return r.Recompute == "full" || r.Recompute == "titan_op" }
+
+func (r Run) cp() int                { return max(1, r.CP) }
+func (r Run) dp() int                { return max(1, r.GPUs/(r.TP*r.PP*r.cp())) }
+func (r Run) repetitions() float64   { return float64(max(1, r.Duplicate)) }
+func (r Run) microBatches() float64  { return float64(r.Batch) / float64(r.dp()*r.MicroBatch) }
+func (r Run) tokensPerGPU() float64  { return float64(r.Batch) * float64(r.Seq) / float64(r.GPUs) }
+func (r Run) tokensPerPass() float64 { return float64(r.MicroBatch*r.Seq) / float64(r.TP*r.cp()) }
+
+func (r Run) model() (m Model, err error) {
 	if r.Shape != nil {
 		m = *r.Shape
-	} else {
-		var err error
-		if m, err = ModelByName(r.Model, r.MTP); err != nil {
-			return m, err
-		}
+	} else if m, err = ModelByName(r.Model, r.MTP); err != nil {
+		return m, err
 	}
 	if r.TopK > 0 {
 		m.TopK = r.TopK
@@ -125,46 +151,20 @@ func (r Run) Experts() int {
 	return m.Experts
 }
 
-func (r Run) hardware() (Hardware, error) {
+// hardware returns the GPU with the run's what-if values.
+func (r Run) hardware() (h Hardware, err error) {
 	if r.Hardware != nil {
-		return r.Hardware.with(r), nil
+		h = *r.Hardware
+	} else if h, err = HardwareByName(r.GPU); err != nil {
+		return h, err
 	}
-	h, err := HardwareByName(r.GPU)
-	return h.with(r), err
-}
-
-// with returns the hardware with the run's what-if values.
-func (h Hardware) with(r Run) Hardware {
 	if r.NIC > 0 {
-		h.NIC = Value{r.NIC, h.NIC.Unit, "what-if", Assumed}
-	}
-	if r.HostMicros > 0 {
-		h.HostMicros = Value{r.HostMicros, h.HostMicros.Unit, "what-if", Assumed}
+		h.NIC = r.NIC
 	}
 	if r.NVLinkDomain > 0 {
-		h.Domain = Value{float64(r.NVLinkDomain), h.Domain.Unit, "what-if", Assumed}
+		h.Domain = float64(r.NVLinkDomain)
 	}
-	return h
-}
-
-func (r Run) stack() (Stack, error) {
-	s, ok := data().stacks[r.Stack]
-	if !ok {
-		return s, oneOf("stack", r.Stack, Stacks())
-	}
-	if r.Dedup != nil {
-		s.Dedup = *r.Dedup
-	}
-	if r.Hidden != nil {
-		s.Hidden = *r.Hidden
-	}
-	if r.Graphs != "" {
-		s.Graphs = r.Graphs
-	}
-	if _, ok := launched[s.Graphs]; !ok {
-		return s, oneOf("graphs", s.Graphs, Graphs())
-	}
-	return s, nil
+	return h, nil
 }
 
 // Check returns an error with every reason why the run cannot be projected.
@@ -176,57 +176,85 @@ func (r Run) Check() error {
 		}
 	}
 	m, err := r.model()
-	errs = append(errs, err, oneOf("precision", r.Precision, Precisions()), oneOf("routing", r.Routing, Routings()))
 	h, errHardware := r.hardware()
-	_, errStack := r.stack()
-	_, errRecompute := recomputed(r.Recompute)
-	errs = append(errs, errHardware, errStack, errRecompute)
+	errs = append(errs, err, errHardware, oneOf("precision", r.Precision, Precisions()), oneOf("routing", r.Routing, Routings()),
+		oneOf("software", r.Software, Softwares()), oneOf("exchange", r.Exchange, Exchanges()))
+	if r.Graphs != "" {
+		errs = append(errs, oneOf("graphs", r.Graphs, Graphs()))
+	}
+	if !slices.Contains(Recomputes(), r.Recompute) {
+		for _, name := range strings.Split(r.Recompute, "+") {
+			must(slices.Contains(modules, name), "recompute %q is unknown: use one of %s, or modules joined by +: %s",
+				r.Recompute, strings.Join(Recomputes(), ", "), strings.Join(modules, ", "))
+		}
+	}
 	const most = 1 << 20
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"gpus", r.GPUs}, {"seq", r.Seq}, {"batch", r.Batch}, {"micro-batch", r.MicroBatch}, {"tp", r.TP}, {"pp", r.PP}, {"vp", r.VP}, {"ep", r.EP}, {"duplicate", r.Duplicate}, {"cp", r.cp()}} {
+	}{
+		{"gpus", r.GPUs}, {"seq", r.Seq}, {"batch", r.Batch}, {"micro-batch", r.MicroBatch}, {"tp", r.TP}, {"pp", r.PP},
+		{"vp", r.VP}, {"ep", r.EP}, {"cp", r.cp()}, {"duplicate", int(r.repetitions())},
+	} {
 		must(f.value >= 1 && f.value <= most, "%s is %d: give 1 to %d", f.name, f.value, most)
 	}
-	must(h.Kernels != "h200" || r.Precision == "bf16" || r.Precision == "fp8", "precision %s on %s, which has no MX units: use fp8", r.Precision, r.GPU)
-	must((r.Routing == Natural) == (r.Imbalance > 0) && (r.Imbalance == 0 || r.Imbalance >= 1 && r.Imbalance <= most), "imbalance is %g with routing %s: give 1 or more with routing %s, and none otherwise", r.Imbalance, r.Routing, Natural)
+	must(h.FP8 != "fp8_hopper" || r.Precision == "bf16" || r.Precision == "fp8", "precision %s on %s, which has no MX units: use fp8", r.Precision, r.GPU)
+	must((r.Routing == Natural) == (r.Imbalance > 0) && (r.Imbalance == 0 || r.Imbalance >= 1 && r.Imbalance <= most),
+		"imbalance is %g with routing %s: give 1 or more with routing %s, and none otherwise", r.Imbalance, r.Routing, Natural)
 	must(r.Layers >= 0 && r.Layers <= 1000, "layers is %d: give 1 to 1000", r.Layers)
-	must(r.HostMicros >= 0 && r.HostMicros <= 1e6, "host-us is %g: give a positive number of microseconds", r.HostMicros)
-	must(r.Wire == "" || r.Wire == "bf16" || r.Wire == "mxfp8", "wire is %q: use bf16 or mxfp8", r.Wire)
-	must(r.Hidden == nil || *r.Hidden >= 0 && *r.Hidden <= 1, "the hidden share must be 0 to 1")
-	must(r.NIC >= 0 && !math.IsInf(r.NIC, 0) && !math.IsNaN(r.NIC) && r.NVLinkDomain >= 0 && r.NVLinkDomain <= most, "nic is %g and nvlink-domain %d: give positive numbers", r.NIC, r.NVLinkDomain)
+	must(r.Untuned >= 0 && r.Untuned <= 1, "untuned is %g: give 0 to 1", r.Untuned)
+	must(r.NIC >= 0 && !math.IsInf(r.NIC, 0) && !math.IsNaN(r.NIC) && r.NVLinkDomain >= 0 && r.NVLinkDomain <= most,
+		"nic is %g and nvlink-domain %d: give positive numbers", r.NIC, r.NVLinkDomain)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if why := r.indivisible(m); why != "" {
-		return r.suggest(m, why)
+	if err := r.divides(m); err != nil {
+		return err
 	}
-	if r.Schedule == "" || r.PP == 1 {
-		return nil
-	}
-	if _, err = pipeline.New(r.Schedule, r.PP, r.VP, int(r.microBatches())); err != nil {
-		return fmt.Errorf("--pp-schedule with --pp %d, --vp %d and %.0f micro-batches per step: %w", r.PP, r.VP, r.microBatches(), err)
+	if least := r.memory(m); least > h.Memory {
+		return fmt.Errorf("weights, gradients and optimizer need %.0f GB per GPU without any activation, the %s has %.0f: give more GPUs or a larger --ep, --pp or --tp", least, h.Name, h.Memory)
 	}
 	return nil
 }
 
-// indivisible describes what the layout does not divide evenly. It is empty if there is nothing.
-func (r Run) indivisible(m Model) string {
+// divides returns an error if the layout does not divide evenly.
+func (r Run) divides(m Model) error {
 	switch {
 	case r.GPUs%(r.TP*r.PP*r.cp()) != 0:
-		return fmt.Sprintf("tp %d times pp %d times cp %d does not divide %d GPUs", r.TP, r.PP, r.cp(), r.GPUs)
+		return fmt.Errorf("tp %d times pp %d times cp %d does not divide %d GPUs", r.TP, r.PP, r.cp(), r.GPUs)
 	case r.GPUs%(r.EP*r.PP) != 0:
-		return fmt.Sprintf("ep %d times pp %d does not divide %d GPUs", r.EP, r.PP, r.GPUs)
+		return fmt.Errorf("ep %d times pp %d does not divide %d GPUs", r.EP, r.PP, r.GPUs)
 	case m.Experts%r.EP != 0 && m.mainMoE() > 0:
-		return fmt.Sprintf("ep %d does not divide %d experts", r.EP, m.Experts)
+		return fmt.Errorf("ep %d does not divide %d experts", r.EP, m.Experts)
 	case r.Batch%(r.dp()*r.MicroBatch) != 0:
-		return fmt.Sprintf("%d data-parallel replicas of micro-batch %d do not divide a batch of %d", r.dp(), r.MicroBatch, r.Batch)
+		return fmt.Errorf("%d data-parallel replicas of micro-batch %d do not divide a batch of %d", r.dp(), r.MicroBatch, r.Batch)
 	case r.PP*r.VP > m.Layers+2:
-		return fmt.Sprintf("pp %d times vp %d is more than %d layers, the embedding and the head", r.PP, r.VP, m.Layers)
+		return fmt.Errorf("pp %d times vp %d is more than %d layers, the embedding and the head", r.PP, r.VP, m.Layers)
 	case r.Duplicate > r.TP:
-		return fmt.Sprintf("duplicate is %d but tp %d", r.Duplicate, r.TP)
+		return fmt.Errorf("duplicate is %d but tp %d", r.Duplicate, r.TP)
 	case m.Heads%r.TP != 0:
-		return fmt.Sprintf("tp %d does not divide %d heads", r.TP, m.Heads)
+		return fmt.Errorf("tp %d does not divide %d heads", r.TP, m.Heads)
 	}
-	return ""
+	return nil
+}
+
+// memory returns the least GB of a GPU: weights and gradients in BF16, both sharded by FSDP, and
+// 12 bytes per parameter of optimizer state, sharded over the data-parallel group.
+func (r Run) memory(m Model) float64 {
+	dense, routed := m.parameters()
+	stage := float64(r.PP)
+	all := (dense + routed) / float64(r.GPUs)
+	held := dense/(stage*float64(r.TP)) + routed/(stage*float64(r.EP))
+	if r.FSDP && r.PP == 1 {
+		held = all
+	}
+	return (4*held + 12*all) / 1e9
+}
+
+// oneOf returns an error that lists the known names unless given is one of them.
+func oneOf(what, given string, known []string) error {
+	if slices.Contains(known, given) {
+		return nil
+	}
+	return fmt.Errorf("%s %q is unknown: use one of %s", what, given, strings.Join(known, ", "))
 }

@@ -33,12 +33,10 @@ type File struct {
 	Traffic Traffic `json:"traffic"`           // of all layers together, forward dispatch
 	Padding Padding `json:"padding"`           // share of rows that padding adds
 	Density Density `json:"attention_density"` // unmasked share of the scores
-	Casts   *Casts  `json:"casts,omitempty"`   // bytes that quantization moves
 
 	Phases   map[string]float64 `json:"phases,omitempty"` // share of step time
 	Products []Product          `json:"products,omitempty"`
 	Exchange []Exchange         `json:"exchange,omitempty"`
-	Checks   []Check            `json:"checks,omitempty"`
 }
 
 // Machine describes the measured machine.
@@ -110,12 +108,6 @@ type Density struct {
 	Document float64 `json:"document"` // causal, and within a document
 }
 
-// Casts are the bytes of quantizing one element in both directions.
-type Casts struct {
-	Read    float64 `json:"read_per_element"`
-	Written float64 `json:"written_per_element"`
-}
-
 // Product compares a product of the model in MXFP8 with the same in BF16, on this machine.
 type Product struct {
 	Name  string  `json:"name"`
@@ -131,17 +123,6 @@ type Exchange struct {
 	Ranks  int     `json:"ranks"`
 	Time   float64 `json:"onesided_over_standard_time"`
 }
-
-// Check compares a count with its expected value.
-type Check struct {
-	What      string  `json:"what"`
-	Measured  float64 `json:"measured"`
-	Expected  float64 `json:"expected"`
-	Tolerance float64 `json:"tolerance"` // 0: must be equal
-}
-
-// Holds reports whether the measurement is as expected.
-func (c Check) Holds() bool { return math.Abs(c.Measured-c.Expected) <= c.Tolerance }
 
 // At returns the distribution of tokens over a number of places, averaged over the layers: exactly
 // if it was counted, otherwise for the nearest number that was.

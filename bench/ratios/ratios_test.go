@@ -102,63 +102,6 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// The exchange sends what the closed forms say, on any number of ranks.
-func TestRun(t *testing.T) {
-	for _, ranks := range []int{1, 2, 4} {
-		var checks []Check
-		err := collective.NewWorld(ranks).Run(func(c *collective.Comm) error {
-			got, err := Run(c, shape, 300)
-			if c.Rank() == 0 {
-				checks = got
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(checks) < 8 {
-			t.Errorf("%d checks", len(checks))
-		}
-		for _, c := range checks {
-			if !c.Holds() {
-				t.Errorf("%d ranks: %+v", ranks, c)
-			}
-		}
-	}
-	_, casts := MeasureCasts()
-	for _, c := range casts {
-		if !c.Holds() || c.Measured == 0 {
-			t.Errorf("%+v", c)
-		}
-	}
-	if (Check{Measured: 1.1, Expected: 1, Tolerance: 0.05}).Holds() || (Check{Measured: math.NaN(), Expected: 1, Tolerance: 1}).Holds() {
-		t.Error("a wrong count holds")
-	}
-}
-
-// Round-robin choices that come round to the first part again count it once.
-func TestRoundRobinDistinct(t *testing.T) {
-	for _, s := range []Shape{{Experts: 8, TopK: 3}, {Experts: 12, TopK: 5}, {Experts: 6, TopK: 6}, {Experts: 16, TopK: 4}} {
-		for places := 1; places <= s.Experts; places++ {
-			if s.Experts%places != 0 {
-				continue
-			}
-			const tokens = 96
-			topk, each, sum := RoundRobin(s, 0, tokens), s.Experts/places, 0
-			for i := range tokens {
-				seen := map[int]bool{}
-				for _, e := range topk[i*s.TopK:][:s.TopK] {
-					seen[int(e)/each] = true
-				}
-				sum += len(seen)
-			}
-			if got := roundRobinDistinct(s, places, tokens); math.Abs(got-float64(sum)/tokens) > 1e-12 {
-				t.Errorf("%d experts, top-%d, %d places: %g, want %g", s.Experts, s.TopK, places, got, float64(sum)/tokens)
-			}
-		}
-	}
-}
-
 // whole is a file that is in order.
 func whole(t testing.TB) File {
 	cfg, err := moe.FlavorByName("debug")

@@ -9,6 +9,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"spmoe/tensor"
+	"spmoe/tensor/alloc"
 )
 
 // Handle is the routing of one Dispatch, which the later calls for the same rows need. The zero
@@ -132,7 +133,7 @@ func (h *Handle) dispatched() error {
 // resize returns s with n elements of arbitrary content, in the same memory if it is large enough.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
-		return make([]T, n)
+		return alloc.Make[T](n)
 	}
 	return s[:n]
 }

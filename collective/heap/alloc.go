@@ -62,7 +62,7 @@ func (h *Heap) Within(rank int, offset, size int64) (p unsafe.Pointer, ok bool) 
 	inside := func(begin, room int64) bool {
 		return offset >= begin && offset <= begin+room && size <= begin+room-offset
 	}
-	at, vaults := int64(h.index(rank)), h.start+int64(h.ranks)*h.region
+	at, vaults := int64(h.index(rank)), h.start+int64(h.part.Ranks)*h.region
 	if !inside(h.start+at*h.region, h.region) && !inside(vaults+at*h.vault, h.vault) {
 		return nil, false
 	}

@@ -30,7 +30,7 @@ func (h *Heap) Park(rank int, g uint32) {
 func (h *Heap) Begin() {
 	clear(h.control)
 	h.header.failure.clear()
-	for r := range h.ranks {
+	for r := range h.part.Ranks {
 		l := h.line(h.part.First + r)
 		l.state.Store(uint32(Absent))
 		l.waiting.Store(0)
@@ -40,18 +40,22 @@ func (h *Heap) Begin() {
 }
 
 // AllFinished reports whether every rank has finished.
-func (h *Heap) AllFinished() bool { return h.all(Finished) }
+func (h *Heap) AllFinished() bool { return h.lacking(Finished) < 0 }
+
+// Unfinished returns the first rank that has not finished; -1: all have.
+func (h *Heap) Unfinished() int { return h.lacking(Finished) }
 
 // AllParked reports whether every rank waits for the next generation.
-func (h *Heap) AllParked() bool { return h.all(Parked) }
+func (h *Heap) AllParked() bool { return h.lacking(Parked) < 0 }
 
-func (h *Heap) all(s State) bool {
-	for r := range h.ranks {
+// lacking returns the first rank that is not in a state; -1: all are.
+func (h *Heap) lacking(s State) int {
+	for r := range h.part.Ranks {
 		if h.StateOf(h.part.First+r) != s {
-			return false
+			return h.part.First + r
 		}
 	}
-	return true
+	return -1
 }
 
 // Vault is memory that outlives the process of a rank. It holds the state of two steps in turns:
@@ -70,7 +74,7 @@ func (v Vault) Memory() []byte {
 	if h.vault == 0 {
 		return nil
 	}
-	return unsafe.Slice((*byte)(h.At(h.start+int64(h.ranks)*h.region+int64(h.index(v.rank))*h.vault)), h.vault)
+	return unsafe.Slice((*byte)(h.At(h.start+int64(h.part.Ranks)*h.region+int64(h.index(v.rank))*h.vault)), h.vault)
 }
 
 // Keep says that the vault now holds the state after a step, in addition to the previous one.
@@ -80,7 +84,7 @@ func (v Vault) Keep(step int64) { v.heap.line(v.rank).kept.Store(step + 1) }
 // is at most one step ahead of another, so it holds that state too.
 func (h *Heap) Kept() (step int64, ok bool) {
 	least := h.line(h.part.First).kept.Load()
-	for r := range h.ranks {
+	for r := range h.part.Ranks {
 		least = min(least, h.line(h.part.First+r).kept.Load())
 	}
 	return least - 1, least > 0

@@ -22,7 +22,6 @@ import (
 // Heap is the shared memory as one process sees it.
 type Heap struct {
 	part    Part
-	ranks   int   // of part
 	region  int64 // bytes of a rank's region
 	memory  []byte
 	base    unsafe.Pointer
@@ -140,17 +139,17 @@ func (h *Heap) attach(memory []byte, fresh *header) {
 		h.header.magic, h.header.ranks, h.header.control, h.header.region = fresh.magic, fresh.ranks, fresh.control, fresh.region
 		h.header.first, h.header.world = fresh.first, fresh.world
 	}
-	h.ranks, h.region, h.vault = int(h.header.ranks), h.header.region, h.header.vault
-	h.part = Part{int(h.header.first), h.ranks, int(h.header.world)}
-	h.patience = make([]patience, h.ranks)
+	h.region, h.vault = h.header.region, h.header.vault
+	h.part = Part{int(h.header.first), int(h.header.ranks), int(h.header.world)}
+	h.patience = make([]patience, h.part.Ranks)
 	h.parks = os.Getenv(ParkVar) != ""
-	lines := headerSize + h.ranks*lineSize
+	lines := headerSize + h.part.Ranks*lineSize
 	h.control = memory[lines : lines+int(h.header.control)]
-	h.start = regionsAt(h.ranks, len(h.control))
+	h.start = regionsAt(h.part.Ranks, len(h.control))
 }
 
 // Ranks returns the number of ranks that share the heap.
-func (h *Heap) Ranks() int { return h.ranks }
+func (h *Heap) Ranks() int { return h.part.Ranks }
 
 // Part returns the ranks that share the heap.
 func (h *Heap) Part() Part { return h.part }
@@ -185,7 +184,7 @@ func (h *Heap) line(rank int) *line {
 // index returns the position of a rank among those that share the heap.
 func (h *Heap) index(rank int) int {
 	if !h.part.has(rank) {
-		panic(fmt.Sprintf("heap: rank %d of %d from rank %d on", rank, h.ranks, h.part.First))
+		panic(fmt.Sprintf("heap: rank %d of %d from rank %d on", rank, h.part.Ranks, h.part.First))
 	}
 	return rank - h.part.First
 }

@@ -76,7 +76,7 @@ func Open(file *os.File) (*Heap, error) {
 	}
 	h := &Heap{used: map[int]*regionUse{}}
 	h.attach(memory, nil)
-	h.spins = h.ranks <= int(h.header.cores) && !h.parks // this process may be bound to some of them
+	h.spins = h.part.Ranks <= int(h.header.cores) && !h.parks // this process may be bound to some of them
 	return h, nil
 }
 

@@ -199,11 +199,11 @@ func FuzzHeader(f *testing.F) {
 		clear(memory)
 		h := &Heap{}
 		h.attach(unsafe.Slice((*byte)(unsafe.Pointer(&memory[0])), size), fresh)
-		h.line(h.ranks - 1).step.Store(1)
+		h.line(h.part.Ranks - 1).step.Store(1)
 		for i := range h.control {
 			h.control[i] = 1
 		}
-		if end := h.start + int64(h.ranks)*h.region; end != size {
+		if end := h.start + int64(h.part.Ranks)*h.region; end != size {
 			t.Errorf("the last region ends at %d of %d", end, size)
 		}
 	})

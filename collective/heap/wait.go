@@ -162,7 +162,7 @@ func (h *Heap) Ring(rank int) {
 // RingAll rings for every rank. Checked by internal/model.
 func (h *Heap) RingAll() {
 	woken := false
-	for r := range h.ranks {
+	for r := range h.part.Ranks {
 		woken = h.ring(h.part.First+r) || woken
 	}
 	if woken {

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ import (
 // Start joins the processes that a launcher has started. All of them call it once.
 func Start(l Launched) (*Process, error) {
 	runtime.LockOSThread() // some MPIs must be finalized by the thread that initialized them
+	defer endAfter(startLimit, "start").Stop()
 	var provided C.int
 	if rc := C.spmoe_begin(&provided); rc != C.MPI_SUCCESS {
 		return nil, fmt.Errorf("starting MPI: %w", failed(rc))
@@ -35,7 +37,7 @@ func Start(l Launched) (*Process, error) {
 	if rc := C.spmoe_order(&key, &rank, &size); rc != C.MPI_SUCCESS {
 		return nil, fmt.Errorf("ordering the ranks: %w", failed(rc))
 	}
-	p := &Process{Rank: int(rank), Ranks: int(size)}
+	p := &Process{Rank: int(rank), Ranks: int(size), Limit: startLimit}
 	if l.Ranks > 1 && p.Ranks != l.Ranks {
 		return nil, fmt.Errorf("%s has started %d processes, but MPI sees %d: this program was built with another MPI, or srun needs the type of MPI (srun --mpi=list, then --mpi=pmix or --mpi=pmi2)",
 			l.By, l.Ranks, p.Ranks)
@@ -64,7 +66,7 @@ func failed(rc C.int) error {
 }
 
 // Gather sends bytes to all processes, and returns those of each, by rank. All send the same
-// number.
+// number. If a process does not come within the limit, the job ends.
 func (p *Process) Gather(mine []byte) [][]byte { return p.gather(everywhere, mine) }
 
 // within is the set of processes that take part in an MPI call.
@@ -83,14 +85,28 @@ func (p *Process) gather(w within, mine []byte) [][]byte {
 		n, everywhere = p.Placement.Part(p.Host).Ranks, 0
 	}
 	all := make([]byte, n*len(mine))
-	if rc := C.spmoe_gather(everywhere, unsafe.Pointer(&mine[0]), C.int(len(mine)), unsafe.Pointer(&all[0])); rc != C.MPI_SUCCESS {
-		panic(failed(rc)) // no other process can be told
+	var missing C.int
+	rc := C.spmoe_gather(everywhere, unsafe.Pointer(&mine[0]), C.int(len(mine)), unsafe.Pointer(&all[0]), C.double(p.Limit.Seconds()), &missing)
+	switch {
+	case rc != C.MPI_SUCCESS:
+		p.fail(failed(rc))
+	case missing >= 0 && w == onHost:
+		missing += C.int(p.Placement.First[p.Host])
+		fallthrough
+	case missing >= 0:
+		p.fail(fmt.Errorf("rank %d has not come to the start or the end of the job within %v", missing, p.Limit))
 	}
 	parts := make([][]byte, n)
 	for r := range parts {
 		parts[r] = all[r*len(mine):][:len(mine)]
 	}
 	return parts
+}
+
+// fail ends the job on all hosts, because no other process can be told.
+func (p *Process) fail(err error) {
+	fmt.Fprintf(os.Stderr, "launcher: rank %d: %v\n", p.Rank, err)
+	p.Abort(1)
 }
 
 // locateRanks determines which rank is on which host. key distinguishes hosts.
@@ -174,6 +190,15 @@ func (p *Process) ShareHeap(control int, region int64) (*heap.Heap, error) {
 	return h, err
 }
 
+// endAfter ends this process if a call of MPI, which may wait for another process for ever, takes
+// longer than the limit. The program that started the ranks then ends the others.
+func endAfter(limit time.Duration, of string) *time.Timer {
+	return time.AfterFunc(limit, func() {
+		fmt.Fprintf(os.Stderr, "launcher: another rank has not come to the %s of the job within %v\n", of, limit)
+		os.Exit(1)
+	})
+}
+
 // Abort ends the job on all hosts with an exit code.
 func (p *Process) Abort(code int) { C.MPI_Abort(C.MPI_COMM_WORLD, C.int(code)) }
 
@@ -181,6 +206,9 @@ func (p *Process) Abort(code int) { C.MPI_Abort(C.MPI_COMM_WORLD, C.int(code)) }
 func (p *Process) Finalize() {
 	if n, ok := p.Network.(*network); ok {
 		n.close()
+	}
+	if p.Limit > 0 {
+		defer endAfter(p.Limit, "end").Stop()
 	}
 	if C.spmoe_finalizes() != 0 {
 		C.MPI_Finalize()

@@ -3,8 +3,13 @@ package mpi
 // This process as one of several.
 
 import (
+	"time"
+
 	"spmoe/collective"
 )
+
+// startLimit is the first limit of a process: the program sets its own when it knows it.
+const startLimit = 10 * time.Minute
 
 // Process is this process as a rank. Ranks are numbered host by host, in the order of the hosts'
 // first ranks. If the launcher assigns ranks to hosts in turns, these numbers differ from the
@@ -16,4 +21,5 @@ type Process struct {
 	PIDs        []int              // process number of each rank, on its host
 	Network     collective.Network // nil if there is one host
 	Cores       int                // of all ranks together
+	Limit       time.Duration      // for a process that others wait for when they start and end; 0: none
 }

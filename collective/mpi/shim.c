@@ -3,8 +3,10 @@
 #include "shim.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
-static MPI_Comm ranks = MPI_COMM_NULL, host = MPI_COMM_NULL;
+// meeting has the processes of ranks, for other messages.
+static MPI_Comm ranks = MPI_COMM_NULL, meeting = MPI_COMM_NULL, host = MPI_COMM_NULL;
 
 int spmoe_begin(int *provided) {
 	int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided);
@@ -19,13 +21,32 @@ int spmoe_order(int *key, int *rank, int *size) {
 	// Of two ranks with equal keys, that with the lower number in MPI_COMM_WORLD comes first.
 	if (rc == MPI_SUCCESS) rc = MPI_Comm_split(MPI_COMM_WORLD, 0, *key, &ranks);
 	if (rc == MPI_SUCCESS) rc = MPI_Comm_set_errhandler(ranks, MPI_ERRORS_RETURN);
+	if (rc == MPI_SUCCESS) rc = MPI_Comm_dup(ranks, &meeting);
 	if (rc == MPI_SUCCESS) rc = MPI_Comm_rank(ranks, rank);
 	if (rc == MPI_SUCCESS) rc = MPI_Comm_size(ranks, size);
 	return rc;
 }
 
-int spmoe_gather(int everywhere, void *mine, int n, void *all) {
-	return MPI_Allgather(mine, n, MPI_BYTE, all, n, MPI_BYTE, everywhere ? ranks : host);
+// Messages of single processes tell which one is missing. MPI_Allgather does not, and waits for ever.
+int spmoe_gather(int everywhere, void *mine, int n, void *all, double limit, int *missing) {
+	MPI_Comm c = everywhere ? meeting : host;
+	int size, come, rc = MPI_Comm_size(c, &size);
+	MPI_Request *r = malloc(2 * size * sizeof *r);
+	*missing = -1;
+	if (!r) return MPI_ERR_NO_MEM;
+	for (int i = 0; rc == MPI_SUCCESS && i < size; i++) {
+		rc = MPI_Irecv((char *)all + (size_t)i * n, n, MPI_BYTE, i, 0, c, &r[i]);
+		if (rc == MPI_SUCCESS) rc = MPI_Isend(mine, n, MPI_BYTE, i, 0, c, &r[size + i]);
+	}
+	double end = MPI_Wtime() + limit;
+	for (int i = 0; rc == MPI_SUCCESS && *missing < 0 && i < 2 * size; i += come) {
+		rc = MPI_Test(&r[i], &come, MPI_STATUS_IGNORE);
+		if (come) continue;
+		if (limit > 0 && MPI_Wtime() > end) *missing = i % size;
+		usleep(100);
+	}
+	free(r);
+	return rc;
 }
 
 int spmoe_exchange(void *src, int *scounts, int *sdispls, void *dst, int *rcounts, int *rdispls) {

@@ -10,8 +10,8 @@ int spmoe_begin(int *provided);
 // spmoe_order numbers the ranks host by host. key is the first of this host in MPI_COMM_WORLD, by which hosts are told apart.
 int spmoe_order(int *key, int *rank, int *size);
 
-// spmoe_gather brings n bytes of each process to all, of the world or of this host.
-int spmoe_gather(int everywhere, void *mine, int n, void *all);
+// spmoe_gather brings n bytes of each process to all, of the world or of this host. After limit seconds, missing is one that has not come; otherwise -1.
+int spmoe_gather(int everywhere, void *mine, int n, void *all, double limit, int *missing);
 
 int spmoe_exchange(void *src, int *scounts, int *sdispls, void *dst, int *rcounts, int *rdispls);
 

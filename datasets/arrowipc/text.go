@@ -76,6 +76,9 @@ func (t *Text) choose(schema table, version int16, field string) error {
 		if isList(t.column.field) {
 			kind += " of " + typeName(of.u8(2))
 		}
+		if isList(t.column.field) && of.u8(2) == typeStruct {
+			kind += ", and lists of messages are not read"
+		}
 		return fmt.Errorf("column %q is of type %s: expected a string or a list of strings", field, kind)
 	}
 	if of.has(4) {

@@ -62,7 +62,7 @@ func (t *Tokenizer) setAdded(added []addedToken) error {
 	t.added, t.finder = added, newAddedTokens(added)
 	for _, name := range endNames {
 		if i := slices.IndexFunc(added, func(a addedToken) bool { return a.Special && a.Content == name }); i >= 0 {
-			t.end, t.named = added[i].ID, name
+			t.end, t.named, t.from = added[i].ID, name, ByName
 			break
 		}
 	}

@@ -197,23 +197,23 @@ func TestSetEnd(t *testing.T) {
 	data := small(t)
 	added := map[string]string{"added_tokens": `[{"id":0,"content":"<|endoftext|>","special":true},{"id":500,"content":"[EOS]","special":true}]`}
 	byName, own := must(Parse(changed(t, data, added))), must(Parse(changed(t, data, added)))
-	if err := own.SetEnd("[EOS]"); err != nil {
+	if err := own.SetEnd("[EOS]", ""); err != nil {
 		t.Fatal(err)
 	}
 	if ids := own.Encode([]byte("\x00")); !slices.Equal(ids, []int32{500}) || own.Name() != byName.Name()+"+end500" || string(own.Decode(ids)) != "\x00" {
 		t.Errorf("%s: %v", own.Name(), ids)
 	}
-	if err := byName.SetEnd(EndOfText); err != nil || byName.Name() != must(Parse(changed(t, data, added))).Name() {
+	if err := byName.SetEnd(EndOfText, ""); err != nil || byName.Name() != must(Parse(changed(t, data, added))).Name() {
 		t.Errorf("%s, %v", byName.Name(), err)
 	}
-	if err := own.SetEnd("the"); err == nil && own.end == 500 {
+	if err := own.SetEnd("the", ""); err == nil && own.end == 500 {
 		t.Error("a token of the vocabulary does not end documents")
 	}
-	if err := own.SetEnd("Ā"); err != nil || own.end != own.bytes[0] {
+	if err := own.SetEnd("Ā", ""); err != nil || own.end != own.bytes[0] {
 		t.Errorf("the byte NUL as it is spelled: %d, %v", own.end, err)
 	}
-	wantError(t, own.SetEnd("no such token"), `no token "no such token"`)
-	wantError(t, own.SetEnd(""), "no token")
+	wantError(t, own.SetEnd("no such token", ""), `no token "no such token"`)
+	wantError(t, own.SetEnd("", ""), "no token")
 }
 
 // FuzzParse: any file is refused, or is a tokenizer that encodes any text into its own ids.

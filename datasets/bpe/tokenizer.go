@@ -13,6 +13,9 @@ import (
 
 // Tokenizer maps text to ids and back. It is safe for concurrent use.
 type Tokenizer struct {
+	// Encode is EncodeSpecial. It must be set before anything is encoded.
+	TakeSpecial bool
+
 	name   string
 	tokens [][]byte      // the text of each id; nil for an id without a token
 	bytes  [256]int32    // the id of each byte
@@ -24,7 +27,8 @@ type Tokenizer struct {
 	finder *addedTokens
 	nfc    bool   // text is normalized to NFC
 	end    int32  // the id of a NUL byte, the end of a document
-	named  string // the name of that token, if it was found by its name
+	named  string // the text of that token, unless it is a NUL
+	from   string // see End
 
 	source  []byte // the tokenizer.json that it was read from, if any
 	pattern string // of its only stage, otherwise empty
@@ -34,19 +38,51 @@ type Tokenizer struct {
 
 // Name returns "tiktoken:" and the name of the encoding, or "bpe:" and the beginning of the SHA-256
 // of the tokenizer.json. If [Tokenizer.SetEnd] has changed the end of documents, its id follows.
-func (t *Tokenizer) Name() string { return t.name }
+// [Taken] stands at the end if special tokens are taken.
+func (t *Tokenizer) Name() string {
+	if t.TakeSpecial {
+		return t.name + Taken
+	}
+	return t.name
+}
+
+// Taken is the end of the name of a tokenizer that takes special tokens.
+const Taken = "+special"
+
+// Cut counts the special tokens that are spelled in text; nil: none. If they are taken, those that
+// end documents cut the text into parts.
+func (t *Tokenizer) Cut(text []byte) (parts [][]byte, special map[string]int) {
+	from := 0
+	for at := 0; at < len(text); {
+		token, start, end := t.finder.find(text[at:], true)
+		if token.Special && special == nil {
+			special = map[string]int{}
+		}
+		if token.Special {
+			special[token.Content]++
+		}
+		if token.Special && token.ID == t.end && t.TakeSpecial {
+			parts, from = append(parts, text[from:at+start]), at+end
+		}
+		at += end
+	}
+	return append(parts, text[from:]), special
+}
 
 // VocabSize returns one more than the largest id. Ids without a token decode to nothing.
 func (t *Tokenizer) VocabSize() int { return len(t.tokens) }
 
-// End returns the id that ends documents, and the name by which it was found among the special
-// tokens; empty: it is that of the byte NUL, or was given to [Tokenizer.SetEnd].
-func (t *Tokenizer) End() (id int32, named string) { return t.end, t.named }
+// End returns the id that ends documents, its text, and where it was named: [ByName], or as
+// [Tokenizer.SetEnd] was told; empty: nothing did, so it is that of the byte NUL.
+func (t *Tokenizer) End() (id int32, text, from string) { return t.end, t.named, t.from }
+
+// ByName says that a special token with a known name ends documents.
+const ByName = "by its name"
 
 // SetEnd makes a token end documents: an added token, or else one of the vocabulary, as it is
 // spelled there or as text. If that was another one, the tokenizer gets another name. It must be
 // called before anything is encoded.
-func (t *Tokenizer) SetEnd(token string) error {
+func (t *Tokenizer) SetEnd(token, from string) error {
 	id := int32(-1)
 	if i := slices.IndexFunc(t.added, func(a addedToken) bool { return a.Content == token }); i >= 0 {
 		id = t.added[i].ID
@@ -59,13 +95,14 @@ func (t *Tokenizer) SetEnd(token string) error {
 	if id != t.end {
 		t.end, t.name = id, fmt.Sprintf("%s+end%d", t.name, id)
 	}
-	t.named = ""
+	t.named, t.from = token, from
 	return nil
 }
 
-// Encode returns the ids of text, in which special tokens are ordinary text. A NUL byte becomes the
-// end of a document: the tokenizer's special token for it, or the byte if it has none.
-func (t *Tokenizer) Encode(text []byte) []int32 { return t.encode(text, false) }
+// Encode returns the ids of text, in which special tokens are ordinary text unless
+// TakeSpecial is set. A NUL byte becomes the end of a document: the tokenizer's
+// special token for it, or the byte if it has none.
+func (t *Tokenizer) Encode(text []byte) []int32 { return t.encode(text, t.TakeSpecial) }
 
 // EncodeSpecial is Encode for text in which special tokens stand for themselves, as in Hugging
 // Face's tokenizers. It is for prompts, not for untrusted text.

@@ -2,9 +2,10 @@
 // lengths and counts are checked against the available data, and memory is allocated as bytes
 // arrive.
 //
-// It reads what writers of text data sets write: a top-level column of strings or of lists of
-// strings, required or optional, in plain, dictionary and delta encodings, with data pages of both
-// versions, uncompressed or with Snappy, gzip, Brotli, LZ4 or zstd. Row groups may be empty.
+// It reads what writers of text data sets write: a column of strings or of lists of strings, at the
+// top or a field of structures, required or optional, in plain, dictionary and delta encodings,
+// with data pages of both versions, uncompressed or with Snappy, gzip, Brotli, LZ4 or zstd. Row
+// groups may be empty.
 //
 // Source: apache/parquet-format, version 2.11: README, Encodings, Compression and parquet.thrift.
 package parquet
@@ -56,7 +57,8 @@ type chunk struct {
 	size   int64 // of all pages, including headers, in the file
 }
 
-// Open reads the footer of a file of size bytes and finds the column with the name field.
+// Open reads the footer of a file of size bytes and finds the column with the name field. The field
+// of a structure has the name STRUCTURE.FIELD.
 func Open(r io.ReaderAt, size int64, field string) (*Column, error) {
 	footer, err := readFooter(r, size)
 	if err != nil {
@@ -157,8 +159,8 @@ type element struct {
 func (c *Column) schema(d *decoder, field string) (index int, err error) {
 	index = -1
 	var names []string
-	var found []element // the column and what is below it
-	inside := false
+	var above, found []element              // the root, the structures and the column; and it and what is below
+	inside := 0                             // the level of the column; 0: elsewhere
 	leaves, count, open := 0, 0, []int64{1} // remaining children of the element on each level
 	d.items(thriftStruct, func(int) {
 		e := schemaElement(d)
@@ -177,11 +179,19 @@ func (c *Column) schema(d *decoder, field string) (index int, err error) {
 		level := len(open) - 1 // 0 is the root
 		if level == 1 {
 			names = append(names, fmt.Sprintf("%.50q", e.name))
-			if inside = e.name == field && found == nil; inside {
-				index = leaves
-			}
 		}
-		if inside {
+		if found == nil {
+			if level > 1 {
+				e.name = above[level-1].name + "." + e.name
+			}
+			above = append(above[:level], e)
+		}
+		if level <= inside {
+			inside = 0
+		} else if found == nil && level > 0 && e.name == field {
+			inside, index = level, leaves
+		}
+		if inside > 0 {
 			found = append(found, e)
 		}
 		if e.leaf {
@@ -196,8 +206,17 @@ func (c *Column) schema(d *decoder, field string) (index int, err error) {
 	case found == nil:
 		return -1, fmt.Errorf("it has no column %q, but %s", field, strings.Join(names[:min(len(names), 20)], ", "))
 	}
+	for _, e := range above[1 : len(above)-1] {
+		if e.list || e.repetition != required && e.repetition != optional {
+			return -1, fmt.Errorf("column %q is in a list of structures: %s", field, NoMessages)
+		}
+		c.definition += uint32(e.repetition)
+	}
 	return index, c.suits(field, found)
 }
+
+// NoMessages says what to do with chats.
+const NoMessages = "lists of messages are not read: write each row as one text, with the template of the model, to a column of strings"
 
 func schemaElement(d *decoder) element {
 	e := element{leaf: true}
@@ -236,7 +255,13 @@ func (c *Column) suits(field string, path []element) error {
 	for i, e := range path {
 		chain := e.leaf == (i == len(path)-1) && (e.leaf || e.children == 1)
 		// A repeated group of that name is itself the element, a structure.
-		structure := i == 1 && !e.leaf && (e.name == "array" || e.name == field+"_tuple")
+		structure := i == 1 && !e.leaf && (e.name == "array" || e.name == field[strings.LastIndexByte(field, '.')+1:]+"_tuple")
+		switch {
+		case i == 0 && !e.leaf && !e.list && e.repetition != repeated && len(path) > 1 && path[1].repetition != repeated:
+			return fmt.Errorf("column %q is a structure: name one of its fields, such as %s.%s", field, field, path[1].name)
+		case i > 0 && !e.leaf && e.children > 1 && path[0].list:
+			return fmt.Errorf("column %q is a list of structures: %s", field, NoMessages)
+		}
 		if !chain || structure || i == 0 && !e.leaf && (!e.list || e.repetition == repeated) || i == 1 && e.repetition != repeated || i > 2 || i == 2 && e.repetition == repeated {
 			return fmt.Errorf("column %q is nested: %s", field, expected)
 		}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -79,6 +80,41 @@ func TestFilesOfOthers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestStructures: a field of a structure is named with it, at any depth. Where a structure is null,
+// so are its fields.
+func TestStructures(t *testing.T) {
+	content, err := os.ReadFile("../testdata/struct/duckdb.parquet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := expected(t)
+	for _, field := range []string{"doc.text", "doc.more.text"} {
+		got, err := readAll(content, field)
+		if err != nil || !slices.EqualFunc(got, want, func(a, b *string) bool { return show(a) == show(b) }) {
+			t.Errorf("%s: %d rows, %v, want %d", field, len(got), err, len(want))
+		}
+	}
+	plain, err := os.ReadFile("../testdata/others/duckdb.parquet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tags, _ := readAll(plain, "tags")
+	if got, err := readAll(content, "list.text"); err != nil || !slices.EqualFunc(got, tags, func(a, b *string) bool { return show(a) == show(b) }) {
+		t.Errorf("a list in a structure: %v, %v", got, err)
+	}
+	for field, want := range map[string]string{
+		"doc":                           `column "doc" is a structure: name one of its fields, such as doc.more`,
+		"messages":                      `column "messages" is a list of structures: lists of messages are not read: write each row as one text`,
+		"messages.list.element.content": "is in a list of structures: lists of messages are not read",
+		"doc.id":                        `it has no column "doc.id", but "id", "doc", "messages", "list"`,
+		"text":                          `it has no column "text"`,
+	} {
+		if _, err := readAll(content, field); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", field, err, want)
+		}
 	}
 }
 

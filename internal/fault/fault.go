@@ -2,17 +2,79 @@
 // recovery.
 //
 // The code passes places, which costs one load of a nil pointer each until the process is armed.
-// Only a launcher that tests itself arms the processes of its ranks: see [Arm].
+// Only a launcher under test arms the processes of its ranks: see [Arm].
 package fault
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
-	"time"
+	"syscall"
+)
+
+// Variable is the environment variable that arms the process of a rank: orders with blanks between
+// them. A launcher sets it for chosen processes and removes it for all others.
+const Variable = "SPMOE_FAULT"
+
+// Order tells a process what to do when it passes a place for the Count-th time, from 1.
+type Order struct {
+	Action Action
+	Place  Place
+	Count  int
+}
+
+// String returns the order's text, such as kill@collective/meet/inside#37.
+func (o Order) String() string { return fmt.Sprintf("%s@%s#%d", o.Action, o.Place, o.Count) }
+
+// Action is what a process does to itself.
+type Action string
+
+// The actions.
+const (
+	Kill  Action = "kill"  // SIGKILL
+	Exit0 Action = "exit0" // ends as if all work were done
+	Exit1 Action = "exit1"
+	Panic Action = "panic"
+	Loop  Action = "loop" // computes for ever
+	NaN   Action = "nan"  // some of the data become NaN
+	Flip  Action = "flip" // inverts one bit of the data
+	Full  Action = "full" // no space is left on the device
 )
 
 // armed is nil except in the processes of a test.
 var armed atomic.Pointer[injector]
+
+// injector executes orders.
+type injector struct {
+	orders []Order
+	mu     sync.Mutex
+	passed map[Place]int
+}
+
+// Arm makes this process execute orders. It may be called once.
+func Arm(text string) error {
+	i := &injector{passed: map[Place]int{}}
+	for _, word := range strings.Fields(text) {
+		action, rest, _ := strings.Cut(word, "@")
+		place, count, _ := strings.Cut(rest, "#")
+		n, err := strconv.Atoi(count)
+		if err != nil || n < 1 {
+			return fmt.Errorf("%s: the order is %q, but must be ACTION@PLACE#COUNT", Variable, word)
+		}
+		i.orders = append(i.orders, Order{Action(action), Place(place), n})
+	}
+	if !armed.CompareAndSwap(nil, i) {
+		panic("fault: this process has been armed before")
+	}
+	return nil
+}
+
+// Armed reports whether this process may be ordered to fail.
+func Armed() bool { return armed.Load() != nil }
 
 // Point passes a place, where the process fails if an order is due.
 func Point(p Place) {
@@ -37,75 +99,48 @@ func Try(p Place, data []byte) error {
 	return nil
 }
 
-// Armed reports whether this process may be ordered to fail.
-func Armed() bool { return armed.Load() != nil }
-
-// injector executes orders.
-type injector struct {
-	folder string // for notes and further orders; empty: neither
-	passed [mostPlaces]atomic.Int64
-	order  atomic.Pointer[pending]
-	slow   atomic.Bool
-	free   atomic.Int64 // Unix nanoseconds: start of the current work of a slow process
-}
-
-// pending is an order and the number of the passing from which on it is due.
-type pending struct {
-	Order
-	at int64
-}
-
-// give makes an order the current one, counted from now. The place may be passed at the same time.
-func (i *injector) give(o Order) { i.order.Store(&pending{o, i.passed[o.Place].Load() + o.Count}) }
-
+// pass counts a passing, and executes the order that is due. The lock is not held meanwhile: a
+// process that loops still passes places in its other threads.
 func (i *injector) pass(p Place, data []byte) error {
-	n := i.passed[p].Add(1)
-	if i.slow.Load() {
-		i.delay(p)
-	}
-	if d := i.order.Load(); d != nil && d.Place == p && d.at <= n && i.order.CompareAndSwap(d, nil) {
-		i.note(d.Order)
-		return i.execute(d.Order, corruption{data, uint64(n)})
+	i.mu.Lock()
+	i.passed[p]++
+	n := i.passed[p]
+	i.mu.Unlock()
+	for _, o := range i.orders {
+		if o.Place == p && o.Count == n {
+			return o.execute(data)
+		}
 	}
 	return nil
 }
 
-// corruption is data to change, and a random number that selects the position.
-type corruption struct {
-	data []byte
-	n    uint64
-}
-
-// at returns a position in the data, from 0 to below n.
-func (s corruption) at(n int) int { return int(rand.New(rand.NewPCG(s.n, 0)).Uint64N(uint64(n))) }
-
-// flip inverts one bit.
-func (s corruption) flip() {
-	bit := s.at(8 * len(s.data))
-	s.data[bit/8] ^= 1 << (bit % 8)
-}
-
-// nan sets some numbers to NaN: all bits set are a NaN in every format that has one.
-func (s corruption) nan() {
-	const some = 8 // bytes: one number of the widest format, aligned for all
-	from := s.at(max(1, len(s.data)/some)) * some
-	for i := from; i < min(from+some, len(s.data)); i++ {
-		s.data[i] = 0xff
-	}
-}
-
-// slowdown is the factor by which a slow process takes longer.
-const slowdown = 10
-
-// delay prolongs the work since the last meeting of the ranks. It does not count waiting within
-// that time.
-func (i *injector) delay(p Place) {
-	switch p {
-	case BeforeMeeting:
-		if since := i.free.Load(); since > 0 {
-			time.Sleep((slowdown - 1) * time.Since(time.Unix(0, since)))
+// execute carries an order out. The number of the passing chooses the place in the data.
+func (o Order) execute(data []byte) error {
+	at := func(n int) int { return int(rand.New(rand.NewPCG(uint64(o.Count), 0)).Uint64N(uint64(n))) }
+	switch o.Action {
+	case Kill:
+		self, _ := os.FindProcess(os.Getpid())
+		self.Kill()
+	case Exit0:
+		os.Exit(0)
+	case Exit1:
+		os.Exit(1)
+	case Panic:
+		panic(fmt.Sprintf("fault: %v", o))
+	case Loop:
+		for work := 0; ; work++ {
 		}
-	case AfterMeeting:
-		i.free.Store(time.Now().UnixNano())
+	case NaN:
+		// 8 bytes are one number of the widest format, aligned for all. All bits set are a NaN in
+		// every format that has one.
+		for i, from := 0, 8*at(max(1, len(data)/8)); i < 8 && from+i < len(data); i++ {
+			data[from+i] = 0xff
+		}
+	case Flip:
+		bit := at(8 * len(data))
+		data[bit/8] ^= 1 << (bit % 8)
+	case Full:
+		return syscall.ENOSPC
 	}
+	return nil
 }

@@ -2,81 +2,44 @@ package fault
 
 import (
 	"bytes"
-	"encoding/json"
 	"math/bits"
 	"testing"
 )
 
-// Actions and places have names, and orders come back from their text as they were.
-func TestText(t *testing.T) {
-	for _, p := range Places() {
-		for a := range Action(len(actionNames)) {
-			want := Order{a, p, 1 + int64(p)*int64(a)}
-			var got setting
-			if err := json.Unmarshal([]byte(Setting(&want, "/a folder")), &got); err != nil || *got.Order != want || got.Folder != "/a folder" {
-				t.Errorf("%v came back as %+v, %v", want, got, err)
-			}
-			if again, err := ParseAction(a.String()); err != nil || again != a {
-				t.Errorf("%v came back as %v, %v", a, again, err)
-			}
-		}
+// An order's text arms a process, and it strikes at its passing only.
+func TestOrders(t *testing.T) {
+	if err := Arm("kill@somewhere"); err == nil {
+		t.Error("an order without a count armed this process")
 	}
-	if text := (Order{Kill, InMeeting, 37}).String(); text != "kill@collective/meet/inside#37" {
-		t.Error(text)
-	}
-	if _, err := ParseAction("burn"); err == nil {
-		t.Error("burn is an action")
-	}
-}
-
-// Names are unique, and an order strikes at the given passing after it was given, once.
-func TestPassings(t *testing.T) {
-	names := map[string]bool{}
-	for _, p := range Places() {
-		if names[p.String()] || p.String() == "" {
-			t.Errorf("place %d is called %q, as another", p, p)
-		}
-		names[p.String()] = true
-	}
-	i := &injector{}
-	struck := func() bool { return i.slow.Load() }
-	for range 5 {
-		i.pass(InPut, nil)
-	}
-	i.give(Order{Slow, InPut, 3})
-	for n := 1; n <= 3; n++ {
-		i.pass(InGet, nil)
-		if i.pass(InPut, nil); struck() != (n == 3) {
-			t.Errorf("struck: %t after passing %d", struck(), n)
-		}
-	}
-	i.slow.Store(false)
-	if i.pass(InPut, nil); struck() {
-		t.Error("an order was carried out twice")
-	}
-}
-
-// A process that nobody has armed passes all places.
-func TestUnarmed(t *testing.T) {
 	if Armed() {
 		t.Fatal("this process is armed")
 	}
-	for _, p := range Places() {
-		data := []byte{1, 2, 3}
-		Point(p)
-		Touch(p, data)
-		if err := Try(p, data); err != nil || !bytes.Equal(data, []byte{1, 2, 3}) {
-			t.Errorf("%v: %v, data %v", p, err, data)
+	data := []byte{1, 2, 3}
+	Touch(InMessage, data)
+	orders := []Order{{Flip, InMessage, 2}, {Full, InWrite, 1}}
+	if err := Arm(orders[0].String() + " " + orders[1].String()); err != nil || !Armed() {
+		t.Fatal(err)
+	}
+	defer armed.Store(nil)
+	for n := 1; n <= 3; n++ {
+		before := bytes.Clone(data)
+		Point(InMeeting)
+		Touch(InMessage, data)
+		if bytes.Equal(data, before) == (n == 2) {
+			t.Errorf("passing %d: %v, before %v", n, data, before)
+		}
+		if err := Try(InWrite, data); (err != nil) != (n == 1) {
+			t.Errorf("passing %d: %v", n, err)
 		}
 	}
 }
 
-// A flip changes one bit, somewhere; a NaN some bytes, of which 8 neighbours are one.
+// A flip changes one bit, somewhere; a NaN up to 8 bytes, which begin at a multiple of 8.
 func TestCorruption(t *testing.T) {
-	for n := range uint64(1000) {
+	for n := 1; n <= 1000; n++ {
 		for _, length := range []int{1, 7, 8, 9, 64, 100} {
 			data := make([]byte, length)
-			corruption{data, n}.flip()
+			Order{Flip, InWeights, n}.execute(data)
 			ones := 0
 			for _, b := range data {
 				ones += bits.OnesCount8(b)
@@ -85,7 +48,7 @@ func TestCorruption(t *testing.T) {
 				t.Fatalf("%d bits of %d bytes were flipped", ones, length)
 			}
 			clear(data)
-			corruption{data, n}.nan()
+			Order{NaN, InWeights, n}.execute(data)
 			first := bytes.IndexByte(data, 0xff)
 			if first%8 != 0 || bytes.Count(data, []byte{0xff}) != min(8, length-first) {
 				t.Fatalf("%d bytes became %x", length, data)

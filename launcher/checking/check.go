@@ -40,7 +40,7 @@ func (f *checkFlags) run(ctx context.Context, env cli.Env) error {
 		misses += n
 	}
 	if misses > 0 {
-		return cli.Fail(fmt.Errorf("%d out of bounds", misses), cli.ExitFailed)
+		return cli.Fail(fmt.Errorf("%d out of bounds or of unknown names", misses), cli.ExitFailed)
 	}
 	return nil
 }
@@ -58,16 +58,22 @@ func (f *checkFlags) check(path string, out io.Writer) (misses int, err error) {
 	return misses, err
 }
 
-// printLines prints a table and returns how many lines hold a comparison and how many of those miss
-// their bound.
+// printLines prints a table and returns how many lines hold a comparison, and how many miss their
+// bound or have a name that the model lacks.
 func printLines(out io.Writer, path string, lines []golden.Line) (compared, misses int, err error) {
+	unknown := 0
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "%s\terror\tbound\t\tmeasure\n", path)
 	for _, l := range lines {
 		// The name comes from the file, so it may hold escape sequences.
 		name := strings.Trim(strconv.Quote(l.Name), `"`)
 		if !l.Compared() {
-			fmt.Fprintf(table, "%s\t\t\t-\t%s\n", name, l.Note)
+			mark := "-"
+			if l.Unknown {
+				mark = "UNKNOWN"
+				unknown++
+			}
+			fmt.Fprintf(table, "%s\t\t\t%s\t%s\n", name, mark, l.Note)
 			continue
 		}
 		compared++
@@ -79,5 +85,5 @@ func printLines(out io.Writer, path string, lines []golden.Line) (compared, miss
 		fmt.Fprintf(table, "%s\t%.2e\t%.0e\t%s\t%s\n", name, l.Error, l.Bound, verdict, note)
 	}
 	fmt.Fprintf(table, "%d compared, %d out of bounds\n", compared, misses)
-	return compared, misses, table.Flush()
+	return compared, misses + unknown, table.Flush()
 }

@@ -94,7 +94,9 @@ func (f *CompareFlags) run(ctx context.Context, env cli.Env) error {
 	c.Command = resumeCommand(env, c.Out)
 	c.Start = f.starter(env)
 	c.Console, c.Width = env.Out, system.TerminalWidth(env.Out)
-	running.SetLastWords(ctx, func() { fmt.Fprintf(env.ErrOut, "\nlauncher: stopped at once; to continue: %s\n", c.Command) })
+	if f.Seeds.simulate == 0 {
+		running.SetLastWords(ctx, func() { fmt.Fprintf(env.ErrOut, "\nlauncher: stopped at once; to continue: %s\n", c.Command) })
+	}
 	if c.Design, err = f.Seeds.Choose(ctx, c, env.Out); err != nil {
 		return stopped(c, err, env.Out)
 	}

@@ -116,6 +116,8 @@ func BenchmarkCheckpoint(b *testing.B) {
 	}
 	for name, cold := range map[string]bool{"Load/Cached/": false, "Load/Disk/": true} {
 		b.Run(name+"Unverified", func(b *testing.B) { benchmarkLoad(b, path, live, cold, openUnverified) })
-		b.Run(name+"Verified", func(b *testing.B) { benchmarkLoad(b, path, live, cold, Open) })
+		b.Run(name+"Verified", func(b *testing.B) {
+			benchmarkLoad(b, path, live, cold, func(path string) (*Reader, error) { return Open(path) })
+		})
 	}
 }

@@ -25,7 +25,7 @@ func (a Aside) String() string {
 // openRun opens the newest intact checkpoint of the run folder dir, and sets aside the newer ones,
 // which are damaged. Errors other than damage, such as a version that this program does not know,
 // end the search, because the state may be intact.
-func openRun(dir string) (*Reader, error) {
+func openRun(dir string, checks []func(*Reader) error) (*Reader, error) {
 	var aside []Aside
 	for {
 		steps, err := list(dir)
@@ -36,7 +36,7 @@ func openRun(dir string) (*Reader, error) {
 			return nil, noCheckpoint(dir, aside)
 		}
 		path := filepath.Join(dir, steps[0].name)
-		r, err := openStep(path)
+		r, err := openStep(path, true, checks)
 		if err == nil {
 			r.aside = aside
 			return r, nil

@@ -27,6 +27,8 @@ type Files interface {
 // Output is a file being written. After Sync its content survives a power failure.
 type Output interface {
 	io.Writer
+	// Reserve takes space for a file of this size, if the file system can.
+	Reserve(size int64)
 	Sync() error
 	Close() error
 }

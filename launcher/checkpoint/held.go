@@ -13,67 +13,65 @@ import (
 // at that moment.
 type Held struct{ Folder *system.FolderLock }
 
-// in returns the folder and the name of a path in it.
-func (h Held) in(path string) (run *os.Root, name string, err error) {
-	if run, err = h.Folder.Root(); err == nil {
-		name, err = filepath.Rel(h.Folder.Path(), path)
+// NewHeld returns the file system of a folder that the job holds, or [Disk] if it is nil.
+func NewHeld(folder *system.FolderLock) Files {
+	if folder == nil {
+		return Disk{}
 	}
-	return run, name, err
+	return Held{folder}
+}
+
+// do calls f with the folder and the name of a path in it.
+func (h Held) do(path string, f func(run *os.Root, name string) error) error {
+	run, err := h.Folder.Root()
+	if err != nil {
+		return err
+	}
+	name, err := filepath.Rel(h.Folder.Path(), path)
+	if err != nil {
+		return err
+	}
+	return f(run, name)
 }
 
 // Create implements [Files].
-func (h Held) Create(path string) (Output, error) {
-	run, name, err := h.in(path)
-	if err != nil {
-		return nil, err
-	}
-	file, err := run.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return nil, err
-	}
-	return &diskFile{File: file}, nil
+func (h Held) Create(path string) (out Output, err error) {
+	err = h.do(path, func(run *os.Root, name string) error {
+		file, err := run.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		out = &diskFile{File: file}
+		return err
+	})
+	return out, err
 }
 
 // Mkdir implements [Files].
 func (h Held) Mkdir(path string) error {
-	run, name, err := h.in(path)
-	if err != nil {
-		return err
-	}
-	return run.Mkdir(name, 0o777)
+	return h.do(path, func(run *os.Root, name string) error { return run.Mkdir(name, 0o777) })
 }
 
 // Rename implements [Files].
 func (h Held) Rename(from, to string) error {
-	run, name, err := h.in(from)
-	if err != nil {
-		return err
-	}
-	now, err := filepath.Rel(h.Folder.Path(), to)
-	if err != nil {
-		return err
-	}
-	return run.Rename(name, now)
+	return h.do(from, func(run *os.Root, name string) error {
+		now, err := filepath.Rel(h.Folder.Path(), to)
+		if err != nil {
+			return err
+		}
+		return run.Rename(name, now)
+	})
 }
 
 // Remove implements [Files].
 func (h Held) Remove(path string) error {
-	run, name, err := h.in(path)
-	if err != nil {
-		return err
-	}
-	return run.Remove(name)
+	return h.do(path, (*os.Root).Remove)
 }
 
 // SyncDir implements [Files].
 func (h Held) SyncDir(path string) error {
-	run, name, err := h.in(path)
-	if err != nil {
-		return err
-	}
-	dir, err := run.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return h.do(path, func(run *os.Root, name string) error {
+		dir, err := run.Open(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(dir.Sync(), dir.Close())
+	})
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"spmoe/launcher/system"
 )
 
 // Entry is a folder of a run that is, was or was to become a checkpoint.
@@ -42,7 +44,7 @@ func (e Entry) State() string {
 
 // List returns the checkpoint folders in the run folder dir, by step.
 func List(dir string) ([]Entry, error) {
-	folders, err := os.ReadDir(dir)
+	folders, err := system.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -94,9 +96,11 @@ func Several(dir string) string {
 // parseEntry returns the entry for the name of a folder.
 func parseEntry(name string) (e Entry, ok bool) {
 	e.Name = name
-	if e.Step, ok = parseHidden(name, tempSuffix); ok {
-		e.unfinished = true
-		return e, true
+	for _, suffix := range []string{tempSuffix, prunedSuffix} {
+		if e.Step, ok = parseHidden(name, suffix); ok {
+			e.unfinished = suffix == tempSuffix
+			return e, true
+		}
 	}
 	var number string
 	name, number, e.aside = strings.Cut(name, badSuffix)
@@ -111,7 +115,7 @@ func (e *Entry) inspect(path string) error {
 		return err
 	}
 	e.Time = stat.ModTime()
-	files, err := os.ReadDir(path)
+	files, err := system.ReadDir(path)
 	if err != nil {
 		return err
 	}
@@ -120,7 +124,7 @@ func (e *Entry) inspect(path string) error {
 			e.Bytes += info.Size()
 		}
 	}
-	root, err := os.OpenRoot(path)
+	root, err := system.OpenRoot(path)
 	if err != nil {
 		return err
 	}

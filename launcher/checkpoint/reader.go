@@ -13,20 +13,18 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/system"
 )
 
 // Reader is an open, verified checkpoint. It is safe for concurrent use until Close. While it is
-// open, Prune does not delete the checkpoint, unless it is released.
+// open, Prune does not delete the checkpoint: its space would not be free.
 type Reader struct {
 	path     string
 	manifest *manifest
 	config   []byte
-	lock     *os.File // the manifest
-	release  sync.Once
+	lock     *os.File   // the manifest
 	files    []*os.File // in the order of the manifest
 	shards   []*safetensors.File
 	seals    []*sealing        // of the shards; nil: it has none
@@ -40,16 +38,16 @@ type Reader struct {
 // (ErrDamaged), or says that the folder is not a checkpoint.
 //
 // In a run folder it renames damaged checkpoints, for diagnosis, and takes the previous one.
-// SetAside returns them.
-func Open(path string) (*Reader, error) {
+// SetAside returns them. What has passed is given to checks, which may find damage, too.
+func Open(path string, checks ...func(*Reader) error) (*Reader, error) {
 	run, err := isRun(path)
 	if err != nil {
 		return nil, err
 	}
 	if run {
-		return openRun(path)
+		return openRun(path, checks)
 	}
-	return openStep(path)
+	return openStep(path, true, checks)
 }
 
 // isRun reports whether path should be treated as a run's folder, not as a checkpoint's.
@@ -74,26 +72,35 @@ func isRun(path string) (bool, error) {
 	return err != nil, nil
 }
 
-// openStep opens the checkpoint in the folder path.
-func openStep(path string) (*Reader, error) {
-	root, err := os.OpenRoot(path)
+// openStep opens the checkpoint in the folder path. Without whole it reads the headers only.
+func openStep(path string, whole bool, checks []func(*Reader) error) (*Reader, error) {
+	root, err := system.OpenRoot(path)
 	if err != nil {
 		return nil, err
 	}
 	r := &Reader{path: path}
-	if err := errors.Join(r.load(root), root.Close()); err != nil {
+	if err := errors.Join(r.load(root, whole), root.Close()); err != nil {
 		return nil, errors.Join(fmt.Errorf("checkpoint %s: %w", path, err), r.Close())
+	}
+	for _, check := range checks {
+		if err := check(r); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
 	}
 	return r, nil
 }
 
-// load reads and verifies everything. After an error, Close closes what is open. Files are verified
-// and read through the same open file, so that they cannot be replaced in between.
-func (r *Reader) load(root *os.Root) error {
+// load reads the headers and, with whole, verifies everything. After an error, Close closes what is
+// open. Files are verified and read through the same open file, so that they cannot be replaced in
+// between.
+func (r *Reader) load(root *os.Root, whole bool) error {
 	if err := r.open(root); err != nil {
 		return err
 	}
 	invalid := r.parse()
+	if !whole {
+		return invalid
+	}
 	var seals []*sealing
 	if invalid == nil { // of the configuration, the shards and the tokenizer
 		seals = append(append([]*sealing{nil}, r.seals...), nil)
@@ -219,23 +226,11 @@ func (r *Reader) Digest() string {
 }
 
 // Close closes the files. No method may be called afterwards.
-func (r *Reader) Close() error {
-	errs := []error{r.Release()}
-	for _, f := range r.files {
+func (r *Reader) Close() (err error) {
+	for _, f := range append(r.files, r.lock) {
 		if f != nil {
-			errs = append(errs, f.Close())
+			err = errors.Join(err, f.Close())
 		}
 	}
-	return errors.Join(errs...)
-}
-
-// Release lets Prune delete the checkpoint although it is open: a run does not need what it
-// continues from any more once all ranks have read it.
-func (r *Reader) Release() (err error) {
-	r.release.Do(func() {
-		if r.lock != nil {
-			err = r.lock.Close()
-		}
-	})
 	return err
 }

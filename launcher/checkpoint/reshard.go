@@ -114,3 +114,42 @@ func (r *Reader) readInto(dst Piece) error {
 	}
 	return nil
 }
+
+// Tensor is a tensor that a checkpoint should hold, of type F32 or BF16.
+type Tensor struct {
+	Shape []int
+	DType string
+}
+
+// Match returns an error unless the checkpoint holds these tensors, each element of them, and no
+// others.
+func (r *Reader) Match(want map[string]Tensor) error {
+	for name, shape := range r.manifest.Tensors {
+		w, ok := want[name]
+		total, err := elements(shape)
+		end := int64(0) // of the elements that are there
+		for _, s := range r.spans[name] {
+			if s.begin <= end {
+				end = s.end
+			}
+		}
+		switch {
+		case err != nil:
+			return err
+		case !ok:
+			return fmt.Errorf("tensor %q is not expected", name)
+		case !slices.Equal(shape, w.Shape):
+			return fmt.Errorf("tensor %q has shape %v, expected %v", name, shape, w.Shape)
+		case end < total:
+			return fmt.Errorf("tensor %q: no rank has saved element %d", name, end)
+		case total > 0 && r.DType(name) != w.DType:
+			return fmt.Errorf("tensor %q is %s, expected %s", name, r.DType(name), w.DType)
+		}
+	}
+	for name := range want {
+		if _, ok := r.manifest.Tensors[name]; !ok {
+			return fmt.Errorf("tensor %q is missing", name)
+		}
+	}
+	return nil
+}

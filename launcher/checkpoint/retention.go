@@ -32,10 +32,6 @@ func Latest(dir string) (path string, err error) {
 	return "", fmt.Errorf("%s: %w%s", dir, ErrNone, reasons.String())
 }
 
-// Fewest is the minimum number of complete checkpoints to retain, because the newest may turn out
-// to be damaged. Only a run that keeps 0 retains none while it writes the next.
-const Fewest = 2
-
 // Count returns the number of steps with a complete checkpoint in the run folder dir. A folder that
 // cannot be read has none.
 func Count(dir string) (n int) {
@@ -52,16 +48,12 @@ func Count(dir string) (n int) {
 	return n
 }
 
-// Prune deletes the oldest complete checkpoints of a run in the folder dir except the newest keep,
-// which are at least 2, or all of them if keep is 0. It does not delete incomplete folders,
-// checkpoints of other runs, or those that a Reader has open. Checkpoints without an id count as
-// the run's: it was resumed from them.
+// Prune deletes the complete checkpoints of a run in the folder dir except the newest keep. It does
+// not delete incomplete folders, checkpoints of other runs, or those that a Reader has open.
+// Checkpoints without an id count as the run's: it was resumed from them.
 func Prune(fs Files, dir, run string, keep int) error {
-	switch {
-	case keep < 0:
+	if keep < 0 {
 		return fmt.Errorf("prune %s: keep %d checkpoints: expected at least 0", dir, keep)
-	case keep > 0:
-		keep = max(keep, Fewest)
 	}
 	steps, err := list(dir)
 	if err != nil {
@@ -93,6 +85,9 @@ func Prune(fs Files, dir, run string, keep int) error {
 // remove deletes a checkpoint under a hidden name, so that no reader sees a partial one.
 func remove(fs Files, dir string, s stepDir) error {
 	hidden := filepath.Join(dir, hiddenName(s.step, prunedSuffix))
+	if s.hidden() {
+		return removeAll(fs, hidden)
+	}
 	if err := removeAll(fs, hidden); err != nil {
 		return err
 	}
@@ -106,14 +101,25 @@ func remove(fs Files, dir string, s stepDir) error {
 	return removeAll(fs, hidden)
 }
 
-// sweep deletes the hidden folders with this suffix, which an interrupted writer or Prune has left.
+// Tidy deletes what killed writers and Prunes have left in the run folder dir.
+func Tidy(fs Files, dir string) error {
+	return errors.Join(sweep(fs, dir, tempSuffix), sweep(fs, dir, prunedSuffix))
+}
+
+// sweep deletes the hidden folders with this suffix, which an interrupted writer or Prune has left,
+// except what list counts.
 func sweep(fs Files, dir, suffix string) error {
-	entries, err := os.ReadDir(dir)
+	steps, err := list(dir)
 	if err != nil {
 		return err
 	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	for _, e := range entries {
-		if _, ok := parseHidden(e.Name(), suffix); ok {
+		step, ok := parseHidden(e.Name(), suffix)
+		if ok && !slices.Contains(steps, stepDir{e.Name(), step}) {
 			if err := removeAll(fs, filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
@@ -128,17 +134,33 @@ type stepDir struct {
 	step int64
 }
 
+// hidden reports whether Prune has renamed the folder.
+func (s stepDir) hidden() bool { return strings.HasSuffix(s.name, prunedSuffix) }
+
 // list returns the checkpoint folders in dir, newest first. If dir does not exist there are none.
-// Of two folders of the same step the replaced one comes second.
+// Of two folders of the same step the replaced one comes second. One that Prune has hidden counts
+// while it is whole and no complete one is as new: a launcher was killed before the next save was
+// complete.
 func list(dir string) ([]stepDir, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	var steps []stepDir
+	var steps, pruned []stepDir
 	for _, e := range entries {
 		if step, ok := parseStep(e.Name()); ok && e.IsDir() {
 			steps = append(steps, stepDir{e.Name(), step})
+		} else if step, ok := parseHidden(e.Name(), prunedSuffix); ok && e.IsDir() {
+			pruned = append(pruned, stepDir{e.Name(), step})
+		}
+	}
+	whole := func(s stepDir) bool {
+		_, err := complete(filepath.Join(dir, s.name))
+		return err == nil
+	}
+	for _, p := range pruned {
+		if !slices.ContainsFunc(steps, func(s stepDir) bool { return s.step >= p.step && whole(s) }) && whole(p) {
+			steps = append(steps, p)
 		}
 	}
 	slices.SortFunc(steps, func(a, b stepDir) int {

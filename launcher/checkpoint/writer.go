@@ -30,6 +30,9 @@ type Writer struct {
 	// right. 0: nothing is known.
 	Seals struct{ Meta, Config, Tokenizer uint64 }
 
+	// Checks are called by Commit with what was written. An error says why it cannot be loaded.
+	Checks []func(*Reader) error
+
 	// Changed, if not nil, is called by WriteShard for what had changed since training has sealed
 	// it, and was restored.
 	Changed func(Change)
@@ -215,6 +218,13 @@ func (w *Writer) commit(meta any, configTOML []byte) error {
 		return err
 	}
 	if err := w.files.SyncDir(w.temp); err != nil {
+		return err
+	}
+	r, err := openStep(w.temp, false, w.Checks)
+	if err != nil {
+		return fmt.Errorf("what was written %w: %w", ErrChanged, err)
+	}
+	if err := r.Close(); err != nil {
 		return err
 	}
 	return publish(w.files, w.temp, w.final)

@@ -9,7 +9,6 @@ import (
 	"spmoe/bench/projection"
 	"spmoe/collective/ep"
 	"spmoe/collective/pipeline"
-	"spmoe/internal/fault"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/mx"
@@ -20,7 +19,7 @@ func FlagChoices(command, name string) []string {
 	if command == "compare" && name == "precision" {
 		return nil // a list of recipes
 	}
-	if command != "project hosts" && strings.HasPrefix(command, "project") {
+	if strings.HasPrefix(command, "project") {
 		return projectChoices(name)
 	}
 	if choices := (moe.Options{}).Choices()[name]; choices != nil {
@@ -50,7 +49,6 @@ func FlagChoices(command, name string) []string {
 		"color":                   {"auto", "always", "never"},
 		"dtype":                   {"bf16", "fp32"},
 		"wire":                    {"bf16", "mxfp8"},
-		"action":                  fault.Failures(),
 	}[name]
 }
 
@@ -90,7 +88,7 @@ func OneOf(all []string) string {
 	return "one of " + strings.Join(all, ", ")
 }
 
-// set.
+// projectChoices returns the values that a flag of project takes, if they come from a fixed set.
 func projectChoices(name string) []string {
 	switch name {
 	case "precision":
@@ -99,12 +97,10 @@ func projectChoices(name string) []string {
 		return projection.Graphs()
 	case "routing":
 		return projection.Routings()
-	case "stack":
-		return projection.Stacks()
-	case "wire":
-		return []string{"bf16", "mxfp8"}
-	case "dedup":
-		return []string{"on", "off"}
+	case "software":
+		return projection.Softwares()
+	case "exchange":
+		return projection.Exchanges()
 	}
 	return nil
 }

@@ -28,16 +28,11 @@ type Env struct {
 	Out, ErrOut io.Writer
 	Member      spmd.Rank     // nil unless another process has started this one as a rank
 	Cluster     *spmd.Cluster // nil unless mpirun or srun has started this process
-	Hooks       Hooks         // set by chaos when it runs train
+	// Fault makes rank processes fail, in tests: see [spmd.Processes]. May be nil.
+	Fault func(rank int, generation uint32) string
 
 	// RunLine executes another command line in this process and returns its exit code.
 	RunLine func(ctx context.Context, args []string, out, errOut io.Writer) int
-}
-
-// Hooks let chaos see and disturb the job that it tests. The zero hooks do nothing.
-type Hooks struct {
-	Fault func(rank int, generation uint32) string // see [spmd.Processes]
-	Event func(spmd.Event)
 }
 
 // Failure is an error with an exit code. All other errors are user errors and exit with ExitUsage.

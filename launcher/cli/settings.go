@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -352,6 +353,9 @@ func ReadConfig(path string) ([]byte, error) {
 	if err != nil {
 		const hint = "give a TOML file (launcher train --dry-run prints one)"
 		return nil, fmt.Errorf("--config: %w: %s", err, hint)
+	}
+	if json.Valid(text) {
+		return nil, fmt.Errorf("--config: %s is JSON, as a model's config.json, not TOML: give the folder of a Hugging Face model to --init-from", path)
 	}
 	return text, nil
 }

@@ -37,7 +37,6 @@ var CommandSynonyms = map[string]string{
 	"bench exchange":    "alltoall all-to-all a2a collectives nccl-tests",
 	"bench link":        "network bandwidth latency",
 	"project":           "projection simulate",
-	"chaos":             "faults",
 	"data":              "dataset preprocess",
 	"data tokenize":     "tokenize",
 	"version":           "info env",

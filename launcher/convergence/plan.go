@@ -4,6 +4,7 @@ package convergence
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -88,7 +90,7 @@ func (c *Comparison) existingPlan() ([]byte, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return text, err
 	}
-	entries, err := os.ReadDir(c.Out)
+	entries, err := system.ReadDir(c.Out)
 	others := slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == system.LockFile || e.Name() == pilotFolder })
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -110,10 +112,11 @@ func (c *Comparison) checkFolder() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w: give another --out", path, err)
 	}
+	// A comparison of an earlier version keeps its rules.
 	const rules = "config.data_rules"
-	if existing[rules] == "" { // of an earlier version
-		existing[rules] = fmt.Sprint(datasets.FirstRules)
-		c.Config.DataRules = int(datasets.FirstRules)
+	existing[rules] = cmp.Or(existing[rules], fmt.Sprint(datasets.FirstRules))
+	if n, err := strconv.Atoi(existing[rules]); err == nil && n >= 1 && c.Config.DataRules == int(datasets.NewestRules) {
+		c.Config.DataRules = n
 	}
 	mine, err := c.plan()
 	if err != nil {

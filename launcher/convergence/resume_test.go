@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -38,17 +39,21 @@ func essence(t *testing.T, r Result) string {
 	return string(text)
 }
 
-// A comparison that a version without data_rules has begun goes on by the first rules.
+// A comparison goes on by the rules of the version that has begun it; without data_rules these are
+// the first.
 func TestPlanWithoutRules(t *testing.T) {
 	c := tiny(t, "unread", 40, "bf16,mxfp8")
-	for _, want := range []config.Config{{DataRules: 2}, {DataRules: 1}} {
+	for _, want := range []config.Config{{DataRules: 3}, {DataRules: 2}, {DataRules: 1}} {
+		c.Config.DataRules = 3
 		plan, err := c.plan()
 		if err != nil {
 			t.Fatal(err)
 		}
+		of := fmt.Sprintf("data_rules = %d\n", want.DataRules)
 		if want.DataRules == 1 {
-			plan = []byte(strings.Replace(string(plan), "data_rules = 2\n", "", 1))
+			of = ""
 		}
+		plan = []byte(strings.Replace(string(plan), "data_rules = 3\n", of, 1))
 		if err := errors.Join(os.MkdirAll(c.Out, 0o777), os.WriteFile(filepath.Join(c.Out, planFile), plan, 0o666), c.checkFolder()); err != nil ||
 			c.Config.DataRules != want.DataRules {
 			t.Errorf("rules %d, want %d, %v", c.Config.DataRules, want.DataRules, err)

@@ -135,7 +135,7 @@ func Encode(t datasets.Tokenizer, prompt string) []int32 {
 	if prompt == "" {
 		return t.Encode([]byte{0})
 	}
-	return datasets.EncodePrompt(t, []byte(prompt))
+	return t.Encode([]byte(prompt))
 }
 
 // Run continues prompts, which Check has accepted, until all texts have ended or ctx is cancelled.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +39,7 @@ type check struct {
 	inputs, targets []int32
 	batch, seq      int
 	captured        map[string]*capture
+	names           map[string]bool // all that the model has, with N for a layer; set by rank 0
 	loss            float64
 
 	mu        sync.Mutex
@@ -53,7 +56,7 @@ type capture struct {
 }
 
 func (f *Folder) newCheck() (*check, error) {
-	c := &check{folder: f, captured: map[string]*capture{}}
+	c := &check{folder: f, captured: map[string]*capture{}, names: map[string]bool{"loss": true}}
 	var shape, targetShape []int
 	var err error
 	if c.inputs, shape, err = ids(f.reference, "input_ids"); err != nil {
@@ -91,6 +94,9 @@ func (f *Folder) newCheck() (*check, error) {
 	}
 	return c, nil
 }
+
+// layerNumber is how the name of a layer's activation begins.
+var layerNumber = regexp.MustCompile(`^layer[0-9]+_`)
 
 // routerOutputs are what the library's router modules return, in their order.
 var routerOutputs = []string{"router_logits", "topk_weight", "topk_index"}
@@ -143,6 +149,9 @@ func (c *check) rank(r *rank) error {
 // store copies the rows of this rank's tokens, which begin at token lo, to the captured tensor. A
 // reference of another width or type than the model's activation is an error.
 func (c *check) store(r *rank, name string, lo int, t tensor.Tensor) error {
+	if r.comm.Rank() == 0 {
+		c.names[layerNumber.ReplaceAllString(name, "layerN_")] = true
+	}
 	to, ok := c.captured[name]
 	if !ok {
 		return nil
@@ -201,7 +210,8 @@ func (c *check) compare(name string) (Line, error) {
 	}
 	got := c.captured[observed(name)]
 	if !got.seen {
-		return Line{Name: name, Note: "not compared: the model has no such activation"}, nil
+		names := slices.Sorted(maps.Keys(c.names))
+		return Line{Name: name, Unknown: true, Note: "the model has no such activation, it has " + strings.Join(names, ", ")}, nil
 	}
 	if got.ints != nil {
 		want, err := c.folder.reference.Int32s(name)

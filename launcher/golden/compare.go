@@ -13,13 +13,15 @@ type Line struct {
 	Bound float64
 	Rule  string // what Error measures
 	Note  string // why nothing was compared, or where the worst error is
+	// Unknown says that the model has nothing of that name.
+	Unknown bool
 }
 
 // Compared reports whether there was something to compare.
 func (l Line) Compared() bool { return l.Rule != "" }
 
-// OK reports whether the error is within the bound. A NaN is not.
-func (l Line) OK() bool { return l.Error <= l.Bound }
+// OK reports whether the error is within the bound. A NaN is not, nor what the model lacks.
+func (l Line) OK() bool { return !l.Unknown && l.Error <= l.Bound }
 
 // CheckPath compares a golden folder on n ranks, with its training run if it has one. A file is one
 // for CheckMX.
@@ -40,6 +42,9 @@ func CheckPath(path string, n int) ([]Line, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, note := range folder.weights.Notes() {
+		lines = append(lines, Line{Name: "config.json", Note: note})
 	}
 	return lines, nil
 }

@@ -94,7 +94,7 @@ func (f *Folder) openModel(dir string) (err error) {
 		return err
 	}
 	f.Config = f.weights.Config()
-	f.Config.BiasSpeed = 0 // the selection bias is fixed in reference runs
+	f.Config.BiasSpeed, f.Config.BalanceAlpha = 0, 0 // the selection bias is fixed in reference runs, and their loss is cross-entropy
 	if err := f.fits(); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}

@@ -9,8 +9,8 @@ import (
 	"spmoe/moe"
 )
 
-// Gradients: each rank compares those that it owns. The remaining gradients of the
-// file are listed as not compared.
+// Gradients: each rank compares those that it owns. A gradient of the file that no rank has is
+// unknown.
 
 const gradientPrefix = "gradient "
 
@@ -59,7 +59,11 @@ func (c *check) allGradients() []Line {
 		for _, info := range file.Tensors() {
 			name := gradientPrefix + info.Name
 			if !slices.ContainsFunc(c.gradients, func(l Line) bool { return l.Name == name }) {
-				lines = append(lines, Line{Name: name, Note: "not compared: the model has no such parameter"})
+				line := Line{Name: name, Unknown: true, Note: "the model has no such parameter: the names are those of the tensors in model.safetensors"}
+				if _, ok := c.folder.weights.Tensor(info.Name); ok { // a selection bias
+					line = Line{Name: name, Note: "not compared: the model has no gradient for it"}
+				}
+				lines = append(lines, line)
 			}
 		}
 	}

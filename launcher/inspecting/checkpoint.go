@@ -101,12 +101,7 @@ func verifyCheckpoints(ctx context.Context, out io.Writer, paths []string) error
 				return cli.Fail(ctx.Err(), cli.ExitInterrupted)
 			}
 			begin := time.Now()
-			r, err := checkpoint.Open(step)
-			if err == nil {
-				if err = state.CheckState(r); err != nil {
-					r.Close()
-				}
-			}
+			r, err := checkpoint.Open(step, state.CheckState)
 			if err != nil {
 				fmt.Fprintf(out, "BROKEN %v\n", err)
 				broken = append(broken, step)

@@ -59,7 +59,7 @@ func (f *evalFlags) run(ctx context.Context, env cli.Env) error {
 	if len(f.tasks) > 0 {
 		return f.runTasks(ctx, env)
 	}
-	e, err := f.evaluate(ctx)
+	e, err := f.evaluate(ctx, env.ErrOut)
 	if err != nil {
 		return err
 	}
@@ -78,9 +78,9 @@ type evaluated struct {
 	builtin string // describes the built-in text, if that was evaluated
 }
 
-// evaluate measures the model.
-func (f *evalFlags) evaluate(ctx context.Context) (e evaluated, err error) {
-	m, err := f.model.Open()
+// evaluate measures the model, and prints to warn what was assumed of it.
+func (f *evalFlags) evaluate(ctx context.Context, warn io.Writer) (e evaluated, err error) {
+	m, err := f.model.Open(warn)
 	if err != nil {
 		return e, err
 	}

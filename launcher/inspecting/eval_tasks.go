@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"spmoe/collective"
+	"spmoe/datasets"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/evaluation"
 	"spmoe/launcher/generate"
@@ -25,7 +26,7 @@ func (f *evalFlags) runTasks(ctx context.Context, env cli.Env) error {
 	if len(f.data) > 0 || f.field != "" || f.maxTokens != 0 {
 		return errors.New("--tasks answers the questions in its files: leave out --data, --data-field and --max-tokens")
 	}
-	m, err := f.model.Open()
+	m, err := f.model.Open(env.ErrOut)
 	if err != nil {
 		return err
 	}
@@ -82,6 +83,7 @@ func (f *evalFlags) loadTasks(m *running.TrainedModel) ([]tasks.Loaded, error) {
 		return nil, err
 	}
 	if !m.IsRun {
+		_ = datasets.TakeSpecial(m.Tokenizer) // if it has any
 		if e.Begin, err = generate.Beginning(m.Source.Path()); err != nil {
 			return nil, err
 		}

@@ -71,7 +71,7 @@ func (f *generateFlags) run(ctx context.Context, env cli.Env) error {
 	if err != nil {
 		return err
 	}
-	m, err := f.model.Open()
+	m, err := f.model.Open(env.ErrOut)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (f *generateFlags) run(ctx context.Context, env cli.Env) error {
 			o.Context = m.Cfg.Seq
 		}
 	}
-	asked, err := m.Prompts(prompts)
+	asked, err := m.Prompts(prompts, env.ErrOut)
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func BenchCommands() []cli.Command {
 		sub("train", "measure training steps in several precisions, in turns",
 			slices.Concat([]string{"np", "n", "timeout", "quick", "json", "interleave"}, model, step), (*benchFlags).train,
 			"-np 2 bench train --flavor small", "-np 8 bench train --flavor small --json train.jsonl"),
-		sub("ratios", "measure routing counts and time ratios for project --ratios",
+		sub("ratios", "measure time ratios for project --ratios",
 			slices.Concat(running.RankFlagNames(), []string{"quick", "json"}, model), (*benchFlags).ratios,
 			"-np 8 bench ratios --flavor small --json ratios.json"),
 	}

@@ -7,37 +7,36 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"spmoe/bench/projection"
 	"spmoe/bench/ratios"
-	"spmoe/collective/pipeline"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/system"
 )
 
-// projectFlags are the flags of project. Each subcommand defines those that it reads.
+// projectFlags are the flags of project.
 type projectFlags struct {
 	run      projection.Run
-	dedup    string
-	overlap  float64
 	hardware string
 	ratios   string
 	json     bool
 	out      string
-	hosts    hostsFlags
-	set      *flag.FlagSet // the flag set of the subcommand
+	set      *flag.FlagSet
 }
 
-// define defines the named flags.
-func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
+// define defines the named flags, or all.
+func (f *projectFlags) define(fs *flag.FlagSet, names ...string) {
 	f.run, f.set = projection.Target(), fs
 	r, all := &f.run, flag.NewFlagSet("", flag.ContinueOnError)
+	or := func(list []string) string { return strings.Join(list, ", ") }
 	all.StringVar(&r.Model, "model", r.Model, "`NAME` built-in or published model, or the path of a Hugging Face config.json")
 	all.IntVar(&r.Layers, "layers", 0, "`N` transformer layers; 0: the model's")
-	all.StringVar(&r.GPU, "gpu", r.GPU, "`KIND` GPU: "+strings.Join(projection.GPUs(), ", "))
-	all.StringVar(&f.hardware, "hardware", "", "`FILE` describe another GPU by FILE, in the format of bench/projection/data/hardware")
+	all.StringVar(&r.GPU, "gpu", r.GPU, "`KIND` GPU: "+or(projection.GPUs()))
+	all.StringVar(&f.hardware, "hardware", "", "`FILE` describe another GPU by FILE, in the form of an entry of bench/projection/data/gpus.json")
 	all.IntVar(&r.GPUs, "gpus", r.GPUs, "`N` number of GPUs")
 	all.StringVar(&r.Precision, "precision", r.Precision, "`NAME` recipe: bf16, mxfp8-experts (grouped GEMMs), mxfp8 or nvfp4 (all linears) or fp8 (on Hopper)")
 	all.IntVar(&r.Seq, "seq", r.Seq, "`N` tokens per sequence")
@@ -48,35 +47,30 @@ func (f *projectFlags) define(fs *flag.FlagSet, names []string) {
 	all.IntVar(&r.CP, "cp", 1, "`N` context-parallel degree, in GPUs")
 	all.IntVar(&r.PP, "pp", r.PP, "`N` pipeline-parallel degree, in GPUs")
 	all.IntVar(&r.VP, "vp", r.VP, "`N` interleaved pipeline stages per GPU")
-	all.StringVar(&r.Schedule, "pp-schedule", "", "`NAME` schedule of the pipeline: "+strings.Join(pipeline.Names(), ", ")+"; empty: 1F1B or, if vp > 1, Interleaved1F1B")
 	all.IntVar(&r.EP, "ep", r.EP, "`N` expert-parallel degree, in GPUs")
 	all.StringVar(&r.Recompute, "recompute", r.Recompute, "`WHAT` recompute activations in the backward pass: none, selective, titan_op "+
-		"(TorchTitan's selective checkpointing of operations), full, or modules joined by +: "+strings.Join(projection.Modules(), ", "))
-	all.StringVar(&r.Stack, "stack", r.Stack, "`NAME` framework whose overheads to assume: "+strings.Join(projection.Stacks(), ", "))
+		"(TorchTitan's selective checkpointing of operations), full, or modules joined by +: "+or(projection.Modules()))
+	all.StringVar(&r.Software, "software", r.Software, "`KIND` megatron (Megatron-Core, TransformerEngine), pytorch (fused permutation: AutoModel, later TorchTitan) or torchtitan (up to March 2026)")
+	all.StringVar(&r.Exchange, "exchange", r.Exchange, "`KIND` standard (all copies of a token) or dedup (one per rank and node: DeepEP, HybridEP)")
+	all.BoolVar(&r.Overlap, "overlap", false, "hide the exchange behind computation")
+	all.StringVar(&r.Graphs, "graphs", "", "`KIND` CUDA graphs: none, partial (attention and router) or full; empty: none")
+	all.BoolVar(&r.FSDP, "fsdp", true, "shard weights instead of a pipeline; without the flag: pytorch does")
+	all.Float64Var(&r.Untuned, "untuned", 0, "`SHARE` share of the framework's optimizations that are off, 0 to 1")
 	all.StringVar(&r.Routing, "routing", r.Routing, "`MODE` routing: round_robin (forced balance), uniform (random), natural (with --imbalance) or measured (from --ratios)")
 	all.Float64Var(&r.Imbalance, "imbalance", 0, "`RATIO` most loaded rank over the mean, with --routing natural")
-	all.StringVar(&r.Graphs, "graphs", "", "`KIND` CUDA graphs: none, partial (attention, router, permutation) or full; empty: as the stack does")
-	all.BoolVar(&r.Deterministic, "deterministic", false, "sums in a fixed order on the GPU: slower attention and permutation")
-	all.IntVar(&r.Duplicate, "duplicate", r.Duplicate, "`N` GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share the tokens")
+	all.BoolVar(&r.Deterministic, "deterministic", false, "deterministic kernels on the GPU")
+	all.IntVar(&r.Duplicate, "duplicate", 1, "`N` GPUs of a tensor-parallel group that each dispatch all tokens; 1: they share the tokens")
 	all.IntVar(&r.TopK, "top-k", 0, "`N` experts per token; 0: the model's")
 	all.IntVar(&r.GroupLimit, "group-limit", 0, "`N` expert groups that a token may visit; 0: the model's")
-	all.StringVar(&r.Wire, "wire", "bf16", "`FORMAT` format of tokens in transit to experts: bf16 or mxfp8")
-	all.StringVar(&f.dedup, "dedup", "", "`SWITCH` send a token once to each rank and node: on or off; empty: as the stack does")
-	all.Float64Var(&f.overlap, "overlap", -1, "`SHARE` share of the exchange that is hidden behind computation, 0 to 1; -1: as the stack does")
 	all.Float64Var(&r.NIC, "nic", 0, "`GB/S` bandwidth of a GPU's network card, each way; 0: the GPU's")
 	all.IntVar(&r.NVLinkDomain, "nvlink-domain", 0, "`N` GPUs per NVLink domain; 0: the GPU's")
 	all.StringVar(&f.ratios, "ratios", "", "`FILE` ratios from train --record-ratios or bench ratios; several files with commas, the first with the routing")
-	all.Float64Var(&r.HostMicros, "host-us", 0, "`US` time of the host per kernel that it launches; 0: the GPU's")
 	all.BoolVar(&f.json, "json", false, "print JSON")
 	all.StringVar(&f.out, "out", "", "`FOLDER` write a page and all numbers to FOLDER")
-	f.hosts.define(all)
+	if len(names) == 0 {
+		all.VisitAll(func(one *flag.Flag) { names = append(names, one.Name) })
+	}
 	cli.SelectFlags(fs, all, names)
-}
-
-// gpuFlagNames returns the flags of a recipe on a cluster of GPUs.
-func gpuFlagNames() []string {
-	return []string{"model", "gpu", "hardware", "gpus", "precision", "seq", "batch", "micro-batch", "mtp", "layers", "tp", "cp", "pp", "vp", "pp-schedule", "ep", "recompute", "stack", "routing",
-		"imbalance", "graphs", "deterministic", "duplicate", "top-k", "group-limit", "wire", "dedup", "overlap", "nic", "nvlink-domain", "host-us", "ratios", "json", "out"}
 }
 
 // DefineProject defines the flags of project.
@@ -85,7 +79,7 @@ func DefineProject(fs *flag.FlagSet) cli.Action { return defineProjection(fs, fa
 // defineProjection is project, or with explain project explain.
 func defineProjection(fs *flag.FlagSet, explain bool) cli.Action {
 	f := &projectFlags{}
-	f.define(fs, gpuFlagNames())
+	f.define(fs)
 	return cli.NoArguments(func(_ context.Context, env cli.Env) error {
 		file, err := f.complete()
 		if err != nil {
@@ -98,22 +92,16 @@ func defineProjection(fs *flag.FlagSet, explain bool) cli.Action {
 // ProjectCommands are the subcommands of project.
 func ProjectCommands() []cli.Command {
 	return []cli.Command{
-		{Name: "project explain", About: "print a projection with the formula and the source of each term",
-			Examples: []string{"project explain --stack titan_deepep --precision mxfp8-experts --duplicate 2"},
+		{Name: "project explain", About: "print a projection with the formula and the constants of each term",
+			Examples: []string{"project explain --exchange dedup --precision mxfp8-experts --duplicate 2"},
 			Define:   func(fs *flag.FlagSet) cli.Action { return defineProjection(fs, true) }},
-		{Name: "project validate", About: "print how far predictions of published runs are off",
+		{Name: "project validate", About: "print how far the formula is off on published runs of frameworks that it was not fitted to",
 			Examples: []string{"project validate"},
 			Define: func(fs *flag.FlagSet) cli.Action {
 				f := &projectFlags{}
-				f.define(fs, []string{"json"})
+				f.define(fs, "json")
 				return cli.NoArguments(func(_ context.Context, env cli.Env) error { return f.validate(env) })
 			}},
-		{Name: "project hosts", About: "project training onto CPU hosts in a network, from measurements of one host and its link",
-			Examples: []string{
-				"project hosts --train train.jsonl --link link.jsonl",
-				"project hosts --train train.jsonl --link-gbits 100 --link-latency 10us",
-			},
-			Define: defineProjectHosts},
 	}
 }
 
@@ -124,17 +112,6 @@ func (f *projectFlags) complete() (file *ratios.File, err error) {
 		return nil, err
 	}
 	f.adapt()
-	switch f.dedup {
-	case "":
-	case "on", "off":
-		on := f.dedup == "on"
-		f.run.Dedup = &on
-	default:
-		return nil, fmt.Errorf("--dedup is %q: give on or off", f.dedup)
-	}
-	if f.overlap != -1 {
-		f.run.Hidden = &f.overlap
-	}
 	if f.hardware != "" {
 		text, err := system.ReadFile(f.hardware, 1<<20)
 		if err != nil {
@@ -146,26 +123,26 @@ func (f *projectFlags) complete() (file *ratios.File, err error) {
 		}
 		f.run.Hardware, f.run.GPU = &h, h.Name
 	}
-	if f.ratios != "" {
-		var read ratios.File
-		for i, path := range strings.Split(f.ratios, ",") {
-			more, err := OpenRatios(path)
-			if err != nil {
-				return nil, fmt.Errorf("--ratios: %w", err)
-			}
-			if i == 0 {
-				read = more
-			}
-			read.Fill(more)
-		}
-		if f.run.Routing == projection.FromRun {
-			if f.run.Ratios, err = projection.FromRatios(read, f.run.EP); err != nil {
-				return nil, fmt.Errorf("--ratios %s: %w", f.ratios, err)
-			}
-		}
-		return &read, nil
+	if f.ratios == "" {
+		return nil, nil
 	}
-	return nil, nil
+	var read ratios.File
+	for i, path := range strings.Split(f.ratios, ",") {
+		more, err := OpenRatios(path)
+		if err != nil {
+			return nil, fmt.Errorf("--ratios: %w", err)
+		}
+		if i == 0 {
+			read = more
+		}
+		read.Fill(more)
+	}
+	if f.run.Routing == projection.FromRun {
+		if f.run.Ratios, err = projection.FromRatios(read, f.run.EP); err != nil {
+			return nil, fmt.Errorf("--ratios %s: %w", f.ratios, err)
+		}
+	}
+	return &read, nil
 }
 
 // readModel reads the model that --model names as a file.
@@ -183,32 +160,29 @@ func (f *projectFlags) readModel() error {
 	return err
 }
 
-// adapt replaces the defaults, which are those of 256 GPUs, by those of one host if the run has
-// one: no pipeline and no tensor parallelism, experts on all GPUs that divide them, one micro-batch
-// per step, and TorchTitan as shipped.
+// adapt replaces defaults that other flags make wrong. Those of the layout are of 256 GPUs. One
+// host has no pipeline and no tensor parallelism, experts on all GPUs that divide them, and one
+// micro-batch per step. Only plain PyTorch shards weights unless the flag says so.
 func (f *projectFlags) adapt() {
-	r, of := &f.run, map[string]bool{}
-	for _, name := range f.given() {
-		of[name] = true
+	r, given := &f.run, map[string]bool{}
+	f.set.Visit(func(one *flag.Flag) { given[one.Name] = true })
+	if !given["fsdp"] {
+		r.FSDP = r.Software != "megatron"
 	}
 	if r.GPUs > 8 || r.GPUs < 1 {
 		return
 	}
-	experts := r.Experts()
 	for _, d := range []struct {
 		flag  string
 		to    *int
 		value int
 	}{
-		{"tp", &r.TP, 1}, {"pp", &r.PP, 1}, {"vp", &r.VP, 1}, {"duplicate", &r.Duplicate, 1},
-		{"ep", &r.EP, gcd(r.GPUs, experts)}, {"batch", &r.Batch, r.MicroBatch * r.GPUs},
+		{"tp", &r.TP, 1}, {"pp", &r.PP, 1}, {"vp", &r.VP, 1},
+		{"ep", &r.EP, gcd(r.GPUs, r.Experts())}, {"batch", &r.Batch, r.MicroBatch * r.GPUs},
 	} {
-		if !of[d.flag] {
+		if !given[d.flag] {
 			*d.to = d.value
 		}
-	}
-	if !of["stack"] {
-		r.Stack = "titan_fsdp"
 	}
 }
 
@@ -219,28 +193,19 @@ func gcd(a, b int) int {
 	return max(a, 1)
 }
 
-// project prints the projection of the run, together with the headline scenarios.
+// project prints the projection of the run next to published rows.
 func (f *projectFlags) project(env cli.Env, file *ratios.File, explain bool) error {
-	r, err := f.compute()
+	r, err := f.compute(file)
 	if err != nil {
 		return err
 	}
-	if file != nil {
-		if err := f.addNotes(&r, *file); err != nil {
-			return err
-		}
-	}
 	if f.json {
-		encoder := json.NewEncoder(env.Out)
-		encoder.SetIndent("", " ")
-		return encoder.Encode(r)
+		return printJSON(env.Out, r)
 	}
-	printHeadline(env.Out, r)
 	printBudget(env.Out, r, explain)
 	if f.out == "" {
 		return nil
 	}
-	r.Effects, r.Excluded = projection.PublishedEffects(), projection.ExcludedRows()
 	if err := r.Write(f.out); err != nil {
 		return cli.Fail(err, cli.ExitFailed)
 	}
@@ -248,61 +213,59 @@ func (f *projectFlags) project(env cli.Env, file *ratios.File, explain bool) err
 	return nil
 }
 
-// compute computes everything about the run and the headline except the validation.
-func (f *projectFlags) compute() (r Projection, err error) {
-	r.Version, r.Hash = projection.ParameterVersion(), projection.ParameterHash()
-	set := projection.Central()
-	if err := f.run.Check(); err != nil {
+func printJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", " ")
+	return encoder.Encode(v)
+}
+
+// compute projects the run and the published runs that resemble it. file may be nil.
+func (f *projectFlags) compute(file *ratios.File) (r Projection, err error) {
+	if r.Budget, err = projection.Project(f.run); err != nil {
 		return r, err
 	}
-	run := f.run
-	if run.Residual, err = projection.Carried(run, set); err != nil {
-		return r, err
+	const shown = 8
+	for _, row := range projection.Beside(f.run, shown) {
+		b, err := projection.Project(row.Run)
+		if err != nil {
+			return r, fmt.Errorf("published run %s: %w", row.ID, err)
+		}
+		r.Published = append(r.Published, PublishedRun{ID: row.ID, Framework: row.Framework, Published: row.Published, Projected: b.Tokens, Low: b.Low, High: b.High})
 	}
-	if r.Budget, err = projection.Project(run, set); err != nil {
-		return r, err
+	if file == nil {
+		return r, nil
 	}
-	r.Range = r.Budget.Range()
-	for _, s := range projection.Scenarios() {
-		h, err := s.Project(set)
+	r.Notes = ratioNotes(*file)
+	if routed := f.run.Ratios; routed != nil {
+		m, err := projection.ModelByName(f.run.Model, f.run.MTP)
 		if err != nil {
 			return r, err
 		}
-		calibrated := projection.Range{P10: projection.PublishedBF16, P50: projection.PublishedBF16, P90: projection.PublishedBF16}
-		r.Headlines, r.Ranges = append(r.Headlines, h), append(r.Ranges, [3]projection.Range{calibrated, h.Range(1), h.Range(2)})
+		measured := fmt.Sprintf("measured routing: fullest rank %.3f times the mean, %.3f times the distinct ranks of uniform routing (%s)",
+			routed.RankImbalance, routed.DistinctOverUniform, routed.Origin)
+		r.Notes = slices.Insert(r.Notes, 0, measured)
+		if why := projection.Mismatch(*file, m); why != "" {
+			r.Notes = slices.Insert(r.Notes, 1, why)
+		}
 	}
-	r.Swings, err = projection.HeadlineTornado()
-	return r, err
+	return r, nil
 }
 
-// addNotes adds notes about a file of ratios to the report.
-func (f *projectFlags) addNotes(r *Projection, file ratios.File) error {
-	if f.run.Ratios != nil {
-		m, err := projection.ModelByName(f.run.Model, f.run.MTP)
-		if err != nil {
-			return err
-		}
-		r.Notes = append(r.Notes, fmt.Sprintf("measured routing: fullest rank %.3f times the mean, %.3f times the distinct ranks of uniform routing (%s)",
-			f.run.Ratios.RankImbalance, f.run.Ratios.DistinctOverUniform, f.run.Ratios.Origin))
-		if why := projection.Mismatch(file, m); why != "" {
-			r.Notes = append(r.Notes, why)
-		}
-	}
+// ratioNotes says what a file of ratios tells, and what of it does not transfer to a GPU.
+func ratioNotes(file ratios.File) (notes []string) {
 	if d := file.Density; d.Causal > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("measured and transferable: groups padded to 32 rows have %.1f %% more, to 128 %.1f %%; a document mask leaves %.2f of this text's causal scores",
+		notes = append(notes, fmt.Sprintf("measured and transferable: groups padded to 32 rows have %.1f %% more, to 128 %.1f %%; a document mask leaves %.2f of this text's causal scores",
 			100*file.Padding.To32, 100*file.Padding.To128, d.Document/d.Causal))
 	}
 	if standard, dedup := file.Traffic.Bytes(); dedup > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("measured and transferable: %.2f times the bytes without de-duplication, on %d ranks", float64(standard)/float64(dedup), file.Ranks))
-	}
-	if deep, mx, ok := projection.EngineOnly(file); ok {
-		r.Notes = append(r.Notes, fmt.Sprintf("from this machine's measured ratios of times alone: 651 -> %.0f -> %.0f tokens/s (published 859 and 918): CPU ratios do not transfer, see docs/projection.md", deep, mx))
+		notes = append(notes, fmt.Sprintf("measured and transferable: %.2f times the bytes without de-duplication, on %d ranks", float64(standard)/float64(dedup), file.Ranks))
 	}
 	for _, p := range file.Products {
-		r.Notes = append(r.Notes, fmt.Sprintf("CPU fact, %s: MXFP8 takes %.2f of BF16's time for %s %s", file.Machine.CPU, p.Time, p.Name, p.Shape))
+		notes = append(notes, fmt.Sprintf("CPU fact, not used: on %s MXFP8 takes %.2f of BF16's time for %s %s", file.Machine.CPU, p.Time, p.Name, p.Shape))
 	}
 	for _, x := range file.Exchange {
-		r.Notes = append(r.Notes, fmt.Sprintf("CPU fact, %s: the one-sided exchange takes %.2f of the standard one's time for %d x %d, top-%d, %d ranks", file.Machine.CPU, x.Time, x.Tokens, x.Hidden, x.TopK, x.Ranks))
+		notes = append(notes, fmt.Sprintf("CPU fact, not used: on %s the one-sided exchange takes %.2f of the standard one's time for %d x %d, top-%d, %d ranks",
+			file.Machine.CPU, x.Time, x.Tokens, x.Hidden, x.TopK, x.Ranks))
 	}
-	return nil
+	return notes
 }

@@ -1,60 +1,77 @@
 package measuring
 
-// The text output of project: the headline scenarios and the budget of a step.
+// The text output of project: the budget of a step, and scores on published runs.
 
 import (
 	"fmt"
 	"io"
-	"strings"
-)
 
-func printHeadline(w io.Writer, r Projection) {
-	fmt.Fprintf(w, "parameters of %s, SHA-256 %s\n", r.Version, r.Hash)
-	fmt.Fprintf(w, "\nDeepSeek-V3 671B on 256 B200, calibrated only on 651 tokens/s per GPU (BF16, standard all-to-all):\n")
-	fmt.Fprintf(w, "  %-13s %7s %8s %18s   %7s %8s %18s\n", "scenario", "DeepEP", "of 859", "80 % interval", "+MXFP8", "of 918", "80 % interval")
-	for i, h := range r.Headlines {
-		line := fmt.Sprintf("  %-13s", h.Scenario.Name)
-		for j := 1; j <= 2; j++ {
-			g := r.Ranges[i][j]
-			line += fmt.Sprintf(" %7.0f %+7.1f%% %18s  ", h.Budgets[j].Tokens, 100*h.Error[j], fmt.Sprintf("%.0f-%.0f (±%.0f %%)", g.P10, g.P90, 100*g.Width()))
-		}
-		fmt.Fprintln(w, strings.TrimRight(line, " "))
-	}
-	for _, h := range r.Headlines {
-		fmt.Fprintf(w, "  %s (weight %g): %s\n", h.Scenario.Name, h.Scenario.Weight, h.Scenario.About)
-	}
-}
+	"spmoe/bench/projection"
+	"spmoe/launcher/cli"
+)
 
 func printBudget(w io.Writer, r Projection, explain bool) {
 	b, run := r.Budget, r.Budget.Run
-	fmt.Fprintf(w, "\n%s on %d %s, %s, %s: seq %d, batch %d, micro-batch %d, TP %d, PP %d x %d, EP %d, recompute %s, routing %s, duplicate %d\n",
-		run.Model, run.GPUs, run.GPU, run.Precision, run.Stack, run.Seq, run.Batch, run.MicroBatch, run.TP, run.PP, run.VP, run.EP, run.Recompute, run.Routing, run.Duplicate)
-	fmt.Fprintf(w, "  %.0f tokens/s per GPU by the formula, %.0f with what published rows say, 80 %% interval %.0f-%.0f; by the formula %.0f tokens/s in total, %.4g s per step\n",
-		b.Tokens, r.Range.P50, r.Range.P10, r.Range.P90, b.Tokens*float64(run.GPUs), b.Step)
-	fmt.Fprintf(w, "  %.0f model TFLOP/s per GPU (%.1f GFLOPs per token: %s), MFU %.1f %% and HFU %.1f %% of the dense BF16 peak\n", b.TFLOPS, b.FLOPs/1e9, b.Convention, 100*b.MFU, 100*b.HFU)
-	m := b.Memory
-	fmt.Fprintf(w, "  memory %.0f GB per GPU: weights %.0f, gradients %.0f, optimizer %.0f, activations %.0f, reserve %.0f\n", m.Total(), m.Weights, m.Gradients, m.Optimizer, m.Activations, m.Reserve)
-	x := b.AllToAll
-	fmt.Fprintf(w, "  exchange: %d all-to-alls per layer of %.1f MB per rank and %.2f ms, %.3f ms per token in total, %.0f %% hidden\n",
-		x.Operations, x.Bytes*float64(run.MicroBatch*run.Seq)/float64(run.TP)/1e6, x.Each/float64(run.TP), x.Total, 100*x.Hidden)
-	fmt.Fprintf(w, "\n  %-6s %-18s %9s %7s  %s\n", "term", "", "ms/token", "share", "rests on")
+	fmt.Fprintf(w, "%s on %d %s, %s, %s, %s exchange: seq %d, batch %d, micro-batch %d, TP %d, PP %d x %d, EP %d, recompute %s, routing %s\n",
+		run.Model, run.GPUs, run.GPU, run.Precision, run.Software, run.Exchange, run.Seq, run.Batch, run.MicroBatch, run.TP, run.PP, run.VP, run.EP, run.Recompute, run.Routing)
+	fmt.Fprintf(w, "  %.0f tokens/s per GPU, 80 %% interval %.0f to %.0f (kind: %s); %.0f tokens/s in total, %.4g s per step\n",
+		b.Tokens, b.Low, b.High, b.Kind, b.Tokens*float64(run.GPUs), b.Step)
+	fmt.Fprintf(w, "  %.0f model TFLOP/s per GPU (%.1f GFLOPs per token: causal attention, MTP counted), MFU %.1f %% of the dense BF16 peak\n", b.TFLOPS, b.FLOPs/1e9, 100*b.MFU)
+	fmt.Fprintf(w, "  memory at least %.0f GB per GPU, without activations\n", b.GB)
+	fmt.Fprintf(w, "\n  %-6s %-18s %9s %7s\n", "term", "", "ms/token", "share")
 	for _, t := range b.Terms {
-		fmt.Fprintf(w, "  %-6s %-18s %9.4f %6.1f%%  %s\n", t.Symbol, t.Symbol.About(), t.MS, 100*t.MS/b.MS, t.Kind)
-		if explain {
-			fmt.Fprintf(w, "         %s\n         source: %s\n", t.Formula, t.Source)
+		fmt.Fprintf(w, "  %-6s %-18s %9.4f %6.1f%%\n", t.Symbol, t.Symbol.About(), t.MS, 100*t.MS/b.MS)
+		if !explain {
+			continue
+		}
+		fmt.Fprintf(w, "         %s\n", t.Formula)
+		for _, c := range t.Constants {
+			basis := fmt.Sprintf("%s: %s", c.Kind, c.Source)
+			if c.Kind == projection.Fitted {
+				basis = fmt.Sprintf("fitted, before %.4g: %s", c.Prior, c.Source)
+			}
+			fmt.Fprintf(w, "           %s = %.4g %s (%s)\n", c.Name, c.Value, c.Unit, basis)
 		}
 	}
 	fmt.Fprintf(w, "  %-6s %-18s %9.4f\n", "sum", "", b.MS)
-	for _, e := range b.Extrapolated {
-		fmt.Fprintf(w, "  extrapolated: %s\n", e)
+	if len(r.Published) == 0 {
+		fmt.Fprintf(w, "\n  no published run of this model on this GPU: expect a larger error\n")
+	} else {
+		fmt.Fprintf(w, "\n  %-28s %-22s %9s %9s %7s  %s\n", "published, and fitted to", "", "published", "formula", "", "80 % interval")
+	}
+	for _, p := range r.Published {
+		fmt.Fprintf(w, "  %-28s %-22s %9.0f %9.0f %+6.0f%%  %.0f to %.0f\n", p.ID, p.Framework, p.Published, p.Projected, 100*(p.Projected/p.Published-1), p.Low, p.High)
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "  %s\n", n)
 	}
-	if explain {
-		fmt.Fprintf(w, "\n  one parameter at a time, tokens/s of the DeepEP scenario at both ends of its prior:\n")
-		for _, s := range r.Swings {
-			fmt.Fprintf(w, "  %-20s %8.4g .. %-8.4g %6.0f .. %-6.0f %s: %s\n", s.Name, s.Low, s.High, s.AtLow, s.AtHigh, s.Kind, s.About)
-		}
+	fmt.Fprintf(w, "  %s\n  constants SHA-256 %s\n", projection.Limits(), b.Fit)
+}
+
+// validate prints how far predictions of published runs are off, by group and by row.
+func (f *projectFlags) validate(env cli.Env) error {
+	scores, w := projection.PublishedScores(), env.Out
+	if f.json {
+		return printJSON(w, scores)
 	}
+	fmt.Fprintf(w, "constants SHA-256 %s\n", projection.Fit())
+	fmt.Fprintf(w, "errors of the logarithm of tokens/s, and rows inside their 80 %% intervals:\n")
+	fmt.Fprintf(w, "  %-52s %5s %7s %7s %7s %6s\n", "", "rows", "error", "bias", "inside", "width")
+	for _, g := range scores.Groups {
+		fmt.Fprintf(w, "  %-52s %5d %6.1f%% %+6.1f%% %6.0f%% %6.2f\n", g.Name, g.Rows, 100*g.Error, 100*g.Bias, 100*g.Inside, g.Width)
+	}
+	fmt.Fprintf(w, "\n  each row from the other frameworks\n  %-36s %-22s %3s %-4s %9s %7s %10s\n", "", "framework", "set", "tier", "published", "error", "then blind")
+	for _, r := range projection.Rows() {
+		line := fmt.Sprintf("  %-36s %-22s %3d %-4s %9.0f", r.ID, r.Framework, r.Set, r.Tier, r.Published)
+		if e, ok := scores.Rows[r.ID]; ok {
+			line += fmt.Sprintf(" %+6.1f%%", 100*e[1])
+		} else {
+			line += " not fitted: " + r.Unfitted
+		}
+		if r.Blind != nil {
+			line += fmt.Sprintf(" %10.0f", r.Blind.Tokens)
+		}
+		fmt.Fprintln(w, line)
+	}
+	return nil
 }

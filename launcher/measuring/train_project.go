@@ -23,8 +23,8 @@ func CheckProjection(gpu string, cfg config.Config) error {
 		return errors.New("--project uses the run's routing, but the model has no experts: leave it out")
 	}
 	run := projection.Target()
-	run.GPU, run.Stack = gpu, "titan_deepep"
-	if _, err := projection.Project(run, projection.Central()); err != nil {
+	run.GPU, run.Exchange = gpu, "dedup"
+	if _, err := projection.Project(run); err != nil {
 		return fmt.Errorf("--project: 671B on 256 GPUs: %w", err)
 	}
 	return nil
@@ -38,18 +38,15 @@ func ProjectRun(w io.Writer, gpu, out string) error {
 		return cli.Fail(err, cli.ExitFailed)
 	}
 	f := projectFlags{run: projection.Target()}
-	f.run.GPU, f.run.Routing, f.run.Stack = gpu, projection.FromRun, "titan_deepep"
+	f.run.GPU, f.run.Routing, f.run.Exchange = gpu, projection.FromRun, "dedup"
 	if f.run.Ratios, err = projection.FromRatios(file, f.run.EP); err != nil {
 		return cli.Fail(err, cli.ExitFailed)
 	}
-	r, err := f.compute()
-	if err == nil {
-		err = f.addNotes(&r, file)
-	}
+	r, err := f.compute(&file)
 	if err != nil {
 		return cli.Fail(err, cli.ExitFailed)
 	}
-	fmt.Fprintf(w, "\nprojected with this run's routing (%s), parameters of %s, SHA-256 %.12s:\n", path, r.Version, r.Hash)
+	fmt.Fprintf(w, "\nprojected with this run's routing (%s):\n", path)
 	printBudget(w, r, false)
 	if err := r.WriteNumbers(out); err != nil {
 		return cli.Fail(err, cli.ExitFailed)

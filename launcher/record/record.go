@@ -35,6 +35,8 @@ type Start struct {
 	BytesPerToken float64 `json:"bytes_per_token,omitempty"` // of the training text
 	FLOPs         float64 `json:"flops,omitempty"`           // of the model, per token
 	Peak          float64 `json:"peak,omitempty"`            // of the machine, FLOP/s, in the run's precision
+
+	NewData string `json:"new_data,omitempty"` // describes the change if other data begins
 }
 
 // Eval is the validation loss after a step.

@@ -79,6 +79,7 @@ func (f *RankFlags) adoptCluster(env cli.Env) error {
 		return fmt.Errorf("--ranks, --tag-output, --bind-to, --get-stack-traces and --spares apply to ranks that this launcher starts: use the flags of %s instead", c.By())
 	}
 	f.Count = c.Ranks()
+	c.SetLimits(f.Limits())
 	c.Watch(f.Silence, func(err error, runs bool) {
 		fmt.Fprintf(env.ErrOut, "launcher: rank %d on host %s: %v\n", c.Number(), c.Host(), err)
 		if !runs {

@@ -34,7 +34,7 @@ func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignm
 		}
 		return cfg, fitVocabulary(&cfg, text, given)
 	}
-	source, model, tokenizer, end, err := initialModel(cfg)
+	source, model, tokenizer, err := initialModel(cfg)
 	if err != nil {
 		return cfg, fmt.Errorf("init_from: %w", err)
 	}
@@ -47,10 +47,10 @@ func ResolveNew(from cli.Defaults, name string, text []byte, given []cli.Assignm
 			return cfg, err
 		}
 	}
-	if explicit.Tokenizer == "" && tokenizer != "" {
-		cfg.Tokenizer = tokenizer
+	if explicit.Tokenizer == "" && tokenizer.Name != "" {
+		cfg.Tokenizer, cfg.SpecialTokens = tokenizer.Name, cfg.SpecialTokens || tokenizer.SpecialTokens
 		if explicit.EndToken == "" {
-			cfg.EndToken = end
+			cfg.EndToken = tokenizer.EndToken
 		}
 	}
 	if other := differences(reflect.ValueOf(cfg.Model), reflect.ValueOf(model), "model."); len(other) > 0 {
@@ -69,22 +69,21 @@ func DefaultsOf(model moe.Config, from cli.Defaults) cli.Defaults {
 }
 
 // initialModel returns the model and the tokenizer of a run's first weights, or of its own
-// checkpoint once it has one, and the folder that they come from. tokenizer is empty if there is
-// none, and end is its token between documents if that has to be named.
-func initialModel(cfg config.Config) (source string, model moe.Config, tokenizer, end string, err error) {
+// checkpoint once it has one, and the folder that they come from.
+func initialModel(cfg config.Config) (source string, model moe.Config, t weights.TokenizerSettings, err error) {
 	if cfg.Out != "" {
 		step, text, err := NewestUnverified(cfg.Out)
 		if err == nil {
 			saved, err := cli.Resolve(cli.TrainDefaults, filepath.Join(step, "config.toml"), text, nil)
-			return cfg.Out, saved.Model, saved.Tokenizer, saved.EndToken, err
+			return cfg.Out, saved.Model, weights.TokenizerSettings{Name: saved.Tokenizer, EndToken: saved.EndToken, SpecialTokens: saved.SpecialTokens}, err
 		} else if !errors.Is(err, checkpoint.ErrNone) {
-			return cfg.Out, model, "", "", err
+			return cfg.Out, model, t, err
 		}
 	}
 	if model, err = weights.ReadConfig(cfg.InitFrom); err == nil {
-		tokenizer, end, err = weights.ReadTokenizer(cfg.InitFrom)
+		t, err = weights.ReadTokenizer(cfg.InitFrom)
 	}
-	return cfg.InitFrom, model, tokenizer, end, err
+	return cfg.InitFrom, model, t, err
 }
 
 // trainingOnly are the model settings that do not affect the weights.

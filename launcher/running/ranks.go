@@ -209,13 +209,10 @@ func (f *RankFlags) Launch(ctx context.Context, env cli.Env, needs Resources, mo
 	err := (&spmd.Processes{
 		Ranks: f.Count, Args: append(more, env.CommandLine...), Heap: f.heapOf(needs), Vault: needs.vault, Tag: f.Tag, Bind: f.bind == "core", Stacks: f.stacks,
 		Expected: []int{cli.ExitInterrupted}, Out: env.Out, Err: env.ErrOut,
-		Spares: f.spares, Restarts: f.restarts, Silence: f.Silence, Fault: env.Hooks.Fault,
+		Spares: f.spares, Restarts: f.restarts, Silence: f.Silence, Fault: env.Fault,
 		Events: func(e spmd.Event) {
 			if e.Kind != spmd.Started { // the console reports starts
 				events.Add(e)
-			}
-			if env.Hooks.Event != nil {
-				env.Hooks.Event(e)
 			}
 		},
 	}).Run(ctx)

@@ -17,13 +17,14 @@ import (
 	"spmoe/launcher/record"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/state"
 	"spmoe/moe"
 )
 
 // NewestWhole returns the newest undamaged checkpoint of a run and the configuration in it. It sets
 // newer, damaged ones aside and writes a warning to warn.
 func NewestWhole(run string, warn io.Writer) (path string, config []byte, err error) {
-	r, err := checkpoint.Open(run)
+	r, err := checkpoint.Open(run, state.CheckState)
 	if errors.Is(err, checkpoint.ErrNone) || errors.Is(err, fs.ErrNotExist) {
 		return "", nil, fmt.Errorf("nothing to resume in %s: %w", run, err)
 	} else if err != nil {
@@ -54,7 +55,7 @@ func ReadFolder(path string) (name string, text []byte, from cli.Defaults, err e
 	if text, err = system.ReadFile(filepath.Join(path, "config.json"), mostConfig); err != nil {
 		return name, nil, nil, fmt.Errorf("%w: inspect a flavor (%s), a run, a checkpoint, or a folder with a Hugging Face model's config.json", err, strings.Join(cli.Flavors(), ", "))
 	}
-	model, err := moe.ParseHF(text)
+	model, _, err := moe.ParseHF(text)
 	if err != nil {
 		return name, nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -155,7 +156,7 @@ func NewestUnverified(run string) (path string, config []byte, err error) {
 // NewestRun returns the folder in runs/ that was changed last and has a checkpoint. advice says how
 // to name another one.
 func NewestRun(advice string) (string, error) {
-	entries, err := os.ReadDir(runsFolder)
+	entries, err := system.ReadDir(runsFolder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}

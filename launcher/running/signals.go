@@ -1,8 +1,8 @@
 package running
 
-// Signals that stop a command. The first ends its context: train saves and ends. A second one ends
-// the process at once. If the command has something to save, only Ctrl-C does: a terminal that
-// closes, a scheduler or timeout(1) may send several signals.
+// Signals that stop a command. The first ends its context: train saves and ends. A second one, or
+// some time, ends the process. If the command has something to save, only a second Ctrl-C does: a
+// terminal that closes, a scheduler or timeout(1) may send several signals.
 
 import (
 	"context"
@@ -20,6 +20,9 @@ import (
 // pressTime is the least time between two Ctrl-C of a person. timeout(1) sends SIGINT twice at
 // once.
 const pressTime = 200 * time.Millisecond
+
+// stopTime is how long a command with nothing to save may go on after the first signal.
+const stopTime = 5 * time.Second
 
 // lastWordsTime is how long the last words may take: they look for a checkpoint, on a disk that may
 // not answer.
@@ -48,22 +51,25 @@ func CatchSignals(parent context.Context) context.Context {
 	words := &lastWords{}
 	ctx, cancel := context.WithCancelCause(context.WithValue(parent, lastWordsKey{}, words))
 	go func() {
-		cancel(spmd.Interruption{Signal: (<-received).(syscall.Signal)})
+		s := (<-received).(syscall.Signal)
+		cancel(spmd.Interruption{Signal: s})
 		first := time.Now()
+		time.AfterFunc(stopTime, func() { words.end(s, false) })
 		for s := range received {
 			if time.Since(first) >= pressTime {
-				words.second(s.(syscall.Signal))
+				words.end(s.(syscall.Signal), s == syscall.SIGINT)
 			}
 		}
 	}()
 	return ctx
 }
 
-// second ends the process at a second signal, if that is to end it.
-func (w *lastWords) second(s syscall.Signal) {
+// end ends the process, unless another one does. If the command has something to save, it does so
+// only at once.
+func (w *lastWords) end(s syscall.Signal, atOnce bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.forever && (s == syscall.SIGINT || !w.saves) {
+	if !w.forever && (atOnce || !w.saves) {
 		exitAfter(w.print, s)
 	}
 }

@@ -3,10 +3,12 @@ package running
 // What the commands that use a trained model share: its folder, tokenizer, precision and ranks.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -38,11 +40,16 @@ func WriteFailure(err error) error {
 }
 
 // Prompts returns the prompts with the text that the model expects first, such as a
-// beginning-of-sequence token.
-func (m *TrainedModel) Prompts(all []string) ([]string, error) {
+// beginning-of-sequence token. A run takes special tokens in them if it was trained so; a note says
+// that it does not. From then on, the tokenizer of a Hugging Face model takes them.
+func (m *TrainedModel) Prompts(all []string, warn io.Writer) ([]string, error) {
 	if m.IsRun {
+		if _, spelled := datasets.CutSpecial(m.Tokenizer, []byte(strings.Join(all, "\n"))); spelled != nil && !m.Cfg.SpecialTokens {
+			fmt.Fprintln(warn, "launcher: note: special tokens in prompts are encoded as letters, as in the text of the run, which has no --special-tokens")
+		}
 		return all, nil
 	}
+	_ = datasets.TakeSpecial(m.Tokenizer) // if it has any
 	begin, err := generate.Beginning(m.Source.Path())
 	if begin == "" || err != nil {
 		return all, err
@@ -90,6 +97,13 @@ func OpenWeights(open func(path string) (*weights.Source, error), path string, a
 	return source, nil
 }
 
+// PrintNotes prints what was assumed of the weights, and what of them is not used.
+func PrintNotes(warn io.Writer, source *weights.Source) {
+	for _, note := range source.Notes() {
+		fmt.Fprintf(warn, "launcher: NOTE: %s\n", note)
+	}
+}
+
 // TrainedModel is a trained model with the settings to run it.
 type TrainedModel struct {
 	Source    *weights.Source
@@ -100,8 +114,8 @@ type TrainedModel struct {
 	Ranks     int
 }
 
-// Open opens the model. Its errors are user errors.
-func (f *ModelFlags) Open() (m *TrainedModel, err error) {
+// Open opens the model, and prints to warn what was assumed. Its errors are user errors.
+func (f *ModelFlags) Open(warn io.Writer) (m *TrainedModel, err error) {
 	if f.ranks < 1 || f.ranks > collective.MaxRanks {
 		return nil, fmt.Errorf("-np is %d: give 1 or more ranks, at most %d", f.ranks, collective.MaxRanks)
 	}
@@ -115,6 +129,7 @@ func (f *ModelFlags) Open() (m *TrainedModel, err error) {
 	if m.Source, err = OpenWeights(weights.Open, path, f.averaged); err != nil {
 		return nil, err
 	}
+	PrintNotes(warn, m.Source)
 	if err := m.configure(f); err != nil {
 		m.Source.Close()
 		return nil, err
@@ -144,10 +159,13 @@ func (m *TrainedModel) configure(f *ModelFlags) error {
 	if m.Tokenizer, err = m.openTokenizer(folder, f.tokenizer); err != nil {
 		return err
 	}
+	if m.Cfg.SpecialTokens {
+		err = datasets.TakeSpecial(m.Tokenizer)
+	}
 	if ids, vocab := m.Tokenizer.VocabSize(), m.Cfg.Model.Vocab; ids > vocab {
 		return fmt.Errorf("tokenizer %s has %d ids but the model's vocabulary is %d: give the --tokenizer that it was trained with", m.Tokenizer.Name(), ids, vocab)
 	}
-	return m.fits()
+	return cmp.Or(err, m.fits())
 }
 
 func (m *TrainedModel) openTokenizer(folder, name string) (datasets.Tokenizer, error) {

@@ -55,7 +55,9 @@ func fitVocabulary(cfg *config.Config, text []byte, given []cli.Assignment) erro
 	if err != nil {
 		return err
 	}
-	cfg.EndToken = datasets.EndOf(t).Setting
+	if cfg.EndToken = datasets.EndOf(t).Setting; datasets.TakesSpecial(t) {
+		cfg.SpecialTokens = true // of a token file
+	}
 	if explicit.Model.Vocab != 0 {
 		return trainer.Holds(*cfg, t)
 	}

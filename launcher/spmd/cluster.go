@@ -23,6 +23,7 @@ type Cluster struct {
 	process *mpi.Process
 	by      string
 	limits  collective.Limits
+	chosen  bool                             // rank 0 has told the others what it has chosen
 	agreed  bool                             // the processes have agreed that all of them can run
 	world   atomic.Pointer[collective.World] // while the ranks run
 	stopped atomic.Int64                     // 1 + the rank that this process has found stopped
@@ -55,7 +56,7 @@ func (c *Cluster) By() string { return c.by }
 func (c *Cluster) Number() int { return c.process.Rank }
 
 // SetLimits implements [Rank].
-func (c *Cluster) SetLimits(l collective.Limits) { c.limits = l }
+func (c *Cluster) SetLimits(l collective.Limits) { c.limits, c.process.Limit = l, l.Wait }
 
 // AwaitRank implements [Rank].
 func (c *Cluster) AwaitRank() error { return nil }
@@ -121,9 +122,10 @@ func (c *Cluster) Run(body func(c *collective.Comm) error) error {
 		return err
 	}
 	w.SetLimits(c.limits)
+	w.ContainPanics()
 	c.world.Store(w)
 	defer c.world.Store(nil)
-	return w.Run(recovered(body))
+	return w.Run(body)
 }
 
 // next returns the rank on this host whose process this one watches: the next, and the first after
@@ -144,8 +146,26 @@ func (c *Cluster) accuse(why string, failed func(err error, runs bool)) {
 	}
 }
 
+// choiceBytes is the size of what Choose sends: the longest path of Linux.
+const choiceBytes = 4096
+
+// Choose returns rank 0's text on all ranks. Each process calls it at most once. If rank 0 has not
+// called it before its first ballot, because it fails, the others get an error.
+func (c *Cluster) Choose(text string) (string, error) {
+	c.chosen = true
+	mine := make([]byte, choiceBytes)
+	copy(mine, text)
+	if text = string(bytes.TrimRight(c.process.Gather(mine)[0], "\x00")); text == "" {
+		return "", errNotStarted
+	}
+	return text, nil
+}
+
 // agree reports whether all processes cast the same ballot.
 func (c *Cluster) agree(ballot byte) bool {
+	if !c.chosen {
+		_, _ = c.Choose("")
+	}
 	c.agreed = true
 	for _, b := range c.process.Gather([]byte{ballot}) {
 		if b[0] != ballot {
@@ -161,17 +181,15 @@ func (c *Cluster) Tells(err error) bool {
 	if failed := (*collective.RankError)(nil); errors.As(err, &failed) {
 		return failed.Rank == c.Number() || c.LeadsHost() || int64(failed.Rank) == c.stopped.Load()-1
 	}
-	if errors.Is(err, errNotStarted) {
-		return false
-	}
+	told := c.agreed
 	if !c.agreed {
 		ballot := endsWell
 		if err != nil {
 			ballot = endsBadly
 		}
-		return !c.agree(ballot) || c.Leads()
+		told = !c.agree(ballot) || c.Leads()
 	}
-	return true
+	return told && !errors.Is(err, errNotStarted)
 }
 
 // Leave ends this process's part with an exit code. Unless all ranks end with this code, it makes

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"spmoe/collective"
 	"spmoe/collective/heap"
@@ -152,7 +153,8 @@ func (m *Member) Run(body func(c *collective.Comm) error) error {
 		w.SetLimits(m.limits)
 		fault.Point(fault.AfterJoin)
 		if !m.heals {
-			return w.Run(recovered(body))
+			w.ContainPanics()
+			return w.Run(body)
 		}
 		if err = w.Run(body); err == nil { // a panic is a crash like any other: it must end the process, not the job
 			fault.Point(fault.InLeave)
@@ -166,8 +168,16 @@ func (m *Member) Run(body func(c *collective.Comm) error) error {
 	}
 }
 
-// leave waits until all ranks have finished, or one has failed.
+// leave waits until all ranks have finished, or one has failed. One that takes longer than the
+// limit has failed.
 func (m *Member) leave() error {
+	if limit := m.limits.Wait; limit > 0 {
+		defer time.AfterFunc(limit, func() {
+			if r := m.heap.Unfinished(); r >= 0 {
+				m.heap.Fail(r, m.Rank, fmt.Sprintf("it has not ended within %v after rank %d had", limit, m.Rank))
+			}
+		}).Stop()
+	}
 	m.heap.Await(m.Rank, nil, func() bool { return m.heap.Failed() || m.heap.AllFinished() })
 	if f, failed := m.heap.Failure(); failed && !m.heap.AllFinished() {
 		return fmt.Errorf("rank %d failed: %s", f.Rank, f.Text)

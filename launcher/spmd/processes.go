@@ -29,8 +29,8 @@ type Processes struct {
 	Silence time.Duration
 	Events  func(Event) // receives the events of failures, in order; may be nil
 
-	// Fault, if not nil, returns the [fault.Setting] of a process that is about to start, as a
-	// spare if rank is -1; empty: none. Tests make ranks fail with it.
+	// Fault, if not nil, returns the orders ([fault.Variable]) of a process that is about to
+	// start, as a spare if rank is -1; empty: none. Tests make ranks fail with it.
 	Fault func(rank int, generation uint32) string
 }
 

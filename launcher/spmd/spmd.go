@@ -8,9 +8,7 @@ package spmd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
-	"runtime/debug"
 	"syscall"
 
 	"spmoe/collective"
@@ -92,19 +90,5 @@ func (g Goroutines) Late() bool { return false }
 func (g Goroutines) Run(body func(c *collective.Comm) error) error {
 	w := collective.NewWorld(g.N)
 	w.SetLimits(g.Limits)
-	return w.Run(recovered(body))
-}
-
-// recovered returns body with its panics converted to errors. So are accesses to memory that does
-// not exist, with an address that has changed in memory: they would end all ranks of the process.
-func recovered(body func(c *collective.Comm) error) func(c *collective.Comm) error {
-	return func(c *collective.Comm) (err error) {
-		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-			}
-		}()
-		return body(c)
-	}
+	return w.Run(body)
 }

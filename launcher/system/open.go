@@ -18,11 +18,8 @@ var errReplaced = errors.New("it was replaced while it was opened")
 // OpenOwn opens or creates the regular file name in folder, with flags as for [os.OpenFile]. It
 // refuses anything else at once, and never follows a link.
 func OpenOwn(folder, name string, flags int) (*os.File, error) {
-	root, err := os.OpenRoot(folder)
+	root, err := OpenRoot(folder)
 	if err != nil {
-		if stat, failed := os.Stat(folder); failed == nil && !stat.IsDir() {
-			err = &fs.PathError{Op: "open", Path: folder, Err: syscall.ENOTDIR} // os has an error of its own
-		}
 		return nil, err
 	}
 	defer root.Close()
@@ -55,6 +52,31 @@ func OpenIn(root *os.Root, name string, flags int) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// OpenRoot is [os.OpenRoot]. It refuses what is not a folder at once: opening a pipe would wait for
+// its writer.
+func OpenRoot(path string) (*os.Root, error) {
+	if err := isFolder(path); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(path)
+}
+
+// ReadDir is [os.ReadDir]. It refuses what is not a folder as OpenRoot does.
+func ReadDir(path string) ([]os.DirEntry, error) {
+	if err := isFolder(path); err != nil {
+		return nil, err
+	}
+	return os.ReadDir(path)
+}
+
+func isFolder(path string) error {
+	stat, err := os.Stat(path)
+	if err == nil && !stat.IsDir() {
+		err = &fs.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
+	}
+	return err
 }
 
 // OwnFolder returns the path of the folder name in folder, which it creates if necessary. It

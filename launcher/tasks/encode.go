@@ -57,10 +57,10 @@ func (e *Encoder) request(context, continuation string) (r request, err error) {
 	return r, nil
 }
 
-// encode returns the tokens of a text, in which special tokens stand for themselves.
+// encode returns the tokens of a text.
 func (e *Encoder) encode(text string) []int32 {
 	if text == "" {
 		return nil
 	}
-	return datasets.EncodePrompt(e.Tokenizer, []byte(text))
+	return e.Tokenizer.Encode([]byte(text))
 }

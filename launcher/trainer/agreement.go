@@ -38,6 +38,7 @@ const (
 	textSetting  = "the text"
 	stateSetting = "the first state"
 	tierSetting  = "the instruction tier"
+	givenText    = "that of --data" // begins what describes text that is not the built-in one
 )
 
 // DisagreementError says that ranks differ in something that must be the same. All ranks get the
@@ -128,7 +129,7 @@ func (j *Job) settings() (all []Setting, err error) {
 	}
 	text := j.corpus.Builtin
 	if text == "" {
-		text = fmt.Sprintf("%q", j.cfg.Data)
+		text = fmt.Sprintf("%s %q", givenText, j.cfg.Data)
 	}
 	add(textSetting, j.train.Fingerprint(), text)
 	return append(all, Setting{tierSetting, cpu.Best().String(), cpu.Best().String()}), nil
@@ -192,6 +193,9 @@ func disagreement(all []rankSettings, where func(rank int) string) error {
 		switch s.Key {
 		case textSetting:
 			what = "install the same Go on all hosts, or give the same --data"
+			if strings.HasPrefix(s.Shown, givenText) || strings.HasPrefix(shown, givenText) {
+				what = "give all ranks --data and --data-field with the same text; it may lie elsewhere on each host"
+			}
 		case stateSetting:
 			what = "give --out or --init-from a folder with the same content on all hosts"
 		case tierSetting:

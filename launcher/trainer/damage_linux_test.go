@@ -59,7 +59,7 @@ func injured(member *spmd.Member, text string) error {
 	if err := json.Unmarshal([]byte(text), &in); err != nil {
 		return err
 	}
-	job, err := Rejoin(in.Config, member.Ranks(), nil, printed{&reports{}})
+	job, err := Rejoin(in.Config, member.Ranks(), nil, false, printed{&reports{}})
 	if !member.Late() {
 		job, err = Prepare(in.Config, member.Ranks(), "", printed{&reports{}})
 	}

@@ -219,7 +219,7 @@ func TestLayoutsOnHostsRefused(t *testing.T) {
 			first, n = append(first, n), n+each
 		}
 		cfg := p.configure(sharedRun(t, "bf16"))
-		if _, err := PrepareOn(cfg, n, estimate.Host{Ranks: p.hosts[0], First: first, Processes: 1}, "", &reports{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := PrepareOn(cfg, n, estimate.Host{Ranks: p.hosts[0], First: first, Processes: 1}, "", false, &reports{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %s", p, err, want)
 		}
 	}

@@ -57,7 +57,7 @@ func trainOnUnequalHosts(t *testing.T, sizes []int, cfgs []config.Config, from s
 	var wg sync.WaitGroup
 	for h, w := range worlds {
 		said[h] = &reports{}
-		job, err := PrepareOn(cfgs[h], n, estimate.Host{Ranks: sizes[h], First: first, Processes: 1}, from, said[h])
+		job, err := PrepareOn(cfgs[h], n, estimate.Host{Ranks: sizes[h], First: first, Processes: 1}, from, false, said[h])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func onHosts(t *testing.T, cfg config.Config, hosts, each int, corrupt func(r *r
 	var wg sync.WaitGroup
 	errs := make([]error, hosts)
 	for h, w := range collective.NewHosts(slices.Repeat([]int{each}, hosts)...) {
-		job, err := PrepareOn(cfg, hosts*each, estimate.Host{Ranks: each, Processes: 1}, "", &said[h])
+		job, err := PrepareOn(cfg, hosts*each, estimate.Host{Ranks: each, Processes: 1}, "", false, &said[h])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -141,7 +141,7 @@ func TestCheckSpace(t *testing.T) {
 		"keep 3":                 {nil, 0, 0, 4},
 		"keep 3, two there":      {nil, 20, 2, 2},
 		"keep 3, three there":    {nil, 30, 3, 1},
-		"keep 3, more there":     {nil, 90, 9, 1},
+		"keep 3, more there":     {nil, 90, 9, 0},
 		"keep 1 keeps 2":         {func(c *config.Config) { c.Keep = 1 }, 0, 0, 3},
 		"by time":                {func(c *config.Config) { c.SaveEvery = config.Every(time.Hour) }, 0, 0, 4},
 		"only at the end":        {func(c *config.Config) { c.SaveEvery = 0 }, 0, 0, 1},

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,8 +39,11 @@ import (
 
 // CheckDisk returns an error if the file system of the run's folder lacks the space for the
 // checkpoints that the run will hold at the same time: those that it keeps, and one that is being
-// written. Those that exist have their space already.
+// written. Those that exist have their space already. It deletes what killed saves have left.
 func (j *Job) CheckDisk() error {
+	if err := checkpoint.Tidy(checkpoint.NewHeld(j.Folder), j.cfg.Out); err != nil {
+		return err
+	}
 	free, ok := system.FreeSpace(j.cfg.Out)
 	if !ok {
 		return nil
@@ -91,10 +93,12 @@ type Job struct {
 
 	resume   *checkpoint.Reader // nil in a new run
 	source   *weights.Source    // first weights of a new run; nil: random
+	started  atomic.Bool        // all ranks have read these, and they are closed
 	files    checkpoint.Files   // for writing checkpoints; nil: the run's folder
 	progress state.Progress
 	clock    *save.Clock
 	late     bool // this process has joined a running job
+	newData  bool // other data than that of the checkpoint may begin
 
 	cores       int  // of all ranks; known when they run
 	interrupted bool // set by rank 0 at the end
@@ -109,11 +113,12 @@ type Job struct {
 // checkpoint or run folder to continue from, or empty. Its errors are user errors, and nothing has
 // been written.
 func Prepare(cfg config.Config, n int, resume string, report events.Reporter) (*Job, error) {
-	return PrepareOn(cfg, n, estimate.Goroutines(n), resume, report)
+	return PrepareOn(cfg, n, estimate.Goroutines(n), resume, false, report)
 }
 
-// PrepareOn is Prepare for ranks in other processes, or on several machines.
-func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, report events.Reporter) (*Job, error) {
+// PrepareOn is Prepare for ranks in other processes, or on several machines. With newData, data
+// that is not that of the checkpoint is read from its start.
+func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, newData bool, report events.Reporter) (*Job, error) {
 	if err := cfg.Validate(n); err != nil {
 		return nil, err
 	}
@@ -124,6 +129,7 @@ func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, report
 		return nil, err
 	}
 	j := newJob(cfg, n, report)
+	j.newData = newData
 	if err := j.read(resume); err != nil {
 		return nil, err
 	}
@@ -143,9 +149,9 @@ func PrepareOn(cfg config.Config, n int, on estimate.Host, resume string, report
 // Rejoin is Prepare for a process that replaces a rank of a running job and continues from the
 // state that the ranks keep. It accepts the files that the run has written, in the folder that the
 // job holds, and the memory that it uses.
-func Rejoin(cfg config.Config, n int, folder *system.FolderLock, report events.Reporter) (*Job, error) {
+func Rejoin(cfg config.Config, n int, folder *system.FolderLock, newData bool, report events.Reporter) (*Job, error) {
 	j := newJob(cfg, n, report)
-	j.late, j.clock.Late, j.Folder = true, true, folder
+	j.late, j.clock.Late, j.Folder, j.newData = true, true, folder, newData
 	return j, j.read(cfg.Out)
 }
 
@@ -227,7 +233,7 @@ func (j *Job) openNew() error {
 
 // open reads and verifies the checkpoint, and compares it with the configuration.
 func (j *Job) open(path string) (err error) {
-	if j.resume, err = checkpoint.Open(path); err != nil {
+	if j.resume, err = checkpoint.Open(path, state.CheckState); err != nil {
 		return fmt.Errorf("%w (a run resumes from its newest checkpoint: to go back to the previous one, move that folder away)", err)
 	}
 	if j.progress, err = state.ReadProgress(j.resume); err != nil {
@@ -246,15 +252,24 @@ func (j *Job) open(path string) (err error) {
 	if err := config.SameOptimizer(j.resume, j.cfg); err != nil {
 		return err
 	}
-	if has, want := parameters(j.resume), j.cfg.Model.Count().Total; has != want {
-		return fmt.Errorf("%s holds a model of %d parameters, but the configuration describes one of %d: leave the --model flags out, or start a new run", j.resume.Path(), has, want)
-	}
 	l, err := j.loader(0)
 	if err != nil {
 		return err
 	}
+	if j.newData && j.progress.Loader.Fingerprint != j.train.Fingerprint() {
+		j.progress.BeginData(j.train.Fingerprint())
+	}
+	if change := j.progress.DataChange(); change != "" {
+		j.Notes = append(j.Notes, change)
+	}
 	if err := l.Restore(j.progress.Loader); err != nil {
 		err = fmt.Errorf("%s does not fit this run: %w", j.resume.Path(), err)
+		if j.progress.Loader.Fingerprint != j.train.Fingerprint() {
+			err = fmt.Errorf("%w, or add --allow-changes to --data to go on with this data from its start", err)
+		}
+		if before := j.progress.Before; before != nil && before.Fingerprint == j.train.Fingerprint() {
+			err = fmt.Errorf("%w (the run left this data after %d sequences: leave --data out to go on with what it reads since)", err, before.Pos)
+		}
 		if was, is := j.progress.Text, j.corpus.Builtin; is != "" && was != "" {
 			err = fmt.Errorf("%w (without --data it was trained on %.300q; here that is %q)", err, was, is)
 		}
@@ -263,29 +278,9 @@ func (j *Job) open(path string) (err error) {
 	return nil
 }
 
-// parameters returns the size of the model in a checkpoint.
-func parameters(r *checkpoint.Reader) (total int64) {
-	for name, shape := range r.Tensors() {
-		if !strings.HasPrefix(name, weights.MasterPrefix) {
-			continue
-		}
-		n := int64(1)
-		for _, d := range shape {
-			n *= int64(d)
-		}
-		total += n
-	}
-	return total
-}
-
 // Close closes the checkpoint, the initial weights and the data. It may be called more than once.
 func (j *Job) Close() (err error) {
-	if j.resume != nil {
-		err = j.resume.Close()
-	}
-	if j.source != nil {
-		err = errors.Join(err, j.source.Close())
-	}
+	err = j.closeStart()
 	if j.data != nil {
 		err = errors.Join(err, j.data.Close())
 	}
@@ -404,7 +399,7 @@ func (j *Job) start(peak float64, cores int) events.Start {
 		FLOPs: j.cfg.Model.FLOPsPerToken(j.cfg.Seq), Peak: peak,
 		CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: cores,
 		Corpus: j.corpus, Tokenizer: j.describeTokenizer(), From: j.progress.Step,
-		Notes: slices.Concat(j.Notes, estimate.Notices(j.cfg, j.tokenizer), estimate.OverlapNotice(j.data.Overlap)),
+		Notes: slices.Concat(j.Notes, estimate.Notices(j.cfg, j.tokenizer), estimate.LayoutNotices(j.cfg, j.ranks), estimate.TextNotices(j.data, j.tokenizer)),
 	}
 	if j.resume != nil {
 		s.Resumed = j.resume.Path()
@@ -437,5 +432,5 @@ func Look(cfg config.Config, from string) (notices []string, err error) {
 			return nil, err
 		}
 	}
-	return estimate.Notices(cfg, j.tokenizer), nil
+	return append(j.Notes, estimate.Notices(cfg, j.tokenizer)...), nil
 }

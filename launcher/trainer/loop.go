@@ -68,7 +68,7 @@ func (r *rank) prologue() (err error) {
 	e := r.evaluator
 	e.step, r.checkpoints.Step = r.Progress.Step, r.Progress.Step
 	switch {
-	case r.job.resume == nil && !r.vault.Resumed:
+	case r.job.resume == nil && !r.vault.Resumed, r.Progress.DataChange() != "":
 		if e.loss, err = e.evaluate(); err != nil {
 			return err
 		}

@@ -71,7 +71,7 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-func TestOverlapNotice(t *testing.T) {
+func TestTextNotices(t *testing.T) {
 	for _, c := range []struct {
 		of   datasets.Overlap
 		want string
@@ -80,7 +80,7 @@ func TestOverlapNotice(t *testing.T) {
 		{datasets.Overlap{Removed: 900, Left: 5, HeldOut: 1000}, ""},
 		{datasets.Overlap{Left: 250, HeldOut: 1000}, "25 % of the validation text occurs in the training text"},
 	} {
-		if got := strings.Join(estimate.OverlapNotice(c.of), "\n"); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+		if got := strings.Join(estimate.TextNotices(&datasets.Data{Overlap: c.of}, datasets.Bytes{}), "\n"); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%+v: %q, want %q", c.of, got, c.want)
 		}
 	}

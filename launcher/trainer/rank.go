@@ -65,12 +65,12 @@ type rank struct {
 
 // newRank creates a rank in the state before its first step. It is collective.
 func newRank(j *Job, c *collective.Comm, ex *tensor.Exec, peak float64) (*rank, error) {
-	if _, kept := c.Kept(); j.late && !kept && j.resume == nil {
-		if err := j.openStart(); err != nil {
-			return nil, err
-		}
-	}
 	if _, kept := c.Kept(); !kept {
+		if j.late && j.resume == nil || j.started.Swap(false) {
+			if err := j.openStart(); err != nil {
+				return nil, err
+			}
+		}
 		if err := j.agree(c); err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 
 	"spmoe/collective"
 	"spmoe/internal/fault"
@@ -29,10 +30,19 @@ func (r *rank) begin() error {
 		return err
 	}
 	r.Optim.Use(r.Progress.Step)
+	var err error
 	if from := r.job.resume; from != nil {
-		return errors.Join(restore(r.TrainState, from, r.comm, r.stateGuard), from.Release())
+		err = restore(r.TrainState, from, r.comm, r.stateGuard)
+	} else {
+		err = r.job.initialize(r.TrainState, r.ex)
 	}
-	return r.job.initialize(r.TrainState, r.ex)
+	if err != nil {
+		return err
+	}
+	if err := r.comm.Barrier(); err != nil { // all ranks have read
+		return err
+	}
+	return r.job.closeStart()
 }
 
 // identify gives a run its id: that of the checkpoint it resumes, if that has one. Otherwise rank 0
@@ -115,6 +125,21 @@ func restore(s *state.TrainState, from *checkpoint.Reader, c *collective.Comm, g
 	return s.Optim.Publish()
 }
 
+// parameters returns the size of the model in a checkpoint.
+func parameters(r *checkpoint.Reader) (total int64) {
+	for name, shape := range r.Tensors() {
+		if !strings.HasPrefix(name, weights.MasterPrefix) {
+			continue
+		}
+		n := int64(1)
+		for _, d := range shape {
+			n *= int64(d)
+		}
+		total += n
+	}
+	return total
+}
+
 // readPiece fills a piece from a checkpoint. Moments that the checkpoint has in the other type are
 // converted: BF16 is widened, and FP32 rounded to nearest even.
 func readPiece(from *checkpoint.Reader, p checkpoint.Piece) error {
@@ -144,10 +169,26 @@ func (j *Job) openSource() (err error) {
 	if j.source, err = weights.Open(j.cfg.InitFrom); err != nil {
 		return fmt.Errorf("init_from: %w", err)
 	}
+	j.Notes = append(j.Notes, j.source.Notes()...)
 	if has, want := j.source.Config().Count().Total, j.cfg.Model.Count().Total; has != want {
 		return fmt.Errorf("init_from: %s holds a model of %d parameters, but the configuration describes one of %d: leave the model's settings out", j.source.Path(), has, want)
 	}
 	return nil
+}
+
+// closeStart closes the files of the checkpoint or the weights that the run starts from. Until then
+// a checkpoint takes its space even if it is deleted.
+func (j *Job) closeStart() (err error) {
+	if j.started.Swap(true) {
+		return nil
+	}
+	if j.resume != nil {
+		err = j.resume.Close()
+	}
+	if j.source != nil {
+		err = errors.Join(err, j.source.Close())
+	}
+	return err
 }
 
 // initialize sets a rank's state to the initial weights of a new run. It is collective.

@@ -123,6 +123,19 @@ func TestDifferentBuiltinText(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
+	// Both have their own text: Go has nothing to do with it.
+	var given [2]*Job
+	for i := range given {
+		cfg.Data = []string{shortRows(t, uint64(i))}
+		cfg.DataField = "body"
+		if given[i], err = Prepare(cfg, 2, "", &reports{}); err != nil {
+			t.Fatal(err)
+		}
+		defer given[i].Close()
+	}
+	if err := agreeOnHosts(given); err == nil || strings.Contains(err.Error(), "install") || !strings.Contains(err.Error(), "give all ranks --data and --data-field with the same text") {
+		t.Errorf("error %v", err)
+	}
 	if got := jobs[1].corpus; !strings.HasPrefix(got.Builtin, "built-in") || got.Train < 4<<20 {
 		t.Errorf("without Go, the text is %+v", got)
 	}

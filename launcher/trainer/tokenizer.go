@@ -25,8 +25,13 @@ func (j *Job) openTokenizer(folder string) (err error) {
 	if err != nil {
 		return err
 	}
+	if j.cfg.SpecialTokens {
+		if err := datasets.TakeSpecial(j.tokenizer); err != nil {
+			return err
+		}
+	}
 	if folder == "" {
-		j.cfg.EndToken = datasets.EndOf(j.tokenizer).Setting
+		j.cfg.EndToken, j.cfg.SpecialTokens = datasets.EndOf(j.tokenizer).Setting, datasets.TakesSpecial(j.tokenizer)
 	}
 	if err := Holds(j.cfg, j.tokenizer); err != nil {
 		return err

@@ -110,7 +110,7 @@ func TestTokenizerIsKept(t *testing.T) {
 	if g, w := got.steps[len(got.steps)-1], want.steps[3]; g.Loss != w.Loss || got.done[0].Sample != want.done[0].Sample {
 		t.Errorf("resumed: loss %v and sample %q, want %v and %q", g.Loss, got.done[0].Sample, w.Loss, want.done[0].Sample)
 	}
-	late, err := Rejoin(cfg, 2, nil, &reports{})
+	late, err := Rejoin(cfg, 2, nil, false, &reports{})
 	if err != nil || late.tokenizer.VocabSize() != size {
 		t.Fatalf("a rank that comes late has no tokenizer: %v", err)
 	}

@@ -55,6 +55,7 @@ func (f *convertFlags) run(ctx context.Context, env cli.Env) error {
 		return err
 	}
 	defer source.Close()
+	running.PrintNotes(env.ErrOut, source)
 	for _, warning := range source.Foreign() {
 		fmt.Fprintf(env.ErrOut, "launcher: warning: %s\n", warning)
 	}

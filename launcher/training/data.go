@@ -17,6 +17,7 @@ type dataFlags struct {
 	field     string
 	tokenizer string
 	endToken  string
+	special   bool
 	rules     int
 	out       string
 	vocab     int
@@ -34,6 +35,7 @@ func (f *dataFlags) define(fs *flag.FlagSet, names []string) {
 	all.StringVar(&f.field, "data-field", datasets.DefaultField, "`NAME` field or column with the text in JSON, CSV, Parquet and Arrow files")
 	all.StringVar(&f.tokenizer, "tokenizer", "bytes", "`NAME` tokenizer, as in train --tokenizer")
 	all.StringVar(&f.endToken, "end-token", "", "`TEXT` token that ends documents, as in train --end-token")
+	all.BoolVar(&f.special, "special-tokens", false, "special tokens of the tokenizer that are spelled in text stand for themselves, as in train --special-tokens")
 	all.IntVar(&f.rules, "data-rules", int(datasets.NewestRules), "`N` how files are read, as in train --data-rules")
 	all.StringVar(&f.out, "out", "", "`FILE` write to FILE")
 	all.IntVar(&f.vocab, "vocab", 8192, "`N` vocabulary size of the new tokenizer")
@@ -44,6 +46,15 @@ func (f *dataFlags) define(fs *flag.FlagSet, names []string) {
 
 func (f *dataFlags) options() datasets.Options {
 	return datasets.Options{Field: f.field, Rules: datasets.Rules(f.rules)}
+}
+
+// open opens the tokenizer.
+func (f *dataFlags) open() (datasets.Tokenizer, error) {
+	t, err := datasets.NewTokenizer(f.tokenizer, f.endToken)
+	if err == nil && f.special {
+		err = datasets.TakeSpecial(t)
+	}
+	return t, err
 }
 
 // DataCommands are the subcommands of data.
@@ -66,9 +77,9 @@ func DataCommands() []cli.Command {
 		}}
 	}
 	return []cli.Command{
-		sub("inspect", "print statistics and samples of text", []string{"tokenizer", "end-token", "samples", "json"}, (*dataFlags).inspect,
+		sub("inspect", "print statistics and samples of text", []string{"tokenizer", "end-token", "special-tokens", "samples", "json"}, (*dataFlags).inspect,
 			"data inspect corpus/"),
-		sub("tokenize", "write the tokens of text to a file that train --data maps into memory", []string{"tokenizer", "end-token", "out"}, (*dataFlags).tokenize,
+		sub("tokenize", "write the tokens of text to a file that train --data maps into memory", []string{"tokenizer", "end-token", "special-tokens", "out"}, (*dataFlags).tokenize,
 			"data tokenize --data corpus/ --tokenizer tokenizer.json --out corpus.arrow"),
 		sub("train-tokenizer", "train a byte-level BPE tokenizer on text", []string{"vocab", "out"}, (*dataFlags).trainTokenizer,
 			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json"),

@@ -19,7 +19,7 @@ func (f *dataFlags) inspect(ctx context.Context, env cli.Env) error {
 	if f.samples < 0 {
 		return fmt.Errorf("--samples is %d: give 0 or more", f.samples)
 	}
-	tokenizer, err := datasets.NewTokenizer(f.tokenizer, f.endToken)
+	tokenizer, err := f.open()
 	if err != nil {
 		return err
 	}
@@ -32,10 +32,10 @@ func (f *dataFlags) inspect(ctx context.Context, env cli.Env) error {
 		out.SetIndent("", "  ")
 		return out.Encode(all)
 	}
-	return printInspections(env.Out, all)
+	return printInspections(env.Out, all, tokenizer)
 }
 
-func printInspections(out io.Writer, all []datasets.Inspection) error {
+func printInspections(out io.Writer, all []datasets.Inspection, t datasets.Tokenizer) error {
 	for i, one := range all {
 		if i > 0 {
 			fmt.Fprintln(out)
@@ -54,6 +54,9 @@ func printInspections(out io.Writer, all []datasets.Inspection) error {
 		line("documents", "%d (%d duplicates; %d more skipped: empty or binary)", one.Documents, one.Duplicates, one.Skipped)
 		if one.NUL+one.Replaced > 0 {
 			line("changed", "%d documents without their NUL bytes; %d with U+FFFD for invalid characters", one.NUL, one.Replaced)
+		}
+		if note := datasets.SpecialNote(t, one.Special); note != "" {
+			line("special", "%s", note)
 		}
 		line("text", "%s", system.Bytes(one.Bytes))
 		line("tokens", "%d by %s, %.3f bytes/token", one.Tokens, cli.Printable(one.Tokenizer), one.BytesPerToken)

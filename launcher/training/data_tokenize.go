@@ -11,6 +11,7 @@ import (
 
 	"spmoe/datasets"
 	"spmoe/launcher/cli"
+	"spmoe/launcher/report"
 	"spmoe/launcher/system"
 )
 
@@ -19,7 +20,7 @@ func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
 	if f.out == "" {
 		return errors.New("data tokenize needs --out FILE, such as --out tokens.arrow")
 	}
-	tokenizer, err := datasets.NewTokenizer(f.tokenizer, f.endToken)
+	tokenizer, err := f.open()
 	if err != nil {
 		return err
 	}
@@ -33,12 +34,15 @@ func (f *dataFlags) tokenize(ctx context.Context, env cli.Env) error {
 		return err
 	}
 	seconds := max(time.Since(begin).Seconds(), 1e-9)
-	fmt.Fprintf(env.Out, "%s: training %d tokens of %d documents, validation %d tokens of %d documents, %.2f bytes/token, %s/s\n", f.out,
-		sum.Train.Tokens, sum.Train.Documents, sum.HeldOut.Tokens, sum.HeldOut.Documents,
+	fmt.Fprintf(env.Out, "%s: training %d tokens of %s, validation %d tokens of %s, %.2f bytes/token, %s/s\n", f.out,
+		sum.Train.Tokens, report.Plural(int(sum.Train.Documents), "document"), sum.HeldOut.Tokens, report.Plural(int(sum.HeldOut.Documents), "document"),
 		float64(sum.Train.Bytes+sum.HeldOut.Bytes)/float64(max(sum.Train.Tokens+sum.HeldOut.Tokens, 1)),
 		system.Bytes(int64(float64(sum.Train.Bytes+sum.HeldOut.Bytes)/seconds)))
 	if sum.Overlap.Removed+sum.Overlap.Left > 0 {
 		fmt.Fprintf(env.Out, "overlap: %s\n", overlap(sum.Overlap))
+	}
+	if note := datasets.SpecialNote(tokenizer, sum.Special); note != "" {
+		fmt.Fprintf(env.Out, "special: %s\n", note)
 	}
 	if sum.Skipped > 0 {
 		fmt.Fprintf(env.Out, "skipped: %d empty, binary or generated documents\n", sum.Skipped)

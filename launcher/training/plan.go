@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"spmoe/datasets"
@@ -124,7 +125,7 @@ func (f *TrainFlags) describe(cfg config.Config, from string, env cli.Env) error
 			system.Bytes(estimate.Need(cfg, f.ranks.Count, on)),
 		)
 	}
-	for _, note := range append(f.notes, notices...) {
+	for _, note := range slices.Concat(f.notes, notices, estimate.LayoutNotices(cfg, f.ranks.Count)) {
 		fmt.Fprintf(env.Out, "# NOTE: %s\n", note)
 	}
 	return nil

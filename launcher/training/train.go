@@ -65,7 +65,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	f.ranks.Define(fs)
 	fs.StringVar(&f.config, "config", "", "(run) `FILE` read the configuration from the TOML file FILE; flags override it")
 	fs.BoolVar(&f.resume, "resume", false, "(saving) continue from the newest checkpoint of --out; default: of the newest run")
-	fs.BoolVar(&f.allowChanges, "allow-changes", false, "(run) with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes")
+	fs.BoolVar(&f.allowChanges, "allow-changes", false, "(run) with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes; with --data, with other data from its start")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "(run) print the configuration, sizes and costs, and exit")
 	fs.StringVar(&f.display.Format, "log-format", "text", "(output) `FORMAT` log format: text or json")
 	fs.BoolVar(&f.display.Plain, "plain", false, "(output) print only log lines on a terminal, without the view below them")
@@ -119,7 +119,7 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	late := env.Member != nil && env.Member.Late()
 	claim := &running.RunClaim{Wanted: env.ReportsJob() && !f.dryRun, Warn: env.ErrOut}
 	defer claim.Release()
-	cfg, from, err := f.configure(given, late, env.ErrOut, claim)
+	cfg, from, err := f.configure(given, late, env, claim)
 	if err != nil {
 		return withRanks(err, from, f.ranks.Count)
 	}
@@ -146,9 +146,9 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 	prepared = running.HandleStop(ctx, shown, env, cfg.Out, f.ranks.Count)
 	var job *trainer.Job
 	if late {
-		job, err = trainer.Rejoin(cfg, f.ranks.Count, held, shown.Reporter)
+		job, err = trainer.Rejoin(cfg, f.ranks.Count, held, f.newData(), shown.Reporter)
 	} else {
-		job, err = trainer.PrepareOn(cfg, f.ranks.Count, f.ranks.Host(env), from, shown.Reporter)
+		job, err = trainer.PrepareOn(cfg, f.ranks.Count, f.ranks.Host(env), from, f.newData(), shown.Reporter)
 	}
 	if err != nil {
 		return err
@@ -180,6 +180,12 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 		f.display.Next(shown.Env.Out, cfg.Out)
 	}
 	return nil
+}
+
+// newData reports whether data that is not that of the checkpoint may begin: it must be named.
+func (f *TrainFlags) newData() (named bool) {
+	f.all.Visit(func(given *flag.Flag) { named = named || given.Name == "data" || given.Name == "data-field" })
+	return named && f.allowChanges
 }
 
 // withRanks adds to an error about the layout how many ranks a checkpoint is of, if others continue
@@ -305,7 +311,7 @@ func startProfile(path string) (stop func() error, err error) {
 // run starts from the configuration in its checkpoint. Warnings of damaged checkpoints go to warn.
 // A late process joins a run that is under way, and does not touch its checkpoints. The run's
 // folder is claimed before anything in it is changed.
-func (f *TrainFlags) configure(given []cli.Assignment, late bool, warn io.Writer, claim *running.RunClaim) (cfg config.Config, from string, err error) {
+func (f *TrainFlags) configure(given []cli.Assignment, late bool, env cli.Env, claim *running.RunClaim) (cfg config.Config, from string, err error) {
 	text, err := cli.ReadConfig(f.config)
 	if err != nil {
 		return cfg, "", err
@@ -323,39 +329,31 @@ func (f *TrainFlags) configure(given []cli.Assignment, late bool, warn io.Writer
 	if f.allowChanges && !f.resume {
 		return cfg, "", errors.New("--allow-changes is for --resume: leave it out, or add --resume")
 	}
+	if f.resume && f.config != "" {
+		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values with flags")
+	}
+	run, err := f.claimFolder(cfg, env, claim)
+	if err != nil {
+		return cfg, "", err
+	}
 	if !f.resume {
 		if cfg.Out == "" {
-			cfg.Out, err = claim.TakeFree(cfg.Flavor)
-			return cfg, "", err
-		}
-		if err := claim.Take(cfg.Out); err != nil {
-			return cfg, "", err
+			cfg.Out = run
+			return cfg, "", nil
 		}
 		if err := keepRules(&cfg, text, given); err != nil {
 			return cfg, "", err
 		}
 		if !late {
-			from, err = sameRun(cfg, warn)
+			from, err = sameRun(cfg, env.ErrOut)
 			f.noteRuns(cfg.Out, from)
 		}
 		return cfg, from, err
 	}
-	if f.config != "" {
-		return cfg, "", errors.New("--resume takes the configuration of the checkpoint: leave --config out, and override single values with flags")
-	}
-	run := cfg.Out
-	if run == "" {
-		if run, err = running.NewestRun("give its folder with --out"); err != nil {
-			return cfg, "", err
-		}
-	}
-	if err := claim.TakeExisting(run); err != nil {
-		return cfg, "", err
-	}
 	if late {
 		from, text, err = running.NewestUnverified(run)
 	} else {
-		from, text, err = running.NewestWhole(run, warn)
+		from, text, err = running.NewestWhole(run, env.ErrOut)
 	}
 	if err != nil {
 		return cfg, "", err

@@ -6,7 +6,6 @@ package weights
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -14,6 +13,7 @@ import (
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/system"
 	"spmoe/moe"
 	"spmoe/moe/optim"
 )
@@ -81,6 +81,9 @@ func (s *Source) UseAverage() error {
 	return nil
 }
 
+// mtpShares are the parts of an MTP module that are the model's, under both names.
+var mtpShares = map[string]string{"embed_tokens.weight": "model.embed_tokens.weight", "shared_head.head.weight": "lm_head.weight"}
+
 // shareWithMTP adds what the MTP module shares with the model under its own names, too, as DeepSeek
 // publishes it.
 func (s *Source) shareWithMTP() {
@@ -88,7 +91,7 @@ func (s *Source) shareWithMTP() {
 		return
 	}
 	prefix := fmt.Sprintf("model.layers.%d.", s.config.Layers)
-	for own, shared := range map[string]string{"embed_tokens.weight": "model.embed_tokens.weight", "shared_head.head.weight": "lm_head.weight"} {
+	for own, shared := range mtpShares {
 		if e, ok := s.entries[shared]; ok {
 			e.Name = prefix + own
 			s.entries[e.Name] = e
@@ -107,10 +110,13 @@ func newest(path string) (string, error) {
 
 // runConfig is the part of a run's configuration that concerns its weights.
 type runConfig struct {
-	Flavor    string     `toml:"flavor"`
-	Tokenizer string     `toml:"tokenizer"` // for datasets.RunTokenizer
-	EndToken  string     `toml:"end_token"`
-	Model     moe.Config `toml:"model"`
+	Flavor    string `toml:"flavor"`
+	Tokenizer string `toml:"tokenizer"` // for datasets.RunTokenizer
+	EndToken  string `toml:"end_token"`
+
+	SpecialTokens bool `toml:"special_tokens"`
+
+	Model moe.Config `toml:"model"`
 }
 
 // readCheckpoint returns the configuration and the folder of a checkpoint, or of a run's newest
@@ -119,7 +125,7 @@ func readCheckpoint(path string) (c runConfig, step string, err error) {
 	if step, err = newest(path); err != nil {
 		return c, "", err
 	}
-	root, err := os.OpenRoot(step)
+	root, err := system.OpenRoot(step)
 	if err != nil {
 		return c, "", err
 	}
@@ -153,6 +159,12 @@ func parseConfig(text []byte) (c runConfig, err error) {
 		return c, fmt.Errorf("%.500s", err.Error())
 	}
 	return c, c.Model.Validate()
+}
+
+// ParseModel returns the model of a run's configuration.
+func ParseModel(config []byte) (moe.Config, error) {
+	c, err := parseConfig(config)
+	return c.Model, err
 }
 
 // savedTensor is a tensor of a checkpoint.

@@ -293,7 +293,7 @@ func (s *Source) copyCompanions(dir string) error {
 	if s.json == nil {
 		return nil
 	}
-	root, err := os.OpenRoot(s.path)
+	root, err := system.OpenRoot(s.path)
 	if err != nil {
 		return err
 	}

@@ -232,7 +232,7 @@ func TestConvertParts(t *testing.T) {
 	for i := range values {
 		values[i] = float32(i) / 3
 	}
-	s := opened(t, folder(t, nil, safetensors.Tensor{Name: "w", DType: safetensors.F32, Shape: []int{len(values)}, Data: f32(values...)}))
+	s := opened(t, folder(t, nil, safetensors.Tensor{Name: "lm_head.weight", DType: safetensors.F32, Shape: []int{len(values)}, Data: f32(values...)}))
 	for dtype, round := range map[string]func(float32) float32{
 		"": func(x float32) float32 { return x }, "fp32": func(x float32) float32 { return x }, "bf16": func(x float32) float32 { return tensor.ToBFloat16(x).Float32() },
 	} {
@@ -240,7 +240,7 @@ func TestConvertParts(t *testing.T) {
 		if _, err := s.Convert(t.Context(), to, Options{DType: dtype}); err != nil {
 			t.Fatal(err)
 		}
-		for i, x := range all(t, opened(t, to), "w") {
+		for i, x := range all(t, opened(t, to), "lm_head.weight") {
 			if x != round(values[i]) {
 				t.Fatalf("as %q element %d is %v, want %v", dtype, i, x, round(values[i]))
 			}

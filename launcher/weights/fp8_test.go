@@ -40,16 +40,15 @@ func TestBlockScaled(t *testing.T) {
 	}
 	for dtype, data := range map[string][]byte{safetensors.F32: f32(scales...), safetensors.BF16: bf16(scales...)} {
 		s := opened(t, folder(t, fp8Config(2, 3),
-			safetensors.Tensor{Name: "w", DType: safetensors.F8E4M3, Shape: []int{3, 5}, Data: codes},
-			safetensors.Tensor{Name: "w_scale_inv", DType: dtype, Shape: []int{2, 2}, Data: data},
-			safetensors.Tensor{Name: "v_scale_inv", DType: safetensors.F32, Shape: []int{1}, Data: f32(3)})) // of no matrix
-		if n := len(s.Tensors()); n != 2 {
-			t.Errorf("%d tensors, want the matrix and the other one", n)
+			safetensors.Tensor{Name: "lm_head.weight", DType: safetensors.F8E4M3, Shape: []int{3, 5}, Data: codes},
+			safetensors.Tensor{Name: "lm_head.weight_scale_inv", DType: dtype, Shape: []int{2, 2}, Data: data}))
+		if n := len(s.Tensors()); n != 1 {
+			t.Errorf("%d tensors, want the matrix", n)
 		}
 		for from := range want {
 			for to := from; to <= len(want); to++ {
 				got := make([]float32, to-from)
-				if err := s.ReadInto("w", []int{3, 5}, int64(from), got); err != nil {
+				if err := s.ReadInto("lm_head.weight", []int{3, 5}, int64(from), got); err != nil {
 					t.Fatal(err)
 				}
 				for i, x := range got {
@@ -64,16 +63,16 @@ func TestBlockScaled(t *testing.T) {
 
 // The scales of a matrix may be in another shard, as in DeepSeek's folders.
 func TestBlockScaledShards(t *testing.T) {
-	dir := folder(t, fp8Config(2, 2), safetensors.Tensor{Name: "w", DType: safetensors.F8E4M3, Shape: []int{2, 3}, Data: []byte{0x38, 0x40, 0x30, 0xb8, 0x7e, 0x39}})
+	dir := folder(t, fp8Config(2, 2), safetensors.Tensor{Name: "lm_head.weight", DType: safetensors.F8E4M3, Shape: []int{2, 3}, Data: []byte{0x38, 0x40, 0x30, 0xb8, 0x7e, 0x39}})
 	const codes, scales = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 	if err := os.Rename(filepath.Join(dir, singleName), filepath.Join(dir, codes)); err != nil {
 		t.Fatal(err)
 	}
-	if err := safetensors.Write(filepath.Join(dir, scales), []safetensors.Tensor{{Name: "w_scale_inv", DType: safetensors.F32, Shape: []int{1, 2}, Data: f32(2, 0.5)}}, nil); err != nil {
+	if err := safetensors.Write(filepath.Join(dir, scales), []safetensors.Tensor{{Name: "lm_head.weight_scale_inv", DType: safetensors.F32, Shape: []int{1, 2}, Data: f32(2, 0.5)}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(dir, indexName), fmt.Appendf(nil, `{"metadata":null,"weight_map":{"w":%q,"w_scale_inv":%q}}`, codes, scales))
-	if got := all(t, opened(t, dir), "w"); !slices.Equal(got, []float32{2, 4, 0.25, -2, 896, 0.5625}) {
+	writeFile(t, filepath.Join(dir, indexName), fmt.Appendf(nil, `{"metadata":null,"weight_map":{"lm_head.weight":%q,"lm_head.weight_scale_inv":%q}}`, codes, scales))
+	if got := all(t, opened(t, dir), "lm_head.weight"); !slices.Equal(got, []float32{2, 4, 0.25, -2, 896, 0.5625}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -94,9 +93,9 @@ func TestBlockScaledShapes(t *testing.T) {
 			scales[i] = rng.Float32()
 		}
 		s := opened(t, folder(t, fp8Config(128, 128),
-			safetensors.Tensor{Name: "w", DType: safetensors.F8E4M3, Shape: shape[:], Data: codes},
-			safetensors.Tensor{Name: "w_scale_inv", DType: safetensors.F32, Shape: []int{down, across}, Data: f32(scales...)}))
-		for i, x := range all(t, s, "w") {
+			safetensors.Tensor{Name: "lm_head.weight", DType: safetensors.F8E4M3, Shape: shape[:], Data: codes},
+			safetensors.Tensor{Name: "lm_head.weight_scale_inv", DType: safetensors.F32, Shape: []int{down, across}, Data: f32(scales...)}))
+		for i, x := range all(t, s, "lm_head.weight") {
 			want := mx.E4M3.Decode(codes[i]) * scales[i/cols/128*across+i%cols/128]
 			if x != want && (x == x || want == want) {
 				t.Fatalf("%v: element %d is %v, want %v", shape, i, x, want)
@@ -107,10 +106,10 @@ func TestBlockScaledShapes(t *testing.T) {
 
 func TestBlockScaledRefuses(t *testing.T) {
 	codes := func(shape ...int) safetensors.Tensor {
-		return safetensors.Tensor{Name: "w", DType: safetensors.F8E4M3, Shape: shape, Data: make([]byte, 15)}
+		return safetensors.Tensor{Name: "lm_head.weight", DType: safetensors.F8E4M3, Shape: shape, Data: make([]byte, 15)}
 	}
 	scales := func(dtype string, data int, shape ...int) safetensors.Tensor {
-		return safetensors.Tensor{Name: "w_scale_inv", DType: dtype, Shape: shape, Data: make([]byte, data)}
+		return safetensors.Tensor{Name: "lm_head.weight_scale_inv", DType: dtype, Shape: shape, Data: make([]byte, data)}
 	}
 	q := func(key string, value any) map[string]any {
 		c := fp8Config(2, 3)
@@ -123,10 +122,10 @@ func TestBlockScaledRefuses(t *testing.T) {
 		tensors []safetensors.Tensor
 		words   []string
 	}{
-		"no scales":      {fp8Config(2, 3), []safetensors.Tensor{codes(3, 5)}, []string{`"w" is F8_E4M3`, `no tensor "w_scale_inv"`}},
-		"no config":      {nil, []safetensors.Tensor{codes(3, 5), good}, []string{`"w" is F8_E4M3`, "no quantization_config"}},
+		"no scales":      {fp8Config(2, 3), []safetensors.Tensor{codes(3, 5)}, []string{`"lm_head.weight" is F8_E4M3`, `no tensor "lm_head.weight_scale_inv"`}},
+		"no config":      {nil, []safetensors.Tensor{codes(3, 5), good}, []string{`"lm_head.weight" is F8_E4M3`, "no quantization_config"}},
 		"a vector":       {fp8Config(2, 3), []safetensors.Tensor{codes(15), good}, []string{"[15]", "expected a matrix"}},
-		"fewer scales":   {fp8Config(2, 3), []safetensors.Tensor{codes(3, 5), scales(safetensors.F32, 8, 2, 1)}, []string{"w_scale_inv", "[2 1]", "F32 or BF16 of shape [2 2]"}},
+		"fewer scales":   {fp8Config(2, 3), []safetensors.Tensor{codes(3, 5), scales(safetensors.F32, 8, 2, 1)}, []string{"lm_head.weight_scale_inv", "[2 1]", "F32 or BF16 of shape [2 2]"}},
 		"other order":    {fp8Config(3, 2), []safetensors.Tensor{codes(3, 5), good}, []string{"shape [1 3]"}},
 		"integer scales": {fp8Config(2, 3), []safetensors.Tensor{codes(3, 5), scales(safetensors.I32, 16, 2, 2)}, []string{"is I32", "expected F32 or BF16"}},
 		"other method":   {q("quant_method", "gptq"), []safetensors.Tensor{good}, []string{`quant_method is "gptq"`, "only fp8"}},

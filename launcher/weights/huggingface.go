@@ -17,6 +17,7 @@ import (
 
 	"spmoe/internal/strictjson"
 	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/system"
 	"spmoe/moe"
 )
 
@@ -38,11 +39,12 @@ const (
 
 // storage is the part of config.json about the storage of weights.
 type storage struct {
+	Family       string        `json:"model_type"`
 	Quantization *quantization `json:"quantization_config"`
 }
 
 func (s *Source) openHuggingFace() error {
-	root, err := os.OpenRoot(s.path)
+	root, err := system.OpenRoot(s.path)
 	if err != nil {
 		return err
 	}
@@ -51,12 +53,13 @@ func (s *Source) openHuggingFace() error {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	var how storage
-	if s.config, err = moe.ParseHF(s.json); err != nil {
+	if s.config, s.notes, err = moe.ParseHF(s.json); err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	if err := strictjson.Unmarshal(s.json, &how); err != nil {
 		return fmt.Errorf("%s: %s: %w", s.path, configName, err)
 	}
+	s.family = how.Family
 	stored, err := s.openShards(root)
 	if err == nil {
 		err = s.addStored(stored, how.Quantization)
@@ -155,6 +158,9 @@ func openRegular(root *os.Root, name string) (file *os.File, size int64, err err
 	}
 	if file != nil {
 		stat, err = file.Stat() // another file may have replaced it
+	}
+	if of, ok := errors.AsType[*fs.PathError](err); ok {
+		err = of.Err // which names no call of the system
 	}
 	switch link, lerr := root.Lstat(name); {
 	case err != nil && lerr == nil && link.Mode()&fs.ModeSymlink != 0:

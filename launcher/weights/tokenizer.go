@@ -25,27 +25,32 @@ func (s *Source) Tokenizer() (datasets.Tokenizer, error) {
 	return datasets.OpenTokenizer(path)
 }
 
-// ReadTokenizer returns the name of the tokenizer of the weights in the folder path, for
-// [datasets.OpenTokenizer], and the end token of a run if its configuration names one. name is
-// empty if there is no tokenizer.
-func ReadTokenizer(path string) (name, end string, err error) {
+// TokenizerSettings are the tokenizer of weights, and how their run has used it.
+type TokenizerSettings struct {
+	Name          string // for [datasets.OpenTokenizer]; empty: there is none
+	EndToken      string // if the configuration of the run names one
+	SpecialTokens bool   // the run has taken special tokens in text
+}
+
+// ReadTokenizer returns the tokenizer of the weights in the folder path.
+func ReadTokenizer(path string) (t TokenizerSettings, err error) {
 	hf, err := isHuggingFace(path)
 	if err != nil {
-		return "", "", err
+		return t, err
 	}
 	folder := path
 	if !hf {
 		c, step, err := readCheckpoint(path)
 		if err != nil {
-			return "", "", err
+			return t, err
 		}
-		folder, name, end = tokenizerFolder(step), c.Tokenizer, c.EndToken
+		folder, t = tokenizerFolder(step), TokenizerSettings{c.Tokenizer, c.EndToken, c.SpecialTokens}
 	}
 	file := filepath.Join(folder, datasets.TokenizerFile)
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return name, end, nil
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Name = file
 	}
-	return file, end, nil
+	return t, nil
 }
 
 // tokenizerFolder returns the folder with the tokenizer of a checkpoint, if there is one: the

@@ -18,18 +18,18 @@ func TestTokenizer(t *testing.T) {
 	if got, err := s.Tokenizer(); err != nil || got.Name() != (datasets.Bytes{}).Name() {
 		t.Errorf("%v (%v)", got, err)
 	}
-	if name, _, err := ReadTokenizer(dir); err != nil || name != "" {
-		t.Errorf("the name is %q (%v)", name, err)
+	if of, err := ReadTokenizer(dir); err != nil || of.Name != "" {
+		t.Errorf("the name is %q (%v)", of.Name, err)
 	}
 	to := filepath.Join(t.TempDir(), "to")
 	if _, err := s.Convert(t.Context(), to, Options{}); err != nil {
 		t.Fatal(err)
 	}
-	name, _, err := ReadTokenizer(to)
-	if err != nil || name != filepath.Join(to, "tokenizer.json") {
-		t.Errorf("the name is %q (%v)", name, err)
+	of, err := ReadTokenizer(to)
+	if err != nil || of.Name != filepath.Join(to, "tokenizer.json") {
+		t.Errorf("the name is %q (%v)", of.Name, err)
 	}
-	byName, err := datasets.OpenTokenizer(name)
+	byName, err := datasets.OpenTokenizer(of.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,17 +49,17 @@ func TestTokenizer(t *testing.T) {
 		dir, _ := run(t, 1)
 		file := filepath.Join(dir, at, "tokenizer.json")
 		writeFile(t, file, readFile(t, filepath.Join(to, "tokenizer.json")))
-		if name, _, err := ReadTokenizer(dir); err != nil || name != file {
-			t.Errorf("the name is %q (%v), want %q", name, err, file)
+		if of, err := ReadTokenizer(dir); err != nil || of.Name != file {
+			t.Errorf("the name is %q (%v), want %q", of.Name, err, file)
 		}
 	}
 
-	if name, _, err := ReadTokenizer(reference); err != nil || name != "" {
-		t.Errorf("the name is %q (%v)", name, err)
+	if of, err := ReadTokenizer(reference); err != nil || of.Name != "" {
+		t.Errorf("the name is %q (%v)", of.Name, err)
 	}
 	if _, err := opened(t, reference).Tokenizer(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), reference) {
 		t.Errorf("error %v", err)
 	}
-	_, _, err = ReadTokenizer(t.TempDir())
+	_, err = ReadTokenizer(t.TempDir())
 	refused(t, err, "holds no weights")
 }

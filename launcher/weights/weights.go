@@ -54,8 +54,10 @@ type entry struct {
 type Source struct {
 	path   string
 	config moe.Config
-	json   []byte // config.json unchanged; nil for a checkpoint
-	fp8    bool   // some weights are block-scaled FP8
+	json   []byte   // config.json unchanged; nil for a checkpoint
+	family string   // its model_type
+	fp8    bool     // some weights are block-scaled FP8
+	notes  []string // see Notes
 
 	tokenizer string // from a checkpoint's configuration, as the next one
 	endToken  string
@@ -70,7 +72,8 @@ const expected = "expected the folder of a run or of a checkpoint, or that of a 
 
 // Open opens the weights in the folder path and checks that they suffice for the model of its
 // configuration. It verifies a checkpoint completely, as described in package checkpoint; damaged
-// ones are not set aside.
+// ones are not set aside. It refuses a Hugging Face model with tensors that the configuration does
+// not describe.
 func Open(path string) (*Source, error) {
 	hf, err := isHuggingFace(path)
 	if err != nil {
@@ -94,6 +97,9 @@ func open(path string, kind func(*Source) error) (*Source, error) {
 	err := kind(s)
 	if err == nil {
 		err = s.fits()
+	}
+	if err == nil && s.json != nil {
+		err = s.account()
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -142,8 +148,9 @@ func (s *Source) fits() error {
 	for _, e := range s.entries {
 		there += e.elements()
 	}
-	if need := s.config.Count().Total; need > 2*there+1<<20 {
-		return fmt.Errorf("%s: %s describes a model of %d parameters, but the tensors have %d elements", s.path, s.configName(), need, there)
+	need, experts := s.config.Count().Total, s.config.MoELayers()*s.config.Experts
+	if need > 2*there+1<<20 || experts > len(s.entries)+1<<12 {
+		return fmt.Errorf("%s: %s describes a model of %d parameters and %d experts in all layers, but the %d tensors have %d elements", s.path, s.configName(), need, experts, len(s.entries), there)
 	}
 	return nil
 }
@@ -159,6 +166,9 @@ func (s *Source) configName() string {
 // Config returns the model of the weights. For a Hugging Face folder, training settings have their
 // defaults, and there is an MTP module only if its weights exist.
 func (s *Source) Config() moe.Config { return s.config }
+
+// Notes says what was assumed of a Hugging Face folder, and what in it is not used.
+func (s *Source) Notes() []string { return s.notes }
 
 // Path returns the folder of the weights. For a run it is that of the checkpoint.
 func (s *Source) Path() string { return s.path }

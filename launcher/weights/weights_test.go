@@ -274,17 +274,17 @@ func TestCompareNames(t *testing.T) {
 
 func TestDTypesOfFiles(t *testing.T) {
 	dir := folder(t, nil,
-		safetensors.Tensor{Name: "half", DType: safetensors.F16, Shape: []int{3}, Data: []byte{0x00, 0x3c, 0x01, 0x00, 0x00, 0xfc}},
-		safetensors.Tensor{Name: "brain", DType: safetensors.BF16, Shape: []int{2}, Data: []byte{0x80, 0x3f, 0xc0, 0xbf}},
-		safetensors.Tensor{Name: "whole", DType: safetensors.I64, Shape: []int{1}, Data: make([]byte, 8)})
+		safetensors.Tensor{Name: "lm_head.weight", DType: safetensors.F16, Shape: []int{3}, Data: []byte{0x00, 0x3c, 0x01, 0x00, 0x00, 0xfc}},
+		safetensors.Tensor{Name: "model.embed_tokens.weight", DType: safetensors.BF16, Shape: []int{2}, Data: []byte{0x80, 0x3f, 0xc0, 0xbf}},
+		safetensors.Tensor{Name: "model.norm.weight", DType: safetensors.I64, Shape: []int{1}, Data: make([]byte, 8)})
 	s := opened(t, dir)
-	if got, want := all(t, s, "half"), []float32{1, 0x1p-24, float32(math.Inf(-1))}; !slices.Equal(got, want) {
+	if got, want := all(t, s, "lm_head.weight"), []float32{1, 0x1p-24, float32(math.Inf(-1))}; !slices.Equal(got, want) {
 		t.Errorf("F16 is read as %v, want %v", got, want)
 	}
-	if got, want := all(t, s, "brain"), []float32{1, -1.5}; !slices.Equal(got, want) {
+	if got, want := all(t, s, "model.embed_tokens.weight"), []float32{1, -1.5}; !slices.Equal(got, want) {
 		t.Errorf("BF16 is read as %v, want %v", got, want)
 	}
-	refused(t, s.ReadInto("whole", []int{1}, 0, make([]float32, 1)), dir, singleName, `"whole" is I64`)
+	refused(t, s.ReadInto("model.norm.weight", []int{1}, 0, make([]float32, 1)), dir, singleName, `"model.norm.weight" is I64`)
 }
 
 // Any configuration of a run is refused, or describes a model that can be built.

@@ -65,18 +65,6 @@ func BytesPerWeight(rule Rule) (n int) {
 // classes are all classes of weights.
 var classes = [...]moe.Class{moe.Single, moe.Plain, moe.Linear, moe.Expert}
 
-// StateVectors lists the vectors of a rule, and of those that it leaves classes of weights to.
-func StateVectors(rule Rule) (all []Vector) {
-	for _, c := range classes {
-		for _, v := range rule.Of(c).Vectors() {
-			if !slices.Contains(all, v) {
-				all = append(all, v)
-			}
-		}
-	}
-	return all
-}
-
 // MostBytesPerWeight returns the largest [BytesPerWeight] of any class of weights.
 func MostBytesPerWeight(rule Rule) (most int) {
 	for _, c := range classes {

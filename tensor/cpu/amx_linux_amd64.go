@@ -1,4 +1,4 @@
-//go:build !purego && !amxemulated
+//go:build !purego
 
 package cpu
 

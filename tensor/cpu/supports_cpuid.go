@@ -1,4 +1,4 @@
-//go:build (amd64 || arm64) && !purego && !(linux && amd64 && amxemulated)
+//go:build (amd64 || arm64) && !purego
 
 package cpu
 

@@ -4,6 +4,7 @@ package tensorcore
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -150,6 +151,55 @@ func TestGoldenProducts(t *testing.T) {
 			if n != 0 {
 				t.Errorf("%s, %s, K = %d: %d elements differ", r.file, r.out, k, n)
 			}
+		}
+	}
+}
+
+// FP32's subnormal numbers, as an H200 adds them: its sums are cut at 2^-149, and terms are aligned
+// to 2^-133 at least. The file's metadata says how it was recorded.
+func TestGoldenSubnormals(t *testing.T) {
+	f, subnormal := openGolden(t, "h200_subnormal"), 0
+	for _, prefix := range f.products() {
+		if n := f.differing(prefix, "out", func(a, b []Element, _, _ int) float32 { return H100BF16.Dot(a, b) }); n != 0 {
+			t.Errorf("%s: %d elements differ", prefix, n)
+		}
+		for _, x := range f.matrix(prefix + ".out").values {
+			if x != 0 && math.Abs(float64(x)) < 0x1p-126 {
+				subnormal++
+			}
+		}
+	}
+	if subnormal < 1500 {
+		t.Errorf("%d results are subnormal, want many", subnormal)
+	}
+}
+
+// Sums by hand, each at the edge of a rule: M is the largest exponent, at least -133; terms are cut
+// at 2^(M-F), and the total at its last mantissa bit, at least 2^-149.
+func TestSumsByHand(t *testing.T) {
+	// power returns n·2^e as a term of that exponent.
+	power := func(n float64, e int) Term { return Term{math.Ldexp(n, e), e} }
+	for name, c := range map[string]struct {
+		unit  Unit
+		c     float32
+		terms []Term
+		want  float64
+	}{
+		// M = 0, F = 35: 1 - 1 + 2^-35, and 3/4 of it is cut to 0.
+		"fp4's last bit":         {BlackwellFP4, 1, []Term{power(-1, 0), power(1, -35), power(0.75, -35)}, 0x1p-35},
+		"fp4's accumulator":      {BlackwellFP4, 0x1p-35, []Term{power(1, 0), power(-1, 0)}, 0x1p-35},
+		"fp4's bit beyond":       {BlackwellFP4, 0x1p-36, []Term{power(1, 0), power(-1, 0)}, 0},
+		"fp8's last bit":         {BlackwellFP8, 0, []Term{power(1, 0), power(-1, 0), power(1, -25), power(0.75, -25)}, 0x1p-25},
+		"a group of fp4":         {BlackwellFP4, 0, []Term{Group([]float32{6, -0.5, 4}, []float32{6, 3, 0.5}, Element{1.75, 0}, Element{0x1p-9, -9})}, (36 - 1.5 + 2) * 1.75 * 0x1p-9},
+		"cut at 2^-149":          {HopperBF16, 0, []Term{power(1.75, -149)}, 0x1p-149},
+		"negative, cut to zero":  {HopperBF16, 0, []Term{power(-1.5, -150)}, 0},
+		"fp8 of a subnormal":     {HopperFP8, 0, []Term{power(1.5, -139)}, 0x1p-139},
+		"alignment at -133":      {HopperBF16, 0, slices.Repeat([]Term{power(1, -152)}, 8), 0x1p-149},
+		"no lower than 2^-158":   {HopperBF16, 0, []Term{power(511, -158), power(1, -159), power(1, -159)}, 0},
+		"2^-158 itself is added": {HopperBF16, 0, []Term{power(511, -158), power(1, -158)}, 0x1p-149},
+	} {
+		if got := c.unit.Add(c.c, c.terms); float64(got) != c.want {
+			t.Errorf("%s: %g, want %g", name, got, c.want)
 		}
 	}
 }

@@ -108,14 +108,14 @@ func (u Unit) exponent(t Term) int {
 }
 
 // result cuts an exact sum toward zero to the unit's mantissa. FP32's subnormal numbers are kept.
-// What is beyond its range becomes infinite.
+// What is beyond its range becomes infinite. Zero is positive, also what is left of a negative sum.
 func (u Unit) result(sum float64) float32 {
 	if sum == 0 {
 		return 0
 	}
 	exponent := max(math.Ilogb(sum), leastNormal)
 	step := math.Ldexp(1, exponent-u.Mantissa)
-	return float32(math.Trunc(sum/step) * step)
+	return float32(math.Trunc(sum/step)*step) + 0 // -0 + 0 is +0
 }
 
 func specialSum(s float64) float32 {

@@ -37,9 +37,6 @@ type event int8
 const (
 	stepped event = iota
 	died
-	drained                // plus the index of a store
-	early   event = 1 << 5 // plus a rank
-	late    event = 1 << 6
 )
 
 type search struct {
@@ -70,24 +67,11 @@ func (m *search) expand(at int32) {
 			continue
 		}
 		v := visit{from: at, actor: int8(i)}
-		if m.Weak && m.moveAccesses(&s, v) {
-			stuck = false
-		}
-		if m.problem != "" {
-			m.fail(m.problem, visit{from: at, actor: int8(i), what: late})
-			return
-		}
 		if m.ended(&s, i) {
 			continue
 		}
 		now := m.programs[i].steps[a.pc]
-		if m.Weak && m.viewOf(&s, i).blocked(now.order) {
-			continue
-		}
 		next := s
-		if m.Weak && now.order.forgets() {
-			m.changeView(&next, i, (*view).forget)
-		}
 		if to := now.run(&next); to != asleep {
 			stuck = false
 			pc := a.pc + 1
@@ -105,7 +89,6 @@ func (m *search) expand(at int32) {
 		}
 		if m.mayDie(&s, i) {
 			next = s
-			m.drainAll(&next, i)
 			next.actors[i].die()
 			v.what = died
 			m.visit(next, v)
@@ -153,22 +136,8 @@ func (m *search) fail(problem string, v visit) {
 
 // describe says what an actor does in a visit.
 func (m *search) describe(v visit) string {
-	s := &m.states[v.from]
-	a, view, steps := &s.actors[v.actor], view{}, m.programs[v.actor].steps
-	if int(v.actor) < m.Ranks {
-		view = m.viewOf(s, int(v.actor))
-	}
-	switch {
-	case v.what == stepped:
-		return steps[a.pc].name
-	case v.what == died:
+	if v.what == died {
 		return "dies"
-	case v.what&late != 0 && view.late == 0:
-		return steps[a.pc].name + ", late"
-	case v.what&late != 0:
-		return steps[view.late-1].name + ", which was late"
-	case v.what&early != 0:
-		return fmt.Sprintf("%s, early, of rank %d", steps[m.nextLoad(int(v.actor), a.pc)].name, v.what-early)
 	}
-	return "others see " + view.stores[v.what-drained].String()
+	return m.programs[v.actor].steps[m.states[v.from].actors[v.actor].pc].name
 }

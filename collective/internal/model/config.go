@@ -8,12 +8,12 @@ type Config struct {
 	Processes bool   // otherwise goroutines
 	Calls     []Call // what every rank calls
 	Spins     bool   // a waiter may look any number of times before it parks
-	Weak      bool   // memory is weakly ordered, as on arm64
 
 	// number of rank processes that may die at any step; the launcher notices
 	Deaths int
 	Errors map[int]int // a rank returns an error after this number of calls
 	Leaves map[int]int // a rank returns without an error after this number of calls
+	Panics map[int]int // a rank fails in the window with this number, in which it has used buffers
 	// an actor outside the communicator declares a failure at any time
 	Outsider bool
 	Insists  bool // a rank whose call has failed makes two more calls before it returns
@@ -40,29 +40,22 @@ const (
 	RingBeforeStore               // a ringer looks for waiters before it stores what they wait for
 	OneSlot                       // a rank publishes every call in the same slot
 	AbortableSync                 // goroutines can be released from the second meeting
+	EndlessSync                   // goroutines wait in it for a rank that has ended
 	LateArrival                   // a rank checks whether all have arrived before it shows its own arrival
 	StoredDecision                // a decision is stored regardless of an earlier one
 	PublishBeforeRefusal          // a call is published before a failure refuses it
 	ClaimedFailure                // a failure is claimed in one step and declared in the next
 	SilentSecondFailure           // the second to declare a failure does not ring
-
-	// Atomic operations with too weak an order, which only Config.Weak shows.
-	ArrivalBeforeStores // an arrival may be visible before the slot that it publishes
-	ArrivalBeforeLoads  // an arrival may be visible before buffers have been read
-	ArrivalAfterLook    // a rank may look for the others' arrivals before they see its own
-	DecisionUnordered   // a slot may be read before the decision that publishes it
-	WaiterAfterLook     // a waiter may look again before others see that it waits
 )
 
-var mutationNames = []string{"correct", "no second look", "ring before store", "one slot", "abortable sync", "late arrival", "stored decision",
-	"publish before refusal", "claimed failure", "silent second failure",
-	"arrival before stores", "arrival before loads", "arrival after look", "decision unordered", "waiter after look"}
+var mutationNames = []string{"correct", "no second look", "ring before store", "one slot", "abortable sync", "endless sync", "late arrival", "stored decision",
+	"publish before refusal", "claimed failure", "silent second failure"}
 
 // String describes the mistake in a few words.
 func (m Mutation) String() string { return mutationNames[m] }
 
 func newSystem(c Config) *system {
-	m := &system{Config: c, views: newViewTable()}
+	m := &system{Config: c}
 	for r := range c.Ranks {
 		p := &program{system: m, me: r}
 		p.run()
@@ -77,4 +70,6 @@ func newSystem(c Config) *system {
 }
 
 // mayFail reports whether anything can go wrong.
-func (c Config) mayFail() bool { return c.Deaths > 0 || len(c.Errors)+len(c.Leaves) > 0 || c.Outsider }
+func (c Config) mayFail() bool {
+	return c.Deaths > 0 || len(c.Errors)+len(c.Leaves)+len(c.Panics) > 0 || c.Outsider
+}

@@ -12,13 +12,8 @@ func (p *program) await(round int, abortable bool) {
 		p.fork(first, "goes on looking")
 	}
 	p.at(loop)
-	if p.Mutation == WaiterAfterLook {
-		p.store("counts itself as waiting", nil, plain, write{waitingWord, 1})
-	} else {
-		p.do(func(_ *state, me *actor) { me.set(waiting) }, "counts itself as waiting")
-	}
+	p.do(func(_ *state, me *actor) { me.set(waiting) }, "counts itself as waiting")
 	p.do(func(_ *state, me *actor) { me.clear(rung) }, "remembers the bell")
-	p.ordered(acquire)
 	if p.Mutation != NoSecondLook {
 		p.ready(round, abortable, ready, nil)
 	}

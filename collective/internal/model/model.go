@@ -5,8 +5,7 @@
 // Comm.meet, and for each access to shared slots and buffers. Steps of all ranks interleave in
 // every order. Accesses to plain memory happen at one point between the atomic operations around
 // them, so an access that may overlap with a conflicting one is also seen on the wrong side of it.
-// With [Config.Weak] they move as far as a weakly ordered processor may move them: see memory.go.
-// Otherwise memory is sequentially consistent. In every reached state these conditions must hold:
+// Memory is sequentially consistent. In every reached state these conditions must hold:
 //
 //   - some actor can take a step, unless all ranks have returned or died: no deadlock and no lost
 //     wake-up;
@@ -32,11 +31,10 @@ const maxRanks = 3
 
 // state is everything that determines what can happen next.
 type state struct {
-	decision uint8  // of the board: round<<1, plus 1 if it was aborted
-	failed   uint8  // rank+1 whose failure is declared
-	claim    uint8  // ClaimedFailure
-	aborted  uint8  // the round that was aborted
-	views    uint32 // Config.Weak: number of the actors' views
+	decision uint8 // of the board: round<<1, plus 1 if it was aborted
+	failed   uint8 // rank+1 whose failure is declared
+	claim    uint8 // ClaimedFailure
+	aborted  uint8 // the round that was aborted
 	actors   [maxRanks + 1]actor
 }
 
@@ -77,11 +75,9 @@ func (a *actor) die() {
 // following one. or is another label that the actor may go to instead of executing it. It must go
 // there if run is nil.
 type step struct {
-	name  string
-	run   func(s *state) *label
-	or    *label
-	order order // of the memory accesses around it
-	load  *load // nil: it reads no plain memory of others
+	name string
+	run  func(s *state) *label
+	or   *label
 }
 
 // label is a place in a program.
@@ -114,11 +110,7 @@ func (p *program) when(cond func(s *state) bool, yes, no *label, format string, 
 		}
 		return no
 	}, format, args...)
-	p.ordered(acquire)
 }
-
-// ordered sets the order of the last step.
-func (p *program) ordered(o order) { p.steps[len(p.steps)-1].order = o }
 
 // jump goes to a label. It is not visible, so it is not a step of its own.
 func (p *program) jump(to *label) { p.steps = append(p.steps, step{or: to}) }
@@ -127,7 +119,6 @@ func (p *program) jump(to *label) { p.steps = append(p.steps, step{or: to}) }
 func (p *program) fork(to *label, name string) {
 	p.do(func(*state, *actor) {}, "%s", name)
 	p.steps[len(p.steps)-1].or = to
-	p.ordered(local)
 }
 
 // at puts a label here.
@@ -146,7 +137,6 @@ func (p *program) others(f func(r int)) {
 type system struct {
 	Config
 	programs []*program
-	views    viewTable
 	problem  string // found by the last step
 }
 

@@ -29,6 +29,7 @@ func TestProtocol(t *testing.T) {
 		{"2 ranks, one fails at first", Config{Ranks: 2, Calls: five, Errors: map[int]int{1: 0}, Insists: true}, false},
 		{"2 ranks, one fails", Config{Ranks: 2, Calls: other, Errors: map[int]int{0: 3}, Insists: true}, false},
 		{"2 ranks, one leaves", Config{Ranks: 2, Calls: five, Leaves: map[int]int{1: 4}, Insists: true}, false},
+		{"2 ranks, one panics", Config{Ranks: 2, Calls: five, Panics: map[int]int{1: 4}, Insists: true}, false},
 		{"2 ranks, the world fails", Config{Ranks: 2, Calls: five, Outsider: true, Insists: true}, false},
 		{"2 ranks that spin, the world fails", Config{Ranks: 2, Calls: other, Outsider: true, Spins: true}, false},
 		{"2 processes, the world fails", Config{Ranks: 2, Processes: true, Calls: five, Outsider: true, Insists: true}, false},
@@ -39,6 +40,7 @@ func TestProtocol(t *testing.T) {
 		{"3 ranks", Config{Ranks: 3, Calls: four}, false},
 		{"3 ranks that spin", Config{Ranks: 3, Calls: four, Spins: true}, false},
 		{"3 ranks, one fails", Config{Ranks: 3, Calls: four, Errors: map[int]int{1: 2}, Insists: true}, false},
+		{"3 ranks, one panics", Config{Ranks: 3, Calls: two, Panics: map[int]int{1: 1}}, false},
 		{"3 ranks, one leaves, another fails", Config{Ranks: 3, Calls: four, Leaves: map[int]int{0: 3}, Errors: map[int]int{2: 2}}, true},
 		{"3 ranks, the world fails", Config{Ranks: 3, Calls: []Call{Window}, Outsider: true}, true},
 		{"3 processes, the world fails", Config{Ranks: 3, Processes: true, Calls: []Call{Window}, Outsider: true}, true},
@@ -58,42 +60,11 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
-// TestWeakMemory checks the protocol where stores are buffered and loads move, as on arm64.
-func TestWeakMemory(t *testing.T) {
-	three := []Call{Window, Gather, Window}
-	for _, test := range []struct {
-		name   string
-		config Config
-		large  bool
-	}{
-		{"2 ranks", Config{Ranks: 2, Calls: three}, false},
-		{"2 ranks, more calls", Config{Ranks: 2, Calls: five}, true},
-		{"2 ranks that spin", Config{Ranks: 2, Calls: three, Spins: true}, false},
-		{"2 ranks, one fails", Config{Ranks: 2, Calls: three, Errors: map[int]int{0: 2}, Insists: true}, false},
-		{"2 ranks, the world fails", Config{Ranks: 2, Calls: two, Outsider: true, Insists: true}, true},
-		{"2 processes, one dies", Config{Ranks: 2, Processes: true, Calls: three[1:], Deaths: 1, Insists: true}, false},
-		{"2 processes, one fails, any die", Config{Ranks: 2, Processes: true, Calls: other, Deaths: 2, Errors: map[int]int{0: 4}}, true},
-		{"3 ranks", Config{Ranks: 3, Calls: []Call{Gather}}, true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if !*full && test.large {
-				t.Skip("with -full only")
-			}
-			test.config.Weak = true
-			r := Check(test.config)
-			if t.Log(r); r.Problem != "" {
-				t.Fail()
-			}
-		})
-	}
-}
-
 // Every mutation breaks a promise, and the checker finds it.
 func TestMutations(t *testing.T) {
 	plain := Config{Ranks: 2, Calls: five}
 	fails := Config{Ranks: 2, Calls: five, Outsider: true, Insists: true}
 	dies := Config{Ranks: 2, Processes: true, Calls: five, Errors: map[int]int{0: 2}, Deaths: 1}
-	weak := Config{Ranks: 2, Calls: []Call{Window, Gather}, Weak: true}
 	const deadlock = "waits for ever"
 	for _, test := range []struct {
 		mutation Mutation
@@ -104,16 +75,12 @@ func TestMutations(t *testing.T) {
 		{RingBeforeStore, plain, deadlock},
 		{OneSlot, plain, "in the slot"},
 		{AbortableSync, fails, "uses the buffer"},
+		{EndlessSync, Config{Ranks: 2, Calls: two, Panics: map[int]int{0: 1}}, deadlock},
 		{LateArrival, plain, deadlock},
 		{StoredDecision, fails, "different outcomes"},
 		{PublishBeforeRefusal, fails, "in the slot"},
 		{ClaimedFailure, dies, deadlock},
 		{SilentSecondFailure, dies, deadlock},
-		{ArrivalBeforeStores, weak, "in the slot"},
-		{ArrivalBeforeLoads, weak, "uses the buffer"},
-		{ArrivalAfterLook, weak, deadlock},
-		{DecisionUnordered, weak, "in the slot"},
-		{WaiterAfterLook, weak, deadlock},
 	} {
 		t.Run(test.mutation.String(), func(t *testing.T) {
 			if r := Check(test.config); r.Problem != "" {

@@ -31,6 +31,9 @@ func (p *program) run() {
 	if n, ok := p.Errors[p.me]; ok {
 		calls, erring = calls[:n], true
 	}
+	if n, ok := p.Panics[p.me]; ok {
+		calls = calls[:n]
+	}
 	returned, failed, round := &label{}, &label{}, 0
 	for i, kind := range calls {
 		round = p.call(kind, i+1, round, failed)
@@ -42,7 +45,7 @@ func (p *program) run() {
 	p.at(failed)
 	p.fail()
 	p.at(returned)
-	p.store("has finished", nil, release, write{finishedWord, 1})
+	p.do(func(_ *state, me *actor) { me.set(finished) }, "has finished")
 	p.ringAll()
 }
 
@@ -54,19 +57,24 @@ func (p *program) call(kind Call, seq, round int, failed *label) int {
 	last := round + 1
 	if kind == Window {
 		p.touch(seq)
+		if p.Panics[p.me] == seq {
+			p.jump(failed)
+		}
 		last++
 		p.sync(last, syncAborted)
 		p.do(func(_ *state, me *actor) {
 			p.must(!me.is(spoiled), "%s gets its call %d as done, with another state of a buffer", p.nameOf(p.me), seq)
 		}, "looks at what it has got")
-		p.ordered(local)
 	}
-	p.store("returns from the call", nil, plain, write{lentWord, 0})
+	p.do(func(_ *state, me *actor) { me.lent = 0 }, "returns from the call")
 	p.jump(done)
 
 	for reached, l := range []*label{refused, aborted, syncAborted} {
 		p.at(l)
-		p.store("returns an error from the call", func(me *actor) { me.clear(spoiled) }, plain, write{lentWord, 0})
+		p.do(func(_ *state, me *actor) {
+			me.clear(spoiled)
+			me.lent = 0
+		}, "returns an error from the call")
 		if p.Insists {
 			p.insist(seq, round+reached+1)
 		}
@@ -99,9 +107,12 @@ func (p *program) enter(seq, round int, refused, aborted *label) {
 		p.publish(seq)
 	}
 	p.meet(round, true, aborted)
-	p.read("reads the slots", func(s *state, r int) uint8 { return s.actors[r].slots[p.parity(seq)] }, func(_ *actor, r int, got uint8) {
-		p.must(int(got) == seq, "%s, in call %d, reads call %d in the slot of rank %d", p.nameOf(p.me), seq, got, r)
-	})
+	p.do(func(s *state, _ *actor) {
+		p.others(func(r int) {
+			got := int(s.actors[r].slots[p.parity(seq)])
+			p.must(got == seq, "%s, in call %d, reads call %d in the slot of rank %d", p.nameOf(p.me), seq, got, r)
+		})
+	}, "reads the slots")
 }
 
 // sync is collective.Comm.sync.
@@ -119,24 +130,26 @@ func (p *program) parity(seq int) int {
 
 // publish is collective.call.publish.
 func (p *program) publish(seq int) {
-	p.store("publishes", nil, plain, write{slotWord + word(p.parity(seq)), uint8(seq)}, write{lentWord, uint8(seq)})
+	p.do(func(_ *state, me *actor) { me.slots[p.parity(seq)], me.lent = uint8(seq), uint8(seq) }, "publishes")
 }
 
 // own: touch reads and writes the peers' buffers, as the work of a collective does.
 func (p *program) touch(seq int) {
-	p.read("uses the buffers", func(s *state, r int) uint8 { return s.actors[r].lent }, func(me *actor, r int, got uint8) {
-		if int(got) != seq {
-			me.set(spoiled)
-			p.must(p.Processes, "%s, in call %d, uses the buffer of rank %d, which has returned", p.nameOf(p.me), seq, r)
-		}
-	})
+	p.do(func(s *state, me *actor) {
+		p.others(func(r int) {
+			if int(s.actors[r].lent) != seq {
+				me.set(spoiled)
+				p.must(p.Processes, "%s, in call %d, uses the buffer of rank %d, which has returned", p.nameOf(p.me), seq, r)
+			}
+		})
+	}, "uses the buffers")
 }
 
 // meet is collective.Comm.meet: it goes to aborted if the meeting is aborted.
 func (p *program) meet(round int, abortable bool, aborted *label) {
 	late := p.Mutation == LateArrival
 	arrive := func() {
-		p.store(fmt.Sprintf("arrives at meeting %d", round), nil, p.arrivalOrder(), write{roundWord, uint8(round)})
+		p.do(func(_ *state, me *actor) { me.round = uint8(round) }, "arrives at meeting %d", round)
 	}
 	incomplete := &label{}
 	if !late {
@@ -157,7 +170,6 @@ func (p *program) meet(round int, abortable bool, aborted *label) {
 		}
 		return nil
 	}, "takes the outcome of meeting %d", round)
-	p.ordered(p.decisionOrder())
 }
 
 // decide is collective.group.decide and, for the rank whose decision counts, group.ring. A rank
@@ -204,6 +216,20 @@ func (p *program) complete(s *state, round int) bool {
 	return true
 }
 
+// abandoned is collective.group.abandoned.
+func (p *program) abandoned(s *state, round int) (gone bool) {
+	for r := range p.Ranks {
+		if r == p.me || int(s.actors[r].round) >= round {
+			continue
+		}
+		if !s.actors[r].is(finished) || p.Mutation == EndlessSync {
+			return false
+		}
+		gone = true
+	}
+	return gone
+}
+
 // failed is collective.group.failed.
 func (p *program) failed(s *state, round int) bool {
 	for r := range p.Ranks {
@@ -225,17 +251,14 @@ func (p *program) ready(round int, abortable bool, yes, no *label) {
 		switch {
 		case decided(s):
 			return yes
-		case abortable && p.failed(s, round):
+		case abortable && p.failed(s, round), !abortable && p.abandoned(s, round):
 			return abort
 		}
 		return no
 	}, "looks whether meeting %d is decided", round)
-	p.ordered(p.decisionOrder())
-	if abortable {
-		p.at(abort)
-		p.decide(round, true, again)
-		p.at(again)
-		p.when(decided, yes, no, "looks again whether meeting %d is decided", round)
-	}
+	p.at(abort)
+	p.decide(round, true, again)
+	p.at(again)
+	p.when(decided, yes, no, "looks again whether meeting %d is decided", round)
 	p.at(after)
 }

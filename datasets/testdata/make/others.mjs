@@ -19,6 +19,9 @@ const column = (name) => rows.map((r) => r[name]);
 const db = await (await DuckDBInstance.create(":memory:")).connect();
 await db.run("set threads = 1");
 await db.run(`create table r as select * from read_json('${join(process.argv[2], "rows.jsonl")}', columns = {id: 'BIGINT', tags: 'VARCHAR[]', text: 'VARCHAR'})`);
+await db.run(`copy (select id,
+	case when id % 4 = 0 and text is null then null else {more: {tags: tags, text: text}, text: text} end as doc,
+	[{role: 'user', content: text}] as messages, {text: tags} as list from r) to '${join(process.argv[2], "struct/duckdb.parquet")}' (format parquet)`);
 for (const [name, options] of Object.entries({
 	"duckdb.parquet": "format parquet",
 	"duckdb-v2-zstd.parquet": "format parquet, parquet_version v2, compression zstd, row_group_size 2048",

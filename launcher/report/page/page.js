@@ -370,8 +370,9 @@ function curveSections(runs, figures, bits) {
   if (one) {
     train.forEach(c => { c.name = "training text"; });
     validation.forEach(c => Object.assign(c, {name: "validation text", color: 2}));
+    const changed = (runs[0].starts ?? []).filter(s => s.new_data).map(s => ` This run has ${s.new_data}.`).join("");
     add("Loss", {...loss, curves: train.concat(validation), caption: "Thick lines are smoothed. A growing gap between training and " +
-      "validation loss means that the run memorizes its text."});
+      `validation loss means that the run memorizes its text.${changed}`});
   } else {
     add("Loss", {...loss, title: "Training loss", curves: train});
     add("Loss", {...loss, id: "validation", title: "Validation loss", curves: validation});

@@ -9,6 +9,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -66,7 +67,7 @@ func ReadRun(folder string) (Run, error) {
 		r.Name = filepath.Base(path)
 	}
 	log, err := record.Read(folder)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return r, fmt.Errorf("%w: give the folder of a run", err)
 	} else if err != nil {
 		return r, err

@@ -50,8 +50,8 @@ type Config struct {
 	DPReplicate int  `toml:"dp_replicate" group:"layout" resume:"harmless" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
 	DPShard     int  `toml:"dp_shard" group:"layout" resume:"harmless" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
 	FSDP        bool `toml:"fsdp" group:"layout" resume:"harmless" help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
-	CP          int  `toml:"cp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence (context parallelism), a power of two; results are bit-identical"`
-	TP          int  `toml:"tp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence and the products of its dense layers (tensor parallelism), a power of two; ep is at most dp_shard * cp * tp; hosts divide products each by itself; results are bit-identical"`
+	CP          int  `toml:"cp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence (context parallelism), a power of two; results are bit-identical, except for recipes with a scale per tensor (nvfp4, fp8-tensor)"`
+	TP          int  `toml:"tp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence and the products of its dense layers (tensor parallelism), a power of two; ep is at most dp_shard * cp * tp; hosts divide products each by itself; results are bit-identical, except for recipes with a scale per tensor (nvfp4, fp8-tensor)"`
 	EP          int  `toml:"ep" group:"layout" resume:"harmless" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp * tp; results are bit-identical"`
 
 	PP             int    `toml:"pp" group:"layout" resume:"harmless" help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
@@ -61,19 +61,22 @@ type Config struct {
 	PPMicrobatches int    `toml:"pp_microbatches" group:"layout" resume:"harmless" help:"micro-batches per step, each a pass of all stages; 0: as micro_batch says"`
 	PPOverlap      bool   `toml:"pp_overlap" group:"layout" resume:"harmless" help:"in the pairs of DualPipeV and of lists, a rank that waits for tokens of one pass continues with the other one; it needs more scratch memory; results are bit-identical"`
 
-	EPExchange string   `toml:"ep_exchange" group:"layout" resume:"harmless" help:"token exchange between ranks: onesided or standard"`
-	EPDispatch string   `toml:"ep_dispatch" group:"layout" resume:"meaningful" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
-	EPCombine  string   `toml:"ep_combine_backward" group:"layout" resume:"meaningful" help:"format of gradients on their way to experts: bf16 (unchanged) or mxfp8"`
-	EPCapacity float64  `toml:"ep_capacity" group:"layout" resume:"meaningful" help:"maximum tokens per expert, as a multiple of the mean; further tokens are dropped, which changes the model; 0: no maximum"`
-	Threads    int      `toml:"threads" group:"layout" resume:"harmless" help:"threads per rank; 0: cores divided by ranks"`
-	Seed       uint64   `toml:"seed" group:"run" resume:"fixed" help:"seed of the initial weights and of the data order"`
-	InitFrom   string   `toml:"init_from" group:"run" resume:"fixed" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
-	Tokenizer  string   `toml:"tokenizer" group:"run" resume:"fixed" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
-	EndToken   string   `toml:"end_token,omitempty" group:"run" resume:"fixed" help:"token of the tokenizer that ends documents, such as <|endoftext|>; empty: that of its tokenizer_config.json, or else of its special tokens"`
-	Data       []string `toml:"data" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
-	DataField  string   `toml:"data_field" group:"run" resume:"verified" help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
+	EPExchange string  `toml:"ep_exchange" group:"layout" resume:"harmless" help:"token exchange between ranks: onesided or standard"`
+	EPDispatch string  `toml:"ep_dispatch" group:"layout" resume:"meaningful" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
+	EPCombine  string  `toml:"ep_combine_backward" group:"layout" resume:"meaningful" help:"format of gradients on their way to experts: bf16 (unchanged) or mxfp8"`
+	EPCapacity float64 `toml:"ep_capacity" group:"layout" resume:"meaningful" help:"maximum tokens per expert, as a multiple of the mean; further tokens are dropped, which changes the model; 0: no maximum"`
+	Threads    int     `toml:"threads" group:"layout" resume:"harmless" help:"threads per rank; 0: cores divided by ranks"`
+	Seed       uint64  `toml:"seed" group:"run" resume:"fixed" help:"seed of the initial weights and of the data order"`
+	InitFrom   string  `toml:"init_from" group:"run" resume:"fixed" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
+	Tokenizer  string  `toml:"tokenizer" group:"run" resume:"fixed" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
+	EndToken   string  `toml:"end_token,omitempty" group:"run" resume:"fixed" help:"token of the tokenizer that ends documents, such as <|endoftext|>; empty: that of its tokenizer_config.json, or else of its special tokens"`
 
-	DataRules int `toml:"data_rules" group:"run" resume:"fixed" help:"how files are read as documents, and documents divided: 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
+	SpecialTokens bool `toml:"special_tokens,omitempty" group:"run" resume:"fixed" help:"special tokens of the tokenizer that are spelled in text stand for themselves, in training text and in prompts; the end of a document divides text; default: they are ordinary text"`
+
+	Data      []string `toml:"data" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
+	DataField string   `toml:"data_field" group:"run" resume:"verified" help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
+
+	DataRules int `toml:"data_rules" group:"run" resume:"verified" help:"how files are read as documents, documents divided, and mixtures read: 3: lines that are <|endoftext|> or the end token end a document of a text file, and each source of a mixture is read by epochs; 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
 
 	DocumentMask bool `toml:"document_mask" group:"run" resume:"meaningful" help:"prevent attention between documents that are packed into one sequence"`
 
@@ -82,7 +85,7 @@ type Config struct {
 	SaveEvery Interval `toml:"save_every" group:"saving" resume:"harmless" help:"steps (500) or time (10m) between checkpoints; 0: only at the end"`
 	SaveAsync bool     `toml:"save_async" group:"saving" resume:"harmless" help:"write checkpoints that are due by steps from a copy of the state while training continues"`
 	SaveRetry Duration `toml:"save_retry" group:"saving" resume:"harmless" help:"how long to retry the last save of a run if it fails, for example on a full disk"`
-	Keep      int      `toml:"keep" group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: each is removed before the next is written, so a crash in between loses all"`
+	Keep      int      `toml:"keep" group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: one, and if the next fills the disk, it is removed before that is complete, so a crash in between loses both"`
 
 	LogEvery      int `toml:"log_every" group:"output" resume:"harmless" help:"steps between log lines"`
 	EvalEvery     int `toml:"eval_every" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs, but five if that is at most 10 %; 0: only at start and end"`
@@ -286,6 +289,11 @@ func (c Config) DType() (tensor.DType, error) {
 	return p.DType, err
 }
 
+// FewestKept is the minimum number of checkpoints that a run keeps, because the newest may turn out
+// to be damaged. Only a run that keeps 0 has a single one, and gives it up for the next if the disk
+// has no room for both.
+const FewestKept = 2
+
 // Limits on counts, far above any run. They keep positions, which are products of counts, from
 // overflowing.
 const (
@@ -309,7 +317,7 @@ func (c Config) Validate(ranks int) error {
 		must(utf8.ValidString(text), "%q is not UTF-8: give a path or a sample_prompt that is", text)
 	}
 	must(c.Steps >= 1 && c.Steps <= MaxCount, "steps is %d: give 1 or more, at most %d", c.Steps, MaxCount)
-	must(c.DataRules >= 1, "data_rules is %d: give %d, or %d for the data of an old run", c.DataRules, datasets.NewestRules, datasets.FirstRules)
+	must(c.DataRules >= 1, "data_rules is %d: give %d to %d; new runs have the last", c.DataRules, datasets.FirstRules, datasets.NewestRules)
 	must(c.Seq >= 1 && c.Seq <= c.Model.MaxPositions, "seq is %d: give 1 to %d (model.max_positions)", c.Seq, c.Model.MaxPositions)
 	must(c.Batch <= maxBatch, "batch is %d: give at most %d", c.Batch, maxBatch)
 	must(c.MicroBatch >= 0, "micro_batch is %d: give 0 (the rank's whole batch) or more sequences", c.MicroBatch)
@@ -327,7 +335,7 @@ func (c Config) Validate(ranks int) error {
 	must(c.SaveEvery >= 0 || c.SaveEvery.Time() >= leastInterval, "save_every is %v: give a number of steps (500), a time (10m) or 0 (at the end only)", c.SaveEvery)
 	must(c.SaveRetry == 0 || c.SaveRetry >= Duration(time.Second), "save_retry is %v: give a time of 1s or more such as 10m, or 0s", c.SaveRetry)
 	must(c.EvalEvery >= AutoEval, "eval_every is %d: give -1 (ten evaluations), 0 (at start and end only) or more", c.EvalEvery)
-	must(c.Keep >= 0, "keep is %d: give 1 or more checkpoints, or 0 to remove each before the next is written", c.Keep)
+	must(c.Keep >= 0, "keep is %d: give 1 or more checkpoints, or 0 for one, which is removed before the next is complete if the disk has no room for both", c.Keep)
 	must(c.EvalSequences >= 1 && c.EvalSequences <= MaxCount, "eval_sequences is %d: give 1 or more, at most %d", c.EvalSequences, MaxCount)
 	must(c.RecordEvery >= 0, "record_every is %d: give 0 (loads alone) or more", c.RecordEvery)
 	must(c.RecordEvery == 0 || c.Model.Experts <= 1<<16, "record_every is %d: a record holds the choices of at most %d experts, not %d", c.RecordEvery, 1<<16, c.Model.Experts)
@@ -409,6 +417,14 @@ func TOML(cfg Config) ([]byte, error) {
 	var buf bytes.Buffer
 	err := toml.NewEncoder(&buf).Encode(cfg)
 	return buf.Bytes(), err
+}
+
+// Kept returns the number of checkpoints that a run keeps after a save.
+func (c Config) Kept() int {
+	if c.Keep == 0 {
+		return 1
+	}
+	return max(c.Keep, FewestKept)
 }
 
 // Copies reports whether the state is copied, so that training can continue while it is written.

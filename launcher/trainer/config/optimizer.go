@@ -2,15 +2,15 @@ package config
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
+	"spmoe/collective/ep"
+	"spmoe/collective/mesh"
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/weights"
+	"spmoe/moe"
 	"spmoe/moe/optim"
 	"spmoe/tensor"
 )
@@ -47,19 +47,13 @@ func SameOptimizer(from *checkpoint.Reader, cfg Config) error {
 	case saved.EMA == 0 && cfg.EMA != 0:
 		return fmt.Errorf("%s holds no averaged weights to continue: leave --ema out, or start a new run from its weights with --init-from", from.Path())
 	}
-	here := cfg
-	here.Optimizer.Moments = saved.Optimizer.Moments
-	rule, err := here.Rule()
+	cfg.Optimizer.Moments = saved.Optimizer.Moments
+	want, err := cfg.contents()
 	if err != nil {
 		return err
 	}
-	want := map[string]string{}
-	for _, v := range optim.StateVectors(rule) {
-		want[v.Name] = checkpointType(v.DType)
-	}
-	if has := VectorsIn(from); !maps.Equal(has, want) {
-		return fmt.Errorf("%s holds %s as the state of optimizer %s, which has %s here: resume with the program that saved it",
-			from.Path(), VectorList(has), name, VectorList(want))
+	if err := from.Match(want); err != nil {
+		return fmt.Errorf("%s is of another model or optimizer: %w: leave the --model flags out, or resume with the program that saved it", from.Path(), err)
 	}
 	return nil
 }
@@ -78,35 +72,43 @@ func savedOptimizer(config []byte) (c optimizerOfRun, err error) {
 	return c, nil
 }
 
-// VectorsIn returns the element type of each vector of the optimizer's rule in a checkpoint, by
-// name.
-func VectorsIn(r *checkpoint.Reader) map[string]string {
-	types := map[string]string{}
-	for name := range r.Tensors() {
-		if !strings.HasPrefix(name, weights.MasterPrefix) && !strings.HasPrefix(name, weights.BiasPrefix) {
-			vector, _, _ := strings.Cut(name, "/")
-			types[vector] = r.DType(name)
+// Contents returns the tensors of a checkpoint with this configuration, whatever the layout of its
+// ranks.
+func Contents(configTOML []byte) (map[string]checkpoint.Tensor, error) {
+	model, err := weights.ParseModel(configTOML)
+	if err != nil {
+		return nil, err
+	}
+	saved, err := savedOptimizer(configTOML)
+	if err != nil {
+		return nil, err
+	}
+	return Config{Model: model, EMA: saved.EMA, Optimizer: Optimizer{Config: saved.Optimizer}}.contents()
+}
+
+func (c Config) contents() (map[string]checkpoint.Tensor, error) {
+	rule, err := c.Rule()
+	if err != nil {
+		return nil, err
+	}
+	dry, err := moe.NewDryRun(moe.DryMesh(mesh.Default(1), 1, 0), c.Model, moe.Unquantized(tensor.FP32), 1, ep.Options{}, c.Model.Whole(), false)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]checkpoint.Tensor{}
+	for _, g := range dry.Groups {
+		for _, p := range g.Params {
+			for _, v := range append([]optim.Vector{{Name: optim.MasterName, DType: tensor.FP32}}, rule.Of(p.Class).Vectors()...) {
+				t := checkpoint.Tensor{Shape: p.Dims, DType: safetensors.F32}
+				if v.DType == tensor.BF16 {
+					t.DType = safetensors.BF16
+				}
+				all[v.Name+"/"+p.Name] = t
+			}
 		}
 	}
-	return types
-}
-
-// checkpointType names the type of a vector's elements as checkpoints do.
-func checkpointType(t tensor.DType) string {
-	if t == tensor.BF16 {
-		return safetensors.BF16
+	for _, route := range dry.Routings() {
+		all[weights.BiasPrefix+route.Name] = checkpoint.Tensor{Shape: []int{c.Model.Experts}, DType: safetensors.F32}
 	}
-	return safetensors.F32
-}
-
-// VectorList returns the names of state vectors with their types.
-func VectorList(types map[string]string) string {
-	if len(types) == 0 {
-		return "nothing"
-	}
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(types)) {
-		all = append(all, name+" ("+types[name]+")")
-	}
-	return strings.Join(all, ", ")
+	return all, nil
 }

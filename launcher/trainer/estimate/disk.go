@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 
-	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
@@ -20,12 +19,12 @@ func CheckpointBytes(c config.Config, ranks int) int64 {
 // CheckSpace is CheckDisk for a run that continues after a step, with a number of checkpoints that
 // exist and of free bytes.
 func CheckSpace(c config.Config, ranks, step, existing int, free int64) error {
-	kept := max(c.Keep, checkpoint.Fewest)
+	kept := c.Kept()
 	most := kept + 1
 	if c.Keep == 0 {
-		kept, most = 1, 1
+		most = 1
 	}
-	more := min(most-min(existing, kept), savesAfter(c, step))
+	more := max(0, min(most-existing, savesAfter(c, step))) // a save deletes older ones first
 	size := CheckpointBytes(c, ranks)
 	need := events.Product(size, int64(more))
 	if need <= free {
@@ -39,11 +38,11 @@ func CheckSpace(c config.Config, ranks, step, existing int, free int64) error {
 	if c.SaveEvery != 0 {
 		shrink += ", --save-every 0 (one checkpoint, at the end)"
 	}
-	if c.Keep > checkpoint.Fewest {
-		shrink += fmt.Sprintf(", --keep %d", checkpoint.Fewest)
+	if c.Keep > config.FewestKept {
+		shrink += fmt.Sprintf(", --keep %d", config.FewestKept)
 	}
 	if existing > 0 {
-		shrink += ", --keep 0 (the old checkpoint is removed before the next is written, so a crash in between loses both)"
+		shrink += ", --keep 0 (the old checkpoint is removed before the next is complete, and a crash in between loses both)"
 	}
 	return fmt.Errorf("%s has %s of free space, but the checkpoints need about %s more: each takes %s, %d are kept (--keep) and one is being written: "+
 		"free space there, or give --out on another disk%s", c.Out, system.Bytes(free), system.Bytes(need), system.Bytes(size), kept, shrink)

@@ -5,6 +5,7 @@ package estimate
 import (
 	"fmt"
 
+	"spmoe/collective/mesh"
 	"spmoe/datasets"
 	"spmoe/launcher/trainer/config"
 )
@@ -37,14 +38,32 @@ func Notices(c config.Config, t datasets.Tokenizer) (all []string) {
 	return all
 }
 
+// LayoutNotices describes results whose bits depend on the layout.
+func LayoutNotices(c config.Config, ranks int) (all []string) {
+	one := c
+	one.SetLayout(mesh.Default(1))
+	precision, _ := c.Recipe() // it was checked
+	if n, alone := c.Passes(ranks), one.Passes(1); n != alone && (precision.DependsOnPasses() || c.EPCapacity > 0) {
+		all = append(all, fmt.Sprintf("a step has %d passes in this layout, and %d on one rank with the same settings: results of %s depend on that number, so their bits are not those of one rank", n, alone, precision.Name))
+	}
+	if n := precision.TokenBlock(); c.Seq%n != 0 {
+		all = append(all, fmt.Sprintf("%s has blocks of %d tokens, and a sequence has %d: another number of ranks cuts blocks in other places, so results have other bits: give a --seq that is a multiple of %d", precision.Name, n, c.Seq, n))
+	}
+	return all
+}
+
 // mostOverlap is the share of the validation text that training text may have too without a notice.
 const mostOverlap = 0.005
 
-// OverlapNotice describes validation text that is not clean.
-func OverlapNotice(o datasets.Overlap) []string {
-	share := float64(o.Left) / float64(max(o.HeldOut, 1))
-	if share <= mostOverlap {
-		return nil
+// TextNotices describes text in which special tokens are spelled, and validation text that is not
+// clean.
+func TextNotices(d *datasets.Data, t datasets.Tokenizer) (all []string) {
+	if note := datasets.SpecialNote(t, d.Special); note != "" {
+		all = append(all, note)
 	}
-	return []string{fmt.Sprintf("%.0f %% of the validation text occurs in the training text: the text repeats itself, so the validation loss is too low: give more or other text", 100*share)}
+	share := float64(d.Overlap.Left) / float64(max(d.Overlap.HeldOut, 1))
+	if share <= mostOverlap {
+		return all
+	}
+	return append(all, fmt.Sprintf("%.0f %% of the validation text occurs in the training text: the text repeats itself, so the validation loss is too low: give more or other text", 100*share))
 }

@@ -93,7 +93,7 @@ func (c *Recorder) Open(recalled bool) (err error) {
 	c.out.Start(record.Start{
 		Step: step, Time: now(), CPU: cpu.Model(), Tier: cpu.Best().String(), Cores: c.Cores, Version: system.Version(),
 		Ranks: c.Comm.Size(), Mesh: &layout, Tokens: int64(cfg.Batch) * int64(cfg.Seq), BytesPerToken: bytes,
-		FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq), Peak: c.Rates.Peak,
+		FLOPs: cfg.Model.FLOPsPerToken(cfg.Seq), Peak: c.Rates.Peak, NewData: c.State.Progress.DataChange(),
 	})
 	return nil
 }

@@ -4,6 +4,7 @@ package save
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,7 @@ type Saver struct {
 	Pending   *pendingSave            // the save in progress; nil: none
 
 	tokenizer sealedText // the run's tokenizer.json; empty: none
+	room      room       // for the save in progress
 
 	// Corrupt, if not nil, is called with the pieces before they are copied or written: tests use
 	// it to corrupt memory.
@@ -108,18 +110,15 @@ func NewSaver(cfg config.Config, tokenizer []byte, files checkpoint.Files, held 
 	if err != nil {
 		return nil, errors.Join(err, lock.Release())
 	}
-	switch {
-	case files != nil:
-	case held == nil: // nothing outside of Run holds it
-		files = checkpoint.Disk{}
-	default:
-		files = faulty{checkpoint.Held{Folder: held}}
+	if files == nil {
+		files = faulty{checkpoint.NewHeld(held)}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Saver{
-		comm: own, folders: shared, lock: lock, held: held, Cfg: cfg, Files: cancellable{files, ctx, own.Progress()}, ctx: ctx, cancel: cancel,
-		tokenizer: Sealed(tokenizer),
-	}, nil
+	s := &Saver{
+		comm: own, folders: shared, lock: lock, held: held, Cfg: cfg, ctx: ctx, cancel: cancel, tokenizer: Sealed(tokenizer),
+	}
+	s.Files = cancellable{files, ctx, own.Progress(), s}
+	return s, nil
 }
 
 // AllocateCopies starts to allocate the memory for copies. The kernel provides memory page by page
@@ -225,23 +224,29 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 	err := ready
 	if lead && err == nil {
 		w, err = checkpoint.NewWriter(s.Files, s.Cfg.Out, step, s.comm.Size())
+		if err == nil { // a killed launcher may have left one more than it keeps
+			err = checkpoint.Prune(s.Files, s.Cfg.Out, l.State.run, s.Cfg.Kept())
+		}
 	}
 	if failed, broken = s.agree(err); failed != nil || broken != nil {
 		return failed, broken
 	}
-	if s.Cfg.Keep == 0 { // given up once all ranks can save, before one of them needs its space
-		if lead {
-			err = checkpoint.Prune(s.Files, s.Cfg.Out, l.State.run, 0)
-		}
-		if failed, broken = s.agree(err); failed != nil || broken != nil {
-			return failed, broken
-		}
-	}
 	if !lead {
 		w, err = checkpoint.Join(s.Files, s.Cfg.Out, step, s.comm.Size())
 	}
+	s.room = room{w: w, run: l.State.run, part: checkpoint.PartBytes(pieces)}
+	if lead {
+		const progress = 16 << 10 // in the manifest
+		s.room.part += int64(len(l.State.Config.Text)+len(s.tokenizer.Text)) + progress
+	}
 	if err == nil {
 		err = s.writeShard(l, w, pieces)
+	}
+	if s.Cfg.Keep == 0 && !s.room.met {
+		if failed, broken = s.makeRoom(false, err); broken != nil {
+			return nil, broken
+		}
+		err = cmp.Or(err, failed)
 	}
 	if failed, broken = s.agreeOnShards(l, err); failed != nil || broken != nil {
 		return failed, broken
@@ -255,7 +260,7 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 		if s.tokenizer.Text != nil {
 			err = w.WriteTokenizer(s.tokenizer.Text)
 		}
-		w.Run = l.State.run
+		w.Run, w.Checks = l.State.run, []func(*checkpoint.Reader) error{state.CheckState}
 		if err == nil {
 			err = w.Commit(json.RawMessage(l.State.Meta.Text), l.State.Config.Text)
 		}
@@ -263,8 +268,8 @@ func (s *Saver) write(l *saveResult, pieces []checkpoint.Piece, ready error) (fa
 			l.lag = time.Since(l.begin)
 			if l.untidy = s.held.Check(); l.untidy == nil {
 				l.untidy = errors.Join(
-					system.WriteFile(filepath.Join(s.Cfg.Out, "config.toml"), l.State.Config.Text),
-					checkpoint.Prune(s.Files, s.Cfg.Out, w.Run, max(s.Cfg.Keep, 1)))
+					checkpoint.Prune(s.Files, s.Cfg.Out, w.Run, s.Cfg.Kept()),
+					system.WriteFile(filepath.Join(s.Cfg.Out, "config.toml"), l.State.Config.Text))
 			}
 		}
 	}
@@ -373,16 +378,18 @@ type cancellable struct {
 	checkpoint.Files
 	ctx      context.Context
 	progress *atomic.Uint64
+	saver    *Saver
 }
 
 func (c cancellable) Create(path string) (checkpoint.Output, error) {
 	out, err := c.Files.Create(path)
-	return cancellableOutput{out, c}, err
+	return cancellableOutput{out, c, strings.HasSuffix(path, ".safetensors")}, err
 }
 
 type cancellableOutput struct {
 	checkpoint.Output
-	of cancellable
+	of    cancellable
+	shard bool
 }
 
 func (o cancellableOutput) Write(p []byte) (int, error) {
@@ -390,5 +397,5 @@ func (o cancellableOutput) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	o.of.progress.Add(1)
-	return o.Output.Write(p)
+	return o.of.saver.writeWithRoom(o, p)
 }

@@ -13,7 +13,7 @@ import (
 // Writing stops when the ranks have failed.
 func TestCancellable(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	out, err := cancellable{checkpoint.Disk{}, ctx, new(atomic.Uint64)}.Create(filepath.Join(t.TempDir(), "x"))
+	out, err := cancellable{checkpoint.Disk{}, ctx, new(atomic.Uint64), &Saver{}}.Create(filepath.Join(t.TempDir(), "x"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"spmoe/collective"
 	"spmoe/tensor"
+	"spmoe/tensor/alloc"
 )
 
 // SumPrime combines checksums: FNV's prime.
@@ -41,7 +42,7 @@ func GatherTexts(c *collective.Comm, mine string) ([]string, error) {
 	for _, n := range lengths {
 		counts, total = append(counts, int(n)), total+int(n)
 	}
-	flat := make([]byte, total)
+	flat := alloc.Make[byte](total)
 	if err := collective.AllGatherV(c, flat, []byte(mine), counts); err != nil {
 		return nil, err
 	}

@@ -55,12 +55,30 @@ type Progress struct {
 	SkippedSteps   []int          `json:"skipped"`       // the last 1000 of them
 	Tokens         int64          `json:"tokens"`
 	Loader         datasets.State `json:"loader"`
-	FirstTrain     record.Number  `json:"first_train_loss"`
-	FirstHeldOut   record.Number  `json:"first_held_out_loss"`
-	Recent         Recent         `json:"recent_losses"`
-	Norms          Norms          `json:"recent_norms"`   // of gradients
-	Tier           cpu.Tier       `json:"tier,omitempty"` // of the instructions of the last step
-	Text           string         `json:"text,omitempty"` // describes the built-in text, if it was trained on
+
+	Before *datasets.State `json:"before,omitempty"` // where the run left other text for that of the loader
+
+	FirstTrain   record.Number `json:"first_train_loss"`
+	FirstHeldOut record.Number `json:"first_held_out_loss"`
+	Recent       Recent        `json:"recent_losses"`
+	Norms        Norms         `json:"recent_norms"`   // of gradients
+	Tier         cpu.Tier      `json:"tier,omitempty"` // of the instructions of the last step
+	Text         string        `json:"text,omitempty"` // describes the built-in text, if it was trained on
+}
+
+// BeginData makes the next step read the first sample of other text.
+func (p *Progress) BeginData(fingerprint string) {
+	was := p.Loader
+	p.Before, p.Loader.Fingerprint, p.Loader.Start = &was, fingerprint, was.Pos
+}
+
+// DataChange describes the change if the next step is the first on other text; empty: it is not.
+func (p Progress) DataChange() string {
+	if p.Before == nil || p.Loader.Start != p.Tokens/int64(p.Loader.Seq) {
+		return ""
+	}
+	return fmt.Sprintf("other data from step %d on: %.12s from its start, after %.12s; validation losses are of its own validation part from then on, and do not compare with those before",
+		p.Step+1, p.Loader.Fingerprint, p.Before.Fingerprint)
 }
 
 // ReadProgress returns the progress in a checkpoint, which must agree with the rest of it.
@@ -74,10 +92,20 @@ func ReadProgress(from *checkpoint.Reader) (p Progress, err error) {
 	return p, nil
 }
 
-// CheckState returns an error if the trainer's state in a checkpoint cannot be that of a run.
+// CheckState returns an error unless a run can load a checkpoint: its progress can be that of a
+// run, and its tensors are those of its configuration.
 func CheckState(from *checkpoint.Reader) error {
-	_, err := ReadProgress(from)
-	return err
+	if _, err := ReadProgress(from); err != nil {
+		return err
+	}
+	want, err := config.Contents(from.ConfigTOML())
+	if err != nil {
+		return fmt.Errorf("%s: config.toml: %w", from.Path(), err)
+	}
+	if err := from.Match(want); err != nil {
+		return fmt.Errorf("%s is a %w: by its configuration, %w", from.Path(), checkpoint.ErrDamaged, err)
+	}
+	return nil
 }
 
 // check compares the numbers of a progress with the step of its checkpoint and with each other.

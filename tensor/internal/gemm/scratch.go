@@ -1,6 +1,10 @@
 package gemm
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"spmoe/tensor/alloc"
+)
 
 // Scratch holds one worker's packing buffers. They grow once to a fixed bound, so a warm call
 // allocates nothing. The zero value is ready to use, by one goroutine at a time.
@@ -30,7 +34,7 @@ const line = 64
 // atLeast returns bytes bytes with unspecified content.
 func (b *buffer) atLeast(bytes int) unsafe.Pointer {
 	if n := bytes/4 + 2*line/4; len(b.words) < n {
-		b.words = make([]float32, n)
+		b.words = alloc.Make[float32](n)
 	}
 	p := unsafe.Pointer(unsafe.SliceData(b.words))
 	return unsafe.Add(p, -int(uintptr(p))&(line-1))

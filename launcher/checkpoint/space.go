@@ -1,0 +1,58 @@
+package checkpoint
+
+// The space of checkpoints on a disk.
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// PartBytes returns the most bytes that a rank with these pieces adds to a checkpoint: its shard,
+// its receipt and its part of the manifest.
+func PartBytes(pieces []Piece) (n int64) {
+	const names, numbers, checksum = 3, 160, 11 // of a piece, and of a chunk in the receipt and the manifest
+	for _, p := range pieces {
+		n += int64(len(p.Bytes()) + names*len(p.Name) + numbers)
+	}
+	return n + 2*checksum*chunksOf(n) + 4*directAlignment
+}
+
+// Written returns the bytes that all ranks have written so far.
+func (w *Writer) Written() (n int64) {
+	files, _ := os.ReadDir(w.temp)
+	for _, f := range files {
+		if info, err := f.Info(); err == nil {
+			n += info.Size()
+		}
+	}
+	return n
+}
+
+// CheckFreed returns an error unless deleting the checkpoints of a run in the folder dir frees need
+// bytes of its disk, as far as this machine can tell.
+func CheckFreed(dir, run string, need int64) error {
+	steps, err := list(dir)
+	there := ""
+	for _, s := range steps {
+		path := filepath.Join(dir, s.name)
+		m, err := complete(path)
+		if err != nil || !m.belongsTo(run) {
+			continue
+		}
+		there = s.name
+		for _, f := range m.files() {
+			if !inUse(filepath.Join(path, manifestName)) {
+				need -= freed(filepath.Join(path, f.Name))
+			}
+		}
+	}
+	switch {
+	case err != nil || need <= 0:
+		return err
+	case there == "":
+		return syscall.ENOSPC
+	}
+	return fmt.Errorf("%w for it, also without %s, which therefore stays: files that are open elsewhere, or have other names (hard links), would free nothing", syscall.ENOSPC, there)
+}

@@ -1,0 +1,243 @@
+package main
+
+// Attacks on jobs: rank processes fail wherever the code passes a fault point, data are damaged,
+// the launcher is killed. Each run must end with the bits of one that nothing disturbed.
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"spmoe/internal/fault"
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/cli"
+	"spmoe/launcher/record"
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/training"
+)
+
+// launchTrain executes a command line of train whose rank processes get orders to fail.
+func launchTrain(ctx context.Context, args []string, orders func(rank int, generation uint32) string, out, errOut io.Writer) int {
+	fs, train := cli.Command{Define: training.DefineTrain}.Flags()
+	flags := slices.DeleteFunc(slices.Clone(args), func(word string) bool { return word == "train" })
+	rest, err := cli.Parse(fs, flags)
+	if err == nil {
+		err = train(ctx, cli.Env{Args: rest, CommandLine: args, Out: out, ErrOut: errOut, Fault: orders})
+	}
+	return cli.ExitCode(err, errOut)
+}
+
+// job is the command line of a run that does all that runs do: evaluations, records, checkpoints.
+func job(out string, steps int, more ...string) []string {
+	return processRun(out, append(strings.Fields(fmt.Sprintf(`--spares 1 --restarts 1000 --timeout 20s --steps %d --save-every 10 --eval-every 15
+		--record-every 10 --log-format json --log-every 1`, steps)), more...)...)
+}
+
+// Places of random kills, those of every step first.
+var (
+	stepPlaces = []fault.Place{
+		fault.BeforeMeeting, fault.InMeeting, fault.AfterMeeting, fault.BeforeReduction, fault.InReduction, fault.AfterReduction, fault.InGather,
+		fault.BeforePut, fault.InPut, fault.InMessage, fault.AfterPut, fault.BeforeGet, fault.InGet, fault.AfterGet,
+		fault.BeforeStep, fault.InWeights, fault.InState, fault.InGradient, fault.BetweenPasses, fault.InUpdate, fault.InPublishing, fault.AfterStep,
+		fault.BeforeKeep, fault.InKeep, fault.AfterKeep,
+	}
+	// At these, the first pass counts: a later one may be in the last checkpoint.
+	rarePlaces = []fault.Place{
+		fault.InEvaluation, fault.InSnapshot, fault.InCreate, fault.InWrite, fault.InSync, fault.InManifest, fault.InRename, fault.AfterRename, fault.InPrune,
+		fault.BeforeRecord, fault.AfterRecord, fault.BeforeJoin, fault.AfterJoin, fault.InStart,
+		fault.BeforePark, fault.AfterPark, fault.BeforeBack, fault.InBack, fault.AfterBack,
+	}
+)
+
+// randomKill returns orders that end a process at a random place. Every process passes the last
+// one's place, soon.
+func randomKill(rng *rand.Rand) string {
+	last := fault.Order{Action: fault.Kill, Place: fault.AfterStep, Count: 2 + rng.IntN(10)}
+	o := fault.Order{Action: fault.Kill, Place: rarePlaces[rng.IntN(len(rarePlaces))], Count: 1}
+	if rng.IntN(4) > 0 { // mostly after a step: replacements wait longer after each failure without one
+		o.Place, o.Count = stepPlaces[rng.IntN(len(stepPlaces))], 2+rng.IntN(40)
+	}
+	return fmt.Sprint(o, " ", last)
+}
+
+// kills gives orders to the first n processes.
+func kills(n int) func(*rand.Rand, int, uint32) string {
+	return func(rng *rand.Rand, _ int, _ uint32) string {
+		if n--; n < 0 {
+			return ""
+		}
+		return randomKill(rng)
+	}
+}
+
+// first gives orders to the first process of each rank.
+func first(orders ...string) func(*rand.Rand, int, uint32) string {
+	return func(_ *rand.Rand, rank int, generation uint32) string {
+		if generation > 0 || rank < 0 || rank >= len(orders) {
+			return ""
+		}
+		return orders[rank]
+	}
+}
+
+// calmRun is a run that nothing disturbs.
+func calmRun(t *testing.T, steps int, more ...string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "run")
+	succeed(t, job(out, steps, append(more, strings.Fields("--ranks goroutine --spares 0 --restarts 0")...)...)...)
+	return out
+}
+
+// Flips strike in steps, which are computed twice. Evaluations are not: the first one has the first
+// messages.
+func TestFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		steps  int
+		more   string
+		orders func(rng *rand.Rand, rank int, generation uint32) string
+		dead   int // processes
+		alarms int // at least
+	}{
+		"50 kills":            {250, "", kills(50), 50, 0},
+		"kills of stages":     {60, "--model.layers 4 --batch 8 --micro-batch 1 --pp 2 --pp-schedule ZBVZeroBubble", kills(6), 6, 0},
+		"kills of sharers":    {60, "--tp 2 --seq 64", kills(6), 6, 0},
+		"other ends":          {40, "", first("exit0@ep/put/inside#70", "exit1@optim/update/inside#31", "panic@checkpoint/write#1", "loop@trainer/step/inside#5"), 4, 0},
+		"ends while healing":  {20, "", first("kill@trainer/step/before#7", "exit0@spmd/park/before#1", "kill@trainer/back/inside#1"), 3, 0},
+		"ends when all ended": {20, "", first("", "kill@spmd/leave/before#1", "kill@spmd/leave/inside#1"), 2, 0},
+		"flipped bits":        {20, "--guard.replay 1 --eval-every 0", first("flip@trainer/step/weights#50", "flip@trainer/step/state#60", "flip@ep/put/message#400", "flip@trainer/step/gradient#90"), 0, 2},
+		"nan and a full disk": {30, "", first("nan@trainer/step/gradient#30", "full@checkpoint/write#1"), 0, 2},
+		"nothing, under load": {40, "--spares 0", first(), 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calm, out := calmRun(t, c.steps, strings.Fields(c.more)...), filepath.Join(t.TempDir(), "run")
+			open := openFiles(t)
+			if strings.HasSuffix(name, "load") {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for range 4 {
+					go compute(ctx)
+				}
+			}
+			rng, given, said := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)), []string{}, new(lockedBuffer)
+			code := launchTrain(t.Context(), job(out, c.steps, strings.Fields(c.more)...), func(rank int, generation uint32) string {
+				orders := c.orders(rng, rank, generation)
+				given = append(given, fmt.Sprintf("%d: %s", rank, orders))
+				return orders
+			}, said, said)
+			events, err := record.ReadEvents(out)
+			dead, alarms := 0, strings.Count(said.String(), `"event":"alarm"`)
+			for _, e := range events {
+				if e.Kind == spmd.Detected || e.Kind == spmd.SpareLost {
+					dead++
+				}
+			}
+			if code != cli.ExitOK || err != nil || dead != c.dead || alarms < c.alarms || alarms > 0 && c.alarms == 0 {
+				t.Errorf("exit code %d, %d processes died, want %d, %d alarms, want %d (%v)", code, dead, c.dead, alarms, c.alarms, err)
+			}
+			same(t, finished(t, out, c.steps), finished(t, calm, c.steps))
+			if left := childrenOf(os.Getpid()); len(left) > 0 {
+				t.Errorf("processes %d are left", left)
+			}
+			if now := openFiles(t); now > open {
+				t.Errorf("%d files are open, %d before", now, open)
+			}
+			if t.Failed() {
+				t.Logf("orders by ranks: %q\nevents: %+v\n%s", given, events, said)
+			}
+		})
+	}
+}
+
+// A killed launcher leaves no process, and the same command goes on from the checkpoint before a
+// damaged one.
+func TestKilledLauncher(t *testing.T) {
+	const steps = 40
+	calm, out := calmRun(t, steps), filepath.Join(t.TempDir(), "run")
+	cmd := exec.Command(os.Args[0], job(out, steps)...)
+	cmd.Env = append(os.Environ(), asLauncher+"=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await := func(what string, holds func() bool) {
+		for begun := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+			if time.Since(begun) > time.Minute {
+				t.Fatalf("after a minute, %s", what)
+			}
+		}
+	}
+	await("there is no second checkpoint", func() bool {
+		_, err := os.Stat(filepath.Join(out, "step-00000020"))
+		return err == nil
+	})
+	ranks := childrenOf(cmd.Process.Pid)
+	cmd.Process.Kill()
+	cmd.Wait()
+	await(fmt.Sprintf("ranks %d are left", ranks), func() bool {
+		return !slices.ContainsFunc(ranks, func(pid int) bool { return syscall.Kill(pid, 0) == nil })
+	})
+	newest, err := checkpoint.Latest(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	breakShard(t, filepath.Join(newest, "rank-00002-of-00004.safetensors"))
+	if got := launch(job(out, steps)...); got.code != cli.ExitOK || !strings.Contains(got.out+got.errOut, "damaged") {
+		t.Fatalf("exit code %d: %s%s", got.code, got.out, got.errOut)
+	}
+	same(t, finished(t, out, steps), finished(t, calm, steps))
+}
+
+// The environment alone makes no rank fail.
+func TestFaultsAreTheLaunchers(t *testing.T) {
+	t.Setenv(fault.Variable, fault.Order{Action: fault.Kill, Place: fault.BeforeJoin, Count: 1}.String())
+	out := filepath.Join(t.TempDir(), "run")
+	if got := launch(processRun(out, "--steps", "2", "--restarts", "0")...); got.code != cli.ExitOK {
+		t.Errorf("exit code %d: %s", got.code, got.errOut)
+	}
+}
+
+// finished returns the files of a run that faults must not change, without earlier checkpoints,
+// which a rank may have failed to save, and files that contain the command line.
+func finished(t *testing.T, out string, steps int) map[string]string {
+	t.Helper()
+	all, last := files(t, out), fmt.Sprintf("step-%08d", steps)
+	maps.DeleteFunc(all, func(name, _ string) bool {
+		folder, _, _ := strings.Cut(name, "/")
+		base := filepath.Base(name)
+		return base == record.EventsFile || base == "config.toml" || base == "manifest.json" || strings.HasPrefix(folder, "step-") && folder != last
+	})
+	return all
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	mapped, err := os.ReadFile("/proc/self/maps")
+	if err != nil || bytes.Contains(mapped, []byte("spmoe-heap")) {
+		t.Errorf("the heap of a run is still mapped (%v)", err)
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
+
+// compute keeps a processor busy, and the garbage collector.
+func compute(ctx context.Context) {
+	var kept atomic.Pointer[[]byte]
+	for ctx.Err() == nil {
+		garbage := make([]byte, 64<<10)
+		kept.Store(&garbage)
+	}
+}

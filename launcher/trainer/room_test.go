@@ -1,0 +1,174 @@
+package trainer
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"spmoe/launcher/checkpoint"
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/trainer/state"
+)
+
+// tightDisk has room for some bytes in a folder. It fails after a number of operations, as if the
+// job had been killed.
+type tightDisk struct {
+	checkpoint.Disk
+	dir string
+
+	mu    sync.Mutex
+	bytes int64
+	left  int
+}
+
+// begin counts an operation.
+func (d *tightDisk) begin() error {
+	if d.left--; d.left < 0 {
+		return syscall.EIO
+	}
+	return nil
+}
+
+func (d *tightDisk) free() int64 {
+	free := d.bytes
+	files, _ := filepath.Glob(filepath.Join(d.dir, "*step-*", "*"))
+	for _, f := range files {
+		if info, err := os.Stat(f); err == nil {
+			free -= info.Size()
+		}
+	}
+	return free
+}
+
+func (d *tightDisk) Create(path string) (checkpoint.Output, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin(); err != nil {
+		return nil, err
+	}
+	out, err := d.Disk.Create(path)
+	return &tightOutput{Output: out, d: d}, err
+}
+
+func (d *tightDisk) Rename(from, to string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin(); err != nil {
+		return err
+	}
+	return d.Disk.Rename(from, to)
+}
+
+func (d *tightDisk) Remove(path string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.begin(); err != nil {
+		return err
+	}
+	return d.Disk.Remove(path)
+}
+
+type tightOutput struct {
+	checkpoint.Output
+	d *tightDisk
+}
+
+func (o *tightOutput) Write(p []byte) (int, error) {
+	o.d.mu.Lock()
+	defer o.d.mu.Unlock()
+	if err := o.d.begin(); err != nil {
+		return 0, err
+	}
+	n, err := o.Output.Write(p[:min(int64(len(p)), o.d.free())])
+	if n < len(p) && err == nil {
+		err = syscall.ENOSPC
+	}
+	return n, err
+}
+
+// resumeOn resumes the run on a disk, without its folder's other files.
+func resumeOn(t *testing.T, disk checkpoint.Files, cfg config.Config) error {
+	t.Helper()
+	job, err := Prepare(cfg, 2, cfg.Out, &reports{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.files = disk
+	return job.Run(context.Background(), spmd.Goroutines{N: 2})
+}
+
+// A run that keeps no older checkpoint and is killed at any moment of a save has one that loads,
+// unless the disk has no room for two and the old one is being deleted. Where that would not make
+// enough room, the old one stays.
+func TestKilledInAnySave(t *testing.T) {
+	t.Parallel()
+	first := tiny(t, func(c *config.Config) { c.Keep, c.SaveEvery, c.SaveRetry, c.Steps = 0, 0, 0, 1 })
+	train(t, first, 2, "")
+	const old = "step-00000001"
+	begin := func() config.Config {
+		cfg := first
+		cfg.Steps, cfg.Out = 2, filepath.Join(t.TempDir(), "run")
+		if err := os.CopyFS(filepath.Join(cfg.Out, old), os.DirFS(filepath.Join(first.Out, old))); err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	calm := begin()
+	train(t, calm, 2, calm.Out)
+	names, size := folder(t, filepath.Join(first.Out, old)), int64(0)
+	for _, f := range names {
+		size += int64(len(read(t, filepath.Join(first.Out, old, f))))
+	}
+	for name, c := range map[string]struct {
+		room   float64  // in checkpoints
+		linked []string // files of the old one that have another name
+		lost   bool     // a kill may lose it
+	}{"two": {2.3, nil, false}, "one": {1.4, nil, true}, "one, linked": {1.4, names, false}} {
+		hidden, lost := 0, 0 // kills that left the old one hidden, and nothing
+		for left, killed := 0, true; killed; left++ {
+			cfg := begin()
+			elsewhere := t.TempDir()
+			for _, f := range c.linked {
+				if err := os.Link(filepath.Join(cfg.Out, old, f), filepath.Join(elsewhere, f)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			disk := &tightDisk{dir: cfg.Out, bytes: int64(c.room * float64(size)), left: left}
+			failed := resumeOn(t, disk, cfg)
+			killed = disk.left < 0
+			r, none := checkpoint.Open(cfg.Out, state.CheckState)
+			if none != nil {
+				there, _ := filepath.Glob(filepath.Join(cfg.Out, "*"+old+"*", "*"))
+				if lost++; !killed || !c.lost || len(there) == len(names) {
+					t.Fatalf("room for %s, after %d operations: %v; %d files of the old checkpoint are there", name, left, none, len(there))
+				}
+				continue
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+			if strings.HasSuffix(r.Path(), ".pruned") {
+				hidden++
+			}
+			if c.linked != nil {
+				if r.Step() != 1 || !killed && (failed == nil || !strings.Contains(failed.Error(), "hard links")) {
+					t.Errorf("after %d operations: step %d, %v", left, r.Step(), failed)
+				}
+				continue
+			}
+			disk.left = 1 << 30
+			if err := resumeOn(t, disk, cfg); err != nil {
+				t.Fatalf("room for %s, after %d operations: %v", name, left, err)
+			}
+			sameState(t, name, cfg, calm, 2)
+		}
+		if c.lost != (hidden > 0) || c.lost != (lost > 0) {
+			t.Errorf("room for %s: %d kills have left the old checkpoint hidden, %d nothing", name, hidden, lost)
+		}
+	}
+}
