@@ -5,8 +5,9 @@ package record
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"reflect"
+
+	"spmoe/launcher/system"
 )
 
 // Line is one object of the file: exactly one field is set.
@@ -72,7 +73,9 @@ func (l Line) addTo(log *Log) {
 // Read returns the record in the folder of a run. It ignores an incomplete last line, which a crash
 // leaves. It returns an fs.ErrNotExist if there is no record.
 func Read(run string) (*Log, error) {
-	if _, err := os.Lstat(filepath.Join(run, File)); err != nil {
+	if file, err := system.OpenOwn(run, File, os.O_RDONLY); err != nil {
+		return nil, err
+	} else if err := file.Close(); err != nil {
 		return nil, err
 	}
 	lines, _, err := Follow(run).Next()

@@ -7,7 +7,6 @@ import (
 
 	"spmoe/collective/mesh"
 	"spmoe/collective/pipeline"
-	"spmoe/launcher/spmd"
 	"spmoe/launcher/trainer/observe"
 )
 
@@ -15,15 +14,7 @@ import (
 func TestTraceOfStages(t *testing.T) {
 	const ranks, step = 2, 2
 	cfg := inStages(pipelineRun(t, "bf16"), "DualPipeV", mesh.Layout{World: ranks, PP: ranks, DPReplicate: 1, DPShard: 1, EP: 1})
-	r := &reports{}
-	job, err := Prepare(cfg, ranks, "", r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	job.Profile, job.Trace = true, observe.Window{First: step, Last: step}
-	if err := job.Run(t.Context(), spmd.Goroutines{N: ranks}); err != nil {
-		t.Fatal(err)
-	}
+	traceRun(t, cfg, observe.Window{First: step, Last: step})
 	rows, _ := readTrace(t, cfg.Out)
 	s, err := pipeline.New("DualPipeV", ranks, 0, 4)
 	if err != nil {

@@ -86,21 +86,28 @@ func nested(t *testing.T, row []traced, each func(e traced, in []traced)) {
 	}
 }
 
+// traceRun trains on two ranks, with a profile and a trace of some steps.
+func traceRun(t *testing.T, cfg config.Config, w observe.Window) *reports {
+	t.Helper()
+	r := &reports{}
+	job, err := Prepare(cfg, 2, "", r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.Profile, job.Trace = true, w
+	if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // A trace has a row for each rank, whose slices are nested and say what they are of; its families
 // take as long as the profile of the same steps says.
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	const ranks = 2
 	cfg := tiny(t, func(c *config.Config) { c.EvalEvery, c.SaveEvery = 2, 3 })
-	r := &reports{}
-	job, err := Prepare(cfg, ranks, "", r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	job.Profile, job.Trace = true, observe.Window{First: 2, Last: 4} // all that the profile counts
-	if err := job.Run(t.Context(), spmd.Goroutines{N: ranks}); err != nil {
-		t.Fatal(err)
-	}
+	r := traceRun(t, cfg, observe.Window{First: 2, Last: 4}) // all that the profile counts
 	rows, names := readTrace(t, cfg.Out)
 	sums := map[string]float64{}
 	layers := map[int]bool{}
@@ -170,15 +177,7 @@ func TestTraceWindow(t *testing.T) {
 		{}: "", {First: 9, Last: 12}: "", {First: 4, Last: 12}: "step 4", {First: 1, Last: 1}: "step 1", {First: 3, Last: 4}: "step 3 step 4",
 	} {
 		cfg := tiny(t, func(c *config.Config) { c.SampleTokens = 2 })
-		r := &reports{}
-		job, err := Prepare(cfg, 2, "", r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		job.Trace = w
-		if err := job.Run(t.Context(), spmd.Goroutines{N: 2}); err != nil {
-			t.Fatal(err)
-		}
+		traceRun(t, cfg, w)
 		if want == "" {
 			if _, err := os.Stat(filepath.Join(cfg.Out, observe.TraceFile)); err == nil {
 				t.Errorf("%v: there is a trace", w)
