@@ -177,7 +177,7 @@ func newSerialReporter(to events.Reporter) events.Reporter {
 	return &serialReporter{to: to}
 }
 
-// Start implements [Watcher], as the other methods do.
+// Start implements [events.Reporter], as the other methods do.
 func (r *serialReporter) Start(e events.Start) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Start(e) }
 
 // Step passes on a step.
