@@ -24,10 +24,8 @@ func commands() []cli.Command {
 		}},
 		{Name: "compare", Group: cli.GroupCheck, About: "train in several precisions and test whether their final losses are equivalent", Define: checking.DefineCompare, Outlives: true, Examples: []string{
 			"compare --quick",
-			"-np 4 compare --precision bf16,mxfp8 --until-decided --max-seeds 24",
-			"-np 4 compare --power 0.8 --margin 1 --out runs/compare-1",
-			"compare --simulate 1000",
-			"compare --sizes runs/compare-1,runs/compare-2",
+			"-np 4 compare --precision bf16,mxfp8,mine.toml --seeds 24 --margin 1",
+			"-np 4 compare --vary optimizer.lr=1e-3,3e-3 --out runs/rates",
 		}},
 		{Name: "check", Group: cli.GroupCheck, Args: "PATH...", About: "compare this build with another implementation's outputs", Define: checking.DefineCheck, Examples: []string{
 			"check golden/",

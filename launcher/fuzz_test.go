@@ -4,11 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"spmoe/launcher/checking"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/estimate"
-	"spmoe/launcher/trainer/events"
 )
 
 // Whatever a config file holds, it is refused with its name, or makes a configuration that is
@@ -72,28 +70,3 @@ func FuzzArgs(f *testing.F) {
 		}
 	})
 }
-
-// Whatever a rank prints, its events are taken and the rest of it is forgotten.
-func FuzzRelay(f *testing.F) {
-	f.Add([]byte("{\"event\":\"start\",\"from_step\":3}\n{\"event\":\"step\",\"step\":4,\"loss\":1.5}\n"), uint8(7))
-	f.Add([]byte("panic: x\n{\"event\":\"step\",\"step\":"), uint8(1))
-	f.Fuzz(func(t *testing.T, text []byte, piece uint8) {
-		r := &checking.Relay{To: silent{}}
-		for rest := text; len(rest) > 0; rest = rest[min(len(rest), 1+int(piece)):] {
-			n := min(len(rest), 1+int(piece))
-			if written, err := r.Write(rest[:n]); written != n || err != nil {
-				t.Fatalf("%d of %d bytes, %v", written, n, err)
-			}
-		}
-		if strings.Contains(string(r.Rest), "\n") {
-			t.Errorf("%q is left", r.Rest)
-		}
-	})
-}
-
-// silent is a reporter without output.
-type silent struct{ events.Reporter }
-
-func (silent) Start(events.Start) {}
-
-func (silent) Step(events.Step) {}

@@ -1,28 +1,21 @@
 package checking
 
-// compare: its flags, and how it starts the runs. Package convergence has the statistics.
+// compare: its flags. Package convergence plans, runs and judges.
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 
 	"spmoe/launcher/cli"
 	"spmoe/launcher/convergence"
-	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/running"
-	"spmoe/launcher/spmd"
-	"spmoe/launcher/system"
-	"spmoe/launcher/trainer"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 )
@@ -30,13 +23,13 @@ import (
 // CompareFlags are the flags of compare that are not in the configuration.
 type CompareFlags struct {
 	ranks     running.RankFlags
-	Seeds     seedFlags
 	config    string
-	sizes     string
+	seeds     int
+	margin    float64 // percent
 	jobs      int
 	quick     bool
 	keepState bool
-	vary      varyFlags
+	vary      []string // NAME=VALUE,VALUE
 	Given     *[]cli.Assignment
 }
 
@@ -45,20 +38,29 @@ func DefineCompare(fs *flag.FlagSet) cli.Action {
 	return new(CompareFlags).Define(fs)
 }
 
+// The default numbers of seeds, without and with --quick.
+const (
+	defaultSeeds = 10
+	quickSeeds   = 3
+)
+
 // Define defines the flags, and returns what runs them.
 func (f *CompareFlags) Define(fs *flag.FlagSet) cli.Action {
-	f.ranks.Define(fs)
+	f.ranks.Define(flag.NewFlagSet("", flag.ContinueOnError)) // its defaults: ranks are goroutines
+	running.DefineRankCount(fs, &f.ranks.Count, 1)
 	fs.StringVar(&f.config, "config", "", "(run) `FILE` read the configuration from the TOML file FILE; flags override it")
-	f.Seeds.define(fs)
-	fs.StringVar(&f.sizes, "sizes", "", "`FOLDERS` train nothing: read finished comparisons of models of several sizes, joined by commas, and fit their differences against the size")
+	fs.IntVar(&f.seeds, "seeds", 0, fmt.Sprintf("`N` train each arm with N seeds of initial weights and data order, fixed before the first run; 0: %d, with --quick %d", defaultSeeds, quickSeeds))
+	fs.Float64Var(&f.margin, "margin", 0.5, "`PERCENT` largest difference from the baseline's loss that counts as equivalent")
 	fs.IntVar(&f.jobs, "jobs", 1, "`N` runs to train at the same time")
-	fs.BoolVar(&f.quick, "quick", false, "train a small model for a few steps, 1 to 2 minutes on two cores: finds broken recipes, but does not predict long runs")
+	fs.BoolVar(&f.quick, "quick", false, "train a small model for a few steps, 2 minutes on two cores: finds broken recipes, but does not predict long runs")
 	fs.BoolVar(&f.keepState, "keep-checkpoints", false, "keep the last checkpoint of every run")
-	fs.Func("vary", "`NAME=LIST` vary a setting of the runs, the baseline's value first, as in optimizer.lr=1e-3,3e-3 (repeatable: all combinations, and each of --precision if given, otherwise bf16)", f.vary.add)
+	fs.Func("vary", "`NAME=LIST` compare values of a setting, the baseline's first, as in optimizer.lr=1e-3,3e-3; each other value is an arm (repeatable)", func(text string) error {
+		f.vary = append(f.vary, text)
+		return nil
+	})
 	f.Given = cli.Bind(fs, convergence.Default)
-	f.vary.flags = fs
 	for name, usage := range map[string]string{
-		"precision": "`LIST` precisions to compare, the baseline first; +e5m2, +floor, +ceil, +even, +wire, +standard, +h100, +h100-nopromotion, +b200, +bf16-moments and +muon vary one, as in mxfp8+e5m2; bf16+null is BF16 again, with other rounding errors; +no-rht, +no-stochastic, +no-2d, +no-bf16-tail and +four-over-six vary nvfp4; +forward-only, +dgrad-only, +wgrad-only, +hadamard, +rht and +stochastic vary mxfp4-e2m1; a recipe file such as mine.toml is one too",
+		"precision": "`LIST` arms to compare, the baseline first: precisions and recipe files such as mine.toml, changed by words after +, as in mxfp8+e5m2 or bf16+optimizer.lr=3e-3; the words are settings with a value and " + convergence.ShortNames() + "; a null arm, which differs from the baseline in rounding alone, is always added",
 		"seed":      "`N` first seed of initial weights and data order",
 		"out":       "`FOLDER` write the comparison to FOLDER, or continue the one there; empty: the next free runs/compare-N",
 	} {
@@ -69,103 +71,39 @@ func (f *CompareFlags) Define(fs *flag.FlagSet) cli.Action {
 
 // run makes the comparison, prints a summary and writes the report.
 func (f *CompareFlags) run(ctx context.Context, env cli.Env) error {
-	if err := errors.Join(f.ranks.Check(env), f.Seeds.check()); err != nil {
-		return err
-	}
-	if f.ranks.Tag {
-		return errors.New("--tag-output has no effect, because ranks print nothing in a comparison: leave it out")
-	}
-	if f.sizes != "" {
-		return fitSizes(strings.Split(f.sizes, ","), env.Out)
-	}
 	given, err := cli.AppendData(*f.Given, env.Args)
-	if err != nil {
+	if err := errors.Join(err, f.ranks.Check(env)); err != nil {
 		return err
 	}
-	claim := &running.RunClaim{Wanted: f.Seeds.simulate == 0, Warn: env.ErrOut}
+	claim := &running.RunClaim{Wanted: true, Warn: env.ErrOut}
 	defer claim.Release()
 	c, err := f.Comparison(given, claim)
 	if err != nil {
 		return err
 	}
-	if err := c.CheckSettings(); err != nil {
-		return err
-	}
-	c.Command = resumeCommand(env, c.Out)
-	c.Start = f.starter(env)
-	c.Console, c.Width = env.Out, system.TerminalWidth(env.Out)
-	if f.Seeds.simulate == 0 {
-		running.SetLastWords(ctx, func() { fmt.Fprintf(env.ErrOut, "\nlauncher: stopped at once; to continue: %s\n", c.Command) })
-	}
-	if c.Design, err = f.Seeds.Choose(ctx, c, env.Out); err != nil {
-		return stopped(c, err, env.Out)
-	}
-	if f.Seeds.simulate > 0 {
-		return nil
-	}
+	c.Command, c.Console = resumeCommand(env, c.Out), env.Out
+	running.SetLastWords(ctx, func() { fmt.Fprintf(env.ErrOut, "\nlauncher: stopped at once; to continue: %s\n", c.Command) })
 	if err := c.Check(); err != nil {
 		return err
 	}
-	fmt.Fprintf(env.Out, "comparing %s: %s, %s, %s each, in %s\n", strings.Join(append([]string{c.Config.Precision}, c.Varied...), ", "), upTo(c, report.Plural(c.Runs(), "run")),
-		report.Plural(c.Design.Seeds(), "seed"), report.Plural(c.Config.Steps, "step"), c.Out)
+	var names []string
+	for _, a := range c.Arms[1:] {
+		names = append(names, a.Name)
+	}
+	fmt.Fprintf(env.Out, "comparing %s with %s: %s of %s, in %s\n", strings.Join(names, ", "), c.Arms[0].Name,
+		report.Plural(len(c.Arms)*c.Seeds, "run"), report.Plural(c.Config.Steps, "step"), c.Out)
 	running.PrintBuiltinText(env.Out, c.Config.Data)
-	c.Looked = func(r convergence.Result) error { return writeResult(c, r) }
 	result, err := c.Run(ctx)
-	if err != nil {
-		return stopped(c, cli.Fail(err, cli.ExitFailed), env.Out)
-	}
-	return f.finish(c, result, env.Out)
-}
-
-// fitSizes prints how differences change with the size of the model.
-func fitSizes(folders []string, out io.Writer) error {
-	var results []convergence.Result
-	for _, folder := range folders {
-		r, err := convergence.ReadResult(folder)
-		if err != nil {
-			return fmt.Errorf("--sizes: %w", err)
-		}
-		if len(r.Arms) == 0 {
-			return fmt.Errorf("--sizes: the comparison in %s has no arms", folder)
-		}
-		results = append(results, r)
-	}
-	if err := convergence.WriteSizes(out, results); err != nil {
-		return fmt.Errorf("--sizes: %w", err)
-	}
-	return nil
-}
-
-// upTo marks a number that a comparison may fall short of.
-func upTo(c *convergence.Comparison, number string) string {
-	if len(c.Design.Looks) > 1 {
-		return "up to " + number
-	}
-	return number
-}
-
-// stopped completes the error of a comparison that ended early, or of its pilot.
-func stopped(c *convergence.Comparison, err error, out io.Writer) error {
 	if errors.Is(err, events.ErrInterrupted) {
-		fmt.Fprintf(out, "interrupted; to continue: %s\n", c.Command)
+		fmt.Fprintf(env.Out, "interrupted; to continue: %s\n", c.Command)
 		return cli.Fail(err, cli.ExitInterrupted)
+	} else if err != nil {
+		return cli.Fail(fmt.Errorf("%w\n  to continue: %s", err, c.Command), cli.ExitFailed)
 	}
-	if f := (cli.Failure{}); errors.As(err, &f) {
-		return cli.Fail(fmt.Errorf("%w\n  to continue: %s", f.Err, c.Command), f.Code)
+	for _, a := range result.Arms[1:] {
+		fmt.Fprintf(env.Out, "\n%s\n", result.Sentence(a))
 	}
-	return err
-}
-
-// finish prints and writes the result, and returns its verdict as an exit code.
-func (f *CompareFlags) finish(c *convergence.Comparison, result convergence.Result, out io.Writer) error {
-	convergence.WriteSummary(out, result)
-	if f.quick || result.Setup.Steps < fewSteps {
-		fmt.Fprintf(out, "%s find broken recipes; they say little about longer runs\n", report.Plural(result.Setup.Steps, "step"))
-	}
-	if err := writeResult(c, result); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "report: %s\n", filepath.Join(c.Out, "report.html"))
+	fmt.Fprintf(env.Out, "\nreport: %s\n", filepath.Join(c.Out, "report.html"))
 	switch result.Verdict() {
 	case convergence.Different:
 		return cli.Fail(cli.Reported(errors.New("different")), cli.ExitFailed)
@@ -175,43 +113,30 @@ func (f *CompareFlags) finish(c *convergence.Comparison, result convergence.Resu
 	return nil
 }
 
-// writeResult writes the result and its page. It runs after each look, so that a
-// comparison that is stopped later leaves those of the last one.
-func writeResult(c *convergence.Comparison, result convergence.Result) error {
-	err := c.Held.Check()
-	if err == nil {
-		err = result.Write(c.Out)
-	}
-	if err != nil {
-		return cli.Fail(fmt.Errorf("writing the report: %w", err), cli.ExitFailed)
-	}
-	return nil
-}
-
-// fewSteps is the number of steps below which a comparison says little about longer runs.
-const fewSteps = 200
-
 // Comparison returns the comparison that the flags describe, and claims its folder.
 func (f *CompareFlags) Comparison(given []cli.Assignment, claim *running.RunClaim) (*convergence.Comparison, error) {
 	text, err := cli.ReadConfig(f.config)
 	if err != nil {
 		return nil, err
 	}
-	from := convergence.Default
+	from, seeds := convergence.Default, defaultSeeds
 	if f.quick {
-		from = convergence.Quick
-		if f.Seeds.isDefault() {
-			f.Seeds.seeds = quickSeeds
-		}
+		from, seeds = convergence.Quick, quickSeeds
 	}
-	cfg, err := running.ResolveNew(from, f.config, text, given)
+	cfg, err := running.ResolveNew(func(flavor string, steps int) (config.Config, error) {
+		cfg, err := from(flavor, steps)
+		if len(f.vary) > 0 {
+			cfg.Precision = "bf16" // one is enough
+		}
+		return cfg, err
+	}, f.config, text, given)
 	if err != nil {
 		return nil, err
 	}
 	if cfg.RecipeFile != "" {
 		return nil, errors.New("--recipe: a comparison takes recipe files among its precisions, such as --precision bf16,my.toml")
 	}
-	recipes, err := f.recipes(&cfg, text, given)
+	arms, err := f.arms(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -221,112 +146,43 @@ func (f *CompareFlags) Comparison(given []cli.Assignment, claim *running.RunClai
 	} else {
 		err = claim.Take(out)
 	}
-	if err != nil {
-		return nil, err
-	}
 	return &convergence.Comparison{
-		Config: cfg, Ranks: f.ranks.Count, Recipes: recipes, Varied: f.vary.texts(),
-		Out: out, Held: claim.Lock, Jobs: f.jobs, KeepState: f.keepState,
-	}, nil
+		Config: cfg, Ranks: f.ranks.Count, Arms: arms, Seeds: cmp.Or(f.seeds, seeds), Margin: f.margin / 100,
+		Out: out, Held: claim.Lock, Jobs: f.jobs, KeepLast: f.keepState,
+	}, err
 }
 
-// starter returns the function that starts a run: in this process if ranks are goroutines,
-// otherwise in processes of the train command.
-func (f *CompareFlags) starter(env cli.Env) convergence.Start {
-	return func(ctx context.Context, job *trainer.Job, s convergence.Settings) error {
-		claim := &running.RunClaim{Wanted: true, Warn: env.ErrOut}
-		defer claim.Release()
-		if err := claim.Take(s.Config.Out); err != nil {
-			return err
-		}
-		if err := claim.Begin(s.From); err != nil {
-			return err
-		}
-		job.Folder = claim.Lock
-		runEnv := env
-		if f.ranks.Kind == "process" {
-			ranks, err := f.processes(s, &runEnv)
-			if err != nil {
-				return err
-			}
-			defer ranks.Close()
-		}
-		side, err := (&running.SideTaskFlags{}).Start(s.Config, claim.Lock, env)
-		if err != nil {
-			return err
-		}
-		defer side.End()
-		err = f.ranks.Run(ctx, runEnv, running.JobResources(job, s.Config.Out), []string{"--lock", claim.Lock.Identity()}, func(w spmd.World) error { return job.Run(ctx, w) })
-		if e := (cli.Failure{}); errors.As(err, &e) && e.Code == cli.ExitInterrupted {
-			return events.ErrInterrupted
-		}
-		return err
-	}
-}
-
-// processes makes env start one run as processes of the train command. Their standard error goes to
-// a file in the run's folder, which the caller closes at the end.
-func (f *CompareFlags) processes(s convergence.Settings, env *cli.Env) (io.Closer, error) {
-	args := []string{"train", "--resume", "--out", s.Config.Out, "--threads", strconv.Itoa(s.Config.Threads)}
-	if s.From == "" {
-		text, err := config.TOML(s.Config)
-		if err != nil {
-			return nil, err
-		}
-		path := filepath.Join(s.Config.Out, "config.toml")
-		if err := system.WriteFile(path, text); err != nil {
-			return nil, err
-		}
-		args = []string{"train", "--config", path}
-	}
-	env.CommandLine = append(args, "--log-format", "json", "--np", strconv.Itoa(f.ranks.Count), "--ranks", f.ranks.Kind,
-		"--timeout", f.ranks.Wait.String(), "--silence", f.ranks.Silence.String())
-	log, err := system.OpenOwn(s.Config.Out, "ranks.log", os.O_CREATE|os.O_WRONLY|os.O_APPEND)
+// arms returns the arms. cfg takes the first value of each setting that --vary varies.
+func (f *CompareFlags) arms(cfg *config.Config) ([]convergence.Arm, error) {
+	all, err := convergence.ParseArms(cfg.Precision)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--precision: %w", err)
 	}
-	env.Out, env.ErrOut = &Relay{To: s.Report}, log
-	return log, nil
-}
-
-// Relay forwards the start and the steps in a run's JSON log to a reporter.
-type Relay struct {
-	To   events.Reporter
-	Rest []byte
-}
-
-// longestEvent is far above the length of a log line in bytes. Anything longer is not an event.
-const longestEvent = 1 << 20
-
-// Write implements [io.Writer].
-func (r *Relay) Write(b []byte) (int, error) {
-	r.Rest = append(r.Rest, b...)
-	for {
-		line, rest, ok := bytes.Cut(r.Rest, []byte("\n"))
-		if !ok {
-			if len(r.Rest) > longestEvent {
-				r.Rest = nil
+	base := all[0]
+	for _, text := range f.vary {
+		name, list, _ := strings.Cut(text, "=")
+		values := strings.Split(list, ",")
+		if len(values) < 2 {
+			return nil, fmt.Errorf("--vary %s: give a setting and two values or more, the baseline's first, such as optimizer.lr=1e-3,3e-3", text)
+		}
+		for i, value := range values {
+			arm, err := base.With(name + "=" + value)
+			if err == nil && i == 0 {
+				err = convergence.Set(cfg, name+"="+value)
+			} else {
+				all = append(all, arm)
 			}
-			return len(b), nil
-		}
-		r.Rest = rest
-		var e struct {
-			Event    string
-			Step     int
-			Steps    int
-			Loss     record.Number
-			FromStep int `json:"from_step"`
-		}
-		if json.Unmarshal(line, &e) != nil {
-			continue // not a log line
-		}
-		switch e.Event {
-		case "start":
-			r.To.Start(events.Start{From: e.FromStep})
-		case "step":
-			r.To.Step(events.Step{Step: e.Step, Steps: e.Steps, Loss: e.Loss})
+			if err != nil {
+				return nil, fmt.Errorf("--vary %s: %w", text, err)
+			}
 		}
 	}
+	null := base.Null()
+	all = slices.DeleteFunc(all, func(a convergence.Arm) bool { return a.Name == null.Name })
+	if len(all) < 2 {
+		return nil, fmt.Errorf("--precision: %q is one arm: give the baseline and at least one other, such as bf16,mxfp8", cfg.Precision)
+	}
+	return append(all, null), nil
 }
 
 // resumeCommand returns the command line that continues a comparison.

@@ -6,6 +6,7 @@ package checkpoint
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 
@@ -124,7 +125,8 @@ type Tensor struct {
 // Match returns an error unless the checkpoint holds these tensors, each element of them, and no
 // others.
 func (r *Reader) Match(want map[string]Tensor) error {
-	for name, shape := range r.manifest.Tensors {
+	for _, name := range slices.Sorted(maps.Keys(r.manifest.Tensors)) {
+		shape := r.manifest.Tensors[name]
 		w, ok := want[name]
 		total, err := elements(shape)
 		end := int64(0) // of the elements that are there
@@ -146,7 +148,7 @@ func (r *Reader) Match(want map[string]Tensor) error {
 			return fmt.Errorf("tensor %q is %s, expected %s", name, r.DType(name), w.DType)
 		}
 	}
-	for name := range want {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if _, ok := r.manifest.Tensors[name]; !ok {
 			return fmt.Errorf("tensor %q is missing", name)
 		}

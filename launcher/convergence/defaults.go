@@ -8,22 +8,16 @@ import (
 	"spmoe/launcher/trainer/config"
 )
 
-// DefaultSteps is the number of steps of each run, for flavors whose own runs see less than
-// enoughTokens.
-const DefaultSteps = 1500
+// defaultSteps is the number of steps of flavors whose own runs see less than enoughTokens.
+const defaultSteps = 1500
 
 // enoughTokens is the number of tokens per parameter of a run that is not short for its model
 // (Hoffmann et al., arXiv:2203.15556), less what rounding takes.
 const enoughTokens = 19.5
 
-func tokensPerParameter(cfg config.Config) float64 {
-	return float64(cfg.Steps) * float64(cfg.Batch) * float64(cfg.Seq) / float64(cfg.Model.Count().Total)
-}
-
-// calmRate is the largest default learning rate of flavors whose own runs are short. Near the edge
-// of stability the runs of a pair drift apart as far as those of two seeds. For the debug model,
-// pairs scatter 2.7 times less at 1e-3 than at its own rate of 3e-3, and the loss is 0.3 % higher.
-// 300K scatters more at 1e-3 than at its own rate (bench/results/convergence).
+// calmRate is the largest default learning rate of flavors whose own runs are short. At their own
+// rate, near the edge of stability, runs of a pair drift apart as far as those of two seeds. Pairs
+// of debug scatter 2.7 times less at 1e-3 than at 3e-3 (bench/results/convergence).
 const calmRate = 1e-3
 
 // evalSequences is the least number of validation sequences.
@@ -36,7 +30,8 @@ func Default(flavor string, steps int) (config.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	short := tokensPerParameter(cfg) < enoughTokens
+	tokens := float64(cfg.Steps) * float64(cfg.Batch) * float64(cfg.Seq)
+	short := tokens/float64(cfg.Model.Count().Total) < enoughTokens
 	if short {
 		cfg.Optimizer.LR = min(cfg.Optimizer.LR, calmRate)
 	}
@@ -44,23 +39,20 @@ func Default(flavor string, steps int) (config.Config, error) {
 	case steps > 0:
 		cfg.Steps = steps
 	case short:
-		cfg.Steps = DefaultSteps
+		cfg.Steps = defaultSteps
 	}
 	cfg.Precision, cfg.EvalSequences = "bf16,mxfp8", max(cfg.EvalSequences, evalSequences)
 	cfg.Optimizer.Warmup, cfg.Optimizer.DecayFrac = share(cfg.Steps, 0.05), 0.3
-	cfg.EvalEvery, cfg.RecordEvery, cfg.SaveEvery = share(cfg.Steps, 0.05), share(cfg.Steps, 0.02), config.Interval(share(cfg.Steps, 0.1))
+	cfg.EvalEvery, cfg.SaveEvery = share(cfg.Steps, 0.05), config.Interval(share(cfg.Steps, 0.1))
 	cfg.Keep, cfg.LogEvery, cfg.SampleTokens = 1, 1, 0
 	cfg.Guard.Spike, cfg.Guard.Skips = 0, cfg.Steps // show a recipe that diverges
 	return cfg, nil
 }
 
-// Quick is Default for a comparison of a minute or two on two cores: a model of 0.7 M parameters on
-// short sequences.
-//
-// The learning rate is so low that the run ends before the model attends beyond its last few
-// tokens. The step at which that begins depends on every rounding. Around it, the losses of equally
-// good runs differ by more than the margin. So Quick finds broken recipes, but does not show the
-// effect of small errors in a long run.
+// Quick is Default for a comparison of two minutes on two cores: 0.7 M parameters, short sequences.
+// At its low learning rate a run ends before the model attends beyond its last few tokens. The step
+// at which that begins depends on every rounding, and around it the losses of equally good runs
+// differ by more than the margin. So Quick finds broken recipes, but no small errors of long runs.
 func Quick(flavor string, steps int) (config.Config, error) {
 	if steps == 0 {
 		steps = 200

@@ -1,7 +1,6 @@
 package convergence
 
 import (
-	"context"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -10,9 +9,7 @@ import (
 	"testing"
 
 	"spmoe/collective/heap/heaptest"
-	"spmoe/launcher/convergence/design"
-	"spmoe/launcher/spmd"
-	"spmoe/launcher/trainer"
+	"spmoe/launcher/record"
 	"spmoe/launcher/trainer/config"
 )
 
@@ -38,41 +35,69 @@ func text(t *testing.T) string {
 	return path
 }
 
-// tiny is a comparison of runs of so many steps, each a few milliseconds, in a new folder.
-func tiny(t testing.TB, data string, steps int, precision string) *Comparison {
+func arms(t testing.TB, list string) []Arm {
+	t.Helper()
+	all, err := ParseArms(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// tiny is a comparison of three seeds, in a new folder. A step takes a few milliseconds.
+func tiny(t testing.TB, data string, steps int, list string) *Comparison {
 	t.Helper()
 	cfg, err := Quick("debug", steps)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Data, cfg.Seq, cfg.Batch, cfg.EvalSequences = []string{data}, 32, 8, 32
-	cfg.RecordEvery, cfg.EvalEvery, cfg.SaveEvery = steps, steps, config.Interval(steps)
+	cfg.EvalEvery, cfg.SaveEvery = steps, config.Interval(steps)
 	m := &cfg.Model
 	m.Dim, m.Layers, m.DenseInter, m.Heads, m.KVRank, m.NopeDim, m.RopeDim, m.ValueDim = 64, 2, 64, 2, 32, 16, 16, 32
 	m.Experts, m.TopK, m.ExpertInter = 4, 2, 32
-	recipes, err := ParseRecipes(precision)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &Comparison{
-		Config: cfg, Ranks: 2, Recipes: recipes, Design: design.Fixed(0.005, 3), Out: filepath.Join(t.TempDir(), "comparison"), Jobs: 1,
-		Start: inThisProcess, Console: io.Discard,
-	}
-}
-
-func inThisProcess(ctx context.Context, job *trainer.Job, _ Settings) error {
-	return job.Run(ctx, spmd.Goroutines{N: 2})
+	return &Comparison{Config: cfg, Ranks: 2, Arms: arms(t, list), Seeds: 3, Margin: 0.005, Out: t.TempDir(), Jobs: 1, Console: io.Discard}
 }
 
 // finish checks a comparison and runs it to its end.
 func finish(t *testing.T, c *Comparison) Result {
 	t.Helper()
-	if err := c.Check(); err != nil {
+	err := c.Check()
+	if err != nil {
 		t.Fatal(err)
 	}
 	r, err := c.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	return r
+}
+
+// made is a finished comparison of runs of 40 steps whose losses are made up.
+func made(t *testing.T, list string, seeds int, final func(arm string, seed int) (train, heldOut float64)) Result {
+	t.Helper()
+	c := tiny(t, "unread", 40, list)
+	c.Seeds = seeds
+	r := Result{Command: "launcher compare", Margin: c.Margin, Setup: Setup{
+		Flavor: "debug", Parameters: 1e6, Steps: 40, Batch: 8, Seq: 32, Seeds: c.seeds(), Tail: tail(40),
+	}}
+	for _, a := range c.Arms {
+		r.Arms = append(r.Arms, ArmResult{Name: a.Name, About: a.About})
+	}
+	var logs []*record.Log
+	tasks := c.tasks()
+	for _, task := range tasks {
+		train, heldOut := final(task.arm.Name, int(task.seed))
+		log := &record.Log{Done: &record.Done{Step: 40, HeldOut: record.Number(heldOut)}}
+		for step := 1; step <= 40; step++ {
+			s := record.Step{Step: step, Loss: 6}
+			if step > 30 { // the tail: its mean is the loss
+				s.Loss = record.Number(train) + record.Number(step%2)*0.2 - 0.1
+			}
+			log.Steps = append(log.Steps, s)
+		}
+		logs = append(logs, log)
+	}
+	c.judge(&r, tasks, logs)
 	return r
 }

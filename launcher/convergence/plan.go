@@ -1,6 +1,11 @@
+// Package convergence tests whether training in one way converges like training in another.
+//
+// A [Comparison] is planned before its first run: arms, seeds, margin and tests are written down.
+// Each arm trains from the same weights on the same tokens, seed by seed. The [Result] has the
+// paired differences of the final losses and the verdict on each arm.
 package convergence
 
-// The folder of a comparison holds its plan, so that a comparison can only be resumed unchanged.
+// The plan of a comparison is a file in its folder. A comparison can only be resumed unchanged.
 
 import (
 	"bytes"
@@ -8,205 +13,222 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"spmoe/datasets"
 	"spmoe/internal/stricttoml"
-	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/system"
+	"spmoe/launcher/trainer"
 	"spmoe/launcher/trainer/config"
 )
+
+// Comparison describes the runs to compare and how to run them.
+type Comparison struct {
+	Config   config.Config // of the baseline with the first seed; Precision and Out are each run's own
+	Ranks    int
+	Arms     []Arm    // the baseline first, the null arm last
+	Varied   []string // settings that arms vary, with their values
+	Seeds    int
+	Margin   float64            // largest difference that counts as equivalent, a fraction of the baseline's loss
+	Out      string             // folder of the comparison
+	Held     *system.FolderLock // that folder; nil: it is not held
+	Jobs     int                // concurrent runs
+	KeepLast bool               // keep the last checkpoint of each run
+	Console  io.Writer          // for progress
+	Command  string             // the command line that continues the comparison
+
+	existing []byte                   // the plan in the folder, which Check has read; nil: there is none
+	prepared func(task, *trainer.Job) // for tests: called before each run
+}
+
+// The largest numbers of seeds and of concurrent runs.
+const maxSeeds, maxJobs = 1000, 1024
+
+// task is one run of the comparison.
+type task struct {
+	arm  Arm
+	seed uint64
+	cfg  config.Config
+}
+
+func (t task) String() string { return fmt.Sprintf("%s, seed %d", t.arm.Name, t.seed) }
+
+// tasks returns all runs in their order: seed by seed.
+func (c *Comparison) tasks() (all []task) {
+	for _, seed := range c.seeds() {
+		for _, a := range c.Arms {
+			all = append(all, task{a, seed, c.config(a, seed)})
+		}
+	}
+	return all
+}
+
+func (c *Comparison) seeds() (all []uint64) {
+	for i := range c.Seeds {
+		all = append(all, c.Config.Seed+uint64(i))
+	}
+	return all
+}
+
+// config returns the configuration of one run.
+func (c *Comparison) config(a Arm, seed uint64) config.Config {
+	cfg := c.Config
+	if err := a.apply(&cfg); err != nil {
+		panic(err) // With has accepted the words
+	}
+	cfg.Seed, cfg.Out = seed, filepath.Join(c.Out, a.Name, fmt.Sprintf("seed-%d", seed))
+	if c.Jobs > 1 && cfg.Threads == 0 {
+		cfg.Threads = max(1, runtime.GOMAXPROCS(0)/(c.Ranks*c.Jobs))
+	}
+	return cfg
+}
 
 // planFile is the name of the plan in the folder.
 const planFile = "plan.toml"
 
-// plan is everything that the result depends on. It is written before the first run, and never
-// again.
+// plan is everything that the result depends on.
 type plan struct {
-	Precision []string      `toml:"precision"` // baseline first
-	Varied    []string      `toml:"varied,omitempty"`
-	Losses    []string      `toml:"losses"` // that the verdict is about
-	Second    outcome       `toml:"second_outcome,omitempty"`
-	Margin    float64       `toml:"margin"` // percent
-	Ranks     int           `toml:"ranks"`
-	Seeds     []uint64      `toml:"seeds"` // at most, in the order of their runs
-	Config    config.Config `toml:"config"`
-	Tests     tests         `toml:"tests"`
+	Arms        []string      `toml:"arms"` // the baseline first, the null arm last
+	Seeds       []uint64      `toml:"seeds"`
+	Margin      float64       `toml:"margin"` // percent
+	Losses      []string      `toml:"losses"` // that the verdicts are about
+	Equivalence string        `toml:"equivalent_if"`
+	Difference  string        `toml:"different_if"`
+	Records     string        `toml:"kept"`
+	Recipes     []string      `toml:"recipe_files,multiline,omitempty"` // their text
+	Ranks       int           `toml:"ranks"`
+	Config      config.Config `toml:"config"`
 }
 
-// outcome is the entry of a second outcome in a plan.
-type outcome struct {
-	Loss string `toml:"loss"`
-	Rule string `toml:"rule"`
-}
+// The tests of every plan, in words.
+const (
+	equivalenceRule = "two one-sided t-tests of the paired differences against the margin pass at 5 % for each of the two losses"
+	differenceRule  = "p of two-sided t-tests of the paired differences against zero, the smaller of the two losses times two, " +
+		"is below 5 % after Holm's correction over all arms, the null arm included"
+	recordsRule = "metrics.jsonl in the folder of each run has the loss of every step"
+)
 
-// tests are the significance tests of a plan, with one element per look.
-type tests struct {
-	Alpha       float64   `toml:"alpha"`              // of all looks together, for each of the two wrong verdicts
-	Equivalence []float64 `toml:"equivalence_levels"` // of each one-sided test against the margin
-	Difference  []float64 `toml:"difference_levels"`  // of the two-sided test of each loss against zero
-	Looks       []int     `toml:"looks"`              // after how many seeds
-}
-
-func testsOf(d design.Design) tests {
-	t := tests{Alpha: design.Alpha}
-	for _, look := range d.Looks {
-		t.Looks = append(t.Looks, look.Seeds)
-		t.Equivalence = append(t.Equivalence, look.Equivalence)
-		t.Difference = append(t.Difference, look.Difference)
-	}
-	return t
-}
-
-// freeSettings do not change the losses of a run.
-var freeSettings = []string{"config.precision", "config.out", "config.threads", "config.save_every", "config.save_retry", "config.keep", "config.log_every"}
+// free matches the lines of a plan with settings that do not change the losses of a run.
+var free = regexp.MustCompile(`(?m)^(precision|out|threads|save_every|save_retry|keep|log_every) = .*\n`)
 
 func (c *Comparison) plan() ([]byte, error) {
 	p := plan{
-		Varied: c.Varied,
-		Losses: []string{fmt.Sprintf("training, mean of the last %d steps", tail(c.Config.Steps)), "validation, after the last step"},
-		Margin: 100 * c.Design.Margin, Ranks: c.Ranks, Seeds: c.seeds(), Config: c.Config, Tests: testsOf(c.Design), Second: c.plannedAverage(),
+		Seeds: c.seeds(), Margin: 100 * c.Margin, Ranks: c.Ranks, Config: c.Config,
+		Losses:      []string{fmt.Sprintf("training, mean of the last %d steps", tail(c.Config.Steps)), "validation, after the last step"},
+		Equivalence: equivalenceRule, Difference: differenceRule, Records: recordsRule,
 	}
-	for _, r := range c.Recipes {
-		p.Precision = append(p.Precision, r.Name)
+	for _, a := range c.Arms {
+		p.Arms = append(p.Arms, a.Name)
+		if a.file != "" {
+			p.Recipes = append(p.Recipes, a.file)
+		}
 	}
 	var buf bytes.Buffer
 	err := toml.NewEncoder(&buf).Encode(p)
 	return buf.Bytes(), err
 }
 
-// existingPlan returns the plan in the folder, or nil if there is none. It returns an error if the
-// folder holds something else.
-func (c *Comparison) existingPlan() ([]byte, error) {
-	path := filepath.Join(c.Out, planFile)
-	text, err := system.ReadFile(path, stricttoml.MaxSize)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return text, err
+// Check returns an error if the comparison cannot be run or resumed. It writes nothing. The user
+// can correct the causes of its errors.
+func (c *Comparison) Check() error {
+	var errs []error
+	if c.Seeds < 1 || c.Seeds > maxSeeds {
+		errs = append(errs, fmt.Errorf("--seeds is %d: give 1 or more, at most %d", c.Seeds, maxSeeds))
 	}
-	entries, err := system.ReadDir(c.Out)
-	others := slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == system.LockFile || e.Name() == pilotFolder })
-	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("--out: %w: give a folder for the comparison", err)
-	case len(others) > 0:
-		return nil, fmt.Errorf("%s is not empty and holds no comparison (%s): give another --out", c.Out, planFile)
+	if !(c.Margin > 0 && c.Margin < 1) {
+		errs = append(errs, fmt.Errorf("--margin is %g: give a positive number of percent below 100, such as 0.5", 100*c.Margin))
 	}
-	return nil, nil
+	if c.Jobs < 1 || c.Jobs > maxJobs {
+		errs = append(errs, fmt.Errorf("--jobs is %d: give 1 or more concurrent runs, at most %d", c.Jobs, maxJobs))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := cmp.Or(c.checkArms(), c.checkFolder()); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, t := range c.tasks() {
+		if err := t.cfg.Validate(c.Ranks); err != nil {
+			return fmt.Errorf("%s: %w", t, err)
+		}
+		state, err := stateOf(t.cfg)
+		if err != nil {
+			return err
+		}
+		if seen[t.arm.Name] || state.finished {
+			continue
+		}
+		seen[t.arm.Name] = true
+		job, err := trainer.Prepare(t.cfg, c.Ranks, state.checkpoint, nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.arm.Name, err)
+		}
+		if err := errors.Join(job.CheckDisk(), job.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+// lastLooks is the last commit whose comparisons judged several times.
+const lastLooks = "e1738aba"
 
 // checkFolder returns an error if the folder holds another comparison, or something else.
 func (c *Comparison) checkFolder() error {
 	path := filepath.Join(c.Out, planFile)
-	text, err := c.existingPlan()
-	if err != nil || text == nil {
+	text, err := system.ReadFile(path, stricttoml.MaxSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		entries, err := system.ReadDir(c.Out)
+		others := slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name() == system.LockFile })
+		if err != nil && !errors.Is(err, fs.ErrNotExist) || len(others) > 0 {
+			return fmt.Errorf("%s holds no comparison (%s), but something else: give another --out", c.Out, planFile)
+		}
+		return nil
+	} else if err != nil {
 		return err
 	}
-	existing, err := flatten(text)
+	var there plan
+	err = stricttoml.Unmarshal(text, &there)
+	if unknown := (*stricttoml.KeyError)(nil); errors.As(err, &unknown) && unknown.Key == "precision" {
+		return fmt.Errorf("%s was planned by an earlier version, with tests that this version lacks and without a null arm: "+
+			"continue it with the launcher of commit %s, or give another --out to plan it again", path, lastLooks)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w: give another --out", path, err)
 	}
-	// A comparison of an earlier version keeps its rules.
-	const rules = "config.data_rules"
-	existing[rules] = cmp.Or(existing[rules], fmt.Sprint(datasets.FirstRules))
-	if n, err := strconv.Atoi(existing[rules]); err == nil && n >= 1 && c.Config.DataRules == int(datasets.NewestRules) {
-		c.Config.DataRules = n
+	if c.Config.DataRules == int(datasets.NewestRules) {
+		c.Config.DataRules = there.Config.DataRules // the newest when the comparison was planned
 	}
 	mine, err := c.plan()
 	if err != nil {
 		return err
 	}
-	wanted, err := flatten(mine)
-	if err != nil {
-		return err
+	lines := func(plan []byte) []string { return strings.Split(free.ReplaceAllString(string(plan), "")+"end", "\n") }
+	old, now := lines(text), lines(mine)
+	for i := range min(len(old), len(now)) {
+		if old[i] != now[i] {
+			return fmt.Errorf("%s holds a comparison in which the plan has %.300q, not %.300q: to resume it, give the flags it was started with, or give another --out", c.Out, old[i], now[i])
+		}
 	}
-	if what := firstDifference(existing, wanted); what != "" {
-		return fmt.Errorf("%s holds a comparison in which %s: to resume it, give the flags it was started with, or give another --out", c.Out, what)
-	}
+	c.existing = text
 	return nil
 }
 
-// firstDifference names the alphabetically first setting that differs, or returns "".
-func firstDifference(existing, wanted map[string]string) string {
-	names := map[string]bool{}
-	for name := range existing {
-		names[name] = true
-	}
-	for name := range wanted {
-		names[name] = true
-	}
-	var different []string
-	for name := range names {
-		if existing[name] != wanted[name] && !slices.Contains(freeSettings, name) {
-			different = append(different, name)
+// savePlan writes the plan, unless the folder has one. It returns the SHA-256 of the plan's text.
+func (c *Comparison) savePlan() (hash string, err error) {
+	if c.existing == nil {
+		if c.existing, err = c.plan(); err == nil {
+			err = system.WriteFile(filepath.Join(c.Out, planFile), c.existing)
 		}
 	}
-	if len(different) == 0 {
-		return ""
-	}
-	name := slices.Min(different)
-	or := func(value string) string {
-		if value == "" {
-			return "not set"
-		}
-		return value
-	}
-	return fmt.Sprintf("%s is %s, not %s", strings.TrimPrefix(name, "config."), or(existing[name]), or(wanted[name]))
-}
-
-// flatten maps the paths of a plan's TOML text to their values.
-func flatten(text []byte) (map[string]string, error) {
-	if err := stricttoml.Unmarshal(text, new(plan)); err != nil {
-		return nil, err
-	}
-	var tree map[string]any
-	if err := toml.Unmarshal(text, &tree); err != nil {
-		return nil, err
-	}
-	flat := map[string]string{}
-	var walk func(path string, v any)
-	walk = func(path string, v any) {
-		if inner, ok := v.(map[string]any); ok {
-			for key, v := range inner {
-				walk(strings.TrimPrefix(path+"."+key, "."), v)
-			}
-			return
-		}
-		flat[path] = fmt.Sprint(v)
-	}
-	walk("", tree)
-	return flat, nil
-}
-
-// saveFolder creates the folder and writes the plan, unless there is one. It returns the SHA-256 of
-// the plan's text.
-func (c *Comparison) saveFolder() (hash string, err error) {
-	if err := os.MkdirAll(c.Out, 0o777); err != nil {
-		return "", err
-	}
-	text, err := c.existingPlan()
-	if err == nil && text == nil {
-		if text, err = c.plan(); err == nil {
-			err = system.WriteFile(filepath.Join(c.Out, planFile), text)
-		}
-	}
-	return fmt.Sprintf("%x", sha256.Sum256(text)), err
-}
-
-// averagedRule says how the second outcome is tested along with the losses.
-const averagedRule = "the losses decide: verdict, number of seeds and exit code are theirs; " +
-	"this outcome has a verdict of its own, after the same seeds and at the same levels, which are not corrected for it"
-
-// plannedAverage returns what a plan says of the averaged weights, if they are an outcome.
-func (c *Comparison) plannedAverage() (o outcome) {
-	if c.Config.EMA == 0 {
-		return o
-	}
-	return outcome{fmt.Sprintf("validation with averaged weights (decay %g per step), after the last step", c.Config.EMA), averagedRule}
+	return fmt.Sprintf("%x", sha256.Sum256(c.existing)), err
 }

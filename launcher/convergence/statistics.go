@@ -1,209 +1,238 @@
 package convergence
 
-// The statistics of a comparison: paired differences between seeds, their scatter, their course
-// over a run, their error by the choice of the text, and their trend over sizes. Package design has
-// the tests.
+// The statistics of a comparison: paired differences over seeds, two one-sided tests against the
+// margin, a two-sided test against zero with Holm's correction, and the verdicts.
 
 import (
-	"fmt"
+	"cmp"
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/mathext"
 
-	"spmoe/launcher/convergence/design"
 	"spmoe/launcher/record"
-	"spmoe/launcher/trainer/config"
+	"spmoe/launcher/report"
 )
 
-// difference compares losses with the baseline's, seed by seed. Both have the same length. It
-// returns nil if there are none, if a loss is not finite or if a baseline is not positive, because
-// nothing can be stated then.
-func difference(losses, baseline []float64, d design.Design) *Difference {
-	var pairs []float64
+// alpha bounds the chance of each wrong verdict: to call an arm equivalent whose difference is as
+// large as the margin, and to call any arm different although none is.
+const alpha = 0.05
+
+// Verdicts on arms.
+const (
+	Baseline   = "baseline"
+	Equivalent = "equivalent" // both losses differ by less than the margin
+	Different  = "different"  // a loss differs, or the arm diverged and the baseline did not
+	Undecided  = "undecided"  // neither is shown, or the baseline diverged
+)
+
+// Difference describes how much higher an arm's loss is than the baseline's with the same seed, as
+// a fraction of the latter.
+type Difference struct {
+	Pairs       []float64  `json:"pairs"` // by seed
+	Mean        float64    `json:"mean"`
+	SD          float64    `json:"sd"`           // between seeds
+	CI95        [2]float64 `json:"ci95"`         // of the mean, Student's t
+	P           float64    `json:"p"`            // that the mean is zero, two-sided t-test
+	Equivalence float64    `json:"equivalence"`  // p of two one-sided t-tests against the margin
+	LeastMargin float64    `json:"least_margin"` // that these tests would have passed
+}
+
+// Result is a comparison, finished or not. It is stored as result.json, and the page shows it.
+type Result struct {
+	Command  string      `json:"command"` // continues the comparison
+	Version  string      `json:"version"` // of the program
+	Plan     string      `json:"plan_sha256"`
+	Finished bool        `json:"finished"`
+	Setup    Setup       `json:"setup"`
+	Margin   float64     `json:"margin"` // of equivalence, as a fraction of the baseline's loss: 0.005
+	Arms     []ArmResult `json:"arms"`   // the baseline first, the null arm last
+}
+
+// Setup is the part of the configuration that all arms share.
+type Setup struct {
+	Flavor     string   `json:"flavor"`
+	Parameters int64    `json:"parameters"`
+	Steps      int      `json:"steps"`
+	Batch      int      `json:"batch"`
+	Seq        int      `json:"seq"`
+	Ranks      int      `json:"ranks"`
+	Seeds      []uint64 `json:"seeds"`
+	Tail       int      `json:"tail"` // steps that a run's final training loss averages
+}
+
+// ArmResult is one arm over all seeds.
+type ArmResult struct {
+	Name    string      `json:"name"`
+	About   string      `json:"about"`
+	Verdict string      `json:"verdict"`
+	Train   *Difference `json:"train,omitempty"` // from the baseline; nil for the baseline itself, or if a loss is not finite
+	HeldOut *Difference `json:"held_out,omitempty"`
+	P       float64     `json:"p"`                // that neither loss differs
+	Holm    float64     `json:"p_holm"`           // the same, corrected over all arms
+	Course  []Window    `json:"course,omitempty"` // of the difference in training loss
+	Runs    []Run       `json:"runs"`
+}
+
+// Run is one arm trained with one seed.
+type Run struct {
+	Seed     uint64        `json:"seed"`
+	Train    record.Number `json:"train_loss"`              // mean of the last Setup.Tail steps, nats per token
+	HeldOut  record.Number `json:"held_out_loss"`           // after the last step
+	Averaged record.Number `json:"averaged_loss,omitempty"` // of averaged weights; 0: there are none
+	Diverged bool          `json:"diverged"`                // a loss is not finite, or no lower than that of a uniform guess
+
+	log *record.Log
+}
+
+// Window is the difference in mean training loss over some steps, with its 95 % interval.
+type Window struct {
+	From int        `json:"from"` // first step
+	To   int        `json:"to"`   // last step
+	Mean float64    `json:"mean"`
+	CI95 [2]float64 `json:"ci95"`
+}
+
+// difference compares losses with the baseline's, seed by seed. It returns nil if a number is not
+// finite, because nothing can be stated then.
+func difference(losses, baseline []float64, margin float64) *Difference {
+	d := &Difference{P: 1, Equivalence: 1}
 	for i, loss := range losses {
-		if pair := loss/baseline[i] - 1; baseline[i] > 0 && finite(pair) {
-			pairs = append(pairs, pair)
-		}
+		d.Pairs = append(d.Pairs, loss/baseline[i]-1)
 	}
-	if len(pairs) == 0 || len(pairs) < len(losses) {
+	d.Mean, d.SD = meanSD(d.Pairs)
+	if !report.Finite(d.Mean) || !report.Finite(d.SD) {
 		return nil
 	}
-	s := sampleOf(pairs)
-	look, _ := d.At(s.Pairs)
-	p, ci := s.P(d.Margin), s.Interval(look.Equivalence)
-	return &Difference{
-		Pairs: pairs, Mean: s.Mean, SD: s.SD, Seeds: s.Pairs, P: p, Level: look.Equivalence, Within: p < look.Equivalence,
-		CI95: s.Interval(look.Difference / 2), CI90: ci, Smallest: max(-ci[0], ci[1]),
+	distance, half := math.Abs(d.Mean), 0.0
+	d.LeastMargin = distance
+	if n := len(d.Pairs); n > 1 { // one seed says nothing about others
+		t, e := studentsT(n-1), max(d.SD/math.Sqrt(float64(n)), math.SmallestNonzeroFloat64)
+		half = t.quantile(0.975) * e
+		d.P = 2 * t.cdf(-distance/e)
+		// Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987. The nearer bound has the larger p.
+		d.Equivalence = t.cdf((distance - margin) / e)
+		d.LeastMargin += t.quantile(1-alpha) * e
 	}
+	d.CI95 = [2]float64{d.Mean - half, d.Mean + half}
+	return d
 }
 
-func sampleOf(pairs []float64) design.Sample {
-	mean, sd := meanSD(pairs)
-	return design.Sample{Pairs: len(pairs), Mean: mean, SD: sd}
-}
+// studentsT is Student's t distribution with that many degrees of freedom.
+type studentsT float64
 
-// sample returns the numbers that a verdict is about.
-func (d *Difference) sample() design.Sample {
-	return design.Sample{Pairs: d.Seeds, Mean: d.Mean, SD: d.SD}
-}
-
-// Sign returns 1 or -1 if the loss is shown to be higher or lower than the baseline's, otherwise 0.
-func (d *Difference) Sign() int {
-	switch {
-	case d == nil || d.Seeds < 2:
-		return 0
-	case d.CI95[0] > 0:
-		return 1
-	case d.CI95[1] < 0:
-		return -1
+// cdf returns the probability of a value below t. With x = ν/(t² + ν) and the regularized
+// incomplete beta function I, the probability beyond |t|, at one end, is I(x; ν/2, 1/2) / 2.
+func (nu studentsT) cdf(t float64) float64 {
+	tail := 0.5 * mathext.RegIncBeta(float64(nu)/2, 0.5, float64(nu)/(t*t+float64(nu)))
+	if t > 0 {
+		return 1 - tail
 	}
-	return 0
+	return tail
 }
 
-func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+// quantile returns the t with a probability p, from 0 to 1, below it.
+func (nu studentsT) quantile(p float64) float64 {
+	x := mathext.InvRegIncBeta(float64(nu)/2, 0.5, 2*min(p, 1-p))
+	return math.Copysign(math.Sqrt(float64(nu)*(1-x)/x), p-0.5)
+}
 
-// meanSD returns the mean and the standard deviation of a sample. The latter is 0 for one number.
-func meanSD(xs []float64) (average, sd float64) {
+// meanSD returns the mean and the standard deviation of a sample that is not empty. The latter is 0
+// for one number.
+func meanSD(xs []float64) (mean, sd float64) {
+	for _, x := range xs {
+		mean += x / float64(len(xs))
+	}
 	if len(xs) == 1 {
-		return xs[0], 0
+		return mean, 0
 	}
-	return mean(xs), math.Sqrt(products(xs, xs) / float64(len(xs)-1))
+	for _, x := range xs {
+		sd += (x - mean) * (x - mean) / float64(len(xs)-1)
+	}
+	return mean, math.Sqrt(sd)
 }
 
-// mean returns the mean of a sample that is not empty.
-func mean(xs []float64) float64 { return floats.Sum(xs) / float64(len(xs)) }
-
-// correlation returns the correlation of pairs of numbers (Pearson's r).
-func correlation(xs, ys []float64) float64 {
-	return products(xs, ys) / math.Sqrt(products(xs, xs)*products(ys, ys))
+// holm corrects the p of several tests of one claim (Holm, Scand. J. Stat. 6, 1979).
+func holm(ps []float64) []float64 {
+	order := make([]int, len(ps))
+	for i := range ps {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(ps[i], ps[j]) })
+	corrected, least := make([]float64, len(ps)), 0.0
+	for rank, i := range order {
+		least = max(least, min(1, float64(len(ps)-rank)*ps[i]))
+		corrected[i] = least
+	}
+	return corrected
 }
 
-// products returns Σ (x - mean of x)(y - mean of y), corrected for the rounding of the means: Chan,
-// Golub and LeVeque, "Algorithms for computing the sample variance", 1983, (1.7).
-func products(xs, ys []float64) (sum float64) {
-	mx, my := mean(xs), mean(ys)
-	var restX, restY float64
-	for i := range xs {
-		dx, dy := xs[i]-mx, ys[i]-my
-		sum, restX, restY = sum+dx*dy, restX+dx, restY+dy
+// judge fills in the runs of all arms, their differences from the baseline and their verdicts.
+func (c *Comparison) judge(r *Result, tasks []task, logs []*record.Log) {
+	for i, t := range tasks {
+		a := &r.Arms[i%len(r.Arms)] // runs go seed by seed
+		a.Runs = append(a.Runs, newRun(t, logs[i]))
 	}
-	return sum - restX*restY/float64(len(xs))
+	base, others := &r.Arms[0], r.Arms[1:]
+	ps := make([]float64, len(others))
+	for i := range others {
+		a := &others[i]
+		a.Train = difference(losses(a.Runs, training), losses(base.Runs, training), c.Margin)
+		a.HeldOut = difference(losses(a.Runs, validation), losses(base.Runs, validation), c.Margin)
+		a.Course = course(a.Runs, base.Runs)
+		ps[i] = a.chance()
+	}
+	for i, p := range holm(ps) {
+		others[i].P, others[i].Holm, others[i].Verdict = ps[i], p, others[i].judge(base, p)
+	}
+	r.Finished, base.Verdict = true, Baseline
 }
 
-// median returns the median of a sample that is not empty. For an even count it is the mean of the
-// two middle numbers; gonum interpolates in other ways.
-func median(xs []float64) float64 {
-	xs = slices.Sorted(slices.Values(xs))
-	n := len(xs)
-	if n%2 == 0 {
-		return (xs[n/2-1] + xs[n/2]) / 2
-	}
-	return xs[n/2]
+func (a *ArmResult) diverged() bool {
+	return slices.ContainsFunc(a.Runs, func(r Run) bool { return r.Diverged })
 }
 
-// spread returns the scatter of the finite losses.
-func spread(losses []float64) Spread {
-	var xs []float64
-	for _, loss := range losses {
-		if finite(loss) {
-			xs = append(xs, loss)
-		}
+// chance returns p of the claim that an arm differs, before Holm's correction. Either of two losses
+// may show it, so the smaller p counts twice. A divergence needs no test.
+func (a *ArmResult) chance() float64 {
+	switch {
+	case a.diverged():
+		return 0
+	case a.Train == nil || a.HeldOut == nil:
+		return 1
 	}
-	if len(xs) == 0 {
-		return Spread{}
-	}
-	mean, sd := meanSD(xs)
-	if mean == 0 {
-		return Spread{}
-	}
-	return Spread{mean, sd / math.Abs(mean)}
+	return min(1, 2*min(a.Train.P, a.HeldOut.P))
 }
 
-// Scatter returns the scatter of the arm's pairs. It returns false if there are fewer than two.
-func (a Arm) Scatter() (s design.Scatter, ok bool) {
-	if a.Train == nil || a.HeldOut == nil || a.Train.Seeds < 2 {
-		return s, false
+// judge returns the verdict on an arm whose p is corrected. Equivalence goes first: a difference
+// may be real and yet within the margin.
+func (a *ArmResult) judge(base *ArmResult, p float64) string {
+	switch {
+	case base.diverged():
+		return Undecided
+	case a.Train != nil && a.HeldOut != nil && !a.diverged() && max(a.Train.Equivalence, a.HeldOut.Equivalence) < alpha:
+		return Equivalent
+	case p < alpha:
+		return Different
 	}
-	s = design.Scatter{Train: a.Train.SD, HeldOut: a.HeldOut.SD, Pairs: a.Train.Seeds}
-	if r := correlation(a.Train.Pairs, a.HeldOut.Pairs); finite(r) {
-		s.Correlation = max(-1, min(r, 1))
-	}
-	return s, true
+	return Undecided
 }
 
-// Scatter returns the scatter of the arm that scatters most. It returns false if there is none.
-func (r Result) Scatter() (most design.Scatter, ok bool) {
-	for i, arm := range r.Arms {
-		if s, has := arm.Scatter(); has && i > 0 && math.Max(s.Train, s.HeldOut) >= math.Max(most.Train, most.HeldOut) {
-			most, ok = s, true
-		}
-	}
-	return most, ok
-}
+// tail returns the number of last steps that a run's final training loss averages: 5 % of them.
+// Arms train on the same batches, so the mean only has to smooth the effect of rounding on single
+// steps. It must be short, because the learning rate still decays.
+func tail(steps int) int { return min(steps, max(10, steps/20)) }
 
-// ReadScatter returns the scatter in the result of an earlier comparison.
-func ReadScatter(folder string) (s design.Scatter, err error) {
-	r, err := ReadResult(folder)
-	if err != nil {
-		return s, err
+// newRun returns the outcome of a finished run.
+func newRun(t task, log *record.Log) Run {
+	n := len(log.Steps)
+	run := Run{
+		Seed: t.seed, Train: record.Number(meanLoss(log.Steps, n-tail(n), n)), HeldOut: log.Done.HeldOut, Averaged: log.Done.Averaged, log: log,
 	}
-	s, ok := r.Scatter()
-	if !ok {
-		return s, fmt.Errorf("the comparison in %s has no arm with two seeds or more, so it does not say how much pairs scatter", folder)
-	}
-	return s, nil
-}
-
-// measured is the scatter of MXFP8 against BF16 in the comparisons of bench/results/convergence.
-var measured = []struct {
-	flavor            string
-	steps, batch, seq int
-	lr                float64
-	scatter           design.Scatter
-}{
-	{"debug", 1500, 16, 128, 1e-3, design.Scatter{Train: 0.00338, HeldOut: 0.00408, Correlation: 0.66, Pairs: 20}},
-	{"300K", 1500, 32, 128, 8e-3, design.Scatter{Train: 0.01255, HeldOut: 0.01098, Correlation: 0.89, Pairs: 8}},
-	{"debug", 1500, 16, 128, 3e-3, design.Scatter{Train: 0.00925, HeldOut: 0.01082, Correlation: 0.97, Pairs: 10}},
-}
-
-// MeasuredScatter returns the scatter of runs of several precisions with a configuration, if it was
-// measured.
-func MeasuredScatter(cfg config.Config) (s design.Scatter, ok bool) {
-	for _, m := range measured {
-		flavor, err := config.Default(m.flavor)
-		if err == nil && cfg.Model == flavor.Model && cfg.Steps == m.steps &&
-			cfg.Batch == m.batch && cfg.Seq == m.seq && cfg.Optimizer.LR == m.lr {
-			return m.scatter, true
-		}
-	}
-	return s, false
-}
-
-// windows is the number of windows that a run is divided into.
-const windows = 8
-
-// course returns the paired differences in mean training loss over each window of the steps, as a
-// mean over seeds. Windows in which a loss is not finite are left out.
-func course(runs, baseline []Run) (all []Window) {
-	if len(runs) == 0 {
-		return nil
-	}
-	steps := len(runs[0].Log.Steps)
-	for i := range windows {
-		lo, hi := steps*i/windows, steps*(i+1)/windows
-		var pairs []float64
-		for j, run := range runs {
-			if pair := meanLoss(run.Log.Steps, lo, hi)/meanLoss(baseline[j].Log.Steps, lo, hi) - 1; finite(pair) {
-				pairs = append(pairs, pair)
-			}
-		}
-		if len(pairs) == len(runs) {
-			s := sampleOf(pairs)
-			all = append(all, Window{lo + 1, hi, s.Mean, s.Interval(0.025)})
-		}
-	}
-	return all
+	// Exploded weights lead to the loss of a uniform guess, and two such runs would be equivalent.
+	uniform := 0.999 * math.Log(float64(t.cfg.Model.Vocab))
+	run.Diverged = !report.Finite(float64(run.Train)) || !report.Finite(float64(run.HeldOut)) || float64(run.HeldOut) >= uniform
+	return run
 }
 
 // meanLoss returns the mean training loss of steps [lo, hi). It is NaN if a step is missing or
@@ -219,82 +248,43 @@ func meanLoss(steps []record.Step, lo, hi int) float64 {
 	return sum / float64(hi-lo)
 }
 
-// textError returns the standard error of the difference in validation loss, as a fraction of the
-// baseline's, over parts of the text: the parts are a sample of text as the seeds are one of runs.
-// It is 0 without two parts that all runs have measured.
-func textError(runs, baseline []Run) float64 {
-	arm, base := partMeans(runs), partMeans(baseline)
-	if len(arm) < 2 || len(arm) != len(base) {
-		return 0
-	}
-	differences := make([]float64, len(arm))
-	for i := range arm {
-		differences[i] = arm[i] - base[i]
-	}
-	_, sd := meanSD(differences)
-	e := sd / math.Sqrt(float64(len(arm))) / mean(base)
-	if !finite(e) {
-		return 0
-	}
-	return e
+// loss is one of the losses that verdicts are about.
+type loss struct {
+	name       string
+	of         func(Run) float64
+	difference func(ArmResult) *Difference
 }
 
-// partMeans returns the loss of each part of the text, as a mean over runs, or nil if the runs have
-// different numbers of parts.
-func partMeans(runs []Run) (means []float64) {
-	for _, run := range runs {
-		var passes []record.Number
-		if run.Log != nil && run.Log.Done != nil {
-			passes = run.Log.Done.Passes
+var (
+	training   = loss{"training", func(r Run) float64 { return float64(r.Train) }, func(a ArmResult) *Difference { return a.Train }}
+	validation = loss{"validation", func(r Run) float64 { return float64(r.HeldOut) }, func(a ArmResult) *Difference { return a.HeldOut }}
+)
+
+// losses returns one of the losses of all runs.
+func losses(runs []Run, l loss) (all []float64) {
+	for _, r := range runs {
+		all = append(all, l.of(r))
+	}
+	return all
+}
+
+// windows is the number of parts of a run in which its course is compared.
+const windows = 20
+
+// course returns the paired differences in mean training loss over each window of the steps.
+// Windows in which a loss is not finite are left out.
+func course(runs, baseline []Run) (all []Window) {
+	steps := len(runs[0].log.Steps)
+	parts := min(windows, steps)
+	for i := range parts {
+		lo, hi := steps*i/parts, steps*(i+1)/parts
+		var arm, base []float64
+		for j, run := range runs {
+			arm, base = append(arm, meanLoss(run.log.Steps, lo, hi)), append(base, meanLoss(baseline[j].log.Steps, lo, hi))
 		}
-		if means == nil {
-			means = make([]float64, len(passes))
-		}
-		if len(passes) != len(means) {
-			return nil
-		}
-		for i, loss := range passes {
-			means[i] += float64(loss) / float64(len(runs))
+		if d := difference(arm, base, 1); d != nil {
+			all = append(all, Window{lo + 1, hi, d.Mean, d.CI95})
 		}
 	}
-	return means
+	return all
 }
-
-// Trend is a line through the mean differences of a loss at several sizes, each weighted by its
-// precision.
-type Trend struct {
-	Slope float64    // change of the difference per factor of ten in parameters
-	CI95  [2]float64 // of Slope
-}
-
-// sizeGap is the difference of a loss at a model size.
-type sizeGap struct {
-	parameters int64
-	*Difference
-}
-
-// trendOf fits a line to differences against the logarithm of the size. It returns false without
-// two sizes.
-func trendOf(all []sizeGap) (t Trend, ok bool) {
-	if !slices.ContainsFunc(all, func(d sizeGap) bool { return d.parameters != all[0].parameters }) {
-		return t, false
-	}
-	var weights, x, y, pairs float64
-	for _, d := range all {
-		w := float64(d.Seeds) / (d.SD * d.SD)
-		weights, x, y, pairs = weights+w, x+w*d.size(), y+w*d.Mean, pairs+float64(d.Seeds)
-	}
-	x, y = x/weights, y/weights
-	var sxx, sxy float64
-	for _, d := range all {
-		w, dx := float64(d.Seeds)/(d.SD*d.SD), d.size()-x
-		sxx, sxy = sxx+w*dx*dx, sxy+w*dx*(d.Mean-y)
-	}
-	free := pairs - float64(len(all)) // of the scatter within sizes
-	half := design.StudentsT(free).Quantile(0.975) / math.Sqrt(sxx)
-	t.Slope = sxy / sxx
-	t.CI95 = [2]float64{t.Slope - half, t.Slope + half}
-	return t, true
-}
-
-func (s sizeGap) size() float64 { return math.Log10(float64(s.parameters)) }

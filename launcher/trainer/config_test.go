@@ -101,17 +101,17 @@ func TestPrepare(t *testing.T) {
 		resume string
 		change func(*config.Config)
 	}{
-		"holds step-00000004 of an earlier run":              {"", func(*config.Config) {}},
-		"steps is 0":                                         {"", func(c *config.Config) { c.Steps = 0 }},
-		"flavor debug on -np 2 needs about":                  {"", func(c *config.Config) { c.Batch, c.Out = 1<<24, elsewhere }},
-		"training data: a sequence length of 4096":           {"", func(c *config.Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"state/alarms.go"} }},
-		"validation data: a sequence length of 2048":         {"", func(c *config.Config) { c.Seq, c.Out = 2048, elsewhere }},
-		"not a spmoe checkpoint":                             {t.TempDir(), func(*config.Config) {}},
-		"at step 4, after the end of the run":                {cfg.Out, func(c *config.Config) { c.Steps = 3 }},
-		"parameters, but the configuration describes one of": {cfg.Out, func(c *config.Config) { c.Model.ExpertInter = 16 }},
-		"sequence length of 32, here it is 16":               {cfg.Out, func(c *config.Config) { c.Seq = 16 }},
-		"trained with data seed 1, here it is 2":             {cfg.Out, func(c *config.Config) { c.Seed = 2 }},
-		"other data":                                         {cfg.Out, func(c *config.Config) { c.Data = []string{"config/config.go"} }},
+		"holds step-00000004 of an earlier run":                            {"", func(*config.Config) {}},
+		"steps is 0":                                                       {"", func(c *config.Config) { c.Steps = 0 }},
+		"flavor debug on -np 2 needs about":                                {"", func(c *config.Config) { c.Batch, c.Out = 1<<24, elsewhere }},
+		"training data: a sequence length of 4096":                         {"", func(c *config.Config) { c.Seq, c.Out, c.Data = 4096, elsewhere, []string{"state/alarms.go"} }},
+		"validation data: a sequence length of 2048":                       {"", func(c *config.Config) { c.Seq, c.Out = 2048, elsewhere }},
+		"not a spmoe checkpoint":                                           {t.TempDir(), func(*config.Config) {}},
+		"at step 4, after the end of the run":                              {cfg.Out, func(c *config.Config) { c.Steps = 3 }},
+		"experts.0.down_proj.weight\" has shape [32 32], expected [32 16]": {cfg.Out, func(c *config.Config) { c.Model.ExpertInter = 16 }},
+		"sequence length of 32, here it is 16":                             {cfg.Out, func(c *config.Config) { c.Seq = 16 }},
+		"trained with data seed 1, here it is 2":                           {cfg.Out, func(c *config.Config) { c.Seed = 2 }},
+		"other data":                                                       {cfg.Out, func(c *config.Config) { c.Data = []string{"config/config.go"} }},
 	} {
 		changed := cfg
 		c.change(&changed)

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 """Sums up the comparisons in this folder: Holm's correction, repeated arms, differences over tokens.
 
-    studies.py                         prints the tables of README.md
-    studies.py run STUDY OUT           runs the command of a study again: launcher compare
-    studies.py losses OUT losses.csv.gz   writes the mean losses per 50 steps of a comparison's runs
+    studies.py                 prints the tables of README.md
+    studies.py check           computes all stored numbers and verdicts again from the stored runs
+    studies.py run STUDY OUT   runs the command of a study again: launcher compare
 """
 import collections
+import contextlib
 import csv
-import glob
 import gzip
 import json
 import math
 import os
 import subprocess
 import sys
+import tarfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 STUDIES = ["300K", "300K-nvfp4", "300K-100-seeds", "wide-fp8", "wide-mxfp4"]
@@ -43,13 +44,18 @@ class Sample:
     def __init__(self, xs):
         self.xs, n = xs, len(xs)
         self.mean = sum(xs) / n
-        error = math.sqrt(sum((x - self.mean) ** 2 for x in xs) / (n - 1) / n)
+        self.error = math.sqrt(sum((x - self.mean) ** 2 for x in xs) / (n - 1) / n)
         low, high = 0, 100
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (middle, high) if tail(middle, n - 1) > 0.025 else (low, middle)
-        self.low, self.high = self.mean - low * error, self.mean + low * error
-        self.p = 2 * tail(abs(self.mean) / error, n - 1)
+        self.low, self.high = self.mean - low * self.error, self.mean + low * self.error
+        self.p = 2 * tail(abs(self.mean) / self.error, n - 1)
+
+    def equivalence(self, margin):
+        """The larger p of two one-sided t-tests against the margin."""
+        t = (margin - abs(self.mean)) / self.error
+        return tail(t, len(self.xs) - 1) if t > 0 else 1 - tail(-t, len(self.xs) - 1)
 
     def __str__(self):
         return f"{100 * self.mean:+.2f} % ({100 * self.low:+.2f} to {100 * self.high:+.2f})"
@@ -101,7 +107,7 @@ def result(study):
 
 def tables():
     results = {study: result(study) for study in STUDIES}
-    print("| study | arm | seeds | training, 95 % | validation, 95 % | p | p by Holm |\n|---|---|---|---|---|---|---|")
+    print("| study | arm | seeds | training, 95 % | validation, 95 % | p | p by Holm | verdict |\n|---|---|---|---|---|---|---|---|")
     for study, r in results.items():
         base, named = r["arms"][0], {a["name"]: a for a in r["arms"]}
         families = [[compare(study, base, a, a["name"]) for a in r["arms"][1:]],
@@ -109,7 +115,8 @@ def tables():
         for family in families:
             corrected = holm(family)
             for a in family:
-                print(f"| {study} | {a.name} | {len(a.training.xs)} | {a.training} | {a.validation} | {a.p:.2g} | {corrected[a.name]:.2g} |")
+                verdict = named.get(a.name, {"verdict": ""})["verdict"]
+                print(f"| {study} | {a.name} | {len(a.training.xs)} | {a.training} | {a.validation} | {a.p:.2g} | {corrected[a.name]:.2g} | {verdict} |")
     print("\n| both studies of 300K at 8e-3 | seeds | training, 95 % | validation, 95 % |\n|---|---|---|---|")
     first, second = (results[s]["arms"] for s in STUDIES[:2])
     for one in first[1:]:
@@ -129,30 +136,49 @@ def tables():
             print(f"| {study} | {a['name']} | {' '.join(format(100 * w['mean'], '+.2f') for w in a['course'])} | {late}|")
 
 
-def write_losses(folder, path):
-    with gzip.open(path, "wt", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["arm", "seed", "step", "loss"])
-        for record in sorted(glob.glob(os.path.join(folder, "*", "seed-*", "metrics.jsonl"))):
-            with open(record) as f:
-                lines = [json.loads(line) for line in f]
-            steps = [line["step"]["loss"] for line in lines if "step" in line]
-            if not any("done" in line for line in lines):
-                continue  # the run has not ended
-            arm, seed = record.split(os.sep)[-3:-1]
-            for at in range(0, len(steps), SPAN):
-                part = steps[at:at + SPAN]
-                rows.writerow([arm, seed[len("seed-"):], at + len(part), f"{sum(part) / len(part):.6f}"])
+def verdict(r, samples):
+    """The verdict of a plan on an arm, at the levels of the look after its seeds."""
+    seeds, last, margin = len(samples[0].xs), r["looks"][-1]["seeds"], r["margin"]
+    look = next(look for look in r["looks"] if look["seeds"] == seeds)
+    if all(s.equivalence(margin) < look["equivalence_level"] for s in samples):
+        return "equivalent"
+    different = any(s.p < look["difference_level"] and (seeds == last or abs(s.mean) >= margin) for s in samples)
+    return "different" if different else "undecided"
+
+
+def check():
+    def same(what, stored, computed):
+        if stored != computed and not (isinstance(stored, float) and abs(stored - computed) <= 1e-6):
+            sys.exit(f"{what} is stored as {stored} and computed as {computed}")
+
+    for study in STUDIES:
+        r, seen, records = result(study), 0, os.path.join(HERE, study, "records.tar.xz")
+        for a in r["arms"][1:]:
+            samples = [Sample(pairs(r["arms"][0], a, loss)) for loss in ("train_loss", "held_out_loss")]
+            for s, stored in zip(samples, (a["train"], a["held_out"])):
+                same(f"{study}, mean of {a['name']}", stored["mean"], s.mean)
+                same(f"{study}, p of {a['name']}", stored["p"], s.equivalence(r["margin"]))
+            same(f"{study}, verdict on {a['name']}", a["verdict"], verdict(r, samples))
+        runs = {f"study/{a['name']}/seed-{run['seed']}/metrics.jsonl": run for a in r["arms"] for run in a["runs"]}
+        with tarfile.open(records) if os.path.exists(records) else contextlib.nullcontext([]) as archive:
+            for member in archive:
+                if run := runs.get(member.name):  # not of a seed after the look that decided the arm
+                    lines = [json.loads(line) for line in archive.extractfile(member)]
+                    last = [line["step"]["loss"] for line in lines if "step" in line][-r["setup"]["tail"]:]
+                    same(member.name + ", training loss", run["train_loss"], sum(last) / len(last))
+                    same(member.name + ", validation loss", run["held_out_loss"], lines[-1]["done"]["held_out_loss"])
+                    seen += 1
+        print(f"{study}: as stored are {len(r['arms']) - 1} arms and {len(runs)} runs, {seen} computed from the losses of all steps")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 1:
-        tables()
-    elif sys.argv[1] == "run" and len(sys.argv) == 4:
-        command = result(sys.argv[2])["command"].split()
+    if sys.argv[1:] == ["check"]:
+        check()
+    elif sys.argv[1:2] == ["run"] and len(sys.argv) == 4:
+        command = result(sys.argv[2])["command"].replace("--until-decided --max-seeds", "--seeds").split()  # today there is one look
         command[command.index("--out") + 1] = os.path.abspath(sys.argv[3])
         sys.exit(subprocess.call(command, cwd=os.path.join(HERE, sys.argv[2])))  # plans name files of their folder
-    elif sys.argv[1] == "losses" and len(sys.argv) == 4:
-        write_losses(*sys.argv[2:])
+    elif len(sys.argv) == 1:
+        tables()
     else:
         sys.exit(__doc__)

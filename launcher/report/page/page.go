@@ -108,12 +108,11 @@ type Table struct {
 
 // Cell is a cell of a table.
 type Cell struct {
-	Text  string  `json:"text,omitempty"`
-	Small string  `json:"small,omitempty"` // below the text, lines separated by "\n"
-	Link  string  `json:"link,omitempty"`
-	Class string  `json:"class,omitempty"` // Good, Bad or Warn: a badge; Words: broken into lines; Mono: code
-	Color *int    `json:"color,omitempty"` // of the curves that it is about
-	Bar   float64 `json:"bar,omitempty"`   // length of a bar, up to 1
+	Text  string `json:"text,omitempty"`
+	Small string `json:"small,omitempty"` // below the text, lines separated by "\n"
+	Link  string `json:"link,omitempty"`
+	Class string `json:"class,omitempty"` // Good, Bad or Warn: a badge; Words: broken into lines; Mono: code
+	Color *int   `json:"color,omitempty"` // of the curves that it is about
 }
 
 // Words is the class of a cell of running text. Mono is that of code.
@@ -169,16 +168,14 @@ const Colors = 7
 
 // Curve is a series of points.
 type Curve struct {
-	Name   string  `json:"name"`
-	Color  int     `json:"color"`
-	Dash   int     `json:"dash,omitempty"`  // style of the line, from 0
-	Width  float64 `json:"width,omitempty"` // of the line
-	Dots   bool    `json:"dots,omitempty"`  // a mark at each point
-	NoLine bool    `json:"noLine,omitempty"`
-	X      Values  `json:"x"`
-	Y      Values  `json:"y"`
-	Low    Values  `json:"low,omitempty"` // the range around each point
-	High   Values  `json:"high,omitempty"`
+	Name  string `json:"name"`
+	Color int    `json:"color"`
+	Dash  int    `json:"dash,omitempty"` // style of the line, from 0
+	Dots  bool   `json:"dots,omitempty"` // a mark at each point
+	X     Values `json:"x"`
+	Y     Values `json:"y"`
+	Low   Values `json:"low,omitempty"` // the range around each point
+	High  Values `json:"high,omitempty"`
 }
 
 // Row is a row of a chart of rows.

@@ -133,7 +133,7 @@ function ranges(c, curves, log) {
     list => (list ?? []).filter((v, i) => o.x[i] >= x[0] && o.x[i] <= x[1] && (!log || v > 0)));
   let y = extent(curves.flatMap(inside));
   if (c.y?.range && !zoom) return [x, c.y.range];
-  if (curves.length > 1 && !curves.some(o => o.noLine)) {
+  if (curves.length > 1) {
     const tops = curves.map(o => extent(inside(o))[1]).filter(isFinite).sort((a, b) => a - b);
     if (tops[0] > 0) y[1] = Math.min(y[1], 3 * tops[Math.floor((tops.length - 1) / 2)]);
   }
@@ -149,14 +149,12 @@ function drawCurves(c, drawing, width) {
   if (c.zone) draw("rect", {class: "zone", x: f.left, width: f.right - f.left, y: toY(c.zone[1]), height: toY(c.zone[0]) - toY(c.zone[1])});
   for (const o of curves) {
     const color = colorOf(o);
-    if (o.low && o.noLine) {
-      o.x.forEach((v, i) => draw("line", {class: `thin ${color}`, x1: toX(v), x2: toX(v), y1: toY(o.low[i]), y2: toY(o.high[i])}));
-    } else if (o.low) draw("path", {class: `band ${color}`, d: area(o.x, o.low, o.high, f)});
+    if (o.low) draw("path", {class: `band ${color}`, d: area(o.x, o.low, o.high, f)});
     if (o.thin) draw("path", {class: `thin ${color}`, d: path(o.x, o.thin, f)});
-    if (!o.noLine && (!o.dots || o.x.length > 4)) { // few points would show a course that was not measured
-      draw("path", {class: `line ${color}`, d: path(o.x, o.y, f), "stroke-dasharray": dashes[(o.dash ?? 0) % 3], "stroke-width": o.width});
+    if (!o.dots || o.x.length > 4) { // few points would show a course that was not measured
+      draw("path", {class: `line ${color}`, d: path(o.x, o.y, f), "stroke-dasharray": dashes[(o.dash ?? 0) % 3]});
     }
-    if (!o.dots || !o.noLine && o.x.length > 60) continue;
+    if (!o.dots || o.x.length > 60) continue;
     o.x.forEach((v, i) => {
       if (there(o.y[i]) && isFinite(toY(o.y[i]))) draw("circle", {class: `dot ${color}`, cx: toX(v), cy: toY(o.y[i]), r: 2.6});
     });

@@ -133,15 +133,15 @@ func (r *Run) addLog(log *record.Log, steps int) {
 	for _, q := range record.Figures() {
 		add(q.Figure, quantity(log, q))
 	}
-	losses := Steps(log, "loss")
+	losses := named(log, "loss")
 	add("loss", losses)
-	add("validation", HeldOut(log))
+	add("validation", heldOut(log))
 	r.First = record.Number(math.NaN())
 	if len(losses.Values) > 0 {
 		r.First = record.Number(losses.Values[0])
 	}
 	r.Tail = record.Number(mean(Series{Values: losses.Values[max(0, len(losses.Values)-lossTail):]}.Finite()))
-	r.Speed, r.MFU = median(Steps(log, "tps")), median(Steps(log, "mfu"))
+	r.Speed, r.MFU = median(named(log, "tps")), median(named(log, "mfu"))
 	if b := start.BytesPerToken; b > 0 {
 		r.Bits[0] = 1 / (math.Ln2 * b)
 	}

@@ -24,8 +24,8 @@ func (s *Series) Add(step int, value float64) {
 	s.Steps, s.Values = append(s.Steps, step), append(s.Values, value)
 }
 
-// Steps returns a quantity of the steps that have it, by its key in JSON lines.
-func Steps(log *record.Log, key string) Series { return quantity(log, record.Named(key)) }
+// named returns a quantity of the steps that have it, by its key in JSON lines.
+func named(log *record.Log, key string) Series { return quantity(log, record.Named(key)) }
 
 // quantity returns a quantity of the steps that have it. One whose axis begins above 0 is never 0:
 // the record of a model without it says so.
@@ -38,8 +38,8 @@ func quantity(log *record.Log, q record.Quantity) (s Series) {
 	return s
 }
 
-// HeldOut returns the validation losses.
-func HeldOut(log *record.Log) (s Series) {
+// heldOut returns the validation losses.
+func heldOut(log *record.Log) (s Series) {
 	for _, eval := range log.Evals {
 		s.Add(eval.Step, float64(eval.Loss))
 	}
