@@ -35,7 +35,7 @@ func soon(t *testing.T, args ...string) outcome {
 func TestLinksInRun(t *testing.T) {
 	data := text(t)
 	for _, name := range []string{
-		"tensorboard", "report.html", "config.toml", "metrics.jsonl", "metrics.csv", "events.jsonl", "trace.json", ".lock", "step-00000002", ".step-00000002.tmp", "tokenizer.json",
+		"tensorboard", "report.html", "config.toml", "metrics.jsonl", "events.jsonl", "trace.json", ".lock", "step-00000002", ".step-00000002.tmp", "tokenizer.json",
 		"tensorboard/events.out.tfevents.spmoe", "metrics.jsonl.old",
 	} {
 		t.Run(strings.ReplaceAll(name, "/", " "), func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestLinksInRun(t *testing.T) {
 			before := files(t, victim)
 			got := soon(t, append(tiny(data, "--steps", "2", "--out", "run", "--trace", "steps=1", "--save-retry", "0s"), "--report=true")...)
 			if got.code == cli.ExitOK {
-				soon(t, "report", "run")
+				soon(t, "inspect", "run", "--html")
 			}
 			same(t, files(t, victim), before)
 			if name != ".lock" && got.code != cli.ExitOK { // the rest is written, with a warning at most
@@ -87,7 +87,7 @@ func TestPipesInRun(t *testing.T) {
 				t.Errorf("verify: exit code %d: %s%s", got.code, got.out, got.errOut)
 			}
 			soon(t, "checkpoint", "ls", "run")
-			soon(t, "report", "run")
+			soon(t, "inspect", "run", "--html")
 			soon(t, "generate", "--checkpoint", "run/step-00000002", "--prompt", "a", "--max-tokens", "2")
 			again := soon(t, "train", "--resume", "--steps", "4", "--save-every", "1", "--out", "run", "--save-retry", "0s")
 			if inCheckpoint && (again.code != cli.ExitUsage || !strings.Contains(again.errOut, "not a regular file")) {

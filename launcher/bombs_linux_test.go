@@ -127,22 +127,13 @@ var recordBombs = append([]bomb{
 	{"not UTF-8", content("{}\xff\n"), "not UTF-8"},
 	{"NUL", content("\x00\x00\n"), "metrics.jsonl:1: offset"},
 	{"no key", content("{}\n"), "none of the known keys"},
-	{"two keys", content(`{"done":{},"eval":{}}` + "\n"), "it has 2 keys"},
-	{"negative step", content(`{"step":{"step":-1}}` + "\n"), "step: -1"},
+	{"two keys", content(`{"done":{},"eval":{}}` + "\n"), "it has several keys"},
+	{"negative step", content(`{"step":{"step":-1}}` + "\n"), "Step.Step is -1"},
 	{"huge step", content(`{"step":{"step":9223372036854775808}}` + "\n"), "cannot unmarshal number"},
 	{"loss of 1e999", content(`{"step":{"step":1,"loss":1e999}}` + "\n"), "cannot unmarshal number"},
 	{"loss of 1e300", content(`{"step":{"step":1,"loss":1e300}}` + "\n"), "beyond 1e+100"},
-	{"negative counts", content(`{"load":{"step":1,"layer":1,"tokens":[1,-9223372036854775808]}}` + "\n"), "tokens: -9223372036854775808"},
-	{"choices of 2^62", content(`{"choices":{"top_k":4611686018427387904,"experts":"AAEC"}}` + "\n"), "do not fit top_k"},
-	{"experts per token, 10^5", content(`{"choices":{"top_k":100000,"experts":"` + strings.Repeat("AAAA", 66_667) + `"}}` + "\n"), "of at most 256"},
+	{"negative counts", content(`{"load":{"step":1,"layer":1,"tokens":[1,-9223372036854775808]}}` + "\n"), "Load.Tokens is -9223372036854775808"},
 	{"name that rings", content(`{"start":{"cpu":"\u001b[2J\u0007"}}` + "\n"), "control characters"},
-	{"linear layers without end", func(t *testing.T, path string) {
-		var b strings.Builder
-		for i := range 200 {
-			fmt.Fprintf(&b, `{"quantised":{"linear":"l%d"}}`+"\n", i)
-		}
-		write(t, path, b.String())
-	}, "200 kinds of linear layers"},
 }, notFiles...)
 
 var configBombs = append([]bomb{
@@ -332,7 +323,7 @@ func TestBombs(t *testing.T) {
 	}
 	data := text(t)
 	for _, b := range notFiles {
-		for _, line := range []string{"routes", "schedule --file", "project --ratios", "project --hardware"} {
+		for _, line := range []string{"schedule --file", "project --ratios", "project --hardware"} {
 			try(line, b, "FILE", func(path string) error { return command(append(strings.Fields(line), path)...) })
 		}
 		for _, flags := range []string{"--replay-routes", "-np 2 --pp 2 --ep 1 --pp-schedule", "--tokenizer", "--recipe", "--eval-tasks"} {

@@ -35,10 +35,6 @@ func commands() []cli.Command {
 			"-np 8 verify-layouts",
 			"-np 4 verify-layouts --ranks process --precision mxfp8 --json layouts.jsonl",
 		}},
-		{Name: "report", Group: cli.GroupInspect, Args: "[RUN...]", About: "write the report pages of runs again, and one page of several runs", Define: inspecting.DefineReport, Examples: []string{
-			"report runs/debug-1",
-			"report runs/*",
-		}},
 		{Name: "checkpoint", Group: cli.GroupInspect, About: "list, verify or export checkpoints", Subcommands: inspecting.CheckpointCommands(), Examples: []string{
 			"checkpoint ls runs/debug-1",
 			"checkpoint verify runs/debug-1",
@@ -74,21 +70,17 @@ func commands() []cli.Command {
 			"data train-tokenizer --data corpus/ --vocab 8192 --out tokenizer.json",
 			"data tokenize --data corpus/ --tokenizer tokenizer.json --out corpus.arrow",
 		}},
-		{Name: "inspect", Group: cli.GroupInspect, Args: "[FLAVOR|RUN|CHECKPOINT|FOLDER]", About: "print a model's parameters, memory, FLOPs and bytes per component", Define: inspecting.DefineInspect, Examples: []string{
+		{Name: "inspect", Group: cli.GroupInspect, Args: "[FLAVOR|RUN...|CHECKPOINT|FOLDER]", About: "print a model's parameters, memory, FLOPs and bytes per component, or write pages of runs", Define: inspecting.DefineInspect, Examples: []string{
 			"inspect 671B",
 			"-np 64 inspect 16B --seq 4096 --batch 64 --precision mxfp8",
 			"inspect runs/debug-1 --json",
+			"inspect runs/* --html",
 		}},
 		{Name: "layouts", Group: cli.GroupInspect, About: "list the parallel layouts of some ranks with their memory and traffic", Define: inspecting.DefineLayouts, Examples: []string{
 			"-np 8 layouts",
 			"-np 16 layouts --flavor 16B --hosts 2",
 			"-np 16 layouts --flavor small --dp-replicate 2 --ep 4",
 			"-np 16 layouts --flavor small --json",
-		}},
-		{Name: "routes", Group: cli.GroupInspect, Args: "[FILE [FILE]]", About: "print how tokens were routed, compare two runs, or export a trace", Define: inspecting.DefineRoutes, Examples: []string{
-			"routes runs/debug-1/routes.arrow",
-			"routes runs/bf16/routes.arrow runs/mxfp8/routes.arrow",
-			"routes runs/debug-1/routes.arrow --steps 100..101 --export trace.csv",
 		}},
 		{Name: "recipe", Group: cli.GroupInspect, Args: "NAME", About: "print a built-in low-precision recipe as a file for train --recipe", Define: inspecting.DefineRecipe, Examples: []string{
 			"recipe nvfp4",

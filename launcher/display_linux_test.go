@@ -91,7 +91,7 @@ func TestLiveView(t *testing.T) {
 		kill     bool // rank 0, once
 	}{
 		"goroutines":        {90, "", "", true, false},
-		"20 columns":        {20, "", "", true, false},
+		"60 columns":        {60, "", "", true, false},
 		"processes":         {90, "--ranks process", "", true, false},
 		"replaced":          {90, "--ranks process", "", true, true},
 		"NO_COLOR":          {90, "", "1", false, false},
@@ -105,8 +105,8 @@ func TestLiveView(t *testing.T) {
 			picture := ""
 			terminal := openPTY(t, c.columns, 40, func(term *vt.Terminal) {
 				screen := term.Screen()
-				whole := strings.Contains(screen, "tokens/s") && strings.Contains(screen, "imbalance ") && strings.Contains(screen, "grad norm ") &&
-					strings.Contains(screen, "mfu ") && strings.Contains(screen, "memory ") && strings.Contains(screen, "░") && strings.Contains(screen, " left")
+				whole := strings.Contains(screen, "░") && strings.Contains(screen, " left") &&
+					strings.ContainsAny(screen, "▂▃▄▅▆▇")
 				if whole && picture == "" && (!c.kill || strings.Contains(term.All(), "launcher: all ranks continue after step")) {
 					picture = screen
 					cancel()
@@ -126,7 +126,7 @@ func TestLiveView(t *testing.T) {
 			}
 			unbroken := func(text string) string { return strings.Join(strings.Fields(text), "") } // rows end anywhere
 			joined := unbroken(all)
-			if strings.Contains(joined, "tokens/s") || strings.Contains(joined, "░") {
+			if strings.Contains(joined, "░") {
 				t.Errorf("the picture is still there:\n%s", screen)
 			}
 			for _, want := range []string{"spmoe: debug", "validation after step 0", "saved ", "interrupted after step"} {
@@ -155,7 +155,7 @@ func TestLiveViewAfterStop(t *testing.T) {
 		case <-pictures:
 		default:
 		}
-		pictures <- strings.Count(term.All(), "imbalance ")
+		pictures <- strings.Count(term.All(), " so far")
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()

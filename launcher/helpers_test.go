@@ -130,7 +130,7 @@ func tinyRun(data string) []string {
 }
 
 // clocked are the names in the folder of a run that show what the clock said.
-var clocked = []string{export.TensorBoardFolder, page.File, export.CSVFile}
+var clocked = []string{export.TensorBoardFolder, page.File}
 
 // files returns what is below dir, by path; a folder ends in a slash. What the clock said is left
 // out.

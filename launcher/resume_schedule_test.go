@@ -12,7 +12,7 @@ import (
 )
 
 // A run that is resumed after its end rises to the rate of a longer schedule and says so, or goes
-// on with its last rate, as the message and the page of the complete run propose. One that makes
+// on with its last rate, as the message of the complete run proposes. One that makes
 // the first steps of a schedule resumes as if it had not stopped.
 func TestResumeSchedule(t *testing.T) {
 	data := text(t)
@@ -27,15 +27,7 @@ func TestResumeSchedule(t *testing.T) {
 		more = append(more, "--optimizer.decay-frac", "0.5", "--optimizer.min-factor", "0", "--log-format", "json")
 		return rates(succeed(t, tiny(data, more...)...))
 	}
-	whole := begin("--steps", "6", "--out", "run", "--report")
-	page, err := os.ReadFile("run/report.html")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const proposed = "launcher -np 1 train --resume --out run --steps 12 --schedule-steps 6"
-	if !strings.Contains(string(page), proposed) {
-		t.Errorf("the page lacks %q", proposed)
-	}
+	whole := begin("--steps", "6", "--out", "run")
 	again := succeed(t, tiny(data, "--out", "run", "--optimizer.decay-frac", "0.5", "--optimizer.min-factor", "0")...)
 	if want := "launcher train --resume --out run --steps N --schedule-steps 6, with N above 6"; !strings.Contains(again, want) {
 		t.Errorf("%q, want %q", again, want)
@@ -44,7 +36,7 @@ func TestResumeSchedule(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	out := succeed(t, strings.Fields(strings.TrimPrefix(proposed, "launcher ")+" --report=false --log-format json")...)
+	out := succeed(t, strings.Fields("train --resume --out run --steps 12 --schedule-steps 6 --report=false --log-format json")...)
 	for _, rate := range rates(out) {
 		if rate != whole[5] {
 			t.Errorf("the proposal goes on with rates %g, after %g", rates(out), whole)

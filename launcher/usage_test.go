@@ -83,7 +83,7 @@ func TestUsageErrors(t *testing.T) {
 		{"train --data " + config("empty.txt", ""), []string{"empty.txt", "is empty"}},
 		{"train --data " + loop, []string{"loop", "expected a file of text"}},
 		{"train --data " + pipe, []string{"pipe", "expected a file of text"}},
-		{"report " + pipe, []string{"pipe: not a directory", "give the folder of a run"}},
+		{"inspect --html " + pipe, []string{"pipe: not a directory", "give the folder of a run"}},
 		{"checkpoint ls " + pipe, []string{"pipe: not a directory"}},
 		{"convert --from " + pipe + " --to " + empty + "/new", []string{"pipe is not a folder"}},
 		{"train --data " + config("binary", "a\x00b"), []string{"binary", "NUL"}},
@@ -91,7 +91,7 @@ func TestUsageErrors(t *testing.T) {
 		{"train --data " + config("tiny.txt", "a few words"), []string{"training data", "129 tokens", "more data"}},
 
 		{"train --resume", []string{"no run with a checkpoint", "--out"}},
-		{"report", []string{"no run with a checkpoint", "launcher report RUN"}},
+		{"inspect --html", []string{"no run with a checkpoint", "launcher inspect RUN --html"}},
 		{"generate --prompt x", []string{"no run with a checkpoint", "--checkpoint"}},
 		{"train --resume --out " + data, []string{"nothing to resume", data}},
 		{"train --resume --out " + filepath.Join(other, "none"), []string{"nothing to resume", "none"}},

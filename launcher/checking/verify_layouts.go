@@ -20,7 +20,6 @@ import (
 	"spmoe/collective/pipeline"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/inspecting"
-	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/running"
 	"spmoe/launcher/system"
@@ -324,15 +323,7 @@ func (v *layoutRuns) Train(t Trial) (end LayoutEnd, err error) {
 	if end.Sums, err = StateOf(stepFolder(out, v.cfg.Steps)); err != nil {
 		return end, err
 	}
-	log, err := record.Read(out)
-	if err != nil {
-		return end, err
-	}
-	if log.Usage == nil {
-		return end, fmt.Errorf("%s does not say what the ranks moved", filepath.Join(out, record.File))
-	}
-	end.ratios, err = ratiosOf(t.configure(v.cfg), t.Layout, *log.Usage)
-	return end, err
+	return end, nil
 }
 
 // start runs a train command in a layout.

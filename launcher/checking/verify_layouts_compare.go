@@ -13,48 +13,21 @@ import (
 
 	"spmoe/collective/mesh"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/record"
 	"spmoe/launcher/report"
-	"spmoe/launcher/trainer/config"
-	"spmoe/launcher/trainer/estimate"
 	"spmoe/launcher/trainer/save"
 )
 
 // Verified is the result of a layout.
 type Verified struct {
-	Layout   string      `json:"layout"`
-	Ranks    int         `json:"np"`
-	Mesh     mesh.Layout `json:"mesh"`
-	Schedule string      `json:"pp_schedule,omitempty"`
-	Passes   int         `json:"passes,omitempty"` // per step, if they are verified
-	SHA256   string      `json:"sha256"`
-	Same     bool        `json:"same"` // as the state of one rank
-	layoutRatios
-	First *FirstDifference `json:"first_difference,omitempty"`
-	Axis  string           `json:"axis,omitempty"` // of the mesh, that the layouts that differ have in common
-}
-
-// layoutRatios compares what a run has measured with the formulas of the layouts command.
-type layoutRatios struct {
-	Bytes  float64 `json:"bytes_over_formula"`  // that ranks moved per step
-	Memory float64 `json:"memory_over_formula"` // of weights, gradients and the optimizer's state
-}
-
-// ratiosOf returns the ratios of a run on one host.
-func ratiosOf(cfg config.Config, l mesh.Layout, u record.Usage) (layoutRatios, error) {
-	movements, err := estimate.LayoutTraffic(cfg, l, 1)
-	if err != nil {
-		return layoutRatios{}, err
-	}
-	var moved estimate.Moved
-	for _, m := range movements {
-		moved = moved.Plus(m.Moved)
-	}
-	held := estimate.AllMemory(cfg, l.World)
-	return layoutRatios{
-		u.Moved / moved.Memory,
-		(u.Weights + u.Gradients + u.Optimizer) * float64(l.World) / float64(held.Weights+held.Gradients+held.Optimizer),
-	}, nil
+	Layout   string           `json:"layout"`
+	Ranks    int              `json:"np"`
+	Mesh     mesh.Layout      `json:"mesh"`
+	Schedule string           `json:"pp_schedule,omitempty"`
+	Passes   int              `json:"passes,omitempty"` // per step, if they are verified
+	SHA256   string           `json:"sha256"`
+	Same     bool             `json:"same"` // as the state of one rank
+	First    *FirstDifference `json:"first_difference,omitempty"`
+	Axis     string           `json:"axis,omitempty"` // of the mesh, that the layouts that differ have in common
 }
 
 // FirstDifference is the first step after which two states differ, and where they do.
@@ -70,8 +43,7 @@ func (d FirstDifference) String() string {
 
 // LayoutEnd is how a run has ended.
 type LayoutEnd struct {
-	Sums   save.StateSums
-	ratios layoutRatios
+	Sums save.StateSums
 }
 
 // layoutTrainer trains in layouts.
@@ -138,7 +110,7 @@ func verifyLayouts(trials []Trial, runs layoutTrainer, out io.Writer) (all []Ver
 		if i == 0 {
 			reference = end.Sums
 		}
-		v := Verified{Layout: t.Name(), Ranks: t.World, Mesh: t.Layout, Passes: t.passes, SHA256: end.Sums.All, Same: end.Sums.All == reference.All, layoutRatios: end.ratios}
+		v := Verified{Layout: t.Name(), Ranks: t.World, Mesh: t.Layout, Passes: t.passes, SHA256: end.Sums.All, Same: end.Sums.All == reference.All}
 		if t.PP > 1 {
 			v.Schedule = t.schedule
 		}
@@ -151,7 +123,7 @@ func verifyLayouts(trials []Trial, runs layoutTrainer, out io.Writer) (all []Ver
 			v.First, note = &d, "DIFFERS "+d.String()
 		}
 		all = append(all, v)
-		fmt.Fprintf(out, "  -np %-3d %-*s %s bytes %.3f memory %.3f %s\n", t.World, width, t, v.SHA256, v.Bytes, v.Memory, note)
+		fmt.Fprintf(out, "  -np %-3d %-*s %s %s\n", t.World, width, t, v.SHA256, note)
 	}
 	return all, nil
 }

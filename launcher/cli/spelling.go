@@ -23,11 +23,20 @@ const LongestWord = 100
 // UnknownCommand returns the error for a word that is no command, with the command that was
 // probably meant.
 func UnknownCommand(cmds []Command, name string) error {
+	if now := removedCommands[name]; now != "" {
+		return fmt.Errorf("%s is no command any more: %s", name, now)
+	}
 	text := fmt.Sprintf("unknown command %.*q", LongestWord, name)
 	if near := meantCommand("", name, cmds); near != "" {
 		text += fmt.Sprintf(": did you mean %s?", near)
 	}
 	return errors.New(text + " (commands: " + strings.Join(commandNames(cmds), ", ") + ")")
+}
+
+// removedCommands says what to do instead of commands of earlier versions.
+var removedCommands = map[string]string{
+	"report": "launcher inspect RUN... --html writes the pages of runs",
+	"routes": "OUT/routes.arrow is an Arrow stream, which pyarrow reads (docs/routes.md); the page of a run shows its loads",
 }
 
 // ReplacedRun returns the error for run FILE of earlier versions, with the script that replaces it.

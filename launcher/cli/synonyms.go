@@ -32,7 +32,6 @@ var CommandSynonyms = map[string]string{
 	"checkpoint verify": "verify",
 	"layouts":           "mesh parallelism",
 	"inspect":           "estimate summary params flops memory",
-	"report":            "plot dashboard tensorboard html",
 	"bench":             "benchmark perf speed",
 	"bench kernels":     "gemm matmul",
 	"bench exchange":    "alltoall all-to-all a2a collectives nccl-tests",
@@ -101,13 +100,14 @@ var FlagSynonyms = map[string]string{
 
 // FlagAdvice says what to do instead of flags that have no counterpart.
 var FlagAdvice = map[string]string{
-	"TensorBoard events are always written, to OUT/tensorboard":                               "tensorboard enable-tensorboard logging-dir",
-	"it is not supported: OUT/metrics.jsonl holds every step, and OUT/tensorboard the events": "wandb enable-wandb wandb-project report-to mlflow trackio",
-	"spmoe computes on CPUs: -np sets the ranks and --threads the threads of each":            "device devices gpu gpus num-gpus cuda use-cpu",
-	"start the launcher with mpirun or srun to use several hosts (docs/cluster.md)":           "nnodes num-nodes nodes node-rank master-addr master-port hostfile",
+	"TensorBoard events are always written, to OUT/tensorboard":                                                                                                                                              "tensorboard enable-tensorboard logging-dir",
+	"it is not supported: OUT/metrics.jsonl holds every step, and OUT/tensorboard the events":                                                                                                                "wandb enable-wandb wandb-project report-to mlflow trackio",
+	"spmoe computes on CPUs: -np sets the ranks and --threads the threads of each":                                                                                                                           "device devices gpu gpus num-gpus cuda use-cpu",
+	"start the launcher with mpirun or srun to use several hosts (docs/cluster.md)":                                                                                                                          "nnodes num-nodes nodes node-rank master-addr master-port hostfile",
+	"OUT/report.html is written every 30 s while the run goes on and loads itself again, and TensorBoard reads OUT/tensorboard":                                                                              "http http-stay http-pprof",
 	"--dp-replicate, --dp-shard, --cp, --tp, --ep and --pp divide the -np ranks: layers by pp, sequences by cp, those and products by tp, experts by ep, all else is data-parallel with a sharded optimizer": "sequence-parallel data-parallel-size dp zero-stage deepspeed",
-	"launcher --version prints the version; --log-every 1 prints every step":                                      "v version",
-	"the sections are [model], [model.yarn], [optimizer], [guard] and [mx]; all other settings stand before them": "training job parallelism",
+	"launcher --version prints the version; --log-every 1 prints every step":                                                                                                                                 "v version",
+	"the sections are [model], [model.yarn], [optimizer], [guard] and [mx]; all other settings stand before them":                                                                                            "training job parallelism",
 	"the kernels are compiled already": "compile torch-compile",
 	"a run is as long as --steps says": "epochs num-epochs num-train-epochs",
 }

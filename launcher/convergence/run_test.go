@@ -204,4 +204,5 @@ func TestBrowserComparison(t *testing.T) {
 			t.Errorf("%d pixels: charts %q", width, charts)
 		}
 	}
+	browser.Controls(t, html, "course")
 }

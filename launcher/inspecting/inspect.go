@@ -2,7 +2,7 @@
 package inspecting
 
 // inspect: a model's parameters, memory, FLOPs and bytes per component, from its configuration
-// alone.
+// alone, or the pages of runs.
 
 import (
 	"context"
@@ -31,6 +31,8 @@ type inspectFlags struct {
 	ranks  int
 	config string
 	json   bool
+	html   bool
+	out    string // of html
 	given  *[]cli.Assignment
 }
 
@@ -38,6 +40,8 @@ type inspectFlags struct {
 func DefineInspect(fs *flag.FlagSet) cli.Action {
 	f := &inspectFlags{}
 	running.DefineRankCount(fs, &f.ranks, 1)
+	fs.BoolVar(&f.html, "html", false, "write report.html in the folder of each run, and one page of all runs above the first if there are several")
+	fs.StringVar(&f.out, "out", "", "with --html, write the page of several runs to `FILE`")
 	f.define(fs, sizeFlags)
 	return f.run
 }
@@ -66,6 +70,12 @@ var sizeFlags = []string{
 var stageSizeFlags = slices.DeleteFunc(slices.Clone(sizeFlags), func(name string) bool { return name == "pp" || name == "cp" || name == "tp" })
 
 func (f *inspectFlags) run(_ context.Context, env cli.Env) error {
+	if f.html {
+		return writePages(env.Args, f.out, env)
+	}
+	if f.out != "" {
+		return errors.New("--out is the page of several runs: add --html, or leave it out")
+	}
 	cfg, err := f.configure(env.Args)
 	if err != nil {
 		return err
@@ -100,7 +110,7 @@ func (f *inspectFlags) run(_ context.Context, env cli.Env) error {
 func (f *inspectFlags) configure(args []string) (cfg config.Config, err error) {
 	switch {
 	case len(args) > 1:
-		return cfg, fmt.Errorf("inspect takes one flavor or folder, not %q", args)
+		return cfg, fmt.Errorf("inspect takes one flavor or folder, not %q; --html takes several runs", args)
 	case len(args) == 1 && f.config != "":
 		return cfg, fmt.Errorf("inspect takes %s or --config, not both", args[0])
 	}

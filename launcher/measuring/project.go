@@ -15,7 +15,6 @@ import (
 	"spmoe/bench/projection"
 	"spmoe/bench/ratios"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/report/page"
 	"spmoe/launcher/system"
 )
 
@@ -221,7 +220,7 @@ func printJSON(w io.Writer, v any) error {
 }
 
 // compute projects the run and the published runs that resemble it. file may be nil.
-func (f *projectFlags) compute(file *ratios.File) (r page.Projection, err error) {
+func (f *projectFlags) compute(file *ratios.File) (r Projection, err error) {
 	if r.Budget, err = projection.Project(f.run); err != nil {
 		return r, err
 	}
@@ -231,7 +230,7 @@ func (f *projectFlags) compute(file *ratios.File) (r page.Projection, err error)
 		if err != nil {
 			return r, fmt.Errorf("published run %s: %w", row.ID, err)
 		}
-		r.Published = append(r.Published, page.PublishedRun{ID: row.ID, Framework: row.Framework, Published: row.Published, Projected: b.Tokens, Low: b.Low, High: b.High})
+		r.Published = append(r.Published, PublishedRun{ID: row.ID, Framework: row.Framework, Published: row.Published, Projected: b.Tokens, Low: b.Low, High: b.High})
 	}
 	if file == nil {
 		return r, nil

@@ -8,10 +8,9 @@ import (
 
 	"spmoe/bench/projection"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/report/page"
 )
 
-func printBudget(w io.Writer, r page.Projection, explain bool) {
+func printBudget(w io.Writer, r Projection, explain bool) {
 	b, run := r.Budget, r.Budget.Run
 	fmt.Fprintf(w, "%s on %d %s, %s, %s, %s exchange: seq %d, batch %d, micro-batch %d, TP %d, PP %d x %d, EP %d, recompute %s, routing %s\n",
 		run.Model, run.GPUs, run.GPU, run.Precision, run.Software, run.Exchange, run.Seq, run.Batch, run.MicroBatch, run.TP, run.PP, run.VP, run.EP, run.Recompute, run.Routing)

@@ -4,7 +4,6 @@ package record
 // object per line. The launcher and the leading rank both append to it.
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -119,32 +118,25 @@ func ReadEvents(run string) (events []spmd.Event, err error) {
 		return nil, err
 	}
 	defer file.Close()
-	in := bufio.NewScanner(file)
-	in.Buffer(nil, maxLine)
-	in.Split(endedLines)
-	for in.Scan() {
+	err = scan(path, file, 0, func(text []byte) error {
 		var e spmd.Event
-		err := strictjson.Unmarshal(in.Bytes(), &e)
-		if err == nil {
-			err = checkEvent(e)
-		}
-		if err == nil && len(events) == maxEvents {
-			err = fmt.Errorf("it has more than %d events", maxEvents)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, len(events)+1, err)
+		if err := strictjson.Unmarshal(text, &e); err != nil {
+			return err
 		}
 		events = append(events, e)
-	}
-	if err := in.Err(); err != nil {
-		return nil, fmt.Errorf("%s:%d: %w", path, len(events)+1, err)
+		return checkEvent(e, len(events))
+	})
+	if err != nil {
+		return nil, err
 	}
 	return events, nil
 }
 
-// checkEvent returns an error if an event breaks a rule.
-func checkEvent(e spmd.Event) error {
+// checkEvent returns an error if an event breaks a rule. n is its number.
+func checkEvent(e spmd.Event, n int) error {
 	switch {
+	case n > maxEvents:
+		return fmt.Errorf("it has more than %d events", maxEvents)
 	case e.Kind == "":
 		return errors.New(`it has no "event"`)
 	case e.Rank < -1 || e.Step < -1 || e.Step > maxCount || e.After < 0:
@@ -152,5 +144,5 @@ func checkEvent(e spmd.Event) error {
 	case len(e.Reason) > maxReason:
 		return fmt.Errorf("a reason of %d bytes is longer than %d", len(e.Reason), maxReason)
 	}
-	return named(string(e.Kind))
+	return named("event", string(e.Kind))
 }

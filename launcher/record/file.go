@@ -3,16 +3,10 @@ package record
 // Reading a record.
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
+	"encoding/json"
 	"os"
-	"path/filepath"
+	"reflect"
 
-	"spmoe/internal/strictjson"
 	"spmoe/launcher/system"
 )
 
@@ -23,33 +17,23 @@ type Line struct {
 	Eval      *Eval      `json:"eval,omitempty"`
 	Load      *Load      `json:"load,omitempty"`
 	Quantized *Quantized `json:"quantised,omitempty"`
-	Choices   *Choices   `json:"choices,omitempty"`
 	Phases    *Phases    `json:"phases,omitempty"`
 	Sample    *Sample    `json:"sample,omitempty"`
-	Usage     *Usage     `json:"usage,omitempty"`
 	Times     *Times     `json:"times,omitempty"`
 	Done      *Done      `json:"done,omitempty"`
+
+	Choices *json.RawMessage `json:"choices,omitempty"` // of earlier versions, as Usage
+	Usage   *json.RawMessage `json:"usage,omitempty"`
 }
 
 // Number returns the step of a line; 0 if it has none.
 func (l Line) Number() int {
-	switch {
-	case l.Start != nil:
-		return l.Start.Step
-	case l.Step != nil:
-		return l.Step.Step
-	case l.Eval != nil:
-		return l.Eval.Step
-	case l.Load != nil:
-		return l.Load.Step
-	case l.Quantized != nil:
-		return l.Quantized.Step
-	case l.Choices != nil:
-		return l.Choices.Step
-	case l.Phases != nil:
-		return l.Phases.Step
-	case l.Sample != nil:
-		return l.Sample.Step
+	for i, fields := 0, reflect.ValueOf(l); i < fields.NumField(); i++ {
+		if kind := fields.Field(i); !kind.IsNil() && kind.Elem().Kind() == reflect.Struct {
+			if step := kind.Elem().FieldByName("Step"); step.IsValid() {
+				return int(step.Int())
+			}
+		}
 	}
 	return 0
 }
@@ -57,16 +41,13 @@ func (l Line) Number() int {
 // before reports whether the line was written before a checkpoint of that step. A run that resumes
 // there does not write the line again.
 func (l Line) before(step int) bool {
-	if l.Start != nil || l.Eval != nil || l.Choices != nil || l.Sample != nil {
+	if l.Start != nil || l.Eval != nil || l.Sample != nil {
 		return l.Number() < step
 	}
 	return l.Done == nil && l != (Line{}) && l.Number() <= step
 }
 
-func (l Line) addTo(log *Log) error {
-	if err := l.check(); err != nil {
-		return err
-	}
+func (l Line) addTo(log *Log) {
 	switch {
 	case l.Start != nil:
 		log.Starts = append(log.Starts, *l.Start)
@@ -78,96 +59,32 @@ func (l Line) addTo(log *Log) error {
 		log.Loads = append(log.Loads, *l.Load)
 	case l.Quantized != nil:
 		log.Quantized = append(log.Quantized, *l.Quantized)
-	case l.Choices != nil:
-		log.Choices = append(log.Choices, *l.Choices)
 	case l.Phases != nil:
 		log.Phases = append(log.Phases, *l.Phases)
 	case l.Sample != nil:
 		log.Samples = append(log.Samples, *l.Sample)
-	case l.Usage != nil:
-		log.Usage = l.Usage
 	case l.Times != nil:
 		log.Times = l.Times
 	case l.Done != nil:
 		log.Done = l.Done
 	}
-	return nil
 }
 
 // Read returns the record in the folder of a run. It ignores an incomplete last line, which a crash
 // leaves. It returns an fs.ErrNotExist if there is no record.
 func Read(run string) (*Log, error) {
-	path := find(run)
-	lines, err := read(path)
+	if file, err := system.OpenOwn(run, File, os.O_RDONLY); err != nil {
+		return nil, err
+	} else if err := file.Close(); err != nil {
+		return nil, err
+	}
+	lines, _, err := Follow(run).Next()
 	if err != nil {
 		return nil, err
 	}
-	return collect(path, lines)
-}
-
-// find returns the path of a run's record, including an old run's. If there is none it returns the
-// path of a new record.
-func find(run string) string {
-	path, old := filepath.Join(run, File), filepath.Join(run, oldFile)
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Lstat(old); err == nil {
-			return old
-		}
-	}
-	return path
-}
-
-func read(path string) ([]Line, error) {
-	file, err := system.OpenOwn(filepath.Dir(path), filepath.Base(path), os.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return parse(path, file)
-}
-
-// parse returns the lines of a file.
-func parse(path string, file io.Reader) (lines []Line, err error) {
-	in := bufio.NewScanner(file)
-	in.Buffer(nil, maxLine)
-	in.Split(endedLines)
-	for in.Scan() {
-		var l Line
-		if err := strictjson.Unmarshal(in.Bytes(), &l); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, len(lines)+1, err)
-		}
-		lines = append(lines, l)
-	}
-	if err = in.Err(); errors.Is(err, bufio.ErrTooLong) {
-		err = fmt.Errorf("a line has more than %d bytes", maxLine-1)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s:%d: %w", path, len(lines)+1, err)
-	}
-	return lines, nil
-}
-
-// endedLines is a [bufio.SplitFunc] for complete lines, without their line ends. It drops an
-// incomplete last line.
-func endedLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return i + 1, data[:i], nil
-	}
-	if atEOF {
-		return len(data), nil, nil
-	}
-	return 0, nil, nil
-}
-
-func collect(path string, lines []Line) (*Log, error) {
 	log := new(Log)
-	for i, l := range lines {
-		if err := l.addTo(log); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, i+1, err)
-		}
-	}
-	if err := log.check(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	for _, l := range lines {
+		l.addTo(log)
 	}
 	return log, nil
 }

@@ -36,11 +36,10 @@ const markBytes = 512
 // again says that the lines returned before are no longer valid, because the run has gone back to
 // an earlier step. Then lines has all lines from the first.
 func (f *Follower) Next() (lines []Line, again bool, err error) {
-	path := find(f.run)
-	file, err := system.OpenOwn(f.run, filepath.Base(path), os.O_RDONLY)
+	file, err := system.OpenOwn(f.run, File, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		again = f.at > 0
-		f.at, f.lines, f.mark = 0, 0, nil
+		*f = Follower{run: f.run}
 		return nil, again, nil
 	} else if err != nil {
 		return nil, false, err
@@ -50,40 +49,60 @@ func (f *Follower) Next() (lines []Line, again bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	size := stat.Size()
-	if !f.unchanged(file, size) {
+	there := make([]byte, len(f.mark))
+	if _, err := file.ReadAt(there, f.at-int64(len(there))); err != nil || !bytes.Equal(there, f.mark) {
 		again = true
-		f.at, f.lines, f.mark = 0, 0, nil
+		*f = Follower{run: f.run}
 	}
-	in := bufio.NewScanner(io.NewSectionReader(file, f.at, size-f.at))
-	in.Buffer(nil, maxLine)
-	in.Split(endedLines)
-	for in.Scan() {
+	err = scan(filepath.Join(f.run, File), io.NewSectionReader(file, f.at, stat.Size()-f.at), f.lines, func(text []byte) error {
 		var l Line
-		if err = strictjson.Unmarshal(in.Bytes(), &l); err == nil {
-			err = l.check()
-		}
-		if err != nil {
-			return nil, again, fmt.Errorf("%s:%d: %w", path, f.lines+1, err)
+		if err := strictjson.Unmarshal(text, &l); err != nil {
+			return err
+		} else if err = l.check(); err != nil {
+			return err
 		}
 		lines = append(lines, l)
-		f.lines++
-		f.at += int64(len(in.Bytes())) + 1
-		f.mark = append(append(f.mark, in.Bytes()...), '\n')
+		f.lines, f.at = f.lines+1, f.at+int64(len(text))+1
+		f.mark = append(append(f.mark, text...), '\n')
 		f.mark = append(f.mark[:0], f.mark[max(0, len(f.mark)-markBytes):]...)
-	}
-	if err := in.Err(); err != nil {
-		return nil, again, fmt.Errorf("%s:%d: %w", path, f.lines+1, err)
+		return nil
+	})
+	if err != nil {
+		return nil, again, err
 	}
 	return lines, again, nil
 }
 
-// unchanged reports whether a file of that size still begins with what was returned.
-func (f *Follower) unchanged(file *os.File, size int64) bool {
-	if size < f.at {
-		return false
+// scan calls each with the complete lines of a file, after some that it has before them. An
+// incomplete last line, which a crash leaves, is no line.
+func scan(path string, file io.Reader, before int, each func(line []byte) error) error {
+	in := bufio.NewScanner(file)
+	in.Buffer(nil, maxLine)
+	in.Split(endedLines)
+	for n := before + 1; in.Scan(); n++ {
+		before = n
+		if err := each(in.Bytes()); err != nil {
+			return fmt.Errorf("%s:%d: %w: delete the line, the others stay valid", path, n, err)
+		}
 	}
-	there := make([]byte, len(f.mark))
-	_, err := file.ReadAt(there, f.at-int64(len(there)))
-	return err == nil && bytes.Equal(there, f.mark)
+	err := in.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = fmt.Errorf("a line has more than %d bytes", maxLine-1)
+	}
+	if err != nil {
+		return fmt.Errorf("%s:%d: %w", path, before+1, err)
+	}
+	return nil
+}
+
+// endedLines is a [bufio.SplitFunc] for complete lines, without their line ends. It drops an
+// incomplete last line.
+func endedLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF {
+		return len(data), nil, nil
+	}
+	return 0, nil, nil
 }

@@ -12,11 +12,10 @@ import (
 	"spmoe/launcher/spmd"
 )
 
-// sick is a file on a disk that has room for some bytes only, and that may fail to sync.
+// sick is a file on a disk that has room for some bytes only.
 type sick struct {
 	*os.File
-	room    int64 // most bytes of the file; -1: any number
-	syncErr error // of the next Sync
+	room int64 // most bytes of the file; -1: any number
 }
 
 func (s *sick) WriteAt(b []byte, at int64) (int, error) {
@@ -25,14 +24,6 @@ func (s *sick) WriteAt(b []byte, at int64) (int, error) {
 	}
 	n, err := s.File.WriteAt(b[:max(s.room-at, 0)], at)
 	return n, errors.Join(syscall.ENOSPC, err)
-}
-
-func (s *sick) Sync() error {
-	if err := s.syncErr; err != nil {
-		s.syncErr = nil
-		return err
-	}
-	return s.File.Sync()
 }
 
 // After a disk was full the record goes on without a gap. Readers never see part of a line before
@@ -74,7 +65,7 @@ func TestRecordEnds(t *testing.T) {
 	w := open(t, run, 0)
 	w.file = &sick{File: w.file.(*os.File), room: 1000}
 	for step := 1; w.err == nil; step++ {
-		w.Choices(Choices{Step: step, Layer: 1, TopK: 8, Experts: make([]byte, 1<<18)})
+		w.Load(Load{Step: step, Layer: 1, Tokens: make([]int64, 1<<18)})
 		if len(w.waiting) > mostWaiting+maxLine {
 			t.Fatalf("%d bytes wait", len(w.waiting))
 		}
@@ -87,30 +78,6 @@ func TestRecordEnds(t *testing.T) {
 	}
 	if _, err := Read(run); err != nil {
 		t.Error(err)
-	}
-}
-
-// Lines that a failed sync may have lost are written again.
-func TestRecordIsSyncedAgain(t *testing.T) {
-	run := t.TempDir()
-	w := open(t, run, 0)
-	w.Step(Step{Step: 1})
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	file := &sick{File: w.file.(*os.File), room: -1, syncErr: syscall.EIO}
-	w.file = file
-	w.Step(Step{Step: 2})
-	if err := w.Flush(); !errors.Is(err, syscall.EIO) {
-		t.Errorf("error %v", err)
-	}
-	if err := file.Truncate(w.synced); err != nil { // the disk has lost them
-		t.Fatal(err)
-	}
-	w.Step(Step{Step: 3})
-	closed(t, w)
-	if steps := readBack(t, run).Steps; len(steps) != 3 || steps[1].Step != 2 {
-		t.Errorf("the record has %+v", steps)
 	}
 }
 

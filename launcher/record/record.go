@@ -11,15 +11,13 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"time"
 
 	"spmoe/collective/mesh"
 )
 
 // File is the name of a record in the folder of its run.
 const File = "metrics.jsonl"
-
-// oldFile is the earlier name of File.
-const oldFile = "record.jsonl"
 
 // Start says where a run began or was resumed. Fields that old records lack are 0.
 type Start struct {
@@ -59,13 +57,11 @@ type Task struct {
 	Metrics map[string]Number `json:"metrics"`
 }
 
-// Load holds the number of tokens of a step per expert of a layer, and the selection biases after
-// the step.
+// Load holds the number of tokens of a step per expert of a layer.
 type Load struct {
-	Step   int       `json:"step"`
-	Layer  int       `json:"layer"`
-	Tokens []int64   `json:"tokens"`         // [experts]
-	Bias   []float32 `json:"bias,omitempty"` // [experts], or nil
+	Step   int     `json:"step"`
+	Layer  int     `json:"layer"`
+	Tokens []int64 `json:"tokens"` // [experts]
 }
 
 // Kinds of quantized tensors.
@@ -95,37 +91,12 @@ type Quantized struct {
 // without noise.
 func (q Quantized) SQNR() float64 { return 10 * math.Log10(float64(q.Signal)/float64(q.Noise)) }
 
-// Choices are the experts that the tokens of a fixed piece of validation text chose, best first.
-type Choices struct {
-	Step    int    `json:"step"`
-	Layer   int    `json:"layer"`
-	TopK    int    `json:"top_k"`
-	Experts []byte `json:"experts"` // [tokens, TopK], two bytes each, little-endian
-}
-
-// Expert returns choice k of a token.
-func (c Choices) Expert(token, k int) int {
-	at := 2 * (token*c.TopK + k)
-	return int(c.Experts[at]) | int(c.Experts[at+1])<<8
-}
-
-// Tokens returns the number of tokens.
-func (c Choices) Tokens() int { return len(c.Experts) / 2 / c.TopK }
-
 // Times is the time of a warm step by kind of work, averaged over steps and ranks.
 type Times struct {
+	Step     int                `json:"step"` // the last of them; 0 in old records
 	Steps    int                `json:"steps"`
 	Seconds  float64            `json:"seconds"`  // per step
 	Families map[string]float64 `json:"families"` // seconds per step, by kind of work
-}
-
-// Usage is what the ranks moved and held, the mean of all ranks, in bytes.
-type Usage struct {
-	Steps     int     `json:"steps"`     // that this process has made
-	Moved     float64 `json:"moved"`     // per step: what communicators counted
-	Weights   float64 `json:"weights"`   // working weights and their quantized copies
-	Gradients float64 `json:"gradients"` // FP32
-	Optimizer float64 `json:"optimizer"` // master weights and the vectors of the rule, once
 }
 
 // Phases is the time of the steps since the last Phases by kind of work, averaged over those steps
@@ -165,10 +136,8 @@ type Log struct {
 	Evals     []Eval
 	Loads     []Load
 	Quantized []Quantized
-	Choices   []Choices
 	Phases    []Phases
 	Samples   []Sample
-	Usage     *Usage // the last one; nil: none
 	Times     *Times // the last one; nil: none
 	Done      *Done  // nil: the run has not ended
 }
@@ -176,12 +145,33 @@ type Log struct {
 // Timeless returns the part of a log that is the same for every run of one configuration:
 // everything except times, the machine and its ranks.
 func (log Log) Timeless() Log {
-	log.Starts, log.Phases, log.Usage, log.Times, log.Steps = nil, nil, nil, nil, slices.Clone(log.Steps)
+	log.Starts, log.Phases, log.Times, log.Steps = nil, nil, nil, slices.Clone(log.Steps)
 	for i := range log.Steps {
-		log.Steps[i].Seconds, log.Steps[i].Time = 0, 0
+		log.Steps[i].Seconds, log.Steps[i].Time, log.Steps[i].Memory = 0, 0, 0
 	}
 	return log
 }
+
+// recentSteps is the number of steps whose mean time predicts the remaining time.
+const recentSteps = 20
+
+// Left returns the time that a run of some steps has left, without evaluations and checkpoints; 0
+// if that is unknown.
+func (log Log) Left(steps int) time.Duration {
+	recent := log.Steps[max(0, len(log.Steps)-recentSteps):]
+	if len(recent) == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, s := range recent {
+		sum += s.Seconds
+	}
+	left := sum / float64(len(recent)) * float64(steps-recent[len(recent)-1].Step)
+	return time.Duration(min(max(left, 0), maxLeft) * float64(time.Second))
+}
+
+// maxLeft is the longest predicted time in seconds.
+const maxLeft = 1e9
 
 // Number is a float64 whose NaN and infinities, which JSON lacks, are written as null and read as
 // NaN. A run with such a loss must still be able to write.

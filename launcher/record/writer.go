@@ -9,11 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
-	"unicode/utf8"
 
 	"spmoe/internal/strictjson"
 	"spmoe/launcher/system"
@@ -27,7 +24,6 @@ type Writer struct {
 
 	file    disk
 	end     int64  // bytes of complete lines in the file
-	synced  int64  // those of them that have been on the disk
 	waiting []byte // complete lines that are not in the file yet
 	err     error  // why the record has ended early
 }
@@ -51,96 +47,54 @@ const (
 // ErrEnded says that a record has ended early: lines are lost, and none can follow.
 var ErrEnded = errors.New("the record has ended")
 
-// Open begins the record of a run, or continues it after a step. It removes lines of later steps,
-// from before the run went back to its checkpoint. It also removes evaluations of that step itself,
-// which the run repeats.
+// Open begins the record of a run, or continues it after a step. It cuts off the lines of later
+// steps, from before the run went back to its checkpoint. It also cuts off evaluations of that step
+// itself, which the run repeats.
 func Open(run string, step int) (*Writer, error) {
-	if file, end := cut(run, step); file != nil {
-		return &Writer{file: file, end: end, synced: end}, nil
-	}
-	return rewrite(run, step)
-}
-
-// rewrite is Open for any record.
-func rewrite(run string, step int) (*Writer, error) {
-	path := filepath.Join(run, File)
-	var kept []Line
-	if step > 0 {
-		lines, err := read(find(run))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-		for _, l := range lines {
-			if l.before(step) {
-				kept = append(kept, l)
-			}
-		}
-	}
-	file, err := system.CreateNew(run, ".record-")
+	file, err := system.OpenOwn(run, File, os.O_CREATE|os.O_RDWR)
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{file: file}
-	for _, l := range kept {
-		w.add(l)
-	}
-	if err := errors.Join(w.Flush(), os.Rename(file.Name(), path)); err != nil {
-		return nil, errors.Join(err, file.Close(), os.RemoveAll(file.Name()))
-	}
-	if err := os.Remove(filepath.Join(run, oldFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.Join(err, file.Close())
-	}
-	return w, nil
-}
-
-// tailBytes is the size of the end of a record that is searched before all of it is read.
-const tailBytes = 64 << 10
-
-// cut truncates the record in place if the lines to remove are its last few, as after a rank
-// failure in the middle of a step. It returns the file and its new end, or nil if that does not
-// suffice.
-func cut(run string, step int) (file *os.File, end int64) {
-	file, err := system.OpenOwn(run, File, os.O_RDWR)
-	if err != nil {
-		return nil, 0
-	}
-	end, err = lastBefore(file, step)
+	end, err := lastBefore(file, step)
 	if err == nil {
 		err = file.Truncate(end)
 	}
 	if err != nil {
-		file.Close()
-		return nil, 0
+		return nil, errors.Join(err, file.Close())
 	}
-	return file, end
+	return &Writer{file: file, end: end}, nil
 }
 
-var errNotSimple = errors.New("the end of the record does not show where to cut it")
+// mostLater bounds the bytes behind the line that a run goes on after.
+const mostLater = 1 << 28
 
 // lastBefore returns the end of the last line that was written before a checkpoint of that step.
+// Lines behind it are of later steps, of the end of the run, or damaged.
 func lastBefore(file *os.File, step int) (end int64, err error) {
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return 0, errNotSimple
-	}
-	tail := make([]byte, min(info.Size(), tailBytes))
-	start := info.Size() - int64(len(tail))
-	if _, err := file.ReadAt(tail, start); err != nil {
+	stat, err := file.Stat()
+	if err != nil || step == 0 {
 		return 0, err
 	}
-	tail = tail[:bytes.LastIndexByte(tail, '\n')+1] // ignore an incomplete line
-	for len(tail) > 0 {
-		begin := bytes.LastIndexByte(tail[:len(tail)-1], '\n') + 1
-		var l Line
-		if begin == 0 || strictjson.Unmarshal(tail[begin:len(tail)-1], &l) != nil || l.Usage != nil || l.Times != nil || l.Done != nil {
-			return 0, errNotSimple // it may be further up, or the run had ended
+	for size := int64(maxLine); ; size *= 4 {
+		start := max(stat.Size()-size, 0)
+		tail := make([]byte, stat.Size()-start)
+		if _, err := file.ReadAt(tail, start); err != nil {
+			return 0, err
 		}
-		if l.before(step) {
-			return start + int64(len(tail)), nil
+		for tail = tail[:bytes.LastIndexByte(tail, '\n')+1]; len(tail) > 0; {
+			begin := bytes.LastIndexByte(tail[:len(tail)-1], '\n') + 1
+			var l Line
+			if strictjson.Unmarshal(tail[begin:len(tail)-1], &l) == nil && l.before(step) && (l.Times == nil || l.Times.Step > 0) {
+				return start + int64(len(tail)), nil
+			}
+			tail = tail[:begin]
 		}
-		tail = tail[:begin]
+		if start == 0 {
+			return 0, nil
+		} else if size > mostLater {
+			return 0, fmt.Errorf("%s has no line of a step up to %d in its last %d bytes: move it away", file.Name(), step, size)
+		}
 	}
-	return 0, errNotSimple
 }
 
 // Start appends a start or a resumption.
@@ -158,33 +112,17 @@ func (w *Writer) Load(l Load) { w.add(Line{Load: &l}) }
 // Quantized appends the quantization error of an operand.
 func (w *Writer) Quantized(q Quantized) { w.add(Line{Quantized: &q}) }
 
-// Choices appends expert choices.
-func (w *Writer) Choices(c Choices) { w.add(Line{Choices: &c}) }
-
 // Phases appends the time of recent steps.
 func (w *Writer) Phases(p Phases) { w.add(Line{Phases: &p}) }
-
-// Usage appends what the ranks moved and held.
-func (w *Writer) Usage(u Usage) { w.add(Line{Usage: &u}) }
 
 // Times appends the time of a warm step.
 func (w *Writer) Times(t Times) { w.add(Line{Times: &t}) }
 
-// Sample appends text of the model, truncated to what a record can hold.
+// Sample appends text of the model, as UTF-8 and truncated to what a record can hold.
 func (w *Writer) Sample(s Sample) {
+	brief := func(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxSample/3)], "\uFFFD") }
 	s.Prompt, s.Text = brief(s.Prompt), brief(s.Text)
 	w.add(Line{Sample: &s})
-}
-
-// brief truncates a text, as UTF-8.
-func brief(text string) string {
-	text = strings.ToValidUTF8(text[:min(len(text), maxSample)], "\uFFFD")
-	for cut := maxSample; len(text) > maxSample; cut-- { // replacing invalid UTF-8 has made it longer
-		if utf8.RuneStart(text[cut]) {
-			text = text[:cut]
-		}
-	}
-	return text
 }
 
 // Done ends the record.
@@ -250,22 +188,7 @@ func (w *Writer) Flush() error {
 	if err := w.Push(); w == nil || err != nil {
 		return err
 	}
-	if err := w.file.Sync(); err != nil {
-		return errors.Join(err, w.recall())
-	}
-	w.synced = w.end
-	return nil
-}
-
-// recall makes the lines wait again that a failed Sync may have lost: the next Sync may report
-// success without them.
-func (w *Writer) recall() error {
-	lines := make([]byte, w.end-w.synced)
-	if n, err := w.file.ReadAt(lines, w.synced); n < len(lines) {
-		return err
-	}
-	w.waiting, w.end = append(lines, w.waiting...), w.synced
-	return nil
+	return w.file.Sync()
 }
 
 // Close flushes and ends the record.

@@ -36,15 +36,6 @@ func Fixed(v float64, decimals int) string {
 	return strings.ReplaceAll(text, "-", "−")
 }
 
-// Signed is Fixed with a plus sign for positive numbers.
-func Signed(v float64, decimals int) string {
-	text := Fixed(v, decimals)
-	if v > 0 && strings.Trim(text, "0.") != "" {
-		text = "+" + text
-	}
-	return text
-}
-
 // Percentage formats a fraction as a percentage with at most the given decimals.
 func Percentage(part float64, decimals int) string {
 	if !Finite(part) {

@@ -2,8 +2,6 @@ package report_test
 
 import (
 	"bytes"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -36,14 +34,13 @@ func TestDeclared(t *testing.T) {
 		var s record.Step
 		set(reflect.ValueOf(&s).Elem().Field(i), 1e9)
 		declared := slices.ContainsFunc(record.Quantities, func(q record.Quantity) bool { return q.Of(&s) != 0 })
-		if declared == (name == "Steps") {
+		if declared == slices.Contains([]string{"Steps", "Skipped"}, name) { // the latter is counted in SkippedTotal
 			t.Errorf("%s: declared in record.Quantities: %v", name, declared)
 		}
 	}
 }
 
-// Every output has the quantities whose declarations name it, and the documentation has the columns
-// of metrics.csv.
+// Every output has the quantities whose declarations name it.
 func TestOutputs(t *testing.T) {
 	run := t.TempDir()
 	w, err := record.Open(run, 0)
@@ -60,10 +57,10 @@ func TestOutputs(t *testing.T) {
 		w.Step(s)
 		w.Load(record.Load{Step: step, Layer: 1, Tokens: []int64{1, 2}})
 	}
-	board, table := export.OpenTensorBoard(run, true, func() string { return "" }), export.OpenCSV(run)
+	board := export.OpenTensorBoard(run)
 	for _, write := range []func() error{
-		w.Close, board.Update, board.Close, table.Update, table.Close,
-		func() error { return page.WriteRun(run) },
+		w.Close, board.Update, board.Close,
+		func() error { return page.WriteRun(run, 0) },
 		func() error {
 			r, err := page.ReadRun(run)
 			if err != nil {
@@ -79,18 +76,14 @@ func TestOutputs(t *testing.T) {
 	var console, lines bytes.Buffer
 	report.Console{W: &console}.Step(s)
 	report.JSON{W: &lines}.Step(s)
-	metrics := scrape(t, run)
 	for _, q := range record.Quantities {
 		for _, output := range []struct{ name, prefix, suffix, text string }{
 			{q.Console, "  ", ": ", console.String()},
 			{q.JSON, `"`, `":`, lines.String()},
-			{q.CSV, ",", ",", "," + strings.Replace(read(t, run, export.CSVFile), "\n", ",", 1)},
-			{q.CSV, "`", "`", read(t, "../..", "docs/architecture.md")},
 			{q.TensorBoard, "", "", read(t, run, export.TensorBoardFolder+"/*")},
-			{q.Prometheus, "# HELP ", " " + q.Help + "\n", metrics},
 			{q.Title, "", "", read(t, run, "*.html")},
 			{q.Figure, `"id":"`, `"`, read(t, run, page.File)},
-			{q.Compare, `"title":"`, `"`, read(t, run, "runs.html")},
+			{q.Figure, `"id":"`, `"`, read(t, run, "runs.html")},
 		} {
 			if output.name != "" && !strings.Contains(output.text, output.prefix+output.name+output.suffix) {
 				t.Errorf("%q is not in\n%.2000q", output.prefix+output.name+output.suffix, output.text)
@@ -114,24 +107,4 @@ func read(t *testing.T, folder, pattern string) (text string) {
 		text += string(part)
 	}
 	return text
-}
-
-// scrape returns the metrics of a run as Prometheus gets them.
-func scrape(t *testing.T, run string) string {
-	t.Helper()
-	server, err := page.Listen(page.ServerConfig{Address: "127.0.0.1:0", Run: run, Connections: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	response, err := http.Get("http://" + server.Addr() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

@@ -300,12 +300,6 @@ func TestShell(t *testing.T) {
 	}
 }
 
-func TestIndent(t *testing.T) {
-	if got := indent("a\n\nb"); got != "  | a\n  | \n  | b" || strings.Count(got, "|") != 3 {
-		t.Errorf("%q", got)
-	}
-}
-
 func TestWrap(t *testing.T) {
 	fields := []string{"step: 1", "loss: 2", "tps: 3"}
 	for _, c := range []struct {

@@ -7,9 +7,6 @@ type Style bool
 // Bold emphasizes the most important text.
 func (s Style) Bold(text string) string { return s.with("1", text) }
 
-// Dim de-emphasizes text.
-func (s Style) Dim(text string) string { return s.with("2", text) }
-
 // Good marks progress.
 func (s Style) Good(text string) string { return s.with("32", text) }
 

@@ -61,12 +61,6 @@ type Step struct {
 	Weights []float32 // [layers, tokens, topK]
 }
 
-// Layer returns the routes of the layer at an index of Header.Layers, [tokens, topK] each.
-func (s Step) Layer(h Header, i int) (experts []int32, weights []float32) {
-	n := h.Tokens() * h.TopK
-	return s.Experts[i*n : (i+1)*n], s.Weights[i*n : (i+1)*n]
-}
-
 // columns returns the columns of a file, in the order of [columnStep] and so on.
 func (h Header) columns() []arrowipc.NumberColumn {
 	return []arrowipc.NumberColumn{

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -192,55 +191,5 @@ func TestCheck(t *testing.T) {
 		if err := s.check(h); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
-	}
-}
-
-// Two ranks hold two experts each. In the second step a quarter of each layer's load moves to an
-// expert of the other rank.
-func TestLoads(t *testing.T) {
-	h := Header{Layers: []int{1, 2}, Experts: 4, TopK: 2, Seq: 2, Batch: 1, Ranks: 2, EP: 2}
-	loads, weights := NewLoads(h), make([]float32, 8)
-	got := loads.Add(Step{Step: 1, Experts: []int32{0, 1, 2, 3, 0, 1, 0, 1}, Weights: weights})
-	if !math.IsNaN(got.Drift) {
-		t.Errorf("the first step has a drift: %+v", got)
-	}
-	got.Drift = 0
-	if want := (Balance{Experts: 1.5, Ranks: 1.5, Unused: 0.25}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	got = loads.Add(Step{Step: 2, Experts: []int32{0, 1, 2, 0, 0, 1, 0, 2}, Weights: weights})
-	if want := (Balance{Experts: 2, Ranks: 1.5, Unused: 0.25, Drift: 0.25}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
-func TestAgree(t *testing.T) {
-	h := Header{Layers: []int{1, 2}, Experts: 8, TopK: 2, Seq: 2, Batch: 1}
-	a := Step{Experts: []int32{0, 1, 2, 3, 4, 5, 6, 7}, Weights: []float32{.5, .5, .75, .25, 1, 1, 1, 1}}
-	b := Step{Experts: []int32{1, 0, 2, 4, 4, 5, 6, 7}, Weights: []float32{.25, .75, .5, .5, 1, 1, 1, 1}}
-	if got, want := Agree(h, 0, a, b), (Agreement{Choices: 0.75, Tokens: 0.5, First: 0.5, Weights: 0.25}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	if got, want := Agree(h, 1, a, b), (Agreement{Choices: 1, Tokens: 1, First: 1}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
-// A trace has the rank of each token and the rank of each expert, in the token's own group.
-func TestTrace(t *testing.T) {
-	h := Header{Layers: []int{5}, Experts: 4, TopK: 2, Dim: 16, Seq: 1, Batch: 4, Ranks: 4, EP: 2}
-	var out strings.Builder
-	trace := NewTrace(h, &out)
-	if err := trace.Add(Step{Step: 9, Experts: []int32{0, 3, 1, 2, 2, 0, 3, 1}, Weights: []float32{.5, .25, 1, 1, 1, 1, 1, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := trace.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	want := "step,layer,source_rank,token,expert,expert_rank,weight,bytes\n" +
-		"9,5,0,0,0,0,0.5,32\n9,5,0,0,3,1,0.25,32\n9,5,1,1,1,0,1,32\n9,5,1,1,2,1,1,32\n" +
-		"9,5,2,2,2,3,1,32\n9,5,2,2,0,2,1,32\n9,5,3,3,3,3,1,32\n9,5,3,3,1,2,1,32\n"
-	if out.String() != want {
-		t.Errorf("the trace is\n%s, want\n%s", out.String(), want)
 	}
 }

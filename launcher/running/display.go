@@ -1,6 +1,7 @@
 package running
 
-// How train shows its progress: a live view on a terminal, log lines otherwise.
+// How train shows its progress: log lines with a view below them on a terminal, log lines
+// otherwise.
 
 import (
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
@@ -19,12 +21,12 @@ import (
 	"spmoe/launcher/trainer/events"
 )
 
-// DisplayFlags choose between the live view, log lines and JSON.
+// DisplayFlags choose between the view, log lines and JSON.
 type DisplayFlags struct {
-	Format string
-	Plain  bool
-	Color  string
-	Relay  bool
+	Format  string
+	Plain   bool
+	Color   string
+	Columns int // of the terminal that the launcher of a rank process has; 0: none
 }
 
 // Display shows the progress of a run.
@@ -33,32 +35,34 @@ type Display struct {
 	Env   cli.Env // its writers go through the display
 	Log   *logWriter
 	Ranks []string // flags to pass to rank processes
-	Close func()   // must be called when the run ends
+
+	Follow func(run string, steps int) // must be called when the run begins
+	Close  func()                      // must be called when the run ends
 }
 
 // Open returns the display of a run, for a rank or for its launcher.
 func (f *DisplayFlags) Open(env cli.Env, ranks RankFlags) (Display, error) {
 	out := &logWriter{to: env.LeaderOnly().Out}
-	d := Display{Env: env, Log: out, Close: func() {}}
+	d := Display{Env: env, Log: out, Follow: func(string, int) {}, Close: func() {}}
 	if !slices.Contains(cli.FlagChoices("", "color"), f.Color) {
 		return d, fmt.Errorf("--color is %q: use auto, always or never", f.Color)
 	}
 	style := report.Style(f.Color == "always" || f.Color == "auto" && os.Getenv("NO_COLOR") == "" && isScreen(env.Out))
 	switch {
-	case f.Relay && env.Member != nil:
-		d.Reporter = report.Relay(out)
 	case f.Format == "json":
 		d.Reporter = report.JSON{W: out}
 	case f.Format != "text":
 		return d, fmt.Errorf("--log-format is %q: use text or json", f.Format)
 	case f.Plain || ranks.Tag || env.Member != nil || !isScreen(env.Out):
-		d.Reporter = report.Console{W: out, Width: system.TerminalWidth(env.Out), Style: style}
+		d.Reporter = report.Console{W: out, Width: max(f.Columns, system.TerminalWidth(env.Out)), Style: style}
 	default:
-		view := report.NewLive(out, func() (int, int) { return system.TerminalSize(env.Out) }, style)
-		d.Reporter, d.Close, d.Ranks = view, func() { view.Close() }, []string{"--relay"}
-		d.Env.Out = view
-		if ranks.Kind == "process" {
-			d.Env.Out = report.NewReceiver(view, view)
+		view := report.NewView(out, func() (int, int) { return system.TerminalSize(env.Out) }, style)
+		columns := system.TerminalWidth(env.Out)
+		d.Reporter, d.Env.Out = report.Console{W: view, Width: columns, Style: style}, view
+		d.Follow, d.Close = view.Follow, func() { view.Close() }
+		d.Ranks = []string{"--columns", strconv.Itoa(columns)}
+		if style {
+			d.Ranks = append(d.Ranks, "--color", "always")
 		}
 		if isScreen(env.ErrOut) {
 			d.Env.ErrOut = view

@@ -15,7 +15,6 @@ import (
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
-	"spmoe/launcher/report"
 	"spmoe/launcher/system"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/state"
@@ -127,19 +126,13 @@ func (c *RunClaim) TakeFree(name string) (path string, err error) {
 }
 
 // Begin prepares the claimed folder for a run that continues from a checkpoint; empty: a new one. A
-// new run does not replace the record of an earlier one, and one that continues moves damaged lines
-// out of its record. Both are said.
+// new run does not replace the record of an earlier one.
 func (c *RunClaim) Begin(from string) error {
 	if err := c.Lock.Check(); c.Lock == nil || err != nil {
 		return err
 	}
 	if from != "" {
-		lines, now, err := record.Repair(c.folder)
-		if lines > 0 {
-			fmt.Fprintf(c.Warn, "launcher: NOTE: the record of %s has %s, now in %s: the run goes on without them\n",
-				c.folder, report.Plural(lines, "damaged line"), filepath.Base(now))
-		}
-		return err
+		return nil
 	}
 	now, err := record.SetAside(c.folder)
 	if err == nil && now != "" {

@@ -1,11 +1,9 @@
 package running
 
-// Side tasks of a run, in the process that the user started: TensorBoard events, metrics.csv, the
-// live page, and the report at the end. They read the run's files only, so it does not matter which
-// processes are its ranks.
+// Side tasks of a run, in the process that the user started: TensorBoard's events and the page.
+// They read the run's record only, so it does not matter which processes are its ranks.
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,160 +21,100 @@ import (
 )
 
 // SideTaskFlags choose the side tasks of a run.
-type SideTaskFlags struct {
-	report bool
-	http   string
-	stay   bool
-	pprof  bool
-
-	staying *page.Server // serves the report of the run that has ended; nil: none
-}
+type SideTaskFlags struct{ report bool }
 
 // Define defines the flags.
 func (f *SideTaskFlags) Define(fs *flag.FlagSet) {
-	fs.BoolVar(&f.report, "report", true, "(output) write OUT/report.html when the run ends")
-	fs.StringVar(&f.http, "http", "", "(output) `ADDR` serve a live page and Prometheus /metrics at ADDR, e.g. 127.0.0.1:6006; port 0: any free one")
-	fs.BoolVar(&f.stay, "http-stay", false, "(output) keep serving the page of --http as the run's report when the run has ended, until Ctrl-C")
-	fs.BoolVar(&f.pprof, "http-pprof", false, "(output) also serve Go profiles of this process at the address of --http, under /debug/pprof/")
+	fs.BoolVar(&f.report, "report", true, "(output) write OUT/report.html, every 30 s while the run goes on")
 }
 
-// updateEvery is the time between two reads of the run's records.
-const updateEvery = 2 * time.Second
+const (
+	// eventsEvery is the time between two looks at the run's record.
+	eventsEvery = 2 * time.Second
+	// pageEvery is the least time between two pages. Writing them takes at most a part in pageShare
+	// of the time.
+	pageEvery, pageShare = 30 * time.Second, 20
+)
 
 // sideTasks are the side tasks of one run.
 type sideTasks struct {
-	flags  *SideTaskFlags
-	cfg    config.Config
-	held   *system.FolderLock // the run's folder
+	flags  SideTaskFlags
+	run    string // its folder
+	held   *system.FolderLock
 	errOut io.Writer
-	server *page.Server // nil without --http
 	stop   chan struct{}
-	files  sync.WaitGroup // those that follow the run's record
-	words  sync.Mutex     // of warnings, as these files may fail together
+	ended  sync.WaitGroup
 }
 
-// Start begins the side tasks of a run. The caller must call end when the run ends. In a rank
-// process it returns nil, on which end may be called too.
+// Start begins the side tasks of a run. The caller must call End when the run ends. In a rank
+// process it returns nil, on which End may be called too.
 func (f *SideTaskFlags) Start(cfg config.Config, held *system.FolderLock, env cli.Env) (*sideTasks, error) {
-	if (f.pprof || f.stay) && f.http == "" {
-		return nil, errors.New("--http-pprof and --http-stay need --http: add --http ADDR")
-	}
 	if !env.ReportsJob() {
 		return nil, nil
 	}
-	config, err := config.TOML(cfg)
-	if err != nil {
-		return nil, err
-	}
-	t := &sideTasks{flags: f, cfg: cfg, held: held, errOut: env.ErrOut, stop: make(chan struct{})}
-	if f.http != "" {
-		if t.server, err = page.Listen(page.ServerConfig{Address: f.http, Run: cfg.Out, Connections: pageConnections(), Pprof: f.pprof}); err != nil {
-			return nil, fmt.Errorf("--http: %w", err)
-		}
-		fmt.Fprintf(env.ErrOut, "launcher: live page at http://%s/\n", t.server.Addr())
-	}
-	t.files.Go(func() {
-		t.follow(export.TensorBoardFolder, func(fresh bool) derivedFile {
-			return export.OpenTensorBoard(cfg.Out, fresh, func() string { return string(config) })
-		})
-	})
-	t.files.Go(func() { t.follow(export.CSVFile, func(bool) derivedFile { return export.OpenCSV(cfg.Out) }) })
+	t := &sideTasks{flags: *f, run: cfg.Out, held: held, errOut: env.ErrOut, stop: make(chan struct{})}
+	t.ended.Go(t.follow)
 	return t, nil
 }
 
-// pageConnections returns the number of connections of the live page: a quarter of the descriptors
-// that this process may open. The rest is for starting and replacing ranks.
-func pageConnections() int {
-	const most = 64
-	if limit := system.Descriptors(); limit > 0 {
-		return min(limit/4, most)
+// End stops the side tasks, which write what is missing.
+func (t *sideTasks) End() {
+	if t != nil {
+		close(t.stop)
+		t.ended.Wait()
 	}
-	return most
 }
 
-// derivedFile is a file, or a folder, that follows from the run's record.
-type derivedFile interface {
-	Update() error // adds what follows from new lines of the record
-	Close() error
-}
-
-// follow keeps a derived file up to date until end is called. After an error it waits for the end,
-// writes the whole file again, and warns if that fails too. fresh says that new events begin a new
-// file.
-func (t *sideTasks) follow(name string, open func(fresh bool) derivedFile) {
-	to := open(true)
-	look := time.NewTicker(updateEvery)
+// follow writes events and pages until the run ends. After an error of the events it waits for the
+// end, writes all of them again, and warns if that fails too.
+func (t *sideTasks) follow() {
+	board := export.OpenTensorBoard(t.run)
+	look := time.NewTicker(eventsEvery)
 	defer look.Stop()
-	var err error
+	var failed error
+	var next time.Time // of the page
 	for stopped := false; !stopped; {
 		select {
 		case <-look.C:
 		case <-t.stop:
 			stopped = true
 		}
-		if stopped && err != nil {
-			to.Close()
-			to, err = open(false), nil
+		if stopped && failed != nil {
+			board.Close()
+			board, failed = export.OpenTensorBoard(t.run), nil
 		}
-		if err == nil {
-			if err = t.held.Check(); err == nil {
-				err = to.Update()
+		if failed == nil {
+			if failed = t.held.Check(); failed == nil {
+				failed = board.Update()
+			}
+		}
+		if began := time.Now(); !stopped && began.After(next) {
+			const between = pageEvery + 2*eventsEvery
+			if t.page(between) == nil {
+				next = time.Now().Add(max(pageEvery, pageShare*time.Since(began)))
 			}
 		}
 	}
-	if err = errors.Join(err, to.Close()); err != nil {
-		t.warn("%s is not complete: %v", filepath.Join(t.cfg.Out, name), err)
+	if err := errors.Join(failed, board.Close()); err != nil {
+		t.warn("%s is not complete: %v", filepath.Join(t.run, export.TensorBoardFolder), err)
+	}
+	if err := t.page(0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.warn("the report was not written: %v", err)
 	}
 }
 
-// End stops the side tasks and writes the run's report.
-func (t *sideTasks) End() {
-	if t == nil {
-		return
+// page writes the page of the run if that is asked for. A page of a run that goes on loads itself
+// again after some time.
+func (t *sideTasks) page(reload time.Duration) error {
+	if !t.flags.report {
+		return nil
 	}
-	close(t.stop)
-	t.files.Wait()
-	if t.flags.report {
-		err := t.held.Check()
-		if err == nil {
-			err = page.WriteRun(t.cfg.Out)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.warn("the report was not written: %v", err)
-		}
-	}
-	if t.server == nil {
-		return
-	}
-	t.server.Finish()
-	if t.flags.stay {
-		t.flags.staying = t.server
-		return
-	}
-	if err := t.server.Close(); err != nil {
-		t.warn("%v", err)
-	}
-}
-
-// Wait serves the report of a run that has ended well until ctx ends, if --http-stay asks for it.
-// By then the run has given back its folder and its memory.
-func (f *SideTaskFlags) Wait(ctx context.Context, run error, env cli.Env) error {
-	if f.staying == nil {
-		return run
-	}
-	if run == nil && ctx.Err() == nil {
-		SetLastWords(ctx, nil)
-		fmt.Fprintf(env.ErrOut, "launcher: the report stays at http://%s/ until Ctrl-C\n", f.staying.Addr())
-		<-ctx.Done()
-	}
-	if err := f.staying.Close(); run == nil {
+	if err := t.held.Check(); err != nil {
 		return err
 	}
-	return run
+	return page.WriteRun(t.run, reload.Seconds())
 }
 
 func (t *sideTasks) warn(format string, args ...any) {
-	t.words.Lock()
-	defer t.words.Unlock()
 	fmt.Fprintf(t.errOut, "launcher: warning: "+format+"\n", args...)
 }

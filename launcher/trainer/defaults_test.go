@@ -124,12 +124,12 @@ func TestEvalInterval(t *testing.T) {
 	}{
 		"a ninth of the steps":     {func(c *config.Config) {}, 40},
 		"rounded up":               {func(c *config.Config) { c.Steps = 361 }, 41},
-		"few steps":                {func(c *config.Config) { c.Steps = 50 }, 34},
-		"small batches":            {func(c *config.Config) { c.Batch = 2 }, 267},
+		"few steps":                {func(c *config.Config) { c.Steps = 50 }, 13},
+		"small batches":            {func(c *config.Config) { c.Batch = 2 }, 90},
 		"short evaluations":        {func(c *config.Config) { c.Steps, c.EvalSequences = 9, 1 }, 2},
 		"only at start and end":    {func(c *config.Config) { c.EvalEvery = 0 }, 0},
 		"a number":                 {func(c *config.Config) { c.EvalEvery = 7 }, 7},
-		"a batch that is not one":  {func(c *config.Config) { c.Batch = -5 }, 534},
+		"a batch that is not one":  {func(c *config.Config) { c.Batch = -5 }, 107},
 		"more sequences than fit":  {func(c *config.Config) { c.EvalSequences, c.Batch = config.MaxCount, 1 }, config.MaxCount + 1},
 		"of a run without a batch": {func(c *config.Config) { c.Batch, c.EvalSequences = 0, 3 }, 51},
 	} {

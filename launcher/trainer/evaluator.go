@@ -54,7 +54,7 @@ func (e *evaluator) due() bool {
 // evaluate returns the mean loss over the validation windows, in nats per token. It reports this
 // loss and that of the averaged weights, if there are any. It is collective.
 func (e *evaluator) evaluate() (float64, error) {
-	defer e.tracer.During(observe.TraceEvaluation)()
+	defer e.tracer.During("evaluation")()
 	m, err := e.measure()
 	if err != nil {
 		return 0, err
@@ -74,9 +74,7 @@ func (e *evaluator) evaluate() (float64, error) {
 	if e.comm.Rank() == 0 {
 		e.job.report.Eval(eval)
 	}
-	if err := e.recorder.Evaluation(eval); err != nil {
-		return 0, fmt.Errorf("recording the evaluation: %w", err)
-	}
+	e.recorder.Evaluation(eval)
 	return m.loss, nil
 }
 
@@ -205,7 +203,7 @@ func (r *rank) sampleIfDue() error {
 	if step == 0 || step == cfg.Steps || cfg.SampleTokens == 0 || !config.Due(cfg.SampleEvery, step) {
 		return nil
 	}
-	defer r.watch.Tracer.During(observe.TraceSample)()
+	defer r.watch.Tracer.During("sample")()
 	text, err := r.sample()
 	if err != nil || !r.lead() {
 		return err

@@ -100,9 +100,7 @@ type Job struct {
 	late     bool // this process has joined a running job
 	newData  bool // other data than that of the checkpoint may begin
 
-	cores       int  // of all ranks; known when they run, as the next two
-	here        int  // ranks of this process
-	threads     int  // of each rank
+	cores       int  // of all ranks; known when they run
 	interrupted bool // set by rank 0 at the end
 	// last training and validation loss, set by rank 0 at the end unless the run was interrupted
 	lossOfEnd [2]float64
@@ -391,8 +389,7 @@ func (j *Job) Diverged() error {
 
 // team creates the threads of this process's ranks.
 func (j *Job) team(world spmd.World) *tensor.Team {
-	j.here, j.threads = world.Here(), j.cfg.RankThreads(world.Ranks(), world.Cores())
-	return tensor.NewTeam(j.here, j.threads)
+	return tensor.NewTeam(world.Here(), j.cfg.RankThreads(world.Ranks(), world.Cores()))
 }
 
 // start returns the event that begins a run. peak is the machine's, in FLOP/s.

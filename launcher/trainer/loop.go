@@ -177,7 +177,7 @@ func newSerialReporter(to events.Reporter) events.Reporter {
 	return &serialReporter{to: to}
 }
 
-// Start implements [Watcher], as the other methods do.
+// Start implements [events.Reporter], as the other methods do.
 func (r *serialReporter) Start(e events.Start) { r.mu.Lock(); defer r.mu.Unlock(); r.to.Start(e) }
 
 // Step passes on a step.
@@ -213,21 +213,6 @@ func (r *serialReporter) Stopping(e events.Stopping) {
 		e.About += r.saved
 	}
 	r.to.Stopping(e)
-}
-
-// Wants reports whether the wrapped reporter looks at steps between the log lines now.
-func (r *serialReporter) Wants() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w, ok := r.to.(events.Watcher)
-	return ok && w.Wants()
-}
-
-// Between passes on a step between the log lines.
-func (r *serialReporter) Between(e events.Step) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.to.(events.Watcher).Between(e)
 }
 
 // announceStop reports at once that the run was asked to stop, on the process of rank 0. The caller

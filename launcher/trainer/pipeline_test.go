@@ -190,9 +190,6 @@ func TestPipelineRecords(t *testing.T) {
 	if !reflect.DeepEqual(got.Loads, want.Loads) || len(got.Loads) == 0 {
 		t.Errorf("loads %+v, want %+v", got.Loads, want.Loads)
 	}
-	if !reflect.DeepEqual(got.Choices, want.Choices) || len(got.Choices) == 0 {
-		t.Errorf("%d choices differ from %d", len(got.Choices), len(want.Choices))
-	}
 	near := func(a, b record.Number) bool { return math.Abs(float64(a-b)) <= 1e-12*float64(b) }
 	if len(got.Quantized) != len(want.Quantized) || len(want.Quantized) == 0 {
 		t.Fatalf("%d operands, want %d", len(got.Quantized), len(want.Quantized))

@@ -101,14 +101,12 @@ func TestProfiler(t *testing.T) {
 		var now time.Duration
 		p := observe.NewProfiler(func() time.Duration { return now }, observe.Links{{Comm: c}}.Met)
 		for _, step := range []time.Duration{1000, 30, 50} {
-			p.Before(0)
+			p.Timer.Start()
 			before := p.Timer.Switch(profile.Loss)
 			now += step
 			p.Timer.Switch(before)
 			now += 8
-			if err := p.After(observe.FinishedStep{Spent: 7}); err != nil {
-				return err
-			}
+			p.After(7)
 			now += 500
 		}
 		got, err := p.Gather(c)

@@ -175,25 +175,19 @@ func newModel(cfg config.Config, mesh moe.Mesh, stage moe.Stage) (*moe.Model, er
 // addObservers creates the observers of steps.
 func (r *rank) addObservers() (err error) {
 	w, j := &r.watch, r.job
-	w.Usage = &observe.UsageMeter{Comm: r.comm, Links: r.links, State: r.TrainState}
 	w.Tracer = observe.NewTracer(j.Trace, j.cfg, r.links, r.Pipe, r.alarms)
 	w.Profiler = observe.NewProfiler(w.Tracer.Now, r.links.Met)
 	w.Tracer.Timer, r.ex.Profile = w.Profiler.Timer, w.Profiler.Timer
-	w.Stragglers = observe.NewStragglers(r.links, r.mesh, r.Balancer, r.alarms, j.here, j.threads)
 	w.Recorder = &observe.Recorder{
 		Cfg: &j.cfg, Folder: j.Folder, Cores: j.cores, BytesPerToken: j.bytesPerToken,
 		Comm: r.comm, Peers: r.mesh.World, Ex: r.ex, State: r.TrainState, Alarms: r.alarms,
 		Operands: w.Operands, Profiler: w.Profiler, Rates: w.Rates,
-	}
-	if w.Recorder.Probe, err = observe.NewProbe(&j.cfg, j.heldOut, j.separator); err != nil {
-		return err
 	}
 	of := events.Routing{Layers: r.Balancer.Layers, Ranks: r.mesh.World.Size(), Cores: j.cores, Separator: -1}
 	if end := j.tokenizer.Encode([]byte{0}); len(end) == 1 {
 		of.Separator = end[0]
 	}
 	w.Routing, err = observe.NewRoutingObserver(j.Routing, of, r.TrainState)
-	w.Order()
 	return err
 }
 

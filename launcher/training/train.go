@@ -68,9 +68,9 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 	fs.BoolVar(&f.allowChanges, "allow-changes", false, "(run) with --resume, go on with another precision, batch, learning rate, or other settings that change what the run computes; with --data, with other data from its start")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "(run) print the configuration, sizes and costs, and exit")
 	fs.StringVar(&f.display.Format, "log-format", "text", "(output) `FORMAT` log format: text or json")
-	fs.BoolVar(&f.display.Plain, "plain", false, "(output) print log lines instead of the live view on a terminal")
+	fs.BoolVar(&f.display.Plain, "plain", false, "(output) print only log lines on a terminal, without the view below them")
 	fs.StringVar(&f.display.Color, "color", "auto", "(output) `WHEN` color the output: auto (on a terminal, unless NO_COLOR is set), always or never")
-	fs.BoolVar(&f.display.Relay, "relay", false, cli.Internal+"send events to the launcher, which shows them")
+	fs.IntVar(&f.display.Columns, "columns", 0, cli.Internal+"width of the launcher's terminal")
 	fs.BoolVar(&f.profile, "profile", false, "(output) print a breakdown of the step time at the end")
 	fs.StringVar(&f.cpuFile, "cpuprofile", "", "(output) `FILE` write a CPU profile for go tool pprof to FILE")
 	fs.StringVar(&f.trace, "trace", "", "(output) `steps=A..B` write a Perfetto timeline of steps A to B to OUT/trace.json")
@@ -87,7 +87,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 var MayDiffer = []string{
 	"np", "n", "ranks", "tag-output", "bind-to", "get-stack-traces", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
 	"config", // what it says is compared
-	"log-format", "plain", "color", "relay", "cpuprofile", "report", "http", "http-stay", "http-pprof", "lock",
+	"log-format", "plain", "color", "columns", "cpuprofile", "report", "lock",
 }
 
 // Settings lists the flags that must be the same on all ranks, in addition to the configuration.
@@ -102,7 +102,6 @@ func (f *TrainFlags) Settings() (all []trainer.Setting) {
 
 // run trains, or prints what a run would be.
 func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
-	defer func() { err = f.side.Wait(ctx, err, env) }()
 	if err := f.ranks.Check(env); err != nil {
 		return err
 	}
@@ -231,6 +230,7 @@ func (f *TrainFlags) train(ctx context.Context, env cli.Env, shown running.Displ
 		return err
 	}
 	defer side.End()
+	shown.Follow(cfg.Out, cfg.Steps)
 	needed := running.JobResources(job, cfg.Out)
 	more := append(shown.Ranks, "--out", cfg.Out, "--lock", job.Folder.Identity())
 	world, err := f.ranks.Here(shown.Env, needed)

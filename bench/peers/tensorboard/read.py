@@ -3,7 +3,7 @@ import sys
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-events = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0, "histograms": 0, "tensors": 0})
+events = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0, "histograms": 0})
 events.Reload()
 tags = events.Tags()
 for tag in tags["scalars"]:
@@ -13,5 +13,3 @@ for tag in tags["scalars"]:
 for tag in tags["histograms"]:
     last = events.Histograms(tag)[-1]
     print(f"{tag}: {len(events.Histograms(tag))} histograms, step {last.step}: {last.histogram_value.num:.0f} choices of {len(last.histogram_value.bucket)} experts")
-for tag in tags["tensors"]:
-    print(f"{tag}: {events.Tensors(tag)[-1].tensor_proto.string_val[0].decode()[:200]!r}")

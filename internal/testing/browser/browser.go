@@ -92,3 +92,52 @@ func Check(t testing.TB, page []byte, width int) (charts []string) {
 	}
 	return found.Charts
 }
+
+// controls uses the controls of a chart of curves. It returns what the pointer shows at the right
+// end, and what did not work.
+const controls = `
+	const chart = document.getElementById(id), at = q => document.querySelector(q), problems = [];
+	const drawn = () => document.getElementById(id).querySelector(".drawing").innerHTML;
+	const point = (type, part) => {
+		const svg = document.getElementById(id).querySelector("svg"), r = svg.getBoundingClientRect();
+		svg.dispatchEvent(new PointerEvent(type, {clientX: r.left + part * r.width, clientY: r.top + 50}));
+	};
+	const changes = (what, hash, action) => {
+		const before = drawn();
+		action();
+		if (drawn() === before) problems.push(what + " changes nothing");
+		if (!decodeURIComponent(location.hash).includes(hash)) problems.push(what + ": the hash is " + location.hash);
+	};
+	point("pointermove", 1);
+	const tip = chart.querySelector(".tip").textContent, smooth = at("#smooth");
+	point("pointerleave", 1);
+	if (smooth) changes("smoothing", "smooth=60", () => { smooth.value = 60; smooth.oninput({target: smooth}); });
+	if (smooth && !at("#log").checked) changes("the logarithmic axis", "log=1", () => at("#log").click());
+	changes("zooming", "zoom=", () => { point("pointerdown", 0.5); point("pointermove", 0.8); point("pointerup", 0.8); });
+	if (smooth && at("#unzoom").hidden) problems.push("there is no way back from a zoom");
+	if (chart.querySelector("button")) changes("hiding a curve", "hide=" + id, () => chart.querySelector("button").click());
+	restore();
+	render();
+	const before = drawn();
+	Object.assign(view, {smooth: 10, log: false, zoom: {}, hidden: new Set()});
+	redraw();
+	if (drawn() === before) problems.push("the controls cannot be reset");
+	restore();
+	render();
+	if (drawn() !== before) problems.push("the hash does not bring the controls back");
+	return {tip, problems};`
+
+// Controls uses the controls of a page on one of its charts of curves, and reports those that do
+// nothing or are not in the hash of the URL. It returns what the pointer shows at the right end.
+func Controls(t testing.TB, page []byte, chart string) (tip string) {
+	t.Helper()
+	var found struct {
+		Tip      string
+		Problems []string
+	}
+	Run(t, page, 1280, fmt.Sprintf("const id = %q;", chart)+controls, &found)
+	for _, problem := range found.Problems {
+		t.Error(problem)
+	}
+	return found.Tip
+}

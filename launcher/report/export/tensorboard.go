@@ -1,19 +1,22 @@
+// Package export writes a run's record for other programs: TensorBoard's event files.
 package export
 
-// Event files for TensorBoard.
-//
-// Each process that adds to a run begins a file of its own, named as TensorFlow names them. Without
-// their heads, the files of a run follow one another as its record does: a run that was resumed or
-// recovered has no event twice and no partial event. Files that go beyond the record, because the
-// run went back, are cut; a reader in the middle of the rest need not start over.
+// The events follow from the record alone. Each process that makes steps writes a file of its own
+// with all of them, and so does one whose run went back to an earlier step. The newest file
+// replaces the others: a reader finds no event twice. A TensorBoard that has read an older file
+// drops its later steps when it finds an earlier one.
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"spmoe/launcher/record"
 	"spmoe/launcher/system"
@@ -22,23 +25,18 @@ import (
 // TensorBoardFolder is the place of event files in the folder of a run.
 const TensorBoardFolder = "tensorboard"
 
-// TensorBoard keeps the event files of a run up to date. It is not safe for concurrent use.
+// TensorBoard keeps the events of a run up to date. It is not safe for concurrent use.
 type TensorBoard struct {
-	run    string
-	fresh  bool // begin a new file
-	from   *record.Follower
-	begun  bool     // the files agree with the lines that were read
-	path   string   // of its own file; empty until the first event
-	file   *os.File // nil while path is empty
-	state  state
-	config func() string
+	run   string
+	from  *record.Follower
+	file  *os.File // nil: no event yet
+	start record.Start
+	now   float64 // of the last event, in seconds since 1970
 }
 
-// OpenTensorBoard returns a writer for the record in the folder of a run. If fresh, as in a process
-// that makes steps, new events begin a new file. Otherwise they continue the last file. config
-// returns the run's configuration as TOML. It is called when the first event is due.
-func OpenTensorBoard(run string, fresh bool, config func() string) *TensorBoard {
-	return &TensorBoard{run: run, fresh: fresh, from: record.Follow(run), config: config}
+// OpenTensorBoard returns a writer for the record in the folder of a run.
+func OpenTensorBoard(run string) *TensorBoard {
+	return &TensorBoard{run: run, from: record.Follow(run)}
 }
 
 // Update adds the events that follow from new lines of the record.
@@ -47,51 +45,32 @@ func (w *TensorBoard) Update() error {
 	if err != nil || len(lines) == 0 && !again {
 		return err
 	}
-	if !w.begun || again {
-		return w.rewrite(lines)
+	if w.file != nil && !again {
+		_, err = w.file.Write(w.events(lines))
+		return err
 	}
-	return w.write(w.state.events(lines))
-}
-
-// rewrite makes the files agree with all lines. It keeps their common beginning as it is.
-func (w *TensorBoard) rewrite(lines []record.Line) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	w.state = state{config: w.config()}
-	content := w.state.events(lines)
 	dir, err := system.OwnFolder(w.run, TensorBoardFolder)
 	if err != nil {
 		return err
 	}
-	kept, last, size, err := keepCommon(dir, content)
+	old, seconds, err := eventFiles(dir)
 	if err != nil {
 		return err
 	}
-	if last != "" && (last == w.path || !w.fresh) {
-		w.path = last
-		if w.file, err = openAt(last, size); err != nil {
-			return err
+	if w.file, err = os.OpenFile(filepath.Join(dir, nameOf(seconds)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666); err != nil {
+		return err
+	}
+	w.start, w.now = record.Start{}, 0
+	content := w.events(lines)
+	_, err = w.file.Write(append(appendFrame(nil, event{time: w.start.Time}.marshal()), content...))
+	for _, path := range old {
+		if err == nil {
+			err = os.Remove(path)
 		}
-	} else {
-		w.path = ""
 	}
-	w.begun = true
-	return w.write(content[kept:])
-}
-
-// write adds framed events to the writer's own file.
-func (w *TensorBoard) write(content []byte) (err error) {
-	if len(content) == 0 {
-		return nil
-	}
-	if w.file == nil {
-		if w.file, err = createFile(filepath.Join(w.run, TensorBoardFolder), content); err != nil {
-			return err
-		}
-		w.path = w.file.Name()
-	}
-	_, err = w.file.Write(content)
 	return err
 }
 
@@ -105,44 +84,54 @@ func (w *TensorBoard) Close() error {
 	return err
 }
 
-// state is the state that events depend on, in addition to their line.
-type state struct {
-	config string // not yet written; empty: written
-	start  record.Start
-	now    float64 // seconds since 1970
+// fileName matches names of event files. In the order of their names, files are in the order of
+// time. Those of old runs have no number.
+var fileName = regexp.MustCompile(`^events\.out\.tfevents\.(?:(\d{10})\..+|spmoe)$`)
+
+// eventFiles returns the paths of the event files in a folder, and the time in seconds since 1970
+// for the name of the next one.
+func eventFiles(dir string) (paths []string, seconds int64, err error) {
+	entries, err := os.ReadDir(dir)
+	seconds = time.Now().Unix()
+	for _, e := range entries {
+		if match := fileName.FindStringSubmatch(e.Name()); match != nil && e.Type().IsRegular() {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+			last, _ := strconv.ParseInt(match[1], 10, 64)
+			seconds = max(seconds, last+1)
+		}
+	}
+	return paths, seconds, err
+}
+
+// nameOf returns the name of an event file of this process, as TensorFlow forms it.
+func nameOf(seconds int64) string {
+	host, _ := os.Hostname()
+	host = strings.NewReplacer("/", "-", " ", "-").Replace(cmp.Or(host, "localhost"))
+	return fmt.Sprintf("events.out.tfevents.%010d.%s.%d.0", seconds, host, os.Getpid())
 }
 
 // events returns the framed events that follow from lines.
-func (s *state) events(lines []record.Line) (content []byte) {
+func (w *TensorBoard) events(lines []record.Line) (content []byte) {
 	for _, l := range lines {
-		s.begin(l)
-		e := event{time: s.now, step: l.Number()}
-		if s.values(&e, l); e.values != nil {
+		var e event
+		w.values(&e, l)
+		if e.time, e.step = w.now, l.Number(); e.values != nil {
 			content = appendFrame(content, e.marshal())
 		}
 	}
 	return content
 }
 
-// begin advances the time to that of a line.
-func (s *state) begin(l record.Line) {
+// values adds the values of a line to its event, and advances the time.
+func (w *TensorBoard) values(e *event, l record.Line) {
 	switch {
 	case l.Start != nil:
-		s.start, s.now = *l.Start, max(s.now, l.Start.Time)
+		w.start, w.now = *l.Start, max(w.now, l.Start.Time)
 	case l.Step != nil:
-		if s.now += l.Step.Seconds; l.Step.Time > 0 { // old records lack the time
-			s.now = l.Step.Time
+		if w.now += l.Step.Seconds; l.Step.Time > 0 { // old records lack the time
+			w.now = l.Step.Time
 		}
-	}
-}
-
-func (s *state) values(e *event, l record.Line) {
-	switch {
-	case l.Start != nil && s.config != "":
-		e.text("config", code(s.config))
-		s.config = ""
-	case l.Step != nil:
-		step := l.Step.With(s.start)
+		step := l.Step.With(w.start)
 		for _, q := range record.Quantities {
 			if x, ok := q.In(&step); ok && q.TensorBoard != "" {
 				e.scalar(q.TensorBoard, x)
@@ -161,12 +150,5 @@ func (s *state) values(e *event, l record.Line) {
 		for _, name := range slices.Sorted(maps.Keys(l.Phases.Families)) {
 			e.scalar("seconds/"+strings.ReplaceAll(name, " ", "_"), l.Phases.Families[name])
 		}
-	case l.Sample != nil:
-		e.text("sample", code(l.Sample.Prompt+l.Sample.Text))
 	}
-}
-
-// code formats text as a Markdown code block.
-func code(text string) string {
-	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
 }

@@ -63,19 +63,6 @@ func (e *event) counts(tag string, of []int64) {
 	e.value(tag, message(nil, 5, message(message(h, 6, limits), 7, buckets)))
 }
 
-// text adds Markdown.
-func (e *event) text(tag, markdown string) {
-	const dtString, dataClassTensor = 7, 2
-	plugin := message(nil, 1, []byte("text"))
-	metadata := message(nil, 1, plugin)
-	metadata = protowire.AppendVarint(protowire.AppendTag(metadata, 4, protowire.VarintType), dataClassTensor)
-	dim := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1)
-	tensor := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), dtString)
-	tensor = message(tensor, 2, message(nil, 2, dim))
-	tensor = message(tensor, 8, []byte(markdown))
-	e.value(tag, message(message(nil, 9, metadata), 8, tensor))
-}
-
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // masked returns the checksum of data, rotated and offset as the format requires, so that checksums

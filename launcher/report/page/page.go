@@ -1,6 +1,28 @@
-// Package page makes report pages: of a run, of several runs, of a projection, and those of other
-// packages. A page is one HTML file with its data as JSON, which its script draws. It loads nothing
-// from elsewhere.
+// Package page writes report pages: one HTML file each, with its data as JSON, which page.js draws.
+// It loads nothing from elsewhere.
+//
+// A page is declared, not drawn:
+//
+//	Page     Title, Badges, Lead (sentences), Facts (numbers as cards), Sections
+//	Section  Title, Blocks
+//	Block    one of Text, Note, Code, Table, Terms and Charts; with a Summary it is folded
+//	Table    Head and Rows of Cells
+//	Chart    ID, Title, Caption, X and Y axes, and by Kind
+//	         ""     Curves: lines over each other, with the range of each point as a band
+//	         Rows   Rows of marks over a common axis: bars, or intervals and dots (a forest plot)
+//	         Heat   a map of Cells
+//
+//	losses := page.Section{Title: "Losses", Blocks: []page.Block{
+//		{Table: &page.Table{Head: page.Cells("arm", "loss"), Rows: rows}},
+//		{Charts: []page.Chart{{ID: "loss", Title: "Loss", Curves: curves}}},
+//	}}
+//	err := page.Page{Title: "two arms", Sections: []page.Section{losses}}.Write("report.html")
+//
+// A curve of a run has at most 2,000 points. [WriteRuns] writes the page of runs, whose sections
+// the script makes from their data.
+//
+// Smoothing, axis, zoom and hidden curves are controls of the reader. The URL's hash keeps them, so
+// that they survive a reload and can be sent with a link.
 package page
 
 import (
@@ -14,6 +36,7 @@ import (
 	"strconv"
 	"strings"
 
+	"spmoe/launcher/record"
 	"spmoe/launcher/report"
 	"spmoe/launcher/system"
 )
@@ -25,12 +48,13 @@ const File = "report.html"
 type Page struct {
 	Title    string    `json:"title"`
 	Badges   []Badge   `json:"badges,omitempty"`
-	Progress *Progress `json:"progress,omitempty"`
 	Lead     []string  `json:"lead,omitempty"` // the most important sentences
 	Facts    []Fact    `json:"facts,omitempty"`
 	Sections []Section `json:"sections,omitempty"`
-	Live     bool      `json:"live,omitempty"`   // the script asks the server for newer data
-	Tokens   string    `json:"tokens,omitempty"` // losses per token of pages with other tokens are not comparable
+	Reload   float64   `json:"reload,omitempty"` // seconds after which there is a newer page; 0: never
+
+	Runs    []Run             `json:"runs,omitempty"` // the script makes the rest of their page
+	Figures []record.Quantity `json:"figures,omitempty"`
 }
 
 // Judgments of what a badge or a cell says.
@@ -44,12 +68,6 @@ const (
 type Badge struct {
 	Text  string `json:"text"`
 	Class string `json:"class,omitempty"` // Good, Bad or Warn
-}
-
-// Progress is how far a run is.
-type Progress struct {
-	Share float64 `json:"share"`
-	Text  string  `json:"text"`
 }
 
 // Fact is a number with its name and an explanation.
@@ -67,14 +85,13 @@ type Section struct {
 
 // Block is one of these. With a Summary it is folded under that.
 type Block struct {
-	Summary string   `json:"summary,omitempty"`
-	Text    string   `json:"text,omitempty"`
-	Note    string   `json:"note,omitempty"` // a text in small print
-	Code    string   `json:"code,omitempty"`
-	Sample  []string `json:"sample,omitempty"` // a prompt and the text that follows it
-	Table   *Table   `json:"table,omitempty"`
-	Terms   []Term   `json:"terms,omitempty"`
-	Charts  []Chart  `json:"charts,omitempty"`
+	Summary string  `json:"summary,omitempty"`
+	Text    string  `json:"text,omitempty"`
+	Note    string  `json:"note,omitempty"` // a text in small print
+	Code    string  `json:"code,omitempty"`
+	Table   *Table  `json:"table,omitempty"`
+	Terms   []Term  `json:"terms,omitempty"`
+	Charts  []Chart `json:"charts,omitempty"`
 }
 
 // Term is a name with what it stands for.
@@ -91,12 +108,11 @@ type Table struct {
 
 // Cell is a cell of a table.
 type Cell struct {
-	Text  string  `json:"text,omitempty"`
-	Small string  `json:"small,omitempty"` // below the text, lines separated by "\n"
-	Link  string  `json:"link,omitempty"`
-	Class string  `json:"class,omitempty"` // Good, Bad or Warn: a badge; Words: broken into lines; Mono: code
-	Color *int    `json:"color,omitempty"` // of the curves that it is about
-	Bar   float64 `json:"bar,omitempty"`   // length of a bar, up to 1
+	Text  string `json:"text,omitempty"`
+	Small string `json:"small,omitempty"` // below the text, lines separated by "\n"
+	Link  string `json:"link,omitempty"`
+	Class string `json:"class,omitempty"` // Good, Bad or Warn: a badge; Words: broken into lines; Mono: code
+	Color *int   `json:"color,omitempty"` // of the curves that it is about
 }
 
 // Words is the class of a cell of running text. Mono is that of code.
@@ -115,14 +131,13 @@ func Cells(texts ...string) (row []Cell) {
 
 // Kinds of charts. The zero value draws curves.
 const (
-	Stack = "stack" // areas on top of each other
-	Heat  = "heat"  // a map: colors by row and step
-	Rows  = "rows"  // marks in named rows over a common axis
+	Rows = "rows" // marks in named rows over a common axis
+	Heat = "heat" // a map: colors by row and step
 )
 
 // Chart is a diagram.
 type Chart struct {
-	ID      string `json:"id"` // equal for charts that may be laid over each other
+	ID      string `json:"id"` // distinct on a page
 	Title   string `json:"title"`
 	Caption string `json:"caption,omitempty"`
 	Kind    string `json:"kind,omitempty"`
@@ -133,7 +148,6 @@ type Chart struct {
 	Zone   *Range   `json:"zone,omitempty"` // marked values: of y, or of x in a chart of rows
 	Smooth bool     `json:"smooth,omitempty"`
 	Curves []Curve  `json:"curves,omitempty"`
-	Other  string   `json:"other,omitempty"` // a second unit of y: see Curve.Scale
 	Rows   []Row    `json:"rows,omitempty"`
 	Cells  *HeatMap `json:"cells,omitempty"`
 }
@@ -154,17 +168,14 @@ const Colors = 7
 
 // Curve is a series of points.
 type Curve struct {
-	Name   string  `json:"name"`
-	Color  int     `json:"color"`
-	Dash   int     `json:"dash,omitempty"`  // style of the line, from 0
-	Width  float64 `json:"width,omitempty"` // of the line
-	Dots   bool    `json:"dots,omitempty"`  // a mark at each point
-	NoLine bool    `json:"noLine,omitempty"`
-	X      Values  `json:"x"`
-	Y      Values  `json:"y"`
-	Low    Values  `json:"low,omitempty"` // the range around each point
-	High   Values  `json:"high,omitempty"`
-	Scale  float64 `json:"scale,omitempty"` // from y to the chart's other unit
+	Name  string `json:"name"`
+	Color int    `json:"color"`
+	Dash  int    `json:"dash,omitempty"` // style of the line, from 0
+	Dots  bool   `json:"dots,omitempty"` // a mark at each point
+	X     Values `json:"x"`
+	Y     Values `json:"y"`
+	Low   Values `json:"low,omitempty"` // the range around each point
+	High  Values `json:"high,omitempty"`
 }
 
 // Row is a row of a chart of rows.
@@ -191,15 +202,14 @@ type Mark struct {
 	Text  string  `json:"text,omitempty"` // shown under the pointer
 }
 
-// HeatMap has a value per row and step. A color shows values between -Most and Most, or, if Log is
-// set, the logarithm of those between 1/Most and Most.
+// HeatMap has a value per row and step. A color shows the logarithm of values between 1/Most and
+// Most.
 type HeatMap struct {
 	Rows   []string `json:"rows"`
 	Groups []string `json:"groups"` // names of blocks of rows of the same size
 	Steps  Values   `json:"steps"`
 	Values []Values `json:"values"` // [row][step]
 	Most   float64  `json:"most"`
-	Log    bool     `json:"log,omitempty"`
 }
 
 // Values are numbers with eight digits. Those that are not finite are null.
@@ -232,15 +242,12 @@ const icon = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">
 <rect width="16" height="16" rx="3" fill="#0072b2"/><path d="M3 3v10h10" fill="none" stroke="#fff"/>
 <path d="M4 4q2 7 9 7" fill="none" stroke="#fff" stroke-width="2"/></svg>`
 
-// policy allows only the script of this package. connect names the servers that the script may ask
-// for data.
-func policy(connect string) string {
+// policy allows only the script of this package.
+func policy() string {
 	hash := sha256.Sum256([]byte(script))
 	return fmt.Sprintf(
-		"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-%s'; connect-src %s; "+
-			"base-uri 'none'; form-action 'none'",
+		"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-%s'; base-uri 'none'; form-action 'none'",
 		base64.StdEncoding.EncodeToString(hash[:]),
-		connect,
 	)
 }
 
@@ -271,23 +278,13 @@ func (p Page) HTML() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Title, err)
 	}
-	connect := "'none'"
-	if p.Live {
-		connect = "'self'"
-	}
 	return []byte(strings.NewReplacer(
-		"{policy}",
-		policy(connect),
-		"{title}",
-		html.EscapeString(report.Printable(p.Title)),
-		"{icon}",
-		base64.StdEncoding.EncodeToString([]byte(icon)),
-		"{sheet}",
-		sheet,
-		"{data}",
-		string(data),
-		"{script}",
-		script,
+		"{policy}", policy(),
+		"{title}", html.EscapeString(report.Printable(p.Title)),
+		"{icon}", base64.StdEncoding.EncodeToString([]byte(icon)),
+		"{sheet}", sheet,
+		"{data}", string(data),
+		"{script}", script,
 	).Replace(frame)), nil
 }
 

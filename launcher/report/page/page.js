@@ -1,9 +1,8 @@
 // Draws a page from its data: the JSON in the element "data", with the types of Go's package page.
 "use strict";
 const main = document.querySelector("main");
-let page = JSON.parse(document.getElementById("data").textContent);
-let laidOver = null; // the page of another run
-const view = {smooth: 10, log: false, other: false, zoom: {}, hidden: new Set()}; // zoom: ranges of x, by the name of the axis
+const page = JSON.parse(document.getElementById("data").textContent);
+const view = {smooth: 10, log: false, zoom: {}, hidden: new Set(), open: new Set()}; // zoom: ranges of x, by the name of the axis
 const narrow = () => main.clientWidth < 560;
 const colorOf = o => `c${(o.color ?? 0) % 7}`;
 
@@ -77,7 +76,7 @@ function frame(c, width, height, x, y, names, right = 12) {
   };
   const [toX, fromX] = scale(x, c.x?.log, left, end), [toY] = scale(y, c.y?.log, bottom, top);
   const svg = element("svg:svg", {role: "img", "aria-label": c.title, viewBox: `0 0 ${width} ${height}`, width, height});
-  const inner = element("svg:rect", {x: left, y: top - 4, width: end - left, height: bottom - top + 8});
+  const inner = element("svg:rect", {x: left - 4, y: top - 4, width: end - left + 8, height: bottom - top + 8});
   const clip = element("svg:clipPath", {id: `clip-${c.id}`}, inner);
   const marks = element("svg:g", {"clip-path": `url(#clip-${c.id})`});
   for (const [v, label] of rows) {
@@ -113,64 +112,49 @@ function area(xs, low, high, {toX, toY}) {
 }
 const dashes = ["", "7 4", "2 3"];
 
-const unitOf = c => view.other && c.other || c.y?.name;
-
-// shown returns the curves of a chart as they are drawn: smoothed, and in the chosen unit.
+// shown returns the curves of a chart as they are drawn. Few points, with dots, are not smoothed. Of
+// few smoothed curves, the values themselves are drawn too, as thin lines.
 function shown(c) {
-  const charts = (laidOver?.sections ?? []).flatMap(s => s.blocks).flatMap(b => b.charts ?? []);
-  const over = c.kind ? null : charts.find(o => o.id === c.id), unit = unitOf(c);
-  // Bits per byte are comparable, and nats per token if the tokenizer is the same.
-  const comparable = o => unit === "bits/byte" ? o.scale || over.y.name === unit : over.y?.name === c.y?.name && (unit !== "nats/token" || laidOver.tokens === page.tokens);
-  const others = over?.curves?.filter(comparable) ?? [];
-  let below = null;
-  const beside = others.map(o => ({...o, name: `${o.name} (${laidOver.title})`, dash: 1, color: o.color + 3}));
-  return c.curves.concat(beside).map(o => {
-    const by = unit === "bits/byte" && o.scale ? o.scale : 1, window = c.smooth ? 1 + Math.floor(o.x.length * view.smooth / 600) : 1;
-    const scaled = list => list?.map(v => v === null ? null : v * by), smooth = list => list && smoothed(scaled(list), window);
-    const curve = {...o, window, raw: scaled(o.y), y: smooth(o.y), low: smooth(o.low), high: smooth(o.high)};
-    if (c.kind === "stack") {
-      curve.low = below ?? o.x.map(() => 0);
-      curve.high = below = curve.y.map((v, i) => (v ?? 0) + curve.low[i]);
-    }
-    return curve;
+  const points = Math.max(...c.curves.map(o => o.x.length)); // curves of one chart are smoothed alike
+  return c.curves.map(o => {
+    const window = c.smooth && !o.dots ? 1 + Math.floor(points * view.smooth / 600) : 1, smooth = list => list && smoothed(list, window);
+    const thin = window > 1 && c.curves.length < 4 ? o.y : null;
+    return {...o, thin, y: smooth(o.y), low: smooth(o.low), high: smooth(o.high)};
   }).filter(o => !view.hidden.has(`${c.id} ${o.name}`));
 }
-// ranges returns the ranges of both axes. A curve that leaves the others far above does not set the
-// scale, because a run may diverge.
+// ranges returns the ranges of both axes, which have all that is drawn. A curve that leaves the
+// others far above does not set the scale, because a run may diverge.
 function ranges(c, curves, log) {
   const zoom = view.zoom[c.x?.name];
   let x = zoom ?? extent(curves.flatMap(o => o.x));
   if (!(x[0] <= x[1])) x = [0, 1];
   if (x[0] === x[1]) x = [x[0] - 0.5, x[0] + 0.5];
-  const inside = o => [c.kind === "stack" ? o.high : o.y, o.noLine ? o.low ?? [] : [], o.noLine ? o.high ?? [] : []].flatMap(
-    list => list.filter((v, i) => o.x[i] >= x[0] && o.x[i] <= x[1] && (!log || v > 0)));
+  const inside = o => [o.y, o.thin, o.low, o.high].flatMap(
+    list => (list ?? []).filter((v, i) => o.x[i] >= x[0] && o.x[i] <= x[1] && (!log || v > 0)));
   let y = extent(curves.flatMap(inside));
   if (c.y?.range && !zoom) return [x, c.y.range];
-  if (curves.length > 1 && !c.kind && !curves.some(o => o.noLine)) {
+  if (curves.length > 1) {
     const tops = curves.map(o => extent(inside(o))[1]).filter(isFinite).sort((a, b) => a - b);
     if (tops[0] > 0) y[1] = Math.min(y[1], 3 * tops[Math.floor((tops.length - 1) / 2)]);
   }
   if (!(y[0] <= y[1])) return [x, log ? [0.5, 1] : [0, 1]];
   if (log) return [x, [y[0] / 1.04, y[1] * 1.04]];
-  const pad = 0.04 * (y[1] - y[0]) || 0.02 * Math.abs(y[1]) || 1, from = c.kind === "stack" ? 0 : c.y?.min;
+  const pad = 0.04 * (y[1] - y[0]) || 0.02 * Math.abs(y[1]) || 1, from = c.y?.min;
   return [x, [from === undefined ? y[0] - pad : Math.min(from, y[0]), y[1] + pad]];
 }
 function drawCurves(c, drawing, width) {
-  const curves = shown(c), log = c.y?.log || view.log && !c.zone && !c.kind, [x, y] = ranges(c, curves, log);
+  const curves = shown(c), log = c.y?.log || view.log && !c.zone, [x, y] = ranges(c, curves, log);
   const f = frame({...c, y: {...c.y, log}}, width, narrow() ? 230 : c.wide ? 300 : 250, x, y), {marks, toX, toY} = f;
   const draw = (name, attributes) => marks.append(element(`svg:${name}`, attributes));
   if (c.zone) draw("rect", {class: "zone", x: f.left, width: f.right - f.left, y: toY(c.zone[1]), height: toY(c.zone[0]) - toY(c.zone[1])});
   for (const o of curves) {
     const color = colorOf(o);
-    if (c.kind === "stack") { draw("path", {class: `stack ${color}`, d: area(o.x, o.low, o.high, f)}); continue; }
-    if (o.low && o.noLine) {
-      o.x.forEach((v, i) => draw("line", {class: `thin ${color}`, x1: toX(v), x2: toX(v), y1: toY(o.low[i]), y2: toY(o.high[i])}));
-    } else if (o.low) draw("path", {class: `band ${color}`, d: area(o.x, o.low, o.high, f)});
-    if (o.window > 1 && curves.length < 4) draw("path", {class: `thin ${color}`, d: path(o.x, o.raw, f)});
-    if (!o.noLine && (!o.dots || o.x.length > 4)) { // few points would show a course that was not measured
-      draw("path", {class: `line ${color}`, d: path(o.x, o.y, f), "stroke-dasharray": dashes[(o.dash ?? 0) % 3], "stroke-width": o.width});
+    if (o.low) draw("path", {class: `band ${color}`, d: area(o.x, o.low, o.high, f)});
+    if (o.thin) draw("path", {class: `thin ${color}`, d: path(o.x, o.thin, f)});
+    if (!o.dots || o.x.length > 4) { // few points would show a course that was not measured
+      draw("path", {class: `line ${color}`, d: path(o.x, o.y, f), "stroke-dasharray": dashes[(o.dash ?? 0) % 3]});
     }
-    if (!o.dots || !o.noLine && o.x.length > 60) continue;
+    if (!o.dots || o.x.length > 60) continue;
     o.x.forEach((v, i) => {
       if (there(o.y[i]) && isFinite(toY(o.y[i]))) draw("circle", {class: `dot ${color}`, cx: toX(v), cy: toY(o.y[i]), r: 2.6});
     });
@@ -205,10 +189,10 @@ function follow(c, drawing, {svg, toX, fromX, left, right, top, bottom}, curves)
   svg.onpointerup = e => {
     const ends = from === null ? [] : [from, place(e)].sort((a, b) => a - b);
     hide();
-    if (ends[1] - ends[0] > 8) { view.zoom[axis] = ends.map(fromX); redraw(); }
+    if (ends[1] - ends[0] > 8) { view.zoom[axis] = ends.map(fromX); keep(); redraw(); }
   };
   svg.onpointerleave = hide;
-  svg.ondblclick = () => { delete view.zoom[axis]; redraw(); };
+  svg.ondblclick = () => { delete view.zoom[axis]; keep(); redraw(); };
   drawing.append(svg, tip);
 }
 function drawRows(c, drawing, width) {
@@ -240,14 +224,14 @@ function drawRows(c, drawing, width) {
   drawing.append(f.svg);
 }
 function drawHeat(c, drawing, width) {
-  const {rows, groups, steps, values, most, log} = c.cells, per = rows.length / groups.length, style = getComputedStyle(main);
+  const {rows, groups, steps, values, most} = c.cells, per = rows.length / groups.length, style = getComputedStyle(main);
   const columns = room => steps.map((s, i) => [i + 0.5, format(s)]).filter((_, i) => i % Math.ceil(steps.length / (room / 80)) === 0);
   const names = groups.map((name, i) => [i * per + per / 2 - 0.5, name]), height = Math.max(110, Math.min(440, rows.length * 5)) + 40;
   const f = frame({...c, columns}, width, height, [0, steps.length], [rows.length - 0.5, -0.5], names);
   const map = element("canvas", {width: steps.length, height: rows.length, class: "heat"}), pen = map.getContext("2d");
   const tip = element("div", {class: "tip", hidden: "hidden"});
   values.forEach((row, i) => row.forEach((v, j) => {
-    const t = v === null ? 0 : log ? Math.log(Math.max(v, 1e-9)) / Math.log(most) : v / most;
+    const t = v === null ? 0 : Math.log(Math.max(v, 1e-9)) / Math.log(most);
     pen.globalAlpha = Math.min(1, Math.abs(t));
     pen.fillStyle = style.getPropertyValue(t < 0 ? "--arm1" : "--arm2");
     pen.fillRect(j, i, 1, 1);
@@ -270,17 +254,191 @@ function chart(c) {
   const key = o => `${c.id} ${o.name}`, toggle = o => e => {
     if (!view.hidden.delete(key(o))) view.hidden.add(key(o));
     e.currentTarget.classList.toggle("off");
+    keep();
     figure.draw();
   };
   const legend = c.curves?.length > 1 ? c.curves.map(o =>
     element("button", {class: view.hidden.has(key(o)) ? "off" : "", title: "show or hide", onclick: toggle(o)}, swatch(o), o.name)) : [];
-  const unit = element("span", {class: "axis"}, unitOf(c));
+  const unit = c.y?.name && element("span", {class: "axis"}, c.y.name);
   figure.append(element("h3", {}, c.title), element("div", {class: "legend"}, unit, legend), drawing, element("figcaption", {}, c.caption));
   return figure;
 }
 function redraw() {
   document.querySelectorAll("figure").forEach(f => f.draw());
   document.querySelector("#unzoom")?.toggleAttribute("hidden", !Object.keys(view.zoom).length);
+  const facts = document.querySelector(".facts");
+  if (facts) { // rows of about the same number of cards
+    const fit = Math.max(1, Math.floor((facts.clientWidth + 12) / (narrow() ? 160 : 222))), n = page.facts.length;
+    facts.style.gridTemplateColumns = `repeat(${Math.ceil(n / Math.ceil(n / fit))}, minmax(0, 1fr))`;
+  }
+}
+
+// The controls are kept in the hash of the URL.
+
+function keep() {
+  const hash = new URLSearchParams();
+  if (view.smooth !== 10) hash.set("smooth", view.smooth);
+  if (view.log) hash.set("log", "1");
+  for (const [axis, range] of Object.entries(view.zoom)) hash.append("zoom", `${range.map(v => v.toPrecision(6)).join(" ")} ${axis}`);
+  for (const name of view.hidden) hash.append("hide", name);
+  for (const id of view.open) hash.append("open", id);
+  history.replaceState(null, "", `#${hash}`);
+}
+function restore() {
+  const hash = new URLSearchParams(location.hash.slice(1)), smooth = Number(hash.get("smooth") ?? 10);
+  Object.assign(view, {smooth: smooth >= 0 && smooth <= 60 ? smooth : 10, log: hash.get("log") === "1", zoom: {},
+    hidden: new Set(hash.getAll("hide")), open: new Set(hash.getAll("open"))});
+  for (const text of hash.getAll("zoom")) {
+    const [from, to, ...axis] = text.split(" "), range = [Number(from), Number(to)];
+    if (range[0] < range[1]) view.zoom[axis.join(" ")] = range;
+  }
+}
+
+// The pages of runs: what they show follows from the data of the runs.
+
+const missing = "–";
+const fixed = (v, places) => there(v) ? v.toFixed(places).replace("-", "−") : missing;
+const whole = v => there(v) ? Math.round(v).toLocaleString("en") : missing;
+const percent = v => there(v) ? `${Number((100 * v).toFixed(1))}%` : missing;
+const plural = (n, thing) => `${n} ${thing}${n === 1 ? "" : "s"}`;
+const cells = (...texts) => texts.map(text => ({text: String(text ?? "")}));
+// duration formats seconds: 1h02m03s, 4m05s, 6s.
+function duration(seconds) {
+  const s = Math.round(seconds), two = n => String(n).padStart(2, "0");
+  if (s >= 3600) return `${Math.floor(s / 3600)}h${two(Math.floor(s / 60) % 60)}m${two(s % 60)}s`;
+  return s >= 60 ? `${Math.floor(s / 60)}m${two(s % 60)}s` : `${s}s`;
+}
+const started = r => r.starts?.at(-1) ?? {};
+const tokensPerStep = r => r.starts?.[0]?.tokens ?? 0;
+const machine = s => `${s.cpu}, ${plural(s.cores, "core")}, ${s.tier}`;
+const last = list => list?.findLast(there);
+const least = list => extent(list ?? [])[0];
+
+function state(r) {
+  const steps = Number(r.settings.steps);
+  if (r.done) return "done";
+  if (!r.made) return "no step yet";
+  return (steps > 0 ? `step ${r.made} of ${steps}` : `${plural(r.made, "step")} made`) + (r.left ? `, about ${duration(r.left)} left` : "");
+}
+function facts(r) {
+  const list = [], add = (name, value, more) => list.push({name, value, more}), s = started(r), validation = r.curves.validation;
+  const inBits = (nats, bits) => bits && there(nats) ? `${fixed(nats * bits, 4)} bits/byte; ` : "";
+  if (r.settings.flavor) add("model", r.settings.flavor, `in ${r.settings.precision}`);
+  if (r.curves.loss) {
+    add("training loss", fixed(r.tail, 4), `${inBits(r.tail, r.bits[0])}nats/token, mean of the last 10 steps; first ${fixed(r.first, 4)}`);
+  }
+  if (r.made) {
+    const planned = Number(r.settings.steps) > r.made ? ` of ${whole(Number(r.settings.steps))}` : "";
+    add("steps", whole(r.made) + planned, tokensPerStep(r) ? `${whole(r.made * tokensPerStep(r))} tokens` : "");
+  }
+  if (validation) {
+    const loss = last(validation.y), gzip = r.done?.gzip_bits_per_byte;
+    add("validation loss", fixed(loss, 4), `${inBits(loss, r.bits[1])}after step ${whole(validation.x.at(-1))}; first ${fixed(validation.y[0], 4)}` +
+      (gzip ? `; any bytes: 8 bits/byte, gzip: ${fixed(gzip, 4)}` : ""));
+  }
+  if (there(r.speed)) add("tokens/s", whole(r.speed), there(r.mfu) ? `${percent(r.mfu)} of the machine’s measured peak (MFU)` : "median step");
+  if (s.ranks) add("ranks", s.ranks, machine(s));
+  if (r.skipped) add("skipped steps", r.skipped, "their gradients were not fit for use");
+  return list;
+}
+function badges(r) {
+  const list = [{text: state(r), class: r.done ? "good" : "warn"}], count = kind => r.events?.filter(e => e.event === kind).length;
+  if (count("detected")) list.push({text: `${count("detected")} failed and replaced`, class: "bad"});
+  if (count("alarm")) list.push({text: `alarms: ${count("alarm")}`, class: "warn"});
+  return list;
+}
+// curveSections returns the charts of some runs over each other, with losses in bits per byte if
+// the tokenizers differ.
+function curveSections(runs, figures, bits) {
+  const sections = [], mixed = runs.some(r => tokensPerStep(r) !== tokensPerStep(runs[0])), one = runs.length === 1;
+  const x = {name: mixed ? "tokens (millions)" : "step"}, per = r => mixed ? tokensPerStep(r) / 1e6 : 1;
+  const curves = (id, scale = () => 1) => runs.flatMap((r, i) => {
+    const c = r.curves[id], by = scale(r);
+    if (!c || !by) return [];
+    const times = list => list?.map(v => v === null ? null : v * by);
+    return [{...c, name: r.name, color: i + 1, dash: Math.floor((i + 1) / 7), x: c.x.map(v => v * per(r)), y: times(c.y), low: times(c.low), high: times(c.high)}];
+  });
+  const add = (section, chart) => {
+    if (!chart.curves?.length && !chart.cells) return;
+    if (sections.at(-1)?.title !== section) sections.push({title: section, blocks: [{charts: []}]});
+    sections.at(-1).blocks[0].charts.push({x, smooth: true, ...chart});
+  };
+  const train = curves("loss", r => bits ? r.bits[0] : 1), validation = curves("validation", r => bits ? r.bits[1] : 1).map(c => ({...c, dots: true}));
+  const loss = {id: "loss", title: "Loss", wide: true, y: {name: bits ? "bits/byte" : "nats/token"}};
+  if (one) {
+    train.forEach(c => { c.name = "training text"; });
+    validation.forEach(c => Object.assign(c, {name: "validation text", color: 2}));
+    const changed = (runs[0].starts ?? []).filter(s => s.new_data).map(s => ` This run has ${s.new_data}.`).join("");
+    add("Loss", {...loss, curves: train.concat(validation), caption: "Thick lines are smoothed. A growing gap between training and " +
+      `validation loss means that the run memorizes its text.${changed}`});
+  } else {
+    add("Loss", {...loss, title: "Training loss", curves: train});
+    add("Loss", {...loss, id: "validation", title: "Validation loss", curves: validation});
+  }
+  for (const section of new Set(figures.map(f => f.section))) {
+    for (const f of figures.filter(f => f.section === section)) add(section, {...f, y: {name: f.unit, log: f.log, min: f.log ? undefined : f.floor}, curves: curves(f.id)});
+    if (section === "Experts" && one) {
+      add(section, {id: "loads", title: "Tokens of each expert", kind: "heat", x: {name: "step"}, cells: runs[0].loads,
+        caption: "One row per expert, one column per recorded step; white is the mean of the layer, blue a quarter of it or less, orange four " +
+          "times the mean or more. Rows that stay orange are overloaded experts; rows that stay blue are experts that hardly learn. Of many layers and experts, some are left out."});
+    }
+  }
+  return sections;
+}
+// details returns the sections that only the page of a single run has.
+function details(r) {
+  const sections = [], add = (title, ...blocks) => blocks.length && sections.push({title, blocks}), utc = t => t.slice(0, 19).replace("T", " ");
+  if (r.times?.seconds > 0) {
+    const kinds = Object.entries(r.times.families ?? {}).sort((a, b) => b[1] - a[1]), ms = v => fixed(1e3 * v, 2);
+    const rows = kinds.map(([kind, v]) => [...cells(kind, ms(v), percent(v / r.times.seconds)), {bar: Math.max(v, 0) / Math.max(kinds[0][1], 1e-12)}]);
+    add("Where the time goes", {text: "Milliseconds of a warm step by kind of work: mean over steps and ranks. Matrix products are named by format and pass."},
+      {table: {head: cells("kind of work", "ms", "share", ""), rows: [...rows, cells("step", ms(r.times.seconds), "", "")]}});
+  }
+  if (r.events?.length) {
+    const rows = r.events.map(e => [...cells(utc(e.time), e.event.replaceAll("_", " "), e.rank < 0 ? "" : e.rank, e.step < 0 ? "" : e.step),
+      {class: "words", text: e.reason || (e.after_ns ? `${fixed(e.after_ns / 1e6, 1)} ms after the failure was detected` : "")}]);
+    add("Alarms and failures", {table: {head: cells("time (UTC)", "event", "rank", "after step", "what"), rows}});
+  }
+  add("Sample", ...(r.samples ?? []).toReversed().map((s, i) => ({summary: i ? `after step ${s.step}` : "", code: s.prompt + s.text,
+    note: i ? "" : `written by the model after step ${s.step}, after the prompt ${JSON.stringify(s.prompt)}`})));
+  const machines = new Set((r.starts ?? []).map(s => `${machine(s)}; version ${s.version}` + (s.ranks ? `; ${plural(s.ranks, "rank")}` : "") +
+    (s.peak ? `; peak ${whole(s.peak / 1e9)} GFLOP/s measured` : "")));
+  const terms = [{name: "machine", texts: cells(...machines)}, {name: "resumed after steps", texts: cells(...(r.starts ?? []).slice(1).map(s => s.step))},
+    {name: "not shown", texts: cells(...(r.notes ?? []))}].filter(t => t.texts.length);
+  add("Setup", {terms}, ...(r.config ? [{summary: "configuration", code: r.config}] : []));
+  if (r.checkpoints) {
+    add("Checkpoints", {table: {head: cells("folder", "step", "written (UTC)", "size", "state"), rows: r.checkpoints.map(row => cells(...row))}});
+  }
+  return sections;
+}
+// results returns the table of some runs.
+function results(runs, bits) {
+  const head = cells("run", "validation loss", "best", "training loss", "steps", "tokens", "tokens/s", "MFU");
+  for (const [i, small] of [[1, `${bits ? "bits/byte" : "nats/token"}, last`], [3, "last 10 steps"], [6, "median"]]) head[i].small = small;
+  const rows = runs.map((r, i) => {
+    const s = started(r), train = bits ? r.bits[0] || NaN : 1, validation = bits ? r.bits[1] || NaN : 1, y = r.curves.validation?.y;
+    const small = state(r) + (s.ranks ? `\n${plural(s.ranks, "rank")} on ${machine(s)}` : "");
+    return [{text: r.name, small, link: r.link, color: i + 1}, ...cells(fixed(last(y) * validation, 4), fixed(least(y) * validation, 4),
+      there(r.tail) ? fixed(r.tail * train, 4) : missing, whole(r.made), whole(r.made * tokensPerStep(r)), whole(r.speed), percent(r.mfu))];
+  });
+  return {title: "Results", blocks: [{table: {head, rows}}]};
+}
+// differences returns the settings whose values differ between runs. The folder of a run is not a
+// setting.
+function differences(runs) {
+  const keys = [...new Set(runs.flatMap(r => Object.keys(r.settings)))].filter(k => k !== "out").sort();
+  const rows = keys.map(k => [k, ...runs.map(r => r.settings[k] ?? missing)]).filter(row => new Set(row.slice(1)).size > 1);
+  return {title: "Settings that differ", blocks: [rows.length
+    ? {table: {head: cells("setting", ...runs.map(r => r.name)), rows: rows.map(row => cells(...row))}}
+    : {text: "The runs have the same settings, except their folders."}]};
+}
+function compose({runs, figures, reload}) {
+  if (!reload) runs.forEach(r => { r.left = 0; }); // it may have stopped
+  const tokens = r => `${r.settings.tokenizer} ${r.settings["model.vocab"]}`, bits = runs.some(r => tokens(r) !== tokens(runs[0]));
+  const curves = curveSections(runs, figures, bits);
+  if (runs.length === 1) return {badges: badges(runs[0]), facts: facts(runs[0]), sections: [...curves, ...details(runs[0])]};
+  return {lead: bits ? ["The tokenizers differ, so losses are in bits per byte. These are comparable for the same text."] : [],
+    sections: [results(runs, bits), differences(runs), ...curves]};
 }
 
 // The page.
@@ -298,64 +456,40 @@ function cell(c, name = "td") {
 function block(b, id) {
   const row = (cells, name) => element("tr", {}, cells.map(c => cell(c, name)));
   const parts = [b.text && element("p", {}, b.text), b.note && element("p", {class: "note"}, b.note), b.code && element("pre", {}, b.code),
-    b.sample && element("pre", {class: "sample"}, element("b", {}, b.sample[0]), b.sample[1]),
     b.table && element("div", {class: "scroll"}, element("table", {},
       element("thead", {}, row(b.table.head, "th")), element("tbody", {}, b.table.rows?.map(r => row(r))))),
     b.terms && element("dl", {}, b.terms.flatMap(t => [element("dt", {}, t.name), ...(t.texts ?? []).map(c => cell(c, "dd"))])),
     b.charts && element("div", {class: "charts"}, b.charts.map(chart))];
-  return b.summary ? element("details", {id}, element("summary", {}, b.summary), parts) : parts;
+  if (!b.summary) return parts;
+  const ontoggle = e => { if (e.target.open) view.open.add(id); else view.open.delete(id); keep(); };
+  return element("details", {open: view.open.has(id) && "open", ontoggle}, element("summary", {}, b.summary), parts);
 }
 function toolbar(charts) {
   if (!charts.some(c => c.smooth)) return "";
-  const box = (id, words) => {
-    const onchange = e => { view[id] = e.target.checked; render(); };
-    return element("label", {}, element("input", {type: "checkbox", id, checked: view[id], onchange}), words);
-  };
-  const layOver = async e => {
-    const html = await e.target.files[0]?.text(), data = html && new DOMParser().parseFromString(html, "text/html").getElementById("data");
-    laidOver = data ? JSON.parse(data.textContent) : null;
-    view.other ||= laidOver && laidOver.tokens !== page.tokens; // bits per byte are comparable
-    render();
-  };
-  const smooth = e => { view.smooth = Number(e.target.value); redraw(); }, whole = () => { view.zoom = {}; redraw(); };
-  const range = element("input", {type: "range", id: "smooth", min: 0, max: 60, value: view.smooth, oninput: smooth});
-  const file = element("input", {type: "file", id: "over", accept: ".html", onchange: layOver}), other = charts.find(c => c.other)?.other;
-  return element("div", {class: "tools"}, element("label", {}, "smoothing", range), box("log", "logarithmic"), other && box("other", other),
-    element("label", {}, "lay over the report of another run", file),
+  const smooth = e => { view.smooth = Number(e.target.value); keep(); redraw(); }, whole = () => { view.zoom = {}; keep(); redraw(); };
+  const log = e => { view.log = e.target.checked; keep(); redraw(); };
+  return element("div", {class: "tools"},
+    element("label", {}, "smoothing", element("input", {type: "range", id: "smooth", min: 0, max: 60, value: view.smooth, oninput: smooth})),
+    element("label", {}, element("input", {type: "checkbox", id: "log", checked: view.log, onchange: log}), "logarithmic"),
     element("button", {id: "unzoom", hidden: "hidden", onclick: whole}, "whole range"),
     element("span", {class: "note"}, "Drag over a chart to zoom; a double click returns."));
 }
 function render() {
-  const open = Array.from(main.querySelectorAll("details[open]"), d => d.id), sections = page.sections ?? [];
-  const charts = sections.flatMap(s => s.blocks).flatMap(b => b.charts ?? []);
+  const sections = page.sections ?? [], charts = sections.flatMap(s => s.blocks).flatMap(b => b.charts ?? []);
   const first = sections.findIndex(s => s.blocks.some(b => b.charts));
   const parts = [element("h1", {}, page.title),
     page.badges && element("p", {}, page.badges.map(b => element("span", {class: `badge ${b.class ?? ""}`}, b.text))),
-    page.progress && element("div", {class: "progress"}, element("span", {style: `width:${100 * page.progress.share}%`})),
-    page.progress && element("p", {class: "note"}, page.progress.text),
     (page.lead ?? []).map(words => element("p", {class: "lead"}, words)),
     page.facts && element("div", {class: "facts"}, page.facts.map(f =>
       element("div", {}, element("small", {}, f.name), element("b", {}, f.value), element("small", {}, f.more)))),
     sections.map((s, i) => [element("h2", {}, s.title), i === first && toolbar(charts),
-      s.blocks.map((b, j) => block(b, `fold-${i}-${j}`))])];
+      s.blocks.map((b, j) => block(b, `${s.title} ${j}`))])];
   main.replaceChildren(...parts.flat(Infinity).filter(Boolean));
-  for (const id of open) document.getElementById(id)?.setAttribute("open", "");
   redraw();
 }
-// update asks the server for newer data while the run goes on.
-async function update() {
-  const begin = performance.now();
-  try {
-    const response = await fetch("report.json"), data = await response.text();
-    if (response.ok && data !== update.last) { page = JSON.parse(update.last = data); render(); }
-  } catch {
-    main.querySelector("h1").after(element("p", {class: "note"},
-      "The launcher of this run has ended: this page no longer changes. report.html in the folder of the run has all of it."));
-    return;
-  }
-  const took = performance.now() - begin; // the page takes a twentieth of the time of the ranks at most
-  if (page.live) setTimeout(update, Math.max(document.hidden ? 30000 : 5000, 20 * took));
-}
+if (page.runs) Object.assign(page, compose(page));
+restore();
 render();
 addEventListener("resize", redraw);
-if (page.live) setTimeout(update, 5000);
+addEventListener("hashchange", () => { restore(); render(); });
+if (page.reload) setTimeout(() => location.reload(), 1000 * page.reload);

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"spmoe/bench/projection"
 	"spmoe/internal/testing/browser"
 	"spmoe/launcher/record"
 	"spmoe/launcher/spmd"
@@ -43,7 +41,7 @@ func write(t testing.TB, folder string, steps, layers, experts int) string {
 		}
 		s := record.Step{
 			Step: step, Loss: record.Number(2 + 4/math.Sqrt(float64(step))), GradNorm: 0.4, LR: 1e-3, Imbalance: 1.3, Seconds: 0.2,
-			Time: 1.8e9 + float64(step),
+			Time: 1.8e9 + float64(step), Memory: 3 << 30,
 		}
 		if step == 7 {
 			s.Loss, s.GradNorm, s.Skipped = record.Number(math.NaN()), record.Number(math.Inf(1)), true
@@ -53,7 +51,7 @@ func write(t testing.TB, folder string, steps, layers, experts int) string {
 			for layer := 1; layer <= layers; layer++ {
 				load := record.Load{Step: step, Layer: layer}
 				for e := range experts {
-					load.Tokens, load.Bias = append(load.Tokens, int64(e*step)), append(load.Bias, float32(e-experts/2)*1e-3)
+					load.Tokens = append(load.Tokens, int64(e*step))
 				}
 				w.Load(load)
 			}
@@ -77,7 +75,6 @@ func write(t testing.TB, folder string, steps, layers, experts int) string {
 		t.Fatal(err)
 	}
 	put(t, folder, "config.toml", "flavor = 'debug'\nprecision = 'bf16'\n# <script>\n")
-	put(t, folder, projectionFile, `{"Budget":{"Tokens":443.2,"Low":317,"High":508.9,"Run":{"model":"671B","gpu":"B200","gpus":256,"tp":2}}}`)
 	return folder
 }
 
@@ -150,128 +147,93 @@ func contains(t *testing.T, data string, has, lacks []string) {
 	}
 }
 
-// The page of a run has everything that its folder tells, and is the same whenever it is written.
+// The page of a run has a chart of each quantity, and is as small for a large model and a long run.
 func TestRun(t *testing.T) {
-	run := write(t, t.TempDir(), 100, 3, 16)
-	if err := WriteRun(run); err != nil {
+	run := write(t, t.TempDir(), 1200, 58, 256)
+	if err := WriteRun(run, 30); err != nil {
 		t.Fatal(err)
 	}
-	first, err := os.ReadFile(filepath.Join(run, File))
+	written, err := os.ReadFile(filepath.Join(run, File))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := read(t, run)
-	r.linked = true
-	text, data := check(t, r.Page(false))
-	if !bytes.Equal(first, []byte(text)) {
-		t.Error("two pages of one run differ")
+	p := runsPage(r)
+	p.Reload = 30
+	if text, _ := check(t, p); text != string(written) || len(text) > 1<<20 {
+		t.Errorf("the page has %d bytes, the file %d", len(text), len(written))
 	}
-	for _, q := range record.Quantities {
-		if q.Figure != "" && q.Place != record.Optional && !strings.Contains(data, `"id":"`+q.Figure+`"`) {
-			t.Errorf("the page lacks the chart %s", q.Figure)
+	for _, q := range append(record.Figures(), record.Quantity{Figure: "loss"}, record.Quantity{Figure: "validation"}) {
+		if q.Place != record.Optional && len(r.Curves[q.Figure].X) == 0 {
+			t.Errorf("the run has no curve %s", q.Figure)
 		}
 	}
-	contains(t, data, []string{
-		`{"text":"done","class":"good"}`, "1 failed and replaced", "alarms: 1", `"debug","more":"in bf16"`, "2.4095", "204,800 tokens",
-		`"10,240","more":"43.5% of the machine’s measured peak (MFU)"`, `"1","more":"their gradients were not fit`, "4ms after the failure was detected",
-		"step 7 is skipped", "killed </script></pre>", `["// New ","</script>`, "75%", `{"text":"events.jsonl","link":"events.jsonl"}`,
-		"peak 400 GFLOP/s measured", `"resumed after steps","texts":[{"text":"49"}]`, "precision = 'bf16'", `"other":"bits/byte"`, "2.2500 bits/byte; after step 100",
-		"tokens/s per GPU of 671B on 256 B200 with this run’s routing; 80 % interval 317 to 509", `"phases"`, `"loads"`, `"bias"`, `"tasks"`,
-	}, nil)
-	if len(text) > 1<<18 {
-		t.Errorf("the page has %d bytes", len(text))
+	if n := len(r.Loads.Values); n != 128 || len(r.Loads.Groups) != 1 || len(r.Loads.Steps) > 80 {
+		t.Errorf("%d rows of %q in %d steps", n, r.Loads.Groups, len(r.Loads.Steps))
 	}
 }
 
-// However large the model and long the run, the page stays small.
-func TestSize(t *testing.T) {
-	text, data := check(t, read(t, write(t, t.TempDir(), 1200, 58, 256)).Page(false))
-	if len(text) > 1<<20 {
-		t.Errorf("the page has %d bytes", len(text))
-	}
-	contains(t, data, []string{"Of 58 layers, 5 are shown.", "A row is the mean of 8 experts."}, nil)
-}
-
-// A task is shown by acc_norm if it has that, by acc otherwise. A record whose last evaluation has
-// no tasks has no chart of them.
-func TestTasks(t *testing.T) {
-	var r Run
-	for step := range 3 {
-		r.Log.Evals = append(r.Log.Evals, record.Eval{Step: step, Tasks: answered(record.Number(step) / 4)})
-	}
-	c, ok := r.tasks()
-	if !ok || len(c.Curves) != 2 || c.Curves[0].Name != "words acc" || c.Curves[1].Name != "questions acc_norm" || c.Curves[1].Y[2] != 0.5 {
-		t.Errorf("%v, %+v", ok, c)
-	}
-	r.Log.Evals = append(r.Log.Evals, record.Eval{Step: 3})
-	if _, ok := r.tasks(); ok {
-		t.Error("a chart without tasks")
-	}
-}
-
-// A run under way shows how far it is and its last lines, which its report does not.
-func TestLive(t *testing.T) {
-	run := write(t, t.TempDir(), 40, 1, 4)
-	text, err := os.ReadFile(filepath.Join(run, record.File))
+// compose returns what the script makes of some pages of runs.
+func compose(t *testing.T, pages map[string]Page) (composed map[string]string) {
+	t.Helper()
+	data, err := json.Marshal(pages)
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, run, record.File, string(regexp.MustCompile(`(?m)^\{"(done|sample|times)".*\n`).ReplaceAll(text, nil)))
-	put(t, run, "config.toml", "flavor = 'debug'\nsteps = 100\n")
-	r := read(t, run)
-	html, live := check(t, r.Page(true))
-	if !strings.Contains(html, "connect-src 'self'") {
-		t.Error("the script may not ask for data")
-	}
-	_, ended := check(t, r.Page(false))
-	for text, always := range map[string]bool{
-		`"step 40 of 100","class":"warn"`: true, `"40 of 100"`: true, `"live":true`: false, `"share":0.4`: false,
-		"40.0%, about 12s left after step 40":                               false, // 60 steps of 0.2 s
-		"step 40     loss 2.6325  grad norm 0.4  lr 0.001  10,240 tokens/s": false, "step 40     validation loss 3.0000": false,
-	} {
-		contains(t, live, []string{text}, nil)
-		if strings.Contains(ended, text) != always {
-			t.Errorf("in the report, %q is there: %t", text, !always)
-		}
-	}
-	if n := strings.Count(r.lastLines(), "\n"); n != mostLines+7 { // 4 evaluations and 3 events
-		t.Errorf("%d lines:\n%s", n, r.lastLines())
-	}
+	html, _ := check(t, Page{})
+	browser.Run(t, []byte(html), 1280,
+		fmt.Sprintf("return Object.fromEntries(Object.entries(%s).map(([name, p]) => [name, JSON.stringify(compose(p))]))", data), &composed)
+	return composed
 }
 
 // Whatever is missing or broken in a run's folder, the rest is shown.
-func TestIncomplete(t *testing.T) {
+func TestBrowserIncomplete(t *testing.T) {
 	line := func(text string) func(run string) { return func(run string) { put(t, run, record.File, text) } }
 	remove := func(name string) func(run string) { return func(run string) { os.Remove(filepath.Join(run, name)) } }
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		change     func(run string)
 		has, lacks []string
 	}{
+		"whole": {func(string) {}, []string{
+			`{"text":"done","class":"good"}`, "1 failed and replaced", "alarms: 1", `"debug","more":"in bf16"`, "2.5375", "122,880 tokens",
+			`"10,240","more":"43.5% of the machine’s measured peak (MFU)"`, `"value":1,"more":"their gradients were not fit`, "4.0 ms after the failure was detected",
+			"step 7 is skipped", "killed </script></pre>", `// New </script>`, "75%", "peak 400 GFLOP/s measured", `"resumed after steps","texts":[{"text":"29"}]`,
+			"precision = 'bf16'", "2.2500 bits/byte; after step 60", `"id":"loads"`,
+		}, nil},
+		"under way": {func(run string) {
+			text, err := os.ReadFile(filepath.Join(run, record.File))
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, run, record.File, string(regexp.MustCompile(`(?m)^\{"done".*\n`).ReplaceAll(text, nil)))
+			put(t, run, "config.toml", "flavor = 'debug'\nsteps = 100\n")
+		}, []string{`"step 60 of 100, about 8s left","class":"warn"`, `"60 of 100"`}, []string{`"done"`}}, // 40 steps of 0.2 s
 		"empty record": {line(""), []string{"no step yet"}, []string{`"charts"`, "Where the time goes"}},
 		"only a start": {line(`{"start":{"step":0}}` + "\n"), []string{"no step yet"}, []string{`"charts"`}},
-		"one step":     {line(`{"step":{"step":1,"loss":3,"seconds":1}}` + "\n"), []string{"1 step made", `"loss"`}, []string{`"speed"`, `"loads"`, "bits/byte"}},
+		"one step":     {line(`{"step":{"step":1,"loss":3,"seconds":1}}` + "\n"), []string{"1 step made", `"id":"loss"`}, []string{`"id":"speed"`, `"id":"loads"`, "bits/byte"}},
 		"old record": {line(`{"start":{"step":0,"cpu":"x"}}` + "\n" + `{"step":{"step":1,"loss":3,"grad_norm":1,"seconds":1}}` + "\n"),
-			[]string{`"grad-norm"`}, []string{`"tokens/s"`}},
+			[]string{`"grad-norm"`}, []string{`"tokens/s"`, `"memory"`}},
 		"nothing finite": {line(`{"step":{"step":1,"loss":null,"grad_norm":null}}` + "\n" + `{"eval":{"step":1,"loss":null}}` + "\n"),
 			[]string{"1 step made"}, []string{`"id":"loss"`}},
-		"no time": {line(`{"start":{"step":0,"tokens":5,"peak":0}}` + "\n" + `{"step":{"step":1,"loss":3,"seconds":0}}` + "\n"), nil, []string{`"speed"`}},
-		"loads of nothing": {line(`{"load":{"step":1,"layer":1,"tokens":[0,0]}}` + "\n" + `{"load":{"step":2,"layer":1,"tokens":[]}}` + "\n"),
-			[]string{`"loads"`}, []string{`"bias"`}},
-		"huge numbers": {line(`{"step":{"step":9007199254740992,"loss":-1e100,"grad_norm":1e100,"lr":-1e100,"seconds":1e-300}}` + "\n"),
-			[]string{`"loss"`}, nil},
-		"phases of nothing": {line(`{"phases":{"step":1,"families":{"x":-1}}}` + "\n" + `{"phases":{"step":2}}` + "\n"), nil, []string{`"phases"`}},
-		"no configuration":  {remove("config.toml"), []string{`"loss"`}, []string{`"summary":"configuration"`}},
-		"broken events":     {func(run string) { put(t, run, record.EventsFile, "x\n") }, []string{"not shown", "events.jsonl:1"}, []string{"Alarms and failures"}},
-		"broken projection": {func(run string) { put(t, run, projectionFile, "{") }, []string{"not shown", "projection.json: "}, []string{`"projected"`}},
-		"no projection":     {remove(projectionFile), nil, []string{"projected", "not shown"}},
-		"no events":         {remove(record.EventsFile), nil, []string{"Alarms and failures", "alarms:"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			run := write(t, t.TempDir(), 60, 1, 4)
-			c.change(run)
-			_, data := check(t, read(t, run).Page(false))
-			contains(t, data, c.has, c.lacks)
-		})
+		"no time":          {line(`{"start":{"step":0,"tokens":5,"peak":0}}` + "\n" + `{"step":{"step":1,"loss":3,"seconds":0}}` + "\n"), nil, []string{`"id":"speed"`}},
+		"loads of nothing": {line(`{"load":{"step":1,"layer":1,"tokens":[0,0]}}` + "\n" + `{"load":{"step":2,"layer":1,"tokens":[]}}` + "\n"), []string{`"id":"loads"`}, nil},
+		"huge numbers":     {line(`{"step":{"step":9007199254740992,"loss":-1e100,"grad_norm":1e100,"lr":-1e100,"seconds":1e-300}}` + "\n"), []string{`"id":"loss"`}, nil},
+		"no configuration": {remove("config.toml"), []string{`"id":"loss"`}, []string{`"summary":"configuration"`}},
+		"broken events":    {func(run string) { put(t, run, record.EventsFile, "x\n") }, []string{"not shown", "events.jsonl:1"}, []string{"Alarms and failures"}},
+		"no events":        {remove(record.EventsFile), nil, []string{"Alarms and failures", "alarms:"}},
+	}
+	pages := map[string]Page{}
+	for name, c := range cases {
+		run := write(t, t.TempDir(), 60, 1, 4)
+		c.change(run)
+		p := runsPage(read(t, run))
+		p.Reload = 30
+		pages[name] = p
+		check(t, p)
+	}
+	composed := compose(t, pages)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) { contains(t, composed[name], c.has, c.lacks) })
 	}
 	if _, err := ReadRun(t.TempDir()); err == nil || !strings.Contains(err.Error(), "give the folder of a run") {
 		t.Errorf("no record: error %v", err)
@@ -279,131 +241,65 @@ func TestIncomplete(t *testing.T) {
 }
 
 // The page of several runs has their results, the settings that differ, and curves over a common
-// axis. Runs whose folders have equal names are named by their paths.
-func TestRuns(t *testing.T) {
+// axis. Losses of runs with different tokenizers are in bits per byte, and missing for a run that
+// does not know its own.
+func TestBrowserRuns(t *testing.T) {
 	dir := t.TempDir()
 	a, b := write(t, filepath.Join(dir, "a"), 40, 1, 4), write(t, filepath.Join(dir, "b<script>"), 30, 1, 4)
 	put(t, a, "config.toml", "out = 'a'\nbatch = 16\nsteps = 40\n[optimizer]\nlr = 3e-3\n")
 	put(t, b, "config.toml", "out = 'b'\nbatch = 16\nsteps = 60\n[optimizer]\nlr = 1e-3\nnesterov = true\n")
 	put(t, b, File, "")
 	list := []Run{read(t, a), read(t, b)}
-	_, data := check(t, runsPage(dir, list))
-	contains(t, data, []string{
-		`"text":"a","small":"done\n2 ranks on some CPU`, `"link":"./b<script>/report.html"`, `{"text":"40"},{"text":"81,920"},{"text":"8s"}`,
+	if err := WriteRuns(filepath.Join(dir, File), list); err != nil || list[1].Link != "./b<script>/report.html" || list[0].Link != "" {
+		t.Errorf("links %q and %q, %v", list[0].Link, list[1].Link, err)
+	}
+	wide := read(t, write(t, filepath.Join(dir, "x", "a"), 20, 1, 4))
+	wide.Starts[0].Tokens = 1e6
+	same := []Run{list[0], wide}
+	if err := WriteRuns(filepath.Join(dir, File), same); err != nil || !strings.HasPrefix(same[0].Name, "1: ") || !strings.HasSuffix(same[1].Name, "x/a") {
+		t.Errorf("names %q and %q, %v", same[0].Name, same[1].Name, err)
+	}
+	put(t, b, "config.toml", "tokenizer = 't.json'\n")
+	other, unknown := read(t, b), read(t, b)
+	unknown.Bits = [2]float64{}
+	put(t, a, record.File, "")
+	empty := read(t, a)
+	composed := compose(t, map[string]Page{
+		"two": runsPage(list...), "tokens": runsPage(list[0], wide), "bits": runsPage(list[0], other), "unknown": runsPage(list[0], unknown),
+		"none": runsPage(empty, empty),
+	})
+	contains(t, composed["two"], []string{
+		`"small":"done\n2 ranks on some CPU`, `"link":"./b<script>/report.html"`, `{"text":"40"},{"text":"81,920"},{"text":"10,240"}`,
 		`[{"text":"optimizer.lr"},{"text":"0.003"},{"text":"0.001"}]`, `[{"text":"optimizer.nesterov"},{"text":"–"},{"text":"true"}]`, `{"text":"steps"}`,
-		`"validation"`, `"loss-time"`, `"grad-norm"`, `"speed"`, "minutes of training", `"other":"bits/byte"`,
-	}, []string{`{"text":"out"}`, `{"text":"batch"}`})
-	contains(t, data, []string{`{"text":"3.0000","small":"2.2500 bits/byte"}`, `"small":"nats/token, last"`, `"name":"nats/token"`, "The tokenizer is the same"}, nil)
-	list[1].Log.Starts[0].Tokens = 1e6
-	x, y := write(t, filepath.Join(dir, "x", "run"), 20, 1, 4), write(t, filepath.Join(dir, "y", "run"), 20, 1, 4)
-	_, data = check(t, runsPage(dir, append(list, read(t, x), read(t, y))))
-	contains(t, data, []string{"tokens (millions)", "x/run", "y/run"}, nil)
-	_, data = check(t, runsPage(dir, []Run{{Folder: "none"}, {Folder: "none"}}))
-	contains(t, data, []string{"no step yet", "1: none", "2: none", "The runs have the same settings"}, []string{`"charts"`})
-	if err := WriteRuns(filepath.Join(dir, File), make([]Run, mostRuns+1)); err == nil || !strings.Contains(err.Error(), "give at most 64") {
-		t.Errorf("too many runs: %v", err)
-	}
+		`"id":"validation"`, `"id":"grad-norm"`, `"id":"speed"`, `"id":"memory"`, `{"text":"3.0000"}`, `"small":"nats/token, last"`, `"name":"nats/token"`,
+	}, []string{`{"text":"out"}`, `{"text":"batch"}`, `"id":"loads"`})
+	contains(t, composed["tokens"], []string{"tokens (millions)"}, nil)
+	contains(t, composed["bits"], []string{`"small":"bits/byte, last"`, `{"text":"2.2500"}`, `"name":"bits/byte"`, "The tokenizers differ"}, []string{"nats", `"text":"3.0000"`})
+	contains(t, composed["unknown"], []string{`{"text":"–"},{"text":"–"},{"text":"–"}`}, []string{"nats", `"text":"3.0000"`})
+	contains(t, composed["none"], []string{"no step yet", "The runs have the same settings"}, []string{`"charts"`})
 }
-
-// Losses of runs with different tokenizers are in bits per byte only, and missing for a run that
-// does not know its own.
-func TestRunsWithDifferentTokenizers(t *testing.T) {
-	dir := t.TempDir()
-	config := func(tokenizer string, vocab int) string {
-		return fmt.Sprintf("tokenizer = %q\n[model]\nvocab = %d\n", tokenizer, vocab)
-	}
-	a, b := write(t, filepath.Join(dir, "a"), 40, 1, 4), write(t, filepath.Join(dir, "b"), 40, 1, 4)
-	for _, other := range []string{config("t.json", 256), config("bytes", 4096)} {
-		put(t, a, "config.toml", config("bytes", 256))
-		put(t, b, "config.toml", other)
-		list := []Run{read(t, a), read(t, b)}
-		_, data := check(t, runsPage(dir, list))
-		contains(t, data, []string{`"small":"bits/byte, last"`, `{"text":"2.2500"}`, `"name":"bits/byte"`, "The tokenizers differ"}, []string{"nats", `"other"`, `"tokens":"`, `"text":"3.0000"`})
-
-		list[1].Log.Starts = nil
-		for i := range list[1].Log.Evals {
-			list[1].Log.Evals[i].BitsPerByte = 0
-		}
-		p := runsPage(dir, list)
-		_, data = check(t, p)
-		contains(t, data, []string{`{"text":"–"},{"text":"–"},{"text":"–"}`}, []string{"nats", `"text":"3.0000"`})
-		for _, c := range p.Sections[2].Blocks[0].Charts {
-			if len(c.Curves) != 1 || c.Curves[0].Name != "a" {
-				t.Errorf("%s has %d curves, want that of the run that knows bytes per token", c.ID, len(c.Curves))
-			}
-		}
-	}
-}
-
-// projected returns a projection with everything that a page draws.
-func projected(t *testing.T) Projection {
-	t.Helper()
-	b, err := projection.Project(projection.Target())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Projection{
-		Budget: b, Notes: []string{`<b>note & "quotes"</b>`},
-		Published: []PublishedRun{{ID: "a", Framework: "b", Published: 2, Projected: 3, Low: 1, High: 4}},
-	}
-}
-
-// use uses the controls of a page, and returns what they change.
-const use = `
-	const all = q => Array.from(document.querySelectorAll(q)), line = () => document.querySelector("#loss .line").getAttribute("d");
-	const point = (type, part) => {
-		const svg = document.querySelector("#loss svg"), r = svg.getBoundingClientRect();
-		svg.dispatchEvent(new PointerEvent(type, {clientX: r.left + part * r.width, clientY: r.top + 50}));
-	};
-	const out = {}, changes = action => { const before = line(); action(); return line() !== before; };
-	point("pointermove", 1);
-	out.tip = document.querySelector("#loss .tip").textContent;
-	const smooth = document.querySelector("#smooth");
-	out.smoothed = changes(() => { smooth.value = 60; smooth.oninput({target: smooth}); });
-	out.logarithmic = changes(() => document.querySelector("#log").click());
-	out.units = document.querySelector("#loss .axis").textContent;
-	document.querySelector("#other").click();
-	out.units += ", " + document.querySelector("#loss .axis").textContent;
-	out.zoomed = changes(() => { point("pointerdown", 0.5); point("pointermove", 0.8); point("pointerup", 0.8); }) && !document.querySelector("#unzoom").hidden;
-	out.hidden = changes(() => document.querySelector("#loss button").click());
-	laidOver = {...page, title: "older"};
-	redraw();
-	out.over = all("#loss .line").length;
-	laidOver.tokens = "of another tokenizer";
-	redraw();
-	out.inBits = all("#loss .line").length;
-	document.querySelector("#other").click();
-	out.inNats = all("#loss .line").length;
-	return out;`
 
 // A browser draws every chart of every page at the width of a desk and of a phone, without cutting
-// anything off, and the controls work.
+// anything off. The controls work, and the hash of the URL keeps them.
 func TestBrowser(t *testing.T) {
 	dir := t.TempDir()
 	a, b := read(t, write(t, filepath.Join(dir, "a"), 200, 3, 16)), read(t, write(t, filepath.Join(dir, "b"), 150, 3, 16))
-	pages := map[string]Page{"run": a.Page(false), "runs": runsPage(dir, []Run{a, b}), "projection": projected(t).page()}
-	for name, p := range pages {
-		html, data := check(t, p)
-		least := 4
-		if name == "projection" {
-			least = 1
-		}
+	for name, c := range map[string]struct {
+		page   Page
+		charts int
+		tip    string
+	}{
+		"run":  {runsPage(a), 8, "step 200training text 2.2828validation text 3"},
+		"runs": {runsPage(a, b), 8, "step 200a 2.2828b 2.3266"},
+	} {
+		html, _ := check(t, c.page)
 		for _, width := range []int{1280, 390} {
-			if got, want := browser.Check(t, []byte(html), width), strings.Count(data, `"id":"`); len(got) != want || want < least {
-				t.Errorf("%s: %d of %d charts: %q", name, len(got), want, got)
+			if got := browser.Check(t, []byte(html), width); len(got) != c.charts {
+				t.Errorf("%s: %d charts: %q", name, len(got), got)
 			}
 		}
-	}
-	for name, tip := range map[string]string{"run": "step 200training text 2.2828validation text 3", "runs": "step 200a 2.2828b 2.3266"} {
-		html, _ := check(t, pages[name])
-		var got struct {
-			Tip, Units                            string
-			Smoothed, Logarithmic, Zoomed, Hidden bool
-			Over, InBits, InNats                  int
-		}
-		browser.Run(t, []byte(html), 1280, use, &got)
-		if got.Tip != tip || !got.Smoothed || !got.Logarithmic || !got.Zoomed || !got.Hidden || got.Units != "nats/token, bits/byte" || got.Over != 3 || got.InBits != 3 || got.InNats != 1 {
-			t.Errorf("%s: %+v", name, got)
+		if tip := browser.Controls(t, []byte(html), "loss"); tip != c.tip {
+			t.Errorf("%s: the pointer shows %q", name, tip)
 		}
 	}
 }
@@ -422,7 +318,6 @@ func FuzzPage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		check(t, r.Page(false))
-		check(t, r.Page(true))
+		check(t, runsPage(r))
 	})
 }

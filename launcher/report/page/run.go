@@ -1,85 +1,76 @@
 package page
 
-// The content of a run's folder.
+// The data of a run's folder, which the script draws.
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"math"
 	"path/filepath"
+	"slices"
 	"syscall"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"spmoe/launcher/checkpoint"
 	"spmoe/launcher/record"
-	"spmoe/launcher/report/export"
+	"spmoe/launcher/report"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trace"
 )
 
-// Run is the content of a run's folder.
+// Run is what the page of a run, or of several, shows of one.
 type Run struct {
-	Folder string
-	Config string // TOML; empty if missing
-	Log    record.Log
-	Events []spmd.Event
+	Name     string            `json:"name"`
+	Link     string            `json:"link,omitempty"` // to its own page
+	Config   string            `json:"config,omitempty"`
+	Settings map[string]string `json:"settings"` // those of Config by key
+	Notes    []string          `json:"notes,omitempty"`
 
-	Checkpoints []checkpoint.Entry
-	Projection  *runProjection // nil: none
-	Notes       []string       // what could not be read
-	Files       []string       // other files and folders of the run that exist
+	Starts []record.Start `json:"starts,omitempty"`
+	Made   int            `json:"made"` // steps
+	Left   float64        `json:"left"` // seconds; 0: unknown
+	Done   *record.Done   `json:"done,omitempty"`
 
-	settings settings
-	linked   bool // the page lies in the folder, so that it can link to files
+	First   record.Number `json:"first"`   // training loss
+	Tail    record.Number `json:"tail"`    // its mean over the last 10 steps
+	Speed   record.Number `json:"speed"`   // of the median step, tokens/s
+	MFU     record.Number `json:"mfu"`     // likewise
+	Skipped int           `json:"skipped"` // steps
+	Bits    [2]float64    `json:"bits"`    // per byte of 1 nat per token, of training and validation text; 0: unknown
+
+	Curves map[string]Curve `json:"curves"` // by the quantity's figure; and loss, validation
+	Loads  *HeatMap         `json:"loads,omitempty"`
+	Times  *record.Times    `json:"times,omitempty"`
+	Events []spmd.Event     `json:"events,omitempty"`
+
+	Samples     []record.Sample `json:"samples,omitempty"`
+	Checkpoints [][]string      `json:"checkpoints,omitempty"` // rows of a table
+
+	Folder string `json:"-"`
 }
 
-// settings are the values of the configuration that a page shows. Those that are missing are zero.
-type settings struct {
-	Flavor, Precision, Tokenizer string
-	Steps                        int
-	ScheduleSteps                int `toml:"schedule_steps"`
-	Model                        struct{ Vocab int }
-}
-
-// runProjection is the projected throughput of a cluster of GPUs with a run's routing, as train
-// --project writes it to the run's folder.
-type runProjection struct {
-	Budget struct {
-		Tokens    float64 // per second and GPU
-		Low, High float64 // 80 % interval of Tokens
-		Run       struct {
-			Model string
-			GPU   string
-			GPUs  int
-		}
-	}
-}
-
-// shownFiles are the files and folders that a page names, if they exist.
-var shownFiles = []string{"config.toml", record.File, record.EventsFile, trace.File, export.CSVFile, export.TensorBoardFolder + "/"}
-
-// Limits far above the sizes of files in bytes.
+// Limits of what a page shows of a run: the newest.
 const (
-	maxConfig     = 1 << 20
-	maxProjection = 4 << 20
+	maxConfig   = 1 << 20 // bytes
+	mostEvents  = 200
+	mostSamples = 50
+	lossTail    = 10 // steps
 )
 
 // ReadRun reads the folder of a run. It returns an [fs.ErrNotExist] if the folder has no record.
 func ReadRun(folder string) (Run, error) {
-	r := Run{Folder: folder}
+	r := Run{Folder: folder, Name: filepath.Base(folder), Settings: map[string]string{}}
+	if path, err := filepath.Abs(folder); err == nil {
+		r.Name = filepath.Base(path)
+	}
 	log, err := record.Read(folder)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return r, fmt.Errorf("%w: give the folder of a run", err)
 	} else if err != nil {
 		return r, err
-	}
-	r.Log = *log
-	for i, s := range r.Log.Steps {
-		r.Log.Steps[i] = s.With(r.startOf(s.Step))
 	}
 	note := func(err error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -88,97 +79,144 @@ func ReadRun(folder string) (Run, error) {
 	}
 	text, err := system.ReadFile(filepath.Join(folder, "config.toml"), maxConfig)
 	note(err)
-	if r.Config = string(text); toml.Unmarshal(text, &r.settings) != nil {
-		r.settings = settings{}
+	var root map[string]any
+	if r.Config = string(text); toml.Unmarshal(text, &root) == nil {
+		r.flatten("", root)
 	}
+	steps, _ := root["steps"].(int64)
+	r.addLog(log, int(steps))
 	r.Events, err = record.ReadEvents(folder)
 	note(err)
-	r.Checkpoints, err = checkpoint.List(folder)
+	r.Events = r.Events[max(0, len(r.Events)-mostEvents):]
+	saved, err := checkpoint.List(folder)
 	note(err)
-	text, err = system.ReadFile(filepath.Join(folder, projectionFile), maxProjection)
-	if note(err); err == nil {
-		if err := json.Unmarshal(text, &r.Projection); err != nil {
-			note(fmt.Errorf("%s: %w", projectionFile, err))
-			r.Projection = nil
-		}
-	}
-	for _, name := range shownFiles {
-		if _, err := os.Stat(filepath.Join(folder, name)); err == nil {
-			r.Files = append(r.Files, name)
-		}
+	for _, c := range saved {
+		r.Checkpoints = append(r.Checkpoints, []string{c.Name, fmt.Sprint(c.Step), c.Time.UTC().Format(time.DateTime), system.Bytes(c.Bytes), c.State()})
 	}
 	return r, nil
 }
 
-// WriteRun writes the page of a run to its folder.
-func WriteRun(folder string) error {
-	r, err := ReadRun(folder)
-	if err != nil {
-		return err
-	}
-	r.linked = true
-	return r.Page(false).Write(filepath.Join(folder, File))
-}
-
-// tokens names the tokens of the run's losses: those of runs with equal names are comparable.
-func (r Run) tokens() string {
-	return fmt.Sprintf("%s, %d", r.settings.Tokenizer, r.settings.Model.Vocab)
-}
-
-// startOf returns the start of the process that made a step.
-func (r Run) startOf(step int) (s record.Start) {
-	for _, start := range r.Log.Starts {
-		if start.Step < step {
-			s = start
+// flatten adds the values of a table to the settings by their full keys, such as optimizer.lr.
+func (r *Run) flatten(prefix string, table map[string]any) {
+	for key, value := range table {
+		if inner, ok := value.(map[string]any); ok {
+			r.flatten(prefix+key+".", inner)
+		} else {
+			r.Settings[prefix+key] = fmt.Sprint(value)
 		}
 	}
-	return s
 }
 
-// name returns the name of the run's folder.
-func (r Run) name() string {
-	path, err := filepath.Abs(r.Folder)
-	if err != nil {
-		path = r.Folder
-	}
-	return filepath.Base(path)
-}
-
-// made returns the number of steps that are made.
-func (r Run) made() int {
-	if n := len(r.Log.Steps); n > 0 {
-		return r.Log.Steps[n-1].Step
-	}
-	return 0
-}
-
-// tokensPerStep returns the tokens of a step; 0 if unknown.
-func (r Run) tokensPerStep() float64 {
-	if len(r.Log.Starts) == 0 {
-		return 0
-	}
-	return float64(r.Log.Starts[0].Tokens)
-}
-
-// file returns the name of a file or folder of the run, with a link if the page can have one.
-func (r Run) file(name, address string) Cell {
-	if r.linked {
-		return Cell{Text: name, Link: address}
-	}
-	return Cell{Text: name}
-}
-
-func (r Run) speeds() Series { return Steps(&r.Log, "tps") }
-
-// utilization is the model's FLOP/s as a percentage of the measured peak.
-func (r Run) utilization() Series { return Steps(&r.Log, "mfu").Scaled(100) }
-
-// count returns the number of events of a kind.
-func (r Run) count(kind spmd.Kind) (n int) {
-	for _, e := range r.Events {
-		if e.Kind == kind {
-			n++
+// addLog adds what the record says of a run of some steps.
+func (r *Run) addLog(log *record.Log, steps int) {
+	next, start := 0, record.Start{}
+	for i, s := range log.Steps {
+		for next < len(log.Starts) && log.Starts[next].Step < s.Step {
+			start, next = log.Starts[next], next+1
+		}
+		log.Steps[i] = s.With(start)
+		if r.Made = s.Step; s.Skipped {
+			r.Skipped++
 		}
 	}
-	return n
+	if r.Done = log.Done; r.Done == nil {
+		r.Left = log.Left(steps).Seconds()
+	}
+	r.Starts, r.Times, r.Loads = log.Starts, log.Times, loads(log.Loads)
+	r.Samples = log.Samples[max(0, len(log.Samples)-mostSamples):]
+	r.Curves = map[string]Curve{}
+	add := func(figure string, s Series) {
+		if c, ok := curve(s); ok {
+			r.Curves[figure] = c
+		}
+	}
+	for _, q := range record.Figures() {
+		add(q.Figure, quantity(log, q))
+	}
+	losses := named(log, "loss")
+	add("loss", losses)
+	add("validation", heldOut(log))
+	r.First = record.Number(math.NaN())
+	if len(losses.Values) > 0 {
+		r.First = record.Number(losses.Values[0])
+	}
+	r.Tail = record.Number(mean(Series{Values: losses.Values[max(0, len(losses.Values)-lossTail):]}.Finite()))
+	r.Speed, r.MFU = median(named(log, "tps")), median(named(log, "mfu"))
+	if b := start.BytesPerToken; b > 0 {
+		r.Bits[0] = 1 / (math.Ln2 * b)
+	}
+	if n := len(log.Evals); n > 0 && log.Evals[n-1].Loss > 0 && log.Evals[n-1].BitsPerByte > 0 {
+		r.Bits[1] = float64(log.Evals[n-1].BitsPerByte / log.Evals[n-1].Loss)
+	}
+}
+
+// median returns the median of the finite values; NaN if there are none.
+func median(s Series) record.Number {
+	if v := s.Finite(); len(v) > 0 {
+		return record.Number(report.Median(v))
+	}
+	return record.Number(math.NaN())
+}
+
+// loads returns the map of each expert's share of tokens to the mean of its layer: one row per
+// expert, one column per recorded step. Of many, some are left out.
+func loads(list []record.Load) *HeatMap {
+	const columns, rows = 80, 160
+	shares := map[[2]int]Values{} // by layer and step
+	var steps, layers []int
+	experts := 0
+	for _, l := range list {
+		shares[[2]int{l.Layer, l.Step}], experts = relativeLoads(l.Tokens), max(experts, len(l.Tokens))
+		steps, layers = append(steps, l.Step), append(layers, l.Layer)
+	}
+	if experts == 0 {
+		return nil
+	}
+	slices.Sort(steps)
+	slices.Sort(layers)
+	steps, layers = thin(slices.Compact(steps), columns), thin(slices.Compact(layers), max(1, rows/min(experts, rows)))
+	h := &HeatMap{Most: 4}
+	for _, step := range steps {
+		h.Steps = append(h.Steps, float64(step))
+	}
+	numbers := make([]int, experts)
+	for e := range numbers {
+		numbers[e] = e
+	}
+	for _, layer := range layers {
+		h.Groups = append(h.Groups, fmt.Sprintf("layer %d", layer))
+		for _, e := range thin(numbers, rows) {
+			line := make(Values, len(steps))
+			for i, step := range steps {
+				if line[i] = math.NaN(); e < len(shares[[2]int{layer, step}]) {
+					line[i] = shares[[2]int{layer, step}][e]
+				}
+			}
+			h.Rows, h.Values = append(h.Rows, fmt.Sprintf("layer %d, expert %d", layer, e)), append(h.Values, line)
+		}
+	}
+	return h
+}
+
+// thin keeps at most about n elements, among them the last.
+func thin[T any](list []T, n int) (some []T) {
+	every := (len(list) + n - 1) / n
+	for i, x := range list {
+		if (len(list)-1-i)%every == 0 {
+			some = append(some, x)
+		}
+	}
+	return some
+}
+
+// relativeLoads divides the tokens of experts by their mean, to four digits.
+func relativeLoads(tokens []int64) (shares Values) {
+	var all int64
+	for _, n := range tokens {
+		all += n
+	}
+	for _, n := range tokens {
+		shares = append(shares, math.Round(1e4*float64(n)*float64(len(tokens))/float64(max(all, 1)))/1e4)
+	}
+	return shares
 }

@@ -1,6 +1,6 @@
 package page
 
-// Series of measurements over the steps of a run, and their summary over several runs.
+// Series of measurements over the steps of a run.
 
 import (
 	"math"
@@ -24,10 +24,12 @@ func (s *Series) Add(step int, value float64) {
 	s.Steps, s.Values = append(s.Steps, step), append(s.Values, value)
 }
 
-// Steps returns a quantity of the steps that have it, by its key in JSON lines. One whose axis
-// begins above 0 is never 0: the record of a model without it says so.
-func Steps(log *record.Log, key string) (s Series) {
-	q := record.Named(key)
+// named returns a quantity of the steps that have it, by its key in JSON lines.
+func named(log *record.Log, key string) Series { return quantity(log, record.Named(key)) }
+
+// quantity returns a quantity of the steps that have it. One whose axis begins above 0 is never 0:
+// the record of a model without it says so.
+func quantity(log *record.Log, q record.Quantity) (s Series) {
 	for _, step := range log.Steps {
 		if x, ok := q.In(&step); ok && (x != 0 || q.Floor == 0) {
 			s.Add(step.Step, x)
@@ -36,54 +38,12 @@ func Steps(log *record.Log, key string) (s Series) {
 	return s
 }
 
-// HeldOut returns the validation losses.
-func HeldOut(log *record.Log) (s Series) {
+// heldOut returns the validation losses.
+func heldOut(log *record.Log) (s Series) {
 	for _, eval := range log.Evals {
 		s.Add(eval.Step, float64(eval.Loss))
 	}
 	return s
-}
-
-// Trailing returns the means of n consecutive values each, from the first n values to the last n.
-// They are NaN where the last of the values is.
-func (s Series) Trailing(n int) (out Series) {
-	n = max(1, min(n, len(s.Values)))
-	for i := n - 1; i < len(s.Values); i++ {
-		sum, count := 0.0, 0.0
-		for _, v := range s.Values[i+1-n : i+1] {
-			if report.Finite(v) {
-				sum, count = sum+v, count+1
-			}
-		}
-		if !report.Finite(s.Values[i]) {
-			sum = math.NaN()
-		}
-		out.Add(s.Steps[i], sum/count)
-	}
-	return out
-}
-
-// Relative returns (s-base)/base at the steps that both series have.
-func (s Series) Relative(base Series) (out Series) {
-	at := make(map[int]float64, len(base.Steps))
-	for i, step := range base.Steps {
-		at[step] = base.Values[i]
-	}
-	for i, step := range s.Steps {
-		if b, ok := at[step]; ok {
-			out.Add(step, s.Values[i]/b-1)
-		}
-	}
-	return out
-}
-
-// Scaled multiplies all values.
-func (s Series) Scaled(by float64) Series {
-	out := Series{Steps: s.Steps, Values: slices.Clone(s.Values)}
-	for i := range out.Values {
-		out.Values[i] *= by
-	}
-	return out
 }
 
 // Finite returns the finite values.
@@ -97,50 +57,31 @@ func (s Series) Finite() (list []float64) {
 }
 
 // mostPoints is the maximum number of points of a curve in a page.
-const mostPoints = 1000
+const mostPoints = 2000
 
-// Over returns the curve of the means of several runs, with the range from the least to the
-// greatest value. If a value is not finite, the mean is NaN, because a mean of the other runs would
-// favor them. It reports whether there is anything to draw. Of a long curve, a point is the mean of
-// some steps.
-func Over(runs []Series) (c Curve, ok bool) {
-	type sum struct{ total, count, low, high float64 }
-	at := map[int]*sum{}
-	var steps []int
-	for _, run := range runs {
-		for i, step := range run.Steps {
-			s := at[step]
-			if s == nil {
-				s = &sum{low: math.Inf(1), high: math.Inf(-1)}
-				at[step], steps = s, append(steps, step)
-			}
-			v := run.Values[i]
-			if s.total, s.count = s.total+v, s.count+1; report.Finite(v) {
-				s.low, s.high, ok = min(s.low, v), max(s.high, v), true
-			}
+// curve returns the curve of a series, and whether there is anything to draw. Of a long one, a
+// point is the mean of the finite values of some steps, with the range from the least to the
+// greatest.
+func curve(s Series) (c Curve, ok bool) {
+	size := max(1, (len(s.Steps)+mostPoints-1)/mostPoints)
+	for from := 0; from < len(s.Steps); from += size {
+		end := min(from+size, len(s.Steps))
+		part := Series{Values: s.Values[from:end]}.Finite()
+		c.X, c.Y = append(c.X, float64(s.Steps[end-1])), append(c.Y, mean(part))
+		if ok = ok || len(part) > 0; size > 1 && len(part) > 0 {
+			c.Low, c.High = append(c.Low, slices.Min(part)), append(c.High, slices.Max(part))
+		} else if size > 1 {
+			c.Low, c.High = append(c.Low, math.NaN()), append(c.High, math.NaN())
 		}
-	}
-	slices.Sort(steps)
-	size := (len(steps) + mostPoints - 1) / mostPoints
-	for part := range slices.Chunk(steps, max(size, 1)) {
-		mean := sum{low: math.Inf(1), high: math.Inf(-1)}
-		for _, step := range part {
-			s := at[step]
-			mean.total += s.total / s.count / float64(len(part))
-			mean.low, mean.high = min(mean.low, s.low), max(mean.high, s.high)
-		}
-		c.X, c.Y = append(c.X, float64(part[len(part)-1])), append(c.Y, mean.total)
-		c.Low, c.High = append(c.Low, mean.low), append(c.High, mean.high)
-	}
-	if len(runs) < 2 && size < 2 {
-		c.Low, c.High = nil, nil
 	}
 	return c, ok
 }
 
-// curve returns the curve of one run.
-func curve(name string, color int, s Series) (Curve, bool) {
-	c, ok := Over([]Series{s})
-	c.Name, c.Color = name, color
-	return c, ok
+// mean averages values. It is NaN if there are none.
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
 }

@@ -21,7 +21,6 @@ import (
 	"spmoe/datasets/hub"
 	"spmoe/internal/stricttoml"
 	"spmoe/launcher/recipefile"
-	"spmoe/launcher/record"
 	"spmoe/launcher/routes"
 	"spmoe/launcher/system"
 	"spmoe/moe"
@@ -89,13 +88,13 @@ type Config struct {
 	Keep      int      `toml:"keep" group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: one, and if the next fills the disk, it is removed before that is complete, so a crash in between loses both"`
 
 	LogEvery      int `toml:"log_every" group:"output" resume:"harmless" help:"steps between log lines"`
-	EvalEvery     int `toml:"eval_every" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs; 0: only at start and end"`
+	EvalEvery     int `toml:"eval_every" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs, but five if that is at most 10 %; 0: only at start and end"`
 	EvalSequences int `toml:"eval_sequences" group:"evaluation" resume:"harmless" help:"validation sequences per evaluation"`
 
 	EvalTasks []string `toml:"eval_tasks,omitempty" group:"evaluation" resume:"harmless" help:"JSONL files with questions in the form of LAMBADA, HellaSwag or ARC to answer at each evaluation, as eval --tasks does"`
 
 	RecordEvery   int    `toml:"record_every" group:"output" resume:"harmless" help:"steps between records of expert loads, quantization errors and expert choices on validation text in OUT/metrics.jsonl; 0: loads only, every 20 steps"`
-	RecordRoutes  bool   `toml:"record_routes" group:"routes" resume:"harmless" help:"write the experts of each token and their weights, in every step and layer, to OUT/routes.arrow, which launcher routes reads"`
+	RecordRoutes  bool   `toml:"record_routes" group:"routes" resume:"harmless" help:"write the experts of each token and their weights, in every step and layer, to OUT/routes.arrow"`
 	ReplayRoutes  string `toml:"replay_routes" group:"routes" resume:"meaningful" help:"file of a run with record_routes on the same text, seed and batch: its experts replace the router's choices in training, forward and backward"`
 	ReplayWeights bool   `toml:"replay_weights" group:"routes" resume:"meaningful" help:"replay the weights of these experts as well; the router learns as if they were its own"`
 	SampleEvery   int    `toml:"sample_every" group:"evaluation" resume:"harmless" help:"steps between samples of the model's text while it trains; 0: only at the end"`
@@ -340,7 +339,6 @@ func (c Config) Validate(ranks int) error {
 	must(c.EvalSequences >= 1 && c.EvalSequences <= MaxCount, "eval_sequences is %d: give 1 or more, at most %d", c.EvalSequences, MaxCount)
 	must(c.RecordEvery >= 0, "record_every is %d: give 0 (loads alone) or more", c.RecordEvery)
 	must(c.RecordEvery == 0 || c.Model.Experts <= 1<<16, "record_every is %d: a record holds the choices of at most %d experts, not %d", c.RecordEvery, 1<<16, c.Model.Experts)
-	must(c.RecordEvery == 0 || c.Model.TopK <= record.MaxTopK, "record_every is %d: a record holds at most %d experts per token, not %d", c.RecordEvery, record.MaxTopK, c.Model.TopK)
 	must(!c.RecordRoutes && c.ReplayRoutes == "" || c.Model.MoELayers() > 0, "record_routes and replay_routes need a model with routed experts")
 	must(!c.RecordRoutes || c.Model.Experts <= routes.MaxExperts, "record_routes: a file holds the choices of at most %d experts, not %d", routes.MaxExperts, c.Model.Experts)
 	must(!c.ReplayWeights || c.ReplayRoutes != "", "replay_weights needs replay_routes")

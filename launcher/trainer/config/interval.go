@@ -89,14 +89,17 @@ func Due(n, step int) bool { return n > 0 && step%n == 0 }
 
 // How often a run evaluates, and what that costs.
 
-// AutoEval as eval_every means about ten evaluations per run. See Config.EvalInterval.
+// AutoEval as eval_every means about ten evaluations per run, and five of a short one. See
+// Config.EvalInterval.
 const AutoEval = -1
 
 const (
 	// evaluations of a run, with those at its start and at its end
 	autoEvals = 10
-	// largest share of the run's FLOPs that automatic evaluations between start and end take
-	mostEvalCost = 0.02
+	// largest share of the run's FLOPs that automatic evaluations between start and end take, and
+	// that of a short run, which has fewEvals so that its loss has a course
+	mostEvalCost, mostShortCost = 0.02, 0.1
+	fewEvals, leastBetween      = 5, 10
 )
 
 // EvalInterval returns the number of steps between evaluations; 0 means only at start and end.
@@ -106,7 +109,8 @@ func (c Config) EvalInterval() int {
 	}
 	const between = autoEvals - 1
 	affordable := int(min(c.evalSteps()/mostEvalCost, MaxCount)) + 1
-	return max((c.Steps+between-1)/between, affordable)
+	few := max((c.Steps+fewEvals-2)/(fewEvals-1), leastBetween, int(min(c.evalSteps()/mostShortCost, MaxCount))+1)
+	return max((c.Steps+between-1)/between, min(affordable, few))
 }
 
 // evaluations returns the number of evaluations of a run from its first step to its last.

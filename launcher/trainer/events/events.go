@@ -1,4 +1,4 @@
-// Package events has what a run reports to console, live view and pages.
+// Package events has what a run reports to the console.
 package events
 
 import (
@@ -28,13 +28,6 @@ type Reporter interface {
 	Stopping(Stopping)
 	Profile(Profile) // if requested
 	Done(Done)
-}
-
-// Watcher is a Reporter that also receives steps between the log lines.
-type Watcher interface {
-	Reporter
-	Wants() bool // whether it wants the current step; called after every step
-	Between(Step)
 }
 
 // Start describes a run before its first step.

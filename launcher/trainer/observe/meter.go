@@ -78,13 +78,6 @@ func (m *Meter) Stopping(made, steps int) events.Stopping {
 // Lap adds the rates since the last lap to a step's report.
 func (m *Meter) Lap(s events.Step) events.Step {
 	now := m.Now()
-	s = m.rates(s, now)
-	m.lapped, m.lapStep = now, s.Step
-	return s
-}
-
-// rates adds the rates to a step's report without ending a lap.
-func (m *Meter) rates(s events.Step, now time.Time) events.Step {
 	tokens := float64(s.Step-m.lapStep) * float64(m.Cfg.Batch*m.Cfg.Seq)
 	s.TokensPerSec = tokens / max(now.Sub(m.lapped).Seconds(), 1e-9)
 	s.FLOPS = s.TokensPerSec * m.Flops
@@ -93,42 +86,29 @@ func (m *Meter) rates(s events.Step, now time.Time) events.Step {
 	s.ETA = m.recent.mean() * time.Duration(s.Steps-s.Step)
 	s.Memory = system.Resident()
 	s.MemoryShare = float64(s.Memory) / float64(max(m.total, 1))
+	m.lapped, m.lapStep = now, s.Step
 	return s
 }
 
-// Show counts a step. It reports the step if it is to be logged. Otherwise a watcher may look at
-// it.
+// Show counts a step, and reports it if it is to be logged.
 func (m *Meter) Show(to events.Reporter, s events.Step, last bool) {
 	now := m.Now()
 	m.recent.add(now.Sub(m.last))
 	m.last = now
 	if s.Step%m.Cfg.LogEvery == 0 || s.Step == 1 || last || s.Skipped {
 		to.Step(m.Lap(s))
-	} else if w, ok := to.(events.Watcher); ok && w.Wants() {
-		w.Between(m.rates(s, now))
 	}
 }
 
-// stepTimes holds the times of the last steps.
-type stepTimes struct {
-	times [32]time.Duration
-	count int // of all steps
-}
+// stepTimes are the times of the last steps.
+type stepTimes []time.Duration
 
-func (t *stepTimes) add(d time.Duration) {
-	t.times[t.count%len(t.times)] = d
-	t.count++
-}
+func (t *stepTimes) add(d time.Duration) { *t = append((*t)[max(0, len(*t)-31):], d) }
 
 // mean returns the mean time of the last steps; 0 if there are none.
-func (t *stepTimes) mean() time.Duration {
-	n := min(t.count, len(t.times))
-	if n == 0 {
-		return 0
-	}
-	var sum time.Duration
-	for _, d := range t.times[:n] {
+func (t stepTimes) mean() (sum time.Duration) {
+	for _, d := range t {
 		sum += d
 	}
-	return sum / time.Duration(n)
+	return sum / time.Duration(max(len(t), 1))
 }

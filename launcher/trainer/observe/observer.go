@@ -1,5 +1,5 @@
 // Package observe has what only watches the steps of a run: the bytes that move, the times of kinds
-// of work, the trace, slow ranks, the record, the meter of routing.
+// of work, the trace, the record, the meter of routing.
 package observe
 
 import (
@@ -10,62 +10,41 @@ import (
 	"spmoe/launcher/trainer/events"
 )
 
-// An observer watches steps without changing them. Every rank calls its observers at the same steps
-// in the same order, so After may be collective.
-type observer interface {
-	Before(step int)
-	After(s FinishedStep) error
-}
-
-// FinishedStep is what observers receive about a step.
-type FinishedStep struct {
-	events.Step
-	took  time.Duration // the time of the step, without spent
-	Spent time.Duration // the time that observers spent inside it
-	rows  []int32       // [sequences of this rank, seq+1]: the input of the step
-}
+// Window is a range of steps, from the first to the last. The zero value is empty.
+type Window struct{ First, Last int }
 
 // Observers are the observers of one rank.
 type Observers struct {
-	Usage      *UsageMeter
-	Operands   *OperandMeter
-	Profiler   *Profiler
-	Tracer     *Tracer
-	Stragglers *Stragglers
-	Recorder   *Recorder
-	Routing    *RoutingObserver // nil: none
-	Rates      *Meter
-
-	// list has the innermost observer first: Before is called from last to first, After from first
-	// to last. So the trace of a step encloses the profiler's kinds of work.
-	list []observer
+	Operands *OperandMeter
+	Profiler *Profiler
+	Tracer   *Tracer
+	Recorder *Recorder
+	Routing  *RoutingObserver // nil: none
+	Rates    *Meter
 }
 
-// Order builds the list.
-func (o *Observers) Order() {
-	o.list = []observer{o.Usage, o.Profiler, o.Tracer, o.Operands}
-	if o.Routing != nil {
-		o.list = append(o.list, o.Routing)
-	}
-	o.list = append(o.list, o.Stragglers, o.Recorder)
-}
-
-// Before is called before each step.
+// Before is called before each step. So the trace of a step encloses the profiler's kinds of work.
 func (o *Observers) Before(step int) {
-	for i := len(o.list) - 1; i >= 0; i-- {
-		o.list[i].Before(step)
+	if o.Routing != nil {
+		o.Routing.before()
 	}
+	o.Operands.before(step)
+	o.Tracer.before(step)
+	o.Profiler.Timer.Start()
 }
 
-// After calls the observers after a step with its time and its input rows.
+// After is called after a step with its time and its input rows. It is collective.
 func (o *Observers) After(s events.Step, took time.Duration, rows []int32) error {
 	spent := o.Operands.spent
-	for _, each := range o.list {
-		if err := each.After(FinishedStep{s, took - spent, spent, rows}); err != nil {
-			return err
-		}
+	o.Profiler.After(spent)
+	if err := o.Tracer.after(s.Step, rows); err != nil {
+		return err
 	}
-	return nil
+	o.Operands.observe(false)
+	if o.Routing != nil {
+		o.Routing.after(rows)
+	}
+	return o.Recorder.after(s, took-spent, spent)
 }
 
 // Report ends the observations of the whole run. show prints the profile; nil: it is not wanted. It
@@ -78,12 +57,7 @@ func (o *Observers) Report(show func(events.Profile), c *collective.Comm) error 
 	if err != nil {
 		return fmt.Errorf("gathering the profile: %w", err)
 	}
-	used, err := o.Usage.gather()
-	if err != nil {
-		return err
-	}
 	if c.Rank() == 0 {
-		o.Recorder.usage(used)
 		o.Recorder.times(p)
 		if show != nil {
 			show(p)

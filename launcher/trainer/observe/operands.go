@@ -27,7 +27,7 @@ type operandPart struct {
 	QuantizationError
 }
 
-// OperandMeter measures the operands of the recorded steps. It is an [observer].
+// OperandMeter measures the operands of the recorded steps.
 type OperandMeter struct {
 	ex      *tensor.Exec
 	models  []*moe.Model
@@ -46,16 +46,9 @@ func NewOperandMeter(every int, disturb func(moe.Quantized), ex *tensor.Exec, mo
 	return m
 }
 
-// Before implements [observer].
-func (m *OperandMeter) Before(step int) {
+func (m *OperandMeter) before(step int) {
 	m.spent = 0
 	m.observe(m.every > 0 && recordsSums(m.every, step))
-}
-
-// After implements [observer].
-func (m *OperandMeter) After(FinishedStep) error {
-	m.observe(false)
-	return nil
 }
 
 // observe makes the models show what they quantize, if it is to be disturbed or measured.

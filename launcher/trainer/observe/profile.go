@@ -10,7 +10,7 @@ import (
 	"spmoe/tensor/profile"
 )
 
-// Profiler sums the times of the steps of one rank. It is an [observer].
+// Profiler sums the times of the steps of one rank.
 type Profiler struct {
 	Timer *profile.Timer
 	cold  bool       // no step was made yet
@@ -35,20 +35,15 @@ func NewProfiler(now, waited func() time.Duration) *Profiler {
 	return &Profiler{Timer: profile.NewTimer(now, waited), cold: true}
 }
 
-// Before implements [observer].
-func (p *Profiler) Before(int) { p.Timer.Start() }
-
-// After implements [observer]. The time that observers spent inside the step is in family Rest and
-// is excluded.
-func (p *Profiler) After(s FinishedStep) error {
+// After ends a step. The time that observers spent inside it is in family Rest and is excluded.
+func (p *Profiler) After(spent time.Duration) {
 	times := p.Timer.Stop()
-	times[profile.Rest] = max(times[profile.Rest]-s.Spent, 0)
+	times[profile.Rest] = max(times[profile.Rest]-spent, 0)
 	if !p.cold {
 		p.all.add(&times)
 		p.lap.add(&times)
 	}
 	p.cold = false
-	return nil
 }
 
 // Forget starts over, with a warm step.

@@ -5,6 +5,7 @@ package observe
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"spmoe/internal/fault"
 	"spmoe/launcher/record"
 	"spmoe/launcher/system"
+	"spmoe/launcher/tasks"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/state"
@@ -22,7 +24,7 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-// Recorder writes the record. It is an [observer].
+// Recorder writes the record.
 type Recorder struct {
 	Cfg           *config.Config
 	Folder        *system.FolderLock      // the run's folder
@@ -39,7 +41,6 @@ type Recorder struct {
 	Rates    *Meter
 
 	out   *record.Writer // on the leading rank, while it runs
-	Probe *Probe         // nil: none
 	waits bool           // lines could not be written yet
 	ended bool           // lines are lost
 	shown time.Time      // when the file was last flushed for readers
@@ -49,9 +50,8 @@ const (
 	// LoadEvery is the default number of steps between records of expert loads and phases. Each
 	// takes a line.
 	LoadEvery = 20
-	// mostLoads and mostBiases are the largest numbers of experts whose loads and biases fit into a
-	// line.
-	mostLoads, mostBiases = 1 << 16, 1 << 14
+	// mostLoads is the largest number of experts whose loads fit into a line.
+	mostLoads = 1 << 16
 )
 
 func (c *Recorder) lead() bool { return c.Comm.Rank() == 0 }
@@ -98,9 +98,8 @@ func (c *Recorder) Open(recalled bool) (err error) {
 	return nil
 }
 
-// Close completes the record. A run that was asked to record quantization errors has failed without
-// it.
-func (c *Recorder) Close() error { return c.Required(c.out.Close()) }
+// Close completes the record.
+func (c *Recorder) Close() error { return c.HandleError(c.out.Close()) }
 
 // now returns the time as records store it, to the millisecond.
 func now() float64 { return float64(time.Now().UnixMilli()) / 1e3 }
@@ -125,16 +124,7 @@ func (c *Recorder) Push() error {
 }
 
 // Flush writes the record to the disk.
-func (c *Recorder) Flush() error { return c.Required(c.out.Flush()) }
-
-// Required handles an error of writing the record where it must be complete, if the run was asked
-// to record quantization errors.
-func (c *Recorder) Required(err error) error {
-	if err != nil && c.Cfg.RecordEvery > 0 {
-		return err
-	}
-	return c.HandleError(err)
-}
+func (c *Recorder) Flush() error { return c.HandleError(c.out.Flush()) }
 
 // HandleError handles an error of writing the record. The lines wait in memory, and the run goes
 // on. When too many lines wait, the record has ended: then a run that was asked to record
@@ -167,24 +157,21 @@ func recordsSums(every, step int) bool {
 	return step == 1 || config.Due(cmp.Or(every, LoadEvery), step)
 }
 
-// Before implements [observer].
-func (c *Recorder) Before(int) {}
-
-// After implements [observer]. It adds a step. The time of recording is excluded from the run's
-// rates.
-func (c *Recorder) After(s FinishedStep) error {
+// after adds a step. The time of recording is excluded from the run's rates, and so is what other
+// observers spent inside the step.
+func (c *Recorder) after(s events.Step, took, spent time.Duration) error {
 	begin := time.Now()
 	if c.lead() {
-		line := s.Step
-		line.Seconds, line.Time = s.took.Seconds(), now()
+		line := s
+		line.Seconds, line.Time, line.Memory = took.Seconds(), now(), system.Resident()
 		c.out.Step(line)
 	}
-	if recordsSums(c.Cfg.RecordEvery, s.Step.Step) {
-		if err := c.sums(s.Step.Step); err != nil {
-			return fmt.Errorf("recording step %d: %w", s.Step.Step, err)
+	if recordsSums(c.Cfg.RecordEvery, s.Step) {
+		if err := c.sums(s.Step); err != nil {
+			return fmt.Errorf("recording step %d: %w", s.Step, err)
 		}
 	}
-	c.Rates.Pause(s.Spent + time.Since(begin))
+	c.Rates.Pause(spent + time.Since(begin))
 	return nil
 }
 
@@ -222,6 +209,23 @@ func (c *Recorder) sums(step int) error {
 	return nil
 }
 
+// gatherLines returns the lines of all ranks, in their order. It is collective.
+func gatherLines[T any](c *collective.Comm, mine []T) (all []T, err error) {
+	text, err := json.Marshal(mine)
+	if err != nil {
+		return nil, err
+	}
+	texts, err := state.GatherTexts(c, string(text))
+	for _, text := range texts {
+		var lines []T
+		if err := json.Unmarshal([]byte(text), &lines); err != nil {
+			return nil, err
+		}
+		all = append(all, lines...)
+	}
+	return all, err
+}
+
 // quantized returns the lines of the operands of a step in this rank's stages. Of the ranks with
 // the same stages, the first has them.
 func (c *Recorder) quantized(step int) (lines []record.Quantized, err error) {
@@ -249,37 +253,45 @@ func (c *Recorder) quantized(step int) (lines []record.Quantized, err error) {
 	return lines, nil
 }
 
-// loads returns the lines of the experts' loads, and of the resulting biases, in this rank's
-// stages. Of the ranks with the same stages, the first has them.
+// loads returns the lines of the experts' loads in this rank's stages. Of the ranks with the same
+// stages, the first has them.
 func (c *Recorder) loads(step int) (lines []record.Load) {
 	b := c.State.Balancer
 	if b.Experts > mostLoads || !c.State.First {
 		return nil
 	}
 	for _, route := range b.Routings {
-		load := record.Load{Step: step, Layer: route.Layer, Tokens: b.Load(route.Layer)}
-		if biases := route.Bias.F32(); b.Experts <= mostBiases && !slices.ContainsFunc(biases, notFinite) {
-			load.Bias = biases
-		}
-		lines = append(lines, load)
+		lines = append(lines, record.Load{Step: step, Layer: route.Layer, Tokens: b.Load(route.Layer)})
 	}
 	return lines
-}
-
-// notFinite reports whether JSON cannot represent a number.
-func notFinite(x float32) bool { return x-x != 0 }
-
-// usage adds what the ranks moved and held, if the run has made steps.
-func (c *Recorder) usage(u record.Usage) {
-	if u.Steps > 0 {
-		c.out.Usage(u)
-	}
 }
 
 // times adds the profile of the run's warm steps, if there are any.
 func (c *Recorder) times(p events.Profile) {
 	if p.Steps > 0 {
-		c.out.Times(record.Times{Steps: p.Steps, Seconds: p.Step.Mean.Seconds(), Families: p.Seconds()})
+		c.out.Times(record.Times{Step: c.State.Progress.Step, Steps: p.Steps, Seconds: p.Step.Mean.Seconds(), Families: p.Seconds()})
+	}
+}
+
+// RecordedTasks returns results as a record has them.
+func RecordedTasks(results []tasks.Result) (all []record.Task) {
+	for _, r := range results {
+		t := record.Task{Task: r.Task, Form: r.Form, Items: r.Items, Metrics: map[string]record.Number{}}
+		for _, m := range r.Metrics {
+			t.Metrics[m.Name] = record.Number(m.Value)
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// Evaluation adds an evaluation.
+func (c *Recorder) Evaluation(e events.Eval) {
+	if c.lead() {
+		c.out.Eval(record.Eval{
+			Step: e.Step, Loss: record.Number(e.Loss), Averaged: record.Number(e.Averaged), BitsPerByte: record.Number(e.BitsPerByte), Sequences: e.Sequences,
+			Tasks: RecordedTasks(e.Tasks),
+		})
 	}
 }
 

@@ -3,13 +3,15 @@ package observe
 // The routing of a run's tokens, for the meter of a job.
 
 import (
+	"fmt"
+
 	"spmoe/collective"
 	"spmoe/launcher/trainer/events"
 	"spmoe/launcher/trainer/state"
 	"spmoe/tensor"
 )
 
-// RoutingObserver passes a model's routing to a meter. It is an [observer].
+// RoutingObserver passes a model's routing to a meter.
 type RoutingObserver struct {
 	meter events.RoutingMeter
 	state *state.TrainState
@@ -24,8 +26,7 @@ func NewRoutingObserver(create func(events.Routing) (events.RoutingMeter, error)
 	return &RoutingObserver{meter, s}, err
 }
 
-// Before implements [observer].
-func (o *RoutingObserver) Before(int) {
+func (o *RoutingObserver) before() {
 	o.state.Observe(func(name string, t tensor.Tensor) {
 		if layer, ok := layerOfChoices(name); ok {
 			o.meter.Choices(layer, t.I32(), t.Dim(1))
@@ -33,11 +34,9 @@ func (o *RoutingObserver) Before(int) {
 	})
 }
 
-// After implements [observer].
-func (o *RoutingObserver) After(s FinishedStep) error {
+func (o *RoutingObserver) after(rows []int32) {
 	o.state.Observe(nil)
-	o.meter.Step(o.state.Balancer.Loads, s.rows)
-	return nil
+	o.meter.Step(o.state.Balancer.Loads, rows)
 }
 
 // report ends the measurement. It is collective.
@@ -46,4 +45,11 @@ func (o *RoutingObserver) report(c *collective.Comm, p events.Profile) error {
 		return nil
 	}
 	return o.meter.Report(c, p)
+}
+
+// layerOfChoices returns the layer whose expert choices an activation with this name holds:
+// [tokens, top-k] INT32.
+func layerOfChoices(name string) (layer int, ok bool) {
+	n, err := fmt.Sscanf(name, "layer%d_topk_index", &layer)
+	return layer, n == 1 && err == nil
 }

@@ -1,297 +1,148 @@
 package observe
 
-// The timeline of each rank in a few steps, for OUT/trace.json: the kinds of work of the profile
-// one after the other, with the waits inside them.
+// OUT/trace.json for Perfetto: the kinds of work of each rank in a few steps, with the waits inside
+// them, and the actions of its pipeline.
 
 import (
-	"bytes"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"spmoe/collective"
+	"spmoe/collective/pipeline"
 	"spmoe/launcher/system"
-	"spmoe/launcher/trace"
 	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/trainer/state"
 	"spmoe/moe/pipe"
 	"spmoe/tensor/profile"
 )
 
-// Window is a range of steps, from the first to the last. The zero value is empty.
-type Window struct{ First, Last int }
+// TraceFile is the name of a trace in the folder of its run.
+const TraceFile = "trace.json"
 
-func (w Window) has(step int) bool { return w.First >= 1 && w.First <= step && step <= w.Last }
+// mostTrace bounds the bytes of a rank. Later slices are left out, and an alarm says so.
+const mostTrace = 16 << 20
 
-// MaxSlices bounds the slices of a rank: some hundred MiB of JSON for 8 ranks. Later ones are left
-// out, and an alarm says so.
-const MaxSlices = 1 << 17
-
-// The kinds of slices that are neither kinds of work of the profile nor, above those, waits in a
-// collective. A step has its negative number.
-const (
-	traceWaits      = int64(profile.Families)
-	TraceEvaluation = 1000
-	TraceSave       = 1001
-	TraceWriting    = 1002 // of a checkpoint, while training continues
-	TraceSample     = 1004
-	traceAction     = 1003 // of a pipeline's schedule: see stageRows
-)
-
-// Tracer collects the slices of one rank. It is an [observer].
+// Tracer collects the slices of one rank.
 type Tracer struct {
 	window Window
-	path   string // of the trace
-	title  string // of the model
-	seq    int
+	cfg    config.Config
 	links  Links
-	pipe   *pipe.Rank       // nil: the model is not cut into stages
-	comm   *collective.Comm // all ranks
+	pipe   *pipe.Rank // nil: the model is not cut into stages
 	Timer  *profile.Timer
 	alarms *state.Alarms
-
-	Begin  time.Time     // of this rank's clock
-	zero   int64         // the same time on the clock of all processes, in ns
-	Open   bool          // between the first and the last step
+	open   bool          // between the first and the last step
+	begin  time.Time     // of this rank's clock
+	zero   int64         // the same on the clock of all processes, in ns modulo 2^50: JSON numbers hold them
 	step   time.Duration // beginning of the current step
-	last   int           // number of the previous step
-	Slices []tracedSlice
-	Cut    bool // slices were left out
-}
-
-// tracedSlice is a slice of one rank, by its own clock in ns.
-type tracedSlice struct {
-	kind, from, to int64
-	work           profile.Work
-}
-
-// sliceNumbers is the number of integers that a slice is sent as.
-const sliceNumbers = 9
-
-// appendTo appends the integers of a slice.
-func (s tracedSlice) appendTo(list []int64) []int64 {
-	w := s.work
-	return append(list, s.kind, s.from, s.to, int64(w.Layer), int64(w.M), int64(w.N), int64(w.K), int64(w.Groups), int64(w.Largest))
-}
-
-// tracedFrom returns the slice with the given integers.
-func tracedFrom(n []int64) tracedSlice {
-	return tracedSlice{n[0], n[1], n[2], profile.Work{Layer: int(n[3]), M: int(n[4]), N: int(n[5]), K: int(n[6]), Groups: int(n[7]), Largest: int(n[8])}}
+	text   []byte        // JSON objects, each with a comma
 }
 
 // NewTracer returns the tracer of the steps of a window.
 func NewTracer(w Window, cfg config.Config, l Links, p *pipe.Rank, a *state.Alarms) *Tracer {
-	t := &Tracer{window: w, path: filepath.Join(cfg.Out, trace.File), title: cfg.Flavor, seq: cfg.Seq, links: l, pipe: p, comm: l[0].Comm, alarms: a, Begin: time.Now()}
-	t.zero = monotonic() - int64(t.Now())
-	return t
+	return &Tracer{window: w, cfg: cfg, links: l, pipe: p, alarms: a, begin: time.Now(), zero: time.Now().UnixNano() % (1 << 50)}
 }
 
 // Now returns the time since the tracer was created.
-func (t *Tracer) Now() time.Duration { return time.Since(t.Begin) }
+func (t *Tracer) Now() time.Duration { return time.Since(t.begin) }
 
-// Add adds a slice without a description.
-func (t *Tracer) Add(kind int64, from, to time.Duration) { t.addWork(kind, profile.Work{}, from, to) }
-
-func (t *Tracer) addWork(kind int64, work profile.Work, from, to time.Duration) {
-	if n := len(t.Slices); n > 0 && kind < traceWaits && kind >= 0 {
-		if last := &t.Slices[n-1]; last.kind == kind && last.to == int64(from) && last.work == work {
-			last.to = int64(to) // it continues
-			return
-		}
+// add adds a slice to the rank's first row, or to its second one. Times are in microseconds.
+func (t *Tracer) add(row int, category, name string, w profile.Work, from, to time.Duration) {
+	if len(t.text) > mostTrace {
+		return
 	}
-	if t.Cut = t.Cut || len(t.Slices) >= MaxSlices; !t.Cut {
-		t.Slices = append(t.Slices, tracedSlice{kind, int64(from), int64(to), work})
+	at := t.zero + int64(from)
+	t.text = fmt.Appendf(t.text, "\n"+`{"name":%q,"cat":%q,"ph":"X","ts":%d.%03d,"dur":%.3f,"pid":0,"tid":%d`,
+		name, category, at/1000, at%1000, float64(to-from)/1e3, 2*t.links[0].Rank()+row)
+	if w != (profile.Work{}) {
+		t.text = fmt.Appendf(t.text, `,"args":{"layer":%d,"shape":"%d x %d x %d","experts":%d,"rows of the busiest expert":%d}`,
+			w.Layer-1, w.M, w.N, w.K, w.Groups, w.Largest) // the layer is -1 outside layers
 	}
+	t.text = append(t.text, "},"...)
 }
 
 // During begins a slice between two steps. end ends it.
-func (t *Tracer) During(what int64) (end func()) {
-	if !t.Open {
+func (t *Tracer) During(what string) (end func()) {
+	if !t.open {
 		return func() {}
 	}
 	from := t.Now()
-	return func() { t.Add(what, from, t.Now()) }
+	return func() { t.add(0, "between steps", what, profile.Work{}, from, t.Now()) }
 }
 
-// Before implements [observer].
-func (t *Tracer) Before(step int) {
-	if !t.window.has(step) {
+func (t *Tracer) before(step int) {
+	if t.window.First < 1 || step < t.window.First || step > t.window.Last {
 		return
 	}
-	t.Open, t.step = true, t.Now()
-	t.Timer.Trace = func(f profile.Family, w profile.Work, from, to time.Duration) { t.addWork(int64(f), w, from, to) }
-	t.observeActions(true)
-	t.observeWaits(func(kind collective.Kind, start time.Time, took time.Duration) {
-		from := start.Sub(t.Begin)
-		t.addWork(traceWaits+int64(kind), profile.Work{Layer: t.Timer.Work().Layer}, from, from+took)
+	t.open, t.step = true, t.Now()
+	t.Timer.Trace = func(f profile.Family, w profile.Work, from, to time.Duration) {
+		t.add(0, "family", f.String(), w, from, to)
+	}
+	t.observe(t.action, func(kind collective.Kind, start time.Time, took time.Duration) {
+		from := start.Sub(t.begin)
+		t.add(0, "waiting", "waiting in "+kind.String(), profile.Work{Layer: t.Timer.Work().Layer}, from, from+took)
 	})
 }
 
-// observeWaits calls f after each wait of this rank for others; nil ends that.
-func (t *Tracer) observeWaits(f func(kind collective.Kind, start time.Time, took time.Duration)) {
+// observe calls functions for each action of the pipeline and each wait for others; nil ends that.
+func (t *Tracer) observe(action func(pipeline.Action, bool) func(), wait func(collective.Kind, time.Time, time.Duration)) {
+	if t.pipe != nil {
+		t.pipe.Observe = action
+	}
 	for _, c := range t.links {
-		c.ObserveWaits(f)
+		c.ObserveWaits(wait)
 	}
 }
 
-// After implements [observer]. It writes the trace after the last step of the window.
-func (t *Tracer) After(s FinishedStep) error {
-	if !t.Open {
-		return nil
+// action begins the slice of an action of the pipeline. end ends it.
+func (t *Tracer) action(a pipeline.Action, paired bool) (end func()) {
+	from, name := t.Now(), fmt.Sprintf("%v %d, stage %d", a.Kind, a.Microbatch, a.Stage)
+	return func() { t.add(1, map[bool]string{true: "paired"}[paired], name, profile.Work{}, from, t.Now()) }
+}
+
+// after writes the trace after the last step of the window.
+func (t *Tracer) after(step int, rows []int32) error {
+	if t.open {
+		t.Timer.Trace = nil
+		t.observe(nil, nil)
+		t.add(0, "step", fmt.Sprintf("step %d", step), profile.Work{M: len(rows) / (t.cfg.Seq + 1), N: t.cfg.Seq}, t.step, t.Now())
 	}
-	t.Timer.Trace = nil
-	t.observeActions(false)
-	t.observeWaits(nil)
-	t.addWork(-int64(s.Step.Step), profile.Work{M: len(s.rows) / (t.seq + 1), N: t.seq}, t.step, t.Now())
-	t.last = s.Step.Step
-	if t.last < t.window.Last {
+	if step < t.window.Last {
 		return nil
 	}
 	return t.end()
 }
 
-// end writes the trace of all ranks, if one is open. It is collective.
+// end writes the trace of all ranks, if one is open: one after the other, which bounds the memory
+// for it. It is collective.
 func (t *Tracer) end() error {
-	if !t.Open {
+	if !t.open {
 		return nil
 	}
-	t.Open = false
-	rows, cut, err := t.gather(t.comm)
-	t.Slices = nil
-	if err != nil {
-		return fmt.Errorf("gathering the trace: %w", err)
-	}
-	if t.comm.Rank() != 0 {
-		return nil
-	}
-	var text bytes.Buffer
-	if err = trace.Write(&text, fmt.Sprintf("%s, steps %d to %d", t.title, t.window.First, t.last), rows); err == nil {
-		if err = t.alarms.Events.Held.Check(); err == nil {
-			err = system.WriteFile(t.path, text.Bytes())
+	c, all, cut := t.links[0].Comm, []byte(`{"displayTimeUnit":"ms","traceEvents":[`), len(t.text) > mostTrace
+	own := make([]string, c.Size())
+	own[c.Rank()] = string(t.text)
+	for r := range own {
+		texts, err := state.GatherTexts(c, own[r])
+		if err != nil {
+			return fmt.Errorf("gathering the trace: %w", err)
+		}
+		if c.Rank() == 0 {
+			all = fmt.Appendf(append(all, texts[r]...), `{"name":"thread_name","ph":"M","pid":0,"tid":%d,"args":{"name":"rank %d"}},`, 2*r, r)
 		}
 	}
-	switch {
-	case err != nil:
-		t.alarms.Raise("the trace was not written: %v", err)
-	case cut:
-		t.alarms.Raise("the trace lacks its end: a rank has room for %d slices: give fewer steps", MaxSlices)
+	if t.open, t.text = false, nil; c.Rank() != 0 {
+		return nil
+	}
+	err := t.alarms.Events.Held.Check()
+	if err == nil {
+		err = system.WriteFile(filepath.Join(t.cfg.Out, TraceFile), append(all[:len(all)-1], "]}\n"...))
+	}
+	if err == nil && cut {
+		err = fmt.Errorf("a rank has room for %d bytes: give fewer steps", mostTrace)
+	}
+	if err != nil {
+		t.alarms.Raise("the trace is not complete: %v", err)
 	}
 	return nil
-}
-
-// gather returns the rows of all ranks on the leading rank. cut says that slices are missing. It is
-// collective.
-func (t *Tracer) gather(c *collective.Comm) (rows []trace.Row, cut bool, err error) {
-	const portion = 1 << 10 // slices
-	mine := []int64{int64(len(t.Slices)), t.zero, 0}
-	if t.Cut {
-		mine[2] = 1
-	}
-	heads, most := make([]int64, len(mine)*c.Size()), int64(0)
-	if err := collective.AllGather(c, heads, mine); err != nil {
-		return nil, false, err
-	}
-	all := make([][]tracedSlice, c.Size())
-	for r := range all {
-		most = max(most, heads[len(mine)*r])
-		cut = cut || heads[len(mine)*r+2] > 0
-	}
-	from, to := make([]int64, sliceNumbers*portion), make([]int64, sliceNumbers*portion*c.Size())
-	for at := int64(0); at < most; at += portion {
-		clear(from)
-		part := from[:0]
-		for _, s := range t.Slices[min(at, int64(len(t.Slices))):min(at+portion, int64(len(t.Slices)))] {
-			part = s.appendTo(part)
-		}
-		if err := collective.AllGather(c, to, from); err != nil {
-			return nil, false, err
-		}
-		for r := range all {
-			if c.Rank() != 0 {
-				break
-			}
-			for i := range int(min(heads[len(mine)*r]-at, portion)) {
-				all[r] = append(all[r], tracedFrom(to[sliceNumbers*(portion*r+i):]))
-			}
-		}
-	}
-	stages, writing := stageRows{}, trace.Row{}
-	for r, list := range all {
-		zero := heads[len(mine)*r+1]
-		list = slices.DeleteFunc(list, func(s tracedSlice) bool {
-			if s.kind == traceAction {
-				stages.add(r, zero, s)
-			}
-			return s.kind == traceAction
-		})
-		row, other := SlicesOf(list, zero)
-		rows = append(rows, trace.Row{Name: fmt.Sprintf("rank %d", r), Slices: row})
-		writing.Slices = append(writing.Slices, other...)
-	}
-	rows = append(rows, stages.list()...)
-	if len(writing.Slices) > 0 {
-		writing.Name = "checkpoints, in the background"
-		rows = append(rows, writing)
-	}
-	return rows, cut, nil
-}
-
-// SlicesOf returns a rank's slices by the clock of all ranks, on which zero is the beginning of its
-// own clock. It returns those of checkpoints written in the background separately.
-func SlicesOf(list []tracedSlice, zero int64) (row, apart []trace.Slice) {
-	for _, traced := range list {
-		s := trace.Slice{From: zero + traced.from, To: zero + traced.to}
-		switch what := traced.kind; {
-		case what < 0:
-			s.Name, s.Category = fmt.Sprintf("step %d", -what), "step"
-		case what == TraceEvaluation:
-			s.Name, s.Category = "evaluation", "between steps"
-		case what == TraceSample:
-			s.Name, s.Category = "sample", "between steps"
-		case what == TraceSave:
-			s.Name, s.Category = "checkpoint", "between steps"
-		case what == TraceWriting:
-			s.Name, s.Category = "writing", "checkpoint"
-		case what >= traceWaits:
-			s.Name, s.Category = "waiting in "+collective.Kind(what-traceWaits).String(), "waiting"
-		default:
-			s.Name, s.Category = profile.Family(what).String(), "family"
-		}
-		s.Args = argsOf(traced.work, strings.HasSuffix(s.Name, "wgrad"))
-		if traced.kind == TraceWriting {
-			apart = append(apart, s)
-		} else {
-			row = append(row, s)
-		}
-	}
-	return row, apart
-}
-
-// argsOf returns what a trace shows of the work in a slice. The inner dimension of a wgrad product
-// are the rows of the batch.
-func argsOf(w profile.Work, wgrad bool) map[string]any {
-	if w == (profile.Work{}) {
-		return nil
-	}
-	args := map[string]any{}
-	if w.Layer > 0 {
-		args["layer"] = w.Layer - 1 // as in the names of weights
-	}
-	switch {
-	case w.K > 0:
-		args["shape"] = fmt.Sprintf("%d x %d x %d", w.M, w.N, w.K)
-		args["gflop"] = 2e-9 * float64(w.M) * float64(w.N) * float64(w.K)
-		if args["rows"] = w.M; wgrad {
-			args["rows"] = w.K
-		}
-	case w.M > 0:
-		args["rows"], args["columns"] = w.M, w.N
-		args["shape"] = fmt.Sprintf("%d x %d", w.M, w.N)
-	}
-	if w.Groups > 0 {
-		args["experts"], args["rows of the busiest expert"] = w.Groups, w.Largest
-	}
-	return args
 }

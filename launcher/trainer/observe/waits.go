@@ -62,9 +62,6 @@ func (l Links) Waits() []time.Duration {
 	return all
 }
 
-// waited returns how long this rank has waited for others.
-func (l Links) waited() time.Duration { return l.Met() + l.received() }
-
 // Met returns how long this rank has waited for others, without messages.
 func (l Links) Met() (sum time.Duration) {
 	for _, c := range l {
@@ -72,24 +69,6 @@ func (l Links) Met() (sum time.Duration) {
 			if collective.Kind(kind) != collective.KindMessage {
 				sum += s.Wait
 			}
-		}
-	}
-	return sum
-}
-
-// received returns how long this rank has waited for messages of other stages.
-func (l Links) received() (sum time.Duration) {
-	for _, c := range l {
-		sum += c.Stats()[collective.KindMessage].Wait
-	}
-	return sum
-}
-
-// moved returns the bytes that this rank has moved.
-func (l Links) moved() (sum int64) {
-	for _, c := range l {
-		for _, s := range c.Stats() {
-			sum += s.Bytes
 		}
 	}
 	return sum

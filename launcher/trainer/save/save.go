@@ -79,7 +79,7 @@ func (c *Checkpointer) intact() (s runState, pieces []checkpoint.Piece, err erro
 // fails raises an alarm, and the next may succeed. failed says why there is no checkpoint, if that
 // is known already; err ends the run. It is collective.
 func (c *Checkpointer) save(last bool) (failed, err error) {
-	defer c.Tracer.During(observe.TraceSave)()
+	defer c.Tracer.During("checkpoint")()
 	begin := time.Now()
 	if err := c.wait(); err != nil {
 		return nil, err
@@ -163,10 +163,6 @@ func (c *Checkpointer) finish(r saveResult) (failed, err error) {
 		c.Alarms.Add(events.Alarm{Step: step, Text: fmt.Sprintf("the checkpoint of step %d: %s", step, text)})
 	}
 	if r.failed == nil {
-		if c.Tracer.Open && c.Cfg.Copies() {
-			from := r.begin.Sub(c.Tracer.Begin)
-			c.Tracer.Add(observe.TraceWriting, from, from+r.lag)
-		}
 		c.Report.Saved(events.Saved{Step: step, Path: filepath.Join(c.Cfg.Out, fmt.Sprintf("step-%08d", step)), Stall: r.stall, Lag: r.lag})
 	} else if !r.Last {
 		c.Clock.again = errors.Is(r.failed, checkpoint.ErrChanged)

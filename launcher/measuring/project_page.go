@@ -1,4 +1,4 @@
-package page
+package measuring
 
 // The page of a projection: its terms as a chart and a table, next to published runs.
 
@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"spmoe/bench/projection"
+	"spmoe/launcher/report/page"
 	"spmoe/launcher/system"
 )
 
@@ -49,25 +50,25 @@ func (p Projection) WriteNumbers(folder string) error {
 	return system.WriteFile(filepath.Join(folder, projectionFile), append(text, '\n'))
 }
 
-func (p Projection) page() Page {
+func (p Projection) page() page.Page {
 	b := p.Budget
-	chart := Chart{ID: "budget", Title: "Time per token, by term", Kind: Rows, X: Axis{Name: "GPU-ms per token", Min: new(float64)}}
-	terms := Table{Head: Cells("term", "ms per token", "formula")}
+	chart := page.Chart{ID: "budget", Title: "Time per token, by term", Kind: page.Rows, X: page.Axis{Name: "GPU-ms per token", Min: new(float64)}}
+	terms := page.Table{Head: page.Cells("term", "ms per token", "formula")}
 	for i, t := range b.Terms {
-		chart.Rows = append(chart.Rows, Row{Name: t.Symbol.About(), Note: fmt.Sprintf("%.4f", t.MS), Marks: []Mark{{Kind: Bar, To: t.MS, Color: i % Colors}}})
-		terms.Rows = append(terms.Rows, []Cell{{Text: t.Symbol.String(), Small: t.Symbol.About()}, {Text: fmt.Sprintf("%.4f", t.MS)}, {Text: t.Formula, Class: Words}})
+		chart.Rows = append(chart.Rows, page.Row{Name: t.Symbol.About(), Note: fmt.Sprintf("%.4f", t.MS), Marks: []page.Mark{{Kind: page.Bar, To: t.MS, Color: i % page.Colors}}})
+		terms.Rows = append(terms.Rows, []page.Cell{{Text: t.Symbol.String(), Small: t.Symbol.About()}, {Text: fmt.Sprintf("%.4f", t.MS)}, {Text: t.Formula, Class: page.Words}})
 	}
-	published := Table{Head: Cells("published run", "framework", "published", "formula")}
+	published := page.Table{Head: page.Cells("published run", "framework", "published", "formula")}
 	for _, r := range p.Published {
-		published.Rows = append(published.Rows, Cells(r.ID, r.Framework, fmt.Sprintf("%.0f", r.Published), fmt.Sprintf("%.0f (%.0f to %.0f)", r.Projected, r.Low, r.High)))
+		published.Rows = append(published.Rows, page.Cells(r.ID, r.Framework, fmt.Sprintf("%.0f", r.Published), fmt.Sprintf("%.0f (%.0f to %.0f)", r.Projected, r.Low, r.High)))
 	}
-	blocks := []Block{{Charts: []Chart{chart}}, {Table: &terms}, {Table: &published}, {Note: projection.Limits()}}
+	blocks := []page.Block{{Charts: []page.Chart{chart}}, {Table: &terms}, {Table: &published}, {Note: projection.Limits()}}
 	for _, note := range append(p.Notes, fmt.Sprintf("Constants SHA-256 %.12s", b.Fit)) {
-		blocks = append(blocks, Block{Note: note})
+		blocks = append(blocks, page.Block{Note: note})
 	}
-	return Page{
+	return page.Page{
 		Title:    fmt.Sprintf("%s on %d %s", b.Run.Model, b.Run.GPUs, b.Run.GPU),
 		Lead:     []string{fmt.Sprintf("%.0f tokens/s per GPU, 80 %% interval %.0f to %.0f", b.Tokens, b.Low, b.High)},
-		Sections: []Section{{"Where the time goes", blocks}},
+		Sections: []page.Section{{Title: "Where the time goes", Blocks: blocks}},
 	}
 }
