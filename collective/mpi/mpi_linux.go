@@ -22,6 +22,9 @@ import (
 	"spmoe/collective/heap"
 )
 
+// startLimit is the first limit of a process: the program sets its own when it knows it.
+const startLimit = 10 * time.Minute
+
 // Start joins the processes that a launcher has started. All of them call it once.
 func Start(l Launched) (*Process, error) {
 	runtime.LockOSThread() // some MPIs must be finalized by the thread that initialized them

@@ -8,9 +8,6 @@ import (
 	"spmoe/collective"
 )
 
-// startLimit is the first limit of a process: the program sets its own when it knows it.
-const startLimit = 10 * time.Minute
-
 // Process is this process as a rank. Ranks are numbered host by host, in the order of the hosts'
 // first ranks. If the launcher assigns ranks to hosts in turns, these numbers differ from the
 // launcher's.

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 
 	"spmoe/collective"
 	"spmoe/internal/fault"
@@ -123,21 +122,6 @@ func restore(s *state.TrainState, from *checkpoint.Reader, c *collective.Comm, g
 		return fmt.Errorf("%s: %w", from.Path(), err)
 	}
 	return s.Optim.Publish()
-}
-
-// parameters returns the size of the model in a checkpoint.
-func parameters(r *checkpoint.Reader) (total int64) {
-	for name, shape := range r.Tensors() {
-		if !strings.HasPrefix(name, weights.MasterPrefix) {
-			continue
-		}
-		n := int64(1)
-		for _, d := range shape {
-			n *= int64(d)
-		}
-		total += n
-	}
-	return total
 }
 
 // readPiece fills a piece from a checkpoint. Moments that the checkpoint has in the other type are
