@@ -1,6 +1,6 @@
 package main
 
-// The table of commands. Parsing, help, completion and suggestions follow from it and from the
+// The table of commands. Parsing, help and suggestions follow from it and from the
 // flags that each command defines.
 
 import (
@@ -91,11 +91,6 @@ func commands() []cli.Command {
 			"schedule --name ZBVZeroBubble --pp 8 --microbatches 16 --costs 1,1.1,0.9",
 			"schedule --name Interleaved1F1B --pp 4 --microbatches 8 --stages-per-rank 3 --json lists.json",
 			"schedule --file lists.json",
-		}},
-		{Name: "completion", Group: cli.GroupAbout, Args: "bash|zsh|fish", About: "print a shell completion script", Define: cli.DefineCompletion, Examples: []string{
-			"completion bash > ~/.local/share/bash-completion/completions/launcher",
-			"completion zsh > ~/.zfunc/_launcher",
-			"completion fish > ~/.config/fish/completions/launcher.fish",
 		}},
 		{Name: "version", Group: cli.GroupAbout, About: "print the version, the build and the CPU's instruction tiers", Define: inspecting.DefineVersion, Examples: []string{
 			"version",

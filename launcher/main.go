@@ -70,10 +70,6 @@ func perform(ctx context.Context, args []string, with cli.Env) error {
 	if err != nil {
 		return err
 	}
-	if name == cli.Complete {
-		cli.PrintSuggestions(cmds, rest, with.Out)
-		return nil
-	}
 	cmd, ok := cli.Find(cmds, name)
 	if !ok && name == "run" {
 		return cli.ReplacedRun(rest)
@@ -97,9 +93,6 @@ func perform(ctx context.Context, args []string, with cli.Env) error {
 	}
 	if err != nil {
 		return seeHelp(err, cmd)
-	}
-	if err := cmd.CheckChoice(rest); err != nil {
-		return err
 	}
 	if with.Cluster != nil && !cmd.RunsOnCluster() {
 		return fmt.Errorf("%s has started this process, but %s runs in one process: "+

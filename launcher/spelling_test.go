@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"spmoe/launcher/cli"
+	"spmoe/launcher/training"
 )
 
 func TestNearest(t *testing.T) {
@@ -28,12 +29,28 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-func TestChoicesOfArguments(t *testing.T) {
-	if got := named(t, "completion").Choices(); len(got) != 3 {
-		t.Errorf("%q", got)
+// Train takes every value that its errors name.
+func TestChoices(t *testing.T) {
+	fs, _ := cli.Command{Name: "train", Define: training.DefineTrain}.Flags()
+	checked := 0
+	for _, name := range cli.FlagNames(fs) {
+		for _, v := range cli.FlagChoices("train", name) {
+			checked++
+			precision := "mxfp8"
+			if name == "sum" { // an H100 has no MXFP8
+				precision = "bf16"
+			}
+			args := []string{"train", "--dry-run", "--precision", precision, "--" + name, v}
+			if name == "bind-to" {
+				args = append(args, "--ranks", "process")
+			}
+			if got := launch(args...); got.code != cli.ExitOK {
+				t.Errorf("--%s %s: %s", name, v, got.errOut)
+			}
+		}
 	}
-	if got := named(t, "inspect").Choices(); got != nil {
-		t.Errorf("words that stand for others are taken for actions: %q", got)
+	if checked < 30 {
+		t.Errorf("%d values only", checked)
 	}
 }
 

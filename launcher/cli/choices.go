@@ -1,6 +1,6 @@
 package cli
 
-// The flags whose values come from a fixed set, for completion and for "did you mean".
+// The flags whose values come from a fixed set, for errors.
 
 import (
 	"fmt"

@@ -3,11 +3,9 @@ package cli
 // Command-line parsing. Flags may stand before and after the command, with one dash or two, and _
 // in a flag's name stands for -.
 //
-// urfave/cli v3.14.0 was tried in place of this file, help.go and completion.go. It refuses a
-// command's flags before the command, refuses _ for -, and returns untyped errors. Its bash script
-// needs the bash-completion package and completes neither --flag=value nor folders. It also
-// evaluates the line, so that pressing Tab runs $(command). The adapters were nearly as long as
-// the code that they replaced.
+// urfave/cli v3.14.0 was tried in place of this file and help.go. It refuses a command's flags
+// before the command, refuses _ for -, and returns untyped errors. The adapters were nearly as long
+// as the code that they replaced.
 
 import (
 	"errors"

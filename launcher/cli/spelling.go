@@ -86,15 +86,6 @@ func meantCommand(prefix, word string, cmds []Command) string {
 	return Nearest(word, commandNames(cmds))
 }
 
-// CheckChoice returns an error if the first argument is nearly one of the command's choices. The
-// command itself checks other words.
-func (c Command) CheckChoice(args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return checkWord(c.Name, "", args[0], c.Choices())
-}
-
 // UnknownFlag returns the error for a flag that the command of fs does not have. It names the flag
 // that other tools call so, the commands that have it, or the nearest flag of this command.
 func UnknownFlag(fs *flag.FlagSet, name string) error {
