@@ -30,7 +30,7 @@ func TestWithoutGo(t *testing.T) {
 			t.Errorf("%s does not say once which text it reads:\n%s", line, got.out)
 		}
 	}
-	if out := succeed(t, "version"); !strings.Contains(out, "\ntext:   built-in, spmoe's own") {
+	if out := succeed(t, "--version"); !strings.Contains(out, "\ntext:   built-in, spmoe's own") {
 		t.Errorf("version: %s", out)
 	}
 	start := jsonEvents(t, succeed(t, strings.Fields("train --log-format json --out json"+model+size)...), "start")[0]

@@ -92,9 +92,6 @@ func commands() []cli.Command {
 			"schedule --name Interleaved1F1B --pp 4 --microbatches 8 --stages-per-rank 3 --json lists.json",
 			"schedule --file lists.json",
 		}},
-		{Name: "version", Group: cli.GroupAbout, About: "print the version, the build and the CPU's instruction tiers", Define: inspecting.DefineVersion, Examples: []string{
-			"version",
-		}},
 		{Name: "help", Group: cli.GroupAbout, Args: "[COMMAND [SUBCOMMAND]]", About: "list the commands, or describe one", Define: cli.DefineHelp, Examples: []string{
 			"help train",
 			"help bench exchange",

@@ -155,7 +155,7 @@ func TestPrintEntry(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	out := succeed(t, "version")
+	out := succeed(t, "--version")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	for i, want := range []string{"launcher ", "built:  go1.", "cpu:    ", "text:   the Go sources in ", "tier:   " + cpu.Best().String(), "why:    "} {
 		if !strings.HasPrefix(lines[i], want) {

@@ -14,6 +14,7 @@ import (
 	"os"
 
 	"spmoe/launcher/cli"
+	"spmoe/launcher/inspecting"
 	"spmoe/launcher/running"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
@@ -70,12 +71,15 @@ func perform(ctx context.Context, args []string, with cli.Env) error {
 	if err != nil {
 		return err
 	}
+	if name == "version" {
+		return inspecting.PrintVersion(rest, with.Out)
+	}
 	cmd, ok := cli.Find(cmds, name)
 	if !ok && name == "run" {
 		return cli.ReplacedRun(rest)
 	}
 	if !ok {
-		return cli.UnknownCommand(cmds, name)
+		return cli.UnknownCommand(cmds, "", name)
 	}
 	if cmd, rest, err = cmd.SelectSubcommand(rest); err != nil {
 		return seeHelp(err, cmd)

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"flag"
-	"slices"
-	"strings"
 	"testing"
 
 	"spmoe/launcher/cli"
@@ -63,64 +60,12 @@ func named(t *testing.T, name string) cli.Command {
 	return c
 }
 
-// Synonyms stand for commands that exist, and are not commands themselves.
-func TestSynonyms(t *testing.T) {
-	names := map[string]bool{}
-	for _, parent := range commands() {
-		for _, c := range parent.Family() {
-			names[c.Name] = true
-		}
-	}
-	for name, words := range cli.CommandSynonyms {
-		for _, word := range strings.Fields(words) {
-			if !names[name] || names[word] {
-				t.Errorf("%q stands for %q", word, name)
-			}
-		}
-	}
-}
-
-// Names of other tools stand for flags and values that exist, and are not flags themselves.
-func TestFlagSynonyms(t *testing.T) {
-	var all []*flag.FlagSet
-	for _, parent := range commands() {
-		for _, c := range parent.Family() {
-			fs, _ := c.Flags()
-			all = append(all, fs)
-		}
-	}
-	exists := func(ok func(*flag.FlagSet) bool) bool { return slices.ContainsFunc(all, ok) }
-	for target, words := range cli.FlagSynonyms {
-		for _, word := range strings.Fields(words) {
-			if !exists(func(fs *flag.FlagSet) bool { return fs.Lookup(target) != nil && fs.Lookup(word) == nil }) {
-				t.Errorf("--%s stands for --%s", word, target)
-			}
-		}
-	}
-	train, _ := named(t, "train").Flags()
-	for _, words := range cli.FlagAdvice {
-		for _, word := range strings.Fields(words) {
-			if train.Lookup(word) != nil || cli.Meanings(cli.FlagSynonyms, word) != nil {
-				t.Errorf("--%s is a flag, or stands for one", word)
-			}
-		}
-	}
-	for name, values := range cli.ValueSynonyms {
-		command := "train"
-		if name == "dtype" {
-			command = "convert"
-		}
-		for value, words := range values {
-			if !slices.Contains(cli.FlagChoices(command, name), value) {
-				t.Errorf("--%s %s stands for %q, which it does not take", name, words, value)
-			}
-		}
-	}
-}
-
-// --version is the version command.
+// --version has a few spellings.
 func TestVersionFlag(t *testing.T) {
-	if got, want := succeed(t, "--version"), succeed(t, "version"); got != want {
-		t.Errorf("%q, want %q", got, want)
+	want := succeed(t, "--version")
+	for _, spelling := range []string{"version", "-v", "-V"} {
+		if got := succeed(t, spelling); got != want {
+			t.Errorf("%s: %q, want %q", spelling, got, want)
+		}
 	}
 }

@@ -114,71 +114,36 @@ func TestUsageErrors(t *testing.T) {
 		{"checkpoint export " + empty + " --out x --dtype fp8", []string{`"fp8"`, "bf16 or fp32"}},
 		{"checkpoint ls " + empty + " --out x", []string{"ls has no flag --out: it is a flag of checkpoint export"}},
 
-		// Suggestions for misspelled commands.
-		{"hlep", []string{"did you mean help?"}},
+		// Suggestions for misspelled words.
+		{"hlep", []string{`unknown command "hlep": use one of train, `, "did you mean help?"}},
 		{"chat", []string{"did you mean generate?"}},
 		{"Infer --np 2", []string{"did you mean generate?"}},
-		{"pretrain", []string{"did you mean train?"}},
-		{"gemm", []string{"did you mean bench kernels?"}},
-		{"bench all-to-all", []string{"did you mean exchange?"}},
-		{"bench exchang", []string{"did you mean exchange?"}},
-		{"ablate", []string{"did you mean compare?"}},
 		{"help chat", []string{"did you mean generate?"}},
-		{"help bench gemm", []string{"did you mean kernels?"}},
-		{"frobnicate", []string{`"frobnicate"`, "commands: train"}},
-		{"checkpoint verfy x", []string{`"verfy"`, "ls, verify, export", "did you mean verify?"}},
-		{"bench kernel", []string{"did you mean kernels?"}},
-		{"train --precision mxpf8", []string{"--precision", `"mxpf8"`, "bf16", "did you mean mxfp8?"}},
+		{"help bench kernel", []string{"did you mean kernels?"}},
+		{"frobnicate", []string{`"frobnicate": use one of train`}},
+		{"checkpoint verfy x", []string{`checkpoint: unknown subcommand "verfy"`, "ls, verify, export", "did you mean verify?"}},
+		{"train --precision mxpf8", []string{`precision is "mxpf8": use one of fp32, bf16`, "did you mean mxfp8?"}},
 		{"bench train --precision bf16,mxfp8-expert", []string{`"mxfp8-expert"`, "did you mean mxfp8-experts?"}},
+		{"bench train --precision bf16,fp8", []string{"did you mean fp8-block?"}},
 		{"train --flavor 761B", []string{"671B"}},
-		{"train --ep-exchange standart", []string{"did you mean standard?"}},
 		{"train --flavor 8B", []string{`unknown flavor "8B"`}},
 		{"train --flavor 16b", []string{"did you mean 16B?"}},
-		{"train --flavor 671", []string{"did you mean 671B?"}},
-		{"train --precision MXFP8", []string{"did you mean mxfp8?"}},
-		{"train --precision mxfp6", []string{"did you mean mxfp6-e2m3?"}},
+		{"train --ep-exchange standart", []string{"did you mean standard?"}},
 		{"-np 2 train --pp 2 --pp-schedule zbv", []string{"did you mean ZBVZeroBubble?"}},
-		{"-np 2 train --pp 2 --pp-schedule GPipe", []string{"did you mean 1F1B?"}},
-		{"-np 2 train --pp 2 --pp-schedule dualpipe", []string{"did you mean DualPipeV?"}},
-		{"train --data-parallel-size 2", []string{"there is no flag --data-parallel-size: --dp-replicate"}},
-		{"train --tensor-parallel-size 2", []string{"did you mean --tp "}},
-		{"train --expert-parallel-size 2", []string{"did you mean --ep "}},
 		{"train --tokenizer gpt2", []string{"did you mean tiktoken:gpt2?"}},
-		{"train --mx.scale celi", []string{"did you mean ceil?"}},
 		{"train --log-format=jsno", []string{"did you mean json?"}},
 		{"--ranks proces train", []string{"did you mean process?"}},
 		{"train --lr 1", []string{"--lr", "did you mean --optimizer.lr (peak learning rate)?"}},
 		{"--learning_rate 1 train", []string{"did you mean --optimizer.lr"}},
-		{"train --warmup 5", []string{"did you mean --optimizer.warmup"}},
-		{"train --batch-size 8", []string{"did you mean --batch (sequences"}},
-		{"train --device-batch-size 8", []string{"did you mean --micro-batch"}},
-		{"train --seq-len 8", []string{"did you mean --seq "}},
-		{"train --dtype bf16", []string{"did you mean --precision"}},
 		{"train --top-k 2", []string{"did you mean --model.top-k"}},
-		{"train --nproc-per-node 4", []string{"did you mean --np"}},
-		{"train --resume-from x", []string{"did you mean --resume "}},
-		{"train --verbose", []string{"did you mean --log-every"}},
-		{"train --tensorboard", []string{"always written"}},
-		{"train --wandb", []string{"not supported", "metrics.jsonl"}},
-		{"-v", []string{"--version"}},
-		{"-V train", []string{"--version"}},
-		{"generate --max-new-tokens 3", []string{"did you mean --max-tokens"}},
-		{"inspect --hidden-size 3", []string{"did you mean --model.dim"}},
-		{"bench train --precision bf16,fp8", []string{"did you mean fp8-block?"}},
-		{"train --recompute op", []string{"did you mean selective?"}},
+		{"train --gpus 2", []string{"there is no flag --gpus: spmoe computes on CPUs"}},
 		{strings.Repeat("x", 1000), []string{"unknown command"}},
 		{"train --ep-exchange " + strings.Repeat("x", 1000), []string{"onesided"}},
-
-		// Keys of other trainers.
 		{"train --config " + config("other0.toml", "learning_rate = 1"), []string{"other0.toml", "did you mean lr in [optimizer] (peak learning rate)?"}},
-		{"train --config " + config("other1.toml", "steps = 3\n[optimizer]\nmax_norm = 1"), []string{"other1.toml", "did you mean clip_norm in [optimizer]"}},
-		{"train --config " + config("other2.toml", "[model]\nnum_hidden_layers = 4"), []string{"other2.toml", "did you mean layers in [model]"}},
-		{"train --config " + config("other3.toml", "[optimizer]\nlr = 1\nweight_decey = 1"), []string{"other3.toml", "did you mean weight_decay in [optimizer]?"}},
-		{"train --config " + config("other4.toml", "per_device_train_batch_size = 4"), []string{"other4.toml", "did you mean micro_batch ("}},
-		{"train --config " + config("other5.toml", "precision = \"fp8\""), []string{"other5.toml", `precision is "fp8": use one of ` + strings.Join(moe.PrecisionNames(), ", ") + ` (did you mean fp8-block?)`}},
-		{"train --config " + config("other6.toml", "[optimizer]\ndecay = \"cos\""), []string{"other6.toml", `optimizer.decay is "cos"`}},
-		{"train --config " + config("other7.toml", "[training]\nsteps = 4"), []string{"other7.toml", "[model.yarn]"}},
-		{"train --config " + config("other8.toml", "wandb = true"), []string{"other8.toml", "metrics.jsonl"}},
+		{"train --config " + config("other1.toml", "[optimizer]\nlr = 1\nweight_decey = 1"), []string{"other1.toml", "did you mean weight_decay in [optimizer]?"}},
+		{"train --config " + config("other2.toml", "precision = \"fp8\""), []string{"other2.toml", `precision is "fp8": use one of ` + strings.Join(moe.PrecisionNames(), ", ") + ` (did you mean fp8-block?)`}},
+		{"train --config " + config("other3.toml", "[optimizer]\ndecay = \"cos\""), []string{"other3.toml", `optimizer.decay is "cos"`}},
+		{"train --config " + config("other4.toml", "[training]\nsteps = 4"), []string{"other4.toml", "[model.yarn]"}},
 	} {
 		t.Run(c.args[:min(len(c.args), 60)], func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -197,7 +162,7 @@ func TestTorchrun(t *testing.T) {
 	for _, args := range []string{"train --data " + text(t), "train --ranks process", "compare", "bench exchange"} {
 		refuse(t, cli.ExitUsage, strings.Fields(args), "torchrun", "WORLD_SIZE=4", "launcher -np 4", "mpirun or srun")
 	}
-	succeed(t, "version")
+	succeed(t, "--version")
 	t.Setenv("WORLD_SIZE", "1")
 	succeed(t, "train", "--dry-run")
 }

@@ -29,13 +29,13 @@ func DefineHelp(fs *flag.FlagSet) Action {
 		}
 		cmd, ok := Find(cmds, args[0])
 		if !ok {
-			return UnknownCommand(cmds, args[0])
+			return UnknownCommand(cmds, "", args[0])
 		}
 		args = args[1:]
 		if len(args) > 0 && len(cmd.Subcommands) > 0 {
 			if cmd, ok = Find(cmd.Subcommands, args[0]); !ok {
 				parent, _ := Find(cmds, env.Args[0])
-				return parent.unknownSubcommand(args[0])
+				return UnknownCommand(parent.Subcommands, parent.Name, args[0])
 			}
 			args = args[1:]
 		}
@@ -66,7 +66,7 @@ func listCommands(cmds []Command, out io.Writer) {
 			}
 		}
 	}
-	fmt.Fprint(out, "\nlauncher help COMMAND lists the flags of a command\nexample: launcher -np 8 train --steps 100\n")
+	fmt.Fprint(out, "\nlauncher help COMMAND lists the flags of a command; launcher --version describes this build and CPU\nexample: launcher -np 8 train --steps 100\n")
 }
 
 // usage returns the line that shows how a command is typed.

@@ -22,7 +22,7 @@ import (
 func SplitCommand(cmds []Command, args []string) (name string, rest []string, err error) {
 	i, unknown, help := firstWord(cmds, args)
 	switch {
-	case unknown == "version":
+	case unknown == "version" || unknown == "v" || unknown == "V":
 		return "version", nil, nil
 	case unknown != "":
 		err := UnknownFlag(allFlags(cmds), unknown)
@@ -53,7 +53,7 @@ func (c Command) SelectSubcommand(args []string) (selected Command, rest []strin
 	}
 	sub, ok := Find(c.Subcommands, args[i])
 	if !ok {
-		return c, nil, c.unknownSubcommand(args[i])
+		return c, nil, UnknownCommand(c.Subcommands, c.Name, args[i])
 	}
 	return sub, slices.Delete(slices.Clone(args), i, i+1), nil
 }

@@ -293,7 +293,7 @@ func checkWords(v reflect.Value, prefix string) error {
 			flag, word := strings.ReplaceAll(key, "_", "-"), v.Field(i).String()
 			named := key == "flavor" || key == "precision" && v.FieldByName("RecipeFile").String() != ""
 			if !named && !strings.Contains(word, ",") { // a comparison lists precisions
-				err = checkWord(key+" is", flag, word, FlagChoices("train", flag))
+				err = checkWord(key+" is", word, FlagChoices("train", flag))
 			}
 		}
 		if err != nil {

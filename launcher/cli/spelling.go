@@ -4,6 +4,7 @@ package cli
 // probably meant.
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,17 +21,32 @@ import (
 // compare two words is the product of their lengths.
 const LongestWord = 100
 
-// UnknownCommand returns the error for a word that is no command, with the command that was
-// probably meant.
-func UnknownCommand(cmds []Command, name string) error {
-	if now := removedCommands[name]; now != "" {
-		return fmt.Errorf("%s is no command any more: %s", name, now)
+// UnknownCommand returns the error for a word that is no command, or for one that is no subcommand
+// of the command named parent.
+func UnknownCommand(cmds []Command, parent, word string) error {
+	if now := removedCommands[word]; now != "" && parent == "" {
+		return fmt.Errorf("%s is no command any more: %s", word, now)
 	}
-	text := fmt.Sprintf("unknown command %.*q", LongestWord, name)
-	if near := meantCommand("", name, cmds); near != "" {
-		text += fmt.Sprintf(": did you mean %s?", near)
+	names := commandNames(cmds)
+	near := Nearest(word, names)
+	if meant := commandSynonyms[strings.ToLower(word)]; slices.Contains(names, meant) {
+		near = meant
 	}
-	return errors.New(text + " (commands: " + strings.Join(commandNames(cmds), ", ") + ")")
+	subject := "unknown command"
+	if parent != "" {
+		subject = parent + ": unknown subcommand"
+	}
+	return unknown(subject, word, names, near)
+}
+
+// unknown returns the error for a word that is none of several. near is the one that it probably
+// stands for, if any.
+func unknown(subject, word string, all []string, near string) error {
+	text := fmt.Sprintf("%s %.*q: use %s", subject, LongestWord, word, OneOf(all))
+	if near != "" {
+		text += fmt.Sprintf(" (did you mean %s?)", near)
+	}
+	return errors.New(text)
 }
 
 // removedCommands says what to do instead of commands of earlier versions.
@@ -63,29 +79,6 @@ func ReplacedRun(args []string) error {
 		name, more)
 }
 
-// unknownSubcommand is UnknownCommand for a subcommand of c.
-func (c Command) unknownSubcommand(word string) error {
-	text := fmt.Sprintf("%s %.*q: use %s", c.Name, LongestWord, word, OneOf(commandNames(c.Subcommands)))
-	if c.Define != nil {
-		text += ", or no subcommand"
-	}
-	if near := meantCommand(c.Name+" ", word, c.Subcommands); near != "" {
-		text += fmt.Sprintf(" (did you mean %s?)", near)
-	}
-	return errors.New(text)
-}
-
-// meantCommand returns the command that a word probably stands for, or the subcommand of the
-// command in prefix; empty: none.
-func meantCommand(prefix, word string, cmds []Command) string {
-	for _, name := range Meanings(CommandSynonyms, word) {
-		if name, ok := strings.CutPrefix(name, prefix); ok {
-			return name
-		}
-	}
-	return Nearest(word, commandNames(cmds))
-}
-
 // UnknownFlag returns the error for a flag that the command of fs does not have. It names the flag
 // that other tools call so, the commands that have it, or the nearest flag of this command.
 func UnknownFlag(fs *flag.FlagSet, name string) error {
@@ -96,8 +89,8 @@ func UnknownFlag(fs *flag.FlagSet, name string) error {
 		return fmt.Errorf("unknown flag --%s: did you mean --%s (%s)?", name, f.Name, describeFlag(f))
 	}
 	// Projections know GPUs and more kinds of parallelism.
-	if advice := Meanings(FlagAdvice, name); advice != nil && !strings.HasPrefix(fs.Name(), "project") {
-		return fmt.Errorf("there is no flag --%s: %s", name, advice[0])
+	if advice := flagAdvice[name]; advice != "" && !strings.HasPrefix(fs.Name(), "project") {
+		return fmt.Errorf("there is no flag --%s: %s", name, advice)
 	}
 	if owners := flagOwners(fs.Name(), name); owners != "" {
 		return fmt.Errorf("%s has no flag --%s: it is a flag of %s", fs.Name(), name, owners)
@@ -119,10 +112,8 @@ func ValueAdvice(name, value string) string {
 // meantFlag returns the flag of fs that a name of another tool, or a name without its section,
 // stands for; nil: none.
 func meantFlag(fs *flag.FlagSet, name string) *flag.Flag {
-	for _, target := range Meanings(FlagSynonyms, name) {
-		if f := fs.Lookup(target); f != nil {
-			return f
-		}
+	if f := fs.Lookup(flagSynonyms[name]); f != nil {
+		return f
 	}
 	var match []*flag.Flag
 	fs.VisitAll(func(f *flag.Flag) {
@@ -156,14 +147,11 @@ func meantKey(key string) string {
 	full := strings.ReplaceAll(key, "_", "-")
 	last := full[strings.LastIndexByte(full, '.')+1:]
 	for _, name := range []string{full, last} {
-		if f := fs.Lookup(name); f != nil {
-			return ": did you mean " + keyOf(f) + "?"
-		}
-		if f := meantFlag(fs, name); f != nil {
+		if f := cmp.Or(fs.Lookup(name), meantFlag(fs, name)); f != nil {
 			return fmt.Sprintf(": did you mean %s (%s)?", keyOf(f), describeFlag(f))
 		}
-		if advice := Meanings(FlagAdvice, name); advice != nil {
-			return ": " + advice[0]
+		if advice := flagAdvice[name]; advice != "" {
+			return ": " + advice
 		}
 	}
 	if near := Nearest(full, FlagNames(fs)); near != "" {
@@ -182,8 +170,8 @@ func keyOf(f *flag.Flag) string {
 	return name
 }
 
-// flagOwners lists up to three commands that have a flag, for a command that does not have it. It
-// lists those of the same family if there are any. It returns an empty string for an empty cmd.
+// flagOwners lists up to three commands that have a flag, those of the same family if there are
+// any, for a command that does not have it. It returns an empty string for an empty cmd.
 func flagOwners(cmd, name string) string {
 	if cmd == "" {
 		return ""
@@ -211,9 +199,6 @@ func flagOwners(cmd, name string) string {
 	if len(owners) > most {
 		owners = append(owners[:most], "others")
 	}
-	if last := len(owners) - 1; last > 0 {
-		owners = append(owners[:last-1], owners[last-1]+" and "+owners[last])
-	}
 	return strings.Join(owners, ", ")
 }
 
@@ -228,29 +213,26 @@ func CheckValue(command, name, value string) error {
 		if name == "pp-schedule" && slices.ContainsFunc(pipeline.Names(), func(s string) bool { return strings.EqualFold(s, v) }) {
 			continue
 		}
-		if err := checkWord("--"+name+" is", name, v, FlagChoices(command, name)); err != nil {
+		if err := checkWord(name+" is", v, FlagChoices(command, name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkWord returns an error if a word is none of several, but probably stands for one of them. The
-// word is the value of a flag, or of none.
-func checkWord(subject, flag, word string, all []string) error {
+// checkWord returns an error if a word is none of several, but probably stands for one of them.
+func checkWord(subject, word string, all []string) error {
 	near := Nearest(word, all)
 	if number.FindString(near) != number.FindString(word) {
 		near = "" // 3B is not what 8B means
 	}
-	for _, value := range Meanings(ValueSynonyms[flag], word) {
-		if slices.Contains(all, value) {
-			near = value
-		}
+	if value := valueSynonyms[strings.ToLower(word)]; slices.Contains(all, value) {
+		near = value
 	}
 	if near == "" || slices.Contains(all, word) {
 		return nil
 	}
-	return fmt.Errorf("%s %q: use %s (did you mean %s?)", subject, word, OneOf(all), near)
+	return unknown(subject, word, all, near)
 }
 
 // number is the first number in a value.
