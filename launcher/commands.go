@@ -79,12 +79,12 @@ func commands() []cli.Command {
 		{Name: "layouts", Group: cli.GroupInspect, About: "list the parallel layouts of some ranks with their memory and traffic", Define: inspecting.DefineLayouts, Examples: []string{
 			"-np 8 layouts",
 			"-np 16 layouts --flavor 16B --hosts 2",
-			"-np 16 layouts --flavor small --dp-replicate 2 --ep 4",
+			"-np 16 layouts --flavor small --set dp_replicate=2 --ep 4",
 			"-np 16 layouts --flavor small --json",
 		}},
-		{Name: "recipe", Group: cli.GroupInspect, Args: "NAME", About: "print a built-in low-precision recipe as a file for train --recipe", Define: inspecting.DefineRecipe, Examples: []string{
+		{Name: "recipe", Group: cli.GroupInspect, Args: "NAME", About: "print a built-in low-precision recipe as a file for the key recipe", Define: inspecting.DefineRecipe, Examples: []string{
 			"recipe nvfp4",
-			"recipe nvfp4 --nvfp4.rht=false > my.toml",
+			"recipe nvfp4 --set nvfp4.rht=false > my.toml",
 		}},
 		{Name: "schedule", Group: cli.GroupInspect, About: "print and check a pipeline schedule: its lists, bubbles and activations", Define: inspecting.DefineSchedule, Examples: []string{
 			"schedule --name DualPipeV --pp 4 --microbatches 12",

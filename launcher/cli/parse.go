@@ -111,11 +111,17 @@ func allFlags(cmds []Command) *flag.FlagSet {
 	return all
 }
 
-// SelectFlags defines those flags of all in fs that a command reads. A name that ends with a dot
-// stands for a section of the configuration.
+// SelectFlags defines those flags of all in fs, and those keys of its --set, that a command reads.
+// A name that ends with a dot stands for a section of the configuration.
 func SelectFlags(fs, all *flag.FlagSet, names []string) {
 	all.VisitAll(func(f *flag.Flag) {
-		if slices.ContainsFunc(names, func(name string) bool {
+		if keys, ok := f.Value.(*Keys); ok {
+			some := flag.NewFlagSet(fs.Name(), flag.ContinueOnError)
+			SelectFlags(some, keys.all, names)
+			if len(FlagNames(some)) > 0 {
+				fs.Var(&Keys{some}, f.Name, f.Usage)
+			}
+		} else if slices.ContainsFunc(names, func(name string) bool {
 			return f.Name == name || strings.HasSuffix(name, ".") && strings.HasPrefix(f.Name, name)
 		}) {
 			fs.Var(f.Value, f.Name, f.Usage)
@@ -183,15 +189,23 @@ func Parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 	return rest, nil
 }
 
-// set sets a flag. The flag package's own types say "parse error" only; set says what they accept.
-func set(fs *flag.FlagSet, f *flag.Flag, value string) error {
+// set sets a flag, or the key that --set names. The flag package's own types say "parse error"
+// only, so set says what they accept.
+func set(fs *flag.FlagSet, f *flag.Flag, value string) (err error) {
+	what := "flag --" + f.Name
+	if keys, ok := f.Value.(*Keys); ok {
+		if f, value, err = keys.find(value); err != nil {
+			return err
+		}
+		fs, what = keys.all, "key "+strings.ReplaceAll(f.Name, "-", "_")
+	}
 	if err := fs.Set(f.Name, value); err != nil {
 		if own, ok := f.Value.(flag.Getter); ok && err.Error() == "parse error" {
 			err = errors.New("it must be " + expectedValue(own.Get()))
 		}
-		return fmt.Errorf("invalid value %q for flag --%s: %w%s", value, f.Name, err, ValueAdvice(f.Name, value))
+		return fmt.Errorf("invalid value %q for %s: %w%s", value, what, err, valueAdvice(f.Name, value))
 	}
-	return CheckValue(fs.Name(), f.Name, value)
+	return checkValue(fs.Name(), f.Name, value)
 }
 
 // expectedValue describes the texts that parse as a value of this type.

@@ -79,14 +79,24 @@ func ReplacedRun(args []string) error {
 		name, more)
 }
 
-// UnknownFlag returns the error for a flag that the command of fs does not have. It names the flag
-// that other tools call so, the commands that have it, or the nearest flag of this command.
+// UnknownFlag returns the error for a flag that the command of fs does not have. It names the key
+// of that name, what other tools call so, the commands that have the flag, or the nearest name.
 func UnknownFlag(fs *flag.FlagSet, name string) error {
 	if len(name) > LongestWord {
 		return fmt.Errorf("unknown flag --%s... of %d bytes", name[:LongestWord], len(name))
 	}
-	if f := meantFlag(fs, name); f != nil {
-		return fmt.Errorf("unknown flag --%s: did you mean --%s (%s)?", name, f.Name, describeFlag(f))
+	all := settable(fs)
+	spelled := func(f *flag.Flag) string {
+		if fs.Lookup(f.Name) == nil {
+			return "--set " + strings.ReplaceAll(f.Name, "-", "_") + "=..."
+		}
+		return "--" + f.Name
+	}
+	if f := all.Lookup(name); f != nil {
+		return fmt.Errorf("there is no flag --%s: %s sets it", name, spelled(f))
+	}
+	if f := meantFlag(all, name); f != nil {
+		return fmt.Errorf("unknown flag --%s: did you mean %s (%s)?", name, spelled(f), describeFlag(f))
 	}
 	// Projections know GPUs and more kinds of parallelism.
 	if advice := flagAdvice[name]; advice != "" && !strings.HasPrefix(fs.Name(), "project") {
@@ -95,16 +105,16 @@ func UnknownFlag(fs *flag.FlagSet, name string) error {
 	if owners := flagOwners(fs.Name(), name); owners != "" {
 		return fmt.Errorf("%s has no flag --%s: it is a flag of %s", fs.Name(), name, owners)
 	}
-	if near := Nearest(name, FlagNames(fs)); near != "" {
-		return fmt.Errorf("unknown flag --%s: did you mean --%s?", name, near)
+	if near := Nearest(name, FlagNames(all)); near != "" {
+		return fmt.Errorf("unknown flag --%s: did you mean %s?", name, spelled(all.Lookup(near)))
 	}
 	return fmt.Errorf("unknown flag --%s", name)
 }
 
-// ValueAdvice returns what to add to the error about a value that another flag takes.
-func ValueAdvice(name, value string) string {
+// valueAdvice returns what to add to the error about a value that another key takes.
+func valueAdvice(name, value string) string {
 	if name == "ep" && slices.Contains(ep.Names(), value) {
-		return "; --ep-exchange selects the exchange"
+		return "; --set ep_exchange=... selects the exchange"
 	}
 	return ""
 }
@@ -144,6 +154,7 @@ func meantKey(key string) string {
 	}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	Bind(fs, TrainDefaults)
+	fs = fs.Lookup("set").Value.(*Keys).all
 	full := strings.ReplaceAll(key, "_", "-")
 	last := full[strings.LastIndexByte(full, '.')+1:]
 	for _, name := range []string{full, last} {
@@ -202,9 +213,9 @@ func flagOwners(cmd, name string) string {
 	return strings.Join(owners, ", ")
 }
 
-// CheckValue returns an error if a value is nearly one that the flag takes. The command itself
+// checkValue returns an error if a value is nearly one that the flag takes. The command itself
 // checks other values, and knows a schedule in any letters.
-func CheckValue(command, name, value string) error {
+func checkValue(command, name, value string) error {
 	values := []string{value}
 	if command == "bench train" && name == "precision" {
 		values = strings.Split(value, ",")

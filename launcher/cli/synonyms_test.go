@@ -9,6 +9,7 @@ import (
 func TestSynonyms(t *testing.T) {
 	own := flag.NewFlagSet("", flag.ContinueOnError)
 	Bind(own, TrainDefaults)
+	own = settable(own)
 	own.Int("np", 1, "")
 	own.Int("max-tokens", 1, "")
 	for word, name := range flagSynonyms {
