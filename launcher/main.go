@@ -75,9 +75,6 @@ func perform(ctx context.Context, args []string, with cli.Env) error {
 		return inspecting.PrintVersion(rest, with.Out)
 	}
 	cmd, ok := cli.Find(cmds, name)
-	if !ok && name == "run" {
-		return cli.ReplacedRun(rest)
-	}
 	if !ok {
 		return cli.UnknownCommand(cmds, "", name)
 	}

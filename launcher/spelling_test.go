@@ -1,9 +1,11 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"spmoe/launcher/cli"
+	"spmoe/launcher/trainer/config"
 	"spmoe/launcher/training"
 )
 
@@ -29,8 +31,13 @@ func TestNearest(t *testing.T) {
 // Train takes every value that its errors name.
 func TestChoices(t *testing.T) {
 	fs, _ := cli.Command{Name: "train", Define: training.DefineTrain}.Flags()
-	checked := 0
-	for _, name := range cli.FlagNames(fs) {
+	checked, names := 0, cli.FlagNames(fs)
+	config.EachSetting(config.Config{}, func(key config.Key, _ any) {
+		if name := strings.ReplaceAll(key.Name, "_", "-"); fs.Lookup(name) == nil {
+			names = append(names, name)
+		}
+	})
+	for _, name := range names {
 		for _, v := range cli.FlagChoices("train", name) {
 			checked++
 			precision := "mxfp8"
@@ -38,6 +45,9 @@ func TestChoices(t *testing.T) {
 				precision = "bf16"
 			}
 			args := []string{"train", "--dry-run", "--precision", precision, "--" + name, v}
+			if fs.Lookup(name) == nil {
+				args = append(args[:4], "--set", name+"="+v)
+			}
 			if name == "bind-to" {
 				args = append(args, "--ranks", "process")
 			}

@@ -102,7 +102,7 @@ func Describe(cmd Command, flavor string, out io.Writer) {
 		PrintEntry(out, width, commandColumn+2, c.word(), c.About)
 	}
 	fs, _ := cmd.Flags()
-	n := 0
+	n, gap := 0, "\n"
 	for _, s := range sections(fs) {
 		n += len(s.flags)
 	}
@@ -112,7 +112,10 @@ func Describe(cmd Command, flavor string, out io.Writer) {
 				return s.title != ownFlags && !slices.Contains(strings.Fields(commonFlags), f.Name)
 			})
 		}
-		s.print(describeFlag, flavor, out)
+		if len(s.flags) > 0 {
+			s.print(gap, describeFlag, flavor, out)
+			gap = "" // headings are enough in a short list
+		}
 	}
 	more := "launcher help " + cmd.Name
 	if n > 0 {
@@ -135,7 +138,7 @@ func describeAll(cmd Command, flags bool, flavor string, out io.Writer) error {
 	fs, _ := cmd.Flags()
 	for _, s := range sections(fs) {
 		if flags {
-			s.print(fullUsage, flavor, out)
+			s.print("\n", fullUsage, flavor, out)
 		}
 	}
 	set := fs.Lookup("set")
@@ -148,16 +151,17 @@ func describeAll(cmd Command, flags bool, flavor string, out io.Writer) error {
 		s.title += ", with --set"
 		s.flags = slices.DeleteFunc(s.flags, func(f *flag.Flag) bool { return fs.Lookup(f.Name) != nil })
 		s.keys = true
-		s.print(fullUsage, flavor, out)
+		s.print("\n", fullUsage, flavor, out)
 	}
 	return nil
 }
 
-// print prints the flags or keys of a section, unless there are none, as about describes them.
-func (s section) print(about func(*flag.Flag) string, flavor string, out io.Writer) {
+// print prints the flags or keys of a section, unless there are none, as about describes them. gap
+// stands before its title.
+func (s section) print(gap string, about func(*flag.Flag) string, flavor string, out io.Writer) {
 	for i, f := range s.flags {
 		if i == 0 {
-			fmt.Fprintf(out, "\n%s:\n", s.title)
+			fmt.Fprintf(out, "%s%s:\n", gap, s.title)
 		}
 		_, value, _ := splitUsage(f)
 		name := "--" + f.Name + " " + value

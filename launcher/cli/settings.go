@@ -274,7 +274,7 @@ func Resolve(from Defaults, name string, text []byte, given []Assignment) (confi
 	if err := stricttoml.Unmarshal(text, &cfg); err != nil {
 		return cfg, Locate(name, err)
 	}
-	if err := checkWords(reflect.ValueOf(cfg), ""); err != nil {
+	if err := checkWords(cfg); err != nil {
 		return cfg, fmt.Errorf("%s: %w", name, err)
 	}
 	Apply(&cfg, given)
@@ -308,29 +308,17 @@ func RenameKeys(text []byte) []byte {
 	return text
 }
 
-// checkWords returns an error if the text of a key below a section is nearly one that the key
-// takes. Flags are checked when they are set.
-func checkWords(v reflect.Value, prefix string) error {
-	for i := range v.NumField() {
-		f, key := v.Type().Field(i), prefix+stricttoml.Key(v.Type().Field(i))
-		var err error
-		switch {
-		case f.Anonymous:
-			err = checkWords(v.Field(i), prefix)
-		case f.Type.Kind() == reflect.Struct:
-			err = checkWords(v.Field(i), key+".")
-		case f.Type.Kind() == reflect.String:
-			flag, word := strings.ReplaceAll(key, "_", "-"), v.Field(i).String()
-			named := key == "flavor" || key == "precision" && v.FieldByName("RecipeFile").String() != ""
-			if !named && !strings.Contains(word, ",") { // a comparison lists precisions
-				err = checkWord(key+" is", word, FlagChoices("train", flag))
-			}
+// checkWords returns an error if the text of a key is nearly one that the key takes. Flags are
+// checked when they are set.
+func checkWords(cfg config.Config) (err error) {
+	config.EachSetting(cfg, func(key config.Key, v any) {
+		word, ok := v.(string)
+		named := key.Name == "flavor" || key.Name == "precision" && cfg.RecipeFile != ""
+		if ok && err == nil && !named && !strings.Contains(word, ",") { // a comparison lists precisions
+			err = checkWord(key.Name+" is", word, FlagChoices("train", strings.ReplaceAll(key.Name, "_", "-")))
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
+	return err
 }
 
 // Locate adds the file name, line and column to an error in a config file.

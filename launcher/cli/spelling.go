@@ -8,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -53,30 +52,7 @@ func unknown(subject, word string, all []string, near string) error {
 var removedCommands = map[string]string{
 	"report": "launcher inspect RUN... --html writes the pages of runs",
 	"routes": "OUT/routes.arrow is an Arrow stream, which pyarrow reads (docs/routes.md); the page of a run shows its loads",
-}
-
-// ReplacedRun returns the error for run FILE of earlier versions, with the script that replaces it.
-// A configuration is no such file: train reads it.
-func ReplacedRun(args []string) error {
-	files := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasSuffix(arg, ".toml") })
-	if len(files) > 0 {
-		text, err := ReadConfig(files[0])
-		if err == nil {
-			_, err = Resolve(TrainDefaults, files[0], text, nil)
-		}
-		if err == nil {
-			return fmt.Errorf("run is no command any more: %s is the configuration of a training run: launcher train --config %[1]s", files[0])
-		}
-	}
-	name, more := "five-minutes-2-cores", ": give its commands the settings of your run file"
-	if len(files) > 0 {
-		given := strings.TrimSuffix(filepath.Base(files[0]), ".toml")
-		if slices.Contains([]string{name, "night-2-cores", "night-16-cores"}, given) {
-			name, more = given, ""
-		}
-	}
-	return fmt.Errorf("run is no command any more: the script docs/recipes/%s.sh does the same, and continues when it is run again%s",
-		name, more)
+	"run":    "the scripts in docs/recipes do the same, and train --config reads a configuration",
 }
 
 // UnknownFlag returns the error for a flag that the command of fs does not have. It names the key

@@ -393,17 +393,13 @@ type Guard struct {
 }
 
 func (g Guard) validate() error {
-	switch {
-	case !(g.Spike == 0 || g.Spike > 1) || math.IsInf(g.Spike, 0):
+	if !(g.Spike == 0 || g.Spike > 1) || math.IsInf(g.Spike, 0) {
 		return fmt.Errorf("guard.spike is %g: give 0 (off) or a multiple of the median gradient norm above 1, such as 100", g.Spike)
-	case g.Skips < 0:
-		return fmt.Errorf("guard.skips is %d: give 0 (the first skipped step ends the run) or more", g.Skips)
-	case g.Memory < 0:
-		return fmt.Errorf("guard.memory is %d: give 0 (never), 1 (at every step) or more", g.Memory)
-	case g.Activations < 0:
-		return fmt.Errorf("guard.activations is %d: give 0 (never), 1 (at every step) or more", g.Activations)
-	case g.Replay < 0:
-		return fmt.Errorf("guard.replay is %d: give 0 (never) or the steps between those that are computed twice", g.Replay)
+	}
+	for i, n := range []int{g.Skips, g.Memory, g.Activations, g.Replay} {
+		if n < 0 {
+			return fmt.Errorf("guard.%s is %d: give 0 or more", []string{"skips", "memory", "activations", "replay"}[i], n)
+		}
 	}
 	return nil
 }
