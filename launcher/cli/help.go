@@ -39,7 +39,7 @@ func DefineHelp(fs *flag.FlagSet) Action {
 			args = args[1:]
 		}
 		if !slices.Contains(Flavors(), *flavor) {
-			return unknown("unknown flavor", *flavor, Flavors(), Nearest(*flavor, Flavors()))
+			return Unknown("unknown flavor", *flavor, Flavors(), Nearest(*flavor, Flavors()))
 		}
 		keys := len(args) > 0 && args[0] == keyTopic
 		if keys || *all {

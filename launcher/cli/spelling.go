@@ -35,12 +35,12 @@ func UnknownCommand(cmds []Command, parent, word string) error {
 	if parent != "" {
 		subject = parent + ": unknown subcommand"
 	}
-	return unknown(subject, word, names, near)
+	return Unknown(subject, word, names, near)
 }
 
-// unknown returns the error for a word that is none of several. near is the one that it probably
+// Unknown returns the error for a word that is none of several. near is the one that it probably
 // stands for, if any.
-func unknown(subject, word string, all []string, near string) error {
+func Unknown(subject, word string, all []string, near string) error {
 	text := fmt.Sprintf("%s %.*q: use %s", subject, LongestWord, word, OneOf(all))
 	if near != "" {
 		text += fmt.Sprintf(" (did you mean %s?)", near)
@@ -219,7 +219,7 @@ func checkWord(subject, word string, all []string) error {
 	if near == "" || slices.Contains(all, word) {
 		return nil
 	}
-	return unknown(subject, word, all, near)
+	return Unknown(subject, word, all, near)
 }
 
 // number is the first number in a value.
