@@ -185,7 +185,7 @@ func (s source) noText(maxBytes int64, losses Losses) error {
 		limit = fmt.Sprintf(" of at most %d bytes", maxBytes)
 	}
 	if !slices.ContainsFunc(s.files, func(f file) bool { return !f.kind.rows() }) {
-		return fmt.Errorf("no text in %s: %q has no text%s in any of %d rows (%d have NUL bytes only; the others are empty or null): give other data, or another --data-field",
+		return fmt.Errorf("no text in %s: %q has no text%s in any of %d rows (%d have NUL bytes only; the others are empty or null): give other data, or another data_field",
 			s.name, cmp.Or(s.field, DefaultField), limit, losses.Skipped, losses.NUL)
 	}
 	return fmt.Errorf("no text in %s: none of %d files is a non-empty text file%s; hidden and binary files do not count; %d rows and files have no text (%d have NUL bytes only)",

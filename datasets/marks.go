@@ -71,7 +71,7 @@ func SpecialNote(t Tokenizer, counts map[string]int) string {
 	case TakesSpecial(t):
 		return strings.Join(all, ", ") + " in the text: taken as special tokens"
 	}
-	return strings.Join(all, ", ") + " in the text: encoded as letters; --special-tokens takes special tokens as such, in text and in prompts"
+	return strings.Join(all, ", ") + " in the text: encoded as letters; special_tokens takes special tokens as such, in text and in prompts"
 }
 
 // divide passes on the documents that a text consists of, with the counts of its special tokens. If

@@ -147,6 +147,6 @@ func TestTakenTokenizers(t *testing.T) {
 			t.Errorf("%s: the token file has %v, %v, want %s", name, again, err, tok.Name())
 		}
 		_, err = Load([]string{tokens}, plain, Options{})
-		wantError(t, err, "+special, not ", "add --special-tokens or leave it out")
+		wantError(t, err, "+special, not ", "add special_tokens or leave it out")
 	}
 }

@@ -104,7 +104,7 @@ func endedBy(t Tokenizer, end, from string, err error) (Tokenizer, error) {
 		return nil, fmt.Errorf("end_token is %.100q: tokenizer %s ends documents in its own way: leave it out", end, t.Name())
 	}
 	if err := own.SetEnd(end, from); err != nil {
-		return nil, fmt.Errorf("%w (%s): name one that it has with --end-token", err, from)
+		return nil, fmt.Errorf("%w (%s): name one that it has with end_token", err, from)
 	}
 	return t, nil
 }
@@ -148,7 +148,7 @@ func endBeside(folder string) (token, from string, err error) {
 			}
 			var settings map[string]json.RawMessage
 			if err := json.Unmarshal(text, &settings); err != nil {
-				return "", "", fmt.Errorf("%s: %w: mend it, move it away, or give --end-token", filepath.Join(folder, name), err)
+				return "", "", fmt.Errorf("%s: %w: mend it, move it away, or give end_token", filepath.Join(folder, name), err)
 			}
 			var long struct{ Content string } // an added token
 			if json.Unmarshal(settings[key], &token) != nil && json.Unmarshal(settings[key], &long) == nil {

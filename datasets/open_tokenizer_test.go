@@ -83,7 +83,7 @@ func TestEndToken(t *testing.T) {
 		{`{"eos_token":"[EOS]"}`, "", "<|bos|>", End{301, "<|bos|>", "end_token of the configuration", "<|bos|>"}, ""},
 		{`{"eos_token":"[EOS]"}`, "", "[EOS]", End{300, "[EOS]", "eos_token of tokenizer_config.json", "[EOS]"}, ""},
 		{`{`, "", "[EOS]", End{300, "[EOS]", "end_token of the configuration", "[EOS]"}, ""},
-		{`{"eos_token":"</s>"}`, "", "", End{}, `no token "</s>" to end documents with (eos_token of tokenizer_config.json): name one that it has with --end-token`},
+		{`{"eos_token":"</s>"}`, "", "", End{}, `no token "</s>" to end documents with (eos_token of tokenizer_config.json): name one that it has with end_token`},
 		{`{`, "", "", End{}, "tokenizer_config.json: unexpected end"},
 	} {
 		for file, text := range map[string]string{"tokenizer_config.json": c.config, "special_tokens_map.json": c.special} {

@@ -307,7 +307,7 @@ func hasFields(all []string) string {
 	if len(names) > 0 {
 		has = "it has " + strings.Join(names, ", ")
 	}
-	return has + ": name the one that holds the text with --data-field"
+	return has + ": name the one that holds the text with data_field"
 }
 
 // readPacked returns the text of a compressed file, or errBinary.

@@ -138,7 +138,7 @@ func (t *tokenFile) fits(with Tokenizer, name string) error {
 		return nil
 	}
 	if strings.TrimSuffix(t.tokenizer, bpe.Taken) == strings.TrimSuffix(with.Name(), bpe.Taken) {
-		return fmt.Errorf("token file %s was made by %s, not %s: add --special-tokens or leave it out, or tokenize the text again", t.path, t.tokenizer, with.Name())
+		return fmt.Errorf("token file %s was made by %s, not %s: add special_tokens or leave it out, or tokenize the text again", t.path, t.tokenizer, with.Name())
 	}
 	advice := "leave --tokenizer out, which uses the one in the file"
 	if t.inName() {

@@ -54,7 +54,7 @@ func TestLinksInRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := files(t, victim)
-			got := soon(t, append(tiny(data, "--steps", "2", "--out", "run", "--trace", "steps=1", "--save-retry", "0s"), "--report=true")...)
+			got := soon(t, append(tiny(data, "--steps", "2", "--out", "run", "--trace", "steps=1", "--set", "save_retry=0s"), "--report=true")...)
 			if got.code == cli.ExitOK {
 				soon(t, "inspect", "run", "--html")
 			}
@@ -89,7 +89,7 @@ func TestPipesInRun(t *testing.T) {
 			soon(t, "checkpoint", "ls", "run")
 			soon(t, "inspect", "run", "--html")
 			soon(t, "generate", "--checkpoint", "run/step-00000002", "--prompt", "a", "--max-tokens", "2")
-			again := soon(t, "train", "--resume", "--steps", "4", "--save-every", "1", "--out", "run", "--save-retry", "0s")
+			again := soon(t, "train", "--resume", "--steps", "4", "--save-every", "1", "--out", "run", "--set", "save_retry=0s")
 			if inCheckpoint && (again.code != cli.ExitUsage || !strings.Contains(again.errOut, "not a regular file")) {
 				t.Errorf("resume: exit code %d: %s", again.code, again.errOut)
 			}

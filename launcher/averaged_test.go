@@ -24,7 +24,7 @@ func evaluatedLoss(t *testing.T, args ...string) float64 {
 func TestAveraged(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	succeed(t, tiny(data, "--out", "run", "--ema", "0.9")...)
+	succeed(t, tiny(data, "--out", "run", "--set", "ema=0.9")...)
 	log, err := record.Read("run")
 	if err != nil {
 		t.Fatal(err)
@@ -48,6 +48,6 @@ func TestAveraged(t *testing.T) {
 	}
 	refuse(t, cli.ExitUsage, []string{"eval", "--checkpoint", "exported", "--data", data, "--averaged"}, "--averaged: exported is a Hugging Face model")
 	succeed(t, tiny(data, "--out", "plain", "--steps", "1")...)
-	refuse(t, cli.ExitUsage, []string{"checkpoint", "export", "plain", "--out", "x", "--averaged"}, "holds no averaged weights: only runs with --ema")
+	refuse(t, cli.ExitUsage, []string{"checkpoint", "export", "plain", "--out", "x", "--averaged"}, "holds no averaged weights: only runs with ema")
 	refuse(t, cli.ExitUsage, []string{"generate", "--checkpoint", "plain", "--averaged", "--prompt", "x"}, "holds no averaged weights")
 }

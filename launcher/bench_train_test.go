@@ -18,7 +18,7 @@ import (
 
 // Steps are measured in every precision that was asked for, and the figures agree with each other.
 func TestBenchTrain(t *testing.T) {
-	small := []string{"-np", "2", "bench", "train", "--quick", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--data", text(t)}
+	small := []string{"-np", "2", "bench", "train", "--quick", "--set", "model.layers=2", "--set", "model.dim=32", "--seq", "32", "--batch", "4", "--data", text(t)}
 	table := succeed(t, append(small, "--precision", "bf16,mxfp8-experts")...)
 	for _, want := range []string{"\nbf16 ", "\nmxfp8-experts ", "mxfp8-experts: ms per step", "optimizer", "rank 1"} {
 		if !strings.Contains(table, want) {
@@ -49,8 +49,8 @@ func TestBenchTrain(t *testing.T) {
 
 // A pipeline shows the waits for messages of other stages.
 func TestBenchTrainPipeline(t *testing.T) {
-	table := succeed(t, "-np", "2", "bench", "train", "--quick", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4",
-		"--precision", "bf16", "--pp", "2", "--pp-microbatches", "4", "--data", text(t))
+	table := succeed(t, "-np", "2", "bench", "train", "--quick", "--set", "model.layers=2", "--set", "model.dim=32", "--seq", "32", "--batch", "4",
+		"--precision", "bf16", "--pp", "2", "--set", "pp_microbatches=4", "--data", text(t))
 	if !strings.Contains(table, "\nmessages ") {
 		t.Errorf("no messages in\n%s", table)
 	}
@@ -81,7 +81,7 @@ func TestBenchTrainWaits(t *testing.T) {
 // Precisions that take turns step by step are compared step by step; where one cannot go on, nobody
 // waits for it.
 func TestBenchTrainInterleaved(t *testing.T) {
-	small := []string{"-np", "2", "bench", "train", "--quick", "--interleave", "--model.layers", "2", "--model.dim", "32", "--seq", "32", "--batch", "4", "--precision", "bf16,mxfp8,mxint8"}
+	small := []string{"-np", "2", "bench", "train", "--quick", "--interleave", "--set", "model.layers=2", "--set", "model.dim=32", "--seq", "32", "--batch", "4", "--precision", "bf16,mxfp8,mxint8"}
 	table := succeed(t, append(small, "--data", text(t))...)
 	for _, want := range []string{"1 round of 1 warm-up and 4 measured steps, the precisions in turns step by step; medians of blocks of 1 step\n", "\nmxint8 ", "of all precisions together"} {
 		if !strings.Contains(table, want) {
@@ -118,9 +118,9 @@ func TestTurnsBlocks(t *testing.T) {
 
 func TestBenchTrainUsage(t *testing.T) {
 	for want, args := range map[string]string{
-		"kernels has no flag --threads: it is a flag of bench train":                       "bench kernels --threads 3",
-		"bench exchange has no flag --interleave: it is a flag of bench train":             "bench exchange --interleave",
-		"bench train has no flag --ranks: it is a flag of bench exchange and bench ratios": "bench train --ranks process",
+		"kernels has no flag --threads: it is a flag of bench train":                    "bench kernels --threads 3",
+		"bench exchange has no flag --interleave: it is a flag of bench train":          "bench exchange --interleave",
+		"bench train has no flag --ranks: it is a flag of bench exchange, bench ratios": "bench train --ranks process",
 		`precision is "fp9"`:                "bench train --precision bf16,fp9",
 		"batch is 7: give a multiple of th": "bench train -np 2 --batch 7",
 		`unknown flavor "tiny"`:             "bench train --flavor tiny",

@@ -326,12 +326,12 @@ func TestBombs(t *testing.T) {
 		for _, line := range []string{"schedule --file", "project --ratios", "project --hardware"} {
 			try(line, b, "FILE", func(path string) error { return command(append(strings.Fields(line), path)...) })
 		}
-		for _, flags := range []string{"--replay-routes", "-np 2 --pp 2 --ep 1 --pp-schedule", "--tokenizer", "--recipe", "--eval-tasks"} {
-			if flags == "--tokenizer" && b.name == "folder" { // of a model
+		for _, flags := range []string{"--set replay_routes=", "-np 2 --pp 2 --ep 1 --set pp_schedule=", "--tokenizer ", "--set recipe=", "--set eval_tasks="} {
+			if flags == "--tokenizer " && b.name == "folder" { // of a model
 				continue
 			}
 			try("train "+flags, b, "FILE", func(path string) error {
-				return command(tiny(data, append(strings.Fields(flags), path, "--out", filepath.Join(filepath.Dir(path), "run"))...)...)
+				return command(tiny(data, append(strings.Fields(flags+path), "--out", filepath.Join(filepath.Dir(path), "run"))...)...)
 			})
 		}
 	}

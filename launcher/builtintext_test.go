@@ -13,8 +13,8 @@ func TestWithoutGo(t *testing.T) {
 	t.Setenv("GOROOT", "")
 	t.Setenv("PATH", t.TempDir())
 	t.Chdir(t.TempDir())
-	const model = " --model.dim 32 --model.layers 2 --model.dense-inter 64 --model.heads 2 --model.expert-inter 32"
-	const size = " --seq 32 --batch 2 --eval-sequences 2 --sample-tokens 0 --steps 2"
+	const model = " --set model.dim=32 --set model.layers=2 --set model.dense_inter=64 --set model.heads=2 --set model.expert_inter=32"
+	const size = " --seq 32 --batch 2 --set eval_sequences=2 --set sample_tokens=0 --steps 2"
 	const notice = "\ntext: built-in, spmoe's own sources and documentation (no Go installation found); --data PATH reads other text\n"
 	for _, line := range []string{
 		"-np 2 train --out run" + model + size,
@@ -30,7 +30,7 @@ func TestWithoutGo(t *testing.T) {
 			t.Errorf("%s does not say once which text it reads:\n%s", line, got.out)
 		}
 	}
-	if out := succeed(t, "version"); !strings.Contains(out, "\ntext:   built-in, spmoe's own") {
+	if out := succeed(t, "--version"); !strings.Contains(out, "\ntext:   built-in, spmoe's own") {
 		t.Errorf("version: %s", out)
 	}
 	start := jsonEvents(t, succeed(t, strings.Fields("train --log-format json --out json"+model+size)...), "start")[0]

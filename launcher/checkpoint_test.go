@@ -19,7 +19,7 @@ func threeCheckpoints(t *testing.T, more ...string) {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	data := text(t)
-	succeed(t, tiny(data, append(more, "-np", "2", "--out", "run", "--save-every", "2", "--keep", "9")...)...)
+	succeed(t, tiny(data, append(more, "-np", "2", "--out", "run", "--save-every", "2", "--set", "keep=9")...)...)
 }
 
 // breakShard changes a byte in the middle of a file.
@@ -74,7 +74,7 @@ func TestCheckpointVerify(t *testing.T) {
 // The exported file holds the model's weights under their Hugging Face names, rounded once, and no
 // state of the optimizer.
 func TestCheckpointExport(t *testing.T) {
-	threeCheckpoints(t, "--model.mtp-layers", "1")
+	threeCheckpoints(t, "--set", "model.mtp_layers=1")
 	whole := map[string][]float32{}
 	shape := map[string]int{}
 	for _, dtype := range []string{"fp32", "bf16"} {

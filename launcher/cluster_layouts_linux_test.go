@@ -34,7 +34,7 @@ func (built programs) agree(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d hosts", mpi, n), func(t *testing.T) {
 				c := hosts.New(t, n, hosts.Link{Rate: 1e9})
 				out := filepath.Join(t.TempDir(), "run")
-				text := ended(t, c.MPIRun(limited(t), mpi, 2, program, trainingArgs(out, fmt.Sprintf("--fsdp=%t", n == 4))...))
+				text := ended(t, c.MPIRun(limited(t), mpi, 2, program, trainingArgs(out, fmt.Sprintf("--set=fsdp=%t", n == 4))...))
 				if saved(t, out) != want {
 					t.Error("the checkpoint differs from that of one host")
 				}
@@ -54,12 +54,12 @@ func (built programs) agree(t *testing.T) {
 // A pipeline ends with the bits of one host if its stages are on different hosts, and if the ranks
 // of a stage are.
 func (built programs) stages(t *testing.T) {
-	built.endAlike(t, "--pp", "2", "--pp-schedule", "DualPipeV", "--pp-microbatches", "4", "--pp-overlap", "--model.layers", "4")
+	built.endAlike(t, "--pp", "2", "--set", "pp_schedule=DualPipeV", "--set", "pp_microbatches=4", "--set", "pp_overlap=true", "--set", "model.layers=4")
 }
 
 // Sequences on several hosts, whose ranks are processes here, end with the bits of one host.
 func (built programs) sequences(t *testing.T) {
-	built.endAlike(t, "--cp", "2", "--tp", "2", "--fsdp", "--precision", "mxfp8", "--seq", "256", "--batch", "4")
+	built.endAlike(t, "--cp", "2", "--tp", "2", "--set", "fsdp=true", "--precision", "mxfp8", "--seq", "256", "--batch", "4")
 }
 
 // endAlike trains 4 ranks on one host, and on 2 and 4 hosts with each MPI. The checkpoints are the
@@ -91,7 +91,7 @@ func (built programs) replicas(t *testing.T) {
 	n := 0
 	for _, precision := range []string{"mxfp8", "bf16"} {
 		in := func(out string, l mesh.Layout) []string {
-			return trainingArgs(out, append(layoutArgs(l), "--precision", precision, "--model.layers", "8")...)
+			return trainingArgs(out, append(layoutArgs(l), "--precision", precision, "--set", "model.layers=8")...)
 		}
 		one := filepath.Join(t.TempDir(), "run")
 		ended(t, exec.CommandContext(limited(t), built[mpis[0]], append([]string{"-np", "8", "--ranks", "process"}, in(one, mesh.Default(8))...)...))
@@ -119,9 +119,9 @@ func (built programs) replicas(t *testing.T) {
 
 // layoutArgs are the flags of a layout.
 func layoutArgs(l mesh.Layout) []string {
-	args := strings.Fields(fmt.Sprintf("--dp-replicate %d --ep %d", l.DPReplicate, l.EP))
+	args := strings.Fields(fmt.Sprintf("--set dp_replicate=%d --ep %d", l.DPReplicate, l.EP))
 	if l.PP > 1 {
-		args = append(args, strings.Fields(fmt.Sprintf("--pp %d --pp-microbatches %d", l.PP, 2*l.PP))...)
+		args = append(args, strings.Fields(fmt.Sprintf("--pp %d --set pp_microbatches=%d", l.PP, 2*l.PP))...)
 	}
 	return args
 }
@@ -130,7 +130,7 @@ func layoutArgs(l mesh.Layout) []string {
 // SPMOE_LAYOUTS=all does it for every ep.
 func (built programs) layoutBytes(t *testing.T) {
 	const first, last = 2, 6 // steps of two runs, whose difference has no start, evaluation or save
-	shape := strings.Fields("--flavor debug --model.layers 4 --model.dim 256 --model.expert-inter 256 --seq 128 --batch 64 --model.force-balance")
+	shape := strings.Fields("--flavor debug --set model.layers=4 --set model.dim=256 --set model.expert_inter=256 --seq 128 --batch 64 --set model.force_balance=true")
 	for _, pp := range []int{1, 2} {
 		for _, l := range mesh.Pipelines(8, pp, 16) {
 			few := l.EP*pp == 4 // a group on several hosts, and replicas of stages
@@ -162,7 +162,7 @@ func (built programs) layoutBytes(t *testing.T) {
 					sent := 0.0
 					for steps, sign := range map[int]float64{first: -1, last: 1} {
 						c := hosts.New(t, n, hosts.Link{Rate: 10e9})
-						args := append([]string{"train", "--steps", fmt.Sprint(steps), "--eval-every", "0", "--eval-sequences", "8", "--sample-tokens", "0", "--out", filepath.Join(t.TempDir(), "run")}, append(shape, layoutArgs(l)...)...)
+						args := append([]string{"train", "--steps", fmt.Sprint(steps), "--eval-every", "0", "--set", "eval_sequences=8", "--set", "sample_tokens=0", "--out", filepath.Join(t.TempDir(), "run")}, append(shape, layoutArgs(l)...)...)
 						ended(t, c.MPIRun(limited(t), hosts.OpenMPI, 8/n, program, args...))
 						for _, h := range c.Hosts {
 							sent += sign * float64(h.Sent())
@@ -184,11 +184,11 @@ func (built programs) slow(t *testing.T) {
 	program, mpi := built[hosts.OpenMPI], hosts.OpenMPI
 	layouts, all := map[string][]string{"replicas": {"--ep", "2"}}, os.Getenv("SPMOE_LAYOUTS") == "all"
 	if all {
-		layouts["exchange"], layouts["stages"] = nil, []string{"--pp", "2", "--pp-microbatches", "8", "--ep", "2"}
+		layouts["exchange"], layouts["stages"] = nil, []string{"--pp", "2", "--set", "pp_microbatches=8", "--ep", "2"}
 	}
 	for name, layout := range layouts {
 		in := func(out string) []string {
-			return append(trainingArgs(out, "--steps", "8", "--eval-every", "0", "--model.layers", "4", "--seq", "256"), layout...)
+			return append(trainingArgs(out, "--steps", "8", "--eval-every", "0", "--set", "model.layers=4", "--seq", "256"), layout...)
 		}
 		one := filepath.Join(t.TempDir(), "run")
 		ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "4", "--ranks", "process"}, in(one)...)...))

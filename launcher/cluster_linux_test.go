@@ -67,7 +67,7 @@ func (l *awaited) await(t *testing.T, ctx context.Context, text string) {
 
 // trainingArgs is the command line of a short run.
 func trainingArgs(out string, more ...string) []string {
-	return append([]string{"train", "--flavor", "debug", "--steps", "3", "--eval-sequences", "8", "--sample-tokens", "0", "--out", out}, more...)
+	return append([]string{"train", "--flavor", "debug", "--steps", "3", "--set", "eval_sequences=8", "--set", "sample_tokens=0", "--out", out}, more...)
 }
 
 // ended runs a command and returns what it has printed.
@@ -159,7 +159,7 @@ func (built programs) lose(t *testing.T) {
 func (built programs) fewer(t *testing.T) {
 	const planned = "100000"
 	args := func(out string, more ...string) []string {
-		return trainingArgs(out, append([]string{"--schedule-steps", planned, "--eval-every", "0", "--model.layers", "3"}, more...)...)
+		return trainingArgs(out, append([]string{"--set", "schedule_steps=" + planned, "--eval-every", "0", "--set", "model.layers=3"}, more...)...)
 	}
 	for _, mpi := range mpis {
 		t.Run(string(mpi), func(t *testing.T) {
@@ -169,7 +169,7 @@ func (built programs) fewer(t *testing.T) {
 			defer stop()
 			var text awaited
 			c := hosts.New(t, 4, hosts.Link{})
-			cmd := c.MPIRun(ctx, mpi, 1, program, args(out, "--steps", planned, "--ep", "2", "--save-every", "1", "--keep", "3", "--host-timeout", "3s")...)
+			cmd := c.MPIRun(ctx, mpi, 1, program, args(out, "--steps", planned, "--ep", "2", "--save-every", "1", "--set", "keep=3", "--host-timeout", "3s")...)
 			cmd.Stdout, cmd.Stderr = &text, &text
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -193,7 +193,7 @@ func (built programs) fewer(t *testing.T) {
 			whole := filepath.Join(t.TempDir(), "run")
 			ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "4"}, args(whole, "--steps", steps)...)...))
 			want := savedAt(t, whole, end)
-			for ranks, how := range map[int][]string{3: {"--pp", "3", "--pp-microbatches", "4", "--ep", "1"}, 2: {"--ep", "1"}} {
+			for ranks, how := range map[int][]string{3: {"--pp", "3", "--set", "pp_microbatches=4", "--ep", "1"}, 2: {"--ep", "1"}} {
 				run := filepath.Join(t.TempDir(), "run")
 				if err := os.CopyFS(run, os.DirFS(out)); err != nil {
 					t.Fatal(err)

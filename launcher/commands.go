@@ -1,6 +1,6 @@
 package main
 
-// The table of commands. Parsing, help, completion and suggestions follow from it and from the
+// The table of commands. Parsing, help and suggestions follow from it and from the
 // flags that each command defines.
 
 import (
@@ -79,26 +79,18 @@ func commands() []cli.Command {
 		{Name: "layouts", Group: cli.GroupInspect, About: "list the parallel layouts of some ranks with their memory and traffic", Define: inspecting.DefineLayouts, Examples: []string{
 			"-np 8 layouts",
 			"-np 16 layouts --flavor 16B --hosts 2",
-			"-np 16 layouts --flavor small --dp-replicate 2 --ep 4",
+			"-np 16 layouts --flavor small --set dp_replicate=2 --ep 4",
 			"-np 16 layouts --flavor small --json",
 		}},
-		{Name: "recipe", Group: cli.GroupInspect, Args: "NAME", About: "print a built-in low-precision recipe as a file for train --recipe", Define: inspecting.DefineRecipe, Examples: []string{
+		{Name: "recipe", Group: cli.GroupInspect, Args: "NAME", About: "print a built-in low-precision recipe as a file for the key recipe", Define: inspecting.DefineRecipe, Examples: []string{
 			"recipe nvfp4",
-			"recipe nvfp4 --nvfp4.rht=false > my.toml",
+			"recipe nvfp4 --set nvfp4.rht=false > my.toml",
 		}},
 		{Name: "schedule", Group: cli.GroupInspect, About: "print and check a pipeline schedule: its lists, bubbles and activations", Define: inspecting.DefineSchedule, Examples: []string{
 			"schedule --name DualPipeV --pp 4 --microbatches 12",
 			"schedule --name ZBVZeroBubble --pp 8 --microbatches 16 --costs 1,1.1,0.9",
 			"schedule --name Interleaved1F1B --pp 4 --microbatches 8 --stages-per-rank 3 --json lists.json",
 			"schedule --file lists.json",
-		}},
-		{Name: "completion", Group: cli.GroupAbout, Args: "bash|zsh|fish", About: "print a shell completion script", Define: cli.DefineCompletion, Examples: []string{
-			"completion bash > ~/.local/share/bash-completion/completions/launcher",
-			"completion zsh > ~/.zfunc/_launcher",
-			"completion fish > ~/.config/fish/completions/launcher.fish",
-		}},
-		{Name: "version", Group: cli.GroupAbout, About: "print the version, the build and the CPU's instruction tiers", Define: inspecting.DefineVersion, Examples: []string{
-			"version",
 		}},
 		{Name: "help", Group: cli.GroupAbout, Args: "[COMMAND [SUBCOMMAND]]", About: "list the commands, or describe one", Define: cli.DefineHelp, Examples: []string{
 			"help train",

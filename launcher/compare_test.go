@@ -17,7 +17,7 @@ import (
 
 // comparing is the command line of a comparison whose runs take milliseconds.
 func comparing(data string, more ...string) []string {
-	rare := strings.Fields("--save-every 0 --sample-tokens 0 --eval-every 0 --optimizer.lr 3e-3")
+	rare := strings.Fields("--save-every 0 --set sample_tokens=0 --eval-every 0 --optimizer.lr 3e-3")
 	return slices.Concat([]string{"compare", "--np", "1"}, tinyRun(data), rare, more)
 }
 
@@ -85,10 +85,10 @@ func TestCompareUsage(t *testing.T) {
 		"--jobs 0":                   "--jobs is 0",
 		"-np 3":                      "1, 2 or 4",
 		"-np 0":                      "-np is 0",
-		"--ep-exchange standard --precision bf16,mxfp8+wire": "ep_exchange onesided",
+		"--set ep_exchange=standard --precision bf16,mxfp8+wire": "ep_exchange onesided",
 		"--sedes 3":                           "did you mean --seed?",
 		"--data none":                         "no such file",
-		"--model.top-k 9":                     "model.top_k is 9",
+		"--set model.top_k=9":                 "model.top_k is 9",
 		"--out " + data:                       "holds no comparison",
 		"--vary optimizer.eps=1e-8":           "two values or more",
 		"--vary optimizer.epz=1,2":            `no setting "optimizer.epz"`,

@@ -47,13 +47,13 @@ func TestPrecedence(t *testing.T) {
 	}{
 		"defaults":              {"", func(c *config.Config) { *c = debug }},
 		"flavor":                {"--flavor small", func(c *config.Config) { *c = small }},
-		"flavor, then flags":    {"--model.layers 3 --flavor small", func(c *config.Config) { *c = small; c.Model.Layers = 3 }},
+		"flavor, then flags":    {"--set model.layers=3 --flavor small", func(c *config.Config) { *c = small; c.Model.Layers = 3 }},
 		"file":                  {"--config FILE", func(*config.Config) {}},
 		"file, then flags":      {"--config FILE --steps 9", func(c *config.Config) { c.Steps = 9 }},
 		"more steps in a flag":  {"--config FILE --steps 900", func(c *config.Config) { c.Steps, c.Optimizer.Warmup = 900, 90 }},
-		"a warm-up in a flag":   {"--config FILE --optimizer.warmup 500", func(c *config.Config) { c.Optimizer.Warmup = 500 }},
+		"a warm-up in a flag":   {"--config FILE --set optimizer.warmup=500", func(c *config.Config) { c.Optimizer.Warmup = 500 }},
 		"flags, then file":      {"--steps 9 --config FILE", func(c *config.Config) { c.Steps = 9 }},
-		"flag of the model":     {"--config FILE --model.layers 6", func(c *config.Config) { c.Model.Layers = 6 }},
+		"flag of the model":     {"--config FILE --set model.layers=6", func(c *config.Config) { c.Model.Layers = 6 }},
 		"flag of the optimizer": {"--config FILE --optimizer.lr 1e-3", func(c *config.Config) { c.Optimizer.LR = 1e-3 }},
 		"flavor over the file's": {"--config FILE --flavor debug", func(c *config.Config) {
 			*c = debug
@@ -66,7 +66,7 @@ func TestPrecedence(t *testing.T) {
 		"data replaces the file's": {"--config FILE --data c", func(c *config.Config) { c.Data = []string{"c"} }},
 		"data in a list":           {"--config FILE --data c d --steps 9 e", func(c *config.Config) { c.Data, c.Steps = []string{"c", "d", "e"}, 9 }},
 		"data twice":               {"--config FILE --data c --data=d", func(c *config.Config) { c.Data = []string{"c", "d"} }},
-		"truth values":             {"--config FILE --model.norm-top-k=false", func(c *config.Config) { c.Model.NormTopK = false }},
+		"truth values":             {"--config FILE --set model.norm_top_k=false", func(c *config.Config) { c.Model.NormTopK = false }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := small
@@ -99,7 +99,7 @@ func TestConfigRoundTrip(t *testing.T) {
 	write(t, "b", "text")
 	other := t.TempDir()
 	for _, flavor := range moe.Flavors() {
-		for _, more := range []string{"", "--data a b --seed 9223372036854775807 --optimizer.lr 0.00012345678901234567 --sample-prompt=\"\u00e9\\'#"} {
+		for _, more := range []string{"", "--data a b --seed 9223372036854775807 --optimizer.lr 0.00012345678901234567 --set sample_prompt=\"\u00e9\\'#"} {
 			args := append([]string{"train", "--dry-run", "--flavor", flavor.Name}, strings.Fields(more)...)
 			printed := succeed(t, args...)
 			file := write(t, filepath.Join(other, "c.toml"), printed)
@@ -142,7 +142,7 @@ func TestDryRun(t *testing.T) {
 		refuse(t, cli.ExitUsage, strings.Fields("train --dry-run "+args), strings.Fields(args)[1], want)
 	}
 	// It says what is odd, and so does the run.
-	odd := strings.Fields("--model.vocab 8192 --optimizer.warmup 500")
+	odd := strings.Fields("--set model.vocab=8192 --set optimizer.warmup=500")
 	for name, out := range map[string]string{
 		"dry run": succeed(t, append(strings.Fields("train --dry-run --steps 10"), odd...)...),
 		"run":     succeed(t, tiny(text(t), append(odd, "--steps", "1", "--out", t.TempDir())...)...),

@@ -45,7 +45,7 @@ func TestConvert(t *testing.T) {
 }
 
 func TestConvertWarns(t *testing.T) {
-	threeCheckpoints(t, "--model.score-func", "softmax", "--model.norm-eps", "1e-5")
+	threeCheckpoints(t, "--set", "model.score_func=softmax", "--set", "model.norm_eps=1e-5")
 	got := launch("convert", "--from", "run", "--to", "hf")
 	if got.code != cli.ExitOK || strings.Count(got.errOut, "launcher: warning: ") != 2 ||
 		!strings.Contains(got.errOut, "router scores by softmax") {
@@ -96,7 +96,7 @@ func TestInitFrom(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	line := func(more ...string) []string {
-		return append(strings.Fields("train --steps 2 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --out run --log-format json --precision fp32 --log-every 1 --data "+data), more...)
+		return append(strings.Fields("train --steps 2 --seq 32 --batch 4 --set eval_sequences=4 --set sample_tokens=4 --out run --log-format json --precision fp32 --set log_every=1 --data "+data), more...)
 	}
 	var first float64
 	for _, np := range []string{"1", "2", "4"} {
@@ -134,12 +134,12 @@ func TestInitFrom(t *testing.T) {
 	}
 
 	// Flags may say what is so, and set what no weights depend on.
-	args := line("--init-from", golden, "--model.layers", "3", "--model.bias-speed", "0.01", "--dry-run")
+	args := line("--init-from", golden, "--set", "model.layers=3", "--set", "model.bias_speed=0.01", "--dry-run")
 	if out := succeed(t, args...); !strings.Contains(out, "bias_speed = 0.01") {
 		t.Errorf("the output is\n%s", out)
 	}
-	refuse(t, cli.ExitUsage, line("--init-from", golden, "--model.layers", "4"), golden, "have a different model", "model.layers is 3 there and 4 here")
-	refuse(t, cli.ExitUsage, line("--init-from", golden, "--model.yarn.factor", "4", "--model.yarn.original-positions", "64"), "model.yarn.factor is 0 there and 4 here")
+	refuse(t, cli.ExitUsage, line("--init-from", golden, "--set", "model.layers=4"), golden, "have a different model", "model.layers is 3 there and 4 here")
+	refuse(t, cli.ExitUsage, line("--init-from", golden, "--set", "model.yarn.factor=4", "--set", "model.yarn.original_positions=64"), "model.yarn.factor is 0 there and 4 here")
 	refuse(t, cli.ExitUsage, line("--init-from", golden, "--flavor", "debug"), "model.dim is 64 there and 256 here")
 	refuse(t, cli.ExitUsage, line("--init-from", "nowhere"), "init_from: ", "nowhere", "expected the folder of a run")
 	refuse(t, cli.ExitUsage, line("--init-from", golden, "--seq", "129"), "seq is 129: give 1 to 128")
@@ -151,7 +151,7 @@ func TestInitFromGone(t *testing.T) {
 	data := text(t)
 	golden := copied(t, goldenV3)
 	t.Chdir(t.TempDir())
-	args := strings.Fields("train --steps 4 --seq 32 --batch 4 --save-every 2 --eval-sequences 4 --sample-tokens 4 --out run --log-format json --log-every 1 -np 2 --init-from " + golden + " --data " + data)
+	args := strings.Fields("train --steps 4 --seq 32 --batch 4 --save-every 2 --set eval_sequences=4 --set sample_tokens=4 --out run --log-format json --set log_every=1 -np 2 --init-from " + golden + " --data " + data)
 	succeed(t, args...)
 	want := files(t, "run")
 	if err := os.RemoveAll(golden); err != nil {
@@ -192,7 +192,7 @@ func TestInitFromFP8(t *testing.T) {
 		all[name+"_scale_inv"] = safetensors.Tensor{DType: safetensors.F32, Shape: []int{1, 1}, Data: binary.LittleEndian.AppendUint32(nil, 0x3f000000)}
 	})
 	t.Chdir(t.TempDir())
-	line := strings.Fields("train --steps 1 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --log-format json -np 2 --data " + data)
+	line := strings.Fields("train --steps 1 --seq 32 --batch 4 --set eval_sequences=4 --set sample_tokens=4 --log-format json -np 2 --data " + data)
 	direct := succeed(t, append(line, "--init-from", dir, "--out", "a")...)
 	succeed(t, "convert", "--from", dir, "--to", "plain", "--dtype", "fp32")
 	file, err := safetensors.Open("plain/model.safetensors")
@@ -221,7 +221,7 @@ func TestInitFromNaN(t *testing.T) {
 	})
 	t.Chdir(t.TempDir())
 	for _, np := range []string{"1", "2"} {
-		got := launch(strings.Fields("train --steps 4 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 -np " + np + " --init-from " + dir + " --data " + data)...)
+		got := launch(strings.Fields("train --steps 4 --seq 32 --batch 4 --set eval_sequences=4 --set sample_tokens=4 -np " + np + " --init-from " + dir + " --data " + data)...)
 		if got.code != cli.ExitFailed || !strings.Contains(got.errOut, name) || !strings.Contains(got.errOut, "element 100 is NaN") ||
 			strings.Contains(got.out, "step:") {
 			t.Errorf("np %s: exit code %d, errors %q, output\n%s", np, got.code, got.errOut, got.out)

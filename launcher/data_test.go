@@ -33,8 +33,8 @@ func TestDataTokenize(t *testing.T) {
 		t.Errorf("the output is %q", got)
 	}
 	run := filepath.Join(t.TempDir(), "run")
-	trained := succeed(t, "-np", "2", "train", "--data", out, "--out", run, "--steps", "2", "--seq", "32", "--batch", "4", "--eval-sequences", "2",
-		"--sample-tokens", "0", "--document-mask")
+	trained := succeed(t, "-np", "2", "train", "--data", out, "--out", run, "--steps", "2", "--seq", "32", "--batch", "4", "--set", "eval_sequences=2",
+		"--set", "sample_tokens=0", "--set", "document_mask=true")
 	if !strings.Contains(trained, "step") {
 		t.Errorf("the output is %q", trained)
 	}
@@ -109,11 +109,11 @@ func TestDataUsage(t *testing.T) {
 		{[]string{"data", "tokenise"}, []string{`"tokenise"`, "did you mean tokenize?"}},
 		{[]string{"data", "tokenize", rows}, []string{"needs --out FILE"}},
 		{[]string{"data", "tokenize", rows, "--out", "x", "--json"}, []string{"tokenize has no flag --json: it is a flag of data inspect"}},
-		{[]string{"data", "inspect", rows, "--out", "x"}, []string{"inspect has no flag --out: it is a flag of data tokenize and data train-tokenizer"}},
+		{[]string{"data", "inspect", rows, "--out", "x"}, []string{"inspect has no flag --out: it is a flag of data tokenize, data train-tokenizer"}},
 		{[]string{"data", "inspect", rows + ".gone"}, []string{"rows.jsonl.gone", "no such file"}},
-		{[]string{"data", "inspect", rows, "--data-field", "body"}, []string{"rows.jsonl: line 1", `no field "body"`, "--data-field"}},
+		{[]string{"data", "inspect", rows, "--data-field", "body"}, []string{"rows.jsonl: line 1", `no field "body"`, "data_field"}},
 		{[]string{"data", "tokenize", rows + "@2", "--out", "x"}, []string{"has a weight", "only training takes"}},
-		{[]string{"train", "--data", rows, "--data-field", "body"}, []string{`no field "body"`}},
+		{[]string{"train", "--data", rows, "--set", "data_field=body"}, []string{`no field "body"`}},
 	} {
 		got := launch(c.args...)
 		if got.code != cli.ExitUsage {

@@ -89,8 +89,8 @@ func TestTokenizerOfRun(t *testing.T) {
 
 	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--out", "run", "-np", "2", "--tokenizer", "bytes"}, "tokenizer is "+own, "not bytes", "cannot change")
 	refuse(t, cli.ExitUsage, tiny(data, "--out", "other", "--tokenizer", own), own, "use bytes, tiktoken:")
-	refuse(t, cli.ExitUsage, tiny(data, "--tokenizer", own+".gone", "--model.vocab", "256"), "model.vocab is 256", "has 300 tokens")
-	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--tokenizer", own + ".gone", "--model.vocab", "256"}, "model.vocab is 256", "has 300 tokens")
+	refuse(t, cli.ExitUsage, tiny(data, "--tokenizer", own+".gone", "--set", "model.vocab=256"), "model.vocab is 256", "has 300 tokens")
+	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--tokenizer", own + ".gone", "--set", "model.vocab=256"}, "model.vocab is 256", "has 300 tokens")
 	refuse(t, cli.ExitUsage, tiny(data, "--tokenizer", "tiktoken:none"), `no encoding "none"`)
 }
 
@@ -112,8 +112,8 @@ func TestSpecialTokens(t *testing.T) {
 		said  string
 		taken bool
 	}{
-		"letters": {[]string{"--data", rows, "--tokenizer", own}, "300 times <|endoftext|> in the text: encoded as letters; --special-tokens takes", false},
-		"taken":   {[]string{"--data", rows, "--tokenizer", own, "--special-tokens"}, "300 times <|endoftext|> in the text: taken as special tokens", true},
+		"letters": {[]string{"--data", rows, "--tokenizer", own}, "300 times <|endoftext|> in the text: encoded as letters; special_tokens takes", false},
+		"taken":   {[]string{"--data", rows, "--tokenizer", own, "--set", "special_tokens=true"}, "300 times <|endoftext|> in the text: taken as special tokens", true},
 		"file":    {[]string{"--data", "tokens.arrow"}, "", true},
 	} {
 		args := slices.Concat([]string{"train", "--report=false", "--out", run}, tinyRun(rows)[2:], c.args, jsonLog, []string{"--seq", "16"})
@@ -130,7 +130,7 @@ func TestSpecialTokens(t *testing.T) {
 			}
 		}
 	}
-	refuse(t, cli.ExitUsage, []string{"train", "--special-tokens", "--data", rows}, "special_tokens: tokenizer bytes has no special tokens")
-	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--special-tokens", "--out", "letters"}, "special_tokens is false in letters/step-00000006, not true")
-	refuse(t, cli.ExitUsage, []string{"train", "--tokenizer", own, "--data", "tokens.arrow"}, "add --special-tokens or leave it out")
+	refuse(t, cli.ExitUsage, []string{"train", "--set", "special_tokens=true", "--data", rows}, "special_tokens: tokenizer bytes has no special tokens")
+	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--set", "special_tokens=true", "--out", "letters"}, "special_tokens is false in letters/step-00000006, not true")
+	refuse(t, cli.ExitUsage, []string{"train", "--tokenizer", own, "--data", "tokens.arrow"}, "add special_tokens or leave it out")
 }

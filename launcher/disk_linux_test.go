@@ -51,8 +51,8 @@ func TestDiskTooSmall(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
 	run := smallDisk(t, 2)
-	args := tiny(data, "--out", run, "--keep", "3", "--optimizer.warmup", "2")
-	refuse(t, cli.ExitUsage, args, run+" has ", "of free space, but the checkpoints need about", "more: each takes", "give --out on another disk", "--save-every 0", "--keep 2")
+	args := tiny(data, "--out", run, "--set", "keep=3", "--set", "optimizer.warmup=2")
+	refuse(t, cli.ExitUsage, args, run+" has ", "of free space, but the checkpoints need about", "more: each takes", "give --out on another disk", "--save-every 0", "--set keep=2")
 	if entries, err := os.ReadDir(filepath.Dir(run)); err != nil || len(entries) != 0 {
 		t.Errorf("%v is left (%v)", entries, err)
 	}
@@ -128,7 +128,7 @@ func TestDiskStaysFullAfterFailures(t *testing.T) {
 		}
 	}}
 	giveUp := &watcher{[]string{"ALARM", "trying again for"}, cancel}
-	code := run(ctx, processRun(out, "--steps", "40", "--log-every", "1", "--restarts", "9"), io.MultiWriter(begun, writers{giveUp}), &begun.errOut)
+	code := run(ctx, processRun(out, "--steps", "40", "--set", "log_every=1", "--restarts", "9"), io.MultiWriter(begun, writers{giveUp}), &begun.errOut)
 	if text := begun.errOut.String(); code != cli.ExitUnsaved || !strings.Contains(text, "replaces it") ||
 		!strings.Contains(text, "the checkpoint of step 40, the last of this run, was not saved") {
 		t.Errorf("exit code %d: %s", code, text)
@@ -137,7 +137,7 @@ func TestDiskStaysFullAfterFailures(t *testing.T) {
 
 // resumeUntil continues a run to a step, without output.
 func resumeUntil(run, keep string, steps int, more ...string) []string {
-	return append([]string{"train", "--resume", "--out", run, "--keep", keep, "--steps", fmt.Sprint(steps), "--report=false", "--sample-tokens", "0"}, more...)
+	return append([]string{"train", "--resume", "--out", run, "--set", "keep=" + keep, "--steps", fmt.Sprint(steps), "--report=false", "--set", "sample_tokens=0"}, more...)
 }
 
 // A run on a disk without room for a checkpoint more than it keeps goes on when it is resumed: what
@@ -149,7 +149,7 @@ func TestResumeOnFullDisk(t *testing.T) {
 				data := text(t)
 				t.Chdir(t.TempDir())
 				run := smallDisk(t, room)
-				succeed(t, tiny(data, "--out", run, "--steps", "2", "--keep", keep, "--save-every", "1")...)
+				succeed(t, tiny(data, "--out", run, "--steps", "2", "--set", "keep="+keep, "--save-every", "1")...)
 				for _, steps := range []int{6, 8} {
 					got := launch(resumeUntil(run, keep, steps, "-np", "2", "--ranks", kind, "--save-every", "1")...)
 					if got.code != cli.ExitOK || strings.Contains(got.out+got.errOut, "ALARM") {
@@ -169,7 +169,7 @@ func TestOnlyCheckpointStays(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
 	run := smallDisk(t, 1.4)
-	succeed(t, tiny(data, "--out", run, "--steps", "2", "--keep", "0", "--save-every", "0")...)
+	succeed(t, tiny(data, "--out", run, "--steps", "2", "--set", "keep=0", "--save-every", "0")...)
 	first := filepath.Join(run, "step-00000002")
 	shards, err := filepath.Glob(filepath.Join(first, "rank-*"))
 	if err != nil || len(shards) != 1 {
@@ -179,7 +179,7 @@ func TestOnlyCheckpointStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := launch(resumeUntil(run, "0", 3, "--save-retry", "1s")...)
+	got := launch(resumeUntil(run, "0", 3, "--set", "save_retry=1s")...)
 	if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "also without step-00000002, which therefore stays: files that are open elsewhere") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}

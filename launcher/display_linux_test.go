@@ -112,7 +112,7 @@ func TestLiveView(t *testing.T) {
 					cancel()
 				}
 			})
-			args := tiny(data, append(strings.Fields(c.args), "-np", "2", "--steps", "1000000", "--log-every", "100", "--out", strings.ReplaceAll(name, " ", "-"))...)
+			args := tiny(data, append(strings.Fields(c.args), "-np", "2", "--steps", "1000000", "--set", "log_every=100", "--out", strings.ReplaceAll(name, " ", "-"))...)
 			die := fault.Order{Action: fault.Kill, Place: fault.AfterStep, Count: 20}
 			code := launchTrain(ctx, args, func(rank int, generation uint32) string {
 				if c.kill && rank == 0 && generation == 0 {
@@ -159,7 +159,7 @@ func TestLiveViewAfterStop(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, tiny(data, "-np", "2", "--steps", "1000000", "--log-every", "1000000", "--out", filepath.Join(t.TempDir(), "run"))...)
+	cmd := exec.CommandContext(ctx, program, tiny(data, "-np", "2", "--steps", "1000000", "--set", "log_every=1000000", "--out", filepath.Join(t.TempDir(), "run"))...)
 	cmd.Env = append(os.Environ(), asLauncher+"=1", "TERM=xterm")
 	cmd.Stdout, cmd.Stderr = terminal.File, terminal.File
 	if err := cmd.Start(); err != nil {

@@ -42,7 +42,7 @@ func launchTrain(ctx context.Context, args []string, orders func(rank int, gener
 // job is the command line of a run that does all that runs do: evaluations, records, checkpoints.
 func job(out string, steps int, more ...string) []string {
 	return processRun(out, append(strings.Fields(fmt.Sprintf(`--spares 1 --restarts 1000 --timeout 20s --steps %d --save-every 10 --eval-every 15
-		--record-every 10 --log-format json --log-every 1`, steps)), more...)...)
+		--set record_every=10 --log-format json --set log_every=1`, steps)), more...)...)
 }
 
 // Places of random kills, those of every step first.
@@ -111,12 +111,12 @@ func TestFaults(t *testing.T) {
 		alarms int // at least
 	}{
 		"50 kills":            {250, "", kills(50), 50, 0},
-		"kills of stages":     {60, "--model.layers 4 --batch 8 --micro-batch 1 --pp 2 --pp-schedule ZBVZeroBubble", kills(6), 6, 0},
+		"kills of stages":     {60, "--set model.layers=4 --batch 8 --micro-batch 1 --pp 2 --set pp_schedule=ZBVZeroBubble", kills(6), 6, 0},
 		"kills of sharers":    {60, "--tp 2 --seq 64", kills(6), 6, 0},
 		"other ends":          {40, "", first("exit0@ep/put/inside#70", "exit1@optim/update/inside#31", "panic@checkpoint/write#1", "loop@trainer/step/inside#5"), 4, 0},
 		"ends while healing":  {20, "", first("kill@trainer/step/before#7", "exit0@spmd/park/before#1", "kill@trainer/back/inside#1"), 3, 0},
 		"ends when all ended": {20, "", first("", "kill@spmd/leave/before#1", "kill@spmd/leave/inside#1"), 2, 0},
-		"flipped bits":        {20, "--guard.replay 1 --eval-every 0", first("flip@trainer/step/weights#50", "flip@trainer/step/state#60", "flip@ep/put/message#400", "flip@trainer/step/gradient#90"), 0, 2},
+		"flipped bits":        {20, "--set guard.replay=1 --eval-every 0", first("flip@trainer/step/weights#50", "flip@trainer/step/state#60", "flip@ep/put/message#400", "flip@trainer/step/gradient#90"), 0, 2},
 		"nan and a full disk": {30, "", first("nan@trainer/step/gradient#30", "full@checkpoint/write#1"), 0, 2},
 		"nothing, under load": {40, "--spares 0", first(), 0, 0},
 	} {

@@ -48,7 +48,7 @@ func FuzzConfig(f *testing.F) {
 // is run.
 func FuzzArgs(f *testing.F) {
 	for _, line := range []string{
-		"-np 8 train --steps 100", "train --data a b --save_every=3 --model.layers 6 -- --x", "--np=1e9 compare --seeds -1", "check --", "bench kernels --match (",
+		"-np 8 train --steps 100", "train --data a b --save_every=3 --set model.layers=6 -- --x", "--np=1e9 compare --seeds -1", "check --", "bench kernels --match (",
 		"--= train", "- -- ---", "train --steps", "help train", "--help", "train --optimizer.lr=NaN --resume=maybe", "--timeout 9999999h train",
 	} {
 		f.Add(strings.ReplaceAll(line, " ", "\n"))

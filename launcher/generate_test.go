@@ -51,7 +51,7 @@ func texts(t *testing.T, args ...string) []map[string]any {
 // What generate writes is the same on any number of ranks, alone and in a batch, in pieces and as
 // JSON; and it is what the run's own sample was.
 func TestGenerate(t *testing.T) {
-	done := trainedRun(t, "--sample-tokens", "40")
+	done := trainedRun(t, "--set", "sample_tokens=40")
 	as := []string{"--prompt", "// New returns ", "--max-tokens", "40", "--endless", "--slide"}
 	one := texts(t, as...)[0]
 	if one["text"] != done["sample"] || one["text"] == "" || one["reason"] != "length" || one["prompt"] != "// New returns " {
@@ -240,7 +240,7 @@ func TestFourDigits(t *testing.T) {
 
 // eval measures what the last evaluation of the run has measured, on any number of ranks.
 func TestEval(t *testing.T) {
-	done := trainedRun(t, "--eval-sequences", "7")
+	done := trainedRun(t, "--set", "eval_sequences=7")
 	measured := func(args ...string) map[string]any {
 		t.Helper()
 		var r map[string]any
@@ -285,7 +285,7 @@ func TestEvalOfDocuments(t *testing.T) {
 	for i := range 300 {
 		write(t, fmt.Sprintf("%s/%d", short, i), strings.Repeat(fmt.Sprintf("row %d. ", i), 3+i%3))
 	}
-	done := trainedRun(t, "--document-mask", "--data", short, "--seq", "64")
+	done := trainedRun(t, "--set", "document_mask=true", "--data", short, "--seq", "64")
 	out := succeed(t, "eval", "--json", "-np", "2")
 	var r map[string]any
 	if err := json.Unmarshal([]byte(out), &r); err != nil {

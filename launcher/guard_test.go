@@ -15,7 +15,7 @@ func TestSkipsEndRun(t *testing.T) {
 	data := text(t)
 	for _, ranks := range []string{"goroutine", "process"} {
 		out := filepath.Join(t.TempDir(), "run")
-		got := launch(tiny(data, "-np", "2", "--ranks", ranks, "--out", out, "--steps", "20", "--optimizer.lr", "1e30", "--optimizer.warmup", "0", "--guard.skips", "2")...)
+		got := launch(tiny(data, "-np", "2", "--ranks", ranks, "--out", out, "--steps", "20", "--optimizer.lr", "1e30", "--set", "optimizer.warmup=0", "--set", "guard.skips=2")...)
 		if want := "were skipped, more than 2 of 100 (guard.skips)"; got.code != spmd.DoNotRestart || !strings.Contains(got.errOut, want) {
 			t.Errorf("%s ranks: exit code %d, errors %q, want code %d and %q", ranks, got.code, got.errOut, spmd.DoNotRestart, want)
 		}

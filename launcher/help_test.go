@@ -7,9 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"spmoe/launcher/cli"
-	"spmoe/launcher/training"
+	"spmoe/launcher/trainer/config"
 	"spmoe/tensor/cpu"
 )
 
@@ -21,8 +22,9 @@ examples:
   launcher -np 2 check golden/ mx.safetensors
 
 ranks:
-  --n N                        short for --np
   --np N                       ranks to start (default 1)
+
+launcher help check --all says more
 `
 
 func TestHelpOfCheck(t *testing.T) {
@@ -43,7 +45,7 @@ func TestHelp(t *testing.T) {
 	}
 	for _, args := range []string{"help train", "train --help", "train -h", "train -np 2 --steps 3 -help"} {
 		out := succeed(t, strings.Fields(args)...)
-		for _, want := range []string{"--np N", "--data PATH", "--save-every N", "--optimizer.lr X", "(default 360)", "--resume ", "launcher help train GROUP (run, layout,"} {
+		for _, want := range []string{"--np N", "--data PATH", "--save-every N", "--optimizer.lr X", "(default 360)", "--resume ", "launcher help train keys the keys of --set"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%q: the help lacks %q:\n%s", args, want, out)
 			}
@@ -82,10 +84,7 @@ func TestExamples(t *testing.T) {
 				continue
 			}
 			fs, _ := selected.Flags()
-			if rest, err = cli.Parse(fs, rest); err == nil {
-				err = selected.CheckChoice(rest)
-			}
-			if err != nil {
+			if _, err = cli.Parse(fs, rest); err != nil {
 				t.Errorf("%q: %v", example, err)
 			}
 			if !strings.Contains(succeed(t, "help", c.Name), "\n  launcher "+example+"\n") {
@@ -107,35 +106,51 @@ func words(line string) (all []string) {
 	return all
 }
 
-// Help shows the common flags of a big command, with the defaults of a flavor. Each of its flags is
-// in one group.
-func TestFlagGroups(t *testing.T) {
-	if common := succeed(t, "help", "train"); strings.Count(common, "\n  --") != len(strings.Fields(cli.CommonFlags)) {
-		t.Errorf("help train has not the common flags:\n%s", common)
+// Help shows twenty flags of train first, and all keys of a configuration as flags or keys.
+func TestKeysOfTrain(t *testing.T) {
+	if n := strings.Count(succeed(t, "help", "train"), "\n  --"); n != 20 {
+		t.Errorf("help train has %d flags", n)
 	}
-	if large := succeed(t, "train", "--flavor", "16B", "--help"); !strings.Contains(large, "optimizer step of all ranks together (the global batch) (default 256)\n") {
-		t.Errorf("no defaults of 16B:\n%s", large)
+	out := succeed(t, "help", "train", "--all")
+	if n := strings.Count(out, "\n  --"); n > 45 {
+		t.Errorf("train has %d flags: give a new key no flag, --set reaches it", n)
 	}
-	out, groups := succeed(t, "help", "train", "--all"), ""
-	for _, name := range named(t, "train").Topics() {
-		one := succeed(t, "help", "train", name)
-		if !strings.HasPrefix(one, "\n"+name+":\n") || !strings.Contains(out, one) {
-			t.Errorf("group %s is %q", name, one)
-		}
-		groups += one
+	if keys := succeed(t, "help", "train", "keys"); !strings.HasPrefix(keys, "\nrun, with --set:\n") || !strings.HasSuffix(out, keys) {
+		t.Errorf("help train keys: %s", keys)
 	}
-	fs, _ := cli.Command{Name: "train", Define: training.DefineTrain}.Flags()
-	fs.VisitAll(func(f *flag.Flag) {
-		want := 1
-		if strings.HasPrefix(f.Usage, cli.Internal) {
-			want = 0
-		}
-		if n, in := strings.Count(out, "\n  "+cli.FlagUsage(f)+" "), strings.Count(groups, "\n  "+cli.FlagUsage(f)+" "); n != want || in != want {
-			t.Errorf("--%s is there %d times, and %d times in groups, want %d", f.Name, n, in, want)
+	config.EachSetting(config.Config{}, func(key config.Key, _ any) {
+		flag, of := "\n  --"+strings.ReplaceAll(key.Name, "_", "-"), "\n  "+key.Name+"="
+		if n := strings.Count(out, flag+" ") + strings.Count(out, flag+"\n") + strings.Count(out, of); n != 1 {
+			t.Errorf("%s is there %d times", key.Name, n)
 		}
 	})
-	refuse(t, cli.ExitUsage, []string{"help", "train", "lr"}, `help train "lr": use one of run, layout,`)
-	refuse(t, cli.ExitUsage, []string{"help", "check", "lr"}, `help check "lr": its flags have no groups`)
+	refuse(t, cli.ExitUsage, []string{"help", "check", "keys"}, "check has no --set")
+}
+
+// --set reaches each key, of the commands that read it.
+func TestSet(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "set.toml", strings.Repeat("# text\n", 2000)+"seq = 64\n")
+	cfg := resolved(t, strings.Fields("--set model.layers=3 --set optimizer.beta2=0.9 --set=fsdp=true --set save-retry=5m --set batch=8 --set data=set.toml")...)
+	if cfg.Model.Layers != 3 || cfg.Optimizer.Beta2 != 0.9 || !cfg.FSDP || time.Duration(cfg.SaveRetry) != 5*time.Minute || cfg.Batch != 8 || len(cfg.Data) != 1 {
+		t.Errorf("%+v", cfg)
+	}
+	if got, all := inspected(t, "debug", "--set", "model.layers=3"), inspected(t, "debug"); got.Parameters.Total >= all.Parameters.Total {
+		t.Errorf("inspect --set: %d parameters, %d without", got.Parameters.Total, all.Parameters.Total)
+	}
+	for line, want := range map[string]string{
+		"train --model.rope-theta 1":             "there is no flag --model.rope-theta: --set model.rope_theta=... sets it",
+		"--keep 3 train":                         "there is no flag --keep: --set keep=... sets it",
+		"compare --model.layers=3":               "--set model.layers=... sets it",
+		"train --set model.layers":               "give KEY=VALUE",
+		"train --set model.layer=3":              `unknown key "model.layer": did you mean layers in [model]`,
+		"train --set model.layers=x":             `invalid value "x" for key model.layers: it must be a whole number`,
+		"train --set mx.scale=celi":              "mx.scale is \"celi\"",
+		"inspect --set out=x":                    `unknown key "out"`,
+		"train --config set.toml --set seq=5000": "seq is 5000",
+	} {
+		refuse(t, cli.ExitUsage, strings.Fields(line), want)
+	}
 }
 
 // On a terminal, descriptions wrap at its width and stay in their column.
@@ -158,7 +173,7 @@ func TestPrintEntry(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	out := succeed(t, "version")
+	out := succeed(t, "--version")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	for i, want := range []string{"launcher ", "built:  go1.", "cpu:    ", "text:   the Go sources in ", "tier:   " + cpu.Best().String(), "why:    "} {
 		if !strings.HasPrefix(lines[i], want) {

@@ -114,8 +114,8 @@ func write(t *testing.T, path, content string) string {
 }
 
 // tinyModel are the flags of a model whose step takes milliseconds.
-var tinyModel = strings.Fields(`--model.dim 32 --model.layers 2 --model.dense-inter 64 --model.heads 2 --model.kv-rank 16 --model.nope-dim 8
-	--model.rope-dim 8 --model.value-dim 16 --model.experts 4 --model.top-k 2 --model.expert-inter 32`)
+var tinyModel = strings.Fields(`--set model.dim=32 --set model.layers=2 --set model.dense_inter=64 --set model.heads=2 --set model.kv_rank=16 --set model.nope_dim=8
+	--set model.rope_dim=8 --set model.value_dim=16 --set model.experts=4 --set model.top_k=2 --set model.expert_inter=32`)
 
 // tiny is the command line of a run that takes milliseconds and draws nothing. Its learning rate
 // does not depend on the number of steps.
@@ -125,8 +125,8 @@ func tiny(data string, more ...string) []string {
 
 // tinyRun is what runs and comparisons of a tiny model have in common.
 func tinyRun(data string) []string {
-	return append(strings.Fields("--data "+data+` --seq 32 --batch 4 --steps 6 --log-every 1 --eval-sequences 4 --sample-tokens 8
-		--optimizer.warmup 2 --optimizer.decay-frac 0`), tinyModel...)
+	return append(strings.Fields("--data "+data+` --seq 32 --batch 4 --steps 6 --set log_every=1 --set eval_sequences=4 --set sample_tokens=8
+		--set optimizer.warmup=2 --set optimizer.decay_frac=0`), tinyModel...)
 }
 
 // clocked are the names in the folder of a run that show what the clock said.

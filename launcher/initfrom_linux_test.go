@@ -20,7 +20,7 @@ func TestInitFromProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := func(out string, more ...string) []string {
-		line := "train -np 4 --steps 5 --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --log-every 1 --init-from " + golden + " --data " + data + " --out " + out
+		line := "train -np 4 --steps 5 --seq 32 --batch 4 --set eval_sequences=4 --set sample_tokens=4 --set log_every=1 --init-from " + golden + " --data " + data + " --out " + out
 		return append(strings.Fields(line), more...)
 	}
 	goroutines := filepath.Join(t.TempDir(), "run")

@@ -34,10 +34,10 @@ func TestInspectSums(t *testing.T) {
 		more              []string
 	}{
 		{"debug", "fp32", 1, nil},
-		{"debug", "mxfp8", 4, []string{"--model.mtp-layers", "1", "--save-every", "5"}},
+		{"debug", "mxfp8", 4, []string{"--set", "model.mtp_layers=1", "--save-every", "5"}},
 		{"small", "mxfp8-experts", 8, []string{"--micro-batch", "1", "--seq", "512"}},
 		{"16B", "bf16", 64, []string{"--seq", "4096"}},
-		{"671B", "mxfp8-wgrad-bf16", 256, []string{"--model.mtp-layers", "1", "--seq", "4096"}},
+		{"671B", "mxfp8-wgrad-bf16", 256, []string{"--set", "model.mtp_layers=1", "--seq", "4096"}},
 	} {
 		t.Run(c.flavor+" "+c.precision, func(t *testing.T) {
 			args := append([]string{c.flavor, "--precision", c.precision, "-np", strconv.Itoa(c.ranks)}, c.more...)
@@ -95,9 +95,9 @@ func resolvedFrom(t *testing.T, text string) config.Config {
 func TestInspectMoments(t *testing.T) {
 	for _, c := range []struct{ flags, optimizer, bytes string }{
 		{"debug -np 1", "adamw with fp32 moments", "(weights 2.0, gradients 4.0, optimizer 12.0, snapshot 0.0, process "},
-		{"debug -np 1 --optimizer.moments bf16", "adamw with bf16 moments", "(weights 2.0, gradients 4.0, optimizer 8.0, snapshot 0.0, process "},
+		{"debug -np 1 --set optimizer.moments=bf16", "adamw with bf16 moments", "(weights 2.0, gradients 4.0, optimizer 8.0, snapshot 0.0, process "},
 		{"671B-slice -np 1 --threads 2", "adamw with bf16 moments", "14.3 without activations (weights 2.0, gradients 4.0, optimizer 8.0, snapshot 0.0, process 0.3)"},
-		{"671B-slice -np 1 --optimizer.moments fp32", "adamw with fp32 moments", "optimizer 12.0"},
+		{"671B-slice -np 1 --set optimizer.moments=fp32", "adamw with fp32 moments", "optimizer 12.0"},
 	} {
 		out := succeed(t, append([]string{"inspect"}, strings.Fields(c.flags)...)...)
 		for _, want := range []string{"\noptimizer: " + c.optimizer + ", learning rate", "\nbytes per parameter, of 1 rank: ", c.bytes} {
@@ -123,7 +123,7 @@ func TestInspectText(t *testing.T) {
 	if strings.Contains(out, "\nMTP module") || strings.Count(out, "\nall ") != 4 {
 		t.Errorf("parts that are not there, or sums that are missing:\n%s", out)
 	}
-	if out := succeed(t, "inspect", "--model.mtp-layers", "1", "--model.shared-experts", "0"); strings.Count(out, "\nMTP module") != 4 ||
+	if out := succeed(t, "inspect", "--set", "model.mtp_layers=1", "--set", "model.shared_experts=0"); strings.Count(out, "\nMTP module") != 4 ||
 		strings.Contains(out, "\nshared experts") {
 		t.Errorf("debug with an MTP module and without shared experts:\n%s", out)
 	}
@@ -179,7 +179,7 @@ func TestInspectFolders(t *testing.T) {
 		"--batch 3 -np 2":        {"batch is 3", "2 ranks"},
 		"--seq 0":                {"seq is 0"},
 		"--precision x":          {`"x"`, "bf16"},
-		"--model.heads 0":        {"model.heads is 0"},
+		"--set model.heads=0":    {"model.heads is 0"},
 		"--batch 99999999999999": {"batch is 99999999999999", "at most"},
 	} {
 		refuse(t, cli.ExitUsage, append([]string{"inspect"}, strings.Fields(args)...), want...)
@@ -188,7 +188,7 @@ func TestInspectFolders(t *testing.T) {
 
 // The model in the JSON output is the configuration that was inspected, flags included.
 func TestInspectModel(t *testing.T) {
-	s := inspected(t, "671B", "--model.layers", "5", "--model.vocab", "100277")
+	s := inspected(t, "671B", "--set", "model.layers=5", "--set", "model.vocab=100277")
 	got, _, err := moe.ParseHF(s.Model)
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func TestCtrlC(t *testing.T) {
 	for _, kind := range []string{"goroutine", "process"} {
 		for _, show := range []string{"plain", "json", "live"} {
 			t.Run(kind+" "+show, func(t *testing.T) {
-				args := processRun(filepath.Join(t.TempDir(), "run"), "--ranks", kind, "--steps", "100000", "--log-every", "1")
+				args := processRun(filepath.Join(t.TempDir(), "run"), "--ranks", kind, "--steps", "100000", "--set", "log_every=1")
 				if show == "json" {
 					args = append(args, jsonLog...)
 				}
@@ -109,7 +109,7 @@ func TestSecondCtrlC(t *testing.T) {
 	for _, saves := range []bool{false, true} {
 		t.Run(fmt.Sprintf("saves %t", saves), func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")
-			args := processRun(out, "--steps", "100000", "--log-every", "1", "--silence", "1h", "--spares", "1")
+			args := processRun(out, "--steps", "100000", "--set", "log_every=1", "--silence", "1h", "--spares", "1")
 			hint := "nothing was saved: there is no checkpoint yet; the same command starts again"
 			if saves {
 				args = append(args, "--save-every", "4")

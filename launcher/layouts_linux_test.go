@@ -35,7 +35,7 @@ func layoutsOfProcesses(t *testing.T, settings []string) {
 	const steps = 5
 	start := func(to io.Writer, errs io.Writer, more ...string) (out string, code int) {
 		out = filepath.Join(t.TempDir(), "run")
-		return out, run(t.Context(), processRun(out, slices.Concat([]string{"--steps", fmt.Sprint(steps), "--log-every", "1"}, settings, more)...), to, errs)
+		return out, run(t.Context(), processRun(out, slices.Concat([]string{"--steps", fmt.Sprint(steps), "--set", "log_every=1"}, settings, more)...), to, errs)
 	}
 	finished := func(more ...string) (sum string, losses []byte) {
 		var errs bytes.Buffer
@@ -46,7 +46,7 @@ func layoutsOfProcesses(t *testing.T, settings []string) {
 		return stateSum(t, out, steps), outcomes(t, out)
 	}
 	want, losses := finished("--ranks", "goroutine")
-	for _, layout := range []string{"--ep 1", "--dp-replicate 2 --ep 2"} {
+	for _, layout := range []string{"--ep 1", "--set dp_replicate=2 --ep 2"} {
 		if got, of := finished(strings.Fields(layout)...); got != want || !bytes.Equal(of, losses) {
 			t.Errorf("%s: state %s, want %s", layout, got, want)
 		}

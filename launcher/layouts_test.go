@@ -33,7 +33,7 @@ func listed(t *testing.T, args ...string) (all []inspecting.LayoutCosts) {
 // Pipelines are listed like other layouts, with the memory of each place. Fewer stages per rank
 // need less.
 func TestLayoutsOfPipelines(t *testing.T) {
-	all := listed(t, strings.Fields("-np 4 --flavor small --pp 1,2,4 --pp-microbatches 4")...)
+	all := listed(t, strings.Fields("-np 4 --flavor small --pp 1,2,4 --set pp_microbatches=4")...)
 	if len(all) != 6+3+1 {
 		t.Fatalf("%d layouts", len(all))
 	}
@@ -50,7 +50,7 @@ func TestLayoutsOfPipelines(t *testing.T) {
 	if one, two := all[0].Memory, all[6].Memory; two.Optimizer < one.Optimizer || two.Optimizer > 2*one.Optimizer {
 		t.Errorf("%+v without a pipeline, %+v in one of two ranks", one, two)
 	}
-	sizes := inspected(t, strings.Fields("small -np 4 --pp 2 --pp-microbatches 4")...)
+	sizes := inspected(t, strings.Fields("small -np 4 --pp 2 --set pp_microbatches=4")...)
 	if sizes.Memory.Memory != all[6].Memory.Memory {
 		t.Errorf("inspect says %+v, layouts %+v", sizes.Memory, all[6].Memory)
 	}
@@ -59,7 +59,7 @@ func TestLayoutsOfPipelines(t *testing.T) {
 // Each legal layout has a line. The first is the default, whose memory is that of inspect. The sums
 // are those of their parts.
 func TestLayoutsJSON(t *testing.T) {
-	for _, flags := range []string{"-np 8 --flavor debug", "-np 4 --flavor small --precision mxfp8 --hosts 2", "-np 1", "-np 2 --model.dense-layers 4", "-np 24 --model.dense-layers 4 --hosts 2"} {
+	for _, flags := range []string{"-np 8 --flavor debug", "-np 4 --flavor small --precision mxfp8 --hosts 2", "-np 1", "-np 2 --set model.dense_layers=4", "-np 24 --set model.dense_layers=4 --hosts 2"} {
 		all := listed(t, strings.Fields(flags)...)
 		inspect := strings.Replace(strings.Replace(flags, "--flavor ", "", 1), " --hosts 2", "", 1)
 		want := inspected(t, strings.Fields(inspect)...)
@@ -134,7 +134,7 @@ func TestLayoutsText(t *testing.T) {
 		"-np 4 layouts": {"debug, bf16, on 4 ranks of 1 host; steps of 16 sequences of 128 tokens\n", "\n* dp1x4-ep4 ", "\n  dp2x2-ep1 ", "\n  dp4x1-ep1 ",
 			"dp4x1-ep1: dp_replicate 4, dp_shard 1, ep 1; *: the default", "a rank holds 1/4"},
 		"-np 4 layouts --hosts 2": {" network\n", "to other hosts per step"},
-		"-np 4 layouts --dp-replicate 2 --ep 1": {"dp_replicate 2, dp_shard 2, ep 1 (dp2x2-ep1): efsdp 2\n", "16 of the 16 of each layer, with 4 replicas; 1/4 of their optimizer state",
+		"-np 4 layouts --set dp_replicate=2 --ep 1": {"dp_replicate 2, dp_shard 2, ep 1 (dp2x2-ep1): efsdp 2\n", "16 of the 16 of each layer, with 4 replicas; 1/4 of their optimizer state",
 			"one copy for all ranks, and 1/4", "expert replicas, which sum gradients: 1 group of 4 ranks, the first with 0 1 2 3", "dp_replicate: 2 groups of 2 ranks, the first with 0 2\n", "\nbuffers over replicas "},
 		"-np 4 layouts --ep 4":     {"(dp1x4-ep4, the default): efsdp 1", "without replicas; all of their"},
 		"-np 24 layouts --ep 8":    {"3 groups of 8 ranks", "1 group of 24 ranks, the first with 0 1 2 3 4 5 6 7 ..."},
@@ -156,27 +156,27 @@ func TestLayoutsText(t *testing.T) {
 // A choice that is not legal ends with the rule that it breaks and the nearest legal layout.
 func TestLayoutsUsage(t *testing.T) {
 	for args, want := range map[string][]string{
-		"--ep 3":                           {"ep 3 does not divide dp_shard 8", "the nearest legal layout is dp_replicate 1, dp_shard 8, ep 4"},
-		"--dp-replicate 3":                 {"dp_replicate 3 does not divide 8 ranks", "world = pp · dp_replicate · dp_shard · cp · tp", "dp_replicate 4, dp_shard 2, ep 2"},
-		"--dp-replicate 2 --dp-shard 3":    {"dp_replicate 2 · dp_shard 3 is not 8 ranks", "dp_replicate 2, dp_shard 4, ep 4"},
-		"--dp-shard -2":                    {"dp_shard is -2", "a degree is 1 or more"},
-		"--ep 8 --model.experts 12":        {"ep 8 does not divide 12 experts", "ep 4"},
-		"--ep two":                         {`"two"`, "ep", "whole number"},
-		"--tp 3":                           {"tp 3 does not divide 8 ranks, or is no power of two"},
-		"--pp 3":                           {"pp 3 does not divide 8 ranks"},
-		"--pp 2,4 --ep 2":                  {"pp is 2,4", "--ep"},
-		"-np 6 --pp 3 --hosts 2 --batch 6": {"the 3 ranks of a host and the 2 of a stage must divide one another"},
-		"--hosts 3":                        {"hosts is 3", "8 ranks"},
-		"--hosts 0":                        {"hosts is 0"},
-		"--batch 13":                       {"batch is 13", "8 ranks"},
-		"--flavor 17B":                     {`"17B"`, "debug, small"},
-		"--ep-dispatch int3":               {`"int3"`, "mxfp8"},
-		"-np 0":                            {"-np is 0"},
-		"-np 300":                          {"at most 256"},
-		"debug":                            {`"debug"`, "--help lists the flags"},
-		"-np 12 --hosts 2 --ep 4":          {"the 6 ranks of a host and ep must divide one another"},
-		"--layot":                          {"--layot"},
-		"--dp-replicat 2":                  {"did you mean --dp-replicate"},
+		"--ep 3":                                {"ep 3 does not divide dp_shard 8", "the nearest legal layout is dp_replicate 1, dp_shard 8, ep 4"},
+		"--set dp_replicate=3":                  {"dp_replicate 3 does not divide 8 ranks", "world = pp · dp_replicate · dp_shard · cp · tp", "dp_replicate 4, dp_shard 2, ep 2"},
+		"--set dp_replicate=2 --set dp_shard=3": {"dp_replicate 2 · dp_shard 3 is not 8 ranks", "dp_replicate 2, dp_shard 4, ep 4"},
+		"--set dp_shard=-2":                     {"dp_shard is -2", "a degree is 1 or more"},
+		"--ep 8 --set model.experts=12":         {"ep 8 does not divide 12 experts", "ep 4"},
+		"--ep two":                              {`"two"`, "ep", "whole number"},
+		"--tp 3":                                {"tp 3 does not divide 8 ranks, or is no power of two"},
+		"--pp 3":                                {"pp 3 does not divide 8 ranks"},
+		"--pp 2,4 --ep 2":                       {"pp is 2,4", "--ep"},
+		"-np 6 --pp 3 --hosts 2 --batch 6":      {"the 3 ranks of a host and the 2 of a stage must divide one another"},
+		"--hosts 3":                             {"hosts is 3", "8 ranks"},
+		"--hosts 0":                             {"hosts is 0"},
+		"--batch 13":                            {"batch is 13", "8 ranks"},
+		"--flavor 17B":                          {`"17B"`, "debug, small"},
+		"--set ep_dispatch=int3":                {`"int3"`, "mxfp8"},
+		"-np 0":                                 {"-np is 0"},
+		"-np 300":                               {"at most 256"},
+		"debug":                                 {`"debug"`, "--help lists the flags"},
+		"-np 12 --hosts 2 --ep 4":               {"the 6 ranks of a host and ep must divide one another"},
+		"--layot":                               {"--layot"},
+		"--dp-replicat 2":                       {"did you mean --set dp_replicate=...?"},
 	} {
 		refuse(t, cli.ExitUsage, append([]string{"layouts"}, strings.Fields("-np 8 "+args)...), want...)
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 
 	"spmoe/launcher/cli"
+	"spmoe/launcher/inspecting"
 	"spmoe/launcher/running"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
@@ -70,36 +71,29 @@ func perform(ctx context.Context, args []string, with cli.Env) error {
 	if err != nil {
 		return err
 	}
-	if name == cli.Complete {
-		cli.PrintSuggestions(cmds, rest, with.Out)
-		return nil
+	if name == "version" {
+		return inspecting.PrintVersion(rest, with.Out)
 	}
 	cmd, ok := cli.Find(cmds, name)
-	if !ok && name == "run" {
-		return cli.ReplacedRun(rest)
-	}
 	if !ok {
-		return cli.UnknownCommand(cmds, name)
+		return cli.UnknownCommand(cmds, "", name)
 	}
 	if cmd, rest, err = cmd.SelectSubcommand(rest); err != nil {
 		return seeHelp(err, cmd)
 	}
 	fs, execute := cmd.Flags()
 	if execute == nil { // it needs a subcommand, and selectSubcommand has found --help only
-		cli.Describe(cmd, "", "", with.Out)
+		cli.Describe(cmd, cli.DefaultFlavor, with.Out)
 		return nil
 	}
 	given := rest
 	rest, err = cli.Parse(fs, rest)
 	if errors.Is(err, flag.ErrHelp) {
-		cli.Describe(cmd, "", cli.FlavorOf(given), with.Out)
+		cli.Describe(cmd, cli.FlavorOf(given), with.Out)
 		return nil
 	}
 	if err != nil {
 		return seeHelp(err, cmd)
-	}
-	if err := cmd.CheckChoice(rest); err != nil {
-		return err
 	}
 	if with.Cluster != nil && !cmd.RunsOnCluster() {
 		return fmt.Errorf("%s has started this process, but %s runs in one process: "+

@@ -35,14 +35,14 @@ func TestDryRunMemory(t *testing.T) {
 	}{
 		"debug": {"4", "", nil},
 		"small vocabulary and long sequences, BF16 moments, asynchronous saves": {"2",
-			"--model.vocab 2048 --seq 512 --batch 2 --micro-batch 1 --recompute selective --optimizer.moments bf16 --save-every 1", own},
-		"large vocabulary, MXFP8": {"4", "--model.vocab 30000 --model.layers 2 --precision mxfp8 --batch 4", own},
+			"--set model.vocab=2048 --seq 512 --batch 2 --micro-batch 1 --recompute selective --set optimizer.moments=bf16 --save-every 1", own},
+		"large vocabulary, MXFP8": {"4", "--set model.vocab=30000 --set model.layers=2 --precision mxfp8 --batch 4", own},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
 			args := slices.Concat([]string{"-np", c.ranks, "train", "--out", filepath.Join(folder, "run")},
-				strings.Fields("--threads 1 --steps 2 --eval-sequences 4 --sample-tokens 4 --report=false"), strings.Fields(c.flags), c.data)
+				strings.Fields("--threads 1 --steps 2 --set eval_sequences=4 --set sample_tokens=4 --report=false"), strings.Fields(c.flags), c.data)
 			said := dryRunBytes(t, succeed(t, append(args, "--dry-run")...))
 			peak := peakOf(t, args, filepath.Join(folder, "peak"))
 			if math.Abs(said-peak) > share*peak+allowance {

@@ -11,7 +11,7 @@ import (
 // use without stages. They repeat the run's own sample and validation loss. One rank cannot
 // continue it, and the error names the number that can.
 func TestPipelinedRunIsUsed(t *testing.T) {
-	done := trainedRun(t, "-np", "4", "--pp", "2", "--pp-schedule", "ZBVZeroBubble", "--batch", "16", "--model.layers", "4", "--sample-tokens", "20")
+	done := trainedRun(t, "-np", "4", "--pp", "2", "--set", "pp_schedule=ZBVZeroBubble", "--batch", "16", "--set", "model.layers=4", "--set", "sample_tokens=20")
 	one := texts(t, "--prompt", "// New returns ", "--max-tokens", "20", "--endless", "--slide")[0]
 	if one["text"] != done["sample"] || one["text"] == "" {
 		t.Errorf("%v, the sample of the run is %q", one, done["sample"])

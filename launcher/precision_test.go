@@ -19,24 +19,24 @@ func TestPrecisionFlags(t *testing.T) {
 		code  int
 		words string
 	}{
-		{"--precision mxfp8 --mx.gradient e5m2 --mx.scale floor", cli.ExitOK, "gradient = 'e5m2'"},
+		{"--precision mxfp8 --set mx.gradient=e5m2 --set mx.scale=floor", cli.ExitOK, "gradient = 'e5m2'"},
 		{"--precision fp4", cli.ExitUsage, "mxfp8-experts"},
-		{"--mx.scale up", cli.ExitUsage, "rceil"},
-		{"--mx.gradient e6m1", cli.ExitUsage, "e5m2"},
-		{"--precision mxfp8 --mx.gradient e2m1", cli.ExitOK, "gradient = 'e2m1'"},
-		{"--precision nvfp4 --nvfp4.rht=false --nvfp4.bf16-tail 0.3 --sum exact", cli.ExitOK, "rht = false"},
-		{"--precision nvfp4 --nvfp4.bf16-tail 2", cli.ExitUsage, "a share of the layers from 0 to 1"},
-		{"--precision nvfp4 --sum fp64", cli.ExitUsage, "h100-nopromotion"},
-		{"--precision bf16 --sum h100", cli.ExitOK, "sum = 'h100'"},
-		{"--precision nvfp4 --sum h100", cli.ExitUsage, "an H100 has no block scales: use b200"},
-		{"--precision fp8-block --sum h100-nopromotion", cli.ExitUsage, "a chain cannot cross from one scale to the next: use h100"},
-		{"--precision fp8-tensor --sum h100-nopromotion", cli.ExitOK, "precision = 'fp8-tensor'"},
-		{"--precision mxint8 --sum b200", cli.ExitUsage, "b200 cannot multiply int8"},
-		{"--precision fp32 --sum b200", cli.ExitUsage, "use bf16"},
-		{"--precision nvfp4 --mx.gradient e5m2", cli.ExitUsage, "transform both operands"},
-		{"--precision fp8-block --fp8.scale pow2", cli.ExitOK, "scale = 'pow2'"},
-		{"--precision fp8-block --fp8.gradient 128x128 --dp-replicate 2 -np 2 --ep 1", cli.ExitUsage, "rows of an expert, which replicas would divide"},
-		{"--recipe none.toml", cli.ExitUsage, "launcher recipe nvfp4 prints one"},
+		{"--set mx.scale=up", cli.ExitUsage, "rceil"},
+		{"--set mx.gradient=e6m1", cli.ExitUsage, "e5m2"},
+		{"--precision mxfp8 --set mx.gradient=e2m1", cli.ExitOK, "gradient = 'e2m1'"},
+		{"--precision nvfp4 --set nvfp4.rht=false --set nvfp4.bf16_tail=0.3 --set sum=exact", cli.ExitOK, "rht = false"},
+		{"--precision nvfp4 --set nvfp4.bf16_tail=2", cli.ExitUsage, "a share of the layers from 0 to 1"},
+		{"--precision nvfp4 --set sum=fp64", cli.ExitUsage, "h100-nopromotion"},
+		{"--precision bf16 --set sum=h100", cli.ExitOK, "sum = 'h100'"},
+		{"--precision nvfp4 --set sum=h100", cli.ExitUsage, "an H100 has no block scales: use b200"},
+		{"--precision fp8-block --set sum=h100-nopromotion", cli.ExitUsage, "a chain cannot cross from one scale to the next: use h100"},
+		{"--precision fp8-tensor --set sum=h100-nopromotion", cli.ExitOK, "precision = 'fp8-tensor'"},
+		{"--precision mxint8 --set sum=b200", cli.ExitUsage, "b200 cannot multiply int8"},
+		{"--precision fp32 --set sum=b200", cli.ExitUsage, "use bf16"},
+		{"--precision nvfp4 --set mx.gradient=e5m2", cli.ExitUsage, "transform both operands"},
+		{"--precision fp8-block --set fp8.scale=pow2", cli.ExitOK, "scale = 'pow2'"},
+		{"--precision fp8-block --set fp8.gradient=128x128 --set dp_replicate=2 -np 2 --ep 1", cli.ExitUsage, "rows of an expert, which replicas would divide"},
+		{"--set recipe=none.toml", cli.ExitUsage, "launcher recipe nvfp4 prints one"},
 	} {
 		var out, errOut bytes.Buffer
 		code := run(context.Background(), append([]string{"train", "--dry-run"}, strings.Fields(c.flags)...), &out, &errOut)
@@ -58,7 +58,7 @@ func TestOldSum(t *testing.T) {
 	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--config", file}, "config.toml:2: fp8.accumulate is gone")
 	model := write(t, "config.json", "{\n  \"model_type\": \"deepseek_v3\"\n}")
 	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--config", model}, "config.json is JSON, as a model's config.json, not TOML: give the folder of a Hugging Face model to --init-from")
-	refuse(t, cli.ExitUsage, []string{"compare", "--precision", "bf16,fp8-block+14bit"}, `unknown modifier "14bit"`)
+	refuse(t, cli.ExitUsage, []string{"compare", "--precision", "bf16,fp8-block+14bit"}, `"14bit" is neither a setting`)
 	for _, c := range []struct{ precision, sum, want string }{{"nvfp4", "fp32", "fp32"}, {"nvfp4", "exact", "exact"}, {"mxfp8", "exact", "fp32"}} {
 		write(t, "config.toml", "precision = '"+c.precision+"'\nsteps = 7\n[nvfp4]\nrht = true\nsum = '"+c.sum+"'\n[fp8]\nscale = 'pow2'\n")
 		if cfg := resolved(t, "--config", file); cfg.Sum != c.want || cfg.Steps != 7 || cfg.FP8.Scale != "pow2" {
@@ -71,11 +71,11 @@ func TestOldSum(t *testing.T) {
 // the run's own configuration has it.
 func TestRecipeFile(t *testing.T) {
 	t.Chdir(t.TempDir())
-	text := strings.Replace(succeed(t, "recipe", "nvfp4", "--nvfp4.rht=false"), `name = "nvfp4"`, `name = "mine"`, 1)
+	text := strings.Replace(succeed(t, "recipe", "nvfp4", "--set=nvfp4.rht=false"), `name = "nvfp4"`, `name = "mine"`, 1)
 	if err := os.WriteFile("mine.toml", []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out := succeed(t, "train", "--recipe", "mine.toml", "--dry-run")
+	out := succeed(t, "train", "--set", "recipe=mine.toml", "--dry-run")
 	if !strings.Contains(out, "precision = 'mine'") || !strings.Contains(out, "dgrad.weight = { format") {
 		t.Errorf("the configuration is\n%s", out)
 	}

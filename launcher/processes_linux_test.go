@@ -50,18 +50,18 @@ func TestMain(m *testing.M) {
 
 // processRun is a run of a second, more what a test adds.
 func processRun(out string, more ...string) []string {
-	return slices.Concat(strings.Fields("-np 4 --ranks process train --seq 32 --batch 4 --eval-sequences 4 --sample-tokens 4 --report=false"),
-		tinyModel, []string{"--model.experts", "8", "--data", ownText, "--out", out}, more)
+	return slices.Concat(strings.Fields("-np 4 --ranks process train --seq 32 --batch 4 --set eval_sequences=4 --set sample_tokens=4 --report=false"),
+		tinyModel, []string{"--set", "model.experts=8", "--data", ownText, "--out", out}, more)
 }
 
 // Ranks that are processes train the bits of ranks that are goroutines, with either exchange and
 // whatever travels.
 func TestProcessesAndGoroutinesAgree(t *testing.T) {
 	for name, ways := range map[string][][]string{
-		"bf16":  {{"--ranks", "goroutine"}, {"--ep-exchange", "standard"}, {"--bind-to", "core", "--tag-output"}},
+		"bf16":  {{"--ranks", "goroutine"}, {"--set", "ep_exchange=standard"}, {"--bind-to", "core", "--tag-output"}},
 		"mxfp8": {{"--ranks", "goroutine"}, {}, {"--recompute", "full"}},
 		"mxfp8 on the wire": {
-			{"--ranks", "goroutine", "--ep-dispatch", "mxfp8", "--ep-combine-backward", "mxfp8"}, {"--ep-dispatch", "mxfp8", "--ep-combine-backward", "mxfp8"},
+			{"--ranks", "goroutine", "--set", "ep_dispatch=mxfp8", "--set", "ep_combine_backward=mxfp8"}, {"--set", "ep_dispatch=mxfp8", "--set", "ep_combine_backward=mxfp8"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestProcessesAndGoroutinesAgree(t *testing.T) {
 			var first []byte
 			for i, more := range ways {
 				out := filepath.Join(t.TempDir(), "run")
-				got := launch(processRun(out, append([]string{"--steps", "5", "--precision", precision, "--record-every", "2"}, more...)...)...)
+				got := launch(processRun(out, append([]string{"--steps", "5", "--precision", precision, "--set", "record_every=2"}, more...)...)...)
 				if got.code != cli.ExitOK || strings.Contains(got.errOut, "failed") {
 					t.Fatalf("%v: exit code %d: %s", more, got.code, got.errOut)
 				}
@@ -181,7 +181,7 @@ func TestEndsOfProcesses(t *testing.T) {
 				ranks = pids
 				test.do(cancel, pids)
 			}}
-			args := processRun(out, "--steps", "100000", "--log-every", "1", "--restarts", "0")
+			args := processRun(out, "--steps", "100000", "--set", "log_every=1", "--restarts", "0")
 			stacks := strings.HasSuffix(name, "with stacks")
 			if stacks {
 				args = append(args, "--get-stack-traces")
@@ -211,7 +211,7 @@ func TestEndsOfProcesses(t *testing.T) {
 func TestHealing(t *testing.T) {
 	const steps = 20
 	args := func(out string, more ...string) []string {
-		return processRun(out, append([]string{"--steps", strconv.Itoa(steps), "--log-every", "1", "--record-every", "7", "--save-every", "8"}, more...)...)
+		return processRun(out, append([]string{"--steps", strconv.Itoa(steps), "--set", "log_every=1", "--set", "record_every=7", "--save-every", "8"}, more...)...)
 	}
 	undisturbed := filepath.Join(t.TempDir(), "run")
 	if got := launch(args(undisturbed)...); got.code != cli.ExitOK {
@@ -318,7 +318,7 @@ func TestMemoryScores(t *testing.T) {
 			scores = append(scores, score(strconv.Itoa(pid)))
 		}
 	}}
-	if code := run(t.Context(), processRun(filepath.Join(t.TempDir(), "run"), "--steps", "2", "--log-every", "1"), b, &b.errOut); code != cli.ExitOK {
+	if code := run(t.Context(), processRun(filepath.Join(t.TempDir(), "run"), "--steps", "2", "--set", "log_every=1"), b, &b.errOut); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, b.errOut.String())
 	}
 	own, err := strconv.Atoi(score("self"))
@@ -350,7 +350,7 @@ func TestLauncherKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, processRun(filepath.Join(t.TempDir(), "run"), "--steps", "100000", "--log-every", "1")...)
+	cmd := exec.Command(self, processRun(filepath.Join(t.TempDir(), "run"), "--steps", "100000", "--set", "log_every=1")...)
 	cmd.Env = append(os.Environ(), asLauncher+"=1")
 	var ranks []int
 	b := &beginning{do: func(pids []int) {
@@ -395,7 +395,7 @@ func TestWorldFlags(t *testing.T) {
 		"--spares has no effect with --restarts 0":       {"--ranks", "process", "--spares", "1", "--restarts", "0"},
 		"--silence must be positive":                     {"--silence", "0"},
 		"-np is 1000: give 1 or more ranks, at most 256": {"-np", "1000"},
-		`ep_exchange is "mpi": use onesided or standard`: {"--ep-exchange", "mpi"},
+		`ep_exchange is "mpi": use onesided or standard`: {"--set", "ep_exchange=mpi"},
 	} {
 		refuse(t, cli.ExitUsage, append([]string{"train"}, args...), want)
 	}

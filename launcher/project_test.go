@@ -54,7 +54,7 @@ func TestProjectRefused(t *testing.T) {
 		"--model: ":                         {"project", "--model", filepath.Join(dir, "none.json")},
 		"layers is 2000":                    {"project", "--layers", "2000"},
 		"untuned is 1.5":                    {"project", "--untuned", "1.5"},
-		"use explain or validate, or no":    {"project", "everything"},
+		"use explain or validate":           {"project", "everything"},
 		"did you mean validate":             {"project", "validat"},
 		"did you mean mxfp8-experts":        {"project", "--precision", "mxfp8-expert"},
 		"--project: 671B on 256 GPUs: GPU ": tiny("none", "--project", "tpu"),
@@ -98,7 +98,7 @@ func TestProjectPage(t *testing.T) {
 	dir := t.TempDir()
 	bench := filepath.Join(dir, "bench.json")
 	table := succeed(t, "-np", "2", "bench", "ratios", "--quick", "--json", bench, "--seq", "32", "--batch", "4",
-		"--model.dim", "64", "--model.experts", "8", "--model.top-k", "2", "--model.expert-inter", "32")
+		"--set", "model.dim=64", "--set", "model.experts=8", "--set", "model.top_k=2", "--set", "model.expert_inter=32")
 	if !strings.Contains(table, "one-sided over standard exchange") {
 		t.Errorf("%s", table)
 	}

@@ -12,10 +12,10 @@ import (
 
 // shortRecipe replaces the amounts in a script of docs/recipes. Its stages then take a second.
 var shortRecipe = []struct{ old, new string }{
-	{`--steps \d+`, "--steps 30 --report=false --model.experts 8"}, {`--seq \d+`, "--seq 32"}, {`--vocab \d+`, "--vocab 300"},
+	{`--steps \d+`, "--steps 30 --report=false --set model.experts=8"}, {`--seq \d+`, "--seq 32"}, {`--vocab \d+`, "--vocab 300"},
 	{`--max-tokens[ =]-?\d+`, "--max-tokens 10"}, {`--eval-every \d+`, "--eval-every 0"},
-	{`--eval-sequences \d+`, "--eval-sequences 8 --sample-tokens 0"}, {`--save-every 2m`, ""},
-	{`--log-every \d+`, "--log-every 5 --save-every 2"}, {`--optimizer.warmup \d+`, "--optimizer.warmup 2"},
+	{`--set eval_sequences=\d+`, "--set eval_sequences=8 --set sample_tokens=0"}, {`--save-every 2m`, ""},
+	{`--set log_every=\d+`, "--set log_every=5 --save-every 2"}, {`--set optimizer.warmup=\d+`, "--set optimizer.warmup=2"},
 }
 
 // recipeScript returns a command that runs a script of docs/recipes in its short form.

@@ -24,19 +24,19 @@ func TestResumeSchedule(t *testing.T) {
 		return all
 	}
 	begin := func(more ...string) []float64 {
-		more = append(more, "--optimizer.decay-frac", "0.5", "--optimizer.min-factor", "0", "--log-format", "json")
+		more = append(more, "--set", "optimizer.decay_frac=0.5", "--set", "optimizer.min_factor=0", "--log-format", "json")
 		return rates(succeed(t, tiny(data, more...)...))
 	}
 	whole := begin("--steps", "6", "--out", "run")
-	again := succeed(t, tiny(data, "--out", "run", "--optimizer.decay-frac", "0.5", "--optimizer.min-factor", "0")...)
-	if want := "launcher train --resume --out run --steps N --schedule-steps 6, with N above 6"; !strings.Contains(again, want) {
+	again := succeed(t, tiny(data, "--out", "run", "--set", "optimizer.decay_frac=0.5", "--set", "optimizer.min_factor=0")...)
+	if want := "launcher train --resume --out run --steps N --set schedule_steps=6, with N above 6"; !strings.Contains(again, want) {
 		t.Errorf("%q, want %q", again, want)
 	}
 	if err := os.CopyFS("anew", os.DirFS("run")); err != nil {
 		t.Fatal(err)
 	}
 
-	out := succeed(t, strings.Fields("train --resume --out run --steps 12 --schedule-steps 6 --report=false --log-format json")...)
+	out := succeed(t, strings.Fields("train --resume --out run --steps 12 --set schedule_steps=6 --report=false --log-format json")...)
 	for _, rate := range rates(out) {
 		if rate != whole[5] {
 			t.Errorf("the proposal goes on with rates %g, after %g", rates(out), whole)
@@ -48,16 +48,16 @@ func TestResumeSchedule(t *testing.T) {
 	}
 	out = succeed(t, "train", "--resume", "--out", "anew", "--steps", "12", "--report=false")
 	const note = "NOTE: the learning rate rises from 1.00e-03 in step 6 to 3.00e-03 in step 7: " +
-		"its schedule was planned for 6 steps: add --schedule-steps 6 to keep to it\n"
+		"its schedule was planned for 6 steps: add --set schedule_steps=6 to keep to it\n"
 	if !strings.Contains(out, note) {
 		t.Errorf("%s\nwant %q", out, note)
 	}
 
-	part := begin("--steps", "2", "--schedule-steps", "6", "--out", "part")
+	part := begin("--steps", "2", "--set", "schedule_steps=6", "--out", "part")
 	rest := succeed(t, "train", "--resume", "--out", "part", "--steps", "6", "--report=false", "--log-format", "json")
 	if got := append(part, rates(rest)...); !slices.Equal(got, whole) || strings.Contains(rest, "rises") {
 		t.Errorf("in two parts %g, in one %g: %s", got, whole, rest)
 	}
-	shorter := []string{"train", "--resume", "--out", "part", "--steps", "8", "--schedule-steps", "4"}
+	shorter := []string{"train", "--resume", "--out", "part", "--steps", "8", "--set", "schedule_steps=4"}
 	refuse(t, cli.ExitUsage, shorter, "schedule_steps: 6 -> 4", "--allow-changes")
 }

@@ -128,7 +128,7 @@ func TestDataRules(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
 	args := tiny(data, append(jsonLog, "-np", "2", "--out", "run", "--save-every", "2")...)
-	first := append(args[:len(args):len(args)], "--data-rules", "1")
+	first := append(args[:len(args):len(args)], "--set", "data_rules=1")
 	succeed(t, first...)
 	want := files(t, ".")
 	if err := os.RemoveAll("run/step-00000006"); err != nil {
@@ -138,9 +138,9 @@ func TestDataRules(t *testing.T) {
 		t.Errorf("the command, given again, starts with %v", start)
 	}
 	same(t, files(t, "."), want)
-	refuse(t, cli.ExitUsage, append(args, "--data-rules", "2"), "holds step-00000006 of an earlier run")
-	refuse(t, cli.ExitUsage, append([]string{"train", "--resume", "--data-rules", "2", "--out", "run"}, jsonLog...), "run/step-00000006 does not fit this run: fingerprint: the checkpoint was trained on other data, or with another tokenizer or data_rules")
-	refuse(t, cli.ExitUsage, append(args, "--data-rules", "4"), "data_rules is 4: give 1 to 3; new runs have the last")
+	refuse(t, cli.ExitUsage, append(args, "--set", "data_rules=2"), "holds step-00000006 of an earlier run")
+	refuse(t, cli.ExitUsage, append([]string{"train", "--resume", "--set", "data_rules=2", "--out", "run"}, jsonLog...), "run/step-00000006 does not fit this run: fingerprint: the checkpoint was trained on other data, or with another tokenizer or data_rules")
+	refuse(t, cli.ExitUsage, append(args, "--set", "data_rules=4"), "data_rules is 4: give 1 to 3; new runs have the last")
 }
 
 // A checkpoint of a version without optimizer.moments has FP32 moments, also of a flavor that now
@@ -189,7 +189,7 @@ func TestResumeWithChanges(t *testing.T) {
 	write(t, filepath.Join(other, "0.txt"), strings.Repeat("none of this was in the text before; ", 100))
 	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--out", "run", "--steps", "5", "--data", other}, "add --allow-changes to --data to go on with this data from its start")
 	succeed(t, "train", "--report=false", "--resume", "--out", "run", "--steps", "5")
-	out = succeed(t, "train", "--report=false", "--resume", "--out", "run", "--keep", "9", "--steps", "7", "--allow-changes", "--data", other)
+	out = succeed(t, "train", "--report=false", "--resume", "--out", "run", "--set", "keep=9", "--steps", "7", "--allow-changes", "--data", other)
 	if !strings.Contains(out, "NOTE: other data from step 6 on: ") || strings.Index(out, "validation after step 5") > strings.Index(out, "step: 6 ") {
 		t.Errorf("the output is\n%s", out)
 	}
@@ -210,7 +210,7 @@ func TestResumeWithChanges(t *testing.T) {
 	if err := os.Rename(data, moved); err != nil {
 		t.Fatal(err)
 	}
-	succeed(t, "train", "--resume", "--out", "run", "--steps", "6", "--data", moved, "--keep", "3", "--threads", "1", "--report=false")
+	succeed(t, "train", "--resume", "--out", "run", "--steps", "6", "--data", moved, "--set", "keep=3", "--threads", "1", "--report=false")
 }
 
 // A finished run can be resumed with nothing left to do, and with another number of ranks.
@@ -316,7 +316,7 @@ func TestFailure(t *testing.T) {
 		}
 		write(t, "run", "a file in the way")
 	}
-	got := launchTo(context.Background(), &watcher{[]string{"step: 2 "}, breakRun}, tiny(data, "-np", "2", "--out", "run", "--save-every", "4", "--save-retry", "0s")...)
+	got := launchTo(context.Background(), &watcher{[]string{"step: 2 "}, breakRun}, tiny(data, "-np", "2", "--out", "run", "--save-every", "4", "--set", "save_retry=0s")...)
 	if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "the checkpoint of step 6, the last of this run, was not saved") {
 		t.Errorf("exit code %d, errors %q", got.code, got.errOut)
 	}
@@ -332,7 +332,7 @@ func TestFailure(t *testing.T) {
 func TestResumePastDamage(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	succeed(t, tiny(data, "--out", "run", "--save-every", "2", "--keep", "9")...)
+	succeed(t, tiny(data, "--out", "run", "--save-every", "2", "--set", "keep=9")...)
 	want := files(t, "run")
 	if err := os.RemoveAll("run/step-00000006"); err != nil {
 		t.Fatal(err)
@@ -375,12 +375,12 @@ func TestResumeFromOtherDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	succeed(t, "data", "train-tokenizer", "--data", "text", "--vocab", "300", "--out", "tokenizer.json")
-	args := tiny("text@2", "--tokenizer", "tokenizer.json", "--steps", "3", "--record-routes", "--out", "run")
+	args := tiny("text@2", "--tokenizer", "tokenizer.json", "--steps", "3", "--set", "record_routes=true", "--out", "run")
 	succeed(t, args...)
 	if out := succeed(t, args...); !strings.Contains(out, "run is complete") {
 		t.Errorf("the same command again prints %s", out)
 	}
-	succeed(t, tiny("text@2", "--init-from", "run", "--replay-routes", "run/routes.arrow", "--steps", "2", "--out", "second")...)
+	succeed(t, tiny("text@2", "--init-from", "run", "--set", "replay_routes=run/routes.arrow", "--steps", "2", "--out", "second")...)
 	t.Chdir(t.TempDir())
 	succeed(t, "train", "--resume", "--steps", "4", "--out", filepath.Join(dir, "run"))
 	succeed(t, "train", "--resume", "--steps", "3", "--out", filepath.Join(dir, "second"))

@@ -87,7 +87,7 @@ func TestRanksDoNotHoldTheLock(t *testing.T) {
 		}
 		refuse(t, cli.ExitUsage, processRun(out, "--steps", "40"), out+" is in use by process")
 	}}
-	code := run(context.Background(), processRun(out, "--steps", "40", "--log-every", "1"), begun, &begun.errOut)
+	code := run(context.Background(), processRun(out, "--steps", "40", "--set", "log_every=1"), begun, &begun.errOut)
 	if errors := begun.errOut.String(); code != cli.ExitOK || begun.do != nil || strings.Contains(errors, "in use") {
 		t.Errorf("exit code %d: %s", code, errors)
 	}
@@ -142,7 +142,7 @@ func TestRunKeepsItsFolder(t *testing.T) {
 			dir := t.TempDir()
 			t.Chdir(dir)
 			succeed(t, tiny(data, "--steps", "4", "--save-every", "3", "--seed", "7", "--out", "other")...)
-			args := tiny(data, "-np", "2", "--ranks", kind, "--steps", "200", "--save-every", "50", "--keep", "2", "--log-every", "1", "--out", "run", "--save-retry", "0s")
+			args := tiny(data, "-np", "2", "--ranks", kind, "--steps", "200", "--save-every", "50", "--set", "keep=2", "--set", "log_every=1", "--out", "run", "--set", "save_retry=0s")
 			var before map[string]string
 			swap := func() error {
 				err := errors.Join(os.Rename("run", "old"), os.Rename("other", "run"))

@@ -18,7 +18,7 @@ import (
 func TestTwoRunsOneFolder(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	args := tiny(data, "--out", "run", "--save-every", "2", "--keep", "9", "--save-async=false")
+	args := tiny(data, "--out", "run", "--save-every", "2", "--set", "keep=9", "--set=save_async=false")
 	var tried bool
 	got := launchTo(context.Background(), &watcher{[]string{"step: 5 "}, func() { // the run waits until do returns
 		tried = true

@@ -129,7 +129,7 @@ func TestNothingLeaks(t *testing.T) {
 		more []string
 		code int
 	}{
-		"whole":       {func([]int) {}, []string{"--steps", "80", "--record-every", "10", "--profile", "--cpuprofile", "cpu", "--save-every", "40"}, cli.ExitOK},
+		"whole":       {func([]int) {}, []string{"--steps", "80", "--set", "record_every=10", "--profile", "--cpuprofile", "cpu", "--save-every", "40"}, cli.ExitOK},
 		"rank healed": {func(ranks []int) { syscall.Kill(ranks[2], syscall.SIGKILL) }, []string{"--steps", "40", "--spares", "1"}, cli.ExitOK},
 		"rank killed": {func(ranks []int) { syscall.Kill(ranks[2], syscall.SIGKILL) }, []string{"--steps", "100000", "--restarts", "0"}, 137},
 		"with stacks": {func(ranks []int) { syscall.Kill(ranks[1], syscall.SIGKILL) }, []string{"--steps", "100000", "--restarts", "0", "--get-stack-traces"}, 137},
@@ -137,7 +137,7 @@ func TestNothingLeaks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			got := watch(t, dir, test.do, processRun(filepath.Join(dir, "run"), append(test.more, "--log-every", "1")...)...)
+			got := watch(t, dir, test.do, processRun(filepath.Join(dir, "run"), append(test.more, "--set", "log_every=1")...)...)
 			if got.code != test.code {
 				t.Errorf("exit code %d, want %d: %s", got.code, test.code, got.errOut)
 			}

@@ -37,7 +37,7 @@ func (k *rankKiller) Write(line []byte) (int, error) {
 // the trace.
 func TestPageOutlivesRankZero(t *testing.T) {
 	k := &rankKiller{run: filepath.Join(t.TempDir(), "run")}
-	args := processRun(k.run, "--steps", "500", "--log-every", "1", "--report", "--trace", "steps=495..497")
+	args := processRun(k.run, "--steps", "500", "--set", "log_every=1", "--report", "--trace", "steps=495..497")
 	if code := run(context.Background(), args, k, &k.errOut); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, k.errOut.String())
 	}

@@ -69,7 +69,7 @@ func TestSignals(t *testing.T) {
 	}
 	const steps = 40
 	args := func(out string) []string {
-		return processRun(out, "--steps", strconv.Itoa(steps), "--log-every", "1", "--save-every", "10", "--spares", "1")
+		return processRun(out, "--steps", strconv.Itoa(steps), "--set", "log_every=1", "--save-every", "10", "--spares", "1")
 	}
 	calm := filepath.Join(t.TempDir(), "calm")
 	begin := time.Now()
@@ -171,7 +171,7 @@ func TestHangup(t *testing.T) {
 		for _, nohup := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, nohup %t", kind, nohup), func(t *testing.T) {
 				out := filepath.Join(t.TempDir(), "run")
-				args := processRun(out, "--ranks", kind, "--steps", "100000", "--log-every", "1")
+				args := processRun(out, "--ranks", kind, "--steps", "100000", "--set", "log_every=1")
 				var log, errOut lockedBuffer
 				self, err := os.Executable()
 				if err != nil {
@@ -218,7 +218,7 @@ func TestClosedOutput(t *testing.T) {
 				t.Fatal(err)
 			}
 			var errOut lockedBuffer
-			cmd := startLauncher(t, write, &errOut, processRun(out, append(more, "--steps", "30", "--log-every", "1")...)...)
+			cmd := startLauncher(t, write, &errOut, processRun(out, append(more, "--steps", "30", "--set", "log_every=1")...)...)
 			write.Close()
 			read.Read(make([]byte, 10))
 			read.Close()

@@ -79,7 +79,7 @@ func TestRatios(t *testing.T) {
 
 // In a pipeline, all layers are counted, and tokens stay among the ranks of a stage.
 func TestRatiosOfStages(t *testing.T) {
-	model := []string{"--model.layers", "4", "--batch", "8", "--steps", "2"}
+	model := []string{"--set", "model.layers=4", "--batch", "8", "--steps", "2"}
 	_, one := routed(t, "1", append(model, "--micro-batch", "2")...)
 	_, staged := routed(t, "4", append(model, "--micro-batch", "1", "--pp", "2")...)
 	if len(staged.Layers) != 3 || !reflect.DeepEqual(staged.Layers, one.Layers) || staged.Density != one.Density {

@@ -57,7 +57,7 @@ func namedLayouts(t *testing.T, layouts int, args string) (names []string) {
 
 // All runs make the same passes: four, of four sequences each.
 func TestVerifyLayouts(t *testing.T) {
-	args := slices.Concat(strings.Fields("-np 4 --steps 2 --seq 32 --batch 16 --micro-batch 1 --precision mxfp8"), tinyModel, []string{"--model.experts", "8"})
+	args := slices.Concat(strings.Fields("-np 4 --steps 2 --seq 32 --batch 16 --micro-batch 1 --precision mxfp8"), tinyModel, []string{"--set", "model.experts=8"})
 	sums := map[string]int{}
 	for _, v := range layoutLines(t, 7, args...) {
 		sums[v.SHA256]++
@@ -73,10 +73,10 @@ func TestVerifyLayoutsWithPasses(t *testing.T) {
 	args := slices.Concat(strings.Fields("-np 2 --steps 1 --seq 128 --batch 4 --passes 1,2 --precision mxfp8"), tinyModel)
 	layoutLines(t, 8, args...)
 	for args, want := range map[string]string{
-		"--passes 1,2 --micro-batch 1":   "--passes says what --micro-batch and --pp-microbatches say",
-		"--passes 1,2 --precision nvfp4": "precision nvfp4 has scales that belong to all rows of a pass",
-		"--passes 1,x":                   "give numbers of passes such as 1,2,4",
-		"--passes 1,2 --ep-capacity 1.2": "--ep-capacity drops tokens by their pass",
+		"--passes 1,2 --micro-batch 1":       "--passes says what --micro-batch and pp_microbatches say",
+		"--passes 1,2 --precision nvfp4":     "precision nvfp4 has scales that belong to all rows of a pass",
+		"--passes 1,x":                       "give numbers of passes such as 1,2,4",
+		"--passes 1,2 --set ep_capacity=1.2": "ep_capacity drops tokens by their pass",
 	} {
 		got := launch(slices.Concat(strings.Fields("-np 2 verify-layouts --batch 8 --seq 32 "+args), tinyModel, []string{"--data", ownText})...)
 		if got.code != cli.ExitUsage || !strings.Contains(got.errOut, want) {
@@ -87,22 +87,22 @@ func TestVerifyLayoutsWithPasses(t *testing.T) {
 
 // Layouts in which ranks share sequences end in the state of one rank. Those that cannot are named.
 func TestVerifyContexts(t *testing.T) {
-	args := "-np 4 --cp 2,4 --pp 1,2 --steps 1 --seq 128 --batch 4 --model.dim 128 --model.heads 2 --model.expert-inter 64 --precision mxfp8"
+	args := "-np 4 --cp 2,4 --pp 1,2 --steps 1 --seq 128 --batch 4 --set model.dim=128 --set model.heads=2 --set model.expert_inter=64 --precision mxfp8"
 	names := namedLayouts(t, 8, args)
 	if want := []string{"dp1x1-ep1", "dp1x2-cp2-ep4", "dp1x2-cp2-ep2", "dp1x2-cp2-ep1", "dp2x1-cp2-ep2", "dp2x1-cp2-ep1", "pp2-dp1x1-cp2-ep2-1F1B", "pp2-dp1x1-cp2-ep1-1F1B"}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
-	names = namedLayouts(t, 3, "-np 2 --cp 1,2 --tp 2 --steps 1 --seq 64 --batch 4 --model.dim 128 --model.heads 2 --model.expert-inter 64")
+	names = namedLayouts(t, 3, "-np 2 --cp 1,2 --tp 2 --steps 1 --seq 64 --batch 4 --set model.dim=128 --set model.heads=2 --set model.expert_inter=64")
 	if want := []string{"dp1x1-ep1", "dp1x1-tp2-ep2", "dp1x1-tp2-ep1"}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
 	for args, want := range map[string]string{
-		"--tp 3":                          "tp 3 does not divide 4 ranks, or is no power of two",
-		"--cp 3":                          "cp 3 does not divide 4 ranks, or is no power of two",
-		"--cp 4 --model.heads 2":          "the ranks that share a sequence divide the heads of attention, and model.heads is 2",
-		"--cp 2 --precision nvfp4":        "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",
-		"--cp 2 --ep-capacity 1.2":        "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",
-		"--cp 4 --seq 64 --model.heads 4": "take whole blocks of 32 tokens each: give a multiple of 128",
+		"--tp 3":                              "tp 3 does not divide 4 ranks, or is no power of two",
+		"--cp 3":                              "cp 3 does not divide 4 ranks, or is no power of two",
+		"--cp 4 --set model.heads=2":          "the ranks that share a sequence divide the heads of attention, and model.heads is 2",
+		"--cp 2 --precision nvfp4":            "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",
+		"--cp 2 --set ep_capacity=1.2":        "with one sequence in a pass, a step has 2 passes, and with one rank 1: results depend on it",
+		"--cp 4 --seq 64 --set model.heads=4": "take whole blocks of 32 tokens each: give a multiple of 128",
 	} {
 		got := launch(slices.Concat(strings.Fields("-np 4 verify-layouts --batch 4 --seq 128"), tinyModel, strings.Fields(args), []string{"--data", ownText})...)
 		if got.code != cli.ExitUsage || !strings.Contains(got.errOut, want) {
@@ -124,7 +124,7 @@ func TestVerifyLayoutsNeedsWholeBlocks(t *testing.T) {
 // Pipelines end in the state of one rank. All layouts move and hold what the formulas say; guards
 // move a little more.
 func TestVerifyPipelines(t *testing.T) {
-	args := "-np 2 --pp all --pp-schedule 1F1B,dualpipev --pp-microbatches 4 --steps 1 --seq 64 --batch 8 --model.dim 128 --model.expert-inter 64 --precision mxfp8"
+	args := "-np 2 --pp all --pp-schedule 1F1B,dualpipev --set pp_microbatches=4 --steps 1 --seq 64 --batch 8 --set model.dim=128 --set model.expert_inter=64 --precision mxfp8"
 	names := namedLayouts(t, 6, args)
 	if want := []string{"pp2-dp1x1-ep1-1F1B", "pp2-dp1x1-ep1-DualPipeV"}; !slices.Equal(names[4:], want) {
 		t.Errorf("%q, want %q", names[4:], want)
@@ -139,7 +139,7 @@ func TestVerifyLayoutsRefusesPipelines(t *testing.T) {
 		"--pp 3":                         "pp 3 does not divide 2 ranks",
 		"--pp two":                       "such as 1,2,4, or all",
 		"--pp 2 --pp-schedule GPipe":     `"GPipe" is not a schedule`,
-		"--pp 2 --pp-microbatches 3":     "batch is 8: give a multiple of the 2 ranks times the 3 micro-batches, 6",
+		"--pp 2 --set pp_microbatches=3": "batch is 8: give a multiple of the 2 ranks times the 3 micro-batches, 6",
 	} {
 		got := launch(slices.Concat(strings.Fields("-np 2 verify-layouts --batch 8 --seq 32 "+args), tinyModel, []string{"--data", ownText})...)
 		if got.code != cli.ExitUsage || !strings.Contains(got.errOut, want) {
@@ -216,7 +216,7 @@ func TestNameAxis(t *testing.T) {
 func TestRatiosNeedOneGroup(t *testing.T) {
 	got := launch(slices.Concat(strings.Fields("-np 2 train --steps 1 --seq 32 --batch 4 --ep 1 --record-ratios"), tinyModel,
 		[]string{"--data", ownText, "--out", filepath.Join(t.TempDir(), "run")})...)
-	if got.code != cli.ExitUsage || !strings.Contains(got.errOut, "give --dp-replicate 1 --ep 2") {
+	if got.code != cli.ExitUsage || !strings.Contains(got.errOut, "give --set dp_replicate=1 --ep 2") {
 		t.Errorf("exit code %d: %s", got.code, got.errOut)
 	}
 	got = launch(slices.Concat(strings.Fields("-np 2 train --steps 1 --seq 64 --batch 4 --cp 2 --record-ratios"), tinyModel,

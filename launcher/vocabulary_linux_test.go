@@ -18,7 +18,7 @@ func TestHealingWithTokenizer(t *testing.T) {
 	data := text(t)
 	own := trainedTokenizer(t, data)
 	args := func(out string) []string {
-		return processRun(out, "--data", data, "--tokenizer", own, "--steps", "20", "--log-every", "1")
+		return processRun(out, "--data", data, "--tokenizer", own, "--steps", "20", "--set", "log_every=1")
 	}
 	undisturbed, out := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "run")
 	if got := launch(args(undisturbed)...); got.code != cli.ExitOK {

@@ -8,7 +8,7 @@ import (
 )
 
 // Config is the shape of a model and the settings of its loss. The toml names are those of config
-// files and command-line flags (--model.layers 4). hf.go maps the same fields to Hugging Face
+// files and of --set (model.layers=4). hf.go maps the same fields to Hugging Face
 // names.
 type Config struct {
 	Vocab       int `toml:"vocab" help:"vocabulary size"`

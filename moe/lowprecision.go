@@ -15,7 +15,7 @@ import (
 )
 
 // Options are the settings of recipes that have some. The zero value is not the default: see
-// DefaultOptions. The toml names are those of config files and flags (--nvfp4.rht=false).
+// DefaultOptions. The toml names are those of config files and --set (nvfp4.rht=false).
 type Options struct {
 	Sum   string `toml:"sum" help:"how products are added: fp32, fast; exact, for quantized products, slow; h100, h100-nopromotion or b200, bit by bit as that GPU's tensor cores do"`
 	NVFP4 NVFP4  `toml:"nvfp4"`

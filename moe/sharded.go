@@ -74,7 +74,7 @@ func newSharded(g *Group, begins []int, cut func([]*Param, int) []int) (*sharded
 	s := &sharded{group: g, gathered: -1}
 	for _, p := range g.Params {
 		if p.Len()%ShardMultiple != 0 {
-			return nil, fmt.Errorf("%s has %d elements: fsdp needs a multiple of %d: choose another dim, or train without --fsdp", p.Name, p.Len(), ShardMultiple)
+			return nil, fmt.Errorf("%s has %d elements: fsdp needs a multiple of %d: choose another dim, or train without fsdp", p.Name, p.Len(), ShardMultiple)
 		}
 	}
 	place, hosts, at := 0, g.Across.Size(), 0

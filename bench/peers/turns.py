@@ -21,9 +21,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LONG = ["--batch", "2", "--seq"]
 ROWS = {  # flags of `bench train` by name of the row
     "small": ["--flavor", "small", "--batch", "8", "--seq", "512"],
-    "vocab-100277": ["--flavor", "small", "--batch", "8", "--seq", "512", "--model.vocab=100277"],
-    "seq-8192": ["--flavor", "small", *LONG, "8192", "--model.max-positions=8192"],
-    "seq-32768": ["--flavor", "small", *LONG, "32768", "--model.max-positions=32768"],
+    "vocab-100277": ["--flavor", "small", "--batch", "8", "--seq", "512", "--set", "model.vocab=100277"],
+    "seq-8192": ["--flavor", "small", *LONG, "8192", "--set", "model.max_positions=8192"],
+    "seq-32768": ["--flavor", "small", *LONG, "32768", "--set", "model.max_positions=32768"],
     "16B-slice": ["--flavor", "16B-slice", "--batch", "8", "--seq", "512"],
     "671B-slice": ["--flavor", "671B-slice", "--batch", "8", "--seq", "512"],
 }

@@ -19,22 +19,22 @@ var shortened = []struct{ old, new string }{
 	{"go install ./launcher", ":"},                   // the test has built it
 	{"go test ./...", ":"},                           // a step of its own in .ci/run
 	{"go run ./launcher", "launcher"},
-	{"-np 8 train ", "-np 8 train --steps 3 --eval-sequences 8 --sample-tokens 8 "},
-	{"--flavor small --data", "--flavor small --steps 1 --batch 2 --seq 64 --eval-sequences 2 --sample-tokens 2 --data"},
-	{"--precision nvfp4", "--precision nvfp4 --steps 2 --batch 8 --seq 64 --eval-sequences 2 --sample-tokens 2"},
-	{"--spares 1 train  ", "--spares 1 train --steps 2 --batch 8 --seq 64 --eval-sequences 8 --sample-tokens 2 "},
+	{"-np 8 train ", "-np 8 train --steps 3 --set eval_sequences=8 --set sample_tokens=8 "},
+	{"--flavor small --data", "--flavor small --steps 1 --batch 2 --seq 64 --set eval_sequences=2 --set sample_tokens=2 --data"},
+	{"--precision nvfp4", "--precision nvfp4 --steps 2 --batch 8 --seq 64 --set eval_sequences=2 --set sample_tokens=2"},
+	{"--spares 1 train  ", "--spares 1 train --steps 2 --batch 8 --seq 64 --set eval_sequences=8 --set sample_tokens=2 "},
 	{"verify-layouts ", "verify-layouts --steps 1 --batch 8 --seq 32 "},
-	{"-np 8 compare ", "-np 8 compare --quick --steps 4 --seeds 2 --eval-sequences 8 || [ $? = 3 ] "}, // undecided
-	{"--quick --seeds 3 --vary optimizer.lr=5e-4,3e-3 --out runs/rates", "--quick --steps 4 --seeds 2 --eval-sequences 8 " +
+	{"-np 8 compare ", "-np 8 compare --quick --steps 4 --seeds 2 --set eval_sequences=8 || [ $? = 3 ] "}, // undecided
+	{"--quick --seeds 3 --vary optimizer.lr=5e-4,3e-3 --out runs/rates", "--quick --steps 4 --seeds 2 --set eval_sequences=8 " +
 		"--vary optimizer.lr=5e-4,3e-3 --out runs/rates || [ $? = 3 ]"}, // undecided
 	{"docs/recipes/five-minutes-2-cores.sh", "sed -E 's/--steps [0-9]+/--steps 4/; s/--seq [0-9]+/--seq 64/; " +
 		"s/--batch [0-9]+/--batch 4/; s/warmup [0-9]+/warmup 1/; s/--vocab [0-9]+/--vocab 300/; " +
-		"s/--max-tokens [0-9]+/--max-tokens 8/; s/--eval-sequences [0-9]+/--eval-sequences 2/' " +
+		"s/--max-tokens [0-9]+/--max-tokens 8/; s/eval_sequences=[0-9]+/eval_sequences=2/' " +
 		"$ROOT/docs/recipes/five-minutes-2-cores.sh >short.sh\nsh short.sh ~/text"},
-	{"--steps 300 --seq 256", "--steps 4 --seq 64 --batch 4 --eval-sequences 2 --sample-tokens 8"},
+	{"--steps 300 --seq 256", "--steps 4 --seq 64 --batch 4 --set eval_sequences=2 --set sample_tokens=8"},
 	{"eval --checkpoint runs/first", "eval --checkpoint runs/first --max-tokens 128"},
-	{"--data ~/text --steps 100", "--data ~/text --steps 2 --batch 4 --seq 64 --eval-sequences 2 --sample-tokens 2"},
-	{"train --steps 2000 --out runs/tough &", "train --steps 30 --batch 8 --seq 64 --eval-sequences 8 --sample-tokens 2 --out runs/tough &\n" +
+	{"--data ~/text --steps 100", "--data ~/text --steps 2 --batch 4 --seq 64 --set eval_sequences=2 --set sample_tokens=2"},
+	{"train --steps 2000 --out runs/tough &", "train --steps 30 --batch 8 --seq 64 --set eval_sequences=8 --set sample_tokens=2 --out runs/tough &\n" +
 		"until [ $(pgrep -f runs/tough | wc -l) -ge 6 ]; do sleep 0.1; done"},
 	{"kill -9 $(pgrep -f runs/tough | sed -n 3p)", "kill -9 $(pgrep -f runs/tough | sed -n 3p)\nwait $!"},
 }

@@ -5,7 +5,7 @@
 #   STEPS=100 OUT=runs/mine docs/recipes/16B-32-cores.sh ~/text
 #
 # It needs 229 GiB of memory and 120 GB of disk, because one checkpoint is 117 GiB. With 512 GiB, leave
-# --optimizer.moments out and give -np 16 --batch 64. To continue, run it again with more STEPS, and
+# optimizer.moments out and give -np 16 --batch 64. To continue, run it again with more STEPS, and
 # with KEEP=0 if there is no room for a second checkpoint: then the first one is removed before the
 # second is written.
 #
@@ -21,5 +21,5 @@ resume=
 test -e "$out/model/config.toml" && resume=--resume
 launcher -np 8 train $resume --data "$out/tokens.arrow" --out "$out/model" \
   --flavor 16B --steps "${STEPS:-20}" --seq 512 --batch 32 --micro-batch 1 --recompute selective \
-  --optimizer.moments bf16 --optimizer.warmup 20 --log-every 1 --eval-every 0 --eval-sequences 16 \
-  --sample-tokens 0 --save-every 0 --keep "${KEEP:-2}"
+  --set optimizer.moments=bf16 --set optimizer.warmup=20 --set log_every=1 --eval-every 0 --set eval_sequences=16 \
+  --set sample_tokens=0 --save-every 0 --set keep="${KEEP:-2}"

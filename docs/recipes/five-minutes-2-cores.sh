@@ -16,8 +16,8 @@ mkdir -p "$out"
 test -e "$out/tokenizer.json" || launcher data train-tokenizer --vocab 4096 --out "$out/tokenizer.json" "$@"
 test -e "$out/tokens.arrow" || launcher data tokenize --tokenizer "$out/tokenizer.json" --out "$out/tokens.arrow" "$@"
 launcher -np 2 train --data "$out/tokens.arrow" --out "$out/model" --timeout 0 \
-  --flavor debug --steps 1400 --seq 256 --batch 16 --optimizer.lr 2e-3 --optimizer.warmup 100 \
-  --optimizer.decay-frac 0.3 --save-every 2m --log-every 50 --eval-every 100 --eval-sequences 128
+  --flavor debug --steps 1400 --seq 256 --batch 16 --optimizer.lr 2e-3 --set optimizer.warmup=100 \
+  --set optimizer.decay_frac=0.3 --save-every 2m --set log_every=50 --eval-every 100 --set eval_sequences=128
 launcher -np 2 eval --checkpoint "$out/model" --max-tokens=-1
 launcher -np 2 generate --checkpoint "$out/model" --max-tokens 200 --slide >"$out/sample.txt" \
   --prompt "// New returns " --prompt "func (r *Reader) " --prompt "package main

@@ -18,7 +18,7 @@ mkdir -p "$out"
 test -e "$out/tokenizer.json" || launcher data train-tokenizer --vocab 4096 --out "$out/tokenizer.json" "$@"
 test -e "$out/tokens.arrow" || launcher data tokenize --tokenizer "$out/tokenizer.json" --out "$out/tokens.arrow" "$@"
 launcher -np 8 train --data "$out/tokens.arrow" --out "$out/model" --timeout 0 \
-  --flavor 500M --steps 1375 --seq 1024 --batch 32 --log-every 5 --eval-every 50 --eval-sequences 64
+  --flavor 500M --steps 1375 --seq 1024 --batch 32 --set log_every=5 --eval-every 50 --set eval_sequences=64
 launcher -np 8 eval --checkpoint "$out/model" --max-tokens=-1
 launcher -np 8 generate --checkpoint "$out/model" --max-tokens 300 --slide >"$out/sample.txt" \
   --prompt "// New returns " --prompt "func (r *Reader) " --prompt "package main

@@ -19,8 +19,8 @@ mkdir -p "$out"
 test -e "$out/tokenizer.json" || launcher data train-tokenizer --vocab 4096 --out "$out/tokenizer.json" "$@"
 test -e "$out/tokens.arrow" || launcher data tokenize --tokenizer "$out/tokenizer.json" --out "$out/tokens.arrow" "$@"
 launcher -np 2 train --data "$out/tokens.arrow" --out "$out/model" --timeout 0 \
-  --flavor small --steps 5500 --seq 512 --batch 16 --optimizer.lr 1e-3 --optimizer.warmup 100 \
-  --optimizer.decay-frac 0.3 --log-every 20 --eval-every 250 --eval-sequences 64
+  --flavor small --steps 5500 --seq 512 --batch 16 --optimizer.lr 1e-3 --set optimizer.warmup=100 \
+  --set optimizer.decay_frac=0.3 --set log_every=20 --eval-every 250 --set eval_sequences=64
 launcher -np 2 eval --checkpoint "$out/model" --max-tokens=-1
 launcher -np 2 generate --checkpoint "$out/model" --max-tokens 300 --slide >"$out/sample.txt" \
   --prompt "// New returns " --prompt "func (r *Reader) " --prompt "package main

@@ -134,7 +134,7 @@ func (f *CompareFlags) Comparison(given []cli.Assignment, claim *running.RunClai
 		return nil, err
 	}
 	if cfg.RecipeFile != "" {
-		return nil, errors.New("--recipe: a comparison takes recipe files among its precisions, such as --precision bf16,my.toml")
+		return nil, errors.New("recipe: a comparison takes recipe files among its precisions, such as --precision bf16,my.toml")
 	}
 	arms, err := f.arms(&cfg)
 	if err != nil {

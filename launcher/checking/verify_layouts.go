@@ -205,11 +205,11 @@ func (f *verifyFlags) anyPasses(cfg config.Config) error {
 	case err != nil:
 		return err
 	case cfg.MicroBatch > 0 || cfg.PPMicrobatches > 0:
-		return errors.New("--passes says what --micro-batch and --pp-microbatches say: give one of them")
+		return errors.New("--passes says what --micro-batch and pp_microbatches say: give one of them")
 	case precision.DependsOnPasses():
 		return fmt.Errorf("precision %s has scales that belong to all rows of a pass, or random numbers that belong to a pass, so its results depend on the number of passes: leave out --passes", precision.Name)
 	case cfg.EPCapacity > 0:
-		return errors.New("--ep-capacity drops tokens by their pass, so results depend on the number of passes: leave out --passes")
+		return errors.New("ep_capacity drops tokens by their pass, so results depend on the number of passes: leave out --passes")
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 package cli
 
-// The flags whose values come from a fixed set, for completion and for "did you mean".
+// The flags whose values come from a fixed set, for errors.
 
 import (
 	"fmt"
@@ -20,7 +20,13 @@ func FlagChoices(command, name string) []string {
 		return nil // a list of recipes
 	}
 	if strings.HasPrefix(command, "project") {
-		return projectChoices(name)
+		return map[string][]string{
+			"precision": projection.Precisions(),
+			"graphs":    projection.Graphs(),
+			"routing":   projection.Routings(),
+			"software":  projection.Softwares(),
+			"exchange":  projection.Exchanges(),
+		}[name]
 	}
 	if choices := (moe.Options{}).Choices()[name]; choices != nil {
 		return choices
@@ -61,17 +67,6 @@ func Flavors() []string {
 	return all
 }
 
-// WholeModels returns the flavors that are not slices of others.
-func WholeModels() []string {
-	var all []string
-	for _, f := range moe.Flavors() {
-		if f.SliceOf == "" {
-			all = append(all, f.Name)
-		}
-	}
-	return all
-}
-
 // names returns the names of the values.
 func names[T fmt.Stringer](values []T) (all []string) {
 	for _, v := range values {
@@ -86,21 +81,4 @@ func OneOf(all []string) string {
 		return all[0] + " or " + all[1]
 	}
 	return "one of " + strings.Join(all, ", ")
-}
-
-// projectChoices returns the values that a flag of project takes, if they come from a fixed set.
-func projectChoices(name string) []string {
-	switch name {
-	case "precision":
-		return projection.Precisions()
-	case "graphs":
-		return projection.Graphs()
-	case "routing":
-		return projection.Routings()
-	case "software":
-		return projection.Softwares()
-	case "exchange":
-		return projection.Exchanges()
-	}
-	return nil
 }

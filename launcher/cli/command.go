@@ -9,7 +9,7 @@ import (
 
 // RunsOnCluster reports whether a command can run as one rank of many hosts.
 func (c Command) RunsOnCluster() bool {
-	return slices.Contains([]string{"train", "bench exchange", "bench link", "version", "completion", "help"}, c.Name)
+	return slices.Contains([]string{"train", "bench exchange", "bench link", "help"}, c.Name)
 }
 
 // Action runs a command after its flags are parsed.
@@ -19,7 +19,7 @@ type Action func(context.Context, Env) error
 type Command struct {
 	Name        string // as typed: "train", "bench link"
 	Group       string // its heading in the overview; subcommands have none
-	Args        string // what follows the flags: "PATH...", or a choice such as "bash|zsh|fish"
+	Args        string // what follows the flags: "PATH..."
 	About       string
 	Define      func(fs *flag.FlagSet) Action // nil: one of the subcommands must be given
 	Subcommands []Command
@@ -67,15 +67,6 @@ func commandNames(cmds []Command) []string {
 		all = append(all, c.word())
 	}
 	return all
-}
-
-// Choices returns the words that a command takes as its first argument, such as bash and zsh.
-func (c Command) Choices() []string {
-	first, _, _ := strings.Cut(c.Args, " ")
-	if first = strings.Trim(first, "[]"); !strings.Contains(first, "|") || first != strings.ToLower(first) {
-		return nil
-	}
-	return strings.Split(first, "|")
 }
 
 // Find returns the command with this last word.

@@ -1,4 +1,4 @@
-// Package cli reads command lines: commands and their flags, help, completion, and what an unknown
+// Package cli reads command lines: commands and their flags, help, and what an unknown
 // word may have meant. A command gets its environment as an Env.
 package cli
 

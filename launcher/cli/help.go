@@ -19,8 +19,8 @@ import (
 
 // DefineHelp defines the flags of help.
 func DefineHelp(fs *flag.FlagSet) Action {
-	all := fs.Bool("all", false, "list all flags of a command")
-	flavor := fs.String("flavor", "", "`NAME` of the flavor whose defaults are shown; default: debug, of --all and of groups all flavors")
+	all := fs.Bool("all", false, "list all flags and keys of a command, with all that there is to say about them")
+	flavor := fs.String("flavor", DefaultFlavor, "`NAME` of the flavor whose defaults are shown")
 	return func(_ context.Context, env Env) error {
 		cmds, args := AllCommands(), env.Args
 		if len(args) == 0 {
@@ -29,31 +29,32 @@ func DefineHelp(fs *flag.FlagSet) Action {
 		}
 		cmd, ok := Find(cmds, args[0])
 		if !ok {
-			return UnknownCommand(cmds, args[0])
+			return UnknownCommand(cmds, "", args[0])
 		}
-		args = args[1:]
-		if len(args) > 0 && len(cmd.Subcommands) > 0 {
+		if args = args[1:]; len(args) > 0 && len(cmd.Subcommands) > 0 && args[0] != keyTopic {
+			parent := cmd
 			if cmd, ok = Find(cmd.Subcommands, args[0]); !ok {
-				parent, _ := Find(cmds, env.Args[0])
-				return parent.unknownSubcommand(args[0])
+				return UnknownCommand(parent.Subcommands, parent.Name, args[0])
 			}
 			args = args[1:]
 		}
-		topic := ""
-		if *all {
-			topic = everything
-		} else if len(args) > 0 {
-			topic = args[0]
-			if names := cmd.Topics(); len(names) == 0 {
-				return fmt.Errorf("help %s %.*q: its flags have no groups", cmd.Name, LongestWord, topic)
-			} else if !slices.Contains(names, topic) {
-				return fmt.Errorf("help %s %.*q: use %s, or --all", cmd.Name, LongestWord, topic, OneOf(names))
-			}
+		if !slices.Contains(Flavors(), *flavor) {
+			return Unknown("unknown flavor", *flavor, Flavors(), Nearest(*flavor, Flavors()))
 		}
-		Describe(cmd, topic, *flavor, env.Out)
+		keys := len(args) > 0 && args[0] == keyTopic
+		if keys || *all {
+			return describeAll(cmd, !keys, *flavor, env.Out)
+		}
+		if err := refuseArguments(args); err != nil {
+			return err
+		}
+		Describe(cmd, *flavor, env.Out)
 		return nil
 	}
 }
+
+// keyTopic is the word after a command that asks for the keys of its --set.
+const keyTopic = "keys"
 
 func listCommands(cmds []Command, out io.Writer) {
 	fmt.Fprint(out, "usage: launcher [flags] COMMAND [flags] [arguments]\n")
@@ -66,7 +67,7 @@ func listCommands(cmds []Command, out io.Writer) {
 			}
 		}
 	}
-	fmt.Fprint(out, "\nlauncher help COMMAND lists the flags of a command\nexample: launcher -np 8 train --steps 100\n")
+	fmt.Fprint(out, "\nlauncher help COMMAND lists the flags of a command; launcher --version describes this build and CPU\nexample: launcher -np 8 train --steps 100\n")
 }
 
 // usage returns the line that shows how a command is typed.
@@ -83,55 +84,91 @@ func (c Command) usage() string {
 	return strings.TrimSpace(line)
 }
 
-// everything is the topic of all flags.
-const everything = "all"
-
-// Describe prints a command's usage, examples, subcommands and flags. Of many flags it prints those
-// that most people use, or those of a topic. Defaults are those of a flavor or, if it is empty, of
-// all flavors.
-func Describe(cmd Command, topic, flavor string, out io.Writer) {
+// Describe prints a command's usage, examples, subcommands and, with a few words each, the flags
+// that most people use. Defaults are those of a flavor.
+func Describe(cmd Command, flavor string, out io.Writer) {
 	width := system.TerminalWidth(out)
-	if topic == "" {
-		fmt.Fprintf(out, "usage: launcher %s\n%s\n", cmd.usage(), cmd.About)
-		if len(cmd.Examples) > 0 {
-			fmt.Fprint(out, "\nexamples:\n")
-		}
-		for _, e := range cmd.Examples {
-			fmt.Fprintf(out, "  launcher %s\n", e)
-		}
-		if len(cmd.Subcommands) > 0 {
-			fmt.Fprint(out, "\nsubcommands:\n")
-		}
-		for _, c := range cmd.Subcommands {
-			PrintEntry(out, width, commandColumn+2, c.word(), c.About)
-		}
+	fmt.Fprintf(out, "usage: launcher %s\n%s\n", cmd.usage(), cmd.About)
+	if len(cmd.Examples) > 0 {
+		fmt.Fprint(out, "\nexamples:\n")
 	}
-	names := cmd.Topics()
-	if topic == "" {
-		flavor = cmp.Or(flavor, DefaultFlavor)
-	}
-	for _, s := range cmd.sections() {
-		shown := topic == everything || topic == s.title || topic == "" && (len(names) == 0 || s.title == ownFlags)
-		if s.title == common {
-			shown = topic == "" && len(names) > 0
-		}
-		if !shown {
-			continue
-		}
-		if s.title == ownFlags && len(cmd.Subcommands) > 0 {
-			s.title += " without a subcommand"
-		}
-		fmt.Fprintf(out, "\n%s:\n", s.title)
-		for _, f := range s.flags {
-			PrintEntry(out, width, flagColumn, FlagUsage(f), flagHelp(f, flavor))
-		}
-	}
-	if topic == "" && len(names) > 0 {
-		fmt.Fprintf(out, "\nmore flags: launcher help %s GROUP (%s), or --all; each is a key of --config too\n",
-			cmd.Name, strings.Join(names, ", "))
+	for _, e := range cmd.Examples {
+		fmt.Fprintf(out, "  launcher %s\n", e)
 	}
 	if len(cmd.Subcommands) > 0 {
-		fmt.Fprintf(out, "\nlauncher help %s SUBCOMMAND lists the flags of a subcommand\n", cmd.Name)
+		fmt.Fprint(out, "\nsubcommands:\n")
+	}
+	for _, c := range cmd.Subcommands {
+		PrintEntry(out, width, commandColumn+2, c.word(), c.About)
+	}
+	fs, _ := cmd.Flags()
+	n, gap := 0, "\n"
+	for _, s := range sections(fs) {
+		n += len(s.flags)
+	}
+	for _, s := range sections(fs) {
+		if n > fewFlags {
+			s.flags = slices.DeleteFunc(s.flags, func(f *flag.Flag) bool {
+				return s.title != ownFlags && !slices.Contains(strings.Fields(commonFlags), f.Name)
+			})
+		}
+		if len(s.flags) > 0 {
+			s.print(gap, describeFlag, flavor, out)
+			gap = "" // headings are enough in a short list
+		}
+	}
+	more := "launcher help " + cmd.Name
+	if n > 0 {
+		fmt.Fprintf(out, "\n%s --all says more", more)
+		if n > fewFlags {
+			fmt.Fprintf(out, " and lists all %d flags", n)
+		}
+		if fs.Lookup("set") != nil {
+			fmt.Fprintf(out, ", %s %s the keys of --set", more, keyTopic)
+		}
+		fmt.Fprintln(out)
+	}
+	if len(cmd.Subcommands) > 0 {
+		fmt.Fprintf(out, "%s SUBCOMMAND lists the flags of a subcommand\n", more)
+	}
+}
+
+// describeAll prints all keys of a command's --set without a flag and, if flags, all flags before.
+func describeAll(cmd Command, flags bool, flavor string, out io.Writer) error {
+	fs, _ := cmd.Flags()
+	for _, s := range sections(fs) {
+		if flags {
+			s.print("\n", fullUsage, flavor, out)
+		}
+	}
+	set := fs.Lookup("set")
+	if set == nil && !flags {
+		return fmt.Errorf("%s has no --set: its flags are all that there is to set", cmd.Name)
+	} else if set == nil {
+		return nil
+	}
+	for _, s := range sections(set.Value.(*Keys).all) {
+		s.title += ", with --set"
+		s.flags = slices.DeleteFunc(s.flags, func(f *flag.Flag) bool { return fs.Lookup(f.Name) != nil })
+		s.keys = true
+		s.print("\n", fullUsage, flavor, out)
+	}
+	return nil
+}
+
+// print prints the flags or keys of a section, unless there are none, as about describes them. gap
+// stands before its title.
+func (s section) print(gap string, about func(*flag.Flag) string, flavor string, out io.Writer) {
+	for i, f := range s.flags {
+		if i == 0 {
+			fmt.Fprintf(out, "%s%s:\n", gap, s.title)
+		}
+		_, value, _ := splitUsage(f)
+		name := "--" + f.Name + " " + value
+		if s.keys {
+			name = strings.ReplaceAll(f.Name, "-", "_") + "=" + cmp.Or(value, "true|false")
+		}
+		PrintEntry(out, system.TerminalWidth(out), flagColumn, strings.TrimSpace(name), about(f)+defaultOf(f, flavor))
 	}
 }
 
@@ -163,17 +200,14 @@ func PrintEntry(out io.Writer, width, column int, name, about string) {
 // Internal begins the usage of flags that are not for users: a launcher passes them to its ranks.
 const Internal = "(internal) "
 
-// Titles of flags: of those that most people use, and of those in no topic.
-const (
-	common   = "common flags"
-	ownFlags = "flags"
-)
+// ownFlags is the title of the flags in no group.
+const ownFlags = "flags"
 
-// CommonFlags are the flags that help shows first, of a command with more than fewFlags.
-const CommonFlags = "np flavor data tokenizer steps batch micro-batch seq precision optimizer.lr recompute seed ep pp ranks " +
+// commonFlags are the flags that help shows first, of a command with more than fewFlags.
+const commonFlags = "np flavor data tokenizer steps batch micro-batch seq precision optimizer.lr recompute set ep pp ranks " +
 	"out resume save-every eval-every dry-run"
 
-const fewFlags = 40
+const fewFlags = 24
 
 // flagGroups are the groups of the flags of commands with many, in the order of the help. The group
 // of a setting is in the tag of its field in [config.Config]. That of another flag stands before
@@ -202,21 +236,19 @@ func splitUsage(f *flag.Flag) (group, value, about string) {
 	return cmp.Or(group, ownFlags), value, strings.TrimPrefix(about, value+" ")
 }
 
-// section is a part of the flags of a command.
+// section is a part of the flags of a command, or of the keys of its --set.
 type section struct {
 	title string
 	flags []*flag.Flag
+	keys  bool
 }
 
-// sections returns the flags of a command that are for users: the common ones again, those in no
-// group, and those of each group.
-func (c Command) sections() (all []section) {
-	fs, _ := c.Flags()
-	for _, title := range slices.Concat([]string{common, ownFlags}, flagGroups) {
+// sections returns the flags that are for users: those in no group, and those of each group.
+func sections(fs *flag.FlagSet) (all []section) {
+	for _, title := range slices.Concat([]string{ownFlags}, flagGroups) {
 		s := section{title: title}
 		fs.VisitAll(func(f *flag.Flag) {
-			group, _, _ := splitUsage(f)
-			if group == title || title == common && slices.Contains(strings.Fields(CommonFlags), f.Name) {
+			if group, _, _ := splitUsage(f); group == title {
 				s.flags = append(s.flags, f)
 			}
 		})
@@ -227,40 +259,22 @@ func (c Command) sections() (all []section) {
 	return all
 }
 
-// Topics returns the topics of the command's flags, if there are many flags.
-func (c Command) Topics() (names []string) {
-	n := 0
-	for _, s := range c.sections() {
-		if s.title != common {
-			n += len(s.flags)
-		}
-		if s.title != common && s.title != ownFlags {
-			names = append(names, s.title)
-		}
-	}
-	if n <= fewFlags {
-		return nil
-	}
-	return names
-}
-
-// FlagUsage returns a flag and the placeholder of its value, as they are typed.
-func FlagUsage(f *flag.Flag) string {
-	_, value, _ := splitUsage(f)
-	return strings.TrimSpace("--" + f.Name + " " + value)
-}
-
-// flagHelp returns the description of a flag, and its default, in a flavor if that is not empty.
-func flagHelp(f *flag.Flag, flavor string) string {
+// fullUsage returns the description of a flag.
+func fullUsage(f *flag.Flag) string {
 	_, _, usage := splitUsage(f)
+	return usage
+}
+
+// defaultOf returns what help says of a flag's default in a flavor.
+func defaultOf(f *flag.Flag, flavor string) string {
 	initial := f.DefValue
 	if s, ok := f.Value.(*Setting); ok {
 		initial = s.initial(flavor)
 	}
-	if initial != "" && initial != "false" {
-		usage += fmt.Sprintf(" (default %s)", initial)
+	if initial == "" || initial == "false" {
+		return ""
 	}
-	return usage
+	return fmt.Sprintf(" (default %s)", initial)
 }
 
 // FlavorOf returns the flavor that arguments name, or the default one.

@@ -3,11 +3,9 @@ package cli
 // Command-line parsing. Flags may stand before and after the command, with one dash or two, and _
 // in a flag's name stands for -.
 //
-// urfave/cli v3.14.0 was tried in place of this file, help.go and completion.go. It refuses a
-// command's flags before the command, refuses _ for -, and returns untyped errors. Its bash script
-// needs the bash-completion package and completes neither --flag=value nor folders. It also
-// evaluates the line, so that pressing Tab runs $(command). The adapters were nearly as long as
-// the code that they replaced.
+// urfave/cli v3.14.0 was tried in place of this file and help.go. It refuses a command's flags
+// before the command, refuses _ for -, and returns untyped errors. The adapters were nearly as long
+// as the code that they replaced.
 
 import (
 	"errors"
@@ -24,7 +22,7 @@ import (
 func SplitCommand(cmds []Command, args []string) (name string, rest []string, err error) {
 	i, unknown, help := firstWord(cmds, args)
 	switch {
-	case unknown == "version":
+	case unknown == "version" || unknown == "v" || unknown == "V":
 		return "version", nil, nil
 	case unknown != "":
 		err := UnknownFlag(allFlags(cmds), unknown)
@@ -55,7 +53,7 @@ func (c Command) SelectSubcommand(args []string) (selected Command, rest []strin
 	}
 	sub, ok := Find(c.Subcommands, args[i])
 	if !ok {
-		return c, nil, c.unknownSubcommand(args[i])
+		return c, nil, UnknownCommand(c.Subcommands, c.Name, args[i])
 	}
 	return sub, slices.Delete(slices.Clone(args), i, i+1), nil
 }
@@ -113,11 +111,17 @@ func allFlags(cmds []Command) *flag.FlagSet {
 	return all
 }
 
-// SelectFlags defines those flags of all in fs that a command reads. A name that ends with a dot
-// stands for a section of the configuration.
+// SelectFlags defines those flags of all in fs, and those keys of its --set, that a command reads.
+// A name that ends with a dot stands for a section of the configuration.
 func SelectFlags(fs, all *flag.FlagSet, names []string) {
 	all.VisitAll(func(f *flag.Flag) {
-		if slices.ContainsFunc(names, func(name string) bool {
+		if keys, ok := f.Value.(*Keys); ok {
+			some := flag.NewFlagSet(fs.Name(), flag.ContinueOnError)
+			SelectFlags(some, keys.all, names)
+			if len(FlagNames(some)) > 0 {
+				fs.Var(&Keys{some}, f.Name, f.Usage)
+			}
+		} else if slices.ContainsFunc(names, func(name string) bool {
 			return f.Name == name || strings.HasSuffix(name, ".") && strings.HasPrefix(f.Name, name)
 		}) {
 			fs.Var(f.Value, f.Name, f.Usage)
@@ -185,15 +189,23 @@ func Parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 	return rest, nil
 }
 
-// set sets a flag. The flag package's own types say "parse error" only; set says what they accept.
-func set(fs *flag.FlagSet, f *flag.Flag, value string) error {
+// set sets a flag, or the key that --set names. The flag package's own types say "parse error"
+// only, so set says what they accept.
+func set(fs *flag.FlagSet, f *flag.Flag, value string) (err error) {
+	what := "flag --" + f.Name
+	if keys, ok := f.Value.(*Keys); ok {
+		if f, value, err = keys.find(value); err != nil {
+			return err
+		}
+		fs, what = keys.all, "key "+strings.ReplaceAll(f.Name, "-", "_")
+	}
 	if err := fs.Set(f.Name, value); err != nil {
 		if own, ok := f.Value.(flag.Getter); ok && err.Error() == "parse error" {
 			err = errors.New("it must be " + expectedValue(own.Get()))
 		}
-		return fmt.Errorf("invalid value %q for flag --%s: %w%s", value, f.Name, err, ValueAdvice(f.Name, value))
+		return fmt.Errorf("invalid value %q for %s: %w%s", value, what, err, valueAdvice(f.Name, value))
 	}
-	return CheckValue(fs.Name(), f.Name, value)
+	return checkValue(fs.Name(), f.Name, value)
 }
 
 // expectedValue describes the texts that parse as a value of this type.

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -27,10 +27,10 @@ import (
 // Setting is the flag.Value of a field of trainer.Config. It records what the flag is set to in
 // given, because the configuration that it overrides is known later.
 type Setting struct {
-	Field  []int // reflect index
-	Kind   reflect.Type
-	Given  *[]Assignment
-	models func() []config.Config // the defaults of all whole models
+	Field []int // reflect index
+	Kind  reflect.Type
+	Given *[]Assignment
+	from  Defaults
 }
 
 // Assignment is a field and the value that a flag gave it.
@@ -42,32 +42,57 @@ type Assignment struct {
 // String implements [flag.Value]. Defaults are those of initial: they cost too much for each start.
 func (s *Setting) String() string { return "" }
 
-// initial describes the field's default in a flavor. Without one, or if it is not a whole model's,
-// it describes all: "0.1", or "128 for debug, 512 for small".
+// initial describes the field's default in a flavor.
 func (s *Setting) initial(flavor string) string {
-	if s.Kind.Kind() == reflect.Slice {
+	cfg, err := s.from(flavor, 0)
+	if err != nil || s.Kind.Kind() == reflect.Slice {
 		return ""
 	}
-	names := map[string][]string{} // of the flavors with a value
-	var order []string
-	models := s.models()
-	for i, name := range WholeModels() {
-		text := fmt.Sprint(reflect.ValueOf(models[i]).FieldByIndex(s.Field).Interface())
-		if name == flavor && text != "" {
-			return text
+	return fmt.Sprint(reflect.ValueOf(cfg).FieldByIndex(s.Field).Interface())
+}
+
+// Keys is the flag.Value of --set KEY=VALUE. It reaches every key of a configuration, also those
+// that have no flag.
+type Keys struct{ all *flag.FlagSet }
+
+// String implements [flag.Value].
+func (k *Keys) String() string { return "" }
+
+// Set implements [flag.Value].
+func (k *Keys) Set(text string) error {
+	f, value, err := k.find(text)
+	if err != nil {
+		return err
+	}
+	return f.Value.Set(value)
+}
+
+// find returns the key in KEY=VALUE, as a flag that has no name on the command line, and the value.
+func (k *Keys) find(text string) (f *flag.Flag, value string, err error) {
+	key, value, ok := strings.Cut(text, "=")
+	if !ok {
+		return nil, "", fmt.Errorf("--set %.*q: give KEY=VALUE, such as optimizer.beta2=0.99", LongestWord, text)
+	}
+	if f = k.all.Lookup(strings.ReplaceAll(key, "_", "-")); f == nil {
+		return nil, "", fmt.Errorf("--set: unknown key %.*q%s (launcher help train keys lists them)", LongestWord, key, meantKey(key))
+	}
+	return f, value, nil
+}
+
+// settable returns the flags of a command and, under the names of flags, the keys that its --set
+// reaches.
+func settable(fs *flag.FlagSet) *flag.FlagSet {
+	all := flag.NewFlagSet(fs.Name(), flag.ContinueOnError)
+	add := func(f *flag.Flag) {
+		if all.Lookup(f.Name) == nil {
+			all.Var(f.Value, f.Name, f.Usage)
 		}
-		if names[text] == nil {
-			order = append(order, text)
-		}
-		names[text] = append(names[text], name)
 	}
-	if len(order) == 1 {
-		return order[0]
+	fs.VisitAll(add)
+	if set := fs.Lookup("set"); set != nil {
+		set.Value.(*Keys).all.VisitAll(add)
 	}
-	for i, text := range order {
-		order[i] += " for " + strings.Join(names[text], "/")
-	}
-	return strings.Join(order, ", ")
+	return all
 }
 
 // IsBoolFlag reports whether the flag may have no value.
@@ -139,29 +164,21 @@ func TrainDefaults(flavor string, steps int) (config.Config, error) {
 	return cfg, err
 }
 
-// Bind defines a flag for every field of the configuration. It returns the list in which the flags
-// record their values.
+// Bind defines --set for every field of the configuration, and a flag for those with the tag flag.
+// It returns the list in which they record their values.
 func Bind(fs *flag.FlagSet, from Defaults) *[]Assignment {
-	s := Setting{Given: new([]Assignment), models: sync.OnceValue(func() (all []config.Config) {
-		for _, flavor := range WholeModels() {
-			cfg, err := from(flavor, 0)
-			if err != nil {
-				panic(err)
-			}
-			cfg.Flavor = DefaultFlavor
-			all = append(all, cfg)
-		}
-		return all
-	})}
-	s.bind(fs, reflect.TypeFor[config.Config](), "")
+	s, keys := Setting{Given: new([]Assignment), from: from}, flag.NewFlagSet(fs.Name(), flag.ContinueOnError)
+	s.bind(fs, keys, reflect.TypeFor[config.Config](), "")
+	fs.Var(&Keys{keys}, "set", "(run) `KEY=VALUE` set a key of the configuration, such as optimizer.beta2=0.99; launcher help train keys lists them")
 	return s.Given
 }
 
 // DefaultFlavor is the flavor of a run that names none.
 const DefaultFlavor = "debug"
 
-// bind defines flags like s for the fields of a part of the configuration, which s stands for.
-func (s Setting) bind(fs *flag.FlagSet, part reflect.Type, prefix string) {
+// bind defines keys and flags like s for the fields of a part of the configuration, which s stands
+// for.
+func (s Setting) bind(fs, keys *flag.FlagSet, part reflect.Type, prefix string) {
 	for i := range part.NumField() {
 		f := part.Field(i)
 		name := prefix + strings.ReplaceAll(stricttoml.Key(f), "_", "-")
@@ -169,11 +186,16 @@ func (s Setting) bind(fs *flag.FlagSet, part reflect.Type, prefix string) {
 		of.Field, of.Kind = append(s.Field[:len(s.Field):len(s.Field)], i), f.Type
 		switch {
 		case f.Anonymous:
-			of.bind(fs, f.Type, prefix)
+			of.bind(fs, keys, f.Type, prefix)
+			continue
 		case f.Type.Kind() == reflect.Struct:
-			of.bind(fs, f.Type, name+".")
-		default:
-			fs.Var(&of, name, placeholder(f.Type)+f.Tag.Get("help"))
+			of.bind(fs, keys, f.Type, name+".")
+			continue
+		}
+		usage := placeholder(f.Type) + f.Tag.Get("help")
+		keys.Var(&of, name, usage)
+		if f.Tag.Get("flag") == "yes" {
+			fs.Var(&of, name, usage)
 		}
 	}
 }
@@ -197,6 +219,14 @@ func placeholder(t reflect.Type) string {
 		return "`X` "
 	}
 	return "`N` "
+}
+
+// Gives reports whether flags set one of some fields of the configuration, by their Go names.
+func Gives(given []Assignment, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		field, _ := reflect.TypeFor[config.Config]().FieldByName(name)
+		return slices.ContainsFunc(given, func(a Assignment) bool { return slices.Equal(a.Field, field.Index) })
+	})
 }
 
 // Apply sets the fields that flags gave. The first use of a list flag replaces the list, and later
@@ -244,7 +274,7 @@ func Resolve(from Defaults, name string, text []byte, given []Assignment) (confi
 	if err := stricttoml.Unmarshal(text, &cfg); err != nil {
 		return cfg, Locate(name, err)
 	}
-	if err := checkWords(reflect.ValueOf(cfg), ""); err != nil {
+	if err := checkWords(cfg); err != nil {
 		return cfg, fmt.Errorf("%s: %w", name, err)
 	}
 	Apply(&cfg, given)
@@ -278,29 +308,17 @@ func RenameKeys(text []byte) []byte {
 	return text
 }
 
-// checkWords returns an error if the text of a key below a section is nearly one that the key
-// takes. Flags are checked when they are set.
-func checkWords(v reflect.Value, prefix string) error {
-	for i := range v.NumField() {
-		f, key := v.Type().Field(i), prefix+stricttoml.Key(v.Type().Field(i))
-		var err error
-		switch {
-		case f.Anonymous:
-			err = checkWords(v.Field(i), prefix)
-		case f.Type.Kind() == reflect.Struct:
-			err = checkWords(v.Field(i), key+".")
-		case f.Type.Kind() == reflect.String:
-			flag, word := strings.ReplaceAll(key, "_", "-"), v.Field(i).String()
-			named := key == "flavor" || key == "precision" && v.FieldByName("RecipeFile").String() != ""
-			if !named && !strings.Contains(word, ",") { // a comparison lists precisions
-				err = checkWord(key+" is", flag, word, FlagChoices("train", flag))
-			}
+// checkWords returns an error if the text of a key is nearly one that the key takes. Flags are
+// checked when they are set.
+func checkWords(cfg config.Config) (err error) {
+	config.EachSetting(cfg, func(key config.Key, v any) {
+		word, ok := v.(string)
+		named := key.Name == "flavor" || key.Name == "precision" && cfg.RecipeFile != ""
+		if ok && err == nil && !named && !strings.Contains(word, ",") { // a comparison lists precisions
+			err = checkWord(key.Name+" is", word, FlagChoices("train", strings.ReplaceAll(key.Name, "_", "-")))
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
+	return err
 }
 
 // Locate adds the file name, line and column to an error in a config file.

@@ -4,10 +4,10 @@ package cli
 // probably meant.
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,107 +20,77 @@ import (
 // compare two words is the product of their lengths.
 const LongestWord = 100
 
-// UnknownCommand returns the error for a word that is no command, with the command that was
-// probably meant.
-func UnknownCommand(cmds []Command, name string) error {
-	if now := removedCommands[name]; now != "" {
-		return fmt.Errorf("%s is no command any more: %s", name, now)
+// UnknownCommand returns the error for a word that is no command, or for one that is no subcommand
+// of the command named parent.
+func UnknownCommand(cmds []Command, parent, word string) error {
+	if now := removedCommands[word]; now != "" && parent == "" {
+		return fmt.Errorf("%s is no command any more: %s", word, now)
 	}
-	text := fmt.Sprintf("unknown command %.*q", LongestWord, name)
-	if near := meantCommand("", name, cmds); near != "" {
-		text += fmt.Sprintf(": did you mean %s?", near)
+	names := commandNames(cmds)
+	near := Nearest(word, names)
+	if meant := commandSynonyms[strings.ToLower(word)]; slices.Contains(names, meant) {
+		near = meant
 	}
-	return errors.New(text + " (commands: " + strings.Join(commandNames(cmds), ", ") + ")")
+	subject := "unknown command"
+	if parent != "" {
+		subject = parent + ": unknown subcommand"
+	}
+	return Unknown(subject, word, names, near)
+}
+
+// Unknown returns the error for a word that is none of several. near is the one that it probably
+// stands for, if any.
+func Unknown(subject, word string, all []string, near string) error {
+	text := fmt.Sprintf("%s %.*q: use %s", subject, LongestWord, word, OneOf(all))
+	if near != "" {
+		text += fmt.Sprintf(" (did you mean %s?)", near)
+	}
+	return errors.New(text)
 }
 
 // removedCommands says what to do instead of commands of earlier versions.
 var removedCommands = map[string]string{
 	"report": "launcher inspect RUN... --html writes the pages of runs",
 	"routes": "OUT/routes.arrow is an Arrow stream, which pyarrow reads (docs/routes.md); the page of a run shows its loads",
+	"run":    "the scripts in docs/recipes do the same, and train --config reads a configuration",
 }
 
-// ReplacedRun returns the error for run FILE of earlier versions, with the script that replaces it.
-// A configuration is no such file: train reads it.
-func ReplacedRun(args []string) error {
-	files := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasSuffix(arg, ".toml") })
-	if len(files) > 0 {
-		text, err := ReadConfig(files[0])
-		if err == nil {
-			_, err = Resolve(TrainDefaults, files[0], text, nil)
-		}
-		if err == nil {
-			return fmt.Errorf("run is no command any more: %s is the configuration of a training run: launcher train --config %[1]s", files[0])
-		}
-	}
-	name, more := "five-minutes-2-cores", ": give its commands the settings of your run file"
-	if len(files) > 0 {
-		given := strings.TrimSuffix(filepath.Base(files[0]), ".toml")
-		if slices.Contains([]string{name, "night-2-cores", "night-16-cores"}, given) {
-			name, more = given, ""
-		}
-	}
-	return fmt.Errorf("run is no command any more: the script docs/recipes/%s.sh does the same, and continues when it is run again%s",
-		name, more)
-}
-
-// unknownSubcommand is UnknownCommand for a subcommand of c.
-func (c Command) unknownSubcommand(word string) error {
-	text := fmt.Sprintf("%s %.*q: use %s", c.Name, LongestWord, word, OneOf(commandNames(c.Subcommands)))
-	if c.Define != nil {
-		text += ", or no subcommand"
-	}
-	if near := meantCommand(c.Name+" ", word, c.Subcommands); near != "" {
-		text += fmt.Sprintf(" (did you mean %s?)", near)
-	}
-	return errors.New(text)
-}
-
-// meantCommand returns the command that a word probably stands for, or the subcommand of the
-// command in prefix; empty: none.
-func meantCommand(prefix, word string, cmds []Command) string {
-	for _, name := range Meanings(CommandSynonyms, word) {
-		if name, ok := strings.CutPrefix(name, prefix); ok {
-			return name
-		}
-	}
-	return Nearest(word, commandNames(cmds))
-}
-
-// CheckChoice returns an error if the first argument is nearly one of the command's choices. The
-// command itself checks other words.
-func (c Command) CheckChoice(args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return checkWord(c.Name, "", args[0], c.Choices())
-}
-
-// UnknownFlag returns the error for a flag that the command of fs does not have. It names the flag
-// that other tools call so, the commands that have it, or the nearest flag of this command.
+// UnknownFlag returns the error for a flag that the command of fs does not have. It names the key
+// of that name, what other tools call so, the commands that have the flag, or the nearest name.
 func UnknownFlag(fs *flag.FlagSet, name string) error {
 	if len(name) > LongestWord {
 		return fmt.Errorf("unknown flag --%s... of %d bytes", name[:LongestWord], len(name))
 	}
-	if f := meantFlag(fs, name); f != nil {
-		return fmt.Errorf("unknown flag --%s: did you mean --%s (%s)?", name, f.Name, describeFlag(f))
+	all := settable(fs)
+	spelled := func(f *flag.Flag) string {
+		if fs.Lookup(f.Name) == nil {
+			return "--set " + strings.ReplaceAll(f.Name, "-", "_") + "=..."
+		}
+		return "--" + f.Name
+	}
+	if f := all.Lookup(name); f != nil {
+		return fmt.Errorf("there is no flag --%s: %s sets it", name, spelled(f))
+	}
+	if f := meantFlag(all, name); f != nil {
+		return fmt.Errorf("unknown flag --%s: did you mean %s (%s)?", name, spelled(f), describeFlag(f))
 	}
 	// Projections know GPUs and more kinds of parallelism.
-	if advice := Meanings(FlagAdvice, name); advice != nil && !strings.HasPrefix(fs.Name(), "project") {
-		return fmt.Errorf("there is no flag --%s: %s", name, advice[0])
+	if advice := flagAdvice[name]; advice != "" && !strings.HasPrefix(fs.Name(), "project") {
+		return fmt.Errorf("there is no flag --%s: %s", name, advice)
 	}
 	if owners := flagOwners(fs.Name(), name); owners != "" {
 		return fmt.Errorf("%s has no flag --%s: it is a flag of %s", fs.Name(), name, owners)
 	}
-	if near := Nearest(name, FlagNames(fs)); near != "" {
-		return fmt.Errorf("unknown flag --%s: did you mean --%s?", name, near)
+	if near := Nearest(name, FlagNames(all)); near != "" {
+		return fmt.Errorf("unknown flag --%s: did you mean %s?", name, spelled(all.Lookup(near)))
 	}
 	return fmt.Errorf("unknown flag --%s", name)
 }
 
-// ValueAdvice returns what to add to the error about a value that another flag takes.
-func ValueAdvice(name, value string) string {
+// valueAdvice returns what to add to the error about a value that another key takes.
+func valueAdvice(name, value string) string {
 	if name == "ep" && slices.Contains(ep.Names(), value) {
-		return "; --ep-exchange selects the exchange"
+		return "; --set ep_exchange=... selects the exchange"
 	}
 	return ""
 }
@@ -128,10 +98,8 @@ func ValueAdvice(name, value string) string {
 // meantFlag returns the flag of fs that a name of another tool, or a name without its section,
 // stands for; nil: none.
 func meantFlag(fs *flag.FlagSet, name string) *flag.Flag {
-	for _, target := range Meanings(FlagSynonyms, name) {
-		if f := fs.Lookup(target); f != nil {
-			return f
-		}
+	if f := fs.Lookup(flagSynonyms[name]); f != nil {
+		return f
 	}
 	var match []*flag.Flag
 	fs.VisitAll(func(f *flag.Flag) {
@@ -162,17 +130,15 @@ func meantKey(key string) string {
 	}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	Bind(fs, TrainDefaults)
+	fs = fs.Lookup("set").Value.(*Keys).all
 	full := strings.ReplaceAll(key, "_", "-")
 	last := full[strings.LastIndexByte(full, '.')+1:]
 	for _, name := range []string{full, last} {
-		if f := fs.Lookup(name); f != nil {
-			return ": did you mean " + keyOf(f) + "?"
-		}
-		if f := meantFlag(fs, name); f != nil {
+		if f := cmp.Or(fs.Lookup(name), meantFlag(fs, name)); f != nil {
 			return fmt.Sprintf(": did you mean %s (%s)?", keyOf(f), describeFlag(f))
 		}
-		if advice := Meanings(FlagAdvice, name); advice != nil {
-			return ": " + advice[0]
+		if advice := flagAdvice[name]; advice != "" {
+			return ": " + advice
 		}
 	}
 	if near := Nearest(full, FlagNames(fs)); near != "" {
@@ -191,8 +157,8 @@ func keyOf(f *flag.Flag) string {
 	return name
 }
 
-// flagOwners lists up to three commands that have a flag, for a command that does not have it. It
-// lists those of the same family if there are any. It returns an empty string for an empty cmd.
+// flagOwners lists up to three commands that have a flag, those of the same family if there are
+// any, for a command that does not have it. It returns an empty string for an empty cmd.
 func flagOwners(cmd, name string) string {
 	if cmd == "" {
 		return ""
@@ -220,15 +186,12 @@ func flagOwners(cmd, name string) string {
 	if len(owners) > most {
 		owners = append(owners[:most], "others")
 	}
-	if last := len(owners) - 1; last > 0 {
-		owners = append(owners[:last-1], owners[last-1]+" and "+owners[last])
-	}
 	return strings.Join(owners, ", ")
 }
 
-// CheckValue returns an error if a value is nearly one that the flag takes. The command itself
+// checkValue returns an error if a value is nearly one that the flag takes. The command itself
 // checks other values, and knows a schedule in any letters.
-func CheckValue(command, name, value string) error {
+func checkValue(command, name, value string) error {
 	values := []string{value}
 	if command == "bench train" && name == "precision" {
 		values = strings.Split(value, ",")
@@ -237,29 +200,26 @@ func CheckValue(command, name, value string) error {
 		if name == "pp-schedule" && slices.ContainsFunc(pipeline.Names(), func(s string) bool { return strings.EqualFold(s, v) }) {
 			continue
 		}
-		if err := checkWord("--"+name+" is", name, v, FlagChoices(command, name)); err != nil {
+		if err := checkWord(name+" is", v, FlagChoices(command, name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkWord returns an error if a word is none of several, but probably stands for one of them. The
-// word is the value of a flag, or of none.
-func checkWord(subject, flag, word string, all []string) error {
+// checkWord returns an error if a word is none of several, but probably stands for one of them.
+func checkWord(subject, word string, all []string) error {
 	near := Nearest(word, all)
 	if number.FindString(near) != number.FindString(word) {
 		near = "" // 3B is not what 8B means
 	}
-	for _, value := range Meanings(ValueSynonyms[flag], word) {
-		if slices.Contains(all, value) {
-			near = value
-		}
+	if value := valueSynonyms[strings.ToLower(word)]; slices.Contains(all, value) {
+		near = value
 	}
 	if near == "" || slices.Contains(all, word) {
 		return nil
 	}
-	return fmt.Errorf("%s %q: use %s (did you mean %s?)", subject, word, OneOf(all), near)
+	return Unknown(subject, word, all, near)
 }
 
 // number is the first number in a value.

@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -53,11 +52,7 @@ func (f *inspectFlags) define(fs *flag.FlagSet, names []string) {
 	fs.BoolVar(&f.json, "json", false, "print JSON")
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	f.given = cli.Bind(all, cli.TrainDefaults)
-	all.VisitAll(func(one *flag.Flag) {
-		if strings.HasPrefix(one.Name, "model.") || slices.Contains(names, one.Name) {
-			fs.Var(one.Value, one.Name, one.Usage)
-		}
-	})
+	cli.SelectFlags(fs, all, append(names, "model."))
 }
 
 // sizeFlags are the flags outside the model section that sizes depend on.
@@ -127,17 +122,11 @@ func (f *inspectFlags) configure(args []string) (cfg config.Config, err error) {
 	if cfg, err = cli.Resolve(from, name, text, *f.given); err != nil {
 		return cfg, err
 	}
-	if over := cfg.Batch % max(f.ranks, 1); over > 0 && !f.gives("Batch") {
+	if over := cfg.Batch % max(f.ranks, 1); over > 0 && !cli.Gives(*f.given, "Batch") {
 		// Pad the batch for the requested number of ranks, which may differ from the run's.
 		cfg.Batch += f.ranks - over
 	}
 	return cfg, nil
-}
-
-// gives reports whether a flag sets a field of the configuration.
-func (f *inspectFlags) gives(name string) bool {
-	field, _ := reflect.TypeFor[config.Config]().FieldByName(name)
-	return slices.ContainsFunc(*f.given, func(a cli.Assignment) bool { return slices.Equal(a.Field, field.Index) })
 }
 
 // check returns an error if sizes cannot be computed for a configuration. It ignores what only

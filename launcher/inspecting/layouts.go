@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"slices"
-	"strings"
 
 	"spmoe/collective/mesh"
 	"spmoe/launcher/cli"
@@ -28,15 +27,11 @@ type layoutsFlags struct {
 	pp    Degrees
 	cp    Degrees
 	tp    Degrees
-	set   *flag.FlagSet
 }
-
-// degreeFlags are the flags that choose one layout.
-var degreeFlags = []string{"dp-replicate", "dp-shard", "ep"}
 
 // DefineLayouts defines the flags of layouts.
 func DefineLayouts(fs *flag.FlagSet) cli.Action {
-	f := &layoutsFlags{set: fs, pp: One(mesh.PP), cp: One(mesh.CP), tp: One(mesh.TP)}
+	f := &layoutsFlags{pp: One(mesh.PP), cp: One(mesh.CP), tp: One(mesh.TP)}
 	running.DefineRankCount(fs, &f.ranks, 8)
 	f.define(fs, append([]string{"flavor", "recompute", "fsdp", "ep-dispatch", "ep-combine-backward"}, stageSizeFlags...))
 	fs.Lookup("json").Usage = "print JSON, one layout per line"
@@ -78,12 +73,6 @@ func (f *layoutsFlags) run(_ context.Context, env cli.Env) error {
 	return nil
 }
 
-// chosen reports whether flags choose one layout.
-func (f *layoutsFlags) chosen() (yes bool) {
-	f.set.Visit(func(given *flag.Flag) { yes = yes || slices.Contains(degreeFlags, given.Name) })
-	return yes
-}
-
 // layoutList is what layouts prints.
 type layoutList struct {
 	cfg          config.Config
@@ -95,7 +84,7 @@ type layoutList struct {
 
 // costs returns the chosen layout, or all legal ones.
 func (f *layoutsFlags) costs(cfg config.Config) (list layoutList, err error) {
-	list = layoutList{cfg: cfg, ranks: f.ranks, hosts: f.hosts, chosen: f.chosen()}
+	list = layoutList{cfg: cfg, ranks: f.ranks, hosts: f.hosts, chosen: cli.Gives(*f.given, "DPReplicate", "DPShard", "EP")}
 	of := mesh.Model{Batch: cfg.Batch}
 	if cfg.Model.MoELayers() > 0 {
 		of.Experts = cfg.Model.Experts
@@ -135,7 +124,7 @@ func (f *layoutsFlags) costs(cfg config.Config) (list layoutList, err error) {
 func (f *layoutsFlags) one(cfg config.Config, of mesh.Model) (mesh.Layout, error) {
 	for _, d := range [...]*Degrees{&f.pp, &f.cp, &f.tp} {
 		if len(d.List) != 1 {
-			return mesh.Layout{}, fmt.Errorf("%s is %v: give one number with --%s", d.Axis, d, strings.Join(degreeFlags, ", --"))
+			return mesh.Layout{}, fmt.Errorf("%s is %v: give one number with --ep, dp_replicate or dp_shard", d.Axis, d)
 		}
 	}
 	return mesh.Resolve(f.ranks, mesh.Degrees{PP: f.pp.List[0], CP: f.cp.List[0], TP: f.tp.List[0], DPReplicate: cfg.DPReplicate, DPShard: cfg.DPShard, EP: cfg.EP}, of)

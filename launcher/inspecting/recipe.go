@@ -1,6 +1,6 @@
 package inspecting
 
-// recipe prints a built-in low-precision recipe as a file for train --recipe.
+// recipe prints a built-in low-precision recipe as a file for the key recipe.
 
 import (
 	"context"

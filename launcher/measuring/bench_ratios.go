@@ -63,7 +63,7 @@ func (f *benchFlags) ratiosConfig() (config.Config, error) {
 		return cfg, err
 	}
 	if cfg.Model.MoELayers() == 0 {
-		return cfg, errors.New("the model has no experts: give another --flavor or fewer --model.dense-layers")
+		return cfg, errors.New("the model has no experts: give another --flavor or fewer model.dense_layers")
 	}
 	return cfg, nil
 }

@@ -87,7 +87,7 @@ func (h Header) metadata() ([]string, error) {
 
 // noRoutes returns the error of a file that is something else.
 func noRoutes(err error) error {
-	return fmt.Errorf("it has no routes: expected a file of train --record-routes (%w)", err)
+	return fmt.Errorf("it has no routes: expected a file of a run with record_routes (%w)", err)
 }
 
 // headerOf returns the header of a file, and checks that it describes the file's columns.

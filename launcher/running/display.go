@@ -84,7 +84,7 @@ func (f *DisplayFlags) Complete(out io.Writer, end record.Done, cfg config.Confi
 	fmt.Fprintf(
 		out,
 		"%s is complete: %d of %s, validation loss %.4f nats; "+
-			"to train on: launcher train --resume --out %s --steps N --schedule-steps %d, with N above %d\n",
+			"to train on: launcher train --resume --out %s --steps N --set schedule_steps=%d, with N above %d\n",
 		cfg.Out,
 		end.Step,
 		report.Plural(cfg.Steps, "step"),

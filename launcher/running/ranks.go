@@ -43,11 +43,11 @@ type RankFlags struct {
 // DefineRankCount defines --np and mpirun's -n.
 func DefineRankCount(fs *flag.FlagSet, ranks *int, initial int) {
 	*ranks = initial
-	fs.Var((*rankCount)(ranks), "np", "(ranks) `N` ranks to start")
-	fs.Var(alias{(*rankCount)(ranks)}, "n", "(ranks) `N` short for --np")
+	fs.Var((*rankCount)(ranks), "np", "(ranks) `N` ranks to start; -n is short for it")
+	fs.Var(alias{(*rankCount)(ranks)}, "n", cli.Internal+"`N` short for --np")
 }
 
-// alias is a second name of a flag. Help prints the default with the first.
+// alias is a second name of a flag, which help does not list.
 type alias struct{ flag.Value }
 
 func (alias) String() string { return "" }

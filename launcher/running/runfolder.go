@@ -46,11 +46,7 @@ func ReadFolder(path string) (name string, text []byte, from cli.Defaults, err e
 		return name, text, cli.TrainDefaults, err
 	}
 	if _, err := os.Stat(path); err != nil {
-		text := fmt.Sprintf("inspect %.*q: there is no such folder, and the flavors are %s", cli.LongestWord, path, strings.Join(cli.Flavors(), ", "))
-		if near := cli.Nearest(path[:min(len(path), cli.LongestWord)], cli.Flavors()); near != "" {
-			text += fmt.Sprintf(" (did you mean %s?)", near)
-		}
-		return name, nil, nil, errors.New(text)
+		return name, nil, nil, cli.Unknown("inspect: no such folder, and no flavor", path, cli.Flavors(), cli.Nearest(path, cli.Flavors()))
 	}
 	if text, err = system.ReadFile(filepath.Join(path, "config.json"), mostConfig); err != nil {
 		return name, nil, nil, fmt.Errorf("%w: inspect a flavor (%s), a run, a checkpoint, or a folder with a Hugging Face model's config.json", err, strings.Join(cli.Flavors(), ", "))

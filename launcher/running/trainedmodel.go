@@ -45,7 +45,7 @@ func WriteFailure(err error) error {
 func (m *TrainedModel) Prompts(all []string, warn io.Writer) ([]string, error) {
 	if m.IsRun {
 		if _, spelled := datasets.CutSpecial(m.Tokenizer, []byte(strings.Join(all, "\n"))); spelled != nil && !m.Cfg.SpecialTokens {
-			fmt.Fprintln(warn, "launcher: note: special tokens in prompts are encoded as letters, as in the text of the run, which has no --special-tokens")
+			fmt.Fprintln(warn, "launcher: note: special tokens in prompts are encoded as letters, as in the text of the run, which has no special_tokens")
 		}
 		return all, nil
 	}
@@ -81,7 +81,7 @@ func (f *ModelFlags) Define(fs *flag.FlagSet) {
 
 // DefineAveraged defines the flag that selects averaged weights.
 func DefineAveraged(fs *flag.FlagSet, averaged *bool) {
-	fs.BoolVar(averaged, "averaged", false, "use the averaged weights that a run with --ema saves, instead of the last ones")
+	fs.BoolVar(averaged, "averaged", false, "use the averaged weights that a run with ema saves, instead of the last ones")
 }
 
 // OpenWeights opens the weights in a folder with open: the averaged ones if the flag says so.

@@ -77,7 +77,7 @@ func (f *failures) judge(c cause, restarts int, end int) (code int, why string) 
 	case c == byOthers && f.kills > mostKills:
 		return end, fmt.Sprintf("it is death number %d by signals from outside without a step in between: find out what sends them, then repeat the command", f.kills)
 	case c == forMemory && f.memory > mostMemoryKills:
-		return end, fmt.Sprintf("memory ran out %d times: lower --batch or --seq, set --micro-batch or --recompute full, pass --save-async=false, or raise the memory limit", f.memory)
+		return end, fmt.Sprintf("memory ran out %d times: lower --batch or --seq, set --micro-batch or --recompute full, give --set save_async=false, or raise the memory limit", f.memory)
 	}
 	return 0, ""
 }

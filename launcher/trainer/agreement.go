@@ -194,7 +194,7 @@ func disagreement(all []rankSettings, where func(rank int) string) error {
 		case textSetting:
 			what = "install the same Go on all hosts, or give the same --data"
 			if strings.HasPrefix(s.Shown, givenText) || strings.HasPrefix(shown, givenText) {
-				what = "give all ranks --data and --data-field with the same text; it may lie elsewhere on each host"
+				what = "give all ranks --data and data_field with the same text; it may lie elsewhere on each host"
 			}
 		case stateSetting:
 			what = "give --out or --init-from a folder with the same content on all hosts"

@@ -72,12 +72,12 @@ func TestAveragedWeightsOnHosts(t *testing.T) {
 	outcomeFrom(t, parts, onHosts(t, parts, 2, 2, nil, run)).equals(t, "two hosts", want)
 }
 
-// A resumed run with another --ema, or without one, is refused.
+// A resumed run with another ema, or without one, is refused.
 func TestAverageRefused(t *testing.T) {
 	t.Parallel()
 	for want, emas := range map[string][2]float64{
-		"holds averaged weights (ema 0.9), which the run has to continue: leave --ema out": {0.9, 0},
-		"holds no averaged weights to continue: leave --ema out":                           {0, 0.9},
+		"holds averaged weights (ema 0.9), which the run has to continue: leave ema out": {0.9, 0},
+		"holds no averaged weights to continue: leave ema out":                           {0, 0.9},
 	} {
 		cfg := tiny(t, func(c *config.Config) { c.EMA = emas[0] })
 		train(t, cfg, 1, "")

@@ -419,7 +419,7 @@ func TestGuardValidate(t *testing.T) {
 		{config.Guard{}, ""}, {config.Guard{Spike: 1.5, Skips: 9, Memory: 7, Activations: 2, Replay: 2}, ""},
 		{config.Guard{Spike: 1}, "guard.spike is 1: give 0 (off)"}, {config.Guard{Spike: -2}, "guard.spike is -2"}, {config.Guard{Spike: math.NaN()}, "guard.spike is NaN"},
 		{config.Guard{Spike: math.Inf(1)}, "guard.spike is +Inf"},
-		{config.Guard{Skips: -1}, "guard.skips is -1"}, {config.Guard{Memory: -1}, "guard.memory is -1"}, {config.Guard{Activations: -1}, "guard.activations is -1: give 0 (never)"}, {config.Guard{Replay: -1}, "guard.replay is -1"},
+		{config.Guard{Skips: -1}, "guard.skips is -1"}, {config.Guard{Memory: -1}, "guard.memory is -1"}, {config.Guard{Activations: -1}, "guard.activations is -1: give 0 or more"}, {config.Guard{Replay: -1}, "guard.replay is -1"},
 	} {
 		err := tiny(t, func(cfg *config.Config) { cfg.Guard = c.guard }).Validate(2)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -383,7 +383,7 @@ func (j *Job) Diverged() error {
 	if training-training == 0 && validation-validation == 0 {
 		return nil
 	}
-	return fmt.Errorf("the run ended with a training loss of %g and a validation loss of %g: its weights are of no use: %s shows at which step it went wrong; train again with a lower --optimizer.lr or a longer --optimizer.warmup",
+	return fmt.Errorf("the run ended with a training loss of %g and a validation loss of %g: its weights are of no use: %s shows at which step it went wrong; train again with a lower --optimizer.lr or a longer optimizer.warmup",
 		training, validation, filepath.Join(j.cfg.Out, record.File))
 }
 

@@ -24,7 +24,7 @@ func failing(times int32, operation, path string, err error) broken {
 }
 
 // repeats matches the time that is left of 10 minutes, soon after they began.
-var repeats = regexp.MustCompile(`trying again for (10m0s|9m\d+s) \(--save-retry\)`)
+var repeats = regexp.MustCompile(`trying again for (10m0s|9m\d+s) \(save_retry\)`)
 
 // The last save of a run is repeated until it works, at its end and when it is asked to stop. A
 // transient error of a disk does not lose the run.

@@ -27,7 +27,7 @@ func TestEndNotice(t *testing.T) {
 	cfg.Tokenizer = "own.json"
 	if got := strings.Join(estimate.Notices(cfg, unended{}), "\n"); !strings.Contains(
 		got,
-		"tokenizer own.json names no token that ends documents, so the byte NUL (0) stands between them: name one with --end-token",
+		"tokenizer own.json names no token that ends documents, so the byte NUL (0) stands between them: name one with end_token",
 	) {
 		t.Errorf("%q", got)
 	}
@@ -46,7 +46,7 @@ func TestNotices(t *testing.T) {
 	}{
 		"default":                     {"debug", 256, func(*config.Config) {}, nil},
 		"bytes in a large vocabulary": {"small", 256, func(c *config.Config) { c.Tokenizer = "bytes" }, []string{"tokenizer bytes uses 256 of the vocabulary's 8192 rows (3.1 %)", "launcher data train-tokenizer --vocab 8192 --out tokenizer.json", "--tokenizer"}},
-		"small tokenizer":             {"small", 1000, func(c *config.Config) { c.Tokenizer = "own.json" }, []string{"tokenizer own.json uses 1000 of", "leave --model.vocab out"}},
+		"small tokenizer":             {"small", 1000, func(c *config.Config) { c.Tokenizer = "own.json" }, []string{"tokenizer own.json uses 1000 of", "leave model.vocab out"}},
 		"half of the vocabulary":      {"small", 4096, func(c *config.Config) { c.Tokenizer = "own.json" }, nil},
 		"warm-up longer than the run": {"debug", 256, func(c *config.Config) { c.Steps, c.Optimizer.Warmup = 10, 500 }, []string{"optimizer.warmup is 500, but the run has 10 steps"}},
 		"warm-up beyond the schedule": {"debug", 256, func(c *config.Config) { c.Steps, c.ScheduleSteps, c.Optimizer.Warmup = 50, 10, 20 }, []string{"but its schedule has 10 steps:"}},

@@ -181,7 +181,7 @@ func TestResumeWithAnotherOptimizer(t *testing.T) {
 		change func(*config.Config)
 		want   string
 	}{
-		{byToy, func(c *config.Config) { c.Optimizer.Name = "" }, "was trained with optimizer toy, not adamw: leave --optimizer.name out"},
+		{byToy, func(c *config.Config) { c.Optimizer.Name = "" }, "was trained with optimizer toy, not adamw: leave optimizer.name out"},
 		{byAdamW, func(c *config.Config) { c.Optimizer.Name = "toy" }, "was trained with optimizer adamw, not toy"},
 		{byToy, func(c *config.Config) { c.Optimizer.Eps = wideEps }, "is BF16, expected F32: leave the --model flags out, or resume with the program that saved it"},
 		{byAdamW, func(c *config.Config) { c.Optimizer.Name = "adamw" }, ""},

@@ -133,7 +133,7 @@ func TestDifferentBuiltinText(t *testing.T) {
 		}
 		defer given[i].Close()
 	}
-	if err := agreeOnHosts(given); err == nil || strings.Contains(err.Error(), "install") || !strings.Contains(err.Error(), "give all ranks --data and --data-field with the same text") {
+	if err := agreeOnHosts(given); err == nil || strings.Contains(err.Error(), "install") || !strings.Contains(err.Error(), "give all ranks --data and data_field with the same text") {
 		t.Errorf("error %v", err)
 	}
 	if got := jobs[1].corpus; !strings.HasPrefix(got.Builtin, "built-in") || got.Train < 4<<20 {

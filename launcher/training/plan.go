@@ -70,7 +70,7 @@ func rateNotes(saved, cfg config.Config, step int) []string {
 	}
 	note := fmt.Sprintf("the learning rate rises from %.2e in step %d to %.2e in step %d", before, step, next, step+1)
 	if planned := saved.PlannedSteps(); cfg.PlannedSteps() != planned {
-		note += fmt.Sprintf(": its schedule was planned for %d steps: add --schedule-steps %[1]d to keep to it", planned)
+		note += fmt.Sprintf(": its schedule was planned for %d steps: add --set schedule_steps=%[1]d to keep to it", planned)
 	}
 	return []string{note}
 }

@@ -86,7 +86,7 @@ func (f *TrainFlags) Define(fs *flag.FlagSet) cli.Action {
 // or srun starts. A new flag is compared unless it is added here.
 var MayDiffer = []string{
 	"np", "n", "ranks", "tag-output", "bind-to", "get-stack-traces", "heap-mib", "timeout", "silence", "host-timeout", "spares", "restarts",
-	"config", // what it says is compared
+	"config", "set", // what they say is compared
 	"log-format", "plain", "color", "columns", "cpuprofile", "report", "lock",
 }
 
@@ -183,9 +183,8 @@ func (f *TrainFlags) run(ctx context.Context, env cli.Env) (err error) {
 }
 
 // newData reports whether data that is not that of the checkpoint may begin: it must be named.
-func (f *TrainFlags) newData() (named bool) {
-	f.all.Visit(func(given *flag.Flag) { named = named || given.Name == "data" || given.Name == "data-field" })
-	return named && f.allowChanges
+func (f *TrainFlags) newData() bool {
+	return f.allowChanges && cli.Gives(*f.given, "Data", "DataField")
 }
 
 // withRanks adds to an error about the layout how many ranks a checkpoint is of, if others continue
@@ -210,7 +209,7 @@ func (f *TrainFlags) observe(job *trainer.Job, cfg config.Config) (err error) {
 	job.Profile, job.Notes, job.Settings = f.profile, append(job.Notes, f.notes...), f.Settings()
 	if f.ratios || f.project != "" {
 		if l, err := cfg.Layout(f.ranks.Count); err == nil && l.Replicas() > 1 {
-			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --dp-replicate 1 --ep %d", l, l.StageRanks())
+			return fmt.Errorf("--record-ratios and --project measure an exchange among all ranks of a stage, but the layout is %v: leave them out, or give --set dp_replicate=1 --ep %d", l, l.StageRanks())
 		} else if err == nil && l.Sharers() > 1 {
 			return fmt.Errorf("--record-ratios and --project count the tokens of whole sequences on each rank, but the layout is %v: leave them out, or give --cp 1 --tp 1", l)
 		}

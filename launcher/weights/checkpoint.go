@@ -59,7 +59,7 @@ func (s *Source) openCheckpoint() error {
 	return nil
 }
 
-// UseAverage replaces the weights by their average, which a run with --ema saves. Selection biases
+// UseAverage replaces the weights by their average, which a run with ema saves. Selection biases
 // have none and stay.
 func (s *Source) UseAverage() error {
 	for name, e := range s.entries {
@@ -73,7 +73,7 @@ func (s *Source) UseAverage() error {
 		}
 		last.name = AveragePrefix + weight
 		if _, ok := last.from.Tensors()[last.name]; !ok {
-			return fmt.Errorf("%s holds no averaged weights: only runs with --ema save them", s.path)
+			return fmt.Errorf("%s holds no averaged weights: only runs with ema save them", s.path)
 		}
 		e.values = last
 		s.entries[name] = e

@@ -9,7 +9,7 @@ import (
 
 // Schedule is a learning rate with a linear warm-up, a constant part, and a decay at the end.
 type Schedule struct {
-	LR        float64 `toml:"lr" help:"peak learning rate"`
+	LR        float64 `toml:"lr" flag:"yes" help:"peak learning rate"`
 	Warmup    int     `toml:"warmup" help:"steps of linear warm-up; the default is cut to a tenth of --steps, but not below 20"`
 	DecayFrac float64 `toml:"decay_frac" help:"share of the steps at the end over which the rate decays"`
 	Decay     string  `toml:"decay" help:"shape of the decay: linear, sqrt or cosine"`

@@ -198,9 +198,9 @@ type line struct {
 }
 
 // verify are the flags of verify-layouts: a model with all parts whose sums cross ranks.
-var verify = strings.Fields(`-np 4 verify-layouts --steps 2 --seq 96 --batch 8 --optimizer.clip-norm 0 --model.dim 32 --model.layers 2
-	--model.dense-inter 64 --model.heads 2 --model.kv-rank 16 --model.nope-dim 8 --model.rope-dim 8 --model.value-dim 16 --model.experts 8
-	--model.top-k 2 --model.expert-inter 32`)
+var verify = strings.Fields(`-np 4 verify-layouts --steps 2 --seq 96 --batch 8 --set optimizer.clip_norm=0 --set model.dim=32 --set model.layers=2
+	--set model.dense_inter=64 --set model.heads=2 --set model.kv_rank=16 --set model.nope_dim=8 --set model.rope_dim=8 --set model.value_dim=16 --set model.experts=8
+	--set model.top_k=2 --set model.expert_inter=32`)
 
 // find runs the launcher with the mistake and checks what verify-layouts says about it.
 func (m Mutation) find(t *testing.T, launcher, text string) {

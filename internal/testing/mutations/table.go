@@ -21,7 +21,7 @@ const (
 )
 
 // groupedQueries are flags of a model with grouped-query attention.
-const groupedQueries = "--model.heads 4 --model.kv-heads 2 --model.kv-rank 0 --model.qk-norm --model.qkv-bias"
+const groupedQueries = "--set model.heads=4 --set model.kv_heads=2 --set model.kv_rank=0 --set model.qk_norm=true --set model.qkv_bias=true"
 
 // contexts are flags of runs in which ranks share sequences, or not.
 const contexts = "--cp 1,2 --seq 128"
@@ -117,13 +117,13 @@ var Table = []Mutation{
 	},
 	{
 		Name: "padding-counted", Text: "MTP counts the last token of a sequence, which has no target, unless it is the rank's last one",
-		File: "moe/mtp.go", Old: `if (i+1)%b.Seq == 0 {`, New: `if i+1 == len(shifted) {`, Args: "--model.mtp-layers 1",
+		File: "moe/mtp.go", Old: `if (i+1)%b.Seq == 0 {`, New: `if i+1 == len(shifted) {`, Args: "--set model.mtp_layers=1",
 		Axis: ranks, Tensor: mtpWeight,
 	},
 	{
 		Name: "balance-group", Text: "the balance loss is averaged over the sequences of an `ep` group",
 		File: "moe/layer.go", Old: `p.batch.GlobalSequences)`, New: `p.batch.GlobalSequences/p.model.mesh.Layout.Replicas())`,
-		Args: "--model.balance-alpha 0.01", Axis: replicas, Tensor: router,
+		Args: "--set model.balance_alpha=0.01", Axis: replicas, Tensor: router,
 	},
 	{
 		Name: "bias-local", Text: "selection biases follow the loads of the rank",
@@ -139,24 +139,24 @@ var Table = []Mutation{
 		Name: "capacity-by-replica", Text: "the capacity of an expert bounds the rows of one replica",
 		File: "collective/ep/onesided.go", Old: `all, err := s.replicas.count(s.chosen, s.Options)`,
 		New:  `all, err := s.replicas.count(s.chosen, Options{}); s.Options.limit(all[:len(s.all)], s.layout.Experts)`,
-		Args: "--ep-capacity 1.1", Axis: replicas, Tensor: anExpert,
+		Args: "--set ep_capacity=1.1", Axis: replicas, Tensor: anExpert,
 	},
 	{
 		Name: "norm-one-replica", Text: "the gradient norm has the slices of the first replica of an expert only",
 		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`,
 		New:  `if !s.group.Experts || s.group.Ranks == nil || s.group.Ranks.Rank() == 0 { sum.Add(x) }`,
-		Args: "--optimizer.clip-norm 0.01", Axis: replicas, Tensor: allGradients,
+		Args: "--set optimizer.clip_norm=0.01", Axis: replicas, Tensor: allGradients,
 	},
 	{
 		Name: "norm-twice", Text: "the gradient norm counts an expert once per replica",
 		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`,
 		New:  `n := 1; if s.group.Experts && s.group.Ranks != nil { n = s.group.Ranks.Size() }; for range n { sum.Add(x) }`,
-		Args: "--optimizer.clip-norm 0.01", Axis: replicas, Tensor: allGradients,
+		Args: "--set optimizer.clip_norm=0.01", Axis: replicas, Tensor: allGradients,
 	},
 	{
 		Name: "zero-slice", Text: "the update of a ZeRO slice leaves out its last element",
 		File: "moe/optim/optimizer.go", Old: `update(o.ex, run(0, s.len(), s.work()))`, New: `n := max(s.len()-1, 0); update(o.ex, run(0, n, s.work().Slice(0, n)))`,
-		Args: "--guard.memory 0", Axis: ranks, Tensor: anyWeight,
+		Args: "--set guard.memory=0", Axis: ranks, Tensor: anyWeight,
 	},
 	{
 		Name: "zero-shift", Text: "a ZeRO slice is updated with gradients that begin one element early",
@@ -188,7 +188,7 @@ var Table = []Mutation{
 		File: "moe/optim/optimizer.go", Old: `if s.peers != nil {
 		if err := s.publish()`, New: `if s.peers != nil && (s.group.Shared || o.steps == 0) {
 		if err := s.publish()`,
-		Args: "--guard.memory 0", Axis: ranks, Tensor: anyWeight,
+		Args: "--set guard.memory=0", Axis: ranks, Tensor: anyWeight,
 	},
 	{
 		Name: "data-order", Text: "the ranks of an `ep` group read the same rows",
@@ -260,7 +260,7 @@ var Table = []Mutation{
 	{
 		Name: "context-balance", Text: "the balance loss counts the choices in the rank's part of a sequence",
 		File: "moe/balance.go", Old: `range of.I32()`, New: `range counts.I32()`,
-		Args: contexts + " --model.balance-alpha 0.01", Axis: shares, Tensor: router,
+		Args: contexts + " --set model.balance_alpha=0.01", Axis: shares, Tensor: router,
 	},
 	{
 		Name: "context-mask", Text: "a token of a shared sequence attends to its own part only",
@@ -309,7 +309,7 @@ var Table = []Mutation{
 	{
 		Name: "tensor-norm", Text: "the gradient norm lacks the experts of every second rank that divides products",
 		File: "moe/optim/optimizer.go", Old: `sum.Add(x)`, New: `if !s.group.Experts || o.comm.Rank()%2 == 0 { sum.Add(x) }`,
-		Args: "--tp 2 --seq 128 --optimizer.clip-norm 0.01", Axis: divides, Tensor: allGradients,
+		Args: "--tp 2 --seq 128 --set optimizer.clip_norm=0.01", Axis: divides, Tensor: allGradients,
 	},
 	{
 		Name: "tensor-expert-scale", Text: "with divided products, the gradients of experts without replicas are divided by `tp`",
@@ -318,7 +318,7 @@ var Table = []Mutation{
 				for i := range g.Grad.F32() { g.Grad.F32()[i] /= float32(m.mesh.Layout.Tensor()) }
 			}
 			g.completeGrad(w)`,
-		Args: products + " --guard.memory 0 --guard.activations 0", Axis: divides, Tensor: anExpert,
+		Args: products + " --set guard.memory=0 --set guard.activations=0", Axis: divides, Tensor: anExpert,
 	},
 	{
 		Name: "tensor-expert-sum", Text: "at ep 1, the gradients of experts are not summed over ranks that divide products",
@@ -365,6 +365,6 @@ var Table = []Mutation{
 		for g, n := 0, len(before)/len(x.ends); n > 0 && g < len(x.ends); g++ {
 			if x.ends[g] == 0 || g > 0 && x.ends[g] == x.ends[g-1] { copy(to.F32()[g*n:(g+1)*n], before[g*n:]) }
 		}`,
-		Args: "--model.experts 128 --seq 32 --batch 4", Axis: "ep > 1", Tensor: anExpert,
+		Args: "--set model.experts=128 --seq 32 --batch 4", Axis: "ep > 1", Tensor: anExpert,
 	},
 }

@@ -64,8 +64,8 @@ func Changes(saved, cfg Config, from string) (all []Change, err error) {
 			return
 		}
 		if key.Effect == Fixed {
-			err = fmt.Errorf("%s is %s in %s, not %s: a resumed run cannot change it: leave --%s out, or start a new run (with --init-from for these weights)",
-				key.Name, Value(was), from, Value(v), strings.ReplaceAll(key.Name, "_", "-"))
+			err = fmt.Errorf("%s is %s in %s, not %s: a resumed run cannot change it: leave %s out, or start a new run (with --init-from for these weights)",
+				key.Name, Value(was), from, Value(v), key.Name)
 			return
 		}
 		// The decay of a shorter schedule begins earlier.

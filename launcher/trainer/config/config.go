@@ -30,31 +30,31 @@ import (
 )
 
 // Config is everything that defines a run except the number of ranks. The toml names are those of
-// config files and command-line flags (--steps 100, --model.layers 4).
+// config files. --set KEY=VALUE sets any; those with the tag flag have a flag too (--steps 100).
 type Config struct {
-	Flavor string `toml:"flavor" group:"run" resume:"fixed" help:"built-in model that the model section starts from"`
-	Steps  int    `toml:"steps" group:"run" resume:"harmless" help:"number of optimizer steps of the run"`
+	Flavor string `toml:"flavor" flag:"yes" group:"run" resume:"fixed" help:"built-in model that the model section starts from"`
+	Steps  int    `toml:"steps" flag:"yes" group:"run" resume:"harmless" help:"number of optimizer steps of the run"`
 
 	ScheduleSteps int `toml:"schedule_steps,omitempty" group:"run" resume:"harmless" help:"steps that the learning rate is planned for, whatever the steps of the run are; after them it stays as it was in the last of them; 0: those of the run"`
 
-	Seq         int  `toml:"seq" group:"run" resume:"fixed" help:"tokens per sequence"`
-	Batch       int  `toml:"batch" group:"run" resume:"meaningful" help:"sequences per optimizer step of all ranks together (the global batch)"`
-	MicroBatch  int  `toml:"micro_batch" group:"run" resume:"harmless" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; results do not depend on it, except for the recipes that docs/layouts.md names"`
+	Seq         int  `toml:"seq" flag:"yes" group:"run" resume:"fixed" help:"tokens per sequence"`
+	Batch       int  `toml:"batch" flag:"yes" group:"run" resume:"meaningful" help:"sequences per optimizer step of all ranks together (the global batch)"`
+	MicroBatch  int  `toml:"micro_batch" flag:"yes" group:"run" resume:"harmless" help:"maximum sequences per rank in one forward and backward pass; 0: the whole batch; results do not depend on it, except for the recipes that docs/layouts.md names"`
 	ChainPasses bool `toml:"chain_passes" group:"run" resume:"harmless" help:"add the dense gradients of a step's passes one after another, not as a tree: saves FP32 copies of them, but the last bits of results then depend on micro_batch"`
 
-	Recompute string `toml:"recompute" group:"run" resume:"harmless" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
-	Precision string `toml:"precision" group:"run" resume:"meaningful" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
+	Recompute string `toml:"recompute" flag:"yes" group:"run" resume:"harmless" help:"recompute activations in the backward pass to save memory: none, selective (what is cheap) or full (all except the inputs of layers); results are bit-identical"`
+	Precision string `toml:"precision" flag:"yes" group:"run" resume:"meaningful" help:"number formats of the matrix products: bf16, fp32 or a recipe such as mxfp8"`
 
 	RecipeFile string `toml:"recipe,multiline" group:"run" resume:"meaningful" help:"file with a format and a rounding for each operand, instead of precision; launcher recipe prints a built-in one; a run's config has its text"`
 
 	DPReplicate int  `toml:"dp_replicate" group:"layout" resume:"harmless" help:"groups of ranks with whole replicas of the model (data parallelism); ep is at most a group"`
 	DPShard     int  `toml:"dp_shard" group:"layout" resume:"harmless" help:"ranks of each of these groups; -1: all ranks divided by dp_replicate"`
 	FSDP        bool `toml:"fsdp" group:"layout" resume:"harmless" help:"each host holds a part of the dense weights and gradients, and gathers a block before its use; one host holds them once anyway; results are bit-identical"`
-	CP          int  `toml:"cp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence (context parallelism), a power of two; results are bit-identical, except for recipes with a scale per tensor (nvfp4, fp8-tensor)"`
-	TP          int  `toml:"tp" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence and the products of its dense layers (tensor parallelism), a power of two; ep is at most dp_shard * cp * tp; hosts divide products each by itself; results are bit-identical, except for recipes with a scale per tensor (nvfp4, fp8-tensor)"`
-	EP          int  `toml:"ep" group:"layout" resume:"harmless" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp * tp; results are bit-identical"`
+	CP          int  `toml:"cp" flag:"yes" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence (context parallelism), a power of two; results are bit-identical, except for recipes with a scale per tensor (nvfp4, fp8-tensor)"`
+	TP          int  `toml:"tp" flag:"yes" group:"layout" resume:"harmless" help:"consecutive ranks that share each sequence and the products of its dense layers (tensor parallelism), a power of two; ep is at most dp_shard * cp * tp; hosts divide products each by itself; results are bit-identical, except for recipes with a scale per tensor (nvfp4, fp8-tensor)"`
+	EP          int  `toml:"ep" flag:"yes" group:"layout" resume:"harmless" help:"consecutive ranks that hold each routed expert once and exchange tokens (expert parallelism); the others hold replicas; 0: dp_shard * cp * tp; results are bit-identical"`
 
-	PP             int    `toml:"pp" group:"layout" resume:"harmless" help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
+	PP             int    `toml:"pp" flag:"yes" group:"layout" resume:"harmless" help:"ranks of a pipeline, each with stages of the model; a stage has dp_replicate * dp_shard ranks; results are bit-identical"`
 	PPSchedule     string `toml:"pp_schedule" group:"layout" resume:"harmless" help:"order in which these ranks run micro-batches: 1F1B, Interleaved1F1B, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV, or a FILE with lists as schedule --json writes them"`
 	PPStages       int    `toml:"pp_stages_per_rank" group:"layout" resume:"harmless" help:"stages of each of these ranks; 0: as pp_layout says, or the fewest that the schedule allows"`
 	PPLayout       string `toml:"pp_layout" group:"layout" resume:"harmless" help:"layers of each stage in Megatron's notation, as Et*3|(tt|)*2,tmL: E embedding, t layer, m MTP module, L head; empty: stages of equal cost"`
@@ -65,30 +65,30 @@ type Config struct {
 	EPDispatch string  `toml:"ep_dispatch" group:"layout" resume:"meaningful" help:"format of tokens on their way to experts: bf16 (unchanged) or mxfp8"`
 	EPCombine  string  `toml:"ep_combine_backward" group:"layout" resume:"meaningful" help:"format of gradients on their way to experts: bf16 (unchanged) or mxfp8"`
 	EPCapacity float64 `toml:"ep_capacity" group:"layout" resume:"meaningful" help:"maximum tokens per expert, as a multiple of the mean; further tokens are dropped, which changes the model; 0: no maximum"`
-	Threads    int     `toml:"threads" group:"layout" resume:"harmless" help:"threads per rank; 0: cores divided by ranks"`
-	Seed       uint64  `toml:"seed" group:"run" resume:"fixed" help:"seed of the initial weights and of the data order"`
-	InitFrom   string  `toml:"init_from" group:"run" resume:"fixed" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
-	Tokenizer  string  `toml:"tokenizer" group:"run" resume:"fixed" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
+	Threads    int     `toml:"threads" flag:"yes" group:"layout" resume:"harmless" help:"threads per rank; 0: cores divided by ranks"`
+	Seed       uint64  `toml:"seed" flag:"yes" group:"run" resume:"fixed" help:"seed of the initial weights and of the data order"`
+	InitFrom   string  `toml:"init_from" flag:"yes" group:"run" resume:"fixed" help:"start a new run from the weights of a run, checkpoint or Hugging Face folder; empty: random weights"`
+	Tokenizer  string  `toml:"tokenizer" flag:"yes" group:"run" resume:"fixed" help:"tokenizer: bytes, tiktoken:NAME (cl100k_base, o200k_base, p50k_base, r50k_base) or a Hugging Face tokenizer.json; it sets model.vocab"`
 	EndToken   string  `toml:"end_token,omitempty" group:"run" resume:"fixed" help:"token of the tokenizer that ends documents, such as <|endoftext|>; empty: that of its tokenizer_config.json, or else of its special tokens"`
 
 	SpecialTokens bool `toml:"special_tokens,omitempty" group:"run" resume:"fixed" help:"special tokens of the tokenizer that are spelled in text stand for themselves, in training text and in prompts; the end of a document divides text; default: they are ordinary text"`
 
-	Data      []string `toml:"data" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
+	Data      []string `toml:"data" flag:"yes" group:"run" resume:"verified" help:"training data: files, folders or globs such as 'c4/*.jsonl.zst' of text, JSON, CSV, Parquet or Arrow, also .gz and .zst, or files of data tokenize; hf:NAME[:CONFIG][/SPLIT] is a dataset in Hugging Face's cache on disk; PATH@WEIGHT makes a mixture; default: the sources of the Go installation, or else text inside the program"`
 	DataField string   `toml:"data_field" group:"run" resume:"verified" help:"field or column with the text in JSON, CSV, Parquet and Arrow files"`
 
 	DataRules int `toml:"data_rules" group:"run" resume:"verified" help:"how files are read as documents, documents divided, and mixtures read: 3: lines that are <|endoftext|> or the end token end a document of a text file, and each source of a mixture is read by epochs; 2: the hash of their text chooses validation documents; 1: as runs before this setting did, by the hash of file name and row"`
 
 	DocumentMask bool `toml:"document_mask" group:"run" resume:"meaningful" help:"prevent attention between documents that are packed into one sequence"`
 
-	Out string `toml:"out" group:"saving" resume:"harmless" help:"folder of the run; empty: the next free runs/FLAVOR-N"`
+	Out string `toml:"out" flag:"yes" group:"saving" resume:"harmless" help:"folder of the run; empty: the next free runs/FLAVOR-N"`
 
-	SaveEvery Interval `toml:"save_every" group:"saving" resume:"harmless" help:"steps (500) or time (10m) between checkpoints; 0: only at the end"`
+	SaveEvery Interval `toml:"save_every" flag:"yes" group:"saving" resume:"harmless" help:"steps or time between checkpoints, such as 500 or 10m; 0: only at the end"`
 	SaveAsync bool     `toml:"save_async" group:"saving" resume:"harmless" help:"write checkpoints that are due by steps from a copy of the state while training continues"`
 	SaveRetry Duration `toml:"save_retry" group:"saving" resume:"harmless" help:"how long to retry the last save of a run if it fails, for example on a full disk"`
 	Keep      int      `toml:"keep" group:"saving" resume:"harmless" help:"checkpoints to keep, at least 2; 0: one, and if the next fills the disk, it is removed before that is complete, so a crash in between loses both"`
 
 	LogEvery      int `toml:"log_every" group:"output" resume:"harmless" help:"steps between log lines"`
-	EvalEvery     int `toml:"eval_every" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs, but five if that is at most 10 %; 0: only at start and end"`
+	EvalEvery     int `toml:"eval_every" flag:"yes" group:"evaluation" resume:"harmless" help:"steps between evaluations of the validation loss; -1: ten evaluations, fewer if they would take more than 2 % of the run's FLOPs, but five if that is at most 10 %; 0: only at start and end"`
 	EvalSequences int `toml:"eval_sequences" group:"evaluation" resume:"harmless" help:"validation sequences per evaluation"`
 
 	EvalTasks []string `toml:"eval_tasks,omitempty" group:"evaluation" resume:"harmless" help:"JSONL files with questions in the form of LAMBADA, HellaSwag or ARC to answer at each evaluation, as eval --tasks does"`
@@ -393,17 +393,13 @@ type Guard struct {
 }
 
 func (g Guard) validate() error {
-	switch {
-	case !(g.Spike == 0 || g.Spike > 1) || math.IsInf(g.Spike, 0):
+	if !(g.Spike == 0 || g.Spike > 1) || math.IsInf(g.Spike, 0) {
 		return fmt.Errorf("guard.spike is %g: give 0 (off) or a multiple of the median gradient norm above 1, such as 100", g.Spike)
-	case g.Skips < 0:
-		return fmt.Errorf("guard.skips is %d: give 0 (the first skipped step ends the run) or more", g.Skips)
-	case g.Memory < 0:
-		return fmt.Errorf("guard.memory is %d: give 0 (never), 1 (at every step) or more", g.Memory)
-	case g.Activations < 0:
-		return fmt.Errorf("guard.activations is %d: give 0 (never), 1 (at every step) or more", g.Activations)
-	case g.Replay < 0:
-		return fmt.Errorf("guard.replay is %d: give 0 (never) or the steps between those that are computed twice", g.Replay)
+	}
+	for i, n := range []int{g.Skips, g.Memory, g.Activations, g.Replay} {
+		if n < 0 {
+			return fmt.Errorf("guard.%s is %d: give 0 or more", []string{"skips", "memory", "activations", "replay"}[i], n)
+		}
 	}
 	return nil
 }

@@ -128,7 +128,7 @@ func (c Config) OnHosts(ranks int, first []int) error {
 			return fmt.Errorf("%s on several hosts: %w, %s", where, err, instead)
 		}
 		if plan, err := c.PipelinePlan(ranks); c.Pipelined() && err == nil && plan.Holders()[len(plan.Holders())-1] == stage && plan.LastInFlight() > 1 {
-			return fmt.Errorf("pp_schedule is %s, and %s on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has %d passes of the last stage in flight: give another --pp-schedule, %s", c.PPSchedule, where, plan.LastInFlight(), instead)
+			return fmt.Errorf("pp_schedule is %s, and %s on several hosts: the head's gradient is summed over hosts pass by pass, and this schedule has %d passes of the last stage in flight: give another pp_schedule, %s", c.PPSchedule, where, plan.LastInFlight(), instead)
 		}
 	}
 	return nil

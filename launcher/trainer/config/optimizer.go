@@ -40,12 +40,12 @@ func SameOptimizer(from *checkpoint.Reader, cfg Config) error {
 	name := cfg.Optimizer.RuleName()
 	switch {
 	case saved.Optimizer.RuleName() != name:
-		return fmt.Errorf("%s was trained with optimizer %s, not %s: leave --optimizer.name out, or start a new run from its weights with --init-from",
+		return fmt.Errorf("%s was trained with optimizer %s, not %s: leave optimizer.name out, or start a new run from its weights with --init-from",
 			from.Path(), saved.Optimizer.RuleName(), name)
 	case saved.EMA != 0 && cfg.EMA == 0:
-		return fmt.Errorf("%s holds averaged weights (ema %g), which the run has to continue: leave --ema out", from.Path(), saved.EMA)
+		return fmt.Errorf("%s holds averaged weights (ema %g), which the run has to continue: leave ema out", from.Path(), saved.EMA)
 	case saved.EMA == 0 && cfg.EMA != 0:
-		return fmt.Errorf("%s holds no averaged weights to continue: leave --ema out, or start a new run from its weights with --init-from", from.Path())
+		return fmt.Errorf("%s holds no averaged weights to continue: leave ema out, or start a new run from its weights with --init-from", from.Path())
 	}
 	cfg.Optimizer.Moments = saved.Optimizer.Moments
 	want, err := cfg.contents()

@@ -39,12 +39,12 @@ func CheckSpace(c config.Config, ranks, step, existing int, free int64) error {
 		shrink += ", --save-every 0 (one checkpoint, at the end)"
 	}
 	if c.Keep > config.FewestKept {
-		shrink += fmt.Sprintf(", --keep %d", config.FewestKept)
+		shrink += fmt.Sprintf(", --set keep=%d", config.FewestKept)
 	}
 	if existing > 0 {
-		shrink += ", --keep 0 (the old checkpoint is removed before the next is complete, and a crash in between loses both)"
+		shrink += ", --set keep=0 (the old checkpoint is removed before the next is complete, and a crash in between loses both)"
 	}
-	return fmt.Errorf("%s has %s of free space, but the checkpoints need about %s more: each takes %s, %d are kept (--keep) and one is being written: "+
+	return fmt.Errorf("%s has %s of free space, but the checkpoints need about %s more: each takes %s, %d are kept (keep) and one is being written: "+
 		"free space there, or give --out on another disk%s", c.Out, system.Bytes(free), system.Bytes(need), system.Bytes(size), kept, shrink)
 }
 

@@ -139,10 +139,10 @@ func saving(c config.Config, available int64, n int, on Host) string {
 		}
 	}
 	if c.Copies() {
-		try("--save-async=false", func(c *config.Config) { c.SaveAsync = false })
+		try("--set save_async=false", func(c *config.Config) { c.SaveAsync = false })
 	}
 	if c.Passes(n) > 3 && !c.ChainPasses { // a tree of four passes is the first with a copy of its own
-		try("--chain-passes", func(c *config.Config) { c.ChainPasses = true })
+		try("--set chain_passes=true", func(c *config.Config) { c.ChainPasses = true })
 	}
 	if full := moe.RecomputeFull.String(); c.Recompute != full {
 		try("--recompute "+full, func(c *config.Config) { c.Recompute = full })
@@ -150,7 +150,7 @@ func saving(c config.Config, available int64, n int, on Host) string {
 	switch micro := c.RankBatch(n); {
 	case c.PPMicrobatches > 0 && micro%2 == 0:
 		more := 2 * c.PPMicrobatches
-		try(fmt.Sprintf("--pp-microbatches %d", more), func(c *config.Config) { c.PPMicrobatches = more })
+		try(fmt.Sprintf("--set pp_microbatches=%d", more), func(c *config.Config) { c.PPMicrobatches = more })
 	case c.PPMicrobatches == 0 && micro > 1:
 		one := c
 		for one.MicroBatch = micro / 2; one.MicroBatch > 1 && !fitting(one); {

@@ -19,11 +19,11 @@ func Notices(c config.Config, t datasets.Tokenizer) (all []string) {
 		if c.Tokenizer == (datasets.Bytes{}).Name() {
 			add(text+"make one with launcher data train-tokenizer --vocab %d --out tokenizer.json, and pass it with --tokenizer", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab), vocab)
 		} else {
-			add(text+"leave --model.vocab out", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab))
+			add(text+"leave model.vocab out", c.Tokenizer, tokens, vocab, 100*float64(tokens)/float64(vocab))
 		}
 	}
 	if end := datasets.EndOf(t); end.From == "" && t.Name() != (datasets.Bytes{}).Name() {
-		add("tokenizer %s names no token that ends documents, so the byte NUL (%d) stands between them: name one with --end-token", c.Tokenizer, end.ID)
+		add("tokenizer %s names no token that ends documents, so the byte NUL (%d) stands between them: name one with end_token", c.Tokenizer, end.ID)
 	}
 	if steps := c.PlannedSteps(); c.Optimizer.Warmup > steps {
 		what, length := "the run", "1 step"

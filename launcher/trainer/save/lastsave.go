@@ -53,7 +53,7 @@ func (c *Checkpointer) SaveLast(ctx context.Context) error {
 				events.Alarm{
 					Step: step,
 					Text: fmt.Sprintf(
-						"%v%s. The state is still in memory: trying again for %v (--save-retry), until Ctrl-C",
+						"%v%s. The state is still in memory: trying again for %v (save_retry), until Ctrl-C",
 						&UnsavedError{step, failed},
 						estimate.AdviseSpace(c.Cfg, c.Saver.comm.Size()),
 						left.Round(time.Second),
