@@ -143,7 +143,7 @@ func TestSet(t *testing.T) {
 		"--keep 3 train":                         "there is no flag --keep: --set keep=... sets it",
 		"compare --model.layers=3":               "--set model.layers=... sets it",
 		"train --set model.layers":               "give KEY=VALUE",
-		"train --set model.layer=3":              `unknown key "model.layer": did you mean layers in [model]`,
+		"train --set model.layer=3":              `unknown key "model.layer": did you mean model.layers?`,
 		"train --set model.layers=x":             `invalid value "x" for key model.layers: it must be a whole number`,
 		"train --set mx.scale=celi":              "mx.scale is \"celi\"",
 		"inspect --set out=x":                    `unknown key "out"`,

@@ -61,15 +61,6 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-func named(t *testing.T, name string) cli.Command {
-	t.Helper()
-	c, ok := cli.Find(commands(), name)
-	if !ok {
-		t.Fatal(name)
-	}
-	return c
-}
-
 // --version has a few spellings.
 func TestVersionFlag(t *testing.T) {
 	want := succeed(t, "--version")

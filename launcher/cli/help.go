@@ -166,7 +166,7 @@ func (s section) print(gap string, about func(*flag.Flag) string, flavor string,
 		_, value, _ := splitUsage(f)
 		name := "--" + f.Name + " " + value
 		if s.keys {
-			name = strings.ReplaceAll(f.Name, "-", "_") + "=" + cmp.Or(value, "true|false")
+			name = dottedKey(f) + "=" + cmp.Or(value, "true|false")
 		}
 		PrintEntry(out, system.TerminalWidth(out), flagColumn, strings.TrimSpace(name), about(f)+defaultOf(f, flavor))
 	}

@@ -197,7 +197,7 @@ func set(fs *flag.FlagSet, f *flag.Flag, value string) (err error) {
 		if f, value, err = keys.find(value); err != nil {
 			return err
 		}
-		fs, what = keys.all, "key "+strings.ReplaceAll(f.Name, "-", "_")
+		fs, what = keys.all, "key "+dottedKey(f)
 	}
 	if err := fs.Set(f.Name, value); err != nil {
 		if own, ok := f.Value.(flag.Getter); ok && err.Error() == "parse error" {

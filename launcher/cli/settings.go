@@ -74,7 +74,7 @@ func (k *Keys) find(text string) (f *flag.Flag, value string, err error) {
 		return nil, "", fmt.Errorf("--set %.*q: give KEY=VALUE, such as optimizer.beta2=0.99", LongestWord, text)
 	}
 	if f = k.all.Lookup(strings.ReplaceAll(key, "_", "-")); f == nil {
-		return nil, "", fmt.Errorf("--set: unknown key %.*q%s (launcher help train keys lists them)", LongestWord, key, meantKey(key))
+		return nil, "", fmt.Errorf("--set: unknown key %.*q%s (launcher help train keys lists them)", LongestWord, key, meantKey(key, dottedKey))
 	}
 	return f, value, nil
 }
@@ -329,7 +329,7 @@ func Locate(name string, err error) error {
 				name, unknown.Line)
 		}
 		return fmt.Errorf("%s:%d: unknown key %.100q%s (launcher train --dry-run prints all keys)",
-			name, unknown.Line, unknown.Key, meantKey(unknown.Key))
+			name, unknown.Line, unknown.Key, meantKey(unknown.Key, keyInFile))
 	}
 	if wrong := (*stricttoml.SyntaxError)(nil); errors.As(err, &wrong) {
 		return fmt.Errorf("%s:%d:%d: %.500s", name, wrong.Line, wrong.Column, wrong.Message)

@@ -64,7 +64,7 @@ func UnknownFlag(fs *flag.FlagSet, name string) error {
 	all := settable(fs)
 	spelled := func(f *flag.Flag) string {
 		if fs.Lookup(f.Name) == nil {
-			return "--set " + strings.ReplaceAll(f.Name, "-", "_") + "=..."
+			return "--set " + dottedKey(f) + "=..."
 		}
 		return "--" + f.Name
 	}
@@ -122,9 +122,9 @@ func describeFlag(f *flag.Flag) string {
 	return usage
 }
 
-// meantKey returns a hint for an unknown key of a configuration file, such as
-// training.local_batch_size; empty: none.
-func meantKey(key string) string {
+// meantKey returns a hint for an unknown key such as training.local_batch_size, in the words of
+// spell; empty: none.
+func meantKey(key string, spell func(*flag.Flag) string) string {
 	if len(key) > LongestWord {
 		return ""
 	}
@@ -135,22 +135,25 @@ func meantKey(key string) string {
 	last := full[strings.LastIndexByte(full, '.')+1:]
 	for _, name := range []string{full, last} {
 		if f := cmp.Or(fs.Lookup(name), meantFlag(fs, name)); f != nil {
-			return fmt.Sprintf(": did you mean %s (%s)?", keyOf(f), describeFlag(f))
+			return fmt.Sprintf(": did you mean %s (%s)?", spell(f), describeFlag(f))
 		}
 		if advice := flagAdvice[name]; advice != "" {
 			return ": " + advice
 		}
 	}
 	if near := Nearest(full, FlagNames(fs)); near != "" {
-		return ": did you mean " + keyOf(fs.Lookup(near)) + "?"
+		return ": did you mean " + spell(fs.Lookup(near)) + "?"
 	}
 	return ""
 }
 
-// keyOf returns the key of a flag in a configuration file, with its section: "save_every",
+// dottedKey returns the key of a flag as --set takes it: "optimizer.lr".
+func dottedKey(f *flag.Flag) string { return strings.ReplaceAll(f.Name, "-", "_") }
+
+// keyInFile returns the key of a flag in a configuration file, with its section: "save_every",
 // "lr in [optimizer]".
-func keyOf(f *flag.Flag) string {
-	name := strings.ReplaceAll(f.Name, "-", "_")
+func keyInFile(f *flag.Flag) string {
+	name := dottedKey(f)
 	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
 		return name[dot+1:] + " in [" + name[:dot] + "]"
 	}
