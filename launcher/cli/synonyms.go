@@ -42,6 +42,7 @@ var flagAdvice = map[string]string{
 	"device":   onCPUs,
 	"epochs":   "a run is as long as --steps says",
 	"nnodes":   "start the launcher with mpirun or srun to use several hosts (docs/cluster.md)",
+	"http":     "OUT/report.html is written every 30 s while the run goes on and loads itself again, and TensorBoard reads OUT/tensorboard",
 	"wandb":    "OUT/metrics.jsonl holds every step, and OUT/tensorboard the events for TensorBoard",
 	"training": "the sections are [model], [model.yarn], [optimizer], [guard], [mx], [nvfp4], [mxfp4] and [fp8]; all other settings stand before them",
 }
