@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -135,13 +136,16 @@ func TestSet(t *testing.T) {
 	if cfg.Model.Layers != 3 || cfg.Optimizer.Beta2 != 0.9 || !cfg.FSDP || time.Duration(cfg.SaveRetry) != 5*time.Minute || cfg.Batch != 8 || len(cfg.Data) != 1 {
 		t.Errorf("%+v", cfg)
 	}
+	// The name of a key is a flag too, as in command lines of earlier versions.
+	if old := resolved(t, strings.Fields("--model.layers 3 --optimizer.beta2=0.9 --fsdp --save_retry 5m --batch 8 --data set.toml")...); !reflect.DeepEqual(old, cfg) {
+		t.Errorf("%+v, with --set %+v", old, cfg)
+	}
 	if got, all := inspected(t, "debug", "--set", "model.layers=3"), inspected(t, "debug"); got.Parameters.Total >= all.Parameters.Total {
 		t.Errorf("inspect --set: %d parameters, %d without", got.Parameters.Total, all.Parameters.Total)
 	}
 	for line, want := range map[string]string{
-		"train --model.rope-theta 1":             "there is no flag --model.rope-theta: --set model.rope_theta=... sets it",
-		"--keep 3 train":                         "there is no flag --keep: --set keep=... sets it",
-		"compare --model.layers=3":               "--set model.layers=... sets it",
+		"train --model.layer 3":                  "did you mean --set model.layers=...?",
+		"train --keep":                           "flag --keep needs a value",
 		"train --set model.layers":               "give KEY=VALUE",
 		"train --set model.layer=3":              `unknown key "model.layer": did you mean model.layers?`,
 		"train --set model.layers=x":             `invalid value "x" for key model.layers: it must be a whole number`,

@@ -86,10 +86,22 @@ func findFlag(cmds []Command, name string) *flag.Flag {
 	for _, parent := range cmds {
 		for _, c := range parent.Family() {
 			fs, _ := c.Flags()
-			if f := fs.Lookup(name); f != nil {
+			if f := lookup(fs, name); f != nil {
 				return f
 			}
 		}
+	}
+	return nil
+}
+
+// lookup returns the flag with this name, or the key that --set reaches: --model.layers 4 is
+// --set model.layers=4, because command lines of earlier versions name keys so. nil: neither.
+func lookup(fs *flag.FlagSet, name string) *flag.Flag {
+	if f := fs.Lookup(name); f != nil {
+		return f
+	}
+	if set := fs.Lookup("set"); set != nil {
+		return set.Value.(*Keys).all.Lookup(name)
 	}
 	return nil
 }
@@ -167,7 +179,7 @@ func Parse(fs *flag.FlagSet, args []string) (rest []string, err error) {
 			rest = append(rest, args[i])
 			continue
 		}
-		f := fs.Lookup(name)
+		f := lookup(fs, name)
 		_, value, hasValue := strings.Cut(args[i], "=")
 		switch {
 		case isHelp(name):
@@ -198,6 +210,8 @@ func set(fs *flag.FlagSet, f *flag.Flag, value string) (err error) {
 			return err
 		}
 		fs, what = keys.all, "key "+dottedKey(f)
+	} else if fs.Lookup(f.Name) == nil {
+		fs = fs.Lookup("set").Value.(*Keys).all
 	}
 	if err := fs.Set(f.Name, value); err != nil {
 		if own, ok := f.Value.(flag.Getter); ok && err.Error() == "parse error" {

@@ -55,8 +55,8 @@ var removedCommands = map[string]string{
 	"run":    "the scripts in docs/recipes do the same, and train --config reads a configuration",
 }
 
-// UnknownFlag returns the error for a flag that the command of fs does not have. It names the key
-// of that name, what other tools call so, the commands that have the flag, or the nearest name.
+// UnknownFlag returns the error for a flag that the command of fs does not have. It names what
+// other tools call so, the commands that have the flag, or the nearest name.
 func UnknownFlag(fs *flag.FlagSet, name string) error {
 	if len(name) > LongestWord {
 		return fmt.Errorf("unknown flag --%s... of %d bytes", name[:LongestWord], len(name))
@@ -67,9 +67,6 @@ func UnknownFlag(fs *flag.FlagSet, name string) error {
 			return "--set " + dottedKey(f) + "=..."
 		}
 		return "--" + f.Name
-	}
-	if f := all.Lookup(name); f != nil {
-		return fmt.Errorf("there is no flag --%s: %s sets it", name, spelled(f))
 	}
 	if f := meantFlag(all, name); f != nil {
 		return fmt.Errorf("unknown flag --%s: did you mean %s (%s)?", name, spelled(f), describeFlag(f))

@@ -54,8 +54,8 @@ func TestChanges(t *testing.T) {
 		"deep":               {func(c *config.Config) { c.Model.YaRN.Factor, c.MX.Gradient = 4, "e5m2" }, `!mx.gradient: "" -> e5m2, !model.yarn.factor: 0 -> 4`},
 		"embedded":           {func(c *config.Config) { c.Optimizer.Beta2 = 0.5 }, fmt.Sprintf("!optimizer.beta2: %v -> 0.5", saved.Optimizer.Beta2)},
 		"moments":            {func(c *config.Config) { c.Optimizer.Moments = "bf16" }, "!optimizer.moments: fp32 -> bf16"},
-		"seed":               {func(c *config.Config) { c.Seed = 9 }, "seed is 1 in run/step-2, not 9: a resumed run cannot change it: leave --seed out"},
-		"initial weights":    {func(c *config.Config) { c.InitFrom = "x" }, `init_from is "" in run/step-2, not x: a resumed run cannot change it: leave --init-from out`},
+		"seed":               {func(c *config.Config) { c.Seed = 9 }, "seed is 1 in run/step-2, not 9: a resumed run cannot change it: leave seed out"},
+		"initial weights":    {func(c *config.Config) { c.InitFrom = "x" }, `init_from is "" in run/step-2, not x: a resumed run cannot change it: leave init_from out`},
 		"sequence":           {func(c *config.Config) { c.Seq = 64 }, "seq is 128 in"},
 		"guard and record":   {func(c *config.Config) { c.Guard.Skips, c.RecordEvery = 7, 3 }, "record_every: 0 -> 3, guard.skips: 5 -> 7"},
 	} {
