@@ -18,7 +18,7 @@ func modelOf(t *testing.T, name string, mtp bool) Model {
 	return m
 }
 
-// rounded compares a number with one that is given to so many decimals. A part in ten thousand is
+// rounded compares a number with one that has a few decimals. A part in ten thousand is
 // for the weights of norms, which some count as products.
 func rounded(t *testing.T, what string, got, want float64, decimals int) {
 	t.Helper()

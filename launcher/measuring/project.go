@@ -251,7 +251,7 @@ func (f *projectFlags) compute(file *ratios.File) (r Projection, err error) {
 	return r, nil
 }
 
-// ratioNotes says what a file of ratios tells, and what of it does not transfer to a GPU.
+// ratioNotes says what a file of ratios tells, and which parts do not transfer to a GPU.
 func ratioNotes(file ratios.File) (notes []string) {
 	if d := file.Density; d.Causal > 0 {
 		notes = append(notes, fmt.Sprintf("measured and transferable: groups padded to 32 rows have %.1f %% more, to 128 %.1f %%; a document mask leaves %.2f of this text's causal scores",

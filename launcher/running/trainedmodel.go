@@ -97,7 +97,7 @@ func OpenWeights(open func(path string) (*weights.Source, error), path string, a
 	return source, nil
 }
 
-// PrintNotes prints what was assumed of the weights, and what of them is not used.
+// PrintNotes prints what was assumed about the weights, and which tensors are not used.
 func PrintNotes(warn io.Writer, source *weights.Source) {
 	for _, note := range source.Notes() {
 		fmt.Fprintf(warn, "launcher: NOTE: %s\n", note)
