@@ -1,0 +1,68 @@
+package reference
+
+import (
+	"math"
+	"strings"
+)
+
+// norm is RMSNorm: y = w · x / sqrt(mean(x²) + eps), for each row or each head.
+//
+// The statistic and the product with it are in FP32. The result is cast before it is multiplied by
+// the weight.
+func (f *formula) norm(path string, x *node) *node {
+	w, width := f.param(path+".weight"), x.cols
+	if f.is("norm_missing") {
+		return x
+	}
+	if n := w.cols; f.is("norm_all_heads") {
+		w = f.take(w, 1, width, func(_, i int) int { return i % n })
+	}
+	y := f.kernel(func() *node {
+		x32 := f.cast(f.reshape(x, w.cols), FP32)
+		if f.is("norm_layer") {
+			x32 = f.add(x32, f.scale(f.sum(x32), 1/float64(w.cols)), -1)
+		}
+		over := float64(w.cols)
+		if f.is("norm_sum") {
+			over = 1
+		}
+		rstd := f.rsqrt(f.scale(f.sum(f.square(x32)), 1/over), f.eps(path))
+		y := f.cast(f.mul(x32, f.flow(rstd, "norm_statistic_detached")), x.dtype)
+		switch {
+		case f.is("norm_weight_missing"):
+			return y
+		case f.is("norm_weight_plus_1"):
+			return f.mul(y, f.shift(w, 1))
+		}
+		return f.mul(y, w)
+	})
+	return f.reshape(y, width)
+}
+
+// rsqrt returns 1/sqrt(x + eps).
+func (f *formula) rsqrt(x *node, eps float64) *node {
+	outside := 0.0
+	if f.is("norm_eps_outside") {
+		eps, outside = 0, eps
+	}
+	return f.apply(f.shift(x, eps),
+		func(x float64) float64 { return 1 / (math.Sqrt(x) + outside) },
+		func(x, y float64) float64 { return -0.5 * y * y / math.Sqrt(x) })
+}
+
+// eps returns that of a norm. Those of DeepSeek's latents do not follow config.json.
+func (f *formula) eps(path string) float64 {
+	switch {
+	case f.is("norm_eps_1e-5"):
+		return 1e-5
+	case f.is("norm_eps_1e-6"):
+		return 1e-6
+	case f.is("norm_eps_1e-12"):
+		return 1e-12
+	case f.is("norm_no_eps"):
+		return 0
+	case strings.HasSuffix(path, "_a_layernorm"):
+		return f.LatentEps
+	}
+	return f.Eps
+}
