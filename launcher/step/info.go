@@ -1,6 +1,18 @@
 package step
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+
+	"spmoe/internal/strictjson"
+	"spmoe/launcher/system"
+)
 
 // Info is step.json: what the program says of the step. The zero value of a field is "not stated",
 // except for counts and the loss scale, which are 1.
@@ -30,7 +42,8 @@ type Info struct {
 	Silent       []string          `json:"silent"` // modules whose hooks never ran
 	NonTensors   []string          `json:"non_tensors"`
 	Weights      string            `json:"weights"` // where they are, if not in the folder
-	Recompute    bool              `json:"recompute"`
+	Recompute    bool              `json:"recomputed"`
+	Differs      []string          `json:"recomputation_differs"` // modules
 	GradDType    string            `json:"grad_dtype"`
 	Accumulation string            `json:"gradient_accumulation"` // its dtype: "float32"
 
@@ -47,4 +60,40 @@ type Auxiliary struct {
 	Padding     bool    `json:"padding"` // padding counts
 }
 
-var _ = json.Valid
+// The largest JSON files: step.json names every module, placement.json every token.
+const mostJSON = 256 << 20
+
+// readInfo reads step.json, if it is there.
+func (f *Folder) readInfo(dir string) error {
+	f.Info.LossScale, f.Info.MicroBatches = 1, 1
+	path := filepath.Join(dir, "step.json")
+	text, err := system.ReadFile(path, mostJSON)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	keys := map[string]json.RawMessage{}
+	err = errors.Join(err, strictjson.Unmarshal(text, &keys), strictjson.Unmarshal(text, &f.Info))
+	if err == nil && f.Info.Format != "step-1" && f.Info.Format != "" {
+		err = fmt.Errorf("format is %.60q: expected step-1", f.Info.Format)
+	}
+	if n := f.Info.MicroBatches; err == nil && (n < 1 || n > 1<<16) {
+		err = fmt.Errorf("micro_batches is %d: expected 1 to %d", n, 1<<16)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for i := range reflect.TypeFor[Info]().NumField() {
+		delete(keys, reflect.TypeFor[Info]().Field(i).Tag.Get("json"))
+	}
+	f.Info.Unknown = slices.Sorted(maps.Keys(keys))
+	for says, modules := range map[string][]string{
+		"its hooks never ran (compiled, fused or unused): it has no tensors":                            f.Info.Silent,
+		"this is no tensor and was not written":                                                         f.Info.NonTensors,
+		"its recomputed forward pass differs from the first one: gradients belong to other activations": f.Info.Differs,
+	} {
+		for _, name := range modules {
+			f.find(Finding{Module: f.key(Activations, name).name, Says: says})
+		}
+	}
+	return nil
+}

@@ -41,14 +41,16 @@ type Folder struct {
 	Model  *reference.Config
 	Info   Info
 
-	ranks  []*rank // the folder itself is ranks[0], also if it has rank folders
-	shared bool    // ranks[0] has files for all ranks
-	closes []func() error
+	whole   *rank   // what the folder itself has, for all ranks
+	ranks   []*rank // of a parallel run
+	batches []*reference.Batch
+	groups  [][][]*rank // per micro-batch: ranks with the same tokens
+	closes  []func() error
 
 	mu       sync.Mutex
 	read     map[key]bool
 	findings []Finding
-	joined   map[key]Value // the fused weights that were joined last
+	joined   map[key]joined // what was joined last: experts are asked for one by one
 }
 
 // Value is a tensor in memory. Integers and booleans are numbers too.

@@ -39,7 +39,7 @@ func floatDecoders() map[string]decoder[float32] {
 		},
 		F16: func(dst []float32, src []byte) error {
 			for i := range dst {
-				dst[i] = halfToFloat(le.Uint16(src[2*i:]))
+				dst[i] = HalfToFloat(le.Uint16(src[2*i:]))
 			}
 			return nil
 		},
@@ -134,9 +134,9 @@ func decode[T any](f *File, info Info, dst []T, offset int64, decoders map[strin
 	return nil
 }
 
-// halfToFloat converts an IEEE 754 binary16 exactly: 1 sign bit, 5 bits of exponent with bias 15,
+// HalfToFloat converts an IEEE 754 binary16 exactly: 1 sign bit, 5 bits of exponent with bias 15,
 // 10 of fraction.
-func halfToFloat(h uint16) float32 {
+func HalfToFloat(h uint16) float32 {
 	sign := uint32(h>>15) << 31
 	exponent := uint32(h>>10) & 0x1f
 	fraction := uint32(h) & 0x3ff

@@ -1,0 +1,192 @@
+package step
+
+// Opening a folder: which files it has, and the names of their tensors.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/system"
+	"spmoe/moe/reference"
+)
+
+const (
+	mostConfig = 1 << 20
+	mostFiles  = 1 << 17
+)
+
+var rankFolder = regexp.MustCompile(`^rank-(\d{1,6})$`)
+
+// Open opens a folder. Close it after use.
+func Open(dir string) (*Folder, error) {
+	f := &Folder{Path: dir, Form: "step folder", read: map[key]bool{}, joined: map[key]joined{}}
+	if err := f.open(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (f *Folder) open() error {
+	files, err := system.ReadDir(f.Path)
+	if err != nil || len(files) > mostFiles {
+		return cmp.Or(err, fmt.Errorf("%s has %d files: expected at most %d", f.Path, len(files), mostFiles))
+	}
+	facts, folders := f.Path, []string{} // facts has config.json and step.json
+	for _, file := range files {
+		if rankFolder.MatchString(file.Name()) {
+			folders = append(folders, filepath.Join(f.Path, file.Name()))
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(facts, "config.json")); err != nil && len(folders) > 0 {
+		facts = folders[0]
+	}
+	if f.Config, err = system.ReadFile(filepath.Join(facts, "config.json"), mostConfig); err != nil {
+		return fmt.Errorf("%w (a folder needs the model's config.json, in Hugging Face's form)", err)
+	}
+	if f.Model, err = reference.ReadConfig(f.Config); err != nil {
+		return fmt.Errorf("%s: %w", facts, err)
+	}
+	if err := f.readInfo(facts); err != nil {
+		return err
+	}
+	if f.whole, err = f.openRank(f.Path); err != nil {
+		return err
+	}
+	for _, folder := range folders {
+		r, err := f.openRank(folder)
+		if err == nil {
+			err = f.readPlacement(filepath.Join(folder, "placement.json"), r)
+		}
+		if err != nil {
+			return err
+		}
+		f.ranks = append(f.ranks, r)
+	}
+	if err := f.openForeign(files); err != nil {
+		return err
+	}
+	slices.SortFunc(f.ranks, func(a, b *rank) int { return a.number - b.number })
+	if err := f.loadBatches(); err != nil {
+		return fmt.Errorf("%s: %w", f.Path, err)
+	}
+	f.survey()
+	return nil
+}
+
+func (f *Folder) all() []*rank { return append([]*rank{f.whole}, f.ranks...) }
+
+func newRank(number int) *rank {
+	return &rank{number: number, placements: map[string]placement{}, tensors: map[key]entry{}}
+}
+
+// openRank opens the safetensors files of a folder. The beginning of a file's name says what it
+// has.
+func (f *Folder) openRank(dir string) (*rank, error) {
+	number, _ := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "rank-"))
+	r := newRank(number)
+	for _, class := range []Class{Weights, Gradients, Activations, After, batchClass} {
+		pattern := filepath.Join(dir, string(class)+"*.safetensors")
+		if class == Weights && f.Info.Weights != "" && dir == f.Path {
+			pattern = filepath.Join(f.Info.Weights, "*.safetensors")
+			if !filepath.IsAbs(pattern) {
+				pattern = filepath.Join(dir, pattern)
+			}
+		}
+		paths, err := filepath.Glob(pattern)
+		for _, path := range paths {
+			err = errors.Join(err, f.addFile(r, path, func(name string) (Class, string) { return class, name }))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// addFile gives a rank the tensors of a file, under the names that rename returns.
+func (f *Folder) addFile(r *rank, path string, rename func(name string) (Class, string)) error {
+	file, err := safetensors.Open(path)
+	if err != nil {
+		return err
+	}
+	f.closes = append(f.closes, file.Close)
+	for _, info := range file.Tensors() {
+		read := func(p []byte, off int64) error { return file.ReadAt(info, p, off) }
+		class, name := rename(info.Name)
+		if err := f.add(r, class, name, entry{rowMajor(info.Shape), path, info.DType, read}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// goldenPorts are the activations of golden folders, named layer0_attention, as module paths.
+var goldenPorts = map[string]string{
+	"attention": "self_attn.output", "mlp_in": "mlp.input", "mlp": "mlp.output", "out": "output",
+	"router_logits": "mlp.gate.logits", "topk_weight": "mlp.gate.weights", "topk_index": "mlp.gate.indices",
+	"gate_0": "mlp.gate.logits", "gate_1": "mlp.gate.weights", "gate_2": "mlp.gate.indices",
+}
+
+// add gives a rank a tensor under its canonical name.
+func (f *Folder) add(r *rank, class Class, name string, e entry) error {
+	layer, rest, _ := strings.Cut(name, "_")
+	switch port := goldenPorts[rest]; {
+	case class != Activations:
+	case port != "" && strings.HasPrefix(layer, "layer"):
+		name = "model.layers." + strings.TrimPrefix(layer, "layer") + "." + port
+	case name == "logits":
+		name = "lm_head.output"
+	case name == "input_ids":
+		class = batchClass
+	case name == "target_ids":
+		class, name, f.Form = batchClass, "labels", "golden folder"
+		f.Info.LabelsShifted, f.Info.Reduction = true, "mean"
+	}
+	k := f.key(class, name)
+	k.name = f.routerPort(k.name, e)
+	if other, ok := r.tensors[k]; ok {
+		return fmt.Errorf("%s has %s as %s, which %s has too", e.file, k, name, other.file)
+	}
+	r.tensors[k] = e
+	return nil
+}
+
+// routerPort names what a router returns by its form: indices are integers, weights are as many as
+// chosen experts, and logits as many as experts. Versions of libraries order them differently.
+func (f *Folder) routerPort(name string, e entry) string {
+	path, port, ok := strings.Cut(name, ".mlp.gate.")
+	gradient := strings.HasPrefix(port, "grad_output")
+	if !ok || !gradient && !strings.HasPrefix(port, "output") || len(e.dims) == 0 {
+		return name
+	}
+	field := map[int]string{f.Model.TopK: "weights", f.Model.Experts: "logits"}[e.dims[len(e.dims)-1]]
+	switch {
+	case strings.ContainsAny(e.dtype[:1], "IU"):
+		field = "indices"
+	case field == "":
+		return name
+	case gradient:
+		field += ".grad"
+	}
+	return path + ".mlp.gate." + field
+}
+
+// survey notes modules with weights that the folder lacks.
+func (f *Folder) survey() {
+	for _, m := range f.Model.Modules() {
+		lacks := func(name string) bool { _, ok := f.DType(Weights, name); return !ok }
+		all := slices.Concat(m.Params, m.Buffers)
+		missing := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !lacks(name) })
+		if len(missing) > 0 && len(m.Children) == 0 && m.Layer < f.Model.Layers {
+			f.find(Finding{Module: m.Path, Says: fmt.Sprintf("%d of its %d weights are not in the folder: %s is the first", len(missing), len(all), missing[0])})
+		}
+	}
+}
