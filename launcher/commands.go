@@ -27,9 +27,10 @@ func commands() []cli.Command {
 			"-np 4 compare --precision bf16,mxfp8,mine.toml --seeds 24 --margin 1",
 			"-np 4 compare --vary optimizer.lr=1e-3,3e-3 --out runs/rates",
 		}},
-		{Name: "check", Group: cli.GroupCheck, Args: "PATH...", About: "compare this build with another implementation's outputs", Define: checking.DefineCheck, Examples: []string{
-			"check golden/",
-			"-np 2 check golden/ mx.safetensors",
+		{Name: "check", Group: cli.GroupCheck, Args: "FOLDER...", About: "judge a training step of another program, module by module", Define: checking.DefineCheck, Examples: []string{
+			"check step/",
+			"check step/ --json",
+			"check step/ --write reference/",
 		}},
 		{Name: "verify-layouts", Group: cli.GroupCheck, About: "train in every layout of the ranks and compare the states bit for bit", Define: checking.DefineVerifyLayouts, Examples: []string{
 			"-np 8 verify-layouts",

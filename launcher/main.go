@@ -1,7 +1,7 @@
 // Launcher is spmoe's command line: it starts the ranks of a job on this machine.
 //
 //	launcher -np 8 train              train the debug model on the built-in text
-//	launcher check golden/            compare this build with reference outputs
+//	launcher check step/              judge a training step of another program
 //	launcher help train               list the flags of a command
 package main
 

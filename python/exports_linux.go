@@ -102,8 +102,8 @@ func spmoe_schedule(name *C.char, ranks, stagesPerRank, microbatches int64, to u
 }
 
 //export spmoe_check
-func spmoe_check(path *C.char, ranks int64, to unsafe.Pointer) *C.char {
+func spmoe_check(path *C.char, to unsafe.Pointer) *C.char {
 	defer useDefault().restore()
-	result, err := calls.Check(C.GoString(path), int(ranks))
+	result, err := calls.Check(C.GoString(path))
 	return text(to, result, err)
 }

@@ -7,83 +7,71 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"strconv"
-	"strings"
-	"text/tabwriter"
 
 	"spmoe/launcher/cli"
-	"spmoe/launcher/golden"
-	"spmoe/launcher/running"
+	"spmoe/launcher/referee"
 )
 
 // checkFlags are the flags of check.
-type checkFlags struct{ ranks int }
+type checkFlags struct {
+	json  bool
+	write string
+}
 
 // DefineCheck defines the flags of check.
 func DefineCheck(fs *flag.FlagSet) cli.Action {
 	f := &checkFlags{}
-	running.DefineRankCount(fs, &f.ranks, 1)
+	fs.BoolVar(&f.json, "json", false, "print the whole report as JSON")
+	fs.StringVar(&f.write, "write", "", "write the reference's own activations and gradients to `FOLDER`, under the same names")
 	return f.run
 }
 
 func (f *checkFlags) run(ctx context.Context, env cli.Env) error {
 	if len(env.Args) == 0 {
-		return errors.New("check needs an MX reference (a .safetensors file) or a golden folder: config.json, model.safetensors and activations.safetensors, optionally gradients.safetensors and a training trajectory")
+		return errors.New("check needs a folder with one training step: config.json, the weights (model.safetensors), batch.safetensors, and the activations and gradients that the program recorded; python/step.py writes one")
 	}
-	misses := 0
+	if f.write != "" && len(env.Args) > 1 {
+		return fmt.Errorf("--write takes one folder at a time, %d are given", len(env.Args))
+	}
+	verdicts := map[referee.Verdict]int{}
 	for _, path := range env.Args {
-		n, err := f.check(path, env.Out)
+		report, err := f.check(path, env)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", path, err)
 		}
-		misses += n
+		verdicts[report.Verdict]++
 	}
-	if misses > 0 {
-		return cli.Fail(fmt.Errorf("%d out of bounds or of unknown names", misses), cli.ExitFailed)
+	if n := verdicts[referee.Wrong]; n > 0 {
+		return cli.Fail(fmt.Errorf("%d of %d steps are wrong", n, len(env.Args)), cli.ExitFailed)
+	}
+	if n := verdicts[referee.CannotTell]; n > 0 {
+		return cli.Fail(fmt.Errorf("of %d of %d steps it cannot be told whether they are right", n, len(env.Args)), cli.ExitUndecided)
 	}
 	return nil
 }
 
-// check compares the build with one folder or file and returns the number of misses.
-func (f *checkFlags) check(path string, out io.Writer) (misses int, err error) {
-	lines, err := golden.CheckPath(path, f.ranks)
-	if err != nil {
-		return 0, err
-	}
-	compared, misses, err := printLines(out, path, lines)
-	if err == nil && compared == 0 {
-		err = cli.Fail(fmt.Errorf("%s: nothing was compared: the model has none of the reference's tensors", path), cli.ExitFailed)
-	}
-	return misses, err
-}
-
-// printLines prints a table and returns how many lines hold a comparison, and how many miss their
-// bound or have a name that the model lacks.
-func printLines(out io.Writer, path string, lines []golden.Line) (compared, misses int, err error) {
-	unknown := 0
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "%s\terror\tbound\t\tmeasure\n", path)
-	for _, l := range lines {
-		// The name comes from the file, so it may hold escape sequences.
-		name := strings.Trim(strconv.Quote(l.Name), `"`)
-		if !l.Compared() {
-			mark := "-"
-			if l.Unknown {
-				mark = "UNKNOWN"
-				unknown++
-			}
-			fmt.Fprintf(table, "%s\t\t\t%s\t%s\n", name, mark, l.Note)
-			continue
+// check judges one folder and prints what it finds.
+func (f *checkFlags) check(path string, env cli.Env) (*referee.Report, error) {
+	if f.write != "" {
+		if err := referee.Write(path, f.write); err != nil {
+			return nil, err
 		}
-		compared++
-		verdict, note := "ok", l.Rule
-		if !l.OK() {
-			verdict, note = "MISS", l.Rule+"; "+l.Note
-			misses++
-		}
-		fmt.Fprintf(table, "%s\t%.2e\t%.0e\t%s\t%s\n", name, l.Error, l.Bound, verdict, note)
 	}
-	fmt.Fprintf(table, "%d compared, %d out of bounds\n", compared, misses)
-	return compared, misses + unknown, table.Flush()
+	if f.json {
+		report, err := referee.Judge(path, referee.Options{})
+		if err != nil {
+			return nil, err
+		}
+		text, err := report.JSON()
+		if err == nil {
+			_, err = fmt.Fprintf(env.Out, "%s\n", text)
+		}
+		return report, err
+	}
+	printer := referee.NewPrinter(env.Out)
+	report, err := referee.Judge(path, referee.Options{Tell: printer.Line})
+	if err == nil {
+		printer.Letter(report)
+	}
+	return report, err
 }

@@ -1,108 +1,272 @@
+// Package golden compares the layers that train with runs of transformers, in testdata: one batch
+// with its activations and gradients, and 40 steps of AdamW. It has tests only.
 package golden
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"spmoe/collective"
+	"spmoe/launcher/checkpoint/safetensors"
+	"spmoe/launcher/spmd"
+	"spmoe/launcher/weights"
+	"spmoe/moe"
+	"spmoe/moe/optim"
+	"spmoe/tensor"
 )
 
-var folders = []string{"deepseek_v3_tiny", "deepseek_v2lite_like", "qwen3_moe_tiny", "glm4_moe_tiny"}
+// The bounds are some five times what this build is off by, in FP32 against FP32.
+const (
+	activationBound = 6e-6 // |x - ref| / (1 + 5 |ref|)
+	lossBound       = 5e-6
+	gradientBound   = 1e-5 // relative L2
+	normBound       = 5e-5 // relative
+)
 
-func open(t *testing.T, name string) *Folder {
+func file(t *testing.T, parts ...string) *safetensors.File {
 	t.Helper()
-	f, err := Open(filepath.Join("testdata", name))
+	f, err := safetensors.Open(filepath.Join(append([]string{"testdata"}, parts...)...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.Close)
+	t.Cleanup(func() { f.Close() })
 	return f
 }
 
-// tight is some five times what this build is off by in the goldens here; the bounds of check
-// have to do for models that nobody has seen.
-func tight(l Line) float64 {
-	switch {
-	case strings.HasPrefix(l.Name, "gradient"):
-		return 1e-5
-	case l.Rule == elementRule:
-		return 6e-6
+func ints(t *testing.T, f *safetensors.File, name string) ([]int32, []int) {
+	t.Helper()
+	x, err := f.Int32s(name)
+	info, _ := f.Info(name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return l.Bound
+	return x, info.Shape
 }
 
-func TestCheck(t *testing.T) {
-	for _, name := range folders {
-		for _, ranks := range []int{1, 2, 4} {
-			t.Run(fmt.Sprintf("%s/np%d", name, ranks), func(t *testing.T) {
-				f := open(t, name)
-				lines, err := f.Check(ranks)
-				if err != nil {
-					t.Fatal(err)
-				}
-				kinds := map[string]int{}
-				var worst Line
-				for _, l := range lines {
-					// The reference has zeros as the gradient of the selection bias, which is no
-					// parameter.
-					if !l.OK() || !l.Compared() && !strings.HasSuffix(l.Name, "e_score_correction_bias") {
-						t.Errorf("%s: %s is %.3g, bound %.3g; %s", l.Name, l.Rule, l.Error, l.Bound, l.Note)
-					}
-					if l.Error > tight(l) {
-						t.Errorf("%s: %s is %.3g, this build is usually within %.3g; %s", l.Name, l.Rule, l.Error, tight(l), l.Note)
-					}
-					kinds[observed(strings.Fields(l.Name)[0])]++
-					if strings.HasPrefix(l.Name, "gradient") && l.Error > worst.Error {
-						worst = l
-					}
-				}
-				for _, must := range []string{"layer0_attention", "layer1_topk_index", "layer1_topk_weight", "logits", "loss", "gradient"} {
-					if kinds[must] == 0 {
-						t.Errorf("%s was not compared", must)
-					}
-				}
-				t.Logf("%d tensors; worst gradient: %s, %.2g", len(lines), worst.Name, worst.Error)
-			})
+// rank is one rank's FP32 model with the golden weights.
+type rank struct {
+	comm  *collective.Comm
+	ex    *tensor.Exec
+	model *moe.Model
+	optim *optim.Optimizer
+}
+
+// run calls body on each of n ranks. batch sequences are shared out: a rank has [lo, hi).
+func run(t *testing.T, folder string, n, batch, seq int, rule optim.Rule, clip float64, body func(r *rank, lo, hi int) error) {
+	t.Helper()
+	source, err := weights.OpenHuggingFace(filepath.Join("testdata", folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	cfg := source.Config()
+	cfg.BiasSpeed, cfg.BalanceAlpha = 0, 0 // the reference's selection bias is fixed, its loss is cross-entropy
+	err = spmd.Goroutines{N: n}.Run(func(c *collective.Comm) error {
+		r := &rank{comm: c, ex: tensor.NewExec()}
+		var err error
+		if r.model, err = moe.New(cfg, moe.Unquantized(tensor.FP32), seq, c, nil); err != nil {
+			return err
+		}
+		r.optim = optim.New(r.ex, r.model.Groups, c, rule)
+		r.optim.ClipNorm = clip
+		if err := source.Init(r.ex, r.optim, r.model.Routings()); err != nil {
+			return err
+		}
+		return body(r, batch*c.Rank()/n, batch*(c.Rank()+1)/n)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBatch compares activations, choices, the loss and every gradient of one batch.
+func TestBatch(t *testing.T) {
+	for _, folder := range []string{"deepseek_v3_tiny", "deepseek_v2lite_like", "qwen3_moe_tiny", "glm4_moe_tiny"} {
+		for _, n := range []int{1, 2, 4} {
+			t.Run(fmt.Sprintf("%s/np%d", folder, n), func(t *testing.T) { testBatch(t, folder, n) })
 		}
 	}
 }
 
-func TestReplay(t *testing.T) {
-	for _, ranks := range []int{1, 2, 4} {
-		t.Run(fmt.Sprintf("np%d", ranks), func(t *testing.T) {
-			deviations, err := open(t, "deepseek_v3_tiny").Replay(ranks)
-			if err != nil {
-				t.Fatal(err)
+func testBatch(t *testing.T, folder string, n int) {
+	activations, gradients := file(t, folder, "activations.safetensors"), file(t, folder, "gradients.safetensors")
+	inputs, shape := ints(t, activations, "input_ids")
+	targets, _ := ints(t, activations, "target_ids")
+	batch, seq := shape[0], shape[1]
+	var mu sync.Mutex
+	compared := map[string]int{}
+	run(t, folder, n, batch, seq, optim.AdamW{}, 0, func(r *rank, lo, hi int) error {
+		lo, hi = lo*seq, hi*seq
+		r.model.Observe(func(name string, x tensor.Tensor) {
+			mu.Lock()
+			defer mu.Unlock()
+			if compareActivation(t, activations, name, x, lo, len(inputs)) {
+				compared[name]++
 			}
-			if len(deviations) != 40 {
-				t.Errorf("%d steps, want 40", len(deviations))
-			}
-			var worst Deviation
-			for i, d := range deviations {
-				if !(d.Loss <= 5e-6) || !(d.GradNorm <= 5e-5) {
-					t.Errorf("step %d: loss off by %.3g (bound 5e-6), gradient norm by %.3g (bound 5e-5)", i+1, d.Loss, d.GradNorm)
-				}
-				worst = Deviation{max(worst.Loss, d.Loss), max(worst.GradNorm, d.GradNorm)}
-			}
-			t.Logf("worst deviation: loss %.2g, gradient norm %.2g", worst.Loss, worst.GradNorm)
 		})
+		loss, err := r.model.Train(r.ex, moe.Batch{Inputs: inputs[lo:hi], Targets: targets[lo:hi], Seq: seq, GlobalSequences: batch})
+		if err != nil {
+			return err
+		}
+		r.model.Observe(nil)
+		total := [1]float64{loss.Sum}
+		if err := collective.AllReduce(r.comm, total[:], collective.Sum); err != nil {
+			return err
+		}
+		if want, err := activations.Float32s("loss"); err != nil || math.Abs(total[0]/float64(len(inputs))-float64(want[0])) > lossBound {
+			t.Errorf("loss %.8g, want %v (%v)", total[0]/float64(len(inputs)), want, err)
+		}
+		for _, g := range r.model.Groups {
+			if g.Ranks != nil && !g.Shared {
+				if err := collective.AllReduce(r.comm, g.Grad.F32(), collective.Sum); err != nil {
+					return err
+				}
+			}
+			for _, p := range g.Params {
+				want, err := gradients.Float32s(p.Name)
+				if err != nil {
+					return err
+				}
+				if off := distance(p.Grad.F32(), want); !(off <= gradientBound) {
+					t.Errorf("gradient of %s: relative L2 %.3g, bound %.0e", p.Name, off, gradientBound)
+				}
+				mu.Lock()
+				compared["gradient"]++
+				mu.Unlock()
+			}
+		}
+		return nil
+	})
+	for _, must := range []string{"layer0_attention", "layer1_topk_index", "layer1_topk_weight", "layer1_out", "gradient"} {
+		if compared[must] < n {
+			t.Errorf("%s was compared on %d of %d ranks", must, compared[must], n)
+		}
 	}
 }
 
-func TestRanks(t *testing.T) {
-	for _, name := range folders {
-		f := open(t, name)
-		for ranks, want := range map[int]string{0: "-np is 0: give 1", -1: "-np is -1", 1: "", 2: "", 3: "-np 3: 3 ranks do not divide"} {
-			if err := f.Ranks(ranks); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-				t.Errorf("%s on %d ranks: error %v, want %q", name, ranks, err, want)
+// routerOutputs are what transformers' router modules return, in their order, as layerN_gate_0.
+var routerOutputs = []string{"router_logits", "topk_weight", "topk_index"}
+
+// compareActivation compares the rows of a rank's tokens, from lo of all. It returns false if the
+// file has no such tensor.
+func compareActivation(t *testing.T, f *safetensors.File, name string, x tensor.Tensor, lo, tokens int) bool {
+	stored := func(name string) string {
+		for i, output := range routerOutputs {
+			if layer, ok := strings.CutSuffix(name, output); ok {
+				if _, ok := f.Info(name); !ok {
+					return fmt.Sprintf("%sgate_%d", layer, i)
+				}
 			}
 		}
-		f.Config.DenseLayers, f.Config.MTPLayers = f.Config.Layers, 0
-		if err := f.Ranks(3); err != nil {
-			t.Errorf("a dense model on 3 ranks: %v", err)
+		return name
+	}
+	info, ok := f.Info(stored(name))
+	if !ok {
+		return false
+	}
+	width, rows := x.Dim(1), x.Dim(0)
+	if strings.HasSuffix(name, "topk_weight") {
+		return true // in the order of the model's own choices, which layerN_mlp has summed up
+	}
+	if x.DType() == tensor.INT32 {
+		want, _ := ints(t, f, info.Name)
+		for r := range rows {
+			got, chosen := slices.Clone(x.I32()[r*width:(r+1)*width]), slices.Clone(want[(lo+r)*width:(lo+r+1)*width])
+			slices.Sort(got)
+			slices.Sort(chosen)
+			if !slices.Equal(got, chosen) {
+				t.Errorf("%s: token %d has experts %v, want %v", name, lo+r, got, chosen)
+			}
 		}
-		if err := f.Ranks(0); err == nil {
-			t.Error("a dense model runs on 0 ranks")
+		return true
+	}
+	want, err := f.Float32s(info.Name)
+	if err != nil || len(want) != tokens*width {
+		t.Fatalf("%s: %d elements, %d of each token (%v)", name, len(want), width, err)
+	}
+	for i, g := range x.F32() {
+		w := float64(want[lo*width+i])
+		if off := math.Abs(float64(g)-w) / (1 + 5*math.Abs(w)); !(off <= activationBound) {
+			t.Errorf("%s: element %d is %g, want %g", name, i, g, w)
+			break
 		}
+	}
+	return true
+}
+
+func distance(got, want []float32) float64 {
+	var diff, norm float64
+	for i, w := range want {
+		d := float64(got[i]) - float64(w)
+		diff, norm = diff+d*d, norm+float64(w)*float64(w)
+	}
+	return math.Sqrt(diff / max(norm, math.SmallestNonzeroFloat64)) // an expert without tokens: zeros
+}
+
+// TestReplay trains 40 steps as the reference did.
+func TestReplay(t *testing.T) {
+	var trajectory struct {
+		Optimizer struct {
+			Betas       [2]float64
+			Eps         float64
+			WeightDecay float64 `json:"weight_decay"`
+			MaxGradNorm float64 `json:"max_grad_norm"`
+		}
+		Steps []struct {
+			LR, Loss float64
+			GradNorm float64 `json:"grad_norm"`
+		}
+	}
+	const folder = "deepseek_v3_tiny"
+	data, err := os.ReadFile(filepath.Join("testdata", folder, "train_trajectory.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &trajectory); err != nil || len(trajectory.Steps) != 40 {
+		t.Fatalf("%d steps, %v; want 40", len(trajectory.Steps), err)
+	}
+	opt := trajectory.Optimizer
+	rule, err := optim.Config{Name: "adamw", Beta1: opt.Betas[0], Beta2: opt.Betas[1], Eps: opt.Eps, WeightDecay: opt.WeightDecay, ClipNorm: opt.MaxGradNorm}.Rule()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, shape := ints(t, file(t, folder, "train_tokens.safetensors"), "tokens")
+	batch, seq := shape[1], shape[2]-1
+	for _, n := range []int{1, 2, 4} {
+		t.Run(fmt.Sprintf("np%d", n), func(t *testing.T) {
+			run(t, folder, n, batch, seq, rule, opt.MaxGradNorm, func(r *rank, lo, hi int) error {
+				for i, want := range trajectory.Steps {
+					b := moe.Batch{Seq: seq, GlobalSequences: batch}
+					for s := lo; s < hi; s++ {
+						row := tokens[(i*batch+s)*(seq+1):][:seq+1]
+						b.Inputs, b.Targets = append(b.Inputs, row[:seq]...), append(b.Targets, row[1:]...)
+					}
+					loss, err := r.model.Train(r.ex, b)
+					if err != nil {
+						return err
+					}
+					res, err := r.optim.Step(want.LR)
+					if err != nil {
+						return err
+					}
+					total := [1]float64{loss.Sum}
+					if err := collective.AllReduce(r.comm, total[:], collective.Sum); err != nil {
+						return err
+					}
+					off, norm := math.Abs(total[0]/float64(batch*seq)-want.Loss), math.Abs(res.GradNorm-want.GradNorm)/want.GradNorm
+					if !(off <= lossBound) || !(norm <= normBound) {
+						t.Errorf("step %d: loss off by %.3g (bound %.0e), gradient norm by %.3g (bound %.0e)", i+1, off, lossBound, norm, normBound)
+					}
+				}
+				return nil
+			})
+		})
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"spmoe/collective/pipeline"
-	"spmoe/launcher/golden"
+	"spmoe/launcher/referee"
 	"spmoe/moe"
 	"spmoe/mx"
 	"spmoe/tensor"
@@ -66,37 +66,22 @@ func Schedule(name string, ranks, stagesPerRank, microbatches int) (text []byte,
 	return text, err
 }
 
-// Row is a line of a comparison with a reference. A NaN or infinity has no number in JSON, so Error
-// is text.
-type Row struct {
-	Name     string  `json:"name"`
-	Error    string  `json:"error"`
-	Bound    float64 `json:"bound"`
-	Rule     string  `json:"rule"`
-	Note     string  `json:"note"`
-	Compared bool    `json:"compared"`
-	OK       bool    `json:"ok"`
-}
-
-// Check compares what "launcher check PATH" compares, and returns the rows as JSON.
-func Check(path string, ranks int) (text []byte, err error) {
+// Check judges the training step in a folder, as "launcher check FOLDER" does, and returns the report
+// as JSON.
+func Check(path string) (text []byte, err error) {
 	err = guarded(func() error {
-		lines, err := golden.CheckPath(path, ranks)
+		report, err := referee.Judge(path, referee.Options{})
 		if err != nil {
 			return err
 		}
-		rows := []Row{}
-		for _, l := range lines {
-			rows = append(rows, Row{l.Name, fmt.Sprint(l.Error), l.Bound, l.Rule, l.Note, l.Compared(), l.OK()})
-		}
-		text, err = json.Marshal(rows)
+		text, err = report.JSON()
 		return err
 	})
 	return text, err
 }
 
 // ABI is the version of the exported functions. spmoe.py requires its own.
-const ABI = 1
+const ABI = 2
 
 // About returns what this build offers, as JSON.
 func About() ([]byte, error) {

@@ -1,0 +1,293 @@
+// Package referee judges one training step of another program. It computes each module again with
+// the reference of package reference, on the input, the output gradient and the choices that the
+// program recorded, and compares. What rounding alone costs is computed too: the floor. A module is
+// wrong if it is farther off than rounding explains. For a wrong one, known mistakes are tried: the
+// one under which the reference agrees is its cause.
+package referee
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"spmoe/launcher/step"
+	"spmoe/moe/reference"
+)
+
+// judge is a judgment under way.
+type judge struct {
+	folder  *step.Folder
+	modules []*reference.Module
+	byPath  map[string]*reference.Module
+	same    map[string][]string // ports that hold the same tensor as another
+	report  *Report
+	tell    func(*ModuleLine)
+
+	chosenOf  *step.Repeat
+	chosen    map[string]reference.Tensor
+	weightsOf *reference.Module
+	weights   map[string]reference.Tensor
+
+	owners   map[string]int // modules to be judged that have a parameter
+	sums     map[string]*gradientSum
+	finished map[string]bool // parameters whose gradient was judged
+}
+
+// Options say what to judge and where the lines of modules go as they are judged.
+type Options struct {
+	Tell func(*ModuleLine) // called for every module in order; nil: nothing
+}
+
+// Judge reads a folder and judges every module of it.
+func Judge(path string, options Options) (*Report, error) {
+	folder, err := step.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	return judgeFolder(folder, options)
+}
+
+func judgeFolder(folder *step.Folder, options Options) (*Report, error) {
+	j := &judge{
+		folder: folder, tell: options.Tell,
+		report: &Report{Folder: folder.Path, Strains: map[string]float64{}},
+		owners: map[string]int{}, sums: map[string]*gradientSum{}, finished: map[string]bool{},
+	}
+	if j.tell == nil {
+		j.tell = func(*ModuleLine) {}
+	}
+	j.prepare()
+	j.introduce()
+	var chosen []*reference.Module
+	for _, m := range j.modules {
+		if j.worth(m) {
+			chosen = append(chosen, m)
+			for _, p := range m.Params {
+				j.owners[p]++
+			}
+		}
+	}
+	for _, m := range chosen {
+		line, err := j.module(m)
+		if err != nil {
+			return nil, err
+		}
+		if line == nil {
+			continue
+		}
+		j.report.Modules = append(j.report.Modules, line)
+		j.report.note(line.Comparisons)
+		j.tell(line)
+	}
+	if err := j.endToEnd(); err != nil {
+		return nil, err
+	}
+	j.settle()
+	j.conclude()
+	return j.report, nil
+}
+
+// prepare lists the modules of the model, and which ports hold the same tensor.
+func (j *judge) prepare() {
+	if _, ok := j.folder.DType(step.Weights, fmt.Sprintf("model.layers.%d.enorm.weight", j.folder.Model.Layers)); !ok {
+		j.folder.Model.MTPLayers = 0
+	}
+	j.modules, j.byPath, j.same = j.folder.Model.Modules(), map[string]*reference.Module{}, map[string][]string{}
+	for _, m := range j.modules {
+		j.byPath[m.Path] = m
+		if m.Kind == reference.Handover && len(m.Inputs) == 1 && m.Inputs[0].Hi == 0 && m.Outputs[0].Hi == 0 {
+			from, to := m.Inputs[0].Name, m.Outputs[0].Name
+			j.same[from], j.same[to] = append(j.same[from], to), append(j.same[to], from)
+		}
+	}
+}
+
+// find returns the name under which the folder has a port: its own, or that of a port that holds
+// the same tensor, such as the output of the layer before. It is empty if the folder has none.
+func (j *judge) find(name string, r step.Repeat) string {
+	seen := []string{name}
+	for i := 0; i < len(seen); i++ {
+		if _, ok := j.folder.DType(step.Activations, seen[i]+r.Suffix()); ok && seen[i] != "" {
+			return seen[i]
+		}
+		for _, other := range j.same[seen[i]] {
+			if !slices.Contains(seen, other) {
+				seen = append(seen, other)
+			}
+		}
+	}
+	return ""
+}
+
+// has reports whether the folder has a tensor of any repeat.
+func (j *judge) has(name string) bool {
+	if name == "" {
+		return false
+	}
+	for _, r := range j.folder.Repeats() {
+		if j.find(name, r) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// glue reports whether a module has no formula of its own: it only says what equals what.
+func glue(m *reference.Module) bool {
+	return m.Kind == reference.Residual || m.Kind == reference.Handover
+}
+
+// present reports whether a module can be judged forward, and backward.
+func (j *judge) present(m *reference.Module) (forward, backward bool) {
+	for _, p := range m.Inputs {
+		if !j.has(p.Name) {
+			return false, false
+		}
+	}
+	loss := m.Kind == reference.Head || m.Kind == reference.Loss
+	backward = !loss || j.has(m.Inputs[0].Grad)
+	for _, p := range m.Outputs {
+		forward = forward || j.has(p.Name)
+		backward = backward && (loss || j.has(p.Grad))
+	}
+	return forward, backward
+}
+
+// covered reports whether finer modules inside one are judged, all of them.
+func (j *judge) covered(m *reference.Module) (forward, backward bool) {
+	if len(m.Children) == 0 {
+		return false, false
+	}
+	inner := map[string]bool{}
+	for _, path := range m.Children {
+		for _, deeper := range j.byPath[path].Children {
+			inner[deeper] = true
+		}
+	}
+	forward, backward = true, true
+	for _, path := range m.Children {
+		child := j.byPath[path]
+		if inner[path] || child.Kind == reference.Balance || glue(child) && strings.HasSuffix(path, ".grad") {
+			continue
+		}
+		f, b := j.present(child)
+		if len(child.Children) > 0 {
+			cf, cb := j.covered(child)
+			f, b = f || cf, b || cb
+		}
+		forward, backward = forward && f, backward && (b || glue(child))
+	}
+	return forward, backward
+}
+
+// worth reports whether a module is judged: it is there, and finer ones do not say the same.
+func (j *judge) worth(m *reference.Module) bool {
+	forward, backward := j.present(m)
+	if m.Kind == reference.Balance {
+		return false // part of the judgment of its router
+	}
+	if !forward && !backward {
+		return false
+	}
+	coveredForward, coveredBackward := j.covered(m)
+	return forward && !coveredForward || backward && !coveredBackward
+}
+
+// module judges all calls of one module.
+func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
+	line := &ModuleLine{Path: m.Path, Kind: string(m.Kind), Layer: m.Layer, Verdict: Right}
+	var wrong *trial
+	for _, r := range j.folder.Repeats() {
+		t, why, err := j.open(m, r)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Path, err)
+		}
+		if t == nil {
+			line.Why = why
+			continue
+		}
+		line.Precision = formatNames[t.ways[0].Format]
+		if t.exact, t.floors, err = t.compute(t.call, t.ways); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Path, err)
+		}
+		found := t.judgeOutcome(t.exact, t.floors, nil)
+		line.Comparisons = append(line.Comparisons, found...)
+		bad := slices.ContainsFunc(found, func(c Comparison) bool { return c.Wrong() })
+		if t.backward {
+			j.accumulate(t)
+		}
+		if wrong == nil || bad && wrong.strain() <= 1 {
+			wrong = t
+		}
+		if bad {
+			wrong = t
+		}
+	}
+	if wrong == nil {
+		return nil, nil
+	}
+	if err := j.gradients(m, line); err != nil {
+		return nil, err
+	}
+	if bad := line.wrong(); len(bad) > 0 {
+		line.Verdict = Wrong
+		line.Causes = j.explain(wrong, line)
+	}
+	return line, nil
+}
+
+// strain is the largest of the trial's comparisons.
+func (t *trial) strain() (strain float64) {
+	for _, c := range t.judgeOutcome(t.exact, t.floors, nil) {
+		strain = max(strain, c.Strain)
+	}
+	return strain
+}
+
+// introduce says what is in the folder.
+func (j *judge) introduce() {
+	f, r := j.folder, j.report
+	r.Read = append(r.Read, fmt.Sprintf("%s, %s: %d layers, hidden %d, %d experts", f.Form, f.Model.Family, f.Model.Layers, f.Model.Hidden, f.Model.Experts))
+	if repeats := f.Repeats(); len(repeats) > 0 {
+		if b, err := f.Batch(repeats[0]); err == nil {
+			r.Read = append(r.Read, fmt.Sprintf("batch of %d sequences of %d tokens, %s", b.Batch, b.Seq, counted(len(repeats), "forward pass")))
+		}
+	}
+	for _, class := range []step.Class{step.Weights, step.Activations, step.Gradients, step.After} {
+		if names := f.Names(class); len(names) > 0 {
+			r.Read = append(r.Read, fmt.Sprintf("%s: %s", classNames[class], counted(len(names), "tensor")))
+		} else {
+			r.Missing = append(r.Missing, classNames[class])
+		}
+	}
+	for _, s := range f.Info.Silent {
+		r.Missing = append(r.Missing, s+" (its hooks never ran)")
+	}
+}
+
+var classNames = map[step.Class]string{
+	step.Weights: "weights", step.Activations: "activations", step.Gradients: "gradients", step.After: "weights after the step",
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	if strings.HasSuffix(noun, "ss") {
+		return fmt.Sprintf("%d %ses", n, noun)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// unread adds the names that no module asked for.
+func (j *judge) unread() {
+	for _, class := range []step.Class{step.Weights, step.Activations, step.Gradients} {
+		for _, name := range j.folder.Unread(class) {
+			j.report.Unknown = append(j.report.Unknown, classNames[class]+": "+name)
+		}
+	}
+}
+
+var errNothing = errors.New("nothing was compared")

@@ -1,0 +1,115 @@
+package referee
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// Verdict is what the referee says of a module, or of the step.
+type Verdict string
+
+const (
+	Right      Verdict = "right"
+	Wrong      Verdict = "wrong"
+	CannotTell Verdict = "cannot tell"
+	NotJudged  Verdict = "not judged"
+)
+
+// Report is all that the referee found.
+type Report struct {
+	Folder  string        `json:"folder"`
+	Verdict Verdict       `json:"verdict"`
+	Read    []string      `json:"read"`     // what was there
+	Missing []string      `json:"missing"`  // what was not, and what therefore could not be judged
+	Unknown []string      `json:"unknown"`  // names in the folder that the model does not have
+	Modules []*ModuleLine `json:"modules"`  // in the order of the forward pass
+	Wrongs  []*Finding    `json:"findings"` // the first is the cause to look at
+	Doubts  []string      `json:"doubts"`   // what cannot be told, and why
+	// The largest strain of each statistic, of all that is right: 1 is the threshold.
+	Strains map[string]float64 `json:"strains"`
+	// Resolution is the smallest relative error that every judged module would have shown.
+	Resolution float64  `json:"resolution"`
+	Excused    []string `json:"excused"` // known mistakes that rounding would have hidden
+	Compared   int      `json:"compared"`
+}
+
+// ModuleLine is the verdict on one module, or on one of its calls.
+type ModuleLine struct {
+	Path        string       `json:"path"`
+	Kind        string       `json:"kind"`
+	Layer       int          `json:"layer"`
+	Repeat      string       `json:"repeat,omitempty"`
+	Precision   string       `json:"precision"`
+	Verdict     Verdict      `json:"verdict"`
+	Comparisons []Comparison `json:"comparisons"`
+	Causes      []Cause      `json:"causes,omitempty"`
+	Why         string       `json:"why,omitempty"` // why it was not judged
+}
+
+// Cause is a known mistake that explains a wrong module: with it, the reference agrees.
+type Cause struct {
+	Name   string  `json:"name"`
+	Says   string  `json:"says"`
+	Strain float64 `json:"strain"` // of the module under this mistake
+}
+
+// Finding is something wrong, in words.
+type Finding struct {
+	Module string   `json:"module"`
+	Part   string   `json:"part"` // forward, backward, gradient, choice, folder
+	Says   []string `json:"says"`
+	Causes []Cause  `json:"causes,omitempty"`
+	Factor float64  `json:"factor,omitempty"`
+	Names  []string `json:"names,omitempty"` // the tensors
+	Tokens []int    `json:"tokens,omitempty"`
+	Look   string   `json:"look,omitempty"`
+}
+
+// note counts a comparison and keeps the largest strains of right ones.
+func (r *Report) note(all []Comparison) {
+	for i := range all {
+		c := &all[i]
+		c.bound()
+		r.Compared++
+		if !c.Wrong() {
+			r.Strains[c.What+" "+c.Statistic] = max(r.Strains[c.What+" "+c.Statistic], c.Strain)
+			r.Resolution = max(r.Resolution, c.Resolution)
+		}
+	}
+}
+
+// wrong returns the wrong comparisons of a line.
+func (l *ModuleLine) wrong() (all []*Comparison) {
+	for i := range l.Comparisons {
+		if l.Comparisons[i].Wrong() {
+			all = append(all, &l.Comparisons[i])
+		}
+	}
+	return all
+}
+
+// worst returns the comparison with the largest strain of a kind; nil: none.
+func (l *ModuleLine) worst(what ...string) (worst *Comparison) {
+	for i := range l.Comparisons {
+		c := &l.Comparisons[i]
+		if slices.Contains(what, c.What) && (worst == nil || !(c.Strain <= worst.Strain)) {
+			worst = c
+		}
+	}
+	return worst
+}
+
+// JSON returns the whole report.
+func (r *Report) JSON() ([]byte, error) { return json.MarshalIndent(r, "", " ") }
+
+// bound replaces what JSON has no number for.
+func (c *Comparison) bound() {
+	for _, x := range []*float64{&c.Error, &c.Floor, &c.Worst, &c.WorstFloor, &c.Strain, &c.Resolution, &c.Factor, &c.Rest} {
+		if !(*x > -most && *x < most) {
+			*x = most
+		}
+	}
+}
+
+// most stands for infinity and NaN.
+const most = 1e9
