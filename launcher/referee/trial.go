@@ -112,6 +112,7 @@ func (j *judge) open(m *reference.Module, r step.Repeat) (t *trial, why string, 
 		t.gradOut = append(t.gradOut, g)
 		t.backward = t.backward && g.Data != nil
 	}
+	t.backward = t.backward && !glue(m)
 	if m.Kind == reference.Router {
 		if err := j.openRouter(t); err != nil {
 			return nil, "", err
@@ -194,6 +195,11 @@ func (t *trial) run(call reference.Call) (o outcome, err error) {
 		grads := t.gradOut
 		if call.Tokens != nil || call.Sequences != nil {
 			grads = t.select_(grads, call)
+		}
+		for i, g := range grads {
+			if n := len(g.Data); n > 0 && n != len(pass.Out[i].Data) {
+				return o, fmt.Errorf("%s has %d elements: expected those of %s, %d", t.module.Outputs[i].Grad, n, t.module.Outputs[i].Name, len(pass.Out[i].Data))
+			}
 		}
 		o.gradIn, o.params = pass.Backward(grads)
 	}

@@ -258,6 +258,9 @@ func (p *Pass) Backward(gradOut []Tensor) (in []Tensor, params map[string]Tensor
 		}
 	}
 	f.tape.run()
+	if f.module.Kind == Router {
+		p.Extra["logits.grad"] = gradient(p.out[0])
+	}
 	for _, x := range p.in {
 		in = append(in, gradient(x))
 	}

@@ -89,7 +89,7 @@ type Pass struct {
 	Out []Tensor
 	// Extra holds what a module computes besides, by name: a router's "scores" [tokens, experts],
 	// "choice" (scores with the selection bias), "groups" [tokens, groups] and "indices" [tokens,
-	// k] of its own, whatever Choices replayed.
+	// k] of its own, whatever Choices replayed; after its backward pass "logits.grad".
 	Extra map[string]Tensor
 
 	formula *formula
