@@ -29,7 +29,9 @@ type Comparison struct {
 	// The tensor is Factor times the reference, by least squares; Rest is what remains, as Error.
 	Factor float64 `json:"factor"`
 	Rest   float64 `json:"rest"`
-	Scaled bool    `json:"scaled,omitempty"` // Factor explains the error: Rest is at the floor
+	// Factor of the roundings is within 1 ± FactorFloor.
+	FactorFloor float64 `json:"factor_floor"`
+	Scaled      bool    `json:"scaled,omitempty"` // Factor explains the error: Rest is at the floor
 
 	Tokens []int  `json:"tokens,omitempty"` // the worst rows of a wrong tensor
 	Note   string `json:"note,omitempty"`
@@ -44,6 +46,9 @@ const (
 	worstBound  = 3
 	wholeBound  = 2.5
 	regretBound = 4
+
+	biasOfFloor  = 0.3
+	biasOfFactor = 6
 )
 
 // A row whose norm is below leastNorm of the median norm is held against that. Channels above
@@ -83,7 +88,11 @@ func compareRows(what, name string, got, want []float64, floors [][]float64, row
 			c = part
 		}
 	}
-	c.fit(got, want)
+	c.fit(got, want, floors)
+	// A bias of all elements shows in the factor long before it shows in the error.
+	if bias := math.Abs(c.Factor-1) / max(biasOfFloor*c.Floor, biasOfFactor*c.FactorFloor); len(want) >= 1024 && c.Floor > 5e-4 && c.Strain <= 1 && bias > c.Strain {
+		c.Statistic, c.Strain = "factor", bias
+	}
 	return c
 }
 
@@ -214,20 +223,18 @@ func compareWhole(what, name string, got, want []float64, floors [][]float64, ro
 			c.Statistic, c.Strain, c.Worst, c.WorstFloor, c.Far, c.Tokens = "row "+byRow.Statistic, byRow.Strain, byRow.Worst, byRow.WorstFloor, byRow.Far, byRow.Tokens
 		}
 	}
-	c.fit(got, want)
+	c.fit(got, want, floors)
 	return c
 }
 
 // fit finds the factor that the tensor is of the reference.
-func (c *Comparison) fit(got, want []float64) {
-	var gw, ww, gg float64
-	for i, w := range want {
-		gw += got[i] * w
-		ww += w * w
-		gg += got[i] * got[i]
-	}
+func (c *Comparison) fit(got, want []float64, floors [][]float64) {
+	gw, ww, gg := dot(got, want), dot(want, want), dot(got, got)
 	if ww == 0 {
 		return
+	}
+	for _, f := range floors {
+		c.FactorFloor = max(c.FactorFloor, math.Abs(dot(f, want)/ww-1))
 	}
 	c.Factor = gw / ww
 	c.Rest = math.Sqrt(max(0, gg-gw*gw/ww) / ww)
@@ -238,7 +245,7 @@ func (c *Comparison) fit(got, want []float64) {
 		c.Factor, c.Rest, c.Scaled = 0, 0, true
 		return
 	}
-	c.Scaled = c.Wrong() && c.Rest <= max(wholeBound*c.Floor, c.WorstFloor)
+	c.Scaled = c.Wrong() && c.Statistic != "factor" && c.Rest <= max(wholeBound*c.Floor, c.WorstFloor)
 }
 
 // fluctuation widens a threshold for statistics of few numbers: the ratio of two noises of n

@@ -29,16 +29,20 @@ type hypothesis struct {
 
 // explain returns the causes under which the reference agrees with a wrong trial, best first.
 func (j *judge) explain(t *trial, line *ModuleLine) []Cause {
-	alone := len(j.folder.Repeats()) == 1 // else gradients of parameters are sums over calls
-	local := false
+	alone := len(j.repeats) == 1 // else gradients of parameters are sums over calls
+	local, gone := false, false
 	for _, c := range line.wrong() {
 		if c.Statistic == "shape" {
 			return nil
 		}
 		local = local || c.What != "gradient"
+		gone = gone || c.Scaled && c.Factor == 0
 	}
-	if !local && !alone {
-		return nil
+	if !local && !(alone && gone) {
+		return nil // a weight's gradient alone: its module's backward pass is right
+	}
+	if cause := t.otherWeight(line); cause != nil {
+		return []Cause{*cause}
 	}
 	few := t.sample(line, local)
 	var causes []Cause
@@ -52,8 +56,15 @@ func (j *judge) explain(t *trial, line *ModuleLine) []Cause {
 			}
 		}
 	}
-	try(j.knownMistakes(t, line))
-	if len(causes) == 0 {
+	mistakes := j.knownMistakes(t, line)
+	if !local {
+		mistakes = slices.DeleteFunc(mistakes, func(h hypothesis) bool { return !strings.Contains(h.name, "detached") })
+	}
+	try(mistakes)
+	if cause := t.lostChoices(); len(causes) == 0 && cause != nil {
+		causes = append(causes, *cause)
+	}
+	if len(causes) == 0 && local {
 		try(j.otherTensors(t))
 	}
 	slices.SortStableFunc(causes, func(a, b Cause) int { return compareFloat(a.Strain, b.Strain) })
@@ -122,7 +133,7 @@ func (j *judge) strainUnder(t *trial, h hypothesis, few *reference.Call, ways in
 	}
 	all := t.judgeOutcome(exact, floors, rows)
 	strain := 0.0
-	if few == nil && len(j.folder.Repeats()) == 1 {
+	if few == nil && len(j.repeats) == 1 {
 		for _, c := range line.Comparisons {
 			want, ok := exact.params[c.Name]
 			if c.What != "gradient" || !ok || c.Statistic == "shape" {
@@ -307,7 +318,8 @@ func (j *judge) alikeInputs(t *trial, i int) (names []string) {
 		candidates = append(candidates, strings.Replace(own, t.layerPath(), fmt.Sprintf("model.layers.%d.", other), 1))
 	}
 	for _, name := range candidates {
-		if _, ok := j.folder.DType(step.Activations, name+t.repeat.Suffix()); ok && name != own {
+		_, ok := j.folder.DType(step.Activations, name+t.repeat.Suffix())
+		if ok && name != own && !slices.ContainsFunc(t.module.Outputs, func(p reference.Port) bool { return p.Name == name }) {
 			names = append(names, name)
 		}
 	}

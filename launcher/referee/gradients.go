@@ -16,16 +16,18 @@ import (
 
 // gradientSum collects the local gradient of one parameter.
 type gradientSum struct {
-	dims     []int
-	parts    []Part // exact, by micro-batch
-	floors   [][]float64
-	unjudged bool   // a module or a call that uses it has no output gradient
-	trial    *trial // the last one that added to it
+	dims   []int
+	parts  []Part // exact, by micro-batch
+	floors [][]float64
+	trial  *trial // the last one that added to it
 }
 
 // accumulate adds a trial's gradients to the sums of its parameters.
 func (j *judge) accumulate(t *trial) {
 	for name, g := range t.exact.params {
+		if !slices.Contains(j.owners[name], t.module) {
+			continue
+		}
 		s := j.sums[name]
 		if s == nil {
 			s = &gradientSum{dims: g.Dims, floors: make([][]float64, len(t.floors))}
@@ -85,9 +87,8 @@ func roundBF16(x float64) float64 {
 // come adds to them.
 func (j *judge) gradients(m *reference.Module, line *ModuleLine) error {
 	for _, name := range m.Params {
-		j.owners[name]--
-		s := j.sums[name]
-		if s == nil || j.owners[name] > 0 || j.finished[name] || s.unjudged || j.incomplete() {
+		s, owners := j.sums[name], j.owners[name]
+		if s == nil || owners[0] != m || j.finished[name] || j.incomplete() { // owners[0] is the last in order
 			continue
 		}
 		c, err := j.gradient(name, s.total(), s.floors, s.dims)
@@ -124,7 +125,7 @@ func (j *judge) gradient(name string, want []float64, floors [][]float64, dims [
 			return nil, nil
 		}
 		return &Comparison{What: "gradient", Name: name, Rows: 1, Statistic: "absent", Strain: inf, Scaled: true, Error: 1,
-			Note: "the folder has no gradient of it, but those of its neighbours: it is frozen, or nothing flows back to it"}, nil
+			Note: "the folder has no gradient, but those of the same layer: frozen or detached, no gradient flows back to it"}, nil
 	} else if err != nil {
 		return nil, err
 	}

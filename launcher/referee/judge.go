@@ -6,7 +6,6 @@
 package referee
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +28,9 @@ type judge struct {
 	weightsOf *reference.Module
 	weights   map[string]reference.Tensor
 
-	owners   map[string]int // modules to be judged that have a parameter
+	repeats  []step.Repeat
+	known    map[string]bool                // whether the folder has a port, in any repeat
+	owners   map[string][]*reference.Module // that are judged backward, by parameter
 	sums     map[string]*gradientSum
 	finished map[string]bool // parameters whose gradient was judged
 }
@@ -53,7 +54,7 @@ func judgeFolder(folder *step.Folder, options Options) (*Report, error) {
 	j := &judge{
 		folder: folder, tell: options.Tell,
 		report: &Report{Folder: folder.Path, Strains: map[string]float64{}},
-		owners: map[string]int{}, sums: map[string]*gradientSum{}, finished: map[string]bool{},
+		known:  map[string]bool{}, owners: map[string][]*reference.Module{}, sums: map[string]*gradientSum{}, finished: map[string]bool{},
 	}
 	if j.tell == nil {
 		j.tell = func(*ModuleLine) {}
@@ -64,11 +65,10 @@ func judgeFolder(folder *step.Folder, options Options) (*Report, error) {
 	for _, m := range j.modules {
 		if j.worth(m) {
 			chosen = append(chosen, m)
-			for _, p := range m.Params {
-				j.owners[p]++
-			}
 		}
 	}
+	j.own(chosen)
+	j.ignoreTied()
 	for _, m := range chosen {
 		line, err := j.module(m)
 		if err != nil {
@@ -94,6 +94,7 @@ func (j *judge) prepare() {
 	if _, ok := j.folder.DType(step.Weights, fmt.Sprintf("model.layers.%d.enorm.weight", j.folder.Model.Layers)); !ok {
 		j.folder.Model.MTPLayers = 0
 	}
+	j.repeats = j.folder.Repeats()
 	j.modules, j.byPath, j.same = j.folder.Model.Modules(), map[string]*reference.Module{}, map[string][]string{}
 	for _, m := range j.modules {
 		j.byPath[m.Path] = m
@@ -123,15 +124,26 @@ func (j *judge) find(name string, r step.Repeat) string {
 
 // has reports whether the folder has a tensor of any repeat.
 func (j *judge) has(name string) bool {
-	if name == "" {
-		return false
+	has, ok := j.known[name]
+	if !ok && name != "" {
+		has = slices.ContainsFunc(j.repeats, func(r step.Repeat) bool { return j.find(name, r) != "" })
+		j.known[name] = has
 	}
-	for _, r := range j.folder.Repeats() {
-		if j.find(name, r) != "" {
-			return true
+	return has
+}
+
+// own says which modules add to the gradient of each parameter. A module does not if a finer one
+// inside it does.
+func (j *judge) own(chosen []*reference.Module) {
+	for _, m := range slices.Backward(chosen) { // finer ones first
+		_, backward := j.present(m)
+		for _, p := range m.Params {
+			finer := func(o *reference.Module) bool { return slices.Contains(m.Children, o.Path) }
+			if backward && !slices.ContainsFunc(j.owners[p], finer) {
+				j.owners[p] = append(j.owners[p], m)
+			}
 		}
 	}
-	return false
 }
 
 // glue reports whether a module has no formula of its own: it only says what equals what.
@@ -195,11 +207,23 @@ func (j *judge) worth(m *reference.Module) bool {
 	return forward && !coveredForward || backward && !coveredBackward
 }
 
+// ignoreTied drops parameters that several modules share if one of these cannot be judged backward.
+func (j *judge) ignoreTied() {
+	for _, m := range finest(j.modules) {
+		for _, p := range m.Params {
+			adds := func(o *reference.Module) bool { return o == m || slices.Contains(o.Children, m.Path) }
+			if !slices.ContainsFunc(j.owners[p], adds) {
+				delete(j.owners, p)
+			}
+		}
+	}
+}
+
 // module judges all calls of one module.
 func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 	line := &ModuleLine{Path: m.Path, Kind: string(m.Kind), Layer: m.Layer, Verdict: Right}
 	var wrong *trial
-	for _, r := range j.folder.Repeats() {
+	for _, r := range j.repeats {
 		t, why, err := j.open(m, r)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Path, err)
@@ -218,10 +242,7 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 		if t.backward {
 			j.accumulate(t)
 		}
-		if wrong == nil || bad && wrong.strain() <= 1 {
-			wrong = t
-		}
-		if bad {
+		if wrong == nil || bad {
 			wrong = t
 		}
 	}
@@ -238,21 +259,13 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 	return line, nil
 }
 
-// strain is the largest of the trial's comparisons.
-func (t *trial) strain() (strain float64) {
-	for _, c := range t.judgeOutcome(t.exact, t.floors, nil) {
-		strain = max(strain, c.Strain)
-	}
-	return strain
-}
-
 // introduce says what is in the folder.
 func (j *judge) introduce() {
 	f, r := j.folder, j.report
 	r.Read = append(r.Read, fmt.Sprintf("%s, %s: %d layers, hidden %d, %d experts", f.Form, f.Model.Family, f.Model.Layers, f.Model.Hidden, f.Model.Experts))
-	if repeats := f.Repeats(); len(repeats) > 0 {
-		if b, err := f.Batch(repeats[0]); err == nil {
-			r.Read = append(r.Read, fmt.Sprintf("batch of %d sequences of %d tokens, %s", b.Batch, b.Seq, counted(len(repeats), "forward pass")))
+	if len(j.repeats) > 0 {
+		if b, err := f.Batch(j.repeats[0]); err == nil {
+			r.Read = append(r.Read, fmt.Sprintf("batch of %d sequences of %d tokens, %s", b.Batch, b.Seq, counted(len(j.repeats), "forward pass")))
 		}
 	}
 	for _, class := range []step.Class{step.Weights, step.Activations, step.Gradients, step.After} {
@@ -281,13 +294,26 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// unread adds the names that no module asked for.
+// unread lists the names that no module asked for: those that the model does not have, and those
+// that could not be compared.
 func (j *judge) unread() {
+	known := map[string]bool{}
+	for _, m := range j.modules {
+		for _, p := range append(m.Inputs[:len(m.Inputs):len(m.Inputs)], m.Outputs...) {
+			known[p.Name], known[p.Grad] = true, true
+		}
+		for _, name := range append(m.Params[:len(m.Params):len(m.Params)], m.Buffers...) {
+			known[name] = true
+		}
+	}
 	for _, class := range []step.Class{step.Weights, step.Activations, step.Gradients} {
 		for _, name := range j.folder.Unread(class) {
-			j.report.Unknown = append(j.report.Unknown, classNames[class]+": "+name)
+			switch plain, _, _ := strings.Cut(name, "@"); {
+			case known[name] || known[plain]:
+				j.report.Unread = append(j.report.Unread, classNames[class]+": "+name)
+			default:
+				j.report.Unknown = append(j.report.Unknown, classNames[class]+": "+name)
+			}
 		}
 	}
 }
-
-var errNothing = errors.New("nothing was compared")

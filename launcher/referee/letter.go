@@ -85,22 +85,23 @@ func (p *Printer) Letter(r *Report) {
 	p.paragraph("", "%s", "")
 	p.list("Read", r.Read, 8)
 	p.list("Not there", r.Missing, 8)
-	p.list("Names that the model does not have", r.Unknown, 8)
+	p.list("Not compared", r.Unread, 4)
+	p.list("Names that the model does not have", r.Unknown, 4)
 	switch r.Verdict {
 	case Right:
 		p.paragraph("", "RIGHT: %d comparisons, none beyond what rounding explains.", r.Compared)
 	case CannotTell:
 		p.paragraph("", "CANNOT TELL: %d comparisons, none wrong.", r.Compared)
 	case Wrong:
-		first := r.Wrongs[0]
+		first := r.Findings[0]
 		p.paragraph("", "WRONG. First in %s (%s).", first.Module, first.Part)
-		for i, f := range r.Wrongs[:min(12, len(r.Wrongs))] {
+		for i, f := range r.Findings[:min(12, len(r.Findings))] {
 			if i == 1 {
 				p.paragraph("", "Further findings, each judged on its own input:")
 			}
 			p.finding(i+1, f)
 		}
-		if n := len(r.Wrongs) - 12; n > 0 {
+		if n := len(r.Findings) - 12; n > 0 {
 			p.paragraph("", "%s more: --json lists all.", counted(n, "finding"))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -101,12 +102,16 @@ func describeParts(parts []Part, a []float64, tolerance float64) string {
 
 // factorText writes a factor as people would: 2, 1/8, 0.731.
 func factorText(x float64) string {
-	for _, n := range []float64{1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 64, 128, 256} {
-		if math.Abs(x/n-1) < 0.003 {
-			return fmt.Sprintf("%g", n)
-		}
+	for n := 2.0; n <= 1024; n++ {
 		if math.Abs(x*n-1) < 0.003 {
 			return fmt.Sprintf("1/%g", n)
+		}
+	}
+	for digits := 1; digits < 4; digits++ {
+		if text := strconv.FormatFloat(x, 'g', digits, 64); digits > 0 {
+			if y, _ := strconv.ParseFloat(text, 64); math.Abs(y/x-1) < 0.003 || y == x {
+				return strconv.FormatFloat(y, 'f', -1, 64)
+			}
 		}
 	}
 	return fmt.Sprintf("%.4g", x)

@@ -3,6 +3,7 @@ package referee
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 )
 
 // Verdict is what the referee says of a module, or of the step.
@@ -17,14 +18,15 @@ const (
 
 // Report is all that the referee found.
 type Report struct {
-	Folder  string        `json:"folder"`
-	Verdict Verdict       `json:"verdict"`
-	Read    []string      `json:"read"`     // what was there
-	Missing []string      `json:"missing"`  // what was not, and what therefore could not be judged
-	Unknown []string      `json:"unknown"`  // names in the folder that the model does not have
-	Modules []*ModuleLine `json:"modules"`  // in the order of the forward pass
-	Wrongs  []*Finding    `json:"findings"` // the first is the cause to look at
-	Doubts  []string      `json:"doubts"`   // what cannot be told, and why
+	Folder   string        `json:"folder"`
+	Verdict  Verdict       `json:"verdict"`
+	Read     []string      `json:"read"`     // what was there
+	Missing  []string      `json:"missing"`  // what was not, and what therefore could not be judged
+	Unknown  []string      `json:"unknown"`  // names in the folder that the model does not have
+	Unread   []string      `json:"unread"`   // names that it has, but which were not compared
+	Modules  []*ModuleLine `json:"modules"`  // in the order of the forward pass
+	Findings []*Finding    `json:"findings"` // the first is the cause to look at
+	Doubts   []string      `json:"doubts"`   // what cannot be told, and why
 	// The largest strain of each statistic, of all that is right: 1 is the threshold.
 	Strains map[string]float64 `json:"strains"`
 	// Resolution is the smallest relative error that every judged module would have shown.
@@ -78,10 +80,10 @@ func (r *Report) note(all []Comparison) {
 	}
 }
 
-// wrong returns the wrong comparisons of a line.
-func (l *ModuleLine) wrong() (all []*Comparison) {
+// wrong returns the wrong comparisons of a line, or only those of some kinds.
+func (l *ModuleLine) wrong(what ...string) (all []*Comparison) {
 	for i := range l.Comparisons {
-		if l.Comparisons[i].Wrong() {
+		if c := &l.Comparisons[i]; c.Wrong() && (len(what) == 0 || slices.Contains(what, c.What)) {
 			all = append(all, &l.Comparisons[i])
 		}
 	}
@@ -100,14 +102,15 @@ func (l *ModuleLine) worst(what ...string) (worst *Comparison) {
 }
 
 // JSON returns the whole report.
-func (r *Report) JSON() ([]byte, error) { return json.MarshalIndent(r, "", " ") }
+func (r *Report) JSON() ([]byte, error) { return json.Marshal(r) }
 
-// bound replaces what JSON has no number for.
+// bound replaces what JSON has no number for, and shortens the others.
 func (c *Comparison) bound() {
-	for _, x := range []*float64{&c.Error, &c.Floor, &c.Worst, &c.WorstFloor, &c.Strain, &c.Resolution, &c.Factor, &c.Rest} {
+	for _, x := range []*float64{&c.Error, &c.Floor, &c.Worst, &c.WorstFloor, &c.Strain, &c.Resolution, &c.Factor, &c.FactorFloor, &c.Rest} {
 		if !(*x > -most && *x < most) {
 			*x = most
 		}
+		*x, _ = strconv.ParseFloat(strconv.FormatFloat(*x, 'g', 5, 64), 64)
 	}
 }
 
