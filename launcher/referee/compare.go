@@ -139,7 +139,7 @@ func compareColumns(got, want []float64, floors [][]float64, width int, live, co
 		return all
 	}
 	observed := errors(got)
-	var c Comparison
+	c := Comparison{Factor: 1}
 	c.Floor, c.WorstFloor = least, 2*least
 	for _, f := range floors {
 		e := errors(f)

@@ -159,8 +159,8 @@ func (j *judge) strainUnder(t *trial, h hypothesis, few *reference.Call, ways in
 // knownMistakes returns the mistakes that the module's kind can have. Those of one expert are tried
 // with the experts that the wrong tokens and gradients point to.
 func (j *judge) knownMistakes(t *trial, line *ModuleLine) (all []hypothesis) {
-	add := func(name, says string, experts ...int) {
-		all = append(all, hypothesis{name, says, func(c *reference.Call) { c.Mistake, c.Experts = name, [2]int(experts) }, nil})
+	add := func(name, says string) {
+		all = append(all, hypothesis{name, says, func(c *reference.Call) { c.Mistake = name }, nil})
 	}
 	suspects := j.suspects(t, line)
 	for _, m := range reference.Mistakes() {
@@ -168,16 +168,16 @@ func (j *judge) knownMistakes(t *trial, line *ModuleLine) (all []hypothesis) {
 		case !slices.Contains(m.Kinds, t.module.Kind):
 		case m.Name == "experts_missing_one":
 			for _, e := range suspects {
-				add(m.Name, fmt.Sprintf("%s: expert %d", m.Says, e), e, 0)
+				add(fmt.Sprintf("%s:%d", m.Name, e), fmt.Sprintf("%s: expert %d", m.Says, e))
 			}
 		case m.Name == "experts_swapped":
 			for i, e := range suspects {
 				for _, f := range suspects[:i] {
-					add(m.Name, fmt.Sprintf("%s: experts %d and %d", m.Says, min(e, f), max(e, f)), min(e, f), max(e, f))
+					add(fmt.Sprintf("%s:%d,%d", m.Name, e, f), fmt.Sprintf("%s: experts %d and %d", m.Says, min(e, f), max(e, f)))
 				}
 			}
 		default:
-			add(m.Name, m.Says, 0, 1)
+			add(m.Name, m.Says)
 		}
 	}
 	return all

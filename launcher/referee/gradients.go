@@ -136,7 +136,11 @@ func (j *judge) gradient(name string, want []float64, floors [][]float64, dims [
 	if len(dims) == 2 {
 		rows = dims[0]
 	}
-	c := compareWhole("gradient", name, v.Data, want, floors, rows, leastOf(v.DType))
+	least := leastOf(v.DType)
+	if strings.Contains(name, "embed_tokens") {
+		least *= 1.5 // kernels round partial sums of a token that occurs often
+	}
+	c := compareWhole("gradient", name, v.Data, want, floors, rows, least)
 	return &c, nil
 }
 
