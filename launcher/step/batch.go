@@ -24,7 +24,7 @@ func (f *Folder) Batch(r Repeat) (*reference.Batch, error) {
 func (f *Folder) field(r *rank, name string, micro int, tokens, seq int) ([]int32, []int, error) {
 	e, ok := r.tensors[key{batchClass, name, Repeat{MicroBatch: micro}}]
 	parts, at := 1, 0
-	if _, each := r.tensors[key{batchClass, name, Repeat{MicroBatch: 1}}]; !each {
+	if _, each := r.tensors[key{batchClass, name, Repeat{MicroBatch: 1}}]; !each && f.Form != dumperForm {
 		e, ok = r.tensors[key{batchClass, name, Repeat{}}]
 		parts, at = f.Info.MicroBatches, micro
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 )
 
+const dumperForm = "folder of sglang's dumper"
+
 // dump is one file of sglang's dumper.
 type dump struct {
 	entry
@@ -55,7 +57,7 @@ func (f *Folder) openForeign(files []os.DirEntry) error {
 	if len(dumps) == 0 {
 		return nil
 	}
-	f.Form, f.Info.SummedInputs = "folder of sglang's dumper", true
+	f.Form, f.Info.SummedInputs = dumperForm, true
 	slices.SortFunc(dumps, func(a, b dump) int { return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.index, b.index)) })
 	return f.addDumps(dumps)
 }

@@ -86,14 +86,5 @@ func (f *Folder) readInfo(dir string) error {
 		delete(keys, reflect.TypeFor[Info]().Field(i).Tag.Get("json"))
 	}
 	f.Info.Unknown = slices.Sorted(maps.Keys(keys))
-	for says, modules := range map[string][]string{
-		"its hooks never ran (compiled, fused or unused): it has no tensors":                            f.Info.Silent,
-		"this is no tensor and was not written":                                                         f.Info.NonTensors,
-		"its recomputed forward pass differs from the first one: gradients belong to other activations": f.Info.Differs,
-	} {
-		for _, name := range modules {
-			f.find(Finding{Module: f.key(Activations, name).name, Says: says})
-		}
-	}
 	return nil
 }

@@ -179,14 +179,23 @@ func (f *Folder) routerPort(name string, e entry) string {
 	return path + ".mlp.gate." + field
 }
 
-// survey notes modules with weights that the folder lacks.
+// survey notes modules without weights or tensors, and recomputations that differ.
 func (f *Folder) survey() {
+	lacks := func(name string) bool { _, ok := f.DType(Weights, name); return !ok }
+	if lacks(fmt.Sprintf("model.layers.%d.eh_proj.weight", f.Model.Layers)) {
+		f.Model.MTPLayers = 0 // transformers drops these layers
+	}
 	for _, m := range f.Model.Modules() {
-		lacks := func(name string) bool { _, ok := f.DType(Weights, name); return !ok }
 		all := slices.Concat(m.Params, m.Buffers)
-		missing := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !lacks(name) })
-		if len(missing) > 0 && len(m.Children) == 0 && m.Layer < f.Model.Layers {
-			f.find(Finding{Module: m.Path, Says: fmt.Sprintf("%d of its %d weights are not in the folder: %s is the first", len(missing), len(all), missing[0])})
+		if missing := slices.DeleteFunc(all, func(name string) bool { return !lacks(name) }); len(missing) > 0 && len(m.Children) == 0 {
+			f.find(Finding{Module: m.Path, Says: fmt.Sprintf("the folder lacks %d of its weights, the first is %s", len(missing), missing[0])})
+		}
+		is := func(name string) bool { return f.key(Activations, name).name == m.Path }
+		if slices.ContainsFunc(f.Info.Silent, is) {
+			f.find(Finding{Module: m.Path, Says: "its hooks never ran (compiled, fused or unused): it has no tensors"})
+		}
+		if slices.ContainsFunc(f.Info.Differs, is) {
+			f.find(Finding{Module: m.Path, Wrong: true, Says: "its recomputed forward pass differs from the first: gradients belong to other activations"})
 		}
 	}
 }

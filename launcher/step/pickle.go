@@ -95,17 +95,15 @@ func (u *unpickler) pop(n int) []any {
 
 // popMarked removes the values since the last mark, and the mark.
 func (u *unpickler) popMarked() []any {
-	n := 0
-	for n < len(u.stack) && u.stack[len(u.stack)-1-n] != any(mark{}) {
-		n++
+	for at := len(u.stack) - 1; at >= 0; at-- {
+		if u.stack[at] == any(mark{}) {
+			values := slices.Clone(u.stack[at+1:])
+			u.stack = u.stack[:at]
+			return values
+		}
 	}
-	values := u.pop(n)
-	if n == len(u.stack) && len(u.stack) == 0 {
-		u.fail("a mark is missing")
-		return nil
-	}
-	u.stack = u.stack[:len(u.stack)-1]
-	return values
+	u.fail("a mark is missing")
+	return nil
 }
 
 func (u *unpickler) execute(op byte) {

@@ -4,6 +4,7 @@ package step
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -104,7 +105,7 @@ func (f *Folder) readPlacement(path string, r *rank) error {
 	}
 	r.mesh, r.coordinate, r.positions, r.spans = file.Mesh, file.Coordinate, file.Positions, file.Tokens
 	for _, a := range r.mesh {
-		if c, ok := r.coordinate[a.name]; !ok || c < 0 || c >= a.size {
+		if c, ok := r.coordinate[a.name]; !ok || c < 0 || c >= a.size || a.size > 1<<20 {
 			return fmt.Errorf("%s: coordinate %d along %.60s, which has %d ranks", path, c, a.name, a.size)
 		}
 	}
@@ -184,12 +185,11 @@ func (f *Folder) joinRanks(k key, tokens int) (Value, []Replica, error) {
 		return 3
 	}
 	slices.SortStableFunc(j.axes, func(a, b axis) int { return order(a) - order(b) })
-	result, covered := Value{}, 0
-	groups := [][]*rank{f.ranks}
-	if tokens > 0 {
-		groups = f.groups[k.MicroBatch]
+	if tokens == 0 {
+		return j.all()
 	}
-	for _, group := range groups {
+	result, covered := Value{}, 0
+	for _, group := range f.groups[k.MicroBatch] {
 		v, err := j.combine(group, j.axes)
 		if err != nil {
 			return Value{}, nil, err
@@ -197,16 +197,9 @@ func (f *Folder) joinRanks(k key, tokens int) (Value, []Replica, error) {
 		if v == nil {
 			continue
 		}
-		rows := []int{0}
-		if tokens > 0 {
-			rows = group[0].tokens[k.MicroBatch]
-		}
-		if tokens == 0 || !v.flatten(j.place.dims, len(rows)) { // the same for all tokens
-			v, err := j.combine(f.ranks, j.axes)
-			if err != nil {
-				return Value{}, nil, err
-			}
-			return *v, j.replicas, nil
+		rows := group[0].tokens[k.MicroBatch]
+		if !v.flatten(j.place.dims, len(rows)) { // the same for all tokens
+			return j.all()
 		}
 		if result.Data == nil {
 			result = Value{reference.Tensor{Dims: append([]int{tokens}, v.Dims[1:]...)}, v.DType}
@@ -225,6 +218,16 @@ func (f *Folder) joinRanks(k key, tokens int) (Value, []Replica, error) {
 		return Value{}, nil, fmt.Errorf("%w: ranks have %d of %d tokens", ErrAbsent, covered, tokens)
 	}
 	return result, j.replicas, nil
+}
+
+// all joins what all ranks have.
+func (j *join) all() (Value, []Replica, error) {
+	j.replicas = nil
+	v, err := j.combine(j.folder.ranks, j.axes)
+	if err != nil || v == nil {
+		return Value{}, nil, cmp.Or(err, ErrAbsent)
+	}
+	return *v, j.replicas, nil
 }
 
 // combine joins the tensor over the axes, the outermost first. It returns nil if none of the ranks
