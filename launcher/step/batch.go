@@ -1,209 +1,108 @@
 package step
 
-// The batch, from one file or from the parts of the ranks, and which of its tokens each rank has.
+// The batch, which of its tokens each rank has, and what of the step is missing.
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"sort"
 
 	"spmoe/moe/reference"
 )
 
 const batchClass Class = "batch"
 
-// Batch returns the batch of a repeat.
-func (f *Folder) Batch(r Repeat) (*reference.Batch, error) {
-	if r.MicroBatch < len(f.batches) && f.batches[r.MicroBatch] != nil {
-		return f.batches[r.MicroBatch], nil
+// splitBatch cuts the fields of a batch into micro-batches, unless the rank has each by itself. A
+// field with one row is for all sequences.
+func (f *Folder) splitBatch(r *rank) {
+	many := f.Info.MicroBatches
+	if _, each := r.tensors[key{batchClass, "input_ids", Repeat{MicroBatch: 1}}]; each || f.Form == dumperForm {
+		many = 1
 	}
-	return nil, fmt.Errorf("input_ids of micro-batch %d: %w", r.MicroBatch, ErrAbsent)
-}
-
-// field returns a field of a micro-batch, one number per token, and nil if the rank does not have
-// it. A file has fields of each micro-batch (input_ids@mb1), or one with all micro-batches in order.
-func (f *Folder) field(r *rank, name string, micro int, tokens, seq int) ([]int32, []int, error) {
-	e, ok := r.tensors[key{batchClass, name, Repeat{MicroBatch: micro}}]
-	parts, at := 1, 0
-	if _, each := r.tensors[key{batchClass, name, Repeat{MicroBatch: 1}}]; !each && f.Form != dumperForm {
-		e, ok = r.tensors[key{batchClass, name, Repeat{}}]
-		parts, at = f.Info.MicroBatches, micro
+	sequences := 1
+	if ids := r.tensors[key{class: batchClass, name: "input_ids"}]; len(ids.dims) == 2 {
+		sequences = ids.dims[0] / many
 	}
-	if !ok {
-		return nil, nil, nil
-	}
-	v, err := e.value()
-	if err != nil {
-		return nil, nil, err
-	}
-	n, numbers := len(v.Data)/parts, []int32{}
-	if n*parts != len(v.Data) {
-		return numbers, e.dims, nil
-	}
-	for _, x := range v.Data[at*n:][:n] {
-		if float64(int32(x)) != x {
-			return nil, nil, fmt.Errorf("%s: %s has %g: expected an integer of 32 bits", e.file, name, x)
+	for k, e := range maps.Clone(r.tensors) {
+		if k.class != batchClass || len(e.dims) == 0 || e.dims[0]%many != 0 {
+			continue
 		}
-		numbers = append(numbers, int32(x))
-	}
-	for n == seq && n > 0 && len(numbers) < tokens { // one row stands for all
-		numbers = append(numbers, numbers[:n]...)
-	}
-	return numbers, e.dims, nil
-}
-
-// localBatch reads a micro-batch of a rank, and returns nil if the rank has no input_ids.
-func (f *Folder) localBatch(r *rank, micro int) (*reference.Batch, error) {
-	ids, dims, err := f.field(r, "input_ids", micro, 0, 0)
-	if ids == nil || err != nil {
-		return nil, err
-	}
-	if len(ids) == 0 || len(dims) == 0 || len(dims) > 2 {
-		return nil, fmt.Errorf("input_ids is %v: expected [batch, seq] of each of %d micro-batches", dims, f.Info.MicroBatches)
-	}
-	b := &reference.Batch{IDs: ids, Seq: dims[len(dims)-1], LabelsShifted: f.Info.LabelsShifted, Reduction: f.Info.Reduction}
-	b.Batch = len(ids) / b.Seq
-	if b.Batch*b.Seq != len(ids) {
-		return nil, fmt.Errorf("input_ids is %v: %d micro-batches divide sequences", dims, f.Info.MicroBatches)
-	}
-	if i := slices.IndexFunc(ids, func(id int32) bool { return id < 0 || int(id) >= f.Model.Vocab }); i >= 0 {
-		return nil, fmt.Errorf("input_ids has %d for token %d: the vocabulary has %d", ids[i], i, f.Model.Vocab)
-	}
-	for i, to := range fields(b)[1:] {
-		name := []string{"labels", "position_ids", "document_ids", "attention_mask"}[i]
-		if *to, dims, err = f.field(r, name, micro, len(ids), b.Seq); err != nil {
-			return nil, err
-		}
-		if *to != nil && len(*to) != len(ids) {
-			f.find(Finding{Module: "batch", Says: fmt.Sprintf("%s is %v and was not read: expected a number per token", name, dims)})
-			*to = nil
+		for micro, rows := 0, e.dims[0]/many; micro < many; micro++ {
+			of := e
+			of.view = e.slice(0, micro*rows, rows, 1)
+			if len(e.dims) == 2 && rows == 1 {
+				of.view = of.slice(0, 0, sequences, 0)
+			}
+			r.tensors[key{batchClass, k.name, Repeat{MicroBatch: k.MicroBatch + micro}}] = of
 		}
 	}
-	starts, _, err := f.field(r, "cu_seqlens", micro, 0, 0)
-	if err == nil && starts != nil {
-		b.Documents, err = documents(starts, len(ids))
-	}
-	return b, err
 }
 
-// documents numbers the documents that begin at starts. The last start is the number of tokens.
-func documents(starts []int32, tokens int) (numbers []int32, err error) {
-	if len(starts) == 0 || !slices.IsSorted(starts) || starts[0] != 0 || int(starts[len(starts)-1]) != tokens {
-		return nil, fmt.Errorf("cu_seqlens: expected starts of documents from 0, in order, and the number of tokens, %d, at the end", tokens)
-	}
-	for i := range starts[1:] {
-		numbers = append(numbers, slices.Repeat([]int32{int32(i)}, int(starts[i+1]-starts[i]))...)
-	}
-	return numbers, nil
-}
-
-func fields(b *reference.Batch) []*[]int32 {
-	return []*[]int32{&b.IDs, &b.Labels, &b.Positions, &b.Documents, &b.Mask}
-}
-
-// loadBatches reads the micro-batches, and finds the tokens of each rank.
-func (f *Folder) loadBatches() error {
+// placeTokens finds the tokens of each rank, and groups ranks that have the same. Without
+// positions, sequences follow each other in the order of ranks.
+func (f *Folder) placeTokens() error {
 	for micro := range f.Info.MicroBatches {
-		whole, err := f.localBatch(f.whole, micro)
-		if err != nil {
-			return err
-		}
-		var locals []*reference.Batch
+		k := key{batchClass, "input_ids", Repeat{MicroBatch: micro}}
+		var all []int
+		next, starts := 0, map[string]int{}
 		for _, r := range f.ranks {
-			local, err := f.localBatch(r, micro)
-			if err != nil {
-				return fmt.Errorf("rank %d: %w", r.number, err)
+			tokens, n, many := r.positions, product(r.tensors[k].dims), f.Info.MicroBatches
+			if r.tensors[k].read == nil { // a later stage of a pipeline
+				n = len(tokens) / many
 			}
-			locals = append(locals, local)
+			switch {
+			case len(tokens) == n*many:
+				tokens = tokens[micro*n:][:n]
+			case len(tokens) != n && len(tokens) > 0:
+				return fmt.Errorf("rank %d: placement.json has positions of %d tokens: the rank's batch has %d", r.number, len(tokens), n)
+			case len(tokens) == 0 && r.size("cp") > 1:
+				return fmt.Errorf("rank %d: placement.json has no positions: sequences are split over cp, in parts that the reader has to know", r.number)
+			case len(tokens) == 0:
+				v, err := r.tensors[k].value()
+				if err != nil {
+					return err
+				}
+				ids := fmt.Sprint(v.Data)
+				if _, ok := starts[ids]; !ok {
+					starts[ids] = next
+					next += n
+				}
+				for t := range n {
+					tokens = append(tokens, starts[ids]+t)
+				}
+			}
+			r.tokens = append(r.tokens, slices.Clone(tokens))
+			all = append(all, tokens...)
 		}
-		if err := f.placeTokens(micro, locals); err != nil {
-			return err
-		}
-		if whole == nil && len(locals) > 0 {
-			if whole, err = f.joinBatch(micro, locals); err != nil {
-				return err
+		slices.Sort(all)
+		all = slices.Compact(all)
+		if e, ok := f.whole.tensors[k]; ok {
+			all = all[:0]
+			for t := range product(e.dims) {
+				all = append(all, t)
 			}
 		}
-		f.batches = append(f.batches, whole)
+		f.tokens = append(f.tokens, len(all))
+		groups, known := [][]*rank{}, map[string]int{}
+		for _, r := range f.ranks {
+			for i, t := range r.tokens[micro] {
+				at, ok := slices.BinarySearch(all, t)
+				if !ok {
+					return fmt.Errorf("rank %d: placement.json has position %d: the batch has %d tokens", r.number, t, len(all))
+				}
+				r.tokens[micro][i] = at
+			}
+			name := fmt.Sprint(r.tokens[micro])
+			if _, ok := known[name]; !ok {
+				known[name] = len(groups)
+				groups = append(groups, nil)
+			}
+			groups[known[name]] = append(groups[known[name]], r)
+		}
+		f.groups = append(f.groups, groups)
 	}
 	return nil
-}
-
-// placeTokens sets the tokens of each rank in a micro-batch, and groups ranks that have the same.
-// Without positions, sequences follow each other in the order of ranks.
-func (f *Folder) placeTokens(micro int, locals []*reference.Batch) error {
-	var all []int
-	next, starts := 0, map[string]int{}
-	for i, r := range f.ranks {
-		tokens, err := f.positionsOf(r, locals[i], micro)
-		if err != nil {
-			return fmt.Errorf("rank %d: placement.json: %w", r.number, err)
-		}
-		if local := locals[i]; tokens == nil && local != nil {
-			ids := fmt.Sprint(local.IDs)
-			start, known := starts[ids]
-			if !known {
-				start = next
-				starts[ids] = start
-				next += len(local.IDs)
-			}
-			for t := range local.IDs {
-				tokens = append(tokens, start+t)
-			}
-		}
-		r.tokens = append(r.tokens, slices.Clone(tokens))
-		all = append(all, tokens...)
-	}
-	slices.Sort(all)
-	all = slices.Compact(all)
-	groups, known := [][]*rank{}, map[string]int{}
-	for _, r := range f.ranks {
-		for i, t := range r.tokens[micro] {
-			r.tokens[micro][i], _ = slices.BinarySearch(all, t)
-		}
-		name := fmt.Sprint(r.tokens[micro])
-		if _, ok := known[name]; !ok {
-			known[name] = len(groups)
-			groups = append(groups, nil)
-		}
-		groups[known[name]] = append(groups[known[name]], r)
-	}
-	f.groups = append(f.groups, groups)
-	return nil
-}
-
-// positionsOf returns the places of a rank's tokens in the flattened batch, and nil if
-// placement.json does not say them. local is nil for a later stage of a pipeline.
-func (f *Folder) positionsOf(r *rank, local *reference.Batch, micro int) ([]int, error) {
-	positions, many := r.positions, f.Info.MicroBatches
-	if local == nil {
-		return positions[micro*(len(positions)/many):][:len(positions)/many], nil
-	}
-	n := len(local.IDs)
-	if count := 0; len(r.spans) > 0 {
-		for _, span := range r.spans {
-			count += span[2] - span[1]
-		}
-		last := 0
-		if count != n && count != n*many {
-			last = 1 // spans include their last token
-		}
-		for _, span := range r.spans {
-			for t := span[1]; t < span[2]+last && len(positions) <= n*many; t++ {
-				positions = append(positions, span[0]*local.Seq*r.size("cp")+t)
-			}
-		}
-	}
-	switch {
-	case len(positions) == n*many:
-		return positions[micro*n:][:n], nil
-	case len(positions) == n:
-		return positions, nil
-	case len(positions) > 0:
-		return nil, fmt.Errorf("it has the positions of %d tokens: the rank's batch has %d", len(positions), n)
-	case r.size("cp") > 1:
-		return nil, fmt.Errorf("it has no positions: sequences are split over cp, in parts that the reader has to know")
-	}
-	return nil, nil
 }
 
 // size returns the size of a mesh dimension.
@@ -216,44 +115,53 @@ func (r *rank) size(name string) int {
 	return 1
 }
 
-// joinBatch makes the batch of the parts of the ranks.
-func (f *Folder) joinBatch(micro int, locals []*reference.Batch) (*reference.Batch, error) {
-	whole, total := &reference.Batch{}, 0
-	for _, r := range f.ranks {
-		total = max(total, slices.Max(append(r.tokens[micro], -1))+1)
+// Batch returns the batch of a repeat.
+func (f *Folder) Batch(of Repeat) (*reference.Batch, error) {
+	repeat := Repeat{MicroBatch: of.MicroBatch}
+	e, ok := f.first(key{batchClass, "input_ids", repeat})
+	if !ok || len(e.dims) == 0 || product(e.dims) == 0 || len(e.dims) > 2 {
+		return nil, fmt.Errorf("input_ids of micro-batch %d, [batch, seq]: %w", of.MicroBatch, ErrAbsent)
 	}
-	for i, r := range f.ranks {
-		local := locals[i]
-		if local == nil {
+	b := &reference.Batch{Seq: e.dims[len(e.dims)-1], LabelsShifted: f.Info.LabelsShifted, Reduction: f.Info.Reduction}
+	if _, ok := f.whole.tensors[key{batchClass, "input_ids", repeat}]; !ok {
+		b.Seq *= f.ranks[0].size("cp")
+	}
+	var starts []int32
+	for name, to := range map[string]*[]int32{
+		"input_ids": &b.IDs, "labels": &b.Labels, "position_ids": &b.Positions, "document_ids": &b.Documents, "attention_mask": &b.Mask, "cu_seqlens": &starts,
+	} {
+		k := key{batchClass, name, repeat}
+		v, err := f.load(k, nil)
+		if e, ok := f.first(k); !ok {
+			continue
+		} else if name != "cu_seqlens" && (len(v.Data) != f.tokens[of.MicroBatch] || v.DType[0] == 'F') || err != nil {
+			f.find(Finding{Module: "batch", Says: fmt.Sprintf("%s is %v and was not read: expected an integer per token", name, e.dims)})
 			continue
 		}
-		whole.Seq, whole.LabelsShifted, whole.Reduction = local.Seq*r.size("cp"), local.LabelsShifted, local.Reduction
-		from := fields(local)
-		for j, to := range fields(whole) {
-			if *from[j] != nil && *to == nil {
-				*to = make([]int32, total)
-			}
-			for k, x := range *from[j] {
-				(*to)[r.tokens[micro][k]] = x
-			}
+		for _, x := range v.Data {
+			*to = append(*to, int32(x))
 		}
 	}
-	if whole.IDs == nil {
-		return nil, nil
+	if outside := func(id int32) bool { return id < 0 || int(id) >= f.Model.Vocab }; len(b.IDs) == 0 || slices.ContainsFunc(b.IDs, outside) {
+		return nil, fmt.Errorf("input_ids: expected tokens from 0 to %d, as many as placement.json says", f.Model.Vocab-1)
 	}
-	whole.Batch = total / whole.Seq
-	if whole.Batch*whole.Seq != total {
-		return nil, fmt.Errorf("the ranks have %d tokens, which are no sequences of %d", total, whole.Seq)
+	b.Batch = len(b.IDs) / b.Seq
+	if b.Batch*b.Seq != len(b.IDs) {
+		return nil, fmt.Errorf("input_ids has %d tokens, which are no sequences of %d", len(b.IDs), b.Seq)
 	}
-	return whole, nil
+	if starts != nil && b.Documents == nil {
+		b.Documents = make([]int32, len(b.IDs))
+		for t := range b.Documents {
+			b.Documents[t] = int32(sort.Search(len(starts), func(i int) bool { return starts[i] > int32(t) }))
+		}
+	}
+	return b, nil
 }
 
 // RankTokens returns the tokens of each rank of a parallel run in a repeat, nil for one rank.
 func (f *Folder) RankTokens(r Repeat) (list []RankTokens) {
 	for _, of := range f.ranks {
-		if r.MicroBatch < len(of.tokens) {
-			list = append(list, RankTokens{Rank: of.number, Coordinate: of.coordinate, Tokens: of.tokens[r.MicroBatch]})
-		}
+		list = append(list, RankTokens{Rank: of.number, Coordinate: of.coordinate, Tokens: of.tokens[r.MicroBatch]})
 	}
 	return list
 }
@@ -261,23 +169,15 @@ func (f *Folder) RankTokens(r Repeat) (list []RankTokens) {
 // Incomplete says what of the step is missing: ranks without a folder, and micro-batches without a
 // batch. Without them, gradients of weights cannot be judged.
 func (f *Folder) Incomplete() (missing []string) {
-	for micro, b := range f.batches {
-		if b == nil {
+	for micro, n := range f.tokens {
+		if n == 0 {
 			missing = append(missing, fmt.Sprintf("input_ids of micro-batch %d", micro))
 		}
 	}
-	have := map[axis]bool{}
-	for _, r := range f.ranks {
-		for _, a := range r.mesh {
-			have[axis{a.name, r.coordinate[a.name]}] = true
-		}
-	}
-	for _, r := range f.ranks[:min(len(f.ranks), 1)] {
-		for _, a := range r.mesh {
-			for c := range a.size {
-				if !have[axis{a.name, c}] {
-					missing = append(missing, fmt.Sprintf("the ranks with %s %d", a.name, c))
-				}
+	if len(f.ranks) > 0 {
+		for _, a := range f.ranks[0].mesh {
+			if n := len(coordinates(f.ranks, a.name)); n < a.size {
+				missing = append(missing, fmt.Sprintf("%d of the %d ranks along %s", a.size-n, a.size, a.name))
 			}
 		}
 	}

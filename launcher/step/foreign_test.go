@@ -144,7 +144,7 @@ func TestDumper(t *testing.T) {
 	}
 	v, err = f.Activation("model.layers.1.layer_start__hidden_states")
 	expect(t, v, err, []int{4, 1}, 2, 2, 2, 2)
-	if v, _, err := f.load(f.key(Weights, "lm_head.weight"), nil); err != nil || v.Data[1] != 8 || v.DType != "BF16" {
+	if v, err := f.load(f.key(Weights, "lm_head.weight"), nil); err != nil || v.Data[1] != 8 || v.DType != "BF16" {
 		t.Error(v, err)
 	}
 	if !says(f, "steps 3 to 4: step 3 is checked") || !says(f, "has no tensor with a name") {

@@ -27,7 +27,7 @@ var rankFolder = regexp.MustCompile(`^rank-(\d{1,6})$`)
 
 // Open opens a folder. Close it after use.
 func Open(dir string) (*Folder, error) {
-	f := &Folder{Path: dir, Form: "step folder", read: map[key]bool{}, joined: map[key]joined{}}
+	f := &Folder{Path: dir, Form: "step folder", read: map[key]bool{}, joined: map[key]Value{}}
 	if err := f.open(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -62,11 +62,15 @@ func (f *Folder) open() error {
 	}
 	for _, folder := range folders {
 		r, err := f.openRank(folder)
-		if err == nil {
-			err = f.readPlacement(filepath.Join(folder, "placement.json"), r)
-		}
 		if err != nil {
 			return err
+		}
+		text, err := system.ReadFile(filepath.Join(folder, "placement.json"), mostJSON)
+		if err == nil {
+			err = f.readPlacement(text, r)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: placement.json: %w", folder, err)
 		}
 		f.ranks = append(f.ranks, r)
 	}
@@ -74,7 +78,10 @@ func (f *Folder) open() error {
 		return err
 	}
 	slices.SortFunc(f.ranks, func(a, b *rank) int { return a.number - b.number })
-	if err := f.loadBatches(); err != nil {
+	for _, r := range f.all() {
+		f.splitBatch(r)
+	}
+	if err := f.placeTokens(); err != nil {
 		return fmt.Errorf("%s: %w", f.Path, err)
 	}
 	f.survey()

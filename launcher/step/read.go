@@ -30,8 +30,7 @@ func (f *Folder) After(name string) (Value, error) { return f.parameter(After, n
 // Activation returns a tensor by the name of a port and the suffix of a repeat. Dimensions of batch
 // and sequence are one: [tokens, ...].
 func (f *Folder) Activation(name string) (Value, error) {
-	v, _, err := f.load(f.key(Activations, name), nil)
-	return v, err
+	return f.load(f.key(Activations, name), nil)
 }
 
 // DType returns the type of a tensor without reading it, and whether the folder has the tensor.
@@ -39,14 +38,6 @@ func (f *Folder) DType(class Class, name string) (string, bool) {
 	k, _ := f.locate(class, name)
 	e, ok := f.first(k)
 	return e.dtype, ok
-}
-
-// Replicas returns the values of a tensor that should be the same on all ranks, and are not; nil if
-// they are. Partial sums that a gradient was not reduced from are such values.
-func (f *Folder) Replicas(class Class, name string) ([]Replica, error) {
-	k, expert := f.locate(class, name)
-	_, replicas, err := f.load(k, expert)
-	return replicas, err
 }
 
 func (f *Folder) key(class Class, name string) key {
@@ -119,13 +110,13 @@ func (f *Folder) expert(v view, expert int, projection string, half int) (view, 
 // parameter reads a parameter and checks its dimensions.
 func (f *Folder) parameter(class Class, name string) (Value, error) {
 	k, expert := f.locate(class, name)
-	v, _, err := f.load(k, expert)
+	v, err := f.load(k, expert)
 	if err == nil {
 		err = f.scale(k, &v)
 	}
 	if want, ok := f.Model.ParamDims(name); ok && err == nil && !slices.Equal(v.Dims, want) {
 		err = fmt.Errorf("%s: %s is %v: config.json asks for %v, and placement.json says how ranks share it", class, name, v.Dims, want)
-		f.find(Finding{Module: name, Says: err.Error(), Wrong: true})
+		f.find(Finding{Module: name, Says: err.Error(), Wrong: len(f.ranks) == 0})
 	}
 	return v, err
 }
@@ -137,7 +128,7 @@ func (f *Folder) scale(k key, v *Value) error {
 	if _, ok := f.first(by); !ok || len(v.Dims) != 2 {
 		return nil
 	}
-	scales, _, err := f.load(by, nil)
+	scales, err := f.load(by, nil)
 	if err != nil {
 		return err
 	}
@@ -153,10 +144,10 @@ func (f *Folder) scale(k key, v *Value) error {
 
 // load reads a tensor, or a part of it, and joins it if ranks share it. It notes values that are
 // not finite.
-func (f *Folder) load(k key, part func(view) (view, error)) (v Value, replicas []Replica, err error) {
+func (f *Folder) load(k key, part func(view) (view, error)) (v Value, err error) {
 	tokens := 0
-	if b, err := f.Batch(k.Repeat); err == nil && k.class == Activations {
-		tokens = len(b.IDs)
+	if (k.class == Activations || k.class == batchClass) && k.MicroBatch < len(f.tokens) {
+		tokens = f.tokens[k.MicroBatch]
 	}
 	if e, ok := f.whole.tensors[k]; ok {
 		if part != nil {
@@ -165,31 +156,48 @@ func (f *Folder) load(k key, part func(view) (view, error)) (v Value, replicas [
 		if err == nil {
 			v, err = e.value()
 		}
-		v.flatten(nil, tokens)
-	} else if v, replicas, err = f.joinOnce(k, tokens, part != nil); err == nil && part != nil {
-		var of view
+	} else if v, err = f.joinOnce(k, tokens, part != nil); err == nil && part != nil {
+		of := view{}
 		if of, err = part(rowMajor(v.Dims)); err == nil {
 			v = v.pick(of)
 		}
 	}
 	if err != nil {
-		return Value{}, replicas, fmt.Errorf("%s: %w", k, err)
+		return Value{}, fmt.Errorf("%s: %w", k, err)
 	}
+	v.flatten(tokens)
 	f.mu.Lock()
 	f.read[k] = true
 	f.mu.Unlock()
 	if i := slices.IndexFunc(v.Data, func(x float64) bool { return math.IsNaN(x - x) }); i >= 0 {
 		f.find(Finding{Module: k.name, Wrong: true, Says: fmt.Sprintf("%s has %g at element %d: every number should be finite", k, v.Data[i], i)})
 	}
-	return v, replicas, nil
+	return v, nil
+}
+
+// joinOnce is join. It keeps the last fused weights, because experts are asked for one by one.
+func (f *Folder) joinOnce(k key, tokens int, keep bool) (Value, error) {
+	f.mu.Lock()
+	v, ok := f.joined[k]
+	f.mu.Unlock()
+	if ok {
+		return v, nil
+	}
+	v, err := f.join(k, tokens)
+	if keep && err == nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(f.joined) == 3 { // gate, up and down
+			clear(f.joined)
+		}
+		f.joined[k] = v
+	}
+	return v, err
 }
 
 // flatten makes one dimension of those of batch and sequence. It reports whether there are that
-// many tokens. Megatron's tensors are [sequence, batch, ...].
-func (v *Value) flatten(names []string, tokens int) bool {
-	if len(names) > 1 && strings.HasPrefix(names[0], "s") && strings.HasPrefix(names[1], "b") && len(v.Dims) > 1 {
-		*v = v.pick(rowMajor(v.Dims).swap(0, 1))
-	}
+// many tokens.
+func (v *Value) flatten(tokens int) bool {
 	for i := range v.Dims {
 		if product(v.Dims[:i+1]) == tokens {
 			v.Dims = append([]int{tokens}, v.Dims[i+1:]...)

@@ -41,16 +41,16 @@ type Folder struct {
 	Model  *reference.Config
 	Info   Info
 
-	whole   *rank   // what the folder itself has, for all ranks
-	ranks   []*rank // of a parallel run
-	batches []*reference.Batch
-	groups  [][][]*rank // per micro-batch: ranks with the same tokens
-	closes  []func() error
+	whole  *rank       // what the folder itself has, for all ranks
+	ranks  []*rank     // of a parallel run
+	tokens []int       // per micro-batch
+	groups [][][]*rank // per micro-batch: ranks with the same tokens
+	closes []func() error
 
 	mu       sync.Mutex
 	read     map[key]bool
 	findings []Finding
-	joined   map[key]joined // what was joined last: experts are asked for one by one
+	joined   map[key]Value // what was joined last
 }
 
 // Value is a tensor in memory. Integers and booleans are numbers too.
@@ -82,14 +82,6 @@ type RankTokens struct {
 	Rank       int
 	Coordinate map[string]int // by mesh dimension
 	Tokens     []int
-}
-
-// Replica is the value of a tensor that some ranks agree on.
-type Replica struct {
-	Ranks      []int
-	Mesh       string // the dimension along which the replicas differ, with the coordinate of this one
-	Coordinate int
-	Value      Value
 }
 
 // Findings returns what has been found so far: some shows only when tensors are read.

@@ -109,6 +109,9 @@ func TestStepFolder(t *testing.T) {
 	if got := fmt.Sprint(f.Repeats()); got != "[{0 0} {1 0}]" {
 		t.Errorf("repeats %s", got)
 	}
+	if b, err := f.Batch(Repeat{}); err != nil || b.IDs[0] != 0 {
+		t.Error(b, err)
+	}
 	b, err := f.Batch(Repeat{MicroBatch: 1})
 	if err != nil || b.Batch != 2 || b.Seq != 3 || b.IDs[0] != 6 || b.Labels[5] != 12 || fmt.Sprint(b.Positions) != "[3 4 5 3 4 5]" || b.Mask != nil {
 		t.Errorf("batch %+v %v", b, err)

@@ -5,6 +5,7 @@ package step
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -91,13 +92,17 @@ func (f *Folder) addDumps(dumps []dump) error {
 			k.MicroBatch++
 		}
 		f.Info.MicroBatches = max(f.Info.MicroBatches, k.MicroBatch+1)
-		r.tensors[k] = d.entry
-		if dims, ok := d.meta["dims"].(string); ok {
-			var err error
-			if r.placements[k.name], err = parseDims(dims); err != nil {
-				return fmt.Errorf("%s: dims %.100q: %w", d.file, dims, err)
+		if text, ok := d.meta["dims"].(string); ok {
+			names, parts, err := parseDims(text)
+			if err != nil {
+				return fmt.Errorf("%s: dims %.100q: %w", d.file, text, err)
+			}
+			r.placements[k.name] = parts
+			if len(names) > 1 && len(d.dims) > 1 && names[0] == "s" && names[1] == "b" { // as Megatron has them
+				d.view = d.view.swap(0, 1)
 			}
 		}
+		r.tensors[k] = d.entry
 	}
 	return nil
 }
@@ -122,31 +127,26 @@ func meshOf(meta map[any]any) (mesh []axis, coordinate map[string]int) {
 	return mesh, coordinate
 }
 
-var dimension = regexp.MustCompile(`^([^\[]+)(?:\[([^\]]*)\])?$`)
-
 // parseDims reads the dumper's dims: "b s h[tp] # dp:=moe_dp".
-func parseDims(text string) (placement, error) {
-	p := placement{parts: map[string]part{}}
+func parseDims(text string) (names []string, parts placement, err error) {
+	parts = placement{}
 	text, _, _ = strings.Cut(text, "#")
 	for i, word := range strings.Fields(text) {
-		m := dimension.FindStringSubmatch(word)
-		if m == nil {
-			return p, fmt.Errorf("%q is no dimension", word)
-		}
-		p.dims = append(p.dims, m[1])
-		for _, modifier := range strings.FieldsFunc(m[2], func(r rune) bool { return r == ',' }) {
+		name, modifiers, _ := strings.Cut(strings.TrimSuffix(word, "]"), "[")
+		names = append(names, name)
+		for _, modifier := range strings.FieldsFunc(modifiers, func(r rune) bool { return r == ',' }) {
 			axis, how, _ := strings.Cut(modifier, ":")
 			switch {
 			case axis == "cp":
-				return p, fmt.Errorf("ranks along cp have parts of sequences: write a step folder, which has their positions")
+				return nil, nil, errors.New("ranks along cp have parts of sequences: write a step folder, which has their positions")
 			case strings.Contains(how, "partial"):
-				p.parts[axis] = part{kind: "Partial"}
+				parts[axis] = part{kind: "Partial"}
 			default:
-				p.parts[axis] = part{kind: "Shard", dim: i}
+				parts[axis] = part{kind: "Shard", dim: i}
 			}
 		}
 	}
-	return p, nil
+	return names, parts, nil
 }
 
 var (
