@@ -21,7 +21,7 @@ type dump struct {
 	entry
 	name              string
 	step, rank, index int64
-	meta              map[any]any
+	meta              map[string]any
 }
 
 // openForeign reads the files of another tool, if there are any.
@@ -31,7 +31,7 @@ func (f *Folder) openForeign(files []os.DirEntry) error {
 		path := filepath.Join(f.Path, file.Name())
 		if class, ok := strings.CutSuffix(file.Name(), "_debug_tree_FULL_TENSORS.json"); ok {
 			f.Form = "folder of transformers' debugger"
-			if err := f.openDebugger(class); err != nil {
+			if err := f.openDebugger(files, class); err != nil {
 				return err
 			}
 		}
@@ -44,7 +44,7 @@ func (f *Folder) openForeign(files []os.DirEntry) error {
 		}
 		d := dump{}
 		d.entry, _ = object["value"].(entry)
-		d.meta, _ = object["meta"].(map[any]any)
+		d.meta, _ = object["meta"].(map[string]any)
 		d.name, _ = d.meta["name"].(string)
 		d.step, _ = d.meta["step"].(int64)
 		d.rank, _ = d.meta["rank"].(int64)
@@ -100,6 +100,10 @@ func (f *Folder) addDumps(dumps []dump) error {
 			r.placements[k.name] = parts
 			if len(names) > 1 && len(d.dims) > 1 && names[0] == "s" && names[1] == "b" { // as Megatron has them
 				d.view = d.view.swap(0, 1)
+				for axis, p := range parts {
+					p.dim = map[int]int{0: 1, 1: 0}[p.dim] | p.dim&^1
+					parts[axis] = p
+				}
 			}
 		}
 		r.tensors[k] = d.entry
@@ -108,13 +112,12 @@ func (f *Folder) addDumps(dumps []dump) error {
 }
 
 // meshOf returns the axes with more than one rank: of "tp_rank" and "tp_size".
-func meshOf(meta map[any]any) (mesh []axis, coordinate map[string]int) {
+func meshOf(meta map[string]any) (mesh []axis, coordinate map[string]int) {
 	coordinate = map[string]int{}
 	for _, tool := range []string{"megatron_parallel_info", "sglang_parallel_info"} {
-		info, _ := meta[tool].(map[any]any)
+		info, _ := meta[tool].(map[string]any)
 		for k, value := range info {
-			text, _ := k.(string)
-			name, ok := strings.CutSuffix(text, "_size")
+			name, ok := strings.CutSuffix(k, "_size")
 			size, _ := value.(int64)
 			at, is := info[name+"_rank"].(int64)
 			if ok && is && size > 1 && size < 1<<20 && at >= 0 && at < size {
@@ -187,20 +190,16 @@ func dumpedName(name string) (Class, string) {
 var debuggerFile = regexp.MustCompile(`^(?:\.(.*))?_(inputs_args|inputs_kwargs|outputs)(?:_(.*))?\.safetensors$`)
 
 // openDebugger reads transformers' folder: a file per tensor, CLASS.PATH_inputs_args_0.safetensors.
-func (f *Folder) openDebugger(class string) error {
-	paths, err := filepath.Glob(filepath.Join(f.Path, "*.safetensors"))
-	if err != nil {
-		return err
-	}
-	for _, path := range paths {
-		rest, ok := strings.CutPrefix(filepath.Base(path), class)
+func (f *Folder) openDebugger(files []os.DirEntry, class string) error {
+	for _, file := range files {
+		rest, ok := strings.CutPrefix(file.Name(), class)
 		m := debuggerFile.FindStringSubmatch(rest)
 		if !ok || m == nil {
 			continue
 		}
 		side, _, _ := strings.Cut(m[2], "_")
 		rename := func(string) (Class, string) { return dumpedName(strings.Trim(m[1]+"."+side+"."+m[3], ".")) }
-		if err := f.addFile(f.whole, path, rename); err != nil {
+		if err := f.addFile(f.whole, filepath.Join(f.Path, file.Name()), rename); err != nil {
 			return err
 		}
 	}

@@ -210,7 +210,7 @@ func FuzzUnpickle(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if d, ok := object.(map[any]any); ok {
+		if d, ok := object.(map[string]any); ok {
 			if tensor, ok := d["value"].(call); ok {
 				locateTensor("x.pt", 100, tensor.arguments, nil)
 			}

@@ -57,20 +57,30 @@ func (f *Folder) open() error {
 	if err := f.readInfo(facts); err != nil {
 		return err
 	}
-	if f.whole, err = f.openRank(f.Path); err != nil {
+	f.whole = newRank(0)
+	if err := f.addFolder(f.whole, f.Path, Weights, Gradients, Activations, After, batchClass); err != nil {
 		return err
 	}
-	for _, folder := range folders {
-		r, err := f.openRank(folder)
-		if err != nil {
-			return err
+	if from := f.Info.Weights; from != "" {
+		if !filepath.IsAbs(from) {
+			from = filepath.Join(facts, from)
 		}
+		if err := f.addFolder(f.whole, from, Weights); err != nil {
+			return fmt.Errorf("weights of step.json: %w", err)
+		}
+	}
+	for _, folder := range folders {
+		number, _ := strconv.Atoi(rankFolder.FindStringSubmatch(filepath.Base(folder))[1])
+		r := newRank(number)
 		text, err := system.ReadFile(filepath.Join(folder, "placement.json"), mostJSON)
 		if err == nil {
 			err = f.readPlacement(text, r)
 		}
+		if err == nil {
+			err = f.addFolder(r, folder, Weights, Gradients, Activations, After, batchClass)
+		}
 		if err != nil {
-			return fmt.Errorf("%s: placement.json: %w", folder, err)
+			return fmt.Errorf("%s: %w", folder, err)
 		}
 		f.ranks = append(f.ranks, r)
 	}
@@ -81,8 +91,10 @@ func (f *Folder) open() error {
 	for _, r := range f.all() {
 		f.splitBatch(r)
 	}
-	if err := f.placeTokens(); err != nil {
-		return fmt.Errorf("%s: %w", f.Path, err)
+	for micro := range f.Info.MicroBatches {
+		if err := f.placeTokens(micro); err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
 	}
 	f.survey()
 	return nil
@@ -94,28 +106,24 @@ func newRank(number int) *rank {
 	return &rank{number: number, placements: map[string]placement{}, tensors: map[key]entry{}}
 }
 
-// openRank opens the safetensors files of a folder. The beginning of a file's name says what it
-// has.
-func (f *Folder) openRank(dir string) (*rank, error) {
-	number, _ := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "rank-"))
-	r := newRank(number)
-	for _, class := range []Class{Weights, Gradients, Activations, After, batchClass} {
-		pattern := filepath.Join(dir, string(class)+"*.safetensors")
-		if class == Weights && f.Info.Weights != "" && dir == f.Path {
-			pattern = filepath.Join(f.Info.Weights, "*.safetensors")
-			if !filepath.IsAbs(pattern) {
-				pattern = filepath.Join(dir, pattern)
-			}
+// addFolder gives a rank the tensors of a folder. A file's name begins with its class.
+func (f *Folder) addFolder(r *rank, dir string, classes ...Class) error {
+	files, err := system.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		name := file.Name()
+		at := slices.IndexFunc(classes, func(c Class) bool { return strings.HasPrefix(name, string(c)) })
+		if at < 0 || filepath.Ext(name) != ".safetensors" || name == "activations64.safetensors" { // which golden folders have besides
+			continue
 		}
-		paths, err := filepath.Glob(pattern)
-		for _, path := range paths {
-			err = errors.Join(err, f.addFile(r, path, func(name string) (Class, string) { return class, name }))
-		}
-		if err != nil {
-			return nil, err
+		as := func(name string) (Class, string) { return classes[at], name }
+		if err := f.addFile(r, filepath.Join(dir, name), as); err != nil {
+			return err
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // addFile gives a rank the tensors of a file, under the names that rename returns.

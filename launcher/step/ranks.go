@@ -172,7 +172,7 @@ type shard struct {
 
 // assemble concatenates shards, adds partial sums and compares replicas.
 func (f *Folder) assemble(k key, ranks []*rank) (Value, error) {
-	shards, terms, scale, err := readShards(k, ranks)
+	shards, terms, scale, err := f.readShards(k, ranks)
 	if err != nil || len(shards) == 0 {
 		return Value{}, cmp.Or(err, errNone)
 	}
@@ -218,11 +218,14 @@ func (f *Folder) assemble(k key, ranks []*rank) (Value, error) {
 
 // readShards reads the parts of ranks. It returns how many terms each element is the sum of, and
 // their factor.
-func readShards(k key, ranks []*rank) (shards []*shard, terms int, _ float64, err error) {
+func (f *Folder) readShards(k key, ranks []*rank) (shards []*shard, terms int, _ float64, err error) {
 	var place placement
 	for _, r := range slices.Backward(ranks) {
-		if _, ok := r.tensors[k]; ok {
+		if e, ok := r.tensors[k]; ok {
 			place = r.placements[k.name]
+			if place == nil && len(e.dims) == 3 && e.dims[0] < f.Model.Experts { // of some experts
+				place = placement{"ep": part{kind: "Shard"}}
+			}
 			if p, ok := r.placements[k.name+".grad"]; ok && k.class == Gradients {
 				place = p
 			}

@@ -199,7 +199,7 @@ func (f *Folder) joinOnce(k key, tokens int, keep bool) (Value, error) {
 // many tokens.
 func (v *Value) flatten(tokens int) bool {
 	for i := range v.Dims {
-		if product(v.Dims[:i+1]) == tokens {
+		if product(v.Dims[:i+1]) == tokens && tokens > 0 {
 			v.Dims = append([]int{tokens}, v.Dims[i+1:]...)
 			return true
 		}

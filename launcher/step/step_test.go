@@ -141,7 +141,7 @@ func TestStepFolder(t *testing.T) {
 	if got := fmt.Sprint(f.Unread(Gradients), f.Info.Unknown); got != "[model.norm.weight] [colour]" {
 		t.Error(got)
 	}
-	for _, text := range []string{"model.layers.1.mlp: its hooks never ran", "batch: attention_mask is [1 3 3] and was not read", "lm_head: the folder lacks 1 of its weights, the first is lm_head.weight"} {
+	for _, text := range []string{"model.layers.1.mlp: its hooks never ran", "batch: attention_mask is I64 of [1 3 3] and was not read", "lm_head: the folder lacks 1 of its weights, the first is lm_head.weight"} {
 		if !says(f, text) {
 			t.Errorf("no finding says %q: %v", text, f.Findings())
 		}

@@ -38,8 +38,8 @@ type unpickler struct {
 	err   error
 }
 
-// unpickle returns the object of a pickle. Tuples are []any, lists *[]any, dictionaries map[any]any
-// and integers int64.
+// unpickle returns the object of a pickle. Tuples are []any, lists *[]any, dictionaries
+// map[string]any and integers int64.
 func unpickle(data []byte) (any, error) {
 	u := &unpickler{rest: data, memo: map[uint64]any{}}
 	for u.err == nil {
@@ -147,7 +147,7 @@ func (u *unpickler) execute(op byte) {
 	case 't':
 		u.push(u.popMarked())
 	case '}':
-		u.push(map[any]any{})
+		u.push(map[string]any{})
 	case ']':
 		u.push(&[]any{})
 	case 's':
@@ -172,18 +172,17 @@ func (u *unpickler) execute(op byte) {
 
 // set adds keys and values in turn to the dictionary below them.
 func (u *unpickler) set(pairs []any) {
-	to, ok := u.pop(1)[0].(map[any]any)
+	to, ok := u.pop(1)[0].(map[string]any)
 	if !ok || len(pairs)%2 != 0 {
 		u.fail("keys are set in what is no dictionary")
 		return
 	}
 	for i := 0; i < len(pairs); i += 2 {
-		switch pairs[i].(type) {
-		case string, int64, bool, nil:
-			to[pairs[i]] = pairs[i+1]
-		default:
-			u.fail("a key of a dictionary is neither string nor number")
+		name, ok := pairs[i].(string)
+		if !ok {
+			u.fail("a key of a dictionary is no string")
 		}
+		to[name] = pairs[i+1]
 	}
 	u.push(to)
 }
@@ -238,7 +237,7 @@ func (u *unpickler) reduce(pair []any) {
 	case !ok || !slices.Contains(functions, string(name)):
 		u.fail("a call of %.100v is refused", pair[0])
 	case name == "collections.OrderedDict":
-		u.push(map[any]any{})
+		u.push(map[string]any{})
 	case strings.Contains(string(name), "_rebuild_parameter") && len(arguments) > 0:
 		u.push(arguments[0])
 	default:
@@ -248,7 +247,7 @@ func (u *unpickler) reduce(pair []any) {
 
 // readTorch opens a file of torch.save that holds a dictionary. Its value "value" becomes an entry
 // if it is a tensor.
-func readTorch(path string) (map[any]any, error) {
+func readTorch(path string) (map[string]any, error) {
 	file, size, err := system.OpenRegular(path)
 	if err != nil {
 		return nil, err
@@ -271,7 +270,7 @@ func readTorch(path string) (map[any]any, error) {
 		return nil, fmt.Errorf("its bytes are in the order %.20q: expected little", order)
 	}
 	value, err := unpickle(text)
-	object, ok := value.(map[any]any)
+	object, ok := value.(map[string]any)
 	if err == nil && !ok {
 		err = errors.New("expected a dictionary with value and meta, as sglang's dumper writes it")
 	}
