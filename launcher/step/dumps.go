@@ -101,7 +101,9 @@ func (f *Folder) addDumps(dumps []dump) error {
 			if len(names) > 1 && len(d.dims) > 1 && names[0] == "s" && names[1] == "b" { // as Megatron has them
 				d.view = d.view.swap(0, 1)
 				for axis, p := range parts {
-					p.dim = map[int]int{0: 1, 1: 0}[p.dim] | p.dim&^1
+					if p.dim < 2 {
+						p.dim = 1 - p.dim
+					}
 					parts[axis] = p
 				}
 			}

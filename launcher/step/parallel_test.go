@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"spmoe/moe/reference"
 )
 
 // parallel is a run on a mesh of dp 2 and tp 2. Sequences of four tokens are dealt out so that rank
@@ -145,30 +147,74 @@ func TestIncompleteRanks(t *testing.T) {
 	}
 }
 
+// TestSplits joins what context parallelism (zigzag), a pipeline and expert parallelism split.
+func TestSplits(t *testing.T) {
+	files := folder{"config.json": tiny}
+	for r, text := range []string{
+		`{"mesh": {"pp": 2, "cp": 2}, "coordinate": {"pp": 0, "cp": 0}, "positions": [0, 3]}`,
+		`{"mesh": {"pp": 2, "cp": 2}, "coordinate": {"pp": 0, "cp": 1}, "positions": [1, 2]}`,
+		`{"mesh": {"pp": 2, "cp": 2}, "coordinate": {"pp": 1, "cp": 0}, "positions": [0, 3]}`,
+		`{"mesh": {"pp": 2, "cp": 2}, "coordinate": {"pp": 1, "cp": 1}, "positions": [1, 2]}`,
+	} {
+		dir := fmt.Sprintf("rank-%d/", r)
+		files[dir+"placement.json"] = text
+		files[dir+"activations.safetensors"] = tensors{fmt.Sprintf("model.layers.%d.output", r/2): numbers(10*r, 1, 2, 1)}
+		if r < 2 {
+			files[dir+"batch.safetensors"] = tensors{"input_ids": integers(10*r, 1, 2), "position_ids": integers(5, 1, 2), "cu_seqlens": integers(0, 3)}
+		}
+	}
+	f := files.open(t)
+	v, err := f.Activation("model.layers.1.output")
+	expect(t, v, err, []int{4, 1}, 20, 30, 31, 21)
+	b, err := f.Batch(Repeat{})
+	if err != nil || b.Batch != 1 || fmt.Sprint(b.IDs, b.Positions, b.Documents) != "[0 10 11 1] [5 5 6 6] [1 2 3 3]" {
+		t.Error(b, err)
+	}
+	files = folder{"config.json": tiny}
+	for r := range 2 {
+		dir := fmt.Sprintf("rank-%d/", r)
+		files[dir+"placement.json"] = fmt.Sprintf(`{"mesh": {"ep": 2}, "coordinate": {"ep": %d}}`, r)
+		files[dir+"gradients.safetensors"] = tensors{"model.layers.1.mlp.experts.gate_up_proj": numbers(128*r, 2, 8, 8)}
+		files[dir+"batch.safetensors"] = tensors{"input_ids": integers(0, 1, 4)}
+	}
+	f = files.open(t)
+	v, err = f.Gradient("model.layers.1.mlp.experts.3.gate_proj.weight")
+	if err != nil || v.Data[0] != 3*64 || says(f, "differ") {
+		t.Error(v, err, f.Findings())
+	}
+}
+
 // FuzzPlacement joins tensors of two ranks under any placement: an error or a tensor, never a crash.
 func FuzzPlacement(f *testing.F) {
-	f.Add(`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "positions": [0, 1], "tensors": {"model.norm.weight": {"dims": ["s", "b"], "placements": ["Shard(1)"]}}}`, 2, 4)
-	f.Add(`{"mesh": {"dp": 2, "tp": 1}, "coordinate": {"dp": 1, "tp": 0}, "tokens": [[0, 0, 1]], "tensors": {"model.norm.weight": {"placements": ["Partial(avg)"]}}}`, 1, 8)
-	f.Fuzz(func(t *testing.T, placement string, rows, columns int) {
-		rows, columns = rows&7, columns&7
-		files := folder{"config.json": tiny}
-		for r := range 2 {
-			dir := fmt.Sprintf("rank-%d/", r)
-			files[dir+"placement.json"] = strings.Replace(placement, `"dp": 0}`, fmt.Sprintf(`"dp": %d}`, r), 1)
-			files[dir+"batch.safetensors"] = tensors{"input_ids": integers(r, 1, 2)}
-			files[dir+"activations.safetensors"] = tensors{"model.norm.weight": numbers(0, rows, columns)}
-			files[dir+"gradients.safetensors"] = tensors{"model.norm.weight": numbers(0, 8-r*rows)}
+	f.Add(`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "positions": [0, 1], "tensors": {"x": {"placements": ["Shard(1)"]}}}`, 2, 4)
+	f.Add(`{"mesh": {"dp": 2, "tp": 1}, "coordinate": {"dp": 0, "tp": 0}, "tensors": {"x": {"placements": ["Partial(avg)", "_StridedShard(0, sf=2)"]}}}`, 1, 8)
+	model, err := reference.ReadConfig([]byte(tiny))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string, rows, columns int) {
+		folder := &Folder{Model: model, Info: Info{MicroBatches: 1}, whole: newRank(0), read: map[key]bool{}, joined: map[key]Value{}}
+		for number := range 2 {
+			r := newRank(number)
+			if folder.readPlacement([]byte(strings.Replace(text, `"dp": 0`, fmt.Sprintf(`"dp": %d`, number), 1)), r) != nil {
+				return
+			}
+			for k, dims := range map[key][]int{idsOf(0): {1, 2}, folder.key(Activations, "x"): {rows & 7, columns & 7}, folder.key(Gradients, "x"): {rows & 7, number + 1}} {
+				read := func(p []byte, off int64) error { p[0] = byte(number); return nil }
+				r.tensors[k] = entry{rowMajor(dims), "x", "U8", func(p []byte, off int64) error { return read(append(p, 0), off) }}
+			}
+			folder.splitBatch(r)
+			folder.ranks = append(folder.ranks, r)
 		}
-		folder, err := Open(files.write(t))
-		if err != nil {
+		if folder.placeTokens(0) != nil {
 			return
 		}
-		defer folder.Close()
-		v, err := folder.Activation("model.norm.weight")
-		if err == nil && len(v.Data) != product(v.Dims) {
-			t.Errorf("%d elements of %v", len(v.Data), v.Dims)
+		for _, class := range []Class{Activations, Gradients, batchClass} {
+			if v, err := folder.load(folder.key(class, "x"), nil); err == nil && len(v.Data) != product(v.Dims) {
+				t.Errorf("%d elements of %v", len(v.Data), v.Dims)
+			}
 		}
-		folder.Gradient("model.norm.weight")
+		folder.Batch(Repeat{})
 		folder.Incomplete()
 	})
 }

@@ -4,9 +4,7 @@ package step
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -114,28 +112,32 @@ func (f *Folder) readPlacement(text []byte, r *rank) error {
 // join makes a tensor of the ranks' parts. Activations are joined among ranks that have the same
 // tokens. Their rows are then put where their tokens are in the batch.
 func (f *Folder) join(k key, tokens int) (Value, error) {
-	if tokens == 0 {
-		return f.assemble(k, f.ranks)
-	}
 	whole, covered := Value{}, 0
-	for _, group := range f.groups[k.MicroBatch] {
+	groups := [][]*rank{f.ranks}
+	if tokens > 0 {
+		groups = f.groups[k.MicroBatch]
+	}
+	for _, group := range groups {
 		v, err := f.assemble(k, group)
-		if errors.Is(err, errNone) {
+		if err != nil {
+			return Value{}, err
+		}
+		if v.Data == nil {
 			continue
 		}
+		if tokens == 0 {
+			return v, nil
+		}
 		rows := group[0].tokens[k.MicroBatch]
-		if err == nil && !v.flatten(len(rows)) { // the same for all tokens
+		if !v.flatten(len(rows)) { // the same for all tokens
 			return f.assemble(k, f.ranks)
 		}
-		if err == nil && whole.Data == nil {
+		if whole.Data == nil {
 			whole = Value{reference.Tensor{Dims: append([]int{tokens}, v.Dims[1:]...)}, v.DType}
 			whole.Data = make([]float64, product(whole.Dims))
 		}
-		if err == nil && !slices.Equal(v.Dims[1:], whole.Dims[1:]) {
-			err = fmt.Errorf("rank %d has %v for its tokens: all are %v", group[0].number, v.Dims, whole.Dims)
-		}
-		if err != nil {
-			return Value{}, err
+		if !slices.Equal(v.Dims[1:], whole.Dims[1:]) {
+			return Value{}, fmt.Errorf("rank %d has %v for its tokens: all are %v", group[0].number, v.Dims, whole.Dims)
 		}
 		width := product(v.Dims[1:])
 		for i, t := range rows {
@@ -143,7 +145,7 @@ func (f *Folder) join(k key, tokens int) (Value, error) {
 		}
 		covered += len(rows)
 	}
-	if covered < tokens {
+	if whole.Data == nil || covered < tokens {
 		return Value{}, fmt.Errorf("%w of ranks with %d of %d tokens", ErrAbsent, tokens-covered, tokens)
 	}
 	return whole, nil
@@ -158,39 +160,43 @@ func coordinates(ranks []*rank, axis string) (list []int) {
 	return slices.Compact(list)
 }
 
-// errNone says that no rank has a tensor.
-var errNone = fmt.Errorf("%w of any rank", ErrAbsent)
-
 // shard is what one or several ranks have of a tensor.
 type shard struct {
 	Value
 	ranks []*rank
 	index [][]int // per dimension, its place among the shards
-	term  string  // which of the partial sums it is
 	lo    []int   // per dimension, where it begins in the whole
+	term  string  // which of the partial sums it is
 }
 
-// assemble concatenates shards, adds partial sums and compares replicas.
+// assemble concatenates shards, adds partial sums and compares replicas. If no rank has the tensor,
+// the value is empty.
 func (f *Folder) assemble(k key, ranks []*rank) (Value, error) {
-	shards, terms, scale, err := f.readShards(k, ranks)
+	place := f.placementOf(k, ranks)
+	shards, terms, err := readShards(k, ranks, place)
 	if err != nil || len(shards) == 0 {
-		return Value{}, cmp.Or(err, errNone)
+		return Value{}, err
 	}
 	whole := Value{DType: shards[0].DType}
 	if whole.Dims, err = arrange(shards); err != nil {
 		return Value{}, err
 	}
+	scale := 1.0
+	for axis, p := range place {
+		if p.average {
+			scale /= float64(len(coordinates(ranks, axis)))
+		}
+	}
 	whole.Data = make([]float64, product(whole.Dims))
-	versions, filled := map[string][]*shard{}, 0 // by place: what should be one
+	versions, filled := map[string][]*shard{}, 0 // by place: of what should be one
 	for _, s := range shards {
 		place := fmt.Sprint(s.lo, s.term)
-		same := slices.IndexFunc(versions[place], func(other *shard) bool { return difference(other.Data, s.Data) == 0 })
-		if same >= 0 {
-			versions[place][same].ranks = append(versions[place][same].ranks, s.ranks...)
+		same := func(other *shard) bool { return difference(other.Data, s.Data) == 0 }
+		if i := slices.IndexFunc(versions[place], same); i >= 0 {
+			versions[place][i].ranks = append(versions[place][i].ranks, s.ranks...)
 			continue
 		}
-		versions[place] = append(versions[place], s)
-		if len(versions[place]) > 1 {
+		if versions[place] = append(versions[place], s); len(versions[place]) > 1 {
 			continue
 		}
 		filled += len(s.Data)
@@ -205,8 +211,8 @@ func (f *Folder) assemble(k key, ranks []*rank) (Value, error) {
 		})
 	}
 	for _, place := range slices.Sorted(maps.Keys(versions)) {
-		if len(versions[place]) > 1 {
-			f.reportReplicas(k, versions[place])
+		if different := versions[place]; len(different) > 1 {
+			f.reportReplicas(k, different[0], different[1])
 			break
 		}
 	}
@@ -216,46 +222,47 @@ func (f *Folder) assemble(k key, ranks []*rank) (Value, error) {
 	return whole, nil
 }
 
-// readShards reads the parts of ranks. It returns how many terms each element is the sum of, and
-// their factor.
-func (f *Folder) readShards(k key, ranks []*rank) (shards []*shard, terms int, _ float64, err error) {
-	var place placement
-	for _, r := range slices.Backward(ranks) {
-		if e, ok := r.tensors[k]; ok {
-			place = r.placements[k.name]
-			if place == nil && len(e.dims) == 3 && e.dims[0] < f.Model.Experts { // of some experts
-				place = placement{"ep": part{kind: "Shard"}}
-			}
-			if p, ok := r.placements[k.name+".grad"]; ok && k.class == Gradients {
-				place = p
-			}
-		}
-	}
-	seen, scale := map[string]bool{}, 1.0
-	for axis, p := range place {
-		if p.average {
-			scale /= float64(len(coordinates(ranks, axis)))
-		}
-	}
+// placementOf returns how ranks share a tensor. Fused experts that are fewer than the model's are
+// those of one rank along ep, if nothing else is said.
+func (f *Folder) placementOf(k key, ranks []*rank) placement {
 	for _, r := range ranks {
-		s := &shard{ranks: []*rank{r}}
 		e, ok := r.tensors[k]
-		s.index, s.lo = make([][]int, len(e.dims)), make([]int, len(e.dims))
-		for _, strided := range []bool{false, true} {
-			for _, a := range r.mesh {
-				p := place[a.name]
-				switch dim := p.dim; {
-				case p.kind == "Partial" && !strided:
-					s.term += fmt.Sprint(a.name, r.coordinate[a.name], " ")
-				case p.kind == "Shard" && p.strided == strided && ok:
-					if dim < 0 {
-						dim += len(e.dims)
-					}
-					if dim < 0 || dim >= len(e.dims) {
-						return nil, 0, 0, fmt.Errorf("a tensor of %v has no dimension %d that ranks share", e.dims, p.dim)
-					}
-					s.index[dim] = append(s.index[dim], r.coordinate[a.name])
-				}
+		if !ok {
+			continue
+		}
+		if p, ok := r.placements[k.name+".grad"]; ok && k.class == Gradients {
+			return p
+		}
+		if p, ok := r.placements[k.name]; ok || len(e.dims) != 3 || e.dims[0] >= f.Model.Experts {
+			return p
+		}
+		return placement{"ep": part{kind: "Shard"}}
+	}
+	return nil
+}
+
+// readShards reads the parts of ranks. It also returns how many terms each element is the sum of.
+func readShards(k key, ranks []*rank, place placement) (shards []*shard, terms int, err error) {
+	seen := map[string]bool{}
+	for _, r := range ranks {
+		e, ok := r.tensors[k]
+		s := &shard{ranks: []*rank{r}, index: make([][]int, len(e.dims)), lo: make([]int, len(e.dims))}
+		inside := slices.Clone(r.mesh) // the outermost axis first
+		slices.SortStableFunc(inside, func(a, b axis) int {
+			return map[bool]int{true: 1}[place[a.name].strided] - map[bool]int{true: 1}[place[b.name].strided]
+		})
+		for _, a := range inside {
+			p, at := place[a.name], r.coordinate[a.name]
+			if p.dim < 0 {
+				p.dim += len(e.dims)
+			}
+			switch {
+			case p.kind == "Partial":
+				s.term += fmt.Sprint(a.name, at, " ")
+			case p.kind == "Shard" && ok && (p.dim < 0 || p.dim >= len(e.dims)):
+				return nil, 0, fmt.Errorf("a tensor of %v has no dimension %d that ranks share", e.dims, p.dim)
+			case p.kind == "Shard" && ok:
+				s.index[p.dim] = append(s.index[p.dim], at)
 			}
 		}
 		seen[s.term] = true
@@ -263,35 +270,32 @@ func (f *Folder) readShards(k key, ranks []*rank) (shards []*shard, terms int, _
 			continue
 		}
 		if s.Value, err = e.value(); err != nil {
-			return nil, 0, 0, err
+			return nil, 0, err
+		}
+		if len(shards) > 0 && len(s.Dims) != len(shards[0].Dims) {
+			return nil, 0, fmt.Errorf("rank %d has %v, rank %d has %v", shards[0].ranks[0].number, shards[0].Dims, r.number, s.Dims)
 		}
 		shards = append(shards, s)
 	}
-	return shards, len(seen), scale, nil
+	return shards, len(seen), nil
 }
 
 // arrange finds where each shard begins, and returns the dimensions of the whole.
 func arrange(shards []*shard) ([]int, error) {
-	dims := slices.Clone(shards[0].Dims)
-	for _, s := range shards {
-		if len(s.Dims) != len(dims) {
-			return nil, fmt.Errorf("ranks %d and %d have parts of %v and %v", shards[0].ranks[0].number, s.ranks[0].number, dims, s.Dims)
-		}
-	}
+	dims := make([]int, len(shards[0].Dims))
 	sorted := slices.Clone(shards)
 	for d := range dims {
 		slices.SortStableFunc(sorted, func(a, b *shard) int { return slices.Compare(a.index[d], b.index[d]) })
-		dims[d] = 0
 		for i, s := range sorted {
-			switch {
-			case i == 0 || slices.Compare(s.index[d], sorted[i-1].index[d]) != 0:
-				s.lo[d] = dims[d]
-				dims[d] += s.Dims[d]
-			case s.Dims[d] != sorted[i-1].Dims[d]:
-				return nil, fmt.Errorf("ranks %d and %d have parts of %v and %v", sorted[i-1].ranks[0].number, s.ranks[0].number, sorted[i-1].Dims, s.Dims)
-			default:
+			if i > 0 && slices.Equal(s.index[d], sorted[i-1].index[d]) {
+				if s.Dims[d] != sorted[i-1].Dims[d] {
+					return nil, fmt.Errorf("ranks %d and %d have parts of %v and %v, which do not fit", sorted[i-1].ranks[0].number, s.ranks[0].number, sorted[i-1].Dims, s.Dims)
+				}
 				s.lo[d] = sorted[i-1].lo[d]
+				continue
 			}
+			s.lo[d] = dims[d]
+			dims[d] += s.Dims[d]
 		}
 	}
 	return dims, nil
@@ -312,21 +316,19 @@ func difference(a, b []float64) float64 {
 	return math.Sqrt(d / n)
 }
 
-// reportReplicas says along which axis replicas differ: that of two neighbors in the mesh.
-func (f *Folder) reportReplicas(k key, versions []*shard) {
-	a, b, mesh, fewest := versions[0].ranks[0], versions[1].ranks[0], "", math.MaxInt
-	for _, one := range versions[0].ranks {
-		for _, other := range versions[1].ranks {
-			different := slices.DeleteFunc(slices.Clone(one.mesh), func(a axis) bool { return one.coordinate[a.name] == other.coordinate[a.name] })
-			if len(different) < fewest && len(different) > 0 {
-				a, b, mesh, fewest = one, other, different[0].name, len(different)
-			}
+// reportReplicas says along which axis replicas differ.
+func (f *Folder) reportReplicas(k key, a, b *shard) {
+	mesh := ""
+	for _, axis := range a.ranks[0].mesh {
+		others := coordinates(b.ranks, axis.name)
+		if !slices.ContainsFunc(coordinates(a.ranks, axis.name), func(c int) bool { return slices.Contains(others, c) }) {
+			mesh = axis.name
 		}
 	}
-	error := difference(versions[0].Data, versions[1].Data)
+	one, other, error := a.ranks[0].number, b.ranks[0].number, difference(a.Data, b.Data)
 	f.find(Finding{
-		Module: k.name, Wrong: !(error < 1e-2), Ranks: []int{a.number, b.number}, Mesh: mesh, Error: error,
+		Module: k.name, Wrong: !(error < 1e-2), Ranks: []int{one, other}, Mesh: mesh, Error: error,
 		Says: fmt.Sprintf("%s: ranks %d and %d differ by %.2g, but ranks along %s should have the same: was it reduced over %s?",
-			k.class, a.number, b.number, error, mesh, mesh),
+			k.class, one, other, error, mesh, mesh),
 	})
 }

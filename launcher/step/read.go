@@ -149,18 +149,19 @@ func (f *Folder) load(k key, part func(view) (view, error)) (v Value, err error)
 	if (k.class == Activations || k.class == batchClass) && k.MicroBatch < len(f.tokens) {
 		tokens = f.tokens[k.MicroBatch]
 	}
-	if e, ok := f.whole.tensors[k]; ok {
-		if part != nil {
-			e.view, err = part(e.view)
-		}
-		if err == nil {
-			v, err = e.value()
-		}
-	} else if v, err = f.joinOnce(k, tokens, part != nil); err == nil && part != nil {
-		of := view{}
-		if of, err = part(rowMajor(v.Dims)); err == nil {
-			v = v.pick(of)
-		}
+	e, ok := f.whole.tensors[k]
+	of := e.view
+	if !ok {
+		v, err = f.joinOnce(k, tokens)
+		of = rowMajor(v.Dims)
+	}
+	if part != nil && err == nil {
+		of, err = part(of)
+	}
+	if e.view = of; ok && err == nil {
+		v, err = e.value()
+	} else if err == nil {
+		v = v.pick(of) // a copy: others may read it too
 	}
 	if err != nil {
 		return Value{}, fmt.Errorf("%s: %w", k, err)
@@ -175,21 +176,18 @@ func (f *Folder) load(k key, part func(view) (view, error)) (v Value, err error)
 	return v, nil
 }
 
-// joinOnce is join. It keeps the last fused weights, because experts are asked for one by one.
-func (f *Folder) joinOnce(k key, tokens int, keep bool) (Value, error) {
-	f.mu.Lock()
+// joinOnce is join. It keeps what was joined last, because fused experts are asked for one by one.
+func (f *Folder) joinOnce(k key, tokens int) (v Value, err error) {
+	f.joining.Lock()
+	defer f.joining.Unlock()
 	v, ok := f.joined[k]
-	f.mu.Unlock()
-	if ok {
-		return v, nil
+	if !ok {
+		v, err = f.join(k, tokens)
 	}
-	v, err := f.join(k, tokens)
-	if keep && err == nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if len(f.joined) == 3 { // gate, up and down
-			clear(f.joined)
-		}
+	if len(f.joined) > 2 { // gate, up and down
+		clear(f.joined)
+	}
+	if err == nil {
 		f.joined[k] = v
 	}
 	return v, err

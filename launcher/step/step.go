@@ -50,6 +50,7 @@ type Folder struct {
 	mu       sync.Mutex
 	read     map[key]bool
 	findings []Finding
+	joining  sync.Mutex
 	joined   map[key]Value // what was joined last
 }
 

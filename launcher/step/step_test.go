@@ -1,6 +1,7 @@
 package step
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -145,5 +146,49 @@ func TestStepFolder(t *testing.T) {
 		if !says(f, text) {
 			t.Errorf("no finding says %q: %v", text, f.Findings())
 		}
+	}
+}
+
+// TorchTitan's names, transposed and interleaved experts, scaled FP8 weights and golden folders.
+func TestForms(t *testing.T) {
+	eight := safetensors.Tensor{DType: "F8_E4M3", Shape: []int{6, 8}, Data: bytes.Repeat([]byte{0x38}, 48)} // 1
+	f := folder{
+		"config.json": tiny, "step.json": `{"layout": {"a": "gate_up_proj [E, D, 2I] interleaved", "b": "down_proj [E, I, D]"}}`,
+		"model.safetensors": tensors{
+			"layers.1.attention.wq_a.weight": numbers(1, 4, 8), "layers.1.attention.q_norm.weight": numbers(1, 4), "output.weight": numbers(1, 32, 8),
+			"layers.1.moe.experts.w1_EFD": numbers(0, 4, 4, 8), "layers.1.moe.router.gate.weight": numbers(2, 4, 8),
+			"layers.1.moe.expert_bias_E": numbers(3, 4), "layers.0.feed_forward.w2.weight": numbers(4, 8, 6),
+			"model.layers.0.mlp.up_proj.weight": eight, "model.layers.0.mlp.up_proj.weight_scale_inv": numbers(3, 1, 1),
+		},
+		"gradients.safetensors": tensors{"model.layers.1.mlp.experts.gate_up_proj": numbers(0, 4, 8, 8), "model.layers.1.mlp.experts.down_proj": numbers(0, 4, 4, 8)},
+		"activations.safetensors": tensors{
+			"layer1_gate_0": numbers(0, 4, 4), "layer1_mlp_in": numbers(0, 2, 2, 8), "input_ids": integers(0, 2, 2), "target_ids": integers(1, 2, 2),
+		},
+		"activations64.safetensors": tensors{"layer1_mlp_in": numbers(0, 2, 2, 8)},
+	}.open(t)
+	for name, first := range map[string]float64{
+		"self_attn.q_a_proj.weight": 1, "self_attn.q_a_layernorm.weight": 1, "mlp.experts.1.gate_proj.weight": 32, "mlp.gate.weight": 2,
+		"mlp.gate.e_score_correction_bias": 3,
+	} {
+		if v, err := f.Weight("model.layers.1." + name); err != nil || v.Data[0] != first {
+			t.Error(name, v, err)
+		}
+	}
+	if v, err := f.Weight("model.layers.0.mlp.up_proj.weight"); err != nil || v.Data[47] != 3 || v.DType != "F8_E4M3" {
+		t.Error(v, err)
+	}
+	v, err := f.Gradient("model.layers.1.mlp.experts.0.up_proj.weight")
+	if err != nil || fmt.Sprint(v.Data[:3], v.Dims) != "[1 9 17] [4 8]" {
+		t.Error(v, err)
+	}
+	v, err = f.Gradient("model.layers.1.mlp.experts.1.down_proj.weight")
+	if err != nil || fmt.Sprint(v.Data[:3], v.Dims) != "[32 40 48] [8 4]" {
+		t.Error(v, err)
+	}
+	if b, err := f.Batch(Repeat{}); err != nil || !b.LabelsShifted || b.Labels[3] != 4 || f.Form != "golden folder" {
+		t.Error(b, err)
+	}
+	if got := fmt.Sprint(f.Names(Activations)); got != "[model.layers.1.mlp.gate.logits model.layers.1.mlp.input]" {
+		t.Error(got)
 	}
 }
