@@ -118,8 +118,8 @@ var le = binary.LittleEndian
 // elementTypes are the types that are read.
 var elementTypes = map[string]elementType{
 	"F64":     {8, func(b []byte) float64 { return math.Float64frombits(le.Uint64(b)) }},
-	"F32":     {4, func(b []byte) float64 { return float64(math.Float32frombits(le.Uint32(b))) }},
-	"BF16":    {2, func(b []byte) float64 { return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16)) }},
+	"F32":     {4, nil},
+	"BF16":    {2, nil},
 	"F16":     {2, func(b []byte) float64 { return float64(safetensors.HalfToFloat(le.Uint16(b))) }},
 	"F8_E4M3": {1, func(b []byte) float64 { return float64(format.E4M3.Values()[b[0]]) }},
 	"F8_E5M2": {1, func(b []byte) float64 { return float64(format.E5M2.Values()[b[0]]) }},
@@ -147,8 +147,20 @@ func (e entry) value() (Value, error) {
 	}
 	v := Value{reference.Tensor{Dims: e.dims, Data: make([]float64, n)}, e.dtype}
 	e.walk(func(to, from, n int) {
-		for i := range n {
-			v.Data[to+i] = kind.decode(raw[(from+i)*kind.width:])
+		dst, src := v.Data[to:to+n], raw[from*kind.width:]
+		switch e.dtype { // without a call per element, because most are of these types
+		case "BF16":
+			for i := range dst {
+				dst[i] = float64(math.Float32frombits(uint32(le.Uint16(src[2*i:])) << 16))
+			}
+		case "F32":
+			for i := range dst {
+				dst[i] = float64(math.Float32frombits(le.Uint32(src[4*i:])))
+			}
+		default:
+			for i := range dst {
+				dst[i] = kind.decode(src[i*kind.width:])
+			}
 		}
 	})
 	return v, nil

@@ -145,6 +145,9 @@ func (f *Folder) scale(k key, v *Value) error {
 // load reads a tensor, or a part of it, and joins it if ranks share it. It notes values that are
 // not finite.
 func (f *Folder) load(k key, part func(view) (view, error)) (v Value, err error) {
+	if _, ok := f.first(k); !ok {
+		return Value{}, fmt.Errorf("%s: %s is %w", k.class, k, ErrAbsent)
+	}
 	tokens := 0
 	if (k.class == Activations || k.class == batchClass) && k.MicroBatch < len(f.tokens) {
 		tokens = f.tokens[k.MicroBatch]
