@@ -27,6 +27,7 @@ type dump struct {
 // openForeign reads the files of another tool, if there are any.
 func (f *Folder) openForeign(files []os.DirEntry) error {
 	var dumps []dump
+	var refused error
 	for _, file := range files {
 		path := filepath.Join(f.Path, file.Name())
 		if class, ok := strings.CutSuffix(file.Name(), "_debug_tree_FULL_TENSORS.json"); ok {
@@ -39,9 +40,6 @@ func (f *Folder) openForeign(files []os.DirEntry) error {
 			continue
 		}
 		object, err := readTorch(path)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
 		d := dump{}
 		d.entry, _ = object["value"].(entry)
 		d.meta, _ = object["meta"].(map[string]any)
@@ -49,14 +47,18 @@ func (f *Folder) openForeign(files []os.DirEntry) error {
 		d.step, _ = d.meta["step"].(int64)
 		d.rank, _ = d.meta["rank"].(int64)
 		d.index, _ = d.meta["dump_index"].(int64)
-		if d.read == nil || d.name == "" {
-			f.find(Finding{Module: file.Name(), Says: "this file has no tensor with a name, and was not read"})
+		if err == nil && (d.read == nil || d.name == "") {
+			err = errors.New("it has no tensor with a name")
+		}
+		if err != nil {
+			refused = fmt.Errorf("%s: %w", path, err)
+			f.find(Finding{Module: file.Name(), Says: "this file was not read: " + err.Error()})
 			continue
 		}
 		dumps = append(dumps, d)
 	}
 	if len(dumps) == 0 {
-		return nil
+		return refused
 	}
 	f.Form, f.Info.SummedInputs = dumperForm, true
 	slices.SortFunc(dumps, func(a, b dump) int { return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.index, b.index)) })

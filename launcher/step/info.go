@@ -36,8 +36,8 @@ type Info struct {
 	LabelsShifted bool        `json:"labels_shifted"`
 	Auxiliary     []Auxiliary `json:"auxiliary"`
 
-	Optimizer    map[string]any    `json:"optimizer"`
-	Layout       map[string]string `json:"layout"` // of fused experts: "gate_up_proj [E, 2I, D]"
+	Optimizer    any               `json:"optimizer"`
+	Layout       any               `json:"layout"` // of fused experts, a text in any form: "gate_up_proj [E, 2I, D]"
 	DTypes       map[string]string `json:"dtypes"` // of parameters, as torch names them
 	Silent       []string          `json:"silent"` // modules whose hooks never ran
 	NonTensors   []string          `json:"non_tensors"`
@@ -72,15 +72,17 @@ func (f *Folder) readInfo(dir string) error {
 		return nil
 	}
 	keys := map[string]json.RawMessage{}
-	err = errors.Join(err, strictjson.Unmarshal(text, &keys), strictjson.Unmarshal(text, &f.Info))
-	if err == nil && f.Info.Format != "step-1" && f.Info.Format != "" {
-		err = fmt.Errorf("format is %.60q: expected step-1", f.Info.Format)
+	if err = errors.Join(err, strictjson.Unmarshal(text, &keys)); err == nil {
+		err = strictjson.Unmarshal(text, &f.Info)
 	}
-	if n := f.Info.MicroBatches; err == nil && (n < 1 || n > 1<<16) {
-		err = fmt.Errorf("micro_batches is %d: expected 1 to %d", n, 1<<16)
-	}
-	if err != nil {
+	if other, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		f.find(Finding{Module: "step.json", Says: fmt.Sprintf("%s is a %s, which was not read: expected %s", other.Field, other.Value, other.Type)})
+	} else if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
+	}
+	f.Info.MicroBatches = max(f.Info.MicroBatches, 1)
+	if f.Info.Format != "step-1" && f.Info.Format != "" || f.Info.MicroBatches > 1<<12 {
+		return fmt.Errorf("%s: format is %.60q with %d micro-batches: expected step-1, and at most %d", path, f.Info.Format, f.Info.MicroBatches, 1<<12)
 	}
 	for i := range reflect.TypeFor[Info]().NumField() {
 		delete(keys, reflect.TypeFor[Info]().Field(i).Tag.Get("json"))

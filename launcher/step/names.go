@@ -20,7 +20,7 @@ type key struct {
 
 func (k key) String() string { return k.name + k.Suffix() }
 
-// ports orders keys: repeats, then names by their numbers ("layers.2" before "layers.10").
+// compare orders keys: repeats, then names by their numbers ("layers.2" before "layers.10").
 func (k key) compare(other key) int {
 	return cmp.Or(cmp.Compare(k.MicroBatch, other.MicroBatch), cmp.Compare(k.Call, other.Call), compareNames(k.name, other.name))
 }
@@ -86,7 +86,9 @@ func canonical(name string, latent bool) (string, Repeat) {
 	return strings.Trim(titan.Replace("."+name+"."), "."), r
 }
 
-func (r Repeat) suffix() string {
+// Suffix returns what Activation takes after a name for this repeat: "@mb2.call1". It is empty for
+// the first or only one.
+func (r Repeat) Suffix() string {
 	if r == (Repeat{}) {
 		return ""
 	}

@@ -174,8 +174,8 @@ func (f *Folder) add(r *rank, class Class, name string, e entry) error {
 	return nil
 }
 
-// routerPort names what a router returns by its form: indices are integers, weights are as many as
-// chosen experts, and logits as many as experts. Versions of libraries order them differently.
+// routerPort names what a router returns by its form: integers are indices, a row of chosen experts
+// has weights, and one of all experts logits. Versions of libraries order them differently.
 func (f *Folder) routerPort(name string, e entry) string {
 	path, port, ok := strings.Cut(name, ".mlp.gate.")
 	gradient := strings.HasPrefix(port, "grad_output")

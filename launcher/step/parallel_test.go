@@ -184,7 +184,7 @@ func TestSplits(t *testing.T) {
 	}
 }
 
-// FuzzPlacement joins tensors of two ranks under any placement: an error or a tensor, never a crash.
+// FuzzPlacement joins tensors of two ranks under any placement.
 func FuzzPlacement(f *testing.F) {
 	f.Add(`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "positions": [0, 1], "tensors": {"x": {"placements": ["Shard(1)"]}}}`, 2, 4)
 	f.Add(`{"mesh": {"dp": 2, "tp": 1}, "coordinate": {"dp": 0, "tp": 0}, "tensors": {"x": {"placements": ["Partial(avg)", "_StridedShard(0, sf=2)"]}}}`, 1, 8)

@@ -79,27 +79,23 @@ func (f *Folder) locate(class Class, name string) (key, func(view) (view, error)
 }
 
 // expert returns the part of an expert of [experts, rows, columns]. Half 0 of gate_up is gate.
-// "layout" of step.json may say that a tensor is transposed, "gate_up_proj [E, D, 2I]", or that rows
-// of gate and up are interleaved.
+// "layout" of step.json may say that a tensor is transposed ("gate_up_proj [E, D, 2I]"), or that
+// rows of gate and up are interleaved.
 func (f *Folder) expert(v view, expert int, projection string, half int) (view, error) {
 	if len(v.dims) != 3 || expert >= v.dims[0] {
 		return v, fmt.Errorf("%s_proj of all experts is %v: expected [experts, rows, columns] with an expert %d", projection, v.dims, expert)
 	}
 	v = v.slice(0, expert, 1, 1)
 	v.dims, v.strides = v.dims[1:], v.strides[1:]
-	interleaved := false
-	for _, text := range f.Info.Layout {
-		_, dims, ok := strings.Cut(text, projection+"_proj")
-		dims, _, _ = strings.Cut(dims, "]")
-		inner := strings.LastIndex(dims, "I") > strings.LastIndex(dims, "D")
-		if ok && inner != (projection == "down") {
-			v = v.swap(0, 1)
-		}
-		interleaved = interleaved || strings.Contains(text, "interleaved")
+	layout := fmt.Sprint(f.Info.Layout)
+	_, dims, ok := strings.Cut(layout, projection+"_proj")
+	dims, _, _ = strings.Cut(dims, "]")
+	if inner := strings.LastIndex(dims, "I") > strings.LastIndex(dims, "D"); ok && inner != (projection == "down") {
+		v = v.swap(0, 1)
 	}
 	switch rows := v.dims[0] / 2; {
 	case projection != "gate_up":
-	case interleaved:
+	case strings.Contains(layout, "interleaved"):
 		v = v.slice(0, half, rows, 2)
 	default:
 		v = v.slice(0, half*rows, rows, 1)

@@ -5,7 +5,7 @@
 //   - a step folder: config.json, step.json, and safetensors files with the weights, the batch,
 //     activations, gradients, and perhaps the weights after the step;
 //   - the same from a parallel run, in folders rank-R with a placement.json, which it joins;
-//   - the .pt files of sglang's dumper, or the folder of transformers' debugger, with a config.json;
+//   - the .pt files of sglang's dumper or the folder of transformers' debugger, and a config.json;
 //   - a golden folder, with activations named layerN_attention.
 //
 // Nothing in a folder is trusted or executed. Tensors are read when they are asked for.
@@ -62,10 +62,6 @@ type Value struct {
 
 // Repeat is one run of the model's modules: one of several micro-batches, or of several calls.
 type Repeat struct{ MicroBatch, Call int }
-
-// Suffix returns what Activation takes after a name for this repeat: "@mb2.call1". It is empty for
-// the only one.
-func (r Repeat) Suffix() string { return r.suffix() }
 
 // Finding is what the reader sees without any computation: replicas that differ, recomputed
 // activations that differ, values that are not finite, tensors that are missing or do not fit.

@@ -95,7 +95,7 @@ func says(f *Folder, text string) bool {
 func TestStepFolder(t *testing.T) {
 	f := folder{
 		"config.json": tiny,
-		"step.json":   `{"format": "step-1", "micro_batches": 2, "reduction": "mean", "silent": ["_orig_mod.model.layers.1.mlp"], "colour": 1}`,
+		"step.json":   `{"format": "step-1", "micro_batches": 2, "reduction": "mean", "silent": ["_orig_mod.model.layers.1.mlp"], "colour": 1, "loss_value": "x"}`,
 		"batch.safetensors": tensors{
 			"input_ids": integers(0, 4, 3), "labels": integers(1, 4, 3), "position_ids": integers(0, 2, 3), "attention_mask": integers(0, 1, 3, 3),
 		},
@@ -142,7 +142,7 @@ func TestStepFolder(t *testing.T) {
 	if got := fmt.Sprint(f.Unread(Gradients), f.Info.Unknown); got != "[model.norm.weight] [colour]" {
 		t.Error(got)
 	}
-	for _, text := range []string{"model.layers.1.mlp: its hooks never ran", "batch: attention_mask is I64 of [1 3 3] and was not read", "lm_head: the folder lacks 1 of its weights, the first is lm_head.weight"} {
+	for _, text := range []string{"step.json: loss_value is a string", "model.layers.1.mlp: its hooks never ran", "batch: attention_mask is I64 of [1 3 3] and was not read", "lm_head: the folder lacks 1 of its weights, the first is lm_head.weight"} {
 		if !says(f, text) {
 			t.Errorf("no finding says %q: %v", text, f.Findings())
 		}

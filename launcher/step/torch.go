@@ -150,14 +150,10 @@ func (u *unpickler) execute(op byte) {
 		u.push(map[string]any{})
 	case ']':
 		u.push(&[]any{})
-	case 's':
-		u.set(u.pop(2))
-	case 'u':
-		u.set(u.popMarked())
-	case 'a':
-		u.extend(u.pop(1))
-	case 'e':
-		u.extend(u.popMarked())
+	case 's', 'a':
+		u.add(u.pop(map[byte]int{'s': 2, 'a': 1}[op]))
+	case 'u', 'e':
+		u.add(u.popMarked())
 	case 'c':
 		u.global()
 	case 'Q': // BINPERSID
@@ -170,32 +166,23 @@ func (u *unpickler) execute(op byte) {
 	}
 }
 
-// set adds keys and values in turn to the dictionary below them.
-func (u *unpickler) set(pairs []any) {
-	to, ok := u.pop(1)[0].(map[string]any)
-	if !ok || len(pairs)%2 != 0 {
-		u.fail("keys are set in what is no dictionary")
-		return
-	}
-	for i := 0; i < len(pairs); i += 2 {
-		name, ok := pairs[i].(string)
-		if !ok {
-			u.fail("a key of a dictionary is no string")
+// add adds values to the list, or keys and values in turn to the dictionary below them.
+func (u *unpickler) add(values []any) {
+	below := u.pop(1)[0]
+	switch to := below.(type) {
+	case *[]any:
+		*to = append(*to, values...)
+	case map[string]any:
+		for i := 0; i+1 < len(values); i += 2 {
+			name, ok := values[i].(string)
+			if to[name] = values[i+1]; !ok {
+				u.fail("a key of a dictionary is no string")
+			}
 		}
-		to[name] = pairs[i+1]
+	default:
+		u.fail("values are added to what is no list and no dictionary")
 	}
-	u.push(to)
-}
-
-// extend appends values to the list below them.
-func (u *unpickler) extend(values []any) {
-	to, ok := u.pop(1)[0].(*[]any)
-	if !ok {
-		u.fail("values are appended to what is no list")
-		return
-	}
-	*to = append(*to, values...)
-	u.push(to)
+	u.push(below)
 }
 
 // torchTypes are the names of torch's types and of their storages.
@@ -309,7 +296,9 @@ func locateTensor(path string, size int64, description []any, members map[string
 	}
 	kind, _ := of.arguments[1].(global)
 	if len(description) > 6 {
-		kind, _ = description[6].(global)
+		if of, ok := description[6].(global); ok {
+			kind = of
+		}
 	}
 	name, _ := of.arguments[2].(string)
 	e := entry{view: view{int(offset), dims, strides}, file: path, dtype: torchTypes[kind]}
