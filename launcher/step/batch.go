@@ -11,8 +11,6 @@ import (
 	"spmoe/moe/reference"
 )
 
-const batchClass Class = "batch"
-
 func idsOf(micro int) key { return key{batchClass, "input_ids", Repeat{MicroBatch: micro}} }
 
 // splitBatch cuts the fields of a batch into micro-batches, unless the rank has each by itself. A
@@ -60,7 +58,7 @@ func (f *Folder) placeTokens(micro int) error {
 			all[t] = t
 		}
 	}
-	groups, known := [][]*rank{}, map[string]int{}
+	var groups [][]*rank
 	for _, r := range f.ranks {
 		for i, t := range r.tokens[micro] {
 			at, ok := slices.BinarySearch(all, t)
@@ -69,12 +67,12 @@ func (f *Folder) placeTokens(micro int) error {
 			}
 			r.tokens[micro][i] = at
 		}
-		name := fmt.Sprint(r.tokens[micro])
-		if _, ok := known[name]; !ok {
-			known[name] = len(groups)
-			groups = append(groups, nil)
+		same := func(group []*rank) bool { return slices.Equal(group[0].tokens[micro], r.tokens[micro]) }
+		if at := slices.IndexFunc(groups, same); at >= 0 {
+			groups[at] = append(groups[at], r)
+		} else {
+			groups = append(groups, []*rank{r})
 		}
-		groups[known[name]] = append(groups[known[name]], r)
 	}
 	f.tokens, f.groups = append(f.tokens, len(all)), append(f.groups, groups)
 	return nil
@@ -96,7 +94,7 @@ func (f *Folder) positionsOf(r *rank, micro int, starts map[string]int) ([]int, 
 		return r.positions, nil
 	case len(r.positions) > 0:
 		return nil, fmt.Errorf("it has positions of %d tokens: the rank's batch has %d", len(r.positions), n)
-	case r.size("cp") > 1:
+	case r.parts() > 1:
 		return nil, fmt.Errorf("it has no positions: sequences are split over cp, in parts that the reader has to know")
 	}
 	v, err := e.value()
@@ -112,14 +110,13 @@ func (f *Folder) positionsOf(r *rank, micro int, starts map[string]int) ([]int, 
 	return positions, err
 }
 
-// size returns the size of a mesh dimension.
-func (r *rank) size(name string) int {
-	for _, a := range r.mesh {
-		if a.name == name {
-			return a.size
-		}
+// parts returns how many ranks share a sequence.
+func (r *rank) parts() int {
+	at := slices.IndexFunc(r.mesh, func(a axis) bool { return a.name == "cp" })
+	if at < 0 {
+		return 1
 	}
-	return 1
+	return r.mesh[at].size
 }
 
 // Batch returns the batch of a repeat.
@@ -130,7 +127,7 @@ func (f *Folder) Batch(of Repeat) (*reference.Batch, error) {
 	}
 	b := &reference.Batch{Seq: e.dims[len(e.dims)-1], LabelsShifted: f.Info.LabelsShifted, Reduction: f.Info.Reduction}
 	if _, ok := f.whole.tensors[idsOf(of.MicroBatch)]; !ok {
-		b.Seq *= f.ranks[0].size("cp")
+		b.Seq *= f.ranks[0].parts()
 	}
 	var starts []int32
 	fields := map[string]*[]int32{
@@ -165,6 +162,13 @@ func (f *Folder) Batch(of Repeat) (*reference.Batch, error) {
 	return b, nil
 }
 
+// RankTokens says which tokens of the batch a rank held, as indices of the flattened batch.
+type RankTokens struct {
+	Rank       int
+	Coordinate map[string]int // by mesh dimension
+	Tokens     []int
+}
+
 // RankTokens returns the tokens of each rank of a parallel run in a repeat, nil for one rank.
 func (f *Folder) RankTokens(r Repeat) (list []RankTokens) {
 	for _, of := range f.ranks {
@@ -181,12 +185,8 @@ func (f *Folder) Incomplete() (missing []string) {
 			missing = append(missing, fmt.Sprintf("input_ids of micro-batch %d", micro))
 		}
 	}
-	for _, r := range f.ranks[:min(len(f.ranks), 1)] {
-		for _, a := range r.mesh {
-			if n := len(coordinates(f.ranks, a.name)); n < a.size {
-				missing = append(missing, fmt.Sprintf("%d of the %d ranks along %s", a.size-n, a.size, a.name))
-			}
-		}
+	if have := max(len(f.ranks), 1); have < f.Info.Ranks {
+		missing = append(missing, fmt.Sprintf("%d of %d ranks", f.Info.Ranks-have, f.Info.Ranks))
 	}
 	return missing
 }

@@ -60,112 +60,55 @@ func (f *Folder) openForeign(files []os.DirEntry) error {
 	if len(dumps) == 0 {
 		return refused
 	}
-	f.Form, f.Info.SummedInputs = dumperForm, true
-	slices.SortFunc(dumps, func(a, b dump) int { return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.index, b.index)) })
-	return f.addDumps(dumps)
+	order := func(a, b dump) int {
+		return cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.rank, b.rank), cmp.Compare(a.index, b.index))
+	}
+	slices.SortFunc(dumps, order)
+	f.addDumps(dumps)
+	return nil
 }
 
-// addDumps gives the ranks the tensors of the first step. A name that a rank dumps again belongs to
-// the next micro-batch.
-func (f *Folder) addDumps(dumps []dump) error {
-	first, last := dumps[0].step, dumps[len(dumps)-1].step
-	if last != first {
-		f.find(Finding{Module: "step", Says: fmt.Sprintf("the folder has steps %d to %d: step %d is checked", first, last, first)})
-	}
-	ranks := map[int64]*rank{}
+// addDumps adds the tensors of the first step and rank. A name that is dumped again belongs to the
+// next micro-batch.
+func (f *Folder) addDumps(dumps []dump) {
+	f.Form, f.Info.SummedInputs = dumperForm, true
 	for _, d := range dumps {
-		if d.step != first || d.meta["recompute_status"] == "recompute" {
+		if d.step != dumps[0].step || d.rank != dumps[0].rank {
+			says := fmt.Sprintf("the folder has other steps or ranks too: step %d of rank %d is checked", dumps[0].step, dumps[0].rank)
+			f.find(Finding{Module: "step", Says: says})
 			continue
 		}
-		r := ranks[d.rank]
-		if r == nil {
-			r = newRank(int(d.rank))
-			r.mesh, r.coordinate = meshOf(d.meta)
-			ranks[d.rank] = r
-			f.ranks = append(f.ranks, r)
+		if d.meta["recompute_status"] == "recompute" {
+			continue
 		}
 		class, name := dumpedName(d.name)
 		if layer, ok := d.meta["layer_id"].(int64); ok && class == Activations && !strings.Contains(name, ".layers.") {
 			name = fmt.Sprintf("model.layers.%d.%s", layer, name)
 		}
+		if dims, ok := d.meta["dims"].(string); ok && strings.HasPrefix(dims, "s b") && len(d.dims) > 1 { // as Megatron has them
+			slices.Reverse(d.dims[:2])
+			slices.Reverse(d.strides[:2])
+		}
 		k := f.key(class, name)
 		k.name = f.routerPort(k.name, d.entry)
-		for r.tensors[k].read != nil {
+		for f.whole.tensors[k].read != nil {
 			k.MicroBatch++
 		}
 		f.Info.MicroBatches = max(f.Info.MicroBatches, k.MicroBatch+1)
-		if text, ok := d.meta["dims"].(string); ok {
-			names, parts, err := parseDims(text)
-			if err != nil {
-				return fmt.Errorf("%s: dims %.100q: %w", d.file, text, err)
-			}
-			r.placements[k.name] = parts
-			if len(names) > 1 && len(d.dims) > 1 && names[0] == "s" && names[1] == "b" { // as Megatron has them
-				d.view = d.view.swap(0, 1)
-				for axis, p := range parts {
-					if p.dim < 2 {
-						p.dim = 1 - p.dim
-					}
-					parts[axis] = p
-				}
-			}
-		}
-		r.tensors[k] = d.entry
+		f.whole.tensors[k] = d.entry
 	}
-	return nil
-}
-
-// meshOf returns the axes with more than one rank: of "tp_rank" and "tp_size".
-func meshOf(meta map[string]any) (mesh []axis, coordinate map[string]int) {
-	coordinate = map[string]int{}
-	for _, tool := range []string{"megatron_parallel_info", "sglang_parallel_info"} {
-		info, _ := meta[tool].(map[string]any)
-		for k, value := range info {
-			name, ok := strings.CutSuffix(k, "_size")
-			size, _ := value.(int64)
-			at, is := info[name+"_rank"].(int64)
-			if ok && is && size > 1 && size < 1<<20 && at >= 0 && at < size {
-				mesh = append(mesh, axis{name, int(size)})
-				coordinate[name] = int(at)
-			}
-		}
-	}
-	slices.SortFunc(mesh, func(a, b axis) int { return cmp.Compare(a.name, b.name) })
-	return mesh, coordinate
-}
-
-// parseDims reads the dumper's dims: "b s h[tp] # dp:=moe_dp".
-func parseDims(text string) (names []string, parts placement, err error) {
-	parts = placement{}
-	text, _, _ = strings.Cut(text, "#")
-	for i, word := range strings.Fields(text) {
-		name, modifiers, _ := strings.Cut(strings.TrimSuffix(word, "]"), "[")
-		names = append(names, name)
-		for _, modifier := range strings.FieldsFunc(modifiers, func(r rune) bool { return r == ',' }) {
-			axis, how, _ := strings.Cut(modifier, ":")
-			switch {
-			case axis == "cp":
-				return nil, nil, errors.New("ranks along cp have parts of sequences: write a step folder, which has their positions")
-			case strings.Contains(how, "partial"):
-				parts[axis] = part{kind: "Partial"}
-			default:
-				parts[axis] = part{kind: "Shard", dim: i}
-			}
-		}
-	}
-	return names, parts, nil
 }
 
 var (
 	dumpedPort = regexp.MustCompile(`^(?:(.*)\.)?(input|output)s?(?:\.(.+))?$`)
-	// batchNames are the dumper's names of what a step folder has in batch.safetensors.
+	// batchNames are other tools' names of what a step folder has in batch.safetensors.
 	batchNames = map[string]string{
 		"input_ids": "input_ids", "labels": "labels", "position_ids": "position_ids", "positions": "position_ids",
 		"attention_mask": "attention_mask", "cu_seqlens_q": "cu_seqlens",
 	}
 )
 
-// dumpedName translates a name of another tool: "grad__non_intrusive__model.layers.0.mlp.inputs.0".
+// dumpedName translates a name of another tool: grad__non_intrusive__model.layers.0.mlp.inputs.0.
 func dumpedName(name string) (Class, string) {
 	name, gradient := strings.CutPrefix(name, "grad__")
 	if parameter, ok := strings.CutPrefix(name, "param__"); ok {
@@ -182,16 +125,16 @@ func dumpedName(name string) (Class, string) {
 	if gradient {
 		port = "grad_" + port
 	}
-	if !slices.Contains([]string{"", "0", "hidden_states", "x"}, argument) {
-		port += "." + argument
-	}
-	if path == "." && port == "output.logits" {
+	switch {
+	case path == "." && argument == "logits":
 		return Activations, "lm_head.output"
+	case !slices.Contains([]string{"", "0", "hidden_states", "x"}, argument):
+		port += "." + argument
 	}
 	return Activations, path + port
 }
 
-var debuggerFile = regexp.MustCompile(`^(?:\.(.*))?_(inputs_args|inputs_kwargs|outputs)(?:_(.*))?\.safetensors$`)
+var debuggerFile = regexp.MustCompile(`^(?:\.(.*))?_(input|output)s(?:_args|_kwargs)?(?:_(.*))?\.safetensors$`)
 
 // openDebugger reads transformers' folder: a file per tensor, CLASS.PATH_inputs_args_0.safetensors.
 func (f *Folder) openDebugger(files []os.DirEntry, class string) error {
@@ -201,8 +144,7 @@ func (f *Folder) openDebugger(files []os.DirEntry, class string) error {
 		if !ok || m == nil {
 			continue
 		}
-		side, _, _ := strings.Cut(m[2], "_")
-		rename := func(string) (Class, string) { return dumpedName(strings.Trim(m[1]+"."+side+"."+m[3], ".")) }
+		rename := func(string) (Class, string) { return dumpedName(strings.Trim(m[1]+"."+m[2]+"."+m[3], ".")) }
 		if err := f.addFile(f.whole, filepath.Join(f.Path, file.Name()), rename); err != nil {
 			return err
 		}

@@ -115,7 +115,7 @@ func TestIncompleteRanks(t *testing.T) {
 		return strings.HasPrefix(name, "rank-2/") || strings.HasPrefix(name, "rank-3/")
 	})
 	f := files.open(t)
-	if got := f.Incomplete(); !slices.Equal(got, []string{"1 of the 2 ranks along dp"}) {
+	if got := f.Incomplete(); !slices.Equal(got, []string{"2 of 4 ranks"}) {
 		t.Error(got)
 	}
 	files = parallel()
@@ -137,7 +137,7 @@ func TestIncompleteRanks(t *testing.T) {
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "positions": [1]}`:                                           "positions of 1 tokens: the rank's batch has 4",
 		`{"mesh": {"cp": 2}, "coordinate": {"cp": 0}}`:                                                             "sequences are split over cp",
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": ["Shards"]}}}`:               "expected Replicate",
-		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": ["Shard(sum)"]}}}`:           "a dimension of Shard",
+		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": ["Shard(sum)"]}}}`:           "expected Replicate",
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": ["Shard(0)", "Shard(0)"]}}}`: "2 placements",
 	} {
 		files := folder{"config.json": tiny, "rank-0/placement.json": bad, "rank-0/batch.safetensors": tensors{"input_ids": integers(0, 1, 4)}}
@@ -193,9 +193,9 @@ func FuzzPlacement(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string, rows, columns int) {
-		folder := &Folder{Model: model, Info: Info{MicroBatches: 1}, whole: newRank(0), read: map[key]bool{}, joined: map[key]Value{}}
+		folder := &Folder{Model: model, Info: Info{MicroBatches: 1}, whole: newRank(0, ""), read: map[key]bool{}, joined: map[key]Value{}}
 		for number := range 2 {
-			r := newRank(number)
+			r := newRank(number, "")
 			if folder.readPlacement([]byte(strings.Replace(text, `"dp": 0`, fmt.Sprintf(`"dp": %d`, number), 1)), r) != nil {
 				return
 			}

@@ -3,7 +3,6 @@ package step
 // Parallel runs: which part of a tensor each rank has, and how the parts make the whole.
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -20,6 +19,7 @@ import (
 // rank is the part of one rank.
 type rank struct {
 	number     int
+	folder     string
 	mesh       []axis
 	coordinate map[string]int
 	positions  []int   // of its tokens in the batch, as placement.json has them
@@ -40,71 +40,55 @@ type placement map[string]part
 type part struct {
 	kind    string
 	dim     int
-	strided bool // inside the shards of further axes, as FSDP's are over tensor parallelism
+	strided int // 1: inside the shards of further axes, as FSDP's are over tensor parallelism
 	average bool
 }
 
-var placementWord = regexp.MustCompile(`^(_Strided)?(Shard|Partial|Replicate)\(?(?:dim=)?(-?\d{1,3}|sum|avg)?(?:, *[a-z_]+=\d+)?\)?$`)
+var (
+	placementWord = regexp.MustCompile(`^(_Strided)?(Shard|Partial|Replicate)\(?(?:dim=)?(-?\d{1,3}|sum|avg)?(?:, *[a-z_]+=\d+)?\)*$`)
+	meshSize      = regexp.MustCompile(`"(\w+)": *(\d{1,6})\b`)
+)
 
-func parsePart(word string) (part, error) {
-	m := placementWord.FindStringSubmatch(strings.TrimSuffix(word, "()"))
-	if m == nil {
-		return part{}, fmt.Errorf("placement %.60q: expected Replicate, Shard(DIM), Partial(sum) or Partial(avg)", word)
+// UnmarshalText reads one of torch's words.
+func (p *part) UnmarshalText(word []byte) error {
+	m := placementWord.FindStringSubmatch(string(word))
+	if m == nil || (m[2] == "Shard") != strings.ContainsAny(m[3], "0123456789") {
+		return fmt.Errorf("placement %.60q: expected Replicate, Shard(DIM), Partial(sum) or Partial(avg)", word)
 	}
-	dim, err := strconv.Atoi(m[3])
-	if (m[2] == "Shard") != (err == nil) {
-		return part{}, fmt.Errorf("placement %.60q: expected a dimension of Shard, and of nothing else", word)
-	}
-	return part{m[2], dim, m[1] != "", m[3] == "avg"}, nil
-}
-
-// meshSizes is an object whose order counts.
-type meshSizes []axis
-
-func (m *meshSizes) UnmarshalJSON(text []byte) error {
-	var sizes map[string]int
-	if err := json.Unmarshal(text, &sizes); err != nil {
-		return err
-	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	for range 1 + 2*len(sizes) {
-		token, _ := decoder.Token()
-		if name, ok := token.(string); ok {
-			*m = append(*m, axis{name, sizes[name]})
-		}
-	}
+	dim, _ := strconv.Atoi(m[3])
+	*p = part{m[2], dim, len(m[1]) / len("_Strided"), m[3] == "avg"}
 	return nil
 }
 
-// readPlacement reads placement.json.
+// readPlacement reads a rank's placement.json.
 func (f *Folder) readPlacement(text []byte, r *rank) error {
 	var file struct {
-		Mesh       meshSizes
+		Mesh       json.RawMessage // its order counts
 		Coordinate map[string]int
 		Positions  []int
-		Tensors    map[string]struct{ Placements []string }
+		Tensors    map[string]struct{ Placements []part }
 	}
 	if err := strictjson.Unmarshal(text, &file); err != nil {
 		return err
 	}
-	r.mesh, r.coordinate, r.positions = file.Mesh, file.Coordinate, file.Positions
-	for _, a := range r.mesh {
-		if c, ok := r.coordinate[a.name]; !ok || c < 0 || c >= a.size || a.size > 1<<20 {
+	r.coordinate, r.positions = file.Coordinate, file.Positions
+	for _, m := range meshSize.FindAllSubmatch(file.Mesh, -1) {
+		size, _ := strconv.Atoi(string(m[2]))
+		a := axis{string(m[1]), size}
+		if c, ok := r.coordinate[a.name]; !ok || c < 0 || c >= a.size {
 			return fmt.Errorf("coordinate %d along %.60s, which has %d ranks", c, a.name, a.size)
 		}
+		r.mesh = append(r.mesh, a)
 	}
 	for name, t := range file.Tensors {
-		p := placement{}
-		for i, word := range t.Placements {
-			if i >= len(r.mesh) {
-				return fmt.Errorf("%.100s has %d placements: the mesh has %d dimensions", name, len(t.Placements), len(r.mesh))
-			}
-			var err error
-			if p[r.mesh[i].name], err = parsePart(word); err != nil {
-				return fmt.Errorf("%.100s: %w", name, err)
-			}
+		if len(t.Placements) > len(r.mesh) {
+			return fmt.Errorf("%.100s has %d placements: the mesh has %d dimensions", name, len(t.Placements), len(r.mesh))
 		}
-		r.placements[f.key(Activations, name).name] = p
+		place := placement{}
+		for i, p := range t.Placements {
+			place[r.mesh[i].name] = p
+		}
+		r.placements[f.key(Activations, name).name] = place
 	}
 	return nil
 }
@@ -164,34 +148,32 @@ func coordinates(ranks []*rank, axis string) (list []int) {
 type shard struct {
 	Value
 	ranks []*rank
-	index [][]int // per dimension, its place among the shards
-	lo    []int   // per dimension, where it begins in the whole
-	term  string  // which of the partial sums it is
+	lo    []int  // where it begins in the whole
+	term  string // which of the partial sums it is
 }
 
 // assemble concatenates shards, adds partial sums and compares replicas. If no rank has the tensor,
 // the value is empty.
-func (f *Folder) assemble(k key, ranks []*rank) (Value, error) {
-	place := f.placementOf(k, ranks)
-	shards, terms, err := readShards(k, ranks, place)
+func (f *Folder) assemble(k key, ranks []*rank) (whole Value, err error) {
+	shards, terms, scale, err := f.readShards(k, ranks)
 	if err != nil || len(shards) == 0 {
-		return Value{}, err
+		return whole, err
 	}
-	whole := Value{DType: shards[0].DType}
-	if whole.Dims, err = arrange(shards); err != nil {
-		return Value{}, err
-	}
-	scale := 1.0
-	for axis, p := range place {
-		if p.average {
-			scale /= float64(len(coordinates(ranks, axis)))
+	whole.DType, whole.Dims = shards[0].DType, make([]int, len(shards[0].Dims))
+	for d := range whole.Dims {
+		most := slices.MaxFunc(shards, func(a, b *shard) int { return a.Dims[d] - b.Dims[d] }).Dims[d]
+		for _, s := range shards { // all but the last have the same size
+			if s.lo[d] *= most; s.Dims[d] > 0 {
+				whole.Dims[d] = max(whole.Dims[d], s.lo[d]+s.Dims[d])
+			}
 		}
 	}
 	whole.Data = make([]float64, product(whole.Dims))
 	versions, filled := map[string][]*shard{}, 0 // by place: of what should be one
 	for _, s := range shards {
-		place := fmt.Sprint(s.lo, s.term)
-		same := func(other *shard) bool { return difference(other.Data, s.Data) == 0 }
+		place := fmt.Sprint(s.lo, s.Dims, s.term)
+		equal := func(x, y float64) bool { return x == y || x != x && y != y }
+		same := func(other *shard) bool { return slices.EqualFunc(other.Data, s.Data, equal) }
 		if i := slices.IndexFunc(versions[place], same); i >= 0 {
 			versions[place][i].ranks = append(versions[place][i].ranks, s.ranks...)
 			continue
@@ -217,106 +199,66 @@ func (f *Folder) assemble(k key, ranks []*rank) (Value, error) {
 		}
 	}
 	if filled != len(whole.Data)*terms {
-		return Value{}, fmt.Errorf("%w of some ranks that have parts of it", ErrAbsent)
+		return Value{}, fmt.Errorf("%w as a whole: ranks have parts that do not add up to %v", ErrAbsent, whole.Dims)
 	}
 	return whole, nil
 }
 
-// placementOf returns how ranks share a tensor. Fused experts that are fewer than the model's are
-// those of one rank along ep, if nothing else is said.
-func (f *Folder) placementOf(k key, ranks []*rank) placement {
+// readShards reads the parts of ranks. lo counts shards. It also returns how many terms each
+// element is the sum of, and their factor.
+func (f *Folder) readShards(k key, ranks []*rank) (shards []*shard, terms int, scale float64, err error) {
+	var place placement
 	for _, r := range ranks {
 		e, ok := r.tensors[k]
-		if !ok {
-			continue
+		if ok && place == nil {
+			place = r.placements[k.name]
 		}
-		if p, ok := r.placements[k.name+".grad"]; ok && k.class == Gradients {
-			return p
+		if ok && place == nil && len(e.dims) == 3 && e.dims[0] < f.Model.Experts { // of some experts
+			place = placement{"ep": part{kind: "Shard"}}
 		}
-		if p, ok := r.placements[k.name]; ok || len(e.dims) != 3 || e.dims[0] >= f.Model.Experts {
-			return p
-		}
-		return placement{"ep": part{kind: "Shard"}}
 	}
-	return nil
-}
-
-// readShards reads the parts of ranks. It also returns how many terms each element is the sum of.
-func readShards(k key, ranks []*rank, place placement) (shards []*shard, terms int, err error) {
+	scale = 1
+	for axis, p := range place {
+		if p.average {
+			scale /= float64(len(coordinates(ranks, axis)))
+		}
+	}
 	seen := map[string]bool{}
 	for _, r := range ranks {
 		e, ok := r.tensors[k]
-		s := &shard{ranks: []*rank{r}, index: make([][]int, len(e.dims)), lo: make([]int, len(e.dims))}
-		inside := slices.Clone(r.mesh) // the outermost axis first
-		slices.SortStableFunc(inside, func(a, b axis) int {
-			return map[bool]int{true: 1}[place[a.name].strided] - map[bool]int{true: 1}[place[b.name].strided]
-		})
-		for _, a := range inside {
-			p, at := place[a.name], r.coordinate[a.name]
+		s := &shard{ranks: []*rank{r}, lo: make([]int, len(e.dims))}
+		inside := func(a, b axis) int { return place[a.name].strided - place[b.name].strided }
+		for _, a := range slices.SortedStableFunc(slices.Values(r.mesh), inside) {
+			p, all := place[a.name], coordinates(ranks, a.name)
+			at := slices.Index(all, r.coordinate[a.name])
 			if p.dim < 0 {
 				p.dim += len(e.dims)
 			}
 			switch {
 			case p.kind == "Partial":
 				s.term += fmt.Sprint(a.name, at, " ")
-			case p.kind == "Shard" && ok && (p.dim < 0 || p.dim >= len(e.dims)):
-				return nil, 0, fmt.Errorf("a tensor of %v has no dimension %d that ranks share", e.dims, p.dim)
-			case p.kind == "Shard" && ok:
-				s.index[p.dim] = append(s.index[p.dim], at)
+			case p.kind != "Shard" || !ok:
+			case p.dim < 0 || p.dim >= len(e.dims):
+				return nil, 0, 0, fmt.Errorf("a tensor of %v has no dimension %d that ranks share", e.dims, p.dim)
+			default:
+				s.lo[p.dim] = s.lo[p.dim]*len(all) + at
 			}
 		}
-		seen[s.term] = true
-		if !ok {
+		if seen[s.term] = true; !ok {
 			continue
 		}
-		if s.Value, err = e.value(); err != nil {
-			return nil, 0, err
+		if s.Value, err = e.value(); err == nil && len(shards) > 0 && len(s.Dims) != len(shards[0].Dims) {
+			err = fmt.Errorf("rank %d has %v, rank %d has %v", shards[0].ranks[0].number, shards[0].Dims, r.number, s.Dims)
 		}
-		if len(shards) > 0 && len(s.Dims) != len(shards[0].Dims) {
-			return nil, 0, fmt.Errorf("rank %d has %v, rank %d has %v", shards[0].ranks[0].number, shards[0].Dims, r.number, s.Dims)
+		if err != nil {
+			return nil, 0, 0, err
 		}
 		shards = append(shards, s)
 	}
-	return shards, len(seen), nil
+	return shards, len(seen), scale, nil
 }
 
-// arrange finds where each shard begins, and returns the dimensions of the whole.
-func arrange(shards []*shard) ([]int, error) {
-	dims := make([]int, len(shards[0].Dims))
-	sorted := slices.Clone(shards)
-	for d := range dims {
-		slices.SortStableFunc(sorted, func(a, b *shard) int { return slices.Compare(a.index[d], b.index[d]) })
-		for i, s := range sorted {
-			if i > 0 && slices.Equal(s.index[d], sorted[i-1].index[d]) {
-				if s.Dims[d] != sorted[i-1].Dims[d] {
-					return nil, fmt.Errorf("ranks %d and %d have parts of %v and %v, which do not fit", sorted[i-1].ranks[0].number, s.ranks[0].number, sorted[i-1].Dims, s.Dims)
-				}
-				s.lo[d] = sorted[i-1].lo[d]
-				continue
-			}
-			s.lo[d] = dims[d]
-			dims[d] += s.Dims[d]
-		}
-	}
-	return dims, nil
-}
-
-// difference returns ‖a - b‖ / ‖a‖. NaN is equal to NaN.
-func difference(a, b []float64) float64 {
-	var d, n float64
-	for i, x := range a {
-		if y := b[i]; x != y && (x == x || y == y) {
-			d += (x - y) * (x - y)
-		}
-		n += x * x
-	}
-	if d == 0 {
-		return 0
-	}
-	return math.Sqrt(d / n)
-}
-
-// reportReplicas says along which axis replicas differ.
+// reportReplicas says along which axis replicas differ, and by how much of their norm.
 func (f *Folder) reportReplicas(k key, a, b *shard) {
 	mesh := ""
 	for _, axis := range a.ranks[0].mesh {
@@ -325,7 +267,12 @@ func (f *Folder) reportReplicas(k key, a, b *shard) {
 			mesh = axis.name
 		}
 	}
-	one, other, error := a.ranks[0].number, b.ranks[0].number, difference(a.Data, b.Data)
+	var d, n float64
+	for i, x := range a.Data {
+		d += (x - b.Data[i]) * (x - b.Data[i])
+		n += x * x
+	}
+	one, other, error := a.ranks[0].number, b.ranks[0].number, math.Sqrt(d/n)
 	f.find(Finding{
 		Module: k.name, Wrong: !(error < 1e-2), Ranks: []int{one, other}, Mesh: mesh, Error: error,
 		Says: fmt.Sprintf("%s: ranks %d and %d differ by %.2g, but ranks along %s should have the same: was it reduced over %s?",

@@ -12,10 +12,18 @@
 package step
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 
+	"spmoe/internal/strictjson"
+	"spmoe/launcher/system"
 	"spmoe/moe/reference"
 )
 
@@ -31,6 +39,7 @@ const (
 	Gradients   Class = "gradients"
 	Activations Class = "activations"
 	After       Class = "after"
+	batchClass  Class = "batch"
 )
 
 // Folder is an opened folder. Its methods may be called concurrently.
@@ -64,7 +73,7 @@ type Value struct {
 type Repeat struct{ MicroBatch, Call int }
 
 // Finding is what the reader sees without any computation: replicas that differ, recomputed
-// activations that differ, values that are not finite, tensors that are missing or do not fit.
+// activations that differ, values that are not finite, tensors that do not fit.
 type Finding struct {
 	Module string // or parameter
 	Says   string // a sentence
@@ -74,11 +83,84 @@ type Finding struct {
 	Error  float64
 }
 
-// RankTokens says which tokens of the batch a rank held, as indices of the flattened batch.
-type RankTokens struct {
-	Rank       int
-	Coordinate map[string]int // by mesh dimension
-	Tokens     []int
+// Info is step.json: what the program says of the step. The zero value of a field is "not stated",
+// except for counts and the loss scale, which are 1.
+type Info struct {
+	Format        string      `json:"format"`
+	Framework     string      `json:"framework"`
+	Torch         string      `json:"torch"`
+	Device        string      `json:"device"`
+	Autocast      string      `json:"autocast"` // "bfloat16"
+	Matmul        string      `json:"float32_matmul_precision"`
+	Attention     string      `json:"attention"` // "eager", "sdpa"
+	Compile       bool        `json:"compile"`
+	FP8           any         `json:"fp8"` // nil: none
+	Loss          string      `json:"loss"`
+	LossValue     *float64    `json:"loss_value"`
+	Reduction     string      `json:"reduction"` // "mean", "sum" or "sequence"
+	LossScale     float64     `json:"loss_scale"`
+	MicroBatches  int         `json:"micro_batches"`
+	Ranks         int         `json:"ranks"`
+	LabelsShifted bool        `json:"labels_shifted"`
+	Auxiliary     []Auxiliary `json:"auxiliary"`
+
+	Optimizer    any               `json:"optimizer"`
+	Layout       any               `json:"layout"` // of fused experts, text in any form: "gate_up_proj [E, 2I, D]"
+	DTypes       map[string]string `json:"dtypes"` // of parameters, as torch names them
+	Silent       []string          `json:"silent"` // modules whose hooks never ran
+	NonTensors   []string          `json:"non_tensors"`
+	Weights      string            `json:"weights"` // where they are, if not in the folder
+	Recompute    bool              `json:"recomputed"`
+	Differs      []string          `json:"recomputation_differs"` // modules
+	GradDType    string            `json:"grad_dtype"`
+	Accumulation string            `json:"gradient_accumulation"` // its dtype: "float32"
+
+	// SummedInputs says that grad_input is the gradient of all consumers of that tensor, not of the
+	// module alone, as sglang's dumper writes it.
+	SummedInputs bool `json:"-"`
+}
+
+// Auxiliary is an auxiliary loss of the routers.
+type Auxiliary struct {
+	Kind        string  `json:"kind"` // "load_balancing", "sequence" or "z"
+	Coefficient float64 `json:"coefficient"`
+	Padding     bool    `json:"padding"` // padding counts
+}
+
+// The largest JSON files: step.json names every module, placement.json every token.
+const mostJSON = 256 << 20
+
+// readInfo reads step.json, if it is there. A fact of another type than expected is left out.
+func (f *Folder) readInfo(dir string) error {
+	f.Info.LossScale, f.Info.MicroBatches = 1, 1
+	path := filepath.Join(dir, "step.json")
+	text, err := system.ReadFile(path, mostJSON)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	keys := map[string]json.RawMessage{}
+	if err = errors.Join(err, strictjson.Unmarshal(text, &keys)); err == nil {
+		err = json.Unmarshal(text, &f.Info)
+	}
+	if other, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		f.find(Finding{Module: "step.json", Says: fmt.Sprintf("%s is a %s and was not read: expected %s", other.Field, other.Value, other.Type)})
+	} else if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	f.Info.MicroBatches = max(f.Info.MicroBatches, 1)
+	if f.Info.Format != "step-1" && f.Info.Format != "" || f.Info.MicroBatches > 1<<12 {
+		return fmt.Errorf("%s: format is %.60q with %d micro-batches: expected step-1, and at most %d", path, f.Info.Format, f.Info.MicroBatches, 1<<12)
+	}
+	for i := range reflect.TypeFor[Info]().NumField() {
+		delete(keys, reflect.TypeFor[Info]().Field(i).Tag.Get("json"))
+	}
+	if len(keys) > 0 {
+		f.find(Finding{Module: "step.json", Says: fmt.Sprintf("its keys %s were not read", slices.Sorted(maps.Keys(keys)))})
+	}
+	for _, name := range f.Info.Differs {
+		f.find(Finding{Module: name, Wrong: true, Says: "its recomputed forward pass differs from the first: gradients belong to other activations"})
+	}
+	return nil
 }
 
 // Findings returns what has been found so far: some shows only when tensors are read.
@@ -98,8 +180,7 @@ func (f *Folder) find(finding Finding) {
 }
 
 // Close closes all files.
-func (f *Folder) Close() error {
-	var err error
+func (f *Folder) Close() (err error) {
 	for _, close := range f.closes {
 		err = errors.Join(err, close())
 	}

@@ -47,7 +47,11 @@ func unpickle(data []byte) (any, error) {
 		if op == '.' && u.err == nil {
 			return u.pop(1)[0], u.err
 		}
-		u.execute(byte(op))
+		if run := opcodes[byte(op)]; run != nil {
+			run(u)
+		} else {
+			u.fail("opcode 0x%02x is refused: a file may hold tensors, numbers, strings, dictionaries, lists and tuples", op)
+		}
 	}
 	return nil, fmt.Errorf("pickle, before byte %d: %w", len(data)-len(u.rest), u.err)
 }
@@ -81,6 +85,12 @@ func (u *unpickler) number(n uint64) uint64 {
 
 func (u *unpickler) push(value any) { u.stack = append(u.stack, value) }
 
+func (u *unpickler) top() any {
+	top := u.pop(1)[0]
+	u.push(top)
+	return top
+}
+
 // pop removes the last n values.
 func (u *unpickler) pop(n int) []any {
 	at := len(u.stack) - n
@@ -106,70 +116,48 @@ func (u *unpickler) popMarked() []any {
 	return nil
 }
 
-func (u *unpickler) execute(op byte) {
-	switch op {
-	case 0x80: // PROTO
-		u.take(1)
-	case 'N':
-		u.push(nil)
-	case 0x88, 0x89:
-		u.push(op == 0x88)
-	case 'K':
-		u.push(int64(u.number(1)))
-	case 'M':
-		u.push(int64(u.number(2)))
-	case 'J':
-		u.push(int64(int32(u.number(4))))
-	case 0x8a: // LONG1: two's complement
-		n := u.number(1)
-		shift := 64 - 8*n
-		u.push(int64(u.number(n)<<shift) >> shift)
-	case 'G':
-		u.push(math.Float64frombits(bits.ReverseBytes64(u.number(8))))
-	case 'X':
-		u.push(string(u.take(u.number(4))))
-	case 'q', 'r': // BINPUT
-		top := u.pop(1)[0]
-		u.push(top)
-		u.memo[u.number(map[byte]uint64{'q': 1, 'r': 4}[op])] = top
-	case 'h', 'j': // BINGET
-		value, ok := u.memo[u.number(map[byte]uint64{'h': 1, 'j': 4}[op])]
-		if !ok {
-			u.fail("it refers to a value that it has not stored")
-		}
-		u.push(value)
-	case '(':
-		u.push(mark{})
-	case ')':
-		u.push([]any{})
-	case 0x85, 0x86, 0x87: // TUPLE1 to TUPLE3
-		u.push(u.pop(int(op - 0x84)))
-	case 't':
-		u.push(u.popMarked())
-	case '}':
-		u.push(map[string]any{})
-	case ']':
-		u.push(&[]any{})
-	case 's', 'a':
-		u.add(u.pop(map[byte]int{'s': 2, 'a': 1}[op]))
-	case 'u', 'e':
-		u.add(u.popMarked())
-	case 'c':
-		u.global()
-	case 'Q': // BINPERSID
-		id, _ := u.pop(1)[0].([]any)
-		u.push(call{"", id})
-	case 'R':
-		u.reduce(u.pop(2))
-	default:
-		u.fail("opcode 0x%02x is refused: a file may hold tensors, numbers, strings, dictionaries, lists and tuples", op)
-	}
+// opcodes are those that may be in a pickle.
+var opcodes = map[byte]func(u *unpickler){
+	0x80: func(u *unpickler) { u.take(1) }, // PROTO
+	'N':  func(u *unpickler) { u.push(nil) },
+	0x88: func(u *unpickler) { u.push(true) },
+	0x89: func(u *unpickler) { u.push(false) },
+	'K':  func(u *unpickler) { u.push(int64(u.number(1))) },
+	'M':  func(u *unpickler) { u.push(int64(u.number(2))) },
+	'J':  func(u *unpickler) { u.push(int64(int32(u.number(4)))) },
+	0x8a: func(u *unpickler) { u.long(u.number(1)) },
+	'G':  func(u *unpickler) { u.push(math.Float64frombits(bits.ReverseBytes64(u.number(8)))) },
+	'X':  func(u *unpickler) { u.push(string(u.take(u.number(4)))) },
+	'q':  func(u *unpickler) { u.memo[u.number(1)] = u.top() },
+	'r':  func(u *unpickler) { u.memo[u.number(4)] = u.top() },
+	'h':  func(u *unpickler) { u.push(u.memo[u.number(1)]) },
+	'j':  func(u *unpickler) { u.push(u.memo[u.number(4)]) },
+	'(':  func(u *unpickler) { u.push(mark{}) },
+	')':  func(u *unpickler) { u.push([]any{}) },
+	0x85: func(u *unpickler) { u.push(u.pop(1)) },
+	0x86: func(u *unpickler) { u.push(u.pop(2)) },
+	0x87: func(u *unpickler) { u.push(u.pop(3)) },
+	't':  func(u *unpickler) { u.push(u.popMarked()) },
+	'}':  func(u *unpickler) { u.push(map[string]any{}) },
+	']':  func(u *unpickler) { u.push(&[]any{}) },
+	's':  func(u *unpickler) { u.add(u.pop(2)) },
+	'u':  func(u *unpickler) { u.add(u.popMarked()) },
+	'a':  func(u *unpickler) { u.add(u.pop(1)) },
+	'e':  func(u *unpickler) { u.add(u.popMarked()) },
+	'c':  func(u *unpickler) { u.global() },
+	'Q':  func(u *unpickler) { u.push(call{"", tuple(u.pop(1)[0])}) }, // BINPERSID
+	'R':  func(u *unpickler) { u.reduce(u.pop(2)) },
+}
+
+// long reads an integer of n bytes in two's complement.
+func (u *unpickler) long(n uint64) {
+	shift := 64 - 8*n
+	u.push(int64(u.number(n)<<shift) >> shift)
 }
 
 // add adds values to the list, or keys and values in turn to the dictionary below them.
 func (u *unpickler) add(values []any) {
-	below := u.pop(1)[0]
-	switch to := below.(type) {
+	switch to := u.top().(type) {
 	case *[]any:
 		*to = append(*to, values...)
 	case map[string]any:
@@ -182,7 +170,6 @@ func (u *unpickler) add(values []any) {
 	default:
 		u.fail("values are added to what is no list and no dictionary")
 	}
-	u.push(below)
 }
 
 // torchTypes are the names of torch's types and of their storages.
@@ -253,9 +240,6 @@ func readTorch(path string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if order, err := content(members["byteorder"]); err == nil && string(order) != "little" {
-		return nil, fmt.Errorf("its bytes are in the order %.20q: expected little", order)
-	}
 	value, err := unpickle(text)
 	object, ok := value.(map[string]any)
 	if err == nil && !ok {
@@ -282,33 +266,25 @@ func content(member *zip.File) ([]byte, error) {
 
 // locateTensor finds the tensor ((storage, type, key, device, elements), offset, dims, strides,
 // requires_grad, hooks, dtype): dtype only if the storage is one of bytes.
-func locateTensor(path string, size int64, description []any, members map[string]*zip.File) (entry, error) {
-	unlike := errors.New("the description of a tensor is not torch's")
-	if len(description) < 4 {
-		return entry{}, unlike
+func locateTensor(path string, size int64, description []any, members map[string]*zip.File) (e entry, err error) {
+	var of [7]any
+	copy(of[:], description)
+	storage, _ := of[0].(call)
+	var from [3]any
+	copy(from[:], storage.arguments)
+	kind, _ := from[1].(global)
+	if dtype, ok := of[6].(global); ok {
+		kind = dtype
 	}
-	of, ok1 := description[0].(call)
-	offset, ok2 := description[1].(int64)
-	dims, ok3 := sizes(description[2])
-	strides, ok4 := sizes(description[3])
-	if !ok1 || !ok2 || !ok3 || !ok4 || len(of.arguments) < 3 || len(dims) != len(strides) {
-		return entry{}, unlike
-	}
-	kind, _ := of.arguments[1].(global)
-	if len(description) > 6 {
-		if of, ok := description[6].(global); ok {
-			kind = of
-		}
-	}
-	name, _ := of.arguments[2].(string)
-	e := entry{view: view{int(offset), dims, strides}, file: path, dtype: torchTypes[kind]}
+	name, _ := from[2].(string)
+	offset, ok := of[1].(int64)
+	e.file, e.dtype, e.offset, e.dims, e.strides = path, torchTypes[kind], int(offset), sizes(of[2]), sizes(of[3])
 	member := members["data/"+name]
-	width := uint64(elementTypes[e.dtype].width)
-	if member == nil || member.Method != zip.Store || width == 0 {
-		return e, fmt.Errorf("the storage %.20q of a tensor is missing, compressed or of no type", name)
+	if !ok || e.dims == nil || len(e.dims) != len(e.strides) || member == nil || member.Method != zip.Store || widths[e.dtype] == 0 {
+		return e, fmt.Errorf("a tensor's storage %.20q is missing or compressed, or its description is not torch's", name)
 	}
-	if elements := min(int64(member.UncompressedSize64/width), size); offset < 0 || offset > elements || e.span() > elements-offset {
-		return e, fmt.Errorf("a tensor of %v elements with strides %v from %d on exceeds its storage of %d", dims, strides, offset, elements)
+	if elements := min(int64(member.UncompressedSize64), size) / widths[e.dtype]; offset < 0 || offset > elements || e.span() > elements-offset {
+		return e, fmt.Errorf("a tensor of %v elements with strides %v from %d on exceeds its storage of %d", e.dims, e.strides, offset, elements)
 	}
 	base, err := member.DataOffset()
 	e.read = func(p []byte, off int64) error {
@@ -323,17 +299,24 @@ func locateTensor(path string, size int64, description []any, members map[string
 	return e, err
 }
 
-// sizes returns a tuple of non-negative integers.
-func sizes(value any) ([]int, bool) {
-	list, ok := value.([]any)
-	if size, is := value.(call); is && len(size.arguments) == 1 { // torch.Size
-		list, ok = size.arguments[0].([]any)
+// tuple returns the members of a tuple, and nil for anything else.
+func tuple(value any) []any {
+	if size, ok := value.(call); ok && len(size.arguments) == 1 { // torch.Size
+		value = size.arguments[0]
 	}
-	result := make([]int, len(list))
-	for i, element := range list {
-		n, is := element.(int64)
-		ok = ok && is && n >= 0
-		result[i] = int(n)
+	list, _ := value.([]any)
+	return list
+}
+
+// sizes returns a tuple of non-negative integers, and nil for anything else.
+func sizes(value any) []int {
+	result := []int{}
+	for _, element := range tuple(value) {
+		n, ok := element.(int64)
+		if !ok || n < 0 || len(result) == 32 {
+			return nil
+		}
+		result = append(result, int(n))
 	}
-	return result, ok && len(list) <= 32
+	return result
 }
