@@ -94,7 +94,7 @@ func (f *Folder) positionsOf(r *rank, micro int, starts map[string]int) ([]int, 
 		return r.positions, nil
 	case len(r.positions) > 0:
 		return nil, fmt.Errorf("it has positions of %d tokens: the rank's batch has %d", len(r.positions), n)
-	case r.parts() > 1:
+	case r.split > 1:
 		return nil, fmt.Errorf("it has no positions: sequences are split over cp, in parts that the reader has to know")
 	}
 	v, err := e.value()
@@ -110,15 +110,6 @@ func (f *Folder) positionsOf(r *rank, micro int, starts map[string]int) ([]int, 
 	return positions, err
 }
 
-// parts returns how many ranks share a sequence.
-func (r *rank) parts() int {
-	at := slices.IndexFunc(r.mesh, func(a axis) bool { return a.name == "cp" })
-	if at < 0 {
-		return 1
-	}
-	return r.mesh[at].size
-}
-
 // Batch returns the batch of a repeat.
 func (f *Folder) Batch(of Repeat) (*reference.Batch, error) {
 	e, ok := f.first(idsOf(of.MicroBatch))
@@ -127,7 +118,7 @@ func (f *Folder) Batch(of Repeat) (*reference.Batch, error) {
 	}
 	b := &reference.Batch{Seq: e.dims[len(e.dims)-1], LabelsShifted: f.Info.LabelsShifted, Reduction: f.Info.Reduction}
 	if _, ok := f.whole.tensors[idsOf(of.MicroBatch)]; !ok {
-		b.Seq *= f.ranks[0].parts()
+		b.Seq *= f.ranks[0].split
 	}
 	var starts []int32
 	fields := map[string]*[]int32{

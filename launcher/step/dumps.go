@@ -71,7 +71,7 @@ func (f *Folder) openForeign(files []os.DirEntry) error {
 // addDumps adds the tensors of the first step and rank. A name that is dumped again belongs to the
 // next micro-batch.
 func (f *Folder) addDumps(dumps []dump) {
-	f.Form, f.Info.SummedInputs = dumperForm, true
+	f.Form = dumperForm
 	for _, d := range dumps {
 		if d.step != dumps[0].step || d.rank != dumps[0].rank {
 			says := fmt.Sprintf("the folder has other steps or ranks too: step %d of rank %d is checked", dumps[0].step, dumps[0].rank)
@@ -109,6 +109,7 @@ var (
 )
 
 // dumpedName translates a name of another tool: grad__non_intrusive__model.layers.0.mlp.inputs.0.
+// A gradient of an input that the dumper has is of all modules that read the tensor.
 func dumpedName(name string) (Class, string) {
 	name, gradient := strings.CutPrefix(name, "grad__")
 	if parameter, ok := strings.CutPrefix(name, "param__"); ok {
@@ -123,7 +124,7 @@ func dumpedName(name string) (Class, string) {
 		return batchClass, field
 	}
 	if gradient {
-		port = "grad_" + port
+		port = map[string]string{"output": "grad_output", "input": "grad_of_all_readers"}[port]
 	}
 	switch {
 	case path == "." && argument == "logits":

@@ -99,7 +99,7 @@ func (f *Folder) open() error {
 }
 
 func newRank(number int, folder string) *rank {
-	return &rank{number: number, folder: folder, placements: map[string]placement{}, tensors: map[key]entry{}}
+	return &rank{number: number, folder: folder, split: 1, placements: map[string]placement{}, tensors: map[key]entry{}}
 }
 
 func (f *Folder) all() []*rank { return append([]*rank{f.whole}, f.ranks...) }

@@ -22,6 +22,7 @@ type rank struct {
 	folder     string
 	mesh       []axis
 	coordinate map[string]int
+	split      int     // how many ranks share a sequence
 	positions  []int   // of its tokens in the batch, as placement.json has them
 	tokens     [][]int // per micro-batch, indices of its flattened tokens
 	placements map[string]placement
@@ -78,7 +79,9 @@ func (f *Folder) readPlacement(text []byte, r *rank) error {
 		if c, ok := r.coordinate[a.name]; !ok || c < 0 || c >= a.size {
 			return fmt.Errorf("coordinate %d along %.60s, which has %d ranks", c, a.name, a.size)
 		}
-		r.mesh = append(r.mesh, a)
+		if r.mesh = append(r.mesh, a); a.name == "cp" {
+			r.split = size
+		}
 	}
 	for name, t := range file.Tensors {
 		if len(t.Placements) > len(r.mesh) {

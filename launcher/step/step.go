@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	"spmoe/internal/strictjson"
@@ -87,15 +88,9 @@ type Finding struct {
 // except for counts and the loss scale, which are 1.
 type Info struct {
 	Format        string      `json:"format"`
-	Framework     string      `json:"framework"`
-	Torch         string      `json:"torch"`
-	Device        string      `json:"device"`
 	Autocast      string      `json:"autocast"` // "bfloat16"
 	Matmul        string      `json:"float32_matmul_precision"`
-	Attention     string      `json:"attention"` // "eager", "sdpa"
-	Compile       bool        `json:"compile"`
 	FP8           any         `json:"fp8"` // nil: none
-	Loss          string      `json:"loss"`
 	LossValue     *float64    `json:"loss_value"`
 	Reduction     string      `json:"reduction"` // "mean", "sum" or "sequence"
 	LossScale     float64     `json:"loss_scale"`
@@ -103,22 +98,15 @@ type Info struct {
 	Ranks         int         `json:"ranks"`
 	LabelsShifted bool        `json:"labels_shifted"`
 	Auxiliary     []Auxiliary `json:"auxiliary"`
-
-	Optimizer    any               `json:"optimizer"`
-	Layout       any               `json:"layout"` // of fused experts, text in any form: "gate_up_proj [E, 2I, D]"
-	DTypes       map[string]string `json:"dtypes"` // of parameters, as torch names them
-	Silent       []string          `json:"silent"` // modules whose hooks never ran
-	NonTensors   []string          `json:"non_tensors"`
-	Weights      string            `json:"weights"` // where they are, if not in the folder
-	Recompute    bool              `json:"recomputed"`
-	Differs      []string          `json:"recomputation_differs"` // modules
-	GradDType    string            `json:"grad_dtype"`
-	Accumulation string            `json:"gradient_accumulation"` // its dtype: "float32"
-
-	// SummedInputs says that grad_input is the gradient of all consumers of that tensor, not of the
-	// module alone, as sglang's dumper writes it.
-	SummedInputs bool `json:"-"`
+	Layout        any         `json:"layout"`                // of fused experts, text in any form: "gate_up_proj [E, 2I, D]"
+	Silent        []string    `json:"silent"`                // modules whose hooks never ran
+	Weights       string      `json:"weights"`               // where they are, if not in the folder
+	Differs       []string    `json:"recomputation_differs"` // modules
+	Accumulation  string      `json:"gradient_accumulation"` // its dtype: "float32"
 }
+
+// otherFacts are keys of step.json that say nothing about right and wrong.
+const otherFacts = "framework torch device attention compile loss optimizer dtypes non_tensors recomputed grad_dtype"
 
 // Auxiliary is an auxiliary loss of the routers.
 type Auxiliary struct {
@@ -154,6 +142,7 @@ func (f *Folder) readInfo(dir string) error {
 	for i := range reflect.TypeFor[Info]().NumField() {
 		delete(keys, reflect.TypeFor[Info]().Field(i).Tag.Get("json"))
 	}
+	maps.DeleteFunc(keys, func(name string, _ json.RawMessage) bool { return slices.Contains(strings.Fields(otherFacts), name) })
 	if len(keys) > 0 {
 		f.find(Finding{Module: "step.json", Says: fmt.Sprintf("its keys %s were not read", slices.Sorted(maps.Keys(keys)))})
 	}

@@ -21,21 +21,61 @@ import (
 
 const mostPickle = 16 << 20 // bytes; tensors are outside of it
 
-type (
-	mark   struct{} // begins the arguments of an opcode that takes several
-	global string   // a name that a pickle refers to: "torch._utils._rebuild_tensor_v2"
-	call   struct { // what a pickle asks to call; persistent ids have no name
-		name      global
-		arguments []any
-	}
-)
+// global is a name that a pickle refers to: "torch._utils._rebuild_tensor_v2".
+type global string
+
+// call is what a pickle asks to call. It has no name if it is a storage.
+type call struct {
+	name      global
+	arguments []any
+}
 
 // unpickler is a stack machine. After an error it goes on with zeros until the error is seen.
 type unpickler struct {
 	rest  []byte
 	stack []any
+	below [][]any // the stacks below each open mark
 	memo  map[uint64]any
 	err   error
+}
+
+// opcodes are those that may be in a pickle.
+var opcodes = map[byte]func(u *unpickler){
+	0x80: func(u *unpickler) { u.take(1) }, // PROTO
+	'N':  func(u *unpickler) { u.push(nil) },
+	0x88: func(u *unpickler) { u.push(true) },
+	0x89: func(u *unpickler) { u.push(false) },
+	'K':  func(u *unpickler) { u.push(int64(u.number(1))) },
+	'M':  func(u *unpickler) { u.push(int64(u.number(2))) },
+	'J':  func(u *unpickler) { u.push(int64(int32(u.number(4)))) },
+	0x8a: func(u *unpickler) { // LONG1: two's complement
+		n := u.number(1)
+		u.push(int64(u.number(n)<<(64-8*n)) >> (64 - 8*n))
+	},
+	'G': func(u *unpickler) { u.push(math.Float64frombits(bits.ReverseBytes64(u.number(8)))) },
+	'X': func(u *unpickler) { u.push(string(u.take(u.number(4)))) },
+	'q': func(u *unpickler) { u.memo[u.number(1)] = u.top() },
+	'r': func(u *unpickler) { u.memo[u.number(4)] = u.top() },
+	'h': func(u *unpickler) { u.push(u.memo[u.number(1)]) },
+	'j': func(u *unpickler) { u.push(u.memo[u.number(4)]) },
+	'(': func(u *unpickler) { // MARK
+		u.below = append(u.below, u.stack)
+		u.stack = nil
+	},
+	')':  func(u *unpickler) { u.push([]any{}) },
+	0x85: func(u *unpickler) { u.push(u.pop(1)) },
+	0x86: func(u *unpickler) { u.push(u.pop(2)) },
+	0x87: func(u *unpickler) { u.push(u.pop(3)) },
+	't':  func(u *unpickler) { u.push(u.marked()) },
+	'}':  func(u *unpickler) { u.push(map[string]any{}) },
+	']':  func(u *unpickler) { u.push(&[]any{}) },
+	's':  func(u *unpickler) { u.add(u.pop(2)) },
+	'u':  func(u *unpickler) { u.add(u.marked()) },
+	'a':  func(u *unpickler) { u.add(u.pop(1)) },
+	'e':  func(u *unpickler) { u.add(u.marked()) },
+	'c':  func(u *unpickler) { u.global() },
+	'Q':  func(u *unpickler) { u.push(call{"", tuple(u.pop(1)[0])}) }, // BINPERSID
+	'R':  func(u *unpickler) { u.reduce(u.pop(2)) },
 }
 
 // unpickle returns the object of a pickle. Tuples are []any, lists *[]any, dictionaries
@@ -43,11 +83,11 @@ type unpickler struct {
 func unpickle(data []byte) (any, error) {
 	u := &unpickler{rest: data, memo: map[uint64]any{}}
 	for u.err == nil {
-		op := u.number(1)
-		if op == '.' && u.err == nil {
-			return u.pop(1)[0], u.err
+		op := byte(u.number(1))
+		if op == '.' {
+			return u.top(), u.err
 		}
-		if run := opcodes[byte(op)]; run != nil {
+		if run := opcodes[op]; run != nil {
 			run(u)
 		} else {
 			u.fail("opcode 0x%02x is refused: a file may hold tensors, numbers, strings, dictionaries, lists and tuples", op)
@@ -72,29 +112,21 @@ func (u *unpickler) take(n uint64) []byte {
 	return part
 }
 
-// number reads a little-endian number of n bytes.
+// number reads a little-endian number of at most 8 bytes.
 func (u *unpickler) number(n uint64) uint64 {
-	if n > 8 {
-		u.fail("an integer of %d bytes: expected at most 8", n)
-		return 0
-	}
 	var raw [8]byte
-	copy(raw[:], u.take(n))
+	if copy(raw[:], u.take(n)); n > 8 {
+		u.fail("an integer of %d bytes: expected at most 8", n)
+	}
 	return binary.LittleEndian.Uint64(raw[:])
 }
 
 func (u *unpickler) push(value any) { u.stack = append(u.stack, value) }
 
-func (u *unpickler) top() any {
-	top := u.pop(1)[0]
-	u.push(top)
-	return top
-}
-
 // pop removes the last n values.
 func (u *unpickler) pop(n int) []any {
 	at := len(u.stack) - n
-	if at < 0 || slices.Contains(u.stack[at:], any(mark{})) {
+	if at < 0 {
 		u.fail("its stack has fewer than %d values", n)
 		return make([]any, n)
 	}
@@ -103,56 +135,22 @@ func (u *unpickler) pop(n int) []any {
 	return values
 }
 
-// popMarked removes the values since the last mark, and the mark.
-func (u *unpickler) popMarked() []any {
-	for at := len(u.stack) - 1; at >= 0; at-- {
-		if u.stack[at] == any(mark{}) {
-			values := slices.Clone(u.stack[at+1:])
-			u.stack = u.stack[:at]
-			return values
-		}
+func (u *unpickler) top() any {
+	top := u.pop(1)[0]
+	u.push(top)
+	return top
+}
+
+// marked removes the values since the last mark, and the mark.
+func (u *unpickler) marked() []any {
+	last := len(u.below) - 1
+	if last < 0 {
+		u.fail("a mark is missing")
+		return nil
 	}
-	u.fail("a mark is missing")
-	return nil
-}
-
-// opcodes are those that may be in a pickle.
-var opcodes = map[byte]func(u *unpickler){
-	0x80: func(u *unpickler) { u.take(1) }, // PROTO
-	'N':  func(u *unpickler) { u.push(nil) },
-	0x88: func(u *unpickler) { u.push(true) },
-	0x89: func(u *unpickler) { u.push(false) },
-	'K':  func(u *unpickler) { u.push(int64(u.number(1))) },
-	'M':  func(u *unpickler) { u.push(int64(u.number(2))) },
-	'J':  func(u *unpickler) { u.push(int64(int32(u.number(4)))) },
-	0x8a: func(u *unpickler) { u.long(u.number(1)) },
-	'G':  func(u *unpickler) { u.push(math.Float64frombits(bits.ReverseBytes64(u.number(8)))) },
-	'X':  func(u *unpickler) { u.push(string(u.take(u.number(4)))) },
-	'q':  func(u *unpickler) { u.memo[u.number(1)] = u.top() },
-	'r':  func(u *unpickler) { u.memo[u.number(4)] = u.top() },
-	'h':  func(u *unpickler) { u.push(u.memo[u.number(1)]) },
-	'j':  func(u *unpickler) { u.push(u.memo[u.number(4)]) },
-	'(':  func(u *unpickler) { u.push(mark{}) },
-	')':  func(u *unpickler) { u.push([]any{}) },
-	0x85: func(u *unpickler) { u.push(u.pop(1)) },
-	0x86: func(u *unpickler) { u.push(u.pop(2)) },
-	0x87: func(u *unpickler) { u.push(u.pop(3)) },
-	't':  func(u *unpickler) { u.push(u.popMarked()) },
-	'}':  func(u *unpickler) { u.push(map[string]any{}) },
-	']':  func(u *unpickler) { u.push(&[]any{}) },
-	's':  func(u *unpickler) { u.add(u.pop(2)) },
-	'u':  func(u *unpickler) { u.add(u.popMarked()) },
-	'a':  func(u *unpickler) { u.add(u.pop(1)) },
-	'e':  func(u *unpickler) { u.add(u.popMarked()) },
-	'c':  func(u *unpickler) { u.global() },
-	'Q':  func(u *unpickler) { u.push(call{"", tuple(u.pop(1)[0])}) }, // BINPERSID
-	'R':  func(u *unpickler) { u.reduce(u.pop(2)) },
-}
-
-// long reads an integer of n bytes in two's complement.
-func (u *unpickler) long(n uint64) {
-	shift := 64 - 8*n
-	u.push(int64(u.number(n)<<shift) >> shift)
+	values := u.stack
+	u.stack, u.below = u.below[last], u.below[:last]
+	return values
 }
 
 // add adds values to the list, or keys and values in turn to the dictionary below them.
@@ -180,35 +178,28 @@ var torchTypes = map[global]string{
 	"IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8", "BoolStorage": "BOOL", "storage.UntypedStorage": "U8",
 }
 
-// functions are the globals that may be called. Those of parameters return their first argument.
-var functions = []string{
-	"collections.OrderedDict", "torch.Size", "torch.device", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3",
-	"torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state",
+// functions may be called. Those of parameters return their first argument.
+var functions = []global{
+	"collections.OrderedDict", "_utils._rebuild_tensor_v2", "_utils._rebuild_tensor_v3", "_utils._rebuild_parameter", "_utils._rebuild_parameter_with_state",
 }
 
 func (u *unpickler) global() {
 	module, rest, _ := bytes.Cut(u.rest, []byte("\n"))
-	name, rest, ok := bytes.Cut(rest, []byte("\n"))
+	name, rest, _ := bytes.Cut(rest, []byte("\n"))
 	full := string(module) + "." + string(name)
-	kind := global(strings.TrimPrefix(full, "torch."))
-	switch {
-	case !ok:
-		u.fail("it ends within a name")
-	case slices.Contains(functions, full):
-		u.push(global(full))
-	case torchTypes[kind] != "" && full != string(kind):
-		u.push(kind)
-	default:
+	short, ofTorch := strings.CutPrefix(full, "torch.")
+	if known := slices.Contains(functions, global(short)) || torchTypes[global(short)] != ""; !known || ofTorch == (short == "collections.OrderedDict") {
 		u.fail("%.100q is refused: a file may refer to torch's tensors, and to nothing else", full)
 	}
+	u.push(global(short))
 	u.rest = rest
 }
 
 func (u *unpickler) reduce(pair []any) {
 	name, _ := pair[0].(global)
-	arguments, ok := pair[1].([]any)
+	arguments := tuple(pair[1])
 	switch {
-	case !ok || !slices.Contains(functions, string(name)):
+	case !slices.Contains(functions, name):
 		u.fail("a call of %.100v is refused", pair[0])
 	case name == "collections.OrderedDict":
 		u.push(map[string]any{})
@@ -217,6 +208,25 @@ func (u *unpickler) reduce(pair []any) {
 	default:
 		u.push(call{name, arguments})
 	}
+}
+
+// tuple returns the members of a tuple, and nil for anything else.
+func tuple(value any) []any {
+	list, _ := value.([]any)
+	return list
+}
+
+// sizes returns a tuple of non-negative integers, and nil for anything else.
+func sizes(value any) []int {
+	result := []int{}
+	for _, element := range tuple(value) {
+		n, ok := element.(int64)
+		if !ok || n < 0 || len(result) == 32 {
+			return nil
+		}
+		result = append(result, int(n))
+	}
+	return result
 }
 
 // readTorch opens a file of torch.save that holds a dictionary. Its value "value" becomes an entry
@@ -236,11 +246,19 @@ func readTorch(path string) (map[string]any, error) {
 		_, name, _ := strings.Cut(member.Name, "/")
 		members[name] = member
 	}
-	text, err := content(members["data.pkl"])
+	text := members["data.pkl"]
+	if text == nil || text.Method != zip.Store || text.UncompressedSize64 > min(mostPickle, uint64(size)) {
+		return nil, fmt.Errorf("data.pkl is missing, compressed, or has more than %d bytes", mostPickle)
+	}
+	base, err := text.DataOffset()
 	if err != nil {
 		return nil, err
 	}
-	value, err := unpickle(text)
+	pickle := make([]byte, text.UncompressedSize64)
+	if _, err := file.ReadAt(pickle, base); err != nil {
+		return nil, err
+	}
+	value, err := unpickle(pickle)
 	object, ok := value.(map[string]any)
 	if err == nil && !ok {
 		err = errors.New("expected a dictionary with value and meta, as sglang's dumper writes it")
@@ -249,19 +267,6 @@ func readTorch(path string) (map[string]any, error) {
 		object["value"], err = locateTensor(path, size, tensor.arguments, members)
 	}
 	return object, err
-}
-
-// content reads a small member of an archive.
-func content(member *zip.File) ([]byte, error) {
-	if member == nil || member.UncompressedSize64 > mostPickle {
-		return nil, fmt.Errorf("data.pkl is missing or has more than %d bytes", mostPickle)
-	}
-	r, err := member.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	return io.ReadAll(io.LimitReader(r, mostPickle))
 }
 
 // locateTensor finds the tensor ((storage, type, key, device, elements), offset, dims, strides,
@@ -297,26 +302,4 @@ func locateTensor(path string, size int64, description []any, members map[string
 		return err
 	}
 	return e, err
-}
-
-// tuple returns the members of a tuple, and nil for anything else.
-func tuple(value any) []any {
-	if size, ok := value.(call); ok && len(size.arguments) == 1 { // torch.Size
-		value = size.arguments[0]
-	}
-	list, _ := value.([]any)
-	return list
-}
-
-// sizes returns a tuple of non-negative integers, and nil for anything else.
-func sizes(value any) []int {
-	result := []int{}
-	for _, element := range tuple(value) {
-		n, ok := element.(int64)
-		if !ok || n < 0 || len(result) == 32 {
-			return nil
-		}
-		result = append(result, int(n))
-	}
-	return result
 }
