@@ -135,18 +135,11 @@ func TestDumper(t *testing.T) {
 		add(rank, "qkv_format", nil, "thd", nil)
 	}
 	f := files.open(t)
-	v, err := f.Activation("model.layers.0.mlp.input")
-	expect(t, v, err, []int{4, 1}, 0, 2, 1, 3)
-	v, err = f.Activation("model.layers.0.mlp.grad_output")
-	expect(t, v, err, []int{4, 1}, 1, 2, 3, 4)
-	if got := fmt.Sprint(f.Form, f.Repeats()); got != "folder of sglang's dumper[{0 0} {1 0}]" {
-		t.Error(got)
-	}
-	v, err = f.Activation("model.layers.1.layer_start__hidden_states")
-	expect(t, v, err, []int{4, 1}, 2, 2, 2, 2)
-	if v, err := f.load(f.key(Weights, "lm_head.weight"), nil); err != nil || v.Data[1] != 8 || v.DType != "BF16" {
-		t.Error(v, err)
-	}
+	expect(t, "[4 1] [0 2 1 3] <nil>", begins(f.Activation("model.layers.0.mlp.input")))
+	expect(t, "[4 1] [1 2 3 4] <nil>", begins(f.Activation("model.layers.0.mlp.grad_output")))
+	expect(t, "[4 1] [2 2 2 2] <nil>", begins(f.Activation("model.layers.1.layer_start__hidden_states")))
+	expect(t, "[8 8] [0 8 16 24 32 40 48 56] <nil>", begins(f.load(f.key(Weights, "lm_head.weight"), nil)))
+	expect(t, "folder of sglang's dumper [{0 0} {1 0}]", f.Form, f.Repeats())
 	if !says(f, "other steps or ranks too: step 3 of rank 0 is checked") || !says(f, "this file was not read: it has no tensor with a name") {
 		t.Error(f.Findings())
 	}
@@ -163,14 +156,10 @@ func TestDebugger(t *testing.T) {
 		"DeepseekV3ForCausalLM.model.layers.1.mlp.experts_outputs.safetensors":                           tensors{"data": numbers(1, 4, 8)},
 		"DeepseekV3ForCausalLM_outputs_logits.safetensors":                                               tensors{"data": numbers(1, 1, 4, 32)},
 	}.open(t)
-	want := "[lm_head.output model.layers.0.mlp.gate_proj.input model.layers.0.self_attn.input model.layers.0.self_attn.input.position_embeddings_0 " +
-		"model.layers.1.mlp.experts.output model.layers.1.mlp.gate.weights]"
-	if got := fmt.Sprint(f.Names(Activations)); got != want || f.Form != "folder of transformers' debugger" {
-		t.Error(got)
-	}
-	if b, err := f.Batch(Repeat{}); err != nil || fmt.Sprint(b.IDs) != "[3 4 5 6]" {
-		t.Error(b, err)
-	}
+	expect(t, "[lm_head.output model.layers.0.mlp.gate_proj.input model.layers.0.self_attn.input model.layers.0.self_attn.input.position_embeddings_0 "+
+		"model.layers.1.mlp.experts.output model.layers.1.mlp.gate.weights]", f.Names(Activations))
+	b, err := f.Batch(Repeat{})
+	expect(t, "folder of transformers' debugger [3 4 5 6] <nil>", f.Form, b.IDs, err)
 }
 
 // Nothing but tensors, numbers and strings gets through, and no tensor reaches outside its storage.
