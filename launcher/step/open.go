@@ -1,6 +1,6 @@
 package step
 
-// Opening a folder: which files it has, and the names of their tensors.
+// Opening a folder: which files it has, and what their tensors are called.
 
 import (
 	"cmp"
@@ -27,7 +27,7 @@ var rankFolder = regexp.MustCompile(`^rank-(\d{1,6})$`)
 
 // Open opens a folder. Close it after use.
 func Open(dir string) (*Folder, error) {
-	f := &Folder{Path: dir, Form: "step folder", read: map[key]bool{}, joined: map[key]joined{}}
+	f := &Folder{Path: dir, Form: "step folder", read: map[key]bool{}, joined: map[key]Value{}}
 	if err := f.open(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -39,14 +39,16 @@ func (f *Folder) open() error {
 	if err != nil || len(files) > mostFiles {
 		return cmp.Or(err, fmt.Errorf("%s has %d files: expected at most %d", f.Path, len(files), mostFiles))
 	}
-	facts, folders := f.Path, []string{} // facts has config.json and step.json
 	for _, file := range files {
-		if rankFolder.MatchString(file.Name()) {
-			folders = append(folders, filepath.Join(f.Path, file.Name()))
+		if m := rankFolder.FindStringSubmatch(file.Name()); m != nil {
+			number, _ := strconv.Atoi(m[1])
+			f.ranks = append(f.ranks, newRank(number, filepath.Join(f.Path, file.Name())))
 		}
 	}
-	if _, err := os.Lstat(filepath.Join(facts, "config.json")); err != nil && len(folders) > 0 {
-		facts = folders[0]
+	f.whole = newRank(0, f.Path)
+	facts := f.Path // config.json and step.json are here, or with the first rank
+	if _, err := os.Lstat(filepath.Join(facts, "config.json")); err != nil && len(f.ranks) > 0 {
+		facts = f.ranks[0].folder
 	}
 	if f.Config, err = system.ReadFile(filepath.Join(facts, "config.json"), mostConfig); err != nil {
 		return fmt.Errorf("%w (a folder needs the model's config.json, in Hugging Face's form)", err)
@@ -57,58 +59,69 @@ func (f *Folder) open() error {
 	if err := f.readInfo(facts); err != nil {
 		return err
 	}
-	if f.whole, err = f.openRank(f.Path); err != nil {
-		return err
-	}
-	for _, folder := range folders {
-		r, err := f.openRank(folder)
-		if err == nil {
-			err = f.readPlacement(filepath.Join(folder, "placement.json"), r)
+	if from := f.Info.Weights; from != "" {
+		if !filepath.IsAbs(from) {
+			from = filepath.Join(facts, from)
 		}
-		if err != nil {
+		if err := f.addFolder(f.whole, from, Weights); err != nil {
+			return fmt.Errorf("weights of step.json: %w", err)
+		}
+	}
+	for _, r := range f.all() {
+		if err := f.addFolder(r, r.folder, Weights, Gradients, Activations, After, batchClass); err != nil {
 			return err
 		}
-		f.ranks = append(f.ranks, r)
+	}
+	for _, r := range f.ranks {
+		text, err := system.ReadFile(filepath.Join(r.folder, "placement.json"), mostJSON)
+		if err == nil {
+			err = f.readPlacement(text, r)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: placement.json: %w", r.folder, err)
+		}
 	}
 	if err := f.openForeign(files); err != nil {
 		return err
 	}
-	slices.SortFunc(f.ranks, func(a, b *rank) int { return a.number - b.number })
-	if err := f.loadBatches(); err != nil {
-		return fmt.Errorf("%s: %w", f.Path, err)
+	for _, r := range f.all() {
+		f.splitBatch(r)
 	}
-	f.survey()
+	for micro := range f.Info.MicroBatches {
+		if err := f.placeTokens(micro); err != nil {
+			return err
+		}
+	}
+	if _, ok := f.DType(Weights, fmt.Sprintf("model.layers.%d.eh_proj.weight", f.Model.Layers)); !ok {
+		f.Model.MTPLayers = 0 // transformers drops these layers
+	}
 	return nil
+}
+
+func newRank(number int, folder string) *rank {
+	return &rank{number: number, folder: folder, split: 1, placements: map[string]placement{}, tensors: map[key]entry{}}
 }
 
 func (f *Folder) all() []*rank { return append([]*rank{f.whole}, f.ranks...) }
 
-func newRank(number int) *rank {
-	return &rank{number: number, placements: map[string]placement{}, tensors: map[key]entry{}}
-}
-
-// openRank opens the safetensors files of a folder. The beginning of a file's name says what it
-// has.
-func (f *Folder) openRank(dir string) (*rank, error) {
-	number, _ := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "rank-"))
-	r := newRank(number)
-	for _, class := range []Class{Weights, Gradients, Activations, After, batchClass} {
-		pattern := filepath.Join(dir, string(class)+"*.safetensors")
-		if class == Weights && f.Info.Weights != "" && dir == f.Path {
-			pattern = filepath.Join(f.Info.Weights, "*.safetensors")
-			if !filepath.IsAbs(pattern) {
-				pattern = filepath.Join(dir, pattern)
-			}
+// addFolder gives a rank the tensors of a folder. A file's name begins with its class.
+func (f *Folder) addFolder(r *rank, dir string, classes ...Class) error {
+	files, err := system.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		name := file.Name()
+		at := slices.IndexFunc(classes, func(c Class) bool { return strings.HasPrefix(name, string(c)) })
+		if at < 0 || filepath.Ext(name) != ".safetensors" || name == "activations64.safetensors" { // which golden folders have besides
+			continue
 		}
-		paths, err := filepath.Glob(pattern)
-		for _, path := range paths {
-			err = errors.Join(err, f.addFile(r, path, func(name string) (Class, string) { return class, name }))
-		}
-		if err != nil {
-			return nil, err
+		as := func(name string) (Class, string) { return classes[at], name }
+		if err := f.addFile(r, filepath.Join(dir, name), as); err != nil {
+			return err
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // addFile gives a rank the tensors of a file, under the names that rename returns.
@@ -120,73 +133,21 @@ func (f *Folder) addFile(r *rank, path string, rename func(name string) (Class, 
 	f.closes = append(f.closes, file.Close)
 	for _, info := range file.Tensors() {
 		read := func(p []byte, off int64) error { return file.ReadAt(info, p, off) }
+		e := entry{rowMajor(info.Shape), path, info.DType, read}
 		class, name := rename(info.Name)
-		if err := f.add(r, class, name, entry{rowMajor(info.Shape), path, info.DType, read}); err != nil {
-			return err
+		switch {
+		case class == Activations && name == "input_ids":
+			class = batchClass
+		case class == Activations && name == "target_ids":
+			class, name, f.Form = batchClass, "labels", "golden folder"
+			f.Info.LabelsShifted, f.Info.Reduction = true, "mean"
 		}
+		k := f.key(class, name)
+		k.name = f.routerPort(k.name, e)
+		if other, ok := r.tensors[k]; ok {
+			return fmt.Errorf("%s has %s as %s, which %s has too", path, k, name, other.file)
+		}
+		r.tensors[k] = e
 	}
 	return nil
-}
-
-// goldenPorts are the activations of golden folders, named layer0_attention, as module paths.
-var goldenPorts = map[string]string{
-	"attention": "self_attn.output", "mlp_in": "mlp.input", "mlp": "mlp.output", "out": "output",
-	"router_logits": "mlp.gate.logits", "topk_weight": "mlp.gate.weights", "topk_index": "mlp.gate.indices",
-	"gate_0": "mlp.gate.logits", "gate_1": "mlp.gate.weights", "gate_2": "mlp.gate.indices",
-}
-
-// add gives a rank a tensor under its canonical name.
-func (f *Folder) add(r *rank, class Class, name string, e entry) error {
-	layer, rest, _ := strings.Cut(name, "_")
-	switch port := goldenPorts[rest]; {
-	case class != Activations:
-	case port != "" && strings.HasPrefix(layer, "layer"):
-		name = "model.layers." + strings.TrimPrefix(layer, "layer") + "." + port
-	case name == "logits":
-		name = "lm_head.output"
-	case name == "input_ids":
-		class = batchClass
-	case name == "target_ids":
-		class, name, f.Form = batchClass, "labels", "golden folder"
-		f.Info.LabelsShifted, f.Info.Reduction = true, "mean"
-	}
-	k := f.key(class, name)
-	k.name = f.routerPort(k.name, e)
-	if other, ok := r.tensors[k]; ok {
-		return fmt.Errorf("%s has %s as %s, which %s has too", e.file, k, name, other.file)
-	}
-	r.tensors[k] = e
-	return nil
-}
-
-// routerPort names what a router returns by its form: indices are integers, weights are as many as
-// chosen experts, and logits as many as experts. Versions of libraries order them differently.
-func (f *Folder) routerPort(name string, e entry) string {
-	path, port, ok := strings.Cut(name, ".mlp.gate.")
-	gradient := strings.HasPrefix(port, "grad_output")
-	if !ok || !gradient && !strings.HasPrefix(port, "output") || len(e.dims) == 0 {
-		return name
-	}
-	field := map[int]string{f.Model.TopK: "weights", f.Model.Experts: "logits"}[e.dims[len(e.dims)-1]]
-	switch {
-	case strings.ContainsAny(e.dtype[:1], "IU"):
-		field = "indices"
-	case field == "":
-		return name
-	case gradient:
-		field += ".grad"
-	}
-	return path + ".mlp.gate." + field
-}
-
-// survey notes modules with weights that the folder lacks.
-func (f *Folder) survey() {
-	for _, m := range f.Model.Modules() {
-		lacks := func(name string) bool { _, ok := f.DType(Weights, name); return !ok }
-		all := slices.Concat(m.Params, m.Buffers)
-		missing := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !lacks(name) })
-		if len(missing) > 0 && len(m.Children) == 0 && m.Layer < f.Model.Layers {
-			f.find(Finding{Module: m.Path, Says: fmt.Sprintf("%d of its %d weights are not in the folder: %s is the first", len(missing), len(all), missing[0])})
-		}
-	}
 }

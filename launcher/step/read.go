@@ -4,7 +4,6 @@ package step
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -30,8 +29,7 @@ func (f *Folder) After(name string) (Value, error) { return f.parameter(After, n
 // Activation returns a tensor by the name of a port and the suffix of a repeat. Dimensions of batch
 // and sequence are one: [tokens, ...].
 func (f *Folder) Activation(name string) (Value, error) {
-	v, _, err := f.load(f.key(Activations, name), nil)
-	return v, err
+	return f.load(f.key(Activations, name), nil)
 }
 
 // DType returns the type of a tensor without reading it, and whether the folder has the tensor.
@@ -41,27 +39,14 @@ func (f *Folder) DType(class Class, name string) (string, bool) {
 	return e.dtype, ok
 }
 
-// Replicas returns the values of a tensor that should be the same on all ranks, and are not; nil if
-// they are. Partial sums that a gradient was not reduced from are such values.
-func (f *Folder) Replicas(class Class, name string) ([]Replica, error) {
-	k, expert := f.locate(class, name)
-	_, replicas, err := f.load(k, expert)
-	return replicas, err
-}
-
-func (f *Folder) key(class Class, name string) key {
-	bare, repeat := canonical(name, f.Model.KVRank > 0)
-	return key{class, bare, repeat}
-}
-
 // first returns the tensor of the first rank that has it.
-func (f *Folder) first(k key) (entry, bool) {
+func (f *Folder) first(k key) (e entry, ok bool) {
 	for _, r := range f.all() {
-		if e, ok := r.tensors[k]; ok {
-			return e, true
+		if e, ok = r.tensors[k]; ok {
+			break
 		}
 	}
-	return entry{}, false
+	return e, ok
 }
 
 var oneExpert = regexp.MustCompile(`^(.*\.experts)\.(\d{1,6})\.(gate|up|down)_proj\.weight$`)
@@ -76,42 +61,30 @@ func (f *Folder) locate(class Class, name string) (key, func(view) (view, error)
 	}
 	expert, _ := strconv.Atoi(m[2])
 	for _, projection := range []string{m[3], "gate_up"} {
-		for _, suffix := range []string{"_proj", "_proj.weight"} {
-			all := key{class: class, name: m[1] + "." + projection + suffix}
-			if _, ok := f.first(all); ok && (projection == m[3] || m[3] != "down") {
-				half := strings.Index("gate up", m[3]) / len("gate ")
-				return all, func(v view) (view, error) { return f.expert(v, expert, projection, half) }
-			}
+		all := key{class: class, name: m[1] + "." + projection + "_proj"}
+		if _, ok := f.first(all); ok && (projection == m[3] || m[3] != "down") {
+			return all, func(v view) (view, error) { return f.expert(v, expert, projection, m[3] == "up") }
 		}
 	}
 	return k, nil
 }
 
-// expert returns the part of an expert of [experts, rows, columns]. Half 0 of gate_up is gate.
-// "layout" of step.json may say that a tensor is transposed, "gate_up_proj [E, D, 2I]", or that rows
-// of gate and up are interleaved.
-func (f *Folder) expert(v view, expert int, projection string, half int) (view, error) {
+// expert returns the part of an expert of [experts, rows, columns]. The first half of gate_up is
+// gate. "layout" of step.json may say that a tensor is transposed: "gate_up_proj [E, D, 2I]".
+func (f *Folder) expert(v view, expert int, projection string, up bool) (view, error) {
 	if len(v.dims) != 3 || expert >= v.dims[0] {
 		return v, fmt.Errorf("%s_proj of all experts is %v: expected [experts, rows, columns] with an expert %d", projection, v.dims, expert)
 	}
 	v = v.slice(0, expert, 1, 1)
 	v.dims, v.strides = v.dims[1:], v.strides[1:]
-	interleaved := false
-	for _, text := range f.Info.Layout {
-		_, dims, ok := strings.Cut(text, projection+"_proj")
-		dims, _, _ = strings.Cut(dims, "]")
-		inner := strings.LastIndex(dims, "I") > strings.LastIndex(dims, "D")
-		if ok && inner != (projection == "down") {
-			v = v.swap(0, 1)
-		}
-		interleaved = interleaved || strings.Contains(text, "interleaved")
+	_, dims, ok := strings.Cut(fmt.Sprint(f.Info.Layout), projection+"_proj")
+	dims, _, _ = strings.Cut(dims, "]")
+	if inner := strings.LastIndex(dims, "I") > strings.LastIndex(dims, "D"); ok && inner != (projection == "down") {
+		slices.Reverse(v.dims)
+		slices.Reverse(v.strides)
 	}
-	switch rows := v.dims[0] / 2; {
-	case projection != "gate_up":
-	case interleaved:
-		v = v.slice(0, half, rows, 2)
-	default:
-		v = v.slice(0, half*rows, rows, 1)
+	if rows := v.dims[0] / 2; projection == "gate_up" {
+		v = v.slice(0, map[bool]int{up: rows}[true], rows, 1)
 	}
 	return v, nil
 }
@@ -119,101 +92,80 @@ func (f *Folder) expert(v view, expert int, projection string, half int) (view, 
 // parameter reads a parameter and checks its dimensions.
 func (f *Folder) parameter(class Class, name string) (Value, error) {
 	k, expert := f.locate(class, name)
-	v, _, err := f.load(k, expert)
-	if err == nil {
-		err = f.scale(k, &v)
-	}
+	v, err := f.load(k, expert)
 	if want, ok := f.Model.ParamDims(name); ok && err == nil && !slices.Equal(v.Dims, want) {
 		err = fmt.Errorf("%s: %s is %v: config.json asks for %v, and placement.json says how ranks share it", class, name, v.Dims, want)
-		f.find(Finding{Module: name, Says: err.Error(), Wrong: true})
+		f.find(Finding{Module: name, Says: err.Error(), Wrong: len(f.ranks) == 0})
 	}
 	return v, err
 }
 
-// scale multiplies an FP8 weight by the scales of its blocks, NAME_scale_inv.
-func (f *Folder) scale(k key, v *Value) error {
-	const block = 128
-	by := key{class: k.class, name: k.name + "_scale_inv"}
-	if _, ok := f.first(by); !ok || len(v.Dims) != 2 {
-		return nil
-	}
-	scales, _, err := f.load(by, nil)
-	if err != nil {
-		return err
-	}
-	if want := []int{(v.Dims[0] + block - 1) / block, (v.Dims[1] + block - 1) / block}; !slices.Equal(scales.Dims, want) {
-		return fmt.Errorf("%s is %v: expected %v, a scale per block of %dx%d", by, scales.Dims, want, block, block)
-	}
-	for i := range v.Data {
-		row, column := i/v.Dims[1], i%v.Dims[1]
-		v.Data[i] *= scales.Data[row/block*scales.Dims[1]+column/block]
-	}
-	return nil
-}
-
 // load reads a tensor, or a part of it, and joins it if ranks share it. It notes values that are
 // not finite.
-func (f *Folder) load(k key, part func(view) (view, error)) (v Value, replicas []Replica, err error) {
-	tokens := 0
-	if b, err := f.Batch(k.Repeat); err == nil && k.class == Activations {
-		tokens = len(b.IDs)
+func (f *Folder) load(k key, part func(view) (view, error)) (v Value, err error) {
+	if _, ok := f.first(k); !ok {
+		return Value{}, fmt.Errorf("%s: %s is %w", k.class, k, ErrAbsent)
 	}
-	if e, ok := f.whole.tensors[k]; ok {
-		if part != nil {
-			e.view, err = part(e.view)
-		}
-		if err == nil {
-			v, err = e.value()
-		}
-		v.flatten(nil, tokens)
-	} else if v, replicas, err = f.joinOnce(k, tokens, part != nil); err == nil && part != nil {
-		var of view
-		if of, err = part(rowMajor(v.Dims)); err == nil {
-			v = v.pick(of)
-		}
+	tokens := 0
+	if (k.class == Activations || k.class == batchClass) && k.MicroBatch < len(f.tokens) {
+		tokens = f.tokens[k.MicroBatch]
+	}
+	e, ok := f.whole.tensors[k]
+	of := e.view
+	if !ok {
+		v, err = f.joinOnce(k, tokens)
+		of = rowMajor(v.Dims)
+	}
+	if part != nil && err == nil {
+		of, err = part(of)
+	}
+	if e.view = of; ok && err == nil {
+		v, err = e.value()
+	} else if err == nil {
+		v = v.pick(of) // a copy: others may read it too
 	}
 	if err != nil {
-		return Value{}, replicas, fmt.Errorf("%s: %w", k, err)
+		return Value{}, fmt.Errorf("%s: %w", k, err)
 	}
+	v.flatten(tokens)
 	f.mu.Lock()
 	f.read[k] = true
 	f.mu.Unlock()
 	if i := slices.IndexFunc(v.Data, func(x float64) bool { return math.IsNaN(x - x) }); i >= 0 {
 		f.find(Finding{Module: k.name, Wrong: true, Says: fmt.Sprintf("%s has %g at element %d: every number should be finite", k, v.Data[i], i)})
 	}
-	return v, replicas, nil
+	return v, nil
 }
 
-// flatten makes one dimension of those of batch and sequence. It reports whether there are that
-// many tokens. Megatron's tensors are [sequence, batch, ...].
-func (v *Value) flatten(names []string, tokens int) bool {
-	if len(names) > 1 && strings.HasPrefix(names[0], "s") && strings.HasPrefix(names[1], "b") && len(v.Dims) > 1 {
-		*v = v.pick(rowMajor(v.Dims).swap(0, 1))
+// joinOnce is join. It keeps what was joined last, because fused experts are asked for one by one.
+func (f *Folder) joinOnce(k key, tokens int) (v Value, err error) {
+	f.joining.Lock()
+	defer f.joining.Unlock()
+	v, ok := f.joined[k]
+	if !ok {
+		v, err = f.join(k, tokens)
 	}
-	for i := range v.Dims {
-		if product(v.Dims[:i+1]) == tokens {
-			v.Dims = append([]int{tokens}, v.Dims[i+1:]...)
-			return true
-		}
+	if len(f.joined) > 2 { // gate, up and down
+		clear(f.joined)
 	}
-	return false
+	f.joined[k] = v
+	return v, err
 }
 
 // Repeats lists the micro-batches and calls that the folder has activations of, in order.
-func (f *Folder) Repeats() []Repeat {
+func (f *Folder) Repeats() (list []Repeat) {
 	ports := map[string]bool{} // small modules, such as activation functions, are called many times
 	for _, m := range f.Model.Modules() {
 		for _, p := range slices.Concat(m.Inputs, m.Outputs) {
 			ports[p.Name] = true
 		}
 	}
-	var list []Repeat
 	for _, k := range f.keys(Activations) {
 		if ports[k.name] && !slices.Contains(list, k.Repeat) {
 			list = append(list, k.Repeat)
 		}
 	}
-	if len(list) == 0 {
+	if list == nil {
 		for micro := range f.Info.MicroBatches {
 			list = append(list, Repeat{MicroBatch: micro})
 		}
@@ -221,17 +173,17 @@ func (f *Folder) Repeats() []Repeat {
 	return list
 }
 
-// keys lists the tensors of a class: repeats in order, and of each the layers.
-func (f *Folder) keys(class Class) []key {
-	seen := map[key]bool{}
+// keys lists the tensors of a class: repeats in order, and of each the names.
+func (f *Folder) keys(class Class) (list []key) {
 	for _, r := range f.all() {
 		for k := range r.tensors {
 			if k.class == class {
-				seen[k] = true
+				list = append(list, k)
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Keys(seen), key.compare)
+	slices.SortFunc(list, key.compare)
+	return slices.Compact(list)
 }
 
 // Names lists the tensors of a class.

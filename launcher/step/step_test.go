@@ -1,7 +1,6 @@
 package step
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -22,23 +21,25 @@ const tiny = `{"model_type": "deepseek_v3", "vocab_size": 32, "hidden_size": 8, 
 
 // numbers is a tensor of F32 with elements start, start+1, …
 func numbers(start int, dims ...int) safetensors.Tensor {
-	data := make([]byte, 4*product(dims))
+	t := safetensors.Tensor{DType: "F32", Shape: dims}
 	for i := range product(dims) {
-		le.PutUint32(data[4*i:], math.Float32bits(float32(start+i)))
-	}
-	return safetensors.Tensor{DType: "F32", Shape: dims, Data: data}
-}
-
-// integers is a tensor of I64 with elements start, start+1, …
-func integers(start int, dims ...int) safetensors.Tensor {
-	t := safetensors.Tensor{DType: "I64", Shape: dims, Data: make([]byte, 8*product(dims))}
-	for i := range product(dims) {
-		le.PutUint64(t.Data[8*i:], uint64(start+i))
+		t.Data = le.AppendUint32(t.Data, math.Float32bits(float32(start+i)))
 	}
 	return t
 }
 
-// folder is a folder to write: JSON texts, and tensors by file and name.
+// integers is a tensor of I64 with elements start, start+1, …
+func integers(start int, dims ...int) safetensors.Tensor {
+	t := safetensors.Tensor{DType: "I64", Shape: dims}
+	for i := range product(dims) {
+		t.Data = le.AppendUint64(t.Data, uint64(start+i))
+	}
+	return t
+}
+
+type tensors = map[string]safetensors.Tensor
+
+// folder is a folder to write: texts, and tensors by file and name.
 type folder map[string]any
 
 func (files folder) write(t *testing.T) string {
@@ -46,20 +47,17 @@ func (files folder) write(t *testing.T) string {
 	dir := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		var err error
+		err := os.MkdirAll(filepath.Dir(path), 0o777)
 		switch content := content.(type) {
 		case string:
-			err = os.WriteFile(path, []byte(content), 0o666)
-		case map[string]safetensors.Tensor:
+			err = errors.Join(err, os.WriteFile(path, []byte(content), 0o666))
+		case tensors:
 			var list []safetensors.Tensor
 			for name, tensor := range content {
 				tensor.Name = name
 				list = append(list, tensor)
 			}
-			err = safetensors.Write(path, list, nil)
+			err = errors.Join(err, safetensors.Write(path, list, nil))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -78,14 +76,17 @@ func (files folder) open(t *testing.T) *Folder {
 	return f
 }
 
-type tensors = map[string]safetensors.Tensor
-
-// expect compares a tensor with its dimensions and elements.
-func expect(t *testing.T, v Value, err error, dims []int, data ...float64) {
+// expect compares values, separated by spaces, with a text.
+func expect(t *testing.T, want string, got ...any) {
 	t.Helper()
-	if err != nil || !slices.Equal(v.Dims, dims) || !slices.Equal(v.Data, data) {
-		t.Fatalf("got %v %v %v, expected %v %v", v.Dims, v.Data, err, dims, data)
+	if text := strings.TrimSpace(fmt.Sprintln(got...)); text != want {
+		t.Errorf("got %s, expected %s", text, want)
 	}
+}
+
+// begins returns the dimensions of a tensor and its first elements.
+func begins(v Value, err error) string {
+	return fmt.Sprint(v.Dims, v.Data[:min(len(v.Data), 8)], err)
 }
 
 func says(f *Folder, text string) bool {
@@ -95,7 +96,7 @@ func says(f *Folder, text string) bool {
 func TestStepFolder(t *testing.T) {
 	f := folder{
 		"config.json": tiny,
-		"step.json":   `{"format": "step-1", "micro_batches": 2, "reduction": "mean", "silent": ["_orig_mod.model.layers.1.mlp"], "colour": 1}`,
+		"step.json":   `{"format": "step-1", "micro_batches": 2, "reduction": "mean", "recomputation_differs": ["model.norm"], "colour": 1, "loss_value": "x"}`,
 		"batch.safetensors": tensors{
 			"input_ids": integers(0, 4, 3), "labels": integers(1, 4, 3), "position_ids": integers(0, 2, 3), "attention_mask": integers(0, 1, 3, 3),
 		},
@@ -105,45 +106,69 @@ func TestStepFolder(t *testing.T) {
 			"model.layers.1.mlp.gate@mb1.call0.output": numbers(0, 6, 4), "model.layers.1.mlp.gate@mb1.call0.grad_output.1": numbers(0, 6, 2),
 		},
 		"gradients.safetensors": tensors{"model.layers.1.mlp.experts.gate_up_proj": numbers(0, 4, 8, 8), "model.norm.weight": numbers(0, 8)},
-		"model.safetensors":     tensors{"_orig_mod.model.norm.weight": numbers(5, 8), "model.layers.1.mlp.experts.down_proj": numbers(0, 4, 8, 4)},
+		"model.safetensors": tensors{
+			"_orig_mod.model.norm.weight": numbers(5, 8), "model.layers.1.mlp.experts.down_proj": numbers(0, 4, 8, 4), "lm_head.weight": numbers(0, 3),
+		},
 	}.open(t)
-	if got := fmt.Sprint(f.Repeats()); got != "[{0 0} {1 0}]" {
-		t.Errorf("repeats %s", got)
-	}
+	expect(t, "[{0 0} {1 0}]", f.Repeats())
 	b, err := f.Batch(Repeat{MicroBatch: 1})
-	if err != nil || b.Batch != 2 || b.Seq != 3 || b.IDs[0] != 6 || b.Labels[5] != 12 || fmt.Sprint(b.Positions) != "[3 4 5 3 4 5]" || b.Mask != nil {
-		t.Errorf("batch %+v %v", b, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	v, err := f.Activation("model.layers.0.self_attn.input" + Repeat{MicroBatch: 1}.Suffix())
-	if err != nil || fmt.Sprint(v.Dims) != "[6 8]" || v.Data[0] != 100 {
-		t.Errorf("%v %v", v, err)
-	}
+	expect(t, "2 3 [6 7 8 9 10 11] [7 8 9 10 11 12] [3 4 5 3 4 5] []", b.Batch, b.Seq, b.IDs, b.Labels, b.Positions, b.Mask)
+	b, err = f.Batch(Repeat{})
+	expect(t, "[0 1 2 3 4 5] <nil>", b.IDs, err)
+	expect(t, "[6 8] [100 101 102 103 104 105 106 107] <nil>", begins(f.Activation("model.layers.0.self_attn.input"+Repeat{MicroBatch: 1}.Suffix())))
 	for _, port := range []string{"indices", "logits", "weights.grad"} {
 		if _, ok := f.DType(Activations, "model.layers.1.mlp.gate."+port+"@mb1"); !ok {
 			t.Errorf("the router has no %s among %v", port, f.Names(Activations))
 		}
 	}
-	v, err = f.Gradient("model.layers.1.mlp.experts.2.up_proj.weight")
-	if err != nil || fmt.Sprint(v.Dims) != "[4 8]" || v.Data[0] != 2*64+32 {
-		t.Errorf("%v %v", v, err)
-	}
-	v, err = f.Weight("model.layers.1.mlp.experts.3.down_proj.weight")
-	if err != nil || fmt.Sprint(v.Dims) != "[8 4]" || v.Data[31] != 127 {
-		t.Errorf("%v %v", v, err)
-	}
-	v, err = f.Weight("model.norm.weight")
-	expect(t, v, err, []int{8}, 5, 6, 7, 8, 9, 10, 11, 12)
+	expect(t, "[4 8] [160 161 162 163 164 165 166 167] <nil>", begins(f.Gradient("model.layers.1.mlp.experts.2.up_proj.weight")))
+	expect(t, "[8 4] [96 97 98 99 100 101 102 103] <nil>", begins(f.Weight("model.layers.1.mlp.experts.3.down_proj.weight")))
+	expect(t, "[8] [5 6 7 8 9 10 11 12] <nil>", begins(f.Weight("model.norm.weight")))
 	if _, err := f.Gradient("model.layers.0.mlp.up_proj.weight"); !errors.Is(err, ErrAbsent) {
-		t.Errorf("%v", err)
+		t.Error(err)
 	}
-	if got := fmt.Sprint(f.Unread(Gradients), f.Info.Unknown); got != "[model.norm.weight] [colour]" {
-		t.Error(got)
+	if _, err := f.Weight("lm_head.weight"); err == nil {
+		t.Error("a weight of other dimensions than the model's is read")
 	}
-	for _, text := range []string{"model.layers.1.mlp: its hooks never ran", "batch: attention_mask is [1 3 3] and was not read", "lm_head: 1 of its 1 weights are not in"} {
+	expect(t, "[model.norm.weight]", f.Unread(Gradients))
+	for _, text := range []string{
+		"step.json: its keys [colour] were not read", "step.json: loss_value is a string", "model.norm: its recomputed forward pass differs",
+		"batch: attention_mask is I64 of [1 3 3] and was not read", "lm_head.weight is [3]: config.json asks for [32 8]",
+	} {
 		if !says(f, text) {
 			t.Errorf("no finding says %q: %v", text, f.Findings())
 		}
 	}
 }
 
-var _ = json.Valid
+// TorchTitan's names, transposed experts and golden folders.
+func TestForms(t *testing.T) {
+	f := folder{
+		"config.json": tiny, "step.json": `{"layout": {"a": "gate_up_proj [E, D, 2I]", "b": "down_proj [E, I, D]"}}`,
+		"model.safetensors": tensors{
+			"layers.1.attention.wq_a.weight": numbers(1, 4, 8), "layers.1.attention.q_norm.weight": numbers(1, 4), "output.weight": numbers(1, 32, 8),
+			"layers.1.moe.experts.w1_EFD": numbers(0, 4, 4, 8), "layers.1.moe.router.gate.weight": numbers(2, 4, 8), "layers.1.moe.expert_bias_E": numbers(3, 4),
+		},
+		"gradients.safetensors": tensors{"model.layers.1.mlp.experts.gate_up_proj": numbers(0, 4, 8, 8), "model.layers.1.mlp.experts.down_proj": numbers(0, 4, 4, 8)},
+		"activations.safetensors": tensors{
+			"layer1_gate_0": numbers(0, 4, 4), "layer1_mlp_in": numbers(0, 2, 2, 8), "input_ids": integers(0, 2, 2), "target_ids": integers(1, 2, 2),
+		},
+		"activations64.safetensors": tensors{"layer1_mlp_in": numbers(0, 2, 2, 8)},
+	}.open(t)
+	for name, first := range map[string]float64{
+		"self_attn.q_a_proj.weight": 1, "self_attn.q_a_layernorm.weight": 1, "mlp.experts.1.gate_proj.weight": 32, "mlp.gate.weight": 2,
+		"mlp.gate.e_score_correction_bias": 3,
+	} {
+		if v, err := f.Weight("model.layers.1." + name); err != nil || v.Data[0] != first {
+			t.Error(name, v, err)
+		}
+	}
+	expect(t, "[4 8] [4 12 20 28 36 44 52 60] <nil>", begins(f.Gradient("model.layers.1.mlp.experts.0.up_proj.weight")))
+	expect(t, "[8 4] [32 40 48 56 33 41 49 57] <nil>", begins(f.Gradient("model.layers.1.mlp.experts.1.down_proj.weight")))
+	b, err := f.Batch(Repeat{})
+	expect(t, "true [1 2 3 4] golden folder <nil>", b.LabelsShifted, b.Labels, f.Form, err)
+	expect(t, "[model.layers.1.mlp.gate.logits model.layers.1.mlp.input]", f.Names(Activations))
+}

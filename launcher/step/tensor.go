@@ -1,6 +1,6 @@
 package step
 
-// Tensors in files: what is known without reading them, and their values as float64.
+// Tensors in files: where their elements are, and their values as float64.
 
 import (
 	"encoding/binary"
@@ -44,14 +44,6 @@ func (v view) slice(dim, lo, n, step int) view {
 	v.offset += lo * v.strides[dim]
 	v.dims[dim] = n
 	v.strides[dim] *= step
-	return v
-}
-
-// swap exchanges two dimensions.
-func (v view) swap(a, b int) view {
-	v = v.slice(a, 0, v.dims[a], 1)
-	v.dims[a], v.dims[b] = v.dims[b], v.dims[a]
-	v.strides[a], v.strides[b] = v.strides[b], v.strides[a]
 	return v
 }
 
@@ -100,6 +92,18 @@ func (v Value) pick(from view) Value {
 	return result
 }
 
+// flatten makes one dimension of those of batch and sequence. It reports whether there are that
+// many tokens.
+func (v *Value) flatten(tokens int) bool {
+	for i := range v.Dims {
+		if product(v.Dims[:i+1]) == tokens && tokens > 0 {
+			v.Dims = append([]int{tokens}, v.Dims[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
 // entry is a tensor in a file, or a part of one.
 type entry struct {
 	view
@@ -107,48 +111,51 @@ type entry struct {
 	read        func(p []byte, off int64) error // bytes from off on of the tensor's storage
 }
 
-// elementType says how an element is stored.
-type elementType struct {
-	width  int
-	decode func(b []byte) float64
-}
-
 var le = binary.LittleEndian
 
-// elementTypes are the types that are read.
-var elementTypes = map[string]elementType{
-	"F64":     {8, func(b []byte) float64 { return math.Float64frombits(le.Uint64(b)) }},
-	"F32":     {4, func(b []byte) float64 { return float64(math.Float32frombits(le.Uint32(b))) }},
-	"BF16":    {2, func(b []byte) float64 { return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16)) }},
-	"F16":     {2, func(b []byte) float64 { return float64(safetensors.HalfToFloat(le.Uint16(b))) }},
-	"F8_E4M3": {1, func(b []byte) float64 { return float64(format.E4M3.Values()[b[0]]) }},
-	"F8_E5M2": {1, func(b []byte) float64 { return float64(format.E5M2.Values()[b[0]]) }},
-	"I64":     {8, func(b []byte) float64 { return float64(int64(le.Uint64(b))) }},
-	"I32":     {4, func(b []byte) float64 { return float64(int32(le.Uint32(b))) }},
-	"I16":     {2, func(b []byte) float64 { return float64(int16(le.Uint16(b))) }},
-	"I8":      {1, func(b []byte) float64 { return float64(int8(b[0])) }},
-	"U8":      {1, func(b []byte) float64 { return float64(b[0]) }},
-	"BOOL":    {1, func(b []byte) float64 { return float64(b[0]) }},
-}
+// decoders read the elements of each type. widths are their bytes.
+var (
+	widths   = map[string]int64{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+	decoders = map[string]func(b []byte) float64{
+		"F64":     func(b []byte) float64 { return math.Float64frombits(le.Uint64(b)) },
+		"F32":     func(b []byte) float64 { return float64(math.Float32frombits(le.Uint32(b))) },
+		"BF16":    func(b []byte) float64 { return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16)) },
+		"F16":     func(b []byte) float64 { return float64(safetensors.HalfToFloat(le.Uint16(b))) },
+		"F8_E4M3": func(b []byte) float64 { return float64(format.E4M3.Values()[b[0]]) },
+		"F8_E5M2": func(b []byte) float64 { return float64(format.E5M2.Values()[b[0]]) },
+		"I64":     func(b []byte) float64 { return float64(int64(le.Uint64(b))) },
+		"I32":     func(b []byte) float64 { return float64(int32(le.Uint32(b))) },
+		"I16":     func(b []byte) float64 { return float64(int16(le.Uint16(b))) },
+		"I8":      func(b []byte) float64 { return float64(int8(b[0])) },
+		"U8":      func(b []byte) float64 { return float64(b[0]) },
+		"BOOL":    func(b []byte) float64 { return float64(b[0]) },
+	}
+)
 
 // value reads the tensor.
 func (e entry) value() (Value, error) {
-	kind, ok := elementTypes[e.dtype]
-	if !ok {
-		return Value{}, fmt.Errorf("%s: a tensor of %s: expected floating point numbers of 8 to 64 bits, or integers", e.file, e.dtype)
-	}
+	width, decode := widths[e.dtype], decoders[e.dtype]
 	n, span := product(e.dims), e.span()
-	if need, free := 8*int64(n)+span*int64(kind.width), system.ReadMemory().Available; span > 1<<44 || n > 1<<40 || free > 0 && need > free {
+	need, free := 8*int64(n)+span*width, system.ReadMemory().Available
+	switch {
+	case decode == nil:
+		return Value{}, fmt.Errorf("%s: a tensor of %s: expected floating point numbers of 8 to 64 bits, or integers", e.file, e.dtype)
+	case span > 1<<44 || n > 1<<40 || free > 0 && need > free:
 		return Value{}, fmt.Errorf("%s: a tensor of %v needs %s of memory, %s are available", e.file, e.dims, system.Bytes(need), system.Bytes(free))
 	}
-	raw := make([]byte, span*int64(kind.width))
-	if err := e.read(raw, int64(e.offset)*int64(kind.width)); err != nil {
+	raw := make([]byte, span*width)
+	if err := e.read(raw, int64(e.offset)*width); err != nil {
 		return Value{}, fmt.Errorf("%s: %w", e.file, err)
 	}
-	v := Value{reference.Tensor{Dims: e.dims, Data: make([]float64, n)}, e.dtype}
+	v, most := Value{reference.Tensor{Dims: e.dims, Data: make([]float64, n)}, e.dtype}, e.dtype == "BF16"
 	e.walk(func(to, from, n int) {
-		for i := range n {
-			v.Data[to+i] = kind.decode(raw[(from+i)*kind.width:])
+		dst, src := v.Data[to:to+n], raw[int64(from)*width:]
+		for i := range dst {
+			if most { // of a folder are of this type: no call per element
+				dst[i] = float64(math.Float32frombits(uint32(le.Uint16(src[2*i:])) << 16))
+			} else {
+				dst[i] = decode(src[int64(i)*width:])
+			}
 		}
 	})
 	return v, nil

@@ -1,0 +1,305 @@
+package step
+
+// Files of torch.save, read without running anything. Their pickle may hold tensors, numbers,
+// strings, dictionaries, lists and tuples. Every other opcode and every other global is refused by
+// name. Source of the opcodes: Lib/pickletools.py of CPython.
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"spmoe/launcher/system"
+)
+
+const mostPickle = 16 << 20 // bytes; tensors are outside of it
+
+// global is a name that a pickle refers to: "torch._utils._rebuild_tensor_v2".
+type global string
+
+// call is what a pickle asks to call. It has no name if it is a storage.
+type call struct {
+	name      global
+	arguments []any
+}
+
+// unpickler is a stack machine. After an error it goes on with zeros until the error is seen.
+type unpickler struct {
+	rest  []byte
+	stack []any
+	below [][]any // the stacks below each open mark
+	memo  map[uint64]any
+	err   error
+}
+
+// opcodes are those that may be in a pickle.
+var opcodes = map[byte]func(u *unpickler){
+	0x80: func(u *unpickler) { u.take(1) }, // PROTO
+	'N':  func(u *unpickler) { u.push(nil) },
+	0x88: func(u *unpickler) { u.push(true) },
+	0x89: func(u *unpickler) { u.push(false) },
+	'K':  func(u *unpickler) { u.push(int64(u.number(1))) },
+	'M':  func(u *unpickler) { u.push(int64(u.number(2))) },
+	'J':  func(u *unpickler) { u.push(int64(int32(u.number(4)))) },
+	0x8a: func(u *unpickler) { // LONG1: two's complement
+		n := u.number(1)
+		u.push(int64(u.number(n)<<(64-8*n)) >> (64 - 8*n))
+	},
+	'G': func(u *unpickler) { u.push(math.Float64frombits(bits.ReverseBytes64(u.number(8)))) },
+	'X': func(u *unpickler) { u.push(string(u.take(u.number(4)))) },
+	'q': func(u *unpickler) { u.memo[u.number(1)] = u.top() },
+	'r': func(u *unpickler) { u.memo[u.number(4)] = u.top() },
+	'h': func(u *unpickler) { u.push(u.memo[u.number(1)]) },
+	'j': func(u *unpickler) { u.push(u.memo[u.number(4)]) },
+	'(': func(u *unpickler) { // MARK
+		u.below = append(u.below, u.stack)
+		u.stack = nil
+	},
+	')':  func(u *unpickler) { u.push([]any{}) },
+	0x85: func(u *unpickler) { u.push(u.pop(1)) },
+	0x86: func(u *unpickler) { u.push(u.pop(2)) },
+	0x87: func(u *unpickler) { u.push(u.pop(3)) },
+	't':  func(u *unpickler) { u.push(u.marked()) },
+	'}':  func(u *unpickler) { u.push(map[string]any{}) },
+	']':  func(u *unpickler) { u.push(&[]any{}) },
+	's':  func(u *unpickler) { u.add(u.pop(2)) },
+	'u':  func(u *unpickler) { u.add(u.marked()) },
+	'a':  func(u *unpickler) { u.add(u.pop(1)) },
+	'e':  func(u *unpickler) { u.add(u.marked()) },
+	'c':  func(u *unpickler) { u.global() },
+	'Q':  func(u *unpickler) { u.push(call{"", tuple(u.pop(1)[0])}) }, // BINPERSID
+	'R':  func(u *unpickler) { u.reduce(u.pop(2)) },
+}
+
+// unpickle returns the object of a pickle. Tuples are []any, lists *[]any, dictionaries
+// map[string]any and integers int64.
+func unpickle(data []byte) (any, error) {
+	u := &unpickler{rest: data, memo: map[uint64]any{}}
+	for u.err == nil {
+		op := byte(u.number(1))
+		if op == '.' {
+			return u.top(), u.err
+		}
+		if run := opcodes[op]; run != nil {
+			run(u)
+		} else {
+			u.fail("opcode 0x%02x is refused: a file may hold tensors, numbers, strings, dictionaries, lists and tuples", op)
+		}
+	}
+	return nil, fmt.Errorf("pickle, before byte %d: %w", len(data)-len(u.rest), u.err)
+}
+
+func (u *unpickler) fail(format string, values ...any) {
+	if u.err == nil {
+		u.err = fmt.Errorf(format, values...)
+	}
+}
+
+func (u *unpickler) take(n uint64) []byte {
+	if n > uint64(len(u.rest)) {
+		u.fail("it ends where %d bytes are expected", n)
+		return nil
+	}
+	part := u.rest[:n]
+	u.rest = u.rest[n:]
+	return part
+}
+
+// number reads a little-endian number of at most 8 bytes.
+func (u *unpickler) number(n uint64) uint64 {
+	var raw [8]byte
+	if copy(raw[:], u.take(n)); n > 8 {
+		u.fail("an integer of %d bytes: expected at most 8", n)
+	}
+	return binary.LittleEndian.Uint64(raw[:])
+}
+
+func (u *unpickler) push(value any) { u.stack = append(u.stack, value) }
+
+// pop removes the last n values.
+func (u *unpickler) pop(n int) []any {
+	at := len(u.stack) - n
+	if at < 0 {
+		u.fail("its stack has fewer than %d values", n)
+		return make([]any, n)
+	}
+	values := slices.Clone(u.stack[at:])
+	u.stack = u.stack[:at]
+	return values
+}
+
+func (u *unpickler) top() any {
+	top := u.pop(1)[0]
+	u.push(top)
+	return top
+}
+
+// marked removes the values since the last mark, and the mark.
+func (u *unpickler) marked() []any {
+	last := len(u.below) - 1
+	if last < 0 {
+		u.fail("a mark is missing")
+		return nil
+	}
+	values := u.stack
+	u.stack, u.below = u.below[last], u.below[:last]
+	return values
+}
+
+// add adds values to the list, or keys and values in turn to the dictionary below them.
+func (u *unpickler) add(values []any) {
+	switch to := u.top().(type) {
+	case *[]any:
+		*to = append(*to, values...)
+	case map[string]any:
+		for i := 0; i+1 < len(values); i += 2 {
+			name, ok := values[i].(string)
+			if to[name] = values[i+1]; !ok {
+				u.fail("a key of a dictionary is no string")
+			}
+		}
+	default:
+		u.fail("values are added to what is no list and no dictionary")
+	}
+}
+
+// torchTypes are the names of torch's types and of their storages.
+var torchTypes = map[global]string{
+	"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+	"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+	"DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16", "LongStorage": "I64",
+	"IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8", "BoolStorage": "BOOL", "storage.UntypedStorage": "U8",
+}
+
+// functions may be called. Those of parameters return their first argument.
+var functions = []global{
+	"collections.OrderedDict", "_utils._rebuild_tensor_v2", "_utils._rebuild_tensor_v3", "_utils._rebuild_parameter", "_utils._rebuild_parameter_with_state",
+}
+
+func (u *unpickler) global() {
+	module, rest, _ := bytes.Cut(u.rest, []byte("\n"))
+	name, rest, _ := bytes.Cut(rest, []byte("\n"))
+	full := string(module) + "." + string(name)
+	short, ofTorch := strings.CutPrefix(full, "torch.")
+	if known := slices.Contains(functions, global(short)) || torchTypes[global(short)] != ""; !known || ofTorch == (short == "collections.OrderedDict") {
+		u.fail("%.100q is refused: a file may refer to torch's tensors, and to nothing else", full)
+	}
+	u.push(global(short))
+	u.rest = rest
+}
+
+func (u *unpickler) reduce(pair []any) {
+	name, _ := pair[0].(global)
+	arguments := tuple(pair[1])
+	switch {
+	case !slices.Contains(functions, name):
+		u.fail("a call of %.100v is refused", pair[0])
+	case name == "collections.OrderedDict":
+		u.push(map[string]any{})
+	case strings.Contains(string(name), "_rebuild_parameter") && len(arguments) > 0:
+		u.push(arguments[0])
+	default:
+		u.push(call{name, arguments})
+	}
+}
+
+// tuple returns the members of a tuple, and nil for anything else.
+func tuple(value any) []any {
+	list, _ := value.([]any)
+	return list
+}
+
+// sizes returns a tuple of non-negative integers, and nil for anything else.
+func sizes(value any) []int {
+	result := []int{}
+	for _, element := range tuple(value) {
+		n, ok := element.(int64)
+		if !ok || n < 0 || len(result) == 32 {
+			return nil
+		}
+		result = append(result, int(n))
+	}
+	return result
+}
+
+// readTorch opens a file of torch.save that holds a dictionary. Its value "value" becomes an entry
+// if it is a tensor.
+func readTorch(path string) (map[string]any, error) {
+	file, size, err := system.OpenRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	archive, err := zip.NewReader(file, size)
+	if err != nil {
+		return nil, fmt.Errorf("%w (expected a file of torch.save, version 1.6 or later)", err)
+	}
+	members := map[string]*zip.File{}
+	for _, member := range archive.File {
+		_, name, _ := strings.Cut(member.Name, "/")
+		members[name] = member
+	}
+	text := members["data.pkl"]
+	if text == nil || text.Method != zip.Store || text.UncompressedSize64 > min(mostPickle, uint64(size)) {
+		return nil, fmt.Errorf("data.pkl is missing, compressed, or has more than %d bytes", mostPickle)
+	}
+	base, err := text.DataOffset()
+	if err != nil {
+		return nil, err
+	}
+	pickle := make([]byte, text.UncompressedSize64)
+	if _, err := file.ReadAt(pickle, base); err != nil {
+		return nil, err
+	}
+	value, err := unpickle(pickle)
+	object, ok := value.(map[string]any)
+	if err == nil && !ok {
+		err = errors.New("expected a dictionary with value and meta, as sglang's dumper writes it")
+	}
+	if tensor, ok := object["value"].(call); ok && err == nil {
+		object["value"], err = locateTensor(path, size, tensor.arguments, members)
+	}
+	return object, err
+}
+
+// locateTensor finds the tensor ((storage, type, key, device, elements), offset, dims, strides,
+// requires_grad, hooks, dtype): dtype only if the storage is one of bytes.
+func locateTensor(path string, size int64, description []any, members map[string]*zip.File) (e entry, err error) {
+	var of [7]any
+	copy(of[:], description)
+	storage, _ := of[0].(call)
+	var from [3]any
+	copy(from[:], storage.arguments)
+	kind, _ := from[1].(global)
+	if dtype, ok := of[6].(global); ok {
+		kind = dtype
+	}
+	name, _ := from[2].(string)
+	offset, ok := of[1].(int64)
+	e.file, e.dtype, e.offset, e.dims, e.strides = path, torchTypes[kind], int(offset), sizes(of[2]), sizes(of[3])
+	member := members["data/"+name]
+	if !ok || e.dims == nil || len(e.dims) != len(e.strides) || member == nil || member.Method != zip.Store || widths[e.dtype] == 0 {
+		return e, fmt.Errorf("a tensor's storage %.20q is missing or compressed, or its description is not torch's", name)
+	}
+	if elements := min(int64(member.UncompressedSize64), size) / widths[e.dtype]; offset < 0 || offset > elements || e.span() > elements-offset {
+		return e, fmt.Errorf("a tensor of %v elements with strides %v from %d on exceeds its storage of %d", e.dims, e.strides, offset, elements)
+	}
+	base, err := member.DataOffset()
+	e.read = func(p []byte, off int64) error {
+		file, _, err := system.OpenRegular(path) // there may be more files than can be open
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		_, err = io.ReadFull(io.NewSectionReader(file, base+off, int64(len(p))), p)
+		return err
+	}
+	return e, err
+}
