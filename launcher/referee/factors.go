@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"spmoe/moe/reference"
 )
 
 // Factors: what most gradients share, and what a factor may come from.
@@ -35,9 +37,23 @@ func (j *judge) settle() {
 			agree++
 		}
 	}
-	if len(votes) < 3 || math.Abs(common-1) < 3*sameFactor || agree*3 < len(votes)*2 {
-		return
+	if len(votes) < 3 || agree*3 < len(votes)*2 {
+		common = 1
 	}
+	if math.Abs(common-1) > 3*sameFactor {
+		j.rescale(all, common)
+	}
+	j.settleLoss(common, len(all))
+	for _, line := range j.report.Modules {
+		line.Verdict = Right
+		if len(line.wrong()) > 0 {
+			line.Verdict = Wrong
+		}
+	}
+}
+
+// rescale judges gradients against the factor that they share.
+func (j *judge) rescale(all []*Comparison, common float64) {
 	for _, c := range all {
 		c.Factor /= common
 		if math.Abs(c.Factor-1) < sameFactor+c.Floor {
@@ -47,29 +63,54 @@ func (j *judge) settle() {
 			c.Note = fmt.Sprintf("the gradient is %s × the local one, and those of all other weights are %s ×", factorText(c.Factor*common), factorText(common))
 		}
 	}
+}
+
+// settleLoss judges the factor of the loss's gradient together with that of all weights. A loss that
+// is a mean over the targets of each rank goes with gradients that are averaged over ranks, and a
+// loss by the number of micro-batches with a sum over these.
+func (j *judge) settleLoss(common float64, count int) {
+	var loss []*Comparison
+	factor := 1.0
 	for _, line := range j.report.Modules {
-		line.Verdict = Right
-		if len(line.wrong()) > 0 {
-			line.Verdict = Wrong
+		for i := range line.Comparisons {
+			c := &line.Comparisons[i]
+			if k := reference.Kind(line.Kind); (k == reference.Loss || k == reference.Head) && c.What == "grad_input" && (c.Scaled || !c.Wrong()) {
+				loss, factor = append(loss, c), c.Factor
+			}
 		}
 	}
-	j.commonFactor(common, len(all))
+	near := func(x, y float64) bool { return math.Abs(x/y-1) < sameFactor }
+	micro := float64(max(j.folder.Info.MicroBatches, 1))
+	shares := []float64{1}
+	for _, s := range j.mesh() {
+		shares = append(shares, s.size)
+	}
+	averaged := slices.ContainsFunc(shares, func(n float64) bool { return near(common, 1/n) })
+	if averaged && len(loss) == 0 {
+		return
+	}
+	if total := factor * common; averaged && (near(total, 1/micro) || near(total, 1)) {
+		for _, c := range loss {
+			c.Scaled, c.Strain = false, min(c.Strain, 1)
+		}
+		if !near(total, 1/micro) {
+			j.report.doubt(fmt.Sprintf("the gradients are sums over %g micro-batches, whose losses are not divided by %g: step.json does not state whether they should be", micro, micro))
+		}
+		return
+	}
+	if !near(common, 1) {
+		j.commonFactor(common, count)
+	}
 }
 
 // commonFactor says what a factor of all gradients means. A step folder states that gradients are
-// neither clipped nor scaled; the loss scale of step.json and the mean over dp are no faults.
+// neither clipped nor scaled; the loss scale of step.json is no fault.
 func (j *judge) commonFactor(k float64, count int) {
 	says := fmt.Sprintf("all %d gradients of weights are %s × what the recorded gradients of outputs give", count, factorText(k))
 	near := func(x float64) bool { return math.Abs(k/x-1) < sameFactor }
 	if s := j.folder.Info.LossScale; s != 1 && near(1/s) {
 		j.report.Read = append(j.report.Read, says+": the loss scale was taken off")
 		return
-	}
-	for _, m := range j.sizes() {
-		if strings.HasPrefix(m.name, "dp") && near(1/m.size) {
-			j.report.Read = append(j.report.Read, says+": the mean over "+m.name)
-			return
-		}
 	}
 	if k < 1 {
 		says += ": a common factor, as if they were clipped before they were saved"
@@ -90,12 +131,12 @@ type size struct {
 	size float64
 }
 
-// sizes lists the dimensions of the mesh, then other counts of the step.
-func (j *judge) sizes() (all []size) {
-	mesh := map[string]int{}
+// mesh lists the dimensions of a parallel run's mesh, and the number of its ranks.
+func (j *judge) mesh() (all []size) {
 	if len(j.repeats) == 0 {
 		return nil
 	}
+	mesh := map[string]int{}
 	ranks := j.folder.RankTokens(j.repeats[0])
 	for _, r := range ranks {
 		for axis, at := range r.Coordinate {
@@ -106,8 +147,16 @@ func (j *judge) sizes() (all []size) {
 		all = append(all, size{axis, float64(n)})
 	}
 	slices.SortFunc(all, func(a, b size) int { return strings.Compare(a.name, b.name) })
+	return append(all, size{"ranks", float64(max(len(ranks), j.folder.Info.Ranks, 1))})
+}
+
+// sizes lists the dimensions of the mesh, then other counts of the step.
+func (j *judge) sizes() (all []size) {
+	if len(j.repeats) == 0 {
+		return nil
+	}
 	c := j.folder.Model
-	all = append(all, size{"ranks", float64(max(len(ranks), j.folder.Info.Ranks))},
+	all = append(j.mesh(),
 		size{"micro-batches", float64(max(j.folder.Info.MicroBatches, len(j.repeats)))}, size{"loss scale", j.folder.Info.LossScale},
 		size{"routed_scaling_factor", c.RouteScale}, size{"experts per token", float64(c.TopK)}, size{"experts", float64(c.Experts)})
 	if b, err := j.folder.Batch(j.repeats[0]); err == nil {

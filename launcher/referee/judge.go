@@ -110,7 +110,8 @@ func (j *judge) prepare() {
 func (j *judge) find(name string, r step.Repeat) string {
 	seen := []string{name}
 	for i := 0; i < len(seen); i++ {
-		if _, ok := j.folder.DType(step.Activations, seen[i]+r.Suffix()); ok && seen[i] != "" {
+		// V2's rotary tables are complex numbers, which have no port.
+		if dtype, ok := j.folder.DType(step.Activations, seen[i]+r.Suffix()); ok && seen[i] != "" && dtype != "C64" {
 			return seen[i]
 		}
 		for _, other := range j.same[seen[i]] {
@@ -237,7 +238,7 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 			return nil, fmt.Errorf("%s: %w", m.Path, err)
 		}
 		found := t.judgeOutcome(t.exact, t.floors, nil)
-		line.Comparisons = append(line.Comparisons, found...)
+		line.add(found)
 		bad := slices.ContainsFunc(found, func(c Comparison) bool { return c.Wrong() })
 		if t.backward {
 			j.accumulate(t)

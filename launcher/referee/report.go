@@ -90,6 +90,17 @@ func (l *ModuleLine) wrong(what ...string) (all []*Comparison) {
 	return all
 }
 
+// add keeps the worst comparison of each tensor of several calls.
+func (l *ModuleLine) add(found []Comparison) {
+	for i, c := range found {
+		if i >= len(l.Comparisons) || l.Comparisons[i].What != c.What {
+			l.Comparisons = append(l.Comparisons, c)
+		} else if !(c.Strain <= l.Comparisons[i].Strain) {
+			l.Comparisons[i] = c
+		}
+	}
+}
+
 // worst returns the comparison with the largest strain of a kind; nil: none.
 func (l *ModuleLine) worst(what ...string) (worst *Comparison) {
 	for i := range l.Comparisons {

@@ -281,6 +281,9 @@ func (t *trial) judgeOutcome(exact outcome, floors []outcome, rows []int) (all [
 				continue
 			}
 			got := rowsOf(v.Tensor, t.tokens, rows)
+			if len(got.Data) != len(want[i].Data) && t.module.Kind == reference.Rotary {
+				continue // tables of other positions on each rank
+			}
 			if len(got.Data) != len(want[i].Data) {
 				all = append(all, Comparison{What: what, Name: v.name, Statistic: "shape", Strain: inf,
 					Note: fmt.Sprintf("it has shape %v, the reference %v", got.Dims, want[i].Dims)})
