@@ -122,6 +122,7 @@ func TestIncompleteRanks(t *testing.T) {
 	for bad, text := range map[string]string{
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 2}}`:                                                             "coordinate 2 along dp",
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "positions": [1]}`:                                           "positions of 1 tokens: the rank's batch has 4",
+		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tokens": [[0, 0, 3]]}`:                                      "expected positions",
 		`{"mesh": {"cp": 2}, "coordinate": {"cp": 0}}`:                                                             "sequences are split over cp",
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": ["Shards"]}}}`:               "expected Replicate",
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": ["Shard(0)", "Shard(0)"]}}}`: "2 placements",
