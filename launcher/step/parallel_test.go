@@ -67,13 +67,13 @@ func TestReplicas(t *testing.T) {
 		"was it reduced over dp? true [0 2] dp 0.23904572186687872}]", f.Findings())
 }
 
-// A mesh may name the same ranks twice: ep 2 within dp 2. Without positions, sequences follow the
-// order of ranks. Experts without a placement are split over ep.
+// A mesh may name the same ranks twice: ep 2 within dp 2. Experts without a placement are split over
+// ep.
 func TestAliasedMesh(t *testing.T) {
 	files := folder{"config.json": tiny}
 	for r := range 2 {
 		dir := fmt.Sprintf("rank-%d/", r)
-		files[dir+"placement.json"] = fmt.Sprintf(`{"mesh": {"dp": 2, "ep": 2}, "coordinate": {"dp": %d, "ep": %d}}`, r, r)
+		files[dir+"placement.json"] = fmt.Sprintf(`{"mesh": {"dp": 2, "ep": 2}, "coordinate": {"dp": %d, "ep": %d}, "positions": %s}`, r, r, []string{"[0, 1, 2, 3]", "[4, 5, 6, 7]"}[r])
 		files[dir+"gradients.safetensors"] = tensors{"layers.1.moe.experts.w2": numbers(100*r, 2, 8, 4)}
 		files[dir+"batch.safetensors"] = tensors{"input_ids": integers(4*r, 1, 4)}
 	}
@@ -121,9 +121,8 @@ func TestIncompleteRanks(t *testing.T) {
 	}
 	for bad, text := range map[string]string{
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 2}}`:                                                             "coordinate 2 along dp",
-		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "positions": [1]}`:                                           "positions of 1 tokens: the rank's batch has 4",
-		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tokens": [[0, 0, 3]]}`:                                      "expected positions",
-		`{"mesh": {"cp": 2}, "coordinate": {"cp": 0}}`:                                                             "sequences are split over cp",
+		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "positions": [1]}`:                                           "positions of 1 tokens, but the rank's batch has 4",
+		`{"mesh": {"cp": 2}, "coordinate": {"cp": 0}}`:                                                             "positions of 0 tokens, but the rank's batch has 4",
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": ["Shards"]}}}`:               "expected Replicate",
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": ["Shard(0)", "Shard(0)"]}}}`: "2 placements",
 	} {

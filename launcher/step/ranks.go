@@ -4,7 +4,6 @@ package step
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -68,7 +67,6 @@ func (f *Folder) readPlacement(text []byte, r *rank) error {
 		Mesh       json.RawMessage // its order counts
 		Coordinate map[string]int
 		Positions  []int
-		Tokens     any
 		Tensors    map[string]struct {
 			Dims       []string
 			Placements []part
@@ -77,9 +75,7 @@ func (f *Folder) readPlacement(text []byte, r *rank) error {
 	if err := strictjson.Unmarshal(text, &file); err != nil {
 		return err
 	}
-	if r.coordinate, r.positions = file.Coordinate, file.Positions; file.Tokens != nil && r.positions == nil {
-		return errors.New("it has tokens: expected positions, the indices of the rank's tokens in the flattened batch")
-	}
+	r.coordinate, r.positions = file.Coordinate, file.Positions
 	for _, m := range meshSize.FindAllSubmatch(file.Mesh, -1) {
 		size, _ := strconv.Atoi(string(m[2]))
 		a := axis{string(m[1]), size}

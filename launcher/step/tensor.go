@@ -112,7 +112,7 @@ type entry struct {
 	read        func(p []byte, off int64) error // bytes from off on of the tensor's storage
 }
 
-// batchFirst exchanges the first two dimensions if they are sequence and batch, as Megatron has them.
+// batchFirst exchanges the first two dimensions if they are sequence and batch, as in Megatron.
 func (e entry) batchFirst(names []string) (entry, bool) {
 	if len(names) < 2 || len(e.dims) < 2 || !strings.HasPrefix(names[0], "s") || !strings.HasPrefix(names[1], "b") {
 		return e, false
