@@ -41,11 +41,19 @@ func (f *Folder) splitBatch(r *rank) {
 // placeTokens finds the tokens of each rank in a micro-batch, and groups ranks that have the same.
 func (f *Folder) placeTokens(micro int) error {
 	var all []int
-	starts := map[string]int{}
 	for _, r := range f.ranks {
-		tokens, err := f.positionsOf(r, micro, starts)
-		if err != nil {
-			return fmt.Errorf("rank %d: placement.json: %w", r.number, err)
+		n, many := product(r.tensors[idsOf(micro)].dims), f.Info.MicroBatches
+		if r.tensors[idsOf(micro)].read == nil { // a later stage of a pipeline
+			n = len(r.positions) / many
+		}
+		tokens := r.positions
+		switch len(tokens) {
+		case n * many:
+			tokens = tokens[micro*n:][:n]
+		case n:
+		default:
+			return fmt.Errorf("rank %d: placement.json has positions of %d tokens, but the rank's batch has %d: expected the index in the flattened batch of each",
+				r.number, len(tokens), n)
 		}
 		r.tokens = append(r.tokens, slices.Clone(tokens))
 		all = append(all, tokens...)
@@ -76,38 +84,6 @@ func (f *Folder) placeTokens(micro int) error {
 	}
 	f.tokens, f.groups = append(f.tokens, len(all)), append(f.groups, groups)
 	return nil
-}
-
-// positionsOf returns where a rank's tokens are in the batch. If placement.json does not say it,
-// sequences follow each other in the order of ranks, and equal ones are the same: starts has their
-// places.
-func (f *Folder) positionsOf(r *rank, micro int, starts map[string]int) ([]int, error) {
-	e, ok := r.tensors[idsOf(micro)]
-	n, many := product(e.dims), f.Info.MicroBatches
-	if !ok { // a later stage of a pipeline
-		n = len(r.positions) / many
-	}
-	switch {
-	case len(r.positions) == n*many:
-		return r.positions[micro*n:][:n], nil
-	case len(r.positions) == n:
-		return r.positions, nil
-	case len(r.positions) > 0:
-		return nil, fmt.Errorf("it has positions of %d tokens: the rank's batch has %d", len(r.positions), n)
-	case r.split > 1:
-		return nil, fmt.Errorf("it has no positions: sequences are split over cp, in parts that the reader has to know")
-	}
-	v, err := e.value()
-	ids := fmt.Sprint(v.Data)
-	if _, ok := starts[ids]; !ok {
-		starts[ids] = starts[""]
-		starts[""] += n
-	}
-	positions := make([]int, n)
-	for t := range positions {
-		positions[t] = starts[ids] + t
-	}
-	return positions, err
 }
 
 // Batch returns the batch of a repeat.

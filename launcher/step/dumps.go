@@ -85,10 +85,8 @@ func (f *Folder) addDumps(dumps []dump) {
 		if layer, ok := d.meta["layer_id"].(int64); ok && class == Activations && !strings.Contains(name, ".layers.") {
 			name = fmt.Sprintf("model.layers.%d.%s", layer, name)
 		}
-		if dims, ok := d.meta["dims"].(string); ok && strings.HasPrefix(dims, "s b") && len(d.dims) > 1 { // as Megatron has them
-			slices.Reverse(d.dims[:2])
-			slices.Reverse(d.strides[:2])
-		}
+		dims, _ := d.meta["dims"].(string)
+		d.entry, _ = d.batchFirst(strings.Fields(dims))
 		k := f.key(class, name)
 		k.name = f.routerPort(k.name, d.entry)
 		for f.whole.tensors[k].read != nil {

@@ -20,9 +20,10 @@ func parallel() folder {
 		files[dir+"placement.json"] = fmt.Sprintf(`{"mesh": {"dp": 2, "tp": 2}, "coordinate": {"dp": %d, "tp": %d}, "positions": %s, "tensors": {
 			"model.layers.0.self_attn.q_a_proj.weight": {"placements": ["Replicate", "Shard(0)"]},
 			"model.layers.0.self_attn.q_a_layernorm.weight": {"placements": ["Partial(avg)", "Partial(sum)"]},
-			"model.layers.0.self_attn.kv_b_proj.weight": {"placements": ["_StridedShard(0, sf=2)", "Shard(0)"]},
+			"model.layers.0.self_attn.kv_b_proj.weight": {"dims": ["", ""], "placements": ["_StridedShard(0, sf=2)", "Shard(0)"]},
 			"model.layers.1.mlp.experts.down_proj": {"placements": ["Shard(0)", "Shard(2)"]},
 			"model.layers.0.self_attn.o_proj.output": {"dims": ["tokens", "hidden"], "placements": ["Shard(0)", "Partial(sum)"]},
+			"model.layers.0.output": {"dims": ["sequence", "batch", "hidden"], "placements": ["Replicate", "Shard(0)"]},
 			"model.layers.0.input_layernorm.input": {"placements": ["Shard(0)", "Shard(0)"]}}}`, dp, tp, positions)
 		files[dir+"batch.safetensors"] = tensors{"input_ids": integers(10*dp, 2, 2), "labels": integers(10*dp, 2, 2)}
 		files[dir+"gradients.safetensors"] = tensors{
@@ -34,6 +35,7 @@ func parallel() folder {
 		}
 		files[dir+"activations.safetensors"] = tensors{
 			"model.layers.0.self_attn.o_proj.output": numbers(100*dp, 2, 2, 1), "model.layers.0.input_layernorm.input": numbers(10*r, 1, 2, 1), "loss": numbers(7),
+			"model.layers.0.output": numbers(10*r, 1, 2, 1),
 		}
 	}
 	return files
@@ -45,6 +47,7 @@ func TestRanks(t *testing.T) {
 	expect(t, "4 2 [0 10 11 1 2 12 13 3] <nil>", b.Batch, b.Seq, b.IDs, err)
 	expect(t, "[8 1] [0 200 202 2 4 204 206 6] <nil>", begins(f.Activation("model.layers.0.self_attn.o_proj.output"))) // summed over tp
 	expect(t, "[8 1] [0 20 21 1 10 30 31 11] <nil>", begins(f.Activation("model.layers.0.input_layernorm.input")))     // tokens split over tp
+	expect(t, "[8 1] [0 20 30 10 1 21 31 11] <nil>", begins(f.Activation("model.layers.0.output")))                    // sequence first
 	expect(t, "[] [7] <nil>", begins(f.Activation("loss")))
 	expect(t, "[4 8] [0 1 2 3 4 5 6 7] <nil>", begins(f.Gradient("model.layers.0.self_attn.q_a_proj.weight")))
 	expect(t, "[4] [3 5 7 9] <nil>", begins(f.Gradient("model.layers.0.self_attn.q_a_layernorm.weight"))) // (0+1 + 2+3)/2
@@ -64,13 +67,13 @@ func TestReplicas(t *testing.T) {
 		"was it reduced over dp? true [0 2] dp 0.23904572186687872}]", f.Findings())
 }
 
-// A mesh may name the same ranks twice: ep 2 within dp 2. Without positions, sequences follow the
-// order of ranks. Experts without a placement are split over ep.
+// A mesh may name the same ranks twice: ep 2 within dp 2. Experts without a placement are split over
+// ep.
 func TestAliasedMesh(t *testing.T) {
 	files := folder{"config.json": tiny}
 	for r := range 2 {
 		dir := fmt.Sprintf("rank-%d/", r)
-		files[dir+"placement.json"] = fmt.Sprintf(`{"mesh": {"dp": 2, "ep": 2}, "coordinate": {"dp": %d, "ep": %d}}`, r, r)
+		files[dir+"placement.json"] = fmt.Sprintf(`{"mesh": {"dp": 2, "ep": 2}, "coordinate": {"dp": %d, "ep": %d}, "positions": %s}`, r, r, []string{"[0, 1, 2, 3]", "[4, 5, 6, 7]"}[r])
 		files[dir+"gradients.safetensors"] = tensors{"layers.1.moe.experts.w2": numbers(100*r, 2, 8, 4)}
 		files[dir+"batch.safetensors"] = tensors{"input_ids": integers(4*r, 1, 4)}
 	}
@@ -118,8 +121,8 @@ func TestIncompleteRanks(t *testing.T) {
 	}
 	for bad, text := range map[string]string{
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 2}}`:                                                             "coordinate 2 along dp",
-		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "positions": [1]}`:                                           "positions of 1 tokens: the rank's batch has 4",
-		`{"mesh": {"cp": 2}, "coordinate": {"cp": 0}}`:                                                             "sequences are split over cp",
+		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "positions": [1]}`:                                           "positions of 1 tokens, but the rank's batch has 4",
+		`{"mesh": {"cp": 2}, "coordinate": {"cp": 0}}`:                                                             "positions of 0 tokens, but the rank's batch has 4",
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": ["Shards"]}}}`:               "expected Replicate",
 		`{"mesh": {"dp": 2}, "coordinate": {"dp": 0}, "tensors": {"x": {"placements": ["Shard(0)", "Shard(0)"]}}}`: "2 placements",
 	} {

@@ -67,7 +67,10 @@ func (f *Folder) readPlacement(text []byte, r *rank) error {
 		Mesh       json.RawMessage // its order counts
 		Coordinate map[string]int
 		Positions  []int
-		Tensors    map[string]struct{ Placements []part }
+		Tensors    map[string]struct {
+			Dims       []string
+			Placements []part
+		}
 	}
 	if err := strictjson.Unmarshal(text, &file); err != nil {
 		return err
@@ -87,11 +90,19 @@ func (f *Folder) readPlacement(text []byte, r *rank) error {
 		if len(t.Placements) > len(r.mesh) {
 			return fmt.Errorf("%.100s has %d placements: the mesh has %d dimensions", name, len(t.Placements), len(r.mesh))
 		}
-		place := placement{}
+		name, place, swapped := f.key(Activations, name).name, placement{}, false
+		for k, e := range r.tensors {
+			if k.name == name && k.class == Activations {
+				r.tensors[k], swapped = e.batchFirst(t.Dims)
+			}
+		}
 		for i, p := range t.Placements {
+			if swapped && p.dim < 2 {
+				p.dim = 1 - p.dim
+			}
 			place[r.mesh[i].name] = p
 		}
-		r.placements[f.key(Activations, name).name] = place
+		r.placements[name] = place
 	}
 	return nil
 }

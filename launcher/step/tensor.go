@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/system"
@@ -109,6 +110,17 @@ type entry struct {
 	view
 	file, dtype string
 	read        func(p []byte, off int64) error // bytes from off on of the tensor's storage
+}
+
+// batchFirst exchanges the first two dimensions if they are sequence and batch, as in Megatron.
+func (e entry) batchFirst(names []string) (entry, bool) {
+	if len(names) < 2 || len(e.dims) < 2 || !strings.HasPrefix(names[0], "s") || !strings.HasPrefix(names[1], "b") {
+		return e, false
+	}
+	e.dims, e.strides = slices.Clone(e.dims), slices.Clone(e.strides)
+	slices.Reverse(e.dims[:2])
+	slices.Reverse(e.strides[:2])
+	return e, true
 }
 
 var le = binary.LittleEndian

@@ -75,7 +75,10 @@ var opcodes = map[byte]func(u *unpickler){
 	'e':  func(u *unpickler) { u.add(u.marked()) },
 	'c':  func(u *unpickler) { u.global() },
 	'Q':  func(u *unpickler) { u.push(call{"", tuple(u.pop(1)[0])}) }, // BINPERSID
-	'R':  func(u *unpickler) { u.reduce(u.pop(2)) },
+	'R': func(u *unpickler) { // REDUCE
+		pair := u.pop(2)
+		u.call(pair[0], pair[1])
+	},
 }
 
 // unpickle returns the object of a pickle. Tuples are []any, lists *[]any, dictionaries
@@ -170,44 +173,38 @@ func (u *unpickler) add(values []any) {
 	}
 }
 
-// torchTypes are the names of torch's types and of their storages.
-var torchTypes = map[global]string{
+// globals are the names that a pickle may refer to, without "torch.": of types, of storages by the
+// type of their elements, and of what may be called.
+var globals = map[global]string{
 	"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
 	"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
 	"DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16", "LongStorage": "I64",
 	"IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8", "ByteStorage": "U8", "BoolStorage": "BOOL", "storage.UntypedStorage": "U8",
+	"collections.OrderedDict": callable, "_utils._rebuild_tensor_v2": callable, "_utils._rebuild_tensor_v3": callable,
+	"_utils._rebuild_parameter": callable, "_utils._rebuild_parameter_with_state": callable,
 }
 
-// functions may be called. Those of parameters return their first argument.
-var functions = []global{
-	"collections.OrderedDict", "_utils._rebuild_tensor_v2", "_utils._rebuild_tensor_v3", "_utils._rebuild_parameter", "_utils._rebuild_parameter_with_state",
-}
+const callable = "call"
 
 func (u *unpickler) global() {
 	module, rest, _ := bytes.Cut(u.rest, []byte("\n"))
 	name, rest, _ := bytes.Cut(rest, []byte("\n"))
-	full := string(module) + "." + string(name)
-	short, ofTorch := strings.CutPrefix(full, "torch.")
-	if known := slices.Contains(functions, global(short)) || torchTypes[global(short)] != ""; !known || ofTorch == (short == "collections.OrderedDict") {
+	full := fmt.Sprintf("%s.%s", module, name)
+	short := global(strings.TrimPrefix(full, "torch."))
+	if globals[short] == "" {
 		u.fail("%.100q is refused: a file may refer to torch's tensors, and to nothing else", full)
 	}
-	u.push(global(short))
+	u.push(short)
 	u.rest = rest
 }
 
-func (u *unpickler) reduce(pair []any) {
-	name, _ := pair[0].(global)
-	arguments := tuple(pair[1])
-	switch {
-	case !slices.Contains(functions, name):
-		u.fail("a call of %.100v is refused", pair[0])
-	case name == "collections.OrderedDict":
-		u.push(map[string]any{})
-	case strings.Contains(string(name), "_rebuild_parameter") && len(arguments) > 0:
-		u.push(arguments[0])
-	default:
-		u.push(call{name, arguments})
+// call notes a call instead of making it.
+func (u *unpickler) call(function, arguments any) {
+	name, _ := function.(global)
+	if globals[name] != callable {
+		u.fail("a call of %.100v is refused", function)
 	}
+	u.push(call{name, tuple(arguments)})
 }
 
 // tuple returns the members of a tuple, and nil for anything else.
@@ -274,6 +271,10 @@ func readTorch(path string) (map[string]any, error) {
 func locateTensor(path string, size int64, description []any, members map[string]*zip.File) (e entry, err error) {
 	var of [7]any
 	copy(of[:], description)
+	if tensor, ok := of[0].(call); ok && tensor.name != "" { // of a parameter
+		of = [7]any{}
+		copy(of[:], tensor.arguments)
+	}
 	storage, _ := of[0].(call)
 	var from [3]any
 	copy(from[:], storage.arguments)
@@ -283,7 +284,7 @@ func locateTensor(path string, size int64, description []any, members map[string
 	}
 	name, _ := from[2].(string)
 	offset, ok := of[1].(int64)
-	e.file, e.dtype, e.offset, e.dims, e.strides = path, torchTypes[kind], int(offset), sizes(of[2]), sizes(of[3])
+	e.file, e.dtype, e.offset, e.dims, e.strides = path, globals[kind], int(offset), sizes(of[2]), sizes(of[3])
 	member := members["data/"+name]
 	if !ok || e.dims == nil || len(e.dims) != len(e.strides) || member == nil || member.Method != zip.Store || widths[e.dtype] == 0 {
 		return e, fmt.Errorf("a tensor's storage %.20q is missing or compressed, or its description is not torch's", name)
