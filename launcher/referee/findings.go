@@ -206,7 +206,7 @@ func (j *judge) nameWeights(names []string) string {
 		found[place{classOf(name), layerOf(name)}]++
 	}
 	seen := map[string]bool{}
-	for _, m := range finest(j.modules) {
+	for _, m := range j.modules {
 		for _, name := range m.Params {
 			if !seen[name] {
 				all[place{classOf(name), layerOf(name)}]++

@@ -77,9 +77,7 @@ func judgeFolder(folder *step.Folder, options Options) (*Report, error) {
 		if line == nil {
 			continue
 		}
-		j.report.Modules = append(j.report.Modules, line)
-		j.report.note(line.Comparisons)
-		j.tell(line)
+		j.print(line)
 	}
 	if err := j.endToEnd(); err != nil {
 		return nil, err
@@ -210,8 +208,11 @@ func (j *judge) worth(m *reference.Module) bool {
 
 // ignoreTied drops parameters that several modules share if one of these cannot be judged backward.
 func (j *judge) ignoreTied() {
-	for _, m := range finest(j.modules) {
+	for _, m := range j.modules {
 		for _, p := range m.Params {
+			if len(m.Children) > 0 {
+				break
+			}
 			adds := func(o *reference.Module) bool { return o == m || slices.Contains(o.Children, m.Path) }
 			if !slices.ContainsFunc(j.owners[p], adds) {
 				delete(j.owners, p)
@@ -220,9 +221,20 @@ func (j *judge) ignoreTied() {
 	}
 }
 
+// print adds a line to the report.
+func (j *judge) print(line *ModuleLine) {
+	line.Verdict = Right
+	if len(line.wrong()) > 0 {
+		line.Verdict = Wrong
+	}
+	j.report.Modules = append(j.report.Modules, line)
+	j.report.note(line.Comparisons)
+	j.tell(line)
+}
+
 // module judges all calls of one module.
 func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
-	line := &ModuleLine{Path: m.Path, Kind: string(m.Kind), Layer: m.Layer, Verdict: Right}
+	line := &ModuleLine{Path: m.Path, Kind: string(m.Kind), Layer: m.Layer}
 	var wrong *trial
 	for _, r := range j.repeats {
 		t, why, err := j.open(m, r)
@@ -253,8 +265,7 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 	if err := j.gradients(m, line); err != nil {
 		return nil, err
 	}
-	if bad := line.wrong(); len(bad) > 0 {
-		line.Verdict = Wrong
+	if len(line.wrong()) > 0 {
 		line.Causes = j.explain(wrong, line)
 	}
 	return line, nil

@@ -57,24 +57,12 @@ func (j *judge) read(m *reference.Module, name string, p reference.Port, r step.
 		return nil, err
 	}
 	if p.Hi > 0 {
-		if v.Tensor, err = columns(v.Tensor, p.Lo, p.Hi); err != nil {
-			return nil, fmt.Errorf("%s: %w", full, err)
+		if len(v.Dims) == 0 || v.Dims[0] == 0 || len(v.Data)/v.Dims[0] < p.Hi {
+			return nil, fmt.Errorf("%s has shape %v: rows of at least %d elements are expected", full, v.Dims, p.Hi)
 		}
+		v.Tensor = p.Cut(v.Tensor, v.Dims[0])
 	}
 	return &observed{full, v}, nil
-}
-
-// columns cuts columns [lo, hi) out of rows.
-func columns(t reference.Tensor, lo, hi int) (reference.Tensor, error) {
-	if len(t.Dims) == 0 || t.Dims[0] == 0 || len(t.Data)/t.Dims[0] < hi {
-		return t, fmt.Errorf("it has shape %v: rows of at least %d elements are expected", t.Dims, hi)
-	}
-	rows, width := t.Dims[0], len(t.Data)/t.Dims[0]
-	cut := make([]float64, 0, rows*(hi-lo))
-	for r := range rows {
-		cut = append(cut, t.Data[r*width+lo:r*width+hi]...)
-	}
-	return reference.Tensor{Dims: []int{rows, hi - lo}, Data: cut}, nil
 }
 
 // open collects what was recorded of a call; why says what is missing for a judgment.
@@ -194,7 +182,11 @@ func (t *trial) run(call reference.Call) (o outcome, err error) {
 	if t.backward {
 		grads := t.gradOut
 		if call.Tokens != nil || call.Sequences != nil {
-			grads = t.select_(grads, call)
+			rows := selected(call)
+			grads = slices.Clone(grads)
+			for i, g := range grads {
+				grads[i] = rowsOf(g, t.tokens, rows)
+			}
 		}
 		for i, g := range grads {
 			if n := len(g.Data); n > 0 && n != len(pass.Out[i].Data) {
@@ -207,16 +199,6 @@ func (t *trial) run(call reference.Call) (o outcome, err error) {
 		o.logits, err = t.routerLogits(call)
 	}
 	return o, err
-}
-
-// select_ cuts the rows that a call selects out of tensors of all tokens.
-func (t *trial) select_(all []reference.Tensor, call reference.Call) []reference.Tensor {
-	rows := selected(call)
-	cut := make([]reference.Tensor, len(all))
-	for i, x := range all {
-		cut[i] = rowsOf(x, t.tokens, rows)
-	}
-	return cut
 }
 
 // selected lists the tokens of a call; nil stands for all.
@@ -268,12 +250,6 @@ func (t *trial) compute(call reference.Call, ways []reference.Rounding) (exact o
 // reference computed, nil for all.
 func (t *trial) judgeOutcome(exact outcome, floors []outcome, rows []int) (all []Comparison) {
 	skip := t.padding(rows)
-	pick := func(list func(outcome) []reference.Tensor, i int) (data [][]float64) {
-		for _, f := range floors {
-			data = append(data, list(f)[i].Data)
-		}
-		return data
-	}
 	tensors := func(what string, recorded []*observed, list func(outcome) []reference.Tensor) {
 		want := list(exact)
 		for i, v := range recorded {
@@ -289,7 +265,7 @@ func (t *trial) judgeOutcome(exact outcome, floors []outcome, rows []int) (all [
 					Note: fmt.Sprintf("it has shape %v, the reference %v", got.Dims, want[i].Dims)})
 				continue
 			}
-			all = append(all, compareRows(what, v.name, got.Data, want[i].Data, pick(list, i), rowCount(got, want[i]), leastOf(v.DType), skip))
+			all = append(all, compareRows(what, v.name, got.Data, want[i].Data, pick(floors, func(o outcome) []float64 { return list(o)[i].Data }), rowCount(got), leastOf(v.DType), skip))
 		}
 	}
 	tensors("output", t.out, func(o outcome) []reference.Tensor { return o.out })
@@ -305,11 +281,19 @@ func (t *trial) judgeOutcome(exact outcome, floors []outcome, rows []int) (all [
 	return all
 }
 
-func rowCount(got, want reference.Tensor) int {
-	if len(got.Dims) == 0 {
+func rowCount(t reference.Tensor) int {
+	if len(t.Dims) == 0 {
 		return 1
 	}
-	return got.Dims[0]
+	return t.Dims[0]
+}
+
+// pick returns one tensor of each rounding.
+func pick(floors []outcome, of func(outcome) []float64) (all [][]float64) {
+	for _, f := range floors {
+		all = append(all, of(f))
+	}
+	return all
 }
 
 // padding returns what says whether a row is padding.
