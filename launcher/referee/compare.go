@@ -6,32 +6,32 @@ import (
 )
 
 // A comparison holds a tensor of the run against the exact reference, in units of its floor: what
-// rounding alone costs. The floor is the largest of three roundings of the same module.
+// rounding alone costs. The floor is the largest of several roundings of the same module.
 
 // Comparison is the verdict on one tensor.
 type Comparison struct {
-	What string `json:"what"` // output, grad_input, gradient, choice
+	What string `json:"what"` // output, grad_input, grad_logits, gradient, choice
 	Name string `json:"name"`
 
-	// Error and Floor are of the median row, or of the whole tensor if Rows is 1. Both are relative
-	// to the reference. A row is a token, or an output channel of a weight.
+	// Error and Floor are of the median row, or of a whole weight. They are relative to the
+	// reference. A row is a token, or an output channel of a weight.
 	Rows       int     `json:"rows"`
 	Error      float64 `json:"error"`
 	Floor      float64 `json:"floor"`
-	Worst      float64 `json:"worst"`
+	Worst      float64 `json:"worst"` // of a row
 	WorstFloor float64 `json:"worst_floor"`
-	Far        int     `json:"far"` // rows beyond three times the floor's worst row
+	Far        int     `json:"far"` // rows beyond three times WorstFloor
 
 	Statistic  string  `json:"statistic"`  // the one with the largest strain
 	Strain     float64 `json:"strain"`     // that statistic by its threshold: above 1 is wrong
 	Resolution float64 `json:"resolution"` // the smallest relative error that would have been seen
 
-	// The tensor is Factor times the reference, by least squares; Rest is what remains, as Error.
-	Factor float64 `json:"factor"`
-	Rest   float64 `json:"rest"`
-	// Factor of the roundings is within 1 ± FactorFloor.
+	// The tensor is Factor times the reference by least squares; that of the roundings is within 1 ±
+	// FactorFloor. Rest is the error that remains. Scaled says that the factor explains the error.
+	Factor      float64 `json:"factor"`
 	FactorFloor float64 `json:"factor_floor"`
-	Scaled      bool    `json:"scaled,omitempty"` // Factor explains the error: Rest is at the floor
+	Rest        float64 `json:"rest"`
+	Scaled      bool    `json:"scaled,omitempty"`
 
 	Tokens []int  `json:"tokens,omitempty"` // the worst rows of a wrong tensor
 	Note   string `json:"note,omitempty"`
@@ -47,6 +47,7 @@ const (
 	wholeBound  = 2.5
 	regretBound = 4
 
+	// A bias of all elements, as multiples of the floor and of the floor's own bias.
 	biasOfFloor  = 0.3
 	biasOfFactor = 6
 )
@@ -58,194 +59,168 @@ const (
 	outlierFactor = 20
 )
 
-// operand is a tensor as rows, with the parts of its columns that are judged apart.
-type operand struct {
-	data  []float64
-	width int
+// tiny keeps a division from zero.
+const tiny = math.SmallestNonzeroFloat64
+
+// tensorPair is a tensor of the run with its reference, exact and under the roundings.
+type tensorPair struct {
+	got, want []float64
+	floors    [][]float64
+	rows      int
+	least     float64 // the smallest relative error that storage explains
+	skip      func(row int) bool
 }
 
-func (o operand) row(i int) []float64 { return o.data[i*o.width : (i+1)*o.width] }
-
-// compareRows compares row by row. floors are the same tensor under the three roundings, least the
-// smallest relative error of a row that storage in the run's format explains. Rows for which skip
-// holds are padding.
-func compareRows(what, name string, got, want []float64, floors [][]float64, rows int, least float64, skip func(row int) bool) Comparison {
-	c := Comparison{What: what, Name: name, Rows: rows, Factor: 1}
-	if len(want) == 0 || rows == 0 {
-		return c
+// compareRows judges the median row, rows that are far off, and a bias of all elements. Outlier
+// channels and the others are judged apart.
+func (p tensorPair) compareRows(what, name string) Comparison {
+	best := Comparison{What: what, Name: name, Rows: p.rows, Factor: 1}
+	if len(p.want) == 0 || p.rows == 0 {
+		return best
 	}
-	width := len(want) / rows
 	var live []int
-	for r := range rows {
-		if skip == nil || !skip(r) {
+	for r := range p.rows {
+		if p.skip == nil || !p.skip(r) {
 			live = append(live, r)
 		}
 	}
-	for _, columns := range channelParts(want, rows, width, live) {
-		part := compareColumns(got, want, floors, width, live, columns, least)
-		part.What, part.Name, part.Rows = what, name, len(live)
-		if c.Statistic == "" || !(part.Strain <= c.Strain) {
-			c = part
+	for _, columns := range p.channels(live) {
+		c := Comparison{What: what, Name: name, Rows: len(live), Factor: 1}
+		if p.judgeRows(&c, live, columns); best.Statistic == "" || !(c.Strain <= best.Strain) {
+			best = c
 		}
 	}
-	c.fit(got, want, floors)
-	// A bias of all elements shows in the factor long before it shows in the error.
-	if bias := math.Abs(c.Factor-1) / max(biasOfFloor*c.Floor, biasOfFactor*c.FactorFloor); len(want) >= 1024 && c.Floor > 5e-4 && c.Strain <= 1 && bias > c.Strain {
-		c.Statistic, c.Strain = "factor", bias
+	p.fit(&best)
+	bias := math.Abs(best.Factor-1) / max(biasOfFloor*best.Floor, biasOfFactor*best.FactorFloor)
+	if len(p.want) >= 1024 && best.Floor > 5e-4 && best.Strain <= 1 && bias > best.Strain {
+		best.Statistic, best.Strain = "factor", bias
 	}
-	return c
+	return best
 }
 
-// channelParts returns the columns as one part, or outliers and the others as two.
-func channelParts(want []float64, rows, width int, live []int) [][]int {
+// channels returns the columns as one part, or the outliers and the others as two.
+func (p tensorPair) channels(live []int) [][]int {
+	width := len(p.want) / p.rows
 	squares := make([]float64, width)
 	for _, r := range live {
-		for i, x := range want[r*width : (r+1)*width] {
+		for i, x := range p.want[r*width : (r+1)*width] {
 			squares[i] += x * x
 		}
 	}
-	middle := median(squares)
-	all, ordinary, outliers := make([]int, width), []int{}, []int{}
+	bar := outlierFactor * outlierFactor * median(squares)
+	var ordinary, outliers []int
 	for i, s := range squares {
-		all[i] = i
-		if s > outlierFactor*outlierFactor*middle && middle > 0 {
+		if s > bar && bar > 0 {
 			outliers = append(outliers, i)
 		} else {
 			ordinary = append(ordinary, i)
 		}
 	}
-	if len(outliers) == 0 || len(ordinary) == 0 {
-		return [][]int{all}
+	if len(outliers) == 0 {
+		return [][]int{ordinary}
 	}
 	return [][]int{ordinary, outliers}
 }
 
-func compareColumns(got, want []float64, floors [][]float64, width int, live, columns []int, least float64) Comparison {
-	norms := make([]float64, len(live))
-	for i, r := range live {
-		norms[i] = normOf(want[r*width:(r+1)*width], columns)
+func (p tensorPair) judgeRows(c *Comparison, live, columns []int) {
+	width := len(p.want) / p.rows
+	row := func(x []float64, r int) []float64 { return x[r*width : (r+1)*width] }
+	var norms, filled []float64
+	for _, r := range live {
+		norms = append(norms, normOf(row(p.want, r), columns))
+		if norms[len(norms)-1] > 0 {
+			filled = append(filled, norms[len(norms)-1])
+		}
 	}
-	filled := slices.DeleteFunc(slices.Clone(norms), func(x float64) bool { return x == 0 })
-	least0 := leastNorm * median(filled)
-	errors := func(x []float64) []float64 {
-		all := make([]float64, 0, len(live))
+	unit := max(leastNorm*median(filled), tiny)
+	var seen []int
+	errors := func(x []float64) (all []float64) {
+		seen = seen[:0]
 		for i, r := range live {
-			d := distance(x[r*width:(r+1)*width], want[r*width:(r+1)*width], columns)
-			if norms[i] == 0 && d == 0 {
-				continue // a row that nothing reached, as most rows of an embedding's gradient
+			// A row that nothing reached is none, as most rows of an embedding's gradient.
+			if d := distance(row(x, r), row(p.want, r), columns); norms[i] > 0 || d != 0 {
+				all, seen = append(all, d/max(norms[i], unit)), append(seen, r)
 			}
-			all = append(all, d/max(norms[i], least0, math.SmallestNonzeroFloat64))
 		}
 		return all
 	}
-	observed := errors(got)
-	c := Comparison{Factor: 1}
-	c.Floor, c.WorstFloor = least, 2*least
-	for _, f := range floors {
+	c.Floor, c.WorstFloor = p.least, 2*p.least
+	for _, f := range p.floors {
 		e := errors(f)
-		c.Floor = max(c.Floor, median(e))
-		if len(e) > 0 {
-			c.WorstFloor = max(c.WorstFloor, slices.Max(e))
-		}
+		c.Floor, c.WorstFloor = max(c.Floor, median(e)), max(c.WorstFloor, worstOf(e))
 	}
-	if len(observed) == 0 {
-		c.Statistic, c.Resolution = "median", medianBound*c.Floor
-		return c
-	}
+	observed := errors(p.got)
 	c.Error, c.Worst = median(observed), worstOf(observed)
-	scale := fluctuation(len(columns) * len(observed))
-	c.Statistic, c.Strain = "median", c.Error/(medianBound*scale*c.Floor)
-	if s := c.Worst / (worstBound * fluctuation(len(columns)) * c.WorstFloor); !(s <= c.Strain) {
+	c.Resolution = medianBound * fluctuation(len(columns)*len(observed)) * c.Floor
+	c.Statistic, c.Strain = "median", c.Error/max(c.Resolution, tiny)
+	far := worstBound * fluctuation(len(columns)) * c.WorstFloor
+	if s := c.Worst / max(far, tiny); !(s <= c.Strain) {
 		c.Statistic, c.Strain = "worst", s
-	}
-	c.Resolution = medianBound * scale * c.Floor
-	c.rank(got, want, width, live, columns, max(least0, math.SmallestNonzeroFloat64))
-	return c
-}
-
-// rank counts the rows far out, and lists the worst ones.
-func (c *Comparison) rank(got, want []float64, width int, live, columns []int, least float64) {
-	type far struct {
-		row   int
-		error float64
-	}
-	var all []far
-	for _, r := range live {
-		g, w := got[r*width:(r+1)*width], want[r*width:(r+1)*width]
-		e := distance(g, w, columns) / max(normOf(w, columns), least)
-		if !(e <= worstBound*c.WorstFloor) {
-			c.Far++
-		}
-		all = append(all, far{r, e})
 	}
 	if !c.Wrong() {
 		return
 	}
-	slices.SortStableFunc(all, func(a, b far) int {
-		switch {
-		case a.error > b.error || a.error != a.error:
-			return -1
-		case a.error < b.error:
-			return 1
+	order := descending(observed)
+	for i, at := range order {
+		if observed[at] <= far {
+			break
 		}
-		return 0
-	})
-	for _, f := range all[:min(8, len(all))] {
-		c.Tokens = append(c.Tokens, f.row)
+		if c.Far++; i < 8 {
+			c.Tokens = append(c.Tokens, seen[at])
+		}
 	}
 }
 
-// compareWhole compares the norms of whole tensors: gradients of parameters. Weights of enough rows
-// are also compared row by row, because one wrong head or expert vanishes in the norm.
-func compareWhole(what, name string, got, want []float64, floors [][]float64, rows int, least float64) Comparison {
-	c := Comparison{What: what, Name: name, Rows: rows, Factor: 1, Statistic: "whole"}
-	all := normOf(want, nil)
-	noise := least * all
-	for _, f := range floors {
-		noise = max(noise, distance(f, want, nil))
+// compareWhole judges the norm of the difference of a whole weight's gradient. Weights of enough
+// rows are also judged row by row, because one wrong head vanishes in the norm.
+func (p tensorPair) compareWhole(what, name string) Comparison {
+	c := Comparison{What: what, Name: name, Rows: p.rows, Statistic: "whole", Factor: 1}
+	all := normOf(p.want, nil)
+	noise := p.least * all
+	for _, f := range p.floors {
+		noise = max(noise, distance(f, p.want, nil))
 	}
-	d := distance(got, want, nil)
-	unit := max(all, math.SmallestNonzeroFloat64)
-	c.Error, c.Floor = d/unit, noise/unit
+	d := distance(p.got, p.want, nil)
+	c.Error, c.Floor = d/max(all, tiny), noise/max(all, tiny)
 	c.Worst, c.WorstFloor = c.Error, c.Floor
-	bound := wholeBound * fluctuation(len(want))
-	switch {
-	case d == 0:
-	case noise == 0:
-		c.Strain = math.Inf(1)
-	default:
-		c.Strain = d / (bound * noise)
+	c.Resolution = wholeBound * fluctuation(len(p.want)) * c.Floor
+	if d > 0 {
+		c.Strain = c.Error / max(c.Resolution, tiny)
 	}
-	c.Resolution = bound * c.Floor
-	if rows >= 8 && len(want)/rows >= 8 {
-		byRow := compareRows(what, name, got, want, floors, rows, least, nil)
-		if !(byRow.Strain <= max(1, c.Strain)) {
-			c.Statistic, c.Strain, c.Worst, c.WorstFloor, c.Far, c.Tokens = "row "+byRow.Statistic, byRow.Strain, byRow.Worst, byRow.WorstFloor, byRow.Far, byRow.Tokens
+	p.fit(&c)
+	if p.rows >= 8 && len(p.want)/p.rows >= 8 {
+		if r := p.compareRows(what, name); !(r.Strain <= max(1, c.Strain)) && r.Statistic != "factor" {
+			r.Statistic, r.Scaled, c = "row "+r.Statistic, c.Scaled, r
+			p.fit(&c)
 		}
 	}
-	c.fit(got, want, floors)
 	return c
 }
 
 // fit finds the factor that the tensor is of the reference.
-func (c *Comparison) fit(got, want []float64, floors [][]float64) {
-	gw, ww, gg := dot(got, want), dot(want, want), dot(got, got)
+func (p tensorPair) fit(c *Comparison) {
+	gw, ww, gg := dot(p.got, p.want), dot(p.want, p.want), dot(p.got, p.got)
 	if ww == 0 {
 		return
 	}
-	for _, f := range floors {
-		c.FactorFloor = max(c.FactorFloor, math.Abs(dot(f, want)/ww-1))
+	for _, f := range p.floors {
+		c.FactorFloor = max(c.FactorFloor, math.Abs(dot(f, p.want)/ww-1))
 	}
 	c.Factor = gw / ww
-	c.Rest = math.Sqrt(max(0, gg-gw*gw/ww) / ww)
-	if c.Factor != 0 {
-		c.Rest /= math.Abs(c.Factor)
-	}
+	c.Rest = math.Sqrt(max(0, gg-gw*gw/ww)/ww) / max(math.Abs(c.Factor), tiny)
 	if gg == 0 {
-		c.Factor, c.Rest, c.Scaled = 0, 0, true
-		return
+		c.Factor, c.Rest = 0, 0
 	}
-	c.Scaled = c.Wrong() && c.Statistic != "factor" && c.Rest <= max(wholeBound*c.Floor, c.WorstFloor)
+	c.Scaled = c.Wrong() && c.within(c.Rest)
+}
+
+// within reports whether an error is one that rounding explains.
+func (c *Comparison) within(rest float64) bool { return rest <= max(wholeBound*c.Floor, c.WorstFloor) }
+
+// forgive takes a factor that is no fault of this tensor out of its error.
+func (c *Comparison) forgive() {
+	c.Error, c.Worst, c.Strain = c.Rest, c.Rest, min(1, c.Rest/max(wholeBound*c.Floor, tiny))
+	c.Scaled, c.Factor, c.Tokens, c.Far = false, 1, nil, 0
 }
 
 // fluctuation widens a threshold for statistics of few numbers: the ratio of two noises of n
@@ -256,10 +231,7 @@ func fluctuation(n int) float64 { return 1 + 4/math.Sqrt(float64(max(n, 1))) }
 func normOf(x []float64, at []int) float64 {
 	var sum float64
 	if at == nil || len(at) == len(x) {
-		for _, v := range x {
-			sum += v * v
-		}
-		return math.Sqrt(sum)
+		return math.Sqrt(dot(x, x))
 	}
 	for _, i := range at {
 		sum += x[i] * x[i]
@@ -287,12 +259,7 @@ func median(x []float64) float64 {
 		return 0
 	}
 	sorted := slices.Clone(x)
-	for i, v := range sorted {
-		if v != v {
-			sorted[i] = math.Inf(1)
-		}
-	}
-	slices.Sort(sorted)
+	slices.SortFunc(sorted, compareFloat)
 	return sorted[len(sorted)/2]
 }
 
@@ -300,7 +267,7 @@ func median(x []float64) float64 {
 func worstOf(x []float64) (worst float64) {
 	for _, v := range x {
 		if v != v {
-			return math.Inf(1)
+			return inf
 		}
 		worst = max(worst, v)
 	}

@@ -57,7 +57,7 @@ func (j *judge) rescale(all []*Comparison, common float64) {
 	for _, c := range all {
 		c.Factor /= common
 		if math.Abs(c.Factor-1) < sameFactor+c.Floor {
-			c.Scaled, c.Strain = false, min(c.Strain, 1)
+			c.forgive()
 		} else if !c.Scaled {
 			c.Scaled, c.Strain = true, 1/max(c.Floor, 1e-9)
 			c.Note = fmt.Sprintf("the gradient is %s × the local one, and those of all other weights are %s ×", factorText(c.Factor*common), factorText(common))
@@ -91,7 +91,7 @@ func (j *judge) settleLoss(common float64, count int) {
 	}
 	if total := factor * common; averaged && (near(total, 1/micro) || near(total, 1)) {
 		for _, c := range loss {
-			c.Scaled, c.Strain = false, min(c.Strain, 1)
+			c.forgive()
 		}
 		if !near(total, 1/micro) {
 			j.report.doubt(fmt.Sprintf("the gradients are sums over %g micro-batches, whose losses are not divided by %g: step.json does not state whether they should be", micro, micro))

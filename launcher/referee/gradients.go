@@ -140,7 +140,7 @@ func (j *judge) gradient(name string, want []float64, floors [][]float64, dims [
 	if strings.Contains(name, "embed_tokens") {
 		least *= 1.5 // kernels round partial sums of a token that occurs often
 	}
-	c := compareWhole("gradient", name, v.Data, want, floors, rows, least)
+	c := tensorPair{v.Data, want, floors, rows, least, nil}.compareWhole("gradient", name)
 	return &c, nil
 }
 
@@ -163,14 +163,13 @@ func (j *judge) describeGradient(name string, s *gradientSum, c *Comparison) (st
 		return "", nil
 	}
 	tolerance := max(3*wholeBound*c.Floor, 3*c.WorstFloor)
-	within := func(rest float64) bool { return rest <= max(wholeBound*c.Floor, c.WorstFloor) }
 	if len(s.parts) > 1 {
-		if says := fitParts(v.Data, s.parts, within, tolerance); says != "" {
+		if says := fitParts(v.Data, s.parts, c.within, tolerance); says != "" {
 			return says, nil
 		}
 	}
 	for _, parts := range j.rankParts(name, s) {
-		if says := fitParts(v.Data, parts, within, tolerance); says != "" {
+		if says := fitParts(v.Data, parts, c.within, tolerance); says != "" {
 			return says, nil
 		}
 	}
@@ -179,12 +178,12 @@ func (j *judge) describeGradient(name string, s *gradientSum, c *Comparison) (st
 	}
 	if w, err := j.folder.Weight(name); err == nil && len(w.Data) == len(v.Data) {
 		total := s.total()
-		if a, rest, ok := solve(v.Data, [][]float64{total, w.Data}); ok && within(rest) && math.Abs(a[0]-1) < max(0.05, tolerance) {
+		if a, rest, ok := solve(v.Data, [][]float64{total, w.Data}); ok && c.within(rest) && math.Abs(a[0]-1) < max(0.05, tolerance) {
 			return fmt.Sprintf("it is the local gradient + %s × the weight: weight decay was added to the gradient", factorText(a[1])), nil
 		}
 		if len(s.dims) == 2 && s.dims[0] == s.dims[1] {
 			turned := transpose(total, s.dims[0])
-			if a, rest, ok := solve(v.Data, [][]float64{turned}); ok && within(rest) {
+			if a, rest, ok := solve(v.Data, [][]float64{turned}); ok && c.within(rest) {
 				return fmt.Sprintf("it is %s × the local gradient, transposed", factorText(a[0])), nil
 			}
 		}
@@ -193,7 +192,7 @@ func (j *judge) describeGradient(name string, s *gradientSum, c *Comparison) (st
 		if other == name || len(o.Data) != len(v.Data) || normOf(o.Data, nil) == 0 {
 			continue
 		}
-		if a, rest, ok := solve(v.Data, [][]float64{o.Data}); ok && within(rest) {
+		if a, rest, ok := solve(v.Data, [][]float64{o.Data}); ok && c.within(rest) {
 			return fmt.Sprintf("it is %s × the gradient of %s", factorText(a[0]), other), nil
 		}
 	}

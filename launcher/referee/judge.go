@@ -74,15 +74,17 @@ func judgeFolder(folder *step.Folder, options Options) (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		if line == nil {
-			continue
+		if line != nil && len(line.Comparisons) > 0 {
+			j.print(line)
 		}
-		j.print(line)
 	}
 	if err := j.endToEnd(); err != nil {
 		return nil, err
 	}
 	j.settle()
+	for _, line := range j.report.Modules {
+		j.report.note(line.Comparisons)
+	}
 	j.conclude()
 	return j.report, nil
 }
@@ -228,7 +230,6 @@ func (j *judge) print(line *ModuleLine) {
 		line.Verdict = Wrong
 	}
 	j.report.Modules = append(j.report.Modules, line)
-	j.report.note(line.Comparisons)
 	j.tell(line)
 }
 

@@ -121,9 +121,9 @@ func (t *trial) judgeLogits(exact outcome, floors []outcome, rows []int) Compari
 		}
 		noise = append(noise, sum)
 	}
-	c := compareRows("grad_logits", t.router.recorded.name, got.Data, want, noise, got.Dims[0], leastOf(t.router.recorded.DType), t.padding(rows))
+	c := tensorPair{got.Data, want, noise, got.Dims[0], leastOf(t.router.recorded.DType), t.padding(rows)}.compareRows("grad_logits", t.router.recorded.name)
 	if c.Wrong() && t.router.auxiliary != nil {
-		if a, rest, ok := solve(got.Data, [][]float64{local, extra}); ok && rest <= max(wholeBound*c.Floor, c.WorstFloor) {
+		if a, rest, ok := solve(got.Data, [][]float64{local, extra}); ok && c.within(rest) {
 			c.Note = fmt.Sprintf("it is %s × the local part + %s × the auxiliary loss of step.json", factorText(a[0]), factorText(a[1]))
 			if math.Abs(a[1]) < 0.01 {
 				c.Note = "the auxiliary loss of step.json has no part in it"

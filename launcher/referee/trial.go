@@ -265,7 +265,8 @@ func (t *trial) judgeOutcome(exact outcome, floors []outcome, rows []int) (all [
 					Note: fmt.Sprintf("it has shape %v, the reference %v", got.Dims, want[i].Dims)})
 				continue
 			}
-			all = append(all, compareRows(what, v.name, got.Data, want[i].Data, pick(floors, func(o outcome) []float64 { return list(o)[i].Data }), rowCount(got), leastOf(v.DType), skip))
+			noise := pick(floors, func(o outcome) []float64 { return list(o)[i].Data })
+			all = append(all, tensorPair{got.Data, want[i].Data, noise, rowCount(got), leastOf(v.DType), skip}.compareRows(what, v.name))
 		}
 	}
 	tensors("output", t.out, func(o outcome) []reference.Tensor { return o.out })
