@@ -48,8 +48,8 @@ const (
 	regretBound = 4
 
 	// A bias of all elements, as multiples of the floor and of the floor's own bias.
-	biasOfFloor  = 0.3
-	biasOfFactor = 6
+	biasOfFloor  = 0.35
+	biasOfFactor = 7
 )
 
 // A row whose norm is below leastNorm of the median norm is held against that. Channels above
@@ -145,6 +145,9 @@ func (p tensorPair) judgeRows(c *Comparison, live, columns []int) {
 		return all
 	}
 	c.Floor, c.WorstFloor = p.least, 2*p.least
+	if p.least < 1e-6 {
+		c.WorstFloor = 5 * p.least // other orders of FP32 sums, with cancellation
+	}
 	for _, f := range p.floors {
 		e := errors(f)
 		c.Floor, c.WorstFloor = max(c.Floor, median(e)), max(c.WorstFloor, worstOf(e))
@@ -190,7 +193,8 @@ func (p tensorPair) compareWhole(what, name string) Comparison {
 	p.fit(&c)
 	if p.rows >= 8 && len(p.want)/p.rows >= 8 {
 		if r := p.compareRows(what, name); !(r.Strain <= max(1, c.Strain)) && r.Statistic != "factor" {
-			r.Statistic, r.Scaled, c = "row "+r.Statistic, c.Scaled, r
+			r.Error, r.Floor = c.Error, c.Floor // of the whole
+			r.Statistic, c = "row "+r.Statistic, r
 			p.fit(&c)
 		}
 	}
