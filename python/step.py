@@ -76,7 +76,7 @@ class Recorder:
 
     def write_json(self, name, value):
         with open(os.path.join(self.folder, name), "w") as file:
-            json.dump(value, file, indent=1, sort_keys=True, default=str)
+            json.dump(value, file, indent=1, default=str)
 
     def write(self, name, tensors):
         if tensors:
@@ -237,6 +237,8 @@ class Recorder:
         for name, p in self.model.named_parameters():
             if hasattr(p, "placements"):
                 axes = list(p.device_mesh.mesh_dim_names or ())
+                if not set(axes) <= set(self.mesh) or not axes:
+                    raise ValueError(f"{name} is sharded over the mesh dimensions {axes}: name each of them in mesh, which has {list(self.mesh)}")
                 words = {a: re.sub(r"dim=|\(\)", "", repr(x)) for a, x in zip(axes, p.placements)}
                 tensors[bare(name)] = {"placements": [words.get(a, "Replicate") for a in self.mesh]}
         placement = {"mesh": self.mesh, "coordinate": self.coordinate, "tensors": tensors}
