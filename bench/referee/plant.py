@@ -7,7 +7,7 @@ Each bug is planted in the run, in one layer, by patched modules or gradients. T
 """
 
 import argparse
-import copy
+import concurrent.futures
 import json
 import math
 import os
@@ -526,6 +526,7 @@ def main():
     parser.add_argument("--launcher")
     parser.add_argument("--out", default="results.jsonl")
     parser.add_argument("--only", default=".")
+    parser.add_argument("--jobs", type=int, default=1, help="folders judged at a time")
     parser.add_argument("--keep", help="keep the folders here")
     parser.add_argument("--hidden", type=int, default=128, help="hidden size of the models with bugs")
     parser.add_argument("--trained", action="append", default=[], help="FAMILY=FOLDER")
@@ -540,7 +541,7 @@ def main():
             cases += [(Run(family, 0, torch.bfloat16, trained=path), name) for f, path in trained if f == family]
             if name in ("expert_missing", "scale_nope", "rope_pairs", "no_scale", "eps_large", "expert_gradients_doubled", "gate_up_swapped", "mask_late", "weights_detached", "bias_missing", "q_norm_missing"):
                 cases.append((Run(family, args.hidden, torch.bfloat16, "eager", outliers=True), name))
-    with open(args.out, "w") as out:
+    with open(args.out, "w") as out, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         for run, name in cases:
             label = f"{run.name()}{'+' + name if name else ''}"
             if not re.search(args.only, label):
@@ -550,14 +551,21 @@ def main():
             row = {"case": label, "bug": name, "where": name and BUGS[name][1], "cause": name and BUGS[name][2]}
             try:
                 run.run(folder, name and BUGS[name][3])
-                if args.launcher:
-                    row.update(judge(args.launcher, folder))
             except Exception as e:  # a case that cannot run is a row, too
                 row["failed"] = f"{type(e).__name__}: {e}"
-            print(label, row.get("exit"), row.get("seconds"), row.get("failed", ""), flush=True)
-            out.write(json.dumps(row) + "\n")
-            if not args.keep:
-                shutil.rmtree(folder, ignore_errors=True)
+            pool.submit(finish, args, row, folder, out)
+
+
+def finish(args, row, folder, out):
+    try:
+        if args.launcher and "failed" not in row:
+            row.update(judge(args.launcher, folder))
+    except Exception as e:
+        row["failed"] = f"{type(e).__name__}: {e}"
+    print(row["case"], row.get("exit"), row.get("seconds"), row.get("failed", ""), flush=True)
+    out.write(json.dumps(row) + "\n")
+    if not args.keep:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
