@@ -518,7 +518,12 @@ def clean_runs(trained):
 def judge(launcher, folder):
     start = time.time()
     done = subprocess.run([launcher, "check", "--json", folder], capture_output=True, text=True, timeout=300)
-    return {"exit": done.returncode, "seconds": round(time.time() - start, 2), "report": done.stdout[-200000:], "error": done.stderr[-2000:]}
+    row = {"exit": done.returncode, "seconds": round(time.time() - start, 2), "error": done.stderr[-2000:]}
+    if done.stdout.startswith("{"):
+        report = json.loads(done.stdout)
+        row["report"] = {k: report.get(k) for k in ("verdict", "strains", "resolution", "compared", "doubts")}
+        row["report"]["findings"] = [{k: f.get(k) for k in ("module", "part", "says", "causes", "factor")} for f in (report.get("findings") or [])[:5]]
+    return row
 
 
 def main():

@@ -9,7 +9,7 @@ import sys
 def words(finding):
     causes = [f"{c['name']} {c['says']}" for c in finding.get("causes") or []]
     factor = f"factor {finding['factor']:.3f}" if finding.get("factor") else ""
-    return " ".join([*causes, *finding.get("says", []), factor])
+    return " ".join([*causes, *(finding.get("says") or []), factor])
 
 
 def main():
@@ -17,11 +17,11 @@ def main():
     for path in sys.argv[1:]:
         for line in open(path):
             row = json.loads(line)
-            if "failed" in row or row.get("exit") not in (0, 1, 3):
+            if "failed" in row or "report" not in row:
                 print(f"{row['case']:60} not judged: {row.get('failed') or row.get('error')}"[:200])
                 counts["not judged"] += 1
                 continue
-            report = json.loads(row["report"])
+            report = row["report"]
             findings = report.get("findings") or []
             strain = max((report.get("strains") or {"": 0}).values(), default=0)
             if row["bug"] is None:
