@@ -1,0 +1,334 @@
+package reference
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The modules of a model, by the module paths of transformers. Between them stand the sums and the
+// handovers that no module computes: what leaves one module enters the next, forward and backward.
+
+func input(path string) Port  { return Port{Name: path + ".input", Grad: path + ".grad_input"} }
+func output(path string) Port { return Port{Name: path + ".output", Grad: path + ".grad_output"} }
+
+// ofRouter is the port of a router's result.
+func ofRouter(path, name string) Port {
+	return Port{Name: path + "." + name, Grad: path + "." + name + ".grad"}
+}
+
+// columns returns columns [lo, hi) of the port.
+func (p Port) columns(lo, hi int) Port {
+	p.Lo, p.Hi = lo, hi
+	return p
+}
+
+// gradient returns the port of p's gradient.
+func (p Port) gradient() Port { return Port{Name: p.Grad, Lo: p.Lo, Hi: p.Hi} }
+
+// list collects the modules of a model.
+type list struct {
+	config  *Config
+	modules []*Module
+	layer   int
+}
+
+// add appends a module of the layer with the usual ports.
+func (l *list) add(kind Kind, path string) *Module {
+	m := &Module{Path: path, Kind: kind, Layer: l.layer, Inputs: []Port{input(path)}, Outputs: []Port{output(path)}, config: l.config}
+	l.modules = append(l.modules, m)
+	return m
+}
+
+// glue appends a sum of ports.
+func (l *list) glue(kind Kind, path string, to Port, from ...Port) {
+	m := l.add(kind, path)
+	m.Inputs, m.Outputs = from, []Port{to}
+}
+
+// link says that a tensor enters some modules, and that its gradient is the sum of theirs.
+func (l *list) link(from Port, to ...Port) {
+	var gradients []Port
+	for _, p := range to {
+		l.glue(Handover, strings.TrimSuffix(p.Name, ".input")+".handover", p, from)
+		gradients = append(gradients, p.gradient())
+	}
+	path := from.Name + ".grad"
+	if from.Hi != 0 {
+		path = fmt.Sprintf("%s[%d:%d].grad", from.Name, from.Lo, from.Hi)
+	}
+	l.glue(Handover, path, from.gradient(), gradients...)
+}
+
+// inside appends a coarse module with those that parts appends as its children.
+func (l *list) inside(kind Kind, path string, parts func()) *Module {
+	m := l.add(kind, path)
+	first := len(l.modules)
+	parts()
+	for _, child := range l.modules[first:] {
+		m.Children = append(m.Children, child.Path)
+		if child.Children == nil { // a coarse child's parameters are those of its own children
+			m.Params, m.Buffers = append(m.Params, child.Params...), append(m.Buffers, child.Buffers...)
+		}
+	}
+	return m
+}
+
+func (l *list) parameter(m *Module, suffix string, dims ...int) {
+	name := m.Path + "." + suffix
+	m.Params = append(m.Params, name)
+	l.config.params[name] = dims
+}
+
+func (l *list) norm(path string, width int) {
+	m := l.add(Norm, path)
+	m.width = width
+	l.parameter(m, "weight", width)
+}
+
+func (l *list) linear(path string, out, in int, bias bool) {
+	m := l.add(Linear, path)
+	l.parameter(m, "weight", out, in)
+	if bias {
+		l.parameter(m, "bias", out)
+	}
+}
+
+// Modules returns the modules in the order of the forward pass, each before those inside it.
+func (c *Config) Modules() []*Module {
+	l := &list{config: c, layer: -1}
+	embedding := l.add(Embedding, "model.embed_tokens")
+	embedding.Inputs = nil
+	l.parameter(embedding, "weight", c.Vocab, c.Hidden)
+	before := output(embedding.Path)
+	for i := range c.Layers {
+		l.layer = i
+		path := fmt.Sprintf("model.layers.%d", i)
+		l.link(before, input(path))
+		l.block(path)
+		before = output(path)
+	}
+	l.layer = -1
+	l.multiToken(before)
+	l.balanceOfModel()
+	head := l.inside(Head, "head", func() {
+		l.norm("model.norm", c.Hidden)
+		l.link(output("model.norm"), input("lm_head"))
+		l.linear("lm_head", c.Vocab, c.Hidden, false)
+		l.loss("loss", "lm_head")
+	})
+	head.Inputs, head.Outputs = []Port{input("model.norm")}, []Port{{Name: "loss"}}
+	if c.Tied {
+		l.tie()
+	}
+	return l.modules
+}
+
+func (l *list) loss(path, logits string) {
+	m := l.add(Loss, path)
+	m.Inputs, m.Outputs = []Port{output(logits)}, []Port{{Name: path}}
+}
+
+// tie makes the embedding the weight of the head.
+func (l *list) tie() {
+	for _, m := range l.modules {
+		for i, name := range m.Params {
+			if name == "lm_head.weight" {
+				m.Params[i] = "model.embed_tokens.weight"
+			}
+		}
+	}
+}
+
+// block appends a layer: two branches, each added to what it reads.
+func (l *list) block(path string) {
+	c := l.config
+	x, y, first, second, attn, mlp := input(path), output(path), path+".input_layernorm", path+".post_attention_layernorm", path+".self_attn", path+".mlp"
+	l.inside(Block, path, func() {
+		l.glue(Handover, first+".handover", input(first), x)
+		l.glue(Residual, path+".input.grad", x.gradient(), input(first).gradient(), output(attn).gradient())
+		l.norm(first, c.Hidden)
+		l.link(output(first), input(attn))
+		l.attention(attn)
+		l.glue(Residual, path+".residual_attn", input(second), x, output(attn))
+		l.glue(Residual, path+".residual_attn.grad", output(attn).gradient(), input(second).gradient(), y.gradient())
+		l.norm(second, c.Hidden)
+		l.link(output(second), input(mlp))
+		if l.layer >= c.Layers || c.Sparse(l.layer) {
+			l.moe(mlp)
+		} else {
+			l.mlp(mlp, c.DenseInter)
+		}
+		l.glue(Residual, path+".residual_mlp", y, input(second), output(mlp))
+		l.glue(Handover, path+".residual_mlp.grad", output(mlp).gradient(), y.gradient())
+	})
+}
+
+func (l *list) attention(path string) {
+	c := l.config
+	l.inside(Attention, path, func() {
+		var core []Port
+		if c.KVRank > 0 {
+			core = l.latentProjections(path)
+		} else {
+			core = l.groupedProjections(path)
+		}
+		m := l.add(Core, path+".core")
+		m.Inputs, m.Outputs = core, []Port{input(path + ".o_proj")}
+		l.linear(path+".o_proj", c.Hidden, c.Heads*c.ValueDim, c.OutputBias)
+		l.link(output(path+".o_proj"), output(path))
+	})
+}
+
+// latentProjections appends the projections of DeepSeek's attention and returns the inputs of its
+// core: queries, the key part that all heads share, and keys and values from the latent.
+func (l *list) latentProjections(path string) []Port {
+	c, queries := l.config, path+".q_proj"
+	down := path + ".kv_a_proj_with_mqa"
+	if c.QRank > 0 {
+		queries = path + ".q_b_proj"
+		l.link(input(path), input(path+".q_a_proj"), input(down))
+		l.linear(path+".q_a_proj", c.QRank, c.Hidden, c.LatentBias)
+		l.link(output(path+".q_a_proj"), input(path+".q_a_layernorm"))
+		l.norm(path+".q_a_layernorm", c.QRank)
+		l.link(output(path+".q_a_layernorm"), input(queries))
+		l.linear(queries, c.Heads*c.HeadDim, c.QRank, false)
+	} else {
+		l.link(input(path), input(queries), input(down))
+		l.linear(queries, c.Heads*c.HeadDim, c.Hidden, false)
+	}
+	l.linear(down, c.KVRank+c.RopeDim, c.Hidden, c.LatentBias)
+	l.link(output(down).columns(0, c.KVRank), input(path+".kv_a_layernorm"))
+	l.norm(path+".kv_a_layernorm", c.KVRank)
+	l.link(output(path+".kv_a_layernorm"), input(path+".kv_b_proj"))
+	l.linear(path+".kv_b_proj", c.Heads*(c.NopeDim+c.ValueDim), c.KVRank, false)
+	return []Port{output(queries), output(down).columns(c.KVRank, c.KVRank+c.RopeDim), output(path + ".kv_b_proj")}
+}
+
+// groupedProjections appends queries, keys and values, and returns them.
+func (l *list) groupedProjections(path string) (core []Port) {
+	c := l.config
+	l.link(input(path), input(path+".q_proj"), input(path+".k_proj"), input(path+".v_proj"))
+	for _, p := range []struct {
+		name  string
+		heads int
+		norm  bool
+	}{{"q", c.Heads, c.QKNorm}, {"k", c.KVHeads, c.QKNorm}, {"v", c.KVHeads, false}} {
+		projection, norm := path+"."+p.name+"_proj", path+"."+p.name+"_norm"
+		l.linear(projection, p.heads*c.HeadDim, c.Hidden, c.QKVBias)
+		if !p.norm {
+			core = append(core, output(projection))
+			continue
+		}
+		l.link(output(projection), input(norm))
+		l.norm(norm, c.HeadDim)
+		core = append(core, output(norm))
+	}
+	return core
+}
+
+func (l *list) mlp(path string, inter int) {
+	c, gate, up, down := l.config, path+".gate_proj", path+".up_proj", path+".down_proj"
+	l.inside(MLP, path, func() {
+		l.link(input(path), input(gate), input(up))
+		l.linear(gate, inter, c.Hidden, c.MLPBias)
+		l.linear(up, inter, c.Hidden, c.MLPBias)
+		act := l.add(Act, path+".act")
+		act.Inputs, act.Outputs = []Port{output(gate), output(up)}, []Port{input(down)}
+		l.linear(down, c.Hidden, inter, c.MLPBias)
+		l.link(output(down), output(path))
+	})
+}
+
+func (l *list) moe(path string) {
+	c, gate, experts, shared := l.config, path+".gate", path+".experts", path+".shared_experts"
+	readers, parts := []Port{input(gate), input(experts)}, []Port{output(experts)}
+	if c.SharedExperts > 0 {
+		readers, parts = append(readers, input(shared)), append(parts, output(shared))
+	}
+	l.inside(MoE, path, func() {
+		l.link(input(path), readers...)
+		l.router(gate)
+		l.experts(experts, ofRouter(gate, "weights"))
+		if c.SharedExperts > 0 {
+			l.mlp(shared, c.SharedExperts*c.ExpertInter)
+		}
+		l.glue(Residual, path+".sum", output(path), parts...)
+		for _, part := range parts {
+			l.glue(Handover, strings.TrimSuffix(part.Name, ".output")+".grad", part.gradient(), output(path).gradient())
+		}
+	})
+}
+
+func (l *list) router(path string) {
+	c := l.config
+	m := l.add(Router, path)
+	m.Outputs = []Port{ofRouter(path, "logits"), ofRouter(path, "weights")}
+	l.parameter(m, "weight", c.Experts, c.Hidden)
+	if c.SelectionBias {
+		m.Buffers = []string{path + ".e_score_correction_bias"}
+		c.params[m.Buffers[0]] = []int{c.Experts}
+	}
+	for _, formula := range []string{loadBalance, sequenceBalance, zLoss} {
+		b := l.add(Balance, path+"."+formula)
+		b.Inputs, b.Outputs, b.formula = m.Outputs[:1], []Port{{Name: b.Path}}, formula
+	}
+}
+
+func (l *list) experts(path string, weights Port) {
+	c := l.config
+	m := l.add(Experts, path)
+	m.Inputs = append(m.Inputs, weights)
+	for e := range c.Experts {
+		l.parameter(m, fmt.Sprintf("%d.gate_proj.weight", e), c.ExpertInter, c.Hidden)
+		l.parameter(m, fmt.Sprintf("%d.up_proj.weight", e), c.ExpertInter, c.Hidden)
+		l.parameter(m, fmt.Sprintf("%d.down_proj.weight", e), c.Hidden, c.ExpertInter)
+	}
+}
+
+// balanceOfModel appends the loss that counts the choices of all layers together, as Qwen's does.
+func (l *list) balanceOfModel() {
+	var logits []Port
+	for i := range l.config.Layers {
+		if l.config.Sparse(i) {
+			logits = append(logits, ofRouter(fmt.Sprintf("model.layers.%d.mlp.gate", i), "logits"))
+		}
+	}
+	if len(logits) > 0 {
+		m := l.add(Balance, "model."+loadBalance)
+		m.Inputs, m.Outputs, m.formula = logits, []Port{{Name: "aux_loss"}}, loadBalance
+	}
+}
+
+// multiToken appends DeepSeek's layers for further tokens. Each joins the hidden states of the
+// layer before with the embedding of the next token: x = eh_proj([enorm(embedding), hnorm(hidden)]).
+// The gradient of the last layer's output is the sum over the final norm and the first of them.
+func (l *list) multiToken(before Port) {
+	c := l.config
+	readers := []Port{input("model.norm")}
+	for i := range c.MTPLayers {
+		l.layer = c.Layers + i
+		path := fmt.Sprintf("model.layers.%d", l.layer)
+		enorm, hnorm, join, head := path+".enorm", path+".hnorm", path+".eh_proj", path+".shared_head"
+		if i == 0 {
+			readers = append(readers, input(hnorm))
+		} else {
+			l.link(before, input(hnorm))
+		}
+		l.norm(enorm, c.Hidden)
+		l.norm(hnorm, c.Hidden)
+		l.glue(Handover, join+".handover.embedding", input(join).columns(0, c.Hidden), output(enorm))
+		l.glue(Handover, join+".handover.hidden", input(join).columns(c.Hidden, 2*c.Hidden), output(hnorm))
+		l.linear(join, c.Hidden, 2*c.Hidden, false)
+		l.link(output(join), input(path))
+		l.block(path)
+		l.link(output(path), input(head+".norm"))
+		l.norm(head+".norm", c.Hidden)
+		l.link(output(head+".norm"), input(head+".head"))
+		l.linear(head+".head", c.Vocab, c.Hidden, false)
+		l.loss(path+".loss", head+".head")
+		before = output(path)
+	}
+	l.layer = -1
+	last := output(fmt.Sprintf("model.layers.%d", c.Layers-1))
+	l.link(last, readers...)
+}

@@ -1,0 +1,84 @@
+package reference
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// Format is a number format. A greater one holds all values of a smaller one, as BF16 and FP16 do
+// for results of mixed operands.
+type Format int
+
+const (
+	Exact Format = iota // float64: nothing is rounded
+	BF16
+	FP16
+	FP32
+)
+
+// Way says after which operations results are rounded.
+type Way int
+
+const (
+	EveryOp    Way = iota // after each operation, as eager code stores them
+	KernelEnds            // at the ends of kernels, as fused code stores them; inside, FP32
+)
+
+// Rounding says which results are rounded, and to which format. The zero value rounds nothing.
+// Gradients are rounded where the forward results are. What a family's code computes in FP32 is
+// rounded to FP32.
+type Rounding struct {
+	Format Format // of activations and weights, unless Of names another
+	Way    Way
+	Jitter uint64 // not 0: inputs are moved by up to half a unit of Format, at random from this seed
+	// Of returns the format of a port or a parameter. nil: Format for all.
+	Of       func(name string) Format
+	Autocast Format // not Exact: products cast their operands to it, as torch.autocast does
+	TF32     bool   // products round their FP32 operands to 10 bits of mantissa
+}
+
+// round returns x in the format, rounded to nearest even. Overflow gives an infinity.
+func (f Format) round(x float64) float64 {
+	switch f {
+	case FP32:
+		return float64(float32(x))
+	case BF16:
+		bits := math.Float32bits(float32(x))
+		if bits&0x7f800000 == 0x7f800000 {
+			return float64(float32(x))
+		}
+		return float64(math.Float32frombits((bits + 0x7fff + bits>>16&1) &^ 0xffff))
+	case FP16:
+		return roundBits(x, 10, -14, 65504)
+	}
+	return x
+}
+
+// roundBits rounds to a mantissa of some bits, with subnormals below 2^least and infinity above
+// most.
+func roundBits(x float64, bits, least int, most float64) float64 {
+	_, exp := math.Frexp(x) // |x| in [2^(exp-1), 2^exp)
+	unit := math.Ldexp(1, max(exp-1, least)-bits)
+	y := math.RoundToEven(x/unit) * unit
+	if math.Abs(y) > most {
+		return math.Copysign(math.Inf(1), x)
+	}
+	return y
+}
+
+// unit returns the distance of neighbouring values of the format at x.
+func (f Format) unit(x float64) float64 {
+	bits := map[Format]int{BF16: 7, FP16: 10, FP32: 23}[f]
+	_, exp := math.Frexp(x)
+	return math.Ldexp(1, exp-1-bits)
+}
+
+// jitter returns values moved by up to half a unit of the format.
+func (f Format) jitter(values []float64, seed uint64) []float64 {
+	rng := rand.New(rand.NewPCG(seed, 81))
+	moved := make([]float64, len(values))
+	for i, x := range values {
+		moved[i] = x + (rng.Float64()-0.5)*f.unit(x)
+	}
+	return moved
+}
