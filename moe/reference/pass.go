@@ -1,14 +1,223 @@
 package reference
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// formula computes a module. Its methods are the modules' formulas: they read like the paper, and
+// name parameters by their paths.
+type formula struct {
+	tape
+	*Config
+	call   Call
+	batch  *Batch // of the selected sequences
+	layer  int
+	rows   []int // selected; nil: all
+	params map[string]*node
+	pass   *Pass
+	wrong  error
+}
+
+// is reports whether to make a mistake.
+func (f *formula) is(mistake string) bool { return f.call.Mistake == mistake }
 
 // Forward runs the module.
 func (m *Module) Forward(call Call) (*Pass, error) {
-	return nil, fmt.Errorf("%s: no formula for %s yet", m.Path, m.Kind)
+	p := &Pass{Extra: map[string]Tensor{}}
+	f := &formula{Config: m.config, call: call, batch: call.Batch, layer: m.Layer, params: map[string]*node{}, pass: p}
+	f.rounding, f.fast = call.Rounding, call.Fast
+	if call.Batch == nil || len(call.In) != len(m.Inputs) {
+		return nil, fmt.Errorf("%s: %d inputs and batch %v: expected %d inputs and a batch", m.Path, len(call.In), call.Batch != nil, len(m.Inputs))
+	}
+	f.rows = f.selected(m.Kind)
+	for i, port := range m.Inputs {
+		x, err := f.input(m, port, call.In[i], uint64(i))
+		if err != nil {
+			return nil, err
+		}
+		p.in = append(p.in, x)
+	}
+	if call.Sequences != nil && !m.Kind.TokenWise() {
+		f.batch = call.Batch.sequences(call.Sequences)
+	}
+	p.out = f.run(m, p.in)
+	if f.wrong != nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, f.wrong)
+	}
+	for _, y := range p.out {
+		p.Out = append(p.Out, Tensor{Dims: []int{y.rows, y.cols}, Data: y.data})
+	}
+	p.formula = f
+	return p, nil
+}
+
+// input returns the selected rows of an input, in the format of its port.
+func (f *formula) input(m *Module, port Port, x Tensor, number uint64) (*node, error) {
+	tokens := f.call.Batch.Batch * f.call.Batch.Seq
+	if tokens == 0 || len(x.Data) == 0 || len(x.Data)%tokens != 0 {
+		return nil, fmt.Errorf("%s: %s has %d elements: expected rows for %d tokens", m.Path, port.Name, len(x.Data), tokens)
+	}
+	cols := len(x.Data) / tokens
+	n := &node{rows: tokens, cols: cols, data: x.Data}
+	if rows := f.rows; rows != nil {
+		picked := make([]float64, 0, len(rows)*cols)
+		for _, r := range rows {
+			picked = append(picked, n.row(r)...)
+		}
+		n.rows, n.data = len(rows), picked
+	}
+	f.store(n, port.Name, number)
+	return n, nil
+}
+
+// selected returns the rows that the call names, or nil for all.
+func (f *formula) selected(kind Kind) (rows []int) {
+	if kind.TokenWise() {
+		return f.call.Tokens
+	}
+	for _, s := range f.call.Sequences {
+		for i := range f.batch.Seq {
+			rows = append(rows, s*f.batch.Seq+i)
+		}
+	}
+	return rows
+}
+
+// store gives a value from outside its format, and moves it if the rounding says so.
+func (f *formula) store(n *node, name string, number uint64) {
+	r := f.rounding
+	format := r.Format
+	if r.Of != nil {
+		format = r.Of(name)
+	}
+	if r.Jitter != 0 {
+		n.data = format.jitter(n.data, r.Jitter+number)
+		return
+	}
+	n.dtype, n.store = format, format
+	for _, v := range n.data {
+		if format.round(v) != v {
+			n.data = append([]float64(nil), n.data...)
+			format.roundAll(n.data)
+			return
+		}
+	}
+}
+
+// param returns a parameter as [out, in], or [1, n] if it is a vector.
+func (f *formula) param(name string) *node {
+	if n, ok := f.params[name]; ok {
+		return n
+	}
+	dims, ok := f.Config.params[name]
+	if !ok {
+		panic("reference: no parameter " + name)
+	}
+	rows, cols := 1, dims[len(dims)-1]
+	if len(dims) == 2 {
+		rows = dims[0]
+	}
+	n := &node{rows: rows, cols: cols}
+	x, err := f.call.Param(name)
+	if err == nil && len(x.Data) != rows*cols {
+		err = fmt.Errorf("%s has dimensions %v: expected %v", name, x.Dims, dims)
+	}
+	if err != nil {
+		f.wrong = errors.Join(f.wrong, err)
+		x.Data = make([]float64, rows*cols)
+	}
+	n.data = x.Data
+	if jitter := f.rounding.Jitter; jitter != 0 {
+		f.params[name] = n
+		return n
+	}
+	f.store(n, name, 0)
+	f.params[name] = n
+	return n
+}
+
+// optional returns a parameter, or nil if the model has none of that name.
+func (f *formula) optional(name string) *node {
+	if _, ok := f.Config.params[name]; !ok {
+		return nil
+	}
+	return f.param(name)
+}
+
+// run computes the outputs of a module.
+func (f *formula) run(m *Module, in []*node) []*node {
+	switch m.Kind {
+	case Embedding:
+		return []*node{f.embedding(m.Path)}
+	case Norm:
+		return []*node{f.norm(m.Path, in[0])}
+	case Linear:
+		return []*node{f.project(m.Path, in[0])}
+	case Core:
+		return []*node{f.core(in)}
+	case Attention:
+		return []*node{f.attention(m.Path, in[0])}
+	case Act:
+		return []*node{f.act(in[0], in[1])}
+	case MLP:
+		return []*node{f.mlp(m.Path, in[0])}
+	case Router:
+		logits, weights, _ := f.router(m.Path, in[0])
+		return []*node{logits, weights}
+	case Experts:
+		return []*node{f.experts(m.Path, in[0], in[1], f.replayed(strings.TrimSuffix(m.Path, "experts")+"gate"))}
+	case MoE:
+		return []*node{f.moe(m.Path, in[0])}
+	case Block:
+		return []*node{f.block(m.Path, in[0])}
+	case Head:
+		return []*node{f.head(in[0])}
+	case Loss:
+		return []*node{f.loss(in[0])}
+	case Balance:
+		return f.balance(m, in)
+	default: // Residual, Handover
+		return []*node{f.glue(m.Kind, in)}
+	}
 }
 
 // Backward returns the gradients of the inputs and of the parameters by name, from those of the
-// outputs, in the outputs' dimensions. A gradient without Data is zero.
+// outputs, in the outputs' dimensions. A gradient without Data is zero; losses need none, it is 1.
+// Run it once.
 func (p *Pass) Backward(gradOut []Tensor) (in []Tensor, params map[string]Tensor) {
-	return nil, nil
+	f := p.formula
+	for i, y := range p.out {
+		switch {
+		case i < len(gradOut) && len(gradOut[i].Data) == len(y.data):
+			y.grad = append([]float64(nil), gradOut[i].Data...)
+			if f.rounding.Jitter != 0 {
+				y.grad = f.rounding.Format.jitter(y.grad, f.rounding.Jitter+uint64(100+i))
+			}
+		case i < len(gradOut) && len(gradOut[i].Data) != 0:
+			panic(fmt.Sprintf("reference: a gradient of %d elements for an output of %d", len(gradOut[i].Data), len(y.data)))
+		case len(y.data) == 1:
+			y.grad = []float64{1}
+		}
+	}
+	f.tape.run()
+	for _, x := range p.in {
+		in = append(in, gradient(x))
+	}
+	params = map[string]Tensor{}
+	for name, w := range f.params {
+		if !w.fixed {
+			params[name] = gradient(w)
+		}
+	}
+	return in, params
+}
+
+// gradient returns that of a node: zero if none arrived.
+func gradient(n *node) Tensor {
+	if n.grad == nil {
+		n.grad = make([]float64, len(n.data))
+	}
+	return Tensor{Dims: []int{n.rows, n.cols}, Data: n.grad}
 }

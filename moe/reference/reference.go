@@ -102,9 +102,8 @@ type Pass struct {
 	// k] of its own, whatever Choices replayed.
 	Extra map[string]Tensor
 
-	tape    *tape
+	formula *formula
 	in, out []*node
-	params  map[string]*node
 }
 
 // Module returns the module of a path, or nil.

@@ -54,6 +54,16 @@ func (f Format) round(x float64) float64 {
 	return x
 }
 
+// roundAll rounds values in place.
+func (f Format) roundAll(values []float64) {
+	if f == Exact {
+		return
+	}
+	for i, x := range values {
+		values[i] = f.round(x)
+	}
+}
+
 // roundBits rounds to a mantissa of some bits, with subnormals below 2^least and infinity above
 // most.
 func roundBits(x float64, bits, least int, most float64) float64 {

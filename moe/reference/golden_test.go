@@ -1,0 +1,252 @@
+package reference
+
+// The reference against the golden folders, by its fine modules only: what they hand to each other
+// by the names of their ports, forward and backward.
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spmoe/launcher/checkpoint/safetensors"
+)
+
+const goldens = "../../launcher/golden/testdata"
+
+var families = []string{"deepseek_v2lite_like", "deepseek_v3_tiny", "glm4_moe_tiny", "qwen3_moe_tiny"}
+
+// golden is a model of one of the golden folders.
+type golden struct {
+	t         testing.TB
+	config    *Config
+	files     map[string]*safetensors.File
+	batch     *Batch
+	values    map[string]Tensor // by the names of ports
+	gradients map[string]Tensor // of parameters
+	choices   map[string]Tensor
+	edit      func(c *Call)
+}
+
+func openGolden(t testing.TB, name string) *golden {
+	t.Helper()
+	g := &golden{t: t, files: map[string]*safetensors.File{}, values: map[string]Tensor{}, gradients: map[string]Tensor{}, choices: map[string]Tensor{}}
+	data, err := os.ReadFile(filepath.Join(goldens, name, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.config, err = ReadConfig(data); err != nil {
+		t.Fatal(err)
+	}
+	g.config.MTPLayers = 0 // the weights lack them
+	for _, file := range []string{"model", "activations", "gradients"} {
+		if g.files[file], err = safetensors.Open(filepath.Join(goldens, name, file+".safetensors")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { g.files[file].Close() })
+	}
+	info, _ := g.files["activations"].Info("input_ids")
+	g.batch = &Batch{Batch: info.Shape[0], Seq: info.Shape[1], IDs: g.ints("input_ids"), Labels: g.ints("target_ids"), LabelsShifted: true}
+	return g
+}
+
+func (g *golden) tensor(file, name string) (Tensor, error) {
+	values, err := g.files[file].Float32s(name)
+	if err != nil {
+		return Tensor{}, err
+	}
+	info, _ := g.files[file].Info(name)
+	x := Tensor{Dims: info.Shape, Data: make([]float64, len(values))}
+	for i, v := range values {
+		x.Data[i] = float64(v)
+	}
+	return x, nil
+}
+
+func (g *golden) ints(name string) []int32 {
+	values, err := g.files["activations"].Int32s(name)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return values
+}
+
+// activation returns what the golden folder has under one of its own names.
+func (g *golden) activation(name string) Tensor {
+	x, err := g.tensor("activations", name)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return x
+}
+
+// forward runs a module on the values of its input ports.
+func (g *golden) forward(m *Module) *Pass {
+	g.t.Helper()
+	call := Call{Batch: g.batch, Choices: g.choices, Param: func(name string) (Tensor, error) { return g.tensor("model", name) }}
+	for _, p := range m.Inputs {
+		call.In = append(call.In, g.read(p))
+	}
+	if g.edit != nil {
+		g.edit(&call)
+	}
+	pass, err := m.Forward(call)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return pass
+}
+
+// read returns the port's columns.
+func (g *golden) read(p Port) Tensor {
+	x, ok := g.values[p.Name]
+	if !ok {
+		g.t.Fatalf("nothing has written %s", p.Name)
+	}
+	return p.Cut(x, g.batch.Batch*g.batch.Seq)
+}
+
+// write sets a port, or its columns of a tensor that is as wide as one of its other columns.
+func (g *golden) write(p Port, x Tensor) {
+	if p.Hi == 0 {
+		g.values[p.Name] = x
+		return
+	}
+	rows := g.batch.Batch * g.batch.Seq
+	whole := g.values[p.Name].Data
+	if need := rows * p.Hi; len(whole) < need {
+		wider := make([]float64, need)
+		for r := range rows {
+			copy(wider[r*p.Hi:(r+1)*p.Hi], whole[r*len(whole)/rows:(r+1)*len(whole)/rows])
+		}
+		whole = wider
+	}
+	width, part := len(whole)/rows, p.Hi-p.Lo
+	for r := range rows {
+		copy(whole[r*width+p.Lo:r*width+p.Hi], x.Data[r*part:(r+1)*part])
+	}
+	g.values[p.Name] = Tensor{Dims: []int{rows, width}, Data: whole}
+}
+
+// train runs the whole model by its fine modules.
+func (g *golden) train() {
+	passes := map[string]*Pass{}
+	modules := g.config.Modules()
+	backwards := func(m *Module) bool { return strings.HasSuffix(m.Path, ".grad") }
+	fine := func(m *Module) bool { return m.Children == nil && m.Kind != Balance }
+	for _, m := range modules {
+		if fine(m) && !backwards(m) {
+			pass := g.forward(m)
+			passes[m.Path] = pass
+			if m.Kind == Router {
+				g.choices[m.Path+".indices"] = pass.Extra["indices"]
+			}
+			for i, p := range m.Outputs {
+				g.write(p, pass.Out[i])
+			}
+		}
+	}
+	for i := len(modules) - 1; i >= 0; i-- {
+		m := modules[i]
+		switch {
+		case !fine(m):
+		case backwards(m):
+			g.write(m.Outputs[0], g.forward(m).Out[0])
+		case m.Kind != Handover && m.Kind != Residual:
+			g.backward(m, passes[m.Path])
+		}
+	}
+}
+
+func (g *golden) backward(m *Module, pass *Pass) {
+	var gradOut []Tensor
+	for _, p := range m.Outputs {
+		gradOut = append(gradOut, Tensor{})
+		if _, ok := g.values[p.Grad]; ok {
+			gradOut[len(gradOut)-1] = g.read(p.gradient())
+		}
+	}
+	in, params := pass.Backward(gradOut)
+	for i, p := range m.Inputs {
+		g.write(p.gradient(), in[i])
+	}
+	for name, d := range params {
+		g.gradients[name] = d
+	}
+}
+
+// distance is ‖x - y‖ / ‖y‖.
+func distance(x, y []float64) float64 {
+	var diff, norm float64
+	for i, v := range y {
+		diff += (x[i] - v) * (x[i] - v)
+		norm += v * v
+	}
+	if norm == 0 {
+		return math.Sqrt(diff)
+	}
+	return math.Sqrt(diff / norm)
+}
+
+func TestGoldenFolders(t *testing.T) {
+	for _, family := range families {
+		t.Run(family, func(t *testing.T) {
+			g := openGolden(t, family)
+			g.train()
+			worst := map[string]float64{}
+			near := func(kind, name string, got, want Tensor, bar float64) {
+				if len(got.Data) != len(want.Data) {
+					t.Errorf("%s: %d elements, want %d", name, len(got.Data), len(want.Data))
+					return
+				}
+				d := distance(got.Data, want.Data)
+				if worst[kind] = max(worst[kind], d); !(d <= bar) {
+					t.Errorf("%s is off by %.2g", name, d)
+				}
+			}
+			for i := range g.config.Layers {
+				path := fmt.Sprintf("model.layers.%d", i)
+				for ours, theirs := range map[string]string{".self_attn.output": "attention", ".mlp.input": "mlp_in", ".mlp.output": "mlp", ".output": "out"} {
+					near("activations", path+ours, g.values[path+ours], g.activation(fmt.Sprintf("layer%d_%s", i, theirs)), 2e-6)
+				}
+			}
+			near("activations", "logits", g.values["lm_head.output"], g.activation("logits"), 2e-6)
+			near("activations", "loss", g.values["loss"], g.activation("loss"), 2e-6)
+			for _, info := range g.files["gradients"].Tensors() {
+				want, err := g.tensor("gradients", info.Name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !strings.HasSuffix(info.Name, "correction_bias") {
+					near("gradients", info.Name, g.gradients[info.Name], want, 2e-5)
+				}
+			}
+			t.Logf("worst %v", worst)
+			g.coarse(near)
+		})
+	}
+}
+
+// coarse compares the coarse modules with the fine ones inside them.
+func (g *golden) coarse(near func(kind, name string, got, want Tensor, bar float64)) {
+	for _, m := range g.config.Modules() {
+		if m.Children == nil {
+			continue
+		}
+		pass := g.forward(m)
+		var gradOut []Tensor
+		for i, p := range m.Outputs {
+			near("coarse", p.Name, pass.Out[i], g.read(p), 1e-12)
+			gradOut = append(gradOut, g.values[p.Grad])
+		}
+		in, params := pass.Backward(gradOut)
+		for i, p := range m.Inputs {
+			near("coarse", p.Grad, in[i], g.read(p.gradient()), 1e-12)
+		}
+		for _, name := range m.Params {
+			near("coarse", m.Path+": "+name, params[name], g.gradients[name], 1e-12)
+		}
+	}
+}
