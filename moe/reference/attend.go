@@ -67,16 +67,22 @@ func (a *attending) stored(values []float64) {
 	format.roundAll(values)
 }
 
-// probabilities returns the softmax of the scores, before it is rounded to the model's precision.
-func (a *attending) probabilities(q, k matrix, see []bool) matrix {
+const softcap = 50 // of a mistake
+
+// probabilities returns the softmax of the scores, before it is rounded to the model's precision,
+// and the scores.
+func (a *attending) probabilities(q, k matrix, see []bool) (p matrix, scores []float64) {
 	s := a.product(q, k.transposed())
 	a.stored(s)
 	scale := a.scoreScale()
 	for i := range s {
 		s[i] *= scale
+		if a.is("softcap") {
+			s[i] = softcap * math.Tanh(s[i]/softcap)
+		}
 	}
 	a.stored(s)
-	p := matrix{data: make([]float64, len(s)), rows: q.rows, cols: k.rows}
+	p = matrix{data: make([]float64, len(s)), rows: q.rows, cols: k.rows}
 	for i := range q.rows {
 		row := s[i*k.rows : (i+1)*k.rows]
 		for j := range row {
@@ -84,12 +90,17 @@ func (a *attending) probabilities(q, k matrix, see []bool) matrix {
 				row[j] = math.Inf(-1)
 			}
 		}
-		softmaxRow(p.data[i*k.rows:(i+1)*k.rows], row)
+		total := softmaxRow(p.data[i*k.rows:(i+1)*k.rows], row)
+		for j := range row {
+			if a.is("sink") {
+				p.data[i*k.rows+j] *= sigmoid(total)
+			}
+		}
 	}
 	if a.o.dtype != Exact {
 		FP32.roundAll(p.data)
 	}
-	return p
+	return p, s
 }
 
 // rounded returns a copy of an operand in the model's precision.
@@ -101,8 +112,8 @@ func (a *attending) rounded(m matrix) matrix {
 
 func (a *attending) forward(s, h int, see []bool) {
 	q, k, v := a.head(a.q.data, s, h, a.HeadDim), a.head(a.k.data, s, h, a.HeadDim), a.head(a.v.data, s, h, a.ValueDim)
-	p := a.rounded(a.probabilities(q, k, see))
-	a.set(a.o.data, a.product(p, v), s, h, a.ValueDim, a.o.store)
+	p, _ := a.probabilities(q, k, see)
+	a.set(a.o.data, a.product(a.rounded(p), v), s, h, a.ValueDim, a.o.store)
 }
 
 // backward: dv = pᵀ·do, dp = do·vᵀ, ds = p·(dp - mean of dp under p), dq = ds·k·scale and
@@ -110,13 +121,18 @@ func (a *attending) forward(s, h int, see []bool) {
 func (a *attending) backward(s, h int, see []bool) {
 	q, k, v := a.head(a.q.data, s, h, a.HeadDim), a.head(a.k.data, s, h, a.HeadDim), a.head(a.v.data, s, h, a.ValueDim)
 	do := a.head(a.o.grad, s, h, a.ValueDim)
-	p := a.probabilities(q, k, see)
+	p, scores := a.probabilities(q, k, see)
 	a.set(a.dv, a.product(a.rounded(p).transposed(), do), s, h, a.ValueDim, a.v.store)
 	dp := a.product(do, v.transposed())
 	a.stored(dp)
 	o := a.head(a.o.data, s, h, a.ValueDim)
 	for i := range p.rows {
 		a.softmaxGradient(dp[i*p.cols:(i+1)*p.cols], p.data[i*p.cols:(i+1)*p.cols], do.data[i*do.cols:(i+1)*do.cols], o.data[i*o.cols:(i+1)*o.cols])
+	}
+	if a.is("softcap") {
+		for i, v := range scores {
+			dp[i] *= 1 - min(v*v/softcap/softcap, 1)
+		}
 	}
 	scale := a.scoreScale()
 	ds := matrix{data: dp, rows: p.rows, cols: p.cols}

@@ -1,58 +1,47 @@
 package reference
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // attention is a layer's attention with its projections and norms. x: [tokens, hidden].
 func (f *formula) attention(path string, x *node) *node {
-	var in []*node
+	in := f.grouped
 	if f.KVRank > 0 {
-		in = f.latent(path, x)
-	} else {
-		in = f.grouped(path, x)
+		in = f.latent
 	}
-	return f.project(path+".o_proj", f.core(in))
+	return f.project(path+".o_proj", f.core(in(path, x)))
 }
 
-// latent makes the inputs of DeepSeek's attention: queries from a latent of their own, keys and
-// values from one of KVRank elements, next to which stands the rotated part of the keys.
+// latent makes the inputs of DeepSeek's attention: queries, from a latent of their own if QRank is
+// not 0; the rotated part of the keys; keys and values from a latent of KVRank elements.
 func (f *formula) latent(path string, x *node) []*node {
-	var q *node
+	queries := path + ".q_proj"
+	q := x
 	if f.QRank > 0 {
-		c := f.project(path+".q_a_proj", x)
+		queries = path + ".q_b_proj"
+		q = f.project(path+".q_a_proj", x)
 		if !f.is("query_norm_missing") {
-			c = f.norm(path+".q_a_layernorm", c)
+			q = f.norm(path+".q_a_layernorm", q)
 		}
-		if f.is("query_latent_detached") {
-			c = f.detach(c)
-		}
-		q = f.project(path+".q_b_proj", c)
-	} else {
-		q = f.project(path+".q_proj", x)
 	}
 	down := f.project(path+".kv_a_proj_with_mqa", x)
-	c, rope := f.pick(down, span(0, f.KVRank)), f.pick(down, span(f.KVRank, down.cols))
+	c, rope := f.columns(down, span(0, f.KVRank)), f.columns(down, span(f.KVRank, down.cols))
 	if !f.is("key_norm_missing") {
 		c = f.norm(path+".kv_a_layernorm", c)
 	}
-	if f.is("latent_detached") {
-		c = f.detach(c)
+	return []*node{
+		f.project(queries, f.flow(q, "query_latent_detached")), rope,
+		f.project(path+".kv_b_proj", f.flow(c, "latent_detached")),
 	}
-	return []*node{q, rope, f.project(path+".kv_b_proj", c)}
 }
 
 // grouped makes queries of all heads, and keys and values of fewer, with a norm of each head.
 func (f *formula) grouped(path string, x *node) []*node {
 	q, k, v := f.project(path+".q_proj", x), f.project(path+".k_proj", x), f.project(path+".v_proj", x)
-	if f.QKNorm && !f.is("norm_after_rope") {
-		if !f.is("query_norm_missing") {
-			q = f.norm(path+".q_norm", q)
-		}
-		if !f.is("key_norm_missing") {
-			k = f.norm(path+".k_norm", k)
-		}
+	if f.QKNorm && !f.is("query_norm_missing") {
+		q = f.norm(path+".q_norm", q)
+	}
+	if f.QKNorm && !f.is("key_norm_missing") {
+		k = f.norm(path+".k_norm", k)
 	}
 	return []*node{q, k, v}
 }
@@ -60,93 +49,128 @@ func (f *formula) grouped(path string, x *node) []*node {
 // core is softmax(q·kᵀ·scale)·v of each head, with rotated queries and keys. Its inputs are those
 // of the module Core.
 func (f *formula) core(in []*node) *node {
-	q := f.rotary(in[0], f.HeadDim, f.positions("queries"), f.is("rope_queries_reversed"))
-	var k, v *node
+	q, k, v, width := in[0], in[1], in[2], f.HeadDim
 	if f.KVRank > 0 {
-		rope := f.rotary(in[1], f.RopeDim, f.positions("keys"), false)
-		k, v = f.latentKeys(rope, in[2])
-	} else {
-		k = f.heads(f.rotary(in[1], f.HeadDim, f.positions("keys"), false), f.HeadDim)
-		v = f.heads(in[2], f.ValueDim)
+		width = f.RopeDim
+	} else if f.is("keys_values_swapped") {
+		k, v = v, k
+	}
+	positions, sign := f.positions(), 1.0
+	later := append([]int32(nil), positions...)
+	for i := range later {
+		later[i]++
 	}
 	switch {
-	case f.is("queries_detached"):
-		q = f.detach(q)
-	case f.is("keys_detached"):
-		k = f.detach(k)
-	case f.is("values_detached"):
-		v = f.detach(v)
-	case f.is("rope_values"):
-		v = f.rotary(v, f.ValueDim, f.positions("keys"), false)
+	case f.is("rope_position_plus_1"):
+		q = f.rotary(q, f.HeadDim, later, 1)
+	case f.is("rope_queries_reversed"):
+		sign = -1
+		fallthrough
+	default:
+		if !f.is("rope_missing") && !f.is("rope_keys_only") {
+			q = f.rotary(q, f.HeadDim, positions, sign)
+		}
 	}
-	return f.attend(q, k, v)
+	if !f.is("rope_missing") && !f.is("rope_queries_only") {
+		k = f.rotary(k, width, positions, 1)
+	}
+	if f.KVRank > 0 {
+		k, v = f.latentKeys(f.flow(k, "rope_key_detached"), v)
+	} else {
+		k, v = f.repeated(k, f.HeadDim), f.repeated(v, f.ValueDim)
+	}
+	if f.is("rope_values") {
+		v = f.rotary(v, f.ValueDim, positions, 1)
+	}
+	return f.attend(f.flow(q, "queries_detached"), f.flow(k, "keys_detached"), f.flow(v, "values_detached"))
 }
 
-// latentKeys returns keys and values of all heads: each key is a part of its own and the rotated
-// part that all heads share.
+// latentKeys returns keys and values of all heads. A key is a part of its own and the rotated part
+// that all heads share.
 func (f *formula) latentKeys(rope, kv *node) (k, v *node) {
-	n, d := f.NopeDim, f.NopeDim+f.ValueDim
-	if f.is("rope_key_detached") {
-		rope = f.detach(rope)
-	}
-	kv = f.reshape(kv, d)
+	n, d, heads := f.NopeDim, f.NopeDim+f.ValueDim, f.Heads
 	key, value := span(0, n), span(n, d)
 	if f.is("keys_values_swapped") {
-		value, key = span(0, d-n), span(d-n, d)
+		key, value = span(d-n, d), span(0, d-n)
 	}
-	every := make([]int, 0, rope.rows*f.Heads)
-	for r := range rope.rows * f.Heads {
-		every = append(every, r/f.Heads)
+	if f.is("keys_values_blocked") {
+		kv = f.join(f.reshape(f.columns(kv, span(0, heads*n)), n), f.reshape(f.columns(kv, span(heads*n, heads*d)), d-n))
 	}
-	k = f.join(f.pick(kv, key), f.rowsOf(rope, every))
-	return f.reshape(k, f.Heads*f.HeadDim), f.reshape(f.pick(kv, value), f.Heads*f.ValueDim)
+	kv = f.reshape(kv, d)
+	k = f.join(f.columns(kv, key), f.spread(rope, heads))
+	return f.reshape(k, heads*f.HeadDim), f.reshape(f.columns(kv, value), heads*f.ValueDim)
 }
 
-// heads repeats the heads of x, [tokens, key heads·width], for the query heads of their groups.
-func (f *formula) heads(x *node, width int) *node {
-	group := f.Heads / f.KVHeads
+// repeated repeats the heads of x, [tokens, key heads·width], for the query heads of their groups.
+func (f *formula) repeated(x *node, width int) *node {
 	var columns []int
 	for h := range f.Heads {
-		from := h / group
+		from := h * f.KVHeads / f.Heads
 		switch {
 		case f.is("heads_interleaved"):
 			from = h % f.KVHeads
-		case f.is("keys_swapped") && f.KVHeads > 1 && from < 2:
-			from = 1 - from
+		case f.is("keys_swapped") && from < 2:
+			from = (1 - from) % f.KVHeads
 		case f.is("one_key_head"):
 			from = 0
 		}
 		columns = append(columns, span(from*width, (from+1)*width)...)
 	}
-	return f.pick(x, columns)
-}
-
-// positions returns those of the tokens.
-func (f *formula) positions(string) []int32 {
-	positions := slices.Clone(f.batch.Positions)
-	if positions == nil {
-		for i := range f.batch.Batch * f.batch.Seq {
-			positions = append(positions, int32(i%f.batch.Seq))
-		}
-	}
-	return positions
+	return f.columns(x, columns)
 }
 
 // scoreScale is 1/sqrt(head dimension), times YaRN's mscale² in latent attention.
 func (f *formula) scoreScale() float64 {
-	return f.Rope.ScoreScale / math.Sqrt(float64(f.HeadDim))
+	more, dim := f.Rope.ScoreScale, float64(f.HeadDim)
+	switch {
+	case f.is("scale_missing"):
+		dim = 1
+	case f.is("scale_of_nope"):
+		dim = float64(f.NopeDim)
+	case f.is("scale_of_values"):
+		dim = float64(f.ValueDim)
+	case f.is("scale_of_rope"):
+		dim = float64(f.RopeDim)
+	case f.is("scale_of_hidden"):
+		dim = float64(f.Hidden / f.Heads)
+	case f.is("scale_squared"):
+		dim *= dim
+	case f.is("mscale_missing"):
+		more = 1
+	case f.is("mscale_once"):
+		more = math.Sqrt(more)
+	case f.is("mscale_twice"):
+		more *= more
+	}
+	return more / math.Sqrt(dim)
 }
 
 // visible reports, for a sequence, whether token i sees token j: [seq, seq].
 func (f *formula) visible(s int) []bool {
-	b, n := f.batch, f.batch.Seq
+	b, n, window, last := f.batch, f.batch.Seq, f.Window, 0
 	documents := b.documents()
+	switch {
+	case f.is("window_missing"):
+		window = 0
+	case f.is("window_plus_1"):
+		window++
+	case f.is("window_minus_1"):
+		window--
+	case f.is("documents_joined"):
+		documents = nil
+	case f.is("mask_missing"):
+		last = n
+	case f.is("mask_late"):
+		last = 1
+	case f.is("mask_early"):
+		last = -1
+	}
 	see := make([]bool, n*n)
 	for i := range n {
-		for j := range i + 1 {
+		for j := range min(max(i+last, 0)+1, n) {
 			at, to := s*n+i, s*n+j
 			see[i*n+j] = (documents == nil || documents[at] == documents[to]) &&
-				(b.Mask == nil || b.Mask[to] != 0) && (f.Window == 0 || i-j < f.Window)
+				(b.Mask == nil || b.Mask[to] != 0 || f.is("padding_seen")) && (window == 0 || i-j < window)
 		}
 	}
 	return see

@@ -5,6 +5,13 @@ import (
 	"strings"
 )
 
+// The losses of router logits.
+const (
+	loadBalance     = "load_balance"
+	sequenceBalance = "sequence_balance"
+	zLoss           = "z_loss"
+)
+
 // balance is a loss of router logits:
 //
 //	load_balance      experts · Σ_e f_e·P_e: f_e choices of e per token, P_e its mean probability,
@@ -30,34 +37,46 @@ func (f *formula) balance(m *Module, in []*node) []*node {
 		}
 		return []*node{total}
 	}
-	groups := func(int) int { return 0 } // one set of counts
-	if m.formula == sequenceBalance {
-		groups = func(r int) int { return r / f.batch.Seq }
+	sequence := func(r int) int {
+		if m.formula != sequenceBalance || f.is("balance_over_batch") {
+			return 0
+		}
+		return r / f.batch.Seq
 	}
-	counts := map[[2]int]float64{}
-	rows := map[int]float64{}
+	per := 1.0
+	switch {
+	case m.formula != sequenceBalance:
+	case f.is("balance_over_batch"):
+		per = float64(f.TopK)
+	default:
+		per = float64(f.TopK * f.batch.Batch)
+	}
+	switch {
+	case f.is("balance_per_choice"):
+		per *= float64(f.TopK)
+	case f.is("balance_not_per_choice"):
+		per /= float64(f.TopK)
+	}
+	counts, rows := map[[2]int]float64{}, map[int]float64{} // of a sequence's choices and tokens
 	probabilities := make([]*node, len(in))
 	for i, x := range in {
+		gate := strings.TrimSuffix(m.Inputs[i].Name, ".logits")
 		probabilities[i] = f.probabilities(x)
-		chosen := f.replayed(strings.TrimSuffix(m.Inputs[i].Name, ".logits"))
+		chosen := f.replayed(gate)
 		if chosen == nil {
-			chosen = f.choose(probabilities[i].data)
-		}
-		for k, e := range chosen {
-			counts[[2]int{groups(k / f.TopK), e}] += counted[k/f.TopK]
+			chosen = f.choose(gate, probabilities[i])
 		}
 		for r, c := range counted {
-			rows[groups(r)] += c
+			rows[sequence(r)] += c
+			for _, e := range chosen[r*f.TopK : (r+1)*f.TopK] {
+				counts[[2]int{sequence(r), e}] += c
+			}
 		}
 	}
 	for _, p := range probabilities {
 		add(f.weighted(p, func(r, e int) float64 {
-			g, n := groups(r), math.Max(rows[groups(r)], 1)
-			w := counted[r] * float64(f.Experts) * counts[[2]int{g, e}] / (n * n)
-			if m.formula == sequenceBalance {
-				w /= float64(f.TopK * f.batch.Batch)
-			}
-			return w
+			n := math.Max(rows[sequence(r)], 1)
+			return counted[r] * float64(f.Experts) * counts[[2]int{sequence(r), e}] / (n * n) / per
 		}))
 	}
 	return []*node{total}
@@ -67,7 +86,7 @@ func (f *formula) balance(m *Module, in []*node) []*node {
 func (f *formula) counted(rows int) (each []float64, total float64) {
 	each = make([]float64, rows)
 	for i := range each {
-		if f.batch.Mask == nil || f.batch.Mask[i] != 0 {
+		if f.batch.Mask == nil || f.batch.Mask[i] != 0 || f.is("balance_padding_counted") {
 			each[i] = 1
 			total++
 		}

@@ -1,6 +1,15 @@
 package reference
 
-import "slices"
+// Batch is what the step trained on. All slices are [Batch·Seq].
+type Batch struct {
+	Batch, Seq    int
+	IDs, Labels   []int32 // label -100: no target
+	LabelsShifted bool    // label i is the target of token i, not that of token i-1
+	Positions     []int32 // nil: 0, 1, … in each sequence
+	Documents     []int32 // tokens see their own document only; nil: by Positions, or one
+	Mask          []int32 // 0: padding; nil: none
+	Reduction     string  // "mean" over all targets (also ""), "sum", or "sequence": mean of means
+}
 
 // sequences returns the batch of some of its sequences.
 func (b *Batch) sequences(which []int) *Batch {
@@ -35,69 +44,38 @@ func (b *Batch) documents() []int32 {
 	return documents
 }
 
-// choices returns the selected rows of a replayed choice as integers, or nil.
-func (f *formula) choices(name string) []int {
-	x, ok := f.call.Choices[name]
-	if !ok {
-		return nil
+// next returns the target of each token.
+func (b *Batch) next() []int32 {
+	if b.LabelsShifted {
+		return b.shifted(b.Labels, 0)
 	}
-	tokens := f.call.Batch.Batch * f.call.Batch.Seq
-	if len(x.Data) != tokens*f.TopK {
-		f.fail("%s has %d elements: expected %d of each of %d tokens", name, len(x.Data), f.TopK, tokens)
-		return nil
-	}
-	rows := f.rows
-	if rows == nil {
-		rows = span(0, tokens)
-	}
-	var all []int
-	for _, r := range rows {
-		for _, v := range x.Data[r*f.TopK : (r+1)*f.TopK] {
-			all = append(all, int(v))
+	return b.shifted(b.Labels, 1)
+}
+
+// shifted returns the values of the tokens some places later in each sequence, or -100.
+func (b *Batch) shifted(values []int32, by int) []int32 {
+	later := make([]int32, len(values))
+	for i := range later {
+		later[i] = -100
+		if at := i%b.Seq + by; at >= 0 && at < b.Seq {
+			later[i] = values[i+by]
 		}
 	}
-	return all
+	return later
 }
 
-// replayed returns the experts that the run chose: [tokens, TopK], or nil.
-func (f *formula) replayed(gate string) []int {
-	chosen := f.choices(gate + ".indices")
-	if i := slices.IndexFunc(chosen, func(e int) bool { return e < 0 || e >= f.Experts }); i >= 0 {
-		f.fail("%s.indices names expert %d of %d", gate, chosen[i], f.Experts)
-		return nil
+// ahead returns the ids of the tokens some places later. Labels say what follows a sequence, if
+// they are shifted; else nothing does, and the id is 0.
+func (b *Batch) ahead(ids []int32, by int) []int32 {
+	for range by {
+		later := b.shifted(ids, 1)
+		for i := b.Seq - 1; i < len(later); i += b.Seq {
+			later[i] = 0
+			if b.LabelsShifted && by == 1 {
+				later[i] = max(b.Labels[i], 0)
+			}
+		}
+		ids = later
 	}
-	return chosen
-}
-
-// note keeps what the module computes besides its outputs.
-func (f *formula) note(name string, values []float64, width int) {
-	f.pass.Extra[name] = Tensor{Dims: []int{len(values) / max(width, 1), width}, Data: values}
-}
-
-func floats(values []int) []float64 {
-	list := make([]float64, len(values))
-	for i, v := range values {
-		list[i] = float64(v)
-	}
-	return list
-}
-
-// buffer returns the values of a buffer.
-func (f *formula) buffer(name string) []float64 {
-	n := f.param(name)
-	n.fixed = true
-	return n.data
-}
-
-// Cut returns the port's columns of a tensor, [tokens, columns].
-func (p Port) Cut(x Tensor, tokens int) Tensor {
-	width := len(x.Data) / max(tokens, 1)
-	if p.Hi == 0 || p.Hi > width {
-		return x
-	}
-	cut := Tensor{Dims: []int{tokens, p.Hi - p.Lo}}
-	for r := range tokens {
-		cut.Data = append(cut.Data, x.Data[r*width+p.Lo:r*width+p.Hi]...)
-	}
-	return cut
+	return ids
 }

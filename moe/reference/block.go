@@ -1,54 +1,116 @@
 package reference
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // block is a layer: h = x + attention(norm(x)), and h + mlp(norm(h)).
 func (f *formula) block(path string, x *node) *node {
 	h := f.residual(x, f.attention(path+".self_attn", f.norm(path+".input_layernorm", x)))
 	in := f.norm(path+".post_attention_layernorm", h)
-	if f.layer >= f.Layers || f.Sparse(f.layer) {
+	if f.Sparse(f.layer) {
 		return f.residual(h, f.moe(path+".mlp", in))
 	}
 	return f.residual(h, f.mlp(path+".mlp", in))
 }
 
+// moe is the layer of routed and shared experts.
+func (f *formula) moe(path string, x *node) *node {
+	_, weights, chosen := f.router(path+".gate", x)
+	y := f.experts(path+".experts", x, weights, chosen)
+	if f.SharedExperts == 0 || f.is("shared_missing") {
+		return y
+	}
+	shared, by := f.flow(f.mlp(path+".shared_experts", x), "shared_detached"), 1.0
+	switch {
+	case f.is("shared_twice"):
+		by = 2
+	case f.is("shared_scaled"):
+		by = f.RouteScale
+	case f.is("shared_gated"):
+		shared = f.mul(shared, f.sum(weights))
+	case f.is("routed_missing"):
+		y = f.scale(y, 0)
+	case f.is("routed_twice"):
+		y = f.scale(y, 2)
+	}
+	return f.add(y, shared, by)
+}
+
 // residual is x + y.
-func (f *formula) residual(x, y *node) *node { return f.add(x, y, 1) }
+func (f *formula) residual(x, y *node) *node {
+	by := 1.0
+	switch {
+	case f.is("residual_missing"):
+		x = f.scale(x, 0)
+	case f.is("residual_twice"):
+		x = f.scale(x, 2)
+	case f.is("branch_missing"):
+		by = 0
+	case f.is("branch_twice"):
+		by = 2
+	case f.is("branch_subtracted"):
+		by = -1
+	}
+	sum := f.add(f.flow(x, "residual_detached"), f.flow(y, "branch_detached"), by)
+	if f.is("sum_by_root_2") {
+		return f.scale(sum, math.Sqrt(0.5))
+	}
+	return sum
+}
 
 // glue is the sum of its inputs.
-func (f *formula) glue(kind Kind, in []*node) *node {
+func (f *formula) glue(in []*node) *node {
+	switch {
+	case f.is("first_reader_only"):
+		in = in[:1]
+	case f.is("last_reader_only"):
+		in = in[len(in)-1:]
+	}
 	y := in[0]
 	for _, x := range in[1:] {
-		if x.rows*x.cols != y.rows*y.cols {
+		if len(x.data) != len(y.data) {
 			f.fail("inputs of %d and %d elements: expected as many", len(y.data), len(x.data))
 			return y
 		}
 		y = f.residual(y, f.reshape(x, y.cols))
 	}
+	if f.is("handover_shifted") {
+		return f.take(y, y.rows, y.cols, func(r, i int) int { return max(r-1, 0)*y.cols + i })
+	}
 	return y
 }
 
-// embedding is the row of the weight for each token.
-func (f *formula) embedding(path string) *node {
-	w := f.param(path + ".weight")
-	var ids []int
-	for _, id := range f.batch.IDs {
-		if id < 0 || int(id) >= w.rows {
+// embedding is the row of the weight for each token. Layers for further tokens read the token that
+// their number says.
+func (f *formula) embedding() *node {
+	w, ids := f.param("model.embed_tokens.weight"), f.batch.ahead(f.batch.IDs, f.ahead())
+	if f.is("embedding_shifted") {
+		ids = f.batch.ahead(ids, 1)
+	}
+	rows := f.rows
+	if rows == nil {
+		rows = span(0, len(ids))
+	}
+	next := 0
+	if f.is("embedding_id_plus_1") {
+		next = 1
+	}
+	for _, r := range rows {
+		if id := ids[r]; id < 0 || int(id) >= w.rows {
 			f.fail("token %d is outside the vocabulary of %d", id, w.rows)
 			return w
 		}
-		ids = append(ids, int(id))
 	}
-	if rows := f.call.Tokens; rows != nil {
-		all := ids
-		ids = nil
-		for _, r := range rows {
-			ids = append(ids, all[r])
-		}
+	y := f.take(w, len(rows), w.cols, func(r, i int) int { return (int(ids[rows[r]])+next)%w.rows*w.cols + i })
+	if f.is("embedding_scaled") {
+		return f.scale(y, math.Sqrt(float64(w.cols)))
 	}
-	return f.rowsOf(w, ids)
+	return y
 }
 
-func (f *formula) fail(format string, values ...any) {
-	f.wrong = fmt.Errorf(format, values...)
-}
+// ahead is how many tokens after its own a layer reads: 0 in all but those for further tokens.
+func (f *formula) ahead() int { return max(f.layer-f.Layers+1, 0) }
+
+func (f *formula) fail(format string, values ...any) { f.wrong = fmt.Errorf(format, values...) }

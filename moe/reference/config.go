@@ -218,9 +218,9 @@ func (c *Config) check() (wrong []error) {
 	return wrong
 }
 
-// Sparse reports whether a layer has experts.
+// Sparse reports whether a layer has experts. Those for further tokens have.
 func (c *Config) Sparse(layer int) bool {
-	return layer >= c.DenseLayers && (layer+1)%max(c.SparseStep, 1) == 0 && !slices.Contains(c.MLPOnly, layer)
+	return layer >= c.Layers || layer >= c.DenseLayers && (layer+1)%max(c.SparseStep, 1) == 0 && !slices.Contains(c.MLPOnly, layer)
 }
 
 // ParamDims returns the dimensions of a parameter or a buffer, and whether the model has it.

@@ -1,81 +1,145 @@
 package reference
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // experts is Σ weight · expert(x) over the chosen experts of each token. x: [tokens, hidden];
-// weights and chosen: [tokens, TopK].
+// weights: [tokens, TopK]. The tokens are sorted by expert, so that each expert has a range of rows.
 func (f *formula) experts(path string, x, weights *node, chosen []int) *node {
-	if chosen == nil {
-		f.fail("give the router's choices")
-		chosen = make([]int, len(weights.data))
+	rows := f.dispatch(path, chosen)
+	tokens, slots := make([]int, len(rows)), make([]int, len(rows))
+	for i, slot := range rows {
+		tokens[i], slots[i] = slot/f.TopK, slot
 	}
-	tokens := make([][]int, f.Experts)
-	slots := make([][]int, f.Experts)
-	kept := f.choices(strings.TrimSuffix(path, "experts")+"gate.kept")
-	for i, e := range chosen {
-		if kept == nil || kept[i] != 0 {
-			tokens[e], slots[e] = append(tokens[e], i/f.TopK), append(slots[e], i)
-		}
+	x = f.flow(x, "experts_input_detached")
+	in := f.sortedRows(x, tokens)
+	w := f.take(f.flow(weights, "experts_weight_detached"), len(slots), 1, func(r, _ int) int { return slots[r] })
+	if f.is("experts_weight_on_input") {
+		in = f.mul(in, w)
 	}
 	var parts []*node
-	flat := f.reshape(weights, 1)
-	for e := range f.Experts {
-		if len(tokens[e]) == 0 {
-			f.expertParams(path, e)
-			continue
+	for lo := 0; lo < len(rows); {
+		e, hi := chosen[rows[lo]], lo
+		for hi < len(rows) && chosen[rows[hi]] == e {
+			hi++
 		}
-		y := f.mlp(fmt.Sprintf("%s.%d", path, e), f.rowsOf(x, tokens[e]))
-		parts = append(parts, f.mul(y, f.rowsOf(flat, slots[e])))
+		parts = append(parts, f.mlp(fmt.Sprintf("%s.%d", path, f.expert(e)), f.rowRange(in, lo, hi)))
+		lo = hi
 	}
-	used := tokens[:0:0]
-	for _, list := range tokens {
-		if len(list) > 0 {
-			used = append(used, list)
-		}
+	y := f.stack(parts, x)
+	switch {
+	case f.is("experts_weight_missing") || f.is("experts_weight_on_input"):
+	case f.is("experts_weight_squared"):
+		y = f.mul(f.mul(y, w), w)
+	default:
+		y = f.mul(y, w)
 	}
-	return f.scatterSum(x, parts, used)
+	if f.is("experts_mean") {
+		y = f.scale(y, 1/float64(f.TopK))
+	}
+	return f.sumRows(y, tokens, x)
 }
 
-// expertParams reads the weights of an expert without tokens: their gradients are zero.
-func (f *formula) expertParams(path string, e int) {
-	for _, name := range []string{"gate_proj", "up_proj", "down_proj"} {
-		f.param(fmt.Sprintf("%s.%d.%s.weight", path, e, name))
+// expert returns whose weights compute for an expert.
+func (f *formula) expert(e int) int {
+	one, two := f.call.Experts[0], f.call.Experts[1]
+	switch {
+	case f.is("experts_shifted"):
+		return (e + 1) % f.Experts
+	case f.is("experts_swapped") && e == one:
+		return two
+	case f.is("experts_swapped") && e == two:
+		return one
 	}
+	return e
 }
 
-// scatterSum adds the rows of parts to those of their tokens, in x's shape and format. Eager code
-// rounds each term and each sum.
-func (f *formula) scatterSum(x *node, parts []*node, tokens [][]int) *node {
-	y := f.node(x.rows, x.cols, x.dtype)
-	each := y.store
-	if f.rounding.Way == KernelEnds && each != Exact {
-		each = FP32
+// dispatch returns the pairs of token and choice, token·TopK + choice, sorted by expert.
+func (f *formula) dispatch(path string, chosen []int) (pairs []int) {
+	if chosen == nil {
+		f.fail("%s: give the router's choices", path)
+		return nil
 	}
-	for i, part := range parts {
-		for k, r := range tokens[i] {
-			to := y.row(r)
-			for c, v := range part.row(k) {
-				to[c] = each.round(to[c] + each.round(v))
-			}
+	kept := f.choices(strings.TrimSuffix(path, "experts") + "gate.kept")
+	capacity := (len(chosen) + f.Experts - 1) / f.Experts
+	load := make([]int, f.Experts)
+	for i, e := range chosen {
+		k := i % f.TopK
+		switch load[e]++; {
+		case kept != nil && kept[i] == 0:
+		case f.is("experts_missing_one") && e == f.call.Experts[0]:
+		case f.is("experts_capacity") && load[e] > capacity:
+		case f.is("experts_last_choice_dropped") && k == f.TopK-1:
+		case f.is("experts_first_choice_only") && k > 0:
+		case f.is("experts_overwritten") && k < f.TopK-1:
+		default:
+			pairs = append(pairs, i)
 		}
 	}
-	y.store.roundAll(y.data)
+	slices.SortStableFunc(pairs, func(a, b int) int { return cmp.Compare(chosen[a], chosen[b]) })
+	return pairs
+}
+
+// sortedRows returns rows of x. The gradient of a row is summed as sumRows does.
+func (f *formula) sortedRows(x *node, rows []int) *node {
+	y := f.each(len(rows), x.cols, x.dtype, func(r int, y []float64) { copy(y, x.row(rows[r])) })
 	return f.derive(y, func() {
-		for i, part := range parts {
-			f.give(part, func(k int, g []float64) { copy(g, y.gradRow(tokens[i][k])) })
-		}
+		g := &node{rows: x.rows, cols: x.cols, data: make([]float64, len(x.data)), store: x.store}
+		f.addRows(g, y.grad, rows)
+		f.giveAll(x, g.data)
 	})
 }
 
-// moe is the layer of routed and shared experts.
-func (f *formula) moe(path string, x *node) *node {
-	_, weights, chosen := f.router(path+".gate", x)
-	y := f.experts(path+".experts", x, weights, chosen)
-	if f.SharedExperts == 0 {
-		return y
+// sumRows adds each row of y to that of its token, in the shape and format of x.
+func (f *formula) sumRows(y *node, tokens []int, x *node) *node {
+	sum := f.node(x.rows, x.cols, x.dtype)
+	f.addRows(sum, y.data, tokens)
+	return f.derive(sum, func() {
+		f.give(y, func(r int, g []float64) { copy(g, sum.gradRow(tokens[r])) })
+	})
+}
+
+// addRows adds rows to those of sum. Eager code rounds each term and each sum.
+func (f *formula) addRows(sum *node, rows []float64, to []int) {
+	each := sum.store
+	if f.rounding.Way == KernelEnds && each != Exact {
+		each = FP32
 	}
-	return f.add(y, f.mlp(path+".shared_experts", x), 1)
+	for i, r := range to {
+		row := sum.row(r)
+		for c, v := range rows[i*sum.cols : (i+1)*sum.cols] {
+			row[c] = each.round(row[c] + each.round(v))
+		}
+	}
+	sum.store.roundAll(sum.data)
+}
+
+// rowRange returns rows [lo, hi) of x.
+func (f *formula) rowRange(x *node, lo, hi int) *node {
+	y := &node{rows: hi - lo, cols: x.cols, data: x.data[lo*x.cols : hi*x.cols], dtype: x.dtype, store: x.store, fixed: x.fixed}
+	return f.derive(y, func() {
+		if x.grad == nil {
+			x.grad = make([]float64, len(x.data))
+		}
+		copy(x.grad[lo*x.cols:], y.grad)
+	})
+}
+
+// stack returns the rows of all parts below each other. Without parts it has x's columns.
+func (f *formula) stack(parts []*node, x *node) *node {
+	y := f.node(0, x.cols, x.dtype)
+	for _, p := range parts {
+		y.rows, y.data, y.dtype, y.store = y.rows+p.rows, append(y.data, p.data...), p.dtype, p.store
+	}
+	return f.derive(y, func() {
+		from := 0
+		for _, p := range parts {
+			f.giveAll(p, y.grad[from:from+len(p.data)])
+			from += len(p.data)
+		}
+	})
 }

@@ -2,13 +2,6 @@ package reference
 
 import "math"
 
-// The losses of router logits.
-const (
-	loadBalance     = "load_balance"
-	sequenceBalance = "sequence_balance"
-	zLoss           = "z_loss"
-)
-
 // head is the loss of hidden states: of norm(x)·wᵀ.
 func (f *formula) head(x *node) *node {
 	name := "lm_head.weight"
@@ -26,53 +19,65 @@ func (f *formula) loss(logits *node) *node {
 	y := f.node(1, 1, x.dtype)
 	for r, target := range targets {
 		if target >= 0 && int(target) < x.cols {
-			p := make([]float64, x.cols)
-			y.data[0] += weights[r] * (softmaxRow(p, x.row(r)) - x.row(r)[target])
+			y.data[0] += weights[r] * (softmaxRow(make([]float64, x.cols), x.row(r)) - x.row(r)[target])
 		}
 	}
 	y.store.roundAll(y.data)
 	return f.derive(y, func() {
 		f.give(x, func(r int, g []float64) {
-			if targets[r] < 0 {
-				return
-			}
-			softmaxRow(g, x.row(r))
-			g[targets[r]]--
-			for i := range g {
-				g[i] *= y.grad[0] * weights[r]
+			if target := targets[r]; target >= 0 && int(target) < x.cols {
+				softmaxRow(g, x.row(r))
+				g[target]--
+				for i := range g {
+					g[i] *= y.grad[0] * weights[r]
+				}
 			}
 		})
 	})
 }
 
-// targets returns the token that each one predicts, or -100, and what its loss counts.
+// targets returns the token that each one predicts, or -100, and the weight of its loss.
 func (f *formula) targets() (targets []int32, weights []float64) {
 	b := f.call.Batch
-	all, count := make([]int32, len(b.Labels)), 0.0
-	inSequence := make([]float64, b.Batch)
+	all, documents := b.next(), b.documents()
+	switch {
+	case f.is("labels_shifted_twice"):
+		all = b.shifted(all, 1)
+	case f.is("labels_not_shifted"):
+		all = b.shifted(all, -1)
+	}
+	if !f.is("labels_as_main") {
+		all = b.shifted(all, f.ahead())
+	}
+	var count float64
+	bySequence := make([]float64, b.Batch)
 	for i := range all {
-		all[i] = -100
-		if b.LabelsShifted {
-			all[i] = b.Labels[i]
-		} else if (i+1)%b.Seq != 0 {
-			all[i] = b.Labels[i+1]
+		crosses := documents != nil && (i+1)%b.Seq != 0 && documents[i] != documents[i+1]
+		if f.is("loss_stops_at_documents") && crosses || f.is("loss_last_missing") && (i+2)%b.Seq == 0 {
+			all[i] = -100
 		}
-		if all[i] >= 0 {
+		if all[i] >= 0 || f.is("loss_ignored_counted") {
 			count++
-			inSequence[i/b.Seq]++
+			bySequence[i/b.Seq]++
 		}
 	}
 	rows := f.rows
 	if rows == nil {
 		rows = span(0, len(all))
 	}
+	reduction := b.Reduction
+	for name, other := range map[string]string{"loss_sum": "sum", "loss_mean": "mean", "loss_by_sequence": "sequence"} {
+		if f.is(name) {
+			reduction = other
+		}
+	}
 	for _, r := range rows {
 		w := 1 / math.Max(count, 1)
-		switch b.Reduction {
+		switch reduction {
 		case "sum":
 			w = 1
 		case "sequence":
-			w = 1 / math.Max(inSequence[r/b.Seq], 1) / float64(b.Batch)
+			w = 1 / math.Max(bySequence[r/b.Seq], 1) / float64(b.Batch)
 		}
 		targets, weights = append(targets, all[r]), append(weights, w)
 	}

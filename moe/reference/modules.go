@@ -22,6 +22,19 @@ func (p Port) columns(lo, hi int) Port {
 	return p
 }
 
+// Cut returns the port's columns of a tensor, [tokens, columns].
+func (p Port) Cut(x Tensor, tokens int) Tensor {
+	width := len(x.Data) / max(tokens, 1)
+	if p.Hi == 0 || p.Hi > width {
+		return x
+	}
+	cut := Tensor{Dims: []int{tokens, p.Hi - p.Lo}}
+	for r := range tokens {
+		cut.Data = append(cut.Data, x.Data[r*width+p.Lo:r*width+p.Hi]...)
+	}
+	return cut
+}
+
 // gradient returns the port of p's gradient.
 func (p Port) gradient() Port { return Port{Name: p.Grad, Lo: p.Lo, Hi: p.Hi} }
 
@@ -153,7 +166,7 @@ func (l *list) block(path string) {
 		l.glue(Residual, path+".residual_attn.grad", output(attn).gradient(), input(second).gradient(), y.gradient())
 		l.norm(second, c.Hidden)
 		l.link(output(second), input(mlp))
-		if l.layer >= c.Layers || c.Sparse(l.layer) {
+		if c.Sparse(l.layer) {
 			l.moe(mlp)
 		} else {
 			l.mlp(mlp, c.DenseInter)
@@ -314,6 +327,9 @@ func (l *list) multiToken(before Port) {
 		} else {
 			l.link(before, input(hnorm))
 		}
+		embedding := l.add(Embedding, path+".embed_tokens")
+		embedding.Inputs, embedding.Params = nil, []string{"model.embed_tokens.weight"}
+		l.link(output(embedding.Path), input(enorm))
 		l.norm(enorm, c.Hidden)
 		l.norm(hnorm, c.Hidden)
 		l.glue(Handover, join+".handover.embedding", input(join).columns(0, c.Hidden), output(enorm))

@@ -2,9 +2,9 @@ package reference
 
 import "math"
 
-// The operations of the tape. Each states its result; its derivative stands below it.
+// The operations of the tape. A derivative stands below each result.
 
-// promote returns the format of an operation on two formats.
+// promote returns the format of a result of two formats.
 func promote(a, b Format) Format {
 	if a == Exact || b == Exact {
 		return Exact
@@ -12,7 +12,29 @@ func promote(a, b Format) Format {
 	return max(a, b)
 }
 
-// broadcast returns element (r, i) of x, of which there may be only one row or one column.
+// zip returns f(a, b), element by element, where b may be one row or one column. da and db are the
+// derivatives at a and b, where f is y.
+func (t *tape) zip(a, b *node, f func(a, b float64) float64, da, db func(a, b, y float64) float64) *node {
+	y := t.each(a.rows, a.cols, promote(a.dtype, b.dtype), func(r int, y []float64) {
+		for i, v := range a.row(r) {
+			y[i] = f(v, b.at(r, i))
+		}
+	})
+	gradient := func(d func(a, b, y float64) float64) func(r int, g []float64) {
+		return func(r int, g []float64) {
+			at, from, to := y.row(r), a.row(r), y.gradRow(r)
+			for i := range g {
+				g[i] = to[i] * d(from[i], b.at(r, i), at[i])
+			}
+		}
+	}
+	return t.derive(y, func() {
+		t.give(a, gradient(da))
+		t.giveSum(b, y, gradient(db))
+	})
+}
+
+// at returns element (r, i) of a node that may have only one row or one column.
 func (n *node) at(r, i int) float64 {
 	if n.rows == 1 {
 		r = 0
@@ -23,32 +45,39 @@ func (n *node) at(r, i int) float64 {
 	return n.data[r*n.cols+i]
 }
 
-// cast returns x in another format. Without rounding, there are none.
-func (t *tape) cast(x *node, dtype Format) *node {
-	if x.dtype == dtype || x.dtype == Exact {
-		return x
+// giveSum gives b a gradient in y's shape, summed over the rows or columns of which b has one. The
+// terms are rounded to y's format before they are summed, as autograd does.
+func (t *tape) giveSum(b, y *node, row func(r int, g []float64)) {
+	if b.rows == y.rows && b.cols == y.cols || b.fixed {
+		t.give(b, row)
+		return
 	}
-	y := t.each(x.rows, x.cols, dtype, func(r int, y []float64) { copy(y, x.row(r)) })
-	return t.derive(y, func() {
-		t.give(x, func(r int, g []float64) { copy(g, y.gradRow(r)) })
-	})
+	g, terms := make([]float64, len(b.data)), make([]float64, y.cols)
+	for r := range y.rows {
+		row(r, terms)
+		y.store.roundAll(terms)
+		for i, v := range terms {
+			g[min(r, b.rows-1)*b.cols+min(i, b.cols-1)] += v
+		}
+	}
+	t.giveAll(b, g)
+}
+
+func (t *tape) mul(a, b *node) *node {
+	return t.zip(a, b, func(a, b float64) float64 { return a * b },
+		func(_, b, _ float64) float64 { return b }, func(a, _, _ float64) float64 { return a })
+}
+
+// add returns a + by·b.
+func (t *tape) add(a, b *node, by float64) *node {
+	return t.zip(a, b, func(a, b float64) float64 { return a + by*b },
+		func(_, _, _ float64) float64 { return 1 }, func(_, _, _ float64) float64 { return by })
 }
 
 // apply returns f(x). df is the derivative at x, where f is y.
 func (t *tape) apply(x *node, f func(x float64) float64, df func(x, y float64) float64) *node {
-	y := t.each(x.rows, x.cols, x.dtype, func(r int, y []float64) {
-		for i, v := range x.row(r) {
-			y[i] = f(v)
-		}
-	})
-	return t.derive(y, func() {
-		t.give(x, func(r int, g []float64) {
-			from, at, to := x.row(r), y.row(r), y.gradRow(r)
-			for i := range g {
-				g[i] = to[i] * df(from[i], at[i])
-			}
-		})
-	})
+	none := t.constant(1, 1, []float64{0}, x.dtype)
+	return t.zip(x, none, func(x, _ float64) float64 { return f(x) }, func(x, _, y float64) float64 { return df(x, y) }, nil)
 }
 
 func (t *tape) square(x *node) *node {
@@ -63,77 +92,100 @@ func (t *tape) shift(x *node, by float64) *node {
 	return t.apply(x, func(x float64) float64 { return x + by }, func(_, _ float64) float64 { return 1 })
 }
 
-func (t *tape) sigmoid(x *node) *node {
-	return t.apply(x, sigmoid, func(_, y float64) float64 { return y * (1 - y) })
+func (t *tape) reciprocal(x *node) *node {
+	return t.apply(x, func(x float64) float64 { return 1 / x }, func(_, y float64) float64 { return -y * y })
 }
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// add returns a + by·b. A b of one row or one column is added to each.
-func (t *tape) add(a, b *node, by float64) *node {
-	y := t.each(a.rows, a.cols, promote(a.dtype, b.dtype), func(r int, y []float64) {
-		for i, v := range a.row(r) {
-			y[i] = v + by*b.at(r, i)
+func (t *tape) sigmoid(x *node) *node {
+	return t.apply(x, sigmoid, func(_, y float64) float64 { return y * (1 - y) })
+}
+
+func (t *tape) clamp(x *node, lo, hi float64) *node {
+	return t.apply(x, func(x float64) float64 { return min(max(x, lo), hi) }, func(x, y float64) float64 {
+		if x != y {
+			return 0
 		}
-	})
-	return t.derive(y, func() {
-		t.give(a, func(r int, g []float64) { copy(g, y.gradRow(r)) })
-		t.giveSum(b, y, func(r, i int, g float64) float64 { return by * g })
+		return 1
 	})
 }
 
-// mul returns a·b, element by element. Either may have one row or one column.
-func (t *tape) mul(a, b *node) *node {
-	if a.rows < b.rows || a.cols < b.cols {
-		a, b = b, a
+// cast returns x in another format. Without rounding, there is one format.
+func (t *tape) cast(x *node, dtype Format) *node {
+	if x.dtype == dtype || x.dtype == Exact {
+		return x
 	}
-	y := t.each(a.rows, a.cols, promote(a.dtype, b.dtype), func(r int, y []float64) {
-		for i, v := range a.row(r) {
-			y[i] = v * b.at(r, i)
+	return t.copied(x, dtype)
+}
+
+func (t *tape) copied(x *node, dtype Format) *node {
+	y := t.each(x.rows, x.cols, dtype, func(r int, y []float64) { copy(y, x.row(r)) })
+	return t.derive(y, func() { t.give(x, func(r int, g []float64) { copy(g, y.gradRow(r)) }) })
+}
+
+// take returns elements of x: at(r, i) is the place in x of element (r, i).
+func (t *tape) take(x *node, rows, cols int, at func(r, i int) int) *node {
+	y := t.each(rows, cols, x.dtype, func(r int, y []float64) {
+		for i := range y {
+			y[i] = x.data[at(r, i)]
 		}
 	})
 	return t.derive(y, func() {
-		t.give(a, func(r int, g []float64) {
+		g := make([]float64, len(x.data))
+		for r := range rows {
 			for i, v := range y.gradRow(r) {
-				g[i] = v * b.at(r, i)
+				g[at(r, i)] += v
 			}
-		})
-		t.giveSum(b, y, func(r, i int, g float64) float64 { return g * a.data[r*a.cols+i] })
+		}
+		t.giveAll(x, g)
 	})
 }
 
-// giveSum gives b the gradient that f makes of y's, summed over the rows or columns for which b has
-// one only. The terms are rounded to y's format before they are summed, as autograd does.
-func (t *tape) giveSum(b, y *node, f func(r, i int, g float64) float64) {
-	row := func(r int, g []float64) {
-		for i, v := range y.gradRow(r) {
-			g[i] = f(r, i, v)
+// reshape returns x with rows of other length.
+func (t *tape) reshape(x *node, cols int) *node {
+	if x.cols == cols {
+		return x
+	}
+	return t.take(x, len(x.data)/cols, cols, func(r, i int) int { return r*cols + i })
+}
+
+// columns returns some columns of x.
+func (t *tape) columns(x *node, which []int) *node {
+	return t.take(x, x.rows, len(which), func(r, i int) int { return r*x.cols + which[i] })
+}
+
+// span returns lo, lo+1, … hi-1.
+func span(lo, hi int) (list []int) {
+	for i := lo; i < hi; i++ {
+		list = append(list, i)
+	}
+	return list
+}
+
+// spread returns each row of x n times.
+func (t *tape) spread(x *node, n int) *node {
+	return t.take(x, x.rows*n, x.cols, func(r, i int) int { return r/n*x.cols + i })
+}
+
+// join returns the columns of all parts next to each other.
+func (t *tape) join(parts ...*node) *node {
+	cols := 0
+	for _, p := range parts {
+		cols += p.cols
+	}
+	y := t.each(parts[0].rows, cols, parts[0].dtype, func(r int, y []float64) {
+		for _, p := range parts {
+			y = y[copy(y, p.row(r)):]
 		}
-	}
-	switch {
-	case b.rows == y.rows && b.cols == y.cols:
-		t.give(b, row)
-	case b.rows == y.rows:
-		t.give(b, func(r int, g []float64) {
-			terms := make([]float64, y.cols)
-			row(r, terms)
-			y.store.roundAll(terms)
-			for _, v := range terms {
-				g[0] += v
-			}
-		})
-	default:
-		t.give(b, func(_ int, g []float64) {
-			terms := make([]float64, y.cols)
-			for r := range y.rows {
-				row(r, terms)
-				y.store.roundAll(terms)
-				for i, v := range terms {
-					g[i%len(g)] += v
-				}
-			}
-		})
-	}
+	})
+	return t.derive(y, func() {
+		from := 0
+		for _, p := range parts {
+			t.give(p, func(r int, g []float64) { copy(g, y.gradRow(r)[from:]) })
+			from += p.cols
+		}
+	})
 }
 
 // sum returns the sum of each row, [rows, 1].
@@ -169,8 +221,7 @@ func (t *tape) softmax(x *node) *node {
 	})
 }
 
-// softmaxRow writes the softmax of x, which may hold -Inf, and returns the logarithm of its
-// denominator.
+// softmaxRow writes the softmax of x, which may hold -Inf, and returns log Σ exp(x).
 func softmaxRow(y, x []float64) float64 {
 	most, total := math.Inf(-1), 0.0
 	for _, v := range x {
@@ -190,117 +241,13 @@ func softmaxRow(y, x []float64) float64 {
 	return most + math.Log(total)
 }
 
-// reshape returns x with rows of other length.
-func (t *tape) reshape(x *node, cols int) *node {
-	if x.cols == cols {
-		return x
-	}
-	y := *x
-	y.rows, y.cols, y.grad = len(x.data)/max(cols, 1), cols, nil
-	return t.derive(&y, func() { t.give(x, func(r int, g []float64) { copy(g, y.grad[r*x.cols:]) }) })
-}
-
-// pick returns some columns of x.
-func (t *tape) pick(x *node, columns []int) *node {
-	y := t.each(x.rows, len(columns), x.dtype, func(r int, y []float64) {
-		from := x.row(r)
-		for i, c := range columns {
-			y[i] = from[c]
-		}
-	})
-	return t.derive(y, func() {
-		t.give(x, func(r int, g []float64) {
-			for i, v := range y.gradRow(r) {
-				g[columns[i]] += v
-			}
-		})
-	})
-}
-
-// rowsOf returns some rows of x. A gradient of -1 rows is nowhere.
-func (t *tape) rowsOf(x *node, rows []int) *node {
-	y := t.each(len(rows), x.cols, x.dtype, func(r int, y []float64) { copy(y, x.row(rows[r])) })
-	return t.derive(y, func() {
-		from := inverse(rows, x.rows)
-		t.give(x, func(r int, g []float64) {
-			for _, k := range from[r] {
-				for i, v := range y.gradRow(k) {
-					g[i] += v
-				}
-			}
-		})
-	})
-}
-
-// inverse returns, for each of n values, where in list it stands.
-func inverse(list []int, n int) [][]int {
-	at := make([][]int, n)
-	for i, v := range list {
-		at[v] = append(at[v], i)
-	}
-	return at
-}
-
-// transpose returns xᵀ.
-func (t *tape) transpose(x *node) *node {
-	y := t.each(x.cols, x.rows, x.dtype, func(r int, y []float64) {
-		for i := range y {
-			y[i] = x.data[i*x.cols+r]
-		}
-	})
-	return t.derive(y, func() {
-		t.give(x, func(r int, g []float64) {
-			for i := range g {
-				g[i] = y.grad[i*y.cols+r]
-			}
-		})
-	})
-}
-
-// join returns the columns of all parts next to each other.
-func (t *tape) join(parts ...*node) *node {
-	cols, dtype := 0, parts[0].dtype
-	for _, p := range parts {
-		cols += p.cols
-	}
-	y := t.each(parts[0].rows, cols, dtype, func(r int, y []float64) {
-		for _, p := range parts {
-			y = y[copy(y, p.row(r)):]
-		}
-	})
-	return t.derive(y, func() {
-		from := 0
-		for _, p := range parts {
-			at := from
-			t.give(p, func(r int, g []float64) { copy(g, y.gradRow(r)[at:]) })
-			from += p.cols
-		}
-	})
-}
-
-// gather returns, of each row, the columns that index [rows, k] names.
-func (t *tape) gather(x *node, index []int, k int) *node {
-	y := t.each(x.rows, k, x.dtype, func(r int, y []float64) {
-		for i := range y {
-			y[i] = x.row(r)[index[r*k+i]]
-		}
-	})
-	return t.derive(y, func() {
-		t.give(x, func(r int, g []float64) {
-			for i, v := range y.gradRow(r) {
-				g[index[r*k+i]] += v
-			}
-		})
-	})
-}
-
-// linear returns x·wᵀ + bias. bias may be nil. x: [rows, in], w: [out, in].
+// linear returns x·wᵀ + bias. x: [rows, in], w: [out, in]; bias may be nil.
 func (t *tape) linear(x, w, bias *node) *node {
 	if low := t.rounding.Autocast; low != Exact {
 		x, w = t.cast(x, low), t.cast(w, low)
 	}
 	y := t.node(x.rows, w.rows, promote(x.dtype, w.dtype))
-	copy(y.data, t.product(view(x), view(w).transposed()))
+	y.data = t.product(view(x), view(w).transposed())
 	parallel(y.rows, y.cols, func(lo, hi int) {
 		for r := lo; r < hi; r++ {
 			for i := 0; bias != nil && i < y.cols; i++ {
@@ -314,11 +261,9 @@ func (t *tape) linear(x, w, bias *node) *node {
 		if !x.fixed {
 			t.giveAll(x, t.product(dy, view(w)))
 		}
-		if !w.fixed {
-			t.giveAll(w, t.product(dy.transposed(), view(x)))
-		}
+		t.giveAll(w, t.product(dy.transposed(), view(x)))
 		if bias != nil {
-			t.giveSum(bias, y, func(_, _ int, g float64) float64 { return g })
+			t.giveSum(bias, y, func(r int, g []float64) { copy(g, y.gradRow(r)) })
 		}
 	})
 }

@@ -13,6 +13,7 @@ type formula struct {
 	*Config
 	call   Call
 	batch  *Batch // of the selected sequences
+	module *Module
 	layer  int
 	rows   []int // selected; nil: all
 	params map[string]*node
@@ -23,10 +24,61 @@ type formula struct {
 // is reports whether to make a mistake.
 func (f *formula) is(mistake string) bool { return f.call.Mistake == mistake }
 
+// flow returns x, without its gradient if the mistake is to be made.
+func (f *formula) flow(x *node, mistake string) *node {
+	if !f.is(mistake) {
+		return x
+	}
+	y := *x
+	y.grad, y.fixed = nil, true
+	return &y
+}
+
+// choices returns the selected rows of a replayed choice as integers, or nil.
+func (f *formula) choices(name string) []int {
+	x, ok := f.call.Choices[name]
+	if !ok {
+		return nil
+	}
+	tokens := f.call.Batch.Batch * f.call.Batch.Seq
+	if len(x.Data) != tokens*f.TopK {
+		f.fail("%s has %d elements: expected %d of each of %d tokens", name, len(x.Data), f.TopK, tokens)
+		return nil
+	}
+	rows := f.rows
+	if rows == nil {
+		rows = span(0, tokens)
+	}
+	var all []int
+	for _, r := range rows {
+		for _, v := range x.Data[r*f.TopK : (r+1)*f.TopK] {
+			all = append(all, int(v))
+		}
+	}
+	return all
+}
+
+// replayed returns the experts that the run chose, [tokens, TopK], or nil.
+func (f *formula) replayed(gate string) []int {
+	chosen := f.choices(gate + ".indices")
+	for _, e := range chosen {
+		if e < 0 || e >= f.Experts {
+			f.fail("%s.indices names expert %d of %d", gate, e, f.Experts)
+			return nil
+		}
+	}
+	return chosen
+}
+
+// note keeps what the module computes besides its outputs.
+func (f *formula) note(name string, values []float64, width int) {
+	f.pass.Extra[name] = Tensor{Dims: []int{len(values) / max(width, 1), width}, Data: values}
+}
+
 // Forward runs the module.
 func (m *Module) Forward(call Call) (*Pass, error) {
 	p := &Pass{Extra: map[string]Tensor{}}
-	f := &formula{Config: m.config, call: call, batch: call.Batch, layer: m.Layer, params: map[string]*node{}, pass: p}
+	f := &formula{Config: m.config, module: m, call: call, batch: call.Batch, layer: m.Layer, params: map[string]*node{}, pass: p}
 	f.rounding, f.fast = call.Rounding, call.Fast
 	if call.Batch == nil || len(call.In) != len(m.Inputs) {
 		return nil, fmt.Errorf("%s: %d inputs and batch %v: expected %d inputs and a batch", m.Path, len(call.In), call.Batch != nil, len(m.Inputs))
@@ -129,11 +181,10 @@ func (f *formula) param(name string) *node {
 		x.Data = make([]float64, rows*cols)
 	}
 	n.data = x.Data
-	if jitter := f.rounding.Jitter; jitter != 0 {
-		f.params[name] = n
-		return n
+	n.fixed = strings.HasSuffix(name, "e_score_correction_bias")
+	if f.rounding.Jitter == 0 {
+		f.store(n, name, 0)
 	}
-	f.store(n, name, 0)
 	f.params[name] = n
 	return n
 }
@@ -150,7 +201,7 @@ func (f *formula) optional(name string) *node {
 func (f *formula) run(m *Module, in []*node) []*node {
 	switch m.Kind {
 	case Embedding:
-		return []*node{f.embedding(m.Path)}
+		return []*node{f.embedding()}
 	case Norm:
 		return []*node{f.norm(m.Path, in[0])}
 	case Linear:
@@ -179,7 +230,7 @@ func (f *formula) run(m *Module, in []*node) []*node {
 	case Balance:
 		return f.balance(m, in)
 	default: // Residual, Handover
-		return []*node{f.glue(m.Kind, in)}
+		return []*node{f.glue(in)}
 	}
 }
 
@@ -206,10 +257,13 @@ func (p *Pass) Backward(gradOut []Tensor) (in []Tensor, params map[string]Tensor
 		in = append(in, gradient(x))
 	}
 	params = map[string]Tensor{}
-	for name, w := range f.params {
-		if !w.fixed {
-			params[name] = gradient(w)
+	for _, name := range f.module.Params {
+		w, ok := f.params[name]
+		if !ok { // an expert without tokens
+			dims := f.Config.params[name]
+			w = &node{rows: dims[0], cols: dims[1], data: make([]float64, dims[0]*dims[1])}
 		}
+		params[name] = gradient(w)
 	}
 	return in, params
 }

@@ -58,17 +58,6 @@ type Module struct {
 	formula string // a balance loss's
 }
 
-// Batch is what the step trained on. All slices are [Batch·Seq].
-type Batch struct {
-	Batch, Seq    int
-	IDs, Labels   []int32 // label -100: no target
-	LabelsShifted bool    // label i is the target of token i, not that of token i-1
-	Positions     []int32 // nil: 0, 1, … in each sequence
-	Documents     []int32 // tokens see their own document only; nil: by Positions, or one
-	Mask          []int32 // 0: padding; nil: none
-	Reduction     string  // "mean" over all targets (also ""), "sum", or "sequence": mean of means
-}
-
 // Call is one run of a module.
 type Call struct {
 	In    []Tensor // one per input of the module, [batch·seq, width] in any dimensions
@@ -83,6 +72,7 @@ type Call struct {
 	Rounding          Rounding
 	Fast              bool   // sums of large products may be FP32: for runs in BF16
 	Mistake           string // "", or the name of one of Mistakes
+	Experts           [2]int // of the mistakes that are about one expert, or two
 }
 
 // TokenWise reports whether every row of the output comes from the same row of the inputs.

@@ -2,28 +2,27 @@ package reference
 
 import "math"
 
-// The rotary embedding: the elements of a pair turn by position·frequency.
-
-// frequencies returns theta^(-2i/d) for each of d/2 pairs. YaRN divides the low ones by its factor:
+// frequencies returns theta^(-2i/d) for each of d/2 pairs of elements. YaRN divides the low ones by
+// its factor:
 //
 //	f_i = f_i/factor · ramp_i + f_i · (1 - ramp_i)
 //
-// The ramp rises between the dimensions that turn BetaFast and BetaSlow times in the original
-// context. Source: arXiv 2309.00071, 3.2. All code computes this table in FP32.
+// The ramp rises between the pairs that turn BetaFast and BetaSlow times in the original context.
+// Source: arXiv 2309.00071, 3.2. All families compute this table in FP32.
 func (f *formula) frequencies(d int) []float64 {
-	p, theta := f.Rope, f.Rope.Theta
+	p := f.Rope
 	switch {
 	case f.is("rope_base_10000"):
-		theta = 10_000
+		p.Theta = 10_000
 	case f.is("rope_base_1000000"):
-		theta = 1_000_000
+		p.Theta = 1_000_000
 	case f.is("rope_no_yarn"):
 		p.Factor = 1
 	}
-	turns := func(n float64) float64 {
-		return float64(d) * math.Log(float64(p.Original)/(n*2*math.Pi)) / (2 * math.Log(theta))
+	pair := func(turns float64) float64 {
+		return float64(d) * math.Log(float64(p.Original)/(turns*2*math.Pi)) / (2 * math.Log(p.Theta))
 	}
-	lo, hi := turns(p.BetaFast), turns(p.BetaSlow)
+	lo, hi := pair(p.BetaFast), pair(p.BetaSlow)
 	if p.Truncate {
 		lo, hi = math.Floor(lo), math.Ceil(hi)
 	}
@@ -33,10 +32,10 @@ func (f *formula) frequencies(d int) []float64 {
 	}
 	table := make([]float64, d/2)
 	for i := range table {
-		table[i] = FP32.round(math.Pow(theta, -2*float64(i)/float64(d)))
-		ramp := 1.0
-		if !f.is("rope_linear") {
-			ramp = min(max((float64(i)-lo)/(hi-lo), 0), 1)
+		table[i] = FP32.round(math.Pow(p.Theta, -2*float64(i)/float64(d)))
+		ramp := min(max((float64(i)-lo)/(hi-lo), 0), 1)
+		if f.is("rope_linear") {
+			ramp = 1
 		}
 		if p.Factor != 1 {
 			table[i] = FP32.round(table[i]/p.Factor*ramp + table[i]*(1-ramp))
@@ -45,73 +44,78 @@ func (f *formula) frequencies(d int) []float64 {
 	return table
 }
 
-// tables returns the cosine and sine of each token's angles, [tokens, d/2].
-func (f *formula) tables(d int, positions []int32, dtype Format) (cos, sin *node) {
+// turns returns the cosine and sine of each token's angles, [tokens, d/2].
+func (f *formula) turns(d int, positions []int32, dtype Format) (cos, sin *node) {
 	amplitude := f.Rope.Amplitude
 	switch {
-	case f.is("rope_no_amplitude"):
+	case f.is("rope_amplitude_missing"):
 		amplitude = 1
-	case f.is("rope_amplitude"):
+	case f.is("rope_amplitude_added"):
 		amplitude = mscale(f.Rope.Factor, 1)
 	}
+	var cosines, sines []float64
 	table := f.frequencies(d)
-	cosines, sines := make([]float64, 0, len(positions)*d/2), make([]float64, 0, len(positions)*d/2)
 	for _, position := range positions {
 		for _, frequency := range table {
 			angle := FP32.round(float64(position) * frequency)
-			cosines = append(cosines, amplitude*math.Cos(angle))
-			sines = append(sines, amplitude*math.Sin(angle))
+			cosines = append(cosines, dtype.round(amplitude*math.Cos(angle)))
+			sines = append(sines, dtype.round(amplitude*math.Sin(angle)))
 		}
 	}
-	dtype.roundAll(cosines)
-	dtype.roundAll(sines)
 	return f.constant(len(positions), d/2, cosines, dtype), f.constant(len(positions), d/2, sines, dtype)
 }
 
-// rotary turns the rotated part of each head of x, [tokens, heads·width]. The rest of a head stands
-// before that part in latent attention, and behind it in grouped attention.
-func (f *formula) rotary(x *node, width int, positions []int32, reversed bool) *node {
-	d := f.RopeDim
+// rotary turns the pairs (a, b) of each head of x, [tokens, heads·width]:
+//
+//	a' = a·cos - b·sin   and   b' = b·cos + a·sin
+//
+// A pair is two neighbours, or the same place in two halves. What is not rotated stands in front in
+// latent attention, and behind in grouped attention.
+func (f *formula) rotary(x *node, width int, positions []int32, sign float64) *node {
+	d, from := min(f.RopeDim, width), 0
 	if f.is("rope_whole_head") {
 		d = width
 	}
-	d = min(d, width)
-	from := 0
-	if last := f.KVRank > 0; last != (f.is("rope_leading") || f.is("rope_trailing")) {
+	if f.KVRank > 0 != f.is("rope_other_end") {
 		from = width - d
 	}
 	var first, second []int
 	for i := range d / 2 {
+		a, b := from+i, from+i+d/2
 		if f.Interleaved != f.is("rope_other_pairs") {
-			first, second = append(first, from+2*i), append(second, from+2*i+1)
-		} else {
-			first, second = append(first, from+i), append(second, from+i+d/2)
+			a, b = from+2*i, from+2*i+1
 		}
+		first, second = append(first, a), append(second, b)
 	}
-	dtype, format := x.dtype, x.dtype
-	if dtype != Exact && (f.RopeFP32 || f.rounding.Way == KernelEnds) {
-		format = FP32
+	if f.is("rope_reversed") {
+		sign = -sign
 	}
-	cos, sin := f.tables(d, positions, format)
-	heads := x.cols / width
-	each := make([]int, 0, x.rows*heads)
-	for r := range x.rows * heads {
-		each = append(each, r/heads)
+	inside := x.dtype
+	if inside != Exact && (f.RopeFP32 || f.rounding.Way == KernelEnds) {
+		inside = FP32
 	}
-	cos, sin = f.rowsOf(cos, each), f.rowsOf(sin, each)
-	sign := 1.0
-	if reversed != f.is("rope_reversed") {
-		sign = -1
-	}
+	cos, sin := f.turns(d, positions, inside)
+	cos, sin = f.spread(cos, x.cols/width), f.spread(sin, x.cols/width)
 	y := f.kernel(func() *node {
-		h := f.cast(f.reshape(x, width), format)
-		a, b := f.pick(h, first), f.pick(h, second)
-		y := f.join(
-			f.pick(h, span(0, from)),
+		h := f.cast(f.reshape(x, width), inside)
+		a, b := f.columns(h, first), f.columns(h, second)
+		return f.cast(f.join(
+			f.columns(h, span(0, from)),
 			f.add(f.mul(a, cos), f.mul(b, sin), -sign),
 			f.add(f.mul(b, cos), f.mul(a, sin), sign),
-			f.pick(h, span(from+d, width)))
-		return f.cast(y, dtype)
+			f.columns(h, span(from+d, width))), x.dtype)
 	})
-	return f.reshape(y, heads*width)
+	return f.reshape(y, x.cols)
+}
+
+// positions returns those of the tokens.
+func (f *formula) positions() []int32 {
+	if f.batch.Positions != nil && !f.is("rope_positions_ignored") {
+		return f.batch.Positions
+	}
+	positions := make([]int32, f.batch.Batch*f.batch.Seq)
+	for i := range positions {
+		positions[i] = int32(i % f.batch.Seq)
+	}
+	return positions
 }

@@ -88,7 +88,9 @@ func (f Format) jitter(values []float64, seed uint64) []float64 {
 	rng := rand.New(rand.NewPCG(seed, 81))
 	moved := make([]float64, len(values))
 	for i, x := range values {
-		moved[i] = x + (rng.Float64()-0.5)*f.unit(x)
+		if x != 0 {
+			moved[i] = x + (rng.Float64()-0.5)*f.unit(x)
+		}
 	}
 	return moved
 }

@@ -17,94 +17,133 @@ func (f *formula) router(path string, x *node) (logits, weights *node, chosen []
 	if f.RouterFP32 {
 		x, w = f.cast(x, FP32), f.cast(w, FP32)
 	}
-	logits = f.linear(x, w, nil)
+	logits = f.linear(f.flow(x, "router_input_detached"), w, nil)
+	if f.is("router_low_precision") {
+		BF16.roundAll(logits.data)
+	}
 	scores := f.scores(logits)
-	choice := f.choiceScores(path, scores)
-	own := f.choose(choice)
-	chosen = own
-	if replayed := f.replayed(path); replayed != nil {
-		chosen = replayed
+	own := f.choose(path, scores)
+	if chosen = f.replayed(path); chosen == nil {
+		chosen = own
 	}
 	f.note("logits", logits.data, f.Experts)
 	f.note("scores", scores.data, f.Experts)
-	f.note("choice", choice, f.Experts)
-	f.note("indices", floats(own), f.TopK)
-	weights = f.gather(scores, chosen, f.TopK)
-	if f.NormTopK {
-		sum := f.sum(weights)
-		if !f.Softmax {
-			sum = f.shift(sum, 1e-20)
-		}
-		weights = f.mul(weights, f.reciprocal(sum))
+	if f.is("router_softmax_of_chosen") {
+		return logits, f.softmax(f.chosen(f.cast(logits, FP32), chosen)), chosen
 	}
-	if f.RouteScale != 1 {
-		weights = f.scale(weights, f.RouteScale)
-	}
-	if !f.RouterFP32 {
-		weights = f.cast(weights, logits.dtype)
-	}
-	return logits, weights, chosen
+	return logits, f.routeWeights(path, logits, scores, chosen), chosen
 }
 
-func (f *formula) reciprocal(x *node) *node {
-	return f.apply(x, func(x float64) float64 { return 1 / x }, func(_, y float64) float64 { return -y * y })
+// chosen returns the columns of each token's chosen experts.
+func (f *formula) chosen(x *node, chosen []int) *node {
+	return f.take(x, x.rows, f.TopK, func(r, i int) int { return r*x.cols + chosen[r*f.TopK+i] })
 }
 
 // scores returns what the logits stand for, in FP32.
 func (f *formula) scores(logits *node) *node {
-	if f.Softmax {
+	if f.Softmax != f.is("router_other_score") {
 		return f.softmax(f.cast(logits, FP32))
 	}
-	return f.sigmoid(logits)
+	return f.sigmoid(f.cast(logits, FP32))
 }
 
-// choiceScores returns the scores by which experts are chosen.
-func (f *formula) choiceScores(path string, scores *node) []float64 {
+// routeWeights returns the weights of the chosen experts.
+func (f *formula) routeWeights(path string, logits, scores *node, chosen []int) *node {
+	if f.is("router_bias_in_weights") && f.SelectionBias {
+		scores = f.add(scores, f.param(path+".e_score_correction_bias"), 1)
+	}
+	y := f.chosen(scores, chosen)
+	scale := f.RouteScale
+	switch {
+	case f.is("router_scale_missing"):
+		scale = 1
+	case f.is("router_scale_twice"):
+		scale *= scale
+	case f.is("router_scale_before_norm") && f.NormTopK:
+		scale = 1
+	case f.is("router_weights_uniform"):
+		y = f.scale(y, 0)
+		y = f.shift(y, 1)
+	case f.is("router_weights_rotated"):
+		y = f.columns(y, append(span(1, f.TopK), 0))
+	}
+	if f.NormTopK != f.is("router_other_norm") {
+		sum := f.sum(y)
+		if f.is("router_norm_over_all") {
+			sum = f.sum(scores)
+		}
+		if !f.Softmax {
+			sum = f.shift(sum, 1e-20)
+		}
+		y = f.mul(y, f.reciprocal(f.flow(sum, "router_norm_detached")))
+	}
+	if scale != 1 {
+		y = f.scale(y, scale)
+	}
+	if !f.RouterFP32 {
+		y = f.cast(y, logits.dtype)
+	}
+	return f.flow(y, "router_detached")
+}
+
+// choose returns the TopK experts of each token by their scores and the selection bias. Of several
+// groups, only the experts of the best ones count.
+func (f *formula) choose(path string, scores *node) (chosen []int) {
 	choice := slices.Clone(scores.data)
-	if f.SelectionBias {
-		for i, b := range f.buffer(path + ".e_score_correction_bias") {
-			for r := range scores.rows {
-				choice[r*f.Experts+i] += b
+	if f.SelectionBias && !f.is("router_no_bias") {
+		bias := f.param(path + ".e_score_correction_bias").data
+		for i := range choice {
+			if b := bias[i%f.Experts]; f.is("router_bias_negative") {
+				choice[i] -= b
+			} else {
+				choice[i] += b
 			}
 		}
 	}
-	return choice
-}
-
-// choose returns the TopK experts of each token. Of several groups, only the experts of the best
-// ones count: those with the largest score, or the largest sum of two.
-func (f *formula) choose(choice []float64) (chosen []int) {
-	size := f.Experts / f.Groups
-	var groups []float64
-	for r := range len(choice) / f.Experts {
-		row := slices.Clone(choice[r*f.Experts : (r+1)*f.Experts])
-		if f.Groups > 1 {
-			best := make([]float64, f.Groups)
-			for g := range best {
-				best[g] = f.groupScore(row[g*size : (g+1)*size])
-			}
-			groups = append(groups, best...)
-			kept := largest(best, f.TopKGroups)
-			for e := range row {
-				if !slices.Contains(kept, e/size) {
-					row[e] = math.Inf(-1)
-				}
-			}
-		}
-		chosen = append(chosen, largest(row, f.TopK)...)
+	f.note("choice", slices.Clone(choice), f.Experts)
+	if f.Groups > 1 && !f.is("router_groups_ignored") {
+		f.keepGroups(choice, scores)
 	}
-	if groups != nil {
-		f.note("groups", groups, f.Groups)
+	for r := range scores.rows {
+		chosen = append(chosen, largest(choice[r*f.Experts:(r+1)*f.Experts], f.TopK)...)
 	}
+	indices := make([]float64, len(chosen))
+	for i, e := range chosen {
+		indices[i] = float64(e)
+	}
+	f.note("indices", indices, f.TopK)
 	return chosen
 }
 
-func (f *formula) groupScore(scores []float64) float64 {
-	best := largest(scores, min(2, len(scores)))
-	if f.GroupMax || len(best) < 2 {
-		return scores[best[0]]
+// keepGroups sets the choice scores outside each token's best groups to -Inf. The score of a group
+// is its largest, or the sum of its largest two.
+func (f *formula) keepGroups(choice []float64, scores *node) {
+	size := f.Experts / f.Groups
+	two := min(2, size)
+	if f.GroupMax != f.is("router_other_group_score") {
+		two = 1
 	}
-	return scores[best[0]] + scores[best[1]]
+	from := choice
+	if f.is("router_groups_without_bias") {
+		from = scores.data
+	}
+	groups := make([]float64, 0, scores.rows*f.Groups)
+	for at := 0; at < len(choice); at += size {
+		score := 0.0
+		for _, e := range largest(from[at:at+size], two) {
+			score += from[at+e]
+		}
+		groups = append(groups, score)
+	}
+	for r := range scores.rows {
+		kept := largest(groups[r*f.Groups:(r+1)*f.Groups], f.TopKGroups)
+		for e := range f.Experts {
+			if !slices.Contains(kept, e/size) {
+				choice[r*f.Experts+e] = math.Inf(-1)
+			}
+		}
+	}
+	f.note("groups", groups, f.Groups)
 }
 
 // largest returns the places of the k largest values, the largest first.

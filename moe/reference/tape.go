@@ -11,10 +11,10 @@ import (
 // node is a matrix in a computation, with the gradient of it.
 type node struct {
 	rows, cols int
-	data, grad []float64 // grad is nil until a gradient arrives
-	dtype      Format    // what the family's code stores it in: it decides the format of results
-	store      Format    // what data and grad are rounded to
-	fixed      bool      // takes no gradient: a constant, or detached
+	data, grad []float64     // grad is nil until a gradient arrives
+	dtype      Format        // what the family's code stores it in: it decides the format of results
+	store      Format        // what data and grad are rounded to
+	fixed      bool          // takes no gradient: a constant, or detached
 	single     tensor.Tensor // a copy for the FP32 kernels, once one needs it
 }
 
@@ -43,13 +43,6 @@ func (t *tape) constant(rows, cols int, data []float64, dtype Format) *node {
 	return &node{rows: rows, cols: cols, data: data, dtype: dtype, store: dtype, fixed: true}
 }
 
-// detach returns x without its gradient.
-func (t *tape) detach(x *node) *node {
-	y := *x
-	y.grad, y.fixed = nil, true
-	return &y
-}
-
 // kernel runs operations that fused code does in one kernel. Their results are rounded once, at the
 // end, if the rounding is of that way.
 func (t *tape) kernel(f func() *node) *node {
@@ -61,10 +54,7 @@ func (t *tape) kernel(f func() *node) *node {
 	if t.inside--; t.inside > 0 {
 		return inner
 	}
-	y := t.each(inner.rows, inner.cols, inner.dtype, func(r int, y []float64) { copy(y, inner.row(r)) })
-	return t.derive(y, func() {
-		t.give(inner, func(r int, g []float64) { copy(g, y.gradRow(r)) })
-	})
+	return t.copied(inner, inner.dtype)
 }
 
 // each returns the result of an operation on rows, rounded.
