@@ -187,7 +187,7 @@ func (l *list) attention(path string) {
 		}
 		m := l.add(Core, path+".core")
 		m.Inputs, m.Outputs = core, []Port{input(path + ".o_proj")}
-		l.linear(path+".o_proj", c.Hidden, c.Heads*c.ValueDim, c.OutputBias)
+		l.linear(path+".o_proj", c.Hidden, c.Heads*c.ValueDim, c.AttentionBias && c.Family != "glm4_moe")
 		l.link(output(path+".o_proj"), output(path))
 	})
 }
@@ -200,7 +200,7 @@ func (l *list) latentProjections(path string) []Port {
 	if c.QRank > 0 {
 		queries = path + ".q_b_proj"
 		l.link(input(path), input(path+".q_a_proj"), input(down))
-		l.linear(path+".q_a_proj", c.QRank, c.Hidden, c.LatentBias)
+		l.linear(path+".q_a_proj", c.QRank, c.Hidden, c.AttentionBias)
 		l.link(output(path+".q_a_proj"), input(path+".q_a_layernorm"))
 		l.norm(path+".q_a_layernorm", c.QRank)
 		l.link(output(path+".q_a_layernorm"), input(queries))
@@ -209,7 +209,7 @@ func (l *list) latentProjections(path string) []Port {
 		l.link(input(path), input(queries), input(down))
 		l.linear(queries, c.Heads*c.HeadDim, c.Hidden, false)
 	}
-	l.linear(down, c.KVRank+c.RopeDim, c.Hidden, c.LatentBias)
+	l.linear(down, c.KVRank+c.RopeDim, c.Hidden, c.AttentionBias)
 	l.link(output(down).columns(0, c.KVRank), input(path+".kv_a_layernorm"))
 	l.norm(path+".kv_a_layernorm", c.KVRank)
 	l.link(output(path+".kv_a_layernorm"), input(path+".kv_b_proj"))
@@ -227,7 +227,7 @@ func (l *list) groupedProjections(path string) (core []Port) {
 		norm  bool
 	}{{"q", c.Heads, c.QKNorm}, {"k", c.KVHeads, c.QKNorm}, {"v", c.KVHeads, false}} {
 		projection, norm := path+"."+p.name+"_proj", path+"."+p.name+"_norm"
-		l.linear(projection, p.heads*c.HeadDim, c.Hidden, c.QKVBias)
+		l.linear(projection, p.heads*c.HeadDim, c.Hidden, c.AttentionBias)
 		if !p.norm {
 			core = append(core, output(projection))
 			continue

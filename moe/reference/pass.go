@@ -167,26 +167,31 @@ func (f *formula) param(name string) *node {
 	if !ok {
 		panic("reference: no parameter " + name)
 	}
-	rows, cols := 1, dims[len(dims)-1]
-	if len(dims) == 2 {
-		rows = dims[0]
-	}
-	n := &node{rows: rows, cols: cols}
-	x, err := f.call.Param(name)
-	if err == nil && len(x.Data) != rows*cols {
-		err = fmt.Errorf("%s has dimensions %v: expected %v", name, x.Dims, dims)
-	}
-	if err != nil {
+	n := f.zeros(dims)
+	switch x, err := f.call.Param(name); {
+	case err != nil:
 		f.wrong = errors.Join(f.wrong, err)
-		x.Data = make([]float64, rows*cols)
+	case len(x.Data) != len(n.data):
+		f.fail("%s has dimensions %v: expected %v", name, x.Dims, dims)
+	default:
+		n.data = x.Data
 	}
-	n.data = x.Data
 	n.fixed = strings.HasSuffix(name, "e_score_correction_bias")
 	if f.rounding.Jitter == 0 {
 		f.store(n, name, 0)
 	}
 	f.params[name] = n
 	return n
+}
+
+// zeros returns a node of one or two dimensions.
+func (f *formula) zeros(dims []int) *node {
+	cols := dims[len(dims)-1]
+	rows := 1
+	if len(dims) == 2 {
+		rows = dims[0]
+	}
+	return &node{rows: rows, cols: cols, data: make([]float64, rows*cols)}
 }
 
 // optional returns a parameter, or nil if the model has none of that name.
@@ -259,9 +264,8 @@ func (p *Pass) Backward(gradOut []Tensor) (in []Tensor, params map[string]Tensor
 	params = map[string]Tensor{}
 	for _, name := range f.module.Params {
 		w, ok := f.params[name]
-		if !ok { // an expert without tokens
-			dims := f.Config.params[name]
-			w = &node{rows: dims[0], cols: dims[1], data: make([]float64, dims[0]*dims[1])}
+		if !ok { // such as that of an expert without tokens
+			w = f.zeros(f.Config.params[name])
 		}
 		params[name] = gradient(w)
 	}

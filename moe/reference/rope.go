@@ -23,7 +23,7 @@ func (f *formula) frequencies(d int) []float64 {
 		return float64(d) * math.Log(float64(p.Original)/(turns*2*math.Pi)) / (2 * math.Log(p.Theta))
 	}
 	lo, hi := pair(p.BetaFast), pair(p.BetaSlow)
-	if p.Truncate {
+	if p.Truncate == nil || *p.Truncate {
 		lo, hi = math.Floor(lo), math.Ceil(hi)
 	}
 	lo, hi = max(lo, 0), min(hi, float64(d-1))

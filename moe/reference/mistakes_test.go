@@ -1,0 +1,99 @@
+package reference
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// richBatch has documents, padding, positions of their own and tokens without target.
+func (g *golden) richBatch() {
+	b := *g.batch
+	n := len(b.IDs)
+	b.Documents, b.Mask, b.Positions = make([]int32, n), make([]int32, n), make([]int32, n)
+	b.Labels = slices.Clone(b.Labels)
+	for i := range n {
+		at := i % b.Seq
+		b.Documents[i] = int32(at / 20)
+		b.Positions[i] = int32(at * (1 + at/10))
+		if b.Mask[i] = 1; at < 3 && i >= b.Seq {
+			b.Mask[i] = 0
+			b.Labels[i] = -100
+		}
+	}
+	g.batch = &b
+	for name, x := range g.values { // gradients that do not vanish anywhere
+		rng := rand.New(rand.NewPCG(1, uint64(len(name))))
+		for i := range x.Data {
+			x.Data[i] += 0.1 * rng.NormFloat64()
+		}
+	}
+}
+
+// change is the largest distance of a pass with a mistake from one without.
+func (g *golden) change(m *Module, mistake string) float64 {
+	run := func(mistake string) (all []Tensor) {
+		g.edit = func(c *Call) { c.Mistake, c.Experts = mistake, [2]int{2, 5} }
+		pass := g.forward(m)
+		all = append(all, pass.Out...)
+		var gradOut []Tensor
+		for _, p := range m.Outputs {
+			gradOut = append(gradOut, g.values[p.Grad])
+		}
+		if m.Kind == Handover || m.Kind == Residual {
+			gradOut = []Tensor{pass.Out[0]}
+		}
+		in, params := pass.Backward(gradOut)
+		all = append(all, in...)
+		for _, name := range m.Params {
+			all = append(all, params[name])
+		}
+		return append(all, pass.Extra["indices"])
+	}
+	worst, right := 0.0, run("")
+	for i, x := range run(mistake) {
+		worst = max(worst, distance(x.Data, right[i].Data))
+	}
+	return worst
+}
+
+func TestEveryMistakeChangesItsKinds(t *testing.T) {
+	seen, models := map[string]map[Kind]float64{}, []*golden{}
+	for _, family := range families {
+		g := openGolden(t, family)
+		g.train()
+		g.richBatch()
+		models = append(models, g)
+	}
+	v3, glm, qwen := models[1].config, models[2].config, models[3].config
+	qwen.Eps, qwen.Window, v3.MTPLayers = 1e-5, 9, 1
+	glm.Interleaved = true
+	models[1].values["model.layers.3.shared_head.head.output"] = models[1].values["lm_head.output"]
+	for _, g := range models {
+		for _, m := range g.config.Modules() {
+			if m.Layer == 0 || m.Layer == 2 || m.Kind == Block || !g.has(m.Inputs) {
+				continue
+			}
+			for _, mistake := range Mistakes() {
+				if slices.Contains(mistake.Kinds, m.Kind) {
+					if seen[mistake.Name] == nil {
+						seen[mistake.Name] = map[Kind]float64{Block: 1}
+					}
+					seen[mistake.Name][m.Kind] = max(seen[mistake.Name][m.Kind], g.change(m, mistake.Name))
+				}
+			}
+		}
+	}
+	for _, mistake := range Mistakes() {
+		for _, kind := range mistake.Kinds {
+			if seen[mistake.Name][kind] < 1e-7 {
+				t.Errorf("%s changes %s by %.2g only", mistake.Name, kind, seen[mistake.Name][kind])
+			}
+		}
+	}
+}
+
+// has reports whether there are values for the ports.
+func (g *golden) has(ports []Port) bool {
+	return !slices.ContainsFunc(ports, func(p Port) bool { return g.values[p.Name].Data == nil })
+}
