@@ -225,7 +225,7 @@ func (t *tape) softmax(x *node) *node {
 func softmaxRow(y, x []float64) float64 {
 	most, total := math.Inf(-1), 0.0
 	for _, v := range x {
-		most = math.Max(most, v)
+		most = max(most, v)
 	}
 	if math.IsInf(most, -1) { // nothing is seen
 		clear(y)

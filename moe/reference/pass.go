@@ -167,14 +167,17 @@ func (f *formula) param(name string) *node {
 	if !ok {
 		panic("reference: no parameter " + name)
 	}
-	n := f.zeros(dims)
-	switch x, err := f.call.Param(name); {
-	case err != nil:
+	n := &node{rows: 1, cols: dims[len(dims)-1]}
+	if len(dims) == 2 {
+		n.rows = dims[0]
+	}
+	x, err := f.call.Param(name)
+	if err == nil && len(x.Data) != n.rows*n.cols {
+		err = fmt.Errorf("%s has dimensions %v: expected %v", name, x.Dims, dims)
+	}
+	if n.data = x.Data; err != nil {
 		f.wrong = errors.Join(f.wrong, err)
-	case len(x.Data) != len(n.data):
-		f.fail("%s has dimensions %v: expected %v", name, x.Dims, dims)
-	default:
-		n.data = x.Data
+		n.data = make([]float64, n.rows*n.cols)
 	}
 	n.fixed = strings.HasSuffix(name, "e_score_correction_bias")
 	if f.rounding.Jitter == 0 {
@@ -182,16 +185,6 @@ func (f *formula) param(name string) *node {
 	}
 	f.params[name] = n
 	return n
-}
-
-// zeros returns a node of one or two dimensions.
-func (f *formula) zeros(dims []int) *node {
-	cols := dims[len(dims)-1]
-	rows := 1
-	if len(dims) == 2 {
-		rows = dims[0]
-	}
-	return &node{rows: rows, cols: cols, data: make([]float64, rows*cols)}
 }
 
 // optional returns a parameter, or nil if the model has none of that name.
@@ -265,7 +258,11 @@ func (p *Pass) Backward(gradOut []Tensor) (in []Tensor, params map[string]Tensor
 	for _, name := range f.module.Params {
 		w, ok := f.params[name]
 		if !ok { // such as that of an expert without tokens
-			w = f.zeros(f.Config.params[name])
+			dims := f.Config.params[name]
+			w = &node{rows: 1, cols: dims[len(dims)-1]}
+			if len(dims) == 2 {
+				w.rows = dims[0]
+			}
 		}
 		params[name] = gradient(w)
 	}
@@ -275,7 +272,7 @@ func (p *Pass) Backward(gradOut []Tensor) (in []Tensor, params map[string]Tensor
 // gradient returns that of a node: zero if none arrived.
 func gradient(n *node) Tensor {
 	if n.grad == nil {
-		n.grad = make([]float64, len(n.data))
+		n.grad = make([]float64, n.rows*n.cols)
 	}
 	return Tensor{Dims: []int{n.rows, n.cols}, Data: n.grad}
 }

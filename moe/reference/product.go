@@ -2,7 +2,6 @@ package reference
 
 import (
 	"math"
-	"runtime"
 	"sync"
 
 	"gonum.org/v1/gonum/blas"
@@ -63,11 +62,11 @@ func (t *tape) product32(a, b matrix) []float64 {
 		ex := execs.Get().(*tensor.Exec)
 		defer execs.Put(ex)
 		tensor.MatMul(ex, c.Mat().RowSlice(lo, hi), x.RowSlice(lo, hi), w)
-		for i := lo * b.cols; i < hi*b.cols; i++ {
-			y[i] = float64(c.F32()[i])
+		part := y[lo*b.cols : hi*b.cols]
+		for i, v := range c.F32()[lo*b.cols : hi*b.cols] {
+			part[i] = float64(v)
 		}
 	})
-	runtime.KeepAlive(c)
 	return y
 }
 
@@ -82,11 +81,10 @@ func (t *tape) single(m matrix) tensor.Matrix {
 	}
 	x := tensor.New(tensor.FP32, rows, cols)
 	parallel(len(m.data), 1, func(lo, hi int) {
-		values := x.F32()
-		for i := lo; i < hi; i++ {
-			values[i] = float32(m.data[i])
-			if t.rounding.TF32 {
-				bits := math.Float32bits(values[i])
+		values := x.F32()[lo:hi]
+		for i, v := range m.data[lo:hi] {
+			values[i] = float32(v)
+			if bits := math.Float32bits(values[i]); t.rounding.TF32 {
 				values[i] = math.Float32frombits((bits + 0xfff + bits>>13&1) &^ 0x1fff)
 			}
 		}

@@ -43,11 +43,7 @@ func (f Format) round(x float64) float64 {
 	case FP32:
 		return float64(float32(x))
 	case BF16:
-		bits := math.Float32bits(float32(x))
-		if bits&0x7f800000 == 0x7f800000 {
-			return float64(float32(x))
-		}
-		return float64(math.Float32frombits((bits + 0x7fff + bits>>16&1) &^ 0xffff))
+		return roundBF16(x)
 	case FP16:
 		return roundBits(x, 10, -14, 65504)
 	}
@@ -56,12 +52,29 @@ func (f Format) round(x float64) float64 {
 
 // roundAll rounds values in place.
 func (f Format) roundAll(values []float64) {
-	if f == Exact {
-		return
+	switch f {
+	case Exact:
+	case FP32:
+		for i, x := range values {
+			values[i] = float64(float32(x))
+		}
+	case BF16:
+		for i, x := range values {
+			values[i] = roundBF16(x)
+		}
+	default:
+		for i, x := range values {
+			values[i] = f.round(x)
+		}
 	}
-	for i, x := range values {
-		values[i] = f.round(x)
+}
+
+func roundBF16(x float64) float64 {
+	bits := math.Float32bits(float32(x))
+	if bits&0x7f800000 == 0x7f800000 {
+		return float64(float32(x))
 	}
+	return float64(math.Float32frombits((bits + 0x7fff + bits>>16&1) &^ 0xffff))
 }
 
 // roundBits rounds to a mantissa of some bits, with subnormals below 2^least and infinity above
