@@ -90,16 +90,14 @@ func (a *attending) probabilities(q, k matrix, see []bool) (p matrix, scores []f
 				row[j] = math.Inf(-1)
 			}
 		}
-		total := softmaxRow(p.data[i*k.rows:(i+1)*k.rows], row)
+		total := softmaxRow(p.data[i*k.rows:(i+1)*k.rows], row, accumulator(a.o))
 		for j := range row {
 			if a.is("sink") {
 				p.data[i*k.rows+j] *= sigmoid(total)
 			}
 		}
 	}
-	if a.o.dtype != Exact {
-		FP32.roundAll(p.data)
-	}
+	accumulator(a.o).roundAll(p.data)
 	return p, s
 }
 

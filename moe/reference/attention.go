@@ -55,24 +55,18 @@ func (f *formula) core(in []*node) *node {
 	} else if f.is("keys_values_swapped") {
 		k, v = v, k
 	}
-	positions, sign := f.positions(), 1.0
-	later := append([]int32(nil), positions...)
-	for i := range later {
-		later[i]++
-	}
+	ahead, sign := 0, 1.0
 	switch {
 	case f.is("rope_position_plus_1"):
-		q = f.rotary(q, f.HeadDim, later, 1)
+		ahead = 1
 	case f.is("rope_queries_reversed"):
 		sign = -1
-		fallthrough
-	default:
-		if !f.is("rope_missing") && !f.is("rope_keys_only") {
-			q = f.rotary(q, f.HeadDim, positions, sign)
-		}
+	}
+	if !f.is("rope_missing") && !f.is("rope_keys_only") {
+		q = f.rotary(q, f.HeadDim, ahead, sign)
 	}
 	if !f.is("rope_missing") && !f.is("rope_queries_only") {
-		k = f.rotary(k, width, positions, 1)
+		k = f.rotary(k, width, 0, 1)
 	}
 	if f.KVRank > 0 {
 		k, v = f.latentKeys(f.flow(k, "rope_key_detached"), v)
@@ -80,7 +74,7 @@ func (f *formula) core(in []*node) *node {
 		k, v = f.repeated(k, f.HeadDim), f.repeated(v, f.ValueDim)
 	}
 	if f.is("rope_values") {
-		v = f.rotary(v, f.ValueDim, positions, 1)
+		v = f.rotary(v, f.ValueDim, 0, 1)
 	}
 	return f.attend(f.flow(q, "queries_detached"), f.flow(k, "keys_detached"), f.flow(v, "values_detached"))
 }

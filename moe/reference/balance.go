@@ -117,7 +117,7 @@ func (f *formula) weighted(x *node, w func(r, i int) float64) *node {
 func (f *formula) logSumExp(x *node) *node {
 	x = f.cast(x, FP32)
 	p := make([]float64, len(x.data))
-	y := f.each(x.rows, 1, x.dtype, func(r int, y []float64) { y[0] = softmaxRow(p[r*x.cols:(r+1)*x.cols], x.row(r)) })
+	y := f.each(x.rows, 1, x.dtype, func(r int, y []float64) { y[0] = softmaxRow(p[r*x.cols:(r+1)*x.cols], x.row(r), x.dtype) })
 	return f.derive(y, func() {
 		f.give(x, func(r int, g []float64) {
 			for i := range g {

@@ -89,21 +89,18 @@ func (f *formula) embedding() *node {
 	if f.is("embedding_shifted") {
 		ids = f.batch.ahead(ids, 1)
 	}
-	rows := f.rows
-	if rows == nil {
-		rows = span(0, len(ids))
-	}
-	next := 0
-	if f.is("embedding_id_plus_1") {
-		next = 1
-	}
-	for _, r := range rows {
-		if id := ids[r]; id < 0 || int(id) >= w.rows {
-			f.fail("token %d is outside the vocabulary of %d", id, w.rows)
+	tokens := make([]int, len(f.tokens()))
+	for i, r := range f.tokens() {
+		tokens[i] = int(ids[r])
+		if tokens[i] < 0 || tokens[i] >= w.rows {
+			f.fail("token %d is outside the vocabulary of %d", ids[r], w.rows)
 			return w
 		}
+		if f.is("embedding_id_plus_1") {
+			tokens[i] = (tokens[i] + 1) % w.rows
+		}
 	}
-	y := f.take(w, len(rows), w.cols, func(r, i int) int { return (int(ids[rows[r]])+next)%w.rows*w.cols + i })
+	y := f.rowsOf(w, tokens)
 	if f.is("embedding_scaled") {
 		return f.scale(y, math.Sqrt(float64(w.cols)))
 	}

@@ -3,6 +3,7 @@ package reference
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 )
@@ -16,7 +17,7 @@ func (f *formula) experts(path string, x, weights *node, chosen []int) *node {
 		tokens[i], slots[i] = slot/f.TopK, slot
 	}
 	x = f.flow(x, "experts_input_detached")
-	in := f.sortedRows(x, tokens)
+	in := f.rowsOf(x, tokens)
 	w := f.take(f.flow(weights, "experts_weight_detached"), len(slots), 1, func(r, _ int) int { return slots[r] })
 	if f.is("experts_weight_on_input") {
 		in = f.mul(in, w)
@@ -46,7 +47,7 @@ func (f *formula) experts(path string, x, weights *node, chosen []int) *node {
 
 // expert returns whose weights compute for an expert.
 func (f *formula) expert(e int) int {
-	one, two := f.call.Experts[0], f.call.Experts[1]
+	one, two := f.numbers[0], f.numbers[1]
 	switch {
 	case f.is("experts_shifted"):
 		return (e + 1) % f.Experts
@@ -71,7 +72,7 @@ func (f *formula) dispatch(path string, chosen []int) (pairs []int) {
 		k := i % f.TopK
 		switch load[e]++; {
 		case kept != nil && kept[i] == 0:
-		case f.is("experts_missing_one") && e == f.call.Experts[0]:
+		case f.is("experts_missing_one") && e == f.numbers[0]:
 		case f.is("experts_capacity") && load[e] > capacity:
 		case f.is("experts_last_choice_dropped") && k == f.TopK-1:
 		case f.is("experts_first_choice_only") && k > 0:
@@ -84,12 +85,12 @@ func (f *formula) dispatch(path string, chosen []int) (pairs []int) {
 	return pairs
 }
 
-// sortedRows returns rows of x. The gradient of a row is summed as sumRows does.
-func (f *formula) sortedRows(x *node, rows []int) *node {
+// rowsOf returns rows of x. Autograd adds the gradients of the last one first.
+func (f *formula) rowsOf(x *node, rows []int) *node {
 	y := f.each(len(rows), x.cols, x.dtype, func(r int, y []float64) { copy(y, x.row(rows[r])) })
 	return f.derive(y, func() {
 		g := &node{rows: x.rows, cols: x.cols, data: make([]float64, len(x.data)), store: x.store}
-		f.addRows(g, y.grad, rows)
+		f.addRows(g, y.grad, slices.Backward(rows))
 		f.giveAll(x, g.data)
 	})
 }
@@ -97,14 +98,14 @@ func (f *formula) sortedRows(x *node, rows []int) *node {
 // sumRows adds each row of y to that of its token, in the shape and format of x.
 func (f *formula) sumRows(y *node, tokens []int, x *node) *node {
 	sum := f.node(x.rows, x.cols, x.dtype)
-	f.addRows(sum, y.data, tokens)
+	f.addRows(sum, y.data, slices.All(tokens))
 	return f.derive(sum, func() {
 		f.give(y, func(r int, g []float64) { copy(g, sum.gradRow(tokens[r])) })
 	})
 }
 
 // addRows adds rows to those of sum. Eager code rounds each term and each sum.
-func (f *formula) addRows(sum *node, rows []float64, to []int) {
+func (f *formula) addRows(sum *node, rows []float64, to iter.Seq2[int, int]) {
 	each := sum.store
 	if f.rounding.Way == KernelEnds && each != Exact {
 		each = FP32

@@ -19,14 +19,14 @@ func (f *formula) loss(logits *node) *node {
 	y := f.node(1, 1, x.dtype)
 	for r, target := range targets {
 		if target >= 0 && int(target) < x.cols {
-			y.data[0] += weights[r] * (softmaxRow(make([]float64, x.cols), x.row(r)) - x.row(r)[target])
+			y.data[0] += weights[r] * (softmaxRow(make([]float64, x.cols), x.row(r), x.dtype) - x.row(r)[target])
 		}
 	}
 	y.store.roundAll(y.data)
 	return f.derive(y, func() {
 		f.give(x, func(r int, g []float64) {
 			if target := targets[r]; target >= 0 && int(target) < x.cols {
-				softmaxRow(g, x.row(r))
+				softmaxRow(g, x.row(r), x.dtype)
 				g[target]--
 				for i := range g {
 					g[i] *= y.grad[0] * weights[r]
@@ -61,17 +61,13 @@ func (f *formula) targets() (targets []int32, weights []float64) {
 			bySequence[i/b.Seq]++
 		}
 	}
-	rows := f.rows
-	if rows == nil {
-		rows = span(0, len(all))
-	}
 	reduction := b.Reduction
 	for name, other := range map[string]string{"loss_sum": "sum", "loss_mean": "mean", "loss_by_sequence": "sequence"} {
 		if f.is(name) {
 			reduction = other
 		}
 	}
-	for _, r := range rows {
+	for _, r := range f.tokens() {
 		w := 1 / math.Max(count, 1)
 		switch reduction {
 		case "sum":

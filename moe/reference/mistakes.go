@@ -30,7 +30,7 @@ func Mistakes() (all []Mistake) {
 func around(finest Kind) []Kind {
 	kinds := []Kind{finest}
 	for _, inside := range [][2]Kind{
-		{Core, Attention}, {Norm, Attention}, {Linear, Attention}, {Act, MLP}, {Act, Experts}, {Experts, MoE}, {MLP, MoE},
+		{Rotary, Core}, {Core, Attention}, {Norm, Attention}, {Linear, Attention}, {Act, MLP}, {Act, Experts}, {Experts, MoE}, {MLP, MoE},
 		{Router, MoE}, {Attention, Block}, {MLP, Block}, {MoE, Block}, {Residual, Block}, {Norm, Head}, {Loss, Head},
 	} {
 		if slices.Contains(kinds, inside[0]) && !slices.Contains(kinds, inside[1]) {

@@ -42,7 +42,6 @@ func (f *formula) act(gate, up *node) *node {
 
 // activation is silu(x) = x·sigmoid(x), or that of a mistake.
 func (f *formula) activation(x *node) *node {
-	slope := 1.0
 	switch {
 	case f.is("act_missing"):
 		return x
@@ -63,11 +62,14 @@ func (f *formula) activation(x *node) *node {
 				return s + x*s*(1-s)*math.Sqrt(8/math.Pi)*(1+3*0.044715*x*x)
 			})
 	case f.is("act_gelu_quick"):
-		slope = 1.702
+		return f.silu(x, 1.702)
 	}
-	return f.apply(x, func(x float64) float64 { return x * sigmoid(slope*x) },
-		func(x, _ float64) float64 {
-			s := sigmoid(slope * x)
-			return s + slope*x*s*(1-s)
-		})
+	return f.silu(x, 1)
+}
+
+// silu is x / (1 + exp(-slope·x)), in FP32.
+func (f *formula) silu(x *node, slope float64) *node {
+	x32 := f.cast(x, FP32)
+	y := f.mul(x32, f.sigmoid(f.scale(x32, slope)))
+	return f.cast(y, x.dtype)
 }

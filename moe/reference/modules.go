@@ -58,12 +58,13 @@ func (l *list) glue(kind Kind, path string, to Port, from ...Port) {
 	m.Inputs, m.Outputs = from, []Port{to}
 }
 
-// link says that a tensor enters some modules, and that its gradient is the sum of theirs.
+// link says that a tensor enters some modules, and that its gradient is the sum of theirs. Autograd
+// adds the last one's first.
 func (l *list) link(from Port, to ...Port) {
 	var gradients []Port
 	for _, p := range to {
 		l.glue(Handover, strings.TrimSuffix(p.Name, ".input")+".handover", p, from)
-		gradients = append(gradients, p.gradient())
+		gradients = append([]Port{p.gradient()}, gradients...)
 	}
 	path := from.Name + ".grad"
 	if from.Hi != 0 {
@@ -112,6 +113,8 @@ func (c *Config) Modules() []*Module {
 	embedding := l.add(Embedding, "model.embed_tokens")
 	embedding.Inputs = nil
 	l.parameter(embedding, "weight", c.Vocab, c.Hidden)
+	rotary := l.add(Rotary, "model.rotary_emb")
+	rotary.Inputs, rotary.Outputs = nil, []Port{{Name: "model.rotary_emb.output"}, {Name: "model.rotary_emb.output.1"}}
 	before := output(embedding.Path)
 	for i := range c.Layers {
 		l.layer = i

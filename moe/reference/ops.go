@@ -45,6 +45,14 @@ func (n *node) at(r, i int) float64 {
 	return n.data[r*n.cols+i]
 }
 
+// accumulator returns the format of sums: FP32 in all code that rounds.
+func accumulator(n *node) Format {
+	if n.dtype == Exact {
+		return Exact
+	}
+	return FP32
+}
+
 // giveSum gives b a gradient in y's shape, summed over the rows or columns of which b has one. The
 // terms are rounded to y's format before they are summed, as autograd does.
 func (t *tape) giveSum(b, y *node, row func(r int, g []float64)) {
@@ -57,7 +65,8 @@ func (t *tape) giveSum(b, y *node, row func(r int, g []float64)) {
 		row(r, terms)
 		y.store.roundAll(terms)
 		for i, v := range terms {
-			g[min(r, b.rows-1)*b.cols+min(i, b.cols-1)] += v
+			sum := &g[min(r, b.rows-1)*b.cols+min(i, b.cols-1)]
+			*sum = accumulator(y).round(*sum + v)
 		}
 	}
 	t.giveAll(b, g)
@@ -98,8 +107,10 @@ func (t *tape) reciprocal(x *node) *node {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
+// sigmoid returns 1 / (1 + exp(-x)), step by step as code does.
 func (t *tape) sigmoid(x *node) *node {
-	return t.apply(x, sigmoid, func(_, y float64) float64 { return y * (1 - y) })
+	exp := t.apply(x, func(x float64) float64 { return math.Exp(-x) }, func(_, y float64) float64 { return -y })
+	return t.reciprocal(t.shift(exp, 1))
 }
 
 func (t *tape) clamp(x *node, lo, hi float64) *node {
@@ -192,7 +203,7 @@ func (t *tape) join(parts ...*node) *node {
 func (t *tape) sum(x *node) *node {
 	y := t.each(x.rows, 1, x.dtype, func(r int, y []float64) {
 		for _, v := range x.row(r) {
-			y[0] += v
+			y[0] = accumulator(x).round(y[0] + v)
 		}
 	})
 	return t.derive(y, func() {
@@ -206,13 +217,13 @@ func (t *tape) sum(x *node) *node {
 
 // softmax returns that of each row.
 func (t *tape) softmax(x *node) *node {
-	y := t.each(x.rows, x.cols, x.dtype, func(r int, y []float64) { softmaxRow(y, x.row(r)) })
+	y := t.each(x.rows, x.cols, x.dtype, func(r int, y []float64) { softmaxRow(y, x.row(r), accumulator(x)) })
 	return t.derive(y, func() {
 		t.give(x, func(r int, g []float64) {
 			var mean float64
 			p, dp := y.row(r), y.gradRow(r)
 			for i := range p {
-				mean += p[i] * dp[i]
+				mean = accumulator(x).round(mean + p[i]*dp[i])
 			}
 			for i := range g {
 				g[i] = p[i] * (dp[i] - mean)
@@ -221,8 +232,9 @@ func (t *tape) softmax(x *node) *node {
 	})
 }
 
-// softmaxRow writes the softmax of x, which may hold -Inf, and returns log Σ exp(x).
-func softmaxRow(y, x []float64) float64 {
+// softmaxRow writes the softmax of x, which may hold -Inf, and returns log Σ exp(x). Each step is
+// rounded to a format.
+func softmaxRow(y, x []float64, f Format) float64 {
 	most, total := math.Inf(-1), 0.0
 	for _, v := range x {
 		most = max(most, v)
@@ -232,11 +244,11 @@ func softmaxRow(y, x []float64) float64 {
 		return most
 	}
 	for i, v := range x {
-		y[i] = math.Exp(v - most)
-		total += y[i]
+		y[i] = f.round(math.Exp(v - most))
+		total = f.round(total + y[i])
 	}
 	for i := range y {
-		y[i] /= total
+		y[i] = f.round(y[i] / total)
 	}
 	return most + math.Log(total)
 }

@@ -3,6 +3,7 @@ package reference
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -11,18 +12,20 @@ import (
 type formula struct {
 	tape
 	*Config
-	call   Call
-	batch  *Batch // of the selected sequences
-	module *Module
-	layer  int
-	rows   []int // selected; nil: all
-	params map[string]*node
-	pass   *Pass
-	wrong  error
+	call    Call
+	batch   *Batch // of the selected sequences
+	module  *Module
+	layer   int
+	rows    []int // selected; nil: all
+	mistake string
+	numbers [2]int // of the experts that it is about
+	params  map[string]*node
+	pass    *Pass
+	wrong   error
 }
 
 // is reports whether to make a mistake.
-func (f *formula) is(mistake string) bool { return f.call.Mistake == mistake }
+func (f *formula) is(mistake string) bool { return f.mistake == mistake }
 
 // flow returns x, without its gradient if the mistake is to be made.
 func (f *formula) flow(x *node, mistake string) *node {
@@ -45,17 +48,21 @@ func (f *formula) choices(name string) []int {
 		f.fail("%s has %d elements: expected %d of each of %d tokens", name, len(x.Data), f.TopK, tokens)
 		return nil
 	}
-	rows := f.rows
-	if rows == nil {
-		rows = span(0, tokens)
-	}
 	var all []int
-	for _, r := range rows {
+	for _, r := range f.tokens() {
 		for _, v := range x.Data[r*f.TopK : (r+1)*f.TopK] {
 			all = append(all, int(v))
 		}
 	}
 	return all
+}
+
+// tokens returns the selected rows.
+func (f *formula) tokens() []int {
+	if f.rows != nil {
+		return f.rows
+	}
+	return span(0, f.call.Batch.Batch*f.call.Batch.Seq)
 }
 
 // replayed returns the experts that the run chose, [tokens, TopK], or nil.
@@ -80,6 +87,11 @@ func (m *Module) Forward(call Call) (*Pass, error) {
 	p := &Pass{Extra: map[string]Tensor{}}
 	f := &formula{Config: m.config, module: m, call: call, batch: call.Batch, layer: m.Layer, params: map[string]*node{}, pass: p}
 	f.rounding, f.fast = call.Rounding, call.Fast
+	name, numbers, _ := strings.Cut(call.Mistake, ":")
+	f.mistake, f.numbers = name, [2]int{0, 1}
+	if _, err := fmt.Sscanf(numbers+",1", "%d,%d", &f.numbers[0], &f.numbers[1]); numbers != "" && err != nil {
+		return nil, fmt.Errorf("mistake %q: expected numbers of experts behind the colon", call.Mistake)
+	}
 	if call.Batch == nil || len(call.In) != len(m.Inputs) {
 		return nil, fmt.Errorf("%s: %d inputs and batch %v: expected %d inputs and a batch", m.Path, len(call.In), call.Batch != nil, len(m.Inputs))
 	}
@@ -137,25 +149,29 @@ func (f *formula) selected(kind Kind) (rows []int) {
 	return rows
 }
 
-// store gives a value from outside its format, and moves it if the rounding says so.
-func (f *formula) store(n *node, name string, number uint64) {
-	r := f.rounding
-	format := r.Format
-	if r.Of != nil {
-		format = r.Of(name)
+// format returns that of a port, a parameter or a buffer.
+func (f *formula) format(name string) Format {
+	switch r := f.rounding; {
+	case r.Jitter != 0:
+		return Exact
+	case r.Of != nil:
+		return r.Of(name)
 	}
-	if r.Jitter != 0 {
-		n.data = format.jitter(n.data, r.Jitter+number)
+	return f.rounding.Format
+}
+
+// store gives a value from outside its format, or FP32 if that one does not hold it, and moves it if
+// the rounding says so.
+func (f *formula) store(n *node, name string, number uint64) {
+	format := f.format(name)
+	if jitter := f.rounding.Jitter; jitter != 0 {
+		n.data = f.rounding.Format.jitter(n.data, jitter+number)
 		return
 	}
-	n.dtype, n.store = format, format
-	for _, v := range n.data {
-		if format.round(v) != v {
-			n.data = append([]float64(nil), n.data...)
-			format.roundAll(n.data)
-			return
-		}
+	if slices.ContainsFunc(n.data, func(v float64) bool { return format.round(v) != v && v == v }) {
+		format = FP32
 	}
+	n.dtype, n.store = format, format
 }
 
 // param returns a parameter as [out, in], or [1, n] if it is a vector.
@@ -204,6 +220,8 @@ func (f *formula) run(m *Module, in []*node) []*node {
 		return []*node{f.norm(m.Path, in[0])}
 	case Linear:
 		return []*node{f.project(m.Path, in[0])}
+	case Rotary:
+		return f.rotaryTables()
 	case Core:
 		return []*node{f.core(in)}
 	case Attention:
@@ -253,6 +271,9 @@ func (p *Pass) Backward(gradOut []Tensor) (in []Tensor, params map[string]Tensor
 	f.tape.run()
 	for _, x := range p.in {
 		in = append(in, gradient(x))
+	}
+	if m := f.module; m.Kind == Router { // what weights send, and what the caller added
+		p.Extra["logits.grad"] = gradient(p.out[0])
 	}
 	params = map[string]Tensor{}
 	for _, name := range f.module.Params {

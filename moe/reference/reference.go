@@ -27,6 +27,7 @@ const (
 	Embedding Kind = "embedding"
 	Norm      Kind = "norm"      // of the hidden state, a latent, or each head
 	Linear    Kind = "linear"    // a projection, with its bias if it has one
+	Rotary    Kind = "rotary"    // the tables of the rotary embedding
 	Core      Kind = "core"      // attention without its projections and norms
 	Attention Kind = "attention" // with them
 	Act       Kind = "act"       // silu(gate)·up
@@ -64,21 +65,21 @@ type Call struct {
 	Param func(name string) (Tensor, error)
 	Batch *Batch
 	// Choices replays a router: PATH.indices and, for capacity drops, PATH.kept (0: dropped), both
-	// [tokens, k]. Without them, the module chooses.
+	// [tokens, k]. Without them, the module chooses. It also replays the tables of the rotary
+	// embedding: model.rotary_emb.output and .output.1.
 	Choices map[string]Tensor
 	// Tokens selects rows of the inputs of a module of one token each (Kind.TokenWise), and
 	// Sequences selects sequences of any other. The outputs have only those rows. nil: all.
 	Tokens, Sequences []int
 	Rounding          Rounding
 	Fast              bool   // sums of large products may be FP32: for runs in BF16
-	Mistake           string // "", or the name of one of Mistakes
-	Experts           [2]int // of the mistakes that are about one expert, or two
+	Mistake           string // "", or the name of one of Mistakes; "experts_swapped:3,7" says which
 }
 
 // TokenWise reports whether every row of the output comes from the same row of the inputs.
 func (k Kind) TokenWise() bool {
 	switch k {
-	case Core, Attention, Block, Head, Loss, Balance:
+	case Rotary, Core, Attention, Block, Head, Loss, Balance:
 		return false
 	}
 	return true
@@ -89,7 +90,7 @@ type Pass struct {
 	Out []Tensor
 	// Extra holds what a module computes besides, by name: a router's "scores" [tokens, experts],
 	// "choice" (scores with the selection bias), "groups" [tokens, groups] and "indices" [tokens,
-	// k] of its own, whatever Choices replayed.
+	// k] of its own, whatever Choices replayed, and after Backward "logits.grad".
 	Extra map[string]Tensor
 
 	formula *formula

@@ -8,7 +8,8 @@ import "math"
 //	f_i = f_i/factor · ramp_i + f_i · (1 - ramp_i)
 //
 // The ramp rises between the pairs that turn BetaFast and BetaSlow times in the original context.
-// Source: arXiv 2309.00071, 3.2. All families compute this table in FP32.
+// Source: arXiv 2309.00071, 3.2. All families compute this table in FP32. A model that is cast as a
+// whole rounds it once more.
 func (f *formula) frequencies(d int) []float64 {
 	p := f.Rope
 	switch {
@@ -41,28 +42,66 @@ func (f *formula) frequencies(d int) []float64 {
 			table[i] = FP32.round(table[i]/p.Factor*ramp + table[i]*(1-ramp))
 		}
 	}
+	switch {
+	case f.is("rope_low_frequencies"):
+		BF16.roundAll(table)
+	case f.rounding.Way == EveryOp:
+		f.format("model.rotary_emb.inv_freq").roundAll(table)
+	}
 	return table
 }
 
-// turns returns the cosine and sine of each token's angles, [tokens, d/2].
-func (f *formula) turns(d int, positions []int32, dtype Format) (cos, sin *node) {
-	amplitude := f.Rope.Amplitude
-	switch {
-	case f.is("rope_amplitude_missing"):
-		amplitude = 1
-	case f.is("rope_amplitude_added"):
-		amplitude = mscale(f.Rope.Factor, 1)
-	}
-	var cosines, sines []float64
-	table := f.frequencies(d)
-	for _, position := range positions {
-		for _, frequency := range table {
-			angle := FP32.round(float64(position) * frequency)
-			cosines = append(cosines, dtype.round(amplitude*math.Cos(angle)))
-			sines = append(sines, dtype.round(amplitude*math.Sin(angle)))
+// turns returns the cosine and sine of each token's angles, [tokens, d/2], or the run's own tables.
+func (f *formula) turns(d, ahead int, dtype Format) (cos, sin *node) {
+	cosines, sines := f.table("model.rotary_emb.output", d), f.table("model.rotary_emb.output.1", d)
+	positions := f.positions()
+	if cosines == nil || sines == nil || ahead != 0 {
+		cosines, sines = nil, nil
+		amplitude := f.Rope.Amplitude
+		switch {
+		case f.is("rope_amplitude_missing"):
+			amplitude = 1
+		case f.is("rope_amplitude_added"):
+			amplitude = mscale(f.Rope.Factor, 1)
+		}
+		table := f.frequencies(d)
+		for _, position := range positions {
+			for _, frequency := range table {
+				angle := FP32.round(float64(int(position)+ahead) * frequency)
+				cosines = append(cosines, dtype.round(amplitude*math.Cos(angle)))
+				sines = append(sines, dtype.round(amplitude*math.Sin(angle)))
+			}
 		}
 	}
 	return f.constant(len(positions), d/2, cosines, dtype), f.constant(len(positions), d/2, sines, dtype)
+}
+
+// table returns the first half of each row of a table of the run, which is twice the same, for all
+// tokens. It returns nil if there is none.
+func (f *formula) table(name string, d int) (values []float64) {
+	x, ok := f.call.Choices[name]
+	rows := len(x.Data) / max(d, 1)
+	if !ok || rows != f.batch.Seq && rows != f.call.Batch.Batch*f.batch.Seq || rows*d != len(x.Data) {
+		return nil
+	}
+	for _, r := range f.tokens() {
+		values = append(values, x.Data[r%rows*d:r%rows*d+d/2]...)
+	}
+	return values
+}
+
+// rotaryTables is what transformers' model.rotary_emb returns: cosines and sines, each twice next
+// to each other. Without positions of their own, all sequences share them.
+func (f *formula) rotaryTables() []*node {
+	cos, sin := f.turns(f.RopeDim, 0, f.format("model.rotary_emb.output"))
+	rows := cos.rows
+	if f.batch.Positions == nil {
+		rows = f.batch.Seq
+	}
+	twice := func(x *node) *node {
+		return f.take(x, rows, 2*x.cols, func(r, i int) int { return r*x.cols + i%x.cols })
+	}
+	return []*node{twice(cos), twice(sin)}
 }
 
 // rotary turns the pairs (a, b) of each head of x, [tokens, heads·width]:
@@ -71,7 +110,7 @@ func (f *formula) turns(d int, positions []int32, dtype Format) (cos, sin *node)
 //
 // A pair is two neighbours, or the same place in two halves. What is not rotated stands in front in
 // latent attention, and behind in grouped attention.
-func (f *formula) rotary(x *node, width int, positions []int32, sign float64) *node {
+func (f *formula) rotary(x *node, width, ahead int, sign float64) *node {
 	d, from := min(f.RopeDim, width), 0
 	if f.is("rope_whole_head") {
 		d = width
@@ -94,7 +133,7 @@ func (f *formula) rotary(x *node, width int, positions []int32, sign float64) *n
 	if inside != Exact && (f.RopeFP32 || f.rounding.Way == KernelEnds) {
 		inside = FP32
 	}
-	cos, sin := f.turns(d, positions, inside)
+	cos, sin := f.turns(d, ahead, inside)
 	cos, sin = f.spread(cos, x.cols/width), f.spread(sin, x.cols/width)
 	y := f.kernel(func() *node {
 		h := f.cast(f.reshape(x, width), inside)
