@@ -1,14 +1,14 @@
 package moe
 
-// The gradients of Train against finite differences of the objective that Eval measures.
+// The gradients of Train against those of the reference, a second implementation from the formulas.
 
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
-	"slices"
+	"strings"
 	"testing"
 
+	"spmoe/moe/reference"
 	"spmoe/tensor"
 )
 
@@ -75,31 +75,16 @@ func TestVariantsCoverAllTriples(t *testing.T) {
 	}
 }
 
-// gradientBound is the largest accepted error of a directional derivative, as a share of the
-// gradient's length: float32 reaches 6e-4 to 2e-3, by how small the steps have to be. noiseFloor
-// is what float32 losses cost however small the gradient is.
+// gradientBound is the largest accepted distance of a gradient from the reference's, as a share of
+// its length: FP32 reaches a few 1e-6. What is as small as noiseFloor is rounding of larger terms.
 const (
-	gradientBound = 3e-3
-	noiseFloor    = 5e-5
+	gradientBound = 2e-5
+	noiseFloor    = 1e-7
 )
 
 func TestGradients(t *testing.T) {
-	var worst float64
-	var tested, skipped, weak int
 	for _, v := range variants() {
-		t.Run(v.String(), func(t *testing.T) {
-			g := newGradientCheck(t, v.config())
-			for _, p := range g.model.Params() {
-				g.check(t, p)
-			}
-			worst = max(worst, g.worst)
-			tested, skipped, weak = tested+g.tested, skipped+g.skipped, weak+g.weak
-		})
-	}
-	t.Logf("%d parameters: worst error %.2g of the gradient; %d with gradients near the noise, %d next to another choice of experts",
-		tested, worst, weak, skipped)
-	if skipped*10 > tested || weak*5 > tested {
-		t.Errorf("of %d parameters %d could not be tested and %d barely: the check has lost its teeth", tested+skipped, skipped, weak)
+		t.Run(v.String(), func(t *testing.T) { checkGradients(t, v.config(), batchOf(6, 4, 7, 32)) })
 	}
 }
 
@@ -122,13 +107,7 @@ func TestGradientsOfEdgeShapes(t *testing.T) {
 		"two tokens, mtp": {2, func(c *Config) { c.MTPLayers, c.BalanceAlpha = 1, 0.1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGradientCheckOf(t, with(tiny(), c.edit), min(12/c.seq, 5), c.seq)
-			for _, p := range g.model.Params() {
-				g.check(t, p)
-			}
-			if g.skipped*3 > g.tested {
-				t.Errorf("%d parameters were tested, %d could not be", g.tested, g.skipped)
-			}
+			checkGradients(t, with(tiny(), c.edit), batchOf(6, min(12/c.seq, 5), c.seq, 32))
 		})
 	}
 }
@@ -137,127 +116,104 @@ func TestGradientsOfEdgeShapes(t *testing.T) {
 func TestGradientsOfPackedDocuments(t *testing.T) {
 	cfg := with(tiny(), func(c *Config) { c.MTPLayers, c.MTPWeight, c.QRank = 1, 0.4, 10 })
 	b := batchOf(6, 4, 7, cfg.Vocab)
-	open := newGradientCheckWith(t, cfg, b)
+	open := checkGradients(t, cfg, b)
 	b.First = packed(4, 7)
-	g := newGradientCheckWith(t, cfg, b)
-	for _, p := range g.model.Params() {
-		g.check(t, p)
-	}
-	if g.skipped*3 > g.tested {
-		t.Errorf("%d parameters were tested, %d could not be", g.tested, g.skipped)
-	}
-	a, _ := open.eval(t)
-	if b, _ := g.eval(t); a == b {
+	if checkGradients(t, cfg, b) == open {
 		t.Error("the loss is that of attention over all documents")
 	}
 }
 
-// gradientCheck compares one model's gradients with differences of its loss.
-type gradientCheck struct {
-	*member
-	batch   Batch
-	choices []int32 // of experts, with the weights as they are
-	rng     *rand.Rand
-
-	worst                 float64 // error over the gradient's length, of gradients above the noise
-	tested, skipped, weak int
-}
-
-func newGradientCheck(t *testing.T, cfg Config) *gradientCheck {
-	return newGradientCheckOf(t, cfg, 4, 7)
-}
-
-func newGradientCheckOf(t *testing.T, cfg Config, sequences, seq int) *gradientCheck {
+// checkGradients compares the loss and all gradients of a pass with those of the reference, which
+// makes the same choices of experts. It returns the loss.
+func checkGradients(t *testing.T, cfg Config, b Batch) float64 {
 	t.Helper()
-	return newGradientCheckWith(t, cfg, batchOf(6, sequences, seq, cfg.Vocab))
-}
-
-func newGradientCheckWith(t *testing.T, cfg Config, b Batch) *gradientCheck {
-	t.Helper()
-	g := &gradientCheck{
-		member: alone(t, cfg, tensor.FP32, b.Seq),
-		batch:  b,
-		rng:    rand.New(rand.NewPCG(5, 5)),
-	}
-	loss, choices := g.eval(t)
-	g.choices = choices
-	trained, err := g.model.Train(g.ex, g.batch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := trained.objective(cfg); got != loss {
-		t.Errorf("Train measured %v, Eval %v", got, loss)
-	}
-	return g
-}
-
-// eval returns the objective and every token's choices of experts, sorted: their order does not
-// matter.
-func (g *gradientCheck) eval(t *testing.T) (float64, []int32) {
-	t.Helper()
-	var choices []int32
-	g.model.Observe(func(name string, x tensor.Tensor) {
-		if x.DType() == tensor.INT32 {
-			for tok := range x.Dim(0) {
-				choices = append(choices, slices.Sorted(slices.Values(x.Index(tok).I32()))...)
+	m := alone(t, cfg, tensor.FP32, b.Seq)
+	chain := referenceOf(t, m.model, b)
+	m.model.Observe(func(name string, x tensor.Tensor) {
+		var layer int
+		if _, err := fmt.Sscanf(name, "layer%d_topk_index", &layer); err == nil && strings.HasSuffix(name, "topk_index") {
+			values := make([]float64, x.Len())
+			for i, e := range x.Reshape(x.Len()).I32() {
+				values[i] = float64(e)
 			}
+			chain.Call.Choices[fmt.Sprintf("model.layers.%d.mlp.gate.indices", layer)] = reference.Tensor{Data: values}
 		}
 	})
-	defer g.model.Observe(nil)
-	loss, err := g.model.Eval(g.ex, g.batch)
+	loss, err := m.model.Train(m.ex, b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return loss.objective(g.model.Config), choices
+	if err := chain.Run(); err != nil {
+		t.Fatal(err)
+	}
+	var want, worst float64
+	for path, weight := range chain.Losses {
+		want += weight * chain.Values[path].Data[0]
+	}
+	if got := loss.objective(cfg); math.Abs(got-want) > 2e-6*want {
+		t.Errorf("the loss is %.8g, the reference's %.8g", got, want)
+	}
+	if head := chain.Gradients[fmt.Sprintf("model.layers.%d.shared_head.head.weight", cfg.Layers)]; head.Data != nil {
+		for i, v := range head.Data { // the model's own head
+			chain.Gradients["lm_head.weight"].Data[i] += v
+		}
+	}
+	for _, p := range m.model.Params() {
+		want := make([]float32, p.Len())
+		for i, v := range chain.Gradients[p.Name].Data {
+			want[i] = float32(v)
+		}
+		off := distance(p.Grad.F32(), want)
+		if l2(want) > noiseFloor {
+			worst = max(worst, off)
+		}
+		if !(off <= gradientBound || off*l2(want) <= noiseFloor) {
+			t.Errorf("the gradient of %s is off by %.2g of %.3g", p.Name, off, l2(want))
+		}
+	}
+	t.Logf("worst gradient off by %.2g", worst)
+	return want
 }
 
-// check compares the derivative along a random direction with the gradient's part in it. Where a
-// step changes a choice of experts the loss jumps: another direction is taken then, and a smaller
-// step.
-func (g *gradientCheck) check(t *testing.T, p *Param) {
+// referenceOf returns the second implementation of a model, with its weights.
+func referenceOf(t *testing.T, m *Model, b Batch) *reference.Chain {
 	t.Helper()
-	size := l2(p.Grad.F32())
-	for step := 4e-3; step > 5e-4; step *= 0.8 {
-		direction := make([]float64, p.Len())
-		var want float64
-		for i, d := range p.Grad.F32() {
-			direction[i] = g.rng.NormFloat64()
-			want += float64(d) * direction[i]
-		}
-		got, ok := g.derivative(t, p, direction, step)
-		if !ok {
-			continue
-		}
-		g.tested++
-		if size*gradientBound < noiseFloor {
-			g.weak++
-		} else {
-			g.worst = max(g.worst, math.Abs(got-want)/size)
-		}
-		if !(math.Abs(got-want) <= gradientBound*size+noiseFloor) {
-			t.Errorf("%s: derivative %.6g along a direction, gradient says %.6g (of length %.3g)", p.Name, got, want, size)
-		}
-		return
+	cfg := m.Config
+	data, err := with(cfg, func(c *Config) { c.OutputBias = false }).MarshalHF()
+	if err != nil {
+		t.Fatal(err)
 	}
-	g.skipped++
-}
-
-// derivative returns that of the objective along a direction by the five-point formula, whose
-// error goes with the fourth power of the step. ok is false if a choice of experts changed.
-func (g *gradientCheck) derivative(t *testing.T, p *Param, direction []float64, step float64) (d float64, ok bool) {
-	t.Helper()
-	weights := p.Work.F32()
-	origin := slices.Clone(weights)
-	defer copy(weights, origin)
-	ok = true
-	at := func(steps float64) float64 {
-		for i := range weights {
-			weights[i] = origin[i] + float32(steps*step*direction[i])
-		}
-		loss, choices := g.eval(t)
-		ok = ok && slices.Equal(choices, g.choices)
-		return loss
+	c, err := reference.ReadConfig(data)
+	if err != nil {
+		t.Fatal(err)
 	}
-	d = (8*(at(1)-at(-1)) - (at(2) - at(-2))) / (12 * step)
-	return d, ok
+	c.LatentEps, c.Softmax, c.NormTopK, c.OutputBias, c.Interleaved = cfg.NormEps, cfg.ScoreFunc == Softmax, cfg.NormTopK, cfg.OutputBias, cfg.KVHeads == 0
+	weights := map[string][]float32{}
+	for _, p := range m.Params() {
+		weights[p.Name] = p.Work.F32()
+	}
+	for _, r := range m.Routings() {
+		weights[r.Name] = r.Bias.F32()
+	}
+	weights[fmt.Sprintf("model.layers.%d.shared_head.head.weight", cfg.Layers)] = weights["lm_head.weight"]
+	call := reference.Call{
+		Batch:   &reference.Batch{Batch: len(b.Inputs) / b.Seq, Seq: b.Seq, IDs: b.Inputs, Labels: b.Targets, LabelsShifted: true, Documents: b.First},
+		Choices: map[string]reference.Tensor{},
+		Param: func(name string) (x reference.Tensor, err error) {
+			for _, v := range weights[name] {
+				x.Data = append(x.Data, float64(v))
+			}
+			return x, nil
+		},
+	}
+	losses := map[string]float64{"loss": 1}
+	for i := range cfg.Layers + cfg.MTPLayers {
+		if i >= cfg.Layers {
+			losses[fmt.Sprintf("model.layers.%d.loss", i)] = cfg.MTPWeight
+		}
+		if c.Sparse(i) && cfg.BalanceAlpha > 0 {
+			losses[fmt.Sprintf("model.layers.%d.mlp.gate.sequence_balance", i)] = cfg.BalanceAlpha
+		}
+	}
+	return &reference.Chain{Config: c, Call: call, Losses: losses}
 }

@@ -29,7 +29,8 @@ type Config struct {
 	QRank         int  `json:"q_lora_rank"`  // 0: queries have no latent
 	KVRank        int  `json:"kv_lora_rank"` // 0: attention is grouped, not latent
 	QKNorm        bool `json:"use_qk_norm"`
-	AttentionBias bool `json:"attention_bias"`
+	AttentionBias bool `json:"attention_bias"` // of q, k and v, or the latents
+	OutputBias    bool `json:"-"`
 	Interleaved   bool `json:"rope_interleave"` // a rotated pair is two neighbours
 	RopeFP32      bool `json:"-"`               // the rotation is in FP32
 	UseWindow     bool `json:"use_sliding_window"`
@@ -129,6 +130,7 @@ func ReadConfig(configJSON []byte) (*Config, error) {
 		}
 		c.ValueDim, c.RopeDim = c.HeadDim, c.HeadDim
 	}
+	c.OutputBias = c.AttentionBias && c.Family != "glm4_moe"
 	if !c.UseWindow {
 		c.Window = 0
 	}

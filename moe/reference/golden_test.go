@@ -85,7 +85,7 @@ func (g *golden) activation(name string) Tensor {
 // forward runs a module on the values of its input ports.
 func (g *golden) forward(m *Module) *Pass {
 	g.t.Helper()
-	call := Call{Batch: g.batch, Choices: g.choices, Param: func(name string) (Tensor, error) { return g.tensor("model", name) }}
+	call := Call{Batch: g.batch, Choices: g.choices, Param: g.weight}
 	for _, p := range m.Inputs {
 		call.In = append(call.In, g.read(p))
 	}
@@ -100,82 +100,19 @@ func (g *golden) forward(m *Module) *Pass {
 }
 
 // read returns the port's columns.
-func (g *golden) read(p Port) Tensor {
-	x, ok := g.values[p.Name]
-	if !ok {
-		g.t.Fatalf("nothing has written %s", p.Name)
-	}
-	return p.Cut(x, g.batch.Batch*g.batch.Seq)
-}
-
-// write sets a port, or its columns of a tensor that is as wide as one of its other columns.
-func (g *golden) write(p Port, x Tensor) {
-	if p.Hi == 0 {
-		g.values[p.Name] = x
-		return
-	}
-	rows := g.batch.Batch * g.batch.Seq
-	whole := g.values[p.Name].Data
-	if need := rows * p.Hi; len(whole) < need {
-		wider := make([]float64, need)
-		for r := range rows {
-			copy(wider[r*p.Hi:(r+1)*p.Hi], whole[r*len(whole)/rows:(r+1)*len(whole)/rows])
-		}
-		whole = wider
-	}
-	width, part := len(whole)/rows, p.Hi-p.Lo
-	for r := range rows {
-		copy(whole[r*width+p.Lo:r*width+p.Hi], x.Data[r*part:(r+1)*part])
-	}
-	g.values[p.Name] = Tensor{Dims: []int{rows, width}, Data: whole}
-}
+func (g *golden) read(p Port) Tensor { return p.Cut(g.values[p.Name], g.batch.Batch*g.batch.Seq) }
 
 // train runs the whole model by its fine modules.
 func (g *golden) train() {
-	passes := map[string]*Pass{}
-	modules := g.config.Modules()
-	backwards := func(m *Module) bool { return strings.HasSuffix(m.Path, ".grad") }
-	fine := func(m *Module) bool { return m.Children == nil && m.Kind != Balance }
-	for _, m := range modules {
-		if fine(m) && !backwards(m) {
-			pass := g.forward(m)
-			passes[m.Path] = pass
-			if m.Kind == Router {
-				g.choices[m.Path+".indices"] = pass.Extra["indices"]
-			}
-			for i, p := range m.Outputs {
-				g.write(p, pass.Out[i])
-			}
-		}
+	g.t.Helper()
+	c := &Chain{Config: g.config, Call: Call{Batch: g.batch, Choices: g.choices, Param: g.weight}, Losses: map[string]float64{"loss": 1}}
+	if err := c.Run(); err != nil {
+		g.t.Fatal(err)
 	}
-	for i := len(modules) - 1; i >= 0; i-- {
-		m := modules[i]
-		switch {
-		case !fine(m):
-		case backwards(m):
-			g.write(m.Outputs[0], g.forward(m).Out[0])
-		case m.Kind != Handover && m.Kind != Residual:
-			g.backward(m, passes[m.Path])
-		}
-	}
+	g.values, g.gradients = c.Values, c.Gradients
 }
 
-func (g *golden) backward(m *Module, pass *Pass) {
-	var gradOut []Tensor
-	for _, p := range m.Outputs {
-		gradOut = append(gradOut, Tensor{})
-		if _, ok := g.values[p.Grad]; ok {
-			gradOut[len(gradOut)-1] = g.read(p.gradient())
-		}
-	}
-	in, params := pass.Backward(gradOut)
-	for i, p := range m.Inputs {
-		g.write(p.gradient(), in[i])
-	}
-	for name, d := range params {
-		g.gradients[name] = d
-	}
-}
+func (g *golden) weight(name string) (Tensor, error) { return g.tensor("model", name) }
 
 // distance is ‖x - y‖ / ‖y‖.
 func distance(x, y []float64) float64 {

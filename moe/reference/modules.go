@@ -63,14 +63,18 @@ func (l *list) glue(kind Kind, path string, to Port, from ...Port) {
 func (l *list) link(from Port, to ...Port) {
 	var gradients []Port
 	for _, p := range to {
-		l.glue(Handover, strings.TrimSuffix(p.Name, ".input")+".handover", p, from)
+		l.glue(Handover, strings.TrimSuffix(p.label(), ".input")+".handover", p, from)
 		gradients = append([]Port{p.gradient()}, gradients...)
 	}
-	path := from.Name + ".grad"
-	if from.Hi != 0 {
-		path = fmt.Sprintf("%s[%d:%d].grad", from.Name, from.Lo, from.Hi)
+	l.glue(Handover, from.label()+".grad", from.gradient(), gradients...)
+}
+
+// label names the port's columns too.
+func (p Port) label() string {
+	if p.Hi == 0 {
+		return p.Name
 	}
-	l.glue(Handover, path, from.gradient(), gradients...)
+	return fmt.Sprintf("%s[%d:%d]", p.Name, p.Lo, p.Hi)
 }
 
 // inside appends a coarse module with those that parts appends as its children.
@@ -190,7 +194,7 @@ func (l *list) attention(path string) {
 		}
 		m := l.add(Core, path+".core")
 		m.Inputs, m.Outputs = core, []Port{input(path + ".o_proj")}
-		l.linear(path+".o_proj", c.Hidden, c.Heads*c.ValueDim, c.AttentionBias && c.Family != "glm4_moe")
+		l.linear(path+".o_proj", c.Hidden, c.Heads*c.ValueDim, c.OutputBias)
 		l.link(output(path+".o_proj"), output(path))
 	})
 }
@@ -325,18 +329,15 @@ func (l *list) multiToken(before Port) {
 		l.layer = c.Layers + i
 		path := fmt.Sprintf("model.layers.%d", l.layer)
 		enorm, hnorm, join, head := path+".enorm", path+".hnorm", path+".eh_proj", path+".shared_head"
-		if i == 0 {
-			readers = append(readers, input(hnorm))
-		} else {
-			l.link(before, input(hnorm))
-		}
+		l.link(before, append(readers, input(hnorm))...)
+		readers = nil
 		embedding := l.add(Embedding, path+".embed_tokens")
 		embedding.Inputs, embedding.Params = nil, []string{"model.embed_tokens.weight"}
 		l.link(output(embedding.Path), input(enorm))
 		l.norm(enorm, c.Hidden)
 		l.norm(hnorm, c.Hidden)
-		l.glue(Handover, join+".handover.embedding", input(join).columns(0, c.Hidden), output(enorm))
-		l.glue(Handover, join+".handover.hidden", input(join).columns(c.Hidden, 2*c.Hidden), output(hnorm))
+		l.link(output(enorm), input(join).columns(0, c.Hidden))
+		l.link(output(hnorm), input(join).columns(c.Hidden, 2*c.Hidden))
 		l.linear(join, c.Hidden, 2*c.Hidden, false)
 		l.link(output(join), input(path))
 		l.block(path)
@@ -347,7 +348,7 @@ func (l *list) multiToken(before Port) {
 		l.loss(path+".loss", head+".head")
 		before = output(path)
 	}
-	l.layer = -1
-	last := output(fmt.Sprintf("model.layers.%d", c.Layers-1))
-	l.link(last, readers...)
+	if l.layer = -1; readers != nil {
+		l.link(before, readers...)
+	}
 }
