@@ -2,7 +2,6 @@ package moe
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -67,89 +66,4 @@ func TestBalanceOff(t *testing.T) {
 	if !slices.Equal(r.Bias.F32(), before) || r.Load[0] != 0 {
 		t.Errorf("bias %v, was %v; load %v, want zeros", r.Bias.F32(), before, r.Load)
 	}
-}
-
-// directBalanceLoss is the formula of the paper (arXiv:2412.19437, 17 to 20) in float64, for
-// sequences of seq tokens; scores: [tokens][experts].
-func directBalanceLoss(scores [][]float64, chosen [][]int32, seq, topK int, alpha float64) float64 {
-	experts := len(scores[0])
-	var all float64
-	for lo := 0; lo < len(scores); lo += seq {
-		f, p := make([]float64, experts), make([]float64, experts)
-		for t := lo; t < lo+seq; t++ {
-			for _, e := range chosen[t] {
-				f[e] += float64(experts) / float64(topK*seq)
-			}
-			var total float64
-			for _, s := range scores[t] {
-				total += s
-			}
-			for e, s := range scores[t] {
-				p[e] += s / total / float64(seq)
-			}
-		}
-		for e := range f {
-			all += alpha * f[e] * p[e]
-		}
-	}
-	return all / float64(len(scores)/seq)
-}
-
-func TestBalanceLoss(t *testing.T) {
-	const sequences, seq, alpha = 3, 5, 0.2
-	cfg := with(tiny(), func(c *Config) { c.BalanceAlpha, c.TopK = alpha, 3 })
-	r := newRouter(newBuilder(Unquantized(tensor.FP32), Mesh{}), cfg, "", 1)
-	rng := rand.New(rand.NewPCG(1, 2))
-	tokens := sequences * seq
-	s := &routerState{}
-	s.scores, s.experts = tensor.New(tensor.FP32, tokens, cfg.Experts), tensor.New(tensor.INT32, tokens, cfg.TopK)
-	scores, chosen := make([][]float64, tokens), make([][]int32, tokens)
-	for tok := range tokens {
-		row := s.scores.Index(tok).F32()
-		for e := range row {
-			row[e] = rng.Float32() + 0.01
-			scores[tok] = append(scores[tok], float64(row[e]))
-		}
-		ids := s.experts.Index(tok).I32()
-		for k, e := range rng.Perm(cfg.Experts)[:cfg.TopK] {
-			ids[k] = int32(e)
-		}
-		chosen[tok] = ids
-	}
-	dscores := tensor.New(tensor.FP32, tokens, cfg.Experts)
-	dscores.F32()[0] = 99 // must be overwritten
-	got := balanceLoss(r, s, dscores, seq, sequences)
-	if want := directBalanceLoss(scores, chosen, seq, cfg.TopK, alpha); math.Abs(got-want) > 1e-6*want {
-		t.Errorf("the balance loss is %.9g, want %.9g", got, want)
-	}
-
-	for tok := range tokens {
-		for e := range cfg.Experts {
-			const h = 1e-4
-			at := func(d float64) float64 {
-				origin := scores[tok][e]
-				defer func() { scores[tok][e] = origin }()
-				scores[tok][e] += d
-				return directBalanceLoss(scores, chosen, seq, cfg.TopK, alpha)
-			}
-			want := (at(h) - at(-h)) / (2 * h)
-			if d := float64(dscores.Index(tok).F32()[e]); math.Abs(d-want) > 1e-6 {
-				t.Fatalf("gradient of token %d, expert %d is %.6g, want %.6g", tok, e, d, want)
-			}
-		}
-	}
-
-	r.cfg.BalanceAlpha = 0
-	if got := balanceLoss(r, s, dscores, seq, sequences); got != 0 || l2(dscores.F32()) != 0 {
-		t.Errorf("without a weight the loss is %g, its gradient of length %g", got, l2(dscores.F32()))
-	}
-}
-
-// balanceLoss returns the loss of all sequences.
-func balanceLoss(r *router, s *routerState, dscores tensor.Tensor, seq, sequences int) float64 {
-	losses := make([]sequenceLoss, sequences)
-	r.balanceLoss(tensor.NewExec(), s, losses, dscores, seq, sequences)
-	var all Loss
-	all.sum(losses)
-	return all.Balance
 }
