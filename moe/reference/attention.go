@@ -139,8 +139,8 @@ func (f *formula) scoreScale() float64 {
 	return more / math.Sqrt(dim)
 }
 
-// visible reports, for a sequence, whether token i sees token j: [seq, seq].
-func (f *formula) visible(s int) []bool {
+// mask returns, for a sequence, 0 where token i sees token j and -Inf elsewhere: [seq, seq].
+func (f *formula) mask(s int) []float64 {
 	b, n, window, last := f.batch, f.batch.Seq, f.Window, 0
 	documents := b.documents()
 	switch {
@@ -159,13 +159,15 @@ func (f *formula) visible(s int) []bool {
 	case f.is("mask_early"):
 		last = -1
 	}
-	see := make([]bool, n*n)
+	mask := make([]float64, n*n)
 	for i := range n {
-		for j := range min(max(i+last, 0)+1, n) {
+		for j := range n {
 			at, to := s*n+i, s*n+j
-			see[i*n+j] = (documents == nil || documents[at] == documents[to]) &&
-				(b.Mask == nil || b.Mask[to] != 0 || f.is("padding_seen")) && (window == 0 || i-j < window)
+			if j > max(i+last, 0) || documents != nil && documents[at] != documents[to] ||
+				b.Mask != nil && b.Mask[to] == 0 && !f.is("padding_seen") || window != 0 && i-j >= window {
+				mask[i*n+j] = math.Inf(-1)
+			}
 		}
 	}
-	return see
+	return mask
 }

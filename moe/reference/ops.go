@@ -161,6 +161,10 @@ func (t *tape) reshape(x *node, cols int) *node {
 	return t.take(x, len(x.data)/cols, cols, func(r, i int) int { return r*cols + i })
 }
 
+func (t *tape) transpose(x *node) *node {
+	return t.take(x, x.cols, x.rows, func(r, i int) int { return i*x.cols + r })
+}
+
 // columns returns some columns of x.
 func (t *tape) columns(x *node, which []int) *node {
 	return t.take(x, x.rows, len(which), func(r, i int) int { return r*x.cols + which[i] })
