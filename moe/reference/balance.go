@@ -1,9 +1,6 @@
 package reference
 
-import (
-	"math"
-	"strings"
-)
+import "strings"
 
 // The losses of router logits.
 const (
@@ -21,99 +18,72 @@ const (
 //	z_loss            the mean of (log Σ exp logits)². Source: arXiv 2202.08906, (5).
 //
 // Only the probabilities have a gradient. Padding does not count.
-func (f *formula) balance(m *Module, in []*node) []*node {
-	var total *node
-	add := func(y *node) {
-		if total == nil {
-			total = y
-		} else {
-			total = f.add(total, y, 1)
-		}
-	}
-	counted, tokens := f.counted(in[0].rows)
+func (f *formula) balance(m *Module, in []*node) *node {
+	total := f.constant(1, 1, []float64{0}, in[0].dtype)
+	share := f.shares(m, len(in)) // of the tokens of a sequence, or of all
 	if m.formula == zLoss {
 		for _, x := range in {
-			add(f.weighted(f.square(f.logSumExp(x)), func(r, _ int) float64 { return counted[r] / tokens }))
+			z := f.square(f.logSumExp(x))
+			total = f.add(total, f.sum(f.reshape(f.mul(z, f.constant(z.rows, 1, share, z.dtype)), z.rows)), 1)
 		}
-		return []*node{total}
+		return total
 	}
-	sequence := func(r int) int {
-		if m.formula != sequenceBalance || f.is("balance_over_batch") {
-			return 0
-		}
-		return r / f.batch.Seq
+	sequence := func(r int) int { return r / f.batch.Seq * f.Experts }
+	scale := float64(f.Experts) / float64(f.TopK*f.batch.Batch)
+	if m.formula == loadBalance {
+		sequence, scale = func(int) int { return 0 }, float64(f.Experts)
 	}
-	per := 1.0
-	switch {
-	case m.formula != sequenceBalance:
-	case f.is("balance_over_batch"):
-		per = float64(f.TopK)
-	default:
-		per = float64(f.TopK * f.batch.Batch)
-	}
-	switch {
-	case f.is("balance_per_choice"):
-		per *= float64(f.TopK)
-	case f.is("balance_not_per_choice"):
-		per /= float64(f.TopK)
-	}
-	counts, rows := map[[2]int]float64{}, map[int]float64{} // of a sequence's choices and tokens
-	probabilities := make([]*node, len(in))
+	load, probabilities := make([]float64, f.batch.Batch*f.Experts), make([]*node, len(in))
 	for i, x := range in {
 		gate := strings.TrimSuffix(m.Inputs[i].Name, ".logits")
-		probabilities[i] = f.probabilities(x)
+		p := f.scores(x)
+		if !f.Softmax {
+			p = f.mul(p, f.reciprocal(f.sum(p)))
+		}
+		probabilities[i] = p
 		chosen := f.replayed(gate)
 		if chosen == nil {
-			chosen = f.choose(gate, probabilities[i])
+			chosen = f.choose(gate, p)
 		}
-		for r, c := range counted {
-			rows[sequence(r)] += c
-			for _, e := range chosen[r*f.TopK : (r+1)*f.TopK] {
-				counts[[2]int{sequence(r), e}] += c
-			}
+		for k, e := range chosen {
+			load[sequence(k/f.TopK)+e] += share[k/f.TopK]
 		}
 	}
 	for _, p := range probabilities {
-		add(f.weighted(p, func(r, e int) float64 {
-			n := math.Max(rows[sequence(r)], 1)
-			return counted[r] * float64(f.Experts) * counts[[2]int{sequence(r), e}] / (n * n) / per
-		}))
+		weights := make([]float64, len(p.data))
+		for i := range weights {
+			r, e := i/p.cols, i%p.cols
+			weights[i] = scale * share[r] * load[sequence(r)+e]
+		}
+		terms := f.mul(p, f.constant(p.rows, p.cols, weights, p.dtype))
+		total = f.add(total, f.sum(f.reshape(terms, len(weights))), 1)
 	}
-	return []*node{total}
+	return total
 }
 
-// counted returns 1 for each token that is no padding, and how many there are.
-func (f *formula) counted(rows int) (each []float64, total float64) {
-	each = make([]float64, rows)
-	for i := range each {
-		if f.batch.Mask == nil || f.batch.Mask[i] != 0 || f.is("balance_padding_counted") {
-			each[i] = 1
-			total++
+// shares returns one over the number of tokens with which each one is counted, and 0 for padding.
+func (f *formula) shares(m *Module, layers int) []float64 {
+	each := make([]float64, f.batch.Batch*f.batch.Seq)
+	counts := make([]float64, f.batch.Batch)
+	group := func(r int) int {
+		if m.formula == sequenceBalance {
+			return r / f.batch.Seq
+		}
+		return 0
+	}
+	for r := range each {
+		if f.batch.Mask == nil || f.batch.Mask[r] != 0 || f.is("balance_padding_counted") {
+			each[r] = 1
+			counts[group(r)] += float64(layers)
 		}
 	}
-	return each, math.Max(total, 1)
-}
-
-// probabilities returns scores that add up to one for each token.
-func (f *formula) probabilities(logits *node) *node {
-	scores := f.scores(logits)
-	if f.Softmax {
-		return scores
+	for r := range each {
+		each[r] /= max(counts[group(r)], 1)
 	}
-	return f.mul(scores, f.reciprocal(f.sum(scores)))
+	return each
 }
 
-// weighted returns Σ w·x over all elements.
-func (f *formula) weighted(x *node, w func(r, i int) float64) *node {
-	weights := make([]float64, len(x.data))
-	for i := range weights {
-		weights[i] = w(i/x.cols, i%x.cols)
-	}
-	terms := f.mul(x, f.constant(x.rows, x.cols, weights, x.dtype))
-	return f.sum(f.reshape(terms, len(x.data)))
-}
-
-// logSumExp returns log Σ exp(x) of each row.
+// logSumExp returns log Σ exp(x) of each row, [rows, 1].
 func (f *formula) logSumExp(x *node) *node {
 	x = f.cast(x, FP32)
 	p := make([]float64, len(x.data))

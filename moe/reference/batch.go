@@ -64,6 +64,22 @@ func (b *Batch) shifted(values []int32, by int) []int32 {
 	return later
 }
 
+// rolled returns targets after the labels were rolled around each sequence before they were shifted.
+func (b *Batch) rolled(targets []int32, by int) []int32 {
+	labels, shift := b.Labels, 1
+	if b.LabelsShifted {
+		shift = 0
+	}
+	rolled := make([]int32, len(targets))
+	for i := range rolled {
+		first, at := i/b.Seq*b.Seq, i%b.Seq
+		if rolled[i] = -100; targets[i] >= 0 {
+			rolled[i] = labels[first+(at+shift+by+b.Seq)%b.Seq]
+		}
+	}
+	return rolled
+}
+
 // ahead returns the ids of the tokens some places later. Labels say what follows a sequence, if
 // they are shifted; else nothing does, and the id is 0.
 func (b *Batch) ahead(ids []int32, by int) []int32 {

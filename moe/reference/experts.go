@@ -67,13 +67,17 @@ func (f *formula) dispatch(path string, chosen []int) (pairs []int) {
 	}
 	kept := f.choices(strings.TrimSuffix(path, "experts") + "gate.kept")
 	capacity := (len(chosen) + f.Experts - 1) / f.Experts
-	load := make([]int, f.Experts)
+	load, total := make([]int, f.Experts), make([]int, f.Experts)
+	for _, e := range chosen {
+		total[e]++
+	}
 	for i, e := range chosen {
 		k := i % f.TopK
 		switch load[e]++; {
 		case kept != nil && kept[i] == 0:
 		case f.is("experts_missing_one") && e == f.numbers[0]:
 		case f.is("experts_capacity") && load[e] > capacity:
+		case f.is("experts_three_quarters") && load[e] > max(1, total[e]*3/4):
 		case f.is("experts_last_choice_dropped") && k == f.TopK-1:
 		case f.is("experts_first_choice_only") && k > 0:
 		case f.is("experts_overwritten") && k < f.TopK-1:

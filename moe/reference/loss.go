@@ -1,6 +1,6 @@
 package reference
 
-import "math"
+import "strings"
 
 // head is the loss of hidden states: of norm(x)·wᵀ.
 func (f *formula) head(x *node) *node {
@@ -45,6 +45,10 @@ func (f *formula) targets() (targets []int32, weights []float64) {
 		all = b.shifted(all, 1)
 	case f.is("labels_not_shifted"):
 		all = b.shifted(all, -1)
+	case f.is("labels_rolled"):
+		all = b.rolled(all, 1)
+	case f.is("labels_rolled_back"):
+		all = b.rolled(all, -1)
 	}
 	if !f.is("labels_as_main") {
 		all = b.shifted(all, f.ahead())
@@ -62,18 +66,16 @@ func (f *formula) targets() (targets []int32, weights []float64) {
 		}
 	}
 	reduction := b.Reduction
-	for name, other := range map[string]string{"loss_sum": "sum", "loss_mean": "mean", "loss_by_sequence": "sequence"} {
-		if f.is(name) {
-			reduction = other
-		}
+	if name, ok := strings.CutPrefix(f.mistake, "loss_over_"); ok {
+		reduction = name
 	}
 	for _, r := range f.tokens() {
-		w := 1 / math.Max(count, 1)
+		w := 1 / max(count, 1)
 		switch reduction {
 		case "sum":
 			w = 1
 		case "sequence":
-			w = 1 / math.Max(bySequence[r/b.Seq], 1) / float64(b.Batch)
+			w = 1 / max(bySequence[r/b.Seq], 1) / float64(b.Batch)
 		}
 		targets, weights = append(targets, all[r]), append(weights, w)
 	}

@@ -244,7 +244,7 @@ func (f *formula) run(m *Module, in []*node) []*node {
 	case Loss:
 		return []*node{f.loss(in[0])}
 	case Balance:
-		return f.balance(m, in)
+		return []*node{f.balance(m, in)}
 	default: // Residual, Handover
 		return []*node{f.glue(in)}
 	}
