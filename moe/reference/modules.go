@@ -98,9 +98,7 @@ func (l *list) parameter(m *Module, suffix string, dims ...int) {
 }
 
 func (l *list) norm(path string, width int) {
-	m := l.add(Norm, path)
-	m.width = width
-	l.parameter(m, "weight", width)
+	l.parameter(l.add(Norm, path), "weight", width)
 }
 
 func (l *list) linear(path string, out, in int, bias bool) {
@@ -120,43 +118,36 @@ func (c *Config) Modules() []*Module {
 	rotary := l.add(Rotary, "model.rotary_emb")
 	rotary.Inputs, rotary.Outputs = nil, []Port{{Name: "model.rotary_emb.output"}, {Name: "model.rotary_emb.output.1"}}
 	before := output(embedding.Path)
+	var logits []Port
 	for i := range c.Layers {
 		l.layer = i
 		path := fmt.Sprintf("model.layers.%d", i)
 		l.link(before, input(path))
-		l.block(path)
+		if l.block(path); c.Sparse(i) {
+			logits = append(logits, ofRouter(path+".mlp.gate", "logits"))
+		}
 		before = output(path)
 	}
 	l.layer = -1
 	l.multiToken(before)
-	l.balanceOfModel()
+	if len(logits) > 0 { // Qwen's loss counts the choices of all layers together
+		l.balance("model."+loadBalance, loadBalance, logits...)
+	}
 	head := l.inside(Head, "head", func() {
 		l.norm("model.norm", c.Hidden)
 		l.link(output("model.norm"), input("lm_head"))
-		l.linear("lm_head", c.Vocab, c.Hidden, false)
+		if l.linear("lm_head", c.Vocab, c.Hidden, false); c.Tied {
+			l.modules[len(l.modules)-1].Params = []string{"model.embed_tokens.weight"}
+		}
 		l.loss("loss", "lm_head")
 	})
 	head.Inputs, head.Outputs = []Port{input("model.norm")}, []Port{{Name: "loss"}}
-	if c.Tied {
-		l.tie()
-	}
 	return l.modules
 }
 
 func (l *list) loss(path, logits string) {
 	m := l.add(Loss, path)
 	m.Inputs, m.Outputs = []Port{output(logits)}, []Port{{Name: path}}
-}
-
-// tie makes the embedding the weight of the head.
-func (l *list) tie() {
-	for _, m := range l.modules {
-		for i, name := range m.Params {
-			if name == "lm_head.weight" {
-				m.Params[i] = "model.embed_tokens.weight"
-			}
-		}
-	}
 }
 
 // block appends a layer: two branches, each added to what it reads.
@@ -289,9 +280,14 @@ func (l *list) router(path string) {
 		c.params[m.Buffers[0]] = []int{c.Experts}
 	}
 	for _, formula := range []string{loadBalance, sequenceBalance, zLoss} {
-		b := l.add(Balance, path+"."+formula)
-		b.Inputs, b.Outputs, b.formula = m.Outputs[:1], []Port{{Name: b.Path}}, formula
+		l.balance(path+"."+formula, formula, m.Outputs[0])
 	}
+}
+
+// balance appends a loss of router logits.
+func (l *list) balance(path, formula string, logits ...Port) {
+	m := l.add(Balance, path)
+	m.Inputs, m.Outputs, m.formula = logits, []Port{{Name: path}}, formula
 }
 
 func (l *list) experts(path string, weights Port) {
@@ -302,20 +298,6 @@ func (l *list) experts(path string, weights Port) {
 		l.parameter(m, fmt.Sprintf("%d.gate_proj.weight", e), c.ExpertInter, c.Hidden)
 		l.parameter(m, fmt.Sprintf("%d.up_proj.weight", e), c.ExpertInter, c.Hidden)
 		l.parameter(m, fmt.Sprintf("%d.down_proj.weight", e), c.Hidden, c.ExpertInter)
-	}
-}
-
-// balanceOfModel appends the loss that counts the choices of all layers together, as Qwen's does.
-func (l *list) balanceOfModel() {
-	var logits []Port
-	for i := range l.config.Layers {
-		if l.config.Sparse(i) {
-			logits = append(logits, ofRouter(fmt.Sprintf("model.layers.%d.mlp.gate", i), "logits"))
-		}
-	}
-	if len(logits) > 0 {
-		m := l.add(Balance, "model."+loadBalance)
-		m.Inputs, m.Outputs, m.formula = logits, []Port{{Name: "aux_loss"}}, loadBalance
 	}
 }
 
