@@ -58,7 +58,7 @@ func (f *formula) dispatch(path string, chosen []int) [][]int {
 	if chosen == nil {
 		f.fail("give the router's choices")
 	}
-	kept := f.choices(strings.TrimSuffix(path, "experts") + "gate.kept")
+	kept := f.choices(strings.TrimSuffix(path, "experts")+"gate.kept", 2)
 	capacity := (len(chosen) + f.Experts - 1) / f.Experts
 	pairs := make([][]int, f.Experts)
 	for i, e := range chosen {

@@ -47,7 +47,7 @@ type list struct {
 
 // add appends a module of the layer with the usual ports.
 func (l *list) add(kind Kind, path string) *Module {
-	m := &Module{Path: path, Kind: kind, Layer: l.layer, Inputs: []Port{input(path)}, Outputs: []Port{output(path)}, config: l.config}
+	m := &Module{Path: path, Kind: kind, Layer: l.layer, Inputs: []Port{input(path)}, Outputs: []Port{output(path)}, widths: []int{l.config.Hidden}, config: l.config}
 	l.modules = append(l.modules, m)
 	return m
 }
@@ -55,7 +55,7 @@ func (l *list) add(kind Kind, path string) *Module {
 // glue appends a sum of ports.
 func (l *list) glue(kind Kind, path string, to Port, from ...Port) {
 	m := l.add(kind, path)
-	m.Inputs, m.Outputs = from, []Port{to}
+	m.Inputs, m.Outputs, m.widths = from, []Port{to}, nil
 }
 
 // link says that a tensor enters some modules, and that its gradient is the sum of theirs. Autograd
@@ -98,11 +98,14 @@ func (l *list) parameter(m *Module, suffix string, dims ...int) {
 }
 
 func (l *list) norm(path string, width int) {
-	l.parameter(l.add(Norm, path), "weight", width)
+	m := l.add(Norm, path)
+	m.widths = []int{width}
+	l.parameter(m, "weight", width)
 }
 
 func (l *list) linear(path string, out, in int, bias bool) {
 	m := l.add(Linear, path)
+	m.widths = []int{in}
 	l.parameter(m, "weight", out, in)
 	if bias {
 		l.parameter(m, "bias", out)
@@ -147,7 +150,7 @@ func (c *Config) Modules() []*Module {
 
 func (l *list) loss(path, logits string) {
 	m := l.add(Loss, path)
-	m.Inputs, m.Outputs = []Port{output(logits)}, []Port{{Name: path}}
+	m.Inputs, m.Outputs, m.widths = []Port{output(logits)}, []Port{{Name: path}}, []int{l.config.Vocab}
 }
 
 // block appends a layer: two branches, each added to what it reads.
@@ -185,6 +188,9 @@ func (l *list) attention(path string) {
 		}
 		m := l.add(Core, path+".core")
 		m.Inputs, m.Outputs = core, []Port{input(path + ".o_proj")}
+		if m.widths = []int{c.Heads * c.HeadDim, c.KVHeads * c.HeadDim}; c.KVRank > 0 {
+			m.widths = []int{c.Heads * c.HeadDim, c.RopeDim, c.Heads * (c.NopeDim + c.ValueDim)}
+		}
 		l.linear(path+".o_proj", c.Hidden, c.Heads*c.ValueDim, c.OutputBias)
 		l.link(output(path+".o_proj"), output(path))
 	})
@@ -244,7 +250,7 @@ func (l *list) mlp(path string, inter int) {
 		l.linear(gate, inter, c.Hidden, c.MLPBias)
 		l.linear(up, inter, c.Hidden, c.MLPBias)
 		act := l.add(Act, path+".act")
-		act.Inputs, act.Outputs = []Port{output(gate), output(up)}, []Port{input(down)}
+		act.Inputs, act.Outputs, act.widths = []Port{output(gate), output(up)}, []Port{input(down)}, []int{inter}
 		l.linear(down, c.Hidden, inter, c.MLPBias)
 		l.link(output(down), output(path))
 	})
@@ -287,13 +293,13 @@ func (l *list) router(path string) {
 // balance appends a loss of router logits.
 func (l *list) balance(path, formula string, logits ...Port) {
 	m := l.add(Balance, path)
-	m.Inputs, m.Outputs, m.formula = logits, []Port{{Name: path}}, formula
+	m.Inputs, m.Outputs, m.formula, m.widths = logits, []Port{{Name: path}}, formula, []int{l.config.Experts}
 }
 
 func (l *list) experts(path string, weights Port) {
 	c := l.config
 	m := l.add(Experts, path)
-	m.Inputs = append(m.Inputs, weights)
+	m.Inputs, m.widths = append(m.Inputs, weights), []int{c.Hidden, c.TopK}
 	for e := range c.Experts {
 		l.parameter(m, fmt.Sprintf("%d.gate_proj.weight", e), c.ExpertInter, c.Hidden)
 		l.parameter(m, fmt.Sprintf("%d.up_proj.weight", e), c.ExpertInter, c.Hidden)

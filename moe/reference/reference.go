@@ -53,6 +53,7 @@ type Module struct {
 	Children        []string // paths of the finer modules inside it
 
 	config  *Config
+	widths  []int  // of the inputs' rows; the last one holds for all further inputs, none: any
 	formula string // a balance loss's
 }
 
