@@ -47,7 +47,7 @@ type list struct {
 
 // add appends a module of the layer with the usual ports.
 func (l *list) add(kind Kind, path string) *Module {
-	m := &Module{Path: path, Kind: kind, Layer: l.layer, Inputs: []Port{input(path)}, Outputs: []Port{output(path)}, config: l.config}
+	m := &Module{Path: path, Kind: kind, Layer: l.layer, Inputs: []Port{input(path)}, Outputs: []Port{output(path)}, widths: []int{l.config.Hidden}, config: l.config}
 	l.modules = append(l.modules, m)
 	return m
 }
@@ -55,7 +55,7 @@ func (l *list) add(kind Kind, path string) *Module {
 // glue appends a sum of ports.
 func (l *list) glue(kind Kind, path string, to Port, from ...Port) {
 	m := l.add(kind, path)
-	m.Inputs, m.Outputs = from, []Port{to}
+	m.Inputs, m.Outputs, m.widths = from, []Port{to}, nil
 }
 
 // link says that a tensor enters some modules, and that its gradient is the sum of theirs. Autograd
@@ -99,12 +99,13 @@ func (l *list) parameter(m *Module, suffix string, dims ...int) {
 
 func (l *list) norm(path string, width int) {
 	m := l.add(Norm, path)
-	m.width = width
+	m.widths = []int{width}
 	l.parameter(m, "weight", width)
 }
 
 func (l *list) linear(path string, out, in int, bias bool) {
 	m := l.add(Linear, path)
+	m.widths = []int{in}
 	l.parameter(m, "weight", out, in)
 	if bias {
 		l.parameter(m, "bias", out)
@@ -120,43 +121,36 @@ func (c *Config) Modules() []*Module {
 	rotary := l.add(Rotary, "model.rotary_emb")
 	rotary.Inputs, rotary.Outputs = nil, []Port{{Name: "model.rotary_emb.output"}, {Name: "model.rotary_emb.output.1"}}
 	before := output(embedding.Path)
+	var logits []Port
 	for i := range c.Layers {
 		l.layer = i
 		path := fmt.Sprintf("model.layers.%d", i)
 		l.link(before, input(path))
-		l.block(path)
+		if l.block(path); c.Sparse(i) {
+			logits = append(logits, ofRouter(path+".mlp.gate", "logits"))
+		}
 		before = output(path)
 	}
 	l.layer = -1
 	l.multiToken(before)
-	l.balanceOfModel()
+	if len(logits) > 0 { // Qwen's loss counts the choices of all layers together
+		l.balance("model."+loadBalance, loadBalance, logits...)
+	}
 	head := l.inside(Head, "head", func() {
 		l.norm("model.norm", c.Hidden)
 		l.link(output("model.norm"), input("lm_head"))
-		l.linear("lm_head", c.Vocab, c.Hidden, false)
+		if l.linear("lm_head", c.Vocab, c.Hidden, false); c.Tied {
+			l.modules[len(l.modules)-1].Params = []string{"model.embed_tokens.weight"}
+		}
 		l.loss("loss", "lm_head")
 	})
 	head.Inputs, head.Outputs = []Port{input("model.norm")}, []Port{{Name: "loss"}}
-	if c.Tied {
-		l.tie()
-	}
 	return l.modules
 }
 
 func (l *list) loss(path, logits string) {
 	m := l.add(Loss, path)
-	m.Inputs, m.Outputs = []Port{output(logits)}, []Port{{Name: path}}
-}
-
-// tie makes the embedding the weight of the head.
-func (l *list) tie() {
-	for _, m := range l.modules {
-		for i, name := range m.Params {
-			if name == "lm_head.weight" {
-				m.Params[i] = "model.embed_tokens.weight"
-			}
-		}
-	}
+	m.Inputs, m.Outputs, m.widths = []Port{output(logits)}, []Port{{Name: path}}, []int{l.config.Vocab}
 }
 
 // block appends a layer: two branches, each added to what it reads.
@@ -194,6 +188,9 @@ func (l *list) attention(path string) {
 		}
 		m := l.add(Core, path+".core")
 		m.Inputs, m.Outputs = core, []Port{input(path + ".o_proj")}
+		if m.widths = []int{c.Heads * c.HeadDim, c.KVHeads * c.HeadDim}; c.KVRank > 0 {
+			m.widths = []int{c.Heads * c.HeadDim, c.RopeDim, c.Heads * (c.NopeDim + c.ValueDim)}
+		}
 		l.linear(path+".o_proj", c.Hidden, c.Heads*c.ValueDim, c.OutputBias)
 		l.link(output(path+".o_proj"), output(path))
 	})
@@ -253,7 +250,7 @@ func (l *list) mlp(path string, inter int) {
 		l.linear(gate, inter, c.Hidden, c.MLPBias)
 		l.linear(up, inter, c.Hidden, c.MLPBias)
 		act := l.add(Act, path+".act")
-		act.Inputs, act.Outputs = []Port{output(gate), output(up)}, []Port{input(down)}
+		act.Inputs, act.Outputs, act.widths = []Port{output(gate), output(up)}, []Port{input(down)}, []int{inter}
 		l.linear(down, c.Hidden, inter, c.MLPBias)
 		l.link(output(down), output(path))
 	})
@@ -268,9 +265,7 @@ func (l *list) moe(path string) {
 	l.inside(MoE, path, func() {
 		l.link(input(path), readers...)
 		l.router(gate)
-		weights := Port{Name: experts + ".input.2", Grad: experts + ".grad_input.2"} // as transformers calls it
-		l.link(ofRouter(gate, "weights"), weights)
-		l.experts(experts, weights)
+		l.experts(experts, ofRouter(gate, "weights"))
 		if c.SharedExperts > 0 {
 			l.mlp(shared, c.SharedExperts*c.ExpertInter)
 		}
@@ -291,33 +286,24 @@ func (l *list) router(path string) {
 		c.params[m.Buffers[0]] = []int{c.Experts}
 	}
 	for _, formula := range []string{loadBalance, sequenceBalance, zLoss} {
-		b := l.add(Balance, path+"."+formula)
-		b.Inputs, b.Outputs, b.formula = m.Outputs[:1], []Port{{Name: b.Path}}, formula
+		l.balance(path+"."+formula, formula, m.Outputs[0])
 	}
+}
+
+// balance appends a loss of router logits.
+func (l *list) balance(path, formula string, logits ...Port) {
+	m := l.add(Balance, path)
+	m.Inputs, m.Outputs, m.formula, m.widths = logits, []Port{{Name: path}}, formula, []int{l.config.Experts}
 }
 
 func (l *list) experts(path string, weights Port) {
 	c := l.config
 	m := l.add(Experts, path)
-	m.Inputs = append(m.Inputs, weights)
+	m.Inputs, m.widths = append(m.Inputs, weights), []int{c.Hidden, c.TopK}
 	for e := range c.Experts {
 		l.parameter(m, fmt.Sprintf("%d.gate_proj.weight", e), c.ExpertInter, c.Hidden)
 		l.parameter(m, fmt.Sprintf("%d.up_proj.weight", e), c.ExpertInter, c.Hidden)
 		l.parameter(m, fmt.Sprintf("%d.down_proj.weight", e), c.Hidden, c.ExpertInter)
-	}
-}
-
-// balanceOfModel appends the loss that counts the choices of all layers together, as Qwen's does.
-func (l *list) balanceOfModel() {
-	var logits []Port
-	for i := range l.config.Layers {
-		if l.config.Sparse(i) {
-			logits = append(logits, ofRouter(fmt.Sprintf("model.layers.%d.mlp.gate", i), "logits"))
-		}
-	}
-	if len(logits) > 0 {
-		m := l.add(Balance, "model."+loadBalance)
-		m.Inputs, m.Outputs, m.formula = logits, []Port{{Name: "aux_loss"}}, loadBalance
 	}
 }
 

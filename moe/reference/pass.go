@@ -37,26 +37,6 @@ func (f *formula) flow(x *node, mistake string) *node {
 	return &y
 }
 
-// choices returns the selected rows of a replayed choice as integers, or nil.
-func (f *formula) choices(name string) []int {
-	x, ok := f.call.Choices[name]
-	if !ok {
-		return nil
-	}
-	tokens := f.call.Batch.Batch * f.call.Batch.Seq
-	if len(x.Data) != tokens*f.TopK {
-		f.fail("%s has %d elements: expected %d of each of %d tokens", name, len(x.Data), f.TopK, tokens)
-		return nil
-	}
-	var all []int
-	for _, r := range f.tokens() {
-		for _, v := range x.Data[r*f.TopK : (r+1)*f.TopK] {
-			all = append(all, int(v))
-		}
-	}
-	return all
-}
-
 // tokens returns the selected rows.
 func (f *formula) tokens() []int {
 	if f.rows != nil {
@@ -65,17 +45,27 @@ func (f *formula) tokens() []int {
 	return span(0, f.call.Batch.Batch*f.call.Batch.Seq)
 }
 
-// replayed returns the experts that the run chose, [tokens, TopK], or nil.
-func (f *formula) replayed(gate string) []int {
-	chosen := f.choices(gate + ".indices")
-	for _, e := range chosen {
-		if e < 0 || e >= f.Experts {
-			f.fail("%s.indices names expert %d of %d", gate, e, f.Experts)
-			return nil
+// choices returns the selected rows of a replayed choice, integers below most, or nil.
+func (f *formula) choices(name string, most int) (all []int) {
+	x := f.call.Choices[name].Data
+	if k := f.TopK; len(x) == f.call.Batch.Batch*f.call.Batch.Seq*k {
+		for _, r := range f.tokens() {
+			for _, v := range x[r*k : (r+1)*k] {
+				if v < 0 || int(v) >= most {
+					f.fail("%s holds %g: expected 0 to %d", name, v, most-1)
+					return nil
+				}
+				all = append(all, int(v))
+			}
 		}
+	} else if x != nil {
+		f.fail("%s has %d elements: expected %d for each token", name, len(x), k)
 	}
-	return chosen
+	return all
 }
+
+// replayed returns the experts that the run chose, [tokens, TopK], or nil.
+func (f *formula) replayed(gate string) []int { return f.choices(gate+".indices", f.Experts) }
 
 // note keeps what the module computes besides its outputs.
 func (f *formula) note(name string, values []float64, width int) {
@@ -92,21 +82,19 @@ func (m *Module) Forward(call Call) (*Pass, error) {
 	if _, err := fmt.Sscanf(numbers+",1", "%d,%d", &f.numbers[0], &f.numbers[1]); numbers != "" && err != nil {
 		return nil, fmt.Errorf("mistake %q: expected numbers of experts behind the colon", call.Mistake)
 	}
-	if call.Batch == nil || len(call.In) != len(m.Inputs) {
-		return nil, fmt.Errorf("%s: %d inputs and batch %v: expected %d inputs and a batch", m.Path, len(call.In), call.Batch != nil, len(m.Inputs))
+	if call.Batch == nil || call.Batch.Batch*call.Batch.Seq < 1 || len(call.In) != len(m.Inputs) {
+		return nil, fmt.Errorf("%s: %d inputs: expected %d, and a batch of one token or more", m.Path, len(call.In), len(m.Inputs))
 	}
 	f.rows = f.selected(m.Kind)
 	for i, port := range m.Inputs {
-		x, err := f.input(m, port, call.In[i], uint64(i))
-		if err != nil {
-			return nil, err
-		}
-		p.in = append(p.in, x)
+		p.in = append(p.in, f.input(port, call.In[i], i))
 	}
 	if call.Sequences != nil && !m.Kind.TokenWise() {
 		f.batch = call.Batch.sequences(call.Sequences)
 	}
-	p.out = f.run(m, p.in)
+	if f.wrong == nil {
+		p.out = f.run(m, p.in)
+	}
 	if f.wrong != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, f.wrong)
 	}
@@ -118,22 +106,25 @@ func (m *Module) Forward(call Call) (*Pass, error) {
 }
 
 // input returns the selected rows of an input, in the format of its port.
-func (f *formula) input(m *Module, port Port, x Tensor, number uint64) (*node, error) {
-	tokens := f.call.Batch.Batch * f.call.Batch.Seq
-	if tokens == 0 || len(x.Data) == 0 || len(x.Data)%tokens != 0 {
-		return nil, fmt.Errorf("%s: %s has %d elements: expected rows for %d tokens", m.Path, port.Name, len(x.Data), tokens)
+func (f *formula) input(port Port, x Tensor, number int) *node {
+	tokens, width := f.call.Batch.Batch*f.call.Batch.Seq, 1
+	if widths := f.module.widths; widths != nil {
+		width = widths[min(number, len(widths)-1)]
 	}
-	cols := len(x.Data) / tokens
-	n := &node{rows: tokens, cols: cols, data: x.Data}
-	if rows := f.rows; rows != nil {
-		picked := make([]float64, 0, len(rows)*cols)
-		for _, r := range rows {
-			picked = append(picked, n.row(r)...)
+	n := len(x.Data) / tokens
+	if n == 0 || n*tokens != len(x.Data) || n%width != 0 || n > width && f.module.Kind != Norm && width > 1 {
+		f.fail("%s has %d elements: expected %d for each of %d tokens", port.Name, len(x.Data), width, tokens)
+		return nil
+	}
+	y := &node{rows: tokens, cols: n, data: x.Data}
+	if f.rows != nil {
+		y.rows, y.data = len(f.rows), nil
+		for _, r := range f.rows {
+			y.data = append(y.data, x.Data[r*n:(r+1)*n]...)
 		}
-		n.rows, n.data = len(rows), picked
 	}
-	f.store(n, port.Name, number)
-	return n, nil
+	f.store(y, port.Name, uint64(number))
+	return y
 }
 
 // selected returns the rows that the call names, or nil for all.
@@ -179,19 +170,12 @@ func (f *formula) param(name string) *node {
 	if n, ok := f.params[name]; ok {
 		return n
 	}
-	dims, ok := f.Config.params[name]
-	if !ok {
-		panic("reference: no parameter " + name)
-	}
-	n := &node{rows: 1, cols: dims[len(dims)-1]}
-	if len(dims) == 2 {
-		n.rows = dims[0]
-	}
+	n := f.blank(name)
 	x, err := f.call.Param(name)
-	if err == nil && len(x.Data) != n.rows*n.cols {
-		err = fmt.Errorf("%s has dimensions %v: expected %v", name, x.Dims, dims)
+	if n.data = x.Data; err == nil && len(x.Data) != n.rows*n.cols {
+		err = fmt.Errorf("%s has dimensions %v: expected %d x %d", name, x.Dims, n.rows, n.cols)
 	}
-	if n.data = x.Data; err != nil {
+	if err != nil {
 		f.wrong = errors.Join(f.wrong, err)
 		n.data = make([]float64, n.rows*n.cols)
 	}
@@ -200,6 +184,16 @@ func (f *formula) param(name string) *node {
 		f.store(n, name, 0)
 	}
 	f.params[name] = n
+	return n
+}
+
+// blank returns a parameter without values.
+func (f *formula) blank(name string) *node {
+	dims := f.Config.params[name]
+	n := &node{rows: 1, cols: dims[len(dims)-1]}
+	if len(dims) == 2 {
+		n.rows = dims[0]
+	}
 	return n
 }
 
@@ -279,11 +273,7 @@ func (p *Pass) Backward(gradOut []Tensor) (in []Tensor, params map[string]Tensor
 	for _, name := range f.module.Params {
 		w, ok := f.params[name]
 		if !ok { // such as that of an expert without tokens
-			dims := f.Config.params[name]
-			w = &node{rows: 1, cols: dims[len(dims)-1]}
-			if len(dims) == 2 {
-				w.rows = dims[0]
-			}
+			w = f.blank(name)
 		}
 		params[name] = gradient(w)
 	}

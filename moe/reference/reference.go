@@ -4,8 +4,6 @@
 // judged module by module. On request it rounds as that program does, and makes one known mistake.
 package reference
 
-import "fmt"
-
 // Tensor is a dense row-major array.
 type Tensor struct {
 	Dims []int
@@ -55,7 +53,7 @@ type Module struct {
 	Children        []string // paths of the finer modules inside it
 
 	config  *Config
-	width   int    // a norm's elements per row
+	widths  []int  // of the inputs' rows; the last one holds for all further inputs, none: any
 	formula string // a balance loss's
 }
 
@@ -96,15 +94,3 @@ type Pass struct {
 	formula *formula
 	in, out []*node
 }
-
-// Module returns the module of a path, or nil.
-func (c *Config) Module(path string) *Module {
-	for _, m := range c.Modules() {
-		if m.Path == path {
-			return m
-		}
-	}
-	return nil
-}
-
-func (m *Module) String() string { return fmt.Sprintf("%s (%s)", m.Path, m.Kind) }

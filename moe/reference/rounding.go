@@ -43,7 +43,11 @@ func (f Format) round(x float64) float64 {
 	case FP32:
 		return float64(float32(x))
 	case BF16:
-		return roundBF16(x)
+		bits := math.Float32bits(float32(x))
+		if bits&0x7f800000 != 0x7f800000 { // finite
+			bits = (bits + 0x7fff + bits>>16&1) &^ 0xffff
+		}
+		return float64(math.Float32frombits(bits))
 	case FP16:
 		return roundBits(x, 10, -14, 65504)
 	}
@@ -52,29 +56,11 @@ func (f Format) round(x float64) float64 {
 
 // roundAll rounds values in place.
 func (f Format) roundAll(values []float64) {
-	switch f {
-	case Exact:
-	case FP32:
-		for i, x := range values {
-			values[i] = float64(float32(x))
-		}
-	case BF16:
-		for i, x := range values {
-			values[i] = roundBF16(x)
-		}
-	default:
+	if f != Exact {
 		for i, x := range values {
 			values[i] = f.round(x)
 		}
 	}
-}
-
-func roundBF16(x float64) float64 {
-	bits := math.Float32bits(float32(x))
-	if bits&0x7f800000 == 0x7f800000 {
-		return float64(float32(x))
-	}
-	return float64(math.Float32frombits((bits + 0x7fff + bits>>16&1) &^ 0xffff))
 }
 
 // roundBits rounds to a mantissa of some bits, with subnormals below 2^least and infinity above
@@ -89,20 +75,15 @@ func roundBits(x float64, bits, least int, most float64) float64 {
 	return y
 }
 
-// unit returns the distance of neighbouring values of the format at x.
-func (f Format) unit(x float64) float64 {
-	bits := map[Format]int{BF16: 7, FP16: 10, FP32: 23}[f]
-	_, exp := math.Frexp(x)
-	return math.Ldexp(1, exp-1-bits)
-}
-
 // jitter returns values moved by up to half a unit of the format.
 func (f Format) jitter(values []float64, seed uint64) []float64 {
 	rng := rand.New(rand.NewPCG(seed, 81))
+	bits := map[Format]int{BF16: 7, FP16: 10, FP32: 23}[f]
 	moved := make([]float64, len(values))
 	for i, x := range values {
+		_, exp := math.Frexp(x)
 		if x != 0 {
-			moved[i] = x + (rng.Float64()-0.5)*f.unit(x)
+			moved[i] = x + (rng.Float64()-0.5)*math.Ldexp(1, exp-1-bits)
 		}
 	}
 	return moved
