@@ -67,8 +67,8 @@ func TestReplicas(t *testing.T) {
 		"was it reduced over dp? true [0 2] dp 0.23904572186687872}]", f.Findings())
 }
 
-// A mesh may name the same ranks twice: ep 2 within dp 2. Experts without a placement are split over
-// ep.
+// A mesh may name the same ranks twice: ep 2 within dp 2. Experts without a placement are split
+// over ep.
 func TestAliasedMesh(t *testing.T) {
 	files := folder{"config.json": tiny}
 	for r := range 2 {
