@@ -15,15 +15,17 @@ import (
 	"spmoe/tensor/cpu"
 )
 
-const checkHelp = `usage: launcher check [flags] PATH...
-compare this build with another implementation's outputs
+const checkHelp = `usage: launcher check [flags] FOLDER...
+judge a training step of another program, module by module
 
 examples:
-  launcher check golden/
-  launcher -np 2 check golden/ mx.safetensors
+  launcher check step/
+  launcher check step/ --json
+  launcher check step/ --write reference/
 
-ranks:
-  --np N                       ranks to start (default 1)
+flags:
+  --json                       print the whole report as JSON
+  --write FOLDER               write the reference's own activations and gradients to FOLDER, under the same names
 
 launcher help check --all says more
 `

@@ -116,7 +116,11 @@ func Write(from, to string) error {
 	for name, values := range map[string]map[string]reference.Tensor{"activations": c.Values, "gradients": c.Gradients} {
 		var tensors []safetensors.Tensor
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			if v := values[name]; len(v.Data) > 0 {
+			v := values[name]
+			if dims, ok := folder.Model.ParamDims(name); ok {
+				v.Dims = dims
+			}
+			if len(v.Data) > 0 {
 				tensors = append(tensors, encoded(name, v))
 			}
 		}

@@ -22,7 +22,7 @@ func (j *judge) settle() {
 	for _, line := range j.report.Modules {
 		var factors []float64
 		for i := range line.Comparisons {
-			if c := &line.Comparisons[i]; c.What == "gradient" && c.Factor != 0 && (c.Scaled || !c.Wrong()) {
+			if c := &line.Comparisons[i]; c.What == "gradient" && c.Factor != 0 && c.Floor > 0 && (c.Scaled || !c.Wrong()) {
 				all, factors = append(all, c), append(factors, c.Factor)
 			}
 		}

@@ -87,9 +87,9 @@ func (j *judge) addGradient(all map[string]*Finding, line *ModuleLine, c *Compar
 	case c.Scaled:
 		note = fmt.Sprintf("the gradient is %s × the local one%s", factorText(c.Factor), j.explainFactor(c.Factor))
 	default:
-		note = fmt.Sprintf("the gradient is off by %s, rounding explains %s, while the module's own backward pass is right: something was added or lost after it, such as a stale gradient of another step, or other tokens", percent(c.Error), percent(c.Floor))
-		if len(line.Causes) > 0 || len(line.wrong("output", "grad_input")) > 0 {
-			note = fmt.Sprintf("the gradient is off by %s, rounding explains %s", percent(c.Error), percent(c.Floor))
+		note = fmt.Sprintf("the gradient is off by %s, rounding explains %s", percent(c.Error), percent(c.Floor))
+		if line.Kind != "chain" && len(line.wrong("output", "grad_input")) == 0 {
+			note += ", while the module's own backward pass is right. No known mistake explains it: something was added or lost after it, such as a stale gradient of another step, or other tokens"
 		}
 		for known := range all { // the figures differ, what is said does not
 			if all[known].Module == line.Path && all[known].Factor == 0 {
@@ -173,6 +173,8 @@ func percent(x float64) string {
 		return "more than 10,000 times"
 	case x >= 2:
 		return fmt.Sprintf("%.3g times", x)
+	case x >= 0.1:
+		return fmt.Sprintf("%.0f %%", 100*x)
 	case x >= 1e-3:
 		return fmt.Sprintf("%.2g %%", 100*x)
 	}

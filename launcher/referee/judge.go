@@ -248,7 +248,7 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 		}
 		line.Precision = formatNames[t.ways[0].Format]
 		if t.exact, t.floors, err = t.compute(t.call, t.ways); err != nil {
-			return nil, fmt.Errorf("%s: %w", m.Path, err)
+			return nil, err
 		}
 		found := t.judgeOutcome(t.exact, t.floors, nil)
 		line.add(found)

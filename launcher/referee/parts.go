@@ -102,14 +102,14 @@ func describeParts(parts []Part, a []float64, tolerance float64) string {
 
 // factorText writes a factor as people would: 2, 1/8, 0.731.
 func factorText(x float64) string {
-	for n := 2.0; n <= 1024; n++ {
-		if math.Abs(x*n-1) < 0.003 {
-			return fmt.Sprintf("1/%g", n)
+	for n := 2; n <= 1024; n++ {
+		if (n <= 16 || n%8 == 0) && math.Abs(x*float64(n)-1) < 0.001 {
+			return fmt.Sprintf("1/%d", n)
 		}
 	}
 	for digits := 1; digits < 4; digits++ {
 		if text := strconv.FormatFloat(x, 'g', digits, 64); digits > 0 {
-			if y, _ := strconv.ParseFloat(text, 64); math.Abs(y/x-1) < 0.003 || y == x {
+			if y, _ := strconv.ParseFloat(text, 64); math.Abs(y/x-1) < 0.001 || y == x {
 				return strconv.FormatFloat(y, 'f', -1, 64)
 			}
 		}
