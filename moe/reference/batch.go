@@ -64,7 +64,7 @@ func (b *Batch) shifted(values []int32, by int) []int32 {
 	return later
 }
 
-// rolled returns targets after the labels were rolled around each sequence before they were shifted.
+// rolled returns targets from labels that were rolled around each sequence before the shift.
 func (b *Batch) rolled(targets []int32, by int) []int32 {
 	labels, shift := b.Labels, 1
 	if b.LabelsShifted {

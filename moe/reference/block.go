@@ -110,4 +110,9 @@ func (f *formula) embedding() *node {
 // ahead is how many tokens after its own a layer reads: 0 in all but those for further tokens.
 func (f *formula) ahead() int { return max(f.layer-f.Layers+1, 0) }
 
-func (f *formula) fail(format string, values ...any) { f.wrong = fmt.Errorf(format, values...) }
+// fail notes the first error.
+func (f *formula) fail(format string, values ...any) {
+	if f.wrong == nil {
+		f.wrong = fmt.Errorf(format, values...)
+	}
+}

@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -151,8 +150,8 @@ func (f *formula) format(name string) Format {
 	return f.rounding.Format
 }
 
-// store gives a value from outside its format, or FP32 if that one does not hold it, and moves it if
-// the rounding says so.
+// store gives a value from outside its format, or FP32 if that one does not hold it. It moves the
+// value if the rounding says so.
 func (f *formula) store(n *node, name string, number uint64) {
 	format := f.format(name)
 	if jitter := f.rounding.Jitter; jitter != 0 {
@@ -176,7 +175,7 @@ func (f *formula) param(name string) *node {
 		err = fmt.Errorf("%s has dimensions %v: expected %d x %d", name, x.Dims, n.rows, n.cols)
 	}
 	if err != nil {
-		f.wrong = errors.Join(f.wrong, err)
+		f.fail("%w", err)
 		n.data = make([]float64, n.rows*n.cols)
 	}
 	n.fixed = strings.HasSuffix(name, "e_score_correction_bias")
