@@ -265,7 +265,9 @@ func (l *list) moe(path string) {
 	l.inside(MoE, path, func() {
 		l.link(input(path), readers...)
 		l.router(gate)
-		l.experts(experts, ofRouter(gate, "weights"))
+		weights := Port{Name: experts + ".input.2", Grad: experts + ".grad_input.2"} // as transformers calls it
+		l.link(ofRouter(gate, "weights"), weights)
+		l.experts(experts, weights)
 		if c.SharedExperts > 0 {
 			l.mlp(shared, c.SharedExperts*c.ExpertInter)
 		}

@@ -2,6 +2,7 @@ package reference
 
 import (
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -52,13 +53,11 @@ func (f *formula) rsqrt(x *node, eps float64) *node {
 
 // eps returns that of a norm. Those of DeepSeek's latents do not follow config.json.
 func (f *formula) eps(path string) float64 {
+	number, _ := strings.CutPrefix(f.call.Mistake, "norm_eps_")
+	other, err := strconv.ParseFloat(number, 64)
 	switch {
-	case f.is("norm_eps_1e-5"):
-		return 1e-5
-	case f.is("norm_eps_1e-6"):
-		return 1e-6
-	case f.is("norm_eps_1e-12"):
-		return 1e-12
+	case err == nil:
+		return other
 	case f.is("norm_no_eps"):
 		return 0
 	case strings.HasSuffix(path, "_a_layernorm"):
