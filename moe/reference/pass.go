@@ -26,6 +26,14 @@ type formula struct {
 // is reports whether to make a mistake.
 func (f *formula) is(mistake string) bool { return f.mistake == mistake }
 
+// pick returns what a mistake has instead of the right value.
+func pick[T any](f *formula, wrong map[string]T, right T) T {
+	if value, ok := wrong[f.mistake]; ok {
+		return value
+	}
+	return right
+}
+
 // flow returns x, without its gradient if the mistake is to be made.
 func (f *formula) flow(x *node, mistake string) *node {
 	if !f.is(mistake) {
