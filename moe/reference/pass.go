@@ -214,41 +214,33 @@ func (f *formula) optional(name string) *node {
 
 // run computes the outputs of a module.
 func (f *formula) run(m *Module, in []*node) []*node {
+	layers := map[Kind]func(path string, x *node) *node{
+		Norm: f.norm, Linear: f.project, Attention: f.attention, MLP: f.mlp, MoE: f.moe, Block: f.block,
+	}
 	switch m.Kind {
 	case Embedding:
 		return []*node{f.embedding()}
-	case Norm:
-		return []*node{f.norm(m.Path, in[0])}
-	case Linear:
-		return []*node{f.project(m.Path, in[0])}
 	case Rotary:
 		return f.rotaryTables()
 	case Core:
 		return []*node{f.core(in)}
-	case Attention:
-		return []*node{f.attention(m.Path, in[0])}
 	case Act:
 		return []*node{f.act(in[0], in[1])}
-	case MLP:
-		return []*node{f.mlp(m.Path, in[0])}
 	case Router:
 		logits, weights, _ := f.router(m.Path, in[0])
 		return []*node{logits, weights}
 	case Experts:
 		return []*node{f.experts(m.Path, in[0], in[1], f.replayed(strings.TrimSuffix(m.Path, "experts")+"gate"))}
-	case MoE:
-		return []*node{f.moe(m.Path, in[0])}
-	case Block:
-		return []*node{f.block(m.Path, in[0])}
 	case Head:
 		return []*node{f.head(in[0])}
 	case Loss:
 		return []*node{f.loss(in[0])}
 	case Balance:
 		return []*node{f.balance(m, in)}
-	default: // Residual, Handover
+	case Residual, Handover:
 		return []*node{f.glue(in)}
 	}
+	return []*node{layers[m.Kind](m.Path, in[0])}
 }
 
 // Backward returns the gradients of the inputs and of the parameters by name, from those of the
