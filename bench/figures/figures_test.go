@@ -358,10 +358,10 @@ func TestResultsAreListed(t *testing.T) {
 	}
 }
 
-// changed returns the lines of Go that were added to folders and removed since a commit, tests
-// excluded; 0 if the commit is not in this clone.
+// changed returns the lines of Go that were added to folders and removed since a commit; 0 if the
+// commit is not in this clone. Tests and the reference, which no training runs, do not count.
 func changed(commit string, folders []string) (lines int) {
-	arguments := []string{"-C", root, "diff", "--shortstat", "-M", "-l0", commit, "--", ":!*_test.go"}
+	arguments := []string{"-C", root, "diff", "--shortstat", "-M", "-l0", commit, "--", ":!*_test.go", ":!moe/reference"}
 	for _, folder := range folders {
 		arguments = append(arguments, folder+"/*.go")
 	}

@@ -39,8 +39,8 @@ func (f *formula) attend(q, k, v *node) *node {
 	})
 }
 
-// oneHead is softmax(q·kᵀ·scale + mask)·v of one head of one sequence, with the softmax in FP32. Eager
-// code stores scores and probabilities in its own precision, fused code keeps them in FP32.
+// oneHead is softmax(q·kᵀ·scale + mask)·v of one head of one sequence, with the softmax in FP32.
+// Eager code stores scores and probabilities in its own precision, fused code keeps them in FP32.
 func (f *formula) oneHead(q, k, v, mask *node) *node {
 	return f.kernel(func() *node {
 		scores := f.scale(f.linear(q, k, nil), f.scoreScale())

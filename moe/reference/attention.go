@@ -55,13 +55,8 @@ func (f *formula) core(in []*node) *node {
 	} else if f.is("keys_values_swapped") {
 		k, v = v, k
 	}
-	ahead, sign := 0, 1.0
-	switch {
-	case f.is("rope_position_plus_1"):
-		ahead = 1
-	case f.is("rope_queries_reversed"):
-		sign = -1
-	}
+	ahead := pick(f, map[string]int{"rope_position_plus_1": 1}, 0)
+	sign := pick(f, map[string]float64{"rope_queries_reversed": -1}, 1)
 	if !f.is("rope_missing") && !f.is("rope_keys_only") {
 		q = f.rotary(q, f.HeadDim, ahead, sign)
 	}
@@ -100,14 +95,10 @@ func (f *formula) repeated(x *node, width int) *node {
 	var columns []int
 	for h := range f.Heads {
 		from := h * f.KVHeads / f.Heads
-		switch {
-		case f.is("heads_interleaved"):
-			from = h % f.KVHeads
-		case f.is("keys_swapped") && from < 2:
+		if f.is("keys_swapped") && from < 2 {
 			from = (1 - from) % f.KVHeads
-		case f.is("one_key_head"):
-			from = 0
 		}
+		from = pick(f, map[string]int{"heads_interleaved": h % f.KVHeads, "one_key_head": 0}, from)
 		columns = append(columns, span(from*width, (from+1)*width)...)
 	}
 	return f.columns(x, columns)
@@ -115,49 +106,22 @@ func (f *formula) repeated(x *node, width int) *node {
 
 // scoreScale is 1/sqrt(head dimension), times YaRN's mscale² in latent attention.
 func (f *formula) scoreScale() float64 {
-	more, dim := f.Rope.ScoreScale, float64(f.HeadDim)
-	switch {
-	case f.is("scale_missing"):
-		dim = 1
-	case f.is("scale_of_nope"):
-		dim = float64(f.NopeDim)
-	case f.is("scale_of_values"):
-		dim = float64(f.ValueDim)
-	case f.is("scale_of_rope"):
-		dim = float64(f.RopeDim)
-	case f.is("scale_of_hidden"):
-		dim = float64(f.Hidden / f.Heads)
-	case f.is("scale_squared"):
-		dim *= dim
-	case f.is("mscale_missing"):
-		more = 1
-	case f.is("mscale_once"):
-		more = math.Sqrt(more)
-	case f.is("mscale_twice"):
-		more *= more
+	dims := map[string]int{
+		"scale_missing": 1, "scale_of_nope": f.NopeDim, "scale_of_values": f.ValueDim, "scale_of_rope": f.RopeDim,
+		"scale_of_hidden": f.Hidden / f.Heads, "scale_squared": f.HeadDim * f.HeadDim,
 	}
-	return more / math.Sqrt(dim)
+	powers := map[string]float64{"mscale_missing": 0, "mscale_once": 0.5, "mscale_twice": 2}
+	dim, power := pick(f, dims, f.HeadDim), pick(f, powers, 1)
+	return math.Pow(f.Rope.ScoreScale, power) / math.Sqrt(float64(dim))
 }
 
 // mask returns, for a sequence, 0 where token i sees token j and -Inf elsewhere: [seq, seq].
 func (f *formula) mask(s int) []float64 {
-	b, n, window, last := f.batch, f.batch.Seq, f.Window, 0
-	documents := b.documents()
-	switch {
-	case f.is("window_missing"):
-		window = 0
-	case f.is("window_plus_1"):
-		window++
-	case f.is("window_minus_1"):
-		window--
-	case f.is("documents_joined"):
+	b, n, documents := f.batch, f.batch.Seq, f.batch.documents()
+	window := pick(f, map[string]int{"window_missing": 0, "window_plus_1": f.Window + 1, "window_minus_1": f.Window - 1}, f.Window)
+	last := pick(f, map[string]int{"mask_missing": n, "mask_late": 1, "mask_early": -1}, 0)
+	if f.is("documents_joined") {
 		documents = nil
-	case f.is("mask_missing"):
-		last = n
-	case f.is("mask_late"):
-		last = 1
-	case f.is("mask_early"):
-		last = -1
 	}
 	mask := make([]float64, n*n)
 	for i := range n {

@@ -45,11 +45,20 @@ func (b *Batch) documents() []int32 {
 }
 
 // next returns the target of each token.
-func (b *Batch) next() []int32 {
+func (b *Batch) next(labels []int32) []int32 {
 	if b.LabelsShifted {
-		return b.shifted(b.Labels, 0)
+		return b.shifted(labels, 0)
 	}
-	return b.shifted(b.Labels, 1)
+	return b.shifted(labels, 1)
+}
+
+// rolled returns the labels rolled around each sequence.
+func (b *Batch) rolled(by int) []int32 {
+	rolled := make([]int32, len(b.Labels))
+	for i := range rolled {
+		rolled[i] = b.Labels[i/b.Seq*b.Seq+(i%b.Seq+by+b.Seq)%b.Seq]
+	}
+	return rolled
 }
 
 // shifted returns the values of the tokens some places later in each sequence, or -100.
@@ -62,22 +71,6 @@ func (b *Batch) shifted(values []int32, by int) []int32 {
 		}
 	}
 	return later
-}
-
-// rolled returns targets after the labels were rolled around each sequence before they were shifted.
-func (b *Batch) rolled(targets []int32, by int) []int32 {
-	labels, shift := b.Labels, 1
-	if b.LabelsShifted {
-		shift = 0
-	}
-	rolled := make([]int32, len(targets))
-	for i := range rolled {
-		first, at := i/b.Seq*b.Seq, i%b.Seq
-		if rolled[i] = -100; targets[i] >= 0 {
-			rolled[i] = labels[first+(at+shift+by+b.Seq)%b.Seq]
-		}
-	}
-	return rolled
 }
 
 // ahead returns the ids of the tokens some places later. Labels say what follows a sequence, if

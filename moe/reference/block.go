@@ -22,42 +22,32 @@ func (f *formula) moe(path string, x *node) *node {
 	if f.SharedExperts == 0 || f.is("shared_missing") {
 		return y
 	}
-	shared, by := f.flow(f.mlp(path+".shared_experts", x), "shared_detached"), 1.0
-	switch {
-	case f.is("shared_twice"):
-		by = 2
-	case f.is("shared_scaled"):
-		by = f.RouteScale
-	case f.is("shared_gated"):
+	shared := f.flow(f.mlp(path+".shared_experts", x), "shared_detached")
+	if f.is("shared_gated") {
 		shared = f.mul(shared, f.sum(weights))
-	case f.is("routed_missing"):
-		y = f.scale(y, 0)
-	case f.is("routed_twice"):
-		y = f.scale(y, 2)
 	}
-	return f.add(y, shared, by)
+	by := pick(f, map[string][2]float64{
+		"shared_twice": {1, 2}, "shared_scaled": {1, f.RouteScale}, "routed_missing": {0, 1}, "routed_twice": {2, 1},
+	}, [2]float64{1, 1})
+	return f.weigh(y, by[0], shared, by[1])
+}
+
+// weigh is a·x + b·y. Right code multiplies by nothing.
+func (f *formula) weigh(x *node, a float64, y *node, b float64) *node {
+	if a != 1 {
+		x = f.scale(x, a)
+	}
+	return f.add(x, y, b)
 }
 
 // residual is x + y.
 func (f *formula) residual(x, y *node) *node {
-	by := 1.0
-	switch {
-	case f.is("residual_missing"):
-		x = f.scale(x, 0)
-	case f.is("residual_twice"):
-		x = f.scale(x, 2)
-	case f.is("branch_missing"):
-		by = 0
-	case f.is("branch_twice"):
-		by = 2
-	case f.is("branch_subtracted"):
-		by = -1
-	}
-	sum := f.add(f.flow(x, "residual_detached"), f.flow(y, "branch_detached"), by)
-	if f.is("sum_by_root_2") {
-		return f.scale(sum, math.Sqrt(0.5))
-	}
-	return sum
+	half := math.Sqrt(0.5)
+	by := pick(f, map[string][2]float64{
+		"residual_missing": {0, 1}, "residual_twice": {2, 1}, "branch_missing": {1, 0}, "branch_twice": {1, 2},
+		"branch_subtracted": {1, -1}, "sum_by_root_2": {half, half},
+	}, [2]float64{1, 1})
+	return f.weigh(f.flow(x, "residual_detached"), by[0], f.flow(y, "branch_detached"), by[1])
 }
 
 // glue is the sum of its inputs.
@@ -110,4 +100,9 @@ func (f *formula) embedding() *node {
 // ahead is how many tokens after its own a layer reads: 0 in all but those for further tokens.
 func (f *formula) ahead() int { return max(f.layer-f.Layers+1, 0) }
 
-func (f *formula) fail(format string, values ...any) { f.wrong = fmt.Errorf(format, values...) }
+// fail notes the first error.
+func (f *formula) fail(format string, values ...any) {
+	if f.wrong == nil {
+		f.wrong = fmt.Errorf(format, values...)
+	}
+}

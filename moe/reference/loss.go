@@ -39,16 +39,16 @@ func (f *formula) loss(logits *node) *node {
 // targets returns the token that each one predicts, or -100, and the weight of its loss.
 func (f *formula) targets() (targets []int32, weights []float64) {
 	b := f.call.Batch
-	all, documents := b.next(), b.documents()
+	all, documents := b.next(b.Labels), b.documents()
 	switch {
 	case f.is("labels_shifted_twice"):
 		all = b.shifted(all, 1)
 	case f.is("labels_not_shifted"):
 		all = b.shifted(all, -1)
 	case f.is("labels_rolled"):
-		all = b.rolled(all, 1)
+		all = b.next(b.rolled(1))
 	case f.is("labels_rolled_back"):
-		all = b.rolled(all, -1)
+		all = b.next(b.rolled(-1))
 	}
 	if !f.is("labels_as_main") {
 		all = b.shifted(all, f.ahead())

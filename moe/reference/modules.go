@@ -310,7 +310,10 @@ func (l *list) experts(path string, weights Port) {
 }
 
 // multiToken appends DeepSeek's layers for further tokens. Each joins the hidden states of the
-// layer before with the embedding of the next token: x = eh_proj([enorm(embedding), hnorm(hidden)]).
+// layer before with the embedding of the next token:
+//
+//	x = eh_proj([enorm(embedding), hnorm(hidden)])
+//
 // The gradient of the last layer's output is the sum over the final norm and the first of them.
 func (l *list) multiToken(before Port) {
 	c := l.config

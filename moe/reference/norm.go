@@ -23,10 +23,7 @@ func (f *formula) norm(path string, x *node) *node {
 		if f.is("norm_layer") {
 			x32 = f.add(x32, f.scale(f.sum(x32), 1/float64(w.cols)), -1)
 		}
-		over := float64(w.cols)
-		if f.is("norm_sum") {
-			over = 1
-		}
+		over := pick(f, map[string]float64{"norm_sum": 1}, float64(w.cols))
 		rstd := f.rsqrt(f.scale(f.sum(f.square(x32)), 1/over), f.eps(path))
 		y := f.cast(f.mul(x32, f.flow(rstd, "norm_statistic_detached")), x.dtype)
 		switch {

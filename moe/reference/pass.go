@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,6 +25,14 @@ type formula struct {
 
 // is reports whether to make a mistake.
 func (f *formula) is(mistake string) bool { return f.mistake == mistake }
+
+// pick returns what a mistake has instead of the right value.
+func pick[T any](f *formula, wrong map[string]T, right T) T {
+	if value, ok := wrong[f.mistake]; ok {
+		return value
+	}
+	return right
+}
 
 // flow returns x, without its gradient if the mistake is to be made.
 func (f *formula) flow(x *node, mistake string) *node {
@@ -151,8 +158,8 @@ func (f *formula) format(name string) Format {
 	return f.rounding.Format
 }
 
-// store gives a value from outside its format, or FP32 if that one does not hold it, and moves it if
-// the rounding says so.
+// store gives a value from outside its format, or FP32 if that one does not hold it. It moves the
+// value if the rounding says so.
 func (f *formula) store(n *node, name string, number uint64) {
 	format := f.format(name)
 	if jitter := f.rounding.Jitter; jitter != 0 {
@@ -176,7 +183,7 @@ func (f *formula) param(name string) *node {
 		err = fmt.Errorf("%s has dimensions %v: expected %d x %d", name, x.Dims, n.rows, n.cols)
 	}
 	if err != nil {
-		f.wrong = errors.Join(f.wrong, err)
+		f.fail("%w", err)
 		n.data = make([]float64, n.rows*n.cols)
 	}
 	n.fixed = strings.HasSuffix(name, "e_score_correction_bias")
@@ -207,41 +214,33 @@ func (f *formula) optional(name string) *node {
 
 // run computes the outputs of a module.
 func (f *formula) run(m *Module, in []*node) []*node {
+	layers := map[Kind]func(path string, x *node) *node{
+		Norm: f.norm, Linear: f.project, Attention: f.attention, MLP: f.mlp, MoE: f.moe, Block: f.block,
+	}
 	switch m.Kind {
 	case Embedding:
 		return []*node{f.embedding()}
-	case Norm:
-		return []*node{f.norm(m.Path, in[0])}
-	case Linear:
-		return []*node{f.project(m.Path, in[0])}
 	case Rotary:
 		return f.rotaryTables()
 	case Core:
 		return []*node{f.core(in)}
-	case Attention:
-		return []*node{f.attention(m.Path, in[0])}
 	case Act:
 		return []*node{f.act(in[0], in[1])}
-	case MLP:
-		return []*node{f.mlp(m.Path, in[0])}
 	case Router:
 		logits, weights, _ := f.router(m.Path, in[0])
 		return []*node{logits, weights}
 	case Experts:
 		return []*node{f.experts(m.Path, in[0], in[1], f.replayed(strings.TrimSuffix(m.Path, "experts")+"gate"))}
-	case MoE:
-		return []*node{f.moe(m.Path, in[0])}
-	case Block:
-		return []*node{f.block(m.Path, in[0])}
 	case Head:
 		return []*node{f.head(in[0])}
 	case Loss:
 		return []*node{f.loss(in[0])}
 	case Balance:
 		return []*node{f.balance(m, in)}
-	default: // Residual, Handover
+	case Residual, Handover:
 		return []*node{f.glue(in)}
 	}
+	return []*node{layers[m.Kind](m.Path, in[0])}
 }
 
 // Backward returns the gradients of the inputs and of the parameters by name, from those of the

@@ -22,7 +22,7 @@ type Port struct {
 type Kind string
 
 const (
-	Embedding Kind = "embedding"
+	Embedding Kind = "embedding" // a row for each token
 	Norm      Kind = "norm"      // of the hidden state, a latent, or each head
 	Linear    Kind = "linear"    // a projection, with its bias if it has one
 	Rotary    Kind = "rotary"    // the tables of the rotary embedding
@@ -30,16 +30,16 @@ const (
 	Attention Kind = "attention" // with them
 	Act       Kind = "act"       // silu(gate)·up
 	MLP       Kind = "mlp"       // a dense layer's, or the shared experts
-	Router    Kind = "router"
-	Experts   Kind = "experts" // the routed ones, weighted and summed
-	MoE       Kind = "moe"     // router, routed experts and shared experts
-	Block     Kind = "block"   // a whole layer
-	Head      Kind = "head"    // from the input of the final norm to the loss
-	Loss      Kind = "loss"    // from the logits to the loss
-	Balance   Kind = "balance" // a loss of router logits
+	Router    Kind = "router"    // scores, choice and weights of experts
+	Experts   Kind = "experts"   // the routed ones, weighted and summed
+	MoE       Kind = "moe"       // router, routed experts and shared experts
+	Block     Kind = "block"     // a whole layer
+	Head      Kind = "head"      // from the input of the final norm to the loss
+	Loss      Kind = "loss"      // from the logits to the loss
+	Balance   Kind = "balance"   // a loss of router logits
 	// Outputs[0] is the sum of the inputs. The ports of Path.grad are gradients.
-	Residual Kind = "residual"
-	Handover Kind = "handover"
+	Residual Kind = "residual" // a sum of branches
+	Handover Kind = "handover" // what arrives
 )
 
 // Module is a part of a model with names for all that enters and leaves it.

@@ -12,14 +12,8 @@ import "math"
 // whole rounds it once more.
 func (f *formula) frequencies(d int) []float64 {
 	p := f.Rope
-	switch {
-	case f.is("rope_base_10000"):
-		p.Theta = 10_000
-	case f.is("rope_base_1000000"):
-		p.Theta = 1_000_000
-	case f.is("rope_no_yarn"):
-		p.Factor = 1
-	}
+	p.Theta = pick(f, map[string]float64{"rope_base_10000": 1e4, "rope_base_1000000": 1e6}, p.Theta)
+	p.Factor = pick(f, map[string]float64{"rope_no_yarn": 1}, p.Factor)
 	pair := func(turns float64) float64 {
 		return float64(d) * math.Log(float64(p.Original)/(turns*2*math.Pi)) / (2 * math.Log(p.Theta))
 	}
@@ -34,10 +28,7 @@ func (f *formula) frequencies(d int) []float64 {
 	table := make([]float64, d/2)
 	for i := range table {
 		table[i] = FP32.round(math.Pow(p.Theta, -2*float64(i)/float64(d)))
-		ramp := min(max((float64(i)-lo)/(hi-lo), 0), 1)
-		if f.is("rope_linear") {
-			ramp = 1
-		}
+		ramp := pick(f, map[string]float64{"rope_linear": 1}, min(max((float64(i)-lo)/(hi-lo), 0), 1))
 		if p.Factor != 1 {
 			table[i] = FP32.round(table[i]/p.Factor*ramp + table[i]*(1-ramp))
 		}
@@ -57,13 +48,7 @@ func (f *formula) turns(d, ahead int, dtype Format) (cos, sin *node) {
 	positions := f.positions()
 	if cosines == nil || sines == nil || ahead != 0 {
 		cosines, sines = nil, nil
-		amplitude := f.Rope.Amplitude
-		switch {
-		case f.is("rope_amplitude_missing"):
-			amplitude = 1
-		case f.is("rope_amplitude_added"):
-			amplitude = mscale(f.Rope.Factor, 1)
-		}
+		amplitude := pick(f, map[string]float64{"rope_amplitude_missing": 1, "rope_amplitude_added": mscale(f.Rope.Factor, 1)}, f.Rope.Amplitude)
 		table := f.frequencies(d)
 		for _, position := range positions {
 			for _, frequency := range table {

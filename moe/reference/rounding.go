@@ -11,9 +11,9 @@ type Format int
 
 const (
 	Exact Format = iota // float64: nothing is rounded
-	BF16
-	FP16
-	FP32
+	BF16                // 8 bits of mantissa
+	FP16                // 11 bits
+	FP32                // 24 bits
 )
 
 // Way says after which operations results are rounded.

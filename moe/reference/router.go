@@ -53,17 +53,12 @@ func (f *formula) routeWeights(path string, logits, scores *node, chosen []int) 
 		scores = f.add(scores, f.param(path+".e_score_correction_bias"), 1)
 	}
 	y := f.chosen(scores, chosen)
-	scale := f.RouteScale
+	scale := pick(f, map[string]float64{"router_scale_missing": 1, "router_scale_twice": f.RouteScale * f.RouteScale}, f.RouteScale)
 	switch {
-	case f.is("router_scale_missing"):
-		scale = 1
-	case f.is("router_scale_twice"):
-		scale *= scale
 	case f.is("router_scale_before_norm") && f.NormTopK:
 		scale = 1
 	case f.is("router_weights_uniform"):
-		y = f.scale(y, 0)
-		y = f.shift(y, 1)
+		y = f.shift(f.scale(y, 0), 1)
 	case f.is("router_weights_rotated"):
 		y = f.columns(y, append(span(1, f.TopK), 0))
 	}
@@ -92,12 +87,9 @@ func (f *formula) choose(path string, scores *node) (chosen []int) {
 	choice := slices.Clone(scores.data)
 	if f.SelectionBias && !f.is("router_no_bias") {
 		bias := f.param(path + ".e_score_correction_bias").data
+		sign := pick(f, map[string]float64{"router_bias_negative": -1}, 1)
 		for i := range choice {
-			if b := bias[i%f.Experts]; f.is("router_bias_negative") {
-				choice[i] -= b
-			} else {
-				choice[i] += b
-			}
+			choice[i] += sign * bias[i%f.Experts]
 		}
 	}
 	f.note("choice", slices.Clone(choice), f.Experts)

@@ -1,0 +1,122 @@
+package reference
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestRounding(t *testing.T) {
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		format  Format
+		x, want float64
+	}{
+		{BF16, 1 + 1.0/256, 1}, {BF16, 1 + 3.0/256, 1 + 4.0/256}, {BF16, -3.5e38, -inf}, {BF16, inf, inf}, {BF16, 1e-40, 0x1p-133},
+		{FP16, 1 + 1.0/2048, 1}, {FP16, 1 + 3.0/2048, 1 + 4.0/2048}, {FP16, 65519, 65504}, {FP16, 65520, inf}, {FP16, 0x1p-25, 0}, {FP16, 0x1.8p-24, 0x1p-23},
+		{FP32, 1 + 0x1p-24, 1}, {FP32, 1 + 0x1.8p-23, 1 + 0x1p-22}, {Exact, 0.1, 0.1},
+	} {
+		if got := c.format.round(c.x); got != c.want {
+			t.Errorf("format %d: %g is rounded to %g, want %g", c.format, c.x, got, c.want)
+		}
+	}
+	if x := BF16.round(math.NaN()); x == x {
+		t.Errorf("NaN is rounded to %g", x)
+	}
+}
+
+// The ways of rounding move a module by what the format costs, and differ.
+func TestFloors(t *testing.T) {
+	g := openGolden(t, "deepseek_v3_tiny")
+	g.train()
+	core := g.module("model.layers.1.self_attn.core")
+	for _, p := range core.Inputs {
+		BF16.roundAll(g.values[p.Name].Data)
+	}
+	exact := g.forward(core).Out[0].Data
+	last := 0.0
+	for _, r := range []Rounding{{Format: FP32}, {Format: BF16, Jitter: 1}, {Format: BF16, Way: KernelEnds}, {Format: BF16}} {
+		g.edit = func(c *Call) { c.Rounding = r }
+		d := distance(g.forward(core).Out[0].Data, exact)
+		if low, high := map[Format]float64{FP32: 1e-8, BF16: 5e-4}[r.Format], map[Format]float64{FP32: 1e-6, BF16: 1e-2}[r.Format]; d < low || d > high || d == last {
+			t.Errorf("%+v costs %.2g, expected %.2g to %.2g and not %.2g", r, d, low, high, last)
+		}
+		last = d
+	}
+}
+
+// A module on some of its tokens or sequences gives the rows that it gives on all.
+func TestSelectedRows(t *testing.T) {
+	g := openGolden(t, "qwen3_moe_tiny")
+	g.train()
+	for path, rows := range map[string][2]int{"model.layers.1.mlp.experts": {5, 9}, "model.layers.1.self_attn": {48, 96}} {
+		m := g.module(path)
+		g.edit = nil
+		all := g.forward(m).Out[0]
+		g.edit = func(c *Call) { c.Tokens, c.Sequences = span(5, 9), []int{1} }
+		some, width := g.forward(m).Out[0].Data, all.Dims[1]
+		if d := distance(some, all.Data[rows[0]*width:rows[1]*width]); len(some) != (rows[1]-rows[0])*width || d > 1e-12 {
+			t.Errorf("%s: %d elements, off by %.2g", path, len(some), d)
+		}
+	}
+}
+
+func (g *golden) module(path string) *Module {
+	for _, m := range g.config.Modules() {
+		if m.Path == path {
+			return m
+		}
+	}
+	g.t.Fatalf("no module %s", path)
+	return nil
+}
+
+func TestWrongInputs(t *testing.T) {
+	g := openGolden(t, "deepseek_v3_tiny")
+	g.train()
+	for name, edit := range map[string]func(c *Call){
+		"expected 64 for each": func(c *Call) { c.In[0].Data = c.In[0].Data[:96*32] },
+		"1 inputs: expected 2": func(c *Call) { c.In = c.In[:1] },
+		"expected 0 to 15": func(c *Call) {
+			c.Choices = map[string]Tensor{"model.layers.1.mlp.gate.indices": {Data: make([]float64, 96*4)}}
+			c.Choices["model.layers.1.mlp.gate.indices"].Data[7] = 16
+		},
+		"give the router": func(c *Call) { c.Choices = nil },
+		"expected 4 for each tok": func(c *Call) {
+			c.Choices = map[string]Tensor{"model.layers.1.mlp.gate.indices": {Data: make([]float64, 9)}}
+		},
+		"numbers of experts": func(c *Call) { c.Mistake = "experts_swapped:a" },
+	} {
+		m := g.module("model.layers.1.mlp.experts")
+		call := Call{Batch: g.batch, Choices: g.choices, Param: g.weight, In: []Tensor{g.read(m.Inputs[0]), g.read(m.Inputs[1])}}
+		edit(&call)
+		if _, err := m.Forward(call); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestWrongConfigs(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(goldens, "deepseek_v3_tiny", "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for old, c := range map[string][2]string{
+		`"model_type": "deepseek_v3"`: {`"model_type": "gpt2"`, "expected deepseek_v2"},
+		`"hidden_size": 64`:           {`"hidden_size": "64"`, "hidden_size"},
+		`"vocab_size": 512`:           {`"vocab_size": 0`, "vocab_size is 0"},
+		`"n_group": 4`:                {`"n_group": 3`, "n_group 3"},
+		`"hidden_act": "silu"`:        {`"hidden_act": "gelu"`, "expected silu"},
+		`"rope_type": "default"`:      {`"rope_type": "longrope"`, "expected default or yarn"},
+		`"kv_lora_rank": 32`:          {`"kv_lora_rank": null`, "kv_lora_rank is 0"},
+	} {
+		if !strings.Contains(string(data), old) {
+			t.Errorf("config.json lacks %s", old)
+		}
+		if _, err := ReadConfig([]byte(strings.Replace(string(data), old, c[0], 1))); err == nil || !strings.Contains(err.Error(), c[1]) {
+			t.Errorf("%s: %v", c[0], err)
+		}
+	}
+}
