@@ -331,6 +331,9 @@ func TestBombs(t *testing.T) {
 	}
 	for name, bombs := range modelBombs {
 		for _, b := range bombs {
+			if b.name == "link to itself" && name == "config.json" { // no link is followed
+				b.rule = "not a regular file"
+			}
 			try("model "+name, b, name, func(path string) error { return openedModel(path) })
 		}
 	}

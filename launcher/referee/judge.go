@@ -7,6 +7,7 @@ package referee
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -307,6 +308,10 @@ func counted(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// extras are tensors that python/step.py records and that say nothing more: the ids again, the
+// activation function alone, probabilities, and the choices as the experts got them.
+var extras = regexp.MustCompile(`^model\.(embed_tokens\.)?input|\.act_fn\.|^model\.rotary_emb\.|\.self_attn\.(grad_)?output\.1|\.experts\.input\.1`)
+
 // unread lists the names that no module asked for: those that the model does not have, and those
 // that could not be compared.
 func (j *judge) unread() {
@@ -322,7 +327,7 @@ func (j *judge) unread() {
 	for _, class := range []step.Class{step.Weights, step.Activations, step.Gradients} {
 		for _, name := range j.folder.Unread(class) {
 			switch plain, _, _ := strings.Cut(name, "@"); {
-			case known[name] || known[plain]:
+			case known[name] || known[plain] || extras.MatchString(name):
 				j.report.Unread = append(j.report.Unread, classNames[class]+": "+name)
 			default:
 				j.report.Unknown = append(j.report.Unknown, classNames[class]+": "+name)
