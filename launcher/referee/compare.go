@@ -3,6 +3,8 @@ package referee
 import (
 	"math"
 	"slices"
+
+	"spmoe/moe/reference"
 )
 
 // A comparison holds a tensor of the run against the exact reference, in units of its floor: what
@@ -78,17 +80,15 @@ func (p tensorPair) compareRows(what, name string) Comparison {
 	if len(p.want) == 0 || p.rows == 0 {
 		return best
 	}
-	var live []int
-	for r := range p.rows {
-		if p.skip == nil || !p.skip(r) {
-			live = append(live, r)
-		}
-	}
-	for _, columns := range p.channels(live) {
-		c := Comparison{What: what, Name: name, Rows: len(live), Factor: 1}
-		if p.judgeRows(&c, live, columns); best.Statistic == "" || !(c.Strain <= best.Strain) {
+	p, live := p.live()
+	for _, columns := range p.channels() {
+		c := Comparison{What: what, Name: name, Rows: p.rows, Factor: 1}
+		if p.judgeRows(&c, columns); best.Statistic == "" || !(c.Strain <= best.Strain) {
 			best = c
 		}
+	}
+	for i, row := range best.Tokens {
+		best.Tokens[i] = live[row]
 	}
 	p.fit(&best)
 	bias := math.Abs(best.Factor-1) / max(biasOfFloor*best.Floor, biasOfFactor*best.FactorFloor)
@@ -98,14 +98,35 @@ func (p tensorPair) compareRows(what, name string) Comparison {
 	return best
 }
 
-// channels returns the columns as one part, or the outliers and the others as two.
-func (p tensorPair) channels(live []int) [][]int {
-	width := len(p.want) / p.rows
-	squares := make([]float64, width)
-	for _, r := range live {
-		for i, x := range p.want[r*width : (r+1)*width] {
-			squares[i] += x * x
+// live returns the pair without padding, and the numbers of its rows.
+func (p tensorPair) live() (tensorPair, []int) {
+	var rows []int
+	for r := range p.rows {
+		if p.skip == nil || !p.skip(r) {
+			rows = append(rows, r)
 		}
+	}
+	of := func(x []float64) []float64 {
+		return rowsOf(reference.Tensor{Dims: []int{p.rows}, Data: x}, p.rows, rows).Data
+	}
+	if len(rows) == p.rows {
+		return p, rows
+	}
+	q := tensorPair{got: of(p.got), want: of(p.want), rows: len(rows), least: p.least}
+	for _, f := range p.floors {
+		q.floors = append(q.floors, of(f))
+	}
+	return q, rows
+}
+
+// channels returns the columns as one part, or the outliers and the others as two.
+func (p tensorPair) channels() [][]int {
+	if p.rows == 0 {
+		return nil
+	}
+	squares := make([]float64, len(p.want)/p.rows)
+	for i, x := range p.want {
+		squares[i%len(squares)] += x * x
 	}
 	bar := outlierFactor * outlierFactor * median(squares)
 	var ordinary, outliers []int
@@ -122,11 +143,11 @@ func (p tensorPair) channels(live []int) [][]int {
 	return [][]int{ordinary, outliers}
 }
 
-func (p tensorPair) judgeRows(c *Comparison, live, columns []int) {
+func (p tensorPair) judgeRows(c *Comparison, columns []int) {
 	width := len(p.want) / p.rows
 	row := func(x []float64, r int) []float64 { return x[r*width : (r+1)*width] }
 	var norms, filled []float64
-	for _, r := range live {
+	for r := range p.rows {
 		norms = append(norms, normOf(row(p.want, r), columns))
 		if norms[len(norms)-1] > 0 {
 			filled = append(filled, norms[len(norms)-1])
@@ -136,10 +157,10 @@ func (p tensorPair) judgeRows(c *Comparison, live, columns []int) {
 	var seen []int
 	errors := func(x []float64) (all []float64) {
 		seen = seen[:0]
-		for i, r := range live {
+		for r := range p.rows {
 			// A row that nothing reached is none, as most rows of an embedding's gradient.
-			if d := distance(row(x, r), row(p.want, r), columns); norms[i] > 0 || d != 0 {
-				all, seen = append(all, d/max(norms[i], unit)), append(seen, r)
+			if d := distance(row(x, r), row(p.want, r), columns); norms[r] > 0 || d != 0 {
+				all, seen = append(all, d/max(norms[r], unit)), append(seen, r)
 			}
 		}
 		return all
@@ -193,8 +214,8 @@ func (p tensorPair) compareWhole(what, name string) Comparison {
 	p.fit(&c)
 	if p.rows >= 8 && len(p.want)/p.rows >= 8 {
 		if r := p.compareRows(what, name); !(r.Strain <= max(1, c.Strain)) && r.Statistic != "factor" {
-			r.Error, r.Floor = c.Error, c.Floor // of the whole
-			r.Statistic, c = "row "+r.Statistic, r
+			r.Error, r.Floor, r.Statistic = c.Error, c.Floor, "row "+r.Statistic // of the whole
+			c = r
 			p.fit(&c)
 		}
 	}

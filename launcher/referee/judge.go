@@ -72,15 +72,16 @@ func judgeFolder(folder *step.Folder, options Options) (*Report, error) {
 	j.ignoreTied()
 	for _, m := range chosen {
 		line, err := j.module(m)
-		if err != nil {
-			return nil, err
+		if err != nil { // this module cannot be judged, others can
+			j.report.doubt(err.Error())
+			continue
 		}
 		if line != nil && len(line.Comparisons) > 0 {
 			j.print(line)
 		}
 	}
 	if err := j.endToEnd(); err != nil {
-		return nil, err
+		j.report.doubt(err.Error())
 	}
 	j.settle()
 	for _, line := range j.report.Modules {
@@ -239,12 +240,11 @@ func (j *judge) module(m *reference.Module) (*ModuleLine, error) {
 	line := &ModuleLine{Path: m.Path, Kind: string(m.Kind), Layer: m.Layer}
 	var wrong *trial
 	for _, r := range j.repeats {
-		t, why, err := j.open(m, r)
+		t, err := j.open(m, r)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Path, err)
 		}
 		if t == nil {
-			line.Why = why
 			continue
 		}
 		line.Precision = formatNames[t.ways[0].Format]

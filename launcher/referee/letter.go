@@ -115,7 +115,6 @@ func (p *Printer) Letter(r *Report) {
 		}
 		p.paragraph("", "An error of %s of a tensor would have been seen in every module that is right. The largest statistic of these is %.2f of its threshold (%s).", percent(r.Resolution), strain, worst)
 	}
-	p.list("In this precision these mistakes would look the same", r.Excused, 6)
 }
 
 func (p *Printer) finding(number int, f *Finding) {

@@ -13,7 +13,6 @@ const (
 	Right      Verdict = "right"
 	Wrong      Verdict = "wrong"
 	CannotTell Verdict = "cannot tell"
-	NotJudged  Verdict = "not judged"
 )
 
 // Report is all that the referee found.
@@ -21,7 +20,7 @@ type Report struct {
 	Folder   string        `json:"folder"`
 	Verdict  Verdict       `json:"verdict"`
 	Read     []string      `json:"read"`     // what was there
-	Missing  []string      `json:"missing"`  // what was not, and what therefore could not be judged
+	Missing  []string      `json:"missing"`  // what was not
 	Unknown  []string      `json:"unknown"`  // names in the folder that the model does not have
 	Unread   []string      `json:"unread"`   // names that it has, but which were not compared
 	Modules  []*ModuleLine `json:"modules"`  // in the order of the forward pass
@@ -30,9 +29,8 @@ type Report struct {
 	// The largest strain of each statistic, of all that is right: 1 is the threshold.
 	Strains map[string]float64 `json:"strains"`
 	// Resolution is the smallest relative error that every judged module would have shown.
-	Resolution float64  `json:"resolution"`
-	Excused    []string `json:"excused"` // known mistakes that rounding would have hidden
-	Compared   int      `json:"compared"`
+	Resolution float64 `json:"resolution"`
+	Compared   int     `json:"compared"`
 }
 
 // ModuleLine is the verdict on one module, or on one of its calls.
@@ -40,12 +38,10 @@ type ModuleLine struct {
 	Path        string       `json:"path"`
 	Kind        string       `json:"kind"`
 	Layer       int          `json:"layer"`
-	Repeat      string       `json:"repeat,omitempty"`
 	Precision   string       `json:"precision"`
 	Verdict     Verdict      `json:"verdict"`
 	Comparisons []Comparison `json:"comparisons"`
 	Causes      []Cause      `json:"causes,omitempty"`
-	Why         string       `json:"why,omitempty"` // why it was not judged
 }
 
 // Cause is a known mistake that explains a wrong module: with it, the reference agrees.

@@ -65,24 +65,24 @@ func (j *judge) read(m *reference.Module, name string, p reference.Port, r step.
 	return &observed{full, v}, nil
 }
 
-// open collects what was recorded of a call; why says what is missing for a judgment.
-func (j *judge) open(m *reference.Module, r step.Repeat) (t *trial, why string, err error) {
+// open collects what was recorded of a call; nil: too little for a judgment.
+func (j *judge) open(m *reference.Module, r step.Repeat) (t *trial, err error) {
 	t = &trial{module: m, repeat: r}
 	if t.call.Batch, err = j.folder.Batch(r); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	t.tokens = len(t.call.Batch.IDs)
 	for _, p := range m.Inputs {
 		v, err := j.read(m, p.Name, p, r)
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		} else if v == nil {
-			return nil, p.Name + " is not in the folder", nil
+			return nil, nil
 		}
 		t.call.In = append(t.call.In, v.Tensor)
 		g, err := j.read(m, p.Grad, p, r)
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
 		t.gradIn = append(t.gradIn, g)
 	}
@@ -90,12 +90,12 @@ func (j *judge) open(m *reference.Module, r step.Repeat) (t *trial, why string, 
 	for _, p := range m.Outputs {
 		v, err := j.read(m, p.Name, p, r)
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
 		t.out = append(t.out, v)
 		g, err := j.gradientOf(m, p, r)
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
 		t.gradOut = append(t.gradOut, g)
 		t.backward = t.backward && g.Data != nil
@@ -103,20 +103,20 @@ func (j *judge) open(m *reference.Module, r step.Repeat) (t *trial, why string, 
 	t.backward = t.backward && !glue(m)
 	if m.Kind == reference.Router {
 		if err := j.openRouter(t); err != nil {
-			return nil, "", err
+			return nil, err
 		}
 	}
 	if !slices.ContainsFunc(t.out, func(v *observed) bool { return v != nil }) && !t.backward {
-		return nil, m.Outputs[0].Name + " is not in the folder", nil
+		return nil, nil
 	}
 	if t.call.Choices, err = j.choices(r); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	t.call.Param = j.params(m)
 	t.ways, t.least = j.roundings(m, r)
 	t.openGroups = j.folder.Model.TopKGroups
 	t.call.Fast = t.least > 1e-5
-	return t, "", nil
+	return t, nil
 }
 
 // gradientOf returns the recorded gradient of an output. That of a loss is the loss scale.
