@@ -50,13 +50,18 @@ func succeed(t *testing.T, args ...string) string {
 	return got.out
 }
 
-// refuse is launch for a command line that must end with a code and a message that has all of
-// want. One that is not refused ends soon: its context is over.
-func refuse(t *testing.T, code int, args []string, want ...string) {
-	t.Helper()
+// briefly is launch for a command line that should be refused. One that is not ends soon: its
+// context is over.
+func briefly(args ...string) outcome {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	got := launchTo(ctx, io.Discard, args...)
+	return launchTo(ctx, io.Discard, args...)
+}
+
+// refuse is for a command line that must end with a code and a message that has all of want.
+func refuse(t *testing.T, code int, args []string, want ...string) {
+	t.Helper()
+	got := briefly(args...)
 	if got.code != code {
 		t.Errorf("%q: exit code %d, want %d; output %q, errors %q", args, got.code, code, got.out, got.errOut)
 	}
@@ -68,6 +73,12 @@ func refuse(t *testing.T, code int, args []string, want ...string) {
 	if strings.Contains(got.errOut, "goroutine 1") {
 		t.Errorf("%q: a stack trace reached the user:\n%s", args, got.errOut)
 	}
+}
+
+// verify compares the checkpoints of a run with their checksums.
+func verify(t *testing.T, run string) {
+	t.Helper()
+	succeed(t, "checkpoint", "verify", run)
 }
 
 // watcher calls do once, when a line has come that has all of words.

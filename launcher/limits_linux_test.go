@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,29 +13,20 @@ import (
 	"spmoe/launcher/cli"
 )
 
-// A limit on address space is an error in one line, not the runtime's stack trace.
+// A limit on address space is an error in one line, not the runtime's stack trace. The race detector
+// alone needs terabytes, and says so.
 func TestAddressSpace(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
 	data := text(t)
-	for name, c := range map[string]struct {
-		kilobytes, args string
-	}{
-		"goroutines": {"2100000", "-np 8 train --data " + data},
-		"processes":  {"3000000", "-np 2 train --ranks process --data " + data},
-	} {
-		// The race detector alone needs terabytes, and says so.
-		cmd := exec.Command("sh", append([]string{"-c", `ulimit -v "$0" && exec "$@"`, c.kilobytes, self}, strings.Fields(c.args)...)...)
-		cmd.Env, cmd.Dir = append(os.Environ(), asLauncher+"=1"), t.TempDir()
-		out, err := cmd.CombinedOutput()
-		if strings.Contains(string(out), "ThreadSanitizer") {
+	for kilobytes, args := range map[int]string{2_100_000: "-np 8 train --data " + data, 3_000_000: "-np 2 train --ranks process --data " + data} {
+		p := prepare(t, fmt.Sprintf("ulimit -v %d &&", kilobytes), strings.Fields(args)...)
+		p.Dir = t.TempDir()
+		code, said := p.begin(t).end(), p.errOut.String()
+		if strings.Contains(said, "ThreadSanitizer") {
 			t.Skip("the race detector needs more")
 		}
-		exit := (*exec.ExitError)(nil)
-		if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitUsage || !strings.Contains(string(out), "of address space, but needs about") || strings.Count(string(out), "\n") != 1 {
-			t.Errorf("%s: %v:\n%.2000s", name, err, out)
+		if code != cli.ExitUsage || !strings.Contains(said, "of address space, but needs about") || strings.Count(said, "\n") != 1 {
+			t.Errorf("%s: exit code %d:\n%.2000s", args, code, said)
 		}
 	}
 }

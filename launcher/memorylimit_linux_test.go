@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -30,30 +29,24 @@ func TestMemoryLimit(t *testing.T) {
 	if err := os.WriteFile(limit, []byte(strconv.Itoa(45<<20)), 0); err != nil {
 		t.Skipf("no memory can be limited here: %v", err)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for range 3 {
-		args := processRun(filepath.Join(t.TempDir(), "run"), "--steps", "20", "--spares", "1")
-		cmd := exec.Command("sh", append([]string{"-c", "echo $$ > " + list + `; exec "$0" "$@"`, self}, args...)...)
-		cmd.Env = append(os.Environ(), asLauncher+"=1")
-		text, _ := cmd.CombinedOutput()
-		killed := cmd.ProcessState.Sys().(syscall.WaitStatus).Signaled()
-		if killed && !strings.Contains(string(text), "ranks are processes") {
+		p := prepare(t, "echo $$ > "+list+";", processRun(filepath.Join(t.TempDir(), "run"), "--steps", "20", "--spares", "1")...)
+		code, text := p.begin(t).end(), p.log.String()+p.errOut.String()
+		killed := p.ProcessState.Sys().(syscall.WaitStatus).Signaled()
+		if killed && !strings.Contains(text, "ranks are processes") {
 			t.Skip("the launcher alone needs more memory, as with the race detector")
 		}
 		if killed {
-			t.Fatalf("the launcher was killed: %v\n%s", cmd.ProcessState, text)
+			t.Fatalf("the launcher was killed: %v\n%s", p.ProcessState, text)
 		}
-		switch code := cmd.ProcessState.ExitCode(); {
+		switch {
 		case code == cli.ExitUsage:
 			t.Skipf("it does not start in so little memory: %s", text)
 		case code != cli.ExitOK && code != 137:
 			t.Errorf("exit code %d: %s", code, text)
-		case code == 137 && !strings.Contains(string(text), "memory ran out 6 times: lower --batch or --seq"):
+		case code == 137 && !strings.Contains(text, "memory ran out 6 times: lower --batch or --seq"):
 			t.Errorf("nothing says what to do: %s", text)
-		case !strings.Contains(string(text), "probably by the kernel because memory ran out"):
+		case !strings.Contains(text, "probably by the kernel because memory ran out"):
 			t.Skipf("the kernel killed none: %s", text)
 		}
 	}

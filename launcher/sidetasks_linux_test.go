@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,53 +9,40 @@ import (
 	"testing"
 
 	"spmoe/launcher/cli"
+	"spmoe/launcher/record"
 	"spmoe/launcher/report/page"
 	"spmoe/launcher/trainer/observe"
 )
 
-// rankKiller kills rank 0 when the first step is logged. When a later one is, it reads the page.
-type rankKiller struct {
-	beginning
-	run  string
-	page []byte // in the middle of the run
-	dead bool
-}
-
-func (k *rankKiller) Write(line []byte) (int, error) {
-	if !k.dead && bytes.Contains(line, []byte("step:")) {
-		k.dead = true
-		syscall.Kill(k.processes()[0], syscall.SIGKILL)
-	}
-	if k.page == nil {
-		k.page, _ = os.ReadFile(filepath.Join(k.run, page.File))
-	}
-	return len(line), nil
-}
-
 // The page is there while the run goes on, and loads itself again. It outlives rank 0, and so does
 // the trace.
 func TestPageOutlivesRankZero(t *testing.T) {
-	k := &rankKiller{run: filepath.Join(t.TempDir(), "run")}
-	args := processRun(k.run, "--steps", "500", "--set", "log_every=1", "--report", "--trace", "steps=495..497")
-	if code := run(context.Background(), args, k, &k.errOut); code != cli.ExitOK {
-		t.Fatalf("exit code %d: %s", code, k.errOut.String())
+	t.Parallel()
+	run := filepath.Join(t.TempDir(), "run")
+	p := prepare(t, "", processRun(run, "--steps", "100000", "--set", "log_every=1", "--report", "--trace", "steps=95..97")...).begin(t)
+	await(t, "a step", func() bool { return strings.Contains(p.log.String(), "step: ") })
+	syscall.Kill(processesIn(p.errOut.String())[0], syscall.SIGKILL)
+	read := func(name string) []byte {
+		text, _ := os.ReadFile(filepath.Join(run, name))
+		return text
 	}
-	if !bytes.Contains(k.page, []byte(`"reload":`)) {
-		t.Errorf("the page of the run that went on does not load itself again: %.300s", k.page)
+	await(t, "a page that loads itself again", func() bool { return bytes.Contains(read(page.File), []byte(`"reload":`)) })
+	await(t, "the last step of the trace", func() bool { return bytes.Contains(read(record.File), []byte(`"step":98,`)) })
+	p.Process.Signal(syscall.SIGINT)
+	if code := p.end(); code != cli.ExitInterrupted {
+		t.Fatalf("exit code %d: %s", code, p.errOut.String())
 	}
-	text, err := os.ReadFile(filepath.Join(k.run, page.File))
-	if err != nil || strings.Count(string(text), `"event":"detected"`) != 1 || !strings.Contains(string(text), "was killed by signal 9") || strings.Contains(string(text), `"reload":`) {
-		t.Errorf("the report does not tell of the failure (%v)", err)
+	text := string(read(page.File))
+	if strings.Count(text, `"event":"detected"`) != 1 || !strings.Contains(text, "was killed by signal 9") || strings.Contains(text, `"reload":`) {
+		t.Errorf("the report does not tell of the failure: %.300s", text)
 	}
-	if text, err = os.ReadFile(filepath.Join(k.run, observe.TraceFile)); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{`"name":"rank 0"`, `"name":"rank 3"`, `"name":"step 495"`, `"name":"step 497"`} {
-		if !strings.Contains(string(text), want) {
+	trace := string(read(observe.TraceFile))
+	for _, want := range []string{`"name":"rank 0"`, `"name":"rank 3"`, `"name":"step 95"`, `"name":"step 97"`} {
+		if !strings.Contains(trace, want) {
 			t.Errorf("the trace lacks %s", want)
 		}
 	}
-	if n := strings.Count(string(text), `"cat":"step"`); n != 3*4 {
+	if n := strings.Count(trace, `"cat":"step"`); n != 3*4 {
 		t.Errorf("the trace has %d steps of ranks", n)
 	}
 }
