@@ -42,24 +42,39 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"Agrees": built.agree, "Stages": built.stages, "Replicas": built.replicas, "Shared sequences": built.sequences,
-		"Layout bytes": built.layoutBytes, "Slow": built.slow, "Uneven": built.uneven, "Loses a host": built.lose,
-		"Fewer hosts": built.fewer, "Host killed": built.kill, "Bytes": built.bytes, "Folder": built.folder, "Mistakes": built.mistakes, "Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
+		"Agrees": built.agree, "Layout bytes": built.layoutBytes, "Bytes": built.bytes, "Slow": built.slow,
+		"Fewer hosts": built.fewer, "Host killed": built.kill, "Folder": built.folder, "Mistakes": built.mistakes,
+		"Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
 	}
 }
 
-// awaited is what a job prints, for a test that waits for some of it.
-type awaited struct{ lockedBuffer }
+// watchedJob is a command that a test watches.
+type watchedJob struct {
+	*exec.Cmd
+	text lockedBuffer
+	ctx  context.Context
+}
+
+// launched starts a command.
+func launched(t *testing.T, ctx context.Context, cmd *exec.Cmd) *watchedJob {
+	t.Helper()
+	j := &watchedJob{Cmd: cmd, ctx: ctx}
+	cmd.Stdout, cmd.Stderr = &j.text, &j.text
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
 
 // await returns when the text has been printed.
-func (l *awaited) await(t *testing.T, ctx context.Context, text string) {
+func (j *watchedJob) await(t *testing.T, text string) {
 	t.Helper()
-	for !strings.Contains(l.String(), text) {
+	for !strings.Contains(j.text.String(), text) {
 		select {
-		case <-ctx.Done():
-			t.Fatalf("%q has not been printed, only\n%s", text, l.String())
+		case <-j.ctx.Done():
+			t.Fatalf("%q has not been printed, only\n%s", text, j.text.String())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -101,13 +116,7 @@ func newestStep(t *testing.T, run string) (step int) {
 	return step
 }
 
-// saved is the checksum of the state at the end, however ranks divide it.
-func saved(t *testing.T, run string) string {
-	t.Helper()
-	return savedAt(t, run, 3)
-}
-
-// savedAt is saved for a run of some steps.
+// savedAt is the checksum of the state after some steps, however ranks divide it.
 func savedAt(t *testing.T, run string, steps int) string {
 	t.Helper()
 	r, err := checkpoint.Open(filepath.Join(run, fmt.Sprintf("step-%08d", steps)))
@@ -122,40 +131,8 @@ func savedAt(t *testing.T, run string, steps int) string {
 	return sums.All
 }
 
-// A host that is cut off ends the job, which says which host, and from which checkpoint fewer hosts
-// go on.
-func (built programs) lose(t *testing.T) {
-	for _, mpi := range mpis {
-		t.Run(string(mpi), func(t *testing.T) {
-			program := built[mpi]
-			c := hosts.New(t, 2, hosts.Link{})
-			out := filepath.Join(t.TempDir(), "run")
-			ctx, stop := context.WithCancel(limited(t))
-			defer stop()
-			var text awaited
-			cmd := c.MPIRun(ctx, mpi, 2, program, trainingArgs(out, "--steps", "100000", "--save-every", "2", "--host-timeout", "3s")...)
-			cmd.Stdout, cmd.Stderr = &text, &text
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			text.await(t, ctx, "saved "+out)
-			c.Hosts[1].Cut()
-			text.await(t, ctx, "host host1 (ranks 2 to 3) has been silent")
-			text.await(t, ctx, "the newest checkpoint is "+out)
-			stop() // Open MPI's own end may take a minute
-			if err := cmd.Wait(); err == nil {
-				t.Error("the job has ended well")
-			}
-			rest := ended(t, exec.CommandContext(limited(t), program, "-np", "2", "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(newestStep(t, out)+1)))
-			if !strings.Contains(rest, "done: ") {
-				t.Errorf("one host alone does not go on: %s", rest)
-			}
-		})
-	}
-}
-
-// One of four hosts is cut off. The others end and name it. The run goes on with three hosts, as a
-// pipeline, and with two, to the bits of a run that nothing has disturbed.
+// One of four hosts is cut off. The others end, name it, and say from which checkpoint fewer hosts go
+// on: three, as a pipeline, and two, to the bits of a run that nothing has disturbed.
 func (built programs) fewer(t *testing.T) {
 	const planned = "100000"
 	args := func(out string, more ...string) []string {
@@ -167,25 +144,19 @@ func (built programs) fewer(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "run")
 			ctx, stop := context.WithCancel(limited(t))
 			defer stop()
-			var text awaited
 			c := hosts.New(t, 4, hosts.Link{})
-			cmd := c.MPIRun(ctx, mpi, 1, program, args(out, "--steps", planned, "--ep", "2", "--save-every", "1", "--set", "keep=3", "--host-timeout", "3s")...)
-			cmd.Stdout, cmd.Stderr = &text, &text
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			text.await(t, ctx, "saved "+out)
+			j := launched(t, ctx, c.MPIRun(ctx, mpi, 1, program, args(out, "--steps", planned, "--ep", "2", "--save-every", "1", "--set", "keep=3", "--host-timeout", "3s")...))
+			j.await(t, "saved "+out)
 			c.Hosts[3].Cut()
-			cut := time.Now()
 			silent := "rank 3: host host3 (rank 3) has been silent for 3s"
-			if text.await(t, ctx, silent); mpi == hosts.OpenMPI { // MPICH's job ends with the first rank
+			if j.await(t, silent); mpi == hosts.OpenMPI { // MPICH's job ends with the first rank
 				for h := range 3 {
-					text.await(t, ctx, fmt.Sprintf("launcher: rank %d on host host%[1]d: %s", h, silent))
+					j.await(t, fmt.Sprintf("launcher: rank %d on host host%[1]d: %s", h, silent))
 				}
 			}
-			t.Logf("the other hosts end %v after the cut", time.Since(cut).Round(time.Millisecond))
+			j.await(t, "the newest checkpoint is "+out)
 			stop() // Open MPI's own end may take a minute
-			if err := cmd.Wait(); err == nil {
+			if err := j.Wait(); err == nil {
 				t.Error("the job has ended well")
 			}
 			end := newestStep(t, out) + 2
@@ -211,23 +182,17 @@ func (built programs) fewer(t *testing.T) {
 func (built programs) kill(t *testing.T) {
 	for _, mpi := range mpis {
 		t.Run(string(mpi), func(t *testing.T) {
-			program := built[mpi]
 			c := hosts.New(t, 2, hosts.Link{})
 			out := filepath.Join(t.TempDir(), "run")
 			ctx := limited(t)
-			var text awaited
-			cmd := c.MPIRun(ctx, mpi, 2, program, trainingArgs(out, "--steps", "100000", "--save-every", "2")...)
-			cmd.Stdout, cmd.Stderr = &text, &text
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			text.await(t, ctx, "saved "+out)
+			j := launched(t, ctx, c.MPIRun(ctx, mpi, 2, built[mpi], trainingArgs(out, "--steps", "100000", "--save-every", "2")...))
+			j.await(t, "saved "+out)
 			c.Hosts[1].Kill()
-			if err := cmd.Wait(); err == nil || ctx.Err() != nil {
+			if err := j.Wait(); err == nil || ctx.Err() != nil {
 				t.Fatalf("the job ends with %v, %v", err, ctx.Err())
 			}
 			step := newestStep(t, out)
-			again := ended(t, c.MPIRun(limited(t), mpi, 2, program, "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(step+1)))
+			again := ended(t, c.MPIRun(limited(t), mpi, 2, built[mpi], "train", "--resume", "--allow-changes", "--out", out, "--steps", fmt.Sprint(step+1)))
 			if !strings.Contains(again, fmt.Sprintf("step-%08d", step)) {
 				t.Errorf("the second start does not go on from step %d: %s", step, again)
 			}
@@ -321,29 +286,23 @@ func (built programs) stop(t *testing.T) {
 		for rank := range 2 {
 			t.Run(fmt.Sprintf("%s, rank %d", mpi, rank), func(t *testing.T) {
 				ctx := limited(t)
-				var text awaited
 				out := filepath.Join(t.TempDir(), "run")
 				args := append([]string{"-c", eachRank, built[mpi]}, trainingArgs(out, "--steps", "100000", "--save-every", "2")...)
-				cmd := hosts.New(t, 1, hosts.Link{}).MPIRun(ctx, mpi, 2, "sh", args...)
-				cmd.Stdout, cmd.Stderr = &text, &text
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				text.await(t, ctx, "saved "+out)
-				is := fmt.Sprintf("rank %d is process ", rank)
-				_, after, _ := strings.Cut(text.String(), is)
+				j := launched(t, ctx, hosts.New(t, 1, hosts.Link{}).MPIRun(ctx, mpi, 2, "sh", args...))
+				j.await(t, "saved "+out)
+				_, after, _ := strings.Cut(j.text.String(), fmt.Sprintf("rank %d is process ", rank))
 				var pid int
 				if _, err := fmt.Sscan(after, &pid); err != nil {
-					t.Fatalf("%v in\n%s", err, text.String())
+					t.Fatalf("%v in\n%s", err, j.text.String())
 				}
 				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 					t.Fatal(err)
 				}
-				if err := cmd.Wait(); err == nil || ctx.Err() != nil {
+				if err := j.Wait(); err == nil || ctx.Err() != nil {
 					t.Errorf("the job ends with %v, %v", err, ctx.Err())
 				}
-				if want := fmt.Sprintf("rank %d: its process %d has been stopped for ", rank, pid); !strings.Contains(text.String(), want) {
-					t.Errorf("it does not say %q:\n%s", want, text.String())
+				if want := fmt.Sprintf("rank %d: its process %d has been stopped for ", rank, pid); !strings.Contains(j.text.String(), want) {
+					t.Errorf("it does not say %q:\n%s", want, j.text.String())
 				}
 			})
 		}
@@ -358,11 +317,9 @@ func TestClusterWithoutMPI(t *testing.T) {
 		{"PMIX_RANK=1", "PMIX_NAMESPACE=x", "SLURM_STEP_NUM_TASKS=4"},
 		{"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=4"},
 	} {
-		cmd := exec.Command(os.Args[0], "train")
-		cmd.Env = append(append(os.Environ(), asLauncher+"=1"), variables...)
-		text, err := cmd.CombinedOutput()
-		if err == nil || !strings.Contains(string(text), "CC=mpicc go build -tags mpi") {
-			t.Errorf("%v: %v, %s", variables, err, text)
+		p := prepare(t, strings.Join(variables, " "), "train")
+		if code := p.begin(t).end(); code == 0 || !strings.Contains(p.errOut.String(), "CC=mpicc go build -tags mpi") {
+			t.Errorf("%v: exit code %d, %s", variables, code, p.errOut.String())
 		}
 	}
 }

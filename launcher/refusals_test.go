@@ -31,7 +31,7 @@ func TestRefusals(t *testing.T) {
 	data := text(t)
 	trainedRun(t)
 	own := trainedTokenizer(t, data)
-	write(t, "rows.jsonl", strings.Repeat(`{"text":"a row of a set"}`+"\n", 400))
+	write(t, "rows.jsonl", strings.Repeat(`{"text":"a row of a set"}`+"\n", 1000))
 	write(t, "model.json", "{\n  \"model_type\": \"deepseek_v3\"\n}")
 	write(t, "old.toml", "[fp8]\naccumulate = '14bit'\n")
 	if err := os.Mkdir("empty", 0o777); err != nil {
