@@ -4,22 +4,15 @@ package main
 // packages stricttoml, strictjson, safetensors, record, datasets and weights.
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
-	"spmoe/collective/heap"
-	"spmoe/datasets"
-	"spmoe/launcher/checkpoint/safetensors"
 	"spmoe/launcher/cli"
-	"spmoe/launcher/golden"
-	"spmoe/launcher/record"
-	"spmoe/launcher/weights"
 )
 
 // bomb is something to be refused: how it is made in an empty folder, and the rule that its error
@@ -79,16 +72,6 @@ var notFiles = []bomb{
 	{"missing", missing, "no such file"},
 }
 
-var tensorBombs = append([]bomb{
-	{"shape that wraps to 0", content("\x57\x00\x00\x00\x00\x00\x00\x00" + `{"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}}               `), "overflows 63 bits"},
-	{"1 TB of data in a hole", sparse("\x02\x00\x00\x00\x00\x00\x00\x00{}", tbyte), "must end together"},
-}, notFiles...)
-
-var recordBombs = append([]bomb{
-	{"1 TB", sparse("", tbyte), "metrics.jsonl:1: a line has more than"},
-	{"nested 10^5", content(`{"step":` + strings.Repeat("[", 100_000) + "\n"), "metrics.jsonl:1: offset 40: values are nested more than 32 deep"},
-}, notFiles...)
-
 var configBombs = append([]bomb{
 	{"1 TB", sparse("steps = 1\n", tbyte), "expected at most 262144"},
 	{"60 KB of unknown tables", content(strings.Repeat("[[a]]\n", 10_000)), `:1: unknown key "a"`},
@@ -102,8 +85,7 @@ var configBombs = append([]bomb{
 
 var textBombs = []bomb{
 	{"empty", content(""), "is empty"},
-	{"1 TB in a hole", sparse("text", tbyte), "NUL byte"},
-	{"1 TB behind 10 KB of text", sparse(strings.Repeat("text", 2500), tbyte), "NUL byte"},
+	{"1 TB in a hole", sparse("text", tbyte), "to read 1 TiB of text"},
 	{"NUL", content("te\x00xt"), "NUL byte"},
 	{"FIFO", fifo, "expected a file of text"},
 	{"device", link("/dev/zero"), "expected a file of text"},
@@ -115,7 +97,7 @@ var textBombs = []bomb{
 		folder(t, filepath.Join(path, "sub"))
 		link("..")(t, filepath.Join(path, "sub", "up"))
 		sparse("text", tbyte)(t, filepath.Join(path, "sub", "hole"))
-	}, "none of 1 files is a non-empty text file"},
+	}, "to read 1 TiB of text"},
 	{"missing", missing, "no such file"},
 }
 
@@ -153,134 +135,58 @@ var planBombs = append([]bomb{
 	{"NaN", content("margin = nan\n"), "holds a comparison in which"},
 }, notFiles[:5]...)
 
-var heapBombs = []bomb{
-	{"empty", content(""), "it is not a heap"},
-	{"1 TB of zeros", sparse("", tbyte), "is not a heap of this version"},
-	{"folder", folder, "is a directory"},
-}
-
-// opened is the error of a reader whose file, if there is one, is closed again.
-func opened[F io.Closer](file F, err error) error {
-	if err == nil {
-		file.Close()
-	}
-	return err
-}
-
 // Files that were made to do harm are refused by the name of the rule that they break, in little
 // memory and without waiting for anyone.
 func TestBombs(t *testing.T) {
-	try := func(reader string, b bomb, file string, read func(path string) error) {
-		t.Run(reader+"/"+b.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), file)
+	try := func(b bomb, name string, line ...string) {
+		t.Run(strings.Join(line, " ")+" "+name+"/"+b.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, name)
+			others, _ := filepath.Glob(filepath.Join(goldenV3, map[string]string{"check": "*", "convert": "config.json"}[line[0]]))
+			for _, file := range others { // of a folder that is good but for this file
+				if text, err := os.ReadFile(file); err == nil && filepath.Base(file) != name {
+					write(t, filepath.Join(dir, filepath.Base(file)), string(text))
+				}
+			}
 			b.make(t, path)
-			var err error
-			if n := allocated(func() { err = read(path) }); n > refusalMemory {
+			args := slices.Clone(line)
+			for i := range args {
+				args[i] = strings.NewReplacer("FILE", path, "DIR", dir).Replace(args[i])
+			}
+			var got outcome
+			if n := allocated(func() { got = launch(args...) }); n > refusalMemory {
 				t.Errorf("%d bytes were allocated", n)
 			}
-			if err == nil || !strings.Contains(err.Error(), b.rule) || len(err.Error()) > 4000 {
-				t.Errorf("%.400v, want %q", err, b.rule)
+			if got.code != cli.ExitUsage || !strings.Contains(got.errOut, b.rule) || len(got.errOut) > 4000 {
+				t.Errorf("exit code %d: %.400s, want %q", got.code, got.errOut, b.rule)
 			}
 		})
 	}
-	for _, b := range tensorBombs {
-		try("safetensors", b, "x.safetensors", func(path string) error { return opened(safetensors.Open(path)) })
-		try("MX reference", b, "x.safetensors", func(path string) error { _, err := golden.CheckMX(path); return err })
+	for _, b := range configBombs {
+		try(b, "c.toml", "train", "--dry-run", "--out", "none", "--config", "FILE")
 	}
-	for _, b := range recordBombs {
-		if b.name == "link to itself" { // no link is followed
-			b.rule = "not a regular file"
-		}
-		try("record", b, record.File, func(path string) error { _, err := record.Read(filepath.Dir(path)); return err })
+	for _, b := range planBombs {
+		try(b, "plan.toml", "compare", "--quick", "--out", "DIR")
 	}
 	for _, b := range textBombs {
-		try("text", b, "data.txt", func(path string) error { _, err := datasets.Open([]string{path}, datasets.Options{}); return err })
+		try(b, "data.txt", "train", "--data", "FILE", "--out", "DIR/run")
 	}
 	for name, bombs := range goldenBombs {
 		for _, b := range bombs {
-			try("golden "+name, b, name, func(path string) error { return openedFolder(path) })
+			try(b, name, "check", "DIR")
 		}
 	}
 	for _, b := range indexBombs {
-		try("index", b, "model.safetensors.index.json", func(path string) error {
-			if err := copyTo(filepath.Dir(path), goldenV3, "config.json"); err != nil {
-				return err
-			}
-			return opened(weights.Open(filepath.Dir(path)))
-		})
-	}
-	for _, b := range heapBombs {
-		try("heap", b, "heap", func(path string) error {
-			file, err := os.OpenFile(path, os.O_RDWR, 0)
-			if err != nil {
-				return err
-			}
-			defer file.Close()
-			return opened(heap.Open(file))
-		})
-	}
-
-	command := func(args ...string) error {
-		if got := launch(args...); got.code == cli.ExitUsage {
-			return errors.New(got.errOut)
-		} else {
-			return fmt.Errorf("exit code %d: %s", got.code, got.errOut)
-		}
-	}
-	for _, b := range configBombs {
-		try("config", b, "c.toml", func(path string) error { return command("train", "--dry-run", "--out", "none", "--config", path) })
-	}
-	for _, b := range planBombs {
-		try("comparison", b, "plan.toml", func(path string) error { return command("compare", "--quick", "--out", filepath.Dir(path)) })
+		try(b, "model.safetensors.index.json", "convert", "--from", "DIR", "--to", "DIR/x")
 	}
 	data := text(t)
 	for _, b := range notFiles {
-		for _, flag := range []string{"--ratios", "--hardware"} {
-			try("project "+flag, b, "FILE", func(path string) error { return command("project", flag, path) })
-		}
-		for _, flags := range []string{"--set replay_routes=", "-np 2 --pp 2 --ep 1 --set pp_schedule=", "--tokenizer ", "--set recipe="} {
-			if flags == "--tokenizer " && b.name == "folder" { // of a model
-				continue
-			}
-			try("train "+flags, b, "FILE", func(path string) error {
-				return command(tiny(data, append(strings.Fields(flags+path), "--out", filepath.Join(filepath.Dir(path), "run"))...)...)
-			})
-		}
-	}
-}
-
-// copyTo copies a file to another folder.
-func copyTo(dir, from, name string) error {
-	in, err := os.Open(filepath.Join(from, name))
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.Create(filepath.Join(dir, name))
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
-}
-
-// openedFolder opens the golden folder that the file at path completes: its other files are good
-// ones.
-func openedFolder(path string) error {
-	entries, err := os.ReadDir(goldenV3)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.Name() != filepath.Base(path) {
-			if err := copyTo(filepath.Dir(path), goldenV3, e.Name()); err != nil {
-				return err
+		try(b, "FILE", "project", "--ratios", "FILE")
+		try(b, "FILE", "project", "--hardware", "FILE")
+		for _, flags := range []string{"--set replay_routes=FILE", "-np 2 --pp 2 --ep 1 --set pp_schedule=FILE", "--tokenizer FILE", "--set recipe=FILE"} {
+			if flags != "--tokenizer FILE" || b.name != "folder" { // of a model
+				try(b, "FILE", tiny(data, append(strings.Fields(flags), "--out", "DIR/run")...)...)
 			}
 		}
 	}
-	f, err := golden.Open(filepath.Dir(path))
-	if err == nil {
-		f.Close()
-	}
-	return err
 }

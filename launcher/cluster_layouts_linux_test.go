@@ -3,16 +3,13 @@ package main
 // What ranks on several hosts compute, and what they send.
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"spmoe/bench/exchange"
 	"spmoe/internal/testing/hosts"
@@ -98,34 +95,6 @@ func (built programs) layoutBytes(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// A slow link and a host that stops half of the time change the time of a step, and no bit.
-func (built programs) slow(t *testing.T) {
-	program := built[hosts.OpenMPI]
-	args := func(out string) []string {
-		return trainingArgs(out, "--steps", "8", "--eval-every", "0", "--set", "model.layers=4", "--seq", "256", "--ep", "2")
-	}
-	one, out := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "run")
-	ended(t, exec.CommandContext(limited(t), program, append([]string{"-np", "4", "--ranks", "process"}, args(one)...)...))
-	on := hosts.New(t, 2, hosts.Link{Rate: 10e9})
-	on.Hosts[1].Limit(hosts.Link{Rate: 1e8})
-	ctx, stop := context.WithCancel(limited(t))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
-			on.Hosts[1].Signal(program, syscall.SIGSTOP)
-			time.Sleep(50 * time.Millisecond)
-			on.Hosts[1].Signal(program, syscall.SIGCONT)
-		}
-	}()
-	ended(t, on.MPIRun(ctx, hosts.OpenMPI, 2, program, args(out)...))
-	stop()
-	<-done
-	if savedAt(t, out, 8) != savedAt(t, one, 8) {
-		t.Error("the checkpoint differs from that of one host")
 	}
 }
 

@@ -197,28 +197,20 @@ func TestLiveViewAfterStop(t *testing.T) {
 func TestPlainLog(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	for name, c := range map[string]struct {
-		term string
-		args []string
-	}{
-		"dumb":  {"dumb", nil},
-		"plain": {"xterm", []string{"--plain", "--color", "never"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Setenv("TERM", c.term)
-			terminal := openPTY(t, 200, 40, func(*vt.Terminal) {})
-			code := run(t.Context(), tiny(data, append(c.args, "--out", name)...), terminal.File, terminal.File)
-			all, _ := terminal.seen(t)
-			if code != cli.ExitOK || strings.Count(all, "\nstep: ") != 6 || !strings.Contains(all, "\ndone: 6 steps") || strings.Contains(all, "░") || len(terminal.term.Styles) > 0 {
-				t.Errorf("exit code %d, styles %q:\n%s", code, terminal.term.Styles, all)
-			}
-		})
+	for name, args := range map[string][]string{"dumb": nil, "xterm": {"--plain", "--color", "never"}} {
+		t.Setenv("TERM", name)
+		terminal := openPTY(t, 200, 40, func(*vt.Terminal) {})
+		code := run(t.Context(), tiny(data, append(args, "--out", name)...), terminal.File, terminal.File)
+		all, _ := terminal.seen(t)
+		if code != cli.ExitOK || strings.Count(all, "\nstep: ") != 6 || !strings.Contains(all, "\ndone: 6 steps") || strings.Contains(all, "░") || len(terminal.term.Styles) > 0 {
+			t.Errorf("%s: exit code %d, styles %q:\n%s", name, code, terminal.term.Styles, all)
+		}
 	}
 	t.Setenv("TERM", "xterm")
-	if out := succeed(t, tiny(data, "--out", "pipe", "--steps", "2")...); strings.Contains(out, "\x1b") {
-		t.Errorf("control characters in a pipe:\n%q", out)
-	}
-	if out := succeed(t, tiny(data, "--out", "always", "--color", "always")...); !strings.Contains(out, "\n\x1b[1mdone: 6 steps") {
-		t.Errorf("no colours where they were asked for:\n%q", out)
+	for _, color := range []string{"auto", "always"} {
+		out := succeed(t, tiny(data, "--out", color, "--steps", "2", "--color", color)...)
+		if strings.Contains(out, "\n\x1b[1mdone: 2 steps") != (color == "always") || strings.Contains(out, "\x1b") != (color == "always") {
+			t.Errorf("--color %s in a pipe:\n%q", color, out)
+		}
 	}
 }

@@ -112,8 +112,8 @@ func calmRun(t *testing.T, steps int, more ...string) string {
 // killsVariable is the variable with the number of kills of TestFaults' first row.
 const killsVariable = "SPMOE_KILLS"
 
-// Jobs of ranks that are processes end with the bits of one that nothing disturbed, whatever their
-// ranks do. Kills are not the fault of the step in which they come, however many there are. Flips
+// Ranks that are processes end with the bits of ranks that are goroutines and that nothing
+// disturbed, whatever becomes of them. Kills are not the fault of the step in which they come, however many there are. Flips
 // strike in steps, which are computed twice. Evaluations are not: the first one has the first
 // messages.
 func TestFaults(t *testing.T) {
@@ -128,6 +128,7 @@ func TestFaults(t *testing.T) {
 		stages  = "--set model.layers=4 --batch 8 --micro-batch 1 --pp 2 --set pp_schedule=ZBVZeroBubble"
 		sharers = "--tp 2 --seq 64"
 		replay  = "--set guard.replay=1 --eval-every 0"
+		mxfp8   = "--precision mxfp8 --set ep_dispatch=mxfp8 --set ep_combine_backward=mxfp8"
 		third   = "kill@trainer/step/inside#3"
 	)
 	calm := map[string]map[string]string{} // what a run ends with that nothing disturbs
@@ -150,7 +151,8 @@ func TestFaults(t *testing.T) {
 		{"ends when all ended", 30, "", "", first("", "kill@spmd/leave/before#1", "kill@spmd/leave/inside#1"), 2, 0},
 		{"flipped bits", 20, replay, "", first("flip@trainer/step/weights#50", "flip@trainer/step/state#60", "flip@ep/put/message#400", "flip@trainer/step/gradient#90"), 0, 2},
 		{"nan and a full disk", 30, "", "", first("nan@trainer/step/gradient#30", "full@checkpoint/write#1"), 0, 2},
-		{"nothing, under load", 30, "", "--spares 0", first(), 0, 0},
+		{"nothing, in MXFP8", 20, mxfp8, "--recompute full", first(), 0, 0},
+		{"nothing, under load", 30, "", "--spares 0 --bind-to core --tag-output --set ep_exchange=standard", first(), 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			kind := fmt.Sprint(c.steps, c.model)
@@ -181,6 +183,9 @@ func TestFaults(t *testing.T) {
 			}
 			if code != cli.ExitOK || err != nil || dead != c.dead || alarms < c.alarms || alarms > 0 && c.alarms == 0 {
 				t.Errorf("exit code %d, %d processes died, want %d, %d alarms, want %d (%v)", code, dead, c.dead, alarms, c.alarms, err)
+			}
+			if tagged := strings.Contains(said.String(), `[0] {"`); tagged != slices.Contains(args, "--tag-output") {
+				t.Errorf("lines are tagged: %t", tagged)
 			}
 			same(t, finished(t, out, c.steps), calm[kind])
 			if left := childrenOf(os.Getpid()); len(left) > 0 {

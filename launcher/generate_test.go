@@ -50,9 +50,11 @@ func texts(t *testing.T, args ...string) []map[string]any {
 }
 
 // What generate writes is the same on any number of ranks, alone and in a batch, in pieces and as
-// JSON; and it is what the run's own sample was.
+// JSON; and it is what the run's own sample was, here of a run in stages. One rank cannot continue
+// that, and the error names the number that can.
 func TestGenerate(t *testing.T) {
-	done := trainedRun(t, "--set", "sample_tokens=40")
+	done := trainedRun(t, "-np", "4", "--pp", "2", "--set", "pp_schedule=ZBVZeroBubble", "--batch", "16", "--set", "model.layers=4", "--set", "sample_tokens=40")
+	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--steps", "100"}, "pp 2 does not divide 1 ranks", "the run had -np 4")
 	as := []string{"--prompt", "// New returns ", "--max-tokens", "40", "--endless", "--slide"}
 	one := texts(t, as...)[0]
 	if one["text"] != done["sample"] || one["text"] == "" || one["reason"] != "length" || one["prompt"] != "// New returns " {
@@ -122,26 +124,33 @@ func TestGenerateCheck(t *testing.T) {
 }
 
 // A model of Hugging Face's form says what its run says, with the tokenizer that is beside it or is
-// given.
+// given. --averaged takes the weights whose loss training has measured too.
 func TestGenerateFromHuggingFace(t *testing.T) {
-	trainedRun(t)
-	succeed(t, "convert", "--from", "runs/run", "--to", "hf", "--dtype", "fp32")
+	data := text(t)
+	trainedRun(t, "--data", data, "--set", "ema=0.9")
+	succeed(t, "convert", "--from", "runs/run", "--to", "hf", "--averaged", "--dtype", "fp32")
 	if err := os.RemoveAll("hf/tokenizer.json"); err != nil {
 		t.Fatal(err)
 	}
 	refuse(t, cli.ExitUsage, []string{"generate", "--checkpoint", "hf", "--prompt", "x"}, "hf has no tokenizer.json", "--tokenizer")
 	as := []string{"--prompt", "the rank ", "--max-tokens", "20", "--context", "32", "--precision", "bf16"}
-	want := texts(t, append(as, "--checkpoint", "runs/run")...)[0]
+	want := texts(t, append(as, "--checkpoint", "runs/run", "--averaged")...)[0]
 	got := texts(t, append(as, "--checkpoint", "hf", "--tokenizer", "bytes")...)[0]
 	if got["text"] != want["text"] || got["text"] == "" {
 		t.Errorf("%v, the run says %v", got, want)
 	}
-	// Its texts may have to begin with a token, which is no part of what is shown.
-	write(t, "hf/tokenizer_config.json", `{"add_bos_token": true, "bos_token": "the "}`)
-	begun := texts(t, "--prompt", "rank ", "--max-tokens", "20", "--context", "32", "--checkpoint", "hf", "--tokenizer", "bytes")[0]
-	if begun["text"] != want["text"] || begun["prompt"] != "rank " {
-		t.Errorf("%v, want the text of %v", begun, want)
+	log, err := record.Read("runs/run")
+	if err != nil {
+		t.Fatal(err)
 	}
+	last, averaged := float64(log.Done.HeldOut), float64(log.Done.Averaged)
+	exported := "--checkpoint hf --tokenizer bytes --precision fp32 --seq 32 --max-tokens 128 --data " + data
+	for args, want := range map[string]float64{"": last, "--averaged": averaged, exported: averaged} {
+		if got := evaluated(t, strings.Fields(args)...)["loss"].(float64); math.Abs(got-want) > 1e-6 || math.Abs(last-averaged) < 1e-3 {
+			t.Errorf("eval %s: loss %v, training measured %v of %v and %v", args, got, want, last, averaged)
+		}
+	}
+	refuse(t, cli.ExitUsage, strings.Fields("eval --averaged "+exported), "--averaged: hf is a Hugging Face model")
 }
 
 // Texts that end early say why, also if the command was told to stop.
@@ -250,44 +259,6 @@ func TestEval(t *testing.T) {
 	if out := succeed(t, "eval", "--max-tokens", "20"); !strings.Contains(out, "over 1 window of 20 tokens") {
 		t.Errorf("of less than a window: %s", out)
 	}
-}
-
-// --averaged gives the weights whose loss training has measured, also after an export.
-func TestAveraged(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	succeed(t, tiny(data, "--out", "run", "--set", "ema=0.9")...)
-	log, err := record.Read("run")
-	if err != nil {
-		t.Fatal(err)
-	}
-	last, averaged := float64(log.Done.HeldOut), float64(log.Done.Averaged)
-	if math.Abs(last-averaged) < 1e-3 {
-		t.Fatalf("the average is too close to the last weights to tell them apart: %v and %v", averaged, last)
-	}
-	succeed(t, "convert", "--from", "run", "--to", "exported", "--averaged", "--dtype", "fp32")
-	other := "--checkpoint exported --seq 32 --max-tokens 128 --data " + data
-	for args, want := range map[string]float64{"--checkpoint run": last, "--checkpoint run --averaged": averaged, other: averaged} {
-		if got := evaluated(t, strings.Fields(args)...)["loss"].(float64); math.Abs(got-want) > 1e-6 {
-			t.Errorf("eval %s: loss %v, training measured %v", args, got, want)
-		}
-	}
-	refuse(t, cli.ExitUsage, strings.Fields("eval --averaged "+other), "--averaged: exported is a Hugging Face model")
-}
-
-// A run in stages, with the defaults of everything else, leaves a checkpoint that generate and eval
-// use without stages. They repeat the run's own sample and validation loss. One rank cannot
-// continue it, and the error names the number that can.
-func TestPipelinedRunIsUsed(t *testing.T) {
-	done := trainedRun(t, "-np", "4", "--pp", "2", "--set", "pp_schedule=ZBVZeroBubble", "--batch", "16", "--set", "model.layers=4", "--set", "sample_tokens=20")
-	one := texts(t, "--prompt", "// New returns ", "--max-tokens", "20", "--endless", "--slide")[0]
-	if one["text"] != done["sample"] || one["text"] == "" {
-		t.Errorf("%v, the sample of the run is %q", one, done["sample"])
-	}
-	if loss := evaluated(t)["loss"]; loss != done["last_held_out_loss"] {
-		t.Errorf("eval gives %v, the run ended with %v", loss, done["last_held_out_loss"])
-	}
-	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--steps", "100"}, "pp 2 does not divide 1 ranks", "the run had -np 4")
 }
 
 // Without a run, generate says what to give, and leaves nothing behind.

@@ -197,35 +197,6 @@ func outcomes(t *testing.T, run string) []byte {
 	return text
 }
 
-// Ranks that are processes train the bits of ranks that are goroutines, with either exchange and
-// whatever travels.
-func TestProcessesAndGoroutinesAgree(t *testing.T) {
-	t.Parallel()
-	for options, ways := range map[string]string{
-		"--precision bf16": "--set ep_exchange=standard --bind-to core --tag-output",
-		"--precision mxfp8 --set ep_dispatch=mxfp8 --set ep_combine_backward=mxfp8": "--recompute full",
-	} {
-		var first []byte
-		for _, more := range []string{"--ranks goroutine", ways} {
-			out := filepath.Join(t.TempDir(), "run")
-			args := append(strings.Fields(options+" "+more), "--steps", "5", "--set", "record_every=2")
-			got := launch(processRun(out, args...)...)
-			if got.code != cli.ExitOK || strings.Contains(got.errOut, "failed") {
-				t.Fatalf("%s: exit code %d: %s", args, got.code, got.errOut)
-			}
-			all := append(shardsAt(t, out, 5), outcomes(t, out)...)
-			if first == nil {
-				first = all
-			} else if !bytes.Equal(all, first) {
-				t.Errorf("%s: the checkpoint or the record differs from that of goroutines", args)
-			}
-			if tagged := strings.HasPrefix(got.out, "[0] "); tagged != slices.Contains(args, "--tag-output") {
-				t.Errorf("%s: output begins %q", args, got.out[:20])
-			}
-		}
-	}
-}
-
 // However a job of processes ends, its launcher says why and takes its ranks along. None of them has
 // listened on a socket, nothing of the environment is in what they print and write, and the user's
 // umask says who may read that. An order to fail in the environment of the launcher is none of its

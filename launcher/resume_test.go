@@ -51,6 +51,11 @@ func TestResume(t *testing.T) {
 		}
 	}
 	refuse(t, cli.ExitUsage, append(args, "--seed", "9"), "holds step-00000006 of an earlier run")
+	before := files(t, ".")
+	rest := jsonEvents(t, succeed(t, append(jsonLog, "train", "--resume", "-np", "1", "--out", "run")...), "")
+	if same(t, files(t, "."), before); len(rest) != 1 || rest[0]["event"] != "complete" || rest[0]["last_held_out_loss"] != end["last_held_out_loss"] {
+		t.Errorf("nothing was left to do; it says %v, before %v", rest, end)
+	}
 }
 
 // defaults returns the settings of a flavor, and their text.
@@ -135,63 +140,38 @@ func TestDataRules(t *testing.T) {
 	refuse(t, cli.ExitUsage, append(args, "--set", "data_rules=4"), "data_rules is 4: give 1 to 3; new runs have the last")
 }
 
-// A run resumes with other settings if it is told to, and says each of them.
+// A run resumes with other settings, or with other text from its start, if it is told to, and says
+// so. Text in another place needs no permission. Text that has changed, without a word about it, is
+// no other text to go on with.
 func TestResumeWithChanges(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
 	succeed(t, tiny(data, "--out", "run", "--steps", "2")...)
-	args := strings.Fields("train --resume --out run --precision mxfp8 --optimizer.lr 0.001 --steps 3 --report=false --allow-changes")
-	lines := []string{"NOTE: this differs from the run so far: steps: 2 -> 3", "precision: bf16 -> mxfp8", "optimizer.lr: 0.003 -> 0.001"}
-	planned := succeed(t, append(args, "--dry-run")...)
-	out := succeed(t, args...)
-	for _, line := range lines {
-		if !strings.Contains(out, line) || !strings.Contains(planned, line) {
-			t.Errorf("%q is missing in\n%s\nor in\n%s", line, out, planned)
+	resume := func(more string) []string { return strings.Fields("train --report=false --resume --out run " + more) }
+	args := resume("--precision mxfp8 --optimizer.lr 0.001 --steps 3 --allow-changes")
+	for _, out := range []string{succeed(t, append(args, "--dry-run")...), succeed(t, args...)} {
+		for _, line := range []string{"NOTE: this differs from the run so far: steps: 2 -> 3", "precision: bf16 -> mxfp8", "optimizer.lr: 0.003 -> 0.001"} {
+			if !strings.Contains(out, line) {
+				t.Errorf("%q is missing in\n%s", line, out)
+			}
 		}
 	}
-	// The checkpoint has the new settings, so nothing differs any more.
-	resume := func(more string) []string { return strings.Fields("train --report=false --resume --out run " + more) }
-	if again := succeed(t, resume("--steps 4 --precision mxfp8")...); strings.Count(out, "NOTE:") != len(lines) || strings.Count(again, "NOTE:") != 1 {
-		t.Errorf("the outputs are\n%s\n%s", out, again)
-	}
-
-	// Other text begins at its start, if it is named; a plain --resume then goes on in it.
 	other := text(t)
-	path := filepath.Join(other, "0.txt")
-	write(t, path, strings.Repeat("none of this was in the text before; ", 100))
+	write(t, filepath.Join(other, "0.txt"), strings.Repeat("none of this was in the text before; ", 100))
 	refuse(t, cli.ExitUsage, resume("--steps 5 --data "+other), "add --allow-changes to --data to go on with this data from its start")
-	out = succeed(t, resume("--set keep=9 --steps 6 --allow-changes --data "+other)...)
-	if !strings.Contains(out, "NOTE: other data from step 5 on: ") || strings.Index(out, "validation after step 4") > strings.Index(out, "step: 5 ") {
+	out := succeed(t, resume("--steps 6 --allow-changes --data "+other)...)
+	if !strings.Contains(out, "NOTE: other data from step 4 on: ") || strings.Index(out, "validation after step 3") > strings.Index(out, "step: 4 ") {
 		t.Errorf("the output is\n%s", out)
 	}
-	if out := succeed(t, resume("--steps 7")...); !strings.Contains(out, "step: 7 ") || strings.Contains(out, "other data") {
-		t.Errorf("the output is\n%s", out)
-	}
-
-	// More steps, other folders and text in another place need no permission. Text that has changed,
-	// without a word about it, is no other text to go on with.
 	moved := filepath.Join(t.TempDir(), filepath.Base(other))
 	if err := os.Rename(other, moved); err != nil {
 		t.Fatal(err)
 	}
-	succeed(t, resume("--steps 8 --set keep=3 --threads 1 --data "+moved)...)
+	if out := succeed(t, resume("--steps 8 --set keep=3 --threads 1 --data "+moved)...); !strings.Contains(out, "step: 8 ") || strings.Contains(out, "other data") {
+		t.Errorf("the output is\n%s", out)
+	}
 	write(t, filepath.Join(moved, "0.txt"), "changed")
 	refuse(t, cli.ExitUsage, resume("--steps 9 --allow-changes"), "the checkpoint was trained on other data")
-}
-
-// A finished run can be resumed with another number of ranks, and with nothing left to do.
-func TestResumeElsewhere(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	succeed(t, tiny(data, append(jsonLog, "-np", "2", "--out", "run", "--steps", "3")...)...)
-	log := succeed(t, append(jsonLog, "train", "--resume", "--steps", "6", "-np", "4", "--out", "run")...)
-	before := files(t, ".")
-	again := succeed(t, append(jsonLog, "train", "--resume", "-np", "1", "--out", "run")...)
-	same(t, files(t, "."), before)
-	a, b := jsonEvents(t, log, "done")[0], jsonEvents(t, again, "")
-	if len(b) != 1 || b[0]["event"] != "complete" || b[0].number("step") != 6 || b[0]["last_held_out_loss"] != a["last_held_out_loss"] {
-		t.Errorf("nothing was left to do; it says %v, before %v", b, a)
-	}
 }
 
 // A signal ends the run at the next step boundary, saved; the command that is printed finishes
@@ -235,28 +215,6 @@ func TestInterrupt(t *testing.T) {
 	got = launchTo(ctx, &watcher{[]string{`"event":"saved"`}, cancel}, tiny(data, append(jsonLog, "--out", "late")...)...)
 	if done := jsonEvents(t, got.out, "done"); got.code != cli.ExitOK || len(done) != 1 || done[0]["interrupted"] != false || done[0].number("step") != 6 {
 		t.Errorf("exit code %d, and it ends with %v", got.code, done)
-	}
-}
-
-// A run goes on when a checkpoint cannot be saved, and says so; if the last one cannot, it ends
-// with a code of its own and a message that names the step.
-func TestFailure(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	breakRun := func() {
-		if err := os.RemoveAll("run"); err != nil {
-			t.Error(err)
-		}
-		write(t, "run", "a file in the way")
-	}
-	got := launchTo(t.Context(), &watcher{[]string{"step: 2 "}, breakRun}, tiny(data, "-np", "2", "--out", "run", "--save-every", "4", "--set", "save_retry=0s")...)
-	if got.code != cli.ExitUnsaved || !strings.Contains(got.errOut, "the checkpoint of step 6, the last of this run, was not saved") {
-		t.Errorf("exit code %d, errors %q", got.code, got.errOut)
-	}
-	if !strings.Contains(got.out, "ALARM: the checkpoint of step 4 was not saved, training goes on") ||
-		!strings.Contains(got.out, "step: 6 ") ||
-		strings.Contains(got.out, "done:") {
-		t.Errorf("output\n%s", got.out)
 	}
 }
 
@@ -332,41 +290,33 @@ func TestResumeFromOtherDirectory(t *testing.T) {
 func TestResumeSchedule(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	rates := func(out string) (all []float64) {
-		for _, e := range jsonEvents(t, out, "step") {
+	rates := func(args ...string) (all []float64) {
+		for _, e := range jsonEvents(t, succeed(t, append(args, jsonLog...)...), "step") {
 			all = append(all, e.number("lr"))
 		}
 		return all
 	}
-	falls := []string{"--set", "optimizer.decay_frac=0.5", "--set", "optimizer.min_factor=0"}
-	begin := func(more ...string) []float64 {
-		return rates(succeed(t, tiny(data, slices.Concat(falls, jsonLog, more)...)...))
-	}
-	whole := begin("--steps", "6", "--out", "run")
-	again := succeed(t, tiny(data, append(falls, "--out", "run")...)...)
-	if want := "launcher train --resume --out run --steps N --set schedule_steps=6, with N above 6"; !strings.Contains(again, want) {
+	begin := tiny(data, "--set", "optimizer.decay_frac=0.5", "--set", "optimizer.min_factor=0")
+	resume := func(more string) []string { return strings.Fields("train --resume --report=false " + more) }
+	run := append(begin, "--out", "run")
+	whole := rates(run...)
+	if again, want := succeed(t, run...), "launcher train --resume --out run --steps N --set schedule_steps=6, with N above 6"; !strings.Contains(again, want) {
 		t.Errorf("%q, want %q", again, want)
 	}
 	if err := os.CopyFS("longer", os.DirFS("run")); err != nil {
 		t.Fatal(err)
 	}
-
-	out := succeed(t, strings.Fields("train --resume --out run --steps 12 --set schedule_steps=6 --report=false --log-format json")...)
-	if last := slices.Repeat(whole[5:], 6); !slices.Equal(rates(out), last) || strings.Contains(out, "rises") {
-		t.Errorf("the proposal goes on with rates %g, after %g: %s", rates(out), whole, out)
+	if last := rates(resume("--out run --steps 12 --set schedule_steps=6")...); !slices.Equal(last, slices.Repeat(whole[5:], 6)) {
+		t.Errorf("the proposal goes on with rates %g, after %g", last, whole)
 	}
-	out = succeed(t, "train", "--resume", "--out", "longer", "--steps", "12", "--report=false")
+	part := rates(append(begin, "--steps", "2", "--set", "schedule_steps=6", "--out", "part")...)
+	refuse(t, cli.ExitUsage, resume("--out part --steps 8 --set schedule_steps=4"), "schedule_steps: 6 -> 4", "--allow-changes")
+	if rest := rates(resume("--out part --steps 6")...); !slices.Equal(append(part, rest...), whole) {
+		t.Errorf("in two parts %g and %g, in one %g", part, rest, whole)
+	}
 	const note = "NOTE: the learning rate rises from 1.00e-03 in step 6 to 3.00e-03 in step 7: " +
 		"its schedule was planned for 6 steps: add --set schedule_steps=6 to keep to it\n"
-	if !strings.Contains(out, note) {
+	if out := succeed(t, resume("--out longer --steps 12")...); !strings.Contains(out, note) {
 		t.Errorf("%s\nwant %q", out, note)
 	}
-
-	part := begin("--steps", "2", "--set", "schedule_steps=6", "--out", "part")
-	rest := succeed(t, "train", "--resume", "--out", "part", "--steps", "6", "--report=false", "--log-format", "json")
-	if got := append(part, rates(rest)...); !slices.Equal(got, whole) || strings.Contains(rest, "rises") {
-		t.Errorf("in two parts %g, in one %g: %s", got, whole, rest)
-	}
-	shorter := []string{"train", "--resume", "--out", "part", "--steps", "8", "--set", "schedule_steps=4"}
-	refuse(t, cli.ExitUsage, shorter, "schedule_steps: 6 -> 4", "--allow-changes")
 }

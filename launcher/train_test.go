@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"math"
 	"os"
 	"regexp"
@@ -134,31 +133,6 @@ func TestTrainNamesWhatIsNext(t *testing.T) {
 		if _, err := os.Stat(file); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// The events of a run for programs are in order and agree with each other.
-func TestTrainJSON(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	log := succeed(t, tiny(data, append(jsonLog, "-np", "2", "--eval-every", "4", "--set", "model.mtp_layers=1", "--set", "model.balance_alpha=0.01")...)...)
-	var kinds []string
-	for _, e := range jsonEvents(t, log, "") {
-		kinds = append(kinds, fmt.Sprint(e["event"]))
-	}
-	if got := strings.Join(kinds, " "); got != "start eval step step step step eval step step saved eval done" {
-		t.Errorf("the events are %s", got)
-	}
-	all, mean := losses(t, log), 0.0
-	for _, l := range all {
-		mean += l / 6
-	}
-	done := jsonEvents(t, log, "done")[0]
-	if math.Abs(done.number("last_loss")-mean) > 1e-9 || done.number("first_loss") != all[1] {
-		t.Errorf("done says first %v, last %v; the steps say %v and, as a mean, %v", done["first_loss"], done["last_loss"], all[1], mean)
-	}
-	if last := jsonEvents(t, log, "step")[5]; last.number("tokens") != 6*4*32 || last.number("eta_s") != 0 || !(last.number("mtp_loss") > 0 && last.number("balance_loss") > 0) {
-		t.Errorf("after 6 steps of 4 x 32 tokens: %v", last)
 	}
 }
 
