@@ -16,42 +16,53 @@ import (
 )
 
 // Several hosts end with the bits of one, with either MPI, whatever their links divide: experts and
-// dense weights, stages of a pipeline, the ranks of a stage, sequences, replicas of experts, and
-// unequal numbers of ranks.
+// dense weights, stages of a pipeline, the ranks of a stage, sequences, replicas of experts.
 func (built programs) agree(t *testing.T) {
 	for name, c := range map[string]struct {
+		ranks   int
+		perHost []int
 		options string
-		spread  [][]int // ranks of each host
 	}{
-		"plain":     {"", [][]int{{2, 2}, {3, 1}}},
-		"sharded":   {"--set fsdp=true", [][]int{{2, 2, 2, 2}, {3, 5}}},
-		"stages":    {"--pp 2 --set pp_schedule=DualPipeV --set pp_microbatches=4 --set pp_overlap=true --set model.layers=4", [][]int{{2, 2}, {1, 1, 1, 1}}},
-		"sequences": {"--cp 2 --tp 2 --set fsdp=true --precision mxfp8 --seq 256 --batch 4", [][]int{{2, 2}, {1, 1, 1, 1}}},
-		"replicas":  {"--ep 2 --precision mxfp8 --set model.layers=8", [][]int{{4, 4}, {2, 2, 2, 2}}},
+		"plain":     {4, []int{2}, ""},
+		"sharded":   {8, []int{2}, "--set fsdp=true"},
+		"stages":    {4, []int{2, 1}, "--pp 2 --set pp_schedule=DualPipeV --set pp_microbatches=4 --set pp_overlap=true --set model.layers=4"},
+		"sequences": {4, []int{2, 1}, "--cp 2 --tp 2 --set fsdp=true --precision mxfp8 --seq 256 --batch 4"},
+		"replicas":  {8, []int{4, 2}, "--ep 2 --precision mxfp8 --set model.layers=8"},
 	} {
-		ranks := 0
-		for _, n := range c.spread[0] {
-			ranks += n
-		}
 		args := func(out string) []string { return trainingArgs(out, strings.Fields(c.options)...) }
 		one := filepath.Join(t.TempDir(), "run")
-		ended(t, exec.CommandContext(limited(t), built[mpis[0]], append([]string{"-np", fmt.Sprint(ranks), "--ranks", "process"}, args(one)...)...))
+		ended(t, exec.CommandContext(limited(t), built[mpis[0]], append([]string{"-np", fmt.Sprint(c.ranks), "--ranks", "process"}, args(one)...)...))
 		want := savedAt(t, one, 3)
 		for _, mpi := range mpis {
-			for _, spread := range c.spread {
-				t.Run(fmt.Sprintf("%s, %s, %v", name, mpi, spread), func(t *testing.T) {
-					cluster := hosts.New(t, len(spread), hosts.Link{Rate: 1e9})
+			for _, each := range c.perHost {
+				t.Run(fmt.Sprintf("%s, %s, %d ranks per host", name, mpi, each), func(t *testing.T) {
+					cluster := hosts.New(t, c.ranks/each, hosts.Link{Rate: 1e9})
 					out := filepath.Join(t.TempDir(), "run")
-					text := ended(t, cluster.MPIRunOn(limited(t), mpi, spread, built[mpi], args(out)...))
+					text := ended(t, cluster.MPIRun(limited(t), mpi, each, built[mpi], args(out)...))
 					if savedAt(t, out, 3) != want {
 						t.Error("the checkpoint differs from that of one host")
 					}
-					last := len(spread) - 1
-					if host := fmt.Sprintf("host host%d: rank ", last); !strings.Contains(text, host) || strings.Count(text, "done: 3 steps") != 1 {
+					last := fmt.Sprintf("host host%d: rank ", c.ranks/each-1)
+					if !strings.Contains(text, last) || strings.Count(text, "done: 3 steps") != 1 {
 						t.Errorf("not one rank tells of the run, and where its ranks are:\n%s", text)
 					}
 				})
 			}
+		}
+	}
+}
+
+// Hosts with 3 and 5 ranks add up in an order of their own, which is that of every layout.
+func (built programs) uneven(t *testing.T) {
+	for _, mpi := range mpis {
+		var sums []string
+		for _, ep := range []string{"8", "2"} {
+			out := filepath.Join(t.TempDir(), "run")
+			ended(t, hosts.New(t, 2, hosts.Link{Rate: 1e9}).MPIRunOn(limited(t), mpi, []int{3, 5}, built[mpi], trainingArgs(out, "--ep", ep)...))
+			sums = append(sums, savedAt(t, out, 3))
+		}
+		if sums[0] != sums[1] {
+			t.Errorf("%s: with replicas of experts the checkpoint differs", mpi)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]func(*testing.T){
-		"Agrees": built.agree, "Layout bytes": built.layoutBytes, "Bytes": built.bytes,
+		"Agrees": built.agree, "Uneven": built.uneven, "Layout bytes": built.layoutBytes, "Bytes": built.bytes,
 		"Fewer hosts": built.fewer, "Host killed": built.kill, "Folder": built.folder, "Mistakes": built.mistakes,
 		"Disagree": built.disagree, "Rank stopped": built.stop, "Slurm": built.slurm,
 	} {

@@ -126,9 +126,20 @@ func TestGenerateCheck(t *testing.T) {
 // A model of Hugging Face's form says what its run says, with the tokenizer that is beside it or is
 // given. --averaged takes the weights whose loss training has measured too.
 func TestGenerateFromHuggingFace(t *testing.T) {
-	data := text(t)
-	trainedRun(t, "--data", data, "--set", "ema=0.9")
+	trainedRun(t, "--set", "ema=0.9")
 	succeed(t, "convert", "--from", "runs/run", "--to", "hf", "--averaged", "--dtype", "fp32")
+	log, err := record.Read("runs/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, averaged := float64(log.Done.HeldOut), float64(log.Done.Averaged)
+	exported := "--checkpoint hf --precision fp32 --seq 32 --max-tokens 128 --data " + resolved(t, "--config", "runs/run/config.toml").Data[0]
+	for args, want := range map[string]float64{"": last, "--averaged": averaged, exported: averaged} {
+		if got := evaluated(t, strings.Fields(args)...)["loss"].(float64); math.Abs(got-want) > 1e-6 || math.Abs(last-averaged) < 1e-3 {
+			t.Errorf("eval %s: loss %v, training measured %v of %v and %v", args, got, want, last, averaged)
+		}
+	}
+	refuse(t, cli.ExitUsage, strings.Fields("eval --averaged "+exported), "--averaged: hf is a Hugging Face model")
 	if err := os.RemoveAll("hf/tokenizer.json"); err != nil {
 		t.Fatal(err)
 	}
@@ -139,18 +150,6 @@ func TestGenerateFromHuggingFace(t *testing.T) {
 	if got["text"] != want["text"] || got["text"] == "" {
 		t.Errorf("%v, the run says %v", got, want)
 	}
-	log, err := record.Read("runs/run")
-	if err != nil {
-		t.Fatal(err)
-	}
-	last, averaged := float64(log.Done.HeldOut), float64(log.Done.Averaged)
-	exported := "--checkpoint hf --tokenizer bytes --precision fp32 --seq 32 --max-tokens 128 --data " + data
-	for args, want := range map[string]float64{"": last, "--averaged": averaged, exported: averaged} {
-		if got := evaluated(t, strings.Fields(args)...)["loss"].(float64); math.Abs(got-want) > 1e-6 || math.Abs(last-averaged) < 1e-3 {
-			t.Errorf("eval %s: loss %v, training measured %v of %v and %v", args, got, want, last, averaged)
-		}
-	}
-	refuse(t, cli.ExitUsage, strings.Fields("eval --averaged "+exported), "--averaged: hf is a Hugging Face model")
 }
 
 // Texts that end early say why, also if the command was told to stop.
