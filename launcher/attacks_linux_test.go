@@ -4,7 +4,6 @@ package main
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -92,60 +91,21 @@ func TestPipesInRun(t *testing.T) {
 	}
 }
 
-// forge changes a field of the trainer's state in a manifest, and gives it a new seal.
-func forge(t *testing.T, path, field string, value any) {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var envelope struct {
-		Body map[string]json.RawMessage `json:"body"`
-	}
-	var meta map[string]any
-	if err := json.Unmarshal(text, &envelope); err != nil {
-		t.Fatal(err)
-	}
-	decoder := json.NewDecoder(strings.NewReader(string(envelope.Body["meta"])))
-	decoder.UseNumber()
-	if err := decoder.Decode(&meta); err != nil {
-		t.Fatal(err)
-	}
-	if field != "" {
-		meta[field] = value
-	}
-	if envelope.Body["meta"], err = json.Marshal(meta); err != nil {
-		t.Fatal(err)
-	}
-	body, err := json.Marshal(envelope.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, path, fmt.Sprintf("{\"sha256\":\"%x\",\"body\":%s}\n", sha256.Sum256(body), body))
-}
-
 // A trainer's state that contradicts its checkpoint is refused, although every checksum is right.
-func TestForgedManifests(t *testing.T) {
+func TestForgedManifest(t *testing.T) {
 	t.Chdir(t.TempDir())
 	succeed(t, tiny(text(t), "--steps", "2", "--out", "run")...)
 	const manifest = "run/step-00000002/manifest.json"
-	whole := files(t, "run")["step-00000002/manifest.json"]
-	for _, c := range []struct {
-		field string
-		value any
-	}{
-		{"step", -1}, {"step", 1}, {"step", 3}, {"step", int64(1) << 40}, {"optimizer_steps", int64(1) << 62}, {"optimizer_steps", -1}, {"optimizer_steps", 3},
-		{"tokens", -5}, {"tokens", int64(1) << 62}, {"tokens", 1}, {"skipped_steps", 1_000_000_000}, {"skipped_steps", -1}, {"skipped", []int{7}}, {"skipped", []int{1, 1}},
-		{"recent_losses", make([]float64, 11)}, {"recent_norms", make([]float64, 65)},
-	} {
-		write(t, manifest, whole)
-		forge(t, manifest, c.field, c.value)
-		refuse(t, cli.ExitUsage, []string{"train", "--resume", "--steps", "4", "--out", "run"}, "step-00000002", "trainer's state", "use another checkpoint")
+	_, body, _ := strings.Cut(files(t, "run")["step-00000002/manifest.json"], `"body":`)
+	body = strings.TrimSuffix(body, "}\n")
+	seal := func(body string) {
+		write(t, manifest, fmt.Sprintf("{\"sha256\":\"%x\",\"body\":%s}\n", sha256.Sum256([]byte(body)), body))
 	}
+	seal(strings.Replace(body, `"optimizer_steps":2`, `"optimizer_steps":3`, 1))
+	refuse(t, cli.ExitUsage, []string{"train", "--resume", "--steps", "4", "--out", "run"}, "step-00000002", "trainer's state", "use another checkpoint")
 	if got := launch("checkpoint", "verify", "run"); got.code != cli.ExitFailed || !strings.Contains(got.out, "BROKEN run/step-00000002") {
 		t.Errorf("verify: %+v", got)
 	}
-	write(t, manifest, whole)
-	forge(t, manifest, "", nil) // the forgery itself is sound
+	seal(body) // the forgery itself is sound
 	verify(t, "run")
 }

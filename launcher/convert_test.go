@@ -56,25 +56,6 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
-// A check reads a model in shards as one in a single file, and weights in BF16 as what they are.
-func TestCheckShards(t *testing.T) {
-	dir := copied(t, goldenV3)
-	if err := os.Remove(filepath.Join(dir, "model.safetensors")); err != nil {
-		t.Fatal(err)
-	}
-	made := filepath.Join(t.TempDir(), "made")
-	if got := launch("convert", "--from", goldenV3, "--to", made, "--shard-size", "200KB"); got.code != cli.ExitOK {
-		t.Fatal(got.errOut)
-	}
-	for name, content := range files(t, made) {
-		write(t, filepath.Join(dir, name), content)
-	}
-	whole, _ := compared(t, succeed(t, "check", goldenV3))
-	if n, misses := compared(t, succeed(t, "-np", "2", "check", dir)); n != whole || misses != 0 {
-		t.Errorf("%d compared, %d misses, want %d and none", n, misses, whole)
-	}
-}
-
 // A new run takes model, weights and tokenizer from a folder of another program. Once it has a
 // checkpoint, it does not need them.
 func TestInitFrom(t *testing.T) {

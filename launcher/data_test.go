@@ -63,8 +63,11 @@ func TestDataTokenize(t *testing.T) {
 // A token file contains its tokenizer. Another tokenizer is refused, with the names of both files.
 func TestTokenFileTokenizer(t *testing.T) {
 	data := text(t)
-	own, tokens := trainedTokenizer(t, data), filepath.Join(t.TempDir(), "corpus.arrow")
-	succeed(t, "data", "tokenize", "--data", data, "--tokenizer", own, "--out", tokens)
+	own, folder := trainedTokenizer(t, data), t.TempDir()
+	tokens, named := filepath.Join(folder, "corpus.arrow"), filepath.Join(folder, "named.arrow")
+	for path, tokenizer := range map[string]string{tokens: own, named: "tiktoken:r50k_base"} {
+		succeed(t, "data", "tokenize", "--data", data, "--tokenizer", tokenizer, "--out", path)
+	}
 	t.Chdir(t.TempDir())
 	succeed(t, tiny(data, "--tokenizer", own, "--out", "text")...)
 	if err := os.Remove(own); err != nil {
@@ -80,18 +83,10 @@ func TestTokenFileTokenizer(t *testing.T) {
 	if cfg := b["config.toml"]; !strings.Contains(cfg, "tokenizer = '"+tokens+"'") || !strings.Contains(cfg, "vocab = 320\n") {
 		t.Errorf("the configuration is\n%s", cfg)
 	}
-	succeed(t, "train", "--resume", "--out", "run", "--steps", "7", "--report=false")
-	if got := launch("generate", "--checkpoint", "run", "--prompt", "the ", "--max-tokens", "4", "--tokenizer", tokens); got.code != cli.ExitOK {
-		t.Errorf("%+v", got)
-	}
-	refuse(t, cli.ExitUsage, tiny(tokens, "--tokenizer", "bytes"), tokens, "another tokenizer than bytes", "leave --tokenizer out")
-
-	// Built-in tokenizers need no copy.
-	named := filepath.Join(t.TempDir(), "named.arrow")
-	succeed(t, "data", "tokenize", "--data", data, "--tokenizer", "tiktoken:r50k_base", "--out", named)
 	if cfg := resolved(t, "--data", named); cfg.Tokenizer != "tiktoken:r50k_base" {
 		t.Errorf("tokenizer %q", cfg.Tokenizer)
 	}
+	refuse(t, cli.ExitUsage, tiny(tokens, "--tokenizer", "bytes"), tokens, "another tokenizer than bytes", "leave --tokenizer out")
 	refuse(t, cli.ExitUsage, []string{"train", "--dry-run", "--data", named + "@1", tokens + "@1"}, tokens, "another tokenizer than tiktoken:r50k_base")
 }
 

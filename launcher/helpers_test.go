@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
@@ -98,6 +99,16 @@ func (w *watcher) Write(line []byte) (int, error) {
 		w.do = nil
 	}
 	return len(line), nil
+}
+
+// await polls until a condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("there was never %s", what)
+		}
+	}
 }
 
 // text makes a folder of text files outside the working directory: random sentences of few words.

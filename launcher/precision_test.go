@@ -8,23 +8,6 @@ import (
 	"spmoe/launcher/cli"
 )
 
-// Precisions and sums that exist are accepted, with or without kernels.
-func TestPrecisionFlags(t *testing.T) {
-	t.Chdir(t.TempDir())
-	for flags, want := range map[string]string{
-		"--precision mxfp8 --set mx.gradient=e5m2 --set mx.scale=floor":                     "gradient = 'e5m2'",
-		"--precision mxfp8 --set mx.gradient=e2m1":                                          "gradient = 'e2m1'",
-		"--precision nvfp4 --set nvfp4.rht=false --set nvfp4.bf16_tail=0.3 --set sum=exact": "rht = false",
-		"--precision bf16 --set sum=h100":                                                   "sum = 'h100'",
-		"--precision fp8-tensor --set sum=h100-nopromotion":                                 "precision = 'fp8-tensor'",
-		"--precision fp8-block --set fp8.scale=pow2":                                        "scale = 'pow2'",
-	} {
-		if out := succeed(t, append(strings.Fields(flags), "train", "--dry-run")...); !strings.Contains(out, want) {
-			t.Errorf("%s: %q, want %q", flags, out, want)
-		}
-	}
-}
-
 // Configurations of earlier versions set fp8.accumulate, whose default is accepted, and nvfp4.sum.
 func TestOldSum(t *testing.T) {
 	t.Chdir(t.TempDir())

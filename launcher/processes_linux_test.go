@@ -18,15 +18,16 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"spmoe/collective/heap/heaptest"
 	"spmoe/internal/fault"
 	"spmoe/launcher/cli"
 	"spmoe/launcher/record"
+	"spmoe/launcher/report/page"
 	"spmoe/launcher/running"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/system"
+	"spmoe/launcher/trainer/observe"
 )
 
 // asLauncher makes this test program the launcher itself.
@@ -86,16 +87,6 @@ func (p *started) end() int {
 		return 128 + int(s.Signal())
 	}
 	return p.ProcessState.ExitCode()
-}
-
-// await polls until a condition holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("there was never %s", what)
-		}
-	}
 }
 
 // lockedBuffer is read while a launcher writes to it.
@@ -205,16 +196,17 @@ func TestEndsOfProcesses(t *testing.T) {
 	t.Parallel()
 	order := fault.Order{Action: fault.Kill, Place: fault.BeforeJoin, Count: 1}
 	for name, c := range map[string]struct {
-		signal syscall.Signal // to rank 2
+		rank   int
+		signal syscall.Signal // to it
 		more   string
 		code   int
 		want   string // with the number of its process
 		stacks int    // that are printed
 	}{
-		"healed":  {syscall.SIGKILL, "--steps 40 --spares 1 --save-every 20 --set record_every=10 --profile --cpuprofile cpu", cli.ExitOK, "process %d was killed by signal 9", 0},
-		"killed":  {syscall.SIGKILL, "--steps 100000 --restarts 0 --get-stack-traces", 137, "rank 2 failed: its process %d was killed by signal 9 (killed)", 3},
-		"stopped": {syscall.SIGSTOP, "--steps 100000 --restarts 0", 137, "rank 2 failed: its process %d has been stopped for", 0},
-		"quits":   {syscall.SIGQUIT, "--steps 100000 --restarts 0", 2, "rank 2 failed: its process %d", 1},
+		"healed":  {0, syscall.SIGKILL, "--steps 40 --spares 1 --save-every 20 --set record_every=10 --profile --report --trace steps=30..32", cli.ExitOK, "process %d was killed by signal 9", 0},
+		"killed":  {2, syscall.SIGKILL, "--steps 100000 --restarts 0 --get-stack-traces", 137, "rank 2 failed: its process %d was killed by signal 9 (killed)", 3},
+		"stopped": {2, syscall.SIGSTOP, "--steps 100000 --restarts 0", 137, "rank 2 failed: its process %d has been stopped for", 0},
+		"quits":   {2, syscall.SIGQUIT, "--steps 100000 --restarts 0", 2, "rank 2 failed: its process %d", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -226,9 +218,9 @@ func TestEndsOfProcesses(t *testing.T) {
 			await(t, "a step", func() bool { return strings.Contains(p.log.String(), "step: ") })
 			ranks := processesIn(p.errOut.String())
 			checkProcesses(t, out, p.Process.Pid, ranks)
-			syscall.Kill(ranks[2], c.signal)
+			syscall.Kill(ranks[c.rank], c.signal)
 			code, said := p.end(), p.errOut.String()
-			if code != c.code || !strings.Contains(said, fmt.Sprintf(c.want, ranks[2])) {
+			if code != c.code || !strings.Contains(said, fmt.Sprintf(c.want, ranks[c.rank])) {
 				t.Errorf("exit code %d, want %d and %q: %s", code, c.code, c.want, said)
 			}
 			if n := strings.Count(said, "SIGQUIT: quit"); n != c.stacks || n > 0 && !strings.Contains(said, "spmoe/collective.") {
@@ -242,6 +234,9 @@ func TestEndsOfProcesses(t *testing.T) {
 			saved, _ := filepath.Glob(filepath.Join(out, "step-*"))
 			if (len(saved) > 0) != (code == cli.ExitOK) {
 				t.Errorf("checkpoints: %v", saved)
+			}
+			if code == cli.ExitOK {
+				checkPages(t, out)
 			}
 			checkSecrets(t, dir, p.log.String()+said)
 		})
@@ -279,6 +274,20 @@ func checkProcesses(t *testing.T, out string, launcher int, ranks []int) {
 		}
 	}
 	refuse(t, cli.ExitUsage, processRun(out, "--steps", "40"), out+" is in use by process "+strconv.Itoa(launcher))
+}
+
+// checkPages looks at the report and the trace of a run of which a rank was replaced: both have all
+// of it.
+func checkPages(t *testing.T, out string) {
+	t.Helper()
+	report, err := os.ReadFile(filepath.Join(out, page.File))
+	if text := string(report); err != nil || strings.Count(text, `"event":"detected"`) != 1 || !strings.Contains(text, "was killed by signal 9") {
+		t.Errorf("the report does not tell of the failure: %.300s (%v)", text, err)
+	}
+	trace, err := os.ReadFile(filepath.Join(out, observe.TraceFile))
+	if n := strings.Count(string(trace), `"cat":"step"`); err != nil || n != 3*4 || !strings.Contains(string(trace), `"name":"step 32"`) {
+		t.Errorf("the trace has %d steps of ranks (%v)", n, err)
+	}
 }
 
 // A run that fails by itself at the same step again and again is given up, with a code that says

@@ -13,13 +13,20 @@ import (
 	"spmoe/launcher/trainer/observe"
 )
 
-// A run leaves metrics, events for TensorBoard and a report, and what else it was asked for.
+// A run leaves metrics, events for TensorBoard and a report, and what else it was asked for. The
+// report is there while the run goes on, and loads itself again.
 func TestRunFolder(t *testing.T) {
 	data := text(t)
 	t.Chdir(t.TempDir())
-	out := succeed(t, tiny(data, "-np", "2", "--out", "run", "--report", "--trace", "steps=2..3", "--profile", "--cpuprofile", "cpu.out")...)
-	if !strings.Contains(out, "profile of a step: mean of ") {
-		t.Errorf("no profile in\n%s", out)
+	report := filepath.Join("run", page.File)
+	loadsAgain := func() bool {
+		text, _ := os.ReadFile(report)
+		return strings.Contains(string(text), `"reload":`)
+	}
+	waits := &watcher{[]string{"step: 2 "}, func() { await(t, "a report that loads itself again", loadsAgain) }} // the run waits too
+	got := launchTo(t.Context(), waits, tiny(data, "-np", "2", "--out", "run", "--report", "--trace", "steps=2..3", "--profile", "--cpuprofile", "cpu.out")...)
+	if got.code != cli.ExitOK || waits.do != nil || loadsAgain() || !strings.Contains(got.out, "profile of a step: mean of ") {
+		t.Errorf("exit code %d: %s\n%s", got.code, got.errOut, got.out)
 	}
 	there := func(want bool, paths ...string) {
 		t.Helper()
@@ -29,7 +36,6 @@ func TestRunFolder(t *testing.T) {
 			}
 		}
 	}
-	report := filepath.Join("run", page.File)
 	there(true, "run/config.toml", filepath.Join("run", record.File), report, filepath.Join("run", observe.TraceFile), "cpu.out")
 	there(false, filepath.Join("run", record.EventsFile))
 	events, err := filepath.Glob(filepath.Join("run", export.TensorBoardFolder, "events.out.tfevents.*"))

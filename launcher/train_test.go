@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"spmoe/launcher/cli"
-	"spmoe/launcher/routes"
 	"spmoe/launcher/spmd"
 	"spmoe/launcher/training"
 )
@@ -161,34 +160,6 @@ func TestDiverged(t *testing.T) {
 			t.Errorf("%s, again: %+v", ranks, again)
 		}
 	}
-}
-
-// Runs record their routes. One that follows those of another has the same experts, in another
-// precision and layout too.
-func TestRoutes(t *testing.T) {
-	data := text(t)
-	t.Chdir(t.TempDir())
-	experts := func(run string, more ...string) []int32 {
-		t.Helper()
-		succeed(t, tiny(data, append(more, "--out", run, "--set", "record_routes=true")...)...)
-		r, err := routes.Open(run + "/routes.arrow")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		s, err := r.At(6)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return slices.Clone(s.Experts)
-	}
-	first, replay := experts("a"), "replay_routes=a/routes.arrow"
-	own := experts("b", "--precision", "mxfp8", "-np", "2")
-	followed := experts("c", "--precision", "mxfp8", "-np", "2", "--set", replay)
-	if slices.Equal(first, own) || !slices.Equal(first, followed) {
-		t.Errorf("the same experts as in BF16: of its own %v, of a replay %v", slices.Equal(first, own), slices.Equal(first, followed))
-	}
-	refuse(t, cli.ExitUsage, tiny(data, "--out", "d", "--set", replay, "--seed", "2"), "seed 1, but this one has 2")
 }
 
 // Every flag outside of the configuration is compared between ranks, or may differ.
