@@ -101,13 +101,21 @@ func (w *watcher) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// await polls until a condition holds.
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
+// within reports whether a condition holds within a minute.
+func within(holds func() bool) bool {
 	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("there was never %s", what)
+			return false
 		}
+	}
+	return true
+}
+
+// await returns when a condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	if !within(holds) {
+		t.Fatalf("there was never %s", what)
 	}
 }
 
