@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -43,8 +42,7 @@ func TestCluster(t *testing.T) {
 	}
 	for name, test := range map[string]func(*testing.T){
 		"Agrees": built.agree, "Uneven": built.uneven, "Layout bytes": built.layoutBytes, "Bytes": built.bytes,
-		"Fewer hosts": built.fewer, "Host killed": built.kill, "Mistakes": built.mistakes,
-		"Rank stopped": built.stop, "Slurm": built.slurm,
+		"Fewer hosts": built.fewer, "Host killed": built.kill, "Mistakes": built.mistakes, "Slurm": built.slurm,
 	} {
 		t.Run(name, test)
 	}
@@ -200,6 +198,10 @@ func (built programs) kill(t *testing.T) {
 	}
 }
 
+// otherRate is a shell script that starts the launcher, $0, with another learning rate on rank 1.
+const otherRate = `[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 1 ] && set -- "$@" --optimizer.lr 0.5
+exec "$0" "$@"`
+
 // Mistakes are told once, not by every rank, and end the job.
 func (built programs) mistakes(t *testing.T) {
 	for args, want := range map[string]string{
@@ -213,46 +215,10 @@ func (built programs) mistakes(t *testing.T) {
 			program := built[mpi]
 			t.Run(fmt.Sprintf("%s/%s", mpi, args), func(t *testing.T) {
 				c := hosts.New(t, 2, hosts.Link{})
-				words := append([]string{"-c", "OTHER=0.5\n" + eachRank, program}, strings.Fields(strings.Replace(args, "OUT", t.TempDir(), 1))...)
+				words := append([]string{"-c", otherRate, program}, strings.Fields(strings.Replace(args, "OUT", t.TempDir(), 1))...)
 				text, err := c.MPIRun(limited(t), mpi, 1, "sh", words...).CombinedOutput()
 				if err == nil || strings.Count(string(text), want) != 1 || strings.Contains(string(text), "step: ") {
 					t.Errorf("%v, and prints\n%s\nwhich does not say once %q", err, text, want)
-				}
-			})
-		}
-	}
-}
-
-// eachRank is a shell script that starts the launcher, $0, as a rank. It prints the number of its
-// process, and the learning rate of rank 1 is the one in OTHER.
-const eachRank = `rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
-echo "rank $rank is process $$"
-[ $rank = 1 ] && [ "$OTHER" ] && set -- "$@" --optimizer.lr $OTHER
-exec "$0" "$@"`
-
-// A rank that is stopped ends the job, which names it, whether it is the first of its host or not.
-func (built programs) stop(t *testing.T) {
-	for _, mpi := range mpis {
-		for rank := range 2 {
-			t.Run(fmt.Sprintf("%s, rank %d", mpi, rank), func(t *testing.T) {
-				ctx := limited(t)
-				out := filepath.Join(t.TempDir(), "run")
-				args := append([]string{"-c", eachRank, built[mpi]}, trainingArgs(out, "--steps", "100000", "--save-every", "2")...)
-				j := launched(t, ctx, hosts.New(t, 1, hosts.Link{}).MPIRun(ctx, mpi, 2, "sh", args...))
-				j.await(t, "saved "+out)
-				_, after, _ := strings.Cut(j.text.String(), fmt.Sprintf("rank %d is process ", rank))
-				var pid int
-				if _, err := fmt.Sscan(after, &pid); err != nil {
-					t.Fatalf("%v in\n%s", err, j.text.String())
-				}
-				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
-				if err := j.Wait(); err == nil || ctx.Err() != nil {
-					t.Errorf("the job ends with %v, %v", err, ctx.Err())
-				}
-				if want := fmt.Sprintf("rank %d: its process %d has been stopped for ", rank, pid); !strings.Contains(j.text.String(), want) {
-					t.Errorf("it does not say %q:\n%s", want, j.text.String())
 				}
 			})
 		}

@@ -17,6 +17,7 @@ import (
 
 // train --dry-run states the memory that the process of the run then has at its peak.
 func TestDryRunMemory(t *testing.T) {
+	t.Parallel()
 	info, _ := debug.ReadBuildInfo()
 	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		t.Skip("the race detector has a shadow of all memory")
@@ -28,27 +29,15 @@ func TestDryRunMemory(t *testing.T) {
 		// help others, and so use memory of their own for it.
 		allowance = 12 << 20
 	)
-	data := text(t)
-	for name, c := range map[string]struct {
-		ranks, flags string
-	}{
-		"small vocabulary and long sequences, BF16 moments, asynchronous saves": {"2",
-			"--set model.vocab=2048 --seq 512 --batch 2 --micro-batch 1 --recompute selective --set optimizer.moments=bf16 --save-every 1"},
-		"large vocabulary, MXFP8": {"4", "--set model.vocab=30000 --set model.layers=2 --precision mxfp8 --batch 4"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			folder := t.TempDir()
-			args := slices.Concat([]string{"-np", c.ranks, "train", "--out", filepath.Join(folder, "run")},
-				strings.Fields("--threads 1 --steps 2 --set eval_sequences=4 --set sample_tokens=4 --report=false"), strings.Fields(c.flags), []string{"--data", data})
-			said := dryRunBytes(t, succeed(t, append(args, "--dry-run")...))
-			peak := peakOf(t, args, filepath.Join(folder, "peak"))
-			if math.Abs(said-peak) > share*peak+allowance {
-				t.Errorf("--dry-run says %.1f MiB, the peak is %.1f MiB", said/(1<<20), peak/(1<<20))
-			}
-			t.Logf("--dry-run says %.1f MiB, the peak is %.1f MiB: %.3f", said/(1<<20), peak/(1<<20), said/peak)
-		})
+	folder := t.TempDir()
+	args := append(strings.Fields(`-np 2 train --threads 1 --steps 2 --set eval_sequences=4 --set sample_tokens=4 --report=false --set model.vocab=2048 --seq 512 --batch 2
+		--micro-batch 1 --recompute selective --precision mxfp8 --set optimizer.moments=bf16 --save-every 1`), "--data", text(t), "--out", filepath.Join(folder, "run"))
+	said := dryRunBytes(t, succeed(t, append(args, "--dry-run")...))
+	peak := peakOf(t, args, filepath.Join(folder, "peak"))
+	if math.Abs(said-peak) > share*peak+allowance {
+		t.Errorf("--dry-run says %.1f MiB, the peak is %.1f MiB", said/(1<<20), peak/(1<<20))
 	}
+	t.Logf("--dry-run says %.1f MiB, the peak is %.1f MiB: %.3f", said/(1<<20), peak/(1<<20), said/peak)
 }
 
 // dryRunBytes returns the memory of all ranks in the output of a dry run.
