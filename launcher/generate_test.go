@@ -150,6 +150,12 @@ func TestGenerateFromHuggingFace(t *testing.T) {
 	if got["text"] != want["text"] || got["text"] == "" {
 		t.Errorf("%v, the run says %v", got, want)
 	}
+	// Its texts may have to begin with a token, which is no part of what is shown.
+	write(t, "hf/tokenizer_config.json", `{"add_bos_token": true, "bos_token": "the "}`)
+	as[1] = "rank "
+	if begun := texts(t, append(as, "--checkpoint", "hf", "--tokenizer", "bytes")...)[0]; begun["text"] != want["text"] || begun["prompt"] != "rank " {
+		t.Errorf("%v, want the text of %v", begun, want)
+	}
 }
 
 // Texts that end early say why, also if the command was told to stop.
