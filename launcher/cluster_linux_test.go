@@ -129,8 +129,8 @@ func savedAt(t *testing.T, run string, steps int) string {
 	return sums.All
 }
 
-// One of four hosts is cut off. The others end, name it, and say from which checkpoint fewer hosts go
-// on: three, as a pipeline, and two, to the bits of a run that nothing has disturbed.
+// One of four hosts is cut off. The others end, name it, and say from which checkpoint fewer hosts
+// go on: three, as a pipeline, and two, to the bits of a run that nothing has disturbed.
 func (built programs) fewer(t *testing.T) {
 	const planned = "100000"
 	args := func(out string, more ...string) []string {

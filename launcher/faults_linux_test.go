@@ -109,21 +109,29 @@ func calmRun(t *testing.T, steps int, more ...string) string {
 	return out
 }
 
+// numberIn returns the number in a variable of the environment, or a default.
+func numberIn(t *testing.T, variable string, number int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return number
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s is %q: give a number", variable, text)
+	}
+	return n
+}
+
 // killsVariable is the variable with the number of kills of TestFaults' first row.
 const killsVariable = "SPMOE_KILLS"
 
 // Ranks that are processes end with the bits of ranks that are goroutines and that nothing
-// disturbed, whatever becomes of them. Kills are not the fault of the step in which they come, however many there are. Flips
-// strike in steps, which are computed twice. Evaluations are not: the first one has the first
-// messages.
+// disturbed, whatever becomes of them. Kills are not the fault of the step in which they come,
+// however many there are. Flips strike in steps, which are computed twice. Evaluations are not: the
+// first one has the first messages.
 func TestFaults(t *testing.T) {
-	many := 10
-	if text := os.Getenv(killsVariable); text != "" {
-		var err error
-		if many, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("%s is %q: give a number", killsVariable, text)
-		}
-	}
+	many := numberIn(t, killsVariable, 10)
 	const (
 		stages  = "--set model.layers=4 --batch 8 --micro-batch 1 --pp 2 --set pp_schedule=ZBVZeroBubble"
 		sharers = "--tp 2 --seq 64"

@@ -8,8 +8,8 @@ import (
 	"spmoe/launcher/cli"
 )
 
-// A limit on address space is an error in one line, not the runtime's stack trace. The race detector
-// alone needs terabytes, and says so.
+// A limit on address space is an error in one line, not the runtime's stack trace. The race
+// detector alone needs terabytes, and says so.
 func TestAddressSpace(t *testing.T) {
 	t.Parallel()
 	data := text(t)

@@ -13,8 +13,8 @@ import (
 	"spmoe/launcher/cli"
 )
 
-// If another program takes the memory of the cgroup, the kernel kills ranks, not the launcher, which
-// replaces them or says why it ends and what to do.
+// If other programs take the memory of the cgroup, the kernel kills ranks, not the launcher. That
+// replaces them, or says why it ends and what to do.
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 160 << 20

@@ -188,10 +188,10 @@ func outcomes(t *testing.T, run string) []byte {
 	return text
 }
 
-// However a job of processes ends, its launcher says why and takes its ranks along. None of them has
-// listened on a socket, nothing of the environment is in what they print and write, and the user's
-// umask says who may read that. An order to fail in the environment of the launcher is none of its
-// ranks'.
+// However a job of processes ends, its launcher says why and takes its ranks along. None of them
+// has listened on a socket, nothing of the environment is in what they print and write, and the
+// user's umask says who may read that. An order to fail in the environment of the launcher is none
+// of its ranks'.
 func TestEndsOfProcesses(t *testing.T) {
 	t.Parallel()
 	order := fault.Order{Action: fault.Kill, Place: fault.BeforeJoin, Count: 1}

@@ -42,7 +42,7 @@ func recipeScript(t *testing.T, name string, args ...string) (*exec.Cmd, *locked
 	return cmd, log
 }
 
-// The scripts in docs/recipes run to their end. One that was stopped while it trained continues when
+// The scripts in docs/recipes run to their end. One that was killed while it trained continues when
 // it is run again, and keeps what is there.
 func TestRecipeScripts(t *testing.T) {
 	scripts, err := filepath.Glob("../docs/recipes/night*.sh")

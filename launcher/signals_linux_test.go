@@ -34,13 +34,7 @@ const signalTries = "SPMOE_SIGNAL_TRIES"
 // left alone.
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	tries := 3
-	if text := os.Getenv(signalTries); text != "" {
-		var err error
-		if tries, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("%s is %q: give a number", signalTries, text)
-		}
-	}
+	tries := numberIn(t, signalTries, 3)
 	const steps = 40
 	args := func(out string) []string {
 		return processRun(out, "--steps", strconv.Itoa(steps), "--set", "log_every=1", "--save-every", "10", "--spares", "1")
@@ -111,8 +105,8 @@ func checkStopped(t *testing.T, out string, s syscall.Signal, code int, log, err
 
 var loggedSteps = regexp.MustCompile(`(?m)^step: +(\d+) `)
 
-// Under nohup a terminal that closes does not stop a run. The tests themselves may run under nohup: a
-// signal that they receive is not ignored by their children.
+// Under nohup a terminal that closes does not stop a run. The tests themselves may run under nohup:
+// a signal that they receive is not ignored by their children.
 func TestNohup(t *testing.T) {
 	t.Parallel()
 	received := make(chan os.Signal, 1)
